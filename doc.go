@@ -1,0 +1,15 @@
+// Package causeway is about reaching Kubernetes API servers that have no
+// direct way in: behind a corporate proxy, a SOCKS jump host, a chain of
+// them. It holds no code; its packages do:
+//
+//   - [github.com/causewayproject/causeway/dialer] makes connections through
+//     HTTP CONNECT and SOCKS5 proxies;
+//   - [github.com/causewayproject/causeway/noproxy] decides what goes around
+//     a proxy, as Go reads no_proxy;
+//   - [github.com/causewayproject/causeway/kubeconfig] builds kubeconfigs
+//     and their Secrets as Cluster API expects them, and clients that use
+//     them.
+//
+// The glue between them is the type of [net.Dialer.DialContext]. Whoever wants
+// a dialer alone pulls no Kubernetes library into the build.
+package causeway

@@ -1,0 +1,122 @@
+package noproxy
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// nameTable holds the names of a list. The value of a name says whether the
+// name itself is covered, besides the names below it.
+type nameTable struct {
+	anyPort map[string]bool
+	onePort map[namePort]bool
+	lengths []int // of the names; sorted, each once
+}
+
+type namePort struct{ name, port string }
+
+func (t *nameTable) add(name, port string, apex bool) {
+	if i, found := slices.BinarySearch(t.lengths, len(name)); !found {
+		t.lengths = slices.Insert(t.lengths, i, len(name))
+	}
+	if port == "" {
+		if t.anyPort == nil {
+			t.anyPort = make(map[string]bool)
+		}
+		t.anyPort[name] = apex || t.anyPort[name]
+		return
+	}
+	if t.onePort == nil {
+		t.onePort = make(map[namePort]bool)
+	}
+	key := namePort{name, port}
+	t.onePort[key] = apex || t.onePort[key]
+}
+
+// matchFold is matchName for a host in any case, with white space around it.
+func (t *nameTable) matchFold(host, port string) bool {
+	var buf [maxName]byte
+	return matchName(t, appendLower(buf[:0], strings.TrimSpace(host)), port)
+}
+
+// matchName looks up the host itself and each part of it that follows a dot.
+// It tries only the lengths that the list has. So it never hashes more bytes
+// than there are in the list, not even for a host that is all dots.
+//
+// T is string or []byte because a map takes either without allocating.
+func matchName[T string | []byte](t *nameTable, host T, port string) bool {
+	for _, length := range t.lengths {
+		start := len(host) - length
+		if start < 0 {
+			return false
+		}
+		if start > 0 && host[start-1] != '.' {
+			continue
+		}
+		found, apex := lookup(t, host[start:], port)
+		if found && (start > 0 || apex) {
+			return true
+		}
+	}
+	return false
+}
+
+func lookup[T string | []byte](t *nameTable, name T, port string) (found, apex bool) {
+	apex, found = t.anyPort[string(name)]
+	if len(t.onePort) > 0 {
+		a, ok := t.onePort[namePort{string(name), port}]
+		found, apex = found || ok, apex || a
+	}
+	return found, apex
+}
+
+// maxName is the length of the longest name in DNS.
+const maxName = 253
+
+// appendLower appends name to buf, which is empty, as strings.ToLower has it.
+func appendLower(buf []byte, name string) []byte {
+	if !isASCII(name) {
+		return append(buf, strings.ToLower(name)...)
+	}
+	buf = append(buf, name...)
+	for i, c := range buf {
+		if 'A' <= c && c <= 'Z' {
+			buf[i] = c + ('a' - 'A')
+		}
+	}
+	return buf
+}
+
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
+// isPlain reports whether s is ASCII without upper case, space and control
+// characters, so that it can be compared as it is. Every Bypass asks, hence
+// eight bytes at a time.
+func isPlain(s string) bool {
+	const ones = 0x0101010101010101
+	for ; len(s) >= 8; s = s[8:] {
+		w := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+			uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+		// Adding 0x80-c sets the top bit of the bytes that are c or more. It
+		// carries into the next byte only from one that is not ASCII.
+		upper := (w + (0x80-'A')*ones) &^ (w + (0x80-'Z'-1)*ones)
+		space := ^(w + (0x80-'!')*ones)
+		if (w|upper|space)&(0x80*ones) != 0 {
+			return false
+		}
+	}
+	for i := range len(s) {
+		if c := s[i]; c < '!' || c >= utf8.RuneSelf || 'A' <= c && c <= 'Z' {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,86 @@
+package dialer
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// Authenticator makes the Proxy-Authorization value of a CONNECT request.
+// It must be safe for concurrent use.
+type Authenticator interface {
+	// Authenticate is called before the first request of a dial and again for
+	// each 407 (at most five). It returns the value to send, scheme included.
+	// Empty means: before the first request, send none; after a 407, give up,
+	// and the dial fails with that 407.
+	Authenticate(ctx context.Context, c *Challenge) (string, error)
+}
+
+// Challenge is what an [Authenticator] answers.
+type Challenge struct {
+	// Attempt counts the 407 answers so far: zero before the first request.
+	Attempt int
+	// Header is the header of the last 407, with Proxy-Authenticate. It is nil
+	// before the first request.
+	Header http.Header
+	// Proxy is the proxy as scheme://host:port.
+	Proxy string
+	// Target is the host:port that the proxy is asked for.
+	Target string
+}
+
+// Credentials returns a user name and a password. It is called for every
+// dial, so that they can change without a restart, and must be safe for
+// concurrent use.
+type Credentials func(ctx context.Context) (username, password string, err error)
+
+// Password returns fixed Credentials.
+func Password(username, password string) Credentials {
+	return func(context.Context) (string, string, error) { return username, password, nil }
+}
+
+// Basic returns an Authenticator for the Basic scheme (RFC 7617). It sends
+// the credentials with the first request, without waiting to be asked.
+func Basic(c Credentials) Authenticator { return basic(c) }
+
+type basic Credentials
+
+func (b basic) Authenticate(ctx context.Context, c *Challenge) (string, error) {
+	if c.Attempt > 0 {
+		return "", nil // they were sent, and did not please
+	}
+	username, password, err := b(ctx)
+	if err != nil {
+		return "", err
+	}
+	if err := checkBasic(username, password); err != nil {
+		return "", err
+	}
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(username+":"+password)), nil
+}
+
+func checkBasic(username, password string) error {
+	switch {
+	case strings.Contains(username, ":"):
+		return errors.New("the user name holds a colon, which Basic authentication can't carry")
+	case strings.ContainsFunc(username+password, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return errors.New("the user name or password holds a control character")
+	}
+	return nil
+}
+
+// checkLogin checks what RFC 1929 can carry.
+func checkLogin(username, password string) error {
+	switch {
+	case username == "":
+		return errors.New("the user name is empty, which SOCKS5 can't carry")
+	case len(username) > 255:
+		return fmt.Errorf("the user name has %d bytes, SOCKS5 carries 255", len(username))
+	case len(password) > 255:
+		return fmt.Errorf("the password has %d bytes, SOCKS5 carries 255", len(password))
+	}
+	return nil
+}

@@ -1,0 +1,28 @@
+// Package dialer makes connections through proxies: HTTP CONNECT over plain
+// TCP or TLS, SOCKS5, and any of them behind another.
+//
+// A [Dialer] has the one method of [net.Dialer] and fits wherever that does:
+//
+//	u, err := dialer.ParseURL("http://user:password@proxy.example.com:3128")
+//	d, err := dialer.FromURL(u, nil)
+//	conn, err := d.DialContext(ctx, "tcp", "10.0.0.1:6443")
+//
+// or as the transport of an HTTP client, [Transport](d), or as
+// rest.Config.Dial. [FromEnvironment] takes the proxy that the environment
+// names. Proxies compose: the Forward field of one is the Dialer that reaches
+// it, so that a SOCKS5 jump host behind a corporate proxy is
+//
+//	&dialer.SOCKS5{Addr: "jump:1080", Forward: &dialer.HTTPConnect{Addr: "proxy:3128"}}
+//
+// Use [net/http.Transport].Proxy instead if all that you need is net/http
+// through one proxy, and neither its TLS nor its errors matter.
+//
+// # Security
+//
+// What is wrong fails: no proxy URL that can't be read, no unknown scheme and
+// no address that can't be sent turns into a direct connection. The TLS
+// configuration of an https proxy is its own; a client certificate for the
+// target is never offered to it. Credentials are in no error and in no text of
+// a Dialer. A proxy sees where it connects to, and everything that is sent
+// unless the caller encrypts it.
+package dialer

@@ -1,0 +1,302 @@
+package dialer
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+)
+
+// HTTPConnect dials through an HTTP proxy with the CONNECT method (RFC 9110,
+// section 9.3.6). It is safe for concurrent use once its fields are set.
+//
+// The connection that it returns is the one to the proxy: its RemoteAddr is
+// the proxy's. It is returned as Forward made it (or as the *tls.Conn to an
+// https proxy), unless the proxy sent bytes of the target along with its
+// answer.
+type HTTPConnect struct {
+	// Addr is the proxy's host:port. Required.
+	Addr string
+	// TLSConfig makes the proxy an https proxy: it is the configuration of the
+	// connection to the proxy, never of the connection to the target. If nil,
+	// the proxy is spoken to in plain text. An empty ServerName is the host of
+	// Addr; NextProtos is always http/1.1.
+	TLSConfig *tls.Config
+	// Auth authenticates to the proxy. If nil, no credentials are sent.
+	Auth Authenticator
+	// Header returns what is sent along with a request for target, a
+	// host:port. It must not set Host, Proxy-Authorization or what frames a
+	// body. If nil, nothing is. The returned header is not modified.
+	Header func(ctx context.Context, target string) (http.Header, error)
+	// Forward dials the proxy. If nil, Direct.
+	Forward Dialer
+	// Timeout bounds one DialContext, Forward included. If zero, 30 seconds;
+	// if negative, the context alone bounds it.
+	Timeout time.Duration
+}
+
+// maxAttempts bounds how often an Authenticator is asked in one dial.
+// Negotiate and NTLM take three.
+const maxAttempts = 5
+
+// DialContext asks the proxy to connect to address, a host:port. Names are
+// resolved by the proxy. network is "tcp", "tcp4" or "tcp6". A failure is an
+// [*Error]; after one, nothing is left open.
+func (d *HTTPConnect) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	h := &httpDial{HTTPConnect: d, trace: contextTrace(ctx), address: address}
+	var err error
+	if h.host, err = proxyHost(d.Addr); err != nil {
+		return nil, h.fail(ctx, PhaseConfig, err)
+	}
+	if h.target, err = parseTarget(network, address); err != nil {
+		return nil, h.fail(ctx, PhaseConfig, err)
+	}
+	ctx, cancel := withTimeout(ctx, d.Timeout)
+	defer cancel()
+	return h.dial(ctx)
+}
+
+// httpDial is one call of DialContext.
+type httpDial struct {
+	*HTTPConnect
+	trace   *Trace
+	address string // as it was asked for
+	host    string // of the proxy
+	target  target
+
+	attempt       int    // how many 407 were answered
+	authorization string // what the next request carries
+}
+
+func (h *httpDial) proxy() string {
+	if h.TLSConfig != nil {
+		return "https://" + h.Addr
+	}
+	return "http://" + h.Addr
+}
+
+func (h *httpDial) start(phase Phase, addr string) *span {
+	if h.trace == nil {
+		return nil
+	}
+	return h.trace.start(phase, h.proxy(), addr)
+}
+
+// fail makes the error of this dial, once: an error that has its phase
+// already is returned as it is.
+func (h *httpDial) fail(ctx context.Context, phase Phase, err error) error {
+	if e, ok := err.(*Error); ok && e.Proxy == h.proxy() && e.Addr == h.address {
+		return e
+	}
+	e := &Error{Op: opHTTP, Phase: phase, Proxy: h.proxy(), Addr: h.address, Err: contextError(ctx, err)}
+	var refusal *Refusal
+	if errors.As(e.Err, &refusal) {
+		e.Status = refusal.StatusCode
+		if e.Status == http.StatusProxyAuthRequired {
+			e.Phase = PhaseAuth
+		}
+	}
+	return e
+}
+
+// dial connects to the proxy, again if it closes the connection on which it
+// has asked for credentials.
+func (h *httpDial) dial(ctx context.Context) (net.Conn, error) {
+	if err := h.authenticate(ctx, nil); err != nil {
+		return nil, err
+	}
+	for {
+		conn, err := h.dialProxy(ctx)
+		if err != nil {
+			return nil, err
+		}
+		br := getReader(conn)
+		var again bool
+		err = handshake(ctx, conn, func() (err error) {
+			again, err = h.converse(ctx, conn, br)
+			return err
+		})
+		if err == nil && !again {
+			return withBuffered(conn, br), nil
+		}
+		putReader(br)
+		if err != nil {
+			return nil, h.fail(ctx, PhaseConnect, err)
+		}
+		closeNow(conn)
+	}
+}
+
+// dialProxy returns a connection to the proxy, with TLS if it is an https
+// proxy.
+func (h *httpDial) dialProxy(ctx context.Context) (net.Conn, error) {
+	conn, err := forwardOrDirect(h.Forward).DialContext(ctx, "tcp", h.Addr)
+	if err != nil {
+		phase, err := forwardError(err)
+		return nil, h.fail(ctx, phase, err)
+	}
+	if h.TLSConfig == nil {
+		return conn, nil
+	}
+	cfg := h.TLSConfig.Clone()
+	if cfg.ServerName == "" {
+		cfg.ServerName = h.host
+	}
+	cfg.NextProtos = []string{"http/1.1"}
+	tc := tls.Client(conn, cfg)
+	s := h.start(PhaseTLS, h.Addr)
+	err = handshake(ctx, conn, func() error { return tc.HandshakeContext(ctx) })
+	if err != nil {
+		err = h.fail(ctx, PhaseTLS, err)
+		s.done(err)
+		return nil, err
+	}
+	if s != nil {
+		state := tc.ConnectionState()
+		s.event.TLS = &state
+	}
+	s.done(nil)
+	return tc, nil
+}
+
+// converse asks the proxy until it connects or refuses. again means: on a new
+// connection.
+func (h *httpDial) converse(ctx context.Context, conn net.Conn, br *bufio.Reader) (again bool, err error) {
+	for {
+		phase := PhaseConnect
+		if h.attempt > 0 {
+			phase = PhaseAuth
+		}
+		s := h.start(phase, h.target.authority)
+		refusal, kept, err := h.request(ctx, conn, br)
+		if err == nil && refusal != nil {
+			err = h.fail(ctx, phase, refusal)
+		}
+		s.done(err)
+		switch {
+		case refusal == nil:
+			return false, err
+		case refusal.StatusCode != http.StatusProxyAuthRequired || h.Auth == nil || h.attempt == maxAttempts:
+			return false, err
+		}
+		if authErr := h.authenticate(ctx, refusal); authErr != nil {
+			return false, authErr
+		}
+		if h.authorization == "" {
+			return false, err
+		}
+		if !kept {
+			return true, nil
+		}
+	}
+}
+
+// authenticate asks Auth for what the next request carries. refusal is the
+// 407 that it answers, nil before the first request.
+func (h *httpDial) authenticate(ctx context.Context, refusal *Refusal) error {
+	if h.Auth == nil {
+		return nil
+	}
+	c := &Challenge{Proxy: h.proxy(), Target: h.target.authority}
+	if refusal != nil {
+		h.attempt++
+		c.Attempt = h.attempt
+		c.Header = refusal.Header
+	}
+	value, err := h.Auth.Authenticate(ctx, c)
+	if err == nil && !httpguts.ValidHeaderFieldValue(value) {
+		err = errors.New("field Auth: the value to send holds a control character")
+	}
+	if err != nil {
+		return h.fail(ctx, PhaseAuth, err)
+	}
+	h.authorization = value
+	return nil
+}
+
+// request sends one CONNECT and reads the answer, which is nil if the proxy
+// has connected. kept means that the connection takes another request.
+func (h *httpDial) request(ctx context.Context, conn net.Conn, br *bufio.Reader) (refusal *Refusal, kept bool, err error) {
+	req, err := h.appendRequest(ctx, make([]byte, 0, 256))
+	if err != nil {
+		return nil, false, h.fail(ctx, PhaseConfig, err)
+	}
+	// A proxy that refuses early may have closed its side: its answer says
+	// more than the failed write.
+	_, werr := conn.Write(req)
+	refusal, kept, err = readReply(br, func() { closeNow(conn) })
+	if err != nil && werr != nil {
+		err = werr
+	}
+	return refusal, kept, err
+}
+
+func (h *httpDial) appendRequest(ctx context.Context, b []byte) ([]byte, error) {
+	authority := h.target.authority
+	b = append(b, "CONNECT "...)
+	b = append(b, authority...)
+	b = append(b, " HTTP/1.1\r\nHost: "...)
+	b = append(b, authority...)
+	b = append(b, "\r\n"...)
+	if h.Header != nil {
+		header, err := h.Header(ctx, authority)
+		if err != nil {
+			return nil, fmt.Errorf("field Header: %w", err)
+		}
+		if b, err = appendHeader(b, header); err != nil {
+			return nil, err
+		}
+	}
+	if h.authorization != "" {
+		b = append(b, "Proxy-Authorization: "...)
+		b = append(b, h.authorization...)
+		b = append(b, "\r\n"...)
+	}
+	return append(b, "\r\n"...), nil
+}
+
+func appendHeader(b []byte, header http.Header) ([]byte, error) {
+	for name, values := range header {
+		if !httpguts.ValidHeaderFieldName(name) {
+			return nil, fmt.Errorf("field Header: %q is no header name", printable(name))
+		}
+		switch canonical := http.CanonicalHeaderKey(name); canonical {
+		case "Host", "Proxy-Authorization", "Content-Length", "Transfer-Encoding":
+			return nil, fmt.Errorf("field Header: %s can't be set; use Addr or Auth", canonical)
+		}
+		if i := slices.IndexFunc(values, func(v string) bool { return !httpguts.ValidHeaderFieldValue(v) }); i >= 0 {
+			return nil, fmt.Errorf("field Header: value %d of %s holds a control character", i, name)
+		}
+		for _, v := range values {
+			b = append(b, name...)
+			b = append(b, ": "...)
+			b = append(b, v...)
+			b = append(b, "\r\n"...)
+		}
+	}
+	return b, nil
+}
+
+func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if d < 0 {
+		return ctx, func() {}
+	}
+	if d == 0 {
+		d = defaultTimeout
+	}
+	return context.WithTimeout(ctx, d)
+}
+
+func forwardOrDirect(d Dialer) Dialer {
+	if d == nil {
+		return Direct{}
+	}
+	return d
+}

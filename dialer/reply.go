@@ -1,0 +1,209 @@
+package dialer
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// maxHeaderBytes bounds all that a proxy may send before its answer is
+	// complete, interim answers included.
+	maxHeaderBytes = 64 << 10
+	// maxBodyExcerpt is how much of a refusal's body is kept.
+	maxBodyExcerpt = 4 << 10
+	// maxBodyDrain is how much of one is read so that the connection can be
+	// used again.
+	maxBodyDrain = 64 << 10
+	// bodyWait bounds the wait for a refusal's body: the answer is known.
+	bodyWait = time.Second
+)
+
+var readers = sync.Pool{New: func() any { return bufio.NewReader(nil) }}
+
+func getReader(r io.Reader) *bufio.Reader {
+	br := readers.Get().(*bufio.Reader)
+	br.Reset(r)
+	return br
+}
+
+func putReader(br *bufio.Reader) {
+	br.Reset(nil)
+	readers.Put(br)
+}
+
+// readReply reads the answer to a CONNECT up to the end of its header and
+// not further: what follows a success belongs to the target. Interim answers
+// are passed over. abort closes the connection.
+func readReply(br *bufio.Reader, abort func()) (refusal *Refusal, kept bool, err error) {
+	budget := maxHeaderBytes
+	first, err := br.Peek(1)
+	if err != nil {
+		return nil, false, replyError(err)
+	}
+	if first[0] < ' ' {
+		return nil, false, notHTTP(first) // and it may have no line end
+	}
+	for {
+		line, err := readLine(br, &budget)
+		if err != nil {
+			return nil, false, replyError(err)
+		}
+		status, err := parseStatusLine(line)
+		if err != nil {
+			return nil, false, err
+		}
+		success, interim := status.code/100 == 2, status.code/100 == 1 && status.code != http.StatusSwitchingProtocols
+		if success || interim {
+			if err := skipHeader(br, &budget); err != nil {
+				return nil, false, replyError(err)
+			}
+			if success {
+				return nil, false, nil
+			}
+			continue
+		}
+		return readRefusal(br, status, &budget, abort)
+	}
+}
+
+func replyError(err error) error {
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("the proxy closed the connection before its answer was complete: %w", io.ErrUnexpectedEOF)
+	}
+	return fmt.Errorf("reading the proxy's answer: %w", err)
+}
+
+var (
+	errHeaderTooLarge = fmt.Errorf("the header is larger than %d bytes", maxHeaderBytes)
+	errHeaderNUL      = errors.New("the header holds a NUL byte")
+)
+
+// readLine returns the next line without its end, which may be a bare LF. A
+// line longer than br's buffer is cut: only its length counts. The slice is
+// valid until the next read.
+func readLine(br *bufio.Reader, budget *int) ([]byte, error) {
+	var head []byte
+	for {
+		part, err := br.ReadSlice('\n')
+		*budget -= len(part)
+		switch {
+		case *budget < 0:
+			return nil, errHeaderTooLarge
+		case bytes.IndexByte(part, 0) >= 0:
+			return nil, errHeaderNUL
+		case errors.Is(err, bufio.ErrBufferFull):
+			if head == nil {
+				head = bytes.Clone(part)
+			}
+			continue
+		case err != nil:
+			return nil, err
+		case head != nil:
+			return head, nil
+		}
+		return bytes.TrimSuffix(part[:len(part)-1], []byte("\r")), nil
+	}
+}
+
+func skipHeader(br *bufio.Reader, budget *int) error {
+	for {
+		line, err := readLine(br, budget)
+		if err != nil || len(line) == 0 {
+			return err
+		}
+	}
+}
+
+type statusLine struct {
+	minor  byte
+	code   int
+	reason string
+}
+
+// parseStatusLine accepts HTTP/1.x with or without a reason phrase.
+func parseStatusLine(line []byte) (statusLine, error) {
+	var s statusLine
+	rest, ok := bytes.CutPrefix(line, []byte("HTTP/1."))
+	if !ok {
+		return s, notHTTP(line)
+	}
+	version, rest, _ := bytes.Cut(rest, []byte(" "))
+	code, reason, _ := bytes.Cut(bytes.TrimLeft(rest, " "), []byte(" "))
+	if len(version) != 1 || version[0] < '0' || version[0] > '9' || len(code) != 3 {
+		return s, notHTTP(line)
+	}
+	for _, c := range code {
+		if c < '0' || c > '9' {
+			return s, notHTTP(line)
+		}
+		s.code = s.code*10 + int(c-'0')
+	}
+	if s.code < 100 {
+		return s, notHTTP(line)
+	}
+	s.minor = version[0]
+	if s.code/100 != 2 {
+		s.reason = string(reason)
+	}
+	return s, nil
+}
+
+// notHTTP says what is at the proxy's address instead, where that shows.
+func notHTTP(line []byte) error {
+	switch {
+	case bytes.HasPrefix(line, []byte{0x15}), bytes.HasPrefix(line, []byte{0x16}):
+		return errors.New("the answer is TLS: the proxy is an https proxy")
+	case bytes.HasPrefix(line, []byte("SSH-")):
+		return errors.New("the answer is SSH: the address is not a proxy's")
+	case bytes.HasPrefix(line, []byte{5}):
+		return errors.New("the answer is SOCKS5: the proxy is not an HTTP proxy")
+	}
+	return errors.New("the answer is not HTTP/1.x")
+}
+
+// readRefusal reads the rest of an answer that is neither a success nor an
+// interim one. The refusal is known: nothing that is wrong with its header or
+// body makes another error of it.
+func readRefusal(br *bufio.Reader, status statusLine, budget *int, abort func()) (*Refusal, bool, error) {
+	refusal := &Refusal{StatusCode: status.code, Reason: status.reason}
+	head := fmt.Appendf(nil, "HTTP/1.%c %03d \r\n", status.minor, status.code)
+	for {
+		line, err := readLine(br, budget)
+		if err != nil {
+			return refusal, false, nil
+		}
+		head = append(append(head, line...), "\r\n"...)
+		if len(line) == 0 {
+			break
+		}
+	}
+	rest := bufio.NewReader(io.MultiReader(bytes.NewReader(head), br))
+	res, err := http.ReadResponse(rest, &http.Request{Method: http.MethodGet})
+	if err != nil {
+		return refusal, false, nil
+	}
+	refusal.Header = res.Header
+	delimited := res.ContentLength >= 0 || len(res.TransferEncoding) > 0
+	if !delimited {
+		// It ends with the connection: take what has come, wait for no more.
+		refusal.Body, _ = io.ReadAll(io.LimitReader(rest, int64(min(maxBodyExcerpt, rest.Buffered()+br.Buffered()))))
+		return refusal, false, nil
+	}
+	timer := time.AfterFunc(bodyWait, abort)
+	var n int64
+	refusal.Body, err = io.ReadAll(io.LimitReader(res.Body, maxBodyExcerpt))
+	if err == nil {
+		n, err = io.Copy(io.Discard, io.LimitReader(res.Body, maxBodyDrain))
+	}
+	inTime := timer.Stop()
+	kept := inTime && err == nil && n < maxBodyDrain && rest.Buffered() == 0 &&
+		!res.Close && !strings.EqualFold(res.Header.Get("Proxy-Connection"), "close")
+	return refusal, kept, nil
+}

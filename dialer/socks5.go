@@ -1,0 +1,328 @@
+package dialer
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"time"
+)
+
+// SOCKS5 dials through a SOCKS5 proxy (RFC 1928), without authentication or
+// with a user name and password (RFC 1929). It is safe for concurrent use
+// once its fields are set.
+//
+// The connection that it returns is the one that Forward made: its RemoteAddr
+// is the proxy's.
+type SOCKS5 struct {
+	// Addr is the proxy's host:port. Required.
+	Addr string
+	// Credentials authenticate to the proxy if it asks for it. User name and
+	// password are at most 255 bytes each, the name not empty. If nil, only
+	// proxies that want no authentication can be used.
+	Credentials Credentials
+	// Resolver looks names up before the proxy is asked, which then gets an
+	// address (the meaning of socks5:// in curl). If nil, the proxy gets the
+	// name and resolves it (socks5h://).
+	Resolver *net.Resolver
+	// Forward dials the proxy. If nil, Direct.
+	Forward Dialer
+	// Timeout bounds one DialContext, Forward included. If zero, 30 seconds;
+	// if negative, the context alone bounds it.
+	Timeout time.Duration
+}
+
+// DialContext asks the proxy to connect to address, a host:port. With a
+// Resolver that finds several addresses, they are tried in their order while
+// the proxy can't reach one. network is "tcp", "tcp4" or "tcp6". A failure is
+// an [*Error]; after one, nothing is left open.
+func (d *SOCKS5) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	s := &socksDial{SOCKS5: d, trace: contextTrace(ctx), address: address}
+	if _, err := proxyHost(d.Addr); err != nil {
+		return nil, s.fail(ctx, PhaseConfig, err)
+	}
+	t, err := parseTarget(network, address)
+	if err == nil && len(t.host) > 255 {
+		err = fmt.Errorf("the host of the address has %d bytes, SOCKS5 carries 255", len(t.host))
+	}
+	if err != nil {
+		return nil, s.fail(ctx, PhaseConfig, err)
+	}
+	ctx, cancel := withTimeout(ctx, d.Timeout)
+	defer cancel()
+	if err := s.authenticate(ctx); err != nil {
+		return nil, err
+	}
+	targets, err := s.resolve(ctx, network, t)
+	if err != nil {
+		return nil, s.fail(ctx, PhaseDNS, err)
+	}
+	var first error
+	for _, t := range targets {
+		conn, err := s.dial(ctx, t)
+		if err == nil {
+			return conn, nil
+		}
+		if first == nil || ctx.Err() != nil {
+			first = err
+		}
+		if !unreachable(err) || ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, first
+}
+
+// socksDial is one call of DialContext.
+type socksDial struct {
+	*SOCKS5
+	trace              *Trace
+	address            string // as it was asked for
+	username, password string
+}
+
+func (s *socksDial) proxy() string { return "socks5://" + s.Addr }
+
+func (s *socksDial) start(phase Phase, addr string) *span {
+	if s.trace == nil {
+		return nil
+	}
+	return s.trace.start(phase, s.proxy(), addr)
+}
+
+func (s *socksDial) fail(ctx context.Context, phase Phase, err error) error {
+	if e, ok := err.(*Error); ok && e.Proxy == s.proxy() && e.Addr == s.address {
+		return e
+	}
+	e := &Error{Op: opSOCKS5, Phase: phase, Proxy: s.proxy(), Addr: s.address, Err: contextError(ctx, err)}
+	var reply SOCKSReply
+	if errors.As(e.Err, &reply) {
+		e.Status = int(reply)
+	}
+	return e
+}
+
+// authenticate gets the credentials and checks that the protocol can carry
+// them, before anything is dialed.
+func (s *socksDial) authenticate(ctx context.Context) (err error) {
+	if s.Credentials == nil {
+		return nil
+	}
+	s.username, s.password, err = s.Credentials(ctx)
+	if err == nil {
+		err = checkLogin(s.username, s.password)
+	}
+	if err != nil {
+		return s.fail(ctx, PhaseAuth, err)
+	}
+	return nil
+}
+
+// resolve returns t, or the addresses of its name if there is a Resolver.
+func (s *socksDial) resolve(ctx context.Context, network string, t target) ([]target, error) {
+	if s.Resolver == nil || t.addr.IsValid() {
+		return []target{t}, nil
+	}
+	span := s.trace.start(PhaseDNS, "", t.authority)
+	addrs, err := s.Resolver.LookupNetIP(ctx, "ip"+network[len("tcp"):], t.host)
+	if err == nil && len(addrs) == 0 {
+		err = &net.DNSError{Err: "no address", Name: t.host, IsNotFound: true}
+	}
+	span.done(err)
+	targets := make([]target, len(addrs))
+	for i, a := range addrs {
+		targets[i] = addrTarget(a.Unmap().WithZone(""), t.port)
+	}
+	return targets, err
+}
+
+// unreachable reports whether another address of the same name is worth a
+// try: the proxy works, and could not reach this one.
+func unreachable(err error) bool {
+	var reply SOCKSReply
+	if !errors.As(err, &reply) {
+		return false
+	}
+	switch reply {
+	case 1, 3, 4, 5, 6:
+		return true
+	}
+	return false
+}
+
+func (s *socksDial) dial(ctx context.Context, t target) (net.Conn, error) {
+	conn, err := forwardOrDirect(s.Forward).DialContext(ctx, "tcp", s.Addr)
+	if err != nil {
+		phase, err := forwardError(err)
+		return nil, s.fail(ctx, phase, err)
+	}
+	err = handshake(ctx, conn, func() error {
+		method, err := s.negotiate(ctx, conn)
+		if err != nil {
+			return err
+		}
+		if method == methodPassword {
+			if err := s.login(ctx, conn); err != nil {
+				return err
+			}
+		}
+		return s.connect(ctx, conn, t)
+	})
+	if err != nil {
+		return nil, s.fail(ctx, PhaseConnect, err)
+	}
+	return conn, nil
+}
+
+const (
+	socksVersion    = 5
+	loginVersion    = 1
+	methodNone      = 0
+	methodPassword  = 2
+	methodNoneFits  = 0xff
+	commandConnect  = 1
+	addressIPv4     = 1
+	addressName     = 3
+	addressIPv6     = 4
+	replySucceeded  = 0
+	loginSuccessful = 0
+)
+
+// negotiate offers the methods and returns the one that the proxy chose.
+func (s *socksDial) negotiate(ctx context.Context, conn net.Conn) (method byte, err error) {
+	span := s.start(PhaseConnect, s.Addr)
+	defer func() { span.done(err) }()
+	offer := []byte{socksVersion, 1, methodNone}
+	if s.Credentials != nil {
+		offer = []byte{socksVersion, 2, methodNone, methodPassword}
+	}
+	var answer [2]byte
+	if err := ask(conn, offer, answer[:]); err != nil {
+		return 0, s.fail(ctx, PhaseConnect, err)
+	}
+	switch method = answer[1]; {
+	case answer[0] != socksVersion:
+		return 0, s.fail(ctx, PhaseConnect, notSOCKS5(answer[0]))
+	case method == methodNone, method == methodPassword && s.Credentials != nil:
+		return method, nil
+	case method == methodNoneFits:
+		err = fmt.Errorf("%w (%s)", ErrNoAuthMethod, s.offered())
+	default:
+		err = fmt.Errorf("the proxy chose authentication method %d, which was not offered", method)
+	}
+	return 0, s.fail(ctx, PhaseAuth, err)
+}
+
+func (s *socksDial) offered() string {
+	if s.Credentials == nil {
+		return "no authentication; set Credentials if it wants a user name"
+	}
+	return "no authentication, user name and password"
+}
+
+func notSOCKS5(version byte) error {
+	switch version {
+	case 0, 4:
+		return errors.New("the proxy speaks SOCKS4, SOCKS5 is needed")
+	case 'H':
+		return errors.New("the answer is HTTP: the proxy is not a SOCKS5 proxy")
+	}
+	return fmt.Errorf("the answer has version %d, not 5: the proxy is not a SOCKS5 proxy", version)
+}
+
+func (s *socksDial) login(ctx context.Context, conn net.Conn) (err error) {
+	span := s.start(PhaseAuth, s.Addr)
+	defer func() { span.done(err) }()
+	b := make([]byte, 0, 3+len(s.username)+len(s.password))
+	b = append(b, loginVersion, byte(len(s.username)))
+	b = append(b, s.username...)
+	b = append(b, byte(len(s.password)))
+	b = append(b, s.password...)
+	var answer [2]byte
+	if err := ask(conn, b, answer[:]); err != nil {
+		return s.fail(ctx, PhaseAuth, err)
+	}
+	// Some proxies answer with version 5 here: the status is what counts.
+	if answer[1] != loginSuccessful {
+		return s.fail(ctx, PhaseAuth, ErrLogin)
+	}
+	return nil
+}
+
+// connect asks for t and reads the reply with the address that the proxy
+// bound, which is of no use, to its last byte and not further.
+func (s *socksDial) connect(ctx context.Context, conn net.Conn, t target) (err error) {
+	span := s.start(PhaseConnect, t.authority)
+	defer func() { span.done(err) }()
+	b := append(make([]byte, 0, 262), socksVersion, commandConnect, 0)
+	b = appendAddress(b, t)
+	var answer [4]byte
+	if err := ask(conn, b, answer[:]); err != nil {
+		return s.fail(ctx, PhaseConnect, err)
+	}
+	if answer[0] != socksVersion {
+		return s.fail(ctx, PhaseConnect, notSOCKS5(answer[0]))
+	}
+	if answer[1] != replySucceeded {
+		return s.fail(ctx, PhaseConnect, SOCKSReply(answer[1]))
+	}
+	if err := skipAddress(conn, answer[3]); err != nil {
+		return s.fail(ctx, PhaseConnect, err)
+	}
+	return nil
+}
+
+func appendAddress(b []byte, t target) []byte {
+	switch addr := t.addr; {
+	case addr == netip.Addr{}:
+		b = append(b, addressName, byte(len(t.host)))
+		b = append(b, t.host...)
+	case addr.Is4():
+		b = append(b, addressIPv4)
+		b = append(b, addr.AsSlice()...)
+	default:
+		b = append(b, addressIPv6)
+		b = append(b, addr.AsSlice()...)
+	}
+	return binary.BigEndian.AppendUint16(b, t.port)
+}
+
+func skipAddress(conn net.Conn, kind byte) error {
+	var buf [257]byte
+	n := 0
+	switch kind {
+	case addressIPv4:
+		n = net.IPv4len
+	case addressIPv6:
+		n = net.IPv6len
+	case addressName:
+		if err := readFull(conn, buf[:1]); err != nil {
+			return err
+		}
+		n = int(buf[0])
+	default:
+		return fmt.Errorf("the reply has address type %d, which SOCKS5 does not know", kind)
+	}
+	return readFull(conn, buf[:n+2])
+}
+
+// ask writes a request and reads an answer of exactly len(answer) bytes.
+func ask(conn net.Conn, request, answer []byte) error {
+	_, werr := conn.Write(request)
+	err := readFull(conn, answer)
+	if err != nil && werr != nil {
+		return werr
+	}
+	return err
+}
+
+func readFull(conn net.Conn, p []byte) error {
+	_, err := io.ReadFull(conn, p)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("the proxy closed the connection before its answer was complete: %w", io.ErrUnexpectedEOF)
+	}
+	return err
+}

@@ -1,0 +1,108 @@
+package dialer
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/idna"
+)
+
+// A target is the address that a proxy is asked for, checked before anything
+// is dialed: what is written into a request must not be able to end it.
+type target struct {
+	host string     // an ASCII name, or an address without brackets
+	addr netip.Addr // the address, if host is one; mapped IPv4 is IPv4
+	port uint16
+	// authority is host:port with brackets around an IPv6 address, the form of
+	// RFC 9110, section 9.3.6.
+	authority string
+}
+
+func newTarget(host string, addr netip.Addr, port uint16) target {
+	return target{host, addr, port, net.JoinHostPort(host, strconv.Itoa(int(port)))}
+}
+
+func addrTarget(addr netip.Addr, port uint16) target {
+	return newTarget(addr.String(), addr, port)
+}
+
+func parseTarget(network, address string) (target, error) {
+	switch network {
+	case "tcp", "tcp4", "tcp6":
+	default:
+		return target{}, net.UnknownNetworkError(network)
+	}
+	host, portText, err := net.SplitHostPort(address)
+	if err != nil {
+		return target{}, errors.New("the address is not host:port, with brackets around an IPv6 host")
+	}
+	port, err := strconv.ParseUint(portText, 10, 16)
+	if err != nil || port == 0 || portText[0] == '+' {
+		return target{}, errors.New("the port of the address is not a number from 1 to 65535")
+	}
+	if addr, err := netip.ParseAddr(host); err == nil {
+		if addr.Zone() != "" {
+			return target{}, errors.New("the address has an IPv6 zone, which has no meaning at the proxy")
+		}
+		addr = addr.Unmap()
+		if network == "tcp4" && !addr.Is4() || network == "tcp6" && addr.Is4() {
+			return target{}, fmt.Errorf("the address is not one of %s", network)
+		}
+		return addrTarget(addr, uint16(port)), nil
+	}
+	if host, err = asciiName(host); err != nil {
+		return target{}, err
+	}
+	return newTarget(host, netip.Addr{}, uint16(port)), nil
+}
+
+// asciiName checks a host name and turns an internationalised one into its
+// ASCII form.
+func asciiName(host string) (string, error) {
+	if host == "" {
+		return "", errors.New("the address has no host")
+	}
+	ascii := true
+	for i := range len(host) {
+		switch c := host[i]; {
+		case c >= 0x80:
+			ascii = false
+		case c <= ' ' || c == 0x7f:
+			return "", errors.New("the host of the address holds a space or a control character")
+		case strings.IndexByte(`:/?#[]@\%`, c) >= 0:
+			return "", fmt.Errorf("the host of the address holds %q", c)
+		}
+	}
+	if ascii {
+		return host, nil
+	}
+	name, err := idna.Lookup.ToASCII(host)
+	if err != nil {
+		return "", fmt.Errorf("the host of the address is no internationalised name: %w", err)
+	}
+	return name, nil
+}
+
+// proxyHost checks the address of a proxy and returns its host, without the
+// zone: the name that its certificate is held against.
+func proxyHost(addr string) (string, error) {
+	if addr == "" {
+		return "", errors.New("field Addr is required: the proxy's host:port")
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", errors.New("field Addr is not host:port, with brackets around an IPv6 host")
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", errors.New("field Addr: the port is not a number from 1 to 65535")
+	}
+	if host == "" {
+		return "", errors.New("field Addr has no host")
+	}
+	host, _, _ = strings.Cut(host, "%")
+	return host, nil
+}

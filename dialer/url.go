@@ -1,0 +1,186 @@
+package dialer
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ParseURL parses the URL of a proxy: scheme://[user[:password]@]host[:port],
+// the scheme one that [FromURL] takes. Its errors hold nothing of the text:
+// a password that was not percent-encoded could be anywhere in it.
+func ParseURL(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, urlError("", urlSyntax(err))
+	}
+	if err := checkURL(u); err != nil {
+		return nil, err
+	}
+	return u, nil
+}
+
+const urlForm = "want scheme://[user:password@]host[:port]"
+
+// urlSyntax classifies an error of url.Parse, whose text quotes the URL.
+func urlSyntax(err error) error {
+	var escape url.EscapeError
+	if errors.As(err, &escape) {
+		return errors.New("not a URL: a % in the user info must be written %25; " + urlForm)
+	}
+	return errors.New("not a URL: " + urlForm + "; in the user info, percent-encode : / ? # @ and spaces")
+}
+
+// checkURL refuses what FromURL can't use, and what shows that a reserved
+// character of the password was not encoded: the rest of it would otherwise
+// be looked up as a host, or left out in silence.
+func checkURL(u *url.URL) error {
+	switch {
+	case u == nil:
+		return urlError("", errors.New("no URL"))
+	case defaultPorts[u.Scheme] == "":
+		return urlError("", schemeError(u.Scheme))
+	case u.Opaque != "" || u.Hostname() == "":
+		return urlError("", errors.New("the URL has no host: "+urlForm))
+	case u.Path != "" && u.Path != "/", u.RawQuery != "", u.ForceQuery, u.Fragment != "":
+		return urlError("", errors.New("the URL has more than a host and port: "+urlForm+"; in the user info, percent-encode / ? and #"))
+	}
+	// Port is empty as well for one that is no number.
+	if colon := strings.LastIndexByte(u.Host, ':'); colon > strings.LastIndexByte(u.Host, ']') && colon < len(u.Host)-1 {
+		if n, err := strconv.ParseUint(u.Port(), 10, 16); err != nil || n == 0 {
+			return urlError("", errors.New("the port is not a number from 1 to 65535"))
+		}
+	}
+	return nil
+}
+
+func schemeError(scheme string) error {
+	switch scheme {
+	case "":
+		return errors.New("the URL has no scheme: " + urlForm)
+	case "socks4", "socks4a":
+		return fmt.Errorf("the scheme %s is not supported: use socks5 or socks5h", scheme)
+	case "socks":
+		return errors.New("the scheme socks says no version: use socks5 or socks5h")
+	}
+	// An unencoded "user:password" reads as a scheme.
+	if len(scheme) > 10 {
+		return errors.New("the scheme is not http, https, socks5 or socks5h")
+	}
+	return fmt.Errorf("the scheme %q is not http, https, socks5 or socks5h", scheme)
+}
+
+func urlError(proxy string, err error) error {
+	return &Error{Op: "proxy url", Phase: PhaseConfig, Proxy: proxy, Err: err}
+}
+
+// defaultPorts are the schemes of FromURL.
+var defaultPorts = map[string]string{"http": "80", "https": "443", "socks5": "1080", "socks5h": "1080"}
+
+func hostPort(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = defaultPorts[u.Scheme]
+	}
+	return net.JoinHostPort(u.Hostname(), port)
+}
+
+func redacted(u *url.URL) string { return u.Scheme + "://" + hostPort(u) }
+
+// Options is what a proxy's URL can't say. A nil *Options is the zero value.
+type Options struct {
+	// TLSConfig is the configuration of the connection to an https proxy. If
+	// nil, the system's roots and the proxy's host.
+	TLSConfig *tls.Config
+	// Auth authenticates to an http or https proxy. If nil, the URL's user
+	// info does, by Basic.
+	Auth Authenticator
+	// Header is sent to an http or https proxy, as HTTPConnect's.
+	Header func(ctx context.Context, target string) (http.Header, error)
+	// Resolver looks names up for socks5 URLs. If nil, net.DefaultResolver.
+	Resolver *net.Resolver
+	// Forward dials the proxy. If nil, Direct.
+	Forward Dialer
+	// Timeout bounds one dial. If zero, 30 seconds; if negative, the context
+	// alone bounds it.
+	Timeout time.Duration
+}
+
+// FromURL returns the Dialer for the proxy at u:
+//
+//	http, https  an *HTTPConnect; default ports 80 and 443
+//	socks5       a *SOCKS5 that resolves names here; default port 1080
+//	socks5h      a *SOCKS5 that lets the proxy resolve names
+//
+// User info is decoded and used: Basic for HTTP, RFC 1929 for SOCKS5. A user
+// without a password has an empty one. Another scheme is an error, and so is
+// anything in u that would be left out.
+func FromURL(u *url.URL, opts *Options) (Dialer, error) {
+	if err := checkURL(u); err != nil {
+		return nil, err
+	}
+	if opts == nil {
+		opts = &Options{}
+	}
+	if strings.HasPrefix(u.Scheme, "socks5") {
+		return socksFromURL(u, opts)
+	}
+	d := &HTTPConnect{
+		Addr:    hostPort(u),
+		Auth:    opts.Auth,
+		Header:  opts.Header,
+		Forward: opts.Forward,
+		Timeout: opts.Timeout,
+	}
+	if u.Scheme == "https" {
+		d.TLSConfig = opts.TLSConfig
+		if d.TLSConfig == nil {
+			d.TLSConfig = &tls.Config{}
+		}
+	}
+	if username, password, ok := userInfo(u); ok && d.Auth == nil {
+		if err := checkBasic(username, password); err != nil {
+			return nil, urlError(redacted(u), err)
+		}
+		d.Auth = Basic(Password(username, password))
+	}
+	return d, nil
+}
+
+func socksFromURL(u *url.URL, opts *Options) (Dialer, error) {
+	d := &SOCKS5{
+		Addr:    hostPort(u),
+		Forward: opts.Forward,
+		Timeout: opts.Timeout,
+	}
+	if u.Scheme == "socks5" {
+		d.Resolver = opts.Resolver
+		if d.Resolver == nil {
+			d.Resolver = net.DefaultResolver
+		}
+	}
+	if username, password, ok := userInfo(u); ok {
+		if err := checkLogin(username, password); err != nil {
+			return nil, urlError(redacted(u), err)
+		}
+		d.Credentials = Password(username, password)
+	}
+	return d, nil
+}
+
+// userInfo returns the decoded user info. An empty one ("http://@proxy") is
+// none.
+func userInfo(u *url.URL) (username, password string, ok bool) {
+	if u.User == nil || u.User.String() == "" {
+		return "", "", false
+	}
+	password, _ = u.User.Password()
+	return u.User.Username(), password, true
+}

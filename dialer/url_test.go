@@ -1,0 +1,248 @@
+package dialer_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/http/httpproxy"
+
+	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/test/proxytest"
+)
+
+// described is what of a Dialer can be compared.
+type described struct {
+	Kind, Addr       string
+	User, Password   string
+	TLS, LocalLookup bool
+}
+
+func describe(t *testing.T, d dialer.Dialer) (got described) {
+	t.Helper()
+	var credentials dialer.Credentials
+	switch d := d.(type) {
+	case *dialer.HTTPConnect:
+		got = described{Kind: "http", Addr: d.Addr, TLS: d.TLSConfig != nil}
+		if d.Auth != nil {
+			value, err := d.Auth.Authenticate(t.Context(), &dialer.Challenge{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got.User = value
+		}
+	case *dialer.SOCKS5:
+		got = described{Kind: "socks5", Addr: d.Addr, LocalLookup: d.Resolver != nil}
+		credentials = d.Credentials
+	default:
+		t.Fatalf("got a %T", d)
+	}
+	if credentials != nil {
+		got.User, got.Password, _ = credentials(t.Context())
+	}
+	return got
+}
+
+func TestFromURL(t *testing.T) {
+	for _, tt := range []struct {
+		url  string
+		want described
+	}{
+		{"http://proxy", described{Kind: "http", Addr: "proxy:80"}},
+		{"http://proxy:3128/", described{Kind: "http", Addr: "proxy:3128"}},
+		{"HTTP://proxy:", described{Kind: "http", Addr: "proxy:80"}},
+		{"https://proxy", described{Kind: "http", Addr: "proxy:443", TLS: true}},
+		{"http://[2001:db8::1]", described{Kind: "http", Addr: "[2001:db8::1]:80"}},
+		{"http://[fe80::1%25eth0]:3128", described{Kind: "http", Addr: "[fe80::1%eth0]:3128"}},
+		{"http://Aladdin:open%20sesame@proxy", described{Kind: "http", Addr: "proxy:80", User: "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="}},
+		{"http://user@proxy", described{Kind: "http", Addr: "proxy:80", User: "Basic dXNlcjo="}},
+		{"http://user:@proxy", described{Kind: "http", Addr: "proxy:80", User: "Basic dXNlcjo="}},
+		{"http://:pw@proxy", described{Kind: "http", Addr: "proxy:80", User: "Basic OnB3"}},
+		{"http://@proxy", described{Kind: "http", Addr: "proxy:80"}},
+		{"socks5://proxy", described{Kind: "socks5", Addr: "proxy:1080", LocalLookup: true}},
+		{"socks5h://proxy", described{Kind: "socks5", Addr: "proxy:1080"}},
+		{"socks5h://u:p%40ss%3Aw%2Frd%25+&'@proxy:1", described{Kind: "socks5", Addr: "proxy:1", User: "u", Password: "p@ss:w/rd%+&'"}},
+		{"socks5://u@proxy", described{Kind: "socks5", Addr: "proxy:1080", User: "u", LocalLookup: true}},
+	} {
+		t.Run(tt.url, func(t *testing.T) {
+			u, err := dialer.ParseURL(tt.url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := dialer.FromURL(u, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, describe(t, d)); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestFromURLErrors(t *testing.T) {
+	long := strings.Repeat("x", 256)
+	for _, tt := range []struct{ url, want string }{
+		{"", "no scheme"},
+		{"proxy", "no scheme"},
+		{"proxy:3128", `"proxy" is not http`},
+		{"ftp://proxy", `"ftp" is not http`},
+		{"socks4://proxy", "socks4 is not supported"},
+		{"socks://proxy", "no version"},
+		{"http://", "no host"},
+		{"http:proxy", "no host"},
+		{"http://:3128", "no host"},
+		{"http://proxy:0", "1 to 65535"},
+		{"http://proxy:65536", "1 to 65535"},
+		{"http://proxy:x", "percent-encode"},
+		{"http://proxy/path", "more than a host"},
+		{"http://proxy?x", "more than a host"},
+		{"http://proxy?", "more than a host"},
+		{"http://proxy#x", "more than a host"},
+		{"http://us%zz@proxy", "%25"},
+		{"http://a b@proxy", "percent-encode"},
+		{"http://a%3Ab:c@proxy", "colon"},
+		{"http://a:%0d%0aX@proxy", "control character"},
+		{"socks5://:pw@proxy", "user name is empty"},
+		{"socks5://" + long + "@proxy", "user name has 256 bytes"},
+		{"socks5://u:" + long + "@proxy", "password has 256 bytes"},
+	} {
+		t.Run(tt.url, func(t *testing.T) {
+			u, err := dialer.ParseURL(tt.url)
+			if err == nil {
+				_, err = dialer.FromURL(u, nil)
+			}
+			var e *dialer.Error
+			if !errors.As(err, &e) || e.Phase != dialer.PhaseConfig {
+				t.Fatalf("got %v, want an *Error of the config phase", err)
+			}
+			if !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %q, want it to contain %q", err, tt.want)
+			}
+		})
+	}
+	if _, err := dialer.FromURL(nil, nil); err == nil {
+		t.Error("nil URL: got no error")
+	}
+	// FromURL checks by itself what did not pass through ParseURL.
+	if _, err := dialer.FromURL(&url.URL{Scheme: "http", Host: "proxy:x"}, nil); err == nil {
+		t.Error("bad port: got no error")
+	}
+}
+
+func TestFromConfigErrors(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		cfg  httpproxy.Config
+		want []string
+	}{
+		{"scheme", httpproxy.Config{HTTPSProxy: "ftp://proxy"}, []string{"HTTPS_PROXY", `"ftp"`}},
+		{"port", httpproxy.Config{HTTPProxy: "http://proxy:99999"}, []string{"HTTP_PROXY", "1 to 65535"}},
+		{"escape", httpproxy.Config{HTTPSProxy: "http://u:%zz@proxy"}, []string{"HTTPS_PROXY", "%25"}},
+		{"both", httpproxy.Config{HTTPSProxy: "a b", HTTPProxy: "socks4://x"}, []string{"HTTPS_PROXY", "HTTP_PROXY", "socks4"}},
+		{"bypassed as well", httpproxy.Config{HTTPSProxy: "ftp://proxy", NoProxy: "*"}, []string{"HTTPS_PROXY"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := dialer.FromConfig(&tt.cfg)
+			if err == nil {
+				t.Fatal("got no error")
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("got %q, want it to contain %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+// routes starts a proxy for each port class and an echo server, and returns a
+// function that says which way a dial went.
+func TestFromConfigRoutes(t *testing.T) {
+	local := serve(t, listen(t), echo)
+	var way string
+	proxyFor := func(name string) string {
+		p := &proxytest.HTTP{Log: func(proxytest.Request) { way = name }, Dial: toEcho(t)}
+		return serve(t, listen(t), p.Handle)
+	}
+	web, other := proxyFor("web"), proxyFor("other")
+	for _, tt := range []struct {
+		name    string
+		cfg     httpproxy.Config
+		address string
+		want    string
+	}{
+		{"https", httpproxy.Config{HTTPProxy: web, HTTPSProxy: "http://" + other}, "192.0.2.1:443", "other"},
+		{"API server", httpproxy.Config{HTTPProxy: web, HTTPSProxy: other}, target, "other"},
+		{"http", httpproxy.Config{HTTPProxy: web, HTTPSProxy: other}, "192.0.2.1:80", "web"},
+		{"no_proxy of another port", httpproxy.Config{HTTPSProxy: other, NoProxy: "192.0.2.10:443"}, target, "other"},
+		{"no proxy", httpproxy.Config{}, local, "direct"},
+		{"loopback", httpproxy.Config{HTTPSProxy: other, HTTPProxy: web}, local, "direct"},
+		{"CGI, not http", httpproxy.Config{HTTPSProxy: other, HTTPProxy: web, CGI: true}, target, "other"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			way = "direct"
+			d, err := dialer.FromConfig(&tt.cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn, err := d.DialContext(testContext(t), "tcp", tt.address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			exchange(t, conn, "")
+			if way != tt.want {
+				t.Errorf("got %s, want %s", way, tt.want)
+			}
+		})
+	}
+	d, err := dialer.FromConfig(&httpproxy.Config{HTTPProxy: web, CGI: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.DialContext(testContext(t), "tcp", "192.0.2.1:80"); err == nil || !strings.Contains(err.Error(), "REQUEST_METHOD") {
+		t.Errorf("CGI: got %v, want an error that names REQUEST_METHOD", err)
+	}
+	if _, err := d.DialContext(testContext(t), "tcp", "nonsense"); err == nil {
+		t.Error("an address without port: got no error")
+	}
+}
+
+func TestFromEnvironment(t *testing.T) {
+	used := false
+	p := &proxytest.HTTP{Log: func(proxytest.Request) { used = true }, Dial: toEcho(t)}
+	for _, name := range []string{"http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "REQUEST_METHOD"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("HTTPS_PROXY", "http://"+serve(t, listen(t), p.Handle))
+	t.Setenv("NO_PROXY", ".example.com")
+	d, err := dialer.FromEnvironment()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HTTPS_PROXY", "ftp://proxy")
+	if _, err := dialer.FromEnvironment(); err == nil {
+		t.Error("a bad HTTPS_PROXY: got no error")
+	}
+	conn, err := d.DialContext(testContext(t), "tcp", target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	if !used {
+		t.Error("the proxy was not used")
+	}
+	// What no_proxy lists is dialed here, and so fails here.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = d.DialContext(ctx, "tcp", net.JoinHostPort("api.example.com", "6443"))
+	var e *dialer.Error
+	if !errors.As(err, &e) || e.Op != "direct" || !errors.Is(err, context.Canceled) {
+		t.Errorf("got %#v, want the error of a direct dial", err)
+	}
+}

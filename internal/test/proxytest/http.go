@@ -1,0 +1,120 @@
+package proxytest
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+)
+
+// Request is what a proxy was asked for, for its log.
+type Request struct {
+	// Target is the host:port, as the client wrote it.
+	Target string
+	// Header is the header of a CONNECT request. It holds credentials.
+	Header http.Header
+	// Accepted reports whether the credentials were right.
+	Accepted bool
+	// ClientCertificate reports whether the client showed one to the proxy.
+	ClientCertificate bool
+}
+
+// HTTP is a CONNECT proxy. Over a tls.Listener it is an https proxy.
+type HTTP struct {
+	// Username and Password are what it asks for. If both are empty, nothing.
+	Username, Password string
+	// Dial connects to targets. If nil, net.Dialer.
+	Dial dialFunc
+	// Log, if not nil, is called for each request, before its answer.
+	Log func(Request)
+}
+
+// Handle serves one client. It is the function for [Serve].
+func (p *HTTP) Handle(ctx context.Context, conn net.Conn) {
+	br := bufio.NewReader(conn)
+	for {
+		req, err := http.ReadRequest(br)
+		if err != nil {
+			return
+		}
+		accepted := p.accepts(req)
+		if p.Log != nil {
+			p.Log(Request{
+				Target:            req.Host,
+				Header:            req.Header,
+				Accepted:          accepted,
+				ClientCertificate: showedCertificate(conn),
+			})
+		}
+		switch {
+		case !accepted:
+			answer(conn, http.StatusProxyAuthRequired, "Proxy-Authenticate: Basic realm=\"proxytest\"\r\n")
+		case req.Method != http.MethodConnect:
+			answer(conn, http.StatusMethodNotAllowed, "Allow: CONNECT\r\n")
+		default:
+			p.connect(ctx, conn, br, req.Host)
+			return
+		}
+	}
+}
+
+func (p *HTTP) accepts(req *http.Request) bool {
+	if p.Username == "" && p.Password == "" {
+		return true
+	}
+	want := "Basic " + base64.StdEncoding.EncodeToString([]byte(p.Username+":"+p.Password))
+	return req.Header.Get("Proxy-Authorization") == want
+}
+
+func (p *HTTP) connect(ctx context.Context, conn net.Conn, br *bufio.Reader, target string) {
+	dialCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	far, err := dialOrDefault(p.Dial)(dialCtx, "tcp", target)
+	if err != nil {
+		answer(conn, http.StatusBadGateway, "")
+		return
+	}
+	if _, err := fmt.Fprint(conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+		far.Close()
+		return
+	}
+	if n := br.Buffered(); n > 0 {
+		early, _ := br.Peek(n)
+		if _, err := far.Write(early); err != nil {
+			far.Close()
+			return
+		}
+	}
+	relay(ctx, conn, far)
+}
+
+func answer(conn net.Conn, status int, header string) {
+	text := http.StatusText(status)
+	fmt.Fprintf(conn, "HTTP/1.1 %d %s\r\n%sContent-Length: %d\r\n\r\n%s", status, text, header, len(text), text)
+}
+
+func showedCertificate(conn net.Conn) bool {
+	tc, ok := conn.(*tls.Conn)
+	return ok && len(tc.ConnectionState().PeerCertificates) > 0
+}
+
+// replyFor is the SOCKS5 reply for an error of a dial.
+func replyFor(err error) byte {
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, syscall.ENETUNREACH):
+		return 3
+	case errors.Is(err, syscall.EHOSTUNREACH):
+		return 4
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return 5
+	}
+	return 1
+}

@@ -46,7 +46,7 @@ func checkURL(u *url.URL) error {
 	case u == nil:
 		return urlError("", errors.New("no URL"))
 	case defaultPorts[u.Scheme] == "":
-		return urlError("", schemeError(u.Scheme))
+		return urlError("", schemeError(u))
 	case u.Opaque != "" || u.Hostname() == "":
 		return urlError("", errors.New("the URL has no host: "+urlForm))
 	case u.Path != "" && u.Path != "/", u.RawQuery != "", u.ForceQuery, u.Fragment != "":
@@ -61,20 +61,19 @@ func checkURL(u *url.URL) error {
 	return nil
 }
 
-func schemeError(scheme string) error {
-	switch scheme {
-	case "":
+func schemeError(u *url.URL) error {
+	switch {
+	case u.Scheme == "":
 		return errors.New("the URL has no scheme: " + urlForm)
-	case "socks4", "socks4a":
-		return fmt.Errorf("the scheme %s is not supported: use socks5 or socks5h", scheme)
-	case "socks":
+	case u.Opaque != "":
+		// "user:password@host" reads as a scheme: it must not be quoted.
+		return errors.New("the URL has no // after its scheme, or no scheme: " + urlForm)
+	case u.Scheme == "socks4", u.Scheme == "socks4a":
+		return fmt.Errorf("the scheme %s is not supported: use socks5 or socks5h", u.Scheme)
+	case u.Scheme == "socks":
 		return errors.New("the scheme socks says no version: use socks5 or socks5h")
 	}
-	// An unencoded "user:password" reads as a scheme.
-	if len(scheme) > 10 {
-		return errors.New("the scheme is not http, https, socks5 or socks5h")
-	}
-	return fmt.Errorf("the scheme %q is not http, https, socks5 or socks5h", scheme)
+	return fmt.Errorf("the scheme %q is not http, https, socks5 or socks5h", printable(u.Scheme))
 }
 
 func urlError(proxy string, err error) error {

@@ -89,7 +89,8 @@ func TestFromURLErrors(t *testing.T) {
 	for _, tt := range []struct{ url, want string }{
 		{"", "no scheme"},
 		{"proxy", "no scheme"},
-		{"proxy:3128", `"proxy" is not http`},
+		{"proxy:3128", "no // after its scheme"},
+		{"user:pw@proxy:3128", "no // after its scheme"},
 		{"ftp://proxy", `"ftp" is not http`},
 		{"socks4://proxy", "socks4 is not supported"},
 		{"socks://proxy", "no version"},

@@ -1,0 +1,110 @@
+package kubeconfig
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"sync"
+
+	"github.com/causewayproject/causeway/dialer"
+)
+
+// connections makes the connections of a Client and closes them. client-go's
+// connrotation does less: it lets a dial that ends after CloseAll go on.
+type connections struct {
+	dialer dialer.Dialer
+
+	closed context.Context // ends dials that are under way
+	end    context.CancelCauseFunc
+
+	mu   sync.Mutex                // guards the fields below
+	open map[*trackedConn]struct{} // nil once closed
+}
+
+func newConnections(d dialer.Dialer) *connections {
+	closed, cancel := context.WithCancelCause(context.Background())
+	return &connections{dialer: d, closed: closed, end: cancel, open: make(map[*trackedConn]struct{})}
+}
+
+func (c *connections) isClosed() bool { return c.closed.Err() != nil }
+
+// explain returns errClosed for whatever fails after close.
+func (c *connections) explain(err error) error {
+	if c.isClosed() {
+		return errClosed
+	}
+	return err
+}
+
+// DialContext dials until ctx ends or the connections are closed.
+func (c *connections) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(c.closed, func() { cancel(errClosed) })
+	defer stop()
+	conn, err := c.dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	t := &trackedConn{Conn: conn, owner: c}
+	if !c.add(t) {
+		closeNow(conn)
+		return nil, errClosed
+	}
+	return t, nil
+}
+
+func (c *connections) add(t *trackedConn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open == nil {
+		return false
+	}
+	c.open[t] = struct{}{}
+	return true
+}
+
+func (c *connections) remove(t *trackedConn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.open, t)
+}
+
+// close ends the dials that are under way and closes what is open.
+func (c *connections) close() {
+	c.end(errClosed)
+	c.mu.Lock()
+	open := c.open
+	c.open = nil
+	c.mu.Unlock()
+	for t := range open {
+		closeNow(t.Conn)
+	}
+}
+
+// closeNow closes what is below TLS to a proxy first: a proxy that has
+// stopped reading would keep a goodbye waiting for seconds.
+func closeNow(conn net.Conn) {
+	for c := conn; ; {
+		t, ok := c.(*tls.Conn)
+		if !ok {
+			c.Close()
+			break
+		}
+		c = t.NetConn()
+	}
+	conn.Close()
+}
+
+// trackedConn is known to its owner until it is closed.
+type trackedConn struct {
+	net.Conn
+	owner *connections
+}
+
+var _ net.Conn = (*trackedConn)(nil)
+
+func (t *trackedConn) Close() error {
+	t.owner.remove(t)
+	return t.Conn.Close()
+}

@@ -1,0 +1,154 @@
+package kubeconfig
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Credentials is how a kubeconfig's user authenticates to the API server.
+// Exactly one way is set: CAKey, Certificate with Key, Token, or AuthInfo.
+type Credentials struct {
+	// CAKey is the PEM private key (PKCS #1, PKCS #8 or SEC 1) of a
+	// certificate in Spec.CA. Each Build signs a client certificate with it,
+	// with Cluster API's profile: common name kubernetes-admin, organization
+	// system:masters, client authentication, for a year. Other than Cluster
+	// API's, it doesn't outlive the CA.
+	CAKey []byte
+	// KeyAlgorithm is the algorithm of the client key made with CAKey. If
+	// empty, RSA2048.
+	KeyAlgorithm KeyAlgorithm
+
+	// Certificate is a PEM client certificate, with the intermediate
+	// certificates behind it if there are any, and Key its PEM private key.
+	Certificate, Key []byte
+
+	// Token is a bearer token. White space around it is cut off, such as the
+	// newline at the end of a file.
+	Token string
+
+	// AuthInfo is a user entry given whole: exec plugins, files, impersonation.
+	// It is copied. Files that it names are not opened.
+	AuthInfo *clientcmdapi.AuthInfo
+}
+
+func (c Credentials) ways() []string {
+	var ways []string
+	for _, way := range []struct {
+		name string
+		set  bool
+	}{
+		{"CAKey", len(c.CAKey) > 0},
+		{"Certificate with Key", len(c.Certificate) > 0 || len(c.Key) > 0},
+		{"Token", c.Token != ""},
+		{"AuthInfo", c.AuthInfo != nil},
+	} {
+		if way.set {
+			ways = append(ways, way.name)
+		}
+	}
+	return ways
+}
+
+// authInfo returns the user entry. ca is empty if Spec.CA can't be used:
+// that is reported elsewhere.
+func (c Credentials) authInfo(ca []*x509.Certificate, now time.Time) (*clientcmdapi.AuthInfo, error) {
+	const want = "want one of CAKey, Certificate with Key, Token, AuthInfo"
+	switch ways := c.ways(); {
+	case len(ways) == 0:
+		return nil, fieldErrorf("Credentials", "%w: none is set; %s", errRequired, want)
+	case len(ways) > 1:
+		return nil, fieldErrorf("Credentials", "%s are set; %s", strings.Join(ways, " and "), want)
+	case c.KeyAlgorithm != "" && len(c.CAKey) == 0:
+		return nil, fieldErrorf("Credentials.KeyAlgorithm", "is for CAKey, which is not set")
+	case len(c.CAKey) > 0:
+		return c.signed(ca, now)
+	case c.Token != "":
+		return c.bearer()
+	case c.AuthInfo != nil:
+		return c.given()
+	}
+	return c.pair(now)
+}
+
+func (c Credentials) bearer() (*clientcmdapi.AuthInfo, error) {
+	token := strings.TrimSpace(c.Token)
+	if token == "" {
+		return nil, fieldErrorf("Credentials.Token", "is blank")
+	}
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		return nil, fieldErrorf("Credentials.Token", "holds a space, a control character or one beyond ASCII, which a header can't carry")
+	}
+	user := clientcmdapi.NewAuthInfo()
+	user.Token = token
+	return user, nil
+}
+
+// pair checks what the API server would only call "unauthorized".
+func (c Credentials) pair(now time.Time) (*clientcmdapi.AuthInfo, error) {
+	var (
+		certs            []*x509.Certificate
+		block            *pem.Block
+		certErr, pairErr error
+	)
+	certs, certErr = parseCertificates(c.Certificate)
+	if certErr == nil {
+		certErr = checkClientCertificate(certs[0], now)
+	}
+	if len(c.Key) == 0 {
+		pairErr = errors.New("required along with Certificate")
+	} else if key, keyBlock, err := parsePrivateKey(c.Key); err != nil {
+		pairErr = err
+	} else if len(certs) > 0 && !samePublicKey(key.Public(), certs[0].PublicKey) {
+		pairErr = errors.New("is not the key of the first certificate in Certificate")
+	} else {
+		block = keyBlock
+	}
+	if err := errors.Join(fieldError("Credentials.Certificate", certErr), fieldError("Credentials.Key", pairErr)); err != nil {
+		return nil, err
+	}
+	user := clientcmdapi.NewAuthInfo()
+	user.ClientCertificateData = encodeCertificates(certs)
+	user.ClientKeyData = pem.EncodeToMemory(block)
+	return user, nil
+}
+
+func checkClientCertificate(cert *x509.Certificate, now time.Time) error {
+	usages := cert.ExtKeyUsage
+	if len(usages)+len(cert.UnknownExtKeyUsage) > 0 &&
+		!slices.Contains(usages, x509.ExtKeyUsageClientAuth) && !slices.Contains(usages, x509.ExtKeyUsageAny) {
+		return errors.New("is not for client authentication: its extended key usage doesn't allow it")
+	}
+	return checkValidity(cert, now)
+}
+
+// given checks AuthInfo with client-go's own rules, which would otherwise
+// fail at the first use of the kubeconfig.
+func (c Credentials) given() (*clientcmdapi.AuthInfo, error) {
+	probe := c.AuthInfo.DeepCopy()
+	// client-go opens the files to check them, but they may be elsewhere.
+	probe.ClientCertificateData = fileOrData(&probe.ClientCertificate, probe.ClientCertificateData)
+	probe.ClientKeyData = fileOrData(&probe.ClientKey, probe.ClientKeyData)
+	config := clientcmdapi.NewConfig()
+	config.AuthInfos["AuthInfo"] = probe
+	if err := clientcmd.Validate(*config); err != nil {
+		return nil, fieldError("Credentials.AuthInfo", err)
+	}
+	return c.AuthInfo.DeepCopy(), nil
+}
+
+// fileOrData makes a file that stands alone data that stands alone. Both at
+// once is left for client-go to refuse.
+func fileOrData(file *string, data []byte) []byte {
+	if *file == "" || len(data) > 0 {
+		return data
+	}
+	*file = ""
+	return []byte("file")
+}

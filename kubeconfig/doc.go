@@ -1,0 +1,40 @@
+// Package kubeconfig makes kubeconfigs that lead to a cluster through a
+// proxy, the Secrets in which Cluster API keeps them, and clients that take
+// that route.
+//
+// A [Spec] says where the API server is, how it is verified, who the user is
+// and which [Route] leads there. [Spec.Build] makes the kubeconfig of it, with
+// Cluster API's names and certificate profile; [Secret] puts it where Cluster
+// API and everything beside it looks for it. [NewClient] is for the process
+// itself: it turns any kubeconfig into a rest.Config and an HTTP client with
+// one transport, which Close ends.
+//
+//	config, err := kubeconfig.Spec{
+//		Name:        "prod",
+//		Endpoint:    kubeconfig.Endpoint{Host: "192.0.2.10", Port: 6443},
+//		CA:          ca.Data["tls.crt"],
+//		Credentials: kubeconfig.Credentials{CAKey: ca.Data["tls.key"]},
+//		Route:       kubeconfig.Route{ProxyURL: "http://user:password@proxy:3128"},
+//	}.Build()
+//	...
+//	client, err := kubeconfig.NewClient(config, nil)
+//	...
+//	defer client.Close()
+//	clientset, err := kubernetes.NewForConfig(client.Config())
+//
+// # When to use client-go alone
+//
+// client-go honours proxy-url by itself. What it does not do: keep the API
+// server's TLS settings, client certificate included, away from an https
+// proxy; tell socks5 passwords that are too long before the first dial; take
+// a dial function without falling back to HTTPS_PROXY; close what it opened.
+// For exec, attach and port-forward, it is what is to be used: see [Client].
+//
+// # Security
+//
+// A kubeconfig is a secret, the proxy's password in its proxy-url too. The
+// types of this package print without their secrets, and its errors hold none.
+// What a kubeconfig says is never replaced by something weaker: a proxy-url
+// that can't be parsed is an error, not a direct connection, and an empty CA
+// file does not mean the system's roots.
+package kubeconfig

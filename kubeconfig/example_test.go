@@ -1,0 +1,120 @@
+package kubeconfig_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+)
+
+// The Secret that Cluster API expects, for a cluster behind a proxy, made of
+// the cluster's CA (the Secret <name>-ca).
+func Example() {
+	caCert, caKey := exampleCA()
+	spec := kubeconfig.Spec{
+		Name:          "prod",
+		Endpoint:      kubeconfig.Endpoint{Host: "192.0.2.10", Port: 6443},
+		CA:            caCert,
+		TLSServerName: "kubernetes.default.svc",
+		Credentials:   kubeconfig.Credentials{CAKey: caKey},
+		Route:         kubeconfig.Route{ProxyURL: "http://user:password@proxy.example.com:3128"},
+	}
+	config, err := spec.Build()
+	if err != nil {
+		log.Fatal(err)
+	}
+	secret, err := kubeconfig.Secret("prod", "clusters", config, &metav1.OwnerReference{
+		APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Cluster", Name: "prod", UID: "1b4e28ba",
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(secret.Namespace, secret.Name, secret.Type)
+	fmt.Println(config.CurrentContext, config.Clusters["prod"].Server)
+	fmt.Println(spec.Route)
+	// Output:
+	// clusters prod-kubeconfig cluster.x-k8s.io/secret
+	// prod-admin@prod https://192.0.2.10:6443
+	// http://proxy.example.com:3128
+}
+
+// One Client for a cluster, closed when the cluster is gone or its kubeconfig
+// has changed.
+func ExampleNewClient() {
+	caCert, caKey := exampleCA()
+	config, err := kubeconfig.Spec{
+		Name:        "prod",
+		Endpoint:    kubeconfig.Endpoint{Host: "192.0.2.10", Port: 6443},
+		CA:          caCert,
+		Credentials: kubeconfig.Credentials{CAKey: caKey},
+		Route:       kubeconfig.Route{ProxyURL: "socks5://proxy.example.com"},
+	}.Build()
+	if err != nil {
+		log.Fatal(err)
+	}
+	client, err := kubeconfig.NewClient(config, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	clientset, err := kubernetes.NewForConfig(client.Config())
+	if err != nil {
+		log.Fatal(err)
+	}
+	client.Close()
+	_, err = clientset.CoreV1().Namespaces().List(context.Background(), metav1.ListOptions{})
+	fmt.Println(errors.Is(err, net.ErrClosed))
+	// Output:
+	// true
+}
+
+// A Spec that can't be used says why, one line a field.
+func ExampleSpec_Build_invalid() {
+	_, err := kubeconfig.Spec{
+		Name:        "prod",
+		Endpoint:    kubeconfig.Endpoint{Host: "https://192.0.2.10:6443"},
+		CA:          []byte("-"),
+		Credentials: kubeconfig.Credentials{Token: "secret"},
+		Route:       kubeconfig.Route{ProxyURL: "ftp://user:secret@proxy"},
+	}.Build()
+	fmt.Println(err)
+	// Output:
+	// kubeconfig: Endpoint.Host: holds a scheme: want a DNS name or an IP address alone
+	// kubeconfig: Endpoint.Port: required, from 1 to 65535; got 0
+	// kubeconfig: CA: holds no PEM block: want PEM certificates
+	// kubeconfig: Route.ProxyURL: the scheme "ftp" is not http, https, socks5 or socks5h
+}
+
+func exampleCA() (cert, key []byte) {
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		log.Fatal(err)
+	}
+	template := &x509.Certificate{
+		Subject:   pkix.Name{CommonName: "kubernetes"},
+		NotBefore: time.Now().Add(-5 * time.Minute), NotAfter: time.Now().AddDate(10, 0, 0),
+		KeyUsage: x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, k.Public(), k)
+	if err != nil {
+		log.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(k)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
+}

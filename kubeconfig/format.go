@@ -1,0 +1,80 @@
+package kubeconfig
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/causewayproject/causeway/dialer"
+)
+
+// String returns s without its secrets.
+func (s Spec) String() string {
+	endpoint := s.Endpoint.String()
+	if s.Endpoint.check() != nil {
+		endpoint = "(invalid)" // it may be a URL with a password
+	}
+	return fmt.Sprintf("kubeconfig.Spec{Name: %q, Endpoint: %s, CA: %d bytes, TLSServerName: %q, Credentials: %s, Route: %s}",
+		s.Name, endpoint, len(s.CA), s.TLSServerName, s.Credentials, s.Route)
+}
+
+// Format writes String, whatever the verb.
+func (s Spec) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
+
+// MarshalText returns String: JSON and logs hold no secret.
+func (s Spec) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// String returns which ways are set.
+func (c Credentials) String() string {
+	ways := c.ways()
+	if len(ways) == 0 {
+		return "(none)"
+	}
+	return "(" + strings.Join(ways, " and ") + ", redacted)"
+}
+
+// Format writes String, whatever the verb.
+func (c Credentials) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, c.String()) }
+
+// MarshalText returns String: JSON and logs hold no secret.
+func (c Credentials) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// String returns the proxy without its user info, or "direct".
+func (r Route) String() string {
+	if r.ProxyURL == "" {
+		return "direct"
+	}
+	u, err := dialer.ParseURL(r.ProxyURL)
+	if err != nil {
+		return "(invalid proxy URL)"
+	}
+	return u.Scheme + "://" + u.Host
+}
+
+// Format writes String, whatever the verb.
+func (r Route) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, r.String()) }
+
+// MarshalText returns String: JSON and logs hold no secret.
+func (r Route) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// String returns the API server's URL.
+func (c *Client) String() string { return "kubeconfig.Client{" + c.host + "}" }
+
+// Format writes String, whatever the verb.
+func (c *Client) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, c.String()) }
+
+// MarshalText returns String: JSON and logs hold no secret.
+func (c *Client) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// String returns which options are set.
+func (o ClientOptions) String() string {
+	return fmt.Sprintf("kubeconfig.ClientOptions{ProxyTLS: %t, Dialer: %t, Forward: %t}",
+		o.ProxyTLS != nil, o.Dialer != nil, o.Forward != nil)
+}
+
+// Format writes String, whatever the verb: a tls.Config holds private keys, a
+// dialer may hold a password.
+func (o ClientOptions) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, o.String()) }
+
+// MarshalText returns String: JSON and logs hold no secret.
+func (o ClientOptions) MarshalText() ([]byte, error) { return []byte(o.String()), nil }

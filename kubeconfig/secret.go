@@ -1,0 +1,113 @@
+package kubeconfig
+
+import (
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Cluster API's contract for kubeconfig Secrets.
+const (
+	// SecretType is the type of the Secrets that Cluster API manages.
+	SecretType corev1.SecretType = "cluster.x-k8s.io/secret"
+	// SecretKey is the key of the kubeconfig in the Secret's data.
+	SecretKey = "value"
+	// ClusterNameLabel names the cluster that a Secret belongs to. Cluster
+	// API's managers see labelled Secrets only.
+	ClusterNameLabel = "cluster.x-k8s.io/cluster-name"
+
+	secretSuffix = "-kubeconfig"
+)
+
+// Secret returns the Secret in which Cluster API looks for the kubeconfig of
+// the cluster name: <name>-kubeconfig, of type [SecretType], labelled with the
+// cluster's name, the kubeconfig under the key "value". owner, if not nil, is
+// copied into its owner references: Cluster API sets the Cluster. Nothing is
+// sent anywhere. An error is a [*FieldError].
+//
+// By the type, which can't be changed once the Secret exists, Cluster API's
+// kubeadm control plane takes the Secret for its own: it sets itself as the
+// owner, and before the client certificate reaches half its life it replaces
+// the kubeconfig by one that keeps nothing of it but the server: proxy-url,
+// tls-server-name and added CA certificates are gone. If there is no client
+// certificate to look at, such as with a token, its reconciliation fails for
+// as long as the Secret exists. Where that control plane runs and must keep
+// its hands off, set another type on what is returned ("Opaque").
+//
+// The kubeconfig is written as it is. Files that it names are not read: a
+// consumer in another process will not find them.
+func Secret(name, namespace string, config *clientcmdapi.Config, owner *metav1.OwnerReference) (*corev1.Secret, error) {
+	_, configErr := currentEntries(config)
+	err := errors.Join(
+		fieldError("name", checkClusterName(name)),
+		fieldError("namespace", checkNamespace(namespace)),
+		configErr,
+	)
+	if err != nil {
+		return nil, err
+	}
+	data, err := clientcmd.Write(*config)
+	if err != nil {
+		return nil, fieldErrorf("config", "serialize: %w", err)
+	}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      name + secretSuffix,
+			Namespace: namespace,
+			Labels:    map[string]string{ClusterNameLabel: name},
+		},
+		Type: SecretType,
+		Data: map[string][]byte{SecretKey: data},
+	}
+	if owner != nil {
+		secret.OwnerReferences = []metav1.OwnerReference{*owner.DeepCopy()}
+	}
+	return secret, nil
+}
+
+// entries are what a kubeconfig's current context refers to.
+type entries struct {
+	context     string
+	clusterName string
+	cluster     *clientcmdapi.Cluster  // never nil
+	user        *clientcmdapi.AuthInfo // nil if the context names none
+}
+
+// field is the path of a field of the cluster entry.
+func (e *entries) field(name string) string {
+	return fmt.Sprintf("clusters[%q].%s", e.clusterName, name)
+}
+
+// currentEntries follows the current context.
+func currentEntries(config *clientcmdapi.Config) (*entries, error) {
+	if config == nil {
+		return nil, fieldError("config", errRequired)
+	}
+	if config.CurrentContext == "" {
+		return nil, fieldError("current-context", errRequired)
+	}
+	current := config.Contexts[config.CurrentContext]
+	if current == nil {
+		return nil, fieldErrorf("current-context", "there is no context %q", config.CurrentContext)
+	}
+	e := &entries{
+		context:     config.CurrentContext,
+		clusterName: current.Cluster,
+		cluster:     config.Clusters[current.Cluster],
+		user:        config.AuthInfos[current.AuthInfo],
+	}
+	field := fmt.Sprintf("contexts[%q].", config.CurrentContext)
+	switch {
+	case e.cluster == nil:
+		return nil, fieldErrorf(field+"cluster", "there is no cluster %q", current.Cluster)
+	case e.user == nil && current.AuthInfo != "":
+		return nil, fieldErrorf(field+"user", "there is no user %q", current.AuthInfo)
+	case e.cluster.Server == "":
+		return nil, fieldError(e.field("server"), errRequired)
+	}
+	return e, nil
+}

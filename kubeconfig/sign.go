@@ -1,0 +1,149 @@
+package kubeconfig
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"time"
+
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// KeyAlgorithm is the algorithm and size of a private key. The values are
+// Cluster API's (spec.encryptionAlgorithm of its kubeadm types).
+type KeyAlgorithm string
+
+// The algorithms of client keys.
+const (
+	RSA2048   KeyAlgorithm = "RSA-2048"
+	RSA3072   KeyAlgorithm = "RSA-3072"
+	RSA4096   KeyAlgorithm = "RSA-4096"
+	ECDSAP256 KeyAlgorithm = "ECDSA-P256"
+	ECDSAP384 KeyAlgorithm = "ECDSA-P384"
+)
+
+// The profile of Cluster API's admin certificates.
+const (
+	adminUser  = "kubernetes-admin"
+	adminGroup = "system:masters"
+	adminLife  = 365 * 24 * time.Hour
+)
+
+// generate returns a new key and its PEM, of the types that Cluster API
+// writes.
+func (a KeyAlgorithm) generate() (crypto.Signer, []byte, error) {
+	switch a {
+	case "", RSA2048:
+		return generateRSA(2048)
+	case RSA3072:
+		return generateRSA(3072)
+	case RSA4096:
+		return generateRSA(4096)
+	case ECDSAP256:
+		return generateECDSA(elliptic.P256())
+	case ECDSAP384:
+		return generateECDSA(elliptic.P384())
+	}
+	return nil, nil, fmt.Errorf("unknown: want %s, %s, %s, %s or %s", RSA2048, RSA3072, RSA4096, ECDSAP256, ECDSAP384)
+}
+
+func generateRSA(bits int) (crypto.Signer, []byte, error) {
+	key, err := rsa.GenerateKey(rand.Reader, bits)
+	if err != nil {
+		return nil, nil, err
+	}
+	der := x509.MarshalPKCS1PrivateKey(key)
+	return key, pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: der}), nil
+}
+
+func generateECDSA(curve elliptic.Curve) (crypto.Signer, []byte, error) {
+	key, err := ecdsa.GenerateKey(curve, rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	return key, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
+}
+
+// signed returns a user with a new key and a certificate signed by CAKey.
+func (c Credentials) signed(ca []*x509.Certificate, now time.Time) (*clientcmdapi.AuthInfo, error) {
+	caKey, _, err := parsePrivateKey(c.CAKey)
+	if err != nil {
+		return nil, fieldError("Credentials.CAKey", err)
+	}
+	if len(ca) == 0 {
+		return nil, nil
+	}
+	issuer, err := issuerOf(ca, caKey.Public(), now)
+	if err != nil {
+		return nil, err
+	}
+	key, keyPEM, err := c.KeyAlgorithm.generate()
+	if err != nil {
+		return nil, fieldError("Credentials.KeyAlgorithm", err)
+	}
+	notAfter := now.Add(adminLife)
+	if notAfter.After(issuer.NotAfter) {
+		notAfter = issuer.NotAfter
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		Subject:     pkix.Name{CommonName: adminUser, Organization: []string{adminGroup}},
+		NotBefore:   issuer.NotBefore, // clocks differ
+		NotAfter:    notAfter.UTC(),
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, issuer, key.Public(), caKey)
+	if err != nil {
+		return nil, fieldErrorf("Credentials.CAKey", "sign the client certificate: %w", err)
+	}
+	user := clientcmdapi.NewAuthInfo()
+	user.ClientCertificateData = pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: der})
+	user.ClientKeyData = keyPEM
+	return user, nil
+}
+
+// issuerOf returns the certificate of key in ca. A CA renewed with the same
+// key is there twice: the one that lives longest is taken.
+func issuerOf(ca []*x509.Certificate, key crypto.PublicKey, now time.Time) (*x509.Certificate, error) {
+	var (
+		issuer   *x509.Certificate
+		unusable error
+	)
+	for _, cert := range ca {
+		if !samePublicKey(key, cert.PublicKey) {
+			continue
+		}
+		if err := checkIssuer(cert, now); err != nil {
+			unusable = err
+		} else if issuer == nil || cert.NotAfter.After(issuer.NotAfter) {
+			issuer = cert
+		}
+	}
+	switch {
+	case issuer != nil:
+		return issuer, nil
+	case unusable != nil:
+		return nil, fieldErrorf("CA", "can't sign with CAKey: %w", unusable)
+	}
+	return nil, fieldErrorf("Credentials.CAKey", "is not the key of a certificate in CA")
+}
+
+func checkIssuer(cert *x509.Certificate, now time.Time) error {
+	switch {
+	case !cert.BasicConstraintsValid || !cert.IsCA:
+		return errors.New("the certificate is not a CA's (basic constraints)")
+	case cert.KeyUsage != 0 && cert.KeyUsage&x509.KeyUsageCertSign == 0:
+		return errors.New("the certificate's key usage does not allow to sign certificates")
+	}
+	return checkValidity(cert, now)
+}

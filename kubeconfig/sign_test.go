@@ -1,0 +1,184 @@
+package kubeconfig_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+)
+
+// signed builds spec and returns the client certificate and key.
+func signed(t *testing.T, spec kubeconfig.Spec) (*x509.Certificate, tls.Certificate, string) {
+	t.Helper()
+	config, err := spec.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	user := config.AuthInfos["c1-admin"]
+	pair, err := tls.X509KeyPair(user.ClientCertificateData, user.ClientKeyData)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, rest := pem.Decode(user.ClientKeyData)
+	if len(rest) > 0 || len(pair.Certificate) != 1 {
+		t.Errorf("got %d certificates and %d bytes after the key, want 1 and 0", len(pair.Certificate), len(rest))
+	}
+	return pair.Leaf, pair, block.Type
+}
+
+// The profile is that of Cluster API's util/certs and util/kubeconfig.
+func TestCertificateProfile(t *testing.T) {
+	for _, test := range []struct {
+		algorithm kubeconfig.KeyAlgorithm
+		bits      int
+		block     string
+	}{
+		{"", 2048, "RSA PRIVATE KEY"},
+		{"RSA-2048", 2048, "RSA PRIVATE KEY"},
+		{"RSA-3072", 3072, "RSA PRIVATE KEY"},
+		{"RSA-4096", 4096, "RSA PRIVATE KEY"},
+		{"ECDSA-P256", 256, "EC PRIVATE KEY"},
+		{"ECDSA-P384", 384, "EC PRIVATE KEY"},
+	} {
+		t.Run(string(test.algorithm), func(t *testing.T) {
+			t.Parallel()
+			ca := newAuthority(t, nil, nil)
+			spec := goodSpec(t, ca)
+			spec.Credentials.KeyAlgorithm = test.algorithm
+			before := time.Now().Add(365 * 24 * time.Hour).Truncate(time.Second)
+			cert, _, block := signed(t, spec)
+			after := time.Now().Add(365 * 24 * time.Hour)
+
+			got := fmt.Sprint(cert.Subject.String(), cert.KeyUsage, cert.ExtKeyUsage, cert.IsCA, len(cert.DNSNames)+len(cert.IPAddresses), block)
+			want := fmt.Sprint("CN=kubernetes-admin,O=system:masters", x509.KeyUsageDigitalSignature|x509.KeyUsageKeyEncipherment,
+				[]x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, false, 0, test.block)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("profile (-want +got):\n%s", diff)
+			}
+			if !cert.NotBefore.Equal(ca.cert.NotBefore) {
+				t.Errorf("NotBefore: got %v, want the CA's %v", cert.NotBefore, ca.cert.NotBefore)
+			}
+			if cert.NotAfter.Before(before) || cert.NotAfter.After(after) {
+				t.Errorf("NotAfter: got %v, want a year from now", cert.NotAfter)
+			}
+			if cert.SerialNumber.Sign() <= 0 {
+				t.Errorf("serial number: got %v, want a positive one", cert.SerialNumber)
+			}
+			if got := keyBits(cert.PublicKey); got != test.bits {
+				t.Errorf("key: got %d bits, want %d", got, test.bits)
+			}
+			if _, err := cert.Verify(x509.VerifyOptions{Roots: ca.pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func keyBits(key any) int {
+	switch key := key.(type) {
+	case *rsa.PublicKey:
+		return key.N.BitLen()
+	case *ecdsa.PublicKey:
+		return key.Params().BitSize
+	}
+	return 0
+}
+
+func TestCertificateDoesNotOutliveCA(t *testing.T) {
+	end := time.Now().Add(100 * time.Hour).UTC().Truncate(time.Second)
+	ca := newAuthority(t, nil, func(c *x509.Certificate) { c.NotAfter = end })
+	cert, _, _ := signed(t, goodSpec(t, ca))
+	if !cert.NotAfter.Equal(end) {
+		t.Errorf("got %v, want the CA's end, %v", cert.NotAfter, end)
+	}
+}
+
+func TestCertificateFreshKey(t *testing.T) {
+	spec := goodSpec(t, newAuthority(t, nil, nil))
+	a, _, _ := signed(t, spec)
+	b, _, _ := signed(t, spec)
+	if a.PublicKey.(*ecdsa.PublicKey).Equal(b.PublicKey) || a.SerialNumber.Cmp(b.SerialNumber) == 0 {
+		t.Error("two Builds share a key or a serial number")
+	}
+}
+
+func TestIssuerIsFoundByKey(t *testing.T) {
+	key := newKey(t)
+	life := func(d time.Duration, subject string) func(*x509.Certificate) {
+		return func(c *x509.Certificate) {
+			c.NotAfter = time.Now().Add(d).UTC().Truncate(time.Second)
+			c.Subject.CommonName = subject
+		}
+	}
+	var (
+		other   = newAuthority(t, nil, nil)
+		short   = newAuthority(t, key, life(time.Hour, "short"))
+		long    = newAuthority(t, key, life(2*time.Hour, "long"))
+		expired = newAuthority(t, key, life(-time.Minute, "expired"))
+		leaf    = newAuthority(t, key, func(c *x509.Certificate) { life(3*time.Hour, "leaf")(c); c.IsCA, c.MaxPathLenZero = false, false })
+	)
+	bundle := []*x509.Certificate{other.cert, expired.cert, short.cert, long.cert, leaf.cert}
+	for range len(bundle) {
+		bundle = append(bundle[1:], bundle[0])
+		spec := goodSpec(t, short)
+		spec.CA = certPEM(bundle...)
+		cert, _, _ := signed(t, spec)
+		if got := cert.Issuer.CommonName; got != "long" {
+			t.Errorf("got issuer %q, want the CA that lives longest", got)
+		}
+	}
+}
+
+// Every form in which openssl, kubeadm and Cluster API write a CA's key.
+func TestCAKeyForms(t *testing.T) {
+	ecKey := newKey(t).(*ecdsa.PrivateKey)
+	sec1, err := x509.MarshalECPrivateKey(ecKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkcs1 := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(rsaKey)})
+	parameters := pem.EncodeToMemory(&pem.Block{Type: "EC PARAMETERS", Bytes: []byte{6, 8, 42, 134, 72, 206, 61, 3, 1, 7}})
+	ecPEM := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: sec1})
+	p521, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ecCA, rsaCA, bigCA := newAuthority(t, ecKey, nil), newAuthority(t, rsaKey, nil), newAuthority(t, p521, nil)
+	for _, test := range []struct {
+		name string
+		ca   *authority
+		key  []byte
+	}{
+		{"SEC 1", ecCA, ecPEM},
+		{"SEC 1 with parameters", ecCA, slices.Concat(parameters, ecPEM)},
+		{"SEC 1 behind its certificate", ecCA, slices.Concat(ecCA.certPEM(), ecPEM)},
+		{"PKCS 8 with EC", ecCA, ecCA.keyPEM(t)},
+		{"PKCS 1", rsaCA, pkcs1},
+		{"PKCS 8 with RSA", rsaCA, rsaCA.keyPEM(t)},
+		{"P-521", bigCA, bigCA.keyPEM(t)},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			spec := goodSpec(t, test.ca)
+			spec.Credentials.CAKey = test.key
+			cert, _, _ := signed(t, spec)
+			if err := cert.CheckSignatureFrom(test.ca.cert); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,139 @@
+// Package imports holds the import rules of the module: who may import whom,
+// and what a user of one package pulls into a build.
+package imports
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/causewayproject/causeway"
+
+// arrows are the imports that are allowed between packages of the module,
+// beside internal/test in examples. A package that is not listed fails.
+var arrows = map[string][]string{
+	"":                         {},
+	"/noproxy":                 {},
+	"/dialer":                  {"/noproxy"},
+	"/kubeconfig":              {"/dialer", "/noproxy"},
+	"/examples/quickstart":     {"/dialer", "/kubeconfig", "/internal/test/pki", "/internal/test/proxytest"},
+	"/internal/test/imports":   {},
+	"/internal/test/pki":       {},
+	"/internal/test/proxytest": {},
+}
+
+// light are the packages that pull in no Kubernetes, metrics or RPC library.
+var light = []string{"", "/noproxy", "/dialer", "/internal/test/pki", "/internal/test/proxytest"}
+
+var heavy = []string{"k8s.io/", "sigs.k8s.io/", "github.com/prometheus/", "google.golang.org/grpc"}
+
+// direct are the modules that the root go.mod may require itself.
+var direct = []string{
+	"github.com/google/go-cmp",
+	"github.com/hashicorp/yamux",
+	"go.uber.org/goleak",
+	"golang.org/x/net",
+	"k8s.io/api",
+	"k8s.io/apimachinery",
+	"k8s.io/client-go",
+	"sigs.k8s.io/yaml",
+}
+
+type pkg struct {
+	ImportPath string
+	GoFiles    []string
+	Imports    []string
+	Deps       []string
+}
+
+func goTool(t *testing.T, args ...string) []byte {
+	t.Helper()
+	cmd := exec.Command("go", args...)
+	cmd.Dir = "../../.."
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, &stderr)
+	}
+	return out
+}
+
+func packages(t *testing.T) map[string]pkg {
+	t.Helper()
+	found := map[string]pkg{}
+	dec := json.NewDecoder(bytes.NewReader(goTool(t, "list", "-json=ImportPath,GoFiles,Imports,Deps", "./...")))
+	for {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return found
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		found[strings.TrimPrefix(p.ImportPath, module)] = p
+	}
+}
+
+func TestArrows(t *testing.T) {
+	for name, p := range packages(t) {
+		allowed, ok := arrows[name]
+		if !ok {
+			t.Errorf("%s is not in the list of this test: say what it may import", p.ImportPath)
+			continue
+		}
+		for _, imp := range p.Imports {
+			if to, ours := strings.CutPrefix(imp, module); ours && !slices.Contains(allowed, to) {
+				t.Errorf("%s imports %s", p.ImportPath, imp)
+			}
+		}
+	}
+}
+
+func TestLightPackages(t *testing.T) {
+	found := packages(t)
+	for _, name := range light {
+		p, ok := found[name]
+		if !ok {
+			t.Errorf("there is no package %s%s", module, name)
+		}
+		for _, dep := range p.Deps {
+			if slices.ContainsFunc(heavy, func(prefix string) bool { return strings.HasPrefix(dep, prefix) }) {
+				t.Errorf("%s depends on %s", p.ImportPath, dep)
+			}
+		}
+	}
+}
+
+func TestRootPackageIsProse(t *testing.T) {
+	if got := packages(t)[""].GoFiles; !slices.Equal(got, []string{"doc.go"}) {
+		t.Errorf("got files %q, want doc.go alone", got)
+	}
+}
+
+func TestDirectRequirements(t *testing.T) {
+	var mod struct {
+		Require []struct {
+			Path     string
+			Indirect bool
+		}
+		Replace []any
+		Tool    []any
+	}
+	if err := json.Unmarshal(goTool(t, "mod", "edit", "-json"), &mod); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range mod.Require {
+		if !r.Indirect && !slices.Contains(direct, r.Path) {
+			t.Errorf("go.mod requires %s", r.Path)
+		}
+	}
+	if len(mod.Require) == 0 || len(mod.Replace)+len(mod.Tool) > 0 {
+		t.Errorf("got %d requirements, %d replacements, %d tools; want some, none, none", len(mod.Require), len(mod.Replace), len(mod.Tool))
+	}
+}

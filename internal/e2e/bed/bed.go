@@ -1,0 +1,117 @@
+package bed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/causewayproject/causeway/internal/test/pki"
+)
+
+// BinEnv names the environment variable with the folder of kube-apiserver,
+// etcd and kubectl, as kube/build.sh prints it.
+const BinEnv = "CAUSEWAY_E2E_BIN"
+
+// maxDir leaves room for a socket's name: the kernel takes 107 bytes in all.
+const maxDir = 90
+
+// A Bed is a running test bed. Its methods are safe for concurrent use.
+type Bed struct {
+	Network *Network
+	Kube    *Kube
+	Squid   *Squid
+	Dante   *Dante
+
+	// Dir is a folder that lives as long as the bed, and the HOME of the
+	// commands that run in it.
+	Dir string
+
+	bin     string
+	run     *runner
+	watcher *watcher
+	close   func() error
+}
+
+// Start starts the bed and waits until all of it is ready. The caller closes
+// it; on an error nothing is left behind.
+func Start(ctx context.Context) (*Bed, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errors.New("the bed was not ready in time"))
+	defer cancel()
+	if err := errors.Join(removeStaleNamespaces(ctx), removeStaleFolders()); err != nil {
+		return nil, err
+	}
+	b, name, err := prepare()
+	if err != nil {
+		return nil, err
+	}
+	if b.Network, err = newNetwork(ctx, name, b.run); err == nil {
+		err = b.startServers(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
+// prepare makes the bed's folder and starts what outlives the servers.
+func prepare() (*Bed, string, error) {
+	name := runName()
+	b := &Bed{Dir: filepath.Join(os.TempDir(), name), bin: os.Getenv(BinEnv)}
+	b.close = sync.OnceValue(b.closeOnce)
+	if len(b.Dir) > maxDir {
+		return nil, "", fmt.Errorf("bed: %s is too long for the sockets in it: set TMPDIR to a shorter path", b.Dir)
+	}
+	if err := os.Mkdir(b.Dir, 0o755); err != nil {
+		return nil, "", fmt.Errorf("bed: make folder: %w", err)
+	}
+	// squid, no longer root, has to get through, whatever the umask.
+	if err := os.Chmod(b.Dir, 0o755); err != nil {
+		return nil, "", errors.Join(fmt.Errorf("bed: make folder: %w", err), os.RemoveAll(b.Dir))
+	}
+	var err error
+	if b.watcher, err = startWatcher(b.Dir, namespaceNames(name)); err != nil {
+		return nil, "", errors.Join(err, os.RemoveAll(b.Dir))
+	}
+	b.run = newRunner(b.Dir)
+	return b, name, nil
+}
+
+func (b *Bed) startServers(ctx context.Context) error {
+	ca := pki.NewCA("kubernetes")
+	var kubeErr, squidErr, danteErr error
+	var wg sync.WaitGroup
+	wg.Go(func() { b.Kube, kubeErr = startKube(ctx, b.Network.API, b.bin, filepath.Join(b.Dir, "kube"), ca) })
+	wg.Go(func() { b.Squid, squidErr = startSquid(ctx, b.Network.Proxy, filepath.Join(b.Dir, "squid"), ca) })
+	wg.Go(func() { b.Dante, danteErr = startDante(ctx, b.Network.Proxy, filepath.Join(b.Dir, "dante")) })
+	wg.Wait()
+	return errors.Join(kubeErr, squidErr, danteErr)
+}
+
+// Close stops all that runs in the bed, waits for its end, and removes the
+// namespaces and the folder. It may be called again.
+func (b *Bed) Close() error { return b.close() }
+
+func (b *Bed) closeOnce() error {
+	b.run.close()
+	return b.watcher.close()
+}
+
+// Kubectl returns the command that runs kubectl with a kubeconfig file.
+func (b *Bed) Kubectl(kubeconfig string, args ...string) Command {
+	return Command{Argv: append([]string{filepath.Join(b.bin, "kubectl"), "--kubeconfig=" + kubeconfig}, args...)}
+}
+
+// Logs returns the end of each log of the bed, for a test that failed.
+func (b *Bed) Logs() string {
+	var text string
+	for _, pattern := range []string{"*.log", "*/*.log"} {
+		paths, _ := filepath.Glob(filepath.Join(b.Dir, pattern))
+		for _, path := range paths {
+			text += fmt.Sprintf("--- %s\n%s\n", path, tail(path))
+		}
+	}
+	return text
+}

@@ -1,0 +1,176 @@
+package bed
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+)
+
+// A Command is a program to run in a namespace until it ends.
+type Command struct {
+	Argv  []string
+	Env   []string  // beside PATH and HOME, which is a folder of the bed; nothing else is inherited
+	Stdin io.Reader // nil is empty
+}
+
+// A Running is a Command that was started.
+type Running struct {
+	cmd    *exec.Cmd
+	stdout buffer
+	stderr buffer
+	done   chan struct{} // closed once it ended; err is set before
+	err    error
+}
+
+// Start starts a command; it is killed when ctx or the bed ends. The caller
+// ends it with Stop or Wait.
+func (n *Namespace) Start(ctx context.Context, c Command) (*Running, error) {
+	r := &Running{done: make(chan struct{})}
+	r.cmd = exec.CommandContext(ctx, program("ip"), append([]string{"netns", "exec", n.Name}, c.Argv...)...)
+	r.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + n.run.dir}, c.Env...)
+	r.cmd.Dir = n.run.dir
+	r.cmd.Stdin = c.Stdin
+	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
+	r.cmd.WaitDelay = stopTimeout
+	if err := n.run.start(r.cmd); err != nil {
+		return nil, fmt.Errorf("bed: start %s: %w", c.Argv[0], err)
+	}
+	go r.wait()
+	return r, nil
+}
+
+func (r *Running) wait() {
+	if err := r.cmd.Wait(); err != nil {
+		r.err = fmt.Errorf("bed: %s: %w\n%s", strings.Join(r.cmd.Args[4:], " "), err, r.stderr.String())
+	}
+	close(r.done)
+}
+
+// Wait waits for the command's end. The error has what it wrote to its
+// standard error.
+func (r *Running) Wait() error {
+	<-r.done
+	return r.err
+}
+
+// Stop kills the command and waits for its end.
+func (r *Running) Stop() {
+	r.cmd.Process.Kill()
+	<-r.done
+}
+
+// Stdout returns what the command has printed so far.
+func (r *Running) Stdout() string { return r.stdout.String() }
+
+// WaitFor waits until the command has printed text.
+func (r *Running) WaitFor(ctx context.Context, text string) error {
+	return Poll(ctx, fmt.Sprintf("%q in the output", text), func(context.Context) error {
+		if strings.Contains(r.Stdout(), text) {
+			return nil
+		}
+		select {
+		case <-r.done:
+			return Stop(fmt.Errorf("the command ended: %v; it printed %q", r.err, r.Stdout()))
+		default:
+			return fmt.Errorf("it printed %q, and as errors %q", r.Stdout(), r.stderr.String())
+		}
+	})
+}
+
+// Run runs a command to its end and returns what it printed.
+func (n *Namespace) Run(ctx context.Context, c Command) (string, error) {
+	r, err := n.Start(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	err = r.Wait()
+	return r.Stdout(), err
+}
+
+// RoleEnv names the environment variable that makes the test binary play a
+// role instead of running tests.
+const RoleEnv = "CAUSEWAY_E2E_ROLE"
+
+// A Role is a part that the test binary plays in a namespace, in a process of
+// its own. It reads its input from in and writes its answer to out.
+type Role func(ctx context.Context, in io.Reader, out io.Writer) error
+
+// PlayRole plays the role that the environment names and returns the exit
+// code; ok is false when it names none. TestMain calls it before anything else.
+func PlayRole(roles map[string]Role) (code int, ok bool) {
+	name := os.Getenv(RoleEnv)
+	if name == "" {
+		return 0, false
+	}
+	role := roles[name]
+	if name == watcherRole {
+		role = watch
+	}
+	err := fmt.Errorf("there is no role %q", name)
+	if role != nil {
+		err = role(context.Background(), os.Stdin, os.Stdout)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1, true
+	}
+	return 0, true
+}
+
+// RoleCommand returns the command that plays a role of the test binary with in
+// as its input, in JSON.
+func RoleCommand(role string, in any, env ...string) (Command, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return Command{}, fmt.Errorf("bed: role %s: %w", role, err)
+	}
+	input, err := json.Marshal(in)
+	if err != nil {
+		return Command{}, fmt.Errorf("bed: role %s: encode input: %w", role, err)
+	}
+	return Command{
+		Argv:  []string{self},
+		Env:   append([]string{RoleEnv + "=" + role}, env...),
+		Stdin: strings.NewReader(string(input)),
+	}, nil
+}
+
+// Play plays a role in the namespace and decodes its answer, in JSON, to out.
+func (n *Namespace) Play(ctx context.Context, role string, in, out any, env ...string) error {
+	c, err := RoleCommand(role, in, env...)
+	if err != nil {
+		return err
+	}
+	answer, err := n.Run(ctx, c)
+	if err != nil {
+		return fmt.Errorf("bed: role %s: %w", role, err)
+	}
+	if err := json.Unmarshal([]byte(answer), out); err != nil {
+		return fmt.Errorf("bed: role %s: decode answer %q: %w", role, answer, err)
+	}
+	return nil
+}
+
+// buffer is a bytes.Buffer that can be read while it is written to.
+type buffer struct {
+	mu sync.Mutex // guards the field below
+	b  []byte
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.b = append(b.b, p...)
+	return len(p), nil
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return string(b.b)
+}

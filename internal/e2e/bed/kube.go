@@ -1,0 +1,128 @@
+package bed
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/causewayproject/causeway/internal/test/pki"
+)
+
+// APIPort is the port of kube-apiserver, in a namespace where it is alone.
+const APIPort = 6443
+
+// A Kube is a kube-apiserver and its etcd in the api namespace.
+type Kube struct {
+	// CA signed the serving certificate, and is what kube-apiserver trusts
+	// client certificates of: the role of the Secret <cluster>-ca.
+	CA *pki.CA
+
+	ns        *Namespace
+	bin, dir  string
+	apiserver *Process
+	etcd      *Process
+}
+
+// Host and Port are the endpoint: only the proxy namespace has a route to it.
+func (k *Kube) Host() string { return APIIP }
+
+// Port returns the endpoint's port.
+func (k *Kube) Port() int32 { return APIPort }
+
+// Address returns the endpoint as host:port.
+func (k *Kube) Address() string { return net.JoinHostPort(APIIP, strconv.Itoa(APIPort)) }
+
+func startKube(ctx context.Context, ns *Namespace, bin, dir string, ca *pki.CA) (*Kube, error) {
+	k := &Kube{CA: ca, ns: ns, bin: bin, dir: dir}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("bed: kube: %w", err)
+	}
+	// Both at once: kube-apiserver waits for etcd by itself.
+	if err := k.startEtcd(); err != nil {
+		return nil, err
+	}
+	if err := k.startAPIServer(); err != nil {
+		return nil, err
+	}
+	return k, k.waitReady(ctx)
+}
+
+func (k *Kube) etcdURL() string { return "unix://" + filepath.Join(k.dir, "etcd.sock") }
+
+func (k *Kube) startEtcd() (err error) {
+	k.etcd, err = k.ns.start("etcd", filepath.Join(k.bin, "etcd"),
+		"--data-dir="+filepath.Join(k.dir, "etcd"),
+		"--listen-client-urls="+k.etcdURL(),
+		"--advertise-client-urls=http://127.0.0.1:2379", // must be TCP; nobody uses it
+		"--listen-peer-urls=http://127.0.0.1:0",
+		"--unsafe-no-fsync",
+		"--log-level=warn",
+	)
+	return err
+}
+
+func (k *Kube) startAPIServer() error {
+	cert, key, err := writePair(k.dir, "apiserver", k.CA.Server("kubernetes", "kubernetes.default", "kubernetes.default.svc",
+		"kubernetes.default.svc.cluster.local", "10.0.0.1", APIIP))
+	if err != nil {
+		return err
+	}
+	ca := filepath.Join(k.dir, "ca.crt")
+	if err := os.WriteFile(ca, k.CA.CertPEM(), 0o644); err != nil {
+		return fmt.Errorf("bed: write authority: %w", err)
+	}
+	k.apiserver, err = k.ns.start("kube-apiserver", filepath.Join(k.bin, "kube-apiserver"),
+		"--etcd-servers="+k.etcdURL(),
+		"--bind-address="+APIIP,
+		"--advertise-address="+APIIP,
+		"--secure-port="+strconv.Itoa(APIPort),
+		"--endpoint-reconciler-type=none",
+		"--cert-dir="+k.dir,
+		"--tls-cert-file="+cert,
+		"--tls-private-key-file="+key,
+		"--client-ca-file="+ca,
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file="+key,
+		"--service-account-signing-key-file="+key,
+		"--service-cluster-ip-range=10.0.0.0/24",
+		"--authorization-mode=Node,RBAC",
+		"--allow-privileged=true",
+		"--disable-admission-plugins=ServiceAccount", // no controller makes any
+	)
+	return err
+}
+
+func (k *Kube) waitReady(ctx context.Context) error {
+	transport := &http.Transport{
+		DialContext:     k.ns.DialContext,
+		TLSClientConfig: &tls.Config{RootCAs: k.CA.Pool()},
+	}
+	defer transport.CloseIdleConnections()
+	return Poll(ctx, "kube-apiserver to be ready", func(ctx context.Context) error {
+		for _, p := range []*Process{k.etcd, k.apiserver} {
+			if err := p.exited(); err != nil {
+				return Stop(err)
+			}
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+k.Address()+"/readyz", nil)
+		if err != nil {
+			return Stop(err)
+		}
+		resp, err := transport.RoundTrip(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err == nil && resp.StatusCode != http.StatusOK {
+			err = fmt.Errorf("status %s: %s", resp.Status, body)
+		}
+		return err
+	})
+}

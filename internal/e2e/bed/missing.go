@@ -1,0 +1,62 @@
+package bed
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Missing returns what the bed needs and this machine lacks, each with what to
+// do about it.
+func Missing(ctx context.Context) []string {
+	var missing []string
+	if err := canUnshare(); err != nil {
+		missing = append(missing, fmt.Sprintf("the right to make network namespaces (%v): run as root", err))
+	}
+	for _, p := range []struct{ name, from string }{
+		{"ip", "the Debian package iproute2"},
+		{"squid", "the Debian package squid-openssl"},
+		{squidAuth, "the Debian package squid-openssl"},
+		{"danted", "the Debian package dante-server"},
+		{"perl", "the Debian package perl-base"},
+		{"mount", "the Debian package mount"},
+	} {
+		if _, err := exec.LookPath(program(p.name)); err != nil {
+			missing = append(missing, fmt.Sprintf("%s: install %s, or run .ci/install", p.name, p.from))
+		}
+	}
+	if version, err := output(ctx, "", "squid", "-v"); err == nil && !strings.Contains(version, "--with-openssl") {
+		missing = append(missing, "a squid with TLS: install the Debian package squid-openssl in place of squid")
+	}
+	return append(missing, missingBinaries()...)
+}
+
+func missingBinaries() []string {
+	bin := os.Getenv(BinEnv)
+	if bin == "" {
+		return []string{BinEnv + " in the environment, the folder that internal/e2e/kube/build.sh prints: run .ci/e2e"}
+	}
+	var missing []string
+	for _, name := range []string{"kube-apiserver", "etcd", "kubectl"} {
+		if _, err := exec.LookPath(filepath.Join(bin, name)); err != nil {
+			missing = append(missing, fmt.Sprintf("%s in %s (%s): run .ci/e2e", name, bin, BinEnv))
+		}
+	}
+	return missing
+}
+
+// canUnshare tries on a thread that nothing else will run on.
+func canUnshare() error {
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // not unlocked: the thread ends here
+		result <- unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS)
+	}()
+	return <-result
+}

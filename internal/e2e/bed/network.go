@@ -1,0 +1,211 @@
+package bed
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// The addresses of the bed, from the ranges that are reserved for
+// documentation.
+const (
+	ClientIP   = "198.51.100.2"
+	ProxyIP    = "198.51.100.1" // the proxies, as the client sees them
+	ProxyAPIIP = "192.0.2.1"    // the proxies, as the API server sees them
+	APIIP      = "192.0.2.10"
+)
+
+const (
+	namePrefix   = "causeway-e2e-"
+	namespaceDir = "/run/netns"
+)
+
+// A Namespace is a network namespace that `ip netns` knows by name.
+type Namespace struct {
+	Name string
+
+	run *runner
+}
+
+// A Network is the three namespaces of the bed and the links between them.
+type Network struct {
+	Client, Proxy, API *Namespace
+}
+
+// runName returns a name that no other run has: the process's id, by which a
+// later run tells that this one is gone, and random digits.
+func runName() string {
+	b := make([]byte, 3)
+	rand.Read(b)
+	return fmt.Sprintf("%s%d-%s", namePrefix, os.Getpid(), hex.EncodeToString(b))
+}
+
+func namespaceNames(run string) []string {
+	return []string{run + "-client", run + "-proxy", run + "-api"}
+}
+
+func newNetwork(ctx context.Context, name string, run *runner) (*Network, error) {
+	names := namespaceNames(name)
+	n := &Network{
+		Client: &Namespace{Name: names[0], run: run},
+		Proxy:  &Namespace{Name: names[1], run: run},
+		API:    &Namespace{Name: names[2], run: run},
+	}
+	for _, ns := range []*Namespace{n.Client, n.Proxy, n.API} {
+		if err := ns.create(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := link(ctx, n.Client, "eth0", ClientIP+"/29", n.Proxy, "eth0", ProxyIP+"/29"); err != nil {
+		return nil, err
+	}
+	if err := link(ctx, n.Proxy, "eth1", ProxyAPIIP+"/24", n.API, "eth0", APIIP+"/24"); err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+func (n *Namespace) create(ctx context.Context) error {
+	if err := ip(ctx, "netns", "add", n.Name); err != nil {
+		return err
+	}
+	if err := ip(ctx, "-n", n.Name, "link", "set", "lo", "up"); err != nil {
+		return err
+	}
+	// A new namespace may inherit forwarding from the host: the proxy's must
+	// not become a router.
+	return n.Do(func() error {
+		return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("0"), 0o644)
+	})
+}
+
+// link joins two namespaces by a veth pair. Both ends are made inside, so that
+// their names meet no interface of the host's.
+func link(ctx context.Context, a *Namespace, aDev, aAddr string, b *Namespace, bDev, bAddr string) error {
+	err := ip(ctx, "-n", a.Name, "link", "add", aDev, "type", "veth", "peer", "name", bDev, "netns", b.Name)
+	if err != nil {
+		return err
+	}
+	for _, end := range []struct{ name, dev, addr string }{{a.Name, aDev, aAddr}, {b.Name, bDev, bAddr}} {
+		if err := ip(ctx, "-n", end.name, "addr", "add", end.addr, "dev", end.dev); err != nil {
+			return err
+		}
+		if err := ip(ctx, "-n", end.name, "link", "set", end.dev, "up"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func ip(ctx context.Context, args ...string) error {
+	out, err := exec.CommandContext(ctx, program("ip"), args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("bed: ip %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// Do runs fn on an OS thread that is inside the namespace. What fn starts in
+// other goroutines is outside.
+func (n *Namespace) Do(fn func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		// Never unlocked: the thread ends with the goroutine, and nothing
+		// else can run on it in the wrong namespace.
+		runtime.LockOSThread()
+		result <- n.enter(fn)
+	}()
+	return <-result
+}
+
+func (n *Namespace) enter(fn func() error) error {
+	f, err := os.Open(filepath.Join(namespaceDir, n.Name))
+	if err != nil {
+		return fmt.Errorf("bed: namespace: %w", err)
+	}
+	defer f.Close()
+	if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("bed: enter namespace %s: %w", n.Name, err)
+	}
+	return fn()
+}
+
+// DialContext dials from inside the namespace. The address is a literal one:
+// a lookup would run outside.
+func (n *Namespace) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	var conn net.Conn
+	err := n.Do(func() (err error) {
+		conn, err = new(net.Dialer).DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
+}
+
+// waitListening waits until something accepts connections at address.
+func (n *Namespace) waitListening(ctx context.Context, p *Process, address string) error {
+	return Poll(ctx, p.name+" to listen at "+address, func(ctx context.Context) error {
+		if err := p.exited(); err != nil {
+			return Stop(err)
+		}
+		conn, err := n.DialContext(ctx, "tcp", address)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
+}
+
+// removeNamespaces removes those of the namespaces that exist.
+func removeNamespaces(ctx context.Context, names ...string) error {
+	var errs []error
+	for _, name := range names {
+		if _, err := os.Stat(filepath.Join(namespaceDir, name)); errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		errs = append(errs, ip(ctx, "netns", "del", name))
+	}
+	return errors.Join(errs...)
+}
+
+// removeStaleNamespaces removes the namespaces of runs whose process is gone.
+func removeStaleNamespaces(ctx context.Context) error {
+	entries, err := os.ReadDir(namespaceDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("bed: list namespaces: %w", err)
+	}
+	var stale []string
+	for _, e := range entries {
+		if isStale(e.Name()) {
+			stale = append(stale, e.Name())
+		}
+	}
+	return removeNamespaces(ctx, stale...)
+}
+
+// isStale tells whether name is of a run whose process is gone.
+func isStale(name string) bool {
+	pid, ok := runPID(name)
+	return ok && errors.Is(unix.Kill(pid, 0), unix.ESRCH)
+}
+
+// runPID returns the process id in a name that runName made.
+func runPID(name string) (int, bool) {
+	rest, ok := strings.CutPrefix(name, namePrefix)
+	if !ok {
+		return 0, false
+	}
+	digits, _, ok := strings.Cut(rest, "-")
+	pid, err := strconv.Atoi(digits)
+	return pid, ok && err == nil && pid > 0
+}

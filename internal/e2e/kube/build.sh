@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Builds kube-apiserver, etcd and kubectl at the versions of this module and
+# prints the folder that holds them. A second run with the same versions
+# builds nothing.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
+key=$(cat go.mod go.sum build.sh | sha256sum | cut -c1-16)
+dir=${CAUSEWAY_E2E_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/causeway-e2e}/$version-$key
+
+# The flags stay apart from those of the tests: each combination compiles
+# Kubernetes anew. Without the version, kubectl cannot say its own.
+number=${version#v}
+ldflags="-s -w"
+for p in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
+	ldflags+=" -X $p.gitVersion=$version -X $p.gitMajor=${number%%.*}"
+	ldflags+=" -X $p.gitMinor=$(cut -d. -f2 <<<"$number") -X $p.gitTreeState=clean"
+done
+
+if [ ! -e "$dir/complete" ]; then
+	mkdir -p "$dir"
+	for tool in k8s.io/kubernetes/cmd/kube-apiserver go.etcd.io/etcd/server/v3 k8s.io/kubernetes/cmd/kubectl; do
+		name=$(basename "${tool%/server/v3}")
+		CGO_ENABLED=0 go build -trimpath -ldflags "$ldflags" -o "$dir/$name" "$tool" >&2
+	done
+	touch "$dir/complete"
+fi
+echo "$dir"

@@ -1,0 +1,110 @@
+// Package e2e holds the end-to-end tests. They need root and a few programs;
+// .ci/e2e runs them with all of that in place.
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/causewayproject/causeway/internal/e2e/bed"
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	if code, ok := bed.PlayRole(roles); ok {
+		return code
+	}
+	if missing := bed.Missing(context.Background()); len(missing) > 0 {
+		fmt.Fprintln(os.Stderr, "the end-to-end tests need what is missing here:")
+		for _, what := range missing {
+			fmt.Fprintln(os.Stderr, "  -", what)
+		}
+		if os.Getenv("CI") == "true" {
+			return 1
+		}
+		fmt.Fprintln(os.Stderr, "SKIPPED: no end-to-end test has run")
+		return 0
+	}
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	shared.ctx = ctx
+	finished := make(chan struct{})
+	interrupted := make(chan struct{})
+	go func() {
+		defer close(interrupted)
+		select {
+		case <-ctx.Done():
+			closeShared()
+			os.Exit(130)
+		case <-finished:
+		}
+	}()
+	code := m.Run()
+	close(finished)
+	<-interrupted
+	stop()
+	return max(code, closeShared(), leaked())
+}
+
+// shared is the bed of all tests: it starts with the first that wants it.
+var shared struct {
+	ctx context.Context // ends with an interrupt
+
+	mu     sync.Mutex // guards the fields below
+	bed    *bed.Bed
+	err    error
+	closed bool
+}
+
+func sharedBed(t *testing.T) *bed.Bed {
+	t.Helper()
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if shared.closed {
+		t.Fatal("interrupted")
+	}
+	if shared.bed == nil && shared.err == nil {
+		shared.bed, shared.err = bed.Start(shared.ctx)
+	}
+	if shared.err != nil {
+		t.Fatalf("start the bed: %v", shared.err)
+	}
+	b := shared.bed
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("logs of the bed:\n%s", b.Logs())
+		}
+	})
+	return b
+}
+
+func closeShared() int {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	shared.closed = true
+	if shared.bed == nil {
+		return 0
+	}
+	if err := shared.bed.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func leaked() int {
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, errors.Join(errors.New("goroutines leaked"), err))
+		return 1
+	}
+	return 0
+}

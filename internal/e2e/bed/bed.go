@@ -22,8 +22,13 @@ const maxDir = 90
 type Bed struct {
 	Network *Network
 	Kube    *Kube
-	Squid   *Squid
-	Dante   *Dante
+
+	Squid      *Squid
+	HAProxy    *HAProxy
+	Tinyproxy  *Tinyproxy
+	Dante      *Dante
+	Microsocks *Microsocks
+	SSH        *SSH
 
 	// Dir is a folder that lives as long as the bed, and the HOME of the
 	// commands that run in it.
@@ -81,13 +86,27 @@ func prepare() (*Bed, string, error) {
 
 func (b *Bed) startServers(ctx context.Context) error {
 	ca := pki.NewCA("kubernetes")
-	var kubeErr, squidErr, danteErr error
+	folder := func(name string) string { return filepath.Join(b.Dir, name) }
+	proxy := b.Network.Proxy
+	starts := []func() error{
+		func() (err error) {
+			b.Kube, err = startKube(ctx, b.Network.API, b.bin, folder("kube"), ca)
+			return err
+		},
+		func() (err error) { b.Squid, err = startSquid(ctx, proxy, folder("squid"), ca); return err },
+		func() (err error) { b.HAProxy, err = startHAProxy(ctx, proxy, folder("haproxy"), ca); return err },
+		func() (err error) { b.Tinyproxy, err = startTinyproxy(ctx, proxy, folder("tinyproxy")); return err },
+		func() (err error) { b.Dante, err = startDante(ctx, proxy, folder("dante")); return err },
+		func() (err error) { b.Microsocks, err = startMicrosocks(ctx, proxy); return err },
+		func() (err error) { b.SSH, err = startSSH(ctx, b.Network, folder("ssh")); return err },
+	}
+	errs := make([]error, len(starts))
 	var wg sync.WaitGroup
-	wg.Go(func() { b.Kube, kubeErr = startKube(ctx, b.Network.API, b.bin, filepath.Join(b.Dir, "kube"), ca) })
-	wg.Go(func() { b.Squid, squidErr = startSquid(ctx, b.Network.Proxy, filepath.Join(b.Dir, "squid"), ca) })
-	wg.Go(func() { b.Dante, danteErr = startDante(ctx, b.Network.Proxy, filepath.Join(b.Dir, "dante")) })
+	for i, start := range starts {
+		wg.Go(func() { errs[i] = start() })
+	}
 	wg.Wait()
-	return errors.Join(kubeErr, squidErr, danteErr)
+	return errors.Join(errs...)
 }
 
 // Close stops all that runs in the bed, waits for its end, and removes the

@@ -134,8 +134,9 @@ func RoleCommand(role string, in any, env ...string) (Command, error) {
 		return Command{}, fmt.Errorf("bed: role %s: encode input: %w", role, err)
 	}
 	return Command{
-		Argv:  []string{self},
-		Env:   append([]string{RoleEnv + "=" + role}, env...),
+		Argv: []string{self},
+		// A program under the race detector sleeps a second before it exits.
+		Env:   append([]string{RoleEnv + "=" + role, "GORACE=atexit_sleep_ms=0"}, env...),
 		Stdin: strings.NewReader(string(input)),
 	}, nil
 }

@@ -45,6 +45,11 @@ socks pass {
     command: connect
     log: error connect disconnect
 }
+socks pass {
+    from: 0/0 to: ${api}/32 port = ${sshport}
+    command: connect
+    log: error connect disconnect
+}
 socks block {
     from: 0/0 to: 0/0
     log: error connect
@@ -52,11 +57,7 @@ socks block {
 `
 
 // Dante checks names against the system's users and offers no file of its own.
-// `ip netns exec` gives each program a private copy of the mounts, so there
-// the user is added to, and the machine's own files stay as they are.
-const danteScript = `mount --bind "$1/passwd" /etc/passwd
-mount --bind "$1/shadow" /etc/shadow
-exec "$2" -f "$1/danted.conf" -p "$1/danted.pid"`
+const danteScript = mountUser + `exec "$2" -f "$1/danted.conf" -p "$1/danted.pid"`
 
 func startDante(ctx context.Context, ns *Namespace, dir string) (*Dante, error) {
 	d := &Dante{dir: dir}
@@ -77,10 +78,6 @@ func (d *Dante) writeFiles(ctx context.Context) error {
 	if err := os.Mkdir(d.dir, 0o755); err != nil {
 		return fmt.Errorf("bed: dante: %w", err)
 	}
-	hash, err := hashPassword(ctx, ProxyPassword)
-	if err != nil {
-		return err
-	}
 	config := expand(danteConfig, map[string]string{
 		"dir":     d.dir,
 		"proxy":   ProxyIP,
@@ -88,26 +85,10 @@ func (d *Dante) writeFiles(ctx context.Context) error {
 		"outside": ProxyAPIIP,
 		"api":     APIIP,
 		"apiport": strconv.Itoa(APIPort),
+		"sshport": strconv.Itoa(sshPort),
 	})
 	if err := os.WriteFile(filepath.Join(d.dir, "danted.conf"), []byte(config), 0o644); err != nil {
 		return fmt.Errorf("bed: dante: %w", err)
 	}
-	// The user is no other's, may not log in, and its password never expires.
-	if err := d.copyWith("/etc/passwd", 0o644, ProxyUser+":x:65533:65534::/nonexistent:/usr/sbin/nologin"); err != nil {
-		return err
-	}
-	return d.copyWith("/etc/shadow", 0o600, ProxyUser+":"+hash+":1:0:99999:7:::")
-}
-
-// copyWith copies a system file to the folder, with one more line.
-func (d *Dante) copyWith(path string, mode os.FileMode, line string) error {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("bed: dante: %w", err)
-	}
-	b = append(b, line+"\n"...)
-	if err := os.WriteFile(filepath.Join(d.dir, filepath.Base(path)), b, mode); err != nil {
-		return fmt.Errorf("bed: dante: %w", err)
-	}
-	return nil
+	return writeUser(ctx, d.dir)
 }

@@ -1,17 +1,18 @@
 // Package bed is the test bed of the end-to-end tests: a kube-apiserver with
-// its etcd, squid and dante, all of them the real programs, in network
-// namespaces of their own.
+// its etcd, an sshd, and the proxies that lead to both, all of them the real
+// programs, in network namespaces of their own.
 //
 //	client namespace          proxy namespace              api namespace
 //	198.51.100.2  ---veth---  198.51.100.1
 //	                          192.0.2.1     ---veth---     192.0.2.10
-//	kubectl, test roles       squid, danted                kube-apiserver, etcd
+//	kubectl, test roles       squid, haproxy, tinyproxy    kube-apiserver, etcd
+//	ssh -D                    danted, microsocks, sshd     sshd
 //
 // No namespace has a default route and none forwards, so a connection from the
 // client reaches the API server through one of the proxies or not at all.
 //
 // The bed needs root. It changes nothing that outlives it: namespaces have
-// names of this run, dante's user exists in a private mount only, and a
+// names of this run, the servers' user exists in a private mount only, and a
 // watcher process removes everything when the test process ends in whatever
 // way, killed included.
 package bed

@@ -23,7 +23,13 @@ func Missing(ctx context.Context) []string {
 		{"ip", "the Debian package iproute2"},
 		{"squid", "the Debian package squid-openssl"},
 		{squidAuth, "the Debian package squid-openssl"},
+		{"haproxy", "the Debian package haproxy"},
+		{"tinyproxy", "the Debian package tinyproxy"},
 		{"danted", "the Debian package dante-server"},
+		{"microsocks", "the Debian package microsocks"},
+		{"sshd", "the Debian package openssh-server"},
+		{"ssh", "the Debian package openssh-client"},
+		{"ssh-keygen", "the Debian package openssh-client"},
 		{"perl", "the Debian package perl-base"},
 		{"mount", "the Debian package mount"},
 	} {

@@ -28,7 +28,7 @@ const (
 )
 
 // A Squid is squid in the proxy namespace. It lets an authenticated user
-// CONNECT to the API server's port and nothing else.
+// CONNECT to the ports of the API server, sshd and dante, and nothing else.
 type Squid struct {
 	// CA signed the certificate of the https_port. The port asks for a client
 	// certificate of the cluster's authority, without insisting: the access
@@ -68,7 +68,7 @@ auth_param basic program ${auth} ${dir}/passwords
 auth_param basic children 2 startup=1 idle=1
 auth_param basic realm test
 acl authenticated proxy_auth REQUIRED
-acl api port ${apiport}
+acl api port ${apiport} ${sshport} ${danteport}
 acl CONNECT method CONNECT
 http_access deny !CONNECT
 http_access deny !api
@@ -127,13 +127,15 @@ func (s *Squid) writeFiles(ctx context.Context, clientCA *pki.CA) error {
 		return err
 	}
 	config := expand(squidConfig, map[string]string{
-		"dir":     s.dir,
-		"proxy":   ProxyIP,
-		"port":    strconv.Itoa(squidPort),
-		"tlsport": strconv.Itoa(squidTLSPort),
-		"apiport": strconv.Itoa(APIPort),
-		"auth":    squidAuth,
-		"user":    squidUser,
+		"dir":       s.dir,
+		"proxy":     ProxyIP,
+		"port":      strconv.Itoa(squidPort),
+		"tlsport":   strconv.Itoa(squidTLSPort),
+		"apiport":   strconv.Itoa(APIPort),
+		"sshport":   strconv.Itoa(sshPort),
+		"danteport": strconv.Itoa(dantePort), // for a chain
+		"auth":      squidAuth,
+		"user":      squidUser,
 	})
 	for name, content := range map[string]string{
 		"client-ca.crt": string(clientCA.CertPEM()),
@@ -168,10 +170,4 @@ func chown(dir, name string) error {
 		}
 		return os.Chown(path, uid, -1)
 	})
-}
-
-// hashPassword returns the password in the form that /etc/shadow has. Perl is
-// on every Debian system, and calls the function that the servers check with.
-func hashPassword(ctx context.Context, password string) (string, error) {
-	return output(ctx, password, "perl", "-e", `print crypt(<STDIN>, '$6$causeway$')`)
 }

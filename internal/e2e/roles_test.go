@@ -20,6 +20,7 @@ var roles = map[string]bed.Role{
 	"cluster-api": clusterAPIRole,
 	"crash":       crashRole,
 	"dial":        dialRole,
+	"through":     throughRole,
 }
 
 type dialInput struct {

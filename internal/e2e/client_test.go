@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,6 +25,7 @@ import (
 type clientInput struct {
 	Kubeconfig []byte
 	ProxyCA    []byte
+	Forward    []hop  // on the way to the proxy
 	Namespace  string // is made
 }
 
@@ -44,7 +44,7 @@ func clientRole(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := json.NewDecoder(in).Decode(&input); err != nil {
 		return fmt.Errorf("client role: input: %w", err)
 	}
-	client, err := newClient(input.Kubeconfig, input.ProxyCA)
+	client, err := newClient(input.Kubeconfig, input.ProxyCA, input.Forward...)
 	if err != nil {
 		return err
 	}
@@ -66,16 +66,17 @@ func clientRole(ctx context.Context, in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(answer)
 }
 
-func newClient(data, proxyCA []byte) (*kubeconfig.Client, error) {
+func newClient(data, proxyCA []byte, forward ...hop) (*kubeconfig.Client, error) {
 	config, err := clientcmd.Load(data)
 	if err != nil {
 		return nil, err
 	}
 	opts := &kubeconfig.ClientOptions{}
 	if len(proxyCA) > 0 {
-		roots := x509.NewCertPool()
-		roots.AppendCertsFromPEM(proxyCA)
-		opts.ProxyTLS = &tls.Config{RootCAs: roots}
+		opts.ProxyTLS = proxyTLS(proxyCA)
+	}
+	if opts.Forward, err = dialerThrough(forward...); err != nil {
+		return nil, err
 	}
 	return kubeconfig.NewClient(config, opts)
 }

@@ -20,6 +20,7 @@ var roles = map[string]bed.Role{
 	"cluster-api": clusterAPIRole,
 	"crash":       crashRole,
 	"dial":        dialRole,
+	"h2-connect":  h2ConnectRole,
 	"through":     throughRole,
 }
 

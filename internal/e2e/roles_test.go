@@ -21,6 +21,7 @@ var roles = map[string]bed.Role{
 	"crash":       crashRole,
 	"dial":        dialRole,
 	"h2-connect":  h2ConnectRole,
+	"no-proxy":    noProxyRole,
 	"through":     throughRole,
 }
 

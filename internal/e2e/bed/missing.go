@@ -30,8 +30,11 @@ func Missing(ctx context.Context) []string {
 		{"sshd", "the Debian package openssh-server"},
 		{"ssh", "the Debian package openssh-client"},
 		{"ssh-keygen", "the Debian package openssh-client"},
+		{"curl", "the Debian package curl"},
+		{"wget", "the Debian package wget"},
 		{"perl", "the Debian package perl-base"},
 		{"mount", "the Debian package mount"},
+		{"unshare", "the Debian package util-linux"},
 	} {
 		if _, err := exec.LookPath(program(p.name)); err != nil {
 			missing = append(missing, fmt.Sprintf("%s: install %s, or run .ci/install", p.name, p.from))

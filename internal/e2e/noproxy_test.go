@@ -1,0 +1,96 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/causewayproject/causeway/internal/e2e/bed"
+)
+
+// A noProxyVector is a line of the test vectors of package noproxy.
+type noProxyVector struct {
+	NoProxy string `json:"no_proxy"`
+	Host    string `json:"host"`
+	Port    string `json:"port"`
+	Scheme  string `json:"scheme"`
+	URL     string `json:"url"`
+	Curl    *bool  `json:"want_curl_7_88_1"` // true is direct; nil, refused
+	Wget    *bool  `json:"want_wget_1_21_3"`
+}
+
+func loadNoProxyVectors(t *testing.T) []noProxyVector {
+	t.Helper()
+	data, err := os.ReadFile("../../noproxy/testdata/noproxy.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var vectors []noProxyVector
+	if err := json.Unmarshal(data, &vectors); err != nil {
+		t.Fatal(err)
+	}
+	if len(vectors) < 400 {
+		t.Fatalf("got %d vectors, want at least 400", len(vectors))
+	}
+	for i, v := range vectors {
+		if v.Port == "" {
+			vectors[i].Port = map[string]string{"http": "80", "https": "443"}[v.Scheme]
+		}
+	}
+	return vectors
+}
+
+// What curl and wget really do with a list is what the vectors say.
+func TestNoProxyVerdicts(t *testing.T) {
+	vectors := loadNoProxyVectors(t)
+	for _, tt := range []struct {
+		tool, version string // the one that the column is of
+		want          func(noProxyVector) *bool
+	}{
+		{"curl", "curl 7.88.1 ", func(v noProxyVector) *bool { return v.Curl }},
+		{"wget", "GNU Wget 1.21.3 ", func(v noProxyVector) *bool { return v.Wget }},
+	} {
+		t.Run(tt.tool, func(t *testing.T) {
+			t.Parallel()
+			out, err := exec.CommandContext(t.Context(), tt.tool, "--version").Output()
+			if err != nil || !strings.HasPrefix(string(out), tt.version) {
+				t.Fatalf("got %.40q, %v; the vectors are of %q", out, err, tt.version)
+			}
+			agree := 0
+			for i, got := range noProxyVerdicts(t, tt.tool, vectors) {
+				v, want := vectors[i], ""
+				if verdict := tt.want(v); verdict != nil {
+					want = map[bool]string{true: direct, false: viaProxy}[*verdict]
+				}
+				if got != want {
+					t.Errorf("no_proxy=%q %s: got %q, want %q", v.NoProxy, v.URL, got, want)
+					continue
+				}
+				agree++
+			}
+			t.Logf("%d of %d verdicts agree", agree, len(vectors))
+		})
+	}
+}
+
+func noProxyVerdicts(t *testing.T, tool string, vectors []noProxyVector) []string {
+	t.Helper()
+	input := noProxyInput{Tool: tool, Dir: t.TempDir()}
+	for _, v := range vectors {
+		input.Cases = append(input.Cases, noProxyCase{v.NoProxy, v.URL})
+		if v.Port != "0" && !slices.Contains(input.Ports, v.Port) {
+			input.Ports = append(input.Ports, v.Port)
+		}
+	}
+	var got []string
+	if err := bed.PlayAlone(t.Context(), "no-proxy", input, &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != len(vectors) {
+		t.Fatalf("got %d verdicts, want %d", len(got), len(vectors))
+	}
+	return got
+}

@@ -4,63 +4,157 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
+	"os"
+	"strconv"
 
 	"golang.org/x/net/http/httpproxy"
 
 	"github.com/causewayproject/causeway/noproxy"
 )
 
-// FromEnvironment is [FromConfig] of the proxy variables of the environment
-// (HTTP_PROXY, HTTPS_PROXY, NO_PROXY and their lowercase versions), as
-// golang.org/x/net/http/httpproxy reads them: where both cases are set, the
-// lowercase one counts. The environment is read once, at the call.
-func FromEnvironment() (Dialer, error) {
-	return FromConfig(httpproxy.FromEnvironment())
+// Config is what the proxy variables of an environment say. A proxy is a URL
+// that [FromURL] takes, whichever of the fields it is in, or host:port, which
+// is an http proxy. Printed with package fmt, a Config shows no user info.
+type Config struct {
+	// HTTPProxy is the proxy for port 80 (HTTP_PROXY). If empty, AllProxy.
+	HTTPProxy string
+	// HTTPSProxy is the proxy for every other port (HTTPS_PROXY). If empty,
+	// AllProxy.
+	HTTPSProxy string
+	// AllProxy is the proxy where there is no other (ALL_PROXY). If empty, no
+	// proxy.
+	AllProxy string
+	// NoProxy is the list of what needs no proxy (NO_PROXY), as
+	// [noproxy.Parse] reads it.
+	NoProxy string
+	// CGI means that this process serves a CGI request, whose client can set
+	// HTTP_PROXY: dials that would use HTTPProxy fail.
+	CGI bool
 }
 
-// FromConfig returns the Dialer that a Go program with this configuration
-// uses: HTTPSProxy for every port but 80, HTTPProxy for port 80 (a dial knows
-// no URL scheme), and no proxy for localhost, loopback addresses and what
-// NoProxy lists ([noproxy.Parse]).
+// ConfigFromEnvironment returns what the environment says at this moment. The
+// variables are HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, each in
+// either case, and REQUEST_METHOD, which means CGI.
 //
-// Where Go's ProxyFunc dials directly because it can't parse a proxy,
-// FromConfig returns an error. A proxy without a scheme is http. HTTPProxy is
-// not used in a CGI environment (cfg.CGI): dials to port 80 fail there. cfg
-// may be changed afterwards.
-func FromConfig(cfg *httpproxy.Config) (Dialer, error) {
-	web, err1 := configProxy("HTTPProxy (HTTP_PROXY)", cfg.HTTPProxy)
-	other, err2 := configProxy("HTTPSProxy (HTTPS_PROXY)", cfg.HTTPSProxy)
-	if err := errors.Join(err1, err2); err != nil {
+// Where both cases of one are set and differ, lower case counts; an empty one
+// is as good as none. Programs disagree about that:
+//
+//	this package, golang.org/x/net from 0.58 on    lower case first
+//	curl, wget, Python                             lower case first
+//	net/http of Go 1.26, golang.org/x/net to 0.57  upper case first
+//
+// curl and wget, moreover, ignore HTTP_PROXY in upper case, and net/http knows
+// no ALL_PROXY. What is set for several programs should have the same value in
+// both cases, and be in HTTP_PROXY and HTTPS_PROXY.
+func ConfigFromEnvironment() *Config {
+	env := httpproxy.FromEnvironment()
+	c := fromHTTPProxy(env)
+	c.AllProxy = os.Getenv("all_proxy")
+	if c.AllProxy == "" {
+		c.AllProxy = os.Getenv("ALL_PROXY")
+	}
+	return c
+}
+
+func fromHTTPProxy(cfg *httpproxy.Config) *Config {
+	return &Config{HTTPProxy: cfg.HTTPProxy, HTTPSProxy: cfg.HTTPSProxy, NoProxy: cfg.NoProxy, CGI: cfg.CGI}
+}
+
+// FromEnvironment returns the Dialer of [ConfigFromEnvironment], without
+// options. The environment is read once, at the call.
+func FromEnvironment() (Dialer, error) { return ConfigFromEnvironment().Dialer(nil) }
+
+// FromConfig returns the Dialer that a Go program with this configuration
+// uses. It is [Config.Dialer] of the same fields, without options.
+func FromConfig(cfg *httpproxy.Config) (Dialer, error) { return fromHTTPProxy(cfg).Dialer(nil) }
+
+// Dialer returns a Dialer that chooses as net/http does: HTTPSProxy for every
+// port but 80 and HTTPProxy for port 80, since a dial knows no URL scheme, and
+// no proxy for localhost, loopback addresses and what NoProxy lists.
+//
+// opts is for each of the proxies, its TLSConfig and Auth included; its Forward
+// makes the connections without a proxy too.
+//
+// Where Go's ProxyFunc dials directly because it can't parse a proxy, and
+// golang.org/x/net/proxy because it does not know the scheme, Dialer returns an
+// error. It names the variable of each proxy that can't be used, whether
+// anything would go there or not, and holds nothing of its text. The Dialer is
+// safe for concurrent use, and fails for an address that is not host:port with
+// a number. c may be changed afterwards.
+func (c *Config) Dialer(opts *Options) (Dialer, error) {
+	if opts == nil {
+		opts = &Options{}
+	}
+	all, err1 := configProxy("AllProxy (ALL_PROXY)", c.AllProxy, opts, forwardOrDirect(opts.Forward))
+	web, err2 := configProxy("HTTPProxy (HTTP_PROXY)", c.HTTPProxy, opts, all)
+	other, err3 := configProxy("HTTPSProxy (HTTPS_PROXY)", c.HTTPSProxy, opts, all)
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return nil, err
 	}
-	if cfg.CGI && cfg.HTTPProxy != "" {
+	if c.CGI && c.HTTPProxy != "" {
 		web = Func(func(_ context.Context, _, address string) (net.Conn, error) {
 			return nil, &Error{Op: opHTTP, Phase: PhaseConfig, Addr: address, Err: errCGI}
 		})
 	}
-	return &environment{web: web, other: other, direct: noproxy.Parse(cfg.NoProxy)}, nil
+	return &environment{
+		web:     web,
+		other:   other,
+		direct:  forwardOrDirect(opts.Forward),
+		noProxy: noproxy.Parse(c.NoProxy),
+	}, nil
 }
 
 var errCGI = errors.New("the proxy of HTTP_PROXY is not used in a CGI environment, where a client can set it: unset REQUEST_METHOD or HTTP_PROXY")
 
-func configProxy(field, text string) (Dialer, error) {
+// Format writes the fields, for every verb, without the proxies' user info.
+func (c Config) Format(s fmt.State, _ rune) {
+	io.WriteString(s, c.String())
+}
+
+// String returns the fields without the proxies' user info.
+func (c Config) String() string {
+	return fmt.Sprintf("HTTPProxy=%s HTTPSProxy=%s AllProxy=%s NoProxy=%s CGI=%t",
+		redactedProxy(c.HTTPProxy), redactedProxy(c.HTTPSProxy), redactedProxy(c.AllProxy), printable(c.NoProxy), c.CGI)
+}
+
+func redactedProxy(text string) string {
 	if text == "" {
-		return Direct{}, nil
+		return ""
 	}
-	u, err := ParseURL(text)
+	u, err := parseProxy(text)
 	if err != nil {
-		// host:port alone is customary in these variables. "host:3128" parses
-		// with a scheme of its own.
-		if v, e := url.Parse("http://" + text); e == nil && checkURL(v) == nil {
-			u, err = v, nil
-		}
+		return "(unusable)"
 	}
+	return redacted(u)
+}
+
+// parseProxy is ParseURL for a variable, in which host:port alone is customary.
+func parseProxy(text string) (*url.URL, error) {
+	u, err := ParseURL(text)
+	if err == nil {
+		return u, nil
+	}
+	// "host:3128" parses with a scheme of its own.
+	if v, e := url.Parse("http://" + text); e == nil && checkURL(v) == nil {
+		return v, nil
+	}
+	return nil, err
+}
+
+// configProxy returns the Dialer for the proxy in a field, or otherwise if
+// there is none.
+func configProxy(field, text string, opts *Options, otherwise Dialer) (Dialer, error) {
+	if text == "" {
+		return otherwise, nil
+	}
+	u, err := parseProxy(text)
 	if err != nil {
 		return nil, fmt.Errorf("dialer: %s: %w", field, err)
 	}
-	d, err := FromURL(u, nil)
+	d, err := FromURL(u, opts)
 	if err != nil {
 		return nil, fmt.Errorf("dialer: %s: %w", field, err)
 	}
@@ -70,18 +164,19 @@ func configProxy(field, text string) (Dialer, error) {
 // environment picks a Dialer as net/http picks a proxy.
 type environment struct {
 	web, other Dialer // for port 80, and for the other ports
-	direct     *noproxy.Rules
+	direct     Dialer // for what noProxy names
+	noProxy    *noproxy.Rules
 }
 
 func (e *environment) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	host, port, err := net.SplitHostPort(address)
+	t, err := routedTarget(address)
 	if err != nil {
-		return nil, &Error{Op: opDirect, Phase: PhaseConfig, Addr: address, Err: err}
+		return nil, &Error{Op: "environment", Phase: PhaseConfig, Addr: address, Err: err}
 	}
 	switch {
-	case e.direct.Bypass(host, port):
-		return Direct{}.DialContext(ctx, network, address)
-	case port == "80":
+	case e.noProxy.Bypass(t.host, strconv.Itoa(int(t.port))):
+		return e.direct.DialContext(ctx, network, address)
+	case t.port == 80:
 		return e.web.DialContext(ctx, network, address)
 	}
 	return e.other.DialContext(ctx, network, address)

@@ -1,18 +1,14 @@
 package dialer_test
 
 import (
-	"context"
 	"errors"
-	"net"
 	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/net/http/httpproxy"
 
 	"github.com/causewayproject/causeway/dialer"
-	"github.com/causewayproject/causeway/internal/test/proxytest"
 )
 
 // described is what of a Dialer can be compared.
@@ -132,118 +128,5 @@ func TestFromURLErrors(t *testing.T) {
 	// FromURL checks by itself what did not pass through ParseURL.
 	if _, err := dialer.FromURL(&url.URL{Scheme: "http", Host: "proxy:x"}, nil); err == nil {
 		t.Error("bad port: got no error")
-	}
-}
-
-func TestFromConfigErrors(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		cfg  httpproxy.Config
-		want []string
-	}{
-		{"scheme", httpproxy.Config{HTTPSProxy: "ftp://proxy"}, []string{"HTTPS_PROXY", `"ftp"`}},
-		{"port", httpproxy.Config{HTTPProxy: "http://proxy:99999"}, []string{"HTTP_PROXY", "1 to 65535"}},
-		{"escape", httpproxy.Config{HTTPSProxy: "http://u:%zz@proxy"}, []string{"HTTPS_PROXY", "%25"}},
-		{"both", httpproxy.Config{HTTPSProxy: "a b", HTTPProxy: "socks4://x"}, []string{"HTTPS_PROXY", "HTTP_PROXY", "socks4"}},
-		{"bypassed as well", httpproxy.Config{HTTPSProxy: "ftp://proxy", NoProxy: "*"}, []string{"HTTPS_PROXY"}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			_, err := dialer.FromConfig(&tt.cfg)
-			if err == nil {
-				t.Fatal("got no error")
-			}
-			for _, want := range tt.want {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("got %q, want it to contain %q", err, want)
-				}
-			}
-		})
-	}
-}
-
-// routes starts a proxy for each port class and an echo server, and returns a
-// function that says which way a dial went.
-func TestFromConfigRoutes(t *testing.T) {
-	local := serve(t, listen(t), echo)
-	var way string
-	proxyFor := func(name string) string {
-		p := &proxytest.HTTP{Log: func(proxytest.Request) { way = name }, Dial: toEcho(t)}
-		return serve(t, listen(t), p.Handle)
-	}
-	web, other := proxyFor("web"), proxyFor("other")
-	for _, tt := range []struct {
-		name    string
-		cfg     httpproxy.Config
-		address string
-		want    string
-	}{
-		{"https", httpproxy.Config{HTTPProxy: web, HTTPSProxy: "http://" + other}, "192.0.2.1:443", "other"},
-		{"API server", httpproxy.Config{HTTPProxy: web, HTTPSProxy: other}, target, "other"},
-		{"http", httpproxy.Config{HTTPProxy: web, HTTPSProxy: other}, "192.0.2.1:80", "web"},
-		{"no_proxy of another port", httpproxy.Config{HTTPSProxy: other, NoProxy: "192.0.2.10:443"}, target, "other"},
-		{"no proxy", httpproxy.Config{}, local, "direct"},
-		{"loopback", httpproxy.Config{HTTPSProxy: other, HTTPProxy: web}, local, "direct"},
-		{"CGI, not http", httpproxy.Config{HTTPSProxy: other, HTTPProxy: web, CGI: true}, target, "other"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			way = "direct"
-			d, err := dialer.FromConfig(&tt.cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			conn, err := d.DialContext(testContext(t), "tcp", tt.address)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			exchange(t, conn, "")
-			if way != tt.want {
-				t.Errorf("got %s, want %s", way, tt.want)
-			}
-		})
-	}
-	d, err := dialer.FromConfig(&httpproxy.Config{HTTPProxy: web, CGI: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := d.DialContext(testContext(t), "tcp", "192.0.2.1:80"); err == nil || !strings.Contains(err.Error(), "REQUEST_METHOD") {
-		t.Errorf("CGI: got %v, want an error that names REQUEST_METHOD", err)
-	}
-	if _, err := d.DialContext(testContext(t), "tcp", "nonsense"); err == nil {
-		t.Error("an address without port: got no error")
-	}
-}
-
-func TestFromEnvironment(t *testing.T) {
-	used := false
-	p := &proxytest.HTTP{Log: func(proxytest.Request) { used = true }, Dial: toEcho(t)}
-	for _, name := range []string{"http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "REQUEST_METHOD"} {
-		t.Setenv(name, "")
-	}
-	t.Setenv("HTTPS_PROXY", "http://"+serve(t, listen(t), p.Handle))
-	t.Setenv("NO_PROXY", ".example.com")
-	d, err := dialer.FromEnvironment()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("HTTPS_PROXY", "ftp://proxy")
-	if _, err := dialer.FromEnvironment(); err == nil {
-		t.Error("a bad HTTPS_PROXY: got no error")
-	}
-	conn, err := d.DialContext(testContext(t), "tcp", target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn.Close()
-	if !used {
-		t.Error("the proxy was not used")
-	}
-	// What no_proxy lists is dialed here, and so fails here.
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err = d.DialContext(ctx, "tcp", net.JoinHostPort("api.example.com", "6443"))
-	var e *dialer.Error
-	if !errors.As(err, &e) || e.Op != "direct" || !errors.Is(err, context.Canceled) {
-		t.Errorf("got %#v, want the error of a direct dial", err)
 	}
 }

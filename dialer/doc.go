@@ -9,10 +9,14 @@
 //
 // or as the transport of an HTTP client, [Transport](d), or as
 // rest.Config.Dial. [FromEnvironment] takes the proxy that the environment
-// names. Proxies compose: the Forward field of one is the Dialer that reaches
-// it, so that a SOCKS5 jump host behind a corporate proxy is
+// names, [Config] one that is configured in the same words. Dialers compose:
 //
-//	&dialer.SOCKS5{Addr: "jump:1080", Forward: &dialer.HTTPConnect{Addr: "proxy:3128"}}
+//   - The Forward field of a proxy is the Dialer that reaches it. [Chain] makes
+//     one way of several proxies.
+//   - [Router] has a Dialer for each pattern of hosts, and for what no_proxy
+//     lists.
+//   - [Failover] has several for the same, and says which failed.
+//   - [Swap] is one that can be replaced while it is in use.
 //
 // Use [net/http.Transport].Proxy instead if all that you need is net/http
 // through one proxy, and neither its TLS nor its errors matter.

@@ -152,13 +152,24 @@ func configProxy(field, text string, opts *Options, otherwise Dialer) (Dialer, e
 	}
 	u, err := parseProxy(text)
 	if err != nil {
-		return nil, fmt.Errorf("dialer: %s: %w", field, err)
+		return nil, configError(field, err)
 	}
 	d, err := FromURL(u, opts)
 	if err != nil {
-		return nil, fmt.Errorf("dialer: %s: %w", field, err)
+		return nil, configError(field, err)
 	}
 	return d, nil
+}
+
+// configError names the field in an error of a proxy's URL.
+func configError(field string, err error) error {
+	var e *Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	named := *e
+	named.Err = fmt.Errorf("%s: %w", field, e.Err)
+	return &named
 }
 
 // environment picks a Dialer as net/http picks a proxy.

@@ -12,10 +12,12 @@ type Rules struct {
 	all   bool   // the list has a lone "*"
 	addrs addrTable
 	names nameTable
+	ext   *extension // nil without Options
 }
 
 // Parse compiles a no_proxy list. As in Go's httpproxy nothing is an error: an
 // item that makes no sense is a name that no host has, or covers nothing.
+// [Options.Parse] reports such items, and reads others that this does not.
 //
 // The Rules keep list in memory.
 func Parse(list string) *Rules {
@@ -35,7 +37,8 @@ func Parse(list string) *Rules {
 	return r
 }
 
-// String returns the list as it was given to [Parse].
+// String returns the list as it was given to [Parse], credentials included if
+// someone put a URL with them into it.
 func (r *Rules) String() string {
 	if r == nil {
 		return ""
@@ -69,6 +72,9 @@ func (r *Rules) String() string {
 func (r *Rules) Bypass(host, port string) bool {
 	if r == nil {
 		r = &Rules{}
+	}
+	if r.ext != nil {
+		return r.bypassExtended(host, port)
 	}
 	plain := isPlain(host)
 	if !plain {

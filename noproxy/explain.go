@@ -1,0 +1,124 @@
+package noproxy
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+)
+
+// Explanation says which item of a list decided about a host, and why. It holds
+// no credentials, whatever is in the list.
+type Explanation struct {
+	Host, Port string // as asked
+
+	Bypass bool   // the verdict of [Rules.Bypass]
+	Index  int    // of the item that decided, from 0; -1 if none did
+	Text   string // of that item; "" if none did
+	Reason string // why, for a human; not meant to be parsed
+}
+
+// String returns the verdict and its reason in a line.
+func (e Explanation) String() string {
+	target, verdict := e.Host, "through the proxy"
+	if e.Port != "" {
+		target = net.JoinHostPort(e.Host, e.Port)
+	}
+	if e.Bypass {
+		verdict = "direct"
+	}
+	if e.Index < 0 {
+		return fmt.Sprintf("%s: %s: %s", target, verdict, e.Reason)
+	}
+	return fmt.Sprintf("%s: %s: entry %d %q: %s", target, verdict, e.Index, e.Text, e.Reason)
+}
+
+// Explain returns what Bypass returns for host and port, and what decided: the
+// first item of the list that covers the host. What is implied comes before the
+// list. If nothing covers the host, the reason names an item that nearly does.
+//
+// Explain compiles the list item by item. It is meant for humans and for logs,
+// not for each connection. It returns the same for the same question.
+func (r *Rules) Explain(host, port string) Explanation {
+	var list string
+	var o Options
+	if r != nil {
+		list = r.list
+	}
+	if r != nil && r.ext != nil {
+		o = r.ext.opts
+	}
+	e := Explanation{Host: host, Port: port, Index: -1}
+	if o.compile("").Bypass(host, port) {
+		e.Bypass, e.Reason = true, "localhost and loopback addresses are never proxied"
+		return e
+	}
+	items := slices.Collect(o.items(list))
+	shown := redactItems(items)
+	for i, item := range items {
+		if entry := o.entry(item); o.covers(item, host, port) {
+			e.Bypass, e.Index, e.Text = true, i, strings.TrimSpace(shown[i])
+			e.Reason = hitReason(entry)
+			return e
+		}
+	}
+	e.Reason = o.missReason(items, shown, host, port)
+	return e
+}
+
+// covers reports whether an item on its own is why a host is not proxied.
+func (o Options) covers(item, host, port string) bool {
+	o.NoImpliedLoopback = true
+	return o.compile(item).Bypass(host, port)
+}
+
+func hitReason(e entry) string {
+	var what string
+	switch {
+	case e.kind == everything:
+		what = "everything"
+	case e.kind == addresses && e.span.first == e.span.last:
+		what = "the address"
+	case e.kind == addresses:
+		what = "an address of the network"
+	case e.name == "":
+		what = "a name that ends in a dot"
+	case e.apex:
+		what = "the name or one below it"
+	default:
+		what = "a name below it"
+	}
+	if e.port != "" {
+		what += ", on port " + e.port
+	}
+	return what
+}
+
+// missReason looks for an item that would cover the host if it were written, or
+// read, a little differently.
+func (o Options) missReason(items, shown []string, host, port string) string {
+	relaxed := []struct {
+		read func(*Options)
+		why  string
+	}{
+		{func(o *Options) { o.FoldTrailingDot = true }, "but for the dot at the end"},
+		{func(o *Options) { o.ApexOfDot = true }, "but covers only the names below it"},
+		{func(o *Options) { o.BracketsWithoutPort = true }, "but brackets need a port"},
+		{func(o *Options) { o.NetworkPort = true }, "but a network or an asterisk cannot have a port"},
+		{func(o *Options) { o.SpaceSeparates = true }, "but white space does not separate items"},
+	}
+	for i, item := range items {
+		text := strings.TrimSpace(shown[i])
+		if e := o.entry(item); e.port != "" && o.covers(item, host, e.port) {
+			return fmt.Sprintf("no entry covers it; entry %d %q is for port %s only", i, text, e.port)
+		}
+		for _, r := range relaxed {
+			lax := o
+			r.read(&lax)
+			if lax.covers(item, host, port) {
+				return fmt.Sprintf("no entry covers it; entry %d %q would, %s", i, text, r.why)
+			}
+		}
+	}
+	return "no entry covers it"
+}

@@ -88,11 +88,11 @@ func (l *linter) lint(c Consumer) {
 // compare asks about one item and blames the item that made the difference.
 func (l *linter) compare(i int, c Consumer, match matcher, found map[int]bool) {
 	alone := c.compile(l.items[i])
-	rules := Parse(l.items[i])
+	rules, implied := Parse(l.items[i]), c.compile("")
 	for _, p := range probes(l.items[i]) {
 		t := newTarget(p.host, p.port)
 		got, want := match(t), l.rules.Bypass(p.host, t.port)
-		if got == want || isLoopback(p.host) {
+		if got == want || isLoopback(p.host) || got && implied(t) {
 			continue
 		}
 		blamed := i
@@ -131,8 +131,7 @@ func does(p probe, direct bool) string {
 
 // loopback is what to list for a consumer that does not imply it.
 func (c Consumer) loopback() string {
-	six, _, _ := c.spell("::1")
-	return strings.Join(append([]string{"localhost", "127.0.0.1"}, six.items...), ",")
+	return strings.Join(append([]string{"localhost", "127.0.0.1"}, c.spell("::1").items...), ",")
 }
 
 // advice says how to write an item so that the consumer reads it as Go does.
@@ -142,8 +141,8 @@ func (c Consumer) advice(item string) string {
 		return "it differently: " + reason
 	}
 	e := parseEntry(item)
-	s, how, _ := c.spell(item)
-	text := strings.Join(s.items, c.separator())
+	s := c.spell(item)
+	text, how := strings.Join(s.items, c.separator()), s.reading
 	switch {
 	case how == exact && e.kind != everything && text != item:
 		return fmt.Sprintf("%q for it", text)
@@ -160,7 +159,7 @@ func (c Consumer) advice(item string) string {
 	case how == wider:
 		return fmt.Sprintf("%q for it, which %s", text, s.wider)
 	}
-	if _, how, _ := c.spell(e.span.first.addr().String()); how == exact && e.span.first != e.span.last {
+	if e.span.first != e.span.last && c.spell(e.span.first.addr().String()).reading == exact {
 		return "the addresses that matter, one by one"
 	}
 	return "nothing for it: there is no way to say it"

@@ -158,6 +158,9 @@ func patternProbes(name string) []probe {
 // behind it for a port: what is left over may cover names or IPv4 addresses.
 func scanProbes(item string) []probe {
 	var ps []probe
+	if i := strings.LastIndexByte(item, ':'); isDigits(item[i+1:]) {
+		ps = append(ps, probe{strings.Trim(item[:max(i, 0)], "[]"), item[i+1:]})
+	}
 	for part := range strings.SplitSeq(item, ":") {
 		for _, text := range []string{part, strings.TrimLeft(part, "0123456789")} {
 			text = strings.TrimLeft(text, ".")

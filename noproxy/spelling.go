@@ -24,49 +24,64 @@ const (
 	exact                   // as Go reads the item
 )
 
-// spell returns the spelling of an item that the consumer reads best, and the
-// first probe that it reads differently, which the exact reading has none of.
-func (c Consumer) spell(item string) (best spelling, how reading, differs probe) {
+// rendition is a spelling and how a consumer reads it.
+type rendition struct {
+	spelling
+	reading      reading
+	missed, over *probe // the first that it wrongly does not cover, or covers
+}
+
+// andProxies ends a sentence with what is not covered.
+func (r rendition) andProxies() string {
+	if r.missed == nil {
+		return ""
+	}
+	return fmt.Sprintf(", and sends %v through the proxy", *r.missed)
+}
+
+// spell returns the spelling of an item that the consumer reads best.
+func (c Consumer) spell(item string) rendition {
+	best := c.read(spelling{}, item)
 	for _, s := range spellings(item) {
-		h, p := c.read(s, item)
-		if h > how {
-			best, how, differs = s, h, p
+		if r := c.read(s, item); r.reading > best.reading {
+			best = r
 		}
-		if how == exact {
+		if best.reading == exact {
 			break
 		}
 	}
-	if how == nowhere {
-		_, differs = c.read(spelling{}, item)
-	}
-	return best, how, differs
+	return best
 }
 
 // read compares what the consumer makes of a spelling to Go's reading of item.
-func (c Consumer) read(s spelling, item string) (reading, probe) {
-	match := c.compile(strings.Join(s.items, ","))
-	rules := Parse(item)
-	hit, missed, over := false, false, false
-	var differs *probe
+func (c Consumer) read(s spelling, item string) rendition {
+	r := rendition{spelling: s}
+	match, implied := c.compile(strings.Join(s.items, ",")), c.compile("")
+	rules := Options{NoImpliedLoopback: true}.compile(item)
+	hit := false
 	for _, p := range probes(item) {
 		t := newTarget(p.host, p.port)
 		got, want := match(t), rules.Bypass(p.host, t.port)
 		hit = hit || got && want
-		missed = missed || want && !got
-		over = over || got && !want
-		if got != want && differs == nil {
-			differs = &p
+		if want && !got && r.missed == nil {
+			r.missed = &p
+		}
+		// What is implied, here or there, no spelling changes.
+		if got && !want && r.over == nil && !implied(t) && !isLoopback(p.host) {
+			r.over = &p
 		}
 	}
 	switch {
-	case differs == nil:
-		return exact, probe{}
-	case !hit, over && s.wider == "":
-		return nowhere, *differs
-	case missed:
-		return narrower, *differs
+	case r.missed == nil && r.over == nil:
+		r.reading = exact
+	case !hit, r.over != nil && s.wider == "":
+		r.reading = nowhere
+	case r.missed != nil:
+		r.reading = narrower
+	default:
+		r.reading = wider
 	}
-	return wider, *differs
+	return r
 }
 
 // spellings returns the ways to write an item; the first is the item.

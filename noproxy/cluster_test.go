@@ -40,6 +40,9 @@ func TestGolden(t *testing.T) {
 	if diff := cmp.Diff(golden, mustList(t, giantSwarm()).String()); diff != "" {
 		t.Errorf("List (-want +got):\n%s", diff)
 	}
+	if got, findings := mustList(t, giantSwarm()).For(noproxy.Go); got != golden || len(findings) != 0 {
+		t.Errorf("For(Go): got %q, %v, want the list and no findings", got, findings)
+	}
 	// What another layout would leave out stays, and nothing that is empty is written.
 	c := giantSwarm()
 	c.Extra = []string{"", " 100.64.0.1 ,,example.com", "example.com,"}

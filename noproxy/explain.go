@@ -10,12 +10,12 @@ import (
 // Explanation says which item of a list decided about a host, and why. It holds
 // no credentials, whatever is in the list.
 type Explanation struct {
-	Host, Port string // as asked
-
-	Bypass bool   // the verdict of [Rules.Bypass]
-	Index  int    // of the item that decided, from 0; -1 if none did
-	Text   string // of that item; "" if none did
-	Reason string // why, for a human; not meant to be parsed
+	Host   string `json:"host"`   // as asked
+	Port   string `json:"port"`   // as asked
+	Bypass bool   `json:"bypass"` // the verdict of [Rules.Bypass]
+	Index  int    `json:"index"`  // of the item that decided, from 0; -1 if none did
+	Text   string `json:"text"`   // of that item; "" if none did
+	Reason string `json:"reason"` // why, for a human; not meant to be parsed
 }
 
 // String returns the verdict and its reason in a line.

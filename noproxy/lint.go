@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -142,10 +143,10 @@ func (c Consumer) advice(item string) string {
 	}
 	e := parseEntry(item)
 	s := c.spell(item)
-	text, how := strings.Join(s.items, c.separator()), s.reading
+	text, how := s.quote(c.separator()), s.reading
 	switch {
-	case how == exact && e.kind != everything && text != item:
-		return fmt.Sprintf("%q for it", text)
+	case how == exact && e.kind != everything && text != strconv.Quote(item):
+		return text + " for it"
 	case how == exact && e.kind == everything:
 		return `"*" for it, as the whole list`
 	case how == exact:
@@ -157,7 +158,7 @@ func (c Consumer) advice(item string) string {
 	case how == wider && e.kind == domain:
 		return fmt.Sprintf("%q if the name itself may be reached directly", e.name)
 	case how == wider:
-		return fmt.Sprintf("%q for it, which %s", text, s.wider)
+		return text + " for it, which " + s.wider
 	}
 	if e.span.first != e.span.last && c.spell(e.span.first.addr().String()).reading == exact {
 		return "the addresses that matter, one by one"

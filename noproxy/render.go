@@ -77,7 +77,7 @@ func (r *renderer) entry(i int) {
 			r.items = append(r.items, item)
 		}
 	}
-	given := fmt.Sprintf("is given %q", strings.Join(s.items, r.consumer.separator()))
+	given := "is given " + s.quote(r.consumer.separator())
 	switch s.reading {
 	case nowhere:
 		r.find(i, "cannot be told"+s.andProxies(), r.consumer.advice(e.Text))

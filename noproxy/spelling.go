@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 )
 
@@ -31,6 +32,15 @@ type rendition struct {
 	missed, over *probe // the first that it wrongly does not cover, or covers
 }
 
+// quote returns the spelling for a sentence. Of many items it shows the ends.
+func (s spelling) quote(separator string) string {
+	items := s.items
+	if n := len(items); n > 4 {
+		items = []string{items[0], "...", items[n-1]}
+	}
+	return strconv.Quote(strings.Join(items, separator))
+}
+
 // andProxies ends a sentence with what is not covered.
 func (r rendition) andProxies() string {
 	if r.missed == nil {
@@ -42,6 +52,7 @@ func (r rendition) andProxies() string {
 // spell returns the spelling of an item that the consumer reads best.
 func (c Consumer) spell(item string) rendition {
 	best := c.read(spelling{}, item)
+	best.reading = nowhere // even if it is implied
 	for _, s := range spellings(item) {
 		if r := c.read(s, item); r.reading > best.reading {
 			best = r

@@ -1,0 +1,116 @@
+// Noproxy answers what a no_proxy list means, and to whom.
+//
+// Why does this pod not use the proxy, or why does it? Which entry decides:
+//
+//	$ noproxy explain -list '.svc,10.96.0.0/12,example.com:8443' https://10.96.0.1/ example.com:443
+//	TARGET           VERDICT            ENTRY  TEXT          REASON
+//	10.96.0.1:443    direct             1      10.96.0.0/12  an address of the network
+//	example.com:443  through the proxy  -      -             no entry covers it; entry 2 "example.com:8443" is for port 8443 only
+//
+// The same list is read by curl in a script, by Python in a sidecar and by a
+// JVM. What do they make of it, and what is to be written instead:
+//
+//	$ noproxy lint -for wget,urllib -list 'localhost,127.0.0.1,[::1],*.example.com'
+//	CONSUMER  ENTRY  TEXT           DOES                                                                          WRITE
+//	wget      -      -              sends ::1 through the proxy unless it is listed                               localhost,127.0.0.1,::1
+//	wget      3      *.example.com  sends https://www.example.com/ through the proxy, where Go connects directly  ".example.com" for it
+//	urllib    3      *.example.com  sends https://www.example.com/ through the proxy, where Go connects directly  "example.com" if the name itself may be reached directly
+//
+// Lint exits with status 1 if it finds something, so it can guard a chart in CI.
+//
+// And what is the list of a cluster, in full or as one program has to be given
+// it:
+//
+//	$ noproxy cluster -pods 10.244.0.0/16 -services 10.96.0.0/12 -cloud azure -for wget
+//
+// With -json each command writes JSON. Consumers are go, curl, wget, urllib,
+// requests, ruby, undici and jvm. No command resolves names, opens connections
+// or reads the environment, and none shows credentials that someone put into a
+// list, but for the list of a cluster itself.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+)
+
+const usage = `usage:
+  noproxy explain -list LIST [-json] TARGET...
+  noproxy lint    -list LIST [-for CONSUMERS] [-json]
+  noproxy cluster [-pods CIDRS] [-services CIDRS] [-nodes CIDRS] [-for CONSUMER] [-json] ...
+
+A TARGET is a host, host:port or URL. Run "noproxy COMMAND -h" for all flags.
+`
+
+// errFindings says that there is something to mend, which is written already.
+var errFindings = errors.New("findings")
+
+// usageError is a mistake on the command line.
+type usageError struct{ text string }
+
+func (e usageError) Error() string { return e.text }
+
+func main() {
+	err := run(os.Args[1:], os.Stdout)
+	if err == nil {
+		return
+	}
+	var mistake usageError
+	switch {
+	case errors.As(err, &mistake):
+		fmt.Fprintf(os.Stderr, "noproxy: %v\n\n%s", err, usage)
+		os.Exit(2)
+	case !errors.Is(err, errFindings):
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(1)
+}
+
+// run is main without the process.
+func run(args []string, stdout io.Writer) error {
+	if len(args) == 0 {
+		return usageError{"no command"}
+	}
+	var err error
+	switch command, args := args[0], args[1:]; command {
+	case "explain":
+		err = explain(args, stdout)
+	case "lint":
+		err = lint(args, stdout)
+	case "cluster":
+		err = cluster(args, stdout)
+	case "help", "-h", "-help", "--help":
+		_, err = io.WriteString(stdout, usage)
+	default:
+		err = usageError{fmt.Sprintf("unknown command %q", command)}
+	}
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	return err
+}
+
+// parse parses the flags of a command. Help goes to stdout.
+func parse(flags *flag.FlagSet, args []string, stdout io.Writer) error {
+	flags.SetOutput(io.Discard)
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprintf(stdout, "flags of noproxy %s:\n", flags.Name())
+		flags.SetOutput(stdout)
+		flags.PrintDefaults()
+		return err
+	case err != nil:
+		return usageError{flags.Name() + ": " + err.Error()}
+	}
+	return nil
+}
+
+// isSet reports whether a flag was given: an empty list is one, no list is not.
+func isSet(flags *flag.FlagSet, name string) bool {
+	found := false
+	flags.Visit(func(f *flag.Flag) { found = found || f.Name == name })
+	return found
+}

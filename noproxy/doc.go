@@ -34,6 +34,33 @@
 // without a port, a network with a port, an asterisk inside a word, and a port
 // with a leading zero. "example.com" does not match "example.com." either.
 //
+// [Options] turns on what some programs do and Go does not, each for itself: a
+// dot at the end that does not count, networks with a port, white space between
+// items. Options.Strict makes errors of the items that cover nothing.
+//
+// # Which item decided, and what do others make of it
+//
+// [Rules.Explain] names the item that decided about a host, or one that nearly
+// did. [Lint] asks what curl, wget, Python, Ruby, Node.js and the JVM make of a
+// list, and what to write so that they read it as Go does; [Consumer.Bypass] is
+// the verdict of one of them.
+//
+// # The list of a cluster
+//
+// [Cluster] has what a Kubernetes cluster must reach directly, and its List
+// says of each entry where it is from. [Merge] adds the lists of others, and
+// [List.For] writes the whole for a program that reads less than Go does.
+//
+//	list, err := noproxy.Cluster{
+//		PodCIDRs:     []string{"10.244.0.0/16"},
+//		ServiceCIDRs: []string{"10.96.0.0/12"},
+//	}.List()
+//	list = noproxy.Merge(list, noproxy.ParseList(os.Getenv("NO_PROXY"), "environment"))
+//	value, findings := list.For(noproxy.Curl)
+//
+// Programs disagree about which case of the variable they read first: set both
+// no_proxy and NO_PROXY, to the same value.
+//
 // # When to use something else
 //
 // For http.Transport.Proxy alone, http.ProxyFromEnvironment or httpproxy will
@@ -52,6 +79,12 @@
 //     the name then decides about the bypass.
 //   - Review a list that others contribute to. One lone "*", or a network such
 //     as 0.0.0.0/0, switches the proxy off.
-//   - Nothing in a list is an error. An item with a typing mistake matches no
-//     host, so that its traffic goes to the proxy, or it matches another one.
+//   - Nothing in a list is an error without Options.Strict. An item with a
+//     typing mistake matches no host, so that its traffic goes to the proxy, or
+//     it matches another one.
+//   - Ask [Lint] about programs that share the list: curl takes ".example.com" for
+//     the name itself, too, and Ruby 2001:db8::1 for all of IPv4 that ends in .1.
+//
+// Errors, explanations and findings hide what looks like a URL or credentials. A
+// list as such is never redacted: [Rules.String] and [List.String] return it.
 package noproxy

@@ -76,7 +76,7 @@ func (o Options) compile(list string) *Rules {
 		case e.kind == everything && e.port != "":
 			ext.everyPort = append(ext.everyPort, e.port)
 		case e.kind == everything:
-			r.all = true
+			ext.all = true
 		case e.kind == addresses && e.port != "" && e.span.first != e.span.last:
 			if ports[e.port] == nil {
 				ports[e.port] = new(addrBuilder)
@@ -99,7 +99,7 @@ func (o Options) compile(list string) *Rules {
 		t := b.table()
 		ext.networks[port] = &t
 	}
-	r.ext = ext
+	r.ext, r.special = ext, true
 	return r
 }
 
@@ -179,27 +179,29 @@ func foldDot(name string) string {
 }
 
 // extension is what Rules with options have besides those without. It is kept
-// apart so that Bypass without options pays for one nil check.
+// apart so that Bypass without options does not pay for it.
 type extension struct {
 	opts      Options
+	all       bool                  // the list has a lone "*"
 	everyPort []string              // ports of *:port
 	networks  map[string]*addrTable // networks by port
 }
 
-func (r *Rules) bypassExtended(host, port string) bool {
+// bypass is Bypass for the Rules that x belongs to.
+func (x *extension) bypass(r *Rules, host, port string) bool {
 	plain := isPlain(host)
 	if !plain {
 		host = toASCII(host)
 	}
-	if r.ext.opts.FoldTrailingDot {
+	if x.opts.FoldTrailingDot {
 		host = foldDot(host)
 	}
-	if r.all || slices.Contains(r.ext.everyPort, port) {
+	if x.all || slices.Contains(x.everyPort, port) {
 		return true
 	}
-	implied := !r.ext.opts.NoImpliedLoopback
+	implied := !x.opts.NoImpliedLoopback
 	if n, ok := parseNumber(host); ok {
-		return implied && n.isLoopback() || r.addrs.match(n, port) || r.ext.match(n, port)
+		return implied && n.isLoopback() || r.addrs.match(n, port) || x.match(n, port)
 	}
 	if implied && host == "localhost" {
 		return true

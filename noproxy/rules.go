@@ -8,11 +8,13 @@ import "strings"
 // A nil *Rules and the zero Rules stand for the empty list: they bypass the
 // proxy for localhost and for loopback addresses only.
 type Rules struct {
-	list  string // as given; most keys of names are parts of it
-	all   bool   // the list has a lone "*"
-	addrs addrTable
-	names nameTable
-	ext   *extension // nil without Options
+	list string // as given; most keys of names are parts of it
+	// special is set if there is a lone "*" or an extension. Bypass without
+	// either pays for one question.
+	special bool
+	addrs   addrTable
+	names   nameTable
+	ext     *extension // nil without Options
 }
 
 // Parse compiles a no_proxy list. As in Go's httpproxy nothing is an error: an
@@ -26,7 +28,7 @@ func Parse(list string) *Rules {
 	for item := range strings.SplitSeq(list, ",") {
 		switch e := parseEntry(item); e.kind {
 		case everything:
-			return &Rules{list: list, all: true}
+			return &Rules{list: list, special: true}
 		case addresses:
 			addrs.add(e.span, e.port)
 		case domain:
@@ -73,15 +75,12 @@ func (r *Rules) Bypass(host, port string) bool {
 	if r == nil {
 		r = &Rules{}
 	}
-	if r.ext != nil {
-		return r.bypassExtended(host, port)
-	}
 	plain := isPlain(host)
 	if !plain {
 		host = toASCII(host)
 	}
-	if r.all || host == "localhost" {
-		return true
+	if r.special || host == "localhost" {
+		return r.ext == nil || r.ext.bypass(r, host, port)
 	}
 	if n, ok := parseNumber(host); ok {
 		return n.isLoopback() || r.addrs.match(n, port)

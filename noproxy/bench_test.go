@@ -133,3 +133,15 @@ func retained(f func() any) float64 {
 	runtime.KeepAlive(keep)
 	return float64(after.HeapAlloc-before.HeapAlloc) / float64(len(keep))
 }
+
+func BenchmarkLint(b *testing.B) {
+	for _, entries := range []int{10, 100} {
+		list := benchList(entries)
+		b.Run(fmt.Sprintf("entries=%d", entries), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				noproxy.Lint(list)
+			}
+		})
+	}
+}

@@ -108,7 +108,10 @@ func (o Options) missReason(items, shown []string, host, port string) string {
 		{func(o *Options) { o.SpaceSeparates = true }, "but white space does not separate items"},
 	}
 	for i, item := range items {
-		text := strings.TrimSpace(shown[i])
+		if shown[i] != item {
+			continue // whose port may be a password
+		}
+		text := strings.TrimSpace(item)
 		if e := o.entry(item); e.port != "" && o.covers(item, host, e.port) {
 			return fmt.Sprintf("no entry covers it; entry %d %q is for port %s only", i, text, e.port)
 		}

@@ -38,14 +38,15 @@ func (f Finding) String() string {
 // name with a dot at the end, a name that is not ASCII, 0.0.0.0 and
 // addresses of 127.0.0.0/8 other than 127.0.0.1.
 //
-// The time grows with the square of the list: milliseconds for a hundred
-// entries, seconds for thousands.
+// The time grows with the square of the list: for all consumers a hundred
+// entries take some 50 ms, a thousand take seconds.
 func Lint(list string, consumers ...Consumer) []Finding {
 	if len(consumers) == 0 {
 		consumers = Consumers()
 	}
 	items := strings.Split(list, ",")
 	l := linter{list: list, items: items, shown: redactItems(items), rules: Parse(list)}
+	l.star = slices.IndexFunc(items, func(item string) bool { return strings.TrimSpace(item) == "*" })
 	for i, c := range consumers {
 		if !slices.Contains(consumers[:i], c) {
 			l.lint(c)
@@ -59,6 +60,7 @@ type linter struct {
 	list         string
 	items, shown []string
 	rules        *Rules
+	star         int // the first lone "*", or -1
 	findings     []Finding
 }
 
@@ -71,10 +73,14 @@ func (l *linter) lint(c Consumer) {
 			break
 		}
 	}
-	for i, item := range l.items {
-		if strings.TrimSpace(l.shown[i]) != strings.TrimSpace(item) {
+	for i := range l.items {
+		if l.hidden(i) {
 			l.add(i, c, "makes no sense of a URL or of credentials", "the host alone")
-			found[i] = true
+			found[i] = true // so that nobody quotes it
+		}
+	}
+	for i, item := range l.items {
+		if l.hidden(i) {
 			continue
 		}
 		if reason := (Options{}).fault(strings.TrimSpace(item)); c == Go && reason != "" && strings.TrimSpace(l.list) != "" {
@@ -98,9 +104,7 @@ func (l *linter) compare(i int, c Consumer, match matcher, found map[int]bool) {
 		}
 		blamed := i
 		if alone(t) == rules.Bypass(p.host, t.port) {
-			if e := l.rules.Explain(p.host, t.port); e.Index >= 0 {
-				blamed = e.Index
-			}
+			blamed = l.decided(i, p.host, t.port)
 		}
 		if !found[blamed] {
 			found[blamed] = true
@@ -108,6 +112,20 @@ func (l *linter) compare(i int, c Consumer, match matcher, found map[int]bool) {
 		}
 	}
 }
+
+// decided returns the item that decided for Go, or i if none did.
+func (l *linter) decided(i int, host, port string) int {
+	if l.star >= 0 {
+		return l.star
+	}
+	if e := l.rules.Explain(host, port); e.Index >= 0 {
+		return e.Index
+	}
+	return i
+}
+
+// hidden reports whether an item may hold credentials.
+func (l *linter) hidden(i int) bool { return l.shown[i] != l.items[i] }
 
 func isLoopback(host string) bool {
 	n, ok := parseNumber(host)

@@ -94,6 +94,10 @@ go: entry 3 "a.com b.com": covers nothing with it; write it differently: white s
 undici: entry 3 "a.com b.com": connects directly to https://www.a.com/, which Go sends through the proxy; write it differently: white space does not separate items; write a comma`},
 		{"credentials", "http://u:hunter2@proxy", []noproxy.Consumer{noproxy.Ruby}, `
 ruby: entry 0 "http://redacted": makes no sense of a URL or of credentials; write the host alone`},
+		{"a part of a password that is a name", "http://u:a,hunter2,b@proxy", []noproxy.Consumer{noproxy.JVM}, `
+jvm: entry 0 "http://redacted": makes no sense of a URL or of credentials; write the host alone
+jvm: entry 1 "redacted": makes no sense of a URL or of credentials; write the host alone
+jvm: entry 2 "redacted": makes no sense of a URL or of credentials; write the host alone`},
 		{"each consumer once", "*.a.com", []noproxy.Consumer{noproxy.Ruby, noproxy.Ruby}, `
 ruby: entry 0 "*.a.com": sends https://www.a.com/ through the proxy, where Go connects directly; write ".a.com" for it`},
 		{"empty", "", []noproxy.Consumer{noproxy.Go, noproxy.Ruby}, ``},
@@ -115,6 +119,25 @@ func TestLintAllConsumers(t *testing.T) {
 	list := "10.0.0.0/8,.example.com,bücher.example:443"
 	if diff := cmp.Diff(noproxy.Lint(list, noproxy.Consumers()...), noproxy.Lint(list)); diff != "" {
 		t.Errorf("without consumers (-all +none):\n%s", diff)
+	}
+}
+
+// TestLintOncePerEntry also has the asterisk that is blamed for others.
+func TestLintOncePerEntry(t *testing.T) {
+	for _, list := range []string{"a.com,http://u:p,b.com,x@h,*,c.com,*", ".a.com,*.b.com,c.com:443,10.0.0.0/8,2001:db8::/32"} {
+		type key struct {
+			index    int
+			consumer noproxy.Consumer
+		}
+		seen := make(map[key]bool)
+		last := -1
+		for _, f := range noproxy.Lint(list) {
+			if seen[key{f.Index, f.Consumer}] || f.Index < last {
+				t.Errorf("Lint(%q): got %v again or out of order", list, f)
+			}
+			seen[key{f.Index, f.Consumer}] = true
+			last = f.Index
+		}
 	}
 }
 
@@ -188,6 +211,8 @@ func FuzzLint(f *testing.F) {
 	for i, v := range loadVectors(f) {
 		f.Add(v.NoProxy, v.Host, v.Port, uint8(i))
 	}
+	// What the fuzzer found: Ruby takes 68 for a port and .1.1 for an item.
+	f.Add("*.:68.1.1", "192.168.1.1", "80", uint8(noproxy.Ruby-1))
 	f.Fuzz(func(t *testing.T, list, host, port string, consumer uint8) {
 		if len(list) > 1000 {
 			return

@@ -50,6 +50,10 @@ func TestGolden(t *testing.T) {
 	if diff := cmp.Diff(want, mustList(t, c).String()); diff != "" {
 		t.Errorf("List (-want +got):\n%s", diff)
 	}
+	once := strings.Replace(want, "example.com,example.com", "example.com", 1)
+	if got, _ := mustList(t, c).For(noproxy.Go); got != once {
+		t.Errorf("For(Go): got %q, want each once, %q", got, once)
+	}
 	if got, want := mustList(t, noproxy.Cluster{Layout: noproxy.GiantSwarm}).String(), "cluster.local,svc,127.0.0.1,localhost"; got != want {
 		t.Errorf("of nothing: got %q, want %q", got, want)
 	}

@@ -69,7 +69,7 @@ func curlMatchIP(tokens []string, addr netip.Addr) bool {
 	for _, token := range tokens {
 		network, length, slash := strings.Cut(token, "/")
 		n, err := netip.ParseAddr(network)
-		if err != nil || n.Zone() != "" || n.Is4() != addr.Is4() {
+		if err != nil || n.Zone() != "" {
 			continue
 		}
 		bits := n.BitLen()

@@ -51,6 +51,8 @@ func TestExplain(t *testing.T) {
 			`example.com:443: through the proxy: no entry covers it; entry 0 ".example.com" would, but covers only the names below it`},
 		{"trailing dot", ".svc", "a.svc.", "443", noproxy.Options{},
 			`a.svc.:443: through the proxy: no entry covers it; entry 0 ".svc" would, but for the dot at the end`},
+		{"implied but for the dot", "a.com", "localhost.", "443", noproxy.Options{},
+			`localhost.:443: through the proxy: no entry covers it`},
 		{"brackets", "[2001:db8::1]", "2001:db8::1", "443", noproxy.Options{},
 			`[2001:db8::1]:443: through the proxy: no entry covers it; entry 0 "[2001:db8::1]" would, but brackets need a port`},
 		{"network and port", "10.0.0.0/8:443", "10.0.0.1", "443", noproxy.Options{},

@@ -41,7 +41,7 @@ type jvmPattern struct {
 func newJVMPattern(item string) jvmPattern {
 	text, head := strings.CutPrefix(item, "*")
 	text, end := strings.CutSuffix(text, "*")
-	return jvmPattern{text, head, end || text == "" && head}
+	return jvmPattern{text, head, end}
 }
 
 func (p jvmPattern) match(host string) bool {

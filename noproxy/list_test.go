@@ -75,6 +75,10 @@ func TestMergeProvenance(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Merge (-want +got):\n%s", diff)
 	}
+	chain := noproxy.Merge(noproxy.ParseList("c.b.a,b.a,a", "three"))
+	if chain[0].Within != "a" || chain[1].Within != "a" {
+		t.Errorf("chain: got %+v, want both within the entry that is written", chain)
+	}
 	if one[0].Within != "stale" {
 		t.Error("Merge wrote to its argument")
 	}

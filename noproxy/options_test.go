@@ -37,6 +37,7 @@ func TestOptions(t *testing.T) {
 		{"fold address", fold, "10.0.0.1", "10.0.0.1.", "443", false, true},
 		{"fold localhost", fold, "", "localhost.", "443", false, true},
 		{"fold leaves a lone dot", fold, ".", "example.com", "443", false, false},
+		{"fold keeps a lone dot", fold, ".", "example..", "443", true, true},
 		{"fold makes a dot dead", fold, ".", "example.com.", "443", true, false},
 
 		{"brackets", brackets, "[2001:db8::1]", "2001:db8::1", "8443", false, true},
@@ -168,7 +169,7 @@ func TestStrictErrors(t *testing.T) {
 		"label":        {"..example.com", "*..example.com", "a..com", ".."},
 		"number":       {"192.168.001.001", "10.0.0", "256.0.0.1", "1", "example.1", ".0.0.1", "10.0.0.1."},
 		"long label":   {strings.Repeat("a", 64) + ".com"},
-		"long":         {strings.Repeat("abcdefg.", 32) + "com"},
+		"long":         {strings.Repeat("abcdefg.", 32) + "com", strings.Repeat("abcdefg.", 31) + "abcdef", "." + strings.Repeat("abcdefg.", 31) + "abcdef."},
 		"idna":         {"a\u2260.com", "a\xff.com"},
 		"secret":       {"user@example.com", "http://example.com", "://", "ftp://u:p@example.com:21/x"},
 	}
@@ -197,7 +198,7 @@ func TestStrictErrors(t *testing.T) {
 func TestStrictAccepts(t *testing.T) {
 	items := []string{"*", "localhost", "svc", ".svc", "*.svc", "cluster.local.", ".", "*.", "_dmarc.example", "a-b.c", "bücher.example",
 		"XN--A.com", "10.0.0.1", "10.0.0.0/08", "0.0.0.0/0", "::/0", "::ffff:0:0/96", "2001:db8::1", "[2001:db8::1]:443", "[2001:db8::1]:",
-		"[10.0.0.1]:1", "example.com:65535", "example.com:", "3com", strings.Repeat("a", 63), " a.com\t"}
+		"[10.0.0.1]:1", "example.com:65535", "example.com:", "3com", strings.Repeat("a", 63), strings.Repeat("abcdefg.", 31) + "abcde", strings.Repeat("abcdefg.", 31) + "abcde.", " a.com\t"}
 	for _, item := range items {
 		if _, err := (noproxy.Options{Strict: true}).Parse(item); err != nil {
 			t.Errorf("Parse(%q): got %v, want no error", item, err)

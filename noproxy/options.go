@@ -55,12 +55,13 @@ type Options struct {
 // for each item that is not valid, in the order of the list; errors.As finds
 // the first. The Rules are not nil even then, and hold the valid items.
 func (o Options) Parse(list string) (*Rules, error) {
-	if o == (Options{}) {
-		return Parse(list), nil
-	}
 	var err error
 	if o.Strict {
 		err = o.validate(list)
+	}
+	o.Strict = false // which makes no other Rules
+	if o == (Options{}) {
+		return Parse(list), err
 	}
 	return o.compile(list), err
 }

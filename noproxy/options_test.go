@@ -112,14 +112,18 @@ func TestOptionsWithoutEffect(t *testing.T) {
 			t.Fatalf("Parse(%q): %v", list, err)
 		}
 		strict, _ := noproxy.Options{Strict: true}.Parse(list)
+		names, _ := noproxy.Options{LocalhostNames: true}.Parse(list)
 		for range 16 {
 			q := g.question(items)
 			want := plain.Bypass(q.host, q.port)
 			if got := zero.Bypass(q.host, q.port); got != want {
 				t.Errorf("zero Options, %q, %q, %q: got %v, want %v", list, q.host, q.port, got, want)
 			}
+			if got := names.Bypass(q.host, q.port); got != want && !strings.Contains(strings.ToLower(q.host), "localhost") {
+				t.Errorf("Options with LocalhostNames, %q, %q, %q: got %v, want %v", list, q.host, q.port, got, want)
+			}
 			if got := strict.Bypass(q.host, q.port); got != want {
-				t.Errorf("strict, %q, %q, %q: got %v, want %v", list, q.host, q.port, got, want)
+				t.Errorf("strict Options, %q, %q, %q: got %v, want %v", list, q.host, q.port, got, want)
 			}
 		}
 	}
@@ -215,6 +219,11 @@ func TestStrictFollowsOptions(t *testing.T) {
 	all := options(0xff)
 	if _, err := all.Parse("[2001:db8::1] 10.0.0.0/8:443,*:443\nexample.com."); err != nil {
 		t.Errorf("got %v, want no error: every item covers something with these options", err)
+	}
+	_, err := all.Parse("a.com b.com,, c..d ")
+	want := "noproxy: entry 2 \"\": empty\nnoproxy: entry 3 \"c..d\": an empty label"
+	if diff := cmp.Diff(want, fmt.Sprint(err)); diff != "" {
+		t.Errorf("items between spaces and commas (-want +got):\n%s", diff)
 	}
 	if _, err := all.Parse("."); err == nil {
 		t.Error(`got no error for ".", which covers nothing where trailing dots are folded`)

@@ -80,6 +80,7 @@ func TestConsumerCorners(t *testing.T) {
 		{"length zero", noproxy.Ruby, "0.0.0.0/0", "8.8.8.8", "443", true},
 		{"length zero", noproxy.Curl, "0.0.0.0/0", "8.8.8.8", "443", false},
 		{"length zero", noproxy.Curl, "0.0.0.0/0", "0.0.0.0", "443", true},
+		{"five octets", noproxy.Requests, "10.0.0.0/8", "10.0.0.1.0", "443", false},
 		{"length zero", noproxy.Requests, "0.0.0.0/0", "8.8.8.8", "443", false},
 		{"blank ends the list", noproxy.Curl, "a.com b.com,c.com", "c.com", "443", false},
 		{"blank before a comma", noproxy.Curl, "a.com ,c.com", "c.com", "443", true},

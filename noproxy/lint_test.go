@@ -32,6 +32,7 @@ func TestLint(t *testing.T) {
 		{"network", "10.0.0.0/8", noproxy.Wget, "https://10.0.0.0/", proxied, "the addresses that matter, one by one"},
 		{"network", "10.0.0.0/8", noproxy.JVM, "https://10.0.0.0/", proxied, `"10.*" for it, which also covers names that begin with the same numbers`},
 		{"network", "172.16.0.0/15", noproxy.JVM, "https://172.16.0.0/", proxied, `"172.16.*|172.17.*" for it, which also covers names that begin with the same numbers`},
+		{"network", "10.96.0.0/12", noproxy.JVM, "https://10.96.0.0/", proxied, `"10.96.*|...|10.111.*" for it, which also covers names that begin with the same numbers`},
 		{"IPv6 network", "2001:db8::/32", noproxy.Requests, "https://[2001:db8::]/", proxied, "the addresses that matter, one by one"},
 		{"IPv6 network", "2001:db8::/32", noproxy.Ruby, "https://[2001:db8::]/", proxied, "nothing for it: there is no way to say it"},
 		{"all of IPv4", "0.0.0.0/0", noproxy.Curl, "https://255.255.255.255/", proxied, "the addresses that matter, one by one"},
@@ -98,6 +99,12 @@ ruby: entry 0 "http://redacted": makes no sense of a URL or of credentials; writ
 jvm: entry 0 "http://redacted": makes no sense of a URL or of credentials; write the host alone
 jvm: entry 1 "redacted": makes no sense of a URL or of credentials; write the host alone
 jvm: entry 2 "redacted": makes no sense of a URL or of credentials; write the host alone`},
+		{"a part of a password that is blamed", "http://u:a,hunter2,b@proxy,hunter2:1", []noproxy.Consumer{noproxy.JVM}, `
+jvm: entry 0 "http://redacted": makes no sense of a URL or of credentials; write the host alone
+jvm: entry 1 "redacted": makes no sense of a URL or of credentials; write the host alone
+jvm: entry 2 "redacted": makes no sense of a URL or of credentials; write the host alone
+jvm: entry 3 "hunter2:1": sends www.hunter2:1 through the proxy, where Go connects directly; write "hunter2" if every port may be reached directly`},
+		{"implied by the consumer", "0.0.0.1", []noproxy.Consumer{noproxy.JVM}, ``},
 		{"each consumer once", "*.a.com", []noproxy.Consumer{noproxy.Ruby, noproxy.Ruby}, `
 ruby: entry 0 "*.a.com": sends https://www.a.com/ through the proxy, where Go connects directly; write ".a.com" for it`},
 		{"empty", "", []noproxy.Consumer{noproxy.Go, noproxy.Ruby}, ``},
@@ -213,6 +220,7 @@ func FuzzLint(f *testing.F) {
 	}
 	// What the fuzzer found: Ruby takes 68 for a port and .1.1 for an item.
 	f.Add("*.:68.1.1", "192.168.1.1", "80", uint8(noproxy.Ruby-1))
+	f.Add("x:6a", "www.a", "80", uint8(noproxy.Ruby-1))
 	f.Fuzz(func(t *testing.T, list, host, port string, consumer uint8) {
 		if len(list) > 1000 {
 			return

@@ -50,6 +50,7 @@ func TestFor(t *testing.T) {
 			"\n" + `jvm: entry 0 "10.0.0.0/7": is given "10.*|11.*", which also covers names that begin with the same numbers; write the addresses one by one if such names must use the proxy`},
 		{noproxy.JVM, "10.0.0.4/31", "10.0.0.4|10.0.0.5", ""},
 		{noproxy.JVM, "*", "*", ""},
+		{noproxy.JVM, "0.0.0.1", "0.0.0.1", ""}, // beside what is implied
 		{noproxy.JVM, "http://u:hunter2@proxy", "",
 			"\n" + `jvm: entry 0 "http://redacted": does not read a URL or credentials; write the host alone`},
 		{noproxy.JVM, "", "", ""},

@@ -77,8 +77,8 @@ func (c Consumer) read(s spelling, item string) rendition {
 		if want && !got && r.missed == nil {
 			r.missed = &p
 		}
-		// What is implied, here or there, no spelling changes.
-		if got && !want && r.over == nil && !implied(t) && !isLoopback(p.host) {
+		// What is implied no spelling changes.
+		if got && !want && r.over == nil && !implied(t) {
 			r.over = &p
 		}
 	}

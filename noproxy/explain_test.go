@@ -123,7 +123,7 @@ func options(bits uint8) noproxy.Options {
 func TestExplainAgreesWithBypass(t *testing.T) {
 	g := generator{rand.New(rand.NewPCG(3, 4))}
 	listed, implied, none := 0, 0, 0
-	for range 4000 {
+	for range 2000 {
 		items := g.items()
 		if len(items) > 20 {
 			continue
@@ -143,7 +143,7 @@ func TestExplainAgreesWithBypass(t *testing.T) {
 			}
 		}
 	}
-	if listed < 1000 || implied < 50 || none < 1000 {
+	if listed < 500 || implied < 25 || none < 500 {
 		t.Errorf("got %d listed, %d implied, %d not covered: too few to mean anything", listed, implied, none)
 	}
 }

@@ -196,7 +196,7 @@ func checkLint(t *testing.T, list string, consumers []noproxy.Consumer, question
 func TestLintFindsEveryDifference(t *testing.T) {
 	g := generator{rand.New(rand.NewPCG(9, 10))}
 	asked, bypassed := 0, 0
-	for range 12000 {
+	for range 5000 {
 		items := []string{"localhost", "127.0.0.1", "::1", "[::1]"}[:pick(g, 0, 2, 3, 4)]
 		for range g.IntN(4) {
 			items = append(items, g.item())
@@ -209,7 +209,7 @@ func TestLintFindsEveryDifference(t *testing.T) {
 		a, b := checkLint(t, strings.Join(items, ","), consumers, questions)
 		asked, bypassed = asked+a, bypassed+b
 	}
-	if asked < 5000 || bypassed < 500 {
+	if asked < 2000 || bypassed < 200 {
 		t.Errorf("got %d questions and %d bypasses: too few to mean anything", asked, bypassed)
 	}
 }

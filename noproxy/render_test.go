@@ -94,7 +94,7 @@ func checkFor(t *testing.T, l noproxy.List, c noproxy.Consumer, questions []ques
 
 func TestForNeverCoversMore(t *testing.T) {
 	g := generator{rand.New(rand.NewPCG(15, 16))}
-	for range 700 {
+	for range 300 {
 		items := g.items()
 		if len(items) > 20 {
 			continue

@@ -80,7 +80,7 @@ func (r *Rules) Bypass(host, port string) bool {
 		host = toASCII(host)
 	}
 	if r.special || host == "localhost" {
-		return r.ext == nil || r.ext.bypass(r, host, port)
+		return r.bypassSpecial(host, port)
 	}
 	if n, ok := parseNumber(host); ok {
 		return n.isLoopback() || r.addrs.match(n, port)
@@ -89,4 +89,11 @@ func (r *Rules) Bypass(host, port string) bool {
 		return matchName(&r.names, host, port)
 	}
 	return r.names.matchFold(host, port)
+}
+
+// bypassSpecial is apart from Bypass, whose common path it would slow down.
+//
+//go:noinline
+func (r *Rules) bypassSpecial(host, port string) bool {
+	return r.ext == nil || r.ext.bypass(r, host, port)
 }

@@ -22,6 +22,7 @@ var arrows = map[string][]string{
 	"/noproxy":                 {},
 	"/dialer":                  {"/noproxy"},
 	"/kubeconfig":              {"/dialer", "/noproxy"},
+	"/examples/noproxy":        {"/noproxy"},
 	"/examples/quickstart":     {"/dialer", "/kubeconfig", "/internal/test/pki", "/internal/test/proxytest"},
 	"/internal/test/imports":   {},
 	"/internal/test/pki":       {},

@@ -65,6 +65,9 @@ func TestRouterMatch(t *testing.T) {
 		{"0.0.0.0/0", []string{"10.0.0.1:1", "127.0.0.1:1", "[::ffff:127.0.0.1]:1"}, []string{"[2001:db8::1]:1", "[::1]:1", "localhost:1", "a:1"}},
 		{"::/0", []string{"[2001:db8::1]:1", "[::1]:1", "[::1%lo]:1"}, []string{"10.0.0.1:1", "127.0.0.1:1", "localhost:1"}},
 		{"*", []string{"a:1", "10.0.0.1:1", "[2001:db8::1]:1", "localhost:1", "LOCALHOST:1", "127.0.0.1:1", "[::1]:1", "a.:1"}, nil},
+		{"10.0.0.0/8:8443", []string{"10.1.2.3:8443"}, []string{"10.1.2.3:443", "11.0.0.1:8443"}},
+		{"[2001:db8::/32]:8443", []string{"[2001:db8::1]:8443"}, []string{"[2001:db8::1]:443"}},
+		{"*:8443", []string{"a:8443", "10.0.0.1:8443", "localhost:8443"}, []string{"a:443", "127.0.0.1:443"}},
 		// Nothing is implied.
 		{"other.example", nil, []string{"localhost:1", "LOCALHOST:1", "localhost.:1", "a.localhost:1", "ｌocalhost:1", "127.0.0.1:1", "127.1.2.3:1", "[::1]:1", "[::1%lo]:1", "[::ffff:127.0.0.1]:1"}},
 		{"localhost", []string{"localhost:1", "Localhost:1", "ｌocalhost:1", "a.localhost:1"}, []string{"localhost.:1", "127.0.0.1:1", "[::1]:1"}},

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/causewayproject/causeway/internal/e2e/bed"
+	"github.com/causewayproject/causeway/noproxy"
 )
 
 // A noProxyVector is a line of the test vectors of package noproxy.
@@ -19,6 +20,7 @@ type noProxyVector struct {
 	Scheme  string `json:"scheme"`
 	URL     string `json:"url"`
 	Curl    *bool  `json:"want_curl_7_88_1"` // true is direct; nil, refused
+	Curl8   *bool  `json:"want_curl"`        // of the version that noproxy.Curl models
 	Wget    *bool  `json:"want_wget_1_21_3"`
 }
 
@@ -43,15 +45,29 @@ func loadNoProxyVectors(t *testing.T) []noProxyVector {
 	return vectors
 }
 
-// What curl and wget really do with a list is what the vectors say.
+// What curl and wget really do with a list is what the vectors say, and what
+// package noproxy says of them. noproxy.Curl is curl 8.22, which reads IPv6
+// networks, spaces and ports of networks in another way than Debian's 7.88:
+// where the columns of the two differ, the list is none that both can be asked
+// about.
 func TestNoProxyVerdicts(t *testing.T) {
 	vectors := loadNoProxyVectors(t)
 	for _, tt := range []struct {
 		tool, version string // the one that the column is of
+		consumer      noproxy.Consumer
 		want          func(noProxyVector) *bool
+		modelled      func(noProxyVector) bool
 	}{
-		{"curl", "curl 7.88.1 ", func(v noProxyVector) *bool { return v.Curl }},
-		{"wget", "GNU Wget 1.21.3 ", func(v noProxyVector) *bool { return v.Wget }},
+		{
+			"curl", "curl 7.88.1 ", noproxy.Curl,
+			func(v noProxyVector) *bool { return v.Curl },
+			func(v noProxyVector) bool { return v.Curl != nil && v.Curl8 != nil && *v.Curl == *v.Curl8 },
+		},
+		{
+			"wget", "GNU Wget 1.21.3 ", noproxy.Wget,
+			func(v noProxyVector) *bool { return v.Wget },
+			func(v noProxyVector) bool { return v.Wget != nil },
+		},
 	} {
 		t.Run(tt.tool, func(t *testing.T) {
 			t.Parallel()
@@ -59,7 +75,7 @@ func TestNoProxyVerdicts(t *testing.T) {
 			if err != nil || !strings.HasPrefix(string(out), tt.version) {
 				t.Fatalf("got %.40q, %v; the vectors are of %q", out, err, tt.version)
 			}
-			agree := 0
+			agree, modelled := 0, 0
 			for i, got := range noProxyVerdicts(t, tt.tool, vectors) {
 				v, want := vectors[i], ""
 				if verdict := tt.want(v); verdict != nil {
@@ -70,8 +86,18 @@ func TestNoProxyVerdicts(t *testing.T) {
 					continue
 				}
 				agree++
+				if !tt.modelled(v) {
+					continue
+				}
+				modelled++
+				if said := tt.consumer.Bypass(v.NoProxy, v.Host, v.Port); said != (got == direct) {
+					t.Errorf("no_proxy=%q %s: went %q, noproxy says bypass=%t", v.NoProxy, v.URL, got, said)
+				}
 			}
-			t.Logf("%d of %d verdicts agree", agree, len(vectors))
+			t.Logf("%d of %d verdicts agree; %d were compared with package noproxy", agree, len(vectors), modelled)
+			if modelled < 370 {
+				t.Errorf("%d verdicts were compared with package noproxy, want at least 370", modelled)
+			}
 		})
 	}
 }

@@ -27,8 +27,12 @@ type HTTPConnect struct {
 	// TLSConfig makes the proxy an https proxy: it is the configuration of the
 	// connection to the proxy, never of the connection to the target. If nil,
 	// the proxy is spoken to in plain text. An empty ServerName is the host of
-	// Addr; NextProtos is always http/1.1.
+	// Addr; NextProtos is always http/1.1, after h2 if HTTP2 is set.
 	TLSConfig *tls.Config
+	// HTTP2 allows an https proxy to choose HTTP/2, and keeps the connection
+	// that many dials then share. If nil, each dial has an HTTP/1.1 connection
+	// of its own. The caller closes it.
+	HTTP2 *HTTP2
 	// Auth authenticates to the proxy. If nil, no credentials are sent.
 	Auth Authenticator
 	// Header returns what is sent along with a request for target, a
@@ -113,14 +117,16 @@ func (h *httpDial) dial(ctx context.Context) (net.Conn, error) {
 		return nil, err
 	}
 	for {
-		conn, err := h.dialProxy(ctx)
-		if err != nil {
-			return nil, err
+		conn, stream, err := h.open(ctx)
+		if err != nil || stream != nil {
+			return stream, err
 		}
 		br := getReader(conn)
 		var again bool
 		err = handshake(ctx, conn, func() (err error) {
-			again, err = h.converse(ctx, conn, br)
+			again, err = h.converse(ctx, func(ctx context.Context) (*Refusal, bool, error) {
+				return h.request(ctx, conn, br)
+			})
 			return err
 		})
 		if err == nil && !again {
@@ -132,6 +138,16 @@ func (h *httpDial) dial(ctx context.Context) (net.Conn, error) {
 		}
 		closeNow(conn)
 	}
+}
+
+// open returns a connection to the proxy that speaks HTTP/1.1, or the finished
+// stream of one that speaks HTTP/2.
+func (h *httpDial) open(ctx context.Context) (conn, stream net.Conn, err error) {
+	if h.HTTP2 == nil || h.TLSConfig == nil {
+		conn, err = h.dialProxy(ctx)
+		return conn, nil, err
+	}
+	return h.HTTP2.open(ctx, h)
 }
 
 // dialProxy returns a connection to the proxy, with TLS if it is an https
@@ -150,6 +166,9 @@ func (h *httpDial) dialProxy(ctx context.Context) (net.Conn, error) {
 		cfg.ServerName = h.host
 	}
 	cfg.NextProtos = []string{"http/1.1"}
+	if h.HTTP2 != nil {
+		cfg.NextProtos = []string{protoHTTP2, "http/1.1"}
+	}
 	tc := tls.Client(conn, cfg)
 	s := h.start(PhaseTLS, h.Addr)
 	err = handshake(ctx, conn, func() error { return tc.HandshakeContext(ctx) })
@@ -166,16 +185,16 @@ func (h *httpDial) dialProxy(ctx context.Context) (net.Conn, error) {
 	return tc, nil
 }
 
-// converse asks the proxy until it connects or refuses. again means: on a new
-// connection.
-func (h *httpDial) converse(ctx context.Context, conn net.Conn, br *bufio.Reader) (again bool, err error) {
+// converse asks the proxy, by request, until it connects or refuses. again
+// means: on a new connection.
+func (h *httpDial) converse(ctx context.Context, request func(context.Context) (*Refusal, bool, error)) (again bool, err error) {
 	for {
 		phase := PhaseConnect
 		if h.attempt > 0 {
 			phase = PhaseAuth
 		}
 		s := h.start(phase, h.target.authority)
-		refusal, kept, err := h.request(ctx, conn, br)
+		refusal, kept, err := request(ctx)
 		if err == nil && refusal != nil {
 			err = h.fail(ctx, phase, refusal)
 		}
@@ -263,17 +282,10 @@ func (h *httpDial) appendRequest(ctx context.Context, b []byte) ([]byte, error) 
 }
 
 func appendHeader(b []byte, header http.Header) ([]byte, error) {
+	if err := checkHeader(header); err != nil {
+		return nil, err
+	}
 	for name, values := range header {
-		if !httpguts.ValidHeaderFieldName(name) {
-			return nil, fmt.Errorf("field Header: %q is no header name", printable(name))
-		}
-		switch canonical := http.CanonicalHeaderKey(name); canonical {
-		case "Host", "Proxy-Authorization", "Content-Length", "Transfer-Encoding":
-			return nil, fmt.Errorf("field Header: %s can't be set; use Addr or Auth", canonical)
-		}
-		if i := slices.IndexFunc(values, func(v string) bool { return !httpguts.ValidHeaderFieldValue(v) }); i >= 0 {
-			return nil, fmt.Errorf("field Header: value %d of %s holds a control character", i, name)
-		}
 		for _, v := range values {
 			b = append(b, name...)
 			b = append(b, ": "...)
@@ -282,6 +294,22 @@ func appendHeader(b []byte, header http.Header) ([]byte, error) {
 		}
 	}
 	return b, nil
+}
+
+func checkHeader(header http.Header) error {
+	for name, values := range header {
+		if !httpguts.ValidHeaderFieldName(name) {
+			return fmt.Errorf("field Header: %q is no header name", printable(name))
+		}
+		switch canonical := http.CanonicalHeaderKey(name); canonical {
+		case "Host", "Proxy-Authorization", "Content-Length", "Transfer-Encoding":
+			return fmt.Errorf("field Header: %s can't be set; use Addr or Auth", canonical)
+		}
+		if i := slices.IndexFunc(values, func(v string) bool { return !httpguts.ValidHeaderFieldValue(v) }); i >= 0 {
+			return fmt.Errorf("field Header: value %d of %s holds a control character", i, name)
+		}
+	}
+	return nil
 }
 
 func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {

@@ -3,6 +3,7 @@ package dialer_test
 import (
 	"context"
 	"io"
+	"log"
 	"net"
 	"testing"
 	"time"
@@ -84,3 +85,5 @@ func hold(ctx context.Context, conn net.Conn) {
 	defer stop()
 	io.Copy(io.Discard, conn)
 }
+
+var discardLog = log.New(io.Discard, "", 0)

@@ -98,6 +98,9 @@ type Options struct {
 	// TLSConfig is the configuration of the connection to an https proxy. If
 	// nil, the system's roots and the proxy's host.
 	TLSConfig *tls.Config
+	// HTTP2 allows an https proxy to choose HTTP/2, as HTTPConnect's. If nil,
+	// it is spoken to by HTTP/1.1.
+	HTTP2 *HTTP2
 	// Auth authenticates to an http or https proxy. If nil, the URL's user
 	// info does, by Basic.
 	Auth Authenticator
@@ -143,6 +146,7 @@ func FromURL(u *url.URL, opts *Options) (Dialer, error) {
 		if d.TLSConfig == nil {
 			d.TLSConfig = &tls.Config{}
 		}
+		d.HTTP2 = opts.HTTP2
 	}
 	if username, password, ok := userInfo(u); ok && d.Auth == nil {
 		if err := checkBasic(username, password); err != nil {

@@ -1,0 +1,336 @@
+package dialer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// linger is how long a stream that was closed may take to send what was
+// written and to be ended by the other side, before it is reset.
+const linger = 5 * time.Second
+
+// connect asks for a stream on cc, on which one is reserved.
+func (p *HTTP2) connect(ctx context.Context, h *httpDial, cc *http2Conn, header http.Header) (*http2Stream, error) {
+	var stream *http2Stream
+	reserved := true
+	_, err := h.converse(ctx, func(ctx context.Context) (refusal *Refusal, kept bool, err error) {
+		if !reserved && !cc.ReserveNewRequest() {
+			return nil, false, errHTTP2Gone
+		}
+		reserved = false
+		stream, refusal, err = p.request(ctx, h, cc, header.Clone())
+		return refusal, true, err
+	})
+	return stream, err
+}
+
+// header is what h sends along. User-Agent is there, empty if need be, so
+// that net/http's is not sent.
+func (h *httpDial) header(ctx context.Context) (http.Header, error) {
+	header := http.Header{"User-Agent": {""}}
+	if h.Header == nil {
+		return header, nil
+	}
+	extra, err := h.Header(ctx, h.target.authority)
+	if err != nil {
+		return nil, fmt.Errorf("field Header: %w", err)
+	}
+	if err := checkHeader(extra); err != nil {
+		return nil, err
+	}
+	for name, values := range extra {
+		header[http.CanonicalHeaderKey(name)] = values
+	}
+	return header, nil
+}
+
+// request sends one CONNECT on cc and waits for the answer.
+func (p *HTTP2) request(ctx context.Context, h *httpDial, cc *http2Conn, header http.Header) (*http2Stream, *Refusal, error) {
+	if h.authorization != "" {
+		header.Set("Proxy-Authorization", h.authorization)
+	}
+	// ctx bounds the dial, the stream outlives it.
+	streamCtx, cancel := context.WithCancel(context.Background())
+	s := newHTTP2Stream(p, cc, cancel)
+	stop := context.AfterFunc(ctx, cancel)
+	req := (&http.Request{
+		Method:        http.MethodConnect,
+		URL:           &url.URL{Host: h.target.authority},
+		Host:          h.target.authority,
+		Header:        header,
+		Body:          http2Body{s},
+		ContentLength: -1,
+	}).WithContext(streamCtx)
+	res, err := cc.RoundTrip(req)
+	if err != nil {
+		stop()
+		cancel()
+		return nil, nil, contextError(ctx, err)
+	}
+	if res.StatusCode/100 != 2 {
+		refusal := readHTTP2Refusal(res, cancel)
+		if !stop() {
+			return nil, nil, contextError(ctx, ctx.Err())
+		}
+		return nil, refusal, nil
+	}
+	switch {
+	case !stop():
+		err = contextError(ctx, ctx.Err())
+	case res.Header["Content-Length"] != nil:
+		err = errHTTP2Length
+	default:
+		err = p.addStream(s)
+	}
+	if err != nil {
+		cancel()
+		res.Body.Close()
+		return nil, nil, err
+	}
+	go s.pump(res.Body)
+	return s, nil, nil
+}
+
+// readHTTP2Refusal takes the beginning of the body and gives the stream up.
+func readHTTP2Refusal(res *http.Response, cancel func()) *Refusal {
+	refusal := &Refusal{StatusCode: res.StatusCode, Header: res.Header}
+	timer := time.AfterFunc(bodyWait, cancel)
+	refusal.Body, _ = io.ReadAll(io.LimitReader(res.Body, maxBodyExcerpt))
+	timer.Stop()
+	cancel()
+	res.Body.Close()
+	return refusal
+}
+
+// http2Stream is a tunnel through a stream. Each direction is a net.Pipe
+// between the caller, whose end has deadlines, and the HTTP/2 library, which
+// has none.
+type http2Stream struct {
+	pool          *HTTP2
+	local, remote net.Addr
+
+	in, out     net.Conn // the caller's ends: what the target sends, and what it gets
+	inFar, body net.Conn // the library's: written by pump, read as the request's body
+	cancel      func()   // resets the stream, unless it has ended
+
+	parts atomic.Int32 // of pump and the request, how many are left
+
+	mu          sync.Mutex // guards the fields below
+	closed      bool       // by Close
+	writeClosed bool       // by CloseWrite
+	sent        bool       // the request has ended
+	err         error      // why the stream broke off
+	lingering   *time.Timer
+}
+
+var _ net.Conn = (*http2Stream)(nil)
+
+func newHTTP2Stream(pool *HTTP2, cc *http2Conn, cancel func()) *http2Stream {
+	s := &http2Stream{pool: pool, local: cc.local, remote: cc.remote, cancel: cancel}
+	s.in, s.inFar = net.Pipe()
+	s.out, s.body = net.Pipe()
+	s.parts.Store(2)
+	return s
+}
+
+// http2Body is what the request sends: what the caller writes.
+type http2Body struct{ s *http2Stream }
+
+func (b http2Body) Read(p []byte) (int, error) { return b.s.body.Read(p) }
+
+// Close is called when the request has ended, for whatever reason.
+func (b http2Body) Close() error {
+	s := b.s
+	s.body.Close()
+	s.mu.Lock()
+	again := s.sent
+	s.sent = true
+	if s.lingering != nil {
+		s.lingering.Stop()
+	}
+	s.mu.Unlock()
+	if !again {
+		s.partDone()
+	}
+	return nil
+}
+
+func (s *http2Stream) partDone() {
+	if s.parts.Add(-1) == 0 {
+		s.pool.removeStream(s)
+	}
+}
+
+// pump hands on what the target sends until it ends or the stream is closed.
+// It is a goroutine of its own because a read of the library can't be
+// interrupted by a deadline.
+func (s *http2Stream) pump(body io.ReadCloser) {
+	defer s.partDone()
+	buf := make([]byte, 16<<10)
+	for {
+		n, err := body.Read(buf)
+		if n > 0 {
+			if _, werr := s.inFar.Write(buf[:n]); werr != nil {
+				// Data for a stream that was closed: a TCP socket answers with a
+				// reset as well.
+				s.cancel()
+				body.Close()
+				return
+			}
+		}
+		if err == io.EOF {
+			s.inFar.Close() // and the other direction goes on
+			return
+		}
+		if err != nil {
+			s.abort(&brokenStreamError{err})
+			body.Close()
+			return
+		}
+	}
+}
+
+// abort breaks the stream off because of err.
+func (s *http2Stream) abort(err error) {
+	s.mu.Lock()
+	if s.err == nil {
+		s.err = err
+	}
+	s.mu.Unlock()
+	s.inFar.Close()
+	s.cancel()
+}
+
+func (s *http2Stream) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	n, err := s.in.Read(p)
+	switch {
+	case err == nil:
+		return n, nil
+	case err == io.EOF:
+		s.mu.Lock()
+		broken := s.err
+		s.mu.Unlock()
+		if broken == nil {
+			return n, io.EOF
+		}
+		err = broken
+	case errors.Is(err, io.ErrClosedPipe):
+		err = net.ErrClosed
+	}
+	return n, s.opError("read", err)
+}
+
+// Write returns when the library has taken all of p, which it does as the
+// proxy's flow control allows.
+func (s *http2Stream) Write(p []byte) (int, error) {
+	n := 0
+	err := s.writeError()
+	if err == nil && len(p) > 0 {
+		n, err = s.out.Write(p)
+		if errors.Is(err, io.ErrClosedPipe) {
+			if err = s.writeError(); err == nil {
+				err = syscall.EPIPE // the request has ended before we did
+			}
+		}
+	}
+	if err != nil {
+		return n, s.opError("write", err)
+	}
+	return n, nil
+}
+
+// writeError is why nothing can be written, if that is known.
+func (s *http2Stream) writeError() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return net.ErrClosed
+	case s.writeClosed:
+		return syscall.EPIPE
+	}
+	return s.err
+}
+
+// CloseWrite ends what the target gets (END_STREAM). Reads go on.
+func (s *http2Stream) CloseWrite() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return s.opError("close", net.ErrClosed)
+	}
+	s.writeClosed = true
+	return s.out.Close()
+}
+
+// Close ends the stream and returns at once. What was written is still sent,
+// for at most linger.
+func (s *http2Stream) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return s.opError("close", net.ErrClosed)
+	}
+	s.closed = true
+	s.out.Close()
+	s.in.Close()
+	if !s.sent {
+		s.lingering = time.AfterFunc(linger, s.cancel)
+	}
+	return nil
+}
+
+func (s *http2Stream) LocalAddr() net.Addr  { return s.local }
+func (s *http2Stream) RemoteAddr() net.Addr { return s.remote }
+
+func (s *http2Stream) SetDeadline(t time.Time) error {
+	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
+}
+
+func (s *http2Stream) SetReadDeadline(t time.Time) error {
+	return s.setDeadline(s.in.SetReadDeadline, t)
+}
+
+func (s *http2Stream) SetWriteDeadline(t time.Time) error {
+	return s.setDeadline(s.out.SetWriteDeadline, t)
+}
+
+// setDeadline takes no offence at a direction that has ended.
+func (s *http2Stream) setDeadline(set func(time.Time) error, t time.Time) error {
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		return s.opError("set", net.ErrClosed)
+	}
+	if err := set(t); err != nil && !errors.Is(err, io.ErrClosedPipe) {
+		return s.opError("set", err)
+	}
+	return nil
+}
+
+func (s *http2Stream) opError(op string, err error) error {
+	return &net.OpError{Op: op, Net: "tcp", Source: s.local, Addr: s.remote, Err: err}
+}
+
+// brokenStreamError is the end of a stream that the proxy reset, or whose
+// connection was lost.
+type brokenStreamError struct{ err error }
+
+func (e *brokenStreamError) Error() string { return "the proxy broke the stream off: " + e.err.Error() }
+func (e *brokenStreamError) Unwrap() error { return e.err }
+
+// Is reports it as the reset that it would be on a connection of its own.
+func (e *brokenStreamError) Is(target error) bool { return target == syscall.ECONNRESET }

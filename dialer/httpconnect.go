@@ -22,12 +22,12 @@ import (
 // https proxy), unless the proxy sent bytes of the target along with its
 // answer.
 type HTTPConnect struct {
-	// Addr is the proxy's host:port. Required.
+	// Addr is the proxy's host:port, or unix:/path of its socket. Required.
 	Addr string
 	// TLSConfig makes the proxy an https proxy: it is the configuration of the
 	// connection to the proxy, never of the connection to the target. If nil,
 	// the proxy is spoken to in plain text. An empty ServerName is the host of
-	// Addr; NextProtos is always http/1.1, after h2 if HTTP2 is set.
+	// Addr (required for a socket); NextProtos is always http/1.1, after h2 if HTTP2 is set.
 	TLSConfig *tls.Config
 	// HTTP2 allows an https proxy to choose HTTP/2, and keeps the connection
 	// that many dials then share. If nil, each dial has an HTTP/1.1 connection
@@ -56,10 +56,16 @@ const maxAttempts = 5
 func (d *HTTPConnect) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	h := &httpDial{HTTPConnect: d, trace: contextTrace(ctx), address: address}
 	var err error
-	if h.host, err = proxyHost(d.Addr); err != nil {
+	if h.addr, err = parseProxyAddr(d.Addr); err != nil {
 		return nil, h.fail(ctx, PhaseConfig, err)
 	}
 	if h.target, err = parseTarget(network, address); err != nil {
+		return nil, h.fail(ctx, PhaseConfig, err)
+	}
+	if cfg := d.TLSConfig; cfg != nil && h.addr.host == "" && cfg.ServerName == "" && !cfg.InsecureSkipVerify {
+		return nil, h.fail(ctx, PhaseConfig, errors.New("field TLSConfig: ServerName is required for a unix socket"))
+	}
+	if err := checkLoop(ctx, d, &h.addr, &h.target); err != nil {
 		return nil, h.fail(ctx, PhaseConfig, err)
 	}
 	ctx, cancel := withTimeout(ctx, d.Timeout)
@@ -72,7 +78,7 @@ type httpDial struct {
 	*HTTPConnect
 	trace   *Trace
 	address string // as it was asked for
-	host    string // of the proxy
+	addr    proxyAddr
 	target  target
 
 	attempt       int    // how many 407 were answered
@@ -81,9 +87,9 @@ type httpDial struct {
 
 func (h *httpDial) proxy() string {
 	if h.TLSConfig != nil {
-		return "https://" + h.Addr
+		return proxyURL("https", h.Addr)
 	}
-	return "http://" + h.Addr
+	return proxyURL("http", h.Addr)
 }
 
 func (h *httpDial) start(phase Phase, addr string) *span {
@@ -153,7 +159,7 @@ func (h *httpDial) open(ctx context.Context) (conn, stream net.Conn, err error) 
 // dialProxy returns a connection to the proxy, with TLS if it is an https
 // proxy.
 func (h *httpDial) dialProxy(ctx context.Context) (net.Conn, error) {
-	conn, err := forwardOrDirect(h.Forward).DialContext(ctx, "tcp", h.Addr)
+	conn, err := forwardOrDirect(h.Forward).DialContext(withHop(ctx, h.HTTPConnect, h.Forward), h.addr.network, h.addr.address)
 	if err != nil {
 		phase, err := forwardError(err)
 		return nil, h.fail(ctx, phase, err)
@@ -163,7 +169,7 @@ func (h *httpDial) dialProxy(ctx context.Context) (net.Conn, error) {
 	}
 	cfg := h.TLSConfig.Clone()
 	if cfg.ServerName == "" {
-		cfg.ServerName = h.host
+		cfg.ServerName = h.addr.host
 	}
 	cfg.NextProtos = []string{"http/1.1"}
 	if h.HTTP2 != nil {

@@ -18,7 +18,7 @@ import (
 // The connection that it returns is the one that Forward made: its RemoteAddr
 // is the proxy's.
 type SOCKS5 struct {
-	// Addr is the proxy's host:port. Required.
+	// Addr is the proxy's host:port, or unix:/path of its socket. Required.
 	Addr string
 	// Credentials authenticate to the proxy if it asks for it. User name and
 	// password are at most 255 bytes each, the name not empty. If nil, only
@@ -41,12 +41,16 @@ type SOCKS5 struct {
 // an [*Error]; after one, nothing is left open.
 func (d *SOCKS5) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	s := &socksDial{SOCKS5: d, trace: contextTrace(ctx), address: address}
-	if _, err := proxyHost(d.Addr); err != nil {
+	var err error
+	if s.addr, err = parseProxyAddr(d.Addr); err != nil {
 		return nil, s.fail(ctx, PhaseConfig, err)
 	}
 	t, err := parseTarget(network, address)
 	if err == nil && len(t.host) > 255 {
 		err = fmt.Errorf("the host of the address has %d bytes, SOCKS5 carries 255", len(t.host))
+	}
+	if err == nil {
+		err = checkLoop(ctx, d, &s.addr, &t)
 	}
 	if err != nil {
 		return nil, s.fail(ctx, PhaseConfig, err)
@@ -81,10 +85,11 @@ type socksDial struct {
 	*SOCKS5
 	trace              *Trace
 	address            string // as it was asked for
+	addr               proxyAddr
 	username, password string
 }
 
-func (s *socksDial) proxy() string { return "socks5://" + s.Addr }
+func (s *socksDial) proxy() string { return proxyURL("socks5", s.Addr) }
 
 func (s *socksDial) start(phase Phase, addr string) *span {
 	if s.trace == nil {
@@ -154,7 +159,7 @@ func unreachable(err error) bool {
 }
 
 func (s *socksDial) dial(ctx context.Context, t target) (net.Conn, error) {
-	conn, err := forwardOrDirect(s.Forward).DialContext(ctx, "tcp", s.Addr)
+	conn, err := forwardOrDirect(s.Forward).DialContext(withHop(ctx, s.SOCKS5, s.Forward), s.addr.network, s.addr.address)
 	if err != nil {
 		phase, err := forwardError(err)
 		return nil, s.fail(ctx, phase, err)

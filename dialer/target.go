@@ -87,22 +87,71 @@ func asciiName(host string) (string, error) {
 	return name, nil
 }
 
-// proxyHost checks the address of a proxy and returns its host, without the
-// zone: the name that its certificate is held against.
-func proxyHost(addr string) (string, error) {
+// unixPrefix begins the Addr of a proxy on a unix socket.
+const unixPrefix = "unix:"
+
+// proxyAddr is where a proxy is.
+type proxyAddr struct {
+	network, address string // for Forward
+	// host and port are of a TCP address, without the zone: the host is the
+	// name that a certificate is held against.
+	host string
+	port uint16
+}
+
+// parseProxyAddr checks the field Addr of a proxy.
+func parseProxyAddr(addr string) (proxyAddr, error) {
 	if addr == "" {
-		return "", errors.New("field Addr is required: the proxy's host:port")
+		return proxyAddr{}, errors.New("field Addr is required: the proxy's host:port")
 	}
-	host, port, err := net.SplitHostPort(addr)
+	if path, ok := strings.CutPrefix(addr, unixPrefix); ok {
+		if err := checkSocket(path); err != nil {
+			return proxyAddr{}, fmt.Errorf("field Addr: %w", err)
+		}
+		return proxyAddr{network: "unix", address: path}, nil
+	}
+	host, portText, err := net.SplitHostPort(addr)
 	if err != nil {
-		return "", errors.New("field Addr is not host:port, with brackets around an IPv6 host")
+		return proxyAddr{}, errors.New("field Addr is not host:port, with brackets around an IPv6 host")
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return "", errors.New("field Addr: the port is not a number from 1 to 65535")
+	port, err := strconv.ParseUint(portText, 10, 16)
+	if err != nil || port == 0 {
+		return proxyAddr{}, errors.New("field Addr: the port is not a number from 1 to 65535")
 	}
 	if host == "" {
-		return "", errors.New("field Addr has no host")
+		return proxyAddr{}, errors.New("field Addr has no host")
 	}
 	host, _, _ = strings.Cut(host, "%")
-	return host, nil
+	return proxyAddr{"tcp", addr, host, uint16(port)}, nil
+}
+
+// checkSocket checks the path of a unix socket.
+func checkSocket(path string) error {
+	switch {
+	case !strings.HasPrefix(path, "/"), strings.HasSuffix(path, "/"):
+		return errors.New("the unix socket has no absolute path")
+	case strings.IndexByte(path, 0) >= 0:
+		return errors.New("the path of the unix socket holds a NUL byte")
+	}
+	return nil
+}
+
+// is reports whether t is the proxy itself.
+func (p *proxyAddr) is(t *target) bool {
+	if p.port != t.port {
+		return false
+	}
+	if t.addr.IsValid() {
+		addr, err := netip.ParseAddr(p.host)
+		return err == nil && addr.Unmap() == t.addr
+	}
+	return strings.EqualFold(strings.TrimSuffix(p.host, "."), strings.TrimSuffix(t.host, "."))
+}
+
+// proxyURL is how errors and traces name a proxy.
+func proxyURL(scheme, addr string) string {
+	if path, ok := strings.CutPrefix(addr, unixPrefix); ok {
+		return scheme + "+unix://" + path
+	}
+	return scheme + "://" + addr
 }

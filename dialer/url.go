@@ -14,7 +14,7 @@ import (
 )
 
 // ParseURL parses the URL of a proxy: scheme://[user[:password]@]host[:port],
-// the scheme one that [FromURL] takes. Its errors hold nothing of the text:
+// or scheme+unix://[user[:password]@]/path, the scheme one that [FromURL] takes. Its errors hold nothing of the text:
 // a password that was not percent-encoded could be anywhere in it.
 func ParseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
@@ -45,8 +45,10 @@ func checkURL(u *url.URL) error {
 	switch {
 	case u == nil:
 		return urlError("", errors.New("no URL"))
-	case defaultPorts[u.Scheme] == "":
+	case defaultPorts[u.Scheme] == "" && !onSocket(u):
 		return urlError("", schemeError(u))
+	case onSocket(u):
+		return checkSocketURL(u)
 	case u.Opaque != "" || u.Hostname() == "":
 		return urlError("", errors.New("the URL has no host: "+urlForm))
 	case u.Path != "" && u.Path != "/", u.RawQuery != "", u.ForceQuery, u.Fragment != "":
@@ -57,6 +59,29 @@ func checkURL(u *url.URL) error {
 		if n, err := strconv.ParseUint(u.Port(), 10, 16); err != nil || n == 0 {
 			return urlError("", errors.New("the port is not a number from 1 to 65535"))
 		}
+	}
+	return nil
+}
+
+// onSocket reports whether u is that of a proxy on a unix socket.
+func onSocket(u *url.URL) bool {
+	switch u.Scheme {
+	case "http+unix", "socks5+unix", "socks5h+unix":
+		return true
+	}
+	return false
+}
+
+func checkSocketURL(u *url.URL) error {
+	const form = "want scheme://[user:password@]/path/of/socket"
+	switch {
+	case u.Opaque != "" || u.Host != "":
+		return urlError("", errors.New("the URL has no absolute path of a unix socket: "+form))
+	case u.RawQuery != "", u.ForceQuery, u.Fragment != "":
+		return urlError("", errors.New("the URL has more than a path: "+form+"; percent-encode ? and #"))
+	}
+	if err := checkSocket(u.Path); err != nil {
+		return urlError("", fmt.Errorf("%w: %s", err, form))
 	}
 	return nil
 }
@@ -73,7 +98,7 @@ func schemeError(u *url.URL) error {
 	case u.Scheme == "socks":
 		return errors.New("the scheme socks says no version: use socks5 or socks5h")
 	}
-	return fmt.Errorf("the scheme %q is not http, https, socks5 or socks5h", printable(u.Scheme))
+	return fmt.Errorf("the scheme %q is not http, https, socks5, socks5h, http+unix, socks5+unix or socks5h+unix", printable(u.Scheme))
 }
 
 func urlError(proxy string, err error) error {
@@ -83,7 +108,11 @@ func urlError(proxy string, err error) error {
 // defaultPorts are the schemes of FromURL.
 var defaultPorts = map[string]string{"http": "80", "https": "443", "socks5": "1080", "socks5h": "1080"}
 
-func hostPort(u *url.URL) string {
+// proxyAddrOf is the Addr of the proxy at u.
+func proxyAddrOf(u *url.URL) string {
+	if onSocket(u) {
+		return unixPrefix + u.Path
+	}
 	port := u.Port()
 	if port == "" {
 		port = defaultPorts[u.Scheme]
@@ -91,7 +120,10 @@ func hostPort(u *url.URL) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-func redacted(u *url.URL) string { return u.Scheme + "://" + hostPort(u) }
+func redacted(u *url.URL) string {
+	scheme, _, _ := strings.Cut(u.Scheme, "+")
+	return proxyURL(scheme, proxyAddrOf(u))
+}
 
 // Options is what a proxy's URL can't say. A nil *Options is the zero value.
 type Options struct {
@@ -121,21 +153,26 @@ type Options struct {
 //	socks5       a *SOCKS5 that resolves names here; default port 1080
 //	socks5h      a *SOCKS5 that lets the proxy resolve names
 //
+// and with +unix, for a proxy on a unix socket: http+unix, socks5+unix and
+// socks5h+unix. These have no host but an absolute path, in which ? # % are
+// percent-encoded: http+unix:///run/proxy.sock, or with user info
+// http+unix://user:password@/run/proxy.sock.
+//
 // User info is decoded and used: Basic for HTTP, RFC 1929 for SOCKS5. A user
 // without a password has an empty one. Another scheme is an error, and so is
 // anything in u that would be left out.
 func FromURL(u *url.URL, opts *Options) (Dialer, error) {
-	if err := checkURL(u); err != nil {
-		return nil, err
-	}
 	if opts == nil {
 		opts = &Options{}
+	}
+	if err := checkURL(u); err != nil {
+		return nil, err
 	}
 	if strings.HasPrefix(u.Scheme, "socks5") {
 		return socksFromURL(u, opts)
 	}
 	d := &HTTPConnect{
-		Addr:    hostPort(u),
+		Addr:    proxyAddrOf(u),
 		Auth:    opts.Auth,
 		Header:  opts.Header,
 		Forward: opts.Forward,
@@ -159,11 +196,11 @@ func FromURL(u *url.URL, opts *Options) (Dialer, error) {
 
 func socksFromURL(u *url.URL, opts *Options) (Dialer, error) {
 	d := &SOCKS5{
-		Addr:    hostPort(u),
+		Addr:    proxyAddrOf(u),
 		Forward: opts.Forward,
 		Timeout: opts.Timeout,
 	}
-	if u.Scheme == "socks5" {
+	if u.Scheme == "socks5" || u.Scheme == "socks5+unix" {
 		d.Resolver = opts.Resolver
 		if d.Resolver == nil {
 			d.Resolver = net.DefaultResolver

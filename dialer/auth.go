@@ -62,6 +62,32 @@ func (b basic) Authenticate(ctx context.Context, c *Challenge) (string, error) {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(username+":"+password)), nil
 }
 
+// AuthFunc makes an Authenticator of a function. It is how the schemes plug in
+// that this package does not have: Digest, NTLM, Negotiate.
+type AuthFunc func(ctx context.Context, c *Challenge) (string, error)
+
+// Authenticate calls f.
+func (f AuthFunc) Authenticate(ctx context.Context, c *Challenge) (string, error) { return f(ctx, c) }
+
+// Bearer returns an Authenticator for the Bearer scheme (RFC 6750). token is
+// called for every dial, so that tokens can change without a restart, and must
+// be safe for concurrent use. The token is sent with the first request.
+func Bearer(token func(ctx context.Context) (string, error)) Authenticator {
+	return AuthFunc(func(ctx context.Context, c *Challenge) (string, error) {
+		if c.Attempt > 0 {
+			return "", nil // it was sent, and did not please
+		}
+		t, err := token(ctx)
+		if err != nil {
+			return "", err
+		}
+		if t == "" || strings.ContainsFunc(t, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+			return "", errors.New("the bearer token is empty or holds a space or a character that no token has")
+		}
+		return "Bearer " + t, nil
+	})
+}
+
 func checkBasic(username, password string) error {
 	switch {
 	case strings.Contains(username, ":"):

@@ -3,6 +3,7 @@ package dialer_test
 import (
 	"bufio"
 	"context"
+	"crypto/md5"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -147,6 +148,103 @@ func TestAuthenticatorRounds(t *testing.T) {
 	}
 }
 
+func TestBearer(t *testing.T) {
+	var token atomic.Value
+	broken := errors.New("vault is sealed")
+	var challenges []int
+	auth := dialer.Bearer(func(context.Context) (string, error) {
+		if token.Load() == "" {
+			return "", broken
+		}
+		return token.Load().(string), nil
+	})
+	d := &dialer.HTTPConnect{Forward: checked(t)}
+	d.Auth = dialer.AuthFunc(func(ctx context.Context, c *dialer.Challenge) (string, error) {
+		challenges = append(challenges, c.Attempt)
+		return auth.Authenticate(ctx, c)
+	})
+	d.Addr = serve(t, listen(t), func(_ context.Context, conn net.Conn) {
+		br := bufio.NewReader(conn)
+		head, _ := readHead(br)
+		if !strings.Contains(head, "\r\nProxy-Authorization: Bearer new.T0k-en_~+/=\r\n") {
+			io.WriteString(conn, "HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n")
+			readHead(br)
+			return
+		}
+		io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n")
+		io.Copy(conn, br)
+	})
+	for _, tt := range []struct {
+		token, want string
+		status      int
+		is          error
+	}{
+		{"canary.old", "407", 407, nil},
+		{"", "vault is sealed", 0, broken},
+		{"canary with space", "bearer token", 0, nil},
+		{"canary\n", "bearer token", 0, nil},
+		{"new.T0k-en_~+/=", "", 0, nil},
+	} {
+		token.Store(tt.token)
+		challenges = nil
+		conn, err := d.DialContext(testContext(t), "tcp", target)
+		if tt.want == "" {
+			if err != nil {
+				t.Fatal(err)
+			}
+			exchange(t, conn, "")
+			conn.Close()
+			continue
+		}
+		var e *dialer.Error
+		if !errors.As(err, &e) || e.Phase != dialer.PhaseAuth || e.Status != tt.status || tt.is != nil && !errors.Is(err, tt.is) {
+			t.Errorf("%q: got %v, want status %d of the auth phase", tt.token, err, tt.status)
+		}
+		if !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "canary") {
+			t.Errorf("%q: got %q, want %q and no token", tt.token, err, tt.want)
+		}
+	}
+}
+
+// Digest plugs in: its answer is made of the challenge and the target.
+func TestDigestPlugsIn(t *testing.T) {
+	hash := func(parts ...string) string { return fmt.Sprintf("%x", md5.Sum([]byte(strings.Join(parts, ":")))) }
+	response := func(target string) string {
+		return hash(hash("u", "realm", "p"), "nonce1", hash("CONNECT", target))
+	}
+	d := &dialer.HTTPConnect{Forward: checked(t)}
+	d.Auth = dialer.AuthFunc(func(_ context.Context, c *dialer.Challenge) (string, error) {
+		switch {
+		case c.Attempt == 0:
+			return "", nil
+		case c.Attempt > 1 || !strings.Contains(c.Header.Get("Proxy-Authenticate"), `nonce="nonce1"`):
+			return "", nil
+		}
+		return fmt.Sprintf(`Digest username="u", realm="realm", nonce="nonce1", uri="%s", response="%s"`, c.Target, response(c.Target)), nil
+	})
+	d.Addr = serve(t, listen(t), func(_ context.Context, conn net.Conn) {
+		br := bufio.NewReader(conn)
+		for range 2 {
+			head, err := readHead(br)
+			if err != nil {
+				return
+			}
+			if strings.Contains(head, response(target)) {
+				io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n")
+				io.Copy(conn, br)
+				return
+			}
+			io.WriteString(conn, "HTTP/1.1 407 No\r\nProxy-Authenticate: Digest realm=\"realm\", nonce=\"nonce1\"\r\nContent-Length: 0\r\n\r\n")
+		}
+	})
+	conn, err := d.DialContext(testContext(t), "tcp", target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	exchange(t, conn, "")
+}
+
 // An Authenticator that never gives up is stopped.
 func TestAuthenticatorEndless(t *testing.T) {
 	var requests atomic.Int32
@@ -224,6 +322,10 @@ func TestNoSecretInText(t *testing.T) {
 		"ftp://user:" + escaped + "@proxy:3128",
 		"user:" + escaped + "@proxy:3128",
 		"CaNaRy-42:x",
+		"http+unix://user:" + escaped + "@/no/such.sock",
+		"socks5+unix://user:" + escaped + "@/no/such.sock",
+		"http+unix://user:1/" + escaped + "@/no/such.sock",
+		"http+unix://user:" + escaped + "@/no/such.sock?x",
 		"//user:" + escaped + "@proxy:3128",
 	}
 	for i, text := range urls {

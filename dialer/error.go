@@ -37,14 +37,15 @@ const (
 	opDirect = "direct"
 	opHTTP   = "http connect"
 	opSOCKS5 = "socks5"
+	opProxy  = "x/net/proxy"
 )
 
 // Error is the error of every dialer of this package. It holds no
 // credentials: they are in none of its fields and not in its text.
 type Error struct {
-	// Op is the kind of dialer: "direct", "http connect", "socks5", "failover".
-	// For a mistake that was found before anything was dialed it may also be
-	// "router", "swap", "chain" and the like.
+	// Op is the kind of dialer: "direct", "http connect", "socks5", "failover",
+	// "x/net/proxy". For a mistake that was found before anything was dialed it
+	// may also be "router", "swap", "chain" and the like.
 	Op string
 	// Phase is the step that failed.
 	Phase Phase

@@ -140,6 +140,11 @@ type Options struct {
 	Header func(ctx context.Context, target string) (http.Header, error)
 	// Resolver looks names up for socks5 URLs. If nil, net.DefaultResolver.
 	Resolver *net.Resolver
+	// Registered also takes the schemes that programs have registered with
+	// golang.org/x/net/proxy.RegisterDialerType, and of these options passes
+	// on Forward and Timeout. ParseURL refuses such a URL: use url.Parse. If
+	// false, they are unknown.
+	Registered bool
 	// Forward dials the proxy. If nil, Direct.
 	Forward Dialer
 	// Timeout bounds one dial. If zero, 30 seconds; if negative, the context
@@ -164,6 +169,9 @@ type Options struct {
 func FromURL(u *url.URL, opts *Options) (Dialer, error) {
 	if opts == nil {
 		opts = &Options{}
+	}
+	if opts.Registered && u != nil && u.Scheme != "" && u.Host != "" && defaultPorts[u.Scheme] == "" && !onSocket(u) {
+		return registered(u, opts)
 	}
 	if err := checkURL(u); err != nil {
 		return nil, err

@@ -47,6 +47,8 @@ const (
 	defaultKeepAlive = 30 * time.Second
 )
 
+var defaultDialer = net.Dialer{Timeout: defaultTimeout, KeepAlive: defaultKeepAlive} // never written to
+
 // Direct dials without a proxy. Its zero value is ready to use and safe for
 // concurrent use.
 type Direct struct {
@@ -60,7 +62,7 @@ type Direct struct {
 func (d Direct) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	nd := d.Dialer
 	if nd == nil {
-		nd = &net.Dialer{Timeout: defaultTimeout, KeepAlive: defaultKeepAlive}
+		nd = &defaultDialer
 	}
 	if t := contextTrace(ctx); t != nil {
 		return d.traced(ctx, t, nd, network, address)

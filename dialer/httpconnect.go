@@ -81,8 +81,9 @@ type httpDial struct {
 	addr    proxyAddr
 	target  target
 
-	attempt       int    // how many 407 were answered
-	authorization string // what the next request carries
+	attempt       int       // how many 407 were answered
+	authorization string    // what the next request carries
+	buf           [256]byte // for requests that fit
 }
 
 func (h *httpDial) proxy() string {
@@ -249,14 +250,14 @@ func (h *httpDial) authenticate(ctx context.Context, refusal *Refusal) error {
 // request sends one CONNECT and reads the answer, which is nil if the proxy
 // has connected. kept means that the connection takes another request.
 func (h *httpDial) request(ctx context.Context, conn net.Conn, br *bufio.Reader) (refusal *Refusal, kept bool, err error) {
-	req, err := h.appendRequest(ctx, make([]byte, 0, 256))
+	req, err := h.appendRequest(ctx, h.buf[:0])
 	if err != nil {
 		return nil, false, h.fail(ctx, PhaseConfig, err)
 	}
 	// A proxy that refuses early may have closed its side: its answer says
 	// more than the failed write.
 	_, werr := conn.Write(req)
-	refusal, kept, err = readReply(br, func() { closeNow(conn) })
+	refusal, kept, err = readReply(br, conn)
 	if err != nil && werr != nil {
 		err = werr
 	}
@@ -324,6 +325,9 @@ func withTimeout(ctx context.Context, d time.Duration) (context.Context, context
 	}
 	if d == 0 {
 		d = defaultTimeout
+	}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
+		return ctx, func() {} // a context of our own would cost seven allocations
 	}
 	return context.WithTimeout(ctx, d)
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log"
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -14,7 +15,13 @@ import (
 	"github.com/causewayproject/causeway/internal/test/proxytest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(benchProxyEnv) != "" {
+		benchProxy()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // target is an address that nothing in these tests dials: only proxies are
 // asked for it.

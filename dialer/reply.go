@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -40,8 +41,8 @@ func putReader(br *bufio.Reader) {
 
 // readReply reads the answer to a CONNECT up to the end of its header and
 // not further: what follows a success belongs to the target. Interim answers
-// are passed over. abort closes the connection.
-func readReply(br *bufio.Reader, abort func()) (refusal *Refusal, kept bool, err error) {
+// are passed over. conn is what br reads.
+func readReply(br *bufio.Reader, conn net.Conn) (refusal *Refusal, kept bool, err error) {
 	budget := maxHeaderBytes
 	first, err := br.Peek(1)
 	if err != nil {
@@ -69,7 +70,7 @@ func readReply(br *bufio.Reader, abort func()) (refusal *Refusal, kept bool, err
 			}
 			continue
 		}
-		return readRefusal(br, status, &budget, abort)
+		return readRefusal(br, status, &budget, conn)
 	}
 }
 
@@ -171,7 +172,7 @@ func notHTTP(line []byte) error {
 // readRefusal reads the rest of an answer that is neither a success nor an
 // interim one. The refusal is known: nothing that is wrong with its header or
 // body makes another error of it.
-func readRefusal(br *bufio.Reader, status statusLine, budget *int, abort func()) (*Refusal, bool, error) {
+func readRefusal(br *bufio.Reader, status statusLine, budget *int, conn net.Conn) (*Refusal, bool, error) {
 	refusal := &Refusal{StatusCode: status.code, Reason: status.reason}
 	head := fmt.Appendf(nil, "HTTP/1.%c %03d \r\n", status.minor, status.code)
 	for {
@@ -196,7 +197,7 @@ func readRefusal(br *bufio.Reader, status statusLine, budget *int, abort func())
 		refusal.Body, _ = io.ReadAll(io.LimitReader(rest, int64(min(maxBodyExcerpt, rest.Buffered()+br.Buffered()))))
 		return refusal, false, nil
 	}
-	timer := time.AfterFunc(bodyWait, abort)
+	timer := time.AfterFunc(bodyWait, func() { closeNow(conn) })
 	var n int64
 	refusal.Body, err = io.ReadAll(io.LimitReader(res.Body, maxBodyExcerpt))
 	if err == nil {

@@ -22,12 +22,29 @@ type target struct {
 	authority string
 }
 
-func newTarget(host string, addr netip.Addr, port uint16) target {
-	return target{host, addr, port, net.JoinHostPort(host, strconv.Itoa(int(port)))}
+// newTarget returns a target, whose texts are those of address where they are
+// as they should be already: nearly always, and strings cost.
+func newTarget(host string, addr netip.Addr, port uint16, address string) target {
+	var buf [len("[xxxx:xxxx:xxxx:xxxx:xxxx:xxxx:255.255.255.255]:65535") + 255]byte
+	b := buf[:0]
+	switch {
+	case addr.Is4():
+		b = addr.AppendTo(b)
+	case addr.IsValid():
+		b = append(addr.AppendTo(append(b, '[')), ']')
+	default:
+		b = append(b, host...)
+	}
+	hostEnd := len(b)
+	b = strconv.AppendUint(append(b, ':'), uint64(port), 10)
+	if string(b) != address {
+		address = string(b)
+	}
+	return target{strings.Trim(address[:hostEnd], "[]"), addr, port, address}
 }
 
 func addrTarget(addr netip.Addr, port uint16) target {
-	return newTarget(addr.String(), addr, port)
+	return newTarget("", addr, port, "")
 }
 
 func parseTarget(network, address string) (target, error) {
@@ -52,12 +69,12 @@ func parseTarget(network, address string) (target, error) {
 		if network == "tcp4" && !addr.Is4() || network == "tcp6" && addr.Is4() {
 			return target{}, fmt.Errorf("the address is not one of %s", network)
 		}
-		return addrTarget(addr, uint16(port)), nil
+		return newTarget("", addr, uint16(port), address), nil
 	}
 	if host, err = asciiName(host); err != nil {
 		return target{}, err
 	}
-	return newTarget(host, netip.Addr{}, uint16(port)), nil
+	return newTarget(host, netip.Addr{}, uint16(port), address), nil
 }
 
 // asciiName checks a host name and turns an internationalised one into its

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -52,19 +54,17 @@ func fuzzDial(t *testing.T, data []byte, newDialer func(forward dialer.Dialer) d
 	}
 }
 
-func FuzzHTTPReply(f *testing.F) {
-	for _, seed := range []string{
-		"HTTP/1.1 200 OK\r\n\r\nearly",
-		"HTTP/1.0 200\n\n",
-		"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n",
-		"HTTP/1.1 407 No\r\nContent-Length: 2\r\n\r\nnoHTTP/1.1 200 OK\r\n\r\n",
-		"HTTP/1.1 407\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
-		"HTTP/1.1 502 Bad Gateway\r\nX-Squid-Error: ERR 0\r\n\r\n<html>",
-		"HTTP/1.1 200 OK\r\nX: \x00\r\n\r\n",
-		"\x15\x03\x01\x00\x02\x02\x46",
-	} {
-		f.Add([]byte(seed))
+// The seeds of the fuzz targets are files: they run with every test.
+func TestFuzzSeeds(t *testing.T) {
+	for _, target := range []string{"FuzzHTTPReply", "FuzzSOCKS5Reply"} {
+		seeds, err := os.ReadDir(filepath.Join("testdata", "fuzz", target))
+		if err != nil || len(seeds) < 5 {
+			t.Errorf("%s: got %d seeds, %v", target, len(seeds), err)
+		}
 	}
+}
+
+func FuzzHTTPReply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		fuzzDial(t, data, func(forward dialer.Dialer) dialer.Dialer {
 			return &dialer.HTTPConnect{Addr: "proxy:3128", Auth: &rounds{}, Forward: forward, Timeout: time.Minute}
@@ -73,17 +73,6 @@ func FuzzHTTPReply(f *testing.F) {
 }
 
 func FuzzSOCKS5Reply(f *testing.F) {
-	for _, seed := range []string{
-		"\x05\x00\x05\x00\x00\x01\x00\x00\x00\x00\x00\x00early",
-		"\x05\x02\x01\x00\x05\x00\x00\x03\x05bound\x00\x00",
-		"\x05\x02\x01\x01",
-		"\x05\xff",
-		"\x05\x00\x05\x05\x00\x01\x00\x00\x00\x00\x00\x00",
-		"\x05\x00\x05\x00\x00\x04" + "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",
-		"HTTP/1.1 400 Bad Request\r\n\r\n",
-	} {
-		f.Add([]byte(seed))
-	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		fuzzDial(t, data, func(forward dialer.Dialer) dialer.Dialer {
 			return &dialer.SOCKS5{Addr: "proxy:1080", Credentials: dialer.Password("u", "p"), Forward: forward, Timeout: time.Minute}

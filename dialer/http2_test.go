@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -92,22 +93,27 @@ func TestHTTP2SharesOneConnection(t *testing.T) {
 // dials do not wait for each other.
 func TestHTTP2NotChosen(t *testing.T) {
 	ca := pki.NewCA("proxy")
-	together := make(chan struct{})
-	var requests atomic.Int32
-	p := &proxytest.HTTP{Username: "u", Password: "p", Dial: toEcho(t), Log: func(r proxytest.Request) {
-		if r.Accepted && requests.Add(1) == 4 {
-			close(together)
-		}
-		if r.Accepted && requests.Load() > 1 {
-			<-together
-		}
-	}}
+	p := &proxytest.HTTP{Username: "u", Password: "p", Dial: toEcho(t)}
 	addr := serve(t, tls.NewListener(listen(t), &tls.Config{
 		Certificates: []tls.Certificate{ca.Server("127.0.0.1")},
 		NextProtos:   []string{"http/1.1"},
 	}), p.Handle)
 	shared := &dialer.HTTP2{}
-	d := &dialer.HTTPConnect{Addr: addr, TLSConfig: &tls.Config{RootCAs: ca.Pool()}, HTTP2: shared, Forward: checked(t)}
+	forward, together := checked(t), make(chan struct{})
+	var made atomic.Int32
+	d := &dialer.HTTPConnect{Addr: addr, TLSConfig: &tls.Config{RootCAs: ca.Pool()}, HTTP2: shared}
+	d.Forward = dialer.Func(func(ctx context.Context, network, address string) (net.Conn, error) {
+		switch n := made.Add(1); {
+		case n == 4:
+			close(together)
+		case n > 1:
+			select {
+			case <-together:
+			case <-ctx.Done():
+			}
+		}
+		return forward.DialContext(ctx, network, address)
+	})
 	d.Auth = dialer.Basic(dialer.Password("u", "p"))
 	dial := func() {
 		conn, err := d.DialContext(testContext(t), "tcp", target)
@@ -170,4 +176,27 @@ func TestHTTP2RefusedCredentials(t *testing.T) {
 	}
 	defer conn.Close()
 	exchange(t, conn, "")
+}
+
+// A dialer that is used no more leaves nothing behind.
+func TestHTTP2Forgets(t *testing.T) {
+	ca := pki.NewCA("proxy")
+	addr := serve(t, tls.NewListener(listen(t), &tls.Config{Certificates: []tls.Certificate{ca.Server("127.0.0.1")}}), (&proxytest.HTTP{Dial: toEcho(t)}).Handle)
+	shared := &dialer.HTTP2{}
+	dial := func() {
+		d := &dialer.HTTPConnect{Addr: addr, TLSConfig: &tls.Config{RootCAs: ca.Pool()}, HTTP2: shared}
+		conn, err := d.DialContext(testContext(t), "tcp", target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+	}
+	for range 20 {
+		dial()
+	}
+	runtime.GC()
+	dial()
+	if got := shared.Proxies(); got > 10 {
+		t.Errorf("got %d dialers remembered after 21, of which none is left", got)
+	}
 }

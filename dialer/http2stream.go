@@ -123,13 +123,11 @@ type http2Stream struct {
 	cancel      func()   // resets the stream, unless it has ended
 
 	parts atomic.Int32 // of pump and the request, how many are left
+	sent  sync.Once    // for the part of the request
 
-	mu          sync.Mutex // guards the fields below
-	closed      bool       // by Close
-	writeClosed bool       // by CloseWrite
-	sent        bool       // the request has ended
-	err         error      // why the stream broke off
-	lingering   *time.Timer
+	mu     sync.Mutex // guards the fields below
+	closed bool
+	err    error // why the stream broke off
 }
 
 var _ net.Conn = (*http2Stream)(nil)
@@ -149,18 +147,8 @@ func (b http2Body) Read(p []byte) (int, error) { return b.s.body.Read(p) }
 
 // Close is called when the request has ended, for whatever reason.
 func (b http2Body) Close() error {
-	s := b.s
-	s.body.Close()
-	s.mu.Lock()
-	again := s.sent
-	s.sent = true
-	if s.lingering != nil {
-		s.lingering.Stop()
-	}
-	s.mu.Unlock()
-	if !again {
-		s.partDone()
-	}
+	b.s.body.Close()
+	b.s.sent.Do(b.s.partDone)
 	return nil
 }
 
@@ -241,7 +229,7 @@ func (s *http2Stream) Write(p []byte) (int, error) {
 		n, err = s.out.Write(p)
 		if errors.Is(err, io.ErrClosedPipe) {
 			if err = s.writeError(); err == nil {
-				err = syscall.EPIPE // the request has ended before we did
+				err = syscall.EPIPE // after CloseWrite, or the request has ended
 			}
 		}
 	}
@@ -255,11 +243,8 @@ func (s *http2Stream) Write(p []byte) (int, error) {
 func (s *http2Stream) writeError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.closed:
+	if s.closed {
 		return net.ErrClosed
-	case s.writeClosed:
-		return syscall.EPIPE
 	}
 	return s.err
 }
@@ -271,7 +256,6 @@ func (s *http2Stream) CloseWrite() error {
 	if s.closed {
 		return s.opError("close", net.ErrClosed)
 	}
-	s.writeClosed = true
 	return s.out.Close()
 }
 
@@ -286,9 +270,7 @@ func (s *http2Stream) Close() error {
 	s.closed = true
 	s.out.Close()
 	s.in.Close()
-	if !s.sent {
-		s.lingering = time.AfterFunc(linger, s.cancel)
-	}
+	time.AfterFunc(linger, s.cancel)
 	return nil
 }
 

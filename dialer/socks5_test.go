@@ -243,7 +243,13 @@ func TestSOCKS5Context(t *testing.T) {
 	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	checkTimeout(t, d, ctx)
-	checkTimeout(t, &dialer.SOCKS5{Addr: d.Addr, Forward: d.Forward, Timeout: 20 * time.Millisecond}, t.Context())
+	short := &dialer.SOCKS5{Addr: d.Addr, Forward: d.Forward, Timeout: 20 * time.Millisecond}
+	checkTimeout(t, short, t.Context())
+	ctx = testContext(t) // whose deadline is later
+	checkTimeout(t, short, ctx)
+	if ctx.Err() != nil {
+		t.Error("the Timeout did not bound the dial, the context did")
+	}
 }
 
 // With a Resolver the proxy gets addresses, one after the other while it

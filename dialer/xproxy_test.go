@@ -126,6 +126,29 @@ func TestFromProxyCancel(t *testing.T) {
 	}
 }
 
+// A connection that comes as the context ends is returned or closed. Without
+// FromProxy's care the race detector speaks up here.
+func TestFromProxyRace(t *testing.T) {
+	for range 50 {
+		ctx, cancel := context.WithCancel(t.Context())
+		near, far := net.Pipe()
+		late := dialOnly(func(string, string) (net.Conn, error) {
+			<-ctx.Done()
+			return near, nil
+		})
+		go cancel()
+		conn, err := dialer.FromProxy(proxy.NewPerHost(late, late)).DialContext(ctx, "tcp", target)
+		if err == nil {
+			conn.Close()
+		} else if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		} else {
+			near.Close() // the dial may not have begun
+		}
+		far.Close()
+	}
+}
+
 func TestRegisteredSchemes(t *testing.T) {
 	echo := toEcho(t)
 	asked := ""

@@ -30,6 +30,7 @@ var (
 	_ Dialer = (*HTTPConnect)(nil)
 	_ Dialer = (*SOCKS5)(nil)
 	_ Dialer = (*environment)(nil)
+	_ Dialer = fromProxy{}
 
 	_ proxy.ContextDialer = Dialer(nil)
 )

@@ -1,5 +1,6 @@
 // Package dialer makes connections through proxies: HTTP CONNECT over plain
-// TCP or TLS, SOCKS5, and any of them behind another.
+// TCP, TLS or HTTP/2, SOCKS5, either on a unix socket, and any of them behind
+// another.
 //
 // A [Dialer] has the one method of [net.Dialer] and fits wherever that does:
 //
@@ -18,6 +19,10 @@
 //   - [Failover] has several for the same, and says which failed.
 //   - [Swap] is one that can be replaced while it is in use.
 //
+// An https proxy that speaks HTTP/2 can carry all dials on one connection: see
+// [HTTP2]. Dialers of golang.org/x/net/proxy fit in by [FromProxy], and ours
+// there by [ToProxy]. SOCKS4 is not spoken.
+//
 // Use [net/http.Transport].Proxy instead if all that you need is net/http
 // through one proxy, and neither its TLS nor its errors matter.
 //
@@ -26,7 +31,8 @@
 // What is wrong fails: no proxy URL that can't be read, no unknown scheme and
 // no address that can't be sent turns into a direct connection. The TLS
 // configuration of an https proxy is its own; a client certificate for the
-// target is never offered to it. Credentials are in no error and in no text of
-// a Dialer. A proxy sees where it connects to, and everything that is sent
-// unless the caller encrypts it.
+// target is never offered to it. A proxy that would be dialed through itself is
+// [ErrLoop]. Credentials are in no error and in no text of a Dialer. A proxy
+// sees where it connects to, and everything that is sent unless the caller
+// encrypts it.
 package dialer

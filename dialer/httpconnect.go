@@ -18,7 +18,7 @@ import (
 // section 9.3.6). It is safe for concurrent use once its fields are set.
 //
 // The connection that it returns is the one to the proxy: its RemoteAddr is
-// the proxy's. It is returned as Forward made it (or as the *tls.Conn to an
+// the proxy's ([KeepTarget] remembers the target). It is returned as Forward made it (or as the *tls.Conn to an
 // https proxy), unless the proxy sent bytes of the target along with its
 // answer.
 type HTTPConnect struct {
@@ -36,7 +36,8 @@ type HTTPConnect struct {
 	// Auth authenticates to the proxy. If nil, no credentials are sent.
 	Auth Authenticator
 	// Header returns what is sent along with a request for target, a
-	// host:port. It must not set Host, Proxy-Authorization or what frames a
+	// host:port. It is called for each dial, maybe more than once, and must be
+	// safe for concurrent use. It must not set Host, Proxy-Authorization or what frames a
 	// body. If nil, nothing is. The returned header is not modified.
 	Header func(ctx context.Context, target string) (http.Header, error)
 	// Forward dials the proxy. If nil, Direct.

@@ -67,29 +67,40 @@ func benchProxy() {
 // by hand: connect, write, read up to the empty line.
 func BenchmarkHTTPConnect(b *testing.B) {
 	addr := otherProcess(b)
-	b.Run("impl=by-hand", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			conn, err := (&net.Dialer{}).DialContext(b.Context(), "tcp", addr)
+	byHand := func(b *testing.B, ctx context.Context) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "CONNECT %[1]s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", target)
+		for br := bufio.NewReader(conn); ; {
+			line, err := br.ReadString('\n')
 			if err != nil {
 				b.Fatal(err)
 			}
-			fmt.Fprintf(conn, "CONNECT %[1]s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", target)
-			for br := bufio.NewReader(conn); ; {
-				line, err := br.ReadString('\n')
-				if err != nil {
-					b.Fatal(err)
-				}
-				if strings.TrimSpace(line) == "" {
-					break
-				}
+			if strings.TrimSpace(line) == "" {
+				return
 			}
-			conn.Close()
+		}
+	}
+	b.Run("impl=by-hand/deadline=none", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			byHand(b, b.Context())
+		}
+	})
+	b.Run("impl=by-hand/deadline=own", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			ctx, cancel := context.WithTimeout(b.Context(), 30*time.Second)
+			byHand(b, ctx)
+			cancel()
 		}
 	})
 	// With the Timeout of its own that it has if ctx has no deadline, and
 	// without.
-	b.Run("impl=causeway/deadline=ours", func(b *testing.B) {
+	b.Run("impl=causeway/deadline=own", func(b *testing.B) {
 		benchDial(b, b.Context(), &dialer.HTTPConnect{Addr: addr})
 	})
 	b.Run("impl=causeway/deadline=ctx", func(b *testing.B) {

@@ -1,17 +1,21 @@
 package dialer_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/net/nettest"
 
@@ -199,4 +203,36 @@ func TestHTTP2Forgets(t *testing.T) {
 	if got := shared.Proxies(); got > 10 {
 		t.Errorf("got %d dialers remembered after 21, of which none is left", got)
 	}
+}
+
+// Streams carry much at a time, each its own, and one that nobody reads does
+// not hold up the others.
+func TestHTTP2Parallel(t *testing.T) {
+	d, _ := http2Proxy(t, &proxytest.HTTP{Dial: toEcho(t)})
+	stalled := mustDial(t, d)
+	defer stalled.Close()
+	stalled.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+	if _, err := stalled.Write(make([]byte, 64<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a stream that nobody reads: got %v, want the deadline", err)
+	}
+	var wg sync.WaitGroup
+	for i := range 10 {
+		wg.Go(func() {
+			conn, err := d.DialContext(testContext(t), "tcp", target)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			want := bytes.Repeat([]byte{byte(i), 1, 2, 3, 4, 5, 6}, 300_000)
+			wg.Go(func() {
+				conn.Write(want)
+				conn.(interface{ CloseWrite() error }).CloseWrite()
+			})
+			if got, err := io.ReadAll(conn); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("stream %d: got %d bytes, %v; want %d", i, len(got), err, len(want))
+			}
+		})
+	}
+	wg.Wait()
 }

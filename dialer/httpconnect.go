@@ -111,7 +111,8 @@ func (h *httpDial) fail(ctx context.Context, phase Phase, err error) error {
 	var refusal *Refusal
 	if errors.As(e.Err, &refusal) {
 		e.Status = refusal.StatusCode
-		if e.Status == http.StatusProxyAuthRequired {
+		// tinyproxy answers 401 where the credentials are wrong.
+		if e.Status == http.StatusProxyAuthRequired || e.Status == http.StatusUnauthorized {
 			e.Phase = PhaseAuth
 		}
 	}

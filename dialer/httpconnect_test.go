@@ -245,6 +245,7 @@ func TestHTTPConnectRefusal(t *testing.T) {
 		},
 		{"no reason", "HTTP/1.1 407\r\n\r\n", 407, dialer.PhaseAuth, "", []string{"407 Proxy Authentication Required"}},
 		{"no reason, no CRLF, closed", "HTTP/1.1 407\n", 407, dialer.PhaseAuth, "", []string{"407"}},
+		{"tinyproxy's 401", "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n", 401, dialer.PhaseAuth, "", []string{"401 Unauthorized"}},
 		{"502", "HTTP/1.0 502 Bad Gateway\r\n\r\n", 502, dialer.PhaseConnect, "", []string{"502 Bad Gateway"}},
 		{"redirect", "HTTP/1.1 302 Found\r\nLocation: http://x/\r\n\r\n", 302, dialer.PhaseConnect, "", []string{"302"}},
 		{"101", "HTTP/1.1 101 Switching Protocols\r\n\r\n", 101, dialer.PhaseConnect, "", []string{"101"}},
@@ -413,9 +414,7 @@ func TestHTTPConnectContextAfterwards(t *testing.T) {
 }
 
 func TestHTTPConnectUnreachableProxy(t *testing.T) {
-	l := listen(t)
-	addr := l.Addr().String()
-	l.Close()
+	const addr = "127.0.0.1:1" // a port just closed may be another test's by now
 	_, err := (&dialer.HTTPConnect{Addr: addr}).DialContext(testContext(t), "tcp", target)
 	var e *dialer.Error
 	if !errors.As(err, &e) || e.Phase != dialer.PhaseTCP || e.Proxy != "http://"+addr {

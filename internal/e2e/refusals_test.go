@@ -58,7 +58,7 @@ func TestWrongPassword(t *testing.T) {
 		case r.proxy.Scheme == "socks5":
 			want = failure{Op: "socks5", Phase: dialer.PhaseAuth, Login: true, Text: "refused the user name and password"}
 		case r.name == "tinyproxy": // 407 is for no credentials at all
-			want.Phase, want.Status, want.Text = dialer.PhaseConnect, 401, "401 Unauthorized"
+			want.Phase, want.Status, want.Text = dialer.PhaseAuth, 401, "401 Unauthorized"
 		default:
 			want.SquidError = "ERR_CACHE_ACCESS_DENIED 0"
 		}

@@ -20,7 +20,6 @@ var roles = map[string]bed.Role{
 	"cluster-api": clusterAPIRole,
 	"crash":       crashRole,
 	"dial":        dialRole,
-	"h2-connect":  h2ConnectRole,
 	"no-proxy":    noProxyRole,
 	"through":     throughRole,
 }

@@ -11,6 +11,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,23 +26,29 @@ type hop struct {
 
 func (r route) hop() hop { return hop{r.proxy.String(), r.proxyCA} }
 
-// dialerThrough returns the Dialer that goes through the hops in their order.
-func dialerThrough(hops ...hop) (dialer.Dialer, error) {
-	var d dialer.Dialer // nil is direct
+// dialerThrough returns the Dialer that goes through the hops in their order,
+// or nil if there is none. h2 is for those that speak HTTP/2.
+func dialerThrough(h2 *dialer.HTTP2, hops ...hop) (dialer.Dialer, error) {
+	if len(hops) == 0 {
+		return nil, nil
+	}
+	var proxies []dialer.Dialer
 	for _, h := range hops {
 		u, err := dialer.ParseURL(h.URL)
 		if err != nil {
 			return nil, err
 		}
-		opts := &dialer.Options{Forward: d}
+		opts := &dialer.Options{HTTP2: h2}
 		if len(h.CA) > 0 {
 			opts.TLSConfig = proxyTLS(h.CA)
 		}
-		if d, err = dialer.FromURL(u, opts); err != nil {
+		d, err := dialer.FromURL(u, opts)
+		if err != nil {
 			return nil, err
 		}
+		proxies = append(proxies, d)
 	}
-	return d, nil
+	return dialer.Chain(proxies...)
 }
 
 func proxyTLS(ca []byte) *tls.Config {
@@ -52,6 +59,7 @@ func proxyTLS(ca []byte) *tls.Config {
 
 type throughInput struct {
 	Hops     []hop
+	HTTP2    bool // where the proxy speaks it
 	Address  string
 	Count    int // of connections
 	Parallel int // of them at a time
@@ -62,6 +70,8 @@ type throughAnswer struct {
 	Lost    []string // what came of the others
 	Seconds float64
 	Failure *failure // of the last dial that failed
+	// Connections is how many were made from here.
+	Connections int
 }
 
 // A failure is what a *dialer.Error has.
@@ -81,13 +91,26 @@ func throughRole(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := json.NewDecoder(in).Decode(&input); err != nil {
 		return fmt.Errorf("through role: input: %w", err)
 	}
-	d, err := dialerThrough(input.Hops...)
+	var h2 *dialer.HTTP2
+	if input.HTTP2 {
+		h2 = &dialer.HTTP2{}
+		defer h2.Close()
+	}
+	d, err := dialerThrough(h2, input.Hops...)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	return json.NewEncoder(out).Encode(banners(ctx, d.DialContext, input))
+	var connections atomic.Int32
+	ctx = dialer.WithTrace(ctx, &dialer.Trace{Done: func(e dialer.Event) {
+		if e.Phase == dialer.PhaseTCP && e.Err == nil {
+			connections.Add(1)
+		}
+	}})
+	answer := banners(ctx, d.DialContext, input)
+	answer.Connections = int(connections.Load())
+	return json.NewEncoder(out).Encode(answer)
 }
 
 // banners asks for input.Count banners.

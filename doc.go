@@ -3,9 +3,10 @@
 // them. It holds no code; its packages do:
 //
 //   - [github.com/causewayproject/causeway/dialer] makes connections through
-//     HTTP CONNECT and SOCKS5 proxies;
+//     HTTP CONNECT and SOCKS5 proxies, chains of them, and whichever of
+//     several works;
 //   - [github.com/causewayproject/causeway/noproxy] decides what goes around
-//     a proxy, as Go reads no_proxy;
+//     a proxy, as Go reads no_proxy, and knows how others read it;
 //   - [github.com/causewayproject/causeway/kubeconfig] builds kubeconfigs
 //     and their Secrets as Cluster API expects them, and clients that use
 //     them.

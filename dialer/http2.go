@@ -34,7 +34,9 @@ const protoHTTP2 = "h2"
 // target has ended; a stream or a connection that the proxy broke off is
 // [syscall.ECONNRESET]. Until it is closed, a stream has two goroutines.
 //
-// Schemes that authenticate a connection (NTLM, Negotiate) need HTTP/1.1.
+// Schemes that authenticate a connection (NTLM, Negotiate) need HTTP/1.1. A
+// program whose net/http has no HTTP/2 (GODEBUG=http2client=0, or the build tag
+// nethttpomithttp2) must leave it nil.
 type HTTP2 struct {
 	// IdleTimeout closes a connection that has had no stream for so long. If
 	// zero, 90 seconds; if negative, never.
@@ -45,9 +47,6 @@ type HTTP2 struct {
 	// PingTimeout is how long the proxy has to answer, and how long a write
 	// may stand still, before the connection is given up. If zero, 15 seconds.
 	PingTimeout time.Duration
-
-	once      sync.Once
-	transport *http2.Transport
 
 	mu      sync.Mutex // guards the fields below
 	closed  bool
@@ -61,7 +60,7 @@ type HTTP2 struct {
 // one that is used no more.
 type http2Proxy struct {
 	conns   []*http2Conn
-	dialing *http2Call // nil if no dial is under way
+	dialing *http2Call // until its connection can be shared; nil if there is none
 	http1   bool       // it has chosen HTTP/1.1: dials need not wait for each other
 }
 
@@ -78,7 +77,7 @@ const maxHTTP2Attempts = 3
 var (
 	errHTTP2Closed = fmt.Errorf("field HTTP2 was closed: %w", net.ErrClosed)
 	errHTTP2Gone   = errors.New("the connection takes no more streams")
-	errHTTP2Length = errors.New("the proxy sent a Content-Length with its success, which golang.org/x/net/http2 would end the tunnel at: leave HTTP2 nil")
+	errHTTP2Length = errors.New("the proxy sent a Content-Length with its success, which net/http would end the tunnel at: leave HTTP2 nil")
 )
 
 // Close closes all connections and so all streams, and waits for their
@@ -169,7 +168,7 @@ func (p *HTTP2) reserve(d *HTTPConnect) (cc *http2Conn, call *http2Call, mine bo
 		p.proxies[key] = proxy
 	}
 	for _, cc := range proxy.conns {
-		if cc.ReserveNewRequest() {
+		if cc.Reserve() == nil {
 			return cc, nil, false, nil
 		}
 	}
@@ -186,7 +185,7 @@ func (p *HTTP2) reserve(d *HTTPConnect) (cc *http2Conn, call *http2Call, mine bo
 // pruneLocked forgets connections that are closed, and proxies without one.
 func (p *HTTP2) pruneLocked() {
 	for cc := range p.conns {
-		if cc.State().Closed {
+		if cc.Err() != nil {
 			delete(p.conns, cc)
 		}
 	}
@@ -208,7 +207,15 @@ func (p *HTTP2) pruneLocked() {
 // dial connects to the proxy for h and for all who wait for call, which is nil
 // if nobody may.
 func (p *HTTP2) dial(ctx context.Context, h *httpDial, call *http2Call) (cc *http2Conn, http1 net.Conn, err error) {
-	defer func() { p.finish(ctx, h.HTTPConnect, call, cc, err) }()
+	defer func() {
+		if cc == nil {
+			p.finish(ctx, h.HTTPConnect, call, nil, err)
+			return
+		}
+		// On a connection that is full a request waits, maybe for ever: nobody
+		// else gets this one before it is known how many it takes.
+		context.AfterFunc(cc.settled, func() { p.finish(ctx, h.HTTPConnect, call, cc, nil) })
+	}()
 	conn, err := h.dialProxy(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -218,7 +225,7 @@ func (p *HTTP2) dial(ctx context.Context, h *httpDial, call *http2Call) (cc *htt
 		return nil, conn, nil
 	}
 	err = handshake(ctx, conn, func() error {
-		cc, err = newHTTP2Conn(p.http2Transport(), tc)
+		cc, err = p.newConn(ctx, tc)
 		return err
 	})
 	if err != nil {
@@ -238,7 +245,7 @@ func (p *HTTP2) add(cc *http2Conn) error {
 	if p.closed {
 		return errHTTP2Closed
 	}
-	if !cc.ReserveNewRequest() {
+	if cc.Reserve() != nil {
 		return errors.New("the proxy closed the connection before it was used")
 	}
 	p.conns[cc] = struct{}{}
@@ -291,27 +298,31 @@ func (p *HTTP2) removeStream(s *http2Stream) {
 	p.wg.Done()
 }
 
-func (p *HTTP2) http2Transport() *http2.Transport {
-	p.once.Do(func() {
-		// The http.Transport does no more than carry the configuration.
-		t1 := &http.Transport{
-			DisableCompression: true,
-			IdleConnTimeout:    defaultDuration(p.IdleTimeout, 90*time.Second),
-			HTTP2: &http.HTTP2Config{
-				MaxReceiveBufferPerStream: 1 << 20,
-				SendPingTimeout:           defaultDuration(p.PingInterval, 15*time.Second),
-				PingTimeout:               defaultDuration(p.PingTimeout, 15*time.Second),
-				WriteByteTimeout:          defaultDuration(p.PingTimeout, 15*time.Second),
-			},
-		}
-		t2, err := http2.ConfigureTransports(t1)
-		if err != nil {
-			panic("dialer: a new http.Transport can't be configured: " + err.Error())
-		}
-		t2.MaxHeaderListSize = maxHeaderBytes
-		p.transport = t2
-	})
-	return p.transport
+// newConn speaks HTTP/2 on tc.
+func (p *HTTP2) newConn(ctx context.Context, tc *tls.Conn) (*http2Conn, error) {
+	settled, settle := context.WithCancel(context.Background())
+	wire := &http2Wire{Conn: tc, settle: settle}
+	// The transport does no more than carry the configuration and tc. It need
+	// not know of the TLS: who negotiated HTTP/2 already has prior knowledge.
+	t := &http.Transport{
+		DialContext:            func(context.Context, string, string) (net.Conn, error) { return wire, nil },
+		Protocols:              new(http.Protocols),
+		DisableCompression:     true,
+		IdleConnTimeout:        defaultDuration(p.IdleTimeout, 90*time.Second),
+		MaxResponseHeaderBytes: maxHeaderBytes,
+		HTTP2: &http.HTTP2Config{
+			MaxReceiveBufferPerStream: 1 << 20,
+			SendPingTimeout:           defaultDuration(p.PingInterval, 15*time.Second),
+			PingTimeout:               defaultDuration(p.PingTimeout, 15*time.Second),
+			WriteByteTimeout:          defaultDuration(p.PingTimeout, 15*time.Second),
+		},
+	}
+	t.Protocols.SetUnencryptedHTTP2(true)
+	cc, err := t.NewClientConn(ctx, "http", "proxy:80") // which nobody dials
+	if err != nil {
+		return nil, err
+	}
+	return &http2Conn{cc, tc.LocalAddr(), tc.RemoteAddr(), settled}, nil
 }
 
 // defaultDuration is d, byDefault if it is zero, and zero if it is negative.
@@ -324,16 +335,9 @@ func defaultDuration(d, byDefault time.Duration) time.Duration {
 
 // http2Conn is a connection that speaks HTTP/2.
 type http2Conn struct {
-	*http2.ClientConn
+	*http.ClientConn
 	local, remote net.Addr
-}
-
-func newHTTP2Conn(t *http2.Transport, tc *tls.Conn) (*http2Conn, error) {
-	cc, err := t.NewClientConn(abruptConn{tc})
-	if err != nil {
-		return nil, err
-	}
-	return &http2Conn{cc, tc.LocalAddr(), tc.RemoteAddr()}, nil
+	settled       context.Context // done when the proxy's SETTINGS are known
 }
 
 // retry reports whether a request that failed with err may be sent again, on
@@ -341,24 +345,52 @@ func newHTTP2Conn(t *http2.Transport, tc *tls.Conn) (*http2Conn, error) {
 // close this one or has refused to look at the stream.
 func (cc *http2Conn) retry(err error) bool {
 	var ours *Error
-	var stream http2.StreamError
+	var stream http2.StreamError // errors.As turns net/http's own into it
 	switch {
-	case errors.As(err, &ours):
+	case errors.As(err, &ours), errors.Is(err, errHTTP2Length):
 		return false
 	case errors.Is(err, errHTTP2Gone):
 		return true
 	case errors.As(err, &stream):
 		return stream.Code == http2.ErrCodeRefusedStream
 	}
-	state := cc.State()
-	return state.Closed || state.Closing
+	// What is left is a failure of the connection, or from before anything was
+	// sent. A connection that has announced its end has none available.
+	return cc.Err() != nil || cc.Available() == 0
 }
 
-// abruptConn is a connection that closes at once: a goodbye to a proxy that
-// has stopped reading would take seconds.
-type abruptConn struct{ *tls.Conn }
+// http2Wire is what a ClientConn reads from and writes to.
+type http2Wire struct {
+	*tls.Conn
+	settle func()
 
-func (c abruptConn) Close() error {
-	closeNow(c.Conn)
+	// Of the one goroutine that reads.
+	read, length int // bytes of all frames, and of the first one's payload
+}
+
+// http2FrameHeader is the length of a frame's header, which begins with three
+// bytes for that of the payload.
+const http2FrameHeader = 9
+
+// Read tells when the first frame, which is SETTINGS, was dealt with: that is
+// when more is asked for than it.
+func (w *http2Wire) Read(p []byte) (int, error) {
+	if w.read >= http2FrameHeader+w.length {
+		w.settle()
+		return w.Conn.Read(p)
+	}
+	n, err := w.Conn.Read(p)
+	for _, b := range p[:min(n, max(0, 3-w.read))] {
+		w.length = w.length<<8 | int(b)
+	}
+	w.read += n
+	return n, err
+}
+
+// Close closes at once: a goodbye to a proxy that has stopped reading would
+// take seconds.
+func (w *http2Wire) Close() error {
+	w.settle()
+	closeNow(w.Conn)
 	return nil
 }

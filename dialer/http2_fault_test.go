@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -408,6 +409,114 @@ func TestHTTP2MaxConcurrentStreams(t *testing.T) {
 			}
 		}
 	})
+}
+
+// So it is with dials at the same time, also those that come before the
+// proxy has said how many streams it allows.
+func TestHTTP2MaxConcurrentStreamsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var streams atomic.Int32
+		d, connections := framed(t, []http2.Setting{{ID: http2.SettingMaxConcurrentStreams, Val: 2}}, accept(func(_ *proxytest.Frames, got proxytest.Frame) {
+			if got.Type == http2.FrameHeaders {
+				streams.Add(1)
+			}
+		}))
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				conn, err := d.DialContext(t.Context(), "tcp", target)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				t.Cleanup(func() { conn.Close() })
+			})
+		}
+		wg.Wait()
+		synctest.Wait()
+		if connections.Load() != 10 || streams.Load() != 20 {
+			t.Errorf("got %d connections with %d streams, want 10 with 20", connections.Load(), streams.Load())
+		}
+	})
+}
+
+// Dials that wait for the proxy's SETTINGS wait for all of them, and no longer
+// than there is a connection.
+func TestHTTP2Settings(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		first  string // what the proxy sends on the first connection
+		failed int32
+	}{
+		{"in pieces", "\x00\x00\x06\x04\x00\x00\x00\x00\x00" + "\x00\x03\x00\x00\x00\x01", 0},
+		{"not HTTP/2", "HTTP/1.1 400 Bad Request\r\n\r\n", 1},
+		{"closed", "", 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d, _ := framed(t, []http2.Setting{{ID: http2.SettingMaxConcurrentStreams, Val: 2}}, accept(nil))
+				through, ca := d.Forward, pki.NewCAFor("proxy", time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour))
+				d.TLSConfig.InsecureSkipVerify = true
+				serverConfig := &tls.Config{Certificates: []tls.Certificate{ca.Server("proxy")}, NextProtos: []string{"h2"}}
+				var made atomic.Int32
+				d.Forward = dialer.Func(func(ctx context.Context, network, address string) (net.Conn, error) {
+					if made.Add(1) > 1 {
+						return through.DialContext(ctx, network, address)
+					}
+					near, far := net.Pipe()
+					go func() {
+						defer far.Close()
+						tc := tls.Server(far, serverConfig)
+						if _, err := io.ReadFull(tc, make([]byte, len(http2.ClientPreface))); err != nil {
+							return
+						}
+						time.Sleep(time.Millisecond) // the dials are under way
+						if tt.first == "" {
+							return
+						}
+						for i := range tt.first {
+							time.Sleep(time.Millisecond)
+							if _, err := tc.Write([]byte{tt.first[i]}); err != nil {
+								return
+							}
+						}
+						fr := http2.NewFramer(tc, tc)
+						for {
+							frame, err := fr.ReadFrame()
+							if err != nil {
+								return
+							}
+							if frame.Header().Type == http2.FrameHeaders {
+								go fr.WriteHeaders(http2.HeadersFrameParam{StreamID: frame.Header().StreamID, BlockFragment: []byte{0x88}, EndHeaders: true}) // 200
+							}
+						}
+					}()
+					return near, nil
+				})
+				began := time.Now()
+				var failed atomic.Int32
+				var wg sync.WaitGroup
+				for range 4 {
+					wg.Go(func() {
+						conn, err := d.DialContext(t.Context(), "tcp", target)
+						if err != nil {
+							failed.Add(1)
+							return
+						}
+						t.Cleanup(func() { conn.Close() })
+					})
+				}
+				wg.Wait()
+				if took := time.Since(began); took > time.Second {
+					t.Errorf("took %v", took)
+				}
+				time.Sleep(time.Second) // for the first connection's proxy to notice
+				if failed.Load() != tt.failed || made.Load() != 3 {
+					t.Errorf("got %d failed dials and %d connections, want %d and 3", failed.Load(), made.Load(), tt.failed)
+				}
+			})
+		})
+	}
 }
 
 // A proxy that hangs is bounded by the context, which harms no other stream.

@@ -23,7 +23,7 @@ func (p *HTTP2) connect(ctx context.Context, h *httpDial, cc *http2Conn, header 
 	var stream *http2Stream
 	reserved := true
 	_, err := h.converse(ctx, func(ctx context.Context) (refusal *Refusal, kept bool, err error) {
-		if !reserved && !cc.ReserveNewRequest() {
+		if !reserved && cc.Reserve() != nil {
 			return nil, false, errHTTP2Gone
 		}
 		reserved = false

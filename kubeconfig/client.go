@@ -139,12 +139,9 @@ func (o *ClientOptions) route(current *entries) (dialer.Dialer, *url.URL, error)
 		return forward, nil, nil
 	}
 	field := current.field("proxy-url")
-	proxy, err := dialer.ParseURL(current.cluster.ProxyURL)
+	proxy, err := parseProxyURL(current.cluster.ProxyURL)
 	if err != nil {
 		return nil, nil, fieldError(field, err)
-	}
-	if proxy.Scheme == "socks5h" {
-		proxy.Scheme = "socks5"
 	}
 	// A kubeconfig's socks5 is what FromURL calls socks5h.
 	u := *proxy

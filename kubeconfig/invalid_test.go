@@ -124,7 +124,8 @@ func invalidSpecs(t testing.TB) []invalidSpec {
 
 		{"proxy is no URL", proxy("http://a b"), "Route.ProxyURL", "not a URL"},
 		{"proxy without scheme", proxy("//proxy:3128"), "Route.ProxyURL", "no scheme"},
-		{"unknown proxy scheme", proxy("ftp://proxy"), "Route.ProxyURL", "not http, https, socks5"},
+		{"unknown proxy scheme", proxy("ftp://proxy"), "Route.ProxyURL", "not http, https, socks5 or"},
+		{"proxy on a unix socket", proxy("http+unix:///run/proxy.sock"), "Route.ProxyURL", "not http, https, socks5 or"},
 		{"proxy without host", proxy("http://"), "Route.ProxyURL", "no host"},
 		{"long SOCKS password", proxy("socks5://u:" + strings.Repeat("p", 256) + "@proxy"), "Route.ProxyURL", "255"},
 		{"colon in user", proxy("http://a%3Ab:c@proxy"), "Route.ProxyURL", "colon"},

@@ -3,7 +3,9 @@ package kubeconfig
 import (
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -137,7 +139,7 @@ func (r Route) proxyURL() (string, error) {
 	if r.ProxyURL == "" {
 		return "", nil
 	}
-	u, err := dialer.ParseURL(r.ProxyURL)
+	u, err := parseProxyURL(r.ProxyURL)
 	if err != nil {
 		return "", err
 	}
@@ -145,10 +147,24 @@ func (r Route) proxyURL() (string, error) {
 	if _, err := dialer.FromURL(u, nil); err != nil {
 		return "", err
 	}
-	if u.Scheme == "socks5h" {
+	return u.String(), nil
+}
+
+// parseProxyURL returns text as client-go takes it: with socks5 for socks5h,
+// and with none of the other schemes that package dialer has.
+func parseProxyURL(text string) (*url.URL, error) {
+	if u, err := url.Parse(text); err == nil && u.Opaque == "" {
+		switch u.Scheme {
+		case "", "http", "https", "socks5", "socks5h":
+		default:
+			return nil, fmt.Errorf("the scheme %q is not http, https, socks5 or socks5h", u.Scheme)
+		}
+	}
+	u, err := dialer.ParseURL(text)
+	if err == nil && u.Scheme == "socks5h" {
 		u.Scheme = "socks5"
 	}
-	return u.String(), nil
+	return u, err
 }
 
 // parseCA wants one certificate that is valid now: others may have expired

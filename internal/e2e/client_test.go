@@ -75,7 +75,7 @@ func newClient(data, proxyCA []byte, forward ...hop) (*kubeconfig.Client, error)
 	if len(proxyCA) > 0 {
 		opts.ProxyTLS = proxyTLS(proxyCA)
 	}
-	if opts.Forward, err = dialerThrough(nil, forward...); err != nil {
+	if opts.Forward, err = dialerThrough(forward...); err != nil {
 		return nil, err
 	}
 	return kubeconfig.NewClient(config, opts)

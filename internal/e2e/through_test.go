@@ -27,11 +27,20 @@ type hop struct {
 func (r route) hop() hop { return hop{r.proxy.String(), r.proxyCA} }
 
 // dialerThrough returns the Dialer that goes through the hops in their order,
-// or nil if there is none. h2 is for those that speak HTTP/2.
-func dialerThrough(h2 *dialer.HTTP2, hops ...hop) (dialer.Dialer, error) {
+// or nil if there is none.
+func dialerThrough(hops ...hop) (dialer.Dialer, error) {
 	if len(hops) == 0 {
 		return nil, nil
 	}
+	proxies, err := proxiesOf(nil, hops)
+	if err != nil {
+		return nil, err
+	}
+	return dialer.Chain(proxies...)
+}
+
+// proxiesOf returns a Dialer for each hop. h2 is for those that speak HTTP/2.
+func proxiesOf(h2 *dialer.HTTP2, hops []hop) ([]dialer.Dialer, error) {
 	var proxies []dialer.Dialer
 	for _, h := range hops {
 		u, err := dialer.ParseURL(h.URL)
@@ -48,7 +57,7 @@ func dialerThrough(h2 *dialer.HTTP2, hops ...hop) (dialer.Dialer, error) {
 		}
 		proxies = append(proxies, d)
 	}
-	return dialer.Chain(proxies...)
+	return proxies, nil
 }
 
 func proxyTLS(ca []byte) *tls.Config {
@@ -60,6 +69,7 @@ func proxyTLS(ca []byte) *tls.Config {
 type throughInput struct {
 	Hops     []hop
 	HTTP2    bool // where the proxy speaks it
+	Failover bool // the hops stand in for each other, instead of a chain
 	Address  string
 	Count    int // of connections
 	Parallel int // of them at a time
@@ -96,9 +106,15 @@ func throughRole(ctx context.Context, in io.Reader, out io.Writer) error {
 		h2 = &dialer.HTTP2{}
 		defer h2.Close()
 	}
-	d, err := dialerThrough(h2, input.Hops...)
+	proxies, err := proxiesOf(h2, input.Hops)
 	if err != nil {
 		return err
+	}
+	var d dialer.Dialer = &dialer.Failover{Dialers: proxies}
+	if !input.Failover {
+		if d, err = dialer.Chain(proxies...); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -175,33 +175,7 @@ func TestHTTP2Settings(t *testing.T) {
 						return through.DialContext(ctx, network, address)
 					}
 					near, far := net.Pipe()
-					go func() {
-						defer far.Close()
-						tc := tls.Server(far, serverConfig)
-						if _, err := io.ReadFull(tc, make([]byte, len(http2.ClientPreface))); err != nil {
-							return
-						}
-						time.Sleep(time.Millisecond) // the dials are under way
-						if tt.first == "" {
-							return
-						}
-						for i := range tt.first {
-							time.Sleep(time.Millisecond)
-							if _, err := tc.Write([]byte{tt.first[i]}); err != nil {
-								return
-							}
-						}
-						fr := http2.NewFramer(tc, tc)
-						for {
-							frame, err := fr.ReadFrame()
-							if err != nil {
-								return
-							}
-							if frame.Header().Type == http2.FrameHeaders {
-								go fr.WriteHeaders(http2.HeadersFrameParam{StreamID: frame.Header().StreamID, BlockFragment: []byte{0x88}, EndHeaders: true}) // 200
-							}
-						}
-					}()
+					go slowSettings(tls.Server(far, serverConfig), tt.first)
 					return near, nil
 				})
 				began := time.Now()
@@ -227,6 +201,36 @@ func TestHTTP2Settings(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// slowSettings is a proxy that takes its time to say first, and then answers
+// each request with a 200. It is for a synctest bubble, whose clock it sleeps
+// by.
+func slowSettings(tc *tls.Conn, first string) {
+	defer tc.NetConn().Close()
+	if _, err := io.ReadFull(tc, make([]byte, len(http2.ClientPreface))); err != nil {
+		return
+	}
+	time.Sleep(time.Millisecond) // the dials are under way
+	if first == "" {
+		return
+	}
+	for i := range first {
+		time.Sleep(time.Millisecond)
+		if _, err := tc.Write([]byte{first[i]}); err != nil {
+			return
+		}
+	}
+	fr := http2.NewFramer(tc, tc)
+	for {
+		frame, err := fr.ReadFrame()
+		if err != nil {
+			return
+		}
+		if frame.Header().Type == http2.FrameHeaders {
+			go fr.WriteHeaders(http2.HeadersFrameParam{StreamID: frame.Header().StreamID, BlockFragment: []byte{0x88}, EndHeaders: true}) // 200
+		}
 	}
 }
 

@@ -81,7 +81,8 @@ func FromConfig(cfg *httpproxy.Config) (Dialer, error) { return fromHTTPProxy(cf
 // Where Go's ProxyFunc dials directly because it can't parse a proxy, and
 // golang.org/x/net/proxy because it does not know the scheme, Dialer returns an
 // error. It names the variable of each proxy that can't be used, whether
-// anything would go there or not, and holds nothing of its text. The Dialer is
+// anything would go there or not, and quotes of it no more than an unknown
+// scheme. The Dialer is
 // safe for concurrent use, and fails for an address that is not host:port with
 // a number. c may be changed afterwards.
 func (c *Config) Dialer(opts *Options) (Dialer, error) {

@@ -100,10 +100,7 @@ func (e *Error) advice() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // Timeout reports whether the dial ran out of time.
-func (e *Error) Timeout() bool {
-	var t interface{ Timeout() bool }
-	return errors.As(e.Err, &t) && t.Timeout()
-}
+func (e *Error) Timeout() bool { return timedOut(e.Err) }
 
 // Temporary is there for [net.Error] and is always false.
 func (e *Error) Temporary() bool { return false }

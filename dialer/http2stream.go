@@ -3,7 +3,6 @@ package dialer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -37,14 +36,8 @@ func (p *HTTP2) connect(ctx context.Context, h *httpDial, cc *http2Conn, header 
 // that net/http's is not sent.
 func (h *httpDial) header(ctx context.Context) (http.Header, error) {
 	header := http.Header{"User-Agent": {""}}
-	if h.Header == nil {
-		return header, nil
-	}
-	extra, err := h.Header(ctx, h.target.authority)
+	extra, err := h.extraHeader(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("field Header: %w", err)
-	}
-	if err := checkHeader(extra); err != nil {
 		return nil, err
 	}
 	for name, values := range extra {

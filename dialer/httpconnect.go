@@ -273,25 +273,8 @@ func (h *httpDial) appendRequest(ctx context.Context, b []byte) ([]byte, error) 
 	b = append(b, " HTTP/1.1\r\nHost: "...)
 	b = append(b, authority...)
 	b = append(b, "\r\n"...)
-	if h.Header != nil {
-		header, err := h.Header(ctx, authority)
-		if err != nil {
-			return nil, fmt.Errorf("field Header: %w", err)
-		}
-		if b, err = appendHeader(b, header); err != nil {
-			return nil, err
-		}
-	}
-	if h.authorization != "" {
-		b = append(b, "Proxy-Authorization: "...)
-		b = append(b, h.authorization...)
-		b = append(b, "\r\n"...)
-	}
-	return append(b, "\r\n"...), nil
-}
-
-func appendHeader(b []byte, header http.Header) ([]byte, error) {
-	if err := checkHeader(header); err != nil {
+	header, err := h.extraHeader(ctx)
+	if err != nil {
 		return nil, err
 	}
 	for name, values := range header {
@@ -302,7 +285,24 @@ func appendHeader(b []byte, header http.Header) ([]byte, error) {
 			b = append(b, "\r\n"...)
 		}
 	}
-	return b, nil
+	if h.authorization != "" {
+		b = append(b, "Proxy-Authorization: "...)
+		b = append(b, h.authorization...)
+		b = append(b, "\r\n"...)
+	}
+	return append(b, "\r\n"...), nil
+}
+
+// extraHeader is what the caller wants sent along, checked.
+func (h *httpDial) extraHeader(ctx context.Context) (http.Header, error) {
+	if h.Header == nil {
+		return nil, nil
+	}
+	header, err := h.Header(ctx, h.target.authority)
+	if err != nil {
+		return nil, fmt.Errorf("field Header: %w", err)
+	}
+	return header, checkHeader(header)
 }
 
 func checkHeader(header http.Header) error {

@@ -74,9 +74,12 @@ func readReply(br *bufio.Reader, conn net.Conn) (refusal *Refusal, kept bool, er
 	}
 }
 
+// errCutOff is for every kind of proxy.
+var errCutOff = fmt.Errorf("the proxy closed the connection before its answer was complete: %w", io.ErrUnexpectedEOF)
+
 func replyError(err error) error {
 	if errors.Is(err, io.EOF) {
-		return fmt.Errorf("the proxy closed the connection before its answer was complete: %w", io.ErrUnexpectedEOF)
+		return errCutOff
 	}
 	return fmt.Errorf("reading the proxy's answer: %w", err)
 }

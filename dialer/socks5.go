@@ -327,7 +327,7 @@ func ask(conn net.Conn, request, answer []byte) error {
 func readFull(conn net.Conn, p []byte) error {
 	_, err := io.ReadFull(conn, p)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("the proxy closed the connection before its answer was complete: %w", io.ErrUnexpectedEOF)
+		return errCutOff
 	}
 	return err
 }

@@ -57,8 +57,8 @@ func parseTarget(network, address string) (target, error) {
 	if err != nil {
 		return target{}, errors.New("the address is not host:port, with brackets around an IPv6 host")
 	}
-	port, err := strconv.ParseUint(portText, 10, 16)
-	if err != nil || port == 0 || portText[0] == '+' {
+	port, ok := parsePort(portText)
+	if !ok {
 		return target{}, errors.New("the port of the address is not a number from 1 to 65535")
 	}
 	if addr, err := netip.ParseAddr(host); err == nil {
@@ -69,12 +69,12 @@ func parseTarget(network, address string) (target, error) {
 		if network == "tcp4" && !addr.Is4() || network == "tcp6" && addr.Is4() {
 			return target{}, fmt.Errorf("the address is not one of %s", network)
 		}
-		return newTarget("", addr, uint16(port), address), nil
+		return newTarget("", addr, port, address), nil
 	}
 	if host, err = asciiName(host); err != nil {
 		return target{}, err
 	}
-	return newTarget(host, netip.Addr{}, uint16(port), address), nil
+	return newTarget(host, netip.Addr{}, port, address), nil
 }
 
 // asciiName checks a host name and turns an internationalised one into its
@@ -131,15 +131,21 @@ func parseProxyAddr(addr string) (proxyAddr, error) {
 	if err != nil {
 		return proxyAddr{}, errors.New("field Addr is not host:port, with brackets around an IPv6 host")
 	}
-	port, err := strconv.ParseUint(portText, 10, 16)
-	if err != nil || port == 0 {
+	port, ok := parsePort(portText)
+	if !ok {
 		return proxyAddr{}, errors.New("field Addr: the port is not a number from 1 to 65535")
 	}
 	if host == "" {
 		return proxyAddr{}, errors.New("field Addr has no host")
 	}
 	host, _, _ = strings.Cut(host, "%")
-	return proxyAddr{"tcp", addr, host, uint16(port)}, nil
+	return proxyAddr{"tcp", addr, host, port}, nil
+}
+
+// parsePort reads a number from 1 to 65535.
+func parsePort(text string) (port uint16, ok bool) {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return uint16(n), err == nil && n > 0
 }
 
 // checkSocket checks the path of a unix socket.

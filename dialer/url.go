@@ -8,14 +8,14 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 )
 
 // ParseURL parses the URL of a proxy: scheme://[user[:password]@]host[:port],
-// or scheme+unix://[user[:password]@]/path, the scheme one that [FromURL] takes. Its errors hold nothing of the text:
-// a password that was not percent-encoded could be anywhere in it.
+// or scheme+unix://[user[:password]@]/path, the scheme one that [FromURL]
+// takes. Its errors quote at most an unknown scheme: a password that was not
+// percent-encoded could be anywhere in the text.
 func ParseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -56,7 +56,7 @@ func checkURL(u *url.URL) error {
 	}
 	// Port is empty as well for one that is no number.
 	if colon := strings.LastIndexByte(u.Host, ':'); colon > strings.LastIndexByte(u.Host, ']') && colon < len(u.Host)-1 {
-		if n, err := strconv.ParseUint(u.Port(), 10, 16); err != nil || n == 0 {
+		if _, ok := parsePort(u.Port()); !ok {
 			return urlError("", errors.New("the port is not a number from 1 to 65535"))
 		}
 	}

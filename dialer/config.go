@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"strconv"
 
 	"golang.org/x/net/http/httpproxy"
 
@@ -82,9 +81,8 @@ func FromConfig(cfg *httpproxy.Config) (Dialer, error) { return fromHTTPProxy(cf
 // golang.org/x/net/proxy because it does not know the scheme, Dialer returns an
 // error. It names the variable of each proxy that can't be used, whether
 // anything would go there or not, and quotes of it no more than an unknown
-// scheme. The Dialer is
-// safe for concurrent use, and fails for an address that is not host:port with
-// a number. c may be changed afterwards.
+// scheme. The Dialer is safe for concurrent use, and fails for an address that
+// is not host:port with a number. c may be changed afterwards.
 func (c *Config) Dialer(opts *Options) (Dialer, error) {
 	if opts == nil {
 		opts = &Options{}
@@ -100,11 +98,15 @@ func (c *Config) Dialer(opts *Options) (Dialer, error) {
 			return nil, &Error{Op: opHTTP, Phase: PhaseConfig, Addr: address, Err: errCGI}
 		})
 	}
-	return &environment{
-		web:     web,
-		other:   other,
-		direct:  forwardOrDirect(opts.Forward),
-		noProxy: noproxy.Parse(c.NoProxy),
+	toWeb, err := ParsePatterns("*:80")
+	if err != nil {
+		return nil, err
+	}
+	return &Router{
+		NoProxy: noproxy.Parse(c.NoProxy),
+		Direct:  forwardOrDirect(opts.Forward),
+		Routes:  []Route{{toWeb, web}},
+		Default: other,
 	}, nil
 }
 
@@ -171,25 +173,4 @@ func configError(field string, err error) error {
 	named := *e
 	named.Err = fmt.Errorf("%s: %w", field, e.Err)
 	return &named
-}
-
-// environment picks a Dialer as net/http picks a proxy.
-type environment struct {
-	web, other Dialer // for port 80, and for the other ports
-	direct     Dialer // for what noProxy names
-	noProxy    *noproxy.Rules
-}
-
-func (e *environment) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	t, err := routedTarget(address)
-	if err != nil {
-		return nil, &Error{Op: "environment", Phase: PhaseConfig, Addr: address, Err: err}
-	}
-	switch {
-	case e.noProxy.Bypass(t.host, strconv.Itoa(int(t.port))):
-		return e.direct.DialContext(ctx, network, address)
-	case t.port == 80:
-		return e.web.DialContext(ctx, network, address)
-	}
-	return e.other.DialContext(ctx, network, address)
 }

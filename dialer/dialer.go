@@ -29,7 +29,6 @@ var (
 	_ Dialer = Direct{}
 	_ Dialer = (*HTTPConnect)(nil)
 	_ Dialer = (*SOCKS5)(nil)
-	_ Dialer = (*environment)(nil)
 	_ Dialer = fromProxy{}
 
 	_ proxy.ContextDialer = Dialer(nil)

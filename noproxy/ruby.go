@@ -50,10 +50,12 @@ func (item rubyItem) match(host string, addr netip.Addr) bool {
 	return strings.HasSuffix(host, name) || item.network.Contains(addr)
 }
 
+// rubyScan is the one of use_proxy?; \s of Ruby has \v.
+var rubyScan = regexp.MustCompile(`([^:,\s\v]+)(?::([0-9]+))?`)
+
 func rubyItems(list string) []rubyItem {
-	scan := regexp.MustCompile(`([^:,\s\v]+)(?::([0-9]+))?`) // \s of Ruby has \v
 	var items []rubyItem
-	for _, m := range scan.FindAllStringSubmatch(list, -1) {
+	for _, m := range rubyScan.FindAllStringSubmatch(list, -1) {
 		item := rubyItem{host: strings.ToLower(m[1]), port: -1, network: rubyNetwork(m[1])}
 		if m[2] != "" {
 			port, err := strconv.Atoi(m[2])

@@ -1,10 +1,8 @@
 package kubeconfig_test
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
-	"encoding/base64"
 	"fmt"
 	"io"
 	"log"
@@ -16,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/test/proxytest"
 )
 
 // apiServer stands in for a kube-apiserver. It is known as api.test:6443,
@@ -128,161 +127,72 @@ func (s *apiServer) dial(ctx context.Context, network, address string) (net.Conn
 
 func (s *apiServer) dialer() dialer.Dialer { return dialer.Func(s.dial) }
 
-// proxy is a CONNECT proxy, or a SOCKS5 one, that reaches one API server.
+// proxy is a proxy that reaches one API server, and what it saw.
 type proxy struct {
-	listener net.Listener
-	api      *apiServer
-	user     *url.Userinfo // nil: anyone
-	wg       sync.WaitGroup
+	addr string
+	api  *apiServer
+	user *url.Userinfo // nil: anyone
 
-	mu    sync.Mutex
-	open  map[net.Conn]struct{}
-	peers []int    // certificates that each TLS client showed
-	seen  []string // targets asked for
-	fails []error
+	mu    sync.Mutex // guards the fields below
+	peers []int      // whether each request over TLS came with a certificate: 0 or 1
+	seen  []string   // targets asked for
 }
 
 // newProxy starts a proxy. config makes it an https proxy.
-func newProxy(t *testing.T, api *apiServer, user *url.Userinfo, config *tls.Config, serve func(*proxy, net.Conn) error) *proxy {
+func newProxy(t *testing.T, api *apiServer, user *url.Userinfo, config *tls.Config, serve func(*proxy) proxyFunc) *proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{listener: l, api: api, user: user, open: make(map[net.Conn]struct{})}
-	p.wg.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			if !p.track(conn, true) {
-				conn.Close()
-				return
-			}
-			p.wg.Go(func() {
-				defer p.track(conn, false)
-				defer conn.Close()
-				if err := p.handle(conn, config, serve); err != nil {
-					p.mu.Lock()
-					p.fails = append(p.fails, err)
-					p.mu.Unlock()
-				}
-			})
-		}
-	})
-	t.Cleanup(func() {
-		l.Close()
-		p.mu.Lock()
-		for conn := range p.open {
-			conn.Close()
-		}
-		p.open = nil
-		p.mu.Unlock()
-		p.wg.Wait()
-	})
+	if config != nil {
+		l = tls.NewListener(l, config)
+	}
+	p := &proxy{addr: l.Addr().String(), api: api, user: user}
+	s := proxytest.Serve(l, serve(p))
+	t.Cleanup(s.Close)
 	return p
 }
 
-func (p *proxy) track(conn net.Conn, open bool) bool {
+// proxyFunc is what proxytest.Serve runs.
+type proxyFunc = func(context.Context, net.Conn)
+
+func (p *proxy) credentials() (username, password string) {
+	if p.user == nil {
+		return "", ""
+	}
+	password, _ = p.user.Password()
+	return p.user.Username(), password
+}
+
+func serveConnect(p *proxy) proxyFunc {
+	username, password := p.credentials()
+	return (&proxytest.HTTP{Username: username, Password: password, Dial: p.api.dial, Log: p.log}).Handle
+}
+
+func serveSOCKS(p *proxy) proxyFunc {
+	username, password := p.credentials()
+	return (&proxytest.SOCKS5{Username: username, Password: password, Dial: p.api.dial, Log: p.log}).Handle
+}
+
+func (p *proxy) log(r proxytest.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.open == nil {
-		return false
+	switch {
+	case r.ClientCertificate:
+		p.peers = append(p.peers, 1)
+	case r.TLS:
+		p.peers = append(p.peers, 0)
 	}
-	if open {
-		p.open[conn] = struct{}{}
-	} else {
-		delete(p.open, conn)
+	if r.Accepted {
+		p.seen = append(p.seen, r.Target)
 	}
-	return true
-}
-
-func (p *proxy) handle(conn net.Conn, config *tls.Config, serve func(*proxy, net.Conn) error) error {
-	if config == nil {
-		return serve(p, conn)
-	}
-	tc := tls.Server(conn, config)
-	if err := tc.Handshake(); err != nil {
-		return err
-	}
-	p.mu.Lock()
-	p.peers = append(p.peers, len(tc.ConnectionState().PeerCertificates))
-	p.mu.Unlock()
-	return serve(p, tc)
-}
-
-// relay connects to the target and copies until either side ends.
-func (p *proxy) relay(target string, client net.Conn, from io.Reader, ok string) error {
-	p.mu.Lock()
-	p.seen = append(p.seen, target)
-	p.mu.Unlock()
-	server, err := p.api.dial(context.Background(), "tcp", target)
-	if err != nil {
-		return err
-	}
-	defer server.Close()
-	if _, err := io.WriteString(client, ok); err != nil {
-		return err
-	}
-	p.wg.Go(func() {
-		_, _ = io.Copy(client, server)
-		client.Close()
-	})
-	_, _ = io.Copy(server, from)
-	return nil
-}
-
-// serveConnect is an HTTP proxy's side of RFC 9110, section 9.3.6.
-func serveConnect(p *proxy, conn net.Conn) error {
-	br := bufio.NewReader(conn)
-	req, err := http.ReadRequest(br)
-	if err != nil {
-		return err
-	}
-	if p.user != nil && req.Header.Get("Proxy-Authorization") != basicAuth(p.user) {
-		_, err := io.WriteString(conn, "HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
-		return err
-	}
-	return p.relay(req.Host, conn, br, "HTTP/1.1 200 Connection established\r\n\r\n")
-}
-
-func basicAuth(user *url.Userinfo) string {
-	password, _ := user.Password()
-	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password))
-}
-
-// serveSOCKS is a SOCKS5 proxy's side of RFC 1928 for names and no method but
-// "none".
-func serveSOCKS(p *proxy, conn net.Conn) error {
-	b := make([]byte, 255)
-	if _, err := io.ReadFull(conn, b[:2]); err != nil {
-		return err
-	}
-	if _, err := io.ReadFull(conn, b[:b[1]]); err != nil {
-		return err
-	}
-	if _, err := conn.Write([]byte{5, 0}); err != nil {
-		return err
-	}
-	if _, err := io.ReadFull(conn, b[:5]); err != nil {
-		return err
-	}
-	if b[3] != 3 {
-		return fmt.Errorf("address type %d was sent instead of a name", b[3])
-	}
-	n := int(b[4])
-	if _, err := io.ReadFull(conn, b[:n+2]); err != nil {
-		return err
-	}
-	target := fmt.Sprintf("%s:%d", b[:n], int(b[n])<<8|int(b[n+1]))
-	return p.relay(target, conn, conn, "\x05\x00\x00\x01\x00\x00\x00\x00\x00\x00")
 }
 
 // url returns the proxy's URL with its user, its host as a name where TLS
 // needs one.
 func (p *proxy) url(scheme string) string {
-	u := url.URL{Scheme: scheme, User: p.user, Host: p.listener.Addr().String()}
+	u := url.URL{Scheme: scheme, User: p.user, Host: p.addr}
 	return u.String()
 }
 
@@ -290,4 +200,10 @@ func (p *proxy) targets() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]string(nil), p.seen...)
+}
+
+func (p *proxy) shown() []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]int(nil), p.peers...)
 }

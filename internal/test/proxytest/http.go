@@ -21,8 +21,9 @@ type Request struct {
 	Header http.Header
 	// Accepted reports whether the credentials were right.
 	Accepted bool
-	// ClientCertificate reports whether the client showed one to the proxy.
-	ClientCertificate bool
+	// TLS reports whether the client came by TLS, and ClientCertificate whether
+	// it showed a certificate to the proxy.
+	TLS, ClientCertificate bool
 }
 
 // HTTP is a CONNECT proxy. Over a tls.Listener it is an https proxy.
@@ -43,17 +44,12 @@ func (p *HTTP) Handle(ctx context.Context, conn net.Conn) {
 		if err != nil {
 			return
 		}
-		accepted := p.accepts(req)
-		if p.Log != nil {
-			p.Log(Request{
-				Target:            req.Host,
-				Header:            req.Header,
-				Accepted:          accepted,
-				ClientCertificate: showedCertificate(conn),
-			})
+		if tc, ok := conn.(*tls.Conn); ok {
+			state := tc.ConnectionState()
+			req.TLS = &state
 		}
 		switch {
-		case !accepted:
+		case !p.accepts(req):
 			answer(conn, http.StatusProxyAuthRequired, "Proxy-Authenticate: Basic realm=\"proxytest\"\r\n")
 		case req.Method != http.MethodConnect:
 			answer(conn, http.StatusMethodNotAllowed, "Allow: CONNECT\r\n")
@@ -64,12 +60,23 @@ func (p *HTTP) Handle(ctx context.Context, conn net.Conn) {
 	}
 }
 
+// accepts checks the credentials and logs the request.
 func (p *HTTP) accepts(req *http.Request) bool {
-	if p.Username == "" && p.Password == "" {
-		return true
+	want := ""
+	if p.Username != "" || p.Password != "" {
+		want = "Basic " + base64.StdEncoding.EncodeToString([]byte(p.Username+":"+p.Password))
 	}
-	want := "Basic " + base64.StdEncoding.EncodeToString([]byte(p.Username+":"+p.Password))
-	return req.Header.Get("Proxy-Authorization") == want
+	accepted := want == "" || req.Header.Get("Proxy-Authorization") == want
+	if p.Log != nil {
+		p.Log(Request{
+			Target:            req.Host,
+			Header:            req.Header,
+			Accepted:          accepted,
+			TLS:               req.TLS != nil,
+			ClientCertificate: req.TLS != nil && len(req.TLS.PeerCertificates) > 0,
+		})
+	}
+	return accepted
 }
 
 func (p *HTTP) connect(ctx context.Context, conn net.Conn, br *bufio.Reader, target string) {
@@ -97,11 +104,6 @@ func (p *HTTP) connect(ctx context.Context, conn net.Conn, br *bufio.Reader, tar
 func answer(conn net.Conn, status int, header string) {
 	text := http.StatusText(status)
 	fmt.Fprintf(conn, "HTTP/1.1 %d %s\r\n%sContent-Length: %d\r\n\r\n%s", status, text, header, len(text), text)
-}
-
-func showedCertificate(conn net.Conn) bool {
-	tc, ok := conn.(*tls.Conn)
-	return ok && len(tc.ConnectionState().PeerCertificates) > 0
 }
 
 // replyFor is the SOCKS5 reply for an error of a dial.

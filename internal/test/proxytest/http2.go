@@ -13,17 +13,8 @@ import (
 // net/http can't end a tunnel in the direction of the client alone: when the
 // target ends, the client can send no more.
 func (p *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	accepted := p.accepts(r)
-	if p.Log != nil {
-		p.Log(Request{
-			Target:            r.Host,
-			Header:            r.Header,
-			Accepted:          accepted,
-			ClientCertificate: r.TLS != nil && len(r.TLS.PeerCertificates) > 0,
-		})
-	}
 	switch {
-	case !accepted:
+	case !p.accepts(r):
 		w.Header().Set("Proxy-Authenticate", `Basic realm="proxytest"`)
 		http.Error(w, "who are you?", http.StatusProxyAuthRequired)
 		return

@@ -1,6 +1,7 @@
 package dialer_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -8,6 +9,8 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -217,6 +220,54 @@ func TestChainCancel(t *testing.T) {
 				t.Errorf("got %v, want context.Canceled", err)
 			}
 			<-closed
+		})
+	}
+}
+
+// What a hop answered about the next proxy is that hop's answer alone.
+func TestChainStatusIsTheHopsOwn(t *testing.T) {
+	refusing := func(status int) string {
+		return serve(t, listen(t), func(_ context.Context, conn net.Conn) {
+			readHead(bufio.NewReader(conn))
+			fmt.Fprintf(conn, "HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n", status)
+		})
+	}
+	var asked atomic.Int32
+	socksRefusing := serve(t, listen(t), (&proxytest.SOCKS5{
+		Log:  func(proxytest.Request) { asked.Add(1) },
+		Dial: func(context.Context, string, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED },
+	}).Handle)
+	twoAddresses := fakeDNS(t, map[string][]string{"api.example.com.": {"192.0.2.1", "192.0.2.2"}})
+	for _, tt := range []struct {
+		name        string
+		first, last dialer.Dialer
+		inner       int
+	}{
+		{"403, http", &dialer.HTTPConnect{Addr: refusing(403)}, &dialer.HTTPConnect{Addr: "192.0.2.9:3128"}, 403},
+		{"407, http", &dialer.HTTPConnect{Addr: refusing(407)}, &dialer.HTTPConnect{Addr: "192.0.2.9:3128"}, 407},
+		{"407, socks5", &dialer.HTTPConnect{Addr: refusing(407)}, &dialer.SOCKS5{Addr: "192.0.2.9:1080"}, 407},
+		{"socks5, socks5", &dialer.SOCKS5{Addr: socksRefusing}, &dialer.SOCKS5{Addr: "192.0.2.9:1080", Resolver: twoAddresses}, 5},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			asked.Store(0)
+			d, err := dialer.Chain(tt.first, tt.last)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = d.DialContext(testContext(t), "tcp4", "api.example.com:6443")
+			var outer, inner *dialer.Error
+			if !errors.As(err, &outer) || !errors.As(outer.Err, &inner) {
+				t.Fatalf("got %v, want an *Error in an *Error", err)
+			}
+			if outer.Status != 0 || outer.Phase != dialer.PhaseTCP || inner.Status != tt.inner {
+				t.Errorf("got status %d in phase %s of the last proxy, %d of the first; want 0, tcp, %d", outer.Status, outer.Phase, inner.Status, tt.inner)
+			}
+			if strings.Contains(err.Error(), "allow port 6443") {
+				t.Errorf("got advice for the wrong proxy: %v", err)
+			}
+			if n := asked.Load(); n > 1 {
+				t.Errorf("the first proxy was asked for the last one %d times", n)
+			}
 		})
 	}
 }

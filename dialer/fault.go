@@ -127,7 +127,7 @@ func unreachedBeyond(e *Error) bool {
 	case opHTTP:
 		return http.StatusBadGateway <= e.Status && e.Status <= http.StatusGatewayTimeout
 	case opSOCKS5:
-		return unreachable(SOCKSReply(e.Status))
+		return unreachable(e.Status)
 	}
 	return false
 }

@@ -108,8 +108,8 @@ func (h *httpDial) fail(ctx context.Context, phase Phase, err error) error {
 		return e
 	}
 	e := &Error{Op: opHTTP, Phase: phase, Proxy: h.proxy(), Addr: h.address, Err: contextError(ctx, err)}
-	var refusal *Refusal
-	if errors.As(e.Err, &refusal) {
+	// Not one further down: what a hop before this proxy answered is its own.
+	if refusal, ok := e.Err.(*Refusal); ok {
 		e.Status = refusal.StatusCode
 		// tinyproxy answers 401 where the credentials are wrong.
 		if e.Status == http.StatusProxyAuthRequired || e.Status == http.StatusUnauthorized {

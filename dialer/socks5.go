@@ -73,7 +73,8 @@ func (d *SOCKS5) DialContext(ctx context.Context, network, address string) (net.
 		if first == nil || ctx.Err() != nil {
 			first = err
 		}
-		if !unreachable(err) || ctx.Err() != nil {
+		var e *Error
+		if !errors.As(err, &e) || !unreachable(e.Status) || ctx.Err() != nil {
 			break
 		}
 	}
@@ -103,8 +104,8 @@ func (s *socksDial) fail(ctx context.Context, phase Phase, err error) error {
 		return e
 	}
 	e := &Error{Op: opSOCKS5, Phase: phase, Proxy: s.proxy(), Addr: s.address, Err: contextError(ctx, err)}
-	var reply SOCKSReply
-	if errors.As(e.Err, &reply) {
+	// Not one further down: what a hop before this proxy answered is its own.
+	if reply, ok := e.Err.(SOCKSReply); ok {
 		e.Status = int(reply)
 	}
 	return e
@@ -144,14 +145,10 @@ func (s *socksDial) resolve(ctx context.Context, network string, t target) ([]ta
 	return targets, err
 }
 
-// unreachable reports whether another address of the same name is worth a
-// try: the proxy works, and could not reach this one.
-func unreachable(err error) bool {
-	var reply SOCKSReply
-	if !errors.As(err, &reply) {
-		return false
-	}
-	switch reply {
+// unreachable reports whether a reply says that another address of the same
+// name is worth a try: the proxy works, and could not reach this one.
+func unreachable(status int) bool {
+	switch status {
 	case 1, 3, 4, 5, 6:
 		return true
 	}

@@ -113,6 +113,13 @@ func (o Options) nameFault(name string, apex bool) string {
 		return "longer than a name can be"
 	}
 	name = rooted
+	if !isASCII(name) {
+		// Of the whole name: its labels bind each other (bidi, characters
+		// that only an ASCII name may have).
+		if _, err := idna.Lookup.ToASCII(name); err != nil {
+			return "not an internationalised name"
+		}
+	}
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	for label := range strings.SplitSeq(name, ".") {
 		if reason := labelFault(label); reason != "" {
@@ -134,10 +141,7 @@ func labelFault(label string) string {
 	case strings.Contains(label, "*"):
 		return "an asterisk stands alone or before a dot at the beginning"
 	case !isASCII(label):
-		if _, err := idna.Lookup.ToASCII(label); err != nil {
-			return "not an internationalised name"
-		}
-		return ""
+		return "" // checked with the whole name
 	}
 	for i := range len(label) {
 		c := label[i]

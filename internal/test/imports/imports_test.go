@@ -22,6 +22,7 @@ var arrows = map[string][]string{
 	"/noproxy":                 {},
 	"/dialer":                  {"/noproxy"},
 	"/kubeconfig":              {"/dialer", "/noproxy"},
+	"/tunnel":                  {"/internal/backoff", "/internal/mux", "/internal/relay"},
 	"/examples/noproxy":        {"/noproxy"},
 	"/examples/quickstart":     {"/dialer", "/kubeconfig", "/internal/test/pki", "/internal/test/proxytest"},
 	"/internal/test/imports":   {},
@@ -30,7 +31,7 @@ var arrows = map[string][]string{
 }
 
 // light are the packages that pull in no Kubernetes, metrics or RPC library.
-var light = []string{"", "/noproxy", "/dialer", "/internal/test/pki", "/internal/test/proxytest"}
+var light = []string{"", "/noproxy", "/dialer", "/tunnel", "/tunnel", "/internal/test/pki", "/internal/test/proxytest"}
 
 var heavy = []string{"k8s.io/", "sigs.k8s.io/", "github.com/prometheus/", "google.golang.org/grpc"}
 

@@ -1,0 +1,201 @@
+package tunnel
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+)
+
+// Code says why something failed, in the numbers of the wire (SPEC.md).
+// Codes from 128 on never cross the wire.
+type Code uint32
+
+const (
+	// CodeInternal is a failure that has no code of its own.
+	CodeInternal Code = 1
+
+	// Codes of a dial: what the agent answers.
+
+	// CodeDenied: the agent's policy does not allow the target.
+	CodeDenied Code = 2
+	// CodeRefused: the target refused the connection.
+	CodeRefused Code = 3
+	// CodeNotFound: the agent found no address for the target's name.
+	CodeNotFound Code = 4
+	// CodeTimeout: the target did not answer in time.
+	CodeTimeout Code = 5
+	// CodeUnreachable: the agent has no route to the target.
+	CodeUnreachable Code = 6
+	// CodeTooManyStreams: the session carries as many streams as it may.
+	CodeTooManyStreams Code = 7
+	// CodeDraining: the other side takes no new streams.
+	CodeDraining Code = 8
+	// CodeBadRequest: the other side could not make sense of a message.
+	CodeBadRequest Code = 9
+	// CodeReset: the target reset the connection.
+	CodeReset Code = 10
+
+	// Codes of a session or an enrolment: what the server answers.
+
+	// CodeVersion: the two sides have no version of the protocol in common.
+	CodeVersion Code = 32
+	// CodeCertificateExpired: the agent's certificate is past its life.
+	CodeCertificateExpired Code = 33
+	// CodeRevoked: the agent was revoked.
+	CodeRevoked Code = 34
+	// CodeBadCertificate: the certificate is not one that the server's
+	// authority issued to an agent.
+	CodeBadCertificate Code = 35
+	// CodeTokenUnknown: the server never issued the token, or forgot it.
+	CodeTokenUnknown Code = 36
+	// CodeTokenExpired: the token is past its life.
+	CodeTokenExpired Code = 37
+	// CodeTokenUsed: another key was enrolled with the token.
+	CodeTokenUsed Code = 38
+	// CodeWrongCluster: the token or certificate is another cluster's.
+	CodeWrongCluster Code = 39
+	// CodeBadProof: the certificate signing request is not of the
+	// key that the connection proves to hold, or cannot be read.
+	CodeBadProof Code = 40
+
+	// Codes that one side finds out by itself.
+
+	// CodeNoAgent: no agent of the cluster is connected.
+	CodeNoAgent Code = 128
+	// CodeForbidden: the server's policy does not allow the dial.
+	CodeForbidden Code = 129
+	// CodeLost: the carrier or the session ended.
+	CodeLost Code = 130
+	// CodeClosed: the Server or Agent was closed.
+	CodeClosed Code = 131
+	// CodePin: the server showed no certificate of the pinned authority.
+	CodePin Code = 132
+	// CodeConfig: a field of the configuration, or an argument, is wrong.
+	CodeConfig Code = 133
+	// CodeCanceled: the caller's context ended.
+	CodeCanceled Code = 134
+	// CodeNoIdentity: the agent has neither a certificate nor a token.
+	CodeNoIdentity Code = 135
+)
+
+var codeTexts = map[Code]string{
+	CodeInternal:           "internal error",
+	CodeDenied:             "the agent's policy does not allow the target",
+	CodeRefused:            "the target refused the connection",
+	CodeNotFound:           "the agent finds no address for the target's name",
+	CodeTimeout:            "the target did not answer in time",
+	CodeUnreachable:        "the agent has no route to the target",
+	CodeTooManyStreams:     "too many streams",
+	CodeDraining:           "the other side is draining",
+	CodeBadRequest:         "malformed or unknown message",
+	CodeVersion:            "no version of the protocol in common",
+	CodeCertificateExpired: "the agent's certificate has expired; enrol it again with a new token",
+	CodeRevoked:            "the agent was revoked",
+	CodeBadCertificate:     "the certificate is not one of an agent of this server",
+	CodeTokenUnknown:       "unknown token",
+	CodeTokenExpired:       "the token has expired",
+	CodeTokenUsed:          "the token was used by another agent",
+	CodeWrongCluster:       "the token or certificate belongs to another cluster",
+	CodeBadProof:           "the certificate signing request does not prove its key",
+	CodeNoAgent:            "no agent is connected",
+	CodeForbidden:          "the server's policy does not allow the dial",
+	CodeLost:               "the session was lost",
+	CodeClosed:             "closed",
+	CodePin:                "the server's certificate is not of the pinned authority",
+	CodeConfig:             "configuration",
+	CodeCanceled:           "canceled",
+	CodeNoIdentity:         "no certificate and no token",
+}
+
+// String returns the code in words.
+func (c Code) String() string {
+	if s, ok := codeTexts[c]; ok {
+		return s
+	}
+	return fmt.Sprintf("code %d", uint32(c))
+}
+
+// codeErrors is what errors.Is finds for a code beside its cause.
+var codeErrors = map[Code]error{
+	CodeDenied:      syscall.EACCES,
+	CodeForbidden:   syscall.EACCES,
+	CodeRefused:     syscall.ECONNREFUSED,
+	CodeTimeout:     os.ErrDeadlineExceeded,
+	CodeUnreachable: syscall.EHOSTUNREACH,
+	CodeLost:        syscall.ECONNRESET,
+	CodeClosed:      net.ErrClosed,
+}
+
+// Error is what the package returns when a dial, a session or an enrolment
+// fails. No text in it holds a token or a key.
+type Error struct {
+	// Op is "dial", "connect", "enroll", "renew", "serve" or "config".
+	Op string
+	// Cluster is the cluster in question; empty if none is known.
+	Cluster string
+	// Addr is the target of a dial, or the server's address. Empty if there is none.
+	Addr string
+	Code Code
+	// Err is the cause; nil if Code says it all.
+	Err error
+}
+
+// Error returns "tunnel: dial prod/a kubernetes.default.svc:443: cause".
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString("tunnel: ")
+	b.WriteString(e.Op)
+	for _, s := range []string{e.Cluster, e.Addr} {
+		if s != "" {
+			b.WriteByte(' ')
+			b.WriteString(s)
+		}
+	}
+	if e.Err == nil || e.Code != CodeConfig && e.Code != CodeInternal {
+		b.WriteString(": ")
+		b.WriteString(e.Code.String())
+	}
+	if e.Err != nil {
+		b.WriteString(": ")
+		b.WriteString(e.Err.Error())
+	}
+	return b.String()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Is reports whether the code stands for target: CodeRefused is
+// syscall.ECONNREFUSED, CodeTimeout os.ErrDeadlineExceeded, CodeUnreachable
+// EHOSTUNREACH, CodeLost ECONNRESET, CodeDenied and CodeForbidden EACCES,
+// CodeClosed net.ErrClosed.
+func (e *Error) Is(target error) bool {
+	err, ok := codeErrors[e.Code]
+	return ok && err == target
+}
+
+// Timeout reports whether the failure is a timeout.
+func (e *Error) Timeout() bool {
+	var t interface{ Timeout() bool }
+	return e.Code == CodeTimeout || errors.As(e.Err, &t) && t.Timeout()
+}
+
+// Temporary is deprecated in net.Error, which Error implements.
+func (e *Error) Temporary() bool { return e.Timeout() }
+
+var _ net.Error = (*Error)(nil)
+
+func codeOf(err error) Code {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return CodeInternal
+}
+
+func configError(format string, args ...any) *Error {
+	return &Error{Op: "config", Code: CodeConfig, Err: fmt.Errorf(format, args...)}
+}

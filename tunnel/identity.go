@@ -1,0 +1,88 @@
+package tunnel
+
+import (
+	"crypto/x509"
+	"errors"
+	"net/url"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Identity is who an agent is: a URI SAN of its certificate, as in
+// causeway://agent/default%2Fprod/k3w7hq2n.
+type Identity struct {
+	// Cluster is what [Server.Dialer] is asked for, such as namespace/name.
+	Cluster string
+	// Agent tells the agents of a cluster apart. The server gives it at
+	// enrolment, and renewals keep it.
+	Agent string
+}
+
+const (
+	uriScheme  = "causeway"
+	agentHost  = "agent"
+	serverURI  = "causeway://server"
+	maxCluster = 253 + 1 + 253 // namespace/name
+	maxAgent   = 64
+)
+
+// URI returns the form in a certificate.
+func (i Identity) URI() *url.URL {
+	return &url.URL{
+		Scheme:  uriScheme,
+		Host:    agentHost,
+		Path:    "/" + i.Cluster + "/" + i.Agent,
+		RawPath: "/" + url.PathEscape(i.Cluster) + "/" + url.PathEscape(i.Agent),
+	}
+}
+
+// String returns "namespace/name (agent k3w7hq2n)".
+func (i Identity) String() string { return i.Cluster + " (agent " + i.Agent + ")" }
+
+// identityOf returns the identity in a certificate, which has to have exactly
+// one URI of the scheme.
+func identityOf(cert *x509.Certificate) (Identity, error) {
+	var found []*url.URL
+	for _, u := range cert.URIs {
+		if u.Scheme == uriScheme {
+			found = append(found, u)
+		}
+	}
+	if len(found) != 1 || found[0].Host != agentHost {
+		return Identity{}, errors.New("not one URI SAN of an agent in the certificate")
+	}
+	cluster, agent, ok := strings.Cut(strings.TrimPrefix(found[0].EscapedPath(), "/"), "/")
+	if !ok {
+		return Identity{}, errors.New("the URI SAN of the certificate has no agent")
+	}
+	var i Identity
+	var err1, err2 error
+	i.Cluster, err1 = url.PathUnescape(cluster)
+	i.Agent, err2 = url.PathUnescape(agent)
+	return i, errors.Join(err1, err2, checkCluster(i.Cluster), checkAgent(i.Agent))
+}
+
+// checkCluster returns whether the name may stand for a cluster: printable,
+// without spaces, at most as long as namespace/name can be.
+func checkCluster(name string) error {
+	return checkName("cluster", name, maxCluster)
+}
+
+func checkAgent(name string) error {
+	return checkName("agent", name, maxAgent)
+}
+
+func checkName(what, name string, most int) error {
+	switch {
+	case name == "":
+		return errors.New("the name of the " + what + " is empty")
+	case len(name) > most:
+		return errors.New("the name of the " + what + " is too long")
+	case !utf8.ValidString(name):
+		return errors.New("the name of the " + what + " is not UTF-8")
+	case strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsSpace(r) || r == '|' }):
+		return errors.New("the name of the " + what + " holds a space, a bar or a character that does not print")
+	}
+	return nil
+}

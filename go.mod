@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/google/go-cmp v0.7.0
+	github.com/hashicorp/yamux v0.1.2
 	go.uber.org/goleak v1.3.0
 	golang.org/x/net v0.62.0
 	k8s.io/api v0.36.3

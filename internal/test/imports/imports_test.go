@@ -25,13 +25,22 @@ var arrows = map[string][]string{
 	"/tunnel":                  {"/internal/backoff", "/internal/mux", "/internal/relay"},
 	"/examples/noproxy":        {"/noproxy"},
 	"/examples/quickstart":     {"/dialer", "/kubeconfig", "/internal/test/pki", "/internal/test/proxytest"},
+	"/internal/mux":            {},
 	"/internal/test/imports":   {},
 	"/internal/test/pki":       {},
 	"/internal/test/proxytest": {},
 }
 
 // light are the packages that pull in no Kubernetes, metrics or RPC library.
-var light = []string{"", "/noproxy", "/dialer", "/tunnel", "/tunnel", "/internal/test/pki", "/internal/test/proxytest"}
+var light = []string{
+	"",
+	"/noproxy",
+	"/dialer",
+	"/tunnel",
+	"/internal/mux",
+	"/internal/test/pki",
+	"/internal/test/proxytest",
+}
 
 var heavy = []string{"k8s.io/", "sigs.k8s.io/", "github.com/prometheus/", "google.golang.org/grpc"}
 

@@ -1,0 +1,111 @@
+package mux
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"syscall"
+)
+
+// Codes of a reset that the session itself sends. Callers of [Stream.Reset]
+// use codes from CodeUser on.
+const (
+	CodeClosed   uint32 = iota // the peer closed the stream and reads no more; yamux peers send it for any reset
+	CodeTooMany                // the peer has as many streams open as it allows
+	CodeGoAway                 // the peer takes no new streams
+	CodeProtocol               // data came after its end
+	CodeUser     uint32 = 16
+)
+
+var (
+	// ErrGoAway is returned by [Session.Open] when the peer takes no new streams.
+	ErrGoAway = errors.New("mux: the peer takes no new streams")
+
+	// ErrExhausted is returned by [Session.Open] when the session has opened
+	// 2^31 streams, all that there can be.
+	ErrExhausted = errors.New("mux: no stream ids are left")
+
+	// ErrTooLong is returned by [Session.Open] when the first bytes are more
+	// than [MaxFirst].
+	ErrTooLong = errors.New("mux: the first bytes don't fit into a frame")
+
+	// ErrSessionClosed is the error of a session that was closed here. It is a
+	// net.ErrClosed.
+	ErrSessionClosed = fmt.Errorf("mux: session closed: %w", net.ErrClosed)
+)
+
+// ResetError is the end of a stream that was aborted. To errors.Is it is a
+// syscall.ECONNRESET, and if it was aborted here a net.ErrClosed as well.
+type ResetError struct {
+	Code   uint32
+	Remote bool // the peer aborted it
+}
+
+func (e *ResetError) Error() string {
+	by := "here"
+	if e.Remote {
+		by = "by the peer"
+	}
+	return "mux: stream reset " + by + ": " + codeText(e.Code)
+}
+
+func codeText(code uint32) string {
+	switch code {
+	case CodeClosed:
+		return "closed"
+	case CodeTooMany:
+		return "too many streams"
+	case CodeGoAway:
+		return "no new streams are taken"
+	case CodeProtocol:
+		return "data after its end"
+	}
+	return "code " + strconv.FormatUint(uint64(code), 10)
+}
+
+// Is makes it the reset that it would be on a connection of its own.
+func (e *ResetError) Is(target error) bool {
+	return target == syscall.ECONNRESET || !e.Remote && target == net.ErrClosed
+}
+
+// LostError is the end of a session, and of each of its streams, that ended
+// because of its carrier or its peer. To errors.Is it is a syscall.ECONNRESET
+// and what Err is, and never io.EOF: what was received may be a part.
+type LostError struct{ Err error }
+
+func (e *LostError) Error() string { return "mux: carrier lost: " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *LostError) Unwrap() error { return e.Err }
+
+// Is makes it the reset that it would be on a connection of its own.
+func (e *LostError) Is(target error) bool { return target == syscall.ECONNRESET }
+
+// lost makes the carrier's error a session's.
+func lost(err error) error {
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return &LostError{err}
+}
+
+// ProtocolError is what a peer did that yamux forbids, or that it said of us.
+// It is the cause of a [LostError].
+type ProtocolError struct{ Reason string }
+
+func (e *ProtocolError) Error() string { return "mux: protocol error: " + e.Reason }
+
+func protocolError(format string, args ...any) error {
+	return &LostError{&ProtocolError{fmt.Sprintf(format, args...)}}
+}
+
+// silentError is the cause of a session's end whose peer was not heard of.
+type silentError struct{}
+
+func (silentError) Error() string   { return "mux: nothing came from the peer: i/o timeout" }
+func (silentError) Timeout() bool   { return true }
+func (silentError) Temporary() bool { return false }
+func (silentError) Unwrap() error   { return os.ErrDeadlineExceeded }

@@ -1,0 +1,177 @@
+package mux
+
+import (
+	"context"
+	"math"
+)
+
+// maxUnsent is how many streams may wait for their SYN to be sent.
+const maxUnsent = 256
+
+// Open opens a stream and sends first, at most [MaxFirst] bytes, along. It
+// doesn't wait for the peer, only, as long as ctx allows, for room among what
+// is to be sent. A peer that refuses the stream resets it. The errors are
+// ErrGoAway, ErrExhausted, ErrTooLong, the session's and ctx's.
+func (s *Session) Open(ctx context.Context, first []byte) (*Stream, error) {
+	if len(first) > MaxFirst {
+		return nil, ErrTooLong
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.waitOpenLocked(ctx, len(first)); err != nil {
+		return nil, err
+	}
+	st := newStream(s, uint32(s.nextID))
+	s.nextID += 2
+	st.synWanted = true
+	s.addLocked(st)
+	s.unsent++
+	if len(first) > 0 {
+		b := s.frame(classFor(headerSize + len(first)))
+		b.append(first)
+		st.window.send -= len(first)
+		s.queued += len(first)
+		st.enqueueLocked(b)
+	}
+	s.readyLocked(st, len(first) <= smallFrame)
+	return st, nil
+}
+
+// waitOpenLocked waits until a stream can be opened with a first of size n.
+func (s *Session) waitOpenLocked(ctx context.Context, n int) error {
+	var stop func() bool
+	for {
+		switch {
+		case s.err != nil:
+			return s.err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case s.peerGone:
+			return ErrGoAway
+		case s.nextID > math.MaxUint32:
+			return ErrExhausted
+		case s.unsent < maxUnsent && (n <= smallFrame || s.queued+n <= maxQueued):
+			return nil
+		}
+		if stop == nil {
+			stop = context.AfterFunc(ctx, s.wakeOpens)
+			defer stop()
+		}
+		s.opens.Wait()
+	}
+}
+
+func (s *Session) wakeOpens() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.opens.Broadcast()
+}
+
+func (s *Session) addLocked(st *Stream) {
+	s.streams[st.id] = st
+	s.opened++
+}
+
+// Accept returns the next stream that the peer opened. The errors are the
+// session's and ctx's.
+func (s *Session) Accept(ctx context.Context) (*Stream, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var stop func() bool
+	for {
+		if st := s.accept.pop(); st != nil {
+			s.acceptedLocked(st)
+			return st, nil
+		}
+		if s.err != nil {
+			return nil, s.err
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if stop == nil {
+			stop = context.AfterFunc(ctx, s.wakeAccepts)
+			defer stop()
+		}
+		s.accepts.Wait()
+	}
+}
+
+func (s *Session) wakeAccepts() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.accepts.Broadcast()
+}
+
+// acceptedLocked acknowledges the stream: peers that are not ours count those
+// that are not.
+func (s *Session) acceptedLocked(st *Stream) {
+	if st.gone {
+		s.incoming--
+	} else if st.ackWanted {
+		s.controlLocked(st)
+	}
+}
+
+// incomingLocked is a SYN of the peer. It returns nil for a stream that was
+// refused.
+func (s *Session) incomingLocked(id uint32) (*Stream, error) {
+	if fromClient := id%2 == 1; id == 0 || fromClient == s.client {
+		return nil, protocolError("the peer opened stream %d", id)
+	}
+	if s.streams[id] != nil {
+		return nil, protocolError("the peer opened stream %d twice", id)
+	}
+	code := CodeGoAway
+	if !s.weGone {
+		code = CodeTooMany
+	}
+	if s.weGone || s.incoming >= s.config.maxStreams() {
+		return nil, s.refuseLocked(id, code)
+	}
+	st := newStream(s, id)
+	st.peers = true
+	st.ackWanted = true
+	s.addLocked(st)
+	s.incoming++
+	s.accept.push(st)
+	s.accepts.Signal()
+	return st, nil
+}
+
+// GoAway tells the peer to open no more streams, and refuses those that it
+// does. Streams that are open go on.
+func (s *Session) GoAway() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return s.err
+	}
+	if !s.weGone {
+		s.weGone = true
+		s.goAwayWanted = true
+		s.wake.Signal()
+	}
+	return nil
+}
+
+// PeerGoingAway is closed when the peer takes no new streams.
+func (s *Session) PeerGoingAway() <-chan struct{} { return s.goingAway }
+
+// peerGoAway is a GoAway frame.
+func (s *Session) peerGoAway(code uint32) error {
+	if code != goAwayNormal {
+		return protocolError("the peer ends the session with code %d", code)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.peerGone {
+		s.peerGone = true
+		close(s.goingAway)
+		s.opens.Broadcast()
+	}
+	return nil
+}

@@ -1,0 +1,327 @@
+package mux
+
+import (
+	"sync"
+	"time"
+)
+
+const (
+	maxQueued  = 512 << 10 // bytes of payload that are queued in a session
+	batchSize  = 128 << 10 // bytes that are written at a time
+	freshSize  = 64 << 10  // bytes of small frames before a big one has its turn
+	maxRefused = 1 << 16   // refusals that wait: a peer that causes more is no peer
+)
+
+// sender is what is to be sent. The session's lock guards it.
+type sender struct {
+	wake         sync.Cond // there is something to send, or the session ended
+	control      list      // before data
+	fresh, bulk  list      // data, in turn
+	room         list      // writers that wait for queued to sink
+	queued       int       // bytes of payload in frames, those that are being written too
+	refused      []refusal
+	goAwayWanted bool
+}
+
+type refusal struct{ id, code uint32 }
+
+func (q *sender) init(mu *sync.Mutex) {
+	q.wake.L = mu
+	q.control.kind = listControl
+	q.fresh.kind = listFresh
+	q.bulk.kind = listBulk
+	q.room.kind = listRoom
+}
+
+// controlLocked has a frame of st sent before data.
+func (s *Session) controlLocked(st *Stream) {
+	if !st.gone {
+		s.control.push(st)
+		s.wake.Signal()
+	}
+}
+
+// refuseLocked resets a stream that there never was.
+func (s *Session) refuseLocked(id, code uint32) error {
+	if len(s.refused) == maxRefused {
+		return protocolError("%d streams more than are taken", maxRefused)
+	}
+	s.refused = append(s.refused, refusal{id, code})
+	s.wake.Signal()
+	return nil
+}
+
+// readyLocked has st take its turn. A small frame of a stream that had nothing
+// to send is interactive: it need not wait until all bulk had its turn.
+func (s *Session) readyLocked(st *Stream, small bool) {
+	if st.gone || st.links[listFresh].in || st.links[listBulk].in {
+		return
+	}
+	if small {
+		s.fresh.push(st)
+	} else {
+		s.bulk.push(st)
+	}
+	s.wake.Signal()
+}
+
+// roomLocked says whether n more bytes of st can be queued. Small writes of a
+// stream that has nothing queued always can: bulk must not stop them.
+func (s *Session) roomLocked(st *Stream, n int) bool {
+	return st.grant >= n || st.nframes == 0 && n <= smallFrame || s.room.empty() && s.queued+n <= maxQueued
+}
+
+// grantLocked hands room that became free to those that wait, in turn.
+func (s *Session) grantLocked() {
+	for !s.room.empty() && s.queued+maxPayload <= maxQueued {
+		st := s.room.pop()
+		st.grant = maxPayload
+		s.queued += maxPayload
+		st.writable.Broadcast()
+	}
+	s.opens.Signal()
+}
+
+// returnGrantLocked is called when a writer leaves.
+func (s *Session) returnGrantLocked(st *Stream) {
+	s.room.remove(st)
+	if st.grant > 0 {
+		s.queued -= st.grant
+		st.grant = 0
+		s.grantLocked()
+	}
+}
+
+func (st *Stream) enqueueLocked(b *buffer) {
+	st.frames[st.nframes] = b
+	st.nframes++
+}
+
+func (st *Stream) dequeueLocked() *buffer {
+	b := st.frames[0]
+	st.frames[0], st.frames[1] = st.frames[1], nil
+	st.nframes--
+	st.writable.Broadcast()
+	return b
+}
+
+// dropFramesLocked gives up what is not sent.
+func (s *Session) dropFramesLocked(st *Stream) {
+	for st.nframes > 0 {
+		b := st.dequeueLocked()
+		s.queued -= b.w - headerSize
+		s.put(b)
+	}
+	s.fresh.remove(st)
+	s.bulk.remove(st)
+	s.grantLocked()
+}
+
+// batch is what is written at a time. Small frames are put together.
+type batch struct {
+	s       *Session
+	writes  []*buffer
+	bytes   int
+	payload int  // to be taken from queued
+	open    bool // the last of writes takes small frames
+}
+
+// space returns room for n bytes of small frames.
+func (b *batch) space(n int) []byte {
+	if !b.open || b.writes[len(b.writes)-1].free() < n {
+		b.writes = append(b.writes, b.s.get(classGather))
+		b.open = true
+	}
+	w := b.writes[len(b.writes)-1]
+	w.w += n
+	b.bytes += n
+	return w.data[w.w-n : w.w]
+}
+
+func (b *batch) header(h header) { h.put(b.space(headerSize)) }
+
+func (b *batch) frame(f *buffer, h header) {
+	b.payload += int(h.length)
+	h.put(f.data)
+	if f.w <= smallFrame {
+		copy(b.space(f.w), f.data[:f.w])
+		b.s.put(f)
+		return
+	}
+	b.writes = append(b.writes, f)
+	b.bytes += f.w
+	b.open = false
+}
+
+// writeLoop writes what there is to send.
+func (s *Session) writeLoop() {
+	b := &batch{s: s}
+	for s.gather(b) {
+		err := s.write(b)
+		if err != nil {
+			s.fail(lost(err))
+		}
+	}
+}
+
+func (s *Session) write(b *batch) error {
+	var err error
+	for i, w := range b.writes {
+		if err == nil {
+			s.carrier.SetWriteDeadline(time.Now().Add(s.config.writeTimeout()))
+			_, err = s.carrier.Write(w.data[:w.w])
+		}
+		s.put(w)
+		b.writes[i] = nil
+	}
+	b.writes, b.bytes, b.open = b.writes[:0], 0, false
+	if f, ok := s.carrier.(interface{ Flush() error }); ok && err == nil {
+		s.carrier.SetWriteDeadline(time.Now().Add(s.config.writeTimeout()))
+		err = f.Flush()
+	}
+	return err
+}
+
+// gather waits for something to send and fills b with it. It returns false
+// when the session has ended.
+func (s *Session) gather(b *batch) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queued -= b.payload
+	b.payload = 0
+	s.grantLocked()
+	for {
+		if s.err != nil {
+			return false
+		}
+		s.gatherControlLocked(b)
+		s.gatherDataLocked(b)
+		if len(b.writes) > 0 {
+			return true
+		}
+		s.wake.Wait()
+	}
+}
+
+func (s *Session) gatherControlLocked(b *batch) {
+	for _, id := range s.toSend {
+		if p := s.pings[id]; p != nil {
+			p.sent = s.now()
+			b.header(header{kind: typePing, flags: flagSYN, length: id})
+		}
+	}
+	s.toSend = s.toSend[:0]
+	for _, id := range s.pongs {
+		b.header(header{kind: typePing, flags: flagACK, length: id})
+	}
+	s.pongs = s.pongs[:0]
+	if s.goAwayWanted {
+		s.goAwayWanted = false
+		b.header(header{kind: typeGoAway, length: goAwayNormal})
+	}
+	for i, r := range s.refused {
+		if b.bytes >= batchSize {
+			s.refused = s.refused[i:]
+			return
+		}
+		b.header(header{kind: typeWindow, flags: flagACK | flagRST, id: r.id, length: r.code})
+	}
+	s.refused = nil
+	for !s.control.empty() && b.bytes < batchSize {
+		s.takeControlLocked(b, s.control.pop())
+	}
+}
+
+// takeControlLocked sends what st has to say before data: that it is reset, or
+// by how much its window opens.
+func (s *Session) takeControlLocked(b *batch, st *Stream) {
+	h := header{kind: typeWindow, flags: st.ackLocked(), id: st.id}
+	if st.rstWanted {
+		h.flags |= flagRST
+		h.length = st.reset.Code
+		b.header(h)
+		s.forgetLocked(st)
+		return
+	}
+	h.length = uint32(st.window.credit)
+	st.window.credit = 0
+	if h.flags != 0 || h.length > 0 {
+		b.header(h)
+	}
+}
+
+// ackLocked returns the flag that acknowledges st, for the first frame.
+func (st *Stream) ackLocked() uint16 {
+	if st.ackWanted {
+		st.ackWanted = false
+		return flagACK
+	}
+	return 0
+}
+
+func (s *Session) gatherDataLocked(b *batch) {
+	small := 0
+	for b.bytes < batchSize {
+		var st *Stream
+		if !s.fresh.empty() && (small < freshSize || s.bulk.empty()) {
+			st = s.fresh.pop()
+		} else if st = s.bulk.pop(); st == nil {
+			return
+		} else {
+			small = 0
+		}
+		before := b.bytes
+		s.takeDataLocked(b, st)
+		small += b.bytes - before
+	}
+}
+
+// takeDataLocked sends one frame of st, and its end if that was the last.
+func (s *Session) takeDataLocked(b *batch, st *Stream) {
+	h := header{id: st.id, flags: st.ackLocked()}
+	if st.synWanted {
+		st.synWanted = false
+		s.unsent--
+		s.opens.Signal()
+		h.flags |= flagSYN
+	}
+	if st.nframes > 0 {
+		f := st.dequeueLocked()
+		h.kind, h.length = typeData, uint32(f.w-headerSize)
+		s.out += uint64(h.length)
+		b.frame(f, h)
+		h.flags = 0
+	} else if h.flags != 0 && !st.ended {
+		h.kind = typeWindow
+		b.header(h)
+		return
+	}
+	if st.nframes > 0 {
+		s.bulk.push(st)
+		return
+	}
+	s.takeEndLocked(b, st, h.flags)
+}
+
+// takeEndLocked sends the end of st's data, if it was called for. It is a
+// frame of its own: some peers would take it for the end of data that comes
+// with it.
+func (s *Session) takeEndLocked(b *batch, st *Stream, flags uint16) {
+	h := header{kind: typeWindow, flags: flags, id: st.id, length: CodeClosed}
+	if st.ended && !st.finSent {
+		st.finSent = true
+		h.flags |= flagFIN
+	}
+	abandoned := st.closed && !st.finCame
+	if abandoned {
+		h.flags |= flagRST
+	}
+	if h.flags != 0 {
+		b.header(h)
+	}
+	if abandoned {
+		s.forgetLocked(st)
+		return
+	}
+	s.finishLocked(st)
+}

@@ -1,0 +1,205 @@
+package mux
+
+import (
+	"bufio"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Config says how a session behaves. The zero value is ready for use; a
+// session keeps a copy.
+type Config struct {
+	// MaxStreams is how many streams that the peer opened may be open at once.
+	// One more is reset with CodeTooMany. If zero, it is 4096.
+	MaxStreams int
+
+	// MaxWindow is the size in bytes to which the receive window of a stream
+	// may grow. If zero, it is 4 MiB; it is at least 256 KiB, with which
+	// yamux begins.
+	MaxWindow int
+
+	// ProbeAfter is how long nothing may come from the peer before it is asked
+	// for a sign of life, DeadAfter how long before the session ends. If zero,
+	// they are 10 and 30 seconds; if negative, it isn't done.
+	ProbeAfter, DeadAfter time.Duration
+
+	// WriteTimeout is how long the carrier may take no bytes before the
+	// session ends. If zero, it is 30 seconds.
+	WriteTimeout time.Duration
+}
+
+const initialWindow = 256 << 10
+
+func (c *Config) maxStreams() int {
+	if c.MaxStreams > 0 {
+		return c.MaxStreams
+	}
+	return 4096
+}
+
+func (c *Config) maxWindow() int {
+	if c.MaxWindow > 0 {
+		return min(max(c.MaxWindow, initialWindow), 1<<30)
+	}
+	return 4 << 20
+}
+
+func (c *Config) probeAfter() time.Duration { return orDefault(c.ProbeAfter, 10*time.Second) }
+func (c *Config) deadAfter() time.Duration  { return orDefault(c.DeadAfter, 30*time.Second) }
+
+func (c *Config) writeTimeout() time.Duration {
+	if c.WriteTimeout > 0 {
+		return c.WriteTimeout
+	}
+	return 30 * time.Second
+}
+
+func orDefault(d, fallback time.Duration) time.Duration {
+	if d == 0 {
+		return fallback
+	}
+	return d
+}
+
+// Session is one end of a carrier. All methods are safe for concurrent use.
+type Session struct {
+	carrier net.Conn
+	config  Config
+	client  bool
+	began   time.Time // what instants are measured from
+
+	reader   *bufio.Reader // readLoop's
+	lastRead atomic.Int64  // instant of the last byte from the carrier
+	held     atomic.Int64  // buffers taken from the pools and not given back
+
+	done      chan struct{} // closed when err is set
+	goingAway chan struct{} // closed when the peer takes no new streams
+	closing   sync.Once     // of the carrier
+	loops     sync.WaitGroup
+
+	mu       sync.Mutex // guards the fields below, and those of the streams
+	err      error
+	streams  map[uint32]*Stream
+	opened   uint64
+	in, out  uint64 // bytes of payload
+	nextID   uint64
+	peerGone bool // the peer takes no new streams
+	weGone   bool // we don't
+
+	incoming int        // streams of the peer that are open or not accepted yet
+	accept   list       // not accepted yet
+	accepts  *sync.Cond // a stream came, or the session ended
+	unsent   int        // opened streams whose SYN was not sent
+	opens    *sync.Cond // there is room for one more
+
+	sender
+	pinger
+	grown int // bytes by which windows exceed their initial size
+}
+
+// Client starts a session on carrier whose peer is a Server: one side each.
+// The session owns the carrier, whose Close has to end a Read and a Write that
+// block. If the carrier has a method Flush() error, its Write may keep bytes
+// back until Flush is called. A nil Config is a zero one.
+func Client(carrier net.Conn, c *Config) *Session { return newSession(carrier, c, true) }
+
+// Server starts the other side of a session.
+func Server(carrier net.Conn, c *Config) *Session { return newSession(carrier, c, false) }
+
+func newSession(carrier net.Conn, c *Config, client bool) *Session {
+	s := &Session{
+		carrier:   carrier,
+		client:    client,
+		began:     time.Now(),
+		done:      make(chan struct{}),
+		goingAway: make(chan struct{}),
+		streams:   map[uint32]*Stream{},
+		nextID:    2,
+		accept:    list{kind: listAccept},
+	}
+	if c != nil {
+		s.config = *c
+	}
+	if client {
+		s.nextID = 1
+	}
+	s.reader = bufio.NewReaderSize(aliveReader{s}, readBuffer)
+	s.accepts = sync.NewCond(&s.mu)
+	s.opens = sync.NewCond(&s.mu)
+	s.sender.init(&s.mu)
+	s.mu.Lock()
+	s.pinger.init(s)
+	s.mu.Unlock()
+	s.loops.Go(s.readLoop)
+	s.loops.Go(s.writeLoop)
+	return s
+}
+
+// now is the instant: how long the session has been there. It is never zero.
+func (s *Session) now() time.Duration { return time.Since(s.began) + 1 }
+
+// fail ends the session because of err. Only the first call counts.
+func (s *Session) fail(err error) {
+	s.mu.Lock()
+	if s.err == nil {
+		s.err = err
+		close(s.done)
+		s.pinger.stop()
+		for st := s.accept.pop(); st != nil; st = s.accept.pop() {
+			s.dropReceivedLocked(st)
+		}
+		for _, st := range s.streams {
+			s.forgetLocked(st)
+		}
+		s.accepts.Broadcast()
+		s.opens.Broadcast()
+		s.wake.Broadcast()
+	}
+	s.mu.Unlock()
+	s.closing.Do(func() { s.carrier.Close() })
+}
+
+// Close ends the session with its carrier and streams; what was written and
+// not sent yet is lost. It waits for the session's goroutines. The peer sees a
+// [LostError] on its streams, unless they had ended.
+func (s *Session) Close() error {
+	s.fail(ErrSessionClosed)
+	s.loops.Wait()
+	return nil
+}
+
+// Done is closed when the session has ended.
+func (s *Session) Done() <-chan struct{} { return s.done }
+
+// Err returns nil while the session lives, [ErrSessionClosed] after Close, and
+// otherwise a [*LostError].
+func (s *Session) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// Stats says how a session is doing.
+type Stats struct {
+	Streams           int           // that are open
+	Opened            uint64        // since the beginning, by both sides
+	BytesIn, BytesOut uint64        // payload
+	RTT               time.Duration // of the latest ping; zero: unknown
+	LastRead          time.Time     // when something came from the peer; at first the session's beginning
+}
+
+// Stats returns a snapshot.
+func (s *Session) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Stats{
+		Streams:  len(s.streams),
+		Opened:   s.opened,
+		BytesIn:  s.in,
+		BytesOut: s.out,
+		RTT:      s.rtt,
+		LastRead: s.began.Add(time.Duration(s.lastRead.Load())),
+	}
+}

@@ -19,13 +19,15 @@ const module = "github.com/causewayproject/causeway"
 // beside internal/test in examples. A package that is not listed fails.
 var arrows = map[string][]string{
 	"":                         {},
-	"/noproxy":                 {},
 	"/dialer":                  {"/noproxy"},
 	"/kubeconfig":              {"/dialer", "/noproxy"},
+	"/noproxy":                 {},
 	"/tunnel":                  {"/internal/backoff", "/internal/mux", "/internal/relay"},
 	"/examples/noproxy":        {"/noproxy"},
 	"/examples/quickstart":     {"/dialer", "/kubeconfig", "/internal/test/pki", "/internal/test/proxytest"},
+	"/internal/abort":          {},
 	"/internal/mux":            {},
+	"/internal/relay":          {"/internal/abort"},
 	"/internal/test/imports":   {},
 	"/internal/test/pki":       {},
 	"/internal/test/proxytest": {},
@@ -34,10 +36,12 @@ var arrows = map[string][]string{
 // light are the packages that pull in no Kubernetes, metrics or RPC library.
 var light = []string{
 	"",
-	"/noproxy",
 	"/dialer",
+	"/noproxy",
 	"/tunnel",
+	"/internal/abort",
 	"/internal/mux",
+	"/internal/relay",
 	"/internal/test/pki",
 	"/internal/test/proxytest",
 }

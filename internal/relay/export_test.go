@@ -1,0 +1,3 @@
+package relay
+
+var CopyConn = copyConn

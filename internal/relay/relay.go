@@ -1,0 +1,124 @@
+// Package relay joins two connections.
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/causewayproject/causeway/internal/abort"
+)
+
+// ResetCode is what a connection with a method Reset(code uint32) error is
+// told when the other one broke off.
+const ResetCode = 1
+
+// Result is what a relay did.
+type Result struct {
+	AToB, BToA int64 // bytes that were written to b and to a
+
+	// Err is what ended the relay before both sides had: the first error of a
+	// read or a write, or that of ctx. Nil if each side has received all that
+	// the other sent, and its end.
+	Err error
+}
+
+// Relay copies from a to b and from b to a until both directions have ended or
+// one of them fails. It closes both connections and leaves no goroutine.
+//
+//   - When one side has sent all, the other is told so by CloseWrite, and may
+//     go on. One that has none (or whose CloseWrite is an
+//     [errors.ErrUnsupported]) can only be closed: what it still had to send
+//     is lost, the first side sees a reset, and Err says so.
+//   - An error of a read or a write, io.EOF apart, resets both sides (see
+//     [abort.Reset]): what was cut must not look whole. What was written to
+//     them and is not yet sent may be lost with it.
+//     What is taken for the end is for the connection to say: crypto/tls does so
+//     when TCP ends between two records, without a close_notify.
+//   - When ctx ends, both sides are reset. Err is then an error of ctx.
+//   - A side that has sent its end is not read any more, and so its reset is
+//     noticed only by the next write to it.
+//
+// Nothing times out but by ctx. Bytes pass by splice where the system has it,
+// else by the WriteTo or ReadFrom that a connection has, else by a pooled
+// buffer, which is small as long as little comes.
+func Relay(ctx context.Context, a, b net.Conn) Result {
+	r := &relay{a: a, b: b}
+	aborted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(aborted)
+		r.abort(fmt.Errorf("relay: %w", contextError(ctx)))
+	})
+	var res Result
+	var wg sync.WaitGroup
+	wg.Go(func() { res.BToA = r.copy(a, b, "b to a") })
+	res.AToB = r.copy(b, a, "a to b")
+	wg.Wait()
+	a.Close()
+	b.Close()
+	if !stop() {
+		<-aborted
+	}
+	if err := r.err.Load(); err != nil {
+		res.Err = *err
+	}
+	return res
+}
+
+func contextError(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if cause == nil || errors.Is(cause, err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// relay is one call of Relay.
+type relay struct {
+	a, b   net.Conn
+	err    atomic.Pointer[error] // the first
+	noHalf atomic.Pointer[error] // why a side was closed to tell it of an end
+}
+
+// abort resets both sides because of err, unless that was done before. Side by
+// side: one that takes its time must not keep the news from the other.
+func (r *relay) abort(err error) {
+	if !r.err.CompareAndSwap(nil, &err) {
+		return
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { abort.Reset(r.a, ResetCode) })
+	abort.Reset(r.b, ResetCode)
+	wg.Wait()
+}
+
+// copy is one direction, its end included.
+func (r *relay) copy(dst, src net.Conn, direction string) int64 {
+	n, err := copyConn(dst, src)
+	if err == nil {
+		err = closeWrite(dst)
+		if errors.Is(err, errors.ErrUnsupported) {
+			// The other direction fails by this, unless it has ended too.
+			r.noHalf.Store(&err)
+			dst.Close()
+			return n
+		}
+	} else if cause := r.noHalf.Load(); cause != nil {
+		err = *cause
+	}
+	if err != nil {
+		r.abort(fmt.Errorf("relay: %s: %w", direction, err))
+	}
+	return n
+}
+
+func closeWrite(conn net.Conn) error {
+	cw, ok := conn.(interface{ CloseWrite() error })
+	if !ok {
+		return fmt.Errorf("half-close of %T: %w", conn, errors.ErrUnsupported)
+	}
+	return cw.CloseWrite()
+}

@@ -1,0 +1,10 @@
+//go:build !linux
+
+package tunnel
+
+import (
+	"net"
+	"time"
+)
+
+func tuneTCP(*net.TCPConn, time.Duration) {}

@@ -1,0 +1,85 @@
+package tunnel
+
+import (
+	"context"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// DialFunc is the type of net.Dialer.DialContext.
+type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Transport is what carries a session: reliable, ordered bytes. TLS is not
+// its business, it is spoken on what the Transport gives. Implementations are
+// safe for concurrent use.
+type Transport interface {
+	// Dial connects to the address of a server. It makes its connection with
+	// dial; nil is a net.Dialer. ctx bounds the dial alone. The error is the
+	// cause without the address: whoever calls says what it was about.
+	Dial(ctx context.Context, dial DialFunc, address string) (net.Conn, error)
+	// Listen waits for agents at an address. ctx bounds the call alone. The
+	// connections of the listener outlive it.
+	Listen(ctx context.Context, address string) (net.Listener, error)
+}
+
+// transportFor returns the default Transport for the address of a server:
+// TCP for host:port, WebSocket for a URL.
+func transportFor(address string) (Transport, error) {
+	if strings.Contains(address, "://") {
+		if _, err := parseWebSocketURL(address); err != nil {
+			return nil, err
+		}
+		return WebSocket{}, nil
+	}
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return nil, configError("the server's address: %w", err)
+	}
+	return TCP{}, nil
+}
+
+// hostOf returns the host in the address of a server, without a port; empty
+// if the address is not one.
+func hostOf(address string) string {
+	if strings.Contains(address, "://") {
+		if u, err := url.Parse(address); err == nil {
+			return u.Hostname()
+		}
+		return ""
+	}
+	host, _, _ := net.SplitHostPort(address)
+	return host
+}
+
+func dialOrDefault(dial DialFunc) DialFunc {
+	if dial == nil {
+		return (&net.Dialer{}).DialContext
+	}
+	return dial
+}
+
+// closeWait is how long a Close may take to say goodbye to a peer that takes
+// no bytes.
+const closeWait = 100 * time.Millisecond
+
+// lowest returns what is below conn, as far as NetConn leads.
+func lowest(conn net.Conn) net.Conn {
+	for {
+		n, ok := conn.(interface{ NetConn() net.Conn })
+		if !ok {
+			return conn
+		}
+		below := n.NetConn()
+		if below == nil {
+			return conn
+		}
+		conn = below
+	}
+}
+
+// cutAfter closes what is below conn after a while, unless stop is called
+// before. It bounds a Close that says goodbye.
+func cutAfter(conn net.Conn, wait time.Duration) (stop func() bool) {
+	return time.AfterFunc(wait, func() { lowest(conn).Close() }).Stop
+}

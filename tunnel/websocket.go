@@ -1,0 +1,206 @@
+package tunnel
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha1"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+const (
+	subprotocol = "causeway.v1"
+	// maxUpgradeHeader bounds what is read of an answer before it is whole.
+	maxUpgradeHeader = 64 << 10
+	// maxRefusal is how much of a refusal's body is kept, refusalWait how
+	// long it is waited for: the status is known.
+	maxRefusal  = 200
+	refusalWait = time.Second
+)
+
+// WebSocket is the Transport for ws:// and wss:// URLs (RFC 6455), for a load
+// balancer that passes nothing else. The zero value is ready for use.
+type WebSocket struct {
+	// TLS is of the outer TLS of wss, to whatever terminates it. To dial, nil
+	// is the system's roots, and an empty ServerName the URL's host. To
+	// listen at a wss URL it is required, with a certificate.
+	TLS *tls.Config
+	// Header is sent with the request of a Dial, such as credentials that a
+	// load balancer wants. Those of the URL's user info are added.
+	Header http.Header
+}
+
+var _ Transport = WebSocket{}
+
+// parseWebSocketURL returns errors that don't repeat the address: it may hold
+// a password.
+func parseWebSocketURL(address string) (*url.URL, error) {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil:
+		return nil, configError("the server's address is not a URL")
+	case u.Scheme != "ws" && u.Scheme != "wss":
+		return nil, configError("the scheme of the server's address is neither ws nor wss")
+	case u.Hostname() == "":
+		return nil, configError("the server's address has no host")
+	case u.Fragment != "":
+		return nil, configError("the server's address has a fragment")
+	}
+	return u, nil
+}
+
+func hostPort(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = "80"
+		if u.Scheme == "wss" {
+			port = "443"
+		}
+	}
+	return net.JoinHostPort(u.Hostname(), port)
+}
+
+// Dial connects to a ws:// or wss:// URL. The outer TLS is to the URL's host,
+// whatever dial goes through.
+func (w WebSocket) Dial(ctx context.Context, dial DialFunc, address string) (net.Conn, error) {
+	u, err := parseWebSocketURL(address)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := dialOrDefault(dial)(ctx, "tcp", hostPort(u))
+	if err != nil {
+		return nil, err
+	}
+	tune(conn, 0)
+	if u.Scheme == "wss" {
+		tc := tls.Client(conn, w.outer(u.Hostname()))
+		if err := tc.HandshakeContext(ctx); err != nil {
+			conn.Close()
+			return nil, fmt.Errorf("outer TLS handshake: %w", err)
+		}
+		conn = tc
+	}
+	stop := context.AfterFunc(ctx, func() { lowest(conn).Close() })
+	early, err := w.upgrade(conn, u)
+	if !stop() && ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		lowest(conn).Close()
+		conn.Close()
+		return nil, fmt.Errorf("websocket upgrade: %w", err)
+	}
+	return newWSConn(conn, true, early), nil
+}
+
+// outer returns the configuration of the TLS to host. HTTP/2 has no upgrade.
+func (w WebSocket) outer(host string) *tls.Config {
+	config := &tls.Config{}
+	if w.TLS != nil {
+		config = w.TLS.Clone()
+	}
+	if config.ServerName == "" {
+		config.ServerName = host
+	}
+	config.NextProtos = []string{"http/1.1"}
+	return config
+}
+
+// upgrade makes the handshake of RFC 6455, section 4.1, and returns what the
+// server sent after it.
+func (w WebSocket) upgrade(conn net.Conn, u *url.URL) (early []byte, err error) {
+	var nonce [16]byte
+	rand.Read(nonce[:])
+	key := base64.StdEncoding.EncodeToString(nonce[:])
+	req := &http.Request{Method: http.MethodGet, URL: u, Host: u.Host, Header: w.Header.Clone()}
+	if req.Header == nil {
+		req.Header = http.Header{}
+	}
+	if user := u.User; user != nil {
+		password, _ := user.Password()
+		req.SetBasicAuth(user.Username(), password)
+	}
+	req.Header.Set("Upgrade", "websocket")
+	req.Header.Set("Connection", "Upgrade")
+	req.Header.Set("Sec-WebSocket-Version", "13")
+	req.Header.Set("Sec-WebSocket-Key", key)
+	req.Header.Set("Sec-WebSocket-Protocol", subprotocol)
+	if err := req.Write(conn); err != nil {
+		return nil, err
+	}
+	limited := &io.LimitedReader{R: conn, N: maxUpgradeHeader}
+	br := bufio.NewReader(limited)
+	res, err := http.ReadResponse(br, req)
+	switch {
+	case err != nil && limited.N == 0:
+		return nil, fmt.Errorf("the header of the answer is larger than %d bytes", maxUpgradeHeader)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, fmt.Errorf("the connection ended before the answer was complete: %w", io.ErrUnexpectedEOF)
+	case err != nil:
+		return nil, fmt.Errorf("reading the answer: %w", err)
+	case res.StatusCode != http.StatusSwitchingProtocols:
+		return nil, upgradeRefusal(res, conn)
+	}
+	if err := checkUpgrade(res.Header, key); err != nil {
+		return nil, err
+	}
+	if early, _ = br.Peek(br.Buffered()); len(early) == 0 {
+		return nil, nil // and br can go
+	}
+	return bytes.Clone(early), nil
+}
+
+func checkUpgrade(h http.Header, key string) error {
+	switch {
+	case !hasToken(h, "Upgrade", "websocket"), !hasToken(h, "Connection", "upgrade"):
+		return errors.New("the answer is no upgrade to WebSocket")
+	case h.Get("Sec-WebSocket-Accept") != acceptKey(key):
+		return errors.New("the answer is to another request: its Sec-WebSocket-Accept does not match")
+	case h.Get("Sec-WebSocket-Extensions") != "":
+		return errors.New("the answer has extensions that were not asked for")
+	case h.Get("Sec-WebSocket-Protocol") != subprotocol:
+		return fmt.Errorf("the answer is not of the subprotocol %s: the address is another service's", subprotocol)
+	}
+	return nil
+}
+
+// upgradeRefusal is the status and first words of an answer. conn is closed if the
+// words don't come.
+func upgradeRefusal(res *http.Response, conn net.Conn) error {
+	stop := cutAfter(conn, refusalWait)
+	body, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
+	stop()
+	status := fmt.Sprintf("%d %s", res.StatusCode, http.StatusText(res.StatusCode))
+	if words := strings.TrimSpace(printable(string(body))); words != "" {
+		return fmt.Errorf("the answer is %s: %q", status, words)
+	}
+	return fmt.Errorf("the answer is %s", status)
+}
+
+// acceptKey is of RFC 6455, section 4.2.2.
+func acceptKey(key string) string {
+	sum := sha1.Sum([]byte(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
+	return base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// hasToken reports whether a header that is a list has the token.
+func hasToken(h http.Header, name, token string) bool {
+	for _, line := range h.Values(name) {
+		for t := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(strings.TrimSpace(t), token) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,338 @@
+package tunnel
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+)
+
+// Opcodes of RFC 6455, section 5.2.
+const (
+	opContinuation = 0
+	opText         = 1
+	opBinary       = 2
+	opClose        = 8
+	opPing         = 9
+	opPong         = 10
+)
+
+const (
+	maxFrameHeader = 14
+	maxControl     = 125 // bytes of a control frame
+)
+
+const statusNormal = 1000
+
+// wsConn is the bytes of a WebSocket's binary messages, both ways. Messages
+// are not limited, for nothing is kept of them. Pings are answered while
+// something reads. A Close from the peer is io.EOF.
+//
+// A write that failed is the last one: its error is returned from then on.
+type wsConn struct {
+	net.Conn      // TCP or the outer TLS
+	client   bool // it masks, its peer does not
+
+	readMu    sync.Mutex // guards the fields below; held while a read blocks
+	small     [256]byte
+	in        []byte // what was read beyond a header, in small or elsewhere
+	left      uint64 // bytes of the current frame that were not yet read
+	key       [4]byte
+	unfinished bool // the message goes on in another frame
+	readErr   error
+
+	writeMu  sync.Mutex // one frame after the other; held while a write blocks
+	writeErr error
+
+	mu      sync.Mutex // guards the fields below
+	closed  bool
+	pinged  bool   // pong is to be sent
+	pong    []byte // of many pings the last is answered
+	ponging bool   // a goroutine does it
+	pongs   sync.WaitGroup
+}
+
+var _ net.Conn = (*wsConn)(nil)
+
+// newWSConn takes conn after the handshake; early is what was read of it too
+// much.
+func newWSConn(conn net.Conn, client bool, early []byte) *wsConn {
+	return &wsConn{Conn: conn, client: client, in: early}
+}
+
+// NetConn returns the connection below.
+func (c *wsConn) NetConn() net.Conn { return c.Conn }
+
+func (c *wsConn) Read(p []byte) (int, error) {
+	c.readMu.Lock()
+	defer c.readMu.Unlock()
+	for c.left == 0 && c.readErr == nil {
+		if err := c.nextFrame(); err != nil {
+			return 0, err
+		}
+	}
+	if c.readErr != nil {
+		return 0, c.readErr
+	}
+	if uint64(len(p)) > c.left {
+		p = p[:c.left]
+	}
+	n, err := c.readBelow(p)
+	c.unmask(p[:n])
+	c.left -= uint64(n)
+	return n, err
+}
+
+// readBelow reads what was read too much, then from below.
+func (c *wsConn) readBelow(p []byte) (int, error) {
+	if len(c.in) == 0 {
+		return c.Conn.Read(p)
+	}
+	n := copy(p, c.in)
+	if c.in = c.in[n:]; len(c.in) == 0 {
+		c.in = nil
+	}
+	return n, nil
+}
+
+// need makes the first n bytes of in available. It may be called again after
+// a timeout: nothing is lost.
+func (c *wsConn) need(n int) error {
+	for len(c.in) < n {
+		have := copy(c.small[:], c.in)
+		m, err := c.Conn.Read(c.small[have:])
+		c.in = c.small[:have+m]
+		if err != nil && len(c.in) < n {
+			return err
+		}
+	}
+	return nil
+}
+
+// frame is a header.
+type frame struct {
+	final  bool
+	opcode byte
+	length uint64
+	key    [4]byte
+	size   int // of the header itself
+}
+
+// nextFrame reads a header, and the whole frame if it is a control frame.
+func (c *wsConn) nextFrame() error {
+	f, err := c.readHeader()
+	if err != nil {
+		return err
+	}
+	if f.opcode >= opClose {
+		return c.control(f)
+	}
+	if first := f.opcode != opContinuation; first == c.unfinished {
+		return c.violation("a message inside another, or a continuation of none")
+	}
+	c.in = c.in[f.size:]
+	c.left, c.key, c.unfinished = f.length, f.key, !f.final
+	return nil
+}
+
+// readHeader leaves the header in c.in.
+func (c *wsConn) readHeader() (f frame, err error) {
+	if err := c.need(2); err != nil {
+		return f, err
+	}
+	f = frame{final: c.in[0]&0x80 != 0, opcode: c.in[0] & 0x0f, length: uint64(c.in[1] & 0x7f), size: 2}
+	masked := c.in[1]&0x80 != 0
+	switch {
+	case c.in[0]&0x70 != 0:
+		return f, c.violation("reserved bits")
+	case f.opcode > opPong, f.opcode > opBinary && f.opcode < opClose:
+		return f, c.violation("unknown opcode %d", f.opcode)
+	case f.opcode == opText:
+		return f, c.violation("a text message")
+	case masked == c.client:
+		return f, c.violation("masked the wrong way")
+	case f.opcode >= opClose && (f.length > maxControl || !f.final):
+		return f, c.violation("a control frame that is too long or not whole")
+	}
+	switch f.length {
+	case 126:
+		f.size += 2
+	case 127:
+		f.size += 8
+	}
+	extended := f.size
+	if masked {
+		f.size += 4
+	}
+	if err := c.need(f.size); err != nil {
+		return f, err
+	}
+	switch f.length {
+	case 126:
+		f.length = uint64(binary.BigEndian.Uint16(c.in[2:]))
+	case 127:
+		f.length = binary.BigEndian.Uint64(c.in[2:])
+	}
+	if f.length>>63 != 0 {
+		return f, c.violation("a negative length")
+	}
+	copy(f.key[:], c.in[extended:f.size]) // zero if it is not masked
+	return f, nil
+}
+
+// violation ends reading for good.
+func (c *wsConn) violation(format string, args ...any) error {
+	c.readErr = fmt.Errorf("websocket: the peer sent "+format, args...)
+	return c.readErr
+}
+
+func (c *wsConn) control(f frame) error {
+	size := f.size + int(f.length)
+	if err := c.need(size); err != nil {
+		return err
+	}
+	payload := c.in[f.size:size:size]
+	c.in = c.in[size:]
+	mask(payload, f.key)
+	switch f.opcode {
+	case opClose:
+		c.readErr = io.EOF
+		return io.EOF
+	case opPing:
+		c.answer(payload)
+	}
+	return nil
+}
+
+// unmask takes the next bytes of the current frame, in their order.
+func (c *wsConn) unmask(p []byte) {
+	if c.client || len(p) == 0 {
+		return
+	}
+	mask(p, c.key)
+	var turned [4]byte
+	for i := range turned {
+		turned[i] = c.key[(i+len(p))%4]
+	}
+	c.key = turned
+}
+
+// mask is its own inverse.
+func mask(p []byte, key [4]byte) {
+	if key == [4]byte{} {
+		return
+	}
+	var pattern [512]byte
+	for n := copy(pattern[:], key[:]); n < len(pattern) && n < len(p); n *= 2 {
+		copy(pattern[n:], pattern[:n])
+	}
+	for len(p) > 0 {
+		n := subtle.XORBytes(p, p, pattern[:])
+		p = p[n:]
+	}
+}
+
+// Write sends p in frames of at most 136 KiB.
+func (c *wsConn) Write(p []byte) (n int, err error) {
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	for len(p) > 0 && err == nil {
+		part := p[:min(len(p), maxGather)]
+		if err = c.writeFrameLocked(opBinary, part); err == nil {
+			n += len(part)
+			p = p[len(part):]
+		}
+	}
+	return n, err
+}
+
+func (c *wsConn) writeFrameLocked(opcode byte, p []byte) error {
+	if c.writeErr != nil {
+		return c.writeErr
+	}
+	buf := getBuffer()
+	defer putBuffer(buf)
+	b := append(buf[:0], 0x80|opcode)
+	switch n := len(p); {
+	case n <= maxControl:
+		b = append(b, byte(n))
+	case n < 1<<16:
+		b = binary.BigEndian.AppendUint16(append(b, 126), uint16(n))
+	default:
+		b = binary.BigEndian.AppendUint64(append(b, 127), uint64(n))
+	}
+	var key [4]byte
+	if c.client {
+		rand.Read(key[:])
+		b[1] |= 0x80
+		b = append(b, key[:]...)
+	}
+	head := len(b)
+	b = append(b, p...)
+	mask(b[head:], key)
+	_, c.writeErr = c.Conn.Write(b)
+	return c.writeErr
+}
+
+// answer has a ping answered. The reader does not do it itself: a peer that
+// takes no bytes must not stop it.
+func (c *wsConn) answer(payload []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	c.pong, c.pinged = append(c.pong[:0], payload...), true
+	if !c.ponging {
+		c.ponging = true
+		c.pongs.Go(c.sendPongs)
+	}
+}
+
+func (c *wsConn) sendPongs() {
+	var payload []byte
+	for {
+		c.writeMu.Lock()
+		c.mu.Lock()
+		done := !c.pinged || c.closed
+		payload, c.pinged = append(payload[:0], c.pong...), false
+		c.ponging = !done
+		c.mu.Unlock()
+		if !done {
+			c.writeFrameLocked(opPong, payload)
+		}
+		c.writeMu.Unlock()
+		if done {
+			return
+		}
+	}
+}
+
+// Close sends a Close frame, unless the peer takes nothing: it gives up after
+// 100 ms, and at once if a write is blocked. Blocked calls return.
+func (c *wsConn) Close() error {
+	c.mu.Lock()
+	was := c.closed
+	c.closed = true
+	c.mu.Unlock()
+	if was {
+		return net.ErrClosed
+	}
+	defer c.pongs.Wait()
+	if !c.writeMu.TryLock() {
+		lowest(c.Conn).Close()
+		c.Conn.Close()
+		return nil
+	}
+	defer cutAfter(c.Conn, closeWait)()
+	c.writeFrameLocked(opClose, binary.BigEndian.AppendUint16(nil, statusNormal))
+	c.writeMu.Unlock()
+	if err := c.Conn.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}

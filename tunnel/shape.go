@@ -1,0 +1,142 @@
+package tunnel
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+)
+
+// shape is what a carrier has below TLS. TLS writes a record at a time and
+// reads little more than one: shape makes large pieces of them.
+type shape struct {
+	net.Conn // the Transport's
+
+	// gathering counts the calls of carrier.Write. What TLS sends outside of
+	// them (handshakes, alerts) is sent at once.
+	gathering atomic.Int32
+
+	// writeMu keeps writes apart, as a conn's own lock does: it is held while
+	// one blocks, and Close does without it.
+	writeMu  sync.Mutex
+	out      *[bufferSize]byte // nil while nothing waits
+	outLen   int
+	writeErr error // of the first write that failed
+
+	// The reader's; TLS has one at a time.
+	in         *[bufferSize]byte // nil while nothing waits
+	inFrom, to int
+	full       bool // the last read filled what it was given
+	try        *tryReader
+}
+
+func newShape(raw net.Conn) *shape { return &shape{Conn: raw, try: newTryReader(raw)} }
+
+// errCut must not be io.ErrUnexpectedEOF itself: crypto/tls makes io.EOF of
+// that where a record ends, and then a cut looks like an end.
+var errCut = fmt.Errorf("the connection ended without the end of TLS: %w", io.ErrUnexpectedEOF)
+
+func (s *shape) Read(p []byte) (n int, err error) {
+	if s.in == nil {
+		n, err = s.fill(p)
+	}
+	if s.in != nil {
+		n, err = copy(p, s.in[s.inFrom:s.to]), nil
+		if s.inFrom += n; s.inFrom == s.to {
+			putBuffer(s.in)
+			s.in = nil
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = errCut
+	}
+	return n, err
+}
+
+// fill waits for bytes, without a buffer while there are none: they are in
+// s.in or, if that is nil, in p.
+func (s *shape) fill(p []byte) (n int, err error) {
+	switch {
+	case s.try != nil:
+		s.in, s.to, err = s.try.read()
+		s.inFrom = 0
+	case !s.full || len(p) >= bufferSize:
+		n, err = s.Conn.Read(p)
+		s.full = n == len(p)
+	default:
+		in := getBuffer()
+		n, err = s.Conn.Read(in[:])
+		s.full = n == len(in)
+		if n == 0 {
+			putBuffer(in)
+			return 0, err
+		}
+		s.in, s.inFrom, s.to = in, 0, n
+		n, err = 0, nil // an error comes again
+	}
+	return n, err
+}
+
+// Write takes one record of TLS.
+func (s *shape) Write(p []byte) (int, error) {
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	if s.outLen+len(p) > maxGather {
+		s.flushLocked()
+	}
+	if s.writeErr != nil {
+		return 0, s.writeErr
+	}
+	if len(p) > maxGather {
+		return s.sendLocked(p)
+	}
+	if s.out == nil {
+		s.out = getBuffer()
+	}
+	s.outLen += copy(s.out[s.outLen:], p)
+	if s.gathering.Load() == 0 {
+		s.flushLocked()
+	}
+	if s.writeErr != nil {
+		return 0, s.writeErr
+	}
+	return len(p), nil
+}
+
+func (s *shape) flush() error {
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	s.flushLocked()
+	return s.writeErr
+}
+
+func (s *shape) flushLocked() {
+	if s.out == nil {
+		return
+	}
+	if s.writeErr == nil {
+		s.sendLocked(s.out[:s.outLen])
+	}
+	putBuffer(s.out)
+	s.out, s.outLen = nil, 0
+}
+
+// sendLocked keeps the first error: after it nobody knows what the peer has.
+func (s *shape) sendLocked(p []byte) (n int, err error) {
+	n, err = s.Conn.Write(p)
+	if err != nil {
+		s.writeErr = err
+	}
+	return n, err
+}
+
+// idle reports whether no write is under way.
+func (s *shape) idle() bool {
+	if !s.writeMu.TryLock() {
+		return false
+	}
+	s.writeMu.Unlock()
+	return true
+}

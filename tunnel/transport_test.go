@@ -1,0 +1,157 @@
+package tunnel_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/test/pki"
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+// authority signs what the tests' servers show, inside and outside.
+var authority = sync.OnceValue(func() *pki.CA { return pki.NewCA("test") })
+
+var serverTLS = sync.OnceValue(func() *tls.Config {
+	return &tls.Config{Certificates: []tls.Certificate{authority().Server("server.test", "127.0.0.1")}}
+})
+
+func clientTLS() *tls.Config {
+	return &tls.Config{RootCAs: authority().Pool(), ServerName: "server.test"}
+}
+
+// transports are the ones to test, each with an address to listen at.
+var transports = []struct {
+	name, listen string
+	transport    func() tunnel.Transport
+}{
+	{"tcp", "127.0.0.1:0", func() tunnel.Transport { return tunnel.TCP{} }},
+	{"ws", "ws://127.0.0.1:0/tunnel", func() tunnel.Transport { return tunnel.WebSocket{} }},
+	{"wss", "wss://127.0.0.1:0", func() tunnel.Transport {
+		config := clientTLS()
+		config.ServerName = ""
+		config.Certificates = serverTLS().Certificates
+		return tunnel.WebSocket{TLS: config}
+	}},
+}
+
+// dialAddress is what an agent dials to reach a listener at listen.
+func dialAddress(listen string, l net.Listener) string {
+	return strings.Replace(listen, "127.0.0.1:0", l.Addr().String(), 1)
+}
+
+// ends returns the two ends of a connection of the transport.
+func ends(t testing.TB, transport tunnel.Transport, listen string) (agent, server net.Conn) {
+	t.Helper()
+	ctx := testContext(t)
+	l, err := transport.Listen(ctx, listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	accepted := make(chan net.Conn, 1)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		conn, err := l.Accept()
+		if err != nil {
+			t.Error(err)
+		}
+		accepted <- conn
+	})
+	agent, err = transport.Dial(ctx, nil, dialAddress(listen, l))
+	if err != nil {
+		l.Close()
+		t.Fatal(err)
+	}
+	wg.Wait()
+	server = <-accepted
+	t.Cleanup(func() { agent.Close(); server.Close() })
+	return agent, server
+}
+
+// carriers secures both ends.
+func carriers(t testing.TB, a, b net.Conn) (agent, server *tunnel.Carrier) {
+	t.Helper()
+	ctx := testContext(t)
+	var wg sync.WaitGroup
+	var err1, err2 error
+	wg.Go(func() { agent, err1 = tunnel.Secure(ctx, a, clientTLS(), false) })
+	wg.Go(func() { server, err2 = tunnel.Secure(ctx, b, serverTLS(), true) })
+	wg.Wait()
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { agent.Close(); server.Close() })
+	return agent, server
+}
+
+func TestCarriersPassBytesBothWays(t *testing.T) {
+	for _, tt := range transports {
+		t.Run(tt.name, func(t *testing.T) {
+			a, b := ends(t, tt.transport(), tt.listen)
+			agent, server := carriers(t, a, b)
+			var wg sync.WaitGroup
+			for _, pair := range [][2]*tunnel.Carrier{{agent, server}, {server, agent}} {
+				from, to := pair[0], pair[1]
+				data := make([]byte, 3<<20)
+				rand.NewChaCha8([32]byte{1}).Read(data)
+				wg.Go(func() {
+					for rest := data; len(rest) > 0; {
+						n := min(len(rest), 1+rand.IntN(100_000))
+						if _, err := from.Write(rest[:n]); err != nil {
+							t.Error(err)
+							return
+						}
+						if rest = rest[n:]; rand.IntN(2) == 0 {
+							continue
+						}
+						if err := from.Flush(); err != nil {
+							t.Error(err)
+						}
+					}
+					if err := from.Flush(); err != nil {
+						t.Error(err)
+					}
+				})
+				wg.Go(func() {
+					got := make([]byte, len(data))
+					if _, err := io.ReadFull(to, got); err != nil || !bytes.Equal(got, data) {
+						t.Errorf("got other bytes, error %v", err)
+					}
+				})
+			}
+			wg.Wait()
+			if err := agent.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+			if n, err := server.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+				t.Errorf("after the peer's Close: got %d, %v; want io.EOF", n, err)
+			}
+		})
+	}
+}
+
+func TestHandshakeIsBoundByItsContext(t *testing.T) {
+	for _, tt := range transports {
+		t.Run(tt.name, func(t *testing.T) {
+			_, server := ends(t, tt.transport(), tt.listen)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			_, err := tunnel.Secure(ctx, server, serverTLS(), true)
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v, want DeadlineExceeded", err)
+			}
+			if _, err := server.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("got %v, want the connection closed", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,15 @@
+//go:build !unix
+
+package tunnel
+
+import (
+	"errors"
+	"net"
+)
+
+// tryReader is for systems whose sockets can be read without waiting.
+type tryReader struct{}
+
+func newTryReader(net.Conn) *tryReader { return nil }
+
+func (*tryReader) read() (*[bufferSize]byte, int, error) { return nil, 0, errors.ErrUnsupported }

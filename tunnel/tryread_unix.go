@@ -1,0 +1,73 @@
+//go:build unix
+
+package tunnel
+
+import (
+	"io"
+	"net"
+	"os"
+	"syscall"
+)
+
+// tryReader reads from a socket into a buffer that it takes from the pool
+// only when there is something to read.
+type tryReader struct {
+	conn *net.TCPConn
+	raw  syscall.RawConn
+	step func(fd uintptr) bool // the method, bound once
+
+	// The result.
+	in  *[bufferSize]byte
+	n   int
+	err error
+}
+
+// newTryReader returns nil if conn is no socket.
+func newTryReader(conn net.Conn) *tryReader {
+	tc, ok := conn.(*net.TCPConn)
+	if !ok {
+		return nil
+	}
+	raw, err := tc.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	r := &tryReader{conn: tc, raw: raw}
+	r.step = r.attempt
+	return r
+}
+
+// read waits until bytes come. The caller puts the buffer back; it is nil if
+// there is an error.
+func (r *tryReader) read() (*[bufferSize]byte, int, error) {
+	if err := r.raw.Read(r.step); err != nil {
+		return nil, 0, err
+	}
+	in, n, err := r.in, r.n, r.err
+	r.in, r.n, r.err = nil, 0, nil
+	return in, n, err
+}
+
+// attempt reads once, without waiting. It returns false if it is to be called
+// again when the socket has something.
+func (r *tryReader) attempt(fd uintptr) bool {
+	in := getBuffer()
+	n, err := syscall.Read(int(fd), in[:])
+	for err == syscall.EINTR {
+		n, err = syscall.Read(int(fd), in[:])
+	}
+	switch {
+	case err == syscall.EAGAIN:
+		putBuffer(in)
+		return false
+	case err != nil:
+		r.err = &net.OpError{Op: "read", Net: "tcp", Source: r.conn.LocalAddr(), Addr: r.conn.RemoteAddr(), Err: os.NewSyscallError("read", err)}
+	case n == 0:
+		r.err = io.EOF
+	default:
+		r.in, r.n = in, n
+		return true
+	}
+	putBuffer(in)
+	return true
+}

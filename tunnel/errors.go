@@ -79,6 +79,9 @@ const (
 	CodeCanceled Code = 134
 	// CodeNoIdentity: the agent has neither a certificate nor a token.
 	CodeNoIdentity Code = 135
+	// CodeServerCertificate: the server's certificate is not one that the
+	// agent's authorities issued to a server.
+	CodeServerCertificate Code = 136
 )
 
 var codeTexts = map[Code]string{
@@ -108,6 +111,7 @@ var codeTexts = map[Code]string{
 	CodeConfig:             "configuration",
 	CodeCanceled:           "canceled",
 	CodeNoIdentity:         "no certificate and no token",
+	CodeServerCertificate:  "the server's certificate is not trusted",
 }
 
 // String returns the code in words.

@@ -22,6 +22,7 @@ type Identity struct {
 const (
 	uriScheme  = "causeway"
 	agentHost  = "agent"
+	serverHost = "server"
 	serverURI  = "causeway://server"
 	maxCluster = 253 + 1 + 253 // namespace/name
 	maxAgent   = 64
@@ -43,12 +44,7 @@ func (i Identity) String() string { return i.Cluster + " (agent " + i.Agent + ")
 // identityOf returns the identity in a certificate, which has to have exactly
 // one URI of the scheme.
 func identityOf(cert *x509.Certificate) (Identity, error) {
-	var found []*url.URL
-	for _, u := range cert.URIs {
-		if u.Scheme == uriScheme {
-			found = append(found, u)
-		}
-	}
+	found := uris(cert)
 	if len(found) != 1 || found[0].Host != agentHost {
 		return Identity{}, errors.New("not one URI SAN of an agent in the certificate")
 	}

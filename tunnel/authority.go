@@ -1,0 +1,253 @@
+package tunnel
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"time"
+)
+
+// Authority is the tunnel's own certificate authority. It signs the server's
+// certificate and the agents'. Its key is to sign nothing else: whoever holds
+// a certificate of it with the right URI is an agent.
+//
+// A rollover from an authority A to B has three steps. First the servers run
+// with A and B among Trusted; agents that are connected learn to trust B. Then
+// with B and A among Trusted: what is signed is signed by B. Then, after the
+// life of an agent's certificate, with B alone. Invitations carry the pin of
+// the authority that signs; those that are out at the second step are void.
+//
+// An Authority is not changed once it is in use; it is then safe for
+// concurrent use, if its Key is.
+type Authority struct {
+	// Certificate is the authority that signs. Required.
+	Certificate *x509.Certificate
+	// Key is the key of Certificate. Required.
+	Key crypto.Signer
+	// Trusted are the authorities trusted beside it: the next one or the
+	// former one of a rollover. If empty, there is none.
+	Trusted []*x509.Certificate
+}
+
+const (
+	authorityYears = 10
+	// backdate is how far before its signing a certificate begins, for clocks
+	// that differ (SPEC.md, section 6).
+	backdate = 15 * time.Minute
+)
+
+// NewAuthority makes an authority: ECDSA P-256, valid for ten years.
+func NewAuthority() (*Authority, error) {
+	key, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	sum, err := fingerprint(key.Public())
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	template := &x509.Certificate{
+		// The name differs between the authorities of a rollover, for people.
+		Subject:               pkix.Name{CommonName: "Causeway tunnel authority " + hex.EncodeToString(sum[:4])},
+		NotBefore:             now.Add(-backdate),
+		NotAfter:              now.AddDate(authorityYears, 0, 0),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+		MaxPathLenZero:        true,
+	}
+	cert, err := sign(template, template, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	return &Authority{Certificate: cert, Key: key}, nil
+}
+
+// ParseAuthority reads an authority as PEM returns it: the first certificate
+// is the one that signs, the others are Trusted. The key is PKCS #8, PKCS #1
+// or SEC 1. The error is an [*Error] with CodeConfig.
+func ParseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
+	certs, err := parseCertificates(certPEM)
+	if err != nil {
+		return nil, configError("authority: %w", err)
+	}
+	if len(certs) == 0 {
+		return nil, configError("authority: no certificate in the PEM")
+	}
+	key, err := parseKey(keyPEM)
+	if err != nil {
+		return nil, configError("authority: %w", err)
+	}
+	a := &Authority{Certificate: certs[0], Key: key, Trusted: certs[1:]}
+	if err := a.check(); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// PEM returns the certificates, Certificate first, and the key in PKCS #8.
+// It fails if the key cannot leave where it is.
+func (a *Authority) PEM() (cert, key []byte, err error) {
+	for _, c := range a.all() {
+		cert = append(cert, encodePEM(pemCertificate, c.Raw)...)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(a.Key)
+	if err != nil {
+		return nil, nil, configError("authority: the key cannot be written: %w", err)
+	}
+	return cert, encodePEM(pemKey, der), nil
+}
+
+// Pin is [Pin] of Certificate, for invitations.
+func (a *Authority) Pin() string { return Pin(a.Certificate) }
+
+// Pin returns "sha256:" and the lower-case hex of the SHA-256 of the
+// certificate's SubjectPublicKeyInfo.
+func Pin(cert *x509.Certificate) string {
+	sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
+	return pinPrefix + hex.EncodeToString(sum[:])
+}
+
+// String returns the pin: no verb of fmt prints the key.
+func (a Authority) String() string {
+	if a.Certificate == nil {
+		return "tunnel.Authority{}"
+	}
+	return "tunnel.Authority{" + a.Pin() + "}"
+}
+
+// Format writes String, whatever the verb.
+func (a Authority) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, a.String()) }
+
+// MarshalText returns String: JSON and logs hold no key.
+func (a Authority) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// check returns a config error that names the field.
+func (a *Authority) check() error {
+	switch {
+	case a == nil || a.Certificate == nil:
+		return configError("authority: field Certificate is required")
+	case a.Key == nil:
+		return configError("authority: field Key is required")
+	case !sameKey(a.Certificate.PublicKey, a.Key.Public()):
+		return configError("authority: field Key is not the key of Certificate")
+	}
+	for _, c := range a.all() {
+		if c == nil || !c.BasicConstraintsValid || !c.IsCA || c.KeyUsage != 0 && c.KeyUsage&x509.KeyUsageCertSign == 0 {
+			return configError("authority: a certificate that may not sign certificates")
+		}
+	}
+	return nil
+}
+
+// all returns the authorities to trust.
+func (a *Authority) all() []*x509.Certificate {
+	return append([]*x509.Certificate{a.Certificate}, a.Trusted...)
+}
+
+// addRoots adds them to a message.
+func (a *Authority) addRoots(m *message) *message {
+	for _, c := range a.all() {
+		m.bytes(tagRoot, c.Raw)
+	}
+	return m
+}
+
+// issue signs a certificate that lives from now on, and not longer than the
+// authority.
+func (a *Authority) issue(pub crypto.PublicKey, uri *url.URL, usage x509.ExtKeyUsage, now time.Time, life time.Duration) (*x509.Certificate, error) {
+	end := now.Add(life)
+	if last := a.Certificate.NotAfter; end.After(last) {
+		end = last
+	}
+	if !end.After(now) {
+		return nil, errors.New("the authority's certificate has expired")
+	}
+	return sign(&x509.Certificate{
+		NotBefore:             now.Add(-backdate),
+		NotAfter:              end,
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{usage},
+		BasicConstraintsValid: true,
+		URIs:                  []*url.URL{uri},
+	}, a.Certificate, pub, a.Key)
+}
+
+func sign(template, parent *x509.Certificate, pub crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, pub, key)
+	if err != nil {
+		return nil, err
+	}
+	return x509.ParseCertificate(der)
+}
+
+func newKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
+
+// fingerprint is the SHA-256 of the key's SubjectPublicKeyInfo.
+func fingerprint(pub crypto.PublicKey) ([sha256.Size]byte, error) {
+	der, err := x509.MarshalPKIXPublicKey(pub)
+	return sha256.Sum256(der), err
+}
+
+func sameKey(a, b crypto.PublicKey) bool {
+	k, ok := a.(interface{ Equal(crypto.PublicKey) bool })
+	return ok && k.Equal(b)
+}
+
+const (
+	pinPrefix      = "sha256:"
+	pemCertificate = "CERTIFICATE"
+	pemKey         = "PRIVATE KEY"
+)
+
+func encodePEM(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+func parseCertificates(text []byte) (certs []*x509.Certificate, err error) {
+	for {
+		var block *pem.Block
+		if block, text = pem.Decode(text); block == nil {
+			return certs, nil
+		}
+		if block.Type != pemCertificate {
+			return nil, errors.New("the PEM holds something else than certificates")
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		certs = append(certs, cert)
+	}
+}
+
+// parseKey names no cause: what cannot be read may be a key all the same.
+func parseKey(text []byte) (crypto.Signer, error) {
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, errors.New("no key in the PEM")
+	}
+	for _, parse := range []func([]byte) (any, error){
+		x509.ParsePKCS8PrivateKey,
+		func(der []byte) (any, error) { return x509.ParseECPrivateKey(der) },
+		func(der []byte) (any, error) { return x509.ParsePKCS1PrivateKey(der) },
+	} {
+		if key, err := parse(block.Bytes); err == nil {
+			if signer, ok := key.(crypto.Signer); ok {
+				return signer, nil
+			}
+		}
+	}
+	return nil, errors.New("the key cannot be read: it is to be PKCS #8, PKCS #1 or SEC 1, not encrypted")
+}

@@ -1,0 +1,171 @@
+package tunnel
+
+import (
+	"context"
+	"crypto"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"time"
+)
+
+// maxCertificates bounds what an agent takes from one message.
+const maxCertificates = 32
+
+// enroll asks the server for a certificate of key, on a connection whose
+// handshake is done. program names the agent's program and its version. What
+// it returns is for a CredentialStore. The connection is the caller's to
+// close; after the end of ctx it is of no use.
+func enroll(ctx context.Context, conn net.Conn, state *tls.ConnectionState, inv Invitation, key crypto.Signer, program string) (*Credentials, error) {
+	m := (&message{kind: msgEnroll}).uint(tagVersion, protocolVersion).string(tagToken, inv.Token)
+	if inv.Cluster != "" {
+		m.string(tagCluster, inv.Cluster)
+	}
+	m.string(tagProgram, program)
+	if err := m.addRequest(state, key); err != nil {
+		return nil, internal("enroll", inv.Cluster, err)
+	}
+	answer, err := ask(ctx, conn, m)
+	if err != nil {
+		return nil, askError(ctx, inv.Cluster, err)
+	}
+	if answer.kind != msgIssued && answer.kind != msgRefusal {
+		return nil, &Error{Op: "enroll", Cluster: inv.Cluster, Code: CodeBadRequest, Err: errors.New("the server's answer is something else")}
+	}
+	c, err := issued(answer, "enroll", inv.Cluster, key)
+	if err != nil {
+		return nil, err
+	}
+	if inv.Cluster != "" && c.identity().Cluster != inv.Cluster {
+		return nil, &Error{Op: "enroll", Cluster: inv.Cluster, Code: CodeWrongCluster}
+	}
+	return c, nil
+}
+
+// ask writes m and reads the answer, both within ctx.
+func ask(ctx context.Context, conn net.Conn, m *message) (*message, error) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if err := writeMessage(conn, m); err != nil {
+		return nil, err
+	}
+	if f, ok := conn.(interface{ Flush() error }); ok {
+		if err := f.Flush(); err != nil {
+			return nil, err
+		}
+	}
+	return readMessage(conn, maxMessage)
+}
+
+func askError(ctx context.Context, cluster string, err error) error {
+	e := &Error{Op: "enroll", Cluster: cluster, Code: CodeLost, Err: err}
+	switch cause := ctx.Err(); {
+	case errors.Is(cause, context.DeadlineExceeded):
+		e.Code, e.Err = CodeTimeout, cause
+	case cause != nil:
+		e.Code, e.Err = CodeCanceled, cause
+	case errors.Is(err, errMessage):
+		e.Code = CodeBadRequest
+	}
+	return e
+}
+
+// newRequest makes a key and the msgRenew that asks for its certificate on
+// this connection. The key is for accept, along with the answer that has the
+// message's id.
+func newRequest(state *tls.ConnectionState) (crypto.Signer, *message, error) {
+	key, err := newKey()
+	if err != nil {
+		return nil, nil, internal("renew", "", err)
+	}
+	m := (&message{kind: msgRenew}).string(tagID, rand.Text())
+	if err := m.addRequest(state, key); err != nil {
+		return nil, nil, internal("renew", "", err)
+	}
+	return key, m, nil
+}
+
+// accept returns the credentials that the answer to a msgRenew makes with the
+// key. They are of the same identity. c stays as it is.
+func (c *Credentials) accept(answer *message, key crypto.Signer) (*Credentials, error) {
+	id := c.identity()
+	next, err := issued(answer, "renew", id.Cluster, key)
+	if err != nil {
+		return nil, err
+	}
+	if next.identity() != id {
+		return nil, &Error{Op: "renew", Cluster: id.Cluster, Code: CodeBadCertificate, Err: errors.New("the server gave another identity")}
+	}
+	return next, nil
+}
+
+// trusting returns the credentials with the message's authorities in place of
+// theirs; c itself if these are the same. c stays as it is.
+func (c *Credentials) trusting(m *message) (*Credentials, error) {
+	roots, err := certificates(m, tagRoot)
+	if err != nil || len(roots) == 0 {
+		return nil, &Error{Op: "connect", Cluster: c.identity().Cluster, Code: CodeBadRequest, Err: errors.Join(err, errNoRoots)}
+	}
+	if equalCertificates(roots, c.Roots) {
+		return c, nil
+	}
+	return &Credentials{Key: c.Key, Chain: c.Chain, Roots: roots}, nil
+}
+
+var errNoRoots = errors.New("the server names no authority to trust")
+
+func equalCertificates(a, b []*x509.Certificate) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if !a[i].Equal(b[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// issued reads a msgIssued, and checks that it is of use: a certificate of
+// key, for an agent, of an authority among those that it names.
+func issued(m *message, op, cluster string, key crypto.Signer) (*Credentials, error) {
+	if err := m.failure(op, cluster, ""); err != nil {
+		return nil, err
+	}
+	chain, err1 := certificates(m, tagCertificate)
+	roots, err2 := certificates(m, tagRoot)
+	c := &Credentials{Key: key, Chain: chain, Roots: roots}
+	err := errors.Join(err1, err2)
+	if err == nil && len(chain) == 0 {
+		err = errors.New("the server sent no certificate")
+	}
+	if err == nil {
+		err = c.check()
+	}
+	if err == nil {
+		// When it is valid is for the server's clock to say.
+		err = verifyLeaf(chain[0], roots, x509.ExtKeyUsageClientAuth, inLife(chain[0], time.Now()))
+	}
+	if err != nil {
+		return nil, &Error{Op: op, Cluster: cluster, Code: CodeBadCertificate, Err: err}
+	}
+	return c, nil
+}
+
+func certificates(m *message, t tag) ([]*x509.Certificate, error) {
+	all := m.getAll(t)
+	if len(all) > maxCertificates {
+		return nil, errors.New("too many certificates")
+	}
+	var certs []*x509.Certificate
+	for _, der := range all {
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, err
+		}
+		certs = append(certs, cert)
+	}
+	return certs, nil
+}

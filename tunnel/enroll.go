@@ -1,0 +1,265 @@
+package tunnel
+
+import (
+	"context"
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	protocolVersion = 1
+	maxEnroll       = 32 << 10           // of the body of a msgEnroll or msgRenew
+	defaultLife     = 7 * 24 * time.Hour // an agent that was off for a weekend comes back by itself
+	defaultInvite   = time.Hour
+	agentNameBytes  = 10 // 16 characters: no key can be found whose name is another's
+)
+
+// enroller is the server's side of enrolment, identity and renewal. It is safe
+// for concurrent use.
+type enroller struct {
+	authority func() *Authority // may give another one from call to call
+	store     Store
+	life      time.Duration    // of an agent's certificate; if zero, 7 days
+	now       func() time.Time // nil: time.Now
+
+	own atomic.Pointer[ownCertificate]
+}
+
+func (e *enroller) clock() time.Time {
+	if e.now == nil {
+		return time.Now()
+	}
+	return e.now()
+}
+
+func (e *enroller) agentLife() time.Duration {
+	if e.life <= 0 {
+		return defaultLife
+	}
+	return e.life
+}
+
+// refused is an error whose text the other side may read.
+func refused(op, cluster string, code Code, format string, args ...any) *Error {
+	e := &Error{Op: op, Cluster: cluster, Code: code}
+	if format != "" {
+		e.Err = fmt.Errorf(format, args...)
+	}
+	return e
+}
+
+// internal is an error whose cause stays here.
+func internal(op, cluster string, err error) *Error {
+	return &Error{Op: op, Cluster: cluster, Code: CodeInternal, Err: err}
+}
+
+// refusalOf is the message that tells the other side.
+func refusalOf(kind messageKind, err error) *message {
+	var e *Error
+	if !errors.As(err, &e) || e.Code == CodeInternal || e.Code == CodeConfig {
+		return refusal(kind, CodeInternal, CodeInternal.String())
+	}
+	text := e.Code.String()
+	if e.Err != nil {
+		text = e.Err.Error()
+	}
+	return refusal(kind, e.Code, text)
+}
+
+// identify returns who the client of a connection is. The error is an
+// [*Error] with CodeCertificateExpired, CodeRevoked, CodeBadCertificate or
+// CodeInternal; with the first two, the identity is known all the same.
+func (e *enroller) identify(ctx context.Context, state *tls.ConnectionState) (Identity, *x509.Certificate, error) {
+	return e.identifyFor(ctx, "connect", state)
+}
+
+func (e *enroller) identifyFor(ctx context.Context, op string, state *tls.ConnectionState) (Identity, *x509.Certificate, error) {
+	if len(state.PeerCertificates) == 0 {
+		return Identity{}, nil, refused(op, "", CodeBadCertificate, "the agent showed none")
+	}
+	a, now := e.authority(), e.clock()
+	if err := a.check(); err != nil {
+		return Identity{}, nil, internal(op, "", err)
+	}
+	leaf := state.PeerCertificates[0]
+	// Whether it is one of ours comes first: a stranger's has not "expired".
+	if err := verifyLeaf(leaf, a.all(), x509.ExtKeyUsageClientAuth, inLife(leaf, now)); err != nil {
+		return Identity{}, nil, refused(op, "", CodeBadCertificate, "%w", err)
+	}
+	id, err := identityOf(leaf)
+	if err != nil {
+		return Identity{}, nil, refused(op, "", CodeBadCertificate, "%w", err)
+	}
+	switch {
+	case now.After(leaf.NotAfter):
+		return id, nil, refused(op, id.Cluster, CodeCertificateExpired, "it ended at %s, and now it is %s", stamp(leaf.NotAfter), stamp(now))
+	case now.Before(leaf.NotBefore):
+		return id, nil, refused(op, id.Cluster, CodeBadCertificate, "it begins at %s, and now it is %s", stamp(leaf.NotBefore), stamp(now))
+	}
+	if err := e.checkRevoked(ctx, op, id); err != nil {
+		return id, nil, err
+	}
+	return id, leaf, nil
+}
+
+func (e *enroller) checkRevoked(ctx context.Context, op string, id Identity) error {
+	revoked, err := e.store.Revoked(ctx, id)
+	switch {
+	case err != nil:
+		return internal(op, id.Cluster, err)
+	case revoked:
+		return refused(op, id.Cluster, CodeRevoked, "")
+	}
+	return nil
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// invite makes a token for an agent of the cluster. If life is zero, the
+// token expires in an hour.
+func (e *enroller) invite(ctx context.Context, cluster string, life time.Duration) (token string, expires time.Time, err error) {
+	if err := checkCluster(cluster); err != nil {
+		return "", time.Time{}, configError("cluster: %w", err)
+	}
+	if life < 0 {
+		return "", time.Time{}, configError("the life of a token is negative")
+	}
+	if life == 0 {
+		life = defaultInvite
+	}
+	now := e.clock().UTC()
+	id, token := newToken()
+	expires = now.Add(life)
+	err = e.store.AddToken(ctx, Token{ID: id, Hash: hashToken(token), Cluster: cluster, Created: now, Expires: expires})
+	if err != nil {
+		return "", time.Time{}, internal("enroll", cluster, err)
+	}
+	return token, expires, nil
+}
+
+// enroll returns the answer to a msgEnroll, and who was enrolled. The error is
+// why the answer is a refusal: an [*Error].
+func (e *enroller) enroll(ctx context.Context, state *tls.ConnectionState, m *message) (*message, Identity, error) {
+	answer, id, err := e.enrolled(ctx, state, m)
+	if err != nil {
+		return refusalOf(msgIssued, err), id, err
+	}
+	return answer, id, nil
+}
+
+func (e *enroller) enrolled(ctx context.Context, state *tls.ConnectionState, m *message) (*message, Identity, error) {
+	if m.kind != msgEnroll || len(m.body) > maxEnroll {
+		return nil, Identity{}, refused("enroll", "", CodeBadRequest, "not an enrolment")
+	}
+	if !speaks(m, protocolVersion) {
+		return nil, Identity{}, refused("enroll", "", CodeVersion, "this server speaks version %d", protocolVersion)
+	}
+	t, err := e.token(ctx, m)
+	if err != nil {
+		return nil, Identity{}, err
+	}
+	pub, err := m.provenKey(state)
+	if err != nil {
+		return nil, Identity{}, refused("enroll", t.Cluster, CodeBadProof, "%w", err)
+	}
+	sum, err := fingerprint(pub)
+	if err != nil {
+		return nil, Identity{}, internal("enroll", t.Cluster, err)
+	}
+	id := Identity{Cluster: t.Cluster, Agent: base32Lower.EncodeToString(sum[:agentNameBytes])}
+	if err := e.checkRevoked(ctx, "enroll", id); err != nil {
+		return nil, id, err
+	}
+	// Everything that could refuse has been asked: now the token is spent.
+	key := hex.EncodeToString(sum[:])
+	t, err = e.store.ClaimToken(ctx, t.ID, key)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, id, refused("enroll", id.Cluster, CodeTokenUnknown, "")
+	case err != nil:
+		return nil, id, internal("enroll", id.Cluster, err)
+	case t.Key != key:
+		return nil, id, refused("enroll", id.Cluster, CodeTokenUsed, "")
+	}
+	answer, err := e.issue("enroll", id, pub)
+	return answer, id, err
+}
+
+// token returns the message's token as the store has it, if it may be spent.
+// An unknown id and a wrong secret look the same.
+func (e *enroller) token(ctx context.Context, m *message) (Token, error) {
+	text := m.getString(tagToken)
+	id, ok := parseToken(text)
+	if !ok {
+		return Token{}, refused("enroll", "", CodeTokenUnknown, "")
+	}
+	t, err := e.store.Token(ctx, id)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !t.matches(text) {
+		return Token{}, refused("enroll", "", CodeTokenUnknown, "")
+	}
+	if err != nil {
+		return Token{}, internal("enroll", "", err)
+	}
+	if !e.clock().Before(t.Expires) {
+		return Token{}, refused("enroll", t.Cluster, CodeTokenExpired, "it ended at %s", stamp(t.Expires))
+	}
+	if want := m.getString(tagCluster); want != "" && want != t.Cluster {
+		return Token{}, refused("enroll", t.Cluster, CodeWrongCluster, "")
+	}
+	return t, nil
+}
+
+// speaks reports whether the message offers the version.
+func speaks(m *message, version uint64) bool {
+	return slices.ContainsFunc(m.getAll(tagVersion), func(b []byte) bool {
+		return (&message{}).bytes(tagVersion, b).getUint(tagVersion) == version
+	})
+}
+
+// renew returns the answer to a msgRenew of the session of id. The certificate
+// that the session began with has to be good still.
+func (e *enroller) renew(ctx context.Context, id Identity, state *tls.ConnectionState, m *message) *message {
+	answer, err := e.renewed(ctx, id, state, m)
+	if err != nil {
+		answer = refusalOf(msgIssued, err)
+	}
+	return answer.bytes(tagID, m.get(tagID))
+}
+
+func (e *enroller) renewed(ctx context.Context, id Identity, state *tls.ConnectionState, m *message) (*message, error) {
+	if m.kind != msgRenew || len(m.body) > maxEnroll {
+		return nil, refused("renew", id.Cluster, CodeBadRequest, "not a renewal")
+	}
+	found, _, err := e.identifyFor(ctx, "renew", state)
+	if err != nil {
+		return nil, err
+	}
+	if found != id {
+		return nil, refused("renew", id.Cluster, CodeBadCertificate, "the session is another agent's")
+	}
+	pub, err := m.provenKey(state)
+	if err != nil {
+		return nil, refused("renew", id.Cluster, CodeBadProof, "%w", err)
+	}
+	return e.issue("renew", id, pub)
+}
+
+func (e *enroller) issue(op string, id Identity, pub crypto.PublicKey) (*message, error) {
+	a := e.authority()
+	if err := a.check(); err != nil {
+		return nil, internal(op, id.Cluster, err)
+	}
+	cert, err := a.issue(pub, id.URI(), x509.ExtKeyUsageClientAuth, e.clock(), e.agentLife())
+	if err != nil {
+		return nil, internal(op, id.Cluster, err)
+	}
+	return a.addRoots((&message{kind: msgIssued}).bytes(tagCertificate, cert.Raw)), nil
+}

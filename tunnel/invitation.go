@@ -1,0 +1,214 @@
+package tunnel
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+)
+
+// Invitation is what an agent needs to enrol. It holds a secret, the token; no
+// verb of fmt and no encoding prints it, only [Invitation.Reveal] does.
+type Invitation struct {
+	// Servers are the server's addresses, as Agent takes them: host:port or a
+	// ws or wss URL. May be empty if the agent has them from elsewhere.
+	Servers []string
+	// Cluster is the cluster that the agent is to be of. If empty, the one of
+	// the token; else a token of another cluster is refused.
+	Cluster string
+	// Token is the secret. Required.
+	Token string
+	// Pin is the [Pin] of the server's authority. Required.
+	Pin string
+	// Expires is when the token ends, by the server's clock; for people. If
+	// zero, it is not known.
+	Expires time.Time
+}
+
+// The variables of an invitation's text form.
+const (
+	envServers = "CAUSEWAY_SERVERS"
+	envCluster = "CAUSEWAY_CLUSTER"
+	envToken   = "CAUSEWAY_TOKEN"
+	envPin     = "CAUSEWAY_PIN"
+	envExpires = "CAUSEWAY_EXPIRES"
+
+	maxInvitation = 64 << 10
+)
+
+// Reveal returns the text form, the token included: an environment file, which
+// a shell, systemd and kubectl create secret --from-env-file read alike:
+//
+//	CAUSEWAY_SERVERS=tunnel.example.com:443,wss://tunnel.example.net/agent
+//	CAUSEWAY_CLUSTER=namespace/name
+//	CAUSEWAY_TOKEN=...
+//	CAUSEWAY_PIN=sha256:...
+//	CAUSEWAY_EXPIRES=2026-01-02T15:04:05Z
+//
+// What one of these would take for syntax is percent-encoded. Empty fields are
+// left out.
+func (i Invitation) Reveal() string {
+	var b strings.Builder
+	line := func(name string, values ...string) {
+		for n, v := range values {
+			values[n] = escapeEnv(v)
+		}
+		if text := strings.Join(values, ","); text != "" {
+			b.WriteString(name + "=" + text + "\n")
+		}
+	}
+	line(envServers, append([]string(nil), i.Servers...)...)
+	line(envCluster, i.Cluster)
+	line(envToken, i.Token)
+	line(envPin, i.Pin)
+	if !i.Expires.IsZero() {
+		line(envExpires, stamp(i.Expires))
+	}
+	return b.String()
+}
+
+// ParseInvitation reads the text form. Blank lines, comments (#), "export" and
+// quotes around a value may be there, and other variables, which are ignored.
+// The error is an [*Error] with CodeConfig; it holds nothing of a value.
+func ParseInvitation(text string) (Invitation, error) {
+	var i Invitation
+	seen := map[string]bool{}
+	for number, line := range strings.Split(text, "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		name, value, ok := strings.Cut(strings.TrimPrefix(line, "export "), "=")
+		if !ok {
+			return Invitation{}, configError("invitation: line %d is not NAME=value", number+1)
+		}
+		if seen[name] && strings.HasPrefix(name, "CAUSEWAY_") {
+			return Invitation{}, configError("invitation: line %d: a variable for the second time", number+1)
+		}
+		seen[name] = true
+		if err := i.set(name, unquote(value)); err != nil {
+			return Invitation{}, configError("invitation: line %d: %w", number+1, err)
+		}
+	}
+	if err := i.check(); err != nil {
+		return Invitation{}, err
+	}
+	return i, nil
+}
+
+// ReadInvitation reads the text form from a file. The error is an [*Error]
+// with CodeConfig; if there is no such file, it is fs.ErrNotExist too.
+func ReadInvitation(path string) (Invitation, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Invitation{}, configError("invitation: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxInvitation+1))
+	if err != nil {
+		return Invitation{}, configError("invitation: %w", err)
+	}
+	if len(text) > maxInvitation {
+		return Invitation{}, configError("invitation: %s is longer than %d bytes", path, maxInvitation)
+	}
+	i, err := ParseInvitation(string(text))
+	if err != nil {
+		return Invitation{}, fmt.Errorf("%w (in %s)", err, path)
+	}
+	return i, nil
+}
+
+func (i *Invitation) set(name, value string) (err error) {
+	switch name {
+	case envServers:
+		for s := range strings.SplitSeq(value, ",") {
+			if s, err = unescapeEnv(s); err != nil || s == "" {
+				return errors.Join(errors.New("an address of "+envServers+" is empty or wrong"), err)
+			}
+			i.Servers = append(i.Servers, s)
+		}
+	case envCluster:
+		i.Cluster, err = unescapeEnv(value)
+	case envToken:
+		i.Token = value
+	case envPin:
+		i.Pin = value
+	case envExpires:
+		at, err := time.Parse(time.RFC3339, value)
+		if err != nil {
+			return errors.New(envExpires + " is not a time as of RFC 3339")
+		}
+		i.Expires = at.UTC().Truncate(time.Second)
+	}
+	return err
+}
+
+// check returns a config error that names the field, and no value.
+func (i Invitation) check() error {
+	if _, ok := parseToken(i.Token); !ok {
+		return configError("invitation: field Token (%s) is missing or not a token", envToken)
+	}
+	if err := checkPin(i.Pin); err != nil {
+		return configError("invitation: field Pin (%s): %w", envPin, err)
+	}
+	if i.Cluster != "" {
+		if err := checkCluster(i.Cluster); err != nil {
+			return configError("invitation: field Cluster (%s): %w", envCluster, err)
+		}
+	}
+	return nil
+}
+
+// String returns the invitation without the token.
+func (i Invitation) String() string {
+	token := ""
+	if i.Token != "" {
+		token = "(redacted)"
+	}
+	return fmt.Sprintf("tunnel.Invitation{Servers: %d, Cluster: %q, Token: %s, Pin: %q, Expires: %s}",
+		len(i.Servers), i.Cluster, token, i.Pin, stamp(i.Expires))
+}
+
+// Format writes String, whatever the verb.
+func (i Invitation) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, i.String()) }
+
+// MarshalText returns String: JSON and logs hold no token.
+func (i Invitation) MarshalText() ([]byte, error) { return []byte(i.String()), nil }
+
+const plainEnv = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./:@+[]"
+
+// escapeEnv encodes all but what means nothing to anyone.
+func escapeEnv(s string) string {
+	var b strings.Builder
+	for _, c := range []byte(s) {
+		if strings.IndexByte(plainEnv, c) >= 0 {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}
+
+// unescapeEnv hides the cause, which quotes the value.
+func unescapeEnv(s string) (string, error) {
+	s, err := url.PathUnescape(s)
+	if err != nil {
+		return "", errors.New("a value has a % without two hex digits")
+	}
+	return s, nil
+}
+
+func unquote(s string) string {
+	for _, quote := range []string{`"`, `'`} {
+		if inner, ok := strings.CutPrefix(s, quote); ok {
+			if inner, ok = strings.CutSuffix(inner, quote); ok {
+				return inner
+			}
+		}
+	}
+	return s
+}

@@ -1,0 +1,188 @@
+package tunnel
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The protocols of ALPN.
+const (
+	protoTunnel = "causeway-tunnel/1"
+	protoEnroll = "causeway-enroll/1"
+)
+
+// tlsConfig is the agent's for a session. The caller may set ServerName: it is
+// sent, and means nothing else.
+func (c *Credentials) tlsConfig() *tls.Config {
+	cert := &tls.Certificate{PrivateKey: c.Key}
+	for _, link := range c.Chain {
+		cert.Certificate = append(cert.Certificate, link.Raw)
+	}
+	roots := c.Roots
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		NextProtos: []string{protoTunnel},
+		// Sent whatever authorities the server may name.
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil },
+		// There is no DNS name to check, which tls insists on; VerifyConnection
+		// checks all else.
+		InsecureSkipVerify: true,
+		VerifyConnection: func(state tls.ConnectionState) error {
+			if err := verifyServer(&state, protoTunnel, roots); err != nil {
+				return &Error{Op: "connect", Cluster: c.identity().Cluster, Code: CodeServerCertificate, Err: err}
+			}
+			return nil
+		},
+	}
+}
+
+// enrollTLS is the agent's for an enrolment: the pin stands for the authority.
+// The caller may set ServerName.
+func enrollTLS(pin string) *tls.Config {
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS13,
+		NextProtos:         []string{protoEnroll},
+		InsecureSkipVerify: true, // as in a session
+		VerifyConnection: func(state tls.ConnectionState) error {
+			pinned := slices.DeleteFunc(slices.Clone(state.PeerCertificates), func(c *x509.Certificate) bool {
+				return !c.IsCA || Pin(c) != pin
+			})
+			if len(pinned) == 0 {
+				return &Error{Op: "enroll", Code: CodePin}
+			}
+			if err := verifyServer(&state, protoEnroll, pinned); err != nil {
+				return &Error{Op: "enroll", Code: CodePin, Err: err}
+			}
+			return nil
+		},
+	}
+}
+
+func checkPin(pin string) error {
+	sum, ok := strings.CutPrefix(pin, pinPrefix)
+	if b, err := hex.DecodeString(sum); !ok || err != nil || len(b) != 32 || strings.ToLower(sum) != sum {
+		return errors.New("the pin is to be sha256: and 64 lower-case hex digits")
+	}
+	return nil
+}
+
+// verifyServer checks the other end's certificate and protocol.
+func verifyServer(state *tls.ConnectionState, proto string, roots []*x509.Certificate) error {
+	if state.NegotiatedProtocol != proto {
+		return errors.New("the server does not speak " + proto)
+	}
+	if len(state.PeerCertificates) == 0 {
+		return errors.New("the server showed no certificate")
+	}
+	leaf := state.PeerCertificates[0]
+	if uris := uris(leaf); len(uris) != 1 || uris[0].String() != serverURI {
+		return errors.New("the certificate is not a server's: no URI SAN " + serverURI)
+	}
+	return verifyLeaf(leaf, roots, x509.ExtKeyUsageServerAuth, time.Now())
+}
+
+// verifyLeaf checks that one of the authorities signed cert itself, for the
+// usage, which cert has to name.
+func verifyLeaf(cert *x509.Certificate, roots []*x509.Certificate, usage x509.ExtKeyUsage, at time.Time) error {
+	if cert.IsCA {
+		return errors.New("the certificate is an authority's")
+	}
+	if !slices.Contains(cert.ExtKeyUsage, usage) { // x509 takes none for any
+		return errors.New("the certificate is for another use")
+	}
+	pool := x509.NewCertPool()
+	for _, root := range roots {
+		pool.AddCert(root)
+	}
+	_, err := cert.Verify(x509.VerifyOptions{Roots: pool, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{usage}})
+	return err
+}
+
+// inLife returns the time in cert's life that is nearest to at.
+func inLife(cert *x509.Certificate, at time.Time) time.Time {
+	if at.After(cert.NotAfter) {
+		return cert.NotAfter
+	}
+	if at.Before(cert.NotBefore) {
+		return cert.NotBefore
+	}
+	return at
+}
+
+// uris returns those of our scheme.
+func uris(cert *x509.Certificate) (ours []*url.URL) {
+	for _, u := range cert.URIs {
+		if u.Scheme == uriScheme {
+			ours = append(ours, u)
+		}
+	}
+	return ours
+}
+
+// tlsConfig is the server's. It takes any client certificate whose key the
+// client holds, or none: identify judges it.
+func (e *enroller) tlsConfig() *tls.Config {
+	return &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		NextProtos:             []string{protoTunnel, protoEnroll},
+		ClientAuth:             tls.RequestClientCert,
+		SessionTicketsDisabled: true,
+		Time:                   e.clock,
+		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return e.certificate(hello.Context())
+		},
+		VerifyConnection: func(state tls.ConnectionState) error {
+			if state.NegotiatedProtocol == "" { // which tls lets pass
+				return &Error{Op: "connect", Code: CodeVersion, Err: errors.New("the client names no protocol (ALPN)")}
+			}
+			return nil
+		},
+	}
+}
+
+// certificate returns the server's own, made anew once half of its life is
+// over or another authority signs. Two calls may both make one.
+func (e *enroller) certificate(ctx context.Context) (*tls.Certificate, error) {
+	a, now := e.authority(), e.clock()
+	if err := a.check(); err != nil {
+		return nil, err
+	}
+	if c := e.own.Load(); c != nil && c.issuer.Equal(a.Certificate) && now.Before(c.renewAt) && !now.Before(c.Leaf.NotBefore) {
+		return &c.Certificate, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	key, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	leaf, err := a.issue(key.Public(), &url.URL{Scheme: uriScheme, Host: serverHost}, x509.ExtKeyUsageServerAuth, now, serverLife)
+	if err != nil {
+		return nil, &Error{Op: "serve", Code: CodeInternal, Err: err}
+	}
+	c := &ownCertificate{issuer: a.Certificate, renewAt: now.Add(leaf.NotAfter.Sub(now) / 2)}
+	c.Certificate = tls.Certificate{
+		Certificate: [][]byte{leaf.Raw, a.Certificate.Raw}, // the authority's, to be pinned
+		PrivateKey:  key,
+		Leaf:        leaf,
+	}
+	e.own.Store(c)
+	return &c.Certificate, nil
+}
+
+// serverLife is of the server's own certificate, whose key is in no file.
+const serverLife = 7 * 24 * time.Hour
+
+type ownCertificate struct {
+	tls.Certificate
+	issuer  *x509.Certificate
+	renewAt time.Time
+}

@@ -123,10 +123,6 @@ func (m *message) getUint(t tag) uint64 {
 	return 0
 }
 
-func (m *message) getTime(t tag) time.Time {
-	return time.UnixMilli(int64(m.getUint(t)))
-}
-
 func (m *message) getAll(t tag) (all [][]byte) {
 	m.each(t, func(b []byte) { all = append(all, b) })
 	return all

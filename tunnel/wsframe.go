@@ -37,13 +37,13 @@ type wsConn struct {
 	net.Conn      // TCP or the outer TLS
 	client   bool // it masks, its peer does not
 
-	readMu    sync.Mutex // guards the fields below; held while a read blocks
-	small     [256]byte
-	in        []byte // what was read beyond a header, in small or elsewhere
-	left      uint64 // bytes of the current frame that were not yet read
-	key       [4]byte
+	readMu     sync.Mutex // guards the fields below; held while a read blocks
+	small      [256]byte
+	in         []byte // what was read beyond a header, in small or elsewhere
+	left       uint64 // bytes of the current frame that were not yet read
+	key        [4]byte
 	unfinished bool // the message goes on in another frame
-	readErr   error
+	readErr    error
 
 	writeMu  sync.Mutex // one frame after the other; held while a write blocks
 	writeErr error

@@ -26,6 +26,7 @@ var arrows = map[string][]string{
 	"/examples/noproxy":        {"/noproxy"},
 	"/examples/quickstart":     {"/dialer", "/kubeconfig", "/internal/test/pki", "/internal/test/proxytest"},
 	"/internal/abort":          {},
+	"/internal/backoff":        {},
 	"/internal/mux":            {},
 	"/internal/relay":          {"/internal/abort"},
 	"/internal/test/imports":   {},

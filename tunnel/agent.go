@@ -1,0 +1,282 @@
+package tunnel
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/backoff"
+)
+
+// Agent is the end of the tunnel beside a cluster: it dials out to a Server
+// and dials targets for it. Its fields must not change while Run runs.
+type Agent struct {
+	// Servers are addresses of one Server, or of its replicas: host:port, or
+	// a ws or wss URL. They are tried in turn. If empty, those of the
+	// invitation are taken.
+	Servers []string
+	// Dial connects to a server: through a corporate proxy, say. If nil, a
+	// net.Dialer does.
+	Dial DialFunc
+	// Transport carries the session. If nil, the form of the address decides:
+	// [TCP] for host:port, [WebSocket] for a URL.
+	Transport Transport
+	// Credentials keep the agent's key and certificate. Required.
+	Credentials CredentialStore
+	// Invitation returns what the agent enrols with; it is called whenever
+	// there is no valid certificate, so that a new one is found without a
+	// restart. If nil, the agent has to have credentials.
+	Invitation func(ctx context.Context) (Invitation, error)
+	// Targets are what the Server may reach. The zero value is
+	// kubernetes.default.svc:443 alone.
+	Targets Targets
+	// MaxStreams is how many streams a session may carry at once. Zero means
+	// 1,000.
+	MaxStreams int
+	// HandshakeTimeout bounds a connection attempt. Zero means 15 seconds.
+	HandshakeTimeout time.Duration
+	// Grace is how long streams live on when Run's context ends. Zero means 30
+	// seconds; negative ends them at once.
+	Grace time.Duration
+	// FirstBackoff bounds the random wait before the first new attempt. Each
+	// failure doubles it, up to MaxBackoff; a session that lasted a minute puts
+	// it back. Zero means 4 and 30 seconds.
+	FirstBackoff, MaxBackoff time.Duration
+	// KeepAlive finds dead carriers.
+	KeepAlive KeepAlive
+	// Payload takes what the server's owner hands over; its error is told to
+	// the server. If nil, payloads are refused.
+	Payload func(ctx context.Context, p Payload) error
+	// Program is the name and version that the server may see.
+	Program string
+	// Hooks see what happens.
+	Hooks AgentHooks
+
+	mu    sync.Mutex // guards the field below
+	state agentState
+}
+
+// AgentHooks see what an Agent does. Each may be nil; each is called by the
+// goroutine at work and must return soon.
+type AgentHooks struct {
+	// Connected is called when a session begins.
+	Connected func(server string, id Identity)
+	// Disconnected is called when a session has ended; err is nil if it ended
+	// in order.
+	Disconnected func(server string, err error)
+	// Failed is called when an attempt to connect, to enrol or to renew
+	// failed, with the time until the next.
+	Failed func(server string, err error, retry time.Duration)
+	// Enrolled is called when the agent got its first certificate, or, after
+	// it had been without a valid one, another; Renewed when it got the next.
+	Enrolled func(id Identity, until time.Time)
+	Renewed  func(id Identity, until time.Time)
+	// Dialed is called when a target was dialed, or denied; err is nil or an
+	// *[Error].
+	Dialed func(took time.Duration, err error)
+}
+
+func (a *Agent) grace() time.Duration { return max(orDefault(a.Grace, 30*time.Second), 0) }
+
+func (a *Agent) check() error {
+	if a.Credentials == nil {
+		return configError("field Credentials of the Agent is required: FileStore keeps them in a folder")
+	}
+	for _, s := range a.Servers {
+		if a.Transport == nil {
+			if _, err := transportFor(s); err != nil {
+				return configError("field Servers of the Agent: %q: %w", printable(s), err)
+			}
+		}
+	}
+	return nil
+}
+
+// Run keeps the agent connected until the context ends. Then it tells the
+// server, takes no more streams, lets the open ones live for Grace at most,
+// and returns nil. Otherwise it returns only for a configuration that can't
+// work; whatever time or a new invitation may heal is retried, and told to the
+// hooks. All its goroutines have ended when it returns. It must not be called
+// twice at the same time.
+func (a *Agent) Run(ctx context.Context) error {
+	if err := a.check(); err != nil {
+		return err
+	}
+	targets, err := a.Targets.compile()
+	if err != nil {
+		return err
+	}
+	r := &runner{Agent: a, targets: targets, updating: make(chan struct{}, 1), backoff: &backoff.Backoff{
+		First: a.FirstBackoff, Max: a.MaxBackoff,
+	}}
+	// Links outlive ctx by Grace.
+	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	defer r.cancel()
+	r.run(ctx)
+	return r.finish()
+}
+
+// runner is one Run.
+type runner struct {
+	*Agent
+	targets *targets
+	backoff *backoff.Backoff
+	ctx     context.Context // of the links
+	cancel  context.CancelFunc
+
+	links   sync.WaitGroup
+	current *link
+	next    int // index of the server to try
+	enrolling
+
+	updating    chan struct{} // holds one: who replaces the credentials
+	mu          sync.Mutex    // guards the field below
+	credentials *Credentials
+}
+
+// run connects until ctx ends.
+func (r *runner) run(ctx context.Context) {
+	lived := time.Duration(0)
+	for ctx.Err() == nil {
+		l, server, err := r.connect(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				return
+			}
+			wait := r.backoff.Next(lived)
+			lived = 0
+			r.failed(server, err, wait)
+			sleep(ctx, wait)
+			continue
+		}
+		r.current = l
+		began := time.Now()
+		if r.watch(ctx, l) {
+			continue
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		// A server that drains has all its agents look for another.
+		wait := r.backoff.Next(time.Since(began))
+		select {
+		case <-l.done:
+			r.failed(server, l.err(), wait)
+		default:
+		}
+		sleep(ctx, wait)
+	}
+}
+
+// watch returns when another session is needed, while the streams of this one
+// live on; it reports whether that is because of a new certificate.
+func (r *runner) watch(ctx context.Context, l *link) (renewed bool) {
+	renew := time.NewTimer(time.Until(r.held().renewAt()))
+	defer renew.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-l.done:
+			return false
+		case <-l.streams.accepting.Done():
+			return false
+		case <-renew.C:
+			if err := r.renew(ctx, l); err != nil {
+				wait := renewalRetry(r.held())
+				r.failed(l.server, err, wait)
+				renew.Reset(wait)
+				continue
+			}
+			l.retire()
+			return true
+		}
+	}
+}
+
+// renewalRetry is a tenth of what is left of the certificate, in reason.
+func renewalRetry(c *Credentials) time.Duration {
+	return min(max(time.Until(c.expires())/10, 5*time.Second), time.Hour)
+}
+
+// finish drains the links that are left.
+func (r *runner) finish() error {
+	ended := make(chan struct{})
+	if r.current != nil {
+		r.current.retire()
+	}
+	go func() {
+		r.links.Wait()
+		close(ended)
+	}()
+	t := time.NewTimer(r.grace())
+	defer t.Stop()
+	select {
+	case <-ended:
+	case <-t.C:
+		r.cancel()
+		<-ended
+	}
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// connect makes a session with the next server, after an enrolment if there
+// is no valid certificate.
+func (r *runner) connect(ctx context.Context) (l *link, server string, err error) {
+	servers, err := r.prepare(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	server = servers[r.next%len(servers)]
+	ctx, cancel := context.WithTimeout(ctx, orDefault(r.HandshakeTimeout, 15*time.Second))
+	defer cancel()
+	if r.needsEnrolment() {
+		if err = r.enroll(ctx, server); err != nil {
+			r.next++
+			return nil, server, err
+		}
+	}
+	l, err = r.open(ctx, server)
+	if err != nil {
+		r.next++
+		r.judge(err)
+	}
+	return l, server, err
+}
+
+// carry dials the server and makes the carrier.
+func (r *runner) carry(ctx context.Context, server string, config *tls.Config) (*carrier, error) {
+	t := r.Transport
+	if t == nil {
+		var err error
+		if t, err = transportFor(server); err != nil {
+			return nil, configError("server %q: %w", printable(server), err)
+		}
+	}
+	conn, err := t.Dial(ctx, r.Dial, server)
+	if err != nil {
+		return nil, &Error{Op: "connect", Addr: server, Code: CodeLost, Err: err}
+	}
+	config.ServerName = hostOf(server)
+	c, err := secure(ctx, conn, config, false)
+	if err != nil {
+		conn.Close()
+		var e *Error
+		if errors.As(err, &e) {
+			return nil, err
+		}
+		return nil, &Error{Op: "connect", Addr: server, Code: CodeLost, Err: err}
+	}
+	return c, nil
+}

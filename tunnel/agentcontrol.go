@@ -1,0 +1,126 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// readControl reads the control stream until it ends.
+func (l *link) readControl() error {
+	defer close(l.payloads)
+	for {
+		m, err := readMessage(l.out.control, maxMessage)
+		if err != nil {
+			return err
+		}
+		switch m.kind {
+		case msgDrain:
+			l.retire()
+		case msgIssued:
+			select {
+			case l.issued <- m:
+			default: // not asked for
+			}
+		case msgRoots:
+			if err := l.runner.trust(l.runner.ctx, m); err != nil {
+				l.runner.failed(l.server, err, 0)
+			}
+		case msgPayload:
+			select {
+			case l.payloads <- m:
+			case <-l.mux.Done():
+			}
+		}
+	}
+}
+
+// takePayloads hands over one payload after the other, in their order.
+func (l *link) takePayloads() {
+	for m := range l.payloads {
+		ctx, cancel := context.WithTimeout(l.runner.ctx, payloadTimeout)
+		err := errors.New("the agent takes no payloads")
+		if take := l.runner.Payload; take != nil {
+			err = take(ctx, Payload{Name: m.getString(tagName), Data: m.get(tagData)})
+		}
+		cancel()
+		answer := (&message{kind: msgReceived}).string(tagID, m.getString(tagID))
+		if err != nil {
+			answer.uint(tagCode, uint64(CodeInternal)).string(tagText, printable(err.Error()))
+		}
+		l.out.add(answer)
+	}
+}
+
+// renew gets the next certificate on the link's control stream.
+func (r *runner) renew(ctx context.Context, l *link) error {
+	ctx, cancel := context.WithTimeout(ctx, payloadTimeout)
+	defer cancel()
+	key, m, err := newRequest(l.tls)
+	if err != nil {
+		return &Error{Op: "renew", Code: CodeInternal, Err: err}
+	}
+	select {
+	case <-l.issued: // an answer to an earlier request that came too late
+	default:
+	}
+	l.out.add(m)
+	for {
+		select {
+		case answer := <-l.issued:
+			if answer.getString(tagID) != m.getString(tagID) {
+				continue
+			}
+			next, err := r.update(ctx, func(held *Credentials) (*Credentials, error) { return held.accept(answer, key) })
+			if err == nil && r.Hooks.Renewed != nil {
+				r.Hooks.Renewed(next.identity(), next.expires())
+			}
+			return err
+		case <-l.mux.Done():
+			return &Error{Op: "renew", Code: CodeLost, Err: l.mux.Err()}
+		case <-ctx.Done():
+			return &Error{Op: "renew", Code: CodeTimeout, Err: ctx.Err()}
+		}
+	}
+}
+
+// held returns the credentials; nil if there are none.
+func (r *runner) held() *Credentials {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.credentials
+}
+
+func (r *runner) identity() Identity { return r.held().identity() }
+
+// update replaces the credentials by what change makes of them, once they are
+// saved: what is not would be lost with the process.
+func (r *runner) update(ctx context.Context, change func(*Credentials) (*Credentials, error)) (*Credentials, error) {
+	select {
+	case r.updating <- struct{}{}:
+		defer func() { <-r.updating }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	held := r.held()
+	next, err := change(held)
+	if err != nil || next == held {
+		return held, err
+	}
+	if err := r.Credentials.Save(ctx, next); err != nil {
+		return nil, &Error{Op: "connect", Code: CodeInternal, Err: fmt.Errorf("saving the credentials: %w", err)}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.credentials = next
+	return next, nil
+}
+
+// trust takes the authorities in a WELCOME or ROOTS for those to trust from
+// now on.
+func (r *runner) trust(ctx context.Context, m *message) error {
+	ctx, cancel := context.WithTimeout(ctx, payloadTimeout)
+	defer cancel()
+	_, err := r.update(ctx, func(held *Credentials) (*Credentials, error) { return held.trusting(m) })
+	return err
+}

@@ -1,0 +1,123 @@
+package tunnel
+
+import (
+	"net/http"
+	"time"
+)
+
+// AgentStatus is what an Agent knows at one moment.
+type AgentStatus struct {
+	// Connected: at least one session takes streams.
+	Connected bool   `json:"connected"`
+	Cluster   string `json:"cluster,omitempty"`
+	Agent     string `json:"agent,omitempty"`
+	// Expires is when the certificate does.
+	Expires  time.Time   `json:"expires,omitzero"`
+	Sessions []AgentLink `json:"sessions"`
+	// LastError is the last failure to connect, enrol or renew, or the end of a
+	// session; At is when that was.
+	LastError   string    `json:"lastError,omitempty"`
+	LastErrorAt time.Time `json:"lastErrorAt,omitzero"`
+}
+
+// AgentLink is an Agent's session.
+type AgentLink struct {
+	Server    string        `json:"server"`
+	Since     time.Time     `json:"since"`
+	Draining  bool          `json:"draining"`
+	Streams   int           `json:"streams"`
+	BytesIn   uint64        `json:"bytesIn"`  // from the server
+	BytesOut  uint64        `json:"bytesOut"` // to the server
+	RoundTrip time.Duration `json:"roundTrip"`
+}
+
+// agentState is what Status is made of.
+type agentState struct {
+	links     []*link
+	id        Identity
+	expires   time.Time
+	lastErr   error
+	lastErrAt time.Time
+}
+
+// Status returns what the Agent knows now. It is safe for concurrent use with
+// Run.
+func (a *Agent) Status() AgentStatus {
+	a.mu.Lock()
+	st := a.state
+	links := append([]*link(nil), st.links...)
+	a.mu.Unlock()
+	status := AgentStatus{Cluster: st.id.Cluster, Agent: st.id.Agent, Expires: st.expires, Sessions: []AgentLink{}}
+	for _, l := range links {
+		stats := l.mux.Stats()
+		draining := l.streams.accepting.Err() != nil
+		status.Connected = status.Connected || !draining
+		status.Sessions = append(status.Sessions, AgentLink{
+			Server: l.server, Since: l.since, Draining: draining, Streams: max(stats.Streams-1, 0),
+			BytesIn: stats.BytesIn, BytesOut: stats.BytesOut, RoundTrip: stats.RTT,
+		})
+	}
+	if st.lastErr != nil {
+		status.LastError, status.LastErrorAt = st.lastErr.Error(), st.lastErrAt
+	}
+	return status
+}
+
+// StatusHandler serves, for GET and HEAD, /healthz (200 while the process can
+// answer), /readyz (200 while a session takes streams, else 503) and /status
+// (AgentStatus as JSON).
+func (a *Agent) StatusHandler() http.Handler {
+	m := http.NewServeMux()
+	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok") })
+	m.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if a.Status().Connected {
+			say(w, http.StatusOK, "ok")
+		} else {
+			say(w, http.StatusServiceUnavailable, "not connected to a server")
+		}
+	})
+	m.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { sayJSON(w, a.Status()) })
+	return m
+}
+
+func (a *Agent) setError(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.state.lastErr, a.state.lastErrAt = err, time.Now()
+}
+
+func (a *Agent) failed(server string, err error, wait time.Duration) {
+	a.setError(err)
+	if a.Hooks.Failed != nil {
+		a.Hooks.Failed(server, err, wait)
+	}
+}
+
+// linked is called when a session begins.
+func (r *runner) linked(l *link, c *Credentials) {
+	a := r.Agent
+	a.mu.Lock()
+	a.state.links = append(a.state.links, l)
+	a.state.id, a.state.expires = c.identity(), c.expires()
+	a.mu.Unlock()
+	if a.Hooks.Connected != nil {
+		a.Hooks.Connected(l.server, c.identity())
+	}
+}
+
+// unlinked is called when a session has ended.
+func (r *runner) unlinked(l *link, err error) {
+	a := r.Agent
+	a.mu.Lock()
+	kept := a.state.links[:0:0]
+	for _, other := range a.state.links {
+		if other != l {
+			kept = append(kept, other)
+		}
+	}
+	a.state.links = kept
+	a.mu.Unlock()
+	if a.Hooks.Disconnected != nil {
+		a.Hooks.Disconnected(l.server, err)
+	}
+}

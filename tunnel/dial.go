@@ -1,0 +1,220 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/mux"
+)
+
+const (
+	// suspectAfter is how long an agent may leave a dial unanswered before
+	// its session is probed.
+	suspectAfter = 2 * time.Second
+	// probeTimeout is how long it may leave the probe unanswered before the
+	// dial moves to another agent.
+	probeTimeout = 3 * time.Second
+	// rotateAfter is how many streams a session opens before the agent is
+	// asked for a new one: stream ids are finite.
+	rotateAfter = 1 << 30
+)
+
+// Dialer dials targets through the agents of one cluster.
+type Dialer struct {
+	server  *Server
+	cluster string
+}
+
+// Dialer returns the dialer of a cluster, whether or not an agent of it is
+// connected: each dial takes the agents there are. It costs nothing.
+func (s *Server) Dialer(cluster string) *Dialer {
+	return &Dialer{s, cluster}
+}
+
+// Cluster returns the name of the cluster.
+func (d *Dialer) Cluster() string { return d.cluster }
+
+// DialContext returns a connection to address, host:port, which an agent of
+// the cluster resolves and dials; network is "tcp". It takes one round trip,
+// and returns once the target is connected. The agent with the fewest streams
+// is asked first; if its session fails before it has answered, the next one is.
+// The errors are *[Error]; the context bounds the dial alone.
+//
+// The connection is of the same make as a *net.TCPConn: deadlines, CloseWrite,
+// and, by errors.Is(err, syscall.ECONNRESET), a reset that is no end of file.
+// Its addresses are of type [Addr].
+func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	began := time.Now()
+	conn, err := d.dial(ctx, network, address)
+	d.server.Hooks.dialed(d.cluster, time.Since(began), err)
+	if err != nil {
+		return nil, err // not a nil *mux.Stream in a net.Conn
+	}
+	return conn, nil
+}
+
+func (d *Dialer) dial(ctx context.Context, network, address string) (*mux.Stream, error) {
+	s := d.server
+	if err := s.setup(); err != nil {
+		return nil, err
+	}
+	if s.groups.closed() {
+		return nil, d.fail(address, CodeClosed, nil)
+	}
+	if err := checkTarget(network, address); err != nil {
+		return nil, d.fail(address, CodeConfig, err)
+	}
+	if s.AllowDial != nil {
+		if err := s.AllowDial(ctx, d.cluster, network, address); err != nil {
+			return nil, d.fail(address, CodeForbidden, err)
+		}
+	}
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, orDefault(s.DialTimeout, 30*time.Second))
+		defer cancel()
+	}
+	tried := map[*session]bool{}
+	last := d.fail(address, CodeNoAgent, nil)
+	for {
+		sess := s.registry.next(d.cluster, tried)
+		if sess == nil {
+			return nil, last
+		}
+		tried[sess] = true
+		stream, err := d.attempt(ctx, sess, network, address, tried)
+		if err == nil {
+			return stream, nil
+		}
+		if last = err; !movable(err.Code) || ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+func (d *Dialer) fail(address string, code Code, err error) *Error {
+	return &Error{Op: "dial", Cluster: d.cluster, Addr: address, Code: code, Err: err}
+}
+
+// movable reports whether another agent may do better: nothing was sent but
+// the question.
+func movable(c Code) bool {
+	return c == CodeLost || c == CodeTooManyStreams || c == CodeDraining
+}
+
+func checkTarget(network, address string) error {
+	if network != "tcp" {
+		return fmt.Errorf("network %q: only tcp is carried", printable(network))
+	}
+	host, port, err := net.SplitHostPort(address)
+	switch {
+	case err != nil:
+		return errors.New("the address is not host:port")
+	case host == "":
+		return errors.New("the address has no host")
+	case port == "":
+		return errors.New("the address has no port")
+	case len(address) > maxRequest/2:
+		return errors.New("the address is too long")
+	}
+	return nil
+}
+
+// attempt asks one agent.
+func (d *Dialer) attempt(ctx context.Context, sess *session, network, address string, tried map[*session]bool) (*mux.Stream, *Error) {
+	if sess.load() >= int64(orDefault(d.server.MaxStreams, 1000)) {
+		return nil, d.fail(address, CodeTooManyStreams, nil)
+	}
+	sess.dialing.Add(1)
+	defer sess.dialing.Add(-1)
+	if sess.opened.Add(1) == rotateAfter {
+		sess.send(&message{kind: msgDrain})
+	}
+	deadline, _ := ctx.Deadline()
+	dial := (&message{kind: msgDial}).string(tagNetwork, network).string(tagAddress, address).
+		uint(tagTime, uint64(max(time.Until(deadline).Milliseconds(), 1)))
+	stream, err := d.open(ctx, sess, dial)
+	if err != nil {
+		return nil, d.cause(ctx, address, err)
+	}
+	// Shorter than time.Now(): whoever waits for the answer is woken.
+	stop := context.AfterFunc(ctx, func() { stream.SetReadDeadline(time.Unix(1, 0)) })
+	answer, err := d.await(ctx, sess, stream, tried)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err == nil && answer.kind != msgDialed {
+		err = errMessage
+	}
+	if err != nil {
+		sess.failed.Add(1)
+		stream.Reset(0)
+		return nil, d.cause(ctx, address, err)
+	}
+	if code := Code(answer.getUint(tagCode)); code != 0 {
+		sess.failed.Add(1)
+		stream.Close()
+		e := d.fail(address, code, nil)
+		errors.As(answer.failure("dial", d.cluster, address), &e)
+		return nil, e
+	}
+	stream.SetReadDeadline(time.Time{})
+	stream.SetAddrs(Addr{Cluster: d.cluster}, Addr{Cluster: d.cluster, Target: address})
+	return stream, nil
+}
+
+// open waits no longer than suspectAfter for room on a carrier that may be stuck.
+func (d *Dialer) open(ctx context.Context, sess *session, dial *message) (*mux.Stream, error) {
+	short, cancel := context.WithTimeout(ctx, suspectAfter)
+	defer cancel()
+	stream, err := sess.mux.Open(short, dial.encode(nil))
+	if err != nil && short.Err() != nil && ctx.Err() == nil {
+		sess.markSuspect()
+		return nil, &mux.LostError{Err: errors.New("the carrier takes nothing")}
+	}
+	return stream, err
+}
+
+// await reads the answer. A session that is silent is probed, and left when
+// it does not answer and there is another.
+func (d *Dialer) await(ctx context.Context, sess *session, stream *mux.Stream, tried map[*session]bool) (*message, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	watch := time.AfterFunc(suspectAfter, func() {
+		defer close(watched)
+		if !sess.alive(ctx) && ctx.Err() == nil && d.server.registry.next(d.cluster, tried) != nil {
+			stream.Reset(uint32(CodeLost))
+		}
+	})
+	m, err := readMessage(stream, maxRequest)
+	cancel()
+	if !watch.Stop() {
+		<-watched
+	}
+	return m, err
+}
+
+// cause says in codes what ended an attempt.
+func (d *Dialer) cause(ctx context.Context, address string, err error) *Error {
+	var reset *mux.ResetError
+	var lost *mux.LostError
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return d.fail(address, CodeTimeout, ctx.Err())
+	case ctx.Err() != nil:
+		return d.fail(address, CodeCanceled, ctx.Err())
+	case errors.As(err, &reset) && reset.Code != 0:
+		return d.fail(address, Code(reset.Code), nil)
+	case errors.As(err, &lost), errors.As(err, &reset), errors.Is(err, net.ErrClosed):
+		return d.fail(address, CodeLost, err)
+	case errors.Is(err, mux.ErrGoAway), errors.Is(err, mux.ErrExhausted):
+		return d.fail(address, CodeDraining, err)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return d.fail(address, CodeTimeout, err)
+	}
+	return d.fail(address, CodeBadRequest, err)
+}

@@ -1,0 +1,98 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Payload is a piece of data that the server's owner hands an agent over the
+// control stream, such as an SSH public key. What a name means is between the
+// two programs. At most 1 MiB, name included.
+type Payload struct {
+	Name string
+	Data []byte
+}
+
+// payloadTimeout bounds the wait for an agent's word on a payload.
+const payloadTimeout = 30 * time.Second
+
+// sendPayloads hands a new session what the field Payloads has for it.
+func (s *Server) sendPayloads(sess *session) {
+	if s.Payloads == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(sess.group.ctx, payloadTimeout)
+	defer cancel()
+	payloads, err := s.Payloads(ctx, sess.id)
+	if err != nil {
+		s.Hooks.delivered(sess.id, "", err)
+	}
+	for _, p := range payloads {
+		s.Hooks.delivered(sess.id, p.Name, sess.push(ctx, s.seq.Add(1), p))
+	}
+}
+
+// Push hands the payload to each agent of the cluster that is connected, and
+// returns when all have taken it. The error joins one *[Error] for each that
+// has not; without any agent it is one of [CodeNoAgent].
+func (s *Server) Push(ctx context.Context, cluster string, p Payload) error {
+	if err := s.setup(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, payloadTimeout)
+	defer cancel()
+	sessions := s.registry.candidates(cluster)
+	if len(sessions) == 0 {
+		return &Error{Op: "push", Cluster: cluster, Code: CodeNoAgent}
+	}
+	errs := make([]error, len(sessions))
+	var wg sync.WaitGroup
+	for i, sess := range sessions {
+		wg.Go(func() { errs[i] = sess.push(ctx, s.seq.Add(1), p) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// push waits for what the agent says of the payload.
+func (sess *session) push(ctx context.Context, seq uint64, p Payload) error {
+	id := strconv.FormatUint(seq, 10)
+	m := (&message{kind: msgPayload}).string(tagID, id).string(tagName, p.Name).bytes(tagData, p.Data)
+	if len(m.body) > maxMessage {
+		return &Error{Op: "push", Cluster: sess.id.Cluster, Code: CodeConfig,
+			Err: fmt.Errorf("payload %q has %d bytes, and a message takes %d at most", printable(p.Name), len(p.Data), maxMessage)}
+	}
+	answered := make(chan error, 1)
+	sess.mu.Lock()
+	sess.waiting[id] = answered
+	sess.mu.Unlock()
+	defer func() {
+		sess.mu.Lock()
+		delete(sess.waiting, id)
+		sess.mu.Unlock()
+	}()
+	sess.send(m)
+	select {
+	case err := <-answered:
+		return err
+	case <-sess.mux.Done():
+		return &Error{Op: "push", Cluster: sess.id.Cluster, Code: CodeLost, Err: sess.mux.Err()}
+	case <-ctx.Done():
+		return &Error{Op: "push", Cluster: sess.id.Cluster, Code: CodeTimeout, Err: ctx.Err()}
+	}
+}
+
+// received passes a RECEIVED to who waits for it.
+func (sess *session) received(m *message) {
+	sess.mu.Lock()
+	answered := sess.waiting[m.getString(tagID)]
+	delete(sess.waiting, m.getString(tagID))
+	sess.mu.Unlock()
+	if answered != nil {
+		answered <- m.failure("push", sess.id.Cluster, "")
+	}
+}

@@ -1,0 +1,146 @@
+package tunnel
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+)
+
+// registry has the sessions of a Server. The zero registry is empty.
+type registry struct {
+	mu       sync.Mutex // guards the fields below
+	sessions map[*session]bool
+	clusters map[string]*cluster
+}
+
+// cluster is what is known of a cluster that has, or had, an agent.
+type cluster struct {
+	agents  map[string]*session // the newest of each that takes streams
+	lastErr error
+}
+
+// add registers a session and returns those that it replaces: the same
+// agent's, retired.
+func (r *registry) add(sess *session) (replaced []*session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sessions == nil {
+		r.sessions, r.clusters = map[*session]bool{}, map[string]*cluster{}
+	}
+	r.sessions[sess] = true
+	c := r.clusters[sess.id.Cluster]
+	if c == nil {
+		c = &cluster{agents: map[string]*session{}}
+		r.clusters[sess.id.Cluster] = c
+	}
+	old := c.agents[sess.id.Agent]
+	switch {
+	case old == nil:
+	case old.seq > sess.seq: // overtaken on the way here
+		sess.retired.Store(true)
+		return []*session{sess}
+	default:
+		old.retired.Store(true)
+		replaced = append(replaced, old)
+	}
+	c.agents[sess.id.Agent] = sess
+	return replaced
+}
+
+// retire gives the session no more streams.
+func (r *registry) retire(sess *session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sess.retired.Store(true)
+	r.dropLocked(sess)
+}
+
+func (r *registry) dropLocked(sess *session) {
+	if c := r.clusters[sess.id.Cluster]; c != nil && c.agents[sess.id.Agent] == sess {
+		delete(c.agents, sess.id.Agent)
+	}
+}
+
+// remove forgets the session, which ended because of err; nil if in order.
+func (r *registry) remove(sess *session, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dropLocked(sess)
+	delete(r.sessions, sess)
+	if c := r.clusters[sess.id.Cluster]; c != nil && err != nil {
+		c.lastErr = err
+	}
+}
+
+// candidates returns the sessions that a dial may take, the best first: those
+// that answered their last probe, then the ones with the fewest streams.
+func (r *registry) candidates(name string) []*session {
+	r.mu.Lock()
+	var all []*session
+	if c := r.clusters[name]; c != nil {
+		for _, sess := range c.agents {
+			all = append(all, sess)
+		}
+	}
+	r.mu.Unlock()
+	if len(all) < 2 {
+		return all
+	}
+	type ranked struct {
+		sess    *session
+		suspect bool
+		load    int64
+	}
+	ranks := make([]ranked, len(all))
+	for i, sess := range all {
+		ranks[i] = ranked{sess, sess.suspected(), sess.load()}
+	}
+	slices.SortFunc(ranks, func(a, b ranked) int {
+		if a.suspect != b.suspect {
+			if a.suspect {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Or(cmp.Compare(a.load, b.load), cmp.Compare(a.sess.seq, b.sess.seq))
+	})
+	for i, r := range ranks {
+		all[i] = r.sess
+	}
+	return all
+}
+
+func (r *registry) all() []*session {
+	return r.filter(func(*session) bool { return true })
+}
+
+func (r *registry) of(g *group) []*session {
+	return r.filter(func(sess *session) bool { return sess.group == g })
+}
+
+func (r *registry) ofAgent(id Identity) []*session {
+	return r.filter(func(sess *session) bool { return sess.id == id })
+}
+
+func (r *registry) filter(keep func(*session) bool) []*session {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var kept []*session
+	for sess := range r.sessions {
+		if keep(sess) {
+			kept = append(kept, sess)
+		}
+	}
+	slices.SortFunc(kept, func(a, b *session) int { return cmp.Compare(a.seq, b.seq) })
+	return kept
+}
+
+// next returns the best candidate that was not tried; nil if there is none.
+func (r *registry) next(cluster string, tried map[*session]bool) *session {
+	for _, sess := range r.candidates(cluster) {
+		if !tried[sess] {
+			return sess
+		}
+	}
+	return nil
+}

@@ -1,0 +1,281 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/mux"
+)
+
+// Server is the end of the tunnel beside the controllers: agents connect to
+// it, and [Server.Dialer] dials through them. Its methods are safe for
+// concurrent use; its fields must not change after the first call.
+type Server struct {
+	// Authority signs the certificates of the server and of its agents.
+	// Required; [Server.SetAuthority] replaces it.
+	Authority *Authority
+	// Store keeps tokens and revocations. If nil, memory does: a restart
+	// forgets tokens that were not used yet, and revocations.
+	Store Store
+	// CertificateLife is how long an agent's certificate is valid; agents
+	// renew at two thirds of it. Zero means 7 days.
+	CertificateLife time.Duration
+	// AllowDial decides whether the caller may dial; its error is the cause of
+	// a [CodeForbidden]. The context is DialContext's. If nil, whoever has the
+	// Server may dial every cluster; what a cluster's agents allow is theirs to say.
+	AllowDial func(ctx context.Context, cluster, network, address string) error
+	// Payloads returns what an agent is handed each time it connects. If nil,
+	// nothing. See [Server.Push] for changes in between.
+	Payloads func(ctx context.Context, id Identity) ([]Payload, error)
+	// MaxStreams is how many streams a session carries at once; one more moves
+	// to another agent, or fails with [CodeTooManyStreams]. Zero means 1,000.
+	MaxStreams int
+	// MaxPending is how many carriers may be in their handshake at once; one
+	// more is closed. Zero means 1,000.
+	MaxPending int
+	// HandshakeTimeout bounds the time from a carrier's first byte to its
+	// session, or its enrolment. Zero means 15 seconds.
+	HandshakeTimeout time.Duration
+	// DialTimeout bounds a dial whose context has no deadline. Zero means 30
+	// seconds.
+	DialTimeout time.Duration
+	// Grace is how long streams live on when the context of Serve ends. Zero
+	// means 30 seconds; negative ends them at once.
+	Grace time.Duration
+	// KeepAlive finds dead carriers.
+	KeepAlive KeepAlive
+	// Hooks see what happens.
+	Hooks Hooks
+
+	once      sync.Once
+	setupErr  error
+	enroller  *enroller
+	authority atomic.Pointer[Authority]
+	registry  registry
+	pending   chan struct{}
+	groups    groups
+	seq       atomic.Uint64
+}
+
+// KeepAlive says when a carrier is dead. Any byte from the other side is a
+// sign of life.
+type KeepAlive struct {
+	// ProbeAfter is how long a carrier is silent before it is probed. Zero
+	// means 10 seconds.
+	ProbeAfter time.Duration
+	// DeadAfter is how long a carrier is silent before it is given up. Zero
+	// means 30 seconds.
+	DeadAfter time.Duration
+}
+
+func (k KeepAlive) mux(maxStreams int) *mux.Config {
+	return &mux.Config{MaxStreams: maxStreams, ProbeAfter: k.ProbeAfter, DeadAfter: k.DeadAfter}
+}
+
+// setup compiles the fields, once.
+func (s *Server) setup() error {
+	s.once.Do(func() {
+		if s.Authority == nil {
+			s.setupErr = configError("field Authority of the Server is required: NewAuthority makes one")
+			return
+		}
+		s.authority.Store(s.Authority)
+		store := s.Store
+		if store == nil {
+			store = &MemoryStore{}
+		}
+		s.enroller = &enroller{authority: s.authority.Load, store: store, life: s.CertificateLife}
+		s.pending = make(chan struct{}, orDefault(s.MaxPending, 1000))
+	})
+	return s.setupErr
+}
+
+func orDefault[T int | time.Duration](v, byDefault T) T {
+	if v == 0 {
+		return byDefault
+	}
+	return v
+}
+
+func (s *Server) grace() time.Duration { return max(orDefault(s.Grace, 30*time.Second), 0) }
+
+// Serve accepts carriers until the context ends or the listener fails, and
+// closes the listener. When the context ends, agents are told to connect
+// elsewhere, no new streams are opened on the sessions that came by this
+// listener, and they end with their last stream, at the latest after Grace.
+// Then Serve returns nil; all its goroutines have ended.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	defer l.Close()
+	if err := s.setup(); err != nil {
+		return err
+	}
+	g, err := s.groups.add()
+	if err != nil {
+		return &Error{Op: "serve", Code: CodeClosed, Err: err}
+	}
+	defer s.groups.remove(g)
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
+	stopped := context.AfterFunc(g.accepting, func() { l.Close() })
+	defer stopped()
+	err = s.accept(l, g)
+	if g.accepting.Err() != nil { // Shutdown drains the group
+		<-g.idle()
+		return nil
+	}
+	if ctx.Err() != nil {
+		err = nil
+	}
+	grace, cancel := context.WithTimeout(g.ctx, s.grace())
+	defer cancel()
+	s.drain(grace, g)
+	return err
+}
+
+// accept hands each carrier to a goroutine of the group.
+func (s *Server) accept(l net.Listener, g *group) error {
+	var wait time.Duration
+	for {
+		conn, err := l.Accept()
+		if err == nil {
+			wait = 0
+			if !g.start(func() { s.serveCarrier(g, conn) }) {
+				conn.Close()
+				return net.ErrClosed
+			}
+			continue
+		}
+		var temporary interface{ Temporary() bool }
+		if !errors.As(err, &temporary) || !temporary.Temporary() {
+			return &Error{Op: "serve", Code: CodeInternal, Err: err}
+		}
+		// Out of file descriptors, say: that passes.
+		wait = min(max(2*wait, 5*time.Millisecond), time.Second)
+		if !g.sleep(wait) {
+			return net.ErrClosed
+		}
+	}
+}
+
+// Handler returns the handler of WebSocket carriers, for an http.Server behind
+// a load balancer that knows HTTP. It serves each carrier in the request's
+// goroutine. [Server.Shutdown] ends the sessions; http.Server.Shutdown does
+// not wait for them.
+func (s *Server) Handler() http.Handler {
+	return websocketHandler(func(conn net.Conn) {
+		if s.setup() != nil {
+			conn.Close()
+			return
+		}
+		g, err := s.groups.add()
+		if err != nil {
+			conn.Close()
+			return
+		}
+		defer s.groups.remove(g)
+		if !g.enter() {
+			conn.Close()
+			return
+		}
+		defer g.leave()
+		s.serveCarrier(g, conn)
+	})
+}
+
+// Shutdown drains every session, as the end of Serve's context does, until
+// they have ended or the context ends; then it closes what is left, and waits
+// for it. Afterwards the Server takes neither carriers nor dials.
+func (s *Server) Shutdown(ctx context.Context) error {
+	if err := s.setup(); err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	for _, g := range s.groups.shut() {
+		wg.Go(func() { s.drain(ctx, g) })
+	}
+	wg.Wait()
+	s.groups.wait()
+	return ctx.Err()
+}
+
+// Close ends every session and stream at once, and waits for the Server's
+// goroutines.
+func (s *Server) Close() error {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := s.Shutdown(ended); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// drain asks the group's agents to leave, waits until they have or ctx ends,
+// and closes what is left.
+func (s *Server) drain(ctx context.Context, g *group) {
+	for _, sess := range s.registry.of(g) {
+		s.registry.retire(sess)
+		sess.send(&message{kind: msgDrain})
+	}
+	g.closing()
+	select {
+	case <-g.idle():
+	case <-ctx.Done():
+	}
+	g.cancel()
+	<-g.idle()
+}
+
+// SetAuthority replaces the authority: certificates are issued by it from now
+// on, agents that are connected learn whom to trust, and agents of any
+// authority in it are let in. To roll over without refusing an agent, first
+// add the new certificate to Trusted, then make it the issuing one with the
+// old in Trusted, and drop the old one a CertificateLife later.
+func (s *Server) SetAuthority(a *Authority) error {
+	if err := s.setup(); err != nil {
+		return err
+	}
+	if a == nil {
+		return configError("SetAuthority: the authority is nil")
+	}
+	s.authority.Store(a)
+	m := a.addRoots(&message{kind: msgRoots})
+	for _, sess := range s.registry.all() {
+		sess.send(m)
+	}
+	return nil
+}
+
+// Invite makes what one agent needs to enrol for the cluster. The token is
+// good for one agent until life (zero: 1 hour) has passed. Servers is for the
+// caller to fill.
+func (s *Server) Invite(ctx context.Context, cluster string, life time.Duration) (Invitation, error) {
+	if err := s.setup(); err != nil {
+		return Invitation{}, err
+	}
+	token, expires, err := s.enroller.invite(ctx, cluster, life)
+	if err != nil {
+		return Invitation{}, err
+	}
+	return Invitation{Cluster: cluster, Token: token, Pin: s.authority.Load().Pin(), Expires: expires}, nil
+}
+
+// Revoke ends the agent's sessions and streams, and refuses it from now on.
+// Servers that share the Store refuse it too, and end its sessions when they
+// next look, at the latest when it connects anew or renews.
+func (s *Server) Revoke(ctx context.Context, id Identity) error {
+	if err := s.setup(); err != nil {
+		return err
+	}
+	if err := s.enroller.store.Revoke(ctx, id); err != nil {
+		return err
+	}
+	for _, sess := range s.registry.ofAgent(id) {
+		sess.end(&Error{Op: "connect", Cluster: id.Cluster, Code: CodeRevoked})
+	}
+	return nil
+}

@@ -1,0 +1,178 @@
+package tunnel
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+)
+
+// Status is what a Server knows at one moment. No target's address is in it.
+type Status struct {
+	// Ready: the Server was not shut down, and takes agents.
+	Ready    bool            `json:"ready"`
+	Clusters []ClusterStatus `json:"clusters"` // by name
+}
+
+// ClusterStatus is of a cluster that has an agent, or had one since the Server
+// began.
+type ClusterStatus struct {
+	Cluster string `json:"cluster"`
+	// Connected: at least one session takes streams.
+	Connected bool          `json:"connected"`
+	Sessions  []SessionInfo `json:"sessions"` // the oldest first
+	// LastError is why the last session ended that did not end in order.
+	LastError string `json:"lastError,omitempty"`
+}
+
+// SessionInfo is what is known of a session.
+type SessionInfo struct {
+	Cluster string    `json:"cluster"`
+	Agent   string    `json:"agent"`
+	ID      string    `json:"id"`      // unique in the Server's life
+	Remote  string    `json:"remote"`  // where the carrier came from
+	Since   time.Time `json:"since"`   // when the session began
+	Expires time.Time `json:"expires"` // when the agent's latest certificate does
+	// Draining: it takes no new streams.
+	Draining bool `json:"draining"`
+	Streams  int  `json:"streams"` // open now
+	// Dials that went to this session, and those of them that failed.
+	Dials  uint64 `json:"dials"`
+	Failed uint64 `json:"failed"`
+	// BytesIn came from the agent, BytesOut went to it: payload of streams.
+	BytesIn  uint64 `json:"bytesIn"`
+	BytesOut uint64 `json:"bytesOut"`
+	// RoundTrip is the last one measured, in nanoseconds; zero: none yet.
+	RoundTrip time.Duration `json:"roundTrip"`
+}
+
+func (sess *session) info() SessionInfo {
+	stats := sess.mux.Stats()
+	sess.mu.Lock()
+	expires := sess.expiry
+	sess.mu.Unlock()
+	remote := ""
+	if sess.remote != nil {
+		remote = sess.remote.String()
+	}
+	return SessionInfo{
+		Cluster: sess.id.Cluster, Agent: sess.id.Agent, ID: sess.number, Remote: remote,
+		Since: sess.since, Expires: expires, Draining: sess.retired.Load(),
+		Streams: max(stats.Streams-1, 0), // the control stream is none of the caller's
+		Dials:   sess.opened.Load(), Failed: sess.failed.Load(),
+		BytesIn: stats.BytesIn, BytesOut: stats.BytesOut, RoundTrip: stats.RTT,
+	}
+}
+
+// Status returns what the Server knows now.
+func (s *Server) Status() Status {
+	status := Status{Clusters: []ClusterStatus{}}
+	if s.setup() != nil {
+		return status
+	}
+	status.Ready = !s.groups.closed()
+	for name, c := range s.registry.snapshot() {
+		cs := ClusterStatus{Cluster: name, Sessions: []SessionInfo{}}
+		for _, sess := range c.sessions {
+			info := sess.info()
+			cs.Connected = cs.Connected || !info.Draining
+			cs.Sessions = append(cs.Sessions, info)
+		}
+		if c.lastErr != nil {
+			cs.LastError = c.lastErr.Error()
+		}
+		status.Clusters = append(status.Clusters, cs)
+	}
+	slices.SortFunc(status.Clusters, func(a, b ClusterStatus) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	return status
+}
+
+type clusterSnapshot struct {
+	sessions []*session
+	lastErr  error
+}
+
+func (r *registry) snapshot() map[string]*clusterSnapshot {
+	sessions := r.all()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	snapshot := map[string]*clusterSnapshot{}
+	for name, c := range maps.All(r.clusters) {
+		snapshot[name] = &clusterSnapshot{lastErr: c.lastErr}
+	}
+	for _, sess := range sessions {
+		c := snapshot[sess.id.Cluster]
+		c.sessions = append(c.sessions, sess)
+	}
+	return snapshot
+}
+
+// StatusHandler serves, for GET and HEAD,
+//
+//	/healthz                 200 while the process can answer
+//	/readyz                  200 while the Server takes agents, else 503
+//	/readyz?cluster=NAME     200 while an agent of the cluster takes streams, else 503
+//	/status                  Status as JSON
+//	/status?cluster=NAME     its ClusterStatus, else 404
+//
+// It tells whoever asks the names of clusters and the agents' addresses: serve
+// it where only operators reach it.
+func (s *Server) StatusHandler() http.Handler {
+	m := http.NewServeMux()
+	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok") })
+	m.HandleFunc("GET /readyz", s.serveReady)
+	m.HandleFunc("GET /status", s.serveStatus)
+	return m
+}
+
+func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
+	status := s.Status()
+	name := r.FormValue("cluster")
+	switch c, ok := status.cluster(name); {
+	case !status.Ready:
+		say(w, http.StatusServiceUnavailable, "draining")
+	case name != "" && (!ok || !c.Connected):
+		say(w, http.StatusServiceUnavailable, "no agent of the cluster is connected")
+	default:
+		say(w, http.StatusOK, "ok")
+	}
+}
+
+func (s *Server) serveStatus(w http.ResponseWriter, r *http.Request) {
+	status := s.Status()
+	name := r.FormValue("cluster")
+	c, ok := status.cluster(name)
+	switch {
+	case name == "":
+		sayJSON(w, status)
+	case ok:
+		sayJSON(w, c)
+	default:
+		say(w, http.StatusNotFound, "no agent of the cluster was ever connected")
+	}
+}
+
+func (s *Status) cluster(name string) (ClusterStatus, bool) {
+	for _, c := range s.Clusters {
+		if c.Cluster == name {
+			return c, true
+		}
+	}
+	return ClusterStatus{}, false
+}
+
+func say(w http.ResponseWriter, code int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	w.Write([]byte(text + "\n"))
+}
+
+func sayJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.Encode(v)
+}

@@ -10,14 +10,13 @@ import (
 	"syscall"
 )
 
-// Codes of a reset that the session itself sends. Callers of [Stream.Reset]
-// use codes from CodeUser on.
+// Codes of a reset that the session itself sends: those of the tunnel's
+// SPEC.md.
 const (
-	CodeClosed   uint32 = iota // the peer closed the stream and reads no more; yamux peers send it for any reset
-	CodeTooMany                // the peer has as many streams open as it allows
-	CodeGoAway                 // the peer takes no new streams
-	CodeProtocol               // data came after its end
-	CodeUser     uint32 = 16
+	CodeClosed   uint32 = 0 // the peer closed the stream and reads no more; yamux peers send it for any reset
+	CodeTooMany  uint32 = 7 // the peer has as many streams open as it allows
+	CodeGoAway   uint32 = 8 // the peer takes no new streams
+	CodeProtocol uint32 = 9 // data came after its end
 )
 
 var (

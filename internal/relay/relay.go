@@ -14,7 +14,7 @@ import (
 
 // ResetCode is what a connection with a method Reset(code uint32) error is
 // told when the other one broke off.
-const ResetCode = 1
+const ResetCode = 10
 
 // Result is what a relay did.
 type Result struct {

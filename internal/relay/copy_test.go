@@ -39,11 +39,15 @@ func (s *scripted) Read(p []byte) (int, error) {
 type sink struct {
 	net.Conn
 	got   bytes.Buffer
+	first int // bytes of the first write
 	limit int
 	err   error
 }
 
 func (s *sink) Write(p []byte) (int, error) {
+	if s.got.Len() == 0 {
+		s.first = len(p)
+	}
 	n, _ := s.got.Write(p[:min(len(p), s.limit-s.got.Len())])
 	if n < len(p) {
 		return n, s.err
@@ -93,6 +97,25 @@ func TestCopyBuffered(t *testing.T) {
 				t.Errorf("got %d bytes, want %d", dst.got.Len(), tt.n)
 			}
 		})
+	}
+}
+
+// TestPooledBesideTCP: what a TCPConn does itself without splice is to
+// allocate a buffer, of 32 KiB.
+func TestPooledBesideTCP(t *testing.T) {
+	far, near := tcp(t)
+	go func() {
+		far.Write(make([]byte, 64<<10))
+		far.Close()
+	}()
+	dst := &sink{limit: 1 << 20}
+	if n, err := relay.CopyConn(dst, near); n != 64<<10 || err != nil || dst.first > 4<<10 {
+		t.Errorf("got %d bytes, %v, the first %d at once; want 64 KiB, the first 4 at most", n, err, dst.first)
+	}
+	_, near = tcp(t)
+	src := &scripted{reads: []int{10}, finish: io.EOF}
+	if n, err := relay.CopyConn(near, src); n != 10 || err != nil || src.given[0] != 4<<10 {
+		t.Errorf("got %d bytes, %v, a buffer of %d; want 10, 4 KiB", n, err, src.given[0])
 	}
 }
 

@@ -47,7 +47,7 @@ func eachPair(t *testing.T, reset bool, test func(t *testing.T, farA, nearA, far
 func expectClosed(t *testing.T, conns ...net.Conn) {
 	t.Helper()
 	for _, conn := range conns {
-		if _, err := conn.Write([]byte("x")); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		if err := conn.SetDeadline(time.Time{}); err == nil {
 			t.Errorf("%T was left open", conn)
 		}
 	}
@@ -220,6 +220,37 @@ func TestSlowCloseDelaysNoReset(t *testing.T) {
 	}
 }
 
+// slowReset is a stream whose Reset waits.
+type slowReset struct {
+	net.Conn
+	wait <-chan struct{}
+}
+
+func (s slowReset) Reset(uint32) error { <-s.wait; return nil }
+
+// TestWaitsForItsResets: whatever else ends the directions meanwhile.
+func TestWaitsForItsResets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		farA, nearA := net.Pipe()
+		farB, nearB := net.Pipe()
+		ctx, cancel := context.WithCancel(t.Context())
+		wait := make(chan struct{})
+		done := start(ctx, slowReset{nearA, wait}, nearB)
+		cancel()
+		synctest.Wait()
+		farA.Close()
+		farB.Close()
+		synctest.Wait()
+		select {
+		case <-done:
+			t.Error("Relay returned before its goroutine")
+		default:
+		}
+		close(wait)
+		synctest.Wait()
+	})
+}
+
 // TestContext ends a relay that is blocked in writes.
 func TestContext(t *testing.T) {
 	eachPair(t, true, func(t *testing.T, farA, nearA, farB, nearB net.Conn) {
@@ -254,7 +285,8 @@ func TestContextHasEnded(t *testing.T) {
 	farB, nearB := tcp(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if res := relay.Relay(ctx, nearA, nearB); !errors.Is(res.Err, context.Canceled) {
+	res := relay.Relay(ctx, nearA, nearB)
+	if !errors.Is(res.Err, context.Canceled) || res.Err.Error() != "relay: context canceled" {
 		t.Errorf("got %v, want canceled", res.Err)
 	}
 	expectReset(t, farA)

@@ -41,6 +41,7 @@ var light = []string{
 	"/noproxy",
 	"/tunnel",
 	"/internal/abort",
+	"/internal/backoff",
 	"/internal/mux",
 	"/internal/relay",
 	"/internal/test/pki",

@@ -21,6 +21,7 @@ var arrows = map[string][]string{
 	"":                         {},
 	"/dialer":                  {"/noproxy"},
 	"/kubeconfig":              {"/dialer", "/noproxy"},
+	"/linktest":                {"/internal/abort"},
 	"/noproxy":                 {},
 	"/tunnel":                  {"/internal/backoff", "/internal/mux", "/internal/relay"},
 	"/examples/noproxy":        {"/noproxy"},
@@ -38,6 +39,7 @@ var arrows = map[string][]string{
 var light = []string{
 	"",
 	"/dialer",
+	"/linktest",
 	"/noproxy",
 	"/tunnel",
 	"/internal/abort",

@@ -2,7 +2,6 @@ package dialer
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
 	"net/http/httptrace"
@@ -10,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/net/proxy"
+
+	"github.com/causewayproject/causeway/internal/abort"
 )
 
 // A Dialer makes connections to network addresses.
@@ -111,30 +112,17 @@ func directError(ctx context.Context, address string, err error) error {
 // ctx ends before f returns or when f fails. Deadlines are left alone: there
 // is none to clear afterwards, and a conn that ignores them can't hang.
 func handshake(ctx context.Context, conn net.Conn, f func() error) error {
-	stop := context.AfterFunc(ctx, func() { closeNow(conn) })
+	stop := context.AfterFunc(ctx, func() { abort.Close(conn) })
 	err := f()
 	if !stop() {
 		// ctx ended: the conn is closed, or about to be.
 		return contextError(ctx, ctx.Err())
 	}
 	if err != nil {
-		closeNow(conn)
+		abort.Close(conn)
 		return err
 	}
 	return nil
-}
-
-// closeNow closes what is below TLS: a goodbye to a proxy that has stopped
-// reading would take seconds.
-func closeNow(conn net.Conn) {
-	for {
-		t, ok := conn.(*tls.Conn)
-		if !ok {
-			conn.Close()
-			return
-		}
-		conn = t.NetConn()
-	}
 }
 
 // forwardError is what a dialer says when the one below it could not reach

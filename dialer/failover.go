@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/abort"
 )
 
 // Failover dials with the first of several Dialers that works: proxies that
@@ -270,7 +272,7 @@ func (r *race) clear() {
 // drop closes the connection of a member that came too late.
 func (a attempt) drop() {
 	if a.conn != nil {
-		closeNow(a.conn)
+		abort.Close(a.conn)
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 	"weak"
 
 	"golang.org/x/net/http2"
+
+	"github.com/causewayproject/causeway/internal/abort"
 )
 
 const protoHTTP2 = "h2"
@@ -391,6 +393,6 @@ func (w *http2Wire) Read(p []byte) (int, error) {
 // take seconds.
 func (w *http2Wire) Close() error {
 	w.settle()
-	closeNow(w.Conn)
+	abort.Close(w.Conn)
 	return nil
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/causewayproject/causeway/internal/abort"
 )
 
 // HTTPConnect dials through an HTTP proxy with the CONNECT method (RFC 9110,
@@ -145,7 +147,7 @@ func (h *httpDial) dial(ctx context.Context) (net.Conn, error) {
 		if err != nil {
 			return nil, h.fail(ctx, PhaseConnect, err)
 		}
-		closeNow(conn)
+		abort.Close(conn)
 	}
 }
 

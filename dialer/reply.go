@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/abort"
 )
 
 const (
@@ -200,7 +202,7 @@ func readRefusal(br *bufio.Reader, status statusLine, budget *int, conn net.Conn
 		refusal.Body, _ = io.ReadAll(io.LimitReader(rest, int64(min(maxBodyExcerpt, rest.Buffered()+br.Buffered()))))
 		return refusal, false, nil
 	}
-	timer := time.AfterFunc(bodyWait, func() { closeNow(conn) })
+	timer := time.AfterFunc(bodyWait, func() { abort.Close(conn) })
 	var n int64
 	refusal.Body, err = io.ReadAll(io.LimitReader(res.Body, maxBodyExcerpt))
 	if err == nil {

@@ -2,11 +2,11 @@ package kubeconfig
 
 import (
 	"context"
-	"crypto/tls"
 	"net"
 	"sync"
 
 	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/abort"
 )
 
 // connections makes the connections of a Client and closes them. client-go's
@@ -48,7 +48,7 @@ func (c *connections) DialContext(ctx context.Context, network, address string) 
 	}
 	t := &trackedConn{Conn: conn, owner: c}
 	if !c.add(t) {
-		closeNow(conn)
+		abort.Close(conn)
 		return nil, errClosed
 	}
 	return t, nil
@@ -78,22 +78,8 @@ func (c *connections) close() {
 	c.open = nil
 	c.mu.Unlock()
 	for t := range open {
-		closeNow(t.Conn)
+		abort.Close(t.Conn)
 	}
-}
-
-// closeNow closes what is below TLS to a proxy first: a proxy that has
-// stopped reading would keep a goodbye waiting for seconds.
-func closeNow(conn net.Conn) {
-	for c := conn; ; {
-		t, ok := c.(*tls.Conn)
-		if !ok {
-			c.Close()
-			break
-		}
-		c = t.NetConn()
-	}
-	conn.Close()
 }
 
 // trackedConn is known to its owner until it is closed.

@@ -19,8 +19,8 @@ const module = "github.com/causewayproject/causeway"
 // beside internal/test in examples. A package that is not listed fails.
 var arrows = map[string][]string{
 	"":                         {},
-	"/dialer":                  {"/noproxy"},
-	"/kubeconfig":              {"/dialer", "/noproxy"},
+	"/dialer":                  {"/noproxy", "/internal/abort"},
+	"/kubeconfig":              {"/dialer", "/noproxy", "/internal/abort"},
 	"/linktest":                {"/internal/abort"},
 	"/noproxy":                 {},
 	"/tunnel":                  {"/internal/backoff", "/internal/mux", "/internal/relay"},
@@ -32,7 +32,7 @@ var arrows = map[string][]string{
 	"/internal/relay":          {"/internal/abort"},
 	"/internal/test/imports":   {},
 	"/internal/test/pki":       {},
-	"/internal/test/proxytest": {},
+	"/internal/test/proxytest": {"/internal/relay"},
 }
 
 // light are the packages that pull in no Kubernetes, metrics or RPC library.

@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"syscall"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/relay"
 )
 
 // Request is what a proxy was asked for, for its log.
@@ -98,7 +100,7 @@ func (p *HTTP) connect(ctx context.Context, conn net.Conn, br *bufio.Reader, tar
 			return
 		}
 	}
-	relay(ctx, conn, far)
+	relay.Relay(ctx, conn, far)
 }
 
 func answer(conn net.Conn, status int, header string) {

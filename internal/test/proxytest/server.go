@@ -5,8 +5,6 @@ package proxytest
 
 import (
 	"context"
-	"errors"
-	"io"
 	"net"
 	"sync"
 )
@@ -88,25 +86,4 @@ func dialOrDefault(dial dialFunc) dialFunc {
 		return (&net.Dialer{}).DialContext
 	}
 	return dial
-}
-
-// relay copies both ways until both are done and passes on half-close. It
-// closes b; a is its caller's.
-func relay(ctx context.Context, a, b net.Conn) {
-	stop := context.AfterFunc(ctx, func() { a.Close(); b.Close() })
-	defer stop()
-	defer b.Close()
-	var wg sync.WaitGroup
-	wg.Go(func() { copyHalf(a, b) })
-	copyHalf(b, a)
-	wg.Wait()
-}
-
-func copyHalf(dst, src net.Conn) {
-	_, err := io.Copy(dst, src)
-	cw, ok := dst.(interface{ CloseWrite() error })
-	if err != nil || !ok || errors.Is(cw.CloseWrite(), errors.ErrUnsupported) {
-		dst.Close()
-		src.Close()
-	}
 }

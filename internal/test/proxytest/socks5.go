@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"strconv"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/relay"
 )
 
 // SOCKS5 is a SOCKS5 proxy (RFC 1928, RFC 1929) for CONNECT.
@@ -47,7 +49,7 @@ func (p *SOCKS5) Handle(ctx context.Context, conn net.Conn) {
 		far.Close()
 		return
 	}
-	relay(ctx, conn, far)
+	relay.Relay(ctx, conn, far)
 }
 
 var errTurnedAway = errors.New("proxytest: client turned away")

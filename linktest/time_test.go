@@ -141,6 +141,25 @@ func TestStall(t *testing.T) {
 	})
 }
 
+func TestStallHoldsWhatComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, target, link := piped(t, linktest.Config{Down: linktest.Direction{Stall: true}})
+		began := time.Now()
+		send(t, target, "held")
+		target.Close() // an end is held too
+		go func() {
+			time.Sleep(time.Minute)
+			link.Set(linktest.Config{})
+		}()
+		if got := arrival(t, client, 4, began); got != time.Minute {
+			t.Errorf("got %v, want a minute", got)
+		}
+		if n, err := client.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("got %d bytes, %v; want EOF", n, err)
+		}
+	})
+}
+
 // TestSet: bytes keep the delay and the rate that they came in with.
 func TestSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -167,11 +186,16 @@ func TestSet(t *testing.T) {
 func TestPipeHasNoHalfClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, target, link := piped(t, linktest.Config{Up: linktest.Direction{Delay: time.Second}})
+		began := time.Now()
 		send(t, client, "all")
+		time.Sleep(time.Second / 2)
 		client.Close()
 		expect(t, target, "all")
 		if n, err := target.Read(make([]byte, 1)); err != io.EOF {
 			t.Errorf("got %d bytes, %v; want EOF", n, err)
+		}
+		if took, want := time.Since(began), 1500*time.Millisecond; took != want {
+			t.Errorf("the end took %v, want %v", took, want)
 		}
 		synctest.Wait()
 		if got, want := link.Stats(), (linktest.Stats{Opened: 1, Up: 3}); got != want {

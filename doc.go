@@ -9,7 +9,9 @@
 //     a proxy, as Go reads no_proxy, and knows how others read it;
 //   - [github.com/causewayproject/causeway/kubeconfig] builds kubeconfigs
 //     and their Secrets as Cluster API expects them, and clients that use
-//     them.
+//     them;
+//   - [github.com/causewayproject/causeway/linktest] is a slow and faulty link
+//     for tests.
 //
 // The glue between them is the type of [net.Dialer.DialContext]. Whoever wants
 // a dialer alone pulls no Kubernetes library into the build.

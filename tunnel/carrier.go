@@ -36,6 +36,11 @@ func secure(ctx context.Context, raw net.Conn, config *tls.Config, server bool) 
 	// Small first records are for pages: here they cost throughput whenever
 	// a stream had paused.
 	config.DynamicRecordSizingDisabled = true
+	return newCarrier(ctx, raw, config, server)
+}
+
+// newCarrier is secure with the configuration as it is.
+func newCarrier(ctx context.Context, raw net.Conn, config *tls.Config, server bool) (*carrier, error) {
 	c := &carrier{shape: newShape(raw)}
 	if server {
 		c.tls = tls.Server(c.shape, config)

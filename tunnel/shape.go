@@ -26,55 +26,22 @@ type shape struct {
 	writeErr error // of the first write that failed
 
 	// The reader's; TLS has one at a time.
-	in         *[bufferSize]byte // nil while nothing waits
-	inFrom, to int
-	full       bool // the last read filled what it was given
-	try        *tryReader
+	source  source
+	records records
 }
 
-func newShape(raw net.Conn) *shape { return &shape{Conn: raw, try: newTryReader(raw)} }
+func newShape(raw net.Conn) *shape { return &shape{Conn: raw, source: newSource(raw)} }
 
 // errCut must not be io.ErrUnexpectedEOF itself: crypto/tls makes io.EOF of
 // that where a record ends, and then a cut looks like an end.
 var errCut = fmt.Errorf("the connection ended without the end of TLS: %w", io.ErrUnexpectedEOF)
 
-func (s *shape) Read(p []byte) (n int, err error) {
-	if s.in == nil {
-		n, err = s.fill(p)
-	}
-	if s.in != nil {
-		n, err = copy(p, s.in[s.inFrom:s.to]), nil
-		if s.inFrom += n; s.inFrom == s.to {
-			putBuffer(s.in)
-			s.in = nil
-		}
-	}
+func (s *shape) Read(p []byte) (int, error) {
+	p = s.records.limit(p)
+	n, err := s.source.Read(p)
+	s.records.advance(p[:n])
 	if errors.Is(err, io.EOF) {
 		err = errCut
-	}
-	return n, err
-}
-
-// fill waits for bytes, without a buffer while there are none: they are in
-// s.in or, if that is nil, in p.
-func (s *shape) fill(p []byte) (n int, err error) {
-	switch {
-	case s.try != nil:
-		s.in, s.to, err = s.try.read()
-		s.inFrom = 0
-	case !s.full || len(p) >= bufferSize:
-		n, err = s.Conn.Read(p)
-		s.full = n == len(p)
-	default:
-		in := getBuffer()
-		n, err = s.Conn.Read(in[:])
-		s.full = n == len(in)
-		if n == 0 {
-			putBuffer(in)
-			return 0, err
-		}
-		s.in, s.inFrom, s.to = in, 0, n
-		n, err = 0, nil // an error comes again
 	}
 	return n, err
 }

@@ -83,3 +83,11 @@ func lowest(conn net.Conn) net.Conn {
 func cutAfter(conn net.Conn, wait time.Duration) (stop func() bool) {
 	return time.AfterFunc(wait, func() { lowest(conn).Close() }).Stop
 }
+
+// flush sends what conn gathers, if it does.
+func flush(conn net.Conn) error {
+	if f, ok := conn.(interface{ Flush() error }); ok {
+		return f.Flush()
+	}
+	return nil
+}

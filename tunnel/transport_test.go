@@ -20,12 +20,15 @@ import (
 // authority signs what the tests' servers show, inside and outside.
 var authority = sync.OnceValue(func() *pki.CA { return pki.NewCA("test") })
 
+// now is the time for certificates, for synctest has another one.
+func now() time.Time { return authority().Cert.NotBefore.Add(time.Hour) }
+
 var serverTLS = sync.OnceValue(func() *tls.Config {
-	return &tls.Config{Certificates: []tls.Certificate{authority().Server("server.test", "127.0.0.1")}}
+	return &tls.Config{Time: now, Certificates: []tls.Certificate{authority().Server("server.test", "127.0.0.1")}}
 })
 
 func clientTLS() *tls.Config {
-	return &tls.Config{RootCAs: authority().Pool(), ServerName: "server.test"}
+	return &tls.Config{Time: now, RootCAs: authority().Pool(), ServerName: "server.test"}
 }
 
 // transports are the ones to test, each with an address to listen at.

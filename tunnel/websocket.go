@@ -83,12 +83,11 @@ func (w WebSocket) Dial(ctx context.Context, dial DialFunc, address string) (net
 	}
 	tune(conn, 0)
 	if u.Scheme == "wss" {
-		tc := tls.Client(conn, w.outer(u.Hostname()))
-		if err := tc.HandshakeContext(ctx); err != nil {
-			conn.Close()
-			return nil, fmt.Errorf("outer TLS handshake: %w", err)
+		outer, err := newCarrier(ctx, conn, w.outer(u.Hostname()), false)
+		if err != nil {
+			return nil, fmt.Errorf("outer %w", err)
 		}
-		conn = tc
+		conn = outer
 	}
 	stop := context.AfterFunc(ctx, func() { lowest(conn).Close() })
 	early, err := w.upgrade(conn, u)
@@ -113,6 +112,7 @@ func (w WebSocket) outer(host string) *tls.Config {
 		config.ServerName = host
 	}
 	config.NextProtos = []string{"http/1.1"}
+	config.DynamicRecordSizingDisabled = true
 	return config
 }
 
@@ -135,7 +135,7 @@ func (w WebSocket) upgrade(conn net.Conn, u *url.URL) (early []byte, err error) 
 	req.Header.Set("Sec-WebSocket-Version", "13")
 	req.Header.Set("Sec-WebSocket-Key", key)
 	req.Header.Set("Sec-WebSocket-Protocol", subprotocol)
-	if err := req.Write(conn); err != nil {
+	if err := errors.Join(req.Write(conn), flush(conn)); err != nil {
 		return nil, err
 	}
 	limited := &io.LimitedReader{R: conn, N: maxUpgradeHeader}

@@ -38,6 +38,7 @@ type wsConn struct {
 	client   bool // it masks, its peer does not
 
 	readMu     sync.Mutex // guards the fields below; held while a read blocks
+	source     source
 	small      [256]byte
 	in         []byte // what was read beyond a header, in small or elsewhere
 	left       uint64 // bytes of the current frame that were not yet read
@@ -61,7 +62,7 @@ var _ net.Conn = (*wsConn)(nil)
 // newWSConn takes conn after the handshake; early is what was read of it too
 // much.
 func newWSConn(conn net.Conn, client bool, early []byte) *wsConn {
-	return &wsConn{Conn: conn, client: client, in: early}
+	return &wsConn{Conn: conn, client: client, source: newSource(conn), in: early}
 }
 
 // NetConn returns the connection below.
@@ -90,7 +91,7 @@ func (c *wsConn) Read(p []byte) (int, error) {
 // readBelow reads what was read too much, then from below.
 func (c *wsConn) readBelow(p []byte) (int, error) {
 	if len(c.in) == 0 {
-		return c.Conn.Read(p)
+		return c.source.Read(p)
 	}
 	n := copy(p, c.in)
 	if c.in = c.in[n:]; len(c.in) == 0 {
@@ -104,7 +105,7 @@ func (c *wsConn) readBelow(p []byte) (int, error) {
 func (c *wsConn) need(n int) error {
 	for len(c.in) < n {
 		have := copy(c.small[:], c.in)
-		m, err := c.Conn.Read(c.small[have:])
+		m, err := c.source.Read(c.small[have:])
 		c.in = c.small[:have+m]
 		if err != nil && len(c.in) < n {
 			return err
@@ -274,7 +275,9 @@ func (c *wsConn) writeFrameLocked(opcode byte, p []byte) error {
 	head := len(b)
 	b = append(b, p...)
 	mask(b[head:], key)
-	_, c.writeErr = c.Conn.Write(b)
+	if _, c.writeErr = c.Conn.Write(b); c.writeErr == nil {
+		c.writeErr = flush(c.Conn)
+	}
 	return c.writeErr
 }
 

@@ -1,0 +1,116 @@
+package tunnel
+
+import (
+	"crypto/tls"
+	"net"
+)
+
+// smallRead is what a source offers while it waits on what is no socket.
+const smallRead = 1 << 10
+
+// source reads from a connection in large pieces, without holding a large
+// buffer while it waits. It has one reader at a time.
+type source struct {
+	conn   net.Conn
+	try    *tryReader // nil if conn is no socket
+	direct bool       // conn reads ahead itself
+
+	in     []byte            // what was read ahead, in small or pooled
+	pooled *[bufferSize]byte // nil while nothing waits in it
+	small  []byte
+	full   bool // the last read filled its buffer: there may be more
+}
+
+func newSource(conn net.Conn) source {
+	s := source{conn: conn, try: newTryReader(conn)}
+	switch conn.(type) {
+	case *wsConn, *carrier, *tls.Conn:
+		s.direct = true
+	}
+	return s
+}
+
+// Read returns what was read ahead before anything else.
+func (s *source) Read(p []byte) (int, error) {
+	if len(s.in) == 0 {
+		if s.direct || len(p) >= bufferSize {
+			return s.conn.Read(p)
+		}
+		if err := s.fill(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, s.in)
+	if s.in = s.in[n:]; len(s.in) == 0 {
+		s.in = nil
+		if s.pooled != nil {
+			putBuffer(s.pooled)
+			s.pooled = nil
+		}
+	}
+	return n, nil
+}
+
+// fill waits for bytes. An error that comes with some comes again.
+func (s *source) fill() error {
+	if s.try != nil {
+		buf, n, err := s.try.read()
+		if err != nil {
+			return err
+		}
+		s.pooled, s.in = buf, buf[:n]
+		return nil
+	}
+	if s.full {
+		s.pooled = getBuffer()
+		n, err := s.conn.Read(s.pooled[:])
+		s.full = n == bufferSize
+		if n == 0 {
+			putBuffer(s.pooled)
+			s.pooled = nil
+			return err
+		}
+		s.in = s.pooled[:n]
+		return nil
+	}
+	if s.small == nil {
+		s.small = make([]byte, smallRead)
+	}
+	n, err := s.conn.Read(s.small)
+	s.full = n == smallRead
+	if n == 0 {
+		return err
+	}
+	s.in = s.small[:n]
+	return nil
+}
+
+// records finds the end of TLS records in a stream of them. crypto/tls offers
+// more room than it needs, and doubles its buffer whenever the beginning of
+// the next record is in it: it gets no more than it needs.
+type records struct {
+	header [5]byte // type, version, length
+	have   int     // bytes of the header
+	left   int     // bytes after the header
+}
+
+// limit cuts p where the header or the record ends.
+func (r *records) limit(p []byte) []byte {
+	if r.have < len(r.header) {
+		return p[:min(len(p), len(r.header)-r.have)]
+	}
+	return p[:min(len(p), r.left)]
+}
+
+// advance takes what was read into what limit returned.
+func (r *records) advance(p []byte) {
+	if r.have < len(r.header) {
+		r.have += copy(r.header[r.have:], p)
+		r.left = int(r.header[3])<<8 | int(r.header[4])
+	} else {
+		r.left -= len(p)
+	}
+	if r.have == len(r.header) && r.left == 0 {
+		r.have = 0
+	}
+}

@@ -46,9 +46,17 @@ func tlsPair(t testing.TB) (client, server net.Conn) {
 	ca := pki.NewCA("mux test")
 	cert := ca.Server("localhost")
 	client, server = tcpPair(t)
-	client = tls.Client(client, &tls.Config{RootCAs: ca.Pool(), ServerName: "localhost", MinVersion: tls.VersionTLS13})
-	server = tls.Server(server, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13})
-	return client, server
+	c := tls.Client(client, &tls.Config{RootCAs: ca.Pool(), ServerName: "localhost", MinVersion: tls.VersionTLS13})
+	s := tls.Server(server, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13})
+	shaken := make(chan error, 1)
+	go func() { shaken <- s.Handshake() }()
+	if err := c.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-shaken; err != nil {
+		t.Fatal(err)
+	}
+	return c, s
 }
 
 // sessions starts one on each end, and ends them with the test.

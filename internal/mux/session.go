@@ -103,10 +103,10 @@ type Session struct {
 // The session owns the carrier, whose Close has to end a Read and a Write that
 // block. If the carrier has a method Flush() error, its Write may keep bytes
 // back until Flush is called. A nil Config is a zero one.
-func Client(carrier net.Conn, c *Config) *Session { return newSession(carrier, c, true) }
+func Client(carrier net.Conn, c *Config) *Session { return newSession(carrier, c, true).start() }
 
 // Server starts the other side of a session.
-func Server(carrier net.Conn, c *Config) *Session { return newSession(carrier, c, false) }
+func Server(carrier net.Conn, c *Config) *Session { return newSession(carrier, c, false).start() }
 
 func newSession(carrier net.Conn, c *Config, client bool) *Session {
 	s := &Session{
@@ -129,6 +129,10 @@ func newSession(carrier net.Conn, c *Config, client bool) *Session {
 	s.accepts = sync.NewCond(&s.mu)
 	s.opens = sync.NewCond(&s.mu)
 	s.sender.init(&s.mu)
+	return s
+}
+
+func (s *Session) start() *Session {
 	s.mu.Lock()
 	s.pinger.init(s)
 	s.mu.Unlock()

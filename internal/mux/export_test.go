@@ -1,0 +1,90 @@
+package mux
+
+import "net"
+
+// Buffers returns how many buffers a session has taken and not given back.
+func (s *Session) Buffers() int { return int(s.held.Load()) }
+
+// Queued returns how many bytes of payload wait to be sent.
+func (s *Session) Queued() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queued
+}
+
+// Leftovers counts what a session without open streams must not have.
+func (s *Session) Leftovers() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	left := map[string]int{
+		"streams":  len(s.streams),
+		"incoming": s.incoming,
+		"unsent":   s.unsent,
+		"queued":   s.queued,
+		"grown":    s.grown,
+		"refused":  len(s.refused),
+		"buffers":  int(s.held.Load()),
+	}
+	for name, l := range map[string]*list{"control": &s.control, "fresh": &s.fresh, "bulk": &s.bulk, "room": &s.room, "accept": &s.accept} {
+		if !l.empty() {
+			left[name] = 1
+		}
+	}
+	for name, n := range left {
+		if n == 0 {
+			delete(left, name)
+		}
+	}
+	return left
+}
+
+// SetNextID sets the id of the next stream.
+func (s *Session) SetNextID(id uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nextID = uint64(id)
+}
+
+// Window returns the size of the receive window.
+func (st *Stream) Window() int {
+	st.s.mu.Lock()
+	defer st.s.mu.Unlock()
+	return st.window.size
+}
+
+const (
+	MaxPayload = maxPayload
+	MaxQueued  = maxQueued
+	MaxUnsent  = maxUnsent
+	BatchSize  = batchSize
+)
+
+// BufferBytes returns how much memory the buffers have that hold what was
+// received.
+func (st *Stream) BufferBytes() int {
+	st.s.mu.Lock()
+	defer st.s.mu.Unlock()
+	n := 0
+	for b := st.first; b != nil; b = b.next {
+		n += len(b.data)
+	}
+	return n
+}
+
+// ReadAll handles what the carrier brings until it ends, without a writer, and
+// returns the streams that the peer opened.
+func ReadAll(carrier net.Conn, c *Config) (*Session, []*Stream) {
+	s := newSession(carrier, c, false)
+	var streams []*Stream
+	for {
+		err := s.readFrame()
+		if err != nil {
+			s.fail(err)
+			return s, streams
+		}
+		for st := s.accept.pop(); st != nil; st = s.accept.pop() {
+			streams = append(streams, st)
+			s.acceptedLocked(st)
+		}
+	}
+}

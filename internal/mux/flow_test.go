@@ -1,0 +1,329 @@
+package mux_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/mux"
+)
+
+func TestManyOpensAtOnce(t *testing.T) {
+	const limit = 1000
+	client, server := sessions(t, tcpPair, &mux.Config{MaxStreams: limit})
+	const n = 10000
+	results := make(chan error, n)
+	for range n {
+		go func() {
+			st, err := client.Open(t.Context(), []byte("x"))
+			if err == nil {
+				_, err = st.Read(make([]byte, 1))
+			}
+			results <- err
+		}()
+	}
+	refused := 0
+	for refused < n-limit {
+		wantReset(t, <-results, mux.CodeTooMany)
+		refused++
+	}
+	for range limit {
+		st := accept(t, server)
+		read(t, st, "x")
+		if _, err := st.Write([]byte("y")); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-results; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestGoAway(t *testing.T) {
+	client, server := sessions(t, pipePair, nil)
+	opened, accepted := connect(t, client, server, "x")
+	if err := server.GoAway(); err != nil {
+		t.Fatal(err)
+	}
+	<-client.PeerGoingAway()
+	if _, err := client.Open(t.Context(), nil); !errors.Is(err, mux.ErrGoAway) {
+		t.Errorf("got error %v, want ErrGoAway", err)
+	}
+	read(t, accepted, "x")
+	opened.Write([]byte("open streams go on"))
+	read(t, accepted, "open streams go on")
+	connect(t, server, client, "and we can open some")
+}
+
+// An open that crossed the GoAway is refused.
+func TestGoAwayCrossesOpen(t *testing.T) {
+	s, p := rawPeer(t, nil)
+	s.GoAway()
+	p.expect(frame{kind: goAway})
+	p.send(dataFrame(syn, 1, "x"))
+	p.expect(frame{kind: window, flags: ack | rst, id: 1, length: mux.CodeGoAway})
+}
+
+func TestIDsRunOut(t *testing.T) {
+	for _, client := range []bool{true, false} {
+		a, b := sessions(t, pipePair, nil)
+		if !client {
+			a, b = b, a
+		}
+		last := uint32(1<<32 - 1)
+		if !client {
+			last--
+		}
+		a.SetNextID(last)
+		opened, accepted := connect(t, a, b, "last")
+		read(t, accepted, "last")
+		if _, err := a.Open(t.Context(), nil); !errors.Is(err, mux.ErrExhausted) {
+			t.Errorf("got error %v, want ErrExhausted", err)
+		}
+		opened.Close()
+	}
+}
+
+func TestOpenTooLong(t *testing.T) {
+	client, server := sessions(t, pipePair, nil)
+	if _, err := client.Open(t.Context(), make([]byte, mux.MaxFirst+1)); !errors.Is(err, mux.ErrTooLong) {
+		t.Errorf("got error %v, want ErrTooLong", err)
+	}
+	want := strings.Repeat("x", mux.MaxFirst)
+	_, accepted := connect(t, client, server, want)
+	read(t, accepted, want)
+}
+
+// The opening and the first bytes are one frame.
+func TestOpenIsOneFrame(t *testing.T) {
+	s, p := rawPeer(t, nil)
+	if _, err := s.Open(t.Context(), []byte("first")); err != nil {
+		t.Fatal(err)
+	}
+	p.expect(frame{kind: data, flags: syn, id: 2, length: 5, payload: "first"})
+}
+
+// A reader that stalls holds its own stream up, and no other.
+func TestStalledReaders(t *testing.T) {
+	client, server := sessions(t, tcpPair, nil)
+	for range 200 {
+		opened, _ := connect(t, client, server, "")
+		go opened.Write(make([]byte, 1<<20)) // until the session's end
+	}
+	opened, accepted := connect(t, client, server, "")
+	go io.Copy(accepted, accepted)
+	for range 100 {
+		if _, err := opened.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		read(t, opened, "hello")
+	}
+}
+
+// Whatever the sizes of the frames, what is not read takes about its window.
+func TestReceivedMemoryIsBounded(t *testing.T) {
+	for _, size := range []int{1, 100, 600, 2048, 2049, 4097, 20000, 33000} {
+		s, p := rawPeer(t, nil)
+		p.discard()
+		p.send(header(window, syn, 1, 0))
+		st := accept(t, s)
+		f := dataFrame(0, 1, strings.Repeat("x", size))
+		batch := bytes.Repeat(f, max(1, 60000/len(f)))
+		sent := 0
+		for ; sent+len(batch)/len(f)*size <= 256<<10; sent += len(batch) / len(f) * size {
+			p.send(batch)
+		}
+		if got := st.BufferBytes(); got > 2*sent+64<<10 {
+			t.Errorf("%d bytes in frames of %d take %d", sent, size, got)
+		}
+	}
+}
+
+func TestWindowGrows(t *testing.T) {
+	tests := []struct {
+		name string
+		rtt  time.Duration
+		max  int
+		want int
+	}{
+		{"short", 0, 0, 256 << 10},
+		{"long", 100 * time.Millisecond, 0, 4 << 20},
+		{"as far as it may", 100 * time.Millisecond, 1 << 20, 1 << 20},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, p := rawPeer(t, &mux.Config{MaxWindow: test.max})
+				credit := make(chan int, 1000)
+				go func() {
+					for {
+						f, err := readFrame(p)
+						if err != nil {
+							return
+						}
+						if f.kind == ping {
+							time.Sleep(test.rtt)
+							p.Write(header(ping, ack, 0, f.length))
+						} else if f.kind == window {
+							credit <- int(f.length)
+						}
+					}
+				}()
+				time.Sleep(time.Second)
+				p.send(header(window, syn, 1, 0))
+				st := accept(t, s)
+				go io.Copy(io.Discard, st)
+				left := 256 << 10
+				chunk := dataFrame(0, 1, strings.Repeat("x", 32<<10))
+				for range 1000 {
+					for left < 32<<10 {
+						time.Sleep(test.rtt)
+						left += <-credit
+					}
+					p.send(chunk)
+					left -= 32 << 10
+				}
+				synctest.Wait()
+				if got := st.Window(); got != test.want {
+					t.Errorf("got a window of %d, want %d", got, test.want)
+				}
+			})
+		})
+	}
+}
+
+// An interactive stream waits for what is being written, not for what bulk
+// streams have queued.
+func TestFairness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, p := rawPeer(t, nil)
+		const bulk = 5
+		var streams []*mux.Stream
+		for id := uint32(1); len(streams) <= bulk; id += 2 {
+			p.send(header(window, syn, id, 0))
+			streams = append(streams, accept(t, s))
+			p.expect(frame{kind: window, flags: ack, id: id})
+		}
+		for _, st := range streams[:bulk] {
+			go st.Write(make([]byte, 250<<10))
+		}
+		synctest.Wait() // all wait for the carrier
+		if _, err := streams[bulk].Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		counts := map[uint32]int{}
+		total := 0
+		for f := p.next(); f.payload != "hello"; f = p.next() {
+			counts[f.id]++
+			total += int(f.length)
+		}
+		if total > mux.BatchSize {
+			t.Errorf("it came after %d bytes of bulk, want at most %d: %v", total, mux.BatchSize, counts)
+		}
+		clear(counts)
+		for range 2 * bulk { // and bulk takes turns
+			counts[p.next().id]++
+		}
+		for id, n := range counts {
+			if n > 3 {
+				t.Errorf("stream %d sent %d of %d frames", id, n, 2*bulk)
+			}
+		}
+	})
+}
+
+func TestQueueIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := rawPeer(t, nil) // which reads nothing
+		for range 100 {
+			st, err := s.Open(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			go st.Write(make([]byte, 1<<20))
+		}
+		synctest.Wait()
+		if got := s.Queued(); got > mux.MaxQueued || got < mux.MaxQueued-mux.MaxPayload {
+			t.Errorf("got %d bytes queued, want up to %d", got, mux.MaxQueued)
+		}
+		st, err := s.Open(t.Context(), []byte("small ones are taken"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		st.Write([]byte(" and appended"))
+	})
+}
+
+// slow is a carrier that takes and gives little at a time.
+type slow struct {
+	net.Conn
+	r io.Reader
+}
+
+func (c slow) Read(p []byte) (int, error) { return c.r.Read(p) }
+
+func TestSlowCarrier(t *testing.T) {
+	for name, wrap := range map[string]func(io.Reader) io.Reader{
+		"a byte at a time": iotest.OneByteReader,
+		"half at a time":   iotest.HalfReader,
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, server := sessions(t, func(t testing.TB) (net.Conn, net.Conn) {
+				a, b := tcpPair(t)
+				return slow{a, wrap(a)}, slow{b, wrap(b)}
+			}, nil)
+			opened, accepted := connect(t, client, server, "")
+			want := bytes.Repeat([]byte("0123456789"), 10000)
+			go func() {
+				opened.Write(want)
+				opened.CloseWrite()
+			}()
+			got, err := io.ReadAll(accepted)
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("got %d bytes and error %v, want %d", len(got), err, len(want))
+			}
+		})
+	}
+}
+
+// flushing is a carrier that keeps bytes back until they are flushed.
+type flushing struct {
+	net.Conn
+	mu      sync.Mutex // guards the fields below
+	kept    []byte
+	flushes int
+}
+
+func (c *flushing) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kept = append(c.kept, p...)
+	return len(p), nil
+}
+
+func (c *flushing) Flush() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, err := c.Conn.Write(c.kept)
+	c.kept = c.kept[:0]
+	c.flushes++
+	return err
+}
+
+func TestCarrierWithFlush(t *testing.T) {
+	client, server := sessions(t, func(t testing.TB) (net.Conn, net.Conn) {
+		a, b := tcpPair(t)
+		return &flushing{Conn: a}, &flushing{Conn: b}
+	}, nil)
+	opened, accepted := connect(t, client, server, "hello")
+	read(t, accepted, "hello")
+	accepted.Write([]byte("back"))
+	read(t, opened, "back")
+}

@@ -94,7 +94,7 @@ func FuzzParsePatterns(f *testing.F) {
 	for _, seed := range []string{
 		"*", "example.com", ".example.com", "*.Example.com:443", "example.com.", "bücher.example", "xn--bcher-kva.example:1",
 		"10.0.0.1", "10.0.0.1:443", "10.0.0.0/8", "::/0", "2001:db8::1", "[2001:db8::1]:443", "::ffff:10.0.0.0/104", "::ffff:127.0.0.1",
-		"localhost", "localhost:80", "127.0.0.0/8", "::1", "１0.0.0.1", "a_b.example", "[::1]", "10.0.0", "a*", "..", ":", "", "\x8c", "\u077c._",
+		"localhost", "localhost:80", "127.0.0.0/8", "::1", "１0.0.0.1", "a_b.example", "[::1]", "10.0.0", "a*", "..", ":", "", "\x8c", "\u077c._", "\u04c0",
 	} {
 		f.Add(seed)
 	}
@@ -103,7 +103,8 @@ func FuzzParsePatterns(f *testing.F) {
 		if err != nil {
 			return
 		}
-		host, port := strings.TrimSpace(pattern), "1"
+		// In lower case, as a list is read: of some letters only that is a name.
+		host, port := strings.ToLower(strings.TrimSpace(pattern)), "1"
 		if h, p, err := net.SplitHostPort(host); err == nil {
 			host = h
 			if p != "" {

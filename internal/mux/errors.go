@@ -10,13 +10,15 @@ import (
 	"syscall"
 )
 
-// Codes of a reset that the session itself sends: those of the tunnel's
-// SPEC.md.
+// Codes of a reset that the session itself sends. They are those of package
+// tunnel's SPEC.md, where they cross the wire with others; those from CodeUser
+// on are no session's.
 const (
 	CodeClosed   uint32 = 0 // the peer closed the stream and reads no more; yamux peers send it for any reset
 	CodeTooMany  uint32 = 7 // the peer has as many streams open as it allows
 	CodeGoAway   uint32 = 8 // the peer takes no new streams
 	CodeProtocol uint32 = 9 // data came after its end
+	CodeUser     uint32 = 16
 )
 
 var (

@@ -93,6 +93,7 @@ type Session struct {
 	accepts  *sync.Cond // a stream came, or the session ended
 	unsent   int        // opened streams whose SYN was not sent
 	opens    *sync.Cond // there is room for one more
+	ends     *sync.Cond // a stream is gone, or the session ended
 
 	sender
 	pinger
@@ -128,6 +129,7 @@ func newSession(carrier net.Conn, c *Config, client bool) *Session {
 	s.reader = bufio.NewReaderSize(aliveReader{s}, readBuffer)
 	s.accepts = sync.NewCond(&s.mu)
 	s.opens = sync.NewCond(&s.mu)
+	s.ends = sync.NewCond(&s.mu)
 	s.sender.init(&s.mu)
 	return s
 }
@@ -159,6 +161,7 @@ func (s *Session) fail(err error) {
 		}
 		s.accepts.Broadcast()
 		s.opens.Broadcast()
+		s.ends.Broadcast()
 		s.wake.Broadcast()
 	}
 	s.mu.Unlock()

@@ -136,6 +136,7 @@ func (s *Session) forgetLocked(st *Stream) {
 	}
 	st.gone = true
 	delete(s.streams, st.id)
+	s.ends.Broadcast()
 	s.dropFramesLocked(st)
 	s.control.remove(st)
 	s.grown -= st.window.size - initialWindow

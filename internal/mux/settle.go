@@ -1,0 +1,30 @@
+package mux
+
+import "context"
+
+// Settle waits until no more than n streams are open. What the others had to
+// say, their ends included, reaches the peer before anything that is written
+// from then on. The errors are the session's and ctx's.
+func (s *Session) Settle(ctx context.Context, n int) error {
+	stop := context.AfterFunc(ctx, s.wakeEnds)
+	defer stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		switch {
+		case s.err != nil:
+			return s.err
+		case len(s.streams) <= n:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+		s.ends.Wait()
+	}
+}
+
+func (s *Session) wakeEnds() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ends.Broadcast()
+}

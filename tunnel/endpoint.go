@@ -58,7 +58,7 @@ var errNotHostPort = errors.New("not host:port, with brackets around an IPv6 hos
 // another.
 func parsePort(text string) (uint16, error) {
 	n, err := strconv.ParseUint(text, 10, 16)
-	if err != nil || n == 0 || text[0] == '0' {
+	if err != nil || text[0] == '0' {
 		return 0, errors.New("the port is not a number from 1 to 65535 without leading zeros")
 	}
 	return uint16(n), nil

@@ -22,7 +22,7 @@ func (r portRange) has(port uint16) bool { return r.first <= port && port <= r.l
 // hasName reports whether p is a name pattern that holds e.
 func (p pattern) hasName(e endpoint) bool {
 	switch {
-	case p.network.IsValid(), e.name == "", !p.ports.has(e.port):
+	case e.name == "", !p.ports.has(e.port):
 		return false
 	case p.below:
 		return strings.HasSuffix(e.name, p.name)
@@ -37,9 +37,6 @@ func (p pattern) hasAddr(a netip.AddrPort) bool {
 
 // parsePattern accepts only what some target can match.
 func parsePattern(text string) (p pattern, err error) {
-	if len(text) > maxAddress {
-		return pattern{}, errors.New("longer than an address can be")
-	}
 	host, ports, err := net.SplitHostPort(text)
 	if err != nil {
 		return pattern{}, errNotHostPort

@@ -26,7 +26,7 @@ func (r resolver) LookupNetIP(ctx context.Context, _, host string) ([]netip.Addr
 // hang is a host that does not answer.
 func hang(ctx context.Context, _, _ string) (net.Conn, error) {
 	<-ctx.Done()
-	return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: canaryAddr, Err: ctx.Err()}
+	return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: canaryAddr, Err: errors.New("gave up")}
 }
 
 // canary is an address that no text may hold.
@@ -110,16 +110,16 @@ func TestTargetLookupErrors(t *testing.T) {
 
 func TestTargetBadRequests(t *testing.T) {
 	n := &network{}
-	for _, tt := range []struct{ network, address, shown string }{
-		{"udp", "name:443", "name:443"},
-		{"", "name:443", "name:443"},
-		{"unix", "/run/x", "/run/x"},
-		{"tcp", "a\x1b[2J\nb:443", "a [2J b:443"},
-		{"tcp", strings.Repeat("x", 5000) + ":443", strings.Repeat("x", 300)},
+	for _, tt := range []struct{ network, address, shown, text string }{
+		{"udp", "name:443", "name:443", "unknown network udp"},
+		{"", "name:443", "name:443", "unknown network"},
+		{"unix", "/run/x", "/run/x", "unknown network unix"},
+		{"tcp", "a\x1b[2J\nb:443", "a [2J b:443", "not host:port"},
+		{"tcp", strings.Repeat("x", 5000) + ":443", strings.Repeat("x", 300), "longer than an address can be"},
 	} {
 		_, err := n.through(tunnel.Targets{Allow: []string{"*:*"}}).DialTarget(t.Context(), tt.network, tt.address)
 		var e *tunnel.Error
-		if !errors.As(err, &e) || e.Code != tunnel.CodeBadRequest || e.Addr != tt.shown || len(n.lookups)+len(n.dialed) > 0 {
+		if !errors.As(err, &e) || e.Code != tunnel.CodeBadRequest || e.Addr != tt.shown || !strings.Contains(err.Error(), tt.text) || len(n.lookups)+len(n.dialed) > 0 {
 			t.Errorf("%s %q: got %v, %q and %q; want a bad request for %q", tt.network, tt.address, err, n.lookups, n.dialed, tt.shown)
 		}
 	}
@@ -129,7 +129,7 @@ func TestTargetBadRequests(t *testing.T) {
 func TestTargetTimes(t *testing.T) {
 	hangLookup := resolver(func(ctx context.Context, _ string) ([]netip.Addr, error) {
 		<-ctx.Done()
-		return nil, &net.DNSError{Err: ctx.Err().Error(), Server: canary, IsTimeout: true}
+		return nil, &net.DNSError{Err: ctx.Err().Error(), Server: canary, IsTemporary: true}
 	})
 	for _, kind := range []struct {
 		name  string
@@ -203,7 +203,7 @@ func TestTargetRace(t *testing.T) {
 		dials int
 	}{
 		{"the first answers", []host{{"192.0.2.1", 0, true}, {"192.0.2.2", 0, true}}, "192.0.2.1:443", 0, 1},
-		{"a slow first wins", []host{{"192.0.2.1", 400 * time.Millisecond, true}, {"192.0.2.2", time.Second, true}}, "192.0.2.1:443", 400 * time.Millisecond, 2},
+		{"a slow first wins", []host{{"192.0.2.1", 400 * time.Millisecond, true}, {"192.0.2.2", time.Second, true}}, "192.0.2.1:443", 401 * time.Millisecond, 2},
 		{"the first refuses", []host{{"192.0.2.1", 0, false}, {"192.0.2.2", 0, true}}, "192.0.2.2:443", 0, 2},
 		{"the first hangs", []host{{"192.0.2.1", forever, true}, {"192.0.2.2", 0, true}}, "192.0.2.2:443", 250 * time.Millisecond, 2},
 		{"two hang", []host{{"192.0.2.1", forever, true}, {"2001:db8::1", forever, true}, {"192.0.2.3", time.Second, true}}, "192.0.2.3:443", 1500 * time.Millisecond, 3},
@@ -253,6 +253,7 @@ func dialHosts(hosts []host, open *int) tunnel.DialFunc {
 				if h.after >= time.Hour {
 					return nil, ctx.Err()
 				}
+				<-time.After(time.Millisecond)
 			}
 			if h.up {
 				*open++
@@ -289,4 +290,39 @@ func TestTargetManyAddresses(t *testing.T) {
 	if codeOf(err) != tunnel.CodeRefused || len(n.dialed) != 16 {
 		t.Errorf("got %v after %d dials, want it refused after 16", err, len(n.dialed))
 	}
+}
+
+func TestTargetAddressesOnce(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		addrs []netip.Addr
+		code  tunnel.Code
+		want  string
+	}{
+		{"twice", []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("::ffff:192.0.2.1")}, tunnel.CodeRefused, "192.0.2.1:443"},
+		{"none", []netip.Addr{{}}, tunnel.CodeNotFound, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := &network{dial: func(context.Context, string, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED }}
+			targets := n.through(tunnel.Targets{Allow: []string{"*:443"}})
+			targets.Resolver = resolver(func(context.Context, string) ([]netip.Addr, error) { return tt.addrs, nil })
+			_, err := targets.DialTarget(t.Context(), "tcp", "name:443")
+			if got := strings.Join(n.dialed, " "); codeOf(err) != tt.code || got != tt.want {
+				t.Errorf("got %v and %q dialed, want code %d and %q", err, got, tt.code, tt.want)
+			}
+		})
+	}
+}
+
+// What nobody waits for any more is not begun.
+func TestTargetRaceCanceled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		n := &network{hosts: map[string]string{"*": "192.0.2.1 192.0.2.2 192.0.2.3"}, dial: hang}
+		_, err := n.through(tunnel.Targets{Allow: []string{"*:443"}}).DialTarget(ctx, "tcp", "name:443")
+		if codeOf(err) != tunnel.CodeTimeout || len(n.dialed) != 1 {
+			t.Errorf("got %v after %d dials, want a timeout after 1", err, len(n.dialed))
+		}
+	})
 }

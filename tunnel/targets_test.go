@@ -142,6 +142,7 @@ func TestTargets(t *testing.T) {
 		{"long label", "*:443", strings.Repeat("a", 64) + ":443", "", bad},
 		{"long name", "*:443", strings.Repeat("a.", 127) + "a:443", "", bad},
 		{"endless", "*:443", strings.Repeat("\u00fc", 3000) + ":443", "", bad},
+		{"zone", "[fe80::/10]:443", "[fe80::1%eth0]:443", "", bad},
 		{"line break", "*:443", "a\nb:443", "", bad},
 		{"URL", "*:443", "https://node:443", "", bad},
 	} {
@@ -269,6 +270,8 @@ func TestTargetsConfig(t *testing.T) {
 		{"IDN", tunnel.Targets{Allow: []string{"a\u2260.com:443"}}, "internationalised"},
 		{"localhost", tunnel.Targets{Allow: []string{"LocalHost:443"}}, "write 127.0.0.1"},
 		{"below localhost", tunnel.Targets{Allow: []string{"*.localhost:443"}}, "write 127.0.0.1"},
+		{"a name below localhost", tunnel.Targets{Allow: []string{"a.localhost:443"}}, "write 127.0.0.1"},
+		{"alias to a zone", tunnel.Targets{Aliases: map[string]string{"a:1": "[fe80::1%eth0]:1"}}, "zone"},
 		{"endless", tunnel.Targets{Allow: []string{strings.Repeat("a", 2000) + ":1"}}, "longer than"},
 		{"alias of nothing", tunnel.Targets{Aliases: map[string]string{"": "10.0.0.1:1"}}, `field Aliases, entry "": not host:port`},
 		{"alias to nothing", tunnel.Targets{Aliases: map[string]string{"a:1": ""}}, `field Aliases, entry "a:1": "": not host:port`},

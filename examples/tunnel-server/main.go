@@ -1,0 +1,67 @@
+// Tunnel-server is the end of the tunnel beside the controllers: agents
+// connect to it, and each of its listeners leads to a target that the agents
+// of one cluster dial.
+//
+//	tunnel-server -state /var/lib/tunnel-server -listen :8443 -advertise tunnel.example.com:8443 \
+//		-forward 127.0.0.1:6443=default/prod/kubernetes.default.svc:443
+//
+// The state directory holds the authority that signs all certificates, made
+// at the first start, and what was enrolled and revoked. The other commands
+// work on it, whether or not the server runs:
+//
+//	tunnel-server enroll default/prod                  # the command line of an agent
+//	tunnel-server enroll default/prod -format systemd  # or env, manifest
+//	tunnel-server revoke default/prod k3w7hq2nxy5zr4ta
+//	tunnel-server payload default/prod authorized_keys <id_ed25519.pub
+//
+// What enroll prints holds a token: whoever has it first is the agent. A
+// payload is handed to the cluster's agents that are connected, and to each
+// that connects.
+//
+// Whoever can connect to a -forward listener reaches its target, as to an open
+// port: keep it on loopback, in a pod of its own, or behind a firewall. The
+// same goes for -status, which serves /healthz, /readyz and /status.
+//
+// On SIGTERM the agents are told to connect elsewhere, and what is open lives
+// on for -grace.
+package main
+
+import (
+	"context"
+	"io"
+
+	"github.com/causewayproject/causeway/examples/internal/cli"
+)
+
+const usage = `usage:
+  tunnel-server [serve] [flags]
+  tunnel-server enroll  [flags] CLUSTER
+  tunnel-server revoke  [flags] CLUSTER AGENT
+  tunnel-server payload [flags] CLUSTER NAME <FILE
+
+-h after a command lists its flags.
+`
+
+func main() { cli.Main(run) }
+
+// run is main without the process.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	command := "serve"
+	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
+		command, args = args[0], args[1:]
+	}
+	switch command {
+	case "serve":
+		return serve(ctx, args, stdout, stderr)
+	case "enroll":
+		return enroll(ctx, args, stdout)
+	case "revoke":
+		return revoke(ctx, args, stdout)
+	case "payload":
+		return payload(args, stdin, stdout)
+	case "help":
+		_, err := io.WriteString(stdout, usage)
+		return err
+	}
+	return cli.UsageError{Text: "tunnel-server: unknown command " + command}
+}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/causewayproject/causeway/examples/internal/cli"
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+type serveFlags struct {
+	state                              *string
+	listen, websocket, tlsCert, tlsKey string
+	status                             string
+	forward, advertise                 cli.List
+	grace                              time.Duration
+}
+
+func (f *serveFlags) parse(args []string, stdout io.Writer) error {
+	set := flag.NewFlagSet("tunnel-server", flag.ContinueOnError)
+	f.state = stateFlag(set)
+	set.StringVar(&f.listen, "listen", ":8443", "`address` for agents; empty for none")
+	set.StringVar(&f.websocket, "websocket", "", "`address` for agents that come by WebSocket, for a load balancer in front; default none")
+	set.StringVar(&f.tlsCert, "websocket-cert", "", "PEM `file`: the WebSocket address is wss with this certificate")
+	set.StringVar(&f.tlsKey, "websocket-key", "", "PEM `file` of its key")
+	set.Var(&f.advertise, "advertise", "`address` that enroll gives to agents: host:port, or a wss URL; several are allowed")
+	set.Var(&f.forward, "forward", "`LISTEN=CLUSTER/HOST:PORT`: a listener, and what its connections are led to; several are allowed")
+	set.StringVar(&f.status, "status", "127.0.0.1:8080", "`address` of /healthz, /readyz and /status; empty for none")
+	set.DurationVar(&f.grace, "grace", 30*time.Second, "how long open connections live on after a signal")
+	positional, err := cli.Parse(set, args, stdout)
+	switch {
+	case err != nil:
+		return err
+	case len(positional) > 0:
+		return cli.UsageError{Text: fmt.Sprintf("tunnel-server: unexpected argument %q", positional[0])}
+	case f.listen == "" && f.websocket == "":
+		return cli.UsageError{Text: "tunnel-server: no agent can connect: one of -listen and -websocket is required"}
+	case (f.tlsCert == "") != (f.tlsKey == ""), f.tlsCert != "" && f.websocket == "":
+		return cli.UsageError{Text: "tunnel-server: -websocket-cert and -websocket-key go together, with -websocket"}
+	}
+	return nil
+}
+
+// service is a listener and what runs on it until the listener is closed, or
+// until the program ends.
+type service struct {
+	name string
+	l    net.Listener
+	run  func(l net.Listener) error
+}
+
+type program struct {
+	log    *slog.Logger
+	state  state
+	server *tunnel.Server
+	grace  time.Duration
+	watch  *watcher
+	// late ends after the grace; relays and the status page live that long.
+	late context.Context
+}
+
+func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	var f serveFlags
+	if err := f.parse(args, stdout); err != nil {
+		return err
+	}
+	st, err := openState(*f.state)
+	if err != nil {
+		return fmt.Errorf("tunnel-server: -state: %w", err)
+	}
+	if len(f.advertise) > 0 {
+		if err := st.setServers(f.advertise); err != nil {
+			return fmt.Errorf("tunnel-server: -advertise: %w", err)
+		}
+	}
+	server, err := st.server()
+	if err != nil {
+		return fmt.Errorf("tunnel-server: -state: %w", err)
+	}
+	late, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	p := &program{log: slog.New(slog.NewTextHandler(stderr, nil)), state: st, server: server, grace: f.grace, late: late}
+	p.watch = newWatcher(p)
+	server.Payloads = p.watch.payloads
+	server.Hooks = hooks(p.log)
+	services, err := p.listen(ctx, &f)
+	if err != nil {
+		return err
+	}
+	return p.run(ctx, end, services)
+}
+
+// listen opens all listeners, so that a wrong one is found before anything
+// runs.
+func (p *program) listen(ctx context.Context, f *serveFlags) (services []service, err error) {
+	defer func() {
+		if err != nil {
+			for _, s := range services {
+				s.l.Close()
+			}
+		}
+	}()
+	add := func(name, address string, run func(net.Listener) error) {
+		if err != nil {
+			return
+		}
+		var l net.Listener
+		if l, err = cli.Listen(ctx, address); l != nil {
+			services = append(services, service{name, l, run})
+		} else if err != nil {
+			err = fmt.Errorf("tunnel-server: -%s: %w", name, err)
+		}
+	}
+	add("listen", f.listen, func(l net.Listener) error { return p.server.Serve(p.late, l) })
+	websocket, err := p.websocket(f)
+	if err != nil {
+		return services, err
+	}
+	add("websocket", f.websocket, websocket)
+	add("status", f.status, func(l net.Listener) error { return cli.ServeHTTP(p.late, l, p.server.StatusHandler()) })
+	for _, text := range f.forward {
+		to, parseErr := parseForward(text)
+		if parseErr != nil {
+			return services, parseErr
+		}
+		add("forward", to.listen, func(l net.Listener) error { return p.forward(ctx, l, to) })
+	}
+	return services, err
+}
+
+func (p *program) websocket(f *serveFlags) (func(net.Listener) error, error) {
+	serve := func(l net.Listener) error { return cli.ServeHTTP(p.late, l, p.server.Handler()) }
+	if f.tlsCert == "" {
+		return serve, nil
+	}
+	if _, err := tls.LoadX509KeyPair(f.tlsCert, f.tlsKey); err != nil {
+		return nil, fmt.Errorf("tunnel-server: -websocket-cert: %w", err)
+	}
+	config := &tls.Config{
+		NextProtos: []string{"http/1.1"},
+		// Read for each connection: certificates get renewed.
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(f.tlsCert, f.tlsKey)
+			return &pair, err
+		},
+	}
+	return func(l net.Listener) error { return serve(tls.NewListener(l, config)) }, nil
+}
+
+// run runs the services until ctx ends or one of them fails, and drains.
+func (p *program) run(ctx context.Context, end context.CancelFunc, services []service) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var wg sync.WaitGroup
+	for _, s := range services {
+		p.log.Info("listening", "for", s.name, "address", s.l.Addr().String())
+		wg.Go(func() {
+			if err := s.run(s.l); err != nil {
+				fail(fmt.Errorf("tunnel-server: %s: %w", s.name, err))
+			}
+		})
+	}
+	wg.Go(func() { p.watch.run(ctx) })
+	<-ctx.Done()
+	p.log.Info("draining", "grace", p.grace)
+	for _, s := range services {
+		if s.name == "forward" {
+			s.l.Close()
+		}
+	}
+	grace, cancel := context.WithTimeout(p.late, p.grace)
+	defer cancel()
+	if err := p.server.Shutdown(grace); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		p.log.Warn("drained", "error", err)
+	}
+	end()
+	wg.Wait()
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return nil
+}
+
+func hooks(log *slog.Logger) tunnel.Hooks {
+	return tunnel.Hooks{
+		Connected: func(s tunnel.SessionInfo) {
+			log.Info("connected", "cluster", s.Cluster, "agent", s.Agent, "session", s.ID, "remote", s.Remote)
+		},
+		Disconnected: func(s tunnel.SessionInfo, err error) {
+			log.Info("disconnected", "cluster", s.Cluster, "agent", s.Agent, "session", s.ID, "error", err)
+		},
+		Refused:  func(remote net.Addr, err error) { log.Warn("refused", "remote", remote.String(), "error", err) },
+		Enrolled: func(id tunnel.Identity) { log.Info("enrolled", "cluster", id.Cluster, "agent", id.Agent) },
+		Renewed: func(id tunnel.Identity, until time.Time) {
+			log.Info("renewed", "cluster", id.Cluster, "agent", id.Agent, "until", until)
+		},
+		Delivered: func(id tunnel.Identity, name string, err error) {
+			log.Info("payload", "cluster", id.Cluster, "agent", id.Agent, "name", name, "error", err)
+		},
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 	"testing"
@@ -53,6 +54,61 @@ func TestResetIsPassedOn(t *testing.T) {
 	expectReset(t, client)
 	if took := time.Since(began); took < 30*time.Millisecond {
 		t.Errorf("took %v, want the delay", took)
+	}
+}
+
+// TestResetAfterEnd is found by a write alone.
+func TestResetAfterEnd(t *testing.T) {
+	b := newBed(t, linktest.Config{})
+	client, target := b.open()
+	target.(*net.TCPConn).CloseWrite()
+	if rest, err := io.ReadAll(client); err != nil || len(rest) > 0 {
+		t.Fatalf("got %q, %v; want the end", rest, err)
+	}
+	target.(*net.TCPConn).SetLinger(0)
+	target.Close()
+	for {
+		if _, err := client.Write(make([]byte, 1000)); err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Error("the client is not told of the reset")
+			}
+			return
+		}
+	}
+}
+
+// noting says when it is closed.
+type noting struct {
+	*net.TCPConn
+	closed chan struct{}
+}
+
+func (n noting) Close() error {
+	n.closed <- struct{}{}
+	return n.TCPConn.Close()
+}
+
+func TestClosesWhatHasEnded(t *testing.T) {
+	b := newBed(t, linktest.Config{})
+	closed := make(chan struct{}, 10)
+	var far, near [2]net.Conn
+	for i := range far {
+		conn, err := net.Dial("tcp", b.target.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		far[i], near[i] = b.accept(), noting{b.own(conn).(*net.TCPConn), closed}
+	}
+	b.link.Join(near[0], near[1])
+	for _, conn := range far {
+		conn.(*net.TCPConn).CloseWrite()
+	}
+	for range near {
+		select {
+		case <-closed:
+		case <-time.After(20 * time.Second):
+			t.Fatal("a connection was left open")
+		}
 	}
 }
 

@@ -1,3 +1,5 @@
+//go:build unix
+
 package relay_test
 
 import (

@@ -21,6 +21,7 @@ var carriers = []struct {
 	{"pipe", pipePair},
 	{"tcp", tcpPair},
 	{"tls", tlsPair},
+	{"gathered", gatheredPair},
 }
 
 func pipePair(testing.TB) (client, server net.Conn) { return net.Pipe() }
@@ -43,9 +44,14 @@ func tcpPair(t testing.TB) (client, server net.Conn) {
 
 func tlsPair(t testing.TB) (client, server net.Conn) {
 	t.Helper()
+	return tlsPairOver(t, tcpPair)
+}
+
+func tlsPairOver(t testing.TB, pair func(testing.TB) (client, server net.Conn)) (client, server net.Conn) {
+	t.Helper()
 	ca := pki.NewCA("mux test")
 	cert := ca.Server("localhost")
-	client, server = tcpPair(t)
+	client, server = pair(t)
 	c := tls.Client(client, &tls.Config{RootCAs: ca.Pool(), ServerName: "localhost", MinVersion: tls.VersionTLS13})
 	s := tls.Server(server, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13})
 	shaken := make(chan error, 1)

@@ -25,7 +25,7 @@ func (s *Session) Leftovers() map[string]int {
 		"refused":  len(s.refused),
 		"buffers":  int(s.held.Load()),
 	}
-	for name, l := range map[string]*list{"control": &s.control, "fresh": &s.fresh, "bulk": &s.bulk, "room": &s.room, "accept": &s.accept} {
+	for name, l := range map[string]*list{"control": &s.control, "fresh": &s.fresh, "bulk": &s.bulk, "room": &s.room, "accept": &s.accept, "acks": &s.acks} {
 		if !l.empty() {
 			left[name] = 1
 		}

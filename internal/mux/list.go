@@ -7,6 +7,7 @@ const (
 	listBulk           // has frames
 	listRoom           // waits for room in the session's queue
 	listAccept         // waits for Accept
+	listAck            // is to be acknowledged before long
 	lists
 )
 

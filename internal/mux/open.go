@@ -3,10 +3,15 @@ package mux
 import (
 	"context"
 	"math"
+	"time"
 )
 
 // maxUnsent is how many streams may wait for their SYN to be sent.
 const maxUnsent = 256
+
+// ackDelay is how long the answer to an opening may wait for a frame with
+// which it can travel. A frame of its own costs as much as the first data.
+const ackDelay = 20 * time.Millisecond
 
 // Open opens a stream and sends first, at most [MaxFirst] bytes, along. It
 // doesn't wait for the peer, only, as long as ctx allows, for room among what
@@ -106,13 +111,28 @@ func (s *Session) wakeAccepts() {
 	s.accepts.Broadcast()
 }
 
-// acceptedLocked acknowledges the stream: peers that are not ours count those
-// that are not.
+// acceptedLocked has the stream acknowledged, with what is sent first: peers
+// that are not ours count those that are not.
 func (s *Session) acceptedLocked(st *Stream) {
 	if st.gone {
 		s.incoming--
-	} else if st.ackWanted {
-		s.controlLocked(st)
+		return
+	}
+	if s.acks.empty() {
+		s.ackTimer.Reset(ackDelay)
+	}
+	s.acks.push(st)
+}
+
+// acknowledge is run by the timer. It acknowledges the streams on which
+// nothing was sent yet.
+func (s *Session) acknowledge() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for st := s.acks.pop(); st != nil; st = s.acks.pop() {
+		if st.ackWanted {
+			s.controlLocked(st)
+		}
 	}
 }
 

@@ -91,6 +91,8 @@ type Session struct {
 	incoming int        // streams of the peer that are open or not accepted yet
 	accept   list       // not accepted yet
 	accepts  *sync.Cond // a stream came, or the session ended
+	acks     list       // accepted, to be acknowledged
+	ackTimer *time.Timer
 	unsent   int        // opened streams whose SYN was not sent
 	opens    *sync.Cond // there is room for one more
 	ends     *sync.Cond // a stream is gone, or the session ended
@@ -119,6 +121,7 @@ func newSession(carrier net.Conn, c *Config, client bool) *Session {
 		streams:   map[uint32]*Stream{},
 		nextID:    2,
 		accept:    list{kind: listAccept},
+		acks:      list{kind: listAck},
 	}
 	if c != nil {
 		s.config = *c
@@ -131,6 +134,8 @@ func newSession(carrier net.Conn, c *Config, client bool) *Session {
 	s.opens = sync.NewCond(&s.mu)
 	s.ends = sync.NewCond(&s.mu)
 	s.sender.init(&s.mu)
+	s.ackTimer = time.AfterFunc(time.Hour, s.acknowledge)
+	s.ackTimer.Stop()
 	return s
 }
 
@@ -153,6 +158,7 @@ func (s *Session) fail(err error) {
 		s.err = err
 		close(s.done)
 		s.pinger.stop()
+		s.ackTimer.Stop()
 		for st := s.accept.pop(); st != nil; st = s.accept.pop() {
 			s.dropReceivedLocked(st)
 		}

@@ -139,6 +139,7 @@ func (s *Session) forgetLocked(st *Stream) {
 	s.ends.Broadcast()
 	s.dropFramesLocked(st)
 	s.control.remove(st)
+	s.acks.remove(st)
 	s.grown -= st.window.size - initialWindow
 	if st.synWanted {
 		st.synWanted = false

@@ -53,7 +53,9 @@ func (st *Stream) Window() int {
 }
 
 const (
+	MaxGrown   = maxGrown
 	MaxPayload = maxPayload
+	MaxRefused = maxRefused
 	MaxQueued  = maxQueued
 	MaxUnsent  = maxUnsent
 	BatchSize  = batchSize
@@ -66,6 +68,17 @@ func (st *Stream) BufferBytes() int {
 	defer st.s.mu.Unlock()
 	n := 0
 	for b := st.first; b != nil; b = b.next {
+		n += len(b.data)
+	}
+	return n
+}
+
+// FrameBytes returns how much memory the frames have that wait to be sent.
+func (st *Stream) FrameBytes() int {
+	st.s.mu.Lock()
+	defer st.s.mu.Unlock()
+	n := 0
+	for _, b := range st.frames[:st.nframes] {
 		n += len(b.data)
 	}
 	return n

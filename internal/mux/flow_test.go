@@ -162,40 +162,124 @@ func TestWindowGrows(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, p := rawPeer(t, &mux.Config{MaxWindow: test.max})
 				credit := make(chan int, 1000)
-				go func() {
-					for {
-						f, err := readFrame(p)
-						if err != nil {
-							return
-						}
-						if f.kind == ping {
-							time.Sleep(test.rtt)
-							p.Write(header(ping, ack, 0, f.length))
-						} else if f.kind == window {
-							credit <- int(f.length)
-						}
-					}
-				}()
+				go p.answer(test.rtt, credit)
 				time.Sleep(time.Second)
-				p.send(header(window, syn, 1, 0))
-				st := accept(t, s)
-				go io.Copy(io.Discard, st)
-				left := 256 << 10
-				chunk := dataFrame(0, 1, strings.Repeat("x", 32<<10))
-				for range 1000 {
-					for left < 32<<10 {
-						time.Sleep(test.rtt)
-						left += <-credit
-					}
-					p.send(chunk)
-					left -= 32 << 10
-				}
-				synctest.Wait()
+				st := p.bulk(s, 1, test.rtt, credit)
 				if got := st.Window(); got != test.want {
 					t.Errorf("got a window of %d, want %d", got, test.want)
 				}
 			})
 		})
+	}
+}
+
+// Windows grow together no more than the session can afford, and a stream
+// that ends leaves its part to others.
+func TestWindowsShareABudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, p := rawPeer(t, nil)
+		credit := make(chan int, 1000)
+		go p.answer(100*time.Millisecond, credit)
+		time.Sleep(time.Second)
+		var streams []*mux.Stream
+		for id := uint32(1); id < 20; id += 2 {
+			streams = append(streams, p.bulk(s, id, 100*time.Millisecond, credit))
+		}
+		grown := 0
+		for _, st := range streams {
+			grown += st.Window() - 256<<10
+		}
+		if grown != mux.MaxGrown {
+			t.Errorf("the windows grew by %d, want %d", grown, mux.MaxGrown)
+		}
+		streams[0].Reset(mux.CodeUser)
+		st := p.bulk(s, 21, 100*time.Millisecond, credit)
+		if got := st.Window(); got <= 256<<10 {
+			t.Errorf("got a window of %d after another stream ended, want a grown one", got)
+		}
+	})
+}
+
+// answer answers pings after a round trip, and passes on what windows open by.
+func (p peer) answer(rtt time.Duration, credit chan<- int) {
+	for {
+		f, err := readFrame(p)
+		switch {
+		case err != nil:
+			return
+		case f.kind == ping:
+			time.Sleep(rtt)
+			p.Write(header(ping, ack, 0, f.length))
+		case f.kind == window && f.flags&rst == 0 && f.length > 0:
+			credit <- int(f.length)
+		}
+	}
+}
+
+// bulk opens a stream and sends 32 MB as fast as the window and the round trip
+// allow.
+func (p peer) bulk(s *mux.Session, id uint32, rtt time.Duration, credit <-chan int) *mux.Stream {
+	p.t.Helper()
+	const size = 32 << 10
+	p.send(header(window, syn, id, 0))
+	st := accept(p.t, s)
+	go io.Copy(io.Discard, st)
+	left := 256 << 10
+	chunk := dataFrame(0, id, strings.Repeat("x", size))
+	for range 1000 {
+		for left < size {
+			time.Sleep(rtt)
+			left += <-credit
+		}
+		p.send(chunk)
+		left -= size
+	}
+	synctest.Wait()
+	for len(credit) > 0 {
+		<-credit
+	}
+	return st
+}
+
+// A peer that opens far too many and reads no answer ends the session.
+func TestRefusalsAreBounded(t *testing.T) {
+	s, p := rawPeer(t, &mux.Config{MaxStreams: 1})
+	go func() {
+		for id := uint32(1); id < 4*mux.MaxRefused; id += 2 {
+			if _, err := p.Write(header(window, syn, id, 0)); err != nil {
+				return
+			}
+		}
+	}()
+	<-s.Done()
+	var protocol *mux.ProtocolError
+	if err := s.Err(); !errors.As(err, &protocol) {
+		t.Errorf("got error %v, want a ProtocolError", err)
+	}
+}
+
+// A few bytes that were read from a connection don't hold a big buffer.
+func TestSmallReadsTakeSmallFrames(t *testing.T) {
+	for name, pair := range map[string]func(testing.TB) (net.Conn, net.Conn){"tcp": tcpPair, "pipe": pipePair} {
+		s, p := rawPeer(t, nil)
+		p.Read(make([]byte, 1)) // of the session's ping, and nothing more
+		st, err := s.Open(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from, source := pair(t)
+		done := make(chan struct{})
+		go func() {
+			st.ReadFrom(source)
+			close(done)
+		}()
+		from.Write([]byte("a few bytes"))
+		from.Close()
+		<-done
+		source.Close()
+		if got := st.FrameBytes(); got == 0 || got > 4<<10 {
+			t.Errorf("%s: a few bytes hold %d", name, got)
+		}
 	}
 }
 

@@ -64,6 +64,7 @@ func (s *Session) waitOpenLocked(ctx context.Context, n int) error {
 		if stop == nil {
 			stop = context.AfterFunc(ctx, s.wakeOpens)
 			defer stop()
+			defer s.opens.Signal() // the next one may find what we leave
 		}
 		s.opens.Wait()
 	}

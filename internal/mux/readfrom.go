@@ -1,0 +1,131 @@
+package mux
+
+import (
+	"io"
+	"net"
+)
+
+// ReadFrom writes what it reads from r until io.EOF, without copying it. While
+// it waits for a *net.TCPConn or a stream *net.UnixConn it holds no buffer,
+// for another Reader a small one. The error is r's or Write's.
+func (st *Stream) ReadFrom(r io.Reader) (int64, error) {
+	src := newSource(st.s, r)
+	var total int64
+	for {
+		limit, err := st.waitWritable()
+		if err != nil {
+			return total, st.opErrorUnlocked("write", err)
+		}
+		b, rerr := src.read(limit)
+		if b != nil {
+			n := b.w - headerSize
+			if err := st.writeBuffer(b); err != nil {
+				return total, err
+			}
+			total += int64(n)
+		}
+		if rerr == io.EOF {
+			return total, nil
+		}
+		if rerr != nil {
+			return total, rerr
+		}
+	}
+}
+
+// waitWritable waits until something can be written, and returns how much at
+// once. It reserves nothing: what is to be written may come much later.
+func (st *Stream) waitWritable() (int, error) {
+	st.writing.Lock()
+	defer st.writing.Unlock()
+	st.s.mu.Lock()
+	defer st.s.mu.Unlock()
+	for {
+		if err := st.writeErrorLocked(); err != nil {
+			return 0, err
+		}
+		if st.window.send > 0 && st.nframes < len(st.frames) {
+			return min(st.window.send, maxPayload), nil
+		}
+		st.writable.Wait()
+	}
+}
+
+// writeBuffer queues a frame.
+func (st *Stream) writeBuffer(b *buffer) error {
+	st.writing.Lock()
+	defer st.writing.Unlock()
+	st.s.mu.Lock()
+	defer st.s.mu.Unlock()
+	if _, err := st.reserveLocked(b.w-headerSize, true); err != nil {
+		st.s.put(b)
+		return st.opError("write", err)
+	}
+	return st.opError("write", st.commitLocked(b))
+}
+
+func (st *Stream) opErrorUnlocked(op string, err error) error {
+	st.s.mu.Lock()
+	defer st.s.mu.Unlock()
+	return st.opError(op, err)
+}
+
+// source reads frames from a Reader.
+type source struct {
+	s     *Session
+	r     io.Reader
+	raw   rawReader // nil: r is read by its Read
+	class int       // of the next buffer
+}
+
+func newSource(s *Session, r io.Reader) *source {
+	src := &source{s: s, r: r, class: classSmall}
+	switch c := r.(type) {
+	case *net.TCPConn:
+		src.raw = newRawReader(c)
+	case *net.UnixConn:
+		if c.LocalAddr().Network() == "unix" {
+			src.raw = newRawReader(c)
+		}
+	}
+	return src
+}
+
+// read returns a frame with up to limit bytes, nil if nothing came. What came
+// does not hold much more memory than it needs.
+func (src *source) read(limit int) (*buffer, error) {
+	b, err := src.readBuffer(limit)
+	if b == nil {
+		return nil, err
+	}
+	if class := classFor(b.w); class < b.class-1 {
+		fits := src.s.get(class)
+		fits.append(b.data[:b.w])
+		src.s.put(b)
+		b = fits
+	}
+	return b, err
+}
+
+func (src *source) readBuffer(limit int) (*buffer, error) {
+	if src.raw != nil {
+		return src.raw.read(src.s, limit)
+	}
+	b := src.s.frame(src.class)
+	space := b.data[headerSize:]
+	n, err := src.r.Read(space[:min(limit, len(space))])
+	if n < 0 || n > len(space) {
+		panic("mux: a Reader returned an invalid count")
+	}
+	b.w += n
+	// A big buffer only while reads fill a small one.
+	src.class = classSmall
+	if n >= smallFrame-headerSize {
+		src.class = len(sizes) - 1
+	}
+	if n == 0 {
+		src.s.put(b)
+		b = nil
+	}
+	return b, err
+}

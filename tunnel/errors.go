@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -25,7 +26,7 @@ const (
 	CodeRefused Code = 3
 	// CodeNotFound: the agent found no address for the target's name.
 	CodeNotFound Code = 4
-	// CodeTimeout: the target did not answer in time.
+	// CodeTimeout: the target, or the other side, did not answer in time.
 	CodeTimeout Code = 5
 	// CodeUnreachable: the agent has no route to the target.
 	CodeUnreachable Code = 6
@@ -89,7 +90,7 @@ var codeTexts = map[Code]string{
 	CodeDenied:             "the agent's policy does not allow the target",
 	CodeRefused:            "the target refused the connection",
 	CodeNotFound:           "the agent finds no address for the target's name",
-	CodeTimeout:            "the target did not answer in time",
+	CodeTimeout:            "no answer in time",
 	CodeUnreachable:        "the agent has no route to the target",
 	CodeTooManyStreams:     "too many streams",
 	CodeDraining:           "the other side is draining",
@@ -136,7 +137,7 @@ var codeErrors = map[Code]error{
 // Error is what the package returns when a dial, a session or an enrolment
 // fails. No text in it holds a token or a key.
 type Error struct {
-	// Op is "dial", "connect", "enroll", "renew", "serve" or "config".
+	// Op is "dial", "connect", "enroll", "renew", "push", "serve" or "config".
 	Op string
 	// Cluster is the cluster in question; empty if none is known.
 	Cluster string
@@ -191,6 +192,14 @@ func (e *Error) Timeout() bool {
 func (e *Error) Temporary() bool { return e.Timeout() }
 
 var _ net.Error = (*Error)(nil)
+
+// contextCode is the code of an end of a context.
+func contextCode(err error) Code {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return CodeTimeout
+	}
+	return CodeCanceled
+}
 
 func codeOf(err error) Code {
 	var e *Error

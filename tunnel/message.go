@@ -186,9 +186,20 @@ func refusal(kind messageKind, code Code, text string) *message {
 	return (&message{kind: kind}).uint(tagCode, uint64(code)).string(tagText, text)
 }
 
+// code returns what the other side says has failed; zero is success.
+func (m *message) code() Code { return wireCode(m.getUint(tagCode)) }
+
+// wireCode keeps a peer from saying what only this side can find out.
+func wireCode(n uint64) Code {
+	if n >= uint64(CodeNoAgent) {
+		return CodeInternal
+	}
+	return Code(n)
+}
+
 // failure returns what a message with a code says, nil for success.
 func (m *message) failure(op, cluster, addr string) error {
-	code := Code(m.getUint(tagCode))
+	code := m.code()
 	if code == 0 {
 		return nil
 	}

@@ -82,7 +82,7 @@ func (sess *session) push(ctx context.Context, seq uint64, p Payload) error {
 	case <-sess.mux.Done():
 		return &Error{Op: "push", Cluster: sess.id.Cluster, Code: CodeLost, Err: sess.mux.Err()}
 	case <-ctx.Done():
-		return &Error{Op: "push", Cluster: sess.id.Cluster, Code: CodeTimeout, Err: ctx.Err()}
+		return &Error{Op: "push", Cluster: sess.id.Cluster, Code: contextCode(ctx.Err()), Err: ctx.Err()}
 	}
 }
 

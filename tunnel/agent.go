@@ -3,7 +3,6 @@ package tunnel
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"sync"
 	"time"
 
@@ -128,7 +127,8 @@ type runner struct {
 
 	links   sync.WaitGroup
 	current *link
-	next    int // index of the server to try
+	next    int       // index of the server to try
+	renewed time.Time // the last time; zero: never
 	enrolling
 
 	updating    chan struct{} // holds one: who replaces the credentials
@@ -138,50 +138,41 @@ type runner struct {
 
 // run connects until ctx ends.
 func (r *runner) run(ctx context.Context) {
-	lived := time.Duration(0)
 	for ctx.Err() == nil {
 		l, server, err := r.connect(ctx)
 		if err != nil {
 			if ctx.Err() != nil {
 				return
 			}
-			wait := r.backoff.Next(lived)
-			lived = 0
+			wait := r.backoff.Next(0)
 			r.failed(server, err, wait)
 			sleep(ctx, wait)
 			continue
 		}
+		if r.current != nil { // with another certificate
+			r.current.retire()
+		}
 		r.current = l
-		began := time.Now()
-		if r.watch(ctx, l) {
+		if r.watch(ctx, l) || ctx.Err() != nil {
 			continue
 		}
-		if ctx.Err() != nil {
-			return
-		}
-		// A server that drains has all its agents look for another.
-		wait := r.backoff.Next(time.Since(began))
-		select {
-		case <-l.done:
-			r.failed(server, l.err(), wait)
-		default:
-		}
-		sleep(ctx, wait)
+		// A server that drains, or died, has all its agents look for another.
+		r.next++
+		sleep(ctx, r.backoff.Next(time.Since(l.since)))
 	}
 }
 
 // watch returns when another session is needed, while the streams of this one
-// live on; it reports whether that is because of a new certificate.
+// live on; it reports whether that is because of a new certificate. Then this
+// one takes streams until the other is there.
 func (r *runner) watch(ctx context.Context, l *link) (renewed bool) {
-	renew := time.NewTimer(time.Until(r.held().renewAt()))
+	renew := time.NewTimer(r.renewIn())
 	defer renew.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-l.done:
-			return false
-		case <-l.streams.accepting.Done():
+		case <-l.streams.accepting.Done(): // the session's end is one too
 			return false
 		case <-renew.C:
 			if err := r.renew(ctx, l); err != nil {
@@ -190,10 +181,21 @@ func (r *runner) watch(ctx context.Context, l *link) (renewed bool) {
 				renew.Reset(wait)
 				continue
 			}
-			l.retire()
+			r.renewed = time.Now()
 			return true
 		}
 	}
+}
+
+// renewIn is the time until the next renewal. However wrong the clock is, it is
+// not sooner after the last one than it would be on time.
+func (r *runner) renewIn() time.Duration {
+	c := r.held()
+	in := time.Until(c.renewAt())
+	if !r.renewed.IsZero() {
+		in = max(in, time.Until(r.renewed.Add(c.expires().Sub(c.renewAt()))))
+	}
+	return in
 }
 
 // renewalRetry is a tenth of what is left of the certificate, in reason.
@@ -266,17 +268,12 @@ func (r *runner) carry(ctx context.Context, server string, config *tls.Config) (
 	}
 	conn, err := t.Dial(ctx, r.Dial, server)
 	if err != nil {
-		return nil, &Error{Op: "connect", Addr: server, Code: CodeLost, Err: err}
+		return nil, connectError(ctx, server, err)
 	}
 	config.ServerName = hostOf(server)
 	c, err := secure(ctx, conn, config, false)
 	if err != nil {
-		conn.Close()
-		var e *Error
-		if errors.As(err, &e) {
-			return nil, err
-		}
-		return nil, &Error{Op: "connect", Addr: server, Code: CodeLost, Err: err}
+		return nil, connectError(ctx, server, err)
 	}
 	return c, nil
 }

@@ -19,9 +19,10 @@ func (l *link) readControl() error {
 			l.retire()
 		case msgIssued:
 			select {
-			case l.issued <- m:
-			default: // not asked for
+			case <-l.issued: // what nobody waits for makes room
+			default:
 			}
+			l.issued <- m
 		case msgRoots:
 			if err := l.runner.trust(l.runner.ctx, m); err != nil {
 				l.runner.failed(l.server, err, 0)
@@ -29,7 +30,8 @@ func (l *link) readControl() error {
 		case msgPayload:
 			select {
 			case l.payloads <- m:
-			case <-l.mux.Done():
+			default: // the rest of the control stream must not wait
+				l.receivedPayload(m, errors.New("too many payloads wait"))
 			}
 		}
 	}
@@ -38,18 +40,25 @@ func (l *link) readControl() error {
 // takePayloads hands over one payload after the other, in their order.
 func (l *link) takePayloads() {
 	for m := range l.payloads {
-		ctx, cancel := context.WithTimeout(l.runner.ctx, payloadTimeout)
+		ctx, cancel := context.WithTimeout(l.ctx, payloadTimeout)
 		err := errors.New("the agent takes no payloads")
 		if take := l.runner.Payload; take != nil {
 			err = take(ctx, Payload{Name: m.getString(tagName), Data: m.get(tagData)})
 		}
 		cancel()
-		answer := (&message{kind: msgReceived}).string(tagID, m.getString(tagID))
-		if err != nil {
-			answer.uint(tagCode, uint64(CodeInternal)).string(tagText, printable(err.Error()))
-		}
-		l.out.add(answer)
+		l.receivedPayload(m, err)
 	}
+}
+
+// maxPayloads is how many payloads may wait for the field Payload.
+const maxPayloads = 16
+
+func (l *link) receivedPayload(m *message, err error) {
+	answer := (&message{kind: msgReceived}).bytes(tagID, m.get(tagID))
+	if err != nil {
+		answer.uint(tagCode, uint64(CodeInternal)).string(tagText, printable(err.Error()))
+	}
+	l.out.add(answer)
 }
 
 // renew gets the next certificate on the link's control stream.
@@ -79,7 +88,7 @@ func (r *runner) renew(ctx context.Context, l *link) error {
 		case <-l.mux.Done():
 			return &Error{Op: "renew", Code: CodeLost, Err: l.mux.Err()}
 		case <-ctx.Done():
-			return &Error{Op: "renew", Code: CodeTimeout, Err: ctx.Err()}
+			return &Error{Op: "renew", Code: contextCode(ctx.Err()), Err: ctx.Err()}
 		}
 	}
 }

@@ -117,6 +117,9 @@ func (r *runner) unlinked(l *link, err error) {
 	}
 	a.state.links = kept
 	a.mu.Unlock()
+	if err != nil {
+		a.setError(err)
+	}
 	if a.Hooks.Disconnected != nil {
 		a.Hooks.Disconnected(l.server, err)
 	}

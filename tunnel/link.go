@@ -17,12 +17,13 @@ import (
 type link struct {
 	runner  *runner
 	server  string
+	ctx     context.Context // ends with the session
+	cancel  context.CancelFunc
 	mux     *mux.Session
 	tls     *tls.ConnectionState
 	since   time.Time
 	out     outbox
-	streams *group        // when it is closing, the link takes no more
-	done    chan struct{} // closed when the session and its streams have ended
+	streams *group // when it is closing, the link takes no more
 
 	payloads chan *message
 	issued   chan *message // answers to RENEW
@@ -41,11 +42,7 @@ func (r *runner) open(ctx context.Context, server string) (*link, error) {
 	control, roots, err := r.hello(ctx, m)
 	if err != nil {
 		m.Close()
-		var e *Error
-		if !errors.As(err, &e) {
-			err = &Error{Op: "connect", Addr: server, Code: CodeLost, Err: err}
-		}
-		return nil, err
+		return nil, connectError(ctx, server, err)
 	}
 	if err := r.trust(ctx, roots); err != nil {
 		m.Close()
@@ -53,12 +50,25 @@ func (r *runner) open(ctx context.Context, server string) (*link, error) {
 	}
 	l := &link{
 		runner: r, server: server, mux: m, tls: c.state(), since: time.Now(),
-		out:     outbox{control: control, wake: make(chan struct{}, 1)},
-		streams: newGroup(), done: make(chan struct{}),
-		payloads: make(chan *message), issued: make(chan *message, 1),
+		out: newOutbox(control), streams: newGroup(),
+		payloads: make(chan *message, maxPayloads), issued: make(chan *message, 1),
 	}
+	l.ctx, l.cancel = context.WithCancel(r.ctx)
 	r.links.Go(l.serve)
 	return l, nil
+}
+
+// connectError says which server failed, and in codes why, unless err does.
+func connectError(ctx context.Context, server string, err error) error {
+	var e *Error
+	if errors.As(err, &e) {
+		return err
+	}
+	e = &Error{Op: "connect", Addr: server, Code: CodeLost, Err: err}
+	if cause := ctx.Err(); cause != nil {
+		e.Code, e.Err = contextCode(cause), cause
+	}
+	return e
 }
 
 // hello says HELLO and reads the answer.
@@ -91,25 +101,28 @@ func (r *runner) hello(ctx context.Context, m *mux.Session) (*mux.Stream, *messa
 func (l *link) serve() {
 	r := l.runner
 	r.linked(l, r.held())
-	stop := context.AfterFunc(r.ctx, func() { l.end(nil) })
+	stop := context.AfterFunc(r.ctx, func() { l.end(errGrace) })
 	var wg sync.WaitGroup
-	wg.Go(func() { l.end(l.out.run(l.mux)) })
+	wg.Go(func() {
+		if err := l.out.run(l.mux); err != nil {
+			l.end(err)
+		}
+	})
 	wg.Go(func() { l.end(l.readControl()) })
 	wg.Go(l.takePayloads)
 	wg.Go(l.drain)
 	l.end(l.acceptStreams())
+	l.cancel() // dials that are under way are for nobody
 	wg.Wait()
 	stop()
 	l.streams.cancel()
-	err := l.err()
-	r.unlinked(l, err)
-	close(l.done)
+	r.unlinked(l, l.err())
 }
 
 // acceptStreams returns when the session has ended.
 func (l *link) acceptStreams() error {
 	for {
-		stream, err := l.mux.Accept(l.runner.ctx)
+		stream, err := l.mux.Accept(context.Background()) // the session's end ends it
 		if err != nil {
 			return err
 		}
@@ -129,7 +142,7 @@ func (l *link) serveStream(stream *mux.Stream) {
 		return
 	}
 	stream.SetReadDeadline(time.Time{})
-	ctx, cancel := l.runner.ctx, context.CancelFunc(func() {})
+	ctx, cancel := l.ctx, context.CancelFunc(func() {})
 	if budget := m.getUint(tagTime); budget > 0 && budget < uint64(time.Hour/time.Millisecond) {
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(budget)*time.Millisecond)
 	}
@@ -144,11 +157,15 @@ func (l *link) serveStream(stream *mux.Stream) {
 		writeMessage(stream, refusal(msgDialed, code, code.String()))
 		return
 	}
-	if err := writeMessage(stream, (&message{kind: msgDialed}).string(tagAddress, conn.RemoteAddr().String())); err != nil {
+	answer := &message{kind: msgDialed}
+	if addr := conn.RemoteAddr(); addr != nil { // of the embedder's DialFunc it may be
+		answer.string(tagAddress, addr.String())
+	}
+	if err := writeMessage(stream, answer); err != nil {
 		conn.Close()
 		return
 	}
-	relay.Relay(l.runner.ctx, stream, conn)
+	relay.Relay(l.ctx, stream, conn)
 }
 
 // retire takes no more streams; the session ends with the last one.
@@ -164,28 +181,55 @@ func (l *link) drain() {
 		l.retire()
 	}
 	<-l.streams.idle() // the end of the session ends streams too
-	l.end(nil)
+	// What the last stream had to say may be waiting to be sent.
+	if l.mux.Settle(l.ctx, 1) == nil {
+		l.leave()
+	}
 }
+
+// leave ends the session in order: the control stream ends, after all else,
+// and the server hangs up.
+func (l *link) leave() {
+	l.because(errLeft)
+	l.out.finish()
+	t := time.NewTimer(lingerTimeout)
+	defer t.Stop()
+	select {
+	case <-l.mux.Done():
+	case <-t.C:
+		l.end(errLeft)
+	}
+}
+
+var (
+	errLeft  = errors.New("the agent left")
+	errGrace = errors.New("streams were open when Grace had passed")
+)
 
 // end ends the session; the first cause counts.
 func (l *link) end(cause error) {
-	l.mu.Lock()
-	select {
-	case <-l.mux.Done():
-	default:
-		if l.cause == nil {
-			l.cause = cause
-		}
-	}
-	l.mu.Unlock()
+	l.because(cause)
 	l.mux.Close()
 }
 
-// err returns why the session ended.
+func (l *link) because(cause error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cause == nil {
+		l.cause = cause
+	}
+}
+
+// err returns why the session ended; nil if this side ended it in order.
 func (l *link) err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.cause == nil || errors.Is(l.cause, io.EOF) {
+	switch {
+	case errors.Is(l.cause, errLeft):
+		return nil
+	case errors.Is(l.cause, errGrace):
+		return &Error{Op: "connect", Addr: l.server, Code: CodeClosed, Err: l.cause}
+	case errors.Is(l.cause, io.EOF):
 		return &Error{Op: "connect", Addr: l.server, Code: CodeLost, Err: errors.New("the server ended the session")}
 	}
 	return &Error{Op: "connect", Addr: l.server, Code: CodeLost, Err: l.cause}

@@ -68,20 +68,25 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (*mux.Stream
 	if err := checkTarget(network, address); err != nil {
 		return nil, d.fail(address, CodeConfig, err)
 	}
-	if s.AllowDial != nil {
-		if err := s.AllowDial(ctx, d.cluster, network, address); err != nil {
-			return nil, d.fail(address, CodeForbidden, err)
-		}
-	}
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, orDefault(s.DialTimeout, 30*time.Second))
 		defer cancel()
 	}
+	if s.AllowDial != nil {
+		if err := s.AllowDial(ctx, d.cluster, network, address); err != nil {
+			return nil, d.fail(address, CodeForbidden, err)
+		}
+	}
+	return d.walk(ctx, network, address)
+}
+
+// walk asks one agent after the other, for as long as another may do better.
+func (d *Dialer) walk(ctx context.Context, network, address string) (*mux.Stream, error) {
 	tried := map[*session]bool{}
 	last := d.fail(address, CodeNoAgent, nil)
 	for {
-		sess := s.registry.next(d.cluster, tried)
+		sess := d.server.registry.next(d.cluster, tried)
 		if sess == nil {
 			return nil, last
 		}
@@ -126,11 +131,6 @@ func checkTarget(network, address string) error {
 
 // attempt asks one agent.
 func (d *Dialer) attempt(ctx context.Context, sess *session, network, address string, tried map[*session]bool) (*mux.Stream, *Error) {
-	if sess.load() >= int64(orDefault(d.server.MaxStreams, 1000)) {
-		return nil, d.fail(address, CodeTooManyStreams, nil)
-	}
-	sess.dialing.Add(1)
-	defer sess.dialing.Add(-1)
 	if sess.opened.Add(1) == rotateAfter {
 		sess.send(&message{kind: msgDrain})
 	}
@@ -139,6 +139,7 @@ func (d *Dialer) attempt(ctx context.Context, sess *session, network, address st
 		uint(tagTime, uint64(max(time.Until(deadline).Milliseconds(), 1)))
 	stream, err := d.open(ctx, sess, dial)
 	if err != nil {
+		sess.failed.Add(1)
 		return nil, d.cause(ctx, address, err)
 	}
 	// Shorter than time.Now(): whoever waits for the answer is woken.
@@ -155,12 +156,11 @@ func (d *Dialer) attempt(ctx context.Context, sess *session, network, address st
 		stream.Reset(0)
 		return nil, d.cause(ctx, address, err)
 	}
-	if code := Code(answer.getUint(tagCode)); code != 0 {
+	var refused *Error
+	if errors.As(answer.failure("dial", d.cluster, address), &refused) {
 		sess.failed.Add(1)
 		stream.Close()
-		e := d.fail(address, code, nil)
-		errors.As(answer.failure("dial", d.cluster, address), &e)
-		return nil, e
+		return nil, refused
 	}
 	stream.SetReadDeadline(time.Time{})
 	stream.SetAddrs(Addr{Cluster: d.cluster}, Addr{Cluster: d.cluster, Target: address})
@@ -171,7 +171,7 @@ func (d *Dialer) attempt(ctx context.Context, sess *session, network, address st
 func (d *Dialer) open(ctx context.Context, sess *session, dial *message) (*mux.Stream, error) {
 	short, cancel := context.WithTimeout(ctx, suspectAfter)
 	defer cancel()
-	stream, err := sess.mux.Open(short, dial.encode(nil))
+	stream, err := sess.openWithin(short, dial.encode(nil))
 	if err != nil && short.Err() != nil && ctx.Err() == nil {
 		sess.markSuspect()
 		return nil, &mux.LostError{Err: errors.New("the carrier takes nothing")}
@@ -179,15 +179,36 @@ func (d *Dialer) open(ctx context.Context, sess *session, dial *message) (*mux.S
 	return stream, err
 }
 
-// await reads the answer. A session that is silent is probed, and left when
-// it does not answer and there is another.
+var errTooMany = errors.New("too many streams")
+
+// openWithin keeps to the session's limit of streams: one at a time, since
+// others may be counting too.
+func (sess *session) openWithin(ctx context.Context, first []byte) (*mux.Stream, error) {
+	select {
+	case sess.opens <- struct{}{}:
+		defer func() { <-sess.opens }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if sess.load() >= sess.limit {
+		return nil, errTooMany
+	}
+	return sess.mux.Open(ctx, first)
+}
+
+// await reads the answer. A session that is silent is probed, again and again,
+// and left when it does not answer and there is another.
 func (d *Dialer) await(ctx context.Context, sess *session, stream *mux.Stream, tried map[*session]bool) (*message, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	watched := make(chan struct{})
 	watch := time.AfterFunc(suspectAfter, func() {
 		defer close(watched)
-		if !sess.alive(ctx) && ctx.Err() == nil && d.server.registry.next(d.cluster, tried) != nil {
-			stream.Reset(uint32(CodeLost))
+		for ctx.Err() == nil {
+			if !sess.alive(ctx) && ctx.Err() == nil && d.server.registry.next(d.cluster, tried) != nil {
+				stream.Reset(uint32(CodeLost))
+				return
+			}
+			sleep(ctx, aliveFor)
 		}
 	})
 	m, err := readMessage(stream, maxRequest)
@@ -203,12 +224,12 @@ func (d *Dialer) cause(ctx context.Context, address string, err error) *Error {
 	var reset *mux.ResetError
 	var lost *mux.LostError
 	switch {
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return d.fail(address, CodeTimeout, ctx.Err())
 	case ctx.Err() != nil:
-		return d.fail(address, CodeCanceled, ctx.Err())
-	case errors.As(err, &reset) && reset.Code != 0:
-		return d.fail(address, Code(reset.Code), nil)
+		return d.fail(address, contextCode(ctx.Err()), ctx.Err())
+	case errors.Is(err, errTooMany):
+		return d.fail(address, CodeTooManyStreams, nil)
+	case errors.As(err, &reset) && reset.Remote && reset.Code != 0:
+		return d.fail(address, wireCode(uint64(reset.Code)), nil)
 	case errors.As(err, &lost), errors.As(err, &reset), errors.Is(err, net.ErrClosed):
 		return d.fail(address, CodeLost, err)
 	case errors.Is(err, mux.ErrGoAway), errors.Is(err, mux.ErrExhausted):

@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"errors"
 	"net"
 	"time"
 )
@@ -24,7 +25,7 @@ type Hooks struct {
 	// the time given.
 	Renewed func(id Identity, until time.Time)
 	// Dialed is called at the end of each DialContext with the time it took;
-	// err is nil or the *[Error] that it returns.
+	// err is nil or the *[Error] that it returns, without Addr.
 	Dialed func(cluster string, took time.Duration, err error)
 	// Delivered is called when an agent said what became of a payload that
 	// Payloads returned, or could not be asked.
@@ -62,9 +63,16 @@ func (h *Hooks) renewed(id Identity, until time.Time) {
 }
 
 func (h *Hooks) dialed(cluster string, took time.Duration, err error) {
-	if h.Dialed != nil {
-		h.Dialed(cluster, took, err)
+	if h.Dialed == nil {
+		return
 	}
+	var e *Error
+	if errors.As(err, &e) {
+		anonymous := *e
+		anonymous.Addr = ""
+		err = &anonymous
+	}
+	h.Dialed(cluster, took, err)
 }
 
 func (h *Hooks) delivered(id Identity, name string, err error) {

@@ -11,10 +11,13 @@ type probe struct {
 	ok   bool // once done
 }
 
-// load is what a session is burdened with: open streams, and dials that will
-// be one.
-func (sess *session) load() int64 {
-	return int64(sess.mux.Stats().Streams)
+// aliveFor is how long a sign of life is good for.
+const aliveFor = time.Second
+
+// load is what a session is burdened with: open streams, dials that have no
+// answer yet included.
+func (sess *session) load() int {
+	return max(sess.mux.Stats().Streams-1, 0) // the control stream is no burden
 }
 
 // suspected reports whether the last probe failed and nothing came since.
@@ -25,9 +28,12 @@ func (sess *session) suspected() bool {
 
 func (sess *session) markSuspect() { sess.suspect.Store(time.Now().UnixNano()) }
 
-// alive probes the session, unless a probe is on its way, and reports whether
-// it answered. The end of ctx is no answer.
+// alive reports whether something came just now, or else comes in answer to a
+// probe: this one's or one that is on its way. The end of ctx is no answer.
 func (sess *session) alive(ctx context.Context) bool {
+	if time.Since(sess.mux.Stats().LastRead) < aliveFor {
+		return true
+	}
 	sess.mu.Lock()
 	p := sess.probing
 	first := p == nil
@@ -37,7 +43,7 @@ func (sess *session) alive(ctx context.Context) bool {
 	}
 	sess.mu.Unlock()
 	if first && !sess.group.start(func() { sess.probe(p) }) {
-		return true // the session ends anyway
+		sess.probed(p, true) // the session ends anyway
 	}
 	select {
 	case <-p.done:
@@ -50,10 +56,17 @@ func (sess *session) alive(ctx context.Context) bool {
 func (sess *session) probe(p *probe) {
 	ctx, cancel := context.WithTimeout(sess.group.ctx, probeTimeout)
 	defer cancel()
+	began := time.Now()
 	_, err := sess.mux.Ping(ctx)
-	if p.ok = err == nil; !p.ok {
+	ok := err == nil || sess.mux.Stats().LastRead.After(began)
+	if !ok {
 		sess.markSuspect()
 	}
+	sess.probed(p, ok)
+}
+
+func (sess *session) probed(p *probe, ok bool) {
+	p.ok = ok
 	sess.mu.Lock()
 	sess.probing = nil
 	sess.mu.Unlock()

@@ -11,6 +11,7 @@ type registry struct {
 	mu       sync.Mutex // guards the fields below
 	sessions map[*session]bool
 	clusters map[string]*cluster
+	revoked  map[Identity]bool // since the Server began
 }
 
 // cluster is what is known of a cluster that has, or had, an agent.
@@ -20,10 +21,13 @@ type cluster struct {
 }
 
 // add registers a session and returns those that it replaces: the same
-// agent's, retired.
-func (r *registry) add(sess *session) (replaced []*session) {
+// agent's, retired. It reports whether the agent was not revoked.
+func (r *registry) add(sess *session) (replaced []*session, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.revoked[sess.id] {
+		return nil, false
+	}
 	if r.sessions == nil {
 		r.sessions, r.clusters = map[*session]bool{}, map[string]*cluster{}
 	}
@@ -38,13 +42,25 @@ func (r *registry) add(sess *session) (replaced []*session) {
 	case old == nil:
 	case old.seq > sess.seq: // overtaken on the way here
 		sess.retired.Store(true)
-		return []*session{sess}
+		return []*session{sess}, true
 	default:
 		old.retired.Store(true)
 		replaced = append(replaced, old)
 	}
 	c.agents[sess.id.Agent] = sess
-	return replaced
+	return replaced, true
+}
+
+// revoke lets no more sessions of the agent in and returns those that are
+// there. One that was on its way here when the Store was asked is not let in.
+func (r *registry) revoke(id Identity) []*session {
+	r.mu.Lock()
+	if r.revoked == nil {
+		r.revoked = map[Identity]bool{}
+	}
+	r.revoked[id] = true
+	r.mu.Unlock()
+	return r.ofAgent(id)
 }
 
 // retire gives the session no more streams.
@@ -89,7 +105,7 @@ func (r *registry) candidates(name string) []*session {
 	type ranked struct {
 		sess    *session
 		suspect bool
-		load    int64
+		load    int
 	}
 	ranks := make([]ranked, len(all))
 	for i, sess := range all {

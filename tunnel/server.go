@@ -60,6 +60,8 @@ type Server struct {
 	pending   chan struct{}
 	groups    groups
 	seq       atomic.Uint64
+
+	telling sync.Mutex // keeps the news of authorities in their order
 }
 
 // KeepAlive says when a carrier is dead. Any byte from the other side is a
@@ -217,17 +219,22 @@ func (s *Server) Close() error {
 // drain asks the group's agents to leave, waits until they have or ctx ends,
 // and closes what is left.
 func (s *Server) drain(ctx context.Context, g *group) {
+	g.closing() // first: a session that comes later sees it
 	for _, sess := range s.registry.of(g) {
-		s.registry.retire(sess)
-		sess.send(&message{kind: msgDrain})
+		s.retire(sess)
 	}
-	g.closing()
 	select {
 	case <-g.idle():
 	case <-ctx.Done():
 	}
 	g.cancel()
 	<-g.idle()
+}
+
+// retire gives the session no more streams, and tells its agent.
+func (s *Server) retire(sess *session) {
+	s.registry.retire(sess)
+	sess.send(&message{kind: msgDrain})
 }
 
 // SetAuthority replaces the authority: certificates are issued by it from now
@@ -242,6 +249,8 @@ func (s *Server) SetAuthority(a *Authority) error {
 	if a == nil {
 		return configError("SetAuthority: the authority is nil")
 	}
+	s.telling.Lock()
+	defer s.telling.Unlock()
 	s.authority.Store(a)
 	m := a.addRoots(&message{kind: msgRoots})
 	for _, sess := range s.registry.all() {
@@ -274,8 +283,13 @@ func (s *Server) Revoke(ctx context.Context, id Identity) error {
 	if err := s.enroller.store.Revoke(ctx, id); err != nil {
 		return err
 	}
-	for _, sess := range s.registry.ofAgent(id) {
+	s.expel(id)
+	return nil
+}
+
+// expel ends the sessions of an agent that was revoked.
+func (s *Server) expel(id Identity) {
+	for _, sess := range s.registry.revoke(id) {
 		sess.end(&Error{Op: "connect", Cluster: id.Cluster, Code: CodeRevoked})
 	}
-	return nil
 }

@@ -19,6 +19,8 @@ const (
 	// lingerTimeout is how long the side that said the last word waits for
 	// the other to hang up.
 	lingerTimeout = 5 * time.Second
+	// maxHello is of the body of a msgHello, which may be a stranger's.
+	maxHello = 4 << 10
 )
 
 // session is the server's end of one agent's session.
@@ -32,9 +34,12 @@ type session struct {
 	seq    uint64 // a later session has a higher one
 	tls    *tls.ConnectionState
 	out    outbox
+	limit  int           // of streams: the agent's or ours
+	opens  chan struct{} // holds one: who opens a stream
+	// welcomed is whose certificates the agent was told to trust.
+	welcomed *Authority
 
-	retired atomic.Bool  // takes no new streams
-	dialing atomic.Int64 // dials without an answer
+	retired atomic.Bool // takes no new streams
 	opened  atomic.Uint64
 	failed  atomic.Uint64
 	suspect atomic.Int64 // unix nanoseconds of the last probe that failed
@@ -44,6 +49,7 @@ type session struct {
 	cause   error
 	probing *probe
 	expiry  time.Time // of the agent's latest certificate
+	expires *time.Timer
 }
 
 // serveCarrier takes a carrier from its first byte to its end.
@@ -61,7 +67,7 @@ func (s *Server) serveCarrier(g *group, conn net.Conn) {
 	defer cancel()
 	c, err := secure(ctx, conn, s.enroller.tlsConfig(), true)
 	if err != nil {
-		s.Hooks.refused(conn.RemoteAddr(), &Error{Op: "connect", Code: CodeBadRequest, Err: err})
+		s.Hooks.refused(conn.RemoteAddr(), badPeer(ctx, "connect", "", err))
 		return
 	}
 	defer c.Close()
@@ -85,9 +91,9 @@ func (s *Server) serveCarrier(g *group, conn net.Conn) {
 func (s *Server) serveEnrolment(ctx context.Context, c *carrier) {
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
-	m, err := readMessage(c, maxMessage)
+	m, err := readMessage(c, maxEnroll)
 	if err != nil {
-		s.Hooks.refused(c.RemoteAddr(), &Error{Op: "enroll", Code: CodeBadRequest, Err: err})
+		s.Hooks.refused(c.RemoteAddr(), badPeer(ctx, "enroll", "", err))
 		return
 	}
 	answer, id, err := s.enroller.enroll(ctx, c.state(), m)
@@ -104,37 +110,64 @@ func (s *Server) serveEnrolment(ctx context.Context, c *carrier) {
 	io.CopyN(io.Discard, c, 1)
 }
 
-// greet reads HELLO and answers it. The session is registered, so the first
-// dial may come before greet returns.
+// badPeer is the error of a carrier that made nothing of itself.
+func badPeer(ctx context.Context, op, cluster string, err error) *Error {
+	switch cause := ctx.Err(); {
+	case errors.Is(cause, context.DeadlineExceeded):
+		return &Error{Op: op, Cluster: cluster, Code: CodeTimeout, Err: errors.New("the handshake was not complete within HandshakeTimeout")}
+	case cause != nil:
+		return &Error{Op: op, Cluster: cluster, Code: CodeClosed, Err: cause}
+	}
+	return &Error{Op: op, Cluster: cluster, Code: CodeBadRequest, Err: err}
+}
+
+// greet reads HELLO and answers it.
 func (s *Server) greet(ctx context.Context, g *group, c *carrier) (*session, error) {
 	id, cert, refused := s.enroller.identify(ctx, c.state())
 	m := mux.Server(c, s.KeepAlive.mux(1)) // agents open the control stream alone
 	control, hello, err := readHello(ctx, m)
 	if err != nil {
 		m.Close()
-		return nil, &Error{Op: "connect", Cluster: id.Cluster, Code: CodeBadRequest, Err: err}
+		return nil, badPeer(ctx, "connect", id.Cluster, err)
 	}
 	if refused == nil && !speaks(hello, protocolVersion) {
 		refused = &Error{Op: "connect", Cluster: id.Cluster, Code: CodeVersion}
 	}
 	if refused != nil {
-		control.SetDeadline(time.Now().Add(lingerTimeout))
-		if writeMessage(control, refusalOf(msgRefusal, refused)) == nil && control.CloseWrite() == nil {
-			io.Copy(io.Discard, control) // until the agent has read it and left
-		}
+		refuse(ctx, control, refused)
 		m.Close()
 		return nil, refused
 	}
-	seq := s.seq.Add(1)
+	a, seq := s.authority.Load(), s.seq.Add(1)
 	sess := &session{
 		id: id, number: strconv.FormatUint(seq, 10), seq: seq,
 		mux: m, group: g, remote: c.RemoteAddr(), since: time.Now(), tls: c.state(),
-		expiry: cert.NotAfter, waiting: map[string]chan error{},
-		out: outbox{control: control, wake: make(chan struct{}, 1)},
+		expiry: cert.NotAfter, waiting: map[string]chan error{}, welcomed: a,
+		out: newOutbox(control), opens: make(chan struct{}, 1), limit: s.limit(hello),
 	}
-	sess.send(s.authority.Load().addRoots((&message{kind: msgWelcome}).uint(tagVersion, protocolVersion).
+	sess.send(a.addRoots((&message{kind: msgWelcome}).uint(tagVersion, protocolVersion).
 		string(tagID, sess.number).time(tagTime, time.Now())))
 	return sess, nil
+}
+
+// refuse tells an agent why, and waits until it has read it and left.
+func refuse(ctx context.Context, control *mux.Stream, why error) {
+	ctx, cancel := context.WithTimeout(ctx, lingerTimeout)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { control.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if writeMessage(control, refusalOf(msgRefusal, why)) == nil && control.CloseWrite() == nil {
+		io.Copy(io.Discard, control)
+	}
+}
+
+// limit is how many streams the session may have, by either side.
+func (s *Server) limit(hello *message) int {
+	limit := orDefault(s.MaxStreams, 1000)
+	if its := hello.getUint(tagLimit); its > 0 && its < uint64(limit) {
+		return int(its)
+	}
+	return limit
 }
 
 // readHello accepts the control stream.
@@ -144,8 +177,10 @@ func readHello(ctx context.Context, m *mux.Session) (*mux.Stream, *message, erro
 		return nil, nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { control.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
-	hello, err := readMessage(control, maxMessage)
+	hello, err := readMessage(control, maxHello)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
 	if err == nil && hello.kind != msgHello {
 		err = errors.New("the first message is not HELLO")
 	}
@@ -154,27 +189,45 @@ func readHello(ctx context.Context, m *mux.Session) (*mux.Stream, *message, erro
 
 // serveSession reads the control stream until the session ends.
 func (s *Server) serveSession(sess *session) {
-	for _, old := range s.registry.add(sess) {
-		old.send(&message{kind: msgDrain})
-	}
-	if sess.group.accepting.Err() != nil {
-		s.registry.retire(sess)
-		sess.send(&message{kind: msgDrain})
+	if !s.register(sess) {
+		sess.mux.Close()
+		s.Hooks.refused(sess.remote, &Error{Op: "connect", Cluster: sess.id.Cluster, Code: CodeRevoked})
+		return
 	}
 	stop := context.AfterFunc(sess.group.ctx, func() { sess.end(net.ErrClosed) })
-	expire := sess.expireLater()
+	stopExpiry := sess.expireLater()
 	var wg sync.WaitGroup
 	wg.Go(func() { sess.end(sess.out.run(sess.mux)) })
-	info := sess.info()
-	s.Hooks.connected(info)
+	s.Hooks.connected(sess.info())
 	wg.Go(func() { s.sendPayloads(sess) })
 	sess.end(s.readControl(sess))
 	stop()
-	expire.Stop()
+	stopExpiry()
 	wg.Wait()
 	err := sess.lost()
 	s.registry.remove(sess, err)
-	s.Hooks.disconnected(info, err)
+	s.Hooks.disconnected(sess.info(), err)
+}
+
+// register lets dials come to the session, and catches up with what happened
+// while it was not registered. It reports whether the agent may stay.
+func (s *Server) register(sess *session) bool {
+	replaced, ok := s.registry.add(sess)
+	if !ok {
+		return false
+	}
+	for _, old := range replaced {
+		old.send(&message{kind: msgDrain})
+	}
+	if sess.group.accepting.Err() != nil {
+		s.retire(sess)
+	}
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	if a := s.authority.Load(); a != sess.welcomed {
+		sess.send(a.addRoots(&message{kind: msgRoots}))
+	}
+	return true
 }
 
 func (s *Server) readControl(sess *session) error {
@@ -200,6 +253,10 @@ func (s *Server) renew(sess *session, m *message) {
 	answer := s.enroller.renew(ctx, sess.id, sess.tls, m)
 	if err := answer.failure("renew", sess.id.Cluster, ""); err != nil {
 		s.Hooks.refused(sess.remote, err)
+		if codeOf(err) == CodeRevoked { // by another server of the Store
+			s.expel(sess.id)
+			return
+		}
 	} else if cert, err := x509.ParseCertificate(answer.get(tagCertificate)); err == nil {
 		// All sessions of the agent: streams on the older ones may outlive
 		// the certificate that those began with.
@@ -220,23 +277,37 @@ func (sess *session) extend(until time.Time) {
 }
 
 // expireLater ends the session when the agent's latest certificate is past
-// its life. The caller stops the timer.
-func (sess *session) expireLater() *time.Timer {
-	var t *time.Timer
-	ready := make(chan struct{})
-	t = time.AfterFunc(time.Until(sess.expiry), func() {
-		<-ready
+// its life, unless stop is called before.
+func (sess *session) expireLater() (stop func()) {
+	sess.mu.Lock()
+	defer sess.mu.Unlock()
+	sess.expires = time.AfterFunc(time.Until(sess.expiry), sess.expire)
+	return func() {
 		sess.mu.Lock()
-		left := time.Until(sess.expiry)
-		sess.mu.Unlock()
-		if left > 0 {
-			t.Reset(left)
-			return
-		}
+		defer sess.mu.Unlock()
+		sess.expires.Stop()
+		sess.expires = nil
+	}
+}
+
+func (sess *session) expire() {
+	if sess.expired() {
 		sess.end(&Error{Op: "connect", Cluster: sess.id.Cluster, Code: CodeCertificateExpired})
-	})
-	close(ready)
-	return t
+	}
+}
+
+// expired sets the timer again if the certificate was renewed.
+func (sess *session) expired() bool {
+	sess.mu.Lock()
+	defer sess.mu.Unlock()
+	if sess.expires == nil {
+		return false
+	}
+	left := time.Until(sess.expiry)
+	if left > 0 {
+		sess.expires.Reset(left)
+	}
+	return left <= 0
 }
 
 // end ends the session and its streams; the first cause counts.

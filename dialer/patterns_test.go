@@ -94,7 +94,7 @@ func FuzzParsePatterns(f *testing.F) {
 	for _, seed := range []string{
 		"*", "example.com", ".example.com", "*.Example.com:443", "example.com.", "bücher.example", "xn--bcher-kva.example:1",
 		"10.0.0.1", "10.0.0.1:443", "10.0.0.0/8", "::/0", "2001:db8::1", "[2001:db8::1]:443", "::ffff:10.0.0.0/104", "::ffff:127.0.0.1",
-		"localhost", "localhost:80", "127.0.0.0/8", "::1", "１0.0.0.1", "a_b.example", "[::1]", "10.0.0", "a*", "..", ":", "", "\x8c", "\u077c._", "\u04c0",
+		"localhost", "localhost:80", "127.0.0.0/8", "::1", "１0.0.0.1", "a_b.example", "[::1]", "10.0.0", "a*", "..", ":", "", "\x8c", "\u077c._", "\u04c0", "::/0:1",
 	} {
 		f.Add(seed)
 	}
@@ -109,6 +109,10 @@ func FuzzParsePatterns(f *testing.F) {
 			host = h
 			if p != "" {
 				port = p
+			}
+		} else if slash := strings.LastIndex(host, "/"); slash >= 0 {
+			if bits, p, ok := strings.Cut(host[slash:], ":"); ok { // ::/0:443
+				host, port = host[:slash]+bits, p
 			}
 		}
 		// net.ParseCIDR, which decides, takes /08 as well.

@@ -443,6 +443,35 @@ func TestHTTP2StreamClose(t *testing.T) {
 
 func second(_ int, err error) error { return err }
 
+// A stream whose other side broke off must not look whole to the proxy.
+func TestHTTP2StreamReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []proxytest.Frame
+		d, _ := framed(t, nil, accept(func(_ *proxytest.Frames, frame proxytest.Frame) { got = append(got, frame) }))
+		conn := mustDial(t, d)
+		io.WriteString(conn, "half of it")
+		resetter := conn.(interface{ Reset(uint32) error })
+		if err := resetter.Reset(0); err != nil {
+			t.Error(err)
+		}
+		if err := resetter.Reset(0); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("the second time: got %v, want net.ErrClosed", err)
+		}
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Read: got %v, want net.ErrClosed", err)
+		}
+		synctest.Wait()
+		if last := got[len(got)-1]; last.Type != http2.FrameRSTStream {
+			t.Errorf("got %v at last, want a reset", last)
+		}
+		for _, frame := range got {
+			if frame.End {
+				t.Errorf("got an end: %v", frame)
+			}
+		}
+	})
+}
+
 // Close of the pool closes everything, also what nobody reads.
 func TestHTTP2Close(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

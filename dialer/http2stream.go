@@ -267,6 +267,22 @@ func (s *http2Stream) Close() error {
 	return nil
 }
 
+// Reset ends the stream so that the proxy sees a reset, and not the end of what
+// was written (RST_STREAM). There is no code to pass on.
+func (s *http2Stream) Reset(uint32) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return s.opError("close", net.ErrClosed)
+	}
+	s.closed = true
+	s.body.Close() // before out: its end would read as the end of the request
+	s.cancel()
+	s.out.Close()
+	s.in.Close()
+	return nil
+}
+
 func (s *http2Stream) LocalAddr() net.Addr  { return s.local }
 func (s *http2Stream) RemoteAddr() net.Addr { return s.remote }
 

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"net"
+	"slices"
 	"time"
 )
 
@@ -104,28 +105,14 @@ func (c *Credentials) accept(answer *message, key crypto.Signer) (*Credentials, 
 // trusting returns the credentials with the message's authorities in place of
 // theirs; c itself if these are the same. c stays as it is.
 func (c *Credentials) trusting(m *message) (*Credentials, error) {
-	roots, err := certificates(m, tagRoot)
-	if err != nil || len(roots) == 0 {
-		return nil, &Error{Op: "connect", Cluster: c.identity().Cluster, Code: CodeBadRequest, Err: errors.Join(err, errNoRoots)}
+	roots, err := authorities(m)
+	if err != nil {
+		return nil, &Error{Op: "connect", Cluster: c.identity().Cluster, Code: CodeBadRequest, Err: err}
 	}
-	if equalCertificates(roots, c.Roots) {
+	if slices.EqualFunc(roots, c.Roots, (*x509.Certificate).Equal) {
 		return c, nil
 	}
 	return &Credentials{Key: c.Key, Chain: c.Chain, Roots: roots}, nil
-}
-
-var errNoRoots = errors.New("the server names no authority to trust")
-
-func equalCertificates(a, b []*x509.Certificate) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if !a[i].Equal(b[i]) {
-			return false
-		}
-	}
-	return true
 }
 
 // issued reads a msgIssued, and checks that it is of use: a certificate of
@@ -135,7 +122,7 @@ func issued(m *message, op, cluster string, key crypto.Signer) (*Credentials, er
 		return nil, err
 	}
 	chain, err1 := certificates(m, tagCertificate)
-	roots, err2 := certificates(m, tagRoot)
+	roots, err2 := authorities(m)
 	c := &Credentials{Key: key, Chain: chain, Roots: roots}
 	err := errors.Join(err1, err2)
 	if err == nil && len(chain) == 0 {
@@ -152,6 +139,18 @@ func issued(m *message, op, cluster string, key crypto.Signer) (*Credentials, er
 		return nil, &Error{Op: op, Cluster: cluster, Code: CodeBadCertificate, Err: err}
 	}
 	return c, nil
+}
+
+// authorities are those that the message tells the agent to trust.
+func authorities(m *message) ([]*x509.Certificate, error) {
+	roots, err := certificates(m, tagRoot)
+	if err == nil && len(roots) == 0 {
+		err = errors.New("the server names no authority to trust")
+	}
+	if slices.ContainsFunc(roots, func(c *x509.Certificate) bool { return !c.IsCA }) {
+		err = errors.New("the server names an authority that is none")
+	}
+	return roots, err
 }
 
 func certificates(m *message, t tag) ([]*x509.Certificate, error) {

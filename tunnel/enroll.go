@@ -5,6 +5,7 @@ import (
 	"crypto"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -156,7 +157,7 @@ func (e *enroller) enroll(ctx context.Context, state *tls.ConnectionState, m *me
 }
 
 func (e *enroller) enrolled(ctx context.Context, state *tls.ConnectionState, m *message) (*message, Identity, error) {
-	if m.kind != msgEnroll || len(m.body) > maxEnroll {
+	if m.kind != msgEnroll || len(m.body) > maxEnroll || state.NegotiatedProtocol != protoEnroll {
 		return nil, Identity{}, refused("enroll", "", CodeBadRequest, "not an enrolment")
 	}
 	if !speaks(m, protocolVersion) {
@@ -170,27 +171,35 @@ func (e *enroller) enrolled(ctx context.Context, state *tls.ConnectionState, m *
 	if err != nil {
 		return nil, Identity{}, refused("enroll", t.Cluster, CodeBadProof, "%w", err)
 	}
-	sum, err := fingerprint(pub)
+	id, err := e.spend(ctx, t, pub)
 	if err != nil {
-		return nil, Identity{}, internal("enroll", t.Cluster, err)
-	}
-	id := Identity{Cluster: t.Cluster, Agent: base32Lower.EncodeToString(sum[:agentNameBytes])}
-	if err := e.checkRevoked(ctx, "enroll", id); err != nil {
 		return nil, id, err
-	}
-	// Everything that could refuse has been asked: now the token is spent.
-	key := hex.EncodeToString(sum[:])
-	t, err = e.store.ClaimToken(ctx, t.ID, key)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, id, refused("enroll", id.Cluster, CodeTokenUnknown, "")
-	case err != nil:
-		return nil, id, internal("enroll", id.Cluster, err)
-	case t.Key != key:
-		return nil, id, refused("enroll", id.Cluster, CodeTokenUsed, "")
 	}
 	answer, err := e.issue("enroll", id, pub)
 	return answer, id, err
+}
+
+// spend gives the token to the key, if it is not another's, and returns the
+// identity that the key has by it.
+func (e *enroller) spend(ctx context.Context, t Token, pub crypto.PublicKey) (Identity, error) {
+	sum, err := fingerprint(pub)
+	if err != nil {
+		return Identity{}, internal("enroll", t.Cluster, err)
+	}
+	id := Identity{Cluster: t.Cluster, Agent: base32Lower.EncodeToString(sum[:agentNameBytes])}
+	if err := e.checkRevoked(ctx, "enroll", id); err != nil {
+		return id, err
+	}
+	key := hex.EncodeToString(sum[:])
+	switch t, err := e.store.ClaimToken(ctx, t.ID, key); {
+	case errors.Is(err, fs.ErrNotExist):
+		return id, refused("enroll", id.Cluster, CodeTokenUnknown, "")
+	case err != nil:
+		return id, internal("enroll", id.Cluster, err)
+	case t.Key != key:
+		return id, refused("enroll", id.Cluster, CodeTokenUsed, "")
+	}
+	return id, nil
 }
 
 // token returns the message's token as the store has it, if it may be spent.
@@ -220,7 +229,7 @@ func (e *enroller) token(ctx context.Context, m *message) (Token, error) {
 // speaks reports whether the message offers the version.
 func speaks(m *message, version uint64) bool {
 	return slices.ContainsFunc(m.getAll(tagVersion), func(b []byte) bool {
-		return (&message{}).bytes(tagVersion, b).getUint(tagVersion) == version
+		return len(b) == 8 && binary.BigEndian.Uint64(b) == version
 	})
 }
 

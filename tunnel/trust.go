@@ -1,7 +1,6 @@
 package tunnel
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
@@ -22,6 +21,9 @@ const (
 // sent, and means nothing else.
 func (c *Credentials) tlsConfig() *tls.Config {
 	cert := &tls.Certificate{PrivateKey: c.Key}
+	if c.enrolled() {
+		cert.Leaf = c.Chain[0]
+	}
 	for _, link := range c.Chain {
 		cert.Certificate = append(cert.Certificate, link.Raw)
 	}
@@ -135,8 +137,8 @@ func (e *enroller) tlsConfig() *tls.Config {
 		ClientAuth:             tls.RequestClientCert,
 		SessionTicketsDisabled: true,
 		Time:                   e.clock,
-		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-			return e.certificate(hello.Context())
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return e.certificate()
 		},
 		VerifyConnection: func(state tls.ConnectionState) error {
 			if state.NegotiatedProtocol == "" { // which tls lets pass
@@ -149,16 +151,13 @@ func (e *enroller) tlsConfig() *tls.Config {
 
 // certificate returns the server's own, made anew once half of its life is
 // over or another authority signs. Two calls may both make one.
-func (e *enroller) certificate(ctx context.Context) (*tls.Certificate, error) {
+func (e *enroller) certificate() (*tls.Certificate, error) {
 	a, now := e.authority(), e.clock()
 	if err := a.check(); err != nil {
 		return nil, err
 	}
 	if c := e.own.Load(); c != nil && c.issuer.Equal(a.Certificate) && now.Before(c.renewAt) && !now.Before(c.Leaf.NotBefore) {
 		return &c.Certificate, nil
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
 	}
 	key, err := newKey()
 	if err != nil {

@@ -209,10 +209,14 @@ func (c *Credentials) encode() ([]byte, error) {
 func decodeCredentials(text []byte) (*Credentials, error) {
 	c := &Credentials{}
 	for {
-		var block *pem.Block
-		if block, text = pem.Decode(text); block == nil {
+		block, rest := pem.Decode(text)
+		if block == nil {
+			if len(bytes.TrimSpace(rest)) > 0 {
+				return nil, errors.New("the PEM is damaged")
+			}
 			return c, c.check()
 		}
+		text = rest
 		switch block.Type {
 		case pemKey:
 			key, err := parseKey(encodePEM(pemKey, block.Bytes))

@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"math/big"
 	"net"
@@ -110,8 +111,10 @@ func answer(t testing.TB, conn *tls.Conn, f func(*tunnel.EnrolMessage) *tunnel.E
 		if err != nil {
 			return // the agent thought better of it
 		}
-		if err := tunnel.WriteEnrol(conn, f(m)); err != nil {
-			t.Error(err)
+		if out := f(m); out != nil {
+			if err := tunnel.WriteEnrol(conn, out); err != nil {
+				t.Error(err)
+			}
 		}
 	}()
 	return func() { conn.NetConn().Close(); <-done }
@@ -228,4 +231,8 @@ var errBroken = errors.New("the disk of 10.1.2.3 is full")
 
 func (brokenStore) ClaimToken(context.Context, string, string) (tunnel.Token, error) {
 	return tunnel.Token{}, errBroken
+}
+
+func pemCertificate(c *x509.Certificate) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
 }

@@ -144,7 +144,7 @@ func TestIdentify(t *testing.T) {
 	}
 	agent := s.enrolled("prod")
 	sub := &tunnel.Authority{Certificate: agent.Chain[0], Key: agent.Key}
-	ended := time.Now().Add(-time.Minute)
+	ended := time.Now().Add(-30 * time.Second)
 	tests := []struct {
 		name   string
 		by     *tunnel.Authority

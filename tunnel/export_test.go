@@ -25,4 +25,7 @@ func NewWSConn(conn net.Conn, client bool, early []byte) net.Conn {
 
 func WebSocketHandler(serve func(net.Conn)) http.Handler { return websocketHandler(serve) }
 
-const CloseWait = closeWait
+const (
+	CloseWait  = closeWait
+	NotSentLow = notSentLow
+)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -156,5 +157,69 @@ func TestHandshakeIsBoundByItsContext(t *testing.T) {
 				t.Errorf("got %v, want the connection closed", err)
 			}
 		})
+	}
+}
+
+func readAll(t *testing.T, conn net.Conn, size int) int {
+	t.Helper()
+	n, err := io.ReadFull(conn, make([]byte, size))
+	if err != nil {
+		t.Error(err)
+	}
+	return n
+}
+
+func TestTransportFor(t *testing.T) {
+	tests := []struct {
+		address, host string
+		want          tunnel.Transport
+		err           string
+	}{
+		{"server.test:7443", "server.test", tunnel.TCP{}, ""},
+		{"[2001:db8::1]:7443", "2001:db8::1", tunnel.TCP{}, ""},
+		{"ws://server.test", "server.test", tunnel.WebSocket{}, ""},
+		{"wss://user:pass@server.test:8443/a", "server.test", tunnel.WebSocket{}, ""},
+		{"wss://[2001:db8::1]/", "2001:db8::1", tunnel.WebSocket{}, ""},
+		{"server.test", "", nil, "missing port"},
+		{"", "", nil, "missing port"},
+		{"https://server.test", "server.test", nil, "neither ws nor wss"},
+		{"wss:///path", "", nil, "no host"},
+		{"wss://server.test/#x", "server.test", nil, "fragment"},
+		{"wss://user:hidden\n@server.test", "", nil, "not a URL"},
+	}
+	for _, tt := range tests {
+		got, err := tunnel.TransportFor(tt.address)
+		var e *tunnel.Error
+		switch {
+		case tt.err == "" && (err != nil || got == nil || reflect.TypeOf(got) != reflect.TypeOf(tt.want)):
+			t.Errorf("%s: got %T, %v; want %T", tt.address, got, err, tt.want)
+		case tt.err != "" && (!errors.As(err, &e) || e.Code != tunnel.CodeConfig || !strings.Contains(err.Error(), tt.err)):
+			t.Errorf("%s: got %v, want a configuration error with %q", tt.address, err, tt.err)
+		case err != nil && strings.Contains(err.Error(), "hidden"):
+			t.Errorf("the error has the password: %v", err)
+		}
+		if got := tunnel.HostOf(tt.address); got != tt.host {
+			t.Errorf("%s: got the host %q, want %q", tt.address, got, tt.host)
+		}
+	}
+}
+
+func TestListenErrors(t *testing.T) {
+	ctx := testContext(t)
+	taken := listen(t)
+	defer taken.Close()
+	for _, tt := range []struct {
+		transport tunnel.Transport
+		address   string
+		want      string
+	}{
+		{tunnel.TCP{}, taken.Addr().String(), "in use"},
+		{tunnel.WebSocket{}, taken.Addr().String(), "in use"},
+		{tunnel.WebSocket{}, "wss://127.0.0.1:0", "WebSocket.TLS"},
+		{tunnel.WebSocket{}, "http://127.0.0.1:0", "neither ws nor wss"},
+	} {
+		if _, err := tt.transport.Listen(ctx, tt.address); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%T, %s: got %v, want %q", tt.transport, tt.address, err, tt.want)
+		}
 	}
 }

@@ -1,0 +1,97 @@
+package tunnel_test
+
+import (
+	"context"
+	"net"
+	"net/http/httptest"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+// option returns a TCP option of the socket below conn.
+func option(t *testing.T, conn net.Conn, opt int) int {
+	t.Helper()
+	for {
+		n, ok := conn.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		conn = n.NetConn()
+	}
+	rc, err := conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var value int
+	rc.Control(func(fd uintptr) {
+		if value, err = syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, opt); err != nil {
+			t.Error(err)
+		}
+	})
+	return value
+}
+
+// wrapped is what an embedder's dial function may return.
+type wrapped struct{ net.Conn }
+
+func (w wrapped) NetConn() net.Conn { return w.Conn }
+
+func TestTCPOptions(t *testing.T) {
+	const userTimeout, notSentLow = 18, 25
+	check := func(t *testing.T, conn net.Conn, timeout time.Duration) {
+		t.Helper()
+		if got, want := option(t, conn, userTimeout), int(timeout/time.Millisecond); got != want {
+			t.Errorf("user timeout: got %d ms, want %d", got, want)
+		}
+		if got := option(t, conn, notSentLow); got != tunnel.NotSentLow {
+			t.Errorf("not-sent low mark: got %d, want %d", got, tunnel.NotSentLow)
+		}
+		if got := option(t, conn, syscall.TCP_NODELAY); got == 0 {
+			t.Error("small writes are delayed")
+		}
+	}
+	for _, tt := range []struct{ set, want time.Duration }{
+		{0, 30 * time.Second}, {5 * time.Second, 5 * time.Second}, {-1, 0}, {time.Microsecond, time.Millisecond},
+	} {
+		a, b := ends(t, tunnel.TCP{UserTimeout: tt.set}, "127.0.0.1:0")
+		check(t, a, tt.want)
+		check(t, b, tt.want)
+	}
+	for _, tt := range transports[1:] {
+		t.Run(tt.name, func(t *testing.T) {
+			a, b := ends(t, tt.transport(), tt.listen)
+			check(t, a, 30*time.Second)
+			check(t, b, 30*time.Second)
+		})
+	}
+	t.Run("below a wrapper", func(t *testing.T) {
+		server := httptest.NewServer(nil)
+		defer server.Close()
+		dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+			return wrapped{conn}, err
+		}
+		conn, err := tunnel.TCP{}.Dial(testContext(t), dial, server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		check(t, conn, 30*time.Second)
+	})
+}
+
+// A wrapped connection is read another way than a socket.
+func TestCarrierOverAWrapper(t *testing.T) {
+	a, b := ends(t, tunnel.TCP{}, "127.0.0.1:0")
+	agent, server := carriers(t, wrapped{a}, wrapped{b})
+	var wg sync.WaitGroup
+	wg.Go(func() { flushing{agent}.Write(make([]byte, 1<<20)) })
+	if n := readAll(t, server, 1<<20); n != 1<<20 {
+		t.Errorf("got %d bytes", n)
+	}
+	wg.Wait()
+}

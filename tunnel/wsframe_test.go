@@ -1,0 +1,222 @@
+package tunnel_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+
+	"golang.org/x/net/websocket"
+
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+// script is a connection that yields fixed bytes and keeps what is written.
+type script struct {
+	net.Conn // nil
+	io.Reader
+	written bytes.Buffer
+}
+
+func (s *script) Read(p []byte) (int, error)  { return s.Reader.Read(p) }
+func (s *script) Write(p []byte) (int, error) { return s.written.Write(p) }
+func (s *script) Close() error                { return nil }
+
+// longFrame has the length in eight bytes.
+func longFrame(first byte, length uint64, payload string) string {
+	return string(binary.BigEndian.AppendUint64([]byte{first, 127}, length)) + payload
+}
+
+func TestWebSocketFrames(t *testing.T) {
+	huge := strings.Repeat("x", 100_000)
+	tests := []struct {
+		name, in  string
+		server    bool // this end is the server, which gets masked frames
+		want, err string
+	}{
+		{"one frame", "\x82\x05hello", false, "hello", "EOF"},
+		{"masked", "\x82\x85\x01\x02\x03\x04igohn", true, "hello", "EOF"},
+		{"empty frames", "\x82\x00\x82\x00\x82\x01a", false, "a", "EOF"},
+		{"fragments, and a ping between them", "\x02\x02he\x89\x01!\x00\x01l\x80\x02lo\x82\x01.", false, "hello.", "EOF"},
+		{"two bytes of length", "\x82\x7e\x00\x05hello", false, "hello", "EOF"},
+		{"close", "\x82\x02hi\x88\x02\x03\xe8\x82\x02no", false, "hi", "EOF"},
+		{"pongs", "\x8a\x00\x8a\x01x\x82\x01a", false, "a", "EOF"},
+		{"4 GiB", longFrame('\x82', 4<<30, huge), false, huge, "EOF"},
+		{"all that fits in 63 bits", longFrame('\x82', 1<<63-1, huge), false, huge, "EOF"},
+		{"a negative length", longFrame('\x82', 1<<63, huge), false, "", "a negative length"},
+		{"text", "\x82\x01a\x81\x02hi", false, "a", "a text message"},
+		{"not masked", "\x82\x02hi", true, "", "masked the wrong way"},
+		{"masked by a server", "\x82\x82\x01\x02\x03\x04hi", false, "", "masked the wrong way"},
+		{"reserved bits", "\xc2\x02hi", false, "", "reserved bits"},
+		{"unknown data", "\x83\x02hi", false, "", "unknown opcode 3"},
+		{"unknown control", "\x8b\x02hi", false, "", "unknown opcode 11"},
+		{"a continuation of nothing", "\x80\x02hi", false, "", "continuation of none"},
+		{"a message inside another", "\x02\x01a\x82\x01b", false, "a", "a message inside another"},
+		{"a long ping", "\x89\x7e\x01\x00" + huge, false, "", "control frame that is too long"},
+		{"a ping in fragments", "\x09\x01a", false, "", "control frame that is too long or not whole"},
+		{"HTTP", "HTTP/1.1 400 Bad Request\r\n\r\n", false, "", "reserved bits"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, reader := range []io.Reader{strings.NewReader(tt.in), iotest.OneByteReader(strings.NewReader(tt.in))} {
+				conn := tunnel.NewWSConn(&script{Reader: reader}, !tt.server, nil)
+				var got bytes.Buffer
+				buf := make([]byte, 4096)
+				var err error
+				for err == nil {
+					var n int
+					n, err = conn.Read(buf)
+					got.Write(buf[:n])
+				}
+				if got.String() != tt.want || !strings.Contains(err.Error(), tt.err) {
+					t.Errorf("got %.20q, %v; want %.20q, %q", got.String(), err, tt.want, tt.err)
+				}
+				if _, again := conn.Read(buf); again == nil || again.Error() != err.Error() {
+					t.Errorf("got %v the second time", again)
+				}
+				conn.Close()
+			}
+		})
+	}
+}
+
+// A frame's claim costs nothing: what is read goes where the reader wants it.
+func TestWebSocketFrameOf4GBAllocatesNothing(t *testing.T) {
+	in := longFrame('\x82', 4<<30, strings.Repeat("x", 1<<20))
+	buf := make([]byte, 4096)
+	allocs := testing.AllocsPerRun(10, func() {
+		conn := tunnel.NewWSConn(&script{Reader: strings.NewReader(in)}, true, nil)
+		for {
+			if _, err := conn.Read(buf); err != nil {
+				return
+			}
+		}
+	})
+	if allocs > 20 {
+		t.Errorf("got %v allocations, want a few", allocs)
+	}
+}
+
+// The peer sends pings without end and takes no byte: the data between them
+// arrives, and no more than one answer waits.
+func TestWebSocketPingsWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := net.Pipe()
+		conn := tunnel.NewWSConn(a, true, nil)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for range 10_000 {
+				io.WriteString(b, "\x89\x04ping")
+			}
+			io.WriteString(b, "\x82\x05hello")
+		})
+		got := make([]byte, 5)
+		if _, err := io.ReadFull(conn, got); err != nil || string(got) != "hello" {
+			t.Errorf("got %q, %v", got, err)
+		}
+		wg.Wait()
+		conn.Close()
+		b.Close()
+	})
+}
+
+func TestWebSocketAnswersPings(t *testing.T) {
+	for _, payload := range []string{"", "are you there?", strings.Repeat("x", 125)} {
+		a, b := net.Pipe()
+		conn := tunnel.NewWSConn(a, false, nil)
+		var wg sync.WaitGroup
+		wg.Go(func() { io.Copy(io.Discard, conn) })
+		b.Write(append([]byte{0x89, byte(0x80 | len(payload)), 0, 0, 0, 0}, payload...))
+		got := make([]byte, 2+len(payload))
+		if _, err := io.ReadFull(b, got); err != nil || got[0] != 0x8a || string(got[2:]) != payload {
+			t.Errorf("got %q, %v; want a pong with %q", got, err, payload)
+		}
+		b.Close()
+		wg.Wait()
+		conn.Close()
+	}
+}
+
+// golang.org/x/net/websocket is another implementation of RFC 6455.
+func TestWebSocketInterop(t *testing.T) {
+	data := bytes.Repeat([]byte("0123456789"), 50_000)
+	echo := func(t *testing.T, conn net.Conn) {
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for _, n := range []int{1, 125, 126, 65535, 65536, 300_000} {
+				if _, err := conn.Write(data[:n]); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		for _, n := range []int{1, 125, 126, 65535, 65536, 300_000} {
+			got := make([]byte, n)
+			if _, err := io.ReadFull(conn, got); err != nil || !bytes.Equal(got, data[:n]) {
+				t.Errorf("%d bytes: got others, error %v", n, err)
+			}
+		}
+		wg.Wait()
+		conn.Close()
+	}
+	t.Run("their server", func(t *testing.T) {
+		server := httptest.NewServer(websocket.Server{
+			Handshake: func(config *websocket.Config, _ *http.Request) error { return nil },
+			Handler: func(ws *websocket.Conn) {
+				ws.PayloadType = websocket.BinaryFrame
+				io.Copy(ws, ws)
+			},
+		})
+		defer server.Close()
+		conn, err := tunnel.WebSocket{}.Dial(testContext(t), nil, "ws://"+server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		echo(t, conn)
+	})
+	t.Run("their client", func(t *testing.T) {
+		server := httptest.NewServer(tunnel.WebSocketHandler(func(conn net.Conn) {
+			io.Copy(conn, conn)
+			conn.Close()
+		}))
+		defer server.Close()
+		ws, err := websocket.Dial("ws://"+server.Listener.Addr().String(), "causeway.v1", "http://origin.test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ws.PayloadType = websocket.BinaryFrame
+		echo(t, ws)
+	})
+}
+
+// FuzzWebSocketFrames: how the bytes are cut does not matter to what is read.
+func FuzzWebSocketFrames(f *testing.F) {
+	for _, s := range []string{"\x82\x05hello", "\x02\x02he\x89\x01!\x80\x03llo", "\x88\x00", "\x82\x7e\x00\x80" + strings.Repeat("x", 128), longFrame('\x82', 3, "abc")} {
+		f.Add([]byte(s), true)
+	}
+	f.Add([]byte("\x82\x85\x01\x02\x03\x04igohn"), false)
+	f.Fuzz(func(t *testing.T, in []byte, client bool) {
+		read := func(r io.Reader, size int) (string, error) {
+			conn := tunnel.NewWSConn(&script{Reader: r}, client, nil)
+			defer conn.Close()
+			var got bytes.Buffer
+			_, err := io.CopyBuffer(&got, struct{ io.Reader }{conn}, make([]byte, size))
+			if got.Len() > len(in) {
+				t.Errorf("got %d bytes of %d", got.Len(), len(in))
+			}
+			return got.String(), err
+		}
+		one, err1 := read(bytes.NewReader(in), 4096)
+		two, err2 := read(iotest.OneByteReader(bytes.NewReader(in)), 3)
+		if one != two || (err1 == nil) != (err2 == nil) || err1 != nil && !errors.Is(err1, err2) && err1.Error() != err2.Error() {
+			t.Errorf("at once %q, %v; byte by byte %q, %v", one, err1, two, err2)
+		}
+	})
+}

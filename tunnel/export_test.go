@@ -17,6 +17,7 @@ var (
 	Secure       = secure
 	TransportFor = transportFor
 	HostOf       = hostOf
+	LowMarkFor   = lowMarkFor
 )
 
 func NewWSConn(conn net.Conn, client bool, early []byte) net.Conn {
@@ -27,5 +28,6 @@ func WebSocketHandler(serve func(net.Conn)) http.Handler { return websocketHandl
 
 const (
 	CloseWait  = closeWait
-	NotSentLow = notSentLow
+	MinLowMark = minLowMark
+	MaxLowMark = maxLowMark
 )

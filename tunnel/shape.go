@@ -24,13 +24,16 @@ type shape struct {
 	out      *[bufferSize]byte // nil while nothing waits
 	outLen   int
 	writeErr error // of the first write that failed
+	lowMark  lowMark
 
 	// The reader's; TLS has one at a time.
 	source  source
 	records records
 }
 
-func newShape(raw net.Conn) *shape { return &shape{Conn: raw, source: newSource(raw)} }
+func newShape(raw net.Conn) *shape {
+	return &shape{Conn: raw, lowMark: newLowMark(raw), source: newSource(raw)}
+}
 
 // errCut must not be io.ErrUnexpectedEOF itself: crypto/tls makes io.EOF of
 // that where a record ends, and then a cut looks like an end.
@@ -93,6 +96,7 @@ func (s *shape) flushLocked() {
 // sendLocked keeps the first error: after it nobody knows what the peer has.
 func (s *shape) sendLocked(p []byte) (n int, err error) {
 	n, err = s.Conn.Write(p)
+	s.lowMark.wrote(n)
 	if err != nil {
 		s.writeErr = err
 	}

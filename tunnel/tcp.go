@@ -6,12 +6,7 @@ import (
 	"time"
 )
 
-const (
-	defaultUserTimeout = 30 * time.Second
-	// notSentLow is how much unsent data a kernel takes. More would only
-	// hide from the session what it could still reorder.
-	notSentLow = 128 << 10
-)
+const defaultUserTimeout = 30 * time.Second
 
 // TCP is the Transport for addresses of the form host:port. The zero value is
 // ready for use.

@@ -22,6 +22,14 @@ func tuneTCP(tc *net.TCPConn, userTimeout time.Duration) {
 			ms := max(1, int(userTimeout/time.Millisecond))
 			syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout, ms)
 		}
-		syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpNotSentLow, notSentLow)
+		syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpNotSentLow, minLowMark)
 	})
+}
+
+func setLowMark(tc *net.TCPConn, mark int) {
+	if rc, err := tc.SyscallConn(); err == nil {
+		rc.Control(func(fd uintptr) {
+			syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpNotSentLow, mark)
+		})
+	}
 }

@@ -2,6 +2,7 @@ package tunnel_test
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http/httptest"
 	"sync"
@@ -11,6 +12,9 @@ import (
 
 	"github.com/causewayproject/causeway/tunnel"
 )
+
+// Options of linux/tcp.h.
+const userTimeout, notSentLow = 18, 25
 
 // option returns a TCP option of the socket below conn.
 func option(t *testing.T, conn net.Conn, opt int) int {
@@ -41,14 +45,13 @@ type wrapped struct{ net.Conn }
 func (w wrapped) NetConn() net.Conn { return w.Conn }
 
 func TestTCPOptions(t *testing.T) {
-	const userTimeout, notSentLow = 18, 25
 	check := func(t *testing.T, conn net.Conn, timeout time.Duration) {
 		t.Helper()
 		if got, want := option(t, conn, userTimeout), int(timeout/time.Millisecond); got != want {
 			t.Errorf("user timeout: got %d ms, want %d", got, want)
 		}
-		if got := option(t, conn, notSentLow); got != tunnel.NotSentLow {
-			t.Errorf("not-sent low mark: got %d, want %d", got, tunnel.NotSentLow)
+		if got := option(t, conn, notSentLow); got != tunnel.MinLowMark {
+			t.Errorf("not-sent low mark: got %d, want %d", got, tunnel.MinLowMark)
 		}
 		if got := option(t, conn, syscall.TCP_NODELAY); got == 0 {
 			t.Error("small writes are delayed")
@@ -82,6 +85,42 @@ func TestTCPOptions(t *testing.T) {
 		defer conn.Close()
 		check(t, conn, 30*time.Second)
 	})
+}
+
+func TestLowMarkFollowsTheRate(t *testing.T) {
+	const KiB, MiB = 1 << 10, 1 << 20
+	for _, tt := range []struct {
+		sent int
+		took time.Duration
+		want int
+	}{
+		{4 * MiB, 3 * time.Second, 128 * KiB}, // 10 Mbit/s
+		{4 * MiB, 160 * time.Millisecond, 256 * KiB},
+		{4 * MiB, 161 * time.Millisecond, 128 * KiB},
+		{4 * MiB, 4 * time.Millisecond, MiB},
+		{4 * MiB, 1000 * time.Hour, 128 * KiB},
+		{4 * MiB, 0, MiB},
+	} {
+		if got := tunnel.LowMarkFor(tt.sent, tt.took); got != tt.want {
+			t.Errorf("%d bytes in %v: got %d, want %d", tt.sent, tt.took, got, tt.want)
+		}
+	}
+
+	a, b := ends(t, tunnel.TCP{}, "127.0.0.1:0")
+	agent, server := carriers(t, a, b)
+	var wg sync.WaitGroup
+	wg.Go(func() { io.Copy(io.Discard, server) })
+	deadline := time.Now().Add(20 * time.Second)
+	for option(t, a, notSentLow) == tunnel.MinLowMark && time.Now().Before(deadline) {
+		for range 256 {
+			flushing{agent}.Write(make([]byte, 64*KiB))
+		}
+	}
+	if got := option(t, a, notSentLow); got <= tunnel.MinLowMark {
+		t.Errorf("got the mark %d on loopback, want more than %d", got, tunnel.MinLowMark)
+	}
+	agent.Close()
+	wg.Wait()
 }
 
 // A wrapped connection is read another way than a socket.

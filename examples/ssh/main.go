@@ -1,0 +1,190 @@
+// Ssh provisions a host that cannot be reached, through a tunnel that an agent
+// beside it opens:
+//
+//	go run ./examples/ssh -advertise bastion.example.com:8443 -host 10.0.0.7:22 -user root <setup.sh
+//
+// It prints the command that starts the agent, waits until that is connected,
+// hands it an SSH public key that was made for this run, runs the script of its
+// standard input on the host with the ssh program, and has the key removed. Nothing polls: the
+// server's hook says when the agent is there, and the agent's answer when the
+// key is.
+//
+// The host's key is taken at its first sight, unless -known-hosts has it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/causewayproject/causeway/examples/internal/cli"
+	"github.com/causewayproject/causeway/internal/relay"
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+func main() { cli.Main(run) }
+
+type flags struct {
+	listen, cluster, host, user, knownHosts, ssh string
+	advertise                                    cli.List
+	timeout                                      time.Duration
+}
+
+func (f *flags) parse(args []string, stdout io.Writer) error {
+	set := flag.NewFlagSet("ssh-provision", flag.ContinueOnError)
+	set.StringVar(&f.listen, "listen", ":8443", "`address` for the agent")
+	set.Var(&f.advertise, "advertise", "`address` of this machine as the agent sees it; default: that of -listen")
+	set.StringVar(&f.cluster, "cluster", "default/new", "`name` of the cluster")
+	set.StringVar(&f.host, "host", "", "`host:port` of the SSH server, as the agent sees it; required")
+	set.StringVar(&f.user, "user", "root", "`user` there")
+	set.StringVar(&f.knownHosts, "known-hosts", "", "`file` with the host's key")
+	set.StringVar(&f.ssh, "ssh", "ssh", "the ssh `program`")
+	set.DurationVar(&f.timeout, "timeout", 10*time.Minute, "how long to wait for the agent")
+	positional, err := cli.Parse(set, args, stdout)
+	if err != nil {
+		return err
+	}
+	if _, _, err := net.SplitHostPort(f.host); err != nil || len(positional) > 0 {
+		return cli.UsageError{Text: "ssh: -host HOST:PORT is required, and the script comes on standard input"}
+	}
+	return nil
+}
+
+// run is main without the process.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	var f flags
+	if err := f.parse(args, stdout); err != nil {
+		return err
+	}
+	authority, err := tunnel.NewAuthority()
+	if err != nil {
+		return err
+	}
+	connected := make(chan tunnel.SessionInfo, 1)
+	server := &tunnel.Server{Authority: authority, Hooks: tunnel.Hooks{
+		// A hook returns at once: one session is enough to know of.
+		Connected: func(s tunnel.SessionInfo) {
+			select {
+			case connected <- s:
+			default:
+			}
+		},
+		Refused: func(_ net.Addr, err error) { fmt.Fprintln(stderr, "refused:", err) },
+	}}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", f.listen)
+	if err != nil {
+		return err
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(context.WithoutCancel(ctx), l) }() // until Close
+	err = f.provision(ctx, server, l.Addr(), connected, stdin, stdout, stderr)
+	return errors.Join(err, server.Close(), <-served)
+}
+
+func (f *flags) provision(ctx context.Context, server *tunnel.Server, addr net.Addr, connected <-chan tunnel.SessionInfo, stdin io.Reader, stdout, stderr io.Writer) (err error) {
+	inv, err := server.Invite(ctx, f.cluster, f.timeout)
+	if err != nil {
+		return err
+	}
+	if inv.Servers = f.advertise; len(inv.Servers) == 0 {
+		inv.Servers = []string{addr.String()}
+	}
+	fmt.Fprintf(stderr, "Start the agent where it reaches the host, with a token that is good until %s:\n\n%s tunnel-agent -state ./tunnel-agent -allow %s -authorized-keys ~/.ssh/authorized_keys\n\n",
+		inv.Expires.Format(time.TimeOnly), strings.ReplaceAll(strings.TrimSpace(inv.Reveal()), "\n", " "), f.host)
+	wait, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	select {
+	case s := <-connected:
+		fmt.Fprintf(stderr, "agent %s is connected from %s\n", s.Agent, s.Remote)
+	case <-wait.Done():
+		return fmt.Errorf("waiting for an agent: %w", wait.Err())
+	}
+	dir, err := os.MkdirTemp("", "ssh-provision-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	public, err := makeKey(filepath.Join(dir, "key"))
+	if err != nil {
+		return err
+	}
+	if err := server.Push(wait, f.cluster, tunnel.Payload{Name: "authorized_keys", Data: []byte(public)}); err != nil {
+		return err
+	}
+	fmt.Fprintln(stderr, "the agent took the key")
+	// The key was for this run: an empty payload takes it away.
+	defer func() {
+		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		err = errors.Join(err, server.Push(after, f.cluster, tunnel.Payload{Name: "authorized_keys"}))
+	}()
+	return f.script(ctx, server.Dialer(f.cluster), dir, stdin, stdout, stderr)
+}
+
+// script runs the ssh program against a local listener that leads to the host.
+func (f *flags) script(ctx context.Context, d *tunnel.Dialer, dir string, stdin io.Reader, stdout, stderr io.Writer) error {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		lead(ctx, l, d, f.host, stderr)
+	}()
+	defer func() {
+		cancel()
+		l.Close()
+		<-ended
+	}()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	cmd := exec.CommandContext(ctx, f.ssh, f.sshArgs(dir, port)...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
+	cmd.WaitDelay = time.Second
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("ssh: %w", err)
+	}
+	return nil
+}
+
+func (f *flags) sshArgs(dir, port string) []string {
+	known, check := f.knownHosts, "yes"
+	if known == "" {
+		known, check = filepath.Join(dir, "known_hosts"), "accept-new"
+	}
+	host, _, _ := net.SplitHostPort(f.host)
+	return []string{
+		"-F", "none", "-T", "-p", port, "-l", f.user, "-i", filepath.Join(dir, "key"),
+		"-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-o", "IdentityAgent=none", "-o", "LogLevel=ERROR",
+		"-o", "StrictHostKeyChecking=" + check, "-o", "UserKnownHostsFile=" + known, "-o", "GlobalKnownHostsFile=none",
+		"-o", "HostKeyAlias=" + host,
+		"127.0.0.1", "sh -s",
+	}
+}
+
+// lead leads the connections of l to the host until l is closed, one after
+// the other: ssh makes one.
+func lead(ctx context.Context, l net.Listener, d *tunnel.Dialer, host string, stderr io.Writer) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		target, err := d.DialContext(ctx, "tcp", host)
+		if err != nil {
+			fmt.Fprintln(stderr, err)
+			conn.Close()
+			continue
+		}
+		relay.Relay(ctx, conn, target)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,20 +24,24 @@ func TestNoDirectRoute(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		from *bed.Namespace
+		to   string
 		want dialAnswer
 	}{
-		{"client", b.Network.Client, dialAnswer{NoRoute: true}},
-		{"proxy", b.Network.Proxy, dialAnswer{Connected: true}},
+		{"client", b.Network.Client, b.Kube.Address(), dialAnswer{NoRoute: true}},
+		{"proxy", b.Network.Proxy, b.Kube.Address(), dialAnswer{Connected: true}},
+		// The tunnel's two sides have no way to each other but the office proxy.
+		{"hub", b.Network.Hub, b.Kube.Address(), dialAnswer{NoRoute: true}},
+		{"agent", b.Network.API, net.JoinHostPort(bed.HubIP, tunnelPort), dialAnswer{NoRoute: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got dialAnswer
-			if err := tt.from.Play(t.Context(), "dial", dialInput{b.Kube.Address()}, &got); err != nil {
+			if err := tt.from.Play(t.Context(), "dial", dialInput{tt.to}, &got); err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("dial %s: %+v", b.Kube.Address(), got)
+			t.Logf("dial %s: %+v", tt.to, got)
 			got.Err = ""
 			if got != tt.want {
-				t.Errorf("dial %s: got %+v, want %+v", b.Kube.Address(), got, tt.want)
+				t.Errorf("dial %s: got %+v, want %+v", tt.to, got, tt.want)
 			}
 		})
 	}

@@ -16,11 +16,14 @@ import (
 // roles are what the test binary can do in a process of its own, in a
 // namespace of the bed.
 var roles = map[string]bed.Role{
+	"agent":       agentRole,
 	"client":      clientRole,
 	"cluster-api": clusterAPIRole,
 	"crash":       crashRole,
 	"dial":        dialRole,
+	"hub":         hubRole,
 	"no-proxy":    noProxyRole,
+	"targets":     targetsRole,
 	"through":     throughRole,
 }
 
@@ -65,7 +68,7 @@ func crashRole(ctx context.Context, _ io.Reader, out io.Writer) error {
 		return err
 	}
 	answer := crashAnswer{Dir: b.Dir}
-	for _, ns := range []*bed.Namespace{b.Network.Client, b.Network.Proxy, b.Network.API} {
+	for _, ns := range []*bed.Namespace{b.Network.Client, b.Network.Proxy, b.Network.API, b.Network.Hub} {
 		answer.Namespaces = append(answer.Namespaces, ns.Name)
 	}
 	if err := json.NewEncoder(out).Encode(answer); err != nil {

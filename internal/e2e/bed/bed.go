@@ -29,6 +29,7 @@ type Bed struct {
 	Dante      *Dante
 	Microsocks *Microsocks
 	SSH        *SSH
+	Office     *Office
 
 	// Dir is a folder that lives as long as the bed, and the HOME of the
 	// commands that run in it.
@@ -77,7 +78,7 @@ func prepare() (*Bed, string, error) {
 		return nil, "", errors.Join(fmt.Errorf("bed: make folder: %w", err), os.RemoveAll(b.Dir))
 	}
 	var err error
-	if b.watcher, err = startWatcher(b.Dir, namespaceNames(name)); err != nil {
+	if b.watcher, err = startWatcher(b.Dir, name); err != nil {
 		return nil, "", errors.Join(err, os.RemoveAll(b.Dir))
 	}
 	b.run = newRunner(b.Dir)
@@ -98,6 +99,7 @@ func (b *Bed) startServers(ctx context.Context) error {
 		func() (err error) { b.Tinyproxy, err = startTinyproxy(ctx, proxy, folder("tinyproxy")); return err },
 		func() (err error) { b.Dante, err = startDante(ctx, proxy, folder("dante")); return err },
 		func() (err error) { b.Microsocks, err = startMicrosocks(ctx, proxy); return err },
+		func() (err error) { b.Office, err = startOffice(ctx, proxy, folder("office")); return err },
 		func() (err error) { b.SSH, err = startSSH(ctx, b.Network, folder("ssh")); return err },
 	}
 	errs := make([]error, len(starts))

@@ -64,6 +64,9 @@ func (r *Running) Stop() {
 	<-r.done
 }
 
+// Signal sends the command a signal.
+func (r *Running) Signal(s os.Signal) error { return r.cmd.Process.Signal(s) }
+
 // Stdout returns what the command has printed so far.
 func (r *Running) Stdout() string { return r.stdout.String() }
 

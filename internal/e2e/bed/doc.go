@@ -8,8 +8,19 @@
 //	kubectl, test roles       squid, haproxy, tinyproxy    kube-apiserver, etcd
 //	ssh -D                    danted, microsocks, sshd     sshd
 //
+//	hub namespace
+//	203.0.113.2   ---veth---  203.0.113.1
+//	203.0.113.3               192.0.2.1
+//	the tunnel's server,      another squid, the office    the tunnel's agent
+//	kubectl, ssh              proxy of the api namespace
+//
 // No namespace has a default route and none forwards, so a connection from the
-// client reaches the API server through one of the proxies or not at all.
+// client reaches the API server through one of the proxies or not at all. One
+// from the hub does not reach it at all, but through a tunnel, whose agent
+// reaches the hub through the office proxy or not at all.
+//
+// A [Path] and a [Wire] are two more hosts each, apart from all that: with a
+// router between them where packets can be lost, and with a slow link.
 //
 // The bed needs root. It changes nothing that outlives it: namespaces have
 // names of this run, the servers' user exists in a private mount only, and a

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,6 +25,9 @@ const (
 	ProxyIP    = "198.51.100.1" // the proxies, as the client sees them
 	ProxyAPIIP = "192.0.2.1"    // the proxies, as the API server sees them
 	APIIP      = "192.0.2.10"
+	HubProxyIP = "203.0.113.1" // the proxies, as the tunnel's server sees them
+	HubIP      = "203.0.113.2" // of the tunnel's server
+	HubWebIP   = "203.0.113.3" // of the same, for another listener on the same port
 )
 
 const (
@@ -38,9 +42,13 @@ type Namespace struct {
 	run *runner
 }
 
-// A Network is the three namespaces of the bed and the links between them.
+// A Network is the four namespaces of the bed and the links between them.
 type Network struct {
-	Client, Proxy, API *Namespace
+	Client, Proxy, API, Hub *Namespace
+
+	name  string // of the run
+	run   *runner
+	paths atomic.Int32 // how many paths were made
 }
 
 // runName returns a name that no other run has: the process's id, by which a
@@ -51,19 +59,14 @@ func runName() string {
 	return fmt.Sprintf("%s%d-%s", namePrefix, os.Getpid(), hex.EncodeToString(b))
 }
 
-func namespaceNames(run string) []string {
-	return []string{run + "-client", run + "-proxy", run + "-api"}
-}
-
 func newNetwork(ctx context.Context, name string, run *runner) (*Network, error) {
-	names := namespaceNames(name)
-	n := &Network{
-		Client: &Namespace{Name: names[0], run: run},
-		Proxy:  &Namespace{Name: names[1], run: run},
-		API:    &Namespace{Name: names[2], run: run},
-	}
-	for _, ns := range []*Namespace{n.Client, n.Proxy, n.API} {
-		if err := ns.create(ctx); err != nil {
+	n := &Network{name: name, run: run}
+	for _, made := range []struct {
+		ns   **Namespace
+		name string
+	}{{&n.Client, "client"}, {&n.Proxy, "proxy"}, {&n.API, "api"}, {&n.Hub, "hub"}} {
+		var err error
+		if *made.ns, err = n.add(ctx, made.name); err != nil {
 			return nil, err
 		}
 	}
@@ -73,7 +76,16 @@ func newNetwork(ctx context.Context, name string, run *runner) (*Network, error)
 	if err := link(ctx, n.Proxy, "eth1", ProxyAPIIP+"/24", n.API, "eth0", APIIP+"/24"); err != nil {
 		return nil, err
 	}
-	return n, nil
+	if err := link(ctx, n.Proxy, "eth2", HubProxyIP+"/29", n.Hub, "eth0", HubIP+"/29"); err != nil {
+		return nil, err
+	}
+	return n, ip(ctx, "-n", n.Hub.Name, "addr", "add", HubWebIP+"/29", "dev", "eth0")
+}
+
+// add makes a namespace of the run, which the watcher removes.
+func (n *Network) add(ctx context.Context, name string) (*Namespace, error) {
+	ns := &Namespace{Name: n.name + "-" + name, run: n.run}
+	return ns, ns.create(ctx)
 }
 
 func (n *Namespace) create(ctx context.Context) error {
@@ -152,6 +164,17 @@ func (n *Namespace) DialContext(ctx context.Context, network, address string) (n
 	return conn, err
 }
 
+// Listen listens inside the namespace, and so do the connections that the
+// listener accepts: who serves them may be outside.
+func (n *Namespace) Listen(address string) (net.Listener, error) {
+	var l net.Listener
+	err := n.Do(func() (err error) {
+		l, err = net.Listen("tcp", address)
+		return err
+	})
+	return l, err
+}
+
 // waitListening waits until something accepts connections at address.
 func (n *Namespace) waitListening(ctx context.Context, p *Process, address string) error {
 	return Poll(ctx, p.name+" to listen at "+address, func(ctx context.Context) error {
@@ -179,18 +202,25 @@ func removeNamespaces(ctx context.Context, names ...string) error {
 }
 
 // removeStaleNamespaces removes the namespaces of runs whose process is gone.
-func removeStaleNamespaces(ctx context.Context) error {
+func removeStaleNamespaces(ctx context.Context) error { return removeNamespacesIf(ctx, isStale) }
+
+// removeNamespacesOf removes the namespaces of a run.
+func removeNamespacesOf(ctx context.Context, run string) error {
+	return removeNamespacesIf(ctx, func(name string) bool { return strings.HasPrefix(name, run+"-") })
+}
+
+func removeNamespacesIf(ctx context.Context, remove func(name string) bool) error {
 	entries, err := os.ReadDir(namespaceDir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("bed: list namespaces: %w", err)
 	}
-	var stale []string
+	var names []string
 	for _, e := range entries {
-		if isStale(e.Name()) {
-			stale = append(stale, e.Name())
+		if remove(e.Name()) {
+			names = append(names, e.Name())
 		}
 	}
-	return removeNamespaces(ctx, stale...)
+	return removeNamespaces(ctx, names...)
 }
 
 // isStale tells whether name is of a run whose process is gone.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 )
 
 const (
@@ -33,6 +34,20 @@ func (s *SSH) URL() *url.URL {
 	return &url.URL{Scheme: "socks5", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(jumpDynamic))}
 }
 
+// AuthorizedKeys is the path of a file of further keys that may log in as
+// ProxyUser. There is none when the bed starts.
+func (s *SSH) AuthorizedKeys() string { return filepath.Join(s.dir, "authorized_keys") }
+
+// HostKey returns the public key of either sshd, as known_hosts has it after
+// the host.
+func (s *SSH) HostKey() (string, error) {
+	b, err := os.ReadFile(filepath.Join(s.dir, "host.pub"))
+	if err != nil {
+		return "", fmt.Errorf("bed: ssh: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
 // Log returns the lines of the jump host's log, among them one a connection:
 //
 //	debug1: server_request_direct_tcpip: originator 127.0.0.1 port 4711, target 192.0.2.10 port 6443
@@ -48,7 +63,7 @@ LogLevel ${level}
 MaxStartups 1000
 StrictModes no
 AuthenticationMethods publickey
-AuthorizedKeysFile ${dir}/client.pub
+AuthorizedKeysFile ${dir}/client.pub ${dir}/authorized_keys
 AllowTcpForwarding local
 PermitOpen ${api}:${apiport} ${api}:${sshport}
 `

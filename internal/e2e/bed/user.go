@@ -16,13 +16,13 @@ mount --bind "$1/shadow" /etc/shadow
 `
 
 // writeUser writes copies of the system's files that have ProxyUser too: no
-// other's id, no shell, and a password that never expires.
+// other's id, no home, and a password that never expires.
 func writeUser(ctx context.Context, dir string) error {
 	hash, err := hashPassword(ctx, ProxyPassword)
 	if err != nil {
 		return err
 	}
-	if err := copyWith(dir, "/etc/passwd", 0o644, ProxyUser+":x:65533:65534::/nonexistent:/usr/sbin/nologin"); err != nil {
+	if err := copyWith(dir, "/etc/passwd", 0o644, ProxyUser+":x:65533:65534::/nonexistent:/bin/sh"); err != nil {
 		return err
 	}
 	return copyWith(dir, "/etc/shadow", 0o600, ProxyUser+":"+hash+":1:0:99999:7:::")

@@ -26,12 +26,12 @@ type watcher struct {
 	stderr bytes.Buffer
 }
 
-func startWatcher(dir string, namespaces []string) (*watcher, error) {
+func startWatcher(dir, run string) (*watcher, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("bed: start watcher: %w", err)
 	}
-	w := &watcher{cmd: exec.Command(self, append([]string{dir}, namespaces...)...)}
+	w := &watcher{cmd: exec.Command(self, dir, run)}
 	w.cmd.Env = append(os.Environ(), RoleEnv+"="+watcherRole)
 	w.cmd.Stderr = &w.stderr
 	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // out of reach of the terminal's interrupt
@@ -53,19 +53,19 @@ func (w *watcher) close() error {
 	return nil
 }
 
-// watch is the watcher's role. Its arguments are the folder and the namespaces.
+// watch is the watcher's role. Its arguments are the folder and the run's name.
 func watch(ctx context.Context, in io.Reader, _ io.Writer) error {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	if len(os.Args) < 2 {
-		return errors.New("bed: watcher: no folder given")
+	if len(os.Args) != 3 {
+		return errors.New("bed: watcher: want a folder and a run's name")
 	}
 	if _, err := io.Copy(io.Discard, in); err != nil {
 		return fmt.Errorf("bed: watcher: %w", err)
 	}
-	dir, namespaces := os.Args[1], os.Args[2:]
+	dir, run := os.Args[1], os.Args[2]
 	// Processes that the kernel is about to kill may still write.
 	return errors.Join(
-		Poll(ctx, "namespaces to go", func(ctx context.Context) error { return removeNamespaces(ctx, namespaces...) }),
+		Poll(ctx, "namespaces to go", func(ctx context.Context) error { return removeNamespacesOf(ctx, run) }),
 		Poll(ctx, "folder to go", func(context.Context) error { return os.RemoveAll(dir) }),
 	)
 }

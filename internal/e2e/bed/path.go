@@ -1,0 +1,148 @@
+package bed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// The addresses of a Path and of a Wire; each has them to itself.
+const (
+	NearIP       = "203.0.113.34"
+	NearRouterIP = "203.0.113.33"
+	FarIP        = "203.0.113.66"
+	FarRouterIP  = "203.0.113.65"
+)
+
+// A Path is two hosts with a router between them, apart from the rest of the
+// bed. The router is a firewall too: connections go from the far host to the
+// near one, and none the other way.
+type Path struct {
+	Near, Router, Far *Namespace
+}
+
+// NewPath makes a path. The caller closes it; the bed's end does too.
+func (b *Bed) NewPath(ctx context.Context) (*Path, error) {
+	p := &Path{}
+	if err := p.make(ctx, b.Network); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+func (p *Path) make(ctx context.Context, n *Network) error {
+	number := n.paths.Add(1)
+	for _, made := range []struct {
+		ns   **Namespace
+		name string
+	}{{&p.Near, "near"}, {&p.Router, "router"}, {&p.Far, "far"}} {
+		var err error
+		if *made.ns, err = n.add(ctx, fmt.Sprintf("%s%d", made.name, number)); err != nil {
+			return err
+		}
+	}
+	if err := link(ctx, p.Router, "eth0", NearRouterIP+"/29", p.Near, "eth0", NearIP+"/29"); err != nil {
+		return err
+	}
+	if err := link(ctx, p.Router, "eth1", FarRouterIP+"/29", p.Far, "eth0", FarIP+"/29"); err != nil {
+		return err
+	}
+	for _, end := range []struct {
+		ns      *Namespace
+		gateway string
+	}{{p.Near, NearRouterIP}, {p.Far, FarRouterIP}} {
+		if err := ip(ctx, "-n", end.ns.Name, "route", "add", "default", "via", end.gateway); err != nil {
+			return err
+		}
+	}
+	err := p.Router.Do(func() error {
+		return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644)
+	})
+	if err != nil {
+		return fmt.Errorf("bed: path: %w", err)
+	}
+	return p.nft(ctx, pathRules)
+}
+
+const pathRules = `table ip bed {
+	chain firewall {
+		type filter hook forward priority -10;
+		iifname "eth0" ct state new drop
+	}
+	chain faults {
+		type filter hook forward priority 0;
+	}
+}`
+
+func (p *Path) nft(ctx context.Context, rules string) error {
+	_, err := p.Router.Run(ctx, Command{Argv: []string{program("nft"), "-f", "-"}, Stdin: strings.NewReader(rules + "\n")})
+	return err
+}
+
+// Fault adds rules to the router's forwarding chain, as "tcp sport 4711 drop".
+func (p *Path) Fault(ctx context.Context, rules ...string) error {
+	var text strings.Builder
+	for _, rule := range rules {
+		fmt.Fprintf(&text, "add rule ip bed faults %s\n", rule)
+	}
+	return p.nft(ctx, text.String())
+}
+
+// Heal removes what Fault added.
+func (p *Path) Heal(ctx context.Context) error { return p.nft(ctx, "flush chain ip bed faults") }
+
+// SetLink sets the router's link to the far host up or down. Its routes stay.
+func (p *Path) SetLink(ctx context.Context, state string) error {
+	return ip(ctx, "-n", p.Router.Name, "link", "set", "eth1", state)
+}
+
+// Balance starts a load balancer on the router, haproxy, that listens on the
+// far side and passes TCP on to a port of the near host. It cuts what is idle
+// for as long as idle says, in the form that haproxy takes ("5s").
+func (p *Path) Balance(ctx context.Context, port int, idle string) (address string, err error) {
+	address = fmt.Sprintf("%s:%d", FarRouterIP, port)
+	config := expand(balanceConfig, map[string]string{
+		"address": address, "target": fmt.Sprintf("%s:%d", NearIP, port), "idle": idle,
+	})
+	name := "balance-" + p.Router.Name
+	path := filepath.Join(p.Router.run.dir, name+".cfg")
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+		return "", fmt.Errorf("bed: load balancer: %w", err)
+	}
+	process, err := p.Router.start(name, program("haproxy"), "-db", "-f", path)
+	if err != nil {
+		return "", err
+	}
+	return address, p.Far.waitListening(ctx, process, address)
+}
+
+const balanceConfig = `global
+    user haproxy
+    group haproxy
+    maxconn 1000
+defaults
+    mode tcp
+    timeout connect 10s
+    timeout client ${idle}
+    timeout server ${idle}
+listen balance
+    bind ${address}
+    server tunnel ${target}
+`
+
+// Close removes the path's namespaces. What runs in them the caller has
+// stopped.
+func (p *Path) Close() error { return removeMade(p.Near, p.Router, p.Far) }
+
+func removeMade(made ...*Namespace) error {
+	var names []string
+	for _, ns := range made {
+		if ns != nil {
+			names = append(names, ns.Name)
+		}
+	}
+	return removeNamespaces(context.Background(), names...)
+}

@@ -87,7 +87,8 @@ func (s *Session) checkAlive() {
 			s.probe = nil // a late answer to an older one is no measurement
 			s.probeLocked()
 		}
-		if dead < 0 {
+		// An answer begins the next silence, which must not get longer.
+		if dead < 0 || next > probe {
 			next = probe
 		}
 	}

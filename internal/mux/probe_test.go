@@ -1,0 +1,53 @@
+package mux_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/mux"
+)
+
+// What is between the two sides may cut a connection that is silent for longer
+// than ProbeAfter: it never is, however long DeadAfter.
+func TestProbesOfIdleSession(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		config mux.Config
+		want   time.Duration
+	}{
+		{"defaults", mux.Config{}, 10 * time.Second},
+		{"the end is far", mux.Config{ProbeAfter: 2 * time.Second, DeadAfter: time.Hour}, 2 * time.Second},
+		{"no end", mux.Config{ProbeAfter: 3 * time.Second, DeadAfter: -1}, 3 * time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, p := rawPeer(t, &test.config)
+				var gaps []time.Duration
+				read := make(chan struct{})
+				go func() {
+					defer close(read)
+					for last := time.Now(); ; last = time.Now() {
+						f, err := readFrame(p)
+						if err != nil {
+							return
+						}
+						gaps = append(gaps, time.Since(last))
+						p.Write(header(ping, ack, 0, f.length))
+					}
+				}()
+				time.Sleep(10 * time.Minute)
+				s.Close()
+				<-read
+				for i, gap := range gaps {
+					if gap > test.want {
+						t.Fatalf("ping %d came %v after the one before, want %v at most", i, gap, test.want)
+					}
+				}
+				if got, want := len(gaps), int(10*time.Minute/test.want); got < want {
+					t.Errorf("got %d pings in 10 minutes, want %d", got, want)
+				}
+			})
+		})
+	}
+}

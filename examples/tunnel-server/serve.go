@@ -21,7 +21,7 @@ type serveFlags struct {
 	listen, websocket, tlsCert, tlsKey string
 	status                             string
 	forward, advertise                 cli.List
-	grace                              time.Duration
+	grace, watch                       time.Duration
 }
 
 func (f *serveFlags) parse(args []string, stdout io.Writer) error {
@@ -35,6 +35,7 @@ func (f *serveFlags) parse(args []string, stdout io.Writer) error {
 	set.Var(&f.forward, "forward", "`LISTEN=CLUSTER/HOST:PORT`: a listener, and what its connections are led to; several are allowed")
 	set.StringVar(&f.status, "status", "127.0.0.1:8080", "`address` of /healthz, /readyz and /status; empty for none")
 	set.DurationVar(&f.grace, "grace", 30*time.Second, "how long open connections live on after a signal")
+	set.DurationVar(&f.watch, "watch", 2*time.Second, "how often to look for what commands changed in the -state")
 	positional, err := cli.Parse(set, args, stdout)
 	switch {
 	case err != nil:
@@ -43,6 +44,8 @@ func (f *serveFlags) parse(args []string, stdout io.Writer) error {
 		return cli.UsageError{Text: fmt.Sprintf("tunnel-server: unexpected argument %q", positional[0])}
 	case f.listen == "" && f.websocket == "":
 		return cli.UsageError{Text: "tunnel-server: no agent can connect: one of -listen and -websocket is required"}
+	case f.watch <= 0:
+		return cli.UsageError{Text: "tunnel-server: -watch is not above zero"}
 	case (f.tlsCert == "") != (f.tlsKey == ""), f.tlsCert != "" && f.websocket == "":
 		return cli.UsageError{Text: "tunnel-server: -websocket-cert and -websocket-key go together, with -websocket"}
 	}
@@ -58,11 +61,11 @@ type service struct {
 }
 
 type program struct {
-	log    *slog.Logger
-	state  state
-	server *tunnel.Server
-	grace  time.Duration
-	watch  *watcher
+	log          *slog.Logger
+	state        state
+	server       *tunnel.Server
+	grace, every time.Duration
+	watch        *watcher
 	// late ends after the grace; relays and the status page live that long.
 	late context.Context
 }
@@ -87,7 +90,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	late, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	p := &program{log: slog.New(slog.NewTextHandler(stderr, nil)), state: st, server: server, grace: f.grace, late: late}
+	p := &program{log: slog.New(slog.NewTextHandler(stderr, nil)), state: st, server: server, grace: f.grace, every: f.watch, late: late}
 	p.watch = newWatcher(p)
 	server.Payloads = p.watch.payloads
 	server.Hooks = hooks(p.log)
@@ -168,7 +171,7 @@ func (p *program) run(ctx context.Context, end context.CancelFunc, services []se
 			}
 		})
 	}
-	wg.Go(func() { p.watch.run(ctx) })
+	wg.Go(func() { p.watch.run(ctx, p.every) })
 	<-ctx.Done()
 	p.log.Info("draining", "grace", p.grace)
 	for _, s := range services {

@@ -10,9 +10,6 @@ import (
 	"github.com/causewayproject/causeway/tunnel"
 )
 
-// watchEvery is how soon a command's change of the state is seen.
-const watchEvery = 2 * time.Second
-
 // watcher brings what the commands write to the agents that are connected.
 type watcher struct {
 	*program
@@ -50,8 +47,8 @@ func digest(list []tunnel.Payload) string {
 	return string(h.Sum(nil))
 }
 
-func (w *watcher) run(ctx context.Context) {
-	ticker := time.NewTicker(watchEvery)
+func (w *watcher) run(ctx context.Context, every time.Duration) {
+	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
 		select {

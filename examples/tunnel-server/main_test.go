@@ -1,0 +1,335 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/causewayproject/causeway/examples/internal/clitest"
+	"github.com/causewayproject/causeway/internal/test/pki"
+	"github.com/causewayproject/causeway/internal/test/proxytest"
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const cluster = "default/prod"
+
+// startServer runs a server with a listener that leads to the target api:443.
+func startServer(t *testing.T, dir string, args ...string) *clitest.Program {
+	t.Helper()
+	return clitest.Start(t, run, nil, append([]string{"-state", dir, "-listen", "127.0.0.1:0", "-status", "127.0.0.1:0",
+		"-forward", "127.0.0.1:0=" + cluster + "/api:443", "-watch", "10ms", "-grace", "5s"}, args...)...)
+}
+
+func address(p *clitest.Program, name string) string {
+	return p.Await(`for=` + name + ` address=(\S+)`)
+}
+
+// newInvitation runs enroll beside the server.
+func newInvitation(t *testing.T, dir string, args ...string) tunnel.Invitation {
+	t.Helper()
+	var out strings.Builder
+	if err := run(t.Context(), append([]string{"enroll", cluster, "-state", dir, "-format", "env"}, args...), nil, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	inv, err := tunnel.ParseInvitation(out.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inv
+}
+
+// agentEvents are what a test waits for.
+type agentEvents struct {
+	connected, disconnected chan tunnel.Identity
+	payloads                chan string
+	failed                  chan error
+}
+
+// startAgent runs an agent that knows where api:443 is until the test ends.
+func startAgent(t *testing.T, inv tunnel.Invitation, target string, change func(*tunnel.Agent)) *agentEvents {
+	t.Helper()
+	e := &agentEvents{make(chan tunnel.Identity, 100), make(chan tunnel.Identity, 100), make(chan string, 100), make(chan error, 100)}
+	a := &tunnel.Agent{
+		Credentials: &tunnel.MemoryCredentials{},
+		Invitation:  func(context.Context) (tunnel.Invitation, error) { return inv, nil },
+		Targets:     tunnel.Targets{Aliases: map[string]string{"api:443": target}},
+		Grace:       -1, FirstBackoff: 10 * time.Millisecond,
+		Payload: func(_ context.Context, p tunnel.Payload) error {
+			e.payloads <- p.Name + "=" + string(p.Data)
+			return nil
+		},
+		Hooks: tunnel.AgentHooks{
+			Connected:    func(_ string, id tunnel.Identity) { e.connected <- id },
+			Disconnected: func(string, error) { e.disconnected <- tunnel.Identity{} },
+			Failed:       func(_ string, err error, _ time.Duration) { e.failed <- err },
+		},
+	}
+	if change != nil {
+		change(a)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+func receive[T any](t *testing.T, what string, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(20 * time.Second):
+		t.Fatalf("no %s", what)
+		panic("unreachable")
+	}
+}
+
+// echo is a target.
+func echo(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := proxytest.Serve(l, func(_ context.Context, conn net.Conn) {
+		io.Copy(conn, conn)
+		conn.(*net.TCPConn).CloseWrite()
+	})
+	t.Cleanup(s.Close)
+	return s.Addr()
+}
+
+func dialLocal(t *testing.T, address string) *net.TCPConn {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	return conn.(*net.TCPConn)
+}
+
+// say sends a word, and reads it back.
+func say(t *testing.T, conn net.Conn, word string) {
+	t.Helper()
+	if _, err := io.WriteString(conn, word); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len(word))
+	if _, err := io.ReadFull(conn, got); err != nil || string(got) != word {
+		t.Fatalf("got %q, %v; want %q", got, err, word)
+	}
+}
+
+func TestServer(t *testing.T) {
+	dir := t.TempDir()
+	p := startServer(t, dir)
+	forward, status := address(p, "forward"), "http://"+address(p, "status")
+	early, err := net.Dial("tcp", forward)
+	if err == nil {
+		_, err = early.Read(make([]byte, 1))
+		early.Close()
+	}
+	if !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("got %v without an agent, want a reset", err)
+	}
+	p.Await(`msg=forward error=.*no agent is connected`)
+	if got := statusOf(t, status+"/readyz?cluster="+cluster); got != http.StatusServiceUnavailable {
+		t.Errorf("got %d without an agent, want 503", got)
+	}
+	e := startAgent(t, newInvitation(t, dir, "-server", address(p, "listen")), echo(t), nil)
+	receive(t, "connection", e.connected)
+	p.Await(`msg=connected cluster=default/prod`)
+	conn := dialLocal(t, forward)
+	say(t, conn, "hello")
+	if err := conn.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if rest, err := io.ReadAll(conn); err != nil || len(rest) > 0 {
+		t.Errorf("got %q, %v after the end, want an end", rest, err)
+	}
+	if got := statusOf(t, status+"/readyz?cluster="+cluster); got != http.StatusOK {
+		t.Errorf("got %d with an agent, want 200", got)
+	}
+	if err := p.Stop(); err != nil {
+		t.Errorf("got %v at the end", err)
+	}
+}
+
+func statusOf(t *testing.T, url string) int {
+	t.Helper()
+	res, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	return res.StatusCode
+}
+
+// A connection that is open when the signal comes lives on, and the program
+// waits for it; new ones are not taken.
+func TestServerDrains(t *testing.T) {
+	dir := t.TempDir()
+	p := startServer(t, dir)
+	e := startAgent(t, newInvitation(t, dir, "-server", address(p, "listen")), echo(t), nil)
+	receive(t, "connection", e.connected)
+	p.Await(`msg=connected`)
+	conn := dialLocal(t, address(p, "forward"))
+	say(t, conn, "before")
+	stopped := make(chan error, 1)
+	go func() { stopped <- p.Stop() }()
+	p.Await(`msg=draining`)
+	say(t, conn, "while it drains")
+	select {
+	case err := <-stopped:
+		t.Fatalf("the program ended with a connection open: %v", err)
+	default:
+	}
+	if got := statusOf(t, "http://"+address(p, "status")+"/healthz"); got != http.StatusOK {
+		t.Errorf("got %d from /healthz while it drains, want 200", got)
+	}
+	conn.Close()
+	if err := receive(t, "end", stopped); err != nil {
+		t.Errorf("got %v at the end", err)
+	}
+	if c, err := net.Dial("tcp", address(p, "forward")); err == nil {
+		c.Close()
+		t.Error("the listener is still there")
+	}
+}
+
+// An open connection has no more than the grace.
+func TestServerGrace(t *testing.T) {
+	dir := t.TempDir()
+	p := startServer(t, dir, "-grace", "50ms")
+	e := startAgent(t, newInvitation(t, dir, "-server", address(p, "listen")), echo(t), nil)
+	receive(t, "connection", e.connected)
+	p.Await(`msg=connected`)
+	conn := dialLocal(t, address(p, "forward"))
+	say(t, conn, "before")
+	if err := p.Stop(); err != nil {
+		t.Errorf("got %v at the end", err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("got %v, want a reset", err)
+	}
+}
+
+// Agents that come by WebSocket, through an outer TLS.
+func TestServerWebSocket(t *testing.T) {
+	ca := pki.NewCA("outer")
+	dir, files := t.TempDir(), t.TempDir()
+	cert, key := filepath.Join(files, "cert"), filepath.Join(files, "key")
+	certPEM, keyPEM := pki.PEM(ca.Server("127.0.0.1"))
+	for file, text := range map[string][]byte{cert: certPEM, key: keyPEM} {
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := startServer(t, dir, "-listen=", "-websocket", "127.0.0.1:0", "-websocket-cert", cert, "-websocket-key", key)
+	inv := newInvitation(t, dir, "-server", "wss://"+address(p, "websocket")+"/agent")
+	e := startAgent(t, inv, echo(t), func(a *tunnel.Agent) {
+		a.Transport = tunnel.WebSocket{TLS: &tls.Config{RootCAs: ca.Pool()}}
+	})
+	receive(t, "connection", e.connected)
+	p.Await(`msg=connected`)
+	conn := dialLocal(t, address(p, "forward"))
+	say(t, conn, "hello")
+	conn.Close()
+	if err := p.Stop(); err != nil {
+		t.Errorf("got %v at the end", err)
+	}
+}
+
+// What the commands write reaches a server that runs.
+func TestCommandsBesideTheServer(t *testing.T) {
+	dir := t.TempDir()
+	command := func(stdin string, args ...string) {
+		t.Helper()
+		if err := run(t.Context(), append(args, "-state", dir), strings.NewReader(stdin), io.Discard, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := startServer(t, dir, "-advertise", "203.0.113.1:1,wss://tunnel.example.com/")
+	listen := address(p, "listen")
+	if got := newInvitation(t, dir).Servers; !slices.Equal(got, []string{"203.0.113.1:1", "wss://tunnel.example.com/"}) {
+		t.Errorf("got servers %q, want those that the server advertises", got)
+	}
+	command("first", "payload", cluster, "../name")
+	e := startAgent(t, newInvitation(t, dir, "-server", listen), echo(t), nil)
+	id := receive(t, "connection", e.connected)
+	if got := receive(t, "payload", e.payloads); got != "../name=first" {
+		t.Errorf("got payload %q when it connected", got)
+	}
+	command("second", "payload", cluster, "../name")
+	if got := receive(t, "payload", e.payloads); got != "../name=second" {
+		t.Errorf("got payload %q when it changed", got)
+	}
+	command("other", "payload", "default/other", "name")
+	p.Await(`msg=pushed`)
+	command("", "revoke", id.Cluster, id.Agent)
+	receive(t, "end of the session", e.disconnected)
+	for {
+		var refused *tunnel.Error
+		if err := receive(t, "refusal", e.failed); errors.As(err, &refused) && refused.Code == tunnel.CodeRevoked {
+			break
+		}
+	}
+	if len(e.payloads) > 0 {
+		t.Errorf("got payload %q of another cluster", <-e.payloads)
+	}
+}
+
+// The authority is one, whoever is first.
+func TestStateIsMadeOnce(t *testing.T) {
+	st, err := openState(filepath.Join(t.TempDir(), "new", "state"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pins := make([]string, 8)
+	var wg sync.WaitGroup
+	for i := range pins {
+		wg.Go(func() {
+			if a, err := st.authority(); err != nil {
+				t.Error(err)
+			} else {
+				pins[i] = a.Pin()
+			}
+		})
+	}
+	wg.Wait()
+	if len(slices.Compact(pins)) != 1 {
+		t.Errorf("got pins %q, want one", pins)
+	}
+	info, err := os.Stat(st.path(authorityFile))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("got %v, %v; want mode 0600", info.Mode(), err)
+	}
+	entries, err := os.ReadDir(st.dir)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("got %v, %v in the state, want one file", entries, err)
+	}
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/test/pki"
+)
+
+const (
+	chunkSize   = 64 << 10 // of a relay's buffers
+	serverName  = "bench.example"
+	dialTimeout = 10 * time.Second
+)
+
+// writeCertificates leaves what serverTLS and clientTLS read.
+func writeCertificates(dir string) error {
+	ca := pki.NewCA("bench")
+	cert, key := pki.PEM(ca.Server(serverName, "127.0.0.1"))
+	for name, content := range map[string][]byte{"ca.pem": ca.CertPEM(), "cert.pem": cert, "key.pem": key} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			return fmt.Errorf("bench: certificates: %w", err)
+		}
+	}
+	return nil
+}
+
+// serverTLS and clientTLS are the same for all rows that speak TLS: 1.3, where
+// Go takes AES-128-GCM on a processor that has it, and full records from the
+// first byte on.
+func serverTLS(dir string) (*tls.Config, error) {
+	cert, err := tls.LoadX509KeyPair(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"))
+	if err != nil {
+		return nil, fmt.Errorf("bench: certificates: %w", err)
+	}
+	return &tls.Config{
+		MinVersion:                  tls.VersionTLS13,
+		Certificates:                []tls.Certificate{cert},
+		DynamicRecordSizingDisabled: true,
+		SessionTicketsDisabled:      true,
+	}, nil
+}
+
+func clientTLS(dir string) (*tls.Config, error) {
+	ca, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
+	if err != nil {
+		return nil, fmt.Errorf("bench: certificates: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(ca) {
+		return nil, errors.New("bench: certificates: none in ca.pem")
+	}
+	return &tls.Config{
+		MinVersion:                  tls.VersionTLS13,
+		RootCAs:                     pool,
+		ServerName:                  serverName,
+		DynamicRecordSizingDisabled: true,
+	}, nil
+}
+
+// A carrier is a TLS connection over gathered.
+type carrier struct {
+	*tls.Conn
+	below *gathered
+}
+
+func newCarrier(conn net.Conn, wrap func(net.Conn) *tls.Conn) (*carrier, error) {
+	below, err := newGathered(conn)
+	if err != nil {
+		return nil, err
+	}
+	c := &carrier{wrap(below), below}
+	if err := handshake(c.Conn); err != nil {
+		return nil, err
+	}
+	below.startGathering()
+	return c, nil
+}
+
+// Flush sends what was written.
+func (c *carrier) Flush() error { return c.below.Flush() }
+
+// flushed is a carrier whose writes wait for no Flush.
+type flushed struct{ *carrier }
+
+func (c flushed) Write(b []byte) (int, error) {
+	n, err := c.carrier.Write(b)
+	if err != nil {
+		return n, err
+	}
+	return n, c.Flush()
+}
+
+// handshake does it now, and closes the connection if it fails.
+func handshake(c *tls.Conn) error {
+	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+	defer cancel()
+	if err := c.HandshakeContext(ctx); err != nil {
+		c.Close()
+		return fmt.Errorf("bench: handshake: %w", err)
+	}
+	return nil
+}

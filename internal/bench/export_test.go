@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"io"
+	"time"
+)
+
+// What the tests reach.
+type (
+	Result     = result
+	RowResult  = rowResult
+	Series     = series
+	Failure    = failure
+	Conditions = conditions
+	Sizes      = sizes
+	Usage      = usage
+)
+
+const RoleEnv = roleEnv
+
+var (
+	Play        = play
+	Median      = median
+	ParseSize   = parseSize
+	ParseStatus = parseStatus
+	Choose      = choose
+	RowNames    = rowNames
+)
+
+var Quantile = quantile[int]
+
+func (r *result) Table() string { return r.table() }
+func (r *result) Chart() string { return r.chart() }
+
+// Run is plan.run, with the names as the flags have them. Rows that don't exist
+// fail in their processes.
+func Run(ctx context.Context, names []string, what string, s Sizes, progress io.Writer) (*Result, error) {
+	m, err := chooseMeasures(what)
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{measures: m, sizes: s, runs: 1, timeout: time.Minute, progress: progress}
+	for _, name := range names {
+		r := row{name: name, newServer: limitRow.newServer}
+		if known, err := choose(name); err == nil {
+			r = known[0]
+		}
+		p.rows = append(p.rows, r)
+	}
+	return p.run(ctx)
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"sync"
+	"time"
+)
+
+// A clientRole is the one that measures.
+type clientRole struct {
+	mu   sync.Mutex // guards the field below
+	held []net.Conn // open until Close
+}
+
+func (c *clientRole) do(ctx context.Context, q request) (reply, error) {
+	switch q.Op {
+	case "down", "up":
+		took, err := c.transfer(ctx, q)
+		return reply{Took: took}, err
+	case "latency":
+		return c.latency(ctx, q)
+	case "stall":
+		return reply{}, c.stall(ctx, q)
+	case "idle":
+		return reply{}, c.idle(ctx, q)
+	}
+	return reply{}, errOp
+}
+
+func (c *clientRole) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.held {
+		conn.Close()
+	}
+	c.held = nil
+	return nil
+}
+
+func (c *clientRole) hold(conn net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held = append(c.held, conn)
+}
+
+// dial opens a connection that ends when the request does.
+func dial(ctx context.Context, addr string) (net.Conn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		conn.SetDeadline(deadline)
+	}
+	return conn, nil
+}
+
+// echoed opens a stream, and sends and gets a byte: the whole way is up.
+func echoed(ctx context.Context, addr string) (net.Conn, error) {
+	conn, err := dial(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Write(append(header(modeEcho, 0), 'x')); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	if err := expect(conn, 'x'); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+func expect(conn net.Conn, want byte) error {
+	var b [1]byte
+	if _, err := io.ReadFull(conn, b[:]); err != nil {
+		return fmt.Errorf("bench: client: %w", err)
+	}
+	if b[0] != want {
+		return fmt.Errorf("bench: client: got byte %#x, want %#x", b[0], want)
+	}
+	return nil
+}
+
+// transfer moves Size bytes over each of N streams at once. The clock starts
+// when the streams are open; the target's answer ends it.
+func (c *clientRole) transfer(ctx context.Context, q request) (time.Duration, error) {
+	conns := make([]net.Conn, q.N)
+	for i := range conns {
+		conn, err := dial(ctx, q.Addr)
+		if err != nil {
+			return 0, err
+		}
+		defer conn.Close()
+		conns[i] = conn
+	}
+	errs := make([]error, q.N)
+	var wg sync.WaitGroup
+	began := time.Now()
+	for i, conn := range conns {
+		wg.Go(func() {
+			if q.Op == "up" {
+				errs[i] = upload(conn, q.Size)
+			} else {
+				errs[i] = download(conn, q.Size)
+			}
+		})
+	}
+	wg.Wait()
+	return time.Since(began), errors.Join(errs...)
+}
+
+func download(conn net.Conn, size int64) error {
+	if _, err := conn.Write(header(modeSource, size)); err != nil {
+		return err
+	}
+	return receive(conn, size)
+}
+
+func upload(conn net.Conn, size int64) error {
+	if _, err := conn.Write(header(modeSink, size)); err != nil {
+		return err
+	}
+	buf := make([]byte, endBuffer)
+	for sent := int64(0); sent < size; {
+		n, err := conn.Write(buf[:min(size-sent, endBuffer)])
+		if err != nil {
+			return err
+		}
+		sent += int64(n)
+	}
+	return expect(conn, modeSink)
+}
+
+func (c *clientRole) latency(ctx context.Context, q request) (reply, error) {
+	var r reply
+	for range q.Dials {
+		began := time.Now()
+		conn, err := echoed(ctx, q.Addr)
+		if err != nil {
+			return r, err
+		}
+		r.Dials = append(r.Dials, time.Since(began))
+		conn.Close()
+	}
+	conn, err := echoed(ctx, q.Addr)
+	if err != nil {
+		return r, err
+	}
+	defer conn.Close()
+	for i := range q.Trips {
+		b := byte(i)
+		began := time.Now()
+		if _, err := conn.Write([]byte{b}); err != nil {
+			return r, err
+		}
+		if err := expect(conn, b); err != nil {
+			return r, err
+		}
+		r.Trips = append(r.Trips, time.Since(began))
+	}
+	return r, nil
+}
+
+// stall opens N streams to a target that sends without end, and reads none.
+func (c *clientRole) stall(ctx context.Context, q request) error {
+	for range q.N {
+		conn, err := dial(ctx, q.Addr)
+		if err != nil {
+			return err
+		}
+		c.hold(conn)
+		if _, err := conn.Write(header(modeSource, math.MaxInt64)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *clientRole) idle(ctx context.Context, q request) error {
+	for range q.N {
+		conn, err := echoed(ctx, q.Addr)
+		if err != nil {
+			return err
+		}
+		c.hold(conn)
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+)
+
+// A row is one way from the client to the target. Its two halves run in
+// processes of their own, and see of each other what they send each other.
+type row struct {
+	name  string
+	about string // for who reads the table
+
+	// newAgent and newServer are nil where the client dials the target itself.
+	newAgent  func(*setup) (agent, error)
+	newServer func(*setup) (server, error)
+
+	idleAgents int // how many to connect for the memory of one; zero: it has none that idle
+}
+
+// A setup is what a half is told before it starts.
+type setup struct {
+	Dir    string // has the certificates, and room for what a half wants to write
+	Target string // host:port; the agent's, and what the server's dial asks for
+	Peer   string // the server's half: where the agent listens, if it does
+}
+
+// An agent is the half beside the target. Close ends what connect started.
+type agent interface {
+	// addr is where the agent listens for the server, or "".
+	addr() string
+	// connect opens n more sessions to the server, as agents of their own, and
+	// returns when they are up: the address that clients connect to, where the
+	// agent decides it, else "".
+	connect(ctx context.Context, server string, n int) (string, error)
+	Close() error
+}
+
+// A server is the half beside the clients. Close ends its sessions.
+type server interface {
+	// addr is where the server listens for agents, or "".
+	addr() string
+	// sessions is the number of agents that are connected.
+	sessions() int
+	// dial opens a connection to the target through the first agent.
+	dial(ctx context.Context) (net.Conn, error)
+	Close() error
+}
+
+// A relayer is a server that has a relay of its own.
+type relayer interface {
+	relay(client, target net.Conn)
+}
+
+// A parent is a half whose work is done by processes that it started: theirs
+// is the CPU time and the memory.
+type parent interface {
+	children() []int
+}
+
+// rows is every row, in the order of the table. The first is the fastest that
+// this machine can be; ratios are to limitRow.
+func rows() []row {
+	return []row{loopbackRow, limitRow, limitBufferedRow, yamuxRow, yamuxBatchedRow, remotedialerRow, opensshRow}
+}
+
+// choose returns the rows that a list of names asks for, all for "".
+func choose(names string) ([]row, error) {
+	if names == "" {
+		return rows(), nil
+	}
+	var chosen []row
+	for name := range strings.SplitSeq(names, ",") {
+		i := slices.IndexFunc(rows(), func(r row) bool { return r.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("bench: there is no row %q", name)
+		}
+		chosen = append(chosen, rows()[i])
+	}
+	return chosen, nil
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+)
+
+var (
+	limitRow = row{
+		name:      "limit",
+		about:     "a TLS 1.3 connection per stream, nothing multiplexed",
+		newAgent:  func(s *setup) (agent, error) { return newLimitAgent(s, plainTLS) },
+		newServer: func(s *setup) (server, error) { return newLimitServer(s, plainTLS) },
+	}
+	limitBufferedRow = row{
+		name:      "limit-buffered",
+		about:     "limit, with 128 KiB buffers below TLS",
+		newAgent:  func(s *setup) (agent, error) { return newLimitAgent(s, bufferedTLS) },
+		newServer: func(s *setup) (server, error) { return newLimitServer(s, bufferedTLS) },
+	}
+)
+
+// secure makes a connection one over TLS, and does the handshake.
+type secure func(conn net.Conn, wrap func(net.Conn) *tls.Conn) (net.Conn, error)
+
+func plainTLS(conn net.Conn, wrap func(net.Conn) *tls.Conn) (net.Conn, error) {
+	c := wrap(conn)
+	return c, handshake(c)
+}
+
+func bufferedTLS(conn net.Conn, wrap func(net.Conn) *tls.Conn) (net.Conn, error) {
+	c, err := newCarrier(conn, wrap)
+	if err != nil {
+		return nil, err
+	}
+	return flushed{c}, nil
+}
+
+// A limitAgent is dialed by the server: who dials makes no difference to what
+// the row is for, and a waiting connection per stream would.
+type limitAgent struct{ *listener }
+
+func newLimitAgent(s *setup, secure secure) (agent, error) {
+	config, err := serverTLS(s.Dir)
+	if err != nil {
+		return nil, err
+	}
+	l, err := listen(func(conn net.Conn) {
+		stream, err := secure(conn, func(c net.Conn) *tls.Conn { return tls.Server(c, config) })
+		if err != nil {
+			return
+		}
+		serveStream(stream, s.Target)
+	})
+	return limitAgent{l}, err
+}
+
+func (limitAgent) connect(context.Context, string, int) (string, error) { return "", nil }
+
+// serveStream is what an agent does with a stream.
+func serveStream(stream net.Conn, target string) {
+	conn, err := net.DialTimeout("tcp", target, dialTimeout)
+	if err != nil {
+		stream.Close()
+		return
+	}
+	relay(stream, conn)
+}
+
+type limitServer struct {
+	peer   string
+	config *tls.Config
+	secure secure
+}
+
+func newLimitServer(s *setup, secure secure) (server, error) {
+	config, err := clientTLS(s.Dir)
+	if err != nil {
+		return nil, err
+	}
+	return &limitServer{s.Peer, config, secure}, nil
+}
+
+func (*limitServer) addr() string  { return "" }
+func (*limitServer) sessions() int { return 0 }
+func (*limitServer) Close() error  { return nil }
+
+func (l *limitServer) dial(ctx context.Context) (net.Conn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", l.peer)
+	if err != nil {
+		return nil, err
+	}
+	return l.secure(conn, func(c net.Conn) *tls.Conn { return tls.Client(c, l.config) })
+}

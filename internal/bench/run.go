@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// A result is what all runs gave.
+type result struct {
+	Conditions conditions
+	Rows       []rowResult
+	Failures   []failure `json:",omitempty"`
+}
+
+type rowResult struct {
+	Name   string
+	About  string
+	Values map[string]*series
+}
+
+// A series is one metric of one row.
+type series struct {
+	Unit   string
+	Median float64
+	Runs   []float64
+}
+
+type failure struct {
+	Run          int
+	Row, Measure string
+	Err          string
+}
+
+// A plan is what is to be measured.
+type plan struct {
+	rows     []row
+	measures []measure
+	sizes    sizes
+	runs     int
+	timeout  time.Duration // of one measure of one row
+	progress io.Writer
+}
+
+// run takes the rows in turn within each measure of each run, so that what the
+// machine does besides falls on all of them. A measure that fails is noted, and
+// the others go on; only ctx ends the run before its time.
+func (p *plan) run(ctx context.Context) (*result, error) {
+	res := &result{}
+	units := map[string]string{}
+	for _, s := range sections() {
+		for _, m := range s.metrics {
+			units[m.Key] = m.Unit
+		}
+	}
+	for _, r := range p.rows {
+		res.Rows = append(res.Rows, rowResult{r.name, r.about, map[string]*series{}})
+	}
+	for n := range p.runs {
+		for _, m := range p.measures {
+			for i, r := range p.rows {
+				if m.fits != nil && !m.fits(r) {
+					continue
+				}
+				values, took, err := p.once(ctx, m, r)
+				if ctx.Err() != nil {
+					return nil, ctx.Err()
+				}
+				p.say(n, m, r, values, took, err)
+				if err != nil {
+					res.Failures = append(res.Failures, failure{n + 1, r.name, m.name, err.Error()})
+					continue
+				}
+				res.Rows[i].add(values, units)
+			}
+		}
+	}
+	return res, nil
+}
+
+func (r *rowResult) add(values map[string]float64, units map[string]string) {
+	for key, v := range values {
+		s := r.Values[key]
+		if s == nil {
+			s = &series{Unit: units[key]}
+			r.Values[key] = s
+		}
+		s.Runs = append(s.Runs, v)
+		s.Median = median(s.Runs)
+	}
+}
+
+func (p *plan) once(ctx context.Context, m measure, r row) (map[string]float64, time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	began := time.Now()
+	b, err := startBed(ctx, r)
+	if err != nil {
+		return nil, time.Since(began), err
+	}
+	defer b.stop()
+	values, err := m.run(ctx, b, p.sizes)
+	if err == nil && len(values) == 0 {
+		err = errors.New("bench: no value")
+	}
+	return values, time.Since(began), err
+}
+
+func (p *plan) say(n int, m measure, r row, values map[string]float64, took time.Duration, err error) {
+	fmt.Fprintf(p.progress, "run %d/%d  %-10s %-15s %5.1f s", n+1, p.runs, m.name, r.name, took.Seconds())
+	if err != nil {
+		fmt.Fprintf(p.progress, "  FAILED: %v\n", err)
+		return
+	}
+	for _, s := range sections() {
+		for _, c := range s.metrics {
+			if v, ok := values[c.Key]; ok {
+				fmt.Fprintf(p.progress, "  "+c.Round+" %s", v, c.Unit)
+			}
+		}
+	}
+	fmt.Fprintln(p.progress)
+}

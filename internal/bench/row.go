@@ -64,7 +64,7 @@ type parent interface {
 // rows is every row, in the order of the table. The first is the fastest that
 // this machine can be; ratios are to limitRow.
 func rows() []row {
-	return []row{loopbackRow, limitRow, limitBufferedRow, yamuxRow, yamuxBatchedRow, remotedialerRow, opensshRow, muxRow}
+	return []row{loopbackRow, limitRow, limitBufferedRow, yamuxRow, yamuxBatchedRow, remotedialerRow, opensshRow, muxRow, causewayRow}
 }
 
 // choose returns the rows that a list of names asks for, all for "".

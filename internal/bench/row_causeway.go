@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	joined "github.com/causewayproject/causeway/internal/relay"
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+// causewayRow is what users run: package tunnel with its defaults, policies,
+// enrolment and all.
+var causewayRow = row{
+	name:       "causeway",
+	about:      "package tunnel: Server.Dialer, Agent",
+	newAgent:   newCausewayAgent,
+	newServer:  newCausewayServer,
+	idleAgents: 200,
+}
+
+const causewayCluster = "bench/cluster"
+
+// causewayAuthority is of both processes: whoever comes first makes it.
+func causewayAuthority(dir string) (*tunnel.Authority, error) {
+	certFile, keyFile := filepath.Join(dir, "authority.pem"), filepath.Join(dir, "authority.key")
+	cert, err := os.ReadFile(certFile)
+	if err == nil {
+		key, err := os.ReadFile(keyFile)
+		if err != nil {
+			return nil, fmt.Errorf("bench: authority: %w", err)
+		}
+		return tunnel.ParseAuthority(cert, key)
+	}
+	a, err := tunnel.NewAuthority()
+	if err != nil {
+		return nil, err
+	}
+	cert, key, err := a.PEM()
+	if err == nil {
+		err = os.WriteFile(keyFile, key, 0o600)
+	}
+	if err == nil {
+		err = os.WriteFile(certFile, cert, 0o600)
+	}
+	return a, err
+}
+
+type causewayAgent struct {
+	dir, target string
+	ctx         context.Context
+	cancel      context.CancelFunc
+	wg          sync.WaitGroup
+}
+
+func newCausewayAgent(s *setup) (agent, error) {
+	a := &causewayAgent{dir: s.Dir, target: s.Target}
+	a.ctx, a.cancel = context.WithCancel(context.Background())
+	return a, nil
+}
+
+func (*causewayAgent) addr() string { return "" }
+
+// connect invites by the server's folder, as the tunnel-server example does.
+func (a *causewayAgent) connect(ctx context.Context, server string, n int) (string, error) {
+	authority, err := causewayAuthority(a.dir)
+	if err != nil {
+		return "", err
+	}
+	host := &tunnel.Server{Authority: authority, Store: tunnel.DirStore{Dir: a.dir}}
+	up := make(chan struct{}, n)
+	for range n {
+		inv, err := host.Invite(ctx, causewayCluster, 0)
+		if err != nil {
+			return "", err
+		}
+		inv.Servers = []string{server}
+		member := &tunnel.Agent{
+			Credentials: &tunnel.MemoryCredentials{},
+			Invitation:  func(context.Context) (tunnel.Invitation, error) { return inv, nil },
+			Targets:     tunnel.Targets{Allow: []string{a.target}},
+			MaxStreams:  1 << 15,
+			Grace:       -1,
+			Hooks:       tunnel.AgentHooks{Connected: func(string, tunnel.Identity) { up <- struct{}{} }},
+		}
+		a.wg.Go(func() { member.Run(a.ctx) })
+	}
+	for range n {
+		select {
+		case <-up:
+		case <-ctx.Done():
+			return "", fmt.Errorf("bench: agents: %w", ctx.Err())
+		}
+	}
+	return "", nil
+}
+
+func (a *causewayAgent) Close() error {
+	a.cancel()
+	a.wg.Wait()
+	return nil
+}
+
+type causewayServer struct {
+	server *tunnel.Server
+	dialer *tunnel.Dialer
+	l      net.Listener
+	target string
+	count  atomic.Int64
+	served chan error
+}
+
+func newCausewayServer(s *setup) (server, error) {
+	authority, err := causewayAuthority(s.Dir)
+	if err != nil {
+		return nil, err
+	}
+	c := &causewayServer{target: s.Target, served: make(chan error, 1)}
+	c.server = &tunnel.Server{
+		Authority:  authority,
+		Store:      tunnel.DirStore{Dir: s.Dir},
+		MaxStreams: 1 << 15,
+		Hooks:      tunnel.Hooks{Connected: func(tunnel.SessionInfo) { c.count.Add(1) }},
+	}
+	c.dialer = c.server.Dialer(causewayCluster)
+	if c.l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	go func() { c.served <- c.server.Serve(context.Background(), c.l) }()
+	return c, nil
+}
+
+func (c *causewayServer) addr() string  { return c.l.Addr().String() }
+func (c *causewayServer) sessions() int { return int(c.count.Load()) }
+
+func (c *causewayServer) dial(ctx context.Context) (net.Conn, error) {
+	return c.dialer.DialContext(ctx, "tcp", c.target)
+}
+
+func (*causewayServer) relay(client, target net.Conn) {
+	joined.Relay(context.Background(), client, target)
+}
+
+func (c *causewayServer) Close() error {
+	err := c.server.Close()
+	<-c.served
+	return err
+}

@@ -44,7 +44,7 @@ func gatheredPair(t testing.TB) (client, server net.Conn) {
 		return below[0], below[1]
 	})
 	for _, g := range below {
-		g.w = bufio.NewWriterSize(g.Conn, 128<<10)
+		g.w = bufio.NewWriterSize(g.Conn, 144<<10) // a batch and what TLS adds
 	}
 	return gathered{a, below[0]}, gathered{b, below[1]}
 }

@@ -143,6 +143,9 @@ func TestReceivedMemoryIsBounded(t *testing.T) {
 		if got := st.BufferBytes(); got > 2*sent+64<<10 {
 			t.Errorf("%d bytes in frames of %d take %d", sent, size, got)
 		}
+		if got := s.Buffers(); got > 2*sent/(4<<10) {
+			t.Errorf("%d bytes in frames of %d take %d buffers", sent, size, got)
+		}
 	}
 }
 
@@ -256,6 +259,18 @@ func TestRefusalsAreBounded(t *testing.T) {
 	if err := s.Err(); !errors.As(err, &protocol) {
 		t.Errorf("got error %v, want a ProtocolError", err)
 	}
+}
+
+// A stream that the peer resets before it was accepted is gone, and its place
+// is free.
+func TestResetBeforeAccept(t *testing.T) {
+	s, p := rawPeer(t, &mux.Config{MaxStreams: 1})
+	p.discard()
+	for id := uint32(1); id < 1000; id += 2 {
+		p.send(dataFrame(syn, id, "x"), header(window, rst, id, 1))
+	}
+	p.send(dataFrame(syn, 1001, "hello"))
+	read(t, accept(t, s), "hello")
 }
 
 // A few bytes that were read from a connection don't hold a big buffer.

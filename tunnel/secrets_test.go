@@ -9,6 +9,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"log/slog"
+	"math/big"
 	"strings"
 	"testing"
 
@@ -21,7 +22,7 @@ func spelt(t testing.TB, token string, keys ...any) (all []string) {
 		strings.Trim(fmt.Sprint([]byte(token[17:])), "[]"))
 	for _, key := range keys {
 		d := must(key.(*ecdsa.PrivateKey).Bytes())(t)
-		all = append(all, key.(*ecdsa.PrivateKey).D.String(), hex.EncodeToString(d), fmt.Sprintf("%X", d), strings.Trim(fmt.Sprint(d), "[]"),
+		all = append(all, new(big.Int).SetBytes(d).String(), hex.EncodeToString(d), fmt.Sprintf("%X", d), strings.Trim(fmt.Sprint(d), "[]"),
 			strings.TrimRight(base64.StdEncoding.EncodeToString(d), "=")[:40])
 	}
 	return all

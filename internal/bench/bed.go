@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -18,6 +19,8 @@ type bed struct {
 	agent  *process
 	server *process
 	client *process
+
+	profiles string // folder for CPU profiles; "": none
 }
 
 // startBed starts the processes; stop ends them, also after an error.
@@ -119,6 +122,27 @@ func (b *bed) usages(ctx context.Context, tidy bool) (server, agent usage, err e
 	}
 	a, err := b.agent.call(ctx, request{Op: "usage", Tidy: tidy})
 	return s.Usage, a.Usage, err
+}
+
+// profile starts the CPU profiles of server and agent, if the plan wants them.
+func (b *bed) profile(ctx context.Context, measure string) (stop func() error, err error) {
+	if b.profiles == "" {
+		return func() error { return nil }, nil
+	}
+	for _, p := range []*process{b.server, b.agent} {
+		path := filepath.Join(b.profiles, fmt.Sprintf("%s-%s-%s.pprof", b.row.name, measure, p.name))
+		if _, err := p.call(ctx, request{Op: "profile", Addr: path}); err != nil {
+			return nil, err
+		}
+	}
+	return func() error {
+		for _, p := range []*process{b.server, b.agent} {
+			if _, err := p.call(ctx, request{Op: "profiled"}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil
 }
 
 func (b *bed) resetPeaks(ctx context.Context) error {

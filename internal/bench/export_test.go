@@ -35,12 +35,13 @@ func (r *result) Chart() string { return r.chart() }
 
 // Run is plan.run, with the names as the flags have them. Rows that don't exist
 // fail in their processes.
-func Run(ctx context.Context, names []string, what string, s Sizes, progress io.Writer) (*Result, error) {
+// An empty folder of profiles is for none.
+func Run(ctx context.Context, names []string, what string, s Sizes, profiles string, progress io.Writer) (*Result, error) {
 	m, err := chooseMeasures(what)
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{measures: m, sizes: s, runs: 1, timeout: time.Minute, progress: progress}
+	p := &plan{measures: m, sizes: s, runs: 1, timeout: time.Minute, profiles: profiles, progress: progress}
 	for _, name := range names {
 		r := row{name: name, newServer: limitRow.newServer}
 		if known, err := choose(name); err == nil {

@@ -43,46 +43,47 @@ const shortRows = "loopback,limit,causeway-mux"
 
 // command is the program with its arguments.
 func command(ctx context.Context, args []string) error {
+	p, out, err := parse(args)
+	if err != nil {
+		return err
+	}
+	return p.report(ctx, out)
+}
+
+// parse reads the arguments: what to do, and the folder for what comes of it.
+func parse(args []string) (p *plan, out string, err error) {
+	p = &plan{sizes: full, progress: os.Stderr}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
-	runs := f.Int("runs", 5, "how often each measure is taken of each row; the table has the medians")
+	f.IntVar(&p.runs, "runs", 5, "how often each measure is taken of each row; the table has the medians")
+	f.DurationVar(&p.timeout, "timeout", 2*time.Minute, "for one measure of one row")
+	f.StringVar(&p.profiles, "profiles", "", "folder for CPU profiles of server and agent while they move bytes, the last run's (not openssh's)")
+	f.StringVar(&out, "out", "", "folder for table.txt, result.json and chart.svg (default: only the table, on standard output)")
 	size := f.String("size", "256MB", "what a throughput measure moves, in MB or GB of 1000")
-	out := f.String("out", "", "folder for table.txt, result.json and chart.svg (default: only the table, on standard output)")
 	names := f.String("rows", "", "rows, with commas between: "+rowNames()+" (default: all)")
 	what := f.String("measures", "", "measures, with commas between: "+measureNames()+" (default: all)")
 	brief := f.Bool("short", false, "some seconds: one run of a few rows and small sizes, to see that it works")
-	timeout := f.Duration("timeout", 2*time.Minute, "for one measure of one row")
 	if err := f.Parse(args); err != nil {
-		return err
+		return nil, "", err
 	}
 	if f.NArg() > 0 {
-		return fmt.Errorf("bench: there is no argument %q", f.Arg(0))
+		return nil, "", fmt.Errorf("bench: there is no argument %q", f.Arg(0))
 	}
-	p := &plan{sizes: full, runs: *runs, timeout: *timeout, progress: os.Stderr}
 	if *brief {
-		set := map[string]bool{}
-		f.Visit(func(f *flag.Flag) { set[f.Name] = true })
 		p.sizes = short
-		if !set["runs"] {
-			p.runs = 1
-		}
-		if !set["rows"] {
-			*names = shortRows
-		}
-		if !set["size"] {
-			*size = "16MB"
+		defaults := map[string]string{"runs": "1", "rows": shortRows, "size": "16MB"}
+		f.Visit(func(f *flag.Flag) { delete(defaults, f.Name) })
+		for name, value := range defaults {
+			f.Set(name, value)
 		}
 	}
-	var err error
 	if p.sizes.Bytes, err = parseSize(*size); err != nil {
-		return err
+		return nil, "", err
 	}
 	if p.rows, err = choose(*names); err != nil {
-		return err
+		return nil, "", err
 	}
-	if p.measures, err = chooseMeasures(*what); err != nil {
-		return err
-	}
-	return p.report(ctx, *out)
+	p.measures, err = chooseMeasures(*what)
+	return p, out, err
 }
 
 // report runs the plan and writes what came of it.
@@ -90,6 +91,11 @@ func (p *plan) report(ctx context.Context, dir string) error {
 	const files = 16 << 10 // ends of a thousand streams, and then some
 	if err := raiseFiles(files); err != nil {
 		fmt.Fprintln(p.progress, err)
+	}
+	if p.profiles != "" {
+		if err := os.MkdirAll(p.profiles, 0o755); err != nil {
+			return fmt.Errorf("bench: %w", err)
+		}
 	}
 	began := time.Now()
 	res, err := p.run(ctx)

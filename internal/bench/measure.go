@@ -91,6 +91,10 @@ func (t transfer) run(ctx context.Context, b *bed, s sizes) (map[string]float64,
 	if err := b.resetPeaks(ctx); err != nil {
 		return nil, err
 	}
+	stop, err := b.profile(ctx, t.name)
+	if err != nil {
+		return nil, err
+	}
 	server0, agent0, err := b.usages(ctx, false)
 	if err != nil {
 		return nil, err
@@ -100,13 +104,16 @@ func (t transfer) run(ctx context.Context, b *bed, s sizes) (map[string]float64,
 		return nil, err
 	}
 	server, agent, err := b.usages(ctx, false)
+	if err != nil {
+		return nil, err
+	}
 	cpu := server.CPU + agent.CPU - server0.CPU - agent0.CPU
 	return map[string]float64{
 		t.name + ".rate":        total / 1e6 / r.Took.Seconds(),
 		t.name + ".cpu":         cpu.Seconds() / (total / 1e9),
 		t.name + ".peak.server": float64(server.Peak) / 1e6,
 		t.name + ".peak.agent":  float64(agent.Peak) / 1e6,
-	}, err
+	}, stop()
 }
 
 func latency(stalled int) func(context.Context, *bed, sizes) (map[string]float64, error) {

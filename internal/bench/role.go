@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/pprof"
 	"syscall"
 	"time"
 )
@@ -18,7 +19,7 @@ type request struct {
 	Op      string
 	Row     string
 	Setup   setup
-	Addr    string // whom to connect to
+	Addr    string // whom to connect to; a profile's file
 	N       int    // streams, agents
 	Size    int64  // bytes of a stream
 	Dials   int
@@ -115,6 +116,10 @@ func answer(ctx context.Context, r role, q request) reply {
 		a.Usage, err = roleUsage(r, q.Tidy)
 	case "reset":
 		err = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
+	case "profile":
+		err = startProfile(q.Addr)
+	case "profiled":
+		pprof.StopCPUProfile()
 	default:
 		a, err = r.do(ctx, q)
 	}
@@ -122,6 +127,16 @@ func answer(ctx context.Context, r role, q request) reply {
 		a.Err = err.Error()
 	}
 	return a
+}
+
+// startProfile writes to the file until pprof is stopped, which closes nothing:
+// the file ends with the process.
+func startProfile(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("bench: profile: %w", err)
+	}
+	return pprof.StartCPUProfile(f)
 }
 
 func roleUsage(r role, tidy bool) (usage, error) {

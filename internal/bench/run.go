@@ -41,6 +41,7 @@ type plan struct {
 	sizes    sizes
 	runs     int
 	timeout  time.Duration // of one measure of one row
+	profiles string        // folder; "": none are wanted
 	progress io.Writer
 }
 
@@ -49,12 +50,6 @@ type plan struct {
 // the others go on; only ctx ends the run before its time.
 func (p *plan) run(ctx context.Context) (*result, error) {
 	res := &result{}
-	units := map[string]string{}
-	for _, s := range sections() {
-		for _, m := range s.metrics {
-			units[m.Key] = m.Unit
-		}
-	}
 	for _, r := range p.rows {
 		res.Rows = append(res.Rows, rowResult{r.name, r.about, map[string]*series{}})
 	}
@@ -66,18 +61,32 @@ func (p *plan) run(ctx context.Context) (*result, error) {
 				}
 				values, took, err := p.once(ctx, m, r)
 				if ctx.Err() != nil {
-					return nil, ctx.Err()
+					return nil, fmt.Errorf("bench: %w", ctx.Err())
 				}
 				p.say(n, m, r, values, took, err)
 				if err != nil {
 					res.Failures = append(res.Failures, failure{n + 1, r.name, m.name, err.Error()})
 					continue
 				}
-				res.Rows[i].add(values, units)
+				res.Rows[i].add(values, units())
 			}
 		}
 	}
 	return res, nil
+}
+
+// units is each metric's, and that of the peaks for which the table has no room.
+func units() map[string]string {
+	units := map[string]string{}
+	for _, m := range measures() {
+		units[m.name+".peak.server"], units[m.name+".peak.agent"] = "MB", "MB"
+	}
+	for _, s := range sections() {
+		for _, m := range s.metrics {
+			units[m.Key] = m.Unit
+		}
+	}
+	return units
 }
 
 func (r *rowResult) add(values map[string]float64, units map[string]string) {
@@ -101,6 +110,7 @@ func (p *plan) once(ctx context.Context, m measure, r row) (map[string]float64, 
 		return nil, time.Since(began), err
 	}
 	defer b.stop()
+	b.profiles = p.profiles
 	values, err := m.run(ctx, b, p.sizes)
 	if err == nil && len(values) == 0 {
 		err = errors.New("bench: no value")

@@ -17,8 +17,7 @@ type process struct {
 	cmd     *exec.Cmd
 	in      io.WriteCloser
 	stderr  *head
-	replies chan reply    // closed when the process's output ends
-	done    chan struct{} // closed when it has ended
+	replies chan reply // closed when the process has ended
 }
 
 // startProcess runs this program in a role.
@@ -27,7 +26,7 @@ func startProcess(name string) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bench: %s: %w", name, err)
 	}
-	p := &process{name: name, stderr: &head{}, replies: make(chan reply, 1), done: make(chan struct{})}
+	p := &process{name: name, stderr: &head{}, replies: make(chan reply, 1)}
 	p.cmd = exec.Command(exe)
 	p.cmd.Env = append(os.Environ(), roleEnv+"="+name)
 	p.cmd.Stderr = p.stderr
@@ -49,7 +48,6 @@ func startProcess(name string) (*process, error) {
 
 // read ends with the process.
 func (p *process) read(out io.Reader) {
-	defer close(p.done)
 	defer close(p.replies)
 	d := json.NewDecoder(out)
 	for {
@@ -95,7 +93,6 @@ func (p *process) stop() {
 	defer kill.Stop()
 	for range p.replies { // of a call that was given up
 	}
-	<-p.done
 }
 
 // A head keeps the first bytes that are written to it: what a program says

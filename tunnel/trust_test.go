@@ -188,6 +188,25 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
+// TestAuthorityForServers: an authority that may sign for servers alone signs
+// no agent, though the agent's certificate says so.
+func TestAuthorityForServers(t *testing.T) {
+	s := newTunnelServer(t, &tunnel.MemoryStore{})
+	a, key := s.authority.Load(), newKey(t)
+	for usage, want := range map[x509.ExtKeyUsage]tunnel.Code{x509.ExtKeyUsageServerAuth: tunnel.CodeBadCertificate, x509.ExtKeyUsageClientAuth: 0} {
+		sub := &tunnel.Authority{Key: newKey(t)}
+		sub.Certificate = leaf(t, a, sub.Key, func(c *x509.Certificate) {
+			c.IsCA, c.BasicConstraintsValid, c.KeyUsage, c.URIs = true, true, x509.KeyUsageCertSign, nil
+			c.ExtKeyUsage = []x509.ExtKeyUsage{usage}
+		})
+		s.authority.Store(&tunnel.Authority{Certificate: a.Certificate, Key: a.Key, Trusted: []*x509.Certificate{sub.Certificate}})
+		c := &tunnel.Credentials{Key: key, Chain: []*x509.Certificate{leaf(t, sub, key, nil)}, Roots: []*x509.Certificate{a.Certificate}}
+		if _, err := s.connect(c); codeIn(err) != want {
+			t.Errorf("authority for usage %v: got %v, want %v", usage, err, want)
+		}
+	}
+}
+
 // TestServerCertificate: made once, anew at half of its life, and when
 // another authority signs.
 func TestServerCertificate(t *testing.T) {

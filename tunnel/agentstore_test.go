@@ -115,7 +115,7 @@ func TestFileStoreAtomic(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for n := range 200 {
+		for n := range 40 {
 			if err := s.Save(t.Context(), two[n%2]); err != nil {
 				t.Error(err)
 			}
@@ -142,7 +142,7 @@ func TestFileStoreKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for round := range 8 {
+	for round := range 5 {
 		_, lines, kill := child(t, "save", s.Dir, a.Dir, b.Dir)
 		for range 3*round + 1 {
 			if !lines.Scan() || lines.Text() != "saved <nil>" {

@@ -54,6 +54,7 @@ func TestEnroll(t *testing.T) {
 type request struct {
 	key     crypto.Signer
 	request []byte                         // instead of one of key
+	proven  []byte                         // instead of the request, for the proof
 	proof   func([]byte) []byte            // changes it
 	edit    func(*tunnel.EnrolMessage)     // adds to the message
 	token   func(tunnel.Invitation) string // instead of the invitation's
@@ -138,7 +139,11 @@ func (r request) send(s *tunnelServer, inv tunnel.Invitation) (tunnel.Code, erro
 	if csr == nil {
 		csr = must(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key))(t)
 	}
-	proof := must(tunnel.Prove(&stateA, csr, key))(t)
+	proven := r.proven
+	if proven == nil {
+		proven = csr
+	}
+	proof := must(tunnel.Prove(&stateA, proven, key))(t)
 	if r.proof != nil {
 		proof = r.proof(proof)
 	}
@@ -248,18 +253,20 @@ func TestEnrollForgedRequest(t *testing.T) {
 	spoilt[len(spoilt)-1] ^= 1
 	huge := &rsa.PublicKey{N: new(big.Int).SetBit(big.NewInt(1), 16383, 1), E: 65537}
 	odd := &rsa.PublicKey{N: new(big.Int).SetBit(big.NewInt(1), 2047, 1), E: 3}
+	other := must(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{DNSNames: []string{"x"}}, key))(t)
 	for name, test := range map[string]struct {
-		csr  []byte
-		says string
+		csr, proven []byte
+		says        string
 	}{
-		"as it is":        {good, ""},
-		"wrong signature": {spoilt, "signature"},
-		"RSA 16384":       {forge(t, good, huge), "2048 to 4096"},
-		"RSA, exponent 3": {forge(t, good, odd), "2048 to 4096"},
-		"bytes after it":  {append(slices.Clone(good), 0), "cannot be read"},
+		"as it is":                       {good, nil, ""},
+		"proof of another one, same key": {good, other, "proof"},
+		"wrong signature":                {spoilt, nil, "signature"},
+		"RSA 16384":                      {forge(t, good, huge), nil, "2048 to 4096"},
+		"RSA, exponent 3":                {forge(t, good, odd), nil, "2048 to 4096"},
+		"bytes after it":                 {append(slices.Clone(good), 0), nil, "cannot be read"},
 	} {
 		s := newTunnelServer(t, &tunnel.MemoryStore{})
-		code, err := request{key: key, request: test.csr}.send(s, s.invite("prod"))
+		code, err := request{key: key, request: test.csr, proven: test.proven}.send(s, s.invite("prod"))
 		if test.says == "" && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

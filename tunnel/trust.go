@@ -56,9 +56,6 @@ func enrollTLS(pin string) *tls.Config {
 			pinned := slices.DeleteFunc(slices.Clone(state.PeerCertificates), func(c *x509.Certificate) bool {
 				return !c.IsCA || Pin(c) != pin
 			})
-			if len(pinned) == 0 {
-				return &Error{Op: "enroll", Code: CodePin}
-			}
 			if err := verifyServer(&state, protoEnroll, pinned); err != nil {
 				return &Error{Op: "enroll", Code: CodePin, Err: err}
 			}

@@ -147,7 +147,7 @@ func TestDirStoreDamaged(t *testing.T) {
 	if _, err := s.Token(t.Context(), tok.ID); err == nil || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want an error that says so", err)
 	}
-	for _, bad := range []tunnel.Token{{ID: "../../evil"}, {ID: testToken(1, time.Time{}).ID, Key: "k"}} {
+	for _, bad := range []tunnel.Token{{ID: "../../evil"}, {ID: strings.Repeat("a", 15) + "\n"}, {ID: strings.Repeat("A", 16)}, {ID: testToken(1, time.Time{}).ID, Key: "k"}} {
 		if err := s.AddToken(t.Context(), bad); err == nil {
 			t.Errorf("%v was added", bad.ID)
 		}

@@ -67,11 +67,12 @@ func TestCarrierIsAConn(t *testing.T) {
 // counted counts the writes of a connection and keeps what is written.
 type counted struct {
 	net.Conn
-	writes atomic.Int32
+	writes, bytes atomic.Int32
 }
 
 func (c *counted) Write(p []byte) (int, error) {
 	c.writes.Add(1)
+	c.bytes.Add(int32(len(p)))
 	return c.Conn.Write(p)
 }
 
@@ -93,13 +94,14 @@ func TestFlushIsWhatSends(t *testing.T) {
 			a, b := ends(t, tunnel.TCP{}, "127.0.0.1:0")
 			raw := &counted{Conn: a}
 			agent, server := carriers(t, raw, b)
-			handshake := raw.writes.Load()
-			total := 0
+			handshake, before := raw.writes.Load(), raw.bytes.Load()
+			total, sealed := 0, 0
 			for _, size := range tt.sizes {
 				if n, err := agent.Write(make([]byte, size)); n != size || err != nil {
 					t.Fatalf("Write: %d, %v", n, err)
 				}
 				total += size
+				sealed += size + 22*((size+16<<10-1)/(16<<10)) // as few records as can be
 			}
 			if got := raw.writes.Load() - handshake; got != tt.before {
 				t.Errorf("got %d writes below before Flush, want %d", got, tt.before)
@@ -116,6 +118,9 @@ func TestFlushIsWhatSends(t *testing.T) {
 			wg.Wait()
 			if got := raw.writes.Load() - handshake; got != tt.after {
 				t.Errorf("got %d writes below after Flush, want %d", got, tt.after)
+			}
+			if got := int(raw.bytes.Load() - before); got != sealed {
+				t.Errorf("got %d bytes below for %d, want %d", got, total, sealed)
 			}
 			agent.Close()
 			if got := raw.writes.Load() - handshake; got != tt.after+1 {
@@ -405,14 +410,23 @@ func TestGarbageAfterTLS(t *testing.T) {
 func TestIdleCarriersAreSmall(t *testing.T) {
 	const pairs = 50
 	const most = 48 << 10 // a side; a buffer that is held has 136 KiB
-	for _, tt := range transports[:2] {
+	same := func(conn net.Conn) net.Conn { return conn }
+	for _, tt := range []struct {
+		name, listen string
+		transport    tunnel.Transport
+		wrap         func(net.Conn) net.Conn
+	}{
+		{"tcp", "127.0.0.1:0", tunnel.TCP{}, same},
+		{"ws", "ws://127.0.0.1:0", tunnel.WebSocket{}, same},
+		{"wrapped", "127.0.0.1:0", tunnel.TCP{}, func(conn net.Conn) net.Conn { return &counted{Conn: conn} }},
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var wg sync.WaitGroup
 			before := memory()
 			var all []*tunnel.Carrier
 			for range pairs {
-				a, b := ends(t, tt.transport(), tt.listen)
-				agent, server := carriers(t, a, b)
+				a, b := ends(t, tt.transport, tt.listen)
+				agent, server := carriers(t, tt.wrap(a), tt.wrap(b))
 				all = append(all, agent, server)
 				burst := bytes.Repeat([]byte{1}, 256<<10)
 				wg.Go(func() { flushing{agent}.Write(burst) })

@@ -23,7 +23,7 @@ type lowMark struct {
 	conn  *net.TCPConn // nil: there is nothing to set
 	mark  int          // as it is set; zero: minLowMark
 	sent  int          // bytes since
-	since time.Time // zero at first: the first look finds a slow link
+	since time.Time    // zero at first: the first look finds a slow link
 }
 
 func newLowMark(conn net.Conn) lowMark {

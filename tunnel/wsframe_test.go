@@ -13,6 +13,7 @@ import (
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
+	"time"
 
 	"golang.org/x/net/websocket"
 
@@ -123,7 +124,19 @@ func TestWebSocketPingsWithoutEnd(t *testing.T) {
 			t.Errorf("got %q, %v", got, err)
 		}
 		wg.Wait()
-		conn.Close()
+		synctest.Wait()
+		for range 2 { // one was under way, one waited
+			pong := make([]byte, 2+4+4)
+			if _, err := io.ReadFull(b, pong); err != nil || pong[0] != 0x8a || pong[1] != 0x80|4 {
+				t.Errorf("got %q, %v; want a pong of 4 bytes", pong, err)
+			}
+		}
+		synctest.Wait()
+		began := time.Now()
+		conn.Close() // nobody reads its Close frame
+		if got := time.Since(began); got != tunnel.CloseWait {
+			t.Errorf("Close took %v, want %v", got, tunnel.CloseWait)
+		}
 		b.Close()
 	})
 }

@@ -434,6 +434,11 @@ func TestIdleCarriersAreSmall(t *testing.T) {
 				wg.Go(func() { io.ReadFull(agent, make([]byte, len(burst))) })
 				io.ReadFull(server, make([]byte, len(burst)))
 				wg.Wait()
+				for _, c := range []*tunnel.Carrier{agent, server} { // as a keepalive
+					flushing{c}.Write(burst[:12])
+				}
+				io.ReadFull(agent, burst[:12])
+				io.ReadFull(server, burst[:12])
 			}
 			for _, c := range all {
 				wg.Go(func() { c.Read(make([]byte, 100)) })

@@ -108,7 +108,8 @@ func startProgram(t *testing.T, status, host string, args ...string) *clitest.Pr
 }
 
 func TestProvision(t *testing.T) {
-	host := host(t)
+	host, temp := host(t), t.TempDir()
+	t.Setenv("TMPDIR", temp)
 	p := startProgram(t, "0", host)
 	payloads := make(chan tunnel.Payload, 2)
 	startAgent(t, p, host, func(p tunnel.Payload) error { payloads <- p; return nil })
@@ -117,6 +118,9 @@ func TestProvision(t *testing.T) {
 	}
 	if !strings.Contains(p.Text(), "StrictHostKeyChecking=accept-new") {
 		t.Error("the host's key is not taken at first sight")
+	}
+	if entries, err := os.ReadDir(temp); err != nil || len(entries) > 0 {
+		t.Errorf("got %v, %v; want no private key left", entries, err)
 	}
 	given, taken := <-payloads, <-payloads
 	if given.Name != "authorized_keys" || !bytes.HasPrefix(given.Data, []byte("ecdsa-sha2-nistp256 ")) {

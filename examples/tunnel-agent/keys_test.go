@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/base64"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,6 +30,7 @@ func TestKeysFile(t *testing.T) {
 		{"environment", "a\n", `environment="LD_PRELOAD=/x" ` + key1, "a\n", "without options"},
 		{"not a key", "a\n", "hello", "a\n", "without options"},
 		{"another kind inside", "a\n", strings.Replace(key1, "ssh-ed25519 ", "ssh-rsa ", 1), "a\n", "without options"},
+		{"obsolete kind", "a\n", "ssh-dss " + base64.StdEncoding.EncodeToString([]byte("\x00\x00\x00\x07ssh-dss and more")), "a\n", "without options"},
 		{"not base64", "a\n", "ssh-ed25519 !!!!", "a\n", "without options"},
 		{"length beyond the data", "a\n", "ssh-ed25519 /////w==", "a\n", "without options"},
 		{"the end mark as a comment", "a\n", key1 + "\n" + endMark + key2, "a\n" + beginMark + key1 + "\n" + key2 + "\n" + endMark, ""},
@@ -78,5 +80,19 @@ func TestKeysFileErrors(t *testing.T) {
 				t.Errorf("got %v, want %q and no path", err, tt.want)
 			}
 		})
+	}
+}
+
+// What fails leaves nothing in the folder.
+func TestReplaceFileFails(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := replaceFile(filepath.Join(dir, "folder"), nil); err == nil {
+		t.Error("got nil for a file in the place of a folder")
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+		t.Errorf("got %v in the folder", entries)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/examples/internal/cli"
 	"github.com/causewayproject/causeway/examples/internal/clitest"
 	"github.com/causewayproject/causeway/internal/test/proxytest"
@@ -164,6 +166,7 @@ func TestAgentEnvironment(t *testing.T) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 		t.Setenv(name, value)
 	}
+	t.Setenv("CAUSEWAY_OTHER", "of another\nprogram")
 	t.Setenv("TUNNEL_AGENT_STATE", t.TempDir())
 	t.Setenv("TUNNEL_AGENT_STATUS", "")
 	p := clitest.Start(t, run, nil)
@@ -204,6 +207,20 @@ func TestAgentThroughProxy(t *testing.T) {
 				t.Error("the log shows the password")
 			}
 		})
+	}
+}
+
+func TestFlags(t *testing.T) {
+	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+	f := flags{proxy: "direct"}
+	if d, err := f.dialer(); d != (dialer.Direct{}) || err != nil {
+		t.Errorf("got %T, %v for -proxy direct", d, err)
+	}
+	for grace, want := range map[time.Duration]time.Duration{0: -1, time.Second: time.Second} {
+		f.grace = grace
+		if a, err := f.agent(slog.New(slog.DiscardHandler)); err != nil || a.Grace != want {
+			t.Errorf("got %v, %v for -grace %v; want %v", a.Grace, err, grace, want)
+		}
 	}
 }
 

@@ -164,6 +164,7 @@ func TestServer(t *testing.T) {
 	p.Await(`msg=connected cluster=default/prod`)
 	conn := dialLocal(t, forward)
 	say(t, conn, "hello")
+	say(t, dialLocal(t, forward), "beside it")
 	if err := conn.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
@@ -172,9 +173,6 @@ func TestServer(t *testing.T) {
 	}
 	if got := statusOf(t, status+"/readyz?cluster="+cluster); got != http.StatusOK {
 		t.Errorf("got %d with an agent, want 200", got)
-	}
-	if err := p.Stop(); err != nil {
-		t.Errorf("got %v at the end", err)
 	}
 }
 
@@ -301,6 +299,76 @@ func TestCommandsBesideTheServer(t *testing.T) {
 	if len(e.payloads) > 0 {
 		t.Errorf("got payload %q of another cluster", <-e.payloads)
 	}
+}
+
+// An agent gets what there is when it connects, and nothing twice.
+func TestPayloads(t *testing.T) {
+	dir := t.TempDir()
+	st, err := openState(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"..", "a/b"} { // of files outside, if taken as they are
+		if err := st.setPayload(name, tunnel.Payload{Name: name, Data: []byte("data")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("got %v, %v in the state, want one folder", entries, err)
+	}
+	w, id := newWatcher(&program{state: st}), tunnel.Identity{Cluster: "..", Agent: "a"}
+	list, err := w.payloads(t.Context(), id)
+	if err != nil || len(list) != 1 || list[0].Name != ".." || string(list[0].Data) != "data" {
+		t.Errorf("got %v, %v", list, err)
+	}
+	if w.note(id, digest(list)) {
+		t.Error("the agent is to get again what it was handed")
+	}
+	if !w.note(id, digest(nil)) {
+		t.Error("the agent is not to get what changed")
+	}
+	w.forget(map[tunnel.Identity]bool{id: true})
+	if w.note(id, digest(nil)) {
+		t.Error("an agent that is connected was forgotten")
+	}
+	w.forget(nil)
+	if len(w.handed) != 0 {
+		t.Error("an agent that has gone was not forgotten")
+	}
+}
+
+func TestPayloadAtConnect(t *testing.T) {
+	dir := t.TempDir()
+	st, err := openState(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.setPayload(cluster, tunnel.Payload{Name: "name", Data: []byte("data")}); err != nil {
+		t.Fatal(err)
+	}
+	p := startServer(t, dir, "-watch", "1h")
+	e := startAgent(t, newInvitation(t, dir, "-server", address(p, "listen")), "127.0.0.1:1", nil)
+	if got := receive(t, "payload", e.payloads); got != "name=data" {
+		t.Errorf("got payload %q", got)
+	}
+}
+
+// What was opened before the listener that failed is closed.
+func TestListenersAreClosed(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	err = run(t.Context(), []string{"-state", t.TempDir(), "-listen", address, "-status", "192.0.2.1:1"}, nil, io.Discard, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "-status") {
+		t.Fatalf("got %v, want the error of -status", err)
+	}
+	if l, err = net.Listen("tcp", address); err != nil {
+		t.Fatalf("the listener for agents is still there: %v", err)
+	}
+	l.Close()
 }
 
 // The authority is one, whoever is first.

@@ -1,0 +1,276 @@
+package tunnel_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+// What a dial that fails is to its caller.
+func TestDialErrors(t *testing.T) {
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, tt := range []struct {
+		name    string
+		ctx     context.Context
+		cluster string
+		network string
+		target  string
+		code    tunnel.Code
+		is      error // what errors.Is finds; nil: no check
+		timeout bool
+	}{
+		{name: "refused", target: "x:1", code: tunnel.CodeRefused, is: syscall.ECONNREFUSED},
+		{name: "unreachable", target: "x:2", code: tunnel.CodeUnreachable, is: syscall.EHOSTUNREACH},
+		{name: "not found", target: "nowhere:7", code: tunnel.CodeNotFound},
+		{name: "the target is silent", target: "x:3", code: tunnel.CodeTimeout, is: os.ErrDeadlineExceeded, timeout: true},
+		{name: "the target timed out", target: "x:4", code: tunnel.CodeTimeout, is: os.ErrDeadlineExceeded, timeout: true},
+		{name: "something else", target: "x:5", code: tunnel.CodeInternal},
+		{name: "denied by port", target: "x:443", code: tunnel.CodeDenied, is: syscall.EACCES},
+		{name: "denied by address", target: "127.0.0.1:7", code: tunnel.CodeDenied, is: syscall.EACCES},
+		{name: "forbidden", target: "forbidden:7", code: tunnel.CodeForbidden, is: errForbidden},
+		{name: "canceled", ctx: canceled, target: "x:7", code: tunnel.CodeCanceled, is: context.Canceled},
+		{name: "no agent", cluster: "default/other", target: "x:7", code: tunnel.CodeNoAgent},
+		{name: "network", network: "udp", target: "x:7", code: tunnel.CodeConfig},
+		{name: "no port", target: "x", code: tunnel.CodeConfig},
+		{name: "no host", target: ":7", code: tunnel.CodeConfig},
+		{name: "long", target: string(make([]byte, 5000)) + ":7", code: tunnel.CodeConfig},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var hooked []error
+				b := newBed(t, &tunnel.Server{AllowDial: forbid, Hooks: tunnel.Hooks{
+					Dialed: func(_ string, _ time.Duration, err error) { hooked = append(hooked, err) },
+				}})
+				a := testTargets()
+				a.Resolver = &network{hosts: map[string]string{"x": "192.0.2.1", "forbidden": "192.0.2.1", "echo": "192.0.2.1"}}
+				b.agent(&tunnel.Agent{Targets: a})
+				busy := b.echo()
+				if tt.ctx == nil {
+					tt.ctx = t.Context()
+				}
+				began := time.Now()
+				conn, err := b.s.Dialer(orString(tt.cluster, testCluster)).DialContext(tt.ctx, orString(tt.network, "tcp"), tt.target)
+				if conn != nil {
+					t.Fatal("got a connection")
+				}
+				var e *tunnel.Error
+				if !errors.As(err, &e) || e.Code != tt.code || e.Addr != tt.target || e.Op != "dial" {
+					t.Errorf("got %v, want code %v", err, tt.code)
+				}
+				if tt.is != nil && !errors.Is(err, tt.is) {
+					t.Errorf("got %v, want to find %v in it", err, tt.is)
+				}
+				var timeout net.Error
+				if !errors.As(err, &timeout) || timeout.Timeout() != tt.timeout {
+					t.Errorf("Timeout: got %t, want %t", !tt.timeout, tt.timeout)
+				}
+				if took := time.Since(began); took > 30*time.Second {
+					t.Errorf("it took %v, want 30 s at most", took)
+				}
+				if last := hooked[len(hooked)-1]; codeOf(last) != tt.code || errors.As(last, &e) && e.Addr != "" {
+					t.Errorf("the hook got %v, want the code without an address", last)
+				}
+				checkEcho(t, busy) // the session goes on
+				busy.Close()
+			})
+		})
+	}
+}
+
+var errForbidden = errors.New("not for you")
+
+func forbid(_ context.Context, _, _, address string) error {
+	if address == "forbidden:7" {
+		return errForbidden
+	}
+	return nil
+}
+
+func orString(s, byDefault string) string {
+	if s == "" {
+		return byDefault
+	}
+	return s
+}
+
+// Of several agents the one with the fewest streams is asked.
+func TestLeastLoaded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, &tunnel.Server{})
+		b.agent(&tunnel.Agent{})
+		var conns []net.Conn
+		for range 3 {
+			conns = append(conns, b.echo())
+		}
+		b.agent(&tunnel.Agent{})
+		for i, want := range [][2]int{{3, 1}, {3, 2}, {3, 3}, {4, 3}, {4, 4}} {
+			conns = append(conns, b.echo())
+			if got := b.sessions(); got[0].Streams != want[0] || got[1].Streams != want[1] {
+				t.Errorf("dial %d: got %d and %d streams, want %v", i, got[0].Streams, got[1].Streams, want)
+			}
+		}
+		for _, c := range conns {
+			c.Close()
+		}
+	})
+}
+
+// However many dial at once, a session takes as many streams as it may, by
+// the smaller of the two sides' limits.
+func TestMaxStreams(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		server, agent int
+		want          int
+	}{
+		{"one", 1, 0, 1},
+		{"the server's", 5, 50, 5},
+		{"the agent's", 50, 5, 5},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t, &tunnel.Server{MaxStreams: tt.server})
+				b.agent(&tunnel.Agent{MaxStreams: tt.agent})
+				for range 2 { // streams that have ended count no more
+					conns := make(chan net.Conn, 100)
+					var wg sync.WaitGroup
+					for range 20 {
+						wg.Go(func() {
+							conn, err := b.dial("echo:7")
+							switch {
+							case err == nil:
+								conns <- conn
+							case codeOf(err) != tunnel.CodeTooManyStreams:
+								t.Errorf("got %v, want too many streams", err)
+							}
+						})
+					}
+					wg.Wait()
+					close(conns)
+					if len(conns) != tt.want {
+						t.Errorf("got %d streams, want %d", len(conns), tt.want)
+					}
+					if failed := b.sessions()[0].Failed; failed == 0 {
+						t.Error("no dial is counted as failed")
+					}
+					for c := range conns {
+						c.Close()
+					}
+					synctest.Wait()
+				}
+				b.agent(&tunnel.Agent{}) // and with another agent there is room
+				conns := []net.Conn{b.echo(), b.echo()}
+				for _, c := range conns {
+					c.Close()
+				}
+			})
+		})
+	}
+}
+
+// An agent that does not answer as it should: the dial moves on to another
+// agent if that one may do better, and only then.
+func TestDialMovesOn(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		agent func(*rawStream) // answers DIAL
+		code  tunnel.Code      // zero: the other agent gets the dial
+		took  time.Duration    // at most
+	}{
+		{"too many streams", func(s *rawStream) { s.Reset(7) }, 0, time.Second},
+		{"draining", func(s *rawStream) { s.Reset(8) }, 0, time.Second},
+		{"DIALED with too many streams", func(s *rawStream) { s.dialed(7) }, 0, time.Second},
+		{"DIALED with draining", func(s *rawStream) { s.dialed(8) }, 0, time.Second},
+		{"reset without a code", func(s *rawStream) { s.Reset(0) }, 0, time.Second},
+		{"carrier cut", func(s *rawStream) { s.carrier.Close() }, 0, time.Second},
+		{"session closed", func(s *rawStream) { go s.session.Close() }, 0, time.Second},
+		{"silent carrier", func(s *rawStream) { s.carrier.stall() }, 0, 6 * time.Second},
+		{"refused", func(s *rawStream) { s.dialed(3) }, tunnel.CodeRefused, time.Second},
+		{"denied", func(s *rawStream) { s.dialed(2) }, tunnel.CodeDenied, time.Second},
+		{"reset by denial", func(s *rawStream) { s.Reset(2) }, tunnel.CodeDenied, time.Second},
+		{"an unknown code", func(s *rawStream) { s.dialed(99) }, 99, time.Second},
+		{"a code of this side", func(s *rawStream) { s.dialed(uint64(tunnel.CodeLost)) }, tunnel.CodeInternal, time.Second},
+		{"a reset with a code of this side", func(s *rawStream) { s.Reset(uint32(tunnel.CodeLost)) }, tunnel.CodeInternal, time.Second},
+		{"a code of 33 bits", func(s *rawStream) { s.dialed(1 << 32) }, tunnel.CodeInternal, time.Second},
+		{"end", func(s *rawStream) { s.Close() }, tunnel.CodeBadRequest, time.Second},
+		{"garbage", func(s *rawStream) { s.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")) }, tunnel.CodeBadRequest, time.Second},
+		{"another kind", func(s *rawStream) { s.Write(tunnel.RawMessage(16)) }, tunnel.CodeBadRequest, time.Second},
+		{"no answer", func(*rawStream) {}, tunnel.CodeTimeout, 30 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t, &tunnel.Server{})
+				b.raw(tt.agent)
+				b.agent(&tunnel.Agent{})
+				began := time.Now()
+				conn, err := b.dial("echo:7")
+				if took := time.Since(began); took > tt.took {
+					t.Errorf("it took %v, want %v at most", took, tt.took)
+				}
+				if codeOf(err) != tt.code {
+					t.Errorf("got %v, want code %d", err, tt.code)
+				}
+				if err == nil {
+					checkEcho(t, conn)
+					conn.Close()
+				}
+			})
+		})
+	}
+}
+
+// A dial that waits on a dead session moves to an agent that comes later; new
+// dials don't go there any more.
+func TestDialMovesLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, &tunnel.Server{})
+		b.raw(func(s *rawStream) { s.carrier.stall() })
+		moved := make(chan error)
+		go func() {
+			conn, err := b.dial("echo:7")
+			if err == nil {
+				conn.Close()
+			}
+			moved <- err
+		}()
+		time.Sleep(10 * time.Second)
+		b.agent(&tunnel.Agent{})
+		began := time.Now()
+		for range 10 {
+			b.echo().Close()
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("10 dials beside a dead session took %v", took)
+		}
+		if err := <-moved; err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("the dial moved after %v, want 5 s", took)
+		}
+	})
+}
+
+// A slow target keeps a dial that has a live session.
+func TestSlowTargetStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, &tunnel.Server{})
+		b.agent(&tunnel.Agent{})
+		b.agent(&tunnel.Agent{})
+		if _, err := b.dial("x:3"); codeOf(err) != tunnel.CodeTimeout {
+			t.Errorf("got %v, want a timeout", err)
+		}
+		if got := b.sessions(); got[0].Dials+got[1].Dials != 1 {
+			t.Errorf("got %d and %d dials, want one", got[0].Dials, got[1].Dials)
+		}
+	})
+}

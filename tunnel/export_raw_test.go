@@ -1,0 +1,90 @@
+package tunnel
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/mux"
+)
+
+// What tests need to be an agent or a server that misbehaves.
+
+// RawCarrier speaks TLS as an agent with the credentials; nil: none, and the
+// protocol is that of an enrolment.
+func RawCarrier(ctx context.Context, conn net.Conn, c *Credentials) (net.Conn, error) {
+	config := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protoEnroll}}
+	if c != nil {
+		config = c.tlsConfig()
+	}
+	carrier, err := secure(ctx, conn, config, false)
+	if err != nil {
+		return nil, err
+	}
+	return carrier, nil
+}
+
+// RawSession is a session of a raw agent.
+func RawSession(carrier net.Conn) *mux.Session { return mux.Client(carrier, nil) }
+
+// RawServer speaks TLS as a server and begins a session, whose control stream
+// it returns after HELLO.
+func RawServer(ctx context.Context, conn net.Conn, a *Authority) (*mux.Session, *mux.Stream, error) {
+	e := &enroller{authority: func() *Authority { return a }, store: &MemoryStore{}}
+	c, err := secure(ctx, conn, e.tlsConfig(), true)
+	if err != nil {
+		return nil, nil, err
+	}
+	m := mux.Server(c, nil)
+	control, _, err := readHello(ctx, m)
+	return m, control, err
+}
+
+// RawWelcome is the message.
+func RawWelcome(a *Authority) []byte {
+	return a.addRoots((&message{kind: msgWelcome}).uint(tagVersion, protocolVersion).time(tagTime, time.Now())).encode(nil)
+}
+
+// RawHello is the message.
+func RawHello() []byte { return RawMessage(uint16(msgHello), uint16(tagVersion), uint64(1)) }
+
+// RawMessage has fields tag, value; values are uint64 or []byte.
+func RawMessage(kind uint16, fields ...any) []byte {
+	m := &message{kind: messageKind(kind)}
+	for i := 0; i < len(fields); i += 2 {
+		t := tag(fields[i].(uint16))
+		switch v := fields[i+1].(type) {
+		case uint64:
+			m.uint(t, v)
+		case []byte:
+			m.bytes(t, v)
+		}
+	}
+	return m.encode(nil)
+}
+
+// ReadRaw reads a message.
+func ReadRaw(r io.Reader) (kind uint16, code uint64, err error) {
+	m, err := readMessage(r, maxMessage)
+	if err != nil {
+		return 0, 0, err
+	}
+	return uint16(m.kind), m.getUint(tagCode), nil
+}
+
+// DecodeEncode reads a message and writes it again.
+func DecodeEncode(r io.Reader, limit int) ([]byte, error) {
+	m, err := readMessage(r, limit)
+	if err != nil {
+		return nil, err
+	}
+	m.each(tagVersion, func(b []byte) { _ = b[:len(b):len(b)] })
+	_ = m.failure("dial", "", "")
+	return m.encode(nil), nil
+}
+
+// MaxRawMessage is the limit of a body.
+const MaxRawMessage = maxMessage
+

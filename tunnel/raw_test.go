@@ -1,0 +1,122 @@
+package tunnel_test
+
+import (
+	"context"
+	"net"
+	"sync"
+
+	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+// rawStream is a stream that a raw agent accepted, with what is below.
+type rawStream struct {
+	*mux.Stream
+	session *mux.Session
+	carrier *stallConn
+}
+
+func (s *rawStream) dialed(code uint64) { s.Write(tunnel.RawMessage(17, uint16(1), code)) }
+
+// enrolled returns the credentials of an agent that was invited.
+func (b *bed) enrolled() *tunnel.Credentials {
+	b.t.Helper()
+	store := &tunnel.MemoryCredentials{}
+	b.agent(&tunnel.Agent{Credentials: store}).stop()
+	c, err := store.Load(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return c
+}
+
+// raw is an agent that says HELLO and answers each DIAL by a function.
+func (b *bed) raw(answer func(*rawStream)) *mux.Session {
+	b.t.Helper()
+	c := b.enrolled()
+	wire, session := b.rawSession(c)
+	control, err := session.Open(b.t.Context(), tunnel.RawHello())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if kind, _, err := tunnel.ReadRaw(control); kind != 2 || err != nil {
+		b.t.Fatalf("got %d, %v, want WELCOME", kind, err)
+	}
+	b.await()
+	go func() {
+		for {
+			stream, err := session.Accept(context.Background())
+			if err != nil {
+				return
+			}
+			if _, _, err := tunnel.ReadRaw(stream); err == nil {
+				answer(&rawStream{stream, session, wire})
+			}
+		}
+	}()
+	return session
+}
+
+// rawSession is a session that ends with the test.
+func (b *bed) rawSession(c *tunnel.Credentials) (*stallConn, *mux.Session) {
+	b.t.Helper()
+	wire := b.wire()
+	carrier, err := tunnel.RawCarrier(b.t.Context(), wire, c)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	session := tunnel.RawSession(carrier)
+	b.t.Cleanup(func() {
+		wire.Close()
+		session.Close()
+	})
+	return wire, session
+}
+
+// wire is a connection to the server, below TLS.
+func (b *bed) wire() *stallConn {
+	b.t.Helper()
+	conn, err := b.w.Dial(b.t.Context(), nil, wireAddress)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	s := &stallConn{Conn: conn, stalled: make(chan struct{}), closed: make(chan struct{})}
+	b.t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// stallConn reads and writes nothing once it is stalled.
+type stallConn struct {
+	net.Conn
+	stalling, closing sync.Once
+	stalled, closed   chan struct{}
+}
+
+func (s *stallConn) stall() { s.stalling.Do(func() { close(s.stalled) }) }
+
+func (s *stallConn) Close() error {
+	s.closing.Do(func() { close(s.closed) })
+	return s.Conn.Close()
+}
+
+func (s *stallConn) Read(p []byte) (int, error) {
+	n, err := s.Conn.Read(p)
+	return n, s.wait(err)
+}
+
+func (s *stallConn) Write(p []byte) (int, error) {
+	if err := s.wait(nil); err != nil {
+		return 0, err
+	}
+	return s.Conn.Write(p)
+}
+
+func (s *stallConn) wait(err error) error {
+	select {
+	case <-s.stalled:
+		<-s.closed
+		return net.ErrClosed
+	default:
+		return err
+	}
+}

@@ -95,7 +95,9 @@ func (r *registry) candidates(name string) []*session {
 	var all []*session
 	if c := r.clusters[name]; c != nil {
 		for _, sess := range c.agents {
-			all = append(all, sess)
+			if !sess.ended() { // it may not be removed yet
+				all = append(all, sess)
+			}
 		}
 	}
 	r.mu.Unlock()

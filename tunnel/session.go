@@ -320,6 +320,15 @@ func (sess *session) end(cause error) {
 	sess.mux.Close()
 }
 
+func (sess *session) ended() bool {
+	select {
+	case <-sess.mux.Done():
+		return true
+	default:
+		return false
+	}
+}
+
 // lost returns why the session ended; nil if the agent ended it in order.
 func (sess *session) lost() error {
 	sess.mu.Lock()

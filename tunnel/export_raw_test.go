@@ -87,4 +87,3 @@ func DecodeEncode(r io.Reader, limit int) ([]byte, error) {
 
 // MaxRawMessage is the limit of a body.
 const MaxRawMessage = maxMessage
-

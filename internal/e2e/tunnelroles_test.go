@@ -67,7 +67,7 @@ func (input *agentInput) take(p tunnel.Payload) error {
 	if input.AuthorizedKeys == "" || p.Name != "authorized_keys" {
 		return fmt.Errorf("no use for a payload %q", p.Name)
 	}
-	return os.WriteFile(input.AuthorizedKeys, p.Data, 0o644)
+	return os.WriteFile(input.AuthorizedKeys, p.Data, 0o600) // the file is there, with its owner
 }
 
 func tellingHooks(out io.Writer) tunnel.AgentHooks {

@@ -20,14 +20,7 @@ const sshFront = "127.0.0.1:2222"
 // key over the control stream, and ssh runs a command with the private one.
 func TestTunnelSSH(t *testing.T) {
 	b := sharedBed(t)
-	key := filepath.Join(t.TempDir(), "key")
-	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "hub", "-f", key).CombinedOutput(); err != nil {
-		t.Fatalf("ssh-keygen: %v: %s", err, out)
-	}
-	public, err := os.ReadFile(key + ".pub")
-	if err != nil {
-		t.Fatal(err)
-	}
+	key, public := newKey(t)
 	address := net.JoinHostPort(bed.HubIP, tunnelPort)
 	h := newHub(t, &tunnel.Server{}, listen(t, b.Network.Hub, address))
 	h.front(b.Network.Hub, sshFront, b.SSH.Address())
@@ -37,13 +30,13 @@ func TestTunnelSSH(t *testing.T) {
 		Allow:          []string{b.SSH.Address()},
 		AuthorizedKeys: b.SSH.AuthorizedKeys(),
 	})
-	t.Cleanup(func() { os.Remove(b.SSH.AuthorizedKeys()) })
+	forgetKeys(t, b)
 	h.session(20 * time.Second)
 	ssh := sshCommand(t, b, key)
 	if out, err := b.Network.Hub.Run(t.Context(), ssh); err == nil || !strings.Contains(err.Error(), "Permission denied") {
 		t.Fatalf("ssh before the key was handed over: got %q, %v, want Permission denied", out, err)
 	}
-	if err := h.Push(t.Context(), cluster, tunnel.Payload{Name: "authorized_keys", Data: public}); err != nil {
+	if err := h.Push(t.Context(), cluster, tunnel.Payload{Name: "authorized_keys", Data: []byte(public)}); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
@@ -56,6 +49,29 @@ func TestTunnelSSH(t *testing.T) {
 		t.Errorf("ssh: got %q, want %q", out, want)
 	}
 	wantBanners(t, h, b.SSH.Address())
+}
+
+// newKey makes a key that no sshd knows.
+func newKey(t *testing.T) (path, public string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "key")
+	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "hub", "-f", path).CombinedOutput(); err != nil {
+		t.Fatalf("ssh-keygen: %v: %s", err, out)
+	}
+	b, err := os.ReadFile(path + ".pub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path, string(b)
+}
+
+// forgetKeys empties the file of keys at the test's end.
+func forgetKeys(t *testing.T, b *bed.Bed) {
+	t.Cleanup(func() {
+		if err := os.Truncate(b.SSH.AuthorizedKeys(), 0); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // sshCommand says who it is and which address of sshd it came to.

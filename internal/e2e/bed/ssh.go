@@ -34,8 +34,8 @@ func (s *SSH) URL() *url.URL {
 	return &url.URL{Scheme: "socks5", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(jumpDynamic))}
 }
 
-// AuthorizedKeys is the path of a file of further keys that may log in as
-// ProxyUser. There is none when the bed starts.
+// AuthorizedKeys is the path of the file of further keys that may log in as
+// ProxyUser, who owns it. It is empty when the bed starts.
 func (s *SSH) AuthorizedKeys() string { return filepath.Join(s.dir, "authorized_keys") }
 
 // HostKey returns the public key of either sshd, as known_hosts has it after
@@ -149,7 +149,10 @@ func (s *SSH) writeFiles(ctx context.Context) error {
 			return fmt.Errorf("bed: ssh: %w", err)
 		}
 	}
-	return nil
+	if err := os.WriteFile(s.AuthorizedKeys(), nil, 0o600); err != nil {
+		return fmt.Errorf("bed: ssh: %w", err)
+	}
+	return os.Chown(s.AuthorizedKeys(), proxyUID, proxyGID)
 }
 
 func (s *SSH) config(address string, port int, level string) string {

@@ -15,6 +15,8 @@ const mountUser = `mount --bind "$1/passwd" /etc/passwd
 mount --bind "$1/shadow" /etc/shadow
 `
 
+const proxyUID, proxyGID = 65533, 65534
+
 // writeUser writes copies of the system's files that have ProxyUser too: no
 // other's id, no home, and a password that never expires.
 func writeUser(ctx context.Context, dir string) error {
@@ -22,7 +24,7 @@ func writeUser(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := copyWith(dir, "/etc/passwd", 0o644, ProxyUser+":x:65533:65534::/nonexistent:/bin/sh"); err != nil {
+	if err := copyWith(dir, "/etc/passwd", 0o644, fmt.Sprintf("%s:x:%d:%d::/nonexistent:/bin/sh", ProxyUser, proxyUID, proxyGID)); err != nil {
 		return err
 	}
 	return copyWith(dir, "/etc/shadow", 0o600, ProxyUser+":"+hash+":1:0:99999:7:::")

@@ -1,0 +1,158 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/e2e/bed"
+	"github.com/causewayproject/causeway/kubeconfig"
+)
+
+// programs are the example programs of the tunnel, deployed: the server in the
+// hub's namespace, the agent beside the API server and behind the office proxy.
+type programs struct {
+	t   *testing.T
+	bed *bed.Bed
+	dir string
+}
+
+func buildPrograms(t *testing.T, b *bed.Bed) *programs {
+	t.Helper()
+	p := &programs{t, b, t.TempDir()}
+	build := exec.CommandContext(t.Context(), "go", "build", "-race", "-o", p.dir+"/", "./examples/tunnel-server", "./examples/tunnel-agent")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return p
+}
+
+func (p *programs) path(name string) string { return filepath.Join(p.dir, name) }
+
+// start runs a program until the test ends.
+func (p *programs) start(ns *bed.Namespace, c bed.Command) *bed.Running {
+	p.t.Helper()
+	c.Env = append(c.Env, "GORACE=atexit_sleep_ms=0")
+	r, err := ns.Start(p.t.Context(), c)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() {
+		r.Stop()
+		if p.t.Failed() {
+			p.t.Log(r.Wait())
+		}
+	})
+	return r
+}
+
+func (p *programs) startServer() *bed.Running {
+	p.t.Helper()
+	address := net.JoinHostPort(bed.HubIP, tunnelPort)
+	return p.start(p.bed.Network.Hub, bed.Command{Argv: []string{p.path("tunnel-server"), "-state", p.path("server"),
+		"-listen", address, "-advertise", address, "-status", "",
+		"-forward", apiFront + "=" + cluster + "/" + apiTarget, "-forward", sshFront + "=" + cluster + "/" + p.bed.SSH.Address()}})
+}
+
+// command runs a command of tunnel-server until it has worked: the first may
+// come before the server has made its state.
+func (p *programs) command(stdin string, args ...string) (out string) {
+	p.t.Helper()
+	err := bed.Poll(p.t.Context(), strings.Join(args, " "), func(ctx context.Context) (err error) {
+		c := bed.Command{Argv: append([]string{p.path("tunnel-server")}, args...), Stdin: strings.NewReader(stdin)}
+		out, err = p.bed.Network.Hub.Run(ctx, c)
+		return err
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return out
+}
+
+func (p *programs) startAgent() *bed.Running {
+	p.t.Helper()
+	return p.start(p.bed.Network.API, bed.Command{
+		Argv: []string{p.path("tunnel-agent"), "-invitation", p.path("invitation"), "-state", p.path("agent"), "-status", "",
+			"-allow", p.bed.SSH.Address(), "-alias", apiTarget + "=" + p.bed.Kube.Address(), "-authorized-keys", p.bed.SSH.AuthorizedKeys()},
+		Env: []string{"HTTPS_PROXY=" + p.bed.Office.URL().String()},
+	})
+}
+
+// works waits until a command that goes through the tunnel does.
+func (p *programs) works(what string, c bed.Command, want string) {
+	p.t.Helper()
+	began := time.Now()
+	err := bed.Poll(p.t.Context(), what, func(ctx context.Context) error {
+		out, err := p.bed.Network.Hub.Run(ctx, c)
+		if err == nil && !strings.Contains(out, want) {
+			err = fmt.Errorf("got %q, want %q in it", out, want)
+		}
+		return err
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Logf("%s works, after %v", what, time.Since(began))
+}
+
+// ends tells a program to end, and wants it to, in order.
+func (p *programs) ends(r *bed.Running) {
+	p.t.Helper()
+	began := time.Now()
+	if err := r.Signal(syscall.SIGTERM); err != nil {
+		p.t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- r.Wait() }()
+	if err := next(p.t, ended, slack, "the program's end"); err != nil {
+		p.t.Error(err)
+	}
+	p.t.Logf("it ended after %v", time.Since(began))
+}
+
+// The example programs do what their documentation promises: enrol
+// behind a proxy that the environment names, lead kubectl and ssh through, hand
+// over a key, come back after SIGKILL, and end when they are told to.
+func TestTunnelPrograms(t *testing.T) {
+	b := sharedBed(t)
+	p := buildPrograms(t, b)
+	forgetKeys(t, b)
+	server := p.startServer()
+	invitation := p.command("", "enroll", "-state", p.path("server"), "-format", "env", cluster)
+	for path, content := range map[string][]byte{
+		p.path("invitation"): []byte(invitation),
+		p.path("kubeconfig"): tunnelKubeconfig(t, b, kubeconfig.Endpoint{Host: "127.0.0.1", Port: 6443}),
+	} {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	agent := p.startAgent()
+	kubectl := b.Kubectl(p.path("kubeconfig"), "get", "namespaces", "-o", "name", "--request-timeout=5s")
+	p.works("kubectl", kubectl, "namespace/default\n")
+
+	key, public := newKey(t)
+	p.command(public, "payload", "-state", p.path("server"), cluster, "authorized_keys")
+	p.works("ssh", sshCommand(t, b, key), bed.ProxyUser+" "+bed.APIIP+" 22\n")
+
+	server.Stop()
+	server = p.startServer()
+	p.works("kubectl after the server was killed", kubectl, "namespace/default\n")
+	agent.Stop()
+	agent = p.startAgent()
+	p.works("kubectl after the agent was killed", kubectl, "namespace/default\n")
+	p.ends(agent)
+	p.ends(server)
+	if _, err := b.Network.Hub.DialContext(t.Context(), "tcp", apiFront); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("a dial after the server's end: got %v, want it refused", err)
+	}
+}

@@ -12,13 +12,16 @@ import (
 // gathering is a socket below TLS that reads and writes many records at a time.
 type gathering struct {
 	net.Conn
-	r *bufio.Reader
-	w *bufio.Writer // nil until the handshake is over
+	r  *bufio.Reader
+	mu sync.Mutex    // guards w: a Close of TLS writes beside a Flush
+	w  *bufio.Writer // nil until the handshake is over
 }
 
 func (g *gathering) Read(p []byte) (int, error) { return g.r.Read(p) }
 
 func (g *gathering) Write(p []byte) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if g.w == nil {
 		return g.Conn.Write(p)
 	}
@@ -31,7 +34,17 @@ type gathered struct {
 	below *gathering
 }
 
-func (g gathered) Flush() error { return g.below.w.Flush() }
+func (g gathered) Flush() error {
+	g.below.mu.Lock()
+	defer g.below.mu.Unlock()
+	return g.below.w.Flush()
+}
+
+// Close ends a Flush that blocks first, which the Close of TLS waits for.
+func (g gathered) Close() error {
+	g.below.Conn.Close()
+	return g.Conn.Close()
+}
 
 func gatheredPair(t testing.TB) (client, server net.Conn) {
 	t.Helper()

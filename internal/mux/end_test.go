@@ -238,15 +238,25 @@ func TestResetBeforeOpeningWasSent(t *testing.T) {
 func TestResetGoesAheadOfBulk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, p := rawPeer(t, nil)
-		p.send(header(window, syn, 1, 0), header(window, syn, 3, 0))
-		bulk, victim := accept(t, s), accept(t, s)
-		p.expect(frame{kind: window, flags: ack, id: 1}, frame{kind: window, flags: ack, id: 3})
-		go bulk.Write(make([]byte, 200<<10)) // more than a batch
+		var streams []*mux.Stream
+		for id := uint32(1); id <= 5; id += 2 {
+			p.send(header(window, syn, id, 0))
+			streams = append(streams, accept(t, s))
+			p.expect(frame{kind: window, flags: ack, id: id})
+		}
+		victim := streams[2]
+		for _, bulk := range streams[:2] { // together more than a batch
+			go bulk.Write(make([]byte, 250<<10))
+		}
 		synctest.Wait()
+		victim.Write([]byte("never sent"))
 		victim.Reset(5)
+		if got := victim.FrameBytes(); got != 0 {
+			t.Errorf("%d bytes wait to be sent after the reset", got)
+		}
 		before := 0
 		for f := p.next(); f.flags != rst; f = p.next() {
-			if f.id != 1 {
+			if f.id == 5 {
 				t.Fatalf("got frame %+v, want bulk or the reset", f)
 			}
 			before += len(f.payload)
@@ -288,6 +298,20 @@ func TestCloseSendsAllAndReadsNoMore(t *testing.T) {
 			}
 		})
 	}
+}
+
+// One end each: a second FIN is an error to peers that are not ours.
+func TestCloseAfterCloseWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, p := rawPeer(t, nil)
+		p.send(header(window, syn, 1, 0))
+		st := accept(t, s)
+		st.CloseWrite()
+		p.expect(frame{kind: window, flags: ack | fin, id: 1})
+		st.CloseWrite()
+		st.Close()
+		p.expect(frame{kind: window, flags: rst, id: 1, length: mux.CodeClosed})
+	})
 }
 
 func TestFireAndForget(t *testing.T) {

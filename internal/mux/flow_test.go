@@ -176,6 +176,47 @@ func TestWindowGrows(t *testing.T) {
 	}
 }
 
+// Small writes that share a frame don't pass the peer's window either, and
+// writers that leave give back the room that they waited for.
+func TestWindowBoundsSmallWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, p := rawPeer(t, nil)
+		var writers sync.WaitGroup
+		for range 12 {
+			st, err := s.Open(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			st.SetWriteDeadline(time.Now().Add(time.Second))
+			writers.Go(func() {
+				for err := error(nil); err == nil; {
+					_, err = st.Write(make([]byte, 1000))
+				}
+			})
+		}
+		got := map[uint32]int{}
+		go func() {
+			for {
+				f, err := readFrame(p)
+				if err != nil {
+					return
+				}
+				got[f.id] += len(f.payload)
+			}
+		}()
+		writers.Wait()
+		synctest.Wait()
+		for id, n := range got {
+			if n > 256<<10 {
+				t.Errorf("stream %d sent %d bytes, more than its window", id, n)
+			}
+		}
+		if queued := s.Queued(); queued != 0 {
+			t.Errorf("%d bytes are said to be queued, and all is sent", queued)
+		}
+	})
+}
+
 // Windows grow together no more than the session can afford, and a stream
 // that ends leaves its part to others.
 func TestWindowsShareABudget(t *testing.T) {

@@ -7,7 +7,8 @@ import (
 
 const (
 	maxQueued  = 512 << 10 // bytes of payload that are queued in a session
-	batchSize  = 128 << 10 // bytes that are written at a time
+	batchSize  = 256 << 10 // bytes that are written at a time
+	slowBatch  = 64 << 10  // the same, to a carrier that is slow
 	freshSize  = 64 << 10  // bytes of small frames before a big one has its turn
 	maxRefused = 1 << 16   // refusals that wait: a peer that causes more is no peer
 )
@@ -22,6 +23,10 @@ type sender struct {
 	refused      []refusal
 	goAwayWanted bool
 }
+
+// slow is how long a batch may take before batches become small: big ones
+// spare switches and system calls, and what is written can't be overtaken.
+const slow = 5 * time.Millisecond
 
 type refusal struct{ id, code uint32 }
 
@@ -99,8 +104,9 @@ func (st *Stream) enqueueLocked(b *buffer) {
 
 func (st *Stream) dequeueLocked() *buffer {
 	b := st.frames[0]
-	st.frames[0], st.frames[1] = st.frames[1], nil
 	st.nframes--
+	copy(st.frames[:], st.frames[1:])
+	st.frames[len(st.frames)-1] = nil
 	st.writable.Broadcast()
 	return b
 }
@@ -122,6 +128,7 @@ type batch struct {
 	s       *Session
 	writes  []*buffer
 	bytes   int
+	limit   int  // of bytes
 	payload int  // to be taken from queued
 	open    bool // the last of writes takes small frames
 }
@@ -155,11 +162,15 @@ func (b *batch) frame(f *buffer, h header) {
 
 // writeLoop writes what there is to send.
 func (s *Session) writeLoop() {
-	b := &batch{s: s}
+	b := &batch{s: s, limit: batchSize}
 	for s.gather(b) {
-		err := s.write(b)
-		if err != nil {
+		began := s.now()
+		if err := s.write(b); err != nil {
 			s.fail(lost(err))
+		}
+		b.limit = batchSize
+		if s.now()-began > slow {
+			b.limit = slowBatch
 		}
 	}
 }
@@ -220,14 +231,14 @@ func (s *Session) gatherControlLocked(b *batch) {
 		b.header(header{kind: typeGoAway, length: goAwayNormal})
 	}
 	for i, r := range s.refused {
-		if b.bytes >= batchSize {
+		if b.bytes >= b.limit {
 			s.refused = s.refused[i:]
 			return
 		}
 		b.header(header{kind: typeWindow, flags: flagACK | flagRST, id: r.id, length: r.code})
 	}
 	s.refused = nil
-	for !s.control.empty() && b.bytes < batchSize {
+	for !s.control.empty() && b.bytes < b.limit {
 		s.takeControlLocked(b, s.control.pop())
 	}
 }
@@ -261,7 +272,7 @@ func (st *Stream) ackLocked() uint16 {
 
 func (s *Session) gatherDataLocked(b *batch) {
 	small := 0
-	for b.bytes < batchSize {
+	for b.bytes < b.limit {
 		var st *Stream
 		if !s.fresh.empty() && (small < freshSize || s.bulk.empty()) {
 			st = s.fresh.pop()

@@ -37,6 +37,7 @@ func TestAuthority(t *testing.T) {
 		t.Fatal(err)
 	}
 	agent := leaf(t, a, a.Key, nil)
+	signs := leaf(t, a, a.Key, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageCertSign })
 	for name, test := range map[string][2][]byte{
 		"no certificate":  {nil, key},
 		"no key":          {cert, nil},
@@ -44,6 +45,7 @@ func TestAuthority(t *testing.T) {
 		"key for both":    {key, key},
 		"garbage for key": {cert, []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")},
 		"no authority":    {pemCertificate(agent), key},
+		"none that signs": {pemCertificate(signs), key},
 	} {
 		if got, err := tunnel.ParseAuthority(test[0], test[1]); codeIn(err) != tunnel.CodeConfig || got != nil {
 			t.Errorf("%s: got %v, %v; want %v", name, got, err, tunnel.CodeConfig)

@@ -153,6 +153,9 @@ func TestClocks(t *testing.T) {
 		if err != nil {
 			continue
 		}
+		if late := s.now().Add(tunnel.DefaultLife).Sub(c.Expires()); late < 0 || late > time.Minute {
+			t.Errorf("ahead %v: the certificate ends %v too early by the server's clock", test.ahead, late)
+		}
 		next, err := s.renew(c)
 		if err != nil {
 			t.Errorf("ahead %v: renewal: %v", test.ahead, err)

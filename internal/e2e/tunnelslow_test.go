@@ -12,16 +12,18 @@ import (
 	"github.com/causewayproject/causeway/tunnel"
 )
 
-// Rates in bytes a second, and the queue of a wire: a tenth of a second at the
-// higher one, as routers are told to have.
+// Rates in bytes a second, and the queues of a wire: in the long one a session
+// finds room for all that it sends, in the short one TCP loses packets.
 const (
 	tenMbit = 10_000_000 / 8
 	oneMbit = 1_000_000 / 8
-	queue   = tenMbit / 10
+
+	longQueue  = tenMbit / 4
+	shortQueue = tenMbit / 10
 )
 
 // wireHub is a hub at the near end of a wire, with an agent at the far one.
-func wireHub(t *testing.T, delay time.Duration, rate int64) (*bed.Wire, *hub) {
+func wireHub(t *testing.T, delay time.Duration, rate int64, queue int) (*bed.Wire, *hub) {
 	t.Helper()
 	w, err := sharedBed(t).NewWire(t.Context(), delay, rate, queue)
 	if err != nil {
@@ -123,12 +125,18 @@ func keystrokes(ctx context.Context, conn net.Conn, done func(time.Duration, err
 func TestTunnelSlowLink(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name string
-		up   bool
-	}{{"down", false}, {"up", true}} {
+		name  string
+		up    bool
+		queue int
+	}{
+		{"down", false, longQueue},
+		{"up", true, longQueue},
+		{"down, with loss", false, shortQueue},
+		{"up, with loss", true, shortQueue},
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			w, h := wireHub(t, 50*time.Millisecond, tenMbit)
+			w, h := wireHub(t, 50*time.Millisecond, tenMbit, tt.queue)
 			alone, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
 			t.Logf("without bulk: %s", spread(h.interactive(alone, 50)))
@@ -139,7 +147,9 @@ func TestTunnelSlowLink(t *testing.T) {
 			took := h.interactive(ctx, 50)
 			rate := stop()
 			t.Logf("with bulk: %s; bulk %.2f Mbit/s; %d packets dropped", spread(took), rate*8/1e6, w.Dropped())
-			// The goal is 500 ms; a machine under load adds to it.
+			// The goal is 500 ms; a machine under load adds to it, and so does a
+			// lost packet, which what is behind it waits for. With a connection for
+			// each stream, and no tunnel, p99 was 580 ms with the short queue.
 			if p99 := took[len(took)*99/100]; p99 > 2*time.Second {
 				t.Errorf("p99 of a byte there and back is %v, want 2 s at most", p99)
 			}
@@ -161,7 +171,7 @@ func TestTunnelVerySlowLink(t *testing.T) {
 	}{{"down", false}, {"up", true}} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			w, h := wireHub(t, 50*time.Millisecond, oneMbit)
+			w, h := wireHub(t, 50*time.Millisecond, oneMbit, shortQueue)
 			stop := h.bulk(tt.up)
 			ctx, cancel := context.WithTimeout(t.Context(), duration(t, "CAUSEWAY_E2E_BULK", 35*time.Second))
 			defer cancel()

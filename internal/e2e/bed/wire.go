@@ -24,7 +24,7 @@ type Wire struct {
 
 	delay   time.Duration
 	queue   int
-	rate    atomic.Int64
+	rate    int64
 	dropped atomic.Int64
 	devices []*os.File
 	ended   chan struct{}
@@ -34,8 +34,7 @@ type Wire struct {
 // NewWire makes a wire: delay is of one direction, rate in bytes a second, and
 // queue the bytes that wait at most at an end. The caller closes it.
 func (b *Bed) NewWire(ctx context.Context, delay time.Duration, rate int64, queue int) (*Wire, error) {
-	w := &Wire{delay: delay, queue: queue, ended: make(chan struct{})}
-	w.rate.Store(rate)
+	w := &Wire{delay: delay, rate: rate, queue: queue, ended: make(chan struct{})}
 	if err := w.make(ctx, b.Network); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
@@ -69,9 +68,6 @@ func (w *Wire) make(ctx context.Context, n *Network) error {
 	w.direction(w.devices[1], w.devices[0])
 	return nil
 }
-
-// SetRate sets the rate of both directions, in bytes a second.
-func (w *Wire) SetRate(rate int64) { w.rate.Store(rate) }
 
 // Dropped returns how many packets found the queue full.
 func (w *Wire) Dropped() int64 { return w.dropped.Load() }
@@ -144,7 +140,7 @@ func (w *Wire) send(from *os.File, flight chan<- packet) {
 		if err != nil {
 			return
 		}
-		now, rate := time.Now(), float64(w.rate.Load())
+		now, rate := time.Now(), float64(w.rate)
 		if idle.Before(now) {
 			idle = now
 		}

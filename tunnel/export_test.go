@@ -18,6 +18,7 @@ var (
 	TransportFor = transportFor
 	HostOf       = hostOf
 	LowMarkFor   = lowMarkFor
+	Tuned        = tuned
 )
 
 func NewWSConn(conn net.Conn, client bool, early []byte) net.Conn {

@@ -191,7 +191,7 @@ func TestRenewAt(t *testing.T) {
 
 // TestRollover goes from one authority to the next. One agent is always
 // connected, another one sleeps through all of it.
-func TestRollover(t *testing.T) {
+func TestRolloverStepByStep(t *testing.T) {
 	s := newTunnelServer(t, &tunnel.MemoryStore{})
 	old, next := s.authority.Load(), newAuthority(t)
 	asleep, c := s.enrolled("prod"), s.enrolled("prod")

@@ -113,6 +113,7 @@ func (s *Server) grace() time.Duration { return max(orDefault(s.Grace, 30*time.S
 // Then Serve returns nil; all its goroutines have ended.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer l.Close()
+	l = tuned(l)
 	if err := s.setup(); err != nil {
 		return err
 	}

@@ -53,6 +53,14 @@ func (l tcpListener) Accept() (net.Conn, error) {
 	return conn, err
 }
 
+// tuned is for a listener that may be one of package net.
+func tuned(l net.Listener) net.Listener {
+	if plain, ok := l.(*net.TCPListener); ok {
+		return tcpListener{plain, 0}
+	}
+	return l
+}
+
 // tune sets the options of the TCP connection below conn, if there is one. It
 // is no error if the system has none of them: the session's keepalive is what
 // finds a dead peer for certain.

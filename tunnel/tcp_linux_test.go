@@ -71,6 +71,25 @@ func TestTCPOptions(t *testing.T) {
 			check(t, b, 30*time.Second)
 		})
 	}
+	t.Run("a listener of package net", func(t *testing.T) {
+		plain, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := tunnel.Tuned(plain)
+		defer l.Close()
+		near, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer near.Close()
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		check(t, conn, 30*time.Second)
+	})
 	t.Run("below a wrapper", func(t *testing.T) {
 		server := httptest.NewServer(nil)
 		defer server.Close()

@@ -89,7 +89,9 @@ func TestOpenUnderContext(t *testing.T) {
 		if opened != mux.MaxUnsent || s.Stats().Streams != opened {
 			t.Errorf("opened %d streams, and there are %d; want %d", opened, s.Stats().Streams, mux.MaxUnsent)
 		}
-		if _, err := s.Accept(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		waiting, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		if _, err := s.Accept(waiting); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got error %v from Accept, want the context's", err)
 		}
 		go s.Close()

@@ -189,7 +189,7 @@ func TestRenewAt(t *testing.T) {
 	}
 }
 
-// TestRollover goes from one authority to the next. One agent is always
+// TestRolloverStepByStep goes from one authority to the next. One agent is always
 // connected, another one sleeps through all of it.
 func TestRolloverStepByStep(t *testing.T) {
 	s := newTunnelServer(t, &tunnel.MemoryStore{})

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -369,6 +370,35 @@ func TestListenersAreClosed(t *testing.T) {
 		t.Fatalf("the listener for agents is still there: %v", err)
 	}
 	l.Close()
+}
+
+// A service that fails ends the program, and its error is the program's.
+func TestServiceFails(t *testing.T) {
+	st, err := openState(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := st.server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	late, end := context.WithCancel(t.Context())
+	defer end()
+	p := &program{log: slog.New(slog.DiscardHandler), state: st, server: server, every: time.Hour, late: late}
+	p.watch = newWatcher(p)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	broken := errors.New("broken")
+	err = p.run(t.Context(), end, []service{
+		{"status", l, func(net.Listener) error { return broken }},
+		{"listen", l, func(net.Listener) error { <-late.Done(); return nil }},
+	})
+	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "status") {
+		t.Errorf("got %v, want the error of the service", err)
+	}
 }
 
 // The authority is one, whoever is first.

@@ -236,14 +236,14 @@ func sleep(ctx context.Context, d time.Duration) {
 // connect makes a session with the next server, after an enrolment if there
 // is no valid certificate.
 func (r *runner) connect(ctx context.Context) (l *link, server string, err error) {
-	servers, err := r.prepare(ctx)
+	servers, enrol, err := r.prepare(ctx)
 	if err != nil {
 		return nil, "", err
 	}
 	server = servers[r.next%len(servers)]
 	ctx, cancel := context.WithTimeout(ctx, orDefault(r.HandshakeTimeout, 15*time.Second))
 	defer cancel()
-	if r.needsEnrolment() {
+	if enrol {
 		if err = r.enroll(ctx, server); err != nil {
 			r.next++
 			return nil, server, err

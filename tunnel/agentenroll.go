@@ -13,44 +13,46 @@ type enrolling struct {
 	spent      string        // the token that made the credentials, or can't
 	key        crypto.Signer // of the enrolment that is under way
 	rejected   bool          // the server does not take the credentials
+	revoked    bool          // nor the key that was saved before they were made
 }
 
-// prepare loads the credentials, reads the invitation if there are none that
-// will do, and returns the servers to try.
-func (r *runner) prepare(ctx context.Context) ([]string, error) {
+// prepare loads the credentials and, if those will not do, reads the
+// invitation. It returns the servers to try, and whether to enrol there first.
+func (r *runner) prepare(ctx context.Context) (servers []string, enrol bool, err error) {
 	if r.held() == nil {
 		c, err := r.Credentials.Load(ctx)
 		if err != nil {
-			return nil, &Error{Op: "connect", Code: CodeNoIdentity, Err: err}
+			return nil, false, &Error{Op: "connect", Code: CodeNoIdentity, Err: err}
 		}
 		r.mu.Lock()
 		r.credentials = c
 		r.mu.Unlock()
 	}
-	servers := r.Servers
-	if r.needsEnrolment() || len(servers) == 0 {
-		inv, err := r.invited(ctx)
+	held := r.held()
+	servers = r.Servers
+	enrol = !held.enrolled() || r.rejected || time.Now().After(held.expires())
+	if enrol || len(servers) == 0 {
+		r.invitation, err = r.invited(ctx, enrol)
 		switch {
-		case err == nil:
-			r.invitation = inv
-		case r.rejected && !time.Now().After(r.held().expires()):
-			// What refused it may be mended on the server's side too.
-			r.rejected = false
-		default:
-			return nil, err
+		case err != nil && held.enrolled():
+			// The server decides: its clock may be the right one, and what
+			// refused the certificate may be mended there.
+			r.rejected, enrol = false, false
+		case err != nil:
+			return nil, false, err
 		}
 		if len(servers) == 0 {
-			servers = inv.Servers
+			servers = r.invitation.Servers
 		}
 	}
 	if len(servers) == 0 {
-		return nil, configError("field Servers of the Agent is empty, and the invitation names none")
+		return nil, false, configError("field Servers of the Agent is empty, and no invitation names one")
 	}
-	return servers, nil
+	return servers, enrol, nil
 }
 
 // invited returns the invitation; for an enrolment, one that was not used.
-func (r *runner) invited(ctx context.Context) (Invitation, error) {
+func (r *runner) invited(ctx context.Context, enrol bool) (Invitation, error) {
 	if r.Invitation == nil {
 		return Invitation{}, &Error{Op: "enroll", Code: CodeNoIdentity, Err: errors.New("the Agent has no field Invitation")}
 	}
@@ -58,16 +60,11 @@ func (r *runner) invited(ctx context.Context) (Invitation, error) {
 	if err != nil {
 		return Invitation{}, &Error{Op: "enroll", Code: CodeNoIdentity, Err: err}
 	}
-	if r.needsEnrolment() && inv.Token == r.spent {
+	if enrol && inv.Token == r.spent {
 		return inv, &Error{Op: "enroll", Cluster: inv.Cluster, Code: CodeNoIdentity,
 			Err: errors.New("the invitation's token was used; put a new invitation in its place")}
 	}
 	return inv, nil
-}
-
-func (r *runner) needsEnrolment() bool {
-	c := r.held()
-	return !c.enrolled() || r.rejected || time.Now().After(c.expires())
 }
 
 // enroll gets a certificate from the server.
@@ -86,6 +83,9 @@ func (r *runner) enroll(ctx context.Context, server string) error {
 		switch codeOf(err) {
 		case CodeTokenUnknown, CodeTokenExpired, CodeTokenUsed, CodeWrongCluster:
 			r.spent = inv.Token
+		case CodeRevoked:
+			// The key's name is what was revoked: the next attempt has another.
+			r.spent, r.key, r.revoked = inv.Token, nil, true
 		}
 		return err
 	}
@@ -107,7 +107,8 @@ func (r *runner) makeKey(ctx context.Context) error {
 		return nil
 	}
 	held := r.held()
-	if held != nil && len(held.Chain) == 0 {
+	first := !held.enrolled()
+	if first && held != nil && !r.revoked {
 		r.key = held.Key
 		return nil
 	}
@@ -115,11 +116,11 @@ func (r *runner) makeKey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if held == nil {
+	if first {
 		_, err = r.update(ctx, func(*Credentials) (*Credentials, error) { return &Credentials{Key: key}, nil })
 	}
 	if err == nil {
-		r.key = key
+		r.key, r.revoked = key, false
 	}
 	return err
 }
@@ -127,7 +128,7 @@ func (r *runner) makeKey(ctx context.Context) error {
 // judge looks at why the server refused a session.
 func (r *runner) judge(err error) {
 	switch codeOf(err) {
-	case CodeCertificateExpired, CodeBadCertificate, CodeRevoked:
+	case CodeCertificateExpired, CodeBadCertificate, CodeRevoked, CodeServerCertificate:
 		r.rejected = true
 	}
 }

@@ -247,8 +247,8 @@ func (s *Server) SetAuthority(a *Authority) error {
 	if err := s.setup(); err != nil {
 		return err
 	}
-	if a == nil {
-		return configError("SetAuthority: the authority is nil")
+	if err := a.check(); err != nil {
+		return err
 	}
 	s.telling.Lock()
 	defer s.telling.Unlock()

@@ -2,6 +2,7 @@ package tunnel_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 
@@ -119,4 +120,13 @@ func (s *stallConn) wait(err error) error {
 	default:
 		return err
 	}
+}
+
+// resetCode is the code of a reset by the peer; zero if err is none.
+func resetCode(err error) uint32 {
+	var reset *mux.ResetError
+	if errors.As(err, &reset) && reset.Remote {
+		return reset.Code
+	}
+	return 0
 }

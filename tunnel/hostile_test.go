@@ -1,0 +1,378 @@
+package tunnel_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+// Whoever says nothing, or not all, is given up at HandshakeTimeout.
+func TestSlowCarriers(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		say  func(t *testing.T, b *bed, c *tunnel.Credentials)
+	}{
+		{"nothing", func(t *testing.T, b *bed, c *tunnel.Credentials) { b.wire() }},
+		{"half a record", func(t *testing.T, b *bed, c *tunnel.Credentials) { b.wire().Write([]byte{22, 3, 1, 1, 0, 1}) }},
+		{"no ENROLL", func(t *testing.T, b *bed, c *tunnel.Credentials) { rawCarrier(t, b, nil) }},
+		{"half of ENROLL", func(t *testing.T, b *bed, c *tunnel.Credentials) {
+			say(t, rawCarrier(t, b, nil), tunnel.RawMessage(32)[:5])
+		}},
+		{"no session", func(t *testing.T, b *bed, c *tunnel.Credentials) { rawCarrier(t, b, c) }},
+		{"no control stream", func(t *testing.T, b *bed, c *tunnel.Credentials) { b.rawSession(c) }},
+		{"half of HELLO", func(t *testing.T, b *bed, c *tunnel.Credentials) {
+			_, session := b.rawSession(c)
+			open(t, session, tunnel.RawHello()[:7])
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				refused := make(chan error, 10)
+				b := newBed(t, &tunnel.Server{HandshakeTimeout: 5 * time.Second, MaxPending: 1, Hooks: tunnel.Hooks{Refused: refusals(refused)}})
+				c := b.enrolled() // which may have been one too many itself
+				synctest.Wait()
+				for len(refused) > 0 {
+					<-refused
+				}
+				began := time.Now()
+				tt.say(t, b, c)
+				synctest.Wait()
+				b.wire() // one more than MaxPending
+				if err := <-refused; codeOf(err) != tunnel.CodeTooManyStreams {
+					t.Errorf("got %v, want too many", err)
+				}
+				if err := <-refused; codeOf(err) != tunnel.CodeTimeout {
+					t.Errorf("got %v, want a timeout", err)
+				}
+				if took := time.Since(began); took > 5*time.Second {
+					t.Errorf("it was given up after %v, want 5 s", took)
+				}
+				b.agent(&tunnel.Agent{}) // there is room again
+			})
+		})
+	}
+}
+
+func rawCarrier(t *testing.T, b *bed, c *tunnel.Credentials) net.Conn {
+	t.Helper()
+	carrier, err := tunnel.RawCarrier(t.Context(), b.wire(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return carrier
+}
+
+// say writes to a carrier, which sends when it is told to.
+func say(t *testing.T, carrier net.Conn, p []byte) {
+	t.Helper()
+	if _, err := carrier.Write(p); err != nil {
+		t.Fatal(err)
+	}
+	if err := carrier.(interface{ Flush() error }).Flush(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func open(t *testing.T, session *mux.Session, first []byte) *mux.Stream {
+	t.Helper()
+	st, err := session.Open(t.Context(), first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// What is no HELLO is refused at once, however much of it is claimed.
+func TestBadHello(t *testing.T) {
+	huge := tunnel.RawMessage(1, uint16(99), make([]byte, 5000))
+	for _, tt := range []struct {
+		name  string
+		first []byte
+		code  tunnel.Code
+	}{
+		{"garbage", []byte("GET / HTTP/1.1\r\n\r\n"), tunnel.CodeBadRequest},
+		{"another message", tunnel.RawMessage(4), tunnel.CodeBadRequest},
+		{"fields that don't fill it", []byte{0, 1, 0, 0, 0, 3, 1, 2, 3}, tunnel.CodeBadRequest},
+		{"a field longer than it", []byte{0, 1, 0, 0, 0, 6, 0, 3, 255, 255, 255, 255}, tunnel.CodeBadRequest},
+		{"5,000 bytes", huge, tunnel.CodeBadRequest},
+		{"4 GB claimed", []byte{0, 1, 255, 255, 255, 255}, tunnel.CodeBadRequest},
+		{"no version", tunnel.RawMessage(1), tunnel.CodeVersion},
+		{"another version", tunnel.RawMessage(1, uint16(3), uint64(2)), tunnel.CodeVersion},
+		{"a version of 3 bytes", tunnel.RawMessage(1, uint16(3), []byte{0, 0, 1}), tunnel.CodeVersion},
+		{"the end", nil, tunnel.CodeBadRequest},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				refused := make(chan error, 10)
+				b := newBed(t, &tunnel.Server{Hooks: tunnel.Hooks{Refused: refusals(refused)}})
+				_, session := b.rawSession(b.enrolled())
+				control := open(t, session, tt.first)
+				if tt.first == nil {
+					control.CloseWrite()
+				}
+				if tt.code == tunnel.CodeVersion {
+					if kind, code, err := tunnel.ReadRaw(control); kind != 3 || code != uint64(tt.code) || err != nil {
+						t.Errorf("got %d with code %d, %v, want REFUSAL with %d", kind, code, err, tt.code)
+					}
+				}
+				began := time.Now()
+				session.Close()
+				if err := <-refused; codeOf(err) != tt.code {
+					t.Errorf("got %v, want code %d", err, tt.code)
+				}
+				if took := time.Since(began); took > time.Second {
+					t.Errorf("it was refused after %v", took)
+				}
+			})
+		})
+	}
+}
+
+// Close does not wait for an agent that was refused and stays.
+func TestCloseWhileRefusing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, &tunnel.Server{})
+		_, session := b.rawSession(b.enrolled())
+		control := open(t, session, tunnel.RawMessage(1))
+		if _, _, err := tunnel.ReadRaw(control); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		b.s.Close()
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("Close took %v", took)
+		}
+	})
+}
+
+// An agent that says what it should not, on its control stream and beside it.
+func TestHostileAgent(t *testing.T) {
+	type peer struct {
+		session *mux.Session
+		control *mux.Stream
+	}
+	for _, tt := range []struct {
+		name string
+		do   func(t *testing.T, p peer)
+		ends bool // the session
+	}{
+		{"HELLO twice", func(t *testing.T, p peer) { p.control.Write(tunnel.RawHello()) }, false},
+		{"unknown kinds", func(t *testing.T, p peer) {
+			for kind := range uint16(300) {
+				if kind != 4 {
+					p.control.Write(tunnel.RawMessage(kind+100, uint16(7), []byte("x")))
+				}
+			}
+		}, false},
+		{"a server's messages", func(t *testing.T, p peer) {
+			for _, kind := range []uint16{2, 3, 6, 7, 8, 16, 17, 32} {
+				p.control.Write(tunnel.RawMessage(kind, uint16(11), []byte("x"), uint16(1), uint64(3)))
+			}
+		}, false},
+		{"RECEIVED of nothing", func(t *testing.T, p peer) { p.control.Write(tunnel.RawMessage(9, uint16(4), []byte("17"))) }, false},
+		{"RENEW of nothing", func(t *testing.T, p peer) { p.control.Write(tunnel.RawMessage(5)) }, false},
+		{"RENEW of garbage", func(t *testing.T, p peer) {
+			p.control.Write(tunnel.RawMessage(5, uint16(4), []byte("x"), uint16(9), make([]byte, 3000), uint16(15), make([]byte, 99)))
+		}, false},
+		{"1,000 RENEW, answers unread", func(t *testing.T, p peer) {
+			for range 1000 {
+				if _, err := p.control.Write(tunnel.RawMessage(5, uint16(4), make([]byte, 4000))); err != nil {
+					return
+				}
+			}
+		}, true},
+		{"streams of its own", func(t *testing.T, p peer) {
+			for range 100 {
+				st := open(t, p.session, tunnel.RawMessage(16))
+				if _, _, err := tunnel.ReadRaw(st); err == nil {
+					t.Error("the server answers on a stream of an agent's")
+				}
+			}
+		}, false},
+		{"a message of 4 GB", func(t *testing.T, p peer) { p.control.Write([]byte{0, 9, 255, 255, 255, 255}) }, true},
+		{"a malformed message", func(t *testing.T, p peer) { p.control.Write([]byte{0, 9, 0, 0, 0, 3, 1, 2, 3}) }, true},
+		{"half a message", func(t *testing.T, p peer) { p.control.Write([]byte{0, 9, 0}); p.control.CloseWrite() }, true},
+		{"the end of control", func(t *testing.T, p peer) { p.control.CloseWrite() }, true},
+		{"a reset of control", func(t *testing.T, p peer) { p.control.Reset(1) }, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				gone := make(chan error, 10)
+				b := newBed(t, &tunnel.Server{Hooks: tunnel.Hooks{Disconnected: func(_ tunnel.SessionInfo, err error) { gone <- err }}})
+				_, session := b.rawSession(b.enrolled())
+				<-gone // the one that enrolled
+				control := open(t, session, tunnel.RawHello())
+				if kind, _, err := tunnel.ReadRaw(control); kind != 2 || err != nil {
+					t.Fatalf("got %d, %v, want WELCOME", kind, err)
+				}
+				b.await()
+				tt.do(t, peer{session, control})
+				time.Sleep(time.Second)
+				if ended := len(gone) > 0; ended != tt.ends {
+					t.Errorf("the session has ended: got %t, want %t", ended, tt.ends)
+				}
+				b.agent(&tunnel.Agent{})
+				b.s.Status()
+			})
+		})
+	}
+}
+
+// A server that says what it should not. The agent's session goes on, or the
+// agent comes back.
+func TestHostileServer(t *testing.T) {
+	dial := tunnel.RawMessage(16, uint16(6), []byte("tcp"), uint16(5), []byte("echo:7"))
+	for _, tt := range []struct {
+		name   string
+		stream []byte // first message of a stream; nil: none
+		code   uint64 // of the reset, or in DIALED
+		reset  bool
+		say    []byte // on the control stream
+	}{
+		{name: "garbage for DIAL", stream: []byte("GET / HTTP/1.1\r\n\r\n"), code: 9, reset: true},
+		{name: "DIAL of 5,000 bytes", stream: tunnel.RawMessage(16, uint16(5), make([]byte, 5000)), code: 9, reset: true},
+		{name: "no DIAL", stream: []byte{0}, code: 9, reset: true},
+		{name: "HELLO", stream: tunnel.RawHello(), code: 9, reset: true},
+		{name: "DIAL of nothing", stream: tunnel.RawMessage(16), code: 9},
+		{name: "DIAL of udp", stream: tunnel.RawMessage(16, uint16(6), []byte("udp"), uint16(5), []byte("echo:7")), code: 9},
+		{name: "RENEW", stream: dial, say: tunnel.RawMessage(5)},
+		{name: "ISSUED unasked", stream: dial, say: bytes.Repeat(tunnel.RawMessage(6, uint16(10), []byte("x")), 50)},
+		{name: "ROOTS of nothing", stream: dial, say: tunnel.RawMessage(7)},
+		{name: "ROOTS of garbage", stream: dial, say: tunnel.RawMessage(7, uint16(11), []byte("x"))},
+		{name: "HELLO and WELCOME", stream: dial, say: append(tunnel.RawHello(), tunnel.RawMessage(2)...)},
+		{name: "unknown", stream: dial, say: tunnel.RawMessage(999)},
+		{name: "PAYLOAD without a name", stream: dial, say: tunnel.RawMessage(8)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t, &tunnel.Server{})
+				store := &tunnel.MemoryCredentials{}
+				b.agent(&tunnel.Agent{Credentials: store}).stop()
+				session, control := b.rawServer(store)
+				if tt.say != nil {
+					if _, err := control.Write(tt.say); err != nil {
+						t.Fatal(err)
+					}
+				}
+				st := open(t, session, tt.stream)
+				kind, code, err := tunnel.ReadRaw(st)
+				switch {
+				case tt.reset:
+					if got := resetCode(err); got != uint32(tt.code) {
+						t.Errorf("got %v, want a reset with %d", err, tt.code)
+					}
+				case err != nil || kind != 17 || code != tt.code:
+					t.Errorf("got %d with code %d, %v, want DIALED with %d", kind, code, err, tt.code)
+				}
+				st.Close()
+				if session.Err() != nil {
+					t.Errorf("the session ended: %v", session.Err())
+				}
+			})
+		})
+	}
+}
+
+// rawServer is a server that an agent with the credentials has connected to.
+func (b *bed) rawServer(store tunnel.CredentialStore) (*mux.Session, *mux.Stream) {
+	b.t.Helper()
+	l, err := b.w.Listen(b.t.Context(), "raw:1")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.start(&tunnel.Agent{Credentials: store, Servers: []string{"raw:1"}, MaxStreams: 10})
+	conn, err := l.Accept()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	session, control, err := tunnel.RawServer(b.t.Context(), conn, b.s.Authority)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { session.Close() })
+	if _, err := control.Write(tunnel.RawWelcome(b.s.Authority)); err != nil {
+		b.t.Fatal(err)
+	}
+	return session, control
+}
+
+// The agent takes no more streams than it said.
+func TestAgentMaxStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, &tunnel.Server{})
+		store := &tunnel.MemoryCredentials{}
+		b.agent(&tunnel.Agent{Credentials: store}).stop()
+		session, _ := b.rawServer(store)
+		dial := tunnel.RawMessage(16, uint16(6), []byte("tcp"), uint16(5), []byte("echo:7"))
+		var codes []uint32
+		for range 15 {
+			_, code, err := tunnel.ReadRaw(open(t, session, dial))
+			if err == nil && code != 0 {
+				t.Errorf("got code %d", code)
+			}
+			codes = append(codes, resetCode(err))
+		}
+		want := append(make([]uint32, 10), 7, 7, 7, 7, 7)
+		if !slices.Equal(codes, want) {
+			t.Errorf("got resets with %v, want %v", codes, want)
+		}
+	})
+}
+
+// Whatever comes after TLS, the server neither hangs nor panics, and serves the
+// next one.
+func FuzzServer(f *testing.F) {
+	f.Add(false, []byte("GET / HTTP/1.1\r\n\r\n"))
+	f.Add(false, tunnel.RawMessage(32, uint16(3), uint64(1), uint16(8), []byte("x.y")))
+	f.Add(true, append([]byte{0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, byte(len(tunnel.RawHello()))}, tunnel.RawHello()...))
+	f.Add(true, []byte{0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7})
+	b := newBed(f, &tunnel.Server{HandshakeTimeout: time.Second})
+	credentials := b.enrolled()
+	f.Fuzz(func(t *testing.T, agent bool, p []byte) {
+		var c *tunnel.Credentials
+		if agent {
+			c = credentials
+		}
+		wire, err := b.w.Dial(t.Context(), nil, wireAddress)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer wire.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		carrier, err := tunnel.RawCarrier(ctx, wire, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		carrier.SetDeadline(time.Now().Add(20 * time.Second))
+		go func() {
+			carrier.Write(p)
+			carrier.(interface{ Flush() error }).Flush()
+			time.AfterFunc(10*time.Millisecond, func() { carrier.Close() })
+		}()
+		io.Copy(io.Discard, carrier)
+		carrier.Close()
+	})
+}
+
+// What a parser takes it writes the same.
+func FuzzMessage(f *testing.F) {
+	f.Add(tunnel.RawHello())
+	f.Add(tunnel.RawMessage(17, uint16(1), uint64(3), uint16(2), []byte("text")))
+	f.Add([]byte{0, 1, 255, 255, 255, 255})
+	f.Fuzz(func(t *testing.T, p []byte) {
+		r := bytes.NewReader(p)
+		got, err := tunnel.DecodeEncode(r, tunnel.MaxRawMessage)
+		if err == nil && !bytes.Equal(got, p[:len(p)-r.Len()]) {
+			t.Errorf("got %x of %x", got, p)
+		}
+	})
+}

@@ -31,7 +31,8 @@ type session struct {
 	group  *group
 	remote net.Addr
 	since  time.Time
-	seq    uint64 // a later session has a higher one
+	seq    uint64           // a later session has a higher one
+	clock  func() time.Time // of certificates
 	tls    *tls.ConnectionState
 	out    outbox
 	limit  int           // of streams: the agent's or ours
@@ -141,7 +142,7 @@ func (s *Server) greet(ctx context.Context, g *group, c *carrier) (*session, err
 	a, seq := s.authority.Load(), s.seq.Add(1)
 	sess := &session{
 		id: id, number: strconv.FormatUint(seq, 10), seq: seq,
-		mux: m, group: g, remote: c.RemoteAddr(), since: time.Now(), tls: c.state(),
+		mux: m, group: g, remote: c.RemoteAddr(), since: time.Now(), tls: c.state(), clock: s.enroller.clock,
 		expiry: cert.NotAfter, waiting: map[string]chan error{}, welcomed: a,
 		out: newOutbox(control), opens: make(chan struct{}, 1), limit: s.limit(hello),
 	}
@@ -281,7 +282,7 @@ func (sess *session) extend(until time.Time) {
 func (sess *session) expireLater() (stop func()) {
 	sess.mu.Lock()
 	defer sess.mu.Unlock()
-	sess.expires = time.AfterFunc(time.Until(sess.expiry), sess.expire)
+	sess.expires = time.AfterFunc(sess.expiry.Sub(sess.clock()), sess.expire)
 	return func() {
 		sess.mu.Lock()
 		defer sess.mu.Unlock()
@@ -303,7 +304,7 @@ func (sess *session) expired() bool {
 	if sess.expires == nil {
 		return false
 	}
-	left := time.Until(sess.expiry)
+	left := sess.expiry.Sub(sess.clock())
 	if left > 0 {
 		sess.expires.Reset(left)
 	}

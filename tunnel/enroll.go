@@ -65,7 +65,7 @@ func internal(op, cluster string, err error) *Error {
 // refusalOf is the message that tells the other side.
 func refusalOf(kind messageKind, err error) *message {
 	var e *Error
-	if !errors.As(err, &e) || e.Code == CodeInternal || e.Code == CodeConfig {
+	if !errors.As(err, &e) || wireCode(uint64(e.Code)) == CodeInternal {
 		return refusal(kind, CodeInternal, CodeInternal.String())
 	}
 	text := e.Code.String()

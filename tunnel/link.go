@@ -152,9 +152,15 @@ func (l *link) serveStream(stream *mux.Stream) {
 	if l.runner.Hooks.Dialed != nil {
 		l.runner.Hooks.Dialed(time.Since(began), err)
 	}
+	if l.ctx.Err() != nil {
+		stream.Reset(uint32(CodeDraining))
+		if err == nil {
+			conn.Close()
+		}
+		return
+	}
 	if err != nil {
-		code := codeOf(err)
-		writeMessage(stream, refusal(msgDialed, code, code.String()))
+		writeMessage(stream, refusalOf(msgDialed, err))
 		return
 	}
 	answer := &message{kind: msgDialed}

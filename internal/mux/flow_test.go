@@ -350,9 +350,10 @@ func TestFairness(t *testing.T) {
 			p.send(header(window, syn, id, 0))
 			streams = append(streams, accept(t, s))
 			p.expect(frame{kind: window, flags: ack, id: id})
+			p.send(header(window, 0, id, 1<<20))
 		}
 		for _, st := range streams[:bulk] {
-			go st.Write(make([]byte, 250<<10))
+			go st.Write(make([]byte, 1<<20))
 		}
 		synctest.Wait() // all wait for the carrier
 		if _, err := streams[bulk].Write([]byte("hello")); err != nil {
@@ -367,13 +368,19 @@ func TestFairness(t *testing.T) {
 		if total > mux.BatchSize {
 			t.Errorf("it came after %d bytes of bulk, want at most %d: %v", total, mux.BatchSize, counts)
 		}
+		for range 16 { // which were queued before there were others
+			p.next()
+		}
 		clear(counts)
-		for range 2 * bulk { // and bulk takes turns
+		for range 8 * bulk { // and bulk takes turns
 			counts[p.next().id]++
 		}
+		if len(counts) < bulk {
+			t.Errorf("got frames of %d streams, want all %d: %v", len(counts), bulk, counts)
+		}
 		for id, n := range counts {
-			if n > 3 {
-				t.Errorf("stream %d sent %d of %d frames", id, n, 2*bulk)
+			if n > 4*bulk {
+				t.Errorf("stream %d sent %d of %d frames", id, n, 8*bulk)
 			}
 		}
 	})

@@ -31,7 +31,7 @@ type Stream struct {
 
 	first, last *buffer // what was received
 	inUse       bool    // first is being read without the lock
-	frames      [4]*buffer
+	frames      [2]*buffer
 	nframes     int
 	grant       int // bytes of the session's queue that are kept for the writer
 

@@ -375,9 +375,6 @@ func TestFairness(t *testing.T) {
 		for range 8 * bulk { // and bulk takes turns
 			counts[p.next().id]++
 		}
-		if len(counts) < bulk {
-			t.Errorf("got frames of %d streams, want all %d: %v", len(counts), bulk, counts)
-		}
 		for id, n := range counts {
 			if n > 4*bulk {
 				t.Errorf("stream %d sent %d of %d frames", id, n, 8*bulk)

@@ -138,16 +138,17 @@ func (r *result) panel(d *drawing, s section, m metric, shown []rowResult, x, wi
 	}
 }
 
-// longest is the value of a bar of full length.
+// longest is the value of a bar of full length. The bare loopback has no say: it
+// would leave the tunnels a stub each.
 func longest(shown []rowResult, key string) float64 {
 	var medians []float64
 	for _, row := range shown {
-		if v := row.Values[key]; v != nil {
+		if v := row.Values[key]; v != nil && row.Name != loopbackRow.name {
 			medians = append(medians, v.Median)
 		}
 	}
 	if len(medians) == 0 {
-		return 1
+		return 1 // loopback alone: its bar is cut
 	}
 	most := slices.Max(medians)
 	if middle := median(medians); middle > 0 {

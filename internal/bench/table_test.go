@@ -23,14 +23,17 @@ func sample() *bench.Result {
 		},
 		Rows: []bench.RowResult{
 			{Name: "loopback", About: "direct", Values: map[string]*bench.Series{
-				"down1.rate": series("MB/s", 90000, 80000, 90000, 95000),
+				"down1.rate": series("MB/s", 800, 700, 800, 900),
 			}},
 			{Name: "limit", About: "the limit", Values: map[string]*bench.Series{
 				"down1.rate": series("MB/s", 400, 300, 400, 500), "down1.cpu": series("s/GB", 2, 1.9, 2, 2.1),
+				"latency.dial.p99": series("ms", 1, 1),
 			}},
 			{Name: "causeway", About: "ours", Values: map[string]*bench.Series{
 				"down1.rate": series("MB/s", 380, 370, 380, 390), "down1.cpu": series("s/GB", 2.5, 2.5, 2.5, 2.5), "up1.rate": series("MB/s", 10, 10),
+				"latency.dial.p99": series("ms", 1, 1),
 			}},
+			{Name: "slow", About: "a peer", Values: map[string]*bench.Series{"latency.dial.p99": series("ms", 70, 70)}},
 			{Name: "broken", About: "nothing", Values: map[string]*bench.Series{}},
 		},
 		Failures: []bench.Failure{{Run: 2, Row: "broken", Measure: "down1", Err: "fell over\n"}},
@@ -42,20 +45,27 @@ const wantTable = `2026-05-04 03:02 UTC, 3 runs, took 9s
 256 MB a throughput measure, 10 dials, 20 round trips, 3 idle agents at most, 4 idle streams
 
 Throughput, MB/s (more is better; wanders by 30%)
-                    1 stream down  8 streams down  1 stream up
-  loopback         90000 (225.00)               -            -
-  limit                400 (1.00)               -            -
-  causeway             380 (0.95)               -           10
+                   1 stream down  8 streams down  1 stream up
+  loopback            800 (2.00)               -            -
+  limit               400 (1.00)               -            -
+  causeway            380 (0.95)               -           10
 
 CPU of server and agent, s/GB (less is better; the steady figure)
                    1 stream down  8 streams down  1 stream up
   limit              2.00 (1.00)               -            -
   causeway           2.50 (1.25)               -            -
 
+Latency, ms (less is better)
+                   dial+echo p50  dial+echo p99  round trip p50  round trip p99
+  limit                        -          1.000               -               -
+  causeway                     -          1.000               -               -
+  slow                         -         70.000               -               -
+
 Rows
   loopback        direct
   limit           the limit
   causeway        ours
+  slow            a peer
   broken          nothing
 
 Failures
@@ -84,13 +94,15 @@ func TestChart(t *testing.T) {
 			bars++
 		}
 	}
-	if want := 1 + 4 + 2; bars != want { // the background, rates, CPU
+	if want := 1 + 4 + 2 + 3; bars != want { // the background, rates, CPU, latencies
 		t.Errorf("got %d rectangles, want %d", bars, want)
+	}
+	if got := strings.Count(got, ">»<"); got != 2 {
+		t.Errorf("got %d bars that are cut, want 2: loopback's and the slow row's", got)
 	}
 	for _, want := range []string{
 		">380 (0.95)<",
-		">90000 (225.00)<",
-		">»<", // loopback's bar is too long
+		">800 (2.00)<",
 		">–<", // no upload of loopback
 		"Fast &lt;CPU&gt;",
 		">Throughput, MB/s<",
@@ -100,7 +112,7 @@ func TestChart(t *testing.T) {
 			t.Errorf("got no %s in\n%s", want, got)
 		}
 	}
-	for _, unwanted := range []string{"NaN", "broken", "Latency"} {
+	for _, unwanted := range []string{"NaN", "broken", "stalled"} {
 		if strings.Contains(got, unwanted) {
 			t.Errorf("got %s in\n%s", unwanted, got)
 		}

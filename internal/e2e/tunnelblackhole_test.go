@@ -67,7 +67,7 @@ func TestTunnelBlackhole(t *testing.T) {
 	loaded := make(chan []attempt, 1)
 	go func() { loaded <- h.load(ctx) }()
 	wait(t, 2*time.Second)
-	breakFlow(t, p, dead, "drop")
+	breakFlow(t, p, dead, "drop", fromAgent, toAgent)
 	began := time.Now()
 	err := next(t, h.disconnected, noticed, "the dead session's end")
 	t.Logf("after %v the session ends: %v", time.Since(began), err)

@@ -61,26 +61,38 @@ func portOf(t *testing.T, info tunnel.SessionInfo) string {
 	return port
 }
 
-// breakFlow does to both directions of a session's flow what verdict says.
-func breakFlow(t *testing.T, p *bed.Path, info tunnel.SessionInfo, verdict string) {
+// The directions of a flow, by the agent's port.
+const fromAgent, toAgent = "sport", "dport"
+
+// breakFlow does to directions of a session's flow what verdict says.
+func breakFlow(t *testing.T, p *bed.Path, info tunnel.SessionInfo, verdict string, directions ...string) {
 	t.Helper()
-	port := portOf(t, info)
-	if err := p.Fault(t.Context(), "tcp sport "+port+" "+verdict, "tcp dport "+port+" "+verdict); err != nil {
+	var rules []string
+	for _, direction := range directions {
+		rules = append(rules, "tcp "+direction+" "+portOf(t, info)+" "+verdict)
+	}
+	if err := p.Fault(t.Context(), rules...); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // A load balancer's failover: the new one knows nothing of the flow, and either
-// says so or does not. Both sides notice, and the agent comes back.
+// says so or does not; or it knows one direction. Both sides notice, and the
+// agent comes back.
 func TestTunnelHalfOpen(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, verdict string
+		directions    []string
 		within        time.Duration
 	}{
 		// A probe meets the reset, and idle sessions are probed after 10 s.
-		{"reset", "reject with tcp reset", 10*time.Second + reconnected},
-		{"silence", "drop", 30*time.Second + reconnected},
+		{"reset", "reject with tcp reset", []string{fromAgent, toAgent}, 10*time.Second + reconnected},
+		{"silence", "drop", []string{fromAgent, toAgent}, 30*time.Second + reconnected},
+		// The server's first probe still comes, and is the last sign of life; its
+		// FIN at 30 s waits for an acknowledgement of what was sent before.
+		{"the agent is not heard", "drop", []string{fromAgent}, 40*time.Second + reconnected},
+		{"the server is not heard", "drop", []string{toAgent}, 30*time.Second + reconnected},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -95,7 +107,7 @@ func TestTunnelHalfOpen(t *testing.T) {
 			if err := echo(stream, time.Now().Add(slack)); err != nil {
 				t.Fatal(err)
 			}
-			breakFlow(t, p, info, tt.verdict)
+			breakFlow(t, p, info, tt.verdict, tt.directions...)
 			began := time.Now()
 			h.session(tt.within)
 			back := time.Since(began)

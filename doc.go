@@ -1,6 +1,6 @@
 // Package causeway is about reaching Kubernetes API servers that have no
 // direct way in: behind a corporate proxy, a SOCKS jump host, a chain of
-// them. It holds no code; its packages do:
+// them, or a NAT that nothing leads into. It holds no code; its packages do:
 //
 //   - [github.com/causewayproject/causeway/dialer] makes connections through
 //     HTTP CONNECT and SOCKS5 proxies, chains of them, and whichever of
@@ -10,6 +10,8 @@
 //   - [github.com/causewayproject/causeway/kubeconfig] builds kubeconfigs
 //     and their Secrets as Cluster API expects them, and clients that use
 //     them;
+//   - [github.com/causewayproject/causeway/tunnel] dials through an agent
+//     beside the cluster that has dialed out;
 //   - [github.com/causewayproject/causeway/linktest] is a slow and faulty link
 //     for tests.
 //

@@ -1,3 +1,43 @@
-// Package tunnel reaches clusters that have no way in: an agent beside the
-// cluster dials out to a server, and the server's process dials in through it.
+// Package tunnel reaches clusters that nothing leads into. An [Agent] beside
+// the cluster dials out to a [Server] beside the controllers, through a
+// corporate proxy if there is one, and the server's process dials in through
+// it:
+//
+//	server := &tunnel.Server{Authority: authority, Store: tunnel.DirStore{Dir: dir}}
+//	go server.Serve(ctx, listener)
+//	// ...
+//	d := server.Dialer("default/prod") // a dialer like net.Dialer
+//	config.Dial = d.DialContext        // of a rest.Config, say
+//
+// A dial takes one round trip and returns when an agent has connected the
+// target, which it resolves itself. The connection behaves as one of TCP does:
+// deadlines, half-close, and a reset that never looks like an end of file. A
+// stream that nobody reads holds up nothing but itself.
+//
+// Words: a carrier is the TLS or WebSocket connection of an agent, a session
+// the multiplexer on it, a stream one connection within, a target what an
+// agent dials. SPEC.md beside this file is the wire format.
+//
+// # Trust
+//
+// The [Authority] of the Server signs its certificate and those of the agents;
+// nothing else is trusted, and a load balancer that terminates the outer TLS
+// of a WebSocket sees neither credentials nor data. An agent begins with an
+// [Invitation]: where the server is, a token that is good for one agent and
+// one cluster, and the hash of the authority's key. It makes its own key,
+// checks the server against the hash before it sends the token, and gets a
+// certificate with its [Identity], which it renews while it runs.
+//
+// Both sides have a say in what is dialed. The Server's AllowDial decides who
+// may dial which cluster. The Agent's [Targets] decide what may be dialed
+// there: by default the API server as a pod finds it, and after the name was
+// resolved, so that no name leads to loopback or to a cloud's metadata
+// service.
+//
+// # When something else serves better
+//
+// If the API server can be reached through a proxy, package dialer does
+// without an agent. If kubectl and other programs that can't be changed have
+// to take the route, they need a front door: a listener whose connections are
+// relayed to a Dialer.
 package tunnel

@@ -64,11 +64,8 @@ func (o *outbox) take() (queue []*message, last bool) {
 func (o *outbox) run(m *mux.Session) error {
 	for {
 		queue, last := o.take()
-		for _, msg := range queue {
-			o.control.SetWriteDeadline(time.Now().Add(time.Minute))
-			if err := writeMessage(o.control, msg); err != nil {
-				return err
-			}
+		if err := o.write(queue); err != nil {
+			return err
 		}
 		if last {
 			return o.control.CloseWrite()
@@ -79,4 +76,16 @@ func (o *outbox) run(m *mux.Session) error {
 			return m.Err()
 		}
 	}
+}
+
+func (o *outbox) write(queue []*message) error {
+	// A deadline's timer would keep a session that has died in memory.
+	defer o.control.SetWriteDeadline(time.Time{})
+	for _, msg := range queue {
+		o.control.SetWriteDeadline(time.Now().Add(time.Minute))
+		if err := writeMessage(o.control, msg); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -197,7 +197,8 @@ func TestRevocationElsewhere(t *testing.T) {
 func TestRollover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, &tunnel.Server{CertificateLife: time.Hour})
-		b.agent(&tunnel.Agent{FirstBackoff: time.Second, MaxBackoff: time.Second})
+		creds := &tunnel.MemoryCredentials{}
+		b.agent(&tunnel.Agent{Credentials: creds, FirstBackoff: time.Second, MaxBackoff: time.Second})
 		old := b.s.Authority
 		next, err := tunnel.NewAuthority()
 		if err != nil {
@@ -212,6 +213,9 @@ func TestRollover(t *testing.T) {
 				t.Fatal(err)
 			}
 			synctest.Wait()
+			if held, err := creds.Load(t.Context()); err != nil || len(held.Roots) != 1+len(step.Trusted) {
+				t.Errorf("step %d: the agent trusts %d authorities, %v, want %d", i, len(held.Roots), err, 1+len(step.Trusted))
+			}
 			b.w.cut()
 			b.dialUntil("echo:7").Close()
 			time.Sleep(90 * time.Minute)

@@ -87,3 +87,9 @@ func DecodeEncode(r io.Reader, limit int) ([]byte, error) {
 
 // MaxRawMessage is the limit of a body.
 const MaxRawMessage = maxMessage
+
+// RenewIn is when an agent renews credentials that it got at a time; zero: not
+// by a renewal.
+func RenewIn(c *Credentials, got time.Time) time.Duration {
+	return (&runner{credentials: c, renewed: got}).renewIn()
+}

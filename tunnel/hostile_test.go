@@ -1,11 +1,9 @@
 package tunnel_test
 
 import (
-	"bytes"
-	"context"
 	"io"
 	"net"
-	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,13 +122,47 @@ func TestBadHello(t *testing.T) {
 					}
 				}
 				began := time.Now()
-				session.Close()
+				if tt.code == tunnel.CodeVersion { // or the server waits for that
+					session.Close()
+				}
 				if err := <-refused; codeOf(err) != tt.code {
 					t.Errorf("got %v, want code %d", err, tt.code)
 				}
 				if took := time.Since(began); took > time.Second {
 					t.Errorf("it was refused after %v", took)
 				}
+			})
+		})
+	}
+}
+
+// What is not TLS, or not of this protocol, is refused at once, and the
+// server goes on.
+func TestGarbageBeforeTLS(t *testing.T) {
+	for _, tt := range []struct{ name, text string }{
+		{"HTTP", "GET / HTTP/1.1\r\nHost: x\r\n\r\n"},
+		{"SSH", "SSH-2.0-OpenSSH_9.2\r\n"},
+		{"a yamux frame", "\x00\x02\x00\x01\x00\x00\x00\x00\x00\x00\x00\x07"},
+		{"a record of 64 KiB", "\x16\x03\x01\xff\xff" + strings.Repeat("x", 70000)},
+		{"a ClientHello of 16 MB", "\x16\x03\x01\x00\x04\x01\xff\xff\xff"},
+		{"an alert", "\x15\x03\x01\x00\x02\x02\x28"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				refused := make(chan error, 1)
+				b := newBed(t, &tunnel.Server{Hooks: tunnel.Hooks{Refused: refusals(refused)}})
+				wire := b.wire()
+				go io.Copy(io.Discard, wire) // the alert
+				go wire.Write([]byte(tt.text))
+				began := time.Now()
+				if err := <-refused; codeOf(err) != tunnel.CodeBadRequest {
+					t.Errorf("got %v, want a bad request", err)
+				}
+				if took := time.Since(began); took > time.Second {
+					t.Errorf("it was refused after %v", took)
+				}
+				wire.Close()
+				b.agent(&tunnel.Agent{})
 			})
 		})
 	}
@@ -224,155 +256,4 @@ func TestHostileAgent(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A server that says what it should not. The agent's session goes on, or the
-// agent comes back.
-func TestHostileServer(t *testing.T) {
-	dial := tunnel.RawMessage(16, uint16(6), []byte("tcp"), uint16(5), []byte("echo:7"))
-	for _, tt := range []struct {
-		name   string
-		stream []byte // first message of a stream; nil: none
-		code   uint64 // of the reset, or in DIALED
-		reset  bool
-		say    []byte // on the control stream
-	}{
-		{name: "garbage for DIAL", stream: []byte("GET / HTTP/1.1\r\n\r\n"), code: 9, reset: true},
-		{name: "DIAL of 5,000 bytes", stream: tunnel.RawMessage(16, uint16(5), make([]byte, 5000)), code: 9, reset: true},
-		{name: "no DIAL", stream: []byte{0}, code: 9, reset: true},
-		{name: "HELLO", stream: tunnel.RawHello(), code: 9, reset: true},
-		{name: "DIAL of nothing", stream: tunnel.RawMessage(16), code: 9},
-		{name: "DIAL of udp", stream: tunnel.RawMessage(16, uint16(6), []byte("udp"), uint16(5), []byte("echo:7")), code: 9},
-		{name: "RENEW", stream: dial, say: tunnel.RawMessage(5)},
-		{name: "ISSUED unasked", stream: dial, say: bytes.Repeat(tunnel.RawMessage(6, uint16(10), []byte("x")), 50)},
-		{name: "ROOTS of nothing", stream: dial, say: tunnel.RawMessage(7)},
-		{name: "ROOTS of garbage", stream: dial, say: tunnel.RawMessage(7, uint16(11), []byte("x"))},
-		{name: "HELLO and WELCOME", stream: dial, say: append(tunnel.RawHello(), tunnel.RawMessage(2)...)},
-		{name: "unknown", stream: dial, say: tunnel.RawMessage(999)},
-		{name: "PAYLOAD without a name", stream: dial, say: tunnel.RawMessage(8)},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newBed(t, &tunnel.Server{})
-				store := &tunnel.MemoryCredentials{}
-				b.agent(&tunnel.Agent{Credentials: store}).stop()
-				session, control := b.rawServer(store)
-				if tt.say != nil {
-					if _, err := control.Write(tt.say); err != nil {
-						t.Fatal(err)
-					}
-				}
-				st := open(t, session, tt.stream)
-				kind, code, err := tunnel.ReadRaw(st)
-				switch {
-				case tt.reset:
-					if got := resetCode(err); got != uint32(tt.code) {
-						t.Errorf("got %v, want a reset with %d", err, tt.code)
-					}
-				case err != nil || kind != 17 || code != tt.code:
-					t.Errorf("got %d with code %d, %v, want DIALED with %d", kind, code, err, tt.code)
-				}
-				st.Close()
-				if session.Err() != nil {
-					t.Errorf("the session ended: %v", session.Err())
-				}
-			})
-		})
-	}
-}
-
-// rawServer is a server that an agent with the credentials has connected to.
-func (b *bed) rawServer(store tunnel.CredentialStore) (*mux.Session, *mux.Stream) {
-	b.t.Helper()
-	l, err := b.w.Listen(b.t.Context(), "raw:1")
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.start(&tunnel.Agent{Credentials: store, Servers: []string{"raw:1"}, MaxStreams: 10})
-	conn, err := l.Accept()
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	session, control, err := tunnel.RawServer(b.t.Context(), conn, b.s.Authority)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(func() { session.Close() })
-	if _, err := control.Write(tunnel.RawWelcome(b.s.Authority)); err != nil {
-		b.t.Fatal(err)
-	}
-	return session, control
-}
-
-// The agent takes no more streams than it said.
-func TestAgentMaxStreams(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t, &tunnel.Server{})
-		store := &tunnel.MemoryCredentials{}
-		b.agent(&tunnel.Agent{Credentials: store}).stop()
-		session, _ := b.rawServer(store)
-		dial := tunnel.RawMessage(16, uint16(6), []byte("tcp"), uint16(5), []byte("echo:7"))
-		var codes []uint32
-		for range 15 {
-			_, code, err := tunnel.ReadRaw(open(t, session, dial))
-			if err == nil && code != 0 {
-				t.Errorf("got code %d", code)
-			}
-			codes = append(codes, resetCode(err))
-		}
-		want := append(make([]uint32, 10), 7, 7, 7, 7, 7)
-		if !slices.Equal(codes, want) {
-			t.Errorf("got resets with %v, want %v", codes, want)
-		}
-	})
-}
-
-// Whatever comes after TLS, the server neither hangs nor panics, and serves the
-// next one.
-func FuzzServer(f *testing.F) {
-	f.Add(false, []byte("GET / HTTP/1.1\r\n\r\n"))
-	f.Add(false, tunnel.RawMessage(32, uint16(3), uint64(1), uint16(8), []byte("x.y")))
-	f.Add(true, append([]byte{0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, byte(len(tunnel.RawHello()))}, tunnel.RawHello()...))
-	f.Add(true, []byte{0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7})
-	b := newBed(f, &tunnel.Server{HandshakeTimeout: time.Second})
-	credentials := b.enrolled()
-	f.Fuzz(func(t *testing.T, agent bool, p []byte) {
-		var c *tunnel.Credentials
-		if agent {
-			c = credentials
-		}
-		wire, err := b.w.Dial(t.Context(), nil, wireAddress)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer wire.Close()
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
-		carrier, err := tunnel.RawCarrier(ctx, wire, c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		carrier.SetDeadline(time.Now().Add(20 * time.Second))
-		go func() {
-			carrier.Write(p)
-			carrier.(interface{ Flush() error }).Flush()
-			time.AfterFunc(10*time.Millisecond, func() { carrier.Close() })
-		}()
-		io.Copy(io.Discard, carrier)
-		carrier.Close()
-	})
-}
-
-// What a parser takes it writes the same.
-func FuzzMessage(f *testing.F) {
-	f.Add(tunnel.RawHello())
-	f.Add(tunnel.RawMessage(17, uint16(1), uint64(3), uint16(2), []byte("text")))
-	f.Add([]byte{0, 1, 255, 255, 255, 255})
-	f.Fuzz(func(t *testing.T, p []byte) {
-		r := bytes.NewReader(p)
-		got, err := tunnel.DecodeEncode(r, tunnel.MaxRawMessage)
-		if err == nil && !bytes.Equal(got, p[:len(p)-r.Len()]) {
-			t.Errorf("got %x of %x", got, p)
-		}
-	})
 }

@@ -2,8 +2,10 @@ package tunnel_test
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"io"
+	"net"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -229,3 +231,82 @@ func TestRollover(t *testing.T) {
 		}
 	})
 }
+
+// An agent whose clock is far ahead renews as often as one whose clock is
+// right, and no more.
+func TestRenewWithWrongClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const day, backdate = 24 * time.Hour, 15 * time.Minute
+		for _, tt := range []struct {
+			name  string
+			ahead time.Duration
+			got   bool // by a renewal, just now
+			want  time.Duration
+		}{
+			{"right", 0, true, 2 * day},
+			{"a day ahead", day, true, day},
+			{"at the very end", 3*day - time.Second, true, day},
+			{"past it", 5 * day, true, day},
+			{"past it, at the start", 2*day + time.Hour, false, -time.Hour},
+		} {
+			issued := time.Now().Add(-tt.ahead)
+			c := &tunnel.Credentials{Chain: []*x509.Certificate{{NotBefore: issued.Add(-backdate), NotAfter: issued.Add(3 * day)}}}
+			var got time.Time
+			if tt.got {
+				got = time.Now()
+			}
+			if in := tunnel.RenewIn(c, got); in != tt.want {
+				t.Errorf("%s: got %v, want %v", tt.name, in, tt.want)
+			}
+		}
+	})
+}
+
+// A dial of a target ends with its session.
+func TestTargetDialEndsWithSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := make(chan time.Time, 1)
+		n := &network{hosts: map[string]string{"*": "192.0.2.1"}, dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			ended <- time.Now()
+			return nil, ctx.Err()
+		}}
+		b := newBed(t, &tunnel.Server{})
+		b.agent(&tunnel.Agent{Targets: *n.through(tunnel.Targets{Allow: []string{"*:7"}})})
+		dialed := make(chan error)
+		go func() {
+			_, err := b.dial("x:7")
+			dialed <- err
+		}()
+		time.Sleep(time.Second)
+		cut := time.Now()
+		b.w.cut()
+		if took := (<-ended).Sub(cut); took > time.Second {
+			t.Errorf("it ended after %v, want at once", took)
+		}
+		if err := <-dialed; codeOf(err) != tunnel.CodeLost {
+			t.Errorf("got %v, want lost", err)
+		}
+	})
+}
+
+// A target's connection need not have an address.
+func TestTargetWithoutAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &network{hosts: map[string]string{"*": "192.0.2.1"}, dial: func(context.Context, string, string) (net.Conn, error) {
+			near, far := net.Pipe()
+			go func() {
+				io.Copy(far, far)
+				far.Close()
+			}()
+			return nowhere{near}, nil
+		}}
+		b := newBed(t, &tunnel.Server{})
+		b.agent(&tunnel.Agent{Targets: *n.through(tunnel.Targets{Allow: []string{"*:7"}})})
+		b.echo().Close()
+	})
+}
+
+type nowhere struct{ net.Conn }
+
+func (nowhere) RemoteAddr() net.Addr { return nil }

@@ -1,0 +1,112 @@
+package tunnel_test
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+// A server that says what it should not. The agent's session goes on, or the
+// agent comes back.
+func TestHostileServer(t *testing.T) {
+	dial := tunnel.RawMessage(16, uint16(6), []byte("tcp"), uint16(5), []byte("echo:7"))
+	for _, tt := range []struct {
+		name   string
+		stream []byte // first message of a stream; nil: none
+		code   uint64 // of the reset, or in DIALED
+		reset  bool
+		say    []byte // on the control stream
+	}{
+		{name: "garbage for DIAL", stream: []byte("GET / HTTP/1.1\r\n\r\n"), code: 9, reset: true},
+		{name: "DIAL of 5,000 bytes", stream: tunnel.RawMessage(16, uint16(5), make([]byte, 5000)), code: 9, reset: true},
+		{name: "no DIAL", stream: []byte{0}, code: 9, reset: true},
+		{name: "HELLO", stream: tunnel.RawHello(), code: 9, reset: true},
+		{name: "DIAL of nothing", stream: tunnel.RawMessage(16), code: 9},
+		{name: "DIAL of udp", stream: tunnel.RawMessage(16, uint16(6), []byte("udp"), uint16(5), []byte("echo:7")), code: 9},
+		{name: "RENEW", stream: dial, say: tunnel.RawMessage(5)},
+		{name: "ISSUED unasked", stream: dial, say: bytes.Repeat(tunnel.RawMessage(6, uint16(10), []byte("x")), 50)},
+		{name: "ROOTS of nothing", stream: dial, say: tunnel.RawMessage(7)},
+		{name: "ROOTS of garbage", stream: dial, say: tunnel.RawMessage(7, uint16(11), []byte("x"))},
+		{name: "HELLO and WELCOME", stream: dial, say: append(tunnel.RawHello(), tunnel.RawMessage(2)...)},
+		{name: "unknown", stream: dial, say: tunnel.RawMessage(999)},
+		{name: "PAYLOAD without a name", stream: dial, say: tunnel.RawMessage(8)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t, &tunnel.Server{})
+				store := &tunnel.MemoryCredentials{}
+				b.agent(&tunnel.Agent{Credentials: store}).stop()
+				session, control := b.rawServer(store)
+				if tt.say != nil {
+					if _, err := control.Write(tt.say); err != nil {
+						t.Fatal(err)
+					}
+				}
+				st := open(t, session, tt.stream)
+				kind, code, err := tunnel.ReadRaw(st)
+				switch {
+				case tt.reset:
+					if got := resetCode(err); got != uint32(tt.code) {
+						t.Errorf("got %v, want a reset with %d", err, tt.code)
+					}
+				case err != nil || kind != 17 || code != tt.code:
+					t.Errorf("got %d with code %d, %v, want DIALED with %d", kind, code, err, tt.code)
+				}
+				st.Close()
+				if session.Err() != nil {
+					t.Errorf("the session ended: %v", session.Err())
+				}
+			})
+		})
+	}
+}
+
+// rawServer is a server that an agent with the credentials has connected to.
+func (b *bed) rawServer(store tunnel.CredentialStore) (*mux.Session, *mux.Stream) {
+	b.t.Helper()
+	l, err := b.w.Listen(b.t.Context(), "raw:1")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.start(&tunnel.Agent{Credentials: store, Servers: []string{"raw:1"}, MaxStreams: 10})
+	conn, err := l.Accept()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	session, control, err := tunnel.RawServer(b.t.Context(), conn, b.s.Authority)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { session.Close() })
+	if _, err := control.Write(tunnel.RawWelcome(b.s.Authority)); err != nil {
+		b.t.Fatal(err)
+	}
+	return session, control
+}
+
+// The agent takes no more streams than it said.
+func TestAgentMaxStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, &tunnel.Server{})
+		store := &tunnel.MemoryCredentials{}
+		b.agent(&tunnel.Agent{Credentials: store}).stop()
+		session, _ := b.rawServer(store)
+		dial := tunnel.RawMessage(16, uint16(6), []byte("tcp"), uint16(5), []byte("echo:7"))
+		var codes []uint32
+		for range 15 {
+			_, code, err := tunnel.ReadRaw(open(t, session, dial))
+			if err == nil && code != 0 {
+				t.Errorf("got code %d", code)
+			}
+			codes = append(codes, resetCode(err))
+		}
+		want := append(make([]uint32, 10), 7, 7, 7, 7, 7)
+		if !slices.Equal(codes, want) {
+			t.Errorf("got resets with %v, want %v", codes, want)
+		}
+	})
+}

@@ -43,7 +43,7 @@ func chaosConns(t *testing.T) int {
 // all is as it was before.
 func TestChaos(t *testing.T) {
 	w := newWorld(t, true)
-	w.run(200) // what is allocated once
+	w.run(500, true) // what is allocated once
 	before := w.calm()
 	ctx, cancel := context.WithTimeout(t.Context(), chaosFor(t))
 	defer cancel()
@@ -62,7 +62,7 @@ func TestChaos(t *testing.T) {
 	storms := w.figures()
 	w.reconnected()
 	w.counts = counts{}
-	w.run(200)
+	w.run(200, false)
 	if failed := w.counts.noDial.Load() + w.counts.cut.Load(); failed > 0 {
 		t.Errorf("after the storm %d of 200 transfers failed", failed)
 	}
@@ -75,18 +75,9 @@ func TestChaos(t *testing.T) {
 // that break off at random.
 func TestManyConnections(t *testing.T) {
 	w := newWorld(t, false)
-	w.run(500)
+	w.run(500, true)
 	before := w.calm()
-	n := chaosConns(t)
-	var wg sync.WaitGroup
-	for range 24 {
-		wg.Go(func() {
-			for range n / 24 {
-				w.transfer(true)
-			}
-		})
-	}
-	wg.Wait()
+	w.run(chaosConns(t), true)
 	after := w.calm()
 	after.check(t, before)
 	if n := w.counts.noDial.Load(); n > 0 {

@@ -274,3 +274,40 @@ func TestSlowTargetStays(t *testing.T) {
 		}
 	})
 }
+
+// A carrier turns into a black hole under 100 dials a second: each dial is on
+// a live session soon, none is stuck, and those that come later don't notice.
+func TestBlackHole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, &tunnel.Server{})
+		b.raw(func(s *rawStream) { s.carrier.stall() })
+		b.agent(&tunnel.Agent{})
+		var wg sync.WaitGroup
+		var worst, worstLater time.Duration
+		var mu sync.Mutex
+		began := time.Now()
+		for range 2000 {
+			wg.Go(func() {
+				at := time.Now()
+				conn, err := b.dial("echo:7")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				conn.Close()
+				mu.Lock()
+				defer mu.Unlock()
+				took := time.Since(at)
+				worst = max(worst, took)
+				if at.Sub(began) > 6*time.Second {
+					worstLater = max(worstLater, took)
+				}
+			})
+			time.Sleep(10 * time.Millisecond)
+		}
+		wg.Wait()
+		if worst > 6*time.Second || worstLater > time.Second {
+			t.Errorf("the worst dial took %v, later %v, want 6 s and 1 s", worst, worstLater)
+		}
+	})
+}

@@ -30,7 +30,6 @@ type hub struct {
 	t            *testing.T
 	connected    chan tunnel.SessionInfo
 	disconnected chan error // nil: in order
-	delivered    chan error
 }
 
 // newHub adds what a test does not say to the server, which serves at the
@@ -41,10 +40,9 @@ func newHub(t *testing.T, s *tunnel.Server, listeners ...net.Listener) *hub {
 		s.Authority = newAuthority(t)
 	}
 	h := &hub{Server: s, t: t, connected: make(chan tunnel.SessionInfo, 100),
-		disconnected: make(chan error, 100), delivered: make(chan error, 100)}
+		disconnected: make(chan error, 100)}
 	s.Hooks.Connected = func(info tunnel.SessionInfo) { h.connected <- info }
 	s.Hooks.Disconnected = func(_ tunnel.SessionInfo, err error) { h.disconnected <- err }
-	s.Hooks.Delivered = func(_ tunnel.Identity, _ string, err error) { h.delivered <- err }
 	var serving sync.WaitGroup
 	for _, l := range listeners {
 		serving.Go(func() {

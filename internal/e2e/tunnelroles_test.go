@@ -153,7 +153,6 @@ func hubRole(ctx context.Context, in io.Reader, out io.Writer) error {
 		return err
 	}
 	s := &tunnel.Server{Authority: authority, Store: tunnel.DirStore{Dir: input.Store}}
-	s.Hooks.Connected = func(info tunnel.SessionInfo) { fmt.Fprintf(out, "connected %s\n", info.Remote) }
 	front, err := net.Listen("tcp", input.Front)
 	if err != nil {
 		return err

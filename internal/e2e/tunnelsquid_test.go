@@ -48,6 +48,8 @@ func TestTunnelThroughSquid(t *testing.T) {
 				Invitation: h.invite(tt.address),
 				Proxy:      []hop{{URL: b.Office.URL().String()}},
 				Aliases:    map[string]string{apiTarget: b.Kube.Address()},
+
+				FirstBackoff: 500 * time.Millisecond,
 			}
 			if strings.HasPrefix(tt.address, "wss:") {
 				input.WebSocketCA = ca.CertPEM()

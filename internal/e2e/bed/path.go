@@ -91,9 +91,6 @@ func (p *Path) Fault(ctx context.Context, rules ...string) error {
 	return p.nft(ctx, text.String())
 }
 
-// Heal removes what Fault added.
-func (p *Path) Heal(ctx context.Context) error { return p.nft(ctx, "flush chain ip bed faults") }
-
 // SetLink sets the router's link to the far host up or down. Its routes stay.
 func (p *Path) SetLink(ctx context.Context, state string) error {
 	return ip(ctx, "-n", p.Router.Name, "link", "set", "eth1", state)

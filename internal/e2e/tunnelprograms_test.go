@@ -28,7 +28,7 @@ type programs struct {
 func buildPrograms(t *testing.T, b *bed.Bed) *programs {
 	t.Helper()
 	p := &programs{t, b, t.TempDir()}
-	build := exec.CommandContext(t.Context(), "go", "build", "-race", "-o", p.dir+"/", "./examples/tunnel-server", "./examples/tunnel-agent")
+	build := exec.CommandContext(t.Context(), "go", "build", "-race", "-o", p.dir+"/", "./examples/tunnel-server", "./examples/tunnel-agent", "./examples/ssh")
 	build.Dir = "../.."
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
@@ -78,13 +78,17 @@ func (p *programs) command(stdin string, args ...string) (out string) {
 	return out
 }
 
-func (p *programs) startAgent() *bed.Running {
+// startAgent starts an agent with an invitation in its environment or, if that
+// is empty, in a file.
+func (p *programs) startAgent(invitation ...string) *bed.Running {
 	p.t.Helper()
-	return p.start(p.bed.Network.API, bed.Command{
-		Argv: []string{p.path("tunnel-agent"), "-invitation", p.path("invitation"), "-state", p.path("agent"), "-status", "",
-			"-allow", p.bed.SSH.Address(), "-alias", apiTarget + "=" + p.bed.Kube.Address(), "-authorized-keys", p.bed.SSH.AuthorizedKeys()},
-		Env: []string{"HTTPS_PROXY=" + p.bed.Office.URL().String()},
-	})
+	argv := []string{p.path("tunnel-agent"), "-state", p.path("agent"), "-status", "", "-allow", p.bed.SSH.Address(),
+		"-alias", apiTarget + "=" + p.bed.Kube.Address(), "-authorized-keys", p.bed.SSH.AuthorizedKeys()}
+	if len(invitation) == 0 {
+		argv = append(argv, "-invitation", p.path("invitation"))
+	}
+	env := append([]string{"HTTPS_PROXY=" + p.bed.Office.URL().String()}, invitation...)
+	return p.start(p.bed.Network.API, bed.Command{Argv: argv, Env: env})
 }
 
 // works waits until a command that goes through the tunnel does.
@@ -155,4 +159,59 @@ func TestTunnelPrograms(t *testing.T) {
 	if _, err := b.Network.Hub.DialContext(t.Context(), "tcp", apiFront); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a dial after the server's end: got %v, want it refused", err)
 	}
+}
+
+// The example for SSH runs a script on a host that only the agent reaches, and
+// leaves no key there.
+func TestTunnelSSHProgram(t *testing.T) {
+	b := sharedBed(t)
+	p := buildPrograms(t, b)
+	forgetKeys(t, b)
+	host, err := b.SSH.HostKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(p.path("known_hosts"), []byte(bed.APIIP+" "+host+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	address := net.JoinHostPort(bed.HubIP, tunnelPort)
+	ssh := p.start(b.Network.Hub, bed.Command{
+		Argv: []string{p.path("ssh"), "-listen", address, "-advertise", address, "-cluster", cluster,
+			"-host", b.SSH.Address(), "-user", bed.ProxyUser, "-known-hosts", p.path("known_hosts")},
+		Stdin: strings.NewReader("id -un\n"),
+	})
+	p.startAgent(printedInvitation(t, ssh)...)
+	ended := make(chan error, 1)
+	go func() { ended <- ssh.Wait() }()
+	if err := next(t, ended, 3*slack, "the script's end"); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := ssh.Stdout(), bed.ProxyUser+"\n"; got != want {
+		t.Errorf("the script printed %q, want %q", got, want)
+	}
+	if keys, err := os.ReadFile(b.SSH.AuthorizedKeys()); err != nil || strings.Contains(string(keys), "ssh-") {
+		t.Errorf("the file of keys has %q, %v, want no key", keys, err)
+	}
+}
+
+// printedInvitation returns the variables of the command that a program prints
+// for an agent to be started with.
+func printedInvitation(t *testing.T, r *bed.Running) (env []string) {
+	t.Helper()
+	err := bed.Poll(t.Context(), "the agent's command", func(context.Context) error {
+		before, _, ok := strings.Cut(r.Stderr(), " tunnel-agent ")
+		if !ok {
+			return errors.New("it is not printed")
+		}
+		for _, word := range strings.Fields(before) {
+			if strings.HasPrefix(word, "CAUSEWAY_") {
+				env = append(env, word)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return env
 }

@@ -70,6 +70,9 @@ func (r *Running) Signal(s os.Signal) error { return r.cmd.Process.Signal(s) }
 // Stdout returns what the command has printed so far.
 func (r *Running) Stdout() string { return r.stdout.String() }
 
+// Stderr returns what the command has written to its standard error so far.
+func (r *Running) Stderr() string { return r.stderr.String() }
+
 // WaitFor waits until the command has printed text.
 func (r *Running) WaitFor(ctx context.Context, text string) error {
 	return Poll(ctx, fmt.Sprintf("%q in the output", text), func(context.Context) error {

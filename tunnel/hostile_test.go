@@ -185,6 +185,25 @@ func TestCloseWhileRefusing(t *testing.T) {
 	})
 }
 
+// One agent has no more than so many sessions; the newest stay.
+func TestManySessionsOfOneAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, &tunnel.Server{})
+		c := b.enrolled()
+		for range 100 {
+			_, session := b.rawSession(c)
+			if kind, _, err := tunnel.ReadRaw(open(t, session, tunnel.RawHello())); kind != 2 || err != nil {
+				t.Fatalf("got %d, %v, want WELCOME", kind, err)
+			}
+		}
+		synctest.Wait()
+		got := b.sessions()
+		if last := len(got) - 1; last != 63 || got[0].ID != "38" || got[last].ID != "101" || got[last].Draining {
+			t.Errorf("got %d sessions from %s to %s, want 64 from 38 to 101", len(got), got[0].ID, got[len(got)-1].ID)
+		}
+	})
+}
+
 // An agent that says what it should not, on its control stream and beside it.
 func TestHostileAgent(t *testing.T) {
 	type peer struct {

@@ -10,9 +10,15 @@ import (
 type registry struct {
 	mu       sync.Mutex // guards the fields below
 	sessions map[*session]bool
+	byAgent  map[Identity][]*session // in the order in which they registered
 	clusters map[string]*cluster
 	revoked  map[Identity]bool // since the Server began
 }
+
+// maxSessions is how many sessions one agent may have. Those that drain are
+// sessions too: an agent whose streams outlive that many renewals loses the
+// oldest.
+const maxSessions = 64
 
 // cluster is what is known of a cluster that has, or had, an agent.
 type cluster struct {
@@ -29,9 +35,10 @@ func (r *registry) add(sess *session) (replaced []*session, ok bool) {
 		return nil, false
 	}
 	if r.sessions == nil {
-		r.sessions, r.clusters = map[*session]bool{}, map[string]*cluster{}
+		r.sessions, r.byAgent, r.clusters = map[*session]bool{}, map[Identity][]*session{}, map[string]*cluster{}
 	}
 	r.sessions[sess] = true
+	r.byAgent[sess.id] = append(r.byAgent[sess.id], sess)
 	c := r.clusters[sess.id.Cluster]
 	if c == nil {
 		c = &cluster{agents: map[string]*session{}}
@@ -83,6 +90,10 @@ func (r *registry) remove(sess *session, err error) {
 	defer r.mu.Unlock()
 	r.dropLocked(sess)
 	delete(r.sessions, sess)
+	its := slices.DeleteFunc(r.byAgent[sess.id], func(other *session) bool { return other == sess })
+	if r.byAgent[sess.id] = its; len(its) == 0 {
+		delete(r.byAgent, sess.id)
+	}
 	if c := r.clusters[sess.id.Cluster]; c != nil && err != nil {
 		c.lastErr = err
 	}
@@ -137,7 +148,15 @@ func (r *registry) of(g *group) []*session {
 }
 
 func (r *registry) ofAgent(id Identity) []*session {
-	return r.filter(func(sess *session) bool { return sess.id == id })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.byAgent[id])
+}
+
+// excess returns the agent's oldest sessions, those that are too many.
+func (r *registry) excess(id Identity) []*session {
+	its := r.ofAgent(id)
+	return its[:max(len(its)-maxSessions, 0)]
 }
 
 func (r *registry) filter(keep func(*session) bool) []*session {

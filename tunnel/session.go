@@ -220,6 +220,9 @@ func (s *Server) register(sess *session) bool {
 	for _, old := range replaced {
 		old.send(&message{kind: msgDrain})
 	}
+	for _, old := range s.registry.excess(sess.id) {
+		old.end(errors.New("the agent has too many sessions"))
+	}
 	if sess.group.accepting.Err() != nil {
 		s.retire(sess)
 	}

@@ -185,6 +185,31 @@ func TestCloseWhileRefusing(t *testing.T) {
 	})
 }
 
+// A session is not signed a certificate after the other.
+func TestManyRenewals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked int
+		b := newBed(t, &tunnel.Server{Hooks: tunnel.Hooks{Refused: func(net.Addr, error) { asked++ }}})
+		_, session := b.rawSession(b.enrolled())
+		control := open(t, session, tunnel.RawHello())
+		if _, _, err := tunnel.ReadRaw(control); err != nil {
+			t.Fatal(err)
+		}
+		for range 30 {
+			if _, err := control.Write(tunnel.RawMessage(5)); err != nil {
+				t.Fatal(err)
+			}
+			if kind, code, err := tunnel.ReadRaw(control); kind != 6 || code == 0 || err != nil {
+				t.Fatalf("got %d with code %d, %v, want a refusal", kind, code, err)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if asked != 3 {
+			t.Errorf("got %d renewals looked at in 3 s, want 3", asked)
+		}
+	})
+}
+
 // One agent has no more than so many sessions; the newest stay.
 func TestManySessionsOfOneAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -40,6 +40,8 @@ type session struct {
 	// welcomed is whose certificates the agent was told to trust.
 	welcomed *Authority
 
+	asked time.Time // for a certificate; readControl's
+
 	retired atomic.Bool // takes no new streams
 	opened  atomic.Uint64
 	failed  atomic.Uint64
@@ -251,7 +253,15 @@ func (s *Server) readControl(sess *session) error {
 	}
 }
 
+// renewEvery is how often a session may ask for a certificate: signing costs.
+const renewEvery = time.Second
+
 func (s *Server) renew(sess *session, m *message) {
+	if !sess.asked.IsZero() && time.Since(sess.asked) < renewEvery {
+		sess.send(refusal(msgIssued, CodeInternal, "too soon after the last one").bytes(tagID, m.get(tagID)))
+		return
+	}
+	sess.asked = time.Now()
 	ctx, cancel := context.WithTimeout(sess.group.ctx, lingerTimeout)
 	defer cancel()
 	answer := s.enroller.renew(ctx, sess.id, sess.tls, m)

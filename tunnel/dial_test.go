@@ -14,36 +14,36 @@ import (
 	"github.com/causewayproject/causeway/tunnel"
 )
 
+var dialErrors = []struct {
+	name     string
+	canceled bool
+	cluster  string
+	network  string
+	target   string
+	code     tunnel.Code
+	is       error // what errors.Is finds; nil: no check
+	timeout  bool
+}{
+	{name: "refused", target: "x:1", code: tunnel.CodeRefused, is: syscall.ECONNREFUSED},
+	{name: "unreachable", target: "x:2", code: tunnel.CodeUnreachable, is: syscall.EHOSTUNREACH},
+	{name: "not found", target: "nowhere:7", code: tunnel.CodeNotFound},
+	{name: "the target is silent", target: "x:3", code: tunnel.CodeTimeout, is: os.ErrDeadlineExceeded, timeout: true},
+	{name: "the target timed out", target: "x:4", code: tunnel.CodeTimeout, is: os.ErrDeadlineExceeded, timeout: true},
+	{name: "something else", target: "x:5", code: tunnel.CodeInternal},
+	{name: "denied by port", target: "x:443", code: tunnel.CodeDenied, is: syscall.EACCES},
+	{name: "denied by address", target: "127.0.0.1:7", code: tunnel.CodeDenied, is: syscall.EACCES},
+	{name: "forbidden", target: "forbidden:7", code: tunnel.CodeForbidden, is: errForbidden},
+	{name: "canceled", canceled: true, target: "x:7", code: tunnel.CodeCanceled, is: context.Canceled},
+	{name: "no agent", cluster: "default/other", target: "x:7", code: tunnel.CodeNoAgent},
+	{name: "network", network: "udp", target: "x:7", code: tunnel.CodeConfig},
+	{name: "no port", target: "x", code: tunnel.CodeConfig},
+	{name: "no host", target: ":7", code: tunnel.CodeConfig},
+	{name: "long", target: string(make([]byte, 5000)) + ":7", code: tunnel.CodeConfig},
+}
+
 // What a dial that fails is to its caller.
 func TestDialErrors(t *testing.T) {
-	canceled, cancel := context.WithCancel(t.Context())
-	cancel()
-	for _, tt := range []struct {
-		name    string
-		ctx     context.Context
-		cluster string
-		network string
-		target  string
-		code    tunnel.Code
-		is      error // what errors.Is finds; nil: no check
-		timeout bool
-	}{
-		{name: "refused", target: "x:1", code: tunnel.CodeRefused, is: syscall.ECONNREFUSED},
-		{name: "unreachable", target: "x:2", code: tunnel.CodeUnreachable, is: syscall.EHOSTUNREACH},
-		{name: "not found", target: "nowhere:7", code: tunnel.CodeNotFound},
-		{name: "the target is silent", target: "x:3", code: tunnel.CodeTimeout, is: os.ErrDeadlineExceeded, timeout: true},
-		{name: "the target timed out", target: "x:4", code: tunnel.CodeTimeout, is: os.ErrDeadlineExceeded, timeout: true},
-		{name: "something else", target: "x:5", code: tunnel.CodeInternal},
-		{name: "denied by port", target: "x:443", code: tunnel.CodeDenied, is: syscall.EACCES},
-		{name: "denied by address", target: "127.0.0.1:7", code: tunnel.CodeDenied, is: syscall.EACCES},
-		{name: "forbidden", target: "forbidden:7", code: tunnel.CodeForbidden, is: errForbidden},
-		{name: "canceled", ctx: canceled, target: "x:7", code: tunnel.CodeCanceled, is: context.Canceled},
-		{name: "no agent", cluster: "default/other", target: "x:7", code: tunnel.CodeNoAgent},
-		{name: "network", network: "udp", target: "x:7", code: tunnel.CodeConfig},
-		{name: "no port", target: "x", code: tunnel.CodeConfig},
-		{name: "no host", target: ":7", code: tunnel.CodeConfig},
-		{name: "long", target: string(make([]byte, 5000)) + ":7", code: tunnel.CodeConfig},
-	} {
+	for _, tt := range dialErrors {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var hooked []error
@@ -54,11 +54,13 @@ func TestDialErrors(t *testing.T) {
 				a.Resolver = &network{hosts: map[string]string{"x": "192.0.2.1", "forbidden": "192.0.2.1", "echo": "192.0.2.1"}}
 				b.agent(&tunnel.Agent{Targets: a})
 				busy := b.echo()
-				if tt.ctx == nil {
-					tt.ctx = t.Context()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if tt.canceled {
+					cancel()
 				}
 				began := time.Now()
-				conn, err := b.s.Dialer(orString(tt.cluster, testCluster)).DialContext(tt.ctx, orString(tt.network, "tcp"), tt.target)
+				conn, err := b.s.Dialer(orString(tt.cluster, testCluster)).DialContext(ctx, orString(tt.network, "tcp"), tt.target)
 				if conn != nil {
 					t.Fatal("got a connection")
 				}

@@ -229,56 +229,59 @@ func TestManySessionsOfOneAgent(t *testing.T) {
 	})
 }
 
+type peer struct {
+	session *mux.Session
+	control *mux.Stream
+}
+
+var hostileAgents = []struct {
+	name string
+	do   func(t *testing.T, p peer)
+	ends bool // the session
+}{
+	{"HELLO twice", func(t *testing.T, p peer) { p.control.Write(tunnel.RawHello()) }, false},
+	{"unknown kinds", func(t *testing.T, p peer) {
+		for kind := range uint16(300) {
+			if kind != 4 {
+				p.control.Write(tunnel.RawMessage(kind+100, uint16(7), []byte("x")))
+			}
+		}
+	}, false},
+	{"a server's messages", func(t *testing.T, p peer) {
+		for _, kind := range []uint16{2, 3, 6, 7, 8, 16, 17, 32} {
+			p.control.Write(tunnel.RawMessage(kind, uint16(11), []byte("x"), uint16(1), uint64(3)))
+		}
+	}, false},
+	{"RECEIVED of nothing", func(t *testing.T, p peer) { p.control.Write(tunnel.RawMessage(9, uint16(4), []byte("17"))) }, false},
+	{"RENEW of nothing", func(t *testing.T, p peer) { p.control.Write(tunnel.RawMessage(5)) }, false},
+	{"RENEW of garbage", func(t *testing.T, p peer) {
+		p.control.Write(tunnel.RawMessage(5, uint16(4), []byte("x"), uint16(9), make([]byte, 3000), uint16(15), make([]byte, 99)))
+	}, false},
+	{"1,000 RENEW, answers unread", func(t *testing.T, p peer) {
+		for range 1000 {
+			if _, err := p.control.Write(tunnel.RawMessage(5, uint16(4), make([]byte, 4000))); err != nil {
+				return
+			}
+		}
+	}, true},
+	{"streams of its own", func(t *testing.T, p peer) {
+		for range 100 {
+			st := open(t, p.session, tunnel.RawMessage(16))
+			if _, _, err := tunnel.ReadRaw(st); err == nil {
+				t.Error("the server answers on a stream of an agent's")
+			}
+		}
+	}, false},
+	{"a message of 4 GB", func(t *testing.T, p peer) { p.control.Write([]byte{0, 9, 255, 255, 255, 255}) }, true},
+	{"a malformed message", func(t *testing.T, p peer) { p.control.Write([]byte{0, 9, 0, 0, 0, 3, 1, 2, 3}) }, true},
+	{"half a message", func(t *testing.T, p peer) { p.control.Write([]byte{0, 9, 0}); p.control.CloseWrite() }, true},
+	{"the end of control", func(t *testing.T, p peer) { p.control.CloseWrite() }, true},
+	{"a reset of control", func(t *testing.T, p peer) { p.control.Reset(1) }, true},
+}
+
 // An agent that says what it should not, on its control stream and beside it.
 func TestHostileAgent(t *testing.T) {
-	type peer struct {
-		session *mux.Session
-		control *mux.Stream
-	}
-	for _, tt := range []struct {
-		name string
-		do   func(t *testing.T, p peer)
-		ends bool // the session
-	}{
-		{"HELLO twice", func(t *testing.T, p peer) { p.control.Write(tunnel.RawHello()) }, false},
-		{"unknown kinds", func(t *testing.T, p peer) {
-			for kind := range uint16(300) {
-				if kind != 4 {
-					p.control.Write(tunnel.RawMessage(kind+100, uint16(7), []byte("x")))
-				}
-			}
-		}, false},
-		{"a server's messages", func(t *testing.T, p peer) {
-			for _, kind := range []uint16{2, 3, 6, 7, 8, 16, 17, 32} {
-				p.control.Write(tunnel.RawMessage(kind, uint16(11), []byte("x"), uint16(1), uint64(3)))
-			}
-		}, false},
-		{"RECEIVED of nothing", func(t *testing.T, p peer) { p.control.Write(tunnel.RawMessage(9, uint16(4), []byte("17"))) }, false},
-		{"RENEW of nothing", func(t *testing.T, p peer) { p.control.Write(tunnel.RawMessage(5)) }, false},
-		{"RENEW of garbage", func(t *testing.T, p peer) {
-			p.control.Write(tunnel.RawMessage(5, uint16(4), []byte("x"), uint16(9), make([]byte, 3000), uint16(15), make([]byte, 99)))
-		}, false},
-		{"1,000 RENEW, answers unread", func(t *testing.T, p peer) {
-			for range 1000 {
-				if _, err := p.control.Write(tunnel.RawMessage(5, uint16(4), make([]byte, 4000))); err != nil {
-					return
-				}
-			}
-		}, true},
-		{"streams of its own", func(t *testing.T, p peer) {
-			for range 100 {
-				st := open(t, p.session, tunnel.RawMessage(16))
-				if _, _, err := tunnel.ReadRaw(st); err == nil {
-					t.Error("the server answers on a stream of an agent's")
-				}
-			}
-		}, false},
-		{"a message of 4 GB", func(t *testing.T, p peer) { p.control.Write([]byte{0, 9, 255, 255, 255, 255}) }, true},
-		{"a malformed message", func(t *testing.T, p peer) { p.control.Write([]byte{0, 9, 0, 0, 0, 3, 1, 2, 3}) }, true},
-		{"half a message", func(t *testing.T, p peer) { p.control.Write([]byte{0, 9, 0}); p.control.CloseWrite() }, true},
-		{"the end of control", func(t *testing.T, p peer) { p.control.CloseWrite() }, true},
-		{"a reset of control", func(t *testing.T, p peer) { p.control.Reset(1) }, true},
-	} {
+	for _, tt := range hostileAgents {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				gone := make(chan error, 10)

@@ -24,34 +24,25 @@ func TestStatusHandler(t *testing.T) {
 		busy := b.echo()
 		ours, its := b.s.StatusHandler(), a.StatusHandler()
 		cluster := "?cluster=" + url.QueryEscape(testCluster)
-		check := func(h http.Handler, method, target string, code int) string {
-			t.Helper()
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, httptest.NewRequest(method, target, nil))
-			if w.Code != code {
-				t.Errorf("%s %s: got %d, want %d", method, target, w.Code, code)
-			}
-			return w.Body.String()
-		}
 		for _, h := range []http.Handler{ours, its} {
 			for _, path := range []string{"/healthz", "/readyz", "/status"} {
-				check(h, "GET", path, 200)
-				check(h, "HEAD", path, 200)
-				check(h, "POST", path, 405)
+				checkHTTP(t, h, "GET", path, 200)
+				checkHTTP(t, h, "HEAD", path, 200)
+				checkHTTP(t, h, "POST", path, 405)
 			}
-			check(h, "GET", "/", 404)
+			checkHTTP(t, h, "GET", "/", 404)
 		}
-		check(ours, "GET", "/readyz"+cluster, 200)
-		check(ours, "GET", "/readyz?cluster=other", 503)
-		check(ours, "GET", "/status?cluster=other", 404)
+		checkHTTP(t, ours, "GET", "/readyz"+cluster, 200)
+		checkHTTP(t, ours, "GET", "/readyz?cluster=other", 503)
+		checkHTTP(t, ours, "GET", "/status?cluster=other", 404)
 
 		var status tunnel.Status
-		text := check(ours, "GET", "/status", 200)
+		text := checkHTTP(t, ours, "GET", "/status", 200)
 		if err := json.Unmarshal([]byte(text), &status); err != nil || len(status.Clusters) != 1 || !status.Clusters[0].Connected {
 			t.Fatalf("got %v from %s, want one cluster", err, text)
 		}
 		var one tunnel.ClusterStatus
-		if err := json.Unmarshal([]byte(check(ours, "GET", "/status"+cluster, 200)), &one); err != nil || one.Cluster != testCluster {
+		if err := json.Unmarshal([]byte(checkHTTP(t, ours, "GET", "/status"+cluster, 200)), &one); err != nil || one.Cluster != testCluster {
 			t.Errorf("got %+v, %v, want %s", one, err, testCluster)
 		}
 		s := one.Sessions[0]
@@ -59,7 +50,7 @@ func TestStatusHandler(t *testing.T) {
 			t.Errorf("got %+v, want a stream and its bytes", s)
 		}
 		var agents tunnel.AgentStatus
-		text += check(its, "GET", "/status", 200)
+		text += checkHTTP(t, its, "GET", "/status", 200)
 		if err := json.Unmarshal([]byte(text[strings.LastIndex(text, "\n{"):]), &agents); err != nil || !agents.Connected ||
 			agents.Cluster != testCluster || len(agents.Sessions) != 1 || agents.Sessions[0].Streams != 1 {
 			t.Errorf("got %+v, %v, want a session with a stream", agents, err)
@@ -71,15 +62,26 @@ func TestStatusHandler(t *testing.T) {
 		}
 		busy.Close()
 		a.stop()
-		check(its, "GET", "/readyz", 503)
-		check(its, "GET", "/healthz", 200)
-		check(ours, "GET", "/readyz"+cluster, 503)
-		check(ours, "GET", "/status"+cluster, 200)
-		check(ours, "GET", "/readyz", 200)
+		checkHTTP(t, its, "GET", "/readyz", 503)
+		checkHTTP(t, its, "GET", "/healthz", 200)
+		checkHTTP(t, ours, "GET", "/readyz"+cluster, 503)
+		checkHTTP(t, ours, "GET", "/status"+cluster, 200)
+		checkHTTP(t, ours, "GET", "/readyz", 200)
 		b.s.Close()
-		check(ours, "GET", "/readyz", 503)
-		check(ours, "GET", "/healthz", 200)
+		checkHTTP(t, ours, "GET", "/readyz", 503)
+		checkHTTP(t, ours, "GET", "/healthz", 200)
 	})
+}
+
+// checkHTTP returns the body of the answer.
+func checkHTTP(t *testing.T, h http.Handler, method, target string, code int) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(method, target, nil))
+	if w.Code != code {
+		t.Errorf("%s %s: got %d, want %d", method, target, w.Code, code)
+	}
+	return w.Body.String()
 }
 
 // No hook of a server is given a target's address.

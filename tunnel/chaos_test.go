@@ -29,7 +29,7 @@ func chaosFor(t *testing.T) time.Duration {
 func chaosConns(t *testing.T) int {
 	text := os.Getenv("CAUSEWAY_CHAOS_CONNS")
 	if text == "" {
-		return 1500
+		return 600
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {

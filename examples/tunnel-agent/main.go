@@ -6,7 +6,8 @@
 // The invitation is what "tunnel-server enroll CLUSTER -format env" prints. It
 // may be in the environment as well. It is read when the agent has no valid
 // certificate: to enrol an agent again that was revoked, or that was off for
-// too long, put a new one into the file; there is nothing to restart.
+// too long, put a new one into the file; there is nothing to restart. Where the
+// server is stands in it, too, so keep it, or say so by -server.
 //
 // Without -allow the cluster's API server can be reached and nothing else:
 //

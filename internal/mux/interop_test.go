@@ -2,9 +2,12 @@ package mux_test
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/yamux"
 
@@ -69,6 +72,80 @@ func TestInterop(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What is beside data: pings, resets and going away, each said by one side and
+// understood by the other.
+func TestInteropControl(t *testing.T) {
+	for _, client := range []bool{true, false} {
+		ours, theirs := withYamux(t, client)
+		if rtt, err := ours.Ping(t.Context()); err != nil || rtt <= 0 {
+			t.Errorf("our ping: got %v, %v", rtt, err)
+		}
+		if rtt, err := theirs.Ping(); err != nil || rtt <= 0 {
+			t.Errorf("their ping: got %v, %v", rtt, err)
+		}
+		st, err := ours.Open(t.Context(), []byte("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		peer, err := theirs.AcceptStream()
+		if err != nil {
+			t.Fatal(err)
+		}
+		read(t, peer, "x")
+		st.Reset(77)
+		if _, err := peer.Read(make([]byte, 1)); !errors.Is(err, yamux.ErrConnectionReset) {
+			t.Errorf("our reset: got %v, want yamux.ErrConnectionReset", err)
+		}
+		// They reset what comes after they said to go away.
+		if err := theirs.GoAway(); err != nil {
+			t.Fatal(err)
+		}
+		<-ours.PeerGoingAway()
+		if _, err := ours.Open(t.Context(), nil); !errors.Is(err, mux.ErrGoAway) {
+			t.Errorf("their going away: got %v, want ErrGoAway", err)
+		}
+		if err := ours.GoAway(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := theirs.Ping(); err != nil { // comes behind it
+			t.Fatal(err)
+		}
+		if _, err := theirs.OpenStream(); !errors.Is(err, yamux.ErrRemoteGoAway) {
+			t.Errorf("our going away: got %v, want yamux.ErrRemoteGoAway", err)
+		}
+	}
+}
+
+// They reset a stream that they can't take: ours reads a reset, and no end.
+func TestInteropTheirReset(t *testing.T) {
+	a, b := tcpPair(t)
+	ours := mux.Client(a, nil)
+	defer ours.Close()
+	config := yamuxConfig()
+	config.AcceptBacklog = 1
+	theirs, err := yamux.Server(b, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	for range 2 {
+		st, err := ours.Open(t.Context(), []byte("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer st.Close()
+		if _, err := ours.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		st.SetReadDeadline(time.Now().Add(time.Millisecond))
+		_, err = st.Read(make([]byte, 1))
+		if errors.Is(err, syscall.ECONNRESET) {
+			return
+		}
+	}
+	t.Error("got no reset of the second stream")
 }
 
 // exchange sends megabytes each way and ends both.

@@ -8,7 +8,6 @@ import (
 
 // readControl reads the control stream until it ends.
 func (l *link) readControl() error {
-	defer close(l.payloads)
 	for {
 		m, err := readMessage(l.out.control, maxMessage)
 		if err != nil {
@@ -28,18 +27,45 @@ func (l *link) readControl() error {
 				l.runner.failed(l.server, err, 0)
 			}
 		case msgPayload:
-			select {
-			case l.payloads <- m:
-			default: // the rest of the control stream must not wait
+			if !l.queuePayload(m) { // the rest of the control stream must not wait
 				l.receivedPayload(m, errors.New("too many payloads wait"))
 			}
 		}
 	}
 }
 
+// queuePayload reports whether there was room. It is for readControl alone,
+// whose place in work keeps room for another goroutine.
+func (l *link) queuePayload(m *message) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.payloads) == maxPayloads {
+		return false
+	}
+	l.payloads = append(l.payloads, m)
+	if !l.taking {
+		l.taking = true
+		l.work.Go(l.takePayloads)
+	}
+	return true
+}
+
+// nextPayload returns nil if none waits, and the goroutine is to end.
+func (l *link) nextPayload() *message {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.payloads) == 0 {
+		l.payloads, l.taking = nil, false
+		return nil
+	}
+	m := l.payloads[0]
+	l.payloads = l.payloads[1:]
+	return m
+}
+
 // takePayloads hands over one payload after the other, in their order.
 func (l *link) takePayloads() {
-	for m := range l.payloads {
+	for m := l.nextPayload(); m != nil; m = l.nextPayload() {
 		ctx, cancel := context.WithTimeout(l.ctx, payloadTimeout)
 		err := errors.New("the agent takes no payloads")
 		if take := l.runner.Payload; take != nil {

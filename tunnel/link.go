@@ -25,11 +25,13 @@ type link struct {
 	out     outbox
 	streams *group // when it is closing, the link takes no more
 
-	payloads chan *message
-	issued   chan *message // answers to RENEW
+	issued chan *message // answers to RENEW
+	work   sync.WaitGroup
 
-	mu    sync.Mutex // guards the field below
-	cause error
+	mu       sync.Mutex // guards the fields below
+	cause    error
+	payloads []*message // that wait for the field Payload
+	taking   bool       // there is a goroutine that hands them over
 }
 
 // open connects to the server and begins a session.
@@ -50,8 +52,8 @@ func (r *runner) open(ctx context.Context, server string) (*link, error) {
 	}
 	l := &link{
 		runner: r, server: server, mux: m, tls: c.state(), since: time.Now(),
-		out: newOutbox(control), streams: newGroup(),
-		payloads: make(chan *message, maxPayloads), issued: make(chan *message, 1),
+		out: outbox{control: control}, streams: newGroup(),
+		issued: make(chan *message, 1),
 	}
 	l.ctx, l.cancel = context.WithCancel(r.ctx)
 	r.links.Go(l.serve)
@@ -102,18 +104,20 @@ func (l *link) serve() {
 	r := l.runner
 	r.linked(l, r.held())
 	stop := context.AfterFunc(r.ctx, func() { l.end(errGrace) })
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := l.out.run(l.mux); err != nil {
-			l.end(err)
-		}
+	l.out.start(l.end)
+	drained := make(chan struct{})
+	context.AfterFunc(l.streams.accepting, func() {
+		defer close(drained)
+		l.drain()
 	})
-	wg.Go(func() { l.end(l.readControl()) })
-	wg.Go(l.takePayloads)
-	wg.Go(l.drain)
-	l.end(l.acceptStreams())
+	l.work.Go(func() { l.end(l.readControl()) })
+	err := l.acceptStreams()
+	l.retire()
+	l.end(err)
 	l.cancel() // dials that are under way are for nobody
-	wg.Wait()
+	l.work.Wait()
+	<-drained
+	l.out.close()
 	stop()
 	l.streams.cancel()
 	r.unlinked(l, l.err())
@@ -177,14 +181,11 @@ func (l *link) serveStream(stream *mux.Stream) {
 // retire takes no more streams; the session ends with the last one.
 func (l *link) retire() { l.streams.closing() }
 
-// drain waits until the link is retired, tells the server, and ends the
-// session with its last stream.
+// drain tells the server that the link is retired, and ends the session with
+// its last stream.
 func (l *link) drain() {
-	select {
-	case <-l.streams.accepting.Done():
+	if l.mux.Err() == nil {
 		l.out.add(&message{kind: msgDrain})
-	case <-l.mux.Done():
-		l.retire()
 	}
 	<-l.streams.idle() // the end of the session ends streams too
 	// What the last stream had to say may be waiting to be sent.

@@ -146,7 +146,7 @@ func (s *Server) greet(ctx context.Context, g *group, c *carrier) (*session, err
 		id: id, number: strconv.FormatUint(seq, 10), seq: seq,
 		mux: m, group: g, remote: c.RemoteAddr(), since: time.Now(), tls: c.state(), clock: s.enroller.clock,
 		expiry: cert.NotAfter, waiting: map[string]chan error{}, welcomed: a,
-		out: newOutbox(control), opens: make(chan struct{}, 1), limit: s.limit(hello),
+		out: outbox{control: control}, opens: make(chan struct{}, 1), limit: s.limit(hello),
 	}
 	sess.send(a.addRoots((&message{kind: msgWelcome}).uint(tagVersion, protocolVersion).
 		string(tagID, sess.number).time(tagTime, time.Now())))
@@ -199,13 +199,14 @@ func (s *Server) serveSession(sess *session) {
 	}
 	stop := context.AfterFunc(sess.group.ctx, func() { sess.end(net.ErrClosed) })
 	stopExpiry := sess.expireLater()
+	sess.out.start(sess.end)
 	var wg sync.WaitGroup
-	wg.Go(func() { sess.end(sess.out.run(sess.mux)) })
 	s.Hooks.connected(sess.info())
 	wg.Go(func() { s.sendPayloads(sess) })
 	sess.end(s.readControl(sess))
 	stop()
 	stopExpiry()
+	sess.out.close()
 	wg.Wait()
 	err := sess.lost()
 	s.registry.remove(sess, err)

@@ -58,36 +58,52 @@ type session struct {
 // serveCarrier takes a carrier from its first byte to its end.
 func (s *Server) serveCarrier(g *group, conn net.Conn) {
 	defer conn.Close()
+	var sess *session
+	apart(func() { sess = s.admit(g, conn) })
+	if sess != nil {
+		s.serveSession(sess)
+	}
+}
+
+// apart runs f and returns when f has. What stack f needs goes with it: a
+// handshake's would stay with the goroutine that then waits for hours.
+func apart(f func()) {
+	var wg sync.WaitGroup
+	wg.Go(f)
+	wg.Wait()
+}
+
+// admit returns the session of a new carrier, or nil: it was an enrolment, or
+// was refused.
+func (s *Server) admit(g *group, conn net.Conn) *session {
 	select {
 	case s.pending <- struct{}{}:
+		defer func() { <-s.pending }()
 	default:
 		s.Hooks.refused(conn.RemoteAddr(), &Error{Op: "connect", Code: CodeTooManyStreams, Err: errors.New("too many carriers in their handshake")})
-		return
+		return nil
 	}
-	handshake := sync.OnceFunc(func() { <-s.pending })
-	defer handshake()
 	ctx, cancel := context.WithTimeout(g.ctx, orDefault(s.HandshakeTimeout, 15*time.Second))
 	defer cancel()
 	c, err := secure(ctx, conn, s.enroller.tlsConfig(), true)
 	if err != nil {
 		s.Hooks.refused(conn.RemoteAddr(), badPeer(ctx, "connect", "", err))
-		return
+		return nil
 	}
-	defer c.Close()
 	switch c.state().NegotiatedProtocol {
 	case protoEnroll:
 		s.serveEnrolment(ctx, c)
 	case protoTunnel:
 		sess, err := s.greet(ctx, g, c)
-		handshake()
-		if err != nil {
-			s.Hooks.refused(conn.RemoteAddr(), err)
-			return
+		if err == nil {
+			return sess
 		}
-		s.serveSession(sess)
+		s.Hooks.refused(conn.RemoteAddr(), err)
 	default:
 		s.Hooks.refused(conn.RemoteAddr(), &Error{Op: "connect", Code: CodeVersion, Err: errors.New("the client offered no protocol of the tunnel by ALPN")})
 	}
+	c.Close()
+	return nil
 }
 
 // serveEnrolment answers one ENROLL.

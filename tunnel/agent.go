@@ -233,9 +233,15 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// connect makes a session with the next server, after an enrolment if there
-// is no valid certificate.
+// connect is attempt, apart: Run's goroutine then waits for hours.
 func (r *runner) connect(ctx context.Context) (l *link, server string, err error) {
+	apart(func() { l, server, err = r.attempt(ctx) })
+	return l, server, err
+}
+
+// attempt makes a session with the next server, after an enrolment if there
+// is no valid certificate.
+func (r *runner) attempt(ctx context.Context) (l *link, server string, err error) {
 	servers, enrol, err := r.prepare(ctx)
 	if err != nil {
 		return nil, "", err

@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/rand"
@@ -35,7 +36,7 @@ func enroll(ctx context.Context, conn net.Conn, state *tls.ConnectionState, inv 
 	if answer.kind != msgIssued && answer.kind != msgRefusal {
 		return nil, &Error{Op: "enroll", Cluster: inv.Cluster, Code: CodeBadRequest, Err: errors.New("the server's answer is something else")}
 	}
-	c, err := issued(answer, "enroll", inv.Cluster, key)
+	c, err := issued(answer, "enroll", inv.Cluster, key, state.PeerCertificates)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +93,7 @@ func newRequest(state *tls.ConnectionState) (crypto.Signer, *message, error) {
 // key. They are of the same identity. c stays as it is.
 func (c *Credentials) accept(answer *message, key crypto.Signer) (*Credentials, error) {
 	id := c.identity()
-	next, err := issued(answer, "renew", id.Cluster, key)
+	next, err := issued(answer, "renew", id.Cluster, key, c.Roots)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +106,7 @@ func (c *Credentials) accept(answer *message, key crypto.Signer) (*Credentials, 
 // trusting returns the credentials with the message's authorities in place of
 // theirs; c itself if these are the same. c stays as it is.
 func (c *Credentials) trusting(m *message) (*Credentials, error) {
-	roots, err := authorities(m)
+	roots, err := authorities(m, c.Roots)
 	if err != nil {
 		return nil, &Error{Op: "connect", Cluster: c.identity().Cluster, Code: CodeBadRequest, Err: err}
 	}
@@ -116,13 +117,14 @@ func (c *Credentials) trusting(m *message) (*Credentials, error) {
 }
 
 // issued reads a msgIssued, and checks that it is of use: a certificate of
-// key, for an agent, of an authority among those that it names.
-func issued(m *message, op, cluster string, key crypto.Signer) (*Credentials, error) {
+// key, for an agent, of an authority among those that it names. known is for
+// certificates.
+func issued(m *message, op, cluster string, key crypto.Signer, known []*x509.Certificate) (*Credentials, error) {
 	if err := m.failure(op, cluster, ""); err != nil {
 		return nil, err
 	}
-	chain, err1 := certificates(m, tagCertificate)
-	roots, err2 := authorities(m)
+	chain, err1 := certificates(m, tagCertificate, nil)
+	roots, err2 := authorities(m, known)
 	c := &Credentials{Key: key, Chain: chain, Roots: roots}
 	err := errors.Join(err1, err2)
 	if err == nil && len(chain) == 0 {
@@ -142,8 +144,8 @@ func issued(m *message, op, cluster string, key crypto.Signer) (*Credentials, er
 }
 
 // authorities are those that the message tells the agent to trust.
-func authorities(m *message) ([]*x509.Certificate, error) {
-	roots, err := certificates(m, tagRoot)
+func authorities(m *message, known []*x509.Certificate) ([]*x509.Certificate, error) {
+	roots, err := certificates(m, tagRoot, known)
 	if err == nil && len(roots) == 0 {
 		err = errors.New("the server names no authority to trust")
 	}
@@ -153,14 +155,21 @@ func authorities(m *message) ([]*x509.Certificate, error) {
 	return roots, err
 }
 
-func certificates(m *message, t tag) ([]*x509.Certificate, error) {
+// certificates parses the fields with the tag. For what is in known it returns
+// that: a parsed certificate takes 3 KiB, and crypto/tls, which keeps each
+// once, has the authority's for as long as there is a connection.
+func certificates(m *message, t tag, known []*x509.Certificate) ([]*x509.Certificate, error) {
 	all := m.getAll(t)
 	if len(all) > maxCertificates {
 		return nil, errors.New("too many certificates")
 	}
 	var certs []*x509.Certificate
 	for _, der := range all {
-		cert, err := x509.ParseCertificate(der)
+		if i := slices.IndexFunc(known, func(c *x509.Certificate) bool { return bytes.Equal(c.Raw, der) }); i >= 0 {
+			certs = append(certs, known[i])
+			continue
+		}
+		cert, err := x509.ParseCertificate(bytes.Clone(der)) // not to keep the message
 		if err != nil {
 			return nil, err
 		}

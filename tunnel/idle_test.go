@@ -41,3 +41,28 @@ func TestIdleGoroutines(t *testing.T) {
 		}
 	})
 }
+
+// Whoever names an authority that this process knows already brings no copy of
+// it: neither a renewal, nor the enrolment of an agent whose connection has it.
+func TestSameAuthority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, &tunnel.Server{CertificateLife: time.Hour})
+		creds := &tunnel.MemoryCredentials{}
+		b.agent(&tunnel.Agent{Credentials: creds})
+		first, _ := creds.Load(t.Context())
+		time.Sleep(50 * time.Minute)
+		b.await()
+		next, _ := creds.Load(t.Context())
+		if next.Chain[0].Equal(first.Chain[0]) {
+			t.Error("the certificate was not renewed")
+		}
+		if len(next.Roots) != 1 || next.Roots[0] != first.Roots[0] {
+			t.Errorf("got %v after the renewal, want %v", next.Roots, first.Roots)
+		}
+		other := &tunnel.MemoryCredentials{}
+		b.agent(&tunnel.Agent{Credentials: other})
+		if its, _ := other.Load(t.Context()); its.Roots[0] != first.Roots[0] {
+			t.Errorf("got %p of another enrolment, want %p", its.Roots[0], first.Roots[0])
+		}
+	})
+}

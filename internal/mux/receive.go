@@ -5,8 +5,8 @@ import (
 )
 
 const (
-	readBuffer = 4 << 10 // of the session, for headers and small payloads
 	packed     = 2 << 10 // up to it payloads are packed together
+	readBuffer = packed  // of the session, for headers and small payloads
 )
 
 // readLoop handles what the carrier brings. It waits for nothing else.

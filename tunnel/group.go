@@ -23,9 +23,10 @@ type group struct {
 	empty  chan struct{} // closed when closed && n == 0
 }
 
-func newGroup() *group {
+// newGroup returns a group whose ctx ends with the parent, too.
+func newGroup(parent context.Context) *group {
 	g := &group{empty: make(chan struct{})}
-	g.ctx, g.cancel = context.WithCancel(context.Background())
+	g.ctx, g.cancel = context.WithCancel(parent)
 	g.accepting, g.refuse = context.WithCancel(g.ctx)
 	return g
 }
@@ -107,7 +108,7 @@ func (gs *groups) add() (*group, error) {
 	if gs.shutting {
 		return nil, errShutdown
 	}
-	g := newGroup()
+	g := newGroup(context.Background())
 	if gs.all == nil {
 		gs.all = map[*group]bool{}
 	}

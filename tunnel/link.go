@@ -17,13 +17,11 @@ import (
 type link struct {
 	runner  *runner
 	server  string
-	ctx     context.Context // ends with the session
-	cancel  context.CancelFunc
 	mux     *mux.Session
 	tls     *tls.ConnectionState
 	since   time.Time
 	out     outbox
-	streams *group // when it is closing, the link takes no more
+	streams *group // its ctx ends with the session; closing, it takes no more
 
 	issued chan *message // answers to RENEW
 	work   sync.WaitGroup
@@ -52,10 +50,9 @@ func (r *runner) open(ctx context.Context, server string) (*link, error) {
 	}
 	l := &link{
 		runner: r, server: server, mux: m, tls: c.state(), since: time.Now(),
-		out: outbox{control: control}, streams: newGroup(),
+		out: outbox{control: control}, streams: newGroup(r.ctx),
 		issued: make(chan *message, 1),
 	}
-	l.ctx, l.cancel = context.WithCancel(r.ctx)
 	r.links.Go(l.serve)
 	return l, nil
 }
@@ -114,12 +111,11 @@ func (l *link) serve() {
 	err := l.acceptStreams()
 	l.retire()
 	l.end(err)
-	l.cancel() // dials that are under way are for nobody
+	l.streams.cancel() // dials that are under way are for nobody
 	l.work.Wait()
 	<-drained
 	l.out.close()
 	stop()
-	l.streams.cancel()
 	r.unlinked(l, l.err())
 }
 
@@ -146,7 +142,7 @@ func (l *link) serveStream(stream *mux.Stream) {
 		return
 	}
 	stream.SetReadDeadline(time.Time{})
-	ctx, cancel := l.ctx, context.CancelFunc(func() {})
+	ctx, cancel := l.streams.ctx, context.CancelFunc(func() {})
 	if budget := m.getUint(tagTime); budget > 0 && budget < uint64(time.Hour/time.Millisecond) {
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(budget)*time.Millisecond)
 	}
@@ -156,7 +152,7 @@ func (l *link) serveStream(stream *mux.Stream) {
 	if l.runner.Hooks.Dialed != nil {
 		l.runner.Hooks.Dialed(time.Since(began), err)
 	}
-	if l.ctx.Err() != nil {
+	if l.streams.ctx.Err() != nil {
 		stream.Reset(uint32(CodeDraining))
 		if err == nil {
 			conn.Close()
@@ -175,7 +171,7 @@ func (l *link) serveStream(stream *mux.Stream) {
 		conn.Close()
 		return
 	}
-	relay.Relay(l.ctx, stream, conn)
+	relay.Relay(l.streams.ctx, stream, conn)
 }
 
 // retire takes no more streams; the session ends with the last one.
@@ -189,7 +185,7 @@ func (l *link) drain() {
 	}
 	<-l.streams.idle() // the end of the session ends streams too
 	// What the last stream had to say may be waiting to be sent.
-	if l.mux.Settle(l.ctx, 1) == nil {
+	if l.mux.Settle(l.streams.ctx, 1) == nil {
 		l.leave()
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"net"
 	"sync"
 	"time"
 
@@ -132,14 +133,25 @@ func (l *link) acceptStreams() error {
 	}
 }
 
-// serveStream dials what the server asks for, and relays.
+// serveStream relays, for as long as it takes, what the server asks for. Which
+// goroutine waits for which side, and apart, are for small stacks.
 func (l *link) serveStream(stream *mux.Stream) {
 	defer stream.Close()
+	var conn net.Conn
+	apart(func() { conn = l.connect(stream) })
+	if conn != nil {
+		relay.Relay(l.streams.ctx, conn, stream)
+	}
+}
+
+// connect dials what the server asks for, and answers. It returns nil if there
+// is nothing to relay.
+func (l *link) connect(stream *mux.Stream) net.Conn {
 	stream.SetReadDeadline(time.Now().Add(orDefault(l.runner.HandshakeTimeout, 15*time.Second)))
 	m, err := readMessage(stream, maxRequest)
 	if err != nil || m.kind != msgDial {
 		stream.Reset(uint32(CodeBadRequest))
-		return
+		return nil
 	}
 	stream.SetReadDeadline(time.Time{})
 	ctx, cancel := l.streams.ctx, context.CancelFunc(func() {})
@@ -157,11 +169,11 @@ func (l *link) serveStream(stream *mux.Stream) {
 		if err == nil {
 			conn.Close()
 		}
-		return
+		return nil
 	}
 	if err != nil {
 		writeMessage(stream, refusalOf(msgDialed, err))
-		return
+		return nil
 	}
 	answer := &message{kind: msgDialed}
 	if addr := conn.RemoteAddr(); addr != nil { // of the embedder's DialFunc it may be
@@ -169,9 +181,9 @@ func (l *link) serveStream(stream *mux.Stream) {
 	}
 	if err := writeMessage(stream, answer); err != nil {
 		conn.Close()
-		return
+		return nil
 	}
-	relay.Relay(l.streams.ctx, stream, conn)
+	return conn
 }
 
 // retire takes no more streams; the session ends with the last one.

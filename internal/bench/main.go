@@ -39,7 +39,7 @@ var (
 	short = sizes{Bytes: 16e6, Dials: 30, Trips: 200, Agents: 20, Streams: 50}
 )
 
-const shortRows = "loopback,limit,causeway-mux"
+const shortRows = "loopback,limit,causeway,causeway-mux"
 
 // command is the program with its arguments.
 func command(ctx context.Context, args []string) error {

@@ -98,7 +98,7 @@ func (s *Session) Accept(ctx context.Context) (*Stream, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if stop == nil {
+		if stop == nil && ctx.Done() != nil {
 			stop = context.AfterFunc(ctx, s.wakeAccepts)
 			defer stop()
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"strconv"
 	"syscall"
 )
@@ -103,10 +102,20 @@ func protocolError(format string, args ...any) error {
 	return &LostError{&ProtocolError{fmt.Sprintf(format, args...)}}
 }
 
-// silentError is the cause of a session's end whose peer was not heard of.
-type silentError struct{}
+// silentError is the cause of a session's end whose peer was not heard of, or
+// took nothing. To the streams it is no deadline: theirs have not passed.
+type silentError string
 
-func (silentError) Error() string   { return "mux: nothing came from the peer: i/o timeout" }
+const (
+	errSilent  silentError = "nothing came from the peer"
+	errBlocked silentError = "the carrier took nothing"
+)
+
+var _ net.Error = errSilent
+
+func (e silentError) Error() string { return "mux: " + string(e) + ": i/o timeout" }
 func (silentError) Timeout() bool   { return true }
 func (silentError) Temporary() bool { return false }
-func (silentError) Unwrap() error   { return os.ErrDeadlineExceeded }
+
+// Unwrap returns what TCP says of a peer that doesn't answer.
+func (silentError) Unwrap() error { return syscall.ETIMEDOUT }

@@ -3,11 +3,13 @@ package mux_test
 import (
 	"context"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +22,16 @@ func wantTimeout(t testing.TB, err error) {
 	var timeout net.Error
 	if !errors.Is(err, os.ErrDeadlineExceeded) || !errors.As(err, &timeout) || !timeout.Timeout() {
 		t.Errorf("got error %v, want a timeout", err)
+	}
+}
+
+// wantSilent is for the end of a session whose peer is silent: no deadline of a
+// stream has passed.
+func wantSilent(t testing.TB, err error) {
+	t.Helper()
+	var timeout net.Error
+	if !errors.Is(err, syscall.ETIMEDOUT) || !errors.As(err, &timeout) || !timeout.Timeout() || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("got error %v, want ETIMEDOUT, and no deadline", err)
 	}
 }
 
@@ -139,11 +151,24 @@ func TestCarrierThatTakesNothing(t *testing.T) {
 			t.Errorf("the session ended after %v, want 7s", took)
 		}
 		wantLost(t, s.Err())
-		wantTimeout(t, s.Err())
+		wantSilent(t, s.Err())
+		synctest.Wait() // the carrier is closed after Done
 		if _, err := p.Write([]byte("x")); err == nil {
 			t.Error("the carrier is open")
 		}
 	})
+}
+
+// A carrier that is given up is reset: an end would wait for what the peer does
+// not acknowledge.
+func TestSilentCarrierIsReset(t *testing.T) {
+	a, b := tcpPair(t)
+	defer b.Close()
+	s := mux.Client(a, &mux.Config{ProbeAfter: 5 * time.Millisecond, DeadAfter: 20 * time.Millisecond})
+	defer s.Close()
+	if _, err := io.Copy(io.Discard, b); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("got %v, want a reset", err)
+	}
 }
 
 func TestKeepalive(t *testing.T) {
@@ -200,7 +225,7 @@ func TestKeepalive(t *testing.T) {
 						t.Errorf("the session ended after %v, want %v", took, test.want)
 					}
 					wantLost(t, s.Err())
-					wantTimeout(t, s.Err())
+					wantSilent(t, s.Err())
 				case <-time.After(time.Hour):
 					if test.want != 0 {
 						t.Errorf("the session lives after an hour, want its end after %v", test.want)

@@ -2,7 +2,6 @@ package mux
 
 import (
 	"context"
-	"net"
 	"slices"
 	"time"
 )
@@ -74,7 +73,7 @@ func (s *Session) checkAlive() {
 	idle := s.now() - time.Duration(last)
 	if dead > 0 && idle >= dead {
 		s.mu.Unlock()
-		s.fail(lost(silentError{}))
+		s.fail(lost(errSilent))
 		return
 	}
 	defer s.mu.Unlock()
@@ -173,5 +172,3 @@ func (s *Session) pinged(h header) {
 		p.reply <- s.rtt // has room for it
 	}
 }
-
-var _ net.Error = silentError{}

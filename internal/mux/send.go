@@ -1,6 +1,8 @@
 package mux
 
 import (
+	"errors"
+	"os"
 	"sync"
 	"time"
 )
@@ -165,7 +167,11 @@ func (s *Session) writeLoop() {
 	b := &batch{s: s, limit: batchSize}
 	for s.gather(b) {
 		began := s.now()
-		if err := s.write(b); err != nil {
+		err := s.write(b)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = errBlocked
+		}
+		if err != nil {
 			s.fail(lost(err))
 		}
 		b.limit = batchSize

@@ -2,10 +2,13 @@ package mux
 
 import (
 	"bufio"
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/abort"
 )
 
 // Config says how a session behaves. The zero value is ready for use; a
@@ -171,7 +174,14 @@ func (s *Session) fail(err error) {
 		s.wake.Broadcast()
 	}
 	s.mu.Unlock()
-	s.closing.Do(func() { s.carrier.Close() })
+	s.closing.Do(func() {
+		if errors.As(err, new(silentError)) {
+			// An end would wait behind what the peer doesn't acknowledge.
+			abort.Reset(s.carrier, 0)
+			return
+		}
+		s.carrier.Close()
+	})
 }
 
 // Close ends the session with its carrier and streams; what was written and

@@ -31,7 +31,7 @@ var arrows = map[string][]string{
 	"/examples/tunnel-server":    {"/examples/internal/cli", "/internal/relay", "/tunnel"},
 	"/internal/abort":            {},
 	"/internal/backoff":          {},
-	"/internal/mux":              {},
+	"/internal/mux":              {"/internal/abort"},
 	"/internal/relay":            {"/internal/abort"},
 	"/examples/internal/cli":     {},
 	"/examples/internal/clitest": {},

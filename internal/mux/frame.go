@@ -5,8 +5,15 @@ import "encoding/binary"
 // A frame of yamux: version, type, flags, stream id, length, in network order.
 const headerSize = 12
 
+// A full frame is just under 64 KiB, so that it is one segment on loopback and
+// other links of 64 KiB, and not one and a tail: the most that a segment of IPv4
+// has room for beside its headers and time stamps, without what TLS 1.3 adds to
+// each of four records. What is received is written on in no more than that.
 const (
-	frameSize  = 64 << 10               // of a full frame: four full TLS records
+	loopbackSegment = 65535 - 20 - 32
+	recordOverhead  = 5 + 1 + 16
+
+	frameSize  = loopbackSegment - 4*recordOverhead
 	maxPayload = frameSize - headerSize // of a data frame that we send
 	smallFrame = 4 << 10                // up to it a frame shares a Write with others
 )

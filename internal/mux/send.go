@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	maxQueued  = 512 << 10 // bytes of payload that are queued in a session
-	batchSize  = 256 << 10 // bytes that are written at a time
-	slowBatch  = 64 << 10  // the same, to a carrier that is slow
-	freshSize  = 64 << 10  // bytes of small frames before a big one has its turn
-	maxRefused = 1 << 16   // refusals that wait: a peer that causes more is no peer
+	maxQueued  = 512 << 10     // bytes of payload that are queued in a session
+	batchSize  = 4 * frameSize // bytes that are written at a time
+	slowBatch  = frameSize     // the same, to a carrier that is slow
+	freshSize  = 64 << 10      // bytes of small frames before a big one has its turn
+	maxRefused = 1 << 16       // refusals that wait: a peer that causes more is no peer
 )
 
 // sender is what is to be sent. The session's lock guards it.

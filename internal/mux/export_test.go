@@ -101,3 +101,10 @@ func ReadAll(carrier net.Conn, c *Config) (*Session, []*Stream) {
 		}
 	}
 }
+
+// Offered reports whether a WriteTo waits for what comes.
+func (st *Stream) Offered() bool {
+	st.s.mu.Lock()
+	defer st.s.mu.Unlock()
+	return st.sink != nil && st.first == nil
+}

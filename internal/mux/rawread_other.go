@@ -2,10 +2,8 @@
 
 package mux
 
-import "net"
-
 type rawReader interface {
 	read(s *Session, limit int) (*buffer, error)
 }
 
-func newRawReader(net.Conn) rawReader { return nil }
+func newRawReader(socketConn) rawReader { return nil }

@@ -20,10 +20,7 @@ type socket struct {
 	raw  syscall.RawConn
 }
 
-func newRawReader(c interface {
-	net.Conn
-	syscall.Conn
-}) rawReader {
+func newRawReader(c socketConn) rawReader {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return nil // its Read says what is wrong

@@ -32,34 +32,41 @@ func (st *Stream) Read(p []byte) (int, error) {
 
 // WriteTo writes to w what comes until the peer ends it, without copying it.
 // What w doesn't take can still be read. The error is w's or Read's.
+//
+// To a *net.TCPConn or a stream *net.UnixConn the session writes, as long as
+// that need not wait; a write deadline of w counts for a write that has to.
 func (st *Stream) WriteTo(w io.Writer) (int64, error) {
-	var total int64
+	k := &sink{w: w, raw: newRawWriter(w)}
 	for {
-		n, err := st.writeChunk(w)
-		total += int64(n)
+		err := st.writeChunk(k)
 		if err == io.EOF {
-			return total, nil
+			return k.n, nil
 		}
 		if err != nil {
-			return total, err
+			return k.n, err
 		}
 	}
 }
 
-func (st *Stream) writeChunk(w io.Writer) (int, error) {
+func (st *Stream) writeChunk(k *sink) error {
 	st.reading.Lock()
 	defer st.reading.Unlock()
 	s := st.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	st.sink = k
 	b, err := st.receivedLocked(false)
+	st.sink = nil
+	if k.err != nil {
+		return k.err
+	}
 	if err != nil {
-		return 0, st.opError("read", err)
+		return st.opError("read", err)
 	}
 	chunk := b.data[b.r:b.w]
 	st.inUse = true
 	s.mu.Unlock()
-	n, err := w.Write(chunk)
+	n, err := k.w.Write(chunk)
 	s.mu.Lock()
 	st.inUse = false
 	if n < 0 || n > len(chunk) {
@@ -68,18 +75,25 @@ func (st *Stream) writeChunk(w io.Writer) (int, error) {
 	if err == nil && n < len(chunk) {
 		err = io.ErrShortWrite
 	}
+	k.n += int64(n)
 	s.consumeLocked(st, b, n)
 	if err == io.EOF { // of w: it is no end of the stream
 		err = io.ErrUnexpectedEOF
 	}
-	return n, err
+	return err
 }
 
 // receivedLocked waits for data, unless nothing is to be read, and returns the
 // first of it.
 func (st *Stream) receivedLocked(nothing bool) (*buffer, error) {
 	for {
-		switch {
+		switch k := st.sink; {
+		case k != nil && k.busy:
+			k.wanted = true
+			st.readable.Wait()
+			continue
+		case k != nil && k.err != nil:
+			return nil, k.err
 		case st.closed:
 			return nil, st.closedErrorLocked()
 		case st.readLimit.passed:

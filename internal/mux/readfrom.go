@@ -1,9 +1,6 @@
 package mux
 
-import (
-	"io"
-	"net"
-)
+import "io"
 
 // ReadFrom writes what it reads from r until io.EOF, without copying it. While
 // it waits for a *net.TCPConn or a stream *net.UnixConn it holds no buffer,
@@ -80,13 +77,8 @@ type source struct {
 
 func newSource(s *Session, r io.Reader) *source {
 	src := &source{s: s, r: r, class: classSmall}
-	switch c := r.(type) {
-	case *net.TCPConn:
-		src.raw = newRawReader(c)
-	case *net.UnixConn:
-		if c.LocalAddr().Network() == "unix" {
-			src.raw = newRawReader(c)
-		}
+	if conn, ok := socketOf(r); ok {
+		src.raw = newRawReader(conn)
 	}
 	return src
 }

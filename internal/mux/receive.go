@@ -102,18 +102,27 @@ func (s *Session) smallData(h header) error {
 	if st != nil && err == nil {
 		var wanted bool
 		if wanted, err = s.arrivedLocked(st, n); wanted && n > 0 {
-			b := st.last
-			if b == nil || b.free() < n {
-				b = s.get(st.nextClass(n))
-				st.appendReceivedLocked(b)
-			}
-			b.append(payload)
-			st.readable.Signal()
+			s.packLocked(st, payload)
 		}
 		s.endsLocked(st, h.flags, CodeClosed)
 	}
 	s.reader.Discard(n)
 	return err
+}
+
+func (s *Session) packLocked(st *Stream, p []byte) {
+	if s.reader.Buffered() == len(p) { // else more follows: one write is for all
+		if p = p[s.deliverLocked(st, p):]; len(p) == 0 || st.closed {
+			return
+		}
+	}
+	b := st.last
+	if b == nil || b.free() < len(p) {
+		b = s.get(st.nextClass(len(p)))
+		st.appendReceivedLocked(b)
+	}
+	b.append(p)
+	st.readable.Signal()
 }
 
 // nextClass is that of a buffer for small payloads: bigger ones for a stream
@@ -199,13 +208,21 @@ func (s *Session) arrivedLocked(st *Stream, n int) (bool, error) {
 	return !st.closed, nil
 }
 
-// receive appends b to what st received, unless nobody will read it.
+// receive delivers b, or appends it to what st received, unless nobody will
+// read it.
 func (s *Session) receive(st *Stream, b *buffer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !st.closed && s.err == nil {
+		b.r = s.deliverLocked(st, b.data[:b.w])
+	}
 	if st.closed || s.err != nil {
 		s.put(b)
 		return false
+	}
+	if b.r == b.w {
+		s.put(b)
+		return true
 	}
 	st.appendReceivedLocked(b)
 	st.readable.Signal()

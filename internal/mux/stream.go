@@ -31,6 +31,7 @@ type Stream struct {
 
 	first, last *buffer // what was received
 	inUse       bool    // first is being read without the lock
+	sink        *sink   // of a WriteTo that waits
 	frames      [2]*buffer
 	nframes     int
 	grant       int // bytes of the session's queue that are kept for the writer

@@ -115,7 +115,7 @@ func (s *Session) pingLocked(reply chan time.Duration) *ping {
 	p := &ping{reply: reply}
 	s.pings[id] = p
 	s.toSend = append(s.toSend, id)
-	s.wake.Signal()
+	s.wakeLocked()
 	return p
 }
 
@@ -153,7 +153,7 @@ func (s *Session) pinged(h header) {
 			s.pongs = s.pongs[:maxPongs-1]
 		}
 		s.pongs = append(s.pongs, h.length)
-		s.wake.Signal()
+		s.wakeLocked()
 		return
 	}
 	p := s.pings[h.length]

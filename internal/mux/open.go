@@ -174,7 +174,7 @@ func (s *Session) GoAway() error {
 	if !s.weGone {
 		s.weGone = true
 		s.goAwayWanted = true
-		s.wake.Signal()
+		s.wakeLocked()
 	}
 	return nil
 }

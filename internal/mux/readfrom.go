@@ -5,6 +5,10 @@ import "io"
 // ReadFrom writes what it reads from r until io.EOF, without copying it. While
 // it waits for a *net.TCPConn or a stream *net.UnixConn it holds no buffer,
 // for another Reader a small one. The error is r's or Write's.
+//
+// It may be the one who writes to the carrier. Should a carrier that was fast
+// block just then, neither a deadline nor Close ends ReadFrom before the carrier
+// goes on or WriteTimeout ends the session.
 func (st *Stream) ReadFrom(r io.Reader) (int64, error) {
 	src := newSource(st.s, r)
 	var total int64
@@ -48,17 +52,29 @@ func (st *Stream) waitWritable() (int, error) {
 	}
 }
 
-// writeBuffer queues a frame.
+// writeBuffer queues a frame, and sends it if nobody else is sending.
 func (st *Stream) writeBuffer(b *buffer) error {
+	s := st.s
+	turn, err := st.queueBuffer(b)
+	if turn {
+		s.mu.Lock()
+		s.sendTurnLocked()
+		s.mu.Unlock()
+	}
+	return err
+}
+
+func (st *Stream) queueBuffer(b *buffer) (turn bool, err error) {
 	st.writing.Lock()
 	defer st.writing.Unlock()
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()
 	if _, err := st.reserveLocked(b.w-headerSize, true); err != nil {
 		st.s.put(b)
-		return st.opError("write", err)
+		return false, st.opError("write", err)
 	}
-	return st.opError("write", st.commitLocked(b))
+	turn = st.s.takeTurnLocked()
+	return turn, st.opError("write", st.commitLocked(b))
 }
 
 func (st *Stream) opErrorUnlocked(op string, err error) error {

@@ -22,6 +22,8 @@ type sender struct {
 	fresh, bulk  list      // data, in turn
 	room         list      // writers that wait for queued to sink
 	queued       int       // bytes of payload in frames, those that are being written too
+	turn         bool      // somebody writes to the carrier
+	batch        batch     // of whoever has the turn
 	refused      []refusal
 	goAwayWanted bool
 }
@@ -38,13 +40,21 @@ func (q *sender) init(mu *sync.Mutex) {
 	q.fresh.kind = listFresh
 	q.bulk.kind = listBulk
 	q.room.kind = listRoom
+	q.batch.limit = batchSize
+}
+
+// wakeLocked has what there is sent: by whoever is writing, or by writeLoop.
+func (s *Session) wakeLocked() {
+	if !s.turn {
+		s.wake.Signal()
+	}
 }
 
 // controlLocked has a frame of st sent before data.
 func (s *Session) controlLocked(st *Stream) {
 	if !st.gone {
 		s.control.push(st)
-		s.wake.Signal()
+		s.wakeLocked()
 	}
 }
 
@@ -54,7 +64,7 @@ func (s *Session) refuseLocked(id, code uint32) error {
 		return protocolError("%d streams more than are taken", maxRefused)
 	}
 	s.refused = append(s.refused, refusal{id, code})
-	s.wake.Signal()
+	s.wakeLocked()
 	return nil
 }
 
@@ -69,7 +79,7 @@ func (s *Session) readyLocked(st *Stream, small bool) {
 	} else {
 		s.bulk.push(st)
 	}
-	s.wake.Signal()
+	s.wakeLocked()
 }
 
 // roomLocked says whether n more bytes of st can be queued. Small writes of a
@@ -162,23 +172,71 @@ func (b *batch) frame(f *buffer, h header) {
 	b.open = false
 }
 
-// writeLoop writes what there is to send.
+// writeLoop writes what there is to send and nobody else is about to.
 func (s *Session) writeLoop() {
-	b := &batch{s: s, limit: batchSize}
-	for s.gather(b) {
-		began := s.now()
-		err := s.write(b)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			err = errBlocked
-		}
-		if err != nil {
-			s.fail(lost(err))
-		}
-		b.limit = batchSize
-		if s.now()-began > slow {
-			b.limit = slowBatch
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.err == nil {
+		if s.turn || !s.sendLocked() {
+			s.wake.Wait()
 		}
 	}
+}
+
+// takeTurnLocked makes the caller the one who writes to the carrier, unless
+// there is one, or the carrier is slow: then it is no place to wait. Who has
+// the turn calls sendTurnLocked.
+func (s *Session) takeTurnLocked() bool {
+	if s.turn || s.err != nil || s.batch.limit != batchSize {
+		return false
+	}
+	s.turn = true
+	return true
+}
+
+// sendTurnLocked writes one batch and leaves the rest to writeLoop.
+func (s *Session) sendTurnLocked() {
+	s.turn = false
+	s.sendLocked()
+	if s.err == nil && s.pendingLocked() {
+		s.wake.Signal()
+	}
+}
+
+func (s *Session) pendingLocked() bool {
+	return !s.control.empty() || !s.fresh.empty() || !s.bulk.empty() ||
+		len(s.toSend) > 0 || len(s.pongs) > 0 || len(s.refused) > 0 || s.goAwayWanted
+}
+
+// sendLocked writes one batch. It returns false if there is nothing to send.
+func (s *Session) sendLocked() bool {
+	b := &s.batch
+	s.gatherControlLocked(b)
+	s.gatherDataLocked(b)
+	if len(b.writes) == 0 {
+		return false
+	}
+	s.turn = true
+	s.mu.Unlock()
+	began := s.now()
+	err := s.write(b)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = errBlocked
+	}
+	if err != nil {
+		s.fail(lost(err))
+	}
+	took := s.now() - began
+	s.mu.Lock()
+	s.turn = false
+	b.limit = batchSize
+	if took > slow {
+		b.limit = slowBatch
+	}
+	s.queued -= b.payload
+	b.payload = 0
+	s.grantLocked()
+	return true
 }
 
 func (s *Session) write(b *batch) error {
@@ -197,27 +255,6 @@ func (s *Session) write(b *batch) error {
 		err = f.Flush()
 	}
 	return err
-}
-
-// gather waits for something to send and fills b with it. It returns false
-// when the session has ended.
-func (s *Session) gather(b *batch) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.queued -= b.payload
-	b.payload = 0
-	s.grantLocked()
-	for {
-		if s.err != nil {
-			return false
-		}
-		s.gatherControlLocked(b)
-		s.gatherDataLocked(b)
-		if len(b.writes) > 0 {
-			return true
-		}
-		s.wake.Wait()
-	}
 }
 
 func (s *Session) gatherControlLocked(b *batch) {

@@ -137,6 +137,7 @@ func newSession(carrier net.Conn, c *Config, client bool) *Session {
 	s.opens = sync.NewCond(&s.mu)
 	s.ends = sync.NewCond(&s.mu)
 	s.sender.init(&s.mu)
+	s.batch.s = s
 	s.ackTimer = time.AfterFunc(time.Hour, s.acknowledge)
 	s.ackTimer.Stop()
 	return s

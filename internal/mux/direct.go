@@ -43,6 +43,12 @@ func (s *Session) deliverLocked(st *Stream, p []byte) int {
 	if k == nil || k.raw == nil || k.err != nil || st.first != nil || st.readLimit.passed {
 		return 0
 	}
+	if other := s.delivered; other != st {
+		s.delivered = st
+		if other != nil && !other.gone {
+			return 0 // several streams flow: they can write at the same time
+		}
+	}
 	k.busy = true
 	s.mu.Unlock()
 	n, err := k.raw.try(p)

@@ -184,10 +184,11 @@ func (s *Session) writeLoop() {
 }
 
 // takeTurnLocked makes the caller the one who writes to the carrier, unless
-// there is one, or the carrier is slow: then it is no place to wait. Who has
-// the turn calls sendTurnLocked.
+// there is one, or several streams have something to send: then the others
+// would not be read meanwhile; or the carrier is slow: then it is no place to
+// wait. Who has the turn calls sendTurnLocked.
 func (s *Session) takeTurnLocked() bool {
-	if s.turn || s.err != nil || s.batch.limit != batchSize {
+	if s.turn || s.err != nil || s.batch.limit != batchSize || s.bulk.first != s.bulk.last {
 		return false
 	}
 	s.turn = true

@@ -102,7 +102,8 @@ type Session struct {
 
 	sender
 	pinger
-	grown int // bytes by which windows exceed their initial size
+	grown     int     // bytes by which windows exceed their initial size
+	delivered *Stream // the last that something could be delivered to at once
 }
 
 // Client starts a session on carrier whose peer is a Server: one side each.

@@ -1,0 +1,116 @@
+// Package group keeps track of the goroutines that serve connections, and ends
+// them in order.
+package group
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Group is goroutines that belong together: those of one listener, say. Make
+// one by [New]. Its methods are safe for concurrent use.
+type Group struct {
+	ctx       context.Context
+	cancel    context.CancelFunc
+	accepting context.Context
+	refuse    context.CancelFunc
+
+	mu     sync.Mutex // guards the fields below
+	closed bool
+	n      int
+	empty  chan struct{} // closed when closed && n == 0
+}
+
+// New returns an empty group. It holds nothing that needs an end but for what
+// it starts.
+func New() *Group {
+	g := &Group{empty: make(chan struct{})}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	g.accepting, g.refuse = context.WithCancel(g.ctx)
+	return g
+}
+
+// Context ends when whatever is left in the group has to end.
+func (g *Group) Context() context.Context { return g.ctx }
+
+// Cancel ends Context.
+func (g *Group) Cancel() { g.cancel() }
+
+// Accepting ends when the group lets no more in.
+func (g *Group) Accepting() context.Context { return g.accepting }
+
+// Enter reports whether one more may run. The caller calls Leave at its end.
+func (g *Group) Enter() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return false
+	}
+	g.n++
+	return true
+}
+
+// Leave is the end of what Enter let in.
+func (g *Group) Leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.n--
+	if g.closed && g.n == 0 {
+		close(g.empty)
+	}
+}
+
+// Go runs f in a goroutine of the group and reports true, unless the group lets
+// no more in.
+func (g *Group) Go(f func()) bool {
+	if !g.Enter() {
+		return false
+	}
+	go func() {
+		defer g.Leave()
+		f()
+	}()
+	return true
+}
+
+// Close lets no more in. It does not wait, and may be called again.
+func (g *Group) Close() {
+	g.refuse()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return
+	}
+	g.closed = true
+	if g.n == 0 {
+		close(g.empty)
+	}
+}
+
+// Idle is closed once the group is closed and has nobody left.
+func (g *Group) Idle() <-chan struct{} { return g.empty }
+
+// Drain closes the group, waits until it is idle or ctx ends, and then cancels
+// and waits for what is left.
+func (g *Group) Drain(ctx context.Context) {
+	g.Close()
+	select {
+	case <-g.empty:
+	case <-ctx.Done():
+	}
+	g.cancel()
+	<-g.empty
+}
+
+// Sleep reports whether d passed before the group let no more in.
+func (g *Group) Sleep(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-g.accepting.Done():
+		return false
+	}
+}

@@ -1,0 +1,84 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+)
+
+// Phase is where a connection was when it failed.
+type Phase string
+
+const (
+	PhaseHandshake    Phase = "handshake"    // TLS, or what the client said first
+	PhaseLimit        Phase = "limit"        // MaxConns or MaxPerClient
+	PhaseAuthenticate Phase = "authenticate" // Authenticate
+	PhaseRoute        Phase = "route"        // Route
+	PhaseDial         Phase = "dial"         // Dial
+	PhaseRelay        Phase = "relay"        // bytes were flowing
+)
+
+// Error is what Hooks see of a connection that failed. It holds no secret.
+type Error struct {
+	Door   Door
+	Phase  Phase
+	Client string // the Identity's Name; empty if unknown
+	Err    error
+}
+
+// Error returns "gateway: connect: dial: cause".
+func (e *Error) Error() string {
+	who := ""
+	if e.Client != "" {
+		who = fmt.Sprintf(" %q", e.Client)
+	}
+	return fmt.Sprintf("gateway: %s%s: %s: %v", e.Door, who, e.Phase, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// reason is what became of a request, in the terms that the doors have words
+// for.
+type reason int
+
+const (
+	reasonFailed      reason = iota // the target can't be had: 502, SOCKS5 1
+	reasonForbidden                 // 403, SOCKS5 2
+	reasonUnreachable               // no route: 502, SOCKS5 3 (network) or 4 (host)
+	reasonNotFound                  // no such name: 502, SOCKS5 4
+	reasonRefused                   // 502, SOCKS5 5
+	reasonTimeout                   // 504, SOCKS5 6
+	reasonUnavailable               // nothing leads there now: 503, SOCKS5 3
+	reasonMalformed                 // 400, SOCKS5 1 or 8
+)
+
+// Unavailable is implemented by an error of Dial that means: there is no way
+// to the cluster at the moment, try again later. The answer is 503.
+type Unavailable interface{ Unavailable() bool }
+
+// reasonOf finds out what an error of Dial means.
+func reasonOf(err error) reason {
+	var (
+		dns         *net.DNSError
+		timeout     interface{ Timeout() bool }
+		unavailable Unavailable
+	)
+	switch {
+	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
+		return reasonForbidden
+	case errors.As(err, &unavailable) && unavailable.Unavailable():
+		return reasonUnavailable
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return reasonRefused
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return reasonTimeout
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return reasonNotFound
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return reasonUnreachable
+	}
+	return reasonFailed
+}

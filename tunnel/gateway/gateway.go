@@ -1,0 +1,136 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"sync"
+	"time"
+)
+
+// Door is a way in.
+type Door string
+
+const (
+	DoorConnect Door = "connect" // HTTP CONNECT, see [Gateway.ServeConnect]
+	DoorSOCKS5  Door = "socks5"  // see [Gateway.ServeSOCKS5]
+	DoorSNI     Door = "sni"     // see [Gateway.ServeSNI]
+)
+
+// Gateway lets clients in by one or more doors and relays them to what Dial
+// connects. Its methods are safe for concurrent use; its fields must not change
+// after the first call.
+type Gateway struct {
+	// Dial connects what a client asked for. Required. The context ends with
+	// the client's patience: when it hangs up, or DialTimeout has passed. The
+	// connection is the Gateway's, which closes it. Its text reaches the client
+	// where the door has room for one, so it must hold no secret.
+	Dial func(ctx context.Context, r Request) (net.Conn, error)
+
+	// Authenticate says who a client is, or why it is let in no further. If
+	// nil, nobody is let in; [Anyone] is for doors that only those who may can
+	// reach. An error refuses the client (407, "general failure" of SOCKS5, a
+	// TLS alert); its text is for Hooks, and no client sees it.
+	Authenticate func(ctx context.Context, c Credentials) (Identity, error)
+
+	// Route completes a request before it is dialed: which cluster, and what
+	// the target is called there. [ByUser], [ByAuthority] and [ByTable] are
+	// such functions. If nil, the cluster is that of the Identity. An error
+	// that is or wraps syscall.EACCES refuses the request, another one calls
+	// it malformed; its text reaches the client.
+	Route func(ctx context.Context, r *Request) error
+
+	// TLS makes the CONNECT and SOCKS5 doors speak TLS; ClientAuth and
+	// ClientCAs in it are who may show a certificate. HTTP/2 is offered by
+	// ALPN. If nil, they are plain.
+	TLS *tls.Config
+
+	// HandshakeTimeout bounds the time from the first byte to the request.
+	// Zero means 10 seconds.
+	HandshakeTimeout time.Duration
+	// DialTimeout bounds Dial. Zero means 30 seconds.
+	DialTimeout time.Duration
+	// MaxConns is how many connections (and HTTP/2 streams) may be open at
+	// once over all doors. Zero means 10,000.
+	MaxConns int
+	// MaxPerClient is how many one Identity may have open at once. Zero means
+	// no limit but MaxConns.
+	MaxPerClient int
+	// MaxHeader is the size in bytes of a request's header, or of a
+	// ClientHello. Zero means 16 KiB, and 64 KiB for a ClientHello.
+	MaxHeader int
+	// Grace is how long connections live on when the context of a Serve method
+	// ends. Zero means 30 seconds; negative ends them at once.
+	Grace time.Duration
+
+	// Hooks see what happens.
+	Hooks Hooks
+
+	once sync.Once
+	doors
+}
+
+// Credentials are what a client showed, before it was let in.
+type Credentials struct {
+	Door Door
+	// User and Password are of basic credentials or of SOCKS5.
+	User, Password string
+	// Bearer is the token of "Proxy-Authorization: Bearer". Empty if there is none.
+	Bearer string
+	// Certificates are the client's chain, leaf first, verified as the
+	// Gateway's TLS says.
+	Certificates []*x509.Certificate
+	// ServerName is what the client's TLS asked for: of the SNI door, or of a
+	// door with TLS.
+	ServerName string
+	// Address is the target as it was asked for, host:port. At the SNI door it
+	// is empty.
+	Address string
+	// Remote is where the client came from; of a unix socket it says nothing.
+	Remote net.Addr
+}
+
+// Shown reports whether the client showed anything to know it by.
+func (c *Credentials) Shown() bool {
+	return c.User != "" || c.Password != "" || c.Bearer != "" || len(c.Certificates) > 0
+}
+
+// Identity is who a client is.
+type Identity struct {
+	// Name is for limits, hooks and Status. It must not be a secret.
+	Name string
+	// Cluster is the one that the client may reach, if that is known from who
+	// it is.
+	Cluster string
+}
+
+// Request is what an authenticated client asks for.
+type Request struct {
+	Door   Door
+	Client Identity
+	// Credentials are what the client showed, without the secrets: the User,
+	// the Certificates, the ServerName, the Remote.
+	Credentials Credentials
+	// Cluster is where to go.
+	Cluster string
+	// Address is the target, host:port. The SNI door has no host of its own:
+	// Route gives one.
+	Address string
+}
+
+var (
+	// ErrCredentials is for an Authenticate that was shown nothing, or
+	// something wrong: the client is asked for (other) credentials.
+	ErrCredentials = errors.New("gateway: the credentials are missing or wrong")
+
+	errNobody = errors.New("gateway: field Authenticate is nil: nobody is let in")
+)
+
+// Anyone lets everybody in, without a name. It is for a door that only those
+// who may can reach: a unix socket in a directory of the right mode, or a
+// listener on loopback in a pod of its own.
+func Anyone(context.Context, Credentials) (Identity, error) { return Identity{}, nil }
+
+var _ func(context.Context, Credentials) (Identity, error) = Anyone

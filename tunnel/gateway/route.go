@@ -1,0 +1,106 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"syscall"
+)
+
+// ByUser is a Route by the user name of the credentials: it is the cluster.
+// An Identity that has a cluster of its own may name no other one.
+func ByUser(_ context.Context, r *Request) error {
+	return choose(r, r.Credentials.User)
+}
+
+// choose sets the cluster, unless the client may reach another one only.
+func choose(r *Request, cluster string) error {
+	switch {
+	case cluster == "":
+		return fmt.Errorf("%w: none is named", errNoRoute)
+	case r.Client.Cluster != "" && r.Client.Cluster != cluster:
+		return fmt.Errorf("this client may not reach cluster %q: %w", cluster, syscall.EACCES)
+	}
+	r.Cluster = cluster
+	return nil
+}
+
+// ByAuthority returns a Route by the target's name: what it says between
+// service and zone is the cluster, as in
+// kubernetes.default.svc.<cluster>.<zone>:443, and the target is
+// kubernetes.default.svc:443 there. A cluster of the form namespace/name is
+// written name.namespace. Names outside of the zone are refused.
+func ByAuthority(zone string) func(context.Context, *Request) error {
+	zone = "." + strings.ToLower(strings.Trim(zone, "."))
+	return func(_ context.Context, r *Request) error {
+		host, port, err := net.SplitHostPort(r.Address)
+		if err != nil {
+			return errNoAddress
+		}
+		name, ok := strings.CutSuffix(strings.TrimSuffix(strings.ToLower(host), "."), zone)
+		service, cluster, found := strings.Cut(name, ".svc.")
+		if !ok || !found || service == "" {
+			return fmt.Errorf("%w: %q is not of the form SERVICE.svc.CLUSTER%s", errNoRoute, host, zone)
+		}
+		if name, namespace, two := strings.Cut(cluster, "."); two {
+			cluster = namespace + "/" + name
+		}
+		r.Address = net.JoinHostPort(service+".svc", port)
+		return choose(r, cluster)
+	}
+}
+
+// Table is where server names lead. It may be replaced while it is in use; the
+// zero Table is empty. See [ByTable].
+type Table struct {
+	names atomic.Pointer[map[string]Place]
+}
+
+// Place is where a name leads.
+type Place struct {
+	Cluster string
+	// Address is the target there, host:port.
+	Address string
+}
+
+// Set replaces the table. Names compare without case; "*.example.com" stands
+// for the names one label below.
+func (t *Table) Set(names map[string]Place) {
+	lower := make(map[string]Place, len(names))
+	for name, p := range names {
+		lower[strings.ToLower(strings.TrimSuffix(name, "."))] = p
+	}
+	t.names.Store(&lower)
+}
+
+// Lookup returns the place of a name.
+func (t *Table) Lookup(name string) (Place, bool) {
+	names := t.names.Load()
+	if names == nil {
+		return Place{}, false
+	}
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	if p, ok := (*names)[name]; ok {
+		return p, true
+	}
+	if _, below, ok := strings.Cut(name, "."); ok {
+		p, ok := (*names)["*."+below]
+		return p, ok
+	}
+	return Place{}, false
+}
+
+// ByTable is a Route by the server name that the client's TLS asks for. A name
+// that is not in the table is refused.
+func ByTable(t *Table) func(context.Context, *Request) error {
+	return func(_ context.Context, r *Request) error {
+		p, ok := t.Lookup(r.Credentials.ServerName)
+		if !ok {
+			return fmt.Errorf("%w: nothing is served by the name %q", errNoRoute, r.Credentials.ServerName)
+		}
+		r.Address = p.Address
+		return choose(r, p.Cluster)
+	}
+}

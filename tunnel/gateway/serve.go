@@ -1,0 +1,89 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/group"
+)
+
+// doors is what a Gateway keeps of its doors.
+type doors struct {
+	set    group.Set
+	visits visits
+}
+
+// setup checks the fields, once.
+func (g *Gateway) setup() error {
+	g.once.Do(func() {
+		g.visits.init(orDefault(g.MaxConns, 10_000), g.MaxPerClient)
+	})
+	if g.Dial == nil {
+		return errors.New("gateway: field Dial is required")
+	}
+	return nil
+}
+
+func orDefault[T int | time.Duration](v, byDefault T) T {
+	if v == 0 {
+		return byDefault
+	}
+	return v
+}
+
+func (g *Gateway) grace() time.Duration { return max(orDefault(g.Grace, 30*time.Second), 0) }
+
+// ServeConnect is an HTTP proxy that knows CONNECT alone, for TCP and unix
+// sockets, by HTTP/1.1 and HTTP/2 (by prior knowledge, or with the field TLS by
+// ALPN). It serves until the context ends or the listener fails, closes the
+// listener and returns when its goroutines have ended: connections live on for
+// Grace. The error is the listener's; nil after the end of the context and
+// after Shutdown.
+func (g *Gateway) ServeConnect(ctx context.Context, l net.Listener) error {
+	return g.serve(ctx, l, g.connect)
+}
+
+// ServeSOCKS5 is a SOCKS5 server (RFC 1928, CONNECT alone) with user name and
+// password (RFC 1929). It serves as ServeConnect does.
+func (g *Gateway) ServeSOCKS5(ctx context.Context, l net.Listener) error {
+	return g.serve(ctx, l, g.socks5)
+}
+
+// ServeSNI relays TLS connections by the server name that they ask for
+// (RFC 6066, 3), without ending TLS: Route says which cluster and target a
+// name stands for. It serves as ServeConnect does.
+func (g *Gateway) ServeSNI(ctx context.Context, l net.Listener) error {
+	return g.serve(ctx, l, g.sni)
+}
+
+func (g *Gateway) serve(ctx context.Context, l net.Listener, handle func(*group.Group, net.Conn)) error {
+	if err := g.setup(); err != nil {
+		l.Close()
+		return err
+	}
+	return g.set.Serve(ctx, l, g.grace(), func(gr *group.Group, conn net.Conn) {
+		defer conn.Close()
+		handle(gr, conn)
+	})
+}
+
+// Shutdown lets nobody in any more, waits until the connections have ended or
+// the context has, and then ends what is left.
+func (g *Gateway) Shutdown(ctx context.Context) error {
+	if err := g.setup(); err != nil {
+		return err
+	}
+	return g.set.Shutdown(ctx)
+}
+
+// Close ends all connections at once and waits for the Gateway's goroutines.
+func (g *Gateway) Close() error {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := g.Shutdown(ended); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}

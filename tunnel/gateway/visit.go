@@ -1,0 +1,149 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/relay"
+)
+
+// A visit is one connection or HTTP/2 stream, from its first byte to its end.
+type visit struct {
+	g       *Gateway
+	door    Door
+	began   time.Time
+	request Request
+	counted string // the client that it counts for
+}
+
+// visits counts those that are there.
+type visits struct {
+	total     atomic.Uint64
+	failed    atomic.Uint64
+	in, out   atomic.Uint64 // bytes from and to the clients, of those that ended
+	most      int
+	perClient int
+
+	mu      sync.Mutex // guards the fields below
+	open    int
+	clients map[string]int
+}
+
+func (v *visits) init(most, perClient int) {
+	v.most, v.perClient, v.clients = most, perClient, map[string]int{}
+}
+
+var (
+	errTooMany   = errors.New("too many connections")
+	errTooManyOf = errors.New("too many connections of this client")
+	errNoRoute   = errors.New("there is no such cluster")
+	errNoAddress = errors.New("the target has no host:port")
+)
+
+// enter counts a connection in; the caller calls leave at its end. The error is
+// an *Error that Hooks have seen.
+func (g *Gateway) enter(door Door) (*visit, error) {
+	v := &visit{g: g, door: door, began: time.Now()}
+	g.visits.total.Add(1)
+	g.visits.mu.Lock()
+	room := g.visits.open < g.visits.most
+	if room {
+		g.visits.open++
+	}
+	g.visits.mu.Unlock()
+	if !room {
+		return nil, v.fail(PhaseLimit, errTooMany)
+	}
+	return v, nil
+}
+
+func (v *visit) leave() {
+	vs := &v.g.visits
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	vs.open--
+	if v.counted != "" {
+		if vs.clients[v.counted]--; vs.clients[v.counted] == 0 {
+			delete(vs.clients, v.counted)
+		}
+	}
+}
+
+// fail tells Hooks, and returns what it told.
+func (v *visit) fail(phase Phase, err error) *Error {
+	e := &Error{Door: v.door, Phase: phase, Client: v.request.Client.Name, Err: err}
+	v.g.visits.failed.Add(1)
+	v.g.Hooks.failed(e)
+	return e
+}
+
+// admit authenticates the client, counts it, and routes what it asks for. The
+// error is an *Error whose Phase says what failed.
+func (v *visit) admit(ctx context.Context, c Credentials) error {
+	authenticate := v.g.Authenticate
+	if authenticate == nil {
+		return v.fail(PhaseAuthenticate, errNobody)
+	}
+	id, err := authenticate(ctx, c)
+	if err != nil {
+		return v.fail(PhaseAuthenticate, err)
+	}
+	c.Password, c.Bearer = "", ""
+	v.request = Request{Door: v.door, Client: id, Credentials: c, Cluster: id.Cluster, Address: c.Address}
+	if !v.count(id.Name) {
+		return v.fail(PhaseLimit, errTooManyOf)
+	}
+	if v.g.Route != nil {
+		if err := v.g.Route(ctx, &v.request); err != nil {
+			return v.fail(PhaseRoute, err)
+		}
+	}
+	if _, _, err := net.SplitHostPort(v.request.Address); err != nil {
+		return v.fail(PhaseRoute, errNoAddress)
+	}
+	return nil
+}
+
+func (v *visit) count(name string) bool {
+	vs := &v.g.visits
+	if name == "" || vs.perClient <= 0 {
+		return true
+	}
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	if vs.clients[name] >= vs.perClient {
+		return false
+	}
+	vs.clients[name]++
+	v.counted = name
+	return true
+}
+
+// dial connects the target. The error is an *Error around Dial's.
+func (v *visit) dial(ctx context.Context) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, orDefault(v.g.DialTimeout, 30*time.Second))
+	defer cancel()
+	began := time.Now()
+	conn, err := v.g.Dial(ctx, v.request)
+	if err == nil && conn == nil {
+		err = errors.New("Dial returned neither a connection nor an error")
+	}
+	v.g.Hooks.dialed(v.request, time.Since(began), err)
+	if err != nil {
+		return nil, v.fail(PhaseDial, err)
+	}
+	return conn, nil
+}
+
+// relay joins client and target until both have ended; ctx cuts them. Both are
+// closed when it returns.
+func (v *visit) relay(ctx context.Context, client, target net.Conn) {
+	res := relay.Relay(ctx, client, target)
+	v.g.visits.in.Add(uint64(res.AToB))
+	v.g.visits.out.Add(uint64(res.BToA))
+	v.g.Hooks.ended(v.request, Ended{In: res.AToB, Out: res.BToA, Took: time.Since(v.began), Err: res.Err})
+}

@@ -45,7 +45,11 @@ type Result struct {
 // Nothing times out but by ctx. Bytes pass by splice where the system has it,
 // else by the WriteTo or ReadFrom that a connection has, else by a pooled
 // buffer, which is small as long as little comes.
-func Relay(ctx context.Context, a, b net.Conn) Result {
+func Relay(ctx context.Context, a, b net.Conn) Result { return RelayEarly(ctx, nil, a, b) }
+
+// RelayEarly is Relay where a part of what a sent was read already: early is
+// written to b first. Result counts it.
+func RelayEarly(ctx context.Context, early []byte, a, b net.Conn) Result {
 	r := &relay{a: a, b: b}
 	aborted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -54,8 +58,8 @@ func Relay(ctx context.Context, a, b net.Conn) Result {
 	})
 	var res Result
 	var wg sync.WaitGroup
-	wg.Go(func() { res.BToA = r.copy(a, b, "b to a") })
-	res.AToB = r.copy(b, a, "a to b")
+	wg.Go(func() { res.BToA = r.copy(a, b, nil, "b to a") })
+	res.AToB = r.copy(b, a, early, "a to b")
 	wg.Wait()
 	a.Close()
 	b.Close()
@@ -96,8 +100,13 @@ func (r *relay) abort(err error) {
 }
 
 // copy is one direction, its end included.
-func (r *relay) copy(dst, src net.Conn, direction string) int64 {
-	n, err := copyConn(dst, src)
+func (r *relay) copy(dst, src net.Conn, early []byte, direction string) (n int64) {
+	n, err := writeEarly(dst, early)
+	if err == nil {
+		var more int64
+		more, err = copyConn(dst, src)
+		n += more
+	}
 	if err == nil {
 		err = closeWrite(dst)
 		if errors.Is(err, errors.ErrUnsupported) {
@@ -113,6 +122,14 @@ func (r *relay) copy(dst, src net.Conn, direction string) int64 {
 		r.abort(fmt.Errorf("relay: %s: %w", direction, err))
 	}
 	return n
+}
+
+func writeEarly(dst net.Conn, early []byte) (int64, error) {
+	if len(early) == 0 {
+		return 0, nil
+	}
+	n, err := dst.Write(early)
+	return int64(n), err
 }
 
 func closeWrite(conn net.Conn) error {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"time"
@@ -13,12 +14,18 @@ import (
 type doors struct {
 	set    group.Set
 	visits visits
+
+	connectTLS *tls.Config // the Gateway's, with the protocols of the CONNECT door
 }
 
 // setup checks the fields, once.
 func (g *Gateway) setup() error {
 	g.once.Do(func() {
 		g.visits.init(orDefault(g.MaxConns, 10_000), g.MaxPerClient)
+		if g.TLS != nil {
+			g.connectTLS = g.TLS.Clone()
+			g.connectTLS.NextProtos = protocols
+		}
 	})
 	if g.Dial == nil {
 		return errors.New("gateway: field Dial is required")

@@ -6,6 +6,5 @@ import (
 	"github.com/causewayproject/causeway/internal/group"
 )
 
-func (g *Gateway) connect(*group.Group, net.Conn) {}
-func (g *Gateway) socks5(*group.Group, net.Conn)  {}
-func (g *Gateway) sni(*group.Group, net.Conn)     {}
+func (g *Gateway) socks5(*group.Group, net.Conn) {}
+func (g *Gateway) sni(*group.Group, net.Conn)    {}

@@ -140,9 +140,9 @@ func (v *visit) dial(ctx context.Context) (net.Conn, error) {
 }
 
 // relay joins client and target until both have ended; ctx cuts them. Both are
-// closed when it returns.
-func (v *visit) relay(ctx context.Context, client, target net.Conn) {
-	res := relay.Relay(ctx, client, target)
+// closed when it returns. early is what was already read of the client.
+func (v *visit) relay(ctx context.Context, early []byte, client, target net.Conn) {
+	res := relay.RelayEarly(ctx, early, client, target)
 	v.g.visits.in.Add(uint64(res.AToB))
 	v.g.visits.out.Add(uint64(res.BToA))
 	v.g.Hooks.ended(v.request, Ended{In: res.AToB, Out: res.BToA, Took: time.Since(v.began), Err: res.Err})

@@ -24,7 +24,7 @@ var arrows = map[string][]string{
 	"/linktest":                  {"/internal/abort"},
 	"/noproxy":                   {},
 	"/tunnel":                    {"/internal/backoff", "/internal/mux", "/internal/relay"},
-	"/tunnel/gateway":            {"/internal/group", "/internal/relay"},
+	"/tunnel/gateway":            {"/internal/abort", "/internal/group", "/internal/relay"},
 	"/examples/noproxy":          {"/noproxy"},
 	"/examples/quickstart":       {"/dialer", "/kubeconfig", "/internal/test/pki", "/internal/test/proxytest"},
 	"/examples/ssh":              {"/examples/internal/cli", "/internal/relay", "/tunnel"},

@@ -1,0 +1,146 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+const (
+	connected = "HTTP/1.1 200 OK\r\n\r\n"
+
+	challenge  = `Basic realm="causeway", charset="UTF-8"`
+	retryAfter = "1" // seconds
+)
+
+// answer is what a client is told that gets no connection.
+type answer struct {
+	status int
+	kind   string // of RFC 9209, 2.3
+	detail string // for people; no secret, printable, bounded
+}
+
+var errInternal = &answer{500, "proxy_internal_error", ""}
+
+// answerTo finds the words for an error of a visit or of the parser.
+func answerTo(err error) *answer {
+	var (
+		e   *Error
+		bad *malformed
+	)
+	switch {
+	case errors.As(err, &bad):
+		return &answer{bad.status, "http_request_error", bad.text}
+	case !errors.As(err, &e):
+		return errInternal
+	}
+	detail := printable(e.Err.Error())
+	switch e.Phase {
+	case PhaseHandshake:
+		if errors.Is(e.Err, errShutdown) {
+			return &answer{503, "proxy_internal_response", detail}
+		}
+		return &answer{408, "http_request_error", "the request took too long"}
+	case PhaseLimit:
+		if errors.Is(e.Err, errTooManyOf) {
+			return &answer{429, "connection_limit_reached", detail}
+		}
+		return &answer{503, "connection_limit_reached", detail}
+	case PhaseAuthenticate:
+		if reasonOf(e.Err) == reasonUnavailable {
+			return &answer{503, "proxy_internal_error", "nobody can be authenticated at the moment"}
+		}
+		return &answer{407, "http_request_denied", "the credentials are missing or wrong"}
+	case PhaseRoute:
+		switch reasonOf(e.Err) {
+		case reasonForbidden:
+			return &answer{403, "http_request_denied", detail}
+		case reasonUnavailable:
+			return &answer{503, "destination_unavailable", detail}
+		}
+		return &answer{400, "destination_not_found", detail}
+	}
+	return answerToDial(reasonOf(e.Err), detail)
+}
+
+func answerToDial(r reason, detail string) *answer {
+	switch r {
+	case reasonForbidden:
+		return &answer{403, "destination_ip_prohibited", detail}
+	case reasonUnavailable:
+		return &answer{503, "destination_unavailable", detail}
+	case reasonTimeout:
+		return &answer{504, "connection_timeout", detail}
+	case reasonNotFound:
+		return &answer{502, "dns_error", detail}
+	case reasonUnreachable:
+		return &answer{502, "destination_ip_unroutable", detail}
+	case reasonRefused:
+		return &answer{502, "connection_refused", detail}
+	case reasonMalformed:
+		return &answer{400, "http_request_error", detail}
+	}
+	return &answer{502, "destination_unavailable", detail}
+}
+
+// text is one line for people: what net/http, and so kubectl, shows of an
+// answer is its reason phrase.
+func (a *answer) text() string {
+	s := http.StatusText(a.status)
+	if a.detail != "" {
+		s += ": " + a.detail
+	}
+	return s
+}
+
+// fields are the header, but for what frames the body.
+func (a *answer) fields(yield func(name, value string) bool) {
+	status := "causeway; error=" + a.kind
+	if a.detail != "" {
+		status += `; details="` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(a.detail) + `"`
+	}
+	if !yield("Proxy-Status", status) || !yield("Content-Type", "text/plain; charset=utf-8") {
+		return
+	}
+	switch a.status {
+	case 407:
+		yield("Proxy-Authenticate", challenge)
+	case 405:
+		yield("Allow", "CONNECT")
+	case 429, 503:
+		yield("Retry-After", retryAfter)
+	}
+}
+
+// body repeats what is in the status line, which HTTP/2 has not.
+func (a *answer) body() string { return a.text() + "\n" }
+
+// appendTo appends the answer in the form of HTTP/1.1.
+func (a *answer) appendTo(b []byte, keep bool) []byte {
+	b = fmt.Appendf(b, "HTTP/1.1 %d %s\r\n", a.status, a.text())
+	for name, value := range a.fields {
+		b = fmt.Appendf(b, "%s: %s\r\n", name, value)
+	}
+	if !keep {
+		b = append(b, "Connection: close\r\n"...)
+	}
+	b = append(b, "Content-Length: "+strconv.Itoa(len(a.body()))+"\r\n\r\n"...)
+	return append(b, a.body()...)
+}
+
+// printable makes a line of ASCII, of at most 200 bytes, out of anything.
+func printable(s string) string {
+	const most = 200
+	b := []byte(s[:min(len(s), most)])
+	for i, c := range b {
+		if c < ' ' || c >= 0x7f {
+			b[i] = '?'
+		}
+	}
+	if len(s) > most {
+		copy(b[most-3:], "...")
+	}
+	return string(b)
+}

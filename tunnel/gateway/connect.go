@@ -1,0 +1,216 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/abort"
+	"github.com/causewayproject/causeway/internal/group"
+)
+
+const (
+	// lingerTime and lingerBytes bound what a refused client may still send: a
+	// close with bytes unread is a reset, which can overtake the answer.
+	lingerTime  = time.Second
+	lingerBytes = 256 << 10
+
+	// maxEarly is how much of what comes before the answer is kept, for a
+	// client that does not wait for it.
+	maxEarly = 16 << 10
+)
+
+var (
+	longAgo = time.Unix(1, 0)
+
+	errLeft     = errors.New("the client hung up")
+	errShutdown = errors.New("the gateway shuts down")
+)
+
+// caller is a client of the CONNECT door.
+type caller struct {
+	g     *Gateway
+	gr    *group.Group
+	v     *visit
+	raw   net.Conn // as it was accepted
+	conn  net.Conn // with TLS, if the door has it
+	tls   tls.ConnectionState
+	early []byte // read, and not yet used
+}
+
+// connect serves a connection until it ends. Who accepted it closes it.
+func (g *Gateway) connect(gr *group.Group, raw net.Conn) {
+	keepAlive(raw)
+	stop := context.AfterFunc(gr.Context(), func() { raw.Close() })
+	defer stop()
+	deadline := time.Now().Add(orDefault(g.HandshakeTimeout, 10*time.Second))
+	raw.SetDeadline(deadline)
+	c := &caller{g: g, gr: gr, raw: raw, conn: raw}
+	var err error
+	if c.v, err = g.enter(DoorConnect); err != nil {
+		if g.TLS == nil {
+			c.refuse(err, false)
+		}
+		return
+	}
+	defer c.v.leave()
+	target := c.handshake(deadline)
+	if target == nil {
+		return
+	}
+	if !stop() { // from here on it is for the relay to end them
+		abort.Reset(target, 0)
+		return
+	}
+	c.v.relay(gr.Context(), c.early, c.conn, target)
+}
+
+// handshake goes from the first byte to the answer. It returns the target's
+// connection, nil if there is none.
+func (c *caller) handshake(deadline time.Time) net.Conn {
+	ctx, cancel := context.WithDeadline(c.gr.Context(), deadline)
+	defer cancel()
+	// Who has asked for nothing yet is not waited for.
+	settle := context.AfterFunc(c.gr.Accepting(), func() { c.raw.SetReadDeadline(longAgo) })
+	defer settle()
+	if err := c.startTLS(ctx); err != nil {
+		c.failTLS(err)
+		return nil
+	}
+	if !c.admit(ctx) {
+		return nil
+	}
+	if !settle() {
+		c.refuse(c.v.fail(PhaseHandshake, errShutdown), false)
+		return nil
+	}
+	return c.dial()
+}
+
+// admit reads requests until one is let in: a client that knows only from a 407
+// that credentials are wanted sends them on the same connection.
+func (c *caller) admit(ctx context.Context) bool {
+	for {
+		h, err := c.readRequest()
+		if err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) && c.gr.Accepting().Err() != nil {
+				err = errShutdown
+			}
+			if err != errSilent {
+				c.refuse(c.v.fail(PhaseHandshake, err), false)
+			}
+			return false
+		}
+		if err = c.v.admit(ctx, c.credentials(h)); err == nil {
+			return true
+		}
+		// What came along was not meant to be a request.
+		keep := !h.close && len(c.early) == 0
+		if !c.refuse(err, keep) {
+			return false
+		}
+	}
+}
+
+// readRequest reads a header, and leaves in early what follows it.
+func (c *caller) readRequest() (*head, error) {
+	buf := buffers.Get().(*[headSize]byte)
+	defer buffers.Put(buf)
+	all, end, err := readHead(c.conn, buf[:0], orDefault(c.g.MaxHeader, 16<<10))
+	if err != nil {
+		return nil, err
+	}
+	c.early = bytes.Clone(all[end:])
+	return parseHead(all[:end])
+}
+
+func (c *caller) credentials(h *head) Credentials {
+	return Credentials{
+		Door: DoorConnect, User: h.user, Password: h.password, Bearer: h.bearer,
+		Certificates: c.certificates(), ServerName: c.tls.ServerName,
+		Address: h.authority, Remote: c.raw.RemoteAddr(),
+	}
+}
+
+// dial connects the target and tells the client.
+func (c *caller) dial() net.Conn {
+	ctx, cancel := context.WithCancel(c.gr.Context())
+	defer cancel()
+	c.conn.SetDeadline(time.Time{})
+	stop := c.watch(cancel)
+	target, err := c.v.dial(ctx)
+	stop()
+	c.conn.SetWriteDeadline(time.Now().Add(orDefault(c.g.HandshakeTimeout, 10*time.Second)))
+	if err != nil {
+		c.refuse(err, false)
+		return nil
+	}
+	if _, err := io.WriteString(c.conn, connected); err != nil {
+		abort.Reset(target, 0)
+		c.v.fail(PhaseRelay, err)
+		return nil
+	}
+	c.conn.SetWriteDeadline(time.Time{})
+	return target
+}
+
+// watch calls left when the client hangs up, until the function that it returns
+// is called. What the client sends meanwhile is kept.
+func (c *caller) watch(left func()) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		buf := buffers.Get().(*[headSize]byte)
+		defer buffers.Put(buf)
+		for len(c.early) < maxEarly {
+			n, err := c.conn.Read(buf[:])
+			c.early = append(c.early, buf[:n]...)
+			switch {
+			case err == nil:
+				continue
+			case errors.Is(err, os.ErrDeadlineExceeded):
+			case err == io.EOF && len(c.early) > 0:
+				// It has said what it wants to, and may wait for an answer.
+			default:
+				left()
+			}
+			return
+		}
+	}()
+	return func() {
+		c.conn.SetReadDeadline(longAgo)
+		<-done
+		c.conn.SetReadDeadline(time.Time{})
+	}
+}
+
+// refuse tells the client about an error. It reports whether the client may
+// ask once more, by the same connection.
+func (c *caller) refuse(err error, keep bool) bool {
+	a := answerTo(err)
+	keep = keep && a.status == 407
+	if _, err := c.conn.Write(a.appendTo(nil, keep)); err != nil {
+		return false
+	}
+	if keep {
+		return true
+	}
+	if cw, ok := c.conn.(interface{ CloseWrite() error }); ok && cw.CloseWrite() == nil {
+		c.conn.SetReadDeadline(time.Now().Add(lingerTime))
+		io.CopyN(io.Discard, c.conn, lingerBytes)
+	}
+	return false
+}
+
+// keepAlive finds peers that are gone, within a minute and a half: a watch may
+// be silent for hours, and nothing else ends it.
+func keepAlive(conn net.Conn) {
+	if tc, ok := conn.(*net.TCPConn); ok {
+		tc.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 15 * time.Second, Count: 4})
+	}
+}

@@ -1,0 +1,273 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// preface begins HTTP/2 (RFC 9113, 3.4), here without its last six bytes: it
+// is read as a request.
+const preface = "PRI * HTTP/2.0\r\n\r\n"
+
+// head is the header of a request, as far as a proxy for CONNECT wants to know
+// it.
+type head struct {
+	method    string
+	authority string // host:port, of CONNECT alone
+	user      string
+	password  string
+	bearer    string
+	close     bool // the client wants no second request on the connection
+}
+
+// malformed is why a header is not that of a CONNECT, and the status that says
+// so.
+type malformed struct {
+	status int
+	text   string
+}
+
+func (e *malformed) Error() string { return e.text }
+
+var (
+	errHeaderTooLarge = &malformed{431, "the header is too large"}
+	errRequestLine    = &malformed{400, "the first line is not METHOD TARGET HTTP/1.1"}
+	errAuthority      = &malformed{400, "the target of CONNECT is not host:port"}
+	errField          = &malformed{400, "a header field is malformed"}
+	errBody           = &malformed{400, "a CONNECT has no body"}
+	errAuthorization  = &malformed{400, "the Proxy-Authorization is malformed"}
+	errVersion        = &malformed{505, "this proxy speaks HTTP/1 and HTTP/2"}
+	errWantsTLS       = &malformed{400, "this door speaks TLS: use an https proxy URL"}
+	errIsTLS          = &malformed{400, "this door is plain: use an http proxy URL"}
+	errIsSOCKS        = &malformed{400, "this door is an HTTP proxy: use an http proxy URL, not socks"}
+	errMethod         = &malformed{405, "this proxy knows CONNECT alone: use an https URL, or make the client tunnel (curl --proxytunnel)"}
+
+	errSilent = errors.New("the client left without a request")
+)
+
+const headSize = 2 << 10
+
+// buffers are for headers, which are rarely larger.
+var buffers = sync.Pool{New: func() any { return new([headSize]byte) }}
+
+// readHead reads up to the end of a header, given what was read before of it.
+// It returns all it has read, in buf or in more than that, and where the header
+// ends. What follows is already the target's.
+func readHead(r io.Reader, buf []byte, most int) (all []byte, end int, err error) {
+	for from := 0; ; {
+		if len(buf) > 0 {
+			if err := foreign(buf[0]); err != nil {
+				return buf, 0, err
+			}
+		}
+		if end = headEnd(buf, from); end > most || end < 0 && len(buf) > most {
+			return buf, 0, errHeaderTooLarge
+		}
+		if end >= 0 {
+			return buf, end, nil
+		}
+		from = max(0, len(buf)-2)
+		if len(buf) == cap(buf) {
+			buf = append(make([]byte, 0, 4*cap(buf)), buf...)
+		}
+		n, err := r.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		if n == 0 && err != nil {
+			if len(buf) == 0 && !errors.Is(err, os.ErrDeadlineExceeded) {
+				err = errSilent
+			}
+			return buf, 0, err
+		}
+	}
+}
+
+// foreign is the error for what begins no request: there may never be an end of
+// a header.
+func foreign(first byte) error {
+	switch {
+	case first == 0x16:
+		return errIsTLS
+	case first == 4 || first == 5:
+		return errIsSOCKS
+	case first != '\r' && first != '\n' && !isToken([]byte{first}):
+		return errRequestLine
+	}
+	return nil
+}
+
+// headEnd returns where the empty line ends that ends a header, or -1. from is
+// how far b was searched before, less what could begin an empty line. Empty
+// lines before the first one count for nothing (RFC 9112, 2.2).
+func headEnd(b []byte, from int) int {
+	start := len(b) - len(bytes.TrimLeft(b, "\r\n"))
+	for i := max(from, start); ; i++ {
+		next := bytes.IndexByte(b[i:], '\n')
+		if next < 0 {
+			return -1
+		}
+		i += next
+		switch rest := b[i+1:]; {
+		case bytes.HasPrefix(rest, []byte("\n")):
+			return i + 2
+		case bytes.HasPrefix(rest, []byte("\r\n")):
+			return i + 3
+		}
+	}
+}
+
+// parseHead understands what readHead has read. The error is a *malformed.
+// Lines may end with a bare LF.
+func parseHead(b []byte) (*head, error) {
+	line, rest := cutLine(bytes.TrimLeft(b, "\r\n"))
+	h, err := parseRequestLine(string(line))
+	if err != nil {
+		return nil, err
+	}
+	authorized := false
+	for {
+		if line, rest = cutLine(rest); len(line) == 0 {
+			return h, nil
+		}
+		name, value, ok := bytes.Cut(line, []byte(":"))
+		if !ok || !isToken(name) || !isText(value) {
+			return nil, errField
+		}
+		text := string(bytes.Trim(value, " \t"))
+		switch strings.ToLower(string(name)) {
+		case "proxy-authorization":
+			if authorized {
+				return nil, errAuthorization
+			}
+			authorized = true
+			if err := h.authorization(text); err != nil {
+				return nil, err
+			}
+		case "content-length":
+			if text != "0" {
+				return nil, errBody
+			}
+		case "transfer-encoding":
+			return nil, errBody
+		case "connection", "proxy-connection":
+			h.close = h.close || hasToken(text, "close")
+		}
+	}
+}
+
+// cutLine returns the first line of b without its end, and what follows.
+func cutLine(b []byte) (line, rest []byte) {
+	line, rest, _ = bytes.Cut(b, []byte("\n"))
+	return bytes.TrimSuffix(line, []byte("\r")), rest
+}
+
+func parseRequestLine(line string) (*head, error) {
+	method, rest, _ := strings.Cut(line, " ")
+	target, version, ok := strings.Cut(rest, " ")
+	if !ok || !isToken([]byte(method)) || target == "" {
+		return nil, errRequestLine
+	}
+	major, minor, ok := strings.Cut(strings.TrimPrefix(version, "HTTP/"), ".")
+	switch {
+	case !strings.HasPrefix(version, "HTTP/") || !ok || !isDigit(major) || !isDigit(minor):
+		return nil, errRequestLine
+	case major != "1":
+		return nil, errVersion
+	case method != "CONNECT":
+		return nil, errMethod
+	}
+	if err := checkAuthority(target); err != nil {
+		return nil, err
+	}
+	// HTTP/1.0 ends a connection after the answer.
+	return &head{method: method, authority: target, close: minor == "0"}, nil
+}
+
+func isDigit(s string) bool { return len(s) == 1 && s[0] >= '0' && s[0] <= '9' }
+
+// checkAuthority knows host:port alone (RFC 9112, 3.2.3): a name, an IPv4
+// address or an IPv6 address in brackets, without a zone, which means nothing
+// elsewhere.
+func checkAuthority(s string) error {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil || host == "" || len(host) > 255 {
+		return errAuthority
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return errAuthority
+	}
+	if s[0] == '[' {
+		if ip, err := netip.ParseAddr(host); err != nil || !ip.Is6() || ip.Zone() != "" {
+			return errAuthority
+		}
+		return nil
+	}
+	for i := range len(host) {
+		if c := host[i]; !isAlphanumeric(c) && c != '.' && c != '-' && c != '_' {
+			return errAuthority
+		}
+	}
+	return nil
+}
+
+// authorization understands Basic (RFC 7617) and Bearer (RFC 6750). Another
+// scheme shows nothing that is known here.
+func (h *head) authorization(value string) error {
+	scheme, text, _ := strings.Cut(value, " ")
+	text = strings.TrimLeft(text, " ")
+	switch strings.ToLower(scheme) {
+	case "basic":
+		plain, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			return errAuthorization
+		}
+		var ok bool
+		if h.user, h.password, ok = strings.Cut(string(plain), ":"); !ok {
+			return errAuthorization
+		}
+	case "bearer":
+		if h.bearer = text; text == "" {
+			return errAuthorization
+		}
+	}
+	return nil
+}
+
+func hasToken(list, token string) bool {
+	for part := range strings.SplitSeq(list, ",") {
+		if strings.EqualFold(strings.Trim(part, " \t"), token) {
+			return true
+		}
+	}
+	return false
+}
+
+func isToken(b []byte) bool {
+	for _, c := range b {
+		if !isAlphanumeric(c) && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+			return false
+		}
+	}
+	return len(b) > 0
+}
+
+func isAlphanumeric(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+}
+
+// isText reports whether b is fit for a field's value: no control characters.
+func isText(b []byte) bool {
+	for _, c := range b {
+		if c < ' ' && c != '\t' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}

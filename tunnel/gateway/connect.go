@@ -46,7 +46,8 @@ type caller struct {
 // connect serves a connection until it ends. Who accepted it closes it.
 func (g *Gateway) connect(gr *group.Group, raw net.Conn) {
 	keepAlive(raw)
-	stop := context.AfterFunc(gr.Context(), func() { raw.Close() })
+	// A reset: a client that has just read its 200 must not take it for an end.
+	stop := context.AfterFunc(gr.Context(), func() { abort.Reset(raw, 0) })
 	defer stop()
 	deadline := time.Now().Add(orDefault(g.HandshakeTimeout, 10*time.Second))
 	raw.SetDeadline(deadline)
@@ -82,7 +83,14 @@ func (c *caller) handshake(deadline time.Time) net.Conn {
 		c.failTLS(err)
 		return nil
 	}
-	if !c.admit(ctx) {
+	admitted, h2 := c.admit(ctx)
+	if h2 {
+		if settle() {
+			c.serveHTTP2(deadline)
+		}
+		return nil
+	}
+	if !admitted {
 		return nil
 	}
 	if !settle() {
@@ -92,11 +100,14 @@ func (c *caller) handshake(deadline time.Time) net.Conn {
 	return c.dial()
 }
 
-// admit reads requests until one is let in: a client that knows only from a 407
+// admit reads requests until one is let in, or one is the beginning of HTTP/2: a client that knows only from a 407
 // that credentials are wanted sends them on the same connection.
-func (c *caller) admit(ctx context.Context) bool {
-	for {
+func (c *caller) admit(ctx context.Context) (admitted, http2 bool) {
+	for c.tls.NegotiatedProtocol != "h2" {
 		h, err := c.readRequest()
+		if err == errHTTP2 {
+			break
+		}
 		if err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) && c.gr.Accepting().Err() != nil {
 				err = errShutdown
@@ -104,17 +115,18 @@ func (c *caller) admit(ctx context.Context) bool {
 			if err != errSilent {
 				c.refuse(c.v.fail(PhaseHandshake, err), false)
 			}
-			return false
+			return false, false
 		}
 		if err = c.v.admit(ctx, c.credentials(h)); err == nil {
-			return true
+			return true, false
 		}
 		// What came along was not meant to be a request.
 		keep := !h.close && len(c.early) == 0
 		if !c.refuse(err, keep) {
-			return false
+			return false, false
 		}
 	}
+	return false, true
 }
 
 // readRequest reads a header, and leaves in early what follows it.
@@ -124,6 +136,10 @@ func (c *caller) readRequest() (*head, error) {
 	all, end, err := readHead(c.conn, buf[:0], orDefault(c.g.MaxHeader, 16<<10))
 	if err != nil {
 		return nil, err
+	}
+	if string(all[:end]) == preface {
+		c.early = bytes.Clone(all)
+		return nil, errHTTP2
 	}
 	c.early = bytes.Clone(all[end:])
 	return parseHead(all[:end])
@@ -197,14 +213,18 @@ func (c *caller) refuse(err error, keep bool) bool {
 	if _, err := c.conn.Write(a.appendTo(nil, keep)); err != nil {
 		return false
 	}
-	if keep {
-		return true
+	if !keep {
+		c.linger()
 	}
+	return keep
+}
+
+// linger ends what the client gets, and gives it time to read that.
+func (c *caller) linger() {
 	if cw, ok := c.conn.(interface{ CloseWrite() error }); ok && cw.CloseWrite() == nil {
 		c.conn.SetReadDeadline(time.Now().Add(lingerTime))
 		io.CopyN(io.Discard, c.conn, lingerBytes)
 	}
-	return false
 }
 
 // keepAlive finds peers that are gone, within a minute and a half: a watch may

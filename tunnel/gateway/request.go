@@ -48,8 +48,10 @@ var (
 	errWantsTLS       = &malformed{400, "this door speaks TLS: use an https proxy URL"}
 	errIsTLS          = &malformed{400, "this door is plain: use an http proxy URL"}
 	errIsSOCKS        = &malformed{400, "this door is an HTTP proxy: use an http proxy URL, not socks"}
+	errExtended       = &malformed{501, "this proxy knows CONNECT alone, without a :protocol"}
 	errMethod         = &malformed{405, "this proxy knows CONNECT alone: use an https URL, or make the client tunnel (curl --proxytunnel)"}
 
+	errHTTP2  = errors.New("the client speaks HTTP/2")
 	errSilent = errors.New("the client left without a request")
 )
 

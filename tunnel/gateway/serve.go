@@ -48,6 +48,13 @@ func (g *Gateway) grace() time.Duration { return max(orDefault(g.Grace, 30*time.
 // listener and returns when its goroutines have ended: connections live on for
 // Grace. The error is the listener's; nil after the end of the context and
 // after Shutdown.
+//
+// What is cut looks so to a client: a reset of TCP or of the stream, TLS without
+// its end. A unix socket has no such thing: there a cut is an end, and what it
+// carries (TLS as a rule) tells one from the other.
+//
+// An HTTP/2 connection counts for MaxConns as each of its streams does. One
+// that has had no stream for two minutes is closed.
 func (g *Gateway) ServeConnect(ctx context.Context, l net.Listener) error {
 	return g.serve(ctx, l, g.connect)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // protocols are those of the CONNECT door, by ALPN.
-var protocols = []string{"http/1.1"}
+var protocols = []string{"h2", "http/1.1"}
 
 // startTLS makes the connection a TLS one, if the door has TLS.
 func (c *caller) startTLS(ctx context.Context) error {

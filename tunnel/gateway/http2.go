@@ -1,0 +1,244 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+const (
+	// maxStreams is how many streams a connection may have at once.
+	maxStreams = 1000
+	// connWindow is given back as it is received: a stream whose target is slow
+	// must not stop the others.
+	connWindow = 1 << 20
+	// earlyWindow is what a stream may send that is not let in yet, and
+	// streamWindow what it may send afterwards. A client that hasn't seen the
+	// settings goes by defaultWindow.
+	earlyWindow   = maxEarly
+	streamWindow  = 512 << 10
+	defaultWindow = 1<<16 - 1
+	maxWindow     = 1<<31 - 1
+	// maxQueue bounds the bytes of frames that wait for a client that asks
+	// much (PING, SETTINGS) and reads nothing.
+	maxQueue = 64 << 10
+	// idleHTTP2 closes a connection without a stream, once it has had one that
+	// was let in.
+	idleHTTP2 = 2 * time.Minute
+)
+
+// http2Server is a connection that speaks HTTP/2 (RFC 9113). It is not net/http's:
+// that one has no way to end the direction to the client and go on with the
+// other one.
+type http2Server struct {
+	*caller
+	deadline time.Time // for a client that nobody has let in yet
+	framer   *http2.Framer
+	wg       sync.WaitGroup // of the handlers and the sender
+
+	// writeMu keeps frames apart, as a conn's own lock does: it is held while
+	// a write blocks. It is taken before mu.
+	writeMu sync.Mutex
+	wake    chan struct{} // tells the sender of a queue, or of the end
+
+	mu         sync.Mutex // guards the fields below
+	queue      bytes.Buffer
+	queued     *http2.Framer // into queue
+	encoder    *hpack.Encoder
+	encoded    bytes.Buffer
+	streams    map[uint32]*http2Stream
+	running    int    // handlers
+	last       uint32 // the last stream that was looked at
+	sendWindow int64
+	initial    int64 // the client's for a stream
+	received   int   // not given back yet
+	acked      bool  // our settings
+	admitted   bool
+	draining   bool
+	err        error // why the connection has ended
+}
+
+// serveHTTP2 serves a connection from its preface on. Until a stream is let in,
+// deadline is the end of a client that has none open.
+func (c *caller) serveHTTP2(deadline time.Time) {
+	h := &http2Server{
+		caller: c, deadline: deadline, wake: make(chan struct{}, 1),
+		streams: map[uint32]*http2Stream{}, sendWindow: defaultWindow, initial: defaultWindow,
+	}
+	h.queued = http2.NewFramer(&h.queue, nil)
+	h.encoder = hpack.NewEncoder(&h.encoded)
+	r := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(c.early), c.conn), 16<<10)
+	h.framer = http2.NewFramer(c.conn, r)
+	h.framer.SetReuseFrames()
+	h.framer.MaxHeaderListSize = uint32(orDefault(c.g.MaxHeader, 16<<10))
+	h.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	c.raw.SetWriteDeadline(time.Time{})
+	h.wg.Go(h.send)
+	drain := context.AfterFunc(c.gr.Accepting(), h.drain)
+	err := h.read(r)
+	drain()
+	h.end(err)
+}
+
+// read handles what comes until the connection ends.
+func (h *http2Server) read(r io.Reader) error {
+	hello := make([]byte, len(http2.ClientPreface))
+	if _, err := io.ReadFull(r, hello); err != nil {
+		return err
+	}
+	if string(hello) != http2.ClientPreface {
+		return http2.ConnectionError(http2.ErrCodeProtocol)
+	}
+	h.control(func(f *http2.Framer) {
+		f.WriteSettings(
+			http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: maxStreams},
+			http2.Setting{ID: http2.SettingInitialWindowSize, Val: earlyWindow},
+			http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: h.framer.MaxHeaderListSize})
+		f.WriteWindowUpdate(0, connWindow-defaultWindow)
+	})
+	for first := true; ; first = false {
+		f, err := h.framer.ReadFrame()
+		var stream http2.StreamError
+		switch {
+		case errors.As(err, &stream):
+			h.reset(stream.StreamID, stream.Code)
+			continue
+		case err != nil:
+			return err
+		}
+		if _, ok := f.(*http2.SettingsFrame); first && !ok {
+			return http2.ConnectionError(http2.ErrCodeProtocol)
+		}
+		if err := h.frame(f); err != nil {
+			return err
+		}
+	}
+}
+
+// end closes the connection because of err, and waits for what it has started.
+func (h *http2Server) end(err error) {
+	code := http2.ErrCodeNo
+	var broken http2.ConnectionError
+	if errors.As(err, &broken) {
+		code = http2.ErrCode(broken)
+		h.v.fail(PhaseHandshake, err)
+	}
+	h.mu.Lock()
+	h.draining = true
+	h.queued.WriteGoAway(h.last, code, nil)
+	h.err = &net.OpError{Op: "read", Net: "tcp", Addr: h.raw.RemoteAddr(), Err: syscall.ECONNRESET}
+	for _, st := range h.streams {
+		st.breakLocked(h.err)
+	}
+	h.mu.Unlock()
+	h.raw.SetWriteDeadline(time.Now().Add(lingerTime))
+	if h.flush() == nil && (errors.Is(err, os.ErrDeadlineExceeded) || code != http2.ErrCodeNo) {
+		h.linger()
+	}
+	h.raw.Close()
+	h.poke()
+	h.wg.Wait()
+}
+
+// drain lets no more streams in.
+func (h *http2Server) drain() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.draining {
+		return
+	}
+	h.draining = true
+	h.queued.WriteGoAway(h.last, http2.ErrCodeNo, nil)
+	h.poke()
+	if h.running == 0 {
+		h.raw.SetReadDeadline(longAgo)
+	}
+}
+
+// enterLocked counts a handler in.
+func (h *http2Server) enterLocked() {
+	if h.running++; h.running == 1 {
+		h.raw.SetReadDeadline(time.Time{})
+	}
+}
+
+func (h *http2Server) leave() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.running--; h.running > 0 {
+		return
+	}
+	switch {
+	case h.draining:
+		h.raw.SetReadDeadline(longAgo)
+	case h.admitted:
+		h.raw.SetReadDeadline(time.Now().Add(idleHTTP2))
+	default:
+		h.raw.SetReadDeadline(h.deadline)
+	}
+}
+
+// control queues frames. They are sent in this order, and before the data that
+// is written later.
+func (h *http2Server) control(write func(*http2.Framer)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	write(h.queued)
+	h.poke()
+}
+
+// poke wakes the sender.
+func (h *http2Server) poke() {
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+// send writes what is queued, so that nobody who reads has to wait for it.
+func (h *http2Server) send() {
+	for range h.wake {
+		if h.flush() != nil {
+			h.raw.Close() // read sees it
+			return
+		}
+		h.mu.Lock()
+		ended := h.err != nil
+		h.mu.Unlock()
+		if ended {
+			return
+		}
+	}
+}
+
+func (h *http2Server) flush() error {
+	h.writeMu.Lock()
+	defer h.writeMu.Unlock()
+	return h.flushLocked()
+}
+
+// flushLocked is called with writeMu.
+func (h *http2Server) flushLocked() error {
+	h.mu.Lock()
+	var b []byte
+	if h.queue.Len() > 0 {
+		b = bytes.Clone(h.queue.Bytes())
+		h.queue.Reset()
+	}
+	h.mu.Unlock()
+	if b == nil {
+		return nil
+	}
+	_, err := h.conn.Write(b)
+	return err
+}

@@ -1,0 +1,104 @@
+package gateway
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/causewayproject/causeway/internal/abort"
+)
+
+// serve is the handler of a stream, given its header or what was wrong with it.
+func (s *http2Stream) serve(ctx context.Context, request *head, err error) {
+	g := s.h.g
+	v, full := g.enter(DoorConnect)
+	if full != nil {
+		s.refuse(answerTo(full))
+		return
+	}
+	defer v.leave()
+	if err != nil {
+		s.refuse(answerTo(v.fail(PhaseHandshake, err)))
+		return
+	}
+	if err := s.admit(ctx, v, request); err != nil {
+		s.refuse(answerTo(err))
+		return
+	}
+	target, err := v.dial(ctx)
+	if err != nil {
+		s.refuse(answerTo(err))
+		return
+	}
+	if err := s.accept(); err != nil {
+		abort.Reset(target, 0)
+		v.fail(PhaseRelay, err)
+		return
+	}
+	v.relay(ctx, nil, s, target)
+}
+
+func (s *http2Stream) admit(ctx context.Context, v *visit, request *head) error {
+	ctx, cancel := context.WithTimeout(ctx, orDefault(s.h.g.HandshakeTimeout, 10*time.Second))
+	defer cancel()
+	return v.admit(ctx, s.h.credentials(request))
+}
+
+// accept answers 200, and lets the client send.
+func (s *http2Stream) accept() error {
+	s.h.mu.Lock()
+	defer s.h.mu.Unlock()
+	if s.err != nil {
+		return s.err
+	}
+	s.admitted, s.h.admitted = true, true
+	s.headersLocked(false, func(yield func(name, value string) bool) { yield(":status", "200") })
+	if !s.ended {
+		s.grantLocked(streamWindow - earlyWindow)
+	}
+	return nil
+}
+
+// refuse answers and ends the stream. A client that leaves no room for the
+// body gets none.
+func (s *http2Stream) refuse(a *answer) {
+	h := s.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.err != nil {
+		return
+	}
+	body := []byte(a.body())
+	n := int64(len(body))
+	room := s.sendWindow >= n && h.sendWindow >= n
+	s.headersLocked(!room, func(yield func(name, value string) bool) {
+		if yield(":status", strconv.Itoa(a.status)) {
+			a.fields(func(name, value string) bool { return yield(strings.ToLower(name), value) })
+		}
+	})
+	if room {
+		h.sendWindow -= n
+		h.queued.WriteData(s.id, true, body)
+	}
+	if !s.ended {
+		h.queued.WriteRSTStream(s.id, http2.ErrCodeNo)
+	}
+	h.poke()
+	s.breakLocked(errRefused)
+}
+
+func (s *http2Stream) headersLocked(end bool, fields func(func(name, value string) bool)) {
+	h := s.h
+	h.encoded.Reset()
+	for name, value := range fields {
+		h.encoder.WriteField(hpack.HeaderField{Name: name, Value: value})
+	}
+	h.queued.WriteHeaders(http2.HeadersFrameParam{
+		StreamID: s.id, BlockFragment: h.encoded.Bytes(), EndStream: end, EndHeaders: true,
+	})
+	h.poke()
+}

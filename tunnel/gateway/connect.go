@@ -26,9 +26,7 @@ const (
 )
 
 var (
-	longAgo = time.Unix(1, 0)
-
-	errLeft     = errors.New("the client hung up")
+	longAgo     = time.Unix(1, 0)
 	errShutdown = errors.New("the gateway shuts down")
 )
 

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"crypto/tls"
+	"io"
 	"net"
 	"path/filepath"
 	"testing"
@@ -227,4 +228,26 @@ func (b *bed) pairBy(d dialer.Dialer) (client, target net.Conn) {
 		target = b.door.target(target)
 	}
 	return client, target
+}
+
+// wire is a bare connection to the door.
+func (b *bed) wire() net.Conn {
+	b.t.Helper()
+	conn, err := net.Dial(b.addr.Network(), b.addr.String())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { conn.Close() })
+	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	return conn
+}
+
+// dialEcho leads to something that says back what it is told.
+func dialEcho(context.Context, gateway.Request) (net.Conn, error) {
+	near, far := net.Pipe()
+	go func() {
+		defer far.Close()
+		io.Copy(far, far)
+	}()
+	return near, nil
 }

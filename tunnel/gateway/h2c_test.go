@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/net/http2"
-
 	"github.com/causewayproject/causeway/dialer"
 )
 
@@ -20,43 +18,41 @@ import (
 type h2c struct {
 	addr           net.Addr
 	user, password string
-	transport      http2.Transport
 
 	mu   sync.Mutex // guards the fields below
-	conn net.Conn
-	cc   *http2.ClientConn
+	wire net.Conn
+	cc   *http.ClientConn
 }
 
 func h2cClient(t testing.TB, addr net.Addr, user, password string) dialer.Dialer {
 	c := &h2c{addr: addr, user: user, password: password}
 	t.Cleanup(func() {
-		if c.conn != nil {
-			c.conn.Close()
+		if c.cc != nil {
+			c.cc.Close()
 		}
 	})
 	return c
 }
 
-func (c *h2c) connect() (*http2.ClientConn, net.Conn, error) {
+func (c *h2c) connect(ctx context.Context) (*http.ClientConn, net.Conn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.cc != nil && c.cc.CanTakeNewRequest() {
-		return c.cc, c.conn, nil
+	if c.cc != nil && c.cc.Available() > 0 {
+		return c.cc, c.wire, nil
 	}
-	conn, err := net.Dial(c.addr.Network(), c.addr.String())
-	if err != nil {
-		return nil, nil, err
+	var err error
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		c.wire, err = (&net.Dialer{}).DialContext(ctx, c.addr.Network(), c.addr.String())
+		return c.wire, err
 	}
-	if c.cc, err = c.transport.NewClientConn(conn); err != nil {
-		conn.Close()
-		return nil, nil, err
-	}
-	c.conn = conn
-	return c.cc, conn, nil
+	c.cc, err = transport.NewClientConn(ctx, "http", "gateway:80")
+	return c.cc, c.wire, err
 }
 
 func (c *h2c) DialContext(ctx context.Context, _, address string) (net.Conn, error) {
-	cc, conn, err := c.connect()
+	cc, conn, err := c.connect(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -109,8 +109,7 @@ func foreign(first byte) error {
 // how far b was searched before, less what could begin an empty line. Empty
 // lines before the first one count for nothing (RFC 9112, 2.2).
 func headEnd(b []byte, from int) int {
-	start := len(b) - len(bytes.TrimLeft(b, "\r\n"))
-	for i := max(from, start); ; i++ {
+	for i := max(from, emptyLines(b)); ; i++ {
 		next := bytes.IndexByte(b[i:], '\n')
 		if next < 0 {
 			return -1
@@ -125,10 +124,19 @@ func headEnd(b []byte, from int) int {
 	}
 }
 
+// emptyLines is how many bytes there are of empty lines before the first line:
+// a few at most, beyond which they are malformed.
+func emptyLines(b []byte) (n int) {
+	for n < min(len(b), 4) && (b[n] == '\r' || b[n] == '\n') {
+		n++
+	}
+	return n
+}
+
 // parseHead understands what readHead has read. The error is a *malformed.
 // Lines may end with a bare LF.
 func parseHead(b []byte) (*head, error) {
-	line, rest := cutLine(bytes.TrimLeft(b, "\r\n"))
+	line, rest := cutLine(b[emptyLines(b):])
 	h, err := parseRequestLine(string(line))
 	if err != nil {
 		return nil, err

@@ -130,7 +130,7 @@ func (v *visit) dial(ctx context.Context) (net.Conn, error) {
 	began := time.Now()
 	conn, err := v.g.Dial(ctx, v.request)
 	if err == nil && conn == nil {
-		err = errors.New("Dial returned neither a connection nor an error")
+		err = errors.New("function Dial returned neither a connection nor an error")
 	}
 	v.g.Hooks.dialed(v.request, time.Since(began), err)
 	if err != nil {

@@ -1,0 +1,166 @@
+package gateway
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Tickets are user names and passwords that end by themselves: what a
+// kubeconfig's proxy-url should hold. A password is a signature (HMAC-SHA256)
+// over who and until when, so nothing is kept for one: replicas that have the
+// same key take each other's tickets, and a restart with it loses none. The
+// zero Tickets has a random key of its own. Its methods are safe for concurrent
+// use.
+//
+// A ticket is looked at when a connection begins. Connections that are open
+// when it ends stay so.
+type Tickets struct {
+	// Revoked says that a ticket is not valid any more. If nil, only Revoke
+	// does. It is what replicas may share. Set it before the first call.
+	Revoked func(Ticket) bool
+
+	mu      sync.Mutex // guards the fields below
+	keys    [][]byte   // the first one signs
+	revoked map[string]revocation
+}
+
+// Ticket is what a password of Tickets says.
+type Ticket struct {
+	Identity Identity
+	Issued   time.Time
+	Expires  time.Time
+}
+
+type revocation struct {
+	upto    time.Time // those that were issued until then
+	expires time.Time // the last that can be
+}
+
+const (
+	ticketVersion = 1
+	minKey        = 32
+	// A password of SOCKS5 has 255 bytes at most (RFC 1929), and so has a user.
+	maxSOCKS5 = 255
+)
+
+// SetKeys replaces the keys, which have 32 bytes or more each. The first one
+// signs, all are accepted: a new key is first added behind, then moved to the
+// front, then the old one is left out.
+func (t *Tickets) SetKeys(keys ...[]byte) error {
+	if len(keys) == 0 {
+		return errors.New("gateway: tickets need a key")
+	}
+	all := make([][]byte, 0, len(keys))
+	for _, k := range keys {
+		if len(k) < minKey {
+			return fmt.Errorf("gateway: a key of tickets has %d bytes, want %d or more", len(k), minKey)
+		}
+		all = append(all, append([]byte(nil), k...))
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.keys = all
+	return nil
+}
+
+// Issue returns a user name, which is the Identity's Name, and a password for
+// as long as life. The error says what is wrong with the Identity: a name is
+// required, without a colon or a control character, and name and cluster have
+// to fit what SOCKS5 can carry.
+func (t *Tickets) Issue(id Identity, life time.Duration) (user, password string, err error) {
+	switch {
+	case id.Name == "" || len(id.Name) > maxSOCKS5 || strings.ContainsFunc(id.Name, func(r rune) bool { return r < ' ' || r == ':' || r == 0x7f }):
+		return "", "", fmt.Errorf("gateway: %q can't be the user name of a ticket", id.Name)
+	case life <= 0:
+		return "", "", errors.New("gateway: a ticket needs a life")
+	}
+	now := time.Now()
+	b := []byte{ticketVersion}
+	b = binary.BigEndian.AppendUint64(b, uint64(now.UnixNano()))
+	b = binary.BigEndian.AppendUint64(b, uint64(now.Add(life).UnixNano()))
+	b = append(b, id.Cluster...)
+	b = append(b, sign(t.allKeys()[0], id.Name, b)...)
+	password = base64.RawURLEncoding.EncodeToString(b)
+	if len(password) > maxSOCKS5 {
+		return "", "", fmt.Errorf("gateway: cluster %q is too long for a ticket", id.Cluster)
+	}
+	return id.Name, password, nil
+}
+
+// Revoke ends the tickets of a name that were issued so far, on this replica.
+// It has to know how long they live at most.
+func (t *Tickets) Revoke(name string, life time.Duration) {
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for other, r := range t.revoked {
+		if now.After(r.expires) {
+			delete(t.revoked, other)
+		}
+	}
+	if t.revoked == nil {
+		t.revoked = map[string]revocation{}
+	}
+	t.revoked[name] = revocation{now, now.Add(life)}
+}
+
+// Authenticate is for the Gateway's field of that name.
+func (t *Tickets) Authenticate(_ context.Context, c Credentials) (Identity, error) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(c.Password)
+	const header = 1 + 8 + 8
+	if err != nil || len(b) < header+sha256.Size || b[0] != ticketVersion || c.User == "" {
+		return Identity{}, ErrCredentials
+	}
+	signed, mac := b[:len(b)-sha256.Size], b[len(b)-sha256.Size:]
+	valid := false
+	for _, key := range t.allKeys() {
+		valid = hmac.Equal(mac, sign(key, c.User, signed)) || valid
+	}
+	ticket := Ticket{
+		Identity: Identity{Name: c.User, Cluster: string(signed[header:])},
+		Issued:   time.Unix(0, int64(binary.BigEndian.Uint64(signed[1:]))),
+		Expires:  time.Unix(0, int64(binary.BigEndian.Uint64(signed[9:]))),
+	}
+	if !valid || !time.Now().Before(ticket.Expires) || t.isRevoked(ticket) {
+		return Identity{}, ErrCredentials
+	}
+	return ticket.Identity, nil
+}
+
+func (t *Tickets) isRevoked(ticket Ticket) bool {
+	t.mu.Lock()
+	r, ok := t.revoked[ticket.Identity.Name]
+	t.mu.Unlock()
+	return ok && !ticket.Issued.After(r.upto) || t.Revoked != nil && t.Revoked(ticket)
+}
+
+func (t *Tickets) allKeys() [][]byte {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.keys == nil {
+		key := make([]byte, minKey)
+		rand.Read(key)
+		t.keys = [][]byte{key}
+	}
+	return t.keys
+}
+
+// sign binds what a password says to its user name, whose length keeps the two
+// apart.
+func sign(key []byte, user string, b []byte) []byte {
+	h := hmac.New(sha256.New, key)
+	h.Write([]byte("causeway gateway ticket"))
+	h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(user))))
+	h.Write([]byte(user))
+	h.Write(b)
+	return h.Sum(nil)
+}

@@ -86,6 +86,7 @@ type bed struct {
 	door    door
 	g       *gateway.Gateway
 	addr    net.Addr
+	far     string             // the target's address
 	cancel  context.CancelFunc // the Serve method's context
 	served  chan error
 	targets chan net.Conn
@@ -114,11 +115,11 @@ func authenticate(_ context.Context, c gateway.Credentials) (gateway.Identity, e
 func newBed(t testing.TB, d door, change func(*gateway.Gateway)) *bed {
 	t.Helper()
 	b := &bed{t: t, door: d, served: make(chan error, 1), targets: make(chan net.Conn, 100), dialed: make(chan gateway.Request, 100)}
-	far := b.listenTarget()
+	b.far = b.listenTarget()
 	b.g = &gateway.Gateway{Authenticate: authenticate, Route: gateway.ByAuthority("zone")}
 	b.g.Dial = func(ctx context.Context, r gateway.Request) (net.Conn, error) {
 		b.dialed <- r
-		return (&net.Dialer{}).DialContext(ctx, "tcp", far)
+		return (&net.Dialer{}).DialContext(ctx, "tcp", b.far)
 	}
 	if d.tls {
 		b.g.TLS = serverTLS()

@@ -159,11 +159,11 @@ func (c *caller) dial() net.Conn {
 	stop := c.watch(cancel)
 	target, err := c.v.dial(ctx)
 	stop()
-	c.conn.SetWriteDeadline(time.Now().Add(orDefault(c.g.HandshakeTimeout, 10*time.Second)))
 	if err != nil {
 		c.refuse(err, false)
 		return nil
 	}
+	c.conn.SetWriteDeadline(time.Now().Add(orDefault(c.g.HandshakeTimeout, 10*time.Second)))
 	if _, err := io.WriteString(c.conn, connected); err != nil {
 		abort.Reset(target, 0)
 		c.v.fail(PhaseRelay, err)
@@ -208,6 +208,9 @@ func (c *caller) watch(left func()) (stop func()) {
 func (c *caller) refuse(err error, keep bool) bool {
 	a := answerTo(err)
 	keep = keep && a.status == 407
+	if !keep { // the time for the request may be over
+		c.raw.SetWriteDeadline(time.Now().Add(lingerTime))
+	}
 	if _, err := c.conn.Write(a.appendTo(nil, keep)); err != nil {
 		return false
 	}

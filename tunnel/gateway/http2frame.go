@@ -51,9 +51,8 @@ func (h *http2Server) headers(f *http2.MetaHeadersFrame) error {
 	case f.StreamID%2 == 0:
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	case f.StreamID <= h.last:
-		if h.streams[f.StreamID] != nil { // trailers: a tunnel has none
-			h.queued.WriteRSTStream(f.StreamID, http2.ErrCodeProtocol)
-			h.poke()
+		if st := h.streams[f.StreamID]; st != nil { // trailers: a tunnel has none
+			h.resetLocked(st, http2.ErrCodeProtocol)
 		}
 		return nil
 	case h.draining, h.running >= maxStreams:

@@ -28,6 +28,7 @@ func TestConformance(t *testing.T) {
 		{"abort by the client", testAbortClient},
 		{"abort by the target", testAbortTarget},
 		{"slow client", testSlowClient},
+		{"slow target", testSlowTarget},
 		{"refusals", testRefusals},
 		{"credentials", testCredentials},
 		{"hang up", testHangUp},
@@ -165,6 +166,28 @@ func testSlowClient(t *testing.T, d door) {
 	}
 	if n, err := io.Copy(io.Discard, slow); n != 20<<20 || err != nil || <-sent != n {
 		t.Errorf("got %d, %v", n, err)
+	}
+}
+
+// Neither is a target that doesn't read.
+func testSlowTarget(t *testing.T, d door) {
+	b := newBed(t, d, nil)
+	client := d.client(t, b.addr, "ann", secret)
+	source, slow := b.pairBy(client)
+	sent := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(source, io.LimitReader(zeros{}, 20<<20))
+		sent <- errors.Join(err, source.(interface{ CloseWrite() error }).CloseWrite())
+	}()
+	other, target := b.pairBy(client)
+	block := random(3 << 20) // more than a connection's window
+	go other.Write(block)
+	expect(t, target, block)
+	if n, err := io.Copy(io.Discard, slow); n != 20<<20 || err != nil {
+		t.Errorf("got %d, %v", n, err)
+	}
+	if err := <-sent; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -194,3 +194,24 @@ func TestAuthenticateUnavailable(t *testing.T) {
 		}
 	}
 }
+
+// Who has asked for nothing yet is not waited for at the end.
+func TestDrainWaiting(t *testing.T) {
+	for _, tt := range []struct{ door, want string }{
+		{"connect", "HTTP/1.1 503 Service Unavailable: the gateway shuts down\r\n"},
+		{"connect, TLS", ""},
+	} {
+		b := newBed(t, doorNamed(t, tt.door), func(g *gateway.Gateway) { g.Grace, g.HandshakeTimeout = time.Minute, time.Minute })
+		conn := b.wire()
+		other, target := b.pair() // so that conn was accepted
+		other.Close()
+		target.Close()
+		b.cancel()
+		got, err := io.ReadAll(conn)
+		if err != nil || !strings.HasPrefix(string(got), tt.want) {
+			t.Errorf("%s: got %q, %v, want %q", tt.door, got, err, tt.want)
+		}
+		conn.Close()
+		b.wait()
+	}
+}

@@ -80,7 +80,8 @@ type Credentials struct {
 	// Bearer is the token of "Proxy-Authorization: Bearer". Empty if there is none.
 	Bearer string
 	// Certificates are the client's chain, leaf first, verified as the
-	// Gateway's TLS says.
+	// Gateway's TLS says: by ClientCAs, or by its VerifyPeerCertificate or
+	// VerifyConnection. What nobody has verified is not shown.
 	Certificates []*x509.Certificate
 	// ServerName is what the client's TLS asked for: of the SNI door, or of a
 	// door with TLS.

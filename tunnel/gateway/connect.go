@@ -64,6 +64,7 @@ func (g *Gateway) connect(gr *group.Group, raw net.Conn) {
 	}
 	if !stop() { // from here on it is for the relay to end them
 		abort.Reset(target, 0)
+		abort.Reset(raw, 0) // the function may not have got there yet
 		return
 	}
 	c.v.relay(gr.Context(), c.early, c.conn, target)

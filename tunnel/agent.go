@@ -172,7 +172,7 @@ func (r *runner) watch(ctx context.Context, l *link) (renewed bool) {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-l.streams.accepting.Done(): // the session's end is one too
+		case <-l.streams.Accepting().Done(): // the session's end is one too
 			return false
 		case <-renew.C:
 			if err := r.renew(ctx, l); err != nil {

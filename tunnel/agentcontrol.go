@@ -66,7 +66,7 @@ func (l *link) nextPayload() *message {
 // takePayloads hands over one payload after the other, in their order.
 func (l *link) takePayloads() {
 	for m := l.nextPayload(); m != nil; m = l.nextPayload() {
-		ctx, cancel := context.WithTimeout(l.streams.ctx, payloadTimeout)
+		ctx, cancel := context.WithTimeout(l.streams.Context(), payloadTimeout)
 		err := errors.New("the agent takes no payloads")
 		if take := l.runner.Payload; take != nil {
 			err = take(ctx, Payload{Name: m.getString(tagName), Data: m.get(tagData)})

@@ -50,7 +50,7 @@ func (a *Agent) Status() AgentStatus {
 	status := AgentStatus{Cluster: st.id.Cluster, Agent: st.id.Agent, Expires: st.expires, Sessions: []AgentLink{}}
 	for _, l := range links {
 		stats := l.mux.Stats()
-		draining := l.streams.accepting.Err() != nil
+		draining := l.streams.Accepting().Err() != nil
 		status.Connected = status.Connected || !draining
 		status.Sessions = append(status.Sessions, AgentLink{
 			Server: l.server, Since: l.since, Draining: draining, Streams: max(stats.Streams-1, 0),

@@ -62,7 +62,7 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (*mux.Stream
 	if err := s.setup(); err != nil {
 		return nil, err
 	}
-	if s.groups.closed() {
+	if s.groups.Closed() {
 		return nil, d.fail(address, CodeClosed, nil)
 	}
 	if err := checkTarget(network, address); err != nil {

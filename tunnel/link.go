@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/internal/relay"
 )
@@ -22,7 +23,7 @@ type link struct {
 	tls     *tls.ConnectionState
 	since   time.Time
 	out     outbox
-	streams *group // its ctx ends with the session; closing, it takes no more
+	streams *group.Group // its ctx ends with the session; closing, it takes no more
 
 	issued chan *message // answers to RENEW
 	work   sync.WaitGroup
@@ -51,7 +52,7 @@ func (r *runner) open(ctx context.Context, server string) (*link, error) {
 	}
 	l := &link{
 		runner: r, server: server, mux: m, tls: c.state(), since: time.Now(),
-		out: outbox{control: control}, streams: newGroup(r.ctx),
+		out: outbox{control: control}, streams: group.New(r.ctx),
 		issued: make(chan *message, 1),
 	}
 	r.links.Go(l.serve)
@@ -104,7 +105,7 @@ func (l *link) serve() {
 	stop := context.AfterFunc(r.ctx, func() { l.end(errGrace) })
 	l.out.start(l.end)
 	drained := make(chan struct{})
-	context.AfterFunc(l.streams.accepting, func() {
+	context.AfterFunc(l.streams.Accepting(), func() {
 		defer close(drained)
 		l.drain()
 	})
@@ -112,7 +113,7 @@ func (l *link) serve() {
 	err := l.acceptStreams()
 	l.retire()
 	l.end(err)
-	l.streams.cancel() // dials that are under way are for nobody
+	l.streams.Cancel() // dials that are under way are for nobody
 	l.work.Wait()
 	<-drained
 	l.out.close()
@@ -127,7 +128,7 @@ func (l *link) acceptStreams() error {
 		if err != nil {
 			return err
 		}
-		if !l.streams.start(func() { l.serveStream(stream) }) {
+		if !l.streams.Go(func() { l.serveStream(stream) }) {
 			stream.Reset(uint32(CodeDraining))
 		}
 	}
@@ -140,7 +141,7 @@ func (l *link) serveStream(stream *mux.Stream) {
 	var conn net.Conn
 	apart(func() { conn = l.connect(stream) })
 	if conn != nil {
-		relay.Relay(l.streams.ctx, conn, stream)
+		relay.Relay(l.streams.Context(), conn, stream)
 	}
 }
 
@@ -154,7 +155,7 @@ func (l *link) connect(stream *mux.Stream) net.Conn {
 		return nil
 	}
 	stream.SetReadDeadline(time.Time{})
-	ctx, cancel := l.streams.ctx, context.CancelFunc(func() {})
+	ctx, cancel := l.streams.Context(), context.CancelFunc(func() {})
 	if budget := m.getUint(tagTime); budget > 0 && budget < uint64(time.Hour/time.Millisecond) {
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(budget)*time.Millisecond)
 	}
@@ -164,7 +165,7 @@ func (l *link) connect(stream *mux.Stream) net.Conn {
 	if l.runner.Hooks.Dialed != nil {
 		l.runner.Hooks.Dialed(time.Since(began), err)
 	}
-	if l.streams.ctx.Err() != nil {
+	if l.streams.Context().Err() != nil {
 		stream.Reset(uint32(CodeDraining))
 		if err == nil {
 			conn.Close()
@@ -187,7 +188,7 @@ func (l *link) connect(stream *mux.Stream) net.Conn {
 }
 
 // retire takes no more streams; the session ends with the last one.
-func (l *link) retire() { l.streams.closing() }
+func (l *link) retire() { l.streams.Close() }
 
 // drain tells the server that the link is retired, and ends the session with
 // its last stream.
@@ -195,9 +196,9 @@ func (l *link) drain() {
 	if l.mux.Err() == nil {
 		l.out.add(&message{kind: msgDrain})
 	}
-	<-l.streams.idle() // the end of the session ends streams too
+	<-l.streams.Idle() // the end of the session ends streams too
 	// What the last stream had to say may be waiting to be sent.
-	if l.mux.Settle(l.streams.ctx, 1) == nil {
+	if l.mux.Settle(l.streams.Context(), 1) == nil {
 		l.leave()
 	}
 }

@@ -25,7 +25,7 @@ func (s *Server) sendPayloads(sess *session) {
 	if s.Payloads == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(sess.group.ctx, payloadTimeout)
+	ctx, cancel := context.WithTimeout(sess.group.Context(), payloadTimeout)
 	defer cancel()
 	payloads, err := s.Payloads(ctx, sess.id)
 	if err != nil {

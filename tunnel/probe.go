@@ -42,7 +42,7 @@ func (sess *session) alive(ctx context.Context) bool {
 		sess.probing = p
 	}
 	sess.mu.Unlock()
-	if first && !sess.group.start(func() { sess.probe(p) }) {
+	if first && !sess.group.Go(func() { sess.probe(p) }) {
 		sess.probed(p, true) // the session ends anyway
 	}
 	select {
@@ -54,7 +54,7 @@ func (sess *session) alive(ctx context.Context) bool {
 }
 
 func (sess *session) probe(p *probe) {
-	ctx, cancel := context.WithTimeout(sess.group.ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(sess.group.Context(), probeTimeout)
 	defer cancel()
 	began := time.Now()
 	_, err := sess.mux.Ping(ctx)

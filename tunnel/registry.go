@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+
+	"github.com/causewayproject/causeway/internal/group"
 )
 
 // registry has the sessions of a Server. The zero registry is empty.
@@ -143,7 +145,7 @@ func (r *registry) all() []*session {
 	return r.filter(func(*session) bool { return true })
 }
 
-func (r *registry) of(g *group) []*session {
+func (r *registry) of(g *group.Group) []*session {
 	return r.filter(func(sess *session) bool { return sess.group == g })
 }
 

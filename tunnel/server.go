@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mux"
 )
 
@@ -58,7 +59,7 @@ type Server struct {
 	authority atomic.Pointer[Authority]
 	registry  registry
 	pending   chan struct{}
-	groups    groups
+	groups    group.Set
 	seq       atomic.Uint64
 
 	telling sync.Mutex // keeps the news of authorities in their order
@@ -92,6 +93,7 @@ func (s *Server) setup() error {
 			store = &MemoryStore{}
 		}
 		s.enroller = &enroller{authority: s.authority.Load, store: store, life: s.CertificateLife}
+		s.groups.Leaving = s.leaving
 		s.pending = make(chan struct{}, orDefault(s.MaxPending, 1000))
 	})
 	return s.setupErr
@@ -112,57 +114,18 @@ func (s *Server) grace() time.Duration { return max(orDefault(s.Grace, 30*time.S
 // listener, and they end with their last stream, at the latest after Grace.
 // Then Serve returns nil; all its goroutines have ended.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	defer l.Close()
-	l = tuned(l)
 	if err := s.setup(); err != nil {
+		l.Close()
 		return err
 	}
-	g, err := s.groups.add()
-	if err != nil {
+	err := s.groups.Serve(ctx, tuned(l), s.grace(), s.serveCarrier)
+	switch {
+	case errors.Is(err, group.ErrClosed):
 		return &Error{Op: "serve", Code: CodeClosed, Err: err}
+	case err != nil:
+		return &Error{Op: "serve", Code: CodeInternal, Err: err}
 	}
-	defer s.groups.remove(g)
-	stop := context.AfterFunc(ctx, func() { l.Close() })
-	defer stop()
-	stopped := context.AfterFunc(g.accepting, func() { l.Close() })
-	defer stopped()
-	err = s.accept(l, g)
-	if g.accepting.Err() != nil { // Shutdown drains the group
-		<-g.idle()
-		return nil
-	}
-	if ctx.Err() != nil {
-		err = nil
-	}
-	grace, cancel := context.WithTimeout(g.ctx, s.grace())
-	defer cancel()
-	s.drain(grace, g)
-	return err
-}
-
-// accept hands each carrier to a goroutine of the group.
-func (s *Server) accept(l net.Listener, g *group) error {
-	var wait time.Duration
-	for {
-		conn, err := l.Accept()
-		if err == nil {
-			wait = 0
-			if !g.start(func() { s.serveCarrier(g, conn) }) {
-				conn.Close()
-				return net.ErrClosed
-			}
-			continue
-		}
-		var temporary interface{ Temporary() bool }
-		if !errors.As(err, &temporary) || !temporary.Temporary() {
-			return &Error{Op: "serve", Code: CodeInternal, Err: err}
-		}
-		// Out of file descriptors, say: that passes.
-		wait = min(max(2*wait, 5*time.Millisecond), time.Second)
-		if !g.sleep(wait) {
-			return net.ErrClosed
-		}
-	}
+	return nil
 }
 
 // Handler returns the handler of WebSocket carriers, for an http.Server behind
@@ -171,22 +134,9 @@ func (s *Server) accept(l net.Listener, g *group) error {
 // not wait for them.
 func (s *Server) Handler() http.Handler {
 	return websocketHandler(func(conn net.Conn) {
-		if s.setup() != nil {
+		if s.setup() != nil || s.groups.Join(func(g *group.Group) { s.serveCarrier(g, conn) }) != nil {
 			conn.Close()
-			return
 		}
-		g, err := s.groups.add()
-		if err != nil {
-			conn.Close()
-			return
-		}
-		defer s.groups.remove(g)
-		if !g.enter() {
-			conn.Close()
-			return
-		}
-		defer g.leave()
-		s.serveCarrier(g, conn)
 	})
 }
 
@@ -197,13 +147,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if err := s.setup(); err != nil {
 		return err
 	}
-	var wg sync.WaitGroup
-	for _, g := range s.groups.shut() {
-		wg.Go(func() { s.drain(ctx, g) })
-	}
-	wg.Wait()
-	s.groups.wait()
-	return ctx.Err()
+	return s.groups.Shutdown(ctx)
 }
 
 // Close ends every session and stream at once, and waits for the Server's
@@ -217,19 +161,11 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// drain asks the group's agents to leave, waits until they have or ctx ends,
-// and closes what is left.
-func (s *Server) drain(ctx context.Context, g *group) {
-	g.closing() // first: a session that comes later sees it
+// leaving asks the group's agents to leave.
+func (s *Server) leaving(g *group.Group) {
 	for _, sess := range s.registry.of(g) {
 		s.retire(sess)
 	}
-	select {
-	case <-g.idle():
-	case <-ctx.Done():
-	}
-	g.cancel()
-	<-g.idle()
 }
 
 // retire gives the session no more streams, and tells its agent.

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mux"
 )
 
@@ -28,7 +29,7 @@ type session struct {
 	id     Identity
 	number string // unique in the server's life
 	mux    *mux.Session
-	group  *group
+	group  *group.Group
 	remote net.Addr
 	since  time.Time
 	seq    uint64           // a later session has a higher one
@@ -56,7 +57,7 @@ type session struct {
 }
 
 // serveCarrier takes a carrier from its first byte to its end.
-func (s *Server) serveCarrier(g *group, conn net.Conn) {
+func (s *Server) serveCarrier(g *group.Group, conn net.Conn) {
 	defer conn.Close()
 	var sess *session
 	apart(func() { sess = s.admit(g, conn) })
@@ -75,7 +76,7 @@ func apart(f func()) {
 
 // admit returns the session of a new carrier, or nil: it was an enrolment, or
 // was refused.
-func (s *Server) admit(g *group, conn net.Conn) *session {
+func (s *Server) admit(g *group.Group, conn net.Conn) *session {
 	select {
 	case s.pending <- struct{}{}:
 		defer func() { <-s.pending }()
@@ -83,7 +84,7 @@ func (s *Server) admit(g *group, conn net.Conn) *session {
 		s.Hooks.refused(conn.RemoteAddr(), &Error{Op: "connect", Code: CodeTooManyStreams, Err: errors.New("too many carriers in their handshake")})
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(g.ctx, orDefault(s.HandshakeTimeout, 15*time.Second))
+	ctx, cancel := context.WithTimeout(g.Context(), orDefault(s.HandshakeTimeout, 15*time.Second))
 	defer cancel()
 	c, err := secure(ctx, conn, s.enroller.tlsConfig(), true)
 	if err != nil {
@@ -141,7 +142,7 @@ func badPeer(ctx context.Context, op, cluster string, err error) *Error {
 }
 
 // greet reads HELLO and answers it.
-func (s *Server) greet(ctx context.Context, g *group, c *carrier) (*session, error) {
+func (s *Server) greet(ctx context.Context, g *group.Group, c *carrier) (*session, error) {
 	id, cert, refused := s.enroller.identify(ctx, c.state())
 	m := mux.Server(c, s.KeepAlive.mux(1)) // agents open the control stream alone
 	control, hello, err := readHello(ctx, m)
@@ -213,7 +214,7 @@ func (s *Server) serveSession(sess *session) {
 		s.Hooks.refused(sess.remote, &Error{Op: "connect", Cluster: sess.id.Cluster, Code: CodeRevoked})
 		return
 	}
-	stop := context.AfterFunc(sess.group.ctx, func() { sess.end(net.ErrClosed) })
+	stop := context.AfterFunc(sess.group.Context(), func() { sess.end(net.ErrClosed) })
 	stopExpiry := sess.expireLater()
 	sess.out.start(sess.end)
 	var wg sync.WaitGroup
@@ -242,7 +243,7 @@ func (s *Server) register(sess *session) bool {
 	for _, old := range s.registry.excess(sess.id) {
 		old.end(errors.New("the agent has too many sessions"))
 	}
-	if sess.group.accepting.Err() != nil {
+	if sess.group.Accepting().Err() != nil {
 		s.retire(sess)
 	}
 	s.telling.Lock()
@@ -279,7 +280,7 @@ func (s *Server) renew(sess *session, m *message) {
 		return
 	}
 	sess.asked = time.Now()
-	ctx, cancel := context.WithTimeout(sess.group.ctx, lingerTimeout)
+	ctx, cancel := context.WithTimeout(sess.group.Context(), lingerTimeout)
 	defer cancel()
 	answer := s.enroller.renew(ctx, sess.id, sess.tls, m)
 	if err := answer.failure("renew", sess.id.Cluster, ""); err != nil {
@@ -374,6 +375,6 @@ func (sess *session) lost() error {
 // that reads none is dropped.
 func (sess *session) send(m *message) {
 	if !sess.out.add(m) {
-		sess.group.start(func() { sess.end(errors.New("the agent does not read its control stream")) })
+		sess.group.Go(func() { sess.end(errors.New("the agent does not read its control stream")) })
 	}
 }

@@ -22,11 +22,11 @@ type Group struct {
 	empty  chan struct{} // closed when closed && n == 0
 }
 
-// New returns an empty group. It holds nothing that needs an end but for what
-// it starts.
-func New() *Group {
+// New returns an empty group. The end of ctx is the end of its Context; who made
+// it calls Cancel at the latest.
+func New(ctx context.Context) *Group {
 	g := &Group{empty: make(chan struct{})}
-	g.ctx, g.cancel = context.WithCancel(context.Background())
+	g.ctx, g.cancel = context.WithCancel(ctx)
 	g.accepting, g.refuse = context.WithCancel(g.ctx)
 	return g
 }

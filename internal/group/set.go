@@ -133,7 +133,7 @@ func (s *Set) add() (*Group, error) {
 	if s.shutting {
 		return nil, ErrClosed
 	}
-	g := New()
+	g := New(context.Background())
 	if s.all == nil {
 		s.all = map[*Group]bool{}
 	}

@@ -23,7 +23,7 @@ var arrows = map[string][]string{
 	"/kubeconfig":                {"/dialer", "/noproxy", "/internal/abort"},
 	"/linktest":                  {"/internal/abort"},
 	"/noproxy":                   {},
-	"/tunnel":                    {"/internal/backoff", "/internal/mux", "/internal/relay"},
+	"/tunnel":                    {"/internal/backoff", "/internal/group", "/internal/mux", "/internal/relay"},
 	"/tunnel/gateway":            {"/internal/abort", "/internal/group", "/internal/relay"},
 	"/examples/noproxy":          {"/noproxy"},
 	"/examples/quickstart":       {"/dialer", "/kubeconfig", "/internal/test/pki", "/internal/test/proxytest"},

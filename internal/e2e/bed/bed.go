@@ -22,6 +22,7 @@ const maxDir = 90
 type Bed struct {
 	Network *Network
 	Kube    *Kube
+	Kubelet *Kubelet
 
 	Squid      *Squid
 	HAProxy    *HAProxy
@@ -91,8 +92,13 @@ func (b *Bed) startServers(ctx context.Context) error {
 	proxy := b.Network.Proxy
 	starts := []func() error{
 		func() (err error) {
-			b.Kube, err = startKube(ctx, b.Network.API, b.bin, folder("kube"), ca)
-			return err
+			if b.Kube, err = startKube(ctx, b.Network.API, b.bin, folder("kube"), ca); err != nil {
+				return err
+			}
+			if b.Kubelet, err = startKubelet(b.Network.API, b.Kube); err != nil {
+				return err
+			}
+			return b.Kube.addNode(ctx)
 		},
 		func() (err error) { b.Squid, err = startSquid(ctx, proxy, folder("squid"), ca); return err },
 		func() (err error) { b.HAProxy, err = startHAProxy(ctx, proxy, folder("haproxy"), ca); return err },
@@ -116,6 +122,9 @@ func (b *Bed) startServers(ctx context.Context) error {
 func (b *Bed) Close() error { return b.close() }
 
 func (b *Bed) closeOnce() error {
+	if b.Kubelet != nil {
+		b.Kubelet.close()
+	}
 	b.run.close()
 	return b.watcher.close()
 }

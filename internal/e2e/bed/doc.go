@@ -1,6 +1,7 @@
 // Package bed is the test bed of the end-to-end tests: a kube-apiserver with
 // its etcd, an sshd, and the proxies that lead to both, all of them the real
-// programs, in network namespaces of their own.
+// programs, in network namespaces of their own; and a [Kubelet] that serves
+// pods which run nowhere.
 //
 //	client namespace          proxy namespace              api namespace
 //	198.51.100.2  ---veth---  198.51.100.1

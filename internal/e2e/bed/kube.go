@@ -17,6 +17,9 @@ import (
 // APIPort is the port of kube-apiserver, in a namespace where it is alone.
 const APIPort = 6443
 
+// SNIName is a name of kube-apiserver's that says which cluster it is.
+const SNIName = "prod.e2e.clusters.example.com"
+
 // A Kube is a kube-apiserver and its etcd in the api namespace.
 type Kube struct {
 	// CA signed the serving certificate, and is what kube-apiserver trusts
@@ -69,13 +72,17 @@ func (k *Kube) startEtcd() (err error) {
 
 func (k *Kube) startAPIServer() error {
 	cert, key, err := writePair(k.dir, "apiserver", k.CA.Server("kubernetes", "kubernetes.default", "kubernetes.default.svc",
-		"kubernetes.default.svc.cluster.local", "10.0.0.1", APIIP))
+		"kubernetes.default.svc.cluster.local", "10.0.0.1", APIIP, SNIName))
 	if err != nil {
 		return err
 	}
 	ca := filepath.Join(k.dir, "ca.crt")
 	if err := os.WriteFile(ca, k.CA.CertPEM(), 0o644); err != nil {
 		return fmt.Errorf("bed: write authority: %w", err)
+	}
+	kubeletCert, kubeletKey, err := writePair(k.dir, "kubelet-client", k.CA.Client("kube-apiserver-kubelet-client", "system:masters"))
+	if err != nil {
+		return err
 	}
 	k.apiserver, err = k.ns.start("kube-apiserver", filepath.Join(k.bin, "kube-apiserver"),
 		"--etcd-servers="+k.etcdURL(),
@@ -87,6 +94,10 @@ func (k *Kube) startAPIServer() error {
 		"--tls-cert-file="+cert,
 		"--tls-private-key-file="+key,
 		"--client-ca-file="+ca,
+		"--kubelet-certificate-authority="+ca,
+		"--kubelet-client-certificate="+kubeletCert,
+		"--kubelet-client-key="+kubeletKey,
+		"--kubelet-preferred-address-types=InternalIP",
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file="+key,
 		"--service-account-signing-key-file="+key,

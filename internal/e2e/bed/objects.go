@@ -1,0 +1,68 @@
+package bed
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/causewayproject/causeway/internal/test/pki"
+)
+
+// Config returns the configuration of an administrator's client that is beside
+// the API server: what tests prepare with, not what they test.
+func (k *Kube) Config() *rest.Config {
+	cert, key := pki.PEM(k.CA.Client("bed", "system:masters"))
+	return &rest.Config{
+		Host:            "https://" + k.Address(),
+		Dial:            k.ns.DialContext,
+		Proxy:           func(*http.Request) (*url.URL, error) { return nil, nil },
+		TLSClientConfig: rest.TLSClientConfig{CAData: k.CA.CertPEM(), CertData: cert, KeyData: key},
+	}
+}
+
+// addNode makes the Node that leads kube-apiserver to the Kubelet.
+func (k *Kube) addNode(ctx context.Context) error {
+	clients, err := kubernetes.NewForConfig(k.Config())
+	if err != nil {
+		return fmt.Errorf("bed: node: %w", err)
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName}}
+	if node, err = clients.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("bed: node: %w", err)
+	}
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: APIIP}}
+	node.Status.DaemonEndpoints.KubeletEndpoint.Port = kubeletPort
+	if _, err = clients.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("bed: node: %w", err)
+	}
+	return nil
+}
+
+// AddPod makes a pod in a namespace that exists; it runs at once.
+func (k *Kube) AddPod(ctx context.Context, namespace, name string) error {
+	clients, err := kubernetes.NewForConfig(k.Config())
+	if err != nil {
+		return fmt.Errorf("bed: pod: %w", err)
+	}
+	pods := clients.CoreV1().Pods(namespace)
+	pod, err := pods.Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.PodSpec{NodeName: NodeName, Containers: []corev1.Container{{Name: "main", Image: "none", Stdin: true}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("bed: pod: %w", err)
+	}
+	pod.Status.Phase = corev1.PodRunning
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", Ready: true,
+		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}}}
+	if _, err = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("bed: pod: %w", err)
+	}
+	return nil
+}

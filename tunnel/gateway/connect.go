@@ -99,13 +99,15 @@ func (c *caller) handshake(deadline time.Time) net.Conn {
 	return c.dial()
 }
 
-// admit reads requests until one is let in, or one is the beginning of HTTP/2: a client that knows only from a 407
-// that credentials are wanted sends them on the same connection.
+// admit reads requests until one is let in, or one is the beginning of HTTP/2: a
+// client that knows only from a 407 that credentials are wanted sends them on the
+// same connection. What ALPN said is not asked: net/http, and so kubectl, offers
+// h2 to an https proxy and speaks HTTP/1.1 whatever is chosen.
 func (c *caller) admit(ctx context.Context) (admitted, http2 bool) {
-	for c.tls.NegotiatedProtocol != "h2" {
+	for {
 		h, err := c.readRequest()
 		if err == errHTTP2 {
-			break
+			return false, true
 		}
 		if err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) && c.gr.Accepting().Err() != nil {
@@ -125,7 +127,6 @@ func (c *caller) admit(ctx context.Context) (admitted, http2 bool) {
 			return false, false
 		}
 	}
-	return false, true
 }
 
 // readRequest reads a header, and leaves in early what follows it.

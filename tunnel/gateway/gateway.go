@@ -44,7 +44,7 @@ type Gateway struct {
 
 	// TLS makes the CONNECT and SOCKS5 doors speak TLS; ClientAuth and
 	// ClientCAs in it are who may show a certificate. HTTP/2 is offered by
-	// ALPN. If nil, they are plain.
+	// ALPN, unless its NextProtos says otherwise. If nil, they are plain.
 	TLS *tls.Config
 
 	// HandshakeTimeout bounds the time from the first byte to the request.

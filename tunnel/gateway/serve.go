@@ -24,7 +24,9 @@ func (g *Gateway) setup() error {
 		g.visits.init(orDefault(g.MaxConns, 10_000), g.MaxPerClient)
 		if g.TLS != nil {
 			g.connectTLS = g.TLS.Clone()
-			g.connectTLS.NextProtos = protocols
+			if len(g.TLS.NextProtos) == 0 {
+				g.connectTLS.NextProtos = protocols
+			}
 		}
 	})
 	if g.Dial == nil {

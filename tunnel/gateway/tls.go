@@ -11,7 +11,8 @@ import (
 	"os"
 )
 
-// protocols are those of the CONNECT door, by ALPN.
+// protocols are those of the CONNECT door, by ALPN, unless the Gateway's TLS has
+// some.
 var protocols = []string{"h2", "http/1.1"}
 
 // startTLS makes the connection a TLS one, if the door has TLS.

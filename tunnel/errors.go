@@ -188,6 +188,16 @@ func (e *Error) Timeout() bool {
 	return e.Code == CodeTimeout || errors.As(e.Err, &t) && t.Timeout()
 }
 
+// Unavailable reports whether the same may well succeed soon: no agent is
+// connected, or it takes no more streams. Proxies answer 503.
+func (e *Error) Unavailable() bool {
+	switch e.Code {
+	case CodeNoAgent, CodeDraining, CodeTooManyStreams:
+		return true
+	}
+	return false
+}
+
 // Temporary is deprecated in net.Error, which Error implements.
 func (e *Error) Temporary() bool { return e.Timeout() }
 

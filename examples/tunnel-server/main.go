@@ -3,7 +3,7 @@
 // of one cluster dial.
 //
 //	tunnel-server -state /var/lib/tunnel-server -listen :8443 -advertise tunnel.example.com:8443 \
-//		-forward 127.0.0.1:6443=default/prod/kubernetes.default.svc:443
+//		-forward 127.0.0.1:6443=default/prod/kubernetes.default.svc:443 -connect 127.0.0.1:3128
 //
 // The state directory holds the authority that signs all certificates, made
 // at the first start, and what was enrolled and revoked. The other commands
@@ -13,6 +13,14 @@
 //	tunnel-server enroll default/prod -format systemd  # or env, manifest
 //	tunnel-server revoke default/prod k3w7hq2nxy5zr4ta
 //	tunnel-server payload default/prod authorized_keys <id_ed25519.pub
+//
+// Clients that can't be changed come in by the doors of package gateway: an HTTP
+// proxy (-connect, -connect-tls, -connect-unix), SOCKS5 (-socks5), a server name
+// (-sni). Whom the proxies lead to which cluster says a ticket:
+//
+//	tunnel-server kubeconfig default/prod <admin.conf >prod.conf  # for kubectl
+//	tunnel-server ticket default/prod                             # an HTTPS_PROXY
+//	tunnel-server ticket -revoke-all
 //
 // What enroll prints holds a token: whoever has it first is the agent. A
 // payload is handed to the cluster's agents that are connected, and to each
@@ -34,10 +42,12 @@ import (
 )
 
 const usage = `usage:
-  tunnel-server [serve] [flags]
-  tunnel-server enroll  [flags] CLUSTER
-  tunnel-server revoke  [flags] CLUSTER AGENT
-  tunnel-server payload [flags] CLUSTER NAME <FILE
+  tunnel-server [serve]    [flags]
+  tunnel-server enroll     [flags] CLUSTER
+  tunnel-server revoke     [flags] CLUSTER AGENT
+  tunnel-server payload    [flags] CLUSTER NAME <FILE
+  tunnel-server kubeconfig [flags] CLUSTER <KUBECONFIG
+  tunnel-server ticket     [flags] CLUSTER
 
 -h after a command lists its flags.
 `
@@ -59,6 +69,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return revoke(ctx, args, stdout)
 	case "payload":
 		return payload(args, stdin, stdout)
+	case "kubeconfig":
+		return kubeconfigCommand(args, stdin, stdout)
+	case "ticket":
+		return ticket(args, stdout)
 	case "help":
 		_, err := io.WriteString(stdout, usage)
 		return err

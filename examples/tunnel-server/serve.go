@@ -14,6 +14,7 @@ import (
 
 	"github.com/causewayproject/causeway/examples/internal/cli"
 	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
 type serveFlags struct {
@@ -22,6 +23,7 @@ type serveFlags struct {
 	status                             string
 	forward, advertise                 cli.List
 	grace, watch                       time.Duration
+	doors                              doorFlags
 }
 
 func (f *serveFlags) parse(args []string, stdout io.Writer) error {
@@ -34,6 +36,7 @@ func (f *serveFlags) parse(args []string, stdout io.Writer) error {
 	set.Var(&f.advertise, "advertise", "`address` that enroll gives to agents: host:port, or a wss URL; several are allowed")
 	set.Var(&f.forward, "forward", "`LISTEN=CLUSTER/HOST:PORT`: a listener, and what its connections are led to; several are allowed")
 	set.StringVar(&f.status, "status", "127.0.0.1:8080", "`address` of /healthz, /readyz and /status; empty for none")
+	f.doors.add(set)
 	set.DurationVar(&f.grace, "grace", 30*time.Second, "how long open connections live on after a signal")
 	set.DurationVar(&f.watch, "watch", 2*time.Second, "how often to look for what commands changed in the -state")
 	positional, err := cli.Parse(set, args, stdout)
@@ -49,7 +52,7 @@ func (f *serveFlags) parse(args []string, stdout io.Writer) error {
 	case (f.tlsCert == "") != (f.tlsKey == ""), f.tlsCert != "" && f.websocket == "":
 		return cli.UsageError{Text: "tunnel-server: -websocket-cert and -websocket-key go together, with -websocket"}
 	}
-	return nil
+	return f.doors.check()
 }
 
 // service is a listener and what runs on it until the listener is closed, or
@@ -64,6 +67,7 @@ type program struct {
 	log          *slog.Logger
 	state        state
 	server       *tunnel.Server
+	tickets      *gateway.Tickets
 	grace, every time.Duration
 	watch        *watcher
 	// late ends after the grace; relays and the status page live that long.
@@ -84,13 +88,20 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return fmt.Errorf("tunnel-server: -advertise: %w", err)
 		}
 	}
+	if err := st.setGateway(&f.doors); err != nil {
+		return fmt.Errorf("tunnel-server: -state: %w", err)
+	}
 	server, err := st.server()
 	if err != nil {
 		return fmt.Errorf("tunnel-server: -state: %w", err)
 	}
+	tickets := new(gateway.Tickets)
+	if err := st.setTickets(tickets); err != nil {
+		return fmt.Errorf("tunnel-server: -state: %w", err)
+	}
 	late, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	p := &program{log: slog.New(slog.NewTextHandler(stderr, nil)), state: st, server: server, grace: f.grace, every: f.watch, late: late}
+	p := &program{log: slog.New(slog.NewTextHandler(stderr, nil)), state: st, server: server, tickets: tickets, grace: f.grace, every: f.watch, late: late}
 	p.watch = newWatcher(p)
 	server.Payloads = p.watch.payloads
 	server.Hooks = hooks(p.log)
@@ -111,16 +122,19 @@ func (p *program) listen(ctx context.Context, f *serveFlags) (services []service
 			}
 		}
 	}()
-	add := func(name, address string, run func(net.Listener) error) {
+	addListener := func(name string, listen func() (net.Listener, error), run func(net.Listener) error) {
 		if err != nil {
 			return
 		}
 		var l net.Listener
-		if l, err = cli.Listen(ctx, address); l != nil {
+		if l, err = listen(); l != nil {
 			services = append(services, service{name, l, run})
 		} else if err != nil {
 			err = fmt.Errorf("tunnel-server: -%s: %w", name, err)
 		}
+	}
+	add := func(name, address string, run func(net.Listener) error) {
+		addListener(name, func() (net.Listener, error) { return cli.Listen(ctx, address) }, run)
 	}
 	add("listen", f.listen, func(l net.Listener) error { return p.server.Serve(p.late, l) })
 	websocket, err := p.websocket(f)
@@ -136,6 +150,9 @@ func (p *program) listen(ctx context.Context, f *serveFlags) (services []service
 		}
 		add("forward", to.listen, func(l net.Listener) error { return p.forward(ctx, l, to) })
 	}
+	if doorErr := p.doors(ctx, &f.doors, addListener); err == nil {
+		err = doorErr
+	}
 	return services, err
 }
 
@@ -144,17 +161,11 @@ func (p *program) websocket(f *serveFlags) (func(net.Listener) error, error) {
 	if f.tlsCert == "" {
 		return serve, nil
 	}
-	if _, err := tls.LoadX509KeyPair(f.tlsCert, f.tlsKey); err != nil {
+	config, err := serverTLS(f.tlsCert, f.tlsKey)
+	if err != nil {
 		return nil, fmt.Errorf("tunnel-server: -websocket-cert: %w", err)
 	}
-	config := &tls.Config{
-		NextProtos: []string{"http/1.1"},
-		// Read for each connection: certificates get renewed.
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(f.tlsCert, f.tlsKey)
-			return &pair, err
-		},
-	}
+	config.NextProtos = []string{"http/1.1"}
 	return func(l net.Listener) error { return serve(tls.NewListener(l, config)) }, nil
 }
 

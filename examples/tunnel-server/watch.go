@@ -61,6 +61,9 @@ func (w *watcher) run(ctx context.Context, every time.Duration) {
 }
 
 func (w *watcher) look(ctx context.Context) {
+	if err := w.state.setTickets(w.tickets); err != nil {
+		w.log.Warn("state", "error", err)
+	}
 	online := map[tunnel.Identity]bool{}
 	for _, cluster := range w.server.Status().Clusters {
 		for _, s := range cluster.Sessions {

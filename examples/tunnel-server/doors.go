@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/causewayproject/causeway/examples/internal/cli"
+	"github.com/causewayproject/causeway/tunnel/gateway"
+)
+
+// doorFlags say by which doors clients that can't be changed come in.
+type doorFlags struct {
+	connect, connectTLS, socks5, sni string
+	cert, key, clientCA              string
+	sockets, names                   cli.List
+}
+
+func (f *doorFlags) add(set *flag.FlagSet) {
+	set.StringVar(&f.connect, "connect", "", "`address` of an HTTP proxy that leads clients with a ticket to their cluster; keep it on loopback")
+	set.StringVar(&f.connectTLS, "connect-tls", "", "`address` of the same with TLS")
+	set.StringVar(&f.cert, "door-cert", "", "PEM `file`: the certificate of -connect-tls")
+	set.StringVar(&f.key, "door-key", "", "PEM `file` of its key")
+	set.StringVar(&f.clientCA, "door-client-ca", "", "PEM `file`: at -connect-tls, a certificate of this authority is as good as a ticket; its common name is the cluster")
+	set.Var(&f.sockets, "connect-unix", "`PATH=CLUSTER`: a proxy on a unix socket: who may open it, such as the cluster's kube-apiserver, needs no ticket; several are allowed")
+	set.StringVar(&f.socks5, "socks5", "", "`address` of a SOCKS5 proxy for clients with a ticket; keep it on loopback")
+	set.StringVar(&f.sni, "sni", "", "`address` that leads TLS by the name that it asks for, see -sni-name")
+	set.Var(&f.names, "sni-name", "`NAME=CLUSTER/HOST:PORT`: where -sni leads a name to, for whoever asks; several are allowed")
+}
+
+func (f *doorFlags) check() error {
+	switch {
+	case (f.connectTLS == "") != (f.cert == ""), (f.cert == "") != (f.key == ""), f.clientCA != "" && f.connectTLS == "":
+		return cli.UsageError{Text: "tunnel-server: -connect-tls, -door-cert and -door-key go together"}
+	case (f.sni == "") != (len(f.names) == 0):
+		return cli.UsageError{Text: "tunnel-server: -sni and -sni-name go together"}
+	}
+	return nil
+}
+
+// gateway returns one that lets in clients with a ticket.
+func (p *program) gateway() *gateway.Gateway {
+	grace := p.grace
+	if grace == 0 {
+		grace = -1
+	}
+	return &gateway.Gateway{
+		Dial: func(ctx context.Context, r gateway.Request) (net.Conn, error) {
+			return p.server.Dialer(r.Cluster).DialContext(ctx, "tcp", r.Address)
+		},
+		Authenticate: p.tickets.Authenticate,
+		Grace:        grace,
+		Hooks:        gateway.Hooks{Failed: func(err error) { p.log.Warn("door", "error", err) }},
+	}
+}
+
+// doors adds a service for each door.
+func (p *program) doors(ctx context.Context, f *doorFlags, add func(name string, l func() (net.Listener, error), run func(net.Listener) error)) error {
+	listen := func(address string) func() (net.Listener, error) {
+		return func() (net.Listener, error) { return cli.Listen(ctx, address) }
+	}
+	plain := p.gateway()
+	add("connect", listen(f.connect), func(l net.Listener) error { return plain.ServeConnect(ctx, l) })
+	add("socks5", listen(f.socks5), func(l net.Listener) error { return plain.ServeSOCKS5(ctx, l) })
+	if f.connectTLS != "" {
+		config, err := f.tls()
+		if err != nil {
+			return err
+		}
+		g := p.gateway()
+		g.TLS, g.Authenticate = config, p.ticketOrCertificate
+		add("connect-tls", listen(f.connectTLS), func(l net.Listener) error { return g.ServeConnect(ctx, l) })
+	}
+	for _, text := range f.sockets {
+		path, cluster, ok := strings.Cut(text, "=")
+		if !ok || path == "" || cluster == "" {
+			return cli.UsageError{Text: fmt.Sprintf("tunnel-server: -connect-unix %q is not PATH=CLUSTER", text)}
+		}
+		g := p.gateway()
+		g.Authenticate = func(context.Context, gateway.Credentials) (gateway.Identity, error) {
+			return gateway.Identity{Name: path, Cluster: cluster}, nil
+		}
+		add("connect-unix", func() (net.Listener, error) { return listenUnix(ctx, path) }, func(l net.Listener) error { return g.ServeConnect(ctx, l) })
+	}
+	table, err := f.table()
+	if err != nil {
+		return err
+	}
+	sni := p.gateway()
+	sni.Authenticate, sni.Route = gateway.Anyone, gateway.ByTable(table)
+	add("sni", listen(f.sni), func(l net.Listener) error { return sni.ServeSNI(ctx, l) })
+	return nil
+}
+
+// ticketOrCertificate knows a client by its certificate, if it shows one.
+func (p *program) ticketOrCertificate(ctx context.Context, c gateway.Credentials) (gateway.Identity, error) {
+	if len(c.Certificates) > 0 {
+		name := c.Certificates[0].Subject.CommonName
+		return gateway.Identity{Name: name, Cluster: name}, nil
+	}
+	return p.tickets.Authenticate(ctx, c)
+}
+
+func (f *doorFlags) tls() (*tls.Config, error) {
+	config, err := serverTLS(f.cert, f.key)
+	if err != nil {
+		return nil, fmt.Errorf("tunnel-server: -door-cert: %w", err)
+	}
+	if f.clientCA == "" {
+		return config, nil
+	}
+	text, err := os.ReadFile(f.clientCA)
+	if err != nil {
+		return nil, fmt.Errorf("tunnel-server: -door-client-ca: %w", err)
+	}
+	config.ClientAuth, config.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
+	if !config.ClientCAs.AppendCertsFromPEM(text) {
+		return nil, errors.New("tunnel-server: -door-client-ca: there is no certificate in it")
+	}
+	return config, nil
+}
+
+// serverTLS reads the certificate for each connection: certificates get
+// renewed.
+func serverTLS(cert, key string) (*tls.Config, error) {
+	if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
+		return nil, err
+	}
+	return &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		return &pair, err
+	}}, nil
+}
+
+func (f *doorFlags) table() (*gateway.Table, error) {
+	names := map[string]gateway.Place{}
+	for _, text := range f.names {
+		name, to, ok := strings.Cut(text, "=")
+		slash := strings.LastIndexByte(to, '/')
+		if !ok || name == "" || slash <= 0 {
+			return nil, cli.UsageError{Text: fmt.Sprintf("tunnel-server: -sni-name %q is not NAME=CLUSTER/HOST:PORT", text)}
+		}
+		names[name] = gateway.Place{Cluster: to[:slash], Address: to[slash+1:]}
+	}
+	table := new(gateway.Table)
+	table.Set(names)
+	return table, nil
+}
+
+// listenUnix listens on a socket for the user alone, in place of one that was
+// left behind.
+func listenUnix(ctx context.Context, path string) (net.Listener, error) {
+	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		conn.Close()
+		return nil, fmt.Errorf("%s is in use", path)
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
+	// Under a name of its own until its mode is right.
+	l, err := new(net.ListenConfig).Listen(ctx, "unix", path+".new")
+	if err != nil {
+		return nil, err
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	if err := errors.Join(os.Chmod(path+".new", 0o600), os.Rename(path+".new", path)); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}

@@ -55,11 +55,14 @@ func (p *programs) start(ns *bed.Namespace, c bed.Command) *bed.Running {
 	return r
 }
 
+// connectDoor is where the server takes CONNECT.
+const connectDoor = "127.0.0.1:3128"
+
 func (p *programs) startServer() *bed.Running {
 	p.t.Helper()
 	address := net.JoinHostPort(bed.HubIP, tunnelPort)
 	return p.start(p.bed.Network.Hub, bed.Command{Argv: []string{p.path("tunnel-server"), "-state", p.path("server"),
-		"-listen", address, "-advertise", address, "-status", "",
+		"-listen", address, "-advertise", address, "-status", "", "-connect", connectDoor,
 		"-forward", apiFront + "=" + cluster + "/" + apiTarget, "-forward", sshFront + "=" + cluster + "/" + p.bed.SSH.Address()}})
 }
 
@@ -76,6 +79,14 @@ func (p *programs) command(stdin string, args ...string) (out string) {
 		p.t.Fatal(err)
 	}
 	return out
+}
+
+// ticketed is the kubeconfig of who is beside the cluster, made one of who has a
+// ticket.
+func (p *programs) ticketed() string {
+	p.t.Helper()
+	beside := tunnelKubeconfig(p.t, p.bed, kubeconfig.Endpoint{Host: bed.APIIP, Port: bed.APIPort})
+	return p.command(string(beside), "kubeconfig", "-state", p.path("server"), cluster)
 }
 
 // startAgent starts an agent with an invitation in its environment or, if that
@@ -135,6 +146,7 @@ func TestTunnelPrograms(t *testing.T) {
 	for path, content := range map[string][]byte{
 		p.path("invitation"): []byte(invitation),
 		p.path("kubeconfig"): tunnelKubeconfig(t, b, kubeconfig.Endpoint{Host: "127.0.0.1", Port: 6443}),
+		p.path("ticketed"):   []byte(p.ticketed()),
 	} {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
@@ -143,6 +155,8 @@ func TestTunnelPrograms(t *testing.T) {
 	agent := p.startAgent()
 	kubectl := b.Kubectl(p.path("kubeconfig"), "get", "namespaces", "-o", "name", "--request-timeout=5s")
 	p.works("kubectl", kubectl, "namespace/default\n")
+
+	p.works("kubectl with a ticket", b.Kubectl(p.path("ticketed"), "get", "namespaces", "-o", "name", "--request-timeout=5s"), "namespace/default\n")
 
 	key, public := newKey(t)
 	p.command(public, "payload", "-state", p.path("server"), cluster, "authorized_keys")

@@ -7,7 +7,7 @@
 //	198.51.100.2  ---veth---  198.51.100.1
 //	                          192.0.2.1     ---veth---     192.0.2.10
 //	kubectl, test roles       squid, haproxy, tinyproxy    kube-apiserver, etcd
-//	ssh -D                    danted, microsocks, sshd     sshd
+//	ssh -D                    danted, microsocks, sshd     sshd, the Kubelet
 //
 //	hub namespace
 //	203.0.113.2   ---veth---  203.0.113.1

@@ -71,7 +71,7 @@ func (k *Kube) startEtcd() (err error) {
 }
 
 func (k *Kube) startAPIServer() error {
-	cert, key, err := writePair(k.dir, "apiserver", k.CA.Server("kubernetes", "kubernetes.default", "kubernetes.default.svc",
+	cert, key, err := writePair(k.dir, "apiserver", k.CA.Server("kube-apiserver", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
 		"kubernetes.default.svc.cluster.local", "10.0.0.1", APIIP, SNIName))
 	if err != nil {
 		return err

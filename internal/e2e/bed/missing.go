@@ -31,6 +31,7 @@ func Missing(ctx context.Context) []string {
 		{"ssh", "the Debian package openssh-client"},
 		{"ssh-keygen", "the Debian package openssh-client"},
 		{"curl", "the Debian package curl"},
+		{"ncat", "the Debian package ncat"},
 		{"nft", "the Debian package nftables"},
 		{"wget", "the Debian package wget"},
 		{"perl", "the Debian package perl-base"},

@@ -44,6 +44,19 @@ func (k *Kube) addNode(ctx context.Context) error {
 	return nil
 }
 
+// AddNamespace makes a namespace.
+func (k *Kube) AddNamespace(ctx context.Context, name string) error {
+	clients, err := kubernetes.NewForConfig(k.Config())
+	if err != nil {
+		return fmt.Errorf("bed: namespace: %w", err)
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := clients.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("bed: namespace: %w", err)
+	}
+	return nil
+}
+
 // AddPod makes a pod in a namespace that exists; it runs at once.
 func (k *Kube) AddPod(ctx context.Context, namespace, name string) error {
 	clients, err := kubernetes.NewForConfig(k.Config())

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -52,8 +53,14 @@ func run(m *testing.M) int {
 	close(finished)
 	<-interrupted
 	stop()
+	if table := interop.Load(); table != nil {
+		fmt.Printf("the interop matrix:\n\n%s\n", table)
+	}
 	return max(code, closeShared(), leaked())
 }
+
+// interop is the matrix, once it has run.
+var interop atomic.Pointer[interopTable]
 
 // shared is the bed of all tests: it starts with the first that wants it.
 var shared struct {

@@ -16,15 +16,18 @@ import (
 // roles are what the test binary can do in a process of its own, in a
 // namespace of the bed.
 var roles = map[string]bed.Role{
-	"agent":       agentRole,
-	"client":      clientRole,
-	"cluster-api": clusterAPIRole,
-	"crash":       crashRole,
-	"dial":        dialRole,
-	"hub":         hubRole,
-	"no-proxy":    noProxyRole,
-	"targets":     targetsRole,
-	"through":     throughRole,
+	"agent":         agentRole,
+	"client":        clientRole,
+	"cluster-api":   clusterAPIRole,
+	"crash":         crashRole,
+	"dial":          dialRole,
+	"cluster-cache": clusterCacheRole,
+	"hub":           hubRole,
+	"informer":      informerRole,
+	"no-proxy":      noProxyRole,
+	"proxy-command": proxyCommandRole,
+	"targets":       targetsRole,
+	"through":       throughRole,
 }
 
 type dialInput struct {

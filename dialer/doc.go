@@ -17,6 +17,9 @@
 //   - [Router] has a Dialer for each pattern of hosts, and for what no_proxy
 //     lists.
 //   - [Failover] has several for the same, and says which failed.
+//   - [Fallback] has a second one that is not the same, and says each time that
+//     it is taken.
+//   - [Resolve] looks names up here, for a Dialer whose far side knows others.
 //   - [Swap] is one that can be replaced while it is in use.
 //
 // An https proxy that speaks HTTP/2 can carry all dials on one connection: see

@@ -11,14 +11,14 @@ import (
 	"syscall"
 )
 
-// Failures is the cause of a [Failover]'s error: the Dialers that failed, in
-// the order in which they did. The last one ended the dial. errors.Is and
+// Failures is the cause of a [Failover]'s error, and of what is made of one
+// ([Fallback], [Resolve]): the Dialers that failed, in the order in which they did. The last one ended the dial. errors.Is and
 // errors.As look into each; range over it for what one of them says.
 type Failures []Failure
 
 // Failure is the failure of one Dialer of a [Failover].
 type Failure struct {
-	// Member is the index in Failover.Dialers.
+	// Member is the index in Failover.Dialers, or among the addresses.
 	Member int
 	// Err is what it returned.
 	Err error

@@ -59,6 +59,12 @@ func ParsePatterns(patterns ...string) (*Patterns, error) {
 	return &Patterns{rules}, nil
 }
 
+// PatternsFromRules returns Patterns that match what rules bypass, for a no_proxy
+// list that names what goes one of several ways. The list is read as it was
+// parsed: what [noproxy.Parse] implies, localhost and loopback addresses, matches.
+// With nil rules nothing does.
+func PatternsFromRules(rules *noproxy.Rules) *Patterns { return &Patterns{rules} }
+
 // checkPattern returns what is wrong with one pattern, to be read after
 // "pattern 1".
 func checkPattern(text string) error {
@@ -78,7 +84,7 @@ func checkPattern(text string) error {
 
 // String returns the patterns, separated by commas.
 func (p *Patterns) String() string {
-	if p == nil {
+	if p == nil || p.rules == nil {
 		return ""
 	}
 	return p.rules.String()

@@ -1,0 +1,151 @@
+package dialer
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+// LookupDNS returns a LookupFunc that asks the DNS server at address, a
+// host:port, over TCP (RFC 7766) through d: the DNS of a cluster through the
+// tunnel into it, say. Each lookup makes a connection of its own and takes 30
+// seconds at the most.
+//
+// What this machine knows has no part in it: a name is taken as it is, without
+// search domains, and neither /etc/hosts nor /etc/resolv.conf are read.
+func LookupDNS(d Dialer, address string) LookupFunc {
+	return func(ctx context.Context, network, host string) ([]netip.Addr, error) {
+		q := &dnsQuery{host: host, server: address, id: uint16(rand.Uint32())}
+		addrs, err := q.ask(ctx, d, network)
+		var dns *net.DNSError
+		if err != nil && !errors.As(err, &dns) {
+			// Not a DNSError of its own: that would hide the cause.
+			err = fmt.Errorf("lookup %s at %s: %w", printable(host), printable(address), err)
+		}
+		return addrs, err
+	}
+}
+
+// dnsQuery is one lookup: up to two questions on one connection.
+type dnsQuery struct {
+	host, server string
+	id           uint16 // of the first
+	types        []dnsmessage.Type
+	addrs        []netip.Addr
+}
+
+func (q *dnsQuery) ask(ctx context.Context, d Dialer, network string) ([]netip.Addr, error) {
+	switch network {
+	case "ip":
+		q.types = []dnsmessage.Type{dnsmessage.TypeA, dnsmessage.TypeAAAA}
+	case "ip4":
+		q.types = []dnsmessage.Type{dnsmessage.TypeA}
+	case "ip6":
+		q.types = []dnsmessage.Type{dnsmessage.TypeAAAA}
+	default:
+		return nil, net.UnknownNetworkError(network)
+	}
+	questions, err := q.pack()
+	if err != nil {
+		return nil, q.fail("the name can't be asked for", false)
+	}
+	ctx, cancel := withTimeout(ctx, 0)
+	defer cancel()
+	conn, err := forwardOrDirect(d).DialContext(ctx, "tcp", q.server)
+	if err != nil {
+		return nil, err
+	}
+	err = handshake(ctx, conn, func() error {
+		if _, err := conn.Write(questions); err != nil {
+			return err
+		}
+		for range q.types { // a server may answer them in another order
+			if err := q.read(conn); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	conn.Close()
+	if len(q.addrs) == 0 {
+		return nil, q.fail("no such host", true)
+	}
+	return q.addrs, nil
+}
+
+func (q *dnsQuery) fail(text string, notFound bool) error {
+	return &net.DNSError{Err: text, Name: q.host, Server: q.server, IsNotFound: notFound, IsTemporary: !notFound}
+}
+
+func (q *dnsQuery) pack() ([]byte, error) {
+	name, err := dnsmessage.NewName(absolute(q.host))
+	if err != nil {
+		return nil, err
+	}
+	var all []byte
+	for i, kind := range q.types {
+		m := dnsmessage.Message{
+			Header:    dnsmessage.Header{ID: q.id + uint16(i), RecursionDesired: true},
+			Questions: []dnsmessage.Question{{Name: name, Type: kind, Class: dnsmessage.ClassINET}},
+		}
+		text, err := m.Pack()
+		if err != nil {
+			return nil, err
+		}
+		all = append(binary.BigEndian.AppendUint16(all, uint16(len(text))), text...)
+	}
+	return all, nil
+}
+
+func absolute(host string) string {
+	if host != "" && host[len(host)-1] == '.' {
+		return host
+	}
+	return host + "."
+}
+
+// read reads one answer and keeps its addresses. Those of the end of a chain
+// of aliases have another name than was asked for.
+func (q *dnsQuery) read(r io.Reader) error {
+	var size [2]byte
+	if _, err := io.ReadFull(r, size[:]); err != nil {
+		return err
+	}
+	text := make([]byte, binary.BigEndian.Uint16(size[:]))
+	if _, err := io.ReadFull(r, text); err != nil {
+		return err
+	}
+	var m dnsmessage.Message
+	if err := m.Unpack(text); err != nil {
+		return q.fail("the server's answer can't be read", false)
+	}
+	if !m.Response || m.ID-q.id >= uint16(len(q.types)) {
+		return q.fail("the server answered another question", false)
+	}
+	switch m.RCode {
+	case dnsmessage.RCodeSuccess:
+	case dnsmessage.RCodeNameError:
+		return nil // the other question is answered too
+	default:
+		return q.fail(fmt.Sprintf("the server answered %v", m.RCode), false)
+	}
+	for _, answer := range m.Answers {
+		switch body := answer.Body.(type) {
+		case *dnsmessage.AResource:
+			q.addrs = append(q.addrs, netip.AddrFrom4(body.A))
+		case *dnsmessage.AAAAResource:
+			q.addrs = append(q.addrs, netip.AddrFrom16(body.AAAA))
+		}
+	}
+	return nil
+}

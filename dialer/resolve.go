@@ -1,0 +1,141 @@
+package dialer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"syscall"
+)
+
+// LookupFunc finds the addresses of a name. It is the type of
+// [net.Resolver.LookupNetIP]: network is "ip", "ip4" or "ip6", and a name that
+// does not exist is a [*net.DNSError] with IsNotFound. [LookupDNS] makes one
+// that asks a server of its own; a function of the caller's may know names
+// that no DNS does.
+type LookupFunc func(ctx context.Context, network, host string) ([]netip.Addr, error)
+
+// Resolve looks names up here, and has Forward dial the addresses: where the
+// proxy or the tunnel behind it knows other names, or none. Without it the far
+// side resolves, as [HTTPConnect] and tunnels have it.
+//
+// Addresses are tried one after the other, in the order in which they were
+// found, until one connects or ctx ends. If ctx has a deadline, each gets its
+// part of the time, as with [Failover]. It is safe for concurrent use once its
+// fields are set.
+type Resolve struct {
+	// Lookup finds the addresses. If nil, net.DefaultResolver does.
+	Lookup LookupFunc
+	// Allow reports whether an address of host may be dialed, also one that
+	// was asked for as such. It must be safe for concurrent use. If nil, all
+	// may.
+	Allow func(host string, addr netip.Addr) bool
+	// Forward dials the addresses. If nil, Direct.
+	Forward Dialer
+}
+
+var _ Forwarder = (*Resolve)(nil)
+
+const opResolve = "resolve"
+
+// errNotAllowed is a refusal wherever errors of the system are understood.
+var errNotAllowed = fmt.Errorf("field Allow lets none of the addresses be dialed: %w", syscall.EACCES)
+
+// DialContext dials an address of the name that address has, or the address
+// that it is. Its failure is an [*Error]: of [PhaseDNS] if no address was
+// found, or none that Allow lets through (then it is syscall.EACCES); otherwise
+// its cause has [Failures], with a member for each address. A Lookup that dials
+// through this Resolve and needs a name for that is [ErrLoop].
+func (d *Resolve) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	fail := func(phase Phase, err error) error {
+		return &Error{Op: opResolve, Phase: phase, Addr: address, Err: contextError(ctx, err)}
+	}
+	host, port, err := net.SplitHostPort(address)
+	if addr, notAddr := netip.ParseAddr(host); err == nil && notAddr == nil {
+		if !d.allows(host, addr) {
+			return nil, fail(PhaseDNS, errNotAllowed)
+		}
+		return forwardOrDirect(d.Forward).DialContext(ctx, network, address)
+	}
+	t, err := parseTarget(network, address)
+	if err == nil && looping(ctx, d) {
+		err = ErrLoop
+	}
+	if err != nil {
+		return nil, fail(PhaseConfig, err)
+	}
+	addrs, err := d.resolve(ctx, network, t.host, address)
+	if err != nil {
+		return nil, fail(PhaseDNS, err)
+	}
+	// A list of ways, each to one address, is what Failover does.
+	f := &failoverDial{
+		Failover: &Failover{Dialers: make([]Dialer, len(addrs)), Retry: always, CoolDown: -1},
+		network:  network, address: address,
+	}
+	for i, addr := range addrs {
+		at := net.JoinHostPort(addr.String(), port)
+		f.Dialers[i] = Func(func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return forwardOrDirect(d.Forward).DialContext(ctx, network, at)
+		})
+		f.order = append(f.order, i)
+	}
+	return f.inTurn(ctx)
+}
+
+func always(error) bool { return true }
+
+// WithForward returns a copy of d with this Forward. It is an error if d has
+// one already, which would be left out.
+func (d *Resolve) WithForward(forward Dialer) (Dialer, error) {
+	if d.Forward != nil {
+		return nil, errForward
+	}
+	c := *d
+	c.Forward = forward
+	return &c, nil
+}
+
+func (d *Resolve) allows(host string, addr netip.Addr) bool {
+	return d.Allow == nil || d.Allow(host, addr.Unmap().WithZone(""))
+}
+
+// resolve returns the addresses that may be dialed, at least one.
+func (d *Resolve) resolve(ctx context.Context, network, host, address string) (addrs []netip.Addr, err error) {
+	s := contextTrace(ctx).start(PhaseDNS, "", address)
+	defer func() { s.done(err) }()
+	lookup := d.Lookup
+	if lookup == nil {
+		lookup = net.DefaultResolver.LookupNetIP
+	}
+	found, err := lookup(enter(ctx, d), "ip"+network[len("tcp"):], host)
+	if err != nil {
+		return nil, err
+	}
+	for _, addr := range found {
+		if addr = addr.Unmap(); !addr.IsValid() {
+			return nil, errors.New("field Lookup returned an address that is none")
+		}
+		if wrongFamily(network, addr) {
+			continue
+		}
+		if d.allows(host, addr) {
+			addrs = append(addrs, addr)
+		} else {
+			err = errNotAllowed
+		}
+	}
+	switch {
+	case len(addrs) > 0:
+		return addrs, nil
+	case err != nil:
+		return nil, err
+	}
+	return nil, &net.DNSError{Err: "no address of " + strconv.Quote(network), Name: host, IsNotFound: true}
+}
+
+func wrongFamily(network string, addr netip.Addr) bool {
+	return network == "tcp4" && !addr.Is4() || network == "tcp6" && addr.Is4()
+}

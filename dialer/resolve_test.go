@@ -1,0 +1,185 @@
+package dialer_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/causewayproject/causeway/dialer"
+)
+
+// names is a LookupFunc that knows these.
+type names map[string][]string
+
+func (n names) lookup(_ context.Context, network, host string) (addrs []netip.Addr, err error) {
+	if network != "ip" && network != "ip4" && network != "ip6" {
+		return nil, net.UnknownNetworkError(network)
+	}
+	for _, text := range n[host] {
+		addrs = append(addrs, netip.MustParseAddr(text))
+	}
+	if addrs == nil {
+		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+	}
+	return addrs, nil
+}
+
+// asked is a Dialer that notes what it was asked for, and connects to none of
+// it but those of up.
+type asked struct {
+	list []string
+	up   string // what connects
+	to   string // and where it leads
+}
+
+func (a *asked) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	a.list = append(a.list, network+" "+address)
+	if address != a.up {
+		return nil, &dialer.Error{Op: "asked", Phase: dialer.PhaseTCP, Addr: address, Err: syscall.ECONNREFUSED}
+	}
+	return new(net.Dialer).DialContext(ctx, "tcp", a.to)
+}
+
+func TestResolve(t *testing.T) {
+	known := names{"three.example": {"10.0.0.1", "2001:db8::1", "::ffff:10.0.0.3"}, "xn--bcher-kva.example": {"10.0.0.4"}}
+	notTen := func(_ string, addr netip.Addr) bool { return addr.As4()[3] != 1 }
+	for _, tt := range []struct {
+		name, network, address string
+		allow                  func(string, netip.Addr) bool
+		want                   []string
+	}{
+		{"all in turn", "tcp", "three.example:443", nil, []string{"tcp 10.0.0.1:443", "tcp [2001:db8::1]:443", "tcp 10.0.0.3:443"}},
+		{"IPv4", "tcp4", "three.example:443", nil, []string{"tcp4 10.0.0.1:443", "tcp4 10.0.0.3:443"}},
+		{"IPv6", "tcp6", "three.example:443", nil, []string{"tcp6 [2001:db8::1]:443"}},
+		{"some", "tcp4", "three.example:443", notTen, []string{"tcp4 10.0.0.3:443"}},
+		{"by its ASCII form", "tcp", "Bücher.example:1", nil, []string{"tcp 10.0.0.4:1"}},
+		{"an address", "tcp", "10.0.0.2:443", notTen, []string{"tcp 10.0.0.2:443"}},
+		{"an address as it is", "tcp6", "[FE80::1%eth0]:0443", nil, []string{"tcp6 [FE80::1%eth0]:0443"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var a asked
+			d := &dialer.Resolve{Lookup: known.lookup, Allow: tt.allow, Forward: &a}
+			_, err := d.DialContext(t.Context(), tt.network, tt.address)
+			if diff := cmp.Diff(tt.want, a.list); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+			if !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Errorf("got %v, want the refusal", err)
+			}
+		})
+	}
+}
+
+// The connection is that of the first address that has one.
+func TestResolveConnects(t *testing.T) {
+	a := &asked{up: "10.0.0.2:443", to: serve(t, listen(t), echo)}
+	d := &dialer.Resolve{Lookup: names{"api": {"10.0.0.1", "10.0.0.2", "10.0.0.3"}}.lookup, Forward: a}
+	conn, err := d.DialContext(testContext(t), "tcp", "api:443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	exchange(t, conn, "")
+	if want := []string{"tcp 10.0.0.1:443", "tcp 10.0.0.2:443"}; !slices.Equal(a.list, want) {
+		t.Errorf("asked for %q, want %q", a.list, want)
+	}
+}
+
+// What is nil resolves as this machine does, and dials directly.
+func TestResolveZeroValue(t *testing.T) {
+	_, port, _ := net.SplitHostPort(serve(t, listen(t), echo))
+	conn, err := new(dialer.Resolve).DialContext(testContext(t), "tcp4", "localhost:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	exchange(t, conn, "")
+}
+
+func TestResolveErrors(t *testing.T) {
+	for _, tt := range []struct {
+		name, address string
+		addrs         []string
+		none          bool // nothing is allowed
+		phase         dialer.Phase
+		is            error
+	}{
+		{"no port", "api", nil, false, dialer.PhaseConfig, nil},
+		{"control character", "a\nb:1", nil, false, dialer.PhaseConfig, nil},
+		{"no such name", "none:1", nil, false, dialer.PhaseDNS, nil},
+		{"not allowed", "api:1", []string{"10.0.0.1", "10.0.0.2"}, true, dialer.PhaseDNS, syscall.EACCES},
+		{"an address, not allowed", "169.254.169.254:80", nil, true, dialer.PhaseDNS, syscall.EACCES},
+		{"mapped, not allowed", "[::ffff:169.254.169.254]:80", nil, true, dialer.PhaseDNS, syscall.EACCES},
+		{"all refuse", "api:1", []string{"10.0.0.1", "10.0.0.2"}, false, dialer.PhaseTCP, syscall.ECONNREFUSED},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var a asked
+			d := &dialer.Resolve{Lookup: names{"api": tt.addrs}.lookup, Forward: &a,
+				Allow: func(_ string, addr netip.Addr) bool { return !tt.none || !addr.Is4() }}
+			_, err := d.DialContext(t.Context(), "tcp", tt.address)
+			var e *dialer.Error
+			if !errors.As(err, &e) || e.Phase != tt.phase || e.Addr != tt.address || tt.is != nil && !errors.Is(err, tt.is) {
+				t.Errorf("got %v, want phase %s and %v", err, tt.phase, tt.is)
+			}
+			if len(a.list) != len(tt.addrs) && tt.phase == dialer.PhaseTCP || len(a.list) > 0 && tt.phase != dialer.PhaseTCP {
+				t.Errorf("asked for %q", a.list)
+			}
+		})
+	}
+	// A lookup that breaks its contract is no direct way to anywhere.
+	bad := &dialer.Resolve{Lookup: func(context.Context, string, string) ([]netip.Addr, error) { return make([]netip.Addr, 1), nil }, Forward: way("x")}
+	if _, err := bad.DialContext(t.Context(), "tcp", "a:1"); err == nil || !strings.Contains(err.Error(), "field Lookup") {
+		t.Errorf("got %v, want that Lookup is at fault", err)
+	}
+	empty := &dialer.Resolve{Lookup: func(context.Context, string, string) ([]netip.Addr, error) { return nil, nil }, Forward: way("x")}
+	var dns *net.DNSError
+	if _, err := empty.DialContext(t.Context(), "tcp", "a:1"); !errors.As(err, &dns) || !dns.IsNotFound {
+		t.Errorf("got %v, want that there is no address", err)
+	}
+}
+
+func TestResolveCancel(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	d := &dialer.Resolve{Lookup: func(ctx context.Context, _, host string) ([]netip.Addr, error) {
+		cancel()
+		return nil, &net.DNSError{Err: "operation was canceled", Name: host}
+	}}
+	if _, err := d.DialContext(ctx, "tcp", "api:1"); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want that it was cancelled", err)
+	}
+}
+
+func TestResolveChain(t *testing.T) {
+	addr := serve(t, listen(t), echo)
+	_, port, _ := net.SplitHostPort(addr)
+	d, err := dialer.Chain(&asked{up: addr, to: addr}, &dialer.Resolve{Lookup: names{"api": {"127.0.0.1"}}.lookup})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := d.DialContext(testContext(t), "tcp", "api:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	if _, err := dialer.Chain(way("a"), &dialer.Resolve{Forward: way("b")}); err == nil {
+		t.Error("a Resolve that has a Forward: got no error")
+	}
+}
+
+func TestResolveTrace(t *testing.T) {
+	var got []dialer.Event
+	ctx := dialer.WithTrace(t.Context(), &dialer.Trace{Done: func(e dialer.Event) { got = append(got, e) }})
+	d := &dialer.Resolve{Lookup: names{"api": {"10.0.0.1"}}.lookup, Forward: way("x")}
+	d.DialContext(ctx, "tcp", "api:1")
+	d.DialContext(ctx, "tcp", "none:1")
+	if len(got) != 2 || got[0].Phase != dialer.PhaseDNS || got[0].Addr != "api:1" || got[0].Err != nil || got[1].Err == nil {
+		t.Errorf("got %+v, want two of phase dns, the second with an error", got)
+	}
+}

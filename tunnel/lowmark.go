@@ -8,7 +8,7 @@ import (
 const (
 	// minLowMark and maxLowMark bound how much unsent data a kernel takes.
 	minLowMark = 128 << 10
-	maxLowMark = 1 << 20
+	maxLowMark = 4 << 20
 	// lowMarkTime is what unsent data may take to send.
 	lowMarkTime = 10 * time.Millisecond
 	// lowMarkEvery is how many bytes are sent between two looks at the rate.

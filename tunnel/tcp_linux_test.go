@@ -116,9 +116,10 @@ func TestLowMarkFollowsTheRate(t *testing.T) {
 		{4 * MiB, 3 * time.Second, 128 * KiB}, // 10 Mbit/s
 		{4 * MiB, 160 * time.Millisecond, 256 * KiB},
 		{4 * MiB, 161 * time.Millisecond, 128 * KiB},
-		{4 * MiB, 4 * time.Millisecond, MiB},
+		{4 * MiB, 4 * time.Millisecond, 4 * MiB},
+		{4 * MiB, 40 * time.Millisecond, MiB},
 		{4 * MiB, 1000 * time.Hour, 128 * KiB},
-		{4 * MiB, 0, MiB},
+		{4 * MiB, 0, 4 * MiB},
 	} {
 		if got := tunnel.LowMarkFor(tt.sent, tt.took); got != tt.want {
 			t.Errorf("%d bytes in %v: got %d, want %d", tt.sent, tt.took, got, tt.want)

@@ -66,7 +66,7 @@ type Place struct {
 }
 
 // Set replaces the table. Names compare without case; "*.example.com" stands
-// for the names one label below.
+// for the names one label below, and "" for clients that name none.
 func (t *Table) Set(names map[string]Place) {
 	lower := make(map[string]Place, len(names))
 	for name, p := range names {

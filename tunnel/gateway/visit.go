@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -84,6 +85,14 @@ func (v *visit) fail(phase Phase, err error) *Error {
 // admit authenticates the client, counts it, and routes what it asks for. The
 // error is an *Error whose Phase says what failed.
 func (v *visit) admit(ctx context.Context, c Credentials) error {
+	if err := v.authenticate(ctx, c); err != nil {
+		return err
+	}
+	return v.route(ctx, c.Address)
+}
+
+// authenticate is the first half of admit, for a door that has no Address yet.
+func (v *visit) authenticate(ctx context.Context, c Credentials) error {
 	authenticate := v.g.Authenticate
 	if authenticate == nil {
 		return v.fail(PhaseAuthenticate, errNobody)
@@ -93,8 +102,14 @@ func (v *visit) admit(ctx context.Context, c Credentials) error {
 		return v.fail(PhaseAuthenticate, err)
 	}
 	c.Password, c.Bearer = "", ""
-	v.request = Request{Door: v.door, Client: id, Credentials: c, Cluster: id.Cluster, Address: c.Address}
-	if !v.count(id.Name) {
+	v.request = Request{Door: v.door, Client: id, Credentials: c, Cluster: id.Cluster}
+	return nil
+}
+
+// route is the second half of admit.
+func (v *visit) route(ctx context.Context, address string) error {
+	v.request.Credentials.Address, v.request.Address = address, address
+	if !v.count(v.request.Client.Name) {
 		return v.fail(PhaseLimit, errTooManyOf)
 	}
 	if v.g.Route != nil {
@@ -129,6 +144,9 @@ func (v *visit) dial(ctx context.Context) (net.Conn, error) {
 	defer cancel()
 	began := time.Now()
 	conn, err := v.g.Dial(ctx, v.request)
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
 	if err == nil && conn == nil {
 		err = errors.New("function Dial returned neither a connection nor an error")
 	}

@@ -33,11 +33,13 @@ type door struct {
 type inability struct{ who, says string }
 
 var (
-	noUnix  = inability{"client-go", `unsupported scheme "http+unix", must be http, https, or socks5`}
-	noHTTPS = inability{"ncat", `Invalid proxy type "https"`}
+	noUnix    = inability{"client-go", `unsupported scheme "http+unix", must be http, https, or socks5`}
+	noHTTPS   = inability{"ncat", `Invalid proxy type "https"`}
+	noTLSHere = inability{"ssh", "kex_exchange_identification: Connection closed by remote host"}
 
 	cannotTLS  = map[string]inability{"ncat": noHTTPS}
 	cannotH2   = map[string]inability{"ncat": noHTTPS, "curl": {"curl 7.88", "option --proxy-http2: is unknown"}}
+	cannotSNI  = map[string]inability{"ncat": noTLSHere, "dialer": noTLSHere}
 	cannotUnix = map[string]inability{
 		"kubectl":   noUnix,
 		"client-go": noUnix,
@@ -57,13 +59,19 @@ func startDoors(t *testing.T, b *bed.Bed) []*door {
 	plain := h.gateway(nil)
 	http1 := h.gateway(&tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"http/1.1"}})
 	h2 := h.gateway(&tls.Config{Certificates: []tls.Certificate{cert}})
-	connect := (*gateway.Gateway).ServeConnect
+	sni := h.gateway(nil)
+	names := new(gateway.Table)
+	names.Set(map[string]gateway.Place{bed.SNIName: {Cluster: cluster, Address: apiTarget}})
+	sni.Authenticate, sni.Route = gateway.Anyone, gateway.ByTable(names)
+	connect, socks5 := (*gateway.Gateway).ServeConnect, (*gateway.Gateway).ServeSOCKS5
 	socket := filepath.Join(b.Dir, "gateway.sock")
 	return []*door{
 		{name: "CONNECT", id: "connect", proxy: h.serve(plain, connect, loopback(t, b), "http")},
 		{name: "CONNECT, TLS", id: "tls", proxy: h.serve(http1, connect, loopback(t, b), "https"), cannot: cannotTLS},
 		{name: "CONNECT, HTTP/2", id: "h2", proxy: h.serve(h2, connect, loopback(t, b), "https"), h2: true, cannot: cannotH2},
 		{name: "CONNECT, unix socket", id: "unix", proxy: h.serve(plain, connect, listenUnix(t, socket), "http+unix"), cannot: cannotUnix},
+		{name: "SOCKS5", id: "socks5", proxy: h.serve(plain, socks5, loopback(t, b), "socks5")},
+		{name: "SNI", id: "sni", sni: h.serve(sni, (*gateway.Gateway).ServeSNI, loopback(t, b), "").Host, cannot: cannotSNI},
 	}
 }
 

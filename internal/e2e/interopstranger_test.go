@@ -61,6 +61,19 @@ func TestInteropStrangers(t *testing.T) {
 			t.Errorf("%s: with the right credentials: got %v, want one dial", d.name, err)
 		}
 	}
+	address := s.openSNI()
+	for name, knows := range map[string]bool{bed.SNIName: false, "other." + zone: true} {
+		s.known.Store(knows)
+		if err := knockTLS(t, b, address, name); err == nil || s.dialed.Load() != 0 {
+			t.Errorf("SNI, %s, client known: %t: got %v after %d dials, want an error and none", name, knows, err, s.dialed.Load())
+		} else {
+			t.Logf("SNI, %s, client known: %t: %v", name, knows, err)
+		}
+	}
+	s.known.Store(true)
+	if err := knockTLS(t, b, address, bed.SNIName); err != nil || s.dialed.Load() != 1 {
+		t.Errorf("SNI, with all in order: got %v, want one dial", err)
+	}
 }
 
 // strictDoors are doors that let a client name its cluster.
@@ -69,6 +82,7 @@ type strictDoors struct {
 	b      *bed.Bed
 	h      *hub
 	dialed atomic.Int32
+	known  atomic.Bool // whether the SNI door knows its client
 }
 
 func (s *strictDoors) gateway(config *tls.Config) *gateway.Gateway {
@@ -89,13 +103,33 @@ type strictDoor struct {
 
 func (s *strictDoors) open() []strictDoor {
 	withTLS := &tls.Config{Certificates: []tls.Certificate{s.b.Kube.CA.Server("gateway", "127.0.0.1")}}
-	connect := (*gateway.Gateway).ServeConnect
+	connect, socks5 := (*gateway.Gateway).ServeConnect, (*gateway.Gateway).ServeSOCKS5
 	socket := listenUnix(s.t, filepath.Join(s.b.Dir, "strict.sock"))
 	return []strictDoor{
 		{"CONNECT", s.h.serve(s.gateway(nil), connect, loopback(s.t, s.b), "http")},
 		{"CONNECT, HTTP/2", s.h.serve(s.gateway(withTLS), connect, loopback(s.t, s.b), "https")},
 		{"CONNECT, unix socket", s.h.serve(s.gateway(nil), connect, socket, "http+unix")},
+		{"SOCKS5", s.h.serve(s.gateway(nil), socks5, loopback(s.t, s.b), "socks5h")},
 	}
+}
+
+// openSNI returns the address of a door that has no credentials to ask for: the
+// address of a client is what it knows.
+func (s *strictDoors) openSNI() string {
+	g := s.gateway(nil)
+	g.Authenticate = func(context.Context, gateway.Credentials) (gateway.Identity, error) {
+		if !s.known.Load() {
+			return gateway.Identity{}, gateway.ErrCredentials
+		}
+		return gateway.Identity{Name: "known", Cluster: cluster}, nil
+	}
+	names := new(gateway.Table)
+	names.Set(map[string]gateway.Place{
+		bed.SNIName:     {Cluster: cluster, Address: apiTarget},
+		"other." + zone: {Cluster: otherCluster, Address: apiTarget},
+	})
+	g.Route = gateway.ByTable(names)
+	return s.h.serve(g, (*gateway.Gateway).ServeSNI, loopback(s.t, s.b), "").Host
 }
 
 // twoClusters knows two clients, each of one cluster.
@@ -127,4 +161,14 @@ func knock(t *testing.T, b *bed.Bed, proxy *url.URL) error {
 	}
 	defer conn.Close()
 	return tls.Client(conn, &tls.Config{RootCAs: b.Kube.CA.Pool(), ServerName: "kubernetes.default.svc"}).HandshakeContext(ctx)
+}
+
+func knockTLS(t *testing.T, b *bed.Bed, address, name string) error {
+	t.Helper()
+	conn, err := b.Network.Hub.DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	return tls.Client(conn, &tls.Config{RootCAs: b.Kube.CA.Pool(), ServerName: name}).HandshakeContext(t.Context())
 }

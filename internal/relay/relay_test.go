@@ -351,3 +351,55 @@ func TestHeldForADay(t *testing.T) {
 		<-done
 	})
 }
+
+// TestEarly: what was read before the relay comes first, while the other
+// direction flows, and counts.
+func TestEarly(t *testing.T) {
+	eachPair(t, false, func(t *testing.T, farA, nearA, farB, nearB net.Conn) {
+		done := make(chan relay.Result, 1)
+		go func() { done <- relay.RelayEarly(t.Context(), []byte("early "), nearA, nearB) }()
+		expect(t, farB, "early ")
+		send(t, farA, "and late")
+		closeWrite(t, farA)
+		expect(t, farB, "and late")
+		expectEnd(t, farB)
+		send(t, farB, "answer")
+		closeWrite(t, farB)
+		expect(t, farA, "answer")
+		if got, want := result(t, done), (relay.Result{AToB: 14, BToA: 6}); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	})
+}
+
+// TestEarlyBlocked: b takes nothing until a has taken what b says.
+func TestEarlyBlocked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		farA, nearA := net.Pipe()
+		farB, nearB := net.Pipe()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan relay.Result, 1)
+		go func() { done <- relay.RelayEarly(ctx, []byte("early"), nearA, nearB) }()
+		go io.WriteString(farB, "banner")
+		expect(t, farA, "banner")
+		synctest.Wait() // nobody reads what came early
+		cancel()
+		if res := <-done; !errors.Is(res.Err, context.Canceled) || res.AToB != 0 || res.BToA != 6 {
+			t.Errorf("got %+v, want the context's error and 6 bytes to a", res)
+		}
+		farA.Close()
+		farB.Close()
+	})
+}
+
+func TestEarlyToBroken(t *testing.T) {
+	farA, nearA := tcp(t)
+	_, nearB := tcp(t)
+	nearB.Close()
+	res := relay.RelayEarly(t.Context(), []byte("early"), nearA, nearB)
+	if !errors.Is(res.Err, net.ErrClosed) || res.AToB != 0 {
+		t.Errorf("got %+v, want a write to a closed connection", res)
+	}
+	expectReset(t, farA)
+	expectClosed(t, nearA, nearB)
+}

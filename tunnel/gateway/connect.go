@@ -28,7 +28,6 @@ const (
 var (
 	longAgo     = time.Unix(1, 0)
 	errShutdown = errors.New("the gateway shuts down")
-	errLeft     = errors.New("the client hung up")
 )
 
 // caller is a client of the CONNECT door.

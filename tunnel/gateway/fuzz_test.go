@@ -20,7 +20,7 @@ const maxHeader = 16 << 10
 
 // The seeds of the fuzz targets are files: they run with every test.
 func TestFuzzSeeds(t *testing.T) {
-	for _, target := range []string{"FuzzRequest", "FuzzHTTP2"} {
+	for _, target := range []string{"FuzzRequest", "FuzzHTTP2", "FuzzClientHello", "FuzzSOCKS5Server"} {
 		seeds, err := os.ReadDir(filepath.Join("testdata", "fuzz", target))
 		if err != nil || len(seeds) < 4 {
 			t.Errorf("%s: got %d seeds, %v", target, len(seeds), err)

@@ -86,8 +86,9 @@ type Credentials struct {
 	// ServerName is what the client's TLS asked for: of the SNI door, or of a
 	// door with TLS.
 	ServerName string
-	// Address is the target as it was asked for, host:port. At the SNI door it
-	// is empty.
+	// Address is the target as it was asked for, host:port. The SOCKS5 door
+	// has none for Authenticate: a client names it after it was let in. The SNI
+	// door has none at all.
 	Address string
 	// Remote is where the client came from; of a unix socket it says nothing.
 	Remote net.Addr

@@ -12,6 +12,8 @@ import (
 	"github.com/causewayproject/causeway/internal/group"
 )
 
+var errLeft = errors.New("the client hung up")
+
 // protocol is what clients of a door speak who get one target for a connection.
 type protocol struct {
 	door Door
@@ -28,7 +30,7 @@ type protocol struct {
 // speak serves a connection until it ends. Who accepted it closes it.
 func (g *Gateway) speak(p *protocol, gr *group.Group, raw net.Conn) {
 	keepAlive(raw)
-	// A reset: what was cut must not look like an end.
+	// A reset: who was just told that it is connected must not take it for an end.
 	stop := context.AfterFunc(gr.Context(), func() { abort.Reset(raw, 0) })
 	defer stop()
 	deadline := time.Now().Add(orDefault(g.HandshakeTimeout, 10*time.Second))
@@ -116,11 +118,8 @@ func (c *caller) part(word string) {
 	if word == "" {
 		return
 	}
-	c.conn.SetDeadline(time.Now().Add(lingerTime))
-	if _, err := io.WriteString(c.conn, word); err != nil {
-		return
-	}
-	if cw, ok := c.conn.(interface{ CloseWrite() error }); ok && cw.CloseWrite() == nil {
-		io.CopyN(io.Discard, c.conn, lingerBytes)
+	c.raw.SetWriteDeadline(time.Now().Add(lingerTime))
+	if _, err := io.WriteString(c.conn, word); err == nil {
+		c.linger()
 	}
 }

@@ -19,7 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
@@ -118,7 +117,7 @@ func TestSNIRefusals(t *testing.T) {
 		{name: "SSL 2", say: "\x80\x2e\x01\x00\x02\x00\x15", want: alert(70), phase: gateway.PhaseHandshake, text: "SSL 2"},
 		{name: "malformed", say: oneRecord(sniOf("a.b", "c.d")), want: alert(50), phase: gateway.PhaseHandshake, text: "malformed"},
 		{name: "too large", say: ask, set: func(g *gateway.Gateway) { g.MaxHeader = 20 }, want: alert(50), phase: gateway.PhaseHandshake, text: "too large"},
-		{name: "slow", say: ask[:20], set: func(g *gateway.Gateway) { g.HandshakeTimeout = 30 * time.Millisecond }, want: "", phase: gateway.PhaseHandshake, text: "timeout"},
+		{name: "slow", say: ask[:20], set: func(g *gateway.Gateway) { g.HandshakeTimeout = 200 * time.Millisecond }, want: "", phase: gateway.PhaseHandshake, text: "timeout"},
 		{name: "no room", say: ask, set: func(g *gateway.Gateway) { g.MaxConns = -1 }, want: alert(80), phase: gateway.PhaseLimit, text: "too many"},
 	}
 	for _, tt := range tests {
@@ -179,34 +178,6 @@ func pair(t testing.TB) (near net.Conn, far *net.TCPConn) {
 	return near, conn.(*net.TCPConn)
 }
 
-func gets(t testing.TB, conn net.Conn, want string) {
-	t.Helper()
-	got := make([]byte, len(want))
-	if n, err := io.ReadFull(conn, got); err != nil || string(got) != want {
-		t.Fatalf("got %d bytes %.50q, %v; want %d: %.50q", n, got[:n], err, len(want), want)
-	}
-}
-
-func endsClean(t testing.TB, conn net.Conn) {
-	t.Helper()
-	if n, err := conn.Read(make([]byte, 1)); n != 0 || err != io.EOF {
-		t.Fatalf("got %d bytes, %v; want EOF", n, err)
-	}
-}
-
-// tunnel is one connection through a door of g whose client says ask first.
-func tunnel(t testing.TB, g *gateway.Gateway, door func(context.Context, net.Listener) error, ask string) (client, target *net.TCPConn, end func()) {
-	t.Helper()
-	near, far := pair(t)
-	g.Dial = func(context.Context, gateway.Request) (net.Conn, error) { return near, nil }
-	addr, end := open(t, g, door)
-	conn := call(t, addr)
-	if _, err := io.WriteString(conn, ask); err != nil {
-		t.Fatal(err)
-	}
-	return conn, far, end
-}
-
 // way is a door and how a client goes through it.
 type way struct {
 	name string
@@ -217,11 +188,6 @@ type way struct {
 	enter func(t testing.TB, conn *net.TCPConn, early string) (client net.Conn, before string)
 }
 
-var (
-	authority = pki.NewCA("gateway")
-	cert      = authority.Server("gateway.test", "127.0.0.1", "api.example.com")
-)
-
 var ways = []way{
 	{"sni", nil, func(g *gateway.Gateway) func(context.Context, net.Listener) error { return g.ServeSNI },
 		func(t testing.TB, conn *net.TCPConn, early string) (net.Conn, string) {
@@ -230,10 +196,10 @@ var ways = []way{
 			return conn, say
 		}},
 	{"socks5", nil, func(g *gateway.Gateway) func(context.Context, net.Listener) error { return g.ServeSOCKS5 }, enterSOCKS5},
-	{"socks5 tls", &tls.Config{Certificates: []tls.Certificate{cert}},
+	{"socks5 tls", serverTLS(),
 		func(g *gateway.Gateway) func(context.Context, net.Listener) error { return g.ServeSOCKS5 },
 		func(t testing.TB, conn *net.TCPConn, early string) (net.Conn, string) {
-			return enterSOCKS5On(t, tls.Client(conn, &tls.Config{RootCAs: authority.Pool(), ServerName: "gateway.test"}), early)
+			return enterSOCKS5On(t, tls.Client(conn, clientTLS()), early)
 		}},
 }
 
@@ -244,7 +210,7 @@ func enterSOCKS5(t testing.TB, conn *net.TCPConn, early string) (net.Conn, strin
 func enterSOCKS5On(t testing.TB, conn net.Conn, early string) (net.Conn, string) {
 	// All at once, as a client may that knows what it will be answered.
 	send(t, conn, "\x05\x01\x00"+"\x05\x01\x00\x03\x01a\x01\xbb"+early)
-	gets(t, conn, "\x05\x00")
+	expect(t, conn, []byte("\x05\x00"))
 	return conn, ""
 }
 
@@ -280,14 +246,14 @@ func (w *way) tunnel(t testing.TB, g *gateway.Gateway, early string) (client net
 	addr, end := open(t, g, w.door(g))
 	raw = call(t, addr)
 	client, before := w.enter(t, raw, early)
-	gets(t, client, w.connected())
-	gets(t, far, before+early)
+	expect(t, client, []byte(w.connected()))
+	expect(t, far, []byte(before+early))
 	return client, raw, far, end
 }
 
-// TestRelay: what the client said, its end and its resets reach the target, and
+// TestEarlyRelay: what the client said, its end and its resets reach the target, and
 // the other way round.
-func TestRelay(t *testing.T) {
+func TestEarlyRelay(t *testing.T) {
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
 			t.Run("half-close", func(t *testing.T) {
@@ -296,11 +262,11 @@ func TestRelay(t *testing.T) {
 				g.Hooks.Ended = func(_ gateway.Request, e gateway.Ended) { ended <- e }
 				client, _, target, _ := w.tunnel(t, g, "early")
 				client.(interface{ CloseWrite() error }).CloseWrite()
-				endsClean(t, target)
+				expectEnd(t, target)
 				send(t, target, "answer")
 				target.CloseWrite()
-				gets(t, client, "answer")
-				endsClean(t, client)
+				expect(t, client, []byte("answer"))
+				expectEnd(t, client)
 				e := <-ended
 				if e.Err != nil || e.In < 5 || e.Out != 6 {
 					t.Errorf("got %+v, want no error, 5 bytes or more in and 6 out", e)
@@ -311,10 +277,10 @@ func TestRelay(t *testing.T) {
 				}
 			})
 			t.Run("target resets", func(t *testing.T) {
-				client, raw, target, _ := w.tunnel(t, w.newGateway(), "")
+				client, _, target, _ := w.tunnel(t, w.newGateway(), "")
 				target.SetLinger(0)
 				target.Close()
-				endsCut(t, client, raw)
+				expectCut(t, door{}, client)
 			})
 			t.Run("client resets", func(t *testing.T) {
 				_, raw, target, _ := w.tunnel(t, w.newGateway(), "early")
@@ -347,14 +313,6 @@ func TestRelay(t *testing.T) {
 			t.Errorf("got %d bytes, %v; want a reset", n, err)
 		}
 	})
-}
-
-// endsCut: the client sees no end in order.
-func endsCut(t *testing.T, client, raw net.Conn) {
-	t.Helper()
-	if n, err := io.Copy(io.Discard, client); err == nil {
-		t.Errorf("got %d bytes and an end; want an error", n)
-	}
 }
 
 // TestHangUp: the dial ends when the client goes, and with the drain.
@@ -460,7 +418,7 @@ func TestSNIRealTLS(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s for %s", r.Proto, r.TLS.ServerName)
 	}))
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{ca.Server("gateway", "api.example.com")}}
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	defer server.Close()
@@ -472,8 +430,8 @@ func TestSNIRealTLS(t *testing.T) {
 	}
 	addr, _ := open(t, g, g.ServeSNI)
 	_, port, _ := net.SplitHostPort(addr)
-	bundle := filepath.Join(t.TempDir(), "authority.pem")
-	if err := os.WriteFile(bundle, authority.CertPEM(), 0o600); err != nil {
+	bundle := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(bundle, ca.CertPEM(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	curl := func(name string) (string, error) {
@@ -490,12 +448,12 @@ func TestSNIRealTLS(t *testing.T) {
 	if out, err := curl("new.example.com"); err == nil || !strings.Contains(out, "unrecognized name") {
 		t.Errorf("curl of an unknown name: got %q, %v", out, err)
 	}
-	if _, err := tls.Dial("tcp", addr, &tls.Config{RootCAs: authority.Pool(), ServerName: "new.example.com"}); err == nil || err.Error() != "remote error: tls: unrecognized name" {
+	if _, err := tls.Dial("tcp", addr, &tls.Config{RootCAs: ca.Pool(), ServerName: "new.example.com"}); err == nil || err.Error() != "remote error: tls: unrecognized name" {
 		t.Errorf("got %v, want unrecognized name", err)
 	}
 	table.Set(map[string]gateway.Place{"*.example.com": {Cluster: "prod", Address: "a:1"}}) // while it runs
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
-		conn, err := tls.Dial("tcp", addr, &tls.Config{RootCAs: authority.Pool(), ServerName: "api.example.com", MaxVersion: version})
+		conn, err := tls.Dial("tcp", addr, &tls.Config{RootCAs: ca.Pool(), ServerName: "api.example.com", MaxVersion: version})
 		if err != nil {
 			t.Errorf("TLS %x: got %v", version, err)
 			continue

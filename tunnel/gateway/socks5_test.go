@@ -3,163 +3,319 @@ package gateway_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
-	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
-func socksReply(code byte) string {
-	return string([]byte{5, code, 0, 1, 0, 0, 0, 0, 0, 0})
+const (
+	annLogin = "\x01\x03ann\x06secret" // what password lets in
+	askName  = "\x05\x01\x00\x03\x0fapi.example.com\x01\xbb"
+	zeroes   = "\x00\x01\x00\x00\x00\x00\x00\x00"
+)
+
+// bare lets those in who show nothing.
+func bare(_ context.Context, c gateway.Credentials) (gateway.Identity, error) {
+	if c.Shown() || c.Address != "" {
+		return gateway.Identity{}, fmt.Errorf("shown %+v", c)
+	}
+	return gateway.Identity{}, nil
 }
 
-// TestSOCKS5Says is the door byte by byte: what a client says, what it is
-// answered, what is dialed and what Hooks see.
-func TestSOCKS5Says(t *testing.T) {
-	const (
-		bare  = "\x05\x01\x00"
-		login = "\x05\x02\x00\x02"
-		ann   = "\x01\x03ann\x0d" + secret
-		ask   = "\x05\x01\x00\x03\x03a.b\x01\xbb"
-	)
-	password := func(g *gateway.Gateway) { g.Authenticate = authenticate }
+// What a client of SOCKS5 says, and all that it is answered.
+func TestSOCKS5Raw(t *testing.T) {
+	const none, login = "\x05\x01\x00", "\x05\x01\x02"
+	reply := func(code byte) string { return "\x05" + string([]byte{code}) + zeroes }
+	long := strings.Repeat("n", 255)
 	tests := []struct {
 		name, say string
+		auth      func(context.Context, gateway.Credentials) (gateway.Identity, error)
 		set       func(*gateway.Gateway)
 		dial      error
 		want      string
-		address   string // that is dialed
-		phase     gateway.Phase
-		text      string
+		target    string // that Dial is asked for
+		text      string // of the failure
 	}{
-		{name: "name", say: bare + ask, want: "\x05\x00" + socksReply(0), address: "a.b:443"},
-		{name: "IPv4", say: bare + "\x05\x01\x00\x01\x0a\x00\x00\x01\x00\x16", want: "\x05\x00" + socksReply(0), address: "10.0.0.1:22"},
-		{name: "IPv6", say: bare + "\x05\x01\x00\x04" + string(netip.MustParseAddr("2001:db8::1").AsSlice()) + "\x00\x16", want: "\x05\x00" + socksReply(0), address: "[2001:db8::1]:22"},
-		{name: "mapped IPv4", say: bare + "\x05\x01\x00\x04" + string(netip.MustParseAddr("::ffff:10.0.0.1").AsSlice()) + "\x00\x16", want: "\x05\x00" + socksReply(0), address: "10.0.0.1:22"},
-		{name: "password", say: login + ann + ask, set: password, want: "\x05\x02\x01\x00" + socksReply(0), address: "a.b:443"},
-		{name: "password that nobody wants", say: login + ann + ask, want: "\x05\x02\x01\x00" + socksReply(0), address: "a.b:443"},
-		{name: "wrong password", say: login + "\x01\x03ann\x01x" + ask, set: password, want: "\x05\x02\x01\x01", phase: gateway.PhaseAuthenticate, text: "credentials"},
-		{name: "no password", say: bare + ask, set: password, want: "\x05\xff", phase: gateway.PhaseAuthenticate, text: "credentials"},
-		{name: "nobody is let in", say: bare + ask, set: func(g *gateway.Gateway) { g.Authenticate = nil }, want: "\x05\xff", phase: gateway.PhaseAuthenticate, text: "Authenticate"},
-		{name: "no method", say: "\x05\x01\x01", want: "\x05\xff", phase: gateway.PhaseHandshake, text: "offers neither"},
-		{name: "login of another version", say: login + "\x02\x03ann", want: "\x05\x02\x01\x01", phase: gateway.PhaseHandshake, text: "malformed"},
-		{name: "BIND", say: bare + "\x05\x02\x00\x01\x0a\x00\x00\x01\x00\x16", want: "\x05\x00" + socksReply(7), phase: gateway.PhaseHandshake, text: "CONNECT"},
-		{name: "UDP", say: bare + "\x05\x03\x00\x01\x0a\x00\x00\x01\x00\x16", want: "\x05\x00" + socksReply(7), phase: gateway.PhaseHandshake, text: "CONNECT"},
-		{name: "address type", say: bare + "\x05\x01\x00\x02", want: "\x05\x00" + socksReply(8), phase: gateway.PhaseHandshake, text: "address type"},
-		{name: "empty name", say: bare + "\x05\x01\x00\x03\x00\x01\xbb", want: "\x05\x00" + socksReply(1), phase: gateway.PhaseHandshake, text: "no name"},
-		{name: "name with a space", say: bare + "\x05\x01\x00\x03\x03a b\x01\xbb", want: "\x05\x00" + socksReply(1), phase: gateway.PhaseHandshake, text: "no name"},
-		{name: "port 0", say: bare + "\x05\x01\x00\x03\x03a.b\x00\x00", want: "\x05\x00" + socksReply(1), phase: gateway.PhaseHandshake, text: "no name"},
-		{name: "request of another version", say: bare + "\x04\x01\x00\x03", want: "\x05\x00" + socksReply(1), phase: gateway.PhaseHandshake, text: "not one of SOCKS5"},
-		{name: "SOCKS4", say: "\x04\x01\x01\xbb\x0a\x00\x00\x01\x00", want: "\x00\x5b\x00\x00\x00\x00\x00\x00", phase: gateway.PhaseHandshake, text: "SOCKS4"},
-		{name: "HTTP", say: "GET / HTTP/1.1\r\n\r\n", want: "HTTP/1.1 400 Bad Request: this is a SOCKS5 proxy\r\n", phase: gateway.PhaseHandshake, text: "HTTP"},
-		{name: "TLS", say: "\x16\x03\x01\x00\x05", want: "\x15\x03\x03\x00\x02\x02\x0a", phase: gateway.PhaseHandshake, text: "TLS"},
-		{name: "something", say: "\x00", want: "", phase: gateway.PhaseHandshake, text: "does not speak"},
-		{name: "half of it", say: bare + "\x05\x01", set: func(g *gateway.Gateway) { g.HandshakeTimeout = 30 * time.Millisecond }, want: "\x05\x00", phase: gateway.PhaseHandshake, text: "timeout"},
-		{name: "forbidden", say: bare + ask, dial: syscall.EACCES, want: "\x05\x00" + socksReply(2), address: "a.b:443", phase: gateway.PhaseDial, text: "permission"},
-		{name: "network", say: bare + ask, dial: syscall.ENETUNREACH, want: "\x05\x00" + socksReply(3), address: "a.b:443", phase: gateway.PhaseDial, text: "unreachable"},
-		{name: "no agent", say: bare + ask, dial: noAgent{}, want: "\x05\x00" + socksReply(3), address: "a.b:443", phase: gateway.PhaseDial, text: "no agent"},
-		{name: "host", say: bare + ask, dial: syscall.EHOSTUNREACH, want: "\x05\x00" + socksReply(4), address: "a.b:443", phase: gateway.PhaseDial, text: "route"},
-		{name: "no such name", say: bare + ask, dial: &net.DNSError{Err: "no such host", IsNotFound: true}, want: "\x05\x00" + socksReply(4), address: "a.b:443", phase: gateway.PhaseDial, text: "no such host"},
-		{name: "refused", say: bare + ask, dial: syscall.ECONNREFUSED, want: "\x05\x00" + socksReply(5), address: "a.b:443", phase: gateway.PhaseDial, text: "refused"},
-		{name: "late", say: bare + ask, dial: os.ErrDeadlineExceeded, want: "\x05\x00" + socksReply(6), address: "a.b:443", phase: gateway.PhaseDial, text: "timeout"},
-		{name: "failed", say: bare + ask, dial: errors.New("whatever"), want: "\x05\x00" + socksReply(1), address: "a.b:443", phase: gateway.PhaseDial, text: "whatever"},
+		{name: "name", say: none + askName + "early", want: "\x05\x00" + reply(0) + "early", target: "api.example.com:443"},
+		{name: "longest name", say: none + "\x05\x01\x00\x03\xff" + long + "\x00\x01", want: "\x05\x00" + reply(0), target: long + ":1"},
+		{name: "IPv4", say: none + "\x05\x01\x00\x01\xc0\x00\x02\x0a\x19\x2b", want: "\x05\x00" + reply(0), target: "192.0.2.10:6443"},
+		{name: "IPv6", say: none + "\x05\x01\x00\x04\x20\x01\x0d\xb8" + strings.Repeat("\x00", 11) + "\x01\x01\xbb", want: "\x05\x00" + reply(0), target: "[2001:db8::1]:443"},
+		{name: "mapped IPv4", say: none + "\x05\x01\x00\x04" + strings.Repeat("\x00", 10) + "\xff\xff\xc0\x00\x02\x0a\x19\x2b", want: "\x05\x00" + reply(0), target: "192.0.2.10:6443"},
+		{name: "IPv6 as a name", say: none + "\x05\x01\x00\x03\x0b2001:db8::1\x01\xbb", want: "\x05\x00" + reply(0), target: "[2001:db8::1]:443"},
+		{name: "login", say: login + annLogin + askName + "early", auth: password, want: "\x05\x02\x01\x00" + reply(0) + "early", target: "api.example.com:443"},
+		{name: "login is preferred", say: "\x05\x03\x00\x01\x02" + annLogin + askName, auth: password, want: "\x05\x02\x01\x00" + reply(0), target: "api.example.com:443"},
+		{name: "longest login", say: login + "\x01\xff" + long + "\xff" + long + askName + strings.Repeat("e", 600), want: "\x05\x02\x01\x00" + reply(0) + strings.Repeat("e", 600), target: "api.example.com:443",
+			auth: func(_ context.Context, c gateway.Credentials) (gateway.Identity, error) {
+				if c.User != long || c.Password != long {
+					return gateway.Identity{}, errors.New("other ones")
+				}
+				return gateway.Identity{Name: "long"}, nil
+			}},
+		{name: "empty login shows nothing", say: login + "\x01\x00\x00" + askName, want: "\x05\x02\x01\x00" + reply(0), target: "api.example.com:443"},
+		{name: "255 methods", say: "\x05\xff" + strings.Repeat("\x80", 254) + "\x00" + askName, want: "\x05\x00" + reply(0), target: "api.example.com:443"},
+
+		{name: "wrong password", say: login + "\x01\x03ann\x01x" + askName, auth: password, want: "\x05\x02\x01\x01", text: "authenticate"},
+		{name: "no password", say: none + askName, auth: password, want: "\x05\xff", text: "authenticate"},
+		{name: "nobody is let in", say: none + askName, set: func(g *gateway.Gateway) { g.Authenticate = nil }, want: "\x05\xff", text: "nobody"},
+		{name: "no method", say: "\x05\x00" + askName, want: "\x05\xff", text: "neither"},
+		{name: "GSSAPI alone", say: "\x05\x01\x01", want: "\x05\xff", text: "neither"},
+		{name: "login of version 5", say: login + "\x05\x03ann\x06secret", auth: password, want: "\x05\x02\x01\x01", text: "malformed"},
+		{name: "BIND", say: none + "\x05\x02" + askName[2:], want: "\x05\x00" + reply(7), text: "CONNECT"},
+		{name: "UDP", say: none + "\x05\x03" + askName[2:], want: "\x05\x00" + reply(7), text: "CONNECT"},
+		{name: "address type", say: none + "\x05\x01\x00\x02xx", want: "\x05\x00" + reply(8), text: "address type"},
+		{name: "empty name", say: none + "\x05\x01\x00\x03\x00\x01\xbb", want: "\x05\x00" + reply(1), text: "no name"},
+		{name: "NUL in the name", say: none + "\x05\x01\x00\x03\x03a\x00b\x01\xbb", want: "\x05\x00" + reply(1), text: "no name"},
+		{name: "port in the name", say: none + "\x05\x01\x00\x03\x03a:1\x01\xbb", want: "\x05\x00" + reply(1), text: "no name"},
+		{name: "zone", say: none + "\x05\x01\x00\x03\x0bfe80::1%eth\x01\xbb", want: "\x05\x00" + reply(1), text: "no name"},
+		{name: "port 0", say: none + "\x05\x01\x00\x03\x01a\x00\x00", want: "\x05\x00" + reply(1), text: "port"},
+		{name: "request of version 4", say: none + "\x04\x01\x00\x03\x01a\x00\x50", want: "\x05\x00" + reply(1), text: "not one of SOCKS5"},
+		{name: "cut", say: none + askName[:9], want: "\x05\x00", text: io.ErrUnexpectedEOF.Error()},
+		{name: "host unreachable", say: none + askName, dial: syscall.EHOSTUNREACH, want: "\x05\x00" + reply(4), target: "api.example.com:443", text: "no route to host"},
+		{name: "malformed route", say: none + askName, set: func(g *gateway.Gateway) {
+			g.Route = func(context.Context, *gateway.Request) error { return errors.New("odd") }
+		}, want: "\x05\x00" + reply(1), text: "odd"},
+
+		{name: "SOCKS4", say: "\x04\x01\x01\xbb\xc0\x00\x02\x0a\x00", want: "\x00\x5b\x00\x00\x00\x00\x00\x00", text: "SOCKS4"},
+		{name: "SOCKS4a", say: "\x04\x01\x01\xbb\x00\x00\x00\x01me\x00a.b\x00", want: "\x00\x5b\x00\x00\x00\x00\x00\x00", text: "SOCKS4"},
+		{name: "HTTP", say: "CONNECT a:1 HTTP/1.1\r\n\r\n", want: "HTTP/1.1 400 Bad Request: this is a SOCKS5 proxy\r\nContent-Type: text/plain\r\nContent-Length: 24\r\nConnection: close\r\n\r\nThis is a SOCKS5 proxy.\n", text: "HTTP"},
+		{name: "TLS", say: oneRecord(), want: alert(10), text: "TLS"},
+		{name: "no SOCKS", say: "\x00\x00", text: "does not speak SOCKS5"},
+		{name: "slow", say: none + askName[:5], set: func(g *gateway.Gateway) { g.HandshakeTimeout = 200 * time.Millisecond }, want: "\x05\x00", text: "timeout"},
+		{name: "SOCKS5 at a door with TLS", say: none + askName, set: func(g *gateway.Gateway) { g.TLS = serverTLS() }, want: "\x05\xff", text: "this door has TLS"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			g, seen := &gateway.Gateway{Authenticate: gateway.Anyone}, &failures{}
+			g, seen, asked := &gateway.Gateway{Authenticate: tt.auth}, &failures{}, make(chan string, 1)
+			if tt.auth == nil {
+				g.Authenticate = bare
+			}
 			if tt.set != nil {
 				tt.set(g)
 			}
-			address := ""
 			g.Hooks.Failed = seen.hook
-			g.Dial = func(_ context.Context, r gateway.Request) (net.Conn, error) {
-				address = r.Address
-				near, far := net.Pipe()
-				far.Close()
-				return near, tt.dial
+			g.Dial = func(ctx context.Context, r gateway.Request) (net.Conn, error) {
+				if asked <- r.Address; tt.dial != nil {
+					return nil, tt.dial
+				}
+				return dialTarget(t, ctx, r)
 			}
 			addr, _ := open(t, g, g.ServeSOCKS5)
 			conn := call(t, addr)
-			go io.WriteString(conn, tt.say)
-			got, _ := io.ReadAll(conn) // a target that ends at once may be a reset
-			if !strings.HasPrefix(string(got), tt.want) || tt.want == "" && len(got) > 0 {
-				t.Errorf("got %q, want %q", got, tt.want)
+			send(t, conn, tt.say)
+			got := make([]byte, len(tt.want))
+			n, err := io.ReadFull(conn, got)
+			if err != nil || string(got) != tt.want {
+				t.Errorf("got %q, %v; want %q", got[:n], err, tt.want)
 			}
-			conn.Close()
-			g.Close()
-			if address != tt.address {
-				t.Errorf("dialed %q, want %q", address, tt.address)
+			if tt.name != "slow" {
+				conn.CloseWrite()
 			}
-			if tt.phase == "" {
+			if rest, err := io.ReadAll(conn); len(rest) > 0 || err != nil {
+				t.Errorf("got %q, %v after the answer; want the end", rest, err)
+			}
+			target := ""
+			if len(asked) > 0 {
+				target = <-asked
+			}
+			if target != tt.target {
+				t.Errorf("asked for %q, want %q", target, tt.target)
+			}
+			if tt.text == "" {
 				return
 			}
-			if e := seen.only(t, g); e.Phase != tt.phase || e.Door != gateway.DoorSOCKS5 || !strings.Contains(e.Error(), tt.text) || strings.Contains(e.Error(), secret) {
-				t.Errorf("got %v, want phase %s and %q", e, tt.phase, tt.text)
+			if e := seen.only(t, g); e.Door != gateway.DoorSOCKS5 || !strings.Contains(e.Error(), tt.text) || strings.Contains(e.Error(), "secret") {
+				t.Errorf("got %v, want %q", e, tt.text)
 			}
 		})
 	}
 }
 
-// scripted is a client that says data and then ends, and keeps what it is told.
-type scripted struct {
-	net.Conn
-	say  io.Reader
-	told bytes.Buffer
+// TestSOCKS5Certificates: a client that shows a certificate needs no password,
+// and one that nobody has verified is not shown.
+func TestSOCKS5Certificates(t *testing.T) {
+	for _, auth := range []tls.ClientAuthType{tls.RequireAndVerifyClientCert, tls.RequestClientCert} {
+		t.Run(auth.String(), func(t *testing.T) {
+			got := make(chan gateway.Credentials, 1)
+			cfg := serverTLS()
+			cfg.ClientAuth, cfg.ClientCAs = auth, ca.Pool()
+			g := &gateway.Gateway{TLS: cfg, Authenticate: func(_ context.Context, c gateway.Credentials) (gateway.Identity, error) {
+				got <- c
+				return gateway.Identity{Name: "someone"}, nil
+			}}
+			g.Dial = func(ctx context.Context, r gateway.Request) (net.Conn, error) { return dialTarget(t, ctx, r) }
+			addr, _ := open(t, g, g.ServeSOCKS5)
+			client := clientTLS()
+			client.Certificates = []tls.Certificate{ca.Client("ann")}
+			d := &dialer.SOCKS5{Addr: addr, Forward: dialer.Func((&tls.Dialer{Config: client}).DialContext)}
+			conn, err := d.DialContext(t.Context(), "tcp", "a:1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			c := <-got
+			if verified := auth == tls.RequireAndVerifyClientCert; verified != (len(c.Certificates) > 0) || c.ServerName != "gateway" || c.User != "" {
+				t.Errorf("got %d certificates and %+v, want some: %v", len(c.Certificates), c, verified)
+			}
+		})
+	}
 }
 
-func (c *scripted) Read(p []byte) (int, error)       { return c.say.Read(p) }
-func (c *scripted) Write(p []byte) (int, error)      { return c.told.Write(p) }
-func (c *scripted) Close() error                     { return nil }
-func (c *scripted) CloseWrite() error                { return nil }
-func (c *scripted) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
-func (c *scripted) LocalAddr() net.Addr              { return &net.TCPAddr{} }
-func (c *scripted) SetDeadline(time.Time) error      { return nil }
-func (c *scripted) SetReadDeadline(time.Time) error  { return nil }
-func (c *scripted) SetWriteDeadline(time.Time) error { return nil }
-
-// Whatever a client says, it reaches nothing but a host and a port, and only
-// once it is let in.
-func FuzzSOCKS5Server(f *testing.F) {
-	f.Fuzz(func(t *testing.T, data []byte) {
-		in := false
-		g := &gateway.Gateway{
-			Authenticate: func(_ context.Context, c gateway.Credentials) (gateway.Identity, error) {
-				if len(c.User) > 255 || len(c.Password) > 255 {
-					t.Errorf("got credentials of %d and %d bytes", len(c.User), len(c.Password))
-				}
-				in = c.User != "eve"
-				if !in {
-					return gateway.Identity{}, gateway.ErrCredentials
-				}
-				return gateway.Identity{}, nil
-			},
-			Dial: func(_ context.Context, r gateway.Request) (net.Conn, error) {
-				host, port, err := net.SplitHostPort(r.Address)
-				if !in || err != nil || host == "" || port == "0" || strings.ContainsAny(host, " \r\n\x00/@") {
-					t.Errorf("dialed %q, let in: %t", r.Address, in)
-				}
-				return nil, syscall.ECONNREFUSED
-			},
+// TestSOCKS5RealClients: they know of nothing.
+func TestSOCKS5RealClients(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "hello %s", r.Host) }))
+	defer server.Close()
+	g := &gateway.Gateway{Authenticate: password}
+	g.Dial = func(ctx context.Context, r gateway.Request) (net.Conn, error) {
+		if r.Address != "api.example.com:80" {
+			return nil, &net.DNSError{Err: "no such host", IsNotFound: true}
 		}
-		conn := &scripted{say: bytes.NewReader(data)}
-		if err := g.HandleSOCKS5(conn); err != nil {
-			t.Fatal(err)
+		return (&net.Dialer{}).DialContext(ctx, "tcp", server.Listener.Addr().String())
+	}
+	addr, _ := open(t, g, g.ServeSOCKS5)
+	for _, tt := range []struct{ name, user, url, want string }{
+		{"password", "ann:secret", "http://api.example.com/", "hello api.example.com"},
+		{"wrong password", "ann:wrong", "http://api.example.com/", "User was rejected by the SOCKS5 server (1 1)"},
+		{"no password", "", "http://api.example.com/", "No authentication method was acceptable"},
+		{"no such host", "ann:secret", "http://other.example.com/", "(4)"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			args := []string{"-sS", "-m", "20", "--noproxy", "", "--socks5-hostname", addr, tt.url}
+			if tt.user != "" {
+				args = append(args, "--proxy-user", tt.user)
+			}
+			out, err := exec.CommandContext(t.Context(), "curl", args...).CombinedOutput()
+			if !strings.Contains(string(out), tt.want) || (err == nil) != strings.HasPrefix(tt.want, "hello") {
+				t.Errorf("got %q, %v; want %q", out, err, tt.want)
+			}
+		})
+	}
+	t.Run("as an HTTP proxy", func(t *testing.T) {
+		out, err := exec.CommandContext(t.Context(), "curl", "-sSi", "-m", "20", "--noproxy", "", "-x", "http://"+addr, "http://api.example.com/").CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "this is a SOCKS5 proxy") {
+			t.Errorf("got %q, %v", out, err)
 		}
-		if told := conn.told.Bytes(); bytes.Contains(told, []byte(socksReply(0))) {
-			t.Errorf("was told %q, and nothing was connected", told)
+	})
+	t.Run("SOCKS4", func(t *testing.T) {
+		out, err := exec.CommandContext(t.Context(), "curl", "-sS", "-m", "20", "--noproxy", "", "--socks4a", addr, "http://api.example.com/").CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "(91)") {
+			t.Errorf("got %q, %v; want the 91 of SOCKS4", out, err)
 		}
 	})
 }
 
-// noAgent is an error of Dial that has no errno.
-type noAgent struct{}
+// said is a connection whose client says what it says, and then waits.
+type said struct {
+	net.Conn
+	r        *bytes.Reader
+	answered bytes.Buffer
+}
 
-func (noAgent) Error() string     { return "no agent" }
-func (noAgent) Unavailable() bool { return true }
+func (c *said) Read(p []byte) (int, error)       { return c.r.Read(p) }
+func (c *said) Write(p []byte) (int, error)      { return c.answered.Write(p) }
+func (c *said) Close() error                     { return nil }
+func (c *said) CloseWrite() error                { return nil }
+func (c *said) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (c *said) SetDeadline(time.Time) error      { return nil }
+func (c *said) SetReadDeadline(time.Time) error  { return nil }
+func (c *said) SetWriteDeadline(time.Time) error { return nil }
+
+// simpleSOCKS5 is what a server that has read data as a whole makes of it: who
+// asks for what, and what the answers are but for the last. ok says that there
+// is a request to be dialed.
+func simpleSOCKS5(data []byte) (user, pass, target, answers string, ok bool) {
+	take := func(n int) (b []byte) {
+		if n > len(data) {
+			panic("cut")
+		}
+		b, data = data[:n], data[n:]
+		return b
+	}
+	defer func() {
+		if recover() != nil {
+			ok = false
+		}
+	}()
+	if take(1)[0] != 5 {
+		return
+	}
+	methods := take(int(take(1)[0]))
+	switch {
+	case bytes.Contains(methods, []byte{2}):
+		answers = "\x05\x02"
+		if take(1)[0] != 1 {
+			return
+		}
+		user = string(take(int(take(1)[0])))
+		pass = string(take(int(take(1)[0])))
+		answers += "\x01\x00"
+	case bytes.Contains(methods, []byte{0}):
+		answers = "\x05\x00"
+	default:
+		return
+	}
+	head := take(4)
+	host := ""
+	switch head[3] {
+	case 1:
+		host = netip.AddrFrom4([4]byte(take(4))).String()
+	case 3:
+		host = string(take(int(take(1)[0])))
+	case 4:
+		host = netip.AddrFrom16([16]byte(take(16))).Unmap().String()
+	default:
+		return
+	}
+	port := binary.BigEndian.Uint16(take(2))
+	if ip, err := netip.ParseAddr(host); (err != nil || ip.Zone() != "") && (host == "" || strings.Trim(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._") != "") {
+		return
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && ip.Is6() {
+		host = "[" + host + "]"
+	}
+	return user, pass, fmt.Sprintf("%s:%d", host, port), answers, head[0] == 5 && head[1] == 1 && port != 0
+}
+
+func FuzzSOCKS5Server(f *testing.F) {
+	f.Fuzz(func(t *testing.T, data []byte) {
+		user, pass, target, answers, ok := simpleSOCKS5(data)
+		dialed := false
+		g := &gateway.Gateway{
+			Authenticate: func(_ context.Context, c gateway.Credentials) (gateway.Identity, error) {
+				if ok && (c.User != user || c.Password != pass) {
+					t.Errorf("got user %q, %q; want %q, %q", c.User, c.Password, user, pass)
+				}
+				return gateway.Identity{}, nil
+			},
+			Dial: func(_ context.Context, r gateway.Request) (net.Conn, error) {
+				if dialed = true; r.Address != target {
+					t.Errorf("got target %q, want %q", r.Address, target)
+				}
+				return nil, syscall.ECONNREFUSED
+			},
+		}
+		conn := &said{r: bytes.NewReader(data)}
+		if err := g.HandleSOCKS5(conn); err != nil {
+			t.Fatal(err)
+		}
+		if got := conn.answered.String(); dialed != ok || ok && got != answers+"\x05\x05"+zeroes {
+			t.Errorf("dialed: %v, want %v; answered %q, want %q and a refusal", dialed, ok, got, answers)
+		}
+		if s := g.Status(); s.Open != 0 || s.Total != 1 || s.Failed > 1 {
+			t.Errorf("got %+v", s)
+		}
+	})
+}

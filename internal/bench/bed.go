@@ -9,7 +9,7 @@ import (
 )
 
 // A bed is a row's four processes, with one agent connected. A row without a
-// tunnel has neither agent nor server.
+// tunnel has no agent, and may have no server.
 type bed struct {
 	row    row
 	dir    string
@@ -52,28 +52,39 @@ func (b *bed) start(ctx context.Context) error {
 		b.front = started.Addr
 		return err
 	}
-	return b.startTunnel(ctx, setup{Dir: b.dir, Target: started.Addr})
+	s := setup{Dir: b.dir, Target: started.Addr}
+	if b.row.newClient != nil {
+		if _, err := b.client.call(ctx, request{Op: "start", Row: b.row.name, Setup: s}); err != nil {
+			return err
+		}
+	}
+	return b.startTunnel(ctx, s)
 }
 
 func (b *bed) startTunnel(ctx context.Context, s setup) error {
 	var err error
-	if b.agent, err = startProcess("agent"); err != nil {
-		return err
+	if b.row.newAgent != nil {
+		if b.agent, err = startProcess("agent"); err != nil {
+			return err
+		}
+		started, err := b.agent.call(ctx, request{Op: "start", Row: b.row.name, Setup: s})
+		if err != nil {
+			return err
+		}
+		s.Peer = started.Addr
 	}
-	started, err := b.agent.call(ctx, request{Op: "start", Row: b.row.name, Setup: s})
-	if err != nil {
-		return err
-	}
-	s.Peer = started.Addr
 	if b.server, err = startProcess("server"); err != nil {
 		return err
 	}
-	if started, err = b.server.call(ctx, request{Op: "start", Row: b.row.name, Setup: s}); err != nil {
+	started, err := b.server.call(ctx, request{Op: "start", Row: b.row.name, Setup: s})
+	if err != nil {
 		return err
 	}
 	b.addr = started.Addr
-	if b.front, err = b.connect(ctx, 1); err != nil || b.front != "" {
-		return err
+	if b.agent != nil {
+		if b.front, err = b.connect(ctx, 1); err != nil || b.front != "" {
+			return err
+		}
 	}
 	if b.row.idleAgents > 0 {
 		if err := b.waitSessions(ctx, 1); err != nil {
@@ -114,11 +125,22 @@ func poll(ctx context.Context, every time.Duration, done func() (bool, error)) e
 	}
 }
 
-// usages returns the server's and the agent's.
+// halves are the processes of the row.
+func (b *bed) halves() []*process {
+	if b.agent == nil {
+		return []*process{b.server}
+	}
+	return []*process{b.server, b.agent}
+}
+
+// usages returns the server's and the agent's, which is zero without one.
 func (b *bed) usages(ctx context.Context, tidy bool) (server, agent usage, err error) {
 	s, err := b.server.call(ctx, request{Op: "usage", Tidy: tidy})
 	if err != nil {
 		return usage{}, usage{}, err
+	}
+	if b.agent == nil {
+		return s.Usage, usage{}, nil
 	}
 	a, err := b.agent.call(ctx, request{Op: "usage", Tidy: tidy})
 	return s.Usage, a.Usage, err
@@ -129,14 +151,14 @@ func (b *bed) profile(ctx context.Context, measure string) (stop func() error, e
 	if b.profiles == "" {
 		return func() error { return nil }, nil
 	}
-	for _, p := range []*process{b.server, b.agent} {
+	for _, p := range b.halves() {
 		path := filepath.Join(b.profiles, fmt.Sprintf("%s-%s-%s.pprof", b.row.name, measure, p.name))
 		if _, err := p.call(ctx, request{Op: "profile", Addr: path}); err != nil {
 			return nil, err
 		}
 	}
 	return func() error {
-		for _, p := range []*process{b.server, b.agent} {
+		for _, p := range b.halves() {
 			if _, err := p.call(ctx, request{Op: "profiled"}); err != nil {
 				return err
 			}
@@ -146,7 +168,7 @@ func (b *bed) profile(ctx context.Context, measure string) (stop func() error, e
 }
 
 func (b *bed) resetPeaks(ctx context.Context) error {
-	for _, p := range []*process{b.server, b.agent} {
+	for _, p := range b.halves() {
 		if _, err := p.call(ctx, request{Op: "reset"}); err != nil {
 			return err
 		}

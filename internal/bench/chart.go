@@ -90,7 +90,9 @@ func (r *result) band(d *drawing, s section) {
 
 func (d *drawing) barY(i int) int { return d.y + bandHead + i*barStep }
 
-func ours(name string) bool { return strings.HasPrefix(name, "causeway") }
+func ours(name string) bool {
+	return strings.HasPrefix(name, "causeway") || strings.HasPrefix(name, "gateway")
+}
 
 func colour(name string) string {
 	switch {

@@ -108,12 +108,12 @@ func (t transfer) run(ctx context.Context, b *bed, s sizes) (map[string]float64,
 		return nil, err
 	}
 	cpu := server.CPU + agent.CPU - server0.CPU - agent0.CPU
-	return map[string]float64{
-		t.name + ".rate":        total / 1e6 / r.Took.Seconds(),
-		t.name + ".cpu":         cpu.Seconds() / (total / 1e9),
-		t.name + ".peak.server": float64(server.Peak) / 1e6,
-		t.name + ".peak.agent":  float64(agent.Peak) / 1e6,
-	}, stop()
+	m := map[string]float64{
+		t.name + ".rate": total / 1e6 / r.Took.Seconds(),
+		t.name + ".cpu":  cpu.Seconds() / (total / 1e9),
+	}
+	b.peaks(m, t.name, server, agent)
+	return m, stop()
 }
 
 func latency(stalled int) func(context.Context, *bed, sizes) (map[string]float64, error) {
@@ -143,9 +143,16 @@ func latency(stalled int) func(context.Context, *bed, sizes) (map[string]float64
 			return m, nil
 		}
 		server, agent, err := b.usages(ctx, false)
-		m[name+".peak.server"] = float64(server.Peak) / 1e6
-		m[name+".peak.agent"] = float64(agent.Peak) / 1e6
+		b.peaks(m, name, server, agent)
 		return m, err
+	}
+}
+
+// peaks adds those of a measure.
+func (b *bed) peaks(m map[string]float64, name string, server, agent usage) {
+	m[name+".peak.server"] = float64(server.Peak) / 1e6
+	if b.agent != nil {
+		m[name+".peak.agent"] = float64(agent.Peak) / 1e6
 	}
 }
 
@@ -221,12 +228,14 @@ func (b *bed) memoryOf(ctx context.Context, name string, n int, add func() error
 	}
 	server, agent, err := b.settled(ctx)
 	each := func(after, before int64) float64 { return float64(after-before) / float64(n) / 1024 }
-	m := map[string]float64{
-		name + ".server.rss": each(server.RSS, server0.RSS),
-		name + ".agent.rss":  each(agent.RSS, agent0.RSS),
-	}
+	m := map[string]float64{name + ".server.rss": each(server.RSS, server0.RSS)}
 	if server.Heap > 0 {
 		m[name+".server.heap"] = each(server.Heap, server0.Heap)
+	}
+	if b.agent != nil {
+		m[name+".agent.rss"] = each(agent.RSS, agent0.RSS)
+	}
+	if agent.Heap > 0 {
 		m[name+".agent.heap"] = each(agent.Heap, agent0.Heap)
 	}
 	return m, err

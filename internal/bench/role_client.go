@@ -13,12 +13,20 @@ import (
 
 // A clientRole is the one that measures.
 type clientRole struct {
+	half client // nil: plain TCP
+
 	mu   sync.Mutex // guards the field below
 	held []net.Conn // open until Close
 }
 
 func (c *clientRole) do(ctx context.Context, q request) (reply, error) {
 	switch q.Op {
+	case "start":
+		chosen, err := choose(q.Row)
+		if err == nil {
+			c.half, err = chosen[0].newClient(&q.Setup)
+		}
+		return reply{}, err
 	case "down", "up":
 		took, err := c.transfer(ctx, q)
 		return reply{Took: took}, err
@@ -39,6 +47,9 @@ func (c *clientRole) Close() error {
 		conn.Close()
 	}
 	c.held = nil
+	if c.half != nil {
+		return c.half.Close()
+	}
 	return nil
 }
 
@@ -49,9 +60,12 @@ func (c *clientRole) hold(conn net.Conn) {
 }
 
 // dial opens a connection that ends when the request does.
-func dial(ctx context.Context, addr string) (net.Conn, error) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", addr)
+func (c *clientRole) dial(ctx context.Context, addr string) (net.Conn, error) {
+	through := dialTCP
+	if c.half != nil {
+		through = c.half.dial
+	}
+	conn, err := through(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -61,9 +75,14 @@ func dial(ctx context.Context, addr string) (net.Conn, error) {
 	return conn, nil
 }
 
+func dialTCP(ctx context.Context, addr string) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", addr)
+}
+
 // echoed opens a stream, and sends and gets a byte: the whole way is up.
-func echoed(ctx context.Context, addr string) (net.Conn, error) {
-	conn, err := dial(ctx, addr)
+func (c *clientRole) echoed(ctx context.Context, addr string) (net.Conn, error) {
+	conn, err := c.dial(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +113,7 @@ func expect(conn net.Conn, want byte) error {
 func (c *clientRole) transfer(ctx context.Context, q request) (time.Duration, error) {
 	conns := make([]net.Conn, q.N)
 	for i := range conns {
-		conn, err := dial(ctx, q.Addr)
+		conn, err := c.dial(ctx, q.Addr)
 		if err != nil {
 			return 0, err
 		}
@@ -143,14 +162,14 @@ func (c *clientRole) latency(ctx context.Context, q request) (reply, error) {
 	var r reply
 	for range q.Dials {
 		began := time.Now()
-		conn, err := echoed(ctx, q.Addr)
+		conn, err := c.echoed(ctx, q.Addr)
 		if err != nil {
 			return r, err
 		}
 		r.Dials = append(r.Dials, time.Since(began))
 		conn.Close()
 	}
-	conn, err := echoed(ctx, q.Addr)
+	conn, err := c.echoed(ctx, q.Addr)
 	if err != nil {
 		return r, err
 	}
@@ -172,7 +191,7 @@ func (c *clientRole) latency(ctx context.Context, q request) (reply, error) {
 // stall opens N streams to a target that sends without end, and reads none.
 func (c *clientRole) stall(ctx context.Context, q request) error {
 	for range q.N {
-		conn, err := dial(ctx, q.Addr)
+		conn, err := c.dial(ctx, q.Addr)
 		if err != nil {
 			return err
 		}
@@ -186,7 +205,7 @@ func (c *clientRole) stall(ctx context.Context, q request) error {
 
 func (c *clientRole) idle(ctx context.Context, q request) error {
 	for range q.N {
-		conn, err := echoed(ctx, q.Addr)
+		conn, err := c.echoed(ctx, q.Addr)
 		if err != nil {
 			return err
 		}

@@ -54,6 +54,10 @@ func (s *serverRole) do(_ context.Context, q request) (reply, error) {
 		}
 		return reply{Addr: s.half.addr()}, nil
 	case "front":
+		if d, ok := s.half.(door); ok {
+			addr, err := d.front()
+			return reply{Addr: addr}, err
+		}
 		var err error
 		if s.front, err = listen(s.serve); err != nil {
 			return reply{}, err

@@ -14,9 +14,11 @@ type row struct {
 	name  string
 	about string // for who reads the table
 
-	// newAgent and newServer are nil where the client dials the target itself.
+	// newServer is nil where the client dials the target itself, newAgent where
+	// the server does.
 	newAgent  func(*setup) (agent, error)
 	newServer func(*setup) (server, error)
+	newClient func(*setup) (client, error) // nil: it dials where it is told to
 
 	idleAgents int // how many to connect for the memory of one; zero: it has none that idle
 }
@@ -50,6 +52,19 @@ type server interface {
 	Close() error
 }
 
+// A client is how clients get to the target by way of the server. Close ends
+// what its dials share.
+type client interface {
+	dial(ctx context.Context, server string) (net.Conn, error)
+	Close() error
+}
+
+// A door is a server that lets clients in itself; it does without dial.
+type door interface {
+	// front is where clients get in.
+	front() (string, error)
+}
+
 // A relayer is a server that has a relay of its own.
 type relayer interface {
 	relay(client, target net.Conn)
@@ -64,7 +79,8 @@ type parent interface {
 // rows is every row, in the order of the table. The first is the fastest that
 // this machine can be; ratios are to limitRow.
 func rows() []row {
-	return []row{loopbackRow, limitRow, limitBufferedRow, yamuxRow, yamuxBatchedRow, remotedialerRow, opensshRow, muxRow, causewayRow}
+	return []row{loopbackRow, limitRow, limitBufferedRow, yamuxRow, yamuxBatchedRow, remotedialerRow, opensshRow, muxRow, causewayRow,
+		gatewayRow, gatewayTLSRow, spliceRow, gatewayPlainRow}
 }
 
 // choose returns the rows that a list of names asks for, all for "".

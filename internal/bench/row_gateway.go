@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"github.com/causewayproject/causeway/dialer"
+	joined "github.com/causewayproject/causeway/internal/relay"
+	"github.com/causewayproject/causeway/tunnel/gateway"
+)
+
+// The rows with a gateway have its CONNECT door where the others have a bare
+// listener. The client is package dialer's.
+var (
+	gatewayRow = row{
+		name:       "gateway",
+		about:      "causeway behind the CONNECT door of tunnel/gateway",
+		newAgent:   newCausewayAgent,
+		newServer:  func(s *setup) (server, error) { return newGatewayServer(s, false) },
+		newClient:  func(s *setup) (client, error) { return newGatewayClient(s, false) },
+		idleAgents: 200,
+	}
+	gatewayTLSRow = row{
+		name:       "gateway-tls",
+		about:      "gateway, its door with TLS 1.3",
+		newAgent:   newCausewayAgent,
+		newServer:  func(s *setup) (server, error) { return newGatewayServer(s, true) },
+		newClient:  func(s *setup) (client, error) { return newGatewayClient(s, true) },
+		idleAgents: 200,
+	}
+	spliceRow = row{
+		name:      "splice",
+		about:     "no tunnel, no agent: internal/relay between two TCP connections",
+		newServer: newSpliceServer,
+	}
+	gatewayPlainRow = row{
+		name:      "gateway-plain",
+		about:     "no tunnel, no agent: the CONNECT door in front of a TCP dial",
+		newServer: newPlainGateway,
+		newClient: func(s *setup) (client, error) { return newGatewayClient(s, false) },
+	}
+)
+
+const gatewayUser, gatewayPassword = "bench", "correct horse"
+
+// A gatewayDoor is a CONNECT door that asks for a password.
+type gatewayDoor struct {
+	g      *gateway.Gateway
+	l      net.Listener
+	served chan error
+}
+
+func openGateway(g *gateway.Gateway) (*gatewayDoor, error) {
+	g.Authenticate = func(_ context.Context, c gateway.Credentials) (gateway.Identity, error) {
+		if c.User != gatewayUser || c.Password != gatewayPassword {
+			return gateway.Identity{}, gateway.ErrCredentials
+		}
+		return gateway.Identity{Name: gatewayUser, Cluster: causewayCluster}, nil
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	d := &gatewayDoor{g: g, l: l, served: make(chan error, 1)}
+	go func() { d.served <- d.g.ServeConnect(context.Background(), l) }()
+	return d, nil
+}
+
+func (d *gatewayDoor) front() (string, error) { return d.l.Addr().String(), nil }
+
+func (d *gatewayDoor) Close() error {
+	err := d.g.Close()
+	<-d.served
+	return err
+}
+
+type gatewayServer struct {
+	*causewayServer
+	*gatewayDoor
+}
+
+func newGatewayServer(s *setup, secure bool) (server, error) {
+	half, err := newCausewayServer(s)
+	if err != nil {
+		return nil, err
+	}
+	c := half.(*causewayServer)
+	g := &gateway.Gateway{Dial: func(ctx context.Context, r gateway.Request) (net.Conn, error) {
+		return c.server.Dialer(r.Cluster).DialContext(ctx, "tcp", r.Address)
+	}}
+	var d *gatewayDoor
+	if secure {
+		g.TLS, err = serverTLS(s.Dir)
+	}
+	if err == nil {
+		d, err = openGateway(g)
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return &gatewayServer{c, d}, nil
+}
+
+func (g *gatewayServer) Close() error {
+	g.gatewayDoor.Close()
+	return g.causewayServer.Close()
+}
+
+// A spliceServer is a server without a tunnel.
+type spliceServer struct{ target string }
+
+func newSpliceServer(s *setup) (server, error) { return &spliceServer{s.Target}, nil }
+
+func (*spliceServer) addr() string  { return "" }
+func (*spliceServer) sessions() int { return 0 }
+func (*spliceServer) Close() error  { return nil }
+
+func (p *spliceServer) dial(ctx context.Context) (net.Conn, error) { return dialTCP(ctx, p.target) }
+
+func (*spliceServer) relay(client, target net.Conn) {
+	joined.Relay(context.Background(), client, target)
+}
+
+type plainGateway struct {
+	spliceServer
+	*gatewayDoor
+}
+
+func newPlainGateway(s *setup) (server, error) {
+	d, err := openGateway(&gateway.Gateway{Dial: func(ctx context.Context, r gateway.Request) (net.Conn, error) {
+		return dialTCP(ctx, r.Address)
+	}})
+	return &plainGateway{spliceServer{s.Target}, d}, err
+}
+
+func (p *plainGateway) Close() error { return p.gatewayDoor.Close() }
+
+// A gatewayClient asks a CONNECT door for the target.
+type gatewayClient struct {
+	proxy  dialer.HTTPConnect
+	target string
+}
+
+func newGatewayClient(s *setup, secure bool) (client, error) {
+	c := &gatewayClient{
+		proxy:  dialer.HTTPConnect{Auth: dialer.Basic(dialer.Password(gatewayUser, gatewayPassword))},
+		target: s.Target,
+	}
+	var err error
+	if secure {
+		c.proxy.TLSConfig, err = clientTLS(s.Dir)
+	}
+	return c, err
+}
+
+func (c *gatewayClient) dial(ctx context.Context, server string) (net.Conn, error) {
+	proxy := c.proxy
+	proxy.Addr = server
+	return proxy.DialContext(ctx, "tcp", c.target)
+}
+
+func (*gatewayClient) Close() error { return nil }

@@ -6,18 +6,20 @@ import (
 	"sync"
 )
 
-// copyConn copies from src to dst until src's end, which is no error.
+// copyConn copies from src to dst until src's end, which is no error. Its
+// stack, with those of whom it calls, is what most of an idle connection is.
 func copyConn(dst, src net.Conn) (int64, error) {
-	// Package net's own methods are of use for splice alone: for anything else
-	// they fall back to a buffer that they allocate.
-	toTCP, isTCP := dst.(*net.TCPConn)
-	fromTCP, ofTCP := src.(*net.TCPConn)
-	switch {
-	case isTCP && (ofTCP || isUnix(src)):
-		return toTCP.ReadFrom(src)
-	case ofTCP && isUnix(dst):
-		return fromTCP.WriteTo(dst)
+	isTCP, isUnix := socket(dst)
+	ofTCP, ofUnix := socket(src)
+	if (isTCP || isUnix) && (ofTCP || ofUnix) {
+		n, done, err := splice(dst, src)
+		if done {
+			return n, err
+		}
+		more, err := copyBuffered(dst, src)
+		return n + more, err
 	}
+	// Package net's own methods fall back to a buffer that they allocate.
 	if w, ok := src.(io.WriterTo); ok && !ofTCP {
 		return w.WriteTo(dst)
 	}
@@ -27,9 +29,14 @@ func copyConn(dst, src net.Conn) (int64, error) {
 	return copyBuffered(dst, src)
 }
 
-func isUnix(conn net.Conn) bool {
-	_, ok := conn.(*net.UnixConn)
-	return ok
+func socket(conn net.Conn) (isTCP, isUnix bool) {
+	switch conn.(type) {
+	case *net.TCPConn:
+		return true, false
+	case *net.UnixConn:
+		return false, true
+	}
+	return false, false
 }
 
 // A large buffer of 64 KiB costs a third more CPU on loopback: it is split into

@@ -43,7 +43,7 @@ type Result struct {
 //     noticed only by the next write to it.
 //
 // Nothing times out but by ctx. Bytes pass by splice where the system has it,
-// else by the WriteTo or ReadFrom that a connection has, else by a pooled
+// through a pipe that is held only while there are some, else by the WriteTo or ReadFrom that a connection has, else by a pooled
 // buffer, which is small as long as little comes.
 func Relay(ctx context.Context, a, b net.Conn) Result { return RelayEarly(ctx, nil, a, b) }
 

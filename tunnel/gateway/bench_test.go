@@ -23,7 +23,7 @@ import (
 func BenchmarkIdle(b *testing.B) {
 	for _, d := range doors() {
 		b.Run(d.name, func(b *testing.B) {
-			n := min(5000, (raiseFiles(b)-200)/8) // four sockets, two pipes
+			n := min(5000, (raiseFiles(b)-200)/4) // each is four sockets
 			for range b.N {
 				bed := newBed(b, d, nil)
 				client := d.client(b, bed.addr, "ann", secret)

@@ -1,0 +1,178 @@
+package relay
+
+import (
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+)
+
+const (
+	// pipeSize is the most that an unprivileged process may ask for by default.
+	pipeSize = 1 << 20
+
+	spliceNonblock = 2    // SPLICE_F_NONBLOCK
+	setPipeSize    = 1031 // F_SETPIPE_SZ
+)
+
+// A pipe is what splice(2) needs between two sockets. The kernel counts its
+// size against the user's, used or not.
+type pipe struct {
+	r, w    int
+	cleanup runtime.Cleanup
+}
+
+var pipes sync.Pool
+
+// takePipe returns an empty pipe, nil if there is none to be had.
+func takePipe() *pipe {
+	if p, ok := pipes.Get().(*pipe); ok {
+		return p
+	}
+	var fds [2]int
+	if syscall.Pipe2(fds[:], syscall.O_CLOEXEC|syscall.O_NONBLOCK) != nil {
+		return nil
+	}
+	// A smaller one does as well, with more calls.
+	syscall.Syscall(syscall.SYS_FCNTL, uintptr(fds[0]), setPipeSize, pipeSize)
+	p := &pipe{r: fds[0], w: fds[1]}
+	p.cleanup = runtime.AddCleanup(p, closePipe, fds)
+	return p
+}
+
+func closePipe(fds [2]int) {
+	syscall.Close(fds[0])
+	syscall.Close(fds[1])
+}
+
+// A splicer is one direction between two sockets. It has a pipe only while it
+// has bytes: package net's own keeps one, of two descriptors, for as long as
+// the direction lives.
+type splicer struct {
+	pipe *pipe
+	in   int   // bytes in the pipe
+	err  error // of the last call of the kernel
+}
+
+// splice copies without a copy in user space until src's end or an error. If
+// it can't, or can't any more, done is false and the caller goes on.
+func splice(dst, src net.Conn) (n int64, done bool, err error) {
+	from, to := rawConn(src), rawConn(dst)
+	if from == nil || to == nil {
+		return 0, false, nil
+	}
+	s := &splicer{}
+	defer s.drop()
+	fill, empty := s.fill, s.empty
+	for {
+		err := from.Read(fill)
+		if s.pipe == nil && err == nil || s.err == syscall.EINVAL {
+			return n, false, nil
+		}
+		if err == nil && s.err != nil {
+			err = opError("read", src, s.err)
+		}
+		if err != nil || s.in == 0 {
+			return n, true, err
+		}
+		n += int64(s.in)
+		err = to.Write(empty)
+		n -= int64(s.in)
+		if err == nil && s.err != nil {
+			err = opError("write", dst, s.err)
+		}
+		if err != nil {
+			return n, true, err
+		}
+	}
+}
+
+// rawConn is nil for what is not a stream socket.
+func rawConn(conn net.Conn) syscall.RawConn {
+	var c syscall.Conn
+	switch conn := conn.(type) {
+	case *net.TCPConn:
+		c = conn
+	case *net.UnixConn:
+		if conn.LocalAddr().Network() != "unix" {
+			return nil
+		}
+		c = conn
+	default:
+		return nil
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil // its Read says what is wrong
+	}
+	return raw
+}
+
+// fill moves what has come into the pipe, and gives the pipe back if nothing
+// has. Nothing in the pipe without an error is the end.
+func (s *splicer) fill(fd uintptr) bool {
+	if s.pipe == nil {
+		if s.pipe = takePipe(); s.pipe == nil {
+			return true
+		}
+	}
+	s.in, s.err = spliceFD(int(fd), s.pipe.w, pipeSize)
+	if s.err != syscall.EAGAIN {
+		return true
+	}
+	s.err = nil
+	s.drop()
+	return false
+}
+
+// empty moves what is in the pipe to where it goes.
+func (s *splicer) empty(fd uintptr) bool {
+	for s.in > 0 {
+		n, err := spliceFD(s.pipe.r, int(fd), s.in)
+		if err == syscall.EAGAIN {
+			return false
+		}
+		if err == nil && n == 0 {
+			err = io.ErrShortWrite
+		}
+		if err != nil {
+			s.err = err
+			return true
+		}
+		s.in -= n
+	}
+	return true
+}
+
+// drop gives the pipe back. One that has bytes is of no use to anybody.
+func (s *splicer) drop() {
+	p := s.pipe
+	if p == nil {
+		return
+	}
+	s.pipe = nil
+	if s.in == 0 {
+		pipes.Put(p)
+		return
+	}
+	p.cleanup.Stop()
+	closePipe([2]int{p.r, p.w})
+}
+
+func spliceFD(from, to, most int) (int, error) {
+	for {
+		n, err := syscall.Splice(from, nil, to, nil, most, spliceNonblock)
+		if err != syscall.EINTR {
+			return max(int(n), 0), err
+		}
+	}
+}
+
+func opError(op string, conn net.Conn, err error) error {
+	if number, ok := err.(syscall.Errno); ok {
+		err = os.NewSyscallError("splice", number)
+	}
+	return &net.OpError{Op: op, Net: conn.LocalAddr().Network(), Source: conn.LocalAddr(), Addr: conn.RemoteAddr(), Err: err}
+}

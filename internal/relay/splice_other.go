@@ -1,0 +1,8 @@
+//go:build !linux
+
+package relay
+
+import "net"
+
+// splice can't.
+func splice(net.Conn, net.Conn) (n int64, done bool, err error) { return 0, false, nil }

@@ -53,7 +53,7 @@ func (s *Set) Serve(ctx context.Context, l net.Listener, grace time.Duration, ha
 	if ctx.Err() != nil {
 		err = nil
 	}
-	limit, cancel := context.WithTimeout(context.Background(), max(grace, 0))
+	limit, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	s.drain(limit, g)
 	return err

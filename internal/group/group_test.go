@@ -1,0 +1,153 @@
+package group_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/group"
+)
+
+// isDone reports whether a channel is closed.
+func isDone(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestGoAfterClose(t *testing.T) {
+	g := group.New(t.Context())
+	defer g.Cancel()
+	ran := make(chan struct{})
+	if !g.Go(func() { close(ran) }) {
+		t.Fatal("got false of an open group")
+	}
+	<-ran
+	g.Close()
+	g.Close()
+	if g.Go(func() { t.Error("ran after Close") }) || g.Enter() {
+		t.Error("a closed group lets in")
+	}
+	<-g.Idle()
+	if g.Accepting().Err() == nil || g.Context().Err() != nil {
+		t.Errorf("got %v and %v, want the end of Accepting alone", g.Accepting().Err(), g.Context().Err())
+	}
+}
+
+func TestIdle(t *testing.T) {
+	tests := []struct {
+		name  string
+		steps string // e(nter), l(eave), c(lose)
+		want  bool
+	}{
+		{"open", "", false},
+		{"open, all have left", "el", false},
+		{"closed empty", "c", true},
+		{"closed after the last", "elc", true},
+		{"one is left", "eelc", false},
+		{"one of two leaves later", "eecl", false},
+		{"the last leaves later", "eecll", true},
+		{"who came late was not let in", "eclc", true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			g := group.New(t.Context())
+			defer g.Cancel()
+			for _, step := range tt.steps {
+				switch step {
+				case 'e':
+					g.Enter()
+				case 'l':
+					g.Leave()
+				case 'c':
+					g.Close()
+				}
+			}
+			if got := isDone(g.Idle()); got != tt.want {
+				t.Errorf("got idle %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestContextsEnd(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	g := group.New(ctx)
+	cancel()
+	<-g.Context().Done()
+	<-g.Accepting().Done()
+	g = group.New(t.Context())
+	g.Cancel()
+	<-g.Context().Done()
+	<-g.Accepting().Done()
+}
+
+// TestDrain: a member that ends by itself after a minute, or when it is
+// cancelled.
+func TestDrain(t *testing.T) {
+	tests := []struct {
+		name  string
+		limit time.Duration // of Drain's context; zero: it has ended
+		took  time.Duration
+	}{
+		{"patient", time.Hour, time.Minute},
+		{"impatient", time.Second, time.Second},
+		{"cancelled", 0, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := group.New(t.Context())
+				left := false
+				g.Go(func() {
+					select {
+					case <-time.After(time.Minute):
+					case <-g.Context().Done():
+					}
+					left = true
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), tt.limit)
+				defer cancel()
+				began := time.Now()
+				g.Drain(ctx)
+				if took := time.Since(began); took != tt.took || !left {
+					t.Errorf("got %v, left %v; want %v, true", took, left, tt.took)
+				}
+				if g.Context().Err() == nil || g.Enter() {
+					t.Error("the group goes on")
+				}
+			})
+		})
+	}
+}
+
+func TestSleep(t *testing.T) {
+	tests := []struct {
+		name string
+		end  func(*group.Group)
+		took time.Duration
+		want bool
+	}{
+		{"whole", func(*group.Group) {}, time.Minute, true},
+		{"closed", (*group.Group).Close, time.Second, false},
+		{"cancelled", (*group.Group).Cancel, time.Second, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := group.New(t.Context())
+				defer g.Cancel()
+				time.AfterFunc(time.Second, func() { tt.end(g) })
+				began := time.Now()
+				got := g.Sleep(time.Minute)
+				if took := time.Since(began); got != tt.want || took != tt.took {
+					t.Errorf("got %v after %v, want %v after %v", got, took, tt.want, tt.took)
+				}
+			})
+		})
+	}
+}

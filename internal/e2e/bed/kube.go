@@ -20,46 +20,80 @@ const APIPort = 6443
 // SNIName is a name of kube-apiserver's that says which cluster it is.
 const SNIName = "prod.e2e.clusters.example.com"
 
-// A Kube is a kube-apiserver and its etcd in the api namespace.
+// A Kube is a kube-apiserver and its etcd.
 type Kube struct {
 	// CA signed the serving certificate, and is what kube-apiserver trusts
 	// client certificates of: the role of the Secret <cluster>-ca.
 	CA *pki.CA
 
 	ns        *Namespace
+	host      string
 	bin, dir  string
+	name      string   // what its programs' names begin with
+	args      []string // of kube-apiserver, besides those that all have
 	apiserver *Process
 	etcd      *Process
 }
 
-// Host and Port are the endpoint: only the proxy namespace has a route to it.
-func (k *Kube) Host() string { return APIIP }
+// Host and Port are the endpoint: to that of the bed's own, only the proxy
+// namespace has a route.
+func (k *Kube) Host() string { return k.host }
 
 // Port returns the endpoint's port.
 func (k *Kube) Port() int32 { return APIPort }
 
 // Address returns the endpoint as host:port.
-func (k *Kube) Address() string { return net.JoinHostPort(APIIP, strconv.Itoa(APIPort)) }
+func (k *Kube) Address() string { return net.JoinHostPort(k.host, strconv.Itoa(APIPort)) }
 
 func startKube(ctx context.Context, ns *Namespace, bin, dir string, ca *pki.CA) (*Kube, error) {
-	k := &Kube{CA: ca, ns: ns, bin: bin, dir: dir}
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("bed: kube: %w", err)
+	k := &Kube{CA: ca, ns: ns, host: APIIP, bin: bin, dir: dir}
+	return k, k.start(ctx)
+}
+
+// StartKube starts another control plane in ns, at one of its addresses, with
+// more flags for kube-apiserver. It has the Node of the bed's Kubelet, which
+// may be out of its reach. It runs until Stop, at the latest until the bed
+// ends.
+func (b *Bed) StartKube(ctx context.Context, ns *Namespace, name, host string, args ...string) (*Kube, error) {
+	k := &Kube{CA: b.Kube.CA, ns: ns, host: host, bin: b.bin, dir: filepath.Join(b.Dir, name), name: name + "-", args: args}
+	err := k.start(ctx)
+	if err == nil {
+		err = k.addNode(ctx)
+	}
+	if err != nil {
+		k.Stop()
+		return nil, err
+	}
+	return k, nil
+}
+
+// Stop ends both programs and waits for their end.
+func (k *Kube) Stop() {
+	for _, p := range []*Process{k.apiserver, k.etcd} {
+		if p != nil {
+			p.Stop()
+		}
+	}
+}
+
+func (k *Kube) start(ctx context.Context) error {
+	if err := os.Mkdir(k.dir, 0o700); err != nil {
+		return fmt.Errorf("bed: kube: %w", err)
 	}
 	// Both at once: kube-apiserver waits for etcd by itself.
 	if err := k.startEtcd(); err != nil {
-		return nil, err
+		return err
 	}
 	if err := k.startAPIServer(); err != nil {
-		return nil, err
+		return err
 	}
-	return k, k.waitReady(ctx)
+	return k.waitReady(ctx)
 }
 
 func (k *Kube) etcdURL() string { return "unix://" + filepath.Join(k.dir, "etcd.sock") }
 
 func (k *Kube) startEtcd() (err error) {
-	k.etcd, err = k.ns.start("etcd", filepath.Join(k.bin, "etcd"),
+	k.etcd, err = k.ns.start(k.name+"etcd", filepath.Join(k.bin, "etcd"),
 		"--data-dir="+filepath.Join(k.dir, "etcd"),
 		"--listen-client-urls="+k.etcdURL(),
 		"--advertise-client-urls=http://127.0.0.1:2379", // must be TCP; nobody uses it
@@ -72,7 +106,7 @@ func (k *Kube) startEtcd() (err error) {
 
 func (k *Kube) startAPIServer() error {
 	cert, key, err := writePair(k.dir, "apiserver", k.CA.Server("kube-apiserver", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
-		"kubernetes.default.svc.cluster.local", "10.0.0.1", APIIP, SNIName))
+		"kubernetes.default.svc.cluster.local", "10.0.0.1", k.host, SNIName))
 	if err != nil {
 		return err
 	}
@@ -84,28 +118,29 @@ func (k *Kube) startAPIServer() error {
 	if err != nil {
 		return err
 	}
-	k.apiserver, err = k.ns.start("kube-apiserver", filepath.Join(k.bin, "kube-apiserver"),
-		"--etcd-servers="+k.etcdURL(),
-		"--bind-address="+APIIP,
-		"--advertise-address="+APIIP,
-		"--secure-port="+strconv.Itoa(APIPort),
+	argv := []string{filepath.Join(k.bin, "kube-apiserver"),
+		"--etcd-servers=" + k.etcdURL(),
+		"--bind-address=" + k.host,
+		"--advertise-address=" + k.host,
+		"--secure-port=" + strconv.Itoa(APIPort),
 		"--endpoint-reconciler-type=none",
-		"--cert-dir="+k.dir,
-		"--tls-cert-file="+cert,
-		"--tls-private-key-file="+key,
-		"--client-ca-file="+ca,
-		"--kubelet-certificate-authority="+ca,
-		"--kubelet-client-certificate="+kubeletCert,
-		"--kubelet-client-key="+kubeletKey,
+		"--cert-dir=" + k.dir,
+		"--tls-cert-file=" + cert,
+		"--tls-private-key-file=" + key,
+		"--client-ca-file=" + ca,
+		"--kubelet-certificate-authority=" + ca,
+		"--kubelet-client-certificate=" + kubeletCert,
+		"--kubelet-client-key=" + kubeletKey,
 		"--kubelet-preferred-address-types=InternalIP",
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-		"--service-account-key-file="+key,
-		"--service-account-signing-key-file="+key,
+		"--service-account-key-file=" + key,
+		"--service-account-signing-key-file=" + key,
 		"--service-cluster-ip-range=10.0.0.0/24",
 		"--authorization-mode=Node,RBAC",
 		"--allow-privileged=true",
 		"--disable-admission-plugins=ServiceAccount", // no controller makes any
-	)
+	}
+	k.apiserver, err = k.ns.start(k.name+"kube-apiserver", append(argv, k.args...)...)
 	return err
 }
 

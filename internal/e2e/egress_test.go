@@ -1,0 +1,227 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/causewayproject/causeway/egress"
+	"github.com/causewayproject/causeway/internal/e2e/bed"
+	"github.com/causewayproject/causeway/internal/test/pki"
+	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/gateway"
+)
+
+// The control plane of these tests is in the hub's namespace, its node in the
+// API server's: nothing but a tunnel leads there.
+const (
+	egressProxy = "127.0.0.1:8131"
+	webService  = bed.APIIP + ":18080" // the endpoint of a Service
+	webhook     = bed.APIIP + ":18443" // that of a webhook's
+	webhookIP   = "10.0.0.50"          // and the webhook's Service
+)
+
+// What goes by kube-apiserver's selection "cluster" goes through the gateway,
+// unmodified, and by no other way.
+func TestEgress(t *testing.T) {
+	b := sharedBed(t)
+	for _, tt := range []struct {
+		name  string
+		serve func(*testing.T, *bed.Bed, *gateway.Gateway) (net.Listener, egress.Connection)
+	}{
+		{"unix", egressSocket},
+		{"mtls", egressTLS},
+	} {
+		t.Run(tt.name, func(t *testing.T) { testEgress(t, b, tt.name, tt.serve) })
+	}
+}
+
+func testEgress(t *testing.T, b *bed.Bed, name string, serve func(*testing.T, *bed.Bed, *gateway.Gateway) (net.Listener, egress.Connection)) {
+	h, _ := egressTunnel(t, b)
+	dialed := &dialedLog{}
+	g := egressGateway(t, h, dialed)
+	l, connection := serve(t, b, g)
+	serveGateway(t, g, l)
+	config := egress.Configuration{Selections: []egress.Selection{{Name: egress.Cluster, Connection: connection}}}
+	c := egressCell(t, b, startEgressKube(t, b, "egress-"+name, config))
+	for _, row := range append(egressRows(),
+		row{"service and pod proxy", "kubectl", serviceProxy},
+		row{"webhook of a Service", "kubectl", serviceWebhook}) {
+		t.Run(row.name, func(t *testing.T) {
+			before := len(dialed.list())
+			if err := row.run(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("the gateway dialed %q", dialed.list()[before:])
+		})
+	}
+	for _, target := range []string{b.Kubelet.Address(), webService, net.JoinHostPort(webhookIP, "443")} {
+		if got := dialed.list(); !slices.Contains(got, target) {
+			t.Errorf("the gateway dialed %q, want %s among them", got, target)
+		}
+	}
+}
+
+func egressGateway(t *testing.T, h *hub, dialed *dialedLog) *gateway.Gateway {
+	return &gateway.Gateway{
+		Dial: func(ctx context.Context, r gateway.Request) (net.Conn, error) {
+			return h.Dialer(r.Cluster).DialContext(ctx, "tcp", r.Address)
+		},
+		Hooks: gateway.Hooks{
+			Dialed: dialed.note,
+			Failed: func(err error) { t.Logf("gateway: %v", err) },
+		},
+		Grace: -1,
+	}
+}
+
+// egressRows are those of the matrix that reach a kubelet.
+func egressRows() []row {
+	return slices.DeleteFunc(interopRows(), func(r row) bool {
+		return !slices.ContainsFunc([]string{"logs", "exec", "attach", "cp", "port-forward"},
+			func(verb string) bool { return strings.HasPrefix(r.name, "kubectl "+verb) })
+	})
+}
+
+// dialedLog is what a gateway has dialed.
+type dialedLog struct {
+	mu      sync.Mutex // guards targets
+	targets []string
+}
+
+func (d *dialedLog) note(r gateway.Request, _ time.Duration, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err == nil {
+		d.targets = append(d.targets, r.Address)
+	}
+}
+
+func (d *dialedLog) list() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.targets)
+}
+
+// egressTunnel starts a server in the hub's namespace and two agents beside the
+// node.
+func egressTunnel(t *testing.T, b *bed.Bed) (*hub, []*bed.Running) {
+	t.Helper()
+	address := net.JoinHostPort(bed.HubIP, tunnelPort)
+	h := newHub(t, &tunnel.Server{}, listen(t, b.Network.Hub, address))
+	return h, []*bed.Running{startEgressAgent(t, b, h), startEgressAgent(t, b, h)}
+}
+
+func startEgressAgent(t *testing.T, b *bed.Bed, h *hub) *bed.Running {
+	t.Helper()
+	agent := startAgent(t, b.Network.API, agentInput{
+		Invitation: h.invite(net.JoinHostPort(bed.HubIP, tunnelPort)),
+		Dir:        filepath.Join(t.TempDir(), "agent"),
+		Proxy:      []hop{{URL: b.Office.URL().String()}},
+		Allow:      []string{b.Kubelet.Address(), webService},
+		Aliases:    map[string]string{net.JoinHostPort(webhookIP, "443"): webhook},
+	})
+	h.session(20 * time.Second)
+	return agent
+}
+
+// egressSocket serves a socket that only kube-apiserver may open.
+func egressSocket(t *testing.T, b *bed.Bed, g *gateway.Gateway) (net.Listener, egress.Connection) {
+	path := filepath.Join(b.Dir, "egress.sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Authenticate = func(context.Context, gateway.Credentials) (gateway.Identity, error) {
+		return gateway.Identity{Name: "kube-apiserver", Cluster: cluster}, nil
+	}
+	return l, egress.ThroughSocket(path)
+}
+
+// egressTLS serves a port, to those whose certificate names the cluster.
+func egressTLS(t *testing.T, b *bed.Bed, g *gateway.Gateway) (net.Listener, egress.Connection) {
+	ca := pki.NewCA("egress")
+	host, _, _ := net.SplitHostPort(egressProxy)
+	g.TLS = &tls.Config{
+		Certificates: []tls.Certificate{ca.Server(host)},
+		ClientAuth:   tls.RequireAndVerifyClientCert,
+		ClientCAs:    ca.Pool(),
+	}
+	g.Authenticate = func(_ context.Context, c gateway.Credentials) (gateway.Identity, error) {
+		if len(c.Certificates) == 0 {
+			return gateway.Identity{}, gateway.ErrCredentials
+		}
+		name := c.Certificates[0].Subject.CommonName
+		return gateway.Identity{Name: name, Cluster: name}, nil
+	}
+	dir := t.TempDir()
+	cert, key := pki.PEM(ca.Client(cluster))
+	files := egress.TLS{CABundle: filepath.Join(dir, "ca.crt"), ClientCert: filepath.Join(dir, "tls.crt"), ClientKey: filepath.Join(dir, "tls.key")}
+	for path, data := range map[string][]byte{files.CABundle: ca.CertPEM(), files.ClientCert: cert, files.ClientKey: key} {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return listen(t, b.Network.Hub, egressProxy), egress.ThroughTLS("https://"+egressProxy, files)
+}
+
+// serveGateway serves until the test ends.
+func serveGateway(t *testing.T, g *gateway.Gateway, l net.Listener) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- g.ServeConnect(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Errorf("ServeConnect: %v", err)
+		}
+	})
+}
+
+// startEgressKube starts a control plane that has the configuration, until the
+// test ends.
+func startEgressKube(t *testing.T, b *bed.Bed, name string, config egress.Configuration) *bed.Kube {
+	t.Helper()
+	text, err := config.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(b.Dir, name+".yaml")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k, err := b.StartKube(t.Context(), b.Network.Hub, name, bed.HubIP, "--egress-selector-config-file="+path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.Stop)
+	return k
+}
+
+// egressCell is the matrix's cell of a client that is beside kube-apiserver,
+// and needs no door.
+func egressCell(t *testing.T, b *bed.Bed, k *bed.Kube) *cell {
+	t.Helper()
+	c := &cell{door: &door{name: "egress"}, bed: b, hub: b.Network.Hub, namespace: "egress", dir: t.TempDir(),
+		kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	text := tunnelKubeconfig(t, b, kubeconfig.Endpoint{Host: k.Host(), Port: k.Port()})
+	if err := os.WriteFile(c.kubeconfig, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.AddNamespace(t.Context(), c.namespace); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.AddPod(t.Context(), c.namespace, "pod"); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}

@@ -26,6 +26,7 @@ var arrows = map[string][]string{
 	"/noproxy":                   {},
 	"/tunnel":                    {"/internal/backoff", "/internal/group", "/internal/mux", "/internal/relay"},
 	"/tunnel/gateway":            {"/internal/abort", "/internal/group", "/internal/relay"},
+	"/examples/egress":           {"/egress", "/examples/internal/cli"},
 	"/examples/noproxy":          {"/noproxy"},
 	"/examples/quickstart":       {"/dialer", "/kubeconfig", "/internal/test/pki", "/internal/test/proxytest"},
 	"/examples/ssh":              {"/examples/internal/cli", "/internal/relay", "/tunnel"},

@@ -1,0 +1,135 @@
+// Egress is both directions of kube-apiserver's EgressSelectorConfiguration.
+//
+//	egress config -socket /run/causeway/prod.sock >egress.yaml
+//	egress config -url https://127.0.0.1:8131 -ca ca.crt -cert prod.crt -key prod.key >egress.yaml
+//
+// prints the one that sends a kube-apiserver through a gateway; it goes to
+// --egress-selector-config-file. What serves it is the door of a tunnel's server
+// that leads into the cluster:
+//
+//	tunnel-server -connect-unix /run/causeway/prod.sock=default/prod
+//	tunnel-server -connect-tls 127.0.0.1:8131 -door-cert ... -door-key ... -door-client-ca ...
+//
+// with, for the latter, a client certificate whose common name is the cluster.
+//
+//	egress dial -config egress.yaml 10.0.0.7:10250
+//
+// dials as a kube-apiserver with that file does, a Konnectivity user's for
+// example, and connects standard input and output to the target.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/causewayproject/causeway/egress"
+	"github.com/causewayproject/causeway/examples/internal/cli"
+)
+
+const usage = `usage:
+  egress config [flags]
+  egress dial   [flags] HOST:PORT
+
+-h after a command lists its flags.
+`
+
+func main() { cli.Main(run) }
+
+// run is main without the process.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, _ io.Writer) error {
+	if len(args) == 0 {
+		return cli.UsageError{Text: "egress: no command: config or dial"}
+	}
+	switch args[0] {
+	case "config":
+		return config(args[1:], stdout)
+	case "dial":
+		return dial(ctx, args[1:], stdin, stdout)
+	case "help", "-h", "-help", "--help":
+		_, err := io.WriteString(stdout, usage)
+		return err
+	}
+	return cli.UsageError{Text: fmt.Sprintf("egress: unknown command %q", args[0])}
+}
+
+// config prints a configuration.
+func config(args []string, stdout io.Writer) error {
+	set := flag.NewFlagSet("egress config", flag.ContinueOnError)
+	var (
+		names  cli.List
+		files  egress.TLS
+		socket = set.String("socket", "", "absolute `path` of the gateway's unix socket")
+		url    = set.String("url", "", "`https://host:port` of the gateway")
+	)
+	set.Var(&names, "selection", "`name` of what goes there: cluster (the default), controlplane or etcd; several are allowed")
+	set.StringVar(&files.CABundle, "ca", "", "with -url: PEM `file` of the gateway's authority; default the system's")
+	set.StringVar(&files.ClientCert, "cert", "", "with -url: PEM `file` of kube-apiserver's client certificate")
+	set.StringVar(&files.ClientKey, "key", "", "with -url: PEM `file` of its key")
+	positional, err := cli.Parse(set, args, stdout)
+	switch {
+	case err != nil:
+		return err
+	case len(positional) > 0 || (*socket == "") == (*url == "") || *socket != "" && files != egress.TLS{}:
+		return cli.UsageError{Text: "egress config: one of -socket and -url is required, the latter with -cert and -key"}
+	}
+	connection := egress.ThroughSocket(*socket)
+	if *url != "" {
+		connection = egress.ThroughTLS(*url, files)
+	}
+	if len(names) == 0 {
+		names = cli.List{string(egress.Cluster)}
+	}
+	var c egress.Configuration
+	for _, name := range names {
+		c.Selections = append(c.Selections, egress.Selection{Name: egress.Name(name), Connection: connection})
+	}
+	text, err := c.Marshal()
+	if err != nil {
+		return err
+	}
+	_, err = stdout.Write(text)
+	return err
+}
+
+// dial dials by a configuration.
+func dial(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
+	set := flag.NewFlagSet("egress dial", flag.ContinueOnError)
+	path := set.String("config", "", "`file` of an EgressSelectorConfiguration")
+	name := set.String("selection", string(egress.Cluster), "`name` of the way to take")
+	positional, err := cli.Parse(set, args, stdout)
+	switch {
+	case err != nil:
+		return err
+	case *path == "" || len(positional) != 1:
+		return cli.UsageError{Text: "egress dial: -config and one HOST:PORT are required"}
+	}
+	text, err := os.ReadFile(*path)
+	if err != nil {
+		return fmt.Errorf("egress: -config: %w", err)
+	}
+	c, err := egress.Parse(text)
+	if err != nil {
+		return err
+	}
+	d, err := c.Dialer(egress.Name(*name))
+	if err != nil {
+		return err
+	}
+	conn, err := d.DialContext(ctx, "tcp", positional[0])
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	go func() { // ends with the input, at the latest with the process
+		io.Copy(conn, stdin)
+		if half, ok := conn.(interface{ CloseWrite() error }); ok {
+			half.CloseWrite()
+		}
+	}()
+	_, err = io.Copy(stdout, conn)
+	return err
+}

@@ -84,7 +84,7 @@ func checkPattern(text string) error {
 
 // String returns the patterns, separated by commas.
 func (p *Patterns) String() string {
-	if p == nil || p.rules == nil {
+	if p == nil {
 		return ""
 	}
 	return p.rules.String()

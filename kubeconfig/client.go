@@ -34,18 +34,26 @@ type ClientOptions struct {
 // Client is a way to one API server: one transport, which all that is made
 // of it shares, and the connections of it. It is safe for concurrent use.
 //
-// # What does not go through it
+// # Exec, attach and port-forward
 //
-// client-go's exec, attach and port-forward make connections of their own,
-// for which a rest.Config's transport and dial function are not used. They do
-// not work with [Client.Config]: they end with an error, instead of taking
-// another route than the kubeconfig's. Use client-go with the kubeconfig
-// itself for them; its proxy-url is honoured there.
+// client-go makes connections of its own for them, for which a rest.Config's
+// transport and dial function are not used. They take a proxy, though, and so
+// [Client.Config] names one: a bridge on loopback, started when it is first
+// asked for, with a random password, which leads to the API server by the
+// Client's route and nowhere else. TLS goes through it end to end. So
+// remotecommand's executors, portforward with its dialers (SPDY, WebSocket, and
+// one with the other to fall back to), Cluster API's etcd dialer and whatever
+// else is made of a rest.Config take the route unchanged.
+// [Client.Exec] and [Client.PortForward] do the same in one call, and end with
+// their context.
 type Client struct {
-	host  string // the API server's URL
-	gate  *gate  // the transport
-	conns *connections
-	once  sync.Once // Close
+	host       string // the API server's URL
+	serverName string // that of its certificate
+	gate       *gate  // the transport
+	bypass     *bypass
+	conns      *connections
+	bridge     *bridge
+	once       sync.Once // Close
 }
 
 // NewClient returns a Client for the current context of config, which is only
@@ -84,12 +92,21 @@ func NewClient(config *clientcmdapi.Config, opts *ClientOptions) (*Client, error
 		return nil, err
 	}
 	conns := newConnections(d)
-	g, err := newTransport(inner, proxy, conns)
+	g, past, err := newTransport(inner, proxy, conns)
 	if err != nil {
 		conns.close()
 		return nil, err
 	}
-	return &Client{host: inner.Host, gate: g, conns: conns}, nil
+	b, err := newBridge(inner.Host, conns)
+	if err != nil {
+		conns.close()
+		return nil, err
+	}
+	c := &Client{host: inner.Host, serverName: inner.ServerName, gate: g, bypass: past, conns: conns, bridge: b}
+	if c.serverName == "" {
+		c.serverName = b.host()
+	}
+	return c, nil
 }
 
 // Config returns a new rest.Config for the API server. What is made of it
@@ -97,12 +114,26 @@ func NewClient(config *clientcmdapi.Config, opts *ClientOptions) (*Client, error
 // transport and stops working when the Client is closed.
 //
 // The caller may change what is not about the connection: QPS, Burst,
-// UserAgent, content types, WrapTransport, Timeout. Credentials and TLS are in
-// the transport: the rest.Config holds none, and client-go refuses TLS fields
-// along with a transport.
+// UserAgent, content types, Timeout, Impersonate; and wrap the transport, by
+// the method Wrap. Credentials and TLS are in the transport: the rest.Config
+// holds none, and client-go refuses TLS fields along with a transport.
+// TLSClientConfig.ServerName, Proxy and WrapTransport are for exec, attach and
+// port-forward, which find no credentials and no CA without them, and fail.
 func (c *Client) Config() *rest.Config {
-	return &rest.Config{Host: c.host, Transport: c.gate, Proxy: notThroughClient}
+	return &rest.Config{
+		Host: c.host, Transport: c.gate,
+		TLSClientConfig: rest.TLSClientConfig{ServerName: c.serverName},
+		Proxy:           c.bridge.proxy, WrapTransport: c.bypass.wrap,
+	}
 }
+
+// Bridge returns the URL of the Client's proxy on loopback, with its password,
+// and starts it if nothing has yet: for a program that this process runs and
+// that takes a proxy URL, such as kubectl by the proxy-url of a kubeconfig.
+// Whoever has the URL reaches the API server, and nothing else, by the Client's
+// route; it gives no credentials of the API server. It works until the Client
+// is closed; then the error is net.ErrClosed.
+func (c *Client) Bridge() (*url.URL, error) { return c.bridge.clientURL() }
 
 // HTTP returns an HTTP client that authenticates to the API server by the
 // kubeconfig and follows no environment. Requests to another host go to that
@@ -112,12 +143,14 @@ func (c *Client) HTTP() *http.Client { return &http.Client{Transport: c.gate} }
 // Close closes every connection of the Client, idle or in use. Requests that
 // are under way, reads of their answers, watches, and every request from then
 // on fail with an error that is net.ErrClosed. The goroutines of the
-// connections end with them. Close may be called more than once and returns
-// nil.
+// connections end with them. What goes over the bridge is cut, too, and Close
+// waits for the bridge's goroutines. It may be called more than once and
+// returns nil.
 func (c *Client) Close() error {
 	c.once.Do(func() {
 		c.conns.close()
 		c.gate.CloseIdleConnections()
+		c.bridge.close()
 	})
 	return nil
 }

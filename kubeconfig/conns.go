@@ -2,6 +2,8 @@ package kubeconfig
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"sync"
 
@@ -19,6 +21,7 @@ type connections struct {
 
 	mu   sync.Mutex                // guards the fields below
 	open map[*trackedConn]struct{} // nil once closed
+	none chan struct{}             // closed when nothing is open; nil if nobody waits
 }
 
 func newConnections(d dialer.Dialer) *connections {
@@ -68,6 +71,28 @@ func (c *connections) remove(t *trackedConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.open, t)
+	if len(c.open) == 0 && c.none != nil {
+		close(c.none)
+		c.none = nil
+	}
+}
+
+// wait returns when nothing is open, or ctx has ended.
+func (c *connections) wait(ctx context.Context) {
+	c.mu.Lock()
+	if len(c.open) == 0 {
+		c.mu.Unlock()
+		return
+	}
+	if c.none == nil {
+		c.none = make(chan struct{})
+	}
+	none := c.none
+	c.mu.Unlock()
+	select {
+	case <-none:
+	case <-ctx.Done():
+	}
 }
 
 // close ends the dials that are under way and closes what is open.
@@ -94,3 +119,14 @@ func (t *trackedConn) Close() error {
 	t.owner.remove(t)
 	return t.Conn.Close()
 }
+
+// CloseWrite is for the bridge, whose clients may send their end.
+func (t *trackedConn) CloseWrite() error {
+	if cw, ok := t.Conn.(interface{ CloseWrite() error }); ok {
+		return cw.CloseWrite()
+	}
+	return fmt.Errorf("half-close of %T: %w", t.Conn, errors.ErrUnsupported)
+}
+
+// NetConn returns the connection, for who resets it.
+func (t *trackedConn) NetConn() net.Conn { return t.Conn }

@@ -42,7 +42,11 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(m)
+	// client-go's, of connections that were cut: for 1, 5 and 30 seconds.
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/moby/spdystream.(*Connection).shutdown"),
+		goleak.IgnoreAnyFunction("k8s.io/client-go/tools/remotecommand.(*heartbeat).start"),
+		goleak.IgnoreAnyFunction("github.com/moby/spdystream.(*Stream).WaitTimeout"))
 }
 
 const deadProxy = "http://127.0.0.1:1"

@@ -10,10 +10,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/abort"
 	"github.com/causewayproject/causeway/internal/test/proxytest"
 )
 
@@ -21,7 +23,8 @@ import (
 // which no resolver knows: only what maps that name reaches it.
 type apiServer struct {
 	*httptest.Server
-	ca *authority
+	ca   *authority
+	pods http.Handler // what is below /api/v1/namespaces/default/pods/
 
 	mu       sync.Mutex
 	accepted int
@@ -32,7 +35,10 @@ type apiServer struct {
 	protos   map[string]int
 }
 
-const apiAddress = "api.test:6443"
+const (
+	apiAddress = "api.test:6443"
+	podPath    = "/api/v1/namespaces/default/pods/"
+)
 
 func newAPIServer(t *testing.T) *apiServer {
 	t.Helper()
@@ -49,6 +55,9 @@ func newAPIServer(t *testing.T) *apiServer {
 			s.closed <- struct{}{}
 		}
 	}
+	s.Config.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		return context.WithValue(ctx, connKey{}, conn)
+	}
 	s.EnableHTTP2 = true
 	s.TLS = &tls.Config{
 		Certificates: []tls.Certificate{s.ca.serving(t, "api.test")},
@@ -59,6 +68,12 @@ func newAPIServer(t *testing.T) *apiServer {
 	t.Cleanup(s.Close)
 	return s
 }
+
+// connKey is the key of a request's connection.
+type connKey struct{}
+
+// cut breaks off the connection of a request.
+func cut(r *http.Request) { abort.Reset(r.Context().Value(connKey{}).(net.Conn), 0) }
 
 func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	name := ""
@@ -85,6 +100,8 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintln(w, `{"type":"ADDED","object":{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"default"}}}`)
 		http.NewResponseController(w).Flush()
 		<-r.Context().Done()
+	case s.pods != nil && strings.HasPrefix(r.URL.Path, podPath):
+		s.pods.ServeHTTP(w, r)
 	case r.URL.Path == "/api/v1/namespaces":
 		fmt.Fprint(w, `{"kind":"NamespaceList","apiVersion":"v1","items":[{"metadata":{"name":"default"}}]}`)
 	default:

@@ -1,7 +1,6 @@
 package kubeconfig
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -63,8 +62,9 @@ func loadFiles(current *entries, inner *rest.Config) error {
 }
 
 // newTransport returns a transport of its own that dials with conns:
-// client-go's cache takes none with a Proxy function.
-func newTransport(inner *rest.Config, proxy *url.URL, conns *connections) (*gate, error) {
+// client-go's cache takes none with a Proxy function. The bypass is for what
+// does without it.
+func newTransport(inner *rest.Config, proxy *url.URL, conns *connections) (*gate, *bypass, error) {
 	if proxy != nil {
 		// For exec plugins, which are told of the cluster and its proxy.
 		inner.Proxy = http.ProxyURL(proxy)
@@ -72,7 +72,11 @@ func newTransport(inner *rest.Config, proxy *url.URL, conns *connections) (*gate
 	inner.Dial = conns.DialContext
 	config, err := inner.TransportConfig()
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
+		return nil, nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	past, err := newBypass(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("kubeconfig: %w", err)
 	}
 	// Not nil: the environment would be asked.
 	config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
@@ -82,16 +86,10 @@ func newTransport(inner *rest.Config, proxy *url.URL, conns *connections) (*gate
 		return base
 	}, config.WrapTransport)
 	if g.rt, err = transport.New(config); err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
+		return nil, nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	return g, nil
+	return g, past, nil
 }
-
-var errNotThroughClient = errors.New("kubeconfig: exec, attach and port-forward do not go through this client: use the kubeconfig itself")
-
-// notThroughClient is the Proxy of the rest.Configs handed out. Whoever asks
-// it is about to connect without the transport: past the route.
-func notThroughClient(*http.Request) (*url.URL, error) { return nil, errNotThroughClient }
 
 // gate makes what a closed Client's transport returns an error that says so.
 type gate struct {

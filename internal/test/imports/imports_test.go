@@ -21,7 +21,7 @@ var arrows = map[string][]string{
 	"":                           {},
 	"/dialer":                    {"/noproxy", "/internal/abort"},
 	"/egress":                    {"/dialer"},
-	"/kubeconfig":                {"/dialer", "/noproxy", "/internal/abort"},
+	"/kubeconfig":                {"/dialer", "/noproxy", "/tunnel/gateway", "/internal/abort", "/internal/group"},
 	"/linktest":                  {"/internal/abort"},
 	"/noproxy":                   {},
 	"/tunnel":                    {"/internal/backoff", "/internal/group", "/internal/mux", "/internal/relay"},
@@ -77,6 +77,7 @@ var direct = []string{
 	"k8s.io/api",
 	"k8s.io/apimachinery",
 	"k8s.io/client-go",
+	"k8s.io/streaming",
 	yamlModule,
 }
 

@@ -104,7 +104,7 @@ func TestExecCut(t *testing.T) {
 			api := newAPIServer(t)
 			newKubelet(t, api, webSocket)
 			o := execOptions("cut")
-			o.Stdout = io.Discard
+			o.Stdin, o.Stdout = strings.NewReader("x"), io.Discard
 			if err := overDialer(t, api).Exec(t.Context(), o); err == nil {
 				t.Error("got no error, want one")
 			}

@@ -14,11 +14,11 @@ import (
 	"golang.org/x/net/websocket"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream"
-	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
-	"k8s.io/apimachinery/pkg/util/httpstream/wsstream"
 	"k8s.io/apimachinery/pkg/util/remotecommand"
 	"k8s.io/client-go/tools/portforward"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
 // kubelet is the far end of exec and port-forward, as an API server shows it.
@@ -178,6 +178,7 @@ func (k *kubelet) run(r *http.Request, p process) {
 		k.ended <- err
 		return
 	case "cut":
+		io.ReadFull(p.stdin, make([]byte, 1)) // the client has all its streams
 		fmt.Fprint(p.stdout, "half of the out")
 		cut(r)
 		return
@@ -272,6 +273,7 @@ func (k *kubelet) port(r *http.Request, conn httpstream.Connection, errs, data h
 		k.taken <- n
 		fmt.Fprint(data, n)
 	case "13": // broken off half-way
+		io.ReadFull(data, make([]byte, 1))
 		fmt.Fprint(data, "half")
 		cut(r)
 		<-conn.CloseChan()

@@ -127,6 +127,7 @@ func TestPortForwardEnds(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			forwarded(t, test.port, func(t *testing.T, _ *kubelet, _ *kubeconfig.Client, conn *kubeconfig.PodConn) {
+				conn.Write([]byte("x")) // it may have ended by now
 				got, err := io.ReadAll(conn)
 				if string(got) != test.data || !test.want(err) {
 					t.Errorf("got %q, %v", got, err)

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	//lint:ignore SA1019 client-go's spdy.Upgrader returns its types.
 	oldhttpstream "k8s.io/apimachinery/pkg/util/httpstream"
 	remoteconst "k8s.io/apimachinery/pkg/util/remotecommand"
 	"k8s.io/client-go/transport/spdy"

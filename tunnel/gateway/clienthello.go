@@ -144,7 +144,9 @@ func checkRecord(b []byte, first bool) error {
 			return errHTTP
 		}
 		return errNotTLS
-	case len(b) > 1 && b[1] != 3: // the major version, of SSL 3 and all TLS
+	case len(b) > 1 && b[1] >= 0x10:
+		// The version is to be ignored (RFC 8446, 5.1), which crypto/tls does
+		// for as long as it could be one.
 		return errNotTLS
 	case len(b) >= recordHeader:
 		if size := int(b[3])<<8 + int(b[4]); size == 0 || size > recordMax {

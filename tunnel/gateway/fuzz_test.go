@@ -46,7 +46,8 @@ func FuzzRequest(f *testing.F) {
 			res.Body.Close()
 			return
 		}
-		if !bytes.HasSuffix(data, rest) || len(slowRest) > 0 {
+		// The rest is what was read, and of more than a buffer not all was.
+		if !bytes.Contains(data, rest) || len(slowRest) > 0 {
 			t.Fatalf("got rest %q, by the byte %q", rest, slowRest)
 		}
 		req, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(bytes.TrimLeft(data, "\r\n"))))

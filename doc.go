@@ -11,7 +11,11 @@
 //     and their Secrets as Cluster API expects them, and clients that use
 //     them;
 //   - [github.com/causewayproject/causeway/tunnel] dials through an agent
-//     beside the cluster that has dialed out;
+//     beside the cluster that has dialed out, and
+//     [github.com/causewayproject/causeway/tunnel/gateway] gives that, or any
+//     dial function, the form of a proxy;
+//   - [github.com/causewayproject/causeway/egress] reads and writes
+//     kube-apiserver's EgressSelectorConfiguration;
 //   - [github.com/causewayproject/causeway/linktest] is a slow and faulty link
 //     for tests.
 //

@@ -27,8 +27,10 @@
 // client-go honours proxy-url by itself. What it does not do: keep the API
 // server's TLS settings, client certificate included, away from an https
 // proxy; tell socks5 passwords that are too long before the first dial; take
-// a dial function without falling back to HTTPS_PROXY; close what it opened.
-// For exec, attach and port-forward, it is what is to be used: see [Client].
+// a dial function without falling back to HTTPS_PROXY, or for exec and
+// port-forward at all; close what it opened.
+// Exec and port-forward take the Client's route by [Client.Exec] and
+// [Client.PortForward], and by client-go's own helpers: see [Client].
 //
 // # Security
 //

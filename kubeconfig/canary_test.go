@@ -96,6 +96,9 @@ func TestNoSecretInErrors(t *testing.T) {
 		s.CA = []byte(canary)
 		s.Credentials = kubeconfig.Credentials{Certificate: []byte(canary), Key: []byte(canary)}
 	})
+	add("tunnel", func(s *kubeconfig.Spec) {
+		s.Route = kubeconfig.Route{Tunnel: &kubeconfig.Tunnel{Gateway: "ftp://u:" + canary + "@gw", User: "u:", Password: canary}}
+	})
 	add("a URL for a host", func(s *kubeconfig.Spec) { s.Endpoint.Host = "https://u:" + canary + "@api.test" })
 	add("a URL for a server name", func(s *kubeconfig.Spec) { s.TLSServerName = "u:" + canary + "@api.test" })
 	for _, u := range canaryURLs() {

@@ -11,7 +11,7 @@ import (
 // String returns s without its secrets.
 func (s Spec) String() string {
 	endpoint := s.Endpoint.String()
-	if s.Endpoint.check() != nil {
+	if s.checkEndpoint() != nil {
 		endpoint = "(invalid)" // it may be a URL with a password
 	}
 	return fmt.Sprintf("kubeconfig.Spec{Name: %q, Endpoint: %s, CA: %d bytes, TLSServerName: %q, Credentials: %s, Route: %s}",
@@ -39,17 +39,35 @@ func (c Credentials) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, c.St
 // MarshalText returns String: JSON and logs hold no secret.
 func (c Credentials) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// String returns the proxy without its user info, or "direct".
+// String returns the proxy or the gateway without its user info, or "direct".
 func (r Route) String() string {
-	if r.ProxyURL == "" {
+	switch {
+	case r.Tunnel != nil:
+		return r.Tunnel.String()
+	case r.ProxyURL == "":
 		return "direct"
 	}
-	u, err := dialer.ParseURL(r.ProxyURL)
+	return withoutUser(r.ProxyURL)
+}
+
+func withoutUser(proxy string) string {
+	u, err := dialer.ParseURL(proxy)
 	if err != nil {
 		return "(invalid proxy URL)"
 	}
 	return u.Scheme + "://" + u.Host
 }
+
+// String returns the cluster and the gateway, without the credentials.
+func (t Tunnel) String() string {
+	return fmt.Sprintf("tunnel to %q by %s", t.Cluster, withoutUser(t.Gateway))
+}
+
+// Format writes String, whatever the verb.
+func (t Tunnel) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, t.String()) }
+
+// MarshalText returns String: JSON and logs hold no secret.
+func (t Tunnel) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
 // Format writes String, whatever the verb.
 func (r Route) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, r.String()) }

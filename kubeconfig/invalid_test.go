@@ -52,6 +52,15 @@ func invalidSpecs(t testing.TB) []invalidSpec {
 	ca := func(data string) func(*spec) { return func(s *spec) { s.CA = []byte(data) } }
 	creds := func(c kubeconfig.Credentials) func(*spec) { return func(s *spec) { s.Credentials = c } }
 	proxy := func(u string) func(*spec) { return func(s *spec) { s.Route.ProxyURL = u } }
+	tunnel := func(change func(*kubeconfig.Tunnel), host ...string) func(*spec) {
+		return func(s *spec) {
+			t := &kubeconfig.Tunnel{Gateway: "http://gw:3128", User: "u", Password: "ticket", Cluster: "default/prod", Zone: "zone.test"}
+			if change != nil {
+				change(t)
+			}
+			s.Route, s.Endpoint = kubeconfig.Route{Tunnel: t}, kubeconfig.Endpoint{Host: strings.Join(host, "")}
+		}
+	}
 	named := func(n string) func(*spec) { return func(s *spec) { s.Name = n } }
 
 	return []invalidSpec{
@@ -128,6 +137,24 @@ func invalidSpecs(t testing.TB) []invalidSpec {
 		{"proxy on a unix socket", proxy("http+unix:///run/proxy.sock"), "Route.ProxyURL", "not http, https, socks5 or"},
 		{"proxy without host", proxy("http://"), "Route.ProxyURL", "no host"},
 		{"long SOCKS password", proxy("socks5://u:" + strings.Repeat("p", 256) + "@proxy"), "Route.ProxyURL", "255"},
+		{"tunnel and proxy", func(s *spec) { tunnel(nil)(s); s.Route.ProxyURL = "http://proxy" }, "Route", "one of them"},
+		{"no gateway", tunnel(func(t *kubeconfig.Tunnel) { t.Gateway = "" }), "Route.Tunnel.Gateway", "required"},
+		{"gateway scheme", tunnel(func(t *kubeconfig.Tunnel) { t.Gateway = "ftp://gw" }), "Route.Tunnel.Gateway", "not http, https, socks5 or"},
+		{"gateway with user", tunnel(func(t *kubeconfig.Tunnel) { t.Gateway = "http://u:p@gw" }), "Route.Tunnel.Gateway", "belongs into User and Password"},
+		{"zone without cluster", tunnel(func(t *kubeconfig.Tunnel) { t.Cluster = "" }), "Route.Tunnel.Cluster", "required along with Zone"},
+		{"cluster is no name", tunnel(func(t *kubeconfig.Tunnel) { t.Cluster = "a/b/c" }), "Route.Tunnel.Cluster", "NAMESPACE/NAME"},
+		{"zone is no name", tunnel(func(t *kubeconfig.Tunnel) { t.Zone = "a b" }), "Route.Tunnel.Zone", "not a DNS name"},
+		{"no gateway user", tunnel(func(t *kubeconfig.Tunnel) { t.User, t.Cluster, t.Zone = "", "", "" }), "Route.Tunnel.User", "required, or Cluster"},
+		{"gateway user with colon", tunnel(func(t *kubeconfig.Tunnel) { t.User = "a:b" }), "Route.Tunnel.User", "colon"},
+		{"long ticket for SOCKS", tunnel(func(t *kubeconfig.Tunnel) { t.Gateway, t.Password = "socks5://gw", strings.Repeat("p", 256) }), "Route.Tunnel.User", "255"},
+		{"no gateway password", tunnel(func(t *kubeconfig.Tunnel) { t.Password = "" }), "Route.Tunnel.Password", "required"},
+		{"the cluster's token for the gateway", func(s *spec) {
+			tunnel(nil)(s)
+			s.Credentials = kubeconfig.Credentials{Token: "ticket\n"}
+		}, "Route.Tunnel.Password", "cluster's token"},
+		{"endpoint beside a zone", func(s *spec) { tunnel(nil)(s); s.Endpoint.Host, s.Endpoint.Port = "api.test", 6443 }, "Endpoint", "Zone"},
+		{"half an endpoint", tunnel(func(t *kubeconfig.Tunnel) { t.Zone = "" }, "x"), "Endpoint.Port", "required"},
+
 		{"colon in user", proxy("http://a%3Ab:c@proxy"), "Route.ProxyURL", "colon"},
 	}
 }

@@ -1,0 +1,70 @@
+package kubeconfig
+
+import (
+	"fmt"
+	"net/url"
+
+	"github.com/causewayproject/causeway/dialer"
+)
+
+// Route is how an API server is reached.
+//
+// # https proxies and kubectl
+//
+// A kubeconfig has no field for a proxy's own CA. kubectl, and every program
+// that uses client-go unchanged, verifies an https proxy with the settings
+// meant for the API server: the proxy's certificate has to lead to Spec.CA,
+// and to be valid for Spec.TLSServerName where that is set. Append the proxy's
+// CA to Spec.CA for them, and know what that says: whoever holds the proxy's
+// CA can then pose as the API server. If the proxy asks for a client
+// certificate, such programs also show it the one for the API server.
+//
+// A [Client] does neither: see [ClientOptions].ProxyTLS.
+type Route struct {
+	// ProxyURL is the URL of a proxy, scheme://[user[:password]@]host[:port],
+	// as [dialer.ParseURL] takes it: http, https, socks5 or socks5h. If empty,
+	// the API server is reached directly.
+	//
+	// kubeconfigs know no socks5h, and their socks5 lets the proxy resolve
+	// names. Both are written as socks5, and both mean that.
+	ProxyURL string
+	// Tunnel leads through a gateway to a cluster that nothing else leads into.
+	// If nil, there is none. It can't be set along with ProxyURL.
+	Tunnel *Tunnel
+}
+
+// proxyURL returns the route as a kubeconfig's proxy-url.
+func (r Route) proxyURL() (string, error) {
+	switch {
+	case r.Tunnel != nil && r.ProxyURL == "":
+		return r.Tunnel.proxyURL(), nil // checked elsewhere
+	case r.ProxyURL == "":
+		return "", nil
+	}
+	u, err := parseProxyURL(r.ProxyURL)
+	if err != nil {
+		return "", err
+	}
+	// This also checks what the scheme can carry of the credentials.
+	if _, err := dialer.FromURL(u, nil); err != nil {
+		return "", err
+	}
+	return u.String(), nil
+}
+
+// parseProxyURL returns text as client-go takes it: with socks5 for socks5h,
+// and with none of the other schemes that package dialer has.
+func parseProxyURL(text string) (*url.URL, error) {
+	if u, err := url.Parse(text); err == nil && u.Opaque == "" {
+		switch u.Scheme {
+		case "", "http", "https", "socks5", "socks5h":
+		default:
+			return nil, fmt.Errorf("the scheme %q is not http, https, socks5 or socks5h", u.Scheme)
+		}
+	}
+	u, err := dialer.ParseURL(text)
+	if err == nil && u.Scheme == "socks5h" {
+		u.Scheme = "socks5"
+	}
+	return u, err
+}

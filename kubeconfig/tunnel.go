@@ -1,0 +1,161 @@
+package kubeconfig
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/causewayproject/causeway/dialer"
+)
+
+// Tunnel is a way through a gateway (package tunnel/gateway), for kubectl,
+// Cluster API and whatever else honours a proxy-url: its CONNECT door, or its
+// SOCKS5 door.
+//
+// # By server name
+//
+// A gateway's SNI door takes no proxy-url and no credentials: the API server's
+// alone protect it. It is a Route of its own kind, the zero one: the Endpoint is
+// the door, and TLSServerName the name by which the gateway's table knows the
+// cluster. The API server's certificate has to carry that name.
+type Tunnel struct {
+	// Gateway is the door's URL, without user info: http, https, socks5 or
+	// socks5h. What Route says of https proxies applies. Required. Without TLS,
+	// who sees the traffic sees the Password, though not what goes to the
+	// cluster.
+	Gateway string
+	// User and Password are the gateway's, such as a ticket
+	// (gateway.Tickets.Issue): short-lived, for one cluster, and revocable.
+	// They must not be credentials of the cluster. An empty User is Cluster,
+	// as gateway.ByUser wants it. Password is required.
+	User, Password string
+	// Cluster is the tunnel's name of the cluster: "prod", "default/prod". It
+	// may be empty where the gateway knows it from the User.
+	Cluster string
+	// Zone is that of gateway.ByAuthority: the kubeconfig's server is then
+	// kubernetes.default.svc.<cluster>.<zone>:443, as in
+	// kubernetes.default.svc.prod.default.tunnel.example. If empty, the
+	// gateway finds the cluster by the User.
+	Zone string
+}
+
+const inCluster = "kubernetes.default.svc" // in every certificate of an API server
+
+// check reports all that is wrong with the Tunnel, but its combination with an
+// Endpoint.
+func (r Route) check(c Credentials) error {
+	t := r.Tunnel
+	if t == nil {
+		return nil
+	}
+	var both error
+	if r.ProxyURL != "" {
+		both = fieldErrorf("Route", "ProxyURL and Tunnel are set; want one of them")
+	}
+	return errors.Join(both,
+		fieldError("Route.Tunnel.Gateway", t.checkGateway()),
+		fieldError("Route.Tunnel.Cluster", t.checkCluster()),
+		fieldError("Route.Tunnel.Zone", t.checkZone()),
+		t.checkUser(c),
+	)
+}
+
+func (t *Tunnel) checkGateway() error {
+	if t.Gateway == "" {
+		return errRequired
+	}
+	u, err := parseProxyURL(t.Gateway)
+	switch {
+	case err != nil:
+		return err
+	case u.User != nil:
+		return errors.New("holds user info: it belongs into User and Password")
+	}
+	return nil
+}
+
+func (t *Tunnel) checkCluster() error {
+	switch {
+	case t.Zone == "": // it is in no name
+		return nil
+	case t.Cluster == "":
+		return fmt.Errorf("%w along with Zone", errRequired)
+	}
+	for _, part := range strings.SplitN(t.Cluster, "/", 2) {
+		if err := checkNamespace(part); err != nil {
+			return errors.New("want NAME or NAMESPACE/NAME, DNS labels both")
+		}
+	}
+	return nil
+}
+
+func (t *Tunnel) checkZone() error {
+	if t.Zone == "" {
+		return nil
+	}
+	return checkDNSName(strings.Trim(t.Zone, "."))
+}
+
+// checkUser also asks the dialer what the door's protocol can carry.
+func (t *Tunnel) checkUser(c Credentials) error {
+	switch {
+	case t.user() == "":
+		return fieldErrorf("Route.Tunnel.User", "%w, or Cluster", errRequired)
+	case t.Password == "":
+		return fieldError("Route.Tunnel.Password", errRequired)
+	case t.Password == strings.TrimSpace(c.Token):
+		return fieldErrorf("Route.Tunnel.Password", "is the cluster's token, which is not for the gateway to know")
+	case t.checkGateway() != nil:
+		return nil
+	}
+	u, err := parseProxyURL(t.proxyURL())
+	if err == nil {
+		_, err = dialer.FromURL(u, nil)
+	}
+	return fieldError("Route.Tunnel.User", err)
+}
+
+func (t *Tunnel) user() string {
+	if t.User == "" {
+		return t.Cluster
+	}
+	return t.User
+}
+
+// proxyURL returns the gateway with the credentials; empty if that can't be.
+func (t *Tunnel) proxyURL() string {
+	u, err := parseProxyURL(t.Gateway)
+	if err != nil {
+		return ""
+	}
+	with := *u
+	with.User = url.UserPassword(t.user(), t.Password)
+	return with.String()
+}
+
+// server is the API server's name as the gateway understands it.
+func (t *Tunnel) server() string {
+	if t.Zone == "" {
+		return inCluster
+	}
+	cluster := t.Cluster
+	if namespace, name, ok := strings.Cut(cluster, "/"); ok {
+		cluster = name + "." + namespace
+	}
+	return inCluster + "." + cluster + "." + strings.Trim(t.Zone, ".")
+}
+
+// throughTunnel returns s with what a tunnel leaves open filled in.
+func (s Spec) throughTunnel() Spec {
+	t := s.Route.Tunnel
+	if (s.Endpoint == Endpoint{}) {
+		s.Endpoint = Endpoint{Host: t.server(), Port: 443}
+	}
+	// kubectl would look for it in an https gateway's certificate, too: not
+	// where it says nothing new.
+	if s.TLSServerName == "" && (s.Endpoint.Host != inCluster || !strings.HasPrefix(t.Gateway, "https:")) {
+		s.TLSServerName = inCluster
+	}
+	return s
+}

@@ -1,0 +1,147 @@
+package kubeconfig_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/tunnel/gateway"
+)
+
+func TestBuildTunnel(t *testing.T) {
+	const url = "http://u:p%40ss@gw.test:3128"
+	for _, test := range []struct {
+		name                        string
+		tunnel                      kubeconfig.Tunnel
+		change                      func(*kubeconfig.Spec)
+		server, serverName, gateway string
+	}{
+		{
+			"the user is for one cluster", kubeconfig.Tunnel{Gateway: "http://gw.test:3128", User: "u", Password: "p@ss"}, nil,
+			"https://kubernetes.default.svc:443", "kubernetes.default.svc", url,
+		},
+		{
+			"the user is the cluster", kubeconfig.Tunnel{Gateway: "socks5h://gw.test:1080", Cluster: "default/prod", Password: "p"}, nil,
+			"https://kubernetes.default.svc:443", "kubernetes.default.svc", "socks5://default%2Fprod:p@gw.test:1080",
+		},
+		{
+			"the name says the cluster",
+			kubeconfig.Tunnel{Gateway: "http://gw.test:3128", User: "u", Password: "p@ss", Cluster: "default/prod", Zone: ".zone.test."}, nil,
+			"https://kubernetes.default.svc.prod.default.zone.test:443", "kubernetes.default.svc", url,
+		},
+		{
+			"a cluster without namespace",
+			kubeconfig.Tunnel{Gateway: "https://gw.test", User: "u", Password: "p@ss", Cluster: "prod", Zone: "zone.test"}, nil,
+			"https://kubernetes.default.svc.prod.zone.test:443", "kubernetes.default.svc", "https://u:p%40ss@gw.test",
+		},
+		{
+			"https: the gateway is verified by its own name", kubeconfig.Tunnel{Gateway: "https://gw.test", User: "u", Password: "p"}, nil,
+			"https://kubernetes.default.svc:443", "", "https://u:p@gw.test",
+		},
+		{
+			"another target and name", kubeconfig.Tunnel{Gateway: "http://gw.test:3128", User: "u", Password: "p@ss"},
+			func(s *kubeconfig.Spec) {
+				s.Endpoint, s.TLSServerName = kubeconfig.Endpoint{Host: "10.0.0.1", Port: 6443}, "api.test"
+			},
+			"https://10.0.0.1:6443", "api.test", url,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			spec := goodSpec(t, newAuthority(t, nil, nil))
+			spec.Endpoint, spec.Route = kubeconfig.Endpoint{}, kubeconfig.Route{Tunnel: &test.tunnel}
+			if test.change != nil {
+				test.change(&spec)
+			}
+			config, err := spec.Build()
+			if err != nil {
+				t.Fatal(err)
+			}
+			data, err := clientcmd.Write(*config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if config, err = clientcmd.Load(data); err != nil {
+				t.Fatal(err)
+			}
+			c := config.Clusters["c1"]
+			if c.Server != test.server || c.TLSServerName != test.serverName || c.ProxyURL != test.gateway {
+				t.Errorf("got server %s, name %q, proxy %s\nwant %s, %q, %s",
+					c.Server, c.TLSServerName, c.ProxyURL, test.server, test.serverName, test.gateway)
+			}
+			if _, err := clientcmd.RESTConfigFromKubeConfig(data); err != nil {
+				t.Errorf("clientcmd: %v", err)
+			}
+		})
+	}
+}
+
+// What is built leads through a real gateway, until the ticket is revoked.
+func TestTunnelThroughGateway(t *testing.T) {
+	const cluster = "default/prod"
+	api := newAPIServer(t)
+	tickets := &gateway.Tickets{}
+	g := &gateway.Gateway{
+		Authenticate: tickets.Authenticate, Route: gateway.ByAuthority("zone.test"), Grace: -1,
+		Dial: func(ctx context.Context, r gateway.Request) (net.Conn, error) {
+			if r.Cluster != cluster || r.Address != "kubernetes.default.svc:443" {
+				t.Errorf("asked for %s in %q", r.Address, r.Cluster)
+			}
+			return api.dial(ctx, "tcp", apiAddress)
+		},
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error)
+	go func() { served <- g.ServeConnect(t.Context(), l) }()
+	defer func() {
+		g.Close()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
+	user, password, err := tickets.Issue(gateway.Identity{Name: "controller", Cluster: cluster}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := goodSpec(t, api.ca)
+	spec.Endpoint, spec.TLSServerName = kubeconfig.Endpoint{}, "api.test" // what the stand-in is called
+	spec.Route.Tunnel = &kubeconfig.Tunnel{Gateway: "http://" + l.Addr().String(), User: user, Password: password, Cluster: cluster, Zone: "zone.test"}
+	config, err := spec.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	newKubelet(t, api, true)
+	c := newClient(t, config, nil)
+	if err := namespaces(c.Config()); err != nil {
+		t.Error(err)
+	}
+	if err := c.Exec(t.Context(), execOptions("true")); err != nil {
+		t.Error(err)
+	}
+	tickets.Revoke(user, time.Hour)
+	var de *dialer.Error
+	if err := namespaces(newClient(t, config, nil).Config()); !errors.As(err, &de) || de.Status != http.StatusProxyAuthRequired {
+		t.Errorf("revoked: got %v, want 407", err)
+	}
+}
+
+func TestTunnelPrints(t *testing.T) {
+	tunnel := kubeconfig.Tunnel{Gateway: "http://u:" + canary + "@gw.test", User: "u", Password: canary, Cluster: "default/prod"}
+	for what, v := range map[string]any{
+		"Tunnel": tunnel, "*Tunnel": &tunnel, "Route": kubeconfig.Route{Tunnel: &tunnel}, "Spec": kubeconfig.Spec{Route: kubeconfig.Route{Tunnel: &tunnel}},
+	} {
+		checkLeaks(t, what, v)
+	}
+	if got, want := (kubeconfig.Route{Tunnel: &tunnel}).String(), `tunnel to "default/prod" by http://gw.test`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

@@ -27,10 +27,21 @@
 // client-go honours proxy-url by itself. What it does not do: keep the API
 // server's TLS settings, client certificate included, away from an https
 // proxy; tell socks5 passwords that are too long before the first dial; take
-// a dial function without falling back to HTTPS_PROXY, or for exec and
-// port-forward at all; close what it opened.
-// Exec and port-forward take the Client's route by [Client.Exec] and
-// [Client.PortForward], and by client-go's own helpers: see [Client].
+// a dial function without falling back to HTTPS_PROXY; close what it opened; and
+// use a dial function for exec, attach and port-forward. A [Client] does: see
+// [Client.Exec], [Client.PortForward], and its rest.Config with client-go's own.
+//
+// # Through a tunnel
+//
+// In the process that has the tunnel's server, ClientOptions.Dialer takes its
+// dial function. Every other one goes through a gateway (package tunnel/gateway),
+// for which [Route].Tunnel writes the kubeconfig:
+//
+//	user, password, err := tickets.Issue(gateway.Identity{Name: "controller", Cluster: "default/prod"}, 24*time.Hour)
+//	...
+//	Route: kubeconfig.Route{Tunnel: &kubeconfig.Tunnel{
+//		Gateway: "http://127.0.0.1:3128", User: user, Password: password, Cluster: "default/prod",
+//	}},
 //
 // # Security
 //
@@ -39,4 +50,8 @@
 // What a kubeconfig says is never replaced by something weaker: a proxy-url
 // that can't be parsed is an error, not a direct connection, and an empty CA
 // file does not mean the system's roots.
+//
+// A Client that was used for exec or port-forward listens on 127.0.0.1. Who has
+// the random password reaches the API server through it, and nothing else, and
+// has shown it no credentials yet.
 package kubeconfig

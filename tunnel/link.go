@@ -197,6 +197,9 @@ func (l *link) drain() {
 		l.out.add(&message{kind: msgDrain})
 	}
 	<-l.streams.Idle() // the end of the session ends streams too
+	if l.streams.Context().Err() != nil {
+		return // it was Grace that ended them, or the session
+	}
 	// What the last stream had to say may be waiting to be sent.
 	if l.mux.Settle(l.streams.Context(), 1) == nil {
 		l.leave()

@@ -87,6 +87,7 @@ func TestHello(t *testing.T) {
 		{name: "IPv6", say: oneRecord(sniOf("2001:db8::1")), want: "2001:db8::1"},
 		{name: "20 KiB", say: records(message(extension(0x2a2a, strings.Repeat("x", 20<<10)), sni), 16<<10), want: "api.example.com"},
 		{name: "60 KiB", say: records(message(extension(0x2a2a, strings.Repeat("x", 60<<10)), sni), 16<<10), want: "api.example.com"},
+		{name: "a message behind it", say: records(message(sni)+"\x0b\x00\x00\x01x", 16<<10), want: "api.example.com"},
 		{name: "records of a byte", say: records(message(sni), 1), want: "api.example.com"},
 		{name: "records of 3 bytes", say: records(message(sni), 3), want: "api.example.com"},
 

@@ -9,10 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"net/netip"
-	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -172,49 +169,6 @@ func TestSOCKS5Certificates(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestSOCKS5RealClients: they know of nothing.
-func TestSOCKS5RealClients(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "hello %s", r.Host) }))
-	defer server.Close()
-	g := &gateway.Gateway{Authenticate: password}
-	g.Dial = func(ctx context.Context, r gateway.Request) (net.Conn, error) {
-		if r.Address != "api.example.com:80" {
-			return nil, &net.DNSError{Err: "no such host", IsNotFound: true}
-		}
-		return (&net.Dialer{}).DialContext(ctx, "tcp", server.Listener.Addr().String())
-	}
-	addr, _ := open(t, g, g.ServeSOCKS5)
-	for _, tt := range []struct{ name, user, url, want string }{
-		{"password", "ann:secret", "http://api.example.com/", "hello api.example.com"},
-		{"wrong password", "ann:wrong", "http://api.example.com/", "User was rejected by the SOCKS5 server (1 1)"},
-		{"no password", "", "http://api.example.com/", "No authentication method was acceptable"},
-		{"no such host", "ann:secret", "http://other.example.com/", "(4)"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			args := []string{"-sS", "-m", "20", "--noproxy", "", "--socks5-hostname", addr, tt.url}
-			if tt.user != "" {
-				args = append(args, "--proxy-user", tt.user)
-			}
-			out, err := exec.CommandContext(t.Context(), "curl", args...).CombinedOutput()
-			if !strings.Contains(string(out), tt.want) || (err == nil) != strings.HasPrefix(tt.want, "hello") {
-				t.Errorf("got %q, %v; want %q", out, err, tt.want)
-			}
-		})
-	}
-	t.Run("as an HTTP proxy", func(t *testing.T) {
-		out, err := exec.CommandContext(t.Context(), "curl", "-sSi", "-m", "20", "--noproxy", "", "-x", "http://"+addr, "http://api.example.com/").CombinedOutput()
-		if err != nil || !strings.Contains(string(out), "this is a SOCKS5 proxy") {
-			t.Errorf("got %q, %v", out, err)
-		}
-	})
-	t.Run("SOCKS4", func(t *testing.T) {
-		out, err := exec.CommandContext(t.Context(), "curl", "-sS", "-m", "20", "--noproxy", "", "--socks4a", addr, "http://api.example.com/").CombinedOutput()
-		if err == nil || !strings.Contains(string(out), "(91)") {
-			t.Errorf("got %q, %v; want the 91 of SOCKS4", out, err)
-		}
-	})
 }
 
 // said is a connection whose client says what it says, and then waits.

@@ -362,6 +362,30 @@ func TestNoDeadlineLeft(t *testing.T) {
 	})
 }
 
+// TestLateHangUp: a client that hangs up is noticed for as long as the dial
+// takes.
+func TestLateHangUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &gateway.Gateway{Authenticate: gateway.Anyone, HandshakeTimeout: time.Second, DialTimeout: 24 * time.Hour}
+		began := time.Now()
+		g.Dial = func(ctx context.Context, _ gateway.Request) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		client, conn := net.Pipe()
+		done := make(chan error, 1)
+		go func() { done <- g.HandleSOCKS5(conn) }()
+		send(t, client, "\x05\x01\x00")
+		expect(t, client, []byte("\x05\x00"))
+		send(t, client, "\x05\x01\x00\x03\x01a\x01\xbb")
+		time.Sleep(time.Hour)
+		client.Close()
+		if err := <-done; err != nil || time.Since(began) != time.Hour {
+			t.Errorf("got %v after %v, want the end after an hour", err, time.Since(began))
+		}
+	})
+}
+
 // TestShutdownWhileAuthenticating: nothing is dialed any more.
 func TestShutdownWhileAuthenticating(t *testing.T) {
 	for _, w := range ways {
@@ -380,10 +404,11 @@ func TestShutdownWhileAuthenticating(t *testing.T) {
 			}
 			addr, _ := open(t, g, w.door(g))
 			client := call(t, addr)
-			entered := make(chan struct{})
+			told := make(chan string, 1)
 			go func() {
-				defer close(entered)
-				w.enter(t, client, "")
+				conn, _ := w.enter(t, client, "")
+				b, _ := io.ReadAll(conn)
+				told <- string(b)
 			}()
 			<-asked
 			done := make(chan error, 1)
@@ -399,7 +424,13 @@ func TestShutdownWhileAuthenticating(t *testing.T) {
 			if err := <-done; err != nil {
 				t.Errorf("got %v from Shutdown", err)
 			}
-			<-entered
+			want := alert(80)
+			if w.name != "sni" {
+				want = "\x05\x01\x00\x01\x00\x00\x00\x00\x00\x00"
+			}
+			if got := <-told; got != want {
+				t.Errorf("the client is told %q, want %q", got, want)
+			}
 			if e := seen.only(t, g); !strings.Contains(e.Error(), "shuts down") {
 				t.Errorf("got %v", e)
 			}

@@ -122,8 +122,8 @@ func socksWord(err error) string {
 	switch {
 	case errors.As(err, &bad):
 		return bad.word
-	case err == errShutdown:
-		return noMethod
+	case err == errShutdown: // wherever the client is, it reads a failure in this
+		return socksReply(replyFailed)
 	case !errors.As(err, &e):
 		return "" // nothing was said, or not all
 	case errors.Is(err, errTooMany):

@@ -62,6 +62,8 @@ func TestSOCKS5Raw(t *testing.T) {
 				}
 				return gateway.Identity{Name: "long"}, nil
 			}},
+		{name: "all that is longest", say: "\x05\xff" + strings.Repeat("\x02", 255) + "\x01\xff" + long + "\xff" + long + "\x05\x01\x00\x03\xff" + long + "\x00\x01" + "early",
+			auth: gateway.Anyone, want: "\x05\x02\x01\x00" + reply(0) + "early", target: long + ":1"},
 		{name: "empty login shows nothing", say: login + "\x01\x00\x00" + askName, want: "\x05\x02\x01\x00" + reply(0), target: "api.example.com:443"},
 		{name: "255 methods", say: "\x05\xff" + strings.Repeat("\x80", 254) + "\x00" + askName, want: "\x05\x00" + reply(0), target: "api.example.com:443"},
 
@@ -93,6 +95,8 @@ func TestSOCKS5Raw(t *testing.T) {
 		{name: "no SOCKS", say: "\x00\x00", text: "does not speak SOCKS5"},
 		{name: "slow", say: none + askName[:5], set: func(g *gateway.Gateway) { g.HandshakeTimeout = 200 * time.Millisecond }, want: "\x05\x00", text: "timeout"},
 		{name: "SOCKS5 at a door with TLS", say: none + askName, set: func(g *gateway.Gateway) { g.TLS = serverTLS() }, want: "\x05\xff", text: "this door has TLS"},
+		{name: "no room", set: func(g *gateway.Gateway) { g.MaxConns = -1 }, want: "\x05\xff", text: "too many"},
+		{name: "no room at a door with TLS", set: func(g *gateway.Gateway) { g.MaxConns, g.TLS = -1, serverTLS() }, text: "too many"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

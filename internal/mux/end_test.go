@@ -173,17 +173,20 @@ func TestResetAfterData(t *testing.T) {
 }
 
 func TestResetAfterEndKeepsEOF(t *testing.T) {
-	s, p := rawPeer(t, nil)
-	p.discard()
-	p.send(header(window, syn, 1, 0))
-	st := accept(t, s)
-	p.send(dataFrame(fin, 1, "all"), header(window, rst, 1, 77))
-	got, err := io.ReadAll(st)
-	if string(got) != "all" || err != nil {
-		t.Errorf("got %q and error %v, want all", got, err)
-	}
-	_, err = st.Write([]byte("x"))
-	wantReset(t, err, 77)
+	synctest.Test(t, func(t *testing.T) {
+		s, p := rawPeer(t, nil)
+		p.discard()
+		p.send(header(window, syn, 1, 0))
+		st := accept(t, s)
+		p.send(dataFrame(fin, 1, "all"), header(window, rst, 1, 77))
+		synctest.Wait() // the end can be read before the reset is here
+		got, err := io.ReadAll(st)
+		if string(got) != "all" || err != nil {
+			t.Errorf("got %q and error %v, want all", got, err)
+		}
+		_, err = st.Write([]byte("x"))
+		wantReset(t, err, 77)
+	})
 }
 
 func TestResetWakesBothSides(t *testing.T) {

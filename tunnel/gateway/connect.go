@@ -92,7 +92,7 @@ func (c *caller) handshake(deadline time.Time) net.Conn {
 	if !admitted {
 		return nil
 	}
-	if !settle() {
+	if !settle() || c.gr.Accepting().Err() != nil {
 		c.refuse(c.v.fail(PhaseHandshake, errShutdown), false)
 		return nil
 	}

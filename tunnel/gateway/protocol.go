@@ -102,7 +102,7 @@ func (c *caller) hear(p *protocol, deadline time.Time) ([]byte, error) {
 	if errors.Is(err, os.ErrDeadlineExceeded) && c.gr.Accepting().Err() != nil {
 		err = errShutdown
 	}
-	if err == nil && !settle() {
+	if stopped := settle(); err == nil && (!stopped || c.gr.Accepting().Err() != nil) {
 		err = errShutdown
 	}
 	var told *Error

@@ -21,10 +21,21 @@ import (
 // end it before.
 func open(t testing.TB, g *gateway.Gateway, door func(context.Context, net.Listener) error) (addr string, end func()) {
 	t.Helper()
+	return openOn(t, g, door, listen(t))
+}
+
+// listen returns a listener on loopback, for a door to close.
+func listen(t testing.TB) net.Listener {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return l
+}
+
+func openOn(t testing.TB, g *gateway.Gateway, door func(context.Context, net.Listener) error, l net.Listener) (addr string, end func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- door(ctx, l) }()
@@ -36,6 +47,18 @@ func open(t testing.TB, g *gateway.Gateway, door func(context.Context, net.Liste
 		}
 	})
 	return l.Addr().String(), cancel
+}
+
+// closingListener tells of its end.
+type closingListener struct {
+	net.Listener
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (l *closingListener) Close() error {
+	defer l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
 }
 
 // call dials a door.
@@ -402,7 +425,8 @@ func TestShutdownWhileAuthenticating(t *testing.T) {
 				t.Error("the target was dialed")
 				return nil, net.ErrClosed
 			}
-			addr, _ := open(t, g, w.door(g))
+			l := &closingListener{Listener: listen(t), closed: make(chan struct{})}
+			addr, _ := openOn(t, g, w.door(g), l)
 			client := call(t, addr)
 			told := make(chan string, 1)
 			go func() {
@@ -413,13 +437,7 @@ func TestShutdownWhileAuthenticating(t *testing.T) {
 			<-asked
 			done := make(chan error, 1)
 			go func() { done <- g.Shutdown(t.Context()) }()
-			for { // the door is closed once the listener is
-				conn, err := net.Dial("tcp", addr)
-				if err != nil {
-					break
-				}
-				conn.Close()
-			}
+			<-l.closed // the door is, too
 			close(shut)
 			if err := <-done; err != nil {
 				t.Errorf("got %v from Shutdown", err)

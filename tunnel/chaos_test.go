@@ -66,7 +66,7 @@ func TestChaos(t *testing.T) {
 	if failed := w.counts.noDial.Load() + w.counts.cut.Load(); failed > 0 {
 		t.Errorf("after the storm %d of 200 transfers failed", failed)
 	}
-	after := w.calm()
+	after := w.calmAs(before)
 	after.check(t, before)
 	t.Logf("storm: %s\nbefore: %s\nafter: %s", storms, before, after)
 }
@@ -78,7 +78,7 @@ func TestManyConnections(t *testing.T) {
 	w.run(500, true)
 	before := w.calm()
 	w.run(chaosConns(t), true)
-	after := w.calm()
+	after := w.calmAs(before)
 	after.check(t, before)
 	if n := w.counts.noDial.Load(); n > 0 {
 		t.Errorf("%d dials failed", n)

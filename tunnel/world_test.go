@@ -313,6 +313,18 @@ func (w *world) calm() usage {
 	return u
 }
 
+// calmAs waits for no more goroutines and descriptors than before: a busy
+// machine may come to rest on the way.
+func (w *world) calmAs(before usage) usage {
+	w.t.Helper()
+	var u usage
+	w.until("the process to be as before: "+before.String(), func() bool {
+		u = w.calm()
+		return u.goroutines <= before.goroutines && u.descriptors <= before.descriptors
+	})
+	return u
+}
+
 func measure() usage {
 	// What pools hold goes with the second collection.
 	runtime.GC()

@@ -107,6 +107,7 @@ func FuzzParseInvitation(f *testing.F) {
 	f.Add(minimal)
 	f.Add(minimal + "CAUSEWAY_SERVERS=a:1,wss://b/%2C\nCAUSEWAY_CLUSTER=a/b\nCAUSEWAY_EXPIRES=2026-01-02T03:04:05Z")
 	f.Add("export CAUSEWAY_TOKEN='" + testTokenText + "'\nCAUSEWAY_PIN=\"" + testPin + "\"\n#")
+	f.Add(strings.Replace(minimal, testTokenText, testTokenText[:len(testTokenText)-1]+"\xff", 1))
 	f.Fuzz(func(t *testing.T, text string) {
 		i, err := tunnel.ParseInvitation(text)
 		if err != nil {

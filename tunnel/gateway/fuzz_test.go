@@ -58,7 +58,8 @@ func FuzzRequest(f *testing.F) {
 			t.Fatalf("got %q, net/http has %v, %v", h.Authority, req, err)
 		}
 		// net/http wants one space behind the scheme, RFC 9110 allows more.
-		value := strings.Join(strings.Fields(req.Header.Get("Proxy-Authorization")), " ")
+		scheme, value, _ := strings.Cut(req.Header.Get("Proxy-Authorization"), " ")
+		value = scheme + " " + strings.TrimLeft(value, " ")
 		auth := &http.Request{Header: http.Header{"Authorization": {value}}}
 		user, password, ok := auth.BasicAuth()
 		if ok && (user != h.User || password != h.Password) || !ok && h.User != "" {

@@ -35,8 +35,8 @@ func (f Finding) String() string {
 // the port written and left to the scheme. If there is no Finding, the consumers
 // agree with Go about all hosts but those that no entry is about: an IPv4-mapped
 // address, an address with a zone or in an unusual spelling (010.0.0.1), a
-// name with a dot at the end, a name that is not ASCII, 0.0.0.0 and
-// addresses of 127.0.0.0/8 other than 127.0.0.1.
+// name with a dot at the end, a name that is not ASCII or begins with "127.",
+// 0.0.0.0 and addresses of 127.0.0.0/8 other than 127.0.0.1.
 //
 // The time grows with the square of the list: for all consumers a hundred
 // entries take some 50 ms, a thousand take seconds.

@@ -161,15 +161,30 @@ func scanProbes(item string) []probe {
 	if i := strings.LastIndexByte(item, ':'); isDigits(item[i+1:]) {
 		ps = append(ps, probe{strings.Trim(item[:max(i, 0)], "[]"), item[i+1:]})
 	}
-	for part := range strings.SplitSeq(item, ":") {
-		for _, text := range []string{part, strings.TrimLeft(part, "0123456789")} {
-			text = strings.TrimLeft(text, ".")
-			ps = append(ps, probe{text, "https"}, probe{"www." + text, "https"})
-			if missing := 3 - strings.Count(text, "."); missing > 0 {
-				octets := []string{"203", "0", "113"}[:missing]
-				ps = append(ps, probe{strings.Join(append(octets, text), "."), "https"})
+	parts := strings.Split(item, ":")
+	for i, part := range parts {
+		ports := []string{"https"}
+		if i+1 < len(parts) {
+			next := parts[i+1]
+			if digits := next[:len(next)-len(strings.TrimLeft(next, "0123456789"))]; digits != "" {
+				ports = append(ports, digits)
 			}
 		}
+		for _, text := range []string{part, strings.TrimLeft(part, "0123456789")} {
+			for _, port := range ports {
+				ps = append(ps, restProbes(strings.TrimLeft(text, "."), port)...)
+			}
+		}
+	}
+	return ps
+}
+
+// restProbes are the name, one below it, and the IPv4 address that ends in it.
+func restProbes(text, port string) []probe {
+	ps := []probe{{text, port}, {"www." + text, port}}
+	if missing := 3 - strings.Count(text, "."); missing > 0 {
+		octets := []string{"203", "0", "113"}[:missing]
+		ps = append(ps, probe{strings.Join(append(octets, text), "."), port})
 	}
 	return ps
 }

@@ -33,6 +33,17 @@ func checkNamespace(name string) error {
 	return nil
 }
 
+// checkObjectName checks the name of a Secret.
+func checkObjectName(name string) error {
+	if name == "" {
+		return errRequired
+	}
+	if len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return errors.New("want a DNS name: lowercase letters, digits, '-' and '.', a letter or digit at both ends of each part")
+	}
+	return nil
+}
+
 const wantHost = "want a DNS name or an IP address alone"
 
 // checkHost checks a host that is written into a URL or compared with a

@@ -61,6 +61,14 @@ func invalidSpecs(t testing.TB) []invalidSpec {
 			s.Route, s.Endpoint = kubeconfig.Route{Tunnel: t}, kubeconfig.Endpoint{Host: strings.Join(host, "")}
 		}
 	}
+	route := func(r kubeconfig.Route) func(*spec) { return func(s *spec) { s.Route = r } }
+	header := func(proxy, name, value string) func(*spec) {
+		return func(s *spec) { s.Route = kubeconfig.Route{ProxyURL: proxy, Header: map[string][]string{name: {value}}} }
+	}
+	proxyTLS := func(t kubeconfig.ProxyTLS) func(*spec) {
+		return route(kubeconfig.Route{ProxyURL: "https://proxy", ProxyTLS: &t})
+	}
+	more := func(e ...kubeconfig.Endpoint) func(*spec) { return func(s *spec) { s.MoreEndpoints = e } }
 	named := func(n string) func(*spec) { return func(s *spec) { s.Name = n } }
 
 	return []invalidSpec{
@@ -154,6 +162,41 @@ func invalidSpecs(t testing.TB) []invalidSpec {
 		}, "Route.Tunnel.Password", "cluster's token"},
 		{"endpoint beside a zone", func(s *spec) { tunnel(nil)(s); s.Endpoint.Host, s.Endpoint.Port = "api.test", 6443 }, "Endpoint", "Zone"},
 		{"half an endpoint", tunnel(func(t *kubeconfig.Tunnel) { t.Zone = "" }, "x"), "Endpoint.Port", "required"},
+
+		{"second endpoint", more(kubeconfig.Endpoint{Host: "b.test", Port: 1}, kubeconfig.Endpoint{Host: "https://b.test", Port: 1}), "MoreEndpoints[1].Host", "scheme"},
+		{"second endpoint's port", more(kubeconfig.Endpoint{Host: "b.test"}), "MoreEndpoints[0].Port", "required"},
+		{"endpoints beside a zone", func(s *spec) { tunnel(nil)(s); s.MoreEndpoints = []kubeconfig.Endpoint{{Host: "b.test", Port: 1}} }, "MoreEndpoints", "Zone"},
+		{"direct and proxy", route(kubeconfig.Route{Direct: true, ProxyURL: "http://proxy"}), "Route", "Direct"},
+		{"direct and tunnel", func(s *spec) { tunnel(nil)(s); s.Route.Direct = true }, "Route", "Direct"},
+		{"no_proxy without proxy", route(kubeconfig.Route{NoProxy: "a.test"}), "Route.NoProxy", "neither ProxyURL nor Tunnel"},
+		{"no_proxy with a URL", route(kubeconfig.Route{ProxyURL: "http://proxy", NoProxy: "a.test,http://u:" + canary + "@b.test"}), "Route.NoProxy", "covers no host"},
+		{"header without proxy", header("", "X-Tenant", "blue"), "Route.Header", "neither ProxyURL nor Tunnel"},
+		{"header for SOCKS", header("socks5h://proxy", "X-Tenant", "blue"), "Route.Header", "SOCKS5"},
+		{"header's name", header("http://proxy", "X Tenant", "blue"), "Route.Header", "a name"},
+		{"header that frames", header("http://proxy", "content-length", "1"), "Route.Header", "Content-Length"},
+		{"header that routes", header("http://proxy", "host", "x"), "Route.Header", "Host"},
+		{"header that encodes", header("http://proxy", "Transfer-Encoding", "chunked"), "Route.Header", "Transfer-Encoding"},
+		{"header's value", header("http://proxy", "X-Tenant", canary+"\r\nX: y"), "Route.Header", "control character"},
+		{"header twice", func(s *spec) {
+			header("http://proxy", "X-Tenant", canary)(s)
+			s.Route.Header["x-tenant"] = []string{canary}
+		}, "Route.Header", "twice"},
+		{"two ways to the proxy", header("http://u:p@proxy", "proxy-authorization", "Bearer "+canary), "Route.Header", "want one of them"},
+		{"header and ticket", func(s *spec) {
+			tunnel(nil)(s)
+			s.Route.Header = map[string][]string{"Proxy-Authorization": {canary}}
+		}, "Route.Header", "want one of them"},
+		{"TLS without proxy", route(kubeconfig.Route{ProxyTLS: &kubeconfig.ProxyTLS{}}), "Route.ProxyTLS", "neither ProxyURL nor Tunnel"},
+		{"TLS to an http proxy", route(kubeconfig.Route{ProxyURL: "http://proxy", ProxyTLS: &kubeconfig.ProxyTLS{}}), "Route.ProxyTLS", "not for http"},
+		{"proxy's CA", proxyTLS(kubeconfig.ProxyTLS{CA: []byte("x")}), "Route.ProxyTLS.CA", "no PEM block"},
+		{"proxy's CA is a key", proxyTLS(kubeconfig.ProxyTLS{CA: leafKey}), "Route.ProxyTLS.CA", "private key"},
+		{"proxy's name", proxyTLS(kubeconfig.ProxyTLS{ServerName: "a b"}), "Route.ProxyTLS.ServerName", "space"},
+		{"proxy's certificate without key", proxyTLS(kubeconfig.ProxyTLS{CertificateFile: "/x"}), "Route.ProxyTLS.KeyFile", "required along with CertificateFile"},
+		{"proxy's key without certificate", proxyTLS(kubeconfig.ProxyTLS{KeyFile: "/x"}), "Route.ProxyTLS.CertificateFile", "required along with KeyFile"},
+		{"two certificates for the proxy", proxyTLS(kubeconfig.ProxyTLS{CertificateFile: "/x", KeyFile: "/y", Secret: &kubeconfig.SecretRef{Namespace: "a", Name: "b"}}), "Route.ProxyTLS.Secret", "one client certificate"},
+		{"Secret without namespace", proxyTLS(kubeconfig.ProxyTLS{Secret: &kubeconfig.SecretRef{Name: "b"}}), "Route.ProxyTLS.Secret.Namespace", "required"},
+		{"Secret without name", proxyTLS(kubeconfig.ProxyTLS{Secret: &kubeconfig.SecretRef{Namespace: "b"}}), "Route.ProxyTLS.Secret.Name", "required"},
+		{"Secret's name", proxyTLS(kubeconfig.ProxyTLS{Secret: &kubeconfig.SecretRef{Namespace: "b", Name: "a/b"}}), "Route.ProxyTLS.Secret.Name", "DNS name"},
 
 		{"colon in user", proxy("http://a%3Ab:c@proxy"), "Route.ProxyURL", "colon"},
 	}

@@ -31,6 +31,50 @@ type Route struct {
 	// Tunnel leads through a gateway to a cluster that nothing else leads into.
 	// If nil, there is none. It can't be set along with ProxyURL.
 	Tunnel *Tunnel
+	// Direct says that nothing lies between, as the zero Route does, and makes
+	// [Merge] remove a proxy-url that is there: a zero Route leaves it. It can't
+	// be set along with ProxyURL or Tunnel.
+	Direct bool
+
+	// What follows is for the proxy or gateway, and an error without one. It is
+	// in the cluster entry's extension ([ExtensionName]): a Client honours it,
+	// other programs don't know it.
+
+	// NoProxy is a no_proxy list (package noproxy): if the API server's address
+	// is on it, it is reached directly. An item that covers nothing is an
+	// error. If empty, nothing is on it.
+	NoProxy string
+	// Header is sent to an http or https proxy along with each CONNECT, such
+	// as Proxy-Authorization with another scheme than Basic, where ProxyURL has
+	// no user. Host and what frames a body can't be set. Values are secret.
+	Header map[string][]string
+	// ProxyTLS is for an https proxy. If nil, the system's roots and no client
+	// certificate.
+	ProxyTLS *ProxyTLS
+}
+
+// ProxyTLS says how a Client verifies an https proxy and what it shows to it.
+// Keys are named, not held.
+type ProxyTLS struct {
+	// CA holds PEM certificates. CAFile is a file of them. If both are empty,
+	// the system's roots; CA wins.
+	CA     []byte
+	CAFile string
+	// ServerName is the name in the proxy's certificate. If empty, the host of
+	// ProxyURL.
+	ServerName string
+	// CertificateFile and KeyFile are PEM files of the client certificate for
+	// the proxy. If both are empty, Secret.
+	CertificateFile, KeyFile string
+	// Secret names a Secret with the client certificate (tls.crt, tls.key), and
+	// a CA (ca.crt) if CA and CAFile are empty. It can't be set along with
+	// files. If nil, there is none. See ClientOptions.ReadSecret.
+	Secret *SecretRef
+}
+
+// SecretRef names a Secret.
+type SecretRef struct {
+	Namespace, Name string
 }
 
 // proxyURL returns the route as a kubeconfig's proxy-url.

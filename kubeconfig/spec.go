@@ -3,10 +3,13 @@ package kubeconfig
 import (
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
@@ -24,6 +27,12 @@ type Spec struct {
 	// tunnel: there it is what the agent dials, kubernetes.default.svc:443 if
 	// zero.
 	Endpoint Endpoint
+	// MoreEndpoints are further addresses of the same API servers, such as an
+	// infrastructure object's status.apiEndpoints: a [Client] tries them in
+	// their order when Endpoint can't be reached. Endpoint itself may be among
+	// them, and is not tried twice. They are in the extension: other programs
+	// know Endpoint alone. A Tunnel with a Zone takes none.
+	MoreEndpoints []Endpoint
 	// CA holds the PEM certificates that the API server is verified with.
 	// Required, and at least one must be valid now. All of them are written, in
 	// their order, and nothing else: a private key among them is an error.
@@ -61,7 +70,7 @@ func (e Endpoint) String() string {
 // no secret; the kubeconfig does, and prints the proxy's password.
 func (s Spec) Build() (*clientcmdapi.Config, error) {
 	now := time.Now()
-	endpointErr := s.checkEndpoint()
+	endpointErr, moreErr := s.checkEndpoint(), s.checkMoreEndpoints()
 	routeErr := s.Route.check(s.Credentials)
 	if s.Route.Tunnel != nil {
 		s = s.throughTunnel()
@@ -72,6 +81,7 @@ func (s Spec) Build() (*clientcmdapi.Config, error) {
 	err := errors.Join(
 		fieldError("Name", checkClusterName(s.Name)),
 		endpointErr,
+		moreErr,
 		fieldError("CA", caErr),
 		s.checkServerName(),
 		userErr,
@@ -86,6 +96,9 @@ func (s Spec) Build() (*clientcmdapi.Config, error) {
 	cluster.CertificateAuthorityData = encodeCertificates(ca)
 	cluster.TLSServerName = s.TLSServerName
 	cluster.ProxyURL = proxyURL
+	if object := extensionOf(s).object(); object != nil {
+		cluster.Extensions = map[string]runtime.Object{ExtensionName: object}
+	}
 
 	userName := s.Name + "-admin"
 	kubeContext := clientcmdapi.NewContext()
@@ -105,19 +118,41 @@ func (s Spec) checkEndpoint() error {
 	t := s.Route.Tunnel
 	switch {
 	case t == nil || t.Zone == "" && s.Endpoint != Endpoint{}:
-		return s.Endpoint.check()
+		return s.Endpoint.check("Endpoint")
 	case s.Endpoint != Endpoint{}:
 		return fieldErrorf("Endpoint", "is not for Route.Tunnel.Zone, which names the API server")
 	}
 	return nil
 }
 
-func (e Endpoint) check() error {
-	hostErr := fieldError("Endpoint.Host", checkHost(e.Host))
+func (e Endpoint) check(field string) error {
+	hostErr := fieldError(field+".Host", checkHost(e.Host))
 	if e.Port < 1 || e.Port > 65535 {
-		return errors.Join(hostErr, fieldErrorf("Endpoint.Port", "required, from 1 to 65535; got %d", e.Port))
+		return errors.Join(hostErr, fieldErrorf(field+".Port", "required, from 1 to 65535; got %d", e.Port))
 	}
 	return hostErr
+}
+
+func (s Spec) checkMoreEndpoints() error {
+	if t := s.Route.Tunnel; t != nil && t.Zone != "" && len(s.MoreEndpoints) > 0 {
+		return fieldErrorf("MoreEndpoints", "is not for Route.Tunnel.Zone, which names the API server")
+	}
+	var errs []error
+	for i, e := range s.MoreEndpoints {
+		errs = append(errs, e.check(fmt.Sprintf("MoreEndpoints[%d]", i)))
+	}
+	return errors.Join(errs...)
+}
+
+// moreEndpoints is what there is to try after first, each once.
+func moreEndpoints(first Endpoint, more []Endpoint) []Endpoint {
+	var others []Endpoint
+	for _, e := range more {
+		if e != first && !slices.Contains(others, e) {
+			others = append(others, e)
+		}
+	}
+	return others
 }
 
 func (s Spec) checkServerName() error {

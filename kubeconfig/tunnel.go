@@ -45,9 +45,10 @@ const inCluster = "kubernetes.default.svc" // in every certificate of an API ser
 // check reports all that is wrong with the Tunnel, but its combination with an
 // Endpoint.
 func (r Route) check(c Credentials) error {
+	beyond := r.checkBeyond()
 	t := r.Tunnel
 	if t == nil {
-		return nil
+		return beyond
 	}
 	var both error
 	if r.ProxyURL != "" {
@@ -58,6 +59,7 @@ func (r Route) check(c Credentials) error {
 		fieldError("Route.Tunnel.Cluster", t.checkCluster()),
 		fieldError("Route.Tunnel.Zone", t.checkZone()),
 		t.checkUser(c),
+		beyond,
 	)
 }
 

@@ -266,14 +266,24 @@ func parseEndpoints(field string, texts []string) ([]Endpoint, error) {
 		if err != nil {
 			return nil, fieldErrorf(field, "want host:port, an IPv6 address in brackets")
 		}
-		port, err := strconv.ParseUint(portText, 10, 16)
-		if err != nil || port == 0 {
-			return nil, fieldErrorf(field, "want a port from 1 to 65535")
+		port, err := parsePort(portText)
+		if err != nil {
+			return nil, fieldError(field, err)
 		}
 		if err := checkHost(host); err != nil {
 			return nil, fieldError(field, err)
 		}
-		endpoints = append(endpoints, Endpoint{Host: host, Port: int32(port)})
+		endpoints = append(endpoints, Endpoint{Host: host, Port: port})
 	}
 	return endpoints, nil
+}
+
+var errPort = errors.New("want a port from 1 to 65535")
+
+func parsePort(text string) (int32, error) {
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || port == 0 {
+		return 0, errPort
+	}
+	return int32(port), nil
 }

@@ -40,7 +40,7 @@ const (
 // writes.
 func (a KeyAlgorithm) generate() (crypto.Signer, []byte, error) {
 	switch a {
-	case "", RSA2048:
+	case RSA2048, "":
 		return generateRSA(2048)
 	case RSA3072:
 		return generateRSA(3072)
@@ -51,7 +51,7 @@ func (a KeyAlgorithm) generate() (crypto.Signer, []byte, error) {
 	case ECDSAP384:
 		return generateECDSA(elliptic.P384())
 	}
-	return nil, nil, fmt.Errorf("unknown: want %s, %s, %s, %s or %s", RSA2048, RSA3072, RSA4096, ECDSAP256, ECDSAP384)
+	return nil, nil, a.check()
 }
 
 func generateRSA(bits int) (crypto.Signer, []byte, error) {
@@ -75,31 +75,55 @@ func generateECDSA(curve elliptic.Curve) (crypto.Signer, []byte, error) {
 	return key, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
 }
 
-// signed returns a user with a new key and a certificate signed by CAKey.
-func (c Credentials) signed(ca []*x509.Certificate, now time.Time) (*clientcmdapi.AuthInfo, error) {
+// check is generate's error without the work.
+func (a KeyAlgorithm) check() error {
+	switch a {
+	case "", RSA2048, RSA3072, RSA4096, ECDSAP256, ECDSAP384:
+		return nil
+	}
+	return fmt.Errorf("unknown: want %s, %s, %s, %s or %s", RSA2048, RSA3072, RSA4096, ECDSAP256, ECDSAP384)
+}
+
+// issuer returns the certificate of CAKey in ca, and the key; nil if ca is
+// empty, which is reported elsewhere.
+func (c Credentials) issuer(ca []*x509.Certificate, now time.Time) (*x509.Certificate, crypto.Signer, error) {
 	caKey, _, err := parsePrivateKey(c.CAKey)
 	if err != nil {
-		return nil, fieldError("Credentials.CAKey", err)
+		return nil, nil, fieldError("Credentials.CAKey", err)
 	}
 	if len(ca) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	issuer, err := issuerOf(ca, caKey.Public(), now)
 	if err != nil {
+		return nil, nil, err
+	}
+	return issuer, caKey, fieldError("Credentials.KeyAlgorithm", c.KeyAlgorithm.check())
+}
+
+// endOf is the end of a certificate that issuer signs now.
+func endOf(issuer *x509.Certificate, now time.Time) time.Time {
+	end := now.Add(adminLife)
+	if end.After(issuer.NotAfter) {
+		end = issuer.NotAfter
+	}
+	return end.UTC().Truncate(time.Second)
+}
+
+// signed returns a user with a new key and a certificate signed by CAKey.
+func (c Credentials) signed(ca []*x509.Certificate, now time.Time) (*clientcmdapi.AuthInfo, error) {
+	issuer, caKey, err := c.issuer(ca, now)
+	if issuer == nil || err != nil {
 		return nil, err
 	}
 	key, keyPEM, err := c.KeyAlgorithm.generate()
 	if err != nil {
 		return nil, fieldError("Credentials.KeyAlgorithm", err)
 	}
-	notAfter := now.Add(adminLife)
-	if notAfter.After(issuer.NotAfter) {
-		notAfter = issuer.NotAfter
-	}
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: adminUser, Organization: []string{adminGroup}},
 		NotBefore:   issuer.NotBefore, // clocks differ
-		NotAfter:    notAfter.UTC(),
+		NotAfter:    endOf(issuer, now),
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, issuer, key.Public(), caKey)

@@ -147,9 +147,10 @@ func (s Spec) checkMoreEndpoints() error {
 // moreEndpoints is what there is to try after first, each once.
 func moreEndpoints(first Endpoint, more []Endpoint) []Endpoint {
 	var others []Endpoint
+	seen := []Endpoint{first.canonical()}
 	for _, e := range more {
-		if e != first && !slices.Contains(others, e) {
-			others = append(others, e)
+		if one := e.canonical(); !slices.Contains(seen, one) {
+			seen, others = append(seen, one), append(others, e)
 		}
 	}
 	return others

@@ -73,6 +73,7 @@ var direct = []string{
 	"github.com/google/go-cmp",
 	"github.com/hashicorp/yamux",
 	"go.uber.org/goleak",
+	"go.yaml.in/yaml/v3",
 	"golang.org/x/net",
 	"k8s.io/api",
 	"k8s.io/apimachinery",

@@ -1,0 +1,424 @@
+package kubeconfig
+
+import (
+	"bytes"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/causewayproject/causeway/dialer"
+)
+
+// Merge returns the kubeconfig existing, YAML or JSON, with s in it. It returns
+// existing itself where nothing changes in meaning, so that bytes.Equal tells
+// whether there is something to write; else YAML. Neither is written to. An
+// error wraps a [*FieldError] and holds no secret.
+//
+// What is changed are the entries of the current context: the context, the
+// cluster and the user are found by it, whatever their names are, and keep
+// them. Everything else stays: other contexts, clusters and users, preferences,
+// extensions of others, unknown keys wherever they are, the digits of numbers,
+// the order of keys, and as a rule comments. A text with YAML anchors, with a
+// key twice or with several documents is an error: it does not say one thing.
+//
+// Of s, what is zero leaves what is there, and what is set has to be as Build
+// wants it:
+//   - Name is not looked at.
+//   - Endpoint is server, which keeps its path if host and port are the same.
+//   - MoreEndpoints, if nil, leaves those that are there; if empty, removes them.
+//   - CA replaces certificate-authority and insecure-skip-tls-verify, too. The
+//     same certificates in another order are the same.
+//   - TLSServerName is tls-server-name.
+//   - Credentials replace every other way to authenticate: client-certificate,
+//     client-key (-data too), token, tokenFile, username, password, exec and
+//     auth-provider. Impersonation (as, as-uid, as-groups, as-user-extra) stays,
+//     without which the user could do more than before; AuthInfo alone, a user
+//     entry given whole, replaces it, too. With CAKey, an administrator's
+//     certificate that CA has issued and that is valid is kept (see [Rotate]);
+//     a nil CA is then the one that is there.
+//   - Route is taken whole: what it leaves open (NoProxy, Header, ProxyTLS) is
+//     removed, since it was for another proxy. Direct removes proxy-url. A Tunnel
+//     also sets server and tls-server-name, as in Build.
+//
+// The cluster entry is changed for each context that uses it: it is one
+// cluster, and has one route. A user entry that a context of another cluster
+// uses is not changed: that is an error, since these credentials are not for
+// it.
+func Merge(existing []byte, s Spec) ([]byte, error) {
+	m, err := newMerge(existing)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.check(s); err != nil {
+		return nil, err
+	}
+	if _, err := m.setCluster(); err != nil {
+		return nil, err
+	}
+	if _, err := m.setUser(false); err != nil {
+		return nil, err
+	}
+	return m.text()
+}
+
+// merge is one Merge under way.
+type merge struct {
+	existing []byte
+	doc      *document
+	entries  *entries // what is there; only read
+	userName string
+	config   *clientcmdapi.Config
+	cluster  *clientcmdapi.Cluster // what is to be there
+	user     *clientcmdapi.AuthInfo
+
+	// Of the Spec, checked.
+	spec     Spec
+	now      time.Time
+	specCA   bool
+	ca       []*x509.Certificate // its own
+	proxyURL string
+}
+
+func newMerge(existing []byte) (*merge, error) {
+	doc, err := parseDocument(existing)
+	if err != nil {
+		return nil, fieldError("existing", err)
+	}
+	config, err := clientcmd.Load(existing)
+	if err != nil { // which quotes what it can't read
+		return nil, fieldErrorf("existing", "is no kubeconfig: a field has another type, or two entries have one name")
+	}
+	current, err := currentEntries(config)
+	if err != nil {
+		return nil, err
+	}
+	return &merge{
+		existing: existing, doc: doc, entries: current, config: config, userName: config.Contexts[current.context].AuthInfo,
+		cluster: current.cluster.DeepCopy(), user: current.user.DeepCopy(),
+	}, nil
+}
+
+// check takes s, with what a tunnel fills in.
+func (m *merge) check(s Spec) error {
+	m.now = time.Now()
+	var endpointErr, caErr, userErr error
+	if (s.Endpoint != Endpoint{}) {
+		endpointErr = s.checkEndpoint()
+	}
+	if m.specCA = len(s.CA) > 0; m.specCA {
+		m.ca, caErr = parseCA(s.CA, m.now)
+	}
+	known := s.Credentials
+	if known.isZero() && m.user != nil {
+		known.Token = m.user.Token
+	}
+	routeErr := s.Route.check(known)
+	proxyURL, proxyErr := s.Route.proxyURL()
+	if !s.Credentials.isZero() {
+		userErr = m.checkUser(s.Credentials)
+	}
+	if m.spec = s; s.Route.Tunnel != nil {
+		m.spec = s.throughTunnel()
+	}
+	m.proxyURL = proxyURL
+	return errors.Join(
+		endpointErr, s.checkMoreEndpoints(),
+		fieldError("CA", caErr),
+		s.checkServerName(),
+		userErr,
+		fieldError("Route.ProxyURL", proxyErr),
+		routeErr,
+	)
+}
+
+// changes are the parts of a cluster entry that setCluster changed.
+type changes struct{ endpoint, ca, route bool }
+
+func (m *merge) setCluster() (changes, error) {
+	c := changes{endpoint: m.setServer(), ca: m.setCA()}
+	name := m.setServerName()
+	proxy := m.setProxyURL()
+	more, beyond, err := m.setExtension(c.endpoint)
+	c.endpoint = c.endpoint || more
+	c.route = name || proxy || beyond
+	return c, err
+}
+
+func (m *merge) setServer() bool {
+	e := m.spec.Endpoint
+	if (e == Endpoint{}) || e.canonical() == serverEndpoint(m.cluster.Server) {
+		return false
+	}
+	m.cluster.Server = "https://" + e.String()
+	return true
+}
+
+// serverEndpoint returns where an https server is; zero if it is none.
+func serverEndpoint(server string) Endpoint {
+	u, err := url.Parse(server)
+	if err != nil || u.Scheme != "https" || u.User != nil {
+		return Endpoint{}
+	}
+	e := Endpoint{Host: u.Hostname(), Port: 443}
+	if u.Port() != "" {
+		port, err := parsePort(u.Port())
+		if err != nil {
+			return Endpoint{}
+		}
+		e.Port = port
+	}
+	return e.canonical()
+}
+
+// canonical is one spelling of several.
+func (e Endpoint) canonical() Endpoint {
+	if addr, err := netip.ParseAddr(e.Host); err == nil {
+		e.Host = addr.String()
+	}
+	e.Host = strings.ToLower(e.Host)
+	return e
+}
+
+func (m *merge) setCA() bool {
+	c := m.cluster
+	if m.ca == nil {
+		return false
+	}
+	if c.CertificateAuthority == "" && !c.InsecureSkipTLSVerify {
+		if have, err := parseCertificates(c.CertificateAuthorityData); err == nil && sameCertificates(have, m.ca) {
+			return false
+		}
+	}
+	c.CertificateAuthorityData = encodeCertificates(m.ca)
+	c.CertificateAuthority, c.InsecureSkipTLSVerify = "", false
+	return true
+}
+
+// sameCertificates compares them as sets.
+func sameCertificates(a, b []*x509.Certificate) bool {
+	in := func(all []*x509.Certificate) func(*x509.Certificate) bool {
+		return func(c *x509.Certificate) bool { return !slices.ContainsFunc(all, c.Equal) }
+	}
+	return !slices.ContainsFunc(a, in(b)) && !slices.ContainsFunc(b, in(a))
+}
+
+func (m *merge) setServerName() bool {
+	name := m.spec.TLSServerName
+	// A tunnel that has no name to say is verified by that of its server.
+	if name == "" && m.spec.Route.Tunnel == nil || name == m.cluster.TLSServerName {
+		return false
+	}
+	m.cluster.TLSServerName = name
+	return true
+}
+
+func (m *merge) setProxyURL() bool {
+	if m.spec.Route.isZero() || m.cluster.ProxyURL == m.proxyURL {
+		return false
+	}
+	if u, err := dialer.ParseURL(m.cluster.ProxyURL); err == nil && u.String() == m.proxyURL {
+		return false
+	}
+	m.cluster.ProxyURL = m.proxyURL
+	return true
+}
+
+// setExtension says whether the endpoints changed, and whether what is about
+// the proxy did. One that can't be read is an error only if it matters.
+func (m *merge) setExtension(moved bool) (more, route bool, err error) {
+	s := m.spec
+	if s.Route.isZero() && s.MoreEndpoints == nil && !moved {
+		return false, false, nil
+	}
+	was, err := parseExtension(m.entries.clusterName, m.cluster)
+	if err != nil {
+		return false, false, err
+	}
+	if was == nil {
+		was = &extension{}
+	}
+	is := *was
+	endpoints := was.endpoints
+	if s.MoreEndpoints != nil {
+		endpoints = s.MoreEndpoints
+	} else if moved && s.Route.Tunnel != nil && s.Endpoint.Host == s.Route.Tunnel.server() {
+		endpoints = nil // of the server before, and no names of the gateway's
+	}
+	is.endpoints = moreEndpoints(serverEndpoint(m.cluster.Server), endpoints)
+	if more = !sameExtension(was, &is); more {
+		m.putExtension(&is)
+	}
+	was = &is
+	after := is
+	if !s.Route.isZero() {
+		after.setRoute(s.Route)
+	}
+	if route = !sameExtension(was, &after); route {
+		m.putExtension(&after)
+	}
+	return more, route, nil
+}
+
+func sameExtension(a, b *extension) bool {
+	x, y := a.object(), b.object()
+	if x == nil || y == nil {
+		return x == y
+	}
+	return bytes.Equal(x.Raw, y.Raw)
+}
+
+func (m *merge) putExtension(e *extension) {
+	object := e.object()
+	if object == nil {
+		delete(m.cluster.Extensions, ExtensionName)
+		return
+	}
+	if m.cluster.Extensions == nil {
+		m.cluster.Extensions = map[string]runtime.Object{}
+	}
+	m.cluster.Extensions[ExtensionName] = object
+}
+
+// text writes what has changed into the document.
+func (m *merge) text() ([]byte, error) {
+	was, err := written(m.entries.cluster, m.entries.user)
+	if err != nil {
+		return nil, err
+	}
+	is, err := written(m.cluster, m.user)
+	if err != nil {
+		return nil, err
+	}
+	clusters, err := m.edit("clusters", "cluster", m.entries.clusterName, was, is)
+	if err != nil {
+		return nil, err
+	}
+	users, err := m.edit("users", "user", m.userName, was, is)
+	if err != nil {
+		return nil, err
+	}
+	if users {
+		if err := m.checkShared(); err != nil {
+			return nil, err
+		}
+	}
+	if !clusters && !users {
+		return m.existing, nil
+	}
+	text, err := m.doc.text()
+	return text, fieldError("existing", err)
+}
+
+// checkShared keeps credentials to their cluster.
+func (m *merge) checkShared() error {
+	for _, name := range slices.Sorted(maps.Keys(m.config.Contexts)) {
+		if c := m.config.Contexts[name]; c != nil && c.AuthInfo == m.userName && c.Cluster != m.entries.clusterName {
+			return fieldErrorf(fmt.Sprintf("users[%q]", m.userName),
+				"is used by context %q too, of another cluster: give the context %q a user of its own", name, m.entries.context)
+		}
+	}
+	return nil
+}
+
+const writtenName = "x"
+
+// written returns the entries as client-go writes them.
+func written(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) (*document, error) {
+	config := clientcmdapi.NewConfig()
+	config.Clusters[writtenName] = cluster
+	if user != nil {
+		config.AuthInfos[writtenName] = user
+	}
+	text, err := clientcmd.Write(*config)
+	if err != nil {
+		return nil, fieldErrorf("existing", "can't be written as a kubeconfig")
+	}
+	doc, err := parseDocument(text)
+	return doc, fieldError("existing", err)
+}
+
+// edit takes the keys that differ from was to is over into an entry of the
+// document.
+func (m *merge) edit(list, key, name string, was, is *document) (bool, error) {
+	entry := func(d *document) *yaml.Node {
+		item, _ := named(child(d.root, list), writtenName)
+		return child(item, key)
+	}
+	before, after := entry(was), entry(is)
+	if sameNode(before, after) {
+		return false, nil
+	}
+	item, _ := named(child(m.doc.root, list), name)
+	if item == nil {
+		return false, fieldErrorf(fmt.Sprintf("%s[%q]", list, name), "its name is not written as a string")
+	}
+	target := child(item, key)
+	if target == nil {
+		target = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+		setChild(item, key, target)
+	}
+	for _, k := range keysOf(before, after) {
+		switch value := child(after, k); {
+		case sameNode(child(before, k), value):
+		case k == "extensions":
+			editExtensions(target, child(before, k), value)
+		case value == nil:
+			dropChild(target, k)
+		default:
+			setChild(target, k, value)
+		}
+	}
+	return true, nil
+}
+
+func editExtensions(target, before, after *yaml.Node) {
+	for _, name := range namesOf(before, after) {
+		was, _ := named(before, name)
+		is, _ := named(after, name)
+		switch {
+		case sameNode(was, is):
+		case is == nil:
+			dropNamed(target, "extensions", name)
+		default:
+			setNamed(target, "extensions", name, "extension", child(is, "extension"))
+		}
+	}
+}
+
+func keysOf(mappings ...*yaml.Node) []string {
+	var keys []string
+	for _, mapping := range mappings {
+		for i := 0; mapping != nil && i < len(mapping.Content); i += 2 {
+			keys = append(keys, mapping.Content[i].Value)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+func namesOf(lists ...*yaml.Node) []string {
+	var names []string
+	for _, list := range lists {
+		for i := 0; list != nil && i < len(list.Content); i++ {
+			names = append(names, child(list.Content[i], "name").Value)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// isZero reports whether r says nothing.
+func (r Route) isZero() bool { return !r.Direct && !r.viaProxy() }
+
+func (c Credentials) isZero() bool { return len(c.ways()) == 0 && c.KeyAlgorithm == "" }

@@ -1,0 +1,143 @@
+package kubeconfig
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// checkUser finds what is wrong with c before a key is made.
+func (m *merge) checkUser(c Credentials) error {
+	if m.user == nil {
+		return fieldErrorf(fmt.Sprintf("contexts[%q].user", m.entries.context), "%w for Credentials: there is no user entry to take them", errRequired)
+	}
+	if len(c.ways()) != 1 || len(c.CAKey) == 0 {
+		_, err := c.authInfo(nil, m.now)
+		return err
+	}
+	ca, err := m.effectiveCA()
+	if err != nil {
+		return err
+	}
+	_, _, err = c.issuer(ca, m.now)
+	return err
+}
+
+// effectiveCA is Spec.CA, or else what the kubeconfig has. It is empty where
+// Spec.CA can't be used.
+func (m *merge) effectiveCA() ([]*x509.Certificate, error) {
+	if m.specCA {
+		return m.ca, nil
+	}
+	data := m.entries.cluster.CertificateAuthorityData
+	if len(data) == 0 {
+		return nil, fieldErrorf("CA", "%w for Credentials.CAKey: the kubeconfig holds none", errRequired)
+	}
+	ca, err := parseCA(data, m.now)
+	return ca, fieldError(m.entries.field("certificate-authority-data"), err)
+}
+
+// setUser says whether the user entry changed. With renew, a certificate is
+// made though there is one that would do.
+func (m *merge) setUser(renew bool) (bool, error) {
+	c := m.spec.Credentials
+	if c.isZero() {
+		return false, nil
+	}
+	next, err := m.wantedUser(renew)
+	if err != nil {
+		return false, err
+	}
+	was := m.entries.user
+	if samePEM(was.ClientCertificateData, next.ClientCertificateData) && samePEM(was.ClientKeyData, next.ClientKeyData) {
+		next.ClientCertificateData, next.ClientKeyData = was.ClientCertificateData, was.ClientKeyData
+	}
+	if c.AuthInfo == nil {
+		next.Impersonate, next.ImpersonateUID = was.Impersonate, was.ImpersonateUID
+		next.ImpersonateGroups, next.ImpersonateUserExtra = was.ImpersonateGroups, was.ImpersonateUserExtra
+	}
+	given := next.Extensions
+	next.Extensions, next.LocationOfOrigin = map[string]runtime.Object{}, was.LocationOfOrigin
+	maps.Copy(next.Extensions, was.Extensions)
+	maps.Copy(next.Extensions, given)
+	m.user = next
+	return !equality.Semantic.DeepEqual(was, next), nil
+}
+
+func (m *merge) wantedUser(renew bool) (*clientcmdapi.AuthInfo, error) {
+	c := m.spec.Credentials
+	if len(c.CAKey) == 0 {
+		return c.authInfo(nil, m.now)
+	}
+	ca, err := m.effectiveCA()
+	if err != nil {
+		return nil, err
+	}
+	if chain := certificateOf(m.user); !renew && isAdmin(chain) && checkClientCertificate(chain[0], m.now) == nil && issuedBy(chain, ca, m.now) {
+		user := clientcmdapi.NewAuthInfo()
+		user.ClientCertificateData, user.ClientKeyData = m.user.ClientCertificateData, m.user.ClientKeyData
+		return user, nil
+	}
+	return c.signed(ca, m.now)
+}
+
+// certificateOf returns the client certificate that user holds and those
+// behind it; nil if there is none with its key.
+func certificateOf(user *clientcmdapi.AuthInfo) []*x509.Certificate {
+	chain, err := parseCertificates(user.ClientCertificateData)
+	if err != nil {
+		return nil
+	}
+	key, _, err := parsePrivateKey(user.ClientKeyData)
+	if err != nil || !samePublicKey(key.Public(), chain[0].PublicKey) {
+		return nil
+	}
+	return chain
+}
+
+func isAdmin(chain []*x509.Certificate) bool {
+	return len(chain) > 0 && chain[0].Subject.CommonName == adminUser && slices.Contains(chain[0].Subject.Organization, adminGroup)
+}
+
+// issuedBy reports whether the chain leads to one of ca that is valid now. The
+// client certificate's own validity is another question.
+func issuedBy(chain, ca []*x509.Certificate, now time.Time) bool {
+	roots, between := x509.NewCertPool(), x509.NewCertPool()
+	for _, cert := range ca {
+		if checkIssuer(cert, now) == nil {
+			roots.AddCert(cert)
+		}
+	}
+	for _, cert := range chain[1:] {
+		between.AddCert(cert)
+	}
+	if now.Before(chain[0].NotBefore) {
+		now = chain[0].NotBefore
+	} else if now.After(chain[0].NotAfter) {
+		now = chain[0].NotAfter
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{
+		Roots: roots, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+	})
+	return err == nil
+}
+
+// samePEM compares what the blocks hold: comments and the types of keys don't
+// count.
+func samePEM(a, b []byte) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	x, xErr := pemBlocks(a)
+	y, yErr := pemBlocks(b)
+	return xErr == nil && yErr == nil && len(x) > 0 &&
+		slices.EqualFunc(x, y, func(p, q *pem.Block) bool { return bytes.Equal(p.Bytes, q.Bytes) })
+}

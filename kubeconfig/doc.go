@@ -43,6 +43,24 @@
 //		Gateway: "http://127.0.0.1:3128", User: user, Password: password, Cluster: "default/prod",
 //	}},
 //
+// # In a kubeconfig that is there
+//
+// [Merge] puts a Spec, or the part of it that is set, into the kubeconfig of
+// another program or person, and loses nothing of theirs; [NeedsRotation] says
+// what of a kubeconfig is not as the Spec wants it, and [Rotate] renews that, the
+// client certificate at half its life.
+//
+//	value, err := kubeconfig.Merge(secret.Data[kubeconfig.SecretKey], kubeconfig.Spec{
+//		Route: kubeconfig.Route{ProxyURL: "http://user:password@proxy:3128"},
+//	})
+//	...
+//	if !bytes.Equal(value, secret.Data[kubeconfig.SecretKey]) {
+//		// something to write
+//	}
+//
+// What proxy-url can't say is in an extension of the cluster entry, see
+// [ExtensionName].
+//
 // # Security
 //
 // A kubeconfig is a secret, the proxy's password in its proxy-url too. The

@@ -1,6 +1,7 @@
 package kubeconfig_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -12,6 +13,7 @@ import (
 	"fmt"
 	"log"
 	"net"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -78,6 +80,56 @@ func ExampleNewClient() {
 	fmt.Println(errors.Is(err, net.ErrClosed))
 	// Output:
 	// true
+}
+
+// A route goes into a kubeconfig of Cluster API; the credentials, and what
+// somebody added, stay. To say it again changes nothing.
+func ExampleMerge() {
+	existing := []byte(`apiVersion: v1
+clusters:
+- cluster:
+    server: https://192.0.2.10:6443
+    added-by: somebody
+  name: prod
+contexts:
+- context:
+    cluster: prod
+    user: prod-admin
+  name: prod-admin@prod
+current-context: prod-admin@prod
+kind: Config
+users:
+- name: prod-admin
+  user:
+    tokenFile: /run/token
+`)
+	spec := kubeconfig.Spec{Route: kubeconfig.Route{ProxyURL: "http://proxy.example.com:3128", NoProxy: ".internal"}}
+	merged, err := kubeconfig.Merge(existing, spec)
+	if err != nil {
+		log.Fatal(err)
+	}
+	again, err := kubeconfig.Merge(merged, spec)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(bytes.Equal(merged, again))
+	cluster, _, _ := strings.Cut(string(merged), "contexts:")
+	fmt.Print(cluster)
+	// Output:
+	// true
+	// apiVersion: v1
+	// clusters:
+	// - cluster:
+	//     extensions:
+	//     - extension:
+	//         apiVersion: kubeconfig.causewayproject.github.io/v1
+	//         kind: Route
+	//         noProxy: .internal
+	//       name: causewayproject.github.io/route
+	//     proxy-url: http://proxy.example.com:3128
+	//     server: https://192.0.2.10:6443
+	//     added-by: somebody
+	//   name: prod
 }
 
 // A Spec that can't be used says why, one line a field.

@@ -1,23 +1,16 @@
 package kubeconfig
 
 import (
-	"bytes"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
-	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
-	"github.com/causewayproject/causeway/dialer"
 )
 
 // Merge returns the kubeconfig existing, YAML or JSON, with s in it. It returns
@@ -25,12 +18,13 @@ import (
 // whether there is something to write; else YAML. Neither is written to. An
 // error wraps a [*FieldError] and holds no secret.
 //
-// What is changed are the entries of the current context: the context, the
-// cluster and the user are found by it, whatever their names are, and keep
-// them. Everything else stays: other contexts, clusters and users, preferences,
+// The cluster and the user entry are found by the current context, whatever
+// their names are, and keep them. Everything else stays: other contexts, clusters and users, preferences,
 // extensions of others, unknown keys wherever they are, the digits of numbers,
 // the order of keys, and as a rule comments. A text with YAML anchors, with a
 // key twice or with several documents is an error: it does not say one thing.
+// What is written says what client-go would read; a field of a plugin (exec,
+// auth-provider) goes with the plugin.
 //
 // Of s, what is zero leaves what is there, and what is set has to be as Build
 // wants it:
@@ -83,10 +77,10 @@ type merge struct {
 	user     *clientcmdapi.AuthInfo
 
 	// Of the Spec, checked.
-	spec     Spec
+	spec     Spec // with what a tunnel fills in
 	now      time.Time
-	specCA   bool
-	ca       []*x509.Certificate // its own
+	specCA   bool                // Spec.CA is set
+	ca       []*x509.Certificate // Spec.CA
 	proxyURL string
 }
 
@@ -140,154 +134,6 @@ func (m *merge) check(s Spec) error {
 		fieldError("Route.ProxyURL", proxyErr),
 		routeErr,
 	)
-}
-
-// changes are the parts of a cluster entry that setCluster changed.
-type changes struct{ endpoint, ca, route bool }
-
-func (m *merge) setCluster() (changes, error) {
-	c := changes{endpoint: m.setServer(), ca: m.setCA()}
-	name := m.setServerName()
-	proxy := m.setProxyURL()
-	more, beyond, err := m.setExtension(c.endpoint)
-	c.endpoint = c.endpoint || more
-	c.route = name || proxy || beyond
-	return c, err
-}
-
-func (m *merge) setServer() bool {
-	e := m.spec.Endpoint
-	if (e == Endpoint{}) || e.canonical() == serverEndpoint(m.cluster.Server) {
-		return false
-	}
-	m.cluster.Server = "https://" + e.String()
-	return true
-}
-
-// serverEndpoint returns where an https server is; zero if it is none.
-func serverEndpoint(server string) Endpoint {
-	u, err := url.Parse(server)
-	if err != nil || u.Scheme != "https" || u.User != nil {
-		return Endpoint{}
-	}
-	e := Endpoint{Host: u.Hostname(), Port: 443}
-	if u.Port() != "" {
-		port, err := parsePort(u.Port())
-		if err != nil {
-			return Endpoint{}
-		}
-		e.Port = port
-	}
-	return e.canonical()
-}
-
-// canonical is one spelling of several.
-func (e Endpoint) canonical() Endpoint {
-	if addr, err := netip.ParseAddr(e.Host); err == nil {
-		e.Host = addr.String()
-	}
-	e.Host = strings.ToLower(e.Host)
-	return e
-}
-
-func (m *merge) setCA() bool {
-	c := m.cluster
-	if m.ca == nil {
-		return false
-	}
-	if c.CertificateAuthority == "" && !c.InsecureSkipTLSVerify {
-		if have, err := parseCertificates(c.CertificateAuthorityData); err == nil && sameCertificates(have, m.ca) {
-			return false
-		}
-	}
-	c.CertificateAuthorityData = encodeCertificates(m.ca)
-	c.CertificateAuthority, c.InsecureSkipTLSVerify = "", false
-	return true
-}
-
-// sameCertificates compares them as sets.
-func sameCertificates(a, b []*x509.Certificate) bool {
-	in := func(all []*x509.Certificate) func(*x509.Certificate) bool {
-		return func(c *x509.Certificate) bool { return !slices.ContainsFunc(all, c.Equal) }
-	}
-	return !slices.ContainsFunc(a, in(b)) && !slices.ContainsFunc(b, in(a))
-}
-
-func (m *merge) setServerName() bool {
-	name := m.spec.TLSServerName
-	// A tunnel that has no name to say is verified by that of its server.
-	if name == "" && m.spec.Route.Tunnel == nil || name == m.cluster.TLSServerName {
-		return false
-	}
-	m.cluster.TLSServerName = name
-	return true
-}
-
-func (m *merge) setProxyURL() bool {
-	if m.spec.Route.isZero() || m.cluster.ProxyURL == m.proxyURL {
-		return false
-	}
-	if u, err := dialer.ParseURL(m.cluster.ProxyURL); err == nil && u.String() == m.proxyURL {
-		return false
-	}
-	m.cluster.ProxyURL = m.proxyURL
-	return true
-}
-
-// setExtension says whether the endpoints changed, and whether what is about
-// the proxy did. One that can't be read is an error only if it matters.
-func (m *merge) setExtension(moved bool) (more, route bool, err error) {
-	s := m.spec
-	if s.Route.isZero() && s.MoreEndpoints == nil && !moved {
-		return false, false, nil
-	}
-	was, err := parseExtension(m.entries.clusterName, m.cluster)
-	if err != nil {
-		return false, false, err
-	}
-	if was == nil {
-		was = &extension{}
-	}
-	is := *was
-	endpoints := was.endpoints
-	if s.MoreEndpoints != nil {
-		endpoints = s.MoreEndpoints
-	} else if moved && s.Route.Tunnel != nil && s.Endpoint.Host == s.Route.Tunnel.server() {
-		endpoints = nil // of the server before, and no names of the gateway's
-	}
-	is.endpoints = moreEndpoints(serverEndpoint(m.cluster.Server), endpoints)
-	if more = !sameExtension(was, &is); more {
-		m.putExtension(&is)
-	}
-	was = &is
-	after := is
-	if !s.Route.isZero() {
-		after.setRoute(s.Route)
-	}
-	if route = !sameExtension(was, &after); route {
-		m.putExtension(&after)
-	}
-	return more, route, nil
-}
-
-func sameExtension(a, b *extension) bool {
-	x, y := a.object(), b.object()
-	if x == nil || y == nil {
-		return x == y
-	}
-	return bytes.Equal(x.Raw, y.Raw)
-}
-
-func (m *merge) putExtension(e *extension) {
-	object := e.object()
-	if object == nil {
-		delete(m.cluster.Extensions, ExtensionName)
-		return
-	}
-	if m.cluster.Extensions == nil {
-		m.cluster.Extensions = map[string]runtime.Object{}
-	}
-	m.cluster.Extensions[ExtensionName] = object
 }
 
 // text writes what has changed into the document.

@@ -3,6 +3,7 @@ package kubeconfig_test
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	yamljson "sigs.k8s.io/yaml"
 
 	"github.com/causewayproject/causeway/kubeconfig"
 )
@@ -208,6 +210,43 @@ func TestMerge(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// JSON is read too, and written as YAML, in the form that client-go gives it.
+func TestMergeJSON(t *testing.T) {
+	spec := goodSpec(t, newAuthority(t, nil, nil))
+	yamlText := built(t, spec)
+	object, err := yamljson.YAMLToJSON(yamlText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	route := kubeconfig.Spec{Route: kubeconfig.Route{ProxyURL: "http://p"}}
+	want := merged(t, yamlText, route)
+	for _, indent := range []string{"", "  ", "\t"} {
+		text := object
+		if indent != "" {
+			var b bytes.Buffer
+			if err := json.Indent(&b, object, "", indent); err != nil {
+				t.Fatal(err)
+			}
+			text = b.Bytes()
+		}
+		if got := merged(t, text, kubeconfig.Spec{}); &got[0] != &text[0] {
+			t.Errorf("indented by %q: changes without a reason", indent)
+		}
+		got := merged(t, text, route)
+		if diff := cmp.Diff(plain(t, want), plain(t, got)); diff != "" || bytes.HasPrefix(got, []byte("{")) {
+			t.Errorf("indented by %q (-want +got):\n%s\n%s", indent, diff, got)
+		}
+	}
+	// What client-go wrote stays in its form.
+	config, err := clientcmd.Load(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(write(t, config)), string(want)); diff != "" {
+		t.Errorf("clientcmd (-want +got):\n%s", diff)
 	}
 }
 

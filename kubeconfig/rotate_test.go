@@ -89,6 +89,8 @@ func TestRotateReasons(t *testing.T) {
 	leaf, leafKey := ca.issue(t, "someone", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(24 * time.Hour) })
 	signer := func(s *kubeconfig.Spec, a *authority) { s.Credentials.CAKey = a.keyPEM(t) }
 	token := kubeconfig.Credentials{Token: "t"}
+	stray, strayKey := other.issue(t, "someone", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(24 * time.Hour) })
+	otherPair := kubeconfig.Credentials{Certificate: certPEM(stray), Key: keyPEM(t, strayKey)}
 	pair := kubeconfig.Credentials{Certificate: certPEM(leaf), Key: keyPEM(t, leafKey)}
 	for _, test := range []struct {
 		name    string
@@ -108,6 +110,7 @@ func TestRotateReasons(t *testing.T) {
 		{"the CAs in another order", func(s *kubeconfig.Spec) { s.CA = certPEM(other.cert, ca.cert) }, func(s *kubeconfig.Spec) { s.CA = certPEM(ca.cert, other.cert) }, nil, false},
 		{"the old CA goes", func(s *kubeconfig.Spec) { s.CA = certPEM(ca.cert, other.cert) }, func(s *kubeconfig.Spec) { s.CA = other.certPEM(); signer(s, other) }, []kubeconfig.Reason{caChanged}, true},
 		{"issued by another, the CA is right", func(s *kubeconfig.Spec) { s.CA = certPEM(other.cert, ca.cert) }, func(s *kubeconfig.Spec) { s.CA = nil; signer(s, other) }, nil, false},
+		{"issued by another, the CA is the same", func(s *kubeconfig.Spec) { s.Credentials = otherPair }, nil, []kubeconfig.Reason{caChanged}, true},
 		{"a token is asked for", nil, func(s *kubeconfig.Spec) { s.Credentials = token }, []kubeconfig.Reason{credentialsChanged}, true},
 		{"a token is there", func(s *kubeconfig.Spec) { s.Credentials = token }, func(s *kubeconfig.Spec) { s.Credentials = token }, nil, false},
 		{"a token stays", func(s *kubeconfig.Spec) { s.Credentials = token }, nil, nil, false},
@@ -244,6 +247,23 @@ func TestRotateNearTheEndOfCA(t *testing.T) {
 			t.Error("not renewed by the new CA")
 		}
 	})
+}
+
+// A new CA is worth a new certificate, though it ends before the old one.
+func TestRotateToACAThatEnds(t *testing.T) {
+	old := newAuthority(t, nil, nil)
+	ending := newAuthority(t, nil, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(1000 * time.Hour) })
+	leaf, key := old.issue(t, "kubernetes-admin", func(c *x509.Certificate) {
+		c.NotBefore, c.NotAfter = time.Now().Add(-8000*time.Hour), time.Now().Add(2000*time.Hour)
+	})
+	have := goodSpec(t, old)
+	have.Credentials = kubeconfig.Credentials{Certificate: certPEM(leaf), Key: keyPEM(t, key)}
+	spec := goodSpec(t, ending)
+	data, renewed := rotated(t, built(t, have), spec, certificateLife, caChanged)
+	if !renewed {
+		t.Error("not renewed")
+	}
+	rotated(t, data, spec)
 }
 
 func TestRotateBrokenCertificate(t *testing.T) {

@@ -381,3 +381,35 @@ func TestMergeErrors(t *testing.T) {
 		})
 	}
 }
+
+// A null is an absent field, and what is emptied is removed.
+func TestMergeEmpty(t *testing.T) {
+	const text = `clusters:
+- name: it
+  cluster:
+    server: https://api.test:6443
+    extensions: ~
+contexts:
+- name: it
+  context: {cluster: it}
+current-context: it
+users: ~
+`
+	via := kubeconfig.Spec{Route: kubeconfig.Route{ProxyURL: "http://p", NoProxy: "a.test"}}
+	got := merged(t, []byte(text), via)
+	config, err := clientcmd.Load(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if extension := extensionOf(t, config.Clusters["it"]); extension["noProxy"] != "a.test" {
+		t.Errorf("got extension %v in\n%s", extension, got)
+	}
+	// Without a user there is no certificate to look at.
+	got, reasons, err := kubeconfig.Rotate(got, kubeconfig.Spec{Route: kubeconfig.Route{Direct: true}})
+	if err != nil || len(reasons) != 1 || reasons[0] != kubeconfig.ReasonRouteChanged {
+		t.Fatalf("Rotate: got %v, %v", reasons, err)
+	}
+	if bytes.Contains(got, []byte("extensions")) {
+		t.Errorf("an empty list is left:\n%s", got)
+	}
+}

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -25,11 +24,12 @@ const lingerTime = 5 * time.Second
 
 // bridge is a CONNECT proxy on loopback that leads to one API server: for what
 // makes connections of its own and takes a proxy, but no dial function. TLS
-// goes through it end to end.
+// goes through it end to end. It outlives generations, and so do connections
+// through it: who made them can't make them again in silence.
 type bridge struct {
-	target string       // host:port of the API server; nothing else is dialed
-	conns  *connections // the Client's
-	group  *group.Group // of goroutines that end with the Client
+	owner *Client      // knows the API server; nothing else is dialed
+	conns *connections // of who has the Client's own pass
+	group *group.Group // of goroutines that end with the Client
 
 	mu      sync.Mutex       // guards the fields below
 	passes  map[string]*pass // by user name; nil once closed
@@ -41,28 +41,9 @@ type bridge struct {
 }
 
 // newBridge starts nothing: most Clients need none.
-func newBridge(server string, conns *connections) (*bridge, error) {
-	u, err := url.Parse(server)
-	if err != nil {
-		return nil, err // not reached: checkServer was there before
-	}
-	port := u.Port()
-	if port == "" {
-		port = map[string]string{"http": "80"}[u.Scheme]
-	}
-	if port == "" {
-		port = "443"
-	}
-	return &bridge{
-		target: net.JoinHostPort(u.Hostname(), port), conns: conns,
-		group: group.New(conns.closed), passes: make(map[string]*pass),
-	}, nil
-}
-
-// host is the API server's name or address.
-func (b *bridge) host() string {
-	host, _, _ := net.SplitHostPort(b.target)
-	return host
+func newBridge(owner *Client) *bridge {
+	conns := newConnections()
+	return &bridge{owner: owner, conns: conns, group: group.New(conns.closed), passes: make(map[string]*pass)}
 }
 
 // pass is a user name and password of the bridge, and what was dialed with it.
@@ -97,7 +78,7 @@ func (b *bridge) clientURL() (*url.URL, error) {
 // issue returns a pass of its own for one call, which can then be cut off
 // without touching others. The caller calls its end or close.
 func (b *bridge) issue() (*pass, error) {
-	conns := newConnections(b.conns.dialer)
+	conns := newConnections()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.issueLocked(conns)
@@ -153,15 +134,16 @@ func (b *bridge) authenticate(_ context.Context, c gateway.Credentials) (gateway
 	return gateway.Identity{Name: p.user}, nil
 }
 
+// dial takes a former address of the API server for the one that it has now.
 func (b *bridge) dial(ctx context.Context, r gateway.Request) (net.Conn, error) {
-	p := b.lookup(r.Client.Name)
+	p, g := b.lookup(r.Client.Name), b.owner.generation()
 	switch {
 	case p == nil:
 		return nil, errClosed
-	case !strings.EqualFold(r.Address, b.target):
-		return nil, fmt.Errorf("this proxy leads to %s alone: %w", b.target, syscall.EACCES)
+	case !b.owner.knows(r.Address):
+		return nil, fmt.Errorf("this proxy leads to %s alone: %w", g.server.address, syscall.EACCES)
 	}
-	conn, err := p.conns.DialContext(ctx, "tcp", b.target)
+	conn, err := p.conns.dial(ctx, g.beside, "tcp", g.server.address)
 	if err != nil {
 		p.cause.Store(&err)
 		return nil, err
@@ -171,12 +153,13 @@ func (b *bridge) dial(ctx context.Context, r gateway.Request) (net.Conn, error) 
 
 // close lets nobody in, cuts what is open and waits for the goroutines.
 func (b *bridge) close() {
+	b.conns.close(errClosed)
 	b.mu.Lock()
 	passes := b.passes
 	b.passes = nil
 	b.mu.Unlock()
 	for _, p := range passes {
-		p.conns.close()
+		p.conns.close(errClosed)
 	}
 	b.group.Close()
 	if b.gateway != nil { // not written any more
@@ -200,7 +183,7 @@ func (p *pass) urlLocked() *url.URL {
 // close cuts what was dialed with the pass, which is worth nothing any more.
 func (p *pass) close() {
 	p.revoke()
-	p.conns.close()
+	p.conns.close(errClosed)
 }
 
 // end gives connections that were closed the time to deliver what they hold.

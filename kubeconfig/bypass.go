@@ -29,18 +29,34 @@ func newBypass(config *transport.Config) (*bypass, error) {
 	return &bypass{config: &own, tls: tlsConfig}, nil
 }
 
-// wrap is the WrapTransport of the rest.Configs handed out. It gives a round
-// tripper that has a TLS configuration of its own, made for one rest.Config, the
-// API server's; the transport, which has it all, it leaves alone.
-func (b *bypass) wrap(rt http.RoundTripper) http.RoundTripper {
-	holder, ok := rt.(utilnet.TLSClientConfigHolder)
-	if !ok {
-		return rt
+// wrapper returns the WrapTransport of a rest.Config handed out for this server
+// name. It gives a round tripper that has a TLS configuration of its own, made
+// for one rest.Config, the API server's as it is then; the transport, which has
+// it all, it leaves alone.
+func (c *Client) wrapper(serverName string) transport.WrapperFunc {
+	return func(rt http.RoundTripper) http.RoundTripper {
+		holder, ok := rt.(utilnet.TLSClientConfigHolder)
+		if !ok {
+			return rt
+		}
+		own := holder.TLSClientConfig()
+		if own == nil {
+			return refusal{errNoServerName}
+		}
+		g := c.generation()
+		if own.ServerName == serverName {
+			own.ServerName = g.serverName
+		}
+		wrapped, err := g.bypass.wrap(own, rt)
+		if err != nil {
+			return refusal{err}
+		}
+		return readdressing{c, wrapped}
 	}
-	own := holder.TLSClientConfig()
-	if own == nil {
-		return refusal{errNoServerName}
-	}
+}
+
+// wrap gives own what the API server's TLS needs, and rt the credentials.
+func (b *bypass) wrap(own *tls.Config, rt http.RoundTripper) (http.RoundTripper, error) {
 	if b.tls != nil {
 		own.MinVersion = b.tls.MinVersion
 		own.InsecureSkipVerify = b.tls.InsecureSkipVerify
@@ -48,11 +64,17 @@ func (b *bypass) wrap(rt http.RoundTripper) http.RoundTripper {
 		own.Certificates = b.tls.Certificates
 		own.GetClientCertificate = b.tls.GetClientCertificate
 	}
-	wrapped, err := transport.HTTPWrappersForConfig(b.config, rt)
-	if err != nil {
-		return refusal{err}
-	}
-	return wrapped
+	return transport.HTTPWrappersForConfig(b.config, rt)
+}
+
+// readdressing sends requests to the API server where it is now.
+type readdressing struct {
+	client *Client
+	rt     http.RoundTripper
+}
+
+func (r readdressing) RoundTrip(req *http.Request) (*http.Response, error) {
+	return r.rt.RoundTrip(r.client.readdress(req, r.client.generation()))
 }
 
 // refusal is a round tripper that has only an error.

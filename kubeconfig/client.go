@@ -1,35 +1,15 @@
 package kubeconfig
 
 import (
-	"crypto/tls"
 	"errors"
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
-	"github.com/causewayproject/causeway/dialer"
 )
-
-// ClientOptions is what a kubeconfig can't say. A nil *ClientOptions is the
-// zero value.
-type ClientOptions struct {
-	// ProxyTLS is the TLS configuration of the connection to an https proxy:
-	// its CA, a client certificate for the proxy. If nil, the system's roots
-	// and the proxy's host. The settings of the API server are never used for
-	// the proxy. It is copied.
-	ProxyTLS *tls.Config
-	// Dialer replaces the kubeconfig's route: it is asked for the API server's
-	// address, and proxy-url is not read. This is where tunnels come in, and
-	// [dialer.FromEnvironment]. If nil, the route is the kubeconfig's.
-	Dialer dialer.Dialer
-	// Forward makes the connections to the proxy, and those to the API server
-	// where the kubeconfig names no proxy. If nil, [dialer.Direct]. It can't be
-	// set along with Dialer, and neither can ProxyTLS: they would be ignored.
-	Forward dialer.Dialer
-}
 
 // Client is a way to one API server: one transport, which all that is made
 // of it shares, and the connections of it. It is safe for concurrent use.
@@ -47,13 +27,16 @@ type ClientOptions struct {
 // [Client.Exec] and [Client.PortForward] do the same in one call, and end with
 // their context.
 type Client struct {
-	host       string // the API server's URL
-	serverName string // that of its certificate
-	gate       *gate  // the transport
-	bypass     *bypass
-	conns      *connections
-	bridge     *bridge
-	once       sync.Once // Close
+	opts     ClientOptions
+	gate     *gate // the transport
+	newest   atomic.Pointer[generation]
+	known    atomic.Pointer[[]server] // where the API server is, and has been
+	bridge   *bridge
+	followed chan struct{} // closed when nothing is followed any more
+
+	mu     sync.Mutex // guards closed, and changes of newest and known
+	closed bool
+	once   sync.Once // Close
 }
 
 // NewClient returns a Client for the current context of config, which is only
@@ -73,38 +56,26 @@ type Client struct {
 // Errors of the kubeconfig's fields and of opts are [*FieldError] and hold no
 // secret.
 func NewClient(config *clientcmdapi.Config, opts *ClientOptions) (*Client, error) {
-	current, err := currentEntries(config)
+	c := &Client{followed: make(chan struct{})}
+	c.gate = &gate{c}
+	if opts != nil {
+		c.opts = *opts
+	}
+	settings, err := c.opts.readSettings(config)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkServer(current.cluster.Server); err != nil {
-		return nil, fieldError(current.field("server"), err)
-	}
-	if opts == nil {
-		opts = &ClientOptions{}
-	}
-	d, proxy, err := opts.route(current)
+	g, err := newGeneration(settings, &c.opts)
 	if err != nil {
 		return nil, err
 	}
-	inner, err := restConfig(current)
-	if err != nil {
-		return nil, err
-	}
-	conns := newConnections(d)
-	g, past, err := newTransport(inner, proxy, conns)
-	if err != nil {
-		conns.close()
-		return nil, err
-	}
-	b, err := newBridge(inner.Host, conns)
-	if err != nil {
-		conns.close()
-		return nil, err
-	}
-	c := &Client{host: inner.Host, serverName: inner.ServerName, gate: g, bypass: past, conns: conns, bridge: b}
-	if c.serverName == "" {
-		c.serverName = b.host()
+	c.newest.Store(g)
+	c.known.Store(&[]server{g.server})
+	c.bridge = newBridge(c)
+	if c.opts.Source == nil {
+		close(c.followed)
+	} else {
+		go c.follow(c.bridge.conns.closed)
 	}
 	return c, nil
 }
@@ -120,10 +91,11 @@ func NewClient(config *clientcmdapi.Config, opts *ClientOptions) (*Client, error
 // TLSClientConfig.ServerName, Proxy and WrapTransport are for exec, attach and
 // port-forward, which find no credentials and no CA without them, and fail.
 func (c *Client) Config() *rest.Config {
+	g := c.generation()
 	return &rest.Config{
-		Host: c.host, Transport: c.gate,
-		TLSClientConfig: rest.TLSClientConfig{ServerName: c.serverName},
-		Proxy:           c.bridge.proxy, WrapTransport: c.bypass.wrap,
+		Host: g.server.text, Transport: c.gate,
+		TLSClientConfig: rest.TLSClientConfig{ServerName: g.serverName},
+		Proxy:           c.bridge.proxy, WrapTransport: c.wrapper(g.serverName),
 	}
 }
 
@@ -148,48 +120,15 @@ func (c *Client) HTTP() *http.Client { return &http.Client{Transport: c.gate} }
 // returns nil.
 func (c *Client) Close() error {
 	c.once.Do(func() {
-		c.conns.close()
-		c.gate.CloseIdleConnections()
+		c.mu.Lock()
+		c.closed = true
+		c.mu.Unlock()
+		c.bridge.conns.close(errClosed)
+		c.generation().close(errClosed)
+		<-c.followed
 		c.bridge.close()
 	})
 	return nil
-}
-
-// route returns the dialer to the API server, and the proxy that it goes
-// through as a kubeconfig names it.
-func (o *ClientOptions) route(current *entries) (dialer.Dialer, *url.URL, error) {
-	if o.Dialer != nil {
-		if o.Forward != nil || o.ProxyTLS != nil {
-			return nil, nil, fieldErrorf("ClientOptions.Dialer", "replaces the route: Forward and ProxyTLS can't be set along with it")
-		}
-		return o.Dialer, nil, nil
-	}
-	forward := o.Forward
-	if forward == nil {
-		forward = dialer.Direct{}
-	}
-	if current.cluster.ProxyURL == "" {
-		return forward, nil, nil
-	}
-	field := current.field("proxy-url")
-	proxy, err := parseProxyURL(current.cluster.ProxyURL)
-	if err != nil {
-		return nil, nil, fieldError(field, err)
-	}
-	// A kubeconfig's socks5 is what FromURL calls socks5h.
-	u := *proxy
-	if u.Scheme == "socks5" {
-		u.Scheme = "socks5h"
-	}
-	dialOpts := &dialer.Options{Forward: forward}
-	if o.ProxyTLS != nil {
-		dialOpts.TLSConfig = o.ProxyTLS.Clone()
-	}
-	d, err := dialer.FromURL(&u, dialOpts)
-	if err != nil {
-		return nil, nil, fieldError(field, err)
-	}
-	return d, proxy, nil
 }
 
 // checkServer looks at what client-go would quote in an error later.

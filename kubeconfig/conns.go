@@ -11,11 +11,9 @@ import (
 	"github.com/causewayproject/causeway/internal/abort"
 )
 
-// connections makes the connections of a Client and closes them. client-go's
-// connrotation does less: it lets a dial that ends after CloseAll go on.
+// connections makes connections and closes them all. client-go's connrotation
+// does less: it lets a dial that ends after CloseAll go on.
 type connections struct {
-	dialer dialer.Dialer
-
 	closed context.Context // ends dials that are under way
 	end    context.CancelCauseFunc
 
@@ -24,38 +22,48 @@ type connections struct {
 	none chan struct{}             // closed when nothing is open; nil if nobody waits
 }
 
-func newConnections(d dialer.Dialer) *connections {
+func newConnections() *connections {
 	closed, cancel := context.WithCancelCause(context.Background())
-	return &connections{dialer: d, closed: closed, end: cancel, open: make(map[*trackedConn]struct{})}
+	return &connections{closed: closed, end: cancel, open: make(map[*trackedConn]struct{})}
 }
 
 func (c *connections) isClosed() bool { return c.closed.Err() != nil }
 
-// explain returns errClosed for whatever fails after close.
+// explain returns why the connections were closed, for whatever fails then.
 func (c *connections) explain(err error) error {
 	if c.isClosed() {
-		return errClosed
+		return context.Cause(c.closed)
 	}
 	return err
 }
 
-// DialContext dials until ctx ends or the connections are closed.
-func (c *connections) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+// dial dials with d until ctx ends or the connections are closed.
+func (c *connections) dial(ctx context.Context, d dialer.Dialer, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := context.AfterFunc(c.closed, func() { cancel(errClosed) })
+	stop := context.AfterFunc(c.closed, func() { cancel(context.Cause(c.closed)) })
 	defer stop()
-	conn, err := c.dialer.DialContext(ctx, network, address)
+	conn, err := d.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, c.explain(err)
 	}
 	t := &trackedConn{Conn: conn, owner: c}
 	if !c.add(t) {
 		abort.Close(conn)
-		return nil, errClosed
+		return nil, context.Cause(c.closed)
 	}
 	return t, nil
 }
+
+// by returns a dial function that dials with d.
+func (c *connections) by(d dialer.Dialer) dialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		return c.dial(ctx, d, network, address)
+	}
+}
+
+// dialFunc is the type of net.Dialer.DialContext.
+type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
 func (c *connections) add(t *trackedConn) bool {
 	c.mu.Lock()
@@ -95,9 +103,10 @@ func (c *connections) wait(ctx context.Context) {
 	}
 }
 
-// close ends the dials that are under way and closes what is open.
-func (c *connections) close() {
-	c.end(errClosed)
+// close ends the dials that are under way and closes what is open. Those who
+// use it hear of the first cause.
+func (c *connections) close(cause error) {
+	c.end(cause)
 	c.mu.Lock()
 	open := c.open
 	c.open = nil

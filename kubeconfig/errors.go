@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"syscall"
 
 	"github.com/causewayproject/causeway/dialer"
 )
@@ -53,3 +54,15 @@ var errClosed error = closedError{}
 func (closedError) Error() string { return "kubeconfig: the client is closed" }
 
 func (closedError) Is(target error) bool { return target == net.ErrClosed }
+
+// replacedError is the end of what still used an old kubeconfig. client-go
+// repeats a GET and resumes a watch after a reset, which is what this was.
+type replacedError struct{}
+
+var errReplaced error = replacedError{}
+
+func (replacedError) Error() string {
+	return "kubeconfig: cut, since another kubeconfig has replaced the one in use: connection reset by peer"
+}
+
+func (replacedError) Unwrap() error { return syscall.ECONNRESET }

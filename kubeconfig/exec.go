@@ -123,11 +123,7 @@ func (c *Client) executor(p *pass, u *url.URL) (remotecommand.Executor, error) {
 
 // podURL is that of a Pod's subresource. Its names were checked.
 func (c *Client) podURL(namespace, pod, subresource string, query url.Values) *url.URL {
-	u, err := url.Parse(c.host)
-	if err != nil {
-		panic(err) // NewClient has parsed it
-	}
-	u = u.JoinPath("api/v1/namespaces", namespace, "pods", pod, subresource)
+	u := c.generation().server.url.JoinPath("api/v1/namespaces", namespace, "pods", pod, subresource)
 	u.RawQuery = query.Encode()
 	return u
 }

@@ -75,8 +75,8 @@ func (r Route) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, r.String()
 // MarshalText returns String: JSON and logs hold no secret.
 func (r Route) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// String returns the API server's URL.
-func (c *Client) String() string { return "kubeconfig.Client{" + c.host + "}" }
+// String returns the API server's URL, as it is now.
+func (c *Client) String() string { return "kubeconfig.Client{" + c.generation().server.text + "}" }
 
 // Format writes String, whatever the verb.
 func (c *Client) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, c.String()) }
@@ -86,8 +86,8 @@ func (c *Client) MarshalText() ([]byte, error) { return []byte(c.String()), nil 
 
 // String returns which options are set.
 func (o ClientOptions) String() string {
-	return fmt.Sprintf("kubeconfig.ClientOptions{ProxyTLS: %t, Dialer: %t, Forward: %t}",
-		o.ProxyTLS != nil, o.Dialer != nil, o.Forward != nil)
+	return fmt.Sprintf("kubeconfig.ClientOptions{ProxyTLS: %t, Dialer: %t, Forward: %t, ReadSecret: %t, Source: %t, Changed: %t, Linger: %s}",
+		o.ProxyTLS != nil, o.Dialer != nil, o.Forward != nil, o.ReadSecret != nil, o.Source != nil, o.Changed != nil, o.Linger)
 }
 
 // Format writes String, whatever the verb: a tls.Config holds private keys, a

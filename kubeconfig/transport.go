@@ -1,12 +1,11 @@
 package kubeconfig
 
 import (
+	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -61,78 +60,34 @@ func loadFiles(current *entries, inner *rest.Config) error {
 	return nil
 }
 
-// newTransport returns a transport of its own that dials with conns:
-// client-go's cache takes none with a Proxy function. The bypass is for what
-// does without it.
-func newTransport(inner *rest.Config, proxy *url.URL, conns *connections) (*gate, *bypass, error) {
-	if proxy != nil {
+// makeTransport makes a transport of the generation's own, that dials by way:
+// client-go's cache takes none with a Proxy function. The bypass is for what does
+// without it.
+func (g *generation) makeTransport(way *way) error {
+	inner := rest.CopyConfig(g.settings.rest)
+	if way.proxy != nil {
 		// For exec plugins, which are told of the cluster and its proxy.
-		inner.Proxy = http.ProxyURL(proxy)
+		inner.Proxy = http.ProxyURL(way.proxy)
 	}
-	inner.Dial = conns.DialContext
+	inner.Dial = g.conns.by(way.dialer)
 	config, err := inner.TransportConfig()
 	if err != nil {
-		return nil, nil, fmt.Errorf("kubeconfig: %w", err)
+		return fmt.Errorf("kubeconfig: %w", err)
 	}
-	past, err := newBypass(config)
-	if err != nil {
-		return nil, nil, fmt.Errorf("kubeconfig: %w", err)
+	if g.bypass, err = newBypass(config); err != nil {
+		return fmt.Errorf("kubeconfig: %w", err)
 	}
 	// Not nil: the environment would be asked.
 	config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
-	g := &gate{conns: conns}
 	config.WrapTransport = transport.Wrappers(func(base http.RoundTripper) http.RoundTripper {
-		g.base = base // below what plugins wrap it in
+		g.base, _ = base.(*http.Transport) // below what plugins wrap it in
 		return base
 	}, config.WrapTransport)
 	if g.rt, err = transport.New(config); err != nil {
-		return nil, nil, fmt.Errorf("kubeconfig: %w", err)
+		return fmt.Errorf("kubeconfig: %w", err)
 	}
-	return g, past, nil
-}
-
-// gate makes what a closed Client's transport returns an error that says so.
-type gate struct {
-	rt    http.RoundTripper // authenticates
-	base  http.RoundTripper // the http.Transport below it
-	conns *connections
-}
-
-var _ http.RoundTripper = (*gate)(nil)
-
-func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
-	if g.conns.isClosed() {
-		if req.Body != nil {
-			req.Body.Close()
-		}
-		return nil, errClosed
+	if g.base == nil {
+		return errors.New("kubeconfig: client-go's transport is not an http.Transport") // not reached: see its cache
 	}
-	resp, err := g.rt.RoundTrip(req)
-	if err != nil {
-		return nil, g.conns.explain(err)
-	}
-	// A connection that was upgraded is also written to.
-	if resp.StatusCode != http.StatusSwitchingProtocols && resp.Body != http.NoBody {
-		resp.Body = &body{ReadCloser: resp.Body, conns: g.conns}
-	}
-	return resp, nil
-}
-
-// CloseIdleConnections is there for http.Client.
-func (g *gate) CloseIdleConnections() { utilnet.CloseIdleConnectionsFor(g.base) }
-
-// WrappedRoundTripper lets client-go and apimachinery find the http.Transport.
-func (g *gate) WrappedRoundTripper() http.RoundTripper { return g.rt }
-
-type body struct {
-	io.ReadCloser
-	conns *connections
-}
-
-func (b *body) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil && err != io.EOF {
-		err = b.conns.explain(err)
-	}
-	return n, err
+	return nil
 }

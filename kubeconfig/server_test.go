@@ -29,9 +29,10 @@ type apiServer struct {
 	mu       sync.Mutex
 	accepted int
 	closed   chan struct{} // one for each connection that ended
-	hanging  chan struct{} // one for each request that is not answered
+	hanging  chan struct{} // one for each request that is not answered; nil: none is
 	clients  []string      // common names, "" for none
 	headers  []http.Header
+	host     string // that the last request was for
 	protos   map[string]int
 }
 
@@ -83,6 +84,7 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.clients = append(s.clients, name)
 	s.headers = append(s.headers, r.Header.Clone())
+	s.host = r.Host
 	s.protos[r.Proto]++
 	s.mu.Unlock()
 	if name == "" && r.Header.Get("Authorization") == "" {
@@ -93,7 +95,7 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == "/version":
 		fmt.Fprint(w, `{"major":"1","minor":"36","gitVersion":"v1.36.3"}`)
-	case r.URL.Path == "/hang":
+	case r.URL.Path == "/hang" && s.hanging != nil:
 		s.hanging <- struct{}{}
 		<-r.Context().Done()
 	case r.URL.Query().Get("watch") != "":
@@ -122,6 +124,12 @@ func (s *apiServer) lastHeader() http.Header {
 		return nil
 	}
 	return s.headers[len(s.headers)-1]
+}
+
+func (s *apiServer) lastHost() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.host
 }
 
 func (s *apiServer) lastClient() string {

@@ -2,7 +2,6 @@ package kubeconfig
 
 import (
 	"os"
-	"path/filepath"
 	"reflect"
 
 	"k8s.io/client-go/rest"
@@ -81,10 +80,7 @@ func (s *settings) proxyFile(name, path string) ([]byte, error) {
 		return nil, nil
 	}
 	field := s.extensionField("proxyTLS." + name)
-	if origin := s.current.cluster.LocationOfOrigin; origin != "" && !filepath.IsAbs(path) {
-		path = filepath.Join(filepath.Dir(origin), path)
-	}
-	data, err := os.ReadFile(path)
+	data, err := os.ReadFile(besideFile(s.current.cluster, path))
 	if err == nil && len(data) == 0 {
 		return nil, fieldErrorf(field, "the file is empty")
 	}

@@ -98,6 +98,7 @@ type followed struct {
 	one     *apiServer
 	two     *apiServer // at otherAddress
 	proxy   *proxy     // at proxy.test:80, leads to one
+	network *network
 	changes []error    // what the hook was told
 }
 
@@ -105,10 +106,10 @@ func newFollowed(t *testing.T, linger time.Duration) *followed {
 	t.Helper()
 	f := &followed{source: newTestSource(), one: newAPIServer(t), two: newAPIServer(t)}
 	f.proxy = newProxy(t, f.one, nil, nil, serveConnect)
+	f.network = &network{hosts: map[string]string{apiAddress: f.one.addr(), otherAddress: f.two.addr(), "proxy.test:80": f.proxy.addr}}
 	f.first = buildAt(t, f.one, apiAddress)
 	f.Client = newClient(t, f.first, &kubeconfig.ClientOptions{
-		Forward: hosts{apiAddress: f.one.addr(), otherAddress: f.two.addr(), "proxy.test:80": f.proxy.addr},
-		Source:  f.source, Linger: linger,
+		Forward: f.network, Source: f.source, Linger: linger,
 		Changed: func(err error) { f.changes = append(f.changes, err) },
 	})
 	return f

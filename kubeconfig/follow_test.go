@@ -99,7 +99,7 @@ type followed struct {
 	two     *apiServer // at otherAddress
 	proxy   *proxy     // at proxy.test:80, leads to one
 	network *network
-	changes []error    // what the hook was told
+	changes []error // what the hook was told
 }
 
 func newFollowed(t *testing.T, linger time.Duration) *followed {

@@ -132,8 +132,9 @@ func (t *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := g.rt.RoundTrip(t.client.readdress(req, g))
 	if err != nil {
+		err = g.conns.explain(err) // before leave: that may be what closes them
 		g.leave()
-		return nil, g.conns.explain(err)
+		return nil, err
 	}
 	b := &body{ReadCloser: resp.Body, generation: g}
 	switch upgraded, ok := resp.Body.(io.ReadWriteCloser); {

@@ -14,6 +14,23 @@ import (
 // Client is a way to one API server: one transport, which all that is made
 // of it shares, and the connections of it. It is safe for concurrent use.
 //
+// # Changes
+//
+// With [ClientOptions].Source the Client follows a Secret ([SecretSource]) or a
+// file ([FileSource]). Another kubeconfig there brings another transport and
+// another route, which new requests take from then on, whatever they were made
+// of and when: a rest.Config need not be asked for again. A request for the
+// address that the API server had before is sent to the one that it has now, its
+// Host with it, verified by the name that belongs to that. Idle connections of
+// before are closed at once; requests and watches may go on for Linger and are
+// then cut with a reset, after which client-go repeats a GET, and its informers
+// resume. Exec and port-forward, which nobody would resume, go on until they
+// end; those that begin take the new route and address, and the credentials of
+// the moment when their executor or dialer was made.
+//
+// What counts is the current context's cluster and user, the files that they
+// name included. A kubeconfig that says the same otherwise changes nothing.
+//
 // # Exec, attach and port-forward
 //
 // client-go makes connections of its own for them, for which a rest.Config's
@@ -42,15 +59,29 @@ type Client struct {
 // NewClient returns a Client for the current context of config, which is only
 // read. Nothing is dialed yet. The caller closes the Client.
 //
-// The route is config's proxy-url, and nothing else: no variable of the
+// The route is config's proxy-url, with what the extension of its cluster says
+// ([ExtensionName], which [Spec.Build] writes), and nothing else: no variable of the
 // environment (HTTPS_PROXY, NO_PROXY, KUBECONFIG, KUBERNETES_*) and no file
 // of the home directory has a say. As in client-go, the proxy resolves the
 // API server's name, for socks5 too; socks5h, which client-go refuses, is
 // accepted and means the same.
 //
+// Of the extension are honoured, where opts does not replace them: noProxy, by
+// which an API server on the list is reached directly (localhost and loopback
+// only if they are on it); header and proxyTLS, of which a relative file name is
+// taken from the kubeconfig's directory; and endpoints. An extension that can't
+// be honoured whole is an error: one of a newer version, or one that speaks of a
+// proxy beside no proxy-url.
+//
+// Endpoints are tried in their order after server, for each connection, until
+// one has finished the TLS handshake; one that is silent for two seconds gets
+// the next one beside it, and one that failed is tried last for 30 seconds. All
+// are verified for the same name: tls-server-name, or the host of server, which
+// the certificate of each has to carry.
+//
 // Every kind of user works: certificates, tokens, basic authentication, exec
 // and auth provider plugins, impersonation. Files of certificates and keys are
-// read once, now; a token file is read again as it changes. Tokens that an
+// read once, now, and again with a change of the Source; a token file is read again as it changes. Tokens that an
 // auth provider renews are kept in memory and not written anywhere.
 //
 // Errors of the kubeconfig's fields and of opts are [*FieldError] and hold no
@@ -90,6 +121,9 @@ func NewClient(config *clientcmdapi.Config, opts *ClientOptions) (*Client, error
 // holds none, and client-go refuses TLS fields along with a transport.
 // TLSClientConfig.ServerName, Proxy and WrapTransport are for exec, attach and
 // port-forward, which find no credentials and no CA without them, and fail.
+//
+// Host is where the API server is now; what is made of the rest.Config follows
+// it all the same.
 func (c *Client) Config() *rest.Config {
 	g := c.generation()
 	return &rest.Config{
@@ -104,7 +138,9 @@ func (c *Client) Config() *rest.Config {
 // that takes a proxy URL, such as kubectl by the proxy-url of a kubeconfig.
 // Whoever has the URL reaches the API server, and nothing else, by the Client's
 // route; it gives no credentials of the API server. It works until the Client
-// is closed; then the error is net.ErrClosed.
+// is closed; then the error is net.ErrClosed. Where the API server's address has
+// changed, it may be asked for by the former one, too; the program has to expect
+// the certificate that is there now.
 func (c *Client) Bridge() (*url.URL, error) { return c.bridge.clientURL() }
 
 // HTTP returns an HTTP client that authenticates to the API server by the
@@ -116,8 +152,8 @@ func (c *Client) HTTP() *http.Client { return &http.Client{Transport: c.gate} }
 // are under way, reads of their answers, watches, and every request from then
 // on fail with an error that is net.ErrClosed. The goroutines of the
 // connections end with them. What goes over the bridge is cut, too, and Close
-// waits for the bridge's goroutines. It may be called more than once and
-// returns nil.
+// waits for the bridge's goroutines, and for the Source and the Changed hook. It
+// may be called more than once and returns nil.
 func (c *Client) Close() error {
 	c.once.Do(func() {
 		c.mu.Lock()

@@ -31,6 +31,19 @@
 // use a dial function for exec, attach and port-forward. A [Client] does: see
 // [Client.Exec], [Client.PortForward], and its rest.Config with client-go's own.
 //
+// # Rotation without a restart
+//
+// A Client that is given a [Source] follows the kubeconfig: credentials, CA,
+// address and route change under the clientsets that are in use.
+//
+//	source := kubeconfig.SecretSource(management, "default", "prod-kubeconfig")
+//	config, err := source.Read(ctx)
+//	...
+//	client, err := kubeconfig.NewClient(config, &kubeconfig.ClientOptions{
+//		Source:  source,
+//		Changed: func(err error) { log.Print("kubeconfig of prod: ", err) },
+//	})
+//
 // # Through a tunnel
 //
 // In the process that has the tunnel's server, ClientOptions.Dialer takes its

@@ -12,19 +12,22 @@ import (
 // zero value.
 type ClientOptions struct {
 	// ProxyTLS is the TLS configuration of the connection to an https proxy:
-	// its CA, a client certificate for the proxy. If nil, the system's roots
-	// and the proxy's host. The settings of the API server are never used for
-	// the proxy. It is copied.
+	// its CA, a client certificate for the proxy. It takes the place of the
+	// extension's proxyTLS as a whole, of which no file and no Secret is read
+	// then. If nil, the extension's; without one, the system's roots and the
+	// proxy's host. The settings of the API server are never used for the proxy.
+	// It is copied.
 	ProxyTLS *tls.Config
 	// Dialer replaces the kubeconfig's route: it is asked for the API server's
-	// address, and proxy-url is not read. This is where tunnels come in, and
+	// address, and for those of the extension's endpoints, and proxy-url, noProxy,
+	// header and proxyTLS are not used. This is where tunnels come in, and
 	// [dialer.FromEnvironment]. If nil, the route is the kubeconfig's.
 	Dialer dialer.Dialer
 	// Forward makes the connections to the proxy, and those to the API server
-	// where the kubeconfig names no proxy. If nil, [dialer.Direct]. It can't be
-	// set along with Dialer, and neither can ProxyTLS: they would be ignored.
+	// where the kubeconfig names no proxy or noProxy lists its address. If nil,
+	// [dialer.Direct]. It can't be set along with Dialer, and neither can
+	// ProxyTLS: they would be ignored.
 	Forward dialer.Dialer
-
 	// ReadSecret reads the data of a Secret, for a kubeconfig whose extension
 	// keeps the client certificate of an https proxy in one (Route.ProxyTLS.Secret):
 	// of the cluster where the Secret is, which is not the one that the

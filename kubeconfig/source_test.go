@@ -91,7 +91,7 @@ func watchSource(t *testing.T, s kubeconfig.Source) (*heard, func()) {
 	return h, func() { cancel(); <-done }
 }
 
-func write(t *testing.T, path string, data []byte) {
+func writeFile(t *testing.T, path string, data []byte) {
 	t.Helper()
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func write(t *testing.T, path string, data []byte) {
 
 func TestFileSource(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config")
-	write(t, path, sourceBytes(t, sourceConfig("one")))
+	writeFile(t, path, sourceBytes(t, sourceConfig("one")))
 	synctest.Test(t, func(t *testing.T) {
 		h, stop := watchSource(t, kubeconfig.FileSource(path))
 		defer stop()
@@ -109,18 +109,18 @@ func TestFileSource(t *testing.T) {
 		h.want(t, "at first", "one")
 		pass()
 		h.want(t, "unchanged")
-		write(t, path, sourceBytes(t, sourceConfig("two")))
+		writeFile(t, path, sourceBytes(t, sourceConfig("two")))
 		pass()
 		h.want(t, "in place", "two")
-		write(t, path+".new", sourceBytes(t, sourceConfig("three")))
+		writeFile(t, path+".new", sourceBytes(t, sourceConfig("three")))
 		if err := os.Rename(path+".new", path); err != nil {
 			t.Fatal(err)
 		}
 		pass()
 		h.want(t, "renamed", "three")
-		write(t, path, sourceBytes(t, sourceConfig("four"))[:100])
+		writeFile(t, path, sourceBytes(t, sourceConfig("four"))[:100])
 		time.Sleep(1100 * time.Millisecond) // one look at it
-		write(t, path, sourceBytes(t, sourceConfig("four")))
+		writeFile(t, path, sourceBytes(t, sourceConfig("four")))
 		pass()
 		h.want(t, "half-written for a second", "four")
 		if err := os.Remove(path); err != nil {
@@ -128,13 +128,13 @@ func TestFileSource(t *testing.T) {
 		}
 		pass()
 		h.want(t, "removed", "error")
-		write(t, path, sourceBytes(t, sourceConfig("four")))
+		writeFile(t, path, sourceBytes(t, sourceConfig("four")))
 		pass()
 		h.want(t, "back", "four")
-		write(t, path, nil)
+		writeFile(t, path, nil)
 		pass()
 		h.want(t, "empty", "error")
-		write(t, path, []byte("s3cret: [s3cret"))
+		writeFile(t, path, []byte("s3cret: [s3cret"))
 		pass()
 		h.want(t, "not a kubeconfig", "error")
 		if !errors.Is(h.errs[0], fs.ErrNotExist) {
@@ -158,8 +158,8 @@ func TestFileSourceMounted(t *testing.T) {
 		}
 		config := sourceConfig(token)
 		config.Clusters["c"].CertificateAuthority = "ca.crt"
-		write(t, filepath.Join(dir, version, "value"), sourceBytes(t, config))
-		write(t, filepath.Join(dir, version, "ca.crt"), []byte(ca))
+		writeFile(t, filepath.Join(dir, version, "value"), sourceBytes(t, config))
+		writeFile(t, filepath.Join(dir, version, "ca.crt"), []byte(ca))
 		link := filepath.Join(dir, "..data_tmp")
 		if err := os.Symlink(version, link); err != nil {
 			t.Fatal(err)

@@ -99,9 +99,9 @@ func TestRouteProxyTLS(t *testing.T) {
 	p, ca := mutual(t, api)
 	cert, key := ca.issue(t, "us", nil)
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "ca.crt"), ca.certPEM())
-	write(t, filepath.Join(dir, "tls.crt"), certPEM(cert))
-	write(t, filepath.Join(dir, "tls.key"), keyPEM(t, key))
+	writeFile(t, filepath.Join(dir, "ca.crt"), ca.certPEM())
+	writeFile(t, filepath.Join(dir, "tls.crt"), certPEM(cert))
+	writeFile(t, filepath.Join(dir, "tls.key"), keyPEM(t, key))
 	secret := map[string][]byte{"ca.crt": ca.certPEM(), "tls.crt": certPEM(cert), "tls.key": keyPEM(t, key)}
 	stranger := newAuthority(t, nil, nil)
 	ref := &kubeconfig.SecretRef{Namespace: "ns", Name: "client"}
@@ -183,7 +183,7 @@ func TestRouteProxySecretChanges(t *testing.T) {
 func TestRouteInvalid(t *testing.T) {
 	api := newAPIServer(t)
 	empty := filepath.Join(t.TempDir(), "empty")
-	write(t, empty, nil)
+	writeFile(t, empty, nil)
 	const extension = `clusters["c1"].extensions["causewayproject.github.io/route"]`
 	https := func(p kubeconfig.ProxyTLS) kubeconfig.Route {
 		return kubeconfig.Route{ProxyURL: "https://proxy.test", ProxyTLS: &p}

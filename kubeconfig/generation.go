@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ type generation struct {
 	rt         http.RoundTripper // authenticates
 	base       *http.Transport   // below it
 	bypass     *bypass
+	proxy      *url.URL      // as the kubeconfig names it; nil: none
 	conns      *connections  // the transport's
 	beside     dialer.Dialer // the way for what does without the transport
 
@@ -43,7 +45,7 @@ func newGeneration(s *settings, opts *ClientOptions) (*generation, error) {
 	}
 	g := &generation{
 		settings: s, server: srv, serverName: s.rest.ServerName,
-		conns: newConnections(), beside: way.dialer, idle: make(chan struct{}),
+		proxy: way.proxy, conns: newConnections(), beside: way.dialer, idle: make(chan struct{}),
 	}
 	if g.serverName == "" {
 		g.serverName = srv.host()

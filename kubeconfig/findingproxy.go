@@ -70,17 +70,33 @@ func proxyStatus(h http.Header) (name string, word proxyWord) {
 	if squid, _, _ := strings.Cut(h.Get("X-Squid-Error"), " "); squid != "" {
 		return "squid", proxyWords[squid]
 	}
-	values := h.Values("Proxy-Status")
-	if len(values) == 0 {
-		return "", wordNone
-	}
-	name, params, _ := strings.Cut(values[len(values)-1], ";")
-	for param := range strings.SplitSeq(params, ";") {
+	members := splitUnquoted(strings.Join(h.Values("Proxy-Status"), ","), ',')
+	params := splitUnquoted(members[len(members)-1], ';')
+	name = strings.TrimSpace(params[0])
+	for _, param := range params[1:] {
 		if key, value, _ := strings.Cut(strings.TrimSpace(param), "="); key == "error" {
-			return strings.TrimSpace(name), proxyWords[value]
+			return name, proxyWords[value]
 		}
 	}
-	return strings.TrimSpace(name), wordNone
+	return name, wordNone
+}
+
+// splitUnquoted splits at sep, but not within quotes (RFC 8941).
+func splitUnquoted(s string, sep byte) []string {
+	var parts []string
+	begin, quoted := 0, false
+	for i := 0; i < len(s); i++ {
+		switch {
+		case quoted && s[i] == '\\':
+			i++
+		case s[i] == '"':
+			quoted = !quoted
+		case s[i] == sep && !quoted:
+			parts = append(parts, s[begin:i])
+			begin = i + 1
+		}
+	}
+	return append(parts, s[begin:])
 }
 
 // refusalFinding is for an HTTP proxy's answer.

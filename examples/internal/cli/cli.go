@@ -21,6 +21,9 @@ type UsageError struct{ Text string }
 
 func (e UsageError) Error() string { return e.Text }
 
+// ErrFailed ends a program with status 1 that has said why already.
+var ErrFailed = errors.New("failed")
+
 // List is a flag that may be given several times, and holds commas between
 // entries.
 type List []string
@@ -93,6 +96,8 @@ func Main(run func(ctx context.Context, args []string, stdin io.Reader, stdout, 
 	case errors.As(err, &mistake):
 		fmt.Fprintf(os.Stderr, "%v; -h says more\n", err)
 		os.Exit(2)
+	case errors.Is(err, ErrFailed):
+		os.Exit(1)
 	}
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(1)

@@ -26,6 +26,7 @@ var arrows = map[string][]string{
 	"/noproxy":                   {},
 	"/tunnel":                    {"/internal/backoff", "/internal/group", "/internal/mux", "/internal/relay"},
 	"/tunnel/gateway":            {"/internal/abort", "/internal/group", "/internal/relay"},
+	"/examples/doctor":           {"/dialer", "/examples/internal/cli", "/kubeconfig", "/noproxy"},
 	"/examples/egress":           {"/egress", "/examples/internal/cli"},
 	"/examples/noproxy":          {"/noproxy"},
 	"/examples/quickstart":       {"/dialer", "/kubeconfig", "/internal/test/pki", "/internal/test/proxytest"},

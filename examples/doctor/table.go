@@ -1,0 +1,158 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+)
+
+const (
+	green = "\x1b[32m"
+	red   = "\x1b[1;31m"
+	faint = "\x1b[2m"
+	bold  = "\x1b[1m"
+	plain = "\x1b[0m"
+)
+
+// table writes a diagnosis for a person.
+type table struct {
+	w     io.Writer
+	color bool
+	width int // of a line; 0: as long as it is
+	err   error
+}
+
+// newTable wraps lines for terminals alone: what goes to a file or a pipe is
+// searched by line.
+func newTable(w io.Writer, color string) *table {
+	t := &table{w: w, color: color == "always"}
+	if !terminal(w) {
+		return t
+	}
+	if color == "auto" {
+		t.color = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	}
+	t.width = 80
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n >= 40 {
+		t.width = n
+	}
+	return t
+}
+
+func terminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+func (t *table) write(d diagnosis) error {
+	for _, row := range [][2]string{{"context", d.Context}, {"server", d.Report.Server}, {"route", d.Report.Route}} {
+		if row[1] != "" {
+			t.row(faint, row[0], "", row[1])
+		}
+	}
+	t.line("")
+	for _, s := range d.Report.Steps {
+		t.step(s)
+	}
+	t.line("")
+	if failed := d.Report.Failed(); failed != nil {
+		t.row(red, "cause", "", string(failed.Phase)+": "+failed.Cause)
+		if failed.Advice != "" {
+			t.row(bold, "remedy", "", failed.Advice)
+		}
+	} else {
+		t.row(green, "good", "", reached(d.Report))
+	}
+	for _, note := range d.Notes {
+		t.row(faint, "note", "", note)
+	}
+	return t.err
+}
+
+func reached(r kubeconfig.Report) string {
+	if r.Version == "" {
+		return "the API server is reached"
+	}
+	return "the API server is reached: " + r.Version
+}
+
+// step writes the line of a phase.
+func (t *table) step(s kubeconfig.Step) {
+	mark, color, found := "ok", green, s.Detail
+	if s.Err != nil {
+		mark, color, found = "FAIL", red, s.Cause
+	}
+	t.row(color, "  "+mark, fmt.Sprintf("%-10s  %8s", s.Phase, took(s.Took)), found)
+}
+
+func took(d time.Duration) string {
+	switch ms := float64(d) / float64(time.Millisecond); {
+	case ms < 10:
+		return fmt.Sprintf("%.1f ms", ms)
+	case ms < 1000:
+		return fmt.Sprintf("%.0f ms", ms)
+	default:
+		return fmt.Sprintf("%.1f s", ms/1000)
+	}
+}
+
+// row writes a coloured label, columns and a text, which is wrapped below
+// itself.
+func (t *table) row(color, label, columns, text string) {
+	const labelWidth = 8
+	head := fmt.Sprintf("%-*s", labelWidth, label)
+	if t.color {
+		head = color + label + plain + head[len(label):]
+	}
+	indent := labelWidth + 1
+	if columns != "" {
+		indent += utf8.RuneCountInString(columns) + 2
+		columns += "  "
+	}
+	for i, part := range t.wrap(text, indent) {
+		if i == 0 {
+			t.line(strings.TrimRight(head+" "+columns+part, " "))
+		} else {
+			t.line(strings.Repeat(" ", indent) + part)
+		}
+	}
+}
+
+// wrap breaks text at spaces. A word that is longer than a line stays whole:
+// people copy addresses.
+func (t *table) wrap(text string, indent int) []string {
+	room := t.width - indent
+	if t.width == 0 || utf8.RuneCountInString(text) <= room {
+		return []string{text}
+	}
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) <= room:
+			line += " " + word
+		default:
+			lines = append(lines, line)
+			line = word
+		}
+	}
+	return append(lines, line)
+}
+
+func (t *table) line(s string) {
+	if t.err == nil {
+		_, t.err = fmt.Fprintln(t.w, s)
+	}
+}

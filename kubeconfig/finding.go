@@ -144,7 +144,7 @@ func lookupFinding(err error, addr, field string) finding {
 	if !timedOut(err) {
 		cause += ": " + err.Error()
 	}
-	return finding{cause, "Check this machine's DNS servers (/etc/resolv.conf, VPN)."}
+	return finding{cause, fmt.Sprintf("Check this machine's DNS servers (/etc/resolv.conf, VPN), and the host in %s.", field)}
 }
 
 // reachFinding is for a TCP connection from this side.

@@ -315,7 +315,7 @@ func TestWidth(t *testing.T) {
 		if widest > width || widest < width-10 {
 			t.Errorf("width %d: the widest line has %d:\n%s", width, widest, out.String())
 		}
-		for _, word := range []string{"ünï", "word", "more", "note "} {
+		for _, word := range []string{"ünï", "word", "more", "note"} {
 			if n := strings.Count(out.String(), word); n < 39 {
 				t.Errorf("width %d: %q is there %d times", width, word, n)
 			}

@@ -25,10 +25,10 @@ type programs struct {
 	dir string
 }
 
-func buildPrograms(t *testing.T, b *bed.Bed) *programs {
+func buildPrograms(t *testing.T, b *bed.Bed, more ...string) *programs {
 	t.Helper()
 	p := &programs{t, b, t.TempDir()}
-	build := exec.CommandContext(t.Context(), "go", "build", "-race", "-o", p.dir+"/", "./examples/tunnel-server", "./examples/tunnel-agent", "./examples/ssh")
+	build := exec.CommandContext(t.Context(), "go", append([]string{"build", "-race", "-o", p.dir + "/", "./examples/tunnel-server", "./examples/tunnel-agent", "./examples/ssh"}, more...)...)
 	build.Dir = "../.."
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)

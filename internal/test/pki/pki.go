@@ -82,11 +82,23 @@ func (ca *CA) Client(commonName string, organizations ...string) tls.Certificate
 	})
 }
 
+// ClientFor returns a client certificate with the given times.
+func (ca *CA) ClientFor(commonName string, notBefore, notAfter time.Time, organizations ...string) tls.Certificate {
+	return ca.leaf(&x509.Certificate{
+		Subject:     pkix.Name{CommonName: commonName, Organization: organizations},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		NotBefore:   notBefore,
+		NotAfter:    notAfter,
+	})
+}
+
 func (ca *CA) leaf(template *x509.Certificate) tls.Certificate {
 	key := newKey()
 	template.SerialNumber = serial()
-	template.NotBefore = time.Now().Add(-5 * time.Minute)
-	template.NotAfter = time.Now().AddDate(0, 0, 1)
+	if template.NotAfter.IsZero() {
+		template.NotBefore, template.NotAfter = time.Now().Add(-5*time.Minute), time.Now().AddDate(0, 0, 1)
+	}
 	cert := sign(template, ca.Cert, key, ca.Key)
 	return tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}
 }

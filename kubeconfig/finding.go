@@ -141,8 +141,8 @@ func lookupFinding(err error, addr, field string) finding {
 		return f
 	}
 	cause := fmt.Sprintf("this machine's DNS does not answer for the name %s", host)
-	if !timedOut(err) {
-		cause += ": " + err.Error()
+	if dns != nil && !timedOut(err) {
+		cause += ": " + dns.Err
 	}
 	return finding{cause, fmt.Sprintf("Check this machine's DNS servers (/etc/resolv.conf, VPN), and the host in %s.", field)}
 }

@@ -16,8 +16,6 @@ import (
 
 func TestProbeDirectFails(t *testing.T) {
 	runProbeTests(t, []probeTest{
-		{"no such name", server(func(*testing.T) string { return "api.invalid:6443" }),
-			failure{kubeconfig.PhaseDNS, "the name api.invalid", "If only a proxy knows the name, set proxy-url."}},
 		{"nothing listens", server(closedPort),
 			failure{kubeconfig.PhaseTCP, "the API server refuses connections", "correct host and port in server"}},
 		{"plain HTTP", server(scripted(blurts("HTTP/1.1 400 Bad Request\r\n" + noLength))),

@@ -110,9 +110,6 @@ const noLength = "Content-Length: 0\r\n\r\n"
 
 func TestProbeProxyFails(t *testing.T) {
 	runProbeTests(t, []probeTest{
-		{"no such name", func(_ *testing.T, _ *probed, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
-			c.ProxyURL = "http://proxy.invalid:3128"
-		}, failure{kubeconfig.PhaseDNS, "the name proxy.invalid", "Correct the host in proxy-url"}},
 		{"nothing listens", func(t *testing.T, _ *probed, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
 			c.ProxyURL = "http://" + closedPort(t)
 		}, failure{kubeconfig.PhaseTCP, "the proxy refuses connections: nothing listens at 127.0.0.1:", "Start the proxy, or correct host and port in proxy-url."}},

@@ -124,7 +124,7 @@ func expiredCredentials(err error) finding {
 	case o.early:
 		f.advice = "Set this machine's clock right, or wait until then."
 	default:
-		f.advice = "Get a new kubeconfig from where this one came from; with Cluster API, whoever writes the cluster's kubeconfig Secret has stopped to renew it."
+		f.advice = "Get a new kubeconfig from where this one came from; with Cluster API, whoever writes the cluster's kubeconfig Secret no longer renews it."
 	}
 	return f
 }

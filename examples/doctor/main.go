@@ -6,12 +6,12 @@
 //	server   https://192.0.2.10:6443
 //	route    http://192.0.2.1:3128
 //
-//	  ok    config      0.1 ms  client certificate "kubernetes-admin" until 2027-03-01
-//	  ok    tcp         0.4 ms  192.0.2.1:3128
-//	  FAIL  proxy auth  2.1 ms  the proxy answered 407: user name and password are missing or wrong
+//	  ok     config        0.1 ms  client certificate "kubernetes-admin" until 2027-03-01
+//	  ok     tcp           0.4 ms  192.0.2.1:3128
+//	  FAIL   proxy auth    2.1 ms  the proxy answered 407: user name and password are missing or wrong
 //
-//	cause   proxy auth: the proxy answered 407: user name and password are missing or wrong
-//	remedy  Correct user name and password in proxy-url; percent-encode : / ? # @ % and spaces in them.
+//	cause    proxy auth: the proxy answered 407: user name and password are missing or wrong
+//	remedy   Correct user name and password in proxy-url; percent-encode : / ? # @ % and spaces in them.
 //
 // The kubeconfig is that of -kubeconfig, else of the variable KUBECONFIG, a
 // list of files as kubectl merges them, else ~/.kube/config. The route is the

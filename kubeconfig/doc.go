@@ -44,6 +44,15 @@
 //		Changed: func(err error) { log.Print("kubeconfig of prod: ", err) },
 //	})
 //
+// # What is wrong?
+//
+// [Probe] goes the way of a kubeconfig, and names the phase that fails, the
+// cause, and what a person does about it:
+//
+//	if err := kubeconfig.Probe(ctx, config).Err(); err != nil {
+//		log.Print(err) // kubeconfig: probe: proxy auth: the proxy answered 407: ...
+//	}
+//
 // # Through a tunnel
 //
 // In the process that has the tunnel's server, ClientOptions.Dialer takes its

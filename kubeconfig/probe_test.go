@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -156,9 +157,19 @@ func checkFailure(t *testing.T, r kubeconfig.Report, want failure) {
 	if got.Phase != want.phase || !strings.Contains(got.Cause, want.cause) || !strings.Contains(got.Advice, want.advice) {
 		t.Errorf("got %s: %s\n\t%s\n(%v)\nwant %s: %s\n\t%s", got.Phase, got.Cause, got.Advice, got.Err, want.phase, want.cause, want.advice)
 	}
-	for _, s := range r.Steps[:len(r.Steps)-1] {
+	if got.Took < 0 {
+		t.Errorf("it took %v", got.Took)
+	}
+	order := []kubeconfig.Phase{
+		kubeconfig.PhaseConfig, kubeconfig.PhaseDNS, kubeconfig.PhaseTCP, kubeconfig.PhaseProxyTLS, kubeconfig.PhaseProxyAuth,
+		kubeconfig.PhaseConnect, kubeconfig.PhaseTLS, kubeconfig.PhaseAuth, kubeconfig.PhaseReady,
+	}
+	for i, s := range r.Steps[:len(r.Steps)-1] {
 		if s.Err != nil || s.Cause != "" || s.Advice != "" {
 			t.Errorf("a step before the last failed: %+v", s)
+		}
+		if slices.Index(order, s.Phase) >= slices.Index(order, r.Steps[i+1].Phase) {
+			t.Errorf("the phases are %v", phasesOf(r))
 		}
 	}
 	var pe *kubeconfig.ProbeError

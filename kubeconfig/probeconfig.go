@@ -44,6 +44,8 @@ func configFinding(err error) finding {
 			"Bring the file along, or put its contents into the kubeconfig where it works: kubectl config view --raw --flatten."}
 	case errors.As(err, &field) && field.Field == "current-context":
 		return finding{"current-context: " + field.Err.Error(), "Name one that there is: kubectl config get-contexts lists them, kubectl config use-context sets one."}
+	case errors.As(err, &field) && strings.HasPrefix(field.Field, "ClientOptions."):
+		return finding{field.Field + ": " + field.Err.Error(), "Set it in the program that connects, and probe by its Client: the kubeconfig alone can't say it."}
 	case errors.As(err, &field):
 		return finding{field.Field + ": " + field.Err.Error(), "Correct " + field.Field + " in the kubeconfig."}
 	}

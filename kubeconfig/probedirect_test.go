@@ -64,6 +64,15 @@ func TestProbeConfigFails(t *testing.T) {
 			c.Server = "api.test:6443"
 		},
 			failure{kubeconfig.PhaseConfig, "want a URL", `Correct clusters["c1"].server`}},
+		{"a Secret", func(t *testing.T, api *probed, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
+			spec := goodSpec(t, api.ca)
+			spec.Route = kubeconfig.Route{ProxyURL: "https://proxy.test", ProxyTLS: &kubeconfig.ProxyTLS{Secret: &kubeconfig.SecretRef{Namespace: "a", Name: "b"}}}
+			config, err := spec.Build()
+			if err != nil {
+				t.Fatal(err)
+			}
+			*c = *config.Clusters["c1"]
+		}, failure{kubeconfig.PhaseConfig, "ClientOptions.ReadSecret: required for", "in the program that connects"}},
 		{"a file that is not there", func(_ *testing.T, _ *probed, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
 			*u = clientcmdapi.AuthInfo{ClientCertificate: "/nonexistent/a.crt", ClientKey: "/nonexistent/a.key"}
 		}, failure{kubeconfig.PhaseConfig, "/nonexistent/a.", ""}},

@@ -2,7 +2,6 @@ package kubeconfig
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -41,12 +40,6 @@ var dialPhases = map[dialer.Phase]Phase{
 }
 
 func (r *recorder) event(e dialer.Event) {
-	// A proxy that refuses credentials does so in the phase that asks it to
-	// connect.
-	var de *dialer.Error
-	if errors.As(e.Err, &de) && e.Phase == dialer.PhaseConnect {
-		e.Phase = de.Phase
-	}
 	phase := dialPhases[e.Phase]
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,7 +106,9 @@ func (r *recorder) failed(phase Phase) (steps []Step, took time.Duration) {
 			before += s.Took
 		}
 	}
-	if took < 0 { // it never ended
+	// Of a phase that never ended, or that another stands for: a proxy refuses
+	// credentials when it is asked to connect.
+	if took < 0 {
 		took = max(0, time.Since(r.began)-before)
 	}
 	return steps, took

@@ -1,0 +1,82 @@
+package provider
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+)
+
+// Config is the installation's, and what is known at the moment of the plan.
+type Config struct {
+	Name         string                  // of this provider; "causeway" if empty
+	Defaults     Settings                // what annotations do not say
+	KeyAlgorithm kubeconfig.KeyAlgorithm // of the keys that are made; ECDSA P-256 if empty
+	Interval     time.Duration           // between probes of a route that is in use; a minute if 0; a sixth of it within the grace period
+
+	Now     time.Time         // required
+	Results map[string]Result // by Candidate.Key
+}
+
+func (c Config) name() string {
+	if c.Name == "" {
+		return "causeway"
+	}
+	return c.Name
+}
+
+func (c Config) keyAlgorithm() kubeconfig.KeyAlgorithm {
+	if c.KeyAlgorithm == "" {
+		return kubeconfig.ECDSAP256
+	}
+	return c.KeyAlgorithm
+}
+
+func (c Config) interval() time.Duration {
+	if c.Interval <= 0 {
+		return time.Minute
+	}
+	return c.Interval
+}
+
+// Result is the answer to a Candidate.
+type Result struct {
+	Report   kubeconfig.Report
+	At       time.Time
+	Failures int // in a row; 0 if the Report is OK
+}
+
+// Candidate is a kubeconfig to probe.
+type Candidate struct {
+	Key    string // a hash: says nothing of the kubeconfig
+	Config *clientcmdapi.Config
+}
+
+// Action is what to do next: probes, then Plan again with their answers; or a
+// write, and Plan again with what was written; or nothing before After.
+type Action struct {
+	// Probe is what has to be probed now, before Plan can say more: probe all, add the answers to
+	// Config.Results, and call Plan again with the same objects. Where it is not empty, all else is zero.
+	Probe []Candidate
+	// Create, Update or Delete is the write; at most one is set. Update carries the resourceVersion that was read,
+	// Delete is to be done with that and the UID as preconditions.
+	Create, Update, Delete *corev1.Secret
+	// Events are to be told once the write succeeded, or at once where there is none.
+	Events []Event
+	// Condition is for the Cluster's status.conditions, so that
+	// availabilityGates can name it; nil if nothing is to be said. It is equal to
+	// Cluster.Condition where nothing changed.
+	Condition *metav1.Condition
+	// After is when to plan again if nothing changes. 0: never.
+	After time.Duration
+}
+
+// Event is one for the Cluster. It holds no secret.
+type Event struct {
+	Type    string // corev1.EventTypeNormal or Warning
+	Reason  string
+	Message string
+}

@@ -1,0 +1,220 @@
+package provider
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+)
+
+// Group is that of Cluster API's Clusters.
+const Group = "cluster.x-k8s.io"
+
+const pausedAnnotation = "cluster.x-k8s.io/paused"
+
+// Cluster is what a plan needs of a Cluster, of cluster.x-k8s.io/v1beta2 or
+// v1beta1.
+type Cluster struct {
+	Namespace, Name      string
+	UID                  string
+	APIVersion           string // of the owner reference
+	Annotations          map[string]string
+	Paused               bool // spec.paused or the annotation
+	Deleting             bool
+	Endpoint             kubeconfig.Endpoint   // zero if not known yet
+	MoreEndpoints        []kubeconfig.Endpoint // the infrastructure object's status.apiEndpoints, beyond Endpoint
+	HasControlPlane      bool                  // spec.controlPlaneRef
+	NamespaceAnnotations map[string]string     // of its Namespace
+	Condition            *metav1.Condition     // its ConditionRoute, as it is; nil if it has none
+}
+
+// Secrets is what the API server holds for the Cluster. A nil one does not
+// exist.
+type Secrets struct {
+	Kubeconfig *corev1.Secret // <cluster>-kubeconfig
+	CA         *corev1.Secret // <cluster>-ca
+	Secondary  *corev1.Secret // Settings.SecondaryName
+	Route      *corev1.Secret // Settings.RouteSecret, if it has LabelRoute
+}
+
+// ReadCluster reads a Cluster of cluster.x-k8s.io/v1beta2 or v1beta1, and of
+// its infrastructure object status.apiEndpoints: objects with host and port, or
+// strings. infrastructure may be nil. The Namespace's annotations are for the
+// caller to add. Both objects are only read.
+//
+// An endpoint that can't be used is an error, such as one whose host has a
+// scheme: Cluster API makes a URL of it that leads nowhere. The Cluster
+// returned along with it has what could be read.
+func ReadCluster(cluster, infrastructure *unstructured.Unstructured) (Cluster, error) {
+	if cluster == nil || cluster.GroupVersionKind().Group != Group || cluster.GetKind() != "Cluster" {
+		return Cluster{}, errors.New("provider: want a Cluster of " + Group)
+	}
+	o := cluster.Object
+	_, paused := cluster.GetAnnotations()[pausedAnnotation]
+	specPaused, _, _ := unstructured.NestedBool(o, "spec", "paused")
+	ref, _, _ := unstructured.NestedFieldNoCopy(o, "spec", "controlPlaneRef")
+	reference, _ := ref.(map[string]any)
+	c := Cluster{
+		Namespace: cluster.GetNamespace(), Name: cluster.GetName(), UID: string(cluster.GetUID()),
+		APIVersion: cluster.GetAPIVersion(), Annotations: cluster.GetAnnotations(),
+		Paused: paused || specPaused, Deleting: cluster.GetDeletionTimestamp() != nil,
+		HasControlPlane: len(reference) > 0, Condition: readCondition(cluster),
+	}
+	value, _, _ := unstructured.NestedFieldNoCopy(o, "spec", "controlPlaneEndpoint")
+	endpoint, err := readEndpoint(value)
+	if err != nil {
+		return c, fmt.Errorf("provider: spec.controlPlaneEndpoint: %w", err)
+	}
+	c.Endpoint = endpoint
+	if infrastructure != nil {
+		c.MoreEndpoints, err = readEndpoints(infrastructure.Object, endpoint)
+	}
+	return c, err
+}
+
+// readEndpoints leaves out the first one, and repetitions.
+func readEndpoints(object map[string]any, first kubeconfig.Endpoint) ([]kubeconfig.Endpoint, error) {
+	value, _, _ := unstructured.NestedFieldNoCopy(object, "status", "apiEndpoints")
+	list, _ := value.([]any)
+	seen := map[kubeconfig.Endpoint]bool{{}: true, first: true}
+	var (
+		more []kubeconfig.Endpoint
+		errs []error
+	)
+	for i, item := range list {
+		e, err := readEndpoint(item)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("provider: status.apiEndpoints[%d] of the infrastructure object: %w", i, err))
+		} else if !seen[e] {
+			seen[e] = true
+			more = append(more, e)
+		}
+	}
+	return more, errors.Join(errs...)
+}
+
+// readEndpoint takes {host, port} and "host:port". Nothing, and Cluster API's
+// {host: "", port: 0}, are the zero Endpoint.
+func readEndpoint(value any) (kubeconfig.Endpoint, error) {
+	var e kubeconfig.Endpoint
+	switch v := value.(type) {
+	case nil:
+		return e, nil
+	case string:
+		return parseServer(v)
+	case map[string]any:
+		e.Host, _ = v["host"].(string)
+		switch port := v["port"].(type) {
+		case int64:
+			e.Port = int32(port)
+			if int64(e.Port) != port {
+				e.Port = -1
+			}
+		case float64:
+			e.Port = int32(port)
+		}
+	default:
+		return e, errors.New("want an object with host and port")
+	}
+	if e == (kubeconfig.Endpoint{}) {
+		return e, nil
+	}
+	return e, checkEndpoint(e)
+}
+
+func checkEndpoint(e kubeconfig.Endpoint) error {
+	switch {
+	case strings.Contains(e.Host, "://"):
+		return errors.New("the host holds a scheme: want a DNS name or an IP address alone")
+	case e.Host == "":
+		return errors.New("the host is empty")
+	case strings.ContainsAny(e.Host, "/?#@[] \t\n"):
+		return errors.New("the host is neither a DNS name nor an IP address")
+	case strings.Contains(e.Host, ":") && net.ParseIP(e.Host) == nil:
+		return errors.New("the host holds a port, or is no IPv6 address")
+	case e.Port < 1 || e.Port > 65535:
+		return fmt.Errorf("the port is %d: want 1 to 65535", e.Port)
+	}
+	return nil
+}
+
+// parseServer takes host:port and https://host:port. It quotes nothing.
+func parseServer(text string) (kubeconfig.Endpoint, error) {
+	const want = "want host:port or https://host:port"
+	var e kubeconfig.Endpoint
+	if text == "" {
+		return e, errors.New("is missing: " + want)
+	}
+	address := strings.TrimSuffix(strings.TrimPrefix(text, "https://"), "/")
+	host, portText, err := net.SplitHostPort(address)
+	port, portErr := strconv.ParseUint(portText, 10, 16)
+	if err != nil || portErr != nil {
+		return e, errors.New("is no address: " + want)
+	}
+	e = kubeconfig.Endpoint{Host: host, Port: int32(port)}
+	return e, checkEndpoint(e)
+}
+
+// serverAddress returns host and port of a kubeconfig's server.
+func serverAddress(server string) (host, port string) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return "", ""
+	}
+	port = u.Port()
+	if port == "" && u.Scheme == "http" {
+		port = "80"
+	} else if port == "" {
+		port = "443"
+	}
+	return u.Hostname(), port
+}
+
+// readCondition looks where v1beta2 has its conditions, in both versions.
+func readCondition(cluster *unstructured.Unstructured) *metav1.Condition {
+	path := []string{"status", "conditions"}
+	if gv, err := schema.ParseGroupVersion(cluster.GetAPIVersion()); err == nil && gv.Version == "v1beta1" {
+		path = []string{"status", "v1beta2", "conditions"}
+	}
+	value, _, _ := unstructured.NestedFieldNoCopy(cluster.Object, path...)
+	list, _ := value.([]any)
+	for _, item := range list {
+		m, _ := item.(map[string]any)
+		if m["type"] != ConditionRoute {
+			continue
+		}
+		var c metav1.Condition
+		if runtime.DefaultUnstructuredConverter.FromUnstructured(m, &c) == nil {
+			return &c
+		}
+	}
+	return nil
+}
+
+const (
+	kubeconfigSuffix = "-kubeconfig"
+	serverScheme     = "https://"
+)
+
+// server is the URL of the Cluster's endpoint; empty without one.
+func (c Cluster) server() string {
+	if c.Endpoint == (kubeconfig.Endpoint{}) {
+		return ""
+	}
+	return serverScheme + c.Endpoint.String()
+}
+
+func (c Cluster) owner() *metav1.OwnerReference {
+	return &metav1.OwnerReference{APIVersion: c.APIVersion, Kind: "Cluster", Name: c.Name, UID: types.UID(c.UID)}
+}

@@ -1,0 +1,148 @@
+package provider
+
+import (
+	"strings"
+	"unicode"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+)
+
+// ConditionRoute is the type of Action.Condition, and of the one in a Secret's
+// [AnnotationConditions]: whether the configured route is in use, and leads to
+// the API server. It is Unknown where nothing was probed.
+const ConditionRoute = "RouteReady"
+
+// Reasons of the condition, and of Events. Where a probe failed, the reason is
+// its phase: DNSFailed, TCPFailed, ProxyTLSFailed, ProxyAuthFailed,
+// ConnectFailed, TLSFailed, AuthFailed, ReadyzFailed, ConfigFailed.
+const (
+	ReasonReady           = "Ready"
+	ReasonRolledBack      = "RolledBack"         // AnnotationRollback: the route in use is the one before
+	ReasonFellBack        = "FellBack"           // the configured route failed within its grace period
+	ReasonNotProbed       = "NotProbed"          // AnnotationProbe is "off"
+	ReasonInvalidSettings = "InvalidSettings"    // an annotation, or the Secret that route-secret names
+	ReasonManagedByOther  = "ManagedByOther"     // the Secret has another's AnnotationManager
+	ReasonNotOurs         = "NotOurs"            // the Secret is a user's
+	ReasonNoEndpoint      = "WaitingForEndpoint" // the Cluster has none yet
+	ReasonNoSecret        = "WaitingForSecret"   // the control plane makes it
+	ReasonNoCA            = "CAMissing"          // there is no <cluster>-ca, or no key in it, to make credentials with
+	ReasonCorrupted       = "Corrupted"          // the kubeconfig can't be read
+	ReasonNoPrevious      = "NoPreviousRoute"    // AnnotationRollback, and nothing to roll back to
+	ReasonOff             = "Off"
+	ReasonDeleting        = "Deleting" // nothing is made for a Cluster that goes away
+
+	ReasonCreated    = "KubeconfigCreated"
+	ReasonAdopted    = "KubeconfigAdopted"
+	ReasonRebuilt    = "KubeconfigRebuilt"
+	ReasonRotated    = "KubeconfigRotated"
+	ReasonSwitched   = "RouteSwitched"
+	ReasonReapplied  = "RouteReapplied"
+	ReasonHandedBack = "HandedBack"
+	ReasonDeleted    = "SecondaryDeleted"
+)
+
+// reasonOf is the phase in the form of a condition's reason.
+func reasonOf(phase kubeconfig.Phase) string {
+	switch phase {
+	case kubeconfig.PhaseDNS:
+		return "DNSFailed"
+	case kubeconfig.PhaseTCP:
+		return "TCPFailed"
+	case kubeconfig.PhaseTLS:
+		return "TLSFailed"
+	}
+	var b strings.Builder
+	for word := range strings.FieldsSeq(string(phase)) {
+		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	}
+	return strings.Replace(b.String(), "Tls", "TLS", 1) + "Failed"
+}
+
+// verdict is a condition without its time.
+type verdict struct {
+	status          metav1.ConditionStatus
+	reason, message string
+}
+
+func waiting(reason, message string) verdict {
+	return verdict{metav1.ConditionFalse, reason, message}
+}
+
+// judge is what a probe says.
+func judge(r Result) verdict {
+	step := r.Report.Failed()
+	switch {
+	case r.Report.OK():
+		return verdict{metav1.ConditionTrue, ReasonReady, "the API server is reached by the route"}
+	case step == nil:
+		return verdict{metav1.ConditionUnknown, ReasonNotProbed, "the probe gave no answer"}
+	}
+	message := step.Cause
+	if step.Advice != "" {
+		message += ". " + step.Advice
+	}
+	return verdict{metav1.ConditionFalse, reasonOf(step.Phase), message}
+}
+
+// condition is v as a condition after before, which stays if v says the same:
+// in its own words, since ports and addresses in them may change at each probe.
+func (p *planner) condition(v verdict, before *metav1.Condition) *metav1.Condition {
+	c := &metav1.Condition{
+		Type: ConditionRoute, Status: v.status, Reason: v.reason, Message: v.message,
+		LastTransitionTime: metav1.Time{Time: p.config.Now.UTC().Truncate(timeUnit)},
+	}
+	if before == nil {
+		return c
+	}
+	if before.Status == c.Status {
+		c.LastTransitionTime = before.LastTransitionTime
+	}
+	if before.Reason == c.Reason && withoutNumbers(before.Message) == withoutNumbers(c.Message) {
+		c.Message = before.Message
+	}
+	return c
+}
+
+// withoutNumbers replaces each number by one sign.
+func withoutNumbers(text string) string {
+	var b strings.Builder
+	digits := false
+	for _, r := range text {
+		if unicode.IsDigit(r) {
+			if !digits {
+				b.WriteByte('#')
+			}
+			digits = true
+			continue
+		}
+		digits = false
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// say makes v the condition, and an Event of it where it is news.
+func (p *planner) say(v verdict) {
+	before := p.records.condition
+	if before == nil {
+		before = p.cluster.Condition
+	}
+	c := p.condition(v, before)
+	p.action.Condition = c
+	if before != nil && before.Status == c.Status && before.Reason == c.Reason {
+		return
+	}
+	switch {
+	case v.status == metav1.ConditionFalse:
+		p.event(corev1.EventTypeWarning, c.Reason, c.Message)
+	case v.status == metav1.ConditionTrue && before != nil:
+		p.event(corev1.EventTypeNormal, c.Reason, c.Message)
+	}
+}
+
+func (p *planner) event(kind, reason, message string) {
+	p.action.Events = append(p.action.Events, Event{Type: kind, Reason: reason, Message: message})
+}

@@ -1,0 +1,246 @@
+package provider
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/noproxy"
+)
+
+// checkRoute makes the route of the settings and of the Secret that they name.
+func (p *planner) checkRoute() error {
+	var err error
+	p.route, err = p.readRoute()
+	return err
+}
+
+func (p *planner) readRoute() (kubeconfig.Route, error) {
+	s, secret := &p.settings, p.secrets.Route
+	if s.ProxyURL == Direct {
+		return kubeconfig.Route{Direct: true}, nil
+	}
+	if s.RouteSecret == "" {
+		return p.through(s.ProxyURL, nil), nil
+	}
+	if secret == nil {
+		return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "there is no Secret %s with the label %s", s.RouteSecret, LabelRoute)
+	}
+	if _, ok := secret.Labels[LabelRoute]; !ok {
+		return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "the Secret %s lacks the label %s, without which it is not for routes", s.RouteSecret, LabelRoute)
+	}
+	whole := secretText(secret, KeyProxyURL)
+	if whole == "" {
+		if s.ProxyURL+s.Gateway != "" && len(secret.Data) == 0 {
+			return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "the Secret %s is empty: want %s and %s, or %s", s.RouteSecret, KeyUsername, KeyPassword, KeyProxyURL)
+		}
+		if s.ProxyURL+s.Gateway == "" {
+			return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "the Secret %s has no key %s, and no annotation names a proxy or gateway", s.RouteSecret, KeyProxyURL)
+		}
+		return p.through(s.ProxyURL, secret), nil
+	}
+	if at := s.layers.find(AnnotationRouteSecret); at == min(s.layers.find(AnnotationProxyURL), s.layers.find(AnnotationGateway)) {
+		return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "the Secret %s has the key %s, and an annotation names a proxy too: want one of them", s.RouteSecret, KeyProxyURL)
+	}
+	s.Gateway = ""
+	return p.through(whole, secret), nil
+}
+
+// through is the route by a proxy or the gateway; zero where there is neither.
+func (p *planner) through(proxy string, secret *corev1.Secret) kubeconfig.Route {
+	s := p.settings
+	user, password := secretText(secret, KeyUsername), secretText(secret, KeyPassword)
+	route := kubeconfig.Route{ProxyURL: proxy}
+	switch {
+	case s.Gateway != "":
+		proxy = s.Gateway
+		route = kubeconfig.Route{Tunnel: &kubeconfig.Tunnel{
+			Gateway: s.Gateway, User: user, Password: password, Cluster: s.TunnelCluster, Zone: s.TunnelZone,
+		}}
+	case proxy == "":
+		return kubeconfig.Route{}
+	case user+password != "":
+		if u, err := url.Parse(proxy); err == nil && u.User == nil {
+			u.User = url.UserPassword(user, password)
+			route.ProxyURL = u.String()
+		}
+	}
+	if secret != nil && strings.HasPrefix(strings.ToLower(proxy), "https:") {
+		route.ProxyTLS = p.proxyTLS(secret)
+	}
+	return route
+}
+
+// proxyTLS names the Secret for what is not to be copied.
+func (p *planner) proxyTLS(secret *corev1.Secret) *kubeconfig.ProxyTLS {
+	t := &kubeconfig.ProxyTLS{CA: secret.Data["ca.crt"]}
+	if len(secret.Data[corev1.TLSCertKey]) > 0 && len(secret.Data[corev1.TLSPrivateKeyKey]) > 0 {
+		namespace, name, _ := strings.Cut(p.settings.RouteSecret, "/")
+		t.Secret = &kubeconfig.SecretRef{Namespace: namespace, Name: name}
+	}
+	if len(t.CA) == 0 && t.Secret == nil {
+		return nil
+	}
+	return t
+}
+
+// secretText leaves out the newline at the end of a file.
+func secretText(s *corev1.Secret, key string) string {
+	if s == nil {
+		return ""
+	}
+	return strings.TrimRight(string(s.Data[key]), "\r\n")
+}
+
+// desired is the route that is configured. The error is of the settings, or of
+// a kubeconfig that can't be merged into.
+func (p *planner) desired() (route, error) {
+	natural, endpoint := p.natural()
+	bare := p.original()
+	bare.Server, bare.Natural, bare.Endpoint = natural, "", endpoint
+	spec, err := p.spec(natural)
+	if err != nil || spec == nil {
+		return bare, err
+	}
+	p.inputs = inputsOf(bare, *spec)
+	if p.records.applied != nil && p.records.Inputs == p.inputs {
+		return *p.records.applied, nil
+	}
+	base, err := p.base.with(bare)
+	if err != nil {
+		return bare, err
+	}
+	merged, err := kubeconfig.Merge(base, *spec)
+	if err != nil {
+		return bare, p.explain(err)
+	}
+	d, err := parseDocument(merged)
+	if err != nil {
+		return bare, err
+	}
+	r := d.current
+	if r.Endpoint = endpoint; r.Server != natural {
+		r.Natural = natural
+	}
+	return r, nil
+}
+
+// inputsOf names what a route is made of. To merge takes ten times as long.
+func inputsOf(bare route, s kubeconfig.Spec) string {
+	type tunnel kubeconfig.Tunnel // which prints its password
+	r := s.Route
+	return digest(encode(bare), encode(s.Endpoint), encode(s.MoreEndpoints), encode([]string{s.TLSServerName, r.ProxyURL, r.NoProxy}),
+		encode((*tunnel)(r.Tunnel)), encode(r.Direct), encode(r.Header), encode(r.ProxyTLS))
+}
+
+// natural is the server without rewriting, and the Cluster's endpoint if it is
+// made from that. A server that somebody chose stays; one made from an endpoint
+// that moved moves along.
+func (p *planner) natural() (server, endpoint string) {
+	server = p.base.current.Server
+	if p.follows {
+		return server, ""
+	}
+	if a := p.records.applied; a != nil {
+		if a.Natural != "" && server == a.Server {
+			server = a.Natural
+		}
+		if a.Endpoint != "" && server == serverScheme+a.Endpoint {
+			server = p.cluster.server()
+		}
+	}
+	return server, p.endpointOf(server)
+}
+
+// endpointOf is the Cluster's endpoint, if the server is made from it.
+func (p *planner) endpointOf(server string) string {
+	if p.follows || server != p.cluster.server() {
+		return ""
+	}
+	return p.cluster.Endpoint.String()
+}
+
+// original is the route before anything was configured.
+func (p *planner) original() route {
+	switch {
+	case p.follows:
+		return p.base.current
+	case p.records.original != nil:
+		return *p.records.original
+	case p.records.Created:
+		return route{}
+	}
+	return p.base.current
+}
+
+// spec is what is to be merged; nil if nothing is configured.
+func (p *planner) spec(natural string) (*kubeconfig.Spec, error) {
+	s := p.settings
+	spec := &kubeconfig.Spec{Name: p.cluster.Name, TLSServerName: s.TLSServerName, Route: p.route}
+	server := natural
+	if s.Mode == Rewrite {
+		spec.Endpoint, _ = parseServer(s.Server) // resolve was there
+		server = serverScheme + spec.Endpoint.String()
+		if spec.TLSServerName == "" {
+			spec.TLSServerName = defaultServer
+		}
+	}
+	proxied := p.route.ProxyURL != "" || p.route.Tunnel != nil
+	if proxied && s.NoProxy != "" && noproxy.Parse(s.NoProxy).Bypass(serverAddress(server)) {
+		spec.Route = kubeconfig.Route{Direct: true}
+	}
+	zone := spec.Route.Tunnel != nil && spec.Route.Tunnel.Zone != ""
+	switch {
+	case zone && s.Mode == Rewrite:
+		return nil, s.layers.errorf(AnnotationTunnelZone, "names the server itself: want another mode than rewrite")
+	case spec.Route.Tunnel != nil && !zone && s.Mode != Rewrite:
+		e, err := parseServer(server)
+		if err != nil {
+			return nil, fmt.Errorf("provider: the kubeconfig's server, which the tunnel's agent is to dial: %w", err)
+		}
+		spec.Endpoint = e
+	}
+	nothing := !proxied && !spec.Route.Direct && spec.TLSServerName == ""
+	if s.Mode != Rewrite && !zone && (!nothing || s.Mode == Own) {
+		spec.MoreEndpoints = p.cluster.MoreEndpoints
+	}
+	if nothing && len(spec.MoreEndpoints) == 0 {
+		return nil, nil
+	}
+	return spec, nil
+}
+
+// explain names the annotation of a field.
+func (p *planner) explain(err error) error {
+	var field *kubeconfig.FieldError
+	if !errors.As(err, &field) {
+		return err
+	}
+	annotation := ""
+	switch name := field.Field; {
+	case name == "Route.ProxyURL" && p.settings.ProxyURL != "" && secretText(p.secrets.Route, KeyProxyURL) == "":
+		annotation = AnnotationProxyURL
+	case name == "Route.Tunnel.Gateway":
+		annotation = AnnotationGateway
+	case name == "Route.Tunnel.Cluster":
+		annotation = AnnotationTunnelCluster
+	case name == "Route.Tunnel.Zone":
+		annotation = AnnotationTunnelZone
+	case strings.HasPrefix(name, "Route."):
+		annotation = AnnotationRouteSecret
+	case name == "TLSServerName":
+		annotation = AnnotationTLSServerName
+	case strings.HasPrefix(name, "Endpoint") && p.settings.Mode == Rewrite:
+		annotation = AnnotationServer
+	default:
+		return fmt.Errorf("provider: %w", err)
+	}
+	if annotation == AnnotationRouteSecret {
+		return p.settings.layers.errorf(annotation, "%s: %w", strings.ToLower(field.Field[strings.LastIndexByte(field.Field, '.')+1:]), field.Err)
+	}
+	return p.settings.layers.error(annotation, field.Err)
+}

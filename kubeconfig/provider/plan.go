@@ -1,0 +1,253 @@
+package provider
+
+import (
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+)
+
+const timeUnit = time.Second // of what is written
+
+// Plan says what is to be done next for a Cluster. It is called again after
+// each Action, and whenever something changed: it looks at what is there, not
+// at what happened. It only reads its arguments, dials nothing and knows no
+// time but config.Now; the keys and certificates that it makes alone are new
+// each time, and take their time from the clock.
+//
+// What is wrong with the configuration or with an object is told by
+// Action.Condition. An error is a mistake of the caller: a Cluster without a name,
+// a Config without Now.
+func Plan(cluster Cluster, secrets Secrets, config Config) (Action, error) {
+	switch {
+	case cluster.Name == "" || cluster.Namespace == "":
+		return Action{}, errors.New("provider: Cluster.Name and Namespace are required")
+	case config.Now.IsZero():
+		return Action{}, errors.New("provider: Config.Now is required")
+	case cluster.Paused:
+		return Action{}, nil
+	}
+	p := &planner{cluster: cluster, secrets: secrets, config: config}
+	p.settings, p.fault = resolve(cluster, config)
+	p.run()
+	if len(p.action.Probe) > 0 {
+		return Action{Probe: p.action.Probe}, nil
+	}
+	return p.action, nil
+}
+
+// planner is one Plan.
+type planner struct {
+	cluster  Cluster
+	secrets  Secrets
+	config   Config
+	settings resolved
+	fault    error            // of the settings, or of the Secret that they name
+	route    kubeconfig.Route // the configured one
+
+	target  *corev1.Secret // the Secret to write; nil if it does not exist
+	records records        // what it tells of before
+	managed bool           // it is this provider's to write
+	shown   Phase          // for AnnotationPhase; records.Phase if empty
+	base    *document      // where credentials and the natural server come from
+	follows bool           // base is another Secret's
+
+	inputs string // of the configured route
+
+	action Action
+}
+
+func (p *planner) run() {
+	switch {
+	case p.settings.Mode == Auto: // it could not be read
+		p.say(p.faulty(p.fault))
+		return
+	case p.settings.Mode == Off:
+		p.off()
+		return
+	case p.fault != nil:
+	case p.settings.Mode == Secondary && p.handBack(p.secrets.Kubeconfig):
+		return
+	case p.settings.Mode != Secondary && p.dropSecondary():
+		return
+	}
+	p.target = p.secrets.Kubeconfig
+	if p.settings.Mode == Secondary {
+		p.target = p.secrets.Secondary
+	}
+	if p.records = readRecords(p.target); p.handsOff() {
+		return
+	}
+	if p.fault == nil {
+		p.fault = p.checkRoute()
+	}
+	switch {
+	case p.cluster.Endpoint == (kubeconfig.Endpoint{}):
+		p.say(waiting(ReasonNoEndpoint, "the Cluster has no spec.controlPlaneEndpoint yet"))
+	case p.fault != nil && !p.managed:
+		p.say(p.faulty(p.fault))
+	case p.readBase():
+		p.follow()
+	}
+}
+
+// handsOff says why the Secret is not to be touched, if it is not.
+func (p *planner) handsOff() bool {
+	name := manager(p.target)
+	p.managed = name == p.config.name()
+	switch {
+	case p.target == nil || p.managed:
+		return false
+	case name != "":
+		p.say(waiting(ReasonManagedByOther, "the Secret "+p.target.Name+" is managed by another provider, see its annotation "+AnnotationManager))
+	case p.settings.Mode == Secondary:
+		p.say(waiting(ReasonNotOurs, "the Secret "+p.target.Name+" is there, and was not made by this provider: name another one in "+AnnotationSecondary))
+	case p.settings.Mode == Own && !p.settings.explicit && p.target.Type == corev1.SecretTypeOpaque:
+		p.say(waiting(ReasonNotOurs, "the Secret "+p.target.Name+" is a user's (type Opaque): to have it adopted, set "+AnnotationMode+" to own"))
+	default:
+		return false
+	}
+	return true
+}
+
+// readBase finds the kubeconfig to work on. Without one, it has it made, or
+// says what that takes, and returns false.
+func (p *planner) readBase() bool {
+	source := p.target
+	if p.settings.Mode == Secondary && p.secrets.Kubeconfig != nil {
+		source, p.follows = p.secrets.Kubeconfig, true
+	}
+	if source == nil {
+		p.create()
+		return false
+	}
+	base, err := parseDocument(source.Data[kubeconfig.SecretKey])
+	if err == nil {
+		p.base = base
+		if p.target == nil {
+			p.create()
+		}
+		return p.target != nil
+	}
+	if p.managed && !p.follows {
+		p.rebuild(err)
+	} else {
+		p.say(waiting(ReasonCorrupted, source.Name+": "+err.Error()))
+	}
+	return false
+}
+
+// after asks for the next plan in d, or sooner.
+func (p *planner) after(d time.Duration) {
+	if d = max(d, timeUnit); p.action.After == 0 || d < p.action.After {
+		p.action.After = d
+	}
+}
+
+// write updates the target, if that changes it. What was asked to be probed
+// can wait.
+func (p *planner) write(value []byte) {
+	s := p.target.DeepCopy()
+	if s.Data == nil {
+		s.Data = map[string][]byte{}
+	}
+	s.Data[kubeconfig.SecretKey] = value
+	p.keep(s)
+	if !equality.Semantic.DeepEqual(p.target, s) {
+		p.action.Update = s
+		p.action.Probe = nil
+	}
+}
+
+// keep writes the records into s, which is new.
+func (p *planner) keep(s *corev1.Secret) {
+	if p.action.Condition != nil {
+		p.records.condition = p.action.Condition
+	}
+	shown := p.shown
+	if shown == "" {
+		shown = p.records.Phase
+	}
+	p.records.write(s, p.config.name(), shown)
+}
+
+// follow keeps what was accepted in the Secret, and then leads it to what is
+// configured. Each step that has something to do ends the plan.
+func (p *planner) follow() {
+	restored := p.restored()
+	if p.restore(restored) {
+		return
+	}
+	desired, err := p.desired()
+	if err != nil && p.fault == nil {
+		p.fault = err
+	}
+	hold := p.fault != nil
+	if done := p.rollBack(restored, &hold); done {
+		return
+	}
+	if p.inGrace(restored) {
+		return
+	}
+	if hold {
+		desired = restored
+	}
+	if p.advance(restored, desired) {
+		return
+	}
+	p.rest(restored, desired)
+}
+
+// rest has nothing to do but to say how things are.
+func (p *planner) rest(restored, desired route) {
+	switch {
+	case p.action.Condition != nil:
+	case p.fault != nil:
+		p.say(p.faulty(p.fault))
+	default:
+		v, ok := p.health()
+		if !ok {
+			return
+		}
+		p.say(p.remark(v))
+	}
+	if !p.managed {
+		return
+	}
+	if desired.same(restored) && p.fault == nil && !p.held() {
+		if p.records.Phase != PhaseGrace {
+			p.records.Phase = PhaseReady
+			p.records.Failed, p.records.Failures, p.records.RetryAt = "", 0, time.Time{}
+		}
+		restored, p.records.Inputs = desired, p.inputs
+	}
+	if p.records.applied == nil || !p.records.applied.equal(restored) {
+		p.records.applied = &restored
+	}
+	p.write(p.target.Data[kubeconfig.SecretKey])
+}
+
+// held says that a rollback is in effect.
+func (p *planner) held() bool {
+	_, asked := p.cluster.Annotations[AnnotationRollback]
+	return asked && p.records.Phase == PhaseRolledBack
+}
+
+// remark adds to the health of the route in use what else there is to know.
+func (p *planner) remark(v verdict) verdict {
+	_, asked := p.cluster.Annotations[AnnotationRollback]
+	switch {
+	case v.status == metav1.ConditionFalse:
+	case p.held():
+		v.reason, v.message = ReasonRolledBack, "the previous route is in use for as long as the Cluster has the annotation "+AnnotationRollback
+	case asked:
+		v.reason, v.message = ReasonNoPrevious, AnnotationRollback+" asks for the previous route, and there is none"
+	case p.rotationBlocked():
+		v.reason, v.message = ReasonNoCA, "the client certificate is past half of its life, and there is no key in "+p.cluster.Name+"-ca to make another with"
+	}
+	return v
+}

@@ -1,0 +1,273 @@
+package provider
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/causewayproject/causeway/noproxy"
+)
+
+// Mode is what the provider does for a Cluster.
+type Mode string
+
+// The modes.
+const (
+	// Auto is Decorate where the Cluster has a controlPlaneRef and Own where it
+	// has none. The default. As an annotation also "auto".
+	Auto Mode = ""
+	// Own: the provider makes the kubeconfig Secret, its credentials included,
+	// and rotates them. One that another made is adopted, its owner and type
+	// stay; a user's (type Opaque) only if the mode is named, and not by Auto.
+	Own Mode = "own"
+	// Decorate: the Secret is another's; the provider merges the route into it, after each write of the other.
+	Decorate Mode = "decorate"
+	// Secondary: <cluster>-kubeconfig is left alone, and a second Secret has the route.
+	Secondary Mode = "secondary"
+	// Rewrite is Decorate with server replaced by Settings.Server, which
+	// survives Cluster API's regeneration. The API server's certificate is
+	// verified for kubernetes.default.svc, which each of kubeadm's carries,
+	// unless Settings.TLSServerName says otherwise.
+	Rewrite Mode = "rewrite"
+	// Off hands back: what the provider added is taken away again, once.
+	Off Mode = "off"
+)
+
+// Direct is the ProxyURL of a Cluster that is reached directly, whatever
+// outer settings say.
+const Direct = "direct"
+
+const (
+	defaultGrace  = 10 * time.Minute
+	defaultServer = "kubernetes.default.svc" // the name that Rewrite verifies
+	proxiedSuffix = "-proxied"
+)
+
+// Settings are those of one Cluster, or the installation's defaults. Empty
+// fields say nothing.
+type Settings struct {
+	Mode          Mode
+	ProxyURL      string // without user info; Direct for none
+	Gateway       string
+	TunnelCluster string
+	TunnelZone    string
+	RouteSecret   string // "namespace/name"
+	NoProxy       string
+	TLSServerName string
+	Server        string
+	SecondaryName string
+	Grace         time.Duration // 0 is 10 minutes
+	NoProbe       bool
+}
+
+// SettingError says which annotation can't be used, and what to do. It holds
+// no secret.
+type SettingError struct {
+	// Annotation is its name, which stands for the field of Config.Defaults too.
+	Annotation string
+	// Where is who has it: "Cluster", "Namespace" or "Config.Defaults".
+	Where string
+	Err   error
+}
+
+// Error names the annotation, who has it, and what is wrong with it.
+func (e *SettingError) Error() string {
+	return fmt.Sprintf("provider: %s of the %s: %v", e.Annotation, e.Where, e.Err)
+}
+
+// Unwrap returns Err.
+func (e *SettingError) Unwrap() error { return e.Err }
+
+// Resolve returns the settings of a Cluster: a Mode that is not Auto,
+// RouteSecret with its namespace, and no field that matters left empty. The error
+// is a [*SettingError]; the Settings then hold what could be read.
+func Resolve(cluster Cluster, config Config) (Settings, error) {
+	r, err := resolve(cluster, config)
+	return r.Settings, err
+}
+
+// resolved are Settings, and where they are from.
+type resolved struct {
+	Settings
+	layers   layers
+	explicit bool // the mode is named
+}
+
+func resolve(cluster Cluster, config Config) (resolved, error) {
+	l := layers{
+		{"Cluster", cluster.Namespace, cluster.Annotations},
+		{"Namespace", cluster.Namespace, cluster.NamespaceAnnotations},
+		{"Config.Defaults", "", config.Defaults.annotations()},
+	}
+	r := resolved{layers: l}
+	r.ProxyURL, r.Gateway = l.value(AnnotationProxyURL), l.value(AnnotationGateway)
+	switch proxy, gateway := l.find(AnnotationProxyURL), l.find(AnnotationGateway); {
+	case proxy < gateway:
+		r.Gateway = ""
+	case gateway < proxy:
+		r.ProxyURL = ""
+	case proxy < len(l):
+		return r, l.errorf(AnnotationGateway, "stands beside proxy-url: want one of them")
+	}
+	r.TunnelCluster, r.TunnelZone = l.value(AnnotationTunnelCluster), l.value(AnnotationTunnelZone)
+	r.NoProxy, r.TLSServerName = l.value(AnnotationNoProxy), l.value(AnnotationTLSServerName)
+	r.Server, r.SecondaryName = l.value(AnnotationServer), l.value(AnnotationSecondary)
+	if r.TunnelCluster == "" {
+		r.TunnelCluster = cluster.Namespace + "/" + cluster.Name
+	}
+	if r.SecondaryName == "" {
+		r.SecondaryName = cluster.Name + proxiedSuffix
+	}
+	for _, read := range []func(Cluster) error{r.readMode, r.readRouteSecret, r.readGrace, r.readProbe, r.check} {
+		if err := read(cluster); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+func (r *resolved) readMode(cluster Cluster) error {
+	r.Mode = Mode(strings.ToLower(r.layers.value(AnnotationMode)))
+	r.explicit = true
+	switch r.Mode {
+	case Own, Decorate, Secondary, Rewrite, Off:
+		return nil
+	case Auto, "auto":
+	default:
+		r.Mode, r.explicit = Auto, false
+		return r.layers.errorf(AnnotationMode, "is unknown: want %s, %s, %s, %s, %s or auto", Own, Decorate, Secondary, Rewrite, Off)
+	}
+	r.explicit = false
+	r.Mode = Own
+	if cluster.HasControlPlane {
+		r.Mode = Decorate
+	}
+	return nil
+}
+
+// readRouteSecret leaves out one that is meant for another proxy.
+func (r *resolved) readRouteSecret(Cluster) error {
+	at := r.layers.find(AnnotationRouteSecret)
+	if at == len(r.layers) || at > min(r.layers.find(AnnotationProxyURL), r.layers.find(AnnotationGateway)) && (r.ProxyURL != "" || r.Gateway != "") {
+		return nil
+	}
+	name := r.layers.value(AnnotationRouteSecret)
+	namespace, rest, ok := strings.Cut(name, "/")
+	switch layer := r.layers[at]; {
+	case layer.namespace != "" && ok:
+		return r.layers.errorf(AnnotationRouteSecret, "names a namespace: want the name of a Secret in %s", layer.namespace)
+	case layer.namespace != "":
+		r.RouteSecret = layer.namespace + "/" + name
+	case !ok || namespace == "" || rest == "":
+		return r.layers.errorf(AnnotationRouteSecret, "want namespace/name")
+	default:
+		r.RouteSecret = name
+	}
+	return nil
+}
+
+func (r *resolved) readGrace(Cluster) error {
+	r.Grace = defaultGrace
+	text := r.layers.value(AnnotationGrace)
+	if text == "" {
+		return nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return r.layers.errorf(AnnotationGrace, "want a positive duration such as 10m")
+	}
+	r.Grace = d
+	return nil
+}
+
+func (r *resolved) readProbe(Cluster) error {
+	switch r.layers.value(AnnotationProbe) {
+	case "", "on":
+	case "off":
+		r.NoProbe = true
+	default:
+		return r.layers.errorf(AnnotationProbe, "want on or off")
+	}
+	return nil
+}
+
+func (r *resolved) check(Cluster) error {
+	for annotation, text := range map[string]string{AnnotationProxyURL: r.ProxyURL, AnnotationGateway: r.Gateway} {
+		if text == "" || text == Direct && annotation == AnnotationProxyURL {
+			continue
+		}
+		// An @ is enough: a password that was not encoded makes no user info.
+		if u, err := url.Parse(text); strings.Contains(text, "@") || err == nil && u.User != nil {
+			return r.layers.errorf(annotation, "holds user info: put it into the Secret that route-secret names")
+		}
+	}
+	if r.Mode == Secondary && strings.HasSuffix(r.SecondaryName, kubeconfigSuffix) {
+		return r.layers.errorf(AnnotationSecondary, "ends in %s: Cluster API takes such a Secret for another cluster's", kubeconfigSuffix)
+	}
+	if r.Mode == Rewrite {
+		if _, err := parseServer(r.Server); err != nil {
+			return r.layers.error(AnnotationServer, err)
+		}
+	}
+	if _, err := (noproxy.Options{Strict: true}).Parse(r.NoProxy); err != nil {
+		return r.layers.error(AnnotationNoProxy, err)
+	}
+	return nil
+}
+
+// annotations returns s as a Namespace would have it.
+func (s Settings) annotations() map[string]string {
+	m := map[string]string{
+		AnnotationMode: string(s.Mode), AnnotationProxyURL: s.ProxyURL, AnnotationGateway: s.Gateway,
+		AnnotationTunnelCluster: s.TunnelCluster, AnnotationTunnelZone: s.TunnelZone,
+		AnnotationRouteSecret: s.RouteSecret, AnnotationNoProxy: s.NoProxy, AnnotationTLSServerName: s.TLSServerName,
+		AnnotationServer: s.Server, AnnotationSecondary: s.SecondaryName,
+	}
+	if s.Grace != 0 {
+		m[AnnotationGrace] = s.Grace.String()
+	}
+	if s.NoProbe {
+		m[AnnotationProbe] = "off"
+	}
+	return m
+}
+
+// layers are where settings are from, the nearest first.
+type layers []layer
+
+type layer struct {
+	where       string
+	namespace   string // of its Secrets; empty if their names tell
+	annotations map[string]string
+}
+
+// find returns the index of the nearest layer that has the annotation; len(l)
+// if none has.
+func (l layers) find(annotation string) int {
+	for i, layer := range l {
+		if strings.TrimSpace(layer.annotations[annotation]) != "" {
+			return i
+		}
+	}
+	return len(l)
+}
+
+func (l layers) value(annotation string) string {
+	if i := l.find(annotation); i < len(l) {
+		return strings.TrimSpace(l[i].annotations[annotation])
+	}
+	return ""
+}
+
+func (l layers) errorf(annotation, format string, args ...any) error {
+	return l.error(annotation, fmt.Errorf(format, args...))
+}
+
+func (l layers) error(annotation string, err error) error {
+	e := &SettingError{Annotation: annotation, Where: "Cluster", Err: err}
+	if i := l.find(annotation); i < len(l) {
+		e.Where = l[i].where
+	}
+	return e
+}

@@ -1,0 +1,131 @@
+package provider
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Phase is where a Secret's route is between two routes ([AnnotationPhase]).
+type Phase string
+
+// The phases.
+const (
+	PhaseProbing    Phase = "Probing"    // a new route did not pass the probe yet; the one before is in use
+	PhaseGrace      Phase = "Grace"      // the new route is in use, and watched
+	PhaseReady      Phase = "Ready"      // the route is in use
+	PhaseFellBack   Phase = "FellBack"   // the new route failed within the grace period; the one before is in use
+	PhaseRolledBack Phase = "RolledBack" // AnnotationRollback: the one before is in use
+)
+
+// memory is what the provider knows of a Secret from one plan to the next.
+type memory struct {
+	Phase   Phase     `json:"phase"`             // of the route that is in use: never PhaseProbing
+	Since   time.Time `json:"since,omitzero"`    // PhaseGrace: when it began
+	Created bool      `json:"created,omitempty"` // the Secret is the provider's own
+	Inputs  string    `json:"inputs,omitempty"`  // what the route in use was made of, if it is the configured one
+
+	Failed   string    `json:"failed,omitempty"`   // digest of the route that fell back
+	Failures int       `json:"failures,omitempty"` // how often it did
+	RetryAt  time.Time `json:"retryAt,omitzero"`
+}
+
+// records is all that the provider keeps in a Secret. Its routes never change.
+type records struct {
+	memory
+	applied, original, previous *route
+	condition                   *metav1.Condition
+}
+
+// readRecords passes over what it can't read: such a Secret is decorated as
+// though for the first time.
+func readRecords(s *corev1.Secret) records {
+	var r records
+	if s == nil {
+		return r
+	}
+	if json.Unmarshal(s.Data[DataState], &r.memory) != nil {
+		r.memory = memory{}
+	}
+	r.applied, r.original, r.previous = readRoute(s, DataApplied), readRoute(s, DataOriginal), readRoute(s, DataPrevious)
+	var conditions []metav1.Condition
+	if json.Unmarshal([]byte(s.Annotations[AnnotationConditions]), &conditions) == nil {
+		i := slices.IndexFunc(conditions, func(c metav1.Condition) bool { return c.Type == ConditionRoute })
+		if i >= 0 {
+			r.condition = &conditions[i]
+		}
+	}
+	return r
+}
+
+func readRoute(s *corev1.Secret, key string) *route {
+	var r route
+	if json.Unmarshal(s.Data[key], &r) != nil || r.Server == "" {
+		return nil
+	}
+	return &r
+}
+
+// write puts r into s, which is the caller's own.
+func (r records) write(s *corev1.Secret, manager string, shown Phase) {
+	if s.Data == nil {
+		s.Data = map[string][]byte{}
+	}
+	s.Data[DataState] = encode(r.memory)
+	for key, route := range map[string]*route{DataApplied: r.applied, DataOriginal: r.original, DataPrevious: r.previous} {
+		if delete(s.Data, key); route != nil {
+			s.Data[key] = encode(route)
+		}
+	}
+	if s.Annotations == nil {
+		s.Annotations = map[string]string{}
+	}
+	s.Annotations[AnnotationManager] = manager
+	s.Annotations[AnnotationPhase] = string(shown)
+	if delete(s.Annotations, AnnotationConditions); r.condition != nil {
+		s.Annotations[AnnotationConditions] = string(encode([]metav1.Condition{*r.condition}))
+	}
+}
+
+// forget takes all of the provider's out of s, which is the caller's own.
+func forget(s *corev1.Secret) {
+	for _, key := range []string{DataState, DataApplied, DataOriginal, DataPrevious} {
+		delete(s.Data, key)
+	}
+	for _, name := range []string{AnnotationManager, AnnotationPhase, AnnotationConditions} {
+		delete(s.Annotations, name)
+	}
+}
+
+// encode is for what always has a JSON.
+func encode(v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic("provider: " + err.Error())
+	}
+	return text
+}
+
+// digest names a route, or whatever else, in data or in memory: where it is
+// kept, the secrets themselves are too.
+func digest(parts ...[]byte) string {
+	h := sha256.New()
+	for _, p := range parts {
+		sum := sha256.Sum256(p)
+		_, _ = h.Write(sum[:]) // no error, by its documentation
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// manager is who manages the Secret; empty if nobody does.
+func manager(s *corev1.Secret) string {
+	if s == nil {
+		return ""
+	}
+	return s.Annotations[AnnotationManager]
+}

@@ -1,0 +1,194 @@
+package provider_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/causewayproject/causeway/kubeconfig/provider"
+)
+
+const (
+	proxyA = "http://a.test:3128"
+	proxyB = "http://b.test:3128"
+)
+
+func inBubble(t *testing.T, name string, test func(*testing.T, *world)) {
+	t.Run(name, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { test(t, newWorld(t)) })
+	})
+}
+
+// decorated is a world whose Secret has the route by proxyA.
+func decorated(w *world) {
+	w.t.Helper()
+	w.controlPlane()
+	w.annotate("proxy-url", proxyA)
+	w.wait(time.Hour)
+	w.proxy(proxyA)
+	w.phase(provider.PhaseReady)
+	w.condition(metav1.ConditionTrue, provider.ReasonReady)
+}
+
+func TestSwitch(t *testing.T) {
+	inBubble(t, "first decoration", func(t *testing.T, w *world) {
+		w.controlPlane()
+		w.settle()
+		if w.writes != 0 {
+			t.Fatal("written without anything configured")
+		}
+		w.annotate("proxy-url", proxyA)
+		w.settle()
+		w.phase(provider.PhaseGrace)
+		w.proxy(proxyA)
+		w.condition(metav1.ConditionTrue, provider.ReasonReady)
+	})
+	inBubble(t, "first decoration fails", func(t *testing.T, w *world) {
+		w.controlPlane()
+		w.annotate("proxy-url", proxyA)
+		w.probe = down(proxyA)
+		w.wait(time.Hour)
+		if w.writes != 0 {
+			t.Fatal("written though the probe failed")
+		}
+		w.condition(metav1.ConditionFalse, "TCPFailed")
+		w.probe = down("")
+		w.wait(time.Minute)
+		w.proxy(proxyA)
+	})
+	inBubble(t, "regenerated", func(t *testing.T, w *world) {
+		decorated(w)
+		w.probe = down(proxyA)
+		for range 3 {
+			probes := w.probes
+			w.controlPlane()
+			a := w.plan()
+			if a.Update == nil || w.probes != probes {
+				t.Fatal("not written again at once")
+			}
+			w.do(a)
+			w.proxy(proxyA)
+		}
+	})
+	inBubble(t, "another route", func(t *testing.T, w *world) {
+		decorated(w)
+		w.annotate("proxy-url", proxyB)
+		w.probe = down(proxyB)
+		w.settle()
+		w.proxy(proxyA)
+		w.phase(provider.PhaseProbing)
+		w.condition(metav1.ConditionFalse, "TCPFailed")
+		w.controlPlane() // regenerates meanwhile
+		w.settle()
+		w.proxy(proxyA)
+		w.probe = down()
+		w.wait(time.Minute)
+		w.proxy(proxyB)
+		w.phase(provider.PhaseGrace)
+		w.wait(10 * time.Minute)
+		w.phase(provider.PhaseReady)
+		if len(w.secrets.Kubeconfig.Data[provider.DataPrevious]) == 0 {
+			t.Error("the previous route is not kept")
+		}
+	})
+	inBubble(t, "falls back", func(t *testing.T, w *world) {
+		decorated(w)
+		w.annotate("proxy-url", proxyB)
+		w.settle()
+		w.proxy(proxyB)
+		w.probe = down(proxyA, proxyB)
+		w.wait(time.Minute)
+		w.proxy(proxyB) // nothing is better
+		w.condition(metav1.ConditionFalse, "TCPFailed")
+		w.probe = down(proxyB)
+		w.wait(time.Minute)
+		w.proxy(proxyA)
+		w.phase(provider.PhaseFellBack)
+		w.condition(metav1.ConditionFalse, provider.ReasonFellBack)
+		w.probe = down()
+		w.wait(8 * time.Minute)
+		w.proxy(proxyA) // held off
+		w.wait(2 * time.Minute)
+		w.proxy(proxyB)
+		w.probe = down(proxyB)
+		w.wait(time.Minute)
+		w.proxy(proxyA)
+		w.probe = down()
+		w.wait(18 * time.Minute)
+		w.proxy(proxyA) // held off twice as long
+		w.wait(2 * time.Minute)
+		w.proxy(proxyB)
+		w.wait(10 * time.Minute)
+		w.phase(provider.PhaseReady)
+		w.condition(metav1.ConditionTrue, provider.ReasonReady)
+	})
+	inBubble(t, "falls back, and is configured otherwise", func(t *testing.T, w *world) {
+		decorated(w)
+		w.annotate("proxy-url", proxyB)
+		w.settle()
+		w.probe = down(proxyB)
+		w.wait(time.Minute)
+		w.phase(provider.PhaseFellBack)
+		w.annotate("proxy-url", proxyA)
+		w.settle()
+		w.phase(provider.PhaseReady)
+		w.condition(metav1.ConditionTrue, provider.ReasonReady)
+	})
+	inBubble(t, "rolled back", func(t *testing.T, w *world) {
+		decorated(w)
+		w.annotate("proxy-url", proxyB)
+		w.wait(time.Hour)
+		w.proxy(proxyB)
+		w.annotate("rollback", "true")
+		w.settle()
+		w.proxy(proxyA)
+		w.phase(provider.PhaseRolledBack)
+		w.condition(metav1.ConditionTrue, provider.ReasonRolledBack)
+		w.controlPlane()
+		w.wait(2 * time.Hour)
+		w.proxy(proxyA)
+		delete(w.cluster.Annotations, provider.AnnotationRollback)
+		w.settle()
+		w.proxy(proxyB)
+		w.phase(provider.PhaseGrace)
+	})
+	inBubble(t, "nothing to roll back to", func(t *testing.T, w *world) {
+		w.controlPlane()
+		w.annotate("rollback", "true")
+		w.settle()
+		w.condition(metav1.ConditionTrue, provider.ReasonNoPrevious)
+	})
+	inBubble(t, "no probes", func(t *testing.T, w *world) {
+		w.controlPlane()
+		w.annotate("proxy-url", proxyA)
+		w.annotate("probe", "off")
+		w.settle()
+		if w.proxy(proxyA); w.probes != 0 {
+			t.Error("probed")
+		}
+		w.phase(provider.PhaseReady)
+		w.condition(metav1.ConditionUnknown, provider.ReasonNotProbed)
+	})
+}
+
+func TestOwn(t *testing.T) {
+	inBubble(t, "created and rotated", func(t *testing.T, w *world) {
+		w.cluster.HasControlPlane = false
+		w.config.Interval = 24 * time.Hour
+		w.annotate("proxy-url", proxyA)
+		w.settle()
+		w.proxy(proxyA)
+		first := clientCertificate(t, w.secrets.Kubeconfig)
+		w.wait(170 * 24 * time.Hour)
+		if !clientCertificate(t, w.secrets.Kubeconfig).Equal(first) {
+			t.Error("rotated too early")
+		}
+		w.wait(15 * 24 * time.Hour)
+		if clientCertificate(t, w.secrets.Kubeconfig).Equal(first) {
+			t.Error("not rotated")
+		}
+		w.proxy(proxyA)
+	})
+}

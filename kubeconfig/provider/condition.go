@@ -124,18 +124,18 @@ func withoutNumbers(text string) string {
 	return b.String()
 }
 
-// say makes v the condition, and an Event of it where it is news.
+// say makes v the condition, and an Event of it where it is news: neither the
+// Cluster nor the Secret tells it yet.
 func (p *planner) say(v verdict) {
+	tells := func(c *metav1.Condition) bool { return c != nil && c.Status == v.status && c.Reason == v.reason }
 	before := p.records.condition
-	if before == nil {
+	if before == nil || tells(p.cluster.Condition) && !tells(before) {
 		before = p.cluster.Condition
 	}
 	c := p.condition(v, before)
 	p.action.Condition = c
-	if before != nil && before.Status == c.Status && before.Reason == c.Reason {
-		return
-	}
 	switch {
+	case tells(before):
 	case v.status == metav1.ConditionFalse:
 		p.event(corev1.EventTypeWarning, c.Reason, c.Message)
 	case v.status == metav1.ConditionTrue && before != nil:

@@ -112,6 +112,9 @@ func readEndpoint(value any) (kubeconfig.Endpoint, error) {
 	case nil:
 		return e, nil
 	case string:
+		if strings.Contains(v, "://") {
+			return e, errors.New("holds a scheme: want host:port")
+		}
 		return parseServer(v)
 	case map[string]any:
 		e.Host, _ = v["host"].(string)

@@ -385,3 +385,9 @@ func clientCertificate(t testing.TB, s *corev1.Secret) *x509.Certificate {
 	}
 	return cert
 }
+
+func newPool(ca []byte) x509.VerifyOptions {
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca)
+	return x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+}

@@ -1,0 +1,99 @@
+package provider_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/provider"
+)
+
+type object = map[string]any
+
+func clusterObject(version string, spec, status object) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: object{
+		"apiVersion": "cluster.x-k8s.io/" + version, "kind": "Cluster",
+		"metadata": object{"name": "c1", "namespace": "clusters", "uid": "uid-1"}, "spec": spec, "status": status,
+	}}
+}
+
+func TestReadCluster(t *testing.T) {
+	ready := []any{
+		object{"type": "Available", "status": "True"},
+		object{"type": "RouteReady", "status": "True", "reason": "Ready", "message": "m", "lastTransitionTime": "2026-01-02T03:04:05Z"},
+	}
+	endpoint := object{"host": "api.test", "port": int64(6443)}
+	more := func(list ...any) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: object{"status": object{"apiEndpoints": list}}}
+	}
+	tests := []struct {
+		name           string
+		cluster, infra *unstructured.Unstructured
+		change         func(*provider.Cluster)
+		says           string // of the error
+	}{
+		{name: "new", cluster: clusterObject("v1beta2", object{}, nil), change: func(*provider.Cluster) {}},
+		{name: "no endpoint yet", cluster: clusterObject("v1beta1", object{"controlPlaneEndpoint": object{"host": "", "port": int64(0)}}, nil),
+			change: func(c *provider.Cluster) { c.APIVersion = "cluster.x-k8s.io/v1beta1" }},
+		{name: "all", cluster: clusterObject("v1beta2", object{"controlPlaneEndpoint": endpoint, "paused": true, "controlPlaneRef": object{"name": "x"}}, object{"conditions": ready}),
+			infra: more(object{"host": "api.test", "port": int64(6443)}, object{"host": "2001:db8::1", "port": float64(6443)}, "b.test:443", "[2001:db8::2]:443", "b.test:443"),
+			change: func(c *provider.Cluster) {
+				c.Endpoint = kubeconfig.Endpoint{Host: "api.test", Port: 6443}
+				c.Paused, c.HasControlPlane = true, true
+				c.MoreEndpoints = []kubeconfig.Endpoint{{Host: "2001:db8::1", Port: 6443}, {Host: "b.test", Port: 443}, {Host: "2001:db8::2", Port: 443}}
+				c.Condition = &metav1.Condition{Reason: "Ready"}
+			}},
+		{name: "v1beta1's conditions", cluster: clusterObject("v1beta1", object{"controlPlaneEndpoint": endpoint}, object{"conditions": []any{}, "v1beta2": object{"conditions": ready}}),
+			change: func(c *provider.Cluster) {
+				c.Endpoint = kubeconfig.Endpoint{Host: "api.test", Port: 6443}
+				c.APIVersion = "cluster.x-k8s.io/v1beta1"
+				c.Condition = &metav1.Condition{Reason: "Ready"}
+			}},
+		{name: "a scheme", cluster: clusterObject("v1beta2", object{"controlPlaneEndpoint": object{"host": "https://api.test", "port": int64(6443)}}, nil), says: "scheme"},
+		{name: "a port twice", cluster: clusterObject("v1beta2", object{"controlPlaneEndpoint": object{"host": "api.test:6443", "port": int64(6443)}}, nil), says: "holds a port"},
+		{name: "no port", cluster: clusterObject("v1beta2", object{"controlPlaneEndpoint": object{"host": "api.test"}}, nil), says: "port is 0"},
+		{name: "a large port", cluster: clusterObject("v1beta2", object{"controlPlaneEndpoint": object{"host": "api.test", "port": int64(1<<32 + 443)}}, nil), says: "port"},
+		{name: "an infrastructure's scheme", cluster: clusterObject("v1beta2", object{"controlPlaneEndpoint": endpoint}, nil), infra: more("https://x:1", object{"host": "https://x", "port": int64(1)}),
+			says: "apiEndpoints[0]"},
+		{name: "another kind", cluster: &unstructured.Unstructured{Object: object{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine"}}, says: "want a Cluster"},
+		{name: "nil", says: "want a Cluster"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := provider.ReadCluster(test.cluster, test.infra)
+			if test.says != "" {
+				if err == nil || !strings.Contains(err.Error(), test.says) {
+					t.Fatalf("got %v, want %q", err, test.says)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := provider.Cluster{Namespace: "clusters", Name: "c1", UID: "uid-1", APIVersion: "cluster.x-k8s.io/v1beta2"}
+			test.change(&want)
+			if (got.Condition == nil) != (want.Condition == nil) || got.Condition != nil && got.Condition.Reason != want.Condition.Reason {
+				t.Errorf("got condition %v", got.Condition)
+			}
+			want.Condition = got.Condition
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestReadClusterPausedAndDeleting(t *testing.T) {
+	c := clusterObject("v1beta2", object{}, nil)
+	c.SetAnnotations(map[string]string{"cluster.x-k8s.io/paused": ""})
+	now := metav1.Now()
+	c.SetDeletionTimestamp(&now)
+	got, err := provider.ReadCluster(c, nil)
+	if err != nil || !got.Paused || !got.Deleting {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}

@@ -1,0 +1,110 @@
+package provider_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/causewayproject/causeway/kubeconfig/provider"
+)
+
+func prefixed(m map[string]string) map[string]string {
+	out := map[string]string{}
+	for key, value := range m {
+		out[provider.Prefix+key] = value
+	}
+	return out
+}
+
+func TestResolve(t *testing.T) {
+	type m = map[string]string
+	base := provider.Settings{
+		Mode: provider.Decorate, TunnelCluster: "clusters/c1", SecondaryName: "c1-proxied", Grace: 10 * time.Minute,
+	}
+	tests := []struct {
+		name               string
+		cluster, namespace m
+		defaults           provider.Settings
+		change             func(*provider.Settings)
+	}{
+		{name: "nothing", change: func(*provider.Settings) {}},
+		{name: "auto is as nothing", cluster: m{"mode": "auto"}, defaults: provider.Settings{Mode: provider.Own}, change: func(*provider.Settings) {}},
+		{name: "one by one", cluster: m{"tls-server-name": "x"}, namespace: m{"proxy-url": "http://n"}, defaults: provider.Settings{Grace: time.Hour, NoProxy: "a"},
+			change: func(s *provider.Settings) {
+				s.TLSServerName, s.ProxyURL, s.Grace, s.NoProxy = "x", "http://n", time.Hour, "a"
+			}},
+		{name: "the nearest wins", cluster: m{"proxy-url": "http://c"}, namespace: m{"proxy-url": "http://n"}, defaults: provider.Settings{ProxyURL: "http://d"},
+			change: func(s *provider.Settings) { s.ProxyURL = "http://c" }},
+		{name: "empty says nothing", cluster: m{"proxy-url": " "}, namespace: m{"proxy-url": "http://n"},
+			change: func(s *provider.Settings) { s.ProxyURL = "http://n" }},
+		{name: "direct", cluster: m{"proxy-url": "direct"}, defaults: provider.Settings{Gateway: "http://gw"},
+			change: func(s *provider.Settings) { s.ProxyURL = "direct" }},
+		{name: "a gateway before an outer proxy", cluster: m{"gateway": "http://gw"}, namespace: m{"proxy-url": "http://n"},
+			change: func(s *provider.Settings) { s.Gateway = "http://gw" }},
+		{name: "credentials of the outer proxy", cluster: m{"proxy-url": "http://mine"}, defaults: provider.Settings{ProxyURL: "http://d", RouteSecret: "system/proxy"},
+			change: func(s *provider.Settings) { s.ProxyURL = "http://mine" }},
+		{name: "own credentials for the outer proxy", cluster: m{"route-secret": "mine"}, defaults: provider.Settings{ProxyURL: "http://d", RouteSecret: "system/proxy"},
+			change: func(s *provider.Settings) { s.ProxyURL, s.RouteSecret = "http://d", "clusters/mine" }},
+		{name: "the installation's", defaults: provider.Settings{ProxyURL: "http://d", RouteSecret: "system/proxy", NoProbe: true},
+			change: func(s *provider.Settings) { s.ProxyURL, s.RouteSecret, s.NoProbe = "http://d", "system/proxy", true }},
+		{name: "probes on", cluster: m{"probe": "on"}, defaults: provider.Settings{NoProbe: true}, change: func(*provider.Settings) {}},
+		{name: "rewrite", cluster: m{"mode": "rewrite", "server": "https://gw.svc:6443"},
+			change: func(s *provider.Settings) { s.Mode, s.Server = provider.Rewrite, "https://gw.svc:6443" }},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			c := provider.Cluster{Namespace: "clusters", Name: "c1", HasControlPlane: true, Annotations: prefixed(test.cluster), NamespaceAnnotations: prefixed(test.namespace)}
+			got, err := provider.Resolve(c, provider.Config{Defaults: test.defaults})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := base
+			test.change(&want)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestResolveErrors(t *testing.T) {
+	type m = map[string]string
+	tests := []struct {
+		name, annotation, says string
+		cluster                m
+		defaults               provider.Settings
+	}{
+		{"mode", "mode", "unknown", m{"mode": "decorated"}, provider.Settings{}},
+		{"user info", "proxy-url", "route-secret", m{"proxy-url": "http://u:" + canary + "@p"}, provider.Settings{}},
+		{"user info that is none", "proxy-url", "route-secret", m{"proxy-url": "http://u:" + canary + "/%@p"}, provider.Settings{}},
+		{"gateway's user info", "gateway", "route-secret", m{"gateway": "http://u:" + canary + "@p"}, provider.Settings{}},
+		{"both", "gateway", "want one", m{"gateway": "http://g", "proxy-url": "http://p"}, provider.Settings{}},
+		{"foreign namespace", "route-secret", "namespace", m{"route-secret": "kube-system/x"}, provider.Settings{}},
+		{"no namespace", "route-secret", "namespace/name", nil, provider.Settings{RouteSecret: "x"}},
+		{"grace", "grace-period", "duration", m{"grace-period": "10"}, provider.Settings{}},
+		{"negative grace", "grace-period", "positive", m{"grace-period": "-1s"}, provider.Settings{}},
+		{"probe", "probe", "on or off", m{"probe": "no"}, provider.Settings{}},
+		{"no-proxy", "no-proxy", "network", m{"no-proxy": "10.0.0.0/99"}, provider.Settings{}},
+		{"secondary name", "secondary-name", "-kubeconfig", m{"mode": "secondary", "secondary-name": "c1-x-kubeconfig"}, provider.Settings{}},
+		{"no server", "server", "missing", m{"mode": "rewrite"}, provider.Settings{}},
+		{"server", "server", "host:port", m{"mode": "rewrite", "server": "http://u:" + canary + "@x"}, provider.Settings{}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := provider.Resolve(provider.Cluster{Namespace: "clusters", Name: "c1", Annotations: prefixed(test.cluster)}, provider.Config{Defaults: test.defaults})
+			var e *provider.SettingError
+			if !errors.As(err, &e) || e.Annotation != provider.Prefix+test.annotation || !strings.Contains(err.Error(), test.says) {
+				t.Fatalf("got %v, want one of %s that says %q", err, test.annotation, test.says)
+			}
+			if where := "Config.Defaults"; (e.Where == where) != (test.cluster == nil) {
+				t.Errorf("got %s", e.Where)
+			}
+			if strings.Contains(err.Error(), canary) {
+				t.Error("holds a secret")
+			}
+		})
+	}
+}

@@ -2,9 +2,12 @@ package provider_test
 
 import (
 	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -131,31 +134,52 @@ var walk = []func(*world){
 }
 
 // Whatever happens: Plan ends in a state where it does nothing, tells no
-// secret, keeps what is not its own, and does not go around a proxy.
-func FuzzPlan(f *testing.F) {
-	for i := range walk {
-		f.Add([]byte{byte(len(walk) - 3), 4, 0, byte(i), 0, 2, byte(len(walk) - 3)})
-		f.Add([]byte{byte(len(walk) - 3), 30, 13, 9, 0, byte(i), 0, 2, 5, 0})
-		f.Add([]byte{byte(len(walk) - 3), 31, 4, 0, 27, 5, byte(i), 1, byte(i), 1, 32})
+// secret, keeps what is not its own, and does not go around a proxy. The walks are
+// the same each time, but for CAUSEWAY_WALKS, how many there are (60).
+func TestWalk(t *testing.T) {
+	walks := 60
+	if text := os.Getenv("CAUSEWAY_WALKS"); text != "" {
+		var err error
+		if walks, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
 	}
-	f.Fuzz(func(t *testing.T, steps []byte) {
-		steps = steps[:min(len(steps), 24)]
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
-			w.config.Interval = 6 * time.Minute
-			for _, step := range steps {
-				walk[int(step)%len(walk)](w)
-				readable := w.secrets.Kubeconfig != nil && w.entry(w.secrets.Kubeconfig) != nil
-				w.settle()
-				if s := w.secrets.Kubeconfig; s != nil && readable && w.entry(s) != nil && s.Annotations[foreignNote] != "" {
-					w.kept()
-				}
-				w.mark()
-				w.settle()
-				w.routed()
-			}
-		})
+	last := byte(len(walk) - 3) // the control plane makes the Secret
+	for i := range byte(len(walk)) {
+		walkOf(t, fmt.Sprintf("decorate/%d", i), []byte{last, 4, 0, i, 0, 2, last})
+		walkOf(t, fmt.Sprintf("secondary/%d", i), []byte{last, 30, 13, 9, 0, i, 0, 2, 5, 0})
+	}
+	for seed := range walks {
+		r := rand.New(rand.NewPCG(uint64(seed), 0))
+		steps := make([]byte, 24)
+		for i := range steps {
+			steps[i] = byte(r.IntN(len(walk)))
+		}
+		walkOf(t, fmt.Sprintf("random/%d", seed), steps)
+	}
+}
+
+func walkOf(t *testing.T, name string, steps []byte) {
+	inBubble(t, name, func(t *testing.T, w *world) {
+		w.config.Interval = 6 * time.Minute
+		w.steps(steps)
 	})
+}
+
+// steps takes the walk.
+func (w *world) steps(steps []byte) {
+	w.t.Helper()
+	for _, step := range steps {
+		walk[int(step)%len(walk)](w)
+		readable := w.secrets.Kubeconfig != nil && w.entry(w.secrets.Kubeconfig) != nil
+		w.settle()
+		if s := w.secrets.Kubeconfig; s != nil && readable && w.entry(s) != nil && s.Annotations[foreignNote] != "" {
+			w.kept()
+		}
+		w.mark()
+		w.settle()
+		w.routed()
+	}
 }
 
 // routed fails if the route is said to be good, and is another one.

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"net/url"
 	"slices"
 
 	"go.yaml.in/yaml/v3"
@@ -43,6 +44,20 @@ func (r route) same(o route) bool {
 // equal compares all.
 func (r route) equal(o route) bool {
 	return r.same(o) && r.Natural == o.Natural && r.Endpoint == o.Endpoint
+}
+
+// digestOf names a route by what the entry has of it.
+func digestOf(r route) string {
+	return digest([]byte(r.Server), []byte(r.ProxyURL), []byte(r.TLSServerName), r.Extension)
+}
+
+// withoutUser is the route without its credentials.
+func (r route) withoutUser() route {
+	if u, err := url.Parse(r.ProxyURL); err == nil {
+		u.User = nil
+		r.ProxyURL = u.String()
+	}
+	return r
 }
 
 // document is a kubeconfig of which the current context's entries are known.

@@ -124,6 +124,18 @@ func TestSwitch(t *testing.T) {
 		w.phase(provider.PhaseReady)
 		w.condition(metav1.ConditionTrue, provider.ReasonReady)
 	})
+	inBubble(t, "fails once", func(t *testing.T, w *world) {
+		decorated(w)
+		w.annotate("proxy-url", proxyB)
+		w.settle()
+		w.probe = down(proxyB)
+		time.Sleep(10 * time.Second)
+		w.settle()
+		w.probe = down()
+		w.wait(time.Minute)
+		w.proxy(proxyB)
+		w.phase(provider.PhaseGrace)
+	})
 	inBubble(t, "falls back, and is configured otherwise", func(t *testing.T, w *world) {
 		decorated(w)
 		w.annotate("proxy-url", proxyB)

@@ -1,0 +1,113 @@
+package provider
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+const maxHoldOff = 24 * time.Hour
+
+// rollBack does what AnnotationRollback asks for, and holds the route then.
+func (p *planner) rollBack(r route, hold *bool) bool {
+	if _, asked := p.cluster.Annotations[AnnotationRollback]; !asked || !p.managed {
+		return false
+	}
+	if p.records.Phase == PhaseRolledBack {
+		*hold = true
+		return false
+	}
+	if p.records.previous == nil {
+		return false
+	}
+	previous := p.before()
+	value, err := p.base.with(previous)
+	if err != nil {
+		return false
+	}
+	p.records.applied, p.records.previous, p.records.Phase, p.records.Inputs = &previous, &r, PhaseRolledBack, ""
+	p.event(corev1.EventTypeNormal, ReasonRolledBack, "the previous route is in use again, as the annotation "+AnnotationRollback+" asks for")
+	p.write(value)
+	return true
+}
+
+// before is the previous route. A second Secret's server is that of the first.
+func (p *planner) before() route {
+	r := *p.records.previous
+	if p.follows {
+		r = p.onServer(r, p.base.current)
+	}
+	return r
+}
+
+// inGrace watches a new route, and falls back from it.
+func (p *planner) inGrace(r route) bool {
+	if p.records.Phase != PhaseGrace {
+		return false
+	}
+	left := p.records.Since.Add(p.settings.Grace).Sub(p.config.Now)
+	if p.settings.NoProbe || p.records.previous == nil {
+		p.records.Phase = PhaseReady
+		return false
+	}
+	result, ok := p.inUse()
+	switch {
+	case !ok:
+		return true
+	case result.Report.OK():
+		if left <= 0 {
+			p.records.Phase = PhaseReady
+		} else {
+			p.after(left)
+		}
+		return false
+	case result.Failures < failuresToFall:
+		return false
+	}
+	previous := p.before()
+	value, err := p.base.with(previous)
+	if err != nil {
+		return false
+	}
+	other, ok := p.ask(digest(value), p.often, func() ([]byte, error) { return value, nil })
+	switch {
+	case !ok:
+		return true
+	case !other.Report.OK():
+		return false // the API server is down, or the network here
+	}
+	p.fallBack(r, previous, value, result)
+	return true
+}
+
+func (p *planner) fallBack(r, previous route, value []byte, result Result) {
+	if name := digestOf(r); p.records.Failed != name {
+		p.records.Failed, p.records.Failures = name, 0
+	}
+	hold := min(p.settings.Grace<<min(p.records.Failures, 20), maxHoldOff)
+	if hold <= 0 {
+		hold = maxHoldOff
+	}
+	p.records.Failures++
+	p.records.RetryAt = p.config.Now.Add(hold).UTC().Truncate(timeUnit)
+	p.records.applied, p.records.previous = &previous, nil
+	p.records.Phase, p.records.Inputs = PhaseFellBack, ""
+	p.say(waiting(ReasonFellBack, "the configured route failed within its grace period, and the previous one is in use. "+
+		"It is tried again later, or when the configuration changes. It failed with: "+judge(result).message))
+	p.write(value)
+}
+
+// heldOff says whether the route fell back, and is not to be tried now.
+func (p *planner) heldOff(desired route) bool {
+	left := p.records.RetryAt.Sub(p.config.Now)
+	if p.records.Failed != digestOf(desired) || left <= 0 {
+		return false
+	}
+	p.after(left)
+	v := waiting(ReasonFellBack, "the configured route failed within its grace period, and the previous one is in use")
+	if c := p.records.condition; c != nil && c.Reason == ReasonFellBack {
+		v.message = c.Message
+	}
+	p.say(v)
+	return true
+}

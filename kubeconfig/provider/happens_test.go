@@ -22,7 +22,7 @@ func marked(w *world) {
 	w.controlPlane()
 	w.mark()
 	w.annotate("proxy-url", proxyA)
-	w.wait(15 * time.Minute)
+	w.wait(10 * time.Minute)
 	w.phase(provider.PhaseReady)
 }
 
@@ -83,7 +83,7 @@ func TestWhatHappens(t *testing.T) {
 		w.secrets.Kubeconfig = w.stored(s)
 		w.settle()
 		w.cluster.Endpoint.Host = "192.0.2.20"
-		w.wait(time.Hour)
+		w.wait(15 * time.Minute)
 		w.server("https://chosen.test:6443")
 		w.proxy(proxyA)
 	})
@@ -108,7 +108,7 @@ func TestWhatHappens(t *testing.T) {
 		marked(w)
 		w.probe = down(proxyA)
 		writes := w.writes
-		w.wait(time.Hour)
+		w.wait(15 * time.Minute)
 		w.condition(metav1.ConditionFalse, "TCPFailed")
 		if w.proxy(proxyA); w.writes != writes+1 {
 			t.Errorf("%d writes, want one, of the condition", w.writes-writes)
@@ -202,7 +202,10 @@ func TestWhatHappens(t *testing.T) {
 			func() { w.annotate("proxy-url", proxyB); w.annotate("route-secret", "gone") },
 			func() { w.route("gone", nil) },
 			func() { w.route("gone", map[string]string{"proxy-url": "http://x"}) },
-			func() { w.secrets.Route.Labels = nil },
+			func() {
+				w.route("gone", map[string]string{"username": "u", "password": canary})
+				w.secrets.Route.Labels = nil
+			},
 		} {
 			broken()
 			w.settle()

@@ -26,7 +26,7 @@ func decorated(w *world) {
 	w.t.Helper()
 	w.controlPlane()
 	w.annotate("proxy-url", proxyA)
-	w.wait(time.Hour)
+	w.wait(10 * time.Minute)
 	w.proxy(proxyA)
 	w.phase(provider.PhaseReady)
 	w.condition(metav1.ConditionTrue, provider.ReasonReady)
@@ -49,7 +49,7 @@ func TestSwitch(t *testing.T) {
 		w.controlPlane()
 		w.annotate("proxy-url", proxyA)
 		w.probe = down(proxyA)
-		w.wait(time.Hour)
+		w.wait(10 * time.Minute)
 		if w.writes != 0 {
 			t.Fatal("written though the probe failed")
 		}
@@ -151,7 +151,7 @@ func TestSwitch(t *testing.T) {
 	inBubble(t, "rolled back", func(t *testing.T, w *world) {
 		decorated(w)
 		w.annotate("proxy-url", proxyB)
-		w.wait(time.Hour)
+		w.wait(10 * time.Minute)
 		w.proxy(proxyB)
 		w.annotate("rollback", "true")
 		w.settle()
@@ -159,7 +159,7 @@ func TestSwitch(t *testing.T) {
 		w.phase(provider.PhaseRolledBack)
 		w.condition(metav1.ConditionTrue, provider.ReasonRolledBack)
 		w.controlPlane()
-		w.wait(2 * time.Hour)
+		w.wait(20 * time.Minute)
 		w.proxy(proxyA)
 		delete(w.cluster.Annotations, provider.AnnotationRollback)
 		w.settle()
@@ -188,16 +188,17 @@ func TestSwitch(t *testing.T) {
 func TestOwn(t *testing.T) {
 	inBubble(t, "created and rotated", func(t *testing.T, w *world) {
 		w.cluster.HasControlPlane = false
-		w.config.Interval = 24 * time.Hour
 		w.annotate("proxy-url", proxyA)
 		w.settle()
 		w.proxy(proxyA)
 		first := clientCertificate(t, w.secrets.Kubeconfig)
-		w.wait(170 * 24 * time.Hour)
+		time.Sleep(170 * 24 * time.Hour)
+		w.settle()
 		if !clientCertificate(t, w.secrets.Kubeconfig).Equal(first) {
 			t.Error("rotated too early")
 		}
-		w.wait(15 * 24 * time.Hour)
+		time.Sleep(15 * 24 * time.Hour)
+		w.settle()
 		if clientCertificate(t, w.secrets.Kubeconfig).Equal(first) {
 			t.Error("not rotated")
 		}

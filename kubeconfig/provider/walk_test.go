@@ -135,9 +135,9 @@ var walk = []func(*world){
 
 // Whatever happens: Plan ends in a state where it does nothing, tells no
 // secret, keeps what is not its own, and does not go around a proxy. The walks are
-// the same each time, but for CAUSEWAY_WALKS, how many there are (60).
+// the same each time, but for CAUSEWAY_WALKS, how many there are (40).
 func TestWalk(t *testing.T) {
-	walks := 60
+	walks := 40
 	if text := os.Getenv("CAUSEWAY_WALKS"); text != "" {
 		var err error
 		if walks, err = strconv.Atoi(text); err != nil {

@@ -326,8 +326,16 @@ func (w *world) settle() provider.Action {
 // wait lets time pass, and plans as Action.After says.
 func (w *world) wait(d time.Duration) {
 	w.t.Helper()
+	writes := 0 // at one time
 	for end := time.Now().Add(d); time.Now().Before(end); {
-		a := w.settle()
+		a := w.plan()
+		if w.do(a) {
+			if writes++; writes > 8 {
+				w.t.Fatal("no end of writes")
+			}
+			continue
+		}
+		writes = 0
 		left := time.Until(end)
 		if a.After > 0 {
 			left = min(left, a.After)

@@ -22,7 +22,7 @@ var arrows = map[string][]string{
 	"/dialer":                    {"/noproxy", "/internal/abort"},
 	"/egress":                    {"/dialer"},
 	"/kubeconfig":                {"/dialer", "/noproxy", "/tunnel/gateway", "/internal/abort", "/internal/backoff", "/internal/group"},
-	"/kubeconfig/provider":       {"/kubeconfig", "/noproxy"},
+	"/kubeconfig/provider":       {"/kubeconfig", "/noproxy", "/internal/backoff"},
 	"/linktest":                  {"/internal/abort"},
 	"/noproxy":                   {},
 	"/tunnel":                    {"/internal/backoff", "/internal/group", "/internal/mux", "/internal/relay"},

@@ -1,0 +1,218 @@
+package provider
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/causewayproject/causeway/internal/backoff"
+)
+
+const (
+	byInfrastructure = "infrastructure" // an index of Clusters
+	byKind           = "infrastructure kind"
+
+	// infrastructureWait is how long Clusters wait for their infrastructure's
+	// cache, before they are looked at without.
+	infrastructureWait = 10 * time.Second
+)
+
+// infrastructure watches the kinds of infrastructure objects that Clusters
+// name, each from the first Cluster on that names it.
+type infrastructure struct {
+	run *run
+	wg  sync.WaitGroup
+
+	mu    sync.Mutex // guards the field below
+	kinds map[schema.GroupKind]*infrastructureKind
+}
+
+type infrastructureKind struct {
+	synced  chan struct{} // closed when objects can be read
+	settled chan struct{} // closed when they can, or were waited for long enough
+	objects *kind         // readable when synced is closed
+}
+
+func newInfrastructure(r *run) *infrastructure {
+	return &infrastructure{run: r, kinds: map[schema.GroupKind]*infrastructureKind{}}
+}
+
+func (i *infrastructure) wait() { i.wg.Wait() }
+
+// reference is a Cluster's spec.infrastructureRef.
+type reference struct {
+	schema.GroupKind
+	namespace, name string
+}
+
+func (r reference) String() string {
+	return fmt.Sprintf("%s %s/%s", r.GroupKind, r.namespace, r.name)
+}
+
+// readReference knows apiGroup (v1beta2) and apiVersion (v1beta1).
+func readReference(u *unstructured.Unstructured) (reference, bool) {
+	value, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "infrastructureRef")
+	m, _ := value.(map[string]any)
+	text := func(name string) string {
+		s, _ := m[name].(string)
+		return s
+	}
+	r := reference{namespace: u.GetNamespace(), name: text("name")}
+	r.Group, r.Kind = text("apiGroup"), text("kind")
+	if gv, err := schema.ParseGroupVersion(text("apiVersion")); err == nil && r.Group == "" {
+		r.Group = gv.Group
+	}
+	return r, r.Group != "" && r.Kind != "" && r.name != ""
+}
+
+func indexInfrastructure(object any) ([]string, error) {
+	if u, ok := object.(*unstructured.Unstructured); ok {
+		if ref, ok := readReference(u); ok {
+			return []string{ref.String()}, nil
+		}
+	}
+	return nil, nil
+}
+
+func indexKind(object any) ([]string, error) {
+	if u, ok := object.(*unstructured.Unstructured); ok {
+		if ref, ok := readReference(u); ok {
+			return []string{ref.GroupKind.String()}, nil
+		}
+	}
+	return nil, nil
+}
+
+// of returns the Cluster's infrastructure object, nil if there is none; false
+// says that it is not known yet, and that the Cluster will be queued.
+func (i *infrastructure) of(ctx context.Context, cluster *unstructured.Unstructured) (*unstructured.Unstructured, bool) {
+	ref, ok := readReference(cluster)
+	if !ok {
+		return nil, true
+	}
+	k := i.kind(ctx, ref.GroupKind)
+	select {
+	case <-k.settled:
+	default:
+		return nil, false
+	}
+	select {
+	case <-k.synced:
+	default:
+		return nil, true
+	}
+	u, _ := k.objects.get(ref.namespace, ref.name).(*unstructured.Unstructured)
+	return u.DeepCopy(), true
+}
+
+func (i *infrastructure) kind(ctx context.Context, gk schema.GroupKind) *infrastructureKind {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	k := i.kinds[gk]
+	if k == nil {
+		k = &infrastructureKind{synced: make(chan struct{}), settled: make(chan struct{}), objects: &kind{}}
+		i.kinds[gk] = k
+		i.wg.Go(func() { i.watch(ctx, gk, k) })
+		i.wg.Go(func() { i.settle(ctx, gk, k) })
+	}
+	return k
+}
+
+// settle lets the kind's Clusters be looked at, in time.
+func (i *infrastructure) settle(ctx context.Context, gk schema.GroupKind, k *infrastructureKind) {
+	timer := time.NewTimer(infrastructureWait)
+	defer timer.Stop()
+	select {
+	case <-k.synced:
+	case <-timer.C:
+		i.run.failed(fmt.Errorf("provider: %s can't be watched: its Clusters have one endpoint for the time being", gk))
+	case <-ctx.Done():
+	}
+	close(k.settled)
+	i.queue(byKind, gk.String())
+}
+
+func (i *infrastructure) queue(index, value string) {
+	for _, informer := range i.run.clusters.byNamespace {
+		objects, _ := informer.GetIndexer().ByIndex(index, value)
+		for _, object := range objects {
+			if u, ok := object.(*unstructured.Unstructured); ok {
+				i.run.queue.Add(nameOf(u))
+			}
+		}
+	}
+}
+
+// watch finds the kind's resource, and fills the caches.
+func (i *infrastructure) watch(ctx context.Context, gk schema.GroupKind, k *infrastructureKind) {
+	wait := backoff.Backoff{First: time.Second}
+	gvr, err := i.resource(ctx, gk)
+	for err != nil {
+		if ctx.Err() != nil {
+			return
+		}
+		i.run.failed(err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait.Next(0)):
+		}
+		gvr, err = i.resource(ctx, gk)
+	}
+	changed := func(old, new any) { i.changed(gk, old, new) }
+	var synced []cache.InformerSynced
+	for ns := range i.run.clusters.byNamespace {
+		informer := dynamicinformer.NewFilteredDynamicInformer(i.run.dynamic, gvr, ns, 0, cache.Indexers{}, nil).Informer()
+		k.objects.add(ns, informer)
+		synced = append(synced, informer.HasSynced)
+		if err := i.run.start(ctx, &i.wg, informer, gvr.GroupResource().String(), trimInfrastructure, changed); err != nil {
+			i.run.failed(err)
+			return
+		}
+	}
+	if cache.WaitForCacheSync(ctx.Done(), synced...) {
+		close(k.synced)
+		i.queue(byKind, gk.String())
+	}
+}
+
+// resource asks for the version that the API server prefers.
+func (i *infrastructure) resource(ctx context.Context, gk schema.GroupKind) (schema.GroupVersionResource, error) {
+	var group metav1.APIGroup
+	err := i.run.kube.Discovery().RESTClient().Get().AbsPath("/apis/" + gk.Group).Do(ctx).Into(&group)
+	if err != nil {
+		return schema.GroupVersionResource{}, fmt.Errorf("provider: what the API server serves of %s: %w", gk.Group, err)
+	}
+	gv := schema.GroupVersion{Group: gk.Group, Version: group.PreferredVersion.Version}
+	list, err := i.run.resources(ctx, gv)
+	if err != nil {
+		return schema.GroupVersionResource{}, err
+	}
+	at := slices.IndexFunc(list, func(r metav1.APIResource) bool { return r.Kind == gk.Kind && r.Namespaced })
+	if at < 0 {
+		return schema.GroupVersionResource{}, fmt.Errorf("provider: the API server serves no %s", gk)
+	}
+	return gv.WithResource(list[at].Name), nil
+}
+
+func (i *infrastructure) changed(gk schema.GroupKind, old, new any) {
+	u, ok := either[*unstructured.Unstructured](old, new)
+	if !ok {
+		return
+	}
+	before, _ := old.(*unstructured.Unstructured)
+	after, _ := new.(*unstructured.Unstructured)
+	if before != nil && after != nil && reflect.DeepEqual(before.Object["status"], after.Object["status"]) {
+		return
+	}
+	i.queue(byInfrastructure, reference{gk, u.GetNamespace(), u.GetName()}.String())
+}

@@ -1,0 +1,261 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+)
+
+// Options are those of a Provider. They are read by [New], once.
+type Options struct {
+	// REST leads to the management cluster. Required, unless both clients are
+	// set. Where its QPS is 0, the Provider's clients have 200, and Burst 400.
+	REST *rest.Config
+	// Kubernetes and Dynamic are used instead of REST. It is both or neither.
+	Kubernetes kubernetes.Interface
+	Dynamic    dynamic.Interface
+	// Namespaces are those whose Clusters are looked after. If empty, all.
+	Namespaces []string
+	// Config is the installation's. Now and Results are not read.
+	Config Config
+	// Plan decides. If nil, the package's [Plan]; another one can wrap it.
+	Plan func(Cluster, Secrets, Config) (Action, error)
+	// Probe tries a kubeconfig. If nil, [kubeconfig.Probe]. Another one knows
+	// tunnels that end in this process, say. It returns when ctx ends.
+	Probe func(ctx context.Context, cluster Cluster, config *clientcmdapi.Config) kubeconfig.Report
+	// ProbeTimeout ends a probe. 15 seconds if 0.
+	ProbeTimeout time.Duration
+	// Workers is how many Clusters are looked at side by side; Probes, how many
+	// probes run. 4 and 32 if 0.
+	Workers, Probes int
+	// LeaderElection, if not nil, lets one of several Providers work at a time.
+	LeaderElection *LeaderElection
+	Hooks          Hooks
+}
+
+// Hooks are told what happens; metrics and logs are made of them. Each may be
+// nil. They are called by several goroutines at once, and must not block.
+// Nothing that they are told holds a secret.
+type Hooks struct {
+	// Planned is called after each plan.
+	Planned func(cluster types.NamespacedName, took time.Duration, err error)
+	// Wrote is called after each write, whether it succeeded or not.
+	Wrote func(cluster types.NamespacedName, kind Write, err error)
+	// Probed is called after each probe. report.OK says how it went, and
+	// report.Failed in which phase.
+	Probed func(cluster types.NamespacedName, took time.Duration, report kubeconfig.Report)
+	// Queued is told how many Clusters wait to be looked at.
+	Queued func(depth int)
+	// Leading is told of leadership taken and lost; without LeaderElection, of
+	// the work's begin and end.
+	Leading func(bool)
+	// Error is told of errors that no other hook is told of, such as a watch
+	// that fails. All of them are tried again.
+	Error func(error)
+}
+
+// Write is what was written.
+type Write string
+
+// The writes.
+const (
+	WriteCreate    Write = "create"    // of a Secret
+	WriteUpdate    Write = "update"    // of a Secret
+	WriteDelete    Write = "delete"    // of a Secret
+	WriteEvent     Write = "event"     // an Event was created
+	WriteCondition Write = "condition" // of a Cluster's status
+)
+
+const (
+	defaultProbeTimeout = 15 * time.Second
+	defaultWorkers      = 4
+	defaultProbes       = 32
+	defaultQPS          = 200
+	defaultBurst        = 400
+	defaultName         = "causeway"
+)
+
+func (o *Options) plan() func(Cluster, Secrets, Config) (Action, error) {
+	if o.Plan != nil {
+		return o.Plan
+	}
+	return Plan
+}
+
+func (o *Options) probe() func(context.Context, Cluster, *clientcmdapi.Config) kubeconfig.Report {
+	if o.Probe != nil {
+		return o.Probe
+	}
+	return func(ctx context.Context, _ Cluster, config *clientcmdapi.Config) kubeconfig.Report {
+		return kubeconfig.Probe(ctx, config)
+	}
+}
+
+func (o *Options) name() string {
+	if o.Config.Name != "" {
+		return o.Config.Name
+	}
+	return defaultName
+}
+
+// or returns n, and where that is 0 fallback.
+func or[T int | time.Duration](n, fallback T) T {
+	if n == 0 {
+		return fallback
+	}
+	return n
+}
+
+// clients returns those of the Options, or makes them of REST.
+func (o *Options) clients() (kubernetes.Interface, dynamic.Interface, error) {
+	switch {
+	case (o.Kubernetes == nil) != (o.Dynamic == nil):
+		return nil, nil, errors.New("provider: Options.Kubernetes and Options.Dynamic: want both or neither")
+	case o.Kubernetes != nil:
+		return o.Kubernetes, o.Dynamic, nil
+	case o.REST == nil:
+		return nil, nil, errors.New("provider: Options.REST is required, or Kubernetes and Dynamic")
+	}
+	config := rest.CopyConfig(o.REST)
+	if config.QPS == 0 && config.RateLimiter == nil {
+		config.QPS, config.Burst = defaultQPS, defaultBurst
+	}
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("provider: Options.REST: %w", err)
+	}
+	dyn, err := dynamic.NewForConfigAndClient(config, client)
+	if err != nil {
+		return nil, nil, fmt.Errorf("provider: Options.REST: %w", err)
+	}
+	config.AcceptContentTypes, config.ContentType = "application/vnd.kubernetes.protobuf,application/json", "application/vnd.kubernetes.protobuf"
+	kube, err := kubernetes.NewForConfigAndClient(config, client)
+	if err != nil {
+		return nil, nil, fmt.Errorf("provider: Options.REST: %w", err)
+	}
+	return kube, dyn, nil
+}
+
+// Provider is the controller around [Plan]: it watches Clusters and what
+// belongs to them, asks Plan, and does what it says. It is safe for concurrent use.
+type Provider struct {
+	opts    Options
+	kube    kubernetes.Interface
+	dynamic dynamic.Interface
+	health  health
+	ran     sync.Once
+}
+
+// New returns a Provider. Nothing is sent before [Provider.Run].
+func New(opts Options) (*Provider, error) {
+	if opts.Workers < 0 || opts.Probes < 0 || opts.ProbeTimeout < 0 {
+		return nil, errors.New("provider: Options.Workers, Probes and ProbeTimeout: want no negative number")
+	}
+	if err := opts.LeaderElection.check(); err != nil {
+		return nil, err
+	}
+	kube, dyn, err := opts.clients()
+	if err != nil {
+		return nil, err
+	}
+	return &Provider{opts: opts, kube: kube, dynamic: dyn}, nil
+}
+
+// ErrRan is returned by a second call of Run.
+var ErrRan = errors.New("provider: Run was called before")
+
+// Run looks after the Clusters until ctx ends, and returns nil then. As long
+// as the API server can't be reached, or doesn't serve Clusters, it tries
+// again and tells Hooks.Error. With leader election, it is [ErrLostLease]
+// if the lease was lost.
+//
+// When Run returns, none of its probes and writes goes on. It can be called
+// once.
+func (p *Provider) Run(ctx context.Context) error {
+	err := ErrRan
+	p.ran.Do(func() { err = p.run(ctx) })
+	return err
+}
+
+func (p *Provider) run(ctx context.Context) error {
+	defer p.health.end()
+	gvr, ok := p.clusterResource(ctx)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	r := p.newRun(gvr)
+	defer r.wait()
+	defer cancel()
+	if err := r.watch(ctx); err != nil {
+		return err
+	}
+	if !r.sync(ctx) {
+		return nil
+	}
+	p.health.synced()
+	return p.lead(ctx, r.work)
+}
+
+// work plans and writes until ctx ends.
+func (r *run) work(ctx context.Context) {
+	if leading := r.opts.Hooks.Leading; leading != nil {
+		leading(true)
+		defer leading(false)
+	}
+	stop := context.AfterFunc(ctx, r.queue.ShutDown)
+	defer stop()
+	var workers sync.WaitGroup
+	for range or(r.opts.Workers, defaultWorkers) {
+		workers.Go(func() {
+			for r.next(ctx) {
+			}
+		})
+	}
+	workers.Wait()
+	r.probes.Wait()
+}
+
+// next takes one Cluster from the queue; false says that the queue is shut.
+func (r *run) next(ctx context.Context) bool {
+	key, shut := r.queue.Get()
+	if shut {
+		return false
+	}
+	defer r.queue.Done(key)
+	if queued := r.opts.Hooks.Queued; queued != nil {
+		queued(r.queue.Len())
+	}
+	if ctx.Err() != nil {
+		return true
+	}
+	if err := r.reconcile(ctx, key); err != nil && ctx.Err() == nil {
+		r.queue.AddRateLimited(key)
+		return true
+	}
+	r.queue.Forget(key)
+	return true
+}
+
+// newQueue waits 100 ms after a first failure, and a minute at most.
+func newQueue() workqueue.TypedRateLimitingInterface[types.NamespacedName] {
+	return workqueue.NewTypedRateLimitingQueue(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](100*time.Millisecond, time.Minute))
+}
+
+func (p *Provider) failed(err error) {
+	if p.opts.Hooks.Error != nil && err != nil {
+		p.opts.Hooks.Error(err)
+	}
+}

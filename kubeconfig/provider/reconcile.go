@@ -1,0 +1,106 @@
+package provider
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// reconcile plans for one Cluster, and does what the plan says. For each key
+// there is one call at a time.
+func (r *run) reconcile(ctx context.Context, key types.NamespacedName) error {
+	u, _ := r.clusters.get(key.Namespace, key.Name).(*unstructured.Unstructured)
+	if u == nil {
+		r.ledger.forget(key)
+		return nil
+	}
+	cluster, ready := r.read(ctx, u)
+	if !ready {
+		return nil // queued again when the cache of its infrastructure is filled
+	}
+	config := r.opts.Config
+	settings, _ := Resolve(cluster, config) // an error is Plan's to tell
+	route := secretName(settings.RouteSecret)
+	r.ledger.begin(key, cluster.UID, route)
+	cached := func(name types.NamespacedName) metav1.Object {
+		if secret := r.secrets.secret(name); secret != nil {
+			return secret
+		}
+		return nil
+	}
+	config.Now = time.Now()
+	if !r.ledger.caughtUp(key, config.Now, cached) {
+		r.queue.AddAfter(key, time.Second) // the event comes sooner
+		return nil
+	}
+	if c := r.ledger.condition(key, u.GetResourceVersion()); c != nil {
+		cluster.Condition = c
+	}
+	config.Results = r.ledger.results(key)
+	action, err := r.opts.plan()(cluster, r.secretsOf(cluster, settings, route), config)
+	if planned := r.opts.Hooks.Planned; planned != nil {
+		planned(key, time.Since(config.Now), err)
+	}
+	if len(action.Probe) > 0 {
+		r.ask(ctx, cluster, action.Probe)
+		return err
+	}
+	if failed := r.do(ctx, cluster, action); failed != nil {
+		return failed
+	}
+	if action.After > 0 {
+		r.queue.AddAfter(key, spread(action.After))
+	}
+	return err
+}
+
+// spread makes d longer by up to a quarter, so that Clusters that were seen in
+// the same second don't stay together.
+func spread(d time.Duration) time.Duration {
+	return d + time.Duration(rand.Int64N(int64(d)/4+1))
+}
+
+// read makes a Cluster of what the caches hold; false if that is too early.
+func (r *run) read(ctx context.Context, u *unstructured.Unstructured) (Cluster, bool) {
+	infrastructure, ready := r.infrastructure.of(ctx, u)
+	if !ready {
+		return Cluster{}, false
+	}
+	cluster, err := ReadCluster(u.DeepCopy(), infrastructure)
+	if err != nil {
+		r.event(ctx, cluster, Event{Type: corev1.EventTypeWarning, Reason: "InvalidEndpoint", Message: err.Error()}, "")
+	}
+	if ns, ok := r.namespaces.get("", cluster.Namespace).(*corev1.Namespace); ok {
+		cluster.NamespaceAnnotations = ns.DeepCopy().Annotations
+	}
+	return cluster, true
+}
+
+func (r *run) secretsOf(cluster Cluster, settings Settings, route types.NamespacedName) Secrets {
+	named := func(name string) *corev1.Secret {
+		return r.secrets.secret(types.NamespacedName{Namespace: cluster.Namespace, Name: name}).DeepCopy()
+	}
+	s := Secrets{Kubeconfig: named(cluster.Name + kubeconfigSuffix), CA: named(cluster.Name + caSuffix)}
+	if settings.SecondaryName != "" {
+		s.Secondary = named(settings.SecondaryName)
+	}
+	if route.Name != "" {
+		s.Route = r.routes.secret(route).DeepCopy()
+	}
+	return s
+}
+
+// secretName reads namespace/name.
+func secretName(text string) types.NamespacedName {
+	namespace, name, ok := strings.Cut(text, "/")
+	if !ok {
+		return types.NamespacedName{}
+	}
+	return types.NamespacedName{Namespace: namespace, Name: name}
+}

@@ -1,0 +1,134 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+)
+
+// do writes what the action says: the Secret, then Events and the condition.
+// A write that fails is planned anew, never repeated.
+func (r *run) do(ctx context.Context, cluster Cluster, action Action) error {
+	version, err := r.write(ctx, cluster, action)
+	if err != nil {
+		return err
+	}
+	for _, e := range action.Events {
+		r.event(ctx, cluster, e, version)
+	}
+	return r.apply(ctx, cluster, action.Condition)
+}
+
+var errUnconditional = errors.New("provider: an Update or Delete without the resourceVersion that was read")
+
+// write returns the resourceVersion that came of it, empty if nothing was to be
+// written.
+func (r *run) write(ctx context.Context, cluster Cluster, action Action) (string, error) {
+	key := types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Name}
+	w := written{at: time.Now()}
+	var (
+		kind Write
+		err  error
+	)
+	switch {
+	case action.Create != nil:
+		kind = WriteCreate
+		w, err = r.create(ctx, cluster, action.Create, w)
+	case action.Update != nil:
+		kind = WriteUpdate
+		w, err = r.update(ctx, action.Update, w)
+	case action.Delete != nil:
+		kind = WriteDelete
+		w, err = r.delete(ctx, action.Delete, w)
+	default:
+		return "", nil
+	}
+	if err == nil {
+		r.ledger.wrote(key, w)
+	}
+	r.wrote(key, kind, err)
+	return w.version, err
+}
+
+func (r *run) wrote(key types.NamespacedName, kind Write, err error) {
+	if wrote := r.opts.Hooks.Wrote; wrote != nil {
+		wrote(key, kind, err)
+	}
+}
+
+func (r *run) manager() string { return "kubeconfig-provider-" + r.opts.name() }
+
+func (r *run) create(ctx context.Context, cluster Cluster, secret *corev1.Secret, w written) (written, error) {
+	w.secret, w.created = nameOf(secret), true
+	made, err := r.kube.CoreV1().Secrets(secret.Namespace).Create(ctx, secret, metav1.CreateOptions{FieldManager: r.manager()})
+	if err != nil {
+		if apierrors.IsAlreadyExists(err) && r.secrets.secret(w.secret) == nil {
+			r.hidden(ctx, cluster, w.secret)
+		}
+		return w, writeError(WriteCreate, w.secret, err)
+	}
+	w.version = made.ResourceVersion
+	return w, nil
+}
+
+// hidden tells of a Secret that is there and not in the cache, if that is for
+// want of the label, and not because the cache is late.
+func (r *run) hidden(ctx context.Context, cluster Cluster, name types.NamespacedName) {
+	secret, err := r.kube.CoreV1().Secrets(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+	if err != nil || secret.Labels[kubeconfig.ClusterNameLabel] == cluster.Name {
+		return
+	}
+	r.event(ctx, cluster, Event{
+		Type:   corev1.EventTypeWarning,
+		Reason: "SecretNotLabelled",
+		Message: fmt.Sprintf("the Secret %s is in the way: it has no label %s=%s, without which neither Cluster API nor the provider sees it",
+			name.Name, kubeconfig.ClusterNameLabel, cluster.Name),
+	}, "")
+}
+
+func (r *run) update(ctx context.Context, secret *corev1.Secret, w written) (written, error) {
+	w.secret = nameOf(secret)
+	if secret.ResourceVersion == "" {
+		return w, errUnconditional
+	}
+	made, err := r.kube.CoreV1().Secrets(secret.Namespace).Update(ctx, secret, metav1.UpdateOptions{FieldManager: r.manager()})
+	if err != nil {
+		return w, writeError(WriteUpdate, w.secret, err)
+	}
+	w.version = made.ResourceVersion
+	return w, nil
+}
+
+func (r *run) delete(ctx context.Context, secret *corev1.Secret, w written) (written, error) {
+	w.secret, w.version, w.deleted = nameOf(secret), secret.ResourceVersion, secret.UID
+	if secret.ResourceVersion == "" || secret.UID == "" {
+		return w, errUnconditional
+	}
+	err := r.kube.CoreV1().Secrets(secret.Namespace).Delete(ctx, secret.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &w.deleted, ResourceVersion: &w.version},
+	})
+	if apierrors.IsNotFound(err) {
+		err = nil
+	}
+	return w, writeError(WriteDelete, w.secret, err)
+}
+
+// writeError leaves out what an API server quotes of the object that it
+// refuses.
+func writeError(kind Write, name types.NamespacedName, err error) error {
+	if err == nil {
+		return nil
+	}
+	if apierrors.IsInvalid(err) {
+		return fmt.Errorf("provider: %s Secret %s: the API server finds it invalid (%s)", kind, name, apierrors.ReasonForError(err))
+	}
+	return fmt.Errorf("provider: %s Secret %s: %w", kind, name, err)
+}

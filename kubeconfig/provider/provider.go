@@ -139,7 +139,6 @@ func (o *Options) clients() (kubernetes.Interface, dynamic.Interface, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("provider: Options.REST: %w", err)
 	}
-	config.AcceptContentTypes, config.ContentType = "application/vnd.kubernetes.protobuf,application/json", "application/vnd.kubernetes.protobuf"
 	kube, err := kubernetes.NewForConfigAndClient(config, client)
 	if err != nil {
 		return nil, nil, fmt.Errorf("provider: Options.REST: %w", err)

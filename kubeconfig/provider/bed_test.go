@@ -21,6 +21,7 @@ import (
 // bed is an API server, and a Provider that watches it.
 type bed struct {
 	*apiServer
+	t    *testing.T
 	opts provider.Options
 
 	mu     sync.Mutex // guards the fields below
@@ -31,7 +32,7 @@ type bed struct {
 }
 
 func newBed(t *testing.T) *bed {
-	b := &bed{apiServer: newAPIServer(t), plans: map[string]int{}, probes: map[string]int{}, hooked: map[string]int{}}
+	b := &bed{t: t, apiServer: newAPIServer(t), plans: map[string]int{}, probes: map[string]int{}, hooked: map[string]int{}}
 	b.opts = provider.Options{
 		REST:   b.config(),
 		Plan:   planSimply,

@@ -1,0 +1,224 @@
+package provider_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/provider"
+)
+
+// TestConflict: another writes between the read and the write. Its key stays.
+func TestConflict(t *testing.T) {
+	b := newBed(t)
+	b.set("clusters", cluster("a", "one", route("p1:1")))
+	b.run(t)
+	b.until(t, "the Secret", func() bool { return b.wrote("PATCH clusters") == 1 })
+	var once atomic.Bool
+	b.setFault(func(r *http.Request) int {
+		if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "-kubeconfig") && once.CompareAndSwap(false, true) {
+			b.change(kubeconfigOf("a", "one"), func(u *unstructured.Unstructured) {
+				unstructured.SetNestedField(u.Object, "Zm9yZWlnbg==", "data", "foreign")
+			})
+		}
+		return 0
+	})
+	b.change(objectKey{"clusters", "a", "one"}, func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationProxyURL, "http://p2:1") })
+	b.until(t, "the switch", b.has(kubeconfigOf("a", "one"), "http://p2:1"))
+	if got := b.value(kubeconfigOf("a", "one"), "foreign"); got != "foreign" || !once.Load() {
+		t.Errorf("got %q of the other's key (%v), want foreign", got, once.Load())
+	}
+}
+
+// TestServerErrors: what fails is planned anew, until it is written, once.
+func TestServerErrors(t *testing.T) {
+	b := newBed(t)
+	b.set("clusters", cluster("a", "one", route("p1:1")))
+	failed := map[string]int{}
+	b.setFault(func(r *http.Request) int {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		what := r.Method + " " + r.URL.Path
+		if r.URL.Query().Get("watch") != "" || failed[what] >= 2 {
+			return 0
+		}
+		failed[what]++
+		return http.StatusInternalServerError
+	})
+	b.run(t)
+	b.until(t, "the condition", func() bool { return b.wrote("PATCH clusters") == 1 })
+	want := map[string]int{"POST secrets": 1, "PATCH clusters": 1}
+	got := b.allWrites()
+	delete(got, "POST events") // is not tried again
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestWatchGap: what was missed is found by listing again.
+func TestWatchGap(t *testing.T) {
+	b := newBed(t)
+	b.set("clusters", cluster("a", "one", route("p1:1")))
+	b.set("clusters", cluster("a", "two", route("p1:1")))
+	b.run(t)
+	b.until(t, "the Secrets", func() bool { return b.wrote("PATCH clusters") == 2 })
+	b.gap(func() {
+		b.change(objectKey{"clusters", "a", "one"}, func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationProxyURL, "http://p2:1") })
+		b.remove(kubeconfigOf("a", "two"))
+	})
+	b.until(t, "both changes", func() bool {
+		return b.has(kubeconfigOf("a", "one"), "http://p2:1")() && b.get(kubeconfigOf("a", "two")) != nil
+	})
+}
+
+// TestEcho: no plan is made of a cache that doesn't show the last write.
+func TestEcho(t *testing.T) {
+	for _, what := range []string{"create", "update"} {
+		t.Run(what, func(t *testing.T) {
+			b := newBed(t)
+			one := objectKey{"clusters", "a", "one"}
+			b.set("clusters", cluster("a", "one", route("p1:1")))
+			if what == "update" {
+				b.run(t)
+				b.until(t, "the Secret", func() bool { return b.wrote("PATCH clusters") == 1 })
+				b.hold("secrets", true)
+				b.change(one, func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationProxyURL, "http://p2:1") })
+				b.until(t, "the switch", b.has(kubeconfigOf("a", "one"), "http://p2:1"))
+			} else {
+				b.hold("secrets", true)
+				b.run(t)
+				b.until(t, "the Secret", func() bool { return b.wrote("PATCH clusters") == 1 })
+			}
+			// Another Cluster shows when the change was through the queue.
+			plans := b.counted(b.plans, "a/one")
+			b.change(one, func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationProxyURL, "http://p3:1") })
+			b.set("clusters", cluster("a", "two", route("p1:1")))
+			b.until(t, "the other Cluster", func() bool { return b.get(kubeconfigOf("a", "two")) != nil })
+			if got := b.counted(b.plans, "a/one"); got != plans {
+				t.Errorf("got %d plans of an old cache, want none", got-plans)
+			}
+			b.hold("secrets", false)
+			b.until(t, "the next switch", b.has(kubeconfigOf("a", "one"), "http://p3:1"))
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			for _, err := range b.errs {
+				t.Errorf("got %v, want no conflict", err)
+			}
+		})
+	}
+}
+
+// TestHangingProbes block neither the workers nor other probes, and end with
+// their time, or with Run.
+func TestHangingProbes(t *testing.T) {
+	b := newBed(t)
+	b.opts.Workers, b.opts.Probes, b.opts.ProbeTimeout = 1, 2, time.Hour
+	hanging := make(chan struct{})
+	b.opts.Probe = func(ctx context.Context, c provider.Cluster, _ *clientcmdapi.Config) kubeconfig.Report {
+		if c.Name == "hangs" {
+			close(hanging)
+			<-ctx.Done()
+		}
+		return passed
+	}
+	b.set("clusters", cluster("a", "hangs", route("p1:1")))
+	run := b.run(t)
+	<-hanging
+	for _, name := range []string{"one", "two", "three"} {
+		b.set("clusters", cluster("a", name, route("p1:1")))
+	}
+	b.until(t, "the others", func() bool { return b.wrote("PATCH clusters") == 3 })
+	// Its Cluster is looked at; a second probe of the same is not started.
+	plans := b.counted(b.plans, "a/hangs")
+	b.change(objectKey{"clusters", "a", "hangs"}, func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationGrace, "1m") })
+	b.until(t, "a plan", func() bool { return b.counted(b.plans, "a/hangs") > plans })
+	if err := run.stop(); err != nil {
+		t.Errorf("got %v, want nil", err)
+	}
+	if got := b.counted(b.probes, "a/hangs"); got != 0 {
+		t.Errorf("got %d answers of a probe that was cancelled, want none", got)
+	}
+}
+
+// TestProbeTimeout gives the probe's context an end.
+func TestProbeTimeout(t *testing.T) {
+	b := newBed(t)
+	b.opts.ProbeTimeout = time.Millisecond
+	b.opts.Probe = func(ctx context.Context, _ provider.Cluster, _ *clientcmdapi.Config) kubeconfig.Report {
+		<-ctx.Done()
+		return kubeconfig.Report{Steps: []kubeconfig.Step{{Phase: kubeconfig.PhaseTCP, Err: ctx.Err()}}}
+	}
+	b.set("clusters", cluster("a", "one", route("p1:1")))
+	b.run(t)
+	b.until(t, "the answer", func() bool { return b.wrote("PATCH clusters") == 1 })
+	if got := b.counted(b.probes, "a/one"); got != 1 {
+		t.Errorf("got %d probes, want 1", got)
+	}
+}
+
+// TestNoCRD: it says what is missing, and goes on when it is there.
+func TestNoCRD(t *testing.T) {
+	b := newBed(t)
+	crd := b.served["cluster.x-k8s.io"]
+	delete(b.served, "cluster.x-k8s.io")
+	run := b.run(t)
+	b.until(t, "the error", func() bool { return b.errorIs(provider.ErrNoCRD) })
+	if code, text := ask(run.Readyz()); code != http.StatusServiceUnavailable || !strings.Contains(text, "clusters.cluster.x-k8s.io") {
+		t.Errorf("got %d %q, want 503 and the CRD's name", code, text)
+	}
+	b.apiServer.mu.Lock()
+	b.served["cluster.x-k8s.io"] = crd
+	b.apiServer.mu.Unlock()
+	b.set("clusters", cluster("a", "one", route("p1:1")))
+	b.until(t, "the Secret", func() bool { return b.get(kubeconfigOf("a", "one")) != nil })
+	for name, h := range map[string]http.Handler{"healthz": run.Healthz(), "readyz": run.Readyz()} {
+		if code, text := ask(h); code != http.StatusOK {
+			t.Errorf("got %d %q of %s, want 200", code, text, name)
+		}
+	}
+	if err := run.stop(); err != nil {
+		t.Error(err)
+	}
+	for name, h := range map[string]http.Handler{"healthz": run.Healthz(), "readyz": run.Readyz()} {
+		if code, _ := ask(h); code != http.StatusServiceUnavailable {
+			t.Errorf("got %d of %s after the end, want 503", code, name)
+		}
+	}
+	if err := run.Run(t.Context()); !errors.Is(err, provider.ErrRan) {
+		t.Errorf("got %v of a second Run, want ErrRan", err)
+	}
+}
+
+func ask(h http.Handler) (int, string) {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	return w.Code, w.Body.String()
+}
+
+// TestUnlabelledSecret is in nobody's cache: it is told of, and stays.
+func TestUnlabelledSecret(t *testing.T) {
+	b := newBed(t)
+	b.set("clusters", cluster("a", "one", route("p1:1")))
+	b.set("secrets", map[string]any{
+		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"namespace": "a", "name": "one-kubeconfig"},
+		"data": map[string]any{"value": "Y2FuYXJ5"},
+	})
+	b.run(t)
+	b.until(t, "an Event", func() bool { return b.wrote("POST events") == 1 })
+	if got := b.list("events")[0].Object["reason"]; got != "SecretNotLabelled" {
+		t.Errorf("got %v, want SecretNotLabelled", got)
+	}
+	if got := b.value(kubeconfigOf("a", "one"), "value"); got != "canary" {
+		t.Errorf("got %q, want the user's Secret untouched", got)
+	}
+}

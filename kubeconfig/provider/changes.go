@@ -54,7 +54,9 @@ func (r *run) secretChanged(old, new any) {
 	for _, object := range []any{old, new} {
 		if secret, ok := object.(*corev1.Secret); ok && secret != nil {
 			if name := secret.Labels[kubeconfig.ClusterNameLabel]; name != "" {
-				r.queue.Add(types.NamespacedName{Namespace: secret.Namespace, Name: name})
+				key := types.NamespacedName{Namespace: secret.Namespace, Name: name}
+				r.ledger.saw(key, nameOf(secret), secret.ResourceVersion)
+				r.queue.Add(key)
 			}
 		}
 	}

@@ -118,6 +118,23 @@ func TestEcho(t *testing.T) {
 	}
 }
 
+// TestShortLived: a Secret that was deleted before the cache showed it is made
+// again, and not waited for.
+func TestShortLived(t *testing.T) {
+	b := newBed(t)
+	b.hold("secrets", true)
+	b.set("clusters", cluster("a", "one", route("p1:1")))
+	b.run(t)
+	b.until(t, "the Secret", func() bool { return b.wrote("PATCH clusters") == 1 })
+	b.remove(kubeconfigOf("a", "one"))
+	began := time.Now()
+	b.hold("secrets", false)
+	b.until(t, "another Secret", func() bool { return b.get(kubeconfigOf("a", "one")) != nil })
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("got it after %v, want it at once", took)
+	}
+}
+
 // TestHangingProbes block neither the workers nor other probes, and end with
 // their time, or with Run.
 func TestHangingProbes(t *testing.T) {

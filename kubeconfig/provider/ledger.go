@@ -33,6 +33,7 @@ type remembered struct {
 	flying    map[string]bool // keys of the probes that run
 	route     types.NamespacedName
 	written   *written
+	seen      map[types.NamespacedName]string // the newest resourceVersion of each Secret that the cache has told of
 	condition *applied
 	told      map[string]time.Time // Events
 }
@@ -71,7 +72,7 @@ func (m *ledger) begin(key types.NamespacedName, uid string, route types.Namespa
 		c = nil
 	}
 	if c == nil {
-		c = &remembered{uid: uid, results: map[string]Result{}, flying: map[string]bool{}, told: map[string]time.Time{}}
+		c = &remembered{uid: uid, results: map[string]Result{}, flying: map[string]bool{}, told: map[string]time.Time{}, seen: map[types.NamespacedName]string{}}
 		m.clusters[key] = c
 	}
 	if c.route == route {
@@ -170,6 +171,15 @@ func (m *ledger) wrote(key types.NamespacedName, w written) {
 	}
 }
 
+// saw notes that the cache has, or had, a Secret in a version.
+func (m *ledger) saw(key, secret types.NamespacedName, version string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c := m.clusters[key]; c != nil && !older(version, c.seen[secret]) {
+		c.seen[secret] = version
+	}
+}
+
 // caughtUp reports whether the cache shows what was written last. get reads the
 // cache.
 func (m *ledger) caughtUp(key types.NamespacedName, now time.Time, get func(types.NamespacedName) metav1.Object) bool {
@@ -179,7 +189,10 @@ func (m *ledger) caughtUp(key types.NamespacedName, now time.Time, get func(type
 	if c == nil || c.written == nil {
 		return true
 	}
-	if !c.written.shown(get(c.written.secret)) && now.Sub(c.written.at) < patience {
+	// One that was made may be deleted before it was looked for.
+	seen, ok := c.seen[c.written.secret]
+	shown := ok && c.written.deleted == "" && !older(seen, c.written.version) || c.written.shown(get(c.written.secret))
+	if !shown && now.Sub(c.written.at) < patience {
 		return false
 	}
 	c.written = nil

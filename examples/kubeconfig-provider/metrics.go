@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+)
+
+const prefix = "causeway_provider_"
+
+// metrics are counters and gauges in Prometheus' text format: enough for an
+// example. A program of yours makes them of the same hooks with its own library.
+type metrics struct {
+	mu     sync.Mutex // guards the fields below
+	values map[string]int
+	kinds  map[string]string // of each name
+}
+
+func newMetrics() *metrics { return &metrics{values: map[string]int{}, kinds: map[string]string{}} }
+
+// add counts one. labels are names and values.
+func (m *metrics) add(name string, labels ...string) {
+	var pairs []string
+	for pair := range slices.Chunk(labels, 2) {
+		pairs = append(pairs, fmt.Sprintf("%s=%q", pair[0], pair[1]))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.kinds[name] = "counter"
+	m.values[name+"{"+strings.Join(pairs, ",")+"}"]++
+}
+
+func (m *metrics) set(name string, value int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.kinds[name] = "gauge"
+	m.values[name] = value
+}
+
+// ServeHTTP writes them all.
+func (m *metrics) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	m.mu.Lock()
+	values, kinds := maps.Clone(m.values), maps.Clone(m.kinds)
+	m.mu.Unlock()
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	last := ""
+	for _, series := range slices.Sorted(maps.Keys(values)) {
+		if name, _, _ := strings.Cut(series, "{"); name != last {
+			fmt.Fprintf(w, "# TYPE %s%s %s\n", prefix, name, kinds[name])
+			last = name
+		}
+		fmt.Fprintf(w, "%s%s %d\n", prefix, series, values[series])
+	}
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	"github.com/causewayproject/causeway/internal/test/proxytest"
+	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/provider"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Example reaches, through a proxy, an API server with two nodes.
+func Example() {
+	server := httptest.NewTLSServer(http.HandlerFunc(twoNodes))
+	defer server.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	p := &proxytest.HTTP{}
+	proxy := proxytest.Serve(l, p.Handle)
+	defer proxy.Close()
+
+	address := server.Listener.Addr().(*net.TCPAddr)
+	config, err := kubeconfig.Spec{
+		Name:        "prod",
+		Endpoint:    kubeconfig.Endpoint{Host: "127.0.0.1", Port: int32(address.Port)},
+		CA:          pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+		Credentials: kubeconfig.Credentials{Token: "token"},
+		Route:       kubeconfig.Route{ProxyURL: "http://" + proxy.Addr()},
+	}.Build()
+	if err != nil {
+		log.Fatal(err)
+	}
+	secret, err := kubeconfig.Secret("prod", "default", config, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	n, err := nodes(context.Background(), secret, scheme.Scheme)
+	fmt.Println(n, err)
+	// Output: 2 <nil>
+}
+
+// twoNodes is as much of an API server as the client asks for.
+func twoNodes(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	switch r.URL.Path {
+	case "/api":
+		json.NewEncoder(w).Encode(metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
+	case "/apis":
+		json.NewEncoder(w).Encode(metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}})
+	case "/api/v1":
+		json.NewEncoder(w).Encode(metav1.APIResourceList{
+			TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "v1",
+			APIResources: []metav1.APIResource{
+				{Name: "nodes", SingularName: "node", Kind: "Node"},
+				{Name: "secrets", SingularName: "secret", Kind: "Secret", Namespaced: true},
+			},
+		})
+	case "/api/v1/nodes":
+		json.NewEncoder(w).Encode(corev1.NodeList{
+			TypeMeta: metav1.TypeMeta{Kind: "NodeList", APIVersion: "v1"}, Items: make([]corev1.Node, 2),
+		})
+	default:
+		w.WriteHeader(http.StatusNotFound)
+	}
+}
+
+func TestNodesOfWhatIsNoKubeconfig(t *testing.T) {
+	for name, data := range map[string]string{"empty": "", "not YAML": "{", "no server": "kind: Config"} {
+		secret := &corev1.Secret{Data: map[string][]byte{kubeconfig.SecretKey: []byte(data)}}
+		if _, err := nodes(t.Context(), secret, runtime.NewScheme()); err == nil {
+			t.Errorf("%s: got no error", name)
+		}
+	}
+}
+
+// TestManager is put together, and not started.
+func TestManager(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(twoNodes))
+	defer server.Close()
+	m, err := newManager(&rest.Config{Host: server.URL}, provider.Settings{ProxyURL: "http://proxy:3128"}, "system")
+	if err != nil || m == nil {
+		t.Errorf("got %v, want a manager", err)
+	}
+}
+
+// TestREADME: the README shows the code of this example, which is compiled.
+func TestREADME(t *testing.T) {
+	code, err := os.ReadFile("workload.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(code), "a test compares.\n\n")
+	shown, _, ok := strings.Cut(rest, "\n// End of what is in the README.")
+	if !ok || strings.Count(shown, "\n") > 17 {
+		t.Fatalf("got %q of workload.go, want the marks and 15 lines between them, beside the comment", shown)
+	}
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(readme), "```go\n"+shown+"```\n") {
+		t.Errorf("the README has not, as it is:\n%s", shown)
+	}
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+)
+
+// What follows, up to the end mark, is in the README, too: a test compares.
+
+// workload is a client of the cluster that the kubeconfig Secret leads to, by
+// the route that it says: a proxy, a tunnel's gateway, several endpoints.
+func workload(secret *corev1.Secret, scheme *runtime.Scheme) (client.Client, io.Closer, error) {
+	config, err := clientcmd.Load(secret.Data[kubeconfig.SecretKey])
+	if err != nil {
+		return nil, nil, err
+	}
+	way, err := kubeconfig.NewClient(config, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := client.New(way.Config(), client.Options{Scheme: scheme})
+	return c, way, err // Close ends the connections
+}
+
+// End of what is in the README.
+
+// nodes counts a cluster's nodes.
+func nodes(ctx context.Context, secret *corev1.Secret, scheme *runtime.Scheme) (int, error) {
+	c, way, err := workload(secret, scheme)
+	if err != nil {
+		return 0, fmt.Errorf("kubeconfig of %s: %w", secret.Name, err)
+	}
+	defer way.Close()
+	var list corev1.NodeList
+	err = c.List(ctx, &list)
+	return len(list.Items), err
+}

@@ -30,10 +30,23 @@ type LeaderElection struct {
 var ErrLostLease = errors.New("provider: the lease of the leader election was lost")
 
 func (l *LeaderElection) check() error {
-	if l != nil && l.Namespace == "" {
+	switch {
+	case l == nil:
+		return nil
+	case l.Namespace == "":
 		return errors.New("provider: Options.LeaderElection.Namespace is required")
 	}
+	// As client-go's elector has it, which would say so once the caches are filled.
+	lease, renew, retry := l.times()
+	if lease <= renew || float64(renew) <= leaderelection.JitterFactor*float64(retry) || retry < 1 {
+		return fmt.Errorf("provider: Options.LeaderElection: got Lease %v, Renew %v and Retry %v: want Lease longer than Renew, and that longer than 1.2 Retry",
+			lease, renew, retry)
+	}
 	return nil
+}
+
+func (l *LeaderElection) times() (lease, renew, retry time.Duration) {
+	return or(l.Lease, 15*time.Second), or(l.Renew, 10*time.Second), or(l.Retry, 2*time.Second)
 }
 
 func (l *LeaderElection) name() string {
@@ -75,15 +88,16 @@ func (p *Provider) lead(ctx context.Context, work func(context.Context)) error {
 		return nil
 	}
 	leading := make(chan context.Context, 1)
+	lease, renew, retry := l.times()
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: l.Namespace, Name: l.name()},
 			Client:     p.kube.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: l.identity()},
 		},
-		LeaseDuration: or(l.Lease, 15*time.Second),
-		RenewDeadline: or(l.Renew, 10*time.Second),
-		RetryPeriod:   or(l.Retry, 2*time.Second),
+		LeaseDuration: lease,
+		RenewDeadline: renew,
+		RetryPeriod:   retry,
 		// Released when the work is over, and not when it is told to end.
 		ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{

@@ -84,7 +84,7 @@ func buildAt(t *testing.T, api *apiServer, address string) *clientcmdapi.Config 
 	config := build(t, api, kubeconfig.Route{})
 	config.Clusters["c1"].Server = "https://" + address
 	if address != apiAddress {
-		config.Clusters["c1"].TLSServerName = "api.test"
+		config.Clusters["c1"].TLSServerName = api.name
 	}
 	return config
 }
@@ -104,7 +104,7 @@ type followed struct {
 
 func newFollowed(t *testing.T, linger time.Duration) *followed {
 	t.Helper()
-	f := &followed{source: newTestSource(), one: newAPIServer(t), two: newAPIServer(t)}
+	f := &followed{source: newTestSource(), one: newAPIServer(t), two: newAPIServerNamed(t, "two.test")}
 	f.proxy = newProxy(t, f.one, nil, nil, serveConnect)
 	f.network = &network{hosts: map[string]string{apiAddress: f.one.addr(), otherAddress: f.two.addr(), "proxy.test:80": f.proxy.addr}}
 	f.first = buildAt(t, f.one, apiAddress)

@@ -23,6 +23,7 @@ import (
 // which no resolver knows: only what maps that name reaches it.
 type apiServer struct {
 	*httptest.Server
+	name string // in its certificate
 	ca   *authority
 	pods http.Handler // what is below /api/v1/namespaces/default/pods/
 	// route, if not nil, takes the place of dial, for a proxy that leads to
@@ -46,7 +47,13 @@ const (
 
 func newAPIServer(t *testing.T) *apiServer {
 	t.Helper()
-	s := &apiServer{ca: newAuthority(t, nil, nil), closed: make(chan struct{}, 100), hanging: make(chan struct{}), protos: make(map[string]int)}
+	return newAPIServerNamed(t, "api.test")
+}
+
+// newAPIServerNamed starts one whose certificate is for name.
+func newAPIServerNamed(t *testing.T, name string) *apiServer {
+	t.Helper()
+	s := &apiServer{name: name, ca: newAuthority(t, nil, nil), closed: make(chan struct{}, 100), hanging: make(chan struct{}), protos: make(map[string]int)}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
@@ -64,7 +71,7 @@ func newAPIServer(t *testing.T) *apiServer {
 	}
 	s.EnableHTTP2 = true
 	s.TLS = &tls.Config{
-		Certificates: []tls.Certificate{s.ca.serving(t, "api.test")},
+		Certificates: []tls.Certificate{s.ca.serving(t, name)},
 		ClientAuth:   tls.VerifyClientCertIfGiven,
 		ClientCAs:    s.ca.pool(),
 	}

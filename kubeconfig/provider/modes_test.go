@@ -30,6 +30,14 @@ func TestModes(t *testing.T) {
 		w.settle()
 		w.server(endpointB)
 	})
+	inBubble(t, "own without an endpoint", func(t *testing.T, w *world) {
+		w.cluster.HasControlPlane = false
+		w.cluster.Endpoint = kubeconfig.Endpoint{}
+		w.settle()
+		if w.condition(metav1.ConditionFalse, provider.ReasonNoEndpoint); w.writes != 0 {
+			t.Error("written")
+		}
+	})
 	inBubble(t, "own, and the CA's end", func(t *testing.T, w *world) {
 		w.cluster.HasControlPlane = false
 		time.Sleep(9*365*24*time.Hour + 200*24*time.Hour) // 165 days are left, for the certificate too

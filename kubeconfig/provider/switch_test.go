@@ -124,6 +124,17 @@ func TestSwitch(t *testing.T) {
 		w.phase(provider.PhaseReady)
 		w.condition(metav1.ConditionTrue, provider.ReasonReady)
 	})
+	inBubble(t, "another route within the grace period", func(t *testing.T, w *world) {
+		decorated(w)
+		w.annotate("proxy-url", proxyB)
+		w.settle()
+		w.annotate("proxy-url", "http://c.test:3128")
+		w.settle()
+		w.proxy("http://c.test:3128")
+		w.probe = down("c.test", proxyB)
+		w.wait(time.Minute)
+		w.proxy(proxyA) // the last one that had proved itself
+	})
 	inBubble(t, "fails once", func(t *testing.T, w *world) {
 		decorated(w)
 		w.annotate("proxy-url", proxyB)

@@ -213,6 +213,18 @@ func TestSecondary(t *testing.T) {
 			t.Error("deleted or written")
 		}
 	})
+	inBubble(t, "before decorate", func(t *testing.T, w *world) {
+		w.controlPlane()
+		w.annotate("mode", "secondary")
+		w.annotate("proxy-url", proxyA)
+		w.settle()
+		w.annotate("mode", "decorate")
+		w.settle()
+		w.happened(provider.ReasonDeleted)
+		if w.proxy(proxyA); w.secrets.Secondary != nil {
+			t.Error("the second Secret is left behind")
+		}
+	})
 	inBubble(t, "after decorate", func(t *testing.T, w *world) {
 		marked(w)
 		w.annotate("mode", "secondary")

@@ -107,6 +107,9 @@ func TestSwitch(t *testing.T) {
 		w.proxy(proxyA)
 		w.phase(provider.PhaseFellBack)
 		w.condition(metav1.ConditionFalse, provider.ReasonFellBack)
+		if len(w.secrets.Kubeconfig.Data[provider.DataPrevious]) > 0 {
+			t.Error("a route that failed is kept as one to go back to")
+		}
 		w.probe = down()
 		w.wait(8 * time.Minute)
 		w.proxy(proxyA) // held off

@@ -163,6 +163,18 @@ func (s *apiServer) allWrites() map[string]int {
 	return all
 }
 
+// tried counts the writes of a resource, whatever came of them.
+func (s *apiServer) tried(method, resource string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.requests {
+		if r.Method == method && strings.HasSuffix(r.URL.Path, "/"+resource) {
+			n++
+		}
+	}
+	return n
+}
+
 // hold stops the watches of a resource, or lets them go on.
 func (s *apiServer) hold(resource string, on bool) {
 	s.mu.Lock()
@@ -220,11 +232,12 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	fault := s.fault
 	if r.Method != http.MethodGet {
 		s.requests, s.bodies = append(s.requests, r), append(s.bodies, string(body))
+		s.touchLocked()
 	}
 	s.mu.Unlock()
 	if fault != nil {
 		if code := fault(r); code != 0 {
-			fail(w, code, "InternalError")
+			fail(w, code, map[bool]string{true: "Invalid", false: "InternalError"}[code == http.StatusUnprocessableEntity])
 			return
 		}
 	}

@@ -6,6 +6,13 @@
 // Cluster (the [Cluster], its [Secrets], the [Config]) to what is to be done next,
 // an [Action]. Whoever has a controller already calls it from there.
 //
+// [Provider] is a controller around it, on client-go alone: it watches, probes
+// beside its workers, writes by resourceVersion, and plans anew where a write
+// found something newer. It sees the Secrets that are labelled with
+// cluster.x-k8s.io/cluster-name, as Cluster API's own controllers do, and
+// [LabelRoute]. examples/kubeconfig-provider runs it; in a controller-runtime
+// manager it is a Runnable: manager.RunnableFunc(p.Run).
+//
 // # Configuration
 //
 // Annotations of the Cluster, of its Namespace, and Config.Defaults: the

@@ -20,7 +20,8 @@ import (
 // Options are those of a Provider. They are read by [New], once.
 type Options struct {
 	// REST leads to the management cluster. Required, unless both clients are
-	// set. Where its QPS is 0, the Provider's clients have 200, and Burst 400.
+	// set. Where its QPS is 0, the Provider's clients have 200, and Burst 400;
+	// the API server's warnings are dropped, unless it has a handler for them.
 	REST *rest.Config
 	// Kubernetes and Dynamic are used instead of REST. It is both or neither.
 	Kubernetes kubernetes.Interface
@@ -130,6 +131,9 @@ func (o *Options) clients() (kubernetes.Interface, dynamic.Interface, error) {
 	config := rest.CopyConfig(o.REST)
 	if config.QPS == 0 && config.RateLimiter == nil {
 		config.QPS, config.Burst = defaultQPS, defaultBurst
+	}
+	if config.WarningHandler == nil && config.WarningHandlerWithContext == nil {
+		config.WarningHandler = rest.NoWarnings{} // and not client-go's log
 	}
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {

@@ -120,10 +120,6 @@ func TestProbeHangs(t *testing.T) {
 			failure{kubeconfig.PhaseTLS, "does not answer to TLS", "MTU"}},
 		{"plugin", func(t *testing.T, h *hang) { h.plugin(t) },
 			failure{kubeconfig.PhaseAuth, "the exec plugin cat does not answer", "by hand"}},
-		{"plugin, where TLS does not ask for it", func(t *testing.T, h *hang) {
-			h.plugin(t)
-			h.cluster.Server = "http://" + script(t, nil, mute)
-		}, failure{kubeconfig.PhaseAuth, "the exec plugin cat does not answer", "by hand"}},
 		{"auth", func(_ *testing.T, h *hang) { h.answers[review] = h.answer },
 			failure{kubeconfig.PhaseAuth, "does not answer to a request", "Try again"}},
 		{"readyz", func(_ *testing.T, h *hang) { h.answers["/readyz"] = h.answer },

@@ -257,6 +257,15 @@ func TestNoSecretInReport(t *testing.T) {
 	}
 }
 
+// A server with user info can't be used, and is not shown.
+func TestNoSecretInServer(t *testing.T) {
+	config := newProbed(t, nil).config(t)
+	config.Clusters["c1"].Server = "https://u:" + canary + "@api.test"
+	r := kubeconfig.Probe(probeContext(t), config)
+	checkFailure(t, r, failure{kubeconfig.PhaseConfig, "user info", "Correct"})
+	checkLeaks(t, "Report", r)
+}
+
 // probeNowhere probes without a lookup that leaves this machine.
 func probeNowhere(ctx context.Context, t *testing.T, config *clientcmdapi.Config) kubeconfig.Report {
 	t.Helper()

@@ -1,6 +1,8 @@
 package provider_test
 
 import (
+	"bytes"
+	"encoding/base64"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +31,26 @@ func TestModes(t *testing.T) {
 		w.cluster.Endpoint.Host = "192.0.2.20"
 		w.settle()
 		w.server(endpointB)
+	})
+	inBubble(t, "own, and the route taken away", func(t *testing.T, w *world) {
+		w.cluster.HasControlPlane = false
+		w.annotate("proxy-url", proxyA)
+		w.settle()
+		delete(w.cluster.Annotations, provider.AnnotationProxyURL)
+		w.settle()
+		w.proxy("")
+	})
+	inBubble(t, "own, and credentials of another CA", func(t *testing.T, w *world) {
+		ours := w.ca
+		w.ca = newAuthority(t)
+		w.controlPlane()
+		in := func(a authority) []byte { return []byte(base64.StdEncoding.EncodeToString(a.cert)) }
+		w.secrets.Kubeconfig.Data["value"] = bytes.Replace(w.secrets.Kubeconfig.Data["value"], in(w.ca), in(ours), 1)
+		w.cluster.HasControlPlane = false
+		w.settle()
+		if _, err := clientCertificate(t, w.secrets.Kubeconfig).Verify(newPool(ours.cert)); err != nil {
+			t.Error(err)
+		}
 	})
 	inBubble(t, "own without an endpoint", func(t *testing.T, w *world) {
 		w.cluster.HasControlPlane = false

@@ -67,6 +67,20 @@ func TestWhatHappens(t *testing.T) {
 		w.kept()
 		w.proxy(proxyA)
 	})
+	inBubble(t, "CA changed, without its key", func(t *testing.T, w *world) {
+		marked(w)
+		w.ca = newAuthority(t)
+		w.secrets.CA = w.ca.secret()
+		delete(w.secrets.CA.Data, "tls.key")
+		first := clientCertificate(t, w.secrets.Kubeconfig)
+		w.settle()
+		if !bytes.Equal(bytes.TrimSpace(w.kubeconfig().CertificateAuthorityData), bytes.TrimSpace(w.ca.cert)) {
+			t.Error("the CA is the old one")
+		}
+		if !clientCertificate(t, w.secrets.Kubeconfig).Equal(first) {
+			t.Error("the client certificate is another one")
+		}
+	})
 	inBubble(t, "endpoint moved", func(t *testing.T, w *world) {
 		marked(w)
 		w.cluster.Endpoint.Host = "192.0.2.20"

@@ -91,7 +91,7 @@ func (s *apiServer) touchLocked() {
 // until waits for done, which is asked after each change.
 func (s *apiServer) until(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	limit := time.After(time.Minute / 6)
+	limit := time.After(time.Minute)
 	for {
 		s.mu.Lock()
 		tick := s.tick

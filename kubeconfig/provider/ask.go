@@ -40,8 +40,9 @@ func (r *run) try(ctx context.Context, cluster Cluster, candidate Candidate) {
 		r.ledger.land(key, cluster.UID, candidate.Key, nil, now)
 		return
 	}
-	r.ledger.land(key, cluster.UID, candidate.Key, &report, now)
+	// First, so that nobody hears of what came of it before.
 	if probed := r.opts.Hooks.Probed; probed != nil {
 		probed(key, now.Sub(began), report)
 	}
+	r.ledger.land(key, cluster.UID, candidate.Key, &report, now)
 }

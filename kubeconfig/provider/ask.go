@@ -28,6 +28,8 @@ func (r *run) try(ctx context.Context, cluster Cluster, candidate Candidate) {
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
 	case <-ctx.Done():
+	}
+	if ctx.Err() != nil { // of two cases that are ready, select takes either
 		r.ledger.land(key, cluster.UID, candidate.Key, nil, time.Time{})
 		return
 	}

@@ -16,18 +16,19 @@ import (
 // roles are what the test binary can do in a process of its own, in a
 // namespace of the bed.
 var roles = map[string]bed.Role{
-	"agent":         agentRole,
-	"client":        clientRole,
-	"cluster-api":   clusterAPIRole,
-	"crash":         crashRole,
-	"dial":          dialRole,
-	"cluster-cache": clusterCacheRole,
-	"hub":           hubRole,
-	"informer":      informerRole,
-	"no-proxy":      noProxyRole,
-	"proxy-command": proxyCommandRole,
-	"targets":       targetsRole,
-	"through":       throughRole,
+	"agent":               agentRole,
+	"client":              clientRole,
+	"cluster-api":         clusterAPIRole,
+	"cluster-api-manager": capiRole,
+	"crash":               crashRole,
+	"dial":                dialRole,
+	"cluster-cache":       clusterCacheRole,
+	"hub":                 hubRole,
+	"informer":            informerRole,
+	"no-proxy":            noProxyRole,
+	"proxy-command":       proxyCommandRole,
+	"targets":             targetsRole,
+	"through":             throughRole,
 }
 
 type dialInput struct {

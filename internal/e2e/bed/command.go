@@ -3,6 +3,7 @@ package bed
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -56,6 +57,32 @@ func (r *Running) wait() {
 func (r *Running) Wait() error {
 	<-r.done
 	return r.err
+}
+
+// Ended returns nil while the command runs, and an error with what it wrote to
+// its standard error when it has ended, in whatever way.
+func (r *Running) Ended() error {
+	select {
+	case <-r.done:
+		return fmt.Errorf("bed: %s has ended: %v\n%s", strings.Join(r.cmd.Args[4:], " "), r.cmd.ProcessState, r.stderr.String())
+	default:
+		return nil
+	}
+}
+
+// PeakMemory returns the most memory that the command has had, in bytes.
+func (r *Running) PeakMemory() (int, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.cmd.Process.Pid))
+	if err != nil {
+		return 0, fmt.Errorf("bed: memory: %w", err)
+	}
+	for line := range strings.Lines(string(status)) {
+		var kilobytes int
+		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kilobytes); err == nil {
+			return kilobytes << 10, nil
+		}
+	}
+	return 0, errors.New("bed: memory: the kernel does not tell it")
 }
 
 // Stop kills the command and waits for its end.

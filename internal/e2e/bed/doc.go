@@ -15,6 +15,9 @@
 //	the tunnel's server,      another squid, the office    the tunnel's agent
 //	kubectl, ssh              proxy of the api namespace
 //
+// A [ClusterAPI], a management cluster, is in the client namespace too, and may
+// have workload clusters beside the first kube-apiserver.
+//
 // No namespace has a default route and none forwards, so a connection from the
 // client reaches the API server through one of the proxies or not at all. One
 // from the hub does not reach it at all, but through a tunnel, whose agent

@@ -31,6 +31,7 @@ type Kube struct {
 	bin, dir  string
 	name      string   // what its programs' names begin with
 	args      []string // of kube-apiserver, besides those that all have
+	names     []string // in its certificate, besides those that all have
 	apiserver *Process
 	etcd      *Process
 }
@@ -90,6 +91,31 @@ func (k *Kube) start(ctx context.Context) error {
 	return k.waitReady(ctx)
 }
 
+// StartControlPlane starts a control plane in ns, at one of its addresses, that
+// is nobody else's: with an authority of its own, and without the Kubelet's
+// Node. names are what else is in the API server's certificate. It runs until
+// Stop, at the latest until the bed ends.
+func (b *Bed) StartControlPlane(ctx context.Context, ns *Namespace, name, host string, ca *pki.CA, names ...string) (*Kube, error) {
+	k := &Kube{CA: ca, ns: ns, host: host, bin: b.bin, dir: filepath.Join(b.Dir, name), name: name + "-", names: names}
+	if err := k.start(ctx); err != nil {
+		k.Stop()
+		return nil, err
+	}
+	return k, nil
+}
+
+// SetCA gives the API server a certificate of another authority, which it also
+// trusts client certificates of, besides the one before: the files change under
+// it, and SetCA returns when it serves by them. The endpoint stays.
+func (k *Kube) SetCA(ctx context.Context, ca *pki.CA) error {
+	before := k.CA
+	k.CA = ca
+	if err := k.writeCertificates(before); err != nil {
+		return err
+	}
+	return k.waitReady(ctx)
+}
+
 func (k *Kube) etcdURL() string { return "unix://" + filepath.Join(k.dir, "etcd.sock") }
 
 func (k *Kube) startEtcd() (err error) {
@@ -105,15 +131,10 @@ func (k *Kube) startEtcd() (err error) {
 }
 
 func (k *Kube) startAPIServer() error {
-	cert, key, err := writePair(k.dir, "apiserver", k.CA.Server("kube-apiserver", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
-		"kubernetes.default.svc.cluster.local", "10.0.0.1", k.host, SNIName))
-	if err != nil {
+	if err := k.writeCertificates(); err != nil {
 		return err
 	}
-	ca := filepath.Join(k.dir, "ca.crt")
-	if err := os.WriteFile(ca, k.CA.CertPEM(), 0o644); err != nil {
-		return fmt.Errorf("bed: write authority: %w", err)
-	}
+	cert, key, ca := filepath.Join(k.dir, "apiserver.crt"), filepath.Join(k.dir, "apiserver.key"), filepath.Join(k.dir, "ca.crt")
 	kubeletCert, kubeletKey, err := writePair(k.dir, "kubelet-client", k.CA.Client("kube-apiserver-kubelet-client", "system:masters"))
 	if err != nil {
 		return err
@@ -142,6 +163,24 @@ func (k *Kube) startAPIServer() error {
 	}
 	k.apiserver, err = k.ns.start(k.name+"kube-apiserver", append(argv, k.args...)...)
 	return err
+}
+
+// writeCertificates writes what kube-apiserver serves with, and what it trusts
+// clients of: the authority and those before it.
+func (k *Kube) writeCertificates(before ...*pki.CA) error {
+	names := append([]string{"kube-apiserver", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+		"kubernetes.default.svc.cluster.local", "10.0.0.1", k.host, SNIName}, k.names...)
+	if _, _, err := writePair(k.dir, "apiserver", k.CA.Server(names...)); err != nil {
+		return err
+	}
+	trusted := k.CA.CertPEM()
+	for _, ca := range before {
+		trusted = append(trusted, ca.CertPEM()...)
+	}
+	if err := os.WriteFile(filepath.Join(k.dir, "ca.crt"), trusted, 0o644); err != nil {
+		return fmt.Errorf("bed: write authority: %w", err)
+	}
+	return nil
 }
 
 func (k *Kube) waitReady(ctx context.Context) error {

@@ -28,6 +28,9 @@ const (
 	HubProxyIP = "203.0.113.1" // the proxies, as the tunnel's server sees them
 	HubIP      = "203.0.113.2" // of the tunnel's server
 	HubWebIP   = "203.0.113.3" // of the same, for another listener on the same port
+
+	HubManagementIP = "203.0.113.4" // of the server that a management cluster's tunnels go to
+	HubSpareIP      = "203.0.113.5" // of another
 )
 
 const (
@@ -79,7 +82,12 @@ func newNetwork(ctx context.Context, name string, run *runner) (*Network, error)
 	if err := link(ctx, n.Proxy, "eth2", HubProxyIP+"/29", n.Hub, "eth0", HubIP+"/29"); err != nil {
 		return nil, err
 	}
-	return n, ip(ctx, "-n", n.Hub.Name, "addr", "add", HubWebIP+"/29", "dev", "eth0")
+	for _, address := range []string{HubWebIP, HubManagementIP, HubSpareIP} {
+		if err := ip(ctx, "-n", n.Hub.Name, "addr", "add", address+"/29", "dev", "eth0"); err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
 }
 
 // add makes a namespace of the run, which the watcher removes.

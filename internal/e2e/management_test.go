@@ -38,10 +38,18 @@ func TestManagement(t *testing.T) {
 	t.Parallel() // waits much
 	began := time.Now()
 	m := startManagement(t)
+	m.deployed = m.deploy(t)
 	t.Logf("the clusters were ready after %v", time.Since(began))
 	t.Run("together", func(t *testing.T) {
 		t.Run("spec", m.testSpec)
+		t.Run("ClusterCache", m.testClusterCache)
+		t.Run("control plane", m.testControlPlane)
+		t.Run("program", m.testProgram)
+		t.Run("regenerate", m.testRegenerate)
+		t.Run("events", m.testEvents)
+		t.Run("leader", m.testLeader)
 	})
+	t.Run("many", m.testMany)
 }
 
 // A management is a management cluster, and three workload clusters that are
@@ -51,6 +59,8 @@ type management struct {
 	bed    *bed.Bed
 	admin  client.WithWatch
 	config []byte // the administrator's kubeconfig
+
+	deployed deployment
 
 	squid, dante, tunnel workload
 }

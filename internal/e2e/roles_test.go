@@ -25,6 +25,7 @@ var roles = map[string]bed.Role{
 	"cluster-cache":       clusterCacheRole,
 	"hub":                 hubRole,
 	"informer":            informerRole,
+	"kubeconfig-provider": providerRole,
 	"no-proxy":            noProxyRole,
 	"proxy-command":       proxyCommandRole,
 	"targets":             targetsRole,

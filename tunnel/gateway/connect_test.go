@@ -37,6 +37,7 @@ func TestConnectRaw(t *testing.T) {
 		{name: "no credentials, HTTP/1.1", say: "CONNECT a:1 HTTP/1.1\r\n\r\n", want: "HTTP/1.1 407 Proxy Authentication Required: "},
 		{name: "early bytes, no credentials", say: "CONNECT a:1 HTTP/1.1\r\n\r\nCONNECT b:1 HTTP/1.1\r\n" + auth + "\r\n", want: "HTTP/1.1 407 ", also: []string{"Connection: close\r\n"}},
 		{name: "credentials twice", say: "CONNECT a:1 HTTP/1.1\r\n" + auth + auth + "\r\n", want: "HTTP/1.1 400 Bad Request: the Proxy-Authorization is malformed\r\n"},
+		{name: "Host twice", say: "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\nhost: b:1\r\n" + auth + "\r\n", want: "HTTP/1.1 400 Bad Request: there is more than one Host\r\n"},
 		{name: "GET", say: "GET http://a/ HTTP/1.1\r\n\r\n", want: "HTTP/1.1 405 Method Not Allowed: ", also: []string{"Allow: CONNECT\r\n", "curl --proxytunnel"}},
 		{name: "HTTP/3", say: "CONNECT a:1 HTTP/3.0\r\n\r\n", want: "HTTP/1.1 505 "},
 		{name: "no port", say: "CONNECT a HTTP/1.1\r\n" + auth + "\r\n", want: "HTTP/1.1 400 Bad Request: the target of CONNECT is not host:port\r\n"},

@@ -44,6 +44,7 @@ var (
 	errField          = &malformed{400, "a header field is malformed"}
 	errBody           = &malformed{400, "a CONNECT has no body"}
 	errAuthorization  = &malformed{400, "the Proxy-Authorization is malformed"}
+	errHosts          = &malformed{400, "there is more than one Host"} // RFC 9112, 3.2
 	errVersion        = &malformed{505, "this proxy speaks HTTP/1 and HTTP/2"}
 	errWantsTLS       = &malformed{400, "this door speaks TLS: use an https proxy URL"}
 	errIsTLS          = &malformed{400, "this door is plain: use an http proxy URL"}
@@ -141,7 +142,7 @@ func parseHead(b []byte) (*head, error) {
 	if err != nil {
 		return nil, err
 	}
-	authorized := false
+	authorized, host := false, false
 	for {
 		if line, rest = cutLine(rest); len(line) == 0 {
 			return h, nil
@@ -160,6 +161,11 @@ func parseHead(b []byte) (*head, error) {
 			if err := h.authorization(text); err != nil {
 				return nil, err
 			}
+		case "host":
+			if host {
+				return nil, errHosts
+			}
+			host = true
 		case "content-length":
 			if text != "0" {
 				return nil, errBody

@@ -176,8 +176,16 @@ func (n *Namespace) DialContext(ctx context.Context, network, address string) (n
 // listener accepts: who serves them may be outside.
 func (n *Namespace) Listen(address string) (net.Listener, error) {
 	var l net.Listener
-	err := n.Do(func() (err error) {
-		l, err = net.Listen("tcp", address)
+	// A program that is being started holds what was closed just now, until it
+	// runs.
+	err := Poll(context.Background(), address+" to be free", func(context.Context) error {
+		err := n.Do(func() (err error) {
+			l, err = net.Listen("tcp", address)
+			return err
+		})
+		if err != nil && !errors.Is(err, unix.EADDRINUSE) {
+			return Stop(err)
+		}
 		return err
 	})
 	return l, err

@@ -221,6 +221,7 @@ func FuzzLint(f *testing.F) {
 	// What the fuzzer found: Ruby takes 68 for a port and .1.1 for an item.
 	f.Add("*.:68.1.1", "192.168.1.1", "80", uint8(noproxy.Ruby-1))
 	f.Add("x:6a", "www.a", "80", uint8(noproxy.Ruby-1))
+	f.Add("*.A*", "www.a", "1", uint8(noproxy.JVM-1))
 	f.Add("10.0.0.1,10:0.0.2:80", "10.0.0.2", "80", uint8(noproxy.Ruby-1))
 	f.Fuzz(func(t *testing.T, list, host, port string, consumer uint8) {
 		if len(list) > 1000 {

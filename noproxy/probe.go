@@ -129,6 +129,7 @@ func deadProbes(item string) []probe {
 		ps = append(ps, entryProbes(e)...)
 		if e.kind == domain {
 			ps = append(ps, patternProbes(e.name)...)
+			ps = append(ps, patternProbes(word)...) // its "*." is not in the name
 		}
 		network, _, _ := strings.Cut(word, "/")
 		if addr, ok := parseAton(network); ok {

@@ -25,6 +25,7 @@ var arrows = map[string][]string{
 	"/kubeconfig/provider":          {"/kubeconfig", "/noproxy", "/internal/backoff"},
 	"/linktest":                     {"/internal/abort"},
 	"/noproxy":                      {},
+	"/proxyconfig":                  {"/noproxy"},
 	"/tunnel":                       {"/internal/backoff", "/internal/group", "/internal/mux", "/internal/relay"},
 	"/tunnel/gateway":               {"/internal/abort", "/internal/group", "/internal/relay"},
 	"/examples/doctor":              {"/dialer", "/examples/internal/cli", "/kubeconfig", "/noproxy"},

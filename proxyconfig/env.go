@@ -1,0 +1,83 @@
+package proxyconfig
+
+import (
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Var is a variable of an environment. Its value may hold credentials.
+type Var struct{ Name, Value string }
+
+// The variables, in the order of every rendering. Some programs read one case
+// only, and they differ in which one they read first.
+const (
+	httpProxy  = "HTTP_PROXY"
+	httpsProxy = "HTTPS_PROXY"
+	noProxy    = "NO_PROXY"
+)
+
+// Env returns the variables that are set: HTTP_PROXY, http_proxy, HTTPS_PROXY,
+// https_proxy, NO_PROXY, no_proxy, in this order, both cases with equal values.
+// A field that is "" has none. c is not checked: see [Config.Validate].
+func (c Config) Env() []Var {
+	var vars []Var
+	for _, v := range c.upper() {
+		if v.Value != "" {
+			vars = append(vars, v, Var{Name: lower[v.Name], Value: v.Value})
+		}
+	}
+	return vars
+}
+
+// upper is all variables in upper case, set or not.
+func (c Config) upper() []Var {
+	return []Var{{httpProxy, c.HTTPProxy}, {httpsProxy, c.HTTPSProxy}, {noProxy, c.NoProxy}}
+}
+
+var lower = map[string]string{httpProxy: "http_proxy", httpsProxy: "https_proxy", noProxy: "no_proxy"}
+
+// EnvVars returns Env for a container, values included. Whoever may read the pod
+// may read the credentials then; [Config.EnvVarsFrom] keeps them out of it.
+func (c Config) EnvVars() []corev1.EnvVar {
+	var vars []corev1.EnvVar
+	for _, v := range c.Env() {
+		vars = append(vars, corev1.EnvVar{Name: v.Name, Value: v.Value})
+	}
+	return vars
+}
+
+// EnvVarsFrom returns Env for a container whose values are in a Secret of the
+// pod's namespace, which is what [Config.EnvSecretData] returns. A pod takes
+// what the Secret holds when it starts. NO_PROXY is plain if plainList is set:
+// it holds no credentials, and more than one Secret may go with one list.
+func (c Config) EnvVarsFrom(secret string, plainList bool) []corev1.EnvVar {
+	var vars []corev1.EnvVar
+	for _, v := range c.upper() {
+		if v.Value == "" {
+			continue
+		}
+		e := corev1.EnvVar{Name: v.Name}
+		if v.Name == noProxy && plainList {
+			e.Value = v.Value
+		} else {
+			e.ValueFrom = &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+				LocalObjectReference: corev1.LocalObjectReference{Name: secret}, Key: v.Name,
+			}}
+		}
+		l := *e.DeepCopy()
+		l.Name = lower[v.Name]
+		vars = append(vars, e, l)
+	}
+	return vars
+}
+
+// EnvSecretData returns the data of the Secret that [Config.EnvVarsFrom] refers
+// to: the keys HTTP_PROXY, HTTPS_PROXY and NO_PROXY, those that are set.
+func (c Config) EnvSecretData() map[string][]byte {
+	data := map[string][]byte{}
+	for _, v := range c.upper() {
+		if v.Value != "" {
+			data[v.Name] = []byte(v.Value)
+		}
+	}
+	return data
+}

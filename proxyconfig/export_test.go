@@ -1,0 +1,7 @@
+package proxyconfig
+
+var (
+	SystemdQuote = systemdQuote
+	ShellQuote   = shellQuote
+	JavaQuote    = javaQuote
+)

@@ -1,0 +1,88 @@
+package proxyconfig
+
+import (
+	"errors"
+	"net/url"
+	"strings"
+
+	"github.com/causewayproject/causeway/noproxy"
+)
+
+// JVMProperties returns the system properties of a JVM, which reads no
+// environment, and what the list could not say to it.
+//
+// The JDK itself takes no user name and password from http.proxyUser and
+// http.proxyPassword, but Gradle, Maven's resolver and other programs do; they
+// are decoded here, and left out where the URL has none. A JVM speaks no TLS to a
+// proxy: the scheme https is a [*FieldError], besides those of
+// [Config.Validate].
+func (c Config) JVMProperties() ([]Var, []noproxy.Finding, error) {
+	if err := c.Validate(); err != nil {
+		return nil, nil, err
+	}
+	var vars []Var
+	var errs []error
+	list, findings := noproxy.ParseList(c.NoProxy, "").For(noproxy.JVM)
+	socks := ""
+	for _, p := range []struct{ field, prefix, proxy string }{
+		{"HTTPProxy", "http", c.HTTPProxy}, {"HTTPSProxy", "https", c.HTTPSProxy},
+	} {
+		u, err := url.Parse(p.proxy)
+		switch {
+		case err != nil || p.proxy == "":
+		case u.Scheme == "https":
+			errs = append(errs, fieldErrorf(p.field, "a JVM speaks no TLS to a proxy; want http or socks5"))
+		case u.Scheme != "http" && socks != "" && socks != p.proxy:
+			errs = append(errs, fieldErrorf(p.field, "a JVM has one SOCKS proxy, and HTTPProxy is another one"))
+		case u.Scheme != "http":
+			if socks == "" {
+				vars = append(vars, proxyProperties(u, "socksProxyHost", "socksProxyPort", "java.net.socks.username", "java.net.socks.password", "1080")...)
+			}
+			socks = p.proxy
+		default:
+			vars = append(vars, proxyProperties(u, p.prefix+".proxyHost", p.prefix+".proxyPort", p.prefix+".proxyUser", p.prefix+".proxyPassword", "80")...)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, nil, err
+	}
+	if list != "" {
+		vars = append(vars, Var{"http.nonProxyHosts", list}) // for https too
+		if socks != "" {
+			vars = append(vars, Var{"socksNonProxyHosts", list})
+		}
+	}
+	return vars, findings, nil
+}
+
+// proxyProperties has the port always: a JVM takes 443 for an https target's.
+func proxyProperties(u *url.URL, host, port, user, password, defaultPort string) []Var {
+	if p := u.Port(); p != "" {
+		defaultPort = p
+	}
+	vars := []Var{{host, u.Hostname()}, {port, defaultPort}}
+	if u.User != nil {
+		vars = append(vars, Var{user, u.User.Username()})
+		if secret, ok := u.User.Password(); ok {
+			vars = append(vars, Var{password, secret})
+		}
+	}
+	return vars
+}
+
+// JVMArguments returns the properties as a file of arguments: java @file, or
+// JDK_JAVA_OPTIONS=@file. Findings and errors are those of
+// [Config.JVMProperties].
+func (c Config) JVMArguments() (string, []noproxy.Finding, error) {
+	vars, findings, err := c.JVMProperties()
+	var b strings.Builder
+	for _, v := range vars {
+		b.WriteString(javaQuote("-D"+v.Name+"="+v.Value) + "\n")
+	}
+	return b.String(), findings, err
+}
+
+// javaQuote quotes for an argument file of the java command.
+func javaQuote(text string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
+}

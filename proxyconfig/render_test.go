@@ -1,0 +1,218 @@
+package proxyconfig_test
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/causewayproject/causeway/noproxy"
+	"github.com/causewayproject/causeway/proxyconfig"
+)
+
+// renderings are those that are one text.
+var renderings = []struct {
+	name   string
+	render func(proxyconfig.Config) (string, error)
+}{
+	{"systemd", proxyconfig.Config.SystemdDropIn},
+	{"sh", proxyconfig.Config.ShellExports},
+	{"docker env", proxyconfig.Config.DockerEnvFile},
+	{"compose", proxyconfig.Config.ComposeEnvFile},
+	{"docker", proxyconfig.Config.DockerConfig},
+	{"apt", proxyconfig.Config.AptConfig},
+	{"npm", proxyconfig.Config.NPMConfig},
+	{"git", proxyconfig.Config.GitConfig},
+	{"jvm", func(c proxyconfig.Config) (string, error) { text, _, err := c.JVMArguments(); return text, err }},
+}
+
+func TestRenderings(t *testing.T) {
+	c := proxyconfig.Config{HTTPProxy: "http://u:a'%40$;@a:1", HTTPSProxy: "http://b", NoProxy: ".c.test,d.test,10.0.0.1,10.0.0.0/8,a b"}
+	for i, want := range []string{
+		`[Service]
+Environment="HTTP_PROXY=http://u:a'%%40$;@a:1"
+Environment="http_proxy=http://u:a'%%40$;@a:1"
+Environment="HTTPS_PROXY=http://b"
+Environment="https_proxy=http://b"
+Environment="NO_PROXY=.c.test,d.test,10.0.0.1,10.0.0.0/8,a b"
+Environment="no_proxy=.c.test,d.test,10.0.0.1,10.0.0.0/8,a b"
+`, `export HTTP_PROXY='http://u:a'\''%40$;@a:1'
+export http_proxy='http://u:a'\''%40$;@a:1'
+export HTTPS_PROXY='http://b'
+export https_proxy='http://b'
+export NO_PROXY='.c.test,d.test,10.0.0.1,10.0.0.0/8,a b'
+export no_proxy='.c.test,d.test,10.0.0.1,10.0.0.0/8,a b'
+`, `HTTP_PROXY=http://u:a'%40$;@a:1
+http_proxy=http://u:a'%40$;@a:1
+HTTPS_PROXY=http://b
+https_proxy=http://b
+NO_PROXY=.c.test,d.test,10.0.0.1,10.0.0.0/8,a b
+no_proxy=.c.test,d.test,10.0.0.1,10.0.0.0/8,a b
+`, `HTTP_PROXY="http://u:a'%40\$;@a:1"
+http_proxy="http://u:a'%40\$;@a:1"
+HTTPS_PROXY='http://b'
+https_proxy='http://b'
+NO_PROXY='.c.test,d.test,10.0.0.1,10.0.0.0/8,a b'
+no_proxy='.c.test,d.test,10.0.0.1,10.0.0.0/8,a b'
+`, `{
+  "proxies": {
+    "default": {
+      "httpProxy": "http://u:a'%40$;@a:1",
+      "httpsProxy": "http://b",
+      "noProxy": ".c.test,d.test,10.0.0.1,10.0.0.0/8,a b"
+    }
+  }
+}
+`, `Acquire::http::Proxy "http://u:a'%40$;@a:1";
+Acquire::http::Proxy::d.test "DIRECT";
+Acquire::http::Proxy::10.0.0.1 "DIRECT";
+Acquire::https::Proxy "http://b";
+Acquire::https::Proxy::d.test "DIRECT";
+Acquire::https::Proxy::10.0.0.1 "DIRECT";
+`, `proxy="http://u:a'%40$;@a:1"
+https-proxy="http://b"
+noproxy=".c.test,d.test,10.0.0.1,10.0.0.0/8,a b"
+`, `[http]
+	proxy = "http://b"
+`, `"-Dhttp.proxyHost=a"
+"-Dhttp.proxyPort=1"
+"-Dhttp.proxyUser=u"
+"-Dhttp.proxyPassword=a'@$;"
+"-Dhttps.proxyHost=b"
+"-Dhttps.proxyPort=80"
+"-Dhttp.nonProxyHosts=*.c.test|d.test|*.d.test|10.0.0.1|10.*"
+`,
+	} {
+		got := must(renderings[i].render(c))(t)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", renderings[i].name, diff)
+		}
+	}
+}
+
+func TestRenderingsOfNothing(t *testing.T) {
+	want := map[string]string{"systemd": "[Service]\n", "docker": "{\n  \"proxies\": {\n    \"default\": {}\n  }\n}\n"}
+	for _, r := range renderings {
+		if got := must(r.render(proxyconfig.Config{}))(t); got != want[r.name] {
+			t.Errorf("%s: got %q, want %q", r.name, got, want[r.name])
+		}
+	}
+}
+
+// What is not valid is in no rendering, a part of it included.
+func TestRenderingsRefuseTheInvalid(t *testing.T) {
+	for _, r := range renderings {
+		for _, c := range []proxyconfig.Config{{HTTPProxy: "http://u:SECRET@x@a:1"}, {HTTPSProxy: "http://u:SECRET\"@a:1"}, {NoProxy: "a\nb"}} {
+			text, err := r.render(c)
+			var field *proxyconfig.FieldError
+			if text != "" || !errors.As(err, &field) || strings.Contains(err.Error(), "SECRET") {
+				t.Errorf("%s: got %q and %v, want a *FieldError alone", r.name, text, err)
+			}
+		}
+	}
+}
+
+func TestSchemesOfTools(t *testing.T) {
+	for _, c := range []struct {
+		tool   string
+		config proxyconfig.Config
+		want   string // field of the error
+	}{
+		{"jvm", proxyconfig.Config{HTTPProxy: "https://a:1"}, "HTTPProxy"},
+		{"jvm", proxyconfig.Config{HTTPSProxy: "https://a:1"}, "HTTPSProxy"},
+		{"jvm", proxyconfig.Config{HTTPProxy: "socks5://a:1", HTTPSProxy: "socks5://b:1"}, "HTTPSProxy"},
+		{"jvm", proxyconfig.Config{HTTPProxy: "socks5://a:1", HTTPSProxy: "socks5://a:1"}, ""},
+		{"apt", proxyconfig.Config{HTTPProxy: "socks5://a:1"}, "HTTPProxy"},
+		{"apt", proxyconfig.Config{HTTPSProxy: "socks5://a:1"}, "HTTPSProxy"},
+		{"apt", proxyconfig.Config{HTTPSProxy: "socks5h://a:1"}, ""},
+	} {
+		for _, r := range renderings {
+			if r.name != c.tool {
+				continue
+			}
+			text, err := r.render(c.config)
+			var field *proxyconfig.FieldError
+			switch got := errors.As(err, &field); {
+			case c.want == "" && (err != nil || text == ""):
+				t.Errorf("%s of %v: got error %v", c.tool, c.config, err)
+			case c.want != "" && (!got || field.Field != c.want || text != ""):
+				t.Errorf("%s of %v: got %q and error %v, want one for %s", c.tool, c.config, text, err, c.want)
+			}
+		}
+	}
+}
+
+func TestJVM(t *testing.T) {
+	c := proxyconfig.Config{HTTPProxy: "socks5://us%40er:" + encode(hostile) + "@a", HTTPSProxy: "http://[::1]", NoProxy: "a.test,10.128.0.0/9"}
+	got, findings, err := c.JVMProperties()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []proxyconfig.Var{
+		{"socksProxyHost", "a"}, {"socksProxyPort", "1080"}, {"java.net.socks.username", "us@er"}, {"java.net.socks.password", hostile},
+		{"https.proxyHost", "::1"}, {"https.proxyPort", "80"},
+	}
+	if diff := cmp.Diff(want, got[:len(want)]); diff != "" {
+		t.Error(diff)
+	}
+	list, wantFindings := noproxy.ParseList(c.NoProxy, "").For(noproxy.JVM)
+	if diff := cmp.Diff([]proxyconfig.Var{{"http.nonProxyHosts", list}, {"socksNonProxyHosts", list}}, got[len(want):]); diff != "" {
+		t.Error(diff)
+	}
+	if len(findings) == 0 || !slices.Equal(findings, wantFindings) {
+		t.Errorf("got findings %v, want %v", findings, wantFindings)
+	}
+	c.HTTPSProxy = c.HTTPProxy
+	if once := must2(c.JVMProperties())(t); len(once) != 6 {
+		t.Errorf("got %v of one SOCKS proxy, want it once and the lists", once)
+	}
+}
+
+func must2[T, U any](value T, _ U, err error) func(testing.TB) T { return must(value, err) }
+
+func TestDockerConfigIsJSON(t *testing.T) {
+	for _, u := range urls {
+		var got struct {
+			Proxies struct{ Default map[string]string }
+		}
+		if err := json.Unmarshal([]byte(must(config(u.url).DockerConfig())(t)), &got); err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]string{"httpProxy": u.url, "httpsProxy": u.url, "noProxy": golden}
+		if diff := cmp.Diff(want, got.Proxies.Default); diff != "" {
+			t.Errorf("%s: %s", u.name, diff)
+		}
+	}
+}
+
+func TestKubeadmFiles(t *testing.T) {
+	from := proxyconfig.ClusterValues{Name: "prod"}.SystemdSecret()
+	got := must(proxyconfig.KubeadmFiles(from, "containerd", "kubelet.service", "my@unit-1"))(t)
+	var paths []string
+	for _, f := range got {
+		paths = append(paths, f.Path)
+		if f.Permissions != "0600" || f.ContentFrom.Secret != (proxyconfig.SecretKey{Name: "prod-systemd-proxy", Key: "containerdProxy"}) {
+			t.Errorf("got %+v, want mode 0600 and the Secret's key", f)
+		}
+	}
+	want := []string{"/etc/systemd/system/containerd.service.d/http-proxy.conf", "/etc/systemd/system/kubelet.service.d/http-proxy.conf", "/etc/systemd/system/my@unit-1.service.d/http-proxy.conf"}
+	if !slices.Equal(paths, want) {
+		t.Errorf("got %q, want %q", paths, want)
+	}
+	if alone := must(proxyconfig.KubeadmFiles(from))(t); len(alone) != 1 || alone[0] != got[0] {
+		t.Errorf("got %v, want containerd's", alone)
+	}
+	for _, units := range [][]string{{""}, {".service"}, {"../x"}, {"a b"}, {"a\n"}} {
+		if files, err := proxyconfig.KubeadmFiles(from, units...); err == nil {
+			t.Errorf("%q: got %v, want an error", units, files)
+		}
+	}
+	for _, from := range []proxyconfig.SecretKey{{}, {Name: "a"}, {Key: "a"}} {
+		if files, err := proxyconfig.KubeadmFiles(from); err == nil {
+			t.Errorf("%v: got %v, want an error", from, files)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package proxyconfig
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -83,6 +84,13 @@ type ClusterObjects struct {
 
 // String tells nothing of what the objects hold.
 func (o ClusterObjects) String() string { return "proxyconfig.ClusterObjects{(redacted)}" }
+
+// Format writes String, whatever the verb.
+func (o ClusterObjects) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, o.String()) }
+
+// MarshalText returns String: JSON and logs hold no secret. The objects marshal
+// one by one.
+func (o ClusterObjects) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
 // SystemdSecret returns where the drop-in of [ClusterObjects] is, for
 // [KubeadmFiles].
@@ -184,3 +192,9 @@ func (v ClusterValues) secret(name, key string, value []byte) *corev1.Secret {
 func (v ClusterValues) String() string {
 	return fmt.Sprintf("proxyconfig.ClusterValues{Name: %q, Namespace: %q, Config: %s}", v.Name, v.Namespace, v.Config)
 }
+
+// Format writes String, whatever the verb.
+func (v ClusterValues) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, v.String()) }
+
+// MarshalText returns String: JSON and logs hold no secret.
+func (v ClusterValues) MarshalText() ([]byte, error) { return []byte(v.String()), nil }

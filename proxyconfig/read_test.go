@@ -1,0 +1,62 @@
+package proxyconfig_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/causewayproject/causeway/proxyconfig"
+)
+
+// What Build writes, ReadValues reads.
+func TestReadsWhatItWrites(t *testing.T) {
+	for _, u := range urls {
+		v := seedValues(t)
+		v.Config = config(u.url)
+		o := must(v.Build())(t)
+		for _, documents := range [][][]byte{
+			{[]byte(o.ConfigMap.Data["values"]), o.Secret.Data["values"]}, {o.Secret.Data["values"]},
+		} {
+			if got := must(proxyconfig.ReadValues(documents...))(t); got != v.Config {
+				t.Errorf("%s: got %v, want %v", u.name, got, v.Config)
+			}
+		}
+	}
+}
+
+func TestReadValues(t *testing.T) {
+	want := proxyconfig.Config{HTTPProxy: "http://a:1", HTTPSProxy: "http://b:2", NoProxy: "c"}
+	for _, c := range []struct{ name, text string }{
+		{"ours", "cluster: {proxy: {http: 'http://a:1', https: 'http://b:2', noProxy: c}}"},
+		{"the draft's", "cluster: {proxy: {httpProxy: 'http://a:1', httpsProxy: 'http://b:2', noProxy: c}}"},
+		{"the installation's", "proxy: {http: 'http://a:1', https: 'http://b:2', noProxy: c}"},
+		{"cert-manager's", "http_proxy: http://a:1\nhttps_proxy: http://b:2\nno_proxy: c\nother: {a: 1}"},
+		{"env", "env: [{name: HTTP_PROXY, value: 'http://a:1'}, {name: https_proxy, value: 'http://b:2'}, {name: NO_PROXY, value: c}, {name: X, value: x}]"},
+		{"two that agree", "http_proxy: http://a:1\nproxy: {http: 'http://a:1', https: 'http://b:2', noProxy: c}"},
+		{"env by a Secret", "env: [{name: HTTP_PROXY, valueFrom: {secretKeyRef: {name: x, key: y}}}]\nproxy: {http: 'http://a:1', https: 'http://b:2', noProxy: c}"},
+	} {
+		if got := must(proxyconfig.ReadValues([]byte(c.text)))(t); got != want {
+			t.Errorf("%s: got %v, want %v", c.name, got, want)
+		}
+	}
+	if got := must(proxyconfig.ReadValues())(t); !got.IsZero() {
+		t.Errorf("got %v of nothing, want nothing", got)
+	}
+}
+
+func TestReadValuesErrors(t *testing.T) {
+	for _, c := range []struct{ name, text, field string }{
+		{"no YAML", "a: [SECRET", "documents[0]"},
+		{"another type", "http_proxy: {SECRET: 1}", "documents[0]"},
+		{"two that differ", "http_proxy: http://SECRET@a:1\nproxy: {http: 'http://SECRET@b:1'}", "http_proxy"},
+		{"variables that differ", "env: [{name: HTTP_PROXY, value: 'http://SECRET@a:1'}, {name: http_proxy, value: 'http://b:1'}]", "env http_proxy"},
+		{"not valid", "proxy: {https: 'http://user:SECRET@x@a:1'}", "proxy.https"},
+		{"no list", "no_proxy: SECRET@x", "no_proxy"},
+	} {
+		got, err := proxyconfig.ReadValues([]byte(c.text))
+		var field *proxyconfig.FieldError
+		if !got.IsZero() || !errors.As(err, &field) || field.Field != c.field || strings.Contains(err.Error(), "SECRET") {
+			t.Errorf("%s: got error %v, want one for %s", c.name, err, c.field)
+		}
+	}
+}

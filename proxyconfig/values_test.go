@@ -1,0 +1,215 @@
+package proxyconfig_test
+
+import (
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/causewayproject/causeway/proxyconfig"
+)
+
+// seedValues are those of Giant Swarm's RFC.
+func seedValues(t testing.TB) proxyconfig.ClusterValues {
+	return proxyconfig.ClusterValues{
+		Name: "mycluster", Namespace: "org-giantswarm", Config: must(seedLayers().Merge())(t).Config,
+		PodCIDR: "100.96.0.0/11", ServiceCIDR: "10.96.0.0/12", DNSIP: "10.96.0.10",
+	}
+}
+
+// seedConfigMap is the sample of the RFC, byte for byte.
+const seedConfigMap = `calico:
+  CIDR: 100.96.0.0/11
+kubernetes:
+  API:
+    clusterIPRange: 10.96.0.0/12
+  DNS:
+    IP: 10.96.0.10
+proxy:
+  noProxy: cluster.local,100.64.0.0/13,100.96.0.0/11,178.170.32.59,172.16.0.0/16,internal.corpdomain.net,example.com,svc,127.0.0.1,localhost
+`
+
+// seedDropIn is the sample of the RFC, byte for byte: with the installation's list.
+const seedDropIn = `[Service]
+Environment="HTTP_PROXY=http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128"
+Environment="http_proxy=http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128"
+Environment="HTTPS_PROXY=http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128"
+Environment="https_proxy=http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128"
+Environment="NO_PROXY=172.16.0.0/16,internal.corpdomain.net,example.com"
+Environment="no_proxy=172.16.0.0/16,internal.corpdomain.net,example.com"
+`
+
+// wantSecret has cluster.proxy.http, where the RFC's draft has httpProxy, and
+// what cert-manager and chart-operator read.
+const wantSecret = `cluster:
+  proxy:
+    http: http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128
+    https: http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128
+    noProxy: LIST
+env:
+- name: NO_PROXY
+  value: LIST
+- name: HTTP_PROXY
+  value: http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128
+- name: HTTPS_PROXY
+  value: http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128
+http_proxy: http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128
+https_proxy: http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128
+no_proxy: LIST
+`
+
+func TestGoldenValues(t *testing.T) {
+	v := seedValues(t)
+	got := must(v.Build())(t)
+	for _, c := range []struct{ what, got, want string }{
+		{"ConfigMap", got.ConfigMap.Namespace + "/" + got.ConfigMap.Name, "org-giantswarm/mycluster-cluster-values"},
+		{"Secret", got.Secret.Namespace + "/" + got.Secret.Name, "org-giantswarm/mycluster-cluster-values"},
+		{"systemd Secret", got.SystemdProxy.Namespace + "/" + got.SystemdProxy.Name, "org-giantswarm/mycluster-systemd-proxy"},
+		{"ConfigMap's values", got.ConfigMap.Data["values"], seedConfigMap},
+		{"Secret's values", string(got.Secret.Data["values"]), strings.ReplaceAll(wantSecret, "LIST", golden)},
+	} {
+		if diff := cmp.Diff(c.want, c.got); diff != "" {
+			t.Errorf("%s: %s", c.what, diff)
+		}
+	}
+	want := map[string]string{"giantswarm.io/cluster": "mycluster", "giantswarm.io/managed-by": "causeway"}
+	for _, labels := range []map[string]string{got.ConfigMap.Labels, got.Secret.Labels, got.SystemdProxy.Labels} {
+		if !maps.Equal(labels, want) {
+			t.Errorf("got labels %v, want %v", labels, want)
+		}
+	}
+	for _, annotations := range []map[string]string{got.ConfigMap.Annotations, got.Secret.Annotations, got.SystemdProxy.Annotations} {
+		if !strings.Contains(annotations["giantswarm.io/notes"], "causeway") {
+			t.Errorf("got annotations %v, want a note of who manages it", annotations)
+		}
+	}
+	if again := must(v.Build())(t); !cmp.Equal(got, again) {
+		t.Error("the second time differs")
+	}
+}
+
+// Bug: containerd got the installation's list, and not the computed one.
+func TestContainerdsList(t *testing.T) {
+	v := seedValues(t)
+	computed := strings.ReplaceAll(seedDropIn, "PROXY=172.16", "PROXY=cluster.local,100.64.0.0/13,100.96.0.0/11,178.170.32.59,172.16")
+	computed = strings.ReplaceAll(computed, "proxy=172.16", "proxy=cluster.local,100.64.0.0/13,100.96.0.0/11,178.170.32.59,172.16")
+	computed = strings.ReplaceAll(computed, `example.com"`, `example.com,svc,127.0.0.1,localhost"`)
+	if diff := cmp.Diff(computed, string(must(v.Build())(t).SystemdProxy.Data["containerdProxy"])); diff != "" {
+		t.Error("computed: " + diff)
+	}
+	v.ContainerdNoProxy = seedLayers().Installation.NoProxy
+	if diff := cmp.Diff(seedDropIn, string(must(v.Build())(t).SystemdProxy.Data["containerdProxy"])); diff != "" {
+		t.Error("the installation's: " + diff)
+	}
+}
+
+// Bug: html/template made entities of + & and ' in a password.
+func TestNoEntitiesInPasswords(t *testing.T) {
+	v := seedValues(t)
+	v.Config = config("http://user:a+b&c'd@proxy:3128")
+	o := must(v.Build())(t)
+	for _, text := range []string{string(o.Secret.Data["values"]), string(o.SystemdProxy.Data["containerdProxy"])} {
+		if !strings.Contains(text, "a+b&c'd@") || strings.Contains(text, "&amp;") || strings.Contains(text, "&#") {
+			t.Errorf("the password is not as it was:\n%s", text)
+		}
+	}
+}
+
+// Bug: % was not doubled for systemd, which expands %40 otherwise.
+func TestPercentIsDoubledForSystemd(t *testing.T) {
+	v := seedValues(t)
+	v.Config = config("http://user:a%40b@proxy:3128")
+	o := must(v.Build())(t)
+	if text := string(o.SystemdProxy.Data["containerdProxy"]); strings.Count(text, "a%%40b") != 4 {
+		t.Errorf("got, want %%%%40 four times:\n%s", text)
+	}
+	if text := string(o.Secret.Data["values"]); strings.Count(text, "a%40b") != 6 {
+		t.Errorf("got, want %%40 six times:\n%s", text)
+	}
+}
+
+// Bug: the list began with a comma where one of its parts was empty.
+func TestNoLeadingComma(t *testing.T) {
+	layers := seedLayers()
+	layers.Installation.NoProxy = ",a.test,,"
+	for _, layout := range []int{0, 1} {
+		if layout == 0 {
+			layers.Cluster.Layout = 0
+		}
+		m := must(layers.Merge())(t)
+		if list := "," + m.NoProxy + ","; strings.Contains(list, ",,") {
+			t.Errorf("got %s", m.NoProxy)
+		}
+	}
+}
+
+func TestWhereCredentialsGo(t *testing.T) {
+	const with, without = "http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128", "http://192.168.52.220:3128"
+	for _, c := range []struct {
+		name           string
+		credentials    proxyconfig.Credentials
+		envSecret      string
+		apps, machines int // how often the password is there
+	}{
+		{"everywhere", proxyconfig.CredentialsEverywhere, "", 6, 4},
+		{"everywhere, env by a Secret", proxyconfig.CredentialsEverywhere, "proxy", 4, 4},
+		{"machines", proxyconfig.CredentialsOnMachines, "", 0, 4},
+		{"machines, env by a Secret", proxyconfig.CredentialsOnMachines, "proxy", 0, 4},
+		{"nowhere", proxyconfig.CredentialsNowhere, "", 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v := seedValues(t)
+			v.Credentials, v.EnvSecret = c.credentials, c.envSecret
+			o := must(v.Build())(t)
+			apps, machines := string(o.Secret.Data["values"]), string(o.SystemdProxy.Data["containerdProxy"])
+			if got := strings.Count(apps, with); got != c.apps {
+				t.Errorf("apps: got the password %d times, want %d:\n%s", got, c.apps, apps)
+			}
+			if got := strings.Count(machines, with); got != c.machines {
+				t.Errorf("machines: got the password %d times, want %d:\n%s", got, c.machines, machines)
+			}
+			urls := 6
+			if c.envSecret != "" {
+				urls = 4
+			}
+			if got := strings.Count(apps, with) + strings.Count(apps, without); got != urls {
+				t.Errorf("got %d URLs for apps, want %d", got, urls)
+			}
+			if got := strings.Contains(apps, "secretKeyRef:\n      key: HTTPS_PROXY\n      name: proxy"); got != (c.envSecret != "") {
+				t.Errorf("a reference to the Secret: got %t:\n%s", got, apps)
+			}
+			if text := must(yaml.Marshal(o.ConfigMap))(t); strings.Contains(string(text), "192.168.52.220") {
+				t.Errorf("the proxy is in the ConfigMap:\n%s", text)
+			}
+		})
+	}
+}
+
+func TestInvalidValues(t *testing.T) {
+	for _, c := range []struct {
+		field  string
+		change func(*proxyconfig.ClusterValues)
+	}{
+		{"Name", func(v *proxyconfig.ClusterValues) { v.Name = "" }},
+		{"Name", func(v *proxyconfig.ClusterValues) { v.Name = "A_b" }},
+		{"Name", func(v *proxyconfig.ClusterValues) { v.Name = strings.Repeat("a", 64) }},
+		{"Namespace", func(v *proxyconfig.ClusterValues) { v.Namespace = "" }},
+		{"Config.HTTPProxy", func(v *proxyconfig.ClusterValues) { v.Config.HTTPProxy = "http://u:SECRET@x@a" }},
+		{"ContainerdNoProxy", func(v *proxyconfig.ClusterValues) { v.ContainerdNoProxy = "SECRET@a" }},
+		{"Credentials", func(v *proxyconfig.ClusterValues) { v.Credentials = 3 }},
+		{"Credentials", func(v *proxyconfig.ClusterValues) { v.Credentials = -1 }},
+		{"EnvSecret", func(v *proxyconfig.ClusterValues) { v.EnvSecret = "A b" }},
+		{"ManagedBy", func(v *proxyconfig.ClusterValues) { v.ManagedBy = "a b" }},
+	} {
+		v := seedValues(t)
+		c.change(&v)
+		o, err := v.Build()
+		var field *proxyconfig.FieldError
+		if o != nil || !errors.As(err, &field) || field.Field != c.field || strings.Contains(err.Error(), "SECRET") {
+			t.Errorf("%s: got error %v, want a *FieldError for it", c.field, err)
+		}
+	}
+}

@@ -32,6 +32,7 @@ var arrows = map[string][]string{
 	"/examples/egress":              {"/egress", "/examples/internal/cli"},
 	"/examples/kubeconfig-provider": {"/kubeconfig", "/kubeconfig/provider", "/examples/internal/cli"},
 	"/examples/noproxy":             {"/noproxy"},
+	"/examples/proxyconfig":         {"/examples/internal/cli", "/noproxy", "/proxyconfig"},
 	"/examples/quickstart":          {"/dialer", "/kubeconfig", "/internal/test/pki", "/internal/test/proxytest"},
 	"/examples/ssh":                 {"/examples/internal/cli", "/internal/relay", "/tunnel"},
 	"/examples/tunnel-agent":        {"/dialer", "/examples/internal/cli", "/tunnel"},

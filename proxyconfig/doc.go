@@ -1,3 +1,72 @@
 // Package proxyconfig renders one proxy configuration for everything that must
-// carry it.
+// carry it: containerd and the kubelet, pods, static pods, kubeadm, charts, and
+// the tools of people and builds.
+//
+//	merged, err := proxyconfig.Layers{
+//		Installation: proxyconfig.Config{
+//			HTTPProxy:  "http://user:p%40ssword@proxy.example.com:3128",
+//			HTTPSProxy: "http://user:p%40ssword@proxy.example.com:3128",
+//			NoProxy:    "internal.example.com",
+//		},
+//		Cluster: noproxy.Cluster{PodCIDRs: []string{"10.244.0.0/16"}, ServiceCIDRs: []string{"10.96.0.0/12"}},
+//	}.Merge()
+//	...
+//	dropIn, err := merged.SystemdDropIn()
+//
+// A [Config] is three values, which [Config.Validate] checks once; what is valid
+// goes through each rendering unchanged. A password that is not percent-encoded
+// is refused, and never repaired: programs would differ about where it ends.
+// net/url's UserPassword encodes one.
+//
+// A proxy's port belongs into its URL: without one Go and Python take 80 for
+// http, and curl takes 1080.
+//
+// # For a cluster
+//
+// [Layers] are the installation's configuration, what package noproxy computes
+// for the cluster, and what its owner wants otherwise, in one place. [Merged]
+// says of each value where it is from. [ClusterValues] makes the ConfigMap and
+// the Secrets that Giant Swarm's cluster apps read, [KubeadmFiles] the entries
+// of a KubeadmConfig that put the drop-in onto machines.
+//
+// The entries are those of Cluster API's own types. What kubeadm, cloud-init and
+// containerd then make of them on a machine is not tested here.
+//
+// # Who reads what
+//
+//	Config.Env, EnvVars, EnvVarsFrom   pods, and whoever has variables
+//	Config.ShellExports                POSIX shells
+//	Config.DockerEnvFile               docker run --env-file, kubectl; no quotes
+//	Config.ComposeEnvFile              Docker Compose; quotes
+//	Config.SystemdDropIn               containerd, the kubelet, any service
+//	Config.DockerConfig                what the docker client starts and builds
+//	Config.JVMArguments                java @file
+//	Config.AptConfig                   apt
+//	Config.NPMConfig                   npm
+//	Config.GitConfig                   git
+//
+// They read the list in different ways: [Config.Lint] says who does what.
+//
+// # Who may see the credentials
+//
+// A proxy's credentials in a cluster are known to its administrators. With the
+// values as Giant Swarm has them that is everyone who may
+//
+//   - read Secrets of the Cluster's namespace in the management cluster;
+//   - read Secrets, Deployments or pods of a chart that takes them, in the
+//     workload cluster: they are values of variables there;
+//   - run a container in such a pod, or exec into it;
+//   - be root on a machine, read its user data where a cloud shows it, or run
+//     systemctl show there, which takes no privileges.
+//
+// ClusterValues.Credentials takes the workload cluster's API out of it
+// ([CredentialsOnMachines]): containerd has them, and charts get the proxies
+// without. Pods that need them get them by [Config.EnvVarsFrom], or
+// ClusterValues.EnvSecret, from a Secret that is made where it is needed.
+// [CredentialsNowhere] is for a proxy that knows clusters by their addresses, or
+// for one nearby which adds the credentials. Give each cluster credentials of its
+// own, by Layers.User, so that one can be taken back.
+//
+// The ConfigMap, the entries for kubeadm, errors, findings, and what the types of
+// this package print hold none. A [Var] and the renderings do.
 package proxyconfig

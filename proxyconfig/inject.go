@@ -1,0 +1,211 @@
+package proxyconfig
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// InjectOptions are what Inject puts into pods, and into which.
+type InjectOptions struct {
+	// Config is what the pods get. A value that is empty is no variable.
+	Config Config
+
+	// Secret is the name of a Secret in the pod's own namespace with the data of
+	// [Config.EnvSecretData]. A proxy of Config that has user or password
+	// gets into pods as a reference to it, and is not copied: neither the pod
+	// nor whoever may read pods has it. What user and password Config says is
+	// then of no account, "http://secret@proxy.example.com:3128" will do. A
+	// proxy without is plain always, and so is the list.
+	//
+	// Nothing here creates the Secret. A pod in a namespace without it waits
+	// (CreateContainerConfigError, which names the Secret) and starts when it
+	// is there. Containers read it when they start: a new password reaches them
+	// by a restart.
+	//
+	// Empty: user and password need Plain.
+	Secret string
+	// Optional lets a pod start without the proxy where the Secret or its key
+	// is missing. It is then without it for good.
+	Optional bool
+	// Plain copies user and password into pods.
+	Plain bool
+
+	// Exact leaves NO_PROXY as Config has it. Without it,
+	// $(KUBERNETES_SERVICE_HOST) is added, which the kubelet replaces by the
+	// address at which programs in a pod reach their API server.
+	Exact bool
+	// KeepEnvFrom leaves a container alone that may get a proxy's variable out
+	// of a ConfigMap or Secret by envFrom, whose keys are not looked up. Without
+	// it the container gets ours, and these count more than envFrom's.
+	KeepEnvFrom bool
+
+	// Scope is which pods get it. Its zero value leaves out kube-system, mirror
+	// pods, and what has the label LabelInject "false".
+	Scope Scope
+}
+
+// apiServer is a variable that the kubelet sets in every container. It is in the
+// list whole or, in a pod that it doesn't set it in, an entry that matches
+// nothing.
+const apiServer = "$(KUBERNETES_SERVICE_HOST)"
+
+// An Injector is InjectOptions, compiled. It is immutable, and safe for
+// concurrent use.
+type Injector struct {
+	proxies     []corev1.EnvVar // both cases of each
+	list        []corev1.EnvVar
+	keepEnvFrom bool
+	scope       scope
+}
+
+// NewInjector compiles options. It returns an error that wraps a [*FieldError]
+// for what is contradictory or can't be used; there is no password in it.
+func NewInjector(opts InjectOptions) (*Injector, error) {
+	if err := opts.check(); err != nil {
+		return nil, err
+	}
+	s, err := opts.Scope.compile()
+	if err != nil {
+		return nil, err
+	}
+	i := &Injector{keepEnvFrom: opts.KeepEnvFrom, scope: s}
+	for _, p := range []struct{ field, key, value string }{
+		{"Config.HTTPProxy", httpProxy, opts.Config.HTTPProxy},
+		{"Config.HTTPSProxy", httpsProxy, opts.Config.HTTPSProxy},
+	} {
+		switch {
+		case p.value == "":
+		case opts.Plain || !strings.Contains(p.value, "@"):
+			i.proxies = append(i.proxies, bothCases(corev1.EnvVar{Name: p.key, Value: literal(p.value)})...)
+		case opts.Secret == "":
+			return nil, fieldErrorf(p.field, "it has user or password: these take a Secret's name, or Plain")
+		default:
+			i.proxies = append(i.proxies, bothCases(corev1.EnvVar{Name: p.key, ValueFrom: opts.reference(p.key)})...)
+		}
+	}
+	if list := opts.noProxy(); list != "" {
+		i.list = bothCases(corev1.EnvVar{Name: noProxy, Value: list})
+	}
+	return i, nil
+}
+
+func (o *InjectOptions) check() error {
+	if o.Secret != "" {
+		if problems := validation.IsDNS1123Subdomain(o.Secret); len(problems) > 0 {
+			return fieldErrorf("Secret", "not the name of a Secret: %s", problems[0])
+		}
+	}
+	if o.Secret != "" && o.Plain {
+		return fieldErrorf("Secret", "there is one, and Plain is set: want one of them")
+	}
+	return o.Config.Validate()
+}
+
+func (o *InjectOptions) reference(key string) *corev1.EnvVarSource {
+	ref := &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: o.Secret}, Key: key}
+	if o.Optional {
+		ref.Optional = &o.Optional
+	}
+	return &corev1.EnvVarSource{SecretKeyRef: ref}
+}
+
+func (o *InjectOptions) noProxy() string {
+	list := literal(o.Config.NoProxy)
+	switch {
+	case o.Config.HTTPProxy == "" && o.Config.HTTPSProxy == "", o.Exact:
+		return list
+	case strings.TrimSpace(list) == "":
+		return apiServer
+	case strings.TrimSpace(list) == "*": // only alone does every program know it
+		return list
+	}
+	return strings.TrimRight(list, ", ") + "," + apiServer
+}
+
+// literal is text that the kubelet's expansion of $(NAME) gives back as it was.
+func literal(text string) string { return strings.ReplaceAll(text, "$", "$$") }
+
+func bothCases(v corev1.EnvVar) []corev1.EnvVar {
+	l := v
+	l.Name = lower[v.Name]
+	return []corev1.EnvVar{v, l}
+}
+
+// proxyNames are variables that name a proxy, in lower case.
+var proxyNames = [...]string{"http_proxy", "https_proxy", "all_proxy"}
+
+// Missing returns the variables that a container with env and envFrom lacks, in
+// the order in which they are to be appended to env, so that how its own expand
+// is as it was. The caller may keep them, but not write to what they point to.
+//
+// A container with one of HTTP_PROXY, HTTPS_PROXY and ALL_PROXY in either case,
+// be its value empty, has a configuration of its own and lacks nothing: a
+// NO_PROXY that is not its own would lead around its proxy, an HTTPS_PROXY would
+// count more than its ALL_PROXY. One that has NO_PROXY in either case alone
+// keeps that and gets the proxies. Having got them, it lacks nothing.
+func (i *Injector) Missing(env []corev1.EnvVar, envFrom []corev1.EnvFromSource) []corev1.EnvVar {
+	if slices.ContainsFunc(env, isProxy) || i.keepEnvFrom && slices.ContainsFunc(envFrom, maySetProxy) {
+		return nil
+	}
+	if len(i.list) == 0 || slices.ContainsFunc(env, isNoProxy) {
+		return slices.Clone(i.proxies)
+	}
+	return slices.Concat(i.proxies, i.list)
+}
+
+func isProxy(v corev1.EnvVar) bool { return slices.Contains(proxyNames[:], strings.ToLower(v.Name)) }
+
+func isNoProxy(v corev1.EnvVar) bool { return strings.EqualFold(v.Name, "no_proxy") }
+
+// maySetProxy goes by the prefix: the keys are not known.
+func maySetProxy(from corev1.EnvFromSource) bool {
+	return slices.ContainsFunc(append(proxyNames[:], "no_proxy"), func(name string) bool {
+		return strings.HasPrefix(name, strings.ToLower(from.Prefix))
+	})
+}
+
+// Inject puts the variables into all containers of spec: init containers,
+// sidecars, ephemeral ones. It returns the names of those that lacked some;
+// a second time there are none. Whether the pod is to have them is Wants'.
+func (i *Injector) Inject(spec *corev1.PodSpec) []string {
+	var changed []string
+	add := func(c *corev1.EphemeralContainerCommon) {
+		if missing := i.Missing(c.Env, c.EnvFrom); len(missing) > 0 {
+			// What the caller's slice shares its array with is not written to.
+			c.Env = slices.Concat(c.Env, copies(missing))
+			changed = append(changed, c.Name)
+		}
+	}
+	for n := range spec.InitContainers {
+		add((*corev1.EphemeralContainerCommon)(&spec.InitContainers[n]))
+	}
+	for n := range spec.Containers {
+		add((*corev1.EphemeralContainerCommon)(&spec.Containers[n]))
+	}
+	for n := range spec.EphemeralContainers {
+		add(&spec.EphemeralContainers[n].EphemeralContainerCommon)
+	}
+	return changed
+}
+
+func copies(vars []corev1.EnvVar) []corev1.EnvVar {
+	for n := range vars {
+		vars[n] = *vars[n].DeepCopy()
+	}
+	return vars
+}
+
+// Inject puts the variables of opts into all containers of spec, whatever
+// opts.Scope says, and returns NewInjector's errors; spec is then as it was.
+// [Injector.Missing] says what a container of its own keeps.
+func Inject(spec *corev1.PodSpec, opts InjectOptions) error {
+	i, err := NewInjector(opts)
+	if err != nil {
+		return err
+	}
+	i.Inject(spec)
+	return nil
+}

@@ -1,0 +1,226 @@
+package proxyconfig_test
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/causewayproject/causeway/proxyconfig"
+)
+
+const injectCanary = "hunter2-canary"
+
+var (
+	openConfig   = proxyconfig.Config{HTTPProxy: "http://proxy:1", HTTPSProxy: "http://proxy:2", NoProxy: "svc,.local"}
+	secretConfig = proxyconfig.Config{HTTPProxy: "http://proxy:1", HTTPSProxy: "http://user:" + injectCanary + "@proxy:2", NoProxy: "svc"}
+)
+
+// short writes a variable as NAME=value or NAME=(secret/key), ? for optional.
+func short(vars []corev1.EnvVar) []string {
+	var lines []string
+	for _, v := range vars {
+		value := v.Value
+		if v.ValueFrom != nil {
+			ref := v.ValueFrom.SecretKeyRef
+			value += "(" + ref.Name + "/" + ref.Key + ")"
+			if ref.Optional != nil {
+				value += "?"
+			}
+		}
+		lines = append(lines, v.Name+"="+value)
+	}
+	return lines
+}
+
+func own(names ...string) []corev1.EnvVar {
+	var vars []corev1.EnvVar
+	for _, name := range names {
+		vars = append(vars, corev1.EnvVar{Name: name, Value: "own"})
+	}
+	return vars
+}
+
+func newInjector(t testing.TB, opts proxyconfig.InjectOptions) *proxyconfig.Injector {
+	t.Helper()
+	i, err := proxyconfig.NewInjector(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+func TestInjectValues(t *testing.T) {
+	const host = ",$(KUBERNETES_SERVICE_HOST)"
+	for _, tt := range []struct {
+		name string
+		opts proxyconfig.InjectOptions
+		want []string
+	}{
+		{"nothing", proxyconfig.InjectOptions{}, nil},
+		{"a list alone", proxyconfig.InjectOptions{Config: proxyconfig.Config{NoProxy: "a"}}, []string{"NO_PROXY=a", "no_proxy=a"}},
+		{"one proxy", proxyconfig.InjectOptions{Config: proxyconfig.Config{HTTPSProxy: "http://p"}},
+			[]string{"HTTPS_PROXY=http://p", "https_proxy=http://p", "NO_PROXY=" + host[1:], "no_proxy=" + host[1:]}},
+		{"everything goes around it", proxyconfig.InjectOptions{Config: proxyconfig.Config{HTTPProxy: "http://p", NoProxy: "*"}},
+			[]string{"HTTP_PROXY=http://p", "http_proxy=http://p", "NO_PROXY=*", "no_proxy=*"}},
+		{"a list with a comma at its end", proxyconfig.InjectOptions{Config: proxyconfig.Config{HTTPProxy: "http://p", NoProxy: "a, "}},
+			[]string{"HTTP_PROXY=http://p", "http_proxy=http://p", "NO_PROXY=a" + host, "no_proxy=a" + host}},
+		{"open, exact", proxyconfig.InjectOptions{Config: openConfig, Exact: true, Secret: "s"},
+			[]string{"HTTP_PROXY=http://proxy:1", "http_proxy=http://proxy:1", "HTTPS_PROXY=http://proxy:2", "https_proxy=http://proxy:2", "NO_PROXY=svc,.local", "no_proxy=svc,.local"}},
+		{"a Secret", proxyconfig.InjectOptions{Config: secretConfig, Secret: "s"},
+			[]string{"HTTP_PROXY=http://proxy:1", "http_proxy=http://proxy:1", "HTTPS_PROXY=(s/HTTPS_PROXY)", "https_proxy=(s/HTTPS_PROXY)", "NO_PROXY=svc" + host, "no_proxy=svc" + host}},
+		{"a Secret, optional", proxyconfig.InjectOptions{Config: proxyconfig.Config{HTTPProxy: "http://u@p"}, Secret: "s", Optional: true, Exact: true},
+			[]string{"HTTP_PROXY=(s/HTTP_PROXY)?", "http_proxy=(s/HTTP_PROXY)?"}},
+		{"plain, with what the kubelet expands", proxyconfig.InjectOptions{Config: proxyconfig.Config{HTTPProxy: "http://u:a$b$@p"}, Plain: true, Exact: true},
+			[]string{"HTTP_PROXY=http://u:a$$b$$@p", "http_proxy=http://u:a$$b$$@p"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			spec := &corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}
+			if err := proxyconfig.Inject(spec, tt.opts); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, short(spec.Containers[0].Env)); diff != "" {
+				t.Errorf("want - got +:\n%s", diff)
+			}
+		})
+	}
+}
+
+// What a container says of a proxy of its own is all that it gets.
+func TestInjectKeeps(t *testing.T) {
+	proxies := []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"}
+	all := append(slices.Clone(proxies), "NO_PROXY", "no_proxy")
+	from := func(prefixes ...string) (sources []corev1.EnvFromSource) {
+		for _, p := range prefixes {
+			sources = append(sources, corev1.EnvFromSource{Prefix: p, ConfigMapRef: &corev1.ConfigMapEnvSource{}})
+		}
+		return sources
+	}
+	for _, tt := range []struct {
+		name string
+		env  []corev1.EnvVar
+		from []corev1.EnvFromSource
+		keep bool // KeepEnvFrom
+		want []string
+	}{
+		{"nothing", nil, nil, true, all},
+		{"others", own("A", "PROXY", "MY_HTTP_PROXY"), nil, true, all},
+		{"HTTP_PROXY", own("A", "HTTP_PROXY"), nil, false, nil},
+		{"http_proxy", own("http_proxy"), nil, false, nil},
+		{"HTTPS_PROXY", own("HTTPS_PROXY"), nil, false, nil},
+		{"https_proxy", own("https_proxy"), nil, false, nil},
+		{"ALL_PROXY", own("ALL_PROXY"), nil, false, nil},
+		{"all_proxy", own("all_proxy"), nil, false, nil},
+		{"an empty one", []corev1.EnvVar{{Name: "HTTPS_PROXY"}}, nil, false, nil},
+		{"NO_PROXY", own("NO_PROXY"), nil, false, proxies},
+		{"no_proxy", own("no_proxy"), nil, false, proxies},
+		{"envFrom", nil, from(""), false, all},
+		{"envFrom kept", nil, from(""), true, nil},
+		{"a prefix that may end in a name", nil, from("A_", "HTTP"), true, nil},
+		{"a prefix of the list", nil, from("no_"), true, nil},
+		{"a prefix that can't", nil, from("APP_", "PROXY_"), true, all},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			i := newInjector(t, proxyconfig.InjectOptions{Config: openConfig, KeepEnvFrom: tt.keep})
+			spec := &corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Env: slices.Clone(tt.env), EnvFrom: tt.from}}}
+			changed := i.Inject(spec)
+			got := spec.Containers[0].Env
+			if !reflect.DeepEqual(got[:len(tt.env)], append([]corev1.EnvVar{}, tt.env...)) && len(tt.env) > 0 {
+				t.Errorf("got %v, want the pod's own %v first", got, tt.env)
+			}
+			var names []string
+			for _, v := range got[len(tt.env):] {
+				names = append(names, v.Name)
+			}
+			if !slices.Equal(names, tt.want) || (len(changed) > 0) != (len(tt.want) > 0) {
+				t.Errorf("got %q added and %q changed, want %q", names, changed, tt.want)
+			}
+			again := spec.DeepCopy()
+			if second := i.Inject(again); len(second) > 0 || !reflect.DeepEqual(again, spec) {
+				t.Errorf("got %q changed by a second Inject, want none", second)
+			}
+		})
+	}
+}
+
+// All containers of a pod get it, each by itself, and nothing else changes.
+func TestInjectContainers(t *testing.T) {
+	backing := append(make([]corev1.EnvVar, 0, 20), own("A")...)
+	spec := &corev1.PodSpec{
+		NodeName:       "n",
+		InitContainers: []corev1.Container{{Name: "i", Image: "x"}, {Name: "own", Env: own("https_proxy")}},
+		Containers:     []corev1.Container{{Name: "c", Env: backing}, {Name: "d"}},
+		EphemeralContainers: []corev1.EphemeralContainer{
+			{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e"}, TargetContainerName: "c"}},
+	}
+	i := newInjector(t, proxyconfig.InjectOptions{Config: secretConfig, Secret: "s"})
+	vars := i.Missing(nil, nil)
+	want := spec.DeepCopy()
+	want.InitContainers[0].Env = vars
+	want.Containers[0].Env = append(own("A"), vars...)
+	want.Containers[1].Env = vars
+	want.EphemeralContainers[0].Env = vars
+	got := i.Inject(spec)
+	if names := []string{"i", "c", "d", "e"}; !slices.Equal(got, names) {
+		t.Errorf("got %q changed, want %q", got, names)
+	}
+	if diff := cmp.Diff(want, spec); diff != "" {
+		t.Errorf("want - got +:\n%s", diff)
+	}
+	if after := backing[:2][1]; after.Name != "" {
+		t.Errorf("got %q in what the caller's slice has left, want nothing", after.Name)
+	}
+	spec.Containers[0].Env[3].ValueFrom = nil
+	spec.Containers[1].Env[2].ValueFrom.SecretKeyRef.Name = "changed"
+	if again := i.Missing(nil, nil); short(again)[2] != "HTTPS_PROXY=(s/HTTPS_PROXY)" {
+		t.Errorf("got %q after a pod was written to, want the Secret s", short(again)[2])
+	}
+}
+
+func TestInjectRefuses(t *testing.T) {
+	user := proxyconfig.Config{HTTPSProxy: "http://user:" + injectCanary + "@proxy:2"}
+	for _, tt := range []struct {
+		name, field string
+		opts        proxyconfig.InjectOptions
+	}{
+		{"credentials and nowhere to put them", "Config.HTTPSProxy", proxyconfig.InjectOptions{Config: user}},
+		{"a Secret and Plain", "Secret", proxyconfig.InjectOptions{Config: user, Secret: "s", Plain: true}},
+		{"no name of a Secret", "Secret", proxyconfig.InjectOptions{Config: user, Secret: injectCanary + "/"}},
+		{"no URL", "HTTPProxy", proxyconfig.InjectOptions{Config: proxyconfig.Config{HTTPProxy: injectCanary + "@proxy"}, Plain: true}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			spec := &corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}
+			err := proxyconfig.Inject(spec, tt.opts)
+			var field *proxyconfig.FieldError
+			if !errors.As(err, &field) || field.Field != tt.field || strings.Contains(err.Error(), injectCanary) {
+				t.Errorf("got %v, want a FieldError of %s without a secret", err, tt.field)
+			}
+			if len(spec.Containers[0].Env) > 0 {
+				t.Errorf("got %v in the pod, want nothing", spec.Containers[0].Env)
+			}
+		})
+	}
+}
+
+// The password is in a pod where Plain asks for it, and nowhere else.
+func TestInjectCanary(t *testing.T) {
+	i := newInjector(t, proxyconfig.InjectOptions{Config: secretConfig, Secret: "s"})
+	spec := &corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}
+	i.Inject(spec)
+	for _, text := range []string{fmt.Sprintf("%#v", spec), fmt.Sprintf("%+v", i), spec.String()} {
+		if strings.Contains(text, injectCanary) {
+			t.Errorf("got the password in %s", text)
+		}
+	}
+	plain := newInjector(t, proxyconfig.InjectOptions{Config: secretConfig, Plain: true})
+	plain.Inject(spec)
+	spec.Containers[0].Env = nil
+	if plain.Inject(spec); !strings.Contains(spec.String(), injectCanary) {
+		t.Error("got no password with Plain, want it")
+	}
+}

@@ -1,0 +1,149 @@
+package proxyconfig
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// LabelInject is the label of a pod, or of a namespace, that decides about it:
+// "false" keeps the variables out of it, "true" puts them in where a namespace
+// is left out. Any other value says nothing.
+const LabelInject = "causewayproject.github.io/inject-proxy"
+
+// A Scope says which pods get the proxy's variables. In this order, what is said
+// first counts:
+//
+//   - A mirror pod does not, unless MirrorPods.
+//   - The pod's label LabelInject.
+//   - A rule of Always gets it.
+//   - The namespace's label LabelInject.
+//   - A namespace of Skip, or that Namespaces does not select, does not.
+//   - All others do.
+type Scope struct {
+	// Skip are the names of namespaces whose pods are left out. If nil,
+	// kube-system; if empty but not nil, none.
+	Skip []string
+	// Namespaces selects namespaces by label. If nil, all. Every namespace has
+	// the label kubernetes.io/metadata.name.
+	Namespaces *metav1.LabelSelector
+	// Always are pods of namespaces that are left out: cert-manager in
+	// kube-system, for one, has to reach its certificate authority.
+	Always []Rule
+	// MirrorPods takes in the API server's images of static pods. The kubelet
+	// runs what its file says, whatever the image has: it would only seem so.
+	MirrorPods bool
+}
+
+// A Rule selects pods.
+type Rule struct {
+	// Namespace is the name of their namespace. Empty for any.
+	Namespace string
+	// Pods selects them by label. If nil, all.
+	Pods *metav1.LabelSelector
+}
+
+// A Namespace is what Wants knows of the pod's.
+type Namespace struct {
+	// Name is required: a pod that is about to be created may not have it.
+	Name string
+	// Labels may be nil where they are not known: LabelInject counts for nothing
+	// then, and Scope.Namespaces sees the label of the name alone.
+	Labels map[string]string
+}
+
+type scope struct {
+	skip       []string
+	namespaces labels.Selector
+	always     []rule
+	mirrors    bool
+}
+
+type rule struct {
+	namespace string
+	pods      labels.Selector
+}
+
+func (s *Scope) skip() []string {
+	if s.Skip == nil {
+		return []string{metav1.NamespaceSystem}
+	}
+	return slices.Clone(s.Skip)
+}
+
+func (s *Scope) compile() (scope, error) {
+	c := scope{skip: s.skip(), mirrors: s.MirrorPods}
+	var err error
+	if c.namespaces, err = selector(s.Namespaces); err != nil {
+		return c, fieldError("Scope.Namespaces", err)
+	}
+	for _, r := range s.Always {
+		pods, err := selector(r.Pods)
+		if err != nil {
+			return c, fieldError("Scope.Always", err)
+		}
+		c.always = append(c.always, rule{r.Namespace, pods})
+	}
+	return c, nil
+}
+
+func selector(s *metav1.LabelSelector) (labels.Selector, error) {
+	if s == nil {
+		return labels.Everything(), nil
+	}
+	return metav1.LabelSelectorAsSelector(s)
+}
+
+// A Reason is why a pod gets the variables or not.
+type Reason string
+
+// The Reasons, in the order in which they count.
+const (
+	MirrorPod         Reason = "mirror pod"
+	PodLabel          Reason = "label of the pod"
+	AlwaysRule        Reason = "rule"
+	NamespaceLabel    Reason = "label of the namespace"
+	NamespaceSkipped  Reason = "namespace is left out"
+	NamespaceSelector Reason = "namespace is not selected"
+	Default           Reason = "default"
+)
+
+// Wants reports whether a pod is in the Scope, and what decided.
+func (i *Injector) Wants(ns Namespace, pod *metav1.ObjectMeta) (bool, Reason) {
+	s := &i.scope
+	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror && !s.mirrors {
+		return false, MirrorPod
+	}
+	if said, wanted := labelled(pod.Labels); said {
+		return wanted, PodLabel
+	}
+	for _, r := range s.always {
+		if (r.namespace == "" || r.namespace == ns.Name) && r.pods.Matches(labels.Set(pod.Labels)) {
+			return true, AlwaysRule
+		}
+	}
+	if said, wanted := labelled(ns.Labels); said {
+		return wanted, NamespaceLabel
+	}
+	if slices.Contains(s.skip, ns.Name) {
+		return false, NamespaceSkipped
+	}
+	if !s.namespaces.Matches(named(ns)) {
+		return false, NamespaceSelector
+	}
+	return true, Default
+}
+
+func labelled(l map[string]string) (said, wanted bool) {
+	value := l[LabelInject]
+	return value == "true" || value == "false", value == "true"
+}
+
+func named(ns Namespace) labels.Set {
+	if ns.Labels != nil {
+		return ns.Labels
+	}
+	return labels.Set{corev1.LabelMetadataName: ns.Name}
+}

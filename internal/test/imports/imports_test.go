@@ -26,6 +26,7 @@ var arrows = map[string][]string{
 	"/linktest":                     {"/internal/abort"},
 	"/noproxy":                      {},
 	"/proxyconfig":                  {"/noproxy"},
+	"/proxyconfig/webhook":          {"/proxyconfig"},
 	"/tunnel":                       {"/internal/backoff", "/internal/group", "/internal/mux", "/internal/relay"},
 	"/tunnel/gateway":               {"/internal/abort", "/internal/group", "/internal/relay"},
 	"/examples/doctor":              {"/dialer", "/examples/internal/cli", "/kubeconfig", "/noproxy"},
@@ -80,6 +81,7 @@ var direct = []string{
 	"go.uber.org/goleak",
 	"go.yaml.in/yaml/v3",
 	"golang.org/x/net",
+	"gopkg.in/evanphx/json-patch.v4", // in tests: what kube-apiserver applies patches with
 	"k8s.io/api",
 	"k8s.io/apimachinery",
 	"k8s.io/client-go",

@@ -1,0 +1,37 @@
+// Package webhook is the admission webhook that puts a proxy's variables into
+// pods: package proxyconfig's Injector behind AdmissionReview v1.
+//
+// A [Handler] is for the CREATE of pods and the UPDATE of
+// pods/ephemeralcontainers. It has no state and no side effect, dry run or not:
+// register it with sideEffects None. Since the variables are not put in twice,
+// reinvocationPolicy IfNeeded is right: containers that another webhook adds
+// later get them, too.
+//
+//	certificate, err := webhook.LoadCertificate("tls.crt", "tls.key", nil)
+//	h := webhook.New(injector, webhook.Options{})
+//	server := &http.Server{
+//		Handler:           h,
+//		TLSConfig:         &tls.Config{GetCertificate: certificate.Get},
+//		ReadHeaderTimeout: 10 * time.Second,
+//	}
+//	err = server.ServeTLS(listener, "", "")
+//
+// # What fails, and what then
+//
+// The Handler never denies a pod. What it can't answer for, such as a body that
+// is no AdmissionReview, is an HTTP error, and the API server does what the
+// failurePolicy says: with Fail the pod is refused, with Ignore it is created
+// without the variables, and nothing repairs that later. Fail wants a
+// namespaceSelector that leaves out the webhook's own namespace and kube-system,
+// or a cluster whose webhook is down can't start it.
+//
+// What it can read and has nothing to do with, a DELETE or a ConfigMap, is
+// allowed as it is.
+//
+// # Who sees the credentials
+//
+// With InjectOptions.Plain they are in the answers, and whoever reaches the port
+// may ask for one. Let it be the API server alone (a client certificate, or a
+// NetworkPolicy), or let the credentials be in a Secret, as they are by default:
+// answers then have its name. No Hook is told a value.
+package webhook

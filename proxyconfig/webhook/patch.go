@@ -1,0 +1,54 @@
+package webhook
+
+import (
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/causewayproject/causeway/proxyconfig"
+)
+
+// An operation of a JSON patch (RFC 6902). It is always "add", made from what
+// was decided: there is nothing to compare, and no library to do so.
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// operations are those for a pod that is created or, if there was an old one,
+// for the ephemeral containers that it has not had: the others can't be changed,
+// and a patch of one would have the request refused.
+func operations(i *proxyconfig.Injector, p, old *pod) (ops []operation, injected []string) {
+	add := func(list string, containers []container, had map[string]bool) {
+		for n, c := range containers {
+			if missing := i.Missing(c.Env, c.EnvFrom); !had[c.Name] && len(missing) > 0 {
+				ops = append(ops, toEnv("/spec/"+list+"/"+strconv.Itoa(n)+"/env", c.Env, missing)...)
+				injected = append(injected, c.Name)
+			}
+		}
+	}
+	had := map[string]bool{}
+	if old != nil {
+		for _, c := range old.Spec.EphemeralContainers {
+			had[c.Name] = true
+		}
+	} else {
+		add("initContainers", p.Spec.InitContainers, nil)
+		add("containers", p.Spec.Containers, nil)
+	}
+	add("ephemeralContainers", p.Spec.EphemeralContainers, had)
+	return ops, injected
+}
+
+// toEnv appends to a list, or makes it: "-" wants one that is there.
+func toEnv(path string, env, missing []corev1.EnvVar) []operation {
+	if len(env) == 0 {
+		return []operation{{"add", path, missing}}
+	}
+	ops := make([]operation, len(missing))
+	for n, v := range missing {
+		ops[n] = operation{"add", path + "/-", v}
+	}
+	return ops
+}

@@ -34,6 +34,7 @@ var arrows = map[string][]string{
 	"/examples/kubeconfig-provider": {"/kubeconfig", "/kubeconfig/provider", "/examples/internal/cli"},
 	"/examples/noproxy":             {"/noproxy"},
 	"/examples/proxyconfig":         {"/examples/internal/cli", "/noproxy", "/proxyconfig"},
+	"/examples/proxy-injector":      {"/examples/internal/cli", "/proxyconfig", "/proxyconfig/webhook"},
 	"/examples/quickstart":          {"/dialer", "/kubeconfig", "/internal/test/pki", "/internal/test/proxytest"},
 	"/examples/ssh":                 {"/examples/internal/cli", "/internal/relay", "/tunnel"},
 	"/examples/tunnel-agent":        {"/dialer", "/examples/internal/cli", "/tunnel"},

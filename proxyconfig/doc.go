@@ -35,6 +35,7 @@
 // # Who reads what
 //
 //	Config.Env, EnvVars, EnvVarsFrom   pods, and whoever has variables
+//	Inject, Injector, package webhook  pods that others make
 //	Config.ShellExports                POSIX shells
 //	Config.DockerEnvFile               docker run --env-file, kubectl; no quotes
 //	Config.ComposeEnvFile              Docker Compose; quotes

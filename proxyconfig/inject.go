@@ -1,6 +1,8 @@
 package proxyconfig
 
 import (
+	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -91,6 +93,10 @@ func NewInjector(opts InjectOptions) (*Injector, error) {
 	}
 	return i, nil
 }
+
+// Format writes the type alone, whatever the verb: with Plain there is a password
+// in it.
+func (i Injector) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "proxyconfig.Injector{...}") }
 
 func (o *InjectOptions) check() error {
 	if o.Secret != "" {

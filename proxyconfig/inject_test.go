@@ -218,7 +218,11 @@ func TestInjectCanary(t *testing.T) {
 		}
 	}
 	plain := newInjector(t, proxyconfig.InjectOptions{Config: secretConfig, Plain: true})
-	plain.Inject(spec)
+	for _, text := range []string{fmt.Sprintf("%+v", plain), fmt.Sprintf("%#v", *plain), fmt.Sprint(proxyconfig.InjectOptions{Config: secretConfig})} {
+		if strings.Contains(text, injectCanary) {
+			t.Errorf("got the password in %s", text)
+		}
+	}
 	spec.Containers[0].Env = nil
 	if plain.Inject(spec); !strings.Contains(spec.String(), injectCanary) {
 		t.Error("got no password with Plain, want it")

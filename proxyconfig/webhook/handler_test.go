@@ -151,6 +151,8 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
+const longNumber = "98765432198765432198765"
+
 // TestRefuses is what has the API server do as the failurePolicy says.
 func TestRefuses(t *testing.T) {
 	valid := reviewOf(t, creation(t, somePod()))
@@ -180,6 +182,9 @@ func TestRefuses(t *testing.T) {
 		{"no request", "POST", media, text(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`), 400},
 		{"no uid", "POST", media, edited(func(r *admissionv1.AdmissionRequest) { r.UID = "" }), 400},
 		{"no pod", "POST", media, edited(func(r *admissionv1.AdmissionRequest) { r.Object.Raw = []byte(`"` + canary + `"`) }), 400},
+		{"a number that an error would have in it", "POST", media, edited(func(r *admissionv1.AdmissionRequest) {
+			r.Object.Raw = []byte(`{"metadata":{"generation":` + longNumber + `}}`)
+		}), 400},
 		{"no object", "POST", media, edited(func(r *admissionv1.AdmissionRequest) { r.Object.Raw = nil }), 400},
 		{"no old pod", "POST", media, edited(func(r *admissionv1.AdmissionRequest) {
 			r.Operation, r.SubResource, r.OldObject.Raw = admissionv1.Update, "ephemeralcontainers", []byte(`[]`)
@@ -197,7 +202,7 @@ func TestRefuses(t *testing.T) {
 			if w.Code != tt.want || len(got) != 1 || got[0].Status != tt.want || (got[0].Err != nil) != (tt.want != 200) {
 				t.Errorf("got %d (%s), told %+v; want %d", w.Code, w.Body, got, tt.want)
 			}
-			if strings.Contains(w.Body.String()+fmt.Sprintf("%+v", got), canary) {
+			if text := w.Body.String() + fmt.Sprintf("%+v", got); strings.Contains(text, canary) || strings.Contains(text, longNumber) {
 				t.Errorf("got what was sent in %q or %+v", w.Body, got)
 			}
 			if allow := w.Header().Get("Allow"); (allow == "POST") != (tt.want == 405) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -147,6 +148,24 @@ func (b *begun) Read(buf []byte) (int, error) {
 	return b.Reader.Read(buf)
 }
 
+// refused waits until nobody listens at address.
+func refused(t *testing.T, address string) {
+	t.Helper()
+	late := time.After(20 * time.Second)
+	for {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			return
+		}
+		conn.Close()
+		select {
+		case <-late:
+			t.Fatal("it still takes connections")
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
 // What was asked before the end is answered.
 func TestDrain(t *testing.T) {
 	f := newFiles(t)
@@ -177,6 +196,7 @@ func TestDrain(t *testing.T) {
 	p.Await("draining")
 	page("/healthz", 200)
 	page("/readyz", 503)
+	refused(t, address)
 	close(body.more)
 	if err := <-answered; err != nil {
 		t.Errorf("got %v for what was asked before, want an answer", err)

@@ -177,12 +177,13 @@ func TestRefuses(t *testing.T) {
 		{"cut off", "POST", media, io.MultiReader(bytes.NewReader(valid[:50]), iotest.ErrReader(io.ErrUnexpectedEOF)), 400},
 		{"empty", "POST", media, text(""), 400},
 		{"not JSON", "POST", media, text(canary), 400},
+		{"such a number in a review", "POST", media, text(`{"response":{"status":{"code":` + longNumber + `}}}`), 400},
 		{"another kind", "POST", media, text(`{"apiVersion":"admission.k8s.io/v1","kind":"Pod","request":{"uid":"a"}}`), 400},
 		{"another version", "POST", media, bytes.NewReader(bytes.Replace(valid, []byte("k8s.io/v1"), []byte("k8s.io/v1beta1"), 1)), 400},
 		{"no request", "POST", media, text(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`), 400},
 		{"no uid", "POST", media, edited(func(r *admissionv1.AdmissionRequest) { r.UID = "" }), 400},
 		{"no pod", "POST", media, edited(func(r *admissionv1.AdmissionRequest) { r.Object.Raw = []byte(`"` + canary + `"`) }), 400},
-		{"a number that an error would have in it", "POST", media, edited(func(r *admissionv1.AdmissionRequest) {
+		{"a number that a parser's error would have in it", "POST", media, edited(func(r *admissionv1.AdmissionRequest) {
 			r.Object.Raw = []byte(`{"metadata":{"generation":` + longNumber + `}}`)
 		}), 400},
 		{"no object", "POST", media, edited(func(r *admissionv1.AdmissionRequest) { r.Object.Raw = nil }), 400},

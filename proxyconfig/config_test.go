@@ -143,7 +143,7 @@ func TestLintHasFindingsAndNoErrors(t *testing.T) {
 func TestRedacted(t *testing.T) {
 	for _, c := range []struct{ url, redacted, without string }{
 		{"", "", ""},
-		{seed, "http://redacted@192.168.52.220:3128", "http://192.168.52.220:3128"},
+		{rfcProxy, "http://redacted@192.168.52.220:3128", "http://192.168.52.220:3128"},
 		{"socks5://proxy:1080", "socks5://proxy:1080", "socks5://proxy:1080"},
 		{"http://user:a@b@proxy:3128", "(invalid proxy URL)", "http://proxy:3128"},
 	} {
@@ -178,7 +178,7 @@ func TestEnv(t *testing.T) {
 }
 
 func TestEnvVarsFrom(t *testing.T) {
-	c := proxyconfig.Config{HTTPSProxy: seed, NoProxy: "c"}
+	c := proxyconfig.Config{HTTPSProxy: rfcProxy, NoProxy: "c"}
 	from := func(name, key string) corev1.EnvVar {
 		return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
 			LocalObjectReference: corev1.LocalObjectReference{Name: "proxy"}, Key: key,
@@ -195,7 +195,7 @@ func TestEnvVarsFrom(t *testing.T) {
 			t.Errorf("%s refers to %s, which the Secret does not have", e.Name, e.ValueFrom.SecretKeyRef.Key)
 		}
 	}
-	if diff := cmp.Diff(map[string][]byte{"HTTPS_PROXY": []byte(seed), "NO_PROXY": []byte("c")}, data); diff != "" {
+	if diff := cmp.Diff(map[string][]byte{"HTTPS_PROXY": []byte(rfcProxy), "NO_PROXY": []byte("c")}, data); diff != "" {
 		t.Error(diff)
 	}
 	if got[0].ValueFrom == got[1].ValueFrom {

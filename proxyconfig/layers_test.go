@@ -11,10 +11,10 @@ import (
 	"github.com/causewayproject/causeway/proxyconfig"
 )
 
-// seedLayers are those of Giant Swarm's RFC.
-func seedLayers() proxyconfig.Layers {
+// rfcLayers are those of Giant Swarm's RFC.
+func rfcLayers() proxyconfig.Layers {
 	return proxyconfig.Layers{
-		Installation: proxyconfig.Config{HTTPProxy: seed, HTTPSProxy: seed, NoProxy: "172.16.0.0/16,internal.corpdomain.net,example.com"},
+		Installation: proxyconfig.Config{HTTPProxy: rfcProxy, HTTPSProxy: rfcProxy, NoProxy: "172.16.0.0/16,internal.corpdomain.net,example.com"},
 		Cluster: noproxy.Cluster{
 			ServiceCIDRs: []string{"100.64.0.0/13"}, PodCIDRs: []string{"100.96.0.0/11"},
 			ControlPlaneHosts: []string{"178.170.32.59"}, Layout: noproxy.GiantSwarm,
@@ -23,7 +23,7 @@ func seedLayers() proxyconfig.Layers {
 }
 
 func TestGoldenList(t *testing.T) {
-	got := must(seedLayers().Merge())(t)
+	got := must(rfcLayers().Merge())(t)
 	if got.NoProxy != golden {
 		t.Errorf("got  %s\nwant %s", got.NoProxy, golden)
 	}
@@ -32,7 +32,7 @@ func TestGoldenList(t *testing.T) {
 func TestMerge(t *testing.T) {
 	const own = "http://own.test:3128"
 	computed := "localhost,127.0.0.1,svc,cluster.local,cluster.local.,kubernetes,kubernetes.default"
-	installation := proxyconfig.Config{HTTPProxy: seed, HTTPSProxy: seed, NoProxy: "corp.test"}
+	installation := proxyconfig.Config{HTTPProxy: rfcProxy, HTTPSProxy: rfcProxy, NoProxy: "corp.test"}
 	for _, c := range []struct {
 		name   string
 		layers proxyconfig.Layers
@@ -42,17 +42,17 @@ func TestMerge(t *testing.T) {
 	}{
 		{"nothing", proxyconfig.Layers{}, proxyconfig.Config{NoProxy: computed}, [2]string{}, "every cluster"},
 		{"installation", proxyconfig.Layers{Installation: installation},
-			proxyconfig.Config{HTTPProxy: seed, HTTPSProxy: seed, NoProxy: computed + ",corp.test"}, [2]string{"installation", "installation"}, "installation"},
+			proxyconfig.Config{HTTPProxy: rfcProxy, HTTPSProxy: rfcProxy, NoProxy: computed + ",corp.test"}, [2]string{"installation", "installation"}, "installation"},
 		{"one URL of the user's", proxyconfig.Layers{Installation: installation, User: proxyconfig.Override{Config: proxyconfig.Config{HTTPSProxy: own, NoProxy: "mesh.test"}}},
-			proxyconfig.Config{HTTPProxy: seed, HTTPSProxy: own, NoProxy: computed + ",corp.test,mesh.test"}, [2]string{"installation", "user"}, "user"},
+			proxyconfig.Config{HTTPProxy: rfcProxy, HTTPSProxy: own, NoProxy: computed + ",corp.test,mesh.test"}, [2]string{"installation", "user"}, "user"},
 		{"direct", proxyconfig.Layers{Installation: installation, User: proxyconfig.Override{Direct: true}},
 			proxyconfig.Config{NoProxy: computed + ",corp.test"}, [2]string{}, "installation"},
 		{"own proxy alone", proxyconfig.Layers{Installation: installation, User: proxyconfig.Override{Direct: true, Config: proxyconfig.Config{HTTPProxy: own}}},
 			proxyconfig.Config{HTTPProxy: own, NoProxy: computed + ",corp.test"}, [2]string{"user", ""}, "installation"},
 		{"own list", proxyconfig.Layers{Installation: installation, User: proxyconfig.Override{OwnList: true, Config: proxyconfig.Config{NoProxy: "mesh.test"}}},
-			proxyconfig.Config{HTTPProxy: seed, HTTPSProxy: seed, NoProxy: computed + ",mesh.test"}, [2]string{"installation", "installation"}, "user"},
+			proxyconfig.Config{HTTPProxy: rfcProxy, HTTPSProxy: rfcProxy, NoProxy: computed + ",mesh.test"}, [2]string{"installation", "installation"}, "user"},
 		{"what others cover", proxyconfig.Layers{Installation: installation, User: proxyconfig.Override{Config: proxyconfig.Config{NoProxy: "a.corp.test"}}},
-			proxyconfig.Config{HTTPProxy: seed, HTTPSProxy: seed, NoProxy: computed + ",corp.test"}, [2]string{"installation", "installation"}, "user"},
+			proxyconfig.Config{HTTPProxy: rfcProxy, HTTPSProxy: rfcProxy, NoProxy: computed + ",corp.test"}, [2]string{"installation", "installation"}, "user"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := must(c.layers.Merge())(t)
@@ -71,7 +71,7 @@ func TestMerge(t *testing.T) {
 
 // In Giant Swarm's order, too, each entry says where it is from.
 func TestProvenanceInGiantSwarmsOrder(t *testing.T) {
-	layers := seedLayers()
+	layers := rfcLayers()
 	layers.User.NoProxy = "mesh.test"
 	got := map[string]string{}
 	for _, e := range must(layers.Merge())(t).List {

@@ -14,8 +14,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // golden is the list of Giant Swarm's RFC.
 const golden = "cluster.local,100.64.0.0/13,100.96.0.0/11,178.170.32.59,172.16.0.0/16,internal.corpdomain.net,example.com,svc,127.0.0.1,localhost"
 
-// seed is the proxy of Giant Swarm's RFC.
-const seed = "http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128"
+// rfcProxy is the proxy of Giant Swarm's RFC.
+const rfcProxy = "http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128"
 
 // hostile is a password of all that something takes for itself.
 const hostile = "p+&'\"%@:\\$` #;!(){}|<>?/,=*~^[]%41w"
@@ -23,7 +23,7 @@ const hostile = "p+&'\"%@:\\$` #;!(){}|<>?/,=*~^[]%41w"
 // urls have a password of special characters: as many as a URL takes as they
 // are, and all of them percent-encoded.
 var urls = []struct{ name, url, password string }{
-	{"seed", seed, "mySuperSecretPassword"},
+	{"RFC", rfcProxy, "mySuperSecretPassword"},
 	{"encoded", "http://us%40er:" + encode(hostile) + "@proxy.test:3128", hostile},
 	{"net/url", "http://" + url.UserPassword("us@er", hostile).String() + "@proxy.test:3128", hostile},
 	{"raw", "http://us%40er:-._~!$&'*+,;=()%25%22$@proxy.test:3128", "-._~!$&'*+,;=()%\"$"},

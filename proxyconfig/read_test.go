@@ -11,7 +11,7 @@ import (
 // What Build writes, ReadValues reads.
 func TestReadsWhatItWrites(t *testing.T) {
 	for _, u := range urls {
-		v := seedValues(t)
+		v := rfcValues(t)
 		v.Config = config(u.url)
 		o := must(v.Build())(t)
 		for _, documents := range [][][]byte{

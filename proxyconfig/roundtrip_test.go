@@ -144,10 +144,10 @@ func TestSystemdUnquoteIsStrict(t *testing.T) {
 	}
 }
 
-var quoteSeeds = []string{"", "a", hostile, `\`, `"`, `%`, `%%`, `\"`, `'`, `''`, "'\\''", "a\nb", " ", "$(id)", "`id`", "!x", "é", "%n\\%", "-n", "~"}
+var quoteTexts = []string{"", "a", hostile, `\`, `"`, `%`, `%%`, `\"`, `'`, `''`, "'\\''", "a\nb", " ", "$(id)", "`id`", "!x", "é", "%n\\%", "-n", "~"}
 
 func FuzzSystemdQuote(f *testing.F) {
-	for _, s := range quoteSeeds {
+	for _, s := range quoteTexts {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -161,7 +161,7 @@ func FuzzSystemdQuote(f *testing.F) {
 
 // The real shell reads it, so that each try takes a process.
 func FuzzShellQuote(f *testing.F) {
-	for _, s := range quoteSeeds {
+	for _, s := range quoteTexts {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -36,8 +36,8 @@ type ClusterValues struct {
 	Config Config
 
 	// ContainerdNoProxy is the list for containerd. If "", it is Config.NoProxy.
-	// The installation's list alone is what the seed of Giant Swarm shows; a
-	// registry within the cluster is behind the proxy with that one.
+	// The installation's list alone is what Giant Swarm's RFC shows; a registry
+	// within the cluster is behind the proxy with that one.
 	ContainerdNoProxy string
 
 	// Credentials is where the user info of the URLs may go. The zero value is

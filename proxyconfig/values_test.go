@@ -12,16 +12,16 @@ import (
 	"github.com/causewayproject/causeway/proxyconfig"
 )
 
-// seedValues are those of Giant Swarm's RFC.
-func seedValues(t testing.TB) proxyconfig.ClusterValues {
+// rfcValues are those of Giant Swarm's RFC.
+func rfcValues(t testing.TB) proxyconfig.ClusterValues {
 	return proxyconfig.ClusterValues{
-		Name: "mycluster", Namespace: "org-giantswarm", Config: must(seedLayers().Merge())(t).Config,
+		Name: "mycluster", Namespace: "org-giantswarm", Config: must(rfcLayers().Merge())(t).Config,
 		PodCIDR: "100.96.0.0/11", ServiceCIDR: "10.96.0.0/12", DNSIP: "10.96.0.10",
 	}
 }
 
-// seedConfigMap is the sample of the RFC, byte for byte.
-const seedConfigMap = `calico:
+// rfcConfigMap is the sample of the RFC, byte for byte.
+const rfcConfigMap = `calico:
   CIDR: 100.96.0.0/11
 kubernetes:
   API:
@@ -32,8 +32,8 @@ proxy:
   noProxy: cluster.local,100.64.0.0/13,100.96.0.0/11,178.170.32.59,172.16.0.0/16,internal.corpdomain.net,example.com,svc,127.0.0.1,localhost
 `
 
-// seedDropIn is the sample of the RFC, byte for byte: with the installation's list.
-const seedDropIn = `[Service]
+// rfcDropIn is the sample of the RFC, byte for byte: with the installation's list.
+const rfcDropIn = `[Service]
 Environment="HTTP_PROXY=http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128"
 Environment="http_proxy=http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128"
 Environment="HTTPS_PROXY=http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128"
@@ -62,13 +62,13 @@ no_proxy: LIST
 `
 
 func TestGoldenValues(t *testing.T) {
-	v := seedValues(t)
+	v := rfcValues(t)
 	got := must(v.Build())(t)
 	for _, c := range []struct{ what, got, want string }{
 		{"ConfigMap", got.ConfigMap.Namespace + "/" + got.ConfigMap.Name, "org-giantswarm/mycluster-cluster-values"},
 		{"Secret", got.Secret.Namespace + "/" + got.Secret.Name, "org-giantswarm/mycluster-cluster-values"},
 		{"systemd Secret", got.SystemdProxy.Namespace + "/" + got.SystemdProxy.Name, "org-giantswarm/mycluster-systemd-proxy"},
-		{"ConfigMap's values", got.ConfigMap.Data["values"], seedConfigMap},
+		{"ConfigMap's values", got.ConfigMap.Data["values"], rfcConfigMap},
 		{"Secret's values", string(got.Secret.Data["values"]), strings.ReplaceAll(wantSecret, "LIST", golden)},
 	} {
 		if diff := cmp.Diff(c.want, c.got); diff != "" {
@@ -93,22 +93,22 @@ func TestGoldenValues(t *testing.T) {
 
 // Bug: containerd got the installation's list, and not the computed one.
 func TestContainerdsList(t *testing.T) {
-	v := seedValues(t)
-	computed := strings.ReplaceAll(seedDropIn, "PROXY=172.16", "PROXY=cluster.local,100.64.0.0/13,100.96.0.0/11,178.170.32.59,172.16")
+	v := rfcValues(t)
+	computed := strings.ReplaceAll(rfcDropIn, "PROXY=172.16", "PROXY=cluster.local,100.64.0.0/13,100.96.0.0/11,178.170.32.59,172.16")
 	computed = strings.ReplaceAll(computed, "proxy=172.16", "proxy=cluster.local,100.64.0.0/13,100.96.0.0/11,178.170.32.59,172.16")
 	computed = strings.ReplaceAll(computed, `example.com"`, `example.com,svc,127.0.0.1,localhost"`)
 	if diff := cmp.Diff(computed, string(must(v.Build())(t).SystemdProxy.Data["containerdProxy"])); diff != "" {
 		t.Error("computed: " + diff)
 	}
-	v.ContainerdNoProxy = seedLayers().Installation.NoProxy
-	if diff := cmp.Diff(seedDropIn, string(must(v.Build())(t).SystemdProxy.Data["containerdProxy"])); diff != "" {
+	v.ContainerdNoProxy = rfcLayers().Installation.NoProxy
+	if diff := cmp.Diff(rfcDropIn, string(must(v.Build())(t).SystemdProxy.Data["containerdProxy"])); diff != "" {
 		t.Error("the installation's: " + diff)
 	}
 }
 
 // Bug: html/template made entities of + & and ' in a password.
 func TestNoEntitiesInPasswords(t *testing.T) {
-	v := seedValues(t)
+	v := rfcValues(t)
 	v.Config = config("http://user:a+b&c'd@proxy:3128")
 	o := must(v.Build())(t)
 	for _, text := range []string{string(o.Secret.Data["values"]), string(o.SystemdProxy.Data["containerdProxy"])} {
@@ -120,7 +120,7 @@ func TestNoEntitiesInPasswords(t *testing.T) {
 
 // Bug: % was not doubled for systemd, which expands %40 otherwise.
 func TestPercentIsDoubledForSystemd(t *testing.T) {
-	v := seedValues(t)
+	v := rfcValues(t)
 	v.Config = config("http://user:a%40b@proxy:3128")
 	o := must(v.Build())(t)
 	if text := string(o.SystemdProxy.Data["containerdProxy"]); strings.Count(text, "a%%40b") != 4 {
@@ -133,7 +133,7 @@ func TestPercentIsDoubledForSystemd(t *testing.T) {
 
 // Bug: the list began with a comma where one of its parts was empty.
 func TestNoLeadingComma(t *testing.T) {
-	layers := seedLayers()
+	layers := rfcLayers()
 	layers.Installation.NoProxy = ",a.test,,"
 	for _, layout := range []int{0, 1} {
 		if layout == 0 {
@@ -161,7 +161,7 @@ func TestWhereCredentialsGo(t *testing.T) {
 		{"nowhere", proxyconfig.CredentialsNowhere, "", 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			v := seedValues(t)
+			v := rfcValues(t)
 			v.Credentials, v.EnvSecret = c.credentials, c.envSecret
 			o := must(v.Build())(t)
 			apps, machines := string(o.Secret.Data["values"]), string(o.SystemdProxy.Data["containerdProxy"])
@@ -204,7 +204,7 @@ func TestInvalidValues(t *testing.T) {
 		{"EnvSecret", func(v *proxyconfig.ClusterValues) { v.EnvSecret = "A b" }},
 		{"ManagedBy", func(v *proxyconfig.ClusterValues) { v.ManagedBy = "a b" }},
 	} {
-		v := seedValues(t)
+		v := rfcValues(t)
 		c.change(&v)
 		o, err := v.Build()
 		var field *proxyconfig.FieldError

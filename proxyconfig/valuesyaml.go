@@ -44,7 +44,7 @@ type proxySection struct {
 	HTTPS   string `json:"https,omitempty"`
 	NoProxy string `json:"noProxy,omitempty"`
 
-	// Of the seed's draft.
+	// Of the RFC's draft.
 	HTTPProxy  string `json:"httpProxy,omitempty"`
 	HTTPSProxy string `json:"httpsProxy,omitempty"`
 }

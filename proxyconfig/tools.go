@@ -83,8 +83,10 @@ func (c Config) NPMConfig() (string, error) {
 
 // GitConfig returns a section for a .gitconfig. git has one proxy for all URLs,
 // which is HTTPSProxy, or HTTPProxy if that is "". It has no word for a list,
-// but takes it from the variable NO_PROXY, with this section too. An error is
-// that of [Config.Validate].
+// but takes it from the variable NO_PROXY, with this section too. With a libcurl
+// of before 8.8 (2024) git decodes a password twice, wherever it is from: one
+// with a % before two hexadecimal digits is another then. An error is that of
+// [Config.Validate].
 func (c Config) GitConfig() (string, error) {
 	if err := c.Validate(); err != nil {
 		return "", err

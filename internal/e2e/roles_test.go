@@ -23,6 +23,7 @@ var roles = map[string]bed.Role{
 	"crash":               crashRole,
 	"dial":                dialRole,
 	"cluster-cache":       clusterCacheRole,
+	"get":                 getRole,
 	"hub":                 hubRole,
 	"informer":            informerRole,
 	"kubeconfig-provider": providerRole,

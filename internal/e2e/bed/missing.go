@@ -37,6 +37,12 @@ func Missing(ctx context.Context) []string {
 		{"perl", "the Debian package perl-base"},
 		{"mount", "the Debian package mount"},
 		{"unshare", "the Debian package util-linux"},
+		{"/lib/systemd/systemd", "the Debian package systemd"},
+		{"/usr/lib/apt/apt-helper", "Debian's apt"},
+		{"git", "the Debian package git"},
+		{"java", "the Debian package default-jre-headless"},
+		{"npm", "the Debian package npm"},
+		{"python3", "the Debian package python3"},
 	} {
 		if _, err := exec.LookPath(program(p.name)); err != nil {
 			missing = append(missing, fmt.Sprintf("%s: install %s, or run .ci/install", p.name, p.from))

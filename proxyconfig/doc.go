@@ -29,8 +29,10 @@
 // the Secrets that Giant Swarm's cluster apps read, [KubeadmFiles] the entries
 // of a KubeadmConfig that put the drop-in onto machines.
 //
-// The entries are those of Cluster API's own types. What kubeadm, cloud-init and
-// containerd then make of them on a machine is not tested here.
+// The entries are those of Cluster API's own types (kubeadm's have no files), and
+// systemd reads the drop-in as it was meant: the tests have both do it. What
+// containerd's own configuration and kubeadm's phases make of the environment
+// takes a machine, and nothing here checks it.
 //
 // # Who reads what
 //

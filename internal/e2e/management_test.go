@@ -42,6 +42,7 @@ func TestManagement(t *testing.T) {
 	t.Logf("the clusters were ready after %v", time.Since(began))
 	t.Run("together", func(t *testing.T) {
 		t.Run("spec", m.testSpec)
+		t.Run("kubeadm files", m.testKubeadmFiles)
 		t.Run("ClusterCache", m.testClusterCache)
 		t.Run("control plane", m.testControlPlane)
 		t.Run("program", m.testProgram)

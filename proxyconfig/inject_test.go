@@ -91,6 +91,57 @@ func TestInjectValues(t *testing.T) {
 	}
 }
 
+// expand is the kubelet's expansion of a value by what is in Kubernetes' API
+// documentation of EnvVar: $(NAME) is NAME's value, $$ is $, and what is neither
+// stays.
+func expand(text string, vars map[string]string) string {
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		rest := text[i:]
+		end := strings.IndexByte(rest, ')')
+		switch {
+		case strings.HasPrefix(rest, "$$"):
+			b.WriteByte('$')
+			i++
+		case strings.HasPrefix(rest, "$(") && end > 0:
+			value, ok := vars[rest[2:end]]
+			if !ok {
+				value = rest[:end+1]
+			}
+			b.WriteString(value)
+			i += end
+		default:
+			b.WriteByte(rest[0])
+		}
+	}
+	return b.String()
+}
+
+// What the kubelet makes of the pod's variables is what was configured, by Inject
+// and by EnvVars.
+func TestTheKubeletExpandsToTheSame(t *testing.T) {
+	vars := map[string]string{"HOME": "WRONG", "KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+	for _, u := range append(urls, struct{ name, url, password string }{"dollars", "http://a$b$:$c$d$@proxy", "$c$d$"}) {
+		c := config(u.url)
+		spec := &corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}
+		if err := proxyconfig.Inject(spec, proxyconfig.InjectOptions{Config: c, Plain: true}); err != nil {
+			t.Fatal(err)
+		}
+		for what, env := range map[string][]corev1.EnvVar{"Inject": spec.Containers[0].Env, "EnvVars": c.EnvVars()} {
+			got := map[string]string{}
+			for _, v := range env {
+				got[v.Name] = expand(v.Value, vars)
+			}
+			if got["NO_PROXY"] = strings.TrimSuffix(got["NO_PROXY"], ",10.96.0.1"); got["HTTPS_PROXY"] != u.url || got["http_proxy"] != u.url || got["NO_PROXY"] != golden {
+				t.Errorf("%s of %s: got %q", what, u.name, got)
+			}
+		}
+	}
+	if got := expand("$(HOME)$$(HOME)$$$x$(NONE)$(", vars); got != "WRONG$(HOME)$$x$(NONE)$(" {
+		t.Errorf("got %q of what the documentation says about", got)
+	}
+}
+
 // What a container says of a proxy of its own is all that it gets.
 func TestInjectKeeps(t *testing.T) {
 	proxies := []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"}

@@ -44,6 +44,28 @@ func TestReadValues(t *testing.T) {
 	}
 }
 
+// The RFC's own documents are read, byte for byte: the older keys too.
+func TestReadsTheRFCsDocuments(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		documents []string
+		want      proxyconfig.Config
+	}{
+		{"the installation's", []string{rfcInstallation}, rfcLayers().Installation},
+		{"ConfigMap", []string{rfcConfigMap}, proxyconfig.Config{NoProxy: golden}},
+		{"Secret", []string{rfcSecret}, proxyconfig.Config{HTTPProxy: rfcProxy, HTTPSProxy: rfcProxy}},
+		{"both", []string{rfcConfigMap, rfcSecret}, config(rfcProxy)},
+	} {
+		var documents [][]byte
+		for _, d := range c.documents {
+			documents = append(documents, []byte(d))
+		}
+		if got := must(proxyconfig.ReadValues(documents...))(t); got != c.want {
+			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
 func TestReadValuesErrors(t *testing.T) {
 	for _, c := range []struct{ name, text, field string }{
 		{"no YAML", "a: [SECRET", "documents[0]"},

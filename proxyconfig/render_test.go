@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 
 	"github.com/causewayproject/causeway/noproxy"
 	"github.com/causewayproject/causeway/proxyconfig"
@@ -185,6 +186,27 @@ func TestDockerConfigIsJSON(t *testing.T) {
 		if diff := cmp.Diff(want, got.Proxies.Default); diff != "" {
 			t.Errorf("%s: %s", u.name, diff)
 		}
+	}
+}
+
+// rfcFiles is the sample of the RFC, with a cluster's name.
+const rfcFiles = `files:
+  - path: /etc/systemd/system/containerd.service.d/http-proxy.conf
+    permissions: "0600"
+    contentFrom:
+      secret:
+        name: prod-systemd-proxy
+        key: containerdProxy   
+`
+
+func TestKubeadmFilesAreTheRFCs(t *testing.T) {
+	var want struct{ Files []proxyconfig.File }
+	if err := yaml.UnmarshalStrict([]byte(rfcFiles), &want); err != nil {
+		t.Fatal(err)
+	}
+	got := must(proxyconfig.KubeadmFiles(proxyconfig.ClusterValues{Name: "prod"}.SystemdSecret()))(t)
+	if diff := cmp.Diff(want.Files, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

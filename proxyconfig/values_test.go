@@ -42,8 +42,22 @@ Environment="NO_PROXY=172.16.0.0/16,internal.corpdomain.net,example.com"
 Environment="no_proxy=172.16.0.0/16,internal.corpdomain.net,example.com"
 `
 
-// wantSecret has cluster.proxy.http, where the RFC's draft has httpProxy, and
-// what cert-manager and chart-operator read.
+// rfcSecret is the sample of the RFC, byte for byte: with the keys of its draft.
+const rfcSecret = `cluster:
+  proxy:
+    httpProxy: http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128
+    httpsProxy: http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128
+`
+
+// rfcInstallation is the sample of the RFC of what an operator is told, byte for
+// byte.
+const rfcInstallation = `proxy:
+  noProxy: "172.16.0.0/16,internal.corpdomain.net,example.com"
+  http: "http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128"
+  https: "http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128"
+`
+
+// wantSecret has what cert-manager and chart-operator read besides.
 const wantSecret = `cluster:
   proxy:
     http: http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128
@@ -88,6 +102,15 @@ func TestGoldenValues(t *testing.T) {
 	}
 	if again := must(v.Build())(t); !cmp.Equal(got, again) {
 		t.Error("the second time differs")
+	}
+}
+
+// Deviation: the operator writes cluster.proxy.http and https, and so do we, where
+// the RFC's draft has httpProxy and httpsProxy.
+func TestKeysOfTheSecret(t *testing.T) {
+	want := strings.ReplaceAll(rfcSecret, "Proxy:", ":")
+	if got := string(must(rfcValues(t).Build())(t).Secret.Data["values"]); !strings.HasPrefix(got, want) {
+		t.Errorf("got\n%s\nwant it to begin with\n%s", got, want)
 	}
 }
 

@@ -101,20 +101,27 @@ func ask(t testing.TB, h http.Handler, req *admissionv1.AdmissionRequest) *admis
 // it does with the same library.
 func patched(t testing.TB, raw, patch []byte) *corev1.Pod {
 	t.Helper()
-	if len(patch) > 0 {
-		p, err := jsonpatch.DecodePatch(patch)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if raw, err = p.Apply(raw); err != nil {
-			t.Fatal(err)
-		}
-	}
 	var pod corev1.Pod
-	if err := json.Unmarshal(raw, &pod); err != nil {
+	if err := json.Unmarshal(apply(t, raw, patch), &pod); err != nil {
 		t.Fatal(err)
 	}
 	return &pod
+}
+
+// apply returns an object with the patch of an answer applied, if there is one.
+func apply(t testing.TB, raw, patch []byte) []byte {
+	t.Helper()
+	if len(patch) == 0 {
+		return raw
+	}
+	p, err := jsonpatch.DecodePatch(patch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if raw, err = p.Apply(raw); err != nil {
+		t.Fatal(err)
+	}
+	return raw
 }
 
 // recorder keeps what the Hook is told. Its Handler serves one request at a time.

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -22,18 +23,20 @@ import (
 	"github.com/causewayproject/causeway/internal/e2e/bed"
 	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/proxyconfig"
 )
-
-// injectNamespace is the one whose pods the API server asks about, beside
-// cert-manager's in kube-system.
-const injectNamespace = "inject-e2e"
 
 // certManagerLabel is what the manifest's own rule goes by.
 const certManagerLabel = "app.kubernetes.io/instance=cert-manager"
 
 // injection is the proxy injector, deployed beside the API server.
 type injection struct {
-	t       *testing.T
+	t *testing.T
+	// namespace is the one whose pods the API server asks about, beside
+	// cert-manager's in kube-system. What is made elsewhere has it in its name:
+	// the bed outlives the test, and the test may run again.
+	namespace string
+
 	bed     *bed.Bed
 	clients *kubernetes.Clientset
 	kubectl string // path of a kubeconfig
@@ -48,18 +51,19 @@ func startInjection(t *testing.T, b *bed.Bed) *injection {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := &injection{t: t, bed: b, clients: clients, kubectl: filepath.Join(t.TempDir(), "kubeconfig")}
+	in := &injection{t: t, bed: b, clients: clients, kubectl: filepath.Join(t.TempDir(), "kubeconfig"),
+		namespace: "inject-" + strings.ToLower(rand.Text()[:8])}
 	beside := tunnelKubeconfig(t, b, kubeconfig.Endpoint{Host: bed.APIIP, Port: bed.APIPort})
 	if err := os.WriteFile(in.kubectl, beside, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Kube.AddNamespace(t.Context(), injectNamespace); err != nil {
+	if err := b.Kube.AddNamespace(t.Context(), in.namespace); err != nil {
 		t.Fatal(err)
 	}
-	p := buildPrograms(t, b, "./examples/proxy-injector")
+	p := goBuild(t, b, "./examples/proxy-injector") // as it is deployed: its time counts
 	cert, key := pki.PEM(b.Kube.CA.Server(bed.APIIP))
 	for name, text := range map[string][]byte{
-		"tls.crt": cert, "tls.key": key, "HTTPS_PROXY": []byte("http://user:" + injectPassword + "@proxy.example.com:3128"), "NO_PROXY": []byte("svc,.local"),
+		"tls.crt": cert, "tls.key": key, "HTTPS_PROXY": []byte(injectConfig.HTTPSProxy), "NO_PROXY": []byte(injectConfig.NoProxy),
 	} {
 		if err := os.WriteFile(p.path(name), text, 0o600); err != nil {
 			t.Fatal(err)
@@ -73,6 +77,8 @@ func startInjection(t *testing.T, b *bed.Bed) *injection {
 }
 
 const injectPassword = "hunter2-canary"
+
+var injectConfig = proxyconfig.Config{HTTPSProxy: "http://user:" + injectPassword + "@proxy.example.com:3128", NoProxy: "svc,.local"}
 
 var reviewsAt = regexp.MustCompile(`for=reviews address=(\S+)`)
 
@@ -116,7 +122,7 @@ func (in *injection) register(address string) {
 	}
 	first := config.Webhooks[0].NamespaceSelector
 	first.MatchExpressions = append(first.MatchExpressions, metav1.LabelSelectorRequirement{
-		Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: []string{injectNamespace, "kube-system"}})
+		Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: []string{in.namespace, "kube-system"}})
 	webhooks := in.clients.AdmissionregistrationV1().MutatingWebhookConfigurations()
 	if _, err := webhooks.Create(in.t.Context(), &config, metav1.CreateOptions{}); err != nil {
 		in.t.Fatal(err)
@@ -132,10 +138,12 @@ func (in *injection) run(args ...string) (string, error) {
 	return in.bed.Network.API.Run(in.t.Context(), in.bed.Kubectl(in.kubectl, args...))
 }
 
+func (in *injection) pod(name string) string { return in.namespace + "-" + name }
+
 // create has kubectl create a pod, and returns the names of the variables that
 // each of its containers has then.
 func (in *injection) create(namespace, name string, args ...string) ([]string, error) {
-	args = append([]string{"run", name, "-n", namespace, "--image=none", "--restart=Never", "-o", "yaml"}, args...)
+	args = append([]string{"run", in.pod(name), "-n", namespace, "--image=none", "--restart=Never", "-o", "yaml"}, args...)
 	out, err := in.run(args...)
 	if err != nil {
 		return nil, err
@@ -168,7 +176,7 @@ var injected = []string{"HTTPS_PROXY=(proxy)", "https_proxy=(proxy)", "NO_PROXY=
 func (in *injection) await(what string, want func(env []string, err error) bool) {
 	in.t.Helper()
 	err := bed.Poll(in.t.Context(), what, func(context.Context) error {
-		env, err := in.create(injectNamespace, "dry", "--dry-run=server")
+		env, err := in.create(in.namespace, "dry", "--dry-run=server")
 		if !want(env, err) {
 			return fmt.Errorf("got %q, %v", env, err)
 		}
@@ -191,16 +199,16 @@ func TestProxyInjector(t *testing.T) {
 		args            []string
 		want            []string
 	}{
-		{"bare", injectNamespace, nil, injected},
-		{"others", injectNamespace, []string{"--env=A=b"}, append([]string{"A=b"}, injected...)},
-		{"own", injectNamespace, []string{"--env=" + own[0]}, own},
-		{"opted-out", injectNamespace, []string{"--labels=causewayproject.github.io/inject-proxy=false"}, []string{}},
+		{"bare", in.namespace, nil, injected},
+		{"others", in.namespace, []string{"--env=A=b"}, append([]string{"A=b"}, injected...)},
+		{"own", in.namespace, []string{"--env=" + own[0]}, own},
+		{"opted-out", in.namespace, []string{"--labels=causewayproject.github.io/inject-proxy=false"}, []string{}},
 		{"system", "kube-system", nil, []string{}},
 		{"cert-manager", "kube-system", []string{"--labels=" + certManagerLabel}, injected},
 		{"elsewhere", "default", nil, []string{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := in.create(tt.namespace, "inject-"+tt.name, tt.args...)
+			got, err := in.create(tt.namespace, tt.name, tt.args...)
 			if err != nil || !slices.Equal(got, tt.want) {
 				t.Errorf("got %q, %v; want %q", got, err, tt.want)
 			}
@@ -208,21 +216,19 @@ func TestProxyInjector(t *testing.T) {
 	}
 	t.Run("debug", in.debug)
 	t.Run("rate", in.rate)
-	if strings.Contains(in.program.Stderr(), injectPassword) {
-		t.Error("got the password in the injector's log")
-	}
 	in.down()
+	t.Run("canary", in.canary)
 }
 
 // debug adds two ephemeral containers, one after the other: a patch of the
 // first would have the second refused.
 func (in *injection) debug(t *testing.T) {
 	for _, name := range []string{"one", "two"} {
-		if _, err := in.run("debug", "inject-bare", "-n", injectNamespace, "--image=none", "--container="+name, "--attach=false"); err != nil {
+		if _, err := in.run("debug", in.pod("bare"), "-n", in.namespace, "--image=none", "--container="+name, "--attach=false"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	pod, err := in.clients.CoreV1().Pods(injectNamespace).Get(t.Context(), "inject-bare", metav1.GetOptions{})
+	pod, err := in.clients.CoreV1().Pods(in.namespace).Get(t.Context(), in.pod("bare"), metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +247,7 @@ func (in *injection) down() {
 	t := in.t
 	t.Helper()
 	in.program.Stop()
-	if env, err := in.create(injectNamespace, "inject-ignored"); err != nil || len(env) > 0 {
+	if env, err := in.create(in.namespace, "ignored"); err != nil || len(env) > 0 {
 		t.Errorf("down, Ignore: got %q, %v; want a pod without variables", env, err)
 	}
 	webhooks := in.clients.AdmissionregistrationV1().MutatingWebhookConfigurations()
@@ -259,7 +265,7 @@ func (in *injection) down() {
 	in.await("pods to be refused", func(_ []string, err error) bool {
 		return err != nil && strings.Contains(err.Error(), `failed calling webhook "pods.proxy-injector.causewayproject.github.io"`)
 	})
-	if env, err := in.create("kube-system", "inject-failed"); err != nil || len(env) > 0 {
+	if env, err := in.create("kube-system", "failed"); err != nil || len(env) > 0 {
 		t.Errorf("down, Fail: got %q, %v in kube-system; want a pod without variables", env, err)
 	}
 }

@@ -25,10 +25,16 @@ type programs struct {
 	dir string
 }
 
+// buildPrograms builds them, and more, with the race detector.
 func buildPrograms(t *testing.T, b *bed.Bed, more ...string) *programs {
 	t.Helper()
+	return goBuild(t, b, append([]string{"-race", "./examples/tunnel-server", "./examples/tunnel-agent", "./examples/ssh"}, more...)...)
+}
+
+func goBuild(t *testing.T, b *bed.Bed, args ...string) *programs {
+	t.Helper()
 	p := &programs{t, b, t.TempDir()}
-	build := exec.CommandContext(t.Context(), "go", append([]string{"build", "-race", "-o", p.dir + "/", "./examples/tunnel-server", "./examples/tunnel-agent", "./examples/ssh"}, more...)...)
+	build := exec.CommandContext(t.Context(), "go", append([]string{"build", "-o", p.dir + "/"}, args...)...)
 	build.Dir = "../.."
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)

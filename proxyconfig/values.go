@@ -150,7 +150,7 @@ func (v ClusterValues) validate() error {
 		{"Namespace", v.Namespace, validation.IsDNS1123Label},
 		{"ManagedBy", v.managedBy(), validation.IsValidLabelValue},
 	} {
-		if reasons := f.check(f.value); len(reasons) > 0 {
+		if reasons := f.check(f.value); len(reasons) > 0 && (f.field != "Name" || v.Name != "") {
 			errs = append(errs, fieldErrorf(f.field, "%s", strings.Join(reasons, "; ")))
 		}
 	}

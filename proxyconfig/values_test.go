@@ -217,6 +217,7 @@ func TestInvalidValues(t *testing.T) {
 		change func(*proxyconfig.ClusterValues)
 	}{
 		{"Name", func(v *proxyconfig.ClusterValues) { v.Name = "" }},
+		{"Namespace", func(v *proxyconfig.ClusterValues) { v.Name, v.Namespace = "", "" }},
 		{"Name", func(v *proxyconfig.ClusterValues) { v.Name = "A_b" }},
 		{"Name", func(v *proxyconfig.ClusterValues) { v.Name = strings.Repeat("a", 64) }},
 		{"Namespace", func(v *proxyconfig.ClusterValues) { v.Namespace = "" }},
@@ -230,6 +231,9 @@ func TestInvalidValues(t *testing.T) {
 		v := rfcValues(t)
 		c.change(&v)
 		o, err := v.Build()
+		if v.Name == "" && strings.Count(err.Error(), "Name: ") != 1 {
+			t.Errorf("got %q of no name, want once that it is required", err)
+		}
 		var field *proxyconfig.FieldError
 		if o != nil || !errors.As(err, &field) || field.Field != c.field || strings.Contains(err.Error(), "SECRET") {
 			t.Errorf("%s: got error %v, want a *FieldError for it", c.field, err)

@@ -21,6 +21,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -138,6 +139,9 @@ func run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writ
 func (f *flags) injector(c proxyconfig.Config) (*proxyconfig.Injector, error) {
 	o := f.options
 	o.Config = c
+	if o.Secret == "" && !o.Plain && c != c.WithoutCredentials() {
+		return nil, errors.New("proxy-injector: -config: a proxy has user or password: -secret names the Secret that pods get them from, -plain copies them into pods")
+	}
 	return proxyconfig.NewInjector(o)
 }
 

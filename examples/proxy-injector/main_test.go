@@ -232,22 +232,24 @@ func TestUsage(t *testing.T) {
 		name  string
 		args  []string
 		usage bool
+		want  string
 	}{
-		{"nothing", nil, true},
-		{"an argument", f.args("extra"), true},
-		{"a rule without a namespace", f.args("-always", "cert-manager"), true},
-		{"a rule that is no selector", f.args("-always", "a/b=c=d"), true},
-		{"Secret and plain", f.args("-plain"), false},
-		{"no such directory", f.args("-config", f.dir+"/none"), false},
-		{"no certificate", f.args("-cert", f.dir+"/none"), false},
-		{"no client CA in it", f.args("-client-ca", f.dir+"/config/NO_PROXY"), false},
+		{"nothing", nil, true, "-cert, -key and -config are required"},
+		{"an argument", f.args("extra"), true, `unexpected argument "extra"`},
+		{"a rule without a namespace", f.args("-always", "cert-manager"), true, `-always "cert-manager" is not NAMESPACE/LABEL=VALUE`},
+		{"a rule that is no selector", f.args("-always", "a/b=c=d"), true, `-always "a/b=c=d"`},
+		{"Secret and plain", f.args("-plain"), false, "Secret: there is one, and Plain is set"},
+		{"user and password, and nowhere to put them", f.args("-secret", ""), false, "-secret names the Secret"},
+		{"no such directory", f.args("-config", f.dir+"/none"), false, "none of HTTP_PROXY, HTTPS_PROXY and NO_PROXY is in"},
+		{"no certificate", f.args("-cert", f.dir+"/none"), false, "-cert and -key: "},
+		{"no client CA in it", f.args("-client-ca", f.dir+"/config/NO_PROXY"), false, "-client-ca: there is no certificate in it"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer
 			err := run(t.Context(), tt.args, nil, &out, &out)
 			var mistake cli.UsageError
-			if err == nil || errors.As(err, &mistake) != tt.usage || strings.Contains(err.Error()+out.String(), canary) {
-				t.Errorf("got %v, want an error; of usage: %t", err, tt.usage)
+			if err == nil || errors.As(err, &mistake) != tt.usage || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error()+out.String(), canary) {
+				t.Errorf("got %v, want %q; of usage: %t", err, tt.want, tt.usage)
 			}
 		})
 	}

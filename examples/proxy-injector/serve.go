@@ -36,7 +36,7 @@ func newServer(ctx context.Context, f *flags, h http.Handler, log *slog.Logger) 
 		log.Info("certificate renewed")
 	})
 	if err != nil {
-		return nil, fmt.Errorf("proxy-injector: -cert: %w", err)
+		return nil, fmt.Errorf("proxy-injector: -cert and -key: %w", err)
 	}
 	config := &tls.Config{GetCertificate: certificate.Get, MinVersion: tls.VersionTLS12}
 	if f.clientCA != "" {

@@ -129,10 +129,14 @@ func TestMistakes(t *testing.T) {
 		{[]string{"-format", "kubeadm"}, "-name is required", true},
 		{[]string{"-format", "values", "-name", "a", "-credentials", "x"}, `-credentials: unknown "x"`, true},
 		{[]string{"-format", "values", "-name", "a", "-containerd-list", "x"}, `-containerd-list: unknown "x"`, true},
-		{[]string{"-format", "values"}, "Name: required", false},
+		{[]string{"-format", "values"}, "-name is required", true},
 		{[]string{"-https", "http://u:SECRET@x@a"}, "Installation.HTTPSProxy", false},
 		{[]string{"-file", "/no/such/file"}, "-file: ", false},
-		{[]string{"-file", write(t, "SECRET: 1\n")}, "-file: not YAML, or a key", false},
+		{[]string{"-file", write(t, "SECRET: 1\n")}, "-file: a key of the file is unknown; want name, namespace, installation, cluster, user", false},
+		{[]string{"-file", write(t, "user: {SECRET: 1}\n")}, "-file: a key of user is unknown; want http, https, noProxy, direct, ownList", false},
+		{[]string{"-file", write(t, "user: {http: [SECRET]}\n")}, "-file: a key is there twice, or", false},
+		{[]string{"-file", write(t, "- SECRET\n")}, "-file: a key is there twice, or", false},
+		{[]string{"-file", write(t, "SECRET: [\n")}, "-file: not YAML", false},
 		{[]string{"-file", write(t, "installation: {direct: true}\n")}, "the user's", true},
 	} {
 		out, _, err := command(t, c.args...)

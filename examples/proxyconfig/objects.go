@@ -28,6 +28,9 @@ func kubeadm(o options, s *spec) (string, error) {
 
 // values are manifests for the management cluster.
 func values(o options, s *spec, layers proxyconfig.Layers, merged *proxyconfig.Merged) (string, error) {
+	if s.Name == "" {
+		return "", cli.UsageError{Text: "proxyconfig: -name is required"}
+	}
 	v := proxyconfig.ClusterValues{Name: s.Name, Namespace: cmp.Or(s.Namespace, "default"), Config: merged.Config, EnvSecret: o.envSecret}
 	who := slices.Index([]string{"everywhere", "machines", "nowhere"}, o.credentials)
 	if who < 0 {

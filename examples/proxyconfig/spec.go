@@ -5,7 +5,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -63,13 +66,44 @@ func (s *spec) flags(set *flag.FlagSet) {
 	set.StringVar(&s.Cluster.Layout, "layout", "", "`order` of the list: merged (the default) or giantswarm")
 }
 
-// read reads a file. The errors of YAML quote it, and it has passwords.
+// read reads a file. The errors of YAML quote it, and it has passwords: what is
+// told is what could be there.
 func read(text []byte) (*spec, error) {
 	var s spec
-	if yaml.UnmarshalStrict(text, &s) != nil {
-		return nil, errors.New("proxyconfig: -file: not YAML, or a key that is unknown or has another type")
+	if yaml.UnmarshalStrict(text, &s) == nil {
+		return &s, nil
 	}
-	return &s, nil
+	var anything any
+	if yaml.Unmarshal(text, &anything) != nil {
+		return nil, errors.New("proxyconfig: -file: not YAML")
+	}
+	if section, known := unknownKey(anything, reflect.TypeOf(s), "the file"); known != nil {
+		return nil, fmt.Errorf("proxyconfig: -file: a key of %s is unknown; want %s", section, strings.Join(known, ", "))
+	}
+	return nil, errors.New("proxyconfig: -file: a key is there twice, or its value has another type; pods, services, nodes and controlPlane are lists, direct and ownList true or false")
+}
+
+// unknownKey returns the section with a key that t has not, and those that it has.
+func unknownKey(value any, t reflect.Type, section string) (string, []string) {
+	m, ok := value.(map[string]any)
+	if !ok || t.Kind() != reflect.Struct {
+		return "", nil
+	}
+	var known []string
+	fields := map[string]reflect.Type{}
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		known, fields[name] = append(known, name), f.Type
+	}
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		if fields[key] == nil {
+			return section, known
+		}
+		if section, known := unknownKey(m[key], fields[key], key); known != nil {
+			return section, known
+		}
+	}
+	return "", nil
 }
 
 // change takes over what other has set.

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,6 +62,7 @@ func TestNothingPrintsTheCredentials(t *testing.T) {
 func TestWhereTheCanaryIs(t *testing.T) {
 	c := config("http://user:" + canary + "@proxy:3128")
 	o := must(proxyconfig.ClusterValues{Name: "a", Namespace: "b", Config: c}.Build())(t)
+	_, findings, err := c.JVMProperties()
 	files := must(proxyconfig.KubeadmFiles(proxyconfig.SecretKey{Name: "a", Key: "b"}))(t)
 	for _, w := range []struct {
 		what  string
@@ -76,6 +79,10 @@ func TestWhereTheCanaryIs(t *testing.T) {
 		{"WithoutCredentials", c.WithoutCredentials().EnvVars(), false},
 		{"Redacted", c.Redacted().EnvVars(), false},
 		{"Lint", c.Lint(), false},
+		{"JVM findings", must(findings, err)(t), false},
+		{"provenance", must(proxyconfig.Layers{Installation: c}.Merge())(t).List, false},
+		{"EnvSecretData", strings.Join(slices.Collect(maps.Keys(c.EnvSecretData())), " "), false},
+		{"DockerConfig", must(c.DockerConfig())(t), true},
 	} {
 		asJSON, asYAML := must(json.Marshal(w.value))(t), must(yaml.Marshal(w.value))(t)
 		if got := leaks(string(asJSON)) || leaks(string(asYAML)); got != w.want {

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -33,7 +34,7 @@ func (r *run) try(ctx context.Context, cluster Cluster, candidate Candidate) {
 		r.ledger.land(key, cluster.UID, candidate.Key, nil, time.Time{})
 		return
 	}
-	limit, cancel := context.WithTimeout(ctx, or(r.opts.ProbeTimeout, defaultProbeTimeout))
+	limit, cancel := context.WithTimeout(ctx, cmp.Or(r.opts.ProbeTimeout, defaultProbeTimeout))
 	defer cancel()
 	began := time.Now()
 	report := r.opts.probe()(limit, cluster, candidate.Config)

@@ -15,13 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/causewayproject/causeway/internal/controller"
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
 // Group is that of Cluster API's Clusters.
-const Group = "cluster.x-k8s.io"
-
-const pausedAnnotation = "cluster.x-k8s.io/paused"
+const Group = controller.Group
 
 // Cluster is what a plan needs of a Cluster, of cluster.x-k8s.io/v1beta2 or
 // v1beta1.
@@ -61,14 +60,12 @@ func ReadCluster(cluster, infrastructure *unstructured.Unstructured) (Cluster, e
 		return Cluster{}, errors.New("provider: want a Cluster of " + Group)
 	}
 	o := cluster.Object
-	_, paused := cluster.GetAnnotations()[pausedAnnotation]
-	specPaused, _, _ := unstructured.NestedBool(o, "spec", "paused")
 	ref, _, _ := unstructured.NestedFieldNoCopy(o, "spec", "controlPlaneRef")
 	reference, _ := ref.(map[string]any)
 	c := Cluster{
 		Namespace: cluster.GetNamespace(), Name: cluster.GetName(), UID: string(cluster.GetUID()),
 		APIVersion: cluster.GetAPIVersion(), Annotations: cluster.GetAnnotations(),
-		Paused: paused || specPaused, Deleting: cluster.GetDeletionTimestamp() != nil,
+		Paused: controller.Paused(cluster), Deleting: cluster.GetDeletionTimestamp() != nil,
 		HasControlPlane: len(reference) > 0, Condition: readCondition(cluster),
 	}
 	value, _, _ := unstructured.NestedFieldNoCopy(o, "spec", "controlPlaneEndpoint")

@@ -1,5 +1,7 @@
 package provider
 
+import "github.com/causewayproject/causeway/internal/controller"
+
 // For the tests of what a cache keeps.
 var (
 	TrimCluster        = trimCluster
@@ -7,5 +9,5 @@ var (
 	TrimRouteSecret    = trimRouteSecret
 	TrimNamespace      = trimNamespace
 	TrimInfrastructure = trimInfrastructure
-	Spread             = spread
+	Spread             = controller.Spread
 )

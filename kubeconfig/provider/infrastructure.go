@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/causewayproject/causeway/internal/backoff"
+	"github.com/causewayproject/causeway/internal/controller"
 )
 
 const (
@@ -37,9 +38,9 @@ type infrastructure struct {
 }
 
 type infrastructureKind struct {
-	synced  chan struct{} // closed when objects can be read
-	settled chan struct{} // closed when they can, or were waited for long enough
-	objects *kind         // readable when synced is closed
+	synced  chan struct{}     // closed when objects can be read
+	settled chan struct{}     // closed when they can, or were waited for long enough
+	objects controller.Caches // readable when synced is closed
 }
 
 func newInfrastructure(r *run) *infrastructure {
@@ -110,7 +111,7 @@ func (i *infrastructure) of(ctx context.Context, cluster *unstructured.Unstructu
 	default:
 		return nil, true
 	}
-	u, _ := k.objects.get(ref.namespace, ref.name).(*unstructured.Unstructured)
+	u, _ := k.objects.Get(ref.namespace, ref.name).(*unstructured.Unstructured)
 	return u.DeepCopy(), true
 }
 
@@ -119,7 +120,7 @@ func (i *infrastructure) kind(ctx context.Context, gk schema.GroupKind) *infrast
 	defer i.mu.Unlock()
 	k := i.kinds[gk]
 	if k == nil {
-		k = &infrastructureKind{synced: make(chan struct{}), settled: make(chan struct{}), objects: &kind{}}
+		k = &infrastructureKind{synced: make(chan struct{}), settled: make(chan struct{}), objects: controller.Caches{}}
 		i.kinds[gk] = k
 		i.wg.Go(func() { i.watch(ctx, gk, k) })
 		i.wg.Go(func() { i.settle(ctx, gk, k) })
@@ -142,11 +143,11 @@ func (i *infrastructure) settle(ctx context.Context, gk schema.GroupKind, k *inf
 }
 
 func (i *infrastructure) queue(index, value string) {
-	for _, informer := range i.run.clusters.byNamespace {
+	for _, informer := range i.run.clusters {
 		objects, _ := informer.GetIndexer().ByIndex(index, value)
 		for _, object := range objects {
 			if u, ok := object.(*unstructured.Unstructured); ok {
-				i.run.queue.Add(nameOf(u))
+				i.run.queue.Add(controller.NameOf(u))
 			}
 		}
 	}
@@ -170,11 +171,11 @@ func (i *infrastructure) watch(ctx context.Context, gk schema.GroupKind, k *infr
 	}
 	changed := func(old, new any) { i.changed(gk, old, new) }
 	var synced []cache.InformerSynced
-	for ns := range i.run.clusters.byNamespace {
-		informer := dynamicinformer.NewFilteredDynamicInformer(i.run.dynamic, gvr, ns, 0, cache.Indexers{}, nil).Informer()
-		k.objects.add(ns, informer)
+	for ns := range i.run.clusters {
+		informer := dynamicinformer.NewFilteredDynamicInformer(i.run.base.Dynamic, gvr, ns, 0, cache.Indexers{}, nil).Informer()
+		k.objects[ns] = informer
 		synced = append(synced, informer.HasSynced)
-		if err := i.run.start(ctx, &i.wg, informer, gvr.GroupResource().String(), trimInfrastructure, changed); err != nil {
+		if err := i.run.base.Start(ctx, &i.wg, informer, gvr.GroupResource().String(), trimInfrastructure, changed); err != nil {
 			i.run.failed(err)
 			return
 		}
@@ -188,12 +189,12 @@ func (i *infrastructure) watch(ctx context.Context, gk schema.GroupKind, k *infr
 // resource asks for the version that the API server prefers.
 func (i *infrastructure) resource(ctx context.Context, gk schema.GroupKind) (schema.GroupVersionResource, error) {
 	var group metav1.APIGroup
-	err := i.run.kube.Discovery().RESTClient().Get().AbsPath("/apis/" + gk.Group).Do(ctx).Into(&group)
+	err := i.run.base.Kube.Discovery().RESTClient().Get().AbsPath("/apis/" + gk.Group).Do(ctx).Into(&group)
 	if err != nil {
 		return schema.GroupVersionResource{}, fmt.Errorf("provider: what the API server serves of %s: %w", gk.Group, err)
 	}
 	gv := schema.GroupVersion{Group: gk.Group, Version: group.PreferredVersion.Version}
-	list, err := i.run.resources(ctx, gv)
+	list, err := i.run.base.Resources(ctx, gv)
 	if err != nil {
 		return schema.GroupVersionResource{}, err
 	}
@@ -205,7 +206,7 @@ func (i *infrastructure) resource(ctx context.Context, gk schema.GroupKind) (sch
 }
 
 func (i *infrastructure) changed(gk schema.GroupKind, old, new any) {
-	u, ok := either[*unstructured.Unstructured](old, new)
+	u, ok := controller.Either[*unstructured.Unstructured](old, new)
 	if !ok {
 		return
 	}

@@ -8,8 +8,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
+	"github.com/causewayproject/causeway/internal/controller"
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
@@ -175,7 +175,7 @@ func (m *ledger) wrote(key types.NamespacedName, w written) {
 func (m *ledger) saw(key, secret types.NamespacedName, version string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if c := m.clusters[key]; c != nil && !older(version, c.seen[secret]) {
+	if c := m.clusters[key]; c != nil && !controller.Older(version, c.seen[secret]) {
 		c.seen[secret] = version
 	}
 }
@@ -191,7 +191,7 @@ func (m *ledger) caughtUp(key types.NamespacedName, now time.Time, get func(type
 	}
 	// One that was made may be deleted before it was looked for.
 	seen, ok := c.seen[c.written.secret]
-	shown := ok && c.written.deleted == "" && !older(seen, c.written.version) || c.written.shown(get(c.written.secret))
+	shown := ok && c.written.deleted == "" && !controller.Older(seen, c.written.version) || c.written.shown(get(c.written.secret))
 	if !shown && now.Sub(c.written.at) < patience {
 		return false
 	}
@@ -208,13 +208,7 @@ func (w *written) shown(cached metav1.Object) bool {
 	case w.deleted != "":
 		return cached.GetUID() != w.deleted
 	}
-	return !older(cached.GetResourceVersion(), w.version)
-}
-
-// older says whether a is before b. What can't be compared is not.
-func older(a, b string) bool {
-	n, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && n < 0
+	return !controller.Older(cached.GetResourceVersion(), w.version)
 }
 
 func (m *ledger) appliedCondition(key types.NamespacedName, c metav1.Condition, version string) {
@@ -233,7 +227,7 @@ func (m *ledger) condition(key types.NamespacedName, version string) *metav1.Con
 	if c == nil || c.condition == nil {
 		return nil
 	}
-	if !older(version, c.condition.version) {
+	if !controller.Older(version, c.condition.version) {
 		c.condition = nil
 		return nil
 	}
@@ -252,7 +246,7 @@ func (m *ledger) tell(key types.NamespacedName, event string, now time.Time) boo
 		return false
 	}
 	if len(c.told) >= maxTold {
-		maps.DeleteFunc(c.told, func(_ string, at time.Time) bool { return now.Sub(at) > eventWindow })
+		maps.DeleteFunc(c.told, func(_ string, at time.Time) bool { return now.Sub(at) > controller.EventWindow })
 	}
 	if len(c.told) < maxTold {
 		c.told[event] = now

@@ -1,9 +1,10 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
@@ -12,8 +13,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"k8s.io/client-go/util/workqueue"
 
+	"github.com/causewayproject/causeway/internal/controller"
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
@@ -79,11 +80,12 @@ const (
 )
 
 const (
+	packageName = "provider" // in front of errors
+	program     = "kubeconfig-provider"
+
 	defaultProbeTimeout = 15 * time.Second
 	defaultWorkers      = 4
 	defaultProbes       = 32
-	defaultQPS          = 200
-	defaultBurst        = 400
 	defaultName         = "causeway"
 )
 
@@ -110,54 +112,12 @@ func (o *Options) name() string {
 	return defaultName
 }
 
-// or returns n, and where that is 0 fallback.
-func or[T int | time.Duration](n, fallback T) T {
-	if n == 0 {
-		return fallback
-	}
-	return n
-}
-
-// clients returns those of the Options, or makes them of REST.
-func (o *Options) clients() (kubernetes.Interface, dynamic.Interface, error) {
-	switch {
-	case (o.Kubernetes == nil) != (o.Dynamic == nil):
-		return nil, nil, errors.New("provider: Options.Kubernetes and Options.Dynamic: want both or neither")
-	case o.Kubernetes != nil:
-		return o.Kubernetes, o.Dynamic, nil
-	case o.REST == nil:
-		return nil, nil, errors.New("provider: Options.REST is required, or Kubernetes and Dynamic")
-	}
-	config := rest.CopyConfig(o.REST)
-	if config.QPS == 0 && config.RateLimiter == nil {
-		config.QPS, config.Burst = defaultQPS, defaultBurst
-	}
-	if config.WarningHandler == nil && config.WarningHandlerWithContext == nil {
-		config.WarningHandler = rest.NoWarnings{} // and not client-go's log
-	}
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, nil, fmt.Errorf("provider: Options.REST: %w", err)
-	}
-	dyn, err := dynamic.NewForConfigAndClient(config, client)
-	if err != nil {
-		return nil, nil, fmt.Errorf("provider: Options.REST: %w", err)
-	}
-	kube, err := kubernetes.NewForConfigAndClient(config, client)
-	if err != nil {
-		return nil, nil, fmt.Errorf("provider: Options.REST: %w", err)
-	}
-	return kube, dyn, nil
-}
-
 // Provider is the controller around [Plan]: it watches Clusters and what
 // belongs to them, asks Plan, and does what it says. It is safe for concurrent use.
 type Provider struct {
-	opts    Options
-	kube    kubernetes.Interface
-	dynamic dynamic.Interface
-	health  health
-	ran     sync.Once
+	opts Options
+	base *controller.Controller
+	ran  sync.Once
 }
 
 // New returns a Provider. Nothing is sent before [Provider.Run].
@@ -165,14 +125,15 @@ func New(opts Options) (*Provider, error) {
 	if opts.Workers < 0 || opts.Probes < 0 || opts.ProbeTimeout < 0 {
 		return nil, errors.New("provider: Options.Workers, Probes and ProbeTimeout: want no negative number")
 	}
-	if err := opts.LeaderElection.check(); err != nil {
+	if err := opts.election().Check(packageName); err != nil {
 		return nil, err
 	}
-	kube, dyn, err := opts.clients()
+	kube, dyn, err := controller.Clients(packageName, opts.REST, opts.Kubernetes, opts.Dynamic)
 	if err != nil {
 		return nil, err
 	}
-	return &Provider{opts: opts, kube: kube, dynamic: dyn}, nil
+	base := &controller.Controller{Name: packageName, Program: program, Kube: kube, Dynamic: dyn, Failed: opts.Hooks.Error}
+	return &Provider{opts: opts, base: base}, nil
 }
 
 // ErrRan is returned by a second call of Run.
@@ -192,8 +153,8 @@ func (p *Provider) Run(ctx context.Context) error {
 }
 
 func (p *Provider) run(ctx context.Context) error {
-	defer p.health.end()
-	gvr, ok := p.clusterResource(ctx)
+	defer p.base.Health.End()
+	gvr, ok := p.base.ClusterResource(ctx, ErrNoCRD)
 	if !ok {
 		return nil
 	}
@@ -204,11 +165,11 @@ func (p *Provider) run(ctx context.Context) error {
 	if err := r.watch(ctx); err != nil {
 		return err
 	}
-	if !r.sync(ctx) {
+	if !controller.Sync(ctx, r.clusters, r.secrets, r.routes, r.namespaces) {
 		return nil
 	}
-	p.health.synced()
-	return p.lead(ctx, r.work)
+	p.base.Health.Synced()
+	return p.base.Lead(ctx, p.opts.election(), ErrLostLease, r.work)
 }
 
 // work plans and writes until ctx ends.
@@ -217,44 +178,8 @@ func (r *run) work(ctx context.Context) {
 		leading(true)
 		defer leading(false)
 	}
-	stop := context.AfterFunc(ctx, r.queue.ShutDown)
-	defer stop()
-	var workers sync.WaitGroup
-	for range or(r.opts.Workers, defaultWorkers) {
-		workers.Go(func() {
-			for r.next(ctx) {
-			}
-		})
-	}
-	workers.Wait()
+	controller.Work(ctx, r.queue, cmp.Or(r.opts.Workers, defaultWorkers), r.opts.Hooks.Queued, r.reconcile)
 	r.probes.Wait()
-}
-
-// next takes one Cluster from the queue; false says that the queue is shut.
-func (r *run) next(ctx context.Context) bool {
-	key, shut := r.queue.Get()
-	if shut {
-		return false
-	}
-	defer r.queue.Done(key)
-	if queued := r.opts.Hooks.Queued; queued != nil {
-		queued(r.queue.Len())
-	}
-	if ctx.Err() != nil {
-		return true
-	}
-	if err := r.reconcile(ctx, key); err != nil && ctx.Err() == nil {
-		r.queue.AddRateLimited(key)
-		return true
-	}
-	r.queue.Forget(key)
-	return true
-}
-
-// newQueue waits 100 ms after a first failure, and a minute at most.
-func newQueue() workqueue.TypedRateLimitingInterface[types.NamespacedName] {
-	return workqueue.NewTypedRateLimitingQueue(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](100*time.Millisecond, time.Minute))
 }
 
 func (p *Provider) failed(err error) {
@@ -262,3 +187,10 @@ func (p *Provider) failed(err error) {
 		p.opts.Hooks.Error(err)
 	}
 }
+
+// Healthz answers 200, and 503 once Run has returned.
+func (p *Provider) Healthz() http.Handler { return p.base.Health.Healthz("the provider has ended") }
+
+// Readyz answers 200 while Run has its caches filled, as a leader or in
+// waiting, and 503 otherwise, with a reason.
+func (p *Provider) Readyz() http.Handler { return p.base.Health.Readyz() }

@@ -2,7 +2,6 @@ package provider
 
 import (
 	"context"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -10,12 +9,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/causewayproject/causeway/internal/controller"
 )
 
 // reconcile plans for one Cluster, and does what the plan says. For each key
 // there is one call at a time.
 func (r *run) reconcile(ctx context.Context, key types.NamespacedName) error {
-	u, _ := r.clusters.get(key.Namespace, key.Name).(*unstructured.Unstructured)
+	u, _ := r.clusters.Get(key.Namespace, key.Name).(*unstructured.Unstructured)
 	if u == nil {
 		r.ledger.forget(key)
 		return nil
@@ -29,7 +30,7 @@ func (r *run) reconcile(ctx context.Context, key types.NamespacedName) error {
 	route := secretName(settings.RouteSecret)
 	r.ledger.begin(key, cluster.UID, route)
 	cached := func(name types.NamespacedName) metav1.Object {
-		if secret := r.secrets.secret(name); secret != nil {
+		if secret := r.secrets.Secret(name); secret != nil {
 			return secret
 		}
 		return nil
@@ -55,15 +56,9 @@ func (r *run) reconcile(ctx context.Context, key types.NamespacedName) error {
 		return failed
 	}
 	if action.After > 0 {
-		r.queue.AddAfter(key, spread(action.After))
+		r.queue.AddAfter(key, controller.Spread(action.After))
 	}
 	return err
-}
-
-// spread makes d longer by up to a quarter, so that Clusters that were seen in
-// the same second don't stay together.
-func spread(d time.Duration) time.Duration {
-	return d + time.Duration(rand.Int64N(int64(d)/4+1))
 }
 
 // read makes a Cluster of what the caches hold; false if that is too early.
@@ -76,7 +71,7 @@ func (r *run) read(ctx context.Context, u *unstructured.Unstructured) (Cluster, 
 	if err != nil {
 		r.event(ctx, cluster, Event{Type: corev1.EventTypeWarning, Reason: "InvalidEndpoint", Message: err.Error()}, "")
 	}
-	if ns, ok := r.namespaces.get("", cluster.Namespace).(*corev1.Namespace); ok {
+	if ns, ok := r.namespaces.Get("", cluster.Namespace).(*corev1.Namespace); ok {
 		cluster.NamespaceAnnotations = ns.DeepCopy().Annotations
 	}
 	return cluster, true
@@ -84,14 +79,14 @@ func (r *run) read(ctx context.Context, u *unstructured.Unstructured) (Cluster, 
 
 func (r *run) secretsOf(cluster Cluster, settings Settings, route types.NamespacedName) Secrets {
 	named := func(name string) *corev1.Secret {
-		return r.secrets.secret(types.NamespacedName{Namespace: cluster.Namespace, Name: name}).DeepCopy()
+		return r.secrets.Secret(types.NamespacedName{Namespace: cluster.Namespace, Name: name}).DeepCopy()
 	}
 	s := Secrets{Kubeconfig: named(cluster.Name + kubeconfigSuffix), CA: named(cluster.Name + caSuffix)}
 	if settings.SecondaryName != "" {
 		s.Secondary = named(settings.SecondaryName)
 	}
 	if route.Name != "" {
-		s.Route = r.routes.secret(route).DeepCopy()
+		s.Route = r.routes.Secret(route).DeepCopy()
 	}
 	return s
 }

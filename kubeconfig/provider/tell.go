@@ -2,72 +2,35 @@ package provider
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/causewayproject/causeway/internal/controller"
 )
 
-const (
-	// reporter is who Events are from.
-	reporter = Prefix + "kubeconfig-provider"
-	// eventWindow is the time in which the same Event is told once, unless a
-	// write belongs to it.
-	eventWindow = time.Hour
+const maxConditionMsg = 32768
 
-	maxNote         = 1024 // bytes, as the API server has it
-	maxConditionMsg = 32768
-)
-
-// event creates an Event. Its name is a hash of what it says, so that it
-// is told once, whoever leads: version is the resourceVersion that it is
-// about, if any. client-go's recorder would leave goroutines that nobody can wait for.
+// event creates an Event. version is the resourceVersion that it is about, if
+// any.
 func (r *run) event(ctx context.Context, cluster Cluster, e Event, version string) {
 	key := types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Name}
-	now := time.Now()
-	if version == "" {
-		version = strconv.FormatInt(now.Unix()/int64(eventWindow/time.Second), 10)
-	}
-	hash := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q", cluster.UID, e.Type, e.Reason, e.Message, version))
-	name := fmt.Sprintf("%s.%s", cut(cluster.Name, 200), hex.EncodeToString(hash[:8]))
-	if !r.ledger.tell(key, name, now) {
-		return
-	}
-	_, err := r.kube.EventsV1().Events(cluster.Namespace).Create(ctx, &eventsv1.Event{
-		ObjectMeta:          metav1.ObjectMeta{Namespace: cluster.Namespace, Name: name},
-		EventTime:           metav1.NewMicroTime(now),
-		ReportingController: reporter,
-		ReportingInstance:   cut(r.opts.instance(), 128),
-		Action:              "Plan",
-		Type:                e.Type,
-		Reason:              e.Reason,
-		Note:                cut(e.Message, maxNote),
+	fresh := func(name string, now time.Time) bool { return r.ledger.tell(key, name, now) }
+	tried, err := r.base.Tell(ctx, controller.Event{
+		Type: e.Type, Reason: e.Reason, Message: e.Message, Version: version, Instance: r.opts.election().Instance(r.opts.name()),
 		Regarding: corev1.ObjectReference{
 			APIVersion: cluster.APIVersion, Kind: "Cluster",
 			Namespace: cluster.Namespace, Name: cluster.Name, UID: types.UID(cluster.UID),
 		},
-	}, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		return // told by the leader before
+	}, fresh)
+	if tried {
+		r.wrote(key, WriteEvent, err)
 	}
-	r.wrote(key, WriteEvent, err)
-}
-
-// cut shortens text to n bytes, at a rune's border.
-func cut(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	return strings.ToValidUTF8(text[:n], "")
 }
 
 // apply writes the condition to the Cluster's status, unless it is there.
@@ -76,7 +39,7 @@ func (r *run) apply(ctx context.Context, cluster Cluster, want *metav1.Condition
 		return nil
 	}
 	c := *want
-	c.Message = cut(c.Message, maxConditionMsg)
+	c.Message = controller.Cut(c.Message, maxConditionMsg)
 	if has := cluster.Condition; has != nil && has.Status == c.Status {
 		if has.Reason == c.Reason && has.Message == c.Message {
 			return nil
@@ -118,7 +81,7 @@ func (r *run) patchStatus(ctx context.Context, cluster Cluster, c metav1.Conditi
 	}
 	// The UID keeps it from a Cluster that was made anew.
 	u.SetUID(types.UID(cluster.UID))
-	made, err := r.dynamic.Resource(r.clusterGVR).Namespace(cluster.Namespace).
+	made, err := r.base.Dynamic.Resource(r.clusterGVR).Namespace(cluster.Namespace).
 		ApplyStatus(ctx, cluster.Name, u, metav1.ApplyOptions{FieldManager: r.manager(), Force: true})
 	if err != nil || made == nil {
 		return "", err

@@ -6,6 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/causewayproject/causeway/internal/controller"
 )
 
 // What follows cuts objects down to what is read of them, before a cache
@@ -48,7 +50,7 @@ func trimNamespace(object any) (any, error) {
 		Name:            ns.Name,
 		UID:             ns.UID,
 		ResourceVersion: ns.ResourceVersion,
-		Annotations:     ourAnnotations(ns.Annotations),
+		Annotations:     controller.Annotations(ns.Annotations, ours),
 	}}, nil
 }
 
@@ -65,20 +67,17 @@ func trimCluster(object any) (any, error) {
 	if !ok {
 		return object, nil
 	}
-	kept := trimMeta(u)
-	for _, path := range trimmed {
-		keep(kept, u, path)
-	}
+	kept := controller.Trim(u, ours, trimmed...)
 	path := conditionsPath(u.GetAPIVersion())
 	if list, ok, _ := unstructured.NestedSlice(u.Object, path...); ok {
-		var ours []any
+		var conditions []any
 		for _, c := range list {
 			if m, ok := c.(map[string]any); ok && m["type"] == ConditionRoute {
-				ours = append(ours, c)
+				conditions = append(conditions, c)
 			}
 		}
-		if ours != nil {
-			unstructured.SetNestedSlice(kept.Object, ours, path...)
+		if conditions != nil {
+			unstructured.SetNestedSlice(kept.Object, conditions, path...)
 		}
 	}
 	return kept, nil
@@ -90,41 +89,9 @@ func trimInfrastructure(object any) (any, error) {
 	if !ok {
 		return object, nil
 	}
-	kept := trimMeta(u)
-	keep(kept, u, []string{"status", "apiEndpoints"})
-	return kept, nil
+	return controller.Trim(u, ours, []string{"status", "apiEndpoints"}), nil
 }
 
-func trimMeta(u *unstructured.Unstructured) *unstructured.Unstructured {
-	kept := &unstructured.Unstructured{Object: map[string]any{}}
-	kept.SetAPIVersion(u.GetAPIVersion())
-	kept.SetKind(u.GetKind())
-	kept.SetNamespace(u.GetNamespace())
-	kept.SetName(u.GetName())
-	kept.SetUID(u.GetUID())
-	kept.SetResourceVersion(u.GetResourceVersion())
-	kept.SetDeletionTimestamp(u.GetDeletionTimestamp())
-	if m := ourAnnotations(u.GetAnnotations()); m != nil {
-		kept.SetAnnotations(m)
-	}
-	return kept
-}
-
-func keep(to, from *unstructured.Unstructured, path []string) {
-	if v, ok, _ := unstructured.NestedFieldCopy(from.Object, path...); ok {
-		unstructured.SetNestedField(to.Object, v, path...)
-	}
-}
-
-func ourAnnotations(all map[string]string) map[string]string {
-	var ours map[string]string
-	for k, v := range all {
-		if strings.HasPrefix(k, Prefix) || k == pausedAnnotation {
-			if ours == nil {
-				ours = map[string]string{}
-			}
-			ours[k] = v
-		}
-	}
-	return ours
+func ours(annotation string) bool {
+	return strings.HasPrefix(annotation, Prefix) || annotation == controller.PausedAnnotation
 }

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/causewayproject/causeway/internal/controller"
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
@@ -26,6 +27,8 @@ func (r *run) do(ctx context.Context, cluster Cluster, action Action) error {
 	}
 	return r.apply(ctx, cluster, action.Condition)
 }
+
+const secretKind = "Secret" // in errors
 
 var errUnconditional = errors.New("provider: an Update or Delete without the resourceVersion that was read")
 
@@ -64,16 +67,16 @@ func (r *run) wrote(key types.NamespacedName, kind Write, err error) {
 	}
 }
 
-func (r *run) manager() string { return "kubeconfig-provider-" + r.opts.name() }
+func (r *run) manager() string { return program + "-" + r.opts.name() }
 
 func (r *run) create(ctx context.Context, cluster Cluster, secret *corev1.Secret, w written) (written, error) {
-	w.secret, w.created = nameOf(secret), true
-	made, err := r.kube.CoreV1().Secrets(secret.Namespace).Create(ctx, secret, metav1.CreateOptions{FieldManager: r.manager()})
+	w.secret, w.created = controller.NameOf(secret), true
+	made, err := r.base.Kube.CoreV1().Secrets(secret.Namespace).Create(ctx, secret, metav1.CreateOptions{FieldManager: r.manager()})
 	if err != nil {
-		if apierrors.IsAlreadyExists(err) && r.secrets.secret(w.secret) == nil {
+		if apierrors.IsAlreadyExists(err) && r.secrets.Secret(w.secret) == nil {
 			r.hidden(ctx, cluster, w.secret)
 		}
-		return w, writeError(WriteCreate, w.secret, err)
+		return w, r.base.WriteError(string(WriteCreate), secretKind, w.secret, err)
 	}
 	w.version = made.ResourceVersion
 	return w, nil
@@ -82,7 +85,7 @@ func (r *run) create(ctx context.Context, cluster Cluster, secret *corev1.Secret
 // hidden tells of a Secret that is there and not in the cache, if that is for
 // want of the label, and not because the cache is late.
 func (r *run) hidden(ctx context.Context, cluster Cluster, name types.NamespacedName) {
-	secret, err := r.kube.CoreV1().Secrets(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+	secret, err := r.base.Kube.CoreV1().Secrets(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 	if err != nil || secret.Labels[kubeconfig.ClusterNameLabel] == cluster.Name {
 		return
 	}
@@ -95,40 +98,28 @@ func (r *run) hidden(ctx context.Context, cluster Cluster, name types.Namespaced
 }
 
 func (r *run) update(ctx context.Context, secret *corev1.Secret, w written) (written, error) {
-	w.secret = nameOf(secret)
+	w.secret = controller.NameOf(secret)
 	if secret.ResourceVersion == "" {
 		return w, errUnconditional
 	}
-	made, err := r.kube.CoreV1().Secrets(secret.Namespace).Update(ctx, secret, metav1.UpdateOptions{FieldManager: r.manager()})
+	made, err := r.base.Kube.CoreV1().Secrets(secret.Namespace).Update(ctx, secret, metav1.UpdateOptions{FieldManager: r.manager()})
 	if err != nil {
-		return w, writeError(WriteUpdate, w.secret, err)
+		return w, r.base.WriteError(string(WriteUpdate), secretKind, w.secret, err)
 	}
 	w.version = made.ResourceVersion
 	return w, nil
 }
 
 func (r *run) delete(ctx context.Context, secret *corev1.Secret, w written) (written, error) {
-	w.secret, w.version, w.deleted = nameOf(secret), secret.ResourceVersion, secret.UID
+	w.secret, w.version, w.deleted = controller.NameOf(secret), secret.ResourceVersion, secret.UID
 	if secret.ResourceVersion == "" || secret.UID == "" {
 		return w, errUnconditional
 	}
-	err := r.kube.CoreV1().Secrets(secret.Namespace).Delete(ctx, secret.Name, metav1.DeleteOptions{
+	err := r.base.Kube.CoreV1().Secrets(secret.Namespace).Delete(ctx, secret.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &w.deleted, ResourceVersion: &w.version},
 	})
 	if apierrors.IsNotFound(err) {
 		err = nil
 	}
-	return w, writeError(WriteDelete, w.secret, err)
-}
-
-// writeError leaves out what an API server quotes of the object that it
-// refuses.
-func writeError(kind Write, name types.NamespacedName, err error) error {
-	if err == nil {
-		return nil
-	}
-	if apierrors.IsInvalid(err) {
-		return fmt.Errorf("provider: %s Secret %s: the API server finds it invalid (%s)", kind, name, apierrors.ReasonForError(err))
-	}
-	return fmt.Errorf("provider: %s Secret %s: %w", kind, name, err)
+	return w, r.base.WriteError(string(WriteDelete), secretKind, w.secret, err)
 }

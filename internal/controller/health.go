@@ -1,4 +1,4 @@
-package provider
+package controller
 
 import (
 	"io"
@@ -6,49 +6,52 @@ import (
 	"sync"
 )
 
-// health is what probes of the process are told.
-type health struct {
+// Health is what probes of the process are told. The zero Health is alive, and
+// not ready.
+type Health struct {
 	mu    sync.Mutex // guards the fields below
 	ready bool
 	ended bool
 	last  error // why it isn't ready
 }
 
-func (h *health) synced() {
+// Synced makes it ready.
+func (h *Health) Synced() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ready = true
 }
 
-func (h *health) failed(err error) {
+// Failed says why it isn't ready.
+func (h *Health) Failed(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last = err
 }
 
-func (h *health) end() {
+// End makes it neither ready nor alive.
+func (h *Health) End() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ended = true
 }
 
-// Healthz answers 200, and 503 once Run has returned.
-func (p *Provider) Healthz() http.Handler {
+// Healthz answers 200, and 503 with ended after End.
+func (h *Health) Healthz(ended string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		p.health.mu.Lock()
-		ended := p.health.ended
-		p.health.mu.Unlock()
-		answer(w, !ended, "the provider has ended")
+		h.mu.Lock()
+		alive := !h.ended
+		h.mu.Unlock()
+		answer(w, alive, ended)
 	})
 }
 
-// Readyz answers 200 while Run has its caches filled, as a leader or in
-// waiting, and 503 otherwise, with a reason.
-func (p *Provider) Readyz() http.Handler {
+// Readyz answers 200 from Synced to End, and 503 otherwise, with a reason.
+func (h *Health) Readyz() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		p.health.mu.Lock()
-		ready, last := p.health.ready && !p.health.ended, p.health.last
-		p.health.mu.Unlock()
+		h.mu.Lock()
+		ready, last := h.ready && !h.ended, h.last
+		h.mu.Unlock()
 		reason := "the caches are not filled"
 		if last != nil {
 			reason = last.Error()

@@ -1,0 +1,103 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Caches are those of one kind of objects: one for each Namespace that is
+// watched, or a single one, "", for all.
+type Caches map[string]cache.SharedIndexInformer
+
+// Of returns the cache that objects of the Namespace are in; nil if none is.
+func (c Caches) Of(namespace string) cache.SharedIndexInformer {
+	if informer := c[namespace]; informer != nil {
+		return informer
+	}
+	return c[metav1.NamespaceAll]
+}
+
+// Get returns nil if there is no such object. It is the cache's own.
+func (c Caches) Get(namespace, name string) any {
+	informer := c.Of(namespace)
+	if informer == nil {
+		return nil
+	}
+	object, _, _ := informer.GetStore().GetByKey(cache.ObjectName{Namespace: namespace, Name: name}.String())
+	return object
+}
+
+// Secret is Get for a cache of Secrets.
+func (c Caches) Secret(key types.NamespacedName) *corev1.Secret {
+	secret, _ := c.Get(key.Namespace, key.Name).(*corev1.Secret)
+	return secret
+}
+
+// Scopes are the Namespaces to watch: "" for all, if none are named.
+func Scopes(namespaces []string) []string {
+	if len(namespaces) == 0 {
+		return []string{metav1.NamespaceAll}
+	}
+	return slices.Compact(slices.Sorted(slices.Values(namespaces)))
+}
+
+// Start runs an informer until ctx ends. changed gets a nil old for an object
+// that was added, and a nil new for one that was deleted.
+func (c *Controller) Start(ctx context.Context, wg *sync.WaitGroup, informer cache.SharedIndexInformer, what string, trim cache.TransformFunc, changed func(old, new any)) error {
+	err := informer.SetTransform(trim)
+	if err == nil {
+		err = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+			if ctx.Err() == nil {
+				c.failed(fmt.Errorf("%s: watch %s: %w", c.Name, what, err))
+			}
+		})
+	}
+	if err == nil {
+		_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(object any) { changed(nil, object) },
+			UpdateFunc: changed,
+			DeleteFunc: func(object any) {
+				if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
+					object = last.Obj
+				}
+				changed(object, nil)
+			},
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("%s: watch %s: %w", c.Name, what, err)
+	}
+	wg.Go(func() { informer.RunWithContext(ctx) })
+	return nil
+}
+
+// Sync waits until the caches are filled, false if ctx ended first.
+func Sync(ctx context.Context, kinds ...Caches) bool {
+	var synced []cache.InformerSynced
+	for _, caches := range kinds {
+		for _, informer := range caches {
+			synced = append(synced, informer.HasSynced)
+		}
+	}
+	return cache.WaitForCacheSync(ctx.Done(), synced...)
+}
+
+// Either returns what is there: of the old and the new object one may be nil.
+func Either[T any](old, new any) (object T, ok bool) {
+	if object, ok = new.(T); !ok {
+		object, ok = old.(T)
+	}
+	return object, ok
+}
+
+// NameOf returns the object's name and Namespace.
+func NameOf(object metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
+}

@@ -14,13 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/causewayproject/causeway/internal/test/apitest"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
 
 // bed is an API server, and a Provider that watches it.
 type bed struct {
-	*apiServer
+	*apitest.Server
 	t    *testing.T
 	opts provider.Options
 
@@ -32,9 +33,9 @@ type bed struct {
 }
 
 func newBed(t *testing.T) *bed {
-	b := &bed{t: t, apiServer: newAPIServer(t), plans: map[string]int{}, probes: map[string]int{}, hooked: map[string]int{}}
+	b := &bed{t: t, Server: apitest.New(t), plans: map[string]int{}, probes: map[string]int{}, hooked: map[string]int{}}
 	b.opts = provider.Options{
-		REST:   b.config(),
+		REST:   b.Config(),
 		Plan:   planSimply,
 		Probe:  func(context.Context, provider.Cluster, *clientcmdapi.Config) kubeconfig.Report { return passed },
 		Config: provider.Config{Name: "test"},
@@ -59,7 +60,7 @@ func (b *bed) count(m map[string]int, key string) {
 	b.mu.Lock()
 	m[key]++
 	b.mu.Unlock()
-	b.touch()
+	b.Touch()
 }
 
 func (b *bed) failed(err error) {
@@ -69,7 +70,7 @@ func (b *bed) failed(err error) {
 	b.mu.Lock()
 	b.errs = append(b.errs, err)
 	b.mu.Unlock()
-	b.touch()
+	b.Touch()
 }
 
 // counted reads one of the counts.
@@ -101,7 +102,7 @@ func (b *bed) run(t *testing.T) *running {
 	done := make(chan error, 1)
 	go func() {
 		done <- p.Run(ctx)
-		b.touch()
+		b.Touch()
 	}()
 	stop := sync.OnceValue(func() error {
 		cancel()
@@ -112,7 +113,7 @@ func (b *bed) run(t *testing.T) *running {
 			t.Errorf("got %v of Run, want nil", err)
 		}
 		if t.Failed() {
-			t.Logf("errors: %v; writes: %v; plans: %v", errors.Join(b.errs...), b.allWrites(), b.plans)
+			t.Logf("errors: %v; writes: %v; plans: %v", errors.Join(b.errs...), b.AllWrites(), b.plans)
 		}
 	})
 	return &running{p, stop}

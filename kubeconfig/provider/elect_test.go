@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/test/apitest"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
 
@@ -18,7 +19,7 @@ func elected(b *bed, identity string) {
 }
 
 func (b *bed) leader() string {
-	u := b.get(objectKey{"leases", "system", "kubeconfig-provider"})
+	u := b.Get(apitest.Named("leases", "system", "kubeconfig-provider"))
 	if u == nil {
 		return ""
 	}
@@ -30,23 +31,23 @@ func (b *bed) leader() string {
 // TestLeaders: one works, the other takes over, and nothing is written twice.
 func TestLeaders(t *testing.T) {
 	b := newBed(t)
-	b.set("clusters", cluster("a", "one", route("p1:1")))
+	b.Set("clusters", cluster("a", "one", route("p1:1")))
 	elected(b, "first")
 	first := b.run(t)
-	b.until(t, "the first's work", func() bool { return b.wrote("PATCH clusters") == 1 })
+	b.Until(t, "the first's work", func() bool { return b.Wrote("PATCH clusters") == 1 })
 	elected(b, "second")
 	second := b.run(t)
 	if err := first.stop(); err != nil {
 		t.Fatal(err)
 	}
-	b.until(t, "the second", func() bool { return b.leader() == "second" })
-	b.set("clusters", cluster("a", "two", route("p1:1")))
-	b.until(t, "the second's work", func() bool { return b.wrote("PATCH clusters") == 2 })
+	b.Until(t, "the second", func() bool { return b.leader() == "second" })
+	b.Set("clusters", cluster("a", "two", route("p1:1")))
+	b.Until(t, "the second's work", func() bool { return b.Wrote("PATCH clusters") == 2 })
 	if err := second.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.wrote("POST secrets"); got != 2 || b.wrote("PUT secrets") != 0 || b.wrote("POST events") != 2 {
-		t.Errorf("got %v, want each Secret and Event once", b.allWrites())
+	if got := b.Wrote("POST secrets"); got != 2 || b.Wrote("PUT secrets") != 0 || b.Wrote("POST events") != 2 {
+		t.Errorf("got %v, want each Secret and Event once", b.AllWrites())
 	}
 	if got := b.leader(); got != "" {
 		t.Errorf("got leader %q, want the Lease released", got)
@@ -63,7 +64,7 @@ func TestLostLease(t *testing.T) {
 	if !<-leading {
 		t.Fatal("got false first, want true")
 	}
-	b.setFault(func(r *http.Request) int {
+	b.SetFault(func(r *http.Request) int {
 		if strings.Contains(r.URL.Path, "/leases") {
 			return http.StatusInternalServerError
 		}
@@ -72,12 +73,12 @@ func TestLostLease(t *testing.T) {
 	if <-leading {
 		t.Error("got true again, want false")
 	}
-	b.set("clusters", cluster("a", "one", route("p1:1")))
-	b.setFault(nil)
+	b.Set("clusters", cluster("a", "one", route("p1:1")))
+	b.SetFault(nil)
 	if err := run.stop(); !errors.Is(err, provider.ErrLostLease) {
 		t.Errorf("got %v, want ErrLostLease", err)
 	}
-	if got := b.allWrites(); len(got) != 0 {
+	if got := b.AllWrites(); len(got) != 0 {
 		t.Errorf("got %v after the loss, want no write", got)
 	}
 }

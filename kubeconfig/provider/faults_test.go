@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/causewayproject/causeway/internal/test/apitest"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
@@ -21,20 +22,20 @@ import (
 // TestConflict: another writes between the read and the write. Its key stays.
 func TestConflict(t *testing.T) {
 	b := newBed(t)
-	b.set("clusters", cluster("a", "one", route("p1:1")))
+	b.Set("clusters", cluster("a", "one", route("p1:1")))
 	b.run(t)
-	b.until(t, "the Secret", func() bool { return b.wrote("PATCH clusters") == 1 })
+	b.Until(t, "the Secret", func() bool { return b.Wrote("PATCH clusters") == 1 })
 	var once atomic.Bool
-	b.setFault(func(r *http.Request) int {
+	b.SetFault(func(r *http.Request) int {
 		if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "-kubeconfig") && once.CompareAndSwap(false, true) {
-			b.change(kubeconfigOf("a", "one"), func(u *unstructured.Unstructured) {
+			b.Change(kubeconfigOf("a", "one"), func(u *unstructured.Unstructured) {
 				unstructured.SetNestedField(u.Object, "Zm9yZWlnbg==", "data", "foreign")
 			})
 		}
 		return 0
 	})
-	b.change(objectKey{"clusters", "a", "one"}, func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationProxyURL, "http://p2:1") })
-	b.until(t, "the switch", b.has(kubeconfigOf("a", "one"), "http://p2:1"))
+	b.Change(apitest.Named("clusters", "a", "one"), func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationProxyURL, "http://p2:1") })
+	b.Until(t, "the switch", b.has(kubeconfigOf("a", "one"), "http://p2:1"))
 	if got := b.value(kubeconfigOf("a", "one"), "foreign"); got != "foreign" || !once.Load() {
 		t.Errorf("got %q of the other's key (%v), want foreign", got, once.Load())
 	}
@@ -43,9 +44,9 @@ func TestConflict(t *testing.T) {
 // TestServerErrors: what fails is planned anew, until it is written, once.
 func TestServerErrors(t *testing.T) {
 	b := newBed(t)
-	b.set("clusters", cluster("a", "one", route("p1:1")))
+	b.Set("clusters", cluster("a", "one", route("p1:1")))
 	failed := map[string]int{}
-	b.setFault(func(r *http.Request) int {
+	b.SetFault(func(r *http.Request) int {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		what := r.Method + " " + r.URL.Path
@@ -56,9 +57,9 @@ func TestServerErrors(t *testing.T) {
 		return http.StatusInternalServerError
 	})
 	b.run(t)
-	b.until(t, "the condition", func() bool { return b.wrote("PATCH clusters") == 1 })
+	b.Until(t, "the condition", func() bool { return b.Wrote("PATCH clusters") == 1 })
 	want := map[string]int{"POST secrets": 1, "PATCH clusters": 1}
-	got := b.allWrites()
+	got := b.AllWrites()
 	delete(got, "POST events") // is not tried again
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -68,16 +69,16 @@ func TestServerErrors(t *testing.T) {
 // TestWatchGap: what was missed is found by listing again.
 func TestWatchGap(t *testing.T) {
 	b := newBed(t)
-	b.set("clusters", cluster("a", "one", route("p1:1")))
-	b.set("clusters", cluster("a", "two", route("p1:1")))
+	b.Set("clusters", cluster("a", "one", route("p1:1")))
+	b.Set("clusters", cluster("a", "two", route("p1:1")))
 	b.run(t)
-	b.until(t, "the Secrets", func() bool { return b.wrote("PATCH clusters") == 2 })
-	b.gap(func() {
-		b.change(objectKey{"clusters", "a", "one"}, func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationProxyURL, "http://p2:1") })
-		b.remove(kubeconfigOf("a", "two"))
+	b.Until(t, "the Secrets", func() bool { return b.Wrote("PATCH clusters") == 2 })
+	b.Gap(func() {
+		b.Change(apitest.Named("clusters", "a", "one"), func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationProxyURL, "http://p2:1") })
+		b.Remove(kubeconfigOf("a", "two"))
 	})
-	b.until(t, "both changes", func() bool {
-		return b.has(kubeconfigOf("a", "one"), "http://p2:1")() && b.get(kubeconfigOf("a", "two")) != nil
+	b.Until(t, "both changes", func() bool {
+		return b.has(kubeconfigOf("a", "one"), "http://p2:1")() && b.Get(kubeconfigOf("a", "two")) != nil
 	})
 }
 
@@ -86,29 +87,29 @@ func TestEcho(t *testing.T) {
 	for _, what := range []string{"create", "update"} {
 		t.Run(what, func(t *testing.T) {
 			b := newBed(t)
-			one := objectKey{"clusters", "a", "one"}
-			b.set("clusters", cluster("a", "one", route("p1:1")))
+			one := apitest.Named("clusters", "a", "one")
+			b.Set("clusters", cluster("a", "one", route("p1:1")))
 			if what == "update" {
 				b.run(t)
-				b.until(t, "the Secret", func() bool { return b.wrote("PATCH clusters") == 1 })
-				b.hold("secrets", true)
-				b.change(one, func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationProxyURL, "http://p2:1") })
-				b.until(t, "the switch", b.has(kubeconfigOf("a", "one"), "http://p2:1"))
+				b.Until(t, "the Secret", func() bool { return b.Wrote("PATCH clusters") == 1 })
+				b.Hold("secrets", true)
+				b.Change(one, func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationProxyURL, "http://p2:1") })
+				b.Until(t, "the switch", b.has(kubeconfigOf("a", "one"), "http://p2:1"))
 			} else {
-				b.hold("secrets", true)
+				b.Hold("secrets", true)
 				b.run(t)
-				b.until(t, "the Secret", func() bool { return b.wrote("PATCH clusters") == 1 })
+				b.Until(t, "the Secret", func() bool { return b.Wrote("PATCH clusters") == 1 })
 			}
 			// Another Cluster shows when the change was through the queue.
 			plans := b.counted(b.plans, "a/one")
-			b.change(one, func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationProxyURL, "http://p3:1") })
-			b.set("clusters", cluster("a", "two", route("p1:1")))
-			b.until(t, "the other Cluster", func() bool { return b.get(kubeconfigOf("a", "two")) != nil })
+			b.Change(one, func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationProxyURL, "http://p3:1") })
+			b.Set("clusters", cluster("a", "two", route("p1:1")))
+			b.Until(t, "the other Cluster", func() bool { return b.Get(kubeconfigOf("a", "two")) != nil })
 			if got := b.counted(b.plans, "a/one"); got != plans {
 				t.Errorf("got %d plans of an old cache, want none", got-plans)
 			}
-			b.hold("secrets", false)
-			b.until(t, "the next switch", b.has(kubeconfigOf("a", "one"), "http://p3:1"))
+			b.Hold("secrets", false)
+			b.Until(t, "the next switch", b.has(kubeconfigOf("a", "one"), "http://p3:1"))
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			for _, err := range b.errs {
@@ -122,14 +123,14 @@ func TestEcho(t *testing.T) {
 // again, and not waited for.
 func TestShortLived(t *testing.T) {
 	b := newBed(t)
-	b.hold("secrets", true)
-	b.set("clusters", cluster("a", "one", route("p1:1")))
+	b.Hold("secrets", true)
+	b.Set("clusters", cluster("a", "one", route("p1:1")))
 	b.run(t)
-	b.until(t, "the Secret", func() bool { return b.wrote("PATCH clusters") == 1 })
-	b.remove(kubeconfigOf("a", "one"))
+	b.Until(t, "the Secret", func() bool { return b.Wrote("PATCH clusters") == 1 })
+	b.Remove(kubeconfigOf("a", "one"))
 	began := time.Now()
-	b.hold("secrets", false)
-	b.until(t, "another Secret", func() bool { return b.get(kubeconfigOf("a", "one")) != nil })
+	b.Hold("secrets", false)
+	b.Until(t, "another Secret", func() bool { return b.Get(kubeconfigOf("a", "one")) != nil })
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("got it after %v, want it at once", took)
 	}
@@ -148,17 +149,17 @@ func TestHangingProbes(t *testing.T) {
 		}
 		return passed
 	}
-	b.set("clusters", cluster("a", "hangs", route("p1:1")))
+	b.Set("clusters", cluster("a", "hangs", route("p1:1")))
 	run := b.run(t)
 	<-hanging
 	for _, name := range []string{"one", "two", "three"} {
-		b.set("clusters", cluster("a", name, route("p1:1")))
+		b.Set("clusters", cluster("a", name, route("p1:1")))
 	}
-	b.until(t, "the others", func() bool { return b.wrote("PATCH clusters") == 3 })
+	b.Until(t, "the others", func() bool { return b.Wrote("PATCH clusters") == 3 })
 	// Its Cluster is looked at; a second probe of the same is not started.
 	plans := b.counted(b.plans, "a/hangs")
-	b.change(objectKey{"clusters", "a", "hangs"}, func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationGrace, "1m") })
-	b.until(t, "a plan", func() bool { return b.counted(b.plans, "a/hangs") > plans })
+	b.Change(apitest.Named("clusters", "a", "hangs"), func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationGrace, "1m") })
+	b.Until(t, "a plan", func() bool { return b.counted(b.plans, "a/hangs") > plans })
 	if err := run.stop(); err != nil {
 		t.Errorf("got %v, want nil", err)
 	}
@@ -175,9 +176,9 @@ func TestProbeTimeout(t *testing.T) {
 		<-ctx.Done()
 		return kubeconfig.Report{Steps: []kubeconfig.Step{{Phase: kubeconfig.PhaseTCP, Err: ctx.Err()}}}
 	}
-	b.set("clusters", cluster("a", "one", route("p1:1")))
+	b.Set("clusters", cluster("a", "one", route("p1:1")))
 	b.run(t)
-	b.until(t, "the answer", func() bool { return b.wrote("PATCH clusters") == 1 })
+	b.Until(t, "the answer", func() bool { return b.Wrote("PATCH clusters") == 1 })
 	if got := b.counted(b.probes, "a/one"); got != 1 {
 		t.Errorf("got %d probes, want 1", got)
 	}
@@ -186,18 +187,15 @@ func TestProbeTimeout(t *testing.T) {
 // TestNoCRD: it says what is missing, and goes on when it is there.
 func TestNoCRD(t *testing.T) {
 	b := newBed(t)
-	crd := b.served["cluster.x-k8s.io"]
-	delete(b.served, "cluster.x-k8s.io")
+	crd := b.Serve("cluster.x-k8s.io", nil)
 	run := b.run(t)
-	b.until(t, "the error", func() bool { return b.errorIs(provider.ErrNoCRD) })
+	b.Until(t, "the error", func() bool { return b.errorIs(provider.ErrNoCRD) })
 	if code, text := ask(run.Readyz()); code != http.StatusServiceUnavailable || !strings.Contains(text, "clusters.cluster.x-k8s.io") {
 		t.Errorf("got %d %q, want 503 and the CRD's name", code, text)
 	}
-	b.apiServer.mu.Lock()
-	b.served["cluster.x-k8s.io"] = crd
-	b.apiServer.mu.Unlock()
-	b.set("clusters", cluster("a", "one", route("p1:1")))
-	b.until(t, "the Secret", func() bool { return b.get(kubeconfigOf("a", "one")) != nil })
+	b.Serve("cluster.x-k8s.io", crd)
+	b.Set("clusters", cluster("a", "one", route("p1:1")))
+	b.Until(t, "the Secret", func() bool { return b.Get(kubeconfigOf("a", "one")) != nil })
 	for name, h := range map[string]http.Handler{"healthz": run.Healthz(), "readyz": run.Readyz()} {
 		if code, text := ask(h); code != http.StatusOK {
 			t.Errorf("got %d %q of %s, want 200", code, text, name)
@@ -225,14 +223,14 @@ func ask(h http.Handler) (int, string) {
 // TestUnlabelledSecret is in nobody's cache: it is told of, and stays.
 func TestUnlabelledSecret(t *testing.T) {
 	b := newBed(t)
-	b.set("clusters", cluster("a", "one", route("p1:1")))
-	b.set("secrets", map[string]any{
+	b.Set("clusters", cluster("a", "one", route("p1:1")))
+	b.Set("secrets", map[string]any{
 		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"namespace": "a", "name": "one-kubeconfig"},
 		"data": map[string]any{"value": "Y2FuYXJ5"},
 	})
 	b.run(t)
-	b.until(t, "an Event", func() bool { return b.wrote("POST events") == 1 })
-	if got := b.list("events")[0].Object["reason"]; got != "SecretNotLabelled" {
+	b.Until(t, "an Event", func() bool { return b.Wrote("POST events") == 1 })
+	if got := b.List("events")[0].Object["reason"]; got != "SecretNotLabelled" {
 		t.Errorf("got %v, want SecretNotLabelled", got)
 	}
 	if got := b.value(kubeconfigOf("a", "one"), "value"); got != "canary" {

@@ -8,39 +8,40 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/causewayproject/causeway/internal/test/apitest"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
 
-func kubeconfigOf(namespace, name string) objectKey {
-	return objectKey{"secrets", namespace, name + "-kubeconfig"}
+func kubeconfigOf(namespace, name string) apitest.Key {
+	return apitest.Named("secrets", namespace, name+"-kubeconfig")
 }
 
 // value returns a key of a Secret.
-func (b *bed) value(key objectKey, name string) string {
-	text, _, _ := unstructured.NestedString(b.get(key).Object, "data", name)
+func (b *bed) value(key apitest.Key, name string) string {
+	text, _, _ := unstructured.NestedString(b.Get(key).Object, "data", name)
 	value, _ := base64.StdEncoding.DecodeString(text)
 	return string(value)
 }
 
 // has says whether there is the Secret with the value.
-func (b *bed) has(key objectKey, value string) func() bool {
-	return func() bool { return b.get(key) != nil && b.value(key, "value") == value }
+func (b *bed) has(key apitest.Key, value string) func() bool {
+	return func() bool { return b.Get(key) != nil && b.value(key, "value") == value }
 }
 
 func TestRun(t *testing.T) {
 	b := newBed(t)
-	b.set("namespaces", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "a"}})
-	b.set("clusters", cluster("a", "one", route("p1:1")))
-	b.set("clusters", cluster("a", "two", route("p2:1")))
+	b.Set("namespaces", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "a"}})
+	b.Set("clusters", cluster("a", "one", route("p1:1")))
+	b.Set("clusters", cluster("a", "two", route("p2:1")))
 	b.run(t)
-	b.until(t, "both", func() bool { return b.wrote("PATCH clusters") == 2 })
+	b.Until(t, "both", func() bool { return b.Wrote("PATCH clusters") == 2 })
 	for name, want := range map[string]string{"one": "http://p1:1", "two": "http://p2:1"} {
 		if got := b.value(kubeconfigOf("a", name), "value"); got != want {
 			t.Errorf("got %q in the Secret of %s, want %q", got, name, want)
 		}
 	}
 	want := map[string]int{"POST secrets": 2, "POST events": 2, "PATCH clusters": 2}
-	if got := b.allWrites(); !maps.Equal(got, want) {
+	if got := b.AllWrites(); !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
@@ -48,70 +49,70 @@ func TestRun(t *testing.T) {
 // TestChanges: each of what a plan depends on leads to a new one, and what it
 // doesn't leads to none that writes.
 func TestChanges(t *testing.T) {
-	one := objectKey{"clusters", "a", "one"}
+	one := apitest.Named("clusters", "a", "one")
 	tests := []struct {
 		name   string
 		change func(*bed)
 		want   string
 	}{
 		{"annotation of the Cluster", func(b *bed) {
-			b.change(one, func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationProxyURL, "http://p2:1") })
+			b.Change(one, func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationProxyURL, "http://p2:1") })
 		}, "http://p2:1"},
 		{"annotation of the Namespace", func(b *bed) {
-			b.change(objectKey{"namespaces", "", "a"}, func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationProxyURL, "http://p3:1") })
-			b.change(one, func(u *unstructured.Unstructured) { u.SetAnnotations(nil) })
+			b.Change(apitest.Named("namespaces", "", "a"), func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationProxyURL, "http://p3:1") })
+			b.Change(one, func(u *unstructured.Unstructured) { u.SetAnnotations(nil) })
 		}, "http://p3:1"},
 		{"Namespace alone", func(b *bed) {
-			b.change(objectKey{"namespaces", "", "a"}, func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationRouteSecret, "second") })
+			b.Change(apitest.Named("namespaces", "", "a"), func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationRouteSecret, "second") })
 		}, "http://p1:1"},
 		{"Secret rewritten by another", func(b *bed) {
-			b.change(kubeconfigOf("a", "one"), func(u *unstructured.Unstructured) {
+			b.Change(kubeconfigOf("a", "one"), func(u *unstructured.Unstructured) {
 				unstructured.SetNestedField(u.Object, base64.StdEncoding.EncodeToString([]byte("other")), "data", "value")
 			})
 		}, "http://p1:1"},
-		{"Secret deleted by another", func(b *bed) { b.remove(kubeconfigOf("a", "one")) }, "http://p1:1"},
+		{"Secret deleted by another", func(b *bed) { b.Remove(kubeconfigOf("a", "one")) }, "http://p1:1"},
 		{"route Secret named", func(b *bed) {
-			b.change(one, func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationRouteSecret, "first") })
+			b.Change(one, func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationRouteSecret, "first") })
 		}, "http://p1:1/password1"},
 		{"route Secret changed", func(b *bed) {
-			b.change(one, func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationRouteSecret, "first") })
-			b.until(b.t, "the first password", b.has(kubeconfigOf("a", "one"), "http://p1:1/password1"))
-			b.set("secrets", routeSecret("first", "password2"))
+			b.Change(one, func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationRouteSecret, "first") })
+			b.Until(b.t, "the first password", b.has(kubeconfigOf("a", "one"), "http://p1:1/password1"))
+			b.Set("secrets", routeSecret("first", "password2"))
 		}, "http://p1:1/password2"},
 		{"route Secret deleted", func(b *bed) {
-			b.change(one, func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationRouteSecret, "first") })
-			b.until(b.t, "the first password", b.has(kubeconfigOf("a", "one"), "http://p1:1/password1"))
-			b.remove(objectKey{"secrets", "a", "first"})
+			b.Change(one, func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationRouteSecret, "first") })
+			b.Until(b.t, "the first password", b.has(kubeconfigOf("a", "one"), "http://p1:1/password1"))
+			b.Remove(apitest.Named("secrets", "a", "first"))
 		}, "http://p1:1"},
 		{"infrastructure named, and its endpoints changed", func(b *bed) {
-			b.change(one, func(u *unstructured.Unstructured) {
+			b.Change(one, func(u *unstructured.Unstructured) {
 				unstructured.SetNestedMap(u.Object, map[string]any{
 					"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "TestCluster", "name": "one",
 				}, "spec", "infrastructureRef")
 			})
-			b.until(b.t, "an endpoint", b.has(kubeconfigOf("a", "one"), "http://p1:1,192.0.2.2:6443"))
-			b.set("testclusters", testCluster("192.0.2.3"))
+			b.Until(b.t, "an endpoint", b.has(kubeconfigOf("a", "one"), "http://p1:1,192.0.2.2:6443"))
+			b.Set("testclusters", testCluster("192.0.2.3"))
 		}, "http://p1:1,192.0.2.3:6443"},
 		{"Cluster made anew", func(b *bed) {
-			b.remove(one)
-			b.remove(kubeconfigOf("a", "one"))
-			b.set("clusters", cluster("a", "one", route("p9:1")))
+			b.Remove(one)
+			b.Remove(kubeconfigOf("a", "one"))
+			b.Set("clusters", cluster("a", "one", route("p9:1")))
 		}, "http://p9:1"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBed(t)
-			b.set("namespaces", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "a"}})
-			b.set("secrets", routeSecret("first", "password1"))
-			b.set("testclusters", testCluster("192.0.2.2"))
-			b.set("clusters", cluster("a", "one", route("p1:1")))
+			b.Set("namespaces", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "a"}})
+			b.Set("secrets", routeSecret("first", "password1"))
+			b.Set("testclusters", testCluster("192.0.2.2"))
+			b.Set("clusters", cluster("a", "one", route("p1:1")))
 			b.run(t)
-			b.until(t, "the first Secret", func() bool {
-				return b.has(kubeconfigOf("a", "one"), "http://p1:1")() && b.wrote("PATCH clusters") == 1
+			b.Until(t, "the first Secret", func() bool {
+				return b.has(kubeconfigOf("a", "one"), "http://p1:1")() && b.Wrote("PATCH clusters") == 1
 			})
 			plans := b.counted(b.plans, "a/one")
 			tt.change(b)
-			b.until(t, "the change", func() bool {
+			b.Until(t, "the change", func() bool {
 				return b.has(kubeconfigOf("a", "one"), tt.want)() && b.counted(b.plans, "a/one") > plans
 			})
 		})
@@ -149,25 +150,25 @@ func testCluster(host string) map[string]any {
 // nor a second Provider write anything.
 func TestSettled(t *testing.T) {
 	b := newBed(t)
-	b.set("clusters", cluster("a", "one", route("p1:1")))
+	b.Set("clusters", cluster("a", "one", route("p1:1")))
 	first := b.run(t)
-	b.until(t, "the first pass", func() bool { return b.wrote("PATCH clusters") == 1 })
-	before := b.allWrites()
+	b.Until(t, "the first pass", func() bool { return b.Wrote("PATCH clusters") == 1 })
+	before := b.AllWrites()
 	for i := range 3 {
 		plans := b.counted(b.plans, "a/one")
-		b.change(kubeconfigOf("a", "one"), func(u *unstructured.Unstructured) { annotate(u, "foreign", fmt.Sprint(i)) })
-		b.until(t, "a plan", func() bool { return b.counted(b.plans, "a/one") > plans })
+		b.Change(kubeconfigOf("a", "one"), func(u *unstructured.Unstructured) { annotate(u, "foreign", fmt.Sprint(i)) })
+		b.Until(t, "a plan", func() bool { return b.counted(b.plans, "a/one") > plans })
 	}
 	if err := first.stop(); err != nil {
 		t.Fatal(err)
 	}
 	probes, plans := b.counted(b.probes, "a/one"), b.counted(b.plans, "a/one")
 	second := b.run(t)
-	b.until(t, "the second's plans", func() bool { return b.counted(b.plans, "a/one") >= plans+2 })
+	b.Until(t, "the second's plans", func() bool { return b.counted(b.plans, "a/one") >= plans+2 })
 	if err := second.stop(); err != nil { // and with it all that goes on
 		t.Fatal(err)
 	}
-	if got := b.allWrites(); !maps.Equal(got, before) {
+	if got := b.AllWrites(); !maps.Equal(got, before) {
 		t.Errorf("got %v, want %v", got, before)
 	}
 	if got := b.counted(b.probes, "a/one"); got != probes+1 {
@@ -178,13 +179,13 @@ func TestSettled(t *testing.T) {
 // TestV1beta1 has its conditions elsewhere.
 func TestV1beta1(t *testing.T) {
 	b := newBed(t)
-	b.served["cluster.x-k8s.io"] = group{"v1beta1", map[string]string{"clusters": "Cluster"}}
+	b.Serve("cluster.x-k8s.io", &apitest.Group{Version: "v1beta1", Kinds: map[string]string{"clusters": "Cluster"}})
 	old := cluster("a", "one", route("p1:1"))
 	old["apiVersion"] = "cluster.x-k8s.io/v1beta1"
-	b.set("clusters", old)
+	b.Set("clusters", old)
 	b.run(t)
-	b.until(t, "the condition", func() bool { return b.wrote("PATCH clusters") == 1 })
-	u := b.get(objectKey{"clusters", "a", "one"})
+	b.Until(t, "the condition", func() bool { return b.Wrote("PATCH clusters") == 1 })
+	u := b.Get(apitest.Named("clusters", "a", "one"))
 	list, _, _ := unstructured.NestedSlice(u.Object, "status", "v1beta2", "conditions")
 	if len(list) != 1 || list[0].(map[string]any)["type"] != provider.ConditionRoute {
 		t.Errorf("got %v, want the condition", list)
@@ -195,17 +196,17 @@ func TestV1beta1(t *testing.T) {
 // does, and leaves others' alone.
 func TestCondition(t *testing.T) {
 	b := newBed(t)
-	b.set("clusters", cluster("a", "one", route("p1:1")))
-	one := objectKey{"clusters", "a", "one"}
-	b.change(one, func(u *unstructured.Unstructured) {
-		merge(u, []string{"status", "conditions"}, map[string]any{"type": "Other", "status": "True"})
-		merge(u, []string{"status", "conditions"}, map[string]any{
+	b.Set("clusters", cluster("a", "one", route("p1:1")))
+	one := apitest.Named("clusters", "a", "one")
+	b.Change(one, func(u *unstructured.Unstructured) {
+		apitest.MergeCondition(u, []string{"status", "conditions"}, map[string]any{"type": "Other", "status": "True"})
+		apitest.MergeCondition(u, []string{"status", "conditions"}, map[string]any{
 			"type": provider.ConditionRoute, "status": "True", "reason": "Old", "message": "old", "lastTransitionTime": "2020-01-02T03:04:05Z",
 		})
 	})
 	b.run(t)
-	b.until(t, "the condition", func() bool { return b.wrote("PATCH clusters") == 1 })
-	list, _, _ := unstructured.NestedSlice(b.get(one).Object, "status", "conditions")
+	b.Until(t, "the condition", func() bool { return b.Wrote("PATCH clusters") == 1 })
+	list, _, _ := unstructured.NestedSlice(b.Get(one).Object, "status", "conditions")
 	if len(list) != 2 || list[0].(map[string]any)["type"] != "Other" {
 		t.Fatalf("got %v, want the other one too", list)
 	}
@@ -221,12 +222,12 @@ func TestNamespaces(t *testing.T) {
 	b := newBed(t)
 	b.opts.Namespaces = []string{"b", "c", "b"}
 	b.opts.Config.Defaults = provider.Settings{ProxyURL: "http://p0:1", RouteSecret: "a/first"}
-	b.set("secrets", routeSecret("first", "password1"))
+	b.Set("secrets", routeSecret("first", "password1"))
 	for _, ns := range []string{"a", "b", "c"} {
-		b.set("clusters", cluster(ns, "one", nil))
+		b.Set("clusters", cluster(ns, "one", nil))
 	}
 	b.run(t)
-	b.until(t, "two Clusters", func() bool { return b.wrote("PATCH clusters") == 2 })
+	b.Until(t, "two Clusters", func() bool { return b.Wrote("PATCH clusters") == 2 })
 	for _, ns := range []string{"b", "c"} {
 		if got := b.value(kubeconfigOf(ns, "one"), "value"); got != "http://p0:1/password1" {
 			t.Errorf("got %q in %s, want the default", got, ns)

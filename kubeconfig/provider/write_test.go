@@ -15,13 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/causewayproject/causeway/internal/test/apitest"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
 
 // user makes the Secret that a user has.
 func (b *bed) user(namespace, name string) {
-	b.set("secrets", map[string]any{
+	b.Set("secrets", map[string]any{
 		"apiVersion": "v1", "kind": "Secret",
 		"metadata": map[string]any{"namespace": namespace, "name": name + "-kubeconfig", "labels": map[string]any{kubeconfig.ClusterNameLabel: name}},
 		"data":     map[string]any{"value": "Y2FuYXJ5"},
@@ -33,8 +34,8 @@ func (b *bed) user(namespace, name string) {
 func (b *bed) settled(t *testing.T, n int) {
 	t.Helper()
 	other := fmt.Sprint("other", n)
-	b.set("clusters", cluster("a", other, route("p:1")))
-	b.until(t, "another Cluster", func() bool { return b.counted(b.plans, "a/"+other) > 0 })
+	b.Set("clusters", cluster("a", other, route("p:1")))
+	b.Until(t, "another Cluster", func() bool { return b.counted(b.plans, "a/"+other) > 0 })
 }
 
 func TestDelete(t *testing.T) {
@@ -46,17 +47,17 @@ func TestDelete(t *testing.T) {
 		}
 		return a, nil
 	}
-	b.setFault(func(r *http.Request) int {
+	b.SetFault(func(r *http.Request) int {
 		if r.Method == http.MethodDelete && conflict.CompareAndSwap(false, true) {
-			b.change(kubeconfigOf("a", "one"), func(u *unstructured.Unstructured) { annotate(u, "foreign", "1") })
+			b.Change(kubeconfigOf("a", "one"), func(u *unstructured.Unstructured) { annotate(u, "foreign", "1") })
 		}
 		return 0
 	})
 	b.user("a", "one")
-	b.set("clusters", cluster("a", "one", nil))
+	b.Set("clusters", cluster("a", "one", nil))
 	b.run(t)
-	b.until(t, "the deletion", func() bool { return b.wrote("DELETE secrets") == 1 })
-	b.until(t, "the hook", func() bool { return b.counted(b.hooked, "delete") == 1 })
+	b.Until(t, "the deletion", func() bool { return b.Wrote("DELETE secrets") == 1 })
+	b.Until(t, "the hook", func() bool { return b.counted(b.hooked, "delete") == 1 })
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.errs) != 1 || !strings.Contains(b.errs[0].Error(), "Conflict") {
@@ -78,10 +79,10 @@ func TestUnconditional(t *testing.T) {
 				return bad(s.Kubeconfig), nil
 			}
 			b.user("a", "one")
-			b.set("clusters", cluster("a", "one", nil))
+			b.Set("clusters", cluster("a", "one", nil))
 			b.run(t)
-			b.until(t, "an error", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.errs) > 0 })
-			if got := b.allWrites(); len(got) != 0 {
+			b.Until(t, "an error", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.errs) > 0 })
+			if got := b.AllWrites(); len(got) != 0 {
 				t.Errorf("got %v, want nothing", got)
 			}
 		})
@@ -91,15 +92,15 @@ func TestUnconditional(t *testing.T) {
 // TestInvalid: what the API server quotes of a Secret is not passed on.
 func TestInvalid(t *testing.T) {
 	b := newBed(t)
-	b.setFault(func(r *http.Request) int {
+	b.SetFault(func(r *http.Request) int {
 		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/secrets") {
 			return http.StatusUnprocessableEntity
 		}
 		return 0
 	})
-	b.set("clusters", cluster("a", "one", route("p1:1")))
+	b.Set("clusters", cluster("a", "one", route("p1:1")))
 	b.run(t)
-	b.until(t, "an error", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.errs) > 0 })
+	b.Until(t, "an error", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.errs) > 0 })
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if text := b.errs[0].Error(); strings.Contains(text, "the server says") || !strings.Contains(text, "a/one-kubeconfig") {
@@ -113,19 +114,19 @@ func TestConditionEcho(t *testing.T) {
 	b := newBed(t)
 	b.opts.Workers = 1
 	b.user("a", "one")
-	b.set("clusters", cluster("a", "one", route("p1:1")))
+	b.Set("clusters", cluster("a", "one", route("p1:1")))
 	b.run(t)
-	b.until(t, "the first condition", func() bool { return b.wrote("PATCH clusters") == 1 })
-	b.change(objectKey{"clusters", "a", "one"}, func(u *unstructured.Unstructured) { unstructured.RemoveNestedField(u.Object, "status") })
-	b.until(t, "the second condition", func() bool { return b.wrote("PATCH clusters") == 2 })
-	b.hold("clusters", true)
-	b.change(objectKey{"clusters", "a", "one"}, func(u *unstructured.Unstructured) { unstructured.RemoveNestedField(u.Object, "status") })
+	b.Until(t, "the first condition", func() bool { return b.Wrote("PATCH clusters") == 1 })
+	b.Change(apitest.Named("clusters", "a", "one"), func(u *unstructured.Unstructured) { unstructured.RemoveNestedField(u.Object, "status") })
+	b.Until(t, "the second condition", func() bool { return b.Wrote("PATCH clusters") == 2 })
+	b.Hold("clusters", true)
+	b.Change(apitest.Named("clusters", "a", "one"), func(u *unstructured.Unstructured) { unstructured.RemoveNestedField(u.Object, "status") })
 	for i := range 3 {
 		plans := b.counted(b.plans, "a/one")
-		b.change(kubeconfigOf("a", "one"), func(u *unstructured.Unstructured) { annotate(u, "foreign", fmt.Sprint(i)) })
-		b.until(t, "a plan", func() bool { return b.counted(b.plans, "a/one") > plans })
+		b.Change(kubeconfigOf("a", "one"), func(u *unstructured.Unstructured) { annotate(u, "foreign", fmt.Sprint(i)) })
+		b.Until(t, "a plan", func() bool { return b.counted(b.plans, "a/one") > plans })
 	}
-	if got := b.wrote("PATCH clusters"); got != 2 {
+	if got := b.Wrote("PATCH clusters"); got != 2 {
 		t.Errorf("got %d writes of the condition, want 2", got)
 	}
 }
@@ -144,23 +145,23 @@ func TestEvents(t *testing.T) {
 		return a, nil
 	}
 	b.user("a", "one")
-	b.set("clusters", cluster("a", "one", nil))
+	b.Set("clusters", cluster("a", "one", nil))
 	first := b.run(t)
-	b.until(t, "both Events", func() bool { return b.counted(b.hooked, "event") == 2 })
+	b.Until(t, "both Events", func() bool { return b.counted(b.hooked, "event") == 2 })
 	if err := first.stop(); err != nil {
 		t.Fatal(err)
 	}
 	b.run(t)
-	b.until(t, "a second one's try", func() bool { return b.tried("POST", "events") == 3 })
+	b.Until(t, "a second one's try", func() bool { return b.Tried("POST", "events") == 3 })
 	for i := range 2 { // when the second is planned, the first is done
 		plans := b.counted(b.plans, "a/one")
-		b.change(kubeconfigOf("a", "one"), func(u *unstructured.Unstructured) { annotate(u, "foreign", fmt.Sprint(i)) })
-		b.until(t, "a plan", func() bool { return b.counted(b.plans, "a/one") > plans })
+		b.Change(kubeconfigOf("a", "one"), func(u *unstructured.Unstructured) { annotate(u, "foreign", fmt.Sprint(i)) })
+		b.Until(t, "a plan", func() bool { return b.counted(b.plans, "a/one") > plans })
 	}
-	if got := b.tried("POST", "events"); got > 4 { // 4 if the hour ended
+	if got := b.Tried("POST", "events"); got > 4 { // 4 if the hour ended
 		t.Errorf("got %d tries to tell the same, want 3", got)
 	}
-	events := b.list("events")
+	events := b.List("events")
 	if len(events) > 3 || len(events) < 2 { // one with the write, one an hour without
 		t.Errorf("got %d Events, want one of the write and one without", len(events))
 	}
@@ -168,7 +169,7 @@ func TestEvents(t *testing.T) {
 		if note, _, _ := unstructured.NestedString(u.Object, "note"); len(note) != 1024 || strings.Contains(note, "\uFFFD") {
 			t.Errorf("got a note of %d bytes, want 1024 and whole runes", len(note))
 		}
-		if uid, _, _ := unstructured.NestedString(u.Object, "regarding", "uid"); uid != string(b.get(objectKey{"clusters", "a", "one"}).GetUID()) {
+		if uid, _, _ := unstructured.NestedString(u.Object, "regarding", "uid"); uid != string(b.Get(apitest.Named("clusters", "a", "one")).GetUID()) {
 			t.Errorf("got an Event of %q, want the Cluster's UID", uid)
 		}
 	}
@@ -183,22 +184,22 @@ func TestEvents(t *testing.T) {
 func TestIgnored(t *testing.T) {
 	b := newBed(t)
 	b.opts.Workers = 1
-	b.set("namespaces", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "a"}})
-	b.set("secrets", routeSecret("unused", "p"))
-	b.set("clusters", cluster("a", "one", route("p1:1")))
+	b.Set("namespaces", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "a"}})
+	b.Set("secrets", routeSecret("unused", "p"))
+	b.Set("clusters", cluster("a", "one", route("p1:1")))
 	b.run(t)
-	b.until(t, "the Secret", func() bool { return b.wrote("PATCH clusters") == 1 })
+	b.Until(t, "the Secret", func() bool { return b.Wrote("PATCH clusters") == 1 })
 	// What its own writes lead to is done once these Clusters are.
 	for i := range 3 {
 		b.settled(t, i)
 	}
 	plans := b.counted(b.plans, "a/one")
-	b.change(objectKey{"clusters", "a", "one"}, func(u *unstructured.Unstructured) {
+	b.Change(apitest.Named("clusters", "a", "one"), func(u *unstructured.Unstructured) {
 		unstructured.SetNestedField(u.Object, "Provisioned", "status", "phase")
 		annotate(u, "foreign", "1")
 	})
-	b.change(objectKey{"namespaces", "", "a"}, func(u *unstructured.Unstructured) { annotate(u, "foreign", "1") })
-	b.set("secrets", routeSecret("unused", "q"))
+	b.Change(apitest.Named("namespaces", "", "a"), func(u *unstructured.Unstructured) { annotate(u, "foreign", "1") })
+	b.Set("secrets", routeSecret("unused", "q"))
 	b.settled(t, 3)
 	if got := b.counted(b.plans, "a/one") - plans; got != 0 {
 		t.Errorf("got %d plans, want none", got)
@@ -228,10 +229,10 @@ func TestProbeSlots(t *testing.T) {
 	}
 	const clusters = 12
 	for i := range clusters {
-		b.set("clusters", cluster("a", fmt.Sprint("c", i), route("p1:1")))
+		b.Set("clusters", cluster("a", fmt.Sprint("c", i), route("p1:1")))
 	}
 	b.run(t)
-	b.until(t, "all", func() bool { return b.wrote("PATCH clusters") == clusters })
+	b.Until(t, "all", func() bool { return b.Wrote("PATCH clusters") == clusters })
 	if got := most.Load(); got != 3 {
 		t.Errorf("got %d probes at once, want 3", got)
 	}
@@ -241,17 +242,17 @@ func TestProbeSlots(t *testing.T) {
 // is probed anew.
 func TestForgets(t *testing.T) {
 	b := newBed(t)
-	one := objectKey{"clusters", "a", "one"}
-	b.set("clusters", cluster("a", "one", route("p1:1")))
+	one := apitest.Named("clusters", "a", "one")
+	b.Set("clusters", cluster("a", "one", route("p1:1")))
 	b.run(t)
-	b.until(t, "the Secret", func() bool { return b.wrote("PATCH clusters") == 1 })
+	b.Until(t, "the Secret", func() bool { return b.Wrote("PATCH clusters") == 1 })
 	probes := b.counted(b.probes, types.NamespacedName{Namespace: "a", Name: "one"}.String())
-	b.remove(one)
-	b.set("clusters", cluster("a", "one", route("p1:1")))
-	b.until(t, "the new one's probe", func() bool { return b.counted(b.probes, "a/one") == probes+1 })
-	b.until(t, "its condition", func() bool { return b.wrote("PATCH clusters") == 2 })
+	b.Remove(one)
+	b.Set("clusters", cluster("a", "one", route("p1:1")))
+	b.Until(t, "the new one's probe", func() bool { return b.counted(b.probes, "a/one") == probes+1 })
+	b.Until(t, "its condition", func() bool { return b.Wrote("PATCH clusters") == 2 })
 	want := map[string]int{"POST secrets": 1, "POST events": 1, "PATCH clusters": 2}
-	if got := b.allWrites(); !maps.Equal(got, want) {
+	if got := b.AllWrites(); !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

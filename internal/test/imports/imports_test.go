@@ -47,6 +47,7 @@ var arrows = map[string][]string{
 	"/internal/relay":               {"/internal/abort"},
 	"/examples/internal/cli":        {},
 	"/examples/internal/clitest":    {},
+	"/internal/test/apitest":        {},
 	"/internal/test/imports":        {},
 	"/internal/test/pki":            {},
 	"/internal/test/proxytest":      {"/internal/relay"},

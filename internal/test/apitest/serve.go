@@ -1,0 +1,233 @@
+package apitest
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	s.mu.Lock()
+	fault := s.fault
+	if r.Method != http.MethodGet {
+		s.requests, s.bodies = append(s.requests, r), append(s.bodies, string(body))
+		s.touchLocked()
+	}
+	s.mu.Unlock()
+	if fault != nil {
+		if code := fault(r); code != 0 {
+			fail(w, code, map[bool]string{true: "Invalid", false: "InternalError"}[code == http.StatusUnprocessableEntity])
+			return
+		}
+	}
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	if parts[0] == "apis" && len(parts) <= 3 {
+		s.discover(w, parts)
+		return
+	}
+	if parts[0] == "apis" {
+		parts = parts[1:]
+	}
+	parts = parts[2:] // group and version, or api and v1
+	var key Key
+	if parts[0] == "namespaces" && len(parts) > 2 {
+		key.Namespace, parts = parts[1], parts[2:]
+	}
+	key.Resource = parts[0]
+	if len(parts) > 1 {
+		key.Name = parts[1]
+	}
+	switch {
+	case r.Method == http.MethodGet && r.URL.Query().Get("watch") != "":
+		s.watch(w, r, key)
+	case r.Method == http.MethodGet && key.Name == "":
+		s.answerList(w, r, key)
+	default:
+		s.one(w, r, key, body)
+	}
+}
+
+func (s *Server) discover(w http.ResponseWriter, parts []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(parts) < 2 {
+		fail(w, http.StatusNotFound, "NotFound")
+		return
+	}
+	g, ok := s.served[parts[1]]
+	switch {
+	case !ok || len(parts) == 3 && parts[2] != g.Version:
+		fail(w, http.StatusNotFound, "NotFound")
+	case len(parts) == 2:
+		v := metav1.GroupVersionForDiscovery{GroupVersion: parts[1] + "/" + g.Version, Version: g.Version}
+		answer(w, metav1.APIGroup{Name: parts[1], Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v})
+	default:
+		list := metav1.APIResourceList{GroupVersion: parts[1] + "/" + g.Version}
+		for name, kind := range g.Kinds {
+			list.APIResources = append(list.APIResources, metav1.APIResource{Name: name, Kind: kind, Namespaced: true})
+		}
+		answer(w, list)
+	}
+}
+
+func selected(r *http.Request, key Key, u *unstructured.Unstructured, of Key) bool {
+	if of.Resource != key.Resource || key.Namespace != "" && key.Namespace != of.Namespace {
+		return false
+	}
+	if name, ok := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name="); ok && name != of.Name {
+		return false
+	}
+	selector, err := labels.Parse(r.URL.Query().Get("labelSelector"))
+	return err == nil && selector.Matches(labels.Set(u.GetLabels()))
+}
+
+func (s *Server) answerList(w http.ResponseWriter, r *http.Request, key Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	items := []any{}
+	for of, u := range s.objects {
+		if selected(r, key, u, of) {
+			items = append(items, u.Object)
+		}
+	}
+	kind := map[string]string{"secrets": "SecretList", "namespaces": "NamespaceList", "clusters": "ClusterList", "configmaps": "ConfigMapList"}[key.Resource]
+	answer(w, map[string]any{
+		"apiVersion": "v1", "kind": cmp.Or(kind, "List"), "items": items,
+		"metadata": map[string]any{"resourceVersion": strconv.Itoa(s.version)},
+	})
+}
+
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, key Key) {
+	if r.URL.Query().Get("sendInitialEvents") != "" {
+		fail(w, http.StatusUnprocessableEntity, "Invalid") // the client lists instead
+		return
+	}
+	from, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	for {
+		w.(http.Flusher).Flush()
+		s.mu.Lock()
+		if from < s.oldest {
+			s.mu.Unlock()
+			json.NewEncoder(w).Encode(map[string]any{"type": "ERROR", "object": statusOf(http.StatusGone, "Expired")})
+			return
+		}
+		var next []change
+		if !s.held[key.Resource] {
+			next = slices.DeleteFunc(slices.Clone(s.events), func(c change) bool { return c.version <= from || !selected(r, key, c.object, c.key) })
+		}
+		tick := s.tick
+		s.mu.Unlock()
+		for _, c := range next {
+			json.NewEncoder(w).Encode(map[string]any{"type": c.kind, "object": c.object.Object})
+			from = c.version
+		}
+		if len(next) > 0 {
+			continue
+		}
+		select {
+		case <-tick:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// one is what concerns one object.
+func (s *Server) one(w http.ResponseWriter, r *http.Request, key Key, body []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sent := &unstructured.Unstructured{Object: map[string]any{}}
+	if len(body) > 0 {
+		if err := json.Unmarshal(body, &sent.Object); err != nil {
+			fail(w, http.StatusBadRequest, "BadRequest")
+			return
+		}
+	}
+	if r.Method == http.MethodPost {
+		key.Name = sent.GetName()
+	}
+	has := s.objects[key]
+	code, reason := check(r.Method, has, sent)
+	if code != 0 {
+		fail(w, code, reason)
+		return
+	}
+	switch r.Method {
+	case http.MethodGet:
+		answer(w, has.Object)
+		return
+	case http.MethodPost, http.MethodPut:
+		s.putLocked(key, sent)
+		answer(w, sent.Object)
+	case http.MethodDelete:
+		s.removeLocked(key)
+		answer(w, statusOf(http.StatusOK, ""))
+	case http.MethodPatch:
+		u := has.DeepCopy()
+		for _, path := range [][]string{{"status", "conditions"}, {"status", "v1beta2", "conditions"}} {
+			if list, ok, _ := unstructured.NestedSlice(sent.Object, path...); ok {
+				MergeCondition(u, path, list[0].(map[string]any))
+			}
+		}
+		s.putLocked(key, u)
+		answer(w, u.Object)
+	}
+	s.writes[r.Method+" "+key.Resource]++
+	s.touchLocked()
+}
+
+// MergeCondition puts a condition into the list at path, as a server-side apply
+// does.
+func MergeCondition(u *unstructured.Unstructured, path []string, entry map[string]any) {
+	list, _, _ := unstructured.NestedSlice(u.Object, path...)
+	list = slices.DeleteFunc(list, func(c any) bool { return c.(map[string]any)["type"] == entry["type"] })
+	unstructured.SetNestedSlice(u.Object, append(list, entry), path...)
+}
+
+func check(method string, has, sent *unstructured.Unstructured) (code int, reason string) {
+	version, uid := sent.GetResourceVersion(), string(sent.GetUID())
+	if method == http.MethodDelete {
+		version, _, _ = unstructured.NestedString(sent.Object, "preconditions", "resourceVersion")
+		uid, _, _ = unstructured.NestedString(sent.Object, "preconditions", "uid")
+	}
+	switch {
+	case method == http.MethodPost && has != nil:
+		return http.StatusConflict, "AlreadyExists"
+	case method == http.MethodPost:
+	case has == nil:
+		return http.StatusNotFound, "NotFound"
+	case version != "" && version != has.GetResourceVersion(), uid != "" && uid != string(has.GetUID()):
+		return http.StatusConflict, "Conflict"
+	}
+	return 0, ""
+}
+
+func statusOf(code int, reason string) map[string]any {
+	return map[string]any{
+		"apiVersion": "v1", "kind": "Status", "status": map[bool]string{true: "Success", false: "Failure"}[code == http.StatusOK],
+		"reason": reason, "code": code, "message": fmt.Sprint("the server says ", reason),
+	}
+}
+
+func fail(w http.ResponseWriter, code int, reason string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	json.NewEncoder(w).Encode(statusOf(code, reason))
+}
+
+func answer(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(v)
+}

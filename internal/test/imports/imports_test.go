@@ -26,6 +26,7 @@ var arrows = map[string][]string{
 	"/linktest":                     {"/internal/abort"},
 	"/noproxy":                      {},
 	"/proxyconfig":                  {"/noproxy"},
+	"/proxyconfig/propagate":        {"/internal/controller", "/noproxy", "/proxyconfig"},
 	"/proxyconfig/webhook":          {"/proxyconfig"},
 	"/tunnel":                       {"/internal/backoff", "/internal/group", "/internal/mux", "/internal/relay"},
 	"/tunnel/gateway":               {"/internal/abort", "/internal/group", "/internal/relay"},

@@ -1,0 +1,106 @@
+package propagate
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/causewayproject/causeway/internal/controller"
+	"github.com/causewayproject/causeway/noproxy"
+)
+
+// Cluster is what a plan needs of a Cluster, of cluster.x-k8s.io/v1beta2 or
+// v1beta1.
+type Cluster struct {
+	Namespace, Name  string
+	UID              types.UID
+	APIVersion       string // of the owner reference
+	Paused, Deleting bool
+	// Facts are what is computed from. Layout and Extra are Plan's to set.
+	Facts noproxy.Cluster
+}
+
+// ReadCluster reads of a Cluster of cluster.x-k8s.io/v1beta2 or v1beta1
+// spec.clusterNetwork and the host of spec.controlPlaneEndpoint. The object is
+// only read. The Cluster that is returned along with an error has what could be
+// read.
+func ReadCluster(cluster *unstructured.Unstructured) (Cluster, error) {
+	if cluster == nil || cluster.GroupVersionKind().Group != controller.Group || cluster.GetKind() != "Cluster" {
+		return Cluster{}, errors.New("propagate: want a Cluster of " + controller.Group)
+	}
+	c := Cluster{
+		Namespace: cluster.GetNamespace(), Name: cluster.GetName(), UID: cluster.GetUID(), APIVersion: cluster.GetAPIVersion(),
+		Paused: controller.Paused(cluster), Deleting: cluster.GetDeletionTimestamp() != nil,
+	}
+	var errs []error
+	list := func(path ...string) []string {
+		l, _, err := unstructured.NestedStringSlice(cluster.Object, path...)
+		errs = append(errs, err)
+		return l
+	}
+	text := func(path ...string) string {
+		s, _, err := unstructured.NestedString(cluster.Object, path...)
+		errs = append(errs, err)
+		return s
+	}
+	c.Facts.PodCIDRs = list("spec", "clusterNetwork", "pods", "cidrBlocks")
+	c.Facts.ServiceCIDRs = list("spec", "clusterNetwork", "services", "cidrBlocks")
+	c.Facts.ServiceDomain = text("spec", "clusterNetwork", "serviceDomain")
+	if host := text("spec", "controlPlaneEndpoint", "host"); host != "" {
+		c.Facts.ControlPlaneHosts = []string{host}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return c, fmt.Errorf("propagate: Cluster %s/%s: %w", c.Namespace, c.Name, err)
+	}
+	return c, nil
+}
+
+// own makes the Cluster an owner of the object, instead of one of the same name
+// that is gone.
+func (c Cluster) own(refs []metav1.OwnerReference) []metav1.OwnerReference {
+	ours := metav1.OwnerReference{APIVersion: c.APIVersion, Kind: "Cluster", Name: c.Name, UID: c.UID}
+	var kept []metav1.OwnerReference
+	found := false
+	for _, ref := range refs {
+		gv, err := schema.ParseGroupVersion(ref.APIVersion)
+		named := err == nil && gv.Group == controller.Group && ref.Kind == ours.Kind && ref.Name == ours.Name
+		if named && ref.UID != ours.UID {
+			continue
+		}
+		found = found || named
+		kept = append(kept, ref) // ours too: in another version, say
+	}
+	if !found {
+		kept = append(kept, ours)
+	}
+	return kept
+}
+
+// first of the networks, and the address of the DNS in it: the tenth, where
+// kubeadm and others have it.
+func first(networks []string) string {
+	if len(networks) == 0 {
+		return ""
+	}
+	return networks[0]
+}
+
+func dnsIP(services string) string {
+	p, err := netip.ParsePrefix(services)
+	if err != nil {
+		return ""
+	}
+	addr := p.Masked().Addr()
+	for range 10 {
+		addr = addr.Next()
+	}
+	if !p.Contains(addr) {
+		return ""
+	}
+	return addr.String()
+}

@@ -1,0 +1,70 @@
+// Package propagate keeps the objects from which Giant Swarm's cluster apps and
+// machines take their proxies ([proxyconfig.ClusterValues]) current for every
+// Cluster of Cluster API.
+//
+// [Plan] is the centre: a pure function from a [Cluster], what the API server
+// holds of it ([Held]) and the [Config] to what is to be written, an [Action].
+// [Propagator] is a controller around it, on client-go alone.
+// examples/proxy-propagator runs it; in a controller-runtime manager it is a
+// Runnable: manager.RunnableFunc(p.Run).
+//
+// # Configuration
+//
+// The installation's proxies are in one Secret, Config.Installation. While that is
+// missing or can't be used, nothing is written anywhere and what is there stays:
+// a Secret that is gone never means "no proxy".
+//
+// What one Cluster has otherwise is in one place, the Secret
+// <cluster>-proxy-override of its namespace with the label [LabelOverride]; the
+// Key constants say what both hold. Without the label it is not seen. An override
+// that can't be used stops its Cluster's writes alone. Whoever writes overrides
+// can't let the installation's credentials go further than Config.Credentials
+// does, but may send all else where they like: who may write Secrets beside a
+// Cluster decides about its proxies.
+//
+// # What is written
+//
+// In this order, each with the Cluster as an owner:
+//
+//   - Secret <cluster>-systemd-proxy, the drop-in: what a machine reads once, when
+//     it is made, comes first.
+//   - Secret <cluster>-cluster-values.
+//   - ConfigMap <cluster>-cluster-values.
+//
+// A machine that is made before spec.controlPlaneEndpoint is known would send
+// what it has for its API server to the proxy, for good. The drop-in is therefore
+// not made, nor changed, without an endpoint (or a host that Options.Facts gives):
+// Cluster API waits for a Secret that a KubeadmConfig's files refer to. The values
+// are written at once, and again with the endpoint, as charts read them again.
+//
+// Keys, labels and owners of others stay; an edit of ours is put back. An object
+// without the label giantswarm.io/managed-by, or with another's value, is never
+// written, and an Event says what to do about it. With KeyDirect, or credentials
+// that go nowhere, the objects hold less, and are not deleted, since machines
+// refer to them; they go with the Cluster. A paused Cluster, or one that is being
+// deleted, is left alone.
+//
+// # Rolling a password
+//
+//  1. Have the proxy accept both passwords.
+//  2. Change the installation's Secret, or the override. All objects of all
+//     Clusters are rendered again, within 10 seconds for 500 of them; Hooks.Wrote
+//     tells of each, in the order above, Clusters in none.
+//  3. Charts are rendered again by who deploys them, and pods with the variables
+//     restart with that. Pods that refer to a Secret of [EnvSecrets], or to any
+//     by valueFrom, keep the old password until someone restarts them.
+//  4. Machines keep the drop-in that they were made with. Have new ones made
+//     (clusterctl alpha rollout restart), or write the file to them by other means.
+//  5. Once no connection uses the old password, as the proxy's log has it, drop it
+//     there.
+//
+// Of these, step 2 follows by itself, and what the charts' operators do of 3.
+//
+// # Security
+//
+// The Secrets hold the proxies' passwords; see package proxyconfig for who may
+// read them where. Errors, Events, and what hooks are told hold none. The
+// Propagator sees the Secrets that it manages, overrides and the
+// installation's, by the selectors of its watches; RBAC can't restrict a watch by
+// label, so that its service account could read the others of these namespaces.
+package propagate

@@ -1,0 +1,149 @@
+package propagate
+
+import (
+	"fmt"
+	"io"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// LabelManagedBy is the label by whose value an object says whose it is.
+const LabelManagedBy = "giantswarm.io/managed-by"
+
+const (
+	kindSecret    = "Secret"
+	kindConfigMap = "ConfigMap"
+
+	valuesSuffix   = "-cluster-values"
+	systemdSuffix  = "-systemd-proxy"
+	overrideSuffix = "-proxy-override"
+)
+
+// Object is one that is to be written: one of the fields is set. It is created
+// where it has no resourceVersion, and updated with the one that was read.
+type Object struct {
+	Secret    *corev1.Secret
+	ConfigMap *corev1.ConfigMap
+}
+
+func (o Object) meta() (kind string, meta *metav1.ObjectMeta) {
+	if o.Secret != nil {
+		return kindSecret, &o.Secret.ObjectMeta
+	}
+	return kindConfigMap, &o.ConfigMap.ObjectMeta
+}
+
+// String is the kind and the name of the object.
+func (o Object) String() string {
+	if o == (Object{}) {
+		return "nothing"
+	}
+	kind, meta := o.meta()
+	return kind + " " + meta.Namespace + "/" + meta.Name
+}
+
+// Format writes String, whatever the verb.
+func (o Object) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, o.String()) }
+
+// MarshalText returns String.
+func (o Object) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// NotOursError says that an object is in the way: it has another's label
+// giantswarm.io/managed-by, or none, or can't be changed. It is left as it is.
+type NotOursError struct {
+	Object    string // kind namespace/name
+	Want      string // Config.ManagedBy
+	ManagedBy string // of the label; "" if it has none
+	Immutable bool   // it is ours
+}
+
+// Error says what to do about it.
+func (e *NotOursError) Error() string {
+	switch {
+	case e.Immutable:
+		return fmt.Sprintf("propagate: %s is immutable: delete it, and it is made anew", e.Object)
+	case e.ManagedBy == "":
+		return fmt.Sprintf("propagate: %s has no label %s, and is left as it is: delete it, or set the label to %s", e.Object, LabelManagedBy, e.Want)
+	}
+	return fmt.Sprintf("propagate: %s is managed by %s, and is left as it is: delete it, or set its label %s to %s",
+		e.Object, e.ManagedBy, LabelManagedBy, e.Want)
+}
+
+// ours reports whether a held object may be written, and says so if not.
+func (p *planner) ours(held Object, immutable *bool) bool {
+	_, meta := held.meta()
+	e := NotOursError{Object: held.String(), Want: p.config.managedBy(), ManagedBy: meta.Labels[LabelManagedBy]}
+	if e.ManagedBy == e.Want {
+		if e.Immutable = immutable != nil && *immutable; !e.Immutable {
+			return true
+		}
+	}
+	p.errs = append(p.errs, &e)
+	p.action.Events = append(p.action.Events, warning(ReasonNotOurs, &e))
+	p.action.After = recheck
+	return false
+}
+
+// systemdProxy waits for the endpoint: machines are made from what it holds
+// then, once, and one without the endpoint would ask the proxy for its API server.
+func (p *planner) systemdProxy(want *corev1.Secret) {
+	if len(p.cluster.Facts.ControlPlaneHosts) == 0 {
+		return
+	}
+	p.secret(p.held.SystemdProxy, want)
+}
+
+func (p *planner) secret(held, want *corev1.Secret) {
+	if held == nil {
+		want.OwnerReferences = p.cluster.own(nil)
+		p.action.Writes = append(p.action.Writes, Object{Secret: want})
+		return
+	}
+	if !p.ours(Object{Secret: held}, held.Immutable) {
+		return
+	}
+	next := held.DeepCopy()
+	next.Data = put(next.Data, want.Data)
+	p.metadata(&next.ObjectMeta, want.ObjectMeta)
+	if !equality.Semantic.DeepEqual(held, next) {
+		p.action.Writes = append(p.action.Writes, Object{Secret: next})
+	}
+}
+
+func (p *planner) configMap(held, want *corev1.ConfigMap) {
+	if held == nil {
+		want.OwnerReferences = p.cluster.own(nil)
+		p.action.Writes = append(p.action.Writes, Object{ConfigMap: want})
+		return
+	}
+	if !p.ours(Object{ConfigMap: held}, held.Immutable) {
+		return
+	}
+	next := held.DeepCopy()
+	next.Data = put(next.Data, want.Data)
+	for key := range want.Data {
+		delete(next.BinaryData, key) // no key may be in both
+	}
+	p.metadata(&next.ObjectMeta, want.ObjectMeta)
+	if !equality.Semantic.DeepEqual(held, next) {
+		p.action.Writes = append(p.action.Writes, Object{ConfigMap: next})
+	}
+}
+
+func (p *planner) metadata(to *metav1.ObjectMeta, want metav1.ObjectMeta) {
+	to.Labels = put(to.Labels, want.Labels)
+	to.Annotations = put(to.Annotations, want.Annotations)
+	to.OwnerReferences = p.cluster.own(to.OwnerReferences)
+}
+
+// put keeps the keys that are not in want.
+func put[V any](to, want map[string]V) map[string]V {
+	if to == nil {
+		to = map[string]V{}
+	}
+	maps.Copy(to, want)
+	return to
+}

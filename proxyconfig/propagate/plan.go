@@ -1,0 +1,189 @@
+package propagate
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/causewayproject/causeway/noproxy"
+	"github.com/causewayproject/causeway/proxyconfig"
+)
+
+// Config is the installation's.
+type Config struct {
+	// Installation is the namespace/name of the Secret with the installation's
+	// proxies. Required.
+	Installation string
+	// ManagedBy is the value of the label giantswarm.io/managed-by. Objects with
+	// another one, or without, are not written. "causeway" if empty.
+	ManagedBy string
+	// Credentials is where the user info of the proxies may go. An override may
+	// narrow that. The zero value is CredentialsEverywhere.
+	Credentials proxyconfig.Credentials
+	// ContainerdInstallation gives containerd the list that people wrote, and not
+	// the one that is computed for the cluster, unless they wrote none.
+	ContainerdInstallation bool
+	// EnvSecret is ClusterValues.EnvSecret: a Secret of the workload cluster.
+	EnvSecret string
+	// MergedList has the lists in the order of noproxy.Merged. If false, it is
+	// noproxy.GiantSwarm.
+	MergedList bool
+}
+
+func (c Config) managedBy() string {
+	if c.ManagedBy == "" {
+		return "causeway"
+	}
+	return c.ManagedBy
+}
+
+func (c Config) layout() noproxy.Layout {
+	if c.MergedList {
+		return noproxy.Merged
+	}
+	return noproxy.GiantSwarm
+}
+
+// Held is what the API server holds for a Cluster. A nil one does not exist.
+type Held struct {
+	Installation *corev1.Secret    // Config.Installation
+	Override     *corev1.Secret    // <cluster>-proxy-override, if it has LabelOverride
+	SystemdProxy *corev1.Secret    // <cluster>-systemd-proxy
+	Secret       *corev1.Secret    // <cluster>-cluster-values
+	ConfigMap    *corev1.ConfigMap // <cluster>-cluster-values
+}
+
+// Format writes the type alone, whatever the verb.
+func (h Held) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "propagate.Held{(redacted)}") }
+
+// MarshalText returns the same.
+func (h Held) MarshalText() ([]byte, error) { return []byte("propagate.Held{(redacted)}"), nil }
+
+// Action is what to do next.
+type Action struct {
+	// Writes are to be done in their order; what comes after one that failed is
+	// left for the next plan.
+	Writes []Object
+	// Events are for the Cluster, to be told once the writes are done.
+	Events []Event
+	// After is when to plan again if nothing changes. 0: never.
+	After time.Duration
+}
+
+// Event is one for the Cluster. It holds no secret.
+type Event struct {
+	Type    string // corev1.EventTypeWarning
+	Reason  string
+	Message string
+}
+
+// Reasons of Events.
+const (
+	ReasonInstallation = "InvalidProxyInstallation"  // on the installation's Secret
+	ReasonOverride     = "InvalidProxyOverride"      // <cluster>-proxy-override
+	ReasonCluster      = "InvalidProxyConfiguration" // what the layers are together, or a field of the Cluster
+	ReasonNotOurs      = "NotOurs"                   // an object is in the way
+)
+
+// recheck is when an object that is in the way is looked at again: it isn't
+// watched.
+const recheck = time.Minute
+
+type planner struct {
+	cluster Cluster
+	held    Held
+	config  Config
+
+	action Action
+	errs   []error
+}
+
+// Plan says what is to be written for a Cluster. It sends nothing, and writes to
+// nothing that it is given.
+//
+// The error is for people to mend, and it is no use to call again before
+// something changed. With a [*SourceError] of the installation's Secret or of
+// the override, or one of proxyconfig or noproxy, there are no Writes. With a
+// [*NotOursError] for each object that is in the way, there are those of the
+// others.
+func Plan(cluster Cluster, held Held, config Config) (Action, error) {
+	if cluster.Paused || cluster.Deleting {
+		return Action{}, nil
+	}
+	p := &planner{cluster: cluster, held: held, config: config}
+	installation, err := config.ReadInstallation(held.Installation)
+	if err != nil {
+		return Action{}, err // told of once, and not for each Cluster
+	}
+	user, err := readOverride(held.Override)
+	if err != nil {
+		return p.refuse(ReasonOverride, err)
+	}
+	values, err := p.values(installation, user)
+	if err != nil {
+		reason := ReasonCluster
+		if errors.As(err, new(*SourceError)) {
+			reason = ReasonOverride
+		}
+		return p.refuse(reason, err)
+	}
+	objects, err := values.Build()
+	if err != nil {
+		return p.refuse(ReasonCluster, fmt.Errorf("propagate: Cluster %s/%s: %w", cluster.Namespace, cluster.Name, err))
+	}
+	p.systemdProxy(objects.SystemdProxy)
+	p.secret(held.Secret, objects.Secret)
+	p.configMap(held.ConfigMap, objects.ConfigMap)
+	return p.action, errors.Join(p.errs...)
+}
+
+func (p *planner) refuse(reason string, err error) (Action, error) {
+	return Action{Events: []Event{warning(reason, err)}}, err
+}
+
+func warning(reason string, err error) Event {
+	return Event{Type: corev1.EventTypeWarning, Reason: reason, Message: err.Error()}
+}
+
+// values merges the layers.
+func (p *planner) values(installation proxyconfig.Config, user override) (proxyconfig.ClusterValues, error) {
+	facts := p.cluster.Facts
+	facts.Layout = p.config.layout()
+	merged, err := proxyconfig.Layers{Installation: installation, Cluster: facts, User: user.Override}.Merge()
+	if err != nil {
+		return proxyconfig.ClusterValues{}, fmt.Errorf("propagate: Cluster %s/%s: %w", p.cluster.Namespace, p.cluster.Name, err)
+	}
+	v := proxyconfig.ClusterValues{
+		Name: p.cluster.Name, Namespace: p.cluster.Namespace, Config: merged.Config,
+		Credentials: p.config.Credentials, EnvSecret: p.config.EnvSecret, ManagedBy: p.config.managedBy(),
+		PodCIDR: first(facts.PodCIDRs), ServiceCIDR: first(facts.ServiceCIDRs), DNSIP: dnsIP(first(facts.ServiceCIDRs)),
+	}
+	if c := user.credentials; c != nil {
+		// Who writes an override is not who may give the installation's away.
+		if *c < v.Credentials && (merged.HTTPProxyFrom == proxyconfig.FromInstallation || merged.HTTPSProxyFrom == proxyconfig.FromInstallation) {
+			return v, &SourceError{Secret: p.held.Override.Namespace + "/" + p.held.Override.Name, Key: KeyCredentials,
+				Err: errors.New("it lets the installation's credentials go where the installation doesn't")}
+		}
+		v.Credentials = *c
+	}
+	containerd := p.config.ContainerdInstallation
+	if c := user.containerdInstallation; c != nil {
+		containerd = *c
+	}
+	if containerd {
+		v.ContainerdNoProxy = peoplesList(installation, user)
+	}
+	return v, nil
+}
+
+// peoplesList is the list that people wrote.
+func peoplesList(installation proxyconfig.Config, user override) string {
+	list := noproxy.ParseList(user.NoProxy, proxyconfig.FromUser)
+	if !user.OwnList {
+		list = append(noproxy.ParseList(installation.NoProxy, proxyconfig.FromInstallation), list...)
+	}
+	return list.String()
+}

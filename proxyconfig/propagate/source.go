@@ -1,0 +1,165 @@
+package propagate
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/causewayproject/causeway/proxyconfig"
+)
+
+// LabelOverride marks the Secrets <cluster>-proxy-override. Its value says
+// nothing; one without it is not seen.
+const LabelOverride = "causewayproject.github.io/proxy-override"
+
+// Keys of the installation's Secret, and of a Secret <cluster>-proxy-override.
+// Another key is an error. HTTP_PROXY, HTTPS_PROXY and NO_PROXY are as
+// [proxyconfig.Config.EnvSecretData] makes them; KeyValues is a document for
+// [proxyconfig.ReadValues]. Those that speak of the same have to agree.
+const (
+	KeyValues     = "values"
+	KeyHTTPProxy  = "HTTP_PROXY"
+	KeyHTTPSProxy = "HTTPS_PROXY"
+	KeyNoProxy    = "NO_PROXY"
+
+	// KeyDirect, "true" or "false": of an override, that the installation's
+	// proxies are not used; of the installation's Secret, that it may name none.
+	KeyDirect = "direct"
+
+	// Of an override alone.
+
+	KeyOwnList     = "ownList"     // "true" or "false": drop the installation's list
+	KeyContainerd  = "containerd"  // "computed" or "installation": see Config.ContainerdInstallation
+	KeyCredentials = "credentials" // "everywhere", "machines" or "nowhere": see Config.Credentials
+)
+
+// SourceError says what is wrong with a Secret that people write: the
+// installation's, or an override. It repeats no value of the Secret.
+type SourceError struct {
+	Secret string // namespace/name
+	Key    string // "" if it is about more than one, or about none
+	Err    error
+}
+
+// Error names the Secret and the key.
+func (e *SourceError) Error() string {
+	if e.Key == "" {
+		return fmt.Sprintf("propagate: Secret %s: %v", e.Secret, e.Err)
+	}
+	return fmt.Sprintf("propagate: Secret %s: key %s: %v", e.Secret, e.Key, e.Err)
+}
+
+// Unwrap returns Err.
+func (e *SourceError) Unwrap() error { return e.Err }
+
+// override is what a Secret says. A nil pointer says nothing.
+type override struct {
+	proxyconfig.Override
+	containerdInstallation *bool
+	credentials            *proxyconfig.Credentials
+}
+
+// settings are the keys that are words, and what takes them.
+func (o *override) settings() map[string]func(text string) error {
+	return map[string]func(string) error{
+		KeyDirect:  func(text string) error { return flag(&o.Direct, text) },
+		KeyOwnList: func(text string) error { return flag(&o.OwnList, text) },
+		KeyContainerd: func(text string) error {
+			return choose(&o.containerdInstallation, text, map[string]bool{"computed": false, "installation": true})
+		},
+		KeyCredentials: func(text string) error {
+			return choose(&o.credentials, text, map[string]proxyconfig.Credentials{
+				"everywhere": proxyconfig.CredentialsEverywhere,
+				"machines":   proxyconfig.CredentialsOnMachines,
+				"nowhere":    proxyconfig.CredentialsNowhere,
+			})
+		},
+	}
+}
+
+func flag(to *bool, text string) error {
+	if text != "true" && text != "false" {
+		return errors.New("want true or false")
+	}
+	*to = text == "true"
+	return nil
+}
+
+func choose[T any](to **T, text string, of map[string]T) error {
+	value, ok := of[text]
+	if !ok {
+		return errors.New("want " + strings.Join(slices.Sorted(maps.Keys(of)), " or "))
+	}
+	*to = &value
+	return nil
+}
+
+// readSource reads a Secret that has the proxies' keys and some of the words.
+func readSource(secret *corev1.Secret, words ...string) (override, error) {
+	var (
+		o         override
+		errs      []error
+		variables []corev1.EnvVar
+		documents [][]byte
+	)
+	fail := func(key string, err error) {
+		if err != nil {
+			errs = append(errs, &SourceError{Secret: secret.Namespace + "/" + secret.Name, Key: key, Err: err})
+		}
+	}
+	settings := o.settings()
+	for _, key := range slices.Sorted(maps.Keys(secret.Data)) {
+		value := secret.Data[key]
+		switch {
+		case key == KeyValues:
+			documents = append(documents, value)
+		case key == KeyHTTPProxy, key == KeyHTTPSProxy, key == KeyNoProxy:
+			variables = append(variables, corev1.EnvVar{Name: key, Value: string(value)})
+		case slices.Contains(words, key):
+			fail(key, settings[key](strings.TrimSpace(string(value))))
+		default:
+			fail(key, fmt.Errorf("unknown; want one of %s", strings.Join(known(words), ", ")))
+		}
+	}
+	document, err := yaml.Marshal(map[string]any{"env": variables})
+	if err == nil {
+		o.Config, err = proxyconfig.ReadValues(append(documents, document)...)
+	}
+	fail("", err)
+	return o, errors.Join(errs...)
+}
+
+func known(words []string) []string {
+	return append([]string{KeyValues, KeyHTTPProxy, KeyHTTPSProxy, KeyNoProxy}, words...)
+}
+
+// ReadInstallation returns what the installation's Secret, nil for none, says.
+// That there is no proxy has to be said by [KeyDirect]: a Secret that is gone, or
+// was emptied, is an error. It wraps a [*SourceError] for each mistake.
+func (c Config) ReadInstallation(secret *corev1.Secret) (proxyconfig.Config, error) {
+	if secret == nil {
+		return proxyconfig.Config{}, &SourceError{Secret: c.Installation, Err: errors.New("there is none; what was written before stays")}
+	}
+	o, err := readSource(secret, KeyDirect)
+	if err != nil {
+		return proxyconfig.Config{}, err
+	}
+	if o.HTTPProxy == "" && o.HTTPSProxy == "" && !o.Direct {
+		return proxyconfig.Config{}, &SourceError{Secret: secret.Namespace + "/" + secret.Name,
+			Err: errors.New("it names no proxy; if that is meant, set the key " + KeyDirect + " to true")}
+	}
+	return o.Config, nil
+}
+
+// readOverride returns the zero override for no Secret.
+func readOverride(secret *corev1.Secret) (override, error) {
+	if secret == nil {
+		return override{}, nil
+	}
+	return readSource(secret, KeyDirect, KeyOwnList, KeyContainerd, KeyCredentials)
+}

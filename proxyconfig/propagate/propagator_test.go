@@ -1,0 +1,442 @@
+package propagate_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/causewayproject/causeway/internal/test/apitest"
+	"github.com/causewayproject/causeway/noproxy"
+	"github.com/causewayproject/causeway/proxyconfig/propagate"
+)
+
+func TestNew(t *testing.T) {
+	config := &rest.Config{Host: "http://127.0.0.1:1"}
+	kube, dyn := kubernetes.NewForConfigOrDie(config), dynamic.NewForConfigOrDie(config)
+	valid := propagate.Config{Installation: "a/b"}
+	for _, tt := range []struct {
+		name string
+		opts propagate.Options
+		ok   bool
+	}{
+		{"REST", propagate.Options{REST: config, Config: valid}, true},
+		{"clients", propagate.Options{Kubernetes: kube, Dynamic: dyn, Config: valid}, true},
+		{"nothing", propagate.Options{Config: valid}, false},
+		{"half of the clients", propagate.Options{REST: config, Dynamic: dyn, Config: valid}, false},
+		{"no installation", propagate.Options{REST: config}, false},
+		{"an installation nowhere", propagate.Options{REST: config, Config: propagate.Config{Installation: "b"}}, false},
+		{"an installation too deep", propagate.Options{REST: config, Config: propagate.Config{Installation: "a/b/c"}}, false},
+		{"bad label", propagate.Options{REST: config, Config: propagate.Config{Installation: "a/b", ManagedBy: "x y"}}, false},
+		{"negative workers", propagate.Options{REST: config, Config: valid, Workers: -1}, false},
+		{"election", propagate.Options{REST: config, Config: valid, LeaderElection: &propagate.LeaderElection{Namespace: "n"}}, true},
+		{"election nowhere", propagate.Options{REST: config, Config: valid, LeaderElection: &propagate.LeaderElection{}}, false},
+		{"no EnvSecrets", propagate.Options{REST: config, Config: valid, EnvSecrets: &propagate.EnvSecrets{}}, true},
+		{"EnvSecrets without name", propagate.Options{REST: config, Config: valid, EnvSecrets: &propagate.EnvSecrets{Namespaces: &metav1.LabelSelector{}}}, false},
+		{"EnvSecrets with a bad selector", propagate.Options{REST: config, Config: valid, EnvSecrets: &propagate.EnvSecrets{
+			Name: "a", Namespaces: &metav1.LabelSelector{MatchLabels: map[string]string{"a b": ""}}}}, false},
+	} {
+		p, err := propagate.New(tt.opts)
+		if (err == nil) != tt.ok || (p != nil) != tt.ok || err != nil && !strings.HasPrefix(err.Error(), "propagate: ") {
+			t.Errorf("%s: got %v, %v", tt.name, p, err)
+		}
+	}
+}
+
+// A first pass writes in the documented order, a second Propagator nothing.
+func TestRun(t *testing.T) {
+	b := newBed(t)
+	b.install(proxy)
+	b.Set("clusters", cluster("org", "one"))
+	first := b.run()
+	b.Until(t, "the objects", b.current(proxy))
+	b.Until(t, "the writes told", func() bool { return len(b.since(0)) == 3 })
+	if got := b.since(0); !slices.Equal(got, all) {
+		t.Errorf("got %v, want %v", got, all)
+	}
+	if err := first.stop(); err != nil {
+		t.Fatal(err)
+	}
+	before, plans := b.AllWrites(), b.planned("org/one")
+	second := b.run()
+	b.Until(t, "a plan", func() bool { return b.planned("org/one") > plans })
+	if err := second.stop(); err != nil { // and with it all that goes on
+		t.Fatal(err)
+	}
+	want := map[string]int{"POST secrets": 2, "POST configmaps": 1}
+	if got := b.AllWrites(); !maps.Equal(got, before) || !maps.Equal(got, want) {
+		t.Errorf("got %v, then %v, want %v", before, got, want)
+	}
+	owners := b.Get(systemd).GetOwnerReferences()
+	if len(owners) != 1 || owners[0].UID != b.Get(one).GetUID() || owners[0].Controller != nil {
+		t.Errorf("got owners %v, want the Cluster", owners)
+	}
+}
+
+// Each of what a plan depends on leads to a new one.
+func TestChanges(t *testing.T) {
+	contains := func(key apitest.Key, name, text string) func(*bed) bool {
+		return func(b *bed) bool { return strings.Contains(b.value(key, name), text) }
+	}
+	current := func(url string) func(*bed) bool { return func(b *bed) bool { return b.current(url)() } }
+	tests := []struct {
+		name   string
+		change func(*bed)
+		want   func(*bed) bool
+	}{
+		{"a password", func(b *bed) { b.install(other) }, current(other)},
+		{"an override", func(b *bed) { b.override("HTTP_PROXY", other, "HTTPS_PROXY", other) }, current(other)},
+		{"an override that goes", func(b *bed) {
+			b.override("HTTP_PROXY", other, "HTTPS_PROXY", other)
+			b.Until(b.t, "the override", b.current(other))
+			b.Remove(overrideOf)
+		}, current(proxy)},
+		{"the endpoint", func(b *bed) {
+			b.Change(one, func(u *unstructured.Unstructured) {
+				unstructured.SetNestedField(u.Object, "192.0.2.7", "spec", "controlPlaneEndpoint", "host")
+			})
+		}, contains(systemd, "containerdProxy", ",192.0.2.7,")},
+		{"a drop-in deleted", func(b *bed) { b.Remove(systemd) }, current(proxy)},
+		{"values edited", func(b *bed) {
+			b.Change(valuesOf, func(u *unstructured.Unstructured) { unstructured.SetNestedField(u.Object, "eA==", "data", "values") })
+		}, current(proxy)},
+		{"the ConfigMap deleted", func(b *bed) { b.Remove(factsOf) }, current(proxy)},
+		{"unpaused", func(b *bed) {
+			b.Change(one, func(u *unstructured.Unstructured) { u.SetAnnotations(map[string]string{"cluster.x-k8s.io/paused": ""}) })
+			b.install(other)
+			b.Change(one, func(u *unstructured.Unstructured) { u.SetAnnotations(nil) })
+		}, current(other)},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := settled(t)
+			plans := b.planned("org/one")
+			tt.change(b)
+			b.Until(t, "the change", func() bool { return b.planned("org/one") > plans && tt.want(b) })
+		})
+	}
+}
+
+// TestInstallationGone: one Event for all Clusters, the hook, and no write.
+func TestInstallationGone(t *testing.T) {
+	b := settled(t)
+	b.Set("clusters", cluster("org", "two"))
+	b.Until(t, "the second", func() bool { return b.Get(apitest.Named("configmaps", "org", "two-cluster-values")) != nil })
+	before := b.AllWrites()
+	one, two := b.planned("org/one"), b.planned("org/two")
+	b.Remove(installed)
+	b.Until(t, "the plans, and the Event", func() bool {
+		return b.planned("org/one") > one && b.planned("org/two") > two && b.Wrote("POST events") == 1
+	})
+	b.Set("secrets", secret("system", "proxy", nil))
+	b.Until(t, "another Event", func() bool { return b.Wrote("POST events") == 2 })
+	b.Set("clusters", cluster("org", "three"))
+	b.Until(t, "the third's plan", func() bool { return b.planned("org/three") > 0 })
+	after := b.AllWrites()
+	delete(after, "POST events")
+	if !maps.Equal(after, before) || !b.current(proxy)() {
+		t.Errorf("got %v, want %v", after, before)
+	}
+	for _, u := range b.List("events") {
+		if about := u.Object["regarding"].(map[string]any); about["kind"] != "Secret" || about["name"] != "proxy" || u.Object["reason"] != propagate.ReasonInstallation || u.GetNamespace() != "system" {
+			t.Errorf("got %v, want one about the Secret", u.Object)
+		}
+	}
+	b.install(other)
+	b.Until(t, "the way on", b.current(other))
+	b.Until(t, "the hook", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		n := len(b.installations)
+		return n >= 4 && b.installations[0] == nil && b.installations[1] != nil && b.installations[n-1] == nil
+	})
+}
+
+// TestForeign: an object that isn't in a cache, since it isn't ours, is found,
+// told of and left alone, and the others are written.
+func TestForeign(t *testing.T) {
+	for _, labels := range []map[string]any{nil, {propagate.LabelManagedBy: "cluster-apps-operator"}} {
+		b := newBed(t)
+		b.install(proxy)
+		for _, name := range []string{"one-systemd-proxy", "one-cluster-values"} {
+			b.Set("secrets", secret("org", name, labels, "containerdProxy", "theirs", "values", "theirs"))
+		}
+		b.Set("configmaps", map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"values": "theirs"},
+			"metadata": map[string]any{"namespace": "org", "name": "two-cluster-values", "labels": labels}})
+		b.Set("clusters", cluster("org", "one"))
+		b.Set("clusters", cluster("org", "two"))
+		b.run()
+		b.Until(t, "the Events", func() bool { return b.Wrote("POST events") == 3 })
+		want := map[string]int{"POST events": 3, "POST configmaps": 1, "POST secrets": 2}
+		if got := b.AllWrites(); !maps.Equal(got, want) || b.value(systemd, "containerdProxy") != "theirs" || b.value(valuesOf, "values") != "theirs" {
+			t.Errorf("got %v, want %v and theirs as they were", got, want)
+		}
+		for _, u := range b.List("events") {
+			if note := fmt.Sprint(u.Object["note"]); u.Object["reason"] != propagate.ReasonNotOurs || !strings.Contains(note, "delete it, or set") {
+				t.Errorf("got %v", u.Object)
+			}
+		}
+		b.Change(systemd, func(u *unstructured.Unstructured) {
+			u.SetLabels(map[string]string{propagate.LabelManagedBy: "causeway"})
+		})
+		b.Until(t, "the drop-in", func() bool { return strings.Contains(b.value(systemd, "containerdProxy"), proxy) })
+		if got := b.value(systemd, "values"); got != "theirs" {
+			t.Errorf("got %q of another key, want theirs", got)
+		}
+	}
+}
+
+// TestConflict: another writes between the read and the write. Its key stays.
+func TestConflict(t *testing.T) {
+	b := settled(t)
+	var once atomic.Bool
+	b.SetFault(func(r *http.Request) int {
+		if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "-systemd-proxy") && once.CompareAndSwap(false, true) {
+			b.Change(systemd, func(u *unstructured.Unstructured) { unstructured.SetNestedField(u.Object, "eA==", "data", "foreign") })
+		}
+		return 0
+	})
+	b.install(other)
+	b.Until(t, "the change", b.current(other))
+	if got := b.value(systemd, "foreign"); got != "x" || !once.Load() {
+		t.Errorf("got %q of the other's key (%v), want x", got, once.Load())
+	}
+}
+
+// TestOrder: what comes after a write that failed waits for it.
+func TestOrder(t *testing.T) {
+	b := settled(t)
+	var failed atomic.Int32
+	b.SetFault(func(r *http.Request) int {
+		if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "-systemd-proxy") && failed.Add(1) <= 2 {
+			return http.StatusUnprocessableEntity
+		}
+		return 0
+	})
+	n := len(all)
+	b.install(other)
+	b.Until(t, "the change", b.current(other))
+	b.Until(t, "the writes told", func() bool { return len(b.since(n)) >= 2 })
+	want := []string{"update Secret org/one-systemd-proxy", "update Secret org/one-cluster-values"}
+	if got := b.since(n); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.errs) != 2 || !strings.Contains(b.errs[0].Error(), "propagate: update Secret org/one-systemd-proxy: the API server finds it invalid") {
+		t.Errorf("got %v, want two errors that name the write", b.errs)
+	}
+}
+
+// TestEcho: no plan is made of a cache that doesn't show the last write.
+func TestEcho(t *testing.T) {
+	b := newBed(t)
+	b.install(proxy)
+	b.Set("clusters", cluster("org", "one"))
+	b.Hold("secrets", true)
+	b.run()
+	b.Until(t, "the objects", b.current(proxy))
+	b.Until(t, "the writes told", func() bool { return len(b.since(0)) == 3 })
+	plans := b.planned("org/one")
+	b.Change(one, func(u *unstructured.Unstructured) {
+		unstructured.SetNestedField(u.Object, "192.0.2.7", "spec", "controlPlaneEndpoint", "host")
+	})
+	// Another Cluster shows when the change was through the queue.
+	b.Set("clusters", cluster("org", "two"))
+	b.Until(t, "the other Cluster", func() bool { return b.planned("org/two") > 0 })
+	if got := b.planned("org/one"); got != plans {
+		t.Errorf("got %d plans of an old cache, want none", got-plans)
+	}
+	b.Hold("secrets", false)
+	b.Until(t, "the change", func() bool { return strings.Contains(b.value(systemd, "containerdProxy"), "192.0.2.7") })
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, err := range b.errs {
+		t.Errorf("got %v, want no conflict", err)
+	}
+}
+
+// TestShortLived: an object that was deleted before the cache showed it is made
+// again, and not waited for.
+func TestShortLived(t *testing.T) {
+	b := newBed(t)
+	b.Hold("secrets", true)
+	b.install(proxy)
+	b.Set("clusters", cluster("org", "one"))
+	b.run()
+	b.Until(t, "the objects", b.current(proxy))
+	b.Until(t, "the writes told", func() bool { return len(b.since(0)) == 3 })
+	b.Remove(systemd)
+	began := time.Now()
+	b.Hold("secrets", false)
+	b.Until(t, "another", b.current(proxy))
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("got it after %v, want it at once", took)
+	}
+}
+
+// TestFacts: the program's own facts, of the whole Cluster.
+func TestFacts(t *testing.T) {
+	b := newBed(t)
+	b.install(proxy)
+	b.opts.Facts = func(u *unstructured.Unstructured, facts *noproxy.Cluster) {
+		facts.NodeCIDRs = append(facts.NodeCIDRs, u.GetLabels()["nodes"]+"/24")
+	}
+	c := cluster("org", "one")
+	c["metadata"].(map[string]any)["labels"] = map[string]any{"nodes": "10.1.1.0"}
+	b.Set("clusters", c)
+	b.run()
+	b.Until(t, "the nodes", func() bool { return strings.Contains(b.value(systemd, "containerdProxy"), ",10.1.1.0/24,") })
+	b.Change(one, func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{"nodes": "10.2.2.0"}) })
+	b.Until(t, "other nodes", func() bool { return strings.Contains(b.value(systemd, "containerdProxy"), ",10.2.2.0/24,") })
+}
+
+// TestNamespaces: Clusters elsewhere are left alone, and the old version is
+// understood.
+func TestNamespaces(t *testing.T) {
+	b := newBed(t)
+	b.Serve("cluster.x-k8s.io", &apitest.Group{Version: "v1beta1", Kinds: map[string]string{"clusters": "Cluster"}})
+	b.opts.Namespaces = []string{"org", "b", "org"}
+	b.install(proxy)
+	for _, ns := range []string{"a", "b", "org"} {
+		c := cluster(ns, "one")
+		c["apiVersion"] = "cluster.x-k8s.io/v1beta1"
+		b.Set("clusters", c)
+	}
+	b.run()
+	b.Until(t, "two Clusters", func() bool { return b.Wrote("POST configmaps") == 2 && b.current(proxy)() })
+	if b.planned("a/one") != 0 {
+		t.Error("got a plan for a Cluster in another namespace")
+	}
+	if got := b.Get(systemd).GetOwnerReferences()[0].APIVersion; got != "cluster.x-k8s.io/v1beta1" {
+		t.Errorf("got owner %s, want v1beta1", got)
+	}
+}
+
+func TestBadCluster(t *testing.T) {
+	b := newBed(t)
+	b.install(proxy)
+	c := cluster("org", "one")
+	c["spec"].(map[string]any)["clusterNetwork"] = map[string]any{"pods": map[string]any{"cidrBlocks": "10.0.0.0/8"}}
+	b.Set("clusters", c)
+	b.run()
+	b.Until(t, "the Event", func() bool { return b.Wrote("POST events") == 1 && b.planned("org/one") > 0 })
+	if got := b.List("events")[0].Object; got["reason"] != propagate.ReasonCluster || b.Wrote("POST secrets") != 0 {
+		t.Errorf("got %v, want an Event alone", got)
+	}
+}
+
+// TestCanary: the password is in the Secrets and nowhere else, whatever goes
+// wrong.
+func TestCanary(t *testing.T) {
+	b := settled(t)
+	b.override("HTTP_PROXY", "http://"+canary+"@x@y", "HTTPS_PROXY", proxy)
+	b.Until(t, "the override's Event", func() bool { return b.Wrote("POST events") == 1 })
+	b.Remove(overrideOf)
+	b.SetFault(func(r *http.Request) int {
+		if r.Method == http.MethodPut {
+			return http.StatusUnprocessableEntity
+		}
+		return 0
+	})
+	b.install(other)
+	b.Until(t, "errors", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.errs) > 2 })
+	b.SetFault(nil)
+	b.Until(t, "the change", b.current(other))
+	b.install("http://user:" + canary + "@x@proxy")
+	b.Until(t, "the installation's Event", func() bool { return b.Wrote("POST events") == 2 })
+	var text strings.Builder
+	for _, resource := range []string{"events", "configmaps", "clusters"} {
+		if len(b.List(resource)) == 0 {
+			t.Errorf("got no %s", resource)
+		}
+		for _, u := range b.List(resource) {
+			json.NewEncoder(&text).Encode(u.Object)
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	text.WriteString(b.text.String())
+	if b.text.Len() == 0 || strings.Contains(text.String(), "Canary") {
+		t.Errorf("got nothing, or the password in\n%s", &text)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	b := newBed(t)
+	crd := b.Serve("cluster.x-k8s.io", nil)
+	run := b.run()
+	b.Until(t, "the error", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return errors.Is(errors.Join(b.errs...), propagate.ErrNoCRD)
+	})
+	if code, text := ask(run.Readyz()); code != http.StatusServiceUnavailable || !strings.Contains(text, "clusters.cluster.x-k8s.io") {
+		t.Errorf("got %d %q, want 503 and the CRD's name", code, text)
+	}
+	b.Serve("cluster.x-k8s.io", crd)
+	b.Until(t, "the work's begin", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.installations) > 0 })
+	for name, h := range map[string]http.Handler{"healthz": run.Healthz(), "readyz": run.Readyz()} {
+		if code, text := ask(h); code != http.StatusOK {
+			t.Errorf("got %d %q of %s, want 200", code, text, name)
+		}
+	}
+	if err := run.stop(); err != nil {
+		t.Error(err)
+	}
+	for name, h := range map[string]http.Handler{"healthz": run.Healthz(), "readyz": run.Readyz()} {
+		if code, _ := ask(h); code != http.StatusServiceUnavailable {
+			t.Errorf("got %d of %s after the end, want 503", code, name)
+		}
+	}
+	if err := run.Run(t.Context()); !errors.Is(err, propagate.ErrRan) {
+		t.Errorf("got %v of a second Run, want ErrRan", err)
+	}
+}
+
+func ask(h http.Handler) (int, string) {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	return w.Code, w.Body.String()
+}
+
+// TestLeaders: one works at a time, and each has the Lease of its own name.
+func TestLeaders(t *testing.T) {
+	b := newBed(t)
+	b.install(proxy)
+	b.Set("clusters", cluster("org", "one"))
+	b.opts.LeaderElection = &propagate.LeaderElection{Namespace: "system", Identity: "first", Lease: 3 * time.Second, Renew: 2 * time.Second, Retry: 100 * time.Millisecond}
+	leading := make(chan bool, 4)
+	b.opts.Hooks.Leading = func(on bool) { leading <- on }
+	first := b.run()
+	b.Until(t, "the objects", b.current(proxy))
+	if b.Get(apitest.Named("leases", "system", "proxy-propagator")) == nil || !<-leading {
+		t.Error("got no Lease proxy-propagator, or no leadership")
+	}
+	b.SetFault(func(r *http.Request) int {
+		if strings.Contains(r.URL.Path, "/leases") {
+			return http.StatusInternalServerError
+		}
+		return 0
+	})
+	if <-leading {
+		t.Error("got true again, want false")
+	}
+	b.SetFault(nil)
+	if err := first.stop(); !errors.Is(err, propagate.ErrLostLease) {
+		t.Errorf("got %v, want ErrLostLease", err)
+	}
+}

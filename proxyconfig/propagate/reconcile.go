@@ -1,0 +1,187 @@
+package propagate
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/causewayproject/causeway/internal/controller"
+)
+
+// reconcile plans for what is queued, and does what the plan says. For each
+// task there is one call at a time.
+func (r *run) reconcile(ctx context.Context, t task) error {
+	switch t.kind {
+	case namespaceTask:
+		return r.namespace(ctx, t)
+	case installationTask:
+		r.checkInstallation(ctx)
+		return nil
+	}
+	return r.cluster(ctx, t)
+}
+
+// checkInstallation tells of the installation's Secret, once for all Clusters.
+func (r *run) checkInstallation(ctx context.Context) {
+	secret := r.installations.Secret(r.installation)
+	_, err := r.opts.Config.ReadInstallation(secret)
+	if told := r.opts.Hooks.Installation; told != nil {
+		told(err)
+	}
+	if err == nil {
+		return
+	}
+	about := corev1.ObjectReference{APIVersion: "v1", Kind: kindSecret, Namespace: r.installation.Namespace, Name: r.installation.Name}
+	if secret != nil {
+		about.UID = secret.UID
+	}
+	r.event(ctx, about, warning(ReasonInstallation, err))
+}
+
+func (r *run) cluster(ctx context.Context, t task) error {
+	u, _ := r.clusters.Get(t.Namespace, t.Name).(*unstructured.Unstructured)
+	if u == nil {
+		return nil
+	}
+	began := time.Now()
+	cluster, err := r.read(u)
+	if err != nil {
+		r.planned(t.NamespacedName, began, err)
+		r.event(ctx, cluster.reference(), warning(ReasonCluster, err))
+		return nil
+	}
+	held := r.held(cluster)
+	if !r.caughtUp(cluster, held, began) {
+		r.queue.AddAfter(t, time.Second) // the event comes sooner
+		return nil
+	}
+	plan := func(found *Object) (Action, error) {
+		held.add(found)
+		action, err := Plan(cluster, held, r.opts.Config)
+		r.planned(t.NamespacedName, began, err)
+		return action, err
+	}
+	return r.do(ctx, t, cluster.reference(), plan)
+}
+
+func (r *run) planned(cluster types.NamespacedName, began time.Time, err error) {
+	if planned := r.opts.Hooks.Planned; planned != nil {
+		planned(cluster, time.Since(began), err)
+	}
+}
+
+// do plans, and writes. An object that turns out to be there, though the caches
+// have no such one, is planned with: they see ours alone.
+func (r *run) do(ctx context.Context, t task, about corev1.ObjectReference, plan func(found *Object) (Action, error)) error {
+	var found *Object
+	for {
+		action, _ := plan(found) // an error was told of, and is not mended by trying again
+		var err error
+		if found, err = r.write(ctx, action.Writes); err != nil {
+			return err
+		}
+		if found != nil {
+			continue
+		}
+		for _, e := range action.Events {
+			r.event(ctx, about, e)
+		}
+		if action.After > 0 {
+			r.queue.AddAfter(t, controller.Spread(action.After))
+		}
+		return nil
+	}
+}
+
+func (r *run) read(u *unstructured.Unstructured) (Cluster, error) {
+	u = u.DeepCopy()
+	c, err := ReadCluster(u)
+	if err == nil && r.opts.Facts != nil {
+		r.opts.Facts(u, &c.Facts)
+	}
+	return c, err
+}
+
+func (c Cluster) reference() corev1.ObjectReference {
+	return corev1.ObjectReference{APIVersion: c.APIVersion, Kind: "Cluster", Namespace: c.Namespace, Name: c.Name, UID: c.UID}
+}
+
+// held is what the caches hold. Plan does not write to it.
+func (r *run) held(c Cluster) Held {
+	named := func(suffix string) types.NamespacedName {
+		return types.NamespacedName{Namespace: c.Namespace, Name: c.Name + suffix}
+	}
+	values, _ := r.configMaps.Get(c.Namespace, c.Name+valuesSuffix).(*corev1.ConfigMap)
+	return Held{
+		Installation: r.installations.Secret(r.installation),
+		Override:     r.overrides.Secret(named(overrideSuffix)),
+		SystemdProxy: r.secrets.Secret(named(systemdSuffix)),
+		Secret:       r.secrets.Secret(named(valuesSuffix)),
+		ConfigMap:    values,
+	}
+}
+
+// add puts an object that was found in its place.
+func (h *Held) add(found *Object) {
+	switch {
+	case found == nil:
+	case found.ConfigMap != nil:
+		h.ConfigMap = found.ConfigMap
+	case strings.HasSuffix(found.Secret.Name, systemdSuffix):
+		h.SystemdProxy = found.Secret
+	default:
+		h.Secret = found.Secret
+	}
+}
+
+// caughtUp reports whether the caches show what was written for the Cluster.
+func (r *run) caughtUp(c Cluster, held Held, now time.Time) bool {
+	shows := func(caches controller.Caches, kind, name string, cached metav1.Object) bool {
+		return r.ledger.caughtUp(kind+" "+c.Namespace+"/"+name, cached, caches.Of(c.Namespace).LastSyncResourceVersion(), now)
+	}
+	systemd := shows(r.secrets, kindSecret, c.Name+systemdSuffix, object(held.SystemdProxy))
+	values := shows(r.secrets, kindSecret, c.Name+valuesSuffix, object(held.Secret))
+	var m metav1.Object
+	if held.ConfigMap != nil {
+		m = held.ConfigMap
+	}
+	return shows(r.configMaps, kindConfigMap, c.Name+valuesSuffix, m) && systemd && values
+}
+
+// object is a nil interface for a nil Secret.
+func object(s *corev1.Secret) metav1.Object {
+	if s == nil {
+		return nil
+	}
+	return s
+}
+
+// namespace is for the Secret of Options.EnvSecrets.
+func (r *run) namespace(ctx context.Context, t task) error {
+	name := types.NamespacedName{Namespace: t.Namespace, Name: r.opts.EnvSecrets.Name}
+	ns, _ := r.namespaces.Get("", t.Namespace).(*corev1.Namespace)
+	if ns == nil || ns.DeletionTimestamp != nil || name == r.installation {
+		return nil
+	}
+	held := r.envSecrets.Secret(name)
+	if !r.ledger.caughtUp(kindSecret+" "+name.String(), object(held), r.envSecrets[""].LastSyncResourceVersion(), time.Now()) {
+		r.queue.AddAfter(t, time.Second)
+		return nil
+	}
+	about := corev1.ObjectReference{APIVersion: "v1", Kind: kindSecret, Namespace: name.Namespace, Name: name.Name}
+	return r.do(ctx, t, about, func(found *Object) (Action, error) {
+		if found != nil {
+			held = found.Secret
+		}
+		action, err := planEnv(name.Namespace, name.Name, r.installations.Secret(r.installation), held, r.opts.Config)
+		if planned := r.opts.Hooks.PlannedEnv; planned != nil {
+			planned(t.Namespace, err)
+		}
+		return action, err
+	})
+}

@@ -36,6 +36,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/causewayproject/causeway/examples/internal/cli"
+	"github.com/causewayproject/causeway/examples/internal/metrics"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
@@ -78,7 +79,7 @@ func (f *flags) parse(args []string, stdout io.Writer) error {
 }
 
 // options are the Provider's.
-func (f *flags) options(log *slog.Logger, m *metrics) (provider.Options, error) {
+func (f *flags) options(log *slog.Logger, m *metrics.Metrics) (provider.Options, error) {
 	if _, err := provider.Resolve(provider.Cluster{Namespace: "any", Name: "any"}, f.config); err != nil {
 		return provider.Options{}, cli.UsageError{Text: "kubeconfig-provider: " + err.Error()}
 	}
@@ -111,7 +112,7 @@ func run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writ
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(stderr, nil))
-	m := newMetrics()
+	m := metrics.New("causeway_provider_")
 	opts, err := f.options(log, m)
 	if err != nil {
 		return err
@@ -141,16 +142,16 @@ func run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writ
 	return errors.Join(err, <-page)
 }
 
-func hooks(log *slog.Logger, m *metrics) provider.Hooks {
+func hooks(log *slog.Logger, m *metrics.Metrics) provider.Hooks {
 	return provider.Hooks{
 		Planned: func(cluster types.NamespacedName, _ time.Duration, err error) {
-			m.add("plans_total", "result", result(err))
+			m.Add("plans_total", "result", result(err))
 			if err != nil {
 				log.Warn("plan", "cluster", cluster.String(), "error", err)
 			}
 		},
 		Wrote: func(cluster types.NamespacedName, kind provider.Write, err error) {
-			m.add("writes_total", "kind", string(kind), "result", result(err))
+			m.Add("writes_total", "kind", string(kind), "result", result(err))
 			if err != nil {
 				log.Warn("write", "cluster", cluster.String(), "kind", kind, "error", err)
 				return
@@ -163,16 +164,16 @@ func hooks(log *slog.Logger, m *metrics) provider.Hooks {
 				phase = string(step.Phase)
 				log.Warn("probe", "cluster", cluster.String(), "route", report.Route, "phase", phase, "cause", step.Cause, "took", took)
 			}
-			m.add("probes_total", "failed", phase)
+			m.Add("probes_total", "failed", phase)
 		},
-		Queued: func(depth int) { m.set("queue_depth", depth) },
+		Queued: func(depth int) { m.Set("queue_depth", depth) },
 		Leading: func(on bool) {
 			log.Info("leading", "on", on)
 			n := 0
 			if on {
 				n = 1
 			}
-			m.set("leading", n)
+			m.Set("leading", n)
 		},
 		Error: func(err error) { log.Warn("failed", "error", err) },
 	}

@@ -118,22 +118,3 @@ func TestManifest(t *testing.T) {
 		t.Errorf("got a Lease in %s and rights on %q, want them to fit", f.lease, lease)
 	}
 }
-
-func TestMetrics(t *testing.T) {
-	m := newMetrics()
-	m.add("writes_total", "kind", "update", "result", "ok")
-	m.add("writes_total", "kind", "update", "result", "ok")
-	m.add("writes_total", "kind", "create", "result", "error")
-	m.set("leading", 1)
-	w := httptest.NewRecorder()
-	m.ServeHTTP(w, nil)
-	want := `# TYPE causeway_provider_leading gauge
-causeway_provider_leading 1
-# TYPE causeway_provider_writes_total counter
-causeway_provider_writes_total{kind="create",result="error"} 1
-causeway_provider_writes_total{kind="update",result="ok"} 2
-`
-	if got := w.Body.String(); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-}

@@ -1,4 +1,6 @@
-package main
+// Package metrics is counters and gauges in Prometheus' text format: enough for
+// examples. A program of yours makes them of the same hooks with its own library.
+package metrics
 
 import (
 	"fmt"
@@ -9,20 +11,23 @@ import (
 	"sync"
 )
 
-const prefix = "causeway_provider_"
+// Metrics serves what it counted. Make one by [New]. Its methods are safe for
+// concurrent use.
+type Metrics struct {
+	prefix string
 
-// metrics are counters and gauges in Prometheus' text format: enough for an
-// example. A program of yours makes them of the same hooks with its own library.
-type metrics struct {
 	mu     sync.Mutex // guards the fields below
 	values map[string]int
 	kinds  map[string]string // of each name
 }
 
-func newMetrics() *metrics { return &metrics{values: map[string]int{}, kinds: map[string]string{}} }
+// New returns Metrics whose names start with prefix.
+func New(prefix string) *Metrics {
+	return &Metrics{prefix: prefix, values: map[string]int{}, kinds: map[string]string{}}
+}
 
-// add counts one. labels are names and values.
-func (m *metrics) add(name string, labels ...string) {
+// Add counts one. labels are names and values.
+func (m *Metrics) Add(name string, labels ...string) {
 	var pairs []string
 	for pair := range slices.Chunk(labels, 2) {
 		pairs = append(pairs, fmt.Sprintf("%s=%q", pair[0], pair[1]))
@@ -33,7 +38,8 @@ func (m *metrics) add(name string, labels ...string) {
 	m.values[name+"{"+strings.Join(pairs, ",")+"}"]++
 }
 
-func (m *metrics) set(name string, value int) {
+// Set sets a gauge.
+func (m *Metrics) Set(name string, value int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.kinds[name] = "gauge"
@@ -41,7 +47,7 @@ func (m *metrics) set(name string, value int) {
 }
 
 // ServeHTTP writes them all.
-func (m *metrics) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+func (m *Metrics) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	m.mu.Lock()
 	values, kinds := maps.Clone(m.values), maps.Clone(m.kinds)
 	m.mu.Unlock()
@@ -49,9 +55,9 @@ func (m *metrics) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	last := ""
 	for _, series := range slices.Sorted(maps.Keys(values)) {
 		if name, _, _ := strings.Cut(series, "{"); name != last {
-			fmt.Fprintf(w, "# TYPE %s%s %s\n", prefix, name, kinds[name])
+			fmt.Fprintf(w, "# TYPE %s%s %s\n", m.prefix, name, kinds[name])
 			last = name
 		}
-		fmt.Fprintf(w, "%s%s %d\n", prefix, series, values[series])
+		fmt.Fprintf(w, "%s%s %d\n", m.prefix, series, values[series])
 	}
 }

@@ -1,6 +1,7 @@
 package apitest
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
@@ -150,7 +152,7 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, key Key, body []byt
 	defer s.mu.Unlock()
 	sent := &unstructured.Unstructured{Object: map[string]any{}}
 	if len(body) > 0 {
-		if err := json.Unmarshal(body, &sent.Object); err != nil {
+		if err := decode(body, &sent.Object); err != nil {
 			fail(w, http.StatusBadRequest, "BadRequest")
 			return
 		}
@@ -186,6 +188,21 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, key Key, body []byt
 	}
 	s.writes[r.Method+" "+key.Resource]++
 	s.touchLocked()
+}
+
+// decode reads JSON, and the protobuf that typed clients send by default.
+func decode(body []byte, object *map[string]any) error {
+	if bytes.HasPrefix(body, []byte("k8s\x00")) {
+		typed, gvk, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+		if err != nil {
+			return err
+		}
+		typed.GetObjectKind().SetGroupVersionKind(*gvk)
+		if body, err = json.Marshal(typed); err != nil {
+			return err
+		}
+	}
+	return json.Unmarshal(body, object)
 }
 
 // MergeCondition puts a condition into the list at path, as a server-side apply

@@ -36,6 +36,7 @@ var arrows = map[string][]string{
 	"/examples/noproxy":             {"/noproxy"},
 	"/examples/proxyconfig":         {"/examples/internal/cli", "/noproxy", "/proxyconfig"},
 	"/examples/proxy-injector":      {"/examples/internal/cli", "/proxyconfig", "/proxyconfig/webhook"},
+	"/examples/proxy-propagator":    {"/examples/internal/cli", "/examples/internal/metrics", "/noproxy", "/proxyconfig", "/proxyconfig/propagate"},
 	"/examples/quickstart":          {"/dialer", "/kubeconfig", "/internal/test/pki", "/internal/test/proxytest"},
 	"/examples/ssh":                 {"/examples/internal/cli", "/internal/relay", "/tunnel"},
 	"/examples/tunnel-agent":        {"/dialer", "/examples/internal/cli", "/tunnel"},

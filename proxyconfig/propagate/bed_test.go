@@ -19,7 +19,7 @@ import (
 // bed is an API server, and a Propagator that watches it.
 type bed struct {
 	*apitest.Server
-	t    *testing.T
+	t    testing.TB
 	opts propagate.Options
 
 	mu            sync.Mutex // guards the fields below
@@ -30,7 +30,7 @@ type bed struct {
 	text          strings.Builder // all that hooks were told
 }
 
-func newBed(t *testing.T) *bed {
+func newBed(t testing.TB) *bed {
 	b := &bed{t: t, Server: apitest.New(t), plans: map[string]int{}}
 	b.opts = propagate.Options{REST: b.Config(), Config: propagate.Config{Installation: "system/proxy"}}
 	b.opts.Hooks = propagate.Hooks{
@@ -176,7 +176,7 @@ func (b *bed) current(url string) func() bool {
 }
 
 // settled is a bed with a Cluster whose objects are written.
-func settled(t *testing.T) *bed {
+func settled(t testing.TB) *bed {
 	b := newBed(t)
 	b.install(proxy)
 	b.Set("clusters", cluster("org", "one"))

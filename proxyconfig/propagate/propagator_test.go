@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -288,15 +289,52 @@ func TestShortLived(t *testing.T) {
 	}
 }
 
+// TestSelectors: no Secret or ConfigMap is asked for but those that are ours,
+// the overrides and the installation's.
+func TestSelectors(t *testing.T) {
+	b := newBed(t)
+	b.install(proxy)
+	b.opts.EnvSecrets = &propagate.EnvSecrets{Name: "env", Namespaces: &metav1.LabelSelector{MatchLabels: map[string]string{"proxy": "on"}}}
+	var mu sync.Mutex // guards the set
+	asked := map[string]bool{}
+	b.SetFault(func(r *http.Request) int {
+		if r.Method == http.MethodGet && !strings.HasPrefix(r.URL.Path, "/apis/") {
+			mu.Lock()
+			defer mu.Unlock()
+			asked[r.URL.Path+" "+r.URL.Query().Get("labelSelector")+" "+r.URL.Query().Get("fieldSelector")] = true
+		}
+		return 0
+	})
+	b.run()
+	b.Until(t, "the work's begin", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.installations) > 0 })
+	mu.Lock()
+	defer mu.Unlock()
+	want := []string{
+		"/api/v1/configmaps giantswarm.io/managed-by=causeway ",
+		"/api/v1/namespaces proxy=on ",
+		"/api/v1/namespaces/system/secrets  metadata.name=proxy",
+		"/api/v1/secrets causewayproject.github.io/proxy-override ",
+		"/api/v1/secrets giantswarm.io/managed-by=causeway ",
+		"/api/v1/secrets giantswarm.io/managed-by=causeway metadata.name=env",
+	}
+	if got := slices.Sorted(maps.Keys(asked)); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // TestFacts: the program's own facts, of the whole Cluster.
 func TestFacts(t *testing.T) {
 	b := newBed(t)
 	b.install(proxy)
 	b.opts.Facts = func(u *unstructured.Unstructured, facts *noproxy.Cluster) {
+		if len(u.GetManagedFields()) > 0 {
+			t.Error("got managedFields, which a cache need not keep")
+		}
 		facts.NodeCIDRs = append(facts.NodeCIDRs, u.GetLabels()["nodes"]+"/24")
 	}
 	c := cluster("org", "one")
 	c["metadata"].(map[string]any)["labels"] = map[string]any{"nodes": "10.1.1.0"}
+	c["metadata"].(map[string]any)["managedFields"] = []any{map[string]any{"manager": "m"}}
 	b.Set("clusters", c)
 	b.run()
 	b.Until(t, "the nodes", func() bool { return strings.Contains(b.value(systemd, "containerdProxy"), ",10.1.1.0/24,") })

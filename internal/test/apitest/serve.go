@@ -127,13 +127,14 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, key Key) {
 		}
 		var next []change
 		if !s.held[key.Resource] {
-			next = slices.DeleteFunc(slices.Clone(s.events), func(c change) bool { return c.version <= from || !selected(r, key, c.object, c.key) })
+			first, _ := slices.BinarySearchFunc(s.events, from+1, func(c change, version int) int { return c.version - version })
+			next = slices.DeleteFunc(slices.Clone(s.events[first:]), func(c change) bool { return !selected(r, key, c.object, c.key) })
+			from = s.version
 		}
 		tick := s.tick
 		s.mu.Unlock()
 		for _, c := range next {
 			json.NewEncoder(w).Encode(map[string]any{"type": c.kind, "object": c.object.Object})
-			from = c.version
 		}
 		if len(next) > 0 {
 			continue

@@ -40,6 +40,17 @@ func (c Caches) Secret(key types.NamespacedName) *corev1.Secret {
 	return secret
 }
 
+// Namespace is Get for caches of Namespaces, which are in none themselves.
+func (c Caches) Namespace(name string) *corev1.Namespace {
+	informer := c.Of(name)
+	if informer == nil {
+		return nil
+	}
+	object, _, _ := informer.GetStore().GetByKey(name)
+	ns, _ := object.(*corev1.Namespace)
+	return ns
+}
+
 // Scopes are the Namespaces to watch: "" for all, if none are named.
 func Scopes(namespaces []string) []string {
 	if len(namespaces) == 0 {

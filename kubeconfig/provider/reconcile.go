@@ -71,7 +71,7 @@ func (r *run) read(ctx context.Context, u *unstructured.Unstructured) (Cluster, 
 	if err != nil {
 		r.event(ctx, cluster, Event{Type: corev1.EventTypeWarning, Reason: "InvalidEndpoint", Message: err.Error()}, "")
 	}
-	if ns, ok := r.namespaces.Get("", cluster.Namespace).(*corev1.Namespace); ok {
+	if ns := r.namespaces.Namespace(cluster.Namespace); ns != nil {
 		cluster.NamespaceAnnotations = ns.DeepCopy().Annotations
 	}
 	return cluster, true

@@ -237,3 +237,13 @@ func TestNamespaces(t *testing.T) {
 		t.Error("got a plan for a Cluster in another namespace")
 	}
 }
+
+// TestNamespacesAnnotations count where Namespaces are named, too.
+func TestNamespacesAnnotations(t *testing.T) {
+	b := newBed(t)
+	b.opts.Namespaces = []string{"b", "c"}
+	b.Set("namespaces", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "b", "annotations": route("p5:1")}})
+	b.Set("clusters", cluster("b", "one", nil))
+	b.run(t)
+	b.Until(t, "the Namespace's route", b.has(kubeconfigOf("b", "one"), "http://p5:1"))
+}

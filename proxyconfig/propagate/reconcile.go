@@ -164,7 +164,7 @@ func object(s *corev1.Secret) metav1.Object {
 // namespace is for the Secret of Options.EnvSecrets.
 func (r *run) namespace(ctx context.Context, t task) error {
 	name := types.NamespacedName{Namespace: t.Namespace, Name: r.opts.EnvSecrets.Name}
-	ns, _ := r.namespaces.Get("", t.Namespace).(*corev1.Namespace)
+	ns := r.namespaces.Namespace(t.Namespace)
 	if ns == nil || ns.DeletionTimestamp != nil || name == r.installation {
 		return nil
 	}

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// InjectOptions are what Inject puts into pods, and into which.
-type InjectOptions struct {
+// Options are what Inject puts into pods, and into which.
+type Options struct {
 	// Config is what the pods get. A value that is empty is no variable.
 	Config Config
 
@@ -54,7 +54,7 @@ type InjectOptions struct {
 // nothing.
 const apiServer = "$(KUBERNETES_SERVICE_HOST)"
 
-// An Injector is InjectOptions, compiled. It is immutable, and safe for
+// An Injector is Options, compiled. It is immutable, and safe for
 // concurrent use.
 type Injector struct {
 	proxies     []corev1.EnvVar // both cases of each
@@ -65,7 +65,7 @@ type Injector struct {
 
 // NewInjector compiles options. It returns an error that wraps a [*FieldError]
 // for what is contradictory or can't be used; there is no password in it.
-func NewInjector(opts InjectOptions) (*Injector, error) {
+func NewInjector(opts Options) (*Injector, error) {
 	if err := opts.check(); err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func NewInjector(opts InjectOptions) (*Injector, error) {
 // in it.
 func (i Injector) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "proxyconfig.Injector{...}") }
 
-func (o *InjectOptions) check() error {
+func (o *Options) check() error {
 	if o.Secret != "" {
 		if problems := validation.IsDNS1123Subdomain(o.Secret); len(problems) > 0 {
 			return fieldErrorf("Secret", "not the name of a Secret: %s", problems[0])
@@ -110,7 +110,7 @@ func (o *InjectOptions) check() error {
 	return o.Config.Validate()
 }
 
-func (o *InjectOptions) reference(key string) *corev1.EnvVarSource {
+func (o *Options) reference(key string) *corev1.EnvVarSource {
 	ref := &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: o.Secret}, Key: key}
 	if o.Optional {
 		ref.Optional = &o.Optional
@@ -118,7 +118,7 @@ func (o *InjectOptions) reference(key string) *corev1.EnvVarSource {
 	return &corev1.EnvVarSource{SecretKeyRef: ref}
 }
 
-func (o *InjectOptions) noProxy() string {
+func (o *Options) noProxy() string {
 	list := literal(o.Config.NoProxy)
 	switch {
 	case o.Config.HTTPProxy == "" && o.Config.HTTPSProxy == "", o.Exact:
@@ -207,7 +207,7 @@ func copies(vars []corev1.EnvVar) []corev1.EnvVar {
 // Inject puts the variables of opts into all containers of spec, whatever
 // opts.Scope says, and returns NewInjector's errors; spec is then as it was.
 // [Injector.Missing] says what a container of its own keeps.
-func Inject(spec *corev1.PodSpec, opts InjectOptions) error {
+func Inject(spec *corev1.PodSpec, opts Options) error {
 	i, err := NewInjector(opts)
 	if err != nil {
 		return err

@@ -46,7 +46,7 @@ func own(names ...string) []corev1.EnvVar {
 	return vars
 }
 
-func newInjector(t testing.TB, opts proxyconfig.InjectOptions) *proxyconfig.Injector {
+func newInjector(t testing.TB, opts proxyconfig.Options) *proxyconfig.Injector {
 	t.Helper()
 	i, err := proxyconfig.NewInjector(opts)
 	if err != nil {
@@ -59,24 +59,24 @@ func TestInjectValues(t *testing.T) {
 	const host = ",$(KUBERNETES_SERVICE_HOST)"
 	for _, tt := range []struct {
 		name string
-		opts proxyconfig.InjectOptions
+		opts proxyconfig.Options
 		want []string
 	}{
-		{"nothing", proxyconfig.InjectOptions{}, nil},
-		{"a list alone", proxyconfig.InjectOptions{Config: proxyconfig.Config{NoProxy: "a"}}, []string{"NO_PROXY=a", "no_proxy=a"}},
-		{"one proxy", proxyconfig.InjectOptions{Config: proxyconfig.Config{HTTPSProxy: "http://p"}},
+		{"nothing", proxyconfig.Options{}, nil},
+		{"a list alone", proxyconfig.Options{Config: proxyconfig.Config{NoProxy: "a"}}, []string{"NO_PROXY=a", "no_proxy=a"}},
+		{"one proxy", proxyconfig.Options{Config: proxyconfig.Config{HTTPSProxy: "http://p"}},
 			[]string{"HTTPS_PROXY=http://p", "https_proxy=http://p", "NO_PROXY=" + host[1:], "no_proxy=" + host[1:]}},
-		{"everything goes around it", proxyconfig.InjectOptions{Config: proxyconfig.Config{HTTPProxy: "http://p", NoProxy: "*"}},
+		{"everything goes around it", proxyconfig.Options{Config: proxyconfig.Config{HTTPProxy: "http://p", NoProxy: "*"}},
 			[]string{"HTTP_PROXY=http://p", "http_proxy=http://p", "NO_PROXY=*", "no_proxy=*"}},
-		{"a list with a comma at its end", proxyconfig.InjectOptions{Config: proxyconfig.Config{HTTPProxy: "http://p", NoProxy: "a, "}},
+		{"a list with a comma at its end", proxyconfig.Options{Config: proxyconfig.Config{HTTPProxy: "http://p", NoProxy: "a, "}},
 			[]string{"HTTP_PROXY=http://p", "http_proxy=http://p", "NO_PROXY=a" + host, "no_proxy=a" + host}},
-		{"open, exact", proxyconfig.InjectOptions{Config: openConfig, Exact: true, Secret: "s"},
+		{"open, exact", proxyconfig.Options{Config: openConfig, Exact: true, Secret: "s"},
 			[]string{"HTTP_PROXY=http://proxy:1", "http_proxy=http://proxy:1", "HTTPS_PROXY=http://proxy:2", "https_proxy=http://proxy:2", "NO_PROXY=svc,.local", "no_proxy=svc,.local"}},
-		{"a Secret", proxyconfig.InjectOptions{Config: secretConfig, Secret: "s"},
+		{"a Secret", proxyconfig.Options{Config: secretConfig, Secret: "s"},
 			[]string{"HTTP_PROXY=http://proxy:1", "http_proxy=http://proxy:1", "HTTPS_PROXY=(s/HTTPS_PROXY)", "https_proxy=(s/HTTPS_PROXY)", "NO_PROXY=svc" + host, "no_proxy=svc" + host}},
-		{"a Secret, optional", proxyconfig.InjectOptions{Config: proxyconfig.Config{HTTPProxy: "http://u@p"}, Secret: "s", Optional: true, Exact: true},
+		{"a Secret, optional", proxyconfig.Options{Config: proxyconfig.Config{HTTPProxy: "http://u@p"}, Secret: "s", Optional: true, Exact: true},
 			[]string{"HTTP_PROXY=(s/HTTP_PROXY)?", "http_proxy=(s/HTTP_PROXY)?"}},
-		{"plain, with what the kubelet expands", proxyconfig.InjectOptions{Config: proxyconfig.Config{HTTPProxy: "http://u:a$b$@p"}, Plain: true, Exact: true},
+		{"plain, with what the kubelet expands", proxyconfig.Options{Config: proxyconfig.Config{HTTPProxy: "http://u:a$b$@p"}, Plain: true, Exact: true},
 			[]string{"HTTP_PROXY=http://u:a$$b$$@p", "http_proxy=http://u:a$$b$$@p"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestTheKubeletExpandsToTheSame(t *testing.T) {
 	for _, u := range append(urls, struct{ name, url, password string }{"dollars", "http://a$b$:$c$d$@proxy", "$c$d$"}) {
 		c := config(u.url)
 		spec := &corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}
-		if err := proxyconfig.Inject(spec, proxyconfig.InjectOptions{Config: c, Plain: true}); err != nil {
+		if err := proxyconfig.Inject(spec, proxyconfig.Options{Config: c, Plain: true}); err != nil {
 			t.Fatal(err)
 		}
 		for what, env := range map[string][]corev1.EnvVar{"Inject": spec.Containers[0].Env, "EnvVars": c.EnvVars()} {
@@ -177,7 +177,7 @@ func TestInjectKeeps(t *testing.T) {
 		{"a prefix that can't", nil, from("APP_", "PROXY_"), true, all},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			i := newInjector(t, proxyconfig.InjectOptions{Config: openConfig, KeepEnvFrom: tt.keep})
+			i := newInjector(t, proxyconfig.Options{Config: openConfig, KeepEnvFrom: tt.keep})
 			spec := &corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Env: slices.Clone(tt.env), EnvFrom: tt.from}}}
 			changed := i.Inject(spec)
 			got := spec.Containers[0].Env
@@ -209,7 +209,7 @@ func TestInjectContainers(t *testing.T) {
 		EphemeralContainers: []corev1.EphemeralContainer{
 			{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e"}, TargetContainerName: "c"}},
 	}
-	i := newInjector(t, proxyconfig.InjectOptions{Config: secretConfig, Secret: "s"})
+	i := newInjector(t, proxyconfig.Options{Config: secretConfig, Secret: "s"})
 	vars := i.Missing(nil, nil)
 	want := spec.DeepCopy()
 	want.InitContainers[0].Env = vars
@@ -237,12 +237,12 @@ func TestInjectRefuses(t *testing.T) {
 	user := proxyconfig.Config{HTTPSProxy: "http://user:" + injectCanary + "@proxy:2"}
 	for _, tt := range []struct {
 		name, field string
-		opts        proxyconfig.InjectOptions
+		opts        proxyconfig.Options
 	}{
-		{"credentials and nowhere to put them", "Config.HTTPSProxy", proxyconfig.InjectOptions{Config: user}},
-		{"a Secret and Plain", "Secret", proxyconfig.InjectOptions{Config: user, Secret: "s", Plain: true}},
-		{"no name of a Secret", "Secret", proxyconfig.InjectOptions{Config: user, Secret: injectCanary + "/"}},
-		{"no URL", "HTTPProxy", proxyconfig.InjectOptions{Config: proxyconfig.Config{HTTPProxy: injectCanary + "@proxy"}, Plain: true}},
+		{"credentials and nowhere to put them", "Config.HTTPSProxy", proxyconfig.Options{Config: user}},
+		{"a Secret and Plain", "Secret", proxyconfig.Options{Config: user, Secret: "s", Plain: true}},
+		{"no name of a Secret", "Secret", proxyconfig.Options{Config: user, Secret: injectCanary + "/"}},
+		{"no URL", "HTTPProxy", proxyconfig.Options{Config: proxyconfig.Config{HTTPProxy: injectCanary + "@proxy"}, Plain: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			spec := &corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}
@@ -260,7 +260,7 @@ func TestInjectRefuses(t *testing.T) {
 
 // The password is in a pod where Plain asks for it, and nowhere else.
 func TestInjectCanary(t *testing.T) {
-	i := newInjector(t, proxyconfig.InjectOptions{Config: secretConfig, Secret: "s"})
+	i := newInjector(t, proxyconfig.Options{Config: secretConfig, Secret: "s"})
 	spec := &corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}
 	i.Inject(spec)
 	for _, text := range []string{fmt.Sprintf("%#v", spec), fmt.Sprintf("%+v", i), spec.String()} {
@@ -268,8 +268,8 @@ func TestInjectCanary(t *testing.T) {
 			t.Errorf("got the password in %s", text)
 		}
 	}
-	plain := newInjector(t, proxyconfig.InjectOptions{Config: secretConfig, Plain: true})
-	for _, text := range []string{fmt.Sprintf("%+v", plain), fmt.Sprintf("%#v", *plain), fmt.Sprint(proxyconfig.InjectOptions{Config: secretConfig})} {
+	plain := newInjector(t, proxyconfig.Options{Config: secretConfig, Plain: true})
+	for _, text := range []string{fmt.Sprintf("%+v", plain), fmt.Sprintf("%#v", *plain), fmt.Sprint(proxyconfig.Options{Config: secretConfig})} {
 		if strings.Contains(text, injectCanary) {
 			t.Errorf("got the password in %s", text)
 		}

@@ -48,7 +48,7 @@ func TestScope(t *testing.T) {
 		{"the name is", byName, proxyconfig.Namespace{Name: "a"}, metav1.ObjectMeta{}, true, proxyconfig.Default},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			i := newInjector(t, proxyconfig.InjectOptions{Config: openConfig, Scope: tt.scope})
+			i := newInjector(t, proxyconfig.Options{Config: openConfig, Scope: tt.scope})
 			if got, why := i.Wants(tt.ns, &tt.pod); got != tt.want || why != tt.why {
 				t.Errorf("got %t because of %q, want %t because of %q", got, why, tt.want, tt.why)
 			}
@@ -62,7 +62,7 @@ func TestScopeRefuses(t *testing.T) {
 		"Scope.Namespaces": {Namespaces: bad},
 		"Scope.Always":     {Always: []proxyconfig.Rule{{Pods: bad}}},
 	} {
-		_, err := proxyconfig.NewInjector(proxyconfig.InjectOptions{Scope: scope})
+		_, err := proxyconfig.NewInjector(proxyconfig.Options{Scope: scope})
 		var got *proxyconfig.FieldError
 		if !errors.As(err, &got) || got.Field != field {
 			t.Errorf("got %v, want a FieldError of %s", err, field)

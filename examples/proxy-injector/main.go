@@ -42,7 +42,7 @@ type flags struct {
 	listen, health, cert, key, clientCA, config string
 	skip, always                                cli.List
 	kubeSystem                                  bool
-	options                                     proxyconfig.InjectOptions // without Config
+	options                                     proxyconfig.Options // without Config
 	delay, drain                                time.Duration
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // EnvSecrets are Secrets with the installation's configuration in the management
-// cluster itself, to which [proxyconfig.InjectOptions] refers: each has what
+// cluster itself, to which [proxyconfig.Options] refers: each has what
 // [proxyconfig.Config.EnvSecretData] returns. Other keys of such a Secret are
 // kept, one that is not ours is left alone, and where a namespace is no longer
 // selected, the Secret stays: pods refer to it.

@@ -220,7 +220,7 @@ func TestUse(t *testing.T) {
 		t.Errorf("got %d without an Injector, want 503", w.Code)
 	}
 	for _, url := range []string{"http://one", "http://two"} {
-		h.Use(injector(t, proxyconfig.InjectOptions{Config: proxyconfig.Config{HTTPProxy: url}}))
+		h.Use(injector(t, proxyconfig.Options{Config: proxyconfig.Config{HTTPProxy: url}}))
 		if a := ask(t, h, creation(t, somePod())); !bytes.Contains(a.Patch, []byte(url)) {
 			t.Errorf("got %s, want %s in it", a.Patch, url)
 		}
@@ -255,7 +255,7 @@ func TestNamespaceLabels(t *testing.T) {
 }
 
 func TestReview(t *testing.T) {
-	h, told := recorder(injector(t, proxyconfig.InjectOptions{Config: opts.Config, Plain: true}), webhook.Options{})
+	h, told := recorder(injector(t, proxyconfig.Options{Config: opts.Config, Plain: true}), webhook.Options{})
 	a := ask(t, h, creation(t, somePod()))
 	got := (*told)[0]
 	if got.Took <= 0 {

@@ -23,12 +23,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const canary = "hunter2-canary"
 
-var opts = proxyconfig.InjectOptions{
+var opts = proxyconfig.Options{
 	Config: proxyconfig.Config{HTTPProxy: "http://proxy:1", HTTPSProxy: "http://user:" + canary + "@proxy:2", NoProxy: "svc"},
 	Secret: "proxy",
 }
 
-func injector(t testing.TB, opts proxyconfig.InjectOptions) *proxyconfig.Injector {
+func injector(t testing.TB, opts proxyconfig.Options) *proxyconfig.Injector {
 	t.Helper()
 	i, err := proxyconfig.NewInjector(opts)
 	if err != nil {

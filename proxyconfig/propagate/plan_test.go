@@ -25,6 +25,8 @@ func TestPlanConfiguration(t *testing.T) {
 		want   got
 	}{
 		{"golden", func(*world) {}, everywhere(proxy, golden)},
+		{"https alone", func(w *world) { w.installation("HTTPS_PROXY", proxy, "NO_PROXY", people) },
+			got{map[string]string{"HTTPS_PROXY": proxy, "NO_PROXY": golden}, proxyconfig.Config{HTTPSProxy: proxy, NoProxy: golden}}},
 		{"values", func(w *world) {
 			w.installation("values", "proxy: {http: '"+proxy+"', https: '"+proxy+"', noProxy: '"+people+"'}")
 		}, everywhere(proxy, golden)},

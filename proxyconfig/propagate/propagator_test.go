@@ -166,6 +166,21 @@ func TestInstallationGone(t *testing.T) {
 	})
 }
 
+// TestNoInstallation: it is told of, though nothing has changed.
+func TestNoInstallation(t *testing.T) {
+	b := newBed(t)
+	b.Set("clusters", cluster("org", "one"))
+	b.run()
+	b.Until(t, "the Event, and the hook", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.Wrote("POST events") == 1 && len(b.installations) > 0 && b.installations[0] != nil && b.plans["org/one"] > 0
+	})
+	if b.Get(systemd) != nil || b.Wrote("POST configmaps") != 0 {
+		t.Errorf("got %v, want an Event alone", b.AllWrites())
+	}
+}
+
 // TestForeign: an object that isn't in a cache, since it isn't ours, is found,
 // told of and left alone, and the others are written.
 func TestForeign(t *testing.T) {

@@ -48,8 +48,11 @@ func (l *ledger) caughtUp(object string, cached metav1.Object, at string, now ti
 	if !ok {
 		return true
 	}
-	// One that is gone again is not in the cache, which is past the write then.
-	shown := cached != nil && !controller.Older(cached.GetResourceVersion(), w.version) || !controller.Older(at, w.version)
+	version := at // one that is gone again: the cache is past the write then
+	if cached != nil {
+		version = cached.GetResourceVersion()
+	}
+	shown := !controller.Older(version, w.version)
 	if !shown && now.Sub(w.at) < patience {
 		return false
 	}

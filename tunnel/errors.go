@@ -61,6 +61,13 @@ const (
 	// CodeBadProof: the certificate signing request is not of the
 	// key that the connection proves to hold, or cannot be read.
 	CodeBadProof Code = 40
+	// CodeHeld: the agent has a session with this server already, and looks
+	// for another one's. It tries again; nothing is wrong.
+	CodeHeld Code = 41
+
+	// codeNotHere: the other server has no session of the cluster that takes
+	// the dial. It is between servers alone, and CodeNoAgent to the caller.
+	codeNotHere Code = 42
 
 	// Codes that one side finds out by itself.
 
@@ -104,6 +111,8 @@ var codeTexts = map[Code]string{
 	CodeTokenUsed:          "the token was used by another agent",
 	CodeWrongCluster:       "the token or certificate belongs to another cluster",
 	CodeBadProof:           "the certificate signing request does not prove its key",
+	CodeHeld:               "the agent has a session with this server already",
+	codeNotHere:            "no agent of the cluster is connected here",
 	CodeNoAgent:            "no agent is connected",
 	CodeForbidden:          "the server's policy does not allow the dial",
 	CodeLost:               "the session was lost",

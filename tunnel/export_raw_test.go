@@ -93,3 +93,12 @@ const MaxRawMessage = maxMessage
 func RenewIn(c *Credentials, got time.Time) time.Duration {
 	return (&runner{credentials: c, renewed: got}).renewIn()
 }
+
+// ReadServers reads a message with the names of servers.
+func ReadServers(r io.Reader) (kind uint16, code uint64, servers []string, err error) {
+	m, err := readMessage(r, maxMessage)
+	if err != nil {
+		return 0, 0, nil, err
+	}
+	return uint16(m.kind), m.getUint(tagCode), m.getStrings(tagServer), nil
+}

@@ -26,6 +26,7 @@ const (
 	serverURI  = "causeway://server"
 	maxCluster = 253 + 1 + 253 // namespace/name
 	maxAgent   = 64
+	maxServer  = 64 // the name of a replica
 )
 
 // URI returns the form in a certificate.

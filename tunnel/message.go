@@ -18,18 +18,26 @@ type message struct {
 type messageKind uint16
 
 const (
-	msgHello    messageKind = 1 // agent to server, first on the control stream
-	msgWelcome  messageKind = 2 // server's answer
-	msgRefusal  messageKind = 3 // the answer to anything that is refused
-	msgDrain    messageKind = 4 // either side: open no more streams here
-	msgRenew    messageKind = 5 // agent: sign this
-	msgIssued   messageKind = 6 // server: the certificate, for msgRenew and msgEnroll
-	msgRoots    messageKind = 7 // server: the authorities to trust from now on
-	msgPayload  messageKind = 8 // server: a named piece of data for the agent
-	msgReceived messageKind = 9 // agent: what became of a payload
+	msgHello    messageKind = 1  // agent to server, first on the control stream
+	msgWelcome  messageKind = 2  // server's answer
+	msgRefusal  messageKind = 3  // the answer to anything that is refused
+	msgDrain    messageKind = 4  // either side: open no more streams here
+	msgRenew    messageKind = 5  // agent: sign this
+	msgIssued   messageKind = 6  // server: the certificate, for msgRenew and msgEnroll
+	msgRoots    messageKind = 7  // server: the authorities to trust from now on
+	msgPayload  messageKind = 8  // server: a named piece of data for the agent
+	msgReceived messageKind = 9  // agent: what became of a payload
+	msgServers  messageKind = 10 // server: the names of the servers that run
 	msgDial     messageKind = 16
 	msgDialed   messageKind = 17
 	msgEnroll   messageKind = 32
+
+	// Between servers.
+	msgAsk     messageKind = 64 // has it an agent of the cluster?
+	msgHave    messageKind = 65 // the answer
+	msgForward messageKind = 66 // msgDial for the sessions of the other server
+	msgFleet   messageKind = 67 // what it knows; and a piece of the answer
+	msgRevoked messageKind = 68 // end the sessions of this agent
 )
 
 type tag uint16
@@ -52,6 +60,8 @@ const (
 	tagProof       tag = 15 // bytes: signature over the connection's exporter
 	tagLimit       tag = 16 // uint: streams that may be open at once
 	tagProgram     tag = 17 // string: name and version of the program
+	tagServer      tag = 18 // string, repeated: names of servers, the sender's first
+	tagHeld        tag = 19 // string, repeated: names of servers that the agent has a session with
 )
 
 const (
@@ -121,6 +131,11 @@ func (m *message) getUint(t tag) uint64 {
 		return binary.BigEndian.Uint64(b)
 	}
 	return 0
+}
+
+func (m *message) getStrings(t tag) (all []string) {
+	m.each(t, func(b []byte) { all = append(all, string(b)) })
+	return all
 }
 
 func (m *message) getAll(t tag) (all [][]byte) {

@@ -17,6 +17,10 @@ import (
 // it, and [Server.Dialer] dials through them. Its methods are safe for
 // concurrent use; its fields must not change after the first call.
 type Server struct {
+	// Name tells this replica from the others: it is what agents hear of, who
+	// hold sessions with two where there are two. At most 64 bytes, without
+	// spaces. If empty, it is random, and another one with each start.
+	Name string
 	// Authority signs the certificates of the server and of its agents.
 	// Required; [Server.SetAuthority] replaces it.
 	Authority *Authority
@@ -62,7 +66,10 @@ type Server struct {
 	groups    group.Set
 	seq       atomic.Uint64
 
-	telling sync.Mutex // keeps the news of authorities in their order
+	name string // Name, or a random one
+
+	telling sync.Mutex // keeps the news to agents in their order; guards told
+	told    []string   // the names of the servers that run
 }
 
 // KeepAlive says when a carrier is dead. Any byte from the other side is a
@@ -87,6 +94,15 @@ func (s *Server) setup() error {
 			s.setupErr = configError("field Authority of the Server is required: NewAuthority makes one")
 			return
 		}
+		s.name = s.Name
+		if s.name == "" {
+			s.name = randomName()
+		}
+		if err := checkName("replica", s.name, maxServer); err != nil {
+			s.setupErr = configError("field Name of the Server: %w", err)
+			return
+		}
+		s.told = []string{s.name}
 		s.authority.Store(s.Authority)
 		store := s.Store
 		if store == nil {

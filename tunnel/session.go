@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -40,6 +41,7 @@ type session struct {
 	opens  chan struct{} // holds one: who opens a stream
 	// welcomed is whose certificates the agent was told to trust.
 	welcomed *Authority
+	servers  []string // the names that it was told in its WELCOME
 
 	asked time.Time // for a certificate; readControl's
 
@@ -150,8 +152,12 @@ func (s *Server) greet(ctx context.Context, g *group.Group, c *carrier) (*sessio
 		m.Close()
 		return nil, badPeer(ctx, "connect", id.Cluster, err)
 	}
-	if refused == nil && !speaks(hello, protocolVersion) {
+	switch {
+	case refused != nil:
+	case !speaks(hello, protocolVersion):
 		refused = &Error{Op: "connect", Cluster: id.Cluster, Code: CodeVersion}
+	case s.holds(hello):
+		refused = &Error{Op: "connect", Cluster: id.Cluster, Code: CodeHeld}
 	}
 	if refused != nil {
 		refuse(ctx, control, refused)
@@ -163,10 +169,10 @@ func (s *Server) greet(ctx context.Context, g *group.Group, c *carrier) (*sessio
 		id: id, number: strconv.FormatUint(seq, 10), seq: seq,
 		mux: m, group: g, remote: c.RemoteAddr(), since: time.Now(), tls: c.state(), clock: s.enroller.clock,
 		expiry: cert.NotAfter, waiting: map[string]chan error{}, welcomed: a,
-		out: outbox{control: control}, opens: make(chan struct{}, 1), limit: s.limit(hello),
+		out: outbox{control: control}, opens: make(chan struct{}, 1), limit: s.limit(hello), servers: s.servers(),
 	}
-	sess.send(a.addRoots((&message{kind: msgWelcome}).uint(tagVersion, protocolVersion).
-		string(tagID, sess.number).time(tagTime, time.Now())))
+	welcome := (&message{kind: msgWelcome}).uint(tagVersion, protocolVersion).string(tagID, sess.number).time(tagTime, time.Now())
+	sess.send(addServers(a.addRoots(welcome), sess.servers))
 	return sess, nil
 }
 
@@ -250,6 +256,9 @@ func (s *Server) register(sess *session) bool {
 	defer s.telling.Unlock()
 	if a := s.authority.Load(); a != sess.welcomed {
 		sess.send(a.addRoots(&message{kind: msgRoots}))
+	}
+	if !slices.Equal(s.told, sess.servers) {
+		sess.send(addServers(&message{kind: msgServers}, s.told))
 	}
 	return true
 }

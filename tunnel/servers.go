@@ -1,0 +1,46 @@
+package tunnel
+
+import (
+	"crypto/rand"
+	"slices"
+	"strings"
+)
+
+// randomName is long enough for no two replicas to have the same.
+func randomName() string { return strings.ToLower(rand.Text()[:12]) }
+
+// addServers adds the names of the servers that run to a message.
+func addServers(m *message, names []string) *message {
+	for _, name := range names {
+		m.string(tagServer, name)
+	}
+	return m
+}
+
+// servers returns the names that agents are told, the Server's own first. The
+// slice is not changed any more.
+func (s *Server) servers() []string {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	return s.told
+}
+
+// tellServers tells the agents which servers run, if that has changed.
+func (s *Server) tellServers(names []string) {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	if slices.Equal(names, s.told) {
+		return
+	}
+	s.told = names
+	m := addServers(&message{kind: msgServers}, names)
+	for _, sess := range s.registry.all() {
+		sess.send(m)
+	}
+}
+
+// holds reports whether the agent said in its HELLO that it has a session with
+// this Server already.
+func (s *Server) holds(hello *message) bool {
+	return slices.Contains(hello.getStrings(tagHeld), s.name)
+}

@@ -1,0 +1,81 @@
+package tunnel_test
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+// A WELCOME says the server's name. An agent that holds a session with that one
+// is refused, whatever else it holds; with others it is welcome.
+func TestHeld(t *testing.T) {
+	held := func(names ...string) []byte {
+		fields := []any{uint16(3), uint64(1)}
+		for _, name := range names {
+			fields = append(fields, uint16(19), []byte(name))
+		}
+		return tunnel.RawMessage(1, fields...)
+	}
+	for _, tt := range []struct {
+		name  string
+		hello []byte
+		kind  uint16
+		code  uint64
+	}{
+		{"none", tunnel.RawHello(), 2, 0},
+		{"another", held("b", "A"), 2, 0},
+		{"this one", held("b", "a"), 3, 41},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t, &tunnel.Server{Name: "a"})
+				_, session := b.rawSession(b.enrolled())
+				control, err := session.Open(t.Context(), tt.hello)
+				if err != nil {
+					t.Fatal(err)
+				}
+				control.SetReadDeadline(time.Now().Add(time.Minute))
+				kind, code, servers, err := tunnel.ReadServers(control)
+				if kind != tt.kind || code != tt.code || err != nil {
+					t.Errorf("got kind %d, code %d, %v, want %d, %d", kind, code, err, tt.kind, tt.code)
+				}
+				if kind == 2 && !slices.Equal(servers, []string{"a"}) {
+					t.Errorf("got the servers %q, want its own", servers)
+				}
+			})
+		})
+	}
+}
+
+// A name that is not given is another one each time; one that can't be is
+// an error.
+func TestServerName(t *testing.T) {
+	var names []string
+	for range 2 {
+		b := newBed(t, &tunnel.Server{})
+		_, session := b.rawSession(b.enrolled())
+		control, err := session.Open(t.Context(), tunnel.RawHello())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, servers, err := tunnel.ReadServers(control)
+		if err != nil || len(servers) != 1 || len(servers[0]) < 10 {
+			t.Fatalf("got %q, %v, want a name", servers, err)
+		}
+		names = append(names, servers...)
+	}
+	if names[0] == names[1] {
+		t.Errorf("got %q twice", names[0])
+	}
+	authority, err := tunnel.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &tunnel.Server{Authority: authority, Name: "two words"}
+	if _, err := s.Invite(t.Context(), testCluster, 0); codeOf(err) != tunnel.CodeConfig {
+		t.Errorf("got %v, want an error of the configuration", err)
+	}
+}

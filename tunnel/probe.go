@@ -2,8 +2,23 @@ package tunnel
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/group"
+	"github.com/causewayproject/causeway/internal/mux"
 )
+
+// prober finds out whether the other end of a session is there.
+type prober struct {
+	mux     *mux.Session
+	group   *group.Group // of who probes
+	suspect atomic.Int64 // unix nanoseconds of the last probe that failed
+
+	probes  sync.Mutex // guards the field below
+	probing *probe
+}
 
 // A probe is one ping that any number of dials wait for.
 type probe struct {
@@ -16,59 +31,68 @@ const aliveFor = time.Second
 
 // load is what a session is burdened with: open streams, dials that have no
 // answer yet included.
-func (sess *session) load() int {
-	return max(sess.mux.Stats().Streams-1, 0) // the control stream is no burden
+func (p *prober) load() int {
+	return max(p.mux.Stats().Streams-1, 0) // the control stream is no burden
+}
+
+func (p *prober) ended() bool {
+	select {
+	case <-p.mux.Done():
+		return true
+	default:
+		return false
+	}
 }
 
 // suspected reports whether the last probe failed and nothing came since.
-func (sess *session) suspected() bool {
-	at := sess.suspect.Load()
-	return at != 0 && sess.mux.Stats().LastRead.UnixNano() <= at
+func (p *prober) suspected() bool {
+	at := p.suspect.Load()
+	return at != 0 && p.mux.Stats().LastRead.UnixNano() <= at
 }
 
-func (sess *session) markSuspect() { sess.suspect.Store(time.Now().UnixNano()) }
+func (p *prober) markSuspect() { p.suspect.Store(time.Now().UnixNano()) }
 
 // alive reports whether something came just now, or else comes in answer to a
 // probe: this one's or one that is on its way. The end of ctx is no answer.
-func (sess *session) alive(ctx context.Context) bool {
-	if time.Since(sess.mux.Stats().LastRead) < aliveFor {
+func (p *prober) alive(ctx context.Context) bool {
+	if time.Since(p.mux.Stats().LastRead) < aliveFor {
 		return true
 	}
-	sess.mu.Lock()
-	p := sess.probing
-	first := p == nil
+	p.probes.Lock()
+	pr := p.probing
+	first := pr == nil
 	if first {
-		p = &probe{done: make(chan struct{})}
-		sess.probing = p
+		pr = &probe{done: make(chan struct{})}
+		p.probing = pr
 	}
-	sess.mu.Unlock()
-	if first && !sess.group.Go(func() { sess.probe(p) }) {
-		sess.probed(p, true) // the session ends anyway
+	p.probes.Unlock()
+	if first && !p.group.Go(func() { p.probe(pr) }) {
+		p.probed(pr, true) // the session ends anyway
 	}
 	select {
-	case <-p.done:
-		return p.ok
+	case <-pr.done:
+		return pr.ok
 	case <-ctx.Done():
 		return false
 	}
 }
 
-func (sess *session) probe(p *probe) {
-	ctx, cancel := context.WithTimeout(sess.group.Context(), probeTimeout)
+func (p *prober) probe(pr *probe) {
+	ctx, cancel := context.WithTimeout(p.group.Context(), probeTimeout)
 	defer cancel()
 	began := time.Now()
-	_, err := sess.mux.Ping(ctx)
-	ok := err == nil || sess.mux.Stats().LastRead.After(began)
+	_, err := p.mux.Ping(ctx)
+	ok := err == nil || p.mux.Stats().LastRead.After(began)
 	if !ok {
-		sess.markSuspect()
+		p.markSuspect()
 	}
-	sess.probed(p, ok)
+	p.probed(pr, ok)
 }
 
-func (sess *session) probed(p *probe, ok bool) {
-	p.ok = ok
-	sess.mu.Lock()
-	sess.probing = nil
-	sess.mu.Unlock()
-	close(p.done)
+func (p *prober) probed(pr *probe, ok bool) {
+	pr.ok = ok
+	p.probes.Lock()
+	p.probing = nil
+	p.probes.Unlock()
+	close(pr.done)
 }

@@ -27,10 +27,9 @@ const (
 
 // session is the server's end of one agent's session.
 type session struct {
+	prober
 	id     Identity
 	number string // unique in the server's life
-	mux    *mux.Session
-	group  *group.Group
 	remote net.Addr
 	since  time.Time
 	seq    uint64           // a later session has a higher one
@@ -48,12 +47,10 @@ type session struct {
 	retired atomic.Bool // takes no new streams
 	opened  atomic.Uint64
 	failed  atomic.Uint64
-	suspect atomic.Int64 // unix nanoseconds of the last probe that failed
 
 	mu      sync.Mutex            // guards the fields below
 	waiting map[string]chan error // payloads by id
 	cause   error
-	probing *probe
 	expiry  time.Time // of the agent's latest certificate
 	expires *time.Timer
 }
@@ -167,7 +164,7 @@ func (s *Server) greet(ctx context.Context, g *group.Group, c *carrier) (*sessio
 	a, seq := s.authority.Load(), s.seq.Add(1)
 	sess := &session{
 		id: id, number: strconv.FormatUint(seq, 10), seq: seq,
-		mux: m, group: g, remote: c.RemoteAddr(), since: time.Now(), tls: c.state(), clock: s.enroller.clock,
+		prober: prober{mux: m, group: g}, remote: c.RemoteAddr(), since: time.Now(), tls: c.state(), clock: s.enroller.clock,
 		expiry: cert.NotAfter, waiting: map[string]chan error{}, welcomed: a,
 		out: outbox{control: control}, opens: make(chan struct{}, 1), limit: s.limit(hello), servers: s.servers(),
 	}
@@ -359,15 +356,6 @@ func (sess *session) end(cause error) {
 	}
 	sess.mu.Unlock()
 	sess.mux.Close()
-}
-
-func (sess *session) ended() bool {
-	select {
-	case <-sess.mux.Done():
-		return true
-	default:
-		return false
-	}
 }
 
 // lost returns why the session ended; nil if the agent ended it in order.

@@ -166,7 +166,7 @@ func (a *Authority) addRoots(m *message) *message {
 
 // issue signs a certificate that lives from now on, and not longer than the
 // authority.
-func (a *Authority) issue(pub crypto.PublicKey, uri *url.URL, usage x509.ExtKeyUsage, now time.Time, life time.Duration) (*x509.Certificate, error) {
+func (a *Authority) issue(pub crypto.PublicKey, uri *url.URL, usage []x509.ExtKeyUsage, now time.Time, life time.Duration) (*x509.Certificate, error) {
 	end := now.Add(life)
 	if last := a.Certificate.NotAfter; end.After(last) {
 		end = last
@@ -178,7 +178,7 @@ func (a *Authority) issue(pub crypto.PublicKey, uri *url.URL, usage x509.ExtKeyU
 		NotBefore:             now.Add(-backdate),
 		NotAfter:              end,
 		KeyUsage:              x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:           []x509.ExtKeyUsage{usage},
+		ExtKeyUsage:           usage,
 		BasicConstraintsValid: true,
 		URIs:                  []*url.URL{uri},
 	}, a.Certificate, pub, a.Key)

@@ -25,14 +25,15 @@ const (
 
 // Dialer dials targets through the agents of one cluster.
 type Dialer struct {
-	server  *Server
-	cluster string
+	server    *Server
+	cluster   string
+	forwarded bool // for a peer: no further than this Server's sessions
 }
 
 // Dialer returns the dialer of a cluster, whether or not an agent of it is
 // connected: each dial takes the agents there are. It costs nothing.
 func (s *Server) Dialer(cluster string) *Dialer {
-	return &Dialer{s, cluster}
+	return &Dialer{server: s, cluster: cluster}
 }
 
 // Cluster returns the name of the cluster.
@@ -42,6 +43,9 @@ func (d *Dialer) Cluster() string { return d.cluster }
 // the cluster resolves and dials; network is "tcp". It takes one round trip,
 // and returns once the target is connected. The agent with the fewest streams
 // is asked first; if its session fails before it has answered, the next one is.
+// Where no agent of the cluster is connected to this replica, one that is
+// connected to another is asked; that there is none, the caller knows after
+// two seconds, even if replicas do not answer.
 // The errors are *[Error]; the context bounds the dial alone.
 //
 // The connection is of the same make as a *net.TCPConn: deadlines, CloseWrite,
@@ -78,16 +82,39 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (*mux.Stream
 			return nil, d.fail(address, CodeForbidden, err)
 		}
 	}
-	return d.walk(ctx, network, address)
+	return d.reach(ctx, network, address)
 }
 
-// walk asks one agent after the other, for as long as another may do better.
-func (d *Dialer) walk(ctx context.Context, network, address string) (*mux.Stream, error) {
+// reach asks the agents that are connected here, then those of the peers, and
+// at last those here that did not answer their last probe.
+func (d *Dialer) reach(ctx context.Context, network, address string) (*mux.Stream, error) {
 	tried := map[*session]bool{}
+	alone := len(d.server.peers.live()) == 0
+	stream, err := d.walk(ctx, network, address, tried, alone)
+	if !alone && err != nil && worthAsking(err) {
+		if stream, err = d.forward(ctx, network, address, err); err != nil && worthAsking(err) && ctx.Err() == nil {
+			var last *Error
+			if stream, last = d.walk(ctx, network, address, tried, true); last == nil || last.Code != CodeNoAgent {
+				err = last
+			}
+		}
+	}
+	if err != nil {
+		return nil, err // not a nil *Error in an error
+	}
+	return stream, nil
+}
+
+// worthAsking reports whether somebody else may do better.
+func worthAsking(err *Error) bool { return err.Code == CodeNoAgent || movable(err.Code) }
+
+// walk asks one agent after the other, for as long as another may do better;
+// those that did not answer their last probe only if suspects is set.
+func (d *Dialer) walk(ctx context.Context, network, address string, tried map[*session]bool, suspects bool) (*mux.Stream, *Error) {
 	last := d.fail(address, CodeNoAgent, nil)
 	for {
 		sess := d.server.registry.next(d.cluster, tried)
-		if sess == nil {
+		if sess == nil || !suspects && sess.suspected() {
 			return nil, last
 		}
 		tried[sess] = true
@@ -204,7 +231,7 @@ func (d *Dialer) await(ctx context.Context, sess *session, stream *mux.Stream, t
 	watch := time.AfterFunc(suspectAfter, func() {
 		defer close(watched)
 		for ctx.Err() == nil {
-			if !sess.alive(ctx) && ctx.Err() == nil && d.server.registry.next(d.cluster, tried) != nil {
+			if !sess.alive(ctx) && ctx.Err() == nil && d.another(ctx, tried) {
 				stream.Reset(uint32(CodeLost))
 				return
 			}
@@ -217,6 +244,12 @@ func (d *Dialer) await(ctx context.Context, sess *session, stream *mux.Stream, t
 		<-watched
 	}
 	return m, err
+}
+
+// another reports whether the dial could be somebody else's: for a peer, that
+// is the peer's to know.
+func (d *Dialer) another(ctx context.Context, tried map[*session]bool) bool {
+	return d.forwarded || d.server.registry.next(d.cluster, tried) != nil || d.server.peers.have(ctx, d.cluster)
 }
 
 // cause says in codes what ended an attempt.

@@ -266,7 +266,7 @@ func (e *enroller) issue(op string, id Identity, pub crypto.PublicKey) (*message
 	if err := a.check(); err != nil {
 		return nil, internal(op, id.Cluster, err)
 	}
-	cert, err := a.issue(pub, id.URI(), x509.ExtKeyUsageClientAuth, e.clock(), e.agentLife())
+	cert, err := a.issue(pub, id.URI(), []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, e.clock(), e.agentLife())
 	if err != nil {
 		return nil, internal(op, id.Cluster, err)
 	}

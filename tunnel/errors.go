@@ -146,7 +146,8 @@ var codeErrors = map[Code]error{
 // Error is what the package returns when a dial, a session or an enrolment
 // fails. No text in it holds a token or a key.
 type Error struct {
-	// Op is "dial", "connect", "enroll", "renew", "push", "serve" or "config".
+	// Op is "dial", "connect", "enroll", "renew", "push", "status", "serve" or
+	// "config".
 	Op string
 	// Cluster is the cluster in question; empty if none is known.
 	Cluster string

@@ -30,6 +30,14 @@ type Hooks struct {
 	// Delivered is called when an agent said what became of a payload that
 	// Payloads returned, or could not be asked.
 	Delivered func(id Identity, name string, err error)
+	// Forwarded is called for each dial that was left to the other replicas,
+	// when one has answered or none has an agent; Dialed is, too. Took counts
+	// from the question which of them has one.
+	Forwarded func(cluster string, took time.Duration, err error)
+	// PeerConnected is called when a session with another replica takes
+	// dials, PeerDisconnected when it has ended; err is nil if in order.
+	PeerConnected    func(name string)
+	PeerDisconnected func(name string, err error)
 }
 
 func (h *Hooks) connected(s SessionInfo) {
@@ -63,16 +71,38 @@ func (h *Hooks) renewed(id Identity, until time.Time) {
 }
 
 func (h *Hooks) dialed(cluster string, took time.Duration, err error) {
-	if h.Dialed == nil {
-		return
+	if h.Dialed != nil {
+		h.Dialed(cluster, took, anonymous(err))
 	}
+}
+
+func (h *Hooks) forwarded(cluster string, took time.Duration, err error) {
+	if h.Forwarded != nil {
+		h.Forwarded(cluster, took, anonymous(err))
+	}
+}
+
+// anonymous returns the error without the target's address.
+func anonymous(err error) error {
 	var e *Error
 	if errors.As(err, &e) {
-		anonymous := *e
-		anonymous.Addr = ""
-		err = &anonymous
+		without := *e
+		without.Addr = ""
+		err = &without
 	}
-	h.Dialed(cluster, took, err)
+	return err
+}
+
+func (h *Hooks) peerConnected(name string) {
+	if h.PeerConnected != nil {
+		h.PeerConnected(name)
+	}
+}
+
+func (h *Hooks) peerDisconnected(name string, err error) {
+	if h.PeerDisconnected != nil {
+		h.PeerDisconnected(name, err)
+	}
 }
 
 func (h *Hooks) delivered(id Identity, name string, err error) {

@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 
@@ -70,6 +71,13 @@ func (r *registry) revoke(id Identity) []*session {
 	r.revoked[id] = true
 	r.mu.Unlock()
 	return r.ofAgent(id)
+}
+
+// allRevoked are those that revoke was called for.
+func (r *registry) allRevoked() []Identity {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Keys(r.revoked))
 }
 
 // retire gives the session no more streams.

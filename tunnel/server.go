@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"net"
 	"net/http"
@@ -24,6 +25,14 @@ type Server struct {
 	// Authority signs the certificates of the server and of its agents.
 	// Required; [Server.SetAuthority] replaces it.
 	Authority *Authority
+	// Peers says where the other replicas are. A dial whose cluster has no
+	// session here goes to one that has; one hop, and the policy of the
+	// Server that was asked is what counts. If nil, there are no others. If
+	// not, the Server is to be ended by Shutdown or Close: the sessions with
+	// its peers, by which it dials, outlive Serve.
+	Peers Membership
+	// PeerDial connects to the other replicas. If nil, a net.Dialer does.
+	PeerDial DialFunc
 	// Store keeps tokens and revocations. If nil, memory does: a restart
 	// forgets tokens that were not used yet, and revocations.
 	Store Store
@@ -62,6 +71,8 @@ type Server struct {
 	enroller  *enroller
 	authority atomic.Pointer[Authority]
 	registry  registry
+	peers     peers
+	began     time.Time
 	pending   chan struct{}
 	groups    group.Set
 	seq       atomic.Uint64
@@ -102,7 +113,8 @@ func (s *Server) setup() error {
 			s.setupErr = configError("field Name of the Server: %w", err)
 			return
 		}
-		s.told = []string{s.name}
+		s.told, s.began = []string{s.name}, time.Now()
+		s.peers.server, s.peers.id = s, rand.Text()
 		s.authority.Store(s.Authority)
 		store := s.Store
 		if store == nil {
@@ -134,6 +146,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		l.Close()
 		return err
 	}
+	s.peers.start()
 	err := s.groups.Serve(ctx, tuned(l), s.grace(), s.serveCarrier)
 	switch {
 	case errors.Is(err, group.ErrClosed):
@@ -150,7 +163,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 // not wait for them.
 func (s *Server) Handler() http.Handler {
 	return websocketHandler(func(conn net.Conn) {
-		if s.setup() != nil || s.groups.Join(func(g *group.Group) { s.serveCarrier(g, conn) }) != nil {
+		if s.setup() != nil || s.groups.Join(func(g *group.Group) { s.peers.start(); s.serveCarrier(g, conn) }) != nil {
 			conn.Close()
 		}
 	})
@@ -163,7 +176,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if err := s.setup(); err != nil {
 		return err
 	}
-	return s.groups.Shutdown(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { s.peers.close(ctx) })
+	err := s.groups.Shutdown(ctx)
+	wg.Wait()
+	return err
 }
 
 // Close ends every session and stream at once, and waits for the Server's
@@ -177,8 +194,14 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// leaving asks the group's agents to leave.
+// leaving asks the group's agents, and its peers, to leave.
 func (s *Server) leaving(g *group.Group) {
+	if s.groups.Closed() || !s.groups.Open() {
+		s.peers.drain()
+	}
+	for _, guest := range s.peers.guestsOf(g) {
+		guest.out.add(&message{kind: msgDrain})
+	}
 	for _, sess := range s.registry.of(g) {
 		s.retire(sess)
 	}
@@ -227,8 +250,9 @@ func (s *Server) Invite(ctx context.Context, cluster string, life time.Duration)
 }
 
 // Revoke ends the agent's sessions and streams, and refuses it from now on.
-// Servers that share the Store refuse it too, and end its sessions when they
-// next look, at the latest when it connects anew or renews.
+// Replicas that are connected by Peers do the same at once, others as soon as
+// they are. Servers that share no more than the Store refuse it too, and end its
+// sessions when they next look, at the latest when it connects anew or renews.
 func (s *Server) Revoke(ctx context.Context, id Identity) error {
 	if err := s.setup(); err != nil {
 		return err
@@ -237,6 +261,7 @@ func (s *Server) Revoke(ctx context.Context, id Identity) error {
 		return err
 	}
 	s.expel(id)
+	s.peers.tell(revokedMessage(id))
 	return nil
 }
 

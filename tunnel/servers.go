@@ -26,10 +26,11 @@ func (s *Server) servers() []string {
 }
 
 // tellServers tells the agents which servers run, if that has changed.
-func (s *Server) tellServers(names []string) {
+func (s *Server) tellServers() {
 	s.telling.Lock()
 	defer s.telling.Unlock()
-	if slices.Equal(names, s.told) {
+	names, ok := s.peers.names()
+	if !ok || slices.Equal(names, s.told) {
 		return
 	}
 	s.told = names

@@ -58,10 +58,10 @@ type session struct {
 // serveCarrier takes a carrier from its first byte to its end.
 func (s *Server) serveCarrier(g *group.Group, conn net.Conn) {
 	defer conn.Close()
-	var sess *session
-	apart(func() { sess = s.admit(g, conn) })
-	if sess != nil {
-		s.serveSession(sess)
+	var serve func()
+	apart(func() { serve = s.admit(g, conn) })
+	if serve != nil {
+		serve()
 	}
 }
 
@@ -73,9 +73,9 @@ func apart(f func()) {
 	wg.Wait()
 }
 
-// admit returns the session of a new carrier, or nil: it was an enrolment, or
-// was refused.
-func (s *Server) admit(g *group.Group, conn net.Conn) *session {
+// admit returns what serves the session of a new carrier, or nil: it was an
+// enrolment, or was refused.
+func (s *Server) admit(g *group.Group, conn net.Conn) (serve func()) {
 	select {
 	case s.pending <- struct{}{}:
 		defer func() { <-s.pending }()
@@ -96,9 +96,17 @@ func (s *Server) admit(g *group.Group, conn net.Conn) *session {
 	case protoTunnel:
 		sess, err := s.greet(ctx, g, c)
 		if err == nil {
-			return sess
+			return func() { s.serveSession(sess) }
 		}
 		s.Hooks.refused(conn.RemoteAddr(), err)
+	case protoPeer:
+		guest, err := s.greetPeer(ctx, g, c)
+		if err == nil {
+			return guest.serve
+		}
+		if !errors.Is(err, errSelf) {
+			s.Hooks.refused(conn.RemoteAddr(), err)
+		}
 	default:
 		s.Hooks.refused(conn.RemoteAddr(), &Error{Op: "connect", Code: CodeVersion, Err: errors.New("the client offered no protocol of the tunnel by ALPN")})
 	}
@@ -175,11 +183,17 @@ func (s *Server) greet(ctx context.Context, g *group.Group, c *carrier) (*sessio
 
 // refuse tells an agent why, and waits until it has read it and left.
 func refuse(ctx context.Context, control *mux.Stream, why error) {
+	answerLast(ctx, control, refusalOf(msgRefusal, why))
+}
+
+// answerLast writes the last message, and waits until the other side has read
+// it and left.
+func answerLast(ctx context.Context, control *mux.Stream, m *message) {
 	ctx, cancel := context.WithTimeout(ctx, lingerTimeout)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { control.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	if writeMessage(control, refusalOf(msgRefusal, why)) == nil && control.CloseWrite() == nil {
+	if writeMessage(control, m) == nil && control.CloseWrite() == nil {
 		io.Copy(io.Discard, control)
 	}
 }

@@ -15,6 +15,7 @@ import (
 const (
 	protoTunnel = "causeway-tunnel/1"
 	protoEnroll = "causeway-enroll/1"
+	protoPeer   = "causeway-peer/1"
 )
 
 // tlsConfig is the agent's for a session. The caller may set ServerName: it is
@@ -81,10 +82,17 @@ func verifyServer(state *tls.ConnectionState, proto string, roots []*x509.Certif
 		return errors.New("the server showed no certificate")
 	}
 	leaf := state.PeerCertificates[0]
+	if err := isServer(leaf); err != nil {
+		return err
+	}
+	return verifyLeaf(leaf, roots, x509.ExtKeyUsageServerAuth, time.Now())
+}
+
+func isServer(leaf *x509.Certificate) error {
 	if uris := uris(leaf); len(uris) != 1 || uris[0].String() != serverURI {
 		return errors.New("the certificate is not a server's: no URI SAN " + serverURI)
 	}
-	return verifyLeaf(leaf, roots, x509.ExtKeyUsageServerAuth, time.Now())
+	return nil
 }
 
 // verifyLeaf checks that one of the authorities signed cert itself, for the
@@ -130,7 +138,7 @@ func uris(cert *x509.Certificate) (ours []*url.URL) {
 func (e *enroller) tlsConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
-		NextProtos:             []string{protoTunnel, protoEnroll},
+		NextProtos:             []string{protoTunnel, protoEnroll, protoPeer},
 		ClientAuth:             tls.RequestClientCert,
 		SessionTicketsDisabled: true,
 		Time:                   e.clock,
@@ -160,7 +168,7 @@ func (e *enroller) certificate() (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	leaf, err := a.issue(key.Public(), &url.URL{Scheme: uriScheme, Host: serverHost}, x509.ExtKeyUsageServerAuth, now, serverLife)
+	leaf, err := a.issue(key.Public(), &url.URL{Scheme: uriScheme, Host: serverHost}, serverUsages(), now, serverLife)
 	if err != nil {
 		return nil, &Error{Op: "serve", Code: CodeInternal, Err: err}
 	}

@@ -119,6 +119,18 @@ func (s *Set) Closed() bool {
 	return s.shutting
 }
 
+// Open reports whether there is a group that lets more in.
+func (s *Set) Open() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for g := range s.all {
+		if g.accepting.Err() == nil {
+			return true
+		}
+	}
+	return false
+}
+
 func (s *Set) drain(ctx context.Context, g *Group) {
 	g.Close() // first: what comes later sees it
 	if s.Leaving != nil {

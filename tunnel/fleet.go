@@ -1,0 +1,185 @@
+package tunnel
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/mux"
+)
+
+const (
+	// fleetTimeout is how long a replica has to say what it knows.
+	fleetTimeout = 5 * time.Second
+	// fleetPiece is of the answer, maxFleet the whole: some 100,000 sessions.
+	fleetPiece = 512 << 10
+	maxFleet   = 64 << 20
+)
+
+// ReplicaStatus is what is known of one replica at one moment.
+type ReplicaStatus struct {
+	// Name is the replica's; empty if it was never connected.
+	Name string `json:"name"`
+	// Self: it is the one that was asked.
+	Self bool `json:"self"`
+	// Address is where Peers says that it is; empty for Self.
+	Address string `json:"address"`
+	// Connected: there is a session by which dials are forwarded to it.
+	Connected bool `json:"connected"`
+	// Draining: it takes no new streams.
+	Draining bool `json:"draining"`
+	// Since is when the session began, or Self did; zero: there is none.
+	Since time.Time `json:"since"`
+	// LastError is why there is no session, or no Status. Of Self it is that of
+	// Peers.
+	LastError string `json:"lastError,omitempty"`
+	// Status is what the replica knows; zero if it was not to be had.
+	Status Status `json:"status"`
+}
+
+// Fleet returns the status of this replica, then that of each address of Peers
+// that is not its own, by name and address. Replicas are asked at the same
+// time, for as long as ctx allows and 5 seconds at most. Addresses that lead
+// to the same replica are one.
+func (s *Server) Fleet(ctx context.Context) []ReplicaStatus {
+	if s.setup() != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, fleetTimeout)
+	defer cancel()
+	all := s.peers.status()
+	var wg sync.WaitGroup
+	for i := range all {
+		wg.Go(func() { all[i].ask(ctx) })
+	}
+	wg.Wait()
+	fleet := []ReplicaStatus{s.selfStatus()}
+	for _, r := range all {
+		fleet = append(fleet, r.ReplicaStatus)
+	}
+	return fleet
+}
+
+func (s *Server) selfStatus() ReplicaStatus {
+	r := ReplicaStatus{Name: s.name, Self: true, Connected: true, Since: s.began, Status: s.Status(), Draining: s.peers.isDraining()}
+	s.peers.mu.Lock()
+	defer s.peers.mu.Unlock()
+	if s.peers.err != nil {
+		r.LastError = s.peers.err.Error()
+	}
+	return r
+}
+
+// peerStatus is a row of the fleet, and whom to ask for the rest.
+type peerStatus struct {
+	ReplicaStatus
+	link *peerLink // nil: nobody
+}
+
+// status returns what is known without asking.
+func (p *peers) status() []peerStatus {
+	p.mu.Lock()
+	var all []*peer
+	for _, peer := range p.byAddr {
+		all = append(all, peer)
+	}
+	p.mu.Unlock()
+	var rows []peerStatus
+	for _, peer := range all {
+		if row, ok := peer.status(); ok {
+			rows = append(rows, row)
+		}
+	}
+	slices.SortFunc(rows, func(a, b peerStatus) int {
+		if c := cmp.Compare(a.Name, b.Name); c != 0 || a.Connected == b.Connected {
+			return cmp.Or(c, cmp.Compare(a.Address, b.Address))
+		}
+		if a.Connected {
+			return -1
+		}
+		return 1
+	})
+	return slices.CompactFunc(rows, func(a, b peerStatus) bool { return a.Name != "" && a.Name == b.Name })
+}
+
+// status reports ok if the address is not this replica's own.
+func (p *peer) status() (row peerStatus, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	row.Name, row.Address, row.Draining = p.name, p.address, p.draining
+	if p.err != nil {
+		row.LastError = p.err.Error()
+	}
+	if l := p.link; l != nil && !l.ended() {
+		row.link, row.Connected, row.Since = l, l.takes(), l.since
+	}
+	return row, !p.self
+}
+
+func (r *peerStatus) ask(ctx context.Context) {
+	r.Status.Clusters = []ClusterStatus{}
+	if r.link == nil {
+		return
+	}
+	status, err := r.link.status(ctx)
+	if err != nil {
+		r.LastError = err.Error()
+		return
+	}
+	r.Status = *status
+}
+
+// status asks the replica what it knows.
+func (l *peerLink) status(ctx context.Context) (*Status, error) {
+	fail := func(err error) (*Status, error) {
+		return nil, &Error{Op: "status", Addr: l.peer.address, Code: CodeLost, Err: err}
+	}
+	stream, err := l.open(ctx, &message{kind: msgFleet})
+	if err != nil {
+		return fail(err)
+	}
+	defer stream.Reset(0)
+	stop := context.AfterFunc(ctx, func() { stream.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var text []byte
+	for {
+		m, err := readMessage(stream, maxMessage)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil && (m.kind != msgFleet || len(text) > maxFleet) {
+			err = errMessage
+		}
+		if err != nil {
+			return fail(err)
+		}
+		text = append(text, m.get(tagData)...)
+	}
+	var status Status
+	if err := json.Unmarshal(text, &status); err != nil {
+		return fail(fmt.Errorf("%w: %w", errMessage, err))
+	}
+	return &status, nil
+}
+
+// tellStatus writes what this replica knows, in pieces, and ends.
+func (s *Server) tellStatus(stream *mux.Stream) {
+	stream.SetWriteDeadline(time.Now().Add(2 * fleetTimeout))
+	text, err := json.Marshal(s.Status())
+	if err != nil {
+		stream.Reset(uint32(CodeInternal))
+		return
+	}
+	for piece := range slices.Chunk(text, fleetPiece) {
+		if writeMessage(stream, (&message{kind: msgFleet}).bytes(tagData, piece)) != nil {
+			return
+		}
+	}
+	stream.CloseWrite()
+}

@@ -1,0 +1,138 @@
+package tunnel_test
+
+import (
+	"context"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+// members is a Membership that a test changes.
+type members struct {
+	mu   sync.Mutex // guards the fields below
+	all  []string
+	sets map[chan struct{}]func([]string)
+}
+
+func (m *members) Watch(ctx context.Context, set func([]string)) error {
+	m.mu.Lock()
+	if m.sets == nil {
+		m.sets = map[chan struct{}]func([]string){}
+	}
+	key := make(chan struct{})
+	m.sets[key] = set
+	set(m.all)
+	m.mu.Unlock()
+	<-ctx.Done()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.sets, key)
+	return ctx.Err()
+}
+
+func (m *members) set(all ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.all = all
+	for _, set := range m.sets {
+		set(slices.Clone(all))
+	}
+}
+
+// replicas are servers on the same wires, at the addresses a:1, b:1 and so on,
+// which are their names' too.
+type replicas struct {
+	t       testing.TB
+	w       *wires
+	members *members
+	*tunnel.Authority
+	beds map[string]*bed
+}
+
+func newReplicas(t testing.TB, names ...string) *replicas {
+	t.Helper()
+	a, err := tunnel.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &replicas{t: t, w: &wires{}, members: &members{}, Authority: a, beds: map[string]*bed{}}
+	for _, name := range names {
+		r.members.all = append(r.members.all, name+":1")
+	}
+	for _, name := range names {
+		r.serve(&tunnel.Server{Name: name})
+	}
+	return r
+}
+
+// serve serves s at the address of its name.
+func (r *replicas) serve(s *tunnel.Server) *bed {
+	r.t.Helper()
+	if s.Authority == nil {
+		s.Authority = r.Authority
+	}
+	s.Peers, s.PeerDial = r.members, r.dialPeer
+	b := newBedAt(r.t, s, r.w, s.Name+":1")
+	r.beds[s.Name] = b
+	return b
+}
+
+func (r *replicas) dialPeer(ctx context.Context, _, address string) (net.Conn, error) {
+	return r.w.Dial(ctx, nil, address)
+}
+
+// at starts an agent of testCluster at one replica, and returns when it is
+// connected.
+func (r *replicas) at(name string, a *tunnel.Agent) *agent {
+	r.t.Helper()
+	a.Servers = []string{name + ":1"}
+	return r.beds[name].agent(a)
+}
+
+// mesh returns when each replica has a session with each other one. The test
+// runs in a bubble.
+func (r *replicas) mesh() {
+	r.t.Helper()
+	for range 60 {
+		synctest.Wait()
+		whole := true
+		for _, b := range r.beds {
+			whole = whole && len(connected(b.s)) == len(r.beds)
+		}
+		if whole {
+			return
+		}
+		time.Sleep(time.Second)
+	}
+	for name, b := range r.beds {
+		r.t.Errorf("%s sees %+v", name, b.s.Fleet(r.t.Context()))
+	}
+	r.t.FailNow()
+}
+
+// connected are the names of the replicas that s is connected to, its own
+// included.
+func connected(s *tunnel.Server) (names []string) {
+	for _, r := range s.Fleet(context.Background()) {
+		if r.Connected {
+			names = append(names, r.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// row is what s knows of a replica.
+func row(s *tunnel.Server, name string) tunnel.ReplicaStatus {
+	for _, r := range s.Fleet(context.Background()) {
+		if r.Name == name {
+			return r
+		}
+	}
+	return tunnel.ReplicaStatus{}
+}

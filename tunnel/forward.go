@@ -1,0 +1,274 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/mux"
+)
+
+const (
+	// askTimeout is how long replicas have to say whether they have an agent.
+	askTimeout = 2 * time.Second
+	// foundFor is how long a replica is taken to have the agent that it had.
+	foundFor = 10 * time.Second
+)
+
+// finding is the replica that has an agent of a cluster.
+type finding struct {
+	link  *peerLink
+	until time.Time
+}
+
+// remembered returns the replica that had an agent of the cluster a moment
+// ago; nil if there is none. That a cluster has no agent is not remembered: it
+// may have one now.
+func (p *peers) remembered(cluster string) *peerLink {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f, ok := p.found[cluster]
+	if !ok || !f.link.takes() || time.Now().After(f.until) {
+		delete(p.found, cluster)
+		return nil
+	}
+	return f.link
+}
+
+func (p *peers) remember(cluster string, l *peerLink) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.found == nil {
+		p.found = map[string]finding{}
+	}
+	if p.found[cluster].link != l && p.links[l] {
+		p.found[cluster] = finding{l, time.Now().Add(foundFor)}
+	}
+}
+
+func (p *peers) forget(cluster string, l *peerLink) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.found[cluster].link == l {
+		delete(p.found, cluster)
+	}
+}
+
+// search is the question to all peers whether they have an agent of a cluster.
+type search struct {
+	ctx      context.Context
+	cancel   context.CancelFunc
+	asking   sync.WaitGroup
+	answers  chan answer
+	pending  int
+	doubtful []*peerLink // that have one which does not answer
+	silent   int         // peers that did not answer
+}
+
+type answer struct {
+	link *peerLink
+	code Code
+}
+
+// search asks all peers at once. The caller calls end.
+func (p *peers) search(ctx context.Context, cluster string) *search {
+	links := p.live()
+	q := &search{answers: make(chan answer, len(links)), pending: len(links)}
+	q.ctx, q.cancel = context.WithTimeout(ctx, askTimeout)
+	for _, l := range links {
+		q.asking.Go(func() { q.answers <- answer{l, l.ask(q.ctx, cluster)} })
+	}
+	return q
+}
+
+// next returns the next replica that has an agent, the one that says so first;
+// nil if there is none.
+func (q *search) next() *peerLink {
+	for ; q.pending > 0; q.pending-- {
+		switch a := <-q.answers; a.code { // they end with ctx
+		case 0:
+			q.pending--
+			return a.link
+		case CodeTimeout:
+			q.doubtful = append(q.doubtful, a.link)
+		case CodeLost:
+			q.silent++
+		}
+	}
+	if len(q.doubtful) == 0 {
+		return nil
+	}
+	l := q.doubtful[0]
+	q.doubtful = q.doubtful[1:]
+	return l
+}
+
+// end waits for the questions that are under way.
+func (q *search) end() {
+	q.cancel()
+	q.asking.Wait()
+}
+
+// have reports whether a peer says that it has an agent of the cluster.
+func (p *peers) have(ctx context.Context, cluster string) bool {
+	q := p.search(ctx, cluster)
+	defer q.end()
+	return q.next() != nil
+}
+
+// ask returns what the peer says: zero if it has an agent that answers. It is
+// CodeLost if the peer says nothing.
+func (l *peerLink) ask(ctx context.Context, cluster string) Code {
+	m, stream, err := l.exchange(ctx, (&message{kind: msgAsk}).string(tagCluster, cluster))
+	if err != nil {
+		return CodeLost
+	}
+	stream.Close()
+	if m.kind != msgHave {
+		return CodeLost
+	}
+	return m.code()
+}
+
+// exchange opens a stream with a message and reads the answer.
+func (l *peerLink) exchange(ctx context.Context, m *message) (*message, *mux.Stream, error) {
+	stream, err := l.open(ctx, m)
+	if err != nil {
+		return nil, nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { stream.SetReadDeadline(time.Unix(1, 0)) })
+	answer, err := readMessage(stream, maxRequest)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		stream.Reset(0)
+		return nil, nil, err
+	}
+	return answer, stream, nil
+}
+
+// forward has a peer dial: the one that had an agent just now, or one that
+// says that it has one. last is what this replica's own agents came to.
+func (d *Dialer) forward(ctx context.Context, network, address string, last *Error) (stream *mux.Stream, err *Error) {
+	began := time.Now()
+	defer func() {
+		if err != nil {
+			d.server.Hooks.forwarded(d.cluster, time.Since(began), err)
+			return
+		}
+		d.server.Hooks.forwarded(d.cluster, time.Since(began), nil)
+	}()
+	p := &d.server.peers
+	if l := p.remembered(d.cluster); l != nil {
+		if stream, err = d.attemptPeer(ctx, l, network, address); err == nil || !worthAsking(err) {
+			return stream, err
+		}
+	}
+	stream, err = d.find(ctx, network, address, last)
+	if err != nil && errors.Is(err, errMoved) {
+		// It said yes, and its agent left: by now it may be elsewhere.
+		stream, err = d.find(ctx, network, address, last)
+	}
+	return stream, err
+}
+
+// errMoved is of a replica that had an agent when it was asked, and none when
+// it was to dial.
+var errMoved = errors.New("the agent of another replica has just left")
+
+// find asks the peers, and has those dial that have an agent, one after the
+// other for as long as another may do better.
+func (d *Dialer) find(ctx context.Context, network, address string, last *Error) (*mux.Stream, *Error) {
+	p := &d.server.peers
+	q := p.search(ctx, d.cluster)
+	defer q.end()
+	for {
+		l := q.next()
+		if l == nil {
+			break
+		}
+		stream, err := d.attemptPeer(ctx, l, network, address)
+		if err == nil {
+			p.remember(d.cluster, l)
+			return stream, nil
+		}
+		if last = err; !worthAsking(err) {
+			return nil, err
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, d.fail(address, contextCode(ctx.Err()), ctx.Err())
+	case q.silent > 0 && last.Code == CodeNoAgent:
+		return nil, d.fail(address, CodeNoAgent, fmt.Errorf("%d of the other replicas did not answer", q.silent))
+	}
+	return nil, last
+}
+
+// attemptPeer has one peer dial.
+func (d *Dialer) attemptPeer(ctx context.Context, l *peerLink, network, address string) (*mux.Stream, *Error) {
+	deadline, _ := ctx.Deadline()
+	m := (&message{kind: msgForward}).string(tagCluster, d.cluster).string(tagNetwork, network).
+		string(tagAddress, address).uint(tagTime, uint64(max(time.Until(deadline).Milliseconds(), 1)))
+	stream, err := l.open(ctx, m)
+	if err != nil {
+		return nil, d.peerFailed(l, address, d.cause(ctx, address, err))
+	}
+	stop := context.AfterFunc(ctx, func() { stream.SetReadDeadline(time.Unix(1, 0)) })
+	answer, err := l.await(ctx, stream)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err == nil && answer.kind != msgDialed {
+		err = errMessage
+	}
+	if err != nil {
+		stream.Reset(0)
+		return nil, d.peerFailed(l, address, d.cause(ctx, address, err))
+	}
+	var refused *Error
+	if errors.As(answer.failure("dial", d.cluster, address), &refused) {
+		stream.Close()
+		return nil, d.peerFailed(l, address, refused)
+	}
+	stream.SetReadDeadline(time.Time{})
+	stream.SetAddrs(Addr{Cluster: d.cluster}, Addr{Cluster: d.cluster, Target: address})
+	return stream, nil
+}
+
+// peerFailed forgets a replica that is of no use for the cluster.
+func (d *Dialer) peerFailed(l *peerLink, address string, err *Error) *Error {
+	if err.Code == codeNotHere || err.Code == CodeDraining {
+		err = d.fail(address, CodeNoAgent, errMoved)
+	}
+	if worthAsking(err) {
+		d.server.peers.forget(d.cluster, l)
+	}
+	return err
+}
+
+// await reads the answer of a peer. One that is silent is probed, again and
+// again, and left when it does not answer.
+func (l *peerLink) await(ctx context.Context, stream *mux.Stream) (*message, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	watch := time.AfterFunc(suspectAfter, func() {
+		defer close(watched)
+		for ctx.Err() == nil {
+			if !l.alive(ctx) && ctx.Err() == nil {
+				stream.Reset(uint32(CodeLost))
+				return
+			}
+			sleep(ctx, aliveFor)
+		}
+	})
+	m, err := readMessage(stream, maxRequest)
+	cancel()
+	if !watch.Stop() {
+		<-watched
+	}
+	return m, err
+}

@@ -1,0 +1,169 @@
+package tunnel_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+// Whichever replica is asked, the dial comes to the agent.
+func TestForward(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplicas(t, "a", "b", "c")
+		r.mesh()
+		r.at("b", &tunnel.Agent{})
+		for name, b := range r.beds {
+			conn := b.echo()
+			if got, want := conn.RemoteAddr(), (tunnel.Addr{Cluster: testCluster, Target: "echo:7"}); got != want {
+				t.Errorf("by %s: got %v, want %v", name, got, want)
+			}
+			conn.Close()
+		}
+	})
+}
+
+// What a forwarded dial that fails is to its caller: the same as a local one.
+func TestForwardErrors(t *testing.T) {
+	for _, tt := range dialErrors {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newReplicas(t, "b")
+				r.members.set("a:1", "b:1")
+				a := r.serve(&tunnel.Server{Name: "a", AllowDial: forbid})
+				r.mesh()
+				targets := testTargets()
+				targets.Resolver = &network{hosts: map[string]string{"x": "192.0.2.1", "forbidden": "192.0.2.1", "echo": "192.0.2.1"}}
+				r.at("b", &tunnel.Agent{Targets: targets})
+				busy := a.echo()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if tt.canceled {
+					cancel()
+				}
+				dial := func(b *bed) error {
+					conn, err := b.s.Dialer(orString(tt.cluster, testCluster)).DialContext(ctx, orString(tt.network, "tcp"), tt.target)
+					if conn != nil {
+						t.Fatal("got a connection")
+					}
+					return err
+				}
+				err := dial(a)
+				var e *tunnel.Error
+				if !errors.As(err, &e) || e.Code != tt.code || e.Addr != tt.target || e.Op != "dial" {
+					t.Errorf("got %v, want code %v", err, tt.code)
+				}
+				if tt.is != nil && !errors.Is(err, tt.is) {
+					t.Errorf("got %v, want to find %v in it", err, tt.is)
+				}
+				if tt.code != tunnel.CodeForbidden {
+					if local := dial(r.beds["b"]); local.Error() != err.Error() {
+						t.Errorf("got %q, want what it is without a hop: %q", err, local)
+					}
+				}
+				checkEcho(t, busy)
+				busy.Close()
+			})
+		})
+	}
+}
+
+// The replica that is asked has the say: no other one hears of a dial that it
+// forbids.
+func TestForbiddenAsksNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var forwarded atomic.Int32
+		r := newReplicas(t)
+		r.members.set("a:1", "b:1")
+		a := r.serve(&tunnel.Server{Name: "a", AllowDial: forbid, Hooks: tunnel.Hooks{
+			Forwarded: func(string, time.Duration, error) { forwarded.Add(1) },
+		}})
+		// That b forbids all is not asked.
+		r.serve(&tunnel.Server{Name: "b", AllowDial: func(context.Context, string, string, string) error { return errForbidden }})
+		r.mesh()
+		r.at("b", &tunnel.Agent{})
+		before := row(a.s, "b").Status.Clusters[0].Sessions[0].Dials
+		if _, err := a.dial("forbidden:7"); codeOf(err) != tunnel.CodeForbidden {
+			t.Errorf("got %v, want forbidden", err)
+		}
+		if n := forwarded.Load(); n != 0 {
+			t.Errorf("got %d dials that were forwarded, want none", n)
+		}
+		a.echo().Close()
+		if after := row(a.s, "b").Status.Clusters[0].Sessions[0].Dials; after != before+1 || forwarded.Load() != 1 {
+			t.Errorf("got %d dials and %d forwarded, want one of each", after-before, forwarded.Load())
+		}
+	})
+}
+
+// A dial right after the agent has connected elsewhere comes to it, whatever
+// was found before; and one hop is the most.
+func TestForwardFindsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplicas(t, "a", "b", "c")
+		r.mesh()
+		a := r.beds["a"]
+		if _, err := a.dial("echo:7"); codeOf(err) != tunnel.CodeNoAgent {
+			t.Fatalf("got %v, want no agent", err)
+		}
+		began := time.Now()
+		first := r.at("b", &tunnel.Agent{})
+		a.echo().Close()
+		r.at("c", &tunnel.Agent{})
+		first.stop()
+		a.echo().Close() // b was remembered
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("it took %v, want no wait", took)
+		}
+	})
+}
+
+// waitStreams returns when the sessions of testCluster have n streams.
+func waitStreams(t *testing.T, b *bed, n int) {
+	t.Helper()
+	got := -1
+	for range 100 {
+		synctest.Wait()
+		got = 0
+		for _, s := range b.sessions() {
+			got += s.Streams
+		}
+		if got == n {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Errorf("got %d streams, want %d", got, n)
+}
+
+// A dial that is given up ends on the other replica too.
+func TestForwardedDialCanceled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplicas(t, "a", "b")
+		r.mesh()
+		r.at("b", &tunnel.Agent{})
+		a := r.beds["a"]
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := a.s.Dialer(testCluster).DialContext(ctx, "tcp", "x:3"); codeOf(err) != tunnel.CodeCanceled {
+				t.Errorf("got %v, want canceled", err)
+			}
+		})
+		synctest.Wait()
+		if n := r.beds["b"].sessions()[0].Streams; n != 1 {
+			t.Fatalf("got %d streams, want the dial's", n)
+		}
+		cancel()
+		wg.Wait()
+		synctest.Wait()
+		if n := r.beds["b"].sessions()[0].Streams; n != 0 {
+			t.Errorf("got %d streams after the dial was given up, want none", n)
+		}
+	})
+}

@@ -1,0 +1,203 @@
+package tunnel
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/group"
+	"github.com/causewayproject/causeway/internal/mux"
+)
+
+// maxGuestStreams is how many streams a peer may have open at once.
+const maxGuestStreams = 1 << 16
+
+// guest is this end of a session with another replica that dialed this one: it
+// asks, and we serve.
+type guest struct {
+	server  *Server
+	name    string // the replica's
+	mux     *mux.Session
+	group   *group.Group
+	out     outbox
+	streams *group.Group
+}
+
+// greetPeer reads a peer's HELLO and answers it. The error is errSelf if the
+// peer is this replica itself.
+func (s *Server) greetPeer(ctx context.Context, g *group.Group, c *carrier) (*guest, error) {
+	var refused error
+	if err := s.enroller.verifyPeer(c.state()); err != nil {
+		refused = &Error{Op: "connect", Code: CodeBadCertificate, Err: err}
+	}
+	m := mux.Server(c, s.KeepAlive.mux(maxGuestStreams))
+	control, hello, err := readHello(ctx, m)
+	if err != nil {
+		m.Close()
+		return nil, badPeer(ctx, "connect", "", err)
+	}
+	if refused == nil && !speaks(hello, protocolVersion) {
+		refused = &Error{Op: "connect", Code: CodeVersion}
+	}
+	name := hello.getString(tagServer)
+	if err := checkName("replica", name, maxServer); refused == nil && err != nil {
+		refused = &Error{Op: "connect", Code: CodeBadRequest, Err: err}
+	}
+	if refused != nil {
+		answerLast(ctx, control, refusalOf(msgRefusal, refused))
+		m.Close()
+		return nil, refused
+	}
+	welcome := (&message{kind: msgWelcome}).uint(tagVersion, protocolVersion).string(tagID, s.peers.id).
+		string(tagServer, s.name).time(tagTime, time.Now())
+	if name == s.name { // who dialed finds out what to make of it
+		answerLast(ctx, control, welcome)
+		m.Close()
+		return nil, errSelf
+	}
+	peer := &guest{server: s, name: name, mux: m, group: g, out: outbox{control: control}, streams: group.New(g.Context())}
+	peer.out.add(welcome)
+	return peer, nil
+}
+
+// serve serves the peer until the session has ended.
+func (g *guest) serve() {
+	s := g.server
+	s.peers.addGuest(g)
+	if g.group.Accepting().Err() != nil {
+		g.out.add(&message{kind: msgDrain})
+	}
+	stop := context.AfterFunc(g.group.Context(), func() { g.end(net.ErrClosed) })
+	g.out.start(g.end)
+	var wg sync.WaitGroup
+	wg.Go(g.acceptStreams)
+	g.end(g.readControl())
+	stop()
+	g.streams.Close()
+	g.streams.Cancel() // dials that are under way are for nobody
+	wg.Wait()
+	<-g.streams.Idle()
+	g.out.close()
+	s.peers.removeGuest(g)
+}
+
+func (g *guest) end(error) { g.mux.Close() }
+
+func (g *guest) readControl() error {
+	for {
+		m, err := readMessage(g.out.control, maxMessage)
+		if err != nil {
+			return err
+		}
+		if m.kind == msgRevoked {
+			g.server.revoked(m)
+		}
+	}
+}
+
+// acceptStreams returns when the session has ended.
+func (g *guest) acceptStreams() {
+	for {
+		stream, err := g.mux.Accept(context.Background()) // the session's end ends it
+		if err != nil {
+			return
+		}
+		if !g.streams.Go(func() { g.serveStream(stream) }) {
+			stream.Reset(uint32(CodeDraining))
+		}
+	}
+}
+
+// serveStream does what the peer asks for.
+func (g *guest) serveStream(stream *mux.Stream) {
+	defer stream.Close()
+	var j *joint
+	apart(func() { j = g.answer(stream) })
+	if j != nil {
+		j.relay()
+	}
+}
+
+// answer answers the peer's question. It returns what is to be relayed, nil if
+// there is nothing.
+func (g *guest) answer(stream *mux.Stream) *joint {
+	stream.SetReadDeadline(time.Now().Add(orDefault(g.server.HandshakeTimeout, 15*time.Second)))
+	m, err := readMessage(stream, maxRequest)
+	if err != nil {
+		stream.Reset(uint32(CodeBadRequest))
+		return nil
+	}
+	stream.SetReadDeadline(time.Time{})
+	switch m.kind {
+	case msgAsk:
+		writeMessage(stream, (&message{kind: msgHave}).uint(tagCode, uint64(g.server.has(m.getString(tagCluster)))))
+	case msgForward:
+		return g.forward(stream, m)
+	case msgFleet:
+		g.server.tellStatus(stream)
+	default:
+		stream.Reset(uint32(CodeBadRequest))
+	}
+	return nil
+}
+
+// has says what there is for a dial that a peer would forward.
+func (s *Server) has(cluster string) Code {
+	sess := s.registry.next(cluster, nil)
+	switch {
+	case sess != nil && sess.suspected():
+		return CodeTimeout
+	case sess != nil:
+		return 0
+	case s.peers.isDraining():
+		return CodeDraining
+	}
+	return codeNotHere
+}
+
+// forward dials what the peer asks for and answers. The peer has said who may.
+func (g *guest) forward(stream *mux.Stream, m *message) *joint {
+	budget := time.Hour
+	if ms := m.getUint(tagTime); ms > 0 && ms < uint64(time.Hour/time.Millisecond) {
+		budget = time.Duration(ms) * time.Millisecond
+	}
+	ctx, cancel := context.WithTimeout(g.streams.Context(), budget)
+	defer cancel()
+	j := newJoint(g.streams.Context(), stream, cancel)
+	d := &Dialer{server: g.server, cluster: m.getString(tagCluster), forwarded: true}
+	far, err := d.forwardedDial(ctx, m.getString(tagNetwork), m.getString(tagAddress))
+	if err == nil && writeMessage(stream, &message{kind: msgDialed}) == nil {
+		j.join(far)
+		return j
+	}
+	j.join(nil)
+	if far != nil {
+		far.Reset(0)
+	}
+	if err != nil {
+		writeMessage(stream, refusalOf(msgDialed, forwardedError(err)))
+	}
+	stream.Close()
+	j.wait()
+	return nil
+}
+
+// forwardedDial dials by this replica's sessions alone.
+func (d *Dialer) forwardedDial(ctx context.Context, network, address string) (*mux.Stream, *Error) {
+	if err := checkTarget(network, address); err != nil {
+		return nil, d.fail(address, CodeBadRequest, err)
+	}
+	return d.walk(ctx, network, address, map[*session]bool{}, true)
+}
+
+// forwardedError says in a code of the wire what another replica may do better.
+func forwardedError(err *Error) *Error {
+	switch err.Code {
+	case CodeNoAgent, CodeLost:
+		return &Error{Op: err.Op, Cluster: err.Cluster, Addr: err.Addr, Code: codeNotHere}
+	case CodeCanceled, CodeClosed:
+		return &Error{Op: err.Op, Cluster: err.Cluster, Addr: err.Addr, Code: CodeDraining}
+	}
+	return err
+}

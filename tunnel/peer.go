@@ -1,0 +1,212 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/backoff"
+	"github.com/causewayproject/causeway/internal/mux"
+)
+
+// selfAgain is when an address that led to this replica itself is tried again:
+// it may be one that leads to any of them.
+const selfAgain = 5 * time.Minute
+
+// errSelf is the error of a replica that dialed itself.
+var errSelf = errors.New("the address is this server's own")
+
+// peer is one address of a replica.
+type peer struct {
+	peers   *peers
+	address string
+	cancel  context.CancelFunc // the address left
+
+	mu       sync.Mutex // guards the fields below
+	name     string     // of the replica that was found there last
+	self     bool
+	draining bool
+	link     *peerLink // the newest; may have ended
+	err      error     // why there is none
+}
+
+// run keeps up a session with the replica until ctx ends: then the replica
+// gets no more streams, and the session ends with the last one.
+func (p *peer) run(ctx context.Context) {
+	b := &backoff.Backoff{First: time.Second, Max: 10 * time.Second}
+	for ctx.Err() == nil {
+		link, err := p.connect(ctx)
+		if errors.Is(err, errSelf) {
+			p.isSelf()
+			sleep(ctx, selfAgain)
+			continue
+		}
+		if err != nil {
+			p.failed(err)
+			sleep(ctx, b.Next(0))
+			continue
+		}
+		if old := p.replace(link); old != nil {
+			old.retire()
+		}
+		if link.wait(ctx) {
+			continue // this one takes dials until the next is there
+		}
+		link.retire()
+		p.failed(link.lost())
+		sleep(ctx, b.Next(time.Since(link.since)))
+	}
+	if old := p.replace(nil); old != nil {
+		old.retire()
+	}
+}
+
+func (p *peer) isSelf() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.self, p.name, p.err = true, p.peers.server.name, nil
+}
+
+func (p *peer) failed(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err = err
+}
+
+func (p *peer) drained() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.draining = true
+}
+
+// replace returns the link before.
+func (p *peer) replace(l *peerLink) *peerLink {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old := p.link
+	p.link = l
+	if l != nil {
+		p.self, p.draining, p.err, p.name = false, false, nil, l.name
+	}
+	return old
+}
+
+// connect is attempt, apart: run's goroutine then waits for hours.
+func (p *peer) connect(ctx context.Context) (l *peerLink, err error) {
+	apart(func() { l, err = p.attempt(ctx) })
+	return l, err
+}
+
+// attempt makes a session with the replica at the address.
+func (p *peer) attempt(ctx context.Context) (*peerLink, error) {
+	s := p.peers.server
+	ctx, cancel := context.WithTimeout(ctx, orDefault(s.HandshakeTimeout, 15*time.Second))
+	defer cancel()
+	t, err := transportFor(p.address)
+	if err != nil {
+		return nil, configError("peer %q: %w", printable(p.address), err)
+	}
+	conn, err := t.Dial(ctx, s.PeerDial, p.address)
+	if err != nil {
+		return nil, connectError(ctx, p.address, err)
+	}
+	config, expires, err := s.enroller.peerTLS()
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	c, err := secure(ctx, conn, config, false)
+	if err != nil {
+		return nil, connectError(ctx, p.address, err)
+	}
+	m := mux.Client(c, s.KeepAlive.mux(1)) // it opens none
+	control, welcome, err := p.hello(ctx, m)
+	if err != nil {
+		m.Close()
+		return nil, connectError(ctx, p.address, err)
+	}
+	l := newPeerLink(p, m, control, welcome.getString(tagServer))
+	l.rotateAt = time.Now().Add(expires.Sub(s.enroller.clock()) / 2)
+	p.peers.addLink(l) // before the one that it replaces goes
+	if !p.peers.group.Go(l.serve) {
+		m.Close()
+		p.peers.removeLink(l)
+		return nil, &Error{Op: "connect", Addr: p.address, Code: CodeClosed}
+	}
+	return l, nil
+}
+
+// hello says HELLO and reads the answer.
+func (p *peer) hello(ctx context.Context, m *mux.Session) (*mux.Stream, *message, error) {
+	s := p.peers.server
+	hello := (&message{kind: msgHello}).uint(tagVersion, protocolVersion).string(tagID, p.peers.id).
+		string(tagServer, s.name).time(tagTime, time.Now())
+	control, err := m.Open(ctx, hello.encode(nil))
+	if err != nil {
+		return nil, nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { control.SetDeadline(time.Unix(1, 0)) })
+	answer, err := readMessage(control, maxHello)
+	if err == nil {
+		err = p.judge(answer)
+	}
+	if err == nil {
+		err = s.tellRevoked(control)
+	}
+	if !stop() {
+		err = ctx.Err()
+	}
+	return control, answer, err
+}
+
+// judge returns why the answer to HELLO does not open a session.
+func (p *peer) judge(answer *message) error {
+	s := p.peers.server
+	name := answer.getString(tagServer)
+	switch {
+	case answer.kind == msgRefusal:
+		if err := answer.failure("connect", "", p.address); err != nil {
+			return err
+		}
+		return errMessage
+	case answer.kind != msgWelcome || answer.getUint(tagVersion) != protocolVersion:
+		return &Error{Op: "connect", Addr: p.address, Code: CodeVersion, Err: errMessage}
+	case answer.getString(tagID) == p.peers.id:
+		return errSelf
+	case name == s.name:
+		return configError("field Name of the Server: the replica at %s has the name %q too", p.address, name)
+	}
+	if err := checkName("replica", name, maxServer); err != nil {
+		return fmt.Errorf("%w: %w", errMessage, err)
+	}
+	return nil
+}
+
+// tellRevoked says who was revoked since this replica began: the other one may
+// have missed it.
+func (s *Server) tellRevoked(control *mux.Stream) error {
+	var b []byte
+	for _, id := range s.registry.allRevoked() {
+		b = revokedMessage(id).encode(b)
+	}
+	if len(b) == 0 {
+		return nil
+	}
+	_, err := control.Write(b)
+	return err
+}
+
+func revokedMessage(id Identity) *message {
+	return (&message{kind: msgRevoked}).string(tagCluster, id.Cluster).string(tagName, id.Agent)
+}
+
+// revoked is a REVOKED of a peer. It is not passed on: all replicas are told
+// by the one that was asked.
+func (s *Server) revoked(m *message) {
+	id := Identity{Cluster: m.getString(tagCluster), Agent: m.getString(tagName)}
+	if checkCluster(id.Cluster) == nil && checkAgent(id.Agent) == nil {
+		s.expel(id)
+	}
+}

@@ -1,0 +1,62 @@
+package tunnel
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"time"
+)
+
+// peerTLS is of a replica that dials another one, and says when the
+// certificate that it shows ends.
+func (e *enroller) peerTLS() (*tls.Config, time.Time, error) {
+	own, err := e.certificate()
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		NextProtos: []string{protoPeer},
+		// Sent whatever authorities the other one may name.
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own, nil },
+		// As an agent's: VerifyConnection checks it, without a DNS name.
+		InsecureSkipVerify: true,
+		Time:               e.clock,
+		VerifyConnection: func(state tls.ConnectionState) error {
+			if err := e.verifyPeer(&state); err != nil {
+				return &Error{Op: "connect", Code: CodeServerCertificate, Err: err}
+			}
+			return nil
+		},
+	}, own.Leaf.NotAfter, nil
+}
+
+// verifyPeer checks, at either end, that the other one is a server of the same
+// authority. An agent's certificate is not enough, nor is a server's that was
+// issued before servers had peers.
+func (e *enroller) verifyPeer(state *tls.ConnectionState) error {
+	if state.NegotiatedProtocol != protoPeer {
+		return errors.New("the peer does not speak " + protoPeer)
+	}
+	if len(state.PeerCertificates) == 0 {
+		return errors.New("the peer showed no certificate")
+	}
+	a, leaf := e.authority(), state.PeerCertificates[0]
+	if err := a.check(); err != nil {
+		return err
+	}
+	if err := isServer(leaf); err != nil {
+		return err
+	}
+	for _, usage := range serverUsages() {
+		if err := verifyLeaf(leaf, a.all(), usage, e.clock()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serverUsages are both: servers are each other's clients.
+func serverUsages() []x509.ExtKeyUsage {
+	return []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+}

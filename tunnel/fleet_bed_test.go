@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/causewayproject/causeway/linktest"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -52,6 +53,9 @@ type replicas struct {
 	members *members
 	*tunnel.Authority
 	beds map[string]*bed
+
+	mu    sync.Mutex
+	links map[string]testLink // by address
 }
 
 func newReplicas(t testing.TB, names ...string) *replicas {
@@ -60,7 +64,7 @@ func newReplicas(t testing.TB, names ...string) *replicas {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &replicas{t: t, w: &wires{}, members: &members{}, Authority: a, beds: map[string]*bed{}}
+	r := &replicas{t: t, w: &wires{}, members: &members{}, Authority: a, beds: map[string]*bed{}, links: map[string]testLink{}}
 	for _, name := range names {
 		r.members.all = append(r.members.all, name+":1")
 	}
@@ -76,14 +80,61 @@ func (r *replicas) serve(s *tunnel.Server) *bed {
 	if s.Authority == nil {
 		s.Authority = r.Authority
 	}
-	s.Peers, s.PeerDial = r.members, r.dialPeer
+	if s.Peers == nil {
+		s.Peers = r.members
+	}
+	s.PeerDial = r.dialPeer
 	b := newBedAt(r.t, s, r.w, s.Name+":1")
 	r.beds[s.Name] = b
 	return b
 }
 
 func (r *replicas) dialPeer(ctx context.Context, _, address string) (net.Conn, error) {
-	return r.w.Dial(ctx, nil, address)
+	conn, err := r.w.Dial(ctx, nil, address)
+	if err != nil {
+		return nil, err
+	}
+	return r.link(address).join(conn), nil
+}
+
+// link is what all leads over that is dialed at an address by a peer.
+func (r *replicas) link(address string) testLink {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.links[address].Link == nil {
+		r.links[address] = newTestLink(r.t)
+	}
+	return r.links[address]
+}
+
+// testLink is a link of pipes.
+type testLink struct{ *linktest.Link }
+
+func newTestLink(t testing.TB) testLink {
+	l := linktest.New(linktest.Config{})
+	t.Cleanup(func() { l.Close() })
+	return testLink{l}
+}
+
+// join returns the client's end of a connection that ends in target.
+func (l testLink) join(target net.Conn) net.Conn {
+	near, far := net.Pipe()
+	l.Join(far, target)
+	return near
+}
+
+// hang lets nothing pass any more.
+func (l testLink) hang() {
+	l.Set(linktest.Config{Up: linktest.Direction{Drop: true}, Down: linktest.Direction{Drop: true}})
+}
+
+// hang has the replica take and give nothing on the sessions that its peers
+// dialed; new ones come by.
+func (r *replicas) hang(name string) {
+	r.link(name + ":1").hang()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.links, name+":1")
 }
 
 // at starts an agent of testCluster at one replica, and returns when it is

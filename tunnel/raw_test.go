@@ -20,10 +20,12 @@ type rawStream struct {
 func (s *rawStream) dialed(code uint64) { s.Write(tunnel.RawMessage(17, uint16(1), code)) }
 
 // enrolled returns the credentials of an agent that was invited.
-func (b *bed) enrolled() *tunnel.Credentials {
+func (b *bed) enrolled() *tunnel.Credentials { return b.enrolledAt(wireAddress) }
+
+func (b *bed) enrolledAt(address string) *tunnel.Credentials {
 	b.t.Helper()
 	store := &tunnel.MemoryCredentials{}
-	b.agent(&tunnel.Agent{Credentials: store}).stop()
+	b.agent(&tunnel.Agent{Servers: []string{address}, Credentials: store}).stop()
 	c, err := store.Load(b.t.Context())
 	if err != nil {
 		b.t.Fatal(err)
@@ -60,8 +62,12 @@ func (b *bed) raw(answer func(*rawStream)) *mux.Session {
 
 // rawSession is a session that ends with the test.
 func (b *bed) rawSession(c *tunnel.Credentials) (*stallConn, *mux.Session) {
+	return b.rawSessionAt(wireAddress, c)
+}
+
+func (b *bed) rawSessionAt(address string, c *tunnel.Credentials) (*stallConn, *mux.Session) {
 	b.t.Helper()
-	wire := b.wire()
+	wire := b.wireTo(address)
 	carrier, err := tunnel.RawCarrier(b.t.Context(), wire, c)
 	if err != nil {
 		b.t.Fatal(err)
@@ -75,13 +81,15 @@ func (b *bed) rawSession(c *tunnel.Credentials) (*stallConn, *mux.Session) {
 }
 
 // wire is a connection to the server, below TLS.
-func (b *bed) wire() *stallConn {
+func (b *bed) wire() *stallConn { return b.wireTo(wireAddress) }
+
+func (b *bed) wireTo(address string) *stallConn {
 	b.t.Helper()
-	conn, err := b.w.Dial(b.t.Context(), nil, wireAddress)
+	conn, err := b.w.Dial(b.t.Context(), nil, address)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	s := &stallConn{Conn: conn, stalled: make(chan struct{}), closed: make(chan struct{})}
+	s := newStallConn(conn)
 	b.t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -91,6 +99,10 @@ type stallConn struct {
 	net.Conn
 	stalling, closing sync.Once
 	stalled, closed   chan struct{}
+}
+
+func newStallConn(conn net.Conn) *stallConn {
+	return &stallConn{Conn: conn, stalled: make(chan struct{}), closed: make(chan struct{})}
 }
 
 func (s *stallConn) stall() { s.stalling.Do(func() { close(s.stalled) }) }

@@ -178,9 +178,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { s.peers.close(ctx) })
-	err := s.groups.Shutdown(ctx)
+	s.groups.Shutdown(ctx)
 	wg.Wait()
-	return err
+	return ctx.Err()
 }
 
 // Close ends every session and stream at once, and waits for the Server's

@@ -72,7 +72,7 @@ func (s *Server) Status() Status {
 	if s.setup() != nil {
 		return status
 	}
-	status.Ready = !s.groups.Closed()
+	status.Ready = !s.groups.Closed() && !s.peers.isDraining()
 	for name, c := range s.registry.snapshot() {
 		cs := ClusterStatus{Cluster: name, Sessions: []SessionInfo{}}
 		for _, sess := range c.sessions {

@@ -1,0 +1,160 @@
+package tunnel_test
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+// A replica that hangs holds up no dial whose cluster another one has, and the
+// answer that there is no agent for two seconds at most.
+func TestPeerHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplicas(t, "a", "b", "c")
+		r.mesh()
+		r.at("b", &tunnel.Agent{})
+		a := r.beds["a"]
+		r.hang("c")
+		began := time.Now()
+		a.echo().Close()
+		if took := time.Since(began); took > 100*time.Millisecond {
+			t.Errorf("a dial took %v, want no wait for the one that hangs", took)
+		}
+		began = time.Now()
+		_, err := a.s.Dialer("default/other").DialContext(t.Context(), "tcp", "x:7")
+		if took := time.Since(began); codeOf(err) != tunnel.CodeNoAgent || took < time.Second || took > 2*time.Second {
+			t.Errorf("got %v after %v, want no agent after 2 s", err, took)
+		}
+		if !strings.Contains(err.Error(), "1 of the other replicas did not answer") {
+			t.Errorf("got %q, want it to say who did not answer", err)
+		}
+		time.Sleep(time.Minute) // it is dead, and comes back
+		r.mesh()
+		began = time.Now()
+		if _, err := a.s.Dialer("default/other").DialContext(t.Context(), "tcp", "x:7"); time.Since(began) > 100*time.Millisecond {
+			t.Errorf("got %v after %v, want no wait", err, time.Since(began))
+		}
+	})
+}
+
+// A replica that had the agent, and hangs when it is to dial, is left for
+// another one.
+func TestPeerHangsWithTheDial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplicas(t, "a", "b", "c")
+		r.mesh()
+		r.at("b", &tunnel.Agent{})
+		a := r.beds["a"]
+		a.echo().Close() // b is remembered
+		r.at("c", &tunnel.Agent{})
+		r.hang("b")
+		began := time.Now()
+		a.echo().Close()
+		if took := time.Since(began); took > 6*time.Second {
+			t.Errorf("it took %v, want no more than it takes to find out", took)
+		}
+		began = time.Now()
+		a.echo().Close()
+		if took := time.Since(began); took > 100*time.Millisecond {
+			t.Errorf("the next took %v, want no wait", took)
+		}
+	})
+}
+
+// staleAgent is connected to a replica that does not know yet that it is gone.
+func (r *replicas) staleAgent(name string) {
+	r.t.Helper()
+	link := newTestLink(r.t)
+	once := make(chan struct{}, 2) // the enrolment and the session
+	r.at(name, &tunnel.Agent{Transport: transportFunc(func(ctx context.Context, address string) (net.Conn, error) {
+		select {
+		case once <- struct{}{}:
+		case <-ctx.Done(): // it does not come back
+			return nil, ctx.Err()
+		}
+		conn, err := r.w.Dial(ctx, nil, address)
+		if err != nil {
+			return nil, err
+		}
+		return link.join(conn), nil
+	})})
+	link.hang()
+}
+
+type transportFunc func(ctx context.Context, address string) (net.Conn, error)
+
+func (f transportFunc) Dial(ctx context.Context, _ tunnel.DialFunc, address string) (net.Conn, error) {
+	return f(ctx, address)
+}
+
+func (f transportFunc) Listen(context.Context, string) (net.Listener, error) {
+	return nil, net.ErrClosed
+}
+
+// Two replicas believe in an old session, and one has the agent: whoever is
+// asked, the dial comes to it as soon as it is found out, and at once from then
+// on.
+func TestOldSessions(t *testing.T) {
+	for _, asked := range []string{"a", "b", "c", "d"} {
+		t.Run(asked, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newReplicas(t, "a", "b", "c", "d")
+				r.mesh()
+				r.staleAgent("a")
+				r.staleAgent("b")
+				r.at("c", &tunnel.Agent{})
+				time.Sleep(2 * time.Second) // the last that was heard of them is old
+				began := time.Now()
+				r.beds[asked].echo().Close()
+				// Finding out takes a replica 5 s, and there are two of them.
+				if took := time.Since(began); took > 11*time.Second {
+					t.Errorf("it took %v, want no more than it takes to find out", took)
+				}
+				for range 3 {
+					began = time.Now()
+					r.beds[asked].echo().Close()
+					if took := time.Since(began); took > 100*time.Millisecond {
+						t.Errorf("a later one took %v, want no wait", took)
+					}
+				}
+			})
+		})
+	}
+}
+
+// An old session that is all there is gets its chance: its agent may be slow.
+func TestOldSessionAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplicas(t, "a", "b")
+		r.mesh()
+		r.staleAgent("a")
+		began := time.Now()
+		_, err := r.beds["a"].dial("echo:7")
+		if took := time.Since(began); err == nil || took < 20*time.Second {
+			t.Errorf("got %v after %v, want to wait for the agent until it is dead", err, took)
+		}
+	})
+}
+
+// A replica that dies in the middle of a forward cuts it, and the next dial
+// comes to another one.
+func TestPeerDies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplicas(t, "a", "b", "c")
+		r.mesh()
+		r.at("b", &tunnel.Agent{})
+		a := r.beds["a"]
+		busy := a.echo()
+		r.at("c", &tunnel.Agent{})
+		r.beds["b"].s.Close()
+		if _, err := busy.Read(make([]byte, 1)); err == nil {
+			t.Error("got no error of a stream whose replica is gone")
+		}
+		a.echo().Close()
+	})
+}

@@ -1,7 +1,15 @@
 package tunnel
 
 import (
+	"bytes"
 	"context"
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
 
 	"github.com/causewayproject/causeway/internal/mux"
 )
@@ -11,4 +19,95 @@ func JoinStreams(ctx context.Context, near, far *mux.Stream) {
 	j := newJoint(ctx, near, func() {})
 	j.join(far)
 	j.relay()
+}
+
+// RawPeerCarrier speaks TLS as a replica with these credentials.
+func RawPeerCarrier(ctx context.Context, conn net.Conn, c *Credentials) (net.Conn, error) {
+	config := c.tlsConfig()
+	config.NextProtos, config.VerifyConnection = []string{protoPeer}, nil
+	carrier, err := secure(ctx, conn, config, false)
+	if err != nil {
+		return nil, err
+	}
+	return carrier, nil
+}
+
+// RawPeerHello is the message of a replica of this name.
+func RawPeerHello(name string) []byte {
+	return (&message{kind: msgHello}).uint(tagVersion, protocolVersion).string(tagID, "raw").string(tagServer, name).encode(nil)
+}
+
+// ServerCredentials are those of a server, in the form of an agent's.
+func ServerCredentials(a *Authority) (*Credentials, error) {
+	e := &enroller{authority: func() *Authority { return a }}
+	own, err := e.certificate()
+	if err != nil {
+		return nil, err
+	}
+	key, ok := own.PrivateKey.(crypto.Signer)
+	if !ok {
+		return nil, errMessage
+	}
+	return &Credentials{Key: key, Chain: []*x509.Certificate{own.Leaf}, Roots: a.all()}, nil
+}
+
+// PeerHandshake is what a replica says of a server with this certificate.
+func PeerHandshake(ctx context.Context, a *Authority, near, far net.Conn, key crypto.Signer, cert *x509.Certificate) error {
+	e := &enroller{authority: func() *Authority { return a }}
+	config, _, err := e.peerTLS()
+	if err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c := tls.Server(far, &tls.Config{NextProtos: []string{protoPeer}, ClientAuth: tls.RequestClientCert,
+			SessionTicketsDisabled: true, Certificates: []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: key}}})
+		c.HandshakeContext(ctx)
+		far.Close()
+	}()
+	_, err = secure(ctx, near, config, false)
+	<-done
+	return err
+}
+
+// WatchWith is Watch with another resolver.
+func (p StaticPeers) WatchWith(ctx context.Context, set func([]string), lookup func(context.Context, string) ([]string, error)) error {
+	return p.watch(ctx, set, lookup)
+}
+
+// AddClusters has the Server know of n clusters that are not connected, each
+// with a long error.
+func (s *Server) AddClusters(n int) {
+	s.registry.mu.Lock()
+	defer s.registry.mu.Unlock()
+	for i := range n {
+		s.registry.clusters[fmt.Sprintf("default/c%d", i)] = &cluster{lastErr: errors.New(strings.Repeat("x", 300))}
+	}
+}
+
+// ReadPeerAnswer is what a replica of the name "a" makes of an answer to HELLO:
+// the peer's name, or an error.
+func ReadPeerAnswer(b []byte) (string, error) {
+	m, err := readMessage(bytes.NewReader(b), maxHello)
+	if err != nil {
+		return "", err
+	}
+	s := &Server{name: "a"}
+	s.peers.server, s.peers.id = s, "raw"
+	return m.getString(tagServer), (&peer{peers: &s.peers, address: "b:1"}).judge(m)
+}
+
+// ReadRevoked is whom a REVOKED has revoked, if anybody.
+func ReadRevoked(b []byte) (id Identity, ok bool) {
+	m, err := readMessage(bytes.NewReader(b), maxMessage)
+	if err != nil {
+		return id, false
+	}
+	s := &Server{}
+	s.revoked(m)
+	for _, id = range s.registry.allRevoked() {
+		return id, true
+	}
+	return id, false
 }

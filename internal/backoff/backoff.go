@@ -7,7 +7,7 @@ import (
 )
 
 // Backoff gives waits that are uniform between nothing and a limit, which
-// doubles with each failure. So those who lost one server at the same moment
+// doubles, or grows by Factor, with each failure. So those who lost one server at the same moment
 // come back spread over the first limit, and ever thinner while it stays away.
 //
 // The zero value works. A Backoff is not safe for concurrent use, and belongs
@@ -19,6 +19,9 @@ type Backoff struct {
 
 	// Max is what the limit grows to. Zero means 30 s.
 	Max time.Duration
+
+	// Factor is what the limit grows by. Zero means 2.
+	Factor float64
 
 	// Stable is how long a connection has to live for the next wait to be a
 	// first one. Zero means a minute.
@@ -37,10 +40,8 @@ func (b *Backoff) Next(lived time.Duration) time.Duration {
 	switch {
 	case b.limit == 0, lived >= orDefault(b.Stable, time.Minute):
 		b.limit = orDefault(b.First, 4*time.Second)
-	case b.limit <= b.max()/2:
-		b.limit *= 2
 	default:
-		b.limit = b.max()
+		b.limit = b.grown()
 	}
 	b.limit = min(b.limit, b.max())
 	random := b.Rand
@@ -48,6 +49,19 @@ func (b *Backoff) Next(lived time.Duration) time.Duration {
 		random = rand.Int64N
 	}
 	return 1 + time.Duration(random(int64(b.limit)))
+}
+
+// grown is the next limit.
+func (b *Backoff) grown() time.Duration {
+	factor := b.Factor
+	if factor <= 1 {
+		factor = 2
+	}
+	next := float64(b.limit) * factor
+	if next >= float64(b.max()) { // which a Duration may not hold
+		return b.max()
+	}
+	return time.Duration(next)
 }
 
 func (b *Backoff) max() time.Duration { return orDefault(b.Max, 30*time.Second) }

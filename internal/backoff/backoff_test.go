@@ -10,7 +10,11 @@ import (
 	"github.com/causewayproject/causeway/internal/backoff"
 )
 
-const s = time.Second
+const (
+	s  = time.Second
+	ms = time.Millisecond
+	us = time.Microsecond
+)
 
 func TestNext(t *testing.T) {
 	least := func(n int64) int64 { return 0 }
@@ -30,6 +34,9 @@ func TestNext(t *testing.T) {
 		{"not stable", backoff.Backoff{Rand: most}, []time.Duration{0, time.Minute - 1, time.Minute - 1}, []time.Duration{4 * s, 8 * s, 16 * s}},
 		{"own", backoff.Backoff{First: s, Max: 3 * s, Stable: 5 * s, Rand: most}, []time.Duration{0, 0, 0, 4 * s, 5 * s},
 			[]time.Duration{s, 2 * s, 3 * s, 3 * s, s}},
+		{"slower", backoff.Backoff{First: s, Max: 2 * s, Factor: 1.25, Rand: most}, make([]time.Duration, 6),
+			[]time.Duration{s, 1250 * ms, 1562500 * us, 1953125 * us, 2 * s, 2 * s}},
+		{"no slower", backoff.Backoff{First: s, Factor: 1, Rand: most}, make([]time.Duration, 2), []time.Duration{s, 2 * s}},
 		{"first above max", backoff.Backoff{First: 9 * s, Max: 2 * s, Rand: most}, make([]time.Duration, 2), []time.Duration{2 * s, 2 * s}},
 		{"negative", backoff.Backoff{First: -1, Max: -1, Stable: -1, Rand: most}, make([]time.Duration, 2), []time.Duration{4 * s, 8 * s}},
 		{"the longest", backoff.Backoff{First: math.MaxInt64/2 + 1, Max: math.MaxInt64, Rand: half},

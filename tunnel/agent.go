@@ -10,11 +10,13 @@ import (
 )
 
 // Agent is the end of the tunnel beside a cluster: it dials out to a Server
-// and dials targets for it. Its fields must not change while Run runs.
+// and dials targets for it. Where servers tell of replicas, it has sessions
+// with two of them at a time, so that one may go. Its fields must not change
+// while Run runs.
 type Agent struct {
-	// Servers are addresses of one Server, or of its replicas: host:port, or
-	// a ws or wss URL. They are tried in turn. If empty, those of the
-	// invitation are taken.
+	// Servers are addresses of one Server, or of its replicas, or of a load
+	// balancer before them: host:port, or a ws or wss URL. They are tried in
+	// turn. If empty, those of the invitation are taken.
 	Servers []string
 	// Dial connects to a server: through a corporate proxy, say. If nil, a
 	// net.Dialer does.
@@ -41,7 +43,9 @@ type Agent struct {
 	Grace time.Duration
 	// FirstBackoff bounds the random wait before the first new attempt. Each
 	// failure doubles it, up to MaxBackoff; a session that lasted a minute puts
-	// it back. Zero means 4 and 30 seconds.
+	// it back. Zero means 4 and 30 seconds. The search for a second replica,
+	// when the address led to the first one again, takes shorter waits, which
+	// grow up to MaxBackoff too, and is no failure.
 	FirstBackoff, MaxBackoff time.Duration
 	// KeepAlive finds dead carriers.
 	KeepAlive KeepAlive
@@ -107,9 +111,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r := &runner{Agent: a, targets: targets, updating: make(chan struct{}, 1), backoff: &backoff.Backoff{
-		First: a.FirstBackoff, Max: a.MaxBackoff,
-	}}
+	r := &runner{
+		Agent: a, targets: targets, backoff: &backoff.Backoff{First: a.FirstBackoff, Max: a.MaxBackoff},
+		changed: make(chan struct{}, 1), updating: make(chan struct{}, 1),
+	}
 	// Links outlive ctx by Grace.
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	defer r.cancel()
@@ -117,97 +122,36 @@ func (a *Agent) Run(ctx context.Context) error {
 	return r.finish()
 }
 
-// runner is one Run.
+// runner is one Run. What has no lock is for Run's goroutine.
 type runner struct {
 	*Agent
 	targets *targets
-	backoff *backoff.Backoff
-	ctx     context.Context // of the links
+	backoff *backoff.Backoff // after a failure, or a session's end
+	seek    backoff.Backoff  // after a server that the agent has already
+	ctx     context.Context  // of the links
 	cancel  context.CancelFunc
 
-	links   sync.WaitGroup
-	current *link
-	next    int       // index of the server to try
-	renewed time.Time // the last time; zero: never
+	links sync.WaitGroup
+	live  []*link   // those that take streams, the oldest first
+	due   time.Time // when to try a server; zero: no session is wanted
+	next  int       // index of the server to try
+
+	renewed  time.Time // the last time; zero: never
+	renewing *renewal  // nil: none
+	notYet   time.Time // to be renewed again, since it failed
 	enrolling
 
+	changed     chan struct{} // holds one: a link has news, or ended
 	updating    chan struct{} // holds one: who replaces the credentials
 	mu          sync.Mutex    // guards the field below
 	credentials *Credentials
 }
 
-// run connects until ctx ends.
-func (r *runner) run(ctx context.Context) {
-	for ctx.Err() == nil {
-		l, server, err := r.connect(ctx)
-		if err != nil {
-			if ctx.Err() != nil {
-				return
-			}
-			wait := r.backoff.Next(0)
-			r.failed(server, err, wait)
-			sleep(ctx, wait)
-			continue
-		}
-		if r.current != nil { // with another certificate
-			r.current.retire()
-		}
-		r.current = l
-		if r.watch(ctx, l) || ctx.Err() != nil {
-			continue
-		}
-		// A server that drains, or died, has all its agents look for another.
-		r.next++
-		sleep(ctx, r.backoff.Next(time.Since(l.since)))
-	}
-}
-
-// watch returns when another session is needed, while the streams of this one
-// live on; it reports whether that is because of a new certificate. Then this
-// one takes streams until the other is there.
-func (r *runner) watch(ctx context.Context, l *link) (renewed bool) {
-	renew := time.NewTimer(r.renewIn())
-	defer renew.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-l.streams.Accepting().Done(): // the session's end is one too
-			return false
-		case <-renew.C:
-			if err := r.renew(ctx, l); err != nil {
-				wait := renewalRetry(r.held())
-				r.failed(l.server, err, wait)
-				renew.Reset(wait)
-				continue
-			}
-			r.renewed = time.Now()
-			return true
-		}
-	}
-}
-
-// renewIn is the time until the next renewal. However wrong the clock is, it is
-// not sooner after the last one than it would be on time.
-func (r *runner) renewIn() time.Duration {
-	c := r.held()
-	in := time.Until(c.renewAt())
-	if !r.renewed.IsZero() {
-		in = max(in, time.Until(r.renewed.Add(c.expires().Sub(c.renewAt()))))
-	}
-	return in
-}
-
-// renewalRetry is a tenth of what is left of the certificate, in reason.
-func renewalRetry(c *Credentials) time.Duration {
-	return min(max(time.Until(c.expires())/10, 5*time.Second), time.Hour)
-}
-
 // finish drains the links that are left.
 func (r *runner) finish() error {
 	ended := make(chan struct{})
-	if r.current != nil {
-		r.current.retire()
+	for _, l := range r.live {
+		l.retire()
 	}
 	go func() {
 		r.links.Wait()
@@ -234,30 +178,29 @@ func sleep(ctx context.Context, d time.Duration) {
 }
 
 // connect is attempt, apart: Run's goroutine then waits for hours.
-func (r *runner) connect(ctx context.Context) (l *link, server string, err error) {
-	apart(func() { l, server, err = r.attempt(ctx) })
+func (r *runner) connect(ctx context.Context, held []string) (l *link, server string, err error) {
+	apart(func() { l, server, err = r.attempt(ctx, held) })
 	return l, server, err
 }
 
-// attempt makes a session with the next server, after an enrolment if there
-// is no valid certificate.
-func (r *runner) attempt(ctx context.Context) (l *link, server string, err error) {
+// attempt makes a session with the next server, which is to be none of those
+// held, after an enrolment if there is no valid certificate.
+func (r *runner) attempt(ctx context.Context, held []string) (l *link, server string, err error) {
 	servers, enrol, err := r.prepare(ctx)
 	if err != nil {
 		return nil, "", err
 	}
 	server = servers[r.next%len(servers)]
+	r.next++
 	ctx, cancel := context.WithTimeout(ctx, orDefault(r.HandshakeTimeout, 15*time.Second))
 	defer cancel()
 	if enrol {
 		if err = r.enroll(ctx, server); err != nil {
-			r.next++
 			return nil, server, err
 		}
 	}
-	l, err = r.open(ctx, server)
+	l, err = r.open(ctx, server, held)
 	if err != nil {
-		r.next++
 		r.judge(err)
 	}
 	return l, server, err

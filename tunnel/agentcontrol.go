@@ -26,6 +26,8 @@ func (l *link) readControl() error {
 			if err := l.runner.trust(l.runner.ctx, m); err != nil {
 				l.runner.failed(l.server, err, 0)
 			}
+		case msgServers:
+			l.learn(m)
 		case msgPayload:
 			if !l.queuePayload(m) { // the rest of the control stream must not wait
 				l.receivedPayload(m, errors.New("too many payloads wait"))
@@ -85,38 +87,6 @@ func (l *link) receivedPayload(m *message, err error) {
 		answer.uint(tagCode, uint64(CodeInternal)).string(tagText, printable(err.Error()))
 	}
 	l.out.add(answer)
-}
-
-// renew gets the next certificate on the link's control stream.
-func (r *runner) renew(ctx context.Context, l *link) error {
-	ctx, cancel := context.WithTimeout(ctx, payloadTimeout)
-	defer cancel()
-	key, m, err := newRequest(l.tls)
-	if err != nil {
-		return &Error{Op: "renew", Code: CodeInternal, Err: err}
-	}
-	select {
-	case <-l.issued: // an answer to an earlier request that came too late
-	default:
-	}
-	l.out.add(m)
-	for {
-		select {
-		case answer := <-l.issued:
-			if answer.getString(tagID) != m.getString(tagID) {
-				continue
-			}
-			next, err := r.update(ctx, func(held *Credentials) (*Credentials, error) { return held.accept(answer, key) })
-			if err == nil && r.Hooks.Renewed != nil {
-				r.Hooks.Renewed(next.identity(), next.expires())
-			}
-			return err
-		case <-l.mux.Done():
-			return &Error{Op: "renew", Code: CodeLost, Err: l.mux.Err()}
-		case <-ctx.Done():
-			return &Error{Op: "renew", Code: contextCode(ctx.Err()), Err: ctx.Err()}
-		}
-	}
 }
 
 // held returns the credentials; nil if there are none.

@@ -22,7 +22,8 @@ type AgentStatus struct {
 
 // AgentLink is an Agent's session.
 type AgentLink struct {
-	Server    string        `json:"server"`
+	Server    string        `json:"server"`         // its address
+	Name      string        `json:"name,omitempty"` // its name among the replicas; empty: it has none
 	Since     time.Time     `json:"since"`
 	Draining  bool          `json:"draining"`
 	Streams   int           `json:"streams"`
@@ -53,7 +54,7 @@ func (a *Agent) Status() AgentStatus {
 		draining := l.streams.Accepting().Err() != nil
 		status.Connected = status.Connected || !draining
 		status.Sessions = append(status.Sessions, AgentLink{
-			Server: l.server, Since: l.since, Draining: draining, Streams: max(stats.Streams-1, 0),
+			Server: l.server, Name: l.name, Since: l.since, Draining: draining, Streams: max(stats.Streams-1, 0),
 			BytesIn: stats.BytesIn, BytesOut: stats.BytesOut, RoundTrip: stats.RTT,
 		})
 	}

@@ -42,9 +42,10 @@ func RawServer(ctx context.Context, conn net.Conn, a *Authority) (*mux.Session, 
 	return m, control, err
 }
 
-// RawWelcome is the message.
-func RawWelcome(a *Authority) []byte {
-	return a.addRoots((&message{kind: msgWelcome}).uint(tagVersion, protocolVersion).time(tagTime, time.Now())).encode(nil)
+// RawWelcome is the message, with the names of servers.
+func RawWelcome(a *Authority, servers ...string) []byte {
+	m := (&message{kind: msgWelcome}).uint(tagVersion, protocolVersion).time(tagTime, time.Now())
+	return addServers(a.addRoots(m), servers).encode(nil)
 }
 
 // RawHello is the message.

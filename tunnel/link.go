@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -19,6 +20,8 @@ import (
 type link struct {
 	runner  *runner
 	server  string
+	name    string            // of the server; empty: it has none
+	cert    *x509.Certificate // the agent's
 	mux     *mux.Session
 	tls     *tls.ConnectionState
 	since   time.Time
@@ -30,30 +33,36 @@ type link struct {
 
 	mu       sync.Mutex // guards the fields below
 	cause    error
+	servers  []string   // by name, as the server knows them
+	news     bool       // a name among them was not told before
 	payloads []*message // that wait for the field Payload
 	taking   bool       // there is a goroutine that hands them over
 }
 
-// open connects to the server and begins a session.
-func (r *runner) open(ctx context.Context, server string) (*link, error) {
-	c, err := r.carry(ctx, server, r.held().tlsConfig())
+// open connects to the server and begins a session, unless its name is held.
+func (r *runner) open(ctx context.Context, server string, held []string) (*link, error) {
+	credentials := r.held()
+	c, err := r.carry(ctx, server, credentials.tlsConfig())
 	if err != nil {
 		return nil, err
 	}
 	m := mux.Client(c, r.KeepAlive.mux(orDefault(r.MaxStreams, 1000)))
-	control, roots, err := r.hello(ctx, m)
+	control, welcome, err := r.hello(ctx, m, held)
 	if err != nil {
 		m.Close()
 		return nil, connectError(ctx, server, err)
 	}
-	if err := r.trust(ctx, roots); err != nil {
+	if err := r.trust(ctx, welcome); err != nil {
 		m.Close()
 		return nil, err
 	}
 	l := &link{
-		runner: r, server: server, mux: m, tls: c.state(), since: time.Now(),
+		runner: r, server: server, cert: credentials.Chain[0], mux: m, tls: c.state(), since: time.Now(),
 		out: outbox{control: control}, streams: group.New(r.ctx),
 		issued: make(chan *message, 1),
+	}
+	if l.servers = serverNames(welcome); len(l.servers) > 0 {
+		l.name = l.servers[0]
 	}
 	r.links.Go(l.serve)
 	return l, nil
@@ -73,9 +82,12 @@ func connectError(ctx context.Context, server string, err error) error {
 }
 
 // hello says HELLO and reads the answer.
-func (r *runner) hello(ctx context.Context, m *mux.Session) (*mux.Stream, *message, error) {
+func (r *runner) hello(ctx context.Context, m *mux.Session, held []string) (*mux.Stream, *message, error) {
 	hello := (&message{kind: msgHello}).uint(tagVersion, protocolVersion).string(tagID, rand.Text()).
 		string(tagProgram, r.Program).time(tagTime, time.Now()).uint(tagLimit, uint64(orDefault(r.MaxStreams, 1000)))
+	for _, name := range held {
+		hello.string(tagHeld, name)
+	}
 	control, err := m.Open(ctx, hello.encode(nil))
 	if err != nil {
 		return nil, nil, err
@@ -107,6 +119,7 @@ func (l *link) serve() {
 	drained := make(chan struct{})
 	context.AfterFunc(l.streams.Accepting(), func() {
 		defer close(drained)
+		r.change()
 		l.drain()
 	})
 	l.work.Go(func() { l.end(l.readControl()) })

@@ -1,0 +1,191 @@
+package tunnel
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/backoff"
+)
+
+// run keeps sessions with two servers, or with one where there is one, until
+// ctx ends.
+func (r *runner) run(ctx context.Context) {
+	r.plan(0)
+	for ctx.Err() == nil {
+		r.look()
+		switch {
+		case !r.lacking():
+			r.due = time.Time{}
+		case r.due.IsZero(): // another server is wanted
+			r.plan(r.search())
+		case !time.Now().Before(r.due):
+			r.try(ctx)
+			continue
+		}
+		r.wait(ctx)
+	}
+	if r.renewing != nil {
+		<-r.renewing.done
+	}
+}
+
+// look drops the links that take no more streams, and plans for others in
+// their place.
+func (r *runner) look() {
+	r.live = slices.DeleteFunc(r.live, func(l *link) bool {
+		if l.streams.Accepting().Err() == nil {
+			if l.takeNews() {
+				r.plan(r.search())
+			}
+			return false
+		}
+		r.search()
+		r.plan(r.backoff.Next(time.Since(l.since)))
+		return true
+	})
+}
+
+// try tries a server.
+func (r *runner) try(ctx context.Context) {
+	r.due = time.Time{}
+	held := r.names()
+	l, server, err := r.connect(ctx, held)
+	switch {
+	case err == nil:
+		r.admit(l)
+	case ctx.Err() != nil:
+	case len(held) > 0 && codeOf(err) == CodeHeld:
+		// Whoever picked the server, a load balancer say, picks another time.
+		r.plan(r.seek.Next(0))
+	default:
+		wait := r.backoff.Next(0)
+		r.plan(wait)
+		r.failed(server, err, wait)
+	}
+}
+
+// wait returns when there may be something to do.
+func (r *runner) wait(ctx context.Context) {
+	next := time.Hour // without a plan
+	if !r.due.IsZero() {
+		next = time.Until(r.due)
+	}
+	l, in := r.renewable()
+	if l != nil {
+		next = min(next, in)
+	}
+	var renewed chan error
+	if r.renewing != nil {
+		renewed = r.renewing.done
+	}
+	t := time.NewTimer(next)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-r.changed:
+	case err := <-renewed:
+		r.endRenewal(err)
+	case <-t.C:
+		if l != nil && in <= next {
+			r.startRenewal(ctx, l)
+		}
+	}
+}
+
+// change has Run's goroutine look at the links.
+func (r *runner) change() {
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
+}
+
+// plan plans an attempt after the wait, unless there is to be one before.
+func (r *runner) plan(wait time.Duration) {
+	if at := time.Now().Add(wait); r.due.IsZero() || at.Before(r.due) {
+		r.due = at
+	}
+}
+
+// search begins to look for another server, and returns how long to wait first:
+// those who hear of one at the same moment come to it spread over FirstBackoff.
+// Then they are quick, since of few servers it takes few tries to find another,
+// and slow down.
+func (r *runner) search() time.Duration {
+	first := orDefault(r.FirstBackoff, 4*time.Second)
+	r.seek = backoff.Backoff{First: first / 4, Max: r.MaxBackoff, Factor: 1.25}
+	spread := backoff.Backoff{First: first, Max: r.MaxBackoff}
+	return spread.Next(0)
+}
+
+// stale reports whether the link was made with an older certificate.
+func (r *runner) stale(l *link) bool { return l.cert != r.held().Chain[0] }
+
+// lacking reports whether another session is needed. Those with an older
+// certificate are to be replaced.
+func (r *runner) lacking() bool {
+	return r.fresh() < r.wanted()
+}
+
+func (r *runner) fresh() (n int) {
+	for _, l := range r.live {
+		if !r.stale(l) {
+			n++
+		}
+	}
+	return n
+}
+
+// wanted is how many servers to have sessions with: two, if those that there
+// are know of two.
+func (r *runner) wanted() int {
+	one := ""
+	for _, l := range r.live {
+		for _, name := range l.known() {
+			if one != "" && name != one {
+				return 2
+			}
+			one = name
+		}
+	}
+	return 1
+}
+
+// names are those of the servers that need no other session.
+func (r *runner) names() (held []string) {
+	for _, l := range r.live {
+		if l.name != "" && !r.stale(l) && l.streams.Accepting().Err() == nil {
+			held = append(held, l.name)
+		}
+	}
+	return held
+}
+
+// admit takes a new link in, in the place of the same server's, or of those
+// with an older certificate: of one for each, and of all with the last.
+func (r *runner) admit(l *link) {
+	r.live = append(r.live, l)
+	replaced := r.retire(func(old *link) bool { return l.name != "" && old.name == l.name && old != l })
+	if !r.lacking() {
+		r.retire(r.stale)
+		return
+	}
+	if i := slices.IndexFunc(r.live, r.stale); i >= 0 && !replaced {
+		r.live[i].retire()
+		r.live = slices.Delete(r.live, i, i+1)
+	}
+}
+
+// retire takes those out that which reports; it reports whether there was any.
+func (r *runner) retire(which func(*link) bool) (any bool) {
+	r.live = slices.DeleteFunc(r.live, func(l *link) bool {
+		if !which(l) {
+			return false
+		}
+		l.retire()
+		any = true
+		return true
+	})
+	return any
+}

@@ -1,0 +1,98 @@
+package tunnel
+
+import (
+	"context"
+	"time"
+)
+
+// renewal is one that is under way.
+type renewal struct {
+	link *link
+	done chan error
+}
+
+// startRenewal asks for the next certificate on the link, apart: the answer
+// may take long, and a session may end meanwhile.
+func (r *runner) startRenewal(ctx context.Context, l *link) {
+	n := &renewal{l, make(chan error, 1)}
+	r.renewing = n
+	go func() { n.done <- r.renew(ctx, l) }()
+}
+
+// endRenewal takes the outcome. Each session is then replaced by one with the
+// new certificate, where it was.
+func (r *runner) endRenewal(err error) {
+	l := r.renewing.link
+	r.renewing = nil
+	if err != nil {
+		wait := renewalRetry(r.held())
+		r.notYet = time.Now().Add(wait)
+		r.failed(l.server, err, wait)
+		return
+	}
+	r.renewed = time.Now()
+	r.next = max(r.next-len(r.live), 0)
+	r.plan(0)
+}
+
+// renewable returns the link to renew on, and in what time; nil if there is
+// none with the certificate of now, or a renewal is under way.
+func (r *runner) renewable() (*link, time.Duration) {
+	if r.renewing != nil {
+		return nil, 0
+	}
+	for _, l := range r.live {
+		if !r.stale(l) {
+			return l, max(r.renewIn(), time.Until(r.notYet))
+		}
+	}
+	return nil, 0
+}
+
+// renewIn is the time until the next renewal. However wrong the clock is, it is
+// not sooner after the last one than it would be on time.
+func (r *runner) renewIn() time.Duration {
+	c := r.held()
+	in := time.Until(c.renewAt())
+	if !r.renewed.IsZero() {
+		in = max(in, time.Until(r.renewed.Add(c.expires().Sub(c.renewAt()))))
+	}
+	return in
+}
+
+// renewalRetry is a tenth of what is left of the certificate, in reason.
+func renewalRetry(c *Credentials) time.Duration {
+	return min(max(time.Until(c.expires())/10, 5*time.Second), time.Hour)
+}
+
+// renew gets the next certificate on the link's control stream.
+func (r *runner) renew(ctx context.Context, l *link) error {
+	ctx, cancel := context.WithTimeout(ctx, payloadTimeout)
+	defer cancel()
+	key, m, err := newRequest(l.tls)
+	if err != nil {
+		return &Error{Op: "renew", Code: CodeInternal, Err: err}
+	}
+	select {
+	case <-l.issued: // an answer to an earlier request that came too late
+	default:
+	}
+	l.out.add(m)
+	for {
+		select {
+		case answer := <-l.issued:
+			if answer.getString(tagID) != m.getString(tagID) {
+				continue
+			}
+			next, err := r.update(ctx, func(held *Credentials) (*Credentials, error) { return held.accept(answer, key) })
+			if err == nil && r.Hooks.Renewed != nil {
+				r.Hooks.Renewed(next.identity(), next.expires())
+			}
+			return err
+		case <-l.mux.Done():
+			return &Error{Op: "renew", Code: CodeLost, Err: l.mux.Err()}
+		case <-ctx.Done():
+			return &Error{Op: "renew", Code: contextCode(ctx.Err()), Err: ctx.Err()}
+		}
+	}
+}

@@ -44,7 +44,10 @@ func newMesh(t testing.TB, names ...string) *mesh {
 // serve starts a replica.
 func (m *mesh) serve(name string, s *tunnel.Server) *bed {
 	m.t.Helper()
-	s.Name, s.Authority, s.Store = name, m.authority, &m.store
+	s.Name, s.Authority = name, m.authority
+	if s.Store == nil {
+		s.Store = &m.store
+	}
 	b := newBedAt(m.t, s, &m.wires, name+":1")
 	m.set(name, b)
 	return b

@@ -250,12 +250,17 @@ func (s *Server) serveSession(sess *session) {
 // register lets dials come to the session, and catches up with what happened
 // while it was not registered. It reports whether the agent may stay.
 func (s *Server) register(sess *session) bool {
+	until := sess.expiry // before others can extend it
 	replaced, ok := s.registry.add(sess)
 	if !ok {
 		return false
 	}
 	for _, old := range replaced {
 		old.send(&message{kind: msgDrain})
+	}
+	// The certificate may have been renewed at another replica.
+	for _, old := range s.registry.ofAgent(sess.id) {
+		old.extend(until)
 	}
 	for _, old := range s.registry.excess(sess.id) {
 		old.end(errors.New("the agent has too many sessions"))

@@ -1,0 +1,152 @@
+package tunnel_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+// Each renewal replaces both sessions, one by one: there is always one that
+// takes streams, never two with one server, and streams live through many
+// certificates.
+func TestRenewalOfTwoSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var renewed atomic.Int32
+		server := func() *tunnel.Server {
+			return &tunnel.Server{CertificateLife: time.Hour, Hooks: tunnel.Hooks{
+				Renewed: func(tunnel.Identity, time.Time) { renewed.Add(1) },
+			}}
+		}
+		m := newMesh(t)
+		m.serve("a", server())
+		m.serve("b", server())
+		m.balance(alternate())
+		a := m.agent(&tunnel.Agent{Hooks: tunnel.AgentHooks{
+			Failed: func(server string, err error, _ time.Duration) { t.Errorf("failed at %s: %v", server, err) },
+		}})
+		m.meets(a, "a", "b")
+		one, two := m.bed("a").echo(), m.bed("b").echo()
+		defer one.Close()
+		defer two.Close()
+		for range 5 {
+			time.Sleep(39 * time.Minute) // it renews after 40, or as much after the last time
+			for range 1000 {
+				time.Sleep(100 * time.Millisecond)
+				if n := len(serving(a)); n == 0 || n > 3 {
+					t.Fatalf("got sessions with %q, want one at least", serving(a))
+				}
+			}
+			m.meets(a, "a", "b")
+			for _, name := range m.names() {
+				taking := 0
+				for _, s := range m.bed(name).sessions() {
+					if s.Draining {
+						continue
+					}
+					taking++
+					if s.Expires.Before(a.Status().Expires) {
+						t.Errorf("%s: got %+v, want the certificate of now", name, s)
+					}
+				}
+				if taking != 1 {
+					t.Errorf("%s: got %d sessions that take streams, want 1", name, taking)
+				}
+			}
+			checkEcho(t, one)
+			checkEcho(t, two)
+		}
+		if n := renewed.Load(); n < 4 || n > 5 {
+			t.Errorf("got %d renewals, want one each 40 minutes", n)
+		}
+	})
+}
+
+// A renewal does not wait for the search for the second server, which hangs,
+// nor is the session dropped that it came by.
+func TestRenewalWhileSeeking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		renewed := make(chan time.Time, 10)
+		m := newMesh(t)
+		m.serve("a", &tunnel.Server{CertificateLife: time.Hour})
+		hangs := &hangingDials{mesh: m, hung: make(chan struct{}, 1000), after: 2}
+		m.bed("a").agent(&tunnel.Agent{
+			Transport: hangs, Servers: []string{"a:1"},
+			Hooks: tunnel.AgentHooks{Renewed: func(tunnel.Identity, time.Time) { renewed <- time.Now() }},
+		})
+		m.serve("b", &tunnel.Server{CertificateLife: time.Hour})
+		began := time.Now()
+		time.Sleep(50 * time.Minute)
+		select {
+		case at := <-renewed:
+			if took := at.Sub(began); took > 41*time.Minute {
+				t.Errorf("the certificate was renewed after %v, want 40 minutes", took)
+			}
+		default:
+			t.Fatal("the certificate was not renewed")
+		}
+		m.bed("a").echo().Close()
+		hangs.mu.Lock()
+		hangs.after = 1 << 30
+		hangs.mu.Unlock()
+		before := m.bed("a").sessions()
+		time.Sleep(2 * time.Minute)
+		after := m.bed("a").sessions()
+		if len(before) != 1 || len(after) != 1 || before[0].ID == after[0].ID {
+			t.Errorf("got %+v, then %+v, want another session", before, after)
+		}
+	})
+}
+
+// A server that leaves while it renews holds nothing up: dials go to the other
+// one at once, and the certificate is renewed there.
+func TestRenewalOnLostSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMesh(t)
+		m.balance(alternate())
+		asked := make(chan string, 10)
+		var silent atomic.Bool
+		time.AfterFunc(39*time.Minute, func() { silent.Store(true) })
+		for _, name := range []string{"a", "b"} {
+			store := &silentStore{MemoryStore: &m.store, silent: &silent, asked: func() { asked <- name }}
+			m.serve(name, &tunnel.Server{CertificateLife: time.Hour, Store: store})
+		}
+		renewed := make(chan time.Time, 10)
+		a := m.agent(&tunnel.Agent{Hooks: tunnel.AgentHooks{Renewed: func(tunnel.Identity, time.Time) { renewed <- time.Now() }}})
+		m.meets(a, "a", "b")
+		name := <-asked
+		silent.Store(false)
+		m.kill(name)
+		gone := time.Now()
+		synctest.Wait()
+		other := m.bed(m.names()[0])
+		other.echo().Close()
+		m.serve("c", &tunnel.Server{})
+		m.meets(a, m.names()...)
+		if took := time.Since(gone); took > 12*time.Second {
+			t.Errorf("the next session was there after %v", took)
+		}
+		if took := (<-renewed).Sub(gone); took > 5*time.Minute {
+			t.Errorf("the certificate was renewed %v after the session's end", took)
+		}
+	})
+}
+
+// silentStore does not say who was revoked while silent is set.
+type silentStore struct {
+	*tunnel.MemoryStore
+	asked  func()
+	silent *atomic.Bool
+}
+
+func (s *silentStore) Revoked(ctx context.Context, id tunnel.Identity) (bool, error) {
+	if s.silent.Load() {
+		s.asked()
+		<-ctx.Done()
+		return false, ctx.Err()
+	}
+	return s.MemoryStore.Revoked(ctx, id)
+}

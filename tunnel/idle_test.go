@@ -43,6 +43,26 @@ func TestIdleGoroutines(t *testing.T) {
 	})
 }
 
+// The second session of an agent is four goroutines of its own, and three of the
+// server; nothing looks for a third.
+func TestIdleGoroutinesOfTwoSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMesh(t, "a", "b", "c")
+		m.meets(m.agent(&tunnel.Agent{Servers: []string{"a:1", "b:1"}}), "a", "b")
+		synctest.Wait()
+		before := bubbled()
+		const n, each = 10, 2*3 + 1 + 2*4
+		for range n {
+			m.meets(m.agent(&tunnel.Agent{Servers: []string{"a:1", "b:1"}}), "a", "b")
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := bubbled() - before; got != n*each {
+			t.Errorf("got %d goroutines for %d agents, want %d", got, n, n*each)
+		}
+	})
+}
+
 // bubbled counts the goroutines of bubbles: the runtime and other packages have
 // theirs, which come and go.
 func bubbled() int {

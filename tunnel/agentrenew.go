@@ -19,8 +19,8 @@ func (r *runner) startRenewal(ctx context.Context, l *link) {
 	go func() { n.done <- r.renew(ctx, l) }()
 }
 
-// endRenewal takes the outcome. Each session is then replaced by one with the
-// new certificate, where it was.
+// endRenewal takes the outcome. Each session is then stale, and the next ones
+// are where they are.
 func (r *runner) endRenewal(err error) {
 	l := r.renewing.link
 	r.renewing = nil
@@ -32,7 +32,6 @@ func (r *runner) endRenewal(err error) {
 	}
 	r.renewed = time.Now()
 	r.next = max(r.next-len(r.live), 0)
-	r.plan(0)
 }
 
 // renewable returns the link to renew on, and in what time; nil if there is

@@ -65,6 +65,89 @@ func TestRenewalOfTwoSessions(t *testing.T) {
 	})
 }
 
+// Whichever of three replicas the new sessions are with, none of the old ones
+// takes streams after them.
+func TestRenewalElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMesh(t)
+		for _, name := range []string{"a", "b", "c"} {
+			m.serve(name, &tunnel.Server{CertificateLife: time.Hour})
+		}
+		order := []string{"a", "a", "b", "c", "a"}
+		m.balance(func([]string) string {
+			pick := order[0]
+			order = order[1:]
+			return pick
+		})
+		a := m.agent(&tunnel.Agent{})
+		m.meets(a, "a", "b")
+		busy := m.bed("a").echo()
+		time.Sleep(40*time.Minute - time.Second)
+		m.meets(a, "b", "c") // one for one
+		m.meets(a, "a", "c")
+		checkEcho(t, busy)
+		time.Sleep(20 * time.Minute)
+		busy.Close()
+		synctest.Wait()
+		if got := a.Status().Sessions; len(got) != 2 {
+			t.Errorf("got %+v, want two sessions", got)
+		}
+	})
+}
+
+// A renewed agent goes back to the address that it is at, not to the next.
+func TestRenewalSameAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, &tunnel.Server{CertificateLife: time.Hour})
+		b.agent(&tunnel.Agent{Servers: []string{wireAddress, "none:1", "none:2"}, Hooks: tunnel.AgentHooks{
+			Failed: func(server string, err error, _ time.Duration) { t.Errorf("failed at %s: %v", server, err) },
+		}})
+		for range 5 {
+			time.Sleep(41 * time.Minute)
+			b.await()
+		}
+	})
+}
+
+// Run waits for a renewal that is being saved.
+func TestRunEndsWhileRenewing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, &tunnel.Server{CertificateLife: time.Hour})
+		store := &slowCredentials{entered: make(chan struct{}), leave: make(chan struct{})}
+		a := b.agent(&tunnel.Agent{Credentials: store})
+		store.slow.Store(true)
+		<-store.entered
+		ended := make(chan struct{})
+		go func() {
+			a.stop()
+			close(ended)
+		}()
+		time.Sleep(time.Hour)
+		select {
+		case <-ended:
+			t.Error("Run ended before the store had the credentials")
+		default:
+		}
+		close(store.leave)
+		<-ended
+	})
+}
+
+// slowCredentials stop who saves while slow is set.
+type slowCredentials struct {
+	tunnel.MemoryCredentials
+	slow           atomic.Bool
+	entered, leave chan struct{}
+}
+
+func (s *slowCredentials) Save(ctx context.Context, c *tunnel.Credentials) error {
+	if s.slow.CompareAndSwap(true, false) {
+		s.entered <- struct{}{}
+		<-s.leave
+	}
+	return s.MemoryCredentials.Save(ctx, c)
+}
+
 // A renewal does not wait for the search for the second server, which hangs,
 // nor is the session dropped that it came by.
 func TestRenewalWhileSeeking(t *testing.T) {

@@ -166,7 +166,7 @@ func (r *runner) names() (held []string) {
 // with an older certificate: of one for each, and of all with the last.
 func (r *runner) admit(l *link) {
 	r.live = append(r.live, l)
-	replaced := r.retire(func(old *link) bool { return l.name != "" && old.name == l.name && old != l })
+	replaced := r.retire(func(old *link) bool { return old.name == l.name && old != l })
 	if !r.lacking() {
 		r.retire(r.stale)
 		return

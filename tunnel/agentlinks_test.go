@@ -4,8 +4,10 @@ import (
 	"context"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -152,6 +154,70 @@ func TestAlwaysTheSameServer(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		if got := serving(a); len(got) != 2 {
 			t.Errorf("got sessions with %q, want two", got)
+		}
+	})
+}
+
+// News that come all the time don't put the search off.
+func TestServersToldOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMesh(t, "a", "b")
+		m.balance(alternate())
+		first := m.bed("a")
+		a := m.agent(&tunnel.Agent{Servers: []string{"a:1", balancer}})
+		ctx, cancel := context.WithCancel(t.Context())
+		var telling sync.WaitGroup
+		telling.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				first.s.TellServers("a", strconv.Itoa(i))
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+		if took := m.meets(a, "a", "b"); took > 12*time.Second {
+			t.Errorf("the agent was at the second server after %v", took)
+		}
+		cancel()
+		telling.Wait()
+	})
+}
+
+// After a session has ended the search is as quick as the first one was,
+// however long that took.
+func TestSearchBeginsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMesh(t, "a", "b")
+		m.balance(func([]string) string { return "a" })
+		a := m.agent(&tunnel.Agent{})
+		m.meets(a, "a")
+		time.Sleep(20 * time.Minute)
+		m.balance(func([]string) string { return "b" })
+		m.meets(a, "a", "b")
+		time.Sleep(10 * time.Minute)
+		var picks atomic.Int32
+		m.balance(func([]string) string {
+			if picks.Add(1) <= 5 {
+				return "a"
+			}
+			return "b"
+		})
+		m.bed("b").s.Close() // of which nobody tells the other
+		synctest.Wait()
+		newBedAt(t, &tunnel.Server{Name: "b", Authority: m.authority, Store: &m.store}, &m.wires, "b:1")
+		if took := m.meets(a, "a", "b"); took > 13*time.Second { // 4 s, and 1 s to 2.5 s
+			t.Errorf("the next session was there after %v", took)
+		}
+	})
+}
+
+// A server that drains says its own name all the same to who comes.
+func TestWelcomeOfDrainingServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMesh(t, "a", "b")
+		m.bed("a").s.TellServers("b")
+		a := m.agent(&tunnel.Agent{Servers: []string{"a:1", "b:1"}})
+		m.meets(a, "a")
+		if n := m.dials(time.Minute); n != 0 {
+			t.Errorf("got %d dials, want none", n)
 		}
 	})
 }

@@ -6,7 +6,13 @@ func (s *Server) TellServers(names ...string) error {
 	if err := s.setup(); err != nil {
 		return err
 	}
-	s.tellServers(names)
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	s.told = names
+	m := addServers(&message{kind: msgServers}, names)
+	for _, sess := range s.registry.all() {
+		sess.send(m)
+	}
 	return nil
 }
 

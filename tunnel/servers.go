@@ -17,12 +17,16 @@ func addServers(m *message, names []string) *message {
 	return m
 }
 
-// servers returns the names that agents are told, the Server's own first. The
-// slice is not changed any more.
+// servers returns the names that a WELCOME says, the Server's own first: it
+// tells the agent where it is, even if the Server drains. The slice is not
+// changed any more.
 func (s *Server) servers() []string {
 	s.telling.Lock()
 	defer s.telling.Unlock()
-	return s.told
+	if len(s.told) > 0 && s.told[0] == s.name {
+		return s.told
+	}
+	return append([]string{s.name}, s.told...)
 }
 
 // tellServers tells the agents which servers run, if that has changed.

@@ -155,7 +155,7 @@ func (r *runner) wanted() int {
 // names are those of the servers that need no other session.
 func (r *runner) names() (held []string) {
 	for _, l := range r.live {
-		if l.name != "" && !r.stale(l) && l.streams.Accepting().Err() == nil {
+		if l.name != "" && !r.stale(l) {
 			held = append(held, l.name)
 		}
 	}

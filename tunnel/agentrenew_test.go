@@ -65,37 +65,59 @@ func TestRenewalOfTwoSessions(t *testing.T) {
 	})
 }
 
-// Whichever of three replicas the new sessions are with, none of the old ones
-// takes streams after them.
-func TestRenewalElsewhere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newMesh(t)
-		for _, name := range []string{"a", "b", "c"} {
-			m.serve(name, &tunnel.Server{CertificateLife: time.Hour})
-		}
-		order, last := []string{"a", "a", "b", "c", "a"}, make(chan struct{})
-		m.balance(func([]string) string {
-			pick := order[0]
-			if order = order[1:]; len(order) == 0 {
-				<-last
-			}
-			return pick
+// Whichever replicas the new sessions are with, each takes the place of one:
+// the same server's, else the oldest.
+func TestRenewalReplaces(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		picks   []string // by the balancer
+		between []string // what takes streams when the first new one is there
+		after   []string
+	}{
+		{"in turn", []string{"a", "b"}, []string{"a", "b"}, []string{"a", "b"}},
+		{"the newer first", []string{"b", "a"}, []string{"a", "b"}, []string{"a", "b"}},
+		{"a third", []string{"c", "a"}, []string{"b", "c"}, []string{"a", "c"}},
+		{"a third last", []string{"b", "c"}, []string{"a", "b"}, []string{"b", "c"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMesh(t)
+				for _, name := range []string{"a", "b", "c"} {
+					m.serve(name, &tunnel.Server{CertificateLife: time.Hour})
+				}
+				picks, last := append([]string{"a", "a", "b"}, tt.picks...), make(chan struct{})
+				m.balance(func([]string) string {
+					pick := picks[0]
+					if picks = picks[1:]; len(picks) == 0 {
+						<-last
+					}
+					return pick
+				})
+				connected := make(chan struct{}, 10)
+				a := m.agent(&tunnel.Agent{Hooks: tunnel.AgentHooks{Connected: func(string, tunnel.Identity) { connected <- struct{}{} }}})
+				<-connected
+				<-connected
+				busy := m.bed("a").echo()
+				<-connected
+				synctest.Wait()
+				if got := serving(a); !slices.Equal(got, tt.between) {
+					t.Errorf("got sessions with %q after the first, want %q", got, tt.between)
+				}
+				close(last)
+				<-connected
+				synctest.Wait()
+				if got := serving(a); !slices.Equal(got, tt.after) {
+					t.Errorf("got sessions with %q after the second, want %q", got, tt.after)
+				}
+				checkEcho(t, busy)
+				busy.Close()
+				synctest.Wait()
+				if got := a.Status().Sessions; len(got) != 2 {
+					t.Errorf("got %+v, want two sessions", got)
+				}
+			})
 		})
-		a := m.agent(&tunnel.Agent{})
-		m.meets(a, "a", "b")
-		busy := m.bed("a").echo()
-		time.Sleep(40*time.Minute - time.Second)
-		m.meets(a, "b", "c") // one for one
-		close(last)
-		m.meets(a, "a", "c")
-		checkEcho(t, busy)
-		time.Sleep(20 * time.Minute)
-		busy.Close()
-		synctest.Wait()
-		if got := a.Status().Sessions; len(got) != 2 {
-			t.Errorf("got %+v, want two sessions", got)
-		}
-	})
+	}
 }
 
 // A renewed agent goes back to the address that it is at, not to the next.

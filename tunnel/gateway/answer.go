@@ -49,8 +49,11 @@ func answerTo(err error) *answer {
 		}
 		return &answer{503, "connection_limit_reached", detail}
 	case PhaseAuthenticate:
-		if reasonOf(e.Err) == reasonUnavailable {
+		switch reasonOf(e.Err) {
+		case reasonUnavailable:
 			return &answer{503, "proxy_internal_error", "nobody can be authenticated at the moment"}
+		case reasonForbidden:
+			return &answer{403, "http_request_denied", "the client is known, and not let in"}
 		}
 		return &answer{407, "http_request_denied", "the credentials are missing or wrong"}
 	case PhaseRoute:

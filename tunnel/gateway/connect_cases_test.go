@@ -5,10 +5,12 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -175,22 +177,35 @@ func TestEarlyWhileDialing(t *testing.T) {
 	<-sent
 }
 
-// Who can't be asked about is not a client with wrong credentials.
-func TestAuthenticateUnavailable(t *testing.T) {
-	for _, d := range doors() {
-		if d.codes != codesHTTP {
-			continue
-		}
-		b := newBed(t, d, func(g *gateway.Gateway) {
-			g.Authenticate = func(context.Context, gateway.Credentials) (gateway.Identity, error) {
-				return gateway.Identity{}, unavailable{errors.New("secret detail")}
+// Who can't be asked about, or is known and may not come in, is not a client
+// with wrong credentials.
+func TestAuthenticateErrors(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		err  error
+		want int
+	}{
+		{"unavailable", unavailable{errors.New("secret detail")}, 503},
+		{"unavailable, and why", fmt.Errorf("%w: %w", unavailable{errors.New("secret detail")}, syscall.EACCES), 503},
+		{"forbidden", fmt.Errorf("secret detail: %w", syscall.EACCES), 403},
+		{"unknown", errors.New("secret detail"), 407},
+	} {
+		for _, d := range doors() {
+			if d.codes != codesHTTP {
+				continue
 			}
-		})
-		_, err := b.dial("ann", secret)
-		checkStatus(t, d, err, 503, 1)
-		var r *dialer.Refusal
-		if errors.As(err, &r) && strings.Contains(r.Reason+string(r.Body)+r.Header.Get("Proxy-Status"), "secret") {
-			t.Errorf("the client sees %+v", r)
+			b := newBed(t, d, func(g *gateway.Gateway) {
+				g.Authenticate = func(context.Context, gateway.Credentials) (gateway.Identity, error) {
+					return gateway.Identity{}, tt.err
+				}
+			})
+			_, err := b.dial("ann", secret)
+			var r *dialer.Refusal
+			if !errors.As(err, &r) || r.StatusCode != tt.want {
+				t.Errorf("%s: %s: got %v, want %d", d.name, tt.name, err, tt.want)
+			} else if strings.Contains(r.Reason+string(r.Body)+r.Header.Get("Proxy-Status"), "secret") {
+				t.Errorf("%s: %s: the client sees %+v", d.name, tt.name, r)
+			}
 		}
 	}
 }

@@ -55,8 +55,9 @@ const (
 	reasonMalformed                 // 400, SOCKS5 1 or 8
 )
 
-// Unavailable is implemented by an error of Dial that means: there is no way
-// to the cluster at the moment, try again later. The answer is 503.
+// Unavailable is implemented by an error that means: try again later. Of Dial,
+// there is no way to the cluster at the moment; of Authenticate, nobody can say
+// who the client is. The answer is 503.
 type Unavailable interface{ Unavailable() bool }
 
 // reasonOf finds out what an error of Dial means.
@@ -67,10 +68,11 @@ func reasonOf(err error) reason {
 		unavailable Unavailable
 	)
 	switch {
-	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
-		return reasonForbidden
+	// Before what its cause may be: one that asks elsewhere may be forbidden that.
 	case errors.As(err, &unavailable) && unavailable.Unavailable():
 		return reasonUnavailable
+	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
+		return reasonForbidden
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return reasonRefused
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():

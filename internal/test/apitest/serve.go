@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -93,19 +94,37 @@ func selected(r *http.Request, key Key, u *unstructured.Unstructured, of Key) bo
 	return err == nil && selector.Matches(labels.Set(u.GetLabels()))
 }
 
+// listKinds are the versions and kinds of lists that typed clients read.
+var listKinds = map[string][2]string{
+	"secrets":        {"v1", "SecretList"},
+	"configmaps":     {"v1", "ConfigMapList"},
+	"namespaces":     {"v1", "NamespaceList"},
+	"clusters":       {"v1", "ClusterList"},
+	"endpointslices": {"discovery.k8s.io/v1", "EndpointSliceList"},
+}
+
 func (s *Server) answerList(w http.ResponseWriter, r *http.Request, key Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	items := []any{}
-	for of, u := range s.objects {
-		if selected(r, key, u, of) {
-			items = append(items, u.Object)
+	path := func(of Key) string { return of.Namespace + "/" + of.Name }
+	sorted := slices.SortedFunc(maps.Keys(s.objects), func(a, b Key) int { return cmp.Compare(path(a), path(b)) })
+	metadata := map[string]any{"resourceVersion": strconv.Itoa(s.version)}
+	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+	items, last := []any{}, r.URL.Query().Get("continue")
+	for _, of := range sorted {
+		u := s.objects[of]
+		if path(of) <= last || !selected(r, key, u, of) {
+			continue
 		}
+		if limit > 0 && len(items) == limit {
+			metadata["continue"] = last
+			break
+		}
+		items, last = append(items, u.Object), path(of)
 	}
-	kind := map[string]string{"secrets": "SecretList", "namespaces": "NamespaceList", "clusters": "ClusterList", "configmaps": "ConfigMapList"}[key.Resource]
+	kind := listKinds[key.Resource]
 	answer(w, map[string]any{
-		"apiVersion": "v1", "kind": cmp.Or(kind, "List"), "items": items,
-		"metadata": map[string]any{"resourceVersion": strconv.Itoa(s.version)},
+		"apiVersion": cmp.Or(kind[0], "v1"), "kind": cmp.Or(kind[1], "List"), "items": items, "metadata": metadata,
 	})
 }
 
@@ -117,10 +136,13 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, key Key) {
 	from, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
+	s.mu.Lock()
+	gaps := s.gaps
+	s.mu.Unlock()
 	for {
 		w.(http.Flusher).Flush()
 		s.mu.Lock()
-		if from < s.oldest {
+		if from < s.oldest || gaps < s.gaps {
 			s.mu.Unlock()
 			json.NewEncoder(w).Encode(map[string]any{"type": "ERROR", "object": statusOf(http.StatusGone, "Expired")})
 			return

@@ -27,6 +27,7 @@ type Server struct {
 	objects  map[Key]*unstructured.Unstructured
 	events   []change
 	oldest   int              // watches from before are refused
+	gaps     int              // watches from before one have ended
 	writes   map[string]int   // "PUT secrets" and so on, that succeeded
 	requests []*http.Request  // writes, whatever came of them
 	bodies   []string         // of requests
@@ -210,6 +211,7 @@ func (s *Server) Hold(resource string, on bool) {
 func (s *Server) Gap(f func()) {
 	s.mu.Lock()
 	s.oldest = 1 << 30
+	s.gaps++
 	s.touchLocked()
 	s.mu.Unlock()
 	f()

@@ -16,108 +16,42 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/causewayproject/causeway/internal/test/storetest"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
-// stores returns, for each kind of Store, two that share their state.
-func stores(t *testing.T) map[string][2]tunnel.Store {
-	memory, dir := &tunnel.MemoryStore{}, t.TempDir()
-	return map[string][2]tunnel.Store{
-		"memory":    {memory, memory},
-		"directory": {tunnel.DirStore{Dir: dir}, tunnel.DirStore{Dir: dir}},
+// stores opens each kind of Store.
+var stores = map[string]func(*testing.T) storetest.Pair{
+	"memory": func(*testing.T) storetest.Pair {
+		s := &tunnel.MemoryStore{}
+		return storetest.Pair{s, s}
+	},
+	"directory": func(t *testing.T) storetest.Pair {
+		dir := t.TempDir()
+		return storetest.Pair{tunnel.DirStore{Dir: dir}, tunnel.DirStore{Dir: dir}}
+	},
+}
+
+func TestStores(t *testing.T) {
+	for name, open := range stores {
+		t.Run(name, func(t *testing.T) { storetest.Run(t, open) })
 	}
 }
 
-const week = 7 * 24 * time.Hour
-
-func testToken(n int, created time.Time) tunnel.Token {
-	return tunnel.Token{ID: fmt.Sprintf("aaaaaaaaaaaaaa%c%c", 'a'+n/26, 'a'+n%26), Hash: strings.Repeat("0", 64), Cluster: "default/prod",
-		Created: created, Expires: created.Add(time.Hour)}
-}
-
-func TestStoreTokens(t *testing.T) {
-	now := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
-	for name, s := range stores(t) {
-		t.Run(name, func(t *testing.T) {
-			ctx, tok := t.Context(), testToken(0, now)
-			if err := s[0].AddToken(ctx, tok); err != nil {
-				t.Fatal(err)
-			}
-			for _, id := range []string{testToken(9, now).ID, "", ".", "../tokens/" + tok.ID, "x", strings.Repeat("a", 15) + "\n"} {
-				if _, err := s[0].Token(ctx, id); !errors.Is(err, fs.ErrNotExist) {
-					t.Errorf("Token(%q): got %v, want %v", id, err, fs.ErrNotExist)
-				}
-				if _, err := s[0].ClaimToken(ctx, id, "k"); !errors.Is(err, fs.ErrNotExist) {
-					t.Errorf("ClaimToken(%q): got %v, want %v", id, err, fs.ErrNotExist)
-				}
-			}
-			if err := s[1].AddToken(ctx, tok); !errors.Is(err, fs.ErrExist) {
-				t.Errorf("added twice: got %v, want %v", err, fs.ErrExist)
-			}
-			if got, err := s[1].Token(ctx, tok.ID); err != nil || !cmp.Equal(got, tok) {
-				t.Errorf("got %v, %v; want %v", got, err, tok)
-			}
-			want := tok
-			want.Key = "first"
-			for _, key := range []string{"first", "second", "first"} {
-				if got, err := s[1].ClaimToken(ctx, tok.ID, key); err != nil || !cmp.Equal(got, want) {
-					t.Errorf("claimed by %s: got %v, %v; want %v", key, got, err, want)
-				}
-			}
-			if got, err := s[0].Token(ctx, tok.ID); err != nil || !cmp.Equal(got, want) {
-				t.Errorf("claimed: got %v, %v; want %v", got, err, want)
-			}
-			testForget(t, s, tok)
-		})
-	}
-}
-
-// testForget: tokens that expired a week ago go when another one comes.
-func testForget(t *testing.T, s [2]tunnel.Store, tok tunnel.Token) {
-	ctx := t.Context()
-	if err := s[0].AddToken(ctx, testToken(1, tok.Expires.Add(week-1))); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := s[0].Token(ctx, tok.ID); err != nil || got.Key != "first" {
-		t.Errorf("just before a week: got %v, %v", got, err)
-	}
-	if err := s[1].AddToken(ctx, testToken(2, tok.Expires.Add(week))); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s[0].Token(ctx, tok.ID); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("after a week: got %v, want %v", err, fs.ErrNotExist)
-	}
-	if _, err := s[0].Token(ctx, testToken(1, time.Time{}).ID); err != nil {
-		t.Errorf("the younger one: %v", err)
-	}
-	if dir, ok := s[0].(tunnel.DirStore); ok {
-		if files := must(os.ReadDir(filepath.Join(dir.Dir, "tokens")))(t); len(files) != 2 {
-			t.Errorf("got files %v, want those of two tokens", files)
+// TestDirStoreForgets leaves no file of a token behind.
+func TestDirStoreForgets(t *testing.T) {
+	s := tunnel.DirStore{Dir: t.TempDir()}
+	old := storetest.Token(0, time.Now())
+	for n, created := range []time.Time{old.Created, old.Created, old.Expires.Add(7 * 24 * time.Hour)} {
+		if err := s.AddToken(t.Context(), storetest.Token(n, created)); err != nil {
+			t.Fatal(err)
+		}
+		if n == 0 {
+			must(s.ClaimToken(t.Context(), old.ID, "key"))(t)
 		}
 	}
-}
-
-func TestStoreRevoked(t *testing.T) {
-	for name, s := range stores(t) {
-		id := tunnel.Identity{Cluster: "default/prod", Agent: "a"}
-		for range 2 {
-			if err := s[0].Revoke(t.Context(), id); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-		}
-		for _, test := range []struct {
-			id   tunnel.Identity
-			want bool
-		}{
-			{id, true},
-			{tunnel.Identity{Cluster: "default/prod", Agent: "b"}, false},
-			{tunnel.Identity{Cluster: "default", Agent: "prod/a"}, false},
-			{tunnel.Identity{Cluster: "../..", Agent: "a"}, false},
-		} {
-			if got, err := s[1].Revoked(t.Context(), test.id); err != nil || got != test.want {
-				t.Errorf("%s: %v: got %t, %v; want %t", name, test.id, got, err, test.want)
-			}
-		}
+	if files := must(os.ReadDir(filepath.Join(s.Dir, "tokens")))(t); len(files) != 1 {
+		t.Errorf("got files %v, want that of one token", files)
 	}
 }
 
@@ -129,7 +63,7 @@ func TestDirStoreMissing(t *testing.T) {
 		if got, err := s.Revoked(t.Context(), tunnel.Identity{Cluster: "c", Agent: "a"}); err == nil {
 			t.Errorf("%q: got %t, want an error", dir, got)
 		}
-		if _, err := s.Token(t.Context(), testToken(0, time.Time{}).ID); err == nil || errors.Is(err, fs.ErrNotExist) && dir == "" {
+		if _, err := s.Token(t.Context(), storetest.Token(0, time.Time{}).ID); err == nil || errors.Is(err, fs.ErrNotExist) && dir == "" {
 			t.Errorf("%q: got %v", dir, err)
 		}
 	}
@@ -137,7 +71,7 @@ func TestDirStoreMissing(t *testing.T) {
 
 func TestDirStoreDamaged(t *testing.T) {
 	s := tunnel.DirStore{Dir: t.TempDir()}
-	tok := testToken(0, time.Now())
+	tok := storetest.Token(0, time.Now())
 	if err := s.AddToken(t.Context(), tok); err != nil {
 		t.Fatal(err)
 	}
@@ -147,55 +81,17 @@ func TestDirStoreDamaged(t *testing.T) {
 	if _, err := s.Token(t.Context(), tok.ID); err == nil || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want an error that says so", err)
 	}
-	for _, bad := range []tunnel.Token{{ID: "../../evil"}, {ID: strings.Repeat("a", 15) + "\n"}, {ID: strings.Repeat("A", 16)}, {ID: testToken(1, time.Time{}).ID, Key: "k"}} {
+	for _, bad := range []tunnel.Token{{ID: "../../evil"}, {ID: strings.Repeat("a", 15) + "\n"}, {ID: strings.Repeat("A", 16)}, {ID: storetest.Token(1, time.Time{}).ID, Key: "k"}} {
 		if err := s.AddToken(t.Context(), bad); err == nil {
 			t.Errorf("%v was added", bad.ID)
 		}
 	}
 }
 
-// TestClaimRace: of many keys that spend a token at the same time one wins,
-// and all learn which.
-func TestClaimRace(t *testing.T) {
-	for name, s := range stores(t) {
-		for round := range 8 {
-			tok := testToken(round, time.Now())
-			if err := s[0].AddToken(t.Context(), tok); err != nil {
-				t.Fatal(err)
-			}
-			start, keys := make(chan struct{}), make([]string, 16)
-			var wg sync.WaitGroup
-			for n := range keys {
-				wg.Go(func() {
-					<-start
-					got, err := s[n%2].ClaimToken(t.Context(), tok.ID, fmt.Sprint("key", n))
-					if err != nil {
-						t.Error(err)
-					}
-					keys[n] = got.Key
-				})
-			}
-			close(start)
-			wg.Wait()
-			checkOneWinner(t, name, keys)
-		}
-	}
-}
-
-func checkOneWinner(t *testing.T, name string, keys []string) {
-	t.Helper()
-	for _, key := range keys {
-		if key == "" || key != keys[0] {
-			t.Errorf("%s: got winners %q, want one", name, keys)
-			return
-		}
-	}
-}
-
-// TestEnrollRace is TestClaimRace with agents.
+// TestEnrollRace: of many agents that enrol with one token at the same time one wins.
 func TestEnrollRace(t *testing.T) {
-	for name, shared := range stores(t) {
-		s := newTunnelServer(t, shared[0])
+	for name, open := range stores {
+		s := newTunnelServer(t, open(t)[0])
 		inv := s.invite("prod")
 		codes := make([]tunnel.Code, 8)
 		var wg sync.WaitGroup
@@ -256,10 +152,10 @@ func child(t *testing.T, args ...string) (in io.Writer, lines *bufio.Scanner, ki
 	return stdin, bufio.NewScanner(stdout), kill
 }
 
-// TestClaimProcesses is TestClaimRace with processes.
+// TestClaimProcesses: of processes that spend a token at the same time one wins.
 func TestClaimProcesses(t *testing.T) {
 	s := tunnel.DirStore{Dir: t.TempDir()}
-	tok := testToken(0, time.Now())
+	tok := storetest.Token(0, time.Now())
 	if err := s.AddToken(t.Context(), tok); err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +176,7 @@ func TestClaimProcesses(t *testing.T) {
 		out.Scan()
 		keys[n] = out.Text()
 	}
-	checkOneWinner(t, "processes", keys)
+	storetest.OneWinner(t, keys)
 	if got := must(s.Token(t.Context(), tok.ID))(t); got.Key+" <nil>" != keys[0] {
 		t.Errorf("got %q in the store, want %q", got.Key, keys[0])
 	}

@@ -54,6 +54,7 @@ var arrows = map[string][]string{
 	"/internal/test/imports":        {},
 	"/internal/test/pki":            {},
 	"/internal/test/proxytest":      {"/internal/relay"},
+	"/internal/test/storetest":      {"/tunnel"},
 }
 
 // light are the packages that pull in no Kubernetes, metrics or RPC library.
@@ -71,6 +72,7 @@ var light = []string{
 	"/internal/relay",
 	"/internal/test/pki",
 	"/internal/test/proxytest",
+	"/internal/test/storetest",
 }
 
 // lightButForYAML are those that read it: a module without dependencies.

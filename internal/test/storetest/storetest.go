@@ -1,0 +1,160 @@
+// Package storetest holds what every [tunnel.Store] has to do, as tests.
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+// Pair is two Stores that share their state, as those of two servers do.
+type Pair [2]tunnel.Store
+
+// Run runs the tests; each opens a Pair of its own, which is empty.
+func Run(t *testing.T, open func(*testing.T) Pair) {
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, Pair)
+	}{
+		{"tokens", tokens},
+		{"forget", forget},
+		{"revoked", revoked},
+		{"race", func(t *testing.T, s Pair) { Race(t, s, 8) }},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, open(t)) })
+	}
+}
+
+const week = 7 * 24 * time.Hour
+
+// Token returns a token, one for each n below 676.
+func Token(n int, created time.Time) tunnel.Token {
+	return tunnel.Token{ID: fmt.Sprintf("aaaaaaaaaaaaaa%c%c", 'a'+n/26, 'a'+n%26), Hash: strings.Repeat("0", 64), Cluster: "default/prod",
+		Created: created, Expires: created.Add(time.Hour)}
+}
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
+
+func tokens(t *testing.T, s Pair) {
+	ctx, tok := t.Context(), Token(0, now)
+	if err := s[0].AddToken(ctx, tok); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{Token(9, now).ID, "", ".", "../tokens/" + tok.ID, "x", strings.Repeat("a", 15) + "\n"} {
+		if _, err := s[0].Token(ctx, id); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("Token(%q): got %v, want %v", id, err, fs.ErrNotExist)
+		}
+		if _, err := s[0].ClaimToken(ctx, id, "k"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("ClaimToken(%q): got %v, want %v", id, err, fs.ErrNotExist)
+		}
+	}
+	if err := s[1].AddToken(ctx, tok); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("added twice: got %v, want %v", err, fs.ErrExist)
+	}
+	if got, err := s[1].Token(ctx, tok.ID); err != nil || !cmp.Equal(got, tok) {
+		t.Errorf("got %v, %v; want %v", got, err, tok)
+	}
+	want := tok
+	want.Key = "first"
+	for _, key := range []string{"first", "second", "first"} {
+		if got, err := s[1].ClaimToken(ctx, tok.ID, key); err != nil || !cmp.Equal(got, want) {
+			t.Errorf("claimed by %s: got %v, %v; want %v", key, got, err, want)
+		}
+	}
+	if got, err := s[0].Token(ctx, tok.ID); err != nil || !cmp.Equal(got, want) {
+		t.Errorf("claimed: got %v, %v; want %v", got, err, want)
+	}
+}
+
+// forget: tokens that expired a week ago go when another one comes.
+func forget(t *testing.T, s Pair) {
+	ctx, tok := t.Context(), Token(0, now)
+	add := func(s tunnel.Store, n int, created time.Time) {
+		t.Helper()
+		if err := s.AddToken(ctx, Token(n, created)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(s[0], 0, now)
+	if _, err := s[0].ClaimToken(ctx, tok.ID, "first"); err != nil {
+		t.Fatal(err)
+	}
+	add(s[0], 1, tok.Expires.Add(week-1))
+	if got, err := s[0].Token(ctx, tok.ID); err != nil || got.Key != "first" {
+		t.Errorf("just before a week: got %v, %v", got, err)
+	}
+	add(s[1], 2, tok.Expires.Add(week))
+	if _, err := s[0].Token(ctx, tok.ID); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after a week: got %v, want %v", err, fs.ErrNotExist)
+	}
+	if _, err := s[0].Token(ctx, Token(1, now).ID); err != nil {
+		t.Errorf("the younger one: %v", err)
+	}
+}
+
+func revoked(t *testing.T, s Pair) {
+	id := tunnel.Identity{Cluster: "default/prod", Agent: "a"}
+	for range 2 {
+		if err := s[0].Revoke(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, test := range []struct {
+		id   tunnel.Identity
+		want bool
+	}{
+		{id, true},
+		{tunnel.Identity{Cluster: "default/prod", Agent: "b"}, false},
+		{tunnel.Identity{Cluster: "default", Agent: "prod/a"}, false},
+		{tunnel.Identity{Cluster: "../..", Agent: "a"}, false},
+	} {
+		if got, err := s[1].Revoked(t.Context(), test.id); err != nil || got != test.want {
+			t.Errorf("%v: got %t, %v; want %t", test.id, got, err, test.want)
+		}
+	}
+}
+
+// Race spends so many tokens with many keys at the same time: one wins, and all
+// learn which.
+func Race(t *testing.T, s Pair, rounds int) {
+	for round := range rounds {
+		tok := Token(round, time.Now())
+		if err := s[0].AddToken(t.Context(), tok); err != nil {
+			t.Fatal(err)
+		}
+		start, keys := make(chan struct{}), make([]string, 16)
+		var wg sync.WaitGroup
+		for n := range keys {
+			wg.Go(func() {
+				<-start
+				got, err := s[n%2].ClaimToken(t.Context(), tok.ID, fmt.Sprint("key", n))
+				if err != nil {
+					t.Error(err)
+				}
+				keys[n] = got.Key
+			})
+		}
+		close(start)
+		wg.Wait()
+		OneWinner(t, keys)
+	}
+}
+
+// OneWinner wants all to have learnt of the same key.
+func OneWinner(t *testing.T, keys []string) {
+	t.Helper()
+	for _, key := range keys {
+		if key == "" || key != keys[0] {
+			t.Errorf("got winners %q, want one", keys)
+			return
+		}
+	}
+}

@@ -30,6 +30,7 @@ var arrows = map[string][]string{
 	"/proxyconfig/webhook":          {"/proxyconfig"},
 	"/tunnel":                       {"/internal/backoff", "/internal/group", "/internal/mux", "/internal/relay"},
 	"/tunnel/gateway":               {"/internal/abort", "/internal/group", "/internal/relay"},
+	"/tunnel/kubernetes":            {"/tunnel", "/tunnel/gateway", "/internal/backoff"},
 	"/examples/doctor":              {"/dialer", "/examples/internal/cli", "/kubeconfig", "/noproxy"},
 	"/examples/egress":              {"/egress", "/examples/internal/cli"},
 	"/examples/kubeconfig-provider": {"/kubeconfig", "/kubeconfig/provider", "/examples/internal/cli", "/examples/internal/metrics"},

@@ -1,0 +1,158 @@
+package kubernetes
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+// DataTrusted is the key in an [AuthoritySecret] of the authorities that are
+// trusted beside the one that signs: PEM certificates, for a rollover.
+const DataTrusted = "trusted.crt"
+
+// AuthoritySecret keeps the [tunnel.Authority] that several servers share in a
+// Secret of the type kubernetes.io/tls: tls.crt is the authority that signs,
+// tls.key its key, and [DataTrusted] may have more. Certificates in tls.crt
+// behind the first one are trusted, too. It is safe for concurrent use.
+//
+// It takes the right to get, list and watch the one Secret (by resourceNames),
+// and, for [AuthoritySecret.LoadOrCreate], to create secrets in Namespace, which
+// RBAC can't limit to a name.
+type AuthoritySecret struct {
+	// Client reaches the API server. Required.
+	Client kubernetes.Interface
+	// Namespace and Name are the Secret's. Required.
+	Namespace, Name string
+	// Error is told by Watch why the Secret can't be watched or used. If nil,
+	// nobody is. It must not block.
+	Error func(error)
+}
+
+func (s AuthoritySecret) check() error {
+	switch {
+	case s.Client == nil:
+		return required("authority secret", "Client")
+	case s.Namespace == "":
+		return required("authority secret", "Namespace")
+	case s.Name == "":
+		return required("authority secret", "Name")
+	}
+	return nil
+}
+
+// Load reads the authority. If there is no such Secret, the error is
+// fs.ErrNotExist; if it holds no authority, a [*tunnel.Error] with CodeConfig.
+func (s AuthoritySecret) Load(ctx context.Context) (*tunnel.Authority, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	secret, err := s.Client.CoreV1().Secrets(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, s.missing()
+	}
+	if err != nil {
+		return nil, wrapped("read authority", err)
+	}
+	return s.parse(secret)
+}
+
+// LoadOrCreate is Load, and makes an authority if there is no such Secret. Of
+// several servers that do so at once one makes it, and all return the same.
+func (s AuthoritySecret) LoadOrCreate(ctx context.Context) (*tunnel.Authority, error) {
+	a, err := s.Load(ctx)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return a, err
+	}
+	if a, err = tunnel.NewAuthority(); err != nil {
+		return nil, wrapped("make authority", err)
+	}
+	cert, key, err := a.PEM()
+	if err != nil {
+		return nil, wrapped("make authority", err)
+	}
+	_, err = s.Client.CoreV1().Secrets(s.Namespace).Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: s.Namespace},
+		Type:       corev1.SecretTypeTLS,
+		Data:       map[string][]byte{corev1.TLSCertKey: cert, corev1.TLSPrivateKeyKey: key},
+	}, metav1.CreateOptions{})
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return s.Load(ctx) // the faster one's
+	case err != nil:
+		return nil, wrapped("create authority", err)
+	}
+	return a, nil
+}
+
+// Watch calls set with the authority, once it is known and after each change,
+// until ctx ends: [tunnel.Server.SetAuthority] is such a function. An authority
+// that can't be used, a Secret that was deleted and an API server that is away
+// change nothing. The error is about a field, or nil.
+func (s AuthoritySecret) Watch(ctx context.Context, set func(*tunnel.Authority) error) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	informer := coreinformers.NewFilteredSecretInformer(s.Client, s.Namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", s.Name).String()
+	})
+	key := cache.ObjectName{Namespace: s.Namespace, Name: s.Name}.String()
+	var last *corev1.Secret
+	err := follow(ctx, informer, func(err error) { s.failed(wrapped("watch authority", err)) }, func() {
+		object, _, _ := informer.GetStore().GetByKey(key)
+		secret, ok := object.(*corev1.Secret)
+		switch {
+		case !ok:
+			s.failed(s.missing())
+		case last == nil || !sameAuthority(last, secret):
+			last = secret
+			s.failed(s.apply(secret, set))
+		}
+	})
+	return wrapped("watch authority", err)
+}
+
+func (s AuthoritySecret) apply(secret *corev1.Secret, set func(*tunnel.Authority) error) error {
+	a, err := s.parse(secret)
+	if err != nil {
+		return err
+	}
+	return wrapped("set authority", set(a))
+}
+
+// parse holds nothing of what it reads in an error.
+func (s AuthoritySecret) parse(secret *corev1.Secret) (*tunnel.Authority, error) {
+	cert := bytes.Join([][]byte{secret.Data[corev1.TLSCertKey], secret.Data[DataTrusted]}, []byte("\n"))
+	a, err := tunnel.ParseAuthority(cert, secret.Data[corev1.TLSPrivateKeyKey])
+	return a, wrapped(fmt.Sprintf("the Secret %s/%s", s.Namespace, s.Name), err)
+}
+
+func sameAuthority(a, b *corev1.Secret) bool {
+	for _, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, DataTrusted} {
+		if !bytes.Equal(a.Data[key], b.Data[key]) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s AuthoritySecret) missing() error {
+	return fmt.Errorf("tunnel/kubernetes: the Secret %s/%s: %w", s.Namespace, s.Name, fs.ErrNotExist)
+}
+
+func (s AuthoritySecret) failed(err error) {
+	if s.Error != nil && err != nil {
+		s.Error(err)
+	}
+}

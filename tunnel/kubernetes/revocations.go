@@ -1,0 +1,242 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/causewayproject/causeway/internal/backoff"
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+const (
+	// defaultStale is shorter than whoever revokes an agent would think of.
+	defaultStale = 5 * time.Minute
+	// askPatience is how long the API server may take where memory will do.
+	askPatience = 3 * time.Second
+	// shortWatch is what a watch lasts at least, unless something is wrong.
+	shortWatch = time.Second
+)
+
+type revokedRecord struct {
+	Cluster string    `json:"cluster"`
+	Agent   string    `json:"agent"`
+	At      time.Time `json:"at"`
+}
+
+// Revoke implements [tunnel.Store].
+func (s *SecretStore) Revoke(ctx context.Context, id tunnel.Identity) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	name := s.revokedName(id)
+	if known, live, _ := s.remembered(name); known && live {
+		return nil
+	}
+	secret, err := s.secret(name, LabelRevoked, revokedRecord{id.Cluster, id.Agent, time.Now().UTC()})
+	if err == nil {
+		_, err = s.secrets().Create(ctx, secret, metav1.CreateOptions{})
+	}
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return wrapped("revoke", err)
+	}
+	s.remember(name)
+	return nil
+}
+
+// Revoked implements [tunnel.Store]. While Run watches, the answer comes from
+// memory; a revocation by another server takes the time of a watch to get
+// there. Where the watch is lost, the API server is asked, and if it can't be,
+// memory counts for MaxStale.
+func (s *SecretStore) Revoked(ctx context.Context, id tunnel.Identity) (bool, error) {
+	if err := s.check(); err != nil {
+		return false, err
+	}
+	name := s.revokedName(id)
+	known, live, recent := s.remembered(name)
+	if known || live {
+		return known, nil
+	}
+	ask := ctx
+	if recent {
+		var cancel context.CancelFunc
+		ask, cancel = context.WithTimeout(ctx, askPatience)
+		defer cancel()
+	}
+	_, err := s.secrets().Get(ask, name, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		return true, nil
+	case apierrors.IsNotFound(err), recent && ctx.Err() == nil:
+		return false, nil
+	}
+	return false, wrapped("read revocation", err)
+}
+
+// remembered returns what memory has to say: whether the agent is known to be
+// revoked, whether that is up to date, and whether it was a short while ago.
+func (s *SecretStore) remembered(name string) (known, live, recent bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, known = s.revoked[name]
+	stale := s.MaxStale
+	if stale == 0 {
+		stale = defaultStale
+	}
+	return known, s.live, !s.lost.IsZero() && time.Since(s.lost) < stale
+}
+
+func (s *SecretStore) remember(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.live { // or else it could not be forgotten
+		s.revoked[name] = struct{}{}
+	}
+}
+
+// Run keeps the revocations in memory until ctx ends. The error is about a
+// field, or nil. It is to be called once at a time.
+func (s *SecretStore) Run(ctx context.Context) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	wait, told := backoff.Backoff{First: time.Second}, map[string]struct{}{}
+	for {
+		began := time.Now()
+		err := s.follow(ctx, told)
+		if ctx.Err() != nil {
+			return nil
+		}
+		s.failed(wrapped("watch revocations", err))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait.Next(time.Since(began))):
+		}
+	}
+}
+
+// follow lists, and watches from there for as long as that works. told are the
+// revocations that Expel knows, by the Secrets' names.
+func (s *SecretStore) follow(ctx context.Context, told map[string]struct{}) error {
+	version, listed, err := s.list(ctx)
+	for err == nil {
+		version, err = s.watch(ctx, version, listed, told)
+		listed = nil
+	}
+	return err
+}
+
+// list fills memory anew.
+func (s *SecretStore) list(ctx context.Context) (version string, listed []corev1.Secret, err error) {
+	found := map[string]struct{}{}
+	options := metav1.ListOptions{LabelSelector: LabelRevoked + "=" + s.prefix(), Limit: pageSize}
+	for {
+		page, err := s.secrets().List(ctx, options)
+		if err != nil {
+			return "", nil, err
+		}
+		for n := range page.Items {
+			found[page.Items[n].Name] = struct{}{}
+		}
+		listed = append(listed, page.Items...)
+		version, options.Continue = page.ResourceVersion, page.Continue
+		if options.Continue == "" {
+			break
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.revoked = found
+	return version, listed, nil
+}
+
+// watch keeps memory up to date until the watch ends, and returns where the
+// next one goes on. An error calls for a new list. Expel is told of what was
+// listed once memory counts: it need not write that again.
+func (s *SecretStore) watch(ctx context.Context, version string, listed []corev1.Secret, told map[string]struct{}) (string, error) {
+	began := time.Now()
+	w, err := s.secrets().Watch(ctx, metav1.ListOptions{
+		LabelSelector: LabelRevoked + "=" + s.prefix(), ResourceVersion: version, AllowWatchBookmarks: true,
+	})
+	if err != nil {
+		return "", err
+	}
+	defer w.Stop()
+	s.alive(true)
+	defer s.alive(false)
+	for n := range listed {
+		s.expel(&listed[n], told)
+	}
+	events := 0
+	for e := range w.ResultChan() {
+		secret, ok := e.Object.(*corev1.Secret)
+		if e.Type == watch.Error || !ok {
+			return "", apierrors.FromObject(e.Object)
+		}
+		events, version = events+1, secret.ResourceVersion
+		s.happened(e.Type, secret, told)
+	}
+	if events == 0 && time.Since(began) < shortWatch {
+		return "", errors.New("the watch ended at once")
+	}
+	return version, ctx.Err()
+}
+
+// alive tells Revoked whether memory is up to date.
+func (s *SecretStore) alive(yes bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.live && !yes {
+		s.lost = time.Now()
+	}
+	s.live = yes
+}
+
+// happened takes in one event. A bookmark is of no Secret.
+func (s *SecretStore) happened(kind watch.EventType, secret *corev1.Secret, told map[string]struct{}) {
+	s.mu.Lock()
+	switch kind {
+	case watch.Added, watch.Modified:
+		s.revoked[secret.Name] = struct{}{}
+	case watch.Deleted:
+		delete(s.revoked, secret.Name)
+	}
+	s.mu.Unlock()
+	switch kind {
+	case watch.Added, watch.Modified:
+		s.expel(secret, told)
+	case watch.Deleted:
+		delete(told, secret.Name)
+	}
+}
+
+// expel tells of a revocation, once.
+func (s *SecretStore) expel(secret *corev1.Secret, told map[string]struct{}) {
+	_, before := told[secret.Name]
+	id, ok := s.identity(secret)
+	if s.Expel == nil || before || !ok {
+		return
+	}
+	told[secret.Name] = struct{}{}
+	s.Expel(id)
+}
+
+// identity is whom a Secret revokes, if its name says so, too.
+func (s *SecretStore) identity(secret *corev1.Secret) (tunnel.Identity, bool) {
+	var r revokedRecord
+	err := json.Unmarshal(secret.Data[dataKey], &r)
+	id := tunnel.Identity{Cluster: r.Cluster, Agent: r.Agent}
+	return id, err == nil && s.revokedName(id) == secret.Name
+}
+
+// revokedName takes any identity: it may hold slashes and dots.
+func (s *SecretStore) revokedName(id tunnel.Identity) string {
+	return s.prefix() + "-revoked-" + hashed(id.URI().String())
+}

@@ -1,0 +1,170 @@
+package kubernetes_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/test/apitest"
+	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/kubernetes"
+)
+
+func agent(name string) tunnel.Identity {
+	return tunnel.Identity{Cluster: "default/prod", Agent: name}
+}
+
+// replicas are two stores of one API server, of which the second runs.
+type replicas struct {
+	api         *apitest.Server
+	first, runs *kubernetes.SecretStore
+	expelled    chan tunnel.Identity
+	errs        chan error
+	stop        func()
+}
+
+// newReplicas returns once the second store has learnt that "old" is revoked.
+func newReplicas(t *testing.T, set func(*kubernetes.SecretStore)) *replicas {
+	t.Helper()
+	r := &replicas{api: apitest.New(t), expelled: make(chan tunnel.Identity, 100), errs: make(chan error, 100)}
+	r.first, r.runs = store(t, r.api), store(t, r.api)
+	r.runs.Expel, r.runs.Error = tell(r.expelled), tell(r.errs)
+	if set != nil {
+		set(r.runs)
+	}
+	r.revoke(t, "old")
+	r.stop = start(t, r.runs.Run)
+	r.expels(t, "old")
+	return r
+}
+
+func (r *replicas) revoke(t *testing.T, name string) {
+	t.Helper()
+	if err := r.first.Revoke(t.Context(), agent(name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *replicas) expels(t *testing.T, name string) {
+	t.Helper()
+	if got := receive(t, r.expelled, "the revocation of "+name); got != agent(name) {
+		t.Errorf("got %v expelled, want %v", got, agent(name))
+	}
+}
+
+// revoked wants an answer of the second store.
+func (r *replicas) revoked(t *testing.T, name string, want bool) {
+	t.Helper()
+	if got, err := r.runs.Revoked(t.Context(), agent(name)); err != nil || got != want {
+		t.Errorf("%s: got %t, %v, want %t", name, got, err, want)
+	}
+}
+
+// All agents come back at once: none is asked for, and another replica's
+// revocations are known.
+func TestRevokedFromMemory(t *testing.T) {
+	r := newReplicas(t, nil)
+	gets := asked(r.api, http.MethodGet)
+	r.revoke(t, "new")
+	r.expels(t, "new")
+	posts := r.api.Wrote("POST secrets")
+	for _, name := range []string{"old", "new"} { // as tunnel.Server.Revoke does for Expel
+		if err := r.runs.Revoke(t.Context(), agent(name)); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := r.api.Wrote("POST secrets"); got != posts {
+		t.Errorf("got %d more writes, want none", got-posts)
+	}
+	r.revoked(t, "old", true)
+	r.revoked(t, "new", true)
+	for n := range 5000 {
+		r.revoked(t, fmt.Sprint("agent", n), false)
+	}
+	if n := gets.Load(); n != 0 {
+		t.Errorf("got %d requests for a Secret, want none", n)
+	}
+	r.api.Hold("secrets", true) // the watch tells nothing
+	if err := r.runs.Revoke(t.Context(), agent("own")); err != nil {
+		t.Fatal(err)
+	}
+	r.revoked(t, "own", true)
+	r.stop()
+	r.revoked(t, "agent1", false)
+	if n := gets.Load(); n != 1 {
+		t.Errorf("got %d requests for a Secret after the end of Run, want 1", n)
+	}
+}
+
+// While the API server is away, what is known counts for MaxStale.
+func TestRevokedAway(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		stale time.Duration
+		ok    bool
+	}{
+		{"by default", 0, true},
+		{"an hour", time.Hour, true},
+		{"over", 1, false},
+		{"never", -1, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newReplicas(t, func(s *kubernetes.SecretStore) { s.MaxStale = tt.stale })
+			away(r.api)
+			err := receive(t, r.errs, "the error of the watch")
+			if !strings.HasPrefix(err.Error(), "tunnel/kubernetes: watch revocations: ") {
+				t.Errorf("got %v", err)
+			}
+			r.revoked(t, "old", true)
+			got, err := r.runs.Revoked(t.Context(), agent("other"))
+			if got || (err == nil) != tt.ok {
+				t.Errorf("got %t, %v, want false, an error: %t", got, err, !tt.ok)
+			}
+		})
+	}
+}
+
+// What happened while nobody watched is learnt, revocations that were taken
+// back too; what was told before is not told again.
+func TestRevokedGap(t *testing.T) {
+	r := newReplicas(t, nil)
+	old := secretKeys(r.api)[0]
+	r.api.Gap(func() {
+		r.api.Remove(old)
+		r.revoke(t, "meanwhile")
+	})
+	receive(t, r.errs, "the error of the watch")
+	r.expels(t, "meanwhile")
+	gets := asked(r.api, http.MethodGet)
+	r.revoked(t, "meanwhile", true)
+	r.revoked(t, "old", false)
+	if n := gets.Load(); n != 0 {
+		t.Errorf("got %d requests for a Secret, want none", n)
+	}
+	r.api.Gap(func() { r.revoke(t, "later") })
+	r.expels(t, "later")
+}
+
+// Where the watch does not work but the API server does, it is asked each time.
+func TestRevokedAsked(t *testing.T) {
+	api := apitest.New(t)
+	first, runs := store(t, api), store(t, api)
+	errs := make(chan error, 1)
+	runs.Error = tell(errs)
+	api.SetFault(func(r *http.Request) int {
+		if r.URL.Query().Get("watch") != "" {
+			return http.StatusForbidden
+		}
+		return 0
+	})
+	start(t, runs.Run)
+	receive(t, errs, "the error of the watch")
+	if err := first.Revoke(t.Context(), agent("a")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := runs.Revoked(t.Context(), agent("a")); err != nil || !got {
+		t.Errorf("got %t, %v, want true", got, err)
+	}
+}

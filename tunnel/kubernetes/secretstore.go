@@ -1,0 +1,270 @@
+package kubernetes
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+// SecretStore is a [tunnel.Store] in Secrets, which any number of servers
+// share: one Secret for each token and for each revocation. Neither their names
+// nor what they hold is a secret; Secrets it is because few may write them, and
+// who can write them can enrol an agent. Its methods are safe for concurrent
+// use; its fields must not change after the first call.
+//
+// A token is spent by a write with the resourceVersion at which it was not yet:
+// of several servers one succeeds, and the others read whose it is. Tokens that
+// ended a week ago are deleted when a new one is added, once an hour at the
+// most. Revocations stay; one that is older than the life of an agent's
+// certificate may be deleted by hand.
+//
+// Tokens are read when they are needed. Revocations are asked for each time an
+// agent connects: [SecretStore.Run] keeps them in memory. Without it each
+// question is one to the API server.
+//
+// It takes the right to get, list, watch, create, update and delete secrets in
+// Namespace. As RBAC can't tell them apart by their labels, give it a namespace
+// of its own.
+type SecretStore struct {
+	// Client reaches the API server. Required. client-go's own limit of 5
+	// requests a second (rest.Config.QPS) is few when many agents enrol at once.
+	Client kubernetes.Interface
+	// Namespace holds the Secrets. Required.
+	Namespace string
+	// Prefix is what their names begin with, and the value of their labels: it
+	// tells two stores in one namespace apart. "causeway" if empty.
+	Prefix string
+	// MaxStale is how long after Run has lost its watch an agent that is not
+	// known to be revoked is let in where the API server does not answer. Zero
+	// means 5 minutes; if negative, no such agent is let in.
+	MaxStale time.Duration
+	// Expel is told by Run of every revocation, another server's included, once
+	// in its life, and is for a function that calls [tunnel.Server.Revoke]: that
+	// ends the agent's sessions here, and writes nothing that is there already.
+	// If nil, such a session lives until its agent connects anew or renews.
+	Expel func(id tunnel.Identity)
+	// Error is told why Run can't watch the Secrets. Each is tried again. If
+	// nil, nobody is. It must not block.
+	Error func(error)
+
+	mu      sync.Mutex // guards the fields below
+	revoked map[string]struct{}
+	live    bool      // a watch keeps revoked up to date
+	lost    time.Time // when live ended; zero if it never began
+	swept   time.Time // when tokens were last looked through, by Token.Created
+}
+
+var _ tunnel.Store = (*SecretStore)(nil)
+
+// Labels of the Secrets; the value is the store's Prefix.
+const (
+	LabelToken   = "causewayproject.github.io/tunnel-token"
+	LabelRevoked = "causewayproject.github.io/tunnel-revoked"
+)
+
+const (
+	tokenGrace = 7 * 24 * time.Hour // as tunnel.Store says
+	sweepEvery = time.Hour
+	pageSize   = 500
+	claimTries = 10 // writes of others that may come between
+
+	dataKey = "value"
+)
+
+type tokenRecord struct {
+	ID      string    `json:"id"`
+	Hash    string    `json:"hash"`
+	Cluster string    `json:"cluster"`
+	Created time.Time `json:"created"`
+	Expires time.Time `json:"expires"`
+	Key     string    `json:"key,omitempty"`
+}
+
+var errNoToken = fmt.Errorf("tunnel/kubernetes: token: %w", fs.ErrNotExist)
+
+// AddToken implements [tunnel.Store].
+func (s *SecretStore) AddToken(ctx context.Context, t tunnel.Token) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	if t.ID == "" || t.Key != "" {
+		return errors.New("tunnel/kubernetes: token: not a new one")
+	}
+	if s.sweeps(t.Created) {
+		if err := s.sweep(ctx, t.Created); err != nil {
+			s.failed(wrapped("look for tokens that ended", err)) // the next hour will do
+		}
+	}
+	secret, err := s.secret(s.tokenName(t.ID), LabelToken, tokenRecord(t))
+	if err == nil {
+		_, err = s.secrets().Create(ctx, secret, metav1.CreateOptions{})
+	}
+	if apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("tunnel/kubernetes: token: %w", fs.ErrExist)
+	}
+	return wrapped("add token", err)
+}
+
+// Token implements [tunnel.Store].
+func (s *SecretStore) Token(ctx context.Context, id string) (tunnel.Token, error) {
+	t, _, err := s.token(ctx, id)
+	return t, err
+}
+
+func (s *SecretStore) token(ctx context.Context, id string) (tunnel.Token, *corev1.Secret, error) {
+	if err := s.check(); err != nil {
+		return tunnel.Token{}, nil, err
+	}
+	secret, err := s.secrets().Get(ctx, s.tokenName(id), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return tunnel.Token{}, nil, errNoToken
+	}
+	if err != nil {
+		return tunnel.Token{}, nil, wrapped("read token", err)
+	}
+	t, err := parseToken(secret)
+	if err == nil && t.ID != id {
+		err = damaged(secret)
+	}
+	return t, secret, err
+}
+
+// ClaimToken implements [tunnel.Store].
+func (s *SecretStore) ClaimToken(ctx context.Context, id, key string) (tunnel.Token, error) {
+	var conflict error
+	for range claimTries {
+		t, secret, err := s.token(ctx, id)
+		if err != nil || t.Key != "" {
+			return t, err
+		}
+		t.Key = key
+		if secret.Data[dataKey], err = json.Marshal(tokenRecord(t)); err != nil {
+			return tunnel.Token{}, wrapped("claim token", err)
+		}
+		_, err = s.secrets().Update(ctx, secret, metav1.UpdateOptions{})
+		switch {
+		case err == nil:
+			return t, nil
+		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
+			return tunnel.Token{}, wrapped("claim token", err)
+		}
+		conflict = err // somebody was faster: look what it is now
+	}
+	return tunnel.Token{}, wrapped("claim token", conflict)
+}
+
+// sweeps reports whether it is time to look for old tokens.
+func (s *SecretStore) sweeps(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.swept.IsZero() && now.Sub(s.swept) < sweepEvery {
+		return false
+	}
+	s.swept = now
+	return true
+}
+
+// sweep deletes the tokens that ended long ago. What can't be read stays.
+func (s *SecretStore) sweep(ctx context.Context, now time.Time) error {
+	return s.each(ctx, LabelToken, func(secret *corev1.Secret) error {
+		if t, err := parseToken(secret); err != nil || now.Sub(t.Expires) < tokenGrace {
+			return nil
+		}
+		err := s.secrets().Delete(ctx, secret.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &secret.UID},
+		})
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			return nil // another server has done it
+		}
+		return err
+	})
+}
+
+// each calls f with the Secrets that have the label.
+func (s *SecretStore) each(ctx context.Context, label string, f func(*corev1.Secret) error) error {
+	options := metav1.ListOptions{LabelSelector: label + "=" + s.prefix(), Limit: pageSize}
+	for {
+		page, err := s.secrets().List(ctx, options)
+		if err != nil {
+			return err
+		}
+		for n := range page.Items {
+			if err := f(&page.Items[n]); err != nil {
+				return err
+			}
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			return nil
+		}
+	}
+}
+
+func parseToken(secret *corev1.Secret) (tunnel.Token, error) {
+	var r tokenRecord
+	if err := json.Unmarshal(secret.Data[dataKey], &r); err != nil {
+		return tunnel.Token{}, damaged(secret)
+	}
+	return tunnel.Token(r), nil
+}
+
+// damaged hides the cause, which quotes what is there.
+func damaged(secret *corev1.Secret) error {
+	return fmt.Errorf("tunnel/kubernetes: the Secret %s/%s is damaged", secret.Namespace, secret.Name)
+}
+
+func (s *SecretStore) secret(name, label string, value any) (*corev1.Secret, error) {
+	text, err := json.Marshal(value)
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.Namespace, Labels: map[string]string{label: s.prefix()}},
+		Data:       map[string][]byte{dataKey: text},
+	}, err
+}
+
+// tokenName takes any id, and says nothing of it.
+func (s *SecretStore) tokenName(id string) string { return s.prefix() + "-token-" + hashed(id) }
+
+func hashed(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+func (s *SecretStore) secrets() coreclient.SecretInterface {
+	return s.Client.CoreV1().Secrets(s.Namespace)
+}
+
+func (s *SecretStore) prefix() string {
+	if s.Prefix == "" {
+		return "causeway"
+	}
+	return s.Prefix
+}
+
+func (s *SecretStore) check() error {
+	switch {
+	case s.Client == nil:
+		return required("secret store", "Client")
+	case s.Namespace == "":
+		return required("secret store", "Namespace")
+	}
+	return nil
+}
+
+func (s *SecretStore) failed(err error) {
+	if s.Error != nil {
+		s.Error(err)
+	}
+}

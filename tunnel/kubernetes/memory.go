@@ -1,0 +1,63 @@
+package kubernetes
+
+import (
+	"sync"
+	"time"
+)
+
+// memory remembers answers for a while, a bounded number of them. It is safe
+// for concurrent use. The zero value is empty.
+type memory[K comparable, V any] struct {
+	mu      sync.Mutex // guards the fields below
+	entries map[K]entry[V]
+}
+
+type entry[V any] struct {
+	value V
+	until time.Time
+}
+
+func (m *memory[K, V]) get(key K) (V, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e, ok := m.entries[key]
+	if !ok || !time.Now().Before(e.until) {
+		delete(m.entries, key)
+		var none V
+		return none, false
+	}
+	return e.value, true
+}
+
+// put remembers an answer until then. Where there is no room, those that are
+// over go first, then any.
+func (m *memory[K, V]) put(key K, value V, until time.Time, most int) {
+	now := time.Now()
+	if !now.Before(until) {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.entries == nil {
+		m.entries = map[K]entry[V]{}
+	}
+	if _, ok := m.entries[key]; !ok && len(m.entries) >= most {
+		m.makeRoomLocked(now, most)
+	}
+	m.entries[key] = entry[V]{value, until}
+}
+
+// makeRoomLocked leaves a tenth free, so that it is rarely needed.
+func (m *memory[K, V]) makeRoomLocked(now time.Time, most int) {
+	for key, e := range m.entries {
+		if !now.Before(e.until) {
+			delete(m.entries, key)
+		}
+	}
+	for key := range m.entries {
+		if len(m.entries) < most-most/10 {
+			return
+		}
+		delete(m.entries, key)
+	}
+}

@@ -14,6 +14,9 @@
 //     beside the cluster that has dialed out, and
 //     [github.com/causewayproject/causeway/tunnel/gateway] gives that, or any
 //     dial function, the form of a proxy;
+//   - [github.com/causewayproject/causeway/tunnel/kubernetes] lets several
+//     tunnel servers and gateways share what they know through the cluster that
+//     they run in;
 //   - [github.com/causewayproject/causeway/egress] reads and writes
 //     kube-apiserver's EgressSelectorConfiguration;
 //   - [github.com/causewayproject/causeway/linktest] is a slow and faulty link

@@ -8,9 +8,9 @@
 //   - [TokenReview]: clients of a gateway that show a ServiceAccount's token.
 //
 // Nothing is written for each connection or each cluster. While the API server
-// is away, sessions live on, agents come back, and what was known last counts;
-// only what has to be decided anew fails: an enrolment, a client that is not
-// remembered.
+// is away, what was known last counts: sessions live on, the replicas stay, and
+// agents come back, for [SecretStore.MaxStale]. What has to be decided anew fails:
+// an enrolment, a client that is not remembered.
 //
 //	authority, err := kubernetes.AuthoritySecret{Client: client, Namespace: ns, Name: "tunnel-authority"}.LoadOrCreate(ctx)
 //	store := &kubernetes.SecretStore{Client: client, Namespace: ns}

@@ -1,0 +1,61 @@
+package prometheus_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+)
+
+// updateEnv, set to 1, writes metrics.md.
+const updateEnv = "CAUSEWAY_UPDATE"
+
+// metrics.md says what the collectors say.
+func TestMetricsFile(t *testing.T) {
+	families, err := registryOf(t, everything()...).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := page(families)
+	if os.Getenv(updateEnv) == "1" {
+		if err := os.WriteFile("metrics.md", []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile("metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Errorf("metrics.md is not what the collectors say: %s=1 go test -run TestMetricsFile . writes it", updateEnv)
+	}
+}
+
+func page(families []*dto.MetricFamily) string {
+	var b strings.Builder
+	b.WriteString("# Metrics\n\nWritten by the package's tests from what the collectors say of themselves.\n")
+	for _, part := range []struct{ prefix, title string }{
+		{"causeway_tunnel_", "Server"},
+		{"causeway_agent_", "Agent"},
+		{"causeway_gateway_", "Gateway"},
+		{"causeway_provider_", "Provider"},
+	} {
+		fmt.Fprintf(&b, "\n## %s\n\n| metric | type | labels | |\n| --- | --- | --- | --- |\n", part.title)
+		for _, f := range families {
+			if strings.HasPrefix(f.GetName(), part.prefix) {
+				fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.GetName(), strings.ToLower(f.GetType().String()), labelNames(f), f.GetHelp())
+			}
+		}
+	}
+	return b.String()
+}
+
+func labelNames(f *dto.MetricFamily) string {
+	var names []string
+	for _, l := range f.Metric[0].Label {
+		names = append(names, "`"+l.GetName()+"`")
+	}
+	return strings.Join(names, ", ")
+}

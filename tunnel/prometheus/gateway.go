@@ -1,0 +1,103 @@
+package prometheus
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/causewayproject/causeway/tunnel/gateway"
+	"github.com/causewayproject/causeway/tunnel/prometheus/internal/family"
+)
+
+// Gateway collects the metrics of a [gateway.Gateway]. Its methods are safe for
+// concurrent use; its fields must not change after the first call, and it must
+// not be copied.
+type Gateway struct {
+	// Status is the Gateway's. Required; without it a scrape fails.
+	Status func() gateway.Status
+	// NativeHistograms makes the histograms native ones too. They are sent only
+	// to a Prometheus that asks for them.
+	NativeHistograms bool
+
+	once                  sync.Once
+	failures, interrupted *prometheus.CounterVec
+	dialTook, lasted      *prometheus.HistogramVec
+}
+
+var _ prometheus.Collector = (*Gateway)(nil)
+
+func (m *Gateway) setup() {
+	m.once.Do(func() {
+		m.failures, m.interrupted = gatewayFailures.Counters(), gatewayInterrupted.Counters()
+		m.dialTook, m.lasted = gatewayDialTook.Histograms(m.NativeHistograms), gatewayLasted.Histograms(m.NativeHistograms)
+	})
+}
+
+// Hooks returns hooks that count, and then call next's. They go into the
+// Gateway before it serves.
+func (m *Gateway) Hooks(next gateway.Hooks) gateway.Hooks {
+	m.setup()
+	h := next
+	h.Dialed = family.Chain3(func(r gateway.Request, took time.Duration, err error) {
+		m.dialTook.WithLabelValues(doorOf(r.Door), family.Result(err)).Observe(took.Seconds())
+	}, next.Dialed)
+	h.Ended = family.Chain2(func(r gateway.Request, e gateway.Ended) {
+		m.lasted.WithLabelValues(doorOf(r.Door)).Observe(e.Took.Seconds())
+		if e.Err != nil {
+			m.interrupted.WithLabelValues(doorOf(r.Door)).Inc()
+		}
+	}, next.Ended)
+	h.Failed = family.Chain(func(err error) {
+		var e *gateway.Error
+		if !errors.As(err, &e) {
+			e = &gateway.Error{}
+		}
+		m.failures.WithLabelValues(doorOf(e.Door), phaseOf(e.Phase)).Inc()
+	}, next.Failed)
+	return h
+}
+
+func doorOf(d gateway.Door) string {
+	switch d {
+	case gateway.DoorConnect, gateway.DoorSOCKS5, gateway.DoorSNI:
+		return string(d)
+	}
+	return codeOther
+}
+
+func phaseOf(p gateway.Phase) string {
+	switch p {
+	case gateway.PhaseHandshake, gateway.PhaseLimit, gateway.PhaseAuthenticate, gateway.PhaseRoute, gateway.PhaseDial, gateway.PhaseRelay:
+		return string(p)
+	}
+	return codeOther
+}
+
+// Describe implements [prometheus.Collector].
+func (m *Gateway) Describe(ch chan<- *prometheus.Desc) { family.Describe(gatewayFamilies, ch) }
+
+var errGatewayStatus = errors.New("prometheus: field Status of the Gateway is required")
+
+// Collect implements [prometheus.Collector]. It asks for the Status once.
+func (m *Gateway) Collect(ch chan<- prometheus.Metric) {
+	m.setup()
+	if m.Status == nil {
+		ch <- prometheus.NewInvalidMetric(gatewayReady.Desc(), errGatewayStatus)
+		return
+	}
+	for _, c := range []prometheus.Collector{m.failures, m.interrupted, m.dialTook, m.lasted} {
+		c.Collect(ch)
+	}
+	status := m.Status()
+	one := 0
+	if status.Ready {
+		one = 1
+	}
+	send(ch, gatewayReady, float64(one))
+	send(ch, gatewayOpen, float64(status.Open))
+	send(ch, gatewayTotal, float64(status.Total))
+	send(ch, gatewayReceived, float64(status.BytesIn))
+	send(ch, gatewaySent, float64(status.BytesOut))
+}

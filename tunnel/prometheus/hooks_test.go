@@ -1,0 +1,86 @@
+package prometheus_test
+
+import (
+	"reflect"
+	"testing"
+
+	kubeprovider "github.com/causewayproject/causeway/kubeconfig/provider"
+	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/gateway"
+	metrics "github.com/causewayproject/causeway/tunnel/prometheus"
+	"github.com/causewayproject/causeway/tunnel/prometheus/provider"
+)
+
+// The embedder's hooks are called, all of them, once, with what the tunnel says.
+func TestHooksCallThrough(t *testing.T) {
+	t.Run("server", func(t *testing.T) { checkThrough(t, (&metrics.Server{}).Hooks) })
+	t.Run("agent", func(t *testing.T) { checkThrough(t, (&metrics.Agent{}).Hooks) })
+	t.Run("gateway", func(t *testing.T) { checkThrough(t, (&metrics.Gateway{}).Hooks) })
+	t.Run("provider", func(t *testing.T) { checkThrough(t, (&provider.Provider{}).Hooks) })
+}
+
+func checkThrough[H any](t *testing.T, wrap func(H) H) {
+	var next H
+	calls := map[string][][]reflect.Value{}
+	fields := reflect.ValueOf(&next).Elem()
+	for i := range fields.NumField() {
+		name := fields.Type().Field(i).Name
+		fields.Field(i).Set(reflect.MakeFunc(fields.Field(i).Type(), func(args []reflect.Value) []reflect.Value {
+			calls[name] = append(calls[name], args)
+			return nil
+		}))
+	}
+	if fields.NumField() == 0 {
+		t.Fatal("there is no hook")
+	}
+	wrapped := reflect.ValueOf(wrap(next))
+	var empty H
+	alone := reflect.ValueOf(wrap(empty))
+	for i := range wrapped.NumField() {
+		name := wrapped.Type().Field(i).Name
+		var args []reflect.Value
+		for a := range wrapped.Field(i).Type().NumIn() {
+			args = append(args, sampleOf(wrapped.Field(i).Type().In(a)))
+		}
+		wrapped.Field(i).Call(args)
+		if len(calls[name]) != 1 {
+			t.Errorf("%s: got %d calls, want 1", name, len(calls[name]))
+			continue
+		}
+		for a, arg := range calls[name][0] {
+			if !reflect.DeepEqual(arg.Interface(), args[a].Interface()) {
+				t.Errorf("%s: got argument %d %v, want %v", name, a, arg, args[a])
+			}
+		}
+		if alone.Field(i).IsNil() {
+			t.Errorf("%s is not counted", name)
+			continue
+		}
+		alone.Field(i).Call(args)
+	}
+}
+
+// sampleOf returns a value that is not the zero one where it is easy.
+func sampleOf(t reflect.Type) reflect.Value {
+	v := reflect.New(t).Elem()
+	switch {
+	case t == reflect.TypeFor[error]():
+		v.Set(reflect.ValueOf(errAny))
+	case t.Kind() == reflect.String:
+		v.SetString("name")
+	case t.Kind() == reflect.Int, t.Kind() == reflect.Int64:
+		v.SetInt(7)
+	case t.Kind() == reflect.Bool:
+		v.SetBool(true)
+	case t.Kind() == reflect.Struct && t.NumField() > 0 && t.Field(0).Type.Kind() == reflect.String:
+		v.Field(0).SetString("field")
+	}
+	return v
+}
+
+var (
+	_ func(tunnel.Hooks) tunnel.Hooks             = (&metrics.Server{}).Hooks
+	_ func(tunnel.AgentHooks) tunnel.AgentHooks   = (&metrics.Agent{}).Hooks
+	_ func(gateway.Hooks) gateway.Hooks           = (&metrics.Gateway{}).Hooks
+	_ func(kubeprovider.Hooks) kubeprovider.Hooks = (&provider.Provider{}).Hooks
+)

@@ -1,0 +1,136 @@
+// Package provider collects the metrics of a kubeconfig provider, for a
+// Prometheus. It is apart from package prometheus for those who have no
+// provider: this one brings client-go into the build.
+//
+//	metrics := &provider.Provider{}
+//	options.Hooks = metrics.Hooks(options.Hooks)
+//	registry.MustRegister(metrics)
+//
+// Which Cluster is in trouble is no label: the Cluster's own condition
+// RouteReady and its Events say so, for as long as it lives and no longer.
+package provider
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/provider"
+	"github.com/causewayproject/causeway/tunnel/prometheus/internal/family"
+)
+
+var (
+	plans      = family.Family{Name: "causeway_provider_plans_total", Kind: family.Counter, Help: "Clusters that were looked at.", Labels: []string{"result"}}
+	planTook   = family.Family{Name: "causeway_provider_plan_duration_seconds", Kind: family.Histogram, Help: "Time that looking at a Cluster took, without its probe.", Labels: []string{"result"}, Buckets: family.Quick()}
+	writes     = family.Family{Name: "causeway_provider_writes_total", Kind: family.Counter, Help: "Writes to the management cluster.", Labels: []string{"kind", "result"}}
+	probes     = family.Family{Name: "causeway_provider_probes_total", Kind: family.Counter, Help: "Probes of a route, by the phase that failed; empty: none did.", Labels: []string{"failed"}}
+	probeTook  = family.Family{Name: "causeway_provider_probe_duration_seconds", Kind: family.Histogram, Help: "Time that probes took.", Labels: []string{"result"}, Buckets: family.Quick()}
+	queueDepth = family.Family{Name: "causeway_provider_queue_depth", Kind: family.Gauge, Help: "Clusters that wait to be looked at."}
+	leading    = family.Family{Name: "causeway_provider_leading", Kind: family.Gauge, Help: "1 while this provider does the work, 0 while it stands by."}
+	faults     = family.Family{Name: "causeway_provider_errors_total", Kind: family.Counter, Help: "Errors that are neither a plan's nor a write's, such as a watch that fails."}
+
+	families = []family.Family{plans, planTook, writes, probes, probeTook, queueDepth, leading, faults}
+)
+
+// Provider collects the metrics of a [provider.Provider]. The zero Provider
+// works. Its methods are safe for concurrent use; its field must not change
+// after the first call, and it must not be copied.
+type Provider struct {
+	// NativeHistograms makes the histograms native ones too. They are sent only
+	// to a Prometheus that asks for them.
+	NativeHistograms bool
+
+	once                          sync.Once
+	plans, writes, probes, faults *prometheus.CounterVec
+	planTook, probeTook           *prometheus.HistogramVec
+	queueDepth, leading           *prometheus.GaugeVec
+}
+
+var _ prometheus.Collector = (*Provider)(nil)
+
+func (m *Provider) setup() {
+	m.once.Do(func() {
+		m.plans, m.writes, m.probes, m.faults = plans.Counters(), writes.Counters(), probes.Counters(), faults.Counters()
+		m.planTook, m.probeTook = planTook.Histograms(m.NativeHistograms), probeTook.Histograms(m.NativeHistograms)
+		m.queueDepth, m.leading = queueDepth.Gauges(), leading.Gauges()
+		m.faults.WithLabelValues()
+		m.queueDepth.WithLabelValues()
+		m.leading.WithLabelValues()
+		m.probes.WithLabelValues("")
+		for _, result := range []string{"ok", "error"} {
+			m.plans.WithLabelValues(result)
+			m.planTook.WithLabelValues(result)
+			m.probeTook.WithLabelValues(result)
+			for _, kind := range writeKinds {
+				m.writes.WithLabelValues(string(kind), result)
+			}
+		}
+	})
+}
+
+// Hooks returns hooks that count, and then call next's. They go into
+// [provider.Options].
+func (m *Provider) Hooks(next provider.Hooks) provider.Hooks {
+	m.setup()
+	h := next
+	h.Planned = family.Chain3(func(_ types.NamespacedName, took time.Duration, err error) {
+		m.plans.WithLabelValues(family.Result(err)).Inc()
+		m.planTook.WithLabelValues(family.Result(err)).Observe(took.Seconds())
+	}, next.Planned)
+	h.Wrote = family.Chain3(func(_ types.NamespacedName, kind provider.Write, err error) {
+		m.writes.WithLabelValues(kindOf(kind), family.Result(err)).Inc()
+	}, next.Wrote)
+	h.Probed = family.Chain3(func(_ types.NamespacedName, took time.Duration, report kubeconfig.Report) {
+		m.probes.WithLabelValues(phaseOf(report.Failed())).Inc()
+		m.probeTook.WithLabelValues(family.Result(report.Err())).Observe(took.Seconds())
+	}, next.Probed)
+	h.Queued = family.Chain(func(depth int) { m.queueDepth.WithLabelValues().Set(float64(depth)) }, next.Queued)
+	h.Leading = family.Chain(func(on bool) {
+		n := 0.0
+		if on {
+			n = 1
+		}
+		m.leading.WithLabelValues().Set(n)
+	}, next.Leading)
+	h.Error = family.Chain(func(error) { m.faults.WithLabelValues().Inc() }, next.Error)
+	return h
+}
+
+var writeKinds = []provider.Write{
+	provider.WriteCreate, provider.WriteUpdate, provider.WriteDelete, provider.WriteEvent, provider.WriteCondition,
+}
+
+func kindOf(kind provider.Write) string {
+	if slices.Contains(writeKinds, kind) {
+		return string(kind)
+	}
+	return "other"
+}
+
+// phaseOf returns the phase that failed; empty if none did.
+func phaseOf(failed *kubeconfig.Step) string {
+	if failed == nil {
+		return ""
+	}
+	switch failed.Phase {
+	case kubeconfig.PhaseConfig, kubeconfig.PhaseDNS, kubeconfig.PhaseTCP, kubeconfig.PhaseProxyTLS, kubeconfig.PhaseProxyAuth,
+		kubeconfig.PhaseConnect, kubeconfig.PhaseTLS, kubeconfig.PhaseAuth, kubeconfig.PhaseReady:
+		return string(failed.Phase)
+	}
+	return "other"
+}
+
+// Describe implements [prometheus.Collector].
+func (m *Provider) Describe(ch chan<- *prometheus.Desc) { family.Describe(families, ch) }
+
+// Collect implements [prometheus.Collector].
+func (m *Provider) Collect(ch chan<- prometheus.Metric) {
+	m.setup()
+	for _, c := range []prometheus.Collector{m.plans, m.planTook, m.writes, m.probes, m.probeTook, m.queueDepth, m.leading, m.faults} {
+		c.Collect(ch)
+	}
+}

@@ -175,7 +175,10 @@ func hooks(log *slog.Logger, m *metrics.Metrics) provider.Hooks {
 			}
 			m.Set("leading", n)
 		},
-		Error: func(err error) { log.Warn("failed", "error", err) },
+		Error: func(err error) {
+			m.Add("errors_total")
+			log.Warn("failed", "error", err)
+		},
 	}
 }
 

@@ -12,6 +12,10 @@
 // gauges are read from one Status at each scrape. Two servers of one process
 // go into one registry by way of client_golang's WrapRegistererWith.
 //
+// A program that must do without client_golang writes the text format itself:
+// examples/kubeconfig-provider does, with the names of package provider and
+// without its histograms, so that the alerts fit both.
+//
 // metrics.md lists all metrics, alerts.yaml are alert rules over them, and
 // dashboard.json is a dashboard for Grafana.
 //

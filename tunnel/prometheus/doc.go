@@ -31,8 +31,8 @@
 // there unless WithoutClusters is set, since without them no alert can tell
 // that a cluster lost its agent: how many have none cannot be summed up over
 // replicas. A scrape of 5,000 clusters takes 40 ms of one core and 3.8 MB
-// before compression. All else is some 150 series a Server (100 of them
-// buckets), and at most 400.
+// before compression. All else is 99 series a Server, 72 of them buckets, and
+// 457 if every code there is has come up everywhere.
 //
 // A cluster that is gone for good leaves its series when the Server starts anew.
 package prometheus

@@ -20,3 +20,10 @@ func (m *Server) PeerDisconnected(name string, err error) { m.setup().peers.disc
 func (m *Server) Forwarded(cluster string, took time.Duration, err error) {
 	m.setup().peers.forwarded(cluster, took, err)
 }
+
+// Tracked returns how many sessions the Server's counters remember.
+func (m *Server) Tracked() int {
+	m.traffic.mu.Lock()
+	defer m.traffic.mu.Unlock()
+	return len(m.traffic.sessions)
+}

@@ -168,6 +168,43 @@ func TestServerCardinality(t *testing.T) {
 	}
 }
 
+// What the package's comment says of the series that no cluster has.
+func TestServerSeries(t *testing.T) {
+	m := &metrics.Server{Status: none}
+	hooks := m.Hooks(tunnel.Hooks{})
+	count := func() (all, buckets int) {
+		for line := range strings.Lines(string(exposition(t, registryOf(t, m)))) {
+			if !strings.HasPrefix(line, "#") {
+				all++
+			}
+			if strings.Contains(line, "_bucket{") {
+				buckets++
+			}
+		}
+		return all, buckets
+	}
+	if all, buckets := count(); all != 99 || buckets != 72 {
+		t.Errorf("got %d series, %d of them buckets, want 99 and 72", all, buckets)
+	}
+	codes := []tunnel.Code{9999}
+	for code := range metrics.Codes() {
+		codes = append(codes, code)
+	}
+	for _, code := range codes {
+		for _, op := range []string{"dial", "connect", "enroll", "renew", "push", "serve", "config", "other"} {
+			hooks.Refused(&net.TCPAddr{}, &tunnel.Error{Op: op, Code: code})
+		}
+		err := &tunnel.Error{Code: code}
+		hooks.Dialed("a", time.Second, err)
+		hooks.Disconnected(tunnel.SessionInfo{}, err)
+		m.PeerDisconnected("a", err)
+		m.Forwarded("a", time.Second, err)
+	}
+	if all, _ := count(); all != 457 {
+		t.Errorf("got %d series with every code, want 457", all)
+	}
+}
+
 func TestServerWithoutStatus(t *testing.T) {
 	_, err := registryOf(t, &metrics.Server{}).Gather()
 	if err == nil || !strings.Contains(err.Error(), "field Status of the Server is required") {

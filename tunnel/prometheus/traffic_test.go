@@ -9,7 +9,7 @@ import (
 	metrics "github.com/causewayproject/causeway/tunnel/prometheus"
 )
 
-// statuses are what a Server answers, one after the other.
+// sessionsNow is the Status of a Server that had one cluster, ever.
 func sessionsNow(sessions ...tunnel.SessionInfo) tunnel.Status {
 	return tunnel.Status{Clusters: []tunnel.ClusterStatus{{Cluster: "a", Sessions: sessions}}}
 }
@@ -130,4 +130,7 @@ func TestTrafficConcurrent(t *testing.T) {
 		"causeway_tunnel_sessions_opened_total":                     workers * rounds,
 		`causeway_tunnel_sessions_closed_total{code="ok"}`:          workers * rounds,
 	})
+	if n := m.Tracked(); n != 0 {
+		t.Errorf("got %d sessions that are remembered, want none after their end", n)
+	}
 }

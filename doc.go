@@ -19,6 +19,7 @@
 //     they run in;
 //   - [github.com/causewayproject/causeway/egress] reads and writes
 //     kube-apiserver's EgressSelectorConfiguration;
+//   - tunnel/prometheus, a module of its own, lets a Prometheus watch all of it;
 //   - [github.com/causewayproject/causeway/linktest] is a slow and faulty link
 //     for tests.
 //

@@ -233,7 +233,9 @@ func TestPeers(t *testing.T) {
 	m.PeerDisconnected("c", errAny)
 	m.Forwarded("a", time.Second, nil)
 	m.Forwarded("a", 2*time.Second, &tunnel.Error{Code: tunnel.CodeNoAgent})
+	m.Forwarded("a", 0, errAny)
 	expect(t, scrape(t, registry), map[string]float64{
+		`causeway_tunnel_forwards_total{code="other"}`:                 1,
 		"causeway_tunnel_peers":                                        2,
 		`causeway_tunnel_peer_disconnects_total{code="lost"}`:          1,
 		`causeway_tunnel_forwards_total{code="ok"}`:                    1,

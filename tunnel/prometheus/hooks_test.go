@@ -3,6 +3,7 @@ package prometheus_test
 import (
 	"reflect"
 	"testing"
+	"time"
 
 	kubeprovider "github.com/causewayproject/causeway/kubeconfig/provider"
 	"github.com/causewayproject/causeway/tunnel"
@@ -84,3 +85,21 @@ var (
 	_ func(gateway.Hooks) gateway.Hooks           = (&metrics.Gateway{}).Hooks
 	_ func(kubeprovider.Hooks) kubeprovider.Hooks = (&provider.Provider{}).Hooks
 )
+
+// A hook of the embedder's takes nothing from what is counted.
+func TestHooksCountBeside(t *testing.T) {
+	m := &metrics.Server{Status: none}
+	h := m.Hooks(tunnel.Hooks{
+		Enrolled:     func(tunnel.Identity) {},
+		Disconnected: func(tunnel.SessionInfo, error) {},
+		Dialed:       func(string, time.Duration, error) {},
+	})
+	h.Enrolled(tunnel.Identity{})
+	h.Disconnected(tunnel.SessionInfo{}, nil)
+	h.Dialed("a", time.Second, nil)
+	expect(t, scrape(t, registryOf(t, m)), map[string]float64{
+		"causeway_tunnel_enrollments_total":                1,
+		`causeway_tunnel_sessions_closed_total{code="ok"}`: 1,
+		`causeway_tunnel_dials_total{code="ok"}`:           1,
+	})
+}

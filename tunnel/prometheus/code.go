@@ -14,10 +14,6 @@ const (
 	codeOther = "other" // an error, or a number, that this package has no word for
 )
 
-// codeHeld is a number of SPEC.md: the agent has a session with this server
-// already.
-const codeHeld tunnel.Code = 41
-
 // codes are the values of a label code, beside codeOK and codeOther.
 var codes = map[tunnel.Code]string{
 	tunnel.CodeInternal:           "internal",
@@ -39,7 +35,7 @@ var codes = map[tunnel.Code]string{
 	tunnel.CodeTokenUsed:          "token_used",
 	tunnel.CodeWrongCluster:       "wrong_cluster",
 	tunnel.CodeBadProof:           "bad_proof",
-	codeHeld:                      "held",
+	tunnel.CodeHeld:               "held",
 	tunnel.CodeNoAgent:            "no_agent",
 	tunnel.CodeForbidden:          "forbidden",
 	tunnel.CodeLost:               "lost",

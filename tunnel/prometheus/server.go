@@ -93,6 +93,9 @@ func (m *Server) Hooks(next tunnel.Hooks) tunnel.Hooks {
 	h.Delivered = family.Chain3(func(_ tunnel.Identity, _ string, err error) {
 		e.payloads.WithLabelValues(family.Result(err)).Inc()
 	}, next.Delivered)
+	h.Forwarded = family.Chain3(e.peers.forwarded, next.Forwarded)
+	h.PeerConnected = family.Chain(e.peers.connected, next.PeerConnected)
+	h.PeerDisconnected = family.Chain2(e.peers.disconnected, next.PeerDisconnected)
 	return h
 }
 

@@ -197,8 +197,8 @@ func TestServerSeries(t *testing.T) {
 		err := &tunnel.Error{Code: code}
 		hooks.Dialed("a", time.Second, err)
 		hooks.Disconnected(tunnel.SessionInfo{}, err)
-		m.PeerDisconnected("a", err)
-		m.Forwarded("a", time.Second, err)
+		hooks.PeerDisconnected("a", err)
+		hooks.Forwarded("a", time.Second, err)
 	}
 	if all, _ := count(); all != 457 {
 		t.Errorf("got %d series with every code, want 457", all)
@@ -226,14 +226,14 @@ func TestServerStrangeName(t *testing.T) {
 
 func TestPeers(t *testing.T) {
 	m := &metrics.Server{Status: none}
-	registry := registryOf(t, m)
-	m.PeerConnected("b")
-	m.PeerConnected("c")
-	m.PeerConnected("c") // the old session is still there
-	m.PeerDisconnected("c", errAny)
-	m.Forwarded("a", time.Second, nil)
-	m.Forwarded("a", 2*time.Second, &tunnel.Error{Code: tunnel.CodeNoAgent})
-	m.Forwarded("a", 0, errAny)
+	hooks, registry := m.Hooks(tunnel.Hooks{}), registryOf(t, m)
+	hooks.PeerConnected("b")
+	hooks.PeerConnected("c")
+	hooks.PeerConnected("c") // the old session is still there
+	hooks.PeerDisconnected("c", errAny)
+	hooks.Forwarded("a", time.Second, nil)
+	hooks.Forwarded("a", 2*time.Second, &tunnel.Error{Code: tunnel.CodeNoAgent})
+	hooks.Forwarded("a", 0, errAny)
 	expect(t, scrape(t, registry), map[string]float64{
 		`causeway_tunnel_forwards_total{code="other"}`:                 1,
 		"causeway_tunnel_peers":                                        2,
@@ -243,7 +243,7 @@ func TestPeers(t *testing.T) {
 		`causeway_tunnel_forward_duration_seconds_sum{result="ok"}`:    1,
 		`causeway_tunnel_forward_duration_seconds_sum{result="error"}`: 2,
 	})
-	m.PeerDisconnected("c", nil)
-	m.PeerDisconnected("b", nil)
+	hooks.PeerDisconnected("c", nil)
+	hooks.PeerDisconnected("b", nil)
 	expect(t, scrape(t, registry), map[string]float64{"causeway_tunnel_peers": 0})
 }

@@ -1,5 +1,6 @@
 // Package metrics is counters and gauges in Prometheus' text format: enough for
-// examples. A program of yours makes them of the same hooks with its own library.
+// examples, and for who wants no more modules. tunnel/prometheus/provider makes those
+// of a provider, and histograms, with Prometheus' own library.
 package metrics
 
 import (

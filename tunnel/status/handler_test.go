@@ -1,0 +1,132 @@
+package status_test
+
+import (
+	"compress/gzip"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/causewayproject/causeway/tunnel/status"
+)
+
+func TestRoutes(t *testing.T) {
+	f := fleet{server("a", session("c", "1"))}
+	h := &status.Handler{Fleet: f.get}
+	for _, tt := range []struct {
+		method, uri string
+		code        int
+		kind, cache string
+	}{
+		{"GET", "/", 200, "text/html; charset=utf-8", "no-store"},
+		{"HEAD", "/", 200, "text/html; charset=utf-8", "no-store"},
+		{"GET", "/live?q=c", 200, "text/html; charset=utf-8", "no-store"},
+		{"GET", "/?cluster=c", 200, "text/html; charset=utf-8", "no-store"},
+		{"GET", "/?cluster=other", 404, "text/html; charset=utf-8", "no-store"},
+		{"GET", "/live?cluster=other", 404, "text/html; charset=utf-8", "no-store"},
+		{"GET", "/page.js", 200, "text/javascript; charset=utf-8", "no-cache"},
+		{"GET", "/page.css", 200, "text/css; charset=utf-8", "no-cache"},
+		{"GET", "/icon.svg", 200, "image/svg+xml", "no-cache"},
+		{"GET", "/page.html", 404, "text/plain; charset=utf-8", ""},
+		{"GET", "/other", 404, "text/plain; charset=utf-8", ""},
+		{"POST", "/", 405, "text/plain; charset=utf-8", ""},
+		{"DELETE", "/live", 405, "text/plain; charset=utf-8", ""},
+	} {
+		t.Run(tt.method+" "+tt.uri, func(t *testing.T) {
+			w := request(h, tt.method, tt.uri)
+			header := w.Result().Header
+			if w.Code != tt.code || header.Get("Content-Type") != tt.kind || header.Get("Cache-Control") != tt.cache {
+				t.Errorf("got %d, %q, %q; want %d, %q, %q", w.Code, header.Get("Content-Type"), header.Get("Cache-Control"), tt.code, tt.kind, tt.cache)
+			}
+			policy := header.Get("Content-Security-Policy")
+			for _, part := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'", "form-action 'self'", "base-uri 'none'", "frame-ancestors 'none'"} {
+				if !strings.Contains(policy, part) {
+					t.Errorf("got policy %q, want %s in it", policy, part)
+				}
+			}
+			if strings.Contains(policy, "unsafe") || header.Get("X-Content-Type-Options") != "nosniff" || header.Get("Referrer-Policy") != "no-referrer" {
+				t.Errorf("got %v, want nothing unsafe, nosniff, no-referrer", header)
+			}
+		})
+	}
+}
+
+func TestNoFleet(t *testing.T) {
+	w := request(&status.Handler{}, "GET", "/")
+	if w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), "Fleet is required") {
+		t.Errorf("got %d, %q; want 500 and what is required", w.Code, w.Body)
+	}
+}
+
+// Mounted below a prefix, all that the page names is found.
+func TestMounted(t *testing.T) {
+	f := fleet{server("a", session("c", "1"))}
+	mux := http.NewServeMux()
+	mux.Handle("/tunnel/", http.StripPrefix("/tunnel", &status.Handler{Fleet: f.get}))
+	page := parse(t, request(mux, "GET", "/tunnel/").Body.String())
+	found := 0
+	for _, n := range append(append(all(page, "link"), all(page, "script")...), all(page, "a")...) {
+		to := attr(n, "href") + attr(n, "src")
+		if strings.HasPrefix(to, "#") {
+			continue
+		}
+		found++
+		at := httptest.NewRequest("GET", "/tunnel/", nil).URL
+		u, err := at.Parse(to)
+		if err != nil || !strings.HasPrefix(u.Path, "/tunnel/") {
+			t.Errorf("got a link to %q, %v; want one below /tunnel/", to, err)
+		} else if w := request(mux, "GET", u.RequestURI()); w.Code != http.StatusOK {
+			t.Errorf("GET %s: got %d, want 200", u, w.Code)
+		}
+	}
+	if found < 10 {
+		t.Errorf("got %d links, want more", found)
+	}
+}
+
+func TestGzip(t *testing.T) {
+	f := fleet{server("a", session("c", "1"))}
+	h := &status.Handler{Fleet: f.get}
+	for _, tt := range []struct {
+		accept string
+		want   bool
+	}{
+		{"", false}, {"gzip", true}, {"br, gzip;q=0.5", true}, {"gzip; q=1.0", true},
+		{"gzip;q=0", false}, {"gzip;q=0.000", false}, {"br", false}, {"x-gzip", false},
+	} {
+		for _, uri := range []string{"/", "/page.js"} {
+			r := httptest.NewRequest("GET", uri, nil)
+			r.Header.Set("Accept-Encoding", tt.accept)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if got := w.Header().Get("Content-Encoding") == "gzip"; got != tt.want || w.Header().Get("Vary") != "Accept-Encoding" {
+				t.Errorf("%s, Accept-Encoding %q: got %v, want %v, and Vary", uri, tt.accept, got, tt.want)
+			}
+			if !tt.want {
+				continue
+			}
+			z, err := gzip.NewReader(w.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text, err := io.ReadAll(z); err != nil || string(text) != request(h, "GET", uri).Body.String() {
+				t.Errorf("%s: got %q, %v; want what comes without gzip", uri, text, err)
+			}
+		}
+	}
+}
+
+func TestETag(t *testing.T) {
+	h := &status.Handler{}
+	tag := request(h, "GET", "/page.css").Header().Get("ETag")
+	for given, want := range map[string]int{tag: http.StatusNotModified, `W/"other"`: http.StatusOK, "": http.StatusOK} {
+		r := httptest.NewRequest("GET", "/page.css", nil)
+		r.Header.Set("If-None-Match", given)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != want || tag == "" || (w.Body.Len() == 0) != (want == http.StatusNotModified) {
+			t.Errorf("If-None-Match %q: got %d with %d bytes, want %d", given, w.Code, w.Body.Len(), want)
+		}
+	}
+}

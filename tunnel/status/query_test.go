@@ -1,0 +1,132 @@
+package status_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/status"
+)
+
+func TestSearch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		remote := session("default/prod-2", "2")
+		remote.Remote = "198.51.100.7:1234"
+		f := fleet{
+			server("alpha", session("default/prod-1", "1"), remote, gone("default/stage")),
+			server("beta", session("default/prod-1", "3"), gone("default/prod-2")),
+		}
+		f[0].Status.Clusters[2].LastError = "tunnel: Connection reset"
+		h := &status.Handler{Fleet: f.get}
+		for _, tt := range []struct {
+			uri  string
+			want []string
+		}{
+			{"/", []string{"default/stage", "default/prod-2", "default/prod-1"}},
+			{"/?q=PROD", []string{"default/prod-2", "default/prod-1"}},
+			{"/?q=prod+beta", []string{"default/prod-1"}},
+			{"/?q=alpha", []string{"default/prod-2", "default/prod-1"}},
+			{"/?q=agent-default/prod-1", []string{"default/prod-1"}},
+			{"/?q=198.51.100.7", []string{"default/prod-2"}},
+			{"/?q=connection%20RESET", []string{"default/stage"}},
+			{"/?q=no%20agent", []string{"default/stage"}},
+			{"/?q=nothing", nil},
+			{"/?q=%20%20", []string{"default/stage", "default/prod-2", "default/prod-1"}},
+			{"/?state=down", []string{"default/stage"}},
+			{"/?state=trouble", []string{"default/stage", "default/prod-2"}},
+			{"/?state=ok", []string{"default/prod-1"}},
+			{"/?state=failing", nil},
+			{"/?state=other", []string{"default/stage", "default/prod-2", "default/prod-1"}},
+			{"/?state=trouble&q=prod", []string{"default/prod-2"}},
+			{"/?sort=name", []string{"default/prod-1", "default/prod-2", "default/stage"}},
+			{"/?sort=other", []string{"default/stage", "default/prod-2", "default/prod-1"}},
+		} {
+			for _, prefix := range []string{"/", "/live"} {
+				uri := prefix + strings.TrimPrefix(tt.uri, "/")
+				if got := names(t, get(t, h, uri)); !slices.Equal(got, tt.want) {
+					t.Errorf("%s: got %q, want %q", uri, got, tt.want)
+				}
+			}
+		}
+		page := get(t, h, "/?q=prod&sort=name&state=alone")
+		var got []string
+		for _, a := range all(all(page, ".filters")[0], "a") {
+			got = append(got, text(a)+attr(a, "aria-current"))
+		}
+		if want := []string{"All 2", "Not OK 1", "✕ No agent 0", "→ Draining 0", "! Dials fail 0", "1 One replica 1true", "✓ OK 1"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		kept := map[string]string{}
+		for _, input := range all(page, "input") {
+			kept[attr(input, "name")] = attr(input, "value")
+		}
+		if kept["q"] != "prod" || kept["sort"] != "name" || kept["state"] != "alone" {
+			t.Errorf("got %v, want the form to keep all of the query", kept)
+		}
+	})
+}
+
+func TestSort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fleet{server("r", session("a", "1"), session("b", "2"), session("c", "3"))}
+		h := &status.Handler{Fleet: f.get}
+		get(t, h, "/")
+		f = fleet{server("r", moved(session("a", "1"), 0, 5, 2, 0), moved(session("b", "2"), 9, 0, 1, time.Second), moved(session("c", "3"), 0, 0, 3, time.Minute))}
+		for sort, want := range map[string]string{"": "a b c", "name": "a b c", "streams": "c a b", "trip": "c b a"} {
+			page := get(t, h, "/?sort="+sort)
+			if got := strings.Join(names(t, page), " "); got != want {
+				t.Errorf("sort by %q: got %s, want %s", sort, got, want)
+			}
+			sorted := 0
+			for _, th := range all(page, "th") {
+				if attr(th, "aria-sort") != "" {
+					sorted++
+				}
+			}
+			if sorted != 1 {
+				t.Errorf("sort by %q: got %d columns with aria-sort, want 1", sort, sorted)
+			}
+		}
+		f = fleet{server("r", moved(session("a", "1"), 0, 10, 2, 0), moved(session("b", "2"), 90, 0, 1, time.Second), session("c", "3"))}
+		if got := strings.Join(names(t, get(t, h, "/?sort=traffic")), " "); got != "b a c" {
+			t.Errorf("sort by traffic: got %s, want b a c", got)
+		}
+	})
+}
+
+func TestPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sessions []tunnel.SessionInfo
+		for i := range 2*status.PerPage + 5 {
+			sessions = append(sessions, session(fmt.Sprintf("c%03d", i), fmt.Sprint(i)))
+		}
+		f := fleet{server("r", sessions...)}
+		h := &status.Handler{Fleet: f.get}
+		seen, uri := []string(nil), "/?q=c&sort=name"
+		for uri != "" {
+			page := get(t, h, uri)
+			seen = append(seen, names(t, page)...)
+			uri = ""
+			for _, a := range all(all(page, ".pages")[0], "a") {
+				if attr(a, "rel") == "next" {
+					uri = strings.TrimPrefix(attr(a, "href"), ".")
+				}
+			}
+		}
+		if len(seen) != len(sessions) || !slices.IsSorted(seen) || len(slices.Compact(seen)) != len(sessions) {
+			t.Errorf("got %d clusters on the pages, want each of %d once", len(seen), len(sessions))
+		}
+		for uri, want := range map[string]string{
+			"/?page=3": "201 to 205 of 205 clusters", "/?page=99": "201 to 205 of 205 clusters", "/?page=-1": "1 to 100 of 205 clusters",
+			"/?page=x": "1 to 100 of 205 clusters", "/?q=c007": "1 to 1 of 1 cluster", "/?q=none": "No cluster is like that.",
+		} {
+			if got := text(all(get(t, h, uri), ".where")[0]); !strings.HasPrefix(got, want) {
+				t.Errorf("%s: got %q, want %q", uri, got, want)
+			}
+		}
+	})
+}

@@ -28,7 +28,8 @@
 //
 // Whoever can connect to a -forward listener reaches its target, as to an open
 // port: keep it on loopback, in a pod of its own, or behind a firewall. The
-// same goes for -status, which serves /healthz, /readyz and /status.
+// same goes for -status, which has a page for operators at /, and serves
+// /healthz, /readyz and /status.
 //
 // On SIGTERM the agents are told to connect elsewhere, and what is open lives
 // on for -grace.

@@ -176,6 +176,47 @@ func TestServer(t *testing.T) {
 	}
 }
 
+// The status address has the page of package status, and what programs ask for.
+func TestStatusAddress(t *testing.T) {
+	dir := t.TempDir()
+	p := startServer(t, dir)
+	e := startAgent(t, newInvitation(t, dir, "-server", address(p, "listen")), echo(t), nil)
+	receive(t, "connection", e.connected)
+	p.Await(`msg=connected cluster=default/prod`)
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"/?q=" + cluster: "1 to 1 of 1 cluster", "/?q=" + host: "1 to 1 of 1 cluster", "/live": "Every cluster can be reached: 1.",
+		"/page.js": "use strict", "/healthz": "ok", "/readyz": "ok", "/status": `"ready": true`,
+	} {
+		awaitBody(t, "http://"+address(p, "status")+path, want)
+	}
+}
+
+// awaitBody waits until there is a text in what url answers: the page is up to
+// two seconds old.
+func awaitBody(t *testing.T, url, want string) {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.Now().Add(20 * time.Second); ; <-tick.C {
+		res, err := http.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err == nil && res.StatusCode == http.StatusOK && strings.Contains(string(body), want) {
+			return
+		}
+		if time.Now().After(late) {
+			t.Fatalf("GET %s: got %d, %v, %s; want %q in it", url, res.StatusCode, err, body, want)
+		}
+	}
+}
+
 func statusOf(t *testing.T, url string) int {
 	t.Helper()
 	res, err := http.Get(url)

@@ -15,6 +15,7 @@ import (
 	"github.com/causewayproject/causeway/examples/internal/cli"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
+	"github.com/causewayproject/causeway/tunnel/status"
 )
 
 type serveFlags struct {
@@ -35,7 +36,7 @@ func (f *serveFlags) parse(args []string, stdout io.Writer) error {
 	set.StringVar(&f.tlsKey, "websocket-key", "", "PEM `file` of its key")
 	set.Var(&f.advertise, "advertise", "`address` that enroll gives to agents: host:port, or a wss URL; several are allowed")
 	set.Var(&f.forward, "forward", "`LISTEN=CLUSTER/HOST:PORT`: a listener, and what its connections are led to; several are allowed")
-	set.StringVar(&f.status, "status", "127.0.0.1:8080", "`address` of /healthz, /readyz and /status; empty for none")
+	set.StringVar(&f.status, "status", "127.0.0.1:8080", "`address` of a page for operators at /, and of /healthz, /readyz and /status; empty for none")
 	f.doors.add(set)
 	set.DurationVar(&f.grace, "grace", 30*time.Second, "how long open connections live on after a signal")
 	set.DurationVar(&f.watch, "watch", 2*time.Second, "how often to look for what commands changed in the -state")
@@ -70,6 +71,7 @@ type program struct {
 	tickets      *gateway.Tickets
 	grace, every time.Duration
 	watch        *watcher
+	page         status.Handler
 	// late ends after the grace; relays and the status page live that long.
 	late context.Context
 }
@@ -103,6 +105,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	defer end()
 	p := &program{log: slog.New(slog.NewTextHandler(stderr, nil)), state: st, server: server, tickets: tickets, grace: f.grace, every: f.watch, late: late}
 	p.watch = newWatcher(p)
+	p.page.Fleet = p.fleet(time.Now())
 	server.Payloads = p.watch.payloads
 	server.Hooks = hooks(p.log)
 	services, err := p.listen(ctx, &f)
@@ -142,7 +145,7 @@ func (p *program) listen(ctx context.Context, f *serveFlags) (services []service
 		return services, err
 	}
 	add("websocket", f.websocket, websocket)
-	add("status", f.status, func(l net.Listener) error { return cli.ServeHTTP(p.late, l, p.server.StatusHandler()) })
+	add("status", f.status, func(l net.Listener) error { return cli.ServeHTTP(p.late, l, p.status()) })
 	for _, text := range f.forward {
 		to, parseErr := parseForward(text)
 		if parseErr != nil {
@@ -183,6 +186,7 @@ func (p *program) run(ctx context.Context, end context.CancelFunc, services []se
 		})
 	}
 	wg.Go(func() { p.watch.run(ctx, p.every) })
+	wg.Go(func() { p.page.Run(ctx) })
 	<-ctx.Done()
 	p.log.Info("draining", "grace", p.grace)
 	for _, s := range services {

@@ -42,7 +42,7 @@ var arrows = map[string][]string{
 	"/examples/quickstart":          {"/dialer", "/kubeconfig", "/internal/test/pki", "/internal/test/proxytest"},
 	"/examples/ssh":                 {"/examples/internal/cli", "/internal/relay", "/tunnel"},
 	"/examples/tunnel-agent":        {"/dialer", "/examples/internal/cli", "/tunnel"},
-	"/examples/tunnel-server":       {"/examples/internal/cli", "/internal/relay", "/tunnel", "/tunnel/gateway"},
+	"/examples/tunnel-server":       {"/examples/internal/cli", "/internal/relay", "/tunnel", "/tunnel/gateway", "/tunnel/status"},
 	"/internal/abort":               {},
 	"/internal/backoff":             {},
 	"/internal/controller":          {"/internal/backoff"},

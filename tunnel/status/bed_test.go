@@ -137,7 +137,11 @@ func names(t *testing.T, page *html.Node) (names []string) {
 // headline returns the sentences that come first.
 func headline(page *html.Node) (lines []string) {
 	for _, p := range all(all(page, ".headline")[0], "p") {
-		lines = append(lines, text(p))
+		line := text(p)
+		for _, sign := range all(p, ".sign") {
+			line = strings.TrimPrefix(line, text(sign)+" ")
+		}
+		lines = append(lines, line)
 	}
 	return lines
 }

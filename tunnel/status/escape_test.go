@@ -48,7 +48,7 @@ func hostileURIs(text string) []string {
 }
 
 // allowed are the elements of the page.
-var allowed = strings.Fields("html head meta title link script body a header h1 h2 h3 noscript p div dl dt dd small span b " +
+var allowed = strings.Fields("html head meta title link script body a header h1 h2 h3 noscript p div dl dt dd small span b br " +
 	"table thead tbody tr th td form label input button nav svg path main")
 
 // checkHarmless fails for all in a page that could run, load or lead elsewhere.

@@ -28,8 +28,8 @@ func facts(t *testing.T, h *status.Handler, uri string) map[string]string {
 
 func TestFigures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c1, c2, d := session("c", "1"), session("c", "2"), session("d", "3")
-		f := fleet{server("a", moved(c1, 1e6, 100, 2, time.Millisecond), d), server("b", moved(c2, 50, 50, 1, 0), gone("e"))}
+		c1, c2, d := session("c", "1"), session("c", "1"), session("d", "3") // ids are a replica's own
+		f := fleet{server("a", moved(c1, 1e6, 100, 2, time.Millisecond), d), server("b", moved(c2, 4e6, 50, 1, 0), gone("e"))}
 		h := &status.Handler{Fleet: f.get}
 		got := facts(t, h, "/")
 		for name, want := range map[string]string{
@@ -43,9 +43,9 @@ func TestFigures(t *testing.T) {
 		// Over two seconds; a session that is new on a replica that was asked
 		// before counts from zero, and so does a counter that began anew.
 		c3 := session("c", "4")
-		f = fleet{server("a", moved(c1, 3e6, 300, 2, time.Millisecond), d, moved(c3, 2000, 0, 1, 40*time.Millisecond)), server("b", moved(c2, 20, 50, 0, 2*time.Millisecond), gone("e"))}
+		f = fleet{server("a", moved(c1, 3e6, 300, 2, time.Millisecond), d, moved(c3, 2e6, 0, 1, 40*time.Millisecond)), server("b", moved(c2, 4e6, 20, 0, 2*time.Millisecond), gone("e"))}
 		got = facts(t, h, "/")
-		for name, want := range map[string]string{"From clusters": "1.0 MB/s", "To clusters": "100 B/s", "Open streams": "3", "Sessions": "4"} {
+		for name, want := range map[string]string{"From clusters": "2.0 MB/s", "To clusters": "110 B/s", "Open streams": "3", "Sessions": "4"} {
 			if got[name] != want {
 				t.Errorf("%s: got %q, want %q", name, got[name], want)
 			}
@@ -55,8 +55,10 @@ func TestFigures(t *testing.T) {
 		if row[3] != "3" || row[4] != "0 B/s 0 B/s" || row[5] != "40 ms" {
 			t.Errorf("got %q, want 3 streams, no bytes any more, the slowest of the round trips", row)
 		}
-		if row := table(t, page, "replicas")[0]; row[2] != "2" || row[3] != "3" || row[4] != "3" {
-			t.Errorf("got %q, want 2 clusters, 3 sessions, 3 streams", row)
+		for i, want := range [][]string{{"2", "3", "3"}, {"1", "1", "0"}} {
+			if row := table(t, page, "replicas")[i]; !slices.Equal(row[2:5], want) {
+				t.Errorf("got %q, want clusters, sessions, streams %q", row, want)
+			}
 		}
 	})
 }
@@ -96,7 +98,8 @@ func TestFailuresAge(t *testing.T) {
 		get(t, h, "/")
 		f = fleet{server("a", dialed(session("c", "1"), 4, 3))}
 		get(t, h, "/")
-		time.Sleep(9*time.Minute + 50*time.Second)
+		get(t, h, "/") // in the same step, and nothing is dialed
+		time.Sleep(9*time.Minute + 48*time.Second)
 		if got := facts(t, h, "/?cluster=c")["Dials, last 10 min"]; got != "4, 3 failed" {
 			t.Errorf("got %q, want the dials of ten minutes ago", got)
 		}
@@ -111,19 +114,36 @@ func TestOneCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := moved(draining(dialed(session("c", "1"), 7, 2)), 1500, 20, 3, 5*time.Millisecond)
 		s.Since, s.Expires = time.Now().Add(-90*time.Minute), time.Now().Add(30*24*time.Hour)
-		f := fleet{server("a", s), server("b", gone("c"))}
+		f := fleet{server("a", s, session("c", "2")), server("b", gone("c"))}
 		f[1].Status.Clusters[0].LastError = "tunnel: lost"
 		h := &status.Handler{Fleet: f.get, Title: "Edge"}
 		page := get(t, h, "/?cluster=c")
-		want := []string{"a", "agent-c", "Draining", "192.0.2.1:5000", "31 Dec 1999 22:30 UTC 1 h", "31 Jan 00:00 UTC", "3", "7", "2", "1.5 kB", "20 B", "5.0 ms"}
-		if got := table(t, page, "sessions"); len(got) != 1 || !slices.Equal(got[0], want) {
-			t.Errorf("got %q, want %q", got, want)
+		want := []string{"a", "agent-c", "Draining", "192.0.2.1:5000", "31 Dec 1999 22:30 UTC 1 h", "31 Jan 00:00 UTC", "3", "7, 2 failed", "1.5 kB 20 B", "5.0 ms"}
+		if got := table(t, page, "sessions"); len(got) != 2 || !slices.Equal(got[0], want) || got[1][2] != "Takes streams" || got[1][9] != "-" {
+			t.Errorf("got %q, want %q and one without a round trip", got, want)
 		}
 		if got := text(all(page, ".error")[0]); got != "b : tunnel: lost" {
 			t.Errorf("got %q, want the error of b", got)
 		}
-		if got := text(all(page, "title")[0]); got != "c: Draining - Edge" {
+		if got := text(all(page, "title")[0]); got != "c: One replica - Edge" {
 			t.Errorf("got title %q, want the cluster's state", got)
+		}
+	})
+}
+
+// A row says which replicas hold each agent's sessions.
+func TestHeldBy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other := session("c", "3")
+		other.Agent = "other"
+		f := fleet{server("a", session("c", "1"), other), server("b", draining(session("c", "2")))}
+		h := &status.Handler{Fleet: f.get}
+		if got, want := table(t, get(t, h, "/"), "clusters")[0][2], "a 2 s b 2 s, draining agent agent-c a 2 s agent other"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		f = append(f, server("d", session("c", "4"), session("c", "5"), session("c", "6")))
+		if got := table(t, get(t, h, "/"), "clusters")[0][2]; got != "a 4 s b 4 s, draining d 2 s agent agent-c a 4 s agent other and 2 more" {
+			t.Errorf("got %q, want what there is no room for", got)
 		}
 	})
 }

@@ -99,7 +99,7 @@ func (h *Handler) servePage(w http.ResponseWriter, r *http.Request, template str
 		return
 	}
 	code := http.StatusOK
-	if q.Cluster != "" && p.One == nil {
+	if template != "main" && q.Cluster != "" && p.One == nil { // an update that fails would be an error on the console
 		code = http.StatusNotFound
 	}
 	write(w, r, code, "text/html; charset=utf-8", text.Bytes())

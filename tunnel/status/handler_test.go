@@ -24,7 +24,7 @@ func TestRoutes(t *testing.T) {
 		{"GET", "/live?q=c", 200, "text/html; charset=utf-8", "no-store"},
 		{"GET", "/?cluster=c", 200, "text/html; charset=utf-8", "no-store"},
 		{"GET", "/?cluster=other", 404, "text/html; charset=utf-8", "no-store"},
-		{"GET", "/live?cluster=other", 404, "text/html; charset=utf-8", "no-store"},
+		{"GET", "/live?cluster=other", 200, "text/html; charset=utf-8", "no-store"},
 		{"GET", "/page.js", 200, "text/javascript; charset=utf-8", "no-cache"},
 		{"GET", "/page.css", 200, "text/css; charset=utf-8", "no-cache"},
 		{"GET", "/icon.svg", 200, "image/svg+xml", "no-cache"},

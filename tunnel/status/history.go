@@ -44,12 +44,13 @@ func (h *history) put(step int64, p point) {
 	h.next = step + 1
 }
 
-// until returns the points up to a step, the oldest first.
+// until returns the points up to a step, not before the last that was put, the
+// oldest first.
 func (h *history) until(step int64) (points [slots]point) {
 	for i := range points {
 		at := step - slots + 1 + int64(i)
 		points[i] = gap
-		if at >= 0 && at < h.next && at >= h.next-slots {
+		if at >= 0 && at < h.next {
 			points[i] = h.points[at%slots]
 		}
 	}

@@ -121,7 +121,7 @@ func byTrouble(a, b *record) int {
 
 // A note is a sentence of the headline; URL leads to what it is about.
 type note struct {
-	Text, URL string
+	Sign, Text, URL string
 }
 
 // headline is what somebody must know who looks for five seconds, and the key
@@ -138,7 +138,7 @@ func (b *book) headline() (notes []note, key string) {
 	}
 	key = stateTexts[fine].key
 	add := func(of state, url, format string, args ...any) {
-		notes = append(notes, note{fmt.Sprintf(format, args...), url})
+		notes = append(notes, note{stateTexts[of].sign, fmt.Sprintf(format, args...), url})
 		if key == stateTexts[fine].key {
 			key = stateTexts[of].key
 		}

@@ -67,10 +67,15 @@ type row struct {
 	Sparks           sparks
 }
 
-// hold is a session in a line.
+// hold is where an agent's sessions are.
 type hold struct {
-	Agent, Replica, For string
-	Leaving             bool
+	Agent  string
+	Places []place
+}
+
+type place struct {
+	Replica, For string
+	Leaving      bool
 }
 
 // page makes the page that q asks for.

@@ -64,7 +64,7 @@
   }
 
   function stale(why) {
-    const text = `Stale: this is as of ${live().dataset.at}; ${why}. It is asked again every ${refresh / 1000} s.`;
+    const text = `Stale since ${live().dataset.at}: ${why}. Trying again every ${refresh / 1000} s.`;
     if (note.hidden || note.textContent !== text) note.textContent = text;
     note.hidden = false;
     live().classList.add("stale");
@@ -75,7 +75,7 @@
     const response = await fetch("live" + location.search, { signal, redirect: "manual", cache: "no-store" });
     if (response.type === "opaqueredirect") throw new Error("the server wants you to sign in: reload the page");
     if (response.status === 401 || response.status === 403) throw new Error("you may not see it any more: reload the page");
-    if (!response.ok && response.status !== 404) throw new Error("the server answers " + response.status);
+    if (!response.ok) throw new Error("the server answers " + response.status);
     return response.text();
   }
 

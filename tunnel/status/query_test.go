@@ -120,6 +120,12 @@ func TestPages(t *testing.T) {
 		if len(seen) != len(sessions) || !slices.IsSorted(seen) || len(slices.Compact(seen)) != len(sessions) {
 			t.Errorf("got %d clusters on the pages, want each of %d once", len(seen), len(sessions))
 		}
+		if first := all(all(get(t, h, "/"), ".pages")[0], "a"); len(first) != 1 || attr(first[0], "rel") != "next" {
+			t.Errorf("got %d links on the first page, want the next alone", len(first))
+		}
+		if got := attr(all(get(t, h, "/?q="+strings.Repeat("ü", 150)), "input")[0], "value"); got != strings.Repeat("ü", 100) {
+			t.Errorf("got a query of %d bytes, want 200", len(got))
+		}
 		for uri, want := range map[string]string{
 			"/?page=3": "201 to 205 of 205 clusters", "/?page=99": "201 to 205 of 205 clusters", "/?page=-1": "1 to 100 of 205 clusters",
 			"/?page=x": "1 to 100 of 205 clusters", "/?q=c007": "1 to 1 of 1 cluster", "/?q=none": "No cluster is like that.",

@@ -2,7 +2,9 @@ package status
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+	"time"
 )
 
 // row shows a cluster in a line.
@@ -20,16 +22,27 @@ func (b *book) row(c *record) row {
 	if len(c.held) == 0 {
 		v.Homes = c.homes
 	}
-	const some = 3
+	v.Held, v.More = c.holds(b.at)
+	return v
+}
+
+// holds returns where the agents' sessions are, as far as a row has room, and
+// how many sessions more there are.
+func (c *record) holds(now time.Time) (holds []hold, more int) {
+	const room = 4
 	for i := range c.held {
-		if i == some {
-			v.More = len(c.held) - some
-			break
+		if i == room {
+			return holds, len(c.held) - room
 		}
 		s := &c.held[i]
-		v.Held = append(v.Held, hold{s.Agent, s.replica, brief(b.at.Sub(s.Since)), s.leaving})
+		at := slices.IndexFunc(holds, func(h hold) bool { return h.Agent == s.Agent })
+		if at < 0 {
+			at = len(holds)
+			holds = append(holds, hold{Agent: s.Agent})
+		}
+		holds[at].Places = append(holds[at].Places, place{s.replica, brief(now.Sub(s.Since)), s.leaving})
 	}
-	return v
+	return holds, 0
 }
 
 // one is all that is known of a cluster.

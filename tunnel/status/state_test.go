@@ -119,6 +119,9 @@ func TestTroubleFirst(t *testing.T) {
 		if diff := cmp.Diff(want, headline(page)); diff != "" {
 			t.Errorf("-want +got\n%s", diff)
 		}
+		if got := attr(all(page, ".headline")[0], "class"); got != "headline down" {
+			t.Errorf("got class %q, want that of the worst", got)
+		}
 		if got := table(t, page, "replicas"); got[0][1] != "z" || got[0][0] != "✕ Can't be reached" || got[0][6] != "no route" || got[1][1] != "a" {
 			t.Errorf("got %q, want z and its error before a and b", got)
 		}

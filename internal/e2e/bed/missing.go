@@ -34,6 +34,7 @@ func Missing(ctx context.Context) []string {
 		{"ncat", "the Debian package ncat"},
 		{"nft", "the Debian package nftables"},
 		{"wget", "the Debian package wget"},
+		{"chromium", "the Debian package chromium"},
 		{"perl", "the Debian package perl-base"},
 		{"mount", "the Debian package mount"},
 		{"unshare", "the Debian package util-linux"},

@@ -60,6 +60,9 @@ func TestSearch(t *testing.T) {
 		if want := []string{"All 2", "Not OK 1", "✕ No agent 0", "→ Draining 0", "! Dials fail 0", "1 One replica 1true", "✓ OK 1"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
+		if current := all(get(t, h, "/?state=other"), ".filters")[0]; attr(all(current, "a")[0], "aria-current") != "true" {
+			t.Error("got another filter for a state that there is none of, want all")
+		}
 		kept := map[string]string{}
 		for _, input := range all(page, "input") {
 			kept[attr(input, "name")] = attr(input, "value")

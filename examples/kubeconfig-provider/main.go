@@ -4,8 +4,9 @@
 //	kubeconfig-provider -kubeconfig management.conf -proxy-url http://proxy.example.com:3128 -route-secret system/proxy
 //
 // Without flags it runs in a pod, and looks after the Clusters that annotations
-// tell it about; manifest.yaml deploys it. The flags are the defaults of all
-// Clusters; annotations of a Namespace, and then of a Cluster, count more:
+// tell it about; examples/deploy/kubeconfig-provider deploys it. The flags are
+// the defaults of all Clusters; annotations of a Namespace, and then of a
+// Cluster, count more:
 //
 //	kubectl annotate cluster prod causewayproject.github.io/proxy-url=http://other.example.com:3128
 //

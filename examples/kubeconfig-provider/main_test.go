@@ -14,6 +14,8 @@ import (
 	"go.uber.org/goleak"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -72,18 +74,20 @@ func TestUsage(t *testing.T) {
 
 // TestManifest parses strictly, and its arguments are flags.
 func TestManifest(t *testing.T) {
-	text, err := os.ReadFile("manifest.yaml")
+	text, err := os.ReadFile("../deploy/kubeconfig-provider/manifest.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	kinds := map[string]func() any{
-		"Namespace":          func() any { return &corev1.Namespace{} },
-		"ServiceAccount":     func() any { return &corev1.ServiceAccount{} },
-		"ClusterRole":        func() any { return &rbacv1.ClusterRole{} },
-		"ClusterRoleBinding": func() any { return &rbacv1.ClusterRoleBinding{} },
-		"Role":               func() any { return &rbacv1.Role{} },
-		"RoleBinding":        func() any { return &rbacv1.RoleBinding{} },
-		"Deployment":         func() any { return &appsv1.Deployment{} },
+		"Namespace":           func() any { return &corev1.Namespace{} },
+		"ServiceAccount":      func() any { return &corev1.ServiceAccount{} },
+		"ClusterRole":         func() any { return &rbacv1.ClusterRole{} },
+		"ClusterRoleBinding":  func() any { return &rbacv1.ClusterRoleBinding{} },
+		"Role":                func() any { return &rbacv1.Role{} },
+		"RoleBinding":         func() any { return &rbacv1.RoleBinding{} },
+		"Deployment":          func() any { return &appsv1.Deployment{} },
+		"PodDisruptionBudget": func() any { return &policyv1.PodDisruptionBudget{} },
+		"NetworkPolicy":       func() any { return &networkingv1.NetworkPolicy{} },
 	}
 	var deployment *appsv1.Deployment
 	var lease []string
@@ -111,10 +115,11 @@ func TestManifest(t *testing.T) {
 		t.Fatalf("the manifest lacks %v", len(kinds))
 	}
 	var f flags
-	if err := f.parse(deployment.Spec.Template.Spec.Containers[0].Args, io.Discard); err != nil {
+	c := deployment.Spec.Template.Spec.Containers[0]
+	if err := f.parse(c.Args, io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	if f.lease != deployment.Namespace || len(lease) != 1 || lease[0] != "kubeconfig-provider-"+f.config.Name {
+	if e := c.Env[0]; f.lease != "$("+e.Name+")" || e.ValueFrom.FieldRef.FieldPath != "metadata.namespace" || len(lease) != 1 || lease[0] != "kubeconfig-provider-"+f.config.Name {
 		t.Errorf("got a Lease in %s and rights on %q, want them to fit", f.lease, lease)
 	}
 }

@@ -11,9 +11,10 @@
 //
 //	kubectl -n web create secret generic proxy --from-env-file proxy.env
 //
-// Nothing here creates that Secret, and a pod without it waits for it. manifest.yaml
-// deploys the program, and says what failurePolicy means. A pod's label, or its
-// namespace's, causewayproject.github.io/inject-proxy=false keeps it out.
+// Nothing here creates that Secret, and a pod without it waits for it.
+// examples/deploy/proxy-injector deploys the program, and says what failurePolicy
+// means. A pod's label, or its namespace's, causewayproject.github.io/inject-proxy=false
+// keeps it out.
 //
 // It answers on /healthz and /readyz. On SIGTERM it is first not ready, then takes
 // no more connections, and ends when what it was asked is answered.

@@ -10,6 +10,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -25,19 +26,20 @@ type manifest struct {
 	deployment appsv1.Deployment
 	budget     policyv1.PodDisruptionBudget
 	service    corev1.Service
+	policy     networkingv1.NetworkPolicy
 	webhooks   admissionregistrationv1.MutatingWebhookConfiguration
 }
 
 func readManifest(t *testing.T) *manifest {
 	t.Helper()
-	text, err := os.ReadFile("manifest.yaml")
+	text, err := os.ReadFile("../deploy/proxy-injector/manifest.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := new(manifest)
 	objects := map[string]any{
 		"Namespace": &m.namespace, "ServiceAccount": &m.account, "Deployment": &m.deployment,
-		"PodDisruptionBudget": &m.budget, "Service": &m.service, "MutatingWebhookConfiguration": &m.webhooks,
+		"PodDisruptionBudget": &m.budget, "Service": &m.service, "NetworkPolicy": &m.policy, "MutatingWebhookConfiguration": &m.webhooks,
 	}
 	for _, document := range bytes.Split(text, []byte("\n---\n")) {
 		var head struct{ Kind string }
@@ -64,12 +66,13 @@ func TestManifest(t *testing.T) {
 	template := m.deployment.Spec.Template
 	for name, selector := range map[string]map[string]string{
 		"Deployment": m.deployment.Spec.Selector.MatchLabels, "Service": m.service.Spec.Selector, "PodDisruptionBudget": m.budget.Spec.Selector.MatchLabels,
+		"NetworkPolicy": m.policy.Spec.PodSelector.MatchLabels,
 	} {
 		if len(selector) == 0 || !labels.SelectorFromSet(selector).Matches(labels.Set(template.Labels)) {
 			t.Errorf("the %s selects %v, which the pods with %v are not", name, selector, template.Labels)
 		}
 	}
-	for _, namespace := range []string{m.account.Namespace, m.deployment.Namespace, m.budget.Namespace, m.service.Namespace} {
+	for _, namespace := range []string{m.account.Namespace, m.deployment.Namespace, m.budget.Namespace, m.service.Namespace, m.policy.Namespace} {
 		if namespace != m.namespace.Name {
 			t.Errorf("got namespace %q, want %q", namespace, m.namespace.Name)
 		}

@@ -24,16 +24,15 @@ import (
 // gives.
 type deployment struct{ program, kubeconfig string }
 
-const deployedIn = "causeway-system" // by the manifest
+const deployedIn = "kubeconfig-provider" // by the manifest
 
 // deploy builds the program, applies the manifest, and gets a token of the
 // ServiceAccount in it. Nothing runs the pods.
 func (m *management) deploy(t *testing.T) deployment {
 	t.Helper()
-	const source = "examples/kubeconfig-provider"
 	dir := t.TempDir()
 	d := deployment{filepath.Join(dir, "kubeconfig-provider"), filepath.Join(dir, "kubeconfig")}
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", d.program, "./"+source) // as it is deployed: its memory counts
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", d.program, "./examples/kubeconfig-provider") // as it is deployed: its memory counts
 	build.Dir = "../.."
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
@@ -42,7 +41,7 @@ func (m *management) deploy(t *testing.T) deployment {
 	if err := os.WriteFile(admin, m.config, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	manifest, err := os.Open(filepath.Join("../..", source, "manifest.yaml"))
+	manifest, err := os.Open("../../examples/deploy/kubeconfig-provider/manifest.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -103,7 +103,7 @@ func (in *injection) address() (address string) {
 // pods.
 func (in *injection) register(address string) {
 	in.t.Helper()
-	text, err := os.ReadFile("../../examples/proxy-injector/manifest.yaml")
+	text, err := os.ReadFile("../../examples/deploy/proxy-injector/manifest.yaml")
 	if err != nil {
 		in.t.Fatal(err)
 	}

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"strings"
 	"text/template"
 
+	"github.com/causewayproject/causeway/examples/deploy"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -24,7 +26,8 @@ var formats = map[string]func(io.Writer, delivery) error{
 	"command":  rendering(commandText),
 	"env":      rendering(envText),
 	"systemd":  rendering(systemdText),
-	"manifest": rendering(manifestText),
+	"secret":   rendering(secretText),
+	"manifest": manifest,
 }
 
 func rendering(text string) func(io.Writer, delivery) error {
@@ -78,14 +81,8 @@ RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
 WantedBy=multi-user.target
 `
 
-// The certificate is kept on a volume: the token is good for one agent, and a
-// pod that starts anew is to be the same one.
-const manifestText = `apiVersion: v1
-kind: Namespace
-metadata:
-  name: {{.Namespace}}
----
-apiVersion: v1
+// secretText is what the base of the agent lacks.
+const secretText = `apiVersion: v1
 kind: Secret
 metadata:
   name: tunnel-agent-invitation
@@ -95,58 +92,18 @@ stringData:
 {{- range .Lines}}
     {{.}}
 {{- end}}
----
-apiVersion: apps/v1
-kind: StatefulSet
-metadata:
-  name: tunnel-agent
-  namespace: {{.Namespace}}
-  labels: {app.kubernetes.io/name: tunnel-agent}
-spec:
-  serviceName: tunnel-agent
-  replicas: 1
-  selector:
-    matchLabels: {app.kubernetes.io/name: tunnel-agent}
-  template:
-    metadata:
-      labels: {app.kubernetes.io/name: tunnel-agent}
-    spec:
-      automountServiceAccountToken: false
-      terminationGracePeriodSeconds: 45
-      securityContext:
-        runAsNonRoot: true
-        runAsUser: 65532
-        runAsGroup: 65532
-        fsGroup: 65532
-        seccompProfile: {type: RuntimeDefault}
-      containers:
-        - name: tunnel-agent
-          image: {{printf "%q" .Image}}
-          args:
-            - -invitation=/etc/tunnel-agent/invitation.env
-            - -state=/var/lib/tunnel-agent/state
-            - -status=:8080
-          ports:
-            - {name: status, containerPort: 8080}
-          livenessProbe:
-            httpGet: {path: /healthz, port: status}
-          readinessProbe:
-            httpGet: {path: /readyz, port: status}
-          resources:
-            requests: {cpu: 10m, memory: 32Mi}
-          securityContext:
-            allowPrivilegeEscalation: false
-            readOnlyRootFilesystem: true
-            capabilities: {drop: [ALL]}
-          volumeMounts:
-            - {name: invitation, mountPath: /etc/tunnel-agent, readOnly: true}
-            - {name: state, mountPath: /var/lib/tunnel-agent}
-      volumes:
-        - name: invitation
-          secret: {secretName: tunnel-agent-invitation, defaultMode: 0440}
-  volumeClaimTemplates:
-    - metadata: {name: state}
-      spec:
-        accessModes: [ReadWriteOnce]
-        resources: {requests: {storage: 16Mi}}
 `
+
+// manifest is the base of the agent, in the namespace and with the image that
+// it is to have, and the Secret.
+func manifest(w io.Writer, d delivery) error {
+	base := strings.NewReplacer(
+		"kind: Namespace\nmetadata:\n  name: tunnel-agent\n", "kind: Namespace\nmetadata:\n  name: "+d.Namespace+"\n",
+		"  namespace: tunnel-agent\n", "  namespace: "+d.Namespace+"\n",
+		"image: tunnel-agent:dev\n", fmt.Sprintf("image: %q\n", d.Image),
+	).Replace(deploy.Agent())
+	if _, err := io.WriteString(w, base+"---\n"); err != nil {
+		return err
+	}
+	return rendering(secretText)(w, d)
+}

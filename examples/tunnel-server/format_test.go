@@ -15,10 +15,12 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"github.com/causewayproject/causeway/examples/deploy"
 	"github.com/causewayproject/causeway/examples/internal/cli"
 	"github.com/causewayproject/causeway/tunnel"
 )
@@ -121,31 +123,54 @@ func TestEnrollSystemd(t *testing.T) {
 	}
 }
 
-// Strictly decoded: a field that Kubernetes does not know is an error.
-func TestEnrollManifest(t *testing.T) {
+// decode is strict: a field that Kubernetes does not know is an error.
+func decode(t *testing.T, text string) (objects []runtime.Object) {
+	t.Helper()
 	decoder := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, json.SerializerOptions{Yaml: true, Strict: true})
-	var objects []runtime.Object
-	for document := range strings.SplitSeq(enrolled(t, "manifest"), "---\n") {
+	for document := range strings.SplitSeq(text, "---\n") {
 		object, _, err := decoder.Decode([]byte(document), nil, nil)
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, document)
 		}
 		objects = append(objects, object)
 	}
-	if len(objects) != 3 {
-		t.Fatalf("got %d objects, want 3", len(objects))
+	return objects
+}
+
+// The manifest is the base with its Secret, where and with the image that it
+// is to be.
+func TestEnrollManifest(t *testing.T) {
+	objects := decode(t, enrolled(t, "manifest"))
+	if len(objects) != 5 {
+		t.Fatalf("got %d objects, want 5", len(objects))
 	}
-	namespace, secret, set := objects[0].(*corev1.Namespace), objects[1].(*corev1.Secret), objects[2].(*appsv1.StatefulSet)
+	namespace, set, secret := objects[0].(*corev1.Namespace), objects[2].(*appsv1.StatefulSet), objects[4].(*corev1.Secret)
 	checkInvitation(t, secret.StringData["invitation.env"])
+	for _, o := range objects[1:] {
+		if o, ok := o.(metav1.Object); !ok || o.GetNamespace() != "tunnels" {
+			t.Errorf("got %T in %q, want all in tunnels", o, o.GetNamespace())
+		}
+	}
 	pod := set.Spec.Template
-	if namespace.Name != "tunnels" || secret.Namespace != "tunnels" || set.Namespace != "tunnels" || pod.Spec.Containers[0].Image != "registry.example/agent@sha256:0" {
-		t.Errorf("got %s, %s, %s, %s", namespace.Name, secret.Namespace, set.Namespace, pod.Spec.Containers[0].Image)
+	if namespace.Name != "tunnels" || pod.Spec.Containers[0].Image != "registry.example/agent@sha256:0" {
+		t.Errorf("got %s, %s", namespace.Name, pod.Spec.Containers[0].Image)
 	}
 	if pod.Spec.Volumes[0].Secret.SecretName != secret.Name || set.Spec.Selector.MatchLabels["app.kubernetes.io/name"] != pod.Labels["app.kubernetes.io/name"] {
 		t.Error("the objects don't refer to each other")
 	}
 	if set.Spec.VolumeClaimTemplates[0].Name != pod.Spec.Containers[0].VolumeMounts[1].Name {
 		t.Error("the certificate is not kept on the volume")
+	}
+}
+
+// The Secret is what the base lacks.
+func TestEnrollSecret(t *testing.T) {
+	objects := decode(t, enrolled(t, "secret"))
+	base := decode(t, deploy.Agent())
+	secret, set := objects[0].(*corev1.Secret), base[2].(*appsv1.StatefulSet)
+	checkInvitation(t, secret.StringData["invitation.env"])
+	if len(objects) != 1 || secret.Namespace != "tunnels" || set.Spec.Template.Spec.Volumes[0].Secret.SecretName != secret.Name {
+		t.Errorf("got %d objects, %s/%s", len(objects), secret.Namespace, secret.Name)
 	}
 }
 
@@ -166,7 +191,7 @@ func TestBadCommands(t *testing.T) {
 		{"unknown command", "nonsense", "unknown command nonsense", true},
 		{"no cluster", "enroll -state DIR -server a:1", "one CLUSTER", true},
 		{"two clusters", "enroll a b -state DIR -server a:1", "one CLUSTER", true},
-		{"format", "enroll a -state DIR -server a:1 -format xml", "command, env, manifest, systemd", true},
+		{"format", "enroll a -state DIR -server a:1 -format xml", "command, env, manifest, secret, systemd", true},
 		{"no server", "enroll a -state DIR", "-advertise", true},
 		{"bad life", "enroll a -state DIR -server a:1 -life -1s", "life", false},
 		{"bad cluster", "enroll a|b -state DIR -server a:1", "cluster", false},

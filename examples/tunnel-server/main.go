@@ -10,7 +10,7 @@
 // work on it, whether or not the server runs:
 //
 //	tunnel-server enroll default/prod                  # the command line of an agent
-//	tunnel-server enroll default/prod -format systemd  # or env, manifest
+//	tunnel-server enroll default/prod -format systemd  # or env, secret, manifest
 //	tunnel-server revoke default/prod k3w7hq2nxy5zr4ta
 //	tunnel-server payload default/prod authorized_keys <id_ed25519.pub
 //

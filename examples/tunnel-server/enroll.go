@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -19,9 +20,9 @@ const maxPayload = 1<<20 - 1<<10
 
 func enroll(ctx context.Context, args []string, stdout io.Writer) error {
 	set := flag.NewFlagSet("tunnel-server enroll", flag.ContinueOnError)
-	dir := stateFlag(set)
-	var servers cli.List
-	set.Var(&servers, "server", "`address` of the server: host:port, or a wss URL; several are allowed; default: what the server was told to -advertise")
+	flags := addStateFlags(set)
+	var addresses cli.List
+	set.Var(&addresses, "server", "`address` of the server: host:port, or a wss URL; several are allowed; default: what the server was told to -advertise")
 	format := set.String("format", "command", "`one` of "+strings.Join(slices.Sorted(maps.Keys(formats)), ", "))
 	life := set.Duration("life", time.Hour, "how long the token is valid")
 	var d delivery
@@ -35,28 +36,28 @@ func enroll(ctx context.Context, args []string, stdout io.Writer) error {
 	if len(positional) != 1 || !ok {
 		return cli.UsageError{Text: "tunnel-server enroll: one CLUSTER, and a -format of " + strings.Join(slices.Sorted(maps.Keys(formats)), ", ")}
 	}
-	st, server, err := commandState(*dir)
+	st, server, err := flags.openServer(ctx)
 	if err != nil {
 		return err
 	}
-	if len(servers) == 0 {
-		if servers, err = st.servers(); err != nil {
+	if len(addresses) == 0 {
+		if addresses, err = servers(ctx, st); err != nil {
 			return err
 		}
 	}
-	if len(servers) == 0 {
+	if len(addresses) == 0 {
 		return cli.UsageError{Text: "tunnel-server enroll: where is the server? -server says it, or -advertise of the server"}
 	}
 	if d.Invitation, err = server.Invite(ctx, positional[0], *life); err != nil {
 		return err
 	}
-	d.Invitation.Servers = servers
+	d.Invitation.Servers = addresses
 	return render(stdout, d)
 }
 
 func revoke(ctx context.Context, args []string, stdout io.Writer) error {
 	set := flag.NewFlagSet("tunnel-server revoke", flag.ContinueOnError)
-	dir := stateFlag(set)
+	flags := addStateFlags(set)
 	positional, err := cli.Parse(set, args, stdout)
 	if err != nil {
 		return err
@@ -64,16 +65,16 @@ func revoke(ctx context.Context, args []string, stdout io.Writer) error {
 	if len(positional) != 2 {
 		return cli.UsageError{Text: "tunnel-server revoke: CLUSTER and AGENT are required; /status of the server lists them"}
 	}
-	_, server, err := commandState(*dir)
+	_, server, err := flags.openServer(ctx)
 	if err != nil {
 		return err
 	}
 	return server.Revoke(ctx, tunnel.Identity{Cluster: positional[0], Agent: positional[1]})
 }
 
-func payload(args []string, stdin io.Reader, stdout io.Writer) error {
+func payload(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
 	set := flag.NewFlagSet("tunnel-server payload", flag.ContinueOnError)
-	dir := stateFlag(set)
+	flags := addStateFlags(set)
 	positional, err := cli.Parse(set, args, stdout)
 	if err != nil {
 		return err
@@ -88,23 +89,9 @@ func payload(args []string, stdin io.Reader, stdout io.Writer) error {
 	if len(data) > maxPayload {
 		return fmt.Errorf("tunnel-server payload: more than %d bytes", maxPayload)
 	}
-	st, _, err := commandState(*dir)
+	st, err := flags.open(slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
-	return st.setPayload(positional[0], tunnel.Payload{Name: positional[1], Data: data})
-}
-
-// commandState opens the state of a server that need not run. Closing the
-// Server is needless: it serves nothing.
-func commandState(dir string) (state, *tunnel.Server, error) {
-	st, err := openState(dir)
-	if err != nil {
-		return st, nil, fmt.Errorf("tunnel-server: -state: %w", err)
-	}
-	server, err := st.server()
-	if err != nil {
-		return st, nil, fmt.Errorf("tunnel-server: -state: %w", err)
-	}
-	return st, server, nil
+	return st.setPayload(ctx, positional[0], tunnel.Payload{Name: positional[1], Data: data})
 }

@@ -196,7 +196,7 @@ func TestBadCommands(t *testing.T) {
 		{"bad life", "enroll a -state DIR -server a:1 -life -1s", "life", false},
 		{"bad cluster", "enroll a|b -state DIR -server a:1", "cluster", false},
 		{"no directory", "enroll a -state FILE -server a:1", "-state", false},
-		{"broken authority", "enroll a -state BROKEN -server a:1", "-state", false},
+		{"broken authority", "enroll a -state BROKEN -server a:1", "state: ", false},
 		{"revoke without agent", "revoke a -state DIR", "AGENT", true},
 		{"payload without name", "payload a -state DIR", "NAME", true},
 		{"large payload", "payload a b -state DIR", "more than", false},
@@ -209,7 +209,7 @@ func TestBadCommands(t *testing.T) {
 		{"serve, forward without port", "-state DIR -forward 127.0.0.1:0=a/b", "missing port", true},
 		{"serve, address", "-state DIR -forward 192.0.2.1:1=a/b:1", "-forward", false},
 		{"serve, watch", "-watch 0", "-watch", true},
-		{"serve, broken authority", "-state BROKEN", "-state", false},
+		{"serve, broken authority", "-state BROKEN", "state: ", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			args := strings.Fields(strings.NewReplacer("DIR", t.TempDir(), "FILE", file, "BROKEN", broken).Replace(tt.args))

@@ -69,11 +69,11 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	case "revoke":
 		return revoke(ctx, args, stdout)
 	case "payload":
-		return payload(args, stdin, stdout)
+		return payload(ctx, args, stdin, stdout)
 	case "kubeconfig":
-		return kubeconfigCommand(args, stdin, stdout)
+		return kubeconfigCommand(ctx, args, stdin, stdout)
 	case "ticket":
-		return ticket(args, stdout)
+		return ticket(ctx, args, stdout)
 	case "help":
 		_, err := io.WriteString(stdout, usage)
 		return err

@@ -344,11 +344,11 @@ func TestCommandsBesideTheServer(t *testing.T) {
 
 func TestPayloadAtConnect(t *testing.T) {
 	dir := t.TempDir()
-	st, err := openState(dir)
+	st, err := openDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := st.setPayload(cluster, tunnel.Payload{Name: "name", Data: []byte("data")}); err != nil {
+	if err := st.setPayload(t.Context(), cluster, tunnel.Payload{Name: "name", Data: []byte("data")}); err != nil {
 		t.Fatal(err)
 	}
 	p := startServer(t, dir, "-watch", "1h")
@@ -378,11 +378,11 @@ func TestListenersAreClosed(t *testing.T) {
 
 // A service that fails ends the program, and its error is the program's.
 func TestServiceFails(t *testing.T) {
-	st, err := openState(t.TempDir())
+	st, err := openDir(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := st.server()
+	server, err := st.server(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 )
 
 type serveFlags struct {
-	state                              *string
+	state                              *stateFlags
 	listen, websocket, tlsCert, tlsKey string
 	status                             string
 	forward, advertise                 cli.List
@@ -29,7 +29,7 @@ type serveFlags struct {
 
 func (f *serveFlags) parse(args []string, stdout io.Writer) error {
 	set := flag.NewFlagSet("tunnel-server", flag.ContinueOnError)
-	f.state = stateFlag(set)
+	f.state = addStateFlags(set)
 	set.StringVar(&f.listen, "listen", ":8443", "`address` for agents; empty for none")
 	set.StringVar(&f.websocket, "websocket", "", "`address` for agents that come by WebSocket, for a load balancer in front; default none")
 	set.StringVar(&f.tlsCert, "websocket-cert", "", "PEM `file`: the WebSocket address is wss with this certificate")
@@ -81,29 +81,18 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := f.parse(args, stdout); err != nil {
 		return err
 	}
-	st, err := openState(*f.state)
+	log := slog.New(slog.NewTextHandler(stderr, nil))
+	st, err := f.state.open(log)
 	if err != nil {
-		return fmt.Errorf("tunnel-server: -state: %w", err)
+		return err
 	}
-	if len(f.advertise) > 0 {
-		if err := st.setServers(f.advertise); err != nil {
-			return fmt.Errorf("tunnel-server: -advertise: %w", err)
-		}
-	}
-	if err := st.setGateway(&f.doors); err != nil {
-		return fmt.Errorf("tunnel-server: -state: %w", err)
-	}
-	server, err := st.server()
+	server, tickets, err := f.begin(ctx, st)
 	if err != nil {
-		return fmt.Errorf("tunnel-server: -state: %w", err)
-	}
-	tickets := new(gateway.Tickets)
-	if err := st.setTickets(tickets); err != nil {
-		return fmt.Errorf("tunnel-server: -state: %w", err)
+		return err
 	}
 	late, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	p := &program{log: slog.New(slog.NewTextHandler(stderr, nil)), state: st, server: server, tickets: tickets, grace: f.grace, every: f.watch, late: late}
+	p := &program{log: log, state: st, server: server, tickets: tickets, grace: f.grace, every: f.watch, late: late}
 	p.watch = newWatcher(p)
 	p.page.Fleet = p.fleet(time.Now())
 	server.Payloads = p.watch.payloads
@@ -113,6 +102,25 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	return p.run(ctx, end, services)
+}
+
+// begin reads the state, and writes to it what commands are to know.
+func (f *serveFlags) begin(ctx context.Context, st state) (*tunnel.Server, *gateway.Tickets, error) {
+	server, err := st.server(ctx)
+	if err == nil && len(f.advertise) > 0 {
+		err = setServers(ctx, st, f.advertise)
+	}
+	if err == nil {
+		err = setGateway(ctx, st, &f.doors)
+	}
+	tickets := new(gateway.Tickets)
+	if err == nil {
+		err = setTickets(ctx, st, tickets)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("tunnel-server: state: %w", err)
+	}
+	return server, tickets, nil
 }
 
 // listen opens all listeners, so that a wrong one is found before anything

@@ -1,151 +1,117 @@
 package main
 
 import (
-	"encoding/pem"
+	"context"
+	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
-	"net/url"
-	"os"
-	"path/filepath"
+	"log/slog"
+	"net"
 	"strings"
 
 	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
-// state is the directory that the server and the commands share.
-type state struct{ dir string }
+// A state is what servers and commands share.
+type state interface {
+	// server returns a Server that has the authority, made if there is none, and
+	// the store.
+	server(ctx context.Context) (*tunnel.Server, error)
+	// read returns what is kept by a name; fs.ErrNotExist if nothing is.
+	read(ctx context.Context, name string) ([]byte, error)
+	// replace keeps it, whatever is there.
+	replace(ctx context.Context, name string, data []byte) error
+	// create keeps it if nothing is there; fs.ErrExist if something is.
+	create(ctx context.Context, name string, data []byte) error
 
+	setPayload(ctx context.Context, cluster string, p tunnel.Payload) error
+	payloads(ctx context.Context, cluster string) ([]tunnel.Payload, error)
+}
+
+// What is kept by a name.
 const (
-	authorityFile = "authority.pem" // certificates and key
-	serversFile   = "servers"       // the addresses that agents are given, a line each
-	payloadsDir   = "payloads"      // CLUSTER/NAME, escaped
+	serversFile   = "servers"     // the addresses that agents are given, a line each
+	ticketKeyFile = "tickets.key" // what signs tickets
+	gatewayFile   = "gateway"     // the URL of the first door for tickets
 )
 
-func stateFlag(set *flag.FlagSet) *string {
-	return set.String("state", "/var/lib/tunnel-server", "`directory` of the authority's key, tokens and revocations")
+type stateFlags struct{ dir string }
+
+func addStateFlags(set *flag.FlagSet) *stateFlags {
+	f := new(stateFlags)
+	set.StringVar(&f.dir, "state", "/var/lib/tunnel-server", "`directory` of the authority's key, tokens and revocations")
+	return f
 }
 
-func openState(dir string) (state, error) {
-	return state{dir}, os.MkdirAll(dir, 0o700)
-}
-
-// server returns a Server that has the state's authority, made if there is
-// none, and its store.
-func (s state) server() (*tunnel.Server, error) {
-	a, err := s.authority()
+// open does not make an authority yet.
+func (f *stateFlags) open(_ *slog.Logger) (state, error) {
+	st, err := openDir(f.dir)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("tunnel-server: -state: %w", err)
 	}
-	return &tunnel.Server{Authority: a, Store: tunnel.DirStore{Dir: s.dir}}, nil
+	return st, nil
 }
 
-func (s state) authority() (*tunnel.Authority, error) {
-	text, err := os.ReadFile(s.path(authorityFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := s.newAuthority(); err != nil && !errors.Is(err, fs.ErrExist) {
-			return nil, err
-		}
-		text, err = os.ReadFile(s.path(authorityFile))
-	}
+// openServer opens the state for a command, beside a server that need not run.
+// Closing the Server is needless: it serves nothing.
+func (f *stateFlags) openServer(ctx context.Context) (state, *tunnel.Server, error) {
+	st, err := f.open(slog.New(slog.DiscardHandler))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var certs, key []byte
-	for rest := text; ; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			return tunnel.ParseAuthority(certs, key)
-		}
-		if block.Type == "CERTIFICATE" {
-			certs = append(certs, pem.EncodeToMemory(block)...)
-		} else {
-			key = append(key, pem.EncodeToMemory(block)...)
-		}
-	}
-}
-
-// newAuthority makes the authority. Of two processes that start at once one
-// succeeds; both then have its.
-func (s state) newAuthority() error {
-	a, err := tunnel.NewAuthority()
+	server, err := st.server(ctx)
 	if err != nil {
-		return err
+		return nil, nil, fmt.Errorf("tunnel-server: state: %w", err)
 	}
-	certs, key, err := a.PEM()
-	if err != nil {
-		return err
-	}
-	return s.write(authorityFile, append(certs, key...), os.Link)
+	return st, server, nil
 }
 
-// write puts a whole file in place, by os.Rename, or by os.Link where there
-// must be none yet.
-func (s state) write(name string, data []byte, put func(from, to string) error) error {
-	f, err := os.CreateTemp(s.dir, ".new-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return put(f.Name(), s.path(name))
-}
-
-func (s state) path(names ...string) string {
-	return filepath.Join(append([]string{s.dir}, names...)...)
-}
-
-func (s state) setServers(addresses []string) error {
-	return s.write(serversFile, []byte(strings.Join(addresses, "\n")+"\n"), os.Rename)
+func setServers(ctx context.Context, st state, addresses []string) error {
+	return st.replace(ctx, serversFile, []byte(strings.Join(addresses, "\n")+"\n"))
 }
 
 // servers returns none, and no error, where the server never advertised any.
-func (s state) servers() ([]string, error) {
-	text, err := os.ReadFile(s.path(serversFile))
+func servers(ctx context.Context, st state) ([]string, error) {
+	text, err := st.read(ctx, serversFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	return strings.Fields(string(text)), err
 }
 
-// escape makes a name safe as the name of a file, ".." too.
-func escape(name string) string { return "=" + url.PathEscape(name) }
-
-func (s state) setPayload(cluster string, p tunnel.Payload) error {
-	dir := filepath.Join(payloadsDir, escape(cluster))
-	if err := os.MkdirAll(s.path(dir), 0o700); err != nil {
-		return err
-	}
-	return s.write(filepath.Join(dir, escape(p.Name)), p.Data, os.Rename)
-}
-
-func (s state) payloads(cluster string) ([]tunnel.Payload, error) {
-	dir := s.path(payloadsDir, escape(cluster))
-	entries, err := os.ReadDir(dir)
+// setTickets gives the key of the state to tickets; it is made if there is none.
+func setTickets(ctx context.Context, st state, t *gateway.Tickets) error {
+	key, err := st.read(ctx, ticketKeyFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		if err := st.create(ctx, ticketKeyFile, newTicketKey()); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		key, err = st.read(ctx, ticketKeyFile)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var list []tunnel.Payload
-	for _, entry := range entries {
-		data, err := os.ReadFile(filepath.Join(dir, entry.Name()))
-		if err != nil {
-			return nil, err
-		}
-		name, err := url.PathUnescape(strings.TrimPrefix(entry.Name(), "="))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, entry.Name()), err)
-		}
-		list = append(list, tunnel.Payload{Name: name, Data: data})
+	return t.SetKeys(key)
+}
+
+func newTicketKey() []byte {
+	key := make([]byte, 32)
+	rand.Read(key)
+	return key
+}
+
+// setGateway notes where clients with a ticket come in, if the address of the
+// door says so.
+func setGateway(ctx context.Context, st state, f *doorFlags) error {
+	scheme, address := "http://", f.connect
+	if f.connect == "" {
+		scheme, address = "https://", f.connectTLS
 	}
-	return list, nil
+	if host, _, err := net.SplitHostPort(address); err != nil || host == "" {
+		return nil
+	}
+	return st.replace(ctx, gatewayFile, []byte(scheme+address))
 }

@@ -1,14 +1,14 @@
 package main
 
 import (
-	"crypto/rand"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -18,56 +18,19 @@ import (
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
-const (
-	ticketKeyFile = "tickets.key"
-	gatewayFile   = "gateway" // the URL of the first door for tickets
-
-	// apiServer is what every agent dials, and every API server's certificate
-	// of kubeadm's names.
-	apiServer = "https://kubernetes.default.svc:443"
-)
-
-// setTickets gives the key of the state to tickets; it is made if there is none.
-func (s state) setTickets(t *gateway.Tickets) error {
-	key, err := os.ReadFile(s.path(ticketKeyFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := s.newTicketKey(os.Link); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-		key, err = os.ReadFile(s.path(ticketKeyFile))
-	}
-	if err != nil {
-		return err
-	}
-	return t.SetKeys(key)
-}
-
-func (s state) newTicketKey(put func(from, to string) error) error {
-	key := make([]byte, 32)
-	rand.Read(key)
-	return s.write(ticketKeyFile, key, put)
-}
-
-// setGateway notes where clients with a ticket come in.
-func (s state) setGateway(f *doorFlags) error {
-	u := "http://" + f.connect
-	switch {
-	case f.connect == "" && f.connectTLS == "":
-		return nil
-	case f.connect == "":
-		u = "https://" + f.connectTLS
-	}
-	return s.write(gatewayFile, []byte(u), os.Rename)
-}
+// apiServer is what every agent dials, and every API server's certificate of
+// kubeadm's names.
+const apiServer = "https://kubernetes.default.svc:443"
 
 type ticketFlags struct {
-	state, gateway, user *string
-	life                 *time.Duration
+	state         *stateFlags
+	gateway, user *string
+	life          *time.Duration
 }
 
 func addTicketFlags(set *flag.FlagSet) ticketFlags {
 	return ticketFlags{
-		state:   stateFlag(set),
+		state:   addStateFlags(set),
 		gateway: set.String("gateway", "", "`URL` of the proxy as clients see it; default: the server's -connect or -connect-tls"),
 		user:    set.String("user", "client", "`name` of who gets the ticket, for the log"),
 		life:    set.Duration("life", 24*time.Hour, "how long the ticket is valid"),
@@ -75,14 +38,17 @@ func addTicketFlags(set *flag.FlagSet) ticketFlags {
 }
 
 // issue returns the URL of the proxy, with a ticket for the cluster in it.
-func (f ticketFlags) issue(cluster string) (*url.URL, error) {
-	st, err := openState(*f.state)
+func (f ticketFlags) issue(ctx context.Context, cluster string) (*url.URL, error) {
+	st, err := f.state.open(slog.New(slog.DiscardHandler))
 	if err != nil {
-		return nil, fmt.Errorf("tunnel-server: -state: %w", err)
+		return nil, err
 	}
 	text := *f.gateway
 	if text == "" {
-		b, err := os.ReadFile(st.path(gatewayFile))
+		b, err := st.read(ctx, gatewayFile)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("tunnel-server: state: %w", err)
+		}
 		if err != nil {
 			return nil, cli.UsageError{Text: "tunnel-server: where is the gateway? -gateway says it, or -connect of the server"}
 		}
@@ -93,8 +59,8 @@ func (f ticketFlags) issue(cluster string) (*url.URL, error) {
 		return nil, cli.UsageError{Text: "tunnel-server: -gateway is not http://HOST:PORT, https:// or socks5://"}
 	}
 	var tickets gateway.Tickets
-	if err := st.setTickets(&tickets); err != nil {
-		return nil, fmt.Errorf("tunnel-server: -state: %w", err)
+	if err := setTickets(ctx, st, &tickets); err != nil {
+		return nil, fmt.Errorf("tunnel-server: state: %w", err)
 	}
 	user, password, err := tickets.Issue(gateway.Identity{Name: *f.user, Cluster: cluster}, *f.life)
 	if err != nil {
@@ -105,7 +71,7 @@ func (f ticketFlags) issue(cluster string) (*url.URL, error) {
 }
 
 // ticket prints the URL of the proxy: HTTPS_PROXY for any program.
-func ticket(args []string, stdout io.Writer) error {
+func ticket(ctx context.Context, args []string, stdout io.Writer) error {
 	set := flag.NewFlagSet("tunnel-server ticket", flag.ContinueOnError)
 	f := addTicketFlags(set)
 	revoke := set.Bool("revoke-all", false, "end all tickets instead, of all clusters")
@@ -114,16 +80,16 @@ func ticket(args []string, stdout io.Writer) error {
 		return err
 	}
 	if *revoke && len(positional) == 0 {
-		st, err := openState(*f.state)
+		st, err := f.state.open(slog.New(slog.DiscardHandler))
 		if err != nil {
-			return fmt.Errorf("tunnel-server: -state: %w", err)
+			return err
 		}
-		return st.newTicketKey(os.Rename)
+		return st.replace(ctx, ticketKeyFile, newTicketKey())
 	}
 	if *revoke || len(positional) != 1 {
 		return cli.UsageError{Text: "tunnel-server ticket: one CLUSTER, or -revoke-all"}
 	}
-	u, err := f.issue(positional[0])
+	u, err := f.issue(ctx, positional[0])
 	if err != nil {
 		return err
 	}
@@ -133,7 +99,7 @@ func ticket(args []string, stdout io.Writer) error {
 
 // kubeconfigCommand reads a kubeconfig that works beside the cluster, and prints
 // it with the way through the tunnel.
-func kubeconfigCommand(args []string, stdin io.Reader, stdout io.Writer) error {
+func kubeconfigCommand(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
 	set := flag.NewFlagSet("tunnel-server kubeconfig", flag.ContinueOnError)
 	f := addTicketFlags(set)
 	positional, err := cli.Parse(set, args, stdout)
@@ -155,7 +121,7 @@ func kubeconfigCommand(args []string, stdin io.Reader, stdout io.Writer) error {
 	if current == nil || config.Clusters[current.Cluster] == nil {
 		return fmt.Errorf("tunnel-server kubeconfig: standard input has no cluster for its context %q", config.CurrentContext)
 	}
-	u, err := f.issue(positional[0])
+	u, err := f.issue(ctx, positional[0])
 	if err != nil {
 		return err
 	}

@@ -22,8 +22,8 @@ func newWatcher(p *program) *watcher {
 }
 
 // payloads is what an agent gets when it connects.
-func (w *watcher) payloads(_ context.Context, id tunnel.Identity) ([]tunnel.Payload, error) {
-	list, err := w.state.payloads(id.Cluster)
+func (w *watcher) payloads(ctx context.Context, id tunnel.Identity) ([]tunnel.Payload, error) {
+	list, err := w.state.payloads(ctx, id.Cluster)
 	if err == nil {
 		w.note(id, digest(list))
 	}
@@ -61,7 +61,7 @@ func (w *watcher) run(ctx context.Context, every time.Duration) {
 }
 
 func (w *watcher) look(ctx context.Context) {
-	if err := w.state.setTickets(w.tickets); err != nil {
+	if err := setTickets(ctx, w.state, w.tickets); err != nil {
 		w.log.Warn("state", "error", err)
 	}
 	online := map[tunnel.Identity]bool{}
@@ -77,7 +77,7 @@ func (w *watcher) look(ctx context.Context) {
 			err = w.server.Revoke(ctx, id) // ends its sessions
 		} else if err == nil {
 			var list []tunnel.Payload
-			if list, err = w.state.payloads(id.Cluster); err == nil && w.note(id, digest(list)) {
+			if list, err = w.state.payloads(ctx, id.Cluster); err == nil && w.note(id, digest(list)) {
 				push[id.Cluster] = list
 			}
 		}

@@ -13,12 +13,12 @@ import (
 // An agent gets what there is when it connects, and nothing twice.
 func TestPayloads(t *testing.T) {
 	dir := t.TempDir()
-	st, err := openState(dir)
+	st, err := openDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"..", "a/b"} { // of files outside, if taken as they are
-		if err := st.setPayload(name, tunnel.Payload{Name: name, Data: []byte("data")}); err != nil {
+		if err := st.setPayload(t.Context(), name, tunnel.Payload{Name: name, Data: []byte("data")}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -48,7 +48,7 @@ func TestPayloads(t *testing.T) {
 
 // The authority is one, whoever is first.
 func TestStateIsMadeOnce(t *testing.T) {
-	st, err := openState(filepath.Join(t.TempDir(), "new", "state"))
+	st, err := openDir(filepath.Join(t.TempDir(), "new", "state"))
 	if err != nil {
 		t.Fatal(err)
 	}

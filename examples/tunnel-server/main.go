@@ -14,6 +14,13 @@
 //	tunnel-server revoke default/prod k3w7hq2nxy5zr4ta
 //	tunnel-server payload default/prod authorized_keys <id_ed25519.pub
 //
+// Several servers with the same state are one: a client of any of them reaches
+// the agents of all. In Kubernetes their state is in Secrets, and they find each
+// other by a Service; examples/deploy has them deployed:
+//
+//	tunnel-server -secrets tunnel-server/tunnel -peers-service tunnel-server-peers
+//	tunnel-server enroll default/prod -secrets tunnel-server/tunnel -kubeconfig admin.conf
+//
 // Clients that can't be changed come in by the doors of package gateway: an HTTP
 // proxy (-connect, -connect-tls, -connect-unix), SOCKS5 (-socks5), a server name
 // (-sni). Whom the proxies lead to which cluster says a ticket:

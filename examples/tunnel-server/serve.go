@@ -25,6 +25,7 @@ type serveFlags struct {
 	forward, advertise                 cli.List
 	grace, watch                       time.Duration
 	doors                              doorFlags
+	replicas                           replicaFlags
 }
 
 func (f *serveFlags) parse(args []string, stdout io.Writer) error {
@@ -38,6 +39,7 @@ func (f *serveFlags) parse(args []string, stdout io.Writer) error {
 	set.Var(&f.forward, "forward", "`LISTEN=CLUSTER/HOST:PORT`: a listener, and what its connections are led to; several are allowed")
 	set.StringVar(&f.status, "status", "127.0.0.1:8080", "`address` of a page for operators at /, and of /healthz, /readyz and /status; empty for none")
 	f.doors.add(set)
+	f.replicas.add(set)
 	set.DurationVar(&f.grace, "grace", 30*time.Second, "how long open connections live on after a signal")
 	set.DurationVar(&f.watch, "watch", 2*time.Second, "how often to look for what commands changed in the -state")
 	positional, err := cli.Parse(set, args, stdout)
@@ -53,7 +55,10 @@ func (f *serveFlags) parse(args []string, stdout io.Writer) error {
 	case (f.tlsCert == "") != (f.tlsKey == ""), f.tlsCert != "" && f.websocket == "":
 		return cli.UsageError{Text: "tunnel-server: -websocket-cert and -websocket-key go together, with -websocket"}
 	}
-	return f.doors.check()
+	if err := f.doors.check(); err != nil {
+		return err
+	}
+	return f.replicas.check(f.state)
 }
 
 // service is a listener and what runs on it until the listener is closed, or
@@ -90,11 +95,12 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	f.replicas.join(server, st)
 	late, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	p := &program{log: log, state: st, server: server, tickets: tickets, grace: f.grace, every: f.watch, late: late}
 	p.watch = newWatcher(p)
-	p.page.Fleet = p.fleet(time.Now())
+	p.page.Fleet = server.Fleet
 	server.Payloads = p.watch.payloads
 	server.Hooks = hooks(p.log)
 	services, err := p.listen(ctx, &f)
@@ -195,6 +201,9 @@ func (p *program) run(ctx context.Context, end context.CancelFunc, services []se
 	}
 	wg.Go(func() { p.watch.run(ctx, p.every) })
 	wg.Go(func() { p.page.Run(ctx) })
+	if st, ok := p.state.(follower); ok {
+		wg.Go(func() { st.follow(p.late, p.server) })
+	}
 	<-ctx.Done()
 	p.log.Info("draining", "grace", p.grace)
 	for _, s := range services {

@@ -11,6 +11,12 @@ import (
 	"net"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/causewayproject/causeway/examples/internal/cli"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
@@ -38,21 +44,54 @@ const (
 	gatewayFile   = "gateway"     // the URL of the first door for tickets
 )
 
-type stateFlags struct{ dir string }
+// A follower is a state that tells the server by itself of what others write to
+// it, revocations included.
+type follower interface {
+	// follow returns when ctx ends.
+	follow(ctx context.Context, server *tunnel.Server)
+}
+
+type stateFlags struct{ dir, secrets, kubeconfig string }
 
 func addStateFlags(set *flag.FlagSet) *stateFlags {
 	f := new(stateFlags)
 	set.StringVar(&f.dir, "state", "/var/lib/tunnel-server", "`directory` of the authority's key, tokens and revocations")
+	set.StringVar(&f.secrets, "secrets", "", "`NAMESPACE/PREFIX` of Secrets that have it instead: what several servers share")
+	set.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` that leads to the cluster with the -secrets; default: the pod's own")
 	return f
 }
 
 // open does not make an authority yet.
-func (f *stateFlags) open(_ *slog.Logger) (state, error) {
-	st, err := openDir(f.dir)
-	if err != nil {
-		return nil, fmt.Errorf("tunnel-server: -state: %w", err)
+func (f *stateFlags) open(log *slog.Logger) (state, error) {
+	if f.secrets == "" {
+		st, err := openDir(f.dir)
+		if err != nil {
+			return nil, fmt.Errorf("tunnel-server: -state: %w", err)
+		}
+		return st, nil
 	}
-	return st, nil
+	namespace, prefix, ok := strings.Cut(f.secrets, "/")
+	if wrong := validation.IsDNS1123Label(prefix); !ok || namespace == "" || len(wrong) > 0 {
+		return nil, cli.UsageError{Text: fmt.Sprintf("tunnel-server: -secrets %q is not NAMESPACE/PREFIX", f.secrets)}
+	}
+	client, err := f.client()
+	if err != nil {
+		return nil, fmt.Errorf("tunnel-server: -kubeconfig: %w", err)
+	}
+	return newSecretState(client, namespace, prefix, log), nil
+}
+
+func (f *stateFlags) client() (kubernetes.Interface, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", f.kubeconfig)
+	if f.kubeconfig == "" {
+		config, err = rest.InClusterConfig()
+	}
+	if err != nil {
+		return nil, err
+	}
+	rest.AddUserAgent(config, "tunnel-server")
+	config.QPS, config.Burst = 100, 200 // agents enrol in crowds
+	return kubernetes.NewForConfig(config)
 }
 
 // openServer opens the state for a command, beside a server that need not run.

@@ -72,7 +72,7 @@ func (w *watcher) look(ctx context.Context) {
 	}
 	push := map[string][]tunnel.Payload{}
 	for id := range online {
-		revoked, err := w.server.Store.Revoked(ctx, id)
+		revoked, err := w.revoked(ctx, id)
 		if err == nil && revoked {
 			err = w.server.Revoke(ctx, id) // ends its sessions
 		} else if err == nil {
@@ -91,6 +91,14 @@ func (w *watcher) look(ctx context.Context) {
 		}
 	}
 	w.forget(online)
+}
+
+// revoked asks a state that does not tell.
+func (w *watcher) revoked(ctx context.Context, id tunnel.Identity) (bool, error) {
+	if _, tells := w.state.(follower); tells {
+		return false, nil
+	}
+	return w.server.Store.Revoked(ctx, id)
 }
 
 func (w *watcher) forget(online map[tunnel.Identity]bool) {

@@ -43,7 +43,7 @@ var arrows = map[string][]string{
 	"/examples/quickstart":          {"/dialer", "/kubeconfig", "/internal/test/pki", "/internal/test/proxytest"},
 	"/examples/ssh":                 {"/examples/internal/cli", "/internal/relay", "/tunnel"},
 	"/examples/tunnel-agent":        {"/dialer", "/examples/internal/cli", "/tunnel"},
-	"/examples/tunnel-server":       {"/examples/internal/cli", "/internal/relay", "/tunnel", "/tunnel/gateway", "/tunnel/status", "/examples/deploy"},
+	"/examples/tunnel-server":       {"/examples/deploy", "/examples/internal/cli", "/internal/relay", "/tunnel", "/tunnel/gateway", "/tunnel/kubernetes", "/tunnel/status"},
 	"/internal/abort":               {},
 	"/internal/backoff":             {},
 	"/internal/controller":          {"/internal/backoff"},

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"flag"
+
+	"github.com/causewayproject/causeway/examples/internal/cli"
+	"github.com/causewayproject/causeway/tunnel"
+	tunnelkube "github.com/causewayproject/causeway/tunnel/kubernetes"
+)
+
+// replicaFlags say which other servers have agents of the same clusters.
+type replicaFlags struct {
+	name, service string
+	addresses     cli.List
+}
+
+func (f *replicaFlags) add(set *flag.FlagSet) {
+	set.StringVar(&f.name, "name", "", "`name` of this server among its replicas; default: a random one")
+	set.Var(&f.addresses, "peers", "`address` host:port of the other replicas; a name may stand for all of them; several are allowed")
+	set.StringVar(&f.service, "peers-service", "", "`name` of a Service, in the namespace of the -secrets, whose endpoints are the replicas; instead of -peers")
+}
+
+func (f *replicaFlags) check(state *stateFlags) error {
+	switch {
+	case f.service != "" && state.secrets == "":
+		return cli.UsageError{Text: "tunnel-server: -peers-service goes with -secrets"}
+	case f.service != "" && len(f.addresses) > 0:
+		return cli.UsageError{Text: "tunnel-server: -peers and -peers-service exclude each other"}
+	}
+	return nil
+}
+
+// join has the server find its replicas.
+func (f *replicaFlags) join(server *tunnel.Server, st state) {
+	server.Name = f.name
+	switch st, _ := st.(*secretState); {
+	case len(f.addresses) > 0:
+		server.Peers = tunnel.StaticPeers(f.addresses)
+	case f.service != "":
+		server.Peers = tunnelkube.EndpointSlices{Client: st.client, Namespace: st.namespace, Service: f.service,
+			Error: func(err error) { st.log.Warn("peers", "error", err) }}
+	}
+}

@@ -84,10 +84,11 @@ func (f *flags) options(log *slog.Logger, m *metrics.Metrics) (provider.Options,
 	if _, err := provider.Resolve(provider.Cluster{Namespace: "any", Name: "any"}, f.config); err != nil {
 		return provider.Options{}, cli.UsageError{Text: "kubeconfig-provider: " + err.Error()}
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", f.kubeconfig)
-	if f.kubeconfig == "" {
-		config, err = rest.InClusterConfig()
+	load := rest.InClusterConfig
+	if f.kubeconfig != "" {
+		load = func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", f.kubeconfig) }
 	}
+	config, err := load()
 	if err != nil {
 		return provider.Options{}, fmt.Errorf("kubeconfig-provider: -kubeconfig: %w", err)
 	}

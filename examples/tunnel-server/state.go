@@ -82,10 +82,11 @@ func (f *stateFlags) open(log *slog.Logger) (state, error) {
 }
 
 func (f *stateFlags) client() (kubernetes.Interface, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", f.kubeconfig)
-	if f.kubeconfig == "" {
-		config, err = rest.InClusterConfig()
+	load := rest.InClusterConfig
+	if f.kubeconfig != "" {
+		load = func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", f.kubeconfig) }
 	}
+	config, err := load()
 	if err != nil {
 		return nil, err
 	}

@@ -58,7 +58,7 @@ func (b *Bed) StartClusterAPI(ctx context.Context) (*ClusterAPI, error) {
 		return nil, err
 	}
 	c := &ClusterAPI{k}
-	if err := c.install(ctx); err != nil {
+	if err := InstallClusterAPI(ctx, k); err != nil {
 		k.Stop()
 		return nil, err
 	}
@@ -71,7 +71,8 @@ func (n *Network) AddHost(ctx context.Context, address string) error {
 	return ip(ctx, "-n", n.API.Name, "addr", "add", address+"/24", "dev", "eth0")
 }
 
-func (c *ClusterAPI) install(ctx context.Context) error {
+// InstallClusterAPI makes Cluster API's types known to an API server.
+func InstallClusterAPI(ctx context.Context, k *Kube) error {
 	dir, err := output(ctx, "", "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api")
 	if err != nil {
 		return err
@@ -88,7 +89,7 @@ func (c *ClusterAPI) install(ctx context.Context) error {
 		}
 		list = append(list, crd)
 	}
-	client, err := dynamic.NewForConfig(c.Config())
+	client, err := dynamic.NewForConfig(k.Config())
 	if err != nil {
 		return fmt.Errorf("bed: cluster-api: %w", err)
 	}

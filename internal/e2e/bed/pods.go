@@ -1,0 +1,119 @@
+package bed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+
+	"github.com/causewayproject/causeway/internal/relay"
+	"github.com/causewayproject/causeway/internal/test/proxytest"
+)
+
+// Where the API server of a Cluster is, and the Service that leads to it.
+const (
+	clusterIP = "10.1.0.1"
+	// ServiceIP is the address of the Service kubernetes, at port 443.
+	ServiceIP = "10.0.0.1"
+)
+
+// A Cluster is a kube-apiserver with hosts for pods, apart from the rest of the
+// bed: each pod has an address of its own, and reaches the API server, the other
+// pods and the Services.
+type Cluster struct {
+	Kube *Kube
+	Node *Namespace // the API server's, where Services are, too
+	Dir  string     // of the API server
+
+	network *Network
+	number  int
+
+	mu       sync.Mutex // guards the fields below
+	pods     []*Namespace
+	services []*proxytest.Server
+}
+
+// StartCluster starts one with more flags for kube-apiserver. It is to be
+// stopped by Stop; its control plane ends with the bed at the latest.
+func (b *Bed) StartCluster(ctx context.Context, name string, args ...string) (*Cluster, error) {
+	c := &Cluster{network: b.Network, number: int(b.Network.paths.Add(1)), Dir: filepath.Join(b.Dir, name)}
+	if err := c.start(ctx, b, name, args); err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	return c, nil
+}
+
+func (c *Cluster) start(ctx context.Context, b *Bed, name string, args []string) (err error) {
+	if c.Node, err = c.network.add(ctx, fmt.Sprintf("node%d", c.number)); err != nil {
+		return err
+	}
+	err = c.Node.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644) })
+	if err != nil {
+		return fmt.Errorf("bed: cluster: %w", err)
+	}
+	if err := ip(ctx, "-n", c.Node.Name, "addr", "add", clusterIP+"/32", "dev", "lo"); err != nil {
+		return err
+	}
+	if c.Kube, err = b.StartKube(ctx, c.Node, name, clusterIP, args...); err != nil {
+		return err
+	}
+	return c.AddService(ctx, net.JoinHostPort(ServiceIP, "443"), func() string { return c.Kube.Address() })
+}
+
+// Stop ends the control plane and the Services, and removes the hosts. What
+// runs there the caller has stopped.
+func (c *Cluster) Stop() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.services {
+		s.Close()
+	}
+	if c.Kube != nil {
+		c.Kube.Stop()
+	}
+	return removeMade(append(c.pods, c.Node)...)
+}
+
+// AddService leads an address to one that target says for each connection.
+func (c *Cluster) AddService(ctx context.Context, address string, target func() string) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("bed: service: %w", err)
+	}
+	if err := ip(ctx, "-n", c.Node.Name, "addr", "replace", host+"/32", "dev", "lo"); err != nil {
+		return err
+	}
+	l, err := c.Node.Listen(address)
+	if err != nil {
+		return fmt.Errorf("bed: service: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.services = append(c.services, proxytest.Serve(l, func(ctx context.Context, conn net.Conn) {
+		if to, err := c.Node.DialContext(ctx, "tcp", target()); err == nil {
+			relay.Relay(ctx, conn, to)
+		}
+	}))
+	return nil
+}
+
+// AddHost makes the host of a pod, and returns its address.
+func (c *Cluster) AddHost(ctx context.Context) (*Namespace, string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	number := len(c.pods) + 1
+	pod, err := c.network.add(ctx, fmt.Sprintf("pod%d-%d", c.number, number))
+	if err != nil {
+		return nil, "", err
+	}
+	c.pods = append(c.pods, pod)
+	net4 := "10.1." + strconv.Itoa(number)
+	if err := link(ctx, c.Node, "pod"+strconv.Itoa(number), net4+".1/30", pod, "eth0", net4+".2/30"); err != nil {
+		return nil, "", err
+	}
+	return pod, net4 + ".2", ip(ctx, "-n", pod.Name, "route", "add", "default", "via", net4+".1")
+}

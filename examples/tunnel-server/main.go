@@ -21,6 +21,9 @@
 //	tunnel-server -secrets tunnel-server/tunnel -peers-service tunnel-server-peers
 //	tunnel-server enroll default/prod -secrets tunnel-server/tunnel -kubeconfig admin.conf
 //
+// To replace their authority: rotate add, and when all agents have connected,
+// rotate switch, and after the life of a certificate (7 days), rotate drop.
+//
 // Clients that can't be changed come in by the doors of package gateway: an HTTP
 // proxy (-connect, -connect-tls, -connect-unix), SOCKS5 (-socks5), a server name
 // (-sni). Whom the proxies lead to which cluster says a ticket:
@@ -56,6 +59,7 @@ const usage = `usage:
   tunnel-server payload    [flags] CLUSTER NAME <FILE
   tunnel-server kubeconfig [flags] CLUSTER <KUBECONFIG
   tunnel-server ticket     [flags] CLUSTER
+  tunnel-server rotate     [flags] add | switch | drop
 
 -h after a command lists its flags.
 `
@@ -81,6 +85,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return kubeconfigCommand(ctx, args, stdin, stdout)
 	case "ticket":
 		return ticket(ctx, args, stdout)
+	case "rotate":
+		return rotate(ctx, args, stdout)
 	case "help":
 		_, err := io.WriteString(stdout, usage)
 		return err

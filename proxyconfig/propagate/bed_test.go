@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -175,12 +176,36 @@ func (b *bed) current(url string) func() bool {
 	}
 }
 
-// settled is a bed with a Cluster whose objects are written.
+// settled is a bed with a Cluster whose objects are written, and a Propagator
+// that has seen all that has happened: what it plans next is for what comes next.
 func settled(t testing.TB) *bed {
 	b := newBed(t)
 	b.install(proxy)
 	b.Set("clusters", cluster("org", "one"))
+	first := b.run()
+	b.Until(t, "the objects, and what hooks are told", func() bool { return b.current(proxy)() && len(b.since(0)) == len(all) })
+	if err := first.stop(); err != nil {
+		t.Fatal(err)
+	}
+	b.opts.Workers = 1
 	b.run()
-	b.Until(t, "the objects", b.current(proxy))
+	paused := cluster("org", "mark")
+	paused["spec"].(map[string]any)["paused"] = true
+	ours := map[string]any{propagate.LabelManagedBy: "causeway"}
+	for i := range 2 { // what was queued while it was looked at comes after the first
+		for _, mark := range []func(){
+			func() { b.Set("clusters", paused) },
+			func() { b.Set("secrets", secret("org", "mark-systemd-proxy", ours, "round", fmt.Sprint(i))) },
+			func() {
+				b.Set("configmaps", map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"round": fmt.Sprint(i)},
+					"metadata": map[string]any{"namespace": "org", "name": "mark-cluster-values", "labels": ours}})
+			},
+		} {
+			plans := b.planned("org/mark")
+			mark()
+			paused["metadata"].(map[string]any)["annotations"] = map[string]any{"cluster.x-k8s.io/paused": fmt.Sprint(i)}
+			b.Until(t, "the mark", func() bool { return b.planned("org/mark") > plans })
+		}
+	}
 	return b
 }

@@ -32,6 +32,9 @@ func TestEnvSecrets(t *testing.T) {
 	a := apitest.Named("secrets", "a", "proxy")
 	b.Until(t, "the Secret, and the Event", func() bool { return b.value(a, "HTTP_PROXY") == proxy && b.Wrote("POST events") == 1 })
 	b.Until(t, "the writes told", func() bool { return len(b.since(0)) == 2 })
+	if n := b.planned("namespace system"); n != 0 {
+		t.Errorf("got %d plans for the installation's own Secret, want none", n)
+	}
 	if got := b.value(a, "HTTPS_PROXY") + b.value(a, "NO_PROXY"); got != proxy+people || b.Get(a).GetLabels()[propagate.LabelManagedBy] != "causeway" {
 		t.Errorf("got %q, want all three keys, and the label", got)
 	}

@@ -187,6 +187,9 @@ func settled(t testing.TB) *bed {
 	if err := first.stop(); err != nil {
 		t.Fatal(err)
 	}
+	b.mu.Lock()
+	b.errs = nil // a write that the end has cancelled
+	b.mu.Unlock()
 	b.opts.Workers = 1
 	b.run()
 	paused := cluster("org", "mark")

@@ -34,6 +34,15 @@
 // resolved, so that no name leads to loopback or to a cloud's metadata
 // service.
 //
+// # Replicas
+//
+// Servers that share an Authority and a Store, behind one address, are one: a
+// dial through any of them comes to the agent, wherever it is connected. Each
+// has to know where the others are, by its field Peers, and asks them when it
+// has no session for a cluster; nothing is written down. Agents hold sessions
+// with two of them where there are two. The replicas trust each other: what one
+// has allowed, the other dials.
+//
 // # When something else serves better
 //
 // If the API server can be reached through a proxy, package dialer does

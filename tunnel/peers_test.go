@@ -213,7 +213,11 @@ func TestDrainReplica(t *testing.T) {
 		checkEcho(t, fromB)
 		fromB.Close()
 		b.echo().Close()
-		b.s.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := b.s.Shutdown(ctx); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
 		if _, err := b.dial("echo:7"); codeOf(err) != tunnel.CodeClosed {
 			t.Errorf("got %v, want closed", err)
 		}
@@ -256,6 +260,26 @@ func TestShutdownWaitsForForwards(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The agents of a replica that is shut down are told which others there are.
+func TestShutdownTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplicas(t, "a", "b")
+		r.mesh()
+		a := r.beds["a"]
+		told := a.listen("a", "b")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var wg sync.WaitGroup
+		wg.Go(func() { a.s.Shutdown(ctx) })
+		synctest.Wait()
+		if got, want := told(), []string{"b"}; !slices.Equal(got, want) {
+			t.Errorf("the agents were told %q, want %q", got, want)
+		}
+		cancel()
+		wg.Wait()
+	})
 }
 
 // Who is revoked at one replica is cut off at all at once, and at one that was

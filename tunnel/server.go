@@ -176,6 +176,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if err := s.setup(); err != nil {
 		return err
 	}
+	s.peers.drain() // while there is somebody to tell
 	var wg sync.WaitGroup
 	wg.Go(func() { s.peers.close(ctx) })
 	s.groups.Shutdown(ctx)
@@ -196,7 +197,7 @@ func (s *Server) Close() error {
 
 // leaving asks the group's agents, and its peers, to leave.
 func (s *Server) leaving(g *group.Group) {
-	if s.groups.Closed() || !s.groups.Open() {
+	if !s.groups.Open() {
 		s.peers.drain()
 	}
 	for _, guest := range s.peers.guestsOf(g) {

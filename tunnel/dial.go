@@ -25,9 +25,8 @@ const (
 
 // Dialer dials targets through the agents of one cluster.
 type Dialer struct {
-	server    *Server
-	cluster   string
-	forwarded bool // for a peer: no further than this Server's sessions
+	server  *Server
+	cluster string
 }
 
 // Dialer returns the dialer of a cluster, whether or not an agent of it is
@@ -246,10 +245,10 @@ func (d *Dialer) await(ctx context.Context, sess *session, stream *mux.Stream, t
 	return m, err
 }
 
-// another reports whether the dial could be somebody else's: for a peer, that
-// is the peer's to know.
+// another reports whether the dial could be somebody else's. Where it came from
+// a peer, it is that one's to go there.
 func (d *Dialer) another(ctx context.Context, tried map[*session]bool) bool {
-	return d.forwarded || d.server.registry.next(d.cluster, tried) != nil || d.server.peers.have(ctx, d.cluster)
+	return d.server.registry.next(d.cluster, tried) != nil || d.server.peers.have(ctx, d.cluster)
 }
 
 // cause says in codes what ended an attempt.

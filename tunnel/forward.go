@@ -111,11 +111,17 @@ func (q *search) end() {
 	q.asking.Wait()
 }
 
-// have reports whether a peer says that it has an agent of the cluster.
+// have reports whether a peer says that it has an agent of the cluster, and
+// one that answers.
 func (p *peers) have(ctx context.Context, cluster string) bool {
 	q := p.search(ctx, cluster)
 	defer q.end()
-	return q.next() != nil
+	for range q.pending {
+		if a := <-q.answers; a.code == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // ask returns what the peer says: zero if it has an agent that answers. It is

@@ -24,8 +24,8 @@ type guest struct {
 	streams *group.Group
 }
 
-// greetPeer reads a peer's HELLO and answers it. The error is errSelf if the
-// peer is this replica itself.
+// greetPeer reads a peer's HELLO and answers it. One that is this replica itself
+// finds that in the answer, and leaves.
 func (s *Server) greetPeer(ctx context.Context, g *group.Group, c *carrier) (*guest, error) {
 	var refused error
 	if err := s.enroller.verifyPeer(c.state()); err != nil {
@@ -51,11 +51,6 @@ func (s *Server) greetPeer(ctx context.Context, g *group.Group, c *carrier) (*gu
 	}
 	welcome := (&message{kind: msgWelcome}).uint(tagVersion, protocolVersion).string(tagID, s.peers.id).
 		string(tagServer, s.name).time(tagTime, time.Now())
-	if name == s.name { // who dialed finds out what to make of it
-		answerLast(ctx, control, welcome)
-		m.Close()
-		return nil, errSelf
-	}
 	peer := &guest{server: s, name: name, mux: m, group: g, out: outbox{control: control}, streams: group.New(g.Context())}
 	peer.out.add(welcome)
 	return peer, nil
@@ -165,7 +160,7 @@ func (g *guest) forward(stream *mux.Stream, m *message) *joint {
 	ctx, cancel := context.WithTimeout(g.streams.Context(), budget)
 	defer cancel()
 	j := newJoint(g.streams.Context(), stream, cancel)
-	d := &Dialer{server: g.server, cluster: m.getString(tagCluster), forwarded: true}
+	d := &Dialer{server: g.server, cluster: m.getString(tagCluster)}
 	far, err := d.forwardedDial(ctx, m.getString(tagNetwork), m.getString(tagAddress))
 	if err == nil && writeMessage(stream, &message{kind: msgDialed}) == nil {
 		j.join(far)

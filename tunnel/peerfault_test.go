@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/causewayproject/causeway/linktest"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -127,16 +128,42 @@ func TestOldSessions(t *testing.T) {
 	}
 }
 
-// An old session that is all there is gets its chance: its agent may be slow.
+// An old session that is all there is gets its chance, whoever is asked and
+// whatever is known of it: its agent may be slow.
 func TestOldSessionAlone(t *testing.T) {
+	for _, asked := range []string{"a", "b"} {
+		t.Run(asked, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newReplicas(t, "a", "b")
+				r.mesh()
+				r.staleAgent("a")
+				for range 2 {
+					ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
+					defer cancel()
+					_, err := r.beds[asked].s.Dialer(testCluster).DialContext(ctx, "tcp", "echo:7")
+					if codeOf(err) != tunnel.CodeTimeout {
+						t.Errorf("got %v, want to wait for the agent", err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A replica whose agent does not answer is not taken, though it answers first.
+func TestDoubtfulPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReplicas(t, "a", "b")
+		r := newReplicas(t, "a", "b", "c")
 		r.mesh()
 		r.staleAgent("a")
+		r.at("c", &tunnel.Agent{})
+		time.Sleep(2 * time.Second)
+		r.beds["a"].echo().Close() // a finds out
+		r.link("c:1").Set(linktest.Config{Up: linktest.Direction{Delay: 50 * time.Millisecond}})
 		began := time.Now()
-		_, err := r.beds["a"].dial("echo:7")
-		if took := time.Since(began); err == nil || took < 20*time.Second {
-			t.Errorf("got %v after %v, want to wait for the agent until it is dead", err, took)
+		r.beds["b"].echo().Close()
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("it took %v, want the one that answers", took)
 		}
 	})
 }

@@ -104,9 +104,7 @@ func (s *Server) admit(g *group.Group, conn net.Conn) (serve func()) {
 		if err == nil {
 			return guest.serve
 		}
-		if !errors.Is(err, errSelf) {
-			s.Hooks.refused(conn.RemoteAddr(), err)
-		}
+		s.Hooks.refused(conn.RemoteAddr(), err)
 	default:
 		s.Hooks.refused(conn.RemoteAddr(), &Error{Op: "connect", Code: CodeVersion, Err: errors.New("the client offered no protocol of the tunnel by ALPN")})
 	}

@@ -123,24 +123,6 @@ func TestForwardFindsAtOnce(t *testing.T) {
 	})
 }
 
-// waitStreams returns when the sessions of testCluster have n streams.
-func waitStreams(t *testing.T, b *bed, n int) {
-	t.Helper()
-	got := -1
-	for range 100 {
-		synctest.Wait()
-		got = 0
-		for _, s := range b.sessions() {
-			got += s.Streams
-		}
-		if got == n {
-			return
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	t.Errorf("got %d streams, want %d", got, n)
-}
-
 // A dial that is given up ends on the other replica too.
 func TestForwardedDialCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

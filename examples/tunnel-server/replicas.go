@@ -2,6 +2,7 @@ package main
 
 import (
 	"flag"
+	"os"
 
 	"github.com/causewayproject/causeway/examples/internal/cli"
 	"github.com/causewayproject/causeway/tunnel"
@@ -15,7 +16,7 @@ type replicaFlags struct {
 }
 
 func (f *replicaFlags) add(set *flag.FlagSet) {
-	set.StringVar(&f.name, "name", "", "`name` of this server among its replicas; default: a random one")
+	set.StringVar(&f.name, "name", "", "`name` of this server among its replicas; default: the host's, and with -peers a random one")
 	set.Var(&f.addresses, "peers", "`address` host:port of the other replicas; a name may stand for all of them; several are allowed")
 	set.StringVar(&f.service, "peers-service", "", "`name` of a Service, in the namespace of the -secrets, whose endpoints are the replicas; instead of -peers")
 }
@@ -33,6 +34,9 @@ func (f *replicaFlags) check(state *stateFlags) error {
 // join has the server find its replicas.
 func (f *replicaFlags) join(server *tunnel.Server, st state) {
 	server.Name = f.name
+	if f.name == "" && len(f.addresses) == 0 { // several replicas may share a host
+		server.Name, _ = os.Hostname()
+	}
 	switch st, _ := st.(*secretState); {
 	case len(f.addresses) > 0:
 		server.Peers = tunnel.StaticPeers(f.addresses)

@@ -111,3 +111,11 @@ func ReadRevoked(b []byte) (id Identity, ok bool) {
 	}
 	return id, false
 }
+
+// PeerStreams is how many streams were opened to peers.
+func (s *Server) PeerStreams() (n uint64) {
+	for _, l := range s.peers.live() {
+		n += l.opened.Load()
+	}
+	return n
+}

@@ -123,6 +123,29 @@ func TestForwardFindsAtOnce(t *testing.T) {
 	})
 }
 
+// Where an agent was found is remembered for a while: the next dial asks
+// nobody.
+func TestForwardRemembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplicas(t, "a", "b", "c")
+		r.mesh()
+		r.at("b", &tunnel.Agent{})
+		a := r.beds["a"]
+		for i, step := range []struct {
+			pause time.Duration
+			asks  bool
+		}{{0, true}, {0, false}, {9 * time.Second, false}, {2 * time.Second, true}} {
+			time.Sleep(step.pause)
+			before := a.s.PeerStreams()
+			a.echo().Close()
+			// One is the forward's. A question may be given up before it is sent.
+			if got := a.s.PeerStreams() - before; got > 1 != step.asks || got == 0 {
+				t.Errorf("dial %d: got %d streams to peers, want questions: %t", i, got, step.asks)
+			}
+		}
+	})
+}
+
 // A dial that is given up ends on the other replica too.
 func TestForwardedDialCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

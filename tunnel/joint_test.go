@@ -193,6 +193,21 @@ func TestJointCodes(t *testing.T) {
 	}
 }
 
+// Who has sent all and reads no more has sent all: that the other side cannot
+// write to it costs nothing of it.
+func TestJointKeepsWhatWasSent(t *testing.T) {
+	client, agent := joined(t, context.Background())
+	const size = 400 << 10 // more than a window, less than two
+	agent.Write(make([]byte, size))
+	agent.Close()
+	for range 10 {
+		client.Write(make([]byte, 1<<10))
+	}
+	if n, err := io.Copy(io.Discard, struct{ io.Reader }{client}); n != size || err != nil {
+		t.Errorf("got %d bytes, %v, want %d and the end", n, err, size)
+	}
+}
+
 // When its context ends, both ends of a joint see a reset, and nothing is left.
 func TestJointContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())

@@ -67,6 +67,26 @@ func TestPeerHangsWithTheDial(t *testing.T) {
 	})
 }
 
+// A replica that was found to hang is not remembered.
+func TestHangingPeerIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplicas(t, "a", "b")
+		r.mesh()
+		r.at("b", &tunnel.Agent{})
+		a := r.beds["a"]
+		a.echo().Close()
+		time.Sleep(2 * time.Second)
+		r.hang("b")
+		for _, most := range []time.Duration{8 * time.Second, 2 * time.Second} {
+			began := time.Now()
+			_, err := a.dial("echo:7")
+			if took := time.Since(began); err == nil || took > most {
+				t.Errorf("got %v after %v, want an error in %v", err, took, most)
+			}
+		}
+	})
+}
+
 // staleAgent is connected to a replica that does not know yet that it is gone.
 func (r *replicas) staleAgent(name string) {
 	r.t.Helper()

@@ -40,6 +40,7 @@ func TestOwnAddress(t *testing.T) {
 				t.Errorf("%s sees %q, want %q", name, names, want)
 			}
 		}
+		r.beds["a"].listen("a", "b")
 		before := len(r.w.times())
 		time.Sleep(3 * time.Minute)
 		if n := len(r.w.times()) - before; n != 0 {

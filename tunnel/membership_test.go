@@ -56,12 +56,13 @@ func TestStaticPeers(t *testing.T) {
 			{"no answer", func() { hosts["peers.example"] = nil }, nil},
 			{"others", func() { hosts["peers.example"] = []string{"192.0.2.4"} }, with("192.0.2.1:8443", "192.0.2.4:8443")},
 		}
-		for _, step := range steps {
-			mu.Lock()
-			step.change()
-			before := len(sets)
-			mu.Unlock()
-			if before > 0 {
+		for i, step := range steps {
+			before := 0
+			if i > 0 {
+				mu.Lock()
+				step.change()
+				before = len(sets)
+				mu.Unlock()
 				time.Sleep(10 * time.Second)
 			}
 			synctest.Wait()

@@ -44,7 +44,7 @@ const (
 	labelPayload = "causewayproject.github.io/tunnel-payload" // a digest of the cluster
 
 	keyValue   = "value"
-	keyCluster = "cluster"
+	keyCluster = "cluster" // for people
 	keyName    = "name"
 )
 
@@ -169,15 +169,13 @@ func (s *secretState) payloads(ctx context.Context, cluster string) ([]tunnel.Pa
 			found = append(found, &all.Items[n])
 		}
 	}
-	return payloadsIn(found, cluster), nil
+	return payloadsIn(found), nil
 }
 
 // payloadsIn returns them in the order of their names, as a directory does.
-func payloadsIn(found []*corev1.Secret, cluster string) (list []tunnel.Payload) {
+func payloadsIn(found []*corev1.Secret) (list []tunnel.Payload) {
 	for _, secret := range found {
-		if string(secret.Data[keyCluster]) == cluster {
-			list = append(list, tunnel.Payload{Name: string(secret.Data[keyName]), Data: secret.Data[keyValue]})
-		}
+		list = append(list, tunnel.Payload{Name: string(secret.Data[keyName]), Data: secret.Data[keyValue]})
 	}
 	slices.SortFunc(list, func(a, b tunnel.Payload) int { return strings.Compare(a.Name, b.Name) })
 	return list

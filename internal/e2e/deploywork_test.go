@@ -39,11 +39,14 @@ type tunnelPods struct {
 	t    *testing.T
 	pods []*pod
 	turn atomic.Int32
+	led  atomic.Pointer[[]*pod] // those that Services lead to
 }
 
 // endpoints does what the controller of EndpointSlices does.
 func (s *tunnelPods) endpoints() {
 	s.t.Helper()
+	led := slices.Clone(s.pods)
+	s.led.Store(&led)
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: serverBase, Name: "peers", Labels: map[string]string{discoveryv1.LabelServiceName: "tunnel-server-peers"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
@@ -63,7 +66,8 @@ func (s *tunnelPods) endpoints() {
 
 // lead is one replica after the other, as a Service does.
 func (s *tunnelPods) lead(port string) string {
-	return s.pods[int(s.turn.Add(1))%len(s.pods)].address(port)
+	led := *s.led.Load()
+	return led[int(s.turn.Add(1))%len(led)].address(port)
 }
 
 // reach has kubectl go by the gateway of one replica.

@@ -34,6 +34,16 @@ func (c Caches) Get(namespace, name string) any {
 	return object
 }
 
+// Version is the resourceVersion that the cache of the Namespace is at: what is
+// read from it afterwards is not older. The informer's own is ahead of its store.
+func (c Caches) Version(namespace string) string {
+	informer := c.Of(namespace)
+	if informer == nil {
+		return ""
+	}
+	return informer.GetStore().LastStoreSyncResourceVersion()
+}
+
 // Secret is Get for a cache of Secrets.
 func (c Caches) Secret(key types.NamespacedName) *corev1.Secret {
 	secret, _ := c.Get(key.Namespace, key.Name).(*corev1.Secret)

@@ -55,8 +55,9 @@ func (r *run) cluster(ctx context.Context, t task) error {
 		r.event(ctx, cluster.reference(), warning(ReasonCluster, err))
 		return nil
 	}
+	secrets, configMaps := r.secrets.Version(t.Namespace), r.configMaps.Version(t.Namespace) // before held
 	held := r.held(cluster)
-	if !r.caughtUp(cluster, held, began) {
+	if !r.caughtUp(cluster, held, secrets, configMaps, began) {
 		r.queue.AddAfter(t, time.Second) // the event comes sooner
 		return nil
 	}
@@ -139,18 +140,19 @@ func (h *Held) add(found *Object) {
 	}
 }
 
-// caughtUp reports whether the caches show what was written for the Cluster.
-func (r *run) caughtUp(c Cluster, held Held, now time.Time) bool {
-	shows := func(caches controller.Caches, kind, name string, cached metav1.Object) bool {
-		return r.ledger.caughtUp(kind+" "+c.Namespace+"/"+name, cached, caches.Of(c.Namespace).LastSyncResourceVersion(), now)
+// caughtUp reports whether the caches, which were at these versions at least,
+// show what was written for the Cluster.
+func (r *run) caughtUp(c Cluster, held Held, secrets, configMaps string, now time.Time) bool {
+	shows := func(at, kind, name string, cached metav1.Object) bool {
+		return r.ledger.caughtUp(kind+" "+c.Namespace+"/"+name, cached, at, now)
 	}
-	systemd := shows(r.secrets, kindSecret, c.Name+systemdSuffix, object(held.SystemdProxy))
-	values := shows(r.secrets, kindSecret, c.Name+valuesSuffix, object(held.Secret))
+	systemd := shows(secrets, kindSecret, c.Name+systemdSuffix, object(held.SystemdProxy))
+	values := shows(secrets, kindSecret, c.Name+valuesSuffix, object(held.Secret))
 	var m metav1.Object
 	if held.ConfigMap != nil {
 		m = held.ConfigMap
 	}
-	return shows(r.configMaps, kindConfigMap, c.Name+valuesSuffix, m) && systemd && values
+	return shows(configMaps, kindConfigMap, c.Name+valuesSuffix, m) && systemd && values
 }
 
 // object is a nil interface for a nil Secret.
@@ -168,8 +170,9 @@ func (r *run) namespace(ctx context.Context, t task) error {
 	if ns == nil || ns.DeletionTimestamp != nil || name == r.installation {
 		return nil
 	}
+	at := r.envSecrets.Version(t.Namespace) // before held
 	held := r.envSecrets.Secret(name)
-	if !r.ledger.caughtUp(kindSecret+" "+name.String(), object(held), r.envSecrets[""].LastSyncResourceVersion(), time.Now()) {
+	if !r.ledger.caughtUp(kindSecret+" "+name.String(), object(held), at, time.Now()) {
 		r.queue.AddAfter(t, time.Second)
 		return nil
 	}

@@ -24,13 +24,7 @@ import (
 // who looks at them again has nothing to write.
 func (m *management) testMany(t *testing.T) {
 	const namespace = "many"
-	n := 100
-	if text := os.Getenv("CAUSEWAY_E2E_CLUSTERS"); text != "" {
-		var err error
-		if n, err = strconv.Atoi(text); err != nil {
-			t.Fatalf("CAUSEWAY_E2E_CLUSTERS: %v", err)
-		}
-	}
+	n := manyClusters(t)
 	annotations := m.routeBy(t, namespace, "route", m.squid.route)
 	m.bearMany(t, namespace, n)
 	began := time.Now()
@@ -75,16 +69,36 @@ func (m *management) testMany(t *testing.T) {
 	}
 }
 
+func manyClusters(t *testing.T) int {
+	t.Helper()
+	n := 100
+	if text := os.Getenv("CAUSEWAY_E2E_CLUSTERS"); text != "" {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil {
+			t.Fatalf("CAUSEWAY_E2E_CLUSTERS: %v", err)
+		}
+	}
+	return n
+}
+
 // bearMany makes Clusters with the Secrets that Cluster API makes.
 func (m *management) bearMany(t *testing.T, namespace string, n int) {
+	t.Helper()
+	makeMany(t, n, func(i int) error {
+		c := m.bear(t, namespace, fmt.Sprintf("c%04d", i), m.squid, birth{})
+		return capikubeconfig.CreateSecret(t.Context(), m.admin, c, quickly)
+	})
+}
+
+// makeMany makes n of something, some at a time.
+func makeMany(t *testing.T, n int, one func(i int) error) {
 	t.Helper()
 	numbers := make(chan int)
 	var making sync.WaitGroup
 	for range 8 {
 		making.Go(func() {
 			for i := range numbers {
-				c := m.bear(t, namespace, fmt.Sprintf("c%04d", i), m.squid, birth{})
-				if err := capikubeconfig.CreateSecret(t.Context(), m.admin, c, quickly); err != nil {
+				if err := one(i); err != nil {
 					t.Error(err)
 				}
 			}

@@ -20,19 +20,16 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
 
-// A deployment is the example program, with the rights that its manifest
-// gives.
+// A deployment is an example program, with the rights that its manifest gives.
 type deployment struct{ program, kubeconfig string }
 
-const deployedIn = "kubeconfig-provider" // by the manifest
-
-// deploy builds the program, applies the manifest, and gets a token of the
+// deploy builds a program, applies its manifest, and gets a token of the
 // ServiceAccount in it. Nothing runs the pods.
-func (m *management) deploy(t *testing.T) deployment {
+func (m *management) deploy(t *testing.T, name string) deployment {
 	t.Helper()
-	dir := t.TempDir()
-	d := deployment{filepath.Join(dir, "kubeconfig-provider"), filepath.Join(dir, "kubeconfig")}
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", d.program, "./examples/kubeconfig-provider") // as it is deployed: its memory counts
+	source, dir := "examples/"+name, t.TempDir()
+	d := deployment{filepath.Join(dir, name), filepath.Join(dir, "kubeconfig")}
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", d.program, "./"+source) // as it is deployed: its memory counts
 	build.Dir = "../.."
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
@@ -41,7 +38,7 @@ func (m *management) deploy(t *testing.T) deployment {
 	if err := os.WriteFile(admin, m.config, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	manifest, err := os.Open("../../examples/deploy/kubeconfig-provider/manifest.yaml")
+	manifest, err := os.Open("../../examples/deploy/" + name + "/manifest.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +51,7 @@ func (m *management) deploy(t *testing.T) deployment {
 	}
 	t.Log(out)
 	token := &authenticationv1.TokenRequest{}
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: deployedIn, Name: "kubeconfig-provider"}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: name}}
 	if err := m.admin.SubResource("token").Create(t.Context(), account, token); err != nil {
 		t.Fatal(err)
 	}
@@ -65,10 +62,16 @@ func (m *management) deploy(t *testing.T) deployment {
 	return d
 }
 
-// run runs the program beside the management cluster, until the test ends.
+// run runs the kubeconfig provider beside the management cluster, until the test
+// ends.
 func (m *management) run(t *testing.T, args ...string) *bed.Running {
 	t.Helper()
-	argv := append([]string{m.deployed.program, "-kubeconfig", m.deployed.kubeconfig, "-health", ""}, args...)
+	return m.start(t, m.deployed, args...)
+}
+
+func (m *management) start(t *testing.T, d deployment, args ...string) *bed.Running {
+	t.Helper()
+	argv := append([]string{d.program, "-kubeconfig", d.kubeconfig, "-health", ""}, args...)
 	r, err := m.bed.Network.Client.Start(t.Context(), bed.Command{Argv: argv})
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +79,7 @@ func (m *management) run(t *testing.T, args ...string) *bed.Running {
 	t.Cleanup(func() {
 		r.Stop()
 		if t.Failed() {
-			t.Logf("kubeconfig-provider: %s\n%s", r.Stdout(), r.Stderr())
+			t.Logf("%s: %s\n%s", filepath.Base(d.program), r.Stdout(), r.Stderr())
 		}
 	})
 	return r
@@ -88,7 +91,7 @@ func (m *management) testProgram(t *testing.T) {
 	t.Parallel()
 	const namespace = "program"
 	annotations := m.routeBy(t, namespace, "route", m.squid.route)
-	program := m.run(t, "-namespace", namespace, "-leader-election", deployedIn,
+	program := m.run(t, "-namespace", namespace, "-leader-election", "kubeconfig-provider",
 		"-proxy-url", annotations[provider.AnnotationProxyURL], "-route-secret", namespace+"/route")
 	lead := func(c *clusterv1.Cluster, name string) {
 		t.Helper()

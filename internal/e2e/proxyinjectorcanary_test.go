@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,13 +32,13 @@ func (in *injection) canary(t *testing.T) {
 	}
 	got, scanned := map[string]bool{}, map[string]int{}
 	for _, namespace := range []string{in.namespace, "default", "kube-system"} {
-		for _, object := range in.objects(t, namespace) {
+		for _, object := range listed(t, in.bed.Kube.Config(), namespace) {
 			scanned[object.GetKind()]++
 			text, err := object.MarshalJSON()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if leaksPassword(string(text)) {
+			if leaksPassword(string(text), injectPassword) {
 				got[object.GetKind()+"/"+object.GetName()] = true
 			}
 		}
@@ -53,7 +54,7 @@ func (in *injection) canary(t *testing.T) {
 		t.Errorf("got %v objects, too few to say anything", scanned)
 	}
 	for what, text := range map[string]string{"output": in.program.Stdout(), "log": in.program.Stderr()} {
-		if leaksPassword(text) {
+		if leaksPassword(text, injectPassword) {
 			t.Errorf("got the password in the injector's %s:\n%s", what, text)
 		}
 	}
@@ -65,13 +66,13 @@ func (in *injection) canary(t *testing.T) {
 
 // leaksPassword looks for it as it is and in base64, where what is before it
 // decides how it looks.
-func leaksPassword(text string) bool {
+func leaksPassword(text, password string) bool {
 	for i := range 3 {
-		if strings.Contains(text, base64.StdEncoding.EncodeToString([]byte(injectPassword[i:i+9]))) {
+		if strings.Contains(text, base64.StdEncoding.EncodeToString([]byte(password[i:i+9]))) {
 			return true
 		}
 	}
-	return strings.Contains(text, injectPassword)
+	return strings.Contains(text, password)
 }
 
 // deliver makes what the package renders for an API server: as pods refer to it,
@@ -101,35 +102,62 @@ func (in *injection) deliver(t *testing.T, namespace string) {
 	}
 }
 
-// objects returns all that is in a namespace, of every kind that can be listed.
-func (in *injection) objects(t *testing.T, namespace string) []unstructured.Unstructured {
+// listed returns all that is in a namespace of an API server, of every kind that
+// can be listed; without a namespace, all that the API server holds.
+func listed(t *testing.T, config *rest.Config, namespace string) []unstructured.Unstructured {
 	t.Helper()
-	config := in.bed.Kube.Config()
 	config.QPS, config.WarningHandler = -1, rest.NoWarnings{} // all kinds: older ones too
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lists, err := discovery.ServerPreferredNamespacedResources(in.clients.Discovery())
+	var (
+		mu      sync.Mutex // guards all
+		all     []unstructured.Unstructured
+		listing sync.WaitGroup
+	)
+	for _, r := range listable(t, config, namespace) {
+		listing.Go(func() { // each at once: the first list of a custom kind takes a second
+			got, err := client.Resource(r).Namespace(namespace).List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Errorf("%s: %v", r.Resource, err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, got.Items...)
+		})
+	}
+	listing.Wait()
+	return all
+}
+
+// listable returns the kinds that can be listed, those with namespaces alone
+// unless the namespace is empty.
+func listable(t *testing.T, config *rest.Config, namespace string) (kinds []schema.GroupVersionResource) {
+	t.Helper()
+	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []unstructured.Unstructured
+	preferred := discovery.ServerPreferredNamespacedResources
+	if namespace == "" {
+		preferred = discovery.ServerPreferredResources
+	}
+	lists, err := preferred(client)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, list := range lists {
 		version, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, r := range list.APIResources {
-			if !slices.Contains(r.Verbs, "list") {
-				continue
+			if slices.Contains(r.Verbs, "list") {
+				kinds = append(kinds, version.WithResource(r.Name))
 			}
-			got, err := client.Resource(version.WithResource(r.Name)).Namespace(namespace).List(t.Context(), metav1.ListOptions{})
-			if err != nil {
-				t.Fatalf("%s: %v", r.Name, err)
-			}
-			all = append(all, got.Items...)
 		}
 	}
-	return all
+	return kinds
 }

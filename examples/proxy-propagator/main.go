@@ -1,11 +1,11 @@
 // Proxy-propagator keeps the proxy configuration of every Cluster of Cluster API
 // current: the drop-in for its machines, and the values for its charts.
 //
-//	kubectl -n causeway-system create secret generic installation-proxy \
+//	kubectl -n proxy-propagator create secret generic installation-proxy \
 //	  --from-literal=HTTP_PROXY=http://user:p%40ss@proxy.example.com:3128 \
 //	  --from-literal=HTTPS_PROXY=http://user:p%40ss@proxy.example.com:3128 \
 //	  --from-literal=NO_PROXY=172.16.0.0/16,internal.example.com
-//	proxy-propagator -kubeconfig management.conf -installation causeway-system/installation-proxy
+//	proxy-propagator -kubeconfig management.conf -installation proxy-propagator/installation-proxy
 //
 // Without -kubeconfig it runs in a pod; manifest.yaml deploys it. It writes, into
 // the namespace of each Cluster, the Secret <cluster>-systemd-proxy, and the Secret
@@ -63,7 +63,7 @@ func (f *flags) parse(args []string, stdout io.Writer) error {
 	set := flag.NewFlagSet(program, flag.ContinueOnError)
 	set.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` that leads to the management cluster; default: the pod's own")
 	set.Var(&f.namespaces, "namespace", "`name` of a namespace whose Clusters are looked after; several are allowed; default all")
-	set.StringVar(&f.config.Installation, "installation", "causeway-system/installation-proxy", "`namespace/name` of the Secret with the installation's proxies")
+	set.StringVar(&f.config.Installation, "installation", "proxy-propagator/installation-proxy", "`namespace/name` of the Secret with the installation's proxies")
 	set.StringVar(&f.config.ManagedBy, "managed-by", "causeway", "`value` of the label giantswarm.io/managed-by; objects with another one are left alone")
 	set.StringVar(&f.credentials, "credentials", "everywhere", "`where` the proxies' credentials go: everywhere, machines or nowhere")
 	set.StringVar(&f.containerd, "containerd", "computed", "`list` that containerd gets: computed for the cluster, or the installation's alone")

@@ -54,7 +54,7 @@ func TestRun(t *testing.T) {
 	const password = "Canary7f3aSecret"
 	s := apitest.New(t)
 	s.Set("secrets", map[string]any{
-		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"namespace": "causeway-system", "name": "installation-proxy"},
+		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"namespace": "proxy-propagator", "name": "installation-proxy"},
 		"data": map[string]any{"HTTP_PROXY": "aHR0cDovL3U6Q2FuYXJ5N2YzYVNlY3JldEBwcm94eS50ZXN0OjE="},
 	})
 	s.Set("namespaces", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "web", "labels": map[string]any{"team": "a"}}})

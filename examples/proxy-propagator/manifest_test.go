@@ -6,10 +6,13 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 
@@ -29,7 +32,7 @@ type manifest struct {
 
 func readManifest(t *testing.T) *manifest {
 	t.Helper()
-	text, err := os.ReadFile("manifest.yaml")
+	text, err := os.ReadFile("../deploy/proxy-propagator/manifest.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,6 +40,7 @@ func readManifest(t *testing.T) *manifest {
 	objects := map[string]any{
 		"Namespace": &m.namespace, "ServiceAccount": &m.account, "ClusterRole": &m.clusterRole, "ClusterRoleBinding": &m.everywhere,
 		"Role": &m.role, "RoleBinding": &m.binding, "Deployment": &m.deployment,
+		"PodDisruptionBudget": new(policyv1.PodDisruptionBudget), "NetworkPolicy": new(networkingv1.NetworkPolicy),
 	}
 	for _, document := range bytes.Split(text, []byte("\n---\n")) {
 		var head struct{ Kind string }
@@ -61,8 +65,13 @@ func readManifest(t *testing.T) *manifest {
 func TestManifest(t *testing.T) {
 	m := readManifest(t)
 	var f flags
-	if err := f.parse(m.deployment.Spec.Template.Spec.Containers[0].Args, io.Discard); err != nil {
+	c := m.deployment.Spec.Template.Spec.Containers[0]
+	args := strings.ReplaceAll(strings.Join(c.Args, "\n"), "$("+c.Env[0].Name+")", m.namespace.Name)
+	if err := f.parse(strings.Split(args, "\n"), io.Discard); err != nil {
 		t.Fatal(err)
+	}
+	if path := c.Env[0].ValueFrom.FieldRef.FieldPath; path != "metadata.namespace" {
+		t.Errorf("got %s in %s, want its namespace", path, c.Env[0].Name)
 	}
 	opts, err := f.options(slog.New(slog.DiscardHandler), metrics.New(""))
 	if err != nil {

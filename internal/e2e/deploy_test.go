@@ -24,7 +24,7 @@ import (
 )
 
 // bases are the directories of examples/deploy.
-var bases = []string{"kubeconfig-provider", "proxy-injector", "tunnel-agent", "tunnel-server"}
+var bases = []string{"kubeconfig-provider", "proxy-injector", "proxy-propagator", "tunnel-agent", "tunnel-server"}
 
 // A deploying is a cluster in which all bases are deployed, and the directory
 // of their programs.
@@ -53,6 +53,7 @@ func TestDeploy(t *testing.T) {
 	t.Run("tunnel", d.testTunnel)
 	t.Run("provider", d.testProvider)
 	t.Run("injector", d.testInjector)
+	t.Run("propagator", d.testPropagator)
 	t.Run("audit", d.testAudit)
 }
 

@@ -35,6 +35,11 @@ var rights = []struct {
 	{"tunnel-server", "default", nil},
 	{"tunnel-agent", "tunnel-agent", nil},
 	{"proxy-injector", "proxy-injector", nil},
+	{"proxy-propagator", "default", propagatorRights},
+	{"proxy-propagator", "proxy-propagator", append([]string{
+		"leases.coordination.k8s.io [] [] [create]",
+		"leases.coordination.k8s.io [] [proxy-propagator-causeway] [get update]",
+	}, propagatorRights...)},
 	{"kubeconfig-provider", "default", providerRights},
 	{"kubeconfig-provider", "kubeconfig-provider", append([]string{
 		"leases.coordination.k8s.io [] [] [create]",
@@ -49,6 +54,13 @@ var providerRights = []string{
 	"events.events.k8s.io [] [] [create]",
 	"namespaces [] [] [list watch]",
 	"secrets [] [] [get list watch create update delete]",
+}
+
+var propagatorRights = []string{
+	"clusters.cluster.x-k8s.io [] [] [list watch]",
+	"configmaps [] [] [get list watch create update]",
+	"events.events.k8s.io [] [] [create]",
+	"secrets [] [] [get list watch create update]",
 }
 
 func (d *deploying) testRights(t *testing.T) {

@@ -51,6 +51,7 @@ func TestManagement(t *testing.T) {
 		t.Run("leader", m.testLeader)
 	})
 	t.Run("many", m.testMany)
+	t.Run("propagator", m.testPropagator)
 }
 
 // A management is a management cluster, and three workload clusters that are

@@ -3,7 +3,6 @@ package e2e
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -90,7 +89,7 @@ func (p *propagation) owned(t *testing.T) {
 			owners := objects[name].owners
 			if len(owners) != 1 || owners[0].APIVersion != clusterv1.GroupVersion.String() || owners[0].Kind != "Cluster" ||
 				owners[0].Name != c.Name || owners[0].UID != c.UID || owners[0].Controller != nil || owners[0].BlockOwnerDeletion != nil {
-				t.Errorf("%s: got the owners %+v, want the Cluster alone, not as its controller", name, owners)
+				t.Fatalf("%s: got the owners %+v, want the Cluster alone, not as its controller", name, owners)
 			}
 		}
 	}
@@ -166,7 +165,7 @@ func (p *propagation) left(t *testing.T, old, want map[string]string) (left int)
 func (p *propagation) unchanged(t *testing.T, before map[string]seenObject, but ...string) {
 	t.Helper()
 	after := p.held(t, propagatedIn)
-	for name := range maps.Keys(before) {
+	for name := range before {
 		if slices.Contains(but, name) {
 			continue
 		}

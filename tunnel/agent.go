@@ -45,7 +45,7 @@ type Agent struct {
 	// failure doubles it, up to MaxBackoff; a session that lasted a minute puts
 	// it back. Zero means 4 and 30 seconds. The search for a second replica,
 	// when the address led to the first one again, takes shorter waits, which
-	// grow up to MaxBackoff too, and is no failure.
+	// grow up to ten times MaxBackoff, and is no failure.
 	FirstBackoff, MaxBackoff time.Duration
 	// KeepAlive finds dead carriers.
 	KeepAlive KeepAlive

@@ -111,10 +111,11 @@ func (r *runner) plan(wait time.Duration) {
 // search begins to look for another server, and returns how long to wait first:
 // those who hear of one at the same moment come to it spread over FirstBackoff.
 // Then they are quick, since of few servers it takes few tries to find another,
-// and slow down.
+// and slow down: a load balancer that always picks the same server is to have
+// little of it from thousands of agents.
 func (r *runner) search() time.Duration {
 	first := orDefault(r.FirstBackoff, 4*time.Second)
-	r.seek = backoff.Backoff{First: first / 4, Max: r.MaxBackoff, Factor: 1.25}
+	r.seek = backoff.Backoff{First: first / 4, Max: 10 * orDefault(r.MaxBackoff, 30*time.Second), Factor: 1.25}
 	spread := backoff.Backoff{First: first, Max: r.MaxBackoff}
 	return spread.Next(0)
 }

@@ -162,7 +162,7 @@ func TestPeerSessionsRotate(t *testing.T) {
 		}})
 		r.serve(&tunnel.Server{Name: "b", KeepAlive: never, Peers: &members{all: []string{"a:1"}}})
 		r.mesh()
-		r.at("b", &tunnel.Agent{KeepAlive: never})
+		r.at("b", &tunnel.Agent{KeepAlive: never, FirstBackoff: 100 * time.Hour, MaxBackoff: 100 * time.Hour}) // it looks for no other server
 		first := row(a.s, "b").Since
 		busy := a.echo()
 		for range 45 {

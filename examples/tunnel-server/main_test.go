@@ -324,8 +324,8 @@ func TestCommandsBesideTheServer(t *testing.T) {
 		t.Errorf("got payload %q when it connected", got)
 	}
 	command("second", "payload", cluster, "../name")
-	if got := receive(t, "payload", e.payloads); got != "../name=second" {
-		t.Errorf("got payload %q when it changed", got)
+	// The first may come once more: an agent that connects gets what there is.
+	for receive(t, "changed payload", e.payloads) != "../name=second" {
 	}
 	command("other", "payload", "default/other", "name")
 	p.Await(`msg=pushed`)
@@ -337,8 +337,10 @@ func TestCommandsBesideTheServer(t *testing.T) {
 			break
 		}
 	}
-	if len(e.payloads) > 0 {
-		t.Errorf("got payload %q of another cluster", <-e.payloads)
+	for len(e.payloads) > 0 {
+		if got := <-e.payloads; got == "name=other" {
+			t.Errorf("got payload %q of another cluster", got)
+		}
 	}
 }
 

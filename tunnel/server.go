@@ -53,7 +53,8 @@ type Server struct {
 	// more is closed. Zero means 1,000.
 	MaxPending int
 	// HandshakeTimeout bounds the time from a carrier's first byte to its
-	// session, or its enrolment. Zero means 15 seconds.
+	// session, or its enrolment; the Store has two thirds of what is left of it
+	// when it is asked, or else the agent would not hear why. Zero means 15 seconds.
 	HandshakeTimeout time.Duration
 	// DialTimeout bounds a dial whose context has no deadline. Zero means 30
 	// seconds.

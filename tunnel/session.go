@@ -121,7 +121,9 @@ func (s *Server) serveEnrolment(ctx context.Context, c *carrier) {
 		s.Hooks.refused(c.RemoteAddr(), badPeer(ctx, "enroll", "", err))
 		return
 	}
-	answer, id, err := s.enroller.enroll(ctx, c.state(), m)
+	asking, cancel := answering(ctx)
+	defer cancel()
+	answer, id, err := s.enroller.enroll(asking, c.state(), m)
 	if err != nil {
 		s.Hooks.refused(c.RemoteAddr(), err)
 	} else {
@@ -133,6 +135,13 @@ func (s *Server) serveEnrolment(ctx context.Context, c *carrier) {
 	// Closing at once might overtake the answer.
 	c.SetReadDeadline(time.Now().Add(lingerTimeout))
 	io.CopyN(io.Discard, c, 1)
+}
+
+// answering returns a context for the Store, which ends while there is time left
+// to tell the other side so: a third of it.
+func answering(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, _ := ctx.Deadline() // admit's
+	return context.WithTimeout(ctx, time.Until(deadline)*2/3)
 }
 
 // badPeer is the error of a carrier that made nothing of itself.
@@ -148,7 +157,9 @@ func badPeer(ctx context.Context, op, cluster string, err error) *Error {
 
 // greet reads HELLO and answers it.
 func (s *Server) greet(ctx context.Context, g *group.Group, c *carrier) (*session, error) {
-	id, cert, refused := s.enroller.identify(ctx, c.state())
+	asking, cancel := answering(ctx)
+	defer cancel()
+	id, cert, refused := s.enroller.identify(asking, c.state())
 	m := mux.Server(c, s.KeepAlive.mux(1)) // agents open the control stream alone
 	control, hello, err := readHello(ctx, m)
 	if err != nil {

@@ -106,8 +106,13 @@ func (r *replicas) account(t *testing.T, namespace, name string) {
 // client returns a client that has what the servers' ServiceAccount may do.
 func (r *replicas) client(t *testing.T) clientset.Interface {
 	t.Helper()
+	return r.clientBy(t, r.bed.Kube.Config().Dial)
+}
+
+func (r *replicas) clientBy(t *testing.T, dial func(ctx context.Context, network, address string) (net.Conn, error)) clientset.Interface {
+	t.Helper()
 	config := r.bed.Kube.Config()
-	c, err := clientset.NewForConfig(&rest.Config{Host: config.Host, Dial: config.Dial, Proxy: config.Proxy, QPS: -1,
+	c, err := clientset.NewForConfig(&rest.Config{Host: config.Host, Dial: dial, Proxy: config.Proxy, QPS: -1,
 		BearerToken:     token(t, r.admin, r.namespace, serverAccount),
 		TLSClientConfig: rest.TLSClientConfig{CAData: config.CAData}})
 	if err != nil {

@@ -1,0 +1,142 @@
+package bed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/causewayproject/causeway/internal/relay"
+	"github.com/causewayproject/causeway/internal/test/proxytest"
+)
+
+// A Star is hosts around a router, apart from the rest of the bed. Each reaches
+// each other, and the router, until it is cut off.
+type Star struct {
+	Router *Namespace
+
+	hosts  []*Namespace
+	number map[string]int // of the hosts, by name
+	relays []*proxytest.Server
+}
+
+// StarRouterIP is the address of the router of a Star, for all hosts.
+const StarRouterIP = "10.2.0.1"
+
+// NewStar makes a star with hosts of these names. The caller closes it; the
+// bed's end does too.
+func (b *Bed) NewStar(ctx context.Context, names ...string) (*Star, error) {
+	s := &Star{number: map[string]int{}}
+	if err := s.make(ctx, b.Network, names); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Star) make(ctx context.Context, n *Network, names []string) (err error) {
+	number := n.paths.Add(1)
+	if s.Router, err = n.add(ctx, fmt.Sprintf("star%d", number)); err != nil {
+		return err
+	}
+	for i, name := range names {
+		host, err := n.add(ctx, fmt.Sprintf("star%d-%s", number, name))
+		if err != nil {
+			return err
+		}
+		s.hosts = append(s.hosts, host)
+		s.number[name] = i + 1
+		gateway := fmt.Sprintf("10.2.%d.1", i+1)
+		if err := link(ctx, s.Router, "host"+fmt.Sprint(i+1), gateway+"/24", host, "eth0", s.IP(name)+"/24"); err != nil {
+			return err
+		}
+		if err := ip(ctx, "-n", host.Name, "route", "add", "default", "via", gateway); err != nil {
+			return err
+		}
+	}
+	if err := ip(ctx, "-n", s.Router.Name, "addr", "add", StarRouterIP+"/32", "dev", "lo"); err != nil {
+		return err
+	}
+	err = s.Router.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644) })
+	if err != nil {
+		return fmt.Errorf("bed: star: %w", err)
+	}
+	return s.nft(ctx, starRules)
+}
+
+// starRules has the faults of what passes the router and of what ends there.
+const starRules = `table ip bed {
+	chain faults { }
+	chain passing {
+		type filter hook forward priority 0;
+		jump faults
+	}
+	chain local {
+		type filter hook input priority 0;
+		jump faults
+	}
+}`
+
+func (s *Star) nft(ctx context.Context, rules string) error {
+	_, err := s.Router.Run(ctx, Command{Argv: []string{program("nft"), "-f", "-"}, Stdin: strings.NewReader(rules + "\n")})
+	return err
+}
+
+// Host returns a host by its name.
+func (s *Star) Host(name string) *Namespace { return s.hosts[s.number[name]-1] }
+
+// IP returns a host's address, or the router's, whose name is "router".
+func (s *Star) IP(name string) string {
+	if name == "router" {
+		return StarRouterIP
+	}
+	return fmt.Sprintf("10.2.%d.2", s.number[name])
+}
+
+// Cut drops what a host sends to the others, which may be "router".
+func (s *Star) Cut(ctx context.Context, from string, to ...string) error {
+	return s.nft(ctx, s.rules("drop", from, to))
+}
+
+// Reset answers what a host sends to the others with TCP's reset, instead of
+// all other faults.
+func (s *Star) Reset(ctx context.Context, from string, to ...string) error {
+	return s.nft(ctx, noFaults+s.rules("meta l4proto tcp reject with tcp reset", from, to))
+}
+
+// Heal ends all faults.
+func (s *Star) Heal(ctx context.Context) error { return s.nft(ctx, noFaults) }
+
+const noFaults = "flush chain ip bed faults\n"
+
+func (s *Star) rules(verdict, from string, to []string) string {
+	var rules strings.Builder
+	for _, name := range to {
+		fmt.Fprintf(&rules, "add rule ip bed faults ip saddr %s ip daddr %s %s\n", s.IP(from), s.IP(name), verdict)
+	}
+	return rules.String()
+}
+
+// Lead leads a port of the router to where dial does, until Close.
+func (s *Star) Lead(port string, dial func(context.Context) (net.Conn, error)) error {
+	l, err := s.Router.Listen(net.JoinHostPort(StarRouterIP, port))
+	if err != nil {
+		return fmt.Errorf("bed: star: %w", err)
+	}
+	s.relays = append(s.relays, proxytest.Serve(l, func(ctx context.Context, conn net.Conn) {
+		if to, err := dial(ctx); err == nil {
+			relay.Relay(ctx, conn, to)
+		}
+	}))
+	return nil
+}
+
+// Close removes the star's namespaces. What runs in them the caller has
+// stopped.
+func (s *Star) Close() error {
+	for _, r := range s.relays {
+		r.Close()
+	}
+	return removeMade(append(s.hosts, s.Router)...)
+}

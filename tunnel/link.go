@@ -71,7 +71,12 @@ func (r *runner) open(ctx context.Context, server string, held []string) (*link,
 // connectError says which server failed, and in codes why, unless err does.
 func connectError(ctx context.Context, server string, err error) error {
 	var e *Error
-	if errors.As(err, &e) {
+	switch {
+	case errors.As(err, &e) && e.Op == "connect" && e.Addr == "":
+		named := *e
+		named.Addr = server
+		return &named
+	case e != nil:
 		return err
 	}
 	e = &Error{Op: "connect", Addr: server, Code: CodeLost, Err: err}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -147,6 +148,20 @@ func TestPeerIsChecked(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Who reads of a replica that is none reads where it is.
+func TestStrangersAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplicas(t)
+		r.serve(&tunnel.Server{Name: "b", Authority: newAuthority(t), Peers: &members{}})
+		a := r.serve(&tunnel.Server{Name: "a", Peers: &members{all: []string{"b:1"}}})
+		synctest.Wait()
+		want := "tunnel: connect b:1: the server's certificate is not trusted: x509: "
+		if got := a.s.Fleet(t.Context())[1]; got.Connected || !strings.HasPrefix(got.LastError, want) {
+			t.Errorf("got %+v, want %q and the cause", got, want)
+		}
+	})
 }
 
 // The sessions of peers are replaced before their certificates end, and no dial

@@ -44,7 +44,9 @@ func (d *Dialer) Cluster() string { return d.cluster }
 // is asked first; if its session fails before it has answered, the next one is.
 // Where no agent of the cluster is connected to this replica, one that is
 // connected to another is asked; that there is none, the caller knows after
-// two seconds, even if replicas do not answer.
+// two seconds, even if replicas do not answer. An agent or a replica that has
+// fallen silent costs the dials that it was asked for five seconds, or ten if it
+// can still be heard, and later ones nothing.
 // The errors are *[Error]; the context bounds the dial alone.
 //
 // The connection is of the same make as a *net.TCPConn: deadlines, CloseWrite,

@@ -2,12 +2,14 @@ package e2e
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -156,6 +158,7 @@ const kubePort = "6443"
 func newSplitKube(s *split, namespace string) *splitKube {
 	s.t.Helper()
 	b := sharedBed(s.t)
+	namespace += "-" + strings.ToLower(rand.Text()[:6]) // the test may run again
 	if err := s.Lead(kubePort, func(ctx context.Context) (net.Conn, error) {
 		return b.Network.API.DialContext(ctx, "tcp", b.Kube.Address())
 	}); err != nil {

@@ -10,7 +10,8 @@
 // Nothing is written for each connection or each cluster. While the API server
 // is away, what was known last counts: sessions live on, the replicas stay, and
 // agents come back, for [SecretStore.MaxStale]. What has to be decided anew fails:
-// an enrolment, a client that is not remembered.
+// an enrolment, a client that is not remembered. What else can be cut off, and
+// what comes of it, is in examples/deploy/FAULTS.md.
 //
 //	authority, err := kubernetes.AuthoritySecret{Client: client, Namespace: ns, Name: "tunnel-authority"}.LoadOrCreate(ctx)
 //	store := &kubernetes.SecretStore{Client: client, Namespace: ns}

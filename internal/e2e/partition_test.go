@@ -133,8 +133,11 @@ func (s *split) addresses(names ...string) (all []string) {
 	return all
 }
 
-// soonDead finds a dead carrier in 10 s, where the default is 30.
-var soonDead = tunnel.KeepAlive{ProbeAfter: 3 * time.Second, DeadAfter: 10 * time.Second}
+// soonDead finds a dead carrier in 20 s, where the default is 30.
+var soonDead = tunnel.KeepAlive{ProbeAfter: 3 * time.Second, DeadAfter: 20 * time.Second}
+
+// movesOn is before a dead carrier is found: a dial does not wait for that.
+const movesOn = 18 * time.Second
 
 // A replica is a server, and what its hooks have told.
 type replica struct {
@@ -244,6 +247,16 @@ func (s *split) mesh() time.Duration {
 		}
 	}
 	return time.Since(began)
+}
+
+// bounded wants a dial to have taken no longer than movesOn, and returns what it
+// took.
+func (s *split) bounded(took time.Duration) time.Duration {
+	s.t.Helper()
+	if took > movesOn {
+		s.t.Errorf("a dial took %v, want %v at most", took, movesOn)
+	}
+	return took
 }
 
 // echoes dials the echo target of a cluster by the replica, with the patience of

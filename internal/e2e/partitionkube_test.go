@@ -38,7 +38,7 @@ func testCutFromAPIServer(t *testing.T, table *faultTable) {
 	k.revoke(direct, "before")
 	a.learns("before")
 
-	s.cut("a", "router")
+	s.cutBoth("a", "router")
 	enrolling := s.agent("agents", fresh, &tunnel.Agent{Invitation: func(context.Context) (tunnel.Invitation, error) { return invitation, nil }}, "a")
 	s.tell("enrolment", "refused, the agent tries again", enrolling.fails(s, tunnel.CodeInternal))
 	first.stop()

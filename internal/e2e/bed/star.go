@@ -65,7 +65,8 @@ func (s *Star) make(ctx context.Context, n *Network, names []string) (err error)
 	return s.nft(ctx, starRules)
 }
 
-// starRules has the faults of what passes the router and of what ends there.
+// starRules has the faults of what passes the router, ends there, or comes from
+// there.
 const starRules = `table ip bed {
 	chain faults { }
 	chain passing {
@@ -74,6 +75,10 @@ const starRules = `table ip bed {
 	}
 	chain local {
 		type filter hook input priority 0;
+		jump faults
+	}
+	chain own {
+		type filter hook output priority 0;
 		jump faults
 	}
 }`

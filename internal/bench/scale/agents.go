@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+// agentsRole is many agents, and targets beside them.
+type agentsRole struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	targets []net.Listener
+	backoff time.Duration
+	agents  []*member
+
+	mu      sync.Mutex // guards the fields below
+	ready   []string
+	picked  int
+	failing error // the last that Run returned
+}
+
+// member is an agent, and what ends it.
+type member struct {
+	*tunnel.Agent
+	cancel context.CancelFunc
+	ran    chan struct{}
+}
+
+func newAgents() *agentsRole {
+	a := &agentsRole{}
+	a.ctx, a.cancel = context.WithCancel(context.Background())
+	return a
+}
+
+func (a *agentsRole) ops() map[string]op {
+	return map[string]op{
+		"start": on(a.start), "add": on(a.add), "ready": on(a.setReady), "count": on(a.count), "kick": on(a.kick),
+	}
+}
+
+// agentsArgs say how the agents are to be.
+type agentsArgs struct {
+	Targets int // how many to listen at
+	Backoff time.Duration
+}
+
+// start returns the targets' addresses.
+func (a *agentsRole) start(_ context.Context, args agentsArgs) (addresses []string, err error) {
+	a.backoff = args.Backoff
+	for range args.Targets {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		a.targets = append(a.targets, l)
+		addresses = append(addresses, l.Addr().String())
+		a.work.Go(func() { serveTarget(l) })
+	}
+	return addresses, nil
+}
+
+// invited is an Invitation, whose own JSON keeps the token back.
+type invited struct{ Cluster, Token, Pin string }
+
+// add starts an agent for each, all at once.
+func (a *agentsRole) add(_ context.Context, invitations []invited) (none, error) {
+	for _, inv := range invitations {
+		m := &member{Agent: &tunnel.Agent{
+			Servers: []string{"service:443"}, Dial: a.dial, Credentials: &tunnel.MemoryCredentials{},
+			Invitation: func(context.Context) (tunnel.Invitation, error) {
+				return tunnel.Invitation{Cluster: inv.Cluster, Token: inv.Token, Pin: inv.Pin}, nil
+			},
+			Targets:      tunnel.Targets{Allow: allowed},
+			FirstBackoff: a.backoff, MaxBackoff: 4 * a.backoff, Program: "scale",
+		}}
+		a.agents = append(a.agents, m)
+		a.run(m)
+	}
+	return none{}, nil
+}
+
+var allowed = []string{"127.0.0.1:*"}
+
+func (a *agentsRole) run(m *member) {
+	ctx, cancel := context.WithCancel(a.ctx)
+	m.cancel, m.ran = cancel, make(chan struct{})
+	ran := m.ran
+	a.work.Go(func() {
+		defer close(ran)
+		if err := m.Run(ctx); err != nil {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.failing = err
+		}
+	})
+}
+
+// kick ends that many agents, and starts them again with the certificates that
+// they have.
+func (a *agentsRole) kick(_ context.Context, n int) (none, error) {
+	var kicked []*member
+	for _, i := range rand.Perm(len(a.agents))[:min(n, len(a.agents))] {
+		kicked = append(kicked, a.agents[i])
+		a.agents[i].cancel()
+	}
+	for _, m := range kicked {
+		<-m.ran
+		a.run(m)
+	}
+	return none{}, nil
+}
+
+// setReady says to which replicas connections go.
+func (a *agentsRole) setReady(_ context.Context, addresses []string) (none, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ready = addresses
+	return none{}, nil
+}
+
+var errNoReplica = errors.New("no replica is ready")
+
+// dial connects to one replica after the other, as a Service does: the balancer
+// chooses when a connection begins, and is not in its way afterwards.
+func (a *agentsRole) dial(ctx context.Context, network, _ string) (net.Conn, error) {
+	a.mu.Lock()
+	if len(a.ready) == 0 {
+		a.mu.Unlock()
+		return nil, errNoReplica
+	}
+	a.picked++
+	address := a.ready[a.picked%len(a.ready)]
+	a.mu.Unlock()
+	return new(net.Dialer).DialContext(ctx, network, address)
+}
+
+// A census is how many agents there are, and how many of them have a session,
+// and sessions with two servers.
+type census struct {
+	Agents, One, Two int
+	Sessions         map[string]int // by server
+}
+
+func (c census) plus(d census) census {
+	sum := census{c.Agents + d.Agents, c.One + d.One, c.Two + d.Two, map[string]int{}}
+	for _, one := range []census{c, d} {
+		for name, n := range one.Sessions {
+			sum.Sessions[name] += n
+		}
+	}
+	return sum
+}
+
+// count leaves out sessions with the servers that are gone, and those that
+// drain.
+func (a *agentsRole) count(_ context.Context, gone []string) (census, error) {
+	c := census{Agents: len(a.agents), Sessions: map[string]int{}}
+	for _, m := range a.agents {
+		var names []string
+		for _, s := range m.Status().Sessions {
+			if !s.Draining && !slices.Contains(gone, s.Name) && !slices.Contains(names, s.Name) {
+				names = append(names, s.Name)
+				c.Sessions[s.Name]++
+			}
+		}
+		if len(names) >= 1 {
+			c.One++
+		}
+		if len(names) >= 2 {
+			c.Two++
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return c, a.failing
+}
+
+// Close ends the agents and the targets.
+func (a *agentsRole) Close() error {
+	a.cancel()
+	for _, l := range a.targets {
+		l.Close()
+	}
+	a.work.Wait()
+	return nil
+}

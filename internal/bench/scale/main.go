@@ -1,0 +1,166 @@
+// Scale runs a fleet on one machine: thousands of agents, each with sessions
+// with two of three replicas of the tunnel's server. It measures what they cost
+// and how soon they are back. The README beside says how to read what it says.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if name := os.Getenv(roleEnv); name != "" {
+		exit(play(name, os.Stdin, os.Stdout))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	exit(err)
+}
+
+func exit(err error) {
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// A plan is what is to be done.
+type plan struct {
+	Steps       []int         // numbers of agents
+	Idle        time.Duration // how long CPU time is measured at each
+	Rate        float64       // dials a second
+	Dialling    time.Duration // how long
+	Compare     compareArgs
+	RestartRate float64       // dials a second while replicas come and go
+	Settle      time.Duration // how long the dials go on when all are back
+	Rest        time.Duration // before replicas go, for agents to forget what was before
+	Soak        time.Duration
+	Backoff     time.Duration // FirstBackoff of the agents, and a quarter of MaxBackoff; zero: theirs
+	Grace       time.Duration // of the replicas
+
+	phases   map[string]bool
+	out      string // folder; "": no files
+	profiles string // folder; "": none are wanted
+	progress io.Writer
+}
+
+// short is a plan of some seconds.
+func (p *plan) short() {
+	p.Steps, p.Idle = []int{8, 16}, 200*time.Millisecond
+	p.Rate, p.Dialling = 50, time.Second
+	p.Compare = compareArgs{Dials: 20, Rounds: 1, Bytes: 4e6}
+	p.RestartRate, p.Settle, p.Rest, p.Soak = 50, 200*time.Millisecond, 0, time.Second
+	p.Backoff, p.Grace = 200*time.Millisecond, 5*time.Second
+}
+
+const allPhases = "idle,dials,forward,restart,soak"
+
+// parse reads the arguments.
+func parse(args []string) (*plan, error) {
+	p := &plan{
+		Compare: compareArgs{Dials: 500, Rounds: 5, Bytes: 256e6}, RestartRate: 200, Settle: 10 * time.Second, Rest: 65 * time.Second,
+		phases: map[string]bool{}, progress: io.Discard,
+	}
+	f := flag.NewFlagSet("scale", flag.ContinueOnError)
+	steps := f.String("agents", "10,100,1000,5000", "numbers of agents, with commas between, ascending; the last is that of all other phases")
+	phases := f.String("phases", "idle,dials,forward,restart", "phases, with commas between, of "+allPhases+"; idle starts the agents and is always done")
+	f.DurationVar(&p.Idle, "idle", 30*time.Second, "how long CPU time is measured at each number of agents")
+	f.Float64Var(&p.Rate, "rate", 1000, "dials a second in the phase of that name")
+	f.DurationVar(&p.Dialling, "dialling", 30*time.Second, "how long")
+	f.DurationVar(&p.Soak, "soak", 0, "restarts, kills and reconnections at random for so long: 30m, say")
+	f.DurationVar(&p.Grace, "grace", 10*time.Second, "the replicas' Grace")
+	f.StringVar(&p.out, "out", "", "folder for table.txt, result.json and scale.svg (default: only the table, on standard output)")
+	f.StringVar(&p.profiles, "profiles", "", "folder for profiles of CPU and memory")
+	brief := f.Bool("short", false, "some seconds, with few agents, to see that it works")
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	if f.NArg() > 0 {
+		return nil, fmt.Errorf("scale: there is no argument %q", f.Arg(0))
+	}
+	var err error
+	if p.Steps, err = parseSteps(*steps); err != nil {
+		return nil, err
+	}
+	if *brief {
+		p.short()
+		*phases = allPhases
+	}
+	if p.Soak > 0 {
+		p.phases["soak"] = true
+	}
+	for name := range strings.SplitSeq("idle,"+*phases, ",") {
+		if !slices.Contains(strings.Split(allPhases, ","), name) {
+			return nil, fmt.Errorf("scale: there is no phase %q", name)
+		}
+		p.phases[name] = true
+	}
+	return p, nil
+}
+
+func parseSteps(s string) (steps []int, err error) {
+	last := warmUp
+	for text := range strings.SplitSeq(s, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n <= last {
+			return nil, fmt.Errorf("scale: numbers of agents %q: want some above %d, ascending", s, warmUp)
+		}
+		last = n
+		steps = append(steps, n)
+	}
+	return steps, nil
+}
+
+// command is the program with its arguments.
+func command(ctx context.Context, args []string, out, progress io.Writer) error {
+	p, err := parse(args)
+	if err != nil {
+		return err
+	}
+	p.progress = progress
+	res, err := p.do(ctx, args)
+	if res == nil {
+		return err
+	}
+	fmt.Fprint(out, res.table())
+	if p.out == "" {
+		return err
+	}
+	return errors.Join(err, res.write(p.out))
+}
+
+// do runs the phases with processes of their own, which have ended when it
+// returns. With the error of a phase, the result is what there was before.
+func (p *plan) do(ctx context.Context, args []string) (*result, error) {
+	if p.profiles != "" {
+		if err := os.MkdirAll(p.profiles, 0o755); err != nil {
+			return nil, fmt.Errorf("scale: %w", err)
+		}
+	}
+	began := time.Now()
+	f, err := newFleet(ctx, p)
+	defer f.Close()
+	if err != nil {
+		return nil, err
+	}
+	res := &result{}
+	err = f.run(ctx, res)
+	res.Conditions = conditionsOf(began, args)
+	return res, err
+}
+
+func (p *plan) say(format string, args ...any) {
+	fmt.Fprintf(p.progress, time.Now().Format("15:04:05 ")+format+"\n", args...)
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// A restart is what happened when replicas went and came back.
+type restart struct {
+	What     string
+	Replicas int
+	Killed   bool          // without notice; else they drained
+	Left     time.Duration // until their processes had ended
+	Back     time.Duration // until all were ready again
+	One      time.Duration // until each agent had a session again with a replica that takes streams
+	Two      time.Duration // and sessions with two
+	Least    int           // how many agents had a session when the fewest had
+	Dials    dialCount
+	Curve    []point // how many agents had two sessions
+	Shares   []int   // sessions of each replica at the end
+}
+
+type point struct {
+	At       time.Duration
+	One, Two int
+}
+
+// dialCount are dials in numbers.
+type dialCount struct {
+	Dials, Forwarded int
+	Failed           map[string]int `json:",omitempty"`
+	Examples         []string       `json:",omitempty"`
+}
+
+func (d dials) count() dialCount {
+	return dialCount{len(d.Took) + d.failed(), d.Forwarded, d.Failed, d.Examples}
+}
+
+// restart ends replicas, all at once, and starts them again, while the others
+// dial at a rate.
+func (f *fleet) restart(ctx context.Context, what string, kill bool, rate float64, which ...*server) (*restart, error) {
+	r := &restart{What: what, Replicas: len(which), Killed: kill}
+	if _, err := f.collect(ctx); err != nil { // what there was before
+		return nil, err
+	}
+	if err := f.dialAt(ctx, rate); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	for _, s := range which {
+		f.mu.Lock()
+		f.gone = append(f.gone, s.name)
+		f.mu.Unlock()
+		if err := f.setReady(ctx, s, false); err != nil {
+			return nil, err
+		}
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	var watched sync.WaitGroup
+	var watchErr error
+	watched.Go(func() { watchErr = f.watch(watching, began, r) })
+	sum, err := f.replace(ctx, began, kill, rate, r, which)
+	if err != nil {
+		stop()
+	}
+	watched.Wait()
+	if err == nil {
+		err = watchErr
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	if err := pause(ctx, f.Settle); err != nil { // the dials go on
+		return nil, err
+	}
+	return r, f.settle(ctx, r, sum)
+}
+
+// replace ends replicas and starts them again, and returns what came of the
+// dials by those that drained.
+func (f *fleet) replace(ctx context.Context, began time.Time, kill bool, rate float64, r *restart, which []*server) (dials, error) {
+	sum, err := f.end(ctx, kill, rate, which)
+	if err != nil {
+		return sum, err
+	}
+	r.Left = time.Since(began)
+	for _, s := range which {
+		if err := f.launch(ctx, s); err != nil {
+			return sum, err
+		}
+	}
+	for _, s := range which {
+		if err := f.welcome(ctx, s); err != nil {
+			return sum, err
+		}
+	}
+	r.Back = time.Since(began)
+	return sum, f.dialAt(ctx, rate)
+}
+
+// end ends replicas, whose dials others take over.
+func (f *fleet) end(ctx context.Context, kill bool, rate float64, which []*server) (sum dials, err error) {
+	var wg sync.WaitGroup
+	results, errs := make([]dials, len(which)), make([]error, len(which))
+	for i, s := range which {
+		wg.Go(func() {
+			if kill {
+				s.process.kill()
+				return
+			}
+			errs[i] = s.process.call(ctx, "leave", none{}, &results[i])
+			s.process.stop()
+		})
+	}
+	err = f.dialAt(ctx, rate)
+	wg.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, s := range which {
+		s.process = nil
+		sum.add(results[i])
+		if err == nil {
+			err = errs[i]
+		}
+	}
+	return sum, err
+}
+
+// watch counts the agents' sessions until all have two.
+func (f *fleet) watch(ctx context.Context, began time.Time, r *restart) error {
+	r.Least = len(f.places)
+	return f.until(ctx, func() (bool, error) {
+		c, err := f.census(ctx)
+		if err != nil {
+			return false, err
+		}
+		at := time.Since(began)
+		r.Curve = append(r.Curve, point{at, c.One, c.Two})
+		if r.Least = min(r.Least, c.One); c.One < c.Agents {
+			r.One = 0
+		} else if r.One == 0 {
+			r.One = at
+		}
+		r.Two = at
+		return c.Two == c.Agents, nil
+	})
+}
+
+// settle ends the dials, and notes what is now.
+func (f *fleet) settle(ctx context.Context, r *restart, sum dials) error {
+	if err := f.dialAt(ctx, 0); err != nil {
+		return err
+	}
+	rest, err := f.collect(ctx)
+	if err != nil {
+		return err
+	}
+	sum.add(rest)
+	r.Dials = sum.count()
+	c, err := f.census(ctx)
+	for _, s := range f.replicas {
+		r.Shares = append(r.Shares, c.Sessions[s.name])
+	}
+	return err
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A result is what all phases gave. Durations are nanoseconds.
+type result struct {
+	Conditions conditions
+	Load       []machineLoad
+	Enrol      []enrolment   `json:",omitempty"`
+	Idle       []idle        `json:",omitempty"`
+	Dials      *dialling     `json:",omitempty"`
+	Forward    *forwardCosts `json:",omitempty"`
+	Restarts   []*restart    `json:",omitempty"`
+	Soak       *soak         `json:",omitempty"`
+}
+
+// conditions is what a figure is worth nothing without.
+type conditions struct {
+	Date        time.Time
+	Took        string
+	Command     string
+	Cores       int
+	CPU, Memory string
+	Kernel, Go  string
+}
+
+func conditionsOf(began time.Time, args []string) conditions {
+	c := conditions{
+		Date:    began.UTC().Truncate(time.Second),
+		Took:    time.Since(began).Round(time.Second).String(),
+		Command: strings.TrimSpace("go run ./scale " + strings.Join(args, " ")),
+		Cores:   runtime.NumCPU(),
+		Go:      runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH,
+		CPU:     infoLine("/proc/cpuinfo", "model name"),
+		Memory:  infoLine("/proc/meminfo", "MemTotal"),
+	}
+	if b, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		c.Kernel = strings.TrimSpace(string(b))
+	}
+	return c
+}
+
+// infoLine returns what the first "key: value" line of a file says of key.
+func infoLine(path, key string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "unknown"
+	}
+	for line := range strings.Lines(string(b)) {
+		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == key {
+			return strings.TrimSpace(v)
+		}
+	}
+	return "unknown"
+}
+
+// machineLoad is what the machine did in a phase: the load average before and
+// after, and the cores that were busy, for the fleet and for whatever else.
+type machineLoad struct {
+	Phase         string
+	Before, After string
+	Own, Others   float64
+}
+
+// meter is the beginning of a phase.
+type meter struct {
+	fleet     *fleet
+	began     time.Time
+	busy, own time.Duration
+	load      string
+}
+
+func (f *fleet) meter(ctx context.Context) (m meter, err error) {
+	m = meter{fleet: f, began: time.Now(), load: loadAverage()}
+	if m.busy, err = machineBusy(); err == nil {
+		m.own, err = f.ownTime(ctx)
+	}
+	return m, err
+}
+
+func (m meter) read(ctx context.Context) (machineLoad, error) {
+	now, err := m.fleet.meter(ctx)
+	took := now.began.Sub(m.began).Seconds()
+	own := (now.own - m.own).Seconds() / took
+	return machineLoad{Before: m.load, After: now.load, Own: own, Others: max((now.busy-m.busy).Seconds()/took-own, 0)}, err
+}
+
+// ownTime is the CPU time of this process and of all that it has started.
+func (f *fleet) ownTime(ctx context.Context) (time.Duration, error) {
+	u, err := f.used(ctx, false)
+	sum := u[0].CPU + u[1].CPU
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} { // the latter of those that have ended
+		var r syscall.Rusage
+		if e := syscall.Getrusage(who, &r); e != nil {
+			return 0, e
+		}
+		sum += time.Duration(r.Utime.Nano() + r.Stime.Nano())
+	}
+	return sum, err
+}
+
+// dialling is many dials a second.
+type dialling struct {
+	Asked, Rate float64 // a second
+	dialCount
+	P50, P99 time.Duration
+}
+
+// forwardCosts are medians.
+type forwardCosts struct {
+	Local, Forwarded, First time.Duration // dials; First: the replicas are asked before
+	// Bytes a second.
+	LocalDown, ForwardedDown, LocalUp, ForwardedUp float64
+}
+
+func (c *comparison) summary() *forwardCosts {
+	return &forwardCosts{
+		percentile(c.Local, 50), percentile(c.Forwarded, 50), percentile(c.First, 50),
+		percentile(c.LocalDown, 50), percentile(c.ForwardedDown, 50), percentile(c.LocalUp, 50), percentile(c.ForwardedUp, 50),
+	}
+}
+
+// percentile is of values in any order, which it does not change; zero if
+// there are none.
+func percentile[T cmp.Ordered](values []T, p int) (v T) {
+	if len(values) == 0 {
+		return v
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[min(len(sorted)*p/100, len(sorted)-1)]
+}
+
+// write leaves three files in a folder, which it makes if need be.
+func (r *result) write(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("scale: %w", err)
+	}
+	b, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return fmt.Errorf("scale: %w", err)
+	}
+	var errs []error
+	for name, content := range map[string]string{
+		"result.json": string(b) + "\n",
+		"table.txt":   r.table(),
+		"scale.svg":   r.plot(),
+	} {
+		errs = append(errs, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// The figures that are to be reached.
+const (
+	limitMemory      = 40 << 10 // bytes of an idle agent, a side
+	limitGrowth      = 1.2      // memory of an agent among the most, to that of one among a hundred
+	limitCPU         = 0.1      // of a core, all idle agents
+	limitBackOne     = 30 * time.Second
+	limitBackAll     = 60 * time.Second
+	limitForward     = 400 * time.Microsecond
+	limitForwardRate = 0.6 // of the throughput
+)
+
+func round(d time.Duration) time.Duration {
+	switch {
+	case d < time.Millisecond:
+		return d.Round(time.Microsecond)
+	case d < time.Second:
+		return d.Round(100 * time.Microsecond)
+	}
+	return d.Round(100 * time.Millisecond)
+}
+
+func kib(bytes float64) string { return fmt.Sprintf("%.1f KiB", bytes/1024) }
+
+func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
+
+func (i *idle) String() string {
+	line := fmt.Sprintf("%d idle agents, %d sessions:", i.Agents, i.Sessions)
+	for name, s := range map[string]side{"replicas": i.ServerSide, "agents": i.AgentSide} {
+		line += fmt.Sprintf(" %s %s heap, %s resident an agent, %s CPU;", name, kib(s.Heap), kib(s.RSS), percent(s.CPU))
+	}
+	return line
+}
+
+func (d dialCount) String() string {
+	line := fmt.Sprintf("%d dials, %d forwarded, ", d.Dials, d.Forwarded)
+	failed := 0
+	for _, n := range d.Failed {
+		failed += n
+	}
+	line += fmt.Sprintf("%d failed", failed)
+	for _, code := range slices.Sorted(maps.Keys(d.Failed)) {
+		line += fmt.Sprintf(", %d: %s", d.Failed[code], code)
+	}
+	return line
+}
+
+func (d *dialling) String() string {
+	return fmt.Sprintf("%.0f a second (%.0f asked for): %v; p50 %v, p99 %v", d.Rate, d.Asked, d.dialCount, round(d.P50), round(d.P99))
+}
+
+func (f *forwardCosts) String() string {
+	mb := func(rate float64) float64 { return rate / 1e6 }
+	return fmt.Sprintf("dial local %v, forwarded %v, when it has to be found first %v; MB/s down %.0f and %.0f, up %.0f and %.0f",
+		round(f.Local), round(f.Forwarded), round(f.First), mb(f.LocalDown), mb(f.ForwardedDown), mb(f.LocalUp), mb(f.ForwardedUp))
+}
+
+func (r *restart) String() string {
+	line := fmt.Sprintf("%s: left after %v, ready after %v, all agents with a session after %v (least %d) and with two after %v, sessions %v",
+		r.What, round(r.Left), round(r.Back), round(r.One), r.Least, round(r.Two), r.Shares)
+	if r.Dials.Dials > 0 {
+		line += fmt.Sprintf("; %v", r.Dials)
+	}
+	return line
+}
+
+func (s *soak) String() string {
+	return fmt.Sprintf("%v, %d restarts of replicas, %d of agents; %v; heap before and after: replicas %.1f and %.1f MiB, agents %.1f and %.1f MiB; goroutines %d and %d, %d and %d",
+		round(s.Took), len(s.Restarts), s.Kicked, s.Dials, mib(s.Before[0]), mib(s.After[0]), mib(s.Before[1]), mib(s.After[1]),
+		s.Before[0].Goroutines, s.After[0].Goroutines, s.Before[1].Goroutines, s.After[1].Goroutines)
+}
+
+func mib(u usage) float64 { return float64(u.Heap) / (1 << 20) }
+
+// table is the result for a person who reads.
+func (r *result) table() string {
+	b := &strings.Builder{}
+	c := r.Conditions
+	fmt.Fprintf(b, "%s\n%s, %d cores of %s, Linux %s, %s\n\n", c.Command, c.Date.Format("2006-01-02 15:04"), c.Cores, c.CPU, c.Kernel, c.Go)
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	r.idleTable(w)
+	w.Flush()
+	if r.Dials != nil {
+		fmt.Fprintf(b, "dials: %s\n", r.Dials)
+	}
+	if r.Forward != nil {
+		fmt.Fprintf(b, "forwarding: %s\n", r.Forward)
+	}
+	b.WriteString("\n")
+	w = tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	restartTable(w, "", r.Restarts)
+	if r.Soak != nil {
+		restartTable(w, "soak: ", r.Soak.Restarts)
+	}
+	w.Flush()
+	if r.Soak != nil {
+		fmt.Fprintf(b, "\nsoak: %s\n", r.Soak)
+	}
+	b.WriteString("\n")
+	w = tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	for _, v := range r.verdicts() {
+		fmt.Fprintf(w, "%s\t%s\twanted: %s\t%s\n", map[bool]string{true: "ok", false: "MISSED"}[v.met], v.what, v.want, v.got)
+	}
+	w.Flush()
+	b.WriteString("\ncores busy in each phase, for the fleet and for others; load average before and after\n")
+	for _, l := range r.Load {
+		fmt.Fprintf(b, "%-8s %.2f  %.2f  %s  %s\n", l.Phase, l.Own, l.Others, l.Before, l.After)
+	}
+	return b.String()
+}
+
+func (r *result) idleTable(w *tabwriter.Writer) {
+	if len(r.Idle) == 0 {
+		return
+	}
+	fmt.Fprint(w, "idle agents\tsessions\tenrolled in\treplicas: heap\tresident\tCPU\tagents: heap\tresident\tCPU\t\n")
+	for i, s := range r.Idle {
+		fmt.Fprintf(w, "%d\t%d\t%v\t", s.Agents, s.Sessions, round(r.Enrol[i].Took))
+		for _, side := range []side{s.ServerSide, s.AgentSide} {
+			fmt.Fprintf(w, "%s\t%s\t%s\t", kib(side.Heap), kib(side.RSS), percent(side.CPU))
+		}
+		fmt.Fprint(w, "\n")
+	}
+}
+
+func restartTable(w *tabwriter.Writer, prefix string, all []*restart) {
+	if len(all) > 0 && prefix == "" {
+		fmt.Fprint(w, "what\tleft\tready\tall have one\tall have two\tleast with one\tdials\n")
+	}
+	for _, r := range all {
+		fmt.Fprintf(w, "%s%s\t%v\t%v\t%v\t%v\t%d\t%v\n", prefix, r.What, round(r.Left), round(r.Back), round(r.One), round(r.Two), r.Least, r.Dials)
+	}
+}

@@ -19,6 +19,9 @@ type (
 	Restart = restart
 	Idle    = idle
 	Side    = side
+
+	DialCount    = dialCount
+	ForwardCosts = forwardCosts
 )
 
 // Run does all that a short run does.
@@ -46,3 +49,5 @@ func (r *result) Missed() (what []string) {
 	}
 	return what
 }
+
+func NewDialling(c DialCount) *dialling { return &dialling{dialCount: c} }

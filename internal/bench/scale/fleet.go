@@ -268,11 +268,9 @@ func (f *fleet) used(ctx context.Context, tidy bool) (u [2]usage, err error) {
 	return u, nil
 }
 
-const pollEvery = 100 * time.Millisecond
-
 // until waits until something is so.
 func (f *fleet) until(ctx context.Context, ok func() (bool, error)) error {
-	tick := time.NewTicker(pollEvery)
+	tick := time.NewTicker(f.Poll)
 	defer tick.Stop()
 	for {
 		if yes, err := ok(); yes || err != nil {

@@ -47,9 +47,11 @@ type plan struct {
 	Settle      time.Duration // how long the dials go on when all are back
 	Rest        time.Duration // before replicas go, for agents to forget what was before
 	Soak        time.Duration
+	Poll        time.Duration // how often agents are asked how they are: thousands have to think about it
 	Backoff     time.Duration // FirstBackoff of the agents, and a quarter of MaxBackoff; zero: theirs
 	Grace       time.Duration // of the replicas
 
+	command  string // as it is to be repeated
 	phases   map[string]bool
 	out      string // folder; "": no files
 	profiles string // folder; "": none are wanted
@@ -61,7 +63,7 @@ func (p *plan) short() {
 	p.Steps, p.Idle = []int{8, 16}, 200*time.Millisecond
 	p.Rate, p.Dialling = 50, time.Second
 	p.Compare = compareArgs{Dials: 20, Rounds: 1, Bytes: 4e6}
-	p.RestartRate, p.Settle, p.Rest, p.Soak = 50, 200*time.Millisecond, 0, time.Second
+	p.RestartRate, p.Settle, p.Rest, p.Soak, p.Poll = 50, 200*time.Millisecond, 0, time.Second, 50*time.Millisecond
 	p.Backoff, p.Grace = 200*time.Millisecond, 5*time.Second
 }
 
@@ -70,7 +72,7 @@ const allPhases = "idle,dials,forward,restart,soak"
 // parse reads the arguments.
 func parse(args []string) (*plan, error) {
 	p := &plan{
-		Compare: compareArgs{Dials: 500, Rounds: 5, Bytes: 256e6}, RestartRate: 200, Settle: 10 * time.Second, Rest: 65 * time.Second,
+		Compare: compareArgs{Dials: 500, Rounds: 5, Bytes: 256e6}, RestartRate: 200, Settle: 10 * time.Second, Rest: 65 * time.Second, Poll: 250 * time.Millisecond,
 		phases: map[string]bool{}, progress: io.Discard,
 	}
 	f := flag.NewFlagSet("scale", flag.ContinueOnError)
@@ -101,6 +103,12 @@ func parse(args []string) (*plan, error) {
 	if p.Soak > 0 {
 		p.phases["soak"] = true
 	}
+	p.command = "go run ./scale"
+	f.Visit(func(f *flag.Flag) {
+		if f.Name != "out" && f.Name != "profiles" { // they change nothing
+			p.command += fmt.Sprintf(" -%s=%s", f.Name, f.Value)
+		}
+	})
 	for name := range strings.SplitSeq("idle,"+*phases, ",") {
 		if !slices.Contains(strings.Split(allPhases, ","), name) {
 			return nil, fmt.Errorf("scale: there is no phase %q", name)
@@ -130,7 +138,7 @@ func command(ctx context.Context, args []string, out, progress io.Writer) error 
 		return err
 	}
 	p.progress = progress
-	res, err := p.do(ctx, args)
+	res, err := p.do(ctx)
 	if res == nil {
 		return err
 	}
@@ -143,7 +151,7 @@ func command(ctx context.Context, args []string, out, progress io.Writer) error 
 
 // do runs the phases with processes of their own, which have ended when it
 // returns. With the error of a phase, the result is what there was before.
-func (p *plan) do(ctx context.Context, args []string) (*result, error) {
+func (p *plan) do(ctx context.Context) (*result, error) {
 	if p.profiles != "" {
 		if err := os.MkdirAll(p.profiles, 0o755); err != nil {
 			return nil, fmt.Errorf("scale: %w", err)
@@ -157,7 +165,7 @@ func (p *plan) do(ctx context.Context, args []string) (*result, error) {
 	}
 	res := &result{}
 	err = f.run(ctx, res)
-	res.Conditions = conditionsOf(began, args)
+	res.Conditions = conditionsOf(began, p.command)
 	return res, err
 }
 

@@ -222,6 +222,11 @@ func TestVerdicts(t *testing.T) {
 	idle := func(n int, s scale.Side) scale.Idle {
 		return scale.Idle{Agents: n, Sessions: 2 * n, ServerSide: s, AgentSide: good}
 	}
+	failed := scale.DialCount{Dials: 10, Failed: map[string]int{"no agent": 1}}
+	const us = time.Microsecond
+	forward := func(dial time.Duration, down, up float64) *scale.ForwardCosts {
+		return &scale.ForwardCosts{Local: time.Millisecond, Forwarded: dial, LocalDown: 100, ForwardedDown: down, LocalUp: 100, ForwardedUp: up}
+	}
 	for _, tt := range []struct {
 		name string
 		res  scale.Result
@@ -233,6 +238,13 @@ func TestVerdicts(t *testing.T) {
 		{"grows", scale.Result{Idle: []scale.Idle{idle(100, light), idle(5000, good)}}, "memory of an agent beside that among 100, replicas"},
 		{"late", scale.Result{Restarts: []*scale.Restart{{What: "one", Replicas: 1, Two: 31 * time.Second}}}, "one, all with two sessions"},
 		{"all late", scale.Result{Restarts: []*scale.Restart{{What: "all", Replicas: 3, Two: 61 * time.Second}}}, "all, all with two sessions"},
+		{"dials", scale.Result{Dials: scale.NewDialling(failed)}, "dials"},
+		{"restart with dials", scale.Result{Restarts: []*scale.Restart{{What: "one", Replicas: 1, Dials: failed}}}, "one, dials"},
+		{"kill with dials", scale.Result{Restarts: []*scale.Restart{{What: "one", Replicas: 1, Killed: true, Dials: failed}}}, ""},
+		{"forwarded", scale.Result{Forward: forward(1400*us, 60, 60)}, ""},
+		{"forwarded late", scale.Result{Forward: forward(1401*us, 60, 60)}, "a forwarded dial"},
+		{"forwarded slowly down", scale.Result{Forward: forward(1400*us, 59, 60)}, "a forwarded stream"},
+		{"forwarded slowly up", scale.Result{Forward: forward(1400*us, 60, 59)}, "a forwarded stream"},
 		{"all in time", scale.Result{Restarts: []*scale.Restart{{What: "all", Replicas: 3, Two: 59 * time.Second}}}, ""},
 	} {
 		if got := strings.Join(tt.res.Missed(), "; "); got != tt.want {

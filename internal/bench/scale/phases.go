@@ -20,6 +20,10 @@ type idle struct {
 	ServerSide, AgentSide side
 }
 
+var sideNames = [2]string{"replicas", "agents"}
+
+func (i *idle) sides() [2]side { return [2]side{i.ServerSide, i.AgentSide} }
+
 // side is the processes of one end. Memory is per agent, of those above the
 // first few, which bring with them what is there once.
 type side struct {

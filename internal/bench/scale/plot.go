@@ -142,7 +142,7 @@ const dashed = `stroke-dasharray="2 3"`
 func (r *result) idlePlots(d *drawing, y float64) {
 	var most, cpu float64
 	for _, s := range r.Idle {
-		for _, side := range []side{s.ServerSide, s.AgentSide} {
+		for _, side := range s.sides() {
 			most, cpu = max(most, side.Heap/1024, side.RSS/1024), max(cpu, 100*side.CPU)
 		}
 	}
@@ -150,12 +150,12 @@ func (r *result) idlePlots(d *drawing, y float64) {
 	right := newPanel(d, plotMargin+panelWidth+60, y, "CPU of all idle agents", "% of a core", "agents", max(cpu, 100*limitCPU))
 	left.limit(limitMemory/1024, "40 KiB")
 	right.limit(100*limitCPU, "10%")
-	for i, name := range []string{"replicas", "agents"} {
+	for i, name := range sideNames {
 		colour := []string{serverColour, agentColour}[i]
 		var heap, rss, cpu [][2]float64
 		for n, s := range r.Idle {
 			x := r.position(n)
-			side := []side{s.ServerSide, s.AgentSide}[i]
+			side := s.sides()[i]
 			heap = append(heap, [2]float64{x, side.Heap / 1024})
 			rss = append(rss, [2]float64{x, max(side.RSS/1024, 0)})
 			cpu = append(cpu, [2]float64{x, 100 * side.CPU})
@@ -188,15 +188,17 @@ func (r *result) position(n int) float64 {
 // restart, and how long it took.
 func (r *result) restartPlots(d *drawing, y float64) float64 {
 	const barStep = 24
+	const axisStep = 5 * time.Second // there are five of the same length
 	longest := time.Second
 	for _, t := range r.Restarts {
 		longest = max(longest, t.Two)
 	}
+	longest = (longest + axisStep - 1).Truncate(axisStep)
 	scale := func(t time.Duration) float64 { return t.Seconds() / longest.Seconds() }
-	p := newPanel(d, plotMargin, y, "Agents with sessions with two replicas, after it began", "% of the agents", "seconds", 100)
+	p := newPanel(d, plotMargin, y, "Agents with sessions with two replicas, after it began", "% of the agents", "seconds", 98)
 	for i := range 6 {
 		px, py := p.at(float64(i)/5, 0)
-		d.text(px, py+16, 11, "middle", grey, fmt.Sprintf("%.3g", longest.Seconds()*float64(i)/5))
+		d.text(px, py+16, 11, "middle", grey, fmt.Sprint(longest.Seconds()*float64(i)/5))
 	}
 	const x, labels = plotMargin + panelWidth + 60, 130.0
 	d.text(x, y+14, 14, "start", ink, "Seconds until all agents have one session, and two")

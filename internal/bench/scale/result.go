@@ -37,11 +37,11 @@ type conditions struct {
 	Kernel, Go  string
 }
 
-func conditionsOf(began time.Time, args []string) conditions {
+func conditionsOf(began time.Time, command string) conditions {
 	c := conditions{
 		Date:    began.UTC().Truncate(time.Second),
 		Took:    time.Since(began).Round(time.Second).String(),
-		Command: strings.TrimSpace("go run ./scale " + strings.Join(args, " ")),
+		Command: command,
 		Cores:   runtime.NumCPU(),
 		Go:      runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH,
 		CPU:     infoLine("/proc/cpuinfo", "model name"),

@@ -36,8 +36,8 @@ func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
 func (i *idle) String() string {
 	line := fmt.Sprintf("%d idle agents, %d sessions:", i.Agents, i.Sessions)
-	for name, s := range map[string]side{"replicas": i.ServerSide, "agents": i.AgentSide} {
-		line += fmt.Sprintf(" %s %s heap, %s resident an agent, %s CPU;", name, kib(s.Heap), kib(s.RSS), percent(s.CPU))
+	for n, s := range i.sides() {
+		line += fmt.Sprintf(" %s %s heap, %s resident an agent, %s CPU;", sideNames[n], kib(s.Heap), kib(s.RSS), percent(s.CPU))
 	}
 	return line
 }
@@ -126,7 +126,7 @@ func (r *result) idleTable(w *tabwriter.Writer) {
 	fmt.Fprint(w, "idle agents\tsessions\tenrolled in\treplicas: heap\tresident\tCPU\tagents: heap\tresident\tCPU\t\n")
 	for i, s := range r.Idle {
 		fmt.Fprintf(w, "%d\t%d\t%v\t", s.Agents, s.Sessions, round(r.Enrol[i].Took))
-		for _, side := range []side{s.ServerSide, s.AgentSide} {
+		for _, side := range s.sides() {
 			fmt.Fprintf(w, "%s\t%s\t%s\t", kib(side.Heap), kib(side.RSS), percent(side.CPU))
 		}
 		fmt.Fprint(w, "\n")

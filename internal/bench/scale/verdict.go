@@ -13,7 +13,8 @@ func (r *result) verdicts() (all []verdict) {
 	add := func(what, want, got string, met bool) { all = append(all, verdict{what, want, got, met}) }
 	if n := len(r.Idle); n > 0 {
 		last := r.Idle[n-1]
-		for name, s := range map[string]side{"replicas": last.ServerSide, "agents": last.AgentSide} {
+		for i, s := range last.sides() {
+			name := sideNames[i]
 			sessions := float64(last.Sessions) / float64(last.Agents)
 			got := fmt.Sprintf("heap and stacks %s, resident %s; a session %s, %s", kib(s.Heap), kib(s.RSS), kib(s.Heap/sessions), kib(s.RSS/sessions))
 			add("memory of an idle agent, "+name, "40 KiB", got, s.RSS <= limitMemory)
@@ -49,10 +50,11 @@ func (r *result) growth(last idle) (all []verdict) {
 		if few.Agents != 100 || last.Agents <= few.Agents {
 			continue
 		}
-		for name, s := range map[string][2]side{"replicas": {few.ServerSide, last.ServerSide}, "agents": {few.AgentSide, last.AgentSide}} {
-			heap, rss := s[1].Heap/s[0].Heap, s[1].RSS/s[0].RSS
+		for i, s := range last.sides() {
+			before := few.sides()[i]
+			heap, rss := s.Heap/before.Heap, s.RSS/before.RSS
 			all = append(all, verdict{
-				"memory of an agent beside that among 100, " + name, "at most 120%",
+				"memory of an agent beside that among 100, " + sideNames[i], "at most 120%",
 				fmt.Sprintf("heap and stacks %s, resident %s", percent(heap), percent(rss)), max(heap, rss) <= limitGrowth,
 			})
 		}

@@ -26,13 +26,14 @@ type comparison struct {
 	LocalDown, ForwardedDown, LocalUp, ForwardedUp []float64
 }
 
-var errOneSided = errors.New("no cluster is here, or none is elsewhere")
+var errOneSided = errors.New("no replica has some of the agents, and not all")
 
-// compare takes turns, so that what the machine does besides falls on both.
+// compare takes turns, so that what the machine does besides falls on both. It
+// is nil where no cluster is here, or none elsewhere.
 func (r *replica) compare(ctx context.Context, args compareArgs) (*comparison, error) {
 	local, remote := r.split()
 	if len(local) == 0 || len(remote) == 0 {
-		return nil, errOneSided
+		return nil, nil
 	}
 	c := &comparison{}
 	for i := range args.Dials {

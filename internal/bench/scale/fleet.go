@@ -201,6 +201,23 @@ func (f *fleet) collect(ctx context.Context) (sum dials, err error) {
 	return sum, nil
 }
 
+// dialled adds what came of the dials to sum, until that has so many.
+func (f *fleet) dialled(ctx context.Context, sum *dials, least int) error {
+	return f.until(ctx, func() (bool, error) {
+		d, err := f.collect(ctx)
+		sum.add(d)
+		return len(sum.Took)+sum.failed() >= least, err
+	})
+}
+
+// grown waits until each agent has sessions with two replicas.
+func (f *fleet) grown(ctx context.Context) error {
+	return f.until(ctx, func() (bool, error) {
+		c, err := f.census(ctx)
+		return c.Two == len(f.places), err
+	})
+}
+
 // grow starts agents until there are n, and waits until each has sessions with
 // two replicas.
 func (f *fleet) grow(ctx context.Context, n int) error {
@@ -219,10 +236,7 @@ func (f *fleet) grow(ctx context.Context, n int) error {
 			return err
 		}
 	}
-	return f.until(ctx, func() (bool, error) {
-		c, err := f.census(ctx)
-		return c.Two == n, err
-	})
+	return f.grown(ctx)
 }
 
 // aim tells the replicas of all places.

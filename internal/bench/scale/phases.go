@@ -131,6 +131,10 @@ func (f *fleet) idle(ctx context.Context, base [2]usage, n int) (*idle, error) {
 	return step, err
 }
 
+// leastDials are enough for some of them to be forwarded, even on a machine
+// that has no time.
+const leastDials = 60
+
 // dialPhase dials by all replicas at once, to all clusters.
 func (f *fleet) dialPhase(ctx context.Context, res *result) error {
 	stop := f.profile(ctx, "dials")
@@ -142,11 +146,16 @@ func (f *fleet) dialPhase(ctx context.Context, res *result) error {
 	if err := pause(ctx, f.Dialling); err != nil {
 		return err
 	}
+	var d dials
+	if err := f.dialled(ctx, &d, leastDials); err != nil {
+		return err
+	}
 	if err := f.dialAt(ctx, 0); err != nil {
 		return err
 	}
 	took := time.Since(began)
-	d, err := f.collect(ctx)
+	rest, err := f.collect(ctx)
+	d.add(rest)
 	res.Dials = &dialling{Asked: f.Rate, dialCount: d.count(), P50: percentile(d.Took, 50), P99: percentile(d.Took, 99)}
 	res.Dials.Rate = float64(res.Dials.Dials) / took.Seconds()
 	f.say("%s", res.Dials)
@@ -155,10 +164,17 @@ func (f *fleet) dialPhase(ctx context.Context, res *result) error {
 
 // forwardPhase compares, at one replica.
 func (f *fleet) forwardPhase(ctx context.Context, res *result) error {
-	c := &comparison{}
-	err := f.replicas[0].process.call(ctx, "compare", f.Compare, c)
-	if err != nil {
-		return err
+	var c *comparison
+	for _, s := range f.replicas {
+		if err := s.process.call(ctx, "compare", f.Compare, &c); err != nil {
+			return err
+		}
+		if c != nil {
+			break
+		}
+	}
+	if c == nil {
+		return errOneSided
 	}
 	res.Forward = c.summary()
 	f.say("%s", res.Forward)
@@ -188,7 +204,12 @@ func (f *fleet) restartPhase(ctx context.Context, res *result) error {
 		if err := pause(ctx, t.rest); err != nil {
 			return err
 		}
+		stop := func() {}
+		if t.which[0] == f.replicas[1] { // so that the profiled one stays
+			stop = f.profile(ctx, "restart")
+		}
 		r, err := f.restart(ctx, t.what, t.kill, t.rate, t.which...)
+		stop()
 		if err != nil {
 			return err
 		}
@@ -226,20 +247,20 @@ func (f *fleet) soakPhase(ctx context.Context, res *result) error {
 		if err := pause(ctx, f.Settle/2+time.Duration(rand.Int64N(int64(f.Settle)+1))); err != nil {
 			return err
 		}
-		if err := f.dialAt(ctx, 0); err != nil {
+		if err := f.dialled(ctx, &sum, 1); err != nil {
 			return err
 		}
-		d, err := f.collect(ctx)
-		if err != nil {
-			return err
-		}
-		sum.add(d)
 	}
+	if err := f.dialAt(ctx, 0); err != nil {
+		return err
+	}
+	d, err := f.collect(ctx)
+	if err != nil {
+		return err
+	}
+	sum.add(d)
 	s.Dials, s.Took = sum.count(), time.Since(began)
-	if err := f.until(ctx, func() (bool, error) {
-		c, err := f.census(ctx)
-		return c.Two == c.Agents, err
-	}); err != nil {
+	if err := f.grown(ctx); err != nil {
 		return err
 	}
 	s.After, err = f.used(ctx, true)

@@ -20,6 +20,7 @@ type restart struct {
 	Dials    dialCount
 	Curve    []point // how many agents had two sessions
 	Shares   []int   // sessions of each replica at the end
+	Load     machineLoad
 }
 
 type point struct {
@@ -45,17 +46,16 @@ func (f *fleet) restart(ctx context.Context, what string, kill bool, rate float6
 	if _, err := f.collect(ctx); err != nil { // what there was before
 		return nil, err
 	}
+	m, err := f.meter(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if err := f.dialAt(ctx, rate); err != nil {
 		return nil, err
 	}
 	began := time.Now()
-	for _, s := range which {
-		f.mu.Lock()
-		f.gone = append(f.gone, s.name)
-		f.mu.Unlock()
-		if err := f.setReady(ctx, s, false); err != nil {
-			return nil, err
-		}
+	if err := f.dismiss(ctx, which); err != nil {
+		return nil, err
 	}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -73,10 +73,27 @@ func (f *fleet) restart(ctx context.Context, what string, kill bool, rate float6
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
+	if r.Load, err = m.read(ctx); err != nil {
+		return nil, err
+	}
+	r.Load.Phase = what
 	if err := pause(ctx, f.Settle); err != nil { // the dials go on
 		return nil, err
 	}
 	return r, f.settle(ctx, r, sum)
+}
+
+// dismiss takes replicas out of the balancer.
+func (f *fleet) dismiss(ctx context.Context, which []*server) error {
+	for _, s := range which {
+		f.mu.Lock()
+		f.gone = append(f.gone, s.name)
+		f.mu.Unlock()
+		if err := f.setReady(ctx, s, false); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // replace ends replicas and starts them again, and returns what came of the
@@ -151,6 +168,11 @@ func (f *fleet) watch(ctx context.Context, began time.Time, r *restart) error {
 
 // settle ends the dials, and notes what is now.
 func (f *fleet) settle(ctx context.Context, r *restart, sum dials) error {
+	if r.Replicas < len(f.replicas) {
+		if err := f.dialled(ctx, &sum, 1); err != nil {
+			return err
+		}
+	}
 	if err := f.dialAt(ctx, 0); err != nil {
 		return err
 	}
@@ -160,6 +182,9 @@ func (f *fleet) settle(ctx context.Context, r *restart, sum dials) error {
 	}
 	sum.add(rest)
 	r.Dials = sum.count()
+	if err := f.grown(ctx); err != nil {
+		return err
+	}
 	c, err := f.census(ctx)
 	for _, s := range f.replicas {
 		r.Shares = append(r.Shares, c.Sessions[s.name])

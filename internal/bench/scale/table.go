@@ -135,9 +135,10 @@ func (r *result) idleTable(w *tabwriter.Writer) {
 
 func restartTable(w *tabwriter.Writer, prefix string, all []*restart) {
 	if len(all) > 0 && prefix == "" {
-		fmt.Fprint(w, "what\tleft\tready\tall have one\tall have two\tleast with one\tdials\n")
+		fmt.Fprint(w, "what\tleft\tready\tall have one\tall have two\tleast with one\tcores: fleet\tothers\tdials\n")
 	}
 	for _, r := range all {
-		fmt.Fprintf(w, "%s%s\t%v\t%v\t%v\t%v\t%d\t%v\n", prefix, r.What, round(r.Left), round(r.Back), round(r.One), round(r.Two), r.Least, r.Dials)
+		fmt.Fprintf(w, "%s%s\t%v\t%v\t%v\t%v\t%d\t%.2f\t%.2f\t%v\n",
+			prefix, r.What, round(r.Left), round(r.Back), round(r.One), round(r.Two), r.Least, r.Load.Own, r.Load.Others, r.Dials)
 	}
 }

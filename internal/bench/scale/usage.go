@@ -115,7 +115,9 @@ func loadAverage() string {
 	return load
 }
 
-const neededFiles = 16 << 10 // of a process with all sessions of half of 5,000 agents, and their targets
+// wantedFiles are those of a process with half of 5,000 agents and the targets
+// of a thousand dials.
+const wantedFiles = 16 << 10
 
 // raiseFiles raises the number of open files to what the system allows.
 func raiseFiles() error {
@@ -123,12 +125,15 @@ func raiseFiles() error {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
 		return fmt.Errorf("scale: open files: %w", err)
 	}
-	if r.Max < neededFiles { // root may
-		r.Max = neededFiles
+	if r.Max < wantedFiles { // root may
+		syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: wantedFiles, Max: wantedFiles})
+		if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
+			return fmt.Errorf("scale: open files: %w", err)
+		}
 	}
 	r.Cur = r.Max
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
-		return fmt.Errorf("scale: open files: %d are needed: %w", neededFiles, err)
+		return fmt.Errorf("scale: open files: %w", err)
 	}
 	return nil
 }

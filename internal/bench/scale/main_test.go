@@ -99,6 +99,9 @@ func checkRestart(t *testing.T, r *scale.Restart) {
 	if r.Two <= 0 || r.One <= 0 || r.One > r.Two || r.Back < r.Left {
 		t.Errorf("%s: got %+v, want times in their order", r.What, r)
 	}
+	if first := r.Curve[0]; r.Replicas > 1 && first.One > 0 || r.What == "restart of one" && first.Two == 16 {
+		t.Errorf("%s: got %+v at first, want no session counted whose replica is to go", r.What, first)
+	}
 	if r.Replicas == 1 && r.Dials.Dials == 0 {
 		t.Errorf("%s: got no dial", r.What)
 	}

@@ -42,7 +42,7 @@ func (d dials) count() dialCount {
 // restart ends replicas, all at once, and starts them again, while the others
 // dial at a rate.
 func (f *fleet) restart(ctx context.Context, what string, kill bool, rate float64, which ...*server) (*restart, error) {
-	r := &restart{What: what, Replicas: len(which), Killed: kill}
+	r := &restart{What: what, Replicas: len(which), Killed: kill, Least: len(f.places)}
 	if _, err := f.collect(ctx); err != nil { // what there was before
 		return nil, err
 	}
@@ -57,11 +57,16 @@ func (f *fleet) restart(ctx context.Context, what string, kill bool, rate float6
 	if err := f.dismiss(ctx, which); err != nil {
 		return nil, err
 	}
+	if _, err := f.look(ctx, began, r); err != nil { // before anything can come back
+		return nil, err
+	}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	var watched sync.WaitGroup
 	var watchErr error
-	watched.Go(func() { watchErr = f.watch(watching, began, r) })
+	watched.Go(func() {
+		watchErr = f.until(watching, func() (bool, error) { return f.look(watching, began, r) })
+	})
 	sum, err := f.replace(ctx, began, kill, rate, r, which)
 	if err != nil {
 		stop()
@@ -146,24 +151,21 @@ func (f *fleet) end(ctx context.Context, kill bool, rate float64, which []*serve
 	return sum, err
 }
 
-// watch counts the agents' sessions until all have two.
-func (f *fleet) watch(ctx context.Context, began time.Time, r *restart) error {
-	r.Least = len(f.places)
-	return f.until(ctx, func() (bool, error) {
-		c, err := f.census(ctx)
-		if err != nil {
-			return false, err
-		}
-		at := time.Since(began)
-		r.Curve = append(r.Curve, point{at, c.One, c.Two})
-		if r.Least = min(r.Least, c.One); c.One < c.Agents {
-			r.One = 0
-		} else if r.One == 0 {
-			r.One = at
-		}
-		r.Two = at
-		return c.Two == c.Agents, nil
-	})
+// look counts the agents' sessions, and reports whether all have two.
+func (f *fleet) look(ctx context.Context, began time.Time, r *restart) (bool, error) {
+	c, err := f.census(ctx)
+	if err != nil {
+		return false, err
+	}
+	at := time.Since(began)
+	r.Curve = append(r.Curve, point{at, c.One, c.Two})
+	if r.Least = min(r.Least, c.One); c.One < c.Agents {
+		r.One = 0
+	} else if r.One == 0 {
+		r.One = at
+	}
+	r.Two = at
+	return c.Two == c.Agents, nil
 }
 
 // settle ends the dials, and notes what is now.

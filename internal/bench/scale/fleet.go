@@ -45,43 +45,50 @@ type server struct {
 	ready      bool
 }
 
-// newFleet starts replicas and processes for agents. The caller closes it,
-// even after an error.
-func newFleet(ctx context.Context, p *plan) (f *fleet, err error) {
-	f = &fleet{plan: p}
+// newFleet starts replicas and processes for agents. The caller closes it.
+func newFleet(ctx context.Context, p *plan) (*fleet, error) {
+	f := &fleet{plan: p}
+	if err := f.begin(ctx); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *fleet) begin(ctx context.Context) (err error) {
 	if f.authority, err = tunnel.NewAuthority(); err != nil {
-		return f, err
+		return err
 	}
 	if f.store, err = hostStore(); err != nil {
-		return f, err
+		return err
 	}
 	f.inviter = &tunnel.Server{Authority: f.authority, Store: &f.store.MemoryStore}
 	for range agentProcesses {
 		a, err := startProcess("agents", "agents "+strconv.Itoa(len(f.agents)))
 		if err != nil {
-			return f, err
+			return err
 		}
 		f.agents = append(f.agents, a)
 		var targets []string
-		if err := a.call(ctx, "start", agentsArgs{targetsEach, p.Backoff}, &targets); err != nil {
-			return f, err
+		if err := a.call(ctx, "start", agentsArgs{targetsEach, f.Backoff}, &targets); err != nil {
+			return err
 		}
 		f.targets = append(f.targets, targets)
 	}
 	if err := f.addresses(); err != nil {
-		return f, err
+		return err
 	}
 	for _, s := range f.replicas {
 		if err := f.launch(ctx, s); err != nil {
-			return f, err
+			return err
 		}
 	}
 	for _, s := range f.replicas {
 		if err := f.welcome(ctx, s); err != nil {
-			return f, err
+			return err
 		}
 	}
-	return f, nil
+	return nil
 }
 
 // addresses finds one for each replica that nothing else has: not 127.0.0.1,

@@ -159,10 +159,10 @@ func (p *plan) do(ctx context.Context) (*result, error) {
 	}
 	began := time.Now()
 	f, err := newFleet(ctx, p)
-	defer f.Close()
 	if err != nil {
 		return nil, err
 	}
+	defer f.Close()
 	res := &result{}
 	err = f.run(ctx, res)
 	res.Conditions = conditionsOf(began, p.command)

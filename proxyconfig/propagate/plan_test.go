@@ -293,7 +293,7 @@ func TestPlanKeepsForeignOwners(t *testing.T) {
 	}
 }
 
-// The ConfigMap has the facts that the seed shows.
+// The ConfigMap has the facts that the RFC shows.
 func TestPlanFacts(t *testing.T) {
 	w := newWorld(t)
 	w.cluster.Facts.ServiceCIDRs = []string{"10.96.0.0/12", "fd00::/112"}

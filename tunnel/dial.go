@@ -172,7 +172,7 @@ func (d *Dialer) attempt(ctx context.Context, sess *session, network, address st
 	}
 	// Shorter than time.Now(): whoever waits for the answer is woken.
 	stop := context.AfterFunc(ctx, func() { stream.SetReadDeadline(time.Unix(1, 0)) })
-	answer, err := d.await(ctx, sess, stream, tried)
+	answer, err := sess.await(ctx, stream, func(ctx context.Context) bool { return d.another(ctx, tried) })
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
@@ -222,29 +222,6 @@ func (sess *session) openWithin(ctx context.Context, first []byte) (*mux.Stream,
 		return nil, errTooMany
 	}
 	return sess.mux.Open(ctx, first)
-}
-
-// await reads the answer. A session that is silent is probed, again and again,
-// and left when it does not answer and there is another.
-func (d *Dialer) await(ctx context.Context, sess *session, stream *mux.Stream, tried map[*session]bool) (*message, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	watched := make(chan struct{})
-	watch := time.AfterFunc(suspectAfter, func() {
-		defer close(watched)
-		for ctx.Err() == nil {
-			if !sess.alive(ctx) && ctx.Err() == nil && d.another(ctx, tried) {
-				stream.Reset(uint32(CodeLost))
-				return
-			}
-			sleep(ctx, aliveFor)
-		}
-	})
-	m, err := readMessage(stream, maxRequest)
-	cancel()
-	if !watch.Stop() {
-		<-watched
-	}
-	return m, err
 }
 
 // another reports whether the dial could be somebody else's. Where it came from

@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"slices"
 	"sync/atomic"
@@ -271,4 +272,36 @@ func (e *enroller) issue(op string, id Identity, pub crypto.PublicKey) (*message
 		return nil, internal(op, id.Cluster, err)
 	}
 	return a.addRoots((&message{kind: msgIssued}).bytes(tagCertificate, cert.Raw)), nil
+}
+
+// serveEnrolment answers one ENROLL.
+func (s *Server) serveEnrolment(ctx context.Context, c *carrier) {
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	defer stop()
+	m, err := readMessage(c, maxEnroll)
+	if err != nil {
+		s.Hooks.refused(c.RemoteAddr(), badPeer(ctx, "enroll", "", err))
+		return
+	}
+	asking, cancel := answering(ctx)
+	defer cancel()
+	answer, id, err := s.enroller.enroll(asking, c.state(), m)
+	if err != nil {
+		s.Hooks.refused(c.RemoteAddr(), err)
+	} else {
+		s.Hooks.enrolled(id)
+	}
+	if writeMessage(c, answer) != nil || c.Flush() != nil {
+		return
+	}
+	// Closing at once might overtake the answer.
+	c.SetReadDeadline(time.Now().Add(lingerTimeout))
+	io.CopyN(io.Discard, c, 1)
+}
+
+// answering returns a context for the Store, which ends while there is time left
+// to tell the other side so: a third of it.
+func answering(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, _ := ctx.Deadline() // admit's
+	return context.WithTimeout(ctx, time.Until(deadline)*2/3)
 }

@@ -224,7 +224,7 @@ func (d *Dialer) attemptPeer(ctx context.Context, l *peerLink, network, address 
 		return nil, d.peerFailed(l, address, d.cause(ctx, address, err))
 	}
 	stop := context.AfterFunc(ctx, func() { stream.SetReadDeadline(time.Unix(1, 0)) })
-	answer, err := l.await(ctx, stream)
+	answer, err := l.await(ctx, stream, func(context.Context) bool { return true })
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
@@ -254,27 +254,4 @@ func (d *Dialer) peerFailed(l *peerLink, address string, err *Error) *Error {
 		d.server.peers.forget(d.cluster, l)
 	}
 	return err
-}
-
-// await reads the answer of a peer. One that is silent is probed, again and
-// again, and left when it does not answer.
-func (l *peerLink) await(ctx context.Context, stream *mux.Stream) (*message, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	watched := make(chan struct{})
-	watch := time.AfterFunc(suspectAfter, func() {
-		defer close(watched)
-		for ctx.Err() == nil {
-			if !l.alive(ctx) && ctx.Err() == nil {
-				stream.Reset(uint32(CodeLost))
-				return
-			}
-			sleep(ctx, aliveFor)
-		}
-	})
-	m, err := readMessage(stream, maxRequest)
-	cancel()
-	if !watch.Stop() {
-		<-watched
-	}
-	return m, err
 }

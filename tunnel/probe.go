@@ -96,3 +96,27 @@ func (p *prober) probed(pr *probe, ok bool) {
 	p.probes.Unlock()
 	close(pr.done)
 }
+
+// await reads the answer to a dial. A session that is silent is probed, again and
+// again, and left when it does not answer and another says that there is somebody
+// else.
+func (p *prober) await(ctx context.Context, stream *mux.Stream, another func(context.Context) bool) (*message, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	watch := time.AfterFunc(suspectAfter, func() {
+		defer close(watched)
+		for ctx.Err() == nil {
+			if !p.alive(ctx) && ctx.Err() == nil && another(ctx) {
+				stream.Reset(uint32(CodeLost))
+				return
+			}
+			sleep(ctx, aliveFor)
+		}
+	})
+	m, err := readMessage(stream, maxRequest)
+	cancel()
+	if !watch.Stop() {
+		<-watched
+	}
+	return m, err
+}

@@ -23,12 +23,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"slices"
 	"time"
 
@@ -150,25 +148,7 @@ func run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writ
 	if err != nil {
 		return err
 	}
-	l, err := cli.Listen(ctx, f.health)
-	if err != nil {
-		return fmt.Errorf("%s: -health: %w", program, err)
-	}
-	late, end := context.WithCancel(context.WithoutCancel(ctx))
-	page := make(chan error, 1)
-	if l == nil {
-		page <- nil
-	} else {
-		log.Info("listening", "for", "health", "address", l.Addr().String())
-		mux := http.NewServeMux()
-		mux.Handle("/healthz", p.Healthz())
-		mux.Handle("/readyz", p.Readyz())
-		mux.Handle("/metrics", m)
-		go func() { page <- cli.ServeHTTP(late, l, mux) }()
-	}
-	err = p.Run(ctx)
-	end()
-	return errors.Join(err, <-page)
+	return cli.RunController(ctx, log, program, f.health, p, m)
 }
 
 func hooks(log *slog.Logger, m *metrics.Metrics) propagate.Hooks {

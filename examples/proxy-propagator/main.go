@@ -23,6 +23,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -89,7 +90,7 @@ func usage(format string, args ...any) error {
 // options are the Propagator's, but for what leads to the API server.
 func (f *flags) options(log *slog.Logger, m *metrics.Metrics) (propagate.Options, error) {
 	opts := propagate.Options{
-		Namespaces: f.namespaces, Config: f.config, Workers: f.workers, Hooks: hooks(log, m),
+		Namespaces: f.namespaces, Config: f.config, Workers: f.workers, Hooks: hooks(log, m, f.config.Installation),
 	}
 	credentials := slices.Index([]string{"everywhere", "machines", "nowhere"}, f.credentials)
 	if credentials < 0 {
@@ -151,7 +152,13 @@ func run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writ
 	return cli.RunController(ctx, log, program, f.health, p, m)
 }
 
-func hooks(log *slog.Logger, m *metrics.Metrics) propagate.Hooks {
+// hooks say what is wrong with the installation's Secret once, and not for each
+// Cluster and namespace that waits for it.
+func hooks(log *slog.Logger, m *metrics.Metrics, installation string) propagate.Hooks {
+	said := func(err error) bool {
+		var of *propagate.SourceError
+		return errors.As(err, &of) && of.Secret == installation
+	}
 	return propagate.Hooks{
 		Installation: func(err error) {
 			m.Set("installation_ok", number(err == nil))
@@ -163,13 +170,13 @@ func hooks(log *slog.Logger, m *metrics.Metrics) propagate.Hooks {
 		},
 		Planned: func(cluster types.NamespacedName, _ time.Duration, err error) {
 			m.Add("plans_total", "result", result(err))
-			if err != nil {
+			if err != nil && !said(err) {
 				log.Warn("plan", "cluster", cluster.String(), "error", err)
 			}
 		},
 		PlannedEnv: func(namespace string, err error) {
 			m.Add("plans_total", "result", result(err))
-			if err != nil {
+			if err != nil && !said(err) {
 				log.Warn("plan", "namespace", namespace, "error", err)
 			}
 		},

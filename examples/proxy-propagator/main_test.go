@@ -6,8 +6,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -17,6 +20,7 @@ import (
 	"github.com/causewayproject/causeway/examples/internal/cli"
 	"github.com/causewayproject/causeway/examples/internal/clitest"
 	"github.com/causewayproject/causeway/internal/test/apitest"
+	"github.com/causewayproject/causeway/proxyconfig/propagate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -84,6 +88,49 @@ func TestRun(t *testing.T) {
 	}
 	if strings.Contains(p.Text(), password) {
 		t.Errorf("the password is in\n%s", p.Text())
+	}
+}
+
+// TestNoInstallation: that the installation's Secret is missing is one line, however
+// many Clusters and namespaces wait for it; what is wrong with a Cluster's own is
+// another.
+func TestNoInstallation(t *testing.T) {
+	s := apitest.New(t)
+	for _, name := range []string{"one", "two", "three"} {
+		s.Set("clusters", map[string]any{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": map[string]any{"namespace": "org", "name": name}})
+	}
+	s.Set("namespaces", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "web"}})
+	p := clitest.Start(t, run, nil, append(management(t, s.URL), "-pod-secret", "proxy")...)
+	address := p.Await(`for=health address=(\S+)`)
+	p.Await(`level=WARN msg=installation .*there is none`)
+	deadline := time.Now().Add(20 * time.Second)
+	plans := regexp.MustCompile(`plans_total\{result="error"\} (\d+)`)
+	for n := 0; n < 4; {
+		_, text := page(t, address, "/metrics")
+		if found := plans.FindStringSubmatch(text); found != nil {
+			n, _ = strconv.Atoi(found[1])
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("got %d plans, want 4 in %s", n, text)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+	s.Set("secrets", map[string]any{
+		"apiVersion": "v1", "kind": "Secret",
+		"metadata": map[string]any{"namespace": "org", "name": "one-proxy-override", "labels": map[string]any{propagate.LabelOverride: ""}},
+		"data":     map[string]any{"direct": "bWF5YmU="},
+	})
+	s.Set("secrets", map[string]any{
+		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"namespace": "proxy-propagator", "name": "installation-proxy"},
+		"data": map[string]any{"direct": "dHJ1ZQ=="},
+	})
+	p.Await(`level=WARN msg=plan cluster=org/one .*want true or false`)
+	p.Await(`wrote object="ConfigMap org/two-cluster-values"`)
+	if err := p.Stop(); err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(p.Text(), "there is none"); n != 1 {
+		t.Errorf("got %d lines about the Secret that is missing, want one", n)
 	}
 }
 

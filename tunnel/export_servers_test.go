@@ -1,5 +1,12 @@
 package tunnel
 
+import (
+	"context"
+	"net"
+
+	"github.com/causewayproject/causeway/internal/group"
+)
+
 // TellServers has the server say which servers run, as it does when a replica
 // comes or goes.
 func (s *Server) TellServers(names ...string) error {
@@ -13,6 +20,24 @@ func (s *Server) TellServers(names ...string) error {
 	for _, sess := range s.registry.all() {
 		sess.send(m)
 	}
+	return nil
+}
+
+// ServeGreeted serves an agent's carrier until it ends, and calls between when
+// the WELCOME is made and the session is not registered.
+func (s *Server) ServeGreeted(ctx context.Context, conn net.Conn, between func()) error {
+	g := group.New(ctx)
+	defer g.Cancel()
+	c, err := secure(ctx, conn, s.enroller.tlsConfig(), true)
+	if err != nil {
+		return err
+	}
+	sess, err := s.greet(ctx, g, c)
+	if err != nil {
+		return err
+	}
+	between()
+	s.serveSession(sess)
 	return nil
 }
 

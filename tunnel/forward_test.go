@@ -3,12 +3,14 @@ package tunnel_test
 import (
 	"context"
 	"errors"
+	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/causewayproject/causeway/linktest"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -119,6 +121,38 @@ func TestForwardFindsAtOnce(t *testing.T) {
 		a.echo().Close() // b was remembered
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("it took %v, want no wait", took)
+		}
+	})
+}
+
+// The replica that says that it has the agent has lost it when it is to dial: the
+// others are asked again, since one of them has it now.
+func TestForwardAsksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplicas(t, "a", "b", "c")
+		r.mesh()
+		a := r.beds["a"]
+		first := r.at("b", &tunnel.Agent{})
+		// What a asks or sends b takes a second.
+		r.link("b:1").Set(linktest.Config{Up: linktest.Direction{Delay: time.Second}})
+		before := a.s.PeerStreams()
+		dialed := make(chan net.Conn, 1)
+		go func() {
+			conn, err := a.dial("echo:7")
+			if err != nil {
+				t.Errorf("got %v, want the replica where the agent is now", err)
+			}
+			dialed <- conn
+		}()
+		time.Sleep(1500 * time.Millisecond)
+		if n := a.s.PeerStreams() - before; n != 3 {
+			t.Fatalf("got %d streams to peers, want two questions and the dial that b was to do", n)
+		}
+		first.stop()
+		r.at("c", &tunnel.Agent{})
+		if conn := <-dialed; conn != nil {
+			checkEcho(t, conn)
+			conn.Close()
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package tunnel_test
 
 import (
+	"net"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -77,5 +78,69 @@ func TestServerName(t *testing.T) {
 	s := &tunnel.Server{Authority: authority, Name: "two words"}
 	if _, err := s.Invite(t.Context(), testCluster, 0); codeOf(err) != tunnel.CodeConfig {
 		t.Errorf("got %v, want an error of the configuration", err)
+	}
+}
+
+// What changes after an agent's WELCOME was made, and before the session is there
+// to be told, is said right after; what did not change, is not.
+func TestChangedSinceWelcome(t *testing.T) {
+	const welcome, roots, servers = 2, 7, 10
+	tell := func(t *testing.T, s *tunnel.Server, names ...string) {
+		t.Helper()
+		if err := s.TellServers(names...); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, tt := range []struct {
+		name    string
+		before  []string
+		between func(*testing.T, *tunnel.Server)
+		first   []string
+		kind    uint16 // of what comes next; zero: nothing
+		want    []string
+	}{
+		{"nothing", []string{"a", "b"}, func(*testing.T, *tunnel.Server) {}, []string{"a", "b"}, 0, nil},
+		{"a server came", []string{"a"}, func(t *testing.T, s *tunnel.Server) { tell(t, s, "a", "b") }, []string{"a"}, servers, []string{"a", "b"}},
+		{"a server left", []string{"a", "b"}, func(t *testing.T, s *tunnel.Server) { tell(t, s, "a") }, []string{"a", "b"}, servers, []string{"a"}},
+		{"it drains", []string{"a", "b"}, func(t *testing.T, s *tunnel.Server) { tell(t, s, "b") }, []string{"a", "b"}, servers, []string{"b"}},
+		{"it drained before", []string{"b"}, func(*testing.T, *tunnel.Server) {}, []string{"a", "b"}, servers, []string{"b"}},
+		{"the authority", []string{"a"}, func(t *testing.T, s *tunnel.Server) {
+			if err := s.SetAuthority(newAuthority(t)); err != nil {
+				t.Error(err)
+			}
+		}, []string{"a"}, roots, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t, &tunnel.Server{Name: "a"})
+				credentials := b.enrolled()
+				tell(t, b.s, tt.before...)
+				near, far := net.Pipe()
+				served := make(chan error, 1)
+				go func() {
+					served <- b.s.ServeGreeted(t.Context(), far, func() { tt.between(t, b.s) })
+				}()
+				carrier, err := tunnel.RawCarrier(t.Context(), near, credentials)
+				if err != nil {
+					t.Fatal(err)
+				}
+				session := tunnel.RawSession(carrier)
+				control, err := session.Open(t.Context(), tunnel.RawHello())
+				if err != nil {
+					t.Fatal(err)
+				}
+				control.SetReadDeadline(time.Now().Add(time.Minute))
+				if kind, _, got, err := tunnel.ReadServers(control); kind != welcome || err != nil || !slices.Equal(got, tt.first) {
+					t.Errorf("got kind %d, %q, %v, want WELCOME and %q", kind, got, err, tt.first)
+				}
+				if kind, _, got, err := tunnel.ReadServers(control); kind != tt.kind || !slices.Equal(got, tt.want) {
+					t.Errorf("got kind %d, %q, %v, want %d and %q", kind, got, err, tt.kind, tt.want)
+				}
+				session.Close()
+				if err := <-served; err != nil {
+					t.Error(err)
+				}
+			})
+		})
 	}
 }

@@ -32,6 +32,14 @@
 //	tunnel-server ticket default/prod                             # an HTTPS_PROXY
 //	tunnel-server ticket -revoke-all
 //
+// In Kubernetes it may be RBAC that says so: with -door-token-audience a client shows
+// a token of its ServiceAccount, and needs the verb connect on clusters/tunnel in
+// cluster.x-k8s.io:
+//
+//	tunnel-server -secrets tunnel-server/tunnel -connect :3128 -door-token-audience tunnel.example.com
+//	token=$(kubectl create token annie --audience tunnel.example.com)
+//	HTTPS_PROXY=http://default%2Fprod:$token@127.0.0.1:3128 kubectl --kubeconfig admin.conf --server https://kubernetes.default.svc get nodes
+//
 // What enroll prints holds a token: whoever has it first is the agent. A
 // payload is handed to the cluster's agents that are connected, and to each
 // that connects.

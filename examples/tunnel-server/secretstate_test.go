@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,8 +16,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/examples/internal/cli"
 	"github.com/causewayproject/causeway/examples/internal/clitest"
@@ -205,15 +202,7 @@ type replicas struct {
 func startReplicas(t *testing.T) *replicas {
 	t.Helper()
 	r := &replicas{t: t, api: apitest.New(t)}
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	config := clientcmdapi.NewConfig()
-	config.Clusters["c"] = &clientcmdapi.Cluster{Server: r.api.URL}
-	config.Contexts["c"] = &clientcmdapi.Context{Cluster: "c"}
-	config.CurrentContext = "c"
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		t.Fatal(err)
-	}
-	r.flags = []string{"-secrets", "tunnel-server/tunnel", "-kubeconfig", path}
+	r.flags = []string{"-secrets", "tunnel-server/tunnel", "-kubeconfig", kubeconfigOf(t, r.api.URL)}
 	for i := range r.servers {
 		r.servers[i] = clitest.Start(t, run, nil, append([]string{"-listen", "127.0.0.1:0", "-status", "", "-watch", "10ms", "-grace", "5s",
 			"-connect", "127.0.0.1:0", "-forward", "127.0.0.1:0=" + cluster + "/api:443", "-name", "replica-" + strconv.Itoa(i),

@@ -15,6 +15,7 @@ import (
 	"github.com/causewayproject/causeway/examples/internal/cli"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
+	tunnelkube "github.com/causewayproject/causeway/tunnel/kubernetes"
 	"github.com/causewayproject/causeway/tunnel/status"
 )
 
@@ -74,6 +75,7 @@ type program struct {
 	state        state
 	server       *tunnel.Server
 	tickets      *gateway.Tickets
+	review       *tunnelkube.TokenReview // nil: there are tickets alone
 	grace, every time.Duration
 	watch        *watcher
 	page         status.Handler
@@ -91,6 +93,10 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	review, err := f.doors.tokenReview(f.state)
+	if err != nil {
+		return err
+	}
 	server, tickets, err := f.begin(ctx, st)
 	if err != nil {
 		return err
@@ -98,7 +104,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f.replicas.join(server, st)
 	late, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	p := &program{log: log, state: st, server: server, tickets: tickets, grace: f.grace, every: f.watch, late: late}
+	p := &program{log: log, state: st, server: server, tickets: tickets, review: review, grace: f.grace, every: f.watch, late: late}
 	p.watch = newWatcher(p)
 	p.page.Fleet = server.Fleet
 	server.Payloads = p.watch.payloads

@@ -33,15 +33,13 @@ type base struct {
 	template  *corev1.PodTemplateSpec
 }
 
-// bases reads the directories, strictly: a field that Kubernetes does not know
-// is an error.
+// bases reads the directories.
 func bases(t *testing.T) (all []*base) {
 	t.Helper()
 	files, err := filepath.Glob("*/*.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	decoder := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, json.SerializerOptions{Yaml: true, Strict: true})
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -53,13 +51,7 @@ func bases(t *testing.T) (all []*base) {
 			continue
 		}
 		b := &base{name: filepath.Clean(name)}
-		for document := range strings.SplitSeq(string(text), "\n---\n") {
-			object, _, err := decoder.Decode([]byte(document), nil, nil)
-			if err != nil {
-				t.Fatalf("%s: %v in\n%s", name, err, document)
-			}
-			b.take(object)
-		}
+		b.decode(t, text)
 		all = append(all, b)
 	}
 	if len(all) < 4 {
@@ -77,6 +69,20 @@ func checkKustomization(t *testing.T, name string, text []byte) {
 	}
 	if err := yaml.UnmarshalStrict(text, &k); err != nil || k.Kind != "Kustomization" || !slices.Equal(k.Resources, []string{"manifest.yaml"}) {
 		t.Errorf("%s: got %+v, %v", name, k, err)
+	}
+}
+
+// decode takes what is in a manifest, strictly: a field that Kubernetes does not
+// know is an error.
+func (b *base) decode(t *testing.T, text []byte) {
+	t.Helper()
+	decoder := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, json.SerializerOptions{Yaml: true, Strict: true})
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
+		object, _, err := decoder.Decode([]byte(document), nil, nil)
+		if err != nil {
+			t.Fatalf("%s: %v in\n%s", b.name, err, document)
+		}
+		b.take(object)
 	}
 }
 
@@ -206,6 +212,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+var tooMuch = []string{"*", "escalate", "bind", "impersonate"}
+
 // Rights are what they say: no verb of all, and nothing that makes more rights.
 func TestRoles(t *testing.T) {
 	for _, b := range bases(t) {
@@ -218,8 +226,45 @@ func TestRoles(t *testing.T) {
 		}
 		for _, r := range rules {
 			for _, word := range slices.Concat(r.Verbs, r.APIGroups) {
-				if slices.Contains([]string{"*", "escalate", "bind", "impersonate"}, word) {
+				if slices.Contains(tooMuch, word) {
 					t.Errorf("%s: got %s in %v", b.name, word, r)
+				}
+			}
+		}
+	}
+}
+
+// A component gives its rights to the account of a base, by a role of its own;
+// what it patches, the test of the base's program reads.
+func TestComponents(t *testing.T) {
+	dirs, err := filepath.Glob("components/*")
+	if err != nil || len(dirs) == 0 {
+		t.Fatalf("got %q, %v", dirs, err)
+	}
+	for _, dir := range dirs {
+		text, err := os.ReadFile(filepath.Join(dir, "manifest.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &base{name: dir}
+		b.decode(t, text)
+		roles, bindings := of[*rbacv1.ClusterRole](b), of[*rbacv1.ClusterRoleBinding](b)
+		if len(roles) != 1 || len(bindings) != 1 || len(b.objects) != 2 {
+			t.Fatalf("%s: got %v", dir, b.objects)
+		}
+		role, binding := roles[0], bindings[0]
+		if binding.RoleRef.Kind != "ClusterRole" || binding.RoleRef.Name != role.Name || len(binding.Subjects) != 1 {
+			t.Errorf("%s: got %+v, want the role %s for one account", dir, binding, role.Name)
+		}
+		if !slices.ContainsFunc(bases(t), func(base *base) bool {
+			return base.account.Name == binding.Subjects[0].Name && base.account.Namespace == binding.Subjects[0].Namespace
+		}) {
+			t.Errorf("%s: no base has the account %+v", dir, binding.Subjects[0])
+		}
+		for _, r := range role.Rules {
+			for _, word := range slices.Concat(r.Verbs, r.APIGroups, r.Resources) {
+				if slices.Contains(tooMuch, word) {
+					t.Errorf("%s: got %s in %v", dir, word, r)
 				}
 			}
 		}

@@ -3,12 +3,14 @@ package main
 import (
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 )
 
 // The flags of the deployment are flags, its variables too, and its Services are
@@ -38,6 +40,9 @@ func TestManifest(t *testing.T) {
 	if err := f.parse(c.Args, io.Discard); err != nil {
 		t.Fatal(err)
 	}
+	if len(f.doors.audiences) > 0 {
+		t.Errorf("got the audiences %q without the component", f.doors.audiences)
+	}
 	need := time.Duration(c.Lifecycle.PreStop.Sleep.Seconds)*time.Second + f.grace + 10*time.Second
 	if has := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second; has < need {
 		t.Errorf("got %v for the end, want %v", has, need)
@@ -53,5 +58,38 @@ func TestManifest(t *testing.T) {
 	gateway := services[strings.TrimPrefix(host, "http://")]
 	if gateway == nil || !strings.HasSuffix(f.doors.connect, ":3128") || gateway.Spec.Ports[0].Port != 3128 {
 		t.Errorf("got Service %v for %s", gateway, host)
+	}
+}
+
+// The component's variable is a flag, which goes with those of the deployment, and
+// its audience is the gateway's name.
+func TestTokenReviewComponent(t *testing.T) {
+	text, err := os.ReadFile("../deploy/components/token-review/kustomization.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var component struct {
+		Patches []struct{ Patch string }
+	}
+	var patch []struct {
+		Op, Path string
+		Value    corev1.EnvVar
+	}
+	if err := yaml.Unmarshal(text, &component); err != nil || len(component.Patches) != 1 {
+		t.Fatalf("got %+v, %v", component, err)
+	}
+	if err := yaml.UnmarshalStrict([]byte(component.Patches[0].Patch), &patch); err != nil || len(patch) != 1 {
+		t.Fatalf("got %+v, %v", patch, err)
+	}
+	if patch[0].Op != "add" || patch[0].Path != "/spec/template/spec/containers/0/env/-" {
+		t.Errorf("got %+v, want one more variable", patch[0])
+	}
+	t.Setenv(patch[0].Value.Name, patch[0].Value.Value)
+	var f serveFlags
+	if err := f.parse([]string{"-connect=:3128"}, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"tunnel-server-gateway.$(POD_NAMESPACE).svc"}; !slices.Equal(f.doors.audiences, want) {
+		t.Errorf("got %q, want %q", f.doors.audiences, want)
 	}
 }

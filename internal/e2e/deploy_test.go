@@ -151,14 +151,21 @@ func (d *deploying) kubectl(t *testing.T, stdin string, args ...string) string {
 	return out
 }
 
-// apply has kubectl apply a base, and reads back what is there then: all that
-// the base says.
+// apply applies a base.
 func (d *deploying) apply(base string) {
 	d.t.Helper()
 	dir, err := filepath.Abs("../../examples/deploy/" + base)
 	if err != nil {
 		d.t.Fatal(err)
 	}
+	d.applyDir(base, dir)
+}
+
+// applyDir has kubectl apply what is in a directory, in place of what was of the
+// base, and reads back what is there then: all that it says.
+func (d *deploying) applyDir(base, dir string) {
+	d.t.Helper()
+	d.objects[base] = nil
 	built := d.kubectl(d.t, "", "kustomize", dir)
 	d.kubectl(d.t, "", "apply", "--server-side", "--validate=strict", "-k", dir)
 	for _, document := range bytes.Split([]byte(built), []byte("\n---\n")) {

@@ -65,15 +65,22 @@ var propagatorRights = []string{
 
 func (d *deploying) testRights(t *testing.T) {
 	for _, tt := range rights {
-		all := d.canI(t, tt.account+":"+tt.account, tt.namespace)
-		nobody := d.canI(t, "default:nobody", tt.namespace)
-		got := slices.DeleteFunc(all, func(line string) bool { return slices.Contains(nobody, line) })
-		slices.Sort(got)
+		got := d.rightsOf(t, tt.account, tt.namespace)
 		want := slices.Sorted(slices.Values(tt.want))
 		if !slices.Equal(got, want) {
 			t.Errorf("%s in %s: got\n%s\nwant\n%s", tt.account, tt.namespace, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	}
+}
+
+// rightsOf are those of a program in a namespace that nobody else has.
+func (d *deploying) rightsOf(t *testing.T, account, namespace string) []string {
+	t.Helper()
+	all := d.canI(t, account+":"+account, namespace)
+	nobody := d.canI(t, "default:nobody", namespace)
+	all = slices.DeleteFunc(all, func(line string) bool { return slices.Contains(nobody, line) })
+	slices.Sort(all)
+	return all
 }
 
 func (d *deploying) canI(t *testing.T, account, namespace string) (lines []string) {

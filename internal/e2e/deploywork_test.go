@@ -126,18 +126,27 @@ func (d *deploying) testTunnel(t *testing.T) {
 	s.reach(config, front, "namespace/default\n")
 
 	first.exec(t, "key", "payload", workloadName, "name")
-	first.end(t)
-	s.pods = append(s.pods[1:], d.start(t, serverBase))
-	s.endpoints()
+	s.restart()
 	for _, p := range s.pods {
 		p.ready(t)
 		s.reach(config, p.address("connect"), "namespace/default\n")
 	}
+	s.reviewTokens(config)
 	s.revoke(agent)
 	agent.end(t)
 	for _, p := range s.pods {
 		p.end(t)
 	}
+}
+
+// restart replaces the oldest replica, and returns the one that comes last.
+func (s *tunnelPods) restart() *pod {
+	s.t.Helper()
+	s.pods[0].end(s.t)
+	last := s.d.start(s.t, serverBase)
+	s.pods = append(s.pods[1:], last)
+	s.endpoints()
+	return last
 }
 
 var connectedAs = regexp.MustCompile(`msg=connected .* agent=(\S+)`)

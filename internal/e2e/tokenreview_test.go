@@ -119,7 +119,13 @@ func (r *replicas) serveGateway(t *testing.T, review *kubernetes.TokenReview) (a
 // connect returns the status that a client gets that has a proxy URL.
 func connect(t *testing.T, address, cluster, token string) int {
 	t.Helper()
-	d, err := dialer.FromURL(&url.URL{Scheme: "http", Host: address, User: url.UserPassword(cluster, token)}, nil)
+	return connectFrom(t, nil, address, cluster, token)
+}
+
+// connectFrom is connect of a client that is elsewhere.
+func connectFrom(t *testing.T, from dialer.Dialer, address, cluster, token string) int {
+	t.Helper()
+	d, err := dialer.FromURL(&url.URL{Scheme: "http", Host: address, User: url.UserPassword(cluster, token)}, &dialer.Options{Forward: from})
 	if err != nil {
 		t.Fatal(err)
 	}

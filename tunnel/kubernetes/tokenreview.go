@@ -22,8 +22,10 @@ import (
 // TokenReview lets clients in by tokens of the cluster that the gateway runs
 // in, such as those of ServiceAccounts: [TokenReview.Authenticate] is for the
 // field of that name of a [gateway.Gateway]. The token is the password of basic
-// credentials or of SOCKS5, whose user is the cluster, as in the proxy URL
-// https://default%2Fprod:TOKEN@gateway.example.com; or it is a bearer token.
+// credentials, whose user is the cluster, as in the proxy URL
+// https://default%2Fprod:TOKEN@gateway.example.com; or it is a bearer token. A
+// password of SOCKS5 may be one too, but has 255 bytes at most (RFC 1929), which a
+// ServiceAccount's token is longer than.
 //
 // It takes the right to create tokenreviews (authentication.k8s.io) and,
 // unless Allow is set, subjectaccessreviews (authorization.k8s.io). Both are of

@@ -43,10 +43,12 @@ func (d *Dialer) Cluster() string { return d.cluster }
 // and returns once the target is connected. The agent with the fewest streams
 // is asked first; if its session fails before it has answered, the next one is.
 // Where no agent of the cluster is connected to this replica, one that is
-// connected to another is asked; that there is none, the caller knows after
-// two seconds, even if replicas do not answer. An agent or a replica that has
-// fallen silent costs the dials that it was asked for five seconds, or ten if it
-// can still be heard, and later ones nothing.
+// connected to another is asked. That there is none, the caller knows when all
+// replicas have said so. One that can be heard, but is busy, is waited for, and
+// so is one that is being connected for the first time: for 15 seconds at most.
+// An agent or a replica that has fallen silent costs the dials that it was asked
+// for five seconds, or ten if it can still be heard, and later ones nothing, but
+// for two seconds where none has an agent.
 // The errors are *[Error]; the context bounds the dial alone.
 //
 // The connection is of the same make as a *net.TCPConn: deadlines, CloseWrite,
@@ -90,10 +92,14 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (*mux.Stream
 // at last those here that did not answer their last probe.
 func (d *Dialer) reach(ctx context.Context, network, address string) (*mux.Stream, error) {
 	tried := map[*session]bool{}
-	alone := len(d.server.peers.live()) == 0
+	alone := d.server.peers.none()
 	stream, err := d.walk(ctx, network, address, tried, alone)
 	if !alone && err != nil && worthAsking(err) {
-		if stream, err = d.forward(ctx, network, address, err); err != nil && worthAsking(err) && ctx.Err() == nil {
+		patience := askPatience
+		if d.server.registry.next(d.cluster, tried) != nil {
+			patience = askTimeout // there is one yet that may do better
+		}
+		if stream, err = d.forward(ctx, network, address, err, patience); err != nil && worthAsking(err) && ctx.Err() == nil {
 			var last *Error
 			if stream, last = d.walk(ctx, network, address, tried, true); last == nil || last.Code != CodeNoAgent {
 				err = last

@@ -119,3 +119,8 @@ func (s *Server) PeerStreams() (n uint64) {
 	}
 	return n
 }
+
+// RawPeerWelcome is the answer to HELLO of a replica of this name.
+func RawPeerWelcome(name string) []byte {
+	return (&message{kind: msgWelcome}).uint(tagVersion, protocolVersion).string(tagID, "raw "+name).string(tagServer, name).encode(nil)
+}

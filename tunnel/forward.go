@@ -4,18 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/mux"
 )
 
-const (
-	// askTimeout is how long replicas have to say whether they have an agent.
-	askTimeout = 2 * time.Second
-	// foundFor is how long a replica is taken to have the agent that it had.
-	foundFor = 10 * time.Second
-)
+// foundFor is how long a replica is taken to have the agent that it had.
+const foundFor = 10 * time.Second
 
 // finding is the replica that has an agent of a cluster.
 type finding struct {
@@ -56,109 +51,10 @@ func (p *peers) forget(cluster string, l *peerLink) {
 	}
 }
 
-// search is the question to all peers whether they have an agent of a cluster.
-type search struct {
-	ctx      context.Context
-	cancel   context.CancelFunc
-	asking   sync.WaitGroup
-	answers  chan answer
-	pending  int
-	doubtful []*peerLink // that have one which does not answer
-	silent   int         // peers that did not answer
-}
-
-type answer struct {
-	link *peerLink
-	code Code
-}
-
-// search asks all peers at once. The caller calls end.
-func (p *peers) search(ctx context.Context, cluster string) *search {
-	links := p.live()
-	q := &search{answers: make(chan answer, len(links)), pending: len(links)}
-	q.ctx, q.cancel = context.WithTimeout(ctx, askTimeout)
-	for _, l := range links {
-		q.asking.Go(func() { q.answers <- answer{l, l.ask(q.ctx, cluster)} })
-	}
-	return q
-}
-
-// next returns the next replica that has an agent, the one that says so first;
-// nil if there is none.
-func (q *search) next() *peerLink {
-	for ; q.pending > 0; q.pending-- {
-		switch a := <-q.answers; a.code { // they end with ctx
-		case 0:
-			q.pending--
-			return a.link
-		case CodeTimeout:
-			q.doubtful = append(q.doubtful, a.link)
-		case CodeLost:
-			q.silent++
-		}
-	}
-	if len(q.doubtful) == 0 {
-		return nil
-	}
-	l := q.doubtful[0]
-	q.doubtful = q.doubtful[1:]
-	return l
-}
-
-// end waits for the questions that are under way.
-func (q *search) end() {
-	q.cancel()
-	q.asking.Wait()
-}
-
-// have reports whether a peer says that it has an agent of the cluster, and
-// one that answers.
-func (p *peers) have(ctx context.Context, cluster string) bool {
-	q := p.search(ctx, cluster)
-	defer q.end()
-	for range q.pending {
-		if a := <-q.answers; a.code == 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// ask returns what the peer says: zero if it has an agent that answers. It is
-// CodeLost if the peer says nothing.
-func (l *peerLink) ask(ctx context.Context, cluster string) Code {
-	m, stream, err := l.exchange(ctx, (&message{kind: msgAsk}).string(tagCluster, cluster))
-	if err != nil {
-		return CodeLost
-	}
-	stream.Close()
-	if m.kind != msgHave {
-		return CodeLost
-	}
-	return m.code()
-}
-
-// exchange opens a stream with a message and reads the answer.
-func (l *peerLink) exchange(ctx context.Context, m *message) (*message, *mux.Stream, error) {
-	stream, err := l.open(ctx, m)
-	if err != nil {
-		return nil, nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { stream.SetReadDeadline(time.Unix(1, 0)) })
-	answer, err := readMessage(stream, maxRequest)
-	if !stop() && err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
-		stream.Reset(0)
-		return nil, nil, err
-	}
-	return answer, stream, nil
-}
-
 // forward has a peer dial: the one that had an agent just now, or one that
-// says that it has one. last is what this replica's own agents came to.
-func (d *Dialer) forward(ctx context.Context, network, address string, last *Error) (stream *mux.Stream, err *Error) {
+// says that it has one within patience. last is what this replica's own agents
+// came to.
+func (d *Dialer) forward(ctx context.Context, network, address string, last *Error, patience time.Duration) (stream *mux.Stream, err *Error) {
 	began := time.Now()
 	defer func() {
 		if err != nil {
@@ -173,10 +69,10 @@ func (d *Dialer) forward(ctx context.Context, network, address string, last *Err
 			return stream, err
 		}
 	}
-	stream, err = d.find(ctx, network, address, last)
+	stream, err = d.find(ctx, network, address, last, patience)
 	if err != nil && errors.Is(err, errMoved) {
 		// It said yes, and its agent left: by now it may be elsewhere.
-		stream, err = d.find(ctx, network, address, last)
+		stream, err = d.find(ctx, network, address, last, patience)
 	}
 	return stream, err
 }
@@ -187,9 +83,9 @@ var errMoved = errors.New("the agent of another replica has just left")
 
 // find asks the peers, and has those dial that have an agent, one after the
 // other for as long as another may do better.
-func (d *Dialer) find(ctx context.Context, network, address string, last *Error) (*mux.Stream, *Error) {
+func (d *Dialer) find(ctx context.Context, network, address string, last *Error, patience time.Duration) (*mux.Stream, *Error) {
 	p := &d.server.peers
-	q := p.search(ctx, d.cluster)
+	q := p.search(ctx, d.cluster, patience)
 	defer q.end()
 	for {
 		l := q.next()

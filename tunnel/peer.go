@@ -23,6 +23,8 @@ type peer struct {
 	peers   *peers
 	address string
 	cancel  context.CancelFunc // the address left
+	meeting sync.Once
+	met     chan struct{} // closed when there was a session, or no way to one
 
 	mu       sync.Mutex // guards the fields below
 	name     string     // of the replica that was found there last
@@ -35,22 +37,26 @@ type peer struct {
 // run keeps up a session with the replica until ctx ends: then the replica
 // gets no more streams, and the session ends with the last one.
 func (p *peer) run(ctx context.Context) {
+	defer p.meet()
 	b := &backoff.Backoff{First: time.Second, Max: 10 * time.Second}
 	for ctx.Err() == nil {
 		link, err := p.connect(ctx)
 		if errors.Is(err, errSelf) {
 			p.isSelf()
+			p.meet()
 			sleep(ctx, selfAgain)
 			continue
 		}
 		if err != nil {
 			p.failed(err)
+			p.meet()
 			sleep(ctx, b.Next(0))
 			continue
 		}
 		if old := p.replace(link); old != nil {
 			old.retire()
 		}
+		p.meet()
 		if link.wait(ctx) {
 			continue // this one takes dials until the next is there
 		}
@@ -61,6 +67,25 @@ func (p *peer) run(ctx context.Context) {
 	if old := p.replace(nil); old != nil {
 		old.retire()
 	}
+}
+
+// meet says how the first attempt ended.
+func (p *peer) meet() { p.meeting.Do(func() { close(p.met) }) }
+
+// awaitFirst waits for the session of a peer that is being connected for the
+// first time. It is nil if there is none; an error is ctx's.
+func (p *peer) awaitFirst(ctx context.Context) (*peerLink, error) {
+	select {
+	case <-p.met:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.link == nil || !p.link.takes() {
+		return nil, nil
+	}
+	return p.link, nil
 }
 
 func (p *peer) isSelf() {

@@ -89,7 +89,7 @@ func (p *peers) set(addresses []string) {
 		if p.byAddr[address] != nil {
 			continue
 		}
-		kept := &peer{peers: p, address: address}
+		kept := &peer{peers: p, address: address, met: make(chan struct{})}
 		ctx, cancel := context.WithCancel(p.group.Accepting())
 		kept.cancel = cancel
 		if !p.group.Go(func() { kept.run(ctx) }) {
@@ -118,6 +118,25 @@ func (p *peers) live() []*peerLink {
 	})
 	return slices.CompactFunc(all, func(a, b *peerLink) bool { return a.name == b.name })
 }
+
+// unmet returns the peers of which it is not known yet whether they can be
+// connected.
+func (p *peers) unmet() []*peer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []*peer
+	for _, peer := range p.byAddr {
+		select {
+		case <-peer.met:
+		default:
+			all = append(all, peer)
+		}
+	}
+	return all
+}
+
+// none reports whether there is nobody to ask.
+func (p *peers) none() bool { return len(p.unmet()) == 0 && len(p.live()) == 0 }
 
 // names are those of the replicas that run, this one's first unless it drains.
 // ok is false when nobody is to hear of them any more.

@@ -1,0 +1,204 @@
+package tunnel_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+const (
+	kindAsk     = 64
+	kindForward = 66
+)
+
+// raw has a replica at the address of the name which answers the messages of
+// its peers by a function.
+func (r *replicas) raw(name string, answer func(kind uint16, st *mux.Stream, session *mux.Session)) {
+	r.t.Helper()
+	l, err := r.w.Listen(r.t.Context(), name+":1")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			session, control, err := tunnel.RawServer(context.Background(), conn, r.Authority)
+			if err != nil {
+				conn.Close()
+				continue
+			}
+			r.t.Cleanup(func() { session.Close() })
+			control.Write(tunnel.RawPeerWelcome(name))
+			go func() {
+				for {
+					st, err := session.Accept(context.Background())
+					if err != nil {
+						return
+					}
+					go func() {
+						defer st.Close()
+						if kind, _, err := tunnel.ReadRaw(st); err == nil {
+							answer(kind, st, session)
+						}
+					}()
+				}
+			}()
+		}
+	}()
+}
+
+// have answers ASK.
+func have(st *mux.Stream, code uint64) {
+	st.Write(tunnel.RawMessage(65, uint16(1), code))
+}
+
+// serveRaw is what a replica does that has an agent, or says by the code what
+// it has instead, after a while.
+func serveRaw(after time.Duration, code uint64) func(uint16, *mux.Stream, *mux.Session) {
+	return func(kind uint16, st *mux.Stream, session *mux.Session) {
+		switch kind {
+		case kindAsk:
+			select {
+			case <-time.After(after):
+				have(st, code)
+			case <-session.Done():
+			}
+		case kindForward:
+			st.Write(tunnel.RawMessage(17))
+			io.Copy(st, st)
+		}
+	}
+}
+
+// A replica that is alive, and slow to say whether it has an agent, is waited
+// for; for how long, depends on who else there is.
+func TestBusyPeer(t *testing.T) {
+	never := time.Hour
+	for _, tt := range []struct {
+		name    string
+		b, c    func(uint16, *mux.Stream, *mux.Session)
+		timeout time.Duration // of the dial
+		code    tunnel.Code
+		took    time.Duration
+	}{
+		{"it has one, after a while", serveRaw(9*time.Second, 0), serveRaw(0, 42), time.Minute, 0, 9 * time.Second},
+		{"it has none, after a while", serveRaw(9*time.Second, 42), serveRaw(0, 42), time.Minute, tunnel.CodeNoAgent, 9 * time.Second},
+		{"it never says so", serveRaw(never, 0), serveRaw(0, 42), time.Minute, tunnel.CodeNoAgent, 15 * time.Second},
+		{"the caller does not wait", serveRaw(never, 0), serveRaw(0, 42), 4 * time.Second, tunnel.CodeTimeout, 4 * time.Second},
+		{"another has one", serveRaw(never, 0), serveRaw(time.Second, 0), time.Minute, 0, time.Second},
+		{"another has one that does not answer now", serveRaw(never, 0), serveRaw(0, 5), time.Minute, 0, 2 * time.Second},
+		{"nobody has one", serveRaw(0, 42), serveRaw(0, 8), time.Minute, tunnel.CodeNoAgent, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newReplicas(t, "a")
+				r.raw("b", tt.b)
+				r.raw("c", tt.c)
+				r.members.set("a:1", "b:1", "c:1")
+				synctest.Wait()
+				ctx, cancel := context.WithTimeout(t.Context(), tt.timeout)
+				defer cancel()
+				began := time.Now()
+				conn, err := r.beds["a"].s.Dialer(testCluster).DialContext(ctx, "tcp", "echo:7")
+				took := time.Since(began)
+				if took < tt.took || took > tt.took+200*time.Millisecond || tt.code != 0 && codeOf(err) != tt.code || tt.code == 0 && err != nil {
+					t.Fatalf("got %v after %v, want code %d after %v", err, took, tt.code, tt.took)
+				}
+				if conn != nil {
+					checkEcho(t, conn)
+					conn.Close()
+				}
+			})
+		})
+	}
+}
+
+// A busy replica does not keep a dial from the agents here that did not answer
+// a probe.
+func TestBusyPeerAndSuspect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplicas(t, "a")
+		r.raw("b", serveRaw(0, 42))
+		r.raw("c", serveRaw(time.Hour, 42))
+		r.members.set("a:1", "b:1")
+		r.staleAgent("a")
+		time.Sleep(2 * time.Second)
+		a := r.beds["a"]
+		dial := func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
+			defer cancel()
+			if _, err := a.s.Dialer(testCluster).DialContext(ctx, "tcp", "echo:7"); codeOf(err) != tunnel.CodeTimeout {
+				t.Errorf("got %v, want to wait for the agent", err)
+			}
+		}
+		dial() // which finds out
+		r.members.set("a:1", "b:1", "c:1")
+		synctest.Wait()
+		done := make(chan struct{})
+		go func() { defer close(done); dial() }()
+		for at, want := range []int{0, 0, 1} {
+			synctest.Wait()
+			if got := a.sessions()[0].Streams; got != want {
+				t.Errorf("got %d streams to the agent after %d s, want %d", got, at, want)
+			}
+			time.Sleep(time.Second)
+		}
+		<-done
+	})
+}
+
+// A peer that is being connected for the first time is waited for; one that
+// can't be is not, and from then on never.
+func TestDialMeetsPeers(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		err  error // of the connection, after five seconds
+		code tunnel.Code
+	}{
+		{"it comes", nil, 0},
+		{"it is not there", syscall.ECONNREFUSED, tunnel.CodeNoAgent},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newReplicas(t, "b")
+				r.at("b", &tunnel.Agent{})
+				r.members.set("a:1", "b:1")
+				dials := r.w.times()
+				a := newBedAt(t, &tunnel.Server{Name: "a", Authority: r.Authority, Peers: r.members, PeerDial: func(ctx context.Context, _, address string) (net.Conn, error) {
+					select {
+					case <-time.After(5 * time.Second):
+					case <-ctx.Done():
+						return nil, ctx.Err()
+					}
+					if tt.err != nil && address == "b:1" {
+						return nil, tt.err
+					}
+					return r.w.Dial(ctx, nil, address)
+				}}, r.w, "a:1")
+				synctest.Wait()
+				for _, want := range []time.Duration{5 * time.Second, 0} {
+					began := time.Now()
+					conn, err := a.dial("echo:7")
+					took := time.Since(began)
+					if tt.code == 0 && err != nil || tt.code != 0 && codeOf(err) != tt.code || took < want || took > want+200*time.Millisecond {
+						t.Errorf("got %v after %v, want code %d after %v; %d dials", err, took, tt.code, want, len(r.w.times())-len(dials))
+					}
+					if conn != nil {
+						conn.Close()
+					}
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,151 @@
+package tunnel
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/mux"
+)
+
+const (
+	// askPatience is how long a dial waits for a replica to say whether it has an
+	// agent, if it can be heard: on a machine where thousands of agents connect
+	// anew it may be far behind.
+	askPatience = 15 * time.Second
+	// askTimeout is how long one has to say so if it could not be heard lately,
+	// or if there is somebody else to try.
+	askTimeout = 2 * time.Second
+)
+
+// search is the question to all peers whether they have an agent of a cluster.
+type search struct {
+	ctx      context.Context
+	cancel   context.CancelFunc
+	soon     *time.Timer // when a doubtful one is tried
+	late     bool        // it was
+	asking   sync.WaitGroup
+	answers  chan answer
+	pending  int
+	doubtful []*peerLink // that have one which does not answer
+	silent   int         // peers that did not answer
+}
+
+type answer struct {
+	link *peerLink
+	code Code
+}
+
+// search asks all peers at once, those that are being connected for the first
+// time as soon as they are. The caller calls end.
+func (p *peers) search(ctx context.Context, cluster string, patience time.Duration) *search {
+	unmet := p.unmet() // one that is met from here on is asked twice, and not never
+	links := p.live()
+	n := len(links) + len(unmet)
+	q := &search{answers: make(chan answer, n), pending: n}
+	q.ctx, q.cancel = context.WithTimeout(ctx, patience)
+	q.soon = time.NewTimer(askTimeout)
+	for _, l := range links {
+		q.asking.Go(func() { q.answers <- answer{l, l.ask(q.ctx, cluster)} })
+	}
+	for _, peer := range unmet {
+		q.asking.Go(func() { q.answers <- peer.ask(q.ctx, cluster) })
+	}
+	return q
+}
+
+// next returns the next replica that has an agent, the one that says so first;
+// nil if there is none.
+func (q *search) next() *peerLink {
+	for q.pending > 0 && !(q.late && len(q.doubtful) > 0) {
+		select {
+		case a := <-q.answers: // they end with ctx
+			q.pending--
+			switch a.code {
+			case 0:
+				return a.link
+			case CodeTimeout:
+				q.doubtful = append(q.doubtful, a.link)
+			case CodeLost:
+				q.silent++
+			}
+		case <-q.soon.C:
+			q.late = true
+		}
+	}
+	if len(q.doubtful) == 0 {
+		return nil
+	}
+	l := q.doubtful[0]
+	q.doubtful = q.doubtful[1:]
+	return l
+}
+
+// end waits for the questions that are under way.
+func (q *search) end() {
+	q.soon.Stop()
+	q.cancel()
+	q.asking.Wait()
+}
+
+// have reports whether a peer says that it has an agent of the cluster, and
+// one that answers.
+func (p *peers) have(ctx context.Context, cluster string) bool {
+	q := p.search(ctx, cluster, askTimeout)
+	defer q.end()
+	for range q.pending {
+		if a := <-q.answers; a.code == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// ask asks a peer once it is connected. One that can't be has no agent.
+func (p *peer) ask(ctx context.Context, cluster string) answer {
+	l, err := p.awaitFirst(ctx)
+	switch {
+	case err != nil:
+		return answer{code: CodeLost}
+	case l == nil:
+		return answer{code: codeNotHere}
+	}
+	return answer{l, l.ask(ctx, cluster)}
+}
+
+// ask returns what the peer says: zero if it has an agent that answers. It is
+// CodeLost if the peer says nothing: until ctx ends, or until it can't be heard.
+func (l *peerLink) ask(ctx context.Context, cluster string) Code {
+	if l.suspected() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+	}
+	m, stream, err := l.exchange(ctx, (&message{kind: msgAsk}).string(tagCluster, cluster))
+	if err != nil {
+		return CodeLost
+	}
+	stream.Close()
+	if m.kind != msgHave {
+		return CodeLost
+	}
+	return m.code()
+}
+
+// exchange opens a stream with a message and reads the answer.
+func (l *peerLink) exchange(ctx context.Context, m *message) (*message, *mux.Stream, error) {
+	stream, err := l.open(ctx, m)
+	if err != nil {
+		return nil, nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { stream.SetReadDeadline(time.Unix(1, 0)) })
+	answer, err := l.await(ctx, stream, func(context.Context) bool { return true })
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		stream.Reset(0)
+		return nil, nil, err
+	}
+	return answer, stream, nil
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -201,4 +202,43 @@ func TestDialMeetsPeers(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A replica that said yes and was lost before it dialed is no reason to fail:
+// the agent may have come to another one since that was asked.
+func TestForwardRetriesLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplicas(t, "a")
+		var lost, asked atomic.Bool
+		r.raw("b", func(kind uint16, st *mux.Stream, session *mux.Session) {
+			if kind == kindForward {
+				lost.Store(true)
+				session.Close()
+				return
+			}
+			for !asked.Load() {
+				time.Sleep(time.Millisecond)
+			}
+			have(st, 0)
+		})
+		r.raw("c", func(kind uint16, st *mux.Stream, session *mux.Session) {
+			if kind == kindAsk && !lost.Load() {
+				have(st, 42)
+				asked.Store(true)
+				return
+			}
+			serveRaw(0, 0)(kind, st, session)
+		})
+		r.members.set("a:1", "b:1", "c:1")
+		synctest.Wait()
+		conn, err := r.beds["a"].dial("echo:7")
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkEcho(t, conn)
+		conn.Close()
+		if !lost.Load() {
+			t.Error("the first replica was not to dial")
+		}
+	})
 }

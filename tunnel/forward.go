@@ -71,7 +71,7 @@ func (d *Dialer) forward(ctx context.Context, network, address string, last *Err
 	}
 	stream, err = d.find(ctx, network, address, last, patience)
 	if err != nil && errors.Is(err, errMoved) {
-		// It said yes, and its agent left: by now it may be elsewhere.
+		// It said yes, and it or its agent left: by now that may be elsewhere.
 		stream, err = d.find(ctx, network, address, last, patience)
 	}
 	return stream, err
@@ -80,6 +80,12 @@ func (d *Dialer) forward(ctx context.Context, network, address string, last *Err
 // errMoved is of a replica that had an agent when it was asked, and none when
 // it was to dial.
 var errMoved = errors.New("the agent of another replica has just left")
+
+// errPeerLost is errMoved of a replica that was lost itself.
+type errPeerLost struct{ error }
+
+func (e errPeerLost) Is(err error) bool { return err == errMoved }
+func (e errPeerLost) Unwrap() error     { return e.error }
 
 // find asks the peers, and has those dial that have an agent, one after the
 // other for as long as another may do better.
@@ -143,8 +149,11 @@ func (d *Dialer) attemptPeer(ctx context.Context, l *peerLink, network, address 
 
 // peerFailed forgets a replica that is of no use for the cluster.
 func (d *Dialer) peerFailed(l *peerLink, address string, err *Error) *Error {
-	if err.Code == codeNotHere || err.Code == CodeDraining {
+	switch err.Code {
+	case codeNotHere, CodeDraining:
 		err = d.fail(address, CodeNoAgent, errMoved)
+	case CodeLost:
+		err = d.fail(address, CodeLost, errPeerLost{err.Err})
 	}
 	if worthAsking(err) {
 		d.server.peers.forget(d.cluster, l)

@@ -1,6 +1,7 @@
 package tunnel_test
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net"
@@ -199,6 +200,66 @@ func TestDialMeetsPeers(t *testing.T) {
 						conn.Close()
 					}
 				}
+			})
+		})
+	}
+}
+
+// A replica that has just begun is ready when it has met the others, or knows
+// which it can not, and after ten seconds in any case.
+func TestReadyWhenMet(t *testing.T) {
+	pause := func(ctx context.Context, d time.Duration) error {
+		select {
+		case <-time.After(d):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	for _, tt := range []struct {
+		name    string
+		members time.Duration // until they are known
+		fails   bool          // instead
+		dial    time.Duration // until b is connected
+		err     error         // instead
+		ready   time.Duration
+	}{
+		{"all at once", 0, false, 0, nil, 0},
+		{"the others are known late", 3 * time.Second, false, 0, nil, 3 * time.Second},
+		{"they can not be known", 3 * time.Second, true, 0, nil, 3 * time.Second},
+		{"one is far", 0, false, 4 * time.Second, nil, 4 * time.Second},
+		{"one is not there", 0, false, 4 * time.Second, syscall.ECONNREFUSED, 4 * time.Second},
+		{"one does not answer", 0, false, time.Minute, nil, 10 * time.Second},
+		{"nobody says who they are", time.Minute, false, 0, nil, 10 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newReplicas(t, "b")
+				b := newBedAt(t, &tunnel.Server{Name: "a", Authority: r.Authority, Peers: membershipFunc(func(ctx context.Context, set func([]string)) error {
+					if err := pause(ctx, tt.members); err != nil || tt.fails {
+						return syscall.EHOSTUNREACH
+					}
+					set([]string{"a:1", "b:1"})
+					<-ctx.Done()
+					return ctx.Err()
+				}), PeerDial: func(ctx context.Context, _, address string) (net.Conn, error) {
+					if address == "b:1" {
+						if err := cmp.Or(pause(ctx, tt.dial), tt.err); err != nil {
+							return nil, err
+						}
+					}
+					return r.w.Dial(ctx, nil, address)
+				}}, r.w, "a:1")
+				h := b.s.StatusHandler()
+				synctest.Wait()
+				if tt.ready > 0 {
+					checkHTTP(t, h, "GET", "/readyz", 503)
+					time.Sleep(tt.ready - time.Second)
+					checkHTTP(t, h, "GET", "/readyz", 503)
+					time.Sleep(time.Second)
+					synctest.Wait()
+				}
+				checkHTTP(t, h, "GET", "/readyz", 200)
 			})
 		})
 	}

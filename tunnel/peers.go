@@ -23,6 +23,7 @@ type peers struct {
 	started  bool
 	closed   bool
 	draining bool
+	heard    bool // of the membership, or that it fails
 	byAddr   map[string]*peer
 	links    map[*peerLink]bool
 	guests   map[*guest]bool
@@ -68,7 +69,7 @@ func (p *peers) watch() {
 			return
 		}
 		p.mu.Lock()
-		p.err = err
+		p.err, p.heard = err, true
 		p.mu.Unlock()
 		sleep(ctx, b.Next(time.Since(began)))
 	}
@@ -78,7 +79,7 @@ func (p *peers) watch() {
 func (p *peers) set(addresses []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.err = nil
+	p.err, p.heard = nil, true
 	for address, kept := range p.byAddr {
 		if !slices.Contains(addresses, address) {
 			kept.cancel()
@@ -137,6 +138,22 @@ func (p *peers) unmet() []*peer {
 
 // none reports whether there is nobody to ask.
 func (p *peers) none() bool { return len(p.unmet()) == 0 && len(p.live()) == 0 }
+
+// meetTimeout is how long a replica that has begun is not ready because it has
+// not met the others.
+const meetTimeout = 10 * time.Second
+
+// meeting reports whether this replica has just begun, and it is not known yet
+// which of the others can be connected.
+func (p *peers) meeting() bool {
+	if p.server.Peers == nil || time.Since(p.server.began) >= meetTimeout {
+		return false
+	}
+	p.mu.Lock()
+	heard := p.heard
+	p.mu.Unlock()
+	return !heard || len(p.unmet()) > 0
+}
 
 // names are those of the replicas that run, this one's first unless it drains.
 // ok is false when nobody is to hear of them any more.

@@ -112,7 +112,9 @@ func (r *registry) snapshot() map[string]*clusterSnapshot {
 // StatusHandler serves, for GET and HEAD,
 //
 //	/healthz                 200 while the process can answer
-//	/readyz                  200 while the Server takes agents, else 503
+//	/readyz                  200 while the Server takes agents, else 503; with Peers
+//	                         also until it has a session with each of them or
+//	                         has failed to get one, for 10 seconds at most
 //	/readyz?cluster=NAME     200 while an agent of the cluster takes streams, else 503
 //	/status                  Status as JSON
 //	/status?cluster=NAME     its ClusterStatus, else 404
@@ -133,6 +135,8 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 	switch c, ok := status.cluster(name); {
 	case !status.Ready:
 		say(w, http.StatusServiceUnavailable, "draining")
+	case s.peers.meeting():
+		say(w, http.StatusServiceUnavailable, "meeting the other replicas")
 	case name != "" && (!ok || !c.Connected):
 		say(w, http.StatusServiceUnavailable, "no agent of the cluster is connected")
 	default:

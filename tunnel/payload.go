@@ -36,9 +36,11 @@ func (s *Server) sendPayloads(sess *session) {
 	}
 }
 
-// Push hands the payload to each agent of the cluster that is connected, and
-// returns when all have taken it. The error joins one *[Error] for each that
-// has not; without any agent it is one of [CodeNoAgent].
+// Push hands the payload to each agent of the cluster that is connected to this
+// replica, and returns when all have taken it. An agent of other replicas alone
+// gets nothing: each is to push, and one that has sessions with two gets it from
+// both. The error joins one *[Error] for each that has not taken it; without any
+// agent here it is one of [CodeNoAgent].
 func (s *Server) Push(ctx context.Context, cluster string, p Payload) error {
 	if err := s.setup(); err != nil {
 		return err

@@ -17,7 +17,8 @@ type Hooks struct {
 	// agent ended it in order. Streams and byte counts are final.
 	Disconnected func(s SessionInfo, err error)
 	// Refused is called for each carrier, enrolment or renewal that is turned
-	// away. Err is an *[Error], remote where it came from.
+	// away. Err is an *[Error], remote where it came from. One of [CodeHeld] is
+	// no failure: an agent was looking for another replica.
 	Refused func(remote net.Addr, err error)
 	// Enrolled is called when an agent got its first certificate.
 	Enrolled func(id Identity)

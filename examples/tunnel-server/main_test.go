@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -404,5 +405,16 @@ func TestServiceFails(t *testing.T) {
 	})
 	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "status") {
 		t.Errorf("got %v, want the error of the service", err)
+	}
+}
+
+// An agent that looks for another replica is no news.
+func TestRefusedLog(t *testing.T) {
+	for code, want := range map[tunnel.Code]bool{tunnel.CodeHeld: false, tunnel.CodeRevoked: true} {
+		var text bytes.Buffer
+		hooks(slog.New(slog.NewTextHandler(&text, nil))).Refused(tunnel.Addr{Cluster: "x"}, &tunnel.Error{Op: "connect", Code: code})
+		if got := strings.Contains(text.String(), "level=WARN msg=refused"); got != want {
+			t.Errorf("%v: got %q, want a warning: %t", code, text.String(), want)
+		}
 	}
 }

@@ -13,7 +13,7 @@ var (
 	sentBytes      = counter("causeway_tunnel_sent_bytes_total", "Payload that went to agents.")
 	sessionsOpened = counter("causeway_tunnel_sessions_opened_total", "Sessions that began.")
 	sessionsClosed = counter("causeway_tunnel_sessions_closed_total", "Sessions that ended, by why; ok: in order.", "code")
-	refusals       = counter("causeway_tunnel_refusals_total", "Carriers, enrolments and renewals that were turned away.", "op", "code")
+	refusals       = counter("causeway_tunnel_refusals_total", "Carriers, enrolments and renewals that were turned away; held: an agent that looked for another replica, which is no failure.", "op", "code")
 	enrollments    = counter("causeway_tunnel_enrollments_total", "First certificates that agents got.")
 	renewals       = counter("causeway_tunnel_renewals_total", "Further certificates that agents got.")
 	payloads       = counter("causeway_tunnel_payloads_total", "Payloads that agents were handed.", "result")

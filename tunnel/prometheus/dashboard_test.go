@@ -50,12 +50,15 @@ func readDashboard(t *testing.T) dashboard {
 
 // Panels do not lie on each other, and have what makes them readable.
 func TestDashboardPanels(t *testing.T) {
-	ids, taken := map[int]bool{}, map[[2]int]string{}
+	ids, titles, taken := map[int]bool{}, map[string]bool{}, map[[2]int]string{}
 	for _, p := range readDashboard(t).Panels {
 		if ids[p.ID] || p.ID == 0 {
 			t.Errorf("%s: id %d is taken", p.Title, p.ID)
 		}
-		ids[p.ID] = true
+		if titles[p.Title] {
+			t.Errorf("there are two panels %q: descriptions and .lint name them by title", p.Title)
+		}
+		ids[p.ID], titles[p.Title] = true, true
 		g := p.GridPos
 		if g.W < 1 || g.H < 1 || g.X+g.W > 24 {
 			t.Errorf("%s: got position %+v, want within 24 columns", p.Title, g)
@@ -87,7 +90,7 @@ func TestDashboardPanels(t *testing.T) {
 func queriesOf(t *testing.T, d dashboard) map[string]string {
 	t.Helper()
 	queries := map[string]string{}
-	vars := strings.NewReplacer("$__rate_interval", "5m", "$job", "server", "$cluster", "default/prod")
+	vars := strings.NewReplacer("$__rate_interval", "5m", "$job", "server", "$instance", "server-0:9090", "$cluster", "default/prod")
 	for _, p := range d.Panels {
 		for _, target := range p.Targets {
 			expr := vars.Replace(target.Expr)

@@ -17,7 +17,10 @@
 // without its histograms, so that the alerts fit both.
 //
 // metrics.md lists all metrics, alerts.yaml are alert rules over them, and
-// dashboard.json is a dashboard for Grafana.
+// dashboard.json is a dashboard for Grafana. Both are held against the metrics
+// and labels that there are, and read by promtool, which runs the rules' tests,
+// too; Grafana's dashboard-linter checks the dashboard, and .lint says what it
+// finds that is left as it is, and why.
 //
 // # What the series cost
 //

@@ -33,9 +33,20 @@ func TestMetricsFile(t *testing.T) {
 	}
 }
 
+const preface = `# Metrics
+
+Written by the package's tests from what the collectors say of themselves.
+
+The alert rules ([alerts.yaml](alerts.yaml)) and the dashboard for Grafana
+([dashboard.json](dashboard.json)) speak of these metrics and labels alone, which
+tests see to. Both are checked by promtool, the rules with tests of their own
+([testdata](testdata)), and the dashboard by Grafana's dashboard-linter
+([its test](../../internal/dashboardlint)), but for what [.lint](.lint) names.
+`
+
 func page(families []*dto.MetricFamily) string {
 	var b strings.Builder
-	b.WriteString("# Metrics\n\nWritten by the package's tests from what the collectors say of themselves.\n")
+	b.WriteString(preface)
 	for _, part := range []struct{ prefix, title string }{
 		{"causeway_tunnel_", "Server"},
 		{"causeway_agent_", "Agent"},

@@ -22,6 +22,10 @@ type carrier struct {
 	tls    *tls.Conn
 	shape  *shape
 	closed atomic.Bool
+
+	// drained says that TLS keeps nothing for the next Read, and no part of a
+	// record: the last one returned less than there was room for.
+	drained atomic.Bool
 }
 
 var _ net.Conn = (*carrier)(nil)
@@ -83,7 +87,17 @@ func isHTTP(b [5]byte) bool {
 // Read is safe for concurrent use with everything else.
 func (c *carrier) Read(p []byte) (int, error) {
 	n, err := c.tls.Read(p)
+	c.drained.Store(err == nil && n < len(p))
 	return n, c.explain(err)
+}
+
+// Wait returns when Read has something or an error, or at once if that would
+// take more than a look at a socket. It needs less stack than Read, and calls
+// idle once if it really waits. It is not for use beside Read.
+func (c *carrier) Wait(idle func()) {
+	if c.drained.Load() {
+		c.shape.source.wait(idle)
+	}
 }
 
 // Write encrypts p. It is sent by the next Flush, or when 128 KiB are waiting.

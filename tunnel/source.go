@@ -2,7 +2,9 @@ package tunnel
 
 import (
 	"crypto/tls"
+	"errors"
 	"net"
+	"os"
 )
 
 // smallRead is what a source offers while it waits on what is no socket.
@@ -18,7 +20,8 @@ type source struct {
 	in     []byte            // what was read ahead, in small or pooled
 	pooled *[bufferSize]byte // nil while nothing waits in it
 	small  []byte
-	full   bool // the last read filled its buffer: there may be more
+	full   bool  // the last read filled its buffer: there may be more
+	err    error // that wait found, for the next Read: a socket says it once
 }
 
 func newSource(conn net.Conn) source {
@@ -33,10 +36,14 @@ func newSource(conn net.Conn) source {
 // Read returns what was read ahead before anything else.
 func (s *source) Read(p []byte) (int, error) {
 	if len(s.in) == 0 {
+		if err := s.err; err != nil {
+			s.err = nil
+			return 0, err
+		}
 		if s.direct || len(p) >= bufferSize {
 			return s.conn.Read(p)
 		}
-		if err := s.fill(); err != nil {
+		if err := s.fill(nil); err != nil {
 			return 0, err
 		}
 	}
@@ -51,10 +58,22 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill waits for bytes. An error that comes with some comes again.
-func (s *source) fill() error {
+// wait returns when Read has something or an error, or at once if conn is no
+// socket. A deadline is no error: the next Read may have another.
+func (s *source) wait(idle func()) {
+	if s.try == nil || len(s.in) > 0 || s.err != nil {
+		return
+	}
+	if err := s.fill(idle); !errors.Is(err, os.ErrDeadlineExceeded) {
+		s.err = err
+	}
+}
+
+// fill waits for bytes, and on a socket it calls idle, unless nil, if it really
+// does. An error that comes with some comes again.
+func (s *source) fill(idle func()) error {
 	if s.try != nil {
-		buf, n, err := s.try.read()
+		buf, n, err := s.try.read(idle)
 		if err != nil {
 			return err
 		}

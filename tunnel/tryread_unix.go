@@ -15,6 +15,7 @@ type tryReader struct {
 	conn *net.TCPConn
 	raw  syscall.RawConn
 	step func(fd uintptr) bool // the method, bound once
+	idle func()                // called before it waits, unless nil
 
 	// The result.
 	in  *[bufferSize]byte
@@ -37,9 +38,10 @@ func newTryReader(conn net.Conn) *tryReader {
 	return r
 }
 
-// read waits until bytes come. The caller puts the buffer back; it is nil if
-// there is an error.
-func (r *tryReader) read() (*[bufferSize]byte, int, error) {
+// read waits until bytes come; if it really does, it calls idle once, unless
+// nil. The caller puts the buffer back; it is nil if there is an error.
+func (r *tryReader) read(idle func()) (*[bufferSize]byte, int, error) {
+	r.idle = idle
 	if err := r.raw.Read(r.step); err != nil {
 		return nil, 0, err
 	}
@@ -59,6 +61,10 @@ func (r *tryReader) attempt(fd uintptr) bool {
 	switch {
 	case err == syscall.EAGAIN:
 		putBuffer(in)
+		if r.idle != nil {
+			r.idle()
+			r.idle = nil
+		}
 		return false
 	case err != nil:
 		r.err = &net.OpError{Op: "read", Net: "tcp", Source: r.conn.LocalAddr(), Addr: r.conn.RemoteAddr(), Err: os.NewSyscallError("read", err)}

@@ -108,3 +108,7 @@ func (st *Stream) Offered() bool {
 	defer st.s.mu.Unlock()
 	return st.sink != nil && st.first == nil
 }
+
+// Reading reports whether the session has a buffer for what comes. It is for a
+// session that waits.
+func (s *Session) Reading() bool { return s.reader != nil }

@@ -22,6 +22,7 @@ var carriers = []struct {
 	{"tcp", tcpPair},
 	{"tls", tlsPair},
 	{"gathered", gatheredPair},
+	{"waiting", waitingPair},
 }
 
 func pipePair(testing.TB) (client, server net.Conn) { return net.Pipe() }

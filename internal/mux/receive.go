@@ -1,7 +1,9 @@
 package mux
 
 import (
+	"bufio"
 	"io"
+	"sync"
 )
 
 const (
@@ -9,9 +11,35 @@ const (
 	readBuffer = packed  // of the session, for headers and small payloads
 )
 
+// waiter is a carrier that waits with less stack than its Read: see [Client].
+type waiter interface{ Wait(idle func()) }
+
+// readers are shared by all sessions, as buffers are.
+var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, readBuffer) }}
+
+func (s *Session) takeReader() {
+	s.reader = readers.Get().(*bufio.Reader)
+	s.reader.Reset(aliveReader{s})
+}
+
+// dropReader is called when nothing is buffered.
+func (s *Session) dropReader() {
+	s.reader.Reset(nil)
+	readers.Put(s.reader)
+	s.reader = nil
+}
+
 // readLoop handles what the carrier brings. It waits for nothing else.
 func (s *Session) readLoop() {
+	w, _ := s.carrier.(waiter)
+	idle := s.dropReader
 	for {
+		if w != nil && s.reader.Buffered() == 0 {
+			w.Wait(idle)
+			if s.reader == nil {
+				s.takeReader()
+			}
+		}
 		if err := s.readFrame(); err != nil {
 			s.fail(err)
 			return

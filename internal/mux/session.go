@@ -73,7 +73,7 @@ type Session struct {
 	client  bool
 	began   time.Time // what instants are measured from
 
-	reader   *bufio.Reader // readLoop's
+	reader   *bufio.Reader // readLoop's, nil while that waits in a waiter
 	lastRead atomic.Int64  // instant of the last byte from the carrier
 	held     atomic.Int64  // buffers taken from the pools and not given back
 
@@ -109,7 +109,10 @@ type Session struct {
 // Client starts a session on carrier whose peer is a Server: one side each.
 // The session owns the carrier, whose Close has to end a Read and a Write that
 // block. If the carrier has a method Flush() error, its Write may keep bytes
-// back until Flush is called. A nil Config is a zero one.
+// back until Flush is called. If it has a method Wait(idle func()), that is
+// called before a Read, by who calls that: it returns when Read has something
+// or an error, or at once, as it has to after a Read that returned an error,
+// and calls idle if it really waits. A nil Config is a zero one.
 func Client(carrier net.Conn, c *Config) *Session { return newSession(carrier, c, true).start() }
 
 // Server starts the other side of a session.
@@ -133,7 +136,7 @@ func newSession(carrier net.Conn, c *Config, client bool) *Session {
 	if client {
 		s.nextID = 1
 	}
-	s.reader = bufio.NewReaderSize(aliveReader{s}, readBuffer)
+	s.takeReader()
 	s.accepts = sync.NewCond(&s.mu)
 	s.opens = sync.NewCond(&s.mu)
 	s.ends = sync.NewCond(&s.mu)

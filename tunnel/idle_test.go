@@ -12,7 +12,7 @@ import (
 )
 
 // An agent with nothing to do has no goroutine but those that wait for its
-// peer: of each side the session's two and the reader of the control stream,
+// peer: of each side the session's reader and that of the control stream,
 // of the agent Run and the one that takes streams, too. What a message needs
 // ends with it.
 func TestIdleGoroutines(t *testing.T) {
@@ -20,12 +20,14 @@ func TestIdleGoroutines(t *testing.T) {
 		b := newBed(t, &tunnel.Server{})
 		payload := func(context.Context, tunnel.Payload) error { return nil }
 		b.agent(&tunnel.Agent{Payload: payload})
+		time.Sleep(time.Minute) // keepalives
 		synctest.Wait()
 		before := bubbled()
-		const n, each = 10, 3 + 5
+		const n, each = 10, 2 + 4
 		for range n {
 			b.agent(&tunnel.Agent{Payload: payload})
 		}
+		time.Sleep(time.Minute)
 		synctest.Wait()
 		if got := bubbled() - before; got != n*each {
 			t.Errorf("got %d goroutines for %d agents, want %d", got, n, n*each)
@@ -35,7 +37,7 @@ func TestIdleGoroutines(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		time.Sleep(time.Minute) // keepalives
+		time.Sleep(time.Minute)
 		synctest.Wait()
 		if got := bubbled() - before; got != n*each {
 			t.Errorf("got %d goroutines for %d agents after payloads, want %d", got, n, n*each)
@@ -43,15 +45,16 @@ func TestIdleGoroutines(t *testing.T) {
 	})
 }
 
-// The second session of an agent is four goroutines of its own, and three of the
+// The second session of an agent is three goroutines of its own, and two of the
 // server; nothing looks for a third.
 func TestIdleGoroutinesOfTwoSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMesh(t, "a", "b", "c")
 		m.meets(m.agent(&tunnel.Agent{Servers: []string{"a:1", "b:1"}}), "a", "b")
+		time.Sleep(time.Minute)
 		synctest.Wait()
 		before := bubbled()
-		const n, each = 10, 2*3 + 1 + 2*4
+		const n, each = 10, 2*2 + 1 + 2*3
 		for range n {
 			m.meets(m.agent(&tunnel.Agent{Servers: []string{"a:1", "b:1"}}), "a", "b")
 		}

@@ -88,6 +88,7 @@ func (st *Stream) FrameBytes() int {
 // returns the streams that the peer opened.
 func ReadAll(carrier net.Conn, c *Config) (*Session, []*Stream) {
 	s := newSession(carrier, c, false)
+	s.writing = true // as far as it knows
 	var streams []*Stream
 	for {
 		err := s.readFrame()
@@ -112,3 +113,10 @@ func (st *Stream) Offered() bool {
 // Reading reports whether the session has a buffer for what comes. It is for a
 // session that waits.
 func (s *Session) Reading() bool { return s.reader != nil }
+
+// Writing reports whether there is a writeLoop.
+func (s *Session) Writing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writing
+}

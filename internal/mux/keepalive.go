@@ -172,3 +172,17 @@ func (s *Session) pinged(h header) {
 		p.reply <- s.rtt // has room for it
 	}
 }
+
+func (s *Session) gatherPingsLocked(b *batch) {
+	for _, id := range s.toSend {
+		if p := s.pings[id]; p != nil {
+			p.sent = s.now()
+			b.header(header{kind: typePing, flags: flagSYN, length: id})
+		}
+	}
+	s.toSend = s.toSend[:0]
+	for _, id := range s.pongs {
+		b.header(header{kind: typePing, flags: flagACK, length: id})
+	}
+	s.pongs = s.pongs[:0]
+}

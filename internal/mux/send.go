@@ -23,6 +23,8 @@ type sender struct {
 	room         list      // writers that wait for queued to sink
 	queued       int       // bytes of payload in frames, those that are being written too
 	turn         bool      // somebody writes to the carrier
+	writing      bool      // there is a writeLoop
+	idle         bool      // the last that was sent was pings alone
 	batch        batch     // of whoever has the turn
 	refused      []refusal
 	goAwayWanted bool
@@ -45,8 +47,13 @@ func (q *sender) init(mu *sync.Mutex) {
 
 // wakeLocked has what there is sent: by whoever is writing, or by writeLoop.
 func (s *Session) wakeLocked() {
-	if !s.turn {
+	switch {
+	case s.turn || s.err != nil:
+	case s.writing:
 		s.wake.Signal()
+	default:
+		s.writing = true
+		s.loops.Go(s.writeLoop)
 	}
 }
 
@@ -172,12 +179,19 @@ func (b *batch) frame(f *buffer, h header) {
 	b.open = false
 }
 
-// writeLoop writes what there is to send and nobody else is about to.
+// writeLoop writes what there is to send and nobody else is about to. Then it
+// waits for more, because a start costs as much as a small write; it ends when
+// it has sent nothing but pings, which is what a session does that is idle.
 func (s *Session) writeLoop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer func() { s.writing = false }()
 	for s.err == nil {
-		if s.turn || !s.sendLocked() {
+		switch {
+		case !s.turn && s.sendLocked():
+		case s.idle:
+			return
+		default:
 			s.wake.Wait()
 		}
 	}
@@ -200,7 +214,7 @@ func (s *Session) sendTurnLocked() {
 	s.turn = false
 	s.sendLocked()
 	if s.err == nil && s.pendingLocked() {
-		s.wake.Signal()
+		s.wakeLocked()
 	}
 }
 
@@ -212,11 +226,14 @@ func (s *Session) pendingLocked() bool {
 // sendLocked writes one batch. It returns false if there is nothing to send.
 func (s *Session) sendLocked() bool {
 	b := &s.batch
+	s.gatherPingsLocked(b)
+	pings := b.bytes
 	s.gatherControlLocked(b)
 	s.gatherDataLocked(b)
 	if len(b.writes) == 0 {
 		return false
 	}
+	s.idle = b.bytes == pings
 	s.turn = true
 	s.mu.Unlock()
 	began := s.now()
@@ -259,17 +276,6 @@ func (s *Session) write(b *batch) error {
 }
 
 func (s *Session) gatherControlLocked(b *batch) {
-	for _, id := range s.toSend {
-		if p := s.pings[id]; p != nil {
-			p.sent = s.now()
-			b.header(header{kind: typePing, flags: flagSYN, length: id})
-		}
-	}
-	s.toSend = s.toSend[:0]
-	for _, id := range s.pongs {
-		b.header(header{kind: typePing, flags: flagACK, length: id})
-	}
-	s.pongs = s.pongs[:0]
 	if s.goAwayWanted {
 		s.goAwayWanted = false
 		b.header(header{kind: typeGoAway, length: goAwayNormal})

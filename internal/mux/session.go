@@ -152,7 +152,6 @@ func (s *Session) start() *Session {
 	s.pinger.init(s)
 	s.mu.Unlock()
 	s.loops.Go(s.readLoop)
-	s.loops.Go(s.writeLoop)
 	return s
 }
 

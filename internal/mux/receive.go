@@ -101,7 +101,7 @@ func (s *Session) windowFrame(h header) error {
 func (s *Session) endsLocked(st *Stream, flags uint16, code uint32) {
 	if flags&flagFIN != 0 && !st.finCame {
 		st.finCame = true
-		st.readable.Broadcast()
+		st.wakeReaderLocked()
 		s.finishLocked(st)
 	}
 	if flags&flagRST != 0 && !st.gone {
@@ -150,7 +150,7 @@ func (s *Session) packLocked(st *Stream, p []byte) {
 		st.appendReceivedLocked(b)
 	}
 	b.append(p)
-	st.readable.Signal()
+	st.wakeReaderLocked()
 }
 
 // nextClass is that of a buffer for small payloads: bigger ones for a stream
@@ -253,6 +253,6 @@ func (s *Session) receive(st *Stream, b *buffer) bool {
 		return true
 	}
 	st.appendReceivedLocked(b)
-	st.readable.Signal()
+	st.wakeReaderLocked()
 	return true
 }

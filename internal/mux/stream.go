@@ -46,6 +46,8 @@ type Stream struct {
 	finCame   bool
 	rstWanted bool
 	reset     *ResetError // by the peer, or here
+
+	afterReadable func() // nil: none
 }
 
 var (
@@ -124,7 +126,7 @@ func (st *Stream) endLocked() {
 	st.ended, st.closed = true, true
 	st.readLimit.stop()
 	st.writeLimit.stop()
-	st.readable.Broadcast()
+	st.wakeReaderLocked()
 	st.writable.Broadcast()
 	st.s.dropReceivedLocked(st)
 }
@@ -150,7 +152,7 @@ func (s *Session) forgetLocked(st *Stream) {
 	if st.peers && !st.links[listAccept].in {
 		s.incoming--
 	}
-	st.readable.Broadcast()
+	st.wakeReaderLocked()
 	st.writable.Broadcast()
 }
 

@@ -160,6 +160,7 @@ func (s *Session) incomingLocked(id uint32) (*Stream, error) {
 	s.incoming++
 	s.accept.push(st)
 	s.accepts.Signal()
+	s.came = true
 	return st, nil
 }
 

@@ -44,6 +44,9 @@ func (s *Session) readLoop() {
 			s.fail(err)
 			return
 		}
+		if s.came {
+			s.handOver()
+		}
 	}
 }
 

@@ -74,6 +74,7 @@ type Session struct {
 	began   time.Time // what instants are measured from
 
 	reader   *bufio.Reader // readLoop's, nil while that waits in a waiter
+	came     bool          // readLoop's: the frame has opened a stream
 	lastRead atomic.Int64  // instant of the last byte from the carrier
 	held     atomic.Int64  // buffers taken from the pools and not given back
 
@@ -91,10 +92,11 @@ type Session struct {
 	peerGone bool // the peer takes no new streams
 	weGone   bool // we don't
 
-	incoming int        // streams of the peer that are open or not accepted yet
-	accept   list       // not accepted yet
-	accepts  *sync.Cond // a stream came, or the session ended
-	acks     list       // accepted, to be acknowledged
+	incoming int           // streams of the peer that are open or not accepted yet
+	accept   list          // not accepted yet
+	accepts  *sync.Cond    // a stream came, or the session ended
+	serve    func(*Stream) // in the place of Accept, if not nil
+	acks     list          // accepted, to be acknowledged
 	ackTimer *time.Timer
 	unsent   int        // opened streams whose SYN was not sent
 	opens    *sync.Cond // there is room for one more

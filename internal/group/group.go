@@ -20,6 +20,7 @@ type Group struct {
 	closed bool
 	n      int
 	empty  chan struct{} // closed when closed && n == 0
+	joined chan struct{} // closed when n == 0, if not nil
 }
 
 // New returns an empty group. The end of ctx is the end of its Context; who made
@@ -51,13 +52,44 @@ func (g *Group) Enter() bool {
 	return true
 }
 
-// Leave is the end of what Enter let in.
+// Stay keeps a member in that returns and has not ended: a session that waits
+// for its peer without a goroutine. Who is in calls it, so that it can't fail: a
+// group that lets no more in waits for its members. The end of what stays,
+// which Context asks for, is another Leave.
+func (g *Group) Stay() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.n++
+}
+
+// Leave is the end of what Enter let in, or of what stayed.
 func (g *Group) Leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.n--
-	if g.closed && g.n == 0 {
+	if g.n > 0 {
+		return
+	}
+	if g.closed {
 		close(g.empty)
+	}
+	if g.joined != nil {
+		close(g.joined)
+		g.joined = nil
+	}
+}
+
+// await waits until nobody is in, though more may be let in.
+func (g *Group) await() {
+	g.mu.Lock()
+	var joined chan struct{}
+	if g.n > 0 {
+		joined = make(chan struct{})
+		g.joined = joined
+	}
+	g.mu.Unlock()
+	if joined != nil {
+		<-joined
 	}
 }
 

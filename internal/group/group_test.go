@@ -2,6 +2,7 @@ package group_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,7 +42,7 @@ func TestGoAfterClose(t *testing.T) {
 func TestIdle(t *testing.T) {
 	tests := []struct {
 		name  string
-		steps string // e(nter), l(eave), c(lose)
+		steps string // e(nter), s(tay), l(eave), c(lose)
 		want  bool
 	}{
 		{"open", "", false},
@@ -52,6 +53,10 @@ func TestIdle(t *testing.T) {
 		{"one of two leaves later", "eecl", false},
 		{"the last leaves later", "eecll", true},
 		{"who came late was not let in", "eclc", true},
+		{"one stays", "eslc", false},
+		{"one stays in a closed group", "ecsl", false},
+		{"who stayed leaves", "ecsll", true},
+		{"who stayed left before", "esllc", true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -61,6 +66,8 @@ func TestIdle(t *testing.T) {
 				switch step {
 				case 'e':
 					g.Enter()
+				case 's':
+					g.Stay()
 				case 'l':
 					g.Leave()
 				case 'c':
@@ -87,7 +94,7 @@ func TestContextsEnd(t *testing.T) {
 }
 
 // TestDrain: a member that ends by itself after a minute, or when it is
-// cancelled.
+// cancelled, and has a goroutine or has none.
 func TestDrain(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -102,7 +109,16 @@ func TestDrain(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := group.New(t.Context())
-				left := false
+				left, stayed := false, false
+				g.Go(func() {
+					g.Stay()
+					leave := sync.OnceFunc(func() {
+						stayed = true
+						g.Leave()
+					})
+					time.AfterFunc(time.Minute, leave)
+					context.AfterFunc(g.Context(), leave)
+				})
 				g.Go(func() {
 					select {
 					case <-time.After(time.Minute):
@@ -114,8 +130,8 @@ func TestDrain(t *testing.T) {
 				defer cancel()
 				began := time.Now()
 				g.Drain(ctx)
-				if took := time.Since(began); took != tt.took || !left {
-					t.Errorf("got %v, left %v; want %v, true", took, left, tt.took)
+				if took := time.Since(began); took != tt.took || !left || !stayed {
+					t.Errorf("got %v, left %v and %v; want %v, true", took, left, stayed, tt.took)
 				}
 				if g.Context().Err() == nil || g.Enter() {
 					t.Error("the group goes on")

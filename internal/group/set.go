@@ -33,7 +33,7 @@ type Set struct {
 // accepts, until ctx ends, l fails or Shutdown is called. It closes l, and
 // returns when the group is idle: what is left after grace is cancelled (by
 // Shutdown, after that one's context). The error is that of l, if it was not
-// closed from here; handle closes its connection.
+// closed from here; handle closes its connection, or what it lets stay does.
 func (s *Set) Serve(ctx context.Context, l net.Listener, grace time.Duration, handle func(*Group, net.Conn)) error {
 	defer l.Close()
 	g, err := s.add()
@@ -85,7 +85,7 @@ func accept(l net.Listener, g *Group, handle func(*Group, net.Conn)) error {
 }
 
 // Join runs f as the one member of a new group, for what came by no listener of
-// the Set, and returns with it.
+// the Set, and returns with it, or when what stays has left.
 func (s *Set) Join(f func(*Group)) error {
 	g, err := s.add()
 	if err != nil {
@@ -95,6 +95,7 @@ func (s *Set) Join(f func(*Group)) error {
 	if !g.Enter() {
 		return ErrClosed
 	}
+	defer g.await()
 	defer g.Leave()
 	f(g)
 	return nil

@@ -256,6 +256,42 @@ func TestJoin(t *testing.T) {
 	})
 }
 
+// TestJoinStays: Join returns with what stays, which Shutdown waits for.
+func TestJoinStays(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		life time.Duration
+		took time.Duration
+	}{
+		{"ends by itself", time.Second, time.Second},
+		{"is cancelled", time.Hour, time.Minute},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var set group.Set
+				joined := make(chan time.Duration)
+				began := time.Now()
+				go func() {
+					set.Join(func(g *group.Group) {
+						g.Stay()
+						leave := sync.OnceFunc(g.Leave)
+						time.AfterFunc(tt.life, leave)
+						context.AfterFunc(g.Context(), leave)
+					})
+					joined <- time.Since(began)
+				}()
+				synctest.Wait()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				go set.Shutdown(ctx)
+				if took := <-joined; took != tt.took {
+					t.Errorf("Join returned after %v, want %v", took, tt.took)
+				}
+			})
+		})
+	}
+}
+
 // TestJoinEnds: one that has returned is not waited for, and its group's
 // context has ended.
 func TestJoinEnds(t *testing.T) {

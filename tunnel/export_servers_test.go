@@ -27,7 +27,7 @@ func (s *Server) TellServers(names ...string) error {
 // the WELCOME is made and the session is not registered.
 func (s *Server) ServeGreeted(ctx context.Context, conn net.Conn, between func()) error {
 	g := group.New(ctx)
-	defer g.Cancel()
+	defer g.Drain(ctx) // the session stays in it
 	c, err := secure(ctx, conn, s.enroller.tlsConfig(), true)
 	if err != nil {
 		return err

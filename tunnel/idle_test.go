@@ -12,8 +12,8 @@ import (
 )
 
 // An agent with nothing to do has no goroutine but those that wait for its
-// peer: of each side the session's reader and that of the control stream,
-// of the agent Run and the one that takes streams, too. What a message needs
+// peer: of each side the session's reader, of the agent the reader of the control
+// stream, Run and the one that takes streams, too. What a message needs
 // ends with it.
 func TestIdleGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -23,7 +23,7 @@ func TestIdleGoroutines(t *testing.T) {
 		time.Sleep(time.Minute) // keepalives
 		synctest.Wait()
 		before := bubbled()
-		const n, each = 10, 2 + 4
+		const n, each = 10, 1 + 4
 		for range n {
 			b.agent(&tunnel.Agent{Payload: payload})
 		}
@@ -45,7 +45,7 @@ func TestIdleGoroutines(t *testing.T) {
 	})
 }
 
-// The second session of an agent is three goroutines of its own, and two of the
+// The second session of an agent is three goroutines of its own, and one of the
 // server; nothing looks for a third.
 func TestIdleGoroutinesOfTwoSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestIdleGoroutinesOfTwoSessions(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		before := bubbled()
-		const n, each = 10, 2*2 + 1 + 2*3
+		const n, each = 10, 2*1 + 1 + 2*3
 		for range n {
 			m.meets(m.agent(&tunnel.Agent{Servers: []string{"a:1", "b:1"}}), "a", "b")
 		}

@@ -164,7 +164,11 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 // not wait for them.
 func (s *Server) Handler() http.Handler {
 	return websocketHandler(func(conn net.Conn) {
-		if s.setup() != nil || s.groups.Join(func(g *group.Group) { s.peers.start(); s.serveCarrier(g, conn) }) != nil {
+		serve := func(g *group.Group) {
+			s.peers.start()
+			apart(func() { s.serveCarrier(g, conn) }) // Join may wait for hours
+		}
+		if s.setup() != nil || s.groups.Join(serve) != nil {
 			conn.Close()
 		}
 	})

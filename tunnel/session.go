@@ -40,9 +40,11 @@ type session struct {
 	opens  chan struct{} // holds one: who opens a stream
 	// welcomed is whose certificates the agent was told to trust.
 	welcomed *Authority
-	servers  []string // the names that it was told in its WELCOME
+	servers  []string    // the names that it was told in its WELCOME
+	stop     func() bool // the watch of the group's context
+	work     sync.WaitGroup
 
-	asked time.Time // for a certificate; readControl's
+	asked time.Time // for a certificate; takeControl's
 
 	retired atomic.Bool // takes no new streams
 	opened  atomic.Uint64
@@ -55,14 +57,14 @@ type session struct {
 	expires *time.Timer
 }
 
-// serveCarrier takes a carrier from its first byte to its end.
+// serveCarrier takes a carrier from its first byte to its end, but for an
+// agent's session: that stays in the group.
 func (s *Server) serveCarrier(g *group.Group, conn net.Conn) {
-	defer conn.Close()
-	var serve func()
-	apart(func() { serve = s.admit(g, conn) })
-	if serve != nil {
-		serve()
+	if serve := s.admit(g, conn); serve != nil {
+		serve() // its session has the carrier
+		return
 	}
+	conn.Close()
 }
 
 // apart runs f and returns when f has. What stack f needs goes with it: a
@@ -201,24 +203,31 @@ func readHello(ctx context.Context, m *mux.Session) (*mux.Stream, *message, erro
 	return control, hello, err
 }
 
-// serveSession reads the control stream until the session ends.
+// serveSession begins a session. Its group then waits for it, and nothing else:
+// it has no goroutine until something comes.
 func (s *Server) serveSession(sess *session) {
 	if !s.register(sess) {
 		sess.mux.Close()
 		s.Hooks.refused(sess.remote, &Error{Op: "connect", Cluster: sess.id.Cluster, Code: CodeRevoked})
 		return
 	}
-	stop := context.AfterFunc(sess.group.Context(), func() { sess.end(net.ErrClosed) })
-	stopExpiry := sess.expireLater()
+	sess.group.Stay()
+	sess.stop = context.AfterFunc(sess.group.Context(), func() { sess.end(net.ErrClosed) })
+	sess.expireLater()
 	sess.out.start(sess.end)
-	var wg sync.WaitGroup
 	s.Hooks.connected(sess.info())
-	wg.Go(func() { s.sendPayloads(sess) })
-	sess.end(s.readControl(sess))
-	stop()
-	stopExpiry()
+	sess.work.Go(func() { s.sendPayloads(sess) })
+	s.awaitControl(sess)
+}
+
+// endSession is the end of what serveSession began.
+func (s *Server) endSession(sess *session, cause error) {
+	defer sess.group.Leave()
+	sess.end(cause)
+	sess.stop()
+	sess.stopExpiry()
 	sess.out.close()
-	wg.Wait()
+	sess.work.Wait()
 	err := sess.lost()
 	s.registry.remove(sess, err)
 	s.Hooks.disconnected(sess.info(), err)
@@ -256,21 +265,28 @@ func (s *Server) register(sess *session) bool {
 	return true
 }
 
-func (s *Server) readControl(sess *session) error {
-	for {
-		m, err := readMessage(sess.out.control, maxMessage)
-		if err != nil {
-			return err
-		}
-		switch m.kind {
-		case msgRenew:
-			s.renew(sess, m)
-		case msgReceived:
-			sess.received(m)
-		case msgDrain:
-			s.registry.retire(sess)
-		}
+// awaitControl has takeControl called when there is something to take.
+func (s *Server) awaitControl(sess *session) {
+	sess.out.control.AfterReadable(func() { s.takeControl(sess) })
+}
+
+// takeControl takes a message of the control stream, or its end. One call
+// follows the other.
+func (s *Server) takeControl(sess *session) {
+	m, err := readMessage(sess.out.control, maxMessage)
+	if err != nil {
+		s.endSession(sess, err)
+		return
 	}
+	switch m.kind {
+	case msgRenew:
+		s.renew(sess, m)
+	case msgReceived:
+		sess.received(m)
+	case msgDrain:
+		s.registry.retire(sess)
+	}
+	s.awaitControl(sess)
 }
 
 // renewEvery is how often a session may ask for a certificate: signing costs.
@@ -311,17 +327,18 @@ func (sess *session) extend(until time.Time) {
 }
 
 // expireLater ends the session when the agent's latest certificate is past
-// its life, unless stop is called before.
-func (sess *session) expireLater() (stop func()) {
+// its life, unless stopExpiry is called before.
+func (sess *session) expireLater() {
 	sess.mu.Lock()
 	defer sess.mu.Unlock()
 	sess.expires = time.AfterFunc(sess.expiry.Sub(sess.clock()), sess.expire)
-	return func() {
-		sess.mu.Lock()
-		defer sess.mu.Unlock()
-		sess.expires.Stop()
-		sess.expires = nil
-	}
+}
+
+func (sess *session) stopExpiry() {
+	sess.mu.Lock()
+	defer sess.mu.Unlock()
+	sess.expires.Stop()
+	sess.expires = nil
 }
 
 func (sess *session) expire() {

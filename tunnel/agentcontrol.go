@@ -6,38 +6,58 @@ import (
 	"fmt"
 )
 
-// readControl reads the control stream until it ends.
-func (l *link) readControl() error {
-	for {
-		m, err := readMessage(l.out.control, maxMessage)
-		if err != nil {
-			return err
+// awaitControl has takeControl called when there is something to take.
+func (l *link) awaitControl() { l.out.control.AfterReadable(l.takeControl) }
+
+// takeControl takes a message of the control stream, or its end. One call
+// follows the other.
+func (l *link) takeControl() {
+	m, err := readMessage(l.out.control, maxMessage)
+	if err != nil {
+		l.finish(err)
+		return
+	}
+	switch m.kind {
+	case msgDrain:
+		l.retire()
+	case msgIssued:
+		select {
+		case <-l.issued: // what nobody waits for makes room
+		default:
 		}
-		switch m.kind {
-		case msgDrain:
-			l.retire()
-		case msgIssued:
-			select {
-			case <-l.issued: // what nobody waits for makes room
-			default:
-			}
-			l.issued <- m
-		case msgRoots:
-			if err := l.runner.trust(l.runner.ctx, m); err != nil {
-				l.runner.failed(l.server, err, 0)
-			}
-		case msgServers:
-			l.learn(m)
-		case msgPayload:
-			if !l.queuePayload(m) { // the rest of the control stream must not wait
-				l.receivedPayload(m, errors.New("too many payloads wait"))
-			}
+		l.issued <- m
+	case msgRoots:
+		l.trust(m)
+	case msgServers:
+		l.learn(m)
+	case msgPayload:
+		if !l.queuePayload(m) { // the rest of the control stream must not wait
+			l.receivedPayload(m, errors.New("too many payloads wait"))
 		}
+	}
+	l.awaitControl()
+}
+
+// trust may take long, since credentials are saved: the end of the session is
+// seen to meanwhile.
+func (l *link) trust(m *message) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := l.runner.trust(l.runner.ctx, m); err != nil {
+			l.runner.failed(l.server, err, 0)
+		}
+	}()
+	select {
+	case <-done:
+	case <-l.mux.Done():
+		l.ended()
+		<-done
 	}
 }
 
-// queuePayload reports whether there was room. It is for readControl alone,
-// whose place in work keeps room for another goroutine.
+// queuePayload reports whether there was room. It is for takeControl alone,
+// after which work is waited for.
 func (l *link) queuePayload(m *message) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

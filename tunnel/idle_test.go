@@ -11,10 +11,8 @@ import (
 	"github.com/causewayproject/causeway/tunnel"
 )
 
-// An agent with nothing to do has no goroutine but those that wait for its
-// peer: of each side the session's reader, of the agent the reader of the control
-// stream, Run and the one that takes streams, too. What a message needs
-// ends with it.
+// An agent with nothing to do has no goroutine but the session's reader on each
+// side, and Run. What a message needs ends with it.
 func TestIdleGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, &tunnel.Server{})
@@ -23,7 +21,7 @@ func TestIdleGoroutines(t *testing.T) {
 		time.Sleep(time.Minute) // keepalives
 		synctest.Wait()
 		before := bubbled()
-		const n, each = 10, 1 + 4
+		const n, each = 10, 1 + 2
 		for range n {
 			b.agent(&tunnel.Agent{Payload: payload})
 		}
@@ -45,7 +43,7 @@ func TestIdleGoroutines(t *testing.T) {
 	})
 }
 
-// The second session of an agent is three goroutines of its own, and one of the
+// The second session of an agent is one goroutine of its own, and one of the
 // server; nothing looks for a third.
 func TestIdleGoroutinesOfTwoSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -54,7 +52,7 @@ func TestIdleGoroutinesOfTwoSessions(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		before := bubbled()
-		const n, each = 10, 2*1 + 1 + 2*3
+		const n, each = 10, 2*1 + 1 + 2*1
 		for range n {
 			m.meets(m.agent(&tunnel.Agent{Servers: []string{"a:1", "b:1"}}), "a", "b")
 		}

@@ -28,8 +28,9 @@ type link struct {
 	out     outbox
 	streams *group.Group // its ctx ends with the session; closing, it takes no more
 
-	issued chan *message // answers to RENEW
-	work   sync.WaitGroup
+	issued chan *message  // answers to RENEW
+	work   sync.WaitGroup // its end, and payloads
+	stop   func() bool    // the watch of the runner's context
 
 	mu       sync.Mutex // guards the fields below
 	cause    error
@@ -64,7 +65,8 @@ func (r *runner) open(ctx context.Context, server string, held []string) (*link,
 	if l.servers = serverNames(welcome); len(l.servers) > 0 {
 		l.name = l.servers[0]
 	}
-	r.links.Go(l.serve)
+	r.links.Add(1)
+	go l.serve()
 	return l, nil
 }
 
@@ -114,42 +116,50 @@ func (r *runner) hello(ctx context.Context, m *mux.Session, held []string) (*mux
 	return control, answer, err
 }
 
-// serve takes streams and control messages until the session has ended, and
-// its streams.
+// serve has streams and control messages taken until the session has ended,
+// and its streams. Until then the runner waits for it, and nothing else: it has no
+// goroutine until something comes.
 func (l *link) serve() {
 	r := l.runner
 	r.linked(l, r.held())
-	stop := context.AfterFunc(r.ctx, func() { l.end(errGrace) })
+	l.stop = context.AfterFunc(r.ctx, func() { l.end(errGrace) })
 	l.out.start(l.end)
-	drained := make(chan struct{})
+	l.work.Add(1)
 	context.AfterFunc(l.streams.Accepting(), func() {
-		defer close(drained)
+		defer l.work.Done()
 		r.change()
 		l.drain()
 	})
-	l.work.Go(func() { l.end(l.readControl()) })
-	err := l.acceptStreams()
-	l.retire()
-	l.end(err)
-	l.streams.Cancel() // dials that are under way are for nobody
-	l.work.Wait()
-	<-drained
-	l.out.close()
-	stop()
-	r.unlinked(l, l.err())
+	l.mux.Serve(l.accept)
+	l.awaitControl()
 }
 
-// acceptStreams returns when the session has ended.
-func (l *link) acceptStreams() error {
-	for {
-		stream, err := l.mux.Accept(context.Background()) // the session's end ends it
-		if err != nil {
-			return err
-		}
-		if !l.streams.Go(func() { l.serveStream(stream) }) {
-			stream.Reset(uint32(CodeDraining))
-		}
+// accept must not wait.
+func (l *link) accept(stream *mux.Stream) {
+	if !l.streams.Go(func() { l.serveStream(stream) }) {
+		stream.Reset(uint32(CodeDraining))
 	}
+}
+
+// finish is the end of what serve began.
+func (l *link) finish(cause error) {
+	defer l.runner.links.Done()
+	if err := l.mux.Err(); err != nil && !errors.Is(cause, io.EOF) {
+		cause = err // and not what it means for the control stream
+	}
+	l.end(cause)
+	l.ended()
+	l.work.Wait()
+	l.out.close()
+	l.stop()
+	l.runner.unlinked(l, l.err())
+}
+
+// ended takes no more streams, and ends dials that are under way: they are for
+// nobody.
+func (l *link) ended() {
+	l.retire()
+	l.streams.Cancel()
 }
 
 // serveStream relays, for as long as it takes, what the server asks for. Which

@@ -2,6 +2,7 @@ package tunnel_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -133,6 +134,9 @@ func TestAgentLastError(t *testing.T) {
 		err := <-left
 		if codeOf(err) != tunnel.CodeLost || !strings.Contains(err.Error(), "closed pipe") && !strings.Contains(err.Error(), "EOF") {
 			t.Errorf("got %v, want the cause of the loss", err)
+		}
+		if op := new(net.OpError); errors.As(err, &op) && op.Net == "mux" {
+			t.Errorf("got %v, want nothing of a stream", err)
 		}
 		synctest.Wait()
 		if status := a.Status(); status.LastError != err.Error() || status.Connected || status.LastErrorAt.IsZero() {

@@ -3,7 +3,6 @@ package tunnel
 import (
 	"context"
 	"net"
-	"sync"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/group"
@@ -65,13 +64,11 @@ func (g *guest) serve() {
 	}
 	stop := context.AfterFunc(g.group.Context(), func() { g.end(net.ErrClosed) })
 	g.out.start(g.end)
-	var wg sync.WaitGroup
-	wg.Go(g.acceptStreams)
+	g.mux.Serve(g.accept)
 	g.end(g.readControl())
 	stop()
 	g.streams.Close()
 	g.streams.Cancel() // dials that are under way are for nobody
-	wg.Wait()
 	<-g.streams.Idle()
 	g.out.close()
 	s.peers.removeGuest(g)
@@ -91,16 +88,10 @@ func (g *guest) readControl() error {
 	}
 }
 
-// acceptStreams returns when the session has ended.
-func (g *guest) acceptStreams() {
-	for {
-		stream, err := g.mux.Accept(context.Background()) // the session's end ends it
-		if err != nil {
-			return
-		}
-		if !g.streams.Go(func() { g.serveStream(stream) }) {
-			stream.Reset(uint32(CodeDraining))
-		}
+// accept must not wait.
+func (g *guest) accept(stream *mux.Stream) {
+	if !g.streams.Go(func() { g.serveStream(stream) }) {
+		stream.Reset(uint32(CodeDraining))
 	}
 }
 

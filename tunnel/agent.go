@@ -131,6 +131,9 @@ type runner struct {
 	ctx     context.Context  // of the links
 	cancel  context.CancelFunc
 
+	tls   *tls.Config  // of the latest session
+	tlsOf *Credentials // that it shows
+
 	links sync.WaitGroup
 	live  []*link   // those that take streams, the oldest first
 	due   time.Time // when to try a server; zero: no session is wanted
@@ -206,6 +209,16 @@ func (r *runner) attempt(ctx context.Context, held []string) (l *link, server st
 	return l, server, err
 }
 
+// tlsConfig returns the configuration of a session with a server of the name.
+// As a rule it is that of the sessions there are: each is a kilobyte.
+func (r *runner) tlsConfig(c *Credentials, name string) *tls.Config {
+	if r.tlsOf != c || r.tls.ServerName != name {
+		r.tls, r.tlsOf = c.tlsConfig(), c
+		r.tls.ServerName = name
+	}
+	return r.tls
+}
+
 // carry dials the server and makes the carrier.
 func (r *runner) carry(ctx context.Context, server string, config *tls.Config) (*carrier, error) {
 	t := r.Transport
@@ -219,7 +232,6 @@ func (r *runner) carry(ctx context.Context, server string, config *tls.Config) (
 	if err != nil {
 		return nil, connectError(ctx, server, err)
 	}
-	config.ServerName = hostOf(server)
 	c, err := secure(ctx, conn, config, false)
 	if err != nil {
 		return nil, connectError(ctx, server, err)

@@ -73,7 +73,9 @@ func (r *runner) enroll(ctx context.Context, server string) error {
 	if err := r.makeKey(ctx); err != nil {
 		return err
 	}
-	c, err := r.carry(ctx, server, enrollTLS(inv.Pin))
+	config := enrollTLS(inv.Pin)
+	config.ServerName = hostOf(server)
+	c, err := r.carry(ctx, server, config)
 	if err != nil {
 		return err
 	}

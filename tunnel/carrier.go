@@ -30,21 +30,22 @@ type carrier struct {
 
 var _ net.Conn = (*carrier)(nil)
 
-// secure makes a carrier of raw, which is the carrier's from then on: it is
-// closed if the handshake fails. ctx bounds the handshake. config is not
-// changed, nothing below TLS 1.3 is spoken, and no session is resumed.
-func secure(ctx context.Context, raw net.Conn, config *tls.Config, server bool) (*carrier, error) {
-	config = config.Clone()
+// hardened changes config, which is returned, to that of a carrier: nothing
+// below TLS 1.3 is spoken, and no session is resumed.
+func hardened(config *tls.Config) *tls.Config {
 	config.MinVersion = tls.VersionTLS13
 	config.SessionTicketsDisabled = true
 	// Small first records are for pages: here they cost throughput whenever
 	// a stream had paused.
 	config.DynamicRecordSizingDisabled = true
-	return newCarrier(ctx, raw, config, server)
+	return config
 }
 
-// newCarrier is secure with the configuration as it is.
-func newCarrier(ctx context.Context, raw net.Conn, config *tls.Config, server bool) (*carrier, error) {
+// secure makes a carrier of raw, which is the carrier's from then on: it is
+// closed if the handshake fails. ctx bounds the handshake. config is not
+// changed; a carrier keeps it, so those who can share one. But for the outer
+// TLS of a WebSocket it is hardened.
+func secure(ctx context.Context, raw net.Conn, config *tls.Config, server bool) (*carrier, error) {
 	c := &carrier{shape: newShape(raw)}
 	if server {
 		c.tls = tls.Server(c.shape, config)

@@ -329,30 +329,6 @@ func TestOldTLSIsRefused(t *testing.T) {
 	wg.Wait()
 }
 
-func TestConfigIsNotWrittenTo(t *testing.T) {
-	a, b := net.Pipe()
-	config := clientTLS()
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if server, err := tunnel.Secure(testContext(t), b, serverTLS(), true); err == nil {
-			defer server.Close()
-			io.Copy(io.Discard, server)
-		}
-	})
-	agent, err := tunnel.Secure(testContext(t), a, config, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := agent.State(); got.Version != tls.VersionTLS13 || len(got.PeerCertificates) == 0 {
-		t.Errorf("got version %x with %d certificates", got.Version, len(got.PeerCertificates))
-	}
-	agent.Close()
-	wg.Wait()
-	if config.MinVersion != 0 || config.DynamicRecordSizingDisabled || config.SessionTicketsDisabled {
-		t.Error("the caller's configuration was changed")
-	}
-}
-
 // A cut must never look like an end, wherever it is.
 func TestCutIsNotAnEnd(t *testing.T) {
 	tests := []struct {

@@ -55,6 +55,11 @@ func NewEnroller(authority func() *Authority, store Store, life time.Duration, n
 
 func (e *enroller) TLSConfig() *tls.Config { return e.tlsConfig() }
 
+func (e *enroller) PeerTLS() (*tls.Config, error) {
+	config, _, err := e.peerTLS()
+	return config, err
+}
+
 func (e *enroller) Invite(ctx context.Context, cluster string, life time.Duration) (string, time.Time, error) {
 	return e.invite(ctx, cluster, life)
 }
@@ -72,6 +77,15 @@ func (e *enroller) Renew(ctx context.Context, id Identity, state *tls.Connection
 }
 
 func (a *Authority) Roots() *EnrolMessage { return a.addRoots(&message{kind: msgRoots}) }
+
+// SessionTLS returns an agent's configurations for its sessions.
+func SessionTLS(of []*Credentials, names ...string) (configs []*tls.Config) {
+	r := &runner{}
+	for i, c := range of {
+		configs = append(configs, r.tlsConfig(c, names[i]))
+	}
+	return configs
+}
 
 func (c *Credentials) TLSConfig() *tls.Config { return c.tlsConfig() }
 

@@ -15,7 +15,7 @@ import (
 // RawCarrier speaks TLS as an agent with the credentials; nil: none, and the
 // protocol is that of an enrolment.
 func RawCarrier(ctx context.Context, conn net.Conn, c *Credentials) (net.Conn, error) {
-	config := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protoEnroll}}
+	config := hardened(&tls.Config{InsecureSkipVerify: true, NextProtos: []string{protoEnroll}})
 	if c != nil {
 		config = c.tlsConfig()
 	}

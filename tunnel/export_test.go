@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"context"
 	"crypto/tls"
 	"net"
 	"net/http"
@@ -14,12 +15,16 @@ type Carrier = carrier
 func (c *carrier) State() *tls.ConnectionState { return c.state() }
 
 var (
-	Secure       = secure
 	TransportFor = transportFor
 	HostOf       = hostOf
 	LowMarkFor   = lowMarkFor
 	Tuned        = tuned
 )
+
+// Secure is secure with the configuration hardened; config is not changed.
+func Secure(ctx context.Context, raw net.Conn, config *tls.Config, server bool) (*Carrier, error) {
+	return secure(ctx, raw, hardened(config.Clone()), server)
+}
 
 func NewWSConn(conn net.Conn, client bool, early []byte) net.Conn {
 	return newWSConn(conn, client, early)

@@ -43,7 +43,7 @@ type link struct {
 // open connects to the server and begins a session, unless its name is held.
 func (r *runner) open(ctx context.Context, server string, held []string) (*link, error) {
 	credentials := r.held()
-	c, err := r.carry(ctx, server, credentials.tlsConfig())
+	c, err := r.carry(ctx, server, r.tlsConfig(credentials, hostOf(server)))
 	if err != nil {
 		return nil, err
 	}

@@ -14,8 +14,7 @@ func (e *enroller) peerTLS() (*tls.Config, time.Time, error) {
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	return &tls.Config{
-		MinVersion: tls.VersionTLS13,
+	return hardened(&tls.Config{
 		NextProtos: []string{protoPeer},
 		// Sent whatever authorities the other one may name.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own, nil },
@@ -28,7 +27,7 @@ func (e *enroller) peerTLS() (*tls.Config, time.Time, error) {
 			}
 			return nil
 		},
-	}, own.Leaf.NotAfter, nil
+	}), own.Leaf.NotAfter, nil
 }
 
 // verifyPeer checks, at either end, that the other one is a server of the same

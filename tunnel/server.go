@@ -3,6 +3,7 @@ package tunnel
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -70,6 +71,7 @@ type Server struct {
 	once      sync.Once
 	setupErr  error
 	enroller  *enroller
+	tls       *tls.Config // of its carriers
 	authority atomic.Pointer[Authority]
 	registry  registry
 	peers     peers
@@ -122,6 +124,7 @@ func (s *Server) setup() error {
 			store = &MemoryStore{}
 		}
 		s.enroller = &enroller{authority: s.authority.Load, store: store, life: s.CertificateLife}
+		s.tls = s.enroller.tlsConfig()
 		s.groups.Leaving = s.leaving
 		s.pending = make(chan struct{}, orDefault(s.MaxPending, 1000))
 	})

@@ -19,7 +19,7 @@ const (
 )
 
 // tlsConfig is the agent's for a session. The caller may set ServerName: it is
-// sent, and means nothing else.
+// sent, and means nothing else. One will do for the sessions with one name.
 func (c *Credentials) tlsConfig() *tls.Config {
 	cert := &tls.Certificate{PrivateKey: c.Key}
 	if c.enrolled() {
@@ -29,8 +29,7 @@ func (c *Credentials) tlsConfig() *tls.Config {
 		cert.Certificate = append(cert.Certificate, link.Raw)
 	}
 	roots := c.Roots
-	return &tls.Config{
-		MinVersion: tls.VersionTLS13,
+	return hardened(&tls.Config{
 		NextProtos: []string{protoTunnel},
 		// Sent whatever authorities the server may name.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil },
@@ -43,14 +42,13 @@ func (c *Credentials) tlsConfig() *tls.Config {
 			}
 			return nil
 		},
-	}
+	})
 }
 
 // enrollTLS is the agent's for an enrolment: the pin stands for the authority.
 // The caller may set ServerName.
 func enrollTLS(pin string) *tls.Config {
-	return &tls.Config{
-		MinVersion:         tls.VersionTLS13,
+	return hardened(&tls.Config{
 		NextProtos:         []string{protoEnroll},
 		InsecureSkipVerify: true, // as in a session
 		VerifyConnection: func(state tls.ConnectionState) error {
@@ -62,7 +60,7 @@ func enrollTLS(pin string) *tls.Config {
 			}
 			return nil
 		},
-	}
+	})
 }
 
 func checkPin(pin string) error {
@@ -133,15 +131,13 @@ func uris(cert *x509.Certificate) (ours []*url.URL) {
 	return ours
 }
 
-// tlsConfig is the server's. It takes any client certificate whose key the
-// client holds, or none: identify judges it.
+// tlsConfig is the server's, for all carriers. It takes any client certificate
+// whose key the client holds, or none: identify judges it.
 func (e *enroller) tlsConfig() *tls.Config {
-	return &tls.Config{
-		MinVersion:             tls.VersionTLS13,
-		NextProtos:             []string{protoTunnel, protoEnroll, protoPeer},
-		ClientAuth:             tls.RequestClientCert,
-		SessionTicketsDisabled: true,
-		Time:                   e.clock,
+	return hardened(&tls.Config{
+		NextProtos: []string{protoTunnel, protoEnroll, protoPeer},
+		ClientAuth: tls.RequestClientCert,
+		Time:       e.clock,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return e.certificate()
 		},
@@ -151,7 +147,7 @@ func (e *enroller) tlsConfig() *tls.Config {
 			}
 			return nil
 		},
-	}
+	})
 }
 
 // certificate returns the server's own, made anew once half of its life is

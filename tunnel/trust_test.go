@@ -125,6 +125,41 @@ func TestProtocols(t *testing.T) {
 	}
 }
 
+// TestEachIsHardened: what is right for a carrier is in every configuration.
+func TestEachIsHardened(t *testing.T) {
+	s := newTunnelServer(t, &tunnel.MemoryStore{})
+	for name, config := range map[string]*tls.Config{
+		"session": s.enrolled("prod").TLSConfig(), "enrolment": tunnel.EnrollTLS(s.authority.Load().Pin()),
+		"server": s.enroller.TLSConfig(), "peer": must(s.enroller.PeerTLS())(t),
+	} {
+		if config.MinVersion != tls.VersionTLS13 || !config.SessionTicketsDisabled || !config.DynamicRecordSizingDisabled {
+			t.Errorf("%s: got version %x, tickets %t, small records %t; want %x, false, false",
+				name, config.MinVersion, !config.SessionTicketsDisabled, !config.DynamicRecordSizingDisabled, tls.VersionTLS13)
+		}
+	}
+}
+
+// TestSessionsShare: the sessions with a name have one configuration, for as
+// long as the credentials are the same.
+func TestSessionsShare(t *testing.T) {
+	s := newTunnelServer(t, &tunnel.MemoryStore{})
+	a, b := s.enrolled("prod"), s.enrolled("prod")
+	names := []string{"one", "one", "two", "two", "one"}
+	got := tunnel.SessionTLS([]*tunnel.Credentials{a, a, a, b, b}, names...)
+	for i, config := range got {
+		if config.ServerName != names[i] {
+			t.Errorf("session %d: got the name %q, want %q", i, config.ServerName, names[i])
+		}
+		shown := must(config.GetClientCertificate(nil))(t)
+		if want := []*tunnel.Credentials{a, a, a, b, b}[i]; shown.Leaf != want.Chain[0] {
+			t.Errorf("session %d: got other credentials", i)
+		}
+		if shared := i > 0 && config == got[i-1]; shared != (i == 1) {
+			t.Errorf("session %d: got shared %t", i, shared)
+		}
+	}
+}
+
 // TestIdentify: which client certificates the server takes for an agent's. The
 // handshake goes well with all of them.
 func TestIdentify(t *testing.T) {

@@ -83,7 +83,7 @@ func (w WebSocket) Dial(ctx context.Context, dial DialFunc, address string) (net
 	}
 	tune(conn, 0)
 	if u.Scheme == "wss" {
-		outer, err := newCarrier(ctx, conn, w.outer(u.Hostname()), false)
+		outer, err := secure(ctx, conn, w.outer(u.Hostname()), false)
 		if err != nil {
 			return nil, fmt.Errorf("outer %w", err)
 		}

@@ -68,7 +68,7 @@ func renewalRetry(c *Credentials) time.Duration {
 func (r *runner) renew(ctx context.Context, l *link) error {
 	ctx, cancel := context.WithTimeout(ctx, payloadTimeout)
 	defer cancel()
-	key, m, err := newRequest(l.tls)
+	key, m, err := newRequest(l.carrier.state())
 	if err != nil {
 		return &Error{Op: "renew", Code: CodeInternal, Err: err}
 	}

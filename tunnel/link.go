@@ -3,7 +3,6 @@ package tunnel
 import (
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"io"
@@ -23,7 +22,7 @@ type link struct {
 	name    string            // of the server; empty: it has none
 	cert    *x509.Certificate // the agent's
 	mux     *mux.Session
-	tls     *tls.ConnectionState
+	carrier *carrier // of mux
 	since   time.Time
 	out     outbox
 	streams *group.Group // its ctx ends with the session; closing, it takes no more
@@ -58,7 +57,7 @@ func (r *runner) open(ctx context.Context, server string, held []string) (*link,
 		return nil, err
 	}
 	l := &link{
-		runner: r, server: server, cert: credentials.Chain[0], mux: m, tls: c.state(), since: time.Now(),
+		runner: r, server: server, cert: credentials.Chain[0], mux: m, carrier: c, since: time.Now(),
 		out: outbox{control: control}, streams: group.New(r.ctx),
 		issued: make(chan *message, 1),
 	}

@@ -2,7 +2,6 @@ package tunnel
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"io"
@@ -28,16 +27,16 @@ const (
 // session is the server's end of one agent's session.
 type session struct {
 	prober
-	id     Identity
-	number string // unique in the server's life
-	remote net.Addr
-	since  time.Time
-	seq    uint64           // a later session has a higher one
-	clock  func() time.Time // of certificates
-	tls    *tls.ConnectionState
-	out    outbox
-	limit  int           // of streams: the agent's or ours
-	opens  chan struct{} // holds one: who opens a stream
+	id      Identity
+	number  string // unique in the server's life
+	remote  net.Addr
+	since   time.Time
+	seq     uint64           // a later session has a higher one
+	clock   func() time.Time // of certificates
+	carrier *carrier         // of mux
+	out     outbox
+	limit   int           // of streams: the agent's or ours
+	opens   chan struct{} // holds one: who opens a stream
 	// welcomed is whose certificates the agent was told to trust.
 	welcomed *Authority
 	servers  []string    // the names that it was told in its WELCOME
@@ -151,7 +150,7 @@ func (s *Server) greet(ctx context.Context, g *group.Group, c *carrier) (*sessio
 	a, seq := s.authority.Load(), s.seq.Add(1)
 	sess := &session{
 		id: id, number: strconv.FormatUint(seq, 10), seq: seq,
-		prober: prober{mux: m, group: g}, remote: c.RemoteAddr(), since: time.Now(), tls: c.state(), clock: s.enroller.clock,
+		prober: prober{mux: m, group: g}, remote: c.RemoteAddr(), since: time.Now(), carrier: c, clock: s.enroller.clock,
 		expiry: cert.NotAfter, waiting: map[string]chan error{}, welcomed: a,
 		out: outbox{control: control}, opens: make(chan struct{}, 1), limit: s.limit(hello), servers: s.servers(),
 	}
@@ -300,7 +299,7 @@ func (s *Server) renew(sess *session, m *message) {
 	sess.asked = time.Now()
 	ctx, cancel := context.WithTimeout(sess.group.Context(), lingerTimeout)
 	defer cancel()
-	answer := s.enroller.renew(ctx, sess.id, sess.tls, m)
+	answer := s.enroller.renew(ctx, sess.id, sess.carrier.state(), m)
 	if err := answer.failure("renew", sess.id.Cluster, ""); err != nil {
 		s.Hooks.refused(sess.remote, err)
 		if codeOf(err) == CodeRevoked { // by another server of the Store

@@ -34,7 +34,7 @@ func (r *runner) run(ctx context.Context) {
 // their place.
 func (r *runner) look() {
 	r.live = slices.DeleteFunc(r.live, func(l *link) bool {
-		if l.streams.Accepting().Err() == nil {
+		if l.streams.Open() {
 			if l.takeNews() {
 				r.plan(r.search())
 			}

@@ -51,7 +51,7 @@ func (a *Agent) Status() AgentStatus {
 	status := AgentStatus{Cluster: st.id.Cluster, Agent: st.id.Agent, Expires: st.expires, Sessions: []AgentLink{}}
 	for _, l := range links {
 		stats := l.mux.Stats()
-		draining := l.streams.Accepting().Err() != nil
+		draining := !l.streams.Open()
 		status.Connected = status.Connected || !draining
 		status.Sessions = append(status.Sessions, AgentLink{
 			Server: l.server, Name: l.name, Since: l.since, Draining: draining, Streams: max(stats.Streams-1, 0),

@@ -27,9 +27,10 @@ type link struct {
 	out     outbox
 	streams *group.Group // its ctx ends with the session; closing, it takes no more
 
-	issued chan *message  // answers to RENEW
-	work   sync.WaitGroup // its end, and payloads
-	stop   func() bool    // the watch of the runner's context
+	issued   chan *message  // answers to RENEW
+	work     sync.WaitGroup // its end, and payloads
+	retiring sync.Once
+	stop     func() bool // the watch of the runner's context
 
 	mu       sync.Mutex // guards the fields below
 	cause    error
@@ -123,12 +124,6 @@ func (l *link) serve() {
 	r.linked(l, r.held())
 	l.stop = context.AfterFunc(r.ctx, func() { l.end(errGrace) })
 	l.out.start(l.end)
-	l.work.Add(1)
-	context.AfterFunc(l.streams.Accepting(), func() {
-		defer l.work.Done()
-		r.change()
-		l.drain()
-	})
 	l.mux.Serve(l.accept)
 	l.awaitControl()
 }
@@ -215,11 +210,17 @@ func (l *link) connect(stream *mux.Stream) net.Conn {
 }
 
 // retire takes no more streams; the session ends with the last one.
-func (l *link) retire() { l.streams.Close() }
+func (l *link) retire() {
+	l.retiring.Do(func() {
+		l.streams.Close()
+		l.work.Go(l.drain)
+	})
+}
 
 // drain tells the server that the link is retired, and ends the session with
 // its last stream.
 func (l *link) drain() {
+	l.runner.change()
 	if l.mux.Err() == nil {
 		l.out.add(&message{kind: msgDrain})
 	}

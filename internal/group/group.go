@@ -11,16 +11,16 @@ import (
 // Group is goroutines that belong together: those of one listener, say. Make
 // one by [New]. Its methods are safe for concurrent use.
 type Group struct {
-	ctx       context.Context
-	cancel    context.CancelFunc
-	accepting context.Context
-	refuse    context.CancelFunc
+	ctx    context.Context
+	cancel context.CancelFunc
 
-	mu     sync.Mutex // guards the fields below
-	closed bool
-	n      int
-	empty  chan struct{} // closed when closed && n == 0
-	joined chan struct{} // closed when n == 0, if not nil
+	mu        sync.Mutex // guards the fields below
+	closed    bool
+	n         int
+	empty     chan struct{}   // closed when closed && n == 0
+	joined    chan struct{}   // closed when n == 0, if not nil
+	accepting context.Context // made when it is asked for: it takes half a kilobyte
+	refuse    context.CancelFunc
 }
 
 // New returns an empty group. The end of ctx is the end of its Context; who made
@@ -28,7 +28,6 @@ type Group struct {
 func New(ctx context.Context) *Group {
 	g := &Group{empty: make(chan struct{})}
 	g.ctx, g.cancel = context.WithCancel(ctx)
-	g.accepting, g.refuse = context.WithCancel(g.ctx)
 	return g
 }
 
@@ -38,8 +37,25 @@ func (g *Group) Context() context.Context { return g.ctx }
 // Cancel ends Context.
 func (g *Group) Cancel() { g.cancel() }
 
-// Accepting ends when the group lets no more in.
-func (g *Group) Accepting() context.Context { return g.accepting }
+// Accepting ends when the group lets no more in, or Context does.
+func (g *Group) Accepting() context.Context {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.accepting == nil {
+		g.accepting, g.refuse = context.WithCancel(g.ctx)
+		if g.closed {
+			g.refuse()
+		}
+	}
+	return g.accepting
+}
+
+// Open reports whether Accepting goes on.
+func (g *Group) Open() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.closed && g.ctx.Err() == nil
+}
 
 // Enter reports whether one more may run. The caller calls Leave at its end.
 func (g *Group) Enter() bool {
@@ -108,13 +124,15 @@ func (g *Group) Go(f func()) bool {
 
 // Close lets no more in. It does not wait, and may be called again.
 func (g *Group) Close() {
-	g.refuse()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
 		return
 	}
 	g.closed = true
+	if g.refuse != nil {
+		g.refuse()
+	}
 	if g.n == 0 {
 		close(g.empty)
 	}
@@ -142,7 +160,7 @@ func (g *Group) Sleep(d time.Duration) bool {
 	select {
 	case <-t.C:
 		return true
-	case <-g.accepting.Done():
+	case <-g.Accepting().Done():
 		return false
 	}
 }

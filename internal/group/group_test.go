@@ -2,6 +2,7 @@ package group_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -81,16 +82,37 @@ func TestIdle(t *testing.T) {
 	}
 }
 
+// TestContextsEnd: Accepting ends whether it was asked for before or after.
 func TestContextsEnd(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	g := group.New(ctx)
-	cancel()
-	<-g.Context().Done()
-	<-g.Accepting().Done()
-	g = group.New(t.Context())
-	g.Cancel()
-	<-g.Context().Done()
-	<-g.Accepting().Done()
+	tests := []struct {
+		name string
+		end  func(g *group.Group, parent context.CancelFunc)
+		ends bool // of Context
+	}{
+		{"closed", func(g *group.Group, _ context.CancelFunc) { g.Close() }, false},
+		{"cancelled", func(g *group.Group, _ context.CancelFunc) { g.Cancel() }, true},
+		{"the parent's end", func(_ *group.Group, parent context.CancelFunc) { parent() }, true},
+	}
+	for _, tt := range tests {
+		for _, before := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, before %t", tt.name, before), func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				g := group.New(ctx)
+				defer g.Cancel()
+				if before && g.Accepting().Err() != nil || !g.Open() {
+					t.Error("a new group lets nobody in")
+				}
+				tt.end(g, cancel)
+				if err := g.Accepting().Err(); err == nil || g.Open() {
+					t.Errorf("got the end of Accepting %v, open %t; want an end, false", err, g.Open())
+				}
+				if got := g.Context().Err() != nil; got != tt.ends {
+					t.Errorf("got the end of Context %t, want %t", got, tt.ends)
+				}
+			})
+		}
+	}
 }
 
 // TestDrain: a member that ends by itself after a minute, or when it is

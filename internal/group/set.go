@@ -43,10 +43,10 @@ func (s *Set) Serve(ctx context.Context, l net.Listener, grace time.Duration, ha
 	defer s.remove(g)
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
-	stopped := context.AfterFunc(g.accepting, func() { l.Close() })
+	stopped := context.AfterFunc(g.Accepting(), func() { l.Close() })
 	defer stopped()
 	err = accept(l, g, handle)
-	if g.accepting.Err() != nil { // Shutdown drains the group
+	if !g.Open() { // Shutdown drains the group
 		<-g.Idle()
 		return nil
 	}
@@ -125,7 +125,7 @@ func (s *Set) Open() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for g := range s.all {
-		if g.accepting.Err() == nil {
+		if g.Open() {
 			return true
 		}
 	}

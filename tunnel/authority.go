@@ -165,7 +165,9 @@ func (a *Authority) addRoots(m *message) *message {
 }
 
 // issue signs a certificate that lives from now on, and not longer than the
-// authority.
+// authority. It says no more than it has to: both ends of a session keep it,
+// parsed, and basic constraints, which are for authorities, would be the fifth
+// extension, for which crypto/x509 makes room for eight.
 func (a *Authority) issue(pub crypto.PublicKey, uri *url.URL, usage []x509.ExtKeyUsage, now time.Time, life time.Duration) (*x509.Certificate, error) {
 	end := now.Add(life)
 	if last := a.Certificate.NotAfter; end.After(last) {
@@ -175,12 +177,11 @@ func (a *Authority) issue(pub crypto.PublicKey, uri *url.URL, usage []x509.ExtKe
 		return nil, errors.New("the authority's certificate has expired")
 	}
 	return sign(&x509.Certificate{
-		NotBefore:             now.Add(-backdate),
-		NotAfter:              end,
-		KeyUsage:              x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:           usage,
-		BasicConstraintsValid: true,
-		URIs:                  []*url.URL{uri},
+		NotBefore:   now.Add(-backdate),
+		NotAfter:    end,
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: usage,
+		URIs:        []*url.URL{uri},
 	}, a.Certificate, pub, a.Key)
 }
 

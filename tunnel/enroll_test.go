@@ -35,6 +35,9 @@ func TestEnroll(t *testing.T) {
 		if want := []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}; !slices.Equal(cert.ExtKeyUsage, want) {
 			t.Errorf("got usages %v, want %v", cert.ExtKeyUsage, want)
 		}
+		if cert.KeyUsage != x509.KeyUsageDigitalSignature || len(cert.Extensions) != 4 {
+			t.Errorf("got key usage %v, %d extensions; want %v, 4", cert.KeyUsage, len(cert.Extensions), x509.KeyUsageDigitalSignature)
+		}
 		if age := time.Since(cert.NotBefore); age < tunnel.Backdate || age > tunnel.Backdate+time.Minute {
 			t.Errorf("the certificate began %v ago, want %v", age, tunnel.Backdate)
 		}

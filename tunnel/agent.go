@@ -115,9 +115,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		Agent: a, targets: targets, backoff: &backoff.Backoff{First: a.FirstBackoff, Max: a.MaxBackoff},
 		changed: make(chan struct{}, 1), updating: make(chan struct{}, 1),
 	}
-	// Links outlive ctx by Grace.
-	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	defer r.cancel()
+	r.ctx = context.WithoutCancel(ctx) // links outlive ctx by Grace
 	r.run(ctx)
 	return r.finish()
 }
@@ -128,8 +126,7 @@ type runner struct {
 	targets *targets
 	backoff *backoff.Backoff // after a failure, or a session's end
 	seek    backoff.Backoff  // after a server that the agent has already
-	ctx     context.Context  // of the links
-	cancel  context.CancelFunc
+	ctx     context.Context  // of the links, which has no end
 
 	tls   *tls.Config  // of the latest session
 	tlsOf *Credentials // that it shows
@@ -165,7 +162,11 @@ func (r *runner) finish() error {
 	select {
 	case <-ended:
 	case <-t.C:
-		r.cancel()
+		var cuts sync.WaitGroup
+		for _, l := range r.linked() {
+			cuts.Go(func() { l.end(errGrace) })
+		}
+		cuts.Wait()
 		<-ended
 	}
 	return nil

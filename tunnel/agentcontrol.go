@@ -44,7 +44,7 @@ func (l *link) trust(m *message) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := l.runner.trust(l.runner.ctx, m); err != nil {
+		if err := l.runner.trust(l.streams.Context(), m); err != nil {
 			l.runner.failed(l.server, err, 0)
 		}
 	}()

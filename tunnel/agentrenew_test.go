@@ -158,6 +158,46 @@ func TestRunEndsWhileRenewing(t *testing.T) {
 	})
 }
 
+// The end of a session is the end of what is saved because of it.
+func TestRunEndsWhileTrusting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, &tunnel.Server{})
+		store := &stuckCredentials{entered: make(chan struct{})}
+		a := b.agent(&tunnel.Agent{Credentials: store, Grace: -1})
+		store.stuck.Store(true)
+		next, err := tunnel.NewAuthority()
+		if err != nil {
+			t.Fatal(err)
+		}
+		next.Trusted = append(next.Trusted, b.s.Authority.Certificate)
+		if err := b.s.SetAuthority(next); err != nil {
+			t.Fatal(err)
+		}
+		<-store.entered
+		began := time.Now()
+		a.stop()
+		if took := time.Since(began); took > 0 {
+			t.Errorf("Run ended after %v, want at once", took)
+		}
+	})
+}
+
+// stuckCredentials save nothing while stuck is set.
+type stuckCredentials struct {
+	tunnel.MemoryCredentials
+	stuck   atomic.Bool
+	entered chan struct{}
+}
+
+func (s *stuckCredentials) Save(ctx context.Context, c *tunnel.Credentials) error {
+	if s.stuck.Load() {
+		s.entered <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return s.MemoryCredentials.Save(ctx, c)
+}
+
 // slowCredentials stop who saves while slow is set.
 type slowCredentials struct {
 	tunnel.MemoryCredentials

@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -44,9 +45,9 @@ type agentState struct {
 // Status returns what the Agent knows now. It is safe for concurrent use with
 // Run.
 func (a *Agent) Status() AgentStatus {
+	links := a.linked()
 	a.mu.Lock()
 	st := a.state
-	links := append([]*link(nil), st.links...)
 	a.mu.Unlock()
 	status := AgentStatus{Cluster: st.id.Cluster, Agent: st.id.Agent, Expires: st.expires, Sessions: []AgentLink{}}
 	for _, l := range links {
@@ -94,20 +95,23 @@ func (a *Agent) failed(server string, err error, wait time.Duration) {
 	}
 }
 
-// linked is called when a session begins.
-func (r *runner) linked(l *link, c *Credentials) {
-	a := r.Agent
+// linked returns the links that have not ended.
+func (a *Agent) linked() []*link {
 	a.mu.Lock()
-	a.state.links = append(a.state.links, l)
-	a.state.id, a.state.expires = c.identity(), c.expires()
-	a.mu.Unlock()
-	if a.Hooks.Connected != nil {
-		a.Hooks.Connected(l.server, c.identity())
-	}
+	defer a.mu.Unlock()
+	return slices.Clone(a.state.links)
 }
 
-// unlinked is called when a session has ended.
-func (r *runner) unlinked(l *link, err error) {
+// link is called before a link serves.
+func (a *Agent) link(l *link, c *Credentials) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.state.links = append(a.state.links, l)
+	a.state.id, a.state.expires = c.identity(), c.expires()
+}
+
+// unlink is called when a session has ended.
+func (r *runner) unlink(l *link, err error) {
 	a := r.Agent
 	a.mu.Lock()
 	kept := a.state.links[:0:0]

@@ -30,7 +30,6 @@ type link struct {
 	issued   chan *message  // answers to RENEW
 	work     sync.WaitGroup // its end, and payloads
 	retiring sync.Once
-	stop     func() bool // the watch of the runner's context
 
 	mu       sync.Mutex // guards the fields below
 	cause    error
@@ -65,6 +64,7 @@ func (r *runner) open(ctx context.Context, server string, held []string) (*link,
 	if l.servers = serverNames(welcome); len(l.servers) > 0 {
 		l.name = l.servers[0]
 	}
+	r.link(l, r.held())
 	r.links.Add(1)
 	go l.serve()
 	return l, nil
@@ -121,8 +121,9 @@ func (r *runner) hello(ctx context.Context, m *mux.Session, held []string) (*mux
 // goroutine until something comes.
 func (l *link) serve() {
 	r := l.runner
-	r.linked(l, r.held())
-	l.stop = context.AfterFunc(r.ctx, func() { l.end(errGrace) })
+	if r.Hooks.Connected != nil {
+		r.Hooks.Connected(l.server, r.identity())
+	}
 	l.out.start(l.end)
 	l.mux.Serve(l.accept)
 	l.awaitControl()
@@ -145,8 +146,7 @@ func (l *link) finish(cause error) {
 	l.ended()
 	l.work.Wait()
 	l.out.close()
-	l.stop()
-	l.runner.unlinked(l, l.err())
+	l.runner.unlink(l, l.err())
 }
 
 // ended takes no more streams, and ends dials that are under way: they are for

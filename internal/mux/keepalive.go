@@ -14,8 +14,8 @@ const maxPongs = 64
 
 // pinger measures the round trip, and finds out whether the peer lives.
 type pinger struct {
-	timer    *time.Timer // nil: off
-	pings    map[uint32]*ping
+	timer    *time.Timer      // nil: off
+	pings    map[uint32]*ping // not answered; nil: none
 	pingID   uint32
 	probe    *ping    // ours that was not answered
 	probed   int64    // lastRead when it was sent
@@ -32,7 +32,6 @@ type ping struct {
 }
 
 func (p *pinger) init(s *Session) {
-	p.pings = map[uint32]*ping{}
 	s.lastRead.Store(int64(s.now()))
 	s.probeLocked()
 	first := s.config.probeAfter()
@@ -113,6 +112,9 @@ func (s *Session) pingLocked(reply chan time.Duration) *ping {
 	id := s.pingID
 	s.pingID++
 	p := &ping{reply: reply}
+	if s.pings == nil {
+		s.pings = map[uint32]*ping{}
+	}
 	s.pings[id] = p
 	s.toSend = append(s.toSend, id)
 	s.wakeLocked()
@@ -160,7 +162,9 @@ func (s *Session) pinged(h header) {
 	if p == nil || p.sent == 0 {
 		return
 	}
-	delete(s.pings, h.length)
+	if delete(s.pings, h.length); len(s.pings) == 0 {
+		s.pings = nil
+	}
 	s.rtt = s.now() - p.sent
 	if s.minRTT == 0 || s.rtt < s.minRTT {
 		s.minRTT = s.rtt

@@ -119,7 +119,10 @@ func (s *Session) acceptedLocked(st *Stream) {
 		s.incoming--
 		return
 	}
-	if s.acks.empty() {
+	switch {
+	case s.ackTimer == nil:
+		s.ackTimer = time.AfterFunc(ackDelay, s.acknowledge)
+	case s.acks.empty():
 		s.ackTimer.Reset(ackDelay)
 	}
 	s.acks.push(st)

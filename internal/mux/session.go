@@ -94,13 +94,13 @@ type Session struct {
 
 	incoming int           // streams of the peer that are open or not accepted yet
 	accept   list          // not accepted yet
-	accepts  *sync.Cond    // a stream came, or the session ended
+	accepts  sync.Cond     // a stream came, or the session ended
 	serve    func(*Stream) // in the place of Accept, if not nil
 	acks     list          // accepted, to be acknowledged
-	ackTimer *time.Timer
-	unsent   int        // opened streams whose SYN was not sent
-	opens    *sync.Cond // there is room for one more
-	ends     *sync.Cond // a stream is gone, or the session ended
+	ackTimer *time.Timer   // nil until the first
+	unsent   int           // opened streams whose SYN was not sent
+	opens    sync.Cond     // there is room for one more
+	ends     sync.Cond     // a stream is gone, or the session ended
 
 	sender
 	pinger
@@ -139,13 +139,9 @@ func newSession(carrier net.Conn, c *Config, client bool) *Session {
 		s.nextID = 1
 	}
 	s.takeReader()
-	s.accepts = sync.NewCond(&s.mu)
-	s.opens = sync.NewCond(&s.mu)
-	s.ends = sync.NewCond(&s.mu)
+	s.accepts.L, s.opens.L, s.ends.L = &s.mu, &s.mu, &s.mu
 	s.sender.init(&s.mu)
 	s.batch.s = s
-	s.ackTimer = time.AfterFunc(time.Hour, s.acknowledge)
-	s.ackTimer.Stop()
 	return s
 }
 
@@ -167,7 +163,9 @@ func (s *Session) fail(err error) {
 		s.err = err
 		close(s.done)
 		s.pinger.stop()
-		s.ackTimer.Stop()
+		if s.ackTimer != nil {
+			s.ackTimer.Stop()
+		}
 		for st := s.accept.pop(); st != nil; st = s.accept.pop() {
 			s.dropReceivedLocked(st)
 		}

@@ -96,10 +96,12 @@ func ReadAll(carrier net.Conn, c *Config) (*Session, []*Stream) {
 			s.fail(err)
 			return s, streams
 		}
+		s.mu.Lock()
 		for st := s.accept.pop(); st != nil; st = s.accept.pop() {
 			streams = append(streams, st)
 			s.acceptedLocked(st)
 		}
+		s.mu.Unlock()
 	}
 }
 

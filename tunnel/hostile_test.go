@@ -43,9 +43,12 @@ func TestSlowCarriers(t *testing.T) {
 				began := time.Now()
 				tt.say(t, b, c)
 				synctest.Wait()
-				b.wire() // one more than MaxPending
+				late := b.wire() // one more than MaxPending
 				if err := <-refused; codeOf(err) != tunnel.CodeTooManyStreams {
 					t.Errorf("got %v, want too many", err)
+				}
+				if _, err := late.Read(make([]byte, 1)); err == nil {
+					t.Error("it can be read from, want its end")
 				}
 				if err := <-refused; codeOf(err) != tunnel.CodeTimeout {
 					t.Errorf("got %v, want a timeout", err)

@@ -46,13 +46,23 @@ func hardened(config *tls.Config) *tls.Config {
 // changed; a carrier keeps it, so those who can share one. But for the outer
 // TLS of a WebSocket it is hardened.
 func secure(ctx context.Context, raw net.Conn, config *tls.Config, server bool) (*carrier, error) {
+	return secureInTurn(ctx, raw, config, server, nil)
+}
+
+// secureInTurn is secure of a handshake that waits in a line.
+func secureInTurn(ctx context.Context, raw net.Conn, config *tls.Config, server bool, l line) (*carrier, error) {
 	c := &carrier{shape: newShape(raw)}
 	if server {
 		c.tls = tls.Server(c.shape, config)
 	} else {
 		c.tls = tls.Client(c.shape, config)
 	}
-	if err := c.tls.HandshakeContext(ctx); err != nil {
+	l.enter()
+	c.shape.line = l
+	err := c.tls.HandshakeContext(ctx)
+	c.shape.line = nil
+	l.leave()
+	if err != nil {
 		raw.Close()
 		return nil, handshakeError(err, server)
 	}

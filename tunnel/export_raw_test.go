@@ -103,3 +103,18 @@ func ReadServers(r io.Reader) (kind uint16, code uint64, servers []string, err e
 	}
 	return uint16(m.kind), m.getUint(tagCode), m.getStrings(tagServer), nil
 }
+
+// HoldHandshakes has no handshake compute until release is called.
+func (s *Server) HoldHandshakes() (release func()) {
+	if s.setup() != nil {
+		return func() {}
+	}
+	for range cap(s.handshakes) {
+		s.handshakes.enter()
+	}
+	return func() {
+		for range cap(s.handshakes) {
+			s.handshakes.leave()
+		}
+	}
+}

@@ -80,6 +80,8 @@ type Server struct {
 	groups    group.Set
 	seq       atomic.Uint64
 
+	handshakes line
+
 	name string // Name, or a random one
 
 	telling sync.Mutex // keeps the news to agents in their order; guards told
@@ -126,7 +128,7 @@ func (s *Server) setup() error {
 		s.enroller = &enroller{authority: s.authority.Load, store: store, life: s.CertificateLife}
 		s.tls = s.enroller.tlsConfig()
 		s.groups.Leaving = s.leaving
-		s.pending = make(chan struct{}, orDefault(s.MaxPending, 1000))
+		s.pending, s.handshakes = make(chan struct{}, orDefault(s.MaxPending, 1000)), newLine()
 	})
 	return s.setupErr
 }

@@ -86,7 +86,7 @@ func (s *Server) admit(g *group.Group, conn net.Conn) (serve func()) {
 	}
 	ctx, cancel := context.WithTimeout(g.Context(), orDefault(s.HandshakeTimeout, 15*time.Second))
 	defer cancel()
-	c, err := secure(ctx, conn, s.tls, true)
+	c, err := secureInTurn(ctx, conn, s.tls, true, s.handshakes)
 	if err != nil {
 		s.Hooks.refused(conn.RemoteAddr(), badPeer(ctx, "connect", "", err))
 		return nil

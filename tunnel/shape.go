@@ -26,6 +26,8 @@ type shape struct {
 	writeErr error // of the first write that failed
 	lowMark  lowMark
 
+	line line // during the handshake, whose turn it is but for reads and writes
+
 	// The reader's; TLS has one at a time.
 	source  source
 	records records
@@ -41,7 +43,9 @@ var errCut = fmt.Errorf("the connection ended without the end of TLS: %w", io.Er
 
 func (s *shape) Read(p []byte) (int, error) {
 	p = s.records.limit(p)
+	s.line.leave()
 	n, err := s.source.Read(p)
+	s.line.enter()
 	s.records.advance(p[:n])
 	if errors.Is(err, io.EOF) {
 		err = errCut
@@ -95,7 +99,9 @@ func (s *shape) flushLocked() {
 
 // sendLocked keeps the first error: after it nobody knows what the peer has.
 func (s *shape) sendLocked(p []byte) (n int, err error) {
+	s.line.leave()
 	n, err = s.Conn.Write(p)
+	s.line.enter()
 	s.lowMark.wrote(n)
 	if err != nil {
 		s.writeErr = err

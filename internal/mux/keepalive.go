@@ -39,7 +39,8 @@ func (p *pinger) init(s *Session) {
 		first = s.config.deadAfter()
 	}
 	if first >= 0 {
-		p.timer = time.AfterFunc(first, s.checkAlive)
+		// The first time is soon: much is sent in the beginning, and it is over.
+		p.timer = time.AfterFunc(min(first, time.Second), s.checkAlive)
 	}
 }
 
@@ -76,6 +77,7 @@ func (s *Session) checkAlive() {
 		return
 	}
 	defer s.mu.Unlock()
+	s.restLocked()
 	next := dead - idle
 	if probe > 0 && idle < probe {
 		next = probe - idle

@@ -181,7 +181,8 @@ func (b *batch) frame(f *buffer, h header) {
 
 // writeLoop writes what there is to send and nobody else is about to. Then it
 // waits for more, because a start costs as much as a small write; it ends when
-// it has sent nothing but pings, which is what a session does that is idle.
+// it has sent nothing but pings, which is what a session does that is idle, and
+// by restLocked.
 func (s *Session) writeLoop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,6 +196,13 @@ func (s *Session) writeLoop() {
 			s.wake.Wait()
 		}
 	}
+}
+
+// restLocked has writeLoop end, if there is nothing to send. It is called now
+// and then: a start in so many seconds costs nothing.
+func (s *Session) restLocked() {
+	s.idle = true
+	s.wake.Signal()
 }
 
 // takeTurnLocked makes the caller the one who writes to the carrier, unless

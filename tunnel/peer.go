@@ -25,6 +25,7 @@ type peer struct {
 	cancel  context.CancelFunc // the address left
 	meeting sync.Once
 	met     chan struct{} // closed when there was a session, or no way to one
+	came    chan struct{} // holds one: the replica has connected from there
 
 	mu       sync.Mutex // guards the fields below
 	name     string     // of the replica that was found there last
@@ -40,6 +41,10 @@ func (p *peer) run(ctx context.Context) {
 	defer p.meet()
 	b := &backoff.Backoff{First: time.Second, Max: 10 * time.Second}
 	for ctx.Err() == nil {
+		select {
+		case <-p.came: // this attempt is because of it, too
+		default:
+		}
 		link, err := p.connect(ctx)
 		if errors.Is(err, errSelf) {
 			p.isSelf()
@@ -50,7 +55,7 @@ func (p *peer) run(ctx context.Context) {
 		if err != nil {
 			p.failed(err)
 			p.meet()
-			sleep(ctx, b.Next(0))
+			p.rest(ctx, b.Next(0))
 			continue
 		}
 		if old := p.replace(link); old != nil {
@@ -62,10 +67,35 @@ func (p *peer) run(ctx context.Context) {
 		}
 		link.retire()
 		p.failed(link.lost())
-		sleep(ctx, b.Next(time.Since(link.since)))
+		p.rest(ctx, b.Next(time.Since(link.since)))
 	}
 	if old := p.replace(nil); old != nil {
 		old.retire()
+	}
+}
+
+// rest waits before another attempt, unless the replica shows that it is there.
+func (p *peer) rest(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-p.came:
+	case <-ctx.Done():
+	}
+}
+
+// wake has a peer connected at once that could not be, since a replica of this
+// name has just come: it may have been started again.
+func (p *peer) wake(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.self || p.link != nil && p.link.takes() || p.name != "" && p.name != name {
+		return
+	}
+	select {
+	case p.came <- struct{}{}:
+	default:
 	}
 }
 

@@ -3,6 +3,7 @@ package tunnel_test
 import (
 	"context"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -206,4 +207,46 @@ func TestPeerDies(t *testing.T) {
 		}
 		a.echo().Close()
 	})
+}
+
+// A replica that was started again is connected as soon as it shows up here, and
+// not when it would be tried again: until then its agents could not be reached.
+func TestPeerComesBack(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		silent bool // it does not connect to others
+		want   bool
+	}{
+		{"it connects", false, true},
+		{"it does not", true, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newReplicas(t, "a", "b", "c")
+				r.mesh()
+				a := r.beds["a"]
+				r.beds["b"].s.Close()
+				time.Sleep(time.Minute)
+				if row(a.s, "b").Connected {
+					t.Fatal("b is there")
+				}
+				s := &tunnel.Server{Name: "b"}
+				if tt.silent {
+					s.Peers = &members{}
+				}
+				r.serve(s)
+				synctest.Wait()
+				if got := row(a.s, "b").Connected; got != tt.want {
+					t.Errorf("got b connected: %t, want %t", got, tt.want)
+				}
+				for i := range 3 { // another replica is no reason
+					r.serve(&tunnel.Server{Name: "other" + strconv.Itoa(i), Peers: &members{all: []string{"a:1"}}})
+				}
+				synctest.Wait()
+				if got := row(a.s, "b").Connected; got != tt.want {
+					t.Errorf("got b connected when another came: %t, want %t", got, tt.want)
+				}
+			})
+		})
+	}
 }

@@ -90,7 +90,7 @@ func (p *peers) set(addresses []string) {
 		if p.byAddr[address] != nil {
 			continue
 		}
-		kept := &peer{peers: p, address: address, met: make(chan struct{})}
+		kept := &peer{peers: p, address: address, met: make(chan struct{}), came: make(chan struct{}, 1)}
 		ctx, cancel := context.WithCancel(p.group.Accepting())
 		kept.cancel = cancel
 		if !p.group.Go(func() { kept.run(ctx) }) {
@@ -217,6 +217,9 @@ func (p *peers) addGuest(g *guest) {
 		p.guests = map[*guest]bool{}
 	}
 	p.guests[g] = true
+	for _, peer := range p.byAddr {
+		peer.wake(g.name)
+	}
 }
 
 func (p *peers) removeGuest(g *guest) {

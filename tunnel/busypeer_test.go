@@ -165,11 +165,14 @@ func TestBusyPeerAndSuspect(t *testing.T) {
 func TestDialMeetsPeers(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		err  error // of the connection, after five seconds
+		took time.Duration // by the connection
+		err  error         // of it
 		code tunnel.Code
+		want [2]time.Duration // of one dial, and then another
 	}{
-		{"it comes", nil, 0},
-		{"it is not there", syscall.ECONNREFUSED, tunnel.CodeNoAgent},
+		{"it comes", 4 * time.Second, nil, 0, [2]time.Duration{4 * time.Second}},
+		{"it is not there", 4 * time.Second, syscall.ECONNREFUSED, tunnel.CodeNoAgent, [2]time.Duration{4 * time.Second}},
+		{"it does not answer", 8 * time.Second, syscall.ETIMEDOUT, tunnel.CodeNoAgent, [2]time.Duration{5 * time.Second, 3 * time.Second}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -179,7 +182,7 @@ func TestDialMeetsPeers(t *testing.T) {
 				dials := r.w.times()
 				a := newBedAt(t, &tunnel.Server{Name: "a", Authority: r.Authority, Peers: r.members, PeerDial: func(ctx context.Context, _, address string) (net.Conn, error) {
 					select {
-					case <-time.After(5 * time.Second):
+					case <-time.After(tt.took):
 					case <-ctx.Done():
 						return nil, ctx.Err()
 					}
@@ -189,7 +192,7 @@ func TestDialMeetsPeers(t *testing.T) {
 					return r.w.Dial(ctx, nil, address)
 				}}, r.w, "a:1")
 				synctest.Wait()
-				for _, want := range []time.Duration{5 * time.Second, 0} {
+				for _, want := range tt.want {
 					began := time.Now()
 					conn, err := a.dial("echo:7")
 					took := time.Since(began)

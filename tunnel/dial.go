@@ -44,8 +44,8 @@ func (d *Dialer) Cluster() string { return d.cluster }
 // is asked first; if its session fails before it has answered, the next one is.
 // Where no agent of the cluster is connected to this replica, one that is
 // connected to another is asked. That there is none, the caller knows when all
-// replicas have said so. One that can be heard, but is busy, is waited for, and
-// so is one that is being connected for the first time: for 15 seconds at most.
+// replicas have said so. One that can be heard, but is busy, is waited for: for 15
+// seconds at most. So is one that is being connected for the first time: for 5.
 // An agent or a replica that has fallen silent costs the dials that it was asked
 // for five seconds, or ten if it can still be heard, and later ones nothing, but
 // for two seconds where none has an agent.

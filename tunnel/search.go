@@ -16,6 +16,9 @@ const (
 	// askTimeout is how long one has to say so if it could not be heard lately,
 	// or if there is somebody else to try.
 	askTimeout = 2 * time.Second
+	// meetPatience is how long one is waited for that is being connected for the
+	// first time. It may be an address that does not answer.
+	meetPatience = 5 * time.Second
 )
 
 // search is the question to all peers whether they have an agent of a cluster.
@@ -103,7 +106,9 @@ func (p *peers) have(ctx context.Context, cluster string) bool {
 
 // ask asks a peer once it is connected. One that can't be has no agent.
 func (p *peer) ask(ctx context.Context, cluster string) answer {
-	l, err := p.awaitFirst(ctx)
+	meeting, cancel := context.WithTimeout(ctx, meetPatience)
+	l, err := p.awaitFirst(meeting)
+	cancel()
 	switch {
 	case err != nil:
 		return answer{code: CodeLost}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/causewayproject/causeway/internal/mux"
 )
@@ -82,7 +83,7 @@ func (s *Server) AddClusters(n int) {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
 	for i := range n {
-		s.registry.clusters[fmt.Sprintf("default/c%d", i)] = &cluster{lastErr: errors.New(strings.Repeat("x", 300))}
+		s.registry.clusters[fmt.Sprintf("default/c%d", i)] = &cluster{until: time.Now().Add(time.Hour), lastErr: errors.New(strings.Repeat("x", 300))}
 	}
 }
 

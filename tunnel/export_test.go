@@ -37,3 +37,10 @@ const (
 	MinLowMark = minLowMark
 	MaxLowMark = maxLowMark
 )
+
+// KnownClusters is of how many clusters the server knows something.
+func (s *Server) KnownClusters() int {
+	s.registry.mu.Lock()
+	defer s.registry.mu.Unlock()
+	return len(s.registry.clusters)
+}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/causewayproject/causeway/internal/group"
 )
@@ -16,6 +17,7 @@ type registry struct {
 	byAgent  map[Identity][]*session // in the order in which they registered
 	clusters map[string]*cluster
 	revoked  map[Identity]bool // since the Server began
+	sweepAt  int               // of clusters: when those are forgotten that are over
 }
 
 // maxSessions is how many sessions one agent may have. Those that drain are
@@ -26,8 +28,14 @@ const maxSessions = 64
 // cluster is what is known of a cluster that has, or had, an agent.
 type cluster struct {
 	agents  map[string]*session // the newest of each that takes streams
+	open    int                 // sessions
+	until   time.Time           // those that ended had a certificate so long
 	lastErr error
 }
+
+// over reports whether no agent of the cluster can come back without a new
+// invitation.
+func (c *cluster) over(now time.Time) bool { return c.open == 0 && now.After(c.until) }
 
 // add registers a session and returns those that it replaces: the same
 // agent's, retired. It reports whether the agent was not revoked.
@@ -44,9 +52,14 @@ func (r *registry) add(sess *session) (replaced []*session, ok bool) {
 	r.byAgent[sess.id] = append(r.byAgent[sess.id], sess)
 	c := r.clusters[sess.id.Cluster]
 	if c == nil {
+		if len(r.clusters) >= r.sweepAt { // twice as many as were left the last time
+			r.sweepLocked(sess.clock())
+			r.sweepAt = 2*len(r.clusters) + 16
+		}
 		c = &cluster{agents: map[string]*session{}}
 		r.clusters[sess.id.Cluster] = c
 	}
+	c.open++
 	old := c.agents[sess.id.Agent]
 	switch {
 	case old == nil:
@@ -59,6 +72,11 @@ func (r *registry) add(sess *session) (replaced []*session, ok bool) {
 	}
 	c.agents[sess.id.Agent] = sess
 	return replaced, true
+}
+
+// sweepLocked forgets clusters, or those that come and go would pile up.
+func (r *registry) sweepLocked(now time.Time) {
+	maps.DeleteFunc(r.clusters, func(_ string, c *cluster) bool { return c.over(now) })
 }
 
 // revoke lets no more sessions of the agent in and returns those that are
@@ -96,6 +114,7 @@ func (r *registry) dropLocked(sess *session) {
 
 // remove forgets the session, which ended because of err; nil if in order.
 func (r *registry) remove(sess *session, err error) {
+	until := sess.until()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.dropLocked(sess)
@@ -104,7 +123,12 @@ func (r *registry) remove(sess *session, err error) {
 	if r.byAgent[sess.id] = its; len(its) == 0 {
 		delete(r.byAgent, sess.id)
 	}
-	if c := r.clusters[sess.id.Cluster]; c != nil && err != nil {
+	c := r.clusters[sess.id.Cluster]
+	c.open--
+	if until.After(c.until) {
+		c.until = until
+	}
+	if err != nil {
 		c.lastErr = err
 	}
 }

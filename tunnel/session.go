@@ -325,6 +325,13 @@ func (sess *session) extend(until time.Time) {
 	}
 }
 
+// until is when the agent's latest certificate ends.
+func (sess *session) until() time.Time {
+	sess.mu.Lock()
+	defer sess.mu.Unlock()
+	return sess.expiry
+}
+
 // expireLater ends the session when the agent's latest certificate is past
 // its life, unless stopExpiry is called before.
 func (sess *session) expireLater() {

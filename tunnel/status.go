@@ -17,7 +17,7 @@ type Status struct {
 }
 
 // ClusterStatus is of a cluster that has an agent, or had one since the Server
-// began.
+// began whose certificate has not ended: it may come back.
 type ClusterStatus struct {
 	Cluster string `json:"cluster"`
 	// Connected: at least one session takes streams.
@@ -50,16 +50,13 @@ type SessionInfo struct {
 
 func (sess *session) info() SessionInfo {
 	stats := sess.mux.Stats()
-	sess.mu.Lock()
-	expires := sess.expiry
-	sess.mu.Unlock()
 	remote := ""
 	if sess.remote != nil {
 		remote = sess.remote.String()
 	}
 	return SessionInfo{
 		Cluster: sess.id.Cluster, Agent: sess.id.Agent, ID: sess.number, Remote: remote,
-		Since: sess.since, Expires: expires, Draining: sess.retired.Load(),
+		Since: sess.since, Expires: sess.until(), Draining: sess.retired.Load(),
 		Streams: max(stats.Streams-1, 0), // the control stream is none of the caller's
 		Dials:   sess.opened.Load(), Failed: sess.failed.Load(),
 		BytesIn: stats.BytesIn, BytesOut: stats.BytesOut, RoundTrip: stats.RTT,
@@ -73,7 +70,7 @@ func (s *Server) Status() Status {
 		return status
 	}
 	status.Ready = !s.groups.Closed() && !s.peers.isDraining()
-	for name, c := range s.registry.snapshot() {
+	for name, c := range s.registry.snapshot(s.enroller.clock()) {
 		cs := ClusterStatus{Cluster: name, Sessions: []SessionInfo{}}
 		for _, sess := range c.sessions {
 			info := sess.info()
@@ -94,17 +91,19 @@ type clusterSnapshot struct {
 	lastErr  error
 }
 
-func (r *registry) snapshot() map[string]*clusterSnapshot {
+func (r *registry) snapshot(now time.Time) map[string]*clusterSnapshot {
 	sessions := r.all()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.sweepLocked(now)
 	snapshot := map[string]*clusterSnapshot{}
 	for name, c := range maps.All(r.clusters) {
 		snapshot[name] = &clusterSnapshot{lastErr: c.lastErr}
 	}
 	for _, sess := range sessions {
-		c := snapshot[sess.id.Cluster]
-		c.sessions = append(c.sessions, sess)
+		if c := snapshot[sess.id.Cluster]; c != nil { // else it has ended meanwhile
+			c.sessions = append(c.sessions, sess)
+		}
 	}
 	return snapshot
 }
@@ -154,7 +153,7 @@ func (s *Server) serveStatus(w http.ResponseWriter, r *http.Request) {
 	case ok:
 		sayJSON(w, c)
 	default:
-		say(w, http.StatusNotFound, "no agent of the cluster was ever connected")
+		say(w, http.StatusNotFound, "no agent of the cluster is known")
 	}
 }
 

@@ -5,7 +5,7 @@ import "github.com/causewayproject/causeway/tunnel/prometheus/internal/family"
 // What a Server is asked at each scrape, over all clusters.
 var (
 	ready          = gauge("causeway_tunnel_ready", "1 while the server takes agents, 0 once it drains.")
-	clusters       = gauge("causeway_tunnel_clusters", "Clusters that have an agent, or had one since the server began; connected ones have a session that takes streams.", "state")
+	clusters       = gauge("causeway_tunnel_clusters", "Clusters that have an agent, or had one since the server began whose certificate has not ended; connected ones have a session that takes streams.", "state")
 	agents         = gauge("causeway_tunnel_agents", "Agents that have a session.")
 	sessions       = gauge("causeway_tunnel_sessions", "Sessions; draining ones take no new streams.", "state")
 	streams        = gauge("causeway_tunnel_streams", "Connections that are relayed now.")

@@ -31,6 +31,7 @@ func (m *Server) collectStatus(status tunnel.Status, ch chan<- prometheus.Metric
 			per.send(c.Cluster, sum, ever, ch)
 		}
 	}
+	m.traffic.forget(&status)
 	total := m.traffic.all()
 	one := 0
 	if status.Ready {

@@ -1,6 +1,7 @@
 package prometheus
 
 import (
+	"maps"
 	"sync"
 
 	"github.com/causewayproject/causeway/tunnel"
@@ -38,17 +39,22 @@ func (c *counts) grown(s tunnel.SessionInfo) (d counts) {
 type traffic struct {
 	mu       sync.Mutex         // guards the fields below
 	sessions map[string]*counts // by ID, as last seen, between the two hooks
-	clusters map[string]*counts
+	clusters map[string]*clusterCounts
 	total    counts
 }
 
-func (t *traffic) clusterLocked(name string) *counts {
+type clusterCounts struct {
+	counts
+	live int // sessions between the two hooks
+}
+
+func (t *traffic) clusterLocked(name string) *clusterCounts {
 	c := t.clusters[name]
 	if c == nil {
 		if t.clusters == nil {
-			t.clusters = map[string]*counts{}
+			t.clusters = map[string]*clusterCounts{}
 		}
-		c = &counts{}
+		c = &clusterCounts{}
 		t.clusters[name] = c
 	}
 	return c
@@ -61,7 +67,9 @@ func (t *traffic) begin(s tunnel.SessionInfo) {
 		t.sessions = map[string]*counts{}
 	}
 	t.sessions[s.ID] = &counts{}
-	t.clusterLocked(s.Cluster).opened++
+	c := t.clusterLocked(s.Cluster)
+	c.opened++
+	c.live++
 }
 
 func (t *traffic) end(s tunnel.SessionInfo) {
@@ -69,6 +77,18 @@ func (t *traffic) end(s tunnel.SessionInfo) {
 	defer t.mu.Unlock()
 	t.seeLocked(s)
 	delete(t.sessions, s.ID)
+	t.clusterLocked(s.Cluster).live--
+}
+
+// forget drops the counts of clusters that the Server has forgotten.
+func (t *traffic) forget(status *tunnel.Status) {
+	known := make(map[string]bool, len(status.Clusters))
+	for i := range status.Clusters {
+		known[status.Clusters[i].Cluster] = true
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.DeleteFunc(t.clusters, func(name string, c *clusterCounts) bool { return c.live == 0 && !known[name] })
 }
 
 // seeLocked leaves out a session that has not begun yet, or has ended: a Status
@@ -89,7 +109,7 @@ func (t *traffic) see(c *tunnel.ClusterStatus) counts {
 	for i := range c.Sessions {
 		t.seeLocked(c.Sessions[i])
 	}
-	return *t.clusterLocked(c.Cluster)
+	return t.clusterLocked(c.Cluster).counts
 }
 
 func (t *traffic) all() counts {

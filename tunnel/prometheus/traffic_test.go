@@ -134,3 +134,37 @@ func TestTrafficConcurrent(t *testing.T) {
 		t.Errorf("got %d sessions that are remembered, want none after their end", n)
 	}
 }
+
+// What was counted of a cluster goes with it, when the Server has forgotten it,
+// and not before all its sessions have ended.
+func TestForgottenCluster(t *testing.T) {
+	var status tunnel.Status
+	m := &metrics.Server{Status: func() tunnel.Status { return status }}
+	hooks, registry := m.Hooks(tunnel.Hooks{}), registryOf(t, m)
+	at := func(id string, in uint64) tunnel.SessionInfo {
+		return tunnel.SessionInfo{Cluster: "a", ID: id, BytesIn: in}
+	}
+	const opened, received = `causeway_tunnel_cluster_sessions_opened_total{cluster="a"}`, "causeway_tunnel_received_bytes_total"
+	for _, step := range []struct {
+		name   string
+		hook   func()
+		status tunnel.Status
+		opened float64
+		total  float64
+	}{
+		{"began after the Status was taken", func() { hooks.Connected(at("1", 0)) }, tunnel.Status{}, 0, 0},
+		{"is there", nil, sessionsNow(at("1", 5)), 1, 5},
+		{"has ended", func() { hooks.Disconnected(at("1", 7), nil) }, sessionsNow(), 1, 7},
+		{"is forgotten", nil, tunnel.Status{}, 0, 7},
+		{"comes again", func() { hooks.Connected(at("2", 0)) }, sessionsNow(at("2", 1)), 1, 8},
+	} {
+		if step.hook != nil {
+			step.hook()
+		}
+		status = step.status
+		got := scrape(t, registry)
+		if got[opened] != step.opened || got[received] != step.total {
+			t.Errorf("%s: got %v opened and %v bytes of all, want %v and %v", step.name, got[opened], got[received], step.opened, step.total)
+		}
+	}
+}

@@ -218,10 +218,10 @@ func TestPercentile(t *testing.T) {
 
 // Each figure that is over its limit is said to be missed.
 func TestVerdicts(t *testing.T) {
-	good := scale.Side{Heap: 30 << 10, RSS: 35 << 10, CPU: 0.05}
-	fat := scale.Side{Heap: 30 << 10, RSS: 41 << 10, CPU: 0.05}
-	busy := scale.Side{Heap: 30 << 10, RSS: 35 << 10, CPU: 0.11}
-	light := scale.Side{Heap: 20 << 10, RSS: 34 << 10}
+	good := scale.Side{Heap: 40 << 10, RSS: 50 << 10, CPU: 0.05}
+	fat := scale.Side{Heap: 41 << 10, RSS: 60 << 10, CPU: 0.05}
+	busy := scale.Side{Heap: 40 << 10, RSS: 50 << 10, CPU: 0.11}
+	light := scale.Side{Heap: 30 << 10, RSS: 49 << 10}
 	idle := func(n int, s scale.Side) scale.Idle {
 		return scale.Idle{Agents: n, Sessions: 2 * n, ServerSide: s, AgentSide: good}
 	}

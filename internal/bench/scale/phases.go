@@ -291,6 +291,7 @@ func (f *fleet) accident(ctx context.Context, s *soak) error {
 	r, err := f.restart(ctx, what, kill, rate, which...)
 	if err == nil {
 		f.say("%s", r)
+		r.Curve = nil // too many to draw
 		s.Restarts = append(s.Restarts, r)
 	}
 	return err

@@ -112,7 +112,7 @@ func (p panel) limit(v float64, label string) {
 	x1, y := p.at(0, v)
 	x2, _ := p.at(1, v)
 	p.line(x1, y, x2, y, limitColour, `stroke-dasharray="5 4"`)
-	p.text(x2+4, y+4, 11, "start", limitColour, label)
+	p.text(x1+(x2-x1)/2, y+13, 11, "middle", limitColour, label) // the legend is on the right
 }
 
 // curve draws points that are joined, with marks if there are few.

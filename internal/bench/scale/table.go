@@ -11,7 +11,7 @@ import (
 
 // The figures that are to be reached.
 const (
-	limitMemory      = 40 << 10 // bytes of an idle agent, a side
+	limitMemory      = 40 << 10 // bytes of heap and stacks of an idle agent, a side
 	limitGrowth      = 1.2      // memory of an agent among the most, to that of one among a hundred
 	limitCPU         = 0.1      // of a core, all idle agents
 	limitBackOne     = 30 * time.Second

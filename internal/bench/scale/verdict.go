@@ -17,7 +17,7 @@ func (r *result) verdicts() (all []verdict) {
 			name := sideNames[i]
 			sessions := float64(last.Sessions) / float64(last.Agents)
 			got := fmt.Sprintf("heap and stacks %s, resident %s; a session %s, %s", kib(s.Heap), kib(s.RSS), kib(s.Heap/sessions), kib(s.RSS/sessions))
-			add("memory of an idle agent, "+name, "40 KiB", got, s.RSS <= limitMemory)
+			add("memory of an idle agent, "+name, "40 KiB", got, s.Heap <= limitMemory)
 			add("CPU of the idle agents, "+name, "10% of a core", percent(s.CPU), s.CPU < limitCPU)
 		}
 		all = append(all, r.growth(last)...)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/idna"
 
 	"github.com/causewayproject/causeway/noproxy"
 )
@@ -160,6 +161,9 @@ func isUsual(q question) bool {
 	}
 	if a, err := netip.ParseAddr(q.host); err == nil {
 		return !a.Is4In6() && a.Zone() == "" && a.String() == q.host && !a.IsLoopback() && !a.IsUnspecified()
+	}
+	if _, err := idna.Lookup.ToASCII(q.host); strings.Contains("."+q.host, ".xn--") && (err != nil || strings.Contains("."+q.host+".", ".xn--.")) {
+		return false // in a URL of JavaScript
 	}
 	return !hexPattern.MatchString(q.host) && !strings.HasPrefix(q.host, "127.")
 }

@@ -99,9 +99,9 @@ func scriptHost(host string) (string, bool) {
 		return scriptIPv6(addr), true
 	}
 	host = strings.ToLower(host)
-	if !isASCII(host) || strings.Contains(host, "xn--") {
+	if !isASCII(host) || strings.Contains("."+host, ".xn--") {
 		ascii, err := idna.Lookup.ToASCII(host)
-		if err != nil {
+		if err != nil || strings.Contains("."+host+".", ".xn--.") { // which package idna lets pass
 			return "", false
 		}
 		host = ascii

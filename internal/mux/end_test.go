@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -111,6 +113,49 @@ func TestSessionCloseIsNoEOF(t *testing.T) {
 	}
 	if _, err := client.Open(t.Context(), nil); !errors.Is(err, mux.ErrSessionClosed) {
 		t.Errorf("got error %v from Open, want ErrSessionClosed", err)
+	}
+}
+
+// slowCloser is a carrier that takes its time to say goodbye.
+type slowCloser struct {
+	net.Conn
+	closed atomic.Bool
+}
+
+func (c *slowCloser) Close() error {
+	c.Conn.Close()
+	time.Sleep(time.Second)
+	c.closed.Store(true)
+	return nil
+}
+
+// Whoever closes a session has its carrier closed then, also when another is
+// just about it; and nobody waits for that in a lock, which would stop the clock
+// of a test like this one.
+func TestClosersWaitForCarrier(t *testing.T) {
+	for _, begins := range []string{"Close", "the peer"} {
+		t.Run(begins, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				near, far := net.Pipe()
+				carrier := &slowCloser{Conn: near}
+				s := mux.Client(carrier, nil)
+				var wg sync.WaitGroup
+				if begins == "the peer" {
+					far.Close()
+					synctest.Wait()
+				}
+				for range 3 {
+					wg.Go(func() {
+						s.Close()
+						if !carrier.closed.Load() {
+							t.Error("Close returned before the carrier was closed")
+						}
+					})
+				}
+				wg.Wait()
+				far.Close()
+			})
+		})
 	}
 }
 

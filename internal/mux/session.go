@@ -78,10 +78,9 @@ type Session struct {
 	lastRead atomic.Int64  // instant of the last byte from the carrier
 	held     atomic.Int64  // buffers taken from the pools and not given back
 
-	done      chan struct{} // closed when err is set
-	goingAway chan struct{} // closed when the peer takes no new streams
-	closing   sync.Once     // of the carrier
-	loops     sync.WaitGroup
+	done      chan struct{}  // closed when err is set
+	goingAway chan struct{}  // closed when the peer takes no new streams
+	loops     sync.WaitGroup // and who closes the carrier
 
 	mu       sync.Mutex // guards the fields below, and those of the streams
 	err      error
@@ -156,36 +155,47 @@ func (s *Session) start() *Session {
 // now is the instant: how long the session has been there. It is never zero.
 func (s *Session) now() time.Duration { return time.Since(s.began) + 1 }
 
-// fail ends the session because of err. Only the first call counts.
+// fail ends the session because of err. Only the first call counts; the others
+// do not wait for it.
 func (s *Session) fail(err error) {
-	s.mu.Lock()
-	if s.err == nil {
-		s.err = err
-		close(s.done)
-		s.pinger.stop()
-		if s.ackTimer != nil {
-			s.ackTimer.Stop()
-		}
-		for st := s.accept.pop(); st != nil; st = s.accept.pop() {
-			s.dropReceivedLocked(st)
-		}
-		for _, st := range s.streams {
-			s.forgetLocked(st)
-		}
-		s.accepts.Broadcast()
-		s.opens.Broadcast()
-		s.ends.Broadcast()
-		s.wake.Broadcast()
+	if !s.failed(err) {
+		return
 	}
-	s.mu.Unlock()
-	s.closing.Do(func() {
-		if errors.As(err, new(silentError)) {
-			// An end would wait behind what the peer doesn't acknowledge.
-			abort.Reset(s.carrier, 0)
-			return
-		}
-		s.carrier.Close()
-	})
+	defer s.loops.Done()
+	if errors.As(err, new(silentError)) {
+		// An end would wait behind what the peer doesn't acknowledge.
+		abort.Reset(s.carrier, 0)
+		return
+	}
+	s.carrier.Close()
+}
+
+// failed reports whether the session ends by this call. Then loops waits for
+// the caller.
+func (s *Session) failed(err error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return false
+	}
+	s.err = err
+	s.loops.Add(1) // readLoop, which ends after this, is one of them
+	close(s.done)
+	s.pinger.stop()
+	if s.ackTimer != nil {
+		s.ackTimer.Stop()
+	}
+	for st := s.accept.pop(); st != nil; st = s.accept.pop() {
+		s.dropReceivedLocked(st)
+	}
+	for _, st := range s.streams {
+		s.forgetLocked(st)
+	}
+	s.accepts.Broadcast()
+	s.opens.Broadcast()
+	s.ends.Broadcast()
+	s.wake.Broadcast()
+	return true
 }
 
 // Close ends the session with its carrier and streams; what was written and

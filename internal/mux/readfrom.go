@@ -4,7 +4,9 @@ import "io"
 
 // ReadFrom writes what it reads from r until io.EOF, without copying it. While
 // it waits for a *net.TCPConn or a stream *net.UnixConn it holds no buffer,
-// for another Reader a small one. The error is r's or Write's.
+// for another Reader a small one. The error is r's or Write's. That the peer
+// has called Close is found by the first write after that, as it is with TCP: a
+// relay that ends at the first error would lose what the peer has sent before.
 //
 // It may be the one who writes to the carrier. Should a carrier that was fast
 // block just then, neither a deadline nor Close ends ReadFrom before the carrier
@@ -42,6 +44,9 @@ func (st *Stream) waitWritable() (int, error) {
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()
 	for {
+		if st.leftLocked() {
+			return maxPayload, nil // which will not be sent
+		}
 		if err := st.writeErrorLocked(); err != nil {
 			return 0, err
 		}
@@ -50,6 +55,12 @@ func (st *Stream) waitWritable() (int, error) {
 		}
 		st.writable.Wait()
 	}
+}
+
+// leftLocked reports whether nothing keeps st from being written to but that the
+// peer has closed it, after all that it had to send.
+func (st *Stream) leftLocked() bool {
+	return st.reset != nil && st.reset.Remote && st.finCame && !st.ended && !st.writeLimit.passed
 }
 
 // writeBuffer queues a frame, and sends it if nobody else is sending.

@@ -247,6 +247,33 @@ func TestCloseUnblocks(t *testing.T) {
 	}
 }
 
+// Who sends while a Close says goodbye waits no longer than that, and in no lock,
+// which would stop the clock of a test like this one.
+func TestSendDuringClose(t *testing.T) {
+	serverTLS() // outside of the bubbles
+	for _, tt := range []struct {
+		name string
+		wrap func(a, b net.Conn) (net.Conn, net.Conn)
+	}{{"tcp", nil}, {"websocket", overWebSocket}} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				agent, _ := pipes(t, tt.wrap)
+				began := time.Now()
+				var wg sync.WaitGroup
+				wg.Go(func() { agent.Close() })
+				synctest.Wait()
+				if err := agent.Flush(); !errors.Is(err, net.ErrClosed) {
+					t.Errorf("Flush: got %v, want net.ErrClosed", err)
+				}
+				if took := time.Since(began); took > tunnel.CloseWait {
+					t.Errorf("it took %v, want %v at most", took, tunnel.CloseWait)
+				}
+				wg.Wait()
+			})
+		})
+	}
+}
+
 // speaker says something and then reads what comes, until it is closed.
 func speaker(t *testing.T, say string) net.Conn {
 	a, b := net.Pipe()

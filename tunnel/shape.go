@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"sync"
 	"sync/atomic"
 )
 
@@ -18,9 +17,9 @@ type shape struct {
 	// them (handshakes, alerts) is sent at once.
 	gathering atomic.Int32
 
-	// writeMu keeps writes apart, as a conn's own lock does: it is held while
+	// writes keeps writes apart, as a conn's own lock does: it is held while
 	// one blocks, and Close does without it.
-	writeMu  sync.Mutex
+	writes   line
 	out      *[bufferSize]byte // nil while nothing waits
 	outLen   int
 	writeErr error // of the first write that failed
@@ -34,7 +33,7 @@ type shape struct {
 }
 
 func newShape(raw net.Conn) *shape {
-	return &shape{Conn: raw, lowMark: newLowMark(raw), source: newSource(raw)}
+	return &shape{Conn: raw, writes: make(line, 1), lowMark: newLowMark(raw), source: newSource(raw)}
 }
 
 // errCut must not be io.ErrUnexpectedEOF itself: crypto/tls makes io.EOF of
@@ -55,8 +54,8 @@ func (s *shape) Read(p []byte) (int, error) {
 
 // Write takes one record of TLS.
 func (s *shape) Write(p []byte) (int, error) {
-	s.writeMu.Lock()
-	defer s.writeMu.Unlock()
+	s.writes.enter()
+	defer s.writes.leave()
 	if s.outLen+len(p) > maxGather {
 		s.flushLocked()
 	}
@@ -80,8 +79,8 @@ func (s *shape) Write(p []byte) (int, error) {
 }
 
 func (s *shape) flush() error {
-	s.writeMu.Lock()
-	defer s.writeMu.Unlock()
+	s.writes.enter()
+	defer s.writes.leave()
 	s.flushLocked()
 	return s.writeErr
 }
@@ -111,9 +110,9 @@ func (s *shape) sendLocked(p []byte) (n int, err error) {
 
 // idle reports whether no write is under way.
 func (s *shape) idle() bool {
-	if !s.writeMu.TryLock() {
+	if !s.writes.tryEnter() {
 		return false
 	}
-	s.writeMu.Unlock()
+	s.writes.leave()
 	return true
 }

@@ -46,7 +46,7 @@ type wsConn struct {
 	unfinished bool // the message goes on in another frame
 	readErr    error
 
-	writeMu  sync.Mutex // one frame after the other; held while a write blocks
+	writes   line // of one: a frame after the other; held while a write blocks
 	writeErr error
 
 	mu      sync.Mutex // guards the fields below
@@ -62,7 +62,7 @@ var _ net.Conn = (*wsConn)(nil)
 // newWSConn takes conn after the handshake; early is what was read of it too
 // much.
 func newWSConn(conn net.Conn, client bool, early []byte) *wsConn {
-	return &wsConn{Conn: conn, client: client, source: newSource(conn), in: early}
+	return &wsConn{Conn: conn, client: client, writes: make(line, 1), source: newSource(conn), in: early}
 }
 
 // NetConn returns the connection below.
@@ -239,8 +239,8 @@ func mask(p []byte, key [4]byte) {
 
 // Write sends p in frames of at most 136 KiB.
 func (c *wsConn) Write(p []byte) (n int, err error) {
-	c.writeMu.Lock()
-	defer c.writeMu.Unlock()
+	c.writes.enter()
+	defer c.writes.leave()
 	for len(p) > 0 && err == nil {
 		part := p[:min(len(p), maxGather)]
 		if err = c.writeFrameLocked(opBinary, part); err == nil {
@@ -299,7 +299,7 @@ func (c *wsConn) answer(payload []byte) {
 func (c *wsConn) sendPongs() {
 	var payload []byte
 	for {
-		c.writeMu.Lock()
+		c.writes.enter()
 		c.mu.Lock()
 		done := !c.pinged || c.closed
 		payload, c.pinged = append(payload[:0], c.pong...), false
@@ -308,7 +308,7 @@ func (c *wsConn) sendPongs() {
 		if !done {
 			c.writeFrameLocked(opPong, payload)
 		}
-		c.writeMu.Unlock()
+		c.writes.leave()
 		if done {
 			return
 		}
@@ -326,14 +326,14 @@ func (c *wsConn) Close() error {
 		return net.ErrClosed
 	}
 	defer c.pongs.Wait()
-	if !c.writeMu.TryLock() {
+	if !c.writes.tryEnter() {
 		lowest(c.Conn).Close()
 		c.Conn.Close()
 		return nil
 	}
 	defer cutAfter(c.Conn, closeWait)()
 	c.writeFrameLocked(opClose, binary.BigEndian.AppendUint16(nil, statusNormal))
-	c.writeMu.Unlock()
+	c.writes.leave()
 	if err := c.Conn.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return err
 	}

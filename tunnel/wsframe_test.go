@@ -141,6 +141,26 @@ func TestWebSocketPingsWithoutEnd(t *testing.T) {
 	})
 }
 
+// Who writes while Close says goodbye waits as long; see TestSendDuringClose.
+func TestWebSocketWriteDuringClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := net.Pipe()
+		defer b.Close()
+		conn := tunnel.NewWSConn(a, true, nil)
+		began := time.Now()
+		var wg sync.WaitGroup
+		wg.Go(func() { conn.Close() })
+		synctest.Wait()
+		if _, err := io.WriteString(conn, "late"); err == nil {
+			t.Error("something was written after Close")
+		}
+		if took := time.Since(began); took != tunnel.CloseWait {
+			t.Errorf("it took %v, want %v", took, tunnel.CloseWait)
+		}
+		wg.Wait()
+	})
+}
+
 func TestWebSocketAnswersPings(t *testing.T) {
 	for _, payload := range []string{"", "are you there?", strings.Repeat("x", 125)} {
 		a, b := net.Pipe()

@@ -159,7 +159,7 @@ func (b *bed) profile(ctx context.Context, measure string) (stop func() error, e
 	}
 	return func() error {
 		for _, p := range b.halves() {
-			if _, err := p.call(ctx, request{Op: "profiled"}); err != nil {
+			if _, err := p.call(ctx, request{Op: "profile"}); err != nil {
 				return err
 			}
 		}
@@ -180,7 +180,7 @@ func (b *bed) resetPeaks(ctx context.Context) error {
 func (b *bed) stop() {
 	for _, p := range []*process{b.client, b.agent, b.server, b.target} {
 		if p != nil {
-			p.stop()
+			p.Stop(2 * closeTimeout)
 		}
 	}
 	if b.dir != "" {

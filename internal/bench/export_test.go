@@ -14,18 +14,16 @@ type (
 	Failure    = failure
 	Conditions = conditions
 	Sizes      = sizes
-	Usage      = usage
 )
 
 const RoleEnv = roleEnv
 
 var (
-	Play        = play
-	Median      = median
-	ParseSize   = parseSize
-	ParseStatus = parseStatus
-	Choose      = choose
-	RowNames    = rowNames
+	Play      = play
+	Median    = median
+	ParseSize = parseSize
+	Choose    = choose
+	RowNames  = rowNames
 )
 
 var Quantile = quantile[int]

@@ -5,33 +5,18 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/bench/internal/rig"
 )
 
 func main() {
-	if name := os.Getenv(roleEnv); name != "" {
-		exit(play(name, os.Stdin, os.Stdout))
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := command(ctx, os.Args[1:])
-	stop()
-	exit(err)
-}
-
-func exit(err error) {
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(0)
+	rig.Main(roleEnv, play, func(ctx context.Context) error { return command(ctx, os.Args[1:]) })
 }
 
 var (
@@ -89,8 +74,12 @@ func parse(args []string) (p *plan, out string, err error) {
 // report runs the plan and writes what came of it.
 func (p *plan) report(ctx context.Context, dir string) error {
 	const files = 16 << 10 // ends of a thousand streams, and then some
-	if err := raiseFiles(files); err != nil {
-		fmt.Fprintln(p.progress, err)
+	allowed, err := rig.RaiseFiles(files)
+	if err == nil && allowed < files {
+		err = fmt.Errorf("only %d are allowed, %d are needed", allowed, files)
+	}
+	if err != nil {
+		fmt.Fprintln(p.progress, "bench: open files:", err)
 	}
 	if p.profiles != "" {
 		if err := os.MkdirAll(p.profiles, 0o755); err != nil {

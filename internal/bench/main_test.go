@@ -185,15 +185,3 @@ func TestChoose(t *testing.T) {
 		t.Errorf("got %d rows, error %v; want two", len(got), err)
 	}
 }
-
-func TestParseStatus(t *testing.T) {
-	got, err := bench.ParseStatus([]byte("Name:\tbench\nVmHWM:\t   20 kB\nVmRSS:\t   12 kB\n"))
-	if want := (bench.Usage{Peak: 20 << 10, RSS: 12 << 10}); got != want || err != nil {
-		t.Errorf("got %+v, error %v; want %+v", got, err, want)
-	}
-	for _, bad := range []string{"", "VmHWM:\t20 kB\n", "VmHWM:\t20\nVmRSS:\t12 kB\n", "VmHWM:\tx kB\nVmRSS:\t12 kB\n"} {
-		if got, err := bench.ParseStatus([]byte(bad)); err == nil {
-			t.Errorf("%q: got %+v, want an error", bad, got)
-		}
-	}
-}

@@ -1,17 +1,14 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"runtime/pprof"
-	"syscall"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/bench/internal/rig"
 )
 
 // A request is a line of JSON on a role's standard input.
@@ -19,7 +16,7 @@ type request struct {
 	Op      string
 	Row     string
 	Setup   setup
-	Addr    string // whom to connect to; a profile's file
+	Addr    string // whom to connect to; a profile's file, "" at its end
 	N       int    // streams, agents
 	Size    int64  // bytes of a stream
 	Dials   int
@@ -62,48 +59,21 @@ func newRole(name string) (role, error) {
 // closeTimeout is how long a role may take to end.
 const closeTimeout = 3 * time.Second
 
-// play answers requests until the input ends: whoever started this process is
-// then gone, or wants it to go.
+// play answers requests until the input ends.
 func play(name string, in io.Reader, out io.Writer) error {
-	// ^C reaches the whole group: the first process ends the others in order.
-	signal.Ignore(syscall.SIGINT)
 	r, err := newRole(name)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	if err := raiseFiles(0); err != nil {
-		return err
+	if _, err := rig.RaiseFiles(0); err != nil {
+		return fmt.Errorf("bench: open files: %w", err)
 	}
-	requests, gone := readRequests(in)
-	w := json.NewEncoder(out)
-	for q := range requests {
-		if err := w.Encode(answer(gone, r, q)); err != nil {
-			return fmt.Errorf("bench: %s: %w", name, err)
-		}
+	err = rig.Serve(in, out, closeTimeout, func(gone context.Context, q request) reply { return answer(gone, r, q) })
+	if err != nil {
+		return fmt.Errorf("bench: %s: %w", name, err)
 	}
 	return nil
-}
-
-// readRequests ends the context when the input ends, even during a request, and
-// some time later the process: it is not to wait for a peer's Close for longer.
-func readRequests(in io.Reader) (<-chan request, context.Context) {
-	ctx, cancel := context.WithCancel(context.Background())
-	requests := make(chan request)
-	go func() {
-		defer cancel()
-		defer close(requests)
-		d := json.NewDecoder(bufio.NewReader(in))
-		for {
-			var q request
-			if d.Decode(&q) != nil {
-				time.AfterFunc(closeTimeout, func() { os.Exit(1) })
-				return
-			}
-			requests <- q
-		}
-	}()
-	return requests, ctx
 }
 
 func answer(ctx context.Context, r role, q request) reply {
@@ -113,13 +83,15 @@ func answer(ctx context.Context, r role, q request) reply {
 	var err error
 	switch q.Op {
 	case "usage":
-		a.Usage, err = roleUsage(r, q.Tidy)
+		if a.Usage, err = roleUsage(r, q.Tidy); err != nil {
+			err = fmt.Errorf("bench: usage: %w", err)
+		}
 	case "reset":
 		err = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
 	case "profile":
-		err = startProfile(q.Addr)
-	case "profiled":
-		pprof.StopCPUProfile()
+		if err = rig.Profile(q.Addr); err != nil {
+			err = fmt.Errorf("bench: profile: %w", err)
+		}
 	default:
 		a, err = r.do(ctx, q)
 	}
@@ -127,16 +99,6 @@ func answer(ctx context.Context, r role, q request) reply {
 		a.Err = err.Error()
 	}
 	return a
-}
-
-// startProfile writes to the file until pprof is stopped, which closes nothing:
-// the file ends with the process.
-func startProfile(path string) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return fmt.Errorf("bench: profile: %w", err)
-	}
-	return pprof.StartCPUProfile(f)
 }
 
 func roleUsage(r role, tidy bool) (usage, error) {

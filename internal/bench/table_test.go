@@ -9,6 +9,7 @@ import (
 	"time"
 
 	bench "github.com/causewayproject/causeway/internal/bench"
+	"github.com/causewayproject/causeway/internal/bench/internal/rig"
 )
 
 func series(unit string, median float64, runs ...float64) *bench.Series {
@@ -18,8 +19,11 @@ func series(unit string, median float64, runs ...float64) *bench.Series {
 func sample() *bench.Result {
 	return &bench.Result{
 		Conditions: bench.Conditions{
-			Date: time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC), Took: "9s", Cores: 2, CPU: "Fast <CPU>", Memory: "8 kB",
-			Kernel: "6.1", Go: "go1.26 linux/amd64", Runs: 3, Sizes: bench.Sizes{Bytes: 256e6, Dials: 10, Trips: 20, Agents: 3, Streams: 4},
+			Conditions: rig.Conditions{
+				Date: time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC), Took: "9s", Cores: 2, CPU: "Fast <CPU>", Memory: "8 kB",
+				Kernel: "6.1", Go: "go1.26 linux/amd64",
+			},
+			Runs: 3, Sizes: bench.Sizes{Bytes: 256e6, Dials: 10, Trips: 20, Agents: 3, Streams: 4},
 		},
 		Rows: []bench.RowResult{
 			{Name: "loopback", About: "direct", Values: map[string]*bench.Series{

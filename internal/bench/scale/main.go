@@ -10,30 +10,18 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/bench/internal/rig"
 )
 
 func main() {
-	if name := os.Getenv(roleEnv); name != "" {
-		exit(play(name, os.Stdin, os.Stdout))
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	exit(err)
-}
-
-func exit(err error) {
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(0)
+	rig.Main(roleEnv, play, func(ctx context.Context) error {
+		return command(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	})
 }
 
 // A plan is what is to be done.
@@ -165,7 +153,7 @@ func (p *plan) do(ctx context.Context) (*result, error) {
 	defer f.Close()
 	res := &result{}
 	err = f.run(ctx, res)
-	res.Conditions = conditionsOf(began, p.command)
+	res.Conditions = conditions{p.command, rig.ConditionsSince(began)}
 	return res, err
 }
 

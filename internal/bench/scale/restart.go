@@ -130,7 +130,7 @@ func (f *fleet) end(ctx context.Context, kill bool, rate float64, which []*serve
 	for i, s := range which {
 		wg.Go(func() {
 			if kill {
-				s.process.kill()
+				s.process.Kill()
 				return
 			}
 			errs[i] = s.process.call(ctx, "leave", none{}, &results[i])

@@ -3,16 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"runtime"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/bench/internal/rig"
 )
 
 // A result is what all phases gave. Durations are nanoseconds.
@@ -27,44 +23,9 @@ type result struct {
 	Soak       *soak         `json:",omitempty"`
 }
 
-// conditions is what a figure is worth nothing without.
 type conditions struct {
-	Date        time.Time
-	Took        string
-	Command     string
-	Cores       int
-	CPU, Memory string
-	Kernel, Go  string
-}
-
-func conditionsOf(began time.Time, command string) conditions {
-	c := conditions{
-		Date:    began.UTC().Truncate(time.Second),
-		Took:    time.Since(began).Round(time.Second).String(),
-		Command: command,
-		Cores:   runtime.NumCPU(),
-		Go:      runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH,
-		CPU:     infoLine("/proc/cpuinfo", "model name"),
-		Memory:  infoLine("/proc/meminfo", "MemTotal"),
-	}
-	if b, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
-		c.Kernel = strings.TrimSpace(string(b))
-	}
-	return c
-}
-
-// infoLine returns what the first "key: value" line of a file says of key.
-func infoLine(path, key string) string {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return "unknown"
-	}
-	for line := range strings.Lines(string(b)) {
-		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == key {
-			return strings.TrimSpace(v)
-		}
-	}
-	return "unknown"
+	Command string
+	rig.Conditions
 }
 
 // machineLoad is what the machine did in a phase: the load average before and
@@ -145,20 +106,8 @@ func percentile[T cmp.Ordered](values []T, p int) (v T) {
 
 // write leaves three files in a folder, which it makes if need be.
 func (r *result) write(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := rig.Write(dir, r, map[string]string{"table.txt": r.table(), "scale.svg": r.plot()}); err != nil {
 		return fmt.Errorf("scale: %w", err)
 	}
-	b, err := json.MarshalIndent(r, "", "\t")
-	if err != nil {
-		return fmt.Errorf("scale: %w", err)
-	}
-	var errs []error
-	for name, content := range map[string]string{
-		"result.json": string(b) + "\n",
-		"table.txt":   r.table(),
-		"scale.svg":   r.plot(),
-	} {
-		errs = append(errs, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
-	}
-	return errors.Join(errs...)
+	return nil
 }

@@ -1,17 +1,16 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"runtime/pprof"
-	"syscall"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/bench/internal/rig"
 )
 
 // A request is a line of JSON on a role's standard input, a reply one on its
@@ -63,48 +62,23 @@ func newRole(name string) (role, error) {
 // closeTimeout is how long a role may take to end.
 const closeTimeout = 10 * time.Second
 
-// play answers requests until the input ends: whoever started this process is
-// then gone, or wants it to go.
+// play answers requests until the input ends.
 func play(name string, in io.Reader, out io.Writer) error {
-	// ^C reaches the whole group: the first process ends the others in order.
-	signal.Ignore(syscall.SIGINT)
 	r, err := newRole(name)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	if err := raiseFiles(); err != nil {
-		return err
+	if _, err := rig.RaiseFiles(wantedFiles); err != nil {
+		return fmt.Errorf("scale: open files: %w", err)
 	}
 	ops := r.ops()
 	ops["usage"], ops["profile"], ops["heap"] = on(ownUsage), on(profile), on(heapProfile)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	requests := make(chan request)
-	go readRequests(in, requests, cancel)
-	w := json.NewEncoder(out)
-	for q := range requests {
-		if err := w.Encode(answer(ctx, ops, q)); err != nil {
-			return fmt.Errorf("scale: %s: %w", name, err)
-		}
+	err = rig.Serve(in, out, closeTimeout, func(ctx context.Context, q request) reply { return answer(ctx, ops, q) })
+	if err != nil {
+		return fmt.Errorf("scale: %s: %w", name, err)
 	}
 	return nil
-}
-
-// readRequests ends the context when the input ends, even during a request, and
-// some time later the process.
-func readRequests(in io.Reader, requests chan<- request, cancel func()) {
-	defer cancel()
-	defer close(requests)
-	d := json.NewDecoder(bufio.NewReader(in))
-	for {
-		var q request
-		if d.Decode(&q) != nil {
-			time.AfterFunc(closeTimeout, func() { os.Exit(1) })
-			return
-		}
-		requests <- q
-	}
 }
 
 func answer(ctx context.Context, ops map[string]op, q request) (a reply) {
@@ -122,19 +96,7 @@ func answer(ctx context.Context, ops map[string]op, q request) (a reply) {
 	return a
 }
 
-// profile writes a CPU profile to the file until it is called with none. The
-// file ends with the process.
-func profile(_ context.Context, path string) (none, error) {
-	if path == "" {
-		pprof.StopCPUProfile()
-		return none{}, nil
-	}
-	f, err := os.Create(path)
-	if err != nil {
-		return none{}, err
-	}
-	return none{}, pprof.StartCPUProfile(f)
-}
+func profile(_ context.Context, path string) (none, error) { return none{}, rig.Profile(path) }
 
 // heapProfile writes a profile of the memory in use to the file.
 func heapProfile(_ context.Context, path string) (none, error) {

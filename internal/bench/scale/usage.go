@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -9,8 +8,9 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/bench/internal/rig"
 )
 
 // A usage is what a process has used.
@@ -42,38 +42,8 @@ func ownUsage(_ context.Context, tidy bool) (usage, error) {
 		}
 		debug.FreeOSMemory()
 	}
-	var r syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
-		return usage{}, err
-	}
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return usage{}, err
-	}
-	rss, err := kilobytes(status, "VmRSS:")
-	return usage{
-		CPU: time.Duration(r.Utime.Nano() + r.Stime.Nano()), RSS: rss,
-		Heap: int64(m.HeapAlloc + m.StackInuse), Goroutines: runtime.NumGoroutine(),
-	}, err
-}
-
-// kilobytes returns the bytes of a line such as "VmRSS:   1234 kB".
-func kilobytes(b []byte, name string) (int64, error) {
-	for line := range bytes.Lines(b) {
-		rest, ok := bytes.CutPrefix(line, []byte(name))
-		if !ok {
-			continue
-		}
-		f := bytes.Fields(rest)
-		if len(f) != 2 || string(f[1]) != "kB" {
-			break
-		}
-		n, err := strconv.ParseInt(string(f[0]), 10, 64)
-		return n << 10, err
-	}
-	return 0, fmt.Errorf("there is no %s", name)
+	u, err := rig.Own()
+	return usage{CPU: u.CPU, RSS: u.RSS, Heap: u.Heap, Goroutines: runtime.NumGoroutine()}, err
 }
 
 // machineBusy is the time that the machine's cores have worked, whoever for.
@@ -118,22 +88,3 @@ func loadAverage() string {
 // wantedFiles are those of a process with half of 5,000 agents and the targets
 // of a thousand dials.
 const wantedFiles = 16 << 10
-
-// raiseFiles raises the number of open files to what the system allows.
-func raiseFiles() error {
-	var r syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
-		return fmt.Errorf("scale: open files: %w", err)
-	}
-	if r.Max < wantedFiles { // root may
-		syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: wantedFiles, Max: wantedFiles})
-		if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
-			return fmt.Errorf("scale: open files: %w", err)
-		}
-	}
-	r.Cur = r.Max
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
-		return fmt.Errorf("scale: open files: %w", err)
-	}
-	return nil
-}

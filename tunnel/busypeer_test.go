@@ -306,3 +306,31 @@ func TestForwardRetriesLost(t *testing.T) {
 		}
 	})
 }
+
+// A session that was retired while its replica was asked, and has nothing else
+// to wait for, is about to end: no dial is sent there to be cut.
+func TestForwardNotOnSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplicas(t, "a")
+		a := r.beds["a"]
+		r.raw("b", func(kind uint16, st *mux.Stream, session *mux.Session) {
+			if kind != kindAsk {
+				t.Error("the dial came to a session that is about to end")
+				return
+			}
+			if err := a.s.SettlePeer(t.Context(), "b", 2); err != nil { // control and this
+				t.Error(err)
+			}
+			have(st, 0)
+		})
+		r.raw("c", serveRaw(time.Second, 0))
+		r.members.set("a:1", "b:1", "c:1")
+		synctest.Wait()
+		conn, err := a.dial("echo:7")
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkEcho(t, conn)
+		conn.Close()
+	})
+}

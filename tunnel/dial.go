@@ -249,7 +249,7 @@ func (d *Dialer) cause(ctx context.Context, address string, err error) *Error {
 		return d.fail(address, wireCode(uint64(reset.Code)), nil)
 	case errors.As(err, &lost), errors.As(err, &reset), errors.Is(err, net.ErrClosed):
 		return d.fail(address, CodeLost, err)
-	case errors.Is(err, mux.ErrGoAway), errors.Is(err, mux.ErrExhausted):
+	case errors.Is(err, mux.ErrGoAway), errors.Is(err, mux.ErrSettled), errors.Is(err, mux.ErrExhausted):
 		return d.fail(address, CodeDraining, err)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return d.fail(address, CodeTimeout, err)

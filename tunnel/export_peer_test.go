@@ -113,6 +113,17 @@ func ReadRevoked(b []byte) (id Identity, ok bool) {
 	return id, false
 }
 
+// SettlePeer ends what is opened to the replica of this name, as the end of a
+// retired session does, while n streams are left.
+func (s *Server) SettlePeer(ctx context.Context, name string, n int) error {
+	for _, l := range s.peers.live() {
+		if l.name == name {
+			return l.mux.Settle(ctx, n)
+		}
+	}
+	return errors.New("there is no such peer")
+}
+
 // PeerStreams is how many streams were opened to peers.
 func (s *Server) PeerStreams() (n uint64) {
 	for _, l := range s.peers.live() {

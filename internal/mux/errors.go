@@ -24,6 +24,9 @@ var (
 	// ErrGoAway is returned by [Session.Open] when the peer takes no new streams.
 	ErrGoAway = errors.New("mux: the peer takes no new streams")
 
+	// ErrSettled is returned by [Session.Open] after [Session.Settle].
+	ErrSettled = errors.New("mux: the session has settled, to be ended")
+
 	// ErrExhausted is returned by [Session.Open] when the session has opened
 	// 2^31 streams, all that there can be.
 	ErrExhausted = errors.New("mux: no stream ids are left")

@@ -16,7 +16,7 @@ const ackDelay = 20 * time.Millisecond
 // Open opens a stream and sends first, at most [MaxFirst] bytes, along. It
 // doesn't wait for the peer, only, as long as ctx allows, for room among what
 // is to be sent. A peer that refuses the stream resets it. The errors are
-// ErrGoAway, ErrExhausted, ErrTooLong, the session's and ctx's.
+// ErrGoAway, ErrSettled, ErrExhausted, ErrTooLong, the session's and ctx's.
 func (s *Session) Open(ctx context.Context, first []byte) (*Stream, error) {
 	if len(first) > MaxFirst {
 		return nil, ErrTooLong
@@ -56,6 +56,8 @@ func (s *Session) waitOpenLocked(ctx context.Context, n int) error {
 			return ctx.Err()
 		case s.peerGone:
 			return ErrGoAway
+		case s.settled:
+			return ErrSettled
 		case s.nextID > math.MaxUint32:
 			return ErrExhausted
 		case s.unsent < maxUnsent && (n <= smallFrame || s.queued+n <= maxQueued):

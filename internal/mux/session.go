@@ -90,6 +90,7 @@ type Session struct {
 	nextID   uint64
 	peerGone bool // the peer takes no new streams
 	weGone   bool // we don't
+	settled  bool // we open none
 
 	incoming int           // streams of the peer that are open or not accepted yet
 	accept   list          // not accepted yet

@@ -2,9 +2,10 @@ package mux
 
 import "context"
 
-// Settle waits until no more than n streams are open. What the others had to
+// Settle waits until no more than n streams are open, and from then on Open
+// opens none: who ends the session now cuts nobody off. What the others had to
 // say, their ends included, reaches the peer before anything that is written
-// from then on. The errors are the session's and ctx's.
+// after that. The errors are the session's and ctx's.
 func (s *Session) Settle(ctx context.Context, n int) error {
 	stop := context.AfterFunc(ctx, s.wakeEnds)
 	defer stop()
@@ -15,6 +16,8 @@ func (s *Session) Settle(ctx context.Context, n int) error {
 		case s.err != nil:
 			return s.err
 		case len(s.streams) <= n:
+			s.settled = true
+			s.opens.Broadcast()
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()

@@ -69,6 +69,34 @@ func bytesBeforeEnd(t *testing.T, r io.Reader, stream uint32) (n int) {
 	}
 }
 
+// A stream is open before the session has settled, or not at all.
+func TestSettleOpensNoMore(t *testing.T) {
+	for range 200 {
+		client, server := sessions(t, pipePair, nil)
+		connect(t, client, server, "control")
+		settled := make(chan error, 1)
+		go func() { settled <- client.Settle(t.Context(), 1) }()
+		st, err := client.Open(t.Context(), nil)
+		switch {
+		case err == nil:
+			if len(settled) > 0 {
+				t.Fatal("it has settled with one stream more")
+			}
+			st.Reset(0)
+		case !errors.Is(err, mux.ErrSettled):
+			t.Fatal(err)
+		}
+		if err := <-settled; err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Open(t.Context(), nil); !errors.Is(err, mux.ErrSettled) {
+			t.Fatalf("got %v after it has settled, want ErrSettled", err)
+		}
+		client.Close()
+		server.Close()
+	}
+}
+
 func TestSettleEnds(t *testing.T) {
 	client, server := sessions(t, pipePair, nil)
 	connect(t, client, server, "x")

@@ -99,24 +99,31 @@ func (p *prober) probed(pr *probe, ok bool) {
 
 // await reads the answer to a dial. A session that is silent is probed, again and
 // again, and left when it does not answer and another says that there is somebody
-// else.
+// else. What comes first counts: an answer is not taken back.
 func (p *prober) await(ctx context.Context, stream *mux.Stream, another func(context.Context) bool) (*message, error) {
 	ctx, cancel := context.WithCancel(ctx)
+	var decided atomic.Bool
 	watched := make(chan struct{})
 	watch := time.AfterFunc(suspectAfter, func() {
 		defer close(watched)
 		for ctx.Err() == nil {
 			if !p.alive(ctx) && ctx.Err() == nil && another(ctx) {
-				stream.Reset(uint32(CodeLost))
+				if !decided.Swap(true) {
+					stream.Reset(uint32(CodeLost))
+				}
 				return
 			}
 			sleep(ctx, aliveFor)
 		}
 	})
 	m, err := readMessage(stream, maxRequest)
+	late := decided.Swap(true)
 	cancel()
 	if !watch.Stop() {
 		<-watched
+	}
+	if late && err == nil {
+		return nil, &mux.ResetError{Code: uint32(CodeLost)} // it was left meanwhile
 	}
 	return m, err
 }

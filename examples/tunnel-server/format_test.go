@@ -208,6 +208,9 @@ func TestBadCommands(t *testing.T) {
 		{"serve, forward without cluster", "-state DIR -forward 127.0.0.1:0=/a:1", "LISTEN=CLUSTER/HOST:PORT", true},
 		{"serve, forward without port", "-state DIR -forward 127.0.0.1:0=a/b", "missing port", true},
 		{"serve, address", "-state DIR -forward 192.0.2.1:1=a/b:1", "-forward", false},
+		{"serve, address for agents", "-state DIR -listen 192.0.2.1:1", "-listen", false},
+		{"serve, address for WebSockets", "-state DIR -websocket 192.0.2.1:1", "-websocket", false},
+		{"serve, address of a door", "-state DIR -connect 192.0.2.1:1", "-connect", false},
 		{"serve, watch", "-watch 0", "-watch", true},
 		{"serve, broken authority", "-state BROKEN", "state: ", false},
 	} {

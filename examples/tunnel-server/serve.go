@@ -138,6 +138,10 @@ func (f *serveFlags) begin(ctx context.Context, st state) (*tunnel.Server, *gate
 // listen opens all listeners, so that a wrong one is found before anything
 // runs.
 func (p *program) listen(ctx context.Context, f *serveFlags) (services []service, err error) {
+	websocket, err := p.websocket(f)
+	if err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			for _, s := range services {
@@ -160,10 +164,6 @@ func (p *program) listen(ctx context.Context, f *serveFlags) (services []service
 		addListener(name, func() (net.Listener, error) { return cli.Listen(ctx, address) }, run)
 	}
 	add("listen", f.listen, func(l net.Listener) error { return p.server.Serve(p.late, l) })
-	websocket, err := p.websocket(f)
-	if err != nil {
-		return services, err
-	}
 	add("websocket", f.websocket, websocket)
 	add("status", f.status, func(l net.Listener) error { return cli.ServeHTTP(p.late, l, p.status()) })
 	for _, text := range f.forward {

@@ -69,6 +69,7 @@ const (
 	fieldHeader   = 6       // tag, length of the value
 	maxMessage    = 1 << 20 // of a body, in bytes
 	maxRequest    = 4 << 10 // of the body of a msgDial or msgDialed
+	firstPart     = 4 << 10 // of a body, allocated before any of it has come
 )
 
 var errMessage = errors.New("malformed message")
@@ -185,14 +186,30 @@ func readMessage(r io.Reader, limit int) (*message, error) {
 	if uint64(n) > uint64(limit) {
 		return nil, fmt.Errorf("%w: a body of %d bytes, and %d is the most", errMessage, n, limit)
 	}
-	m := &message{kind: messageKind(binary.BigEndian.Uint16(header[:])), body: make([]byte, n)}
-	if _, err := io.ReadFull(r, m.body); err != nil {
+	body, err := readBody(r, int(n))
+	if err != nil {
+		return nil, err
+	}
+	m := &message{kind: messageKind(binary.BigEndian.Uint16(header[:])), body: body}
+	return m, m.check()
+}
+
+// readBody reads n bytes. Memory follows what has come, and not what the header
+// claims: it doubles when it is full.
+func readBody(r io.Reader, n int) ([]byte, error) {
+	body := make([]byte, min(n, firstPart))
+	for have := 0; ; {
+		m, err := io.ReadFull(r, body[have:])
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
-		return nil, err
+		if have += m; have == n || err != nil {
+			return body, err
+		}
+		larger := make([]byte, min(n, 2*have))
+		copy(larger, body)
+		body = larger
 	}
-	return m, m.check()
 }
 
 // refusal is the message that says err to the other side: its code, and a

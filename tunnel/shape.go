@@ -46,7 +46,7 @@ func (s *shape) Read(p []byte) (int, error) {
 	n, err := s.source.Read(p)
 	s.line.enter()
 	s.records.advance(p[:n])
-	if errors.Is(err, io.EOF) {
+	if errors.Is(err, io.EOF) || err == io.ErrUnexpectedEOF {
 		err = errCut
 	}
 	return n, err

@@ -91,7 +91,7 @@ func (c *wsConn) Read(p []byte) (int, error) {
 // readBelow reads what was read too much, then from below.
 func (c *wsConn) readBelow(p []byte) (int, error) {
 	if len(c.in) == 0 {
-		return c.source.Read(p)
+		return c.readSource(p)
 	}
 	n := copy(p, c.in)
 	if c.in = c.in[n:]; len(c.in) == 0 {
@@ -100,12 +100,24 @@ func (c *wsConn) readBelow(p []byte) (int, error) {
 	return n, nil
 }
 
+var errNoClose = fmt.Errorf("websocket: the connection ended without a Close frame: %w", io.ErrUnexpectedEOF)
+
+// readSource reads from below, whose end is no end of a WebSocket (RFC 6455,
+// section 7.1.5). A TLS below says either of two errors.
+func (c *wsConn) readSource(p []byte) (int, error) {
+	n, err := c.source.Read(p)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = errNoClose
+	}
+	return n, err
+}
+
 // need makes the first n bytes of in available. It may be called again after
 // a timeout: nothing is lost.
 func (c *wsConn) need(n int) error {
 	for len(c.in) < n {
 		have := copy(c.small[:], c.in)
-		m, err := c.source.Read(c.small[have:])
+		m, err := c.readSource(c.small[have:])
 		c.in = c.small[:have+m]
 		if err != nil && len(c.in) < n {
 			return err

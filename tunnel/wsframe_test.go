@@ -43,15 +43,15 @@ func TestWebSocketFrames(t *testing.T) {
 		server    bool // this end is the server, which gets masked frames
 		want, err string
 	}{
-		{"one frame", "\x82\x05hello", false, "hello", "EOF"},
-		{"masked", "\x82\x85\x01\x02\x03\x04igohn", true, "hello", "EOF"},
-		{"empty frames", "\x82\x00\x82\x00\x82\x01a", false, "a", "EOF"},
-		{"fragments, and a ping between them", "\x02\x02he\x89\x01!\x00\x01l\x80\x02lo\x82\x01.", false, "hello.", "EOF"},
-		{"two bytes of length", "\x82\x7e\x00\x05hello", false, "hello", "EOF"},
+		{"one frame", "\x82\x05hello", false, "hello", "without a Close frame"},
+		{"masked", "\x82\x85\x01\x02\x03\x04igohn", true, "hello", "without a Close frame"},
+		{"empty frames", "\x82\x00\x82\x00\x82\x01a", false, "a", "without a Close frame"},
+		{"fragments, and a ping between them", "\x02\x02he\x89\x01!\x00\x01l\x80\x02lo\x82\x01.", false, "hello.", "without a Close frame"},
+		{"two bytes of length", "\x82\x7e\x00\x05hello", false, "hello", "without a Close frame"},
 		{"close", "\x82\x02hi\x88\x02\x03\xe8\x82\x02no", false, "hi", "EOF"},
-		{"pongs", "\x8a\x00\x8a\x01x\x82\x01a", false, "a", "EOF"},
-		{"4 GiB", longFrame('\x82', 4<<30, huge), false, huge, "EOF"},
-		{"all that fits in 63 bits", longFrame('\x82', 1<<63-1, huge), false, huge, "EOF"},
+		{"pongs", "\x8a\x00\x8a\x01x\x82\x01a", false, "a", "without a Close frame"},
+		{"4 GiB", longFrame('\x82', 4<<30, huge), false, huge, "without a Close frame"},
+		{"all that fits in 63 bits", longFrame('\x82', 1<<63-1, huge), false, huge, "without a Close frame"},
 		{"a negative length", longFrame('\x82', 1<<63, huge), false, "", "a negative length"},
 		{"text", "\x82\x01a\x81\x02hi", false, "a", "a text message"},
 		{"not masked", "\x82\x02hi", true, "", "masked the wrong way"},

@@ -31,6 +31,8 @@ type enroller struct {
 	store     Store
 	life      time.Duration    // of an agent's certificate; if zero, 7 days
 	now       func() time.Time // nil: time.Now
+	// identifyOther is the Server's field Identify; it may be nil.
+	identifyOther func(tls.ConnectionState) (Identity, error)
 
 	own atomic.Pointer[ownCertificate]
 }
@@ -63,6 +65,12 @@ func internal(op, cluster string, err error) *Error {
 	return &Error{Op: op, Cluster: cluster, Code: CodeInternal, Err: err}
 }
 
+// privateCause is the cause of an [*Error] whose code the other side may read,
+// and nothing else.
+type privateCause struct{ error }
+
+func (c privateCause) Unwrap() error { return c.error }
+
 // refusalOf is the message that tells the other side.
 func refusalOf(kind messageKind, err error) *message {
 	var e *Error
@@ -70,46 +78,63 @@ func refusalOf(kind messageKind, err error) *message {
 		return refusal(kind, CodeInternal, CodeInternal.String())
 	}
 	text := e.Code.String()
-	if e.Err != nil {
+	var private privateCause
+	if e.Err != nil && !errors.As(e.Err, &private) {
 		text = e.Err.Error()
 	}
 	return refusal(kind, e.Code, text)
 }
 
-// identify returns who the client of a connection is. The error is an
-// [*Error] with CodeCertificateExpired, CodeRevoked, CodeBadCertificate or
-// CodeInternal; with the first two, the identity is known all the same.
-func (e *enroller) identify(ctx context.Context, state *tls.ConnectionState) (Identity, *x509.Certificate, error) {
-	return e.identifyFor(ctx, "connect", state)
+// identify returns who the client of a connection is, and whether Identify said
+// so and not the authority. The error is an [*Error] with
+// CodeCertificateExpired, CodeRevoked, CodeBadCertificate, CodeInternal or a
+// code of Identify's; with the first two, the identity is known all the same.
+func (e *enroller) identify(ctx context.Context, state *tls.ConnectionState) (id Identity, cert *x509.Certificate, byIdentify bool, err error) {
+	id, issued, err := e.issuedTo("connect", state)
+	if !issued && e.identifyOther != nil && len(state.PeerCertificates) > 0 {
+		byIdentify = true
+		id, err = identifyBy(e.identifyOther, state)
+	}
+	if err == nil {
+		cert, err = e.inForce(ctx, "connect", id, state)
+	}
+	return id, cert, byIdentify, err
 }
 
-func (e *enroller) identifyFor(ctx context.Context, op string, state *tls.ConnectionState) (Identity, *x509.Certificate, error) {
+// issuedTo returns whom the authority issued the client's certificate to, and
+// whether it issued it at all.
+func (e *enroller) issuedTo(op string, state *tls.ConnectionState) (id Identity, issued bool, err error) {
 	if len(state.PeerCertificates) == 0 {
-		return Identity{}, nil, refused(op, "", CodeBadCertificate, "the agent showed none")
+		return Identity{}, false, refused(op, "", CodeBadCertificate, "the agent showed none")
 	}
-	a, now := e.authority(), e.clock()
+	a, leaf := e.authority(), state.PeerCertificates[0]
 	if err := a.check(); err != nil {
-		return Identity{}, nil, internal(op, "", err)
+		return Identity{}, false, internal(op, "", err)
 	}
-	leaf := state.PeerCertificates[0]
 	// Whether it is one of ours comes first: a stranger's has not "expired".
-	if err := verifyLeaf(leaf, a.all(), x509.ExtKeyUsageClientAuth, inLife(leaf, now)); err != nil {
-		return Identity{}, nil, refused(op, "", CodeBadCertificate, "%w", err)
+	if err := verifyLeaf(leaf, a.all(), x509.ExtKeyUsageClientAuth, inLife(leaf, e.clock())); err != nil {
+		return Identity{}, false, refused(op, "", CodeBadCertificate, "%w", err)
 	}
-	id, err := identityOf(leaf)
-	if err != nil {
-		return Identity{}, nil, refused(op, "", CodeBadCertificate, "%w", err)
+	if id, err = identityOf(leaf); err != nil {
+		return Identity{}, true, refused(op, "", CodeBadCertificate, "%w", err)
 	}
+	return id, true, nil
+}
+
+// inForce returns the client's certificate, if that has begun and not ended,
+// and its identity was not revoked.
+func (e *enroller) inForce(ctx context.Context, op string, id Identity, state *tls.ConnectionState) (*x509.Certificate, error) {
+	leaf, now := state.PeerCertificates[0], e.clock()
 	switch {
 	case now.After(leaf.NotAfter):
-		return id, nil, refused(op, id.Cluster, CodeCertificateExpired, "it ended at %s, and now it is %s", stamp(leaf.NotAfter), stamp(now))
+		return nil, refused(op, id.Cluster, CodeCertificateExpired, "it ended at %s, and now it is %s", stamp(leaf.NotAfter), stamp(now))
 	case now.Before(leaf.NotBefore):
-		return id, nil, refused(op, id.Cluster, CodeBadCertificate, "it begins at %s, and now it is %s", stamp(leaf.NotBefore), stamp(now))
+		return nil, refused(op, id.Cluster, CodeBadCertificate, "it begins at %s, and now it is %s", stamp(leaf.NotBefore), stamp(now))
 	}
 	if err := e.checkRevoked(ctx, op, id); err != nil {
-		return id, nil, err
+		return nil, err
 	}
-	return id, leaf, nil
+	return leaf, nil
 }
 
 func (e *enroller) checkRevoked(ctx context.Context, op string, id Identity) error {
@@ -248,7 +273,11 @@ func (e *enroller) renewed(ctx context.Context, id Identity, state *tls.Connecti
 	if m.kind != msgRenew || len(m.body) > maxEnroll {
 		return nil, refused("renew", id.Cluster, CodeBadRequest, "not a renewal")
 	}
-	found, _, err := e.identifyFor(ctx, "renew", state)
+	// Not by Identify: a certificate of another PKI is that PKI's to renew.
+	found, _, err := e.issuedTo("renew", state)
+	if err == nil {
+		_, err = e.inForce(ctx, "renew", found, state)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ const (
 	// CodeRevoked: the agent was revoked.
 	CodeRevoked Code = 34
 	// CodeBadCertificate: the certificate is not one that the server's
-	// authority issued to an agent.
+	// authority issued to an agent, nor one that Server.Identify accepts.
 	CodeBadCertificate Code = 35
 	// CodeTokenUnknown: the server never issued the token, or forgot it.
 	CodeTokenUnknown Code = 36
@@ -103,7 +103,7 @@ var codeTexts = map[Code]string{
 	CodeDraining:           "the other side is draining",
 	CodeBadRequest:         "malformed or unknown message",
 	CodeVersion:            "no version of the protocol in common",
-	CodeCertificateExpired: "the agent's certificate has expired; enrol it again with a new token",
+	CodeCertificateExpired: "the agent's certificate has expired; it needs a new token, or a new certificate",
 	CodeRevoked:            "the agent was revoked",
 	CodeBadCertificate:     "the certificate is not one of an agent of this server",
 	CodeTokenUnknown:       "unknown token",

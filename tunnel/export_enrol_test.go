@@ -65,7 +65,8 @@ func (e *enroller) Invite(ctx context.Context, cluster string, life time.Duratio
 }
 
 func (e *enroller) Identify(ctx context.Context, state *tls.ConnectionState) (Identity, *x509.Certificate, error) {
-	return e.identify(ctx, state)
+	id, cert, _, err := e.identify(ctx, state)
+	return id, cert, err
 }
 
 func (e *enroller) Enroll(ctx context.Context, state *tls.ConnectionState, m *EnrolMessage) (*EnrolMessage, Identity, error) {

@@ -1,21 +1,25 @@
 package tunnel
 
 import (
+	"cmp"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net/url"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 )
 
-// Identity is who an agent is: a URI SAN of its certificate, as in
-// causeway://agent/default%2Fprod/k3w7hq2n.
+// Identity is who an agent is: a URI SAN of the certificate that it got by its
+// enrolment, as in causeway://agent/default%2Fprod/k3w7hq2n, or what
+// [Server.Identify] makes of another certificate.
 type Identity struct {
 	// Cluster is what [Server.Dialer] is asked for, such as namespace/name.
 	Cluster string
 	// Agent tells the agents of a cluster apart. The server gives it at
-	// enrolment, and renewals keep it.
+	// enrolment, and renewals keep it. At most 64 bytes, which print.
 	Agent string
 }
 
@@ -58,6 +62,24 @@ func identityOf(cert *x509.Certificate) (Identity, error) {
 	i.Cluster, err1 = url.PathUnescape(cluster)
 	i.Agent, err2 = url.PathUnescape(agent)
 	return i, errors.Join(err1, err2, checkCluster(i.Cluster), checkAgent(i.Agent))
+}
+
+// identifyBy returns who the client of a connection is by the Server's field
+// Identify.
+func identifyBy(identify func(tls.ConnectionState) (Identity, error), state *tls.ConnectionState) (Identity, error) {
+	id, err := identify(*state)
+	var e *Error
+	switch {
+	case err == nil:
+	case errors.As(err, &e):
+		return Identity{}, &Error{Op: "connect", Cluster: e.Cluster, Code: cmp.Or(e.Code, CodeInternal), Err: e.Err}
+	default:
+		return Identity{}, &Error{Op: "connect", Code: CodeBadCertificate, Err: privateCause{err}}
+	}
+	if err := cmp.Or(checkCluster(id.Cluster), checkAgent(id.Agent)); err != nil {
+		return Identity{}, internal("connect", "", fmt.Errorf("field Identify of the Server returned an identity that can't be used: %w", err))
+	}
+	return id, nil
 }
 
 // checkCluster returns whether the name may stand for a cluster: printable,

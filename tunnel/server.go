@@ -26,6 +26,33 @@ type Server struct {
 	// Authority signs the certificates of the server and of its agents.
 	// Required; [Server.SetAuthority] replaces it.
 	Authority *Authority
+	// Identify returns who an agent is whose certificate is not one that the
+	// Authority issues to agents: one of SPIFFE, or of a corporate PKI. Such an
+	// agent does not enrol; see the Agent's GetClientCertificate. If nil, it is
+	// refused.
+	//
+	// Identify MUST VERIFY THE CERTIFICATE. crypto/tls has checked that the
+	// agent holds the key of state.PeerCertificates[0], and nothing else:
+	// anybody can make such certificates, and VerifiedChains is empty. The
+	// example shows how. Who comes without a certificate is refused before,
+	// and so is an enrolled agent whose certificate expired or was revoked.
+	//
+	// The agent reads the code and the cause of an error that is an [*Error].
+	// Of any other error it reads [CodeBadCertificate] and nothing else; the
+	// hook Refused has all of it. An Identity whose names are empty, too long
+	// or do not print is refused with [CodeInternal].
+	//
+	// The Store is asked whether the Identity was revoked, as for agents that
+	// enrolled. The session ends with the certificate's NotAfter, unless the
+	// agent has another one by then that was let in with a later certificate.
+	// Two sessions of one Identity are one agent's, and the newest takes the
+	// streams, be it enrolled or not: give no names that enrolments give (16
+	// characters of a-z2-7) if that must not be.
+	//
+	// Identify is called once for each session, by several goroutines at once.
+	// It must return soon and not ask over the network, since
+	// HandshakeTimeout can't end it, and Close waits for it.
+	Identify func(state tls.ConnectionState) (Identity, error)
 	// Peers says where the other replicas are. A dial whose cluster has no
 	// session here goes to one that has; one hop, and the policy of the
 	// Server that was asked is what counts. If nil, there are no others. If
@@ -125,7 +152,7 @@ func (s *Server) setup() error {
 		if store == nil {
 			store = &MemoryStore{}
 		}
-		s.enroller = &enroller{authority: s.authority.Load, store: store, life: s.CertificateLife}
+		s.enroller = &enroller{authority: s.authority.Load, store: store, life: s.CertificateLife, identifyOther: s.Identify}
 		s.tls = s.enroller.tlsConfig()
 		s.groups.Leaving = s.leaving
 		s.pending, s.handshakes = make(chan struct{}, orDefault(s.MaxPending, 1000)), newLine()

@@ -37,6 +37,8 @@ type session struct {
 	out     outbox
 	limit   int           // of streams: the agent's or ours
 	opens   chan struct{} // holds one: who opens a stream
+	// byIdentify: Server.Identify vouches for the agent, and no authority.
+	byIdentify bool
 	// welcomed is whose certificates the agent was told to trust.
 	welcomed *Authority
 	servers  []string    // the names that it was told in its WELCOME
@@ -128,7 +130,7 @@ func badPeer(ctx context.Context, op, cluster string, err error) *Error {
 func (s *Server) greet(ctx context.Context, g *group.Group, c *carrier) (*session, error) {
 	asking, cancel := answering(ctx)
 	defer cancel()
-	id, cert, refused := s.enroller.identify(asking, c.state())
+	id, cert, byIdentify, refused := s.enroller.identify(asking, c.state())
 	m := mux.Server(c, s.KeepAlive.mux(1)) // agents open the control stream alone
 	control, hello, err := readHello(ctx, m)
 	if err != nil {
@@ -149,12 +151,15 @@ func (s *Server) greet(ctx context.Context, g *group.Group, c *carrier) (*sessio
 	}
 	a, seq := s.authority.Load(), s.seq.Add(1)
 	sess := &session{
-		id: id, number: strconv.FormatUint(seq, 10), seq: seq,
+		id: id, byIdentify: byIdentify, number: strconv.FormatUint(seq, 10), seq: seq,
 		prober: prober{mux: m, group: g}, remote: c.RemoteAddr(), since: time.Now(), carrier: c, clock: s.enroller.clock,
 		expiry: cert.NotAfter, waiting: map[string]chan error{}, welcomed: a,
 		out: outbox{control: control}, opens: make(chan struct{}, 1), limit: s.limit(hello), servers: s.servers(),
 	}
 	welcome := (&message{kind: msgWelcome}).uint(tagVersion, protocolVersion).string(tagID, sess.number).time(tagTime, time.Now())
+	if byIdentify { // its certificate does not say who it is here
+		welcome.string(tagCluster, id.Cluster).string(tagName, id.Agent)
+	}
 	sess.send(addServers(a.addRoots(welcome), sess.servers))
 	return sess, nil
 }
@@ -243,10 +248,8 @@ func (s *Server) register(sess *session) bool {
 	for _, old := range replaced {
 		old.send(&message{kind: msgDrain})
 	}
-	// The certificate may have been renewed at another replica.
-	for _, old := range s.registry.ofAgent(sess.id) {
-		old.extend(until)
-	}
+	// The certificate may have been renewed at another replica, or without us.
+	s.extend(sess, until)
 	for _, old := range s.registry.excess(sess.id) {
 		old.end(errors.New("the agent has too many sessions"))
 	}
@@ -307,14 +310,22 @@ func (s *Server) renew(sess *session, m *message) {
 			return
 		}
 	} else if cert, err := x509.ParseCertificate(answer.get(tagCertificate)); err == nil {
-		// All sessions of the agent: streams on the older ones may outlive
-		// the certificate that those began with.
-		for _, its := range s.registry.ofAgent(sess.id) {
-			its.extend(cert.NotAfter)
-		}
+		s.extend(sess, cert.NotAfter)
 		s.Hooks.renewed(sess.id, cert.NotAfter)
 	}
 	sess.send(answer)
+}
+
+// extend has all sessions of the agent live until its latest certificate ends,
+// which is of sess: streams on the older ones may outlive the certificate that
+// those began with. The authority does not speak for Identify, nor the other way
+// round.
+func (s *Server) extend(sess *session, until time.Time) {
+	for _, its := range s.registry.ofAgent(sess.id) {
+		if its.byIdentify == sess.byIdentify {
+			its.extend(until)
+		}
+	}
 }
 
 func (sess *session) extend(until time.Time) {

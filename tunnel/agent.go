@@ -24,11 +24,29 @@ type Agent struct {
 	// Transport carries the session. If nil, the form of the address decides:
 	// [TCP] for host:port, [WebSocket] for a URL.
 	Transport Transport
-	// Credentials keep the agent's key and certificate. Required.
+	// Credentials keep the agent's key and certificate. Required, unless there
+	// is GetClientCertificate.
 	Credentials CredentialStore
+	// GetClientCertificate returns the certificate of an agent that does not
+	// enrol: one of SPIFFE or of a corporate PKI, which [Server.Identify] has to
+	// know. It is called before each connection attempt, and again from two
+	// thirds of the certificate's life on. Once it returns another certificate,
+	// sessions with that take the place of those that there are, whose streams
+	// live on; at a replica that the agent does not come back to, until the older
+	// certificate ends. If nil, the agent enrols.
+	//
+	// The argument is always the same: TLS 1.3, no authorities, a Context that is
+	// nil. One call follows the other; each must return soon, since nothing ends
+	// it. An error is retried, as is a certificate that does not change.
+	//
+	// The server still has the certificate of its Authority. The agent knows it
+	// by the Pin of Invitation, which is required.
+	GetClientCertificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
 	// Invitation returns what the agent enrols with; it is called whenever
 	// there is no valid certificate, so that a new one is found without a
-	// restart. If nil, the agent has to have credentials.
+	// restart. If nil, the agent has to have credentials. With
+	// GetClientCertificate it is called before each connection attempt; Pin is
+	// required then, and Token and Cluster are not used.
 	Invitation func(ctx context.Context) (Invitation, error)
 	// Targets are what the Server may reach. The zero value is
 	// kubernetes.default.svc:443 alone.
@@ -84,7 +102,12 @@ type AgentHooks struct {
 func (a *Agent) grace() time.Duration { return max(orDefault(a.Grace, 30*time.Second), 0) }
 
 func (a *Agent) check() error {
-	if a.Credentials == nil {
+	switch {
+	case a.GetClientCertificate != nil && a.Credentials != nil:
+		return configError("fields Credentials and GetClientCertificate of the Agent exclude each other: it enrols, or it does not")
+	case a.GetClientCertificate != nil && a.Invitation == nil:
+		return configError("field Invitation of the Agent is required with GetClientCertificate: its Pin is what the agent knows the server by")
+	case a.GetClientCertificate == nil && a.Credentials == nil:
 		return configError("field Credentials of the Agent is required: FileStore keeps them in a folder")
 	}
 	for _, s := range a.Servers {

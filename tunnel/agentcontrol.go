@@ -119,7 +119,8 @@ func (r *runner) held() *Credentials {
 func (r *runner) identity() Identity { return r.held().identity() }
 
 // update replaces the credentials by what change makes of them, once they are
-// saved: what is not would be lost with the process.
+// saved: what is not would be lost with the process. Those of
+// GetClientCertificate are kept elsewhere.
 func (r *runner) update(ctx context.Context, change func(*Credentials) (*Credentials, error)) (*Credentials, error) {
 	select {
 	case r.updating <- struct{}{}:
@@ -132,8 +133,10 @@ func (r *runner) update(ctx context.Context, change func(*Credentials) (*Credent
 	if err != nil || next == held {
 		return held, err
 	}
-	if err := r.Credentials.Save(ctx, next); err != nil {
-		return nil, &Error{Op: "connect", Code: CodeInternal, Err: fmt.Errorf("saving the credentials: %w", err)}
+	if r.Credentials != nil {
+		if err := r.Credentials.Save(ctx, next); err != nil {
+			return nil, &Error{Op: "connect", Code: CodeInternal, Err: fmt.Errorf("saving the credentials: %w", err)}
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

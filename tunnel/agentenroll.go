@@ -19,6 +19,10 @@ type enrolling struct {
 // prepare loads the credentials and, if those will not do, reads the
 // invitation. It returns the servers to try, and whether to enrol there first.
 func (r *runner) prepare(ctx context.Context) (servers []string, enrol bool, err error) {
+	if r.GetClientCertificate != nil {
+		servers, err = r.prepareGiven(ctx)
+		return servers, false, err
+	}
 	if r.held() == nil {
 		c, err := r.Credentials.Load(ctx)
 		if err != nil {
@@ -29,9 +33,8 @@ func (r *runner) prepare(ctx context.Context) (servers []string, enrol bool, err
 		r.mu.Unlock()
 	}
 	held := r.held()
-	servers = r.Servers
 	enrol = !held.enrolled() || r.rejected || time.Now().After(held.expires())
-	if enrol || len(servers) == 0 {
+	if enrol || len(r.Servers) == 0 {
 		r.invitation, err = r.invited(ctx, enrol)
 		switch {
 		case err != nil && held.enrolled():
@@ -41,14 +44,21 @@ func (r *runner) prepare(ctx context.Context) (servers []string, enrol bool, err
 		case err != nil:
 			return nil, false, err
 		}
-		if len(servers) == 0 {
-			servers = r.invitation.Servers
-		}
+	}
+	servers, err = r.serversOr(r.invitation)
+	return servers, enrol, err
+}
+
+// serversOr returns the field Servers, or else those of the invitation.
+func (r *runner) serversOr(inv Invitation) ([]string, error) {
+	servers := r.Servers
+	if len(servers) == 0 {
+		servers = inv.Servers
 	}
 	if len(servers) == 0 {
-		return nil, false, configError("field Servers of the Agent is empty, and no invitation names one")
+		return nil, configError("field Servers of the Agent is empty, and no invitation names one")
 	}
-	return servers, enrol, nil
+	return servers, nil
 }
 
 // invited returns the invitation; for an enrolment, one that was not used.

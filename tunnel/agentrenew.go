@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -26,11 +27,14 @@ func (r *runner) endRenewal(err error) {
 	r.renewing = nil
 	if err != nil {
 		wait := renewalRetry(r.held())
+		first := r.notYet.IsZero()
 		r.notYet = time.Now().Add(wait)
-		r.failed(l.server, err, wait)
+		if !first || !errors.Is(err, errSameCertificate) {
+			r.failed(l.server, err, wait)
+		}
 		return
 	}
-	r.renewed = time.Now()
+	r.renewed, r.notYet = time.Now(), time.Time{}
 	r.next = max(r.next-len(r.live), 0)
 }
 
@@ -49,11 +53,12 @@ func (r *runner) renewable() (*link, time.Duration) {
 }
 
 // renewIn is the time until the next renewal. However wrong the clock is, it is
-// not sooner after the last one than it would be on time.
+// not sooner after the last one than it would be on time: the server has work
+// with it, unlike with GetClientCertificate.
 func (r *runner) renewIn() time.Duration {
 	c := r.held()
 	in := time.Until(c.renewAt())
-	if !r.renewed.IsZero() {
+	if !r.renewed.IsZero() && c.given == nil {
 		in = max(in, time.Until(r.renewed.Add(c.expires().Sub(c.renewAt()))))
 	}
 	return in
@@ -64,10 +69,14 @@ func renewalRetry(c *Credentials) time.Duration {
 	return min(max(time.Until(c.expires())/10, 5*time.Second), time.Hour)
 }
 
-// renew gets the next certificate on the link's control stream.
+// renew gets the next certificate: on the link's control stream, unless there
+// is GetClientCertificate.
 func (r *runner) renew(ctx context.Context, l *link) error {
 	ctx, cancel := context.WithTimeout(ctx, payloadTimeout)
 	defer cancel()
+	if held := r.held(); held.given != nil {
+		return r.rotate(ctx, held)
+	}
 	key, m, err := newRequest(l.carrier.state())
 	if err != nil {
 		return &Error{Op: "renew", Code: CodeInternal, Err: err}

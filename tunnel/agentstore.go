@@ -27,6 +27,8 @@ type Credentials struct {
 	// Roots are the authorities that the server's certificate may be of; empty
 	// before the enrolment.
 	Roots []*x509.Certificate
+
+	given *given // if not nil, the agent does not enrol, and Key is not used
 }
 
 // CredentialStore keeps an agent's credentials. One agent uses it, from one
@@ -47,6 +49,9 @@ func (c *Credentials) identity() Identity {
 	if !c.enrolled() {
 		return Identity{}
 	}
+	if c.given != nil {
+		return c.given.id
+	}
 	id, err := identityOf(c.Chain[0])
 	if err != nil {
 		return Identity{}
@@ -65,14 +70,14 @@ func (c *Credentials) expires() time.Time {
 
 // renewAt is when two thirds of the certificate's life are over; the zero time
 // before the enrolment. The life begins when the server signed, which is not
-// when the certificate says.
+// when the certificate says; another PKI's begins when it says.
 func (c *Credentials) renewAt() time.Time {
 	if !c.enrolled() {
 		return time.Time{}
 	}
 	leaf := c.Chain[0]
 	life := leaf.NotAfter.Sub(leaf.NotBefore)
-	if life > backdate {
+	if life > backdate && c.given == nil {
 		life -= backdate
 	}
 	return leaf.NotAfter.Add(-life / 3)

@@ -104,16 +104,18 @@ func (c *Credentials) accept(answer *message, key crypto.Signer) (*Credentials, 
 }
 
 // trusting returns the credentials with the message's authorities in place of
-// theirs; c itself if these are the same. c stays as it is.
+// theirs, and with what else it says of the agent; c itself if that is the
+// same. c stays as it is.
 func (c *Credentials) trusting(m *message) (*Credentials, error) {
 	roots, err := authorities(m, c.Roots)
 	if err != nil {
 		return nil, &Error{Op: "connect", Cluster: c.identity().Cluster, Code: CodeBadRequest, Err: err}
 	}
-	if slices.EqualFunc(roots, c.Roots, (*x509.Certificate).Equal) {
+	g := c.given.named(m)
+	if g == c.given && slices.EqualFunc(roots, c.Roots, (*x509.Certificate).Equal) {
 		return c, nil
 	}
-	return &Credentials{Key: c.Key, Chain: c.Chain, Roots: roots}, nil
+	return &Credentials{Key: c.Key, Chain: c.Chain, Roots: roots, given: g}, nil
 }
 
 // issued reads a msgIssued, and checks that it is of use: a certificate of

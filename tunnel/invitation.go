@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Invitation is what an agent needs to enrol. It holds a secret, the token; no
-// verb of fmt and no encoding prints it, only [Invitation.Reveal] does.
+// Invitation is what an agent needs to enrol, or, without the token, to know the
+// server if it does not enrol. It holds a secret, the token; no verb of fmt and no encoding prints it, only [Invitation.Reveal] does.
 type Invitation struct {
 	// Servers are the server's addresses, as Agent takes them: host:port or a
 	// ws or wss URL. May be empty if the agent has them from elsewhere.
@@ -19,7 +19,7 @@ type Invitation struct {
 	// Cluster is the cluster that the agent is to be of. If empty, the one of
 	// the token; else a token of another cluster is refused.
 	Cluster string
-	// Token is the secret. Required.
+	// Token is the secret. Required to enrol.
 	Token string
 	// Pin is the [Pin] of the server's authority. Required.
 	Pin string

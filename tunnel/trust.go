@@ -21,14 +21,7 @@ const (
 // tlsConfig is the agent's for a session. The caller may set ServerName: it is
 // sent, and means nothing else. One will do for the sessions with one name.
 func (c *Credentials) tlsConfig() *tls.Config {
-	cert := &tls.Certificate{PrivateKey: c.Key}
-	if c.enrolled() {
-		cert.Leaf = c.Chain[0]
-	}
-	for _, link := range c.Chain {
-		cert.Certificate = append(cert.Certificate, link.Raw)
-	}
-	roots := c.Roots
+	cert := c.certificate()
 	return hardened(&tls.Config{
 		NextProtos: []string{protoTunnel},
 		// Sent whatever authorities the server may name.
@@ -37,12 +30,43 @@ func (c *Credentials) tlsConfig() *tls.Config {
 		// checks all else.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
-			if err := verifyServer(&state, protoTunnel, roots); err != nil {
-				return &Error{Op: "connect", Cluster: c.identity().Cluster, Code: CodeServerCertificate, Err: err}
+			if err := verifyServer(&state, protoTunnel, c.trusted(&state)); err != nil {
+				return &Error{Op: "connect", Cluster: c.identity().Cluster, Code: c.distrust(), Err: err}
 			}
 			return nil
 		},
 	})
+}
+
+// certificate is what the agent shows.
+func (c *Credentials) certificate() *tls.Certificate {
+	if c.given != nil {
+		return c.given.cert
+	}
+	cert := &tls.Certificate{PrivateKey: c.Key}
+	if c.enrolled() {
+		cert.Leaf = c.Chain[0]
+	}
+	for _, link := range c.Chain {
+		cert.Certificate = append(cert.Certificate, link.Raw)
+	}
+	return cert
+}
+
+// trusted are the authorities that the server's certificate may be of.
+func (c *Credentials) trusted(state *tls.ConnectionState) []*x509.Certificate {
+	if c.given != nil {
+		return append(pinned(state, c.given.pin), c.Roots...)
+	}
+	return c.Roots
+}
+
+// distrust is the code of a server's certificate of another authority.
+func (c *Credentials) distrust() Code {
+	if c.given != nil {
+		return CodePin
+	}
+	return CodeServerCertificate
 }
 
 // enrollTLS is the agent's for an enrolment: the pin stands for the authority.
@@ -52,14 +76,18 @@ func enrollTLS(pin string) *tls.Config {
 		NextProtos:         []string{protoEnroll},
 		InsecureSkipVerify: true, // as in a session
 		VerifyConnection: func(state tls.ConnectionState) error {
-			pinned := slices.DeleteFunc(slices.Clone(state.PeerCertificates), func(c *x509.Certificate) bool {
-				return !c.IsCA || Pin(c) != pin
-			})
-			if err := verifyServer(&state, protoEnroll, pinned); err != nil {
+			if err := verifyServer(&state, protoEnroll, pinned(&state, pin)); err != nil {
 				return &Error{Op: "enroll", Code: CodePin, Err: err}
 			}
 			return nil
 		},
+	})
+}
+
+// pinned are the authorities with the pin that the server showed.
+func pinned(state *tls.ConnectionState, pin string) []*x509.Certificate {
+	return slices.DeleteFunc(slices.Clone(state.PeerCertificates), func(c *x509.Certificate) bool {
+		return !c.IsCA || Pin(c) != pin
 	})
 }
 

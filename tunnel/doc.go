@@ -21,12 +21,20 @@
 // # Trust
 //
 // The [Authority] of the Server signs its certificate and those of the agents;
-// nothing else is trusted, and a load balancer that terminates the outer TLS
-// of a WebSocket sees neither credentials nor data. An agent begins with an
-// [Invitation]: where the server is, a token that is good for one agent and
-// one cluster, and the hash of the authority's key. It makes its own key,
-// checks the server against the hash before it sends the token, and gets a
-// certificate with its [Identity], which it renews while it runs.
+// unless there is [Server.Identify], nothing else is trusted. A load balancer
+// that terminates the outer TLS of a WebSocket sees neither credentials nor
+// data. An agent begins with an [Invitation]: where the server is, a token that
+// is good for one agent and one cluster, and the hash of the authority's key. It
+// makes its own key, checks the server against the hash before it sends the
+// token, and gets a certificate with its [Identity], which it renews while it
+// runs.
+//
+// Where every workload has a certificate already, by SPIFFE or a corporate PKI,
+// agents need not enrol. Server.Identify verifies such a certificate and says
+// whose it is; the Agent takes it from its field GetClientCertificate, keeps
+// nothing, and follows its rotation. It knows the server by the pin still, since
+// the server's own certificate, and those that replicas show each other, stay the
+// Authority's. Revoke and AllowDial are for these agents, too.
 //
 // Both sides have a say in what is dialed. The Server's AllowDial decides who
 // may dial which cluster. The Agent's [Targets] decide what may be dialed

@@ -2,9 +2,6 @@ package tunnel_test
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -243,25 +240,4 @@ func (a *handAgent) hello() handMessage {
 	a.t.Helper()
 	a.frame(frameData, flagSYN, 1, tunnel.RawHello())
 	return a.message(1)
-}
-
-// certify makes a key and its certificate, which by signs; nil: it signs itself.
-func certify(template *x509.Certificate, by *tls.Certificate) *tls.Certificate {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		panic(err)
-	}
-	parent, signer := template, any(key)
-	if by != nil {
-		parent, signer = by.Leaf, by.PrivateKey
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-	if err != nil {
-		panic(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		panic(err)
-	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }

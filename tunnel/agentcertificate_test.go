@@ -295,6 +295,25 @@ func TestCertificateRevoked(t *testing.T) {
 	})
 }
 
+// A cluster is not forgotten with the certificate of an agent that did not
+// enrol, or nobody would see that it is missing.
+func TestCertificateEndsUnseen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newTrustDomain(t, "corp.example")
+		b := newBed(t, &tunnel.Server{Identify: d.identify})
+		b.agent(&tunnel.Agent{GetClientCertificate: (&svidSource{d: d}).get, Invitation: pinned(b)}).stop()
+		for _, step := range []struct {
+			after time.Duration
+			want  int
+		}{{3 * 24 * time.Hour, 1}, {5 * 24 * time.Hour, 0}} {
+			time.Sleep(step.after)
+			if got := len(b.s.Status().Clusters); got != step.want {
+				t.Errorf("got %d clusters another %v later, want %d", got, step.after, step.want)
+			}
+		}
+	})
+}
+
 // Agents that enrolled are beside the others: Identify is not asked about them,
 // be their certificates past their life.
 func TestEnrolledBesideIdentify(t *testing.T) {

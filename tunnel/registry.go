@@ -29,12 +29,12 @@ const maxSessions = 64
 type cluster struct {
 	agents  map[string]*session // the newest of each that takes streams
 	open    int                 // sessions
-	until   time.Time           // those that ended had a certificate so long
+	until   time.Time           // agents of those that ended may come back so long
 	lastErr error
 }
 
 // over reports whether no agent of the cluster can come back without a new
-// invitation.
+// invitation, or, if it did not enrol, was there for a week.
 func (c *cluster) over(now time.Time) bool { return c.open == 0 && now.After(c.until) }
 
 // add registers a session and returns those that it replaces: the same
@@ -115,6 +115,9 @@ func (r *registry) dropLocked(sess *session) {
 // remove forgets the session, which ended because of err; nil if in order.
 func (r *registry) remove(sess *session, err error) {
 	until := sess.until()
+	if sess.byIdentify { // with another certificate it can come back at any time
+		until = sess.clock().Add(defaultLife)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.dropLocked(sess)

@@ -43,11 +43,12 @@ type Server struct {
 	// or do not print is refused with [CodeInternal].
 	//
 	// The Store is asked whether the Identity was revoked, as for agents that
-	// enrolled. The session ends with the certificate's NotAfter, unless the
-	// agent has another one by then that was let in with a later certificate.
-	// Two sessions of one Identity are one agent's, and the newest takes the
-	// streams, be it enrolled or not: give no names that enrolments give (16
-	// characters of a-z2-7) if that must not be.
+	// enrolled; it then stays so, whatever certificate comes with it. The
+	// session ends with the certificate's NotAfter, unless the agent has another
+	// session here by then, with a later certificate. Two sessions of one
+	// Identity are one agent's, and the newest takes the streams, be it enrolled
+	// or not: give no names that enrolments give (16 characters of a-z2-7) if
+	// that must not be.
 	//
 	// Identify is called once for each session, by several goroutines at once.
 	// It must return soon and not ask over the network, since

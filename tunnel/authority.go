@@ -18,21 +18,24 @@ import (
 )
 
 // Authority is the tunnel's own certificate authority. It signs the server's
-// certificate and the agents'. Its key is to sign nothing else: whoever holds
-// a certificate of it with the right URI is an agent.
+// certificate, the agents' and the tokens of invitations. Its key is to sign
+// nothing else: whoever holds a certificate of it with the right URI is an agent.
 //
 // A rollover from an authority A to B has three steps. First the servers run
 // with A and B among Trusted; agents that are connected learn to trust B. Then
 // with B and A among Trusted: what is signed is signed by B. Then, after the
 // life of an agent's certificate, with B alone. Invitations carry the pin of
-// the authority that signs; those that are out at the second step are void.
+// the authority that signs; those that are out at the second step are void,
+// although their tokens are good while A is trusted.
 //
 // An Authority is not changed once it is in use; it is then safe for
 // concurrent use, if its Key is.
 type Authority struct {
 	// Certificate is the authority that signs. Required.
 	Certificate *x509.Certificate
-	// Key is the key of Certificate. Required.
+	// Key is the key of Certificate: ECDSA, RSA or Ed25519. Only Public and Sign
+	// are called, for a certificate and for a token by the same algorithm, so that
+	// it may be kept by a key management service. Required.
 	Key crypto.Signer
 	// Trusted are the authorities trusted beside it: the next one or the
 	// former one of a rollover. If empty, there is none.

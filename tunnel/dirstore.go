@@ -35,7 +35,6 @@ const (
 )
 
 type tokenFile struct {
-	Hash    string    `json:"hash"`
 	Cluster string    `json:"cluster"`
 	Created time.Time `json:"created"`
 	Expires time.Time `json:"expires"`
@@ -57,26 +56,18 @@ func (s DirStore) AddToken(ctx context.Context, t Token) error {
 		return errors.New("tunnel: store: not a new token")
 	}
 	s.forget(ctx, dir, t.Created)
-	text, err := json.Marshal(tokenFile{t.Hash, t.Cluster, t.Created, t.Expires})
+	text, err := json.Marshal(tokenFile{t.Cluster, t.Created, t.Expires})
 	if err == nil {
 		err = createFile(dir, t.ID+tokenExt, text)
 	}
 	return storeError(err)
 }
 
-// Token implements [Store].
-func (s DirStore) Token(_ context.Context, id string) (Token, error) {
-	dir, err := s.dir(tokensDir)
-	if err != nil {
-		return Token{}, err
-	}
+// readToken is safe with any id.
+func readToken(dir, id string) (Token, error) {
 	if !checkTokenID(id) {
 		return Token{}, errNoToken
 	}
-	return readToken(dir, id)
-}
-
-func readToken(dir, id string) (Token, error) {
 	text, err := os.ReadFile(filepath.Join(dir, id+tokenExt))
 	if err != nil {
 		return Token{}, storeError(err)
@@ -89,20 +80,24 @@ func readToken(dir, id string) (Token, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Token{}, storeError(err)
 	}
-	return Token{ID: id, Hash: f.Hash, Cluster: f.Cluster, Created: f.Created, Expires: f.Expires, Key: string(key)}, nil
+	return Token{ID: id, Cluster: f.Cluster, Created: f.Created, Expires: f.Expires, Key: string(key)}, nil
 }
 
 // ClaimToken implements [Store].
-func (s DirStore) ClaimToken(ctx context.Context, id, key string) (Token, error) {
-	t, err := s.Token(ctx, id)
+func (s DirStore) ClaimToken(_ context.Context, id, key string) (Token, error) {
+	dir, err := s.dir(tokensDir)
+	if err != nil {
+		return Token{}, err
+	}
+	t, err := readToken(dir, id)
 	if err != nil || t.Key != "" {
 		return t, err
 	}
-	err = createFile(filepath.Join(s.Dir, tokensDir), id+keyExt, []byte(key))
+	err = createFile(dir, id+keyExt, []byte(key))
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return Token{}, storeError(err)
 	}
-	return s.Token(ctx, id) // with our key, or that of who was faster
+	return readToken(dir, id) // with our key, or that of who was faster
 }
 
 // forget removes tokens that ended long ago. What cannot be read or removed
@@ -117,7 +112,7 @@ func (s DirStore) forget(ctx context.Context, dir string, now time.Time) {
 		if !ok || ctx.Err() != nil {
 			continue
 		}
-		if t, err := s.Token(ctx, id); err == nil && t.forgotten(now) {
+		if t, err := readToken(dir, id); err == nil && t.forgotten(now) {
 			_ = os.Remove(filepath.Join(dir, id+keyExt)) // first: alone it would stay for ever
 			_ = os.Remove(filepath.Join(dir, id+tokenExt))
 		}

@@ -24,10 +24,10 @@
 // unless there is [Server.Identify], nothing else is trusted. A load balancer
 // that terminates the outer TLS of a WebSocket sees neither credentials nor
 // data. An agent begins with an [Invitation]: where the server is, a token that
-// is good for one agent and one cluster, and the hash of the authority's key. It
-// makes its own key, checks the server against the hash before it sends the
-// token, and gets a certificate with its [Identity], which it renews while it
-// runs.
+// is good for one agent and one cluster, signed by the authority, and the hash of
+// the authority's key. It makes its own key, checks the server against the hash
+// before it sends the token, and gets a certificate with its [Identity], which it
+// renews while it runs.
 //
 // Where every workload has a certificate already, by SPIFFE or a corporate PKI,
 // agents need not enrol. Server.Identify verifies such a certificate and says

@@ -9,11 +9,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/base32"
+	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"math/big"
 	"net"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -222,6 +225,35 @@ func must[T any](v T, err error) func(testing.TB) T {
 		}
 		return v
 	}
+}
+
+// tokenParts decodes the token: what is signed, and the signature.
+func tokenParts(t testing.TB, token string) (body, signature []byte) {
+	t.Helper()
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 || parts[0] != "causeway1" {
+		t.Fatalf("got a token of another form, of %d characters", len(token))
+	}
+	decode := base64.RawURLEncoding.DecodeString
+	return must(decode(parts[1]))(t), must(decode(parts[2]))(t)
+}
+
+// tokenText is the text of a token with these parts.
+func tokenText(body, signature []byte) string {
+	encode := base64.RawURLEncoding.EncodeToString
+	return "causeway1." + encode(body) + "." + encode(signature)
+}
+
+// spentFor returns the key that the token was spent for in the store; "" if it
+// was not, but then it is now.
+func spentFor(t testing.TB, store tunnel.Store, token string) string {
+	t.Helper()
+	body, _ := tokenParts(t, token)
+	id := strings.ToLower(base32.StdEncoding.EncodeToString(body[:10]))
+	if tok := must(store.ClaimToken(t.Context(), id, "nobody"))(t); tok.Key != "nobody" {
+		return tok.Key
+	}
+	return ""
 }
 
 // brokenStore fails, with a cause that nobody else is to see.

@@ -34,7 +34,8 @@ type enroller struct {
 	// identifyOther is the Server's field Identify; it may be nil.
 	identifyOther func(tls.ConnectionState) (Identity, error)
 
-	own atomic.Pointer[ownCertificate]
+	own    atomic.Pointer[ownCertificate]
+	claims claims // of tokens
 }
 
 func (e *enroller) clock() time.Time {
@@ -162,10 +163,15 @@ func (e *enroller) invite(ctx context.Context, cluster string, life time.Duratio
 	if life == 0 {
 		life = defaultInvite
 	}
-	now := e.clock().UTC()
-	id, token := newToken()
-	expires = now.Add(life)
-	err = e.store.AddToken(ctx, Token{ID: id, Hash: hashToken(token), Cluster: cluster, Created: now, Expires: expires})
+	a, now := e.authority(), e.clock().UTC()
+	if err := a.check(); err != nil {
+		return "", time.Time{}, internal("enroll", cluster, err)
+	}
+	expires = now.Add(life).Truncate(time.Millisecond) // as in the token
+	id, token, err := a.signToken(cluster, expires)
+	if err == nil {
+		err = e.store.AddToken(ctx, Token{ID: id, Cluster: cluster, Created: now, Expires: expires})
+	}
 	if err != nil {
 		return "", time.Time{}, internal("enroll", cluster, err)
 	}
@@ -189,13 +195,14 @@ func (e *enroller) enrolled(ctx context.Context, state *tls.ConnectionState, m *
 	if !speaks(m, protocolVersion) {
 		return nil, Identity{}, refused("enroll", "", CodeVersion, "this server speaks version %d", protocolVersion)
 	}
-	t, err := e.token(ctx, m)
+	// What a stranger sends costs no question to the Store.
+	t, err := e.token(m)
 	if err != nil {
 		return nil, Identity{}, err
 	}
 	pub, err := m.provenKey(state)
 	if err != nil {
-		return nil, Identity{}, refused("enroll", t.Cluster, CodeBadProof, "%w", err)
+		return nil, Identity{}, refused("enroll", t.cluster, CodeBadProof, "%w", err)
 	}
 	id, err := e.spend(ctx, t, pub)
 	if err != nil {
@@ -207,47 +214,69 @@ func (e *enroller) enrolled(ctx context.Context, state *tls.ConnectionState, m *
 
 // spend gives the token to the key, if it is not another's, and returns the
 // identity that the key has by it.
-func (e *enroller) spend(ctx context.Context, t Token, pub crypto.PublicKey) (Identity, error) {
+func (e *enroller) spend(ctx context.Context, t signedToken, pub crypto.PublicKey) (Identity, error) {
 	sum, err := fingerprint(pub)
 	if err != nil {
-		return Identity{}, internal("enroll", t.Cluster, err)
+		return Identity{}, internal("enroll", t.cluster, err)
 	}
-	id := Identity{Cluster: t.Cluster, Agent: base32Lower.EncodeToString(sum[:agentNameBytes])}
-	if err := e.checkRevoked(ctx, "enroll", id); err != nil {
-		return id, err
-	}
+	id := Identity{Cluster: t.cluster, Agent: base32Lower.EncodeToString(sum[:agentNameBytes])}
 	key := hex.EncodeToString(sum[:])
-	switch t, err := e.store.ClaimToken(ctx, t.ID, key); {
-	case errors.Is(err, fs.ErrNotExist):
-		return id, refused("enroll", id.Cluster, CodeTokenUnknown, "")
-	case err != nil:
+	entry, err := e.claims.enter(ctx, t.id)
+	if err != nil {
 		return id, internal("enroll", id.Cluster, err)
-	case t.Key != key:
-		return id, refused("enroll", id.Cluster, CodeTokenUsed, "")
 	}
-	return id, nil
+	defer e.claims.leave(entry)
+	known := entry.remembered(time.Now())
+	if !known || entry.holder == key {
+		if err := e.checkRevoked(ctx, "enroll", id); err != nil {
+			return id, err
+		}
+	}
+	if !known {
+		holder, err := e.claim(ctx, t.id, key)
+		if err != nil {
+			return id, internal("enroll", id.Cluster, err)
+		}
+		entry.remember(holder)
+	}
+	switch entry.holder {
+	case key:
+		return id, nil
+	case "":
+		return id, refused("enroll", id.Cluster, CodeTokenUnknown, "")
+	}
+	return id, refused("enroll", id.Cluster, CodeTokenUsed, "")
 }
 
-// token returns the message's token as the store has it, if it may be spent.
-// An unknown id and a wrong secret look the same.
-func (e *enroller) token(ctx context.Context, m *message) (Token, error) {
-	text := m.getString(tagToken)
-	id, ok := parseToken(text)
-	if !ok {
-		return Token{}, refused("enroll", "", CodeTokenUnknown, "")
+// claim returns the key that the token is spent for, the given one if it came
+// first; "" if the Store does not have the token.
+func (e *enroller) claim(ctx context.Context, id, key string) (holder string, err error) {
+	t, err := e.store.ClaimToken(ctx, id, key)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
 	}
-	t, err := e.store.Token(ctx, id)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && !t.matches(text) {
-		return Token{}, refused("enroll", "", CodeTokenUnknown, "")
-	}
+	return t.Key, err
+}
+
+// token returns the message's token, if it may be spent for all that can be
+// known without the Store.
+func (e *enroller) token(m *message) (signedToken, error) {
+	t, err := parseToken(m.getString(tagToken))
 	if err != nil {
-		return Token{}, internal("enroll", "", err)
+		return signedToken{}, refused("enroll", "", CodeTokenUnknown, "%w", err)
 	}
-	if !e.clock().Before(t.Expires) {
-		return Token{}, refused("enroll", t.Cluster, CodeTokenExpired, "it ended at %s", stamp(t.Expires))
+	a := e.authority()
+	if err := a.check(); err != nil {
+		return signedToken{}, internal("enroll", "", err)
 	}
-	if want := m.getString(tagCluster); want != "" && want != t.Cluster {
-		return Token{}, refused("enroll", t.Cluster, CodeWrongCluster, "")
+	if err := t.verify(a.all()); err != nil {
+		return signedToken{}, refused("enroll", "", CodeTokenUnknown, "%w", err)
+	}
+	if !e.clock().Before(t.expires) {
+		return signedToken{}, refused("enroll", t.cluster, CodeTokenExpired, "it ended at %s", stamp(t.expires))
+	}
+	if want := m.getString(tagCluster); want != "" && want != t.cluster {
+		return signedToken{}, refused("enroll", t.cluster, CodeWrongCluster, "")
 	}
 	return t, nil
 }

@@ -79,10 +79,6 @@ func TestEnrollRefuses(t *testing.T) {
 		spent bool
 	}{
 		{"none of it wrong", request{}, 0, true},
-		{"unknown id", request{token: func(i tunnel.Invitation) string { return strings.Repeat("a", 16) + i.Token[16:] }}, tunnel.CodeTokenUnknown, false},
-		{"wrong secret", request{token: func(i tunnel.Invitation) string { return i.Token[:17] + strings.Repeat("b", 32) }}, tunnel.CodeTokenUnknown, false},
-		{"id alone", request{token: func(i tunnel.Invitation) string { return i.Token[:16] }}, tunnel.CodeTokenUnknown, false},
-		{"path for a token", request{token: func(tunnel.Invitation) string { return "../../../../x." + strings.Repeat("b", 32) }}, tunnel.CodeTokenUnknown, false},
 		{"no token", request{token: func(tunnel.Invitation) string { return "" }}, tunnel.CodeTokenUnknown, false},
 		{"expired", request{life: time.Minute, server: func(s *tunnelServer, _ tunnel.Invitation) { s.setAhead(time.Minute) }}, tunnel.CodeTokenExpired, false},
 		{"another cluster's", request{cluster: "staging"}, tunnel.CodeWrongCluster, false},
@@ -108,8 +104,8 @@ func TestEnrollRefuses(t *testing.T) {
 			if code != test.want || test.want != 0 && codeIn(hookErr) != test.want {
 				t.Errorf("got %v, and the server %v; want %v", code, hookErr, test.want)
 			}
-			if tok := must(s.store.Token(t.Context(), inv.Token[:16]))(t); (tok.Key != "") != test.spent {
-				t.Errorf("token spent: %t, want %t", tok.Key != "", test.spent)
+			if key := spentFor(t, s.store, inv.Token); (key != "") != test.spent {
+				t.Errorf("token spent: %t, want %t", key != "", test.spent)
 			}
 		})
 	}
@@ -175,7 +171,7 @@ func TestEnrollStolenRequest(t *testing.T) {
 	if out.Code() != tunnel.CodeBadProof || codeIn(err) != tunnel.CodeBadProof {
 		t.Errorf("got %v, %v; want %v", out.Code(), err, tunnel.CodeBadProof)
 	}
-	if tok := must(s.store.Token(t.Context(), inv.Token[:16]))(t); tok.Key != "" {
+	if spentFor(t, s.store, inv.Token) != "" {
 		t.Error("the thief spent the token")
 	}
 }

@@ -50,7 +50,8 @@ const (
 	// CodeBadCertificate: the certificate is not one that the server's
 	// authority issued to an agent, nor one that Server.Identify accepts.
 	CodeBadCertificate Code = 35
-	// CodeTokenUnknown: the server never issued the token, or forgot it.
+	// CodeTokenUnknown: no authority of the server signed the token, or the
+	// Store does not have it (any more).
 	CodeTokenUnknown Code = 36
 	// CodeTokenExpired: the token is past its life.
 	CodeTokenExpired Code = 37

@@ -5,6 +5,7 @@ import (
 	"crypto"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/binary"
 	"net"
 	"time"
 )
@@ -124,6 +125,19 @@ func (m *message) Check() error { return m.check() }
 
 func Prove(state *tls.ConnectionState, request []byte, key crypto.Signer) ([]byte, error) {
 	return prove(state, request, key)
+}
+
+// ReadToken reads a token, and writes its text anew from what was read. The
+// error says why it is none, or none of the authority.
+func ReadToken(text string, authority *x509.Certificate) (again string, err error) {
+	t, err := parseToken(text)
+	if err != nil {
+		return "", err
+	}
+	id, _ := base32Lower.DecodeString(t.id)
+	body := binary.BigEndian.AppendUint64(id, uint64(t.expires.UnixMilli()))
+	body = append(append(body, t.key...), t.cluster...)
+	return tokenPrefix + encodeToken(body) + "." + encodeToken(t.signature), t.verify([]*x509.Certificate{authority})
 }
 
 // AskFor is Enroll with a message of the test's own.

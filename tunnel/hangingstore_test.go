@@ -25,11 +25,11 @@ func (s *hangingStore) wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (s *hangingStore) Token(ctx context.Context, id string) (tunnel.Token, error) {
+func (s *hangingStore) ClaimToken(ctx context.Context, id, key string) (tunnel.Token, error) {
 	if err := s.wait(ctx); err != nil {
 		return tunnel.Token{}, err
 	}
-	return s.MemoryStore.Token(ctx, id)
+	return s.MemoryStore.ClaimToken(ctx, id, key)
 }
 
 func (s *hangingStore) Revoked(ctx context.Context, id tunnel.Identity) (bool, error) {

@@ -19,7 +19,9 @@ type Invitation struct {
 	// Cluster is the cluster that the agent is to be of. If empty, the one of
 	// the token; else a token of another cluster is refused.
 	Cluster string
-	// Token is the secret. Required to enrol.
+	// Token is the secret, signed by the server's authority. It begins with
+	// "causeway1." and has some 150 characters, more with an authority of RSA:
+	// SPEC.md has the form and the sizes. Required to enrol.
 	Token string
 	// Pin is the [Pin] of the server's authority. Required.
 	Pin string
@@ -44,7 +46,7 @@ const (
 //
 //	CAUSEWAY_SERVERS=tunnel.example.com:443,wss://tunnel.example.net/agent
 //	CAUSEWAY_CLUSTER=namespace/name
-//	CAUSEWAY_TOKEN=...
+//	CAUSEWAY_TOKEN=causeway1...
 //	CAUSEWAY_PIN=sha256:...
 //	CAUSEWAY_EXPIRES=2026-01-02T15:04:05Z
 //
@@ -148,8 +150,11 @@ func (i *Invitation) set(name, value string) (err error) {
 
 // check returns a config error that names the field, and no value.
 func (i Invitation) check() error {
-	if _, ok := parseToken(i.Token); !ok {
-		return configError("invitation: field Token (%s) is missing or not a token", envToken)
+	if i.Token == "" {
+		return configError("invitation: field Token (%s) is missing", envToken)
+	}
+	if _, err := parseToken(i.Token); err != nil {
+		return configError("invitation: field Token (%s): %w", envToken, err)
 	}
 	if err := checkPin(i.Pin); err != nil {
 		return configError("invitation: field Pin (%s): %w", envPin, err)

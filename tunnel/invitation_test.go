@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	testTokenText = "abcdefghijklmnop.abcdefghijklmnopqrstuvwxyz234567"
+	testTokenText = "causeway1.EBESExQVFhcYGQAAAZt8qYyI3q2-72RlZmF1bHQvcHJvZA.AwoRGB8mLTQ7QklQV15lbHN6gYiPlp2kq7K5wMfO1dzj6vH4_wYNFBsiKTA3PkVMU1phaG92fYSLkpmgp661vMPK0djf5g"
+	oldTokenText  = "abcdefghijklmnop.abcdefghijklmnopqrstuvwxyz234567" // of before there were signatures
 	testPin       = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	minimal       = "CAUSEWAY_TOKEN=" + testTokenText + "\nCAUSEWAY_PIN=" + testPin + "\n"
 )
@@ -59,8 +60,11 @@ func TestParseInvitation(t *testing.T) {
 		{minimal + "CAUSEWAY_OTHER=1\nPATH=1\nPATH=2", least, ""},
 		{"", tunnel.Invitation{}, "Token"},
 		{"CAUSEWAY_TOKEN=" + testTokenText, tunnel.Invitation{}, "Pin"},
-		{strings.Replace(minimal, "=a", "=A", 1), tunnel.Invitation{}, "Token"},
+		{"CAUSEWAY_PIN=" + testPin, tunnel.Invitation{}, "field Token (CAUSEWAY_TOKEN) is missing"},
+		{strings.Replace(minimal, "=c", "=C", 1), tunnel.Invitation{}, "begins with causeway1."},
 		{strings.Replace(minimal, ".", "", 1), tunnel.Invitation{}, "Token"},
+		{strings.Replace(minimal, testTokenText, testTokenText[:40], 1), tunnel.Invitation{}, "two more parts"},
+		{strings.Replace(minimal, testTokenText, oldTokenText, 1), tunnel.Invitation{}, "make a new invitation"},
 		{strings.Replace(minimal, "sha256:", "sha1:", 1), tunnel.Invitation{}, "Pin"},
 		{strings.Replace(minimal, "abcdef\n", "ABCDEF\n", 1), tunnel.Invitation{}, "Pin"},
 		{strings.Replace(minimal, "abcdef\n", "abcd\n", 1), tunnel.Invitation{}, "Pin"},

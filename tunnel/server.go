@@ -274,9 +274,10 @@ func (s *Server) SetAuthority(a *Authority) error {
 	return nil
 }
 
-// Invite makes what one agent needs to enrol for the cluster. The token is
-// good for one agent until life (zero: 1 hour) has passed. Servers is for the
-// caller to fill.
+// Invite makes what one agent needs to enrol for the cluster, here or at any
+// replica that has the same Store and trusts the Authority. The token is good
+// for one agent until life (zero: 1 hour) has passed. Servers is for the caller
+// to fill.
 func (s *Server) Invite(ctx context.Context, cluster string, life time.Duration) (Invitation, error) {
 	if err := s.setup(); err != nil {
 		return Invitation{}, err

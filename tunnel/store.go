@@ -9,16 +9,16 @@ import (
 )
 
 // Store keeps a server's enrolment state. It decides nothing: the Server
-// compares hashes, times and clusters. Several servers may share one; then its
+// compares times, clusters and keys. Several servers may share one; then its
 // methods are atomic between them. It is safe for concurrent use. No lock of
 // the Server's is held while it is called.
+//
+// The Server asks it about a token only if the Authority has signed the token,
+// and once a minute for each: strangers can't keep it busy.
 type Store interface {
 	// AddToken keeps a new token. It may forget those that expired a week or
 	// longer before t.Created.
 	AddToken(ctx context.Context, t Token) error
-	// Token returns the token with the id. If there is none, the error is
-	// fs.ErrNotExist.
-	Token(ctx context.Context, id string) (Token, error)
 	// ClaimToken sets the token's Key to key if it is empty, atomically, and
 	// returns the token as it then is: with the key that came first. If there
 	// is no such token, the error is fs.ErrNotExist.
@@ -67,31 +67,19 @@ func (s *MemoryStore) AddToken(_ context.Context, t Token) error {
 	return nil
 }
 
-// Token implements [Store].
-func (s *MemoryStore) Token(_ context.Context, id string) (Token, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.tokenLocked(id)
-}
-
-func (s *MemoryStore) tokenLocked(id string) (Token, error) {
-	t, ok := s.tokens[id]
-	if !ok {
-		return Token{}, errNoToken
-	}
-	return t, nil
-}
-
 // ClaimToken implements [Store].
 func (s *MemoryStore) ClaimToken(_ context.Context, id, key string) (Token, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t, err := s.tokenLocked(id)
-	if err == nil && t.Key == "" {
+	t, ok := s.tokens[id]
+	if !ok {
+		return Token{}, errNoToken
+	}
+	if t.Key == "" {
 		t.Key = key
 		s.tokens[id] = t
 	}
-	return t, err
+	return t, nil
 }
 
 // Revoke implements [Store].

@@ -63,7 +63,7 @@ func TestDirStoreMissing(t *testing.T) {
 		if got, err := s.Revoked(t.Context(), tunnel.Identity{Cluster: "c", Agent: "a"}); err == nil {
 			t.Errorf("%q: got %t, want an error", dir, got)
 		}
-		if _, err := s.Token(t.Context(), storetest.Token(0, time.Time{}).ID); err == nil || errors.Is(err, fs.ErrNotExist) && dir == "" {
+		if _, err := s.ClaimToken(t.Context(), storetest.Token(0, time.Time{}).ID, "k"); err == nil || errors.Is(err, fs.ErrNotExist) && dir == "" {
 			t.Errorf("%q: got %v", dir, err)
 		}
 	}
@@ -78,7 +78,7 @@ func TestDirStoreDamaged(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(s.Dir, "tokens", tok.ID+".json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Token(t.Context(), tok.ID); err == nil || errors.Is(err, fs.ErrNotExist) {
+	if _, err := s.ClaimToken(t.Context(), tok.ID, "k"); err == nil || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want an error that says so", err)
 	}
 	for _, bad := range []tunnel.Token{{ID: "../../evil"}, {ID: strings.Repeat("a", 15) + "\n"}, {ID: strings.Repeat("A", 16)}, {ID: storetest.Token(1, time.Time{}).ID, Key: "k"}} {
@@ -177,7 +177,7 @@ func TestClaimProcesses(t *testing.T) {
 		keys[n] = out.Text()
 	}
 	storetest.OneWinner(t, keys)
-	if got := must(s.Token(t.Context(), tok.ID))(t); got.Key+" <nil>" != keys[0] {
+	if got := must(s.ClaimToken(t.Context(), tok.ID, "late"))(t); got.Key+" <nil>" != keys[0] {
 		t.Errorf("got %q in the store, want %q", got.Key, keys[0])
 	}
 }

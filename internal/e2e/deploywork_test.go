@@ -172,7 +172,7 @@ func (s *tunnelPods) forgotten() {
 	s.t.Helper()
 	s.d.create(s.t, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: serverBase, Name: "forgotten", Labels: map[string]string{tunnelkube.LabelToken: "tunnel"}},
-		Data:       map[string][]byte{"value": []byte(`{"id":"a","hash":"a","cluster":"a","created":"2020-01-01T00:00:00Z","expires":"2020-01-02T00:00:00Z"}`)},
+		Data:       map[string][]byte{"value": []byte(`{"id":"a","cluster":"a","created":"2020-01-01T00:00:00Z","expires":"2020-01-02T00:00:00Z"}`)},
 	})
 }
 

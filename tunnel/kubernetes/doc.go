@@ -31,6 +31,7 @@
 //	tokenreviews (authentication.k8s.io)             create
 //	subjectaccessreviews (authorization.k8s.io)      create
 //
-// Whoever can write those Secrets can enrol agents, and whoever can read the
-// authority's can be any agent and any server: let nobody else in that namespace.
+// Whoever can write those Secrets can let revoked agents in, and whoever can read
+// the authority's can be any agent and any server: let nobody else in that
+// namespace.
 package kubernetes

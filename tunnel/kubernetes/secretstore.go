@@ -22,9 +22,9 @@ import (
 
 // SecretStore is a [tunnel.Store] in Secrets, which any number of servers
 // share: one Secret for each token and for each revocation. Neither their names
-// nor what they hold is a secret; Secrets it is because few may write them, and
-// who can write them can enrol an agent. Its methods are safe for concurrent
-// use; its fields must not change after the first call.
+// nor what they hold is a secret; they are Secrets because few may write them: who can
+// write them can let a token be spent again, and a revoked agent in. Its methods
+// are safe for concurrent use; its fields must not change after the first call.
 //
 // A token is spent by a write with the resourceVersion at which it was not yet:
 // of several servers one succeeds, and the others read whose it is. Tokens that
@@ -32,16 +32,17 @@ import (
 // most. Revocations stay; one that is older than the life of an agent's
 // certificate may be deleted by hand.
 //
-// Tokens are read when they are needed. Revocations are asked for each time an
-// agent connects: [SecretStore.Run] keeps them in memory. Without it each
-// question is one to the API server.
+// Revocations are asked for each time an agent connects: [SecretStore.Run] keeps
+// them in memory. Without it each question is one to the API server. Tokens are
+// read and written when an agent enrols.
 //
 // It takes the right to get, list, watch, create, update and delete secrets in
 // Namespace. As RBAC can't tell them apart by their labels, give it a namespace
 // of its own.
 type SecretStore struct {
-	// Client reaches the API server. Required. client-go's own limit of 5
-	// requests a second (rest.Config.QPS) is few when many agents enrol at once.
+	// Client reaches the API server. Required. An enrolment takes two requests,
+	// three without Run: client-go's own limit of 5 a second (rest.Config.QPS) is
+	// few when many agents enrol at once.
 	Client kubernetes.Interface
 	// Namespace holds the Secrets. Required.
 	Namespace string
@@ -87,7 +88,6 @@ const (
 
 type tokenRecord struct {
 	ID      string    `json:"id"`
-	Hash    string    `json:"hash"`
 	Cluster string    `json:"cluster"`
 	Created time.Time `json:"created"`
 	Expires time.Time `json:"expires"`
@@ -119,16 +119,7 @@ func (s *SecretStore) AddToken(ctx context.Context, t tunnel.Token) error {
 	return wrapped("add token", err)
 }
 
-// Token implements [tunnel.Store].
-func (s *SecretStore) Token(ctx context.Context, id string) (tunnel.Token, error) {
-	t, _, err := s.token(ctx, id)
-	return t, err
-}
-
 func (s *SecretStore) token(ctx context.Context, id string) (tunnel.Token, *corev1.Secret, error) {
-	if err := s.check(); err != nil {
-		return tunnel.Token{}, nil, err
-	}
 	secret, err := s.secrets().Get(ctx, s.tokenName(id), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return tunnel.Token{}, nil, errNoToken
@@ -145,6 +136,9 @@ func (s *SecretStore) token(ctx context.Context, id string) (tunnel.Token, *core
 
 // ClaimToken implements [tunnel.Store].
 func (s *SecretStore) ClaimToken(ctx context.Context, id, key string) (tunnel.Token, error) {
+	if err := s.check(); err != nil {
+		return tunnel.Token{}, err
+	}
 	var conflict error
 	for range claimTries {
 		t, secret, err := s.token(ctx, id)

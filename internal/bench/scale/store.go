@@ -81,26 +81,18 @@ type StoreReply struct {
 	Revoked bool
 }
 
-func (r *StoreReply) token(t tunnel.Token, err error) error {
-	r.Token, r.Missing = t, errors.Is(err, fs.ErrNotExist)
-	if r.Missing {
-		return nil
-	}
-	return err
-}
-
 type storeService struct{ store *tunnel.MemoryStore }
 
 func (s *storeService) AddToken(a StoreArgs, _ *StoreReply) error {
 	return s.store.AddToken(context.Background(), a.Token)
 }
 
-func (s *storeService) Token(a StoreArgs, r *StoreReply) error {
-	return r.token(s.store.Token(context.Background(), a.ID))
-}
-
-func (s *storeService) ClaimToken(a StoreArgs, r *StoreReply) error {
-	return r.token(s.store.ClaimToken(context.Background(), a.ID, a.Key))
+func (s *storeService) ClaimToken(a StoreArgs, r *StoreReply) (err error) {
+	r.Token, err = s.store.ClaimToken(context.Background(), a.ID, a.Key)
+	if r.Missing = errors.Is(err, fs.ErrNotExist); r.Missing {
+		return nil
+	}
+	return err
 }
 
 func (s *storeService) Revoke(a StoreArgs, _ *StoreReply) error {
@@ -139,11 +131,6 @@ func (s remoteStore) call(ctx context.Context, method string, a StoreArgs) (Stor
 func (s remoteStore) AddToken(ctx context.Context, t tunnel.Token) error {
 	_, err := s.call(ctx, "AddToken", StoreArgs{Token: t})
 	return err
-}
-
-func (s remoteStore) Token(ctx context.Context, id string) (tunnel.Token, error) {
-	r, err := s.call(ctx, "Token", StoreArgs{ID: id})
-	return r.Token, err
 }
 
 func (s remoteStore) ClaimToken(ctx context.Context, id, key string) (tunnel.Token, error) {

@@ -34,7 +34,9 @@ import (
 //
 // Revocations are asked for each time an agent connects: [SecretStore.Run] keeps
 // them in memory. Without it each question is one to the API server. Tokens are
-// read and written when an agent enrols.
+// read and written when an agent enrols, four at once at the most, so that the
+// questions about revocations, which have the same Client, do not wait behind a
+// crowd that enrols.
 //
 // It takes the right to get, list, watch, create, update and delete secrets in
 // Namespace. As RBAC can't tell them apart by their labels, give it a namespace
@@ -64,9 +66,10 @@ type SecretStore struct {
 
 	mu      sync.Mutex // guards the fields below
 	revoked map[string]struct{}
-	live    bool      // a watch keeps revoked up to date
-	lost    time.Time // when live ended; zero if it never began
-	swept   time.Time // when tokens were last looked through, by Token.Created
+	live    bool          // a watch keeps revoked up to date
+	lost    time.Time     // when live ended; zero if it never began
+	swept   time.Time     // when tokens were last looked through, by Token.Created
+	turns   chan struct{} // holds one for each call about a token that is under way
 }
 
 var _ tunnel.Store = (*SecretStore)(nil)
@@ -82,6 +85,10 @@ const (
 	sweepEvery = time.Hour
 	pageSize   = 500
 	claimTries = 10 // writes of others that may come between
+	// tokenCalls is how many calls about tokens have requests in the Client's
+	// queue at once: whoever comes with another request waits behind so many,
+	// which is a second by client-go's own limit.
+	tokenCalls = 4
 
 	dataKey = "value"
 )
@@ -104,6 +111,11 @@ func (s *SecretStore) AddToken(ctx context.Context, t tunnel.Token) error {
 	if t.ID == "" || t.Key != "" {
 		return errors.New("tunnel/kubernetes: token: not a new one")
 	}
+	end, err := s.turn(ctx)
+	if err != nil {
+		return wrapped("add token", err)
+	}
+	defer end()
 	if s.sweeps(t.Created) {
 		if err := s.sweep(ctx, t.Created); err != nil {
 			s.failed(wrapped("look for tokens that ended", err)) // the next hour will do
@@ -117,6 +129,22 @@ func (s *SecretStore) AddToken(ctx context.Context, t tunnel.Token) error {
 		return fmt.Errorf("tunnel/kubernetes: token: %w", fs.ErrExist)
 	}
 	return wrapped("add token", err)
+}
+
+// turn waits until a call about a token may begin; end is for its end.
+func (s *SecretStore) turn(ctx context.Context) (end func(), err error) {
+	s.mu.Lock()
+	if s.turns == nil {
+		s.turns = make(chan struct{}, tokenCalls)
+	}
+	turns := s.turns
+	s.mu.Unlock()
+	select {
+	case turns <- struct{}{}:
+		return func() { <-turns }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 func (s *SecretStore) token(ctx context.Context, id string) (tunnel.Token, *corev1.Secret, error) {
@@ -139,6 +167,11 @@ func (s *SecretStore) ClaimToken(ctx context.Context, id, key string) (tunnel.To
 	if err := s.check(); err != nil {
 		return tunnel.Token{}, err
 	}
+	end, err := s.turn(ctx)
+	if err != nil {
+		return tunnel.Token{}, wrapped("claim token", err)
+	}
+	defer end()
 	var conflict error
 	for range claimTries {
 		t, secret, err := s.token(ctx, id)

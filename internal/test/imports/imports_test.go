@@ -44,6 +44,7 @@ var arrows = map[string][]string{
 	"/examples/ssh":                 {"/examples/internal/cli", "/internal/relay", "/tunnel"},
 	"/examples/tunnel-agent":        {"/dialer", "/examples/internal/cli", "/tunnel"},
 	"/examples/tunnel-server":       {"/examples/deploy", "/examples/internal/cli", "/internal/relay", "/tunnel", "/tunnel/gateway", "/tunnel/kubernetes", "/tunnel/status"},
+	"/examples/yamux-agent":         {}, // nothing of ours: the wire is open
 	"/internal/abort":               {},
 	"/internal/backoff":             {},
 	"/internal/controller":          {"/internal/backoff"},

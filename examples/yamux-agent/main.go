@@ -1,0 +1,159 @@
+// Yamux-agent is an agent of the tunnel that uses nothing of this library: only
+// Go's standard library and hashicorp/yamux. It shows that the wire is open, and
+// what an agent in another language has to do:
+//
+//	go run ./examples/tunnel-server enroll default/prod -state ./server >invitation
+//	go run ./examples/yamux-agent invitation 10.0.0.1:6443
+//
+// The first argument is the invitation, the others are what may be dialed. The
+// sections named here are those of tunnel/SPEC.md. To stay short it keeps its
+// key in memory, never renews its certificate, and knows one server, by TCP.
+// What yamux can't say is a reset: if a target's connection breaks, the other
+// side reads an end.
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/yamux"
+)
+
+func main() {
+	if len(os.Args) < 2 {
+		log.Fatal("usage: yamux-agent INVITATION [HOST:PORT...]")
+	}
+	log.Fatal(run(context.Background(), os.Args[1], os.Args[2:]))
+}
+
+// run enrols, and then has one session after the other.
+func run(ctx context.Context, invitation string, allow []string) error {
+	id, err := enroll(ctx, invitation)
+	for err == nil && ctx.Err() == nil {
+		log.Printf("the session has ended: %v", serveSession(ctx, id, allow))
+		time.Sleep(time.Second)
+	}
+	return err
+}
+
+// serveSession returns when the server opens no more streams (section 5). Those
+// that are open live on.
+func serveSession(ctx context.Context, id *identity, allow []string) error {
+	conn, err := id.dial(ctx, "causeway-tunnel/1")
+	if err != nil {
+		return err
+	}
+	config := yamux.DefaultConfig()
+	config.StreamCloseTimeout = 0 // a half-closed stream lives as long as the session
+	session, err := yamux.Client(conn, config)
+	if err != nil {
+		return err
+	}
+	context.AfterFunc(ctx, func() { session.Close() })
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() { cancel(control(session)) }()
+	var streams sync.WaitGroup
+	for {
+		stream, err := session.AcceptStreamWithContext(ctx)
+		if err != nil {
+			break
+		}
+		streams.Go(func() { serveStream(stream, allow) })
+	}
+	go func() {
+		streams.Wait()
+		session.Close()
+	}()
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// control opens the session, and then reads what the server has to say.
+func control(session *yamux.Session) error {
+	stream, err := session.OpenStream()
+	if err != nil {
+		return err
+	}
+	m, err := ask(stream, encode(kindHello, number(tagVersion, 1), text(tagProgram, "yamux-agent")), kindWelcome)
+	for err == nil && m.kind != kindDrain {
+		m, err = readMessage(stream)
+	}
+	if err == nil {
+		err = errors.New("the server drains it")
+	}
+	return err
+}
+
+// serveStream dials what the server asks for, and relays (section 7).
+func serveStream(stream *yamux.Stream, allow []string) {
+	defer stream.Close()
+	m, err := readMessage(stream)
+	if err != nil || m.kind != kindDial {
+		return
+	}
+	conn, err := dialTarget(m, allow)
+	if err != nil {
+		stream.Write(encode(kindDialed, number(tagCode, codeOf(err)), text(tagText, err.Error())))
+		return
+	}
+	stream.Write(encode(kindDialed, text(tagAddress, conn.RemoteAddr().String())))
+	relay(stream, conn.(*net.TCPConn))
+}
+
+// relay passes the end of each direction on: yamux's Close is of one direction.
+func relay(stream *yamux.Stream, conn *net.TCPConn) {
+	var up sync.WaitGroup
+	up.Go(func() {
+		// yamux calls it an end when the session breaks.
+		if _, err := io.Copy(conn, stream); err != nil || stream.Session().IsClosed() {
+			conn.SetLinger(0) // what is cut here is cut there
+			conn.Close()
+		}
+		conn.CloseWrite()
+		io.Copy(io.Discard, stream) // if the target takes no more
+	})
+	io.Copy(stream, conn)
+	stream.Close()
+	up.Wait()
+	conn.Close()
+}
+
+var errDenied = errors.New("the address is not among the agent's arguments")
+
+func dialTarget(m *message, allow []string) (net.Conn, error) {
+	if !slices.Contains(allow, m.text(tagAddress)) {
+		return nil, errDenied
+	}
+	timeout := 30 * time.Second
+	if budget := m.number(tagTime); budget > 0 && budget < 30_000 {
+		timeout = time.Duration(budget) * time.Millisecond
+	}
+	return net.DialTimeout("tcp", m.text(tagAddress), timeout)
+}
+
+// codeOf is how the server's user learns what happened.
+func codeOf(err error) uint64 {
+	var name *net.DNSError
+	var slow net.Error
+	switch {
+	case errors.Is(err, errDenied):
+		return 2
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return 3
+	case errors.As(err, &name) && name.IsNotFound:
+		return 4
+	case errors.As(err, &slow) && slow.Timeout():
+		return 5
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return 6
+	}
+	return 1
+}

@@ -18,6 +18,17 @@
 // the multiplexer on it, a stream one connection within, a target what an
 // agent dials. SPEC.md beside this file is the wire format.
 //
+// # The wire is open
+//
+// Within TLS 1.3 the wire is yamux, and a peer built on github.com/hashicorp/yamux
+// works as agent and as server: examples/yamux-agent is one that uses nothing of
+// this module. The engine here is another, of the same wire, for what that one
+// lacks: it fails three cases of net.Conn's conformance test (x/net/nettest),
+// reads a clean end of file when its connection is cut, has no resets with a
+// reason, ignores contexts, and holds 2.5 to 6 times the memory beside 200
+// streams that nobody reads. It is not for speed: with the same windows the two
+// are within 7 to 13% of each other.
+//
 // # Trust
 //
 // The [Authority] of the Server signs its certificate and those of the agents;

@@ -14,5 +14,6 @@
 // Two conventions stay within what yamux leaves open. A frame that resets a
 // stream carries a code in its length, which yamux ignores there. A frame that
 // has both FIN and RST ends both directions in order: the peer reads all that
-// was sent, then io.EOF, and can't write any more.
+// was sent, then io.EOF, and can't write any more. hashicorp/yamux takes that
+// for a reset, and drops what it has not read.
 package mux

@@ -44,8 +44,9 @@ func (d *Dialer) Cluster() string { return d.cluster }
 // is asked first; if its session fails before it has answered, the next one is.
 // Where no agent of the cluster is connected to this replica, one that is
 // connected to another is asked. That there is none, the caller knows when all
-// replicas have said so. One that can be heard, but is busy, is waited for: for 15
-// seconds at most. So is one that is being connected for the first time: for 5.
+// replicas have said so. One that can be heard, but is busy, is waited for: for 15 seconds at
+// most. So is one that is being connected for the first time, for 5, and the
+// first answer of Peers, for 5 and only while Peers was asked for less than 10.
 // An agent or a replica that has fallen silent costs the dials that it was asked
 // for five seconds, or ten if it can still be heard, and later ones nothing, but
 // for two seconds where none has an agent.
@@ -94,6 +95,9 @@ func (d *Dialer) reach(ctx context.Context, network, address string) (*mux.Strea
 	tried := map[*session]bool{}
 	alone := d.server.peers.none()
 	stream, err := d.walk(ctx, network, address, tried, alone)
+	if alone && err != nil && err.Code == CodeNoAgent {
+		err = d.fail(address, CodeNoAgent, d.server.peers.unasked(0))
+	}
 	if !alone && err != nil && worthAsking(err) {
 		patience := askPatience
 		if d.server.registry.next(d.cluster, tried) != nil {

@@ -68,10 +68,8 @@ func (s *Server) Fleet(ctx context.Context) []ReplicaStatus {
 
 func (s *Server) selfStatus() ReplicaStatus {
 	r := ReplicaStatus{Name: s.name, Self: true, Connected: true, Since: s.began, Status: s.Status(), Draining: s.peers.isDraining()}
-	s.peers.mu.Lock()
-	defer s.peers.mu.Unlock()
-	if s.peers.err != nil {
-		r.LastError = s.peers.err.Error()
+	if err := s.peers.memberError(); err != nil {
+		r.LastError = err.Error()
 	}
 	return r
 }

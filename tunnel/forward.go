@@ -3,7 +3,6 @@ package tunnel
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/mux"
@@ -110,8 +109,8 @@ func (d *Dialer) find(ctx context.Context, network, address string, last *Error,
 	switch {
 	case ctx.Err() != nil:
 		return nil, d.fail(address, contextCode(ctx.Err()), ctx.Err())
-	case q.silent > 0 && last.Code == CodeNoAgent:
-		return nil, d.fail(address, CodeNoAgent, fmt.Errorf("%d of the other replicas did not answer", q.silent))
+	case last.Code == CodeNoAgent && (last.Err == nil || q.silent > 0):
+		return nil, d.fail(address, CodeNoAgent, p.unasked(q.silent))
 	}
 	return nil, last
 }

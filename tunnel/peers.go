@@ -3,6 +3,7 @@ package tunnel
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -19,11 +20,11 @@ type peers struct {
 	id     string       // of this process
 	group  *group.Group // of the keepers and links; nil before start
 
-	mu       sync.Mutex // guards the fields below
-	started  bool
+	mu       sync.Mutex    // guards the fields below
+	began    time.Time     // when Peers was asked; zero: not yet
+	heard    chan struct{} // closed once Peers has answered, or failed; nil before began
 	closed   bool
 	draining bool
-	heard    bool // of the membership, or that it fails
 	byAddr   map[string]*peer
 	links    map[*peerLink]bool
 	guests   map[*guest]bool
@@ -37,15 +38,21 @@ func (p *peers) start() {
 	p.mu.Lock()
 	again := p.draining
 	p.draining = false
-	if !p.started && !p.closed && p.server.Peers != nil {
-		p.started = true
-		p.group = group.New(context.Background())
-		p.group.Go(p.watch)
-	}
+	p.watchLocked()
 	p.mu.Unlock()
 	if again {
 		p.server.tellServers()
 	}
+}
+
+// watchLocked has Peers watched until close.
+func (p *peers) watchLocked() {
+	if p.server.Peers == nil || p.heard != nil || p.closed {
+		return
+	}
+	p.began, p.heard = time.Now(), make(chan struct{})
+	p.group = group.New(context.Background())
+	p.group.Go(p.watch)
 }
 
 // close drains the links until ctx ends, and waits for the goroutines.
@@ -69,9 +76,27 @@ func (p *peers) watch() {
 			return
 		}
 		p.mu.Lock()
-		p.err, p.heard = err, true
+		p.hearLocked(err)
 		p.mu.Unlock()
 		sleep(ctx, b.Next(time.Since(began)))
+	}
+}
+
+// hearLocked notes that Peers has answered, or why it has not.
+func (p *peers) hearLocked(err error) {
+	p.err = err
+	if !isClosed(p.heard) {
+		close(p.heard)
+	}
+}
+
+// isClosed reports whether a channel that only gets closed is.
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -79,7 +104,7 @@ func (p *peers) watch() {
 func (p *peers) set(addresses []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.err, p.heard = nil, true
+	p.hearLocked(nil)
 	for address, kept := range p.byAddr {
 		if !slices.Contains(addresses, address) {
 			kept.cancel()
@@ -127,21 +152,62 @@ func (p *peers) unmet() []*peer {
 	defer p.mu.Unlock()
 	var all []*peer
 	for _, peer := range p.byAddr {
-		select {
-		case <-peer.met:
-		default:
+		if !isClosed(peer.met) {
 			all = append(all, peer)
 		}
 	}
 	return all
 }
 
-// none reports whether there is nobody to ask.
-func (p *peers) none() bool { return len(p.unmet()) == 0 && len(p.live()) == 0 }
+// none reports whether there is nobody to ask, nor to be heard of.
+func (p *peers) none() bool {
+	return p.server.Peers == nil || !p.unheard() && len(p.unmet()) == 0 && len(p.live()) == 0
+}
 
 // meetTimeout is how long a replica that has begun is not ready because it has
-// not met the others.
+// not met the others, and dials wait for Peers to say who they are.
 const meetTimeout = 10 * time.Second
+
+// unheard reports whether Peers is about to say who the others are: it was not
+// asked yet, or has just been.
+func (p *peers) unheard() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.closed && !isClosed(p.heard) && (p.began.IsZero() || time.Since(p.began) < meetTimeout)
+}
+
+var errUnheard = errors.New("no answer from Peers yet")
+
+// memberError returns why it is not known who the other replicas are now; nil
+// if it is.
+func (p *peers) memberError() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.server.Peers != nil && !p.closed && !isClosed(p.heard) {
+		return errUnheard
+	}
+	return p.err
+}
+
+// hear waits until Peers has answered for the first time, for as long as ctx,
+// meetPatience and meetTimeout allow.
+func (p *peers) hear(ctx context.Context) {
+	p.mu.Lock()
+	p.watchLocked() // a Server that does not serve yet may dial
+	heard, group, patience := p.heard, p.group, min(meetPatience, time.Until(p.began.Add(meetTimeout)))
+	p.mu.Unlock()
+	if heard == nil || isClosed(heard) || patience <= 0 {
+		return
+	}
+	t := time.NewTimer(patience)
+	defer t.Stop()
+	select {
+	case <-heard:
+	case <-t.C:
+	case <-group.Accepting().Done():
+	case <-ctx.Done():
+	}
+}
 
 // meeting reports whether this replica has just begun, and it is not known yet
 // which of the others can be connected.
@@ -149,10 +215,7 @@ func (p *peers) meeting() bool {
 	if p.server.Peers == nil || time.Since(p.server.began) >= meetTimeout {
 		return false
 	}
-	p.mu.Lock()
-	heard := p.heard
-	p.mu.Unlock()
-	return !heard || len(p.unmet()) > 0
+	return p.unheard() || len(p.unmet()) > 0
 }
 
 // names are those of the replicas that run, this one's first unless it drains.

@@ -2,6 +2,9 @@ package tunnel
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,7 +20,8 @@ const (
 	// or if there is somebody else to try.
 	askTimeout = 2 * time.Second
 	// meetPatience is how long one is waited for that is being connected for the
-	// first time. It may be an address that does not answer.
+	// first time, and Peers for its first answer. It may be an address that does
+	// not answer.
 	meetPatience = 5 * time.Second
 )
 
@@ -39,14 +43,17 @@ type answer struct {
 	code Code
 }
 
-// search asks all peers at once, those that are being connected for the first
-// time as soon as they are. The caller calls end.
+// search asks all peers at once, as soon as it is known who they are, and those
+// that are being connected for the first time as soon as they are. The caller
+// calls end.
 func (p *peers) search(ctx context.Context, cluster string, patience time.Duration) *search {
+	q := &search{}
+	q.ctx, q.cancel = context.WithTimeout(ctx, patience)
+	p.hear(q.ctx)
 	unmet := p.unmet() // one that is met from here on is asked twice, and not never
 	links := p.live()
-	n := len(links) + len(unmet)
-	q := &search{answers: make(chan answer, n), pending: n}
-	q.ctx, q.cancel = context.WithTimeout(ctx, patience)
+	q.pending = len(links) + len(unmet)
+	q.answers = make(chan answer, q.pending)
 	q.soon = time.NewTimer(askTimeout)
 	for _, l := range links {
 		q.asking.Go(func() { q.answers <- answer{l, l.ask(q.ctx, cluster)} })
@@ -135,6 +142,23 @@ func (l *peerLink) ask(ctx context.Context, cluster string) Code {
 		return CodeLost
 	}
 	return m.code()
+}
+
+// unasked says why there may be an agent of which the search did not hear;
+// silent is how many replicas did not answer. It is nil if all have. The causes
+// are there as text only: what errors.Is finds in them is not true of the dial.
+func (p *peers) unasked(silent int) error {
+	var why []string
+	if err := p.memberError(); err != nil {
+		why = append(why, "can't learn who the other replicas are: "+printable(err.Error()))
+	}
+	if silent > 0 {
+		why = append(why, fmt.Sprintf("%d of the other replicas did not answer", silent))
+	}
+	if why == nil {
+		return nil
+	}
+	return errors.New(strings.Join(why, "; "))
 }
 
 // exchange opens a stream with a message and reads the answer.

@@ -58,7 +58,8 @@ type Server struct {
 	// session here goes to one that has; one hop, and the policy of the
 	// Server that was asked is what counts. If nil, there are no others. If
 	// not, the Server is to be ended by Shutdown or Close: the sessions with
-	// its peers, by which it dials, outlive Serve.
+	// its peers, by which it dials, begin with Serve, the first carrier of
+	// Handler, or the first dial that needs them, and outlive Serve.
 	Peers Membership
 	// PeerDial connects to the other replicas. If nil, a net.Dialer does.
 	PeerDial DialFunc

@@ -21,8 +21,8 @@ type Agent struct {
 	// Dial connects to a server: through a corporate proxy, say. If nil, a
 	// net.Dialer does.
 	Dial DialFunc
-	// Transport carries the session. If nil, the form of the address decides:
-	// [TCP] for host:port, [WebSocket] for a URL.
+	// Transport carries the session. If nil, the form of the address decides, as
+	// [TransportFor] does.
 	Transport Transport
 	// Credentials keep the agent's key and certificate. Required, unless there
 	// is GetClientCertificate.
@@ -112,8 +112,8 @@ func (a *Agent) check() error {
 	}
 	for _, s := range a.Servers {
 		if a.Transport == nil {
-			if _, err := transportFor(s); err != nil {
-				return configError("field Servers of the Agent: %q: %w", printable(s), err)
+			if _, err := TransportFor(s); err != nil {
+				return configError("field Servers of the Agent: %q: %w", withoutPassword(s), err)
 			}
 		}
 	}
@@ -245,18 +245,7 @@ func (r *runner) tlsConfig(c *Credentials, name string) *tls.Config {
 
 // carry dials the server and makes the carrier.
 func (r *runner) carry(ctx context.Context, server string, config *tls.Config) (*carrier, error) {
-	t := r.Transport
-	if t == nil {
-		var err error
-		if t, err = transportFor(server); err != nil {
-			return nil, configError("server %q: %w", printable(server), err)
-		}
-	}
-	conn, err := t.Dial(ctx, r.Dial, server)
-	if err != nil {
-		return nil, connectError(ctx, server, err)
-	}
-	c, err := secure(ctx, conn, config, false)
+	c, err := carry(ctx, r.Transport, r.Dial, server, config)
 	if err != nil {
 		return nil, connectError(ctx, server, err)
 	}

@@ -15,10 +15,9 @@ type Carrier = carrier
 func (c *carrier) State() *tls.ConnectionState { return c.state() }
 
 var (
-	TransportFor = transportFor
-	HostOf       = hostOf
-	LowMarkFor   = lowMarkFor
-	Tuned        = tuned
+	HostOf     = hostOf
+	LowMarkFor = lowMarkFor
+	Tuned      = tuned
 )
 
 // Secure is secure with the configuration hardened; config is not changed.

@@ -28,7 +28,8 @@ type ReplicaStatus struct {
 	Name string `json:"name"`
 	// Self: it is the one that was asked.
 	Self bool `json:"self"`
-	// Address is where Peers says that it is; empty for Self.
+	// Address is where Peers says that it is, without the password of a URL;
+	// empty for Self.
 	Address string `json:"address"`
 	// Connected: there is a session by which dials are forwarded to it.
 	Connected bool `json:"connected"`

@@ -13,20 +13,22 @@ import (
 // the endpoints of its Service.
 type Membership interface {
 	// Watch calls set with the addresses of all replicas, at once and after
-	// each change, until ctx ends. They are as [Agent.Servers]; this replica's
-	// own may be among them: it is found out. Set does not block; what it is
-	// given replaces what it was given before. Dials that find no agent wait
-	// for the first call, even if it has no addresses, for 5 seconds at most. An
-	// error, or a return before ctx has ended, is a reason to call Watch again a
-	// little later; meanwhile the addresses stay, and dials that find no agent
-	// have the error's text.
+	// each change, until ctx ends. They are what [Server.PeerTransport] takes;
+	// this replica's own may be among them: it is found out. Set does not
+	// block; what it is given replaces what it was given before. Dials that
+	// find no agent wait for the first call, even if it has no addresses, for 5
+	// seconds at most. An error, or a return before ctx has ended, is a reason
+	// to call Watch again a little later; meanwhile the addresses stay, and
+	// dials that find no agent have the error's text.
 	Watch(ctx context.Context, set func(addresses []string)) error
 }
 
 // StaticPeers is a Membership that does not change but in what its names stand
 // for. Each is host:port, where all addresses of the host are replicas (those
 // of a headless Service, say; they are looked up every 10 seconds), or a ws or
-// wss URL. It is safe for concurrent use.
+// wss URL, or another form that [Server.PeerTransport] takes, such as a name
+// without a port. A host that can't be looked up is left as it is. It is safe
+// for concurrent use.
 type StaticPeers []string
 
 var _ Membership = StaticPeers(nil)

@@ -20,12 +20,13 @@ var errSelf = errors.New("the address is this server's own")
 
 // peer is one address of a replica.
 type peer struct {
-	peers   *peers
-	address string
-	cancel  context.CancelFunc // the address left
-	meeting sync.Once
-	met     chan struct{} // closed when there was a session, or no way to one
-	came    chan struct{} // holds one: the replica has connected from there
+	peers       *peers
+	dialAddress string             // as Peers says it
+	address     string             // the same for people, without a password
+	cancel      context.CancelFunc // the address left
+	meeting     sync.Once
+	met         chan struct{} // closed when there was a session, or no way to one
+	came        chan struct{} // holds one: the replica has connected from there
 
 	mu       sync.Mutex // guards the fields below
 	name     string     // of the replica that was found there last
@@ -159,20 +160,11 @@ func (p *peer) attempt(ctx context.Context) (*peerLink, error) {
 	s := p.peers.server
 	ctx, cancel := context.WithTimeout(ctx, orDefault(s.HandshakeTimeout, 15*time.Second))
 	defer cancel()
-	t, err := transportFor(p.address)
-	if err != nil {
-		return nil, configError("peer %q: %w", printable(p.address), err)
-	}
-	conn, err := t.Dial(ctx, s.PeerDial, p.address)
-	if err != nil {
-		return nil, connectError(ctx, p.address, err)
-	}
 	config, expires, err := s.enroller.peerTLS()
 	if err != nil {
-		conn.Close()
 		return nil, err
 	}
-	c, err := secure(ctx, conn, config, false)
+	c, err := carry(ctx, s.PeerTransport, s.PeerDial, p.dialAddress, config)
 	if err != nil {
 		return nil, connectError(ctx, p.address, err)
 	}

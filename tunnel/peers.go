@@ -115,7 +115,7 @@ func (p *peers) set(addresses []string) {
 		if p.byAddr[address] != nil {
 			continue
 		}
-		kept := &peer{peers: p, address: address, met: make(chan struct{}), came: make(chan struct{}, 1)}
+		kept := &peer{peers: p, dialAddress: address, address: withoutPassword(address), met: make(chan struct{}), came: make(chan struct{}, 1)}
 		ctx, cancel := context.WithCancel(p.group.Accepting())
 		kept.cancel = cancel
 		if !p.group.Go(func() { kept.run(ctx) }) {

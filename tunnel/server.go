@@ -61,7 +61,12 @@ type Server struct {
 	// its peers, by which it dials, begin with Serve, the first carrier of
 	// Handler, or the first dial that needs them, and outlive Serve.
 	Peers Membership
-	// PeerDial connects to the other replicas. If nil, a net.Dialer does.
+	// PeerTransport carries the sessions with the other replicas, at the
+	// addresses that Peers gives: a [WebSocket] with a private authority, say.
+	// If nil, the form of each address decides, as [TransportFor] does.
+	PeerTransport Transport
+	// PeerDial makes the connections of the PeerTransport. If nil, a net.Dialer
+	// does.
 	PeerDial DialFunc
 	// Store keeps tokens and revocations. If nil, memory does: a restart
 	// forgets tokens that were not used yet, and revocations.

@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"net/url"
 	"strings"
@@ -24,9 +25,10 @@ type Transport interface {
 	Listen(ctx context.Context, address string) (net.Listener, error)
 }
 
-// transportFor returns the default Transport for the address of a server:
-// TCP for host:port, WebSocket for a URL.
-func transportFor(address string) (Transport, error) {
+// TransportFor returns the default Transport for the address of a server:
+// [TCP] for host:port, [WebSocket] for a ws or wss URL. Any other address is an
+// [Error] of [CodeConfig], which holds no password of a URL.
+func TransportFor(address string) (Transport, error) {
 	if strings.Contains(address, "://") {
 		if _, err := parseWebSocketURL(address); err != nil {
 			return nil, err
@@ -34,9 +36,37 @@ func transportFor(address string) (Transport, error) {
 		return WebSocket{}, nil
 	}
 	if _, _, err := net.SplitHostPort(address); err != nil {
-		return nil, configError("the server's address: %w", err)
+		return nil, configError("without a Transport of its own, the server's address is host:port or a ws or wss URL: %w", err)
 	}
 	return TCP{}, nil
+}
+
+// carry connects to a server by t, or by the default Transport if t is nil, and
+// makes the carrier.
+func carry(ctx context.Context, t Transport, dial DialFunc, address string, config *tls.Config) (*carrier, error) {
+	if t == nil {
+		var err error
+		if t, err = TransportFor(address); err != nil {
+			return nil, err
+		}
+	}
+	conn, err := t.Dial(ctx, dial, address)
+	if err != nil {
+		return nil, err
+	}
+	return secure(ctx, conn, config, false)
+}
+
+// withoutPassword returns the address of a server for people.
+func withoutPassword(address string) string {
+	if strings.Contains(address, "://") {
+		u, err := url.Parse(address)
+		if err != nil {
+			return "(not a URL)"
+		}
+		address = u.Redacted()
+	}
+	return printable(address)
 }
 
 // hostOf returns the host in the address of a server, without a port; empty

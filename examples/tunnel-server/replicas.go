@@ -17,7 +17,7 @@ type replicaFlags struct {
 
 func (f *replicaFlags) add(set *flag.FlagSet) {
 	set.StringVar(&f.name, "name", "", "`name` of this server among its replicas; default: the host's, and with -peers a random one")
-	set.Var(&f.addresses, "peers", "`address` host:port of the other replicas; a name may stand for all of them; several are allowed")
+	set.Var(&f.addresses, "peers", "`address` of the other replicas: host:port, whose name may stand for all of them, or a wss URL (a private authority of its certificate: in SSL_CERT_FILE); several are allowed")
 	set.StringVar(&f.service, "peers-service", "", "`name` of a Service, in the namespace of the -secrets, whose endpoints are the replicas; instead of -peers")
 }
 

@@ -53,7 +53,9 @@ func (s EndpointSlices) check() error {
 }
 
 // Watch calls set with the addresses of all replicas, host:port, sorted, once
-// they are known and after each change, until ctx ends. While the API server is
+// they are known and after each change, until ctx ends. For replicas that take
+// each other's connections by WebSocket, Server.PeerTransport makes URLs of
+// them. While the API server is
 // away, the last ones stay. The error is about a field, or nil.
 func (s EndpointSlices) Watch(ctx context.Context, set func(addresses []string)) error {
 	if err := s.check(); err != nil {

@@ -44,7 +44,8 @@ func (d *Dialer) Cluster() string { return d.cluster }
 // is asked first; if its session fails before it has answered, the next one is.
 // Where no agent of the cluster is connected to this replica, one that is
 // connected to another is asked. That there is none, the caller knows when all
-// replicas have said so. One that can be heard, but is busy, is waited for: for 15 seconds at
+// replicas have said so; which of them could not be asked, and why, is in the
+// error. One that can be heard, but is busy, is waited for: for 15 seconds at
 // most. So is one that is being connected for the first time, for 5, and the
 // first answer of Peers, for 5 and only while Peers was asked for less than 10.
 // An agent or a replica that has fallen silent costs the dials that it was asked

@@ -170,15 +170,20 @@ func (e *Error) Error() string {
 			b.WriteString(s)
 		}
 	}
-	if e.Err == nil || e.Code != CodeConfig && e.Code != CodeInternal {
-		b.WriteString(": ")
-		b.WriteString(e.Code.String())
-	}
-	if e.Err != nil {
-		b.WriteString(": ")
-		b.WriteString(e.Err.Error())
-	}
+	b.WriteString(": ")
+	b.WriteString(e.reason())
 	return b.String()
+}
+
+// reason returns the code and the cause, in words.
+func (e *Error) reason() string {
+	switch {
+	case e.Err == nil:
+		return e.Code.String()
+	case e.Code == CodeConfig, e.Code == CodeInternal:
+		return e.Err.Error()
+	}
+	return e.Code.String() + ": " + e.Err.Error()
 }
 
 // Unwrap returns the cause.

@@ -78,6 +78,7 @@ func (s *Server) selfStatus() ReplicaStatus {
 // peerStatus is a row of the fleet, and whom to ask for the rest.
 type peerStatus struct {
 	ReplicaStatus
+	err  error     // LastError
 	link *peerLink // nil: nobody
 }
 
@@ -112,7 +113,7 @@ func (p *peer) status() (row peerStatus, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	row.Name, row.Address, row.Draining = p.name, p.address, p.draining
-	if p.err != nil {
+	if row.err = p.err; p.err != nil {
 		row.LastError = p.err.Error()
 	}
 	if l := p.link; l != nil && !l.ended() {

@@ -2,8 +2,10 @@ package tunnel
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -152,6 +154,14 @@ func (p *peers) unasked(silent int) error {
 	if err := p.memberError(); err != nil {
 		why = append(why, "can't learn who the other replicas are: "+printable(err.Error()))
 	}
+	failed := slices.DeleteFunc(p.status(), func(r peerStatus) bool { return r.Connected || r.err == nil })
+	switch first := max(slices.IndexFunc(failed, peerStatus.mistaken), 0); len(failed) {
+	case 0:
+	case 1:
+		why = append(why, fmt.Sprintf("the replica at %s can't be asked: %s", failed[0].Address, failed[0].reason()))
+	default:
+		why = append(why, fmt.Sprintf("%d of the other replicas can't be asked (at %s: %s)", len(failed), failed[first].Address, failed[first].reason()))
+	}
 	if silent > 0 {
 		why = append(why, fmt.Sprintf("%d of the other replicas did not answer", silent))
 	}
@@ -159,6 +169,25 @@ func (p *peers) unasked(silent int) error {
 		return nil
 	}
 	return errors.New(strings.Join(why, "; "))
+}
+
+// mistaken reports whether somebody has to change a configuration for the
+// replica to be connected: time does not heal that.
+func (r peerStatus) mistaken() bool {
+	switch codeOf(r.err) {
+	case CodeConfig, CodeVersion, CodeBadCertificate, CodeServerCertificate:
+		return true
+	}
+	var outer *tls.CertificateVerificationError
+	return errors.As(r.err, &outer)
+}
+
+// reason is LastError without what was tried.
+func (r peerStatus) reason() string {
+	if e := (*Error)(nil); errors.As(r.err, &e) {
+		return printable(e.reason())
+	}
+	return printable(r.err.Error())
 }
 
 // exchange opens a stream with a message and reads the answer.

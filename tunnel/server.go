@@ -58,8 +58,8 @@ type Server struct {
 	// session here goes to one that has; one hop, and the policy of the
 	// Server that was asked is what counts. If nil, there are no others. If
 	// not, the Server is to be ended by Shutdown or Close: the sessions with
-	// its peers, by which it dials, begin with Serve, the first carrier of
-	// Handler, or the first dial that needs them, and outlive Serve.
+	// its peers, by which it dials, begin with Serve, Handler or the first dial
+	// that needs them, and outlive Serve.
 	Peers Membership
 	// PeerTransport carries the sessions with the other replicas, at the
 	// addresses that Peers gives: a [WebSocket] with a private authority, say.
@@ -202,6 +202,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 // goroutine. [Server.Shutdown] ends the sessions; http.Server.Shutdown does
 // not wait for them.
 func (s *Server) Handler() http.Handler {
+	if s.setup() == nil {
+		s.peers.start() // replicas behind handlers would all wait for the first carrier
+	}
 	return websocketHandler(func(conn net.Conn) {
 		serve := func(g *group.Group) {
 			s.peers.start()

@@ -122,6 +122,7 @@ func (b *bed) listen(first ...string) (last func() []string) {
 	}
 	b.await()
 	control.Write(tunnel.RawMessage(4)) // it takes no streams
+	synctest.Wait()                     // once the server has read that
 	var mu sync.Mutex
 	go func() {
 		for {

@@ -80,7 +80,7 @@ func (s *serverRole) serve(client net.Conn) {
 		r.relay(client, stream)
 		return
 	}
-	relay(client, stream)
+	relay(client, stream, chunkSize)
 }
 
 func (s *serverRole) children() []int { return childrenOf(s.half) }

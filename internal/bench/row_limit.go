@@ -51,7 +51,7 @@ func newLimitAgent(s *setup, secure secure) (agent, error) {
 		if err != nil {
 			return
 		}
-		serveStream(stream, s.Target)
+		serveStream(stream, s.Target, chunkSize)
 	})
 	return limitAgent{l}, err
 }
@@ -59,13 +59,13 @@ func newLimitAgent(s *setup, secure secure) (agent, error) {
 func (limitAgent) connect(context.Context, string, int) (string, error) { return "", nil }
 
 // serveStream is what an agent does with a stream.
-func serveStream(stream net.Conn, target string) {
+func serveStream(stream net.Conn, target string, chunk int) {
 	conn, err := net.DialTimeout("tcp", target, dialTimeout)
 	if err != nil {
 		stream.Close()
 		return
 	}
-	relay(stream, conn)
+	relay(stream, conn, chunk)
 }
 
 type limitServer struct {

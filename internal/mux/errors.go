@@ -15,7 +15,6 @@ import (
 const (
 	CodeClosed   uint32 = 0 // the peer closed the stream and reads no more; yamux peers send it for any reset
 	CodeTooMany  uint32 = 7 // the peer has as many streams open as it allows
-	CodeGoAway   uint32 = 8 // the peer takes no new streams
 	CodeProtocol uint32 = 9 // data came after its end
 	CodeUser     uint32 = 16
 )
@@ -61,8 +60,6 @@ func codeText(code uint32) string {
 		return "closed"
 	case CodeTooMany:
 		return "too many streams"
-	case CodeGoAway:
-		return "no new streams are taken"
 	case CodeProtocol:
 		return "data after its end"
 	}

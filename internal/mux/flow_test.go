@@ -46,29 +46,20 @@ func TestManyOpensAtOnce(t *testing.T) {
 	}
 }
 
-func TestGoAway(t *testing.T) {
-	client, server := sessions(t, pipePair, nil)
-	opened, accepted := connect(t, client, server, "x")
-	if err := server.GoAway(); err != nil {
-		t.Fatal(err)
-	}
-	<-client.PeerGoingAway()
-	if _, err := client.Open(t.Context(), nil); !errors.Is(err, mux.ErrGoAway) {
+// A peer that goes away takes no new streams. Those that are open go on, and it
+// may open others.
+func TestPeerGoesAway(t *testing.T) {
+	s, p := rawPeer(t, nil)
+	p.send(dataFrame(syn, 1, "x"), header(goAway, 0, 0, 0), dataFrame(0, 1, "y"))
+	st := accept(t, s)
+	read(t, st, "xy")
+	if _, err := s.Open(t.Context(), nil); !errors.Is(err, mux.ErrGoAway) {
 		t.Errorf("got error %v, want ErrGoAway", err)
 	}
-	read(t, accepted, "x")
-	opened.Write([]byte("open streams go on"))
-	read(t, accepted, "open streams go on")
-	connect(t, server, client, "and we can open some")
-}
-
-// An open that crossed the GoAway is refused.
-func TestGoAwayCrossesOpen(t *testing.T) {
-	s, p := rawPeer(t, nil)
-	s.GoAway()
-	p.expect(frame{kind: goAway})
-	p.send(dataFrame(syn, 1, "x"))
-	p.expect(frame{kind: window, flags: ack | rst, id: 1, length: mux.CodeGoAway})
+	st.Write([]byte("open streams go on"))
+	p.expect(frame{kind: data, flags: ack, id: 1, length: 18, payload: "open streams go on"})
+	p.send(dataFrame(syn, 3, "z"))
+	read(t, accept(t, s), "z")
 }
 
 func TestIDsRunOut(t *testing.T) {

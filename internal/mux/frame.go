@@ -35,12 +35,8 @@ const (
 	flagRST
 )
 
-// Codes of a GoAway frame.
-const (
-	goAwayNormal uint32 = iota
-	goAwayProtocol
-	goAwayInternal
-)
+// goAwayNormal is the code of a GoAway frame that is no error.
+const goAwayNormal = 0
 
 type header struct {
 	kind   byte

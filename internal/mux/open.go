@@ -151,12 +151,8 @@ func (s *Session) incomingLocked(id uint32) (*Stream, error) {
 	if s.streams[id] != nil {
 		return nil, protocolError("the peer opened stream %d twice", id)
 	}
-	code := CodeGoAway
-	if !s.weGone {
-		code = CodeTooMany
-	}
-	if s.weGone || s.incoming >= s.config.maxStreams() {
-		return nil, s.refuseLocked(id, code)
+	if s.incoming >= s.config.maxStreams() {
+		return nil, s.refuseLocked(id)
 	}
 	st := newStream(s, id)
 	st.peers = true
@@ -169,36 +165,15 @@ func (s *Session) incomingLocked(id uint32) (*Stream, error) {
 	return st, nil
 }
 
-// GoAway tells the peer to open no more streams, and refuses those that it
-// does. Streams that are open go on.
-func (s *Session) GoAway() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err != nil {
-		return s.err
-	}
-	if !s.weGone {
-		s.weGone = true
-		s.goAwayWanted = true
-		s.wakeLocked()
-	}
-	return nil
-}
-
-// PeerGoingAway is closed when the peer takes no new streams.
-func (s *Session) PeerGoingAway() <-chan struct{} { return s.goingAway }
-
-// peerGoAway is a GoAway frame.
+// peerGoAway is a GoAway frame. We send none: a server says by its own messages
+// that it leaves.
 func (s *Session) peerGoAway(code uint32) error {
 	if code != goAwayNormal {
 		return protocolError("the peer ends the session with code %d", code)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.peerGone {
-		s.peerGone = true
-		close(s.goingAway)
-		s.opens.Broadcast()
-	}
+	s.peerGone = true
+	s.opens.Broadcast()
 	return nil
 }

@@ -17,24 +17,21 @@ const (
 
 // sender is what is to be sent. The session's lock guards it.
 type sender struct {
-	wake         sync.Cond // there is something to send, or the session ended
-	control      list      // before data
-	fresh, bulk  list      // data, in turn
-	room         list      // writers that wait for queued to sink
-	queued       int       // bytes of payload in frames, those that are being written too
-	turn         bool      // somebody writes to the carrier
-	writing      bool      // there is a writeLoop
-	idle         bool      // the last that was sent was pings alone
-	batch        batch     // of whoever has the turn
-	refused      []refusal
-	goAwayWanted bool
+	wake        sync.Cond // there is something to send, or the session ended
+	control     list      // before data
+	fresh, bulk list      // data, in turn
+	room        list      // writers that wait for queued to sink
+	queued      int       // bytes of payload in frames, those that are being written too
+	turn        bool      // somebody writes to the carrier
+	writing     bool      // there is a writeLoop
+	idle        bool      // the last that was sent was pings alone
+	batch       batch     // of whoever has the turn
+	refused     []uint32  // ids of streams that are to be reset with CodeTooMany
 }
 
 // slow is how long a batch may take before batches become small: big ones
 // spare switches and system calls, and what is written can't be overtaken.
 const slow = 5 * time.Millisecond
-
-type refusal struct{ id, code uint32 }
 
 func (q *sender) init(mu *sync.Mutex) {
 	q.wake.L = mu
@@ -66,11 +63,11 @@ func (s *Session) controlLocked(st *Stream) {
 }
 
 // refuseLocked resets a stream that there never was.
-func (s *Session) refuseLocked(id, code uint32) error {
+func (s *Session) refuseLocked(id uint32) error {
 	if len(s.refused) == maxRefused {
 		return protocolError("%d streams more than are taken", maxRefused)
 	}
-	s.refused = append(s.refused, refusal{id, code})
+	s.refused = append(s.refused, id)
 	s.wakeLocked()
 	return nil
 }
@@ -228,7 +225,7 @@ func (s *Session) sendTurnLocked() {
 
 func (s *Session) pendingLocked() bool {
 	return !s.control.empty() || !s.fresh.empty() || !s.bulk.empty() ||
-		len(s.toSend) > 0 || len(s.pongs) > 0 || len(s.refused) > 0 || s.goAwayWanted
+		len(s.toSend) > 0 || len(s.pongs) > 0 || len(s.refused) > 0
 }
 
 // sendLocked writes one batch. It returns false if there is nothing to send.
@@ -284,16 +281,12 @@ func (s *Session) write(b *batch) error {
 }
 
 func (s *Session) gatherControlLocked(b *batch) {
-	if s.goAwayWanted {
-		s.goAwayWanted = false
-		b.header(header{kind: typeGoAway, length: goAwayNormal})
-	}
-	for i, r := range s.refused {
+	for i, id := range s.refused {
 		if b.bytes >= b.limit {
 			s.refused = s.refused[i:]
 			return
 		}
-		b.header(header{kind: typeWindow, flags: flagACK | flagRST, id: r.id, length: r.code})
+		b.header(header{kind: typeWindow, flags: flagACK | flagRST, id: id, length: CodeTooMany})
 	}
 	s.refused = nil
 	for !s.control.empty() && b.bytes < b.limit {

@@ -78,9 +78,8 @@ type Session struct {
 	lastRead atomic.Int64  // instant of the last byte from the carrier
 	held     atomic.Int64  // buffers taken from the pools and not given back
 
-	done      chan struct{}  // closed when err is set
-	goingAway chan struct{}  // closed when the peer takes no new streams
-	loops     sync.WaitGroup // and who closes the carrier
+	done  chan struct{}  // closed when err is set
+	loops sync.WaitGroup // and who closes the carrier
 
 	mu       sync.Mutex // guards the fields below, and those of the streams
 	err      error
@@ -89,7 +88,6 @@ type Session struct {
 	in, out  uint64 // bytes of payload
 	nextID   uint64
 	peerGone bool // the peer takes no new streams
-	weGone   bool // we don't
 	settled  bool // we open none
 
 	incoming int           // streams of the peer that are open or not accepted yet
@@ -122,15 +120,14 @@ func Server(carrier net.Conn, c *Config) *Session { return newSession(carrier, c
 
 func newSession(carrier net.Conn, c *Config, client bool) *Session {
 	s := &Session{
-		carrier:   carrier,
-		client:    client,
-		began:     time.Now(),
-		done:      make(chan struct{}),
-		goingAway: make(chan struct{}),
-		streams:   map[uint32]*Stream{},
-		nextID:    2,
-		accept:    list{kind: listAccept},
-		acks:      list{kind: listAck},
+		carrier: carrier,
+		client:  client,
+		began:   time.Now(),
+		done:    make(chan struct{}),
+		streams: map[uint32]*Stream{},
+		nextID:  2,
+		accept:  list{kind: listAccept},
+		acks:    list{kind: listAck},
 	}
 	if c != nil {
 		s.config = *c

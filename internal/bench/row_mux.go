@@ -127,7 +127,7 @@ func muxRelay(conn net.Conn, stream *mux.Stream) {
 		end()
 	})
 	wg.Go(func() {
-		stream.WriteTo(conn)
+		stream.DeliverTo(conn)
 		end()
 	})
 	wg.Wait()

@@ -105,7 +105,7 @@ func ReadAll(carrier net.Conn, c *Config) (*Session, []*Stream) {
 	}
 }
 
-// Offered reports whether a WriteTo waits for what comes.
+// Offered reports whether a DeliverTo waits for what comes.
 func (st *Stream) Offered() bool {
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()

@@ -2,85 +2,84 @@ package mux
 
 import (
 	"io"
+	"net"
 	"os"
 )
 
 // Read returns io.EOF only after the peer ended what it sends.
 func (st *Stream) Read(p []byte) (int, error) {
-	st.reading.Lock()
-	defer st.reading.Unlock()
-	s := st.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	b, err := st.receivedLocked(len(p) == 0)
-	if len(p) == 0 || err != nil {
-		return 0, st.opError("read", err)
-	}
-	n := min(len(p), b.w-b.r)
-	if n <= smallFrame {
-		copy(p, b.data[b.r:b.r+n])
-	} else {
-		st.inUse = true
-		s.mu.Unlock()
-		copy(p, b.data[b.r:b.r+n])
-		s.mu.Lock()
-		st.inUse = false
-	}
-	s.consumeLocked(st, b, n)
-	return n, nil
+	return st.take(len(p) == 0, nil, func(received []byte) (int, error) { return copy(p, received), nil })
 }
 
 // WriteTo writes to w what comes until the peer ends it, without copying it.
 // What w doesn't take can still be read. The error is w's or Read's.
-//
-// To a *net.TCPConn or a stream *net.UnixConn the session writes, as long as
-// that need not wait; a write deadline of w counts for a write that has to.
-func (st *Stream) WriteTo(w io.Writer) (int64, error) {
-	k := &sink{w: w, raw: newRawWriter(w)}
-	for {
-		err := st.writeChunk(k)
-		if err == io.EOF {
-			return k.n, nil
-		}
-		if err != nil {
-			return k.n, err
-		}
-	}
+func (st *Stream) WriteTo(w io.Writer) (int64, error) { return st.writeTo(w, nil) }
+
+// DeliverTo is WriteTo for who owns conn: nobody else may write to it meanwhile.
+// To a *net.TCPConn or a *net.UnixConn the session's reader writes what comes, as
+// far as that is taken at once: the bytes are still in the processor's cache, and
+// nobody needs to be woken. Should somebody else be in the middle of a Write to
+// conn, all streams of the session would wait for that one.
+func (st *Stream) DeliverTo(conn net.Conn) (int64, error) {
+	return st.writeTo(conn, &sink{socket: newSocket(conn)})
 }
 
-func (st *Stream) writeChunk(k *sink) error {
+func (st *Stream) writeTo(w io.Writer, k *sink) (total int64, err error) {
+	for err == nil {
+		var n int
+		n, err = st.take(false, k, func(received []byte) (int, error) { return writeAll(w, received) })
+		total += int64(n)
+	}
+	if k != nil {
+		total += k.n
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return total, err
+}
+
+// writeAll returns an error if w doesn't take all, and not io.EOF, which would
+// look like the end of what is read.
+func writeAll(w io.Writer, p []byte) (int, error) {
+	n, err := w.Write(p)
+	if n < 0 || n > len(p) {
+		n = 0
+	}
+	if err == nil && n < len(p) {
+		err = io.ErrShortWrite
+	}
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// take waits for data, unless nothing is to be read, and has f take of it. The
+// lock is not held meanwhile. While it waits, k has what comes.
+func (st *Stream) take(nothing bool, k *sink, f func([]byte) (int, error)) (int, error) {
 	st.reading.Lock()
 	defer st.reading.Unlock()
 	s := st.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st.sink = k
-	b, err := st.receivedLocked(false)
+	b, err := st.receivedLocked(nothing)
 	st.sink = nil
-	if k.err != nil {
-		return k.err
+	if k != nil && k.err != nil {
+		return 0, k.err
 	}
-	if err != nil {
-		return st.opError("read", err)
+	if nothing || err != nil {
+		return 0, st.opError("read", err)
 	}
-	chunk := b.data[b.r:b.w]
+	received := b.data[b.r:b.w]
 	st.inUse = true
 	s.mu.Unlock()
-	n, err := k.w.Write(chunk)
+	n, err := f(received)
 	s.mu.Lock()
 	st.inUse = false
-	if n < 0 || n > len(chunk) {
-		n = 0
-	}
-	if err == nil && n < len(chunk) {
-		err = io.ErrShortWrite
-	}
-	k.n += int64(n)
 	s.consumeLocked(st, b, n)
-	if err == io.EOF { // of w: it is no end of the stream
-		err = io.ErrUnexpectedEOF
-	}
-	return err
+	return n, err
 }
 
 // receivedLocked waits for data, unless nothing is to be read, and returns the
@@ -106,6 +105,45 @@ func (st *Stream) receivedLocked(nothing bool) (*buffer, error) {
 		}
 		st.readable.Wait()
 	}
+}
+
+// sink is where a DeliverTo writes to. The session's lock guards the fields.
+type sink struct {
+	socket *socket // nil: DeliverTo only writes
+	n      int64   // bytes that readLoop has written
+	err    error   // of that
+	busy   bool    // readLoop is writing, without the lock
+	wanted bool    // DeliverTo waits until it isn't
+}
+
+// deliverLocked writes to the sink of st what it takes of p at once, and
+// returns how much that was. It gives up the lock meanwhile.
+func (s *Session) deliverLocked(st *Stream, p []byte) int {
+	k := st.sink
+	if k == nil || k.socket == nil || k.err != nil || st.first != nil || st.readLimit.passed {
+		return 0
+	}
+	if other := s.delivered; other != st {
+		s.delivered = st
+		if other != nil && !other.gone {
+			return 0 // several streams flow: they can write at the same time
+		}
+	}
+	k.busy = true
+	s.mu.Unlock()
+	n, err := k.socket.tryWrite(p)
+	s.mu.Lock()
+	k.busy = false
+	k.n += int64(n)
+	k.err = err
+	if k.wanted || err != nil {
+		k.wanted = false
+		st.readable.Broadcast()
+	}
+	if n > 0 && !st.closed {
+		s.creditLocked(st, n)
+	}
+	return n
 }
 
 // consumeLocked takes n bytes from b, which is the first that st received.

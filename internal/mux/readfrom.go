@@ -96,18 +96,14 @@ func (st *Stream) opErrorUnlocked(op string, err error) error {
 
 // source reads frames from a Reader.
 type source struct {
-	s     *Session
-	r     io.Reader
-	raw   rawReader // nil: r is read by its Read
-	class int       // of the next buffer
+	s      *Session
+	r      io.Reader
+	socket *socket // nil: r is read by its Read
+	class  int     // of the next buffer
 }
 
 func newSource(s *Session, r io.Reader) *source {
-	src := &source{s: s, r: r, class: classSmall}
-	if conn, ok := socketOf(r); ok {
-		src.raw = newRawReader(conn)
-	}
-	return src
+	return &source{s: s, r: r, socket: newSocket(r), class: classSmall}
 }
 
 // read returns a frame with up to limit bytes, nil if nothing came. What came
@@ -127,8 +123,8 @@ func (src *source) read(limit int) (*buffer, error) {
 }
 
 func (src *source) readBuffer(limit int) (*buffer, error) {
-	if src.raw != nil {
-		return src.raw.read(src.s, limit)
+	if src.socket != nil {
+		return src.socket.read(src.s, limit)
 	}
 	b := src.s.frame(src.class)
 	space := b.data[headerSize:]

@@ -31,7 +31,7 @@ type Stream struct {
 
 	first, last *buffer // what was received
 	inUse       bool    // first is being read without the lock
-	sink        *sink   // of a WriteTo that waits
+	sink        *sink   // of a DeliverTo that waits; nil: none
 	frames      [2]*buffer
 	nframes     int
 	grant       int // bytes of the session's queue that are kept for the writer

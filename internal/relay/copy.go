@@ -19,6 +19,10 @@ func copyConn(dst, src net.Conn) (int64, error) {
 		more, err := copyBuffered(dst, src)
 		return n + more, err
 	}
+	// A stream of the tunnel may write to what nobody else writes to.
+	if d, ok := src.(interface{ DeliverTo(net.Conn) (int64, error) }); ok {
+		return d.DeliverTo(dst)
+	}
 	// Package net's own methods fall back to a buffer that they allocate.
 	if w, ok := src.(io.WriterTo); ok && !ofTCP {
 		return w.WriteTo(dst)

@@ -137,10 +137,10 @@ func TestStreamsCopyThemselves(t *testing.T) {
 			b := nearB.(*fakeStream)
 			if a, ok := nearA.(*fakeStream); ok {
 				if a.to != 1 || b.to != 1 {
-					t.Errorf("got %d and %d calls of WriteTo, want 1 and 1", a.to, b.to)
+					t.Errorf("got %d and %d calls of DeliverTo, want 1 and 1", a.to, b.to)
 				}
 			} else if b.to != 1 || b.from != 1 {
-				t.Errorf("got %d calls of WriteTo and %d of ReadFrom, want 1 and 1", b.to, b.from)
+				t.Errorf("got %d calls of DeliverTo and %d of ReadFrom, want 1 and 1", b.to, b.from)
 			}
 		})
 	}

@@ -67,7 +67,7 @@ func stream(t testing.TB) (far, near net.Conn) {
 
 type fakeStream struct {
 	*net.TCPConn
-	code, to, from int // of Reset, and how often WriteTo and ReadFrom were called
+	code, to, from int // of Reset, and how often DeliverTo and ReadFrom were called
 }
 
 func (s *fakeStream) Reset(code uint32) error {
@@ -75,9 +75,9 @@ func (s *fakeStream) Reset(code uint32) error {
 	return s.SetLinger(0)
 }
 
-func (s *fakeStream) WriteTo(w io.Writer) (int64, error) {
+func (s *fakeStream) DeliverTo(conn net.Conn) (int64, error) {
 	s.to++
-	return io.Copy(w, s.TCPConn)
+	return io.Copy(conn, s.TCPConn)
 }
 
 func (s *fakeStream) ReadFrom(r io.Reader) (int64, error) {

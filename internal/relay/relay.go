@@ -27,7 +27,8 @@ type Result struct {
 }
 
 // Relay copies from a to b and from b to a until both directions have ended or
-// one of them fails. It closes both connections and leaves no goroutine.
+// one of them fails. It closes both connections and leaves no goroutine. Nobody
+// else may write to them meanwhile.
 //
 //   - When one side has sent all, the other is told so by CloseWrite, and may
 //     go on. One that has none (or whose CloseWrite is an
@@ -43,8 +44,9 @@ type Result struct {
 //     noticed only by the next write to it.
 //
 // Nothing times out but by ctx. Bytes pass by splice where the system has it,
-// through a pipe that is held only while there are some, else by the WriteTo or ReadFrom that a connection has, else by a pooled
-// buffer, which is small as long as little comes.
+// through a pipe that is held only while there are some, else by the DeliverTo,
+// WriteTo or ReadFrom that a connection has, else by a pooled buffer, which is small
+// as long as little comes.
 func Relay(ctx context.Context, a, b net.Conn) Result { return RelayEarly(ctx, nil, a, b) }
 
 // RelayEarly is Relay where a part of what a sent was read already: early is

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -56,86 +55,56 @@ func closing(t testing.TB, c socketConn) socketConn {
 	return c
 }
 
-// pumped is the result of a WriteTo.
+// pumped is the result of a WriteTo or DeliverTo.
 type pumped struct {
 	n   int64
 	err error
 }
 
-func pump(st *mux.Stream, w io.Writer) <-chan pumped {
+type way func(*mux.Stream, net.Conn) (int64, error)
+
+// eachWay runs a test of each way in which a stream is written to a connection.
+func eachWay(t *testing.T, test func(*testing.T, way)) {
+	t.Run("WriteTo", func(t *testing.T) {
+		test(t, func(st *mux.Stream, c net.Conn) (int64, error) { return st.WriteTo(c) })
+	})
+	t.Run("DeliverTo", func(t *testing.T) { test(t, (*mux.Stream).DeliverTo) })
+}
+
+func pump(way way, st *mux.Stream, c net.Conn) <-chan pumped {
 	done := make(chan pumped, 1)
 	go func() {
-		n, err := st.WriteTo(w)
+		n, err := way(st, c)
 		done <- pumped{n, err}
 	}()
 	return done
 }
 
-// delivering starts a WriteTo that is known to wait for data.
-func delivering(t testing.TB, st *mux.Stream, w io.Writer) <-chan pumped {
-	done := pump(st, w)
+// delivering starts a DeliverTo that is known to wait for data.
+func delivering(t testing.TB, st *mux.Stream, c net.Conn) <-chan pumped {
+	done := pump((*mux.Stream).DeliverTo, st, c)
 	for !st.Offered() {
 		select {
 		case r := <-done:
-			t.Fatalf("WriteTo returned %+v", r)
+			t.Fatalf("DeliverTo returned %+v", r)
 		default:
 		}
 	}
 	return done
 }
 
-// What comes is written by the session, and without the lock that a write of
-// somebody else may hold for long.
-func TestDirectDelivery(t *testing.T) {
-	for _, sp := range socketPairs {
-		for _, size := range []int{5, 20000} {
-			t.Run(sp.name, func(t *testing.T) {
-				near, far := sp.pair(t)
-				s, p := rawPeer(t, nil) // a frame at a time: nothing follows it
-				p.discard()
-				p.send(header(window, syn, 1, 0))
-				done := delivering(t, accept(t, s), near)
-				raw, err := near.SyscallConn()
-				if err != nil {
-					t.Fatal(err)
-				}
-				locked, release, released := make(chan struct{}), make(chan struct{}), make(chan struct{})
-				go func() {
-					defer close(released)
-					raw.Write(func(uintptr) bool {
-						close(locked)
-						<-release
-						return true
-					})
-				}()
-				<-locked
-				defer func() {
-					close(release)
-					<-released
-				}()
-				want := strings.Repeat("x", size)
-				p.send(dataFrame(0, 1, want))
-				far.SetReadDeadline(time.Now().Add(10 * time.Second))
-				read(t, far, want)
-				p.send(header(window, fin, 1, 0))
-				if got := <-done; got != (pumped{int64(size), nil}) {
-					t.Errorf("got %+v, want %d bytes", got, size)
-				}
-			})
-		}
-	}
-}
-
 // Whatever the sizes of writes and of what the target takes at a time: it gets
 // all, in order, and the end after it.
-func TestDirectDeliveryOrder(t *testing.T) {
+func TestWriteToOrder(t *testing.T) { eachWay(t, testWriteToOrder) }
+
+func testWriteToOrder(t *testing.T, way way) {
 	for _, sp := range socketPairs {
 		t.Run(sp.name, func(t *testing.T) {
 			near, far := sp.pair(t)
 			near.SetWriteBuffer(8 << 10)
 			client, server := sessions(t, tcpPair, nil)
 			opened, accepted := connect(t, client, server, "")
-			done := pump(accepted, near)
+			done := pump(way, accepted, near)
 			want := noise(3 << 20)
 			go func() {
 				writeParts(opened, want)
@@ -181,7 +150,9 @@ func writeParts(w io.Writer, p []byte) {
 
 // A WriteTo that is interrupted says how much was written, and no byte is
 // written after it returned.
-func TestDirectDeliveryInterrupted(t *testing.T) {
+func TestWriteToInterrupted(t *testing.T) { eachWay(t, testWriteToInterrupted) }
+
+func testWriteToInterrupted(t *testing.T, way way) {
 	near, far := socketPairs[0].pair(t)
 	client, server := sessions(t, tcpPair, nil)
 	opened, accepted := connect(t, client, server, "")
@@ -197,7 +168,7 @@ func TestDirectDeliveryInterrupted(t *testing.T) {
 	}()
 	var total int64
 	for turn := 0; ; turn++ {
-		done := pump(accepted, near)
+		done := pump(way, accepted, near)
 		if turn < 2000 {
 			accepted.SetReadDeadline(time.Unix(1, 0))
 		}
@@ -210,7 +181,7 @@ func TestDirectDeliveryInterrupted(t *testing.T) {
 			t.Fatal(r.err)
 		}
 		if accepted.Offered() {
-			t.Fatal("the session still has what WriteTo was given")
+			t.Fatal("the session still has what it was given")
 		}
 		accepted.SetReadDeadline(time.Time{})
 	}
@@ -220,9 +191,9 @@ func TestDirectDeliveryInterrupted(t *testing.T) {
 	}
 }
 
-// A target that takes nothing holds up its own stream alone, even if its
-// socket is one that blocks.
-func TestDirectDeliveryIsolation(t *testing.T) {
+// A target that takes nothing holds up its own stream only, even if its socket
+// is one that blocks.
+func TestWriteToBlocked(t *testing.T) {
 	for _, blocking := range []bool{false, true} {
 		near, _ := socketPairs[0].pair(t)
 		client, server := sessions(t, tcpPair, nil)
@@ -276,11 +247,13 @@ func fill(t testing.TB, c net.Conn) {
 }
 
 // The target's error is WriteTo's alone, and what it didn't take can be read.
-func TestDirectDeliveryError(t *testing.T) {
+func TestWriteToError(t *testing.T) { eachWay(t, testWriteToError) }
+
+func testWriteToError(t *testing.T, way way) {
 	near, far := socketPairs[0].pair(t)
 	client, server := sessions(t, tcpPair, nil)
 	opened, accepted := connect(t, client, server, "")
-	done := delivering(t, accepted, near)
+	done := pump(way, accepted, near)
 	far.(*net.TCPConn).SetLinger(0)
 	far.Close()
 	opened.Write([]byte("hello"))
@@ -298,7 +271,9 @@ func TestDirectDeliveryError(t *testing.T) {
 
 // What is closed or reset while a WriteTo waits ends it with the same errors
 // as that of any Writer.
-func TestDirectDeliveryEnds(t *testing.T) {
+func TestWriteToEnds(t *testing.T) { eachWay(t, testWriteToEnds) }
+
+func testWriteToEnds(t *testing.T, way way) {
 	tests := []struct {
 		name string
 		end  func(near net.Conn, opened, accepted *mux.Stream, server *mux.Session)
@@ -318,7 +293,7 @@ func TestDirectDeliveryEnds(t *testing.T) {
 			near, far := socketPairs[0].pair(t)
 			client, server := sessions(t, tcpPair, nil)
 			opened, accepted := connect(t, client, server, "")
-			done := delivering(t, accepted, near)
+			done := pump(way, accepted, near)
 			opened.Write([]byte("hello"))
 			read(t, far, "hello")
 			tt.end(near, opened, accepted, server)
@@ -326,5 +301,59 @@ func TestDirectDeliveryEnds(t *testing.T) {
 				t.Errorf("got %+v, want 5 bytes and %v", r, tt.want)
 			}
 		})
+	}
+}
+
+// Somebody else may write to the target of an io.Copy, as to any net.Conn, and
+// nothing comes into the middle of what one Write was given. With DeliverTo it
+// should not, but no byte is to be misplaced by it.
+func TestWriteToBesideWrites(t *testing.T) { eachWay(t, testWriteToBesideWrites) }
+
+func testWriteToBesideWrites(t *testing.T, way way) {
+	const rounds, size, message = 120, 4 << 20, "stream"
+	near, far := tcpPair(t)
+	defer far.Close()
+	client, server := sessions(t, tcpPair, nil)
+	opened, accepted := connect(t, client, server, "")
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		way(accepted, near)
+	}()
+	block, got := bytes.Repeat([]byte("b"), size), make([]byte, size+len(message))
+	blocks := make(chan []byte)
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		for b := range blocks {
+			near.Write(b)
+		}
+	}()
+	mixed := 0
+	for range rounds {
+		blocks <- block
+		readInto(t, far, got[:size/2]) // the Write has begun, and is far from its end
+		if _, err := io.WriteString(opened, message); err != nil {
+			t.Fatal(err)
+		}
+		readInto(t, far, got[size/2:])
+		if !bytes.Equal(got[:size], block) {
+			mixed++
+		}
+	}
+	if mixed > 0 {
+		t.Errorf("%d of %d writes have bytes of the stream in their middle", mixed, rounds)
+	}
+	close(blocks)
+	<-written
+	opened.Close()
+	<-copied
+	near.Close()
+}
+
+func readInto(t *testing.T, r io.Reader, p []byte) {
+	t.Helper()
+	if _, err := io.ReadFull(r, p); err != nil {
+		t.Fatal(err)
 	}
 }

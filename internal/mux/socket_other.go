@@ -1,0 +1,14 @@
+//go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd)
+
+package mux
+
+import "io"
+
+// socket is for systems whose sockets can be written to without waiting.
+type socket struct{}
+
+func newSocket(any) *socket { return nil }
+
+func (*socket) read(*Session, int) (*buffer, error) { return nil, io.EOF }
+
+func (*socket) tryWrite([]byte) (int, error) { return 0, nil }

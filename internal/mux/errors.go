@@ -102,20 +102,9 @@ func protocolError(format string, args ...any) error {
 	return &LostError{&ProtocolError{fmt.Sprintf(format, args...)}}
 }
 
-// silentError is the cause of a session's end whose peer was not heard of, or
-// took nothing. To the streams it is no deadline: theirs have not passed.
-type silentError string
-
-const (
-	errSilent  silentError = "nothing came from the peer"
-	errBlocked silentError = "the carrier took nothing"
+// The causes of a session's end whose peer was not heard of, or took nothing. To
+// the streams they are no deadline: theirs have not passed.
+var (
+	errSilent  = fmt.Errorf("mux: nothing came from the peer: %w", syscall.ETIMEDOUT)
+	errBlocked = fmt.Errorf("mux: the carrier took nothing: %w", syscall.ETIMEDOUT)
 )
-
-var _ net.Error = errSilent
-
-func (e silentError) Error() string { return "mux: " + string(e) + ": i/o timeout" }
-func (silentError) Timeout() bool   { return true }
-func (silentError) Temporary() bool { return false }
-
-// Unwrap returns what TCP says of a peer that doesn't answer.
-func (silentError) Unwrap() error { return syscall.ETIMEDOUT }

@@ -144,11 +144,11 @@ func TestStreamsResetBeforeAckAreForgotten(t *testing.T) {
 
 func TestCarrierThatTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, p := rawPeer(t, &mux.Config{WriteTimeout: 7 * time.Second, DeadAfter: -1})
+		s, p := rawPeer(t, &mux.Config{DeadAfter: -1})
 		began := time.Now()
 		<-s.Done()
-		if took := time.Since(began); took != 7*time.Second {
-			t.Errorf("the session ended after %v, want 7s", took)
+		if took := time.Since(began); took != 30*time.Second {
+			t.Errorf("the session ended after %v, want 30s", took)
 		}
 		wantLost(t, s.Err())
 		wantSilent(t, s.Err())

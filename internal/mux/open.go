@@ -3,6 +3,7 @@ package mux
 import (
 	"context"
 	"math"
+	"sync"
 	"time"
 )
 
@@ -64,7 +65,7 @@ func (s *Session) waitOpenLocked(ctx context.Context, n int) error {
 			return nil
 		}
 		if stop == nil {
-			stop = context.AfterFunc(ctx, s.wakeOpens)
+			stop = s.broadcastAfter(ctx, &s.opens)
 			defer stop()
 			defer s.opens.Signal() // the next one may find what we leave
 		}
@@ -72,10 +73,13 @@ func (s *Session) waitOpenLocked(ctx context.Context, n int) error {
 	}
 }
 
-func (s *Session) wakeOpens() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.opens.Broadcast()
+// broadcastAfter wakes those who wait for c when ctx ends, unless stop is called.
+func (s *Session) broadcastAfter(ctx context.Context, c *sync.Cond) (stop func() bool) {
+	return context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		c.Broadcast()
+	})
 }
 
 func (s *Session) addLocked(st *Stream) {
@@ -101,17 +105,11 @@ func (s *Session) Accept(ctx context.Context) (*Stream, error) {
 			return nil, err
 		}
 		if stop == nil && ctx.Done() != nil {
-			stop = context.AfterFunc(ctx, s.wakeAccepts)
+			stop = s.broadcastAfter(ctx, &s.accepts)
 			defer stop()
 		}
 		s.accepts.Wait()
 	}
-}
-
-func (s *Session) wakeAccepts() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.accepts.Broadcast()
 }
 
 // acceptedLocked has the stream acknowledged, with what is sent first: peers

@@ -69,10 +69,7 @@ func (s *Session) readFrame() error {
 	case typeWindow:
 		return s.windowFrame(h)
 	}
-	if h.length <= packed {
-		return s.smallData(h)
-	}
-	return s.largeData(h)
+	return s.dataFrame(h)
 }
 
 // streamLocked is the stream of h, nil if there is none (any more).
@@ -120,85 +117,33 @@ func (s *Session) endsLocked(st *Stream, flags uint16, code uint32) {
 	}
 }
 
-// smallData copies the payload to the end of what the stream received.
-func (s *Session) smallData(h header) error {
-	n := int(h.length)
-	payload, err := s.reader.Peek(n)
-	if err != nil {
-		return lost(err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st, err := s.streamLocked(h)
-	if st != nil && err == nil {
-		var wanted bool
-		if wanted, err = s.arrivedLocked(st, n); wanted && n > 0 {
-			s.packLocked(st, payload)
-		}
-		s.endsLocked(st, h.flags, CodeClosed)
-	}
-	s.reader.Discard(n)
-	return err
-}
-
-func (s *Session) packLocked(st *Stream, p []byte) {
-	if s.reader.Buffered() == len(p) { // else more follows: one write is for all
-		if p = p[s.deliverLocked(st, p):]; len(p) == 0 || st.closed {
-			return
+// dataFrame reads the payload into buffers. A small one is waited for first: nobody
+// accepts a stream of which the first bytes never come.
+func (s *Session) dataFrame(h header) error {
+	if h.length <= packed {
+		if _, err := s.reader.Peek(int(h.length)); err != nil {
+			return lost(err)
 		}
 	}
-	b := st.last
-	if b == nil || b.free() < len(p) {
-		b = s.get(st.nextClass(len(p)))
-		st.appendReceivedLocked(b)
-	}
-	b.append(p)
-	st.wakeReaderLocked()
-}
-
-// nextClass is that of a buffer for small payloads: bigger ones for a stream
-// of which much is not read, so that it is not many.
-func (st *Stream) nextClass(n int) int {
-	class := classFor(n)
-	if st.last != nil {
-		class = max(class, min(st.last.class+1, classGather))
-	}
-	return class
-}
-
-func (st *Stream) appendReceivedLocked(b *buffer) {
-	if st.last == nil {
-		st.first = b
-	} else {
-		st.last.next = b
-	}
-	st.last = b
-}
-
-// largeData reads the payload into buffers of its own.
-func (s *Session) largeData(h header) error {
-	st, wanted, err := s.largeFrame(h)
+	st, wanted, err := s.dataHeader(h)
 	if err != nil {
 		return err
 	}
 	left := int(h.length)
 	for left > 0 && wanted {
 		b := s.get(classFor(left))
-		n := min(left, len(b.data))
-		if _, err := io.ReadFull(s.reader, b.data[:n]); err != nil {
+		b.w = min(left, len(b.data))
+		left -= b.w
+		if _, err := io.ReadFull(s.reader, b.data[:b.w]); err != nil {
 			s.put(b)
 			return lost(err)
 		}
-		b.w = n
-		left -= n
 		wanted = s.receive(st, b)
 	}
-	if left > 0 {
-		if _, err := s.reader.Discard(left); err != nil {
-			return lost(err)
-		}
+	if _, err := s.reader.Discard(left); err != nil {
+		return lost(err)
 	}
-	if st != nil {
+	if st != nil && h.flags&(flagFIN|flagRST) != 0 {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.endsLocked(st, h.flags, CodeClosed)
@@ -206,9 +151,9 @@ func (s *Session) largeData(h header) error {
 	return nil
 }
 
-// largeFrame finds the stream of a frame whose payload comes next, and says
+// dataHeader finds the stream of a frame whose payload comes next, and says
 // whether it is wanted.
-func (s *Session) largeFrame(h header) (st *Stream, wanted bool, err error) {
+func (s *Session) dataHeader(h header) (st *Stream, wanted bool, err error) {
 	if int64(h.length) > int64(s.config.maxWindow()) {
 		return nil, false, protocolError("a frame of %d bytes", h.length)
 	}
@@ -239,23 +184,39 @@ func (s *Session) arrivedLocked(st *Stream, n int) (bool, error) {
 	return !st.closed, nil
 }
 
-// receive delivers b, or appends it to what st received, unless nobody will
-// read it.
+// receive delivers b, or adds what is left of it to what st received, unless
+// nobody will read it. A small one is copied into a buffer that others share: a
+// larger one the more is not read, so that they are not many.
 func (s *Session) receive(st *Stream, b *buffer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !st.closed && s.err == nil {
-		b.r = s.deliverLocked(st, b.data[:b.w])
+	if !st.closed && s.err == nil && (b.w > packed || s.reader.Buffered() == 0) {
+		b.r = s.deliverLocked(st, b.data[:b.w]) // of small ones that follow each other, one write is for all
 	}
-	if st.closed || s.err != nil {
+	n, last := b.w-b.r, st.last
+	switch {
+	case st.closed || s.err != nil || n == 0:
 		s.put(b)
-		return false
-	}
-	if b.r == b.w {
+		return !st.closed && s.err == nil
+	case n > packed || last == nil:
+		st.appendReceivedLocked(b)
+	default:
+		if last.free() < n {
+			last = s.get(max(b.class, min(last.class+1, classGather)))
+			st.appendReceivedLocked(last)
+		}
+		last.append(b.data[b.r:b.w])
 		s.put(b)
-		return true
 	}
-	st.appendReceivedLocked(b)
 	st.wakeReaderLocked()
 	return true
+}
+
+func (st *Stream) appendReceivedLocked(b *buffer) {
+	if st.last == nil {
+		st.first = b
+	} else {
+		st.last.next = b
+	}
+	st.last = b
 }

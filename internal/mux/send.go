@@ -29,6 +29,9 @@ type sender struct {
 	refused     []uint32  // ids of streams that are to be reset with CodeTooMany
 }
 
+// writeTimeout is how long the carrier may take no bytes before the session ends.
+const writeTimeout = 30 * time.Second
+
 // slow is how long a batch may take before batches become small: big ones
 // spare switches and system calls, and what is written can't be overtaken.
 const slow = 5 * time.Millisecond
@@ -86,31 +89,20 @@ func (s *Session) readyLocked(st *Stream, small bool) {
 	s.wakeLocked()
 }
 
-// roomLocked says whether n more bytes of st can be queued. Small writes of a
-// stream that has nothing queued always can: bulk must not stop them.
+// roomLocked says whether n more bytes of st can be queued: writers wait for
+// that in turn. Small writes of a stream that has nothing queued need not: bulk
+// must not stop them.
 func (s *Session) roomLocked(st *Stream, n int) bool {
-	return st.grant >= n || st.nframes == 0 && n <= smallFrame || s.room.empty() && s.queued+n <= maxQueued
+	first := s.room.empty() || s.room.first == st
+	return first && s.queued+n <= maxQueued || st.nframes == 0 && n <= smallFrame
 }
 
-// grantLocked hands room that became free to those that wait, in turn.
-func (s *Session) grantLocked() {
-	for !s.room.empty() && s.queued+maxPayload <= maxQueued {
-		st := s.room.pop()
-		st.grant = maxPayload
-		s.queued += maxPayload
+// wakeRoomLocked has the next writer look for room, once there is enough for any.
+func (s *Session) wakeRoomLocked() {
+	if st := s.room.first; st != nil && s.queued+maxPayload <= maxQueued {
 		st.writable.Broadcast()
 	}
 	s.opens.Signal()
-}
-
-// returnGrantLocked is called when a writer leaves.
-func (s *Session) returnGrantLocked(st *Stream) {
-	s.room.remove(st)
-	if st.grant > 0 {
-		s.queued -= st.grant
-		st.grant = 0
-		s.grantLocked()
-	}
 }
 
 func (st *Stream) enqueueLocked(b *buffer) {
@@ -136,7 +128,7 @@ func (s *Session) dropFramesLocked(st *Stream) {
 	}
 	s.fresh.remove(st)
 	s.bulk.remove(st)
-	s.grantLocked()
+	s.wakeRoomLocked()
 }
 
 // batch is what is written at a time. Small frames are put together.
@@ -258,7 +250,7 @@ func (s *Session) sendLocked() bool {
 	}
 	s.queued -= b.payload
 	b.payload = 0
-	s.grantLocked()
+	s.wakeRoomLocked()
 	return true
 }
 
@@ -266,7 +258,7 @@ func (s *Session) write(b *batch) error {
 	var err error
 	for i, w := range b.writes {
 		if err == nil {
-			s.carrier.SetWriteDeadline(time.Now().Add(s.config.writeTimeout()))
+			s.carrier.SetWriteDeadline(time.Now().Add(writeTimeout))
 			_, err = s.carrier.Write(w.data[:w.w])
 		}
 		s.put(w)
@@ -274,7 +266,7 @@ func (s *Session) write(b *batch) error {
 	}
 	b.writes, b.bytes, b.open = b.writes[:0], 0, false
 	if f, ok := s.carrier.(interface{ Flush() error }); ok && err == nil {
-		s.carrier.SetWriteDeadline(time.Now().Add(s.config.writeTimeout()))
+		s.carrier.SetWriteDeadline(time.Now().Add(writeTimeout))
 		err = f.Flush()
 	}
 	return err

@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/abort"
@@ -27,10 +28,6 @@ type Config struct {
 	// for a sign of life, DeadAfter how long before the session ends. If zero,
 	// they are 10 and 30 seconds; if negative, it isn't done.
 	ProbeAfter, DeadAfter time.Duration
-
-	// WriteTimeout is how long the carrier may take no bytes before the
-	// session ends. If zero, it is 30 seconds.
-	WriteTimeout time.Duration
 }
 
 const initialWindow = 256 << 10
@@ -51,13 +48,6 @@ func (c *Config) maxWindow() int {
 
 func (c *Config) probeAfter() time.Duration { return orDefault(c.ProbeAfter, 10*time.Second) }
 func (c *Config) deadAfter() time.Duration  { return orDefault(c.DeadAfter, 30*time.Second) }
-
-func (c *Config) writeTimeout() time.Duration {
-	if c.WriteTimeout > 0 {
-		return c.WriteTimeout
-	}
-	return 30 * time.Second
-}
 
 func orDefault(d, fallback time.Duration) time.Duration {
 	if d == 0 {
@@ -160,7 +150,7 @@ func (s *Session) fail(err error) {
 		return
 	}
 	defer s.loops.Done()
-	if errors.As(err, new(silentError)) {
+	if errors.Is(err, syscall.ETIMEDOUT) {
 		// An end would wait behind what the peer doesn't acknowledge.
 		abort.Reset(s.carrier, 0)
 		return

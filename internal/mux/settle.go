@@ -7,7 +7,7 @@ import "context"
 // say, their ends included, reaches the peer before anything that is written
 // after that. The errors are the session's and ctx's.
 func (s *Session) Settle(ctx context.Context, n int) error {
-	stop := context.AfterFunc(ctx, s.wakeEnds)
+	stop := s.broadcastAfter(ctx, &s.ends)
 	defer stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -24,10 +24,4 @@ func (s *Session) Settle(ctx context.Context, n int) error {
 		}
 		s.ends.Wait()
 	}
-}
-
-func (s *Session) wakeEnds() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ends.Broadcast()
 }

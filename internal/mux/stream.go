@@ -34,7 +34,6 @@ type Stream struct {
 	sink        *sink   // of a DeliverTo that waits; nil: none
 	frames      [2]*buffer
 	nframes     int
-	grant       int // bytes of the session's queue that are kept for the writer
 
 	peers     bool // the peer opened it
 	gone      bool // both directions have ended

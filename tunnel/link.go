@@ -195,7 +195,8 @@ func (l *link) connect(stream *mux.Stream) net.Conn {
 		return nil
 	}
 	if err != nil {
-		writeMessage(stream, refusalOf(msgDialed, err))
+		// Not Close at once: yamux drops what was not read before a reset.
+		answerLast(l.streams.Context(), stream, refusalOf(msgDialed, err))
 		return nil
 	}
 	answer := &message{kind: msgDialed}

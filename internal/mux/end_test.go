@@ -377,10 +377,12 @@ func TestFireAndForget(t *testing.T) {
 		}
 		_, err = second.Read(make([]byte, 1))
 		wantReset(t, err, mux.CodeTooMany)
-		got, err := io.ReadAll(accept(t, server))
+		accepted := accept(t, server)
+		got, err := io.ReadAll(accepted)
 		if string(got) != "all" || err != nil {
 			t.Errorf("got %q and error %v, want all", got, err)
 		}
+		accepted.Close()
 		connect(t, client, server, "there is room again")
 	})
 }

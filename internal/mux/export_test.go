@@ -19,6 +19,7 @@ func (s *Session) Leftovers() map[string]int {
 	left := map[string]int{
 		"streams":  len(s.streams),
 		"incoming": s.incoming,
+		"accepted": s.accepted,
 		"unsent":   s.unsent,
 		"queued":   s.queued,
 		"grown":    s.grown,
@@ -97,9 +98,8 @@ func ReadAll(carrier net.Conn, c *Config) (*Session, []*Stream) {
 			return s, streams
 		}
 		s.mu.Lock()
-		for st := s.accept.pop(); st != nil; st = s.accept.pop() {
+		for st := s.nextLocked(); st != nil; st = s.nextLocked() {
 			streams = append(streams, st)
-			s.acceptedLocked(st)
 		}
 		s.mu.Unlock()
 	}

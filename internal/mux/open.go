@@ -94,8 +94,7 @@ func (s *Session) Accept(ctx context.Context) (*Stream, error) {
 	defer s.mu.Unlock()
 	var stop func() bool
 	for {
-		if st := s.accept.pop(); st != nil {
-			s.acceptedLocked(st)
+		if st := s.nextLocked(); st != nil {
 			return st, nil
 		}
 		if s.err != nil {
@@ -112,9 +111,37 @@ func (s *Session) Accept(ctx context.Context) (*Stream, error) {
 	}
 }
 
-// acceptedLocked has the stream acknowledged, with what is sent first: peers
+// nextLocked returns the next stream to hand over; nil if there is none, or if
+// too many were and nobody has closed them.
+func (s *Session) nextLocked() *Stream {
+	if s.accepted >= s.config.maxStreams() {
+		return nil
+	}
+	st := s.accept.pop()
+	if st != nil {
+		st.accepted = true
+		s.accepted++
+		s.acknowledgeLocked(st)
+	}
+	return st
+}
+
+// letGoLocked is called when st is closed or reset here.
+func (s *Session) letGoLocked(st *Stream) {
+	if !st.accepted {
+		return
+	}
+	st.accepted = false
+	s.accepted--
+	s.accepts.Signal()
+	if s.serve != nil && !s.serving && !s.accept.empty() && s.err == nil {
+		s.loops.Go(s.handOver)
+	}
+}
+
+// acknowledgeLocked has the stream acknowledged, with what is sent first: peers
 // that are not ours count those that are not.
-func (s *Session) acceptedLocked(st *Stream) {
+func (s *Session) acknowledgeLocked(st *Stream) {
 	if st.gone {
 		s.incoming--
 		return

@@ -45,6 +45,7 @@ func (s *Session) readLoop() {
 			return
 		}
 		if s.came {
+			s.came = false
 			s.handOver()
 		}
 	}
@@ -114,6 +115,7 @@ func (s *Session) endsLocked(st *Stream, flags uint16, code uint32) {
 			s.dropReceivedLocked(st)
 		}
 		s.forgetLocked(st)
+		s.resetCameLocked(st)
 	}
 }
 
@@ -179,6 +181,8 @@ func (s *Session) arrivedLocked(st *Stream, n int) (bool, error) {
 		w.since = s.now()
 	}
 	if n > 0 && st.finCame && !st.closed {
+		st.reset = &ResetError{Code: CodeProtocol}
+		s.resetCameLocked(st)
 		st.resetLocked(CodeProtocol)
 	}
 	return !st.closed, nil

@@ -16,7 +16,9 @@ import (
 // session keeps a copy.
 type Config struct {
 	// MaxStreams is how many streams that the peer opened may be open at once.
-	// One more is reset with CodeTooMany. If zero, it is 4096.
+	// One more is reset with CodeTooMany. As many may be handed over (by Accept
+	// or Serve) and not be closed or reset here yet, whether the peer has ended
+	// them or not: others wait until one is. If zero, it is 4096.
 	MaxStreams int
 
 	// MaxWindow is the size in bytes to which the receive window of a stream
@@ -82,8 +84,10 @@ type Session struct {
 
 	incoming int           // streams of the peer that are open or not accepted yet
 	accept   list          // not accepted yet
-	accepts  sync.Cond     // a stream came, or the session ended
+	accepts  sync.Cond     // a stream came, or there is room for it, or the session ended
+	accepted int           // streams that were handed over, until they are closed here
 	serve    func(*Stream) // in the place of Accept, if not nil
+	serving  bool          // somebody calls it
 	acks     list          // accepted, to be acknowledged
 	ackTimer *time.Timer   // nil until the first
 	unsent   int           // opened streams whose SYN was not sent

@@ -36,6 +36,7 @@ type Stream struct {
 	nframes     int
 
 	peers     bool // the peer opened it
+	accepted  bool // it counts among the session's accepted
 	gone      bool // both directions have ended
 	synWanted bool // the opening is to be sent
 	ackWanted bool // the answer to it is
@@ -46,7 +47,8 @@ type Stream struct {
 	rstWanted bool
 	reset     *ResetError // by the peer, or here
 
-	afterReadable func() // nil: none
+	afterReadable func()                        // nil: none
+	afterReset    func(code uint32, ended bool) // nil: none
 }
 
 var (
@@ -85,6 +87,7 @@ func (st *Stream) Close() error {
 	s := st.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.letGoLocked(st)
 	if st.closed {
 		return st.opError("close", net.ErrClosed)
 	}
@@ -99,6 +102,7 @@ func (st *Stream) Close() error {
 func (st *Stream) Reset(code uint32) error {
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()
+	st.s.letGoLocked(st)
 	st.resetLocked(code)
 	return nil
 }
@@ -123,6 +127,7 @@ func (st *Stream) resetLocked(code uint32) {
 // endLocked lets nothing be read or written any more.
 func (st *Stream) endLocked() {
 	st.ended, st.closed = true, true
+	st.afterReset = nil
 	st.readLimit.stop()
 	st.writeLimit.stop()
 	st.wakeReaderLocked()

@@ -51,8 +51,9 @@ type Agent struct {
 	// Targets are what the Server may reach. The zero value is
 	// kubernetes.default.svc:443 alone.
 	Targets Targets
-	// MaxStreams is how many streams a session may carry at once. Zero means
-	// 1,000.
+	// MaxStreams is how many streams a session may carry at once, and how many
+	// targets it may dial or relay to for them, whatever the server does. Zero
+	// means 1,000.
 	MaxStreams int
 	// HandshakeTimeout bounds a connection attempt. Zero means 15 seconds.
 	HandshakeTimeout time.Duration

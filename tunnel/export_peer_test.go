@@ -17,9 +17,7 @@ import (
 
 // JoinStreams relays between two streams until both have ended.
 func JoinStreams(ctx context.Context, near, far *mux.Stream) {
-	j := newJoint(ctx, near, func() {})
-	j.join(far)
-	j.relay()
+	joinStreams(ctx, near, far)
 }
 
 // RawPeerCarrier speaks TLS as a replica with these credentials.

@@ -29,11 +29,16 @@ func RawCarrier(ctx context.Context, conn net.Conn, c *Credentials) (net.Conn, e
 // RawSession is a session of a raw agent.
 func RawSession(carrier net.Conn) *mux.Session { return mux.Client(carrier, nil) }
 
+// RawServerCarrier speaks TLS as a server.
+func RawServerCarrier(ctx context.Context, conn net.Conn, a *Authority) (*Carrier, error) {
+	e := &enroller{authority: func() *Authority { return a }, store: &MemoryStore{}}
+	return secure(ctx, conn, e.tlsConfig(), true)
+}
+
 // RawServer speaks TLS as a server and begins a session, whose control stream
 // it returns after HELLO.
 func RawServer(ctx context.Context, conn net.Conn, a *Authority) (*mux.Session, *mux.Stream, error) {
-	e := &enroller{authority: func() *Authority { return a }, store: &MemoryStore{}}
-	c, err := secure(ctx, conn, e.tlsConfig(), true)
+	c, err := RawServerCarrier(ctx, conn, a)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -98,16 +98,16 @@ func (g *guest) accept(stream *mux.Stream) {
 // serveStream does what the peer asks for.
 func (g *guest) serveStream(stream *mux.Stream) {
 	defer stream.Close()
-	var j *joint
-	apart(func() { j = g.answer(stream) })
-	if j != nil {
-		j.relay()
+	var far *mux.Stream
+	apart(func() { far = g.answer(stream) })
+	if far != nil {
+		joinStreams(g.streams.Context(), stream, far)
 	}
 }
 
-// answer answers the peer's question. It returns what is to be relayed, nil if
-// there is nothing.
-func (g *guest) answer(stream *mux.Stream) *joint {
+// answer answers the peer's question. It returns the stream of an agent to relay
+// to, nil if there is none.
+func (g *guest) answer(stream *mux.Stream) *mux.Stream {
 	stream.SetReadDeadline(time.Now().Add(orDefault(g.server.HandshakeTimeout, 15*time.Second)))
 	m, err := readMessage(stream, maxRequest)
 	if err != nil {
@@ -143,30 +143,20 @@ func (s *Server) has(cluster string) Code {
 }
 
 // forward dials what the peer asks for and answers. The peer has said who may.
-func (g *guest) forward(stream *mux.Stream, m *message) *joint {
-	budget := time.Hour
-	if ms := m.getUint(tagTime); ms > 0 && ms < uint64(time.Hour/time.Millisecond) {
-		budget = time.Duration(ms) * time.Millisecond
-	}
-	ctx, cancel := context.WithTimeout(g.streams.Context(), budget)
+func (g *guest) forward(stream *mux.Stream, m *message) *mux.Stream {
+	ctx, cancel := dialContext(g.streams.Context(), stream, m)
 	defer cancel()
-	j := newJoint(g.streams.Context(), stream, cancel)
 	d := &Dialer{server: g.server, cluster: m.getString(tagCluster)}
 	far, err := d.forwardedDial(ctx, m.getString(tagNetwork), m.getString(tagAddress))
-	if err == nil && writeMessage(stream, &message{kind: msgDialed}) == nil {
-		j.join(far)
-		return j
-	}
-	j.join(nil)
-	if far != nil {
-		far.Reset(0)
-	}
 	if err != nil {
 		writeMessage(stream, refusalOf(msgDialed, forwardedError(err)))
+		return nil
 	}
-	stream.Close()
-	j.wait()
-	return nil
+	if writeMessage(stream, &message{kind: msgDialed}) != nil {
+		far.Reset(0)
+		return nil
+	}
+	return far
 }
 
 // forwardedDial dials by this replica's sessions alone.

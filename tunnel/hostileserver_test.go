@@ -68,11 +68,18 @@ func TestHostileServer(t *testing.T) {
 // rawServer is a server that an agent with the credentials has connected to.
 func (b *bed) rawServer(store tunnel.CredentialStore) (*mux.Session, *mux.Stream) {
 	b.t.Helper()
+	return b.rawServerOf(&tunnel.Agent{Credentials: store, MaxStreams: 10})
+}
+
+// rawServerOf is a server that the agent has connected to.
+func (b *bed) rawServerOf(a *tunnel.Agent) (*mux.Session, *mux.Stream) {
+	b.t.Helper()
 	l, err := b.w.Listen(b.t.Context(), "raw:1")
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.start(&tunnel.Agent{Credentials: store, Servers: []string{"raw:1"}, MaxStreams: 10})
+	a.Servers = []string{"raw:1"}
+	b.start(a)
 	conn, err := l.Accept()
 	if err != nil {
 		b.t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 
 	"github.com/causewayproject/causeway/internal/mux"
 )
@@ -14,67 +15,53 @@ import (
 // reset passes with its code, and "I have sent all, and read no more" as that.
 type joint struct {
 	near, far *mux.Stream
-	joined    chan struct{} // closed when far is set, or will not be
-	up        sync.WaitGroup
-	ended     func() bool // stops the watch of the context
-	aborted   chan struct{}
+	left      atomic.Bool // near's peer reads no more
+	passed    atomic.Bool // all that it sent was written to far
 }
 
-var errNotJoined = errors.New("there is nothing to write to")
-
-// newJoint reads from near at once, so that a peer that gives up is noticed
-// while its dial is under way: then it calls cancel. The caller calls join.
-func newJoint(ctx context.Context, near *mux.Stream, cancel func()) *joint {
-	j := &joint{near: near, joined: make(chan struct{}), aborted: make(chan struct{})}
-	j.ended = context.AfterFunc(ctx, func() {
-		defer close(j.aborted)
+// joinStreams returns when both directions have ended, or ctx has, and closes
+// both streams.
+func joinStreams(ctx context.Context, near, far *mux.Stream) {
+	j := &joint{near: near, far: far}
+	aborted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(aborted)
 		near.Reset(uint32(CodeReset))
+		far.Reset(uint32(CodeReset))
 	})
-	j.up.Go(func() { j.copyUp(cancel) })
-	return j
+	near.AfterReset(j.nearReset)
+	var up sync.WaitGroup
+	up.Go(j.copyUp)
+	_, err := far.WriteTo(near)
+	passEnd(near, err)
+	up.Wait()
+	if !stop() {
+		<-aborted
+	}
+	near.Close()
+	far.Close()
 }
 
-// join says where near's data goes; nil: nowhere.
-func (j *joint) join(far *mux.Stream) {
-	j.far = far
-	close(j.joined)
-}
-
-// wait waits for what newJoint began.
-func (j *joint) wait() {
-	j.up.Wait()
-	if !j.ended() {
-		<-j.aborted
+func (j *joint) copyUp() {
+	_, err := j.near.WriteTo(j.far)
+	passEnd(j.far, err)
+	j.passed.Store(true)
+	if j.left.Load() {
+		j.far.Close()
 	}
 }
 
-// relay returns when both directions have ended, and closes both streams.
-func (j *joint) relay() {
-	_, err := j.far.WriteTo(j.near)
-	passEnd(j.near, err)
-	j.wait()
-	j.near.Close()
-	j.far.Close()
-}
-
-func (j *joint) copyUp(cancel func()) {
-	_, err := j.near.WriteTo(j)
-	if err != nil {
-		cancel() // the dial, if it is still under way
+// nearReset passes at once what copyUp can't know while it waits for far, or once
+// it has returned.
+func (j *joint) nearReset(code uint32, ended bool) {
+	if !ended {
+		j.far.Reset(code)
+		return
 	}
-	<-j.joined
-	if j.far != nil {
-		passEnd(j.far, err)
+	j.left.Store(true)
+	if j.passed.Load() {
+		j.far.Close()
 	}
-}
-
-// Write is for what comes from near. It waits for join.
-func (j *joint) Write(p []byte) (int, error) {
-	<-j.joined
-	if j.far == nil {
-		return 0, errNotJoined
-	}
-	return j.far.Write(p)
 }
 
 // passEnd tells dst how what was copied to it has ended: err is what the

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/abort"
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/internal/relay"
@@ -163,8 +164,41 @@ func (l *link) serveStream(stream *mux.Stream) {
 	var conn net.Conn
 	apart(func() { conn = l.connect(stream) })
 	if conn != nil {
+		stream.AfterReset(func(code uint32, ended bool) { abandonTarget(conn, code, ended) })
 		relay.Relay(l.streams.Context(), conn, stream)
 	}
+}
+
+// deliveryTimeout is how long a target may take for the rest of what was sent by
+// a caller that has closed its connection.
+const deliveryTimeout = 5 * time.Minute
+
+// abandonTarget ends the connection to a target that nobody reads any more. A
+// relay that waits for the target would not notice. It is what the kernel does
+// for a socket that was closed: what was sent is still delivered, if ended says
+// that it is all, and what the target sends is refused.
+func abandonTarget(conn net.Conn, code uint32, ended bool) {
+	if !ended {
+		abort.Reset(conn, code)
+		return
+	}
+	conn.SetDeadline(time.Now().Add(deliveryTimeout))
+	if c, ok := conn.(interface{ CloseRead() error }); ok {
+		c.CloseRead()
+	}
+}
+
+// dialContext returns the context of a dial that m asks for on the stream. It ends
+// after the time in m, or when the peer resets the stream: the dial is for nobody
+// then.
+func dialContext(ctx context.Context, stream *mux.Stream, m *message) (context.Context, context.CancelFunc) {
+	budget := time.Hour
+	if ms := m.getUint(tagTime); ms > 0 && ms < uint64(time.Hour/time.Millisecond) {
+		budget = time.Duration(ms) * time.Millisecond
+	}
+	ctx, cancel := context.WithTimeout(ctx, budget)
+	stream.AfterReset(func(uint32, bool) { cancel() })
+	return ctx, cancel
 }
 
 // connect dials what the server asks for, and answers. It returns nil if there
@@ -177,13 +211,13 @@ func (l *link) connect(stream *mux.Stream) net.Conn {
 		return nil
 	}
 	stream.SetReadDeadline(time.Time{})
-	ctx, cancel := l.streams.Context(), context.CancelFunc(func() {})
-	if budget := m.getUint(tagTime); budget > 0 && budget < uint64(time.Hour/time.Millisecond) {
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(budget)*time.Millisecond)
+	ctx, cancel := dialContext(l.streams.Context(), stream, m)
+	defer cancel()
+	if ctx.Err() != nil {
+		return nil
 	}
 	began := time.Now()
 	conn, err := l.runner.targets.dial(ctx, m.getString(tagNetwork), m.getString(tagAddress))
-	cancel()
 	if l.runner.Hooks.Dialed != nil {
 		l.runner.Hooks.Dialed(time.Since(began), err)
 	}

@@ -2,7 +2,6 @@ package tunnel
 
 import (
 	"context"
-	"net"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/group"
@@ -62,7 +61,7 @@ func (g *guest) serve() {
 	if g.group.Accepting().Err() != nil {
 		g.out.add(&message{kind: msgDrain})
 	}
-	stop := context.AfterFunc(g.group.Context(), func() { g.end(net.ErrClosed) })
+	stop := context.AfterFunc(g.group.Context(), func() { g.end(s.whyClosed("")) })
 	g.out.start(g.end)
 	g.mux.Serve(g.accept)
 	g.end(g.readControl())
@@ -74,7 +73,7 @@ func (g *guest) serve() {
 	s.peers.removeGuest(g)
 }
 
-func (g *guest) end(error) { g.mux.Close() }
+func (g *guest) end(cause error) { g.mux.CloseWithError(cause) }
 
 func (g *guest) readControl() error {
 	for {

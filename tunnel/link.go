@@ -291,7 +291,7 @@ var (
 // end ends the session; the first cause counts.
 func (l *link) end(cause error) {
 	l.because(cause)
-	l.mux.Close()
+	l.mux.CloseWithError(cause)
 }
 
 func (l *link) because(cause error) {

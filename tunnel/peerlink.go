@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,7 +75,7 @@ func (l *peerLink) retire() {
 // serve reads the control stream until the session has ended.
 func (l *peerLink) serve() {
 	s := l.peer.peers.server
-	stop := context.AfterFunc(l.group.Context(), func() { l.end(net.ErrClosed) })
+	stop := context.AfterFunc(l.group.Context(), func() { l.end(s.whyClosed("")) })
 	l.out.start(l.end)
 	s.Hooks.peerConnected(l.name)
 	var wg sync.WaitGroup
@@ -139,7 +138,7 @@ func (l *peerLink) because(cause error) {
 // end ends the session; the first cause counts.
 func (l *peerLink) end(cause error) {
 	l.because(cause)
-	l.mux.Close()
+	l.mux.CloseWithError(cause)
 }
 
 // lost returns why the session ended; nil if it has not, or in order.

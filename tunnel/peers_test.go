@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -256,8 +257,8 @@ func TestShutdownWaitsForForwards(t *testing.T) {
 				if patient != (err == nil) {
 					t.Errorf("Shutdown: got %v", err)
 				}
-				if _, err := busy.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
-					t.Errorf("got %v, want closed", err)
+				if _, err := busy.Read(make([]byte, 1)); errors.Is(err, net.ErrClosed) != patient || errors.Is(err, syscall.ECONNRESET) == patient {
+					t.Errorf("got %v, want closed by its owner %v", err, patient)
 				}
 			})
 		})

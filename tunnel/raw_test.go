@@ -36,7 +36,12 @@ func (b *bed) enrolledAt(address string) *tunnel.Credentials {
 // raw is an agent that says HELLO and answers each DIAL by a function.
 func (b *bed) raw(answer func(*rawStream)) *mux.Session {
 	b.t.Helper()
-	c := b.enrolled()
+	return b.rawOf(b.enrolled(), answer)
+}
+
+// rawOf is raw with the credentials.
+func (b *bed) rawOf(c *tunnel.Credentials, answer func(*rawStream)) *mux.Session {
+	b.t.Helper()
 	wire, session := b.rawSession(c)
 	control, err := session.Open(b.t.Context(), tunnel.RawHello())
 	if err != nil {

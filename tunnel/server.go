@@ -231,8 +231,18 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// whyClosed is why the sessions of a group end when its context does.
+func (s *Server) whyClosed(cluster string) error {
+	cause := errGrace
+	if s.groups.Closed() {
+		cause = group.ErrClosed
+	}
+	return &Error{Op: "connect", Cluster: cluster, Code: CodeClosed, Err: cause}
+}
+
 // Close ends every session and stream at once, and waits for the Server's
-// goroutines.
+// goroutines. To who has a stream it is a reset (ECONNRESET), as the loss of the
+// agent would be.
 func (s *Server) Close() error {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()

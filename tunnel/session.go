@@ -216,7 +216,7 @@ func (s *Server) serveSession(sess *session) {
 		return
 	}
 	sess.group.Stay()
-	sess.stop = context.AfterFunc(sess.group.Context(), func() { sess.end(net.ErrClosed) })
+	sess.stop = context.AfterFunc(sess.group.Context(), func() { sess.end(s.whyClosed(sess.id.Cluster)) })
 	sess.expireLater()
 	sess.out.start(sess.end)
 	s.Hooks.connected(sess.info())
@@ -378,14 +378,16 @@ func (sess *session) expired() bool {
 	return left <= 0
 }
 
-// end ends the session and its streams; the first cause counts.
+// end ends the session and its streams; the first cause counts. To who has a
+// stream it is a reset: net.ErrClosed would say that it closed the stream itself.
 func (sess *session) end(cause error) {
 	sess.mu.Lock()
 	if sess.cause == nil {
 		sess.cause = cause
 	}
+	cause = sess.cause
 	sess.mu.Unlock()
-	sess.mux.Close()
+	sess.mux.CloseWithError(cause)
 }
 
 // lost returns why the session ended; nil if the agent ended it in order.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strconv"
 	"syscall"
 )
@@ -72,17 +73,33 @@ func (e *ResetError) Is(target error) bool {
 }
 
 // LostError is the end of a session, and of each of its streams, that ended
-// because of its carrier or its peer. To errors.Is it is a syscall.ECONNRESET
-// and what Err is, and never io.EOF: what was received may be a part.
+// because of its carrier or its peer, or by [Session.CloseWithError]. To errors.Is
+// it is a syscall.ECONNRESET and what Err is, but never io.EOF, since what was
+// received may be a part, nor net.ErrClosed or os.ErrDeadlineExceeded: whoever has
+// the stream has not closed it, and its deadline has not passed.
 type LostError struct{ Err error }
 
-func (e *LostError) Error() string { return "mux: carrier lost: " + e.Err.Error() }
+func (e *LostError) Error() string { return "mux: session lost: " + e.Err.Error() }
 
-// Unwrap returns the cause.
-func (e *LostError) Unwrap() error { return e.Err }
+// Is makes it the reset that it would be on a connection of its own, and its
+// cause.
+func (e *LostError) Is(target error) bool {
+	switch target {
+	case syscall.ECONNRESET:
+		return true
+	case io.EOF, net.ErrClosed, os.ErrDeadlineExceeded:
+		return false
+	}
+	return errors.Is(e.Err, target)
+}
 
-// Is makes it the reset that it would be on a connection of its own.
-func (e *LostError) Is(target error) bool { return target == syscall.ECONNRESET }
+// As finds the cause, unless that is the reset of another stream.
+func (e *LostError) As(target any) bool {
+	if _, ok := target.(**ResetError); ok {
+		return false
+	}
+	return errors.As(e.Err, target)
+}
 
 // lost makes the carrier's error a session's.
 func lost(err error) error {

@@ -191,12 +191,19 @@ func (s *Session) failed(err error) bool {
 }
 
 // Close ends the session with its carrier and streams; what was written and
-// not sent yet is lost. It waits for the session's goroutines. The peer sees a
+// not sent yet is lost. To the streams it is as if each was closed. It waits for the session's goroutines. The peer sees a
 // [LostError] on its streams, unless they had ended.
 func (s *Session) Close() error {
 	s.fail(ErrSessionClosed)
 	s.loops.Wait()
 	return nil
+}
+
+// CloseWithError is Close with a cause: the streams that are open, and the session,
+// end with a [LostError] of it.
+func (s *Session) CloseWithError(cause error) {
+	s.fail(lost(cause))
+	s.loops.Wait()
 }
 
 // Done is closed when the session has ended.

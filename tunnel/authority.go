@@ -24,7 +24,9 @@ import (
 // A rollover from an authority A to B has three steps. First the servers run
 // with A and B among Trusted; agents that are connected learn to trust B. Then
 // with B and A among Trusted: what is signed is signed by B. Then, after the
-// life of an agent's certificate, with B alone. Invitations carry the pin of
+// life of an agent's certificate, with B alone, which cuts off at once whoever has
+// no certificate of B; so B alone in the first place is what to do if the key of A
+// was stolen, and all agents need new invitations. Invitations carry the pin of
 // the authority that signs; those that are out at the second step are void,
 // although their tokens are good while A is trusted.
 //

@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"context"
+	"crypto/x509"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/group"
@@ -16,6 +17,7 @@ const maxGuestStreams = 1 << 16
 type guest struct {
 	server  *Server
 	name    string // the replica's
+	cert    *x509.Certificate
 	mux     *mux.Session
 	group   *group.Group
 	out     outbox
@@ -49,7 +51,7 @@ func (s *Server) greetPeer(ctx context.Context, g *group.Group, c *carrier) (*gu
 	}
 	welcome := (&message{kind: msgWelcome}).uint(tagVersion, protocolVersion).string(tagID, s.peers.id).
 		string(tagServer, s.name).time(tagTime, time.Now())
-	peer := &guest{server: s, name: name, mux: m, group: g, out: outbox{control: control}, streams: group.New(g.Context())}
+	peer := &guest{server: s, name: name, cert: c.state().PeerCertificates[0], mux: m, group: g, out: outbox{control: control}, streams: group.New(g.Context())}
 	peer.out.add(welcome)
 	return peer, nil
 }
@@ -63,6 +65,7 @@ func (g *guest) serve() {
 	}
 	stop := context.AfterFunc(g.group.Context(), func() { g.end(s.whyClosed("")) })
 	g.out.start(g.end)
+	g.endUntrusted() // the authority may have been replaced since the handshake
 	g.mux.Serve(g.accept)
 	g.end(g.readControl())
 	stop()
@@ -74,6 +77,15 @@ func (g *guest) serve() {
 }
 
 func (g *guest) end(cause error) { g.mux.CloseWithError(cause) }
+
+// endUntrusted ends the session if the replica's certificate is of no authority any
+// more.
+func (g *guest) endUntrusted() {
+	e := g.server.enroller
+	if err := e.trustsPeer(g.cert, inLife(g.cert, e.clock())); err != nil {
+		g.end(&Error{Op: "connect", Code: CodeBadCertificate, Err: err})
+	}
+}
 
 func (g *guest) readControl() error {
 	for {

@@ -15,6 +15,10 @@ import (
 // it may be one that leads to any of them.
 const selfAgain = 5 * time.Minute
 
+// lateRotation is when a replica is connected anew that has not come as far in the
+// authorities' rollover as this one.
+const lateRotation = 5 * time.Minute
+
 // errSelf is the error of a replica that dialed itself.
 var errSelf = errors.New("the address is this server's own")
 
@@ -174,8 +178,11 @@ func (p *peer) attempt(ctx context.Context) (*peerLink, error) {
 		m.Close()
 		return nil, connectError(ctx, p.address, err)
 	}
-	l := newPeerLink(p, m, control, welcome.getString(tagServer))
+	l := newPeerLink(p, c, m, control, welcome.getString(tagServer))
 	l.rotateAt = time.Now().Add(expires.Sub(s.enroller.clock()) / 2)
+	if !s.enroller.signedNow(l.cert) {
+		l.rotateAt = time.Now().Add(lateRotation)
+	}
 	p.peers.addLink(l) // before the one that it replaces goes
 	if !p.peers.group.Go(l.serve) {
 		m.Close()

@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"io"
 	"sync"
@@ -18,10 +19,12 @@ type peerLink struct {
 	peer     *peer
 	name     string // the replica's
 	since    time.Time
-	rotateAt time.Time // the certificates are not for ever
+	cert     *x509.Certificate // the replica's
+	rotateAt time.Time         // the certificates are not for ever
 	out      outbox
 	opened   atomic.Uint64
-	worn     chan struct{} // closed when stream ids run out
+	wearing  sync.Once
+	worn     chan struct{} // closed when stream ids run out, or another authority signs
 
 	retiring sync.Once
 	retired  chan struct{} // closed when it takes no more streams
@@ -30,10 +33,22 @@ type peerLink struct {
 	cause error
 }
 
-func newPeerLink(p *peer, m *mux.Session, control *mux.Stream, name string) *peerLink {
+func newPeerLink(p *peer, c *carrier, m *mux.Session, control *mux.Stream, name string) *peerLink {
 	return &peerLink{
-		prober: prober{mux: m, group: p.peers.group}, peer: p, name: name, since: time.Now(),
+		prober: prober{mux: m, group: p.peers.group}, peer: p, name: name, since: time.Now(), cert: c.state().PeerCertificates[0],
 		out: outbox{control: control}, worn: make(chan struct{}), retired: make(chan struct{}),
+	}
+}
+
+// wear has the replica connected anew; this session takes dials until then.
+func (l *peerLink) wear() { l.wearing.Do(func() { close(l.worn) }) }
+
+// endUntrusted ends the session if the replica's certificate is of no authority any
+// more.
+func (l *peerLink) endUntrusted() {
+	e := l.peer.peers.server.enroller
+	if err := e.trustsPeer(l.cert, inLife(l.cert, e.clock())); err != nil {
+		l.end(&Error{Op: "connect", Addr: l.peer.address, Code: CodeServerCertificate, Err: err})
 	}
 }
 
@@ -78,6 +93,7 @@ func (l *peerLink) serve() {
 	stop := context.AfterFunc(l.group.Context(), func() { l.end(s.whyClosed("")) })
 	l.out.start(l.end)
 	s.Hooks.peerConnected(l.name)
+	l.endUntrusted() // the authority may have been replaced since the handshake
 	var wg sync.WaitGroup
 	wg.Go(l.drain)
 	l.end(l.readControl())
@@ -148,6 +164,8 @@ func (l *peerLink) lost() error {
 	switch {
 	case l.cause == nil, errors.Is(l.cause, errLeft):
 		return nil
+	case codeOf(l.cause) == CodeServerCertificate:
+		return l.cause
 	case errors.Is(l.cause, io.EOF):
 		return &Error{Op: "connect", Addr: l.peer.address, Code: CodeLost, Err: errors.New("the peer ended the session")}
 	}
@@ -162,7 +180,7 @@ func (l *peerLink) open(ctx context.Context, m *message) (*mux.Stream, error) {
 	stream, err := l.mux.Open(short, m.encode(nil))
 	switch {
 	case err == nil && l.opened.Add(1) == rotateAfter:
-		close(l.worn)
+		l.wear()
 	case err != nil && short.Err() != nil && ctx.Err() == nil:
 		l.markSuspect()
 		return nil, &mux.LostError{Err: errors.New("the carrier takes nothing")}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -302,6 +303,31 @@ func (p *peers) guestsOf(g *group.Group) []*guest {
 		}
 	}
 	return all
+}
+
+// endUntrusted ends the sessions with replicas whose certificate is of no
+// authority any more.
+func (p *peers) endUntrusted() {
+	p.mu.Lock()
+	links, guests := slices.Collect(maps.Keys(p.links)), slices.Collect(maps.Keys(p.guests))
+	p.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, l := range links {
+		wg.Go(l.endUntrusted)
+	}
+	for _, g := range guests {
+		wg.Go(g.endUntrusted)
+	}
+	wg.Wait()
+}
+
+// rotate has each replica connected anew, with the certificates of now.
+func (p *peers) rotate() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.wear()
+	}
 }
 
 // tell says the message to all peers, whoever dialed.

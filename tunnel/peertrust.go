@@ -40,19 +40,31 @@ func (e *enroller) verifyPeer(state *tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 {
 		return errors.New("the peer showed no certificate")
 	}
-	a, leaf := e.authority(), state.PeerCertificates[0]
-	if err := a.check(); err != nil {
-		return err
-	}
+	leaf := state.PeerCertificates[0]
 	if err := isServer(leaf); err != nil {
 		return err
 	}
+	return e.trustsPeer(leaf, e.clock())
+}
+
+// trustsPeer returns whether the certificate is of an authority of now.
+func (e *enroller) trustsPeer(leaf *x509.Certificate, at time.Time) error {
+	a := e.authority()
+	if err := a.check(); err != nil {
+		return err
+	}
 	for _, usage := range serverUsages() {
-		if err := verifyLeaf(leaf, a.all(), usage, e.clock()); err != nil {
+		if err := verifyLeaf(leaf, a.all(), usage, at); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// signedNow reports whether the authority that signs now has signed the
+// certificate. One of another may soon be of no use.
+func (e *enroller) signedNow(leaf *x509.Certificate) bool {
+	return leaf.CheckSignatureFrom(e.authority().Certificate) == nil
 }
 
 // serverUsages are both: servers are each other's clients.

@@ -276,6 +276,13 @@ func (s *Server) retire(sess *session) {
 // authority in it are let in. To roll over without refusing an agent, first
 // add the new certificate to Trusted, then make it the issuing one with the
 // old in Trusted, and drop the old one a CertificateLife later.
+//
+// Sessions with agents and with other replicas whose certificate is of no
+// authority in it end, with their streams, before SetAuthority returns: an agent
+// needs a new invitation then. What counts is the latest certificate whose key was
+// proven on the connection: that of its handshake, or of a renewal by it. After the
+// last step of a rollover that leaves out only streams that are older than their
+// agent's, or replica's, first certificate of the new authority.
 func (s *Server) SetAuthority(a *Authority) error {
 	if err := s.setup(); err != nil {
 		return err
@@ -283,14 +290,31 @@ func (s *Server) SetAuthority(a *Authority) error {
 	if err := a.check(); err != nil {
 		return err
 	}
-	s.telling.Lock()
-	defer s.telling.Unlock()
-	s.authority.Store(a)
-	m := a.addRoots(&message{kind: msgRoots})
-	for _, sess := range s.registry.all() {
-		sess.send(m)
+	was, sessions := s.replaceAuthority(a)
+	var wg sync.WaitGroup
+	for _, sess := range sessions {
+		wg.Go(func() { sess.endUntrusted(a) })
+	}
+	s.peers.endUntrusted()
+	wg.Wait()
+	if !was.Certificate.Equal(a.Certificate) {
+		s.peers.rotate()
 	}
 	return nil
+}
+
+// replaceAuthority tells the agents, and returns the authority before and the
+// sessions that there are.
+func (s *Server) replaceAuthority(a *Authority) (was *Authority, sessions []*session) {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	was = s.authority.Swap(a)
+	sessions = s.registry.all()
+	m := a.addRoots(&message{kind: msgRoots})
+	for _, sess := range sessions {
+		sess.send(m)
+	}
+	return was, sessions
 }
 
 // Invite makes what one agent needs to enrol for the cluster, here or at any

@@ -105,9 +105,7 @@ func TestChangedSinceWelcome(t *testing.T) {
 		{"it drains", []string{"a", "b"}, func(t *testing.T, s *tunnel.Server) { tell(t, s, "b") }, []string{"a", "b"}, servers, []string{"b"}},
 		{"it drained before", []string{"b"}, func(*testing.T, *tunnel.Server) {}, []string{"a", "b"}, servers, []string{"b"}},
 		{"the authority", []string{"a"}, func(t *testing.T, s *tunnel.Server) {
-			if err := s.SetAuthority(newAuthority(t)); err != nil {
-				t.Error(err)
-			}
+			setAuthority(t, s, signing(newAuthority(t), s.Authority))
 		}, []string{"a"}, roots, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

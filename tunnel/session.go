@@ -39,7 +39,8 @@ type session struct {
 	opens   chan struct{} // holds one: who opens a stream
 	// byIdentify: Server.Identify vouches for the agent, and no authority.
 	byIdentify bool
-	// welcomed is whose certificates the agent was told to trust.
+	// welcomed is by whose certificates the agent was let in, and which it was
+	// told to trust.
 	welcomed *Authority
 	servers  []string    // the names that it was told in its WELCOME
 	stop     func() bool // the watch of the group's context
@@ -56,6 +57,7 @@ type session struct {
 	cause   error
 	expiry  time.Time // of the agent's latest certificate
 	expires *time.Timer
+	cert    *x509.Certificate // the latest whose key was proven on this carrier
 }
 
 // serveCarrier takes a carrier from its first byte to its end, but for an
@@ -128,6 +130,7 @@ func badPeer(ctx context.Context, op, cluster string, err error) *Error {
 
 // greet reads HELLO and answers it.
 func (s *Server) greet(ctx context.Context, g *group.Group, c *carrier) (*session, error) {
+	a := s.authority.Load() // before it is asked: serveSession looks for a later one
 	asking, cancel := answering(ctx)
 	defer cancel()
 	id, cert, byIdentify, refused := s.enroller.identify(asking, c.state())
@@ -149,11 +152,11 @@ func (s *Server) greet(ctx context.Context, g *group.Group, c *carrier) (*sessio
 		m.Close()
 		return nil, refused
 	}
-	a, seq := s.authority.Load(), s.seq.Add(1)
+	seq := s.seq.Add(1)
 	sess := &session{
 		id: id, byIdentify: byIdentify, number: strconv.FormatUint(seq, 10), seq: seq,
 		prober: prober{mux: m, group: g}, remote: c.RemoteAddr(), since: time.Now(), carrier: c, clock: s.enroller.clock,
-		expiry: cert.NotAfter, waiting: map[string]chan error{}, welcomed: a,
+		expiry: cert.NotAfter, cert: cert, waiting: map[string]chan error{}, welcomed: a,
 		out: outbox{control: control}, opens: make(chan struct{}, 1), limit: s.limit(hello), servers: s.servers(),
 	}
 	welcome := (&message{kind: msgWelcome}).uint(tagVersion, protocolVersion).string(tagID, sess.number).time(tagTime, time.Now())
@@ -221,6 +224,9 @@ func (s *Server) serveSession(sess *session) {
 	sess.out.start(sess.end)
 	s.Hooks.connected(sess.info())
 	sess.work.Go(func() { s.sendPayloads(sess) })
+	if a := s.authority.Load(); a != sess.welcomed {
+		sess.endUntrusted(a)
+	}
 	s.awaitControl(sess)
 }
 
@@ -311,6 +317,9 @@ func (s *Server) renew(sess *session, m *message) {
 		}
 	} else if cert, err := x509.ParseCertificate(answer.get(tagCertificate)); err == nil {
 		s.extend(sess, cert.NotAfter)
+		sess.mu.Lock()
+		sess.cert = cert // the request has proven its key
+		sess.mu.Unlock()
 		s.Hooks.renewed(sess.id, cert.NotAfter)
 	}
 	sess.send(answer)
@@ -388,6 +397,19 @@ func (sess *session) end(cause error) {
 	cause = sess.cause
 	sess.mu.Unlock()
 	sess.mux.CloseWithError(cause)
+}
+
+// endUntrusted ends the session if its certificate is of no authority in a.
+func (sess *session) endUntrusted(a *Authority) {
+	if sess.byIdentify {
+		return
+	}
+	sess.mu.Lock()
+	cert := sess.cert
+	sess.mu.Unlock()
+	if err := verifyLeaf(cert, a.all(), x509.ExtKeyUsageClientAuth, inLife(cert, sess.clock())); err != nil {
+		sess.end(&Error{Op: "connect", Cluster: sess.id.Cluster, Code: CodeBadCertificate, Err: err})
+	}
 }
 
 // lost returns why the session ended; nil if the agent ended it in order.

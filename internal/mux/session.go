@@ -191,8 +191,9 @@ func (s *Session) failed(err error) bool {
 }
 
 // Close ends the session with its carrier and streams; what was written and
-// not sent yet is lost. To the streams it is as if each was closed. It waits for the session's goroutines. The peer sees a
-// [LostError] on its streams, unless they had ended.
+// not sent yet is lost. To the streams it is as if each was closed. It waits for
+// the session's goroutines. The peer sees a [LostError] on its streams, unless
+// they had ended.
 func (s *Session) Close() error {
 	s.fail(ErrSessionClosed)
 	s.loops.Wait()

@@ -28,7 +28,7 @@ var arrows = map[string][]string{
 	"/proxyconfig":                  {"/noproxy"},
 	"/proxyconfig/propagate":        {"/internal/controller", "/noproxy", "/proxyconfig"},
 	"/proxyconfig/webhook":          {"/proxyconfig"},
-	"/tunnel":                       {"/internal/backoff", "/internal/group", "/internal/mux", "/internal/relay"},
+	"/tunnel":                       {"/internal/abort", "/internal/backoff", "/internal/group", "/internal/mux", "/internal/relay"},
 	"/tunnel/gateway":               {"/internal/abort", "/internal/group", "/internal/relay"},
 	"/tunnel/kubernetes":            {"/tunnel", "/tunnel/gateway", "/internal/backoff"},
 	"/tunnel/status":                {"/tunnel"},

@@ -177,7 +177,8 @@ func (s *Session) incomingLocked(id uint32) (*Stream, error) {
 		return nil, protocolError("the peer opened stream %d twice", id)
 	}
 	if s.incoming >= s.config.maxStreams() {
-		return nil, s.refuseLocked(id)
+		s.refuseLocked(id)
+		return nil, nil
 	}
 	st := newStream(s, id)
 	st.peers = true

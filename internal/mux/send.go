@@ -12,7 +12,7 @@ const (
 	batchSize  = 4 * frameSize // bytes that are written at a time
 	slowBatch  = frameSize     // the same, to a carrier that is slow
 	freshSize  = 64 << 10      // bytes of small frames before a big one has its turn
-	maxRefused = 1 << 16       // refusals that wait: a peer that causes more is no peer
+	maxRefused = 256           // refusals that wait, if not more streams are allowed
 )
 
 // sender is what is to be sent. The session's lock guards it.
@@ -27,6 +27,7 @@ type sender struct {
 	idle        bool      // the last that was sent was pings alone
 	batch       batch     // of whoever has the turn
 	refused     []uint32  // ids of streams that are to be reset with CodeTooMany
+	refusing    sync.Cond // fewer are, or the session ended
 }
 
 // writeTimeout is how long the carrier may take no bytes before the session ends.
@@ -37,7 +38,7 @@ const writeTimeout = 30 * time.Second
 const slow = 5 * time.Millisecond
 
 func (q *sender) init(mu *sync.Mutex) {
-	q.wake.L = mu
+	q.wake.L, q.refusing.L = mu, mu
 	q.control.kind = listControl
 	q.fresh.kind = listFresh
 	q.bulk.kind = listBulk
@@ -65,14 +66,14 @@ func (s *Session) controlLocked(st *Stream) {
 	}
 }
 
-// refuseLocked resets a stream that there never was.
-func (s *Session) refuseLocked(id uint32) error {
-	if len(s.refused) == maxRefused {
-		return protocolError("%d streams more than are taken", maxRefused)
-	}
+// refuseLocked resets a stream that there never was. A peer that causes many such
+// resets and reads none is not read either: writeTimeout ends its session.
+func (s *Session) refuseLocked(id uint32) {
 	s.refused = append(s.refused, id)
 	s.wakeLocked()
-	return nil
+	for len(s.refused) >= max(maxRefused, s.config.maxStreams()) && s.err == nil {
+		s.refusing.Wait()
+	}
 }
 
 // readyLocked has st take its turn. A small frame of a stream that had nothing
@@ -276,11 +277,13 @@ func (s *Session) gatherControlLocked(b *batch) {
 	for i, id := range s.refused {
 		if b.bytes >= b.limit {
 			s.refused = s.refused[i:]
+			s.refusing.Signal()
 			return
 		}
 		b.header(header{kind: typeWindow, flags: flagACK | flagRST, id: id, length: CodeTooMany})
 	}
 	s.refused = nil
+	s.refusing.Signal()
 	for !s.control.empty() && b.bytes < b.limit {
 		s.takeControlLocked(b, s.control.pop())
 	}

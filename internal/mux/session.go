@@ -18,7 +18,8 @@ type Config struct {
 	// MaxStreams is how many streams that the peer opened may be open at once.
 	// One more is reset with CodeTooMany. As many may be handed over (by Accept
 	// or Serve) and not be closed or reset here yet, whether the peer has ended
-	// them or not: others wait until one is. If zero, it is 4096.
+	// them or not: others wait until one is. Of a peer that causes as many resets
+	// again, at least 256, and reads none, no more is read. If zero, it is 4096.
 	MaxStreams int
 
 	// MaxWindow is the size in bytes to which the receive window of a stream
@@ -187,6 +188,7 @@ func (s *Session) failed(err error) bool {
 	s.opens.Broadcast()
 	s.ends.Broadcast()
 	s.wake.Broadcast()
+	s.refusing.Signal()
 	return true
 }
 

@@ -6,8 +6,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -46,32 +48,69 @@ func hardened(config *tls.Config) *tls.Config {
 // changed; a carrier keeps it, so those who can share one. But for the outer
 // TLS of a WebSocket it is hardened.
 func secure(ctx context.Context, raw net.Conn, config *tls.Config, server bool) (*carrier, error) {
-	return secureInTurn(ctx, raw, config, server, nil)
-}
-
-// secureInTurn is secure of a handshake that waits in a line.
-func secureInTurn(ctx context.Context, raw net.Conn, config *tls.Config, server bool, l line) (*carrier, error) {
-	c := &carrier{shape: newShape(raw)}
-	if server {
-		c.tls = tls.Server(c.shape, config)
-	} else {
-		c.tls = tls.Client(c.shape, config)
-	}
-	l.enter()
-	c.shape.line = l
-	err := c.tls.HandshakeContext(ctx)
-	c.shape.line = nil
-	l.leave()
-	if err != nil {
+	c := newCarrier(raw, config, server)
+	if err := c.tls.HandshakeContext(ctx); err != nil {
 		raw.Close()
 		return nil, handshakeError(err, server)
 	}
 	return c, nil
 }
 
+// secureStranger is secure at a server, for a client that has its place only.
+// The carrier may be used within what the place allows, until letIn.
+func secureStranger(p *place, raw net.Conn, config *tls.Config) (*carrier, error) {
+	c := newCarrier(raw, config, true)
+	c.guard(p)
+	p.begin()
+	err := c.tls.HandshakeContext(p.ctx)
+	p.end()
+	if err != nil {
+		raw.Close()
+		return nil, handshakeError(err, true)
+	}
+	return c, nil
+}
+
+func newCarrier(raw net.Conn, config *tls.Config, server bool) *carrier {
+	c := &carrier{shape: newShape(raw)}
+	if server {
+		c.tls = tls.Server(c.shape, config)
+	} else {
+		c.tls = tls.Client(c.shape, config)
+	}
+	return c
+}
+
+// guard has what comes counted for the place, and nothing read ahead, in all
+// that is below too; nil ends that.
+func (c *carrier) guard(p *place) {
+	for conn := net.Conn(c); ; {
+		switch it := conn.(type) {
+		case *carrier:
+			it.shape.place, it.shape.nested, it.shape.source.strict = p, it != c, p != nil
+			conn = it.shape.Conn
+		case *wsConn:
+			it.source.strict = p != nil
+			conn = it.Conn
+		default:
+			return
+		}
+	}
+}
+
+// letIn ends what secureStranger began: the client has proven who it is.
+func (c *carrier) letIn() {
+	if p := c.shape.place; p != nil {
+		p.prove()
+		c.guard(nil)
+	}
+}
+
 func handshakeError(err error, server bool) error {
 	var header tls.RecordHeaderError
 	switch {
+	case !server && (errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)):
+		err = fmt.Errorf("the server closed the connection: it may be overloaded, or refuse new ones; try again later: %w", err)
 	case !errors.As(err, &header):
 	case bytes.HasPrefix(header.RecordHeader[:], []byte("HTTP/")):
 		err = fmt.Errorf("the answer is HTTP: the server may want a ws:// or wss:// URL: %w", err)

@@ -47,6 +47,10 @@
 // the server's own certificate, and those that replicas show each other, stay the
 // Authority's. Revoke and AllowDial are for these agents, too.
 //
+// Whoever has not proven who they are gets little: at most 24 KiB of memory, one
+// place of MaxPending until somebody else needs it, a few seconds, and no session.
+// One address can't keep the agents of another one out.
+//
 // Both sides have a say in what is dialed. The Server's AllowDial decides who
 // may dial which cluster. The Agent's [Targets] decide what may be dialed
 // there: by default the API server as a pod finds it, and after the name was

@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"io"
 	"net"
+	"net/netip"
+	"runtime"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/mux"
@@ -114,12 +116,14 @@ func (s *Server) HoldHandshakes() (release func()) {
 	if s.setup() != nil {
 		return func() {}
 	}
-	for range cap(s.handshakes) {
-		s.handshakes.enter()
+	computing := s.admission.computing
+	n := runtime.GOMAXPROCS(0)
+	for range n {
+		computing.enter(context.Background(), netip.Prefix{})
 	}
 	return func() {
-		for range cap(s.handshakes) {
-			s.handshakes.leave()
+		for range n {
+			computing.leave()
 		}
 	}
 }

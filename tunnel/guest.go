@@ -27,17 +27,20 @@ type guest struct {
 // greetPeer reads a peer's HELLO and answers it. One that is this replica itself
 // finds that in the answer, and leaves.
 func (s *Server) greetPeer(ctx context.Context, g *group.Group, c *carrier) (*guest, error) {
-	var refused error
 	if err := s.enroller.verifyPeer(c.state()); err != nil {
-		refused = &Error{Op: "connect", Code: CodeBadCertificate, Err: err}
+		refused := &Error{Op: "connect", Code: CodeBadCertificate, Err: err}
+		refuseStranger(ctx, c, refused)
+		return nil, refused
 	}
+	c.letIn()
 	m := mux.Server(c, s.KeepAlive.mux(maxGuestStreams))
 	control, hello, err := readHello(ctx, m)
 	if err != nil {
 		m.Close()
 		return nil, badPeer(ctx, "connect", "", err)
 	}
-	if refused == nil && !speaks(hello, protocolVersion) {
+	var refused error
+	if !speaks(hello, protocolVersion) {
 		refused = &Error{Op: "connect", Code: CodeVersion}
 	}
 	name := hello.getString(tagServer)

@@ -18,7 +18,9 @@ type Hooks struct {
 	Disconnected func(s SessionInfo, err error)
 	// Refused is called for each carrier, enrolment or renewal that is turned
 	// away. Err is an *[Error], remote where it came from. One of [CodeHeld] is
-	// no failure: an agent was looking for another replica.
+	// no failure: an agent was looking for another replica. One of
+	// [CodeTooManyStreams] made room for another (see MaxPending). Strangers can
+	// cause thousands in a second: count them, and log a few.
 	Refused func(remote net.Addr, err error)
 	// Enrolled is called when an agent got its first certificate.
 	Enrolled func(id Identity)

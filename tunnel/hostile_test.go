@@ -17,19 +17,20 @@ func TestSlowCarriers(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		say  func(t *testing.T, b *bed, c *tunnel.Credentials)
+		late tunnel.Code // of who is refused first, when there is one more than MaxPending
 	}{
-		{"nothing", func(t *testing.T, b *bed, c *tunnel.Credentials) { b.wire() }},
-		{"half a record", func(t *testing.T, b *bed, c *tunnel.Credentials) { b.wire().Write([]byte{22, 3, 1, 1, 0, 1}) }},
-		{"no ENROLL", func(t *testing.T, b *bed, c *tunnel.Credentials) { rawCarrier(t, b, nil) }},
+		{"nothing", func(t *testing.T, b *bed, c *tunnel.Credentials) { b.wire() }, tunnel.CodeTooManyStreams},
+		{"half a record", func(t *testing.T, b *bed, c *tunnel.Credentials) { b.wire().Write([]byte{22, 3, 1, 1, 0, 1}) }, tunnel.CodeTooManyStreams},
+		{"no ENROLL", func(t *testing.T, b *bed, c *tunnel.Credentials) { rawCarrier(t, b, nil) }, tunnel.CodeTooManyStreams},
 		{"half of ENROLL", func(t *testing.T, b *bed, c *tunnel.Credentials) {
 			say(t, rawCarrier(t, b, nil), tunnel.RawMessage(32)[:5])
-		}},
-		{"no session", func(t *testing.T, b *bed, c *tunnel.Credentials) { rawCarrier(t, b, c) }},
-		{"no control stream", func(t *testing.T, b *bed, c *tunnel.Credentials) { b.rawSession(c) }},
+		}, tunnel.CodeTooManyStreams},
+		{"no session", func(t *testing.T, b *bed, c *tunnel.Credentials) { rawCarrier(t, b, c) }, tunnel.CodeTimeout},
+		{"no control stream", func(t *testing.T, b *bed, c *tunnel.Credentials) { b.rawSession(c) }, tunnel.CodeTimeout},
 		{"half of HELLO", func(t *testing.T, b *bed, c *tunnel.Credentials) {
 			_, session := b.rawSession(c)
 			open(t, session, tunnel.RawHello()[:7])
-		}},
+		}, tunnel.CodeTimeout},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -44,8 +45,8 @@ func TestSlowCarriers(t *testing.T) {
 				tt.say(t, b, c)
 				synctest.Wait()
 				late := b.wire() // one more than MaxPending
-				if err := <-refused; codeOf(err) != tunnel.CodeTooManyStreams {
-					t.Errorf("got %v, want too many", err)
+				if err := <-refused; codeOf(err) != tt.late {
+					t.Errorf("got %v, want code %d", err, tt.late)
 				}
 				if _, err := late.Read(make([]byte, 1)); err == nil {
 					t.Error("it can be read from, want its end")

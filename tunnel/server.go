@@ -84,12 +84,20 @@ type Server struct {
 	// MaxStreams is how many streams a session carries at once; one more moves
 	// to another agent, or fails with [CodeTooManyStreams]. Zero means 1,000.
 	MaxStreams int
-	// MaxPending is how many carriers may be in their handshake at once; one
-	// more is closed. Zero means 1,000.
+	// MaxPending is how many carriers may be in their handshake at once, each at
+	// 24 KiB of memory at most and some 16 KiB of stack. Zero means 1,000. When
+	// there is one more, another one is closed in its place: the oldest that has
+	// sent nothing, of the source that has most. A source is an IP address, or a
+	// network of IPv6 (/64). Four times as many wait, if all are busy. Behind a
+	// proxy all agents are one source, and so is what comes by [Server.Handler]
+	// from one proxy.
 	MaxPending int
-	// HandshakeTimeout bounds the time from a carrier's first byte to its
+	// HandshakeTimeout bounds the time from the accepting of a carrier to its
 	// session, or its enrolment; the Store has two thirds of what is left of it
-	// when it is asked, or else the agent would not hear why. Zero means 15 seconds.
+	// when it is asked, or else the agent would not hear why. Zero means 15
+	// seconds. The first message of TLS has 5 seconds at most, and a handshake in
+	// which the client sends more than 4 KiB, because of its chain of
+	// certificates, has 2 from there on. 16 KiB are the most.
 	HandshakeTimeout time.Duration
 	// DialTimeout bounds a dial whose context has no deadline. Zero means 30
 	// seconds.
@@ -110,11 +118,10 @@ type Server struct {
 	registry  registry
 	peers     peers
 	began     time.Time
-	pending   chan struct{}
 	groups    group.Set
 	seq       atomic.Uint64
 
-	handshakes line
+	admission *admission
 
 	name string // Name, or a random one
 
@@ -162,7 +169,7 @@ func (s *Server) setup() error {
 		s.enroller = &enroller{authority: s.authority.Load, store: store, life: s.CertificateLife, identifyOther: s.Identify}
 		s.tls = s.enroller.tlsConfig()
 		s.groups.Leaving = s.leaving
-		s.pending, s.handshakes = make(chan struct{}, orDefault(s.MaxPending, 1000)), newLine()
+		s.admission = newAdmission(orDefault(s.MaxPending, 1000))
 	})
 	return s.setupErr
 }
@@ -199,7 +206,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 
 // Handler returns the handler of WebSocket carriers, for an http.Server behind
 // a load balancer that knows HTTP. It serves each carrier in the request's
-// goroutine. [Server.Shutdown] ends the sessions; http.Server.Shutdown does
+// goroutine. What a client costs before the request is whole, the http.Server
+// says: set its ReadHeaderTimeout and MaxHeaderBytes. [Server.Shutdown] ends the sessions; http.Server.Shutdown does
 // not wait for them.
 func (s *Server) Handler() http.Handler {
 	if s.setup() == nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -22,6 +23,8 @@ const (
 	lingerTimeout = 5 * time.Second
 	// maxHello is of the body of a msgHello, which may be a stranger's.
 	maxHello = 4 << 10
+	// maxRefused is of all that comes from a client without a session.
+	maxRefused = maxHello + 2<<10
 )
 
 // session is the server's end of one agent's session.
@@ -81,16 +84,16 @@ func apart(f func()) {
 // admit returns what serves the session of a new carrier, or nil: it was an
 // enrolment, or was refused.
 func (s *Server) admit(g *group.Group, conn net.Conn) (serve func()) {
-	select {
-	case s.pending <- struct{}{}:
-		defer func() { <-s.pending }()
-	default:
-		s.Hooks.refused(conn.RemoteAddr(), &Error{Op: "connect", Code: CodeTooManyStreams, Err: errors.New("too many carriers in their handshake")})
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(g.Context(), orDefault(s.HandshakeTimeout, 15*time.Second))
 	defer cancel()
-	c, err := secureInTurn(ctx, conn, s.tls, true, s.handshakes)
+	p, err := s.admission.enter(ctx, conn)
+	if err != nil {
+		s.Hooks.refused(conn.RemoteAddr(), badPeer(ctx, "connect", "", err))
+		return nil
+	}
+	defer p.leave()
+	ctx = p.ctx
+	c, err := secureStranger(p, conn, s.tls)
 	if err != nil {
 		s.Hooks.refused(conn.RemoteAddr(), badPeer(ctx, "connect", "", err))
 		return nil
@@ -119,11 +122,17 @@ func (s *Server) admit(g *group.Group, conn net.Conn) (serve func()) {
 
 // badPeer is the error of a carrier that made nothing of itself.
 func badPeer(ctx context.Context, op, cluster string, err error) *Error {
-	switch cause := ctx.Err(); {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(err, errCrowded):
+		return &Error{Op: op, Cluster: cluster, Code: CodeTooManyStreams, Err: err}
+	case errors.Is(cause, errCrowded):
+		return &Error{Op: op, Cluster: cluster, Code: CodeTooManyStreams, Err: cause}
 	case errors.Is(cause, context.DeadlineExceeded):
 		return &Error{Op: op, Cluster: cluster, Code: CodeTimeout, Err: errors.New("the handshake was not complete within HandshakeTimeout")}
 	case cause != nil:
 		return &Error{Op: op, Cluster: cluster, Code: CodeClosed, Err: cause}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &Error{Op: op, Cluster: cluster, Code: CodeTimeout, Err: err}
 	}
 	return &Error{Op: op, Cluster: cluster, Code: CodeBadRequest, Err: err}
 }
@@ -133,15 +142,20 @@ func (s *Server) greet(ctx context.Context, g *group.Group, c *carrier) (*sessio
 	a := s.authority.Load() // before it is asked: serveSession looks for a later one
 	asking, cancel := answering(ctx)
 	defer cancel()
-	id, cert, byIdentify, refused := s.enroller.identify(asking, c.state())
+	id, cert, byIdentify, err := s.enroller.identify(asking, c.state())
+	if err != nil {
+		refuseStranger(ctx, c, err)
+		return nil, err
+	}
+	c.letIn()
 	m := mux.Server(c, s.KeepAlive.mux(1)) // agents open the control stream alone
 	control, hello, err := readHello(ctx, m)
 	if err != nil {
 		m.Close()
 		return nil, badPeer(ctx, "connect", id.Cluster, err)
 	}
+	var refused error
 	switch {
-	case refused != nil:
 	case !speaks(hello, protocolVersion):
 		refused = &Error{Op: "connect", Cluster: id.Cluster, Code: CodeVersion}
 	case s.holds(hello):
@@ -170,6 +184,28 @@ func (s *Server) greet(ctx context.Context, g *group.Group, c *carrier) (*sessio
 // refuse tells an agent why, and waits until it has read it and left.
 func refuse(ctx context.Context, control *mux.Stream, why error) {
 	answerLast(ctx, control, refusalOf(msgRefusal, why))
+}
+
+// refuseStranger is refuse for a client without an accepted certificate: it
+// gets no session, which would have room for what it sends.
+func refuseStranger(ctx context.Context, c *carrier, why error) {
+	stop := context.AfterFunc(ctx, func() { lowest(c).Close() })
+	defer stop()
+	if p := c.shape.place; p != nil {
+		p.most = maxRefused
+	}
+	m := refusalOf(msgRefusal, why)
+	if mux.Refuse(c, m.encode(nil)) != nil {
+		return
+	}
+	lingered := time.AfterFunc(lingerTimeout, func() { lowest(c).Close() })
+	defer lingered.Stop()
+	var b [512]byte
+	for {
+		if _, err := c.Read(b[:]); err != nil {
+			return
+		}
+	}
 }
 
 // answerLast writes the last message, and waits until the other side has read

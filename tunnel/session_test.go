@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,7 +91,7 @@ func TestRegisterWhileDraining(t *testing.T) {
 		b.agent(&tunnel.Agent{})
 		busy := b.echo()
 		block := make(chan struct{})
-		b.w.wrap = func(c net.Conn) net.Conn { return &askedConn{c, func() { <-block }} }
+		b.w.wrap = func(c net.Conn) net.Conn { return &askedConn{Conn: c, asked: func() { <-block }} }
 		b.start(&tunnel.Agent{})
 		synctest.Wait()
 		b.stopServe()
@@ -114,7 +115,7 @@ func TestOvertakenSession(t *testing.T) {
 		creds := &tunnel.MemoryCredentials{}
 		b.agent(&tunnel.Agent{Credentials: creds, FirstBackoff: time.Hour, MaxBackoff: time.Hour})
 		block := make(chan struct{})
-		b.w.wrap = func(c net.Conn) net.Conn { return &askedConn{c, func() { <-block }} }
+		b.w.wrap = func(c net.Conn) net.Conn { return &askedConn{Conn: c, asked: func() { <-block }} }
 		b.start(&tunnel.Agent{Credentials: creds, FirstBackoff: time.Hour, MaxBackoff: time.Hour})
 		synctest.Wait()
 		b.w.wrap = nil
@@ -163,7 +164,7 @@ func TestSetAuthorityWhileConnecting(t *testing.T) {
 		b := newBed(t, &tunnel.Server{})
 		// The server asks for the address when it has said WELCOME, and before
 		// it registers the session.
-		b.w.wrap = func(c net.Conn) net.Conn { return &askedConn{c, func() { <-block }} }
+		b.w.wrap = func(c net.Conn) net.Conn { return &askedConn{Conn: c, asked: func() { <-block }} }
 		next, err := tunnel.NewAuthority()
 		if err != nil {
 			t.Fatal(err)
@@ -222,13 +223,17 @@ func TestDisconnectedCounts(t *testing.T) {
 	})
 }
 
-// askedConn calls asked before it says its peer's address.
+// askedConn calls asked before it says its peer's address, but for the first
+// time, when it gets its place.
 type askedConn struct {
 	net.Conn
-	asked func()
+	asked  func()
+	placed atomic.Bool
 }
 
 func (c *askedConn) RemoteAddr() net.Addr {
-	c.asked()
+	if c.placed.Swap(true) {
+		c.asked()
+	}
 	return c.Conn.RemoteAddr()
 }

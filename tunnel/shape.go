@@ -25,7 +25,10 @@ type shape struct {
 	writeErr error // of the first write that failed
 	lowMark  lowMark
 
-	line line // during the handshake, whose turn it is but for reads and writes
+	// place is where the carrier is until it is let in; nil otherwise. nested
+	// says that another TLS on top counts what comes.
+	place  *place
+	nested bool
 
 	// The reader's; TLS has one at a time.
 	source  source
@@ -42,12 +45,34 @@ var errCut = fmt.Errorf("the connection ended without the end of TLS: %w", io.Er
 
 func (s *shape) Read(p []byte) (int, error) {
 	p = s.records.limit(p)
-	s.line.leave()
+	if s.place != nil {
+		return s.readStranger(p)
+	}
+	return s.readRecord(p)
+}
+
+func (s *shape) readRecord(p []byte) (int, error) {
 	n, err := s.source.Read(p)
-	s.line.enter()
 	s.records.advance(p[:n])
 	if errors.Is(err, io.EOF) || err == io.ErrUnexpectedEOF {
 		err = errCut
+	}
+	return n, err
+}
+
+// readStranger reads what a stranger sends, as far as its place allows.
+func (s *shape) readStranger(p []byte) (int, error) {
+	inHeader := !s.records.inBody()
+	s.place.wait()
+	n, err := s.readRecord(p)
+	if err != nil {
+		return n, err
+	}
+	if inHeader && n > 0 && (s.records.inBody() || s.records.between()) {
+		err = s.place.announced(len(s.records.header)+s.records.left, s.nested)
+	}
+	if err == nil && s.records.between() {
+		err = s.place.compute()
 	}
 	return n, err
 }
@@ -98,9 +123,11 @@ func (s *shape) flushLocked() {
 
 // sendLocked keeps the first error: after it nobody knows what the peer has.
 func (s *shape) sendLocked(p []byte) (n int, err error) {
-	s.line.leave()
+	if s.place != nil {
+		s.place.wait()
+		s.place.reach(greeting) // what was sent is an answer
+	}
 	n, err = s.Conn.Write(p)
-	s.line.enter()
 	s.lowMark.wrote(n)
 	if err != nil {
 		s.writeErr = err

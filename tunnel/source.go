@@ -16,6 +16,7 @@ type source struct {
 	conn   net.Conn
 	try    *tryReader // nil if conn is no socket
 	direct bool       // conn reads ahead itself
+	strict bool       // nothing is read ahead: who sends it is a stranger
 
 	in     []byte            // what was read ahead, in small or pooled
 	pooled *[bufferSize]byte // nil while nothing waits in it
@@ -40,7 +41,7 @@ func (s *source) Read(p []byte) (int, error) {
 			s.err = nil
 			return 0, err
 		}
-		if s.direct || len(p) >= bufferSize {
+		if s.direct || s.strict || len(p) >= bufferSize {
 			return s.conn.Read(p)
 		}
 		if err := s.fill(nil); err != nil {
@@ -133,3 +134,9 @@ func (r *records) advance(p []byte) {
 		r.have = 0
 	}
 }
+
+// inBody reports whether the header of a record has come, and not all of its body.
+func (r *records) inBody() bool { return r.have == len(r.header) }
+
+// between reports whether no part of a record has come that is not whole.
+func (r *records) between() bool { return r.have == 0 }

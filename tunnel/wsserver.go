@@ -2,18 +2,11 @@ package tunnel
 
 import (
 	"bytes"
-	"context"
-	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"net"
 	"net/http"
-	"net/url"
-	"strings"
-	"sync"
 	"time"
 )
 
@@ -43,9 +36,7 @@ func websocketHandler(serve func(net.Conn)) http.Handler {
 		early, _ := brw.Reader.Peek(brw.Reader.Buffered())
 		early = bytes.Clone(early)
 		conn.SetDeadline(time.Now().Add(upgradeTimeout))
-		_, err = fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
-			"Sec-WebSocket-Accept: %s\r\nSec-WebSocket-Protocol: %s\r\n\r\n", acceptKey(r.Header.Get("Sec-WebSocket-Key")), subprotocol)
-		if err == nil {
+		if err = switchProtocols(conn, r); err == nil {
 			err = conn.SetDeadline(time.Time{})
 		}
 		if err != nil {
@@ -56,6 +47,13 @@ func websocketHandler(serve func(net.Conn)) http.Handler {
 		tune(conn, 0)
 		serve(newWSConn(conn, false, early))
 	})
+}
+
+// switchProtocols is the answer to a request that checkRequest takes.
+func switchProtocols(conn net.Conn, r *http.Request) error {
+	_, err := fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
+		"Sec-WebSocket-Accept: %s\r\nSec-WebSocket-Protocol: %s\r\n\r\n", acceptKey(r.Header.Get("Sec-WebSocket-Key")), subprotocol)
+	return errors.Join(err, flush(conn))
 }
 
 // checkRequest returns the status and text of a refusal, RFC 6455, section
@@ -76,125 +74,3 @@ func checkRequest(r *http.Request) (status int, text string) {
 	}
 	return 0, ""
 }
-
-// Listen waits for agents at a ws:// or wss:// URL, whose path they have to
-// ask for, or at host:port, with any path and no outer TLS. Close waits for
-// the listener's goroutines; connections that were accepted live on.
-func (w WebSocket) Listen(ctx context.Context, address string) (net.Listener, error) {
-	u := &url.URL{Scheme: "ws", Host: address}
-	if strings.Contains(address, "://") {
-		var err error
-		if u, err = parseWebSocketURL(address); err != nil {
-			return nil, err
-		}
-	}
-	host := u.Host
-	if u.Port() == "" {
-		host = hostPort(u)
-	}
-	var config *tls.Config
-	if u.Scheme == "wss" {
-		if w.TLS == nil {
-			return nil, configError("to listen at a wss URL takes WebSocket.TLS")
-		}
-		config = w.outer("")
-	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", host)
-	if err != nil {
-		return nil, err
-	}
-	s := &wsListener{addr: l.Addr(), path: u.Path, conns: make(chan net.Conn), done: make(chan struct{})}
-	if config != nil {
-		l = tls.NewListener(l, config)
-	}
-	s.server = &http.Server{
-		Handler:           s,
-		ReadHeaderTimeout: upgradeTimeout,
-		IdleTimeout:       upgradeTimeout,
-		MaxHeaderBytes:    maxUpgradeHeader,
-		ErrorLog:          log.New(io.Discard, "", 0),
-	}
-	s.wg.Go(func() {
-		err := s.server.Serve(l)
-		s.end(err)
-	})
-	return s, nil
-}
-
-// wsListener has an HTTP server of its own.
-type wsListener struct {
-	addr   net.Addr
-	path   string // empty: any
-	server *http.Server
-	conns  chan net.Conn
-	done   chan struct{}  // closed by end
-	wg     sync.WaitGroup // the server and its handlers
-
-	mu    sync.Mutex // guards the fields below
-	ended bool
-	err   error // why Accept fails
-}
-
-// ServeHTTP is a handler; the server calls it.
-func (s *wsListener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !s.begin() {
-		panic(http.ErrAbortHandler)
-	}
-	defer s.wg.Done()
-	if s.path != "" && r.URL.Path != s.path {
-		http.NotFound(w, r)
-		return
-	}
-	websocketHandler(s.hand).ServeHTTP(w, r)
-}
-
-// begin reports whether a handler may run; end and Close then wait for it.
-func (s *wsListener) begin() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.ended {
-		s.wg.Add(1)
-	}
-	return !s.ended
-}
-
-// hand gives a connection to Accept.
-func (s *wsListener) hand(conn net.Conn) {
-	select {
-	case s.conns <- conn:
-	case <-s.done:
-		conn.Close()
-	}
-}
-
-func (s *wsListener) end(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.ended {
-		s.ended, s.err = true, err
-		close(s.done)
-	}
-}
-
-func (s *wsListener) Accept() (net.Conn, error) {
-	select {
-	case conn := <-s.conns:
-		return conn, nil
-	case <-s.done:
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return nil, s.err
-}
-
-func (s *wsListener) Close() error {
-	s.end(&net.OpError{Op: "accept", Net: "tcp", Addr: s.addr, Err: net.ErrClosed})
-	err := s.server.Close()
-	s.wg.Wait()
-	if errors.Is(err, net.ErrClosed) {
-		return nil
-	}
-	return err
-}
-
-func (s *wsListener) Addr() net.Addr { return s.addr }

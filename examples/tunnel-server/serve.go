@@ -238,13 +238,7 @@ func hooks(log *slog.Logger) tunnel.Hooks {
 		Disconnected: func(s tunnel.SessionInfo, err error) {
 			log.Info("disconnected", "cluster", s.Cluster, "agent", s.Agent, "session", s.ID, "error", err)
 		},
-		Refused: func(remote net.Addr, err error) {
-			level := slog.LevelWarn
-			if e := (*tunnel.Error)(nil); errors.As(err, &e) && e.Code == tunnel.CodeHeld {
-				level = slog.LevelDebug // it looks for another replica
-			}
-			log.Log(context.Background(), level, "refused", "remote", remote.String(), "error", err)
-		},
+		Refused:  (&refusalLog{log: log}).refused,
 		Enrolled: func(id tunnel.Identity) { log.Info("enrolled", "cluster", id.Cluster, "agent", id.Agent) },
 		Renewed: func(id tunnel.Identity, until time.Time) {
 			log.Info("renewed", "cluster", id.Cluster, "agent", id.Agent, "until", until)

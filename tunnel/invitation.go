@@ -11,7 +11,8 @@ import (
 )
 
 // Invitation is what an agent needs to enrol, or, without the token, to know the
-// server if it does not enrol. It holds a secret, the token; no verb of fmt and no encoding prints it, only [Invitation.Reveal] does.
+// server if it does not enrol. It holds a secret, the token; no verb of fmt and no
+// encoding prints it, only [Invitation.Reveal] does.
 type Invitation struct {
 	// Servers are the server's addresses, as Agent takes them: host:port or a
 	// ws or wss URL. May be empty if the agent has them from elsewhere.

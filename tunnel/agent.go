@@ -81,7 +81,8 @@ type Agent struct {
 }
 
 // AgentHooks see what an Agent does. Each may be nil; each is called by the
-// goroutine at work and must return soon.
+// goroutine at work and must return soon. A server is its address without the
+// password of a URL.
 type AgentHooks struct {
 	// Connected is called when a session begins.
 	Connected func(server string, id Identity)
@@ -212,22 +213,24 @@ func (r *runner) connect(ctx context.Context, held []string) (l *link, server st
 }
 
 // attempt makes a session with the next server, which is to be none of those
-// held, after an enrolment if there is no valid certificate.
+// held, after an enrolment if there is no valid certificate. What it returns as
+// server is for people.
 func (r *runner) attempt(ctx context.Context, held []string) (l *link, server string, err error) {
 	servers, enrol, err := r.prepare(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	server = servers[r.next%len(servers)]
+	address := servers[r.next%len(servers)]
+	server = withoutPassword(address)
 	r.next++
 	ctx, cancel := context.WithTimeout(ctx, orDefault(r.HandshakeTimeout, 15*time.Second))
 	defer cancel()
 	if enrol {
-		if err = r.enroll(ctx, server); err != nil {
+		if err = r.enroll(ctx, address); err != nil {
 			return nil, server, err
 		}
 	}
-	l, err = r.open(ctx, server, held)
+	l, err = r.open(ctx, address, held)
 	if err != nil {
 		r.judge(err)
 	}

@@ -58,7 +58,7 @@ func (r *runner) open(ctx context.Context, server string, held []string) (*link,
 		return nil, err
 	}
 	l := &link{
-		runner: r, server: server, cert: credentials.Chain[0], mux: m, carrier: c, since: time.Now(),
+		runner: r, server: withoutPassword(server), cert: credentials.Chain[0], mux: m, carrier: c, since: time.Now(),
 		out: outbox{control: control}, streams: group.New(r.ctx),
 		issued: make(chan *message, 1),
 	}
@@ -73,6 +73,7 @@ func (r *runner) open(ctx context.Context, server string, held []string) (*link,
 
 // connectError says which server failed, and in codes why, unless err does.
 func connectError(ctx context.Context, server string, err error) error {
+	server = withoutPassword(server)
 	var e *Error
 	switch {
 	case errors.As(err, &e) && e.Op == "connect" && e.Addr == "":

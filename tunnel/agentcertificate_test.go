@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -319,9 +320,9 @@ func TestCertificateEndsUnseen(t *testing.T) {
 func TestEnrolledBesideIdentify(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newTrustDomain(t, "corp.example")
-		asked := 0
+		var asked atomic.Int64
 		b := newBed(t, &tunnel.Server{Identify: func(state tls.ConnectionState) (tunnel.Identity, error) {
-			asked++
+			asked.Add(1)
 			return d.identify(state)
 		}})
 		c := b.enrolled()
@@ -331,12 +332,12 @@ func TestEnrolledBesideIdentify(t *testing.T) {
 			t.Errorf("got %+v, want both agents", got)
 		}
 		time.Sleep(8 * 24 * time.Hour)
-		before := asked
+		before := asked.Load()
 		_, session := b.rawSession(c)
 		if kind, code, err := tunnel.ReadRaw(open(t, session, tunnel.RawHello())); kind != 3 || code != uint64(tunnel.CodeCertificateExpired) || err != nil {
 			t.Errorf("got %d with code %d, %v, want REFUSAL with %d", kind, code, err, tunnel.CodeCertificateExpired)
 		}
-		if asked != before {
+		if asked.Load() != before {
 			t.Error("Identify was asked about a certificate of the Authority")
 		}
 	})

@@ -7,8 +7,10 @@ import (
 )
 
 // socketBuffer is what the system holds of a connection at each side of the
-// link. (Linux takes twice as much, for its own use.)
-const socketBuffer = 32 << 10
+// link. (Linux takes twice as much, for its own use.) It has room for some
+// segments of loopback, of 64 KiB each: if one alone fills it, Linux's sender
+// waits now and then for 200 ms until it looks for room again.
+const socketBuffer = 128 << 10
 
 // accept leads the connections of one listener to target.
 func (l *Link) accept(listener net.Listener, target string) {

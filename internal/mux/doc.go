@@ -10,10 +10,13 @@
 //   - Deadlines, contexts and Close work whatever the carrier does.
 //   - Memory is bounded by the windows of the streams whatever the peer sends,
 //     and an idle stream or session holds no buffer of its size.
+//   - A long line is filled: windows grow with what readers take. All windows of
+//     a session share what they may grow by.
 //
-// Two conventions stay within what yamux leaves open. A frame that resets a
+// Three conventions stay within what yamux leaves open. A frame that resets a
 // stream carries a code in its length, which yamux ignores there. A frame that
 // has both FIN and RST ends both directions in order: the peer reads all that
 // was sent, then io.EOF, and can't write any more. hashicorp/yamux takes that
-// for a reset, and drops what it has not read.
+// for a reset, and drops what it has not read. A frame that has the flag 16 is
+// about the part of a window that is not used: see window.go.
 package mux

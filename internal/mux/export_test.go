@@ -46,6 +46,13 @@ func (s *Session) SetNextID(id uint32) {
 	s.nextID = uint64(id)
 }
 
+// Grown returns by how many bytes windows exceed their initial size.
+func (s *Session) Grown() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.grown
+}
+
 // Window returns the size of the receive window.
 func (st *Stream) Window() int {
 	st.s.mu.Lock()
@@ -55,6 +62,9 @@ func (st *Stream) Window() int {
 
 const (
 	MaxGrown   = maxGrown
+	MaxWindow  = maxWindow
+	Initial    = initialWindow
+	IdleAfter  = idleAfter
 	MaxPayload = maxPayload
 	MaxRefused = maxRefused
 	MaxQueued  = maxQueued

@@ -141,33 +141,6 @@ func TestReceivedMemoryIsBounded(t *testing.T) {
 	}
 }
 
-func TestWindowGrows(t *testing.T) {
-	tests := []struct {
-		name string
-		rtt  time.Duration
-		max  int
-		want int
-	}{
-		{"short", 0, 0, 256 << 10},
-		{"long", 100 * time.Millisecond, 0, 4 << 20},
-		{"as far as it may", 100 * time.Millisecond, 1 << 20, 1 << 20},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s, p := rawPeer(t, &mux.Config{MaxWindow: test.max})
-				credit := make(chan int, 1000)
-				go p.answer(test.rtt, credit)
-				time.Sleep(time.Second)
-				st := p.bulk(s, 1, test.rtt, credit)
-				if got := st.Window(); got != test.want {
-					t.Errorf("got a window of %d, want %d", got, test.want)
-				}
-			})
-		})
-	}
-}
-
 // Small writes that share a frame don't pass the peer's window either, and
 // writers that leave give back the room that they waited for.
 func TestWindowBoundsSmallWrites(t *testing.T) {
@@ -207,74 +180,6 @@ func TestWindowBoundsSmallWrites(t *testing.T) {
 			t.Errorf("%d bytes are said to be queued, and all is sent", queued)
 		}
 	})
-}
-
-// Windows grow together no more than the session can afford, and a stream
-// that ends leaves its part to others.
-func TestWindowsShareABudget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, p := rawPeer(t, nil)
-		credit := make(chan int, 1000)
-		go p.answer(100*time.Millisecond, credit)
-		time.Sleep(time.Second)
-		var streams []*mux.Stream
-		for id := uint32(1); id < 20; id += 2 {
-			streams = append(streams, p.bulk(s, id, 100*time.Millisecond, credit))
-		}
-		grown := 0
-		for _, st := range streams {
-			grown += st.Window() - 256<<10
-		}
-		if grown != mux.MaxGrown {
-			t.Errorf("the windows grew by %d, want %d", grown, mux.MaxGrown)
-		}
-		streams[0].Reset(mux.CodeUser)
-		st := p.bulk(s, 21, 100*time.Millisecond, credit)
-		if got := st.Window(); got <= 256<<10 {
-			t.Errorf("got a window of %d after another stream ended, want a grown one", got)
-		}
-	})
-}
-
-// answer answers pings after a round trip, and passes on what windows open by.
-func (p peer) answer(rtt time.Duration, credit chan<- int) {
-	for {
-		f, err := readFrame(p)
-		switch {
-		case err != nil:
-			return
-		case f.kind == ping:
-			time.Sleep(rtt)
-			p.Write(header(ping, ack, 0, f.length))
-		case f.kind == window && f.flags&rst == 0 && f.length > 0:
-			credit <- int(f.length)
-		}
-	}
-}
-
-// bulk opens a stream and sends 32 MB as fast as the window and the round trip
-// allow.
-func (p peer) bulk(s *mux.Session, id uint32, rtt time.Duration, credit <-chan int) *mux.Stream {
-	p.t.Helper()
-	const size = 32 << 10
-	p.send(header(window, syn, id, 0))
-	st := accept(p.t, s)
-	go io.Copy(io.Discard, st)
-	left := 256 << 10
-	chunk := dataFrame(0, id, strings.Repeat("x", size))
-	for range 1000 {
-		for left < size {
-			time.Sleep(rtt)
-			left += <-credit
-		}
-		p.send(chunk)
-		left -= size
-	}
-	synctest.Wait()
-	for len(credit) > 0 {
-		<-credit
-	}
-	return st
 }
 
 // A peer that opens far too many and reads no answer is not read either, and then

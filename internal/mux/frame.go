@@ -33,6 +33,7 @@ const (
 	flagACK
 	flagFIN
 	flagRST
+	flagSpare // not yamux's, which ignores it: see window.go
 )
 
 // goAwayNormal is the code of a GoAway frame that is no error.

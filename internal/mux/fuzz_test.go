@@ -40,6 +40,8 @@ func FuzzFrames(f *testing.F) {
 	f.Add(append(dataFrame(syn, 1, "hello"), dataFrame(0, 1, string(make([]byte, 3000)))...))
 	f.Add(append(header(ping, syn, 0, 7), header(goAway, 0, 0, 0)...))
 	f.Add(append(header(window, syn, 3, 1<<20), header(window, rst, 3, 9)...))
+	f.Add(append(header(window, syn, 1, 0), header(window, spare, 1, 100)...))
+	f.Add(append(header(window, syn, 1, 1<<20), header(window, spare, 1, 0)...))
 	f.Add(header(data, syn, 1, 1<<32-1))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > 64<<10 {

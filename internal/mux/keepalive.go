@@ -7,7 +7,11 @@ import (
 )
 
 // measureEvery is how often the round trip is measured while data flows.
-const measureEvery = 5 * time.Second
+const measureEvery = 200 * time.Millisecond
+
+// lowSpan is for how long the shortest round trip counts, and then once more: a
+// line may become a longer one.
+const lowSpan = 2 * time.Second
 
 // maxPongs is how many pings of the peer are kept to be answered.
 const maxPongs = 64
@@ -22,8 +26,9 @@ type pinger struct {
 	toSend   []uint32 // ids of pings to send
 	pongs    []uint32 // ids to answer
 	rtt      time.Duration
-	minRTT   time.Duration // zero: unknown
-	measured time.Duration // instant of the last probe
+	lows     [2]time.Duration // the shortest of this lowSpan and of the one before; zero: unknown
+	lowSince time.Duration    // instant when this one began
+	probedAt time.Duration    // instant of the last probe
 }
 
 type ping struct {
@@ -97,7 +102,7 @@ func (s *Session) checkAlive() {
 
 // measureLocked is called while data flows.
 func (s *Session) measureLocked(now time.Duration) {
-	if now-s.measured >= measureEvery {
+	if now-s.probedAt >= measureEvery {
 		s.probeLocked()
 	}
 }
@@ -105,7 +110,7 @@ func (s *Session) measureLocked(now time.Duration) {
 // probeLocked sends a ping, unless one was not answered.
 func (s *Session) probeLocked() {
 	if s.probe == nil {
-		s.measured = s.now()
+		s.probedAt = s.now()
 		s.probe = s.pingLocked(nil)
 	}
 }
@@ -167,16 +172,41 @@ func (s *Session) pinged(h header) {
 	if delete(s.pings, h.length); len(s.pings) == 0 {
 		s.pings = nil
 	}
-	s.rtt = s.now() - p.sent
-	if s.minRTT == 0 || s.rtt < s.minRTT {
-		s.minRTT = s.rtt
-	}
+	s.answered(p.sent, s.now())
 	if p == s.probe {
 		s.probe = nil
 	}
 	if p.reply != nil {
 		p.reply <- s.rtt // has room for it
 	}
+}
+
+// answered notes the round trip of a ping.
+func (p *pinger) answered(sent, now time.Duration) {
+	p.rtt = now - sent
+	switch since := now - p.lowSince; {
+	case since >= 2*lowSpan:
+		p.lows = [2]time.Duration{}
+	case since >= lowSpan:
+		p.lows[1], p.lows[0] = p.lows[0], 0
+	}
+	if p.lows[0] == 0 {
+		p.lows[0], p.lowSince = p.rtt, now
+	}
+	p.lows[0] = min(p.lows[0], p.rtt)
+}
+
+// roundTrip is what windows are made for: the shortest lately, because a ping
+// may have waited behind data. It is zero as long as none was measured.
+func (p *pinger) roundTrip() time.Duration {
+	low := p.lows[0]
+	if p.lows[1] > 0 {
+		low = min(low, p.lows[1])
+	}
+	if low == 0 {
+		return 0
+	}
+	return max(low, minRoundTrip)
 }
 
 func (s *Session) gatherPingsLocked(b *batch) {

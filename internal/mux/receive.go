@@ -91,7 +91,13 @@ func (s *Session) windowFrame(h header) error {
 	if st == nil || err != nil {
 		return err
 	}
-	if h.flags&flagRST == 0 {
+	switch {
+	case h.flags&flagRST != 0:
+	case h.flags&flagSpare != 0:
+		if err := s.spareLocked(st, h.length); err != nil {
+			return err
+		}
+	default:
 		st.openedLocked(h.length)
 	}
 	s.endsLocked(st, h.flags, h.length)
@@ -102,6 +108,7 @@ func (s *Session) windowFrame(h header) error {
 func (s *Session) endsLocked(st *Stream, flags uint16, code uint32) {
 	if flags&flagFIN != 0 && !st.finCame {
 		st.finCame = true
+		s.releaseLocked(st)
 		st.wakeReaderLocked()
 		s.finishLocked(st)
 	}
@@ -156,7 +163,7 @@ func (s *Session) dataFrame(h header) error {
 // dataHeader finds the stream of a frame whose payload comes next, and says
 // whether it is wanted.
 func (s *Session) dataHeader(h header) (st *Stream, wanted bool, err error) {
-	if int64(h.length) > int64(s.config.maxWindow()) {
+	if h.length > maxWindow {
 		return nil, false, protocolError("a frame of %d bytes", h.length)
 	}
 	s.mu.Lock()
@@ -176,6 +183,7 @@ func (s *Session) arrivedLocked(st *Stream, n int) (bool, error) {
 		return false, protocolError("%d bytes for a window of %d", n, w.receive)
 	}
 	w.receive -= n
+	w.unread += n
 	s.in += uint64(n)
 	if w.since == 0 {
 		w.since = s.now()

@@ -305,6 +305,7 @@ func (s *Session) takeControlLocked(b *batch, st *Stream) {
 	if h.flags != 0 || h.length > 0 {
 		b.header(h)
 	}
+	s.gatherSpareLocked(b, st)
 }
 
 // ackLocked returns the flag that acknowledges st, for the first frame.

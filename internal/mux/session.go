@@ -22,31 +22,17 @@ type Config struct {
 	// again, at least 256, and reads none, no more is read. If zero, it is 4096.
 	MaxStreams int
 
-	// MaxWindow is the size in bytes to which the receive window of a stream
-	// may grow. If zero, it is 4 MiB; it is at least 256 KiB, with which
-	// yamux begins.
-	MaxWindow int
-
 	// ProbeAfter is how long nothing may come from the peer before it is asked
 	// for a sign of life, DeadAfter how long before the session ends. If zero,
 	// they are 10 and 30 seconds; if negative, it isn't done.
 	ProbeAfter, DeadAfter time.Duration
 }
 
-const initialWindow = 256 << 10
-
 func (c *Config) maxStreams() int {
 	if c.MaxStreams > 0 {
 		return c.MaxStreams
 	}
 	return 4096
-}
-
-func (c *Config) maxWindow() int {
-	if c.MaxWindow > 0 {
-		return min(max(c.MaxWindow, initialWindow), 1<<30)
-	}
-	return 4 << 20
 }
 
 func (c *Config) probeAfter() time.Duration { return orDefault(c.ProbeAfter, 10*time.Second) }
@@ -97,8 +83,9 @@ type Session struct {
 
 	sender
 	pinger
-	grown     int     // bytes by which windows exceed their initial size
-	delivered *Stream // the last that something could be delivered to at once
+	grown     int           // bytes by which windows exceed their initial size
+	reclaimed time.Duration // instant when idle streams were last asked for theirs
+	delivered *Stream       // the last that something could be delivered to at once
 }
 
 // Client starts a session on carrier whose peer is a Server: one side each.

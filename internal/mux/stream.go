@@ -133,6 +133,7 @@ func (st *Stream) endLocked() {
 	st.wakeReaderLocked()
 	st.writable.Broadcast()
 	st.s.dropReceivedLocked(st)
+	st.s.releaseLocked(st)
 }
 
 // forgetLocked ends st for the session: both directions have ended. What was
@@ -147,7 +148,7 @@ func (s *Session) forgetLocked(st *Stream) {
 	s.dropFramesLocked(st)
 	s.control.remove(st)
 	s.acks.remove(st)
-	s.grown -= st.window.size - initialWindow
+	s.releaseLocked(st)
 	if st.synWanted {
 		st.synWanted = false
 		s.unsent--

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// A bed is a row's four processes, with one agent connected. A row without a
-// tunnel has no agent, and may have no server.
+// A bed is a row's four processes, with one agent connected, and a fifth for the
+// line between server and agent. A row without a tunnel has no agent, and may
+// have no server.
 type bed struct {
 	row    row
 	dir    string
@@ -20,12 +21,15 @@ type bed struct {
 	server *process
 	client *process
 
+	line line
+	link *process // nil: there is no line
+
 	profiles string // folder for CPU profiles; "": none
 }
 
 // startBed starts the processes; stop ends them, also after an error.
-func startBed(ctx context.Context, r row) (*bed, error) {
-	b := &bed{row: r}
+func startBed(ctx context.Context, r row, l line) (*bed, error) {
+	b := &bed{row: r, line: l}
 	if err := b.start(ctx); err != nil {
 		b.stop()
 		return nil, err
@@ -71,7 +75,9 @@ func (b *bed) startTunnel(ctx context.Context, s setup) error {
 		if err != nil {
 			return err
 		}
-		s.Peer = started.Addr
+		if s.Peer, err = b.through(ctx, started.Addr); err != nil {
+			return err
+		}
 	}
 	if b.server, err = startProcess("server"); err != nil {
 		return err
@@ -80,7 +86,9 @@ func (b *bed) startTunnel(ctx context.Context, s setup) error {
 	if err != nil {
 		return err
 	}
-	b.addr = started.Addr
+	if b.addr, err = b.through(ctx, started.Addr); err != nil {
+		return err
+	}
 	if b.agent != nil {
 		if b.front, err = b.connect(ctx, 1); err != nil || b.front != "" {
 			return err
@@ -178,7 +186,7 @@ func (b *bed) resetPeaks(ctx context.Context) error {
 
 // stop ends what stands between before the ends, so that nobody redials.
 func (b *bed) stop() {
-	for _, p := range []*process{b.client, b.agent, b.server, b.target} {
+	for _, p := range []*process{b.client, b.agent, b.server, b.link, b.target} {
 		if p != nil {
 			p.Stop(2 * closeTimeout)
 		}

@@ -45,7 +45,7 @@ func parse(args []string) (p *plan, out string, err error) {
 	f.StringVar(&out, "out", "", "folder for table.txt, result.json and chart.svg (default: only the table, on standard output)")
 	size := f.String("size", "256MB", "what a throughput measure moves, in MB or GB of 1000")
 	names := f.String("rows", "", "rows, with commas between: "+rowNames()+" (default: all)")
-	what := f.String("measures", "", "measures, with commas between: "+measureNames()+" (default: all)")
+	what := f.String("measures", "", "measures, with commas between: "+measureNames()+" (default: all but "+longMeasure+")")
 	brief := f.Bool("short", false, "some seconds: one run of a few rows and small sizes, to see that it works")
 	if err := f.Parse(args); err != nil {
 		return nil, "", err
@@ -133,5 +133,5 @@ func measureNames() string {
 	for _, m := range measures() {
 		names = append(names, m.name)
 	}
-	return strings.Join(names, ",")
+	return strings.Join(append(names, longMeasure), ",")
 }

@@ -91,6 +91,16 @@ func TestRows(t *testing.T) {
 	}
 }
 
+// TestLong takes the rate over a line of 10 ms and 100 Mbit/s.
+func TestLong(t *testing.T) {
+	isolate(t)
+	res, err := bench.Run(t.Context(), []string{"causeway"}, "long-100-10", tiny, "", t.Output())
+	if err != nil || len(res.Failures) > 0 {
+		t.Fatalf("got %+v, error %v", res, err)
+	}
+	checkValues(t, res.Rows[0].Values, "long-100-10.down", "long-100-10.up")
+}
+
 func checkValues(t *testing.T, values map[string]*bench.Series, keys ...string) {
 	t.Helper()
 	for _, key := range keys {

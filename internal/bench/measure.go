@@ -14,6 +14,7 @@ type measure struct {
 	name string
 	run  func(context.Context, *bed, sizes) (map[string]float64, error)
 	fits func(row) bool // nil: every row
+	line line           // between server and agent; zero: none
 }
 
 // sizes is how much is measured.
@@ -60,18 +61,24 @@ func measures() []measure {
 		measure{name: "streams", run: idleStreams, fits: func(r row) bool { return r.newServer != nil }})
 }
 
-// chooseMeasures returns those that a list of names asks for, all for "".
+// chooseMeasures returns those that a list of names asks for; for "" all but
+// long, which takes minutes.
 func chooseMeasures(names string) ([]measure, error) {
 	if names == "" {
 		return measures(), nil
 	}
 	var chosen []measure
 	for name := range strings.SplitSeq(names, ",") {
-		i := slices.IndexFunc(measures(), func(m measure) bool { return m.name == name })
+		if name == longMeasure {
+			chosen = append(chosen, longMeasures()...)
+			continue
+		}
+		all := append(measures(), longMeasures()...)
+		i := slices.IndexFunc(all, func(m measure) bool { return m.name == name })
 		if i < 0 {
 			return nil, fmt.Errorf("bench: there is no measure %q", name)
 		}
-		chosen = append(chosen, measures()[i])
+		chosen = append(chosen, all[i])
 	}
 	return chosen, nil
 }

@@ -28,6 +28,7 @@ func sections() []section {
 	for _, n := range stalls {
 		s = append(s, latencySection(n))
 	}
+	s = append(s, longSections()...)
 	return append(s,
 		section{title: "Peak resident memory, MB", note: "of the process or, of ssh, processes", metrics: peaks()},
 		section{title: "Memory of an idle agent, KiB", note: "heap: live, with stacks; less is better", drawn: true, metrics: idle("agents")},

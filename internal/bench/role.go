@@ -22,6 +22,7 @@ type request struct {
 	Dials   int
 	Trips   int
 	Tidy    bool
+	Line    line
 	Timeout time.Duration
 }
 
@@ -36,7 +37,7 @@ type reply struct {
 	Usage usage           `json:",omitzero"`
 }
 
-// A role is one of the four processes. Close ends all that it started.
+// A role is one of the processes. Close ends all that it started.
 type role interface {
 	do(ctx context.Context, r request) (reply, error)
 	io.Closer
@@ -52,6 +53,8 @@ func newRole(name string) (role, error) {
 		return &serverRole{}, nil
 	case "client":
 		return &clientRole{}, nil
+	case "link":
+		return &linkRole{}, nil
 	}
 	return nil, fmt.Errorf("bench: there is no role %q", name)
 }

@@ -30,6 +30,9 @@ func (c *clientRole) do(ctx context.Context, q request) (reply, error) {
 	case "down", "up":
 		took, err := c.transfer(ctx, q)
 		return reply{Took: took}, err
+	case "rate-down", "rate-up":
+		n, err := c.rate(ctx, q)
+		return reply{N: n}, err
 	case "latency":
 		return c.latency(ctx, q)
 	case "stall":

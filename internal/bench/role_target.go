@@ -14,6 +14,7 @@ const (
 	modeEcho   = 'e' // give back what comes
 	modeSource = 's' // send so many bytes, and wait for the client's end
 	modeSink   = 'k' // take so many bytes, and answer with one
+	modeMeter  = 'm' // take what comes, and answer with its rate
 	headerSize = 9
 )
 
@@ -68,6 +69,11 @@ func (t *targetRole) serve(conn net.Conn) {
 		if receive(conn, size) == nil {
 			conn.Write(head[:1])
 			conn.Read(head[:1])
+		}
+	case modeMeter:
+		if rate, err := meter(conn); err == nil {
+			conn.Write(binary.BigEndian.AppendUint64(nil, uint64(rate)))
+			io.Copy(io.Discard, conn)
 		}
 	}
 }

@@ -105,7 +105,7 @@ func (p *plan) once(ctx context.Context, m measure, r row) (map[string]float64, 
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	began := time.Now()
-	b, err := startBed(ctx, r)
+	b, err := startBed(ctx, r, m.line)
 	if err != nil {
 		return nil, time.Since(began), err
 	}
@@ -119,7 +119,7 @@ func (p *plan) once(ctx context.Context, m measure, r row) (map[string]float64, 
 }
 
 func (p *plan) say(n int, m measure, r row, values map[string]float64, took time.Duration, err error) {
-	fmt.Fprintf(p.progress, "run %d/%d  %-10s %-15s %5.1f s", n+1, p.runs, m.name, r.name, took.Seconds())
+	fmt.Fprintf(p.progress, "run %d/%d  %-14s %-15s %5.1f s", n+1, p.runs, m.name, r.name, took.Seconds())
 	if err != nil {
 		fmt.Fprintf(p.progress, "  FAILED: %v\n", err)
 		return

@@ -34,7 +34,8 @@ const (
 type WebSocket struct {
 	// TLS is of the outer TLS of wss, to whatever terminates it. To dial, nil
 	// is the system's roots, and an empty ServerName the URL's host. To
-	// listen at a wss URL it is required, with a certificate.
+	// listen at a wss URL it is required, with a certificate; at host:port nil
+	// is no outer TLS.
 	TLS *tls.Config
 	// Header is sent with the request of a Dial, such as credentials that a
 	// load balancer wants. Those of the URL's user info are added.

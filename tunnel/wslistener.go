@@ -24,7 +24,8 @@ const (
 )
 
 // Listen waits for agents at a ws:// or wss:// URL, whose path they have to
-// ask for, or at host:port, with any path and no outer TLS. Close waits for
+// ask for, or at host:port, with any path, and with outer TLS if the field TLS
+// is not nil. Close waits for
 // the listener's goroutines; connections that were accepted live on. A client has
 // 5 seconds and 8 KiB for its request; of more than 1,000 that have not sent it
 // the oldest are closed, as [Server] says of MaxPending.
@@ -41,10 +42,10 @@ func (w WebSocket) Listen(ctx context.Context, address string) (net.Listener, er
 		host = hostPort(u)
 	}
 	var config *tls.Config
-	if u.Scheme == "wss" {
-		if w.TLS == nil {
-			return nil, configError("to listen at a wss URL takes WebSocket.TLS")
-		}
+	switch {
+	case u.Scheme == "wss" && w.TLS == nil:
+		return nil, configError("to listen at a wss URL takes WebSocket.TLS")
+	case u.Scheme == "wss", !strings.Contains(address, "://") && w.TLS != nil:
 		config = w.outer("")
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", host)

@@ -304,6 +304,26 @@ func TestServerWebSocket(t *testing.T) {
 	}
 }
 
+// A client whose request has no end costs little, and is not heard to its end.
+func TestServerWebSocketBoundsRequests(t *testing.T) {
+	p := startServer(t, t.TempDir(), "-listen=", "-websocket", "127.0.0.1:0")
+	conn, err := net.Dial("tcp", address(p, "websocket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(4 * time.Second)) // a request may take 5
+	if _, err = conn.Write([]byte("GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 64<<10))); err == nil {
+		_, err = io.ReadAll(conn)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("got %v, want the connection closed", err)
+	}
+	if err := p.Stop(); err != nil {
+		t.Errorf("got %v at the end", err)
+	}
+}
+
 // What the commands write reaches a server that runs.
 func TestCommandsBesideTheServer(t *testing.T) {
 	dir := t.TempDir()

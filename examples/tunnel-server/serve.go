@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
@@ -138,7 +137,7 @@ func (f *serveFlags) begin(ctx context.Context, st state) (*tunnel.Server, *gate
 // listen opens all listeners, so that a wrong one is found before anything
 // runs.
 func (p *program) listen(ctx context.Context, f *serveFlags) (services []service, err error) {
-	websocket, err := p.websocket(f)
+	websocket, err := f.websocketListener(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +163,7 @@ func (p *program) listen(ctx context.Context, f *serveFlags) (services []service
 		addListener(name, func() (net.Listener, error) { return cli.Listen(ctx, address) }, run)
 	}
 	add("listen", f.listen, func(l net.Listener) error { return p.server.Serve(p.late, l) })
-	add("websocket", f.websocket, websocket)
+	addListener("websocket", websocket, func(l net.Listener) error { return p.server.Serve(p.late, l) })
 	add("status", f.status, func(l net.Listener) error { return cli.ServeHTTP(p.late, l, p.status()) })
 	for _, text := range f.forward {
 		to, parseErr := parseForward(text)
@@ -179,17 +178,22 @@ func (p *program) listen(ctx context.Context, f *serveFlags) (services []service
 	return services, err
 }
 
-func (p *program) websocket(f *serveFlags) (func(net.Listener) error, error) {
-	serve := func(l net.Listener) error { return cli.ServeHTTP(p.late, l, p.server.Handler()) }
-	if f.tlsCert == "" {
-		return serve, nil
+// websocketListener returns what listens for agents that come by WebSocket; nil
+// if none may.
+func (f *serveFlags) websocketListener(ctx context.Context) (func() (net.Listener, error), error) {
+	var t tunnel.WebSocket
+	if f.tlsCert != "" {
+		var err error
+		if t.TLS, err = serverTLS(f.tlsCert, f.tlsKey); err != nil {
+			return nil, fmt.Errorf("tunnel-server: -websocket-cert: %w", err)
+		}
 	}
-	config, err := serverTLS(f.tlsCert, f.tlsKey)
-	if err != nil {
-		return nil, fmt.Errorf("tunnel-server: -websocket-cert: %w", err)
-	}
-	config.NextProtos = []string{"http/1.1"}
-	return func(l net.Listener) error { return serve(tls.NewListener(l, config)) }, nil
+	return func() (net.Listener, error) {
+		if f.websocket == "" {
+			return nil, nil
+		}
+		return t.Listen(ctx, f.websocket)
+	}, nil
 }
 
 // run runs the services until ctx ends or one of them fails, and drains.

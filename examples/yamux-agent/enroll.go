@@ -113,13 +113,23 @@ func (id *identity) dial(ctx context.Context, protocol string) (*tls.Conn, error
 	return conn.(*tls.Conn), nil
 }
 
+var errNoInvitation = errors.New("the file is no invitation: tunnel-server enroll prints one with -format env")
+
 // readInvitation reads lines of NAME=value.
 func readInvitation(path string) (map[string]string, error) {
 	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
 	values := map[string]string{}
 	for line := range strings.Lines(string(content)) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-		values[name], _ = url.PathUnescape(value)
+		if values[name], err = url.PathUnescape(value); err != nil || strings.Contains(value, " ") {
+			return nil, errNoInvitation // and nothing of it: it holds a secret
+		}
 	}
-	return values, err
+	if values["CAUSEWAY_SERVERS"] == "" || values["CAUSEWAY_TOKEN"] == "" || values["CAUSEWAY_PIN"] == "" {
+		return nil, errNoInvitation
+	}
+	return values, nil
 }

@@ -221,3 +221,20 @@ func TestCut(t *testing.T) {
 	}
 	s.await(t)
 }
+
+// The file may be what enroll prints by default, a command that holds the token.
+func TestNoInvitation(t *testing.T) {
+	for _, content := range []string{
+		"CAUSEWAY_SERVERS=192.0.2.1:1 CAUSEWAY_TOKEN=causeway1.s3cr3t CAUSEWAY_PIN=sha256:00 tunnel-agent -state ./tunnel-agent\n",
+		"CAUSEWAY_SERVERS=192.0.2.1:1\nCAUSEWAY_TOKEN=s3cr3t%\nCAUSEWAY_PIN=sha256:00\n",
+		"",
+	} {
+		file := filepath.Join(t.TempDir(), "invitation")
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := run(t.Context(), file, nil); !errors.Is(err, errNoInvitation) {
+			t.Errorf("got %v of %q, want %v", err, content, errNoInvitation)
+		}
+	}
+}

@@ -16,10 +16,11 @@ type Membership interface {
 	// each change, until ctx ends. They are what [Server.PeerTransport] takes;
 	// this replica's own may be among them: it is found out. Set does not
 	// block; what it is given replaces what it was given before. Dials that
-	// find no agent wait for the first call, even if it has no addresses, for 5
-	// seconds at most. An error, or a return before ctx has ended, is a reason
-	// to call Watch again a little later; meanwhile the addresses stay, and
-	// dials that find no agent have the error's text.
+	// find no agent wait for the first call, even if it has no addresses and if
+	// Watch has failed before, for 5 seconds at most. An error, or a return
+	// before ctx has ended, is a reason to call Watch again a little later;
+	// meanwhile the addresses stay, and dials that find no agent have the
+	// error's text.
 	Watch(ctx context.Context, set func(addresses []string)) error
 }
 

@@ -23,7 +23,7 @@ type peers struct {
 
 	mu       sync.Mutex    // guards the fields below
 	began    time.Time     // when Peers was asked; zero: not yet
-	heard    chan struct{} // closed once Peers has answered, or failed; nil before began
+	heard    chan struct{} // closed once Peers has answered; nil before began
 	closed   bool
 	draining bool
 	byAddr   map[string]*peer
@@ -77,17 +77,9 @@ func (p *peers) watch() {
 			return
 		}
 		p.mu.Lock()
-		p.hearLocked(err)
+		p.err = err
 		p.mu.Unlock()
 		sleep(ctx, b.Next(time.Since(began)))
-	}
-}
-
-// hearLocked notes that Peers has answered, or why it has not.
-func (p *peers) hearLocked(err error) {
-	p.err = err
-	if !isClosed(p.heard) {
-		close(p.heard)
 	}
 }
 
@@ -105,7 +97,10 @@ func isClosed(c <-chan struct{}) bool {
 func (p *peers) set(addresses []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.hearLocked(nil)
+	p.err = nil
+	if !isClosed(p.heard) {
+		close(p.heard)
+	}
 	for address, kept := range p.byAddr {
 		if !slices.Contains(addresses, address) {
 			kept.cancel()
@@ -184,7 +179,7 @@ var errUnheard = errors.New("no answer from Peers yet")
 func (p *peers) memberError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.server.Peers != nil && !p.closed && !isClosed(p.heard) {
+	if p.err == nil && p.server.Peers != nil && !p.closed && !isClosed(p.heard) {
 		return errUnheard
 	}
 	return p.err
@@ -216,7 +211,8 @@ func (p *peers) meeting() bool {
 	if p.server.Peers == nil || time.Since(p.server.began) >= meetTimeout {
 		return false
 	}
-	return p.unheard() || len(p.unmet()) > 0
+	// Where Peers has failed, this replica may have agents of its own.
+	return p.unheard() && errors.Is(p.memberError(), errUnheard) || len(p.unmet()) > 0
 }
 
 // names are those of the replicas that run, this one's first unless it drains.

@@ -10,12 +10,12 @@ import (
 	"github.com/causewayproject/causeway/tunnel"
 )
 
-// TestServerPasswordIsHidden: the password of a server's URL is in no error, and
-// in nothing that hooks are told.
+// TestServerPasswordIsHidden: the password and the query of a server's URL are in
+// no error, and in nothing that hooks are told.
 func TestServerPasswordIsHidden(t *testing.T) {
 	told := make(chan string, 1)
 	agent := &tunnel.Agent{
-		Servers:     []string{"wss://ann:s3cr3t@gone.example/agent"},
+		Servers:     []string{"wss://ann:s3cr3t@gone.example/agent?token=s3cr3t"},
 		Credentials: &tunnel.MemoryCredentials{},
 		Invitation: func(context.Context) (tunnel.Invitation, error) {
 			return newTunnelServer(t, &tunnel.MemoryStore{}).invite("prod"), nil
@@ -34,7 +34,7 @@ func TestServerPasswordIsHidden(t *testing.T) {
 	got := <-told
 	cancel()
 	<-done
-	if strings.Contains(got, "s3cr3t") || strings.Count(got, "wss://ann:xxxxx@gone.example/agent") != 2 {
-		t.Errorf("got %q, want the address twice, without its password", got)
+	if strings.Contains(got, "s3cr3t") || strings.Count(got, "wss://ann:xxxxx@gone.example/agent?xxxxx") != 2 {
+		t.Errorf("got %q, want the address twice, without its secrets", got)
 	}
 }

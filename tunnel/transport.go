@@ -57,12 +57,16 @@ func carry(ctx context.Context, t Transport, dial DialFunc, address string, conf
 	return secure(ctx, conn, config, false)
 }
 
-// withoutPassword returns the address of a server for people.
+// withoutPassword returns the address of a server for people. The query of a URL
+// may be a secret too.
 func withoutPassword(address string) string {
 	if strings.Contains(address, "://") {
 		u, err := url.Parse(address)
 		if err != nil {
 			return "(not a URL)"
+		}
+		if u.RawQuery != "" {
+			u.RawQuery = "xxxxx"
 		}
 		address = u.Redacted()
 	}

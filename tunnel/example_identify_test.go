@@ -13,11 +13,13 @@ import (
 	"math/big"
 	"net"
 	"net/url"
-	"strings"
+	"regexp"
 	"time"
 
 	"github.com/causewayproject/causeway/tunnel"
 )
+
+var agentID = regexp.MustCompile(`^spiffe://corp\.example/cluster/([a-zA-Z0-9._-]+/[a-zA-Z0-9._-]+)/agent/([a-zA-Z0-9._-]+)$`)
 
 // identify verifies a certificate of SPIFFE's trust domain corp.example. The
 // agent X of the cluster prod in the namespace default has the URI
@@ -36,14 +38,15 @@ func identify(bundle func() *x509.CertPool) func(tls.ConnectionState) (tunnel.Id
 		if err != nil {
 			return tunnel.Identity{}, err // the agent reads only that it is not one of this server
 		}
-		if len(leaf.URIs) != 1 || leaf.URIs[0].Scheme != "spiffe" || leaf.URIs[0].Host != "corp.example" {
-			return tunnel.Identity{}, errors.New("not one SPIFFE ID of corp.example")
+		if leaf.IsCA || len(leaf.URIs) != 1 {
+			return tunnel.Identity{}, errors.New("not a certificate of one SPIFFE ID")
 		}
-		p := strings.Split(leaf.URIs[0].Path, "/")
-		if len(p) != 6 || p[1] != "cluster" || p[4] != "agent" {
-			return tunnel.Identity{}, fmt.Errorf("%s is not an agent", leaf.URIs[0])
+		// As it is written: a %2F is no separator, and there is no query.
+		m := agentID.FindStringSubmatch(leaf.URIs[0].String())
+		if m == nil {
+			return tunnel.Identity{}, fmt.Errorf("%s is not an agent of corp.example", leaf.URIs[0])
 		}
-		return tunnel.Identity{Cluster: p[2] + "/" + p[3], Agent: p[5]}, nil
+		return tunnel.Identity{Cluster: m[1], Agent: m[2]}, nil
 	}
 }
 

@@ -31,7 +31,11 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var refused atomic.Int64
-			b := newBed(t, &tunnel.Server{Hooks: tunnel.Hooks{Refused: func(net.Addr, error) { refused.Add(1) }}})
+			n := tt.n
+			if tt.kind == "tcp" {
+				n /= fewer
+			}
+			b := newBed(t, &tunnel.Server{MaxPending: 1000 / fewer, Hooks: tunnel.Hooks{Refused: func(net.Addr, error) { refused.Add(1) }}})
 			address := b.serveKind(tt.kind)
 			url := address
 			if tt.kind != "tcp" {
@@ -40,7 +44,7 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 			// A machine that is busy with something else is no failure.
 			calm := b.connects(url, agents)
 			before := runtime.NumGoroutine()
-			strangers := attack(t, tt.name, address, attackers, tt.n, true)
+			strangers := attack(t, tt.name, address, attackers, n, true)
 			other := b.connects(url, elsewhere)
 			same := b.connects(url, attackers)
 			dials := b.dialTimes(20)

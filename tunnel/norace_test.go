@@ -2,6 +2,10 @@
 
 package tunnel_test
 
-// slowdown is how much longer than promised something may take here: the machine
-// has other work.
-const slowdown = 3
+const (
+	// slowdown is how much longer than promised something may take here: the
+	// machine has other work.
+	slowdown = 3
+	// fewer is how many times fewer strangers come.
+	fewer = 1
+)

@@ -49,8 +49,8 @@ var (
 // max at once. When it is full, a new one takes the place of another. Each source
 // keeps as many as any other, so that one address can't keep the others out;
 // and within a source the oldest goes that has sent nothing, so that an agent
-// gets in beside strangers of the same address. If there is none, the new one waits
-// for its turn, without anything of it being read.
+// gets in beside strangers of the same address. If nobody can go, the new one waits
+// for its turn, and nothing of it is read.
 type admission struct {
 	max       int
 	door      *turns // of one: who waits for a place takes the next

@@ -82,7 +82,7 @@ type Agent struct {
 
 // AgentHooks see what an Agent does. Each may be nil; each is called by the
 // goroutine at work and must return soon. A server is its address without the
-// password of a URL.
+// password and the query of a URL.
 type AgentHooks struct {
 	// Connected is called when a session begins.
 	Connected func(server string, id Identity)

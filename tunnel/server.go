@@ -206,9 +206,11 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 
 // Handler returns the handler of WebSocket carriers, for an http.Server behind
 // a load balancer that knows HTTP. It serves each carrier in the request's
-// goroutine. What a client costs before the request is whole, the http.Server
-// says: set its ReadHeaderTimeout and MaxHeaderBytes. [Server.Shutdown] ends the sessions; http.Server.Shutdown does
-// not wait for them.
+// goroutine. The http.Server decides what a client may cost before its request is
+// whole: set ReadHeaderTimeout and MaxHeaderBytes, and limit the connections.
+// Without a load balancer in front use [WebSocket.Listen], which is bounded.
+// [Server.Shutdown] ends the sessions; http.Server.Shutdown does not wait for
+// them.
 func (s *Server) Handler() http.Handler {
 	if s.setup() == nil {
 		s.peers.start() // replicas behind handlers would all wait for the first carrier

@@ -176,7 +176,9 @@ func TestRunEndsWhileTrusting(t *testing.T) {
 		<-store.entered
 		began := time.Now()
 		a.stop()
-		if took := time.Since(began); took > 0 {
+		// Both ends may be writing, and a pipe holds nothing: a goodbye then
+		// waits for as long as one may take.
+		if took := time.Since(began); took > 200*time.Millisecond {
 			t.Errorf("Run ended after %v, want at once", took)
 		}
 	})

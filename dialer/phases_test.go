@@ -26,35 +26,36 @@ func TestContextInEveryPhase(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
+	const proxy = "proxy.example.com"
 	hangs := []struct {
 		name    string
 		phase   dialer.Phase
+		host    string // the proxy's: an address needs no time to be looked up
 		forward dialer.Dialer
 		tls     *tls.Config
 	}{
-		{"dns", dialer.PhaseDNS, dialer.Direct{Dialer: &net.Dialer{Resolver: &net.Resolver{
+		{"dns", dialer.PhaseDNS, proxy, dialer.Direct{Dialer: &net.Dialer{Resolver: &net.Resolver{
 			PreferGo: true,
 			Dial:     func(ctx context.Context, _, _ string) (net.Conn, error) { return nil, stuck(ctx) },
 		}}}, nil},
-		{"tcp", dialer.PhaseTCP, dialer.Direct{Dialer: &net.Dialer{
-			Resolver:       fakeDNS(t, map[string][]string{"proxy.example.com.": {"127.0.0.1"}}),
+		{"tcp", dialer.PhaseTCP, "127.0.0.1", dialer.Direct{Dialer: &net.Dialer{
 			ControlContext: func(ctx context.Context, _, _ string, _ syscall.RawConn) error { return stuck(ctx) },
 		}}, nil},
-		{"tls, in a write", dialer.PhaseTLS, deaf(t), &tls.Config{}},
-		{"tls, in a read", dialer.PhaseTLS, mute(t), &tls.Config{}},
-		{"connect, in a write", dialer.PhaseConnect, deaf(t), nil},
-		{"connect, in a read", dialer.PhaseConnect, mute(t), nil},
-		{"a forward without a context", dialer.PhaseTCP, dialer.FromProxy(dialOnly(func(string, string) (net.Conn, error) {
+		{"tls, in a write", dialer.PhaseTLS, proxy, deaf(t), &tls.Config{}},
+		{"tls, in a read", dialer.PhaseTLS, proxy, mute(t), &tls.Config{}},
+		{"connect, in a write", dialer.PhaseConnect, proxy, deaf(t), nil},
+		{"connect, in a read", dialer.PhaseConnect, proxy, mute(t), nil},
+		{"a forward without a context", dialer.PhaseTCP, proxy, dialer.FromProxy(dialOnly(func(string, string) (net.Conn, error) {
 			<-t.Context().Done()
 			return nil, net.ErrClosed
 		})), nil},
 	}
 	for _, tt := range hangs {
-		dialers := []dialer.Dialer{&dialer.HTTPConnect{Addr: "proxy.example.com:3128", Forward: tt.forward, TLSConfig: tt.tls, Timeout: -1}}
+		dialers := []dialer.Dialer{&dialer.HTTPConnect{Addr: tt.host + ":3128", Forward: tt.forward, TLSConfig: tt.tls, Timeout: -1}}
 		if tt.tls == nil {
-			dialers = append(dialers, &dialer.SOCKS5{Addr: "proxy.example.com:1080", Forward: tt.forward, Timeout: -1})
+			dialers = append(dialers, &dialer.SOCKS5{Addr: tt.host + ":1080", Forward: tt.forward, Timeout: -1})
 		} else {
-			dialers = append(dialers, &dialer.HTTPConnect{Addr: "proxy.example.com:443", Forward: tt.forward, TLSConfig: tt.tls, HTTP2: &dialer.HTTP2{}})
+			dialers = append(dialers, &dialer.HTTPConnect{Addr: tt.host + ":443", Forward: tt.forward, TLSConfig: tt.tls, HTTP2: &dialer.HTTP2{}})
 		}
 		for _, d := range dialers {
 			t.Run(tt.name, func(t *testing.T) {

@@ -182,6 +182,13 @@ var attacks = map[string]func(*crowd, net.Conn){
 		handshake(&cutConn{Conn: conn, records: 1}, sessionProtocol, longCertificate(10<<10))
 	},
 
+	"1,500 protocols": func(c *crowd, conn net.Conn) { manyProtocols(conn, 1500) },
+	"800 URIs, no proof": func(c *crowd, conn net.Conn) {
+		handshake(&cutConn{Conn: conn, records: 1}, sessionProtocol, manyURIs(800))
+	},
+	"800 URIs":   func(c *crowd, conn net.Conn) { handshake(conn, sessionProtocol, manyURIs(800)) },
+	"2,600 URIs": func(c *crowd, conn net.Conn) { handshake(conn, sessionProtocol, manyURIs(2600)) },
+
 	// It leaves as soon as it can, and comes again.
 	"handshakes": func(c *crowd, conn net.Conn) { handshake(conn, sessionProtocol, nil); conn.Close() },
 
@@ -249,6 +256,17 @@ func longHello(conn net.Conn, n, size int) {
 	}
 }
 
+// manyProtocols sends a ClientHello that names n protocols, and no more.
+func manyProtocols(conn net.Conn, n int) {
+	names := []string{sessionProtocol}
+	for range n {
+		names = append(names, "a")
+	}
+	tls.Client(&cutConn{Conn: conn, records: 1}, &tls.Config{
+		InsecureSkipVerify: true, NextProtos: names, CurvePreferences: []tls.CurveID{tls.X25519},
+	}).Handshake()
+}
+
 // handshake returns nil if the server did not take it.
 func handshake(conn net.Conn, protocol string, cert *tls.Certificate) *tls.Conn {
 	config := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}, DynamicRecordSizingDisabled: true}
@@ -264,9 +282,25 @@ func handshake(conn net.Conn, protocol string, cert *tls.Certificate) *tls.Conn 
 
 // longCertificate is of a stranger's own making, with that many bytes of ballast.
 func longCertificate(size int) *tls.Certificate {
+	return certificateWith("ballast", size, pkix.Extension{Id: asn1.ObjectIdentifier{1, 2, 3, 4}, Value: make([]byte, size)})
+}
+
+// manyURIs is a certificate with n names that are as short as can be, four bytes
+// each.
+func manyURIs(n int) *tls.Certificate {
+	names, err := asn1.Marshal(asn1.RawValue{Tag: asn1.TagSequence, IsCompound: true, Bytes: bytes.Repeat([]byte("\x86\x02a:"), n)})
+	if err != nil {
+		panic(err)
+	}
+	return certificateWith("URIs", n, pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: names})
+}
+
+// certificateWith makes a certificate of each kind and number once.
+func certificateWith(kind string, n int, extension pkix.Extension) *tls.Certificate {
 	certificatesMu.Lock()
 	defer certificatesMu.Unlock()
-	if c := certificates[size]; c != nil {
+	name := fmt.Sprint(kind, n)
+	if c := certificates[name]; c != nil {
 		return c
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -274,19 +308,19 @@ func longCertificate(size int) *tls.Certificate {
 		panic(err)
 	}
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 2, 3, 4}, Value: make([]byte, size)}}}
+		ExtraExtensions: []pkix.Extension{extension}}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		panic(err)
 	}
 	c := &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-	certificates[size] = c
+	certificates[name] = c
 	return c
 }
 
 var (
 	certificatesMu sync.Mutex
-	certificates   = map[int]*tls.Certificate{}
+	certificates   = map[string]*tls.Certificate{}
 )
 
 // cutConn sends no more than that many encrypted records or bytes of those, and

@@ -162,7 +162,7 @@ func uris(cert *x509.Certificate) (ours []*url.URL) {
 // tlsConfig is the server's, for all carriers. It takes any client certificate
 // whose key the client holds, or none: identify judges it.
 func (e *enroller) tlsConfig() *tls.Config {
-	return hardened(&tls.Config{
+	return sparing(hardened(&tls.Config{
 		NextProtos: []string{protoTunnel, protoEnroll, protoPeer},
 		ClientAuth: tls.RequestClientCert,
 		Time:       e.clock,
@@ -173,9 +173,9 @@ func (e *enroller) tlsConfig() *tls.Config {
 			if state.NegotiatedProtocol == "" { // which tls lets pass
 				return &Error{Op: "connect", Code: CodeVersion, Err: errors.New("the client names no protocol (ALPN)")}
 			}
-			return nil
+			return checkChain(state.PeerCertificates)
 		},
-	})
+	}))
 }
 
 // certificate returns the server's own, made anew once half of its life is

@@ -46,7 +46,7 @@ func (w WebSocket) Listen(ctx context.Context, address string) (net.Listener, er
 	case u.Scheme == "wss" && w.TLS == nil:
 		return nil, configError("to listen at a wss URL takes WebSocket.TLS")
 	case u.Scheme == "wss", !strings.Contains(address, "://") && w.TLS != nil:
-		config = w.outer("")
+		config = sparing(w.outer(""))
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", host)
 	if err != nil {

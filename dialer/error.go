@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // A Phase is a step of a dial.
@@ -190,6 +191,9 @@ var ErrLogin = errors.New("dialer: the proxy refused the user name and password"
 // was closed because of a cancel must not read "use of closed connection".
 func contextError(ctx context.Context, err error) error {
 	ended := ctx.Err()
+	if deadline, ok := ctx.Deadline(); ok && ended == nil && !time.Now().Before(deadline) && timedOut(err) {
+		ended = context.DeadlineExceeded // a socket's deadline may come before its context hears of it
+	}
 	if ended == nil || err != ended && errors.Is(err, ended) {
 		return err
 	}

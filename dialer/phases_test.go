@@ -74,6 +74,23 @@ func TestContextInEveryPhase(t *testing.T) {
 	}
 }
 
+// lateContext is one of which the deadline has passed, and whose timer has not
+// had its turn.
+type lateContext struct{ context.Context }
+
+func (lateContext) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }
+
+// A socket's deadline may pass a moment before its context ends.
+func TestSocketDeadlineFirst(t *testing.T) {
+	d := &dialer.HTTPConnect{Addr: "127.0.0.1:3128", Timeout: -1, Forward: dialer.Func(func(context.Context, string, string) (net.Conn, error) {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}
+	})}
+	_, err := d.DialContext(lateContext{t.Context()}, "tcp", target)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want context.DeadlineExceeded", err)
+	}
+}
+
 // deaf makes connections whose other side does not read, mute ones whose
 // other side says nothing.
 func deaf(t *testing.T) dialer.Dialer {

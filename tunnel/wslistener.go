@@ -147,11 +147,8 @@ func (s *wsListener) upgrade(p *place, raw net.Conn) (net.Conn, error) {
 func readRequestHead(p *place, conn net.Conn) (head, early []byte, err error) {
 	b := make([]byte, 0, smallRead)
 	for {
-		for _, end := range []string{"\r\n\r\n", "\n\n"} {
-			if i := bytes.Index(b, []byte(end)); i >= 0 {
-				i += len(end)
-				return b[:i], bytes.Clone(b[i:]), p.compute()
-			}
+		if i := headLength(b); i > 0 {
+			return b[:i], bytes.Clone(b[i:]), p.compute()
 		}
 		if len(b) == maxUpgradeRequest {
 			return b, nil, p.compute()
@@ -163,6 +160,24 @@ func readRequestHead(p *place, conn net.Conn) (head, early []byte, err error) {
 		n, err := conn.Read(b[len(b):cap(b)])
 		if b = b[:len(b)+n]; err != nil {
 			return nil, nil, err
+		}
+	}
+}
+
+// headLength returns the length up to the first empty line, that of net/http; zero
+// if there is none yet.
+func headLength(b []byte) int {
+	for n := 0; ; {
+		i := bytes.IndexByte(b[n:], '\n')
+		if i < 0 {
+			return 0
+		}
+		n += i + 1
+		switch {
+		case bytes.HasPrefix(b[n:], []byte("\n")):
+			return n + 1
+		case bytes.HasPrefix(b[n:], []byte("\r\n")):
+			return n + 2
 		}
 	}
 }

@@ -18,7 +18,7 @@ func (r *runner) run(ctx context.Context) {
 		case !r.lacking():
 			r.due = time.Time{}
 		case r.due.IsZero(): // another server is wanted
-			r.plan(r.search())
+			r.plan(r.inTime(r.search()))
 		case !time.Now().Before(r.due):
 			r.try(ctx)
 			continue
@@ -118,6 +118,17 @@ func (r *runner) search() time.Duration {
 	r.seek = backoff.Backoff{First: first / 4, Max: 10 * orDefault(r.MaxBackoff, 30*time.Second), Factor: 1.25}
 	spread := backoff.Backoff{First: first, Max: r.MaxBackoff}
 	return spread.Next(0)
+}
+
+// inTime bounds the wait before a session takes the place of one whose certificate
+// ends soon: at another server than the new session's, its streams end with it.
+func (r *runner) inTime(wait time.Duration) time.Duration {
+	for _, l := range r.live {
+		if r.stale(l) && r.held().given != nil {
+			wait = min(wait, max(time.Until(l.cert.NotAfter)/2, 0))
+		}
+	}
+	return wait
 }
 
 // stale reports whether the link was made with an older certificate.

@@ -64,9 +64,11 @@ func (r *runner) renewIn() time.Duration {
 	return in
 }
 
-// renewalRetry is a tenth of what is left of the certificate, in reason.
+// renewalRetry is a tenth of what is left of the certificate, or 5 seconds if that
+// is longer; in the last 10 seconds it is half of what is left.
 func renewalRetry(c *Credentials) time.Duration {
-	return min(max(time.Until(c.expires())/10, 5*time.Second), time.Hour)
+	left := time.Until(c.expires())
+	return min(max(left/10, min(left/2, 5*time.Second), 500*time.Millisecond), time.Hour)
 }
 
 // renew gets the next certificate: on the link's control stream, unless there

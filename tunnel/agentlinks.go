@@ -85,7 +85,7 @@ func (r *runner) wait(ctx context.Context) {
 	case <-ctx.Done():
 	case <-r.changed:
 	case err := <-renewed:
-		r.endRenewal(err)
+		r.endRenewal(ctx, err)
 	case <-t.C:
 		if l != nil && in <= next {
 			r.startRenewal(ctx, l)

@@ -22,9 +22,12 @@ func (r *runner) startRenewal(ctx context.Context, l *link) {
 
 // endRenewal takes the outcome. Each session is then stale, and the next ones
 // are where they are.
-func (r *runner) endRenewal(err error) {
+func (r *runner) endRenewal(ctx context.Context, err error) {
 	l := r.renewing.link
 	r.renewing = nil
+	if ctx.Err() != nil {
+		return // the end of Run is no failure
+	}
 	if err != nil {
 		wait := renewalRetry(r.held())
 		first := r.notYet.IsZero()

@@ -158,12 +158,14 @@ func TestRunEndsWhileRenewing(t *testing.T) {
 	})
 }
 
-// The end of a session is the end of what is saved because of it.
+// The end of a session is the end of what is saved because of it, and no failure.
 func TestRunEndsWhileTrusting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, &tunnel.Server{})
 		store := &stuckCredentials{entered: make(chan struct{})}
-		a := b.agent(&tunnel.Agent{Credentials: store, Grace: -1})
+		a := b.agent(&tunnel.Agent{Credentials: store, Grace: -1, Hooks: tunnel.AgentHooks{
+			Failed: func(server string, err error, _ time.Duration) { t.Errorf("failed at %s: %v", server, err) },
+		}})
 		store.stuck.Store(true)
 		next, err := tunnel.NewAuthority()
 		if err != nil {

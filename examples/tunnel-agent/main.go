@@ -84,6 +84,9 @@ func run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writ
 	if err != nil {
 		return err
 	}
+	if _, err := agent.Credentials.Load(ctx); err != nil { // it would be tried for ever
+		return fmt.Errorf("tunnel-agent: -state: %w", err)
+	}
 	l, err := cli.Listen(ctx, f.status)
 	if err != nil {
 		return fmt.Errorf("tunnel-agent: -status: %w", err)

@@ -243,6 +243,10 @@ func TestBadFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
+	damaged := t.TempDir()
+	if err := os.WriteFile(filepath.Join(damaged, "credentials.pem"), []byte("canary"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		name  string
 		args  []string
@@ -255,6 +259,7 @@ func TestBadFlags(t *testing.T) {
 		{"pattern", []string{"-allow", "a"}, `field Allow, entry "a"`, false},
 		{"server", []string{"-server", "a"}, "field Servers", false},
 		{"proxy", []string{"-proxy", "ftp://u:canary@p"}, "-proxy", false},
+		{"damaged credentials", []string{"-state", damaged, "-server", "127.0.0.1:1"}, "-state: tunnel: config: file store: credentials.pem in " + damaged, false},
 		{"status", []string{"-status", taken.Addr().String()}, "-status", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

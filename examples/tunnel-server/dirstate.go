@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/causewayproject/causeway/tunnel"
@@ -49,13 +51,27 @@ func (s dirState) authority() (*tunnel.Authority, error) {
 	for rest := text; ; {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {
-			return tunnel.ParseAuthority(certs, key)
+			a, err := tunnel.ParseAuthority(certs, key)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", s.path(authorityFile), err)
+			}
+			return a, nil
 		}
 		if block.Type == "CERTIFICATE" {
 			certs = append(certs, pem.EncodeToMemory(block)...)
 		} else {
 			key = append(key, pem.EncodeToMemory(block)...)
 		}
+	}
+}
+
+// warnIfPublic warns of an authority that every user of the machine can read. A
+// group may be the one that a volume of Kubernetes is mounted for.
+func (s dirState) warnIfPublic(log *slog.Logger) {
+	info, err := os.Stat(s.path(authorityFile))
+	if err == nil && info.Mode().Perm()&0o007 != 0 && runtime.GOOS != "windows" {
+		log.Warn("every user of this machine can read or write the authority's key: set the file's mode to 600, or replace the authority",
+			"file", s.path(authorityFile), "mode", info.Mode().Perm().String())
 	}
 }
 

@@ -23,7 +23,7 @@ func enroll(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := addStateFlags(set)
 	var addresses cli.List
 	set.Var(&addresses, "server", "`address` of the server: host:port, or a wss URL; several are allowed; default: what the server was told to -advertise")
-	format := set.String("format", "command", "`one` of "+strings.Join(slices.Sorted(maps.Keys(formats)), ", "))
+	format := set.String("format", "command", "the `format` of what is printed: one of "+strings.Join(slices.Sorted(maps.Keys(formats)), ", "))
 	life := set.Duration("life", time.Hour, "how long the token is valid")
 	var d delivery
 	set.StringVar(&d.Image, "image", "tunnel-agent:latest", "the `image` of the agent in a manifest")
@@ -35,6 +35,12 @@ func enroll(ctx context.Context, args []string, stdout io.Writer) error {
 	render, ok := formats[*format]
 	if len(positional) != 1 || !ok {
 		return cli.UsageError{Text: "tunnel-server enroll: one CLUSTER, and a -format of " + strings.Join(slices.Sorted(maps.Keys(formats)), ", ")}
+	}
+	if *life <= 0 {
+		return cli.UsageError{Text: "tunnel-server enroll: -life is not above zero"}
+	}
+	if err := checkServers("tunnel-server enroll: -server", addresses); err != nil {
+		return err
 	}
 	st, server, err := flags.openServer(ctx)
 	if err != nil {
@@ -55,6 +61,8 @@ func enroll(ctx context.Context, args []string, stdout io.Writer) error {
 	return render(stdout, d)
 }
 
+// revoke takes a name that has not enrolled too: one that a Store has forgotten,
+// or that another PKI is about to give.
 func revoke(ctx context.Context, args []string, stdout io.Writer) error {
 	set := flag.NewFlagSet("tunnel-server revoke", flag.ContinueOnError)
 	flags := addStateFlags(set)
@@ -69,7 +77,12 @@ func revoke(ctx context.Context, args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return server.Revoke(ctx, tunnel.Identity{Cluster: positional[0], Agent: positional[1]})
+	id := tunnel.Identity{Cluster: positional[0], Agent: positional[1]}
+	if err := server.Revoke(ctx, id); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(stdout, "agent %q of cluster %q is revoked, whether or not it ever connected: /status of the server lists those that are connected\n", id.Agent, id.Cluster)
+	return err
 }
 
 func payload(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -184,6 +185,10 @@ func TestBadCommands(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(broken, authorityFile), []byte("canary"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	anyPort := t.TempDir()
+	if err := setGateway(t.Context(), dirState{anyPort}, &doorFlags{connect: "127.0.0.1:0"}); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		name, args, want string
 		usage            bool
@@ -193,13 +198,18 @@ func TestBadCommands(t *testing.T) {
 		{"two clusters", "enroll a b -state DIR -server a:1", "one CLUSTER", true},
 		{"format", "enroll a -state DIR -server a:1 -format xml", "command, env, manifest, secret, systemd", true},
 		{"no server", "enroll a -state DIR", "-advertise", true},
-		{"bad life", "enroll a -state DIR -server a:1 -life -1s", "life", false},
+		{"bad life", "enroll a -state DIR -server a:1 -life -5m", "-life is not above zero", true},
+		{"server's scheme", "enroll a -state DIR -server ftp://u:canary@a:1", "-server: address 1: ", true},
 		{"bad cluster", "enroll a|b -state DIR -server a:1", "cluster", false},
 		{"no directory", "enroll a -state FILE -server a:1", "-state", false},
-		{"broken authority", "enroll a -state BROKEN -server a:1", "state: ", false},
+		{"broken authority", "enroll a -state BROKEN -server a:1", "BROKEN/authority.pem", false},
 		{"revoke without agent", "revoke a -state DIR", "AGENT", true},
 		{"payload without name", "payload a -state DIR", "NAME", true},
 		{"large payload", "payload a b -state DIR", "more than", false},
+		{"ticket, port 0", "ticket a -state DIR -gateway http://a:0", "-gateway", true},
+		{"ticket, scheme", "ticket a -state DIR -gateway ftp://a:1", "-gateway", true},
+		{"ticket, life", "ticket a -state DIR -gateway http://a:1 -life 0", "-life is not above zero", true},
+		{"ticket, server at port 0", "ticket a -state PORT0", "where is the gateway?", true},
 		{"serve, argument", "serve x", `unexpected argument "x"`, true},
 		{"serve, nobody", "-listen=", "no agent can connect", true},
 		{"serve, certificate without key", "-websocket 127.0.0.1:0 -websocket-cert x", "go together", true},
@@ -212,11 +222,14 @@ func TestBadCommands(t *testing.T) {
 		{"serve, address for WebSockets", "-state DIR -websocket 192.0.2.1:1", "-websocket", false},
 		{"serve, address of a door", "-state DIR -connect 192.0.2.1:1", "-connect", false},
 		{"serve, watch", "-watch 0", "-watch", true},
-		{"serve, broken authority", "-state BROKEN", "state: ", false},
+		{"serve, broken authority", "-state BROKEN", "BROKEN/authority.pem", false},
+		{"serve, scheme to advertise", "-advertise a:1,ftp://b:1", "-advertise: address 2: ", true},
+		{"serve, scheme of a peer", "-peers https://b", "-peers: address 1: ", true},
+		{"serve, name", "-state DIR -name a|b", `-name "a|b"`, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			args := strings.Fields(strings.NewReplacer("DIR", t.TempDir(), "FILE", file, "BROKEN", broken).Replace(tt.args))
-			if args[0] != "enroll" && args[0] != "revoke" && args[0] != "payload" && args[0] != "nonsense" {
+			args := strings.Fields(strings.NewReplacer("DIR", t.TempDir(), "FILE", file, "BROKEN", broken, "PORT0", anyPort).Replace(tt.args))
+			if !slices.Contains([]string{"enroll", "revoke", "payload", "ticket", "nonsense"}, args[0]) {
 				args = append(args[:len(args):len(args)], "-status=")
 				if !strings.Contains(tt.args, "-listen") {
 					args = append(args, "-listen=127.0.0.1:0")
@@ -226,8 +239,9 @@ func TestBadCommands(t *testing.T) {
 			defer cancel()
 			err := run(ctx, args, strings.NewReader(strings.Repeat("x", 2<<20)), io.Discard, io.Discard)
 			var mistake cli.UsageError
-			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "canary") || errors.As(err, &mistake) != tt.usage {
-				t.Errorf("got %v, want %q, a mistake of usage %v", err, tt.want, tt.usage)
+			want := strings.ReplaceAll(tt.want, "BROKEN", broken)
+			if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "canary") || errors.As(err, &mistake) != tt.usage {
+				t.Errorf("got %v, want %q, a mistake of usage %v", err, want, tt.usage)
 			}
 		})
 	}
@@ -239,6 +253,11 @@ func TestHelp(t *testing.T) {
 		if err := run(t.Context(), []string{command, "-h"}, nil, &out, io.Discard); !errors.Is(err, flag.ErrHelp) || !strings.Contains(out.String(), "-state") {
 			t.Errorf("%s: got %v and %q", command, err, &out)
 		}
+	}
+	var format bytes.Buffer
+	run(t.Context(), []string{"enroll", "-h"}, nil, &format, io.Discard)
+	if !strings.Contains(format.String(), "-format format\n") {
+		t.Errorf("got %s, want the name of what -format takes", &format)
 	}
 	var out bytes.Buffer
 	if err := run(t.Context(), []string{"help"}, nil, &out, io.Discard); err != nil || out.String() != usage {

@@ -2,7 +2,10 @@ package main
 
 import (
 	"flag"
+	"fmt"
 	"os"
+	"strings"
+	"unicode"
 
 	"github.com/causewayproject/causeway/examples/internal/cli"
 	"github.com/causewayproject/causeway/tunnel"
@@ -27,8 +30,10 @@ func (f *replicaFlags) check(state *stateFlags) error {
 		return cli.UsageError{Text: "tunnel-server: -peers-service goes with -secrets"}
 	case f.service != "" && len(f.addresses) > 0:
 		return cli.UsageError{Text: "tunnel-server: -peers and -peers-service exclude each other"}
+	case strings.ContainsFunc(f.name, func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsSpace(r) || r == '|' }):
+		return cli.UsageError{Text: fmt.Sprintf("tunnel-server: -name %q holds a space, a bar or a character that does not print", f.name)}
 	}
-	return nil
+	return checkServers("tunnel-server: -peers", f.addresses)
 }
 
 // join has the server find its replicas.

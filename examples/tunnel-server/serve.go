@@ -55,6 +55,9 @@ func (f *serveFlags) parse(args []string, stdout io.Writer) error {
 	case (f.tlsCert == "") != (f.tlsKey == ""), f.tlsCert != "" && f.websocket == "":
 		return cli.UsageError{Text: "tunnel-server: -websocket-cert and -websocket-key go together, with -websocket"}
 	}
+	if err := checkServers("tunnel-server: -advertise", f.advertise); err != nil {
+		return err
+	}
 	if err := f.doors.check(); err != nil {
 		return err
 	}

@@ -68,6 +68,7 @@ func (f *stateFlags) open(log *slog.Logger) (state, error) {
 		if err != nil {
 			return nil, fmt.Errorf("tunnel-server: -state: %w", err)
 		}
+		st.warnIfPublic(log)
 		return st, nil
 	}
 	namespace, prefix, ok := strings.Cut(f.secrets, "/")
@@ -107,6 +108,17 @@ func (f *stateFlags) openServer(ctx context.Context) (state, *tunnel.Server, err
 		return nil, nil, fmt.Errorf("tunnel-server: state: %w", err)
 	}
 	return st, server, nil
+}
+
+// checkServers returns a mistake in addresses that agents or replicas are to dial.
+// It does not show them: a URL may hold a secret.
+func checkServers(what string, addresses []string) error {
+	for i, address := range addresses {
+		if _, err := tunnel.TransportFor(address); err != nil {
+			return cli.UsageError{Text: fmt.Sprintf("%s: address %d: %v", what, i+1, err)}
+		}
+	}
+	return nil
 }
 
 func setServers(ctx context.Context, st state, addresses []string) error {
@@ -150,8 +162,8 @@ func setGateway(ctx context.Context, st state, f *doorFlags) error {
 	if f.connect == "" {
 		scheme, address = "https://", f.connectTLS
 	}
-	if host, _, err := net.SplitHostPort(address); err != nil || host == "" {
-		return nil
+	if host, port, err := net.SplitHostPort(address); err != nil || host == "" || port == "0" {
+		return nil // nobody can dial it
 	}
 	return st.replace(ctx, gatewayFile, []byte(scheme+address))
 }

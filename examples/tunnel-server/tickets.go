@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,8 +56,11 @@ func (f ticketFlags) issue(ctx context.Context, cluster string) (*url.URL, error
 		text = string(b)
 	}
 	u, err := url.Parse(text)
-	if err != nil || u.Hostname() == "" || u.User != nil {
+	if err != nil || !slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme) || u.Hostname() == "" || u.Port() == "0" || u.User != nil {
 		return nil, cli.UsageError{Text: "tunnel-server: -gateway is not http://HOST:PORT, https:// or socks5://"}
+	}
+	if *f.life <= 0 {
+		return nil, cli.UsageError{Text: "tunnel-server: -life is not above zero"}
 	}
 	var tickets gateway.Tickets
 	if err := setTickets(ctx, st, &tickets); err != nil {

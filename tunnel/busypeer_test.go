@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -273,22 +274,22 @@ func TestReadyWhenMet(t *testing.T) {
 func TestForwardRetriesLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReplicas(t, "a")
-		var lost, asked atomic.Bool
+		var lost atomic.Bool
+		asked := make(chan struct{})
+		sayAsked := sync.OnceFunc(func() { close(asked) })
 		r.raw("b", func(kind uint16, st *mux.Stream, session *mux.Session) {
 			if kind == kindForward {
 				lost.Store(true)
 				session.Close()
 				return
 			}
-			for !asked.Load() {
-				time.Sleep(time.Millisecond)
-			}
+			<-asked
 			have(st, 0)
 		})
 		r.raw("c", func(kind uint16, st *mux.Stream, session *mux.Session) {
 			if kind == kindAsk && !lost.Load() {
 				have(st, 42)
-				asked.Store(true)
+				sayAsked()
 				return
 			}
 			serveRaw(0, 0)(kind, st, session)

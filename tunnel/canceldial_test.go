@@ -167,56 +167,53 @@ func TestResetBeforeDial(t *testing.T) {
 // neither reads, nor writes, nor ends.
 func TestClosedConnectionLeavesTarget(t *testing.T) {
 	h := newHop(t)
-	for _, b := range []struct {
-		name string
-		bed  *bed
-	}{{"local", h.far}, {"forwarded", h.near}} {
-		t.Run(b.name, func(t *testing.T) {
-			for _, tt := range []struct {
-				name  string
-				leave func(*mux.Stream)
-				reset bool
-			}{
-				{"close", func(s *mux.Stream) { s.Close() }, false},
-				{"half-close, then close", func(s *mux.Stream) { s.CloseWrite(); s.Close() }, false},
-				{"reset", func(s *mux.Stream) { s.Reset(0) }, true},
-			} {
-				t.Run(tt.name, func(t *testing.T) {
-					conn, target := h.pair(b.bed)
-					conn.Write([]byte("bye"))
-					if _, err := io.ReadFull(target, make([]byte, 3)); err != nil {
-						t.Fatal(err)
-					}
-					tt.leave(conn.(*mux.Stream))
-					// The target does not end, and yet the agent has no stream.
-					awaitNoStream(t)
-					_, err := target.Read(make([]byte, 1))
-					if tt.reset != errors.Is(err, syscall.ECONNRESET) || !tt.reset && err != io.EOF {
-						t.Errorf("the target got %v, reset %v", err, tt.reset)
-					}
-				})
-			}
-		})
-	}
+	h.eachWay(t, func(t *testing.T, b *bed) {
+		for _, tt := range []struct {
+			name  string
+			leave func(*mux.Stream)
+			reset bool
+		}{
+			{"close", func(s *mux.Stream) { s.Close() }, false},
+			{"half-close, then close", func(s *mux.Stream) { s.CloseWrite(); s.Close() }, false},
+			{"reset", func(s *mux.Stream) { s.Reset(0) }, true},
+		} {
+			t.Run(tt.name, func(t *testing.T) {
+				conn, target := h.pair(b)
+				conn.Write([]byte("bye"))
+				if _, err := io.ReadFull(target, make([]byte, 3)); err != nil {
+					t.Fatal(err)
+				}
+				tt.leave(conn.(*mux.Stream))
+				// The target does not end, and yet the agent has no stream.
+				awaitNoStream(t)
+				_, err := target.Read(make([]byte, 1))
+				if tt.reset != errors.Is(err, syscall.ECONNRESET) || !tt.reset && err != io.EOF {
+					t.Errorf("the target got %v, reset %v", err, tt.reset)
+				}
+			})
+		}
+	})
 }
 
 // Nor a caller that breaks off while the target takes nothing.
 func TestResetWhileTargetStalls(t *testing.T) {
 	h := newHop(t)
-	for _, b := range []struct {
-		name string
-		bed  *bed
-	}{{"local", h.far}, {"forwarded", h.near}} {
-		t.Run(b.name, func(t *testing.T) {
-			conn, target := h.pair(b.bed)
-			conn.SetWriteDeadline(time.Now().Add(time.Second)) // until nothing more is taken
-			io.Copy(conn, zeros{})
-			conn.(*mux.Stream).Reset(6)
-			awaitNoStream(t)
-			if _, err := io.Copy(io.Discard, target); !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("the target got %v, want a reset", err)
-			}
-		})
+	h.eachWay(t, func(t *testing.T, b *bed) {
+		conn, target := h.pair(b)
+		conn.SetWriteDeadline(time.Now().Add(time.Second)) // until nothing more is taken
+		io.Copy(conn, zeros{})
+		conn.(*mux.Stream).Reset(6)
+		awaitNoStream(t)
+		if _, err := io.Copy(io.Discard, target); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the target got %v, want a reset", err)
+		}
+	})
+}
+
+// eachWay runs f with the server that has the agent, and with one that forwards.
+func (h *hop) eachWay(t *testing.T, f func(t *testing.T, b *bed)) {
+	for name, b := range map[string]*bed{"local": h.far, "forwarded": h.near} {
+		t.Run(name, func(t *testing.T) { f(t, b) })
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/test/proxytest"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -102,21 +103,11 @@ func openFiles(t *testing.T) int {
 
 // An agent whose connection is closed in the handshake says what that may mean.
 func TestHandshakeCutText(t *testing.T) {
-	l := listen(t)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			conn.Close()
-		}
-	}()
+	s := proxytest.Serve(listen(t), func(_ context.Context, conn net.Conn) { conn.Close() })
+	defer s.Close()
 	failed := make(chan error, 1)
 	a := &tunnel.Agent{
-		Servers: []string{l.Addr().String()}, Credentials: &tunnel.MemoryCredentials{},
+		Servers: []string{s.Addr()}, Credentials: &tunnel.MemoryCredentials{},
 		Invitation: func(context.Context) (tunnel.Invitation, error) {
 			return tunnel.Invitation{Cluster: testCluster, Token: "x", Pin: "sha256:" + strings.Repeat("0", 64)}, nil
 		},
@@ -133,8 +124,6 @@ func TestHandshakeCutText(t *testing.T) {
 	err := <-failed
 	stop()
 	<-ran
-	l.Close()
-	<-done
 	if codeOf(err) != tunnel.CodeLost || !strings.Contains(err.Error(), "TLS handshake: the server closed the connection: it may be overloaded") {
 		t.Errorf("got %v, want what happened", err)
 	}

@@ -106,15 +106,7 @@ func testWriteToOrder(t *testing.T, way way) {
 			opened, accepted := connect(t, client, server, "")
 			done := pump(way, accepted, near)
 			want := noise(3 << 20)
-			go func() {
-				writeParts(opened, want)
-				opened.CloseWrite()
-			}()
-			received := make(chan []byte, 1)
-			go func() {
-				b, _ := io.ReadAll(far)
-				received <- b
-			}()
+			received := transfer(opened, want, far)
 			if got := <-done; got != (pumped{int64(len(want)), nil}) {
 				t.Errorf("got %+v, want %d bytes", got, len(want))
 			}
@@ -134,6 +126,20 @@ func noise(n int) []byte {
 	random := rand.NewChaCha8([32]byte{1})
 	random.Read(b)
 	return b
+}
+
+// transfer writes p and its end to a stream, and returns what comes out of far.
+func transfer(to *mux.Stream, p []byte, far io.Reader) <-chan []byte {
+	go func() {
+		writeParts(to, p)
+		to.CloseWrite()
+	}()
+	received := make(chan []byte, 1)
+	go func() {
+		b, _ := io.ReadAll(far)
+		received <- b
+	}()
+	return received
 }
 
 // writeParts writes p in parts of all sizes.
@@ -157,15 +163,7 @@ func testWriteToInterrupted(t *testing.T, way way) {
 	client, server := sessions(t, tcpPair, nil)
 	opened, accepted := connect(t, client, server, "")
 	want := noise(8 << 20)
-	go func() {
-		writeParts(opened, want)
-		opened.CloseWrite()
-	}()
-	received := make(chan []byte, 1)
-	go func() {
-		b, _ := io.ReadAll(far)
-		received <- b
-	}()
+	received := transfer(opened, want, far)
 	var total int64
 	for turn := 0; ; turn++ {
 		done := pump(way, accepted, near)

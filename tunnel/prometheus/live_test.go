@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/causewayproject/causeway/internal/test/proxytest"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 	metrics "github.com/causewayproject/causeway/tunnel/prometheus"
@@ -105,24 +106,12 @@ func (w *world) run(t *testing.T, f func(context.Context) error) {
 
 // target greets whoever comes.
 func target(t *testing.T) string {
-	l := listen(t)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			io.WriteString(conn, greeting)
-			conn.Close()
-		}
-	}()
-	t.Cleanup(func() {
-		l.Close()
-		<-done
+	s := proxytest.Serve(listen(t), func(_ context.Context, conn net.Conn) {
+		io.WriteString(conn, greeting)
+		conn.Close()
 	})
-	return l.Addr().String()
+	t.Cleanup(s.Close)
+	return s.Addr()
 }
 
 // visit goes through the gateway and the tunnel, and returns when the gateway

@@ -321,7 +321,7 @@ func TestEnrolledBesideIdentify(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newTrustDomain(t, "corp.example")
 		var asked atomic.Int64
-		b := newBed(t, &tunnel.Server{Identify: func(state tls.ConnectionState) (tunnel.Identity, error) {
+		b := newBed(t, &tunnel.Server{CertificateLife: time.Hour, Identify: func(state tls.ConnectionState) (tunnel.Identity, error) {
 			asked.Add(1)
 			return d.identify(state)
 		}})
@@ -331,7 +331,7 @@ func TestEnrolledBesideIdentify(t *testing.T) {
 		if got := b.sessions(); len(got) != 2 {
 			t.Errorf("got %+v, want both agents", got)
 		}
-		time.Sleep(8 * 24 * time.Hour)
+		time.Sleep(2 * time.Hour)
 		before := asked.Load()
 		_, session := b.rawSession(c)
 		if kind, code, err := tunnel.ReadRaw(open(t, session, tunnel.RawHello())); kind != 3 || code != uint64(tunnel.CodeCertificateExpired) || err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/abort"
+	"github.com/causewayproject/causeway/internal/turns"
 )
 
 const (
@@ -53,11 +54,11 @@ var (
 // for its turn, and nothing of it is read.
 type admission struct {
 	max       int
-	door      *turns // of one: who waits for a place takes the next
+	door      *turns.Queue[netip.Prefix] // of one: who waits for a place takes the next
 	waiting   atomic.Int64
-	freed     chan struct{} // holds one: a place is free
-	computing *turns        // handshakes that compute; more at once would hold sessions up
-	long      *turns        // long handshakes
+	freed     chan struct{}              // holds one: a place is free
+	computing *turns.Queue[netip.Prefix] // handshakes that compute; more at once would hold sessions up
+	long      *turns.Queue[netip.Prefix] // long handshakes
 
 	mu      sync.Mutex // guards the fields below
 	n       int
@@ -100,32 +101,19 @@ type place struct {
 
 func newAdmission(max int) *admission {
 	return &admission{
-		max: max, door: newTurns(1), freed: make(chan struct{}, 1), computing: newTurns(runtime.GOMAXPROCS(0)), long: newTurns(maxLong),
-		origins: map[netip.Prefix]*origin{},
+		max: max, freed: make(chan struct{}, 1), origins: map[netip.Prefix]*origin{},
+		door:      turns.New[netip.Prefix](1, 0),
+		computing: turns.New[netip.Prefix](runtime.GOMAXPROCS(0), 0),
+		long:      turns.New[netip.Prefix](maxLong, 0),
 	}
-}
-
-// originOf returns the address of a client, or the network of an IPv6 address,
-// which is one site's. Where there is no IP address, all are one source.
-func originOf(addr net.Addr) netip.Prefix {
-	ip, err := netip.ParseAddrPort(addr.String())
-	if err != nil {
-		return netip.Prefix{}
-	}
-	bits := 64
-	if ip.Addr().Unmap().Is4() {
-		bits = 32
-	}
-	prefix, _ := ip.Addr().Unmap().Prefix(bits)
-	return prefix
 }
 
 // enter gives conn a place until leave, which another may take: then conn is
 // reset, and the place's context ends. The error is errCrowded or ctx's cause.
 func (a *admission) enter(ctx context.Context, conn net.Conn) (*place, error) {
-	p := &place{admission: a, from: originOf(conn.RemoteAddr()), conn: conn}
+	p := &place{admission: a, from: turns.Source(conn.RemoteAddr()), conn: conn}
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
-	if a.door.waitsFor(p.from) || !a.try(p) {
+	if a.door.Waits(p.from) || !a.try(p) {
 		if err := a.await(p); err != nil {
 			p.cancel(nil)
 			return nil, err
@@ -141,10 +129,10 @@ func (a *admission) await(p *place) error {
 	if a.waiting.Add(1) > int64(waitingPerPlace*a.max) {
 		return errCrowded
 	}
-	if err := a.door.enter(p.ctx, p.from); err != nil {
+	if err := a.door.Enter(p.ctx, p.from); err != nil {
 		return err
 	}
-	defer a.door.leave()
+	defer a.door.Leave()
 	again := time.NewTicker(answerTime / 10) // somebody may have kept the server waiting for too long
 	defer again.Stop()
 	for !a.try(p) {
@@ -265,7 +253,7 @@ func (p *place) leave() {
 	}
 	p.yield()
 	if p.isLong {
-		a.long.leave()
+		a.long.Leave()
 	}
 	p.cancel(nil)
 }
@@ -301,7 +289,7 @@ func (p *place) prove() {
 	p.reach(proven)
 	if p.isLong {
 		p.isLong = false
-		p.admission.long.leave()
+		p.admission.long.Leave()
 		p.conn.SetReadDeadline(time.Time{})
 	}
 }
@@ -310,7 +298,7 @@ func (p *place) prove() {
 func (p *place) yield() {
 	if p.hasTurn {
 		p.hasTurn = false
-		p.admission.computing.leave()
+		p.admission.computing.Leave()
 	}
 }
 
@@ -334,7 +322,7 @@ func (p *place) announced(n int, nested bool) error {
 		return nil
 	}
 	p.yield() // another TLS below has it
-	if err := p.admission.long.enter(p.ctx, p.from); err != nil {
+	if err := p.admission.long.Enter(p.ctx, p.from); err != nil {
 		return err
 	}
 	p.isLong = true
@@ -348,7 +336,7 @@ func (p *place) compute() error {
 	if !p.inHandshake || p.hasTurn {
 		return nil
 	}
-	err := p.admission.computing.enter(p.ctx, p.from)
+	err := p.admission.computing.Enter(p.ctx, p.from)
 	p.hasTurn = err == nil
 	return err
 }

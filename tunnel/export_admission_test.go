@@ -3,13 +3,11 @@ package tunnel
 import (
 	"context"
 	"net"
-	"net/netip"
 )
 
 type (
 	Place = place
 	Stage = stage
-	Turns = turns
 )
 
 const (
@@ -21,8 +19,6 @@ const (
 
 var (
 	NewAdmission = newAdmission
-	NewTurns     = newTurns
-	OriginOf     = originOf
 )
 
 func (a *admission) Enter(ctx context.Context, conn net.Conn) (*Place, error) {
@@ -33,6 +29,3 @@ func (p *place) Reach(s Stage)  { p.reach(s) }
 func (p *place) Wait(wait bool) { p.waiting.Store(wait) }
 func (p *place) Leave()         { p.leave() }
 func (p *place) Lost() bool     { return p.ctx.Err() != nil }
-
-func (t *turns) Enter(ctx context.Context, from netip.Prefix) error { return t.enter(ctx, from) }
-func (t *turns) Leave()                                             { t.leave() }

@@ -119,11 +119,11 @@ func (s *Server) HoldHandshakes() (release func()) {
 	computing := s.admission.computing
 	n := runtime.GOMAXPROCS(0)
 	for range n {
-		computing.enter(context.Background(), netip.Prefix{})
+		computing.Enter(context.Background(), netip.Prefix{})
 	}
 	return func() {
 		for range n {
-			computing.leave()
+			computing.Leave()
 		}
 	}
 }

@@ -1,0 +1,130 @@
+// Package turns bounds how many goroutines do something at once. Those that wait
+// are served source by source, in rotation, and within a source the first comes
+// first: whoever sends a thousand waits for a thousand, and others do not.
+package turns
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+)
+
+// ErrFull is the error of [Queue.Enter] if too many of the source wait already.
+var ErrFull = errors.New("too many of this source wait for their turn")
+
+// Queue gives turns to sources of type K. Make one by [New]. Its methods are safe
+// for concurrent use.
+type Queue[K comparable] struct {
+	maxWaiting int
+
+	mu      sync.Mutex // guards the fields below
+	free    int
+	waiting map[K][]chan struct{}
+	order   []K // the keys of waiting, the next one first
+}
+
+// New returns a Queue with n turns, in which maxWaiting of a source may wait; any
+// number for zero.
+func New[K comparable](n, maxWaiting int) *Queue[K] {
+	return &Queue[K]{maxWaiting: maxWaiting, free: n, waiting: map[K][]chan struct{}{}}
+}
+
+// Source returns the address of a client, or the network of an IPv6 address,
+// which is one site's. All addresses that are no IP address are one source.
+func Source(addr net.Addr) netip.Prefix {
+	ip, err := netip.ParseAddrPort(addr.String())
+	if err != nil {
+		return netip.Prefix{}
+	}
+	bits := 64
+	if ip.Addr().Unmap().Is4() {
+		bits = 32
+	}
+	prefix, _ := ip.Addr().Unmap().Prefix(bits)
+	return prefix
+}
+
+// Enter waits for a turn, which the caller gives back by Leave. The error is
+// ErrFull or ctx's cause.
+func (q *Queue[K]) Enter(ctx context.Context, from K) error {
+	turn, err := q.ask(from)
+	if turn == nil {
+		return err
+	}
+	select {
+	case <-turn:
+		return nil
+	case <-ctx.Done():
+	}
+	if !q.giveUp(from, turn) {
+		q.Leave() // it was our turn meanwhile
+	}
+	return context.Cause(ctx)
+}
+
+// Leave gives a turn back.
+func (q *Queue[K]) Leave() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.order) == 0 {
+		q.free++
+		return
+	}
+	from := q.order[0]
+	q.order = q.order[1:]
+	queue := q.waiting[from]
+	close(queue[0])
+	if len(queue) == 1 {
+		delete(q.waiting, from)
+		return
+	}
+	q.waiting[from] = queue[1:]
+	q.order = append(q.order, from)
+}
+
+// Waits reports whether somebody of the source waits.
+func (q *Queue[K]) Waits(from K) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.waiting[from] != nil
+}
+
+// ask returns what is closed when it is the caller's turn; nil without an error
+// if it is.
+func (q *Queue[K]) ask(from K) (chan struct{}, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.free > 0 {
+		q.free--
+		return nil, nil
+	}
+	if q.maxWaiting > 0 && len(q.waiting[from]) >= q.maxWaiting {
+		return nil, ErrFull
+	}
+	turn := make(chan struct{})
+	if q.waiting[from] == nil {
+		q.order = append(q.order, from)
+	}
+	q.waiting[from] = append(q.waiting[from], turn)
+	return turn, nil
+}
+
+// giveUp reports whether the turn had not come.
+func (q *Queue[K]) giveUp(from K, turn chan struct{}) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := slices.Index(q.waiting[from], turn)
+	if i < 0 {
+		return false
+	}
+	q.waiting[from] = slices.Delete(q.waiting[from], i, i+1)
+	if len(q.waiting[from]) == 0 {
+		delete(q.waiting, from)
+		i := slices.Index(q.order, from)
+		q.order = slices.Delete(q.order, i, i+1)
+	}
+	return true
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"syscall"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -36,24 +37,30 @@ func AccessRule(names ...string) rbacv1.PolicyRule {
 	}
 }
 
-// allow decides whether the user may reach the cluster. What was allowed is
-// remembered; a refusal is not.
-func (r *TokenReview) allow(ctx context.Context, token [sha256.Size]byte, of reviewed, cluster string) error {
-	key := sha256.Sum256(append(token[:], cluster...))
-	if _, ok := r.rights.get(key); ok {
-		return nil
-	}
+// allow decides whether the user may reach the cluster. Those that wait for an answer
+// wait for their own user's, from wherever they come.
+func (r *TokenReview) allow(ctx context.Context, token digest, of reviewed, cluster string) error {
 	ask := r.Allow
 	if ask == nil {
 		ask = r.reviewAccess
 	}
-	switch err := ask(ctx, of.user, cluster); {
-	case err != nil && (isUnavailable(err) || ctx.Err() != nil):
-		return unavailable{wrapped("access review", err)}
+	_, err := r.rights.answer(ctx, &question[time.Time]{
+		about: sha256.Sum256(append(token[:], cluster...)), source: of.user.Username, most: r.maxRemembered(),
+		ask: func(ctx context.Context) (time.Time, error) {
+			err := ask(ctx, of.user, cluster)
+			if err != nil && ctx.Err() != nil {
+				err = unavailable{err}
+			}
+			return of.ends, err
+		},
+		until: r.until,
+	})
+	switch {
+	case isUnavailable(err):
+		return wrapped("access review", err)
 	case err != nil:
 		return fmt.Errorf("tunnel/kubernetes: %s may not reach %q: %w: %w", of.user.Username, cluster, syscall.EACCES, err)
 	}
-	r.rights.put(key, struct{}{}, r.until(of.ends), r.maxRemembered())
 	return nil
 }
 

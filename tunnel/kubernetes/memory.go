@@ -17,34 +17,32 @@ type entry[V any] struct {
 	until time.Time
 }
 
-func (m *memory[K, V]) get(key K) (V, bool) {
+// get returns what is known, and whether it counts still.
+func (m *memory[K, V]) get(key K) (value V, fresh, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e, ok := m.entries[key]
-	if !ok || !time.Now().Before(e.until) {
-		delete(m.entries, key)
-		var none V
-		return none, false
-	}
-	return e.value, true
+	e, known := m.entries[key]
+	return e.value, time.Now().Before(e.until), known
 }
 
-// put remembers an answer until then. Where there is no room, those that are
-// over go first, then any.
+// put remembers an answer that counts until then, and for as long as there is room.
+// Where there is none, those that are over go first, then any.
 func (m *memory[K, V]) put(key K, value V, until time.Time, most int) {
-	now := time.Now()
-	if !now.Before(until) {
-		return
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.entries == nil {
 		m.entries = map[K]entry[V]{}
 	}
 	if _, ok := m.entries[key]; !ok && len(m.entries) >= most {
-		m.makeRoomLocked(now, most)
+		m.makeRoomLocked(time.Now(), most)
 	}
 	m.entries[key] = entry[V]{value, until}
+}
+
+func (m *memory[K, V]) forget(key K) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.entries, key)
 }
 
 // makeRoomLocked leaves a tenth free, so that it is rarely needed.

@@ -3,19 +3,16 @@ package kubernetes
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
-	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/causewayproject/causeway/internal/turns"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
@@ -27,6 +24,20 @@ import (
 // password of SOCKS5 may be one too, but has 255 bytes at most (RFC 1929), which a
 // ServiceAccount's token is longer than.
 //
+// Strangers cause no more than a few of the API server's requests at a time:
+//
+//	a token that is no JSON Web Token for one of the
+//	Audiences, or has ended 5 minutes ago                  refused without a question, see Opaque
+//	a token that was refused, or a user's right to a       refused for 5 seconds
+//	cluster
+//	questions about the same token at the same time        are one
+//	questions about tokens                                 4 at once, and 4 more about tokens that were good before
+//	questions about rights                                 likewise
+//	further ones                                           wait: 256 of an address (IPv6: a /64 network), or 256
+//	                                                       of a user about rights, each in its turn
+//	different tokens of one connection (of HTTP/2)         16 at once
+//	more than these                                        a [gateway.Unavailable]
+//
 // It takes the right to create tokenreviews (authentication.k8s.io) and,
 // unless Allow is set, subjectaccessreviews (authorization.k8s.io). Both are of
 // the whole cluster: the ClusterRole system:auth-delegator has them.
@@ -35,20 +46,30 @@ import (
 // first call.
 type TokenReview struct {
 	// Client reaches the API server. Required. Each client that is not
-	// remembered takes two requests: rest.Config.QPS is the limit.
+	// remembered takes two requests: rest.Config.QPS is the limit, for strangers
+	// and clients together. Of client-go's default, 5, strangers can take enough
+	// to delay clients by seconds: let it be 100 or more, and let nothing else use
+	// the Client.
 	Client kubernetes.Interface
 	// Audiences are those of which a token has to have one: names of the
 	// gateway that no other service has, as in kubectl create token --audience.
 	// Required: with the API server's own, which is possible, whoever sees a
 	// token here can use it there.
 	Audiences []string
+	// Opaque is for tokens that do not say for whom they are: an API server is
+	// asked about any token, whatever it looks like. kube-apiserver takes a token of a
+	// Secret, of OIDC or of a static file only if one of Audiences is its
+	// own (--api-audiences); a token webhook may know others. If false, only
+	// a JSON Web Token that names one of Audiences and its end is asked about,
+	// as the TokenRequest API issues them (kubectl create token).
+	Opaque bool
 	// ClusterOf says which cluster a client is to reach. An error refuses the
 	// client, with 403 if it is syscall.EACCES. If nil, the user name that it
 	// showed: a bearer token has none, and leads nowhere without this field.
 	ClusterOf func(user authenticationv1.UserInfo, c gateway.Credentials) (string, error)
 	// Allow decides whether the user may reach the cluster, "" if that is not
 	// known; its error is the cause of a refusal, unless it is a
-	// [gateway.Unavailable]. If nil, the API server is asked whether the
+	// [gateway.Unavailable]. A refusal counts for 5 seconds. If nil, the API server is asked whether the
 	// user has the verb "connect" on clusters/tunnel in the API group
 	// cluster.x-k8s.io, of that name and namespace: see [AccessRule].
 	Allow func(ctx context.Context, user authenticationv1.UserInfo, cluster string) error
@@ -58,11 +79,12 @@ type TokenReview struct {
 	// negative, there is a question each time.
 	Remember time.Duration
 	// MaxRemembered bounds how many tokens, and how many rights, are
-	// remembered. Zero means 10,000.
+	// remembered, and how many refusals of each. Zero means 10,000, which take
+	// some 10 MiB. Of tokens there are only hashes.
 	MaxRemembered int
 
-	users  memory[[sha256.Size]byte, reviewed]
-	rights memory[[sha256.Size]byte, struct{}]
+	users  reviews[reviewed]
+	rights reviews[time.Time]
 }
 
 // reviewed is whose a token is.
@@ -74,13 +96,13 @@ type reviewed struct {
 const (
 	defaultRemember      = 10 * time.Second // as kube-apiserver itself
 	defaultMaxRemembered = 10_000
-	maxToken             = 32 << 10
 )
 
 // Authenticate is for the Gateway's field of that name. A client without a
 // token that is good for one of the Audiences gets [gateway.ErrCredentials]; one
 // that may not reach the cluster, syscall.EACCES; where the API server can't be
-// asked, the error is a [gateway.Unavailable]. No error holds a token.
+// asked, or too many wait for that, the error is a [gateway.Unavailable]. No error
+// holds a token.
 func (r *TokenReview) Authenticate(ctx context.Context, c gateway.Credentials) (gateway.Identity, error) {
 	if err := r.check(); err != nil {
 		return gateway.Identity{}, err
@@ -89,26 +111,49 @@ func (r *TokenReview) Authenticate(ctx context.Context, c gateway.Credentials) (
 	if token == "" {
 		token = c.Password
 	}
-	if token == "" || len(token) > maxToken {
-		return gateway.Identity{}, gateway.ErrCredentials
+	if err := r.checkToken(token); err != nil {
+		return gateway.Identity{}, err
 	}
-	sum := sha256.Sum256([]byte(token))
-	known, ok := r.users.get(sum)
-	if !ok {
-		var err error
-		if known, err = r.review(ctx, token); err != nil {
-			return gateway.Identity{}, err
+	q := &question[reviewed]{
+		about: sha256.Sum256([]byte(token)), most: r.maxRemembered(),
+		ask:   func(ctx context.Context) (reviewed, error) { return r.review(ctx, token) },
+		until: func(of reviewed) time.Time { return r.until(of.ends) },
+	}
+	if c.Remote != nil {
+		if source := turns.Source(c.Remote); source.IsValid() {
+			q.source, q.conn = source.String(), c.Remote.String()
 		}
-		r.users.put(sum, known, r.until(known.ends), r.maxRemembered())
+	}
+	known, err := r.users.answer(ctx, q)
+	if err != nil {
+		return gateway.Identity{}, wrapped("token review", err)
 	}
 	cluster, err := r.cluster(known.user, c)
 	if err != nil {
 		return gateway.Identity{}, wrapped("the cluster of "+known.user.Username, err)
 	}
-	if err := r.allow(ctx, sum, known, cluster); err != nil {
+	if err := r.allow(ctx, q.about, known, cluster); err != nil {
 		return gateway.Identity{}, err
 	}
 	return gateway.Identity{Name: known.user.Username, Cluster: cluster}, nil
+}
+
+// checkToken refuses what nobody needs to be asked about.
+func (r *TokenReview) checkToken(token string) error {
+	if token == "" || len(token) > maxToken {
+		return gateway.ErrCredentials
+	}
+	if r.Opaque {
+		return nil
+	}
+	claims, err := parseJWT(token)
+	if err == nil {
+		err = claims.check(r.Audiences, time.Now())
+	}
+	if err != nil {
+		return fmt.Errorf("tunnel/kubernetes: %w: %w", err, gateway.ErrCredentials)
+	}
+	return nil
 }
 
 // review asks the API server whose the token is.
@@ -117,7 +162,7 @@ func (r *TokenReview) review(ctx context.Context, token string) (reviewed, error
 		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: slices.Clone(r.Audiences)},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return reviewed{}, unavailable{wrapped("token review", err)}
+		return reviewed{}, unavailable{err}
 	}
 	status := answer.Status
 	// An authenticator that knows no audiences names none, and means the API
@@ -126,30 +171,14 @@ func (r *TokenReview) review(ctx context.Context, token string) (reviewed, error
 	switch {
 	case !status.Authenticated:
 		// Status.Error may quote anything.
-		return reviewed{}, fmt.Errorf("tunnel/kubernetes: token review: the API server does not take the token: %w", gateway.ErrCredentials)
+		return reviewed{}, fmt.Errorf("the API server does not take the token: %w", gateway.ErrCredentials)
 	case !meant:
-		return reviewed{}, fmt.Errorf("tunnel/kubernetes: token review: the token is for other audiences: %w", gateway.ErrCredentials)
+		return reviewed{}, fmt.Errorf("%w: %w", errAudience, gateway.ErrCredentials)
 	case status.User.Username == "":
-		return reviewed{}, fmt.Errorf("tunnel/kubernetes: token review: the token is nobody's: %w", gateway.ErrCredentials)
+		return reviewed{}, fmt.Errorf("the token is nobody's: %w", gateway.ErrCredentials)
 	}
-	return reviewed{status.User, expiry(token)}, nil
-}
-
-// expiry reads the end of a JSON Web Token that was found to be good. Zero if
-// it is something else.
-func expiry(token string) time.Time {
-	var claims struct {
-		Exp float64 `json:"exp"`
-	}
-	parts := strings.Split(token, ".")
-	if len(parts) != 3 {
-		return time.Time{}
-	}
-	text, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil || json.Unmarshal(text, &claims) != nil || claims.Exp <= 0 || claims.Exp > math.MaxInt32*100 {
-		return time.Time{}
-	}
-	return time.Unix(int64(claims.Exp), 0)
+	claims, _ := parseJWT(token)
+	return reviewed{status.User, claims.ends}, nil
 }
 
 // cluster is what the client is to reach.

@@ -21,6 +21,7 @@ type doorFlags struct {
 	connect, connectTLS, socks5, sni string
 	cert, key, clientCA              string
 	sockets, names, audiences        cli.List
+	opaque                           bool
 }
 
 func (f *doorFlags) add(set *flag.FlagSet) {
@@ -30,6 +31,7 @@ func (f *doorFlags) add(set *flag.FlagSet) {
 	set.StringVar(&f.key, "door-key", "", "PEM `file` of its key")
 	set.StringVar(&f.clientCA, "door-client-ca", "", "PEM `file`: at -connect-tls, a certificate of this authority is as good as a ticket; its common name is the cluster")
 	set.Var(&f.audiences, "door-token-audience", "`name` of the proxies that no other service has: at -connect and -connect-tls, a token for it of the cluster that -kubeconfig leads to, such as a ServiceAccount's, is as good as a ticket, with CLUSTER as the user, if RBAC there lets it connect on clusters/tunnel in cluster.x-k8s.io of that namespace and name; several are allowed")
+	set.BoolVar(&f.opaque, "door-token-opaque", false, "ask about tokens, too, that do not say that they are for a -door-token-audience, such as those of OIDC and of Secrets: it then has to be one of kube-apiserver's own --api-audiences")
 	set.Var(&f.sockets, "connect-unix", "`PATH=CLUSTER`: a proxy on a unix socket: who may open it, such as the cluster's kube-apiserver, needs no ticket; several are allowed")
 	set.StringVar(&f.socks5, "socks5", "", "`address` of a SOCKS5 proxy for clients with a ticket; keep it on loopback")
 	set.StringVar(&f.sni, "sni", "", "`address` that leads TLS by the name that it asks for, see -sni-name")
@@ -42,6 +44,8 @@ func (f *doorFlags) check() error {
 		return cli.UsageError{Text: "tunnel-server: -connect-tls, -door-cert and -door-key go together"}
 	case len(f.audiences) > 0 && f.connect == "" && f.connectTLS == "":
 		return cli.UsageError{Text: "tunnel-server: -door-token-audience goes with -connect or -connect-tls"}
+	case f.opaque && len(f.audiences) == 0:
+		return cli.UsageError{Text: "tunnel-server: -door-token-opaque goes with -door-token-audience"}
 	case (f.sni == "") != (len(f.names) == 0):
 		return cli.UsageError{Text: "tunnel-server: -sni and -sni-name go together"}
 	}
@@ -58,7 +62,7 @@ func (p *program) gateway() *gateway.Gateway {
 		Dial: func(ctx context.Context, r gateway.Request) (net.Conn, error) {
 			return p.server.Dialer(r.Cluster).DialContext(ctx, "tcp", r.Address)
 		},
-		Authenticate: p.ticketOrToken,
+		Authenticate: gateway.FirstOf(p.tickets.Authenticate, p.byToken),
 		Grace:        grace,
 		Hooks:        gateway.Hooks{Failed: func(err error) { p.log.Warn("door", "error", err) }},
 	}
@@ -78,7 +82,7 @@ func (p *program) doors(ctx context.Context, f *doorFlags, add func(name string,
 			return err
 		}
 		g := p.gateway()
-		g.TLS, g.Authenticate = config, p.certificateOrOther
+		g.TLS, g.Authenticate = config, gateway.FirstOf(byCertificate, g.Authenticate)
 		add("connect-tls", listen(f.connectTLS), func(l net.Listener) error { return g.ServeConnect(ctx, l) })
 	}
 	for _, text := range f.sockets {
@@ -100,15 +104,6 @@ func (p *program) doors(ctx context.Context, f *doorFlags, add func(name string,
 	sni.Authenticate, sni.Route = gateway.Anyone, gateway.ByTable(table)
 	add("sni", listen(f.sni), func(l net.Listener) error { return sni.ServeSNI(ctx, l) })
 	return nil
-}
-
-// certificateOrOther knows a client by its certificate, if it shows one.
-func (p *program) certificateOrOther(ctx context.Context, c gateway.Credentials) (gateway.Identity, error) {
-	if len(c.Certificates) > 0 {
-		name := c.Certificates[0].Subject.CommonName
-		return gateway.Identity{Name: name, Cluster: name}, nil
-	}
-	return p.ticketOrToken(ctx, c)
 }
 
 func (f *doorFlags) tls() (*tls.Config, error) {

@@ -14,7 +14,6 @@ import (
 	"github.com/causewayproject/causeway/examples/internal/cli"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
-	tunnelkube "github.com/causewayproject/causeway/tunnel/kubernetes"
 	"github.com/causewayproject/causeway/tunnel/status"
 )
 
@@ -77,7 +76,7 @@ type program struct {
 	state        state
 	server       *tunnel.Server
 	tickets      *gateway.Tickets
-	review       *tunnelkube.TokenReview // nil: there are tickets alone
+	byToken      authenticator // nil: there are no tokens
 	grace, every time.Duration
 	watch        *watcher
 	page         status.Handler
@@ -95,7 +94,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	review, err := f.doors.tokenReview(f.state)
+	byToken, err := f.doors.byToken(f.state)
 	if err != nil {
 		return err
 	}
@@ -106,7 +105,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f.replicas.join(server, st)
 	late, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	p := &program{log: log, state: st, server: server, tickets: tickets, review: review, grace: f.grace, every: f.watch, late: late}
+	p := &program{log: log, state: st, server: server, tickets: tickets, byToken: byToken, grace: f.grace, every: f.watch, late: late}
 	p.watch = newWatcher(p)
 	p.page.Fleet = server.Fleet
 	server.Payloads = p.watch.payloads

@@ -2,16 +2,18 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/causewayproject/causeway/tunnel/gateway"
 	tunnelkube "github.com/causewayproject/causeway/tunnel/kubernetes"
 )
 
-// tokenReview returns what knows clients by tokens of a cluster; nil if no
-// client is to show any.
-func (f *doorFlags) tokenReview(state *stateFlags) (*tunnelkube.TokenReview, error) {
+// authenticator says who a client of a door is.
+type authenticator func(context.Context, gateway.Credentials) (gateway.Identity, error)
+
+// byToken returns what knows clients by tokens of a cluster; nil if no client is
+// to show any.
+func (f *doorFlags) byToken(state *stateFlags) (authenticator, error) {
 	if len(f.audiences) == 0 {
 		return nil, nil
 	}
@@ -21,14 +23,15 @@ func (f *doorFlags) tokenReview(state *stateFlags) (*tunnelkube.TokenReview, err
 	if err != nil {
 		return nil, fmt.Errorf("tunnel-server: -door-token-audience: -kubeconfig: %w", err)
 	}
-	return &tunnelkube.TokenReview{Client: client, Audiences: f.audiences}, nil
+	review := &tunnelkube.TokenReview{Client: client, Audiences: f.audiences, Opaque: f.opaque}
+	return review.Authenticate, nil
 }
 
-// ticketOrToken asks the API server about what is not a valid ticket.
-func (p *program) ticketOrToken(ctx context.Context, c gateway.Credentials) (gateway.Identity, error) {
-	id, err := p.tickets.Authenticate(ctx, c)
-	if p.review == nil || !errors.Is(err, gateway.ErrCredentials) {
-		return id, err
+// byCertificate knows a client by the certificate that it shows.
+func byCertificate(_ context.Context, c gateway.Credentials) (gateway.Identity, error) {
+	if len(c.Certificates) == 0 {
+		return gateway.Identity{}, gateway.ErrCredentials
 	}
-	return p.review.Authenticate(ctx, c)
+	name := c.Certificates[0].Subject.CommonName
+	return gateway.Identity{Name: name, Cluster: name}, nil
 }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -25,8 +27,15 @@ import (
 
 const audience = "tunnel.example.com"
 
-// reviewer is an API server to which the token "annie" is annie's, for audience,
-// and who lets annie connect to cluster. asked counts tokens.
+// tokenOf looks like a token of a ServiceAccount for the audience.
+func tokenOf(name string) string {
+	signature := fmt.Appendf(make([]byte, 64), "%s", name)
+	encode := base64.RawURLEncoding.EncodeToString
+	return encode([]byte(`{"alg":"ES256"}`)) + "." + encode([]byte(`{"aud":["`+audience+`"],"exp":4102444800}`)) + "." + encode(signature)
+}
+
+// reviewer is an API server to which tokenOf("annie") and "opaque" are annie's, for
+// audience, and who lets annie connect to cluster. asked counts tokens.
 func reviewer(t *testing.T) (s *httptest.Server, asked *atomic.Int32) {
 	asked = new(atomic.Int32)
 	s = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -38,7 +47,8 @@ func reviewer(t *testing.T) (s *httptest.Server, asked *atomic.Int32) {
 		switch review := object.(type) {
 		case *authenticationv1.TokenReview:
 			asked.Add(1)
-			if review.Spec.Token == "annie" && slices.Contains(review.Spec.Audiences, audience) {
+			known := review.Spec.Token == tokenOf("annie") || review.Spec.Token == "opaque"
+			if known && slices.Contains(review.Spec.Audiences, audience) {
 				review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: []string{audience}, User: authenticationv1.UserInfo{Username: "annie"}}
 			}
 		case *authorizationv1.SubjectAccessReview:
@@ -76,6 +86,7 @@ func TestTokenReview(t *testing.T) {
 	api, asked := reviewer(t)
 	dir := t.TempDir()
 	p := startServer(t, dir, "-connect", "127.0.0.1:0", "-door-token-audience", audience, "-kubeconfig", kubeconfigOf(t, api.URL))
+	opaque := startServer(t, t.TempDir(), "-connect", "127.0.0.1:0", "-door-token-audience", audience, "-door-token-opaque", "-kubeconfig", kubeconfigOf(t, api.URL))
 	other := startServer(t, t.TempDir(), "-connect", "127.0.0.1:0")
 	inv := newInvitation(t, dir, "-server", address(p, "listen"))
 	receive(t, "agent", startAgent(t, inv, echo(t), nil).connected)
@@ -87,11 +98,14 @@ func TestTokenReview(t *testing.T) {
 		asks        int32 // about tokens
 	}{
 		{"a ticket", command(t, "", "ticket", cluster, "-state", dir, "-gateway", proxy), 0, 0},
-		{"a token", with(url.UserPassword(cluster, "annie"), proxy), 0, 1},
-		{"a token for another cluster", with(url.UserPassword("default/other", "annie"), proxy), 403, 0},
-		{"a wrong token", with(url.UserPassword(cluster, "wrong"), proxy), 407, 1},
+		{"a token", with(url.UserPassword(cluster, tokenOf("annie")), proxy), 0, 1},
+		{"a token for another cluster", with(url.UserPassword("default/other", tokenOf("annie")), proxy), 403, 0},
+		{"a wrong token", with(url.UserPassword(cluster, tokenOf("bob")), proxy), 407, 1},
+		{"the same once more", with(url.UserPassword(cluster, tokenOf("bob")), proxy), 407, 0},
+		{"an opaque token", with(url.UserPassword(cluster, "opaque"), proxy), 407, 0},
+		{"one that is asked about, without an agent", with(url.UserPassword(cluster, "opaque"), "http://"+address(opaque, "connect")), 503, 1},
 		{"nothing", proxy, 407, 0},
-		{"a server without an audience", with(url.UserPassword(cluster, "annie"), "http://"+address(other, "connect")), 407, 0},
+		{"a server without an audience", with(url.UserPassword(cluster, tokenOf("annie")), "http://"+address(other, "connect")), 407, 0},
 	} {
 		before := asked.Load()
 		var refusal *dialer.Refusal
@@ -118,6 +132,7 @@ func TestTokenReviewFlags(t *testing.T) {
 	}{
 		{"-door-token-audience a", "-door-token-audience goes with -connect or -connect-tls", true},
 		{"-door-token-audience a -socks5 127.0.0.1:0", "-door-token-audience goes with -connect or -connect-tls", true},
+		{"-door-token-opaque -connect 127.0.0.1:0", "-door-token-opaque goes with -door-token-audience", true},
 		{"-door-token-audience a -connect 127.0.0.1:0", "-door-token-audience: -kubeconfig: ", false},
 		{"-door-token-audience a -connect 127.0.0.1:0 -kubeconfig /none", "-door-token-audience: -kubeconfig: ", false},
 	} {

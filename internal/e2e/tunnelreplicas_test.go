@@ -48,6 +48,7 @@ func TestTunnelReplicas(t *testing.T) {
 	t.Run("agent", r.testAgent)
 	t.Run("endpoint slices", r.testEndpointSlices)
 	t.Run("gateway", r.testGateway)
+	t.Run("token flood", r.testTokenFlood)
 }
 
 func newReplicas(t *testing.T, b *bed.Bed) *replicas {

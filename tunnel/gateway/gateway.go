@@ -31,7 +31,8 @@ type Gateway struct {
 
 	// Authenticate says who a client is, or why it is let in no further. If
 	// nil, nobody is let in; [Anyone] is for doors that only those who may can
-	// reach. An error refuses the client (407, "general failure" of SOCKS5, a
+	// reach, [FirstOf] for more than one kind of credentials. An error refuses
+	// the client (407, "general failure" of SOCKS5, a
 	// TLS alert); one that is or wraps syscall.EACCES says that no other
 	// credentials of the client would help (403), an [Unavailable] that it is to
 	// try again (503). The text is for Hooks, and no client sees it.

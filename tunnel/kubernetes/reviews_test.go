@@ -84,7 +84,7 @@ func FuzzTokenClaims(f *testing.F) {
 			return
 		}
 		parts := strings.Split(token, ".")
-		if len(parts) != 3 || len(parts[2]) < 86 || ends.Before(time.Time{}) {
+		if len(parts) != 3 || len(parts[2]) < 86 || ends.Year() > 9999 {
 			t.Errorf("%q is a token for %q until %v", token, audiences, ends)
 		}
 	})

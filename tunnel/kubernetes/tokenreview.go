@@ -24,19 +24,24 @@ import (
 // password of SOCKS5 may be one too, but has 255 bytes at most (RFC 1929), which a
 // ServiceAccount's token is longer than.
 //
-// Strangers cause no more than a few of the API server's requests at a time:
+// Strangers cause no more than a few requests to the API server at a time, and of each
+// address that asks a client waits for one question only:
 //
-//	a token that is no JSON Web Token for one of the
-//	Audiences, or has ended 5 minutes ago                  refused without a question, see Opaque
-//	a token that was refused, or a user's right to a       refused for 5 seconds
-//	cluster
-//	questions about the same token at the same time        are one
-//	questions about tokens                                 4 at once, and 4 more about tokens that were good before
-//	questions about rights                                 likewise
-//	further ones                                           wait: 256 of an address (IPv6: a /64 network), or 256
-//	                                                       of a user about rights, each in its turn
-//	different tokens of one connection (of HTTP/2)         16 at once
-//	more than these                                        a [gateway.Unavailable]
+//	a token that is no JSON Web Token, that is for none of     refused without a question,
+//	the Audiences or that ended more than 5 minutes ago        unless Opaque is set
+//	a token, or a right, that was refused                      refused for 5 seconds more
+//	the same question at the same time                         is one request
+//	questions about tokens                                     4 at once, and 4 more about
+//	                                                           tokens that were good before
+//	questions about rights                                     likewise
+//	one more about a token                                     waits for the turn of its address
+//	one more about a right                                     waits for the turn of its user
+//	more than 256 that wait, of an address or a user;          [gateway.Unavailable]
+//	more than 16 different tokens of one HTTP/2 connection
+//
+// The address of IPv6 is the network (/64). Behind a load balancer that hides
+// addresses, all clients have one: there, a stranger can delay new clients, and
+// hardly those whose token was good before.
 //
 // It takes the right to create tokenreviews (authentication.k8s.io) and,
 // unless Allow is set, subjectaccessreviews (authorization.k8s.io). Both are of
@@ -46,31 +51,30 @@ import (
 // first call.
 type TokenReview struct {
 	// Client reaches the API server. Required. Each client that is not
-	// remembered takes two requests: rest.Config.QPS is the limit, for strangers
-	// and clients together. Of client-go's default, 5, strangers can take enough
-	// to delay clients by seconds: let it be 100 or more, and let nothing else use
-	// the Client.
+	// remembered takes two requests, and rest.Config.QPS bounds those of clients
+	// and strangers together. client-go's default, 5, is too low: strangers could
+	// delay a client by seconds. Set 100 or more, and let nothing else use it.
 	Client kubernetes.Interface
 	// Audiences are those of which a token has to have one: names of the
 	// gateway that no other service has, as in kubectl create token --audience.
 	// Required: with the API server's own, which is possible, whoever sees a
 	// token here can use it there.
 	Audiences []string
-	// Opaque is for tokens that do not say for whom they are: an API server is
-	// asked about any token, whatever it looks like. kube-apiserver takes a token of a
-	// Secret, of OIDC or of a static file only if one of Audiences is its
-	// own (--api-audiences); a token webhook may know others. If false, only
-	// a JSON Web Token that names one of Audiences and its end is asked about,
-	// as the TokenRequest API issues them (kubectl create token).
+	// Opaque has the API server asked about any token, whatever it looks like. If
+	// false, it is asked only about a JSON Web Token that names one of Audiences
+	// and its end, as the TokenRequest API issues them (kubectl create token).
+	// Others are good for kube-apiserver only if one of Audiences is its own
+	// (--api-audiences): those of a Secret, of OIDC, of a static file; or if a
+	// token webhook of it knows one of Audiences.
 	Opaque bool
 	// ClusterOf says which cluster a client is to reach. An error refuses the
 	// client, with 403 if it is syscall.EACCES. If nil, the user name that it
 	// showed: a bearer token has none, and leads nowhere without this field.
 	ClusterOf func(user authenticationv1.UserInfo, c gateway.Credentials) (string, error)
 	// Allow decides whether the user may reach the cluster, "" if that is not
-	// known; its error is the cause of a refusal, unless it is a
-	// [gateway.Unavailable]. A refusal counts for 5 seconds. If nil, the API server is asked whether the
-	// user has the verb "connect" on clusters/tunnel in the API group
+	// known; its error is the cause of a refusal, which counts for 5 seconds,
+	// unless it is a [gateway.Unavailable]. If nil, the API server is asked
+	// whether the user has the verb "connect" on clusters/tunnel in the API group
 	// cluster.x-k8s.io, of that name and namespace: see [AccessRule].
 	Allow func(ctx context.Context, user authenticationv1.UserInfo, cluster string) error
 	// Remember is how long a client is let in again without a question: a token
@@ -79,8 +83,8 @@ type TokenReview struct {
 	// negative, there is a question each time.
 	Remember time.Duration
 	// MaxRemembered bounds how many tokens, and how many rights, are
-	// remembered, and how many refusals of each. Zero means 10,000, which take
-	// some 10 MiB. Of tokens there are only hashes.
+	// remembered, and how many refusals of each: hashes, and whose they are. Zero
+	// means 10,000, which take some 20 MiB.
 	MaxRemembered int
 
 	users  reviews[reviewed]

@@ -11,6 +11,16 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/admission"
+)
+
+const (
+	// helloTimeout is how long a client may take for its ClientHello.
+	helloTimeout = 5 * time.Second
+	// maxSpoken bounds what a client says after the handshake before it is let
+	// in: to enrol, say.
+	maxSpoken = maxEnroll + 2<<10
 )
 
 // carrier is TLS 1.3 on a Transport's connection, shaped for a multiplexer:
@@ -58,12 +68,12 @@ func secure(ctx context.Context, raw net.Conn, config *tls.Config, server bool) 
 
 // secureStranger is secure at a server, for a client that has its place only.
 // The carrier may be used within what the place allows, until letIn.
-func secureStranger(p *place, raw net.Conn, config *tls.Config) (*carrier, error) {
+func secureStranger(p *admission.Place, raw net.Conn, config *tls.Config) (*carrier, error) {
 	c := newCarrier(raw, config, true)
 	c.guard(p)
-	p.begin()
-	err := c.tls.HandshakeContext(p.ctx)
-	p.end()
+	p.Begin()
+	err := c.tls.HandshakeContext(p.Context())
+	p.End(maxSpoken)
 	if err != nil {
 		raw.Close()
 		return nil, handshakeError(err, true)
@@ -83,7 +93,7 @@ func newCarrier(raw net.Conn, config *tls.Config, server bool) *carrier {
 
 // guard has what comes counted for the place, and nothing read ahead, in all
 // that is below too; nil ends that.
-func (c *carrier) guard(p *place) {
+func (c *carrier) guard(p *admission.Place) {
 	for conn := net.Conn(c); ; {
 		switch it := conn.(type) {
 		case *carrier:
@@ -101,7 +111,7 @@ func (c *carrier) guard(p *place) {
 // letIn ends what secureStranger began: the client has proven who it is.
 func (c *carrier) letIn() {
 	if p := c.shape.place; p != nil {
-		p.prove()
+		p.Prove()
 		c.guard(nil)
 	}
 }

@@ -116,7 +116,7 @@ func (s *Server) HoldHandshakes() (release func()) {
 	if s.setup() != nil {
 		return func() {}
 	}
-	computing := s.admission.computing
+	computing := s.admission.Computing
 	n := runtime.GOMAXPROCS(0)
 	for range n {
 		computing.Enter(context.Background(), netip.Prefix{})

@@ -3,6 +3,8 @@ package tunnel
 import (
 	"context"
 	"net"
+
+	"github.com/causewayproject/causeway/internal/admission"
 )
 
 // MaxUpgradeRequest bounds what a stranger's request takes.
@@ -11,11 +13,11 @@ const MaxUpgradeRequest = maxUpgradeRequest
 // Upgrade answers a client's request as a WebSocket listener does that takes any
 // path.
 func Upgrade(ctx context.Context, conn net.Conn) (net.Conn, error) {
-	s := &wsListener{admission: newAdmission(1)}
-	p, err := s.admission.enter(ctx, conn)
+	s := &wsListener{admission: admission.New(1, 0)}
+	p, err := s.admission.Enter(ctx, conn)
 	if err != nil {
 		return nil, err
 	}
-	defer p.leave()
+	defer p.Leave()
 	return s.upgrade(p, conn)
 }

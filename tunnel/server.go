@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/admission"
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mux"
 )
@@ -121,7 +122,7 @@ type Server struct {
 	groups    group.Set
 	seq       atomic.Uint64
 
-	admission *admission
+	admission *admission.Admission
 
 	name string // Name, or a random one
 
@@ -169,7 +170,7 @@ func (s *Server) setup() error {
 		s.enroller = &enroller{authority: s.authority.Load, store: store, life: s.CertificateLife, identifyOther: s.Identify}
 		s.tls = s.enroller.tlsConfig()
 		s.groups.Leaving = s.leaving
-		s.admission = newAdmission(orDefault(s.MaxPending, 1000))
+		s.admission = admission.New(orDefault(s.MaxPending, 1000), helloTimeout)
 	})
 	return s.setupErr
 }

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/admission"
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mux"
 )
@@ -86,13 +87,13 @@ func apart(f func()) {
 func (s *Server) admit(g *group.Group, conn net.Conn) (serve func()) {
 	ctx, cancel := context.WithTimeout(g.Context(), orDefault(s.HandshakeTimeout, 15*time.Second))
 	defer cancel()
-	p, err := s.admission.enter(ctx, conn)
+	p, err := s.admission.Enter(ctx, conn)
 	if err != nil {
 		s.Hooks.refused(conn.RemoteAddr(), badPeer(ctx, "connect", "", err))
 		return nil
 	}
-	defer p.leave()
-	ctx = p.ctx
+	defer p.Leave()
+	ctx = p.Context()
 	c, err := secureStranger(p, conn, s.tls)
 	if err != nil {
 		s.Hooks.refused(conn.RemoteAddr(), badPeer(ctx, "connect", "", err))
@@ -123,9 +124,9 @@ func (s *Server) admit(g *group.Group, conn net.Conn) (serve func()) {
 // badPeer is the error of a carrier that made nothing of itself.
 func badPeer(ctx context.Context, op, cluster string, err error) *Error {
 	switch cause := context.Cause(ctx); {
-	case errors.Is(err, errCrowded):
+	case errors.Is(err, admission.ErrCrowded):
 		return &Error{Op: op, Cluster: cluster, Code: CodeTooManyStreams, Err: err}
-	case errors.Is(cause, errCrowded):
+	case errors.Is(cause, admission.ErrCrowded):
 		return &Error{Op: op, Cluster: cluster, Code: CodeTooManyStreams, Err: cause}
 	case errors.Is(cause, context.DeadlineExceeded):
 		return &Error{Op: op, Cluster: cluster, Code: CodeTimeout, Err: errors.New("the handshake was not complete within HandshakeTimeout")}
@@ -192,7 +193,7 @@ func refuseStranger(ctx context.Context, c *carrier, why error) {
 	stop := context.AfterFunc(ctx, func() { lowest(c).Close() })
 	defer stop()
 	if p := c.shape.place; p != nil {
-		p.most = maxRefused
+		p.Limit(maxRefused)
 	}
 	m := refusalOf(msgRefusal, why)
 	if mux.Refuse(c, m.encode(nil)) != nil {

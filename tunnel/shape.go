@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"sync/atomic"
+
+	"github.com/causewayproject/causeway/internal/admission"
 )
 
 // shape is what a carrier has below TLS. TLS writes a record at a time and
@@ -27,12 +29,12 @@ type shape struct {
 
 	// place is where the carrier is until it is let in; nil otherwise. nested
 	// says that another TLS on top counts what comes.
-	place  *place
+	place  *admission.Place
 	nested bool
 
 	// The reader's; TLS has one at a time.
 	source  source
-	records records
+	records admission.Records
 }
 
 func newShape(raw net.Conn) *shape {
@@ -44,35 +46,9 @@ func newShape(raw net.Conn) *shape {
 var errCut = fmt.Errorf("the connection ended without the end of TLS: %w", io.ErrUnexpectedEOF)
 
 func (s *shape) Read(p []byte) (int, error) {
-	p = s.records.limit(p)
-	if s.place != nil {
-		return s.readStranger(p)
-	}
-	return s.readRecord(p)
-}
-
-func (s *shape) readRecord(p []byte) (int, error) {
-	n, err := s.source.Read(p)
-	s.records.advance(p[:n])
+	n, err := s.records.Read(&s.source, p, s.place, s.nested)
 	if errors.Is(err, io.EOF) || err == io.ErrUnexpectedEOF {
 		err = errCut
-	}
-	return n, err
-}
-
-// readStranger reads what a stranger sends, as far as its place allows.
-func (s *shape) readStranger(p []byte) (int, error) {
-	inHeader := !s.records.inBody()
-	s.place.wait()
-	n, err := s.readRecord(p)
-	if err != nil {
-		return n, err
-	}
-	if inHeader && n > 0 && (s.records.inBody() || s.records.between()) {
-		err = s.place.announced(len(s.records.header)+s.records.left, s.nested)
-	}
-	if err == nil && s.records.between() {
-		err = s.place.compute()
 	}
 	return n, err
 }
@@ -124,8 +100,8 @@ func (s *shape) flushLocked() {
 // sendLocked keeps the first error: after it nobody knows what the peer has.
 func (s *shape) sendLocked(p []byte) (n int, err error) {
 	if s.place != nil {
-		s.place.wait()
-		s.place.reach(greeting) // what was sent is an answer
+		s.place.Wait()
+		s.place.Reach(admission.Greeting) // what was sent is an answer
 	}
 	n, err = s.Conn.Write(p)
 	s.lowMark.wrote(n)

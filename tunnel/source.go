@@ -104,39 +104,3 @@ func (s *source) fill(idle func()) error {
 	s.in = s.small[:n]
 	return nil
 }
-
-// records finds the end of TLS records in a stream of them. crypto/tls offers
-// more room than it needs, and doubles its buffer whenever the beginning of
-// the next record is in it: it gets no more than it needs.
-type records struct {
-	header [5]byte // type, version, length
-	have   int     // bytes of the header
-	left   int     // bytes after the header
-}
-
-// limit cuts p where the header or the record ends.
-func (r *records) limit(p []byte) []byte {
-	if r.have < len(r.header) {
-		return p[:min(len(p), len(r.header)-r.have)]
-	}
-	return p[:min(len(p), r.left)]
-}
-
-// advance takes what was read into what limit returned.
-func (r *records) advance(p []byte) {
-	if r.have < len(r.header) {
-		r.have += copy(r.header[r.have:], p)
-		r.left = int(r.header[3])<<8 | int(r.header[4])
-	} else {
-		r.left -= len(p)
-	}
-	if r.have == len(r.header) && r.left == 0 {
-		r.have = 0
-	}
-}
-
-// inBody reports whether the header of a record has come, and not all of its body.
-func (r *records) inBody() bool { return r.have == len(r.header) }
-
-// between reports whether no part of a record has come that is not whole.
-func (r *records) between() bool { return r.have == 0 }

@@ -13,12 +13,16 @@ import (
 	"sync"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/admission"
 	"github.com/causewayproject/causeway/internal/group"
 )
 
 const (
 	// maxUpgradeRequest bounds the request of a client, who is a stranger still.
 	maxUpgradeRequest = 8 << 10
+	// maxUpgrades is how many connections of a listener may be in their HTTP
+	// request.
+	maxUpgrades = 1000
 	// refusedWait is how long a client may take to read why it was refused.
 	refusedWait = 500 * time.Millisecond
 )
@@ -54,7 +58,7 @@ func (w WebSocket) Listen(ctx context.Context, address string) (net.Listener, er
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s := &wsListener{
-		addr: l.Addr(), path: u.Path, outer: config, admission: newAdmission(maxUpgrades),
+		addr: l.Addr(), path: u.Path, outer: config, admission: admission.New(maxUpgrades, helloTimeout),
 		conns: make(chan net.Conn), done: make(chan struct{}), stop: stop,
 	}
 	s.wg.Go(func() { s.end(s.groups.Serve(ctx, l, 0, s.take)) })
@@ -67,7 +71,7 @@ type wsListener struct {
 	addr      net.Addr
 	path      string      // empty: any
 	outer     *tls.Config // nil: no TLS
-	admission *admission
+	admission *admission.Admission
 	groups    group.Set
 	conns     chan net.Conn
 	done      chan struct{}  // closed by end
@@ -84,13 +88,13 @@ type wsListener struct {
 func (s *wsListener) take(g *group.Group, raw net.Conn) {
 	ctx, cancel := context.WithTimeout(g.Context(), upgradeTimeout)
 	defer cancel()
-	p, err := s.admission.enter(ctx, raw)
+	p, err := s.admission.Enter(ctx, raw)
 	if err != nil {
 		raw.Close()
 		return
 	}
-	defer p.leave()
-	stop := context.AfterFunc(p.ctx, func() { raw.Close() })
+	defer p.Leave()
+	stop := context.AfterFunc(p.Context(), func() { raw.Close() })
 	conn, err := s.upgrade(p, raw)
 	if !stop() || err != nil {
 		raw.Close()
@@ -105,7 +109,7 @@ func (s *wsListener) take(g *group.Group, raw net.Conn) {
 
 // upgrade returns an error when there is no WebSocket; the client has been told
 // why, if it speaks HTTP.
-func (s *wsListener) upgrade(p *place, raw net.Conn) (net.Conn, error) {
+func (s *wsListener) upgrade(p *admission.Place, raw net.Conn) (net.Conn, error) {
 	conn := raw
 	if s.outer != nil {
 		outer, err := secureStranger(p, raw, s.outer)
@@ -115,14 +119,14 @@ func (s *wsListener) upgrade(p *place, raw net.Conn) (net.Conn, error) {
 		defer outer.guard(nil)
 		conn = outer
 	}
-	p.begin()
-	defer p.end()
+	p.Begin()
+	defer p.End(maxSpoken)
 	request, early, err := readRequestHead(p, conn)
 	if err != nil {
 		return nil, err
 	}
 	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(request)))
-	p.yield()
+	p.Yield()
 	if err != nil {
 		return nil, refuseRequest(conn, http.StatusBadRequest, "this is no request of HTTP/1.1, or it is too long")
 	}
@@ -144,19 +148,19 @@ func (s *wsListener) upgrade(p *place, raw net.Conn) (net.Conn, error) {
 
 // readRequestHead reads a request up to its body, and returns what came after it
 // as early. One that is too long is cut.
-func readRequestHead(p *place, conn net.Conn) (head, early []byte, err error) {
+func readRequestHead(p *admission.Place, conn net.Conn) (head, early []byte, err error) {
 	b := make([]byte, 0, smallRead)
 	for {
 		if i := headLength(b); i > 0 {
-			return b[:i], bytes.Clone(b[i:]), p.compute()
+			return b[:i], bytes.Clone(b[i:]), p.Compute()
 		}
 		if len(b) == maxUpgradeRequest {
-			return b, nil, p.compute()
+			return b, nil, p.Compute()
 		}
 		if len(b) == cap(b) {
 			b = append(make([]byte, 0, 2*cap(b)), b...)
 		}
-		p.wait()
+		p.Wait()
 		n, err := conn.Read(b[len(b):cap(b)])
 		if b = b[:len(b)+n]; err != nil {
 			return nil, nil, err

@@ -1,4 +1,6 @@
-package tunnel
+// Package admission bounds what clients cost who have not proven who they are,
+// and shares it fairly among the addresses that they come from.
+package admission
 
 import (
 	"container/list"
@@ -17,47 +19,42 @@ import (
 )
 
 const (
-	// helloTimeout is how long a client may take for its ClientHello.
-	helloTimeout = 5 * time.Second
-	// answerTime is how long a client that has sent its ClientHello may take to
-	// answer before it makes room for another one of its own source.
+	// answerTime is how long a client that was answered may take for its next
+	// message before it makes room for another one of its own source.
 	answerTime = 250 * time.Millisecond
 
 	// A handshake in which the client sends more than shortHandshake is a long
 	// one, for a chain of certificates, say: maxLong are under way at once, each
 	// for longTimeout at most. More than maxHandshake is refused. What a client
 	// sends takes several times its size here, until it has proven who it is.
-	// maxSpoken is of what it says then, to enrol say.
 	shortHandshake = 4 << 10
 	maxHandshake   = 16 << 10
-	maxSpoken      = maxEnroll + 2<<10 // after the handshake
 	maxLong        = 32
 	longTimeout    = 2 * time.Second
 
 	// waitingPerPlace is how many may wait for each place.
 	waitingPerPlace = 4
-	// maxUpgrades is how many connections of a WebSocket listener may be in
-	// their HTTP request.
-	maxUpgrades = 1000
 )
 
 var (
-	errCrowded   = errors.New("too many carriers in their handshake")
-	errDisplaced = fmt.Errorf("%w: it made room for another one", errCrowded)
+	// ErrCrowded: there was no place, or another connection has taken it.
+	ErrCrowded   = errors.New("too many connections in their handshake")
+	errDisplaced = fmt.Errorf("%w: it made room for another one", ErrCrowded)
 )
 
-// admission is where carriers are until they have proven who they are: at most
+// Admission is where connections are until they have proven who they are: at most
 // max at once. When it is full, a new one takes the place of another. Each source
 // keeps as many as any other, so that one address can't keep the others out;
-// and within a source the oldest goes that has sent nothing, so that an agent
-// gets in beside strangers of the same address. If nobody can go, the new one waits
-// for its turn, and nothing of it is read.
-type admission struct {
+// and within a source the oldest goes that has sent nothing, so that a right
+// client gets in beside strangers of the same address. If nobody can go, the new one
+// waits for its turn, and nothing of it is read. Make one by [New].
+type Admission struct {
 	max       int
+	hello     time.Duration              // for the first message; zero: no limit
 	door      *turns.Queue[netip.Prefix] // of one: who waits for a place takes the next
 	waiting   atomic.Int64
 	freed     chan struct{}              // holds one: a place is free
-	computing *turns.Queue[netip.Prefix] // handshakes that compute; more at once would hold sessions up
+	Computing *turns.Queue[netip.Prefix] // handshakes that compute; more at once would hold sessions up
 	long      *turns.Queue[netip.Prefix] // long handshakes
 
 	mu      sync.Mutex // guards the fields below
@@ -68,21 +65,22 @@ type admission struct {
 // origin is the places of one address.
 type origin struct {
 	n      int
-	places [proven + 1]list.List // of *place, by stage, the oldest in it first
+	places [Proven + 1]list.List // of *Place, by stage, the oldest in it first
 }
 
-// stage is how far a carrier is. Who is further goes later.
-type stage int
+// Stage is how far a connection is. Who is further goes later.
+type Stage int
 
 const (
-	silent   stage = iota // its ClientHello has not come, or not all of it
-	greeting              // it has; nothing is proven
-	proven                // its certificate was accepted
+	Silent   Stage = iota // its first message has not come, or not all of it
+	Greeting              // it was answered; nothing is proven
+	Proven                // it has shown who it is
 )
 
-// place is a carrier's.
-type place struct {
-	admission *admission
+// Place is a connection's. One goroutine uses it, but for Wait and Compute
+// outside of a handshake, and Leave.
+type Place struct {
+	admission *Admission
 	from      netip.Prefix
 	conn      net.Conn
 	ctx       context.Context // ends when the place is lost, or time is up
@@ -90,28 +88,30 @@ type place struct {
 	waiting   atomic.Bool // for the client
 
 	// The admission's lock guards these.
-	stage stage
+	stage Stage
 	since time.Time // in the stage
 	entry *list.Element
 
-	// The carrier's goroutine has these.
+	// The connection's goroutine has these.
 	inHandshake, hasTurn, isLong bool
 	came, most                   int // bytes
 }
 
-func newAdmission(max int) *admission {
-	return &admission{
-		max: max, freed: make(chan struct{}, 1), origins: map[netip.Prefix]*origin{},
+// New returns an Admission of max places. Clients have the time hello for their
+// first message; zero means that the caller limits it.
+func New(max int, hello time.Duration) *Admission {
+	return &Admission{
+		max: max, hello: hello, freed: make(chan struct{}, 1), origins: map[netip.Prefix]*origin{},
 		door:      turns.New[netip.Prefix](1, 0),
-		computing: turns.New[netip.Prefix](runtime.GOMAXPROCS(0), 0),
+		Computing: turns.New[netip.Prefix](runtime.GOMAXPROCS(0), 0),
 		long:      turns.New[netip.Prefix](maxLong, 0),
 	}
 }
 
-// enter gives conn a place until leave, which another may take: then conn is
-// reset, and the place's context ends. The error is errCrowded or ctx's cause.
-func (a *admission) enter(ctx context.Context, conn net.Conn) (*place, error) {
-	p := &place{admission: a, from: turns.Source(conn.RemoteAddr()), conn: conn}
+// Enter gives conn a place until Leave, which another may take: then conn is
+// reset, and the place's context ends. The error is ErrCrowded or ctx's cause.
+func (a *Admission) Enter(ctx context.Context, conn net.Conn) (*Place, error) {
+	p := &Place{admission: a, from: turns.Source(conn.RemoteAddr()), conn: conn}
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
 	if a.door.Waits(p.from) || !a.try(p) {
 		if err := a.await(p); err != nil {
@@ -119,15 +119,21 @@ func (a *admission) enter(ctx context.Context, conn net.Conn) (*place, error) {
 			return nil, err
 		}
 	}
-	conn.SetReadDeadline(p.since.Add(helloTimeout))
+	if a.hello > 0 {
+		conn.SetReadDeadline(time.Now().Add(a.hello))
+	}
 	return p, nil
 }
 
+// Context ends with the context of Enter, when the place is lost, and by Leave.
+// Its cause is an ErrCrowded if the place is lost.
+func (p *Place) Context() context.Context { return p.ctx }
+
 // await waits for a place.
-func (a *admission) await(p *place) error {
+func (a *Admission) await(p *Place) error {
 	defer a.waiting.Add(-1)
 	if a.waiting.Add(1) > int64(waitingPerPlace*a.max) {
-		return errCrowded
+		return ErrCrowded
 	}
 	if err := a.door.Enter(p.ctx, p.from); err != nil {
 		return err
@@ -147,7 +153,7 @@ func (a *admission) await(p *place) error {
 }
 
 // try reports whether there is a place, or another one's.
-func (a *admission) try(p *place) bool {
+func (a *Admission) try(p *Place) bool {
 	displaced, ok := a.takePlace(p)
 	if displaced != nil {
 		displaced.cancel(errDisplaced)
@@ -156,7 +162,7 @@ func (a *admission) try(p *place) bool {
 	return ok
 }
 
-func (a *admission) takePlace(p *place) (displaced *place, ok bool) {
+func (a *Admission) takePlace(p *Place) (displaced *Place, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p.since = time.Now()
@@ -170,10 +176,10 @@ func (a *admission) takePlace(p *place) (displaced *place, ok bool) {
 	return displaced, true
 }
 
-// weakestLocked returns whose place one more carrier of the source takes; nil if
-// there is none. It is one of the sources with the most places, the new carrier's
+// weakestLocked returns whose place one more connection of the source takes; nil if
+// there is none. It is one of the sources with the most places, the new one's
 // own included.
-func (a *admission) weakestLocked(from netip.Prefix, now time.Time) (weakest *place) {
+func (a *Admission) weakestLocked(from netip.Prefix, now time.Time) (weakest *Place) {
 	own := 1
 	if s := a.origins[from]; s != nil {
 		own += s.n
@@ -194,16 +200,16 @@ func (a *admission) weakestLocked(from netip.Prefix, now time.Time) (weakest *pl
 }
 
 // weakest returns the place of the source that is to go; nil: none. Among equals
-// only those go who keep the server waiting: thousands of agents that come at
+// only those go who keep the server waiting: thousands that come at
 // once are served one after the other.
-func (o *origin) weakest(equals bool, now time.Time) *place {
+func (o *origin) weakest(equals bool, now time.Time) *Place {
 	for at := range o.places {
 		for e := o.places[at].Front(); e != nil; e = e.Next() {
-			p := e.Value.(*place)
+			p := e.Value.(*Place)
 			switch {
 			case !equals:
 				return p
-			case p.stage == proven, p.stage == greeting && now.Sub(p.since) < answerTime:
+			case p.stage == Proven, p.stage == Greeting && now.Sub(p.since) < answerTime:
 				return nil // and those behind it are younger
 			case p.waiting.Load():
 				return p
@@ -213,11 +219,11 @@ func (o *origin) weakest(equals bool, now time.Time) *place {
 	return nil
 }
 
-func (p *place) weaker(q *place) bool {
+func (p *Place) weaker(q *Place) bool {
 	return p.stage < q.stage || p.stage == q.stage && p.since.Before(q.since)
 }
 
-func (a *admission) addLocked(p *place) {
+func (a *Admission) addLocked(p *Place) {
 	s := a.origins[p.from]
 	if s == nil {
 		s = &origin{}
@@ -228,7 +234,7 @@ func (a *admission) addLocked(p *place) {
 	p.entry = s.places[p.stage].PushBack(p)
 }
 
-func (a *admission) removeLocked(p *place) {
+func (a *Admission) removeLocked(p *Place) {
 	if p.entry == nil {
 		return
 	}
@@ -241,8 +247,8 @@ func (a *admission) removeLocked(p *place) {
 	}
 }
 
-// leave gives the place back.
-func (p *place) leave() {
+// Leave gives the place back; it may be called again.
+func (p *Place) Leave() {
 	a := p.admission
 	a.mu.Lock()
 	a.removeLocked(p)
@@ -251,15 +257,16 @@ func (p *place) leave() {
 	case a.freed <- struct{}{}:
 	default:
 	}
-	p.yield()
+	p.Yield()
 	if p.isLong {
+		p.isLong = false
 		a.long.Leave()
 	}
 	p.cancel(nil)
 }
 
-// reach is called when the carrier has come to a stage.
-func (p *place) reach(to stage) {
+// Reach is called when the connection has come to a stage.
+func (p *Place) Reach(to Stage) {
 	a := p.admission
 	a.mu.Lock()
 	was := p.stage
@@ -270,23 +277,27 @@ func (p *place) reach(to stage) {
 		p.entry = s.places[to].PushBack(p)
 	}
 	a.mu.Unlock()
-	if was == silent && to > silent {
+	if was == Silent && to > Silent && a.hello > 0 {
 		p.conn.SetReadDeadline(time.Time{})
 	}
 }
 
-// begin is called before a handshake, and end after it: what is to come then is
-// a message.
-func (p *place) begin() { p.inHandshake, p.most, p.came = true, maxHandshake, 0 }
+// Begin is called before a handshake of TLS, and End after it: what is to come
+// then is messages of most bytes.
+func (p *Place) Begin() { p.inHandshake, p.most, p.came = true, maxHandshake, 0 }
 
-func (p *place) end() {
-	p.yield()
-	p.inHandshake, p.most, p.came = false, maxSpoken, 0
+func (p *Place) End(most int) {
+	p.Yield()
+	p.inHandshake, p.most, p.came = false, most, 0
 }
 
-// prove is called when the client's certificate was accepted.
-func (p *place) prove() {
-	p.reach(proven)
+// Limit changes how many bytes may come, those after the handshake included that
+// have come already.
+func (p *Place) Limit(most int) { p.most = most }
+
+// Prove is called when the client's certificate was accepted.
+func (p *Place) Prove() {
+	p.Reach(Proven)
 	if p.isLong {
 		p.isLong = false
 		p.admission.long.Leave()
@@ -294,23 +305,23 @@ func (p *place) prove() {
 	}
 }
 
-// yield gives the turn back.
-func (p *place) yield() {
+// Yield gives the turn back.
+func (p *Place) Yield() {
 	if p.hasTurn {
 		p.hasTurn = false
-		p.admission.computing.Leave()
+		p.admission.Computing.Leave()
 	}
 }
 
-// wait is called before the carrier waits for its client, and without a turn.
-func (p *place) wait() {
-	p.yield()
+// Wait is called before the server waits for the client.
+func (p *Place) Wait() {
+	p.Yield()
 	p.waiting.Store(true)
 }
 
 // announced is called when the header of a record says what is to come.
 // Below another TLS it counts for itself only.
-func (p *place) announced(n int, nested bool) error {
+func (p *Place) announced(n int, nested bool) error {
 	if !nested {
 		p.came += n
 		n = p.came
@@ -321,7 +332,7 @@ func (p *place) announced(n int, nested bool) error {
 	if n <= shortHandshake || p.isLong {
 		return nil
 	}
-	p.yield() // another TLS below has it
+	p.Yield() // another TLS below has it
 	if err := p.admission.long.Enter(p.ctx, p.from); err != nil {
 		return err
 	}
@@ -329,14 +340,14 @@ func (p *place) announced(n int, nested bool) error {
 	return p.conn.SetReadDeadline(time.Now().Add(longTimeout))
 }
 
-// compute is called when a whole record has come: of a handshake, it waits for a
-// turn.
-func (p *place) compute() error {
+// Compute is called when a whole message has come, and the client waits for the
+// server from now on. In a handshake it waits for a turn.
+func (p *Place) Compute() error {
 	p.waiting.Store(false)
 	if !p.inHandshake || p.hasTurn {
 		return nil
 	}
-	err := p.admission.computing.Enter(p.ctx, p.from)
+	err := p.admission.Computing.Enter(p.ctx, p.from)
 	p.hasTurn = err == nil
 	return err
 }

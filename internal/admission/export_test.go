@@ -1,0 +1,3 @@
+package admission
+
+const AnswerTime = answerTime

@@ -28,7 +28,7 @@ func (r *Records) Read(conn io.Reader, b []byte, p *Place, nested bool) (int, er
 	if err != nil {
 		return n, err
 	}
-	if inHeader && n > 0 && (r.inBody() || r.between()) {
+	if inHeader && n > 0 && (r.inBody() || r.between()) && r.isTLS() {
 		err = p.announced(len(r.header)+r.left, nested)
 	}
 	if err == nil && r.between() {
@@ -60,6 +60,10 @@ func (r *Records) advance(p []byte) {
 
 // inBody reports whether the header of a record has come, and not all of its body.
 func (r *Records) inBody() bool { return r.have == len(r.header) }
+
+// isTLS reports whether the type is one of TLS: what is anything else, HTTP say,
+// has no length here, and is refused at once.
+func (r *Records) isTLS() bool { return r.header[0] >= 20 && r.header[0] <= 24 }
 
 // between reports whether no part of a record has come that is not whole.
 func (r *Records) between() bool { return r.have == 0 }

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/causewayproject/causeway/internal/admission"
 )
 
 const (
@@ -39,8 +41,11 @@ func answerTo(err error) *answer {
 	detail := printable(e.Err.Error())
 	switch e.Phase {
 	case PhaseHandshake:
-		if errors.Is(e.Err, errShutdown) {
+		switch {
+		case errors.Is(e.Err, errShutdown):
 			return &answer{503, "proxy_internal_response", detail}
+		case errors.Is(e.Err, admission.ErrCrowded):
+			return &answer{503, "connection_limit_reached", detail}
 		}
 		return &answer{408, "http_request_error", "the request took too long"}
 	case PhaseLimit:

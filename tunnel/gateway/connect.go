@@ -3,7 +3,6 @@ package gateway
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/abort"
+	"github.com/causewayproject/causeway/internal/admission"
 	"github.com/causewayproject/causeway/internal/group"
 )
 
@@ -30,62 +30,34 @@ var (
 	errShutdown = errors.New("the gateway shuts down")
 )
 
-// caller is a client of the CONNECT door.
-type caller struct {
-	g     *Gateway
-	gr    *group.Group
-	v     *visit
-	raw   net.Conn // as it was accepted
-	conn  net.Conn // with TLS, if the door has it
-	tls   tls.ConnectionState
-	early []byte // read, and not yet used
-}
-
-// connect serves a connection until it ends. Who accepted it closes it.
+// connect serves a connection of the CONNECT door.
 func (g *Gateway) connect(gr *group.Group, raw net.Conn) {
-	keepAlive(raw)
-	// A reset: a client that has just read its 200 must not take it for an end.
-	stop := context.AfterFunc(gr.Context(), func() { abort.Reset(raw, 0) })
-	defer stop()
-	deadline := time.Now().Add(orDefault(g.HandshakeTimeout, 10*time.Second))
-	raw.SetDeadline(deadline)
-	c := &caller{g: g, gr: gr, raw: raw, conn: raw}
-	var err error
-	if c.v, err = g.enter(DoorConnect); err != nil {
-		if g.TLS == nil {
-			c.refuse(err, false)
+	g.receive(gr, raw, DoorConnect, (*caller).handshake, func(err error) string {
+		if g.TLS != nil {
+			return ""
 		}
-		return
-	}
-	defer c.v.leave()
-	target := c.handshake(deadline)
-	if target == nil {
-		return
-	}
-	if !stop() { // from here on it is for the relay to end them
-		abort.Reset(target, 0)
-		abort.Reset(raw, 0) // the function may not have got there yet
-		return
-	}
-	c.v.relay(gr.Context(), c.early, c.conn, target)
+		return string(answerTo(err).appendTo(nil, false))
+	})
 }
 
 // handshake goes from the first byte to the answer. It returns the target's
 // connection, nil if there is none.
-func (c *caller) handshake(deadline time.Time) net.Conn {
-	ctx, cancel := context.WithDeadline(c.gr.Context(), deadline)
-	defer cancel()
+func (c *caller) handshake() net.Conn {
 	// Who has asked for nothing yet is not waited for.
 	settle := context.AfterFunc(c.gr.Accepting(), func() { c.raw.SetReadDeadline(longAgo) })
 	defer settle()
-	if err := c.startTLS(ctx); err != nil {
+	if err := c.startTLS(); err != nil {
 		c.failTLS(err)
 		return nil
 	}
-	admitted, h2 := c.admit(ctx)
+	admitted, h2 := c.admit(c.place.Context())
 	if h2 {
 		if settle() {
-			c.serveHTTP2(deadline)
+			c.awaitClient(admission.Greeting)
+			c.serveHTTP2(c.deadline)
+			if cause := c.displaced(); cause != nil {
+				c.v.fail(PhaseHandshake, cause)
+			}
 		}
 		return nil
 	}
@@ -96,6 +68,7 @@ func (c *caller) handshake(deadline time.Time) net.Conn {
 		c.refuse(c.v.fail(PhaseHandshake, errShutdown), false)
 		return nil
 	}
+	c.letIn()
 	return c.dial()
 }
 
@@ -110,15 +83,15 @@ func (c *caller) admit(ctx context.Context) (admitted, http2 bool) {
 			return false, true
 		}
 		if err != nil {
-			if errors.Is(err, os.ErrDeadlineExceeded) && c.gr.Accepting().Err() != nil {
-				err = errShutdown
-			}
-			if err != errSilent {
-				c.refuse(c.v.fail(PhaseHandshake, err), false)
+			if err != errSilent || c.displaced() != nil {
+				c.refuse(c.failHandshake(err), false)
 			}
 			return false, false
 		}
-		if err = c.v.admit(ctx, c.credentials(h)); err == nil {
+		c.beginAsking()
+		err = c.v.admit(ctx, c.credentials(h))
+		c.endAsking(admission.Greeting)
+		if err == nil {
 			return true, false
 		}
 		// What came along was not meant to be a request.
@@ -133,6 +106,7 @@ func (c *caller) admit(ctx context.Context) (admitted, http2 bool) {
 func (c *caller) readRequest() (*head, error) {
 	buf := buffers.Get().(*[headSize]byte)
 	defer buffers.Put(buf)
+	c.awaitClient(admission.Silent)
 	all, end, err := readHead(c.conn, buf[:0], orDefault(c.g.MaxHeader, 16<<10))
 	if err != nil {
 		return nil, err
@@ -165,7 +139,7 @@ func (c *caller) dial() net.Conn {
 		c.refuse(err, false)
 		return nil
 	}
-	c.conn.SetWriteDeadline(time.Now().Add(orDefault(c.g.HandshakeTimeout, 10*time.Second)))
+	c.conn.SetWriteDeadline(time.Now().Add(c.g.handshakeTimeout()))
 	if _, err := io.WriteString(c.conn, connected); err != nil {
 		abort.Reset(target, 0)
 		c.v.fail(PhaseRelay, err)
@@ -224,16 +198,9 @@ func (c *caller) refuse(err error, keep bool) bool {
 
 // linger ends what the client gets, and gives it time to read that.
 func (c *caller) linger() {
+	c.awaitClient(admission.Greeting)
 	if cw, ok := c.conn.(interface{ CloseWrite() error }); ok && cw.CloseWrite() == nil {
 		c.conn.SetReadDeadline(time.Now().Add(lingerTime))
 		io.CopyN(io.Discard, c.conn, lingerBytes)
-	}
-}
-
-// keepAlive finds peers that are gone, within a minute and a half: a watch may
-// be silent for hours, and nothing else ends it.
-func keepAlive(conn net.Conn) {
-	if tc, ok := conn.(*net.TCPConn); ok {
-		tc.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 15 * time.Second, Count: 4})
 	}
 }

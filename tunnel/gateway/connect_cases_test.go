@@ -141,7 +141,7 @@ func TestHandshakeTimeout(t *testing.T) {
 			continue
 		}
 		var e *gateway.Error
-		if !errors.As(<-failed, &e) || e.Phase != gateway.PhaseHandshake || e.Door != gateway.DoorConnect {
+		if !errors.As(<-failed, &e) || e.Phase != gateway.PhaseHandshake || e.Request.Door != gateway.DoorConnect {
 			t.Errorf("%s, %q: got %v", tt.door, tt.say, e)
 		}
 	}

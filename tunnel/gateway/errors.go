@@ -12,7 +12,7 @@ import (
 type Phase string
 
 const (
-	PhaseHandshake    Phase = "handshake"    // TLS, or what the client said first
+	PhaseHandshake    Phase = "handshake"    // TLS, what the client said first, or MaxPending
 	PhaseLimit        Phase = "limit"        // MaxConns or MaxPerClient
 	PhaseAuthenticate Phase = "authenticate" // Authenticate
 	PhaseRoute        Phase = "route"        // Route
@@ -22,19 +22,21 @@ const (
 
 // Error is what Hooks see of a connection that failed. It holds no secret.
 type Error struct {
-	Door   Door
-	Phase  Phase
-	Client string // the Identity's Name; empty if unknown
-	Err    error
+	// Request is what was asked for, as far as it is known: always its Door and
+	// Credentials.Remote; Client, the rest of the Credentials and Cluster only
+	// once the client was authenticated.
+	Request Request
+	Phase   Phase
+	Err     error
 }
 
 // Error returns "gateway: connect: dial: cause".
 func (e *Error) Error() string {
 	who := ""
-	if e.Client != "" {
-		who = fmt.Sprintf(" %q", e.Client)
+	if e.Request.Client.Name != "" {
+		who = fmt.Sprintf(" %q", e.Request.Client.Name)
 	}
-	return fmt.Sprintf("gateway: %s%s: %s: %v", e.Door, who, e.Phase, e.Err)
+	return fmt.Sprintf("gateway: %s%s: %s: %v", e.Request.Door, who, e.Phase, e.Err)
 }
 
 // Unwrap returns the cause.

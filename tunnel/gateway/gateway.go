@@ -50,14 +50,22 @@ type Gateway struct {
 	// ALPN, unless its NextProtos says otherwise. If nil, they are plain.
 	TLS *tls.Config
 
-	// HandshakeTimeout bounds the time from the first byte to the request.
-	// Zero means 10 seconds.
+	// HandshakeTimeout bounds the time from the accepting of a connection to its
+	// request. Zero means 10 seconds.
 	HandshakeTimeout time.Duration
 	// DialTimeout bounds Dial. Zero means 30 seconds.
 	DialTimeout time.Duration
-	// MaxConns is how many connections (and HTTP/2 streams) may be open at
-	// once over all doors. Zero means 10,000.
+	// MaxConns is how many connections (and HTTP/2 streams) that were let in may
+	// be open at once over all doors. Zero means 10,000.
 	MaxConns int
+	// MaxPending is how many connections may be there at once that are not let in
+	// yet, over all doors. Zero means 1,000. When there is one more, another one is
+	// closed in its place: the oldest that has sent nothing, of the source that has
+	// most. A source is an IP address, or a network of IPv6 (/64); behind a load
+	// balancer, and at a unix socket, all clients are one. Four times as many
+	// wait, if all are busy. A client has 16 KiB for its part of a handshake of
+	// TLS, and 2 seconds once it has sent more than 4 KiB of it.
+	MaxPending int
 	// MaxPerClient is how many one Identity may have open at once. Zero means
 	// no limit but MaxConns.
 	MaxPerClient int

@@ -4,22 +4,18 @@ import (
 	"context"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/causewayproject/causeway/internal/abort"
+	"github.com/causewayproject/causeway/internal/admission"
 )
 
 // serve is the handler of a stream, given its header or what was wrong with it.
 func (s *http2Stream) serve(ctx context.Context, request *head, err error) {
 	g := s.h.g
-	v, full := g.enter(DoorConnect)
-	if full != nil {
-		s.refuse(answerTo(full))
-		return
-	}
+	v := g.enter(DoorConnect, s.h.raw.RemoteAddr())
 	defer v.leave()
 	if err != nil {
 		s.refuse(answerTo(v.fail(PhaseHandshake, err)))
@@ -43,9 +39,31 @@ func (s *http2Stream) serve(ctx context.Context, request *head, err error) {
 }
 
 func (s *http2Stream) admit(ctx context.Context, v *visit, request *head) error {
-	ctx, cancel := context.WithTimeout(ctx, orDefault(s.h.g.HandshakeTimeout, 10*time.Second))
+	ctx, cancel := context.WithTimeout(ctx, s.h.g.handshakeTimeout())
 	defer cancel()
-	return v.admit(ctx, s.h.credentials(request))
+	s.h.beginAsking()
+	defer s.h.endAsking(admission.Greeting)
+	if err := v.admit(ctx, s.h.credentials(request)); err != nil {
+		return err
+	}
+	if err := s.h.countConnection(); err != nil {
+		return v.fail(PhaseLimit, err)
+	}
+	return nil
+}
+
+// countConnection lets the connection in with the first stream that is.
+func (h *http2Server) countConnection() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.v.counted {
+		return nil
+	}
+	if err := h.v.count(""); err != nil {
+		return err
+	}
+	h.letIn()
+	return nil
 }
 
 // accept answers 200, and lets the client send.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/abort"
@@ -27,44 +26,31 @@ type protocol struct {
 	sorry func(err error) string
 }
 
-// speak serves a connection until it ends. Who accepted it closes it.
+// speak serves a connection of such a door.
 func (g *Gateway) speak(p *protocol, gr *group.Group, raw net.Conn) {
-	keepAlive(raw)
-	// A reset: who was just told that it is connected must not take it for an end.
-	stop := context.AfterFunc(gr.Context(), func() { abort.Reset(raw, 0) })
-	defer stop()
-	deadline := time.Now().Add(orDefault(g.HandshakeTimeout, 10*time.Second))
-	raw.SetDeadline(deadline)
-	c := &caller{g: g, gr: gr, raw: raw, conn: raw}
-	var err error
-	if c.v, err = g.enter(p.door); err != nil {
-		if g.TLS == nil || p.door == DoorSNI {
-			io.WriteString(raw, p.sorry(err)) // there is no time for more
+	reach := func(c *caller) net.Conn {
+		target, err := c.reach(p)
+		if err != nil {
+			c.part(p.sorry(err))
+			return nil
 		}
-		return
+		return target
 	}
-	defer c.v.leave()
-	target, err := c.reach(p, deadline)
-	if err != nil {
-		c.part(p.sorry(err))
-		return
-	}
-	if !stop() { // from here on it is for the relay to end them
-		abort.Reset(target, 0)
-		abort.Reset(raw, 0) // the function may not have got there yet
-		return
-	}
-	early := c.early
-	c.early = nil // not to be kept for as long as the relay lasts
-	c.v.relay(gr.Context(), early, c.conn, target)
+	g.receive(gr, raw, p.door, reach, func(err error) string {
+		if g.TLS != nil && p.door != DoorSNI {
+			return ""
+		}
+		return p.sorry(err)
+	})
 }
 
 // reach goes from the first byte to the answer. Hooks have seen the error.
-func (c *caller) reach(p *protocol, deadline time.Time) (net.Conn, error) {
-	early, err := c.hear(p, deadline)
+func (c *caller) reach(p *protocol) (net.Conn, error) {
+	early, err := c.hear(p)
 	if err != nil {
 		return nil, err
 	}
+	c.letIn()
 	ctx, cancel := context.WithCancelCause(c.gr.Context())
 	defer cancel(nil)
 	c.conn.SetDeadline(time.Time{})
@@ -79,7 +65,7 @@ func (c *caller) reach(p *protocol, deadline time.Time) (net.Conn, error) {
 		return nil, c.v.fail(PhaseDial, errLeft)
 	}
 	c.early = append(early, c.early...)
-	c.conn.SetWriteDeadline(time.Now().Add(orDefault(c.g.HandshakeTimeout, 10*time.Second)))
+	c.conn.SetWriteDeadline(time.Now().Add(c.g.handshakeTimeout()))
 	if p.connected != "" {
 		_, err = io.WriteString(c.conn, p.connected)
 	}
@@ -93,21 +79,17 @@ func (c *caller) reach(p *protocol, deadline time.Time) (net.Conn, error) {
 
 // hear is p.hear, which ends when the group lets no more in: who has asked for
 // nothing yet is not waited for.
-func (c *caller) hear(p *protocol, deadline time.Time) ([]byte, error) {
-	ctx, cancel := context.WithDeadline(c.gr.Context(), deadline)
-	defer cancel()
+func (c *caller) hear(p *protocol) ([]byte, error) {
 	settle := context.AfterFunc(c.gr.Accepting(), func() { c.raw.SetReadDeadline(longAgo) })
 	defer settle()
-	early, err := p.hear(ctx, c)
-	if errors.Is(err, os.ErrDeadlineExceeded) && c.gr.Accepting().Err() != nil {
-		err = errShutdown
-	}
+	early, err := p.hear(c.place.Context(), c)
 	if stopped := settle(); err == nil && (!stopped || c.gr.Accepting().Err() != nil) {
 		err = errShutdown
 	}
 	var told *Error
-	if err != nil && err != errSilent && !errors.As(err, &told) {
-		c.v.fail(PhaseHandshake, err)
+	if err != nil && !errors.As(err, &told) && (err != errSilent || c.displaced() != nil) {
+		told = c.failHandshake(err)
+		err = told.Err
 	}
 	return early, err
 }

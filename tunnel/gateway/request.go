@@ -79,7 +79,7 @@ func readHead(r io.Reader, buf []byte, most int) (all []byte, end int, err error
 		}
 		from = max(0, len(buf)-2)
 		if len(buf) == cap(buf) {
-			buf = append(make([]byte, 0, 4*cap(buf)), buf...)
+			buf = append(make([]byte, 0, 2*cap(buf)), buf...)
 		}
 		n, err := r.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]

@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/admission"
 	"github.com/causewayproject/causeway/internal/group"
 )
 
@@ -14,6 +15,8 @@ import (
 type doors struct {
 	set    group.Set
 	visits visits
+	// pending are the clients that are not let in yet.
+	pending *admission.Admission
 
 	connectTLS *tls.Config // the Gateway's, with the protocols of the CONNECT door
 }
@@ -22,6 +25,7 @@ type doors struct {
 func (g *Gateway) setup() error {
 	g.once.Do(func() {
 		g.visits.init(orDefault(g.MaxConns, 10_000), g.MaxPerClient)
+		g.pending = admission.New(orDefault(g.MaxPending, 1000), 0)
 		if g.TLS != nil {
 			g.connectTLS = g.TLS.Clone()
 			if len(g.TLS.NextProtos) == 0 {
@@ -40,6 +44,10 @@ func orDefault[T int | time.Duration](v, byDefault T) T {
 		return byDefault
 	}
 	return v
+}
+
+func (g *Gateway) handshakeTimeout() time.Duration {
+	return orDefault(g.HandshakeTimeout, 10*time.Second)
 }
 
 func (g *Gateway) grace() time.Duration { return max(orDefault(g.Grace, 30*time.Second), 0) }

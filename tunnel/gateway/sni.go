@@ -3,8 +3,10 @@ package gateway
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
 
+	"github.com/causewayproject/causeway/internal/admission"
 	"github.com/causewayproject/causeway/internal/group"
 )
 
@@ -16,10 +18,16 @@ var speaksTLS = protocol{door: DoorSNI, hear: hearHello, sorry: alertTo}
 // hearHello reads the ClientHello and lets the client in by its name.
 func hearHello(ctx context.Context, c *caller) (early []byte, err error) {
 	var h hello
-	name, err := h.read(c.raw, orDefault(c.g.MaxHeader, 64<<10))
+	most := orDefault(c.g.MaxHeader, 64<<10)
+	c.place.Begin()
+	c.place.Limit(math.MaxInt) // read counts itself
+	name, err := h.read(&placed{Conn: c.raw, place: c.place}, most)
+	c.place.End(0)
 	if err != nil {
 		return nil, err
 	}
+	c.beginAsking()
+	defer c.endAsking(admission.Greeting)
 	return h.raw, c.v.admit(ctx, Credentials{Door: DoorSNI, ServerName: name, Remote: c.raw.RemoteAddr()})
 }
 

@@ -74,7 +74,7 @@ func TestSNIRefusals(t *testing.T) {
 				t.Errorf("got %q, %v; want %q", got, err, tt.want)
 			}
 			conn.Close()
-			if e := seen.only(t, g); e.Phase != tt.phase || e.Door != gateway.DoorSNI || !strings.Contains(e.Error(), tt.text) {
+			if e := seen.only(t, g); e.Phase != tt.phase || e.Request.Door != gateway.DoorSNI || !strings.Contains(e.Error(), tt.text) {
 				t.Errorf("got %v, want phase %s and %q", e, tt.phase, tt.text)
 			}
 		})

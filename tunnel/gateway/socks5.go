@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/causewayproject/causeway/internal/admission"
 	"github.com/causewayproject/causeway/internal/group"
 )
 
@@ -88,13 +89,14 @@ var speaksSOCKS5 = protocol{
 
 // hearSOCKS5 negotiates and reads the request.
 func hearSOCKS5(ctx context.Context, c *caller) (early []byte, err error) {
-	if err := c.startTLS(ctx); err != nil {
+	if err := c.startTLS(); err != nil {
 		var header tls.RecordHeaderError
 		if errors.As(err, &header) && header.RecordHeader[0] == socksVersion {
 			err = errWithoutTLS
 		}
 		return nil, err
 	}
+	c.awaitClient(admission.Silent)
 	s := &socksTalk{caller: c, buf: make([]byte, 0, socksBuffer)}
 	address, err := s.request(ctx)
 	if err != nil {
@@ -126,7 +128,7 @@ func socksWord(err error) string {
 		return socksReply(replyFailed)
 	case !errors.As(err, &e):
 		return "" // nothing was said, or not all
-	case errors.Is(err, errTooMany):
+	case errors.Is(err, admission.ErrCrowded):
 		return noMethod
 	}
 	return socksReply(socksCode(e))
@@ -178,6 +180,7 @@ func (s *socksTalk) login(ctx context.Context) error {
 	if _, err := io.WriteString(s.conn, "\x05\x02"); err != nil {
 		return err
 	}
+	s.awaitClient(admission.Greeting)
 	b, err := s.need(1)
 	if err != nil {
 		return err
@@ -204,10 +207,14 @@ func (s *socksTalk) identify(ctx context.Context, user, password, wrong, right s
 		Door: DoorSOCKS5, User: user, Password: password,
 		Certificates: s.certificates(), ServerName: s.tls.ServerName, Remote: s.raw.RemoteAddr(),
 	}
-	if err := s.v.authenticate(ctx, c); err != nil {
+	s.beginAsking()
+	err := s.v.authenticate(ctx, c)
+	if err != nil {
+		s.endAsking(admission.Greeting)
 		return &badSOCKS{word: wrong, text: "the client is not let in", told: err}
 	}
-	_, err := io.WriteString(s.conn, right)
+	s.endAsking(admission.Proven)
+	_, err = io.WriteString(s.conn, right)
 	return err
 }
 

@@ -95,8 +95,9 @@ func TestSOCKS5Raw(t *testing.T) {
 		{name: "no SOCKS", say: "\x00\x00", text: "does not speak SOCKS5"},
 		{name: "slow", say: none + askName[:5], set: func(g *gateway.Gateway) { g.HandshakeTimeout = 200 * time.Millisecond }, want: "\x05\x00", text: "timeout"},
 		{name: "SOCKS5 at a door with TLS", say: none + askName, set: func(g *gateway.Gateway) { g.TLS = serverTLS() }, want: "\x05\xff", text: "this door has TLS"},
-		{name: "no room", set: func(g *gateway.Gateway) { g.MaxConns = -1 }, want: "\x05\xff", text: "too many"},
-		{name: "no room at a door with TLS", set: func(g *gateway.Gateway) { g.MaxConns, g.TLS = -1, serverTLS() }, text: "too many"},
+		{name: "no room", say: none + askName, set: func(g *gateway.Gateway) { g.MaxConns = -1 }, want: "\x05\x00" + reply(1), text: "too many"},
+		{name: "nobody may wait", set: func(g *gateway.Gateway) { g.MaxPending = -1 }, want: "\x05\xff", text: "too many"},
+		{name: "nobody may wait at a door with TLS", set: func(g *gateway.Gateway) { g.MaxPending, g.TLS = -1, serverTLS() }, text: "too many"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -138,7 +139,7 @@ func TestSOCKS5Raw(t *testing.T) {
 			if tt.text == "" {
 				return
 			}
-			if e := seen.only(t, g); e.Door != gateway.DoorSOCKS5 || !strings.Contains(e.Error(), tt.text) || strings.Contains(e.Error(), "secret") {
+			if e := seen.only(t, g); e.Request.Door != gateway.DoorSOCKS5 || !strings.Contains(e.Error(), tt.text) || strings.Contains(e.Error(), "secret") {
 				t.Errorf("got %v, want %q", e, tt.text)
 			}
 		})

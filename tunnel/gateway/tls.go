@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -9,6 +8,8 @@ import (
 	"io"
 	"net"
 	"os"
+
+	"github.com/causewayproject/causeway/internal/admission"
 )
 
 // protocols are those of the CONNECT door, by ALPN, unless the Gateway's TLS has
@@ -16,22 +17,34 @@ import (
 var protocols = []string{"h2", "http/1.1"}
 
 // startTLS makes the connection a TLS one, if the door has TLS.
-func (c *caller) startTLS(ctx context.Context) error {
+func (c *caller) startTLS() error {
 	if c.g.TLS == nil {
 		return nil
 	}
-	tc := tls.Server(uncut{c.raw}, c.g.connectTLS)
-	if err := tc.HandshakeContext(ctx); err != nil {
+	below := &uncut{placed{Conn: c.raw, place: c.place}}
+	tc := tls.Server(below, c.g.connectTLS)
+	c.place.Begin()
+	err := tc.HandshakeContext(c.place.Context())
+	c.place.End(0)
+	below.place = nil
+	if err != nil {
 		return err
 	}
 	c.conn, c.tls = tc, tc.ConnectionState()
+	if len(c.certificates()) > 0 {
+		c.place.Prove()
+		c.raw.SetReadDeadline(c.deadline) // a long handshake has another one
+		if c.gr.Accepting().Err() != nil {
+			c.raw.SetReadDeadline(longAgo)
+		}
+	}
 	return nil
 }
 
 // failTLS is the end of a client whose TLS failed. One that speaks plain HTTP
 // is told so.
 func (c *caller) failTLS(err error) {
-	if errors.Is(err, errCut) || errors.Is(err, os.ErrDeadlineExceeded) && c.gr.Accepting().Err() != nil {
+	if c.displaced() == nil && (errors.Is(err, errCut) || errors.Is(err, os.ErrDeadlineExceeded) && c.gr.Accepting().Err() != nil) {
 		return // a health check, say
 	}
 	var header tls.RecordHeaderError
@@ -39,7 +52,7 @@ func (c *caller) failTLS(err error) {
 		c.refuse(c.v.fail(PhaseHandshake, errWantsTLS), false)
 		return
 	}
-	c.v.fail(PhaseHandshake, err)
+	c.failHandshake(err)
 }
 
 // certificates are those that were verified, by crypto/tls or by a function of
@@ -57,14 +70,14 @@ func (c *caller) certificates() []*x509.Certificate {
 // uncut makes an error of the end of a connection below TLS. crypto/tls takes
 // one between two records for the end of what was sent, which is what an
 // attacker, or a crash, can make of it at any time.
-type uncut struct{ net.Conn }
+type uncut struct{ placed }
 
 // errCut must not be io.ErrUnexpectedEOF itself: crypto/tls makes io.EOF of
 // that where a record ends.
 var errCut = fmt.Errorf("the connection ended without the end of TLS: %w", io.ErrUnexpectedEOF)
 
-func (u uncut) Read(p []byte) (int, error) {
-	n, err := u.Conn.Read(p)
+func (u *uncut) Read(p []byte) (int, error) {
+	n, err := u.placed.Read(p)
 	if err == io.EOF {
 		err = errCut
 	}
@@ -72,4 +85,27 @@ func (u uncut) Read(p []byte) (int, error) {
 }
 
 // NetConn is for package abort.
-func (u uncut) NetConn() net.Conn { return u.Conn }
+func (u *uncut) NetConn() net.Conn { return u.Conn }
+
+// placed is a connection in its handshake of TLS: while it has a place, it reads
+// a record at a time, as far as the place allows.
+type placed struct {
+	net.Conn
+	place   *admission.Place
+	records admission.Records
+}
+
+func (p *placed) Read(b []byte) (int, error) {
+	if p.place == nil {
+		return p.Conn.Read(b)
+	}
+	return p.records.Read(p.Conn, b, p.place, false)
+}
+
+func (p *placed) Write(b []byte) (int, error) {
+	if p.place != nil {
+		p.place.Wait()
+		p.place.Reach(admission.Greeting) // what was sent is an answer
+	}
+	return p.Conn.Write(b)
+}

@@ -15,10 +15,10 @@ import (
 // A visit is one connection or HTTP/2 stream, from its first byte to its end.
 type visit struct {
 	g       *Gateway
-	door    Door
 	began   time.Time
-	request Request
-	counted string // the client that it counts for
+	request Request // as far as it is known
+	counted bool    // for MaxConns
+	client  string  // that it counts for; empty if for none
 }
 
 // visits counts those that are there.
@@ -30,7 +30,8 @@ type visits struct {
 	perClient int
 
 	mu      sync.Mutex // guards the fields below
-	open    int
+	open    int        // all that are there
+	letIn   int        // those of them that count for MaxConns
 	clients map[string]int
 }
 
@@ -45,21 +46,14 @@ var (
 	errNoAddress = errors.New("the target has no host:port")
 )
 
-// enter counts a connection in; the caller calls leave at its end. The error is
-// an *Error that Hooks have seen.
-func (g *Gateway) enter(door Door) (*visit, error) {
-	v := &visit{g: g, door: door, began: time.Now()}
+// enter begins a visit, which counts for nothing yet; the caller calls leave at
+// its end.
+func (g *Gateway) enter(door Door, remote net.Addr) *visit {
 	g.visits.total.Add(1)
 	g.visits.mu.Lock()
-	room := g.visits.open < g.visits.most
-	if room {
-		g.visits.open++
-	}
-	g.visits.mu.Unlock()
-	if !room {
-		return nil, v.fail(PhaseLimit, errTooMany)
-	}
-	return v, nil
+	defer g.visits.mu.Unlock()
+	g.visits.open++
+	return &visit{g: g, began: time.Now(), request: Request{Door: door, Credentials: Credentials{Door: door, Remote: remote}}}
 }
 
 func (v *visit) leave() {
@@ -67,16 +61,20 @@ func (v *visit) leave() {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
 	vs.open--
-	if v.counted != "" {
-		if vs.clients[v.counted]--; vs.clients[v.counted] == 0 {
-			delete(vs.clients, v.counted)
+	if !v.counted {
+		return
+	}
+	vs.letIn--
+	if name := v.client; name != "" {
+		if vs.clients[name]--; vs.clients[name] == 0 {
+			delete(vs.clients, name)
 		}
 	}
 }
 
 // fail tells Hooks, and returns what it told.
 func (v *visit) fail(phase Phase, err error) *Error {
-	e := &Error{Door: v.door, Phase: phase, Client: v.request.Client.Name, Err: err}
+	e := &Error{Request: v.request, Phase: phase, Err: err}
 	v.g.visits.failed.Add(1)
 	v.g.Hooks.failed(e)
 	return e
@@ -93,6 +91,7 @@ func (v *visit) admit(ctx context.Context, c Credentials) error {
 
 // authenticate is the first half of admit, for a door that has no Address yet.
 func (v *visit) authenticate(ctx context.Context, c Credentials) error {
+	v.request.Address = c.Address
 	authenticate := v.g.Authenticate
 	if authenticate == nil {
 		return v.fail(PhaseAuthenticate, errNobody)
@@ -102,15 +101,15 @@ func (v *visit) authenticate(ctx context.Context, c Credentials) error {
 		return v.fail(PhaseAuthenticate, err)
 	}
 	c.Password, c.Bearer = "", ""
-	v.request = Request{Door: v.door, Client: id, Credentials: c, Cluster: id.Cluster}
+	v.request = Request{Door: c.Door, Client: id, Credentials: c, Cluster: id.Cluster}
 	return nil
 }
 
 // route is the second half of admit.
 func (v *visit) route(ctx context.Context, address string) error {
 	v.request.Credentials.Address, v.request.Address = address, address
-	if !v.count(v.request.Client.Name) {
-		return v.fail(PhaseLimit, errTooManyOf)
+	if err := v.count(v.request.Client.Name); err != nil {
+		return v.fail(PhaseLimit, err)
 	}
 	if v.g.Route != nil {
 		if err := v.g.Route(ctx, &v.request); err != nil {
@@ -123,19 +122,27 @@ func (v *visit) route(ctx context.Context, address string) error {
 	return nil
 }
 
-func (v *visit) count(name string) bool {
+// count counts a client for MaxConns, and one with a name for MaxPerClient.
+func (v *visit) count(name string) error {
 	vs := &v.g.visits
-	if name == "" || vs.perClient <= 0 {
-		return true
+	if vs.perClient <= 0 {
+		name = ""
 	}
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
-	if vs.clients[name] >= vs.perClient {
-		return false
+	switch {
+	case vs.letIn >= vs.most:
+		return errTooMany
+	case name != "" && vs.clients[name] >= vs.perClient:
+		return errTooManyOf
 	}
-	vs.clients[name]++
-	v.counted = name
-	return true
+	vs.letIn++
+	v.counted = true
+	if name != "" {
+		vs.clients[name]++
+		v.client = name
+	}
+	return nil
 }
 
 // dial connects the target. The error is an *Error around Dial's.

@@ -39,7 +39,7 @@ func everything() []prometheus.Collector {
 	doors := g.Hooks(gateway.Hooks{})
 	doors.Dialed(gateway.Request{Door: gateway.DoorConnect}, time.Second, nil)
 	doors.Ended(gateway.Request{Door: gateway.DoorConnect}, gateway.Ended{Took: time.Second, Err: errAny})
-	doors.Failed(&gateway.Error{Door: gateway.DoorSNI, Phase: gateway.PhaseRoute})
+	doors.Failed(&gateway.Error{Request: gateway.Request{Door: gateway.DoorSNI}, Phase: gateway.PhaseRoute})
 
 	p := &provider.Provider{}
 	p.Hooks(kubeprovider.Hooks{}).Probed(types.NamespacedName{}, time.Second, kubeconfig.Report{

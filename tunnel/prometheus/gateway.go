@@ -54,7 +54,7 @@ func (m *Gateway) Hooks(next gateway.Hooks) gateway.Hooks {
 		if !errors.As(err, &e) {
 			e = &gateway.Error{}
 		}
-		m.failures.WithLabelValues(doorOf(e.Door), phaseOf(e.Phase)).Inc()
+		m.failures.WithLabelValues(doorOf(e.Request.Door), phaseOf(e.Phase)).Inc()
 	}, next.Failed)
 	return h
 }

@@ -115,9 +115,18 @@ func TestDoors(t *testing.T) {
 	}
 	command(t, "", "ticket", "-revoke-all", "-state", dir)
 	deadline := time.Now().Add(20 * time.Second)
-	for through(t, ticket, nil) == nil {
+	for err = nil; err == nil; err = through(t, ticket, nil) {
 		if time.Now().After(deadline) {
 			t.Fatal("the ticket is still good")
+		}
+	}
+	if want := "the ticket was revoked; make a new one with: tunnel-server ticket " + cluster; !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+	again := command(t, "", "ticket", cluster, "-state", dir, "-gateway", plain)
+	for err = through(t, again, nil); err != nil; err = through(t, again, nil) {
+		if time.Now().After(deadline) {
+			t.Fatalf("a ticket of the new key is refused: %v", err)
 		}
 	}
 }

@@ -162,7 +162,7 @@ func testPayloads(t *testing.T, writer, reader state) {
 func TestSecretsAreMadeOnce(t *testing.T) {
 	api := apitest.New(t)
 	pins, passwords := make([]string, 5), make([]gateway.Credentials, 5)
-	tickets := make([]gateway.Tickets, 5)
+	all := make([]tickets, 5)
 	var starting sync.WaitGroup
 	for i := range pins {
 		st := newSecrets(t, api)
@@ -170,10 +170,10 @@ func TestSecretsAreMadeOnce(t *testing.T) {
 			server, err := st.server(t.Context())
 			if err == nil {
 				pins[i] = server.Authority.Pin()
-				err = setTickets(t.Context(), st, &tickets[i])
+				err = setTickets(t.Context(), st, &all[i])
 			}
 			if err == nil {
-				passwords[i].User, passwords[i].Password, err = tickets[i].Issue(gateway.Identity{Name: "u", Cluster: cluster}, time.Hour)
+				passwords[i].User, passwords[i].Password, err = all[i].Issue(gateway.Identity{Name: "u", Cluster: cluster}, time.Hour)
 			}
 			if err != nil {
 				t.Error(err)
@@ -184,8 +184,8 @@ func TestSecretsAreMadeOnce(t *testing.T) {
 	if len(slices.Compact(pins)) != 1 {
 		t.Errorf("got pins %q, want one", pins)
 	}
-	for i := range tickets {
-		if _, err := tickets[i].Authenticate(t.Context(), passwords[0]); err != nil {
+	for i := range all {
+		if _, err := all[i].Authenticate(t.Context(), passwords[0]); err != nil {
 			t.Errorf("replica %d refuses a ticket of the first: %v", i, err)
 		}
 	}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/causewayproject/causeway/examples/internal/cli"
 	"github.com/causewayproject/causeway/tunnel"
-	"github.com/causewayproject/causeway/tunnel/gateway"
 	"github.com/causewayproject/causeway/tunnel/status"
 )
 
@@ -75,7 +74,7 @@ type program struct {
 	log          *slog.Logger
 	state        state
 	server       *tunnel.Server
-	tickets      *gateway.Tickets
+	tickets      *tickets
 	byToken      authenticator // nil: there are no tokens
 	grace, every time.Duration
 	watch        *watcher
@@ -118,7 +117,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 // begin reads the state, and writes to it what commands are to know.
-func (f *serveFlags) begin(ctx context.Context, st state) (*tunnel.Server, *gateway.Tickets, error) {
+func (f *serveFlags) begin(ctx context.Context, st state) (*tunnel.Server, *tickets, error) {
 	server, err := st.server(ctx)
 	if err == nil && len(f.advertise) > 0 {
 		err = setServers(ctx, st, f.advertise)
@@ -126,14 +125,14 @@ func (f *serveFlags) begin(ctx context.Context, st state) (*tunnel.Server, *gate
 	if err == nil {
 		err = setGateway(ctx, st, &f.doors)
 	}
-	tickets := new(gateway.Tickets)
+	t := new(tickets)
 	if err == nil {
-		err = setTickets(ctx, st, tickets)
+		err = setTickets(ctx, st, t)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("tunnel-server: state: %w", err)
 	}
-	return server, tickets, nil
+	return server, t, nil
 }
 
 // listen opens all listeners, so that a wrong one is found before anything

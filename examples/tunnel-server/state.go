@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -134,23 +135,52 @@ func servers(ctx context.Context, st state) ([]string, error) {
 	return strings.Fields(string(text)), err
 }
 
-// setTickets gives the key of the state to tickets; it is made if there is none.
-func setTickets(ctx context.Context, st state, t *gateway.Tickets) error {
-	key, err := st.read(ctx, ticketKeyFile)
+// ticketKeySize is that of each key in ticketKeyFile: the first one signs, the
+// others did so before a -revoke-all.
+const ticketKeySize = 32
+
+// tickets are those that the key of the state has signed.
+type tickets struct {
+	gateway.Tickets
+	revoked gateway.Tickets // of former keys
+}
+
+// setTickets gives the keys of the state to tickets; one is made if there is none.
+func setTickets(ctx context.Context, st state, t *tickets) error {
+	keys, err := st.read(ctx, ticketKeyFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := st.create(ctx, ticketKeyFile, newTicketKey()); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
-		key, err = st.read(ctx, ticketKeyFile)
+		keys, err = st.read(ctx, ticketKeyFile)
 	}
 	if err != nil {
 		return err
 	}
-	return t.SetKeys(key)
+	if len(keys) > ticketKeySize {
+		former := slices.Collect(slices.Chunk(keys[ticketKeySize:], ticketKeySize))
+		if err := t.revoked.SetKeys(former...); err != nil {
+			return err
+		}
+		keys = keys[:ticketKeySize]
+	}
+	return t.SetKeys(keys)
+}
+
+// revokeTickets replaces the key of the state. Former ones are kept, to tell those
+// who show their tickets what happened.
+func revokeTickets(ctx context.Context, st state) error {
+	const former = 4
+	keys, err := st.read(ctx, ticketKeyFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	keys = append(newTicketKey(), keys...)
+	return st.replace(ctx, ticketKeyFile, keys[:min(len(keys), (1+former)*ticketKeySize)])
 }
 
 func newTicketKey() []byte {
-	key := make([]byte, 32)
+	key := make([]byte, ticketKeySize)
 	rand.Read(key)
 	return key
 }

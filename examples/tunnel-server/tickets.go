@@ -62,16 +62,43 @@ func (f ticketFlags) issue(ctx context.Context, cluster string) (*url.URL, error
 	if *f.life <= 0 {
 		return nil, cli.UsageError{Text: "tunnel-server: -life is not above zero"}
 	}
-	var tickets gateway.Tickets
-	if err := setTickets(ctx, st, &tickets); err != nil {
+	var t tickets
+	if err := setTickets(ctx, st, &t); err != nil {
 		return nil, fmt.Errorf("tunnel-server: state: %w", err)
 	}
-	user, password, err := tickets.Issue(gateway.Identity{Name: *f.user, Cluster: cluster}, *f.life)
+	user, password, err := t.Issue(gateway.Identity{Name: *f.user, Cluster: cluster}, *f.life)
 	if err != nil {
 		return nil, err
 	}
 	u.User = url.UserPassword(user, password)
 	return u, nil
+}
+
+// Authenticate lets in who shows a ticket, and tells who shows a former one how to
+// get another.
+func (t *tickets) Authenticate(ctx context.Context, c gateway.Credentials) (gateway.Identity, error) {
+	id, err := t.Tickets.Authenticate(ctx, c)
+	var former *gateway.TicketError
+	if errors.Is(err, gateway.ErrCredentials) && !errors.As(err, &former) {
+		if former = t.ofFormerKey(ctx, c); former != nil {
+			err = former
+		}
+	}
+	if former != nil {
+		former.Hint = "make a new one with: tunnel-server ticket " + former.Ticket.Identity.Cluster
+	}
+	return id, err
+}
+
+// ofFormerKey returns nil if no former key has signed what the client shows.
+func (t *tickets) ofFormerKey(ctx context.Context, c gateway.Credentials) (former *gateway.TicketError) {
+	id, err := t.revoked.Authenticate(ctx, c)
+	if err == nil {
+		former = &gateway.TicketError{Ticket: gateway.Ticket{Identity: id}, Revoked: true}
+	} else {
+		errors.As(err, &former)
+	}
+	return former
 }
 
 // ticket prints the URL of the proxy: HTTPS_PROXY for any program.
@@ -88,7 +115,7 @@ func ticket(ctx context.Context, args []string, stdout io.Writer) error {
 		if err != nil {
 			return err
 		}
-		return st.replace(ctx, ticketKeyFile, newTicketKey())
+		return revokeTickets(ctx, st)
 	}
 	if *revoke || len(positional) != 1 {
 		return cli.UsageError{Text: "tunnel-server ticket: one CLUSTER, or -revoke-all"}

@@ -60,6 +60,9 @@ func answerTo(err error) *answer {
 		case reasonForbidden:
 			return &answer{403, "http_request_denied", "the client is known, and not let in"}
 		}
+		if ticket := (*TicketError)(nil); errors.As(e.Err, &ticket) {
+			return &answer{407, "http_request_denied", printable(ticket.Error())}
+		}
 		return &answer{407, "http_request_denied", "the credentials are missing or wrong"}
 	case PhaseRoute:
 		switch reasonOf(e.Err) {

@@ -35,7 +35,8 @@ type Gateway struct {
 	// the client (407, "general failure" of SOCKS5, a
 	// TLS alert); one that is or wraps syscall.EACCES says that no other
 	// credentials of the client would help (403), an [Unavailable] that it is to
-	// try again (503). The text is for Hooks, and no client sees it.
+	// try again (503). The text is for Hooks, and no client sees it but that of a
+	// [TicketError].
 	Authenticate func(ctx context.Context, c Credentials) (Identity, error)
 
 	// Route completes a request before it is dialed: which cluster, and what

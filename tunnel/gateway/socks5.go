@@ -69,6 +69,9 @@ const (
 	noMethod   = "\x05\xff"
 	loginRight = "\x01\x00"
 	loginWrong = "\x01\x01"
+	// RFC 1929 has no other failures: any status but 0 is one.
+	loginEnded   = "\x01\x02"
+	loginRevoked = "\x01\x03"
 
 	// notHTTP is for who takes the door for an HTTP proxy.
 	notHTTP = "HTTP/1.1 400 Bad Request: this is a SOCKS5 proxy\r\n" +
@@ -211,6 +214,12 @@ func (s *socksTalk) identify(ctx context.Context, user, password, wrong, right s
 	err := s.v.authenticate(ctx, c)
 	if err != nil {
 		s.endAsking(admission.Greeting)
+		if ticket := (*TicketError)(nil); errors.As(err, &ticket) && wrong == loginWrong {
+			wrong = loginEnded
+			if ticket.Revoked {
+				wrong = loginRevoked
+			}
+		}
 		return &badSOCKS{word: wrong, text: "the client is not let in", told: err}
 	}
 	s.endAsking(admission.Proven)

@@ -40,6 +40,33 @@ type Ticket struct {
 	Expires  time.Time
 }
 
+// TicketError is the error of [Tickets.Authenticate] for a ticket that is genuine and
+// not valid any more. It is an [ErrCredentials], and the one whose text the client
+// sees: over HTTP as it is, over SOCKS5 as the status 2 (it ended) or 3 (it was
+// revoked) instead of 1. Who shows no genuine ticket is told nothing.
+type TicketError struct {
+	Ticket  Ticket
+	Revoked bool // otherwise it has ended
+	// Hint tells the client how to get a new ticket. Tickets leaves it empty: a
+	// function around its Authenticate may set it.
+	Hint string
+}
+
+// Error returns "the ticket ended at 2006-01-02 15:04:05 UTC; hint".
+func (e *TicketError) Error() string {
+	text := "the ticket was revoked"
+	if !e.Revoked {
+		text = "the ticket ended at " + e.Ticket.Expires.UTC().Format("2006-01-02 15:04:05 MST")
+	}
+	if e.Hint != "" {
+		text += "; " + e.Hint
+	}
+	return text
+}
+
+// Unwrap returns ErrCredentials.
+func (e *TicketError) Unwrap() error { return ErrCredentials }
+
 type revocation struct {
 	upto    time.Time // those that were issued until then
 	expires time.Time // the last that can be
@@ -113,7 +140,8 @@ func (t *Tickets) Revoke(name string, life time.Duration) {
 	t.revoked[name] = revocation{now, now.Add(life)}
 }
 
-// Authenticate is for the Gateway's field of that name.
+// Authenticate is for the Gateway's field of that name. The error is a
+// [*TicketError] if the ticket is genuine.
 func (t *Tickets) Authenticate(_ context.Context, c Credentials) (Identity, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(c.Password)
 	const header = 1 + 8 + 8
@@ -130,8 +158,13 @@ func (t *Tickets) Authenticate(_ context.Context, c Credentials) (Identity, erro
 		Issued:   time.Unix(0, int64(binary.BigEndian.Uint64(signed[1:]))),
 		Expires:  time.Unix(0, int64(binary.BigEndian.Uint64(signed[9:]))),
 	}
-	if !valid || !time.Now().Before(ticket.Expires) || t.isRevoked(ticket) {
+	switch {
+	case !valid: // first: strangers cost no more, and learn nothing
 		return Identity{}, ErrCredentials
+	case !time.Now().Before(ticket.Expires):
+		return Identity{}, &TicketError{Ticket: ticket}
+	case t.isRevoked(ticket):
+		return Identity{}, &TicketError{Ticket: ticket, Revoked: true}
 	}
 	return ticket.Identity, nil
 }

@@ -64,7 +64,7 @@ func (p *program) gateway() *gateway.Gateway {
 		},
 		Authenticate: gateway.FirstOf(p.tickets.Authenticate, p.byToken),
 		Grace:        grace,
-		Hooks:        gateway.Hooks{Failed: func(err error) { p.log.Warn("door", "error", err) }},
+		Hooks:        gateway.Hooks{Failed: p.doorLog.failed},
 	}
 }
 

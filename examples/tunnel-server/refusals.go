@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
 const (
@@ -17,7 +19,7 @@ const (
 	maxRefusals  = 100 // lines in that time
 )
 
-// refusalLog writes one line in a minute for the refusals of a code and a source,
+// refusalLog writes one line in a minute for the refusals of a kind and a source,
 // and at most a hundred: anybody may cause thousands a second. The metrics count
 // them all.
 type refusalLog struct {
@@ -31,26 +33,52 @@ type refusalLog struct {
 
 type refusalKey struct {
 	source netip.Addr // IPv6: the network
-	code   tunnel.Code
+	kind   string
 }
 
+// refused is a hook of the tunnel: an agent was refused.
 func (l *refusalLog) refused(remote net.Addr, err error) {
-	key := refusalKey{source: sourceOf(remote)}
+	kind, level := "", slog.LevelWarn
 	if e := (*tunnel.Error)(nil); errors.As(err, &e) {
-		key.code = e.Code
+		if kind = e.Code.String(); e.Code == tunnel.CodeHeld {
+			level = slog.LevelDebug // it looks for another replica
+		}
 	}
-	first, before := l.count(key, time.Now())
-	if before > 0 {
-		l.log.Warn("refused more than were logged", "count", before)
-	}
-	if !first {
+	l.write(level, "refused", remote, kind, "error", err)
+}
+
+// doorLog is of clients that got no connection. Strangers have lines of their own,
+// and leave those of the others to them.
+type doorLog struct{ strangers, clients refusalLog }
+
+func newDoorLog(log *slog.Logger) *doorLog {
+	return &doorLog{strangers: refusalLog{log: log}, clients: refusalLog{log: log}}
+}
+
+// failed is a hook of the gateways.
+func (l *doorLog) failed(err error) {
+	var e *gateway.Error
+	if !errors.As(err, &e) {
 		return
 	}
-	level := slog.LevelWarn
-	if key.code == tunnel.CodeHeld {
-		level = slog.LevelDebug // it looks for another replica
+	r, kind := e.Request, string(e.Request.Door)+" "+string(e.Phase)
+	if r.Client.Name == "" {
+		l.strangers.write(slog.LevelWarn, "door failed", r.Credentials.Remote, kind, "door", r.Door, "phase", e.Phase, "error", e.Err)
+		return
 	}
-	l.log.Log(context.Background(), level, "refused", "remote", remote.String(), "error", err)
+	l.clients.write(slog.LevelWarn, "door failed", r.Credentials.Remote, fmt.Sprintf("%s %q %q", kind, r.Client.Name, r.Cluster),
+		"door", r.Door, "phase", e.Phase, "client", r.Client.Name, "cluster", r.Cluster, "address", r.Address, "error", e.Err)
+}
+
+// write writes a line with args, if it is the first of its kind and source.
+func (l *refusalLog) write(level slog.Level, text string, remote net.Addr, kind string, args ...any) {
+	first, before := l.count(refusalKey{sourceOf(remote), kind}, time.Now())
+	if before > 0 {
+		l.log.Warn(text+" more than were logged", "count", before)
+	}
+	if first {
+		l.log.Log(context.Background(), level, text, append([]any{"remote", remote.String()}, args...)...)
+	}
 }
 
 // count reports whether the refusal is the first of its kind, and how many were

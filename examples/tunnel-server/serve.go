@@ -76,6 +76,7 @@ type program struct {
 	server       *tunnel.Server
 	tickets      *tickets
 	byToken      authenticator // nil: there are no tokens
+	doorLog      *doorLog
 	grace, every time.Duration
 	watch        *watcher
 	page         status.Handler
@@ -104,7 +105,10 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f.replicas.join(server, st)
 	late, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	p := &program{log: log, state: st, server: server, tickets: tickets, byToken: byToken, grace: f.grace, every: f.watch, late: late}
+	p := &program{
+		log: log, state: st, server: server, tickets: tickets, byToken: byToken, doorLog: newDoorLog(log),
+		grace: f.grace, every: f.watch, late: late,
+	}
 	p.watch = newWatcher(p)
 	p.page.Fleet = server.Fleet
 	server.Payloads = p.watch.payloads

@@ -67,12 +67,15 @@ func secure(ctx context.Context, raw net.Conn, config *tls.Config, server bool) 
 }
 
 // secureStranger is secure at a server, for a client that has its place only.
-// The carrier may be used within what the place allows, until letIn.
+// The carrier may be used within what the place allows, until letIn. The handshake
+// has a stack of its own, which is gone when the client's first message is waited
+// for.
 func secureStranger(p *admission.Place, raw net.Conn, config *tls.Config) (*carrier, error) {
 	c := newCarrier(raw, config, true)
 	c.guard(p)
 	p.Begin()
-	err := c.tls.HandshakeContext(p.Context())
+	var err error
+	apart(func() { err = c.tls.HandshakeContext(p.Context()) })
 	p.End(maxSpoken)
 	if err != nil {
 		raw.Close()

@@ -2,10 +2,5 @@
 
 package tunnel_test
 
-const (
-	// slowdown is how much longer than promised something may take here.
-	slowdown = 10
-	// fewer is how many times fewer strangers come: with the race detector a
-	// handshake takes so many times longer.
-	fewer = 10
-)
+// slowdown is how much longer than promised something may take here.
+const slowdown = 10

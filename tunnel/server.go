@@ -98,7 +98,8 @@ type Server struct {
 	// when it is asked, or else the agent would not hear why. Zero means 15
 	// seconds. The first message of TLS has 5 seconds at most, and a handshake in
 	// which the client sends more than 4 KiB, because of its chain of
-	// certificates, has 2 from there on. 16 KiB are the most.
+	// certificates, or more than 2 KiB first, has 2 from there on, and 32 of them
+	// are under way at once. 16 KiB are the most.
 	HandshakeTimeout time.Duration
 	// DialTimeout bounds a dial whose context has no deadline. Zero means 30
 	// seconds.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/ecdh"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -19,6 +20,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -182,6 +184,8 @@ var attacks = map[string]func(*crowd, net.Conn){
 		handshake(&cutConn{Conn: conn, records: 1}, sessionProtocol, longCertificate(10<<10))
 	},
 
+	"340 key shares":  func(c *crowd, conn net.Conn) { conn.Write(manyKeyShares(340)) },
+	"700 key shares":  func(c *crowd, conn net.Conn) { conn.Write(manyKeyShares(700)) },
 	"1,500 protocols": func(c *crowd, conn net.Conn) { manyProtocols(conn, 1500) },
 	"800 URIs, no proof": func(c *crowd, conn net.Conn) {
 		handshake(&cutConn{Conn: conn, records: 1}, sessionProtocol, manyURIs(800))
@@ -254,6 +258,28 @@ func longHello(conn net.Conn, n, size int) {
 		}
 		b = b[min(len(b), 1000):]
 	}
+}
+
+// manyKeyShares is a ClientHello with so many, for groups that nobody has, and then
+// one that the server takes.
+func manyKeyShares(n int) []byte {
+	with16 := func(p ...byte) []byte { return append(binary.BigEndian.AppendUint16(nil, uint16(len(p))), p...) }
+	extension := func(id byte, p ...byte) []byte { return append([]byte{0, id}, with16(p...)...) }
+	key, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	shares := bytes.Repeat([]byte{0x7a, 0x7a, 0, 1, 0}, n)
+	shares = append(append(shares, 0, 29), with16(key.PublicKey().Bytes()...)...)
+	extensions := slices.Concat(
+		extension(43, 2, 3, 4),     // TLS 1.3
+		extension(13, 0, 2, 4, 3),  // ECDSA
+		extension(10, 0, 2, 0, 29), // X25519
+		extension(51, with16(shares...)...),
+		extension(16, with16(append([]byte{byte(len(sessionProtocol))}, sessionProtocol...)...)...),
+	)
+	hello := slices.Concat([]byte{3, 3}, make([]byte, 32+1), []byte{0, 2, 0x13, 1, 1, 0}, with16(extensions...))
+	return slices.Concat([]byte{22, 3, 1}, with16(append([]byte{1, 0, byte(len(hello) >> 8), byte(len(hello))}, hello...)...))
 }
 
 // manyProtocols sends a ClientHello that names n protocols, and no more.

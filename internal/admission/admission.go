@@ -24,9 +24,12 @@ const (
 	answerTime = 250 * time.Millisecond
 
 	// A handshake in which the client sends more than shortHandshake is a long
-	// one, for a chain of certificates, say: maxLong are under way at once, each
-	// for longTimeout at most. More than maxHandshake is refused. What a client
-	// sends takes several times its size here, until it has proven who it is.
+	// one, for a chain of certificates, say, and so is one whose first message is
+	// longer than shortHello, which has room for a post-quantum key share: maxLong
+	// are under way at once, each for longTimeout at most. More than maxHandshake
+	// is refused. What a client sends takes several times its size here, until it
+	// has proven who it is.
+	shortHello     = 2 << 10
 	shortHandshake = 4 << 10
 	maxHandshake   = 16 << 10
 	maxLong        = 32
@@ -329,7 +332,7 @@ func (p *Place) announced(n int, nested bool) error {
 	if n > p.most {
 		return fmt.Errorf("the client sent more than %d bytes before it was let in", p.most)
 	}
-	if n <= shortHandshake || p.isLong {
+	if n <= shortHello || n <= shortHandshake && p.stage > Silent || p.isLong {
 		return nil
 	}
 	p.Yield() // another TLS below has it

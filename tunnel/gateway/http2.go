@@ -29,6 +29,12 @@ const (
 	streamWindow  = 512 << 10
 	defaultWindow = 1<<16 - 1
 	maxWindow     = 1<<31 - 1
+	// maxFrame is the largest payload of a frame that is read: what any endpoint
+	// must take (RFC 9113, 4.2), and no more. Memory for it is taken as soon as
+	// the frame's header is there.
+	maxFrame = 16 << 10
+	// maxResets is how many streams are remembered that were reset from here.
+	maxResets = 64
 	// maxQueue bounds the bytes of frames that wait for a client that asks
 	// much (PING, SETTINGS) and reads nothing.
 	maxQueue = 64 << 10
@@ -58,7 +64,10 @@ type http2Server struct {
 	encoded    bytes.Buffer
 	streams    map[uint32]*http2Stream
 	running    int    // handlers
-	last       uint32 // the last stream that was looked at
+	last       uint32 // the last stream that the client has begun
+	served     uint32 // the last one that was looked at, for GOAWAY
+	resets     [maxResets]uint32
+	nextReset  int // in resets
 	sendWindow int64
 	initial    int64 // the client's for a stream
 	received   int   // not given back yet
@@ -80,6 +89,7 @@ func (c *caller) serveHTTP2(deadline time.Time) {
 	r := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(c.early), c.conn), 16<<10)
 	h.framer = http2.NewFramer(c.conn, r)
 	h.framer.SetReuseFrames()
+	h.framer.SetMaxReadFrameSize(maxFrame)
 	h.framer.MaxHeaderListSize = uint32(orDefault(c.g.MaxHeader, 16<<10))
 	h.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	c.raw.SetWriteDeadline(time.Time{})
@@ -113,6 +123,8 @@ func (h *http2Server) read(r io.Reader) error {
 		case errors.As(err, &stream):
 			h.reset(stream.StreamID, stream.Code)
 			continue
+		case errors.Is(err, http2.ErrFrameTooLarge):
+			return http2.ConnectionError(http2.ErrCodeFrameSize)
 		case err != nil:
 			return err
 		}
@@ -135,7 +147,7 @@ func (h *http2Server) end(err error) {
 	}
 	h.mu.Lock()
 	h.draining = true
-	h.queued.WriteGoAway(h.last, code, nil)
+	h.queued.WriteGoAway(h.served, code, nil)
 	h.err = &net.OpError{Op: "read", Net: "tcp", Addr: h.raw.RemoteAddr(), Err: syscall.ECONNRESET}
 	for _, st := range h.streams {
 		st.breakLocked(h.err)
@@ -158,7 +170,7 @@ func (h *http2Server) drain() {
 		return
 	}
 	h.draining = true
-	h.queued.WriteGoAway(h.last, http2.ErrCodeNo, nil)
+	h.queued.WriteGoAway(h.served, http2.ErrCodeNo, nil)
 	h.poke()
 	if h.running == 0 {
 		h.raw.SetReadDeadline(longAgo)

@@ -74,7 +74,6 @@ func TestHTTP2Refuses(t *testing.T) {
 		{"405", []string{":method", "GET", ":scheme", "http", ":path", "/", ":authority", "a"}},
 		{"501", []string{":method", "CONNECT", ":protocol", "websocket", ":scheme", "http", ":path", "/", ":authority", "a:1"}},
 		{"400", []string{":method", "CONNECT", ":authority", "a"}},
-		{"400", []string{":method", "CONNECT", ":authority", "a:1", "content-length", "4"}},
 		{"400", []string{":method", "CONNECT", ":authority", "a:1", "proxy-authorization", "basic !"}},
 	} {
 		id := uint32(2*i + 1)

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"golang.org/x/net/http2"
 )
@@ -37,13 +38,18 @@ func (h *http2Server) dispatch(f http2.Frame) error {
 			data := f.Data
 			h.control(func(w *http2.Framer) { w.WritePing(true, data) })
 		}
+	case *http2.PriorityFrame:
+		if f.StreamDep == f.StreamID {
+			h.reset(f.StreamID, http2.ErrCodeProtocol)
+		}
 	case *http2.PushPromiseFrame:
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	}
 	return nil
 }
 
-// headers begins a stream.
+// headers begins a stream. One that is refused is begun nevertheless: frames for
+// it may be on their way.
 func (h *http2Server) headers(f *http2.MetaHeadersFrame) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -51,21 +57,37 @@ func (h *http2Server) headers(f *http2.MetaHeadersFrame) error {
 	case f.StreamID%2 == 0:
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	case f.StreamID <= h.last:
-		if st := h.streams[f.StreamID]; st != nil { // trailers: a tunnel has none
-			h.resetLocked(st, http2.ErrCodeProtocol)
-		}
-		return nil
-	case h.draining, h.running >= maxStreams:
-		h.queued.WriteRSTStream(f.StreamID, http2.ErrCodeRefusedStream)
-		h.poke()
-		return nil
+		return h.lateHeadersLocked(f.StreamID)
 	}
 	h.last = f.StreamID
-	h.startLocked(f)
+	request, err := parseFields(f)
+	switch {
+	case h.draining, h.running >= maxStreams:
+		h.rstLocked(f.StreamID, http2.ErrCodeRefusedStream)
+	case err == errMalformed, f.HasPriority() && f.Priority.StreamDep == f.StreamID:
+		h.rstLocked(f.StreamID, http2.ErrCodeProtocol)
+	default:
+		h.served = f.StreamID
+		h.startLocked(f, request, err)
+	}
 	return nil
 }
 
-func (h *http2Server) startLocked(f *http2.MetaHeadersFrame) {
+// lateHeadersLocked is a header for a stream that was begun before.
+func (h *http2Server) lateHeadersLocked(id uint32) error {
+	st := h.streams[id]
+	switch {
+	case st != nil && st.ended:
+		h.resetLocked(st, http2.ErrCodeStreamClosed)
+	case st != nil: // trailers: a tunnel has none
+		h.resetLocked(st, http2.ErrCodeProtocol)
+	case !h.wasReset(id):
+		return http2.ConnectionError(http2.ErrCodeProtocol)
+	}
+	return nil
+}
+
+func (h *http2Server) startLocked(f *http2.MetaHeadersFrame, request *head, err error) {
 	ctx, cancel := context.WithCancelCause(h.gr.Context())
 	s := &http2Stream{h: h, id: f.StreamID, cancel: cancel, sendWindow: h.initial, recvWindow: earlyWindow, ended: f.StreamEnded()}
 	if !h.acked {
@@ -74,7 +96,6 @@ func (h *http2Server) startLocked(f *http2.MetaHeadersFrame) {
 	s.cond.L = &h.mu
 	h.streams[s.id] = s
 	h.enterLocked()
-	request, err := parseFields(f)
 	h.wg.Go(func() {
 		defer h.leave()
 		defer cancel(nil)
@@ -82,37 +103,66 @@ func (h *http2Server) startLocked(f *http2.MetaHeadersFrame) {
 	})
 }
 
+// errMalformed is a header that RFC 9113 calls malformed (8.1.1). It gets no
+// answer.
+var errMalformed = errors.New("the header is malformed")
+
 // parseFields is parseHead for HTTP/2. The frame is used again for the next.
 func parseFields(f *http2.MetaHeadersFrame) (*head, error) {
 	h := &head{method: f.PseudoValue("method"), authority: f.PseudoValue("authority")}
 	switch {
 	case f.Truncated:
 		return nil, errHeaderTooLarge
+	case !wellFormed(f):
+		return nil, errMalformed
 	case h.method != "CONNECT":
 		return nil, errMethod
 	case f.PseudoValue("protocol") != "":
 		return nil, errExtended
-	case f.PseudoValue("scheme") != "" || f.PseudoValue("path") != "":
-		return nil, errAuthority
 	}
 	authorized := false
 	for _, field := range f.RegularFields() {
-		switch field.Name {
-		case "proxy-authorization":
-			if authorized {
-				return nil, errAuthorization
-			}
-			authorized = true
-			if err := h.authorization(field.Value); err != nil {
-				return nil, err
-			}
-		case "content-length":
-			if field.Value != "0" {
-				return nil, errBody
-			}
+		if field.Name != "proxy-authorization" {
+			continue
+		}
+		if authorized {
+			return nil, errAuthorization
+		}
+		authorized = true
+		if err := h.authorization(field.Value); err != nil {
+			return nil, err
 		}
 	}
 	return h, checkAuthority(h.authority)
+}
+
+// wellFormed reports whether a request has the fields that it must have, and
+// none that it must not. What the framer checks is not looked at again.
+func wellFormed(f *http2.MetaHeadersFrame) bool {
+	scheme, path := f.PseudoValue("scheme"), f.PseudoValue("path")
+	switch method := f.PseudoValue("method"); {
+	case method == "CONNECT" && f.PseudoValue("protocol") == "": // 8.5
+		if scheme != "" || path != "" || f.PseudoValue("authority") == "" {
+			return false
+		}
+	case method == "" || scheme == "" || path == "": // 8.3.1
+		return false
+	}
+	for _, field := range f.RegularFields() {
+		switch field.Name {
+		case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade": // 8.2.2
+			return false
+		case "te":
+			if field.Value != "trailers" {
+				return false
+			}
+		case "content-length": // a CONNECT has no body
+			if field.Value != "0" && f.PseudoValue("method") == "CONNECT" {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func (h *http2Server) data(f *http2.DataFrame) error {
@@ -131,7 +181,8 @@ func (h *http2Server) data(f *http2.DataFrame) error {
 	switch {
 	case st == nil && f.StreamID > h.last:
 		return http2.ConnectionError(http2.ErrCodeProtocol)
-	case st == nil: // we have reset it
+	case st == nil: // ignored if we have reset it
+		h.rstLocked(f.StreamID, http2.ErrCodeStreamClosed)
 		return nil
 	case st.ended:
 		h.resetLocked(st, http2.ErrCodeStreamClosed)
@@ -172,15 +223,27 @@ func (h *http2Server) reset(id uint32, code http2.ErrCode) {
 		return
 	}
 	h.last = max(h.last, id)
-	h.queued.WriteRSTStream(id, code)
-	h.poke()
+	h.rstLocked(id, code)
 }
 
 func (h *http2Server) resetLocked(st *http2Stream, code http2.ErrCode) {
 	st.breakLocked(errFault)
-	h.queued.WriteRSTStream(st.id, code)
+	h.rstLocked(st.id, code)
+}
+
+// rstLocked tells the client that a stream is closed, unless it was told so before:
+// it may have sent more before it knew (RFC 9113, 5.1).
+func (h *http2Server) rstLocked(id uint32, code http2.ErrCode) {
+	if h.wasReset(id) {
+		return
+	}
+	h.resets[h.nextReset] = id
+	h.nextReset = (h.nextReset + 1) % maxResets
+	h.queued.WriteRSTStream(id, code)
 	h.poke()
 }
+
+func (h *http2Server) wasReset(id uint32) bool { return slices.Contains(h.resets[:], id) }
 
 func (h *http2Server) window(f *http2.WindowUpdateFrame) error {
 	h.mu.Lock()

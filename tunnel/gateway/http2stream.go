@@ -225,8 +225,7 @@ func (s *http2Stream) close(code http2.ErrCode) error {
 		if s.sent {
 			code = http2.ErrCodeNo // nothing was lost, but no more is wanted
 		}
-		s.h.queued.WriteRSTStream(s.id, code)
-		s.h.poke()
+		s.h.rstLocked(s.id, code)
 	}
 	s.breakLocked(net.ErrClosed)
 	return nil

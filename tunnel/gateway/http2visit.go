@@ -103,7 +103,7 @@ func (s *http2Stream) refuse(a *answer) {
 		h.queued.WriteData(s.id, true, body)
 	}
 	if !s.ended {
-		h.queued.WriteRSTStream(s.id, http2.ErrCodeNo)
+		h.rstLocked(s.id, http2.ErrCodeNo)
 	}
 	h.poke()
 	s.breakLocked(errRefused)

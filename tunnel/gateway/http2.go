@@ -20,19 +20,32 @@ const (
 	// maxStreams is how many streams a connection may have at once.
 	maxStreams = 1000
 	// connWindow is given back as it is received: a stream whose target is slow
-	// must not stop the others.
+	// must not stop the others. Until a stream is let in, the connection has
+	// defaultWindow, and gets nothing back for what is kept.
 	connWindow = 1 << 20
-	// earlyWindow is what a stream may send that is not let in yet, and
-	// streamWindow what it may send afterwards. A client that hasn't seen the
-	// settings goes by defaultWindow.
+	// earlyWindow is what a stream may send that is not let in yet. A client that
+	// hasn't seen the settings goes by defaultWindow.
 	earlyWindow   = maxEarly
-	streamWindow  = 512 << 10
 	defaultWindow = 1<<16 - 1
 	maxWindow     = 1<<31 - 1
+	// streamWindow is what a stream may send that is let in. With the chunk that
+	// is being written, that is 64 KiB of memory if the target reads nothing.
+	streamWindow = 48 << 10
+	// largeWindow is for long lines. A stream gets it when its target has taken
+	// largeAfter, which is more than the system keeps for one that does not read,
+	// and while all windows of the connection have grown by less than maxGrown.
+	largeWindow = 512 << 10
+	largeAfter  = 8 << 20
+	maxGrown    = 2 << 20
 	// maxFrame is the largest payload of a frame that is read: what any endpoint
 	// must take (RFC 9113, 4.2), and no more. Memory for it is taken as soon as
 	// the frame's header is there.
 	maxFrame = 16 << 10
+	// maxPending is how many handlers a connection may have before a stream is let
+	// in: no more is read until one has ended. And maxRefused is how many requests
+	// may be refused by then: each may be a line of a log.
+	maxPending = 16
+	maxRefused = 100
 	// maxResets is how many streams are remembered that were reset from here.
 	maxResets = 64
 	// maxQueue bounds the bytes of frames that wait for a client that asks
@@ -63,14 +76,19 @@ type http2Server struct {
 	encoder    *hpack.Encoder
 	encoded    bytes.Buffer
 	streams    map[uint32]*http2Stream
-	running    int    // handlers
-	last       uint32 // the last stream that the client has begun
-	served     uint32 // the last one that was looked at, for GOAWAY
+	running    int        // handlers
+	room       *sync.Cond // running has become less, or the first stream was let in
+	refused    int        // requests, while nobody is let in
+	last       uint32     // the last stream that the client has begun
+	served     uint32     // the last one that was looked at, for GOAWAY
 	resets     [maxResets]uint32
 	nextReset  int // in resets
 	sendWindow int64
 	initial    int64 // the client's for a stream
-	received   int   // not given back yet
+	recvWindow int   // what the client may send
+	consumed   int   // and what it may send anew, and doesn't know of yet
+	kept       int   // bytes of streams, while nobody is let in: see connWindow
+	grown      int   // what streams have beyond streamWindow
 	acked      bool  // our settings
 	admitted   bool
 	draining   bool
@@ -83,7 +101,9 @@ func (c *caller) serveHTTP2(deadline time.Time) {
 	h := &http2Server{
 		caller: c, deadline: deadline, wake: make(chan struct{}, 1),
 		streams: map[uint32]*http2Stream{}, sendWindow: defaultWindow, initial: defaultWindow,
+		recvWindow: defaultWindow,
 	}
+	h.room = sync.NewCond(&h.mu)
 	h.queued = http2.NewFramer(&h.queue, nil)
 	h.encoder = hpack.NewEncoder(&h.encoded)
 	r := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(c.early), c.conn), 16<<10)
@@ -114,7 +134,6 @@ func (h *http2Server) read(r io.Reader) error {
 			http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: maxStreams},
 			http2.Setting{ID: http2.SettingInitialWindowSize, Val: earlyWindow},
 			http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: h.framer.MaxHeaderListSize})
-		f.WriteWindowUpdate(0, connWindow-defaultWindow)
 	})
 	for first := true; ; first = false {
 		f, err := h.framer.ReadFrame()
@@ -170,6 +189,7 @@ func (h *http2Server) drain() {
 		return
 	}
 	h.draining = true
+	h.room.Signal()
 	h.queued.WriteGoAway(h.served, http2.ErrCodeNo, nil)
 	h.poke()
 	if h.running == 0 {
@@ -184,9 +204,13 @@ func (h *http2Server) enterLocked() {
 	}
 }
 
-func (h *http2Server) leave() {
+func (h *http2Server) leave(s *http2Stream) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if s.large {
+		h.grown -= largeWindow - streamWindow
+	}
+	h.room.Signal()
 	if h.running--; h.running > 0 {
 		return
 	}

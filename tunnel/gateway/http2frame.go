@@ -15,7 +15,7 @@ func (h *http2Server) frame(f http2.Frame) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.queue.Len() > maxQueue {
+	if h.queue.Len() > maxQueue || h.refused > maxRefused && !h.admitted {
 		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 	}
 	return nil
@@ -60,11 +60,15 @@ func (h *http2Server) headers(f *http2.MetaHeadersFrame) error {
 		return h.lateHeadersLocked(f.StreamID)
 	}
 	h.last = f.StreamID
+	for h.running >= maxPending && !h.admitted && !h.draining {
+		h.room.Wait()
+	}
 	request, err := parseFields(f)
 	switch {
 	case h.draining, h.running >= maxStreams:
 		h.rstLocked(f.StreamID, http2.ErrCodeRefusedStream)
 	case err == errMalformed, f.HasPriority() && f.Priority.StreamDep == f.StreamID:
+		h.refused++
 		h.rstLocked(f.StreamID, http2.ErrCodeProtocol)
 	default:
 		h.served = f.StreamID
@@ -89,15 +93,16 @@ func (h *http2Server) lateHeadersLocked(id uint32) error {
 
 func (h *http2Server) startLocked(f *http2.MetaHeadersFrame, request *head, err error) {
 	ctx, cancel := context.WithCancelCause(h.gr.Context())
-	s := &http2Stream{h: h, id: f.StreamID, cancel: cancel, sendWindow: h.initial, recvWindow: earlyWindow, ended: f.StreamEnded()}
+	s := &http2Stream{h: h, id: f.StreamID, cancel: cancel, sendWindow: h.initial, window: earlyWindow, ended: f.StreamEnded()}
 	if !h.acked {
-		s.recvWindow = defaultWindow
+		s.window = defaultWindow
 	}
+	s.recvWindow = s.window
 	s.cond.L = &h.mu
 	h.streams[s.id] = s
 	h.enterLocked()
 	h.wg.Go(func() {
-		defer h.leave()
+		defer h.leave(s)
 		defer cancel(nil)
 		s.serve(ctx, request, err)
 	})
@@ -169,35 +174,38 @@ func (h *http2Server) data(f *http2.DataFrame) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := int(f.Length) // padding counts
-	if h.received += n; h.received > connWindow {
+	if h.recvWindow -= n; h.recvWindow < 0 {
 		return http2.ConnectionError(http2.ErrCodeFlowControl)
 	}
-	if h.received >= connWindow/8 {
-		h.queued.WriteWindowUpdate(0, uint32(h.received))
-		h.received = 0
-		h.poke()
-	}
 	st := h.streams[f.StreamID]
+	if st != nil && !st.ended && n <= st.recvWindow {
+		st.receivedLocked(f)
+		return nil
+	}
+	h.consumedLocked(n)
 	switch {
 	case st == nil && f.StreamID > h.last:
 		return http2.ConnectionError(http2.ErrCodeProtocol)
-	case st == nil: // ignored if we have reset it
+	case st == nil:
 		h.rstLocked(f.StreamID, http2.ErrCodeStreamClosed)
-		return nil
 	case st.ended:
 		h.resetLocked(st, http2.ErrCodeStreamClosed)
-		return nil
-	case n > st.recvWindow:
+	default:
 		h.resetLocked(st, http2.ErrCodeFlowControl)
-		return nil
 	}
-	st.recvWindow -= n
-	st.received.add(f.Data())
-	st.consumedLocked(n - len(f.Data()))
-	st.ended = f.StreamEnded()
-	st.endedLocked()
-	st.cond.Broadcast()
 	return nil
+}
+
+// consumedLocked lets the client send n more on the connection.
+func (h *http2Server) consumedLocked(n int) {
+	h.consumed += n
+	if h.consumed == 0 || h.consumed < h.recvWindow/4 {
+		return
+	}
+	h.queued.WriteWindowUpdate(0, uint32(h.consumed))
+	h.recvWindow += h.consumed
+	h.consumed = 0
+	h.poke()
 }
 
 // broken is a stream that the client has reset.
@@ -223,6 +231,7 @@ func (h *http2Server) reset(id uint32, code http2.ErrCode) {
 		return
 	}
 	h.last = max(h.last, id)
+	h.refused++
 	h.rstLocked(id, code)
 }
 
@@ -272,11 +281,27 @@ func (h *http2Server) window(f *http2.WindowUpdateFrame) error {
 	return nil
 }
 
+// ackedLocked is when the client goes by our settings, for the streams that it
+// has begun before, too.
+func (h *http2Server) ackedLocked() {
+	if h.acked {
+		return
+	}
+	h.acked = true
+	for _, st := range h.streams {
+		st.window -= defaultWindow - earlyWindow
+		st.recvWindow -= defaultWindow - earlyWindow
+		if st.admitted {
+			st.openLocked()
+		}
+	}
+}
+
 func (h *http2Server) settings(f *http2.SettingsFrame) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if f.IsAck() {
-		h.acked = true
+		h.ackedLocked()
 		return nil
 	}
 	err := f.ForeachSetting(func(s http2.Setting) error {

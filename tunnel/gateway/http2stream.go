@@ -32,8 +32,11 @@ type http2Stream struct {
 	// h.mu guards the fields below; cond uses it.
 	cond       sync.Cond
 	received   chunks
-	recvWindow int // what the client may send
-	consumed   int // and what it may send anew, and doesn't know of yet
+	window     int   // what the client may send that nobody has read
+	recvWindow int   // what it may send now
+	consumed   int   // and what it may send anew, and doesn't know of yet
+	taken      int64 // by the target
+	large      bool  // window is largeWindow
 	sendWindow int64
 	admitted   bool
 	ended      bool  // by the client
@@ -52,7 +55,10 @@ func (s *http2Stream) breakLocked(err error) {
 	if s.err == nil {
 		s.err = err
 	}
-	s.received.drop()
+	if n := s.received.drop(); !s.h.admitted {
+		s.h.kept -= n
+		s.h.consumedLocked(n)
+	}
 	delete(s.h.streams, s.id)
 	s.cond.Broadcast()
 	s.cancel(err)
@@ -79,14 +85,47 @@ func (s *http2Stream) waitLocked() error {
 	return nil
 }
 
+// receivedLocked keeps data for the target.
+func (s *http2Stream) receivedLocked(f *http2.DataFrame) {
+	n, padding := len(f.Data()), int(f.Length)-len(f.Data())
+	s.recvWindow -= n + padding
+	if s.h.admitted {
+		s.received.add(f.Data())
+		s.h.consumedLocked(n + padding)
+	} else {
+		s.received.addEarly(f.Data())
+		s.h.kept += n
+		s.h.consumedLocked(padding)
+	}
+	s.consumedLocked(padding)
+	s.ended = f.StreamEnded()
+	s.endedLocked()
+	s.cond.Broadcast()
+}
+
 // consumedLocked lets the client send n more.
 func (s *http2Stream) consumedLocked(n int) {
 	s.consumed += n
-	if !s.admitted || s.ended || s.consumed < streamWindow/4 {
+	s.taken += int64(n)
+	if !s.admitted || s.ended || s.consumed < s.window/4 {
 		return
+	}
+	if more := largeWindow - s.window; !s.large && s.taken >= largeAfter && s.h.grown+more <= maxGrown {
+		s.large = true
+		s.h.grown += largeWindow - streamWindow
+		s.window = largeWindow
+		s.consumed += more
 	}
 	s.grantLocked(s.consumed)
 	s.consumed = 0
+}
+
+// openLocked gives a stream that was let in its window.
+func (s *http2Stream) openLocked() {
+	if more := streamWindow - s.window; more > 0 && !s.ended {
+		s.window += more
+		s.grantLocked(more)
+	}
 }
 
 func (s *http2Stream) grantLocked(n int) {
@@ -121,9 +160,9 @@ func (s *http2Stream) WriteTo(w io.Writer) (n int64, err error) {
 		} else if err != nil {
 			return n, err
 		}
-		m, err := w.Write(c.b[c.from:c.to])
+		m, err := w.Write(c.b[c.from:])
 		n += int64(m)
-		length := c.to - c.from
+		length := len(c.b) - c.from
 		c.free()
 		if err != nil {
 			return n, err
@@ -246,14 +285,19 @@ func (s *http2Stream) opError(op string, err error) error {
 type chunks struct{ list []*chunk }
 
 type chunk struct {
-	b        [16 << 10]byte
-	from, to int
+	b    []byte
+	from int // of b what was not read
 }
 
-var chunkPool = sync.Pool{New: func() any { return new(chunk) }}
+const chunkSize = 16 << 10
+
+var chunkPool = sync.Pool{New: func() any { return &chunk{b: make([]byte, 0, chunkSize)} }}
 
 func (c *chunk) free() {
-	c.from, c.to = 0, 0
+	if cap(c.b) != chunkSize {
+		return
+	}
+	c.b, c.from = c.b[:0], 0
 	chunkPool.Put(c)
 }
 
@@ -262,15 +306,28 @@ func (c *chunks) empty() bool { return len(c.list) == 0 }
 // add copies p. Small pieces share a chunk.
 func (c *chunks) add(p []byte) {
 	for len(p) > 0 {
-		if c.empty() || c.list[len(c.list)-1].to == len(chunk{}.b) {
+		if c.empty() || len(c.last().b) == cap(c.last().b) {
 			c.list = append(c.list, chunkPool.Get().(*chunk))
 		}
-		last := c.list[len(c.list)-1]
-		n := copy(last.b[last.to:], p)
-		last.to += n
+		last := c.last()
+		n := copy(last.b[len(last.b):cap(last.b)], p)
+		last.b = last.b[:len(last.b)+n]
 		p = p[n:]
 	}
 }
+
+// addEarly copies p, and takes no more memory than that needs.
+func (c *chunks) addEarly(p []byte) {
+	switch {
+	case len(p) == 0:
+		return
+	case c.empty():
+		c.list = append(c.list, &chunk{})
+	}
+	c.last().b = append(c.last().b, p...)
+}
+
+func (c *chunks) last() *chunk { return c.list[len(c.list)-1] }
 
 // take returns the first chunk; the caller frees it.
 func (c *chunks) take() *chunk {
@@ -283,15 +340,19 @@ func (c *chunks) take() *chunk {
 
 func (c *chunks) read(p []byte) int {
 	first := c.list[0]
-	n := copy(p, first.b[first.from:first.to])
-	if first.from += n; first.from == first.to {
+	n := copy(p, first.b[first.from:])
+	if first.from += n; first.from == len(first.b) {
 		c.take().free()
 	}
 	return n
 }
 
-func (c *chunks) drop() {
+// drop forgets all, and returns how much that was.
+func (c *chunks) drop() (n int) {
 	for !c.empty() {
-		c.take().free()
+		first := c.take()
+		n += len(first.b) - first.from
+		first.free()
 	}
+	return n
 }

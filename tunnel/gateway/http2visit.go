@@ -63,6 +63,7 @@ func (h *http2Server) countConnection() error {
 		return err
 	}
 	h.letIn()
+	h.widenLocked()
 	return nil
 }
 
@@ -73,12 +74,22 @@ func (s *http2Stream) accept() error {
 	if s.err != nil {
 		return s.err
 	}
-	s.admitted, s.h.admitted = true, true
+	s.admitted = true
 	s.headersLocked(false, func(yield func(name, value string) bool) { yield(":status", "200") })
-	if !s.ended {
-		s.grantLocked(streamWindow - earlyWindow)
-	}
+	s.openLocked()
 	return nil
+}
+
+// widenLocked is for a connection on which a client was let in: what it may send, and
+// how many streams it may open, is bounded no more as a stranger's is.
+func (h *http2Server) widenLocked() {
+	if h.admitted {
+		return
+	}
+	h.admitted = true
+	h.room.Signal()
+	h.consumedLocked(h.kept + connWindow - defaultWindow)
+	h.kept = 0
 }
 
 // refuse answers and ends the stream. A client that leaves no room for the
@@ -105,6 +116,7 @@ func (s *http2Stream) refuse(a *answer) {
 	if !s.ended {
 		h.rstLocked(s.id, http2.ErrCodeNo)
 	}
+	h.refused++
 	h.poke()
 	s.breakLocked(errRefused)
 }

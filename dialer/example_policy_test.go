@@ -21,7 +21,7 @@ type policy struct {
 	Customer   *dialer.HTTPConnect // the cluster's own way out, seen from inside
 	Cloud      []string            // what the management side reaches by itself
 	NoProxy    string              // what the cluster reaches without Customer
-	Services   dialer.LookupFunc   // names of the form service.namespace
+	Services   dialer.Resolver     // names of the form service.namespace
 	DNS        string              // the cluster's DNS server, an address in the cluster
 	FellBack   func(network, address string, err error)
 }
@@ -32,7 +32,7 @@ func (p policy) Dialer() (dialer.Dialer, error) {
 	if err != nil {
 		return nil, err
 	}
-	guest := &dialer.Resolve{Lookup: p.lookup, Forward: p.Tunnel}
+	guest := &dialer.Resolve{Resolver: p, Forward: p.Tunnel}
 	// While the cluster's DNS does not work, its nodes may still be found by
 	// what the management side knows. Their traffic takes the tunnel anyway.
 	inside := &dialer.Fallback{
@@ -54,17 +54,17 @@ func (p policy) Dialer() (dialer.Dialer, error) {
 	}, nil
 }
 
-// lookup asks the cluster's API for what looks like a Service, and its DNS for
-// the rest.
-func (p policy) lookup(ctx context.Context, network, host string) ([]netip.Addr, error) {
+// LookupNetIP asks the cluster's API for what looks like a Service, and its DNS
+// for the rest.
+func (p policy) LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error) {
 	if strings.Count(host, ".") == 1 {
-		addrs, err := p.Services(ctx, network, host)
+		addrs, err := p.Services.LookupNetIP(ctx, network, host)
 		var dns *net.DNSError
 		if err == nil || !errors.As(err, &dns) || !dns.IsNotFound {
 			return addrs, err
 		}
 	}
-	return dialer.LookupDNS(p.Tunnel, p.DNS)(ctx, network, host)
+	return dialer.LookupDNS(p.Tunnel, p.DNS).LookupNetIP(ctx, network, host)
 }
 
 // noAnswer is true of a lookup that failed, and not of one that was answered.

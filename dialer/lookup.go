@@ -13,24 +13,31 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// LookupDNS returns a LookupFunc that asks the DNS server at address, a
+// LookupDNS returns a Resolver that asks the DNS server at address, a
 // host:port, over TCP (RFC 7766) through d: the DNS of a cluster through the
 // tunnel into it, say. Each lookup makes a connection of its own and takes 30
 // seconds at the most.
 //
 // What this machine knows has no part in it: a name is taken as it is, without
 // search domains, and neither /etc/hosts nor /etc/resolv.conf are read.
-func LookupDNS(d Dialer, address string) LookupFunc {
-	return func(ctx context.Context, network, host string) ([]netip.Addr, error) {
-		q := &dnsQuery{host: host, server: address, id: uint16(rand.Uint32())}
-		addrs, err := q.ask(ctx, d, network)
-		var dns *net.DNSError
-		if err != nil && !errors.As(err, &dns) {
-			// Not a DNSError of its own: that would hide the cause.
-			err = fmt.Errorf("lookup %s at %s: %w", printable(host), printable(address), err)
-		}
-		return addrs, err
+func LookupDNS(d Dialer, address string) Resolver {
+	return &dnsServer{d, address}
+}
+
+type dnsServer struct {
+	dialer  Dialer
+	address string
+}
+
+func (s *dnsServer) LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error) {
+	q := &dnsQuery{host: host, server: s.address, id: uint16(rand.Uint32())}
+	addrs, err := q.ask(ctx, s.dialer, network)
+	var dns *net.DNSError
+	if err != nil && !errors.As(err, &dns) {
+		// Not a DNSError of its own: that would hide the cause.
+		err = fmt.Errorf("lookup %s at %s: %w", printable(host), printable(s.address), err)
 	}
+	return addrs, err
 }
 
 // dnsQuery is one lookup: up to two questions on one connection.

@@ -65,7 +65,7 @@ func TestLookupDNS(t *testing.T) {
 		{"ip", "four.guest.example", []string{"10.1.0.4"}},
 		{"ip", "localhost", []string{"10.1.0.9"}}, // /etc/hosts has no say
 	} {
-		addrs, err := lookup(testContext(t), tt.network, tt.host)
+		addrs, err := lookup.LookupNetIP(testContext(t), tt.network, tt.host)
 		var got []string
 		for _, addr := range addrs {
 			got = append(got, addr.String())
@@ -84,7 +84,7 @@ func TestLookupDNSAlias(t *testing.T) {
 			Body:   &dnsmessage.CNAMEResource{CNAME: dnsmessage.MustNewName("other.example.")},
 		})
 	})))
-	got, err := lookup(testContext(t), "ip4", "api.guest.example")
+	got, err := lookup.LookupNetIP(testContext(t), "ip4", "api.guest.example")
 	if want := []netip.Addr{netip.MustParseAddr("10.1.0.1")}; !slices.Equal(got, want) || err != nil {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
@@ -104,7 +104,7 @@ func TestLookupDNSErrors(t *testing.T) {
 		{"no name", "ip", "a..b", nil, false, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			addrs, err := dialer.LookupDNS(checked(t), serve(t, listen(t), tcpDNS(guestHosts, tt.change)))(testContext(t), tt.network, tt.host)
+			addrs, err := dialer.LookupDNS(checked(t), serve(t, listen(t), tcpDNS(guestHosts, tt.change))).LookupNetIP(testContext(t), tt.network, tt.host)
 			var dns *net.DNSError
 			if !errors.As(err, &dns) || dns.IsNotFound != tt.notFound || dns.IsTemporary != tt.temporary || dns.Name != tt.host {
 				t.Errorf("got %v, %#v; want a DNSError of %s", addrs, err, tt.host)
@@ -112,16 +112,16 @@ func TestLookupDNSErrors(t *testing.T) {
 		})
 	}
 	addr := serve(t, listen(t), hold)
-	if _, err := dialer.LookupDNS(checked(t), addr)(t.Context(), "tcp", "a"); !errors.Is(err, net.UnknownNetworkError("tcp")) {
+	if _, err := dialer.LookupDNS(checked(t), addr).LookupNetIP(t.Context(), "tcp", "a"); !errors.Is(err, net.UnknownNetworkError("tcp")) {
 		t.Errorf("got %v, want an unknown network", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if _, err := dialer.LookupDNS(checked(t), addr)(ctx, "ip", "a"); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := dialer.LookupDNS(checked(t), addr).LookupNetIP(ctx, "ip", "a"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a server that never answers: got %v, want that the time is over", err)
 	}
 	hangUp := serve(t, listen(t), func(context.Context, net.Conn) {})
-	if _, err := dialer.LookupDNS(checked(t), hangUp)(testContext(t), "ip", "a"); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+	if _, err := dialer.LookupDNS(checked(t), hangUp).LookupNetIP(testContext(t), "ip", "a"); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("a server that hangs up: got %v, want its end", err)
 	}
 }

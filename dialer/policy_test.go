@@ -91,7 +91,7 @@ func (g *guest) tunnel(ctx context.Context, network, address string) (net.Conn, 
 // services is the cluster's API.
 func (g *guest) services(ctx context.Context, network, host string) ([]netip.Addr, error) {
 	g.note("api", host)
-	return names{"webhook.team": {"172.30.0.5"}}.lookup(ctx, network, host)
+	return names{"webhook.team": {"172.30.0.5"}}.LookupNetIP(ctx, network, host)
 }
 
 func (g *guest) policy(management dialer.Dialer) policy {
@@ -101,7 +101,7 @@ func (g *guest) policy(management dialer.Dialer) policy {
 		Customer:   &dialer.HTTPConnect{Addr: "proxy.guest.example:3128"},
 		Cloud:      []string{".cloud.example", "198.51.100.0/24"},
 		NoProxy:    ".svc,.guest.example,.example,.team,10.0.0.0/8,localhost",
-		Services:   g.services,
+		Services:   lookupFunc(g.services),
 		DNS:        "172.30.0.10:53",
 		FellBack:   func(_, address string, _ error) { g.note("fallback", address) },
 	}
@@ -187,20 +187,20 @@ func TestPolicyManagementProxy(t *testing.T) {
 // Circular DNS: what looks names up needs a name, to be looked up the same way.
 func TestPolicyCircularDNS(t *testing.T) {
 	inside := &dialer.Resolve{Forward: way("tunnel")}
-	inside.Lookup = dialer.LookupDNS(inside, "dns.guest.example:53")
+	inside.Resolver = dialer.LookupDNS(inside, "dns.guest.example:53")
 	if _, err := inside.DialContext(testContext(t), "tcp", "node.guest.example:443"); !errors.Is(err, dialer.ErrLoop) {
 		t.Errorf("got %v, want ErrLoop", err)
 	}
 	// Also through Go's own resolver, which looks up in another goroutine.
-	inside.Lookup = (&net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	inside.Resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return inside.DialContext(ctx, "tcp", "dns.guest.example:53")
-	}}).LookupNetIP
+	}}
 	_, err := inside.DialContext(testContext(t), "tcp", "node.guest.example.:443")
 	if err == nil || !strings.Contains(err.Error(), "through itself") {
 		t.Errorf("got %v, want ErrLoop, in the words of package net", err)
 	}
 	// By its address, the server is reached.
-	inside.Lookup = dialer.LookupDNS(inside, "172.30.0.10:53")
+	inside.Resolver = dialer.LookupDNS(inside, "172.30.0.10:53")
 	if got := wayOf(t, inside, "node.guest.example:443"); got != "tunnel" {
 		t.Errorf("got %s, want tunnel", got)
 	}

@@ -10,12 +10,16 @@ import (
 	"syscall"
 )
 
-// LookupFunc finds the addresses of a name. It is the type of
-// [net.Resolver.LookupNetIP]: network is "ip", "ip4" or "ip6", and a name that
-// does not exist is a [*net.DNSError] with IsNotFound. [LookupDNS] makes one
-// that asks a server of its own; a function of the caller's may know names
-// that no DNS does.
-type LookupFunc func(ctx context.Context, network, host string) ([]netip.Addr, error)
+// Resolver finds the addresses of a name. A [*net.Resolver] is one, [LookupDNS]
+// makes one that asks a server of its own, and a type of the caller's may know
+// names that no DNS does. network is "ip", "ip4" or "ip6". A name that does not
+// exist is a [*net.DNSError] with IsNotFound. LookupNetIP has to heed its
+// context, and to be safe for concurrent use.
+type Resolver interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+var _ Resolver = (*net.Resolver)(nil)
 
 // Resolve looks names up here, and has Forward dial the addresses: where the
 // proxy or the tunnel behind it knows other names, or none. Without it the far
@@ -26,8 +30,8 @@ type LookupFunc func(ctx context.Context, network, host string) ([]netip.Addr, e
 // part of the time, as with [Failover]. It is safe for concurrent use once its
 // fields are set.
 type Resolve struct {
-	// Lookup finds the addresses. If nil, net.DefaultResolver does.
-	Lookup LookupFunc
+	// Resolver finds the addresses. If nil, net.DefaultResolver does.
+	Resolver Resolver
 	// Allow reports whether an address of host may be dialed, also one that
 	// was asked for as such. It must be safe for concurrent use. If nil, all
 	// may.
@@ -46,7 +50,7 @@ var errNotAllowed = fmt.Errorf("field Allow lets none of the addresses be dialed
 // DialContext dials an address of the name that address has, or the address
 // that it is. Its failure is an [*Error]: of [PhaseDNS] if no address was
 // found, or none that Allow lets through (then it is syscall.EACCES); otherwise
-// its cause has [Failures], with a member for each address. A Lookup that dials
+// its cause has [Failures], with a member for each address. A Resolver that dials
 // through this Resolve and needs a name for that is [ErrLoop].
 func (d *Resolve) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	fail := func(phase Phase, err error) error {
@@ -106,17 +110,17 @@ func (d *Resolve) allows(host string, addr netip.Addr) bool {
 func (d *Resolve) resolve(ctx context.Context, network, host, address string) (addrs []netip.Addr, err error) {
 	s := contextTrace(ctx).start(PhaseDNS, "", address)
 	defer func() { s.done(err) }()
-	lookup := d.Lookup
-	if lookup == nil {
-		lookup = net.DefaultResolver.LookupNetIP
+	resolver := d.Resolver
+	if resolver == nil {
+		resolver = net.DefaultResolver
 	}
-	found, err := lookup(enter(ctx, d), "ip"+network[len("tcp"):], host)
+	found, err := resolver.LookupNetIP(enter(ctx, d), "ip"+network[len("tcp"):], host)
 	if err != nil {
 		return nil, err
 	}
 	for _, addr := range found {
 		if addr = addr.Unmap(); !addr.IsValid() {
-			return nil, errors.New("field Lookup returned an address that is none")
+			return nil, errors.New("field Resolver returned an address that is none")
 		}
 		if wrongFamily(network, addr) {
 			continue

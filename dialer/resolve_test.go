@@ -15,10 +15,17 @@ import (
 	"github.com/causewayproject/causeway/dialer"
 )
 
-// names is a LookupFunc that knows these.
+// lookupFunc is a function as a Resolver.
+type lookupFunc func(ctx context.Context, network, host string) ([]netip.Addr, error)
+
+func (f lookupFunc) LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error) {
+	return f(ctx, network, host)
+}
+
+// names is a Resolver that knows these.
 type names map[string][]string
 
-func (n names) lookup(_ context.Context, network, host string) (addrs []netip.Addr, err error) {
+func (n names) LookupNetIP(_ context.Context, network, host string) (addrs []netip.Addr, err error) {
 	if network != "ip" && network != "ip4" && network != "ip6" {
 		return nil, net.UnknownNetworkError(network)
 	}
@@ -65,7 +72,7 @@ func TestResolve(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var a asked
-			d := &dialer.Resolve{Lookup: known.lookup, Allow: tt.allow, Forward: &a}
+			d := &dialer.Resolve{Resolver: known, Allow: tt.allow, Forward: &a}
 			_, err := d.DialContext(t.Context(), tt.network, tt.address)
 			if diff := cmp.Diff(tt.want, a.list); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
@@ -80,7 +87,7 @@ func TestResolve(t *testing.T) {
 // The connection is that of the first address that has one.
 func TestResolveConnects(t *testing.T) {
 	a := &asked{up: "10.0.0.2:443", to: serve(t, listen(t), echo)}
-	d := &dialer.Resolve{Lookup: names{"api": {"10.0.0.1", "10.0.0.2", "10.0.0.3"}}.lookup, Forward: a}
+	d := &dialer.Resolve{Resolver: names{"api": {"10.0.0.1", "10.0.0.2", "10.0.0.3"}}, Forward: a}
 	conn, err := d.DialContext(testContext(t), "tcp", "api:443")
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +128,7 @@ func TestResolveErrors(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var a asked
-			d := &dialer.Resolve{Lookup: names{"api": tt.addrs}.lookup, Forward: &a,
+			d := &dialer.Resolve{Resolver: names{"api": tt.addrs}, Forward: &a,
 				Allow: func(_ string, addr netip.Addr) bool { return !tt.none || !addr.Is4() }}
 			_, err := d.DialContext(t.Context(), "tcp", tt.address)
 			var e *dialer.Error
@@ -134,11 +141,11 @@ func TestResolveErrors(t *testing.T) {
 		})
 	}
 	// A lookup that breaks its contract is no direct way to anywhere.
-	bad := &dialer.Resolve{Lookup: func(context.Context, string, string) ([]netip.Addr, error) { return make([]netip.Addr, 1), nil }, Forward: way("x")}
-	if _, err := bad.DialContext(t.Context(), "tcp", "a:1"); err == nil || !strings.Contains(err.Error(), "field Lookup") {
-		t.Errorf("got %v, want that Lookup is at fault", err)
+	bad := &dialer.Resolve{Resolver: lookupFunc(func(context.Context, string, string) ([]netip.Addr, error) { return make([]netip.Addr, 1), nil }), Forward: way("x")}
+	if _, err := bad.DialContext(t.Context(), "tcp", "a:1"); err == nil || !strings.Contains(err.Error(), "field Resolver") {
+		t.Errorf("got %v, want that the Resolver is at fault", err)
 	}
-	empty := &dialer.Resolve{Lookup: func(context.Context, string, string) ([]netip.Addr, error) { return nil, nil }, Forward: way("x")}
+	empty := &dialer.Resolve{Resolver: lookupFunc(func(context.Context, string, string) ([]netip.Addr, error) { return nil, nil }), Forward: way("x")}
 	var dns *net.DNSError
 	if _, err := empty.DialContext(t.Context(), "tcp", "a:1"); !errors.As(err, &dns) || !dns.IsNotFound {
 		t.Errorf("got %v, want that there is no address", err)
@@ -147,10 +154,10 @@ func TestResolveErrors(t *testing.T) {
 
 func TestResolveCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	d := &dialer.Resolve{Lookup: func(ctx context.Context, _, host string) ([]netip.Addr, error) {
+	d := &dialer.Resolve{Resolver: lookupFunc(func(ctx context.Context, _, host string) ([]netip.Addr, error) {
 		cancel()
 		return nil, &net.DNSError{Err: "operation was canceled", Name: host}
-	}}
+	})}
 	if _, err := d.DialContext(ctx, "tcp", "api:1"); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want that it was cancelled", err)
 	}
@@ -159,7 +166,7 @@ func TestResolveCancel(t *testing.T) {
 func TestResolveChain(t *testing.T) {
 	addr := serve(t, listen(t), echo)
 	_, port, _ := net.SplitHostPort(addr)
-	d, err := dialer.Chain(&asked{up: addr, to: addr}, &dialer.Resolve{Lookup: names{"api": {"127.0.0.1"}}.lookup})
+	d, err := dialer.Chain(&asked{up: addr, to: addr}, &dialer.Resolve{Resolver: names{"api": {"127.0.0.1"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +183,7 @@ func TestResolveChain(t *testing.T) {
 func TestResolveTrace(t *testing.T) {
 	var got []dialer.Event
 	ctx := dialer.WithTrace(t.Context(), &dialer.Trace{Done: func(e dialer.Event) { got = append(got, e) }})
-	d := &dialer.Resolve{Lookup: names{"api": {"10.0.0.1"}}.lookup, Forward: way("x")}
+	d := &dialer.Resolve{Resolver: names{"api": {"10.0.0.1"}}, Forward: way("x")}
 	d.DialContext(ctx, "tcp", "api:1")
 	d.DialContext(ctx, "tcp", "none:1")
 	if len(got) != 2 || got[0].Phase != dialer.PhaseDNS || got[0].Addr != "api:1" || got[0].Err != nil || got[1].Err == nil {

@@ -27,7 +27,7 @@ type SOCKS5 struct {
 	// Resolver looks names up before the proxy is asked, which then gets an
 	// address (the meaning of socks5:// in curl). If nil, the proxy gets the
 	// name and resolves it (socks5h://).
-	Resolver *net.Resolver
+	Resolver Resolver
 	// Forward dials the proxy. If nil, Direct.
 	Forward Dialer
 	// Timeout bounds one DialContext, Forward included. If zero, 30 seconds;

@@ -139,7 +139,7 @@ type Options struct {
 	// Header is sent to an http or https proxy, as HTTPConnect's.
 	Header func(ctx context.Context, target string) (http.Header, error)
 	// Resolver looks names up for socks5 URLs. If nil, net.DefaultResolver.
-	Resolver *net.Resolver
+	Resolver Resolver
 	// Registered also takes the schemes that programs have registered with
 	// golang.org/x/net/proxy.RegisterDialerType, and of these options passes
 	// on Forward and Timeout. ParseURL refuses such a URL: use url.Parse. If

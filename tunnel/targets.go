@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// Resolver finds the addresses of a name. A [net.Resolver] is one. It has to
-// heed its context, and to be safe for concurrent use.
+// Resolver finds the addresses of a name. A [*net.Resolver] is one, and so is
+// what dialer.LookupDNS returns. It has to heed its context, and to be safe for
+// concurrent use.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }

@@ -2,11 +2,10 @@ package dialer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"strconv"
+	"slices"
 	"syscall"
 )
 
@@ -25,10 +24,10 @@ var _ Resolver = (*net.Resolver)(nil)
 // proxy or the tunnel behind it knows other names, or none. Without it the far
 // side resolves, as [HTTPConnect] and tunnels have it.
 //
-// Addresses are tried one after the other, in the order in which they were
-// found, until one connects or ctx ends. If ctx has a deadline, each gets its
-// part of the time, as with [Failover]. It is safe for concurrent use once its
-// fields are set.
+// Several addresses are tried as RFC 8305 has it, IPv6 and IPv4 in turn: the next
+// one 300 ms after the one before it, or at once if that has failed, until one
+// connects or ctx ends. It is safe for concurrent use once its fields are set,
+// and dials by Forward from several goroutines at once.
 type Resolve struct {
 	// Resolver finds the addresses. If nil, net.DefaultResolver does.
 	Resolver Resolver
@@ -74,19 +73,9 @@ func (d *Resolve) DialContext(ctx context.Context, network, address string) (net
 	if err != nil {
 		return nil, fail(PhaseDNS, err)
 	}
-	// A list of ways, each to one address, is what Failover does.
-	f := &failoverDial{
-		Failover: &Failover{Dialers: make([]Dialer, len(addrs)), Retry: always, CoolDown: -1},
-		network:  network, address: address,
-	}
-	for i, addr := range addrs {
-		at := net.JoinHostPort(addr.String(), port)
-		f.Dialers[i] = Func(func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return forwardOrDirect(d.Forward).DialContext(ctx, network, at)
-		})
-		f.order = append(f.order, i)
-	}
-	return f.inTurn(ctx)
+	return dialAddrs(ctx, network, address, addrs, always, func(ctx context.Context, addr netip.Addr) (net.Conn, error) {
+		return forwardOrDirect(d.Forward).DialContext(ctx, network, net.JoinHostPort(addr.String(), port))
+	})
 }
 
 func always(error) bool { return true }
@@ -114,32 +103,10 @@ func (d *Resolve) resolve(ctx context.Context, network, host, address string) (a
 	if resolver == nil {
 		resolver = net.DefaultResolver
 	}
-	found, err := resolver.LookupNetIP(enter(ctx, d), "ip"+network[len("tcp"):], host)
-	if err != nil {
-		return nil, err
+	addrs, err = lookup(enter(ctx, d), resolver, network, host)
+	addrs = slices.DeleteFunc(addrs, func(addr netip.Addr) bool { return !d.allows(host, addr) })
+	if err == nil && len(addrs) == 0 {
+		err = errNotAllowed
 	}
-	for _, addr := range found {
-		if addr = addr.Unmap(); !addr.IsValid() {
-			return nil, errors.New("field Resolver returned an address that is none")
-		}
-		if wrongFamily(network, addr) {
-			continue
-		}
-		if d.allows(host, addr) {
-			addrs = append(addrs, addr)
-		} else {
-			err = errNotAllowed
-		}
-	}
-	switch {
-	case len(addrs) > 0:
-		return addrs, nil
-	case err != nil:
-		return nil, err
-	}
-	return nil, &net.DNSError{Err: "no address of " + strconv.Quote(network), Name: host, IsNotFound: true}
-}
-
-func wrongFamily(network string, addr netip.Addr) bool {
-	return network == "tcp4" && !addr.Is4() || network == "tcp6" && addr.Is4()
+	return addrs, err
 }

@@ -27,6 +27,10 @@ type SOCKS5 struct {
 	// Resolver looks names up before the proxy is asked, which then gets an
 	// address (the meaning of socks5:// in curl). If nil, the proxy gets the
 	// name and resolves it (socks5h://).
+	//
+	// Several addresses are tried as [Resolve] does it, each on a connection of
+	// its own, while the proxy does not connect to one. Its own failures, such
+	// as a refused password, end the dial.
 	Resolver Resolver
 	// Forward dials the proxy. If nil, Direct.
 	Forward Dialer
@@ -35,10 +39,10 @@ type SOCKS5 struct {
 	Timeout time.Duration
 }
 
-// DialContext asks the proxy to connect to address, a host:port. With a
-// Resolver that finds several addresses, they are tried in their order while
-// the proxy can't reach one. network is "tcp", "tcp4" or "tcp6". A failure is
-// an [*Error]; after one, nothing is left open.
+// DialContext asks the proxy to connect to address, a host:port. network is
+// "tcp", "tcp4" or "tcp6". A failure is an [*Error]; after one, nothing is left
+// open. If a Resolver has found several addresses, its cause has [Failures],
+// with a member for each address that was tried.
 func (d *SOCKS5) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	s := &socksDial{SOCKS5: d, trace: contextTrace(ctx), address: address}
 	var err error
@@ -60,25 +64,10 @@ func (d *SOCKS5) DialContext(ctx context.Context, network, address string) (net.
 	if err := s.authenticate(ctx); err != nil {
 		return nil, err
 	}
-	targets, err := s.resolve(ctx, network, t)
-	if err != nil {
-		return nil, s.fail(ctx, PhaseDNS, err)
+	if d.Resolver == nil || t.addr.IsValid() {
+		return s.dial(ctx, t)
 	}
-	var first error
-	for _, t := range targets {
-		conn, err := s.dial(ctx, t)
-		if err == nil {
-			return conn, nil
-		}
-		if first == nil || ctx.Err() != nil {
-			first = err
-		}
-		var e *Error
-		if !errors.As(err, &e) || !unreachable(e.Status) || ctx.Err() != nil {
-			break
-		}
-	}
-	return nil, first
+	return s.resolve(ctx, network, t)
 }
 
 // socksDial is one call of DialContext.
@@ -127,22 +116,49 @@ func (s *socksDial) authenticate(ctx context.Context) (err error) {
 	return nil
 }
 
-// resolve returns t, or the addresses of its name if there is a Resolver.
-func (s *socksDial) resolve(ctx context.Context, network string, t target) ([]target, error) {
-	if s.Resolver == nil || t.addr.IsValid() {
-		return []target{t}, nil
+// resolve looks the name of t up and dials its addresses.
+func (s *socksDial) resolve(ctx context.Context, network string, t target) (net.Conn, error) {
+	// The lookup may lead through this proxy, but not to itself.
+	lookedUp := &s.SOCKS5.Resolver
+	if looping(ctx, lookedUp) {
+		return nil, s.fail(ctx, PhaseConfig, ErrLoop)
 	}
 	span := s.trace.start(PhaseDNS, "", t.authority)
-	addrs, err := s.Resolver.LookupNetIP(ctx, "ip"+network[len("tcp"):], t.host)
-	if err == nil && len(addrs) == 0 {
-		err = &net.DNSError{Err: "no address", Name: t.host, IsNotFound: true}
-	}
+	addrs, err := lookup(enter(ctx, lookedUp), s.Resolver, network, t.host)
 	span.done(err)
-	targets := make([]target, len(addrs))
-	for i, a := range addrs {
-		targets[i] = addrTarget(a.Unmap().WithZone(""), t.port)
+	if err != nil {
+		return nil, s.fail(ctx, PhaseDNS, err)
 	}
-	return targets, err
+	if len(addrs) == 1 {
+		return s.dial(ctx, addrTarget(addrs[0].WithZone(""), t.port))
+	}
+	conn, err := dialAddrs(ctx, network, s.address, addrs, aboutAddress, func(ctx context.Context, addr netip.Addr) (net.Conn, error) {
+		own := *s
+		own.address = netip.AddrPortFrom(addr.WithZone(""), t.port).String()
+		return own.dial(ctx, addrTarget(addr.WithZone(""), t.port))
+	})
+	return conn, s.addrsError(err)
+}
+
+// aboutAddress reports whether the proxy was there and has not connected, in
+// whatever words, or by closing: it may connect to another address.
+func aboutAddress(err error) bool {
+	e, ok := err.(*Error)
+	return ok && e.Phase == PhaseConnect
+}
+
+// addrsError is an error of dialAddrs in the name of this dialer: what the
+// proxy said of each address, or that it failed itself.
+func (s *socksDial) addrsError(err error) error {
+	e, ok := err.(*Error)
+	if !ok {
+		return err
+	}
+	own := &Error{Op: opSOCKS5, Phase: e.Phase, Proxy: s.proxy(), Addr: s.address, Status: e.Status, Err: e.Err}
+	if last := decisive(e); own.Phase != PhaseConnect && last != nil {
+		own.Err = last.Err
+	}
+	return own
 }
 
 // unreachable reports whether a reply says that another address of the same

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/iotest"
@@ -255,11 +256,18 @@ func TestSOCKS5Context(t *testing.T) {
 // With a Resolver the proxy gets addresses, one after the other while it
 // can't reach them.
 func TestSOCKS5Resolver(t *testing.T) {
-	var got []string
+	var (
+		mu  sync.Mutex // guards got
+		got []string
+	)
 	answers := map[string]error{"[2001:db8::1]:443": syscall.EHOSTUNREACH, "192.0.2.1:443": syscall.ECONNREFUSED}
 	echo := toEcho(t)
 	p := &proxytest.SOCKS5{
-		Log: func(r proxytest.Request) { got = append(got, r.Target) },
+		Log: func(r proxytest.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			got = append(got, r.Target)
+		},
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if err := answers[address]; err != nil {
 				return nil, err

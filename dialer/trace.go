@@ -7,8 +7,9 @@ import (
 )
 
 // Trace observes the phases of a dial. Each hook may be nil. Hooks are called
-// on the goroutine of the dial or of a lookup that it started, and must not
-// block.
+// on the goroutine of the dial or of one that it started, from several at once
+// where the addresses of a name are tried side by side ([Resolve],
+// SOCKS5.Resolver), and must not block.
 type Trace struct {
 	// Start is called when a phase begins.
 	Start func(Event)

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 )
@@ -17,6 +18,10 @@ import (
 // host:port, over TCP (RFC 7766) through d: the DNS of a cluster through the
 // tunnel into it, say. Each lookup makes a connection of its own and takes 30
 // seconds at the most.
+//
+// IPv4 and IPv6 addresses are asked for together. If one of the two questions
+// fails, or has no answer a second after the other one found addresses, the
+// lookup returns those. It returns the failure if there are none.
 //
 // What this machine knows has no part in it: a name is taken as it is, without
 // search domains, and neither /etc/hosts nor /etc/resolv.conf are read.
@@ -73,12 +78,7 @@ func (q *dnsQuery) ask(ctx context.Context, d Dialer, network string) ([]netip.A
 		if _, err := conn.Write(questions); err != nil {
 			return err
 		}
-		for range q.types { // a server may answer them in another order
-			if err := q.read(conn); err != nil {
-				return err
-			}
-		}
-		return nil
+		return q.answers(conn)
 	})
 	if err != nil {
 		return nil, err
@@ -119,6 +119,32 @@ func absolute(host string) string {
 		return host
 	}
 	return host + "."
+}
+
+// secondAnswer is how long the answer to one question is waited for once the
+// other one has addresses. RFC 8305, section 3, says 50 ms for a list that may
+// still grow; this one is final.
+const secondAnswer = time.Second
+
+// answers reads an answer to each question, which a server may give in another
+// order. What is wrong with one matters only if the other has no address.
+func (q *dnsQuery) answers(conn net.Conn) (err error) {
+	for range q.types {
+		failure := q.read(conn)
+		if err == nil {
+			err = failure
+		}
+		if _, answered := failure.(*net.DNSError); failure != nil && !answered {
+			break // there is nothing more to read
+		}
+		if len(q.addrs) > 0 {
+			defer time.AfterFunc(secondAnswer, func() { conn.Close() }).Stop()
+		}
+	}
+	if len(q.addrs) > 0 {
+		return nil
+	}
+	return err
 }
 
 // read reads one answer and keeps its addresses. Those of the end of a chain

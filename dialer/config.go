@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"strings"
 
 	"golang.org/x/net/http/httpproxy"
 
@@ -15,8 +16,10 @@ import (
 )
 
 // Config is what the proxy variables of an environment say. A proxy is a URL
-// that [FromURL] takes, whichever of the fields it is in, or host:port, which
-// is an http proxy. Printed with package fmt, a Config shows no user info.
+// that [ParseURL] takes, whichever of the fields it is in, or host:port, which
+// is an http proxy. A socks5 proxy resolves names, as it does for net/http and
+// kubectl: socks5 means socks5h. Printed with package fmt, a Config shows no
+// user info.
 type Config struct {
 	// HTTPProxy is the proxy for port 80 (HTTP_PROXY). If empty, AllProxy.
 	HTTPProxy string
@@ -75,7 +78,7 @@ func FromConfig(cfg *httpproxy.Config) (Dialer, error) { return fromHTTPProxy(cf
 // no proxy for localhost, loopback addresses and what NoProxy lists.
 //
 // opts is for each of the proxies, its TLSConfig and Auth included; its Forward
-// makes the connections without a proxy too.
+// makes the connections without a proxy too, and its Resolver is not used.
 //
 // Where Go's ProxyFunc dials directly because it can't parse a proxy, and
 // golang.org/x/net/proxy because it does not know the scheme, Dialer returns an
@@ -156,6 +159,9 @@ func configProxy(field, text string, opts *Options, otherwise Dialer) (Dialer, e
 	u, err := parseProxy(text)
 	if err != nil {
 		return nil, configError(field, err)
+	}
+	if rest, ok := strings.CutPrefix(u.Scheme, "socks5"); ok && !strings.HasPrefix(rest, "h") {
+		u.Scheme = "socks5h" + rest // FromURL's socks5 is curl's
 	}
 	d, err := FromURL(u, opts)
 	if err != nil {

@@ -138,7 +138,8 @@ type Options struct {
 	Auth Authenticator
 	// Header is sent to an http or https proxy, as HTTPConnect's.
 	Header func(ctx context.Context, target string) (http.Header, error)
-	// Resolver looks names up for socks5 URLs. If nil, net.DefaultResolver.
+	// Resolver looks names up for FromURL's socks5 URLs. If nil,
+	// net.DefaultResolver.
 	Resolver Resolver
 	// Registered also takes the schemes that programs have registered with
 	// golang.org/x/net/proxy.RegisterDialerType, and of these options passes
@@ -152,7 +153,8 @@ type Options struct {
 	Timeout time.Duration
 }
 
-// FromURL returns the Dialer for the proxy at u:
+// FromURL returns the Dialer for the proxy at u. Its socks5 is curl's; for
+// net/http, and so for [Config], socks5 means socks5h:
 //
 //	http, https  an *HTTPConnect; default ports 80 and 443
 //	socks5       a *SOCKS5 that resolves names here; default port 1080

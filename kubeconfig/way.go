@@ -93,7 +93,7 @@ func (s *settings) around(d, forward dialer.Dialer, proxy *url.URL, srv server) 
 // proxyDialer returns a dialer that goes through proxy, with what the extension
 // says of it.
 func (o *ClientOptions) proxyDialer(s *settings, proxy *url.URL, forward dialer.Dialer) (dialer.Dialer, error) {
-	// A kubeconfig's socks5 is what FromURL calls socks5h.
+	// A kubeconfig's socks5 is net/http's, which FromURL calls socks5h.
 	u := *proxy
 	if u.Scheme == "socks5" {
 		u.Scheme = "socks5h"

@@ -51,7 +51,7 @@ type Error struct {
 	// Phase is the step that failed.
 	Phase Phase
 	// Proxy is the proxy as scheme://host:port, without user info. Empty if
-	// there is none.
+	// there is none, or if its address can't be used.
 	Proxy string
 	// Addr is the address that was asked for.
 	Addr string

@@ -24,7 +24,8 @@ import (
 // https proxy), unless the proxy sent bytes of the target along with its
 // answer.
 type HTTPConnect struct {
-	// Addr is the proxy's host:port, or unix:/path of its socket. Required.
+	// Addr is the proxy's host:port, or unix:/path of its socket. Required. A
+	// URL is refused, and so is user info: see Auth.
 	Addr string
 	// TLSConfig makes the proxy an https proxy: it is the configuration of the
 	// connection to the proxy, never of the connection to the target. If nil,
@@ -91,9 +92,9 @@ type httpDial struct {
 
 func (h *httpDial) proxy() string {
 	if h.TLSConfig != nil {
-		return proxyURL("https", h.Addr)
+		return h.addr.url("https", h.Addr)
 	}
-	return proxyURL("http", h.Addr)
+	return h.addr.url("http", h.Addr)
 }
 
 func (h *httpDial) start(phase Phase, addr string) *span {

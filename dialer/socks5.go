@@ -18,7 +18,8 @@ import (
 // The connection that it returns is the one that Forward made: its RemoteAddr
 // is the proxy's.
 type SOCKS5 struct {
-	// Addr is the proxy's host:port, or unix:/path of its socket. Required.
+	// Addr is the proxy's host:port, or unix:/path of its socket. Required. A
+	// URL is refused, and so is user info: see Credentials.
 	Addr string
 	// Credentials authenticate to the proxy if it asks for it. User name and
 	// password are at most 255 bytes each, the name not empty. If nil, only
@@ -79,7 +80,7 @@ type socksDial struct {
 	username, password string
 }
 
-func (s *socksDial) proxy() string { return proxyURL("socks5", s.Addr) }
+func (s *socksDial) proxy() string { return s.addr.url("socks5", s.Addr) }
 
 func (s *socksDial) start(phase Phase, addr string) *span {
 	if s.trace == nil {

@@ -138,8 +138,28 @@ func parseProxyAddr(addr string) (proxyAddr, error) {
 	if host == "" {
 		return proxyAddr{}, errors.New("field Addr has no host")
 	}
-	host, _, _ = strings.Cut(host, "%")
-	return proxyAddr{"tcp", addr, host, port}, nil
+	name, err := proxyHost(host)
+	if err != nil {
+		return proxyAddr{}, fmt.Errorf("field Addr: %w: want host:port without a scheme; credentials go into Auth or Credentials", err)
+	}
+	if name != host {
+		addr = net.JoinHostPort(name, portText)
+	}
+	name, _, _ = strings.Cut(name, "%")
+	return proxyAddr{"tcp", addr, name, port}, nil
+}
+
+// proxyHost checks the host of a proxy, and returns a name in its ASCII form.
+// The error does not quote it: a password may have got there.
+func proxyHost(host string) (string, error) {
+	if _, err := netip.ParseAddr(host); err == nil && strings.IndexByte(host, '@') < 0 {
+		return host, nil
+	}
+	name, err := asciiName(host)
+	if err != nil {
+		return "", errors.New("the proxy's host is neither a name nor an address")
+	}
+	return name, nil
 }
 
 // parsePort reads a number from 1 to 65535.
@@ -153,6 +173,8 @@ func checkSocket(path string) error {
 	switch {
 	case !strings.HasPrefix(path, "/"), strings.HasSuffix(path, "/"):
 		return errors.New("the unix socket has no absolute path")
+	case strings.HasPrefix(path, "//") && !strings.HasPrefix(path, "///"):
+		return errors.New("the unix socket is a URL with a host or a user: want its path")
 	case strings.IndexByte(path, 0) >= 0:
 		return errors.New("the path of the unix socket holds a NUL byte")
 	}
@@ -169,6 +191,15 @@ func (p *proxyAddr) is(t *target) bool {
 		return err == nil && addr.Unmap() == t.addr
 	}
 	return strings.EqualFold(strings.TrimSuffix(p.host, "."), strings.TrimSuffix(t.host, "."))
+}
+
+// url is how errors and traces name the proxy at addr, which p was parsed from.
+// It is empty if addr can't be used: what it holds may be secret.
+func (p *proxyAddr) url(scheme, addr string) string {
+	if p.network == "" {
+		return ""
+	}
+	return proxyURL(scheme, addr)
 }
 
 // proxyURL is how errors and traces name a proxy.

@@ -54,6 +54,9 @@ func checkURL(u *url.URL) error {
 	case u.Path != "" && u.Path != "/", u.RawQuery != "", u.ForceQuery, u.Fragment != "":
 		return urlError("", errors.New("the URL has more than a host and port: "+urlForm+"; in the user info, percent-encode / ? and #"))
 	}
+	if _, err := proxyHost(u.Hostname()); err != nil {
+		return urlError("", fmt.Errorf("%w: %s", err, urlForm))
+	}
 	// Port is empty as well for one that is no number.
 	if colon := strings.LastIndexByte(u.Host, ':'); colon > strings.LastIndexByte(u.Host, ']') && colon < len(u.Host)-1 {
 		if _, ok := parsePort(u.Port()); !ok {

@@ -13,6 +13,10 @@ import (
 // is tried beside it: that of net.Dialer, which RFC 8305, section 5, allows.
 const attemptDelay = 300 * time.Millisecond
 
+// maxAddrs is how many addresses of a name are tried: more than an honest one
+// needs, and less than what a name server could have this process dial.
+const maxAddrs = 16
+
 // lookup returns the addresses of host that network can have, at least one.
 func lookup(ctx context.Context, resolver Resolver, network, host string) ([]netip.Addr, error) {
 	found, err := resolver.LookupNetIP(ctx, "ip"+network[len("tcp"):], host)
@@ -46,7 +50,8 @@ func dialAddrs(ctx context.Context, network, address string, addrs []netip.Addr,
 		Failover: &Failover{Retry: retry, CoolDown: -1, Hedge: attemptDelay},
 		network:  network, address: address,
 	}
-	for i, addr := range interleave(addrs) {
+	addrs = interleave(addrs)
+	for i, addr := range addrs[:min(len(addrs), maxAddrs)] {
 		d.Dialers = append(d.Dialers, Func(func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, addr) }))
 		d.order = append(d.order, i)
 	}

@@ -161,6 +161,28 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
+// A name server does not decide how much is dialed.
+func TestAddressesMany(t *testing.T) {
+	var many []string
+	for i := range 1000 {
+		many = append(many, fmt.Sprintf("192.0.2.%d", i%256))
+	}
+	for name := range ways(nil, nil) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &slowProxy{began: time.Now()}
+				if _, err := ways(p, names{"api": many})[name].DialContext(t.Context(), "tcp", "api:443"); err == nil {
+					t.Error("got no error")
+				}
+				p.wg.Wait()
+				if len(p.asked) != 16 {
+					t.Errorf("asked for %d addresses, want 16", len(p.asked))
+				}
+			})
+		})
+	}
+}
+
 // A cancel ends what is under way, all of it.
 func TestAddressesCancel(t *testing.T) {
 	for name := range ways(nil, nil) {

@@ -24,10 +24,10 @@ var _ Resolver = (*net.Resolver)(nil)
 // proxy or the tunnel behind it knows other names, or none. Without it the far
 // side resolves, as [HTTPConnect] and tunnels have it.
 //
-// Several addresses are tried as RFC 8305 has it, IPv6 and IPv4 in turn: the next
-// one 300 ms after the one before it, or at once if that has failed, until one
-// connects or ctx ends. It is safe for concurrent use once its fields are set,
-// and dials by Forward from several goroutines at once.
+// Several addresses are tried as RFC 8305 has it, IPv6 and IPv4 in turn and at
+// most 16: the next one 300 ms after the one before it, or at once if that has
+// failed, until one connects or ctx ends. It is safe for concurrent use once its
+// fields are set, and dials by Forward from several goroutines at once.
 type Resolve struct {
 	// Resolver finds the addresses. If nil, net.DefaultResolver does.
 	Resolver Resolver

@@ -134,11 +134,11 @@ func (s *socksDial) resolve(ctx context.Context, network string, t target) (net.
 		return s.dial(ctx, addrTarget(addrs[0].WithZone(""), t.port))
 	}
 	conn, err := dialAddrs(ctx, network, s.address, addrs, aboutAddress, func(ctx context.Context, addr netip.Addr) (net.Conn, error) {
-		own := *s
-		own.address = netip.AddrPortFrom(addr.WithZone(""), t.port).String()
-		return own.dial(ctx, addrTarget(addr.WithZone(""), t.port))
+		own, at := *s, addrTarget(addr.WithZone(""), t.port)
+		own.address = at.authority
+		return own.dial(ctx, at)
 	})
-	return conn, s.addrsError(err)
+	return conn, s.addrsError(ctx, err)
 }
 
 // aboutAddress reports whether the proxy was there and has not connected, in
@@ -150,20 +150,19 @@ func aboutAddress(err error) bool {
 
 // addrsError is an error of dialAddrs in the name of this dialer: what the
 // proxy said of each address, or that it failed itself.
-func (s *socksDial) addrsError(err error) error {
+func (s *socksDial) addrsError(ctx context.Context, err error) error {
 	e, ok := err.(*Error)
 	if !ok {
 		return err
 	}
-	own := &Error{Op: opSOCKS5, Phase: e.Phase, Proxy: s.proxy(), Addr: s.address, Status: e.Status, Err: e.Err}
-	if last := decisive(e); own.Phase != PhaseConnect && last != nil {
-		own.Err = last.Err
+	if last := decisive(e); last != nil && last.Phase != PhaseConnect {
+		return s.fail(ctx, last.Phase, last.Err)
 	}
-	return own
+	return &Error{Op: opSOCKS5, Phase: e.Phase, Proxy: s.proxy(), Addr: s.address, Status: e.Status, Err: e.Err}
 }
 
-// unreachable reports whether a reply says that another address of the same
-// name is worth a try: the proxy works, and could not reach this one.
+// unreachable reports whether a reply says that the proxy works, and could not
+// reach what it was asked for.
 func unreachable(status int) bool {
 	switch status {
 	case 1, 3, 4, 5, 6:

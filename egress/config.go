@@ -69,7 +69,9 @@ type Transport struct {
 type TCP struct {
 	// URL is https://host:port. Required; kube-apiserver knows no default port.
 	// It has no use for http://: with a TLSConfig it refuses to start, and
-	// without one it panics.
+	// without one it panics. User info is an error where a file is written, and
+	// left out where one is read: kube-apiserver does not send it. Write an
+	// internationalised host as xn--: kube-apiserver looks up what is written.
 	URL string `json:"url,omitempty"`
 	// TLSConfig is required.
 	TLSConfig *TLS `json:"tlsConfig,omitempty"`

@@ -3,6 +3,7 @@ package egress_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -60,6 +61,10 @@ func TestMarshal(t *testing.T) {
 	if want := "apiVersion: apiserver.k8s.io/v1beta1\negressSelections: []\nkind: EgressSelectorConfiguration\n"; string(got) != want || err != nil {
 		t.Errorf("zero value: got %q, %v; want %q", got, err, want)
 	}
+	c.Selections[2].Connection = egress.ThroughTLS("https://u:s3cr3t@127.0.0.1:8131", files)
+	if got, err := c.Marshal(); err == nil || strings.Contains(err.Error(), "s3cr3t") {
+		t.Errorf("user info: got %q, %v, want an error without it", got, err)
+	}
 	if got, err := (&egress.Configuration{Selections: make([]egress.Selection, 1)}).Marshal(); err == nil {
 		t.Errorf("invalid: got %q, want an error", got)
 	}
@@ -80,6 +85,12 @@ func TestParse(t *testing.T) {
 			[]egress.Selection{{Name: egress.Etcd, Connection: egress.Direct()}}},
 		{"JSON", `{"apiVersion":"apiserver.k8s.io/v1beta1","kind":"EgressSelectorConfiguration","egressSelections":[{"name":"Cluster","connection":{"proxyProtocol":"GRPC","transport":{"tcp":null,"uds":{"udsName":"/run/k.sock"}}}}]}`,
 			[]egress.Selection{{Name: "Cluster", Connection: grpc}}},
+		{"old name", head + "egressSelections: [{name: master, connection: {proxyProtocol: Direct}}]",
+			[]egress.Selection{{Name: egress.ControlPlane, Connection: egress.Direct()}}},
+		{"old name, alpha", "apiVersion: apiserver.k8s.io/v1alpha1\nkind: EgressSelectorConfiguration\negressSelections: [{name: master, connection: {proxyProtocol: Direct}}]",
+			[]egress.Selection{{Name: egress.ControlPlane, Connection: egress.Direct()}}},
+		{"user info", head + "egressSelections: [{name: etcd, connection: {proxyProtocol: HTTPConnect, transport: {tcp: {url: 'https://u:s3cr3t@127.0.0.1:8131', tlsConfig: {clientCert: /a, clientKey: /b}}}}}]",
+			[]egress.Selection{{Name: egress.Etcd, Connection: egress.ThroughTLS("https://127.0.0.1:8131", egress.TLS{ClientCert: "/a", ClientKey: "/b"})}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := egress.Parse([]byte(tt.text))
@@ -135,7 +146,9 @@ func TestParseErrors(t *testing.T) {
 		{"no list", head + "egressSelections: {}", []string{"egressSelections"}},
 		{"no object", selection("x"), []string{one + ".connection"}},
 		{"no name", head + "egressSelections: [{connection: {proxyProtocol: Direct}}]", []string{one + ".name"}},
-		{"old name", head + "egressSelections: [{name: master, connection: {proxyProtocol: Direct}}]", []string{one + ".name"}},
+		{"old name in another case", head + "egressSelections: [{name: Master, connection: {proxyProtocol: Direct}}]", []string{one + ".name"}},
+		{"old name and new", head + "egressSelections: [{name: master, connection: {proxyProtocol: Direct}}, {name: ControlPlane, connection: {proxyProtocol: Direct}}]", []string{"egressSelections[1].name"}},
+		{"old name twice", head + "egressSelections: [{name: master, connection: {proxyProtocol: Direct}}, {name: master, connection: {proxyProtocol: Direct}}]", []string{"egressSelections[1].name"}},
 		{"name twice", head + "egressSelections: [{name: etcd, connection: {proxyProtocol: Direct}}, {name: Etcd, connection: {proxyProtocol: Direct}}]", []string{"egressSelections[1].name"}},
 		{"no protocol", selection("{}"), []string{one + ".connection.proxyProtocol"}},
 		{"unknown protocol", selection("{proxyProtocol: httpConnect}"), []string{one + ".connection.proxyProtocol"}},
@@ -158,7 +171,7 @@ func TestParseErrors(t *testing.T) {
 		{"no port", tcp("https://a"), []string{url}},
 		{"empty port", tcp("https://a:"), []string{url}},
 		{"port zero", tcp("https://a:0"), []string{url}},
-		{"user info", tcp("https://u:secret@a:1"), []string{url}},
+		{"user info without a port", tcp("https://u:secret@a"), []string{url}},
 		{"path", tcp("https://a:1/x"), []string{url}},
 		{"no files", httpConnect("{tcp: {url: 'https://a:1', tlsConfig: {}}}"), []string{one + ".connection.transport.tcp.tlsConfig.clientCert", one + ".connection.transport.tcp.tlsConfig.clientKey"}},
 	} {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"reflect"
 	"sort"
 	"strings"
@@ -17,6 +18,10 @@ import (
 // that it does not know, or of another spelling, is an error, and so is one
 // that is there twice. An error is of the YAML, or wraps a [*FieldError] for
 // each field.
+//
+// What kube-apiserver converts or leaves out is not in the result: the name
+// "master", which is an older one of [ControlPlane], and the user info of a URL,
+// which it never sends.
 func Parse(text []byte) (*Configuration, error) {
 	data, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
@@ -49,10 +54,27 @@ func Parse(text []byte) (*Configuration, error) {
 	if err := f.err(); err != nil {
 		return nil, err
 	}
+	for i := range file.Selections {
+		file.Selections[i].convert()
+	}
 	if err := file.Validate(); err != nil {
 		return nil, err
 	}
 	return &file.Configuration, nil
+}
+
+// convert does what kube-apiserver does when it reads a selection, for each
+// apiVersion that there is.
+func (s *Selection) convert() {
+	if s.Name == "master" { // in this case only
+		s.Name = ControlPlane
+	}
+	if t := s.Connection.Transport; t != nil && t.TCP != nil {
+		if u, err := url.Parse(t.TCP.URL); err == nil && u.User != nil {
+			u.User = nil
+			t.TCP.URL = u.String()
+		}
+	}
 }
 
 // check compares what was read with what there is to fill. encoding/json would

@@ -162,6 +162,12 @@ func egressTLS(t *testing.T, b *bed.Bed, g *gateway.Gateway) (net.Listener, egre
 		name := c.Certificates[0].Subject.CommonName
 		return gateway.Identity{Name: name, Cluster: name}, nil
 	}
+	return listen(t, b.Network.Hub, egressProxy), egress.ThroughTLS("https://"+egressProxy, egressFiles(t, ca))
+}
+
+// egressFiles are what kube-apiserver needs for a proxy of this authority.
+func egressFiles(t *testing.T, ca *pki.CA) egress.TLS {
+	t.Helper()
 	dir := t.TempDir()
 	cert, key := pki.PEM(ca.Client(cluster))
 	files := egress.TLS{CABundle: filepath.Join(dir, "ca.crt"), ClientCert: filepath.Join(dir, "tls.crt"), ClientKey: filepath.Join(dir, "tls.key")}
@@ -170,7 +176,7 @@ func egressTLS(t *testing.T, b *bed.Bed, g *gateway.Gateway) (net.Listener, egre
 			t.Fatal(err)
 		}
 	}
-	return listen(t, b.Network.Hub, egressProxy), egress.ThroughTLS("https://"+egressProxy, files)
+	return files
 }
 
 // serveGateway serves until the test ends.
@@ -195,16 +201,26 @@ func startEgressKube(t *testing.T, b *bed.Bed, name string, config egress.Config
 	if err != nil {
 		t.Fatal(err)
 	}
+	k, err := startEgressFile(t, b, name, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// startEgressFile is startEgressKube with a file as it is, which kube-apiserver
+// may refuse.
+func startEgressFile(t *testing.T, b *bed.Bed, name string, text []byte) (*bed.Kube, error) {
+	t.Helper()
 	path := filepath.Join(b.Dir, name+".yaml")
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	k, err := b.StartKube(t.Context(), b.Network.Hub, name, bed.HubIP, "--egress-selector-config-file="+path)
-	if err != nil {
-		t.Fatal(err)
+	if err == nil {
+		t.Cleanup(k.Stop)
 	}
-	t.Cleanup(k.Stop)
-	return k
+	return k, err
 }
 
 // egressCell is the matrix's cell of a client that is beside kube-apiserver,

@@ -2,18 +2,19 @@ package noproxy
 
 import "strings"
 
-// jvmDefaults is what sun.net.spi.DefaultProxySelector adds to any value of
-// http.nonProxyHosts.
+// jvmDefaults is what sun.net.spi.DefaultProxySelector adds to a value of
+// http.nonProxyHosts, and has if the property is not set.
 const jvmDefaults = "localhost|127.*|[::1]|0.0.0.0|[::0]"
 
 // jvmMatcher follows sun.net.spi.DefaultProxySelector. It compares text: a
-// pattern is a host, with an asterisk at either end.
+// pattern is a host, with an asterisk at either end. White space is a part of
+// it, so that a pattern with a blank before or after it matches no host.
 func jvmMatcher(list string) matcher {
 	var patterns []jvmPattern
 	list = strings.ReplaceAll(list, ",", "|") + "|" + jvmDefaults
 	for item := range strings.SplitSeq(list, "|") {
-		if item = strings.ToLower(strings.TrimSpace(item)); item != "" {
-			patterns = append(patterns, newJVMPattern(item))
+		if item != "" {
+			patterns = append(patterns, newJVMPattern(strings.ToLower(item)))
 		}
 	}
 	return func(t target) bool {

@@ -6,7 +6,8 @@ import (
 	"github.com/causewayproject/causeway/noproxy"
 )
 
-// TestJVM has what sun.net.spi.DefaultProxySelector does, as its source has it.
+// TestJVM has what sun.net.spi.DefaultProxySelector does with the corners of a
+// pattern.
 func TestJVM(t *testing.T) {
 	tests := []struct {
 		name, list, host string
@@ -16,7 +17,14 @@ func TestJVM(t *testing.T) {
 		{"not below", "example.com", "www.example.com", false},
 		{"upper case", "EXAMPLE.com", "Example.COM", true},
 		{"bar", "a.com|b.com", "b.com", true},
-		{"comma", "a.com, b.com", "b.com", true},
+		{"comma", "a.com,b.com", "b.com", true},
+		{"blank before", "a.com, b.com", "b.com", false},
+		{"blank behind", "a.com ,b.com", "a.com", false},
+		{"blank before an asterisk", "a.com, *", "b.com", false},
+		{"blank after an asterisk", "* ", "b.com", false},
+		{"IDN, as it is written", "b\u00fccher.example", "B\u00dcCHER.example", true},
+		{"IDN, converted", "xn--bcher-kva.example", "b\u00fccher.example", false},
+		{"implied loopback beside a blank", " ", "127.0.0.1", true},
 		{"asterisk before", "*.example.com", "a.b.example.com", true},
 		{"asterisk before, apex", "*.example.com", "example.com", false},
 		{"asterisk before a word", "*example.com", "notexample.com", true},

@@ -91,6 +91,8 @@ jvm: entry 0 "example.com": sends https://www.example.com/ through the proxy, wh
 curl: entry 4 "*": sends https://notlocalhost/ through the proxy, where Go connects directly; write "*" for it, as the whole list`},
 		{"last group", "2001:db8::7", []noproxy.Consumer{noproxy.Ruby}, `
 ruby: entry 0 "2001:db8::7": sends https://[2001:db8::7]/ through the proxy, where Go connects directly; write nothing for it: there is no way to say it`},
+		{"blank beside a comma", "10.0.0.1, 10.0.0.2", []noproxy.Consumer{noproxy.JVM}, `
+jvm: entry 1 "10.0.0.2": sends https://10.0.0.2/ through the proxy, where Go connects directly; write the entries of the list so that only commas separate them`},
 		{"space", "localhost,127.0.0.1,::1,a.com b.com", []noproxy.Consumer{noproxy.Go, noproxy.Undici}, `
 go: entry 3 "a.com b.com": covers nothing with it; write it differently: white space does not separate items; write a comma
 undici: entry 3 "a.com b.com": connects directly to https://www.a.com/, which Go sends through the proxy; write it differently: white space does not separate items; write a comma`},

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"golang.org/x/net/idna"
 )
 
 // urllibMatcher follows proxy_bypass_environment for what urllib.request asks:
@@ -62,7 +64,8 @@ func isPythonSpace(r rune) bool {
 }
 
 // requestsMatcher follows should_bypass_proxies, which has a reading of its own
-// and then also asks proxy_bypass_environment.
+// and then also asks proxy_bypass_environment. It gets the URL of a prepared
+// request, the host of which has been converted; the list is not.
 func requestsMatcher(list string) matcher {
 	var names []string
 	for name := range strings.SplitSeq(strings.ReplaceAll(list, " ", ""), ",") {
@@ -74,7 +77,10 @@ func requestsMatcher(list string) matcher {
 	return func(t target) bool {
 		// The zone keeps its case and its escapes.
 		host, zone, zoned := strings.Cut(t.host, "%")
-		host = strings.ToLower(host)
+		host, ok := requestsHost(host)
+		if !ok {
+			return false
+		}
 		if zoned {
 			host += strings.ReplaceAll("%"+zone, "%", "%25")
 		}
@@ -93,6 +99,25 @@ func requestsMatcher(list string) matcher {
 		}
 		return bypass(host)
 	}
+}
+
+// requestsHost returns the host as a prepared request has it, and false for one
+// that Requests refuses. Labels that are not ASCII are converted as they are,
+// without the mapping of fullwidth letters and the like.
+func requestsHost(host string) (string, bool) {
+	labels := strings.Split(strings.ToLower(host), ".")
+	for i, label := range labels {
+		if isASCII(label) {
+			continue
+		}
+		ascii, err := idna.Registration.ToASCII(label)
+		if err != nil {
+			return "", false
+		}
+		labels[i] = ascii
+	}
+	host = strings.Join(labels, ".")
+	return host, !strings.HasPrefix(host, "*") && !strings.HasPrefix(host, ".")
 }
 
 func requestsMatchIPv4(names []string, host string, addr [4]byte) bool {

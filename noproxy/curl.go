@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"golang.org/x/net/idna"
 )
 
 // curlMatcher follows lib/noproxy.c, and what lib/urlapi.c and lib/url.c do to
@@ -11,26 +13,35 @@ import (
 func curlMatcher(list string) matcher {
 	tokens := curlTokens(list)
 	return func(t target) bool {
-		if t.host == "" || list == "" {
+		host, ok := curlHost(t.host)
+		switch {
+		case !ok || list == "":
 			return false
-		}
-		if list == "*" {
+		case list == "*":
 			return true
 		}
-		if strings.Contains(t.host, ":") {
-			addr, err := netip.ParseAddr(t.host)
-			return err == nil && curlMatchIP(tokens, addr.WithZone(""))
+		if addr, err := netip.ParseAddr(host); err == nil {
+			return curlMatchIP(tokens, addr.WithZone(""))
 		}
-		name := toASCII(t.host)
-		if n, ok := parseAton(name); ok {
-			name = netip.AddrFrom4(n).String()
-		}
-		name = strings.TrimSuffix(name, ".")
-		if addr, err := netip.ParseAddr(name); err == nil {
-			return curlMatchIP(tokens, addr)
-		}
-		return curlMatchName(tokens, strings.TrimSuffix(name, "."))
+		return !strings.Contains(host, ":") && curlMatchName(tokens, host)
 	}
+}
+
+// libidn2 is what curl converts a host with: it takes underscores.
+var libidn2 = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.StrictDomainName(false))
+
+// curlHost returns the host as curl looks for it in the list, and false for one
+// that curl refuses. "10.0.0." is 10.0.0.0, as 10.0.0 is.
+func curlHost(host string) (string, bool) {
+	if isASCII(host) {
+		if n, ok := parseAton(strings.TrimSuffix(host, ".")); ok {
+			return netip.AddrFrom4(n).String(), true
+		}
+		return strings.TrimSuffix(host, "."), host != "" && host != "." && !strings.HasSuffix(host, "..")
+	}
+	host, err := libidn2.ToASCII(host)
+	host = strings.TrimSuffix(host, ".")
+	return host, err == nil && !strings.Contains("."+host, "..")
 }
 
 // curlTokens splits a list where curl does: a blank that no comma follows ends

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"golang.org/x/net/http2"
 )
 
 // Failures is the cause of a [Failover]'s error, and of what is made of one
@@ -63,14 +65,14 @@ func timedOut(err error) bool {
 //
 //   - The proxy, or for [Direct] the target, could not be looked up or
 //     connected to, or the TLS handshake with it failed.
-//   - It gave no answer in time, or ended the connection before it answered.
-//     What ends the authentication is an answer.
-//   - A proxy before it in a chain could not reach it (502 to 504, or the
-//     SOCKS5 replies 1 and 3 to 6).
+//   - It gave no answer in time, or ended the connection or the stream of
+//     HTTP/2 before it answered. What ends the authentication is an answer.
+//   - A proxy before it in a chain could not reach it (502 to 504, HTTP/2's
+//     CONNECT_ERROR, or the SOCKS5 replies 1 and 3 to 6).
 //
 // Every other answer is no fault: 403 and 407, a login that was refused, and
-// from the proxy that was asked for the target 502 to 504 or a SOCKS5 reply,
-// which are about the target. Neither is a mistake in the configuration or the
+// from the proxy that was asked for the target 502 to 504, CONNECT_ERROR or a
+// SOCKS5 reply, which are about the target. Neither is a mistake in the configuration or the
 // address ([PhaseConfig]), an answer in another protocol, and a dial that was
 // cancelled. Of an error that is not an [*Error] count timeouts, the end of a
 // connection, and failures to dial, read and write.
@@ -103,7 +105,7 @@ func unanswered(err error) bool {
 	var dns *net.DNSError
 	return timedOut(err) || brokenOff(err) || errors.As(err, &dns) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe) ||
-		errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET)
+		errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, errHTTP2Gone)
 }
 
 // brokenOff looks for the failure of a system call or of TLS in err. Dialers
@@ -125,6 +127,10 @@ func brokenOff(err error) bool {
 func unreachedBeyond(e *Error) bool {
 	switch e.Op {
 	case opHTTP:
+		var reset *resetError
+		if errors.As(e.Err, &reset) {
+			return reset.stream.Code == http2.ErrCodeConnect
+		}
 		return http.StatusBadGateway <= e.Status && e.Status <= http.StatusGatewayTimeout
 	case opSOCKS5:
 		return unreachable(e.Status)

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -14,8 +15,6 @@ import (
 	"weak"
 
 	"golang.org/x/net/http2"
-
-	"github.com/causewayproject/causeway/internal/abort"
 )
 
 const protoHTTP2 = "h2"
@@ -35,6 +34,11 @@ const protoHTTP2 = "h2"
 // deadlines that harm no other stream. Read returns io.EOF only where the
 // target has ended; a stream or a connection that the proxy broke off is
 // [syscall.ECONNRESET]. Until it is closed, a stream has two goroutines.
+//
+// Close returns at once. What was written is still sent: the stream is reset
+// only when the proxy has taken all of it, and the target has not ended it
+// within twice the time that the dial took (50 ms at least), and in any case
+// after 5 seconds.
 //
 // Schemes that authenticate a connection (NTLM, Negotiate) need HTTP/1.1. A
 // program whose net/http has no HTTP/2 (GODEBUG=http2client=0, or the build tag
@@ -79,6 +83,7 @@ const maxHTTP2Attempts = 3
 var (
 	errHTTP2Closed = fmt.Errorf("field HTTP2 was closed: %w", net.ErrClosed)
 	errHTTP2Gone   = errors.New("the connection takes no more streams")
+	errHTTP2CutOff = fmt.Errorf("the proxy closed the connection: %w", io.ErrUnexpectedEOF)
 	errHTTP2Length = errors.New("the proxy sent a Content-Length with its success, which net/http would end the tunnel at: leave HTTP2 nil")
 )
 
@@ -116,7 +121,7 @@ func (p *HTTP2) open(ctx context.Context, h *httpDial) (conn, stream net.Conn, e
 		if err == nil {
 			return nil, s, nil
 		}
-		if fresh || attempt == maxHTTP2Attempts || ctx.Err() != nil || !cc.retry(err) {
+		if fresh && !errors.Is(err, errHTTP2Gone) || attempt == maxHTTP2Attempts || ctx.Err() != nil || !cc.retry(err) {
 			return nil, nil, h.fail(ctx, PhaseConnect, err)
 		}
 	}
@@ -170,7 +175,7 @@ func (p *HTTP2) reserve(d *HTTPConnect) (cc *http2Conn, call *http2Call, mine bo
 		p.proxies[key] = proxy
 	}
 	for _, cc := range proxy.conns {
-		if cc.Reserve() == nil {
+		if cc.Available() > cc.challenged && cc.Reserve() == nil {
 			return cc, nil, false, nil
 		}
 	}
@@ -248,7 +253,7 @@ func (p *HTTP2) add(cc *http2Conn) error {
 		return errHTTP2Closed
 	}
 	if cc.Reserve() != nil {
-		return errors.New("the proxy closed the connection before it was used")
+		return cc.wire.cause(nil, errHTTP2CutOff)
 	}
 	p.conns[cc] = struct{}{}
 	return nil
@@ -303,7 +308,8 @@ func (p *HTTP2) removeStream(s *http2Stream) {
 // newConn speaks HTTP/2 on tc.
 func (p *HTTP2) newConn(ctx context.Context, tc *tls.Conn) (*http2Conn, error) {
 	settled, settle := context.WithCancel(context.Background())
-	wire := &http2Wire{Conn: tc, settle: settle}
+	pingTimeout := defaultDuration(p.PingTimeout, 15*time.Second)
+	wire := newHTTP2Wire(tc, pingTimeout, settle)
 	// The transport does no more than carry the configuration and tc. It need
 	// not know of the TLS: who negotiated HTTP/2 already has prior knowledge.
 	t := &http.Transport{
@@ -314,9 +320,10 @@ func (p *HTTP2) newConn(ctx context.Context, tc *tls.Conn) (*http2Conn, error) {
 		MaxResponseHeaderBytes: maxHeaderBytes,
 		HTTP2: &http.HTTP2Config{
 			MaxReceiveBufferPerStream: 1 << 20,
+			MaxReadFrameSize:          http2FrameSize,
 			SendPingTimeout:           defaultDuration(p.PingInterval, 15*time.Second),
-			PingTimeout:               defaultDuration(p.PingTimeout, 15*time.Second),
-			WriteByteTimeout:          defaultDuration(p.PingTimeout, 15*time.Second),
+			PingTimeout:               pingTimeout,
+			WriteByteTimeout:          pingTimeout,
 		},
 	}
 	t.Protocols.SetUnencryptedHTTP2(true)
@@ -324,7 +331,7 @@ func (p *HTTP2) newConn(ctx context.Context, tc *tls.Conn) (*http2Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &http2Conn{cc, tc.LocalAddr(), tc.RemoteAddr(), settled}, nil
+	return newHTTP2Conn(cc, wire, settled), nil
 }
 
 // defaultDuration is d, byDefault if it is zero, and zero if it is negative.
@@ -338,8 +345,32 @@ func defaultDuration(d, byDefault time.Duration) time.Duration {
 // http2Conn is a connection that speaks HTTP/2.
 type http2Conn struct {
 	*http.ClientConn
-	local, remote net.Addr
-	settled       context.Context // done when the proxy's SETTINGS are known
+	wire    *http2Wire
+	settled context.Context // done when the proxy's SETTINGS are known
+
+	challenged int // dials that have given a stream up for another; guarded by HTTP2.mu
+
+	mu      sync.Mutex    // guards changed
+	changed chan struct{} // closed at the next change of the ClientConn's state
+}
+
+func newHTTP2Conn(c *http.ClientConn, wire *http2Wire, settled context.Context) *http2Conn {
+	cc := &http2Conn{ClientConn: c, wire: wire, settled: settled, changed: make(chan struct{})}
+	c.SetStateHook(func(*http.ClientConn) {
+		cc.mu.Lock()
+		defer cc.mu.Unlock()
+		close(cc.changed)
+		cc.changed = make(chan struct{})
+	})
+	return cc
+}
+
+// change is closed at the next change of the state, after which another stream
+// may be possible.
+func (cc *http2Conn) change() <-chan struct{} {
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	return cc.changed
 }
 
 // retry reports whether a request that failed with err may be sent again, on
@@ -347,52 +378,18 @@ type http2Conn struct {
 // close this one or has refused to look at the stream.
 func (cc *http2Conn) retry(err error) bool {
 	var ours *Error
-	var stream http2.StreamError // errors.As turns net/http's own into it
+	var reset *resetError
 	switch {
 	case errors.As(err, &ours), errors.Is(err, errHTTP2Length):
 		return false
 	case errors.Is(err, errHTTP2Gone):
 		return true
-	case errors.As(err, &stream):
-		return stream.Code == http2.ErrCodeRefusedStream
+	case errors.As(err, &reset):
+		return reset.stream.Code == http2.ErrCodeRefusedStream
+	case errors.As(err, &http2.StreamError{}):
+		return false
 	}
 	// What is left is a failure of the connection, or from before anything was
 	// sent. A connection that has announced its end has none available.
 	return cc.Err() != nil || cc.Available() == 0
-}
-
-// http2Wire is what a ClientConn reads from and writes to.
-type http2Wire struct {
-	*tls.Conn
-	settle func()
-
-	// Of the one goroutine that reads.
-	read, length int // bytes of all frames, and of the first one's payload
-}
-
-// http2FrameHeader is the length of a frame's header, which begins with three
-// bytes for that of the payload.
-const http2FrameHeader = 9
-
-// Read tells when the first frame, which is SETTINGS, was dealt with: that is
-// when more is asked for than it.
-func (w *http2Wire) Read(p []byte) (int, error) {
-	if w.read >= http2FrameHeader+w.length {
-		w.settle()
-		return w.Conn.Read(p)
-	}
-	n, err := w.Conn.Read(p)
-	for _, b := range p[:min(n, max(0, 3-w.read))] {
-		w.length = w.length<<8 | int(b)
-	}
-	w.read += n
-	return n, err
-}
-
-// Close closes at once: a goodbye to a proxy that has stopped reading would
-// take seconds.
-func (w *http2Wire) Close() error {
-	w.settle()
-	abort.Close(w.Conn)
-	return nil
 }

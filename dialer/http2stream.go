@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -13,23 +14,70 @@ import (
 	"time"
 )
 
-// linger is how long a stream that was closed may take to send what was
-// written and to be ended by the other side, before it is reset.
-const linger = 5 * time.Second
+const (
+	// linger is how long a stream that was closed may take to send what was
+	// written and to be ended by the other side, before it is reset.
+	linger = 5 * time.Second
+	// minSilence is how long a proxy that has taken all of it must have said
+	// nothing for the stream to be reset before that: nghttpx does not tell the
+	// target of an end, only of a reset.
+	minSilence = 50 * time.Millisecond
+)
 
 // connect asks for a stream on cc, on which one is reserved.
 func (p *HTTP2) connect(ctx context.Context, h *httpDial, cc *http2Conn, header http.Header) (*http2Stream, error) {
 	var stream *http2Stream
-	reserved := true
+	reserved, refused := true, false
+	defer func() {
+		if refused {
+			p.challenge(cc, -1)
+		}
+	}()
 	_, err := h.converse(ctx, func(ctx context.Context) (refusal *Refusal, kept bool, err error) {
-		if !reserved && cc.Reserve() != nil {
-			return nil, false, errHTTP2Gone
+		if !reserved {
+			if err := cc.reserveAgain(ctx); err != nil {
+				return nil, false, err
+			}
+			refused = false
+			p.challenge(cc, -1)
 		}
 		reserved = false
-		stream, refusal, err = p.request(ctx, h, cc, header.Clone())
+		stream, refusal, err = p.request(ctx, h, cc, header.Clone(), func() {
+			refused = true
+			p.challenge(cc, 1)
+		})
 		return refusal, true, err
 	})
 	return stream, err
+}
+
+// challenge counts the dials that give up a stream of cc and need another one:
+// no other dial takes it from them.
+func (p *HTTP2) challenge(cc *http2Conn, n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	cc.challenged += n
+}
+
+// reserveAgain waits for the stream that was given up to be gone: it may be the
+// only one that the proxy allows.
+func (cc *http2Conn) reserveAgain(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, bodyWait, errHTTP2Gone) // as after a GOAWAY
+	defer cancel()
+	for {
+		changed := cc.change()
+		if cc.Reserve() == nil {
+			return nil
+		}
+		if cc.Err() != nil {
+			return errHTTP2Gone
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // header is what h sends along. User-Agent is there, empty if need be, so
@@ -46,14 +94,18 @@ func (h *httpDial) header(ctx context.Context) (http.Header, error) {
 	return header, nil
 }
 
-// request sends one CONNECT on cc and waits for the answer.
-func (p *HTTP2) request(ctx context.Context, h *httpDial, cc *http2Conn, header http.Header) (*http2Stream, *Refusal, error) {
+// request sends one CONNECT on cc and waits for the answer. refused is called before a stream is given up because of the answer.
+func (p *HTTP2) request(ctx context.Context, h *httpDial, cc *http2Conn, header http.Header, refused func()) (*http2Stream, *Refusal, error) {
 	if h.authorization != "" {
 		header.Set("Proxy-Authorization", h.authorization)
 	}
 	// ctx bounds the dial, the stream outlives it.
 	streamCtx, cancel := context.WithCancel(context.Background())
 	s := newHTTP2Stream(p, cc, cancel)
+	streamCtx = httptrace.WithClientTrace(streamCtx, &httptrace.ClientTrace{
+		WroteHeaders: func() { s.frames.Store(cc.wire.opened()) }, // no other request is sent meanwhile
+	})
+	began := time.Now()
 	stop := context.AfterFunc(ctx, cancel)
 	req := (&http.Request{
 		Method:        http.MethodConnect,
@@ -67,9 +119,11 @@ func (p *HTTP2) request(ctx context.Context, h *httpDial, cc *http2Conn, header 
 	if err != nil {
 		stop()
 		cancel()
-		return nil, nil, contextError(ctx, err)
+		return nil, nil, contextError(ctx, cc.wire.cause(s.frames.Load(), err))
 	}
+	s.silence = min(max(2*time.Since(began), minSilence), linger)
 	if res.StatusCode/100 != 2 {
+		refused()
 		refusal := readHTTP2Refusal(res, cancel)
 		if !stop() {
 			return nil, nil, contextError(ctx, ctx.Err())
@@ -108,8 +162,10 @@ func readHTTP2Refusal(res *http.Response, cancel func()) *Refusal {
 // between the caller, whose end has deadlines, and the HTTP/2 library, which
 // has none.
 type http2Stream struct {
-	pool          *HTTP2
-	local, remote net.Addr
+	pool    *HTTP2
+	wire    *http2Wire
+	frames  atomic.Pointer[wireStream] // nil until the request was sent
+	silence time.Duration              // how long is enough to reset it after Close
 
 	in, out     net.Conn // the caller's ends: what the target sends, and what it gets
 	inFar, body net.Conn // the library's: written by pump, read as the request's body
@@ -126,7 +182,7 @@ type http2Stream struct {
 var _ net.Conn = (*http2Stream)(nil)
 
 func newHTTP2Stream(pool *HTTP2, cc *http2Conn, cancel func()) *http2Stream {
-	s := &http2Stream{pool: pool, local: cc.local, remote: cc.remote, cancel: cancel}
+	s := &http2Stream{pool: pool, wire: cc.wire, cancel: cancel}
 	s.in, s.inFar = net.Pipe()
 	s.out, s.body = net.Pipe()
 	s.parts.Store(2)
@@ -173,7 +229,7 @@ func (s *http2Stream) pump(body io.ReadCloser) {
 			return
 		}
 		if err != nil {
-			s.abort(&brokenStreamError{err})
+			s.abort(&brokenStreamError{s.wire.cause(s.frames.Load(), err)})
 			body.Close()
 			return
 		}
@@ -263,8 +319,27 @@ func (s *http2Stream) Close() error {
 	s.closed = true
 	s.out.Close()
 	s.in.Close()
-	time.AfterFunc(linger, s.cancel)
+	s.resetWhenSilent(time.Now().Add(linger))
 	return nil
+}
+
+// resetWhenSilent resets the stream when the proxy has had all of it for long
+// enough, at the deadline in any case, unless it ends by itself. No frame says
+// that the target has got what was written: what tells is that the proxy has
+// returned the window for it.
+func (s *http2Stream) resetWhenSilent(deadline time.Time) {
+	silent := time.Duration(0)
+	if frames := s.frames.Load(); frames != nil {
+		silent = s.wire.silent(frames)
+	}
+	rest := time.Until(deadline)
+	switch {
+	case silent < 0:
+	case silent >= s.silence, rest <= 0:
+		s.cancel()
+	default:
+		time.AfterFunc(min(s.silence-silent, rest), func() { s.resetWhenSilent(deadline) })
+	}
 }
 
 // Reset ends the stream so that the proxy sees a reset, and not the end of what
@@ -283,8 +358,8 @@ func (s *http2Stream) Reset(uint32) error {
 	return nil
 }
 
-func (s *http2Stream) LocalAddr() net.Addr  { return s.local }
-func (s *http2Stream) RemoteAddr() net.Addr { return s.remote }
+func (s *http2Stream) LocalAddr() net.Addr  { return s.wire.LocalAddr() }
+func (s *http2Stream) RemoteAddr() net.Addr { return s.wire.RemoteAddr() }
 
 func (s *http2Stream) SetDeadline(t time.Time) error {
 	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
@@ -313,7 +388,7 @@ func (s *http2Stream) setDeadline(set func(time.Time) error, t time.Time) error 
 }
 
 func (s *http2Stream) opError(op string, err error) error {
-	return &net.OpError{Op: op, Net: "tcp", Source: s.local, Addr: s.remote, Err: err}
+	return &net.OpError{Op: op, Net: "tcp", Source: s.LocalAddr(), Addr: s.RemoteAddr(), Err: err}
 }
 
 // brokenStreamError is the end of a stream that the proxy reset, or whose

@@ -1,0 +1,444 @@
+package dialer
+
+import (
+	"bufio"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/causewayproject/causeway/internal/abort"
+)
+
+const (
+	http2FrameHeader = 9
+	// http2FrameSize is the largest payload that is sent and received. It is
+	// what every peer has to take (RFC 9113, section 4.2).
+	http2FrameSize = 16 << 10
+	// noStream is a stream that there never is: only the proxy could open it,
+	// which SETTINGS forbid. net/http drops its DATA and returns the window.
+	noStream = 2
+	// endPing begins the data of a PING that follows the end of a stream, whose
+	// number is the rest: the answer says that the proxy has had all of it.
+	endPing = "end "
+)
+
+// http2Wire is what a ClientConn of net/http reads from and writes to. It
+// passes the frames on, and does what a ClientConn has no setting for:
+//
+//   - It lowers SETTINGS_MAX_FRAME_SIZE, for net/http holds a buffer of that
+//     size, up to 512 KiB, for each stream.
+//   - It drops what net/http would write a line for to the standard logger:
+//     frames of unknown types, and DATA for a stream that has no answer, or has
+//     ended.
+//   - It remembers why the connection failed, which net/http's errors say only
+//     as text.
+//   - It learns what the proxy has taken of each stream.
+type http2Wire struct {
+	*tls.Conn
+	settle      func() // called when the proxy's SETTINGS were dealt with
+	pingTimeout time.Duration
+
+	// Of the one goroutine that reads.
+	in      *bufio.Reader
+	head    [http2FrameHeader]byte
+	frame   []byte         // the last one that is not DATA
+	started bool           // the first frame was read
+	ready   []byte         // what Read returns next
+	left    int            // how much of a DATA frame comes after that
+	block   bool           // a header block goes on in the next frame
+	end     bool           // it carries END_STREAM
+	status  string         // the :status of it
+	headers *hpack.Decoder // reads that
+
+	// Of who writes: net/http does not call Write concurrently.
+	out   []byte // the beginning of a frame's header
+	skip  int    // how much of its payload is to come
+	pings []byte // to be sent when a frame is complete
+
+	mu      sync.Mutex // guards the fields below
+	streams map[uint32]*wireStream
+	newest  *wireStream
+	highest uint32 // the number of newest
+	goAway  *http2.GoAwayError
+	closed  bool      // by this side
+	failed  error     // of the first Read or Write that failed before that
+	pinged  time.Time // when the PING was sent that has no answer yet
+}
+
+// wireStream is a stream, from its request until both sides have ended it or
+// one has reset it. It is guarded by the wire's mu.
+type wireStream struct {
+	answered bool      // with a status that is not interim
+	ended    bool      // by the proxy: END_STREAM
+	sentEnd  bool      // END_STREAM
+	reset    bool      // by the proxy
+	over     bool      // both sides have ended it, or one has reset it
+	untaken  int       // bytes for which the proxy has returned no window
+	taken    bool      // the proxy has read all of it
+	progress time.Time // when that was known, or of the last WINDOW_UPDATE
+}
+
+func newHTTP2Wire(tc *tls.Conn, pingTimeout time.Duration, settle func()) *http2Wire {
+	w := &http2Wire{
+		Conn:        tc,
+		settle:      settle,
+		pingTimeout: pingTimeout,
+		in:          bufio.NewReader(tc),
+		skip:        len(http2.ClientPreface),
+		streams:     map[uint32]*wireStream{},
+	}
+	w.headers = hpack.NewDecoder(4096, func(f hpack.HeaderField) {
+		if f.Name == ":status" {
+			w.status = f.Value
+		}
+	})
+	return w
+}
+
+func (w *http2Wire) Read(p []byte) (int, error) {
+	for len(w.ready) == 0 && w.left == 0 {
+		if err := w.readFrame(); err != nil {
+			return 0, w.fail(err)
+		}
+	}
+	if len(w.ready) > 0 {
+		n := copy(p, w.ready)
+		w.ready = w.ready[n:]
+		return n, nil
+	}
+	n, err := w.in.Read(p[:min(len(p), w.left)])
+	w.left -= n
+	if err != nil {
+		err = w.fail(err)
+	}
+	return n, err
+}
+
+// readFrame reads a frame, or if it is DATA its header.
+func (w *http2Wire) readFrame() error {
+	if w.started {
+		w.settle() // more is asked for than the first frame, which is SETTINGS
+	}
+	if _, err := io.ReadFull(w.in, w.head[:]); err != nil {
+		return err
+	}
+	h := parseFrameHeader(w.head[:])
+	switch {
+	case h.Length > http2FrameSize || w.block && h.Type != http2.FrameContinuation:
+		w.ready = w.head[:] // net/http closes the connection because of it
+		return nil
+	case !w.started && h.Type != http2.FrameSettings:
+		return errors.New("the first frame of the proxy is not SETTINGS")
+	case h.Type == http2.FrameData:
+		return w.data(h)
+	case h.Type == http2.FramePriority || h.Type > http2.FrameContinuation:
+		_, err := w.in.Discard(int(h.Length))
+		return err
+	}
+	w.started = true
+	w.frame = slices.Grow(append(w.frame[:0], w.head[:]...), int(h.Length))[:http2FrameHeader+h.Length]
+	payload := w.frame[http2FrameHeader:]
+	if _, err := io.ReadFull(w.in, payload); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.controlLocked(h, payload)
+	w.ready = w.frame
+	return nil
+}
+
+// data passes DATA on if its stream takes it. Otherwise it resets the stream,
+// by what net/http takes for an error of it.
+func (w *http2Wire) data(h http2.FrameHeader) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.left = int(h.Length)
+	s := w.streams[h.StreamID]
+	switch {
+	case h.StreamID == 0 || s != nil && s.answered && !s.ended:
+		w.ready = w.head[:]
+	case h.StreamID > w.highest || h.StreamID%2 == 0:
+		return errors.New("the proxy sent DATA for a stream that was not opened")
+	default:
+		w.ready = binary.BigEndian.AppendUint32([]byte{0, 0, 4, byte(http2.FrameWindowUpdate), 0}, h.StreamID)
+		w.ready = append(w.ready, 0, 0, 0, 0)
+		binary.BigEndian.PutUint32(w.head[5:], noStream)
+		w.ready = append(w.ready, w.head[:]...)
+	}
+	if s != nil && h.Flags.Has(http2.FlagDataEndStream) {
+		w.endedLocked(h.StreamID, s)
+	}
+	return nil
+}
+
+// controlLocked takes note of a frame that is not DATA, and changes what has
+// to be changed. It leaves what is malformed to net/http.
+func (w *http2Wire) controlLocked(h http2.FrameHeader, payload []byte) {
+	switch h.Type {
+	case http2.FrameHeaders, http2.FrameContinuation:
+		w.headersLocked(h, payload)
+	case http2.FrameSettings:
+		limitFrameSize(payload)
+	case http2.FramePing:
+		if h.Flags.Has(http2.FlagPingAck) {
+			w.pingAnsweredLocked(payload)
+		}
+	case http2.FrameGoAway:
+		if len(payload) >= 8 {
+			w.goAway = &http2.GoAwayError{
+				LastStreamID: binary.BigEndian.Uint32(payload) &^ (1 << 31),
+				ErrCode:      http2.ErrCode(binary.BigEndian.Uint32(payload[4:])),
+			}
+		}
+	case http2.FrameRSTStream:
+		if s := w.streams[h.StreamID]; s != nil {
+			s.reset = true
+		}
+		w.forgetLocked(h.StreamID)
+	case http2.FrameWindowUpdate:
+		if s := w.streams[h.StreamID]; s != nil && len(payload) == 4 {
+			// Some give more than was taken at the start: that is no credit.
+			s.untaken = max(0, s.untaken-int(binary.BigEndian.Uint32(payload)&^(1<<31)))
+			s.progress = time.Now()
+		}
+	}
+}
+
+func (w *http2Wire) pingAnsweredLocked(data []byte) {
+	if len(data) != 8 || string(data[:4]) != endPing {
+		w.pinged = time.Time{}
+		return
+	}
+	if s := w.streams[binary.BigEndian.Uint32(data[4:])]; s != nil {
+		s.taken = true
+		s.progress = time.Now()
+	}
+}
+
+// headersLocked reads the status of a header block, which tells an answer from
+// an interim one.
+func (w *http2Wire) headersLocked(h http2.FrameHeader, fragment []byte) {
+	if h.Type == http2.FrameHeaders {
+		w.status, w.end = "", h.Flags.Has(http2.FlagHeadersEndStream)
+		padding := 0
+		if h.Flags.Has(http2.FlagHeadersPadded) && len(fragment) > 0 {
+			padding, fragment = int(fragment[0]), fragment[1:]
+		}
+		if h.Flags.Has(http2.FlagHeadersPriority) {
+			fragment = fragment[min(5, len(fragment)):]
+		}
+		fragment = fragment[:max(0, len(fragment)-padding)]
+	}
+	w.headers.Write(fragment) // net/http finds the same errors
+	w.block = !h.Flags.Has(http2.FlagHeadersEndHeaders)
+	if w.block {
+		return
+	}
+	w.headers.Close()
+	if s := w.streams[h.StreamID]; s != nil {
+		s.answered = s.answered || w.status != "" && w.status[0] != '1'
+		if w.end {
+			w.endedLocked(h.StreamID, s)
+		}
+	}
+}
+
+// limitFrameSize lowers the frame size in the payload of SETTINGS. A value that
+// is not valid stays.
+func limitFrameSize(payload []byte) {
+	for ; len(payload) >= 6; payload = payload[6:] {
+		value := binary.BigEndian.Uint32(payload[2:])
+		if http2.SettingID(binary.BigEndian.Uint16(payload)) == http2.SettingMaxFrameSize && value < 1<<24 {
+			binary.BigEndian.PutUint32(payload[2:], min(value, http2FrameSize))
+		}
+	}
+}
+
+func (w *http2Wire) endedLocked(stream uint32, s *wireStream) {
+	s.ended = true
+	if s.sentEnd {
+		w.forgetLocked(stream)
+	}
+}
+
+func (w *http2Wire) forgetLocked(stream uint32) {
+	if s := w.streams[stream]; s != nil {
+		s.over = true
+		delete(w.streams, stream)
+	}
+}
+
+func (w *http2Wire) Write(p []byte) (int, error) {
+	w.follow(p)
+	all := p
+	if len(w.pings) > 0 && len(w.out) == 0 && w.skip == 0 {
+		all = slices.Concat(p, w.pings)
+		w.pings = w.pings[:0]
+	}
+	n, err := w.Conn.Write(all)
+	if err != nil {
+		err = w.fail(err)
+	}
+	return min(n, len(p)), err
+}
+
+// follow takes note of what net/http sends, in pieces of any size.
+func (w *http2Wire) follow(p []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for len(p) > 0 {
+		if w.skip > 0 {
+			n := min(w.skip, len(p))
+			w.skip -= n
+			p = p[n:]
+			continue
+		}
+		n := min(http2FrameHeader-len(w.out), len(p))
+		w.out = append(w.out, p[:n]...)
+		p = p[n:]
+		if len(w.out) == http2FrameHeader {
+			h := parseFrameHeader(w.out)
+			w.out, w.skip = w.out[:0], int(h.Length)
+			w.sentLocked(h)
+		}
+	}
+}
+
+func (w *http2Wire) sentLocked(h http2.FrameHeader) {
+	switch h.Type {
+	case http2.FrameHeaders:
+		w.newest = &wireStream{}
+		w.highest = h.StreamID
+		w.streams[h.StreamID] = w.newest
+	case http2.FrameData:
+		if s := w.streams[h.StreamID]; s != nil {
+			s.untaken += int(h.Length)
+			if h.Flags.Has(http2.FlagDataEndStream) {
+				w.sentEndLocked(h.StreamID, s)
+			}
+		}
+	case http2.FrameRSTStream:
+		w.forgetLocked(h.StreamID)
+	case http2.FramePing:
+		if !h.Flags.Has(http2.FlagPingAck) && w.pinged.IsZero() {
+			w.pinged = time.Now()
+		}
+	}
+}
+
+func (w *http2Wire) sentEndLocked(stream uint32, s *wireStream) {
+	s.sentEnd = true
+	switch {
+	case s.ended:
+		w.forgetLocked(stream)
+		return
+	case s.untaken == 0: // nothing was written, or the proxy has it
+		s.taken, s.progress = true, time.Now()
+		return
+	}
+	w.pings = append(append(w.pings, 0, 0, 8, byte(http2.FramePing), 0, 0, 0, 0, 0), endPing...)
+	w.pings = binary.BigEndian.AppendUint32(w.pings, stream)
+}
+
+// opened returns the stream whose request was sent last.
+func (w *http2Wire) opened() *wireStream {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.newest
+}
+
+// maxUntaken is how much of what was written to a stream a proxy may leave
+// without a window update although it has passed it on. Most send one when
+// half of the window is used, which is 64 KiB by default.
+const maxUntaken = 32 << 10
+
+// silent is for how long the proxy has had all of s, its end included, and has
+// said nothing to it. Negative means that s is over.
+func (w *http2Wire) silent(s *wireStream) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case s.over:
+		return -1
+	case !s.taken || s.untaken >= maxUntaken:
+		return 0
+	}
+	return time.Since(s.progress)
+}
+
+// fail remembers err, of a Read or Write, and returns it.
+func (w *http2Wire) fail(err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.failed == nil && !w.closed {
+		w.failed = err
+	}
+	return err
+}
+
+// cause returns err, of s, in types that do not depend on net/http: what the
+// proxy did to the stream or the connection. s may be nil.
+func (w *http2Wire) cause(s *wireStream, err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var stream http2.StreamError // errors.As turns net/http's own into it
+	switch {
+	case errors.As(err, &stream):
+		if s != nil && s.reset {
+			return &resetError{stream}
+		}
+		return err
+	case w.goAway != nil:
+		return fmt.Errorf("the proxy closed the connection: %w (%w)", *w.goAway, io.ErrUnexpectedEOF)
+	case errors.Is(w.failed, io.EOF):
+		return errHTTP2CutOff
+	case w.failed != nil:
+		return fmt.Errorf("the connection to the proxy failed: %w", w.failed)
+	case !w.pinged.IsZero() && time.Since(w.pinged) >= w.pingTimeout/2:
+		return fmt.Errorf("the proxy did not answer a PING: %w", syscall.ETIMEDOUT)
+	}
+	return err
+}
+
+// Close closes at once: a goodbye to a proxy that has stopped reading would
+// take seconds.
+func (w *http2Wire) Close() error {
+	w.settle()
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	abort.Close(w.Conn)
+	return nil
+}
+
+// resetError is an RST_STREAM of the proxy.
+type resetError struct{ stream http2.StreamError }
+
+func (e *resetError) Error() string { return "the proxy reset the stream: " + e.stream.Code.String() }
+func (e *resetError) Unwrap() error { return e.stream }
+
+// Is reports it as the reset that it would be on a connection of its own,
+// except for CONNECT_ERROR: that is about the connection to the target (RFC
+// 9113, section 8.5).
+func (e *resetError) Is(target error) bool {
+	return target == syscall.ECONNRESET && e.stream.Code != http2.ErrCodeConnect
+}
+
+func parseFrameHeader(b []byte) http2.FrameHeader {
+	return http2.FrameHeader{
+		Length:   uint32(b[0])<<16 | uint32(b[1])<<8 | uint32(b[2]),
+		Type:     http2.FrameType(b[3]),
+		Flags:    http2.Flags(b[4]),
+		StreamID: binary.BigEndian.Uint32(b[5:]) &^ (1 << 31),
+	}
+}

@@ -28,6 +28,7 @@ func TestStrangersMemory(t *testing.T) {
 		{"certificate of 200 KiB", "tcp"},
 		{"half of a certificate", "tcp"},
 		{"certificate without a proof", "tcp"},
+		{"340 key shares", "tcp"},
 		{"700 key shares", "tcp"},
 		{"1,500 protocols", "tcp"},
 		{"800 URIs, no proof", "tcp"},

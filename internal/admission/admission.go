@@ -96,6 +96,7 @@ type Place struct {
 	entry *list.Element
 
 	// The connection's goroutine has these.
+	hello                        []byte // the first message, until it is whole
 	inHandshake, hasTurn, isLong bool
 	came, most                   int // bytes
 }
@@ -332,7 +333,32 @@ func (p *Place) announced(n int, nested bool) error {
 	if n > p.most {
 		return fmt.Errorf("the client sent more than %d bytes before it was let in", p.most)
 	}
-	if n <= shortHello || n <= shortHandshake && p.stage > Silent || p.isLong {
+	if n <= shortHello || n <= shortHandshake && p.stage > Silent {
+		return nil
+	}
+	return p.lengthen()
+}
+
+// heard is given the first message of TLS, and whether it ends here.
+func (p *Place) heard(part []byte, whole bool) error {
+	if p.isLong {
+		return nil
+	}
+	p.hello = append(p.hello, part...)
+	if !whole {
+		return nil
+	}
+	short := isShort(p.hello)
+	p.hello = nil
+	if short {
+		return nil
+	}
+	return p.lengthen()
+}
+
+// lengthen has a long handshake wait for its turn.
+func (p *Place) lengthen() error {
+	if p.isLong {
 		return nil
 	}
 	p.Yield() // another TLS below has it

@@ -28,8 +28,11 @@ func (r *Records) Read(conn io.Reader, b []byte, p *Place, nested bool) (int, er
 	if err != nil {
 		return n, err
 	}
-	if inHeader && n > 0 && (r.inBody() || r.between()) && r.isTLS() {
+	switch {
+	case inHeader && n > 0 && (r.inBody() || r.between()) && r.isTLS():
 		err = p.announced(len(r.header)+r.left, nested)
+	case !inHeader && !nested && p.stage == Silent && p.inHandshake:
+		err = p.heard(b[:n], r.between())
 	}
 	if err == nil && r.between() {
 		err = p.Compute()

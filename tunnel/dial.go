@@ -50,7 +50,8 @@ func (d *Dialer) Cluster() string { return d.cluster }
 // first answer of Peers, for 5 and only while Peers was asked for less than 10.
 // An agent or a replica that has fallen silent costs the dials that it was asked
 // for five seconds, or ten if it can still be heard, and later ones nothing, but
-// for two seconds where none has an agent.
+// for two seconds where none has an agent. Where there is no other, they wait for
+// it until its session has ended, 30 seconds at most.
 // The errors are *[Error]; the context bounds the dial alone.
 //
 // The connection is of the same make as a *net.TCPConn: deadlines, CloseWrite,

@@ -89,7 +89,8 @@ type Server struct {
 	// 24 KiB of memory at most and some 16 KiB of stack. Zero means 1,000. When
 	// there is one more, another one is closed in its place: the oldest that has
 	// sent nothing, of the source that has most. A source is an IP address, or a
-	// network of IPv6 (/64). Four times as many wait, if all are busy. Behind a
+	// network of IPv6 (/64). Four times as many wait, if all are busy. Each has a
+	// file descriptor: a process that may open fewer than 5,000 wants less. Behind a
 	// proxy all agents are one source, and so is what comes by [Server.Handler]
 	// from one proxy.
 	MaxPending int

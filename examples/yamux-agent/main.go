@@ -7,7 +7,8 @@
 //
 // The first argument is the invitation, the others are what may be dialed. The
 // sections named here are those of tunnel/SPEC.md. To stay short it keeps its
-// key in memory, never renews its certificate, and knows one server, by TCP.
+// key in memory, so that each start takes a new invitation, never renews its
+// certificate, and knows one server, by TCP.
 // What yamux can't say is a reset: if a target's connection breaks, the other
 // side reads an end.
 package main

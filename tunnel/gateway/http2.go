@@ -48,9 +48,11 @@ const (
 	maxRefused = 100
 	// maxResets is how many streams are remembered that were reset from here.
 	maxResets = 64
-	// maxQueue bounds the bytes of frames that wait for a client that asks
-	// much (PING, SETTINGS) and reads nothing.
-	maxQueue = 64 << 10
+	// maxQueue bounds the bytes of frames that wait for a client that asks much
+	// (PING, SETTINGS) and reads nothing, and earlyQueue those for one that is not
+	// let in yet.
+	maxQueue   = 64 << 10
+	earlyQueue = 8 << 10
 	// idleHTTP2 closes a connection without a stream, once it has had one that
 	// was let in.
 	idleHTTP2 = 2 * time.Minute
@@ -266,13 +268,10 @@ func (h *http2Server) flush() error {
 // flushLocked is called with writeMu.
 func (h *http2Server) flushLocked() error {
 	h.mu.Lock()
-	var b []byte
-	if h.queue.Len() > 0 {
-		b = bytes.Clone(h.queue.Bytes())
-		h.queue.Reset()
-	}
+	b := h.queue.Bytes()
+	h.queue = bytes.Buffer{}
 	h.mu.Unlock()
-	if b == nil {
+	if len(b) == 0 {
 		return nil
 	}
 	_, err := h.conn.Write(b)

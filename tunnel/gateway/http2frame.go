@@ -15,7 +15,11 @@ func (h *http2Server) frame(f http2.Frame) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.queue.Len() > maxQueue || h.refused > maxRefused && !h.admitted {
+	most := maxQueue
+	if !h.admitted {
+		most = earlyQueue
+	}
+	if h.queue.Len() > most || h.refused > maxRefused && !h.admitted {
 		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 	}
 	return nil

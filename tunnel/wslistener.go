@@ -50,7 +50,7 @@ func (w WebSocket) Listen(ctx context.Context, address string) (net.Listener, er
 	case u.Scheme == "wss" && w.TLS == nil:
 		return nil, configError("to listen at a wss URL takes WebSocket.TLS")
 	case u.Scheme == "wss", !strings.Contains(address, "://") && w.TLS != nil:
-		config = sparing(w.outer(""))
+		config = admission.Sparing(w.outer(""))
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", host)
 	if err != nil {

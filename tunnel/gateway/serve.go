@@ -27,7 +27,7 @@ func (g *Gateway) setup() error {
 		g.visits.init(orDefault(g.MaxConns, 10_000), g.MaxPerClient)
 		g.pending = admission.New(orDefault(g.MaxPending, 1000), 0)
 		if g.TLS != nil {
-			g.connectTLS = g.TLS.Clone()
+			g.connectTLS = admission.Sparing(g.TLS.Clone())
 			if len(g.TLS.NextProtos) == 0 {
 				g.connectTLS.NextProtos = protocols
 			}

@@ -1,9 +1,9 @@
 package tunnel_test
 
 import (
+	"math"
 	"net"
 	"runtime"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -56,19 +56,19 @@ func TestStrangersMemory(t *testing.T) {
 			address := b.serveKind(tt.kind)
 			heap, stacks := liveMemory()
 			strangers := attack(t, tt.name, address, "", n, false)
-			var heaps, stack []int64
-			for range 5 {
-				h, s := liveMemory()
-				heaps, stack = append(heaps, (h-heap)/n), append(stack, (s-stacks)/n)
+			// What they hold is in each sample. Others have as well what is being
+			// looked at, of a few at once, and let go.
+			var costs, stack int64 = math.MaxInt64, 0
+			for range 10 {
+				if h, s := liveMemory(); (h-heap)/n < costs {
+					costs, stack = (h-heap)/n, (s-stacks)/n
+				}
 				time.Sleep(20 * time.Millisecond) // it is sampled
 			}
 			strangers.stop()
-			slices.Sort(heaps)
-			slices.Sort(stack)
-			// Some samples have garbage in them.
-			t.Logf("a stranger costs %d bytes of heap and %d of stacks; %d refused", heaps[2], stack[2], refused.Load())
-			if heaps[2] > maxStranger {
-				t.Errorf("a stranger costs %d bytes of heap, want %d at most", heaps[2], maxStranger)
+			t.Logf("a stranger costs %d bytes of heap and %d of stacks; %d refused", costs, stack, refused.Load())
+			if costs > maxStranger {
+				t.Errorf("a stranger costs %d bytes of heap, want %d at most", costs, maxStranger)
 			}
 		})
 	}

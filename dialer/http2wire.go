@@ -60,9 +60,10 @@ type http2Wire struct {
 	headers *hpack.Decoder // reads that
 
 	// Of who writes: net/http does not call Write concurrently.
-	out   []byte // the beginning of a frame's header
-	skip  int    // how much of its payload is to come
-	pings []byte // to be sent when a frame is complete
+	out       []byte // the beginning of a frame's header
+	skip      int    // how much of its payload is to come
+	sendBlock bool   // a header block goes on in the next frame
+	pings     []byte // to be sent when a frame is complete
 
 	mu      sync.Mutex // guards the fields below
 	streams map[uint32]*wireStream
@@ -281,7 +282,7 @@ func (w *http2Wire) forgetLocked(stream uint32) {
 func (w *http2Wire) Write(p []byte) (int, error) {
 	w.follow(p)
 	all := p
-	if len(w.pings) > 0 && len(w.out) == 0 && w.skip == 0 {
+	if len(w.pings) > 0 && len(w.out) == 0 && w.skip == 0 && !w.sendBlock {
 		all = slices.Concat(p, w.pings)
 		w.pings = w.pings[:0]
 	}
@@ -316,7 +317,10 @@ func (w *http2Wire) follow(p []byte) {
 
 func (w *http2Wire) sentLocked(h http2.FrameHeader) {
 	switch h.Type {
+	case http2.FrameContinuation:
+		w.sendBlock = !h.Flags.Has(http2.FlagContinuationEndHeaders)
 	case http2.FrameHeaders:
+		w.sendBlock = !h.Flags.Has(http2.FlagHeadersEndHeaders)
 		w.newest = &wireStream{}
 		w.highest = h.StreamID
 		w.streams[h.StreamID] = w.newest

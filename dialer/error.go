@@ -59,7 +59,7 @@ type Error struct {
 	// or the code of a SOCKS5 reply (RFC 1928, section 6). Otherwise zero.
 	Status int
 	// Err is the cause: a [*Refusal], a [SOCKSReply], an error of package net
-	// or crypto/tls, an http2.StreamError or http2.GoAwayError of
+	// or crypto/tls, an http2.StreamError or http2.ConnectionError of
 	// golang.org/x/net, or the context's.
 	Err error
 }

@@ -79,7 +79,7 @@ type fault struct {
 	failed bool          // ProxyFailed
 	status int           // Error.Status
 	is     error         // errors.Is, over HTTP/2
-	code   http2.ErrCode // of the http2.StreamError or http2.GoAwayError, over HTTP/2
+	code   http2.ErrCode // of the http2.StreamError or http2.ConnectionError, over HTTP/2
 }
 
 var http2Faults = []fault{
@@ -135,11 +135,11 @@ func TestHTTP2ProxyFailed(t *testing.T) {
 				t.Errorf("got %v, want %v", e, tt.is)
 			}
 			var stream http2.StreamError
-			var goAway http2.GoAwayError
+			var goAway http2.ConnectionError
 			errors.As(e, &stream)
 			errors.As(e, &goAway)
-			if stream.Code != tt.code && goAway.ErrCode != tt.code {
-				t.Errorf("got %v, want a StreamError or GoAwayError of %v", e, tt.code)
+			if stream.Code != tt.code && http2.ErrCode(goAway) != tt.code {
+				t.Errorf("got %v, want a StreamError or ConnectionError of %v", e, tt.code)
 			}
 		})
 		if tt.code == http2.ErrCodeConnect {

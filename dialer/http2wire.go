@@ -68,11 +68,11 @@ type http2Wire struct {
 	mu      sync.Mutex // guards the fields below
 	streams map[uint32]*wireStream
 	newest  *wireStream
-	highest uint32 // the number of newest
-	goAway  *http2.GoAwayError
-	closed  bool      // by this side
-	failed  error     // of the first Read or Write that failed before that
-	pinged  time.Time // when the PING was sent that has no answer yet
+	highest uint32                 // the number of newest
+	goAway  *http2.ConnectionError // the code of GOAWAY; nil: none came
+	closed  bool                   // by this side
+	failed  error                  // of the first Read or Write that failed before that
+	pinged  time.Time              // when the PING was sent that has no answer yet
 }
 
 // wireStream is a stream, from its request until both sides have ended it or
@@ -196,10 +196,8 @@ func (w *http2Wire) controlLocked(h http2.FrameHeader, payload []byte) {
 		}
 	case http2.FrameGoAway:
 		if len(payload) >= 8 {
-			w.goAway = &http2.GoAwayError{
-				LastStreamID: binary.BigEndian.Uint32(payload) &^ (1 << 31),
-				ErrCode:      http2.ErrCode(binary.BigEndian.Uint32(payload[4:])),
-			}
+			code := http2.ConnectionError(binary.BigEndian.Uint32(payload[4:]))
+			w.goAway = &code
 		}
 	case http2.FrameRSTStream:
 		if s := w.streams[h.StreamID]; s != nil {
@@ -403,7 +401,7 @@ func (w *http2Wire) cause(s *wireStream, err error) error {
 		}
 		return err
 	case w.goAway != nil:
-		return fmt.Errorf("the proxy closed the connection: %w (%w)", *w.goAway, io.ErrUnexpectedEOF)
+		return fmt.Errorf("the proxy sent GOAWAY: %w (%w)", *w.goAway, io.ErrUnexpectedEOF)
 	case errors.Is(w.failed, io.EOF):
 		return errHTTP2CutOff
 	case w.failed != nil:

@@ -24,8 +24,9 @@ func TestReadFromAfterPeersEnd(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, p := rawPeer(t, nil)
 				p.discard()
-				p.send(dataFrame(syn, 1, "all"), header(window, tt.flags, 1, 0))
-				st := accept(t, s)
+				p.send(dataFrame(syn, 1, "all"))
+				st := accept(t, s) // a stream that was reset before is not there any more
+				p.send(header(window, tt.flags, 1, 0))
 				synctest.Wait()
 				r, w := io.Pipe()
 				done := make(chan error, 1)

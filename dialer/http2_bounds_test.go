@@ -279,19 +279,25 @@ func TestHTTP2CloseSoon(t *testing.T) {
 		mute    bool
 		slow    time.Duration // the dial
 		want    time.Duration
+		blocked bool // the proxy gives no window at all
 	}{
-		{"the proxy has it", 1000, 0, false, 0, 50 * time.Millisecond},
-		{"the target is far", 1000, 0, false, time.Second, 2 * time.Second},
-		{"no answer to PING", 1000, 0, true, 0, 5 * time.Second},
-		{"the target does not read", 40_000, 0, false, 0, 5 * time.Second},
-		{"the target has read", 40_000, 20_000, false, 0, 50 * time.Millisecond},
+		{"the proxy has it", 1000, 0, false, 0, 50 * time.Millisecond, false},
+		{"the target is far", 1000, 0, false, time.Second, 2 * time.Second, false},
+		{"no answer to PING", 1000, 0, true, 0, 5 * time.Second, false},
+		{"the target does not read", 40_000, 0, false, 0, 5 * time.Second, false},
+		{"the target has read", 40_000, 20_000, false, 0, 50 * time.Millisecond, false},
+		{"the proxy takes nothing", 1000, 0, false, 0, 5 * time.Second, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var began time.Time
 				reset := make(chan time.Duration, 1)
-				got := 0
-				d, _ := framed(t, nil, func(_ context.Context, f *proxytest.Frames) {
+				got, want := 0, tt.written
+				var settings []http2.Setting
+				if tt.blocked {
+					want, settings = 0, []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}}
+				}
+				d, _ := framed(t, settings, func(_ context.Context, f *proxytest.Frames) {
 					for frame := range f.Received {
 						got += len(frame.Data)
 						switch {
@@ -312,10 +318,47 @@ func TestHTTP2CloseSoon(t *testing.T) {
 				}
 				began = time.Now()
 				conn.Close()
-				if took := <-reset; took != tt.want || got != tt.written {
-					t.Errorf("the reset came after %v and %d bytes, want %v and %d", took, got, tt.want, tt.written)
+				if took := <-reset; took != tt.want || got != want {
+					t.Errorf("the reset came after %v and %d bytes, want %v and %d", took, got, tt.want, want)
 				}
 			})
+		})
+	}
+}
+
+// A window beyond 2^31-1 ends the connection: dials, and Close, go on.
+func TestHTTP2WindowOverflow(t *testing.T) {
+	const most = 1<<31 - 1
+	overflows := map[string]func(*proxytest.Frames, uint32){
+		"by WINDOW_UPDATE": func(f *proxytest.Frames, stream uint32) { f.Window(stream, most) },
+		"by WINDOW_UPDATE after its end": func(f *proxytest.Frames, stream uint32) {
+			f.Data(stream, true, "")
+			f.Window(stream, most)
+		},
+	}
+	for name, overflow := range overflows {
+		t.Run(name, func(t *testing.T) {
+			d, _ := framed(t, nil, accept(func(f *proxytest.Frames, got proxytest.Frame) {
+				if got.Type == http2.FrameHeaders {
+					overflow(f, got.Stream)
+				}
+			}))
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for range 3 {
+					if conn, err := d.DialContext(t.Context(), "tcp", target); err == nil {
+						conn.Read(make([]byte, 1))
+						conn.Close()
+					}
+				}
+				d.HTTP2.Close()
+			}()
+			select {
+			case <-done:
+			case <-time.After(20 * time.Second):
+				t.Fatal("a dial, a Read or Close hangs")
+			}
 		})
 	}
 }

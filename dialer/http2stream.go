@@ -130,6 +130,8 @@ func (p *HTTP2) request(ctx context.Context, h *httpDial, cc *http2Conn, header 
 		}
 		return nil, refusal, nil
 	}
+	// The context alone wakes nobody who waits for the window of the stream.
+	s.cancel = func() { cancel(); res.Body.Close() }
 	switch {
 	case !stop():
 		err = contextError(ctx, ctx.Err())

@@ -22,7 +22,9 @@ const (
 	http2FrameHeader = 9
 	// http2FrameSize is the largest payload that is sent and received. It is
 	// what every peer has to take (RFC 9113, section 4.2).
-	http2FrameSize = 16 << 10
+	http2FrameSize     = 16 << 10
+	defaultHTTP2Window = 1<<16 - 1
+	maxHTTP2Window     = 1<<31 - 1
 	// noStream is a stream that there never is: only the proxy could open it,
 	// which SETTINGS forbid. net/http drops its DATA and returns the window.
 	noStream = 2
@@ -42,6 +44,8 @@ const (
 //   - It remembers why the connection failed, which net/http's errors say only
 //     as text.
 //   - It learns what the proxy has taken of each stream.
+//   - It ends the connection if the proxy opens the window of a stream too far,
+//     over which net/http would wait for its own lock, for ever.
 type http2Wire struct {
 	*tls.Conn
 	settle      func() // called when the proxy's SETTINGS were dealt with
@@ -67,6 +71,7 @@ type http2Wire struct {
 
 	mu      sync.Mutex // guards the fields below
 	streams map[uint32]*wireStream
+	initial int64 // window of a stream
 	newest  *wireStream
 	highest uint32                 // the number of newest
 	goAway  *http2.ConnectionError // the code of GOAWAY; nil: none came
@@ -83,6 +88,7 @@ type wireStream struct {
 	sentEnd  bool      // END_STREAM
 	reset    bool      // by the proxy
 	over     bool      // both sides have ended it, or one has reset it
+	window   int64     // that the proxy has given
 	untaken  int       // bytes for which the proxy has returned no window
 	taken    bool      // the proxy has read all of it
 	progress time.Time // when that was known, or of the last WINDOW_UPDATE
@@ -96,6 +102,7 @@ func newHTTP2Wire(tc *tls.Conn, pingTimeout time.Duration, settle func()) *http2
 		in:          bufio.NewReader(tc),
 		skip:        len(http2.ClientPreface),
 		streams:     map[uint32]*wireStream{},
+		initial:     defaultHTTP2Window,
 	}
 	w.headers = hpack.NewDecoder(4096, func(f hpack.HeaderField) {
 		if f.Name == ":status" {
@@ -154,7 +161,40 @@ func (w *http2Wire) readFrame() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.controlLocked(h, payload)
-	w.ready = w.frame
+	if err := w.windowsLocked(h, payload); err != nil {
+		return err
+	}
+	if h.Type != http2.FrameWindowUpdate || h.StreamID == 0 || w.streams[h.StreamID] != nil {
+		w.ready = w.frame // one for a stream that is gone means nothing
+	}
+	return nil
+}
+
+var errHTTP2Window = errors.New("the proxy opened the window of a stream beyond 2^31-1 bytes")
+
+// windowsLocked takes note of the windows that the proxy gives (RFC 9113, section
+// 6.9). What is malformed is left to net/http.
+func (w *http2Wire) windowsLocked(h http2.FrameHeader, payload []byte) error {
+	switch s := w.streams[h.StreamID]; {
+	case h.Type == http2.FrameWindowUpdate && s != nil && len(payload) == 4:
+		if s.window += int64(binary.BigEndian.Uint32(payload) &^ (1 << 31)); s.window > maxHTTP2Window {
+			return errHTTP2Window
+		}
+	case h.Type == http2.FrameSettings && !h.Flags.Has(http2.FlagSettingsAck):
+		for ; len(payload) >= 6; payload = payload[6:] {
+			value := int64(binary.BigEndian.Uint32(payload[2:]))
+			if http2.SettingID(binary.BigEndian.Uint16(payload)) != http2.SettingInitialWindowSize || value > maxHTTP2Window {
+				continue
+			}
+			more := value - w.initial
+			w.initial = value
+			for _, s := range w.streams {
+				if s.window += more; s.window > maxHTTP2Window {
+					return errHTTP2Window
+				}
+			}
+		}
+	}
 	return nil
 }
 
@@ -319,12 +359,13 @@ func (w *http2Wire) sentLocked(h http2.FrameHeader) {
 		w.sendBlock = !h.Flags.Has(http2.FlagContinuationEndHeaders)
 	case http2.FrameHeaders:
 		w.sendBlock = !h.Flags.Has(http2.FlagHeadersEndHeaders)
-		w.newest = &wireStream{}
+		w.newest = &wireStream{window: w.initial}
 		w.highest = h.StreamID
 		w.streams[h.StreamID] = w.newest
 	case http2.FrameData:
 		if s := w.streams[h.StreamID]; s != nil {
 			s.untaken += int(h.Length)
+			s.window -= int64(h.Length)
 			if h.Flags.Has(http2.FlagDataEndStream) {
 				w.sentEndLocked(h.StreamID, s)
 			}

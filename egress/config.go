@@ -28,7 +28,8 @@ type Selection struct {
 	Connection Connection `json:"connection"`
 }
 
-// Name is a kind of targets. Case does not count.
+// Name is a kind of targets. Case does not count, but in "master", an old name of
+// ControlPlane, which [Parse] takes as kube-apiserver does.
 type Name string
 
 // The names that kube-apiserver knows.

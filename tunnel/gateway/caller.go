@@ -26,9 +26,10 @@ type caller struct {
 	tls      tls.ConnectionState
 	early    []byte // read, and not yet used
 
-	mu     sync.Mutex       // guards the fields below
-	place  *admission.Place // nil once the client was let in
-	asking int              // how often Authenticate is at work for the client
+	mu        sync.Mutex       // guards the fields below
+	place     *admission.Place // nil once the client was let in
+	asking    int              // how often Authenticate is at work for the client
+	lastWords func()           // called before the connection is cut; may be nil
 }
 
 // receive serves a connection until it ends. Who accepted it closes it. reach
@@ -37,10 +38,9 @@ type caller struct {
 // heard; empty if it would not be understood.
 func (g *Gateway) receive(gr *group.Group, raw net.Conn, door Door, reach func(*caller) net.Conn, crowded func(error) string) {
 	keepAlive(raw)
-	// A reset: who was just told that it is connected must not take it for an end.
-	stop := context.AfterFunc(gr.Context(), func() { abort.Reset(raw, 0) })
-	defer stop()
 	c := &caller{g: g, gr: gr, raw: raw, conn: raw, deadline: time.Now().Add(g.handshakeTimeout())}
+	stop := context.AfterFunc(gr.Context(), c.cut)
+	defer stop()
 	c.v = g.enter(door, raw.RemoteAddr())
 	defer c.v.leave()
 	raw.SetDeadline(c.deadline)
@@ -56,6 +56,18 @@ func (g *Gateway) receive(gr *group.Group, raw net.Conn, door Door, reach func(*
 	early := c.early
 	c.early = nil // not to be kept for as long as the relay lasts
 	c.v.relay(gr.Context(), early, c.conn, target)
+}
+
+// cut ends the connection by a reset: who was just told that it is connected must not
+// take it for an end.
+func (c *caller) cut() {
+	c.mu.Lock()
+	say := c.lastWords
+	c.mu.Unlock()
+	if say != nil {
+		say()
+	}
+	abort.Reset(c.raw, 0)
 }
 
 // fromPlace calls reach when the client has a place among those who are not let

@@ -325,7 +325,7 @@ func testLimits(t *testing.T, d door) {
 		t.Fatal("MaxConns has let one more in")
 	}
 	checkStatus(t, d, err, 503, 1)
-	if got := b.g.Status(); got.Open > most+1 || got.Failed == 0 { // one may still hear why
+	if got := b.g.Status(); got.Open > most+2 || got.Failed == 0 { // one may still hear why, on a connection that has just come
 		t.Errorf("got status %+v", got)
 	}
 }

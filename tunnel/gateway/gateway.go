@@ -64,8 +64,9 @@ type Gateway struct {
 	// closed in its place: the oldest that has sent nothing, of the source that has
 	// most. A source is an IP address, or a network of IPv6 (/64); behind a load
 	// balancer, and at a unix socket, all clients are one. Four times as many
-	// wait, if all are busy. A client has 16 KiB for its part of a handshake of
-	// TLS, and 2 seconds once it has sent more than 4 KiB of it.
+	// wait, if all are busy; beyond that a client is refused at once (503). A client
+	// has 16 KiB for its part of a handshake of TLS. One that has sent more than 4 KiB
+	// of it has 2 seconds, and 32 such are under way at once, in turn by source.
 	MaxPending int
 	// MaxPerClient is how many one Identity may have open at once. Zero means
 	// no limit but MaxConns.

@@ -56,6 +56,8 @@ const (
 	// idleHTTP2 closes a connection without a stream, once it has had one that
 	// was let in.
 	idleHTTP2 = 2 * time.Minute
+	// lastWordsTime is for a client that takes nothing, when all is cut.
+	lastWordsTime = 100 * time.Millisecond
 )
 
 // http2Server is a connection that speaks HTTP/2 (RFC 9113). It is not net/http's:
@@ -116,6 +118,9 @@ func (c *caller) serveHTTP2(deadline time.Time) {
 	h.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	c.raw.SetWriteDeadline(time.Time{})
 	h.wg.Go(h.send)
+	c.mu.Lock()
+	c.lastWords = h.resetAll
+	c.mu.Unlock()
 	drain := context.AfterFunc(c.gr.Accepting(), h.drain)
 	err := h.read(r)
 	drain()
@@ -181,6 +186,21 @@ func (h *http2Server) end(err error) {
 	h.raw.Close()
 	h.poke()
 	h.wg.Wait()
+}
+
+// resetAll tells the client that its streams are cut: after a GOAWAY some take the
+// end of the connection, even a reset, for that of the streams.
+func (h *http2Server) resetAll() {
+	h.raw.SetWriteDeadline(time.Now().Add(lastWordsTime))
+	h.mu.Lock()
+	for id, st := range h.streams {
+		if st.sent && st.ended {
+			continue
+		}
+		h.queued.WriteRSTStream(id, http2.ErrCodeConnect)
+	}
+	h.mu.Unlock()
+	h.flush()
 }
 
 // drain lets no more streams in.

@@ -199,3 +199,28 @@ func TestHTTP2Drain(t *testing.T) {
 	w.conn.Close()
 	b.wait()
 }
+
+// What is cut looks so, also to a client that was told of the end by GOAWAY.
+func TestHTTP2Cut(t *testing.T) {
+	for name, cut := range map[string]func(*bed){
+		"Close":           func(b *bed) { b.g.Close() },
+		"the grace's end": func(b *bed) { b.cancel(); b.wait() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newH2Bed(t, func(g *gateway.Gateway) { g.Grace = 50 * time.Millisecond })
+			w := newH2Wire(b)
+			for id := uint32(1); id <= 5; id += 2 {
+				w.headers(id, ":method", "CONNECT", ":authority", "a:1")
+				next[*http2.MetaHeadersFrame](w)
+				target := <-b.targets
+				defer target.Close()
+			}
+			cut(b)
+			for range 3 {
+				if f := next[*http2.RSTStreamFrame](w); f.ErrCode != http2.ErrCodeConnect {
+					t.Errorf("got %v", f)
+				}
+			}
+		})
+	}
+}

@@ -49,6 +49,11 @@
 // same goes for -status, which has a page for operators at /, and serves
 // /healthz, /readyz and /status.
 //
+// Strangers can't fill the log: of what a source fails at there is a line a minute,
+// and the next one says how many were left out. The listener for agents takes up
+// to 5,000 file descriptors for those who have not proven who they are, and so do
+// the doors.
+//
 // On SIGTERM the agents are told to connect elsewhere, and what is open lives
 // on for -grace.
 package main

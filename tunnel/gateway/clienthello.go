@@ -4,6 +4,8 @@ import (
 	"io"
 	"net/netip"
 	"strings"
+
+	"github.com/causewayproject/causeway/internal/tlsread"
 )
 
 // hello is a TLS ClientHello (RFC 8446, 4.1.2) on its way in.
@@ -166,57 +168,18 @@ func (h *hello) name(err error) (string, error) {
 	return serverName(msg[messageHeader:])
 }
 
-// cursor reads a vector of the presentation language (RFC 8446, 3).
-type cursor []byte
-
-func (c *cursor) take(n int) (cursor, bool) {
-	if n > len(*c) {
-		return nil, false
-	}
-	taken := (*c)[:n]
-	*c = (*c)[n:]
-	return taken, true
-}
-
-// number reads one of size bytes.
-func (c *cursor) number(size int) (n int, ok bool) {
-	b, ok := c.take(size)
-	for _, x := range b {
-		n = n<<8 | int(x)
-	}
-	return n, ok
-}
-
-// vector reads one with a length of size bytes.
-func (c *cursor) vector(size int) (cursor, bool) {
-	n, ok := c.number(size)
-	if !ok {
-		return nil, false
-	}
-	return c.take(n)
-}
-
 // serverName finds the name in the body of a ClientHello. Where an Encrypted
 // ClientHello (RFC 9849) is inside, it is the outer name, the one that can be
 // seen.
-func serverName(body cursor) (string, error) {
-	_, ok := body.take(2 + 32) // version, random
-	for _, size := range []int{1, 2, 1} {
-		if ok {
-			_, ok = body.vector(size) // session, cipher suites, compression
-		}
-	}
-	if ok && len(body) == 0 {
-		return "", nil // there need not be extensions
-	}
-	extensions, whole := body.vector(2)
-	if !ok || !whole || len(body) > 0 {
+func serverName(body tlsread.Cursor) (string, error) {
+	extensions, ok := tlsread.Extensions(body)
+	if !ok {
 		return "", errHelloFormat
 	}
 	name, found := "", false
 	for len(extensions) > 0 {
-		kind, _ := extensions.number(2)
-		data, ok := extensions.vector(2)
+		kind, _ := extensions.Number(2)
+		data, ok := extensions.Vector(2)
 		if !ok {
 			return "", errHelloFormat
 		}
@@ -237,15 +200,15 @@ func serverName(body cursor) (string, error) {
 
 // nameOf finds the host name in the extension (RFC 6066, 3). There is one at
 // most.
-func nameOf(data cursor) (string, error) {
-	list, ok := data.vector(2)
+func nameOf(data tlsread.Cursor) (string, error) {
+	list, ok := data.Vector(2)
 	if !ok || len(data) > 0 || len(list) == 0 {
 		return "", errHelloFormat
 	}
-	var host cursor
+	var host tlsread.Cursor
 	for len(list) > 0 {
-		kind, _ := list.number(1)
-		name, ok := list.vector(2)
+		kind, _ := list.Number(1)
+		name, ok := list.Vector(2)
 		if !ok || len(name) == 0 || kind == nameTypeHost && host != nil {
 			return "", errHelloFormat
 		}

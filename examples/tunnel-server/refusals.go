@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/turns"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
@@ -32,7 +33,7 @@ type refusalLog struct {
 }
 
 type refusalKey struct {
-	source netip.Addr // IPv6: the network
+	source netip.Prefix
 	kind   string
 }
 
@@ -72,7 +73,7 @@ func (l *doorLog) failed(err error) {
 
 // write writes a line with args, if it is the first of its kind and source.
 func (l *refusalLog) write(level slog.Level, text string, remote net.Addr, kind string, args ...any) {
-	first, before := l.count(refusalKey{sourceOf(remote), kind}, time.Now())
+	first, before := l.count(refusalKey{turns.Source(remote), kind}, time.Now())
 	if before > 0 {
 		l.log.Warn(text+" more than were logged", "count", before)
 	}
@@ -95,17 +96,4 @@ func (l *refusalLog) count(key refusalKey, now time.Time) (first bool, before in
 	}
 	l.seen[key] = true
 	return true, before
-}
-
-func sourceOf(addr net.Addr) netip.Addr {
-	a, err := netip.ParseAddrPort(addr.String())
-	if err != nil {
-		return netip.Addr{}
-	}
-	ip := a.Addr().Unmap()
-	if ip.Is6() {
-		network, _ := ip.Prefix(64)
-		ip = network.Addr()
-	}
-	return ip
 }

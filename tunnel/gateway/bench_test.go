@@ -107,18 +107,23 @@ func bareBed(b *testing.B) *bed {
 }
 
 func download(b *testing.B, bed *bed) {
-	const size = 64 << 20
 	client, target := bed.pair()
+	carry(b, target, client)
+}
+
+// carry measures 64 MiB a time, and the CPU for them.
+func carry(b *testing.B, from io.Writer, to io.Reader) {
+	const size = 64 << 20
 	block := make([]byte, 256<<10)
 	b.SetBytes(size)
 	began := cpu()
 	for b.Loop() {
 		go func() {
 			for range size / len(block) {
-				target.Write(block)
+				from.Write(block)
 			}
 		}()
-		if _, err := io.CopyN(io.Discard, client, size); err != nil {
+		if _, err := io.CopyN(io.Discard, to, size); err != nil {
 			b.Fatal(err)
 		}
 	}

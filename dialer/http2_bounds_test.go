@@ -239,18 +239,7 @@ func TestHTTP2ChallengeOneStream(t *testing.T) {
 					}
 				})
 				d.Auth = &onDemand{}
-				var wg sync.WaitGroup
-				for range 10 {
-					wg.Go(func() {
-						conn, err := d.DialContext(t.Context(), "tcp", target)
-						if err != nil {
-							t.Error(err)
-							return
-						}
-						t.Cleanup(func() { conn.Close() })
-					})
-				}
-				wg.Wait()
+				dialAtOnce(t, d, 10)
 				if got := connections.Load(); got != 10 {
 					t.Errorf("got %d connections, want 10", got)
 				}

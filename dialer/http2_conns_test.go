@@ -132,18 +132,7 @@ func TestHTTP2MaxConcurrentStreamsAtOnce(t *testing.T) {
 				streams.Add(1)
 			}
 		}))
-		var wg sync.WaitGroup
-		for range 20 {
-			wg.Go(func() {
-				conn, err := d.DialContext(t.Context(), "tcp", target)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				t.Cleanup(func() { conn.Close() })
-			})
-		}
-		wg.Wait()
+		dialAtOnce(t, d, 20)
 		synctest.Wait()
 		if connections.Load() != 10 || streams.Load() != 20 {
 			t.Errorf("got %d connections with %d streams, want 10 with 20", connections.Load(), streams.Load())
@@ -347,4 +336,21 @@ func TestHTTP2SharedFailure(t *testing.T) {
 			t.Errorf("got %d dials of the proxy, want 1", made)
 		}
 	})
+}
+
+// dialAtOnce has n connections, until the test ends.
+func dialAtOnce(t *testing.T, d dialer.Dialer, n int) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() {
+			conn, err := d.DialContext(t.Context(), "tcp", target)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			t.Cleanup(func() { conn.Close() })
+		})
+	}
+	wg.Wait()
 }

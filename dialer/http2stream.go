@@ -130,7 +130,8 @@ func (p *HTTP2) request(ctx context.Context, h *httpDial, cc *http2Conn, header 
 		}
 		return nil, refusal, nil
 	}
-	// The context alone wakes nobody who waits for the window of the stream.
+	// A request that waits for the proxy to take more does not see the end of its
+	// context; the closing of the body ends it.
 	s.cancel = func() { cancel(); res.Body.Close() }
 	switch {
 	case !stop():

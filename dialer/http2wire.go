@@ -172,8 +172,8 @@ func (w *http2Wire) readFrame() error {
 
 var errHTTP2Window = errors.New("the proxy opened the window of a stream beyond 2^31-1 bytes")
 
-// windowsLocked takes note of the windows that the proxy gives (RFC 9113, section
-// 6.9). What is malformed is left to net/http.
+// windowsLocked adds up how much the proxy allows each stream to send (RFC 9113,
+// section 6.9). net/http refuses frames that are malformed.
 func (w *http2Wire) windowsLocked(h http2.FrameHeader, payload []byte) error {
 	switch s := w.streams[h.StreamID]; {
 	case h.Type == http2.FrameWindowUpdate && s != nil && len(payload) == 4:

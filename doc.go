@@ -17,11 +17,9 @@
 //   - [github.com/causewayproject/causeway/tunnel/kubernetes] lets several
 //     tunnel servers and gateways share what they know through the cluster that
 //     they run in;
-//   - [github.com/causewayproject/causeway/egress] reads and writes
+//   - [github.com/causewayproject/causeway/tunnel/egress] reads and writes
 //     kube-apiserver's EgressSelectorConfiguration;
-//   - tunnel/prometheus, a module of its own, lets a Prometheus watch all of it;
-//   - [github.com/causewayproject/causeway/linktest] is a slow and faulty link
-//     for tests.
+//   - tunnel/prometheus, a module of its own, lets a Prometheus watch all of it.
 //
 // The glue between them is the type of [net.Dialer.DialContext]. Whoever wants
 // a dialer alone pulls no Kubernetes library into the build.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/causewayproject/causeway/linktest"
+	"github.com/causewayproject/causeway/internal/linktest"
 )
 
 // The tests of this file run for a few seconds, or for as long as CAUSEWAY_CHAOS

@@ -12,8 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/linktest"
 	"github.com/causewayproject/causeway/internal/test/pki"
-	"github.com/causewayproject/causeway/linktest"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/causewayproject/causeway/linktest"
+	"github.com/causewayproject/causeway/internal/linktest"
 	"github.com/causewayproject/causeway/tunnel"
 )
 

@@ -25,8 +25,8 @@ import (
 	"io"
 	"os"
 
-	"github.com/causewayproject/causeway/egress"
 	"github.com/causewayproject/causeway/examples/internal/cli"
+	"github.com/causewayproject/causeway/tunnel/egress"
 )
 
 const usage = `usage:

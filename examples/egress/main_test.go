@@ -12,9 +12,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/causewayproject/causeway/egress"
 	"github.com/causewayproject/causeway/examples/internal/cli"
 	"github.com/causewayproject/causeway/internal/test/proxytest"
+	"github.com/causewayproject/causeway/tunnel/egress"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 

@@ -8,7 +8,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/causewayproject/causeway/linktest"
+	"github.com/causewayproject/causeway/internal/linktest"
 )
 
 // A line is what is between server and agent: a round trip, and a rate each way.

@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/causewayproject/causeway/egress"
 	"github.com/causewayproject/causeway/internal/e2e/bed"
 	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/egress"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 

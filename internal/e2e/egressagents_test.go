@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/flowcontrol"
 
-	"github.com/causewayproject/causeway/egress"
 	"github.com/causewayproject/causeway/internal/e2e/bed"
+	"github.com/causewayproject/causeway/tunnel/egress"
 )
 
 // Of two agents one is killed, that which carries a log that is followed, while

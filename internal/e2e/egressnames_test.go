@@ -11,10 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/causewayproject/causeway/egress"
 	"github.com/causewayproject/causeway/internal/e2e/bed"
 	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/internal/test/proxytest"
+	"github.com/causewayproject/causeway/tunnel/egress"
 )
 
 // A URL webhook goes by the selection "controlplane".

@@ -13,8 +13,8 @@ import (
 
 	"github.com/hashicorp/yamux"
 
+	"github.com/causewayproject/causeway/internal/linktest"
 	"github.com/causewayproject/causeway/internal/mux"
-	"github.com/causewayproject/causeway/linktest"
 )
 
 // spare is the flag of a frame that gives back a part of a window.

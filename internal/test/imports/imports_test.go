@@ -20,10 +20,10 @@ const module = "github.com/causewayproject/causeway"
 var arrows = map[string][]string{
 	"":                              {},
 	"/dialer":                       {"/noproxy", "/internal/abort"},
-	"/egress":                       {"/dialer"},
+	"/tunnel/egress":                {"/dialer"},
 	"/kubeconfig":                   {"/dialer", "/noproxy", "/tunnel/gateway", "/internal/abort", "/internal/backoff", "/internal/group"},
 	"/kubeconfig/provider":          {"/kubeconfig", "/noproxy", "/internal/backoff", "/internal/controller"},
-	"/linktest":                     {"/internal/abort"},
+	"/internal/linktest":            {"/internal/abort"},
 	"/noproxy":                      {},
 	"/proxyconfig":                  {"/noproxy"},
 	"/proxyconfig/propagate":        {"/internal/controller", "/noproxy", "/proxyconfig"},
@@ -34,7 +34,7 @@ var arrows = map[string][]string{
 	"/tunnel/status":                {"/tunnel"},
 	"/examples/deploy":              {},
 	"/examples/doctor":              {"/dialer", "/examples/internal/cli", "/kubeconfig", "/noproxy"},
-	"/examples/egress":              {"/egress", "/examples/internal/cli"},
+	"/examples/egress":              {"/tunnel/egress", "/examples/internal/cli"},
 	"/examples/kubeconfig-provider": {"/kubeconfig", "/kubeconfig/provider", "/examples/internal/cli", "/examples/internal/metrics"},
 	"/examples/noproxy":             {"/noproxy"},
 	"/examples/proxy-injector":      {"/examples/internal/cli", "/proxyconfig", "/proxyconfig/webhook"},
@@ -69,7 +69,7 @@ var arrows = map[string][]string{
 var light = []string{
 	"",
 	"/dialer",
-	"/linktest",
+	"/internal/linktest",
 	"/noproxy",
 	"/tunnel",
 	"/tunnel/gateway",
@@ -89,7 +89,7 @@ var light = []string{
 }
 
 // lightButForYAML are those that read it: a module without dependencies.
-var lightButForYAML = []string{"/egress"}
+var lightButForYAML = []string{"/tunnel/egress"}
 
 const yamlModule = "sigs.k8s.io/yaml"
 

@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/causewayproject/causeway/dialer"
-	"github.com/causewayproject/causeway/egress"
 	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/internal/test/proxytest"
+	"github.com/causewayproject/causeway/tunnel/egress"
 )
 
 func configuration(connection egress.Connection) *egress.Configuration {

@@ -6,7 +6,7 @@
 // ours, and with it through a tunnel:
 //
 //	c := egress.Configuration{Selections: []egress.Selection{
-//		{Name: egress.Cluster, Connection: egress.ThroughSocket("/run/causeway/egress.sock")},
+//		{Name: egress.Cluster, Connection: egress.ThroughSocket("/run/causeway/tunnel/egress.sock")},
 //	}}
 //	text, err := c.Marshal() // for --egress-selector-config-file
 //

@@ -5,7 +5,7 @@ import (
 	"net"
 	"testing"
 
-	"github.com/causewayproject/causeway/linktest"
+	"github.com/causewayproject/causeway/internal/linktest"
 )
 
 // BenchmarkPlain is what a link without a limit lets through.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/causewayproject/causeway/linktest"
+	"github.com/causewayproject/causeway/internal/linktest"
 )
 
 func TestPlain(t *testing.T) {

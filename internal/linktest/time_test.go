@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/causewayproject/causeway/linktest"
+	"github.com/causewayproject/causeway/internal/linktest"
 )
 
 // arrival returns when so many bytes have come, since began.

@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/causewayproject/causeway/linktest"
+	"github.com/causewayproject/causeway/internal/linktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/causewayproject/causeway/egress"
+	"github.com/causewayproject/causeway/tunnel/egress"
 )
 
 var files = egress.TLS{CABundle: "/etc/egress/ca.crt", ClientKey: "/etc/egress/tls.key", ClientCert: "/etc/egress/tls.crt"}
@@ -19,7 +19,7 @@ egressSelections:
     proxyProtocol: HTTPConnect
     transport:
       uds:
-        udsName: /run/causeway/egress.sock
+        udsName: /run/causeway/tunnel/egress.sock
   name: cluster
 - connection:
     proxyProtocol: Direct
@@ -39,7 +39,7 @@ kind: EgressSelectorConfiguration
 
 func TestMarshal(t *testing.T) {
 	c := egress.Configuration{Selections: []egress.Selection{
-		{Name: egress.Cluster, Connection: egress.ThroughSocket("/run/causeway/egress.sock")},
+		{Name: egress.Cluster, Connection: egress.ThroughSocket("/run/causeway/tunnel/egress.sock")},
 		{Name: egress.ControlPlane, Connection: egress.Direct()},
 		{Name: egress.Etcd, Connection: egress.ThroughTLS("https://127.0.0.1:8131", files)},
 	}}

@@ -6,7 +6,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/causewayproject/causeway/linktest"
+	"github.com/causewayproject/causeway/internal/linktest"
 )
 
 // A server is reached over a link that is slow, and then dies without a word.

@@ -5,12 +5,12 @@ import (
 	"log"
 
 	"github.com/causewayproject/causeway/dialer"
-	"github.com/causewayproject/causeway/egress"
+	"github.com/causewayproject/causeway/tunnel/egress"
 )
 
 func ExampleConfiguration_Marshal() {
 	c := egress.Configuration{Selections: []egress.Selection{
-		{Name: egress.Cluster, Connection: egress.ThroughSocket("/run/causeway/egress.sock")},
+		{Name: egress.Cluster, Connection: egress.ThroughSocket("/run/causeway/tunnel/egress.sock")},
 	}}
 	text, err := c.Marshal()
 	if err != nil {
@@ -24,7 +24,7 @@ func ExampleConfiguration_Marshal() {
 	//     proxyProtocol: HTTPConnect
 	//     transport:
 	//       uds:
-	//         udsName: /run/causeway/egress.sock
+	//         udsName: /run/causeway/tunnel/egress.sock
 	//   name: cluster
 	// kind: EgressSelectorConfiguration
 }

@@ -24,13 +24,14 @@ type demo struct {
 	// standIn: without a proxy, and with a wrong password, the cluster must
 	// not be reached.
 	standIn bool
+	next    string // what to try next
 	close   func()
 }
 
-// A route is a proxy and how to trust it.
+// A route is a way to the cluster, and how to trust its proxy.
 type route struct {
 	name    string
-	proxy   string // URL; empty is direct
+	route   kubeconfig.Route // the zero value is direct
 	options *kubeconfig.ClientOptions
 }
 
@@ -69,30 +70,38 @@ func (d *demo) run(ctx context.Context, w io.Writer, out string) error {
 		}
 	}
 	tw.Flush()
+	if d.next != "" {
+		fmt.Fprintf(w, "\n%s", d.next)
+	}
 	return errors.Join(failed...)
 }
 
-// otherwise are the routes that are not meant to work: no proxy, and each
-// proxy with a wrong password.
+// otherwise returns the routes that must not work: no proxy, and each proxy
+// with a wrong password.
 func (d *demo) otherwise() []route {
 	var wrong []route
 	proxied := false
 	for _, r := range d.routes {
-		u, err := url.Parse(r.proxy)
-		if err != nil || r.proxy == "" {
+		if t := r.route.Tunnel; t != nil {
+			without := *t
+			without.Password = "wrong"
+			wrong = append(wrong, route{r.name + ", wrong ticket", kubeconfig.Route{Tunnel: &without}, r.options})
+		}
+		u, err := url.Parse(r.route.ProxyURL)
+		if err != nil || r.route.ProxyURL == "" {
 			continue
 		}
 		proxied = true
 		if u.User != nil {
 			u.User = url.UserPassword(u.User.Username(), "wrong")
-			wrong = append(wrong, route{r.name + ", wrong password", u.String(), r.options})
+			wrong = append(wrong, route{r.name + ", wrong password", kubeconfig.Route{ProxyURL: u.String()}, r.options})
 		}
 	}
 	if !proxied {
 		return nil
 	}
 	direct := dialer.Direct{Dialer: &net.Dialer{Timeout: directTimeout}}
-	return append([]route{{"no proxy", "", &kubeconfig.ClientOptions{Forward: direct}}}, wrong...)
+	return append([]route{{"no proxy", kubeconfig.Route{}, &kubeconfig.ClientOptions{Forward: direct}}}, wrong...)
 }
 
 func writeKubeconfig(a attempt, file string) error {

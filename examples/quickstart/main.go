@@ -2,8 +2,8 @@
 // kubeconfig Secret as Cluster API expects it, and prints what each step took.
 //
 // Without flags it needs nothing but itself: it starts a stand-in for an API
-// server, at an address that only its proxies can reach, and an HTTP, an HTTPS
-// and a SOCKS5 proxy. With -kubeconfig and -proxy it does the same with a real
+// server, at an address that only its proxies can reach; an HTTP, an HTTPS and
+// a SOCKS5 proxy; and a tunnel, which is a server, an agent and a gateway. With -kubeconfig and -proxy it does the same with a real
 // cluster and proxy:
 //
 //	quickstart -kubeconfig FILE [-proxy URL] [-proxy-ca FILE] [-o FILE]

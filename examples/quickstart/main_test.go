@@ -28,10 +28,13 @@ func TestStandIns(t *testing.T) {
 		`HTTP proxy +- +` + ms + `- +` + ms + ms + ms + `v1\.36\.0-stand-in, readyz ok, 4 namespaces, watch saw "default"\n`,
 		`HTTPS proxy +- +` + ms + ms + ms + ms + ms + `v1\.36\.0-stand-in, readyz ok, 4 namespaces, watch saw "default"\n`,
 		`SOCKS5 proxy +- +` + ms + `- +` + ms + ms + ms + `v1\.36\.0-stand-in, readyz ok, 4 namespaces, watch saw "default"\n`,
+		`TUNNEL +- +` + ms + `- +` + ms + ms + ms + `v1\.36\.0-stand-in, readyz ok, 4 namespaces, watch saw "default"\n`,
 		`no proxy +dialer: 192\.0\.2\.10:6443: tcp: `,
 		`HTTP proxy, wrong password .* 407 `,
 		`HTTPS proxy, wrong password .* 407 `,
 		`SOCKS5 proxy, wrong password .* refused the user name and password`,
+		`TUNNEL, wrong ticket .* 407 `,
+		`Try next:`,
 	} {
 		if !regexp.MustCompile(want).Match(out.Bytes()) {
 			t.Errorf("want a match of %s", want)

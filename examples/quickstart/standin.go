@@ -28,8 +28,16 @@ const (
 // A password with all that gets lost in URLs and headers.
 const username, password = "controller", "p@ss:w/rd%+&'"
 
-// standIns starts a stand-in for an API server and the proxies that lead to
-// it.
+// next is what to try after the stand-ins.
+const next = `Try next:
+  go run ./examples/quickstart -kubeconfig FILE -proxy URL   a cluster and a proxy of yours
+  go run ./examples/doctor -kubeconfig FILE                  what stops a connection, and the remedy
+  docs/tunnel.md                                             a tunnel to a cluster that nothing leads into
+  README.md                                                  which package you need
+`
+
+// standIns starts a stand-in for an API server, and the proxies and the tunnel
+// that lead to it.
 func standIns() (*demo, error) {
 	var s starter
 	ca, proxyCA := pki.NewCA("kubernetes"), pki.NewCA("corporate proxy")
@@ -53,12 +61,24 @@ func standIns() (*demo, error) {
 		proxytest.Serve(secure, httpProxy.Handle),
 		proxytest.Serve(socks, socksProxy.Handle),
 	}
-	proxyURL := func(scheme string, l net.Listener) string {
-		return (&url.URL{Scheme: scheme, User: url.UserPassword(username, password), Host: l.Addr().String()}).String()
+	through := func(scheme string, l net.Listener) kubeconfig.Route {
+		u := url.URL{Scheme: scheme, User: url.UserPassword(username, password), Host: l.Addr().String()}
+		return kubeconfig.Route{ProxyURL: u.String()}
+	}
+	closeAll := func() {
+		for _, p := range servers {
+			p.Close()
+		}
+		stopAPI()
+	}
+	tunnelRoute, stopTunnel, err := startTunnel(api.Addr().String())
+	if err != nil {
+		closeAll()
+		return nil, err
 	}
 	return &demo{
 		intro: fmt.Sprintf("The API server is a stand-in in this process: it knows /version, /readyz and namespaces.\n"+
-			"Its address, %s:%d, leads nowhere but through the proxies.", standInHost, standInPort),
+			"Its address, %s:%d, leads nowhere but through the proxies and the tunnel,\nwhich are in this process, too.", standInHost, standInPort),
 		spec: kubeconfig.Spec{
 			Name:     "quickstart",
 			Endpoint: kubeconfig.Endpoint{Host: standInHost, Port: standInPort},
@@ -69,16 +89,16 @@ func standIns() (*demo, error) {
 			Credentials:   kubeconfig.Credentials{CAKey: ca.KeyPEM()},
 		},
 		routes: []route{
-			{"HTTP proxy", proxyURL("http", plain), nil},
-			{"HTTPS proxy", proxyURL("https", secure), &kubeconfig.ClientOptions{ProxyTLS: &tls.Config{RootCAs: proxyCA.Pool()}}},
-			{"SOCKS5 proxy", proxyURL("socks5", socks), nil},
+			{"HTTP proxy", through("http", plain), nil},
+			{"HTTPS proxy", through("https", secure), &kubeconfig.ClientOptions{ProxyTLS: &tls.Config{RootCAs: proxyCA.Pool()}}},
+			{"SOCKS5 proxy", through("socks5", socks), nil},
+			{"TUNNEL", tunnelRoute, nil},
 		},
 		standIn: true,
+		next:    next,
 		close: func() {
-			for _, p := range servers {
-				p.Close()
-			}
-			stopAPI()
+			stopTunnel()
+			closeAll()
 		},
 	}, nil
 }

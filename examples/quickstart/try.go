@@ -41,7 +41,7 @@ func (d *demo) try(ctx context.Context, r route) attempt {
 
 	a := attempt{route: r.name}
 	spec := d.spec
-	spec.Route = kubeconfig.Route{ProxyURL: r.proxy}
+	spec.Route = r.route
 	if a.config, a.err = spec.Build(); a.err != nil {
 		return a
 	}

@@ -30,7 +30,7 @@ func yours(f flags) (*demo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("-kubeconfig %s: %w", f.kubeconfig, err)
 	}
-	r := route{name: "directly", proxy: f.proxy}
+	r := route{name: "directly", route: kubeconfig.Route{ProxyURL: f.proxy}}
 	if f.proxy != "" {
 		u, err := dialer.ParseURL(f.proxy)
 		if err != nil {

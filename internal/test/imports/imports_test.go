@@ -40,7 +40,7 @@ var arrows = map[string][]string{
 	"/examples/proxy-injector":      {"/examples/internal/cli", "/proxyconfig", "/proxyconfig/webhook"},
 	"/examples/proxy-propagator":    {"/examples/internal/cli", "/examples/internal/metrics", "/noproxy", "/proxyconfig", "/proxyconfig/propagate"},
 	"/examples/proxyconfig":         {"/examples/internal/cli", "/noproxy", "/proxyconfig"},
-	"/examples/quickstart":          {"/dialer", "/kubeconfig", "/internal/test/pki", "/internal/test/proxytest"},
+	"/examples/quickstart":          {"/dialer", "/kubeconfig", "/tunnel", "/tunnel/gateway", "/internal/test/pki", "/internal/test/proxytest"},
 	"/examples/ssh":                 {"/examples/internal/cli", "/internal/relay", "/tunnel"},
 	"/examples/tunnel-agent":        {"/dialer", "/examples/internal/cli", "/tunnel"},
 	"/examples/tunnel-server":       {"/examples/deploy", "/examples/internal/cli", "/internal/relay", "/internal/turns", "/tunnel", "/tunnel/gateway", "/tunnel/kubernetes", "/tunnel/status"},

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // given is of credentials that came by Agent.GetClientCertificate. It is not
@@ -109,12 +111,12 @@ func (c *Credentials) giving(cert *tls.Certificate, pin string) *Credentials {
 
 // named returns g with the identity that the message says; g itself if it says
 // none, or the same.
-func (g *given) named(m *message) *given {
+func (g *given) named(m *wire.Message) *given {
 	if g == nil {
 		return nil
 	}
-	id := Identity{Cluster: m.getString(tagCluster), Agent: m.getString(tagName)}
-	if id == g.id || checkCluster(id.Cluster) != nil || checkAgent(id.Agent) != nil {
+	id := Identity{Cluster: m.Text(wire.TagCluster), Agent: m.Text(wire.TagName)}
+	if id == g.id || wire.CheckCluster(id.Cluster) != nil || wire.CheckAgent(id.Agent) != nil {
 		return g
 	}
 	next := *g

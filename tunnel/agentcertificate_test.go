@@ -334,7 +334,7 @@ func TestEnrolledBesideIdentify(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		before := asked.Load()
 		_, session := b.rawSession(c)
-		if kind, code, err := tunnel.ReadRaw(open(t, session, tunnel.RawHello())); kind != 3 || code != uint64(tunnel.CodeCertificateExpired) || err != nil {
+		if kind, code, err := readRaw(open(t, session, rawHello())); kind != 3 || code != uint64(tunnel.CodeCertificateExpired) || err != nil {
 			t.Errorf("got %d with code %d, %v, want REFUSAL with %d", kind, code, err, tunnel.CodeCertificateExpired)
 		}
 		if asked.Load() != before {

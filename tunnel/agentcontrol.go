@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // awaitControl has takeControl called when there is something to take.
@@ -12,25 +14,25 @@ func (l *link) awaitControl() { l.out.control.AfterReadable(l.takeControl) }
 // takeControl takes a message of the control stream, or its end. One call
 // follows the other.
 func (l *link) takeControl() {
-	m, err := readMessage(l.out.control, maxMessage)
+	m, err := wire.Read(l.out.control, wire.MaxBody)
 	if err != nil {
 		l.finish(err)
 		return
 	}
-	switch m.kind {
-	case msgDrain:
+	switch m.Kind {
+	case wire.MsgDrain:
 		l.retire()
-	case msgIssued:
+	case wire.MsgIssued:
 		select {
 		case <-l.issued: // what nobody waits for makes room
 		default:
 		}
 		l.issued <- m
-	case msgRoots:
+	case wire.MsgRoots:
 		l.trust(m)
-	case msgServers:
+	case wire.MsgServers:
 		l.learn(m)
-	case msgPayload:
+	case wire.MsgPayload:
 		if !l.queuePayload(m) { // the rest of the control stream must not wait
 			l.receivedPayload(m, errors.New("too many payloads wait"))
 		}
@@ -41,7 +43,7 @@ func (l *link) takeControl() {
 // trust may take long, since credentials are saved: the end of the session is
 // seen to meanwhile. What fails because of that end is no failure: the next
 // session hears of the authorities in its WELCOME.
-func (l *link) trust(m *message) {
+func (l *link) trust(m *wire.Message) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -60,7 +62,7 @@ func (l *link) trust(m *message) {
 
 // queuePayload reports whether there was room. It is for takeControl alone,
 // after which work is waited for.
-func (l *link) queuePayload(m *message) bool {
+func (l *link) queuePayload(m *wire.Message) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.payloads) == maxPayloads {
@@ -75,7 +77,7 @@ func (l *link) queuePayload(m *message) bool {
 }
 
 // nextPayload returns nil if none waits, and the goroutine is to end.
-func (l *link) nextPayload() *message {
+func (l *link) nextPayload() *wire.Message {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.payloads) == 0 {
@@ -93,7 +95,7 @@ func (l *link) takePayloads() {
 		ctx, cancel := context.WithTimeout(l.streams.Context(), payloadTimeout)
 		err := errors.New("the agent takes no payloads")
 		if take := l.runner.Payload; take != nil {
-			err = take(ctx, Payload{Name: m.getString(tagName), Data: m.get(tagData)})
+			err = take(ctx, Payload{Name: m.Text(wire.TagName), Data: m.Bytes(wire.TagData)})
 		}
 		cancel()
 		l.receivedPayload(m, err)
@@ -103,10 +105,10 @@ func (l *link) takePayloads() {
 // maxPayloads is how many payloads may wait for the field Payload.
 const maxPayloads = 16
 
-func (l *link) receivedPayload(m *message, err error) {
-	answer := (&message{kind: msgReceived}).bytes(tagID, m.get(tagID))
+func (l *link) receivedPayload(m *wire.Message, err error) {
+	answer := wire.New(wire.MsgReceived).AddBytes(wire.TagID, m.Bytes(wire.TagID))
 	if err != nil {
-		answer.uint(tagCode, uint64(CodeInternal)).string(tagText, printable(err.Error()))
+		answer.AddUint(wire.TagCode, uint64(CodeInternal)).AddString(wire.TagText, wire.Printable(err.Error()))
 	}
 	l.out.add(answer)
 }
@@ -148,7 +150,7 @@ func (r *runner) update(ctx context.Context, change func(*Credentials) (*Credent
 
 // trust takes the authorities in a WELCOME or ROOTS for those to trust from
 // now on.
-func (r *runner) trust(ctx context.Context, m *message) error {
+func (r *runner) trust(ctx context.Context, m *wire.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, payloadTimeout)
 	defer cancel()
 	_, err := r.update(ctx, func(held *Credentials) (*Credentials, error) { return held.trusting(m) })

@@ -152,7 +152,7 @@ func TestServerThatSendsAway(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				control.Write(append(tunnel.RawWelcome(m.authority, "b", "a"), tunnel.RawMessage(4)...)) // DRAIN
+				control.Write(append(tunnel.RawWelcome(m.authority, "b", "a"), rawMessage(4)...)) // DRAIN
 				<-session.Done()
 			}
 		})

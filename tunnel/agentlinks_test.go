@@ -64,9 +64,9 @@ func TestOneSession(t *testing.T) {
 		before := len(b.w.times())
 		for _, say := range [][]byte{
 			nil,
-			tunnel.RawMessage(10),
-			tunnel.RawMessage(10, uint16(18), []byte("a"), uint16(18), []byte("a")),
-			tunnel.RawMessage(10, uint16(18), []byte("a"), uint16(18), []byte(strings.Repeat("b", 65)), uint16(18), []byte{}),
+			rawMessage(10),
+			rawMessage(10, uint16(18), []byte("a"), uint16(18), []byte("a")),
+			rawMessage(10, uint16(18), []byte("a"), uint16(18), []byte(strings.Repeat("b", 65)), uint16(18), []byte{}),
 		} {
 			if _, err := control.Write(say); err != nil {
 				t.Fatal(err)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // renewal is one that is under way.
@@ -94,7 +96,7 @@ func (r *runner) renew(ctx context.Context, l *link) error {
 	for {
 		select {
 		case answer := <-l.issued:
-			if answer.getString(tagID) != m.getString(tagID) {
+			if answer.Text(wire.TagID) != m.Text(wire.TagID) {
 				continue
 			}
 			next, err := r.update(ctx, func(held *Credentials) (*Credentials, error) { return held.accept(answer, key) })

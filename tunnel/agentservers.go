@@ -1,14 +1,18 @@
 package tunnel
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
+)
 
 // maxServers is how many names of servers an agent keeps of each.
 const maxServers = 100
 
 // serverNames are those in a WELCOME or SERVERS.
-func serverNames(m *message) (names []string) {
-	m.each(tagServer, func(b []byte) {
-		if len(b) > 0 && len(b) <= maxServer && len(names) < maxServers {
+func serverNames(m *wire.Message) (names []string) {
+	m.Each(wire.TagServer, func(b []byte) {
+		if len(b) > 0 && len(b) <= wire.MaxReplica && len(names) < maxServers {
 			names = append(names, string(b))
 		}
 	})
@@ -16,7 +20,7 @@ func serverNames(m *message) (names []string) {
 }
 
 // learn takes the names in a SERVERS for those of the servers that there are.
-func (l *link) learn(m *message) {
+func (l *link) learn(m *wire.Message) {
 	names := serverNames(m)
 	l.mu.Lock()
 	for _, name := range names {

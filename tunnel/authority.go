@@ -15,6 +15,8 @@ import (
 	"io"
 	"net/url"
 	"time"
+
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // Authority is the tunnel's own certificate authority. It signs the server's
@@ -162,9 +164,9 @@ func (a *Authority) all() []*x509.Certificate {
 }
 
 // addRoots adds them to a message.
-func (a *Authority) addRoots(m *message) *message {
+func (a *Authority) addRoots(m *wire.Message) *wire.Message {
 	for _, c := range a.all() {
-		m.bytes(tagRoot, c.Raw)
+		m.AddBytes(wire.TagRoot, c.Raw)
 	}
 	return m
 }

@@ -51,7 +51,7 @@ func (r *replicas) raw(name string, answer func(kind uint16, st *mux.Stream, ses
 					}
 					go func() {
 						defer st.Close()
-						if kind, _, err := tunnel.ReadRaw(st); err == nil {
+						if kind, _, err := readRaw(st); err == nil {
 							answer(kind, st, session)
 						}
 					}()
@@ -63,7 +63,7 @@ func (r *replicas) raw(name string, answer func(kind uint16, st *mux.Stream, ses
 
 // have answers ASK.
 func have(st *mux.Stream, code uint64) {
-	st.Write(tunnel.RawMessage(65, uint16(1), code))
+	st.Write(rawMessage(65, uint16(1), code))
 }
 
 // serveRaw is what a replica does that has an agent, or says by the code what
@@ -78,7 +78,7 @@ func serveRaw(after time.Duration, code uint64) func(uint16, *mux.Stream, *mux.S
 			case <-session.Done():
 			}
 		case kindForward:
-			st.Write(tunnel.RawMessage(17))
+			st.Write(rawMessage(17))
 			io.Copy(st, st)
 		}
 	}

@@ -56,7 +56,7 @@ var endings = []struct {
 
 // A dial at the agent ends with its stream, and with nothing less.
 func TestResetEndsDial(t *testing.T) {
-	dial := tunnel.RawMessage(16, uint16(6), []byte("tcp"), uint16(5), []byte("x:3"))
+	dial := rawMessage(16, uint16(6), []byte("tcp"), uint16(5), []byte("x:3"))
 	for _, tt := range endings {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestResetEndsDial(t *testing.T) {
 
 // The same when a replica passes it on.
 func TestResetEndsForwardedDial(t *testing.T) {
-	forward := tunnel.RawMessage(66, uint16(7), []byte(testCluster), uint16(6), []byte("tcp"), uint16(5), []byte("x:3"))
+	forward := rawMessage(66, uint16(7), []byte(testCluster), uint16(6), []byte("tcp"), uint16(5), []byte("x:3"))
 	for _, tt := range endings {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestResetEndsForwardedDial(t *testing.T) {
 				}
 				session := b.rawPeer(c)
 				control := open(t, session, tunnel.RawPeerHello("b"))
-				if kind, _, err := tunnel.ReadRaw(control); kind != 2 || err != nil {
+				if kind, _, err := readRaw(control); kind != 2 || err != nil {
 					t.Fatalf("got %d, %v, want WELCOME", kind, err)
 				}
 				st := open(t, session, forward)
@@ -151,7 +151,7 @@ func TestResetBeforeDial(t *testing.T) {
 		b.agent(&tunnel.Agent{Credentials: store}).stop()
 		var hole blackhole
 		session, _ := b.rawServerOf(&tunnel.Agent{Credentials: store, Targets: hole.targets()})
-		dial := tunnel.RawMessage(16, uint16(6), []byte("tcp"), uint16(5), []byte("x:3"))
+		dial := rawMessage(16, uint16(6), []byte("tcp"), uint16(5), []byte("x:3"))
 		st := open(t, session, dial[:4])
 		synctest.Wait()
 		st.Write(dial[4:])

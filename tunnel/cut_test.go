@@ -45,7 +45,7 @@ var cuts = []struct {
 	{"too many sessions", 0, func(t *testing.T, b *bed, c *tunnel.Credentials) {
 		for range 64 {
 			_, session := b.rawSession(c)
-			open(t, session, tunnel.RawHello())
+			open(t, session, rawHello())
 		}
 	}},
 }

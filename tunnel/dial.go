@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 const (
@@ -153,7 +154,7 @@ func movable(c Code) bool {
 
 func checkTarget(network, address string) error {
 	if network != "tcp" {
-		return fmt.Errorf("network %q: only tcp is carried", printable(network))
+		return fmt.Errorf("network %q: only tcp is carried", wire.Printable(network))
 	}
 	host, port, err := net.SplitHostPort(address)
 	switch {
@@ -163,7 +164,7 @@ func checkTarget(network, address string) error {
 		return errors.New("the address has no host")
 	case port == "":
 		return errors.New("the address has no port")
-	case len(address) > maxRequest/2:
+	case len(address) > wire.MaxRequest/2:
 		return errors.New("the address is too long")
 	}
 	return nil
@@ -172,11 +173,11 @@ func checkTarget(network, address string) error {
 // attempt asks one agent.
 func (d *Dialer) attempt(ctx context.Context, sess *session, network, address string, tried map[*session]bool) (*mux.Stream, *Error) {
 	if sess.opened.Add(1) == rotateAfter {
-		sess.send(&message{kind: msgDrain})
+		sess.send(wire.New(wire.MsgDrain))
 	}
 	deadline, _ := ctx.Deadline()
-	dial := (&message{kind: msgDial}).string(tagNetwork, network).string(tagAddress, address).
-		uint(tagTime, uint64(max(time.Until(deadline).Milliseconds(), 1)))
+	dial := wire.New(wire.MsgDial).AddString(wire.TagNetwork, network).AddString(wire.TagAddress, address).
+		AddUint(wire.TagTime, uint64(max(time.Until(deadline).Milliseconds(), 1)))
 	stream, err := d.open(ctx, sess, dial)
 	if err != nil {
 		sess.failed.Add(1)
@@ -188,8 +189,8 @@ func (d *Dialer) attempt(ctx context.Context, sess *session, network, address st
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
-	if err == nil && answer.kind != msgDialed {
-		err = errMessage
+	if err == nil && answer.Kind != wire.MsgDialed {
+		err = wire.ErrMalformed
 	}
 	if err != nil {
 		sess.failed.Add(1)
@@ -197,7 +198,7 @@ func (d *Dialer) attempt(ctx context.Context, sess *session, network, address st
 		return nil, d.cause(ctx, address, err)
 	}
 	var refused *Error
-	if errors.As(answer.failure("dial", d.cluster, address), &refused) {
+	if errors.As(messageError(answer, "dial", d.cluster, address), &refused) {
 		sess.failed.Add(1)
 		stream.Close()
 		return nil, refused
@@ -208,10 +209,10 @@ func (d *Dialer) attempt(ctx context.Context, sess *session, network, address st
 }
 
 // open waits no longer than suspectAfter for room on a carrier that may be stuck.
-func (d *Dialer) open(ctx context.Context, sess *session, dial *message) (*mux.Stream, error) {
+func (d *Dialer) open(ctx context.Context, sess *session, dial *wire.Message) (*mux.Stream, error) {
 	short, cancel := context.WithTimeout(ctx, suspectAfter)
 	defer cancel()
-	stream, err := sess.openWithin(short, dial.encode(nil))
+	stream, err := sess.openWithin(short, dial.Encode())
 	if err != nil && short.Err() != nil && ctx.Err() == nil {
 		sess.markSuspect()
 		return nil, &mux.LostError{Err: errors.New("the carrier takes nothing")}
@@ -252,7 +253,7 @@ func (d *Dialer) cause(ctx context.Context, address string, err error) *Error {
 	case errors.Is(err, errTooMany):
 		return d.fail(address, CodeTooManyStreams, nil)
 	case errors.As(err, &reset) && reset.Remote && reset.Code != 0:
-		return d.fail(address, wireCode(uint64(reset.Code)), nil)
+		return d.fail(address, codeFromWire(uint64(reset.Code)), nil)
 	case errors.As(err, &lost), errors.As(err, &reset), errors.Is(err, net.ErrClosed):
 		return d.fail(address, CodeLost, err)
 	case errors.Is(err, mux.ErrGoAway), errors.Is(err, mux.ErrSettled), errors.Is(err, mux.ErrExhausted):

@@ -205,7 +205,7 @@ func TestDialMovesOn(t *testing.T) {
 		{"a code of 33 bits", func(s *rawStream) { s.dialed(1 << 32) }, tunnel.CodeInternal, time.Second},
 		{"end", func(s *rawStream) { s.Close() }, tunnel.CodeBadRequest, time.Second},
 		{"garbage", func(s *rawStream) { s.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")) }, tunnel.CodeBadRequest, time.Second},
-		{"another kind", func(s *rawStream) { s.Write(tunnel.RawMessage(16)) }, tunnel.CodeBadRequest, time.Second},
+		{"another kind", func(s *rawStream) { s.Write(rawMessage(16)) }, tunnel.CodeBadRequest, time.Second},
 		{"no answer", func(*rawStream) {}, tunnel.CodeTimeout, 30 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -134,7 +134,7 @@ const (
 )
 
 func dialMessage(address string) []byte {
-	return tunnel.RawMessage(16, uint16(6), []byte("tcp"), uint16(5), []byte(address))
+	return rawMessage(16, uint16(6), []byte("tcp"), uint16(5), []byte(address))
 }
 
 // frameServer is a server that an agent has connected to over TCP, frame by
@@ -182,7 +182,7 @@ func newFrameServer(t *testing.T, a *tunnel.Agent) *frameServer {
 		conn.Close()
 		<-read
 	})
-	if kind, _, err := tunnel.ReadRaw(bytes.NewReader(s.answer(t, 1))); kind != 1 || err != nil {
+	if kind, _, err := readRaw(bytes.NewReader(s.answer(t, 1))); kind != 1 || err != nil {
 		t.Fatalf("got %d, %v, want HELLO", kind, err)
 	}
 	s.frame(kindData, frameACK, 1, tunnel.RawWelcome(b.s.Authority))
@@ -270,7 +270,7 @@ func (s *frameServer) dialed(t *testing.T, dial []byte) bool {
 	}
 	s.frame(kindWindow, frameFIN|frameRST, id, nil)
 	s.flush(t)
-	if kind, code, err := tunnel.ReadRaw(bytes.NewReader(m)); kind != 17 || code != 0 || err != nil {
+	if kind, code, err := readRaw(bytes.NewReader(m)); kind != 17 || code != 0 || err != nil {
 		t.Fatalf("got %d with code %d, %v, want DIALED", kind, code, err)
 	}
 	return true

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // DirStore is a [Store] in files. Any number of servers may share the
@@ -52,7 +54,7 @@ func (s DirStore) AddToken(ctx context.Context, t Token) error {
 	if err != nil {
 		return err
 	}
-	if !checkTokenID(t.ID) || t.Key != "" {
+	if !wire.IsTokenID(t.ID) || t.Key != "" {
 		return errors.New("tunnel: store: not a new token")
 	}
 	s.forget(ctx, dir, t.Created)
@@ -65,7 +67,7 @@ func (s DirStore) AddToken(ctx context.Context, t Token) error {
 
 // readToken is safe with any id.
 func readToken(dir, id string) (Token, error) {
-	if !checkTokenID(id) {
+	if !wire.IsTokenID(id) {
 		return Token{}, errNoToken
 	}
 	text, err := os.ReadFile(filepath.Join(dir, id+tokenExt))

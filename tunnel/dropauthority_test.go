@@ -101,7 +101,7 @@ func TestDropAuthorityWhileConnecting(t *testing.T) {
 		}
 		session := tunnel.RawSession(carrier)
 		defer session.Close()
-		if _, err := session.Open(t.Context(), tunnel.RawHello()); err != nil {
+		if _, err := session.Open(t.Context(), rawHello()); err != nil {
 			t.Fatal(err)
 		}
 		<-session.Done()

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // tunnelServer is the part of a server that enrols and identifies, on
@@ -105,17 +106,17 @@ func (s *tunnelServer) link(client *tls.Config) (a, b *tls.Conn) {
 
 // answer reads one message from the agent, answers it by f and closes. The
 // returned function waits for that.
-func answer(t testing.TB, conn *tls.Conn, f func(*tunnel.EnrolMessage) *tunnel.EnrolMessage) (wait func()) {
+func answer(t testing.TB, conn *tls.Conn, f func(*wire.Message) *wire.Message) (wait func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		defer conn.NetConn().Close() // an alert would wait for a reader
-		m, err := tunnel.ReadEnrol(conn, tunnel.MaxEnroll)
+		m, err := wire.Read(conn, tunnel.MaxEnroll)
 		if err != nil {
 			return // the agent thought better of it
 		}
 		if out := f(m); out != nil {
-			if err := tunnel.WriteEnrol(conn, out); err != nil {
+			if err := wire.Write(conn, out); err != nil {
 				t.Error(err)
 			}
 		}
@@ -131,7 +132,7 @@ func (s *tunnelServer) enroll(inv tunnel.Invitation, key crypto.Signer) (c *tunn
 		return nil, id, err1, err2
 	}
 	state := b.ConnectionState()
-	wait := answer(s.t, b, func(m *tunnel.EnrolMessage) (out *tunnel.EnrolMessage) {
+	wait := answer(s.t, b, func(m *wire.Message) (out *wire.Message) {
 		out, id, hookErr = s.enroller.Enroll(s.t.Context(), &state, m)
 		return out
 	})

@@ -11,6 +11,8 @@ import (
 	"net"
 	"slices"
 	"time"
+
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // maxCertificates bounds what an agent takes from one message.
@@ -21,19 +23,19 @@ const maxCertificates = 32
 // it returns is for a CredentialStore. The connection is the caller's to
 // close; after the end of ctx it is of no use.
 func enroll(ctx context.Context, conn net.Conn, state *tls.ConnectionState, inv Invitation, key crypto.Signer, program string) (*Credentials, error) {
-	m := (&message{kind: msgEnroll}).uint(tagVersion, protocolVersion).string(tagToken, inv.Token)
+	m := wire.New(wire.MsgEnroll).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagToken, inv.Token)
 	if inv.Cluster != "" {
-		m.string(tagCluster, inv.Cluster)
+		m.AddString(wire.TagCluster, inv.Cluster)
 	}
-	m.string(tagProgram, program)
-	if err := m.addRequest(state, key); err != nil {
+	m.AddString(wire.TagProgram, program)
+	if err := m.AddRequest(state, key); err != nil {
 		return nil, internal("enroll", inv.Cluster, err)
 	}
 	answer, err := ask(ctx, conn, m)
 	if err != nil {
 		return nil, askError(ctx, inv.Cluster, err)
 	}
-	if answer.kind != msgIssued && answer.kind != msgRefusal {
+	if answer.Kind != wire.MsgIssued && answer.Kind != wire.MsgRefusal {
 		return nil, &Error{Op: "enroll", Cluster: inv.Cluster, Code: CodeBadRequest, Err: errors.New("the server's answer is something else")}
 	}
 	c, err := issued(answer, "enroll", inv.Cluster, key, state.PeerCertificates)
@@ -47,10 +49,10 @@ func enroll(ctx context.Context, conn net.Conn, state *tls.ConnectionState, inv 
 }
 
 // ask writes m and reads the answer, both within ctx.
-func ask(ctx context.Context, conn net.Conn, m *message) (*message, error) {
+func ask(ctx context.Context, conn net.Conn, m *wire.Message) (*wire.Message, error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	if err := writeMessage(conn, m); err != nil {
+	if err := wire.Write(conn, m); err != nil {
 		return nil, err
 	}
 	if f, ok := conn.(interface{ Flush() error }); ok {
@@ -58,7 +60,7 @@ func ask(ctx context.Context, conn net.Conn, m *message) (*message, error) {
 			return nil, err
 		}
 	}
-	return readMessage(conn, maxMessage)
+	return wire.Read(conn, wire.MaxBody)
 }
 
 func askError(ctx context.Context, cluster string, err error) error {
@@ -68,30 +70,30 @@ func askError(ctx context.Context, cluster string, err error) error {
 		e.Code, e.Err = CodeTimeout, cause
 	case cause != nil:
 		e.Code, e.Err = CodeCanceled, cause
-	case errors.Is(err, errMessage):
+	case errors.Is(err, wire.ErrMalformed):
 		e.Code = CodeBadRequest
 	}
 	return e
 }
 
-// newRequest makes a key and the msgRenew that asks for its certificate on
+// newRequest makes a key and the RENEW that asks for its certificate on
 // this connection. The key is for accept, along with the answer that has the
 // message's id.
-func newRequest(state *tls.ConnectionState) (crypto.Signer, *message, error) {
+func newRequest(state *tls.ConnectionState) (crypto.Signer, *wire.Message, error) {
 	key, err := newKey()
 	if err != nil {
 		return nil, nil, internal("renew", "", err)
 	}
-	m := (&message{kind: msgRenew}).string(tagID, rand.Text())
-	if err := m.addRequest(state, key); err != nil {
+	m := wire.New(wire.MsgRenew).AddString(wire.TagID, rand.Text())
+	if err := m.AddRequest(state, key); err != nil {
 		return nil, nil, internal("renew", "", err)
 	}
 	return key, m, nil
 }
 
-// accept returns the credentials that the answer to a msgRenew makes with the
+// accept returns the credentials that the answer to a RENEW makes with the
 // key. They are of the same identity. c stays as it is.
-func (c *Credentials) accept(answer *message, key crypto.Signer) (*Credentials, error) {
+func (c *Credentials) accept(answer *wire.Message, key crypto.Signer) (*Credentials, error) {
 	id := c.identity()
 	next, err := issued(answer, "renew", id.Cluster, key, c.Roots)
 	if err != nil {
@@ -106,7 +108,7 @@ func (c *Credentials) accept(answer *message, key crypto.Signer) (*Credentials, 
 // trusting returns the credentials with the message's authorities in place of
 // theirs, and with what else it says of the agent; c itself if that is the
 // same. c stays as it is.
-func (c *Credentials) trusting(m *message) (*Credentials, error) {
+func (c *Credentials) trusting(m *wire.Message) (*Credentials, error) {
 	roots, err := authorities(m, c.Roots)
 	if err != nil {
 		return nil, &Error{Op: "connect", Cluster: c.identity().Cluster, Code: CodeBadRequest, Err: err}
@@ -118,14 +120,14 @@ func (c *Credentials) trusting(m *message) (*Credentials, error) {
 	return &Credentials{Key: c.Key, Chain: c.Chain, Roots: roots, given: g}, nil
 }
 
-// issued reads a msgIssued, and checks that it is of use: a certificate of
+// issued reads an ISSUED, and checks that it is of use: a certificate of
 // key, for an agent, of an authority among those that it names. known is for
 // certificates.
-func issued(m *message, op, cluster string, key crypto.Signer, known []*x509.Certificate) (*Credentials, error) {
-	if err := m.failure(op, cluster, ""); err != nil {
+func issued(m *wire.Message, op, cluster string, key crypto.Signer, known []*x509.Certificate) (*Credentials, error) {
+	if err := messageError(m, op, cluster, ""); err != nil {
 		return nil, err
 	}
-	chain, err1 := certificates(m, tagCertificate, nil)
+	chain, err1 := certificates(m, wire.TagCertificate, nil)
 	roots, err2 := authorities(m, known)
 	c := &Credentials{Key: key, Chain: chain, Roots: roots}
 	err := errors.Join(err1, err2)
@@ -146,8 +148,8 @@ func issued(m *message, op, cluster string, key crypto.Signer, known []*x509.Cer
 }
 
 // authorities are those that the message tells the agent to trust.
-func authorities(m *message, known []*x509.Certificate) ([]*x509.Certificate, error) {
-	roots, err := certificates(m, tagRoot, known)
+func authorities(m *wire.Message, known []*x509.Certificate) ([]*x509.Certificate, error) {
+	roots, err := certificates(m, wire.TagRoot, known)
 	if err == nil && len(roots) == 0 {
 		err = errors.New("the server names no authority to trust")
 	}
@@ -160,8 +162,8 @@ func authorities(m *message, known []*x509.Certificate) ([]*x509.Certificate, er
 // certificates parses the fields with the tag. For what is in known it returns
 // that: a parsed certificate takes 3 KiB, and crypto/tls, which keeps each
 // once, has the authority's for as long as there is a connection.
-func certificates(m *message, t tag, known []*x509.Certificate) ([]*x509.Certificate, error) {
-	all := m.getAll(t)
+func certificates(m *wire.Message, t wire.Tag, known []*x509.Certificate) ([]*x509.Certificate, error) {
+	all := m.All(t)
 	if len(all) > maxCertificates {
 		return nil, errors.New("too many certificates")
 	}

@@ -5,23 +5,22 @@ import (
 	"crypto"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 const (
-	protocolVersion = 1
-	maxEnroll       = 32 << 10           // of the body of a msgEnroll or msgRenew
-	defaultLife     = 7 * 24 * time.Hour // an agent that was off for a weekend comes back by itself
-	defaultInvite   = time.Hour
-	agentNameBytes  = 10 // 16 characters: no key can be found whose name is another's
+	maxEnroll      = 32 << 10           // of the body of an ENROLL or RENEW
+	defaultLife    = 7 * 24 * time.Hour // an agent that was off for a weekend comes back by itself
+	defaultInvite  = time.Hour
+	agentNameBytes = 10 // 16 characters: no key can be found whose name is another's
 )
 
 // enroller is the server's side of enrolment, identity and renewal. It is safe
@@ -73,9 +72,9 @@ type privateCause struct{ error }
 func (c privateCause) Unwrap() error { return c.error }
 
 // refusalOf is the message that tells the other side.
-func refusalOf(kind messageKind, err error) *message {
+func refusalOf(kind wire.Kind, err error) *wire.Message {
 	var e *Error
-	if !errors.As(err, &e) || wireCode(uint64(e.Code)) == CodeInternal {
+	if !errors.As(err, &e) || codeFromWire(uint64(e.Code)) == CodeInternal {
 		return refusal(kind, CodeInternal, CodeInternal.String())
 	}
 	text := e.Code.String()
@@ -154,7 +153,7 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 // invite makes a token for an agent of the cluster. If life is zero, the
 // token expires in an hour.
 func (e *enroller) invite(ctx context.Context, cluster string, life time.Duration) (token string, expires time.Time, err error) {
-	if err := checkCluster(cluster); err != nil {
+	if err := wire.CheckCluster(cluster); err != nil {
 		return "", time.Time{}, configError("cluster: %w", err)
 	}
 	if life < 0 {
@@ -168,7 +167,7 @@ func (e *enroller) invite(ctx context.Context, cluster string, life time.Duratio
 		return "", time.Time{}, internal("enroll", cluster, err)
 	}
 	expires = now.Add(life).Truncate(time.Millisecond) // as in the token
-	id, token, err := a.signToken(cluster, expires)
+	id, token, err := wire.SignToken(a.Key, a.Certificate, cluster, expires)
 	if err == nil {
 		err = e.store.AddToken(ctx, Token{ID: id, Cluster: cluster, Created: now, Expires: expires})
 	}
@@ -178,31 +177,31 @@ func (e *enroller) invite(ctx context.Context, cluster string, life time.Duratio
 	return token, expires, nil
 }
 
-// enroll returns the answer to a msgEnroll, and who was enrolled. The error is
+// enroll returns the answer to an ENROLL, and who was enrolled. The error is
 // why the answer is a refusal: an [*Error].
-func (e *enroller) enroll(ctx context.Context, state *tls.ConnectionState, m *message) (*message, Identity, error) {
+func (e *enroller) enroll(ctx context.Context, state *tls.ConnectionState, m *wire.Message) (*wire.Message, Identity, error) {
 	answer, id, err := e.enrolled(ctx, state, m)
 	if err != nil {
-		return refusalOf(msgIssued, err), id, err
+		return refusalOf(wire.MsgIssued, err), id, err
 	}
 	return answer, id, nil
 }
 
-func (e *enroller) enrolled(ctx context.Context, state *tls.ConnectionState, m *message) (*message, Identity, error) {
-	if m.kind != msgEnroll || len(m.body) > maxEnroll || state.NegotiatedProtocol != protoEnroll {
+func (e *enroller) enrolled(ctx context.Context, state *tls.ConnectionState, m *wire.Message) (*wire.Message, Identity, error) {
+	if m.Kind != wire.MsgEnroll || len(m.Body) > maxEnroll || state.NegotiatedProtocol != protoEnroll {
 		return nil, Identity{}, refused("enroll", "", CodeBadRequest, "not an enrolment")
 	}
-	if !speaks(m, protocolVersion) {
-		return nil, Identity{}, refused("enroll", "", CodeVersion, "this server speaks version %d", protocolVersion)
+	if !m.Speaks() {
+		return nil, Identity{}, refused("enroll", "", CodeVersion, "this server speaks version %d", wire.Version)
 	}
 	// What a stranger sends costs no question to the Store.
 	t, err := e.token(m)
 	if err != nil {
 		return nil, Identity{}, err
 	}
-	pub, err := m.provenKey(state)
+	pub, err := m.ProvenKey(state)
 	if err != nil {
-		return nil, Identity{}, refused("enroll", t.cluster, CodeBadProof, "%w", err)
+		return nil, Identity{}, refused("enroll", t.Cluster, CodeBadProof, "%w", err)
 	}
 	id, err := e.spend(ctx, t, pub)
 	if err != nil {
@@ -214,14 +213,14 @@ func (e *enroller) enrolled(ctx context.Context, state *tls.ConnectionState, m *
 
 // spend gives the token to the key, if it is not another's, and returns the
 // identity that the key has by it.
-func (e *enroller) spend(ctx context.Context, t signedToken, pub crypto.PublicKey) (Identity, error) {
+func (e *enroller) spend(ctx context.Context, t wire.Token, pub crypto.PublicKey) (Identity, error) {
 	sum, err := fingerprint(pub)
 	if err != nil {
-		return Identity{}, internal("enroll", t.cluster, err)
+		return Identity{}, internal("enroll", t.Cluster, err)
 	}
-	id := Identity{Cluster: t.cluster, Agent: base32Lower.EncodeToString(sum[:agentNameBytes])}
+	id := Identity{Cluster: t.Cluster, Agent: wire.Base32.EncodeToString(sum[:agentNameBytes])}
 	key := hex.EncodeToString(sum[:])
-	entry, err := e.claims.enter(ctx, t.id)
+	entry, err := e.claims.enter(ctx, t.ID)
 	if err != nil {
 		return id, internal("enroll", id.Cluster, err)
 	}
@@ -233,7 +232,7 @@ func (e *enroller) spend(ctx context.Context, t signedToken, pub crypto.PublicKe
 		}
 	}
 	if !known {
-		holder, err := e.claim(ctx, t.id, key)
+		holder, err := e.claim(ctx, t.ID, key)
 		if err != nil {
 			return id, internal("enroll", id.Cluster, err)
 		}
@@ -260,46 +259,39 @@ func (e *enroller) claim(ctx context.Context, id, key string) (holder string, er
 
 // token returns the message's token, if it may be spent for all that can be
 // known without the Store.
-func (e *enroller) token(m *message) (signedToken, error) {
-	t, err := parseToken(m.getString(tagToken))
+func (e *enroller) token(m *wire.Message) (wire.Token, error) {
+	t, err := wire.ParseToken(m.Text(wire.TagToken))
 	if err != nil {
-		return signedToken{}, refused("enroll", "", CodeTokenUnknown, "%w", err)
+		return wire.Token{}, refused("enroll", "", CodeTokenUnknown, "%w", err)
 	}
 	a := e.authority()
 	if err := a.check(); err != nil {
-		return signedToken{}, internal("enroll", "", err)
+		return wire.Token{}, internal("enroll", "", err)
 	}
-	if err := t.verify(a.all()); err != nil {
-		return signedToken{}, refused("enroll", "", CodeTokenUnknown, "%w", err)
+	if err := t.Verify(a.all()); err != nil {
+		return wire.Token{}, refused("enroll", "", CodeTokenUnknown, "%w", err)
 	}
-	if !e.clock().Before(t.expires) {
-		return signedToken{}, refused("enroll", t.cluster, CodeTokenExpired, "it ended at %s", stamp(t.expires))
+	if !e.clock().Before(t.Expires) {
+		return wire.Token{}, refused("enroll", t.Cluster, CodeTokenExpired, "it ended at %s", stamp(t.Expires))
 	}
-	if want := m.getString(tagCluster); want != "" && want != t.cluster {
-		return signedToken{}, refused("enroll", t.cluster, CodeWrongCluster, "")
+	if want := m.Text(wire.TagCluster); want != "" && want != t.Cluster {
+		return wire.Token{}, refused("enroll", t.Cluster, CodeWrongCluster, "")
 	}
 	return t, nil
 }
 
-// speaks reports whether the message offers the version.
-func speaks(m *message, version uint64) bool {
-	return slices.ContainsFunc(m.getAll(tagVersion), func(b []byte) bool {
-		return len(b) == 8 && binary.BigEndian.Uint64(b) == version
-	})
-}
-
-// renew returns the answer to a msgRenew of the session of id. The certificate
+// renew returns the answer to a RENEW of the session of id. The certificate
 // that the session began with has to be good still.
-func (e *enroller) renew(ctx context.Context, id Identity, state *tls.ConnectionState, m *message) *message {
+func (e *enroller) renew(ctx context.Context, id Identity, state *tls.ConnectionState, m *wire.Message) *wire.Message {
 	answer, err := e.renewed(ctx, id, state, m)
 	if err != nil {
-		answer = refusalOf(msgIssued, err)
+		answer = refusalOf(wire.MsgIssued, err)
 	}
-	return answer.bytes(tagID, m.get(tagID))
+	return answer.AddBytes(wire.TagID, m.Bytes(wire.TagID))
 }
 
-func (e *enroller) renewed(ctx context.Context, id Identity, state *tls.ConnectionState, m *message) (*message, error) {
-	if m.kind != msgRenew || len(m.body) > maxEnroll {
+func (e *enroller) renewed(ctx context.Context, id Identity, state *tls.ConnectionState, m *wire.Message) (*wire.Message, error) {
+	if m.Kind != wire.MsgRenew || len(m.Body) > maxEnroll {
 		return nil, refused("renew", id.Cluster, CodeBadRequest, "not a renewal")
 	}
 	// Not by Identify: a certificate of another PKI is that PKI's to renew.
@@ -313,14 +305,14 @@ func (e *enroller) renewed(ctx context.Context, id Identity, state *tls.Connecti
 	if found != id {
 		return nil, refused("renew", id.Cluster, CodeBadCertificate, "the session is another agent's")
 	}
-	pub, err := m.provenKey(state)
+	pub, err := m.ProvenKey(state)
 	if err != nil {
 		return nil, refused("renew", id.Cluster, CodeBadProof, "%w", err)
 	}
 	return e.issue("renew", id, pub)
 }
 
-func (e *enroller) issue(op string, id Identity, pub crypto.PublicKey) (*message, error) {
+func (e *enroller) issue(op string, id Identity, pub crypto.PublicKey) (*wire.Message, error) {
 	a := e.authority()
 	if err := a.check(); err != nil {
 		return nil, internal(op, id.Cluster, err)
@@ -329,14 +321,14 @@ func (e *enroller) issue(op string, id Identity, pub crypto.PublicKey) (*message
 	if err != nil {
 		return nil, internal(op, id.Cluster, err)
 	}
-	return a.addRoots((&message{kind: msgIssued}).bytes(tagCertificate, cert.Raw)), nil
+	return a.addRoots(wire.New(wire.MsgIssued).AddBytes(wire.TagCertificate, cert.Raw)), nil
 }
 
 // serveEnrolment answers one ENROLL.
 func (s *Server) serveEnrolment(ctx context.Context, c *carrier) {
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
-	m, err := readMessage(c, maxEnroll)
+	m, err := wire.Read(c, maxEnroll)
 	if err != nil {
 		s.Hooks.refused(c.RemoteAddr(), badPeer(ctx, "enroll", "", err))
 		return
@@ -349,7 +341,7 @@ func (s *Server) serveEnrolment(ctx context.Context, c *carrier) {
 	} else {
 		s.Hooks.enrolled(id)
 	}
-	if writeMessage(c, answer) != nil || c.Flush() != nil {
+	if wire.Write(c, answer) != nil || c.Flush() != nil {
 		return
 	}
 	// Closing at once might overtake the answer.

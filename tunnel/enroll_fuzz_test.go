@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // FuzzEnroll sends anything as an enrolment. Whatever it is, it is answered;
@@ -17,25 +18,23 @@ func FuzzEnroll(f *testing.F) {
 	inv := s.invite("prod")
 	a, b := s.link(tunnel.EnrollTLS(inv.Pin))
 	stateA, stateB := a.ConnectionState(), b.ConnectionState()
-	m := tunnel.NewEnrolMessage(tunnel.MsgEnroll).Uint(tunnel.TagVersion, 1).String(tunnel.TagToken, inv.Token)
+	m := wire.New(wire.MsgEnroll).AddUint(wire.TagVersion, 1).AddString(wire.TagToken, inv.Token)
 	if err := m.AddRequest(&stateA, newKey(f)); err != nil {
 		f.Fatal(err)
 	}
-	var wire bytes.Buffer
-	if err := tunnel.WriteEnrol(&wire, m); err != nil {
-		f.Fatal(err)
-	}
-	f.Add(wire.Bytes())
-	f.Add(wire.Bytes()[:80])
+	f.Add(m.Encode())
+	f.Add(m.Encode()[:80])
 	f.Add([]byte{0, 32, 0, 0, 0, 0})
-	f.Fuzz(func(t *testing.T, wire []byte) {
-		m, err := tunnel.ReadEnrol(bytes.NewReader(wire), tunnel.MaxEnroll)
+	f.Fuzz(func(t *testing.T, encoded []byte) {
+		m, err := wire.Read(bytes.NewReader(encoded), tunnel.MaxEnroll)
 		if err != nil {
 			return
 		}
 		out, id, err := s.enroller.Enroll(t.Context(), &stateB, m)
-		if out.Kind() != tunnel.MsgIssued || out.Check() != nil || (out.Code() == 0) != (err == nil) {
-			t.Fatalf("got %v %v, and %v", out.Kind(), out.Code(), err)
+		code := tunnel.Code(out.Uint(wire.TagCode))
+		_, malformed := wire.Read(bytes.NewReader(out.Encode()), wire.MaxBody)
+		if out.Kind != wire.MsgIssued || malformed != nil || (code == 0) != (err == nil) {
+			t.Fatalf("got %v %v, and %v", out.Kind, code, err)
 		}
 		if err != nil {
 			if codeIn(err) == 0 || codeIn(err) == tunnel.CodeInternal {
@@ -43,7 +42,7 @@ func FuzzEnroll(f *testing.F) {
 			}
 			return
 		}
-		cert := must(x509.ParseCertificate(out.Get(tunnel.TagCertificate)))(t)
+		cert := must(x509.ParseCertificate(out.Bytes(wire.TagCertificate)))(t)
 		sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
 		if spentFor(t, s.store, inv.Token) != hex.EncodeToString(sum[:]) || id.Cluster != "prod" {
 			t.Errorf("a certificate of %v for a key that did not spend the token", id)

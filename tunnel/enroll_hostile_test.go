@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // TestEnrollForgedRequest: requests that no library makes.
@@ -81,25 +82,25 @@ func TestEnrollAnswers(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		bytes []byte // instead of an answer
-		m     *tunnel.EnrolMessage
+		m     *wire.Message
 		want  tunnel.Code
 	}{
 		{"nothing", []byte{}, nil, tunnel.CodeLost},
 		{"half a message", []byte{0, 6, 0, 0, 0, 9, 1}, nil, tunnel.CodeLost},
 		{"a message of 4 GB", []byte{0, 6, 0xff, 0xff, 0xff, 0xff}, nil, tunnel.CodeBadRequest},
 		{"fields that go too far", []byte{0, 6, 0, 0, 0, 6, 0, 1, 0, 0, 0, 9}, nil, tunnel.CodeBadRequest},
-		{"another kind", nil, tunnel.NewEnrolMessage(tunnel.MsgRoots), tunnel.CodeBadRequest},
-		{"empty", nil, tunnel.NewEnrolMessage(tunnel.MsgIssued), tunnel.CodeBadCertificate},
-		{"a code of its own", nil, tunnel.NewEnrolMessage(tunnel.MsgIssued).Uint(tunnel.TagCode, 77), 77},
-		{"another cluster's", nil, tunnel.NewEnrolMessage(tunnel.MsgIssued).Bytes(tunnel.TagRoot, root.Raw), tunnel.CodeWrongCluster},
+		{"another kind", nil, wire.New(wire.MsgRoots), tunnel.CodeBadRequest},
+		{"empty", nil, wire.New(wire.MsgIssued), tunnel.CodeBadCertificate},
+		{"a code of its own", nil, wire.New(wire.MsgIssued).AddUint(wire.TagCode, 77), 77},
+		{"another cluster's", nil, wire.New(wire.MsgIssued).AddBytes(wire.TagRoot, root.Raw), tunnel.CodeWrongCluster},
 	} {
 		key := newKey(t)
 		if test.want == tunnel.CodeWrongCluster {
 			cert := leaf(t, s.authority.Load(), key, func(c *x509.Certificate) { c.URIs[0] = tunnel.Identity{Cluster: "other", Agent: "a"}.URI() })
-			test.m.Bytes(tunnel.TagCertificate, cert.Raw)
+			test.m.AddBytes(wire.TagCertificate, cert.Raw)
 		}
 		a, b := s.link(tunnel.EnrollTLS(inv.Pin))
-		wait := answer(t, b, func(*tunnel.EnrolMessage) *tunnel.EnrolMessage {
+		wait := answer(t, b, func(*wire.Message) *wire.Message {
 			if test.bytes != nil {
 				b.Write(test.bytes)
 				b.NetConn().Close()
@@ -129,7 +130,7 @@ func TestEnrollContext(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			tunnel.ReadEnrol(b, tunnel.MaxEnroll)
+			wire.Read(b, tunnel.MaxEnroll)
 			if want == tunnel.CodeCanceled {
 				cancel()
 			}

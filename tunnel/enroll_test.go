@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 func TestEnroll(t *testing.T) {
@@ -56,7 +57,7 @@ type request struct {
 	request []byte                         // instead of one of key
 	proven  []byte                         // instead of the request, for the proof
 	proof   func([]byte) []byte            // changes it
-	edit    func(*tunnel.EnrolMessage)     // adds to the message
+	edit    func(*wire.Message)            // adds to the message
 	token   func(tunnel.Invitation) string // instead of the invitation's
 	cluster string                         // instead of the invitation's
 	server  func(*tunnelServer, tunnel.Invitation)
@@ -87,7 +88,7 @@ func TestEnrollRefuses(t *testing.T) {
 		{"no request", request{request: []byte{}}, tunnel.CodeBadProof, false},
 		{"garbage for a request", request{request: []byte("not DER")}, tunnel.CodeBadProof, false},
 		{"huge request", request{request: make([]byte, 20<<10)}, tunnel.CodeBadProof, false},
-		{"huge message", request{edit: func(m *tunnel.EnrolMessage) { m.Bytes(999, make([]byte, 32<<10)) }}, tunnel.CodeBadRequest, false},
+		{"huge message", request{edit: func(m *wire.Message) { m.AddBytes(999, make([]byte, 32<<10)) }}, tunnel.CodeBadRequest, false},
 		{"no proof", request{proof: func([]byte) []byte { return nil }}, tunnel.CodeBadProof, false},
 		{"spoilt proof", request{proof: func(p []byte) []byte { p[len(p)-1] ^= 1; return p }}, tunnel.CodeBadProof, false},
 		{"P-224", request{key: p224}, tunnel.CodeBadProof, false},
@@ -130,7 +131,7 @@ func (r request) send(s *tunnelServer, inv tunnel.Invitation) (tunnel.Code, erro
 	if r.cluster != "" {
 		cluster = r.cluster
 	}
-	m := tunnel.NewEnrolMessage(tunnel.MsgEnroll).Uint(tunnel.TagVersion, max(r.version, 1)).String(tunnel.TagToken, token).String(tunnel.TagCluster, cluster)
+	m := wire.New(wire.MsgEnroll).AddUint(wire.TagVersion, max(r.version, 1)).AddString(wire.TagToken, token).AddString(wire.TagCluster, cluster)
 	csr := r.request
 	if csr == nil {
 		csr = must(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key))(t)
@@ -139,19 +140,19 @@ func (r request) send(s *tunnelServer, inv tunnel.Invitation) (tunnel.Code, erro
 	if proven == nil {
 		proven = csr
 	}
-	proof := must(tunnel.Prove(&stateA, proven, key))(t)
+	proof := must(wire.Prove(&stateA, proven, key))(t)
 	if r.proof != nil {
 		proof = r.proof(proof)
 	}
-	m.Bytes(tunnel.TagRequest, csr).Bytes(tunnel.TagProof, proof)
+	m.AddBytes(wire.TagRequest, csr).AddBytes(wire.TagProof, proof)
 	if r.edit != nil {
 		r.edit(m)
 	}
 	out, _, err := s.enroller.Enroll(t.Context(), &stateB, m)
-	if (out.Code() == 0) != (err == nil) || strings.Contains(string(out.Get(tunnel.TagText)), errBroken.Error()) {
-		t.Errorf("got the answer %v %q and the error %v", out.Code(), out.Get(tunnel.TagText), err)
+	if (tunnel.Code(out.Uint(wire.TagCode)) == 0) != (err == nil) || strings.Contains(string(out.Bytes(wire.TagText)), errBroken.Error()) {
+		t.Errorf("got the answer %v %q and the error %v", tunnel.Code(out.Uint(wire.TagCode)), out.Bytes(wire.TagText), err)
 	}
-	return out.Code(), err
+	return tunnel.Code(out.Uint(wire.TagCode)), err
 }
 
 // TestEnrollStolenRequest: someone has an agent's token, request and proof,
@@ -161,15 +162,15 @@ func TestEnrollStolenRequest(t *testing.T) {
 	inv := s.invite("prod")
 	a, _ := s.link(tunnel.EnrollTLS(inv.Pin))
 	stateA := a.ConnectionState()
-	m := tunnel.NewEnrolMessage(tunnel.MsgEnroll).Uint(tunnel.TagVersion, 1).String(tunnel.TagToken, inv.Token)
+	m := wire.New(wire.MsgEnroll).AddUint(wire.TagVersion, 1).AddString(wire.TagToken, inv.Token)
 	if err := m.AddRequest(&stateA, newKey(t)); err != nil {
 		t.Fatal(err)
 	}
 	_, thief := s.link(tunnel.EnrollTLS(inv.Pin))
 	state := thief.ConnectionState()
 	out, _, err := s.enroller.Enroll(t.Context(), &state, m)
-	if out.Code() != tunnel.CodeBadProof || codeIn(err) != tunnel.CodeBadProof {
-		t.Errorf("got %v, %v; want %v", out.Code(), err, tunnel.CodeBadProof)
+	if tunnel.Code(out.Uint(wire.TagCode)) != tunnel.CodeBadProof || codeIn(err) != tunnel.CodeBadProof {
+		t.Errorf("got %v, %v; want %v", tunnel.Code(out.Uint(wire.TagCode)), err, tunnel.CodeBadProof)
 	}
 	if spentFor(t, s.store, inv.Token) != "" {
 		t.Error("the thief spent the token")
@@ -209,7 +210,7 @@ func TestEnrollOnSession(t *testing.T) {
 	inv := s.invite("prod")
 	a, b := s.link(s.enrolled("prod").TLSConfig())
 	stateA, stateB := a.ConnectionState(), b.ConnectionState()
-	m := tunnel.NewEnrolMessage(tunnel.MsgEnroll).Uint(tunnel.TagVersion, 1).String(tunnel.TagToken, inv.Token)
+	m := wire.New(wire.MsgEnroll).AddUint(wire.TagVersion, 1).AddString(wire.TagToken, inv.Token)
 	if err := m.AddRequest(&stateA, newKey(t)); err != nil {
 		t.Fatal(err)
 	}

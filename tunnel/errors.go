@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 	"syscall"
+
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // Code says why something failed, in the numbers of the wire (SPEC.md).
@@ -237,4 +239,34 @@ func codeOf(err error) Code {
 
 func configError(format string, args ...any) *Error {
 	return &Error{Op: "config", Code: CodeConfig, Err: fmt.Errorf(format, args...)}
+}
+
+// refusal is the message that tells the other side what failed. text holds
+// nothing of this side's causes.
+func refusal(kind wire.Kind, code Code, text string) *wire.Message {
+	return wire.New(kind).AddUint(wire.TagCode, uint64(code)).AddString(wire.TagText, text)
+}
+
+// messageCode returns the code in a message; zero is success.
+func messageCode(m *wire.Message) Code { return codeFromWire(m.Uint(wire.TagCode)) }
+
+// codeFromWire returns CodeInternal for the codes that never cross the wire.
+func codeFromWire(n uint64) Code {
+	if n >= uint64(CodeNoAgent) {
+		return CodeInternal
+	}
+	return Code(n)
+}
+
+// messageError returns the error in a message; nil if it reports success.
+func messageError(m *wire.Message, op, cluster, addr string) error {
+	code := messageCode(m)
+	if code == 0 {
+		return nil
+	}
+	e := &Error{Op: op, Cluster: cluster, Addr: addr, Code: code}
+	if text := m.Text(wire.TagText); text != "" && text != code.String() {
+		e.Err = errors.New(wire.Printable(text))
+	}
+	return e
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // JoinStreams relays between two streams until both have ended.
@@ -33,7 +34,7 @@ func RawPeerCarrier(ctx context.Context, conn net.Conn, c *Credentials) (net.Con
 
 // RawPeerHello is the message of a replica of this name.
 func RawPeerHello(name string) []byte {
-	return (&message{kind: msgHello}).uint(tagVersion, protocolVersion).string(tagID, "raw").string(tagServer, name).encode(nil)
+	return wire.New(wire.MsgHello).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, "raw").AddString(wire.TagServer, name).Encode()
 }
 
 // ServerCredentials are those of a server, in the form of an agent's.
@@ -45,7 +46,7 @@ func ServerCredentials(a *Authority) (*Credentials, error) {
 	}
 	key, ok := own.PrivateKey.(crypto.Signer)
 	if !ok {
-		return nil, errMessage
+		return nil, wire.ErrMalformed
 	}
 	return &Credentials{Key: key, Chain: []*x509.Certificate{own.Leaf}, Roots: a.all()}, nil
 }
@@ -88,18 +89,18 @@ func (s *Server) AddClusters(n int) {
 // ReadPeerAnswer is what a replica of the name "a" makes of an answer to HELLO:
 // the peer's name, or an error.
 func ReadPeerAnswer(b []byte) (string, error) {
-	m, err := readMessage(bytes.NewReader(b), maxHello)
+	m, err := wire.Read(bytes.NewReader(b), wire.MaxHello)
 	if err != nil {
 		return "", err
 	}
 	s := &Server{name: "a"}
 	s.peers.server, s.peers.id = s, "raw"
-	return m.getString(tagServer), (&peer{peers: &s.peers, address: "b:1"}).judge(m)
+	return m.Text(wire.TagServer), (&peer{peers: &s.peers, address: "b:1"}).judge(m)
 }
 
 // ReadRevoked is whom a REVOKED has revoked, if anybody.
 func ReadRevoked(b []byte) (id Identity, ok bool) {
-	m, err := readMessage(bytes.NewReader(b), maxMessage)
+	m, err := wire.Read(bytes.NewReader(b), wire.MaxBody)
 	if err != nil {
 		return id, false
 	}
@@ -132,5 +133,5 @@ func (s *Server) PeerStreams() (n uint64) {
 
 // RawPeerWelcome is the answer to HELLO of a replica of this name.
 func RawPeerWelcome(name string) []byte {
-	return (&message{kind: msgWelcome}).uint(tagVersion, protocolVersion).string(tagID, "raw "+name).string(tagServer, name).encode(nil)
+	return wire.New(wire.MsgWelcome).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, "raw "+name).AddString(wire.TagServer, name).Encode()
 }

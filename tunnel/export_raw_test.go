@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // What tests need to be an agent or a server that misbehaves.
@@ -51,50 +52,9 @@ func RawServer(ctx context.Context, conn net.Conn, a *Authority) (*mux.Session, 
 
 // RawWelcome is the message, with the names of servers.
 func RawWelcome(a *Authority, servers ...string) []byte {
-	m := (&message{kind: msgWelcome}).uint(tagVersion, protocolVersion).time(tagTime, time.Now())
-	return addServers(a.addRoots(m), servers).encode(nil)
+	m := wire.New(wire.MsgWelcome).AddUint(wire.TagVersion, wire.Version).AddTime(wire.TagTime, time.Now())
+	return a.addRoots(m).AddStrings(wire.TagServer, servers).Encode()
 }
-
-// RawHello is the message.
-func RawHello() []byte { return RawMessage(uint16(msgHello), uint16(tagVersion), uint64(1)) }
-
-// RawMessage has fields tag, value; values are uint64 or []byte.
-func RawMessage(kind uint16, fields ...any) []byte {
-	m := &message{kind: messageKind(kind)}
-	for i := 0; i < len(fields); i += 2 {
-		t := tag(fields[i].(uint16))
-		switch v := fields[i+1].(type) {
-		case uint64:
-			m.uint(t, v)
-		case []byte:
-			m.bytes(t, v)
-		}
-	}
-	return m.encode(nil)
-}
-
-// ReadRaw reads a message.
-func ReadRaw(r io.Reader) (kind uint16, code uint64, err error) {
-	m, err := readMessage(r, maxMessage)
-	if err != nil {
-		return 0, 0, err
-	}
-	return uint16(m.kind), m.getUint(tagCode), nil
-}
-
-// DecodeEncode reads a message and writes it again.
-func DecodeEncode(r io.Reader, limit int) ([]byte, error) {
-	m, err := readMessage(r, limit)
-	if err != nil {
-		return nil, err
-	}
-	m.each(tagVersion, func(b []byte) { _ = b[:len(b):len(b)] })
-	_ = m.failure("dial", "", "")
-	return m.encode(nil), nil
-}
-
-// MaxRawMessage is the limit of a body.
-const MaxRawMessage = maxMessage
 
 // RenewIn is when an agent renews credentials that it got at a time; zero: not
 // by a renewal.
@@ -104,11 +64,11 @@ func RenewIn(c *Credentials, got time.Time) time.Duration {
 
 // ReadServers reads a message with the names of servers.
 func ReadServers(r io.Reader) (kind uint16, code uint64, servers []string, err error) {
-	m, err := readMessage(r, maxMessage)
+	m, err := wire.Read(r, wire.MaxBody)
 	if err != nil {
 		return 0, 0, nil, err
 	}
-	return uint16(m.kind), m.getUint(tagCode), m.getStrings(tagServer), nil
+	return uint16(m.Kind), m.Uint(wire.TagCode), m.Texts(wire.TagServer), nil
 }
 
 // HoldHandshakes has no handshake compute until release is called.

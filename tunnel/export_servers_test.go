@@ -5,6 +5,7 @@ import (
 	"net"
 
 	"github.com/causewayproject/causeway/internal/group"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // TellServers has the server say which servers run, as it does when a replica
@@ -16,7 +17,7 @@ func (s *Server) TellServers(names ...string) error {
 	s.telling.Lock()
 	defer s.telling.Unlock()
 	s.told = names
-	m := addServers(&message{kind: msgServers}, names)
+	m := wire.New(wire.MsgServers).AddStrings(wire.TagServer, names)
 	for _, sess := range s.registry.all() {
 		sess.send(m)
 	}
@@ -43,5 +44,5 @@ func (s *Server) ServeGreeted(ctx context.Context, conn net.Conn, between func()
 
 // ServerNames are those that an agent takes from a message.
 func ServerNames(names ...string) []string {
-	return serverNames(addServers(&message{kind: msgServers}, names))
+	return serverNames(wire.New(wire.MsgServers).AddStrings(wire.TagServer, names))
 }

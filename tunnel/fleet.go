@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 const (
@@ -140,7 +141,7 @@ func (l *peerLink) status(ctx context.Context) (*Status, error) {
 	fail := func(err error) (*Status, error) {
 		return nil, &Error{Op: "status", Addr: l.peer.address, Code: CodeLost, Err: err}
 	}
-	stream, err := l.open(ctx, &message{kind: msgFleet})
+	stream, err := l.open(ctx, wire.New(wire.MsgFleet))
 	if err != nil {
 		return fail(err)
 	}
@@ -149,21 +150,21 @@ func (l *peerLink) status(ctx context.Context) (*Status, error) {
 	defer stop()
 	var text []byte
 	for {
-		m, err := readMessage(stream, maxMessage)
+		m, err := wire.Read(stream, wire.MaxBody)
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err == nil && (m.kind != msgFleet || len(text) > maxFleet) {
-			err = errMessage
+		if err == nil && (m.Kind != wire.MsgFleet || len(text) > maxFleet) {
+			err = wire.ErrMalformed
 		}
 		if err != nil {
 			return fail(err)
 		}
-		text = append(text, m.get(tagData)...)
+		text = append(text, m.Bytes(wire.TagData)...)
 	}
 	var status Status
 	if err := json.Unmarshal(text, &status); err != nil {
-		return fail(fmt.Errorf("%w: %w", errMessage, err))
+		return fail(fmt.Errorf("%w: %w", wire.ErrMalformed, err))
 	}
 	return &status, nil
 }
@@ -177,7 +178,7 @@ func (s *Server) tellStatus(stream *mux.Stream) {
 		return
 	}
 	for piece := range slices.Chunk(text, fleetPiece) {
-		if writeMessage(stream, (&message{kind: msgFleet}).bytes(tagData, piece)) != nil {
+		if wire.Write(stream, wire.New(wire.MsgFleet).AddBytes(wire.TagData, piece)) != nil {
 			return
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // foundFor is how long a replica is taken to have the agent that it had.
@@ -118,8 +119,8 @@ func (d *Dialer) find(ctx context.Context, network, address string, last *Error,
 // attemptPeer has one peer dial.
 func (d *Dialer) attemptPeer(ctx context.Context, l *peerLink, network, address string) (*mux.Stream, *Error) {
 	deadline, _ := ctx.Deadline()
-	m := (&message{kind: msgForward}).string(tagCluster, d.cluster).string(tagNetwork, network).
-		string(tagAddress, address).uint(tagTime, uint64(max(time.Until(deadline).Milliseconds(), 1)))
+	m := wire.New(wire.MsgForward).AddString(wire.TagCluster, d.cluster).AddString(wire.TagNetwork, network).
+		AddString(wire.TagAddress, address).AddUint(wire.TagTime, uint64(max(time.Until(deadline).Milliseconds(), 1)))
 	stream, err := l.open(ctx, m)
 	if err != nil {
 		return nil, d.peerFailed(l, address, d.cause(ctx, address, err))
@@ -129,15 +130,15 @@ func (d *Dialer) attemptPeer(ctx context.Context, l *peerLink, network, address 
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
-	if err == nil && answer.kind != msgDialed {
-		err = errMessage
+	if err == nil && answer.Kind != wire.MsgDialed {
+		err = wire.ErrMalformed
 	}
 	if err != nil {
 		stream.Reset(0)
 		return nil, d.peerFailed(l, address, d.cause(ctx, address, err))
 	}
 	var refused *Error
-	if errors.As(answer.failure("dial", d.cluster, address), &refused) {
+	if errors.As(messageError(answer, "dial", d.cluster, address), &refused) {
 		stream.Close()
 		return nil, d.peerFailed(l, address, refused)
 	}

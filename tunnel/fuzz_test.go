@@ -1,7 +1,6 @@
 package tunnel_test
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"testing"
@@ -14,8 +13,8 @@ import (
 // next one.
 func FuzzServer(f *testing.F) {
 	f.Add(false, []byte("GET / HTTP/1.1\r\n\r\n"))
-	f.Add(false, tunnel.RawMessage(32, uint16(3), uint64(1), uint16(8), []byte("x.y")))
-	f.Add(true, append([]byte{0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, byte(len(tunnel.RawHello()))}, tunnel.RawHello()...))
+	f.Add(false, rawMessage(32, uint16(3), uint64(1), uint16(8), []byte("x.y")))
+	f.Add(true, append([]byte{0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, byte(len(rawHello()))}, rawHello()...))
 	f.Add(true, []byte{0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7})
 	b := newBed(f, &tunnel.Server{HandshakeTimeout: time.Second})
 	credentials := b.enrolled()
@@ -43,19 +42,5 @@ func FuzzServer(f *testing.F) {
 		}()
 		io.Copy(io.Discard, carrier)
 		carrier.Close()
-	})
-}
-
-// What a parser takes it writes the same.
-func FuzzMessage(f *testing.F) {
-	f.Add(tunnel.RawHello())
-	f.Add(tunnel.RawMessage(17, uint16(1), uint64(3), uint16(2), []byte("text")))
-	f.Add([]byte{0, 1, 255, 255, 255, 255})
-	f.Fuzz(func(t *testing.T, p []byte) {
-		r := bytes.NewReader(p)
-		got, err := tunnel.DecodeEncode(r, tunnel.MaxRawMessage)
-		if err == nil && !bytes.Equal(got, p[:len(p)-r.Len()]) {
-			t.Errorf("got %x of %x", got, p)
-		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // maxGuestStreams is how many streams a peer may have open at once.
@@ -40,20 +41,20 @@ func (s *Server) greetPeer(ctx context.Context, g *group.Group, c *carrier) (*gu
 		return nil, badPeer(ctx, "connect", "", err)
 	}
 	var refused error
-	if !speaks(hello, protocolVersion) {
+	if !hello.Speaks() {
 		refused = &Error{Op: "connect", Code: CodeVersion}
 	}
-	name := hello.getString(tagServer)
-	if err := checkName("replica", name, maxServer); refused == nil && err != nil {
+	name := hello.Text(wire.TagServer)
+	if err := wire.CheckReplica(name); refused == nil && err != nil {
 		refused = &Error{Op: "connect", Code: CodeBadRequest, Err: err}
 	}
 	if refused != nil {
-		answerLast(ctx, control, refusalOf(msgRefusal, refused))
+		answerLast(ctx, control, refusalOf(wire.MsgRefusal, refused))
 		m.Close()
 		return nil, refused
 	}
-	welcome := (&message{kind: msgWelcome}).uint(tagVersion, protocolVersion).string(tagID, s.peers.id).
-		string(tagServer, s.name).time(tagTime, time.Now())
+	welcome := wire.New(wire.MsgWelcome).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, s.peers.id).
+		AddString(wire.TagServer, s.name).AddTime(wire.TagTime, time.Now())
 	peer := &guest{server: s, name: name, cert: c.state().PeerCertificates[0], mux: m, group: g, out: outbox{control: control}, streams: group.New(g.Context())}
 	peer.out.add(welcome)
 	return peer, nil
@@ -64,7 +65,7 @@ func (g *guest) serve() {
 	s := g.server
 	s.peers.addGuest(g)
 	if g.group.Accepting().Err() != nil {
-		g.out.add(&message{kind: msgDrain})
+		g.out.add(wire.New(wire.MsgDrain))
 	}
 	stop := context.AfterFunc(g.group.Context(), func() { g.end(s.whyClosed("")) })
 	g.out.start(g.end)
@@ -92,11 +93,11 @@ func (g *guest) endUntrusted() {
 
 func (g *guest) readControl() error {
 	for {
-		m, err := readMessage(g.out.control, maxMessage)
+		m, err := wire.Read(g.out.control, wire.MaxBody)
 		if err != nil {
 			return err
 		}
-		if m.kind == msgRevoked {
+		if m.Kind == wire.MsgRevoked {
 			g.server.revoked(m)
 		}
 	}
@@ -123,18 +124,18 @@ func (g *guest) serveStream(stream *mux.Stream) {
 // to, nil if there is none.
 func (g *guest) answer(stream *mux.Stream) *mux.Stream {
 	stream.SetReadDeadline(time.Now().Add(orDefault(g.server.HandshakeTimeout, 15*time.Second)))
-	m, err := readMessage(stream, maxRequest)
+	m, err := wire.Read(stream, wire.MaxRequest)
 	if err != nil {
 		stream.Reset(uint32(CodeBadRequest))
 		return nil
 	}
 	stream.SetReadDeadline(time.Time{})
-	switch m.kind {
-	case msgAsk:
-		writeMessage(stream, (&message{kind: msgHave}).uint(tagCode, uint64(g.server.has(m.getString(tagCluster)))))
-	case msgForward:
+	switch m.Kind {
+	case wire.MsgAsk:
+		wire.Write(stream, wire.New(wire.MsgHave).AddUint(wire.TagCode, uint64(g.server.has(m.Text(wire.TagCluster)))))
+	case wire.MsgForward:
 		return g.forward(stream, m)
-	case msgFleet:
+	case wire.MsgFleet:
 		g.server.tellStatus(stream)
 	default:
 		stream.Reset(uint32(CodeBadRequest))
@@ -157,16 +158,16 @@ func (s *Server) has(cluster string) Code {
 }
 
 // forward dials what the peer asks for and answers. The peer has said who may.
-func (g *guest) forward(stream *mux.Stream, m *message) *mux.Stream {
+func (g *guest) forward(stream *mux.Stream, m *wire.Message) *mux.Stream {
 	ctx, cancel := dialContext(g.streams.Context(), stream, m)
 	defer cancel()
-	d := &Dialer{server: g.server, cluster: m.getString(tagCluster)}
-	far, err := d.forwardedDial(ctx, m.getString(tagNetwork), m.getString(tagAddress))
+	d := &Dialer{server: g.server, cluster: m.Text(wire.TagCluster)}
+	far, err := d.forwardedDial(ctx, m.Text(wire.TagNetwork), m.Text(wire.TagAddress))
 	if err != nil {
-		writeMessage(stream, refusalOf(msgDialed, forwardedError(err)))
+		wire.Write(stream, refusalOf(wire.MsgDialed, forwardedError(err)))
 		return nil
 	}
-	if writeMessage(stream, &message{kind: msgDialed}) != nil {
+	if wire.Write(stream, wire.New(wire.MsgDialed)) != nil {
 		far.Reset(0)
 		return nil
 	}

@@ -23,13 +23,13 @@ func TestSlowCarriers(t *testing.T) {
 		{"half a record", func(t *testing.T, b *bed, c *tunnel.Credentials) { b.wire().Write([]byte{22, 3, 1, 1, 0, 1}) }, tunnel.CodeTooManyStreams},
 		{"no ENROLL", func(t *testing.T, b *bed, c *tunnel.Credentials) { rawCarrier(t, b, nil) }, tunnel.CodeTooManyStreams},
 		{"half of ENROLL", func(t *testing.T, b *bed, c *tunnel.Credentials) {
-			say(t, rawCarrier(t, b, nil), tunnel.RawMessage(32)[:5])
+			say(t, rawCarrier(t, b, nil), rawMessage(32)[:5])
 		}, tunnel.CodeTooManyStreams},
 		{"no session", func(t *testing.T, b *bed, c *tunnel.Credentials) { rawCarrier(t, b, c) }, tunnel.CodeTimeout},
 		{"no control stream", func(t *testing.T, b *bed, c *tunnel.Credentials) { b.rawSession(c) }, tunnel.CodeTimeout},
 		{"half of HELLO", func(t *testing.T, b *bed, c *tunnel.Credentials) {
 			_, session := b.rawSession(c)
-			open(t, session, tunnel.RawHello()[:7])
+			open(t, session, rawHello()[:7])
 		}, tunnel.CodeTimeout},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -94,21 +94,21 @@ func open(t *testing.T, session *mux.Session, first []byte) *mux.Stream {
 
 // What is no HELLO is refused at once, however much of it is claimed.
 func TestBadHello(t *testing.T) {
-	huge := tunnel.RawMessage(1, uint16(99), make([]byte, 5000))
+	huge := rawMessage(1, uint16(99), make([]byte, 5000))
 	for _, tt := range []struct {
 		name  string
 		first []byte
 		code  tunnel.Code
 	}{
 		{"garbage", []byte("GET / HTTP/1.1\r\n\r\n"), tunnel.CodeBadRequest},
-		{"another message", tunnel.RawMessage(4), tunnel.CodeBadRequest},
+		{"another message", rawMessage(4), tunnel.CodeBadRequest},
 		{"fields that don't fill it", []byte{0, 1, 0, 0, 0, 3, 1, 2, 3}, tunnel.CodeBadRequest},
 		{"a field longer than it", []byte{0, 1, 0, 0, 0, 6, 0, 3, 255, 255, 255, 255}, tunnel.CodeBadRequest},
 		{"5,000 bytes", huge, tunnel.CodeBadRequest},
 		{"4 GB claimed", []byte{0, 1, 255, 255, 255, 255}, tunnel.CodeBadRequest},
-		{"no version", tunnel.RawMessage(1), tunnel.CodeVersion},
-		{"another version", tunnel.RawMessage(1, uint16(3), uint64(2)), tunnel.CodeVersion},
-		{"a version of 3 bytes", tunnel.RawMessage(1, uint16(3), []byte{0, 0, 1}), tunnel.CodeVersion},
+		{"no version", rawMessage(1), tunnel.CodeVersion},
+		{"another version", rawMessage(1, uint16(3), uint64(2)), tunnel.CodeVersion},
+		{"a version of 3 bytes", rawMessage(1, uint16(3), []byte{0, 0, 1}), tunnel.CodeVersion},
 		{"the end", nil, tunnel.CodeBadRequest},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestBadHello(t *testing.T) {
 					control.CloseWrite()
 				}
 				if tt.code == tunnel.CodeVersion {
-					if kind, code, err := tunnel.ReadRaw(control); kind != 3 || code != uint64(tt.code) || err != nil {
+					if kind, code, err := readRaw(control); kind != 3 || code != uint64(tt.code) || err != nil {
 						t.Errorf("got %d with code %d, %v, want REFUSAL with %d", kind, code, err, tt.code)
 					}
 				}
@@ -177,8 +177,8 @@ func TestCloseWhileRefusing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, &tunnel.Server{})
 		_, session := b.rawSession(b.enrolled())
-		control := open(t, session, tunnel.RawMessage(1))
-		if _, _, err := tunnel.ReadRaw(control); err != nil {
+		control := open(t, session, rawMessage(1))
+		if _, _, err := readRaw(control); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
@@ -195,15 +195,15 @@ func TestManyRenewals(t *testing.T) {
 		var asked int
 		b := newBed(t, &tunnel.Server{Hooks: tunnel.Hooks{Refused: func(net.Addr, error) { asked++ }}})
 		_, session := b.rawSession(b.enrolled())
-		control := open(t, session, tunnel.RawHello())
-		if _, _, err := tunnel.ReadRaw(control); err != nil {
+		control := open(t, session, rawHello())
+		if _, _, err := readRaw(control); err != nil {
 			t.Fatal(err)
 		}
 		for range 30 {
-			if _, err := control.Write(tunnel.RawMessage(5)); err != nil {
+			if _, err := control.Write(rawMessage(5)); err != nil {
 				t.Fatal(err)
 			}
-			if kind, code, err := tunnel.ReadRaw(control); kind != 6 || code == 0 || err != nil {
+			if kind, code, err := readRaw(control); kind != 6 || code == 0 || err != nil {
 				t.Fatalf("got %d with code %d, %v, want a refusal", kind, code, err)
 			}
 			time.Sleep(100 * time.Millisecond)
@@ -221,7 +221,7 @@ func TestManySessionsOfOneAgent(t *testing.T) {
 		c := b.enrolled()
 		for range 100 {
 			_, session := b.rawSession(c)
-			if kind, _, err := tunnel.ReadRaw(open(t, session, tunnel.RawHello())); kind != 2 || err != nil {
+			if kind, _, err := readRaw(open(t, session, rawHello())); kind != 2 || err != nil {
 				t.Fatalf("got %d, %v, want WELCOME", kind, err)
 			}
 		}
@@ -243,35 +243,35 @@ var hostileAgents = []struct {
 	do   func(t *testing.T, p peer)
 	ends bool // the session
 }{
-	{"HELLO twice", func(t *testing.T, p peer) { p.control.Write(tunnel.RawHello()) }, false},
+	{"HELLO twice", func(t *testing.T, p peer) { p.control.Write(rawHello()) }, false},
 	{"unknown kinds", func(t *testing.T, p peer) {
 		for kind := range uint16(300) {
 			if kind != 4 {
-				p.control.Write(tunnel.RawMessage(kind+100, uint16(7), []byte("x")))
+				p.control.Write(rawMessage(kind+100, uint16(7), []byte("x")))
 			}
 		}
 	}, false},
 	{"a server's messages", func(t *testing.T, p peer) {
 		for _, kind := range []uint16{2, 3, 6, 7, 8, 16, 17, 32} {
-			p.control.Write(tunnel.RawMessage(kind, uint16(11), []byte("x"), uint16(1), uint64(3)))
+			p.control.Write(rawMessage(kind, uint16(11), []byte("x"), uint16(1), uint64(3)))
 		}
 	}, false},
-	{"RECEIVED of nothing", func(t *testing.T, p peer) { p.control.Write(tunnel.RawMessage(9, uint16(4), []byte("17"))) }, false},
-	{"RENEW of nothing", func(t *testing.T, p peer) { p.control.Write(tunnel.RawMessage(5)) }, false},
+	{"RECEIVED of nothing", func(t *testing.T, p peer) { p.control.Write(rawMessage(9, uint16(4), []byte("17"))) }, false},
+	{"RENEW of nothing", func(t *testing.T, p peer) { p.control.Write(rawMessage(5)) }, false},
 	{"RENEW of garbage", func(t *testing.T, p peer) {
-		p.control.Write(tunnel.RawMessage(5, uint16(4), []byte("x"), uint16(9), make([]byte, 3000), uint16(15), make([]byte, 99)))
+		p.control.Write(rawMessage(5, uint16(4), []byte("x"), uint16(9), make([]byte, 3000), uint16(15), make([]byte, 99)))
 	}, false},
 	{"1,000 RENEW, answers unread", func(t *testing.T, p peer) {
 		for range 1000 {
-			if _, err := p.control.Write(tunnel.RawMessage(5, uint16(4), make([]byte, 4000))); err != nil {
+			if _, err := p.control.Write(rawMessage(5, uint16(4), make([]byte, 4000))); err != nil {
 				return
 			}
 		}
 	}, true},
 	{"streams of its own", func(t *testing.T, p peer) {
 		for range 100 {
-			st := open(t, p.session, tunnel.RawMessage(16))
-			if _, _, err := tunnel.ReadRaw(st); err == nil {
+			st := open(t, p.session, rawMessage(16))
+			if _, _, err := readRaw(st); err == nil {
 				t.Error("the server answers on a stream of an agent's")
 			}
 		}
@@ -292,8 +292,8 @@ func TestHostileAgent(t *testing.T) {
 				b := newBed(t, &tunnel.Server{Hooks: tunnel.Hooks{Disconnected: func(_ tunnel.SessionInfo, err error) { gone <- err }}})
 				_, session := b.rawSession(b.enrolled())
 				<-gone // the one that enrolled
-				control := open(t, session, tunnel.RawHello())
-				if kind, _, err := tunnel.ReadRaw(control); kind != 2 || err != nil {
+				control := open(t, session, rawHello())
+				if kind, _, err := readRaw(control); kind != 2 || err != nil {
 					t.Fatalf("got %d, %v, want WELCOME", kind, err)
 				}
 				b.await()

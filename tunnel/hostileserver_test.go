@@ -13,7 +13,7 @@ import (
 // A server that says what it should not. The agent's session goes on, or the
 // agent comes back.
 func TestHostileServer(t *testing.T) {
-	dial := tunnel.RawMessage(16, uint16(6), []byte("tcp"), uint16(5), []byte("echo:7"))
+	dial := rawMessage(16, uint16(6), []byte("tcp"), uint16(5), []byte("echo:7"))
 	for _, tt := range []struct {
 		name   string
 		stream []byte // first message of a stream; nil: none
@@ -22,18 +22,18 @@ func TestHostileServer(t *testing.T) {
 		say    []byte // on the control stream
 	}{
 		{name: "garbage for DIAL", stream: []byte("GET / HTTP/1.1\r\n\r\n"), code: 9, reset: true},
-		{name: "DIAL of 5,000 bytes", stream: tunnel.RawMessage(16, uint16(5), make([]byte, 5000)), code: 9, reset: true},
+		{name: "DIAL of 5,000 bytes", stream: rawMessage(16, uint16(5), make([]byte, 5000)), code: 9, reset: true},
 		{name: "no DIAL", stream: []byte{0}, code: 9, reset: true},
-		{name: "HELLO", stream: tunnel.RawHello(), code: 9, reset: true},
-		{name: "DIAL of nothing", stream: tunnel.RawMessage(16), code: 9},
-		{name: "DIAL of udp", stream: tunnel.RawMessage(16, uint16(6), []byte("udp"), uint16(5), []byte("echo:7")), code: 9},
-		{name: "RENEW", stream: dial, say: tunnel.RawMessage(5)},
-		{name: "ISSUED unasked", stream: dial, say: bytes.Repeat(tunnel.RawMessage(6, uint16(10), []byte("x")), 50)},
-		{name: "ROOTS of nothing", stream: dial, say: tunnel.RawMessage(7)},
-		{name: "ROOTS of garbage", stream: dial, say: tunnel.RawMessage(7, uint16(11), []byte("x"))},
-		{name: "HELLO and WELCOME", stream: dial, say: append(tunnel.RawHello(), tunnel.RawMessage(2)...)},
-		{name: "unknown", stream: dial, say: tunnel.RawMessage(999)},
-		{name: "PAYLOAD without a name", stream: dial, say: tunnel.RawMessage(8)},
+		{name: "HELLO", stream: rawHello(), code: 9, reset: true},
+		{name: "DIAL of nothing", stream: rawMessage(16), code: 9},
+		{name: "DIAL of udp", stream: rawMessage(16, uint16(6), []byte("udp"), uint16(5), []byte("echo:7")), code: 9},
+		{name: "RENEW", stream: dial, say: rawMessage(5)},
+		{name: "ISSUED unasked", stream: dial, say: bytes.Repeat(rawMessage(6, uint16(10), []byte("x")), 50)},
+		{name: "ROOTS of nothing", stream: dial, say: rawMessage(7)},
+		{name: "ROOTS of garbage", stream: dial, say: rawMessage(7, uint16(11), []byte("x"))},
+		{name: "HELLO and WELCOME", stream: dial, say: append(rawHello(), rawMessage(2)...)},
+		{name: "unknown", stream: dial, say: rawMessage(999)},
+		{name: "PAYLOAD without a name", stream: dial, say: rawMessage(8)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestHostileServer(t *testing.T) {
 					}
 				}
 				st := open(t, session, tt.stream)
-				kind, code, err := tunnel.ReadRaw(st)
+				kind, code, err := readRaw(st)
 				switch {
 				case tt.reset:
 					if got := resetCode(err); got != uint32(tt.code) {
@@ -102,10 +102,10 @@ func TestAgentMaxStreams(t *testing.T) {
 		store := &tunnel.MemoryCredentials{}
 		b.agent(&tunnel.Agent{Credentials: store}).stop()
 		session, _ := b.rawServer(store)
-		dial := tunnel.RawMessage(16, uint16(6), []byte("tcp"), uint16(5), []byte("echo:7"))
+		dial := rawMessage(16, uint16(6), []byte("tcp"), uint16(5), []byte("echo:7"))
 		var codes []uint32
 		for range 15 {
-			_, code, err := tunnel.ReadRaw(open(t, session, dial))
+			_, code, err := readRaw(open(t, session, dial))
 			if err == nil && code != 0 {
 				t.Errorf("got code %d", code)
 			}

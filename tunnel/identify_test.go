@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // overEach runs the test over TCP and over WebSocket, with the address of the
@@ -55,7 +56,7 @@ func TestOtherPKI(t *testing.T) {
 		if m := a.message(2); m.kind != 16 || m.fields[5] != "echo:7" {
 			t.Fatalf("got %d for %q, want DIAL", m.kind, m.fields[5])
 		}
-		a.frame(frameData, flagACK, 2, tunnel.RawMessage(17))
+		a.frame(frameData, flagACK, 2, rawMessage(17))
 		if got, err := a.read(2, 4); string(got) != "ping" {
 			t.Fatalf("got %q, %v, want what was written", got, err)
 		}
@@ -157,11 +158,11 @@ func TestOtherPKINoMore(t *testing.T) {
 			t.Fatalf("got %d, want WELCOME", m.kind)
 		}
 		state := a.conn.ConnectionState()
-		request := tunnel.NewEnrolMessage(tunnel.MsgRenew).String(tunnel.TagID, "17")
+		request := wire.New(wire.MsgRenew).AddString(wire.TagID, "17")
 		if err := request.AddRequest(&state, newKey(t)); err != nil {
 			t.Fatal(err)
 		}
-		a.frame(frameData, 0, 1, tunnel.RawMessage(5, uint16(4), []byte("17"), uint16(9), request.Get(9), uint16(15), request.Get(15)))
+		a.frame(frameData, 0, 1, rawMessage(5, uint16(4), []byte("17"), uint16(9), request.Bytes(9), uint16(15), request.Bytes(15)))
 		if m := a.message(1); m.kind != 6 || m.code() != tunnel.CodeBadCertificate || m.fields[10] != "" {
 			t.Errorf("RENEW: got %d, code %d, %q and a certificate of %d bytes, want ISSUED, code %d and none",
 				m.kind, m.code(), m.fields[2], len(m.fields[10]), tunnel.CodeBadCertificate)

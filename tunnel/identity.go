@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // Identity is who an agent is: a URI SAN of the certificate that it got by its
@@ -28,9 +28,6 @@ const (
 	agentHost  = "agent"
 	serverHost = "server"
 	serverURI  = "causeway://server"
-	maxCluster = 253 + 1 + 253 // namespace/name
-	maxAgent   = 64
-	maxServer  = 64 // the name of a replica
 )
 
 // URI returns the form in a certificate.
@@ -61,7 +58,7 @@ func identityOf(cert *x509.Certificate) (Identity, error) {
 	var err1, err2 error
 	i.Cluster, err1 = url.PathUnescape(cluster)
 	i.Agent, err2 = url.PathUnescape(agent)
-	return i, errors.Join(err1, err2, checkCluster(i.Cluster), checkAgent(i.Agent))
+	return i, errors.Join(err1, err2, wire.CheckCluster(i.Cluster), wire.CheckAgent(i.Agent))
 }
 
 // identifyBy returns who the client of a connection is by the Server's field
@@ -76,32 +73,8 @@ func identifyBy(identify func(tls.ConnectionState) (Identity, error), state *tls
 	default:
 		return Identity{}, &Error{Op: "connect", Code: CodeBadCertificate, Err: privateCause{err}}
 	}
-	if err := cmp.Or(checkCluster(id.Cluster), checkAgent(id.Agent)); err != nil {
+	if err := cmp.Or(wire.CheckCluster(id.Cluster), wire.CheckAgent(id.Agent)); err != nil {
 		return Identity{}, internal("connect", "", fmt.Errorf("field Identify of the Server returned an identity that can't be used: %w", err))
 	}
 	return id, nil
-}
-
-// checkCluster returns whether the name may stand for a cluster: printable,
-// without spaces, at most as long as namespace/name can be.
-func checkCluster(name string) error {
-	return checkName("cluster", name, maxCluster)
-}
-
-func checkAgent(name string) error {
-	return checkName("agent", name, maxAgent)
-}
-
-func checkName(what, name string, most int) error {
-	switch {
-	case name == "":
-		return errors.New("the name of the " + what + " is empty")
-	case len(name) > most:
-		return errors.New("the name of the " + what + " is too long")
-	case !utf8.ValidString(name):
-		return errors.New("the name of the " + what + " is not UTF-8")
-	case strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsSpace(r) || r == '|' }):
-		return errors.New("the name of the " + what + " holds a space, a bar or a character that does not print")
-	}
-	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // Invitation is what an agent needs to enrol, or, without the token, to know the
@@ -154,14 +156,14 @@ func (i Invitation) check() error {
 	if i.Token == "" {
 		return configError("invitation: field Token (%s) is missing", envToken)
 	}
-	if _, err := parseToken(i.Token); err != nil {
+	if _, err := wire.ParseToken(i.Token); err != nil {
 		return configError("invitation: field Token (%s): %w", envToken, err)
 	}
 	if err := checkPin(i.Pin); err != nil {
 		return configError("invitation: field Pin (%s): %w", envPin, err)
 	}
 	if i.Cluster != "" {
-		if err := checkCluster(i.Cluster); err != nil {
+		if err := wire.CheckCluster(i.Cluster); err != nil {
 			return configError("invitation: field Cluster (%s): %w", envCluster, err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/internal/relay"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // link is the agent's end of one session.
@@ -28,16 +29,16 @@ type link struct {
 	out     outbox
 	streams *group.Group // its ctx ends with the session; closing, it takes no more
 
-	issued   chan *message  // answers to RENEW
-	work     sync.WaitGroup // its end, and payloads
+	issued   chan *wire.Message // answers to RENEW
+	work     sync.WaitGroup     // its end, and payloads
 	retiring sync.Once
 
 	mu       sync.Mutex // guards the fields below
 	cause    error
-	servers  []string   // by name, as the server knows them
-	news     bool       // a name among them was not told before
-	payloads []*message // that wait for the field Payload
-	taking   bool       // there is a goroutine that hands them over
+	servers  []string        // by name, as the server knows them
+	news     bool            // a name among them was not told before
+	payloads []*wire.Message // that wait for the field Payload
+	taking   bool            // there is a goroutine that hands them over
 }
 
 // open connects to the server and begins a session, unless its name is held.
@@ -60,7 +61,7 @@ func (r *runner) open(ctx context.Context, server string, held []string) (*link,
 	l := &link{
 		runner: r, server: withoutPassword(server), cert: credentials.Chain[0], mux: m, carrier: c, since: time.Now(),
 		out: outbox{control: control}, streams: group.New(r.ctx),
-		issued: make(chan *message, 1),
+		issued: make(chan *wire.Message, 1),
 	}
 	if l.servers = serverNames(welcome); len(l.servers) > 0 {
 		l.name = l.servers[0]
@@ -91,29 +92,29 @@ func connectError(ctx context.Context, server string, err error) error {
 }
 
 // hello says HELLO and reads the answer.
-func (r *runner) hello(ctx context.Context, m *mux.Session, held []string) (*mux.Stream, *message, error) {
-	hello := (&message{kind: msgHello}).uint(tagVersion, protocolVersion).string(tagID, rand.Text()).
-		string(tagProgram, r.Program).time(tagTime, time.Now()).uint(tagLimit, uint64(orDefault(r.MaxStreams, 1000)))
+func (r *runner) hello(ctx context.Context, m *mux.Session, held []string) (*mux.Stream, *wire.Message, error) {
+	hello := wire.New(wire.MsgHello).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, rand.Text()).
+		AddString(wire.TagProgram, r.Program).AddTime(wire.TagTime, time.Now()).AddUint(wire.TagLimit, uint64(orDefault(r.MaxStreams, 1000)))
 	for _, name := range held {
-		hello.string(tagHeld, name)
+		hello.AddString(wire.TagHeld, name)
 	}
-	control, err := m.Open(ctx, hello.encode(nil))
+	control, err := m.Open(ctx, hello.Encode())
 	if err != nil {
 		return nil, nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { control.SetReadDeadline(time.Unix(1, 0)) })
-	answer, err := readMessage(control, maxMessage)
+	answer, err := wire.Read(control, wire.MaxBody)
 	switch {
 	case !stop() && err == nil:
 		err = ctx.Err()
 	case err != nil && ctx.Err() != nil:
 		err = ctx.Err()
-	case err == nil && answer.kind == msgRefusal:
-		if err = answer.failure("connect", r.identity().Cluster, ""); err == nil {
-			err = errMessage
+	case err == nil && answer.Kind == wire.MsgRefusal:
+		if err = messageError(answer, "connect", r.identity().Cluster, ""); err == nil {
+			err = wire.ErrMalformed
 		}
-	case err == nil && (answer.kind != msgWelcome || answer.getUint(tagVersion) != protocolVersion):
-		err = &Error{Op: "connect", Code: CodeVersion, Err: errMessage}
+	case err == nil && (answer.Kind != wire.MsgWelcome || answer.Uint(wire.TagVersion) != wire.Version):
+		err = &Error{Op: "connect", Code: CodeVersion, Err: wire.ErrMalformed}
 	}
 	return control, answer, err
 }
@@ -192,9 +193,9 @@ func abandonTarget(conn net.Conn, code uint32, ended bool) {
 // dialContext returns the context of a dial that m asks for on the stream. It ends
 // after the time in m, or when the peer resets the stream: the dial is for nobody
 // then.
-func dialContext(ctx context.Context, stream *mux.Stream, m *message) (context.Context, context.CancelFunc) {
+func dialContext(ctx context.Context, stream *mux.Stream, m *wire.Message) (context.Context, context.CancelFunc) {
 	budget := time.Hour
-	if ms := m.getUint(tagTime); ms > 0 && ms < uint64(time.Hour/time.Millisecond) {
+	if ms := m.Uint(wire.TagTime); ms > 0 && ms < uint64(time.Hour/time.Millisecond) {
 		budget = time.Duration(ms) * time.Millisecond
 	}
 	ctx, cancel := context.WithTimeout(ctx, budget)
@@ -206,8 +207,8 @@ func dialContext(ctx context.Context, stream *mux.Stream, m *message) (context.C
 // is nothing to relay.
 func (l *link) connect(stream *mux.Stream) net.Conn {
 	stream.SetReadDeadline(time.Now().Add(orDefault(l.runner.HandshakeTimeout, 15*time.Second)))
-	m, err := readMessage(stream, maxRequest)
-	if err != nil || m.kind != msgDial {
+	m, err := wire.Read(stream, wire.MaxRequest)
+	if err != nil || m.Kind != wire.MsgDial {
 		stream.Reset(uint32(CodeBadRequest))
 		return nil
 	}
@@ -218,7 +219,7 @@ func (l *link) connect(stream *mux.Stream) net.Conn {
 		return nil
 	}
 	began := time.Now()
-	conn, err := l.runner.targets.dial(ctx, m.getString(tagNetwork), m.getString(tagAddress))
+	conn, err := l.runner.targets.dial(ctx, m.Text(wire.TagNetwork), m.Text(wire.TagAddress))
 	if l.runner.Hooks.Dialed != nil {
 		l.runner.Hooks.Dialed(time.Since(began), err)
 	}
@@ -231,14 +232,14 @@ func (l *link) connect(stream *mux.Stream) net.Conn {
 	}
 	if err != nil {
 		// Not Close at once: yamux drops what was not read before a reset.
-		answerLast(l.streams.Context(), stream, refusalOf(msgDialed, err))
+		answerLast(l.streams.Context(), stream, refusalOf(wire.MsgDialed, err))
 		return nil
 	}
-	answer := &message{kind: msgDialed}
+	answer := wire.New(wire.MsgDialed)
 	if addr := conn.RemoteAddr(); addr != nil { // of the embedder's DialFunc it may be
-		answer.string(tagAddress, addr.String())
+		answer.AddString(wire.TagAddress, addr.String())
 	}
-	if err := writeMessage(stream, answer); err != nil {
+	if err := wire.Write(stream, answer); err != nil {
 		conn.Close()
 		return nil
 	}
@@ -258,7 +259,7 @@ func (l *link) retire() {
 func (l *link) drain() {
 	l.runner.change()
 	if l.mux.Err() == nil {
-		l.out.add(&message{kind: msgDrain})
+		l.out.add(wire.New(wire.MsgDrain))
 	}
 	<-l.streams.Idle() // the end of the session ends streams too
 	if l.streams.Context().Err() != nil {

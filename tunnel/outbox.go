@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // maxOutbox is how many control messages may wait for a slow reader.
@@ -18,7 +19,7 @@ type outbox struct {
 	failed  func(error) // set by start
 
 	mu      sync.Mutex // guards the fields below
-	queue   []*message
+	queue   []*wire.Message
 	last    bool // nothing comes after queue
 	started bool
 	closed  bool
@@ -38,7 +39,7 @@ func (o *outbox) start(failed func(error)) {
 }
 
 // add reports whether there was room.
-func (o *outbox) add(m *message) bool {
+func (o *outbox) add(m *wire.Message) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	room := len(o.queue) < maxOutbox
@@ -98,7 +99,7 @@ func (o *outbox) write() {
 
 // take returns what is to be written; ok is false if that is nothing, and the
 // goroutine ends. After one that failed or wrote the last there is no other.
-func (o *outbox) take() (queue []*message, last, ok bool) {
+func (o *outbox) take() (queue []*wire.Message, last, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed || len(o.queue) == 0 && !o.last {
@@ -109,12 +110,12 @@ func (o *outbox) take() (queue []*message, last, ok bool) {
 	return queue, o.last, true
 }
 
-func (o *outbox) send(queue []*message) error {
+func (o *outbox) send(queue []*wire.Message) error {
 	// A deadline's timer would keep a session that has died in memory.
 	defer o.control.SetWriteDeadline(time.Time{})
 	for _, msg := range queue {
 		o.control.SetWriteDeadline(time.Now().Add(time.Minute))
-		if err := writeMessage(o.control, msg); err != nil {
+		if err := wire.Write(o.control, msg); err != nil {
 			return err
 		}
 	}

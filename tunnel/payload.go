@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // Payload is a piece of data that the server's owner hands an agent over the
@@ -63,10 +65,10 @@ func (s *Server) Push(ctx context.Context, cluster string, p Payload) error {
 // push waits for what the agent says of the payload.
 func (sess *session) push(ctx context.Context, seq uint64, p Payload) error {
 	id := strconv.FormatUint(seq, 10)
-	m := (&message{kind: msgPayload}).string(tagID, id).string(tagName, p.Name).bytes(tagData, p.Data)
-	if len(m.body) > maxMessage {
+	m := wire.New(wire.MsgPayload).AddString(wire.TagID, id).AddString(wire.TagName, p.Name).AddBytes(wire.TagData, p.Data)
+	if len(m.Body) > wire.MaxBody {
 		return &Error{Op: "push", Cluster: sess.id.Cluster, Code: CodeConfig,
-			Err: fmt.Errorf("payload %q has %d bytes, and a message takes %d at most", printable(p.Name), len(p.Data), maxMessage)}
+			Err: fmt.Errorf("payload %q has %d bytes, and a message takes %d at most", wire.Printable(p.Name), len(p.Data), wire.MaxBody)}
 	}
 	answered := make(chan error, 1)
 	sess.mu.Lock()
@@ -89,12 +91,12 @@ func (sess *session) push(ctx context.Context, seq uint64, p Payload) error {
 }
 
 // received passes a RECEIVED to who waits for it.
-func (sess *session) received(m *message) {
+func (sess *session) received(m *wire.Message) {
 	sess.mu.Lock()
-	answered := sess.waiting[m.getString(tagID)]
-	delete(sess.waiting, m.getString(tagID))
+	answered := sess.waiting[m.Text(wire.TagID)]
+	delete(sess.waiting, m.Text(wire.TagID))
 	sess.mu.Unlock()
 	if answered != nil {
-		answered <- m.failure("push", sess.id.Cluster, "")
+		answered <- messageError(m, "push", sess.id.Cluster, "")
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/causewayproject/causeway/internal/backoff"
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // selfAgain is when an address that led to this replica itself is tried again:
@@ -178,7 +179,7 @@ func (p *peer) attempt(ctx context.Context) (*peerLink, error) {
 		m.Close()
 		return nil, connectError(ctx, p.address, err)
 	}
-	l := newPeerLink(p, c, m, control, welcome.getString(tagServer))
+	l := newPeerLink(p, c, m, control, welcome.Text(wire.TagServer))
 	l.rotateAt = time.Now().Add(expires.Sub(s.enroller.clock()) / 2)
 	if !s.enroller.signedNow(l.cert) {
 		l.rotateAt = time.Now().Add(lateRotation)
@@ -193,16 +194,16 @@ func (p *peer) attempt(ctx context.Context) (*peerLink, error) {
 }
 
 // hello says HELLO and reads the answer.
-func (p *peer) hello(ctx context.Context, m *mux.Session) (*mux.Stream, *message, error) {
+func (p *peer) hello(ctx context.Context, m *mux.Session) (*mux.Stream, *wire.Message, error) {
 	s := p.peers.server
-	hello := (&message{kind: msgHello}).uint(tagVersion, protocolVersion).string(tagID, p.peers.id).
-		string(tagServer, s.name).time(tagTime, time.Now())
-	control, err := m.Open(ctx, hello.encode(nil))
+	hello := wire.New(wire.MsgHello).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, p.peers.id).
+		AddString(wire.TagServer, s.name).AddTime(wire.TagTime, time.Now())
+	control, err := m.Open(ctx, hello.Encode())
 	if err != nil {
 		return nil, nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { control.SetDeadline(time.Unix(1, 0)) })
-	answer, err := readMessage(control, maxHello)
+	answer, err := wire.Read(control, wire.MaxHello)
 	if err == nil {
 		err = p.judge(answer)
 	}
@@ -216,24 +217,24 @@ func (p *peer) hello(ctx context.Context, m *mux.Session) (*mux.Stream, *message
 }
 
 // judge returns why the answer to HELLO does not open a session.
-func (p *peer) judge(answer *message) error {
+func (p *peer) judge(answer *wire.Message) error {
 	s := p.peers.server
-	name := answer.getString(tagServer)
+	name := answer.Text(wire.TagServer)
 	switch {
-	case answer.kind == msgRefusal:
-		if err := answer.failure("connect", "", p.address); err != nil {
+	case answer.Kind == wire.MsgRefusal:
+		if err := messageError(answer, "connect", "", p.address); err != nil {
 			return err
 		}
-		return errMessage
-	case answer.kind != msgWelcome || answer.getUint(tagVersion) != protocolVersion:
-		return &Error{Op: "connect", Addr: p.address, Code: CodeVersion, Err: errMessage}
-	case answer.getString(tagID) == p.peers.id:
+		return wire.ErrMalformed
+	case answer.Kind != wire.MsgWelcome || answer.Uint(wire.TagVersion) != wire.Version:
+		return &Error{Op: "connect", Addr: p.address, Code: CodeVersion, Err: wire.ErrMalformed}
+	case answer.Text(wire.TagID) == p.peers.id:
 		return errSelf
 	case name == s.name:
 		return configError("field Name of the Server: the replica at %s has the name %q too", p.address, name)
 	}
-	if err := checkName("replica", name, maxServer); err != nil {
-		return fmt.Errorf("%w: %w", errMessage, err)
+	if err := wire.CheckReplica(name); err != nil {
+		return fmt.Errorf("%w: %w", wire.ErrMalformed, err)
 	}
 	return nil
 }
@@ -243,7 +244,7 @@ func (p *peer) judge(answer *message) error {
 func (s *Server) tellRevoked(control *mux.Stream) error {
 	var b []byte
 	for _, id := range s.registry.allRevoked() {
-		b = revokedMessage(id).encode(b)
+		b = append(b, revokedMessage(id).Encode()...)
 	}
 	if len(b) == 0 {
 		return nil
@@ -252,15 +253,15 @@ func (s *Server) tellRevoked(control *mux.Stream) error {
 	return err
 }
 
-func revokedMessage(id Identity) *message {
-	return (&message{kind: msgRevoked}).string(tagCluster, id.Cluster).string(tagName, id.Agent)
+func revokedMessage(id Identity) *wire.Message {
+	return wire.New(wire.MsgRevoked).AddString(wire.TagCluster, id.Cluster).AddString(wire.TagName, id.Agent)
 }
 
 // revoked is a REVOKED of a peer. It is not passed on: all replicas are told
 // by the one that was asked.
-func (s *Server) revoked(m *message) {
-	id := Identity{Cluster: m.getString(tagCluster), Agent: m.getString(tagName)}
-	if checkCluster(id.Cluster) == nil && checkAgent(id.Agent) == nil {
+func (s *Server) revoked(m *wire.Message) {
+	id := Identity{Cluster: m.Text(wire.TagCluster), Agent: m.Text(wire.TagName)}
+	if wire.CheckCluster(id.Cluster) == nil && wire.CheckAgent(id.Agent) == nil {
 		s.expel(id)
 	}
 }

@@ -14,12 +14,12 @@ import (
 // that it dialed neither hangs nor panics, and serves the next.
 func FuzzGuest(f *testing.F) {
 	cluster := []byte(testCluster)
-	f.Add(tunnel.RawPeerHello("b"), tunnel.RawMessage(68, uint16(7), cluster, uint16(12), []byte("x")), tunnel.RawMessage(64, uint16(7), cluster))
-	f.Add(tunnel.RawPeerHello("b"), []byte{}, tunnel.RawMessage(66, uint16(7), cluster, uint16(6), []byte("tcp"), uint16(5), []byte("echo:7"), uint16(14), uint64(1000)))
-	f.Add(tunnel.RawPeerHello("b"), []byte{}, tunnel.RawMessage(66, uint16(7), []byte("none"), uint16(6), []byte("udp"), uint16(5), []byte("echo"), uint16(14), uint64(1<<63)))
-	f.Add(tunnel.RawPeerHello("b"), []byte{0, 68, 0, 0, 0, 9}, tunnel.RawMessage(64, uint16(7), cluster))
-	f.Add(tunnel.RawPeerHello("a"), []byte{}, tunnel.RawMessage(67))
-	f.Add(tunnel.RawPeerHello(""), []byte{0, 68, 0, 0, 0, 9}, tunnel.RawMessage(67))
+	f.Add(tunnel.RawPeerHello("b"), rawMessage(68, uint16(7), cluster, uint16(12), []byte("x")), rawMessage(64, uint16(7), cluster))
+	f.Add(tunnel.RawPeerHello("b"), []byte{}, rawMessage(66, uint16(7), cluster, uint16(6), []byte("tcp"), uint16(5), []byte("echo:7"), uint16(14), uint64(1000)))
+	f.Add(tunnel.RawPeerHello("b"), []byte{}, rawMessage(66, uint16(7), []byte("none"), uint16(6), []byte("udp"), uint16(5), []byte("echo"), uint16(14), uint64(1<<63)))
+	f.Add(tunnel.RawPeerHello("b"), []byte{0, 68, 0, 0, 0, 9}, rawMessage(64, uint16(7), cluster))
+	f.Add(tunnel.RawPeerHello("a"), []byte{}, rawMessage(67))
+	f.Add(tunnel.RawPeerHello(""), []byte{0, 68, 0, 0, 0, 9}, rawMessage(67))
 	b := newBed(f, &tunnel.Server{Name: "a", HandshakeTimeout: time.Second})
 	b.agent(&tunnel.Agent{})
 	c, err := tunnel.ServerCredentials(b.s.Authority)
@@ -43,7 +43,7 @@ func FuzzGuest(f *testing.F) {
 			t.Fatal(err)
 		}
 		first.SetDeadline(time.Now().Add(20 * time.Second))
-		if kind, _, err := tunnel.ReadRaw(first); err != nil || kind != 2 {
+		if kind, _, err := readRaw(first); err != nil || kind != 2 {
 			return // it was refused
 		}
 		first.Write(control)
@@ -61,10 +61,10 @@ func FuzzGuest(f *testing.F) {
 
 // Whatever a replica answers, the one that dialed it is as it was.
 func FuzzPeerAnswer(f *testing.F) {
-	f.Add(tunnel.RawMessage(2, uint16(3), uint64(1), uint16(4), []byte("x"), uint16(18), []byte("b")), tunnel.RawMessage(68, uint16(7), []byte(testCluster), uint16(12), []byte("x")))
-	f.Add(tunnel.RawMessage(2, uint16(3), uint64(1), uint16(4), []byte("raw"), uint16(18), []byte("b")), []byte{})
-	f.Add(tunnel.RawMessage(3, uint16(1), uint64(41)), []byte{})
-	f.Add(tunnel.RawMessage(3), []byte{})
+	f.Add(rawMessage(2, uint16(3), uint64(1), uint16(4), []byte("x"), uint16(18), []byte("b")), rawMessage(68, uint16(7), []byte(testCluster), uint16(12), []byte("x")))
+	f.Add(rawMessage(2, uint16(3), uint64(1), uint16(4), []byte("raw"), uint16(18), []byte("b")), []byte{})
+	f.Add(rawMessage(3, uint16(1), uint64(41)), []byte{})
+	f.Add(rawMessage(3), []byte{})
 	f.Fuzz(func(t *testing.T, welcome, rest []byte) {
 		name, err := tunnel.ReadPeerAnswer(welcome)
 		if err == nil && (name == "" || name == "a" || len(name) > 64) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // peerLink is this end of a session with another replica that was dialed from
@@ -106,15 +107,15 @@ func (l *peerLink) serve() {
 
 func (l *peerLink) readControl() error {
 	for {
-		m, err := readMessage(l.out.control, maxMessage)
+		m, err := wire.Read(l.out.control, wire.MaxBody)
 		if err != nil {
 			return err
 		}
-		switch m.kind {
-		case msgDrain:
+		switch m.Kind {
+		case wire.MsgDrain:
 			l.peer.drained()
 			l.retire()
-		case msgRevoked:
+		case wire.MsgRevoked:
 			l.peer.peers.server.revoked(m)
 		}
 	}
@@ -174,10 +175,10 @@ func (l *peerLink) lost() error {
 
 // open opens a stream for what the message says. It waits no longer than
 // suspectAfter for room on a carrier that may be stuck.
-func (l *peerLink) open(ctx context.Context, m *message) (*mux.Stream, error) {
+func (l *peerLink) open(ctx context.Context, m *wire.Message) (*mux.Stream, error) {
 	short, cancel := context.WithTimeout(ctx, suspectAfter)
 	defer cancel()
-	stream, err := l.mux.Open(short, m.encode(nil))
+	stream, err := l.mux.Open(short, m.Encode())
 	switch {
 	case err == nil && l.opened.Add(1) == rotateAfter:
 		l.wear()

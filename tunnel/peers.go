@@ -12,6 +12,7 @@ import (
 
 	"github.com/causewayproject/causeway/internal/backoff"
 	"github.com/causewayproject/causeway/internal/group"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // peers are the other replicas of a Server: those that it has dialed, and
@@ -327,7 +328,7 @@ func (p *peers) rotate() {
 }
 
 // tell says the message to all peers, whoever dialed.
-func (p *peers) tell(m *message) {
+func (p *peers) tell(m *wire.Message) {
 	p.mu.Lock()
 	var boxes []*outbox
 	for l := range p.links {

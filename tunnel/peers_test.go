@@ -113,7 +113,7 @@ func TestMembership(t *testing.T) {
 func (b *bed) listen(first ...string) (last func() []string) {
 	b.t.Helper()
 	_, session := b.rawSessionAt(b.s.Name+":1", b.enrolledAt(b.s.Name+":1"))
-	control, err := session.Open(b.t.Context(), tunnel.RawHello())
+	control, err := session.Open(b.t.Context(), rawHello())
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -122,8 +122,8 @@ func (b *bed) listen(first ...string) (last func() []string) {
 		b.t.Fatalf("got %d, %q, %v, want WELCOME and %q", kind, told, err, first)
 	}
 	b.await()
-	control.Write(tunnel.RawMessage(4)) // it takes no streams
-	synctest.Wait()                     // once the server has read that
+	control.Write(rawMessage(4)) // it takes no streams
+	synctest.Wait()              // once the server has read that
 	var mu sync.Mutex
 	go func() {
 		for {

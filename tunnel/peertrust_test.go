@@ -104,11 +104,11 @@ func TestServerIsNoAgent(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, session := b.rawSession(c)
-		control, err := session.Open(t.Context(), tunnel.RawHello())
+		control, err := session.Open(t.Context(), rawHello())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if kind, code, err := tunnel.ReadRaw(control); kind != 3 || code != 35 || err != nil {
+		if kind, code, err := readRaw(control); kind != 3 || code != 35 || err != nil {
 			t.Errorf("got %d, %d, %v, want a refusal", kind, code, err)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // prober finds out whether the other end of a session is there.
@@ -100,7 +101,7 @@ func (p *prober) probed(pr *probe, ok bool) {
 // await reads the answer to a dial. A session that is silent is probed, again and
 // again, and left when it does not answer and another says that there is somebody
 // else. What comes first counts: an answer is not taken back.
-func (p *prober) await(ctx context.Context, stream *mux.Stream, another func(context.Context) bool) (*message, error) {
+func (p *prober) await(ctx context.Context, stream *mux.Stream, another func(context.Context) bool) (*wire.Message, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var decided atomic.Bool
 	watched := make(chan struct{})
@@ -116,7 +117,7 @@ func (p *prober) await(ctx context.Context, stream *mux.Stream, another func(con
 			sleep(ctx, aliveFor)
 		}
 	})
-	m, err := readMessage(stream, maxRequest)
+	m, err := wire.Read(stream, wire.MaxRequest)
 	late := decided.Swap(true)
 	cancel()
 	if !watch.Stop() {

@@ -27,7 +27,7 @@ func TestAnswerComesFirst(t *testing.T) {
 		asked := false
 		err = tunnel.AwaitAnswer(t.Context(), m, stream, func(ctx context.Context) bool {
 			asked = true
-			answer := tunnel.RawMessage(17) // DIALED
+			answer := rawMessage(17) // DIALED
 			far.Write(append([]byte{0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, byte(len(answer))}, answer...))
 			<-ctx.Done() // it was read
 			return true

@@ -3,11 +3,13 @@ package tunnel_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"sync"
 
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // rawStream is a stream that a raw agent accepted, with what is below.
@@ -17,7 +19,7 @@ type rawStream struct {
 	carrier *stallConn
 }
 
-func (s *rawStream) dialed(code uint64) { s.Write(tunnel.RawMessage(17, uint16(1), code)) }
+func (s *rawStream) dialed(code uint64) { s.Write(rawMessage(17, uint16(1), code)) }
 
 // enrolled returns the credentials of an agent that was invited.
 func (b *bed) enrolled() *tunnel.Credentials { return b.enrolledAt(wireAddress) }
@@ -43,11 +45,11 @@ func (b *bed) raw(answer func(*rawStream)) *mux.Session {
 func (b *bed) rawOf(c *tunnel.Credentials, answer func(*rawStream)) *mux.Session {
 	b.t.Helper()
 	wire, session := b.rawSession(c)
-	control, err := session.Open(b.t.Context(), tunnel.RawHello())
+	control, err := session.Open(b.t.Context(), rawHello())
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if kind, _, err := tunnel.ReadRaw(control); kind != 2 || err != nil {
+	if kind, _, err := readRaw(control); kind != 2 || err != nil {
 		b.t.Fatalf("got %d, %v, want WELCOME", kind, err)
 	}
 	b.await()
@@ -57,7 +59,7 @@ func (b *bed) rawOf(c *tunnel.Credentials, answer func(*rawStream)) *mux.Session
 			if err != nil {
 				return
 			}
-			if _, _, err := tunnel.ReadRaw(stream); err == nil {
+			if _, _, err := readRaw(stream); err == nil {
 				answer(&rawStream{stream, session, wire})
 			}
 		}
@@ -146,4 +148,31 @@ func resetCode(err error) uint32 {
 		return reset.Code
 	}
 	return 0
+}
+
+// rawHello is the message that an agent begins with.
+func rawHello() []byte { return rawMessage(1, uint16(3), uint64(1)) }
+
+// rawMessage has fields tag, value; values are uint64 or []byte.
+func rawMessage(kind uint16, fields ...any) []byte {
+	m := wire.New(wire.Kind(kind))
+	for i := 0; i < len(fields); i += 2 {
+		t := wire.Tag(fields[i].(uint16))
+		switch v := fields[i+1].(type) {
+		case uint64:
+			m.AddUint(t, v)
+		case []byte:
+			m.AddBytes(t, v)
+		}
+	}
+	return m.Encode()
+}
+
+// readRaw reads a message.
+func readRaw(r io.Reader) (kind uint16, code uint64, err error) {
+	m, err := wire.Read(r, wire.MaxBody)
+	if err != nil {
+		return 0, 0, err
+	}
+	return uint16(m.Kind), m.Uint(wire.TagCode), nil
 }

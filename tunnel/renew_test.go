@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 func TestRenew(t *testing.T) {
@@ -31,20 +32,20 @@ func TestRenewRefuses(t *testing.T) {
 	c := s.enrolled("prod")
 	a, b := s.link(c.TLSConfig())
 	stateA, stateB := a.ConnectionState(), b.ConnectionState()
-	ask := func(id tunnel.Identity, kind bool) *tunnel.EnrolMessage {
+	ask := func(id tunnel.Identity, kind bool) *wire.Message {
 		_, m, err := tunnel.NewRequest(&stateA)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !kind {
-			m = tunnel.NewEnrolMessage(tunnel.MsgEnroll)
+			m = wire.New(wire.MsgEnroll)
 		}
 		return s.enroller.Renew(t.Context(), id, &stateB, m)
 	}
-	check := func(name string, got *tunnel.EnrolMessage, want tunnel.Code) {
+	check := func(name string, got *wire.Message, want tunnel.Code) {
 		t.Helper()
-		if got.Code() != want || got.Kind() != tunnel.MsgIssued {
-			t.Errorf("%s: got %v %q, want %v", name, got.Code(), got.Get(tunnel.TagText), want)
+		if tunnel.Code(got.Uint(wire.TagCode)) != want || got.Kind != wire.MsgIssued {
+			t.Errorf("%s: got %v %q, want %v", name, tunnel.Code(got.Uint(wire.TagCode)), got.Bytes(wire.TagText), want)
 		}
 	}
 	check("nothing wrong", ask(c.Identity(), true), 0)
@@ -63,7 +64,7 @@ func TestRenewRefuses(t *testing.T) {
 	}
 	answer := s.enroller.Renew(t.Context(), thiefID, &thiefState, stolen)
 	check("stolen request", answer, tunnel.CodeBadProof)
-	if got, want := string(answer.Get(tunnel.TagID)), string(stolen.Get(tunnel.TagID)); got != want || want == "" {
+	if got, want := string(answer.Bytes(wire.TagID)), string(stolen.Bytes(wire.TagID)); got != want || want == "" {
 		t.Errorf("the answer's id is %q, want %q", got, want)
 	}
 
@@ -86,13 +87,13 @@ func TestAcceptRefuses(t *testing.T) {
 	s := newTunnelServer(t, &tunnel.MemoryStore{})
 	c, auth, key := s.enrolled("prod"), s.authority.Load(), newKey(t)
 	same := func(cert *x509.Certificate) { cert.URIs = c.Chain[0].URIs }
-	message := func(cert *x509.Certificate, roots ...*x509.Certificate) *tunnel.EnrolMessage {
-		m := tunnel.NewEnrolMessage(tunnel.MsgIssued)
+	message := func(cert *x509.Certificate, roots ...*x509.Certificate) *wire.Message {
+		m := wire.New(wire.MsgIssued)
 		if cert != nil {
-			m.Bytes(tunnel.TagCertificate, cert.Raw)
+			m.AddBytes(wire.TagCertificate, cert.Raw)
 		}
 		for _, root := range roots {
-			m.Bytes(tunnel.TagRoot, root.Raw)
+			m.AddBytes(wire.TagRoot, root.Raw)
 		}
 		return m
 	}
@@ -103,7 +104,7 @@ func TestAcceptRefuses(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name string
-		m    *tunnel.EnrolMessage
+		m    *wire.Message
 		good bool
 	}{
 		{"good", message(good, auth.Certificate), true},
@@ -117,7 +118,7 @@ func TestAcceptRefuses(t *testing.T) {
 		{"another root", message(good, newAuthority(t).Certificate), false},
 		{"too many roots", message(good, many...), false},
 		{"itself for a root", message(good, good), false},
-		{"garbage for a root", message(good, auth.Certificate).Bytes(tunnel.TagRoot, []byte("x")), false},
+		{"garbage for a root", message(good, auth.Certificate).AddBytes(wire.TagRoot, []byte("x")), false},
 		{"another key", message(leaf(t, auth, newKey(t), same), auth.Certificate), false},
 		{"another identity", message(leaf(t, auth, key, nil), auth.Certificate), false},
 		{"the server's usage", message(leaf(t, auth, key, func(c *x509.Certificate) {
@@ -241,7 +242,7 @@ func TestRolloverStepByStep(t *testing.T) {
 	if c2, err := c.Trusting(next.Roots()); err != nil || c2 != c {
 		t.Errorf("the same roots again: got %v, %v; want what was", c2, err)
 	}
-	for _, m := range []*tunnel.EnrolMessage{tunnel.NewEnrolMessage(tunnel.MsgRoots), tunnel.NewEnrolMessage(tunnel.MsgRoots).Bytes(tunnel.TagRoot, c.Chain[0].Raw)} {
+	for _, m := range []*wire.Message{wire.New(wire.MsgRoots), wire.New(wire.MsgRoots).AddBytes(wire.TagRoot, c.Chain[0].Raw)} {
 		if _, err := c.Trusting(m); codeIn(err) != tunnel.CodeBadRequest {
 			t.Errorf("no roots: got %v, want %v", err, tunnel.CodeBadRequest)
 		}

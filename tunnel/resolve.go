@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"syscall"
+
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // maxAddrs is how many addresses of a name are tried: more than any honest one
@@ -116,7 +118,7 @@ func (e discreet) Error() string { return e.text }
 func (e discreet) Unwrap() error { return e.err }
 
 func dialError(address string, code Code, cause error) *Error {
-	return &Error{Op: "dial", Addr: printable(address), Code: code, Err: cause}
+	return &Error{Op: "dial", Addr: wire.Printable(address), Code: code, Err: cause}
 }
 
 // unreachable are what the kernel says without a route, or with a firewall in

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 const (
@@ -135,15 +136,15 @@ func (l *peerLink) ask(ctx context.Context, cluster string) Code {
 		ctx, cancel = context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 	}
-	m, stream, err := l.exchange(ctx, (&message{kind: msgAsk}).string(tagCluster, cluster))
+	m, stream, err := l.exchange(ctx, wire.New(wire.MsgAsk).AddString(wire.TagCluster, cluster))
 	if err != nil {
 		return CodeLost
 	}
 	stream.Close()
-	if m.kind != msgHave {
+	if m.Kind != wire.MsgHave {
 		return CodeLost
 	}
-	return m.code()
+	return messageCode(m)
 }
 
 // unasked says why there may be an agent of which the search did not hear;
@@ -152,7 +153,7 @@ func (l *peerLink) ask(ctx context.Context, cluster string) Code {
 func (p *peers) unasked(silent int) error {
 	var why []string
 	if err := p.memberError(); err != nil {
-		why = append(why, "can't learn who the other replicas are: "+printable(err.Error()))
+		why = append(why, "can't learn who the other replicas are: "+wire.Printable(err.Error()))
 	}
 	failed := slices.DeleteFunc(p.status(), func(r peerStatus) bool { return r.Connected || r.err == nil })
 	switch first := max(slices.IndexFunc(failed, peerStatus.mistaken), 0); len(failed) {
@@ -185,13 +186,13 @@ func (r peerStatus) mistaken() bool {
 // reason is LastError without what was tried.
 func (r peerStatus) reason() string {
 	if e := (*Error)(nil); errors.As(r.err, &e) {
-		return printable(e.reason())
+		return wire.Printable(e.reason())
 	}
-	return printable(r.err.Error())
+	return wire.Printable(r.err.Error())
 }
 
 // exchange opens a stream with a message and reads the answer.
-func (l *peerLink) exchange(ctx context.Context, m *message) (*message, *mux.Stream, error) {
+func (l *peerLink) exchange(ctx context.Context, m *wire.Message) (*wire.Message, *mux.Stream, error) {
 	stream, err := l.open(ctx, m)
 	if err != nil {
 		return nil, nil, err

@@ -14,6 +14,7 @@ import (
 	"github.com/causewayproject/causeway/internal/admission"
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // Server is the end of the tunnel beside the controllers: agents connect to
@@ -158,7 +159,7 @@ func (s *Server) setup() error {
 		if s.name == "" {
 			s.name = randomName()
 		}
-		if err := checkName("replica", s.name, maxServer); err != nil {
+		if err := wire.CheckReplica(s.name); err != nil {
 			s.setupErr = configError("field Name of the Server: %w", err)
 			return
 		}
@@ -271,7 +272,7 @@ func (s *Server) leaving(g *group.Group) {
 		s.peers.drain()
 	}
 	for _, guest := range s.peers.guestsOf(g) {
-		guest.out.add(&message{kind: msgDrain})
+		guest.out.add(wire.New(wire.MsgDrain))
 	}
 	for _, sess := range s.registry.of(g) {
 		s.retire(sess)
@@ -281,7 +282,7 @@ func (s *Server) leaving(g *group.Group) {
 // retire gives the session no more streams, and tells its agent.
 func (s *Server) retire(sess *session) {
 	s.registry.retire(sess)
-	sess.send(&message{kind: msgDrain})
+	sess.send(wire.New(wire.MsgDrain))
 }
 
 // SetAuthority replaces the authority: certificates are issued by it from now
@@ -323,7 +324,7 @@ func (s *Server) replaceAuthority(a *Authority) (was *Authority, sessions []*ses
 	defer s.telling.Unlock()
 	was = s.authority.Swap(a)
 	sessions = s.registry.all()
-	m := a.addRoots(&message{kind: msgRoots})
+	m := a.addRoots(wire.New(wire.MsgRoots))
 	for _, sess := range sessions {
 		sess.send(m)
 	}

@@ -4,18 +4,12 @@ import (
 	"crypto/rand"
 	"slices"
 	"strings"
+
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // randomName is long enough for no two replicas to have the same.
 func randomName() string { return strings.ToLower(rand.Text()[:12]) }
-
-// addServers adds the names of the servers that run to a message.
-func addServers(m *message, names []string) *message {
-	for _, name := range names {
-		m.string(tagServer, name)
-	}
-	return m
-}
 
 // servers returns the names that a WELCOME says, the Server's own first: it
 // tells the agent where it is, even if the Server drains. The slice is not
@@ -38,7 +32,7 @@ func (s *Server) tellServers() {
 		return
 	}
 	s.told = names
-	m := addServers(&message{kind: msgServers}, names)
+	m := wire.New(wire.MsgServers).AddStrings(wire.TagServer, names)
 	for _, sess := range s.registry.all() {
 		sess.send(m)
 	}
@@ -46,6 +40,6 @@ func (s *Server) tellServers() {
 
 // holds reports whether the agent said in its HELLO that it has a session with
 // this Server already.
-func (s *Server) holds(hello *message) bool {
-	return slices.Contains(hello.getStrings(tagHeld), s.name)
+func (s *Server) holds(hello *wire.Message) bool {
+	return slices.Contains(hello.Texts(wire.TagHeld), s.name)
 }

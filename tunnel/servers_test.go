@@ -18,7 +18,7 @@ func TestHeld(t *testing.T) {
 		for _, name := range names {
 			fields = append(fields, uint16(19), []byte(name))
 		}
-		return tunnel.RawMessage(1, fields...)
+		return rawMessage(1, fields...)
 	}
 	for _, tt := range []struct {
 		name  string
@@ -26,7 +26,7 @@ func TestHeld(t *testing.T) {
 		kind  uint16
 		code  uint64
 	}{
-		{"none", tunnel.RawHello(), 2, 0},
+		{"none", rawHello(), 2, 0},
 		{"another", held("b", "A"), 2, 0},
 		{"this one", held("b", "a"), 3, 41},
 	} {
@@ -58,7 +58,7 @@ func TestServerName(t *testing.T) {
 	for range 2 {
 		b := newBed(t, &tunnel.Server{})
 		_, session := b.rawSession(b.enrolled())
-		control, err := session.Open(t.Context(), tunnel.RawHello())
+		control, err := session.Open(t.Context(), rawHello())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestChangedSinceWelcome(t *testing.T) {
 					t.Fatal(err)
 				}
 				session := tunnel.RawSession(carrier)
-				control, err := session.Open(t.Context(), tunnel.RawHello())
+				control, err := session.Open(t.Context(), rawHello())
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -16,16 +16,15 @@ import (
 	"github.com/causewayproject/causeway/internal/admission"
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 const (
 	// lingerTimeout is how long the side that said the last word waits for
 	// the other to hang up.
 	lingerTimeout = 5 * time.Second
-	// maxHello is of the body of a msgHello, which may be a stranger's.
-	maxHello = 4 << 10
 	// maxRefused is of all that comes from a client without a session.
-	maxRefused = maxHello + 2<<10
+	maxRefused = wire.MaxHello + 2<<10
 )
 
 // session is the server's end of one agent's session.
@@ -157,7 +156,7 @@ func (s *Server) greet(ctx context.Context, g *group.Group, c *carrier) (*sessio
 	}
 	var refused error
 	switch {
-	case !speaks(hello, protocolVersion):
+	case !hello.Speaks():
 		refused = &Error{Op: "connect", Cluster: id.Cluster, Code: CodeVersion}
 	case s.holds(hello):
 		refused = &Error{Op: "connect", Cluster: id.Cluster, Code: CodeHeld}
@@ -174,17 +173,17 @@ func (s *Server) greet(ctx context.Context, g *group.Group, c *carrier) (*sessio
 		expiry: cert.NotAfter, cert: cert, waiting: map[string]chan error{}, welcomed: a,
 		out: outbox{control: control}, opens: make(chan struct{}, 1), limit: s.limit(hello), servers: s.servers(),
 	}
-	welcome := (&message{kind: msgWelcome}).uint(tagVersion, protocolVersion).string(tagID, sess.number).time(tagTime, time.Now())
+	welcome := wire.New(wire.MsgWelcome).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, sess.number).AddTime(wire.TagTime, time.Now())
 	if byIdentify { // its certificate does not say who it is here
-		welcome.string(tagCluster, id.Cluster).string(tagName, id.Agent)
+		welcome.AddString(wire.TagCluster, id.Cluster).AddString(wire.TagName, id.Agent)
 	}
-	sess.send(addServers(a.addRoots(welcome), sess.servers))
+	sess.send(a.addRoots(welcome).AddStrings(wire.TagServer, sess.servers))
 	return sess, nil
 }
 
 // refuse tells an agent why, and waits until it has read it and left.
 func refuse(ctx context.Context, control *mux.Stream, why error) {
-	answerLast(ctx, control, refusalOf(msgRefusal, why))
+	answerLast(ctx, control, refusalOf(wire.MsgRefusal, why))
 }
 
 // refuseStranger is refuse for a client without an accepted certificate: it
@@ -195,8 +194,8 @@ func refuseStranger(ctx context.Context, c *carrier, why error) {
 	if p := c.shape.place; p != nil {
 		p.Limit(maxRefused)
 	}
-	m := refusalOf(msgRefusal, why)
-	if mux.Refuse(c, m.encode(nil)) != nil {
+	m := refusalOf(wire.MsgRefusal, why)
+	if mux.Refuse(c, m.Encode()) != nil {
 		return
 	}
 	lingered := time.AfterFunc(lingerTimeout, func() { lowest(c).Close() })
@@ -211,37 +210,37 @@ func refuseStranger(ctx context.Context, c *carrier, why error) {
 
 // answerLast writes the last message, and waits until the other side has read
 // it and left.
-func answerLast(ctx context.Context, control *mux.Stream, m *message) {
+func answerLast(ctx context.Context, control *mux.Stream, m *wire.Message) {
 	ctx, cancel := context.WithTimeout(ctx, lingerTimeout)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { control.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	if writeMessage(control, m) == nil && control.CloseWrite() == nil {
+	if wire.Write(control, m) == nil && control.CloseWrite() == nil {
 		io.Copy(io.Discard, control)
 	}
 }
 
 // limit is how many streams the session may have, by either side.
-func (s *Server) limit(hello *message) int {
+func (s *Server) limit(hello *wire.Message) int {
 	limit := orDefault(s.MaxStreams, 1000)
-	if its := hello.getUint(tagLimit); its > 0 && its < uint64(limit) {
+	if its := hello.Uint(wire.TagLimit); its > 0 && its < uint64(limit) {
 		return int(its)
 	}
 	return limit
 }
 
 // readHello accepts the control stream.
-func readHello(ctx context.Context, m *mux.Session) (*mux.Stream, *message, error) {
+func readHello(ctx context.Context, m *mux.Session) (*mux.Stream, *wire.Message, error) {
 	control, err := m.Accept(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { control.SetReadDeadline(time.Unix(1, 0)) })
-	hello, err := readMessage(control, maxHello)
+	hello, err := wire.Read(control, wire.MaxHello)
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
-	if err == nil && hello.kind != msgHello {
+	if err == nil && hello.Kind != wire.MsgHello {
 		err = errors.New("the first message is not HELLO")
 	}
 	return control, hello, err
@@ -289,7 +288,7 @@ func (s *Server) register(sess *session) bool {
 		return false
 	}
 	for _, old := range replaced {
-		old.send(&message{kind: msgDrain})
+		old.send(wire.New(wire.MsgDrain))
 	}
 	// The certificate may have been renewed at another replica, or without us.
 	s.extend(sess, until)
@@ -302,10 +301,10 @@ func (s *Server) register(sess *session) bool {
 	s.telling.Lock()
 	defer s.telling.Unlock()
 	if a := s.authority.Load(); a != sess.welcomed {
-		sess.send(a.addRoots(&message{kind: msgRoots}))
+		sess.send(a.addRoots(wire.New(wire.MsgRoots)))
 	}
 	if !slices.Equal(s.told, sess.servers) {
-		sess.send(addServers(&message{kind: msgServers}, s.told))
+		sess.send(wire.New(wire.MsgServers).AddStrings(wire.TagServer, s.told))
 	}
 	return true
 }
@@ -318,17 +317,17 @@ func (s *Server) awaitControl(sess *session) {
 // takeControl takes a message of the control stream, or its end. One call
 // follows the other.
 func (s *Server) takeControl(sess *session) {
-	m, err := readMessage(sess.out.control, maxMessage)
+	m, err := wire.Read(sess.out.control, wire.MaxBody)
 	if err != nil {
 		s.endSession(sess, err)
 		return
 	}
-	switch m.kind {
-	case msgRenew:
+	switch m.Kind {
+	case wire.MsgRenew:
 		s.renew(sess, m)
-	case msgReceived:
+	case wire.MsgReceived:
 		sess.received(m)
-	case msgDrain:
+	case wire.MsgDrain:
 		s.registry.retire(sess)
 	}
 	s.awaitControl(sess)
@@ -337,22 +336,22 @@ func (s *Server) takeControl(sess *session) {
 // renewEvery is how often a session may ask for a certificate: signing costs.
 const renewEvery = time.Second
 
-func (s *Server) renew(sess *session, m *message) {
+func (s *Server) renew(sess *session, m *wire.Message) {
 	if !sess.asked.IsZero() && time.Since(sess.asked) < renewEvery {
-		sess.send(refusal(msgIssued, CodeInternal, "too soon after the last one").bytes(tagID, m.get(tagID)))
+		sess.send(refusal(wire.MsgIssued, CodeInternal, "too soon after the last one").AddBytes(wire.TagID, m.Bytes(wire.TagID)))
 		return
 	}
 	sess.asked = time.Now()
 	ctx, cancel := context.WithTimeout(sess.group.Context(), lingerTimeout)
 	defer cancel()
 	answer := s.enroller.renew(ctx, sess.id, sess.carrier.state(), m)
-	if err := answer.failure("renew", sess.id.Cluster, ""); err != nil {
+	if err := messageError(answer, "renew", sess.id.Cluster, ""); err != nil {
 		s.Hooks.refused(sess.remote, err)
 		if codeOf(err) == CodeRevoked { // by another server of the Store
 			s.expel(sess.id)
 			return
 		}
-	} else if cert, err := x509.ParseCertificate(answer.get(tagCertificate)); err == nil {
+	} else if cert, err := x509.ParseCertificate(answer.Bytes(wire.TagCertificate)); err == nil {
 		s.extend(sess, cert.NotAfter)
 		sess.mu.Lock()
 		sess.cert = cert // the request has proven its key
@@ -461,7 +460,7 @@ func (sess *session) lost() error {
 
 // send queues a message for the control stream. It does not block; an agent
 // that reads none is dropped.
-func (sess *session) send(m *message) {
+func (sess *session) send(m *wire.Message) {
 	if !sess.out.add(m) {
 		sess.group.Go(func() { sess.end(errors.New("the agent does not read its control stream")) })
 	}

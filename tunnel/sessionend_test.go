@@ -83,10 +83,10 @@ func TestControlMessagesInOrder(t *testing.T) {
 		block := make(chan struct{})
 		b := newBed(t, &tunnel.Server{Hooks: tunnel.Hooks{Refused: func(net.Addr, error) { <-block }}})
 		_, session := b.rawSession(b.enrolled())
-		control := open(t, session, tunnel.RawHello())
+		control := open(t, session, rawHello())
 		b.await()
-		control.Write(tunnel.RawMessage(5)) // RENEW, which is refused
-		control.Write(tunnel.RawMessage(4)) // DRAIN
+		control.Write(rawMessage(5)) // RENEW, which is refused
+		control.Write(rawMessage(4)) // DRAIN
 		synctest.Wait()
 		if got := b.sessions(); len(got) != 1 || got[0].Draining {
 			t.Errorf("got %+v, want one that does not drain yet", got)

@@ -31,6 +31,22 @@ type Store interface {
 	Revoked(ctx context.Context, id Identity) (bool, error)
 }
 
+// Token is what a [Store] keeps of a token. Nothing in it is a secret, and
+// nobody can make a token from it: that takes the key of an [Authority].
+type Token struct {
+	// ID names the token: 16 of the characters a-z and 2-7.
+	ID string
+	// Cluster is the one whose agent the token enrols.
+	Cluster string
+	// Created is when the token was made.
+	Created time.Time
+	// Expires is when the token ends, by the server's clock.
+	Expires time.Time
+	// Key is the hex fingerprint of the key that the token was spent for;
+	// empty if it was not spent yet.
+	Key string
+}
+
 // tokenGrace is how long a token is remembered past its end, so that whoever
 // comes with it learns that it expired.
 const tokenGrace = 7 * 24 * time.Hour

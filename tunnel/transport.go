@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // DialFunc is the type of net.Dialer.DialContext.
@@ -70,7 +72,7 @@ func withoutPassword(address string) string {
 		}
 		address = u.Redacted()
 	}
-	return printable(address)
+	return wire.Printable(address)
 }
 
 // hostOf returns the host in the address of a server, without a port; empty

@@ -238,6 +238,6 @@ func (a *handAgent) message(stream uint32) handMessage {
 // hello says HELLO and returns the answer.
 func (a *handAgent) hello() handMessage {
 	a.t.Helper()
-	a.frame(frameData, flagSYN, 1, tunnel.RawHello())
+	a.frame(frameData, flagSYN, 1, rawHello())
 	return a.message(1)
 }

@@ -17,6 +17,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 const (
@@ -183,7 +185,7 @@ func upgradeRefusal(res *http.Response, conn net.Conn) error {
 	body, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
 	stop()
 	status := fmt.Sprintf("%d %s", res.StatusCode, http.StatusText(res.StatusCode))
-	if words := strings.TrimSpace(printable(string(body))); words != "" {
+	if words := strings.TrimSpace(wire.Printable(string(body))); words != "" {
 		return fmt.Errorf("the answer is %s: %q", status, words)
 	}
 	return fmt.Errorf("the answer is %s", status)

@@ -106,10 +106,10 @@ func stockServer(t *testing.T, targets tunnel.Targets) *yamux.Session {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if kind, _, err := tunnel.ReadRaw(control); kind != 1 || err != nil {
+	if kind, _, err := readRaw(control); kind != 1 || err != nil {
 		t.Fatalf("got %d, %v, want HELLO", kind, err)
 	}
-	if _, err := control.Write(tunnel.RawMessage(2, uint16(3), uint64(1), uint16(11), pki.root.Raw)); err != nil {
+	if _, err := control.Write(rawMessage(2, uint16(3), uint64(1), uint16(11), pki.root.Raw)); err != nil {
 		t.Fatal(err)
 	}
 	return session
@@ -123,10 +123,10 @@ func stockDial(t *testing.T, session *yamux.Session, address string) (*yamux.Str
 		t.Fatal(err)
 	}
 	stream.SetDeadline(time.Now().Add(20 * time.Second))
-	if _, err := stream.Write(tunnel.RawMessage(16, uint16(6), []byte("tcp"), uint16(5), []byte(address))); err != nil {
+	if _, err := stream.Write(rawMessage(16, uint16(6), []byte("tcp"), uint16(5), []byte(address))); err != nil {
 		t.Fatal(err)
 	}
-	kind, code, err := tunnel.ReadRaw(stream)
+	kind, code, err := readRaw(stream)
 	if kind != 17 || err != nil {
 		t.Fatalf("got %d, %v, want DIALED", kind, err)
 	}

@@ -1,4 +1,4 @@
-package tunnel
+package wire
 
 import (
 	"crypto"
@@ -15,27 +15,29 @@ import (
 )
 
 const (
-	proofLabel  = "EXPORTER-causeway-proof"
-	proofPrefix = "causeway proof 1\x00"
-	maxCSR      = 8 << 10 // of RSA 4096 it is 1.6 KiB
+	proofLabel    = "EXPORTER-causeway-proof"
+	proofPrefix   = "causeway proof 1\x00"
+	maxRequestDER = 8 << 10 // a request for RSA 4096 has 1.6 KiB
 )
 
-// addRequest adds a certificate signing request for key, and the proof that
+// AddRequest adds a certificate signing request for key, and the proof that
 // its owner is at this end of the connection.
-func (m *message) addRequest(state *tls.ConnectionState, key crypto.Signer) error {
+func (m *Message) AddRequest(state *tls.ConnectionState, key crypto.Signer) error {
 	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
 	if err != nil {
 		return err
 	}
-	proof, err := prove(state, request, key)
+	proof, err := Prove(state, request, key)
 	if err != nil {
 		return err
 	}
-	m.bytes(tagRequest, request).bytes(tagProof, proof)
+	m.AddBytes(TagRequest, request).AddBytes(TagProof, proof)
 	return nil
 }
 
-func prove(state *tls.ConnectionState, request []byte, key crypto.Signer) ([]byte, error) {
+// Prove returns the proof for a request: key's signature over what only the two
+// ends of the connection know.
+func Prove(state *tls.ConnectionState, request []byte, key crypto.Signer) ([]byte, error) {
 	digest, err := proofDigest(state, request)
 	if err != nil {
 		return nil, err
@@ -58,18 +60,18 @@ func proofDigest(state *tls.ConnectionState, request []byte) ([]byte, error) {
 	return h.Sum(nil), nil
 }
 
-// provenKey returns the key of the message's request, once it is proven to be
-// the key of this connection's other end. Its errors are for that end.
-func (m *message) provenKey(state *tls.ConnectionState) (crypto.PublicKey, error) {
-	request := m.get(tagRequest)
-	if len(request) > maxCSR {
+// ProvenKey returns the key of the message's request, if the proof shows that
+// the other end of the connection has that key. The errors are for that end.
+func (m *Message) ProvenKey(state *tls.ConnectionState) (crypto.PublicKey, error) {
+	request := m.Bytes(TagRequest)
+	if len(request) > maxRequestDER {
 		return nil, errors.New("the request is too long")
 	}
 	csr, err := x509.ParseCertificateRequest(request)
 	if err != nil {
 		return nil, errors.New("the request cannot be read")
 	}
-	if err := checkKey(csr.PublicKey); err != nil { // before it costs a signature's check
+	if err := CheckKey(csr.PublicKey); err != nil { // before it costs a signature's check
 		return nil, err
 	}
 	if csr.CheckSignature() != nil {
@@ -79,7 +81,7 @@ func (m *message) provenKey(state *tls.ConnectionState) (crypto.PublicKey, error
 	if err != nil {
 		return nil, errors.New("the connection cannot be proven")
 	}
-	if !verifyProof(csr.PublicKey, digest, m.get(tagProof)) {
+	if !verifyProof(csr.PublicKey, digest, m.Bytes(TagProof)) {
 		return nil, errors.New("the proof is not of this connection")
 	}
 	return csr.PublicKey, nil
@@ -97,9 +99,9 @@ func verifyProof(pub crypto.PublicKey, digest, proof []byte) bool {
 	return false
 }
 
-// checkKey returns whether an agent may have such a key: strong enough, and
+// CheckKey returns an error unless an agent may have such a key: strong enough, and
 // of a size that costs the server little.
-func checkKey(pub crypto.PublicKey) error {
+func CheckKey(pub crypto.PublicKey) error {
 	switch pub := pub.(type) {
 	case *ecdsa.PublicKey:
 		if pub.Curve == elliptic.P256() || pub.Curve == elliptic.P384() {

@@ -10,12 +10,11 @@ import (
 	"syscall"
 )
 
-// Codes of a reset that the session itself sends. They are those of package
-// tunnel's SPEC.md, where they cross the wire with others; those from CodeUser
-// on are no session's.
+// Codes of a reset that the session itself sends. SPEC.md of package tunnel has
+// all codes that cross the wire. A session sends none from CodeUser on.
 const (
-	CodeClosed   uint32 = 0 // the peer closed the stream and reads no more; yamux peers send it for any reset
-	CodeTooMany  uint32 = 7 // the peer has as many streams open as it allows
+	CodeClosed   uint32 = 0 // the stream was closed and reads no more; yamux peers send it for any reset
+	CodeTooMany  uint32 = 7 // as many streams are open as Config.MaxStreams allows
 	CodeProtocol uint32 = 9 // data came after its end
 	CodeUser     uint32 = 16
 )
@@ -27,21 +26,20 @@ var (
 	// ErrSettled is returned by [Session.Open] after [Session.Settle].
 	ErrSettled = errors.New("mux: the session has settled, to be ended")
 
-	// ErrExhausted is returned by [Session.Open] when the session has opened
-	// 2^31 streams, all that there can be.
+	// ErrExhausted is returned by [Session.Open] when the session has used all its
+	// 2^31 stream ids.
 	ErrExhausted = errors.New("mux: no stream ids are left")
 
-	// ErrTooLong is returned by [Session.Open] when the first bytes are more
-	// than [MaxFirst].
+	// ErrTooLong is returned by [Session.Open] for more than [MaxFirst] first bytes.
 	ErrTooLong = errors.New("mux: the first bytes don't fit into a frame")
 
-	// ErrSessionClosed is the error of a session that was closed here. It is a
+	// ErrSessionClosed is the error of a session after [Session.Close]. It wraps
 	// net.ErrClosed.
 	ErrSessionClosed = fmt.Errorf("mux: session closed: %w", net.ErrClosed)
 )
 
-// ResetError is the end of a stream that was aborted. To errors.Is it is a
-// syscall.ECONNRESET, and if it was aborted here a net.ErrClosed as well.
+// ResetError is the error of a stream that was aborted. errors.Is finds
+// syscall.ECONNRESET in it, and net.ErrClosed too if it was aborted here.
 type ResetError struct {
 	Code   uint32
 	Remote bool // the peer aborted it
@@ -67,22 +65,22 @@ func codeText(code uint32) string {
 	return "code " + strconv.FormatUint(uint64(code), 10)
 }
 
-// Is makes it the reset that it would be on a connection of its own.
+// Is reports whether target is the error that a TCP connection would return.
 func (e *ResetError) Is(target error) bool {
 	return target == syscall.ECONNRESET || !e.Remote && target == net.ErrClosed
 }
 
-// LostError is the end of a session, and of each of its streams, that ended
-// because of its carrier or its peer, or by [Session.CloseWithError]. To errors.Is
-// it is a syscall.ECONNRESET and what Err is, but never io.EOF, since what was
-// received may be a part, nor net.ErrClosed or os.ErrDeadlineExceeded: whoever has
-// the stream has not closed it, and its deadline has not passed.
+// LostError is the error of a session that ended because of its carrier or its
+// peer, or by [Session.CloseWithError], and of its open streams. errors.Is finds
+// syscall.ECONNRESET in it, and what it finds in Err with three exceptions: not
+// io.EOF, since a part of the data may be missing; not net.ErrClosed, since the
+// stream's owner has not closed it; not os.ErrDeadlineExceeded, since the stream's
+// deadline has not passed.
 type LostError struct{ Err error }
 
 func (e *LostError) Error() string { return "mux: session lost: " + e.Err.Error() }
 
-// Is makes it the reset that it would be on a connection of its own, and its
-// cause.
+// Is reports whether target is ECONNRESET or in the cause, as the type says.
 func (e *LostError) Is(target error) bool {
 	switch target {
 	case syscall.ECONNRESET:
@@ -93,7 +91,7 @@ func (e *LostError) Is(target error) bool {
 	return errors.Is(e.Err, target)
 }
 
-// As finds the cause, unless that is the reset of another stream.
+// As finds the cause, but not a ResetError: that would be of another stream.
 func (e *LostError) As(target any) bool {
 	if _, ok := target.(**ResetError); ok {
 		return false
@@ -101,16 +99,16 @@ func (e *LostError) As(target any) bool {
 	return errors.As(e.Err, target)
 }
 
-// lost makes the carrier's error a session's.
-func lost(err error) error {
+// newLostError returns the session's error for an error of its carrier.
+func newLostError(err error) error {
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
 	return &LostError{err}
 }
 
-// ProtocolError is what a peer did that yamux forbids, or that it said of us.
-// It is the cause of a [LostError].
+// ProtocolError says how the peer broke the protocol, or with which code it ended
+// the session. It is the cause of a [LostError].
 type ProtocolError struct{ Reason string }
 
 func (e *ProtocolError) Error() string { return "mux: protocol error: " + e.Reason }
@@ -119,8 +117,8 @@ func protocolError(format string, args ...any) error {
 	return &LostError{&ProtocolError{fmt.Sprintf(format, args...)}}
 }
 
-// The causes of a session's end whose peer was not heard of, or took nothing. To
-// the streams they are no deadline: theirs have not passed.
+// Causes of a LostError: the peer was silent for DeadAfter, or took nothing for
+// writeTimeout. They wrap ETIMEDOUT and no deadline, since no stream's has passed.
 var (
 	errSilent  = fmt.Errorf("mux: nothing came from the peer: %w", syscall.ETIMEDOUT)
 	errBlocked = fmt.Errorf("mux: the carrier took nothing: %w", syscall.ETIMEDOUT)

@@ -3,13 +3,13 @@ package mux
 import "net"
 
 // Buffers returns how many buffers a session has taken and not given back.
-func (s *Session) Buffers() int { return int(s.held.Load()) }
+func (s *Session) Buffers() int { return int(s.buffersHeld.Load()) }
 
 // Queued returns how many bytes of payload wait to be sent.
 func (s *Session) Queued() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.queued
+	return s.queuedBytes
 }
 
 // Leftovers counts what a session without open streams must not have.
@@ -18,15 +18,15 @@ func (s *Session) Leftovers() map[string]int {
 	defer s.mu.Unlock()
 	left := map[string]int{
 		"streams":  len(s.streams),
-		"incoming": s.incoming,
-		"accepted": s.accepted,
-		"unsent":   s.unsent,
-		"queued":   s.queued,
-		"grown":    s.grown,
-		"refused":  len(s.refused),
-		"buffers":  int(s.held.Load()),
+		"incoming": s.incomingStreams,
+		"accepted": s.handedOver,
+		"unsent":   s.unsentSYNs,
+		"queued":   s.queuedBytes,
+		"grown":    s.grownTotal,
+		"refused":  len(s.refusals),
+		"buffers":  int(s.buffersHeld.Load()),
 	}
-	for name, l := range map[string]*list{"control": &s.control, "fresh": &s.fresh, "bulk": &s.bulk, "room": &s.room, "accept": &s.accept, "acks": &s.acks} {
+	for name, l := range map[string]*streamList{"control": &s.controlQueue, "fresh": &s.interactive, "bulk": &s.bulk, "room": &s.roomWaiters, "accept": &s.acceptQueue, "acks": &s.ackQueue} {
 		if !l.empty() {
 			left[name] = 1
 		}
@@ -50,13 +50,13 @@ func (s *Session) SetNextID(id uint32) {
 func (s *Session) Grown() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.grown
+	return s.grownTotal
 }
 
 // Window returns the size of the receive window.
 func (st *Stream) Window() int {
-	st.s.mu.Lock()
-	defer st.s.mu.Unlock()
+	st.session.mu.Lock()
+	defer st.session.mu.Unlock()
 	return st.window.size
 }
 
@@ -75,8 +75,8 @@ const (
 // BufferBytes returns how much memory the buffers have that hold what was
 // received.
 func (st *Stream) BufferBytes() int {
-	st.s.mu.Lock()
-	defer st.s.mu.Unlock()
+	st.session.mu.Lock()
+	defer st.session.mu.Unlock()
 	n := 0
 	for b := st.first; b != nil; b = b.next {
 		n += len(b.data)
@@ -86,8 +86,8 @@ func (st *Stream) BufferBytes() int {
 
 // FrameBytes returns how much memory the frames have that wait to be sent.
 func (st *Stream) FrameBytes() int {
-	st.s.mu.Lock()
-	defer st.s.mu.Unlock()
+	st.session.mu.Lock()
+	defer st.session.mu.Unlock()
 	n := 0
 	for _, b := range st.frames[:st.nframes] {
 		n += len(b.data)
@@ -99,16 +99,16 @@ func (st *Stream) FrameBytes() int {
 // returns the streams that the peer opened.
 func ReadAll(carrier net.Conn, c *Config) (*Session, []*Stream) {
 	s := newSession(carrier, c, false)
-	s.writing = true // as far as it knows
+	s.writeLoopRuns = true // as far as it knows
 	var streams []*Stream
 	for {
 		err := s.readFrame()
 		if err != nil {
-			s.fail(err)
+			s.closeWithCause(err)
 			return s, streams
 		}
 		s.mu.Lock()
-		for st := s.nextLocked(); st != nil; st = s.nextLocked() {
+		for st := s.nextAcceptedLocked(); st != nil; st = s.nextAcceptedLocked() {
 			streams = append(streams, st)
 		}
 		s.mu.Unlock()
@@ -117,9 +117,9 @@ func ReadAll(carrier net.Conn, c *Config) (*Session, []*Stream) {
 
 // Offered reports whether a DeliverTo waits for what comes.
 func (st *Stream) Offered() bool {
-	st.s.mu.Lock()
-	defer st.s.mu.Unlock()
-	return st.sink != nil && st.first == nil
+	st.session.mu.Lock()
+	defer st.session.mu.Unlock()
+	return st.direct != nil && st.first == nil
 }
 
 // Reading reports whether the session has a buffer for what comes. It is for a
@@ -130,5 +130,5 @@ func (s *Session) Reading() bool { return s.reader != nil }
 func (s *Session) Writing() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.writing
+	return s.writeLoopRuns
 }

@@ -311,13 +311,13 @@ func TestQueueIsBounded(t *testing.T) {
 	})
 }
 
-// slow is a carrier that takes and gives little at a time.
-type slow struct {
+// slowWrite is a carrier that takes and gives little at a time.
+type slowWrite struct {
 	net.Conn
 	r io.Reader
 }
 
-func (c slow) Read(p []byte) (int, error) { return c.r.Read(p) }
+func (c slowWrite) Read(p []byte) (int, error) { return c.r.Read(p) }
 
 func TestSlowCarrier(t *testing.T) {
 	for name, wrap := range map[string]func(io.Reader) io.Reader{
@@ -327,7 +327,7 @@ func TestSlowCarrier(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			client, server := sessions(t, func(t testing.TB) (net.Conn, net.Conn) {
 				a, b := tcpPair(t)
-				return slow{a, wrap(a)}, slow{b, wrap(b)}
+				return slowWrite{a, wrap(a)}, slowWrite{b, wrap(b)}
 			}, nil)
 			opened, accepted := connect(t, client, server, "")
 			want := bytes.Repeat([]byte("0123456789"), 10000)

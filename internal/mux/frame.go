@@ -1,24 +1,29 @@
 package mux
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"sync"
+)
 
-// A frame of yamux: version, type, flags, stream id, length, in network order.
+// headerSize is the size of a frame's header (yamux's spec, "Framing"): version
+// and type of one byte each, flags of two, stream id and length of four, in
+// network order.
 const headerSize = 12
 
-// A full frame is just under 64 KiB, so that it is one segment on loopback and
-// other links of 64 KiB, and not one and a tail: the most that a segment of IPv4
-// has room for beside its headers and time stamps, without what TLS 1.3 adds to
-// each of four records. What is received is written on in no more than that.
+// A full frame, with what TLS 1.3 adds to its four records, fits into one TCP
+// segment on loopback and other links with an MTU of 64 KiB. A larger frame would
+// be sent as one segment and a small rest. What is received is passed on in pieces
+// of at most this size.
 const (
 	loopbackSegment = 65535 - 20 - 32
 	recordOverhead  = 5 + 1 + 16
 
 	frameSize  = loopbackSegment - 4*recordOverhead
 	maxPayload = frameSize - headerSize // of a data frame that we send
-	smallFrame = 4 << 10                // up to it a frame shares a Write with others
+	smallFrame = 4 << 10                // frames up to this size share a Write
 )
 
-// MaxFirst is how many bytes may travel with the opening of a stream.
+// MaxFirst is how many bytes [Session.Open] may send with the opening of a stream.
 const MaxFirst = maxPayload
 
 const (
@@ -33,7 +38,7 @@ const (
 	flagACK
 	flagFIN
 	flagRST
-	flagSpare // not yamux's, which ignores it: see window.go
+	flagUnused // ours, ignored by other implementations: see window.go
 )
 
 // goAwayNormal is the code of a GoAway frame that is no error.
@@ -69,4 +74,61 @@ func parseHeader(b []byte) (header, error) {
 		id:     binary.BigEndian.Uint32(b[4:]),
 		length: binary.BigEndian.Uint32(b[8:]),
 	}, nil
+}
+
+// sizes are the sizes of the pooled buffers, by class. From 4 KiB on each is twice
+// the one before, so received bytes take at most twice their size in memory.
+var sizes = [...]int{512, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10}
+
+const (
+	classSmall  = 1
+	classGather = 3
+)
+
+// pools are shared by all sessions, so that an idle session holds no buffers.
+var pools [len(sizes)]sync.Pool
+
+// buffer is a frame to send, or received payload. Its content is data[r:w].
+type buffer struct {
+	next  *buffer // in the stream's list of received buffers
+	data  []byte
+	r, w  int
+	class int
+}
+
+// classFor returns the smallest class with room for size bytes, or the largest.
+func classFor(size int) int {
+	for class, s := range sizes {
+		if size <= s {
+			return class
+		}
+	}
+	return len(sizes) - 1
+}
+
+func (s *Session) getBuffer(class int) *buffer {
+	s.buffersHeld.Add(1)
+	if b, ok := pools[class].Get().(*buffer); ok {
+		return b
+	}
+	return &buffer{data: make([]byte, sizes[class]), class: class}
+}
+
+func (s *Session) putBuffer(b *buffer) {
+	s.buffersHeld.Add(-1)
+	b.next, b.r, b.w = nil, 0, 0
+	pools[b.class].Put(b)
+}
+
+// getFrame returns a buffer of the class, with room left for the header.
+func (s *Session) getFrame(class int) *buffer {
+	b := s.getBuffer(class)
+	b.w = headerSize
+	return b
+}
+
+func (b *buffer) freeSpace() int { return len(b.data) - b.w }
+
+func (b *buffer) append(p []byte) {
+	b.w += copy(b.data[b.w:], p)
 }

@@ -6,45 +6,50 @@ import (
 	"time"
 )
 
-// measureEvery is how often the round trip is measured while data flows.
-const measureEvery = 200 * time.Millisecond
+// measureInterval is how often the round trip is measured while data flows.
+const measureInterval = 200 * time.Millisecond
 
-// lowSpan is for how long the shortest round trip counts, and then once more: a
-// line may become a longer one.
-const lowSpan = 2 * time.Second
+// shortestSpan is how long one minimum of the round trip is kept. Two minima are
+// kept, this span's and the one before, so that an old one does not count for ever:
+// the path may have become longer.
+const shortestSpan = 2 * time.Second
 
-// maxPongs is how many pings of the peer are kept to be answered.
-const maxPongs = 64
+// maxPongsQueued bounds the pings of the peer that wait for their answer. The
+// oldest is dropped for one more.
+const maxPongsQueued = 64
 
-// pinger measures the round trip, and finds out whether the peer lives.
+// pinger measures the round trip, and finds out whether the peer is alive. Any byte
+// from the peer shows that; only a silent peer is pinged for it. The session's lock
+// guards the fields.
 type pinger struct {
-	timer    *time.Timer      // nil: off
-	pings    map[uint32]*ping // not answered; nil: none
-	pingID   uint32
-	probe    *ping    // ours that was not answered
-	probed   int64    // lastRead when it was sent
-	toSend   []uint32 // ids of pings to send
-	pongs    []uint32 // ids to answer
-	rtt      time.Duration
-	lows     [2]time.Duration // the shortest of this lowSpan and of the one before; zero: unknown
-	lowSince time.Duration    // instant when this one began
-	probedAt time.Duration    // instant of the last probe
+	timer          *time.Timer      // nil: off
+	pings          map[uint32]*ping // by id, not answered; nil: none
+	pingID         uint32           // of the next ping
+	probe          *ping            // the session's own ping that is not answered; nil: none
+	probedAt       time.Duration    // instant of the last probe
+	probedLastRead int64            // lastRead when a silent peer was last probed
+	pingsToSend    []uint32         // ids
+	pongsToSend    []uint32         // ids
+	rtt            time.Duration    // the latest round trip
+	shortest       [2]time.Duration // round trips: the shortest of this span and of the last; zero: none
+	shortestSince  time.Duration    // instant when this span began
 }
 
 type ping struct {
-	sent  time.Duration // instant
-	reply chan time.Duration
+	sent  time.Duration      // instant; zero: not yet
+	reply chan time.Duration // for Ping; nil: a probe
 }
 
 func (p *pinger) init(s *Session) {
 	s.lastRead.Store(int64(s.now()))
-	s.probeLocked()
+	s.sendProbeLocked()
 	first := s.config.probeAfter()
 	if first < 0 {
 		first = s.config.deadAfter()
 	}
 	if first >= 0 {
-		// The first time is soon: much is sent in the beginning, and it is over.
+		// The first check is early, to end a writeLoop that the start of the session
+		// has left idle.
 		p.timer = time.AfterFunc(min(first, time.Second), s.checkAlive)
 	}
 }
@@ -55,7 +60,7 @@ func (p *pinger) stop() {
 	}
 }
 
-// aliveReader notes when something came.
+// aliveReader reads from the carrier and records the instant in lastRead.
 type aliveReader struct{ s *Session }
 
 func (r aliveReader) Read(p []byte) (int, error) {
@@ -66,7 +71,8 @@ func (r aliveReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// checkAlive is run by the timer.
+// checkAlive is run by the timer. It probes a silent peer, and ends the session if
+// the peer stays silent.
 func (s *Session) checkAlive() {
 	probe, dead := s.config.probeAfter(), s.config.deadAfter()
 	s.mu.Lock()
@@ -78,21 +84,21 @@ func (s *Session) checkAlive() {
 	idle := s.now() - time.Duration(last)
 	if dead > 0 && idle >= dead {
 		s.mu.Unlock()
-		s.fail(lost(errSilent))
+		s.closeWithCause(newLostError(errSilent))
 		return
 	}
 	defer s.mu.Unlock()
-	s.restLocked()
+	s.stopIdleWriterLocked()
 	next := dead - idle
 	if probe > 0 && idle < probe {
 		next = probe - idle
 	} else if probe > 0 {
-		if s.probed != last {
-			s.probed = last
-			s.probe = nil // a late answer to an older one is no measurement
-			s.probeLocked()
+		if s.probedLastRead != last {
+			s.probedLastRead = last
+			s.probe = nil // a late answer to an older probe measures nothing
+			s.sendProbeLocked()
 		}
-		// An answer begins the next silence, which must not get longer.
+		// The answer begins another silence. Wait no longer than ProbeAfter for it.
 		if dead < 0 || next > probe {
 			next = probe
 		}
@@ -100,22 +106,22 @@ func (s *Session) checkAlive() {
 	s.timer.Reset(next)
 }
 
-// measureLocked is called while data flows.
-func (s *Session) measureLocked(now time.Duration) {
-	if now-s.probedAt >= measureEvery {
-		s.probeLocked()
+// measureRoundTripLocked sends a probe now and then. It is called while data flows.
+func (s *Session) measureRoundTripLocked(now time.Duration) {
+	if now-s.probedAt >= measureInterval {
+		s.sendProbeLocked()
 	}
 }
 
-// probeLocked sends a ping, unless one was not answered.
-func (s *Session) probeLocked() {
+// sendProbeLocked sends a ping, unless the last probe is not answered yet.
+func (s *Session) sendProbeLocked() {
 	if s.probe == nil {
 		s.probedAt = s.now()
-		s.probe = s.pingLocked(nil)
+		s.probe = s.queuePingLocked(nil)
 	}
 }
 
-func (s *Session) pingLocked(reply chan time.Duration) *ping {
+func (s *Session) queuePingLocked(reply chan time.Duration) *ping {
 	id := s.pingID
 	s.pingID++
 	p := &ping{reply: reply}
@@ -123,8 +129,8 @@ func (s *Session) pingLocked(reply chan time.Duration) *ping {
 		s.pings = map[uint32]*ping{}
 	}
 	s.pings[id] = p
-	s.toSend = append(s.toSend, id)
-	s.wakeLocked()
+	s.pingsToSend = append(s.pingsToSend, id)
+	s.wakeWriterLocked()
 	return p
 }
 
@@ -136,7 +142,7 @@ func (s *Session) Ping(ctx context.Context) (time.Duration, error) {
 		return 0, s.err
 	}
 	id := s.pingID
-	p := s.pingLocked(make(chan time.Duration, 1))
+	p := s.queuePingLocked(make(chan time.Duration, 1))
 	s.mu.Unlock()
 	select {
 	case rtt := <-p.reply:
@@ -147,22 +153,22 @@ func (s *Session) Ping(ctx context.Context) (time.Duration, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.pings, id)
-		s.toSend = slices.DeleteFunc(s.toSend, func(other uint32) bool { return other == id })
+		s.pingsToSend = slices.DeleteFunc(s.pingsToSend, func(other uint32) bool { return other == id })
 		return 0, ctx.Err()
 	}
 }
 
-// pinged is a ping frame.
-func (s *Session) pinged(h header) {
+// handlePing handles a ping frame: the peer's question, or its answer.
+func (s *Session) handlePing(h header) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if h.flags&flagSYN != 0 {
-		if len(s.pongs) == maxPongs { // the peer asks faster than it reads
-			copy(s.pongs, s.pongs[1:])
-			s.pongs = s.pongs[:maxPongs-1]
+		if len(s.pongsToSend) == maxPongsQueued { // the peer asks faster than it reads answers
+			copy(s.pongsToSend, s.pongsToSend[1:])
+			s.pongsToSend = s.pongsToSend[:maxPongsQueued-1]
 		}
-		s.pongs = append(s.pongs, h.length)
-		s.wakeLocked()
+		s.pongsToSend = append(s.pongsToSend, h.length)
+		s.wakeWriterLocked()
 		return
 	}
 	p := s.pings[h.length]
@@ -172,7 +178,7 @@ func (s *Session) pinged(h header) {
 	if delete(s.pings, h.length); len(s.pings) == 0 {
 		s.pings = nil
 	}
-	s.answered(p.sent, s.now())
+	s.recordRoundTrip(p.sent, s.now())
 	if p == s.probe {
 		s.probe = nil
 	}
@@ -181,27 +187,28 @@ func (s *Session) pinged(h header) {
 	}
 }
 
-// answered notes the round trip of a ping.
-func (p *pinger) answered(sent, now time.Duration) {
+// recordRoundTrip records the round trip of a ping.
+func (p *pinger) recordRoundTrip(sent, now time.Duration) {
 	p.rtt = now - sent
-	switch since := now - p.lowSince; {
-	case since >= 2*lowSpan:
-		p.lows = [2]time.Duration{}
-	case since >= lowSpan:
-		p.lows[1], p.lows[0] = p.lows[0], 0
+	switch since := now - p.shortestSince; {
+	case since >= 2*shortestSpan:
+		p.shortest = [2]time.Duration{}
+	case since >= shortestSpan:
+		p.shortest[1], p.shortest[0] = p.shortest[0], 0
 	}
-	if p.lows[0] == 0 {
-		p.lows[0], p.lowSince = p.rtt, now
+	if p.shortest[0] == 0 {
+		p.shortest[0], p.shortestSince = p.rtt, now
 	}
-	p.lows[0] = min(p.lows[0], p.rtt)
+	p.shortest[0] = min(p.shortest[0], p.rtt)
 }
 
-// roundTrip is what windows are made for: the shortest lately, because a ping
-// may have waited behind data. It is zero as long as none was measured.
+// roundTrip returns the round trip for which windows are sized: the shortest of the
+// last spans, since a ping may have waited behind data. It is zero before the first
+// measurement.
 func (p *pinger) roundTrip() time.Duration {
-	low := p.lows[0]
-	if p.lows[1] > 0 {
-		low = min(low, p.lows[1])
+	low := p.shortest[0]
+	if p.shortest[1] > 0 {
+		low = min(low, p.shortest[1])
 	}
 	if low == 0 {
 		return 0
@@ -210,15 +217,15 @@ func (p *pinger) roundTrip() time.Duration {
 }
 
 func (s *Session) gatherPingsLocked(b *batch) {
-	for _, id := range s.toSend {
+	for _, id := range s.pingsToSend {
 		if p := s.pings[id]; p != nil {
 			p.sent = s.now()
-			b.header(header{kind: typePing, flags: flagSYN, length: id})
+			b.addHeader(header{kind: typePing, flags: flagSYN, length: id})
 		}
 	}
-	s.toSend = s.toSend[:0]
-	for _, id := range s.pongs {
-		b.header(header{kind: typePing, flags: flagACK, length: id})
+	s.pingsToSend = s.pingsToSend[:0]
+	for _, id := range s.pongsToSend {
+		b.addHeader(header{kind: typePing, flags: flagACK, length: id})
 	}
-	s.pongs = s.pongs[:0]
+	s.pongsToSend = s.pongsToSend[:0]
 }

@@ -2,21 +2,23 @@ package mux
 
 import (
 	"context"
+	"io"
 	"math"
+	"net"
 	"sync"
 	"time"
 )
 
-// maxUnsent is how many streams may wait for their SYN to be sent.
+// maxUnsent is how many streams may be open whose SYN was not sent yet.
 const maxUnsent = 256
 
-// ackDelay is how long the answer to an opening may wait for a frame with
-// which it can travel. A frame of its own costs as much as the first data.
+// ackDelay is how long the ACK of a stream may wait for another frame that can
+// carry it. A frame only for the ACK costs as much as one with the first data.
 const ackDelay = 20 * time.Millisecond
 
-// Open opens a stream and sends first, at most [MaxFirst] bytes, along. It
-// doesn't wait for the peer, only, as long as ctx allows, for room among what
-// is to be sent. A peer that refuses the stream resets it. The errors are
+// Open opens a stream and sends first, at most [MaxFirst] bytes, with the opening.
+// It doesn't wait for the peer. It waits, until ctx ends, for room in the queue of
+// what is to be sent. A peer that refuses the stream resets it. The errors are
 // ErrGoAway, ErrSettled, ErrExhausted, ErrTooLong, the session's and ctx's.
 func (s *Session) Open(ctx context.Context, first []byte) (*Stream, error) {
 	if len(first) > MaxFirst {
@@ -33,20 +35,20 @@ func (s *Session) Open(ctx context.Context, first []byte) (*Stream, error) {
 	st := newStream(s, uint32(s.nextID))
 	s.nextID += 2
 	st.synWanted = true
-	s.addLocked(st)
-	s.unsent++
+	s.addStreamLocked(st)
+	s.unsentSYNs++
 	if len(first) > 0 {
-		b := s.frame(classFor(headerSize + len(first)))
+		b := s.getFrame(classFor(headerSize + len(first)))
 		b.append(first)
 		st.window.send -= len(first)
-		s.queued += len(first)
-		st.enqueueLocked(b)
+		s.queuedBytes += len(first)
+		st.pushFrameLocked(b)
 	}
-	s.readyLocked(st, len(first) <= smallFrame)
+	s.queueDataLocked(st, len(first) <= smallFrame)
 	return st, nil
 }
 
-// waitOpenLocked waits until a stream can be opened with a first of size n.
+// waitOpenLocked waits until a stream can be opened with n first bytes.
 func (s *Session) waitOpenLocked(ctx context.Context, n int) error {
 	var stop func() bool
 	for {
@@ -61,19 +63,19 @@ func (s *Session) waitOpenLocked(ctx context.Context, n int) error {
 			return ErrSettled
 		case s.nextID > math.MaxUint32:
 			return ErrExhausted
-		case s.unsent < maxUnsent && (n <= smallFrame || s.queued+n <= maxQueued):
+		case s.unsentSYNs < maxUnsent && (n <= smallFrame || s.queuedBytes+n <= maxQueued):
 			return nil
 		}
 		if stop == nil {
-			stop = s.broadcastAfter(ctx, &s.opens)
+			stop = s.broadcastAfter(ctx, &s.openReady)
 			defer stop()
-			defer s.opens.Signal() // the next one may find what we leave
+			defer s.openReady.Signal() // there may be room for the next Open too
 		}
-		s.opens.Wait()
+		s.openReady.Wait()
 	}
 }
 
-// broadcastAfter wakes those who wait for c when ctx ends, unless stop is called.
+// broadcastAfter calls c.Broadcast when ctx ends, unless stop is called before.
 func (s *Session) broadcastAfter(ctx context.Context, c *sync.Cond) (stop func() bool) {
 	return context.AfterFunc(ctx, func() {
 		s.mu.Lock()
@@ -82,7 +84,7 @@ func (s *Session) broadcastAfter(ctx context.Context, c *sync.Cond) (stop func()
 	})
 }
 
-func (s *Session) addLocked(st *Stream) {
+func (s *Session) addStreamLocked(st *Stream) {
 	s.streams[st.id] = st
 	s.opened++
 }
@@ -94,7 +96,7 @@ func (s *Session) Accept(ctx context.Context) (*Stream, error) {
 	defer s.mu.Unlock()
 	var stop func() bool
 	for {
-		if st := s.nextLocked(); st != nil {
+		if st := s.nextAcceptedLocked(); st != nil {
 			return st, nil
 		}
 		if s.err != nil {
@@ -104,102 +106,172 @@ func (s *Session) Accept(ctx context.Context) (*Stream, error) {
 			return nil, err
 		}
 		if stop == nil && ctx.Done() != nil {
-			stop = s.broadcastAfter(ctx, &s.accepts)
+			stop = s.broadcastAfter(ctx, &s.acceptReady)
 			defer stop()
 		}
-		s.accepts.Wait()
+		s.acceptReady.Wait()
 	}
 }
 
-// nextLocked returns the next stream to hand over; nil if there is none, or if
-// too many were and nobody has closed them.
-func (s *Session) nextLocked() *Stream {
-	if s.accepted >= s.config.maxStreams() {
+// nextAcceptedLocked returns the next stream to hand over to Accept or Serve. It
+// returns nil if no stream waits, or if MaxStreams were handed over and not closed
+// or reset here: see the fields of Session.
+func (s *Session) nextAcceptedLocked() *Stream {
+	if s.handedOver >= s.config.maxStreams() {
 		return nil
 	}
-	st := s.accept.pop()
+	st := s.acceptQueue.pop()
 	if st != nil {
-		st.accepted = true
-		s.accepted++
-		s.acknowledgeLocked(st)
+		st.handedOver = true
+		s.handedOver++
+		s.scheduleAckLocked(st)
 	}
 	return st
 }
 
-// letGoLocked is called when st is closed or reset here.
-func (s *Session) letGoLocked(st *Stream) {
-	if !st.accepted {
+// releaseHandedOverLocked is called when st is closed or reset here. It lets the
+// next stream be handed over.
+func (s *Session) releaseHandedOverLocked(st *Stream) {
+	if !st.handedOver {
 		return
 	}
-	st.accepted = false
-	s.accepted--
-	s.accepts.Signal()
-	if s.serve != nil && !s.serving && !s.accept.empty() && s.err == nil {
+	st.handedOver = false
+	s.handedOver--
+	s.acceptReady.Signal()
+	if s.serveFunc != nil && !s.serving && !s.acceptQueue.empty() && s.err == nil {
 		s.loops.Go(s.handOver)
 	}
 }
 
-// acknowledgeLocked has the stream acknowledged, with what is sent first: peers
-// that are not ours count those that are not.
-func (s *Session) acknowledgeLocked(st *Stream) {
-	if st.gone {
-		s.incoming--
+// scheduleAckLocked has st acknowledged by its first frame, or after ackDelay by a
+// frame of its own. hashicorp/yamux opens at most 256 streams that are not
+// acknowledged.
+func (s *Session) scheduleAckLocked(st *Stream) {
+	if st.removed {
+		s.incomingStreams--
 		return
 	}
 	switch {
 	case s.ackTimer == nil:
-		s.ackTimer = time.AfterFunc(ackDelay, s.acknowledge)
-	case s.acks.empty():
+		s.ackTimer = time.AfterFunc(ackDelay, s.sendAcks)
+	case s.ackQueue.empty():
 		s.ackTimer.Reset(ackDelay)
 	}
-	s.acks.push(st)
+	s.ackQueue.push(st)
 }
 
-// acknowledge is run by the timer. It acknowledges the streams on which
-// nothing was sent yet.
-func (s *Session) acknowledge() {
+// sendAcks is run by ackTimer. It acknowledges the streams on which nothing was
+// sent yet.
+func (s *Session) sendAcks() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for st := s.acks.pop(); st != nil; st = s.acks.pop() {
+	for st := s.ackQueue.pop(); st != nil; st = s.ackQueue.pop() {
 		if st.ackWanted {
-			s.controlLocked(st)
+			s.queueControlLocked(st)
 		}
 	}
 }
 
-// incomingLocked is a SYN of the peer. It returns nil for a stream that was
-// refused.
-func (s *Session) incomingLocked(id uint32) (*Stream, error) {
+// acceptSYNLocked handles a frame with SYN, by which the peer opens a stream. It
+// returns nil if it refuses the stream. As in yamux's spec the client's ids are
+// odd and the server's even.
+func (s *Session) acceptSYNLocked(id uint32) (*Stream, error) {
 	if fromClient := id%2 == 1; id == 0 || fromClient == s.client {
 		return nil, protocolError("the peer opened stream %d", id)
 	}
 	if s.streams[id] != nil {
 		return nil, protocolError("the peer opened stream %d twice", id)
 	}
-	if s.incoming >= s.config.maxStreams() {
-		s.refuseLocked(id)
+	if s.incomingStreams >= s.config.maxStreams() {
+		s.queueRefusalLocked(id)
 		return nil, nil
 	}
 	st := newStream(s, id)
-	st.peers = true
+	st.openedByPeer = true
 	st.ackWanted = true
-	s.addLocked(st)
-	s.incoming++
-	s.accept.push(st)
-	s.accepts.Signal()
-	s.came = true
+	s.addStreamLocked(st)
+	s.incomingStreams++
+	s.acceptQueue.push(st)
+	s.acceptReady.Signal()
+	s.streamOpened = true
 	return st, nil
 }
 
-// peerGoAway is a GoAway frame. We send none: a server says by its own messages
-// that it leaves.
-func (s *Session) peerGoAway(code uint32) error {
+// handleGoAway handles a GoAway frame. This package sends none: package tunnel has
+// messages of its own for it.
+func (s *Session) handleGoAway(code uint32) error {
 	if code != goAwayNormal {
 		return protocolError("the peer ends the session with code %d", code)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.peerGone = true
-	s.opens.Broadcast()
+	s.openReady.Broadcast()
+	return nil
+}
+
+// Serve replaces Accept: f is called for each stream that the peer opened, for one
+// at a time and in their order, beginning with those that wait. The session's
+// reader may be the caller, so f must not wait for anything, nor call the session's
+// Close. f is not called after Close has returned. Call Serve at most once.
+func (s *Session) Serve(f func(*Stream)) {
+	s.mu.Lock()
+	s.serveFunc = f
+	s.mu.Unlock()
+	s.handOver()
+}
+
+// handOver calls serveFunc for the streams that wait. If another goroutine is
+// doing that, it leaves them to it.
+func (s *Session) handOver() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.serveFunc == nil || s.serving {
+		return
+	}
+	s.serving = true
+	for st := s.nextAcceptedLocked(); st != nil; st = s.nextAcceptedLocked() {
+		s.mu.Unlock()
+		s.serveFunc(st)
+		s.mu.Lock()
+	}
+	s.serving = false
+}
+
+// Refuse answers a [Client] that gets no session. It waits for the first stream
+// that the client opens, and writes answer and the stream's end. It keeps nothing
+// of what the client sends and takes no second stream. The caller discards what
+// still comes, and closes the carrier. The errors are the carrier's, or a
+// [*LostError] if the client doesn't speak yamux.
+func Refuse(carrier net.Conn, answer []byte) error {
+	var b [headerSize]byte
+	for {
+		if _, err := io.ReadFull(carrier, b[:]); err != nil {
+			return err
+		}
+		h, err := parseHeader(b[:])
+		switch {
+		case err != nil:
+			return err
+		case h.kind == typePing:
+			continue // the answer will show that this side is alive
+		case h.kind == typeGoAway, h.flags&flagSYN == 0, h.id%2 == 0:
+			return protocolError("the client opens no stream")
+		}
+		return writeRefusal(carrier, h.id, answer)
+	}
+}
+
+func writeRefusal(carrier net.Conn, id uint32, answer []byte) error {
+	b := make([]byte, 2*headerSize+len(answer))
+	header{kind: typeData, flags: flagACK, id: id, length: uint32(len(answer))}.put(b)
+	copy(b[headerSize:], answer)
+	header{kind: typeWindow, flags: flagFIN, id: id}.put(b[headerSize+len(answer):])
+	if _, err := carrier.Write(b); err != nil {
+		return err
+	}
+	if f, ok := carrier.(interface{ Flush() error }); ok {
+		return f.Flush()
+	}
 	return nil
 }

@@ -6,32 +6,34 @@ import (
 	"os"
 )
 
-// Read returns io.EOF only after the peer ended what it sends.
+// Read waits for received bytes and returns up to len(p) of them. It returns io.EOF
+// only if the peer has ended what it sends.
 func (st *Stream) Read(p []byte) (int, error) {
-	return st.take(len(p) == 0, nil, func(received []byte) (int, error) { return copy(p, received), nil })
+	return st.readWith(len(p) == 0, nil, func(received []byte) (int, error) { return copy(p, received), nil })
 }
 
-// WriteTo writes to w what comes until the peer ends it, without copying it.
-// What w doesn't take can still be read. The error is w's or Read's.
+// WriteTo writes to w what is received, without copying it, until the peer ends
+// its data. What w doesn't take can still be read. The error is w's or Read's.
 func (st *Stream) WriteTo(w io.Writer) (int64, error) { return st.writeTo(w, nil) }
 
-// DeliverTo is WriteTo for who owns conn: nobody else may write to it meanwhile.
-// To a *net.TCPConn or a *net.UnixConn the session's reader writes what comes, as
-// far as that is taken at once: the bytes are still in the processor's cache, and
-// nobody needs to be woken. Should somebody else be in the middle of a Write to
-// conn, all streams of the session would wait for that one.
+// DeliverTo is WriteTo for a conn to which nobody else writes meanwhile. If conn is
+// a *net.TCPConn or a *net.UnixConn, the session's reader writes to it directly, as
+// much as the socket takes at once. That is faster: the bytes are still in the
+// processor's cache, and no goroutine has to be woken. If somebody else were
+// writing to conn at that moment, all streams of the session would wait for that
+// Write.
 func (st *Stream) DeliverTo(conn net.Conn) (int64, error) {
-	return st.writeTo(conn, &sink{socket: newSocket(conn)})
+	return st.writeTo(conn, &directWriter{socket: newSocket(conn)})
 }
 
-func (st *Stream) writeTo(w io.Writer, k *sink) (total int64, err error) {
+func (st *Stream) writeTo(w io.Writer, k *directWriter) (total int64, err error) {
 	for err == nil {
 		var n int
-		n, err = st.take(false, k, func(received []byte) (int, error) { return writeAll(w, received) })
+		n, err = st.readWith(false, k, func(received []byte) (int, error) { return writeAll(w, received) })
 		total += int64(n)
 	}
 	if k != nil {
-		total += k.n
+		total += k.written
 	}
 	if err == io.EOF {
 		err = nil
@@ -39,8 +41,8 @@ func (st *Stream) writeTo(w io.Writer, k *sink) (total int64, err error) {
 	return total, err
 }
 
-// writeAll returns an error if w doesn't take all, and not io.EOF, which would
-// look like the end of what is read.
+// writeAll returns an error if w doesn't take all of p. It never returns io.EOF,
+// which the caller would take for the end of the stream.
 func writeAll(w io.Writer, p []byte) (int, error) {
 	n, err := w.Write(p)
 	if n < 0 || n > len(p) {
@@ -55,17 +57,19 @@ func writeAll(w io.Writer, p []byte) (int, error) {
 	return n, err
 }
 
-// take waits for data, unless nothing is to be read, and has f take of it. The
-// lock is not held meanwhile. While it waits, k has what comes.
-func (st *Stream) take(nothing bool, k *sink, f func([]byte) (int, error)) (int, error) {
-	st.reading.Lock()
-	defer st.reading.Unlock()
-	s := st.s
+// readWith waits for received bytes, and calls f with the first of them, without
+// the session's lock. f returns how many it took. If nothing is set, readWith
+// returns at once with the stream's error, if any. While it waits, the session's
+// reader writes to k, if k is not nil.
+func (st *Stream) readWith(nothing bool, k *directWriter, f func([]byte) (int, error)) (int, error) {
+	st.readMu.Lock()
+	defer st.readMu.Unlock()
+	s := st.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st.sink = k
-	b, err := st.receivedLocked(nothing)
-	st.sink = nil
+	st.direct = k
+	b, err := st.waitReceivedLocked(nothing)
+	st.direct = nil
 	if k != nil && k.err != nil {
 		return 0, k.err
 	}
@@ -78,17 +82,17 @@ func (st *Stream) take(nothing bool, k *sink, f func([]byte) (int, error)) (int,
 	n, err := f(received)
 	s.mu.Lock()
 	st.inUse = false
-	s.consumeLocked(st, b, n)
+	s.consumeReceivedLocked(st, b, n)
 	return n, err
 }
 
-// receivedLocked waits for data, unless nothing is to be read, and returns the
-// first of it.
-func (st *Stream) receivedLocked(nothing bool) (*buffer, error) {
+// waitReceivedLocked waits for received bytes, unless nothing is set, and returns
+// the first buffer of them.
+func (st *Stream) waitReceivedLocked(nothing bool) (*buffer, error) {
 	for {
-		switch k := st.sink; {
-		case k != nil && k.busy:
-			k.wanted = true
+		switch k := st.direct; {
+		case k != nil && k.writing:
+			k.waiting = true
 			st.readable.Wait()
 			continue
 		case k != nil && k.err != nil:
@@ -107,49 +111,53 @@ func (st *Stream) receivedLocked(nothing bool) (*buffer, error) {
 	}
 }
 
-// sink is where a DeliverTo writes to. The session's lock guards the fields.
-type sink struct {
-	socket *socket // nil: DeliverTo only writes
-	n      int64   // bytes that readLoop has written
-	err    error   // of that
-	busy   bool    // readLoop is writing, without the lock
-	wanted bool    // DeliverTo waits until it isn't
+// directWriter is the conn of a DeliverTo that waits for received bytes, for
+// readLoop to write to. The session's lock guards the fields.
+type directWriter struct {
+	socket  *socket // nil: readLoop doesn't write, only DeliverTo does
+	written int64   // bytes that readLoop has written
+	err     error   // of readLoop's write
+	writing bool    // readLoop is writing, without the lock
+	waiting bool    // DeliverTo waits until readLoop is not writing
 }
 
-// deliverLocked writes to the sink of st what it takes of p at once, and
-// returns how much that was. It gives up the lock meanwhile.
-func (s *Session) deliverLocked(st *Stream, p []byte) int {
-	k := st.sink
+// writeDirectLocked writes to the directWriter of st as much of p as the socket
+// takes at once, and returns how many bytes that was. It releases the lock while
+// it writes. It writes nothing if received bytes are queued, which come first.
+func (s *Session) writeDirectLocked(st *Stream, p []byte) int {
+	k := st.direct
 	if k == nil || k.socket == nil || k.err != nil || st.first != nil || st.readLimit.passed {
 		return 0
 	}
-	if other := s.delivered; other != st {
-		s.delivered = st
-		if other != nil && !other.gone {
-			return 0 // several streams flow: they can write at the same time
+	if other := s.lastDirect; other != st {
+		s.lastDirect = st
+		if other != nil && !other.removed {
+			// Several streams receive. Each has a goroutine, and these write at the
+			// same time; readLoop can write for one only.
+			return 0
 		}
 	}
-	k.busy = true
+	k.writing = true
 	s.mu.Unlock()
 	n, err := k.socket.tryWrite(p)
 	s.mu.Lock()
-	k.busy = false
-	k.n += int64(n)
+	k.writing = false
+	k.written += int64(n)
 	k.err = err
-	if k.wanted || err != nil {
-		k.wanted = false
+	if k.waiting || err != nil {
+		k.waiting = false
 		st.readable.Broadcast()
 	}
 	if n > 0 && !st.closed {
-		s.creditLocked(st, n)
+		s.grantCreditLocked(st, n)
 	}
 	return n
 }
 
-// consumeLocked takes n bytes from b, which is the first that st received.
-func (s *Session) consumeLocked(st *Stream, b *buffer, n int) {
+// consumeReceivedLocked removes n bytes from b, the first received buffer of st.
+func (s *Session) consumeReceivedLocked(st *Stream, b *buffer, n int) {
 	if st.closed {
-		s.dropReceivedLocked(st) // Close left it to us
+		s.dropReceivedLocked(st) // Close could not, since b was in use
 		return
 	}
 	b.r += n
@@ -158,19 +166,19 @@ func (s *Session) consumeLocked(st *Stream, b *buffer, n int) {
 		if st.first == nil {
 			st.last = nil
 		}
-		s.put(b)
+		s.putBuffer(b)
 	}
-	s.creditLocked(st, n)
+	s.grantCreditLocked(st, n)
 }
 
-// dropReceivedLocked gives back what nobody will read.
+// dropReceivedLocked puts back the received buffers, which nobody will read.
 func (s *Session) dropReceivedLocked(st *Stream) {
 	if st.inUse {
-		return // whoever uses it does it
+		return // consumeReceivedLocked will do it
 	}
 	for b := st.first; b != nil; {
 		next := b.next
-		s.put(b)
+		s.putBuffer(b)
 		b = next
 	}
 	st.first, st.last = nil, nil

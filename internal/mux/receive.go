@@ -7,45 +7,47 @@ import (
 )
 
 const (
-	packed     = 2 << 10 // up to it payloads are packed together
-	readBuffer = packed  // of the session, for headers and small payloads
+	packedSize = 2 << 10    // payloads up to this size share a buffer
+	readBuffer = packedSize // size of the session's buffer for headers and small payloads
 )
 
-// waiter is a carrier that waits with less stack than its Read: see [Client].
-type waiter interface{ Wait(idle func()) }
+// idleWaiter is a carrier that can wait without a read buffer: see [Client].
+type idleWaiter interface{ Wait(idle func()) }
 
-// readers are shared by all sessions, as buffers are.
+// readers are shared by all sessions, as the pools of buffers are.
 var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, readBuffer) }}
 
-func (s *Session) takeReader() {
+func (s *Session) acquireReader() {
 	s.reader = readers.Get().(*bufio.Reader)
 	s.reader.Reset(aliveReader{s})
 }
 
-// dropReader is called when nothing is buffered.
-func (s *Session) dropReader() {
+// releaseReader puts the reader back while the session is idle. It must hold no
+// bytes.
+func (s *Session) releaseReader() {
 	s.reader.Reset(nil)
 	readers.Put(s.reader)
 	s.reader = nil
 }
 
-// readLoop handles what the carrier brings. It waits for nothing else.
+// readLoop reads and handles frames until the carrier or the session ends. It waits
+// only for the carrier, and for room among the refusals: see queueRefusalLocked.
 func (s *Session) readLoop() {
-	w, _ := s.carrier.(waiter)
-	idle := s.dropReader
+	w, _ := s.carrier.(idleWaiter)
+	idle := s.releaseReader
 	for {
 		if w != nil && s.reader.Buffered() == 0 {
 			w.Wait(idle)
 			if s.reader == nil {
-				s.takeReader()
+				s.acquireReader()
 			}
 		}
 		if err := s.readFrame(); err != nil {
-			s.fail(err)
+			s.closeWithCause(err)
 			return
 		}
-		if s.came {
-			s.came = false
+		if s.streamOpened {
+			s.streamOpened = false
 			s.handOver()
 		}
 	}
@@ -54,7 +56,7 @@ func (s *Session) readLoop() {
 func (s *Session) readFrame() error {
 	b, err := s.reader.Peek(headerSize)
 	if err != nil {
-		return lost(err)
+		return newLostError(err)
 	}
 	h, err := parseHeader(b)
 	if err != nil {
@@ -63,162 +65,170 @@ func (s *Session) readFrame() error {
 	s.reader.Discard(headerSize)
 	switch h.kind {
 	case typePing:
-		s.pinged(h)
+		s.handlePing(h)
 		return nil
 	case typeGoAway:
-		return s.peerGoAway(h.length)
+		return s.handleGoAway(h.length)
 	case typeWindow:
-		return s.windowFrame(h)
+		return s.handleWindowUpdate(h)
 	}
-	return s.dataFrame(h)
+	return s.handleData(h)
 }
 
-// streamLocked is the stream of h, nil if there is none (any more).
-func (s *Session) streamLocked(h header) (*Stream, error) {
+// lookupStreamLocked returns the stream of h, or a new one if h has SYN. It returns
+// nil if there is no such stream any more, or if the new one was refused.
+func (s *Session) lookupStreamLocked(h header) (*Stream, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
 	if h.flags&flagSYN != 0 {
-		return s.incomingLocked(h.id)
+		return s.acceptSYNLocked(h.id)
 	}
 	return s.streams[h.id], nil
 }
 
-func (s *Session) windowFrame(h header) error {
+func (s *Session) handleWindowUpdate(h header) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st, err := s.streamLocked(h)
+	st, err := s.lookupStreamLocked(h)
 	if st == nil || err != nil {
 		return err
 	}
 	switch {
 	case h.flags&flagRST != 0:
-	case h.flags&flagSpare != 0:
-		if err := s.spareLocked(st, h.length); err != nil {
+	case h.flags&flagUnused != 0:
+		if err := s.handleUnusedLocked(st, h.length); err != nil {
 			return err
 		}
 	default:
-		st.openedLocked(h.length)
+		st.increaseSendWindowLocked(h.length)
 	}
-	s.endsLocked(st, h.flags, h.length)
+	s.handleFlagsLocked(st, h.flags, h.length)
 	return nil
 }
 
-// endsLocked is what a frame says beside its payload. code is for RST.
-func (s *Session) endsLocked(st *Stream, flags uint16, code uint32) {
-	if flags&flagFIN != 0 && !st.finCame {
-		st.finCame = true
-		s.releaseLocked(st)
+// handleFlagsLocked handles the FIN and RST of a frame, after its payload. code
+// belongs to RST. With both flags FIN comes first, so that readers find io.EOF
+// after the data, and writers the reset.
+func (s *Session) handleFlagsLocked(st *Stream, flags uint16, code uint32) {
+	if flags&flagFIN != 0 && !st.finReceived {
+		st.finReceived = true
+		s.releaseWindowLocked(st)
 		st.wakeReaderLocked()
-		s.finishLocked(st)
+		s.removeIfEndedLocked(st)
 	}
-	if flags&flagRST != 0 && !st.gone {
+	if flags&flagRST != 0 && !st.removed {
 		if st.reset == nil {
 			st.reset = &ResetError{Code: code, Remote: true}
 		}
-		if st.links[listAccept].in && !st.finCame {
-			// Nobody needs to see it; and it counts no more.
-			s.accept.remove(st)
+		if st.links[listAccept].in && !st.finReceived {
+			// Nobody has seen the stream: it need not be accepted, nor be counted.
+			s.acceptQueue.remove(st)
 			s.dropReceivedLocked(st)
 		}
-		s.forgetLocked(st)
-		s.resetCameLocked(st)
+		s.removeStreamLocked(st)
+		s.notifyResetLocked(st)
 	}
 }
 
-// dataFrame reads the payload into buffers. A small one is waited for first: nobody
-// accepts a stream of which the first bytes never come.
-func (s *Session) dataFrame(h header) error {
-	if h.length <= packed {
+// handleData reads a data frame's payload into buffers of its stream. It waits for
+// all of a small payload first, so that no stream is accepted whose first bytes
+// never come.
+func (s *Session) handleData(h header) error {
+	if h.length <= packedSize {
 		if _, err := s.reader.Peek(int(h.length)); err != nil {
-			return lost(err)
+			return newLostError(err)
 		}
 	}
-	st, wanted, err := s.dataHeader(h)
+	st, wanted, err := s.startData(h)
 	if err != nil {
 		return err
 	}
 	left := int(h.length)
 	for left > 0 && wanted {
-		b := s.get(classFor(left))
+		b := s.getBuffer(classFor(left))
 		b.w = min(left, len(b.data))
 		left -= b.w
 		if _, err := io.ReadFull(s.reader, b.data[:b.w]); err != nil {
-			s.put(b)
-			return lost(err)
+			s.putBuffer(b)
+			return newLostError(err)
 		}
-		wanted = s.receive(st, b)
+		wanted = s.queueReceived(st, b)
 	}
 	if _, err := s.reader.Discard(left); err != nil {
-		return lost(err)
+		return newLostError(err)
 	}
 	if st != nil && h.flags&(flagFIN|flagRST) != 0 {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.endsLocked(st, h.flags, CodeClosed)
+		s.handleFlagsLocked(st, h.flags, CodeClosed)
 	}
 	return nil
 }
 
-// dataHeader finds the stream of a frame whose payload comes next, and says
-// whether it is wanted.
-func (s *Session) dataHeader(h header) (st *Stream, wanted bool, err error) {
+// startData finds the stream of a data frame and takes the payload from the
+// stream's window. wanted is false if the payload is to be discarded.
+func (s *Session) startData(h header) (st *Stream, wanted bool, err error) {
 	if h.length > maxWindow {
 		return nil, false, protocolError("a frame of %d bytes", h.length)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st, err = s.streamLocked(h)
+	st, err = s.lookupStreamLocked(h)
 	if st != nil && err == nil {
-		wanted, err = s.arrivedLocked(st, int(h.length))
+		wanted, err = s.accountReceivedLocked(st, int(h.length))
 	}
 	return st, wanted, err
 }
 
-// arrivedLocked accounts for a payload of n bytes, and says whether somebody
-// may read it.
-func (s *Session) arrivedLocked(st *Stream, n int) (bool, error) {
+// accountReceivedLocked takes a payload of n bytes from the receive window, and
+// reports whether somebody may read it. It is an error of the session if the peer
+// sent more than the window, as yamux's spec says. Data after a FIN is an error of
+// only the stream.
+func (s *Session) accountReceivedLocked(st *Stream, n int) (bool, error) {
 	w := &st.window
 	if n > w.receive {
 		return false, protocolError("%d bytes for a window of %d", n, w.receive)
 	}
 	w.receive -= n
 	w.unread += n
-	s.in += uint64(n)
-	if w.since == 0 {
-		w.since = s.now()
+	s.bytesIn += uint64(n)
+	if w.readSince == 0 {
+		w.readSince = s.now()
 	}
-	if n > 0 && st.finCame && !st.closed {
+	if n > 0 && st.finReceived && !st.closed {
 		st.reset = &ResetError{Code: CodeProtocol}
-		s.resetCameLocked(st)
-		st.resetLocked(CodeProtocol)
+		s.notifyResetLocked(st)
+		st.resetStreamLocked(CodeProtocol)
 	}
 	return !st.closed, nil
 }
 
-// receive delivers b, or adds what is left of it to what st received, unless
-// nobody will read it. A small one is copied into a buffer that others share: a
-// larger one the more is not read, so that they are not many.
-func (s *Session) receive(st *Stream, b *buffer) bool {
+// queueReceived writes b to the stream's socket directly, as far as that is
+// possible, and queues the rest. It returns false if nobody will read it. Small
+// payloads are copied together into one buffer, of a larger class each time one is
+// full: a peer that sends single bytes must not fill a buffer with each.
+func (s *Session) queueReceived(st *Stream, b *buffer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !st.closed && s.err == nil && (b.w > packed || s.reader.Buffered() == 0) {
-		b.r = s.deliverLocked(st, b.data[:b.w]) // of small ones that follow each other, one write is for all
+	if !st.closed && s.err == nil && (b.w > packedSize || s.reader.Buffered() == 0) {
+		// Small payloads that follow each other are queued, for one write of all.
+		b.r = s.writeDirectLocked(st, b.data[:b.w])
 	}
 	n, last := b.w-b.r, st.last
 	switch {
 	case st.closed || s.err != nil || n == 0:
-		s.put(b)
+		s.putBuffer(b)
 		return !st.closed && s.err == nil
-	case n > packed || last == nil:
+	case n > packedSize || last == nil:
 		st.appendReceivedLocked(b)
 	default:
-		if last.free() < n {
-			last = s.get(max(b.class, min(last.class+1, classGather)))
+		if last.freeSpace() < n {
+			last = s.getBuffer(max(b.class, min(last.class+1, classGather)))
 			st.appendReceivedLocked(last)
 		}
 		last.append(b.data[b.r:b.w])
-		s.put(b)
+		s.putBuffer(b)
 	}
 	st.wakeReaderLocked()
 	return true

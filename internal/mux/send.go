@@ -8,110 +8,120 @@ import (
 )
 
 const (
-	maxQueued  = 512 << 10     // bytes of payload that are queued in a session
-	batchSize  = 4 * frameSize // bytes that are written at a time
-	slowBatch  = frameSize     // the same, to a carrier that is slow
-	freshSize  = 64 << 10      // bytes of small frames before a big one has its turn
-	maxRefused = 256           // refusals that wait, if not more streams are allowed
+	maxQueued        = 512 << 10     // bytes of payload queued in a session
+	batchSize        = 4 * frameSize // bytes written at a time
+	slowBatchSize    = frameSize     // the same for a carrier that is slow
+	interactiveBurst = 64 << 10      // bytes of interactive frames before a bulk frame
+	maxRefused       = 256           // refusals that wait, unless MaxStreams is more
 )
 
-// sender is what is to be sent. The session's lock guards it.
+// sender holds what is to be sent. The session's lock guards it.
+//
+// Streams with frames stand in one of two queues. In interactive are streams whose
+// first frame is small: they go ahead of bulk, up to interactiveBurst bytes. So a
+// keystroke need not wait for a frame of each download, and a flood of small
+// frames does not stop the downloads. Each turn sends one frame of a stream, and
+// the stream goes to the end of bulk if it has more.
 type sender struct {
-	wake        sync.Cond // there is something to send, or the session ended
-	control     list      // before data
-	fresh, bulk list      // data, in turn
-	room        list      // writers that wait for queued to sink
-	queued      int       // bytes of payload in frames, those that are being written too
-	turn        bool      // somebody writes to the carrier
-	writing     bool      // there is a writeLoop
-	idle        bool      // the last that was sent was pings alone
-	batch       batch     // of whoever has the turn
-	refused     []uint32  // ids of streams that are to be reset with CodeTooMany
-	refusing    sync.Cond // fewer are, or the session ended
+	writerWake        sync.Cond  // writeLoop has something to send, or the session ended
+	controlQueue      streamList // streams with a control frame
+	interactive, bulk streamList // streams with data
+	roomWaiters       streamList // streams whose Write waits for queuedBytes to fall
+	queuedBytes       int        // payload in frames, including those being written
+	carrierInUse      bool       // a goroutine writes to the carrier, or is about to
+	writeLoopRuns     bool       // there is a writeLoop
+	sentOnlyPings     bool       // the last batch had only pings
+	batch             batch      // of the goroutine that set carrierInUse
+	refusals          []uint32   // ids of streams to reset with CodeTooMany
+	refusalSent       sync.Cond  // there are fewer refusals, or the session ended
 }
 
 // writeTimeout is how long the carrier may take no bytes before the session ends.
 const writeTimeout = 30 * time.Second
 
-// slow is how long a batch may take before batches become small: big ones
-// spare switches and system calls, and what is written can't be overtaken.
-const slow = 5 * time.Millisecond
+// slowWrite is how long the write of a batch may take before batches become small.
+// Large batches need fewer system calls. But nothing can overtake a batch, so on a
+// slow carrier an interactive frame would wait for all of it.
+const slowWrite = 5 * time.Millisecond
 
 func (q *sender) init(mu *sync.Mutex) {
-	q.wake.L, q.refusing.L = mu, mu
-	q.control.kind = listControl
-	q.fresh.kind = listFresh
+	q.writerWake.L, q.refusalSent.L = mu, mu
+	q.controlQueue.kind = listControl
+	q.interactive.kind = listInteractive
 	q.bulk.kind = listBulk
-	q.room.kind = listRoom
+	q.roomWaiters.kind = listRoom
 	q.batch.limit = batchSize
 }
 
-// wakeLocked has what there is sent: by whoever is writing, or by writeLoop.
-func (s *Session) wakeLocked() {
+// wakeWriterLocked makes sure that what is queued is sent. If a goroutine has the
+// carrier, it will look again; otherwise writeLoop does it.
+func (s *Session) wakeWriterLocked() {
 	switch {
-	case s.turn || s.err != nil:
-	case s.writing:
-		s.wake.Signal()
+	case s.carrierInUse || s.err != nil:
+	case s.writeLoopRuns:
+		s.writerWake.Signal()
 	default:
-		s.writing = true
+		s.writeLoopRuns = true
 		s.loops.Go(s.writeLoop)
 	}
 }
 
-// controlLocked has a frame of st sent before data.
-func (s *Session) controlLocked(st *Stream) {
-	if !st.gone {
-		s.control.push(st)
-		s.wakeLocked()
+// queueControlLocked queues st for a control frame, which is sent before data.
+func (s *Session) queueControlLocked(st *Stream) {
+	if !st.removed {
+		s.controlQueue.push(st)
+		s.wakeWriterLocked()
 	}
 }
 
-// refuseLocked resets a stream that there never was. A peer that causes many such
-// resets and reads none is not read either: writeTimeout ends its session.
-func (s *Session) refuseLocked(id uint32) {
-	s.refused = append(s.refused, id)
-	s.wakeLocked()
-	for len(s.refused) >= max(maxRefused, s.config.maxStreams()) && s.err == nil {
-		s.refusing.Wait()
+// queueRefusalLocked queues a reset for a stream that was not accepted. If a peer
+// causes many such resets and doesn't read them, it waits, and so nothing more is
+// read from this peer. writeTimeout then ends the session.
+func (s *Session) queueRefusalLocked(id uint32) {
+	s.refusals = append(s.refusals, id)
+	s.wakeWriterLocked()
+	for len(s.refusals) >= max(maxRefused, s.config.maxStreams()) && s.err == nil {
+		s.refusalSent.Wait()
 	}
 }
 
-// readyLocked has st take its turn. A small frame of a stream that had nothing
-// to send is interactive: it need not wait until all bulk had its turn.
-func (s *Session) readyLocked(st *Stream, small bool) {
-	if st.gone || st.links[listFresh].in || st.links[listBulk].in {
+// queueDataLocked queues st for its next frame, or its end, unless it is queued.
+// small says that the frame is small, and thus interactive.
+func (s *Session) queueDataLocked(st *Stream, small bool) {
+	if st.removed || st.links[listInteractive].in || st.links[listBulk].in {
 		return
 	}
 	if small {
-		s.fresh.push(st)
+		s.interactive.push(st)
 	} else {
 		s.bulk.push(st)
 	}
-	s.wakeLocked()
+	s.wakeWriterLocked()
 }
 
-// roomLocked says whether n more bytes of st can be queued: writers wait for
-// that in turn. Small writes of a stream that has nothing queued need not: bulk
-// must not stop them.
-func (s *Session) roomLocked(st *Stream, n int) bool {
-	first := s.room.empty() || s.room.first == st
-	return first && s.queued+n <= maxQueued || st.nframes == 0 && n <= smallFrame
+// hasRoomLocked reports whether n more bytes of st can be queued. Writers get room
+// in their order. A small write of a stream that has nothing queued always finds
+// room, so that bulk data doesn't stop it.
+func (s *Session) hasRoomLocked(st *Stream, n int) bool {
+	first := s.roomWaiters.empty() || s.roomWaiters.first == st
+	return first && s.queuedBytes+n <= maxQueued || st.nframes == 0 && n <= smallFrame
 }
 
-// wakeRoomLocked has the next writer look for room, once there is enough for any.
-func (s *Session) wakeRoomLocked() {
-	if st := s.room.first; st != nil && s.queued+maxPayload <= maxQueued {
+// wakeRoomWaiterLocked wakes the first writer that waits for room, if there is
+// enough for a full frame, and an Open.
+func (s *Session) wakeRoomWaiterLocked() {
+	if st := s.roomWaiters.first; st != nil && s.queuedBytes+maxPayload <= maxQueued {
 		st.writable.Broadcast()
 	}
-	s.opens.Signal()
+	s.openReady.Signal()
 }
 
-func (st *Stream) enqueueLocked(b *buffer) {
+func (st *Stream) pushFrameLocked(b *buffer) {
 	st.frames[st.nframes] = b
 	st.nframes++
 }
 
-func (st *Stream) dequeueLocked() *buffer {
+func (st *Stream) popFrameLocked() *buffer {
 	b := st.frames[0]
 	st.nframes--
 	copy(st.frames[:], st.frames[1:])
@@ -120,33 +130,34 @@ func (st *Stream) dequeueLocked() *buffer {
 	return b
 }
 
-// dropFramesLocked gives up what is not sent.
+// dropFramesLocked drops what st has not sent.
 func (s *Session) dropFramesLocked(st *Stream) {
 	for st.nframes > 0 {
-		b := st.dequeueLocked()
-		s.queued -= b.w - headerSize
-		s.put(b)
+		b := st.popFrameLocked()
+		s.queuedBytes -= b.w - headerSize
+		s.putBuffer(b)
 	}
-	s.fresh.remove(st)
+	s.interactive.remove(st)
 	s.bulk.remove(st)
-	s.wakeRoomLocked()
+	s.wakeRoomWaiterLocked()
 }
 
-// batch is what is written at a time. Small frames are put together.
+// batch is what is written at a time. Small frames are copied into one buffer.
 type batch struct {
-	s       *Session
-	writes  []*buffer
-	bytes   int
-	limit   int  // of bytes
-	payload int  // to be taken from queued
-	open    bool // the last of writes takes small frames
+	s            *Session
+	writes       []*buffer
+	bytes        int
+	limit        int  // gather no more once bytes reaches it
+	payload      int  // of bytes; subtracted from queuedBytes after the write
+	lastIsShared bool // the last of writes is for small frames
 }
 
-// space returns room for n bytes of small frames.
-func (b *batch) space(n int) []byte {
-	if !b.open || b.writes[len(b.writes)-1].free() < n {
-		b.writes = append(b.writes, b.s.get(classGather))
-		b.open = true
+// smallSpace adds n bytes to the batch, in a buffer that small frames share, and
+// returns them.
+func (b *batch) smallSpace(n int) []byte {
+	if !b.lastIsShared || b.writes[len(b.writes)-1].freeSpace() < n {
+		b.writes = append(b.writes, b.s.getBuffer(classGather))
+		b.lastIsShared = true
 	}
 	w := b.writes[len(b.writes)-1]
 	w.w += n
@@ -154,75 +165,77 @@ func (b *batch) space(n int) []byte {
 	return w.data[w.w-n : w.w]
 }
 
-func (b *batch) header(h header) { h.put(b.space(headerSize)) }
+func (b *batch) addHeader(h header) { h.put(b.smallSpace(headerSize)) }
 
-func (b *batch) frame(f *buffer, h header) {
+func (b *batch) addFrame(f *buffer, h header) {
 	b.payload += int(h.length)
 	h.put(f.data)
 	if f.w <= smallFrame {
-		copy(b.space(f.w), f.data[:f.w])
-		b.s.put(f)
+		copy(b.smallSpace(f.w), f.data[:f.w])
+		b.s.putBuffer(f)
 		return
 	}
 	b.writes = append(b.writes, f)
 	b.bytes += f.w
-	b.open = false
+	b.lastIsShared = false
 }
 
-// writeLoop writes what there is to send and nobody else is about to. Then it
-// waits for more, because a start costs as much as a small write; it ends when
-// it has sent nothing but pings, which is what a session does that is idle, and
-// by restLocked.
+// writeLoop sends what is queued, unless another goroutine has the carrier. Then it
+// waits for more, because starting a goroutine costs as much as a small write. It
+// ends after a batch of only pings, as an idle session sends them, and by
+// stopIdleWriterLocked.
 func (s *Session) writeLoop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer func() { s.writing = false }()
+	defer func() { s.writeLoopRuns = false }()
 	for s.err == nil {
 		switch {
-		case !s.turn && s.sendLocked():
-		case s.idle:
+		case !s.carrierInUse && s.sendBatchLocked():
+		case s.sentOnlyPings:
 			return
 		default:
-			s.wake.Wait()
+			s.writerWake.Wait()
 		}
 	}
 }
 
-// restLocked has writeLoop end, if there is nothing to send. It is called now
-// and then: a start in so many seconds costs nothing.
-func (s *Session) restLocked() {
-	s.idle = true
-	s.wake.Signal()
+// stopIdleWriterLocked ends writeLoop if it has nothing to send. The timer of
+// keepalive.go calls it: one start every few seconds costs nothing.
+func (s *Session) stopIdleWriterLocked() {
+	s.sentOnlyPings = true
+	s.writerWake.Signal()
 }
 
-// takeTurnLocked makes the caller the one who writes to the carrier, unless
-// there is one, or several streams have something to send: then the others
-// would not be read meanwhile; or the carrier is slow: then it is no place to
-// wait. Who has the turn calls sendTurnLocked.
-func (s *Session) takeTurnLocked() bool {
-	if s.turn || s.err != nil || s.batch.limit != batchSize || s.bulk.first != s.bulk.last {
+// takeCarrierLocked gives the carrier to the caller, which then must call
+// sendDirectLocked. It returns false in three cases: another goroutine has the
+// carrier; several streams have bulk data, and their Readers would not be read
+// while the caller writes; or the carrier is slow.
+func (s *Session) takeCarrierLocked() bool {
+	if s.carrierInUse || s.err != nil || s.batch.limit != batchSize || s.bulk.first != s.bulk.last {
 		return false
 	}
-	s.turn = true
+	s.carrierInUse = true
 	return true
 }
 
-// sendTurnLocked writes one batch and leaves the rest to writeLoop.
-func (s *Session) sendTurnLocked() {
-	s.turn = false
-	s.sendLocked()
-	if s.err == nil && s.pendingLocked() {
-		s.wakeLocked()
+// sendDirectLocked sends one batch in the caller's goroutine, and leaves the rest
+// to writeLoop.
+func (s *Session) sendDirectLocked() {
+	s.carrierInUse = false
+	s.sendBatchLocked()
+	if s.err == nil && s.hasPendingLocked() {
+		s.wakeWriterLocked()
 	}
 }
 
-func (s *Session) pendingLocked() bool {
-	return !s.control.empty() || !s.fresh.empty() || !s.bulk.empty() ||
-		len(s.toSend) > 0 || len(s.pongs) > 0 || len(s.refused) > 0
+func (s *Session) hasPendingLocked() bool {
+	return !s.controlQueue.empty() || !s.interactive.empty() || !s.bulk.empty() ||
+		len(s.pingsToSend) > 0 || len(s.pongsToSend) > 0 || len(s.refusals) > 0
 }
 
-// sendLocked writes one batch. It returns false if there is nothing to send.
-func (s *Session) sendLocked() bool {
+// sendBatchLocked gathers one batch and writes it, without the lock. It returns
+// false if there is nothing to send.
+func (s *Session) sendBatchLocked() bool {
 	b := &s.batch
 	s.gatherPingsLocked(b)
 	pings := b.bytes
@@ -231,41 +244,41 @@ func (s *Session) sendLocked() bool {
 	if len(b.writes) == 0 {
 		return false
 	}
-	s.idle = b.bytes == pings
-	s.turn = true
+	s.sentOnlyPings = b.bytes == pings
+	s.carrierInUse = true
 	s.mu.Unlock()
 	began := s.now()
-	err := s.write(b)
+	err := s.writeBatch(b)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = errBlocked
 	}
 	if err != nil {
-		s.fail(lost(err))
+		s.closeWithCause(newLostError(err))
 	}
 	took := s.now() - began
 	s.mu.Lock()
-	s.turn = false
+	s.carrierInUse = false
 	b.limit = batchSize
-	if took > slow {
-		b.limit = slowBatch
+	if took > slowWrite {
+		b.limit = slowBatchSize
 	}
-	s.queued -= b.payload
+	s.queuedBytes -= b.payload
 	b.payload = 0
-	s.wakeRoomLocked()
+	s.wakeRoomWaiterLocked()
 	return true
 }
 
-func (s *Session) write(b *batch) error {
+func (s *Session) writeBatch(b *batch) error {
 	var err error
 	for i, w := range b.writes {
 		if err == nil {
 			s.carrier.SetWriteDeadline(time.Now().Add(writeTimeout))
 			_, err = s.carrier.Write(w.data[:w.w])
 		}
-		s.put(w)
+		s.putBuffer(w)
 		b.writes[i] = nil
 	}
-	b.writes, b.bytes, b.open = b.writes[:0], 0, false
+	b.writes, b.bytes, b.lastIsShared = b.writes[:0], 0, false
 	if f, ok := s.carrier.(interface{ Flush() error }); ok && err == nil {
 		s.carrier.SetWriteDeadline(time.Now().Add(writeTimeout))
 		err = f.Flush()
@@ -274,42 +287,43 @@ func (s *Session) write(b *batch) error {
 }
 
 func (s *Session) gatherControlLocked(b *batch) {
-	for i, id := range s.refused {
+	for i, id := range s.refusals {
 		if b.bytes >= b.limit {
-			s.refused = s.refused[i:]
-			s.refusing.Signal()
+			s.refusals = s.refusals[i:]
+			s.refusalSent.Signal()
 			return
 		}
-		b.header(header{kind: typeWindow, flags: flagACK | flagRST, id: id, length: CodeTooMany})
+		b.addHeader(header{kind: typeWindow, flags: flagACK | flagRST, id: id, length: CodeTooMany})
 	}
-	s.refused = nil
-	s.refusing.Signal()
-	for !s.control.empty() && b.bytes < b.limit {
-		s.takeControlLocked(b, s.control.pop())
+	s.refusals = nil
+	s.refusalSent.Signal()
+	for !s.controlQueue.empty() && b.bytes < b.limit {
+		s.takeControlLocked(b, s.controlQueue.pop())
 	}
 }
 
-// takeControlLocked sends what st has to say before data: that it is reset, or
-// by how much its window opens.
+// takeControlLocked adds the control frame of st to the batch: a reset, or a window
+// update.
 func (s *Session) takeControlLocked(b *batch, st *Stream) {
-	h := header{kind: typeWindow, flags: st.ackLocked(), id: st.id}
+	h := header{kind: typeWindow, flags: st.takeAckFlagLocked(), id: st.id}
 	if st.rstWanted {
 		h.flags |= flagRST
 		h.length = st.reset.Code
-		b.header(h)
-		s.forgetLocked(st)
+		b.addHeader(h)
+		s.removeStreamLocked(st)
 		return
 	}
 	h.length = uint32(st.window.credit)
 	st.window.credit = 0
 	if h.flags != 0 || h.length > 0 {
-		b.header(h)
+		b.addHeader(h)
 	}
-	s.gatherSpareLocked(b, st)
+	s.gatherUnusedLocked(b, st)
 }
 
-// ackLocked returns the flag that acknowledges st, for the first frame.
-func (st *Stream) ackLocked() uint16 {
+// takeAckFlagLocked returns the ACK flag for the first frame of a stream that the
+// peer opened, and zero for the others.
+func (st *Stream) takeAckFlagLocked() uint16 {
 	if st.ackWanted {
 		st.ackWanted = false
 		return flagACK
@@ -321,8 +335,8 @@ func (s *Session) gatherDataLocked(b *batch) {
 	small := 0
 	for b.bytes < b.limit {
 		var st *Stream
-		if !s.fresh.empty() && (small < freshSize || s.bulk.empty()) {
-			st = s.fresh.pop()
+		if !s.interactive.empty() && (small < interactiveBurst || s.bulk.empty()) {
+			st = s.interactive.pop()
 		} else if st = s.bulk.pop(); st == nil {
 			return
 		} else {
@@ -334,24 +348,24 @@ func (s *Session) gatherDataLocked(b *batch) {
 	}
 }
 
-// takeDataLocked sends one frame of st, and its end if that was the last.
+// takeDataLocked adds one frame of st to the batch, and its end after the last.
 func (s *Session) takeDataLocked(b *batch, st *Stream) {
-	h := header{id: st.id, flags: st.ackLocked()}
+	h := header{id: st.id, flags: st.takeAckFlagLocked()}
 	if st.synWanted {
 		st.synWanted = false
-		s.unsent--
-		s.opens.Signal()
+		s.unsentSYNs--
+		s.openReady.Signal()
 		h.flags |= flagSYN
 	}
 	if st.nframes > 0 {
-		f := st.dequeueLocked()
+		f := st.popFrameLocked()
 		h.kind, h.length = typeData, uint32(f.w-headerSize)
-		s.out += uint64(h.length)
-		b.frame(f, h)
+		s.bytesOut += uint64(h.length)
+		b.addFrame(f, h)
 		h.flags = 0
-	} else if h.flags != 0 && !st.ended {
+	} else if h.flags != 0 && !st.writeClosed {
 		h.kind = typeWindow
-		b.header(h)
+		b.addHeader(h)
 		return
 	}
 	if st.nframes > 0 {
@@ -361,25 +375,26 @@ func (s *Session) takeDataLocked(b *batch, st *Stream) {
 	s.takeEndLocked(b, st, h.flags)
 }
 
-// takeEndLocked sends the end of st's data, if it was called for. It is a
-// frame of its own: some peers would take it for the end of data that comes
-// with it.
+// takeEndLocked adds the end of st to the batch, if CloseWrite or Close was called.
+// It is a window update with FIN. On a data frame some peers would handle FIN before the
+// payload. FIN and RST together say that this side reads no more either: see the
+// package comment.
 func (s *Session) takeEndLocked(b *batch, st *Stream, flags uint16) {
 	h := header{kind: typeWindow, flags: flags, id: st.id, length: CodeClosed}
-	if st.ended && !st.finSent {
+	if st.writeClosed && !st.finSent {
 		st.finSent = true
 		h.flags |= flagFIN
 	}
-	abandoned := st.closed && !st.finCame
+	abandoned := st.closed && !st.finReceived
 	if abandoned {
 		h.flags |= flagRST
 	}
 	if h.flags != 0 {
-		b.header(h)
+		b.addHeader(h)
 	}
 	if abandoned {
-		s.forgetLocked(st)
+		s.removeStreamLocked(st)
 		return
 	}
-	s.finishLocked(st)
+	s.removeIfEndedLocked(st)
 }

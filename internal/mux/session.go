@@ -2,6 +2,8 @@ package mux
 
 import (
 	"bufio"
+	"cmp"
+	"context"
 	"errors"
 	"net"
 	"sync"
@@ -15,16 +17,19 @@ import (
 // Config says how a session behaves. The zero value is ready for use; a
 // session keeps a copy.
 type Config struct {
-	// MaxStreams is how many streams that the peer opened may be open at once.
-	// One more is reset with CodeTooMany. As many may be handed over (by Accept
-	// or Serve) and not be closed or reset here yet, whether the peer has ended
-	// them or not: others wait until one is. Of a peer that causes as many resets
-	// again, at least 256, and reads none, no more is read. If zero, it is 4096.
+	// MaxStreams bounds the streams of the peer in three ways. If zero, it is
+	// 4096.
+	//
+	//   - So many may be open at once. One more is reset with CodeTooMany.
+	//   - So many may be handed over by Accept or Serve and not be closed or reset
+	//     here yet, even if the peer has ended them. Further streams wait.
+	//   - So many resets, at least 256, may wait to be sent. If the peer does not
+	//     read them, nothing more is read from it.
 	MaxStreams int
 
-	// ProbeAfter is how long nothing may come from the peer before it is asked
-	// for a sign of life, DeadAfter how long before the session ends. If zero,
-	// they are 10 and 30 seconds; if negative, it isn't done.
+	// ProbeAfter is how long the peer may be silent before it gets a ping,
+	// DeadAfter how long before the session ends. If zero, they are 10 and 30
+	// seconds. A negative one switches its check off.
 	ProbeAfter, DeadAfter time.Duration
 }
 
@@ -35,81 +40,82 @@ func (c *Config) maxStreams() int {
 	return 4096
 }
 
-func (c *Config) probeAfter() time.Duration { return orDefault(c.ProbeAfter, 10*time.Second) }
-func (c *Config) deadAfter() time.Duration  { return orDefault(c.DeadAfter, 30*time.Second) }
+func (c *Config) probeAfter() time.Duration { return cmp.Or(c.ProbeAfter, 10*time.Second) }
+func (c *Config) deadAfter() time.Duration  { return cmp.Or(c.DeadAfter, 30*time.Second) }
 
-func orDefault(d, fallback time.Duration) time.Duration {
-	if d == 0 {
-		return fallback
-	}
-	return d
-}
-
-// Session is one end of a carrier. All methods are safe for concurrent use.
+// Session is one end of a carrier. Its methods are safe for concurrent use.
 type Session struct {
 	carrier net.Conn
 	config  Config
 	client  bool
 	began   time.Time // what instants are measured from
 
-	reader   *bufio.Reader // readLoop's, nil while that waits in a waiter
-	came     bool          // readLoop's: the frame has opened a stream
-	lastRead atomic.Int64  // instant of the last byte from the carrier
-	held     atomic.Int64  // buffers taken from the pools and not given back
+	// Only readLoop uses these two.
+	reader       *bufio.Reader // nil while the carrier's Wait waits
+	streamOpened bool          // the frame has opened a stream
 
-	done  chan struct{}  // closed when err is set
-	loops sync.WaitGroup // and who closes the carrier
+	lastRead    atomic.Int64   // instant of the last byte from the carrier
+	buffersHeld atomic.Int64   // buffers taken from the pools and not put back
+	done        chan struct{}  // closed when err is set
+	loops       sync.WaitGroup // the goroutines, and the call that closes the carrier
 
-	mu       sync.Mutex // guards the fields below, and those of the streams
-	err      error
-	streams  map[uint32]*Stream
-	opened   uint64
-	in, out  uint64 // bytes of payload
-	nextID   uint64
-	peerGone bool // the peer takes no new streams
-	settled  bool // we open none
+	mu                sync.Mutex // guards the fields below, and those of the streams
+	err               error
+	streams           map[uint32]*Stream
+	opened            uint64
+	bytesIn, bytesOut uint64 // payload
+	nextID            uint64
+	peerGone          bool // the peer takes no new streams
+	settled           bool // Open opens no more streams
 
-	incoming int           // streams of the peer that are open or not accepted yet
-	accept   list          // not accepted yet
-	accepts  sync.Cond     // a stream came, or there is room for it, or the session ended
-	accepted int           // streams that were handed over, until they are closed here
-	serve    func(*Stream) // in the place of Accept, if not nil
-	serving  bool          // somebody calls it
-	acks     list          // accepted, to be acknowledged
-	ackTimer *time.Timer   // nil until the first
-	unsent   int           // opened streams whose SYN was not sent
-	opens    sync.Cond     // there is room for one more
-	ends     sync.Cond     // a stream is gone, or the session ended
+	// Streams of the peer, from their SYN until Close or Reset is called here.
+	// incomingStreams bounds the open ones, handedOver the accepted ones. A peer
+	// that opens and ends streams faster than they are closed here would pass the
+	// first bound, and fill our memory, without the second.
+	incomingStreams int           // open, or in acceptQueue
+	acceptQueue     streamList    // not accepted yet
+	acceptReady     sync.Cond     // acceptQueue or handedOver has changed, or the session ended
+	handedOver      int           // accepted, and not closed or reset here
+	serveFunc       func(*Stream) // takes the streams instead of Accept; nil: Accept does
+	serving         bool          // a goroutine is calling serveFunc
+	ackQueue        streamList    // accepted, and not acknowledged yet
+	ackTimer        *time.Timer   // nil until the first stream is accepted
+
+	// Streams of ours.
+	unsentSYNs  int       // streams whose SYN was not sent
+	openReady   sync.Cond // Open may go on, or has to return an error
+	streamEnded sync.Cond // a stream was removed, or the session ended
 
 	sender
 	pinger
-	grown     int           // bytes by which windows exceed their initial size
-	reclaimed time.Duration // instant when idle streams were last asked for theirs
-	delivered *Stream       // the last that something could be delivered to at once
+	grownTotal  int           // bytes by which windows exceed initialWindow
+	reclaimedAt time.Duration // instant of the last reclaimIdleLocked
+	lastDirect  *Stream       // the last stream that writeDirectLocked was called for
 }
 
-// Client starts a session on carrier whose peer is a Server: one side each.
-// The session owns the carrier, whose Close has to end a Read and a Write that
-// block. If the carrier has a method Flush() error, its Write may keep bytes
-// back until Flush is called. If it has a method Wait(idle func()), that is
-// called before a Read, by who calls that: it returns when Read has something
-// or an error, or at once, as it has to after a Read that returned an error,
-// and calls idle if it really waits. A nil Config is a zero one.
-func Client(carrier net.Conn, c *Config) *Session { return newSession(carrier, c, true).start() }
+// Client starts a session on carrier whose peer is a Server: one side each. A nil
+// Config is a zero one. The session owns the carrier, whose Close must end a Read
+// and a Write that block. The carrier may have two more methods:
+//
+//   - Flush() error: Write may keep bytes back until Flush is called.
+//   - Wait(idle func()): the reading goroutine calls it before Read. It returns
+//     when Read has bytes or an error, and at once after a Read that failed. If
+//     it has to wait, it calls idle first, which frees the read buffer.
+func Client(carrier net.Conn, c *Config) *Session { return newSession(carrier, c, true).startLoops() }
 
-// Server starts the other side of a session.
-func Server(carrier net.Conn, c *Config) *Session { return newSession(carrier, c, false).start() }
+// Server starts the other side of a session on carrier.
+func Server(carrier net.Conn, c *Config) *Session { return newSession(carrier, c, false).startLoops() }
 
 func newSession(carrier net.Conn, c *Config, client bool) *Session {
 	s := &Session{
-		carrier: carrier,
-		client:  client,
-		began:   time.Now(),
-		done:    make(chan struct{}),
-		streams: map[uint32]*Stream{},
-		nextID:  2,
-		accept:  list{kind: listAccept},
-		acks:    list{kind: listAck},
+		carrier:     carrier,
+		client:      client,
+		began:       time.Now(),
+		done:        make(chan struct{}),
+		streams:     map[uint32]*Stream{},
+		nextID:      2,
+		acceptQueue: streamList{kind: listAccept},
+		ackQueue:    streamList{kind: listAck},
 	}
 	if c != nil {
 		s.config = *c
@@ -117,14 +123,14 @@ func newSession(carrier net.Conn, c *Config, client bool) *Session {
 	if client {
 		s.nextID = 1
 	}
-	s.takeReader()
-	s.accepts.L, s.opens.L, s.ends.L = &s.mu, &s.mu, &s.mu
+	s.acquireReader()
+	s.acceptReady.L, s.openReady.L, s.streamEnded.L = &s.mu, &s.mu, &s.mu
 	s.sender.init(&s.mu)
 	s.batch.s = s
 	return s
 }
 
-func (s *Session) start() *Session {
+func (s *Session) startLoops() *Session {
 	s.mu.Lock()
 	s.pinger.init(s)
 	s.mu.Unlock()
@@ -132,67 +138,68 @@ func (s *Session) start() *Session {
 	return s
 }
 
-// now is the instant: how long the session has been there. It is never zero.
+// now returns the instant, as the time since the session started. It is never
+// zero, so zero can mean "not yet".
 func (s *Session) now() time.Duration { return time.Since(s.began) + 1 }
 
-// fail ends the session because of err. Only the first call counts; the others
-// do not wait for it.
-func (s *Session) fail(err error) {
-	if !s.failed(err) {
+// closeWithCause ends the session because of err. Only the first call has an
+// effect. Other calls don't wait for it.
+func (s *Session) closeWithCause(err error) {
+	if !s.recordCause(err) {
 		return
 	}
 	defer s.loops.Done()
 	if errors.Is(err, syscall.ETIMEDOUT) {
-		// An end would wait behind what the peer doesn't acknowledge.
+		// TCP would send a FIN only after the bytes that the peer doesn't acknowledge.
 		abort.Reset(s.carrier, 0)
 		return
 	}
 	s.carrier.Close()
 }
 
-// failed reports whether the session ends by this call. Then loops waits for
-// the caller.
-func (s *Session) failed(err error) bool {
+// recordCause sets the session's error and wakes everybody who waits. It returns
+// false if the session has ended before. Otherwise the caller must call
+// loops.Done after it has closed the carrier.
+func (s *Session) recordCause(err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
 		return false
 	}
 	s.err = err
-	s.loops.Add(1) // readLoop, which ends after this, is one of them
+	s.loops.Add(1) // loops is not zero: readLoop ends after this
 	close(s.done)
 	s.pinger.stop()
 	if s.ackTimer != nil {
 		s.ackTimer.Stop()
 	}
-	for st := s.accept.pop(); st != nil; st = s.accept.pop() {
+	for st := s.acceptQueue.pop(); st != nil; st = s.acceptQueue.pop() {
 		s.dropReceivedLocked(st)
 	}
 	for _, st := range s.streams {
-		s.forgetLocked(st)
+		s.removeStreamLocked(st)
 	}
-	s.accepts.Broadcast()
-	s.opens.Broadcast()
-	s.ends.Broadcast()
-	s.wake.Broadcast()
-	s.refusing.Signal()
+	s.acceptReady.Broadcast()
+	s.openReady.Broadcast()
+	s.streamEnded.Broadcast()
+	s.writerWake.Broadcast()
+	s.refusalSent.Signal()
 	return true
 }
 
-// Close ends the session with its carrier and streams; what was written and
-// not sent yet is lost. To the streams it is as if each was closed. It waits for
-// the session's goroutines. The peer sees a [LostError] on its streams, unless
-// they had ended.
+// Close ends the session, its carrier and its streams, and waits for the session's
+// goroutines. What was written and not sent yet is lost. Here the streams look
+// closed. The peer's streams return a [LostError], unless they had ended.
 func (s *Session) Close() error {
-	s.fail(ErrSessionClosed)
+	s.closeWithCause(ErrSessionClosed)
 	s.loops.Wait()
 	return nil
 }
 
-// CloseWithError is Close with a cause: the streams that are open, and the session,
-// end with a [LostError] of it.
+// CloseWithError is Close with a cause: the open streams and the session end with
+// a [LostError] of it.
 func (s *Session) CloseWithError(cause error) {
-	s.fail(lost(cause))
+	s.closeWithCause(newLostError(cause))
 	s.loops.Wait()
 }
 
@@ -209,11 +216,11 @@ func (s *Session) Err() error {
 
 // Stats says how a session is doing.
 type Stats struct {
-	Streams           int           // that are open
-	Opened            uint64        // since the beginning, by both sides
-	BytesIn, BytesOut uint64        // payload
+	Streams           int           // open streams
+	Opened            uint64        // streams opened by either side so far
+	BytesIn, BytesOut uint64        // payload so far
 	RTT               time.Duration // of the latest ping; zero: unknown
-	LastRead          time.Time     // when something came from the peer; at first the session's beginning
+	LastRead          time.Time     // when the peer last sent something; at first the session's start
 }
 
 // Stats returns a snapshot.
@@ -223,9 +230,33 @@ func (s *Session) Stats() Stats {
 	return Stats{
 		Streams:  len(s.streams),
 		Opened:   s.opened,
-		BytesIn:  s.in,
-		BytesOut: s.out,
+		BytesIn:  s.bytesIn,
+		BytesOut: s.bytesOut,
 		RTT:      s.rtt,
 		LastRead: s.began.Add(time.Duration(s.lastRead.Load())),
+	}
+}
+
+// Settle waits until at most n streams are open. From then on Open returns
+// ErrSettled, so ending the session cuts nobody off. What the other streams had
+// to send, their ends included, reaches the peer before anything that is written
+// after Settle. The errors are the session's and ctx's.
+func (s *Session) Settle(ctx context.Context, n int) error {
+	stop := s.broadcastAfter(ctx, &s.streamEnded)
+	defer stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		switch {
+		case s.err != nil:
+			return s.err
+		case len(s.streams) <= n:
+			s.settled = true
+			s.openReady.Broadcast()
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+		s.streamEnded.Wait()
 	}
 }

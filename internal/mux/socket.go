@@ -9,14 +9,14 @@ import (
 	"syscall"
 )
 
-// socket reads and writes a TCP or unix connection past its Read and Write, but
-// under the locks that these take: one writes at a time.
+// socket reads and writes the file descriptor of a TCP or unix connection. It takes
+// the same locks as the connection's Read and Write, so that writes don't mix.
 type socket struct {
 	conn net.Conn
 	raw  syscall.RawConn
 }
 
-// newSocket returns nil if v is no socket, or something that wraps one.
+// newSocket returns nil if v is not a *net.TCPConn or *net.UnixConn itself.
 func newSocket(v any) *socket {
 	var conn interface {
 		net.Conn
@@ -32,18 +32,18 @@ func newSocket(v any) *socket {
 	}
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return nil // its Read or Write says what is wrong
+		return nil // conn.Read and Write will return the error
 	}
 	return &socket{conn, raw}
 }
 
-// read returns a frame with up to limit bytes. It takes a buffer only once there
-// is something to read.
+// read returns a frame with up to limit bytes. It takes a buffer only when there is
+// something to read.
 func (k *socket) read(s *Session, limit int) (*buffer, error) {
 	var b *buffer
 	var err error
 	waitErr := k.raw.Read(func(fd uintptr) bool {
-		b = s.frame(len(sizes) - 1)
+		b = s.getFrame(len(sizes) - 1)
 		var n int
 		for err = syscall.EINTR; err == syscall.EINTR; {
 			n, err = syscall.Read(int(fd), b.data[headerSize:headerSize+limit])
@@ -52,7 +52,7 @@ func (k *socket) read(s *Session, limit int) (*buffer, error) {
 			b.w += n
 			return true
 		}
-		s.put(b)
+		s.putBuffer(b)
 		b = nil
 		return err != syscall.EAGAIN
 	})
@@ -65,13 +65,13 @@ func (k *socket) read(s *Session, limit int) (*buffer, error) {
 	return nil, k.opError("read", err)
 }
 
-// tryWrite writes as much of p as the socket takes at once.
+// tryWrite writes as much of p as the socket takes at once, and returns how much.
 func (k *socket) tryWrite(p []byte) (n int, err error) {
 	k.raw.Write(func(fd uintptr) bool {
-		// The flag is for sockets that os.File.Fd made to block.
+		// MSG_DONTWAIT is for sockets that os.File.Fd has made blocking.
 		n, err = syscall.SendmsgN(int(fd), p, nil, nil, syscall.MSG_DONTWAIT)
 		return true
-	}) // of a closed one, Write says so
+	}) // conn.Write will return the error of a closed socket
 	switch err {
 	case nil:
 		return n, nil

@@ -4,7 +4,7 @@ package mux
 
 import "io"
 
-// socket is for systems whose sockets can be written to without waiting.
+// socket is not used on this system: there is no write that doesn't wait.
 type socket struct{}
 
 func newSocket(any) *socket { return nil }

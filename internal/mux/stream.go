@@ -11,41 +11,46 @@ import (
 )
 
 // Stream is a connection within a session. Its methods are safe for concurrent
-// use. Errors are *net.OpError around a [*ResetError], a [*LostError],
-// net.ErrClosed after Close, os.ErrDeadlineExceeded, or syscall.EPIPE for a
-// write after CloseWrite.
+// use. Errors are a *net.OpError with one of these causes: a [*ResetError], a
+// [*LostError], net.ErrClosed after Close, os.ErrDeadlineExceeded, or syscall.EPIPE
+// for a write after CloseWrite.
+//
+// A stream ends in these steps. FIN ends one direction. When both sides have sent
+// FIN, or one has sent RST, the session removes the stream; what was received can
+// still be read. Reset sends RST. Close sends FIN and RST together, unless the peer
+// has sent its FIN: then FIN is enough.
 type Stream struct {
-	s  *Session
-	id uint32
+	session *Session
+	id      uint32
 
-	reading, writing sync.Mutex // one Read and one Write at a time
+	readMu, writeMu sync.Mutex // admit one Read and one Write at a time
 
 	// The fields below are guarded by the session's mu.
-	links         [lists]link
+	links         [listCount]listLink
 	local, remote net.Addr
-	readable      sync.Cond // something came, or an end
-	writable      sync.Cond // window, room or a place in frames, or an end
+	readable      sync.Cond // Read may go on, or has to return an error
+	writable      sync.Cond // Write may find window, queue or frames free, or an error
 	readLimit     deadline
 	writeLimit    deadline
-	window        windows
+	window        flowControl
 
-	first, last *buffer // what was received
-	inUse       bool    // first is being read without the lock
-	sink        *sink   // of a DeliverTo that waits; nil: none
+	first, last *buffer       // what was received
+	inUse       bool          // first is being read without the lock
+	direct      *directWriter // of a DeliverTo that waits; nil: none
 	frames      [2]*buffer
 	nframes     int
 
-	peers     bool // the peer opened it
-	accepted  bool // it counts among the session's accepted
-	gone      bool // both directions have ended
-	synWanted bool // the opening is to be sent
-	ackWanted bool // the answer to it is
-	ended     bool // CloseWrite or Close was called
-	closed    bool // Close or Reset was called
-	finSent   bool
-	finCame   bool
-	rstWanted bool
-	reset     *ResetError // by the peer, or here
+	openedByPeer bool
+	handedOver   bool // it counts in the session's handedOver
+	removed      bool // both directions have ended, the session doesn't know it any more
+	synWanted    bool // SYN is to be sent
+	ackWanted    bool // ACK is to be sent
+	writeClosed  bool // CloseWrite, Close or Reset was called
+	closed       bool // Close or Reset was called
+	finSent      bool
+	finReceived  bool
+	rstWanted    bool
+	reset        *ResetError // by the peer, or here
 
 	afterReadable func()                        // nil: none
 	afterReset    func(code uint32, ended bool) // nil: none
@@ -58,130 +63,132 @@ var (
 )
 
 func newStream(s *Session, id uint32) *Stream {
-	st := &Stream{s: s, id: id}
+	st := &Stream{session: s, id: id}
 	st.readable.L = &s.mu
 	st.writable.L = &s.mu
-	st.window = windows{send: initialWindow, receive: initialWindow, size: initialWindow}
+	st.window = flowControl{send: initialWindow, receive: initialWindow, size: initialWindow}
 	return st
 }
 
-// CloseWrite ends what the peer reads, after all that was written. Reads go on.
+// CloseWrite ends what the peer reads, after all that was written. Reads still
+// work.
 func (st *Stream) CloseWrite() error {
-	s := st.s
+	s := st.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if st.closed {
 		return st.opError("close", net.ErrClosed)
 	}
-	if !st.ended {
-		st.ended = true
+	if !st.writeClosed {
+		st.writeClosed = true
 		st.writable.Broadcast()
-		s.readyLocked(st, false)
+		s.queueDataLocked(st, false)
 	}
 	return nil
 }
 
-// Close ends the stream and returns at once. What was written is still sent,
-// and the peer reads it and then io.EOF; what it writes from then on fails.
+// Close ends the stream and returns at once. What was written is still sent. The
+// peer reads it and then io.EOF, and its writes fail.
 func (st *Stream) Close() error {
-	s := st.s
+	s := st.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.letGoLocked(st)
+	s.releaseHandedOverLocked(st)
 	if st.closed {
 		return st.opError("close", net.ErrClosed)
 	}
-	st.endLocked()
-	s.readyLocked(st, false)
+	st.closeBothLocked()
+	s.queueDataLocked(st, false)
 	return nil
 }
 
-// Reset aborts the stream and returns at once. What was written and not sent
-// yet is lost, and the peer gets a [ResetError] with the code after what it
-// has received. Resetting a stream that Close ended gives up what is not sent.
+// Reset aborts the stream and returns at once. What was written and not sent yet
+// is lost. The peer gets a [ResetError] with the code after what it has received.
+// Reset after Close drops what is not sent yet.
 func (st *Stream) Reset(code uint32) error {
-	st.s.mu.Lock()
-	defer st.s.mu.Unlock()
-	st.s.letGoLocked(st)
-	st.resetLocked(code)
+	st.session.mu.Lock()
+	defer st.session.mu.Unlock()
+	st.session.releaseHandedOverLocked(st)
+	st.resetStreamLocked(code)
 	return nil
 }
 
-func (st *Stream) resetLocked(code uint32) {
+func (st *Stream) resetStreamLocked(code uint32) {
 	if st.reset == nil {
 		st.reset = &ResetError{Code: code}
 	}
-	st.endLocked()
-	if st.gone {
+	st.closeBothLocked()
+	if st.removed {
 		return
 	}
-	st.s.dropFramesLocked(st)
+	st.session.dropFramesLocked(st)
 	if st.synWanted {
-		st.s.forgetLocked(st) // the peer never heard of it
+		st.session.removeStreamLocked(st) // the peer knows nothing of it
 		return
 	}
 	st.rstWanted = true
-	st.s.controlLocked(st)
+	st.session.queueControlLocked(st)
 }
 
-// endLocked lets nothing be read or written any more.
-func (st *Stream) endLocked() {
-	st.ended, st.closed = true, true
+// closeBothLocked ends all reads and writes of this side.
+func (st *Stream) closeBothLocked() {
+	st.writeClosed, st.closed = true, true
 	st.afterReset = nil
 	st.readLimit.stop()
 	st.writeLimit.stop()
 	st.wakeReaderLocked()
 	st.writable.Broadcast()
-	st.s.dropReceivedLocked(st)
-	st.s.releaseLocked(st)
+	st.session.dropReceivedLocked(st)
+	st.session.releaseWindowLocked(st)
 }
 
-// forgetLocked ends st for the session: both directions have ended. What was
-// received can still be read.
-func (s *Session) forgetLocked(st *Stream) {
-	if st.gone {
+// removeStreamLocked is called when both directions of st have ended. The session
+// then ignores frames with its id. What was received can still be read.
+func (s *Session) removeStreamLocked(st *Stream) {
+	if st.removed {
 		return
 	}
-	st.gone = true
+	st.removed = true
 	delete(s.streams, st.id)
-	s.ends.Broadcast()
+	s.streamEnded.Broadcast()
 	s.dropFramesLocked(st)
-	s.control.remove(st)
-	s.acks.remove(st)
-	s.releaseLocked(st)
+	s.controlQueue.remove(st)
+	s.ackQueue.remove(st)
+	s.releaseWindowLocked(st)
 	if st.synWanted {
 		st.synWanted = false
-		s.unsent--
-		s.opens.Signal()
+		s.unsentSYNs--
+		s.openReady.Signal()
 	}
-	if st.peers && !st.links[listAccept].in {
-		s.incoming--
+	if st.openedByPeer && !st.links[listAccept].in {
+		s.incomingStreams--
 	}
 	st.wakeReaderLocked()
 	st.writable.Broadcast()
 }
 
-// finishLocked forgets st if both directions have ended.
-func (s *Session) finishLocked(st *Stream) {
-	if st.finCame && st.finSent {
-		s.forgetLocked(st)
+// removeIfEndedLocked forgets st if both directions have ended.
+func (s *Session) removeIfEndedLocked(st *Stream) {
+	if st.finReceived && st.finSent {
+		s.removeStreamLocked(st)
 	}
 }
 
-// readError is what a Read that finds no data returns; nil: it waits.
+// readErrorLocked returns the error of a Read that finds no data, or nil if it has
+// to wait.
 func (st *Stream) readErrorLocked() error {
 	switch {
-	case st.finCame:
+	case st.finReceived:
 		return io.EOF
 	case st.reset != nil:
 		return st.reset
-	case st.gone:
-		return st.s.err
+	case st.removed:
+		return st.session.err
 	}
 	return nil
 }
 
-// writeErrorLocked is why nothing can be written.
+// writeErrorLocked returns why nothing can be written, or nil.
 func (st *Stream) writeErrorLocked() error {
 	switch {
 	case st.closed:
@@ -190,9 +197,9 @@ func (st *Stream) writeErrorLocked() error {
 		return os.ErrDeadlineExceeded
 	case st.reset != nil:
 		return st.reset
-	case st.s.err != nil:
-		return st.s.err
-	case st.ended:
+	case st.session.err != nil:
+		return st.session.err
+	case st.writeClosed:
 		return syscall.EPIPE
 	}
 	return nil
@@ -212,30 +219,30 @@ func (st *Stream) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: "mux", Source: st.local, Addr: st.remote, Err: err}
 }
 
-// SetAddrs sets what LocalAddr and RemoteAddr return; before, it is what the
-// carrier's return.
+// SetAddrs sets what LocalAddr and RemoteAddr return. Without it they return the
+// carrier's addresses.
 func (st *Stream) SetAddrs(local, remote net.Addr) {
-	st.s.mu.Lock()
-	defer st.s.mu.Unlock()
+	st.session.mu.Lock()
+	defer st.session.mu.Unlock()
 	st.local, st.remote = local, remote
 }
 
 // LocalAddr returns the address that SetAddrs set, or the carrier's.
 func (st *Stream) LocalAddr() net.Addr {
-	st.s.mu.Lock()
-	defer st.s.mu.Unlock()
+	st.session.mu.Lock()
+	defer st.session.mu.Unlock()
 	if st.local == nil {
-		return st.s.carrier.LocalAddr()
+		return st.session.carrier.LocalAddr()
 	}
 	return st.local
 }
 
 // RemoteAddr returns the address that SetAddrs set, or the carrier's.
 func (st *Stream) RemoteAddr() net.Addr {
-	st.s.mu.Lock()
-	defer st.s.mu.Unlock()
+	st.session.mu.Lock()
+	defer st.session.mu.Unlock()
 	if st.remote == nil {
-		return st.s.carrier.RemoteAddr()
+		return st.session.carrier.RemoteAddr()
 	}
 	return st.remote
 }
@@ -245,21 +252,20 @@ func (st *Stream) SetDeadline(t time.Time) error {
 	return st.setDeadlines(t, true, true)
 }
 
-// SetReadDeadline bounds Read and WriteTo, those that wait included.
+// SetReadDeadline bounds Read and WriteTo, also calls that wait already.
 func (st *Stream) SetReadDeadline(t time.Time) error {
 	return st.setDeadlines(t, true, false)
 }
 
-// SetWriteDeadline bounds Write and ReadFrom, those that wait included. A
-// write that it ends has sent nothing by halves: the bytes that it returned
-// are on their way, the others are not.
+// SetWriteDeadline bounds Write and ReadFrom, also calls that wait already. The
+// count that such a call returns is exact: so many bytes will be sent, and no more.
 func (st *Stream) SetWriteDeadline(t time.Time) error {
 	return st.setDeadlines(t, false, true)
 }
 
 func (st *Stream) setDeadlines(t time.Time, read, write bool) error {
-	st.s.mu.Lock()
-	defer st.s.mu.Unlock()
+	st.session.mu.Lock()
+	defer st.session.mu.Unlock()
 	if st.closed {
 		return st.opError("set", net.ErrClosed)
 	}
@@ -270,4 +276,165 @@ func (st *Stream) setDeadlines(t time.Time, read, write bool) error {
 		st.writeLimit.set(t, &st.writable)
 	}
 	return nil
+}
+
+// deadline is a read or write deadline. The lock of the Cond that it wakes guards
+// it.
+type deadline struct {
+	passed bool
+	timer  *time.Timer
+}
+
+// set makes t the deadline; a zero t means none. There is one timer for a deadline,
+// and none for each operation.
+func (d *deadline) set(t time.Time, wake *sync.Cond) {
+	d.stop()
+	d.passed = false
+	if t.IsZero() {
+		return
+	}
+	left := time.Until(t)
+	if left <= 0 {
+		d.passed = true
+		wake.Broadcast()
+		return
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(left, func() {
+		wake.L.Lock()
+		defer wake.L.Unlock()
+		if d.timer == timer { // and no other was set meanwhile
+			d.passed = true
+			wake.Broadcast()
+		}
+	})
+	d.timer = timer
+}
+
+func (d *deadline) stop() {
+	if d.timer != nil {
+		d.timer.Stop()
+		d.timer = nil
+	}
+}
+
+// AfterReadable calls f once, in a goroutine of its own, as soon as Read need not
+// wait: when data or an end came, or the stream or its session was ended here. That
+// may be at once. Deadlines have no effect. Every f is called in the end; nothing
+// here waits for it to return. Only one f may be set at a time: set another after
+// this one was called.
+func (st *Stream) AfterReadable(f func()) {
+	st.session.mu.Lock()
+	defer st.session.mu.Unlock()
+	if st.afterReadable != nil {
+		panic("mux: AfterReadable while another function waits")
+	}
+	if st.first != nil || st.closed || st.readErrorLocked() != nil {
+		go f()
+		return
+	}
+	st.afterReadable = f
+}
+
+// wakeReaderLocked is called when Read may go on.
+func (st *Stream) wakeReaderLocked() {
+	st.readable.Broadcast() // wakes one goroutine: readMu admits one Read
+	if f := st.afterReadable; f != nil {
+		st.afterReadable = nil
+		go f()
+	}
+}
+
+// AfterReset calls f once, in a goroutine of its own, when the peer resets the
+// stream. If it was reset already, f is called before AfterReset returns. ended
+// says that the peer had ended its data before: it has sent all, and reads no more.
+// f is not called after the stream was closed or reset here, or the session has
+// ended. The session's Close waits for f, so f must not call it. A later call
+// replaces f.
+func (st *Stream) AfterReset(f func(code uint32, ended bool)) {
+	s := st.session
+	s.mu.Lock()
+	reset, ended := st.reset, st.finReceived
+	if reset == nil && !st.closed {
+		st.afterReset = f
+	}
+	s.mu.Unlock()
+	if reset != nil {
+		f(reset.Code, ended)
+	}
+}
+
+// notifyResetLocked calls the AfterReset function of st, which was reset by the
+// peer or for what the peer did.
+func (s *Session) notifyResetLocked(st *Stream) {
+	if f, code, ended := st.afterReset, st.reset.Code, st.finReceived; f != nil {
+		st.afterReset = nil
+		s.loops.Go(func() { f(code, ended) })
+	}
+}
+
+// The lists of streams. A stream can be in several at the same time.
+const (
+	listControl     = iota // has a frame that is sent before data
+	listInteractive        // has a small frame, and had nothing to send before
+	listBulk               // has other frames
+	listRoom               // a Write waits for room in the session's queue
+	listAccept             // waits for Accept
+	listAck                // is to be acknowledged
+	listCount
+)
+
+type listLink struct {
+	prev, next *Stream
+	in         bool
+}
+
+// streamList is a queue of streams, any of which can be removed in constant time.
+type streamList struct {
+	kind        int
+	first, last *Stream
+}
+
+func (l *streamList) empty() bool { return l.first == nil }
+
+// push appends st, unless it is in the list.
+func (l *streamList) push(st *Stream) {
+	k := &st.links[l.kind]
+	if k.in {
+		return
+	}
+	*k = listLink{prev: l.last, in: true}
+	if l.last == nil {
+		l.first = st
+	} else {
+		l.last.links[l.kind].next = st
+	}
+	l.last = st
+}
+
+// remove removes st, if it is in the list.
+func (l *streamList) remove(st *Stream) {
+	k := &st.links[l.kind]
+	if !k.in {
+		return
+	}
+	if k.prev == nil {
+		l.first = k.next
+	} else {
+		k.prev.links[l.kind].next = k.next
+	}
+	if k.next == nil {
+		l.last = k.prev
+	} else {
+		k.next.links[l.kind].prev = k.prev
+	}
+	*k = listLink{}
+}
+
+func (l *streamList) pop() *Stream {
+	st := l.first
+	if st != nil {
+		l.remove(st)
+	}
+	return st
 }

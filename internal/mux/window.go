@@ -2,195 +2,209 @@ package mux
 
 import "time"
 
-// A receive window is a promise of memory: the peer may send so many bytes before
-// anybody has read them. A stream moves at most its window in a round trip: with
-// yamux's 256 KiB that is 2.6 MB/s where a round trip takes 100 ms. So a window
-// grows, by these rules:
+// # Windows
 //
-//   - It grows while it is less than about twice what is read in a round trip, to
-//     two to four times its size. First the reader must have read half of the
-//     present window, and half of it must be free: a reader that is slow, or
-//     stalls, gets no larger window, whatever the peer sends.
-//   - All windows of a session share maxGrown. A stream may take as much of that
-//     as it leaves to the others: half of it if it is the only one, a third each
-//     if there are two, and so on. So a reader that stalls with a large window
-//     leaves room for the others. A window that is too large shrinks while it is
-//     used: for a part of what was read the peer gets no credit.
-//   - What can't be used any more goes back to the session at once: when the peer
-//     has ended what it sends, and when nobody will read. An idle stream keeps its
-//     window until another one needs it. Then the peer is asked to give back what
-//     it doesn't use, by a frame that other implementations of yamux ignore.
+// A receive window is a promise of memory: the peer may send so many bytes that
+// nobody has read yet. In yamux's spec ("Flow control") each window begins with 256
+// KiB, and window updates give the peer credit for what was read. A stream moves at
+// most its window in a round trip: 256 KiB are 2.6 MB/s if a round trip takes 100
+// ms. So a window grows, by these rules:
 //
-// So a session never promises more than initialWindow a stream and maxGrown.
+//   - Growing. A window grows, to two to four times its size, while it is smaller
+//     than about twice what is read in a round trip. Before that the reader must
+//     have read half of the window, and half of it must be free. A reader that is
+//     slow or stalls gets no larger window, whatever the peer sends.
+//   - Sharing. All windows of a session share maxGrown. A stream may take as much
+//     of it as is left for the others: half if it is the only one, a third each if
+//     there are two, and so on. So a reader that stalls with a large window leaves
+//     room for the others.
+//   - Shrinking. A window that is larger than its share shrinks while it is used:
+//     the peer gets no credit for a part of what was read.
+//   - Releasing. When the peer has ended its data, or nobody will read, the rest of
+//     the window goes back to the session at once.
+//   - Reclaiming. An idle stream keeps its window until another one needs it. Then
+//     the peer gets a window update with flagUnused and no length, which asks it to
+//     give back what it doesn't use. The peer answers with the same flag and the
+//     number of bytes. Other implementations of yamux take the question for a
+//     window update of zero bytes, and keep their window.
+//
+// So a session promises at most initialWindow for each stream, and maxGrown for all
+// together.
 const (
 	initialWindow = 256 << 10 // yamux's
 
 	// maxGrown is how many bytes all windows of a session may grow together. One
-	// stream may have half of it, 32 MiB: that carries 1 Gbit/s where a round trip
-	// takes 200 ms (25 MB), and is the largest receive buffer that Linux 6.18 gives
-	// a TCP connection by default, so that a larger window would wait for TCP.
+	// stream may have half of it, 32 MiB: enough for 1 Gbit/s with a round trip of
+	// 200 ms (25 MB). It is also the largest receive buffer that Linux 6.18 gives a
+	// TCP connection by default, so a larger window would wait for TCP.
 	maxGrown = 64 << 20
 
-	// maxWindow is what a window grows to at most.
+	// maxWindow is the largest window.
 	maxWindow = initialWindow + maxGrown/2
 
-	// minCredit and maxCredit bound how much is read before the peer gets credit
-	// for it: less costs frames, and more would keep the peer waiting. Of the
-	// initial window it is three full frames of four.
+	// minCredit and maxCredit bound how many bytes are read before the peer gets
+	// credit for them. Less would cost more frames, and more would keep the peer
+	// waiting. minCredit is three of the four full frames of the initial window.
 	minCredit = 160 << 10
 	maxCredit = 1 << 20
 
-	// minRoundTrip is the shortest that windows are made for. On loopback a ping
-	// takes less than it takes until a reader has its turn.
+	// minRoundTrip is the shortest round trip for which windows are sized. On
+	// loopback a ping takes less time than waking a reader.
 	minRoundTrip = 300 * time.Microsecond
 
-	// idleAfter is how long a stream must have got no credit before its peer is
-	// asked to give back its window.
+	// idleAfter is how long a stream must be without credit to count as idle.
 	idleAfter = 2 * time.Second
 )
 
-// windows are the flow control of a stream.
-type windows struct {
-	send     int           // what we may still send
-	receive  int           // what the peer may still send
-	size     int           // of our receive window
-	unread   int           // received and not read
-	consumed int           // read, and the peer got no credit for it yet
-	credit   int           // of the next update
-	taken    int           // read since the instant since
-	since    time.Duration // when data came first; begins anew about once a round trip
-	ask      bool          // the peer is to be asked to give back what it doesn't use
-	giveBack bool          // the peer asks us
+// flowControl has the windows of a stream.
+//
+// Of the receive window each byte is in one place: the peer may still send it
+// (receive), or it was received and not read (unread), or read without credit yet
+// (consumed). So size = receive + unread + consumed, until the peer ends its data
+// or the stream is closed here.
+type flowControl struct {
+	send         int           // what we may still send
+	receive      int           // what the peer may still send
+	size         int           // of our receive window
+	unread       int           // received and not read
+	consumed     int           // read, and the peer has no credit for it yet
+	credit       int           // of the next window update
+	readBytes    int           // read since readSince
+	readSince    time.Duration // instant of the first data; set anew about once a round trip
+	askUnused    bool          // ask the peer to give back what it doesn't use
+	returnUnused bool          // the peer has asked us
 }
 
-// part is how much is read before the peer gets credit for it.
-func (w *windows) part() int { return min(max(w.size/4, minCredit), maxCredit) }
+// creditThreshold is how many bytes are read before the peer gets credit for them.
+func (w *flowControl) creditThreshold() int { return min(max(w.size/4, minCredit), maxCredit) }
 
-// grown is what the window has of the session's maxGrown.
-func (w *windows) grown() int { return w.size - initialWindow }
+// extraSize is how many bytes of the session's maxGrown the window has.
+func (w *flowControl) extraSize() int { return w.size - initialWindow }
 
-// creditLocked accounts for n bytes that were read, and gives the peer credit for
-// them now and then.
-func (s *Session) creditLocked(st *Stream, n int) {
+// grantCreditLocked accounts for n bytes that were read, and gives the peer credit
+// once they reach the threshold. At that moment the window may change its size.
+func (s *Session) grantCreditLocked(st *Stream, n int) {
 	w := &st.window
 	w.unread -= n
-	if st.finCame || st.gone {
-		s.releaseLocked(st)
+	if st.finReceived || st.removed {
+		s.releaseWindowLocked(st)
 		return
 	}
 	w.consumed += n
-	w.taken += n
-	if w.consumed < w.part() {
+	w.readBytes += n
+	if w.consumed < w.creditThreshold() {
 		return
 	}
 	now := s.now()
-	s.fitLocked(w, now)
-	s.measureLocked(now)
+	s.resizeWindowLocked(w, now)
+	s.measureRoundTripLocked(now)
 	if w.consumed > 0 {
 		w.receive += w.consumed
 		w.credit += w.consumed
 		w.consumed = 0
-		s.controlLocked(st)
+		s.queueControlLocked(st)
 	}
 }
 
-// fitLocked makes the window larger if it limits the peer, and smaller if others
-// need what it has.
-func (s *Session) fitLocked(w *windows, now time.Duration) {
-	roundTrip, took := s.roundTrip(), max(now-w.since, 1)
+// resizeWindowLocked makes the window larger if it limits the peer, and smaller if
+// it has more than its share.
+func (s *Session) resizeWindowLocked(w *flowControl, now time.Duration) {
+	roundTrip, took := s.roundTrip(), max(now-w.readSince, 1)
 	want := w.size
-	// What would be read in a round trip, if it went on like that; and what the
-	// window has room for, less what is read before the peer gets credit.
-	flow := int(min(float64(w.taken)*float64(roundTrip)/float64(took), float64(w.size)))
-	room := w.size - w.part()
+	// flow is what is read in a round trip at the present speed. room is what the
+	// peer can send in one: the window without what waits for credit.
+	flow := int(min(float64(w.readBytes)*float64(roundTrip)/float64(took), float64(w.size)))
+	room := w.size - w.creditThreshold()
 	switch {
 	case flow <= room/2:
 		if took >= roundTrip {
-			w.since, w.taken = now, 0
+			w.readSince, w.readBytes = now, 0
 		}
-	case w.taken >= w.size/2 && w.unread <= w.size/2:
-		want = min(5*max(flow, w.taken), 4*w.size)
-		w.since, w.taken = now, 0
+	case w.readBytes >= w.size/2 && w.unread <= w.size/2:
+		want = min(5*max(flow, w.readBytes), 4*w.size)
+		w.readSince, w.readBytes = now, 0
 	}
-	// As much as it leaves to the others.
-	fair := initialWindow + (maxGrown-s.grown+w.grown())/2
+	// The share: half of what the other streams have left of maxGrown.
+	fair := initialWindow + (maxGrown-s.grownTotal+w.extraSize())/2
 	if want > fair {
-		s.reclaimLocked(now)
+		s.reclaimIdleLocked(now)
 	}
+	// A window can shrink only by what was read: the peer may send the rest.
 	by := max(min(want, fair)-w.size, -w.consumed)
 	w.size += by
 	w.consumed += by
-	s.grown += by
+	s.grownTotal += by
 }
 
-// reclaimLocked asks the peers of streams that are idle for what their windows
-// have grown by.
-func (s *Session) reclaimLocked(now time.Duration) {
-	if now-s.reclaimed < idleAfter/2 {
+// reclaimIdleLocked asks the peer to give back the windows of idle streams.
+func (s *Session) reclaimIdleLocked(now time.Duration) {
+	if now-s.reclaimedAt < idleAfter/2 {
 		return
 	}
-	s.reclaimed = now
+	s.reclaimedAt = now
 	for _, st := range s.streams {
-		if w := &st.window; w.grown() > 0 && now-w.since >= idleAfter {
-			w.since, w.taken = now, 0
-			w.ask = true
-			s.controlLocked(st)
+		if w := &st.window; w.extraSize() > 0 && now-w.readSince >= idleAfter {
+			w.readSince, w.readBytes = now, 0
+			w.askUnused = true
+			s.queueControlLocked(st)
 		}
 	}
 }
 
-// releaseLocked gives the session what the window of st has and never needs
-// again: all, if nobody reads; what waits to be read, if the peer sends no more.
-func (s *Session) releaseLocked(st *Stream) {
+// releaseWindowLocked gives back to the session what st has of maxGrown and never
+// needs again. If the stream is closed here, that is all. If the peer sends no
+// more, it is all but what waits to be read.
+func (s *Session) releaseWindowLocked(st *Stream) {
 	w := &st.window
 	size := initialWindow
 	if !st.closed {
 		size = max(size, w.unread)
 	}
 	if w.size > size {
-		s.grown -= w.size - size
+		s.grownTotal -= w.size - size
 		w.size = size
 	}
 }
 
-// openedLocked is an update of the peer's.
-func (st *Stream) openedLocked(delta uint32) {
+// increaseSendWindowLocked handles a window update of the peer.
+func (st *Stream) increaseSendWindowLocked(delta uint32) {
 	st.window.send = min(st.window.send+int(delta), 1<<31-1)
 	st.writable.Signal()
 }
 
-// spareLocked is a frame about the part of a window that is not used: without a
-// length the peer asks for it, else it gives back so much of ours.
-func (s *Session) spareLocked(st *Stream, length uint32) error {
+// handleUnusedLocked handles a window update with flagUnused. Without a length the
+// peer asks for what we don't use of its window. Otherwise it gives back so much of
+// ours.
+func (s *Session) handleUnusedLocked(st *Stream, length uint32) error {
 	w := &st.window
 	n := int(length)
 	switch {
 	case length == 0:
-		w.giveBack = true
-		s.controlLocked(st)
+		w.returnUnused = true
+		s.queueControlLocked(st)
 	case int64(length) > int64(w.receive):
 		return protocolError("%d bytes of a window of %d are given back", n, w.receive)
 	default:
 		w.receive -= n
 		w.consumed += n
-		by := min(w.consumed, w.grown())
+		by := min(w.consumed, w.extraSize())
 		w.consumed -= by
 		w.size -= by
-		s.grown -= by
+		s.grownTotal -= by
 	}
 	return nil
 }
 
-// gatherSpareLocked sends what spareLocked gets on the other side.
-func (s *Session) gatherSpareLocked(b *batch, st *Stream) {
+// gatherUnusedLocked adds our question, and our answer, to the batch.
+func (s *Session) gatherUnusedLocked(b *batch, st *Stream) {
 	w := &st.window
-	if w.ask {
-		w.ask = false
-		b.header(header{kind: typeWindow, flags: flagSpare, id: st.id})
+	if w.askUnused {
+		w.askUnused = false
+		b.addHeader(header{kind: typeWindow, flags: flagUnused, id: st.id})
 	}
-	if n := w.send - initialWindow; w.giveBack && n > 0 {
+	if n := w.send - initialWindow; w.returnUnused && n > 0 {
 		w.send -= n
-		b.header(header{kind: typeWindow, flags: flagSpare, id: st.id, length: uint32(n)})
+		b.addHeader(header{kind: typeWindow, flags: flagUnused, id: st.id, length: uint32(n)})
 	}
-	w.giveBack = false
+	w.returnUnused = false
 }

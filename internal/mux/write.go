@@ -2,11 +2,11 @@ package mux
 
 import "io"
 
-// Write returns when all of p is queued; the peer's window and the session's
-// queue bound how much that is.
+// Write returns when all of p is queued. It waits for the peer's window and for
+// room in the session's queue.
 func (st *Stream) Write(p []byte) (int, error) {
-	st.writing.Lock()
-	defer st.writing.Unlock()
+	st.writeMu.Lock()
+	defer st.writeMu.Unlock()
 	total := 0
 	for {
 		n, err := st.writePart(p[total:])
@@ -17,18 +17,19 @@ func (st *Stream) Write(p []byte) (int, error) {
 	}
 }
 
-// writePart queues one frame of p.
+// writePart queues at most one frame of p and returns how much that is. The copy
+// into the frame is made without the lock.
 func (st *Stream) writePart(p []byte) (int, error) {
-	s := st.s
+	s := st.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(p) == 0 {
 		return 0, st.opError("write", st.writeErrorLocked())
 	}
-	if n := st.appendLocked(p); n > 0 {
+	if n := st.appendToFrameLocked(p); n > 0 {
 		return n, nil
 	}
-	n, err := st.reserveLocked(len(p), false)
+	n, err := st.reserveRoomLocked(len(p), false)
 	if err != nil {
 		return 0, st.opError("write", err)
 	}
@@ -36,82 +37,84 @@ func (st *Stream) writePart(p []byte) (int, error) {
 	if st.nframes > 0 {
 		class = max(class, classSmall) // the carrier is slow: there will be more
 	}
-	b := s.frame(class)
+	b := s.getFrame(class)
 	s.mu.Unlock()
 	b.append(p[:n])
 	s.mu.Lock()
-	if err := st.commitLocked(b); err != nil {
+	if err := st.commitFrameLocked(b); err != nil {
 		return 0, st.opError("write", err)
 	}
 	return n, nil
 }
 
-// appendLocked adds p to a frame that waits, if it fits.
-func (st *Stream) appendLocked(p []byte) int {
+// appendToFrameLocked adds a small p to the last frame that is not sent, if it
+// fits, and returns how many bytes it added: all or none.
+func (st *Stream) appendToFrameLocked(p []byte) int {
 	if st.nframes == 0 || len(p) > smallFrame || st.writeErrorLocked() != nil {
 		return 0
 	}
 	b := st.frames[st.nframes-1]
-	if b.free() < len(p) || st.window.send < len(p) {
+	if b.freeSpace() < len(p) || st.window.send < len(p) {
 		return 0
 	}
 	b.append(p)
 	st.window.send -= len(p)
-	st.s.queued += len(p)
+	st.session.queuedBytes += len(p)
 	return len(p)
 }
 
-// reserveLocked waits until up to want bytes, all of them if whole is set, fit
-// into the peer's window and the queues, and takes that room.
-func (st *Stream) reserveLocked(want int, whole bool) (int, error) {
-	s := st.s
-	defer s.wakeRoomLocked()
-	defer s.room.remove(st)
+// reserveRoomLocked waits until up to want bytes fit into the peer's window and the
+// queue, or all of them if whole is set. It takes that room and returns how much it
+// is.
+func (st *Stream) reserveRoomLocked(want int, whole bool) (int, error) {
+	s := st.session
+	defer s.wakeRoomWaiterLocked()
+	defer s.roomWaiters.remove(st)
 	for {
 		if err := st.writeErrorLocked(); err != nil {
 			return 0, err
 		}
 		n := min(want, maxPayload, st.window.send)
 		if n > 0 && st.nframes < len(st.frames) && (!whole || n == want) {
-			if s.roomLocked(st, n) {
+			if s.hasRoomLocked(st, n) {
 				st.window.send -= n
-				s.queued += n
+				s.queuedBytes += n
 				return n, nil
 			}
-			s.room.push(st)
+			s.roomWaiters.push(st)
 		}
 		st.writable.Wait()
 	}
 }
 
-// commitLocked queues b, for which room was reserved, unless the stream has
-// ended since.
-func (st *Stream) commitLocked(b *buffer) error {
-	s := st.s
+// commitFrameLocked queues b, for which room was reserved. If the stream has ended
+// since, it gives the room back.
+func (st *Stream) commitFrameLocked(b *buffer) error {
+	s := st.session
 	n := b.w - headerSize
 	if err := st.writeErrorLocked(); err != nil {
-		s.put(b)
-		s.queued -= n
+		s.putBuffer(b)
+		s.queuedBytes -= n
 		st.window.send += n
-		s.wakeRoomLocked()
+		s.wakeRoomWaiterLocked()
 		return err
 	}
-	st.enqueueLocked(b)
-	s.readyLocked(st, n <= smallFrame)
+	st.pushFrameLocked(b)
+	s.queueDataLocked(st, n <= smallFrame)
 	return nil
 }
 
-// ReadFrom writes what it reads from r until io.EOF, without copying it. While
-// it waits for a *net.TCPConn or a stream *net.UnixConn it holds no buffer,
-// for another Reader a small one. The error is r's or Write's. That the peer
-// has called Close is found by the first write after that, as it is with TCP: a
-// relay that ends at the first error would lose what the peer has sent before.
+// ReadFrom writes what it reads from r until io.EOF, without copying it. While it
+// waits for a *net.TCPConn or a stream *net.UnixConn it holds no buffer, and for
+// another Reader a small one. The error is r's or Write's. If the peer has called
+// Close, ReadFrom returns only after a write that came later, as with TCP: a relay
+// that ends at the first error would otherwise lose what the peer sent before.
 //
-// It may be the one who writes to the carrier. Should a carrier that was fast
-// block just then, neither a deadline nor Close ends ReadFrom before the carrier
-// goes on or the session ends.
+// ReadFrom may write to the carrier itself. If a carrier that was fast blocks at
+// that moment, neither a deadline nor Close ends ReadFrom before the carrier takes
+// the bytes or the session ends.
 func (st *Stream) ReadFrom(r io.Reader) (int64, error) {
-	src := &source{s: st.s, r: r, socket: newSocket(r), class: classSmall}
+	src := &frameReader{s: st.session, r: r, socket: newSocket(r), class: classSmall}
 	var total int64
 	for {
 		limit, err := st.waitWritable()
@@ -135,16 +138,16 @@ func (st *Stream) ReadFrom(r io.Reader) (int64, error) {
 	}
 }
 
-// waitWritable waits until something can be written, and returns how much at
-// once. It reserves nothing: what is to be written may come much later.
+// waitWritable waits until something can be written, and returns how much. It
+// reserves nothing, since the Reader may return much later.
 func (st *Stream) waitWritable() (int, error) {
-	st.writing.Lock()
-	defer st.writing.Unlock()
-	st.s.mu.Lock()
-	defer st.s.mu.Unlock()
+	st.writeMu.Lock()
+	defer st.writeMu.Unlock()
+	st.session.mu.Lock()
+	defer st.session.mu.Unlock()
 	for {
-		if st.leftLocked() {
-			return maxPayload, nil // which will not be sent
+		if st.peerClosedLocked() {
+			return maxPayload, nil // writeBuffer will return the error
 		}
 		if err := st.writeErrorLocked(); err != nil {
 			return 0, st.opError("write", err)
@@ -156,75 +159,75 @@ func (st *Stream) waitWritable() (int, error) {
 	}
 }
 
-// leftLocked reports whether nothing keeps st from being written to but that the
-// peer has closed it, after all that it had to send.
-func (st *Stream) leftLocked() bool {
-	return st.reset != nil && st.reset.Remote && st.finCame && !st.ended && !st.writeLimit.passed
+// peerClosedLocked reports whether writes fail only because the peer has called
+// Close, after all its data.
+func (st *Stream) peerClosedLocked() bool {
+	return st.reset != nil && st.reset.Remote && st.finReceived && !st.writeClosed && !st.writeLimit.passed
 }
 
-// writeBuffer queues a frame, and sends it if nobody else is sending.
+// writeBuffer queues a frame, and sends it at once if the carrier is free.
 func (st *Stream) writeBuffer(b *buffer) error {
-	s, n := st.s, b.w-headerSize
-	st.writing.Lock()
+	s, n := st.session, b.w-headerSize
+	st.writeMu.Lock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, err := st.reserveLocked(n, true)
-	st.writing.Unlock()
+	_, err := st.reserveRoomLocked(n, true)
+	st.writeMu.Unlock()
 	if err != nil {
-		s.put(b)
+		s.putBuffer(b)
 		return st.opError("write", err)
 	}
-	turn := s.takeTurnLocked()
-	st.enqueueLocked(b)
-	s.readyLocked(st, n <= smallFrame)
+	turn := s.takeCarrierLocked()
+	st.pushFrameLocked(b)
+	s.queueDataLocked(st, n <= smallFrame)
 	if turn {
-		s.sendTurnLocked()
+		s.sendDirectLocked()
 	}
 	return nil
 }
 
-// source reads frames from a Reader.
-type source struct {
+// frameReader reads from a Reader into frames.
+type frameReader struct {
 	s      *Session
 	r      io.Reader
-	socket *socket // nil: r is read by its Read
+	socket *socket // nil: r.Read is called
 	class  int     // of the next buffer
 }
 
-// read returns a frame with up to limit bytes, nil if nothing came. What came
-// does not hold much more memory than it needs.
-func (src *source) read(limit int) (*buffer, error) {
+// read returns a frame with up to limit bytes, or nil if there were none. A frame
+// that is mostly empty is copied into a smaller buffer, since it may wait for long.
+func (src *frameReader) read(limit int) (*buffer, error) {
 	b, err := src.readBuffer(limit)
 	if b == nil {
 		return nil, err
 	}
 	if class := classFor(b.w); class < b.class-1 {
-		fits := src.s.get(class)
+		fits := src.s.getBuffer(class)
 		fits.append(b.data[:b.w])
-		src.s.put(b)
+		src.s.putBuffer(b)
 		b = fits
 	}
 	return b, err
 }
 
-func (src *source) readBuffer(limit int) (*buffer, error) {
+func (src *frameReader) readBuffer(limit int) (*buffer, error) {
 	if src.socket != nil {
 		return src.socket.read(src.s, limit)
 	}
-	b := src.s.frame(src.class)
+	b := src.s.getFrame(src.class)
 	space := b.data[headerSize:]
 	n, err := src.r.Read(space[:min(limit, len(space))])
 	if n < 0 || n > len(space) {
 		panic("mux: a Reader returned an invalid count")
 	}
 	b.w += n
-	// A big buffer only while reads fill a small one.
+	// The next buffer is a large one only if this read filled a small one.
 	src.class = classSmall
 	if n >= smallFrame-headerSize {
 		src.class = len(sizes) - 1
 	}
 	if n == 0 {
-		src.s.put(b)
+		src.s.putBuffer(b)
 		b = nil
 	}
 	return b, err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/backoff"
+	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 )
 
 // Agent is the end of the tunnel beside a cluster: it dials out to a Server
@@ -248,7 +249,7 @@ func (r *runner) tlsConfig(c *Credentials, name string) *tls.Config {
 }
 
 // carry dials the server and makes the carrier.
-func (r *runner) carry(ctx context.Context, server string, config *tls.Config) (*carrier, error) {
+func (r *runner) carry(ctx context.Context, server string, config *tls.Config) (*carrier.Conn, error) {
 	c, err := carry(ctx, r.Transport, r.Dial, server, config)
 	if err != nil {
 		return nil, connectError(ctx, server, err)

@@ -90,7 +90,7 @@ func (r *runner) enroll(ctx context.Context, server string) error {
 		return err
 	}
 	defer c.Close()
-	made, err := enroll(ctx, c, c.state(), inv, r.key, r.Program)
+	made, err := enroll(ctx, c, c.State(), inv, r.key, r.Program)
 	if err != nil {
 		switch codeOf(err) {
 		case CodeTokenUnknown, CodeTokenExpired, CodeTokenUsed, CodeWrongCluster:

@@ -84,7 +84,7 @@ func (r *runner) renew(ctx context.Context, l *link) error {
 	if held := r.held(); held.given != nil {
 		return r.rotate(ctx, held)
 	}
-	key, m, err := newRequest(l.carrier.state())
+	key, m, err := newRequest(l.carrier.State())
 	if err != nil {
 		return &Error{Op: "renew", Code: CodeInternal, Err: err}
 	}

@@ -22,8 +22,8 @@ type claims struct {
 
 // claim is what is known of one token.
 type claim struct {
-	turn  line // has room for one
-	users int  // callers that have the turn, or wait for it
+	turn  chan struct{} // has room for one
+	users int           // callers that have the turn, or wait for it
 
 	// The caller that has the turn owns these.
 
@@ -51,7 +51,7 @@ func (c *claims) use(id string) *claim {
 	}
 	entry := c.known[id]
 	if entry == nil {
-		entry = &claim{turn: make(line, 1)}
+		entry = &claim{turn: make(chan struct{}, 1)}
 		c.known[id] = entry
 	}
 	entry.users++
@@ -72,7 +72,7 @@ func (c *claims) sweepLocked(now time.Time) {
 }
 
 func (c *claims) leave(entry *claim) {
-	entry.turn.leave()
+	<-entry.turn
 	c.release(entry)
 }
 

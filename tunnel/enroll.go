@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -325,7 +326,7 @@ func (e *enroller) issue(op string, id Identity, pub crypto.PublicKey) (*wire.Me
 }
 
 // serveEnrolment answers one ENROLL.
-func (s *Server) serveEnrolment(ctx context.Context, c *carrier) {
+func (s *Server) serveEnrolment(ctx context.Context, c *carrier.Conn) {
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
 	m, err := wire.Read(c, maxEnroll)
@@ -335,7 +336,7 @@ func (s *Server) serveEnrolment(ctx context.Context, c *carrier) {
 	}
 	asking, cancel := answering(ctx)
 	defer cancel()
-	answer, id, err := s.enroller.enroll(asking, c.state(), m)
+	answer, id, err := s.enroller.enroll(asking, c.State(), m)
 	if err != nil {
 		s.Hooks.refused(c.RemoteAddr(), err)
 	} else {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -25,11 +26,11 @@ func JoinStreams(ctx context.Context, near, far *mux.Stream) {
 func RawPeerCarrier(ctx context.Context, conn net.Conn, c *Credentials) (net.Conn, error) {
 	config := c.tlsConfig()
 	config.NextProtos, config.VerifyConnection = []string{protoPeer}, nil
-	carrier, err := secure(ctx, conn, config, false)
+	raw, err := carrier.Client(ctx, conn, config)
 	if err != nil {
 		return nil, err
 	}
-	return carrier, nil
+	return raw, nil
 }
 
 // RawPeerHello is the message of a replica of this name.
@@ -66,7 +67,7 @@ func PeerHandshake(ctx context.Context, a *Authority, near, far net.Conn, key cr
 		c.HandshakeContext(ctx)
 		far.Close()
 	}()
-	_, err = secure(ctx, near, config, false)
+	_, err = carrier.Client(ctx, near, config)
 	<-done
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -18,15 +19,15 @@ import (
 // RawCarrier speaks TLS as an agent with the credentials; nil: none, and the
 // protocol is that of an enrolment.
 func RawCarrier(ctx context.Context, conn net.Conn, c *Credentials) (net.Conn, error) {
-	config := hardened(&tls.Config{InsecureSkipVerify: true, NextProtos: []string{protoEnroll}})
+	config := carrier.Harden(&tls.Config{InsecureSkipVerify: true, NextProtos: []string{protoEnroll}})
 	if c != nil {
 		config = c.tlsConfig()
 	}
-	carrier, err := secure(ctx, conn, config, false)
+	raw, err := carrier.Client(ctx, conn, config)
 	if err != nil {
 		return nil, err
 	}
-	return carrier, nil
+	return raw, nil
 }
 
 // RawSession is a session of a raw agent.
@@ -35,7 +36,7 @@ func RawSession(carrier net.Conn) *mux.Session { return mux.Client(carrier, nil)
 // RawServerCarrier speaks TLS as a server.
 func RawServerCarrier(ctx context.Context, conn net.Conn, a *Authority) (*Carrier, error) {
 	e := &enroller{authority: func() *Authority { return a }, store: &MemoryStore{}}
-	return secure(ctx, conn, e.tlsConfig(), true)
+	return carrier.Server(ctx, conn, e.tlsConfig())
 }
 
 // RawServer speaks TLS as a server and begins a session, whose control stream

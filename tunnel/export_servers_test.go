@@ -5,6 +5,7 @@ import (
 	"net"
 
 	"github.com/causewayproject/causeway/internal/group"
+	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -29,7 +30,7 @@ func (s *Server) TellServers(names ...string) error {
 func (s *Server) ServeGreeted(ctx context.Context, conn net.Conn, between func()) error {
 	g := group.New(ctx)
 	defer g.Drain(ctx) // the session stays in it
-	c, err := secure(ctx, conn, s.enroller.tlsConfig(), true)
+	c, err := carrier.Server(ctx, conn, s.enroller.tlsConfig())
 	if err != nil {
 		return err
 	}

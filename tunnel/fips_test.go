@@ -12,10 +12,10 @@ import (
 // over each kind of carrier.
 func TestFIPSOnly(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.timeout=60s",
-		"-test.run=^(TestCarrierKinds|TestWebSocketThroughAProxy|TestWebSocketThroughALoadBalancer)$")
+		"-test.run=^(TestCarrierKinds)$")
 	cmd.Env = append(os.Environ(), "GODEBUG=fips140=only")
 	out, err := cmd.CombinedOutput()
-	if passed := regexp.MustCompile(`(?m)^--- PASS: `).FindAll(out, -1); err != nil || len(passed) != 3 {
-		t.Errorf("got %d tests that pass, %v, want 3:\n%s", len(passed), err, out)
+	if passed := regexp.MustCompile(`(?m)^--- PASS: `).FindAll(out, -1); err != nil || len(passed) != 1 {
+		t.Errorf("got %d tests that pass, %v, want 1:\n%s", len(passed), err, out)
 	}
 }

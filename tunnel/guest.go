@@ -7,6 +7,7 @@ import (
 
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -27,13 +28,13 @@ type guest struct {
 
 // greetPeer reads a peer's HELLO and answers it. One that is this replica itself
 // finds that in the answer, and leaves.
-func (s *Server) greetPeer(ctx context.Context, g *group.Group, c *carrier) (*guest, error) {
-	if err := s.enroller.verifyPeer(c.state()); err != nil {
+func (s *Server) greetPeer(ctx context.Context, g *group.Group, c *carrier.Conn) (*guest, error) {
+	if err := s.enroller.verifyPeer(c.State()); err != nil {
 		refused := &Error{Op: "connect", Code: CodeBadCertificate, Err: err}
 		refuseStranger(ctx, c, refused)
 		return nil, refused
 	}
-	c.letIn()
+	c.Admit()
 	m := mux.Server(c, s.KeepAlive.mux(maxGuestStreams))
 	control, hello, err := readHello(ctx, m)
 	if err != nil {
@@ -55,7 +56,7 @@ func (s *Server) greetPeer(ctx context.Context, g *group.Group, c *carrier) (*gu
 	}
 	welcome := wire.New(wire.MsgWelcome).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, s.peers.id).
 		AddString(wire.TagServer, s.name).AddTime(wire.TagTime, time.Now())
-	peer := &guest{server: s, name: name, cert: c.state().PeerCertificates[0], mux: m, group: g, out: outbox{control: control}, streams: group.New(g.Context())}
+	peer := &guest{server: s, name: name, cert: c.State().PeerCertificates[0], mux: m, group: g, out: outbox{control: control}, streams: group.New(g.Context())}
 	peer.out.add(welcome)
 	return peer, nil
 }

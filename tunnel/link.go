@@ -14,6 +14,7 @@ import (
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/internal/relay"
+	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -24,7 +25,7 @@ type link struct {
 	name    string            // of the server; empty: it has none
 	cert    *x509.Certificate // the agent's
 	mux     *mux.Session
-	carrier *carrier // of mux
+	carrier *carrier.Conn // of mux
 	since   time.Time
 	out     outbox
 	streams *group.Group // its ctx ends with the session; closing, it takes no more

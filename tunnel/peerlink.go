@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -34,9 +35,9 @@ type peerLink struct {
 	cause error
 }
 
-func newPeerLink(p *peer, c *carrier, m *mux.Session, control *mux.Stream, name string) *peerLink {
+func newPeerLink(p *peer, c *carrier.Conn, m *mux.Session, control *mux.Stream, name string) *peerLink {
 	return &peerLink{
-		prober: prober{mux: m, group: p.peers.group}, peer: p, name: name, since: time.Now(), cert: c.state().PeerCertificates[0],
+		prober: prober{mux: m, group: p.peers.group}, peer: p, name: name, since: time.Now(), cert: c.State().PeerCertificates[0],
 		out: outbox{control: control}, worn: make(chan struct{}), retired: make(chan struct{}),
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"time"
+
+	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 )
 
 // peerTLS is of a replica that dials another one, and says when the
@@ -14,7 +16,7 @@ func (e *enroller) peerTLS() (*tls.Config, time.Time, error) {
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	return hardened(&tls.Config{
+	return carrier.Harden(&tls.Config{
 		NextProtos: []string{protoPeer},
 		// Sent whatever authorities the other one may name.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own, nil },

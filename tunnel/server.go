@@ -14,6 +14,9 @@ import (
 	"github.com/causewayproject/causeway/internal/admission"
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/carrier"
+	"github.com/causewayproject/causeway/tunnel/internal/socket"
+	"github.com/causewayproject/causeway/tunnel/internal/websocket"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -173,7 +176,7 @@ func (s *Server) setup() error {
 		s.enroller = &enroller{authority: s.authority.Load, store: store, life: s.CertificateLife, identifyOther: s.Identify}
 		s.tls = s.enroller.tlsConfig()
 		s.groups.Leaving = s.leaving
-		s.admission = admission.New(orDefault(s.MaxPending, 1000), helloTimeout)
+		s.admission = admission.New(orDefault(s.MaxPending, 1000), carrier.HelloTimeout)
 	})
 	return s.setupErr
 }
@@ -198,7 +201,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return err
 	}
 	s.peers.start()
-	err := s.groups.Serve(ctx, tuned(l), s.grace(), s.serveCarrier)
+	err := s.groups.Serve(ctx, socket.TuneListener(l, 0), s.grace(), s.serveCarrier)
 	switch {
 	case errors.Is(err, group.ErrClosed):
 		return &Error{Op: "serve", Code: CodeClosed, Err: err}
@@ -219,7 +222,7 @@ func (s *Server) Handler() http.Handler {
 	if s.setup() == nil {
 		s.peers.start() // replicas behind handlers would all wait for the first carrier
 	}
-	return websocketHandler(func(conn net.Conn) {
+	return websocket.Handler(func(conn net.Conn) {
 		serve := func(g *group.Group) {
 			s.peers.start()
 			apart(func() { s.serveCarrier(g, conn) }) // Join may wait for hours

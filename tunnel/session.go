@@ -16,6 +16,8 @@ import (
 	"github.com/causewayproject/causeway/internal/admission"
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/carrier"
+	"github.com/causewayproject/causeway/tunnel/internal/socket"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -36,7 +38,7 @@ type session struct {
 	since   time.Time
 	seq     uint64           // a later session has a higher one
 	clock   func() time.Time // of certificates
-	carrier *carrier         // of mux
+	carrier *carrier.Conn    // of mux
 	out     outbox
 	limit   int           // of streams: the agent's or ours
 	opens   chan struct{} // holds one: who opens a stream
@@ -93,12 +95,12 @@ func (s *Server) admit(g *group.Group, conn net.Conn) (serve func()) {
 	}
 	defer p.Leave()
 	ctx = p.Context()
-	c, err := secureStranger(p, conn, s.tls)
+	c, err := carrier.Accept(p, conn, s.tls)
 	if err != nil {
 		s.Hooks.refused(conn.RemoteAddr(), badPeer(ctx, "connect", "", err))
 		return nil
 	}
-	switch c.state().NegotiatedProtocol {
+	switch c.State().NegotiatedProtocol {
 	case protoEnroll:
 		s.serveEnrolment(ctx, c)
 	case protoTunnel:
@@ -138,16 +140,16 @@ func badPeer(ctx context.Context, op, cluster string, err error) *Error {
 }
 
 // greet reads HELLO and answers it.
-func (s *Server) greet(ctx context.Context, g *group.Group, c *carrier) (*session, error) {
+func (s *Server) greet(ctx context.Context, g *group.Group, c *carrier.Conn) (*session, error) {
 	a := s.authority.Load() // before it is asked: serveSession looks for a later one
 	asking, cancel := answering(ctx)
 	defer cancel()
-	id, cert, byIdentify, err := s.enroller.identify(asking, c.state())
+	id, cert, byIdentify, err := s.enroller.identify(asking, c.State())
 	if err != nil {
 		refuseStranger(ctx, c, err)
 		return nil, err
 	}
-	c.letIn()
+	c.Admit()
 	m := mux.Server(c, s.KeepAlive.mux(1)) // agents open the control stream alone
 	control, hello, err := readHello(ctx, m)
 	if err != nil {
@@ -188,17 +190,15 @@ func refuse(ctx context.Context, control *mux.Stream, why error) {
 
 // refuseStranger is refuse for a client without an accepted certificate: it
 // gets no session, which would have room for what it sends.
-func refuseStranger(ctx context.Context, c *carrier, why error) {
-	stop := context.AfterFunc(ctx, func() { lowest(c).Close() })
+func refuseStranger(ctx context.Context, c *carrier.Conn, why error) {
+	stop := context.AfterFunc(ctx, func() { socket.Innermost(c).Close() })
 	defer stop()
-	if p := c.shape.place; p != nil {
-		p.Limit(maxRefused)
-	}
+	c.Limit(maxRefused)
 	m := refusalOf(wire.MsgRefusal, why)
 	if mux.Refuse(c, m.Encode()) != nil {
 		return
 	}
-	lingered := time.AfterFunc(lingerTimeout, func() { lowest(c).Close() })
+	lingered := time.AfterFunc(lingerTimeout, func() { socket.Innermost(c).Close() })
 	defer lingered.Stop()
 	var b [512]byte
 	for {
@@ -344,7 +344,7 @@ func (s *Server) renew(sess *session, m *wire.Message) {
 	sess.asked = time.Now()
 	ctx, cancel := context.WithTimeout(sess.group.Context(), lingerTimeout)
 	defer cancel()
-	answer := s.enroller.renew(ctx, sess.id, sess.carrier.state(), m)
+	answer := s.enroller.renew(ctx, sess.id, sess.carrier.State(), m)
 	if err := messageError(answer, "renew", sess.id.Cluster, ""); err != nil {
 		s.Hooks.refused(sess.remote, err)
 		if codeOf(err) == CodeRevoked { // by another server of the Store

@@ -29,7 +29,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/internal/websocket"
 )
 
 // strangersVariable has the test binary be a crowd of strangers instead: what
@@ -437,7 +437,7 @@ func upgrade(conn net.Conn) net.Conn {
 		}
 		answer = answer[:len(answer)+n]
 	}
-	return tunnel.NewWSConn(conn, true, nil)
+	return websocket.NewConn(conn, true, nil)
 }
 
 // hungUp reports whether the peer of a socket has closed, whatever there is to

@@ -2,19 +2,21 @@ package tunnel_test
 
 import (
 	"context"
-	"io"
 	"net"
 	"net/http/httptest"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/internal/socket"
 )
 
 // Options of linux/tcp.h.
 const userTimeout, notSentLow = 18, 25
+
+// minUnsent is how much unsent data the kernel takes at first.
+const minUnsent = 128 << 10
 
 // option returns a TCP option of the socket below conn.
 func option(t *testing.T, conn net.Conn, opt int) int {
@@ -50,8 +52,8 @@ func TestTCPOptions(t *testing.T) {
 		if got, want := option(t, conn, userTimeout), int(timeout/time.Millisecond); got != want {
 			t.Errorf("user timeout: got %d ms, want %d", got, want)
 		}
-		if got := option(t, conn, notSentLow); got != tunnel.MinLowMark {
-			t.Errorf("not-sent low mark: got %d, want %d", got, tunnel.MinLowMark)
+		if got := option(t, conn, notSentLow); got != minUnsent {
+			t.Errorf("unsent limit: got %d, want %d", got, minUnsent)
 		}
 		if got := option(t, conn, syscall.TCP_NODELAY); got == 0 {
 			t.Error("small writes are delayed")
@@ -76,7 +78,7 @@ func TestTCPOptions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := tunnel.Tuned(plain)
+		l := socket.TuneListener(plain, 0)
 		defer l.Close()
 		near, err := net.Dial("tcp", l.Addr().String())
 		if err != nil {
@@ -104,53 +106,4 @@ func TestTCPOptions(t *testing.T) {
 		defer conn.Close()
 		check(t, conn, 30*time.Second)
 	})
-}
-
-func TestLowMarkFollowsTheRate(t *testing.T) {
-	const KiB, MiB = 1 << 10, 1 << 20
-	for _, tt := range []struct {
-		sent int
-		took time.Duration
-		want int
-	}{
-		{4 * MiB, 3 * time.Second, 128 * KiB}, // 10 Mbit/s
-		{4 * MiB, 160 * time.Millisecond, 256 * KiB},
-		{4 * MiB, 161 * time.Millisecond, 128 * KiB},
-		{4 * MiB, 4 * time.Millisecond, 4 * MiB},
-		{4 * MiB, 40 * time.Millisecond, MiB},
-		{4 * MiB, 1000 * time.Hour, 128 * KiB},
-		{4 * MiB, 0, 4 * MiB},
-	} {
-		if got := tunnel.LowMarkFor(tt.sent, tt.took); got != tt.want {
-			t.Errorf("%d bytes in %v: got %d, want %d", tt.sent, tt.took, got, tt.want)
-		}
-	}
-
-	a, b := ends(t, tunnel.TCP{}, "127.0.0.1:0")
-	agent, server := carriers(t, a, b)
-	var wg sync.WaitGroup
-	wg.Go(func() { io.Copy(io.Discard, server) })
-	deadline := time.Now().Add(20 * time.Second)
-	for option(t, a, notSentLow) == tunnel.MinLowMark && time.Now().Before(deadline) {
-		for range 256 {
-			flushing{agent}.Write(make([]byte, 64*KiB))
-		}
-	}
-	if got := option(t, a, notSentLow); got <= tunnel.MinLowMark {
-		t.Errorf("got the mark %d on loopback, want more than %d", got, tunnel.MinLowMark)
-	}
-	agent.Close()
-	wg.Wait()
-}
-
-// A wrapped connection is read another way than a socket.
-func TestCarrierOverAWrapper(t *testing.T) {
-	a, b := ends(t, tunnel.TCP{}, "127.0.0.1:0")
-	agent, server := carriers(t, wrapped{a}, wrapped{b})
-	var wg sync.WaitGroup
-	wg.Go(func() { flushing{agent}.Write(make([]byte, 1<<20)) })
-	if n := readAll(t, server, 1<<20); n != 1<<20 {
-		t.Errorf("got %d bytes", n)
-	}
-	wg.Wait()
 }

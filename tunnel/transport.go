@@ -4,10 +4,14 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
+	"github.com/causewayproject/causeway/tunnel/internal/carrier"
+	"github.com/causewayproject/causeway/tunnel/internal/socket"
+	"github.com/causewayproject/causeway/tunnel/internal/websocket"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -43,9 +47,105 @@ func TransportFor(address string) (Transport, error) {
 	return TCP{}, nil
 }
 
+// TCP is the Transport for addresses of the form host:port. The zero value is
+// ready for use.
+type TCP struct {
+	// UserTimeout is how long sent data may stay unacknowledged before the
+	// kernel gives the connection up (RFC 5482). Zero: 30 s; negative: the
+	// system's. It has an effect on Linux only.
+	UserTimeout time.Duration
+}
+
+var _ Transport = TCP{}
+
+// Dial connects to host:port.
+func (t TCP) Dial(ctx context.Context, dial DialFunc, address string) (net.Conn, error) {
+	conn, err := dialOrDefault(dial)(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	socket.Tune(conn, t.UserTimeout)
+	return conn, nil
+}
+
+// Listen waits for connections at host:port. An empty host is every address,
+// port 0 one that the system chooses.
+func (t TCP) Listen(ctx context.Context, address string) (net.Listener, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return socket.TuneListener(l, t.UserTimeout), nil
+}
+
+// WebSocket is the Transport for ws:// and wss:// URLs (RFC 6455), for a load
+// balancer that passes nothing else. The zero value is ready for use.
+type WebSocket struct {
+	// TLS is of the outer TLS of wss, to whatever terminates it. To dial, nil
+	// is the system's roots, and an empty ServerName the URL's host. To
+	// listen at a wss URL it is required, with a certificate; at host:port nil
+	// is no outer TLS.
+	TLS *tls.Config
+	// Header is sent with the request of a Dial, such as credentials that a
+	// load balancer wants. Those of the URL's user info are added.
+	Header http.Header
+}
+
+var _ Transport = WebSocket{}
+
+// Dial connects to a ws:// or wss:// URL. The outer TLS is to the URL's host,
+// whatever dial goes through.
+func (w WebSocket) Dial(ctx context.Context, dial DialFunc, address string) (net.Conn, error) {
+	u, err := parseWebSocketURL(address)
+	if err != nil {
+		return nil, err
+	}
+	return carrier.DialWebSocket(ctx, dialOrDefault(dial), u, w.TLS, w.Header)
+}
+
+// Listen waits for agents at a ws:// or wss:// URL, whose path they have to
+// ask for, or at host:port, with any path, and with outer TLS if the field TLS
+// is not nil. Close waits for the listener's goroutines; connections that were
+// accepted live on. A client has 5 seconds and 8 KiB for its request; of more
+// than 1,000 that have not sent it the oldest are closed, as [Server] says of
+// MaxPending.
+func (w WebSocket) Listen(ctx context.Context, address string) (net.Listener, error) {
+	u, config := &url.URL{Scheme: "ws", Host: address}, w.TLS
+	if strings.Contains(address, "://") {
+		var err error
+		if u, err = parseWebSocketURL(address); err != nil {
+			return nil, err
+		}
+		switch {
+		case u.Scheme == "ws":
+			config = nil
+		case config == nil:
+			return nil, configError("to listen at a wss URL takes WebSocket.TLS")
+		}
+	}
+	host := u.Host
+	if u.Port() == "" {
+		host = websocket.HostPort(u)
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", host)
+	if err != nil {
+		return nil, err
+	}
+	return carrier.ListenWebSocket(l, u.Path, config), nil
+}
+
+// parseWebSocketURL returns a [CodeConfig], which does not repeat the address.
+func parseWebSocketURL(address string) (*url.URL, error) {
+	u, err := websocket.ParseURL(address)
+	if err != nil {
+		return nil, configError("%w", err)
+	}
+	return u, nil
+}
+
 // carry connects to a server by t, or by the default Transport if t is nil, and
 // makes the carrier.
-func carry(ctx context.Context, t Transport, dial DialFunc, address string, config *tls.Config) (*carrier, error) {
+func carry(ctx context.Context, t Transport, dial DialFunc, address string, config *tls.Config) (*carrier.Conn, error) {
 	if t == nil {
 		var err error
 		if t, err = TransportFor(address); err != nil {
@@ -56,7 +156,7 @@ func carry(ctx context.Context, t Transport, dial DialFunc, address string, conf
 	if err != nil {
 		return nil, err
 	}
-	return secure(ctx, conn, config, false)
+	return carrier.Client(ctx, conn, config)
 }
 
 // withoutPassword returns the address of a server for people. The query of a URL
@@ -93,37 +193,4 @@ func dialOrDefault(dial DialFunc) DialFunc {
 		return (&net.Dialer{}).DialContext
 	}
 	return dial
-}
-
-// closeWait is how long a Close may take to say goodbye to a peer that takes
-// no bytes.
-const closeWait = 100 * time.Millisecond
-
-// lowest returns what is below conn, as far as NetConn leads.
-func lowest(conn net.Conn) net.Conn {
-	for {
-		n, ok := conn.(interface{ NetConn() net.Conn })
-		if !ok {
-			return conn
-		}
-		below := n.NetConn()
-		if below == nil {
-			return conn
-		}
-		conn = below
-	}
-}
-
-// cutAfter closes what is below conn after a while, unless stop is called
-// before. It bounds a Close that says goodbye.
-func cutAfter(conn net.Conn, wait time.Duration) (stop func() bool) {
-	return time.AfterFunc(wait, func() { lowest(conn).Close() }).Stop
-}
-
-// flush sends what conn gathers, if it does.
-func flush(conn net.Conn) error {
-	if f, ok := conn.(interface{ Flush() error }); ok {
-		return f.Flush()
-	}
-	return nil
 }

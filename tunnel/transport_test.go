@@ -1,12 +1,8 @@
 package tunnel_test
 
 import (
-	"bytes"
-	"context"
 	"crypto/tls"
 	"errors"
-	"io"
-	"math/rand/v2"
 	"net"
 	"reflect"
 	"strings"
@@ -81,92 +77,13 @@ func ends(t testing.TB, transport tunnel.Transport, listen string) (agent, serve
 	return agent, server
 }
 
-// carriers secures both ends.
-func carriers(t testing.TB, a, b net.Conn) (agent, server *tunnel.Carrier) {
+func listen(t testing.TB) net.Listener {
 	t.Helper()
-	ctx := testContext(t)
-	var wg sync.WaitGroup
-	var err1, err2 error
-	wg.Go(func() { agent, err1 = tunnel.Secure(ctx, a, clientTLS(), false) })
-	wg.Go(func() { server, err2 = tunnel.Secure(ctx, b, serverTLS(), true) })
-	wg.Wait()
-	if err := errors.Join(err1, err2); err != nil {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { agent.Close(); server.Close() })
-	return agent, server
-}
-
-func TestCarriersPassBytesBothWays(t *testing.T) {
-	for _, tt := range transports {
-		t.Run(tt.name, func(t *testing.T) {
-			a, b := ends(t, tt.transport(), tt.listen)
-			agent, server := carriers(t, a, b)
-			var wg sync.WaitGroup
-			for _, pair := range [][2]*tunnel.Carrier{{agent, server}, {server, agent}} {
-				from, to := pair[0], pair[1]
-				data := make([]byte, 3<<20)
-				rand.NewChaCha8([32]byte{1}).Read(data)
-				wg.Go(func() {
-					for rest := data; len(rest) > 0; {
-						n := min(len(rest), 1+rand.IntN(100_000))
-						if _, err := from.Write(rest[:n]); err != nil {
-							t.Error(err)
-							return
-						}
-						if rest = rest[n:]; rand.IntN(2) == 0 {
-							continue
-						}
-						if err := from.Flush(); err != nil {
-							t.Error(err)
-						}
-					}
-					if err := from.Flush(); err != nil {
-						t.Error(err)
-					}
-				})
-				wg.Go(func() {
-					got := make([]byte, len(data))
-					if _, err := io.ReadFull(to, got); err != nil || !bytes.Equal(got, data) {
-						t.Errorf("got other bytes, error %v", err)
-					}
-				})
-			}
-			wg.Wait()
-			if err := agent.Close(); err != nil {
-				t.Errorf("Close: %v", err)
-			}
-			if n, err := server.Read(make([]byte, 1)); n != 0 || err != io.EOF {
-				t.Errorf("after the peer's Close: got %d, %v; want io.EOF", n, err)
-			}
-		})
-	}
-}
-
-func TestHandshakeIsBoundByItsContext(t *testing.T) {
-	for _, tt := range transports {
-		t.Run(tt.name, func(t *testing.T) {
-			_, server := ends(t, tt.transport(), tt.listen)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-			defer cancel()
-			_, err := tunnel.Secure(ctx, server, serverTLS(), true)
-			if !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("got %v, want DeadlineExceeded", err)
-			}
-			if _, err := server.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
-				t.Errorf("got %v, want the connection closed", err)
-			}
-		})
-	}
-}
-
-func readAll(t *testing.T, conn net.Conn, size int) int {
-	t.Helper()
-	n, err := io.ReadFull(conn, make([]byte, size))
-	if err != nil {
-		t.Error(err)
-	}
-	return n
+	return l
 }
 
 func TestTransportFor(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/admission"
+	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 )
 
 // The protocols of ALPN.
@@ -24,7 +25,7 @@ const (
 // sent, and means nothing else. One will do for the sessions with one name.
 func (c *Credentials) tlsConfig() *tls.Config {
 	cert := c.certificate()
-	return hardened(&tls.Config{
+	return carrier.Harden(&tls.Config{
 		NextProtos: []string{protoTunnel},
 		// Sent whatever authorities the server may name.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil },
@@ -74,7 +75,7 @@ func (c *Credentials) distrust() Code {
 // enrollTLS is the agent's for an enrolment: the pin stands for the authority.
 // The caller may set ServerName.
 func enrollTLS(pin string) *tls.Config {
-	return hardened(&tls.Config{
+	return carrier.Harden(&tls.Config{
 		NextProtos:         []string{protoEnroll},
 		InsecureSkipVerify: true, // as in a session
 		VerifyConnection: func(state tls.ConnectionState) error {
@@ -164,7 +165,7 @@ func uris(cert *x509.Certificate) (ours []*url.URL) {
 // tlsConfig is the server's, for all carriers. It takes any client certificate
 // whose key the client holds, or none: identify judges it.
 func (e *enroller) tlsConfig() *tls.Config {
-	return admission.Sparing(hardened(&tls.Config{
+	return admission.Sparing(carrier.Harden(&tls.Config{
 		NextProtos: []string{protoTunnel, protoEnroll, protoPeer},
 		ClientAuth: tls.RequestClientCert,
 		Time:       e.clock,

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package tunnel
+package socket
 
 import (
 	"net"
@@ -9,4 +9,4 @@ import (
 
 func tuneTCP(*net.TCPConn, time.Duration) {}
 
-func setLowMark(*net.TCPConn, int) {}
+func setUnsentLimit(*net.TCPConn, int) {}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package tunnel
+package socket
 
 import (
 	"io"
@@ -18,7 +18,7 @@ type tryReader struct {
 	idle func()                // called before it waits, unless nil
 
 	// The result.
-	in  *[bufferSize]byte
+	in  *[BufferSize]byte
 	n   int
 	err error
 }
@@ -40,7 +40,7 @@ func newTryReader(conn net.Conn) *tryReader {
 
 // read waits until bytes come; if it really does, it calls idle once, unless
 // nil. The caller puts the buffer back; it is nil if there is an error.
-func (r *tryReader) read(idle func()) (*[bufferSize]byte, int, error) {
+func (r *tryReader) read(idle func()) (*[BufferSize]byte, int, error) {
 	r.idle = idle
 	if err := r.raw.Read(r.step); err != nil {
 		return nil, 0, err
@@ -53,14 +53,14 @@ func (r *tryReader) read(idle func()) (*[bufferSize]byte, int, error) {
 // attempt reads once, without waiting. It returns false if it is to be called
 // again when the socket has something.
 func (r *tryReader) attempt(fd uintptr) bool {
-	in := getBuffer()
+	in := GetBuffer()
 	n, err := syscall.Read(int(fd), in[:])
 	for err == syscall.EINTR {
 		n, err = syscall.Read(int(fd), in[:])
 	}
 	switch {
 	case err == syscall.EAGAIN:
-		putBuffer(in)
+		PutBuffer(in)
 		if r.idle != nil {
 			r.idle()
 			r.idle = nil
@@ -74,6 +74,6 @@ func (r *tryReader) attempt(fd uintptr) bool {
 		r.in, r.n = in, n
 		return true
 	}
-	putBuffer(in)
+	PutBuffer(in)
 	return true
 }

@@ -1,4 +1,4 @@
-package tunnel_test
+package carrier_test
 
 import (
 	"bufio"
@@ -12,7 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/internal/carrier"
+	"github.com/causewayproject/causeway/tunnel/internal/websocket"
 )
 
 // upgradeClient is the connection of a client that sends in pieces what it has
@@ -70,16 +71,16 @@ func FuzzUpgrade(f *testing.F) {
 		c := &upgradeClient{rest: in, piece: int(piece) + 1}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		conn, err := tunnel.Upgrade(t.Context(), c)
+		conn, err := carrier.Upgrade(t.Context(), c)
 		runtime.ReadMemStats(&after)
 		if n := after.TotalAlloc - before.TotalAlloc; n > 512<<10 {
 			t.Errorf("%d bytes took %d", len(in), n)
 		}
-		if c.read > tunnel.MaxUpgradeRequest {
+		if c.read > carrier.MaxUpgradeRequest {
 			t.Errorf("%d bytes were read before an answer", c.read)
 		}
-		head := endOfHead.FindIndex(in[:min(len(in), tunnel.MaxUpgradeRequest)])
-		if head == nil && len(in) < tunnel.MaxUpgradeRequest {
+		head := endOfHead.FindIndex(in[:min(len(in), carrier.MaxUpgradeRequest)])
+		if head == nil && len(in) < carrier.MaxUpgradeRequest {
 			if err == nil || c.told.Len() > 0 {
 				t.Errorf("got %v and %q, want nothing before the request is whole", err, c.told.Bytes())
 			}
@@ -123,7 +124,7 @@ func checkUpgradeAnswer(t *testing.T, told []byte, upgraded bool) {
 func checkUpgraded(t *testing.T, conn net.Conn, frames []byte) {
 	t.Helper()
 	got, err := io.ReadAll(conn)
-	want, wantErr := io.ReadAll(tunnel.NewWSConn(&script{Reader: bytes.NewReader(frames)}, false, nil))
+	want, wantErr := io.ReadAll(websocket.NewConn(&upgradeClient{rest: frames, piece: len(frames) + 1}, false, nil))
 	if !bytes.Equal(got, want) || (err == nil) != (wantErr == nil) {
 		t.Errorf("got %q, %v from the WebSocket; want %q, %v", got, err, want, wantErr)
 	}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package tunnel
+package socket
 
 import "net"
 

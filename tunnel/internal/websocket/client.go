@@ -1,4 +1,4 @@
-package tunnel
+package websocket
 
 import (
 	"bufio"
@@ -7,7 +7,6 @@ import (
 	"crypto/fips140"
 	"crypto/rand"
 	"crypto/sha1"
-	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -18,7 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/causewayproject/causeway/tunnel/internal/wire"
+	"github.com/causewayproject/causeway/tunnel/internal/socket"
 )
 
 const (
@@ -31,39 +30,26 @@ const (
 	refusalWait = time.Second
 )
 
-// WebSocket is the Transport for ws:// and wss:// URLs (RFC 6455), for a load
-// balancer that passes nothing else. The zero value is ready for use.
-type WebSocket struct {
-	// TLS is of the outer TLS of wss, to whatever terminates it. To dial, nil
-	// is the system's roots, and an empty ServerName the URL's host. To
-	// listen at a wss URL it is required, with a certificate; at host:port nil
-	// is no outer TLS.
-	TLS *tls.Config
-	// Header is sent with the request of a Dial, such as credentials that a
-	// load balancer wants. Those of the URL's user info are added.
-	Header http.Header
-}
-
-var _ Transport = WebSocket{}
-
-// parseWebSocketURL returns errors that don't repeat the address: it may hold
+// ParseURL returns errors that don't repeat the address: it may hold
 // a password.
-func parseWebSocketURL(address string) (*url.URL, error) {
+func ParseURL(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil:
-		return nil, configError("the server's address is not a URL")
+		return nil, errors.New("the server's address is not a URL")
 	case u.Scheme != "ws" && u.Scheme != "wss":
-		return nil, configError("the scheme of the server's address is neither ws nor wss")
+		return nil, errors.New("the scheme of the server's address is neither ws nor wss")
 	case u.Hostname() == "":
-		return nil, configError("the server's address has no host")
+		return nil, errors.New("the server's address has no host")
 	case u.Fragment != "":
-		return nil, configError("the server's address has a fragment")
+		return nil, errors.New("the server's address has a fragment")
 	}
 	return u, nil
 }
 
-func hostPort(u *url.URL) string {
+// HostPort returns the address to connect to, with the port that is the default
+// of the scheme.
+func HostPort(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
 		port = "80"
@@ -74,59 +60,29 @@ func hostPort(u *url.URL) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// Dial connects to a ws:// or wss:// URL. The outer TLS is to the URL's host,
-// whatever dial goes through.
-func (w WebSocket) Dial(ctx context.Context, dial DialFunc, address string) (net.Conn, error) {
-	u, err := parseWebSocketURL(address)
-	if err != nil {
-		return nil, err
-	}
-	conn, err := dialOrDefault(dial)(ctx, "tcp", hostPort(u))
-	if err != nil {
-		return nil, err
-	}
-	tune(conn, 0)
-	if u.Scheme == "wss" {
-		outer, err := secure(ctx, conn, w.outer(u.Hostname()), false)
-		if err != nil {
-			return nil, fmt.Errorf("outer %w", err)
-		}
-		conn = outer
-	}
-	stop := context.AfterFunc(ctx, func() { lowest(conn).Close() })
-	early, err := w.upgrade(conn, u)
+// Client makes the handshake of a client on conn, which is the caller's no longer:
+// it is closed if the handshake fails. ctx bounds the handshake.
+func Client(ctx context.Context, conn net.Conn, u *url.URL, header http.Header) (*Conn, error) {
+	stop := context.AfterFunc(ctx, func() { socket.Innermost(conn).Close() })
+	early, err := upgrade(conn, u, header)
 	if !stop() && ctx.Err() != nil {
 		err = ctx.Err()
 	}
 	if err != nil {
-		lowest(conn).Close()
+		socket.Innermost(conn).Close()
 		conn.Close()
 		return nil, fmt.Errorf("websocket upgrade: %w", err)
 	}
-	return newWSConn(conn, true, early), nil
-}
-
-// outer returns the configuration of the TLS to host. HTTP/2 has no upgrade.
-func (w WebSocket) outer(host string) *tls.Config {
-	config := &tls.Config{}
-	if w.TLS != nil {
-		config = w.TLS.Clone()
-	}
-	if config.ServerName == "" {
-		config.ServerName = host
-	}
-	config.NextProtos = []string{"http/1.1"}
-	config.DynamicRecordSizingDisabled = true
-	return config
+	return NewConn(conn, true, early), nil
 }
 
 // upgrade makes the handshake of RFC 6455, section 4.1, and returns what the
 // server sent after it.
-func (w WebSocket) upgrade(conn net.Conn, u *url.URL) (early []byte, err error) {
+func upgrade(conn net.Conn, u *url.URL, header http.Header) (early []byte, err error) {
 	var nonce [16]byte
 	rand.Read(nonce[:])
 	key := base64.StdEncoding.EncodeToString(nonce[:])
-	req := &http.Request{Method: http.MethodGet, URL: u, Host: u.Host, Header: w.Header.Clone()}
+	req := &http.Request{Method: http.MethodGet, URL: u, Host: u.Host, Header: header.Clone()}
 	if req.Header == nil {
 		req.Header = http.Header{}
 	}
@@ -139,7 +95,7 @@ func (w WebSocket) upgrade(conn net.Conn, u *url.URL) (early []byte, err error) 
 	req.Header.Set("Sec-WebSocket-Version", "13")
 	req.Header.Set("Sec-WebSocket-Key", key)
 	req.Header.Set("Sec-WebSocket-Protocol", subprotocol)
-	if err := errors.Join(req.Write(conn), flush(conn)); err != nil {
+	if err := errors.Join(req.Write(conn), socket.Flush(conn)); err != nil {
 		return nil, err
 	}
 	limited := &io.LimitedReader{R: conn, N: maxUpgradeHeader}
@@ -181,11 +137,11 @@ func checkUpgrade(h http.Header, key string) error {
 // upgradeRefusal is the status and first words of an answer. conn is closed if the
 // words don't come.
 func upgradeRefusal(res *http.Response, conn net.Conn) error {
-	stop := cutAfter(conn, refusalWait)
+	stop := socket.CloseAfter(conn, refusalWait)
 	body, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
 	stop()
 	status := fmt.Sprintf("%d %s", res.StatusCode, http.StatusText(res.StatusCode))
-	if words := strings.TrimSpace(wire.Printable(string(body))); words != "" {
+	if words := strings.Join(strings.Fields(string(body)), " "); words != "" {
 		return fmt.Errorf("the answer is %s: %q", status, words)
 	}
 	return fmt.Errorf("the answer is %s", status)

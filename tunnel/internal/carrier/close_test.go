@@ -1,4 +1,4 @@
-package tunnel_test
+package carrier_test
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/internal/socket"
 )
 
 // The peer takes no bytes in these.
@@ -20,9 +20,9 @@ func TestCloseUnblocks(t *testing.T) {
 		write bool // a write is under way
 		want  time.Duration
 	}{
-		{"read", nil, false, tunnel.CloseWait},
+		{"read", nil, false, socket.CloseTimeout},
 		{"read and write", nil, true, 0},
-		{"websocket, read", overWebSocket, false, tunnel.CloseWait},
+		{"websocket, read", overWebSocket, false, socket.CloseTimeout},
 		{"websocket, read and write", overWebSocket, true, 0},
 	}
 	for _, tt := range tests {
@@ -86,8 +86,8 @@ func TestSendDuringClose(t *testing.T) {
 				if err := agent.Flush(); !errors.Is(err, net.ErrClosed) {
 					t.Errorf("Flush: got %v, want net.ErrClosed", err)
 				}
-				if took := time.Since(began); took > tunnel.CloseWait {
-					t.Errorf("it took %v, want %v at most", took, tunnel.CloseWait)
+				if took := time.Since(began); took > socket.CloseTimeout {
+					t.Errorf("it took %v, want %v at most", took, socket.CloseTimeout)
 				}
 				wg.Wait()
 			})

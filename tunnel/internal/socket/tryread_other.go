@@ -1,6 +1,6 @@
 //go:build !unix
 
-package tunnel
+package socket
 
 import (
 	"errors"
@@ -12,4 +12,4 @@ type tryReader struct{}
 
 func newTryReader(net.Conn) *tryReader { return nil }
 
-func (*tryReader) read(func()) (*[bufferSize]byte, int, error) { return nil, 0, errors.ErrUnsupported }
+func (*tryReader) read(func()) (*[BufferSize]byte, int, error) { return nil, 0, errors.ErrUnsupported }

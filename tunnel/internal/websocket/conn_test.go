@@ -1,4 +1,4 @@
-package tunnel_test
+package websocket_test
 
 import (
 	"bytes"
@@ -15,9 +15,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/net/websocket"
+	xwebsocket "golang.org/x/net/websocket"
 
-	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/internal/socket"
+	"github.com/causewayproject/causeway/tunnel/internal/websocket"
 )
 
 // script is a connection that yields fixed bytes and keeps what is written.
@@ -68,7 +69,7 @@ func TestWebSocketFrames(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, reader := range []io.Reader{strings.NewReader(tt.in), iotest.OneByteReader(strings.NewReader(tt.in))} {
-				conn := tunnel.NewWSConn(&script{Reader: reader}, !tt.server, nil)
+				conn := websocket.NewConn(&script{Reader: reader}, !tt.server, nil)
 				var got bytes.Buffer
 				buf := make([]byte, 4096)
 				var err error
@@ -94,7 +95,7 @@ func TestWebSocketFrameOf4GBAllocatesNothing(t *testing.T) {
 	in := longFrame('\x82', 4<<30, strings.Repeat("x", 1<<20))
 	buf := make([]byte, 4096)
 	allocs := testing.AllocsPerRun(10, func() {
-		conn := tunnel.NewWSConn(&script{Reader: strings.NewReader(in)}, true, nil)
+		conn := websocket.NewConn(&script{Reader: strings.NewReader(in)}, true, nil)
 		for {
 			if _, err := conn.Read(buf); err != nil {
 				return
@@ -111,7 +112,7 @@ func TestWebSocketFrameOf4GBAllocatesNothing(t *testing.T) {
 func TestWebSocketPingsWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := net.Pipe()
-		conn := tunnel.NewWSConn(a, true, nil)
+		conn := websocket.NewConn(a, true, nil)
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			for range 10_000 {
@@ -134,8 +135,8 @@ func TestWebSocketPingsWithoutEnd(t *testing.T) {
 		synctest.Wait()
 		began := time.Now()
 		conn.Close() // nobody reads its Close frame
-		if got := time.Since(began); got != tunnel.CloseWait {
-			t.Errorf("Close took %v, want %v", got, tunnel.CloseWait)
+		if got := time.Since(began); got != socket.CloseTimeout {
+			t.Errorf("Close took %v, want %v", got, socket.CloseTimeout)
 		}
 		b.Close()
 	})
@@ -146,7 +147,7 @@ func TestWebSocketWriteDuringClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := net.Pipe()
 		defer b.Close()
-		conn := tunnel.NewWSConn(a, true, nil)
+		conn := websocket.NewConn(a, true, nil)
 		began := time.Now()
 		var wg sync.WaitGroup
 		wg.Go(func() { conn.Close() })
@@ -154,8 +155,8 @@ func TestWebSocketWriteDuringClose(t *testing.T) {
 		if _, err := io.WriteString(conn, "late"); err == nil {
 			t.Error("something was written after Close")
 		}
-		if took := time.Since(began); took != tunnel.CloseWait {
-			t.Errorf("it took %v, want %v", took, tunnel.CloseWait)
+		if took := time.Since(began); took != socket.CloseTimeout {
+			t.Errorf("it took %v, want %v", took, socket.CloseTimeout)
 		}
 		wg.Wait()
 	})
@@ -164,7 +165,7 @@ func TestWebSocketWriteDuringClose(t *testing.T) {
 func TestWebSocketAnswersPings(t *testing.T) {
 	for _, payload := range []string{"", "are you there?", strings.Repeat("x", 125)} {
 		a, b := net.Pipe()
-		conn := tunnel.NewWSConn(a, false, nil)
+		conn := websocket.NewConn(a, false, nil)
 		var wg sync.WaitGroup
 		wg.Go(func() { io.Copy(io.Discard, conn) })
 		b.Write(append([]byte{0x89, byte(0x80 | len(payload)), 0, 0, 0, 0}, payload...))
@@ -200,31 +201,36 @@ func TestWebSocketInterop(t *testing.T) {
 		conn.Close()
 	}
 	t.Run("their server", func(t *testing.T) {
-		server := httptest.NewServer(websocket.Server{
-			Handshake: func(config *websocket.Config, _ *http.Request) error { return nil },
-			Handler: func(ws *websocket.Conn) {
-				ws.PayloadType = websocket.BinaryFrame
+		server := httptest.NewServer(xwebsocket.Server{
+			Handshake: func(config *xwebsocket.Config, _ *http.Request) error { return nil },
+			Handler: func(ws *xwebsocket.Conn) {
+				ws.PayloadType = xwebsocket.BinaryFrame
 				io.Copy(ws, ws)
 			},
 		})
 		defer server.Close()
-		conn, err := tunnel.WebSocket{}.Dial(testContext(t), nil, "ws://"+server.Listener.Addr().String())
+		address := server.Listener.Addr().String()
+		raw, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := connect(testContext(t), raw, "ws://"+address)
 		if err != nil {
 			t.Fatal(err)
 		}
 		echo(t, conn)
 	})
 	t.Run("their client", func(t *testing.T) {
-		server := httptest.NewServer(tunnel.WebSocketHandler(func(conn net.Conn) {
+		server := httptest.NewServer(websocket.Handler(func(conn net.Conn) {
 			io.Copy(conn, conn)
 			conn.Close()
 		}))
 		defer server.Close()
-		ws, err := websocket.Dial("ws://"+server.Listener.Addr().String(), "causeway.v1", "http://origin.test")
+		ws, err := xwebsocket.Dial("ws://"+server.Listener.Addr().String(), "causeway.v1", "http://origin.test")
 		if err != nil {
 			t.Fatal(err)
 		}
-		ws.PayloadType = websocket.BinaryFrame
+		ws.PayloadType = xwebsocket.BinaryFrame
 		echo(t, ws)
 	})
 }
@@ -237,7 +243,7 @@ func FuzzWebSocketFrames(f *testing.F) {
 	f.Add([]byte("\x82\x85\x01\x02\x03\x04igohn"), false)
 	f.Fuzz(func(t *testing.T, in []byte, client bool) {
 		read := func(r io.Reader, size int) (string, error) {
-			conn := tunnel.NewWSConn(&script{Reader: r}, client, nil)
+			conn := websocket.NewConn(&script{Reader: r}, client, nil)
 			defer conn.Close()
 			var got bytes.Buffer
 			_, err := io.CopyBuffer(&got, struct{ io.Reader }{conn}, make([]byte, size))

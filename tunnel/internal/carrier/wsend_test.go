@@ -1,4 +1,4 @@
-package tunnel_test
+package carrier_test
 
 import (
 	"bufio"
@@ -13,7 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/internal/carrier"
+	"github.com/causewayproject/causeway/tunnel/internal/websocket"
 )
 
 // rawFrame is a frame made by hand, which claims a length and has the payload.
@@ -91,12 +92,9 @@ func TestWebSocketEndsByCloseFrameOnly(t *testing.T) {
 // rawWebSocketClient speaks to a listener of ours by plain TCP.
 func rawWebSocketClient(t *testing.T) (ours, theirs net.Conn) {
 	t.Helper()
-	l, err := tunnel.WebSocket{}.Listen(t.Context(), "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := carrier.ListenWebSocket(listen(t), "", nil)
 	t.Cleanup(func() { l.Close() })
-	theirs, err = net.Dial("tcp", l.Addr().String())
+	theirs, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,9 +130,11 @@ func rawWebSocketServer(t *testing.T) (ours, theirs net.Conn) {
 			t.Error(err)
 			return
 		}
-		io.WriteString(theirs, switching+"Sec-WebSocket-Accept: "+accept(req.Header.Get("Sec-WebSocket-Key"))+"\r\nSec-WebSocket-Protocol: causeway.v1\r\n\r\n")
+		if err := websocket.SwitchProtocols(theirs, req); err != nil {
+			t.Error(err)
+		}
 	})
-	ours, err := tunnel.WebSocket{}.Dial(testContext(t), nil, "ws://"+l.Addr().String())
+	ours, err := dialWebSocket(testContext(t), nil, "ws://"+l.Addr().String(), nil, nil)
 	wg.Wait()
 	if err != nil {
 		t.Fatal(err)
@@ -170,10 +170,10 @@ func TestCutInTheRecordOfAnOuterTLS(t *testing.T) {
 		wrap func(outer net.Conn, client bool) net.Conn
 	}{
 		{"a Transport of one's own", func(outer net.Conn, _ bool) net.Conn { return outer }},
-		{"WebSocket", func(outer net.Conn, client bool) net.Conn { return tunnel.NewWSConn(outer, client, nil) }},
+		{"WebSocket", func(outer net.Conn, client bool) net.Conn { return websocket.NewConn(outer, client, nil) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			a, b := ends(t, tunnel.TCP{}, "127.0.0.1:0")
+			a, b := ends(t, tcp(0))
 			cut := &halving{Conn: a}
 			outer := handshaken(t, cut, b)
 			agent, server := carriers(t, tt.wrap(outer[0], true), tt.wrap(outer[1], false))

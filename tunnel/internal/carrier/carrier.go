@@ -1,4 +1,4 @@
-package tunnel
+package carrier
 
 import (
 	"bytes"
@@ -8,19 +8,22 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/admission"
+	"github.com/causewayproject/causeway/tunnel/internal/socket"
+	"github.com/causewayproject/causeway/tunnel/internal/websocket"
 )
 
 const (
-	// helloTimeout is how long a client may take for its ClientHello.
-	helloTimeout = 5 * time.Second
+	// HelloTimeout is how long a client may take for its ClientHello.
+	HelloTimeout = 5 * time.Second
 	// maxSpoken bounds what a client says after the handshake before it is let
 	// in: to enrol, say.
-	maxSpoken = maxEnroll + 2<<10
+	maxSpoken = 32<<10 + 2<<10
 )
 
 // carrier is TLS 1.3 on a Transport's connection, shaped for a multiplexer:
@@ -30,9 +33,9 @@ const (
 // Read returns io.EOF only if the peer ended TLS; a connection that ends
 // without is an error that wraps io.ErrUnexpectedEOF. A write that failed,
 // be it by a deadline, is the last one: its error is returned from then on.
-type carrier struct {
+type Conn struct {
 	tls    *tls.Conn
-	shape  *shape
+	shape  *gatherer
 	closed atomic.Bool
 
 	// drained says that TLS keeps nothing for the next Read, and no part of a
@@ -40,11 +43,11 @@ type carrier struct {
 	drained atomic.Bool
 }
 
-var _ net.Conn = (*carrier)(nil)
+var _ net.Conn = (*Conn)(nil)
 
-// hardened changes config, which is returned, to that of a carrier: nothing
+// Harden changes config, which is returned, to that of a carrier: nothing
 // below TLS 1.3 is spoken, and no session is resumed.
-func hardened(config *tls.Config) *tls.Config {
+func Harden(config *tls.Config) *tls.Config {
 	config.MinVersion = tls.VersionTLS13
 	config.SessionTicketsDisabled = true
 	// Small first records are for pages: here they cost throughput whenever
@@ -53,12 +56,20 @@ func hardened(config *tls.Config) *tls.Config {
 	return config
 }
 
-// secure makes a carrier of raw, which is the carrier's from then on: it is
+// Client makes a carrier of raw, which is the carrier's from then on: it is
 // closed if the handshake fails. ctx bounds the handshake. config is not
-// changed; a carrier keeps it, so those who can share one. But for the outer
+// changed; a carrier keeps it, so those who can share one. Except for the outer
 // TLS of a WebSocket it is hardened.
-func secure(ctx context.Context, raw net.Conn, config *tls.Config, server bool) (*carrier, error) {
-	c := newCarrier(raw, config, server)
+func Client(ctx context.Context, raw net.Conn, config *tls.Config) (*Conn, error) {
+	return newConn(raw, config, false).handshake(ctx, raw, false)
+}
+
+// Server is Client at the other end, for a client that is known.
+func Server(ctx context.Context, raw net.Conn, config *tls.Config) (*Conn, error) {
+	return newConn(raw, config, true).handshake(ctx, raw, true)
+}
+
+func (c *Conn) handshake(ctx context.Context, raw net.Conn, server bool) (*Conn, error) {
 	if err := c.tls.HandshakeContext(ctx); err != nil {
 		raw.Close()
 		return nil, handshakeError(err, server)
@@ -66,26 +77,27 @@ func secure(ctx context.Context, raw net.Conn, config *tls.Config, server bool) 
 	return c, nil
 }
 
-// secureStranger is secure at a server, for a client that has its place only.
-// The carrier may be used within what the place allows, until letIn. The handshake
-// has a stack of its own, which is gone when the client's first message is waited
-// for.
-func secureStranger(p *admission.Place, raw net.Conn, config *tls.Config) (*carrier, error) {
-	c := newCarrier(raw, config, true)
-	c.guard(p)
+// Accept is Server for a stranger, which has only its place. The carrier may be
+// used within what the place allows, until Admit.
+func Accept(p *admission.Place, raw net.Conn, config *tls.Config) (*Conn, error) {
+	c := newConn(raw, config, true)
+	c.setPlace(p)
 	p.Begin()
+	defer p.End(maxSpoken)
+	// A handshake needs much stack. On a goroutine of its own that is freed before
+	// the client's first message is waited for.
 	var err error
-	apart(func() { err = c.tls.HandshakeContext(p.Context()) })
-	p.End(maxSpoken)
+	var wg sync.WaitGroup
+	wg.Go(func() { _, err = c.handshake(p.Context(), raw, true) })
+	wg.Wait()
 	if err != nil {
-		raw.Close()
-		return nil, handshakeError(err, true)
+		return nil, err
 	}
 	return c, nil
 }
 
-func newCarrier(raw net.Conn, config *tls.Config, server bool) *carrier {
-	c := &carrier{shape: newShape(raw)}
+func newConn(raw net.Conn, config *tls.Config, server bool) *Conn {
+	c := &Conn{shape: newGatherer(raw)}
 	if server {
 		c.tls = tls.Server(c.shape, config)
 	} else {
@@ -94,16 +106,16 @@ func newCarrier(raw net.Conn, config *tls.Config, server bool) *carrier {
 	return c
 }
 
-// guard has what comes counted for the place, and nothing read ahead, in all
+// setPlace has what comes counted for the place, and nothing read ahead, in all
 // that is below too; nil ends that.
-func (c *carrier) guard(p *admission.Place) {
+func (c *Conn) setPlace(p *admission.Place) {
 	for conn := net.Conn(c); ; {
 		switch it := conn.(type) {
-		case *carrier:
-			it.shape.place, it.shape.nested, it.shape.source.strict = p, it != c, p != nil
+		case *Conn:
+			it.shape.place, it.shape.nested, it.shape.source.Exact = p, it != c, p != nil
 			conn = it.shape.Conn
-		case *wsConn:
-			it.source.strict = p != nil
+		case *websocket.Conn:
+			it.SetExact(p != nil)
 			conn = it.Conn
 		default:
 			return
@@ -111,11 +123,18 @@ func (c *carrier) guard(p *admission.Place) {
 	}
 }
 
-// letIn ends what secureStranger began: the client has proven who it is.
-func (c *carrier) letIn() {
+// Admit ends what Accept began: the client has proven who it is.
+func (c *Conn) Admit() {
 	if p := c.shape.place; p != nil {
 		p.Prove()
-		c.guard(nil)
+		c.setPlace(nil)
+	}
+}
+
+// Limit bounds what a client may still send that was not admitted.
+func (c *Conn) Limit(n int) {
+	if p := c.shape.place; p != nil {
+		p.Limit(n)
 	}
 }
 
@@ -148,7 +167,7 @@ func isHTTP(b [5]byte) bool {
 }
 
 // Read is safe for concurrent use with everything else.
-func (c *carrier) Read(p []byte) (int, error) {
+func (c *Conn) Read(p []byte) (int, error) {
 	n, err := c.tls.Read(p)
 	c.drained.Store(err == nil && n < len(p))
 	return n, c.explain(err)
@@ -157,14 +176,14 @@ func (c *carrier) Read(p []byte) (int, error) {
 // Wait returns when Read has something or an error, or at once if that would
 // take more than a look at a socket. It needs less stack than Read, and calls
 // idle once if it really waits. It is not for use beside Read.
-func (c *carrier) Wait(idle func()) {
+func (c *Conn) Wait(idle func()) {
 	if c.drained.Load() {
-		c.shape.source.wait(idle)
+		c.shape.source.Wait(idle)
 	}
 }
 
 // Write encrypts p. It is sent by the next Flush, or when 128 KiB are waiting.
-func (c *carrier) Write(p []byte) (int, error) {
+func (c *Conn) Write(p []byte) (int, error) {
 	c.shape.gathering.Add(1)
 	n, err := c.tls.Write(p)
 	c.shape.gathering.Add(-1)
@@ -172,11 +191,11 @@ func (c *carrier) Write(p []byte) (int, error) {
 }
 
 // Flush sends what was written.
-func (c *carrier) Flush() error { return c.explain(c.shape.flush()) }
+func (c *Conn) Flush() error { return c.explain(c.shape.flush()) }
 
 // explain returns the error of an operation: after Close it is net.ErrClosed,
 // however it came about.
-func (c *carrier) explain(err error) error {
+func (c *Conn) explain(err error) error {
 	if err != nil && c.closed.Load() {
 		return net.ErrClosed
 	}
@@ -186,7 +205,7 @@ func (c *carrier) explain(err error) error {
 // Close sends what was written and the end of TLS, unless the peer takes
 // nothing: it gives up after 100 ms, and at once if a write is blocked.
 // Blocked calls return.
-func (c *carrier) Close() error {
+func (c *Conn) Close() error {
 	if c.closed.Swap(true) {
 		return net.ErrClosed
 	}
@@ -195,24 +214,27 @@ func (c *carrier) Close() error {
 		c.tls.Close() // it can't send its alert any more
 		return nil
 	}
-	defer cutAfter(c.shape.Conn, closeWait)()
+	defer socket.CloseAfter(c.shape.Conn, socket.CloseTimeout)()
 	c.shape.Conn.SetReadDeadline(time.Unix(1, 0))
 	c.tls.Close() // its error is about the alert: nobody waits for it
 	return nil
 }
 
-// state returns what the handshake agreed on.
-func (c *carrier) state() *tls.ConnectionState {
+// State returns what the handshake agreed on.
+func (c *Conn) State() *tls.ConnectionState {
 	s := c.tls.ConnectionState()
 	return &s
 }
 
+// ReadsAhead marks a connection that reads ahead itself.
+func (c *Conn) ReadsAhead() {}
+
 // NetConn returns the Transport's connection, for its options.
-func (c *carrier) NetConn() net.Conn { return c.shape.Conn }
+func (c *Conn) NetConn() net.Conn { return c.shape.Conn }
 
-func (c *carrier) LocalAddr() net.Addr  { return c.tls.LocalAddr() }
-func (c *carrier) RemoteAddr() net.Addr { return c.tls.RemoteAddr() }
+func (c *Conn) LocalAddr() net.Addr  { return c.tls.LocalAddr() }
+func (c *Conn) RemoteAddr() net.Addr { return c.tls.RemoteAddr() }
 
-func (c *carrier) SetDeadline(t time.Time) error      { return c.explain(c.tls.SetDeadline(t)) }
-func (c *carrier) SetReadDeadline(t time.Time) error  { return c.explain(c.tls.SetReadDeadline(t)) }
-func (c *carrier) SetWriteDeadline(t time.Time) error { return c.explain(c.tls.SetWriteDeadline(t)) }
+func (c *Conn) SetDeadline(t time.Time) error      { return c.explain(c.tls.SetDeadline(t)) }
+func (c *Conn) SetReadDeadline(t time.Time) error  { return c.explain(c.tls.SetReadDeadline(t)) }
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.explain(c.tls.SetWriteDeadline(t)) }

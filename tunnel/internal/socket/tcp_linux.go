@@ -1,4 +1,4 @@
-package tunnel
+package socket
 
 import (
 	"net"
@@ -8,8 +8,8 @@ import (
 
 // Options of linux/tcp.h, the same on every architecture.
 const (
-	tcpUserTimeout = 18 // milliseconds
-	tcpNotSentLow  = 25 // bytes
+	tcpUserTimeout  = 18 // milliseconds
+	tcpNotSentLowat = 25 // bytes
 )
 
 func tuneTCP(tc *net.TCPConn, userTimeout time.Duration) {
@@ -22,14 +22,14 @@ func tuneTCP(tc *net.TCPConn, userTimeout time.Duration) {
 			ms := max(1, int(userTimeout/time.Millisecond))
 			syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout, ms)
 		}
-		syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpNotSentLow, minLowMark)
+		syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpNotSentLowat, minUnsent)
 	})
 }
 
-func setLowMark(tc *net.TCPConn, mark int) {
+func setUnsentLimit(tc *net.TCPConn, limit int) {
 	if rc, err := tc.SyscallConn(); err == nil {
 		rc.Control(func(fd uintptr) {
-			syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpNotSentLow, mark)
+			syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpNotSentLowat, limit)
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package tunnel
+package websocket
 
 import (
 	"crypto/rand"
@@ -9,6 +9,8 @@ import (
 	"io"
 	"net"
 	"sync"
+
+	"github.com/causewayproject/causeway/tunnel/internal/socket"
 )
 
 // Opcodes of RFC 6455, section 5.2.
@@ -24,21 +26,25 @@ const (
 const (
 	maxFrameHeader = 14
 	maxControl     = 125 // bytes of a control frame
+
+	// MaxPayload is how much of a Write goes into a frame. A frame and its header
+	// fit into a buffer.
+	MaxPayload = socket.BufferSize - maxFrameHeader
 )
 
 const statusNormal = 1000
 
-// wsConn is the bytes of a WebSocket's binary messages, both ways. Messages
+// Conn is the bytes of a WebSocket's binary messages, both ways. Messages
 // are not limited, for nothing is kept of them. Pings are answered while
 // something reads. A Close from the peer is io.EOF.
 //
 // A write that failed is the last one: its error is returned from then on.
-type wsConn struct {
+type Conn struct {
 	net.Conn      // TCP or the outer TLS
 	client   bool // it masks, its peer does not
 
 	readMu     sync.Mutex // guards the fields below; held while a read blocks
-	source     source
+	source     socket.Reader
 	small      [256]byte
 	in         []byte // what was read beyond a header, in small or elsewhere
 	left       uint64 // bytes of the current frame that were not yet read
@@ -46,7 +52,7 @@ type wsConn struct {
 	unfinished bool // the message goes on in another frame
 	readErr    error
 
-	writes   line // of one: a frame after the other; held while a write blocks
+	writes   socket.Mutex // one frame after the other; held while a write blocks
 	writeErr error
 
 	mu      sync.Mutex // guards the fields below
@@ -57,18 +63,24 @@ type wsConn struct {
 	pongs   sync.WaitGroup
 }
 
-var _ net.Conn = (*wsConn)(nil)
+var _ net.Conn = (*Conn)(nil)
 
-// newWSConn takes conn after the handshake; early is what was read of it too
+// NewConn takes conn after the handshake; early is what was read of it too
 // much.
-func newWSConn(conn net.Conn, client bool, early []byte) *wsConn {
-	return &wsConn{Conn: conn, client: client, writes: make(line, 1), source: newSource(conn), in: early}
+func NewConn(conn net.Conn, client bool, early []byte) *Conn {
+	return &Conn{Conn: conn, client: client, writes: socket.NewMutex(), source: socket.NewReader(conn), in: early}
 }
 
 // NetConn returns the connection below.
-func (c *wsConn) NetConn() net.Conn { return c.Conn }
+func (c *Conn) NetConn() net.Conn { return c.Conn }
 
-func (c *wsConn) Read(p []byte) (int, error) {
+// ReadsAhead marks a connection that reads ahead itself.
+func (c *Conn) ReadsAhead() {}
+
+// SetExact says whether only what is asked for may be read from below.
+func (c *Conn) SetExact(exact bool) { c.source.Exact = exact }
+
+func (c *Conn) Read(p []byte) (int, error) {
 	c.readMu.Lock()
 	defer c.readMu.Unlock()
 	for c.left == 0 && c.readErr == nil {
@@ -89,7 +101,7 @@ func (c *wsConn) Read(p []byte) (int, error) {
 }
 
 // readBelow reads what was read too much, then from below.
-func (c *wsConn) readBelow(p []byte) (int, error) {
+func (c *Conn) readBelow(p []byte) (int, error) {
 	if len(c.in) == 0 {
 		return c.readSource(p)
 	}
@@ -104,7 +116,7 @@ var errNoClose = fmt.Errorf("websocket: the connection ended without a Close fra
 
 // readSource reads from below, whose end is no end of a WebSocket (RFC 6455,
 // section 7.1.5). A TLS below says either of two errors.
-func (c *wsConn) readSource(p []byte) (int, error) {
+func (c *Conn) readSource(p []byte) (int, error) {
 	n, err := c.source.Read(p)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = errNoClose
@@ -114,7 +126,7 @@ func (c *wsConn) readSource(p []byte) (int, error) {
 
 // need makes the first n bytes of in available. It may be called again after
 // a timeout: nothing is lost.
-func (c *wsConn) need(n int) error {
+func (c *Conn) need(n int) error {
 	for len(c.in) < n {
 		have := copy(c.small[:], c.in)
 		m, err := c.readSource(c.small[have:])
@@ -136,7 +148,7 @@ type frame struct {
 }
 
 // nextFrame reads a header, and the whole frame if it is a control frame.
-func (c *wsConn) nextFrame() error {
+func (c *Conn) nextFrame() error {
 	f, err := c.readHeader()
 	if err != nil {
 		return err
@@ -153,7 +165,7 @@ func (c *wsConn) nextFrame() error {
 }
 
 // readHeader leaves the header in c.in.
-func (c *wsConn) readHeader() (f frame, err error) {
+func (c *Conn) readHeader() (f frame, err error) {
 	if err := c.need(2); err != nil {
 		return f, err
 	}
@@ -198,12 +210,12 @@ func (c *wsConn) readHeader() (f frame, err error) {
 }
 
 // violation ends reading for good.
-func (c *wsConn) violation(format string, args ...any) error {
+func (c *Conn) violation(format string, args ...any) error {
 	c.readErr = fmt.Errorf("websocket: the peer sent "+format, args...)
 	return c.readErr
 }
 
-func (c *wsConn) control(f frame) error {
+func (c *Conn) control(f frame) error {
 	size := f.size + int(f.length)
 	if err := c.need(size); err != nil {
 		return err
@@ -222,7 +234,7 @@ func (c *wsConn) control(f frame) error {
 }
 
 // unmask takes the next bytes of the current frame, in their order.
-func (c *wsConn) unmask(p []byte) {
+func (c *Conn) unmask(p []byte) {
 	if c.client || len(p) == 0 {
 		return
 	}
@@ -250,11 +262,11 @@ func mask(p []byte, key [4]byte) {
 }
 
 // Write sends p in frames of at most 136 KiB.
-func (c *wsConn) Write(p []byte) (n int, err error) {
-	c.writes.enter()
-	defer c.writes.leave()
+func (c *Conn) Write(p []byte) (n int, err error) {
+	c.writes.Lock()
+	defer c.writes.Unlock()
 	for len(p) > 0 && err == nil {
-		part := p[:min(len(p), maxGather)]
+		part := p[:min(len(p), MaxPayload)]
 		if err = c.writeFrameLocked(opBinary, part); err == nil {
 			n += len(part)
 			p = p[len(part):]
@@ -263,12 +275,12 @@ func (c *wsConn) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-func (c *wsConn) writeFrameLocked(opcode byte, p []byte) error {
+func (c *Conn) writeFrameLocked(opcode byte, p []byte) error {
 	if c.writeErr != nil {
 		return c.writeErr
 	}
-	buf := getBuffer()
-	defer putBuffer(buf)
+	buf := socket.GetBuffer()
+	defer socket.PutBuffer(buf)
 	b := append(buf[:0], 0x80|opcode)
 	switch n := len(p); {
 	case n <= maxControl:
@@ -288,14 +300,14 @@ func (c *wsConn) writeFrameLocked(opcode byte, p []byte) error {
 	b = append(b, p...)
 	mask(b[head:], key)
 	if _, c.writeErr = c.Conn.Write(b); c.writeErr == nil {
-		c.writeErr = flush(c.Conn)
+		c.writeErr = socket.Flush(c.Conn)
 	}
 	return c.writeErr
 }
 
 // answer has a ping answered. The reader does not do it itself: a peer that
 // takes no bytes must not stop it.
-func (c *wsConn) answer(payload []byte) {
+func (c *Conn) answer(payload []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -308,10 +320,10 @@ func (c *wsConn) answer(payload []byte) {
 	}
 }
 
-func (c *wsConn) sendPongs() {
+func (c *Conn) sendPongs() {
 	var payload []byte
 	for {
-		c.writes.enter()
+		c.writes.Lock()
 		c.mu.Lock()
 		done := !c.pinged || c.closed
 		payload, c.pinged = append(payload[:0], c.pong...), false
@@ -320,7 +332,7 @@ func (c *wsConn) sendPongs() {
 		if !done {
 			c.writeFrameLocked(opPong, payload)
 		}
-		c.writes.leave()
+		c.writes.Unlock()
 		if done {
 			return
 		}
@@ -329,7 +341,7 @@ func (c *wsConn) sendPongs() {
 
 // Close sends a Close frame, unless the peer takes nothing: it gives up after
 // 100 ms, and at once if a write is blocked. Blocked calls return.
-func (c *wsConn) Close() error {
+func (c *Conn) Close() error {
 	c.mu.Lock()
 	was := c.closed
 	c.closed = true
@@ -338,14 +350,14 @@ func (c *wsConn) Close() error {
 		return net.ErrClosed
 	}
 	defer c.pongs.Wait()
-	if !c.writes.tryEnter() {
-		lowest(c.Conn).Close()
+	if !c.writes.TryLock() {
+		socket.Innermost(c.Conn).Close()
 		c.Conn.Close()
 		return nil
 	}
-	defer cutAfter(c.Conn, closeWait)()
+	defer socket.CloseAfter(c.Conn, socket.CloseTimeout)()
 	c.writeFrameLocked(opClose, binary.BigEndian.AppendUint16(nil, statusNormal))
-	c.writes.leave()
+	c.writes.Unlock()
 	if err := c.Conn.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return err
 	}

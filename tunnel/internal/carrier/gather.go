@@ -1,4 +1,4 @@
-package tunnel
+package carrier
 
 import (
 	"errors"
@@ -8,11 +8,13 @@ import (
 	"sync/atomic"
 
 	"github.com/causewayproject/causeway/internal/admission"
+	"github.com/causewayproject/causeway/tunnel/internal/socket"
+	"github.com/causewayproject/causeway/tunnel/internal/websocket"
 )
 
-// shape is what a carrier has below TLS. TLS writes a record at a time and
-// reads little more than one: shape makes large pieces of them.
-type shape struct {
+// gatherer is what a carrier has below TLS. TLS writes a record at a time and
+// reads little more than one: the gatherer makes large pieces of them.
+type gatherer struct {
 	net.Conn // the Transport's
 
 	// gathering counts the calls of carrier.Write. What TLS sends outside of
@@ -21,11 +23,11 @@ type shape struct {
 
 	// writes keeps writes apart, as a conn's own lock does: it is held while
 	// one blocks, and Close does without it.
-	writes   line
-	out      *[bufferSize]byte // nil while nothing waits
+	writes   socket.Mutex
+	out      *[socket.BufferSize]byte // nil while nothing waits
 	outLen   int
 	writeErr error // of the first write that failed
-	lowMark  lowMark
+	unsent   socket.UnsentLimit
 
 	// place is where the carrier is until it is let in; nil otherwise. nested
 	// says that another TLS on top counts what comes.
@@ -33,19 +35,19 @@ type shape struct {
 	nested bool
 
 	// The reader's; TLS has one at a time.
-	source  source
+	source  socket.Reader
 	records admission.Records
 }
 
-func newShape(raw net.Conn) *shape {
-	return &shape{Conn: raw, writes: make(line, 1), lowMark: newLowMark(raw), source: newSource(raw)}
+func newGatherer(raw net.Conn) *gatherer {
+	return &gatherer{Conn: raw, writes: socket.NewMutex(), unsent: socket.NewUnsentLimit(raw), source: socket.NewReader(raw)}
 }
 
 // errCut must not be io.ErrUnexpectedEOF itself: crypto/tls makes io.EOF of
 // that where a record ends, and then a cut looks like an end.
 var errCut = fmt.Errorf("the connection ended without the end of TLS: %w", io.ErrUnexpectedEOF)
 
-func (s *shape) Read(p []byte) (int, error) {
+func (s *gatherer) Read(p []byte) (int, error) {
 	n, err := s.records.Read(&s.source, p, s.place, s.nested)
 	if errors.Is(err, io.EOF) || err == io.ErrUnexpectedEOF {
 		err = errCut
@@ -54,20 +56,20 @@ func (s *shape) Read(p []byte) (int, error) {
 }
 
 // Write takes one record of TLS.
-func (s *shape) Write(p []byte) (int, error) {
-	s.writes.enter()
-	defer s.writes.leave()
-	if s.outLen+len(p) > maxGather {
+func (s *gatherer) Write(p []byte) (int, error) {
+	s.writes.Lock()
+	defer s.writes.Unlock()
+	if s.outLen+len(p) > websocket.MaxPayload {
 		s.flushLocked()
 	}
 	if s.writeErr != nil {
 		return 0, s.writeErr
 	}
-	if len(p) > maxGather {
+	if len(p) > websocket.MaxPayload {
 		return s.sendLocked(p)
 	}
 	if s.out == nil {
-		s.out = getBuffer()
+		s.out = socket.GetBuffer()
 	}
 	s.outLen += copy(s.out[s.outLen:], p)
 	if s.gathering.Load() == 0 {
@@ -79,32 +81,32 @@ func (s *shape) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (s *shape) flush() error {
-	s.writes.enter()
-	defer s.writes.leave()
+func (s *gatherer) flush() error {
+	s.writes.Lock()
+	defer s.writes.Unlock()
 	s.flushLocked()
 	return s.writeErr
 }
 
-func (s *shape) flushLocked() {
+func (s *gatherer) flushLocked() {
 	if s.out == nil {
 		return
 	}
 	if s.writeErr == nil {
 		s.sendLocked(s.out[:s.outLen])
 	}
-	putBuffer(s.out)
+	socket.PutBuffer(s.out)
 	s.out, s.outLen = nil, 0
 }
 
 // sendLocked keeps the first error: after it nobody knows what the peer has.
-func (s *shape) sendLocked(p []byte) (n int, err error) {
+func (s *gatherer) sendLocked(p []byte) (n int, err error) {
 	if s.place != nil {
 		s.place.Wait()
 		s.place.Reach(admission.Greeting) // what was sent is an answer
 	}
 	n, err = s.Conn.Write(p)
-	s.lowMark.wrote(n)
+	s.unsent.Wrote(n)
 	if err != nil {
 		s.writeErr = err
 	}
@@ -112,10 +114,10 @@ func (s *shape) sendLocked(p []byte) (n int, err error) {
 }
 
 // idle reports whether no write is under way.
-func (s *shape) idle() bool {
-	if !s.writes.tryEnter() {
+func (s *gatherer) idle() bool {
+	if !s.writes.TryLock() {
 		return false
 	}
-	s.writes.leave()
+	s.writes.Unlock()
 	return true
 }

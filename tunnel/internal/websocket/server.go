@@ -1,4 +1,4 @@
-package tunnel
+package websocket
 
 import (
 	"bytes"
@@ -8,18 +8,20 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/causewayproject/causeway/tunnel/internal/socket"
 )
 
-// upgradeTimeout is how long a client may take for its request, TLS included,
+// UpgradeTimeout is how long a client may take for its request, TLS included,
 // and for the answer.
-const upgradeTimeout = 10 * time.Second
+const UpgradeTimeout = 10 * time.Second
 
-// websocketHandler answers the requests of [WebSocket]'s Dial, hands over the
+// Handler answers the requests of [Client], hands over the
 // connection and returns when serve does. serve closes the connection. Other
 // requests are answered with 426 or 400 and a text.
-func websocketHandler(serve func(net.Conn)) http.Handler {
+func Handler(serve func(net.Conn)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if status, text := checkRequest(r); status != 0 {
+		if status, text := CheckRequest(r); status != 0 {
 			w.Header().Set("Upgrade", "websocket")
 			w.Header().Set("Sec-WebSocket-Version", "13")
 			if r.ProtoMajor == 1 { // HTTP/2 does not know it
@@ -35,30 +37,30 @@ func websocketHandler(serve func(net.Conn)) http.Handler {
 		}
 		early, _ := brw.Reader.Peek(brw.Reader.Buffered())
 		early = bytes.Clone(early)
-		conn.SetDeadline(time.Now().Add(upgradeTimeout))
-		if err = switchProtocols(conn, r); err == nil {
+		conn.SetDeadline(time.Now().Add(UpgradeTimeout))
+		if err = SwitchProtocols(conn, r); err == nil {
 			err = conn.SetDeadline(time.Time{})
 		}
 		if err != nil {
-			lowest(conn).Close()
+			socket.Innermost(conn).Close()
 			conn.Close()
 			return
 		}
-		tune(conn, 0)
-		serve(newWSConn(conn, false, early))
+		socket.Tune(conn, 0)
+		serve(NewConn(conn, false, early))
 	})
 }
 
-// switchProtocols is the answer to a request that checkRequest takes.
-func switchProtocols(conn net.Conn, r *http.Request) error {
+// SwitchProtocols is the answer to a request that CheckRequest takes.
+func SwitchProtocols(conn net.Conn, r *http.Request) error {
 	_, err := fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
 		"Sec-WebSocket-Accept: %s\r\nSec-WebSocket-Protocol: %s\r\n\r\n", acceptKey(r.Header.Get("Sec-WebSocket-Key")), subprotocol)
-	return errors.Join(err, flush(conn))
+	return errors.Join(err, socket.Flush(conn))
 }
 
-// checkRequest returns the status and text of a refusal, RFC 6455, section
+// CheckRequest returns the status and text of a refusal, RFC 6455, section
 // 4.2.1; zero if there is none.
-func checkRequest(r *http.Request) (status int, text string) {
+func CheckRequest(r *http.Request) (status int, text string) {
 	key, err := base64.StdEncoding.DecodeString(r.Header.Get("Sec-WebSocket-Key"))
 	switch {
 	case r.ProtoMajor != 1, !r.ProtoAtLeast(1, 1), !hasToken(r.Header, "Connection", "upgrade"), !hasToken(r.Header, "Upgrade", "websocket"):

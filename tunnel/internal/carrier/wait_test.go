@@ -1,6 +1,6 @@
 //go:build unix
 
-package tunnel_test
+package carrier_test
 
 import (
 	"errors"
@@ -12,12 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 )
 
 // drained returns carriers of which the agent's has read all there is, and
 // nothing of it is left in TLS.
-func drained(t *testing.T, a, b net.Conn) (agent, server *tunnel.Carrier) {
+func drained(t *testing.T, a, b net.Conn) (agent, server *carrier.Conn) {
 	t.Helper()
 	agent, server = carriers(t, a, b)
 	tell(t, server, "drained")
@@ -25,7 +25,7 @@ func drained(t *testing.T, a, b net.Conn) (agent, server *tunnel.Carrier) {
 	return agent, server
 }
 
-func tell(t *testing.T, c *tunnel.Carrier, text string) {
+func tell(t *testing.T, c *carrier.Conn, text string) {
 	t.Helper()
 	if _, err := (flushing{c}).Write([]byte(text)); err != nil {
 		t.Fatal(err)
@@ -33,7 +33,7 @@ func tell(t *testing.T, c *tunnel.Carrier, text string) {
 }
 
 // readSome reads once.
-func readSome(t *testing.T, c *tunnel.Carrier, size int, want string) {
+func readSome(t *testing.T, c *carrier.Conn, size int, want string) {
 	t.Helper()
 	p := make([]byte, size)
 	if n, err := c.Read(p); string(p[:n]) != want || err != nil {
@@ -42,7 +42,7 @@ func readSome(t *testing.T, c *tunnel.Carrier, size int, want string) {
 }
 
 // waitFor calls Wait, and then once the wait began. It returns whether it did.
-func waitFor(c *tunnel.Carrier, then func()) (waited bool) {
+func waitFor(c *carrier.Conn, then func()) (waited bool) {
 	var wg sync.WaitGroup
 	c.Wait(func() {
 		waited = true
@@ -56,24 +56,24 @@ func waitFor(c *tunnel.Carrier, then func()) (waited bool) {
 func TestWait(t *testing.T) {
 	tests := []struct {
 		name string
-		end  func(t *testing.T, agent, server *tunnel.Carrier)
+		end  func(t *testing.T, agent, server *carrier.Conn)
 		text string
 		want error
 	}{
-		{"bytes", func(t *testing.T, _, server *tunnel.Carrier) { tell(t, server, "bytes") }, "bytes", nil},
-		{"the end of TLS", func(_ *testing.T, _, server *tunnel.Carrier) { server.Close() }, "", io.EOF},
-		{"an end without", func(_ *testing.T, _, server *tunnel.Carrier) { server.NetConn().Close() }, "", io.ErrUnexpectedEOF},
-		{"a reset", func(_ *testing.T, _, server *tunnel.Carrier) {
+		{"bytes", func(t *testing.T, _, server *carrier.Conn) { tell(t, server, "bytes") }, "bytes", nil},
+		{"the end of TLS", func(_ *testing.T, _, server *carrier.Conn) { server.Close() }, "", io.EOF},
+		{"an end without", func(_ *testing.T, _, server *carrier.Conn) { server.NetConn().Close() }, "", io.ErrUnexpectedEOF},
+		{"a reset", func(_ *testing.T, _, server *carrier.Conn) {
 			server.NetConn().(*net.TCPConn).SetLinger(0)
 			server.NetConn().Close()
 		}, "", syscall.ECONNRESET},
-		{"Close", func(_ *testing.T, agent, _ *tunnel.Carrier) { agent.Close() }, "", net.ErrClosed},
-		{"Close below", func(_ *testing.T, agent, _ *tunnel.Carrier) { agent.NetConn().Close() }, "", net.ErrClosed},
-		{"a deadline", func(_ *testing.T, agent, _ *tunnel.Carrier) { agent.SetReadDeadline(time.Unix(1, 0)) }, "", os.ErrDeadlineExceeded},
+		{"Close", func(_ *testing.T, agent, _ *carrier.Conn) { agent.Close() }, "", net.ErrClosed},
+		{"Close below", func(_ *testing.T, agent, _ *carrier.Conn) { agent.NetConn().Close() }, "", net.ErrClosed},
+		{"a deadline", func(_ *testing.T, agent, _ *carrier.Conn) { agent.SetReadDeadline(time.Unix(1, 0)) }, "", os.ErrDeadlineExceeded},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			a, b := ends(t, tunnel.TCP{}, "127.0.0.1:0")
+			a, b := ends(t, tcp(0))
 			agent, server := drained(t, a, b)
 			if !waitFor(agent, func() { tt.end(t, agent, server) }) {
 				t.Error("Wait returned at once")
@@ -93,24 +93,24 @@ func TestWait(t *testing.T) {
 func TestWaitNot(t *testing.T) {
 	tests := []struct {
 		name    string
-		prepare func(t *testing.T, agent, server *tunnel.Carrier)
+		prepare func(t *testing.T, agent, server *carrier.Conn)
 		want    string
 		later   bool // it is sent after the wait
 	}{
-		{"the rest of a record", func(t *testing.T, agent, server *tunnel.Carrier) {
+		{"the rest of a record", func(t *testing.T, agent, server *carrier.Conn) {
 			tell(t, server, "the rest")
 			readSome(t, agent, 4, "the ")
 		}, "rest", false},
-		{"a record read to its end", func(t *testing.T, agent, server *tunnel.Carrier) {
+		{"a record read to its end", func(t *testing.T, agent, server *carrier.Conn) {
 			tell(t, server, "all")
 			readSome(t, agent, 3, "all")
 		}, "more", true},
-		{"another record", func(t *testing.T, agent, server *tunnel.Carrier) {
+		{"another record", func(t *testing.T, agent, server *carrier.Conn) {
 			server.Write([]byte("one"))
 			tell(t, server, "another")
 			readSome(t, agent, 100, "one")
 		}, "another", false},
-		{"an error", func(t *testing.T, agent, server *tunnel.Carrier) {
+		{"an error", func(t *testing.T, agent, server *carrier.Conn) {
 			agent.SetReadDeadline(time.Unix(1, 0))
 			if _, err := agent.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("got %v, want a deadline", err)
@@ -120,7 +120,7 @@ func TestWaitNot(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			a, b := ends(t, tunnel.TCP{}, "127.0.0.1:0")
+			a, b := ends(t, tcp(0))
 			agent, server := drained(t, a, b)
 			tt.prepare(t, agent, server)
 			if waitFor(agent, func() { agent.Close() }) {
@@ -134,19 +134,9 @@ func TestWaitNot(t *testing.T) {
 	}
 }
 
-// A socket may be woken for nothing.
-func TestIdleOnce(t *testing.T) {
-	a, b := ends(t, tunnel.TCP{}, "127.0.0.1:0")
-	defer a.Close()
-	defer b.Close()
-	if n := tunnel.Idles(a); n != 1 {
-		t.Errorf("got %d calls, want 1", n)
-	}
-}
-
 // A deadline ends the wait, not the Read with another one.
 func TestWaitAfterDeadline(t *testing.T) {
-	a, b := ends(t, tunnel.TCP{}, "127.0.0.1:0")
+	a, b := ends(t, tcp(0))
 	agent, server := drained(t, a, b)
 	waitFor(agent, func() { agent.SetReadDeadline(time.Unix(1, 0)) })
 	agent.SetReadDeadline(time.Time{})

@@ -1,4 +1,4 @@
-package tunnel
+package carrier
 
 import (
 	"bufio"
@@ -9,12 +9,13 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/admission"
 	"github.com/causewayproject/causeway/internal/group"
+	"github.com/causewayproject/causeway/tunnel/internal/socket"
+	"github.com/causewayproject/causeway/tunnel/internal/websocket"
 )
 
 const (
@@ -27,42 +28,57 @@ const (
 	refusedWait = 500 * time.Millisecond
 )
 
-// Listen waits for agents at a ws:// or wss:// URL, whose path they have to
-// ask for, or at host:port, with any path, and with outer TLS if the field TLS
-// is not nil. Close waits for
-// the listener's goroutines; connections that were accepted live on. A client has
-// 5 seconds and 8 KiB for its request; of more than 1,000 that have not sent it
-// the oldest are closed, as [Server] says of MaxPending.
-func (w WebSocket) Listen(ctx context.Context, address string) (net.Listener, error) {
-	u := &url.URL{Scheme: "ws", Host: address}
-	if strings.Contains(address, "://") {
-		var err error
-		if u, err = parseWebSocketURL(address); err != nil {
-			return nil, err
-		}
-	}
-	host := u.Host
-	if u.Port() == "" {
-		host = hostPort(u)
-	}
-	var config *tls.Config
-	switch {
-	case u.Scheme == "wss" && w.TLS == nil:
-		return nil, configError("to listen at a wss URL takes WebSocket.TLS")
-	case u.Scheme == "wss", !strings.Contains(address, "://") && w.TLS != nil:
-		config = admission.Sparing(w.outer(""))
-	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", host)
+// DialWebSocket connects to a ws:// or wss:// URL. The outer TLS is to the URL's
+// host, whatever dial goes through; config may be nil.
+func DialWebSocket(ctx context.Context, dial func(ctx context.Context, network, address string) (net.Conn, error), u *url.URL, config *tls.Config, header http.Header) (net.Conn, error) {
+	conn, err := dial(ctx, "tcp", websocket.HostPort(u))
 	if err != nil {
 		return nil, err
 	}
+	socket.Tune(conn, 0)
+	if u.Scheme == "wss" {
+		outer, err := Client(ctx, conn, outerTLS(config, u.Hostname()))
+		if err != nil {
+			return nil, fmt.Errorf("outer %w", err)
+		}
+		conn = outer
+	}
+	ws, err := websocket.Client(ctx, conn, u, header)
+	if err != nil {
+		return nil, err
+	}
+	return ws, nil
+}
+
+// outerTLS returns the configuration of the TLS to host. HTTP/2 has no upgrade.
+func outerTLS(config *tls.Config, host string) *tls.Config {
+	if config == nil {
+		config = &tls.Config{}
+	} else {
+		config = config.Clone()
+	}
+	if config.ServerName == "" {
+		config.ServerName = host
+	}
+	config.NextProtos = []string{"http/1.1"}
+	config.DynamicRecordSizingDisabled = true
+	return config
+}
+
+// ListenWebSocket makes a listener for WebSockets of l, which serves the path, or
+// any if it is empty, with outer TLS unless config is nil. Close waits for the
+// listener's goroutines; connections that were accepted live on.
+func ListenWebSocket(l net.Listener, path string, config *tls.Config) net.Listener {
+	if config != nil {
+		config = admission.Sparing(outerTLS(config, ""))
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	s := &wsListener{
-		addr: l.Addr(), path: u.Path, outer: config, admission: admission.New(maxUpgrades, helloTimeout),
+		addr: l.Addr(), path: path, outer: config, admission: admission.New(maxUpgrades, HelloTimeout),
 		conns: make(chan net.Conn), done: make(chan struct{}), stop: stop,
 	}
 	s.wg.Go(func() { s.end(s.groups.Serve(ctx, l, 0, s.take)) })
-	return s, nil
+	return s
 }
 
 // wsListener answers the requests. What asks for it has its place among those
@@ -86,7 +102,7 @@ type wsListener struct {
 // take has the request of a new connection answered, and gives the WebSocket to
 // Accept.
 func (s *wsListener) take(g *group.Group, raw net.Conn) {
-	ctx, cancel := context.WithTimeout(g.Context(), upgradeTimeout)
+	ctx, cancel := context.WithTimeout(g.Context(), websocket.UpgradeTimeout)
 	defer cancel()
 	p, err := s.admission.Enter(ctx, raw)
 	if err != nil {
@@ -112,11 +128,11 @@ func (s *wsListener) take(g *group.Group, raw net.Conn) {
 func (s *wsListener) upgrade(p *admission.Place, raw net.Conn) (net.Conn, error) {
 	conn := raw
 	if s.outer != nil {
-		outer, err := secureStranger(p, raw, s.outer)
+		outer, err := Accept(p, raw, s.outer)
 		if err != nil {
 			return nil, err
 		}
-		defer outer.guard(nil)
+		defer outer.setPlace(nil)
 		conn = outer
 	}
 	p.Begin()
@@ -133,23 +149,23 @@ func (s *wsListener) upgrade(p *admission.Place, raw net.Conn) (net.Conn, error)
 	if s.path != "" && r.URL.Path != s.path {
 		return nil, refuseRequest(conn, http.StatusNotFound, "agents connect at another path")
 	}
-	if status, text := checkRequest(r); status != 0 {
+	if status, text := websocket.CheckRequest(r); status != 0 {
 		return nil, refuseRequest(conn, status, text)
 	}
-	if err := switchProtocols(conn, r); err != nil {
+	if err := websocket.SwitchProtocols(conn, r); err != nil {
 		return nil, err
 	}
 	if err := raw.SetReadDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
-	tune(conn, 0)
-	return newWSConn(conn, false, early), nil
+	socket.Tune(conn, 0)
+	return websocket.NewConn(conn, false, early), nil
 }
 
 // readRequestHead reads a request up to its body, and returns what came after it
 // as early. One that is too long is cut.
 func readRequestHead(p *admission.Place, conn net.Conn) (head, early []byte, err error) {
-	b := make([]byte, 0, smallRead)
+	b := make([]byte, 0, socket.SmallRead)
 	for {
 		if i := headLength(b); i > 0 {
 			return b[:i], bytes.Clone(b[i:]), p.Compute()
@@ -196,7 +212,7 @@ func refuseRequest(conn net.Conn, status int, text string) error {
 	conn.SetDeadline(time.Now().Add(refusedWait))
 	fmt.Fprintf(conn, "HTTP/1.1 %d %s\r\n%sConnection: close\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n\r\n%s\n",
 		status, http.StatusText(status), header, len(text)+1, text)
-	err := flush(conn)
+	err := socket.Flush(conn)
 	if c, ok := conn.(interface{ CloseWrite() error }); ok && err == nil {
 		err = c.CloseWrite()
 	}

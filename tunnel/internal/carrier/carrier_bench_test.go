@@ -1,6 +1,6 @@
 //go:build unix
 
-package tunnel_test
+package carrier_test
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 )
 
 // BenchmarkCarrier sends 64 KiB at a time from one end to the other, beside
@@ -32,11 +32,11 @@ func BenchmarkCarrier(b *testing.B) {
 	})
 	for _, tt := range transports {
 		b.Run("tls/"+tt.name, func(b *testing.B) {
-			x, y := ends(b, tt.transport(), tt.listen)
+			x, y := ends(b, tt)
 			throughput(b, tls.Client(x, clientTLS()), tls.Server(y, serverTLS()), func() error { return nil })
 		})
 		b.Run("carrier/"+tt.name, func(b *testing.B) {
-			x, y := ends(b, tt.transport(), tt.listen)
+			x, y := ends(b, tt)
 			agent, server := carriers(b, x, y)
 			throughput(b, agent, server, agent.Flush)
 		})
@@ -115,4 +115,4 @@ func syscalls(b *testing.B) (n int) {
 	return n
 }
 
-var _ net.Conn = (*tunnel.Carrier)(nil)
+var _ net.Conn = (*carrier.Conn)(nil)

@@ -1,4 +1,4 @@
-package tunnel_test
+package carrier_test
 
 import (
 	"bytes"
@@ -20,14 +20,15 @@ import (
 
 	"golang.org/x/net/nettest"
 
-	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/internal/carrier"
+	"github.com/causewayproject/causeway/tunnel/internal/websocket"
 )
 
 // flushing flushes each Write, as a net.Conn's user expects.
-type flushing struct{ *tunnel.Carrier }
+type flushing struct{ *carrier.Conn }
 
 func (f flushing) Write(p []byte) (int, error) {
-	n, err := f.Carrier.Write(p)
+	n, err := f.Conn.Write(p)
 	if err == nil {
 		err = f.Flush()
 	}
@@ -45,7 +46,7 @@ const nettestEnv = "CAUSEWAY_TEST_NETTEST"
 func TestCarrierIsAConn(t *testing.T) {
 	if os.Getenv(nettestEnv) != "" {
 		nettest.TestConn(t, func() (net.Conn, net.Conn, func(), error) {
-			a, b := ends(t, tunnel.TCP{}, "127.0.0.1:0")
+			a, b := ends(t, tcp(0))
 			agent, server := carriers(t, a, b)
 			return flushing{agent}, flushing{server}, func() { agent.Close(); server.Close() }, nil
 		})
@@ -91,7 +92,7 @@ func TestFlushIsWhatSends(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			a, b := ends(t, tunnel.TCP{}, "127.0.0.1:0")
+			a, b := ends(t, tcp(0))
 			raw := &counted{Conn: a}
 			agent, server := carriers(t, raw, b)
 			handshake, before := raw.writes.Load(), raw.bytes.Load()
@@ -131,7 +132,7 @@ func TestFlushIsWhatSends(t *testing.T) {
 }
 
 func TestWriteDeadlineIsTheLastWord(t *testing.T) {
-	a, b := ends(t, tunnel.TCP{}, "127.0.0.1:0")
+	a, b := ends(t, tcp(0))
 	agent, server := carriers(t, a, b)
 	agent.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
 	var first error
@@ -159,7 +160,7 @@ func TestWriteDeadlineIsTheLastWord(t *testing.T) {
 func TestReadDeadlineIsNot(t *testing.T) {
 	for _, tt := range transports {
 		t.Run(tt.name, func(t *testing.T) {
-			a, b := ends(t, tt.transport(), tt.listen)
+			a, b := ends(t, tt)
 			agent, server := carriers(t, a, b)
 			for range 3 {
 				agent.SetReadDeadline(time.Now().Add(time.Millisecond))
@@ -178,7 +179,7 @@ func TestReadDeadlineIsNot(t *testing.T) {
 }
 
 // pipes returns carriers over a net.Pipe, which buffers nothing.
-func pipes(t *testing.T, wrap func(agent, server net.Conn) (net.Conn, net.Conn)) (agent, server *tunnel.Carrier) {
+func pipes(t *testing.T, wrap func(agent, server net.Conn) (net.Conn, net.Conn)) (agent, server *carrier.Conn) {
 	a, b := net.Pipe()
 	if wrap != nil {
 		a, b = wrap(a, b)
@@ -187,7 +188,7 @@ func pipes(t *testing.T, wrap func(agent, server net.Conn) (net.Conn, net.Conn))
 }
 
 func overWebSocket(a, b net.Conn) (net.Conn, net.Conn) {
-	return tunnel.NewWSConn(a, true, nil), tunnel.NewWSConn(b, false, nil)
+	return websocket.NewConn(a, true, nil), websocket.NewConn(b, false, nil)
 }
 
 // speaker says something and then reads what comes, until it is closed.
@@ -223,7 +224,7 @@ func TestHandshakeWithSomethingElse(t *testing.T) {
 			if tt.server {
 				config = serverTLS()
 			}
-			_, err := tunnel.Secure(testContext(t), raw, config, tt.server)
+			_, err := handshake(testContext(t), raw, config, tt.server)
 			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v, want one line with %q", err, tt.want)
 			}
@@ -248,7 +249,7 @@ func TestHandshakeTimesOut(t *testing.T) {
 			if server {
 				config = serverTLS()
 			}
-			_, err := tunnel.Secure(ctx, a, config, server)
+			_, err := handshake(ctx, a, config, server)
 			if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 7*time.Second {
 				t.Errorf("server %t: got %v after %v, want DeadlineExceeded after 7 s", server, err, time.Since(began))
 			}
@@ -266,7 +267,7 @@ func TestOldTLSIsRefused(t *testing.T) {
 		tls.Client(b, config).Handshake()
 		b.Close()
 	})
-	if _, err := tunnel.Secure(testContext(t), a, serverTLS(), true); err == nil {
+	if _, err := handshake(testContext(t), a, serverTLS(), true); err == nil {
 		t.Error("TLS 1.2 was accepted")
 	}
 	wg.Wait()
@@ -285,7 +286,7 @@ func TestCutIsNotAnEnd(t *testing.T) {
 	for _, tt := range transports {
 		for _, cut := range tests {
 			t.Run(tt.name+", "+cut.name, func(t *testing.T) {
-				a, b := ends(t, tt.transport(), tt.listen)
+				a, b := ends(t, tt)
 				agent, server := carriers(t, a, b)
 				flushing{agent}.Write([]byte("half"))
 				cut.cut(a)
@@ -311,7 +312,7 @@ func TestGarbageAfterTLS(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			a, b := ends(t, tunnel.TCP{}, "127.0.0.1:0")
+			a, b := ends(t, tcp(0))
 			agent, server := carriers(t, a, b)
 			io.WriteString(a, tt.garbage)
 			if n, err := server.Read(make([]byte, 100)); n != 0 || err == nil || errors.Is(err, io.EOF) {
@@ -331,20 +332,20 @@ func TestIdleCarriersAreSmall(t *testing.T) {
 	const most = 48 << 10 // a side; a buffer that is held has 136 KiB
 	same := func(conn net.Conn) net.Conn { return conn }
 	for _, tt := range []struct {
-		name, listen string
-		transport    tunnel.Transport
-		wrap         func(net.Conn) net.Conn
+		name      string
+		transport transport
+		wrap      func(net.Conn) net.Conn
 	}{
-		{"tcp", "127.0.0.1:0", tunnel.TCP{}, same},
-		{"ws", "ws://127.0.0.1:0", tunnel.WebSocket{}, same},
-		{"wrapped", "127.0.0.1:0", tunnel.TCP{}, func(conn net.Conn) net.Conn { return &counted{Conn: conn} }},
+		{"tcp", tcp(0), same},
+		{"ws", webSocket("ws", nil), same},
+		{"wrapped", tcp(0), func(conn net.Conn) net.Conn { return &counted{Conn: conn} }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var wg sync.WaitGroup
 			before := memory()
-			var all []*tunnel.Carrier
+			var all []*carrier.Conn
 			for range pairs {
-				a, b := ends(t, tt.transport, tt.listen)
+				a, b := ends(t, tt.transport)
 				agent, server := carriers(t, tt.wrap(a), tt.wrap(b))
 				all = append(all, agent, server)
 				burst := bytes.Repeat([]byte{1}, 256<<10)
@@ -353,7 +354,7 @@ func TestIdleCarriersAreSmall(t *testing.T) {
 				wg.Go(func() { io.ReadFull(agent, make([]byte, len(burst))) })
 				io.ReadFull(server, make([]byte, len(burst)))
 				wg.Wait()
-				for _, c := range []*tunnel.Carrier{agent, server} { // as a keepalive
+				for _, c := range []*carrier.Conn{agent, server} { // as a keepalive
 					flushing{c}.Write(burst[:12])
 				}
 				io.ReadFull(agent, burst[:12])

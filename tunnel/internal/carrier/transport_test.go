@@ -1,0 +1,230 @@
+package carrier_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/test/pki"
+	"github.com/causewayproject/causeway/tunnel/internal/carrier"
+	"github.com/causewayproject/causeway/tunnel/internal/socket"
+	"github.com/causewayproject/causeway/tunnel/internal/websocket"
+)
+
+// authority signs what the tests' servers show, inside and outside.
+var authority = sync.OnceValue(func() *pki.CA { return pki.NewCA("test") })
+
+// now is the time for certificates, for synctest has another one.
+func now() time.Time { return authority().Cert.NotBefore.Add(time.Hour) }
+
+var serverTLS = sync.OnceValue(func() *tls.Config {
+	return &tls.Config{Time: now, Certificates: []tls.Certificate{authority().Server("server.test", "127.0.0.1")}}
+})
+
+func clientTLS() *tls.Config {
+	return &tls.Config{Time: now, RootCAs: authority().Pool(), ServerName: "server.test"}
+}
+
+// A transport dials a listener that it has made at an address.
+type transport struct {
+	name   string
+	listen func(t testing.TB) net.Listener
+	dial   func(ctx context.Context, address string) (net.Conn, error)
+}
+
+// transports are the ones to test.
+var transports = []transport{
+	tcp(0),
+	webSocket("ws", nil),
+	webSocket("wss", func() *tls.Config {
+		config := clientTLS()
+		config.ServerName = ""
+		config.Certificates = serverTLS().Certificates
+		return config
+	}),
+}
+
+// tcp is TCP with options.
+func tcp(userTimeout time.Duration) transport {
+	return transport{
+		name:   "tcp",
+		listen: func(t testing.TB) net.Listener { return socket.TuneListener(listen(t), userTimeout) },
+		dial: func(ctx context.Context, address string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+			if err == nil {
+				socket.Tune(conn, userTimeout)
+			}
+			return conn, err
+		},
+	}
+}
+
+// webSocket is WebSocket with outer TLS, unless config is nil.
+func webSocket(scheme string, config func() *tls.Config) transport {
+	outer := func() *tls.Config {
+		if config == nil {
+			return nil
+		}
+		return config()
+	}
+	return transport{
+		name:   scheme,
+		listen: func(t testing.TB) net.Listener { return carrier.ListenWebSocket(listen(t), "/tunnel", outer()) },
+		dial: func(ctx context.Context, address string) (net.Conn, error) {
+			return dialWebSocket(ctx, nil, scheme+"://"+address+"/tunnel", outer(), nil)
+		},
+	}
+}
+
+type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
+func dialWebSocket(ctx context.Context, dial dialFunc, address string, config *tls.Config, header http.Header) (net.Conn, error) {
+	u, err := websocket.ParseURL(address)
+	if err != nil {
+		return nil, err
+	}
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	return carrier.DialWebSocket(ctx, dial, u, config, header)
+}
+
+func listen(t testing.TB) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// ends returns the two ends of a connection of the transport.
+func ends(t testing.TB, tt transport) (agent, server net.Conn) {
+	t.Helper()
+	l := tt.listen(t)
+	defer l.Close()
+	accepted := make(chan net.Conn, 1)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		conn, err := l.Accept()
+		if err != nil {
+			t.Error(err)
+		}
+		accepted <- conn
+	})
+	agent, err := tt.dial(testContext(t), l.Addr().String())
+	if err != nil {
+		l.Close()
+		t.Fatal(err)
+	}
+	wg.Wait()
+	server = <-accepted
+	t.Cleanup(func() { agent.Close(); server.Close() })
+	return agent, server
+}
+
+// handshake is Client or Server with the configuration hardened, which is not
+// changed.
+func handshake(ctx context.Context, raw net.Conn, config *tls.Config, server bool) (*carrier.Conn, error) {
+	config = carrier.Harden(config.Clone())
+	if server {
+		return carrier.Server(ctx, raw, config)
+	}
+	return carrier.Client(ctx, raw, config)
+}
+
+// carriers secures both ends.
+func carriers(t testing.TB, a, b net.Conn) (agent, server *carrier.Conn) {
+	t.Helper()
+	ctx := testContext(t)
+	var wg sync.WaitGroup
+	var err1, err2 error
+	wg.Go(func() { agent, err1 = handshake(ctx, a, clientTLS(), false) })
+	wg.Go(func() { server, err2 = handshake(ctx, b, serverTLS(), true) })
+	wg.Wait()
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { agent.Close(); server.Close() })
+	return agent, server
+}
+
+func TestCarriersPassBytesBothWays(t *testing.T) {
+	for _, tt := range transports {
+		t.Run(tt.name, func(t *testing.T) {
+			a, b := ends(t, tt)
+			agent, server := carriers(t, a, b)
+			var wg sync.WaitGroup
+			for _, pair := range [][2]*carrier.Conn{{agent, server}, {server, agent}} {
+				from, to := pair[0], pair[1]
+				data := make([]byte, 3<<20)
+				rand.NewChaCha8([32]byte{1}).Read(data)
+				wg.Go(func() {
+					for rest := data; len(rest) > 0; {
+						n := min(len(rest), 1+rand.IntN(100_000))
+						if _, err := from.Write(rest[:n]); err != nil {
+							t.Error(err)
+							return
+						}
+						if rest = rest[n:]; rand.IntN(2) == 0 {
+							continue
+						}
+						if err := from.Flush(); err != nil {
+							t.Error(err)
+						}
+					}
+					if err := from.Flush(); err != nil {
+						t.Error(err)
+					}
+				})
+				wg.Go(func() {
+					got := make([]byte, len(data))
+					if _, err := io.ReadFull(to, got); err != nil || !bytes.Equal(got, data) {
+						t.Errorf("got other bytes, error %v", err)
+					}
+				})
+			}
+			wg.Wait()
+			if err := agent.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+			if n, err := server.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+				t.Errorf("after the peer's Close: got %d, %v; want io.EOF", n, err)
+			}
+		})
+	}
+}
+
+func TestHandshakeIsBoundByItsContext(t *testing.T) {
+	for _, tt := range transports {
+		t.Run(tt.name, func(t *testing.T) {
+			_, server := ends(t, tt)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			_, err := handshake(ctx, server, serverTLS(), true)
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v, want DeadlineExceeded", err)
+			}
+			if _, err := server.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("got %v, want the connection closed", err)
+			}
+		})
+	}
+}
+
+func readAll(t *testing.T, conn net.Conn, size int) int {
+	t.Helper()
+	n, err := io.ReadFull(conn, make([]byte, size))
+	if err != nil {
+		t.Error(err)
+	}
+	return n
+}

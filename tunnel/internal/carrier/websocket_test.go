@@ -1,0 +1,197 @@
+package carrier_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/test/pki"
+	"github.com/causewayproject/causeway/internal/test/proxytest"
+	"github.com/causewayproject/causeway/tunnel/internal/carrier"
+	"github.com/causewayproject/causeway/tunnel/internal/websocket"
+)
+
+// upgraded serves the handler's connections as a server does: TLS inside, and
+// everything is sent back.
+func upgraded(t *testing.T) http.Handler {
+	return websocket.Handler(func(conn net.Conn) {
+		server, err := handshake(testContext(t), conn, serverTLS(), true)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer server.Close()
+		io.Copy(flushing{server}, server)
+	})
+}
+
+// exchange checks that an upgraded server is at the other end of conn.
+func exchange(t *testing.T, conn net.Conn, secret string) {
+	t.Helper()
+	agent, err := handshake(testContext(t), conn, clientTLS(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer agent.Close()
+	flushing{agent}.Write([]byte(secret))
+	got := make([]byte, len(secret))
+	if _, err := io.ReadFull(agent, got); err != nil || string(got) != secret {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+func TestWebSocketThroughAProxy(t *testing.T) {
+	asked := make(chan proxytest.Request, 1)
+	proxy := &proxytest.HTTP{Username: "agent", Password: "pass", Log: func(r proxytest.Request) { asked <- r }}
+	ps := proxytest.Serve(listen(t), proxy.Handle)
+	t.Cleanup(ps.Close)
+	through := &dialer.HTTPConnect{Addr: ps.Addr(), Auth: dialer.Basic(dialer.Password("agent", "pass"))}
+
+	for _, scheme := range []string{"ws", "wss"} {
+		t.Run(scheme, func(t *testing.T) {
+			server := httptest.NewUnstartedServer(upgraded(t))
+			if server.TLS = serverTLS().Clone(); scheme == "wss" {
+				server.StartTLS()
+			} else {
+				server.Start()
+			}
+			defer server.Close()
+			address := scheme + "://" + server.Listener.Addr().String() + "/a?b=c"
+			config := clientTLS()
+			config.ServerName = ""
+			conn, err := dialWebSocket(testContext(t), through.DialContext, address, config, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			exchange(t, conn, "hello")
+			if got := (<-asked).Target; got != server.Listener.Addr().String() {
+				t.Errorf("the proxy was asked for %q", got)
+			}
+		})
+	}
+}
+
+// recorded keeps what is written to a connection.
+type recorded struct {
+	net.Conn
+	mu  sync.Mutex // guards all
+	all *bytes.Buffer
+}
+
+func (r *recorded) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	r.all.Write(p)
+	r.mu.Unlock()
+	return r.Conn.Write(p)
+}
+
+// A load balancer with a name and an authority of its own ends the outer TLS.
+// It sees neither what is said nor with which certificates.
+func TestWebSocketThroughALoadBalancer(t *testing.T) {
+	backend := httptest.NewServer(upgraded(t))
+	defer backend.Close()
+	target, _ := url.Parse(backend.URL)
+	seen := recorded{all: new(bytes.Buffer)}
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		seen.Conn = conn
+		return &seen, err
+	}}
+	defer transport.CloseIdleConnections()
+	headers := make(chan http.Header, 1)
+	balancer := httptest.NewUnstartedServer(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			headers <- r.In.Header
+			r.SetURL(target)
+		},
+		Transport: transport,
+	})
+	outside := pki.NewCA("outside")
+	balancer.TLS = &tls.Config{Certificates: []tls.Certificate{outside.Server("lb.test")}}
+	balancer.Config.ErrorLog = log.New(io.Discard, "", 0)
+	balancer.StartTLS()
+	defer balancer.Close()
+
+	header := http.Header{"X-Tenant": {"blue"}}
+	toBalancer := func(ctx context.Context, network, address string) (net.Conn, error) {
+		if address != "lb.test:443" {
+			t.Errorf("got a dial to %q, want lb.test:443", address)
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, balancer.Listener.Addr().String())
+	}
+	conn, err := dialWebSocket(testContext(t), toBalancer, "wss://user:pass@lb.test/", &tls.Config{RootCAs: outside.Pool()}, header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const secret = "a secret that stays one"
+	exchange(t, conn, secret)
+	h := <-headers
+	if got := h.Get("X-Tenant"); got != "blue" {
+		t.Errorf("got the header %q, want blue", got)
+	}
+	if got, want := h.Get("Authorization"), "Basic "+base64.StdEncoding.EncodeToString([]byte("user:pass")); got != want {
+		t.Errorf("got the credentials %q, want %q", got, want)
+	}
+	if len(header) != 1 {
+		t.Errorf("the caller's header was changed: %v", header)
+	}
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	if seen.all.Len() == 0 || bytes.Contains(seen.all.Bytes(), []byte(secret)) {
+		t.Errorf("the load balancer saw %d bytes, with the secret or none", seen.all.Len())
+	}
+
+	if _, err := dialWebSocket(testContext(t), toBalancer, "wss://lb.test/", clientTLS(), nil); err == nil || !strings.Contains(err.Error(), "outer TLS") {
+		t.Errorf("with another authority: got %v, want an error of the outer TLS", err)
+	}
+}
+
+func TestWebSocketListener(t *testing.T) {
+	ctx := testContext(t)
+	l := carrier.ListenWebSocket(listen(t), "/agents", nil)
+	base := "ws://" + l.Addr().String()
+	if _, err := dialWebSocket(ctx, nil, base+"/other", nil, nil); err == nil || !strings.Contains(err.Error(), "404") {
+		t.Errorf("another path: got %v, want 404", err)
+	}
+	// One that nobody accepts is closed with the listener.
+	waiting, err := dialWebSocket(ctx, nil, base+"/agents", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer waiting.Close()
+	// One that was accepted is not.
+	accepted, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer accepted.Close()
+	second, err := dialWebSocket(ctx, nil, base+"/agents", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	l.Close()
+	if _, err := second.Read(make([]byte, 1)); err == nil {
+		t.Error("a connection that nobody accepted is open after Close")
+	}
+	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept after Close: got %v, want net.ErrClosed", err)
+	}
+	accepted.Write([]byte("x"))
+	if _, err := waiting.Read(make([]byte, 1)); err != nil {
+		t.Errorf("an accepted connection ended with its listener: %v", err)
+	}
+}

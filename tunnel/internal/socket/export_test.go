@@ -1,0 +1,3 @@
+package socket
+
+var UnsentLimitFor = unsentLimitFor

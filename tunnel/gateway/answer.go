@@ -11,10 +11,8 @@ import (
 )
 
 const (
-	connected = "HTTP/1.1 200 OK\r\n\r\n"
-
-	challenge  = `Basic realm="causeway", charset="UTF-8"`
-	retryAfter = "1" // seconds
+	basicChallenge = `Basic realm="causeway", charset="UTF-8"`
+	retryAfter     = "1" // seconds
 )
 
 // answer is what a client is told that gets no connection.
@@ -27,10 +25,10 @@ type answer struct {
 var errInternal = &answer{500, "proxy_internal_error", ""}
 
 // answerTo finds the words for an error of a visit or of the parser.
-func answerTo(err error) *answer {
+func answerFor(err error) *answer {
 	var (
 		e   *Error
-		bad *malformed
+		bad *requestError
 	)
 	switch {
 	case errors.As(err, &bad):
@@ -38,7 +36,7 @@ func answerTo(err error) *answer {
 	case !errors.As(err, &e):
 		return errInternal
 	}
-	detail := printable(e.Err.Error())
+	detail := printableLine(e.Err.Error())
 	switch e.Phase {
 	case PhaseHandshake:
 		switch {
@@ -61,7 +59,7 @@ func answerTo(err error) *answer {
 			return &answer{403, "http_request_denied", "the client is known, and not let in"}
 		}
 		if ticket := (*TicketError)(nil); errors.As(e.Err, &ticket) {
-			return &answer{407, "http_request_denied", printable(ticket.Error())}
+			return &answer{407, "http_request_denied", printableLine(ticket.Error())}
 		}
 		return &answer{407, "http_request_denied", "the credentials are missing or wrong"}
 	case PhaseRoute:
@@ -117,7 +115,7 @@ func (a *answer) fields(yield func(name, value string) bool) {
 	}
 	switch a.status {
 	case 407:
-		yield("Proxy-Authenticate", challenge)
+		yield("Proxy-Authenticate", basicChallenge)
 	case 405:
 		yield("Allow", "CONNECT")
 	case 429, 503:
@@ -142,7 +140,7 @@ func (a *answer) appendTo(b []byte, keep bool) []byte {
 }
 
 // printable makes a line of ASCII, of at most 200 bytes, out of anything.
-func printable(s string) string {
+func printableLine(s string) string {
 	const most = 200
 	b := []byte(s[:min(len(s), most)])
 	for i, c := range b {

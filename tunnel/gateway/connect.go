@@ -3,204 +3,98 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
-	"io"
-	"net"
-	"os"
-	"time"
 
-	"github.com/causewayproject/causeway/internal/abort"
 	"github.com/causewayproject/causeway/internal/admission"
-	"github.com/causewayproject/causeway/internal/group"
 )
 
-const (
-	// lingerTime and lingerBytes bound what a refused client may still send: a
-	// close with bytes unread is a reset, which can overtake the answer.
-	lingerTime  = time.Second
-	lingerBytes = 256 << 10
+// connectALPN are the protocols of the CONNECT door, unless the Gateway's TLS
+// has some.
+var connectALPN = []string{"h2", "http/1.1"}
 
-	// maxEarly is how much of what comes before the answer is kept, for a
-	// client that does not wait for it.
-	maxEarly = 16 << 10
-)
-
-var (
-	longAgo     = time.Unix(1, 0)
-	errShutdown = errors.New("the gateway shuts down")
-)
-
-// connect serves a connection of the CONNECT door.
-func (g *Gateway) connect(gr *group.Group, raw net.Conn) {
-	g.receive(gr, raw, DoorConnect, (*caller).handshake, func(err error) string {
-		if g.TLS != nil {
-			return ""
-		}
-		return string(answerTo(err).appendTo(nil, false))
-	})
+var connectProtocol = protocol{
+	door: DoorConnect, negotiate: negotiateConnect, connected: "HTTP/1.1 200 OK\r\n\r\n", refusal: connectRefusal,
 }
 
-// handshake goes from the first byte to the answer. It returns the target's
-// connection, nil if there is none.
-func (c *caller) handshake() net.Conn {
-	// Who has asked for nothing yet is not waited for.
-	settle := context.AfterFunc(c.gr.Accepting(), func() { c.raw.SetReadDeadline(longAgo) })
-	defer settle()
-	if err := c.startTLS(); err != nil {
-		c.failTLS(err)
-		return nil
+// tlsError is why a client's TLS failed: no HTTP answer reaches it.
+type tlsError struct{ error }
+
+func (e tlsError) Unwrap() error { return e.error }
+
+func connectRefusal(err error) string {
+	var noTLS tlsError
+	if errors.As(err, &noTLS) {
+		return ""
 	}
-	admitted, h2 := c.admit(c.place.Context())
-	if h2 {
-		if settle() {
-			c.awaitClient(admission.Greeting)
-			c.serveHTTP2(c.deadline)
-			if cause := c.displaced(); cause != nil {
-				c.v.fail(PhaseHandshake, cause)
-			}
-		}
-		return nil
-	}
-	if !admitted {
-		return nil
-	}
-	if !settle() || c.gr.Accepting().Err() != nil {
-		c.refuse(c.v.fail(PhaseHandshake, errShutdown), false)
-		return nil
-	}
-	c.letIn()
-	return c.dial()
+	return string(answerFor(err).appendTo(nil, false))
 }
 
-// admit reads requests until one is let in, or one is the beginning of HTTP/2: a
-// client that knows only from a 407 that credentials are wanted sends them on the
-// same connection. What ALPN said is not asked: net/http, and so kubectl, offers
-// h2 to an https proxy and speaks HTTP/1.1 whatever is chosen.
-func (c *caller) admit(ctx context.Context) (admitted, http2 bool) {
+// negotiateConnect reads requests until one is authorized: a client that learns
+// only from a 407 that credentials are wanted sends them on the same connection.
+// Whether it is HTTP/2 says the first request, not ALPN: net/http, and so
+// kubectl, offers h2 to an https proxy and speaks HTTP/1.1 whatever is chosen.
+func negotiateConnect(ctx context.Context, c *clientConn) ([]byte, error) {
+	if err := c.startConnectTLS(); err != nil {
+		return nil, err
+	}
 	for {
-		h, err := c.readRequest()
-		if err == errHTTP2 {
-			return false, true
-		}
+		r, err := c.readRequest()
 		if err != nil {
-			if err != errSilent || c.displaced() != nil {
-				c.refuse(c.failHandshake(err), false)
-			}
-			return false, false
+			return nil, err
 		}
-		c.beginAsking()
-		err = c.v.admit(ctx, c.credentials(h))
-		c.endAsking(admission.Greeting)
+		c.beginAuthenticate()
+		err = c.request.authorize(ctx, c.credentialsFor(r))
+		c.endAuthenticate(admission.Greeting)
 		if err == nil {
-			return true, false
+			return nil, nil
 		}
-		// What came along was not meant to be a request.
-		keep := !h.close && len(c.early) == 0
-		if !c.refuse(err, keep) {
-			return false, false
+		answer := answerFor(err)
+		if answer.status != 407 || r.close || len(c.early) > 0 { // what came along was not meant to be a request
+			return nil, err
+		}
+		if _, writeErr := c.conn.Write(answer.appendTo(nil, true)); writeErr != nil {
+			return nil, err
 		}
 	}
 }
 
-// readRequest reads a header, and leaves in early what follows it.
-func (c *caller) readRequest() (*head, error) {
-	buf := buffers.Get().(*[headSize]byte)
-	defer buffers.Put(buf)
+// startConnectTLS is startTLS. A client that speaks plain HTTP is told so.
+func (c *clientConn) startConnectTLS() error {
+	err := c.startTLS()
+	var header tls.RecordHeaderError
+	switch {
+	case err == nil:
+		return nil
+	case c.displacedError() == nil && (errors.Is(err, errCut) || c.drained(err)):
+		return errSilent // a health check, say
+	case errors.As(err, &header) && header.Conn != nil && isAlphanumeric(header.RecordHeader[0]):
+		return errWantsTLS
+	}
+	return tlsError{err}
+}
+
+// readRequest reads a request, and leaves in early what follows it.
+func (c *clientConn) readRequest() (*connectRequest, error) {
+	buf := headerBuffers.Get().(*[headerBufferSize]byte)
+	defer headerBuffers.Put(buf)
 	c.awaitClient(admission.Silent)
-	all, end, err := readHead(c.conn, buf[:0], orDefault(c.g.MaxHeader, 16<<10))
+	all, end, err := readHeader(c.conn, buf[:0], orDefault(c.g.MaxHeader, 16<<10))
 	if err != nil {
 		return nil, err
 	}
-	if string(all[:end]) == preface {
+	if string(all[:end]) == http2Preface {
 		c.early = bytes.Clone(all)
 		return nil, errHTTP2
 	}
 	c.early = bytes.Clone(all[end:])
-	return parseHead(all[:end])
+	return parseRequest(all[:end])
 }
 
-func (c *caller) credentials(h *head) Credentials {
+func (c *clientConn) credentialsFor(r *connectRequest) Credentials {
 	return Credentials{
-		Door: DoorConnect, User: h.user, Password: h.password, Bearer: h.bearer,
-		Certificates: c.certificates(), ServerName: c.tls.ServerName,
-		Address: h.authority, Remote: c.raw.RemoteAddr(),
-	}
-}
-
-// dial connects the target and tells the client.
-func (c *caller) dial() net.Conn {
-	ctx, cancel := context.WithCancel(c.gr.Context())
-	defer cancel()
-	c.conn.SetDeadline(time.Time{})
-	stop := c.watch(cancel)
-	target, err := c.v.dial(ctx)
-	stop()
-	if err != nil {
-		c.refuse(err, false)
-		return nil
-	}
-	c.conn.SetWriteDeadline(time.Now().Add(c.g.handshakeTimeout()))
-	if _, err := io.WriteString(c.conn, connected); err != nil {
-		abort.Reset(target, 0)
-		c.v.fail(PhaseRelay, err)
-		return nil
-	}
-	c.conn.SetWriteDeadline(time.Time{})
-	return target
-}
-
-// watch calls left when the client hangs up, until the function that it returns
-// is called. What the client sends meanwhile is kept.
-func (c *caller) watch(left func()) (stop func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		buf := buffers.Get().(*[headSize]byte)
-		defer buffers.Put(buf)
-		for len(c.early) < maxEarly {
-			n, err := c.conn.Read(buf[:])
-			c.early = append(c.early, buf[:n]...)
-			switch {
-			case err == nil:
-				continue
-			case errors.Is(err, os.ErrDeadlineExceeded):
-			case err == io.EOF && len(c.early) > 0:
-				// It has said what it wants to, and may wait for an answer.
-			default:
-				left()
-			}
-			return
-		}
-	}()
-	return func() {
-		c.conn.SetReadDeadline(longAgo)
-		<-done
-		c.conn.SetReadDeadline(time.Time{})
-	}
-}
-
-// refuse tells the client about an error. It reports whether the client may
-// ask once more, by the same connection.
-func (c *caller) refuse(err error, keep bool) bool {
-	a := answerTo(err)
-	keep = keep && a.status == 407
-	if !keep { // the time for the request may be over
-		c.raw.SetWriteDeadline(time.Now().Add(lingerTime))
-	}
-	if _, err := c.conn.Write(a.appendTo(nil, keep)); err != nil {
-		return false
-	}
-	if !keep {
-		c.linger()
-	}
-	return keep
-}
-
-// linger ends what the client gets, and gives it time to read that.
-func (c *caller) linger() {
-	c.awaitClient(admission.Greeting)
-	if cw, ok := c.conn.(interface{ CloseWrite() error }); ok && cw.CloseWrite() == nil {
-		c.conn.SetReadDeadline(time.Now().Add(lingerTime))
-		io.CopyN(io.Discard, c.conn, lingerBytes)
+		Door: DoorConnect, User: r.user, Password: r.password, Bearer: r.bearer,
+		Certificates: c.verifiedCertificates(), ServerName: c.tls.ServerName,
+		Address: r.authority, Remote: c.raw.RemoteAddr(),
 	}
 }

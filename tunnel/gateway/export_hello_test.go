@@ -10,23 +10,30 @@ import (
 
 // ReadHello is what the SNI door does with what a client says first. alert is
 // what it would answer to a ClientHello that is none.
-func ReadHello(r io.Reader, most int) (raw []byte, name string, alert byte, err error) {
-	var h hello
-	name, err = h.read(r, most)
-	var bad *badHello
+func ReadHello(r io.Reader, max int) (raw []byte, name string, alert byte, err error) {
+	raw, name, err = readHello(readerConn{Reader: r}, max)
+	var bad *helloError
 	if errors.As(err, &bad) {
 		alert = bad.alert
 	}
-	return h.raw, name, alert, err
+	return raw, name, alert, err
 }
+
+// readerConn is a connection that only reads.
+type readerConn struct {
+	net.Conn
+	io.Reader
+}
+
+func (c readerConn) Read(p []byte) (int, error) { return c.Reader.Read(p) }
 
 // HandleSOCKS5 serves one connection.
 func (g *Gateway) HandleSOCKS5(conn net.Conn) error {
-	if err := g.setup(); err != nil {
+	if err := g.checkFields(); err != nil {
 		return err
 	}
 	return g.set.Join(func(gr *group.Group) {
 		defer conn.Close()
-		g.socks5(gr, conn)
+		g.serveClient(&socks5Protocol, gr, conn)
 	})
 }

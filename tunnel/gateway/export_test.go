@@ -7,11 +7,11 @@ type Head struct{ Authority, User, Password, Bearer string }
 
 // ReadHead reads as the CONNECT door does; rest is what follows the header.
 func ReadHead(r io.Reader, most int) (h *Head, rest []byte, err error) {
-	all, end, err := readHead(r, make([]byte, 0, headSize), most)
+	all, end, err := readHeader(r, make([]byte, 0, headerBufferSize), most)
 	if err != nil {
 		return nil, nil, err
 	}
-	parsed, err := parseHead(all[:end])
+	parsed, err := parseRequest(all[:end])
 	if err != nil {
 		return nil, nil, err
 	}
@@ -19,4 +19,4 @@ func ReadHead(r io.Reader, most int) (h *Head, rest []byte, err error) {
 }
 
 // Answer is what HTTP/1 is answered because of err.
-func Answer(err error) []byte { return answerTo(err).appendTo(nil, false) }
+func Answer(err error) []byte { return answerFor(err).appendTo(nil, false) }

@@ -8,6 +8,9 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/admission"
+	"github.com/causewayproject/causeway/internal/group"
 )
 
 // Door is a way in.
@@ -82,7 +85,7 @@ type Gateway struct {
 	Hooks Hooks
 
 	once sync.Once
-	doors
+	serveState
 }
 
 // Credentials are what a client showed, before it was let in.
@@ -149,3 +152,141 @@ var (
 func Anyone(context.Context, Credentials) (Identity, error) { return Identity{}, nil }
 
 var _ func(context.Context, Credentials) (Identity, error) = Anyone
+
+// doors is what a Gateway keeps of its doors.
+type serveState struct {
+	set      group.Set
+	requests requestCounts
+	// pending are the clients that are not let in yet.
+	pending *admission.Admission
+
+	connectTLS *tls.Config // the Gateway's, with the protocols of the CONNECT door
+}
+
+// setup checks the fields, once.
+func (g *Gateway) checkFields() error {
+	g.once.Do(func() {
+		g.requests.setLimits(orDefault(g.MaxConns, 10_000), g.MaxPerClient)
+		g.pending = admission.New(orDefault(g.MaxPending, 1000), 0)
+		if g.TLS != nil {
+			g.connectTLS = admission.Sparing(g.TLS.Clone())
+			if len(g.TLS.NextProtos) == 0 {
+				g.connectTLS.NextProtos = connectALPN
+			}
+		}
+	})
+	if g.Dial == nil {
+		return errors.New("gateway: field Dial is required")
+	}
+	return nil
+}
+
+func orDefault[T int | time.Duration](v, byDefault T) T {
+	if v == 0 {
+		return byDefault
+	}
+	return v
+}
+
+func (g *Gateway) handshakeTimeout() time.Duration {
+	return orDefault(g.HandshakeTimeout, 10*time.Second)
+}
+
+func (g *Gateway) grace() time.Duration { return max(orDefault(g.Grace, 30*time.Second), 0) }
+
+// ServeConnect is an HTTP proxy that knows CONNECT alone, for TCP and unix
+// sockets, by HTTP/1.1 and HTTP/2 (by prior knowledge, or with the field TLS by
+// ALPN). It serves until the context ends or the listener fails, closes the
+// listener and returns when its goroutines have ended: connections live on for
+// Grace. The error is the listener's; nil after the end of the context and
+// after Shutdown.
+//
+// What is cut looks so to a client: a reset of TCP or of the stream, TLS without
+// its end. A unix socket has no such thing: there a cut is an end, and what it
+// carries (TLS as a rule) tells one from the other.
+//
+// An HTTP/2 connection counts for MaxConns as each of its streams does. One
+// that has had no stream for two minutes is closed.
+func (g *Gateway) ServeConnect(ctx context.Context, l net.Listener) error {
+	return g.serveListener(ctx, l, &connectProtocol)
+}
+
+// ServeSOCKS5 is a SOCKS5 server (RFC 1928, CONNECT alone) with user name and
+// password (RFC 1929). It serves as ServeConnect does.
+func (g *Gateway) ServeSOCKS5(ctx context.Context, l net.Listener) error {
+	return g.serveListener(ctx, l, &socks5Protocol)
+}
+
+// ServeSNI relays TLS connections by the server name that they ask for
+// (RFC 6066, 3), without ending TLS: Route says which cluster and target a
+// name stands for. It serves as ServeConnect does.
+func (g *Gateway) ServeSNI(ctx context.Context, l net.Listener) error {
+	return g.serveListener(ctx, l, &sniProtocol)
+}
+
+func (g *Gateway) serveListener(ctx context.Context, l net.Listener, p *protocol) error {
+	if err := g.checkFields(); err != nil {
+		l.Close()
+		return err
+	}
+	return g.set.Serve(ctx, l, g.grace(), func(gr *group.Group, conn net.Conn) {
+		defer conn.Close()
+		g.serveClient(p, gr, conn)
+	})
+}
+
+// Shutdown lets nobody in any more, waits until the connections have ended or
+// the context has, and then ends what is left.
+func (g *Gateway) Shutdown(ctx context.Context) error {
+	if err := g.checkFields(); err != nil {
+		return err
+	}
+	return g.set.Shutdown(ctx)
+}
+
+// Close ends all connections at once and waits for the Gateway's goroutines.
+func (g *Gateway) Close() error {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := g.Shutdown(ended); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// Status is what a Gateway has done, and does at one moment.
+type Status struct {
+	// Ready: the Gateway was not shut down.
+	Ready bool `json:"ready"`
+	// Open connections and HTTP/2 streams, those in their handshake included.
+	Open int `json:"open"`
+	// Connections since the Gateway began, and those of them that failed
+	// before a byte was relayed.
+	Total  uint64 `json:"total"`
+	Failed uint64 `json:"failed"`
+	// BytesIn came from clients, BytesOut went to them, on connections that
+	// have ended.
+	BytesIn  uint64 `json:"bytesIn"`
+	BytesOut uint64 `json:"bytesOut"`
+	// Clients are the open connections by Identity; only with MaxPerClient.
+	Clients map[string]int `json:"clients,omitempty"`
+}
+
+// Status returns what the Gateway knows now.
+func (g *Gateway) Status() Status {
+	if g.checkFields() != nil {
+		return Status{}
+	}
+	v := &g.requests
+	s := Status{
+		Ready: !g.set.Closed(), Total: v.total.Load(), Failed: v.failed.Load(),
+		BytesIn: v.in.Load(), BytesOut: v.out.Load(), Clients: map[string]int{},
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s.Open = v.open
+	for name, n := range v.clients {
+		s.Clients[name] = n
+	}
+	return s
+}

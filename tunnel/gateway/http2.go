@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/causewayproject/causeway/internal/admission"
 )
 
 const (
@@ -57,57 +59,57 @@ const (
 	// was let in.
 	idleHTTP2 = 2 * time.Minute
 	// lastWordsTime is for a client that takes nothing, when all is cut.
-	lastWordsTime = 100 * time.Millisecond
+	cutTime = 100 * time.Millisecond
 )
 
 // http2Server is a connection that speaks HTTP/2 (RFC 9113). It is not net/http's:
 // that one has no way to end the direction to the client and go on with the
 // other one.
-type http2Server struct {
-	*caller
-	deadline time.Time // for a client that nobody has let in yet
-	framer   *http2.Framer
-	wg       sync.WaitGroup // of the handlers and the sender
+type http2Conn struct {
+	*clientConn
+	framer *http2.Framer
+	wg     sync.WaitGroup // of the handlers and the sender
 
 	// writeMu keeps frames apart, as a conn's own lock does: it is held while
 	// a write blocks. It is taken before mu.
 	writeMu sync.Mutex
-	wake    chan struct{} // tells the sender of a queue, or of the end
+	wakeups chan struct{} // tells the sender of a queue, or of the end
 
-	mu         sync.Mutex // guards the fields below
-	queue      bytes.Buffer
-	queued     *http2.Framer // into queue
-	encoder    *hpack.Encoder
-	encoded    bytes.Buffer
-	streams    map[uint32]*http2Stream
-	running    int        // handlers
-	room       *sync.Cond // running has become less, or the first stream was let in
-	refused    int        // requests, while nobody is let in
-	last       uint32     // the last stream that the client has begun
-	served     uint32     // the last one that was looked at, for GOAWAY
-	resets     [maxResets]uint32
-	nextReset  int // in resets
-	sendWindow int64
-	initial    int64 // the client's for a stream
-	recvWindow int   // what the client may send
-	consumed   int   // and what it may send anew, and doesn't know of yet
-	kept       int   // bytes of streams, while nobody is let in: see connWindow
-	grown      int   // what streams have beyond streamWindow
-	acked      bool  // our settings
-	admitted   bool
-	draining   bool
-	err        error // why the connection has ended
+	mu            sync.Mutex // guards the fields below
+	queue         bytes.Buffer
+	queued        *http2.Framer // into queue
+	encoder       *hpack.Encoder
+	encoded       bytes.Buffer
+	streams       map[uint32]*http2Stream
+	handlers      int        // handlers
+	handlerRoom   *sync.Cond // running has become less, or the first stream was let in
+	refusals      int        // requests, while nobody is let in
+	lastStream    uint32     // the last stream that the client has begun
+	lastServed    uint32     // the last one that was looked at, for GOAWAY
+	resets        [maxResets]uint32
+	nextReset     int // in resets
+	sendWindow    int64
+	initialWindow int64 // the client's for a stream
+	recvWindow    int   // what the client may send
+	consumed      int   // and what it may send anew, and doesn't know of yet
+	earlyBytes    int   // bytes of streams, while nobody is let in: see connWindow
+	grownBytes    int   // what streams have beyond streamWindow
+	settingsAcked bool  // our settings
+	admitted      bool
+	draining      bool
+	err           error // why the connection has ended
 }
 
 // serveHTTP2 serves a connection from its preface on. Until a stream is let in,
 // deadline is the end of a client that has none open.
-func (c *caller) serveHTTP2(deadline time.Time) {
-	h := &http2Server{
-		caller: c, deadline: deadline, wake: make(chan struct{}, 1),
-		streams: map[uint32]*http2Stream{}, sendWindow: defaultWindow, initial: defaultWindow,
+func (c *clientConn) serveHTTP2() {
+	c.awaitClient(admission.Greeting)
+	h := &http2Conn{
+		clientConn: c, wakeups: make(chan struct{}, 1),
+		streams: map[uint32]*http2Stream{}, sendWindow: defaultWindow, initialWindow: defaultWindow,
 		recvWindow: defaultWindow,
 	}
-	h.room = sync.NewCond(&h.mu)
+	h.handlerRoom = sync.NewCond(&h.mu)
 	h.queued = http2.NewFramer(&h.queue, nil)
 	h.encoder = hpack.NewEncoder(&h.encoded)
 	r := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(c.early), c.conn), 16<<10)
@@ -117,18 +119,21 @@ func (c *caller) serveHTTP2(deadline time.Time) {
 	h.framer.MaxHeaderListSize = uint32(orDefault(c.g.MaxHeader, 16<<10))
 	h.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	c.raw.SetWriteDeadline(time.Time{})
-	h.wg.Go(h.send)
+	h.wg.Go(h.sendLoop)
 	c.mu.Lock()
-	c.lastWords = h.resetAll
+	c.beforeReset = h.resetStreams
 	c.mu.Unlock()
-	drain := context.AfterFunc(c.gr.Accepting(), h.drain)
-	err := h.read(r)
+	drain := context.AfterFunc(c.group.Accepting(), h.startDrain)
+	err := h.readFrames(r)
 	drain()
-	h.end(err)
+	h.closeWith(err)
+	if cause := c.displacedError(); cause != nil {
+		c.request.recordFailure(PhaseHandshake, cause)
+	}
 }
 
 // read handles what comes until the connection ends.
-func (h *http2Server) read(r io.Reader) error {
+func (h *http2Conn) readFrames(r io.Reader) error {
 	hello := make([]byte, len(http2.ClientPreface))
 	if _, err := io.ReadFull(r, hello); err != nil {
 		return err
@@ -136,7 +141,7 @@ func (h *http2Server) read(r io.Reader) error {
 	if string(hello) != http2.ClientPreface {
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	}
-	h.control(func(f *http2.Framer) {
+	h.queueFrames(func(f *http2.Framer) {
 		f.WriteSettings(
 			http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: maxStreams},
 			http2.Setting{ID: http2.SettingInitialWindowSize, Val: earlyWindow},
@@ -147,7 +152,7 @@ func (h *http2Server) read(r io.Reader) error {
 		var stream http2.StreamError
 		switch {
 		case errors.As(err, &stream):
-			h.reset(stream.StreamID, stream.Code)
+			h.resetStream(stream.StreamID, stream.Code)
 			continue
 		case errors.Is(err, http2.ErrFrameTooLarge):
 			return http2.ConnectionError(http2.ErrCodeFrameSize)
@@ -157,88 +162,88 @@ func (h *http2Server) read(r io.Reader) error {
 		if _, ok := f.(*http2.SettingsFrame); first && !ok {
 			return http2.ConnectionError(http2.ErrCodeProtocol)
 		}
-		if err := h.frame(f); err != nil {
+		if err := h.handleFrame(f); err != nil {
 			return err
 		}
 	}
 }
 
 // end closes the connection because of err, and waits for what it has started.
-func (h *http2Server) end(err error) {
+func (h *http2Conn) closeWith(err error) {
 	code := http2.ErrCodeNo
 	var broken http2.ConnectionError
 	if errors.As(err, &broken) {
 		code = http2.ErrCode(broken)
-		h.v.fail(PhaseHandshake, err)
+		h.request.recordFailure(PhaseHandshake, err)
 	}
 	h.mu.Lock()
 	h.draining = true
-	h.queued.WriteGoAway(h.served, code, nil)
+	h.queued.WriteGoAway(h.lastServed, code, nil)
 	h.err = &net.OpError{Op: "read", Net: "tcp", Addr: h.raw.RemoteAddr(), Err: syscall.ECONNRESET}
 	for _, st := range h.streams {
-		st.breakLocked(h.err)
+		st.failLocked(h.err)
 	}
 	h.mu.Unlock()
 	h.raw.SetWriteDeadline(time.Now().Add(lingerTime))
-	if h.flush() == nil && (errors.Is(err, os.ErrDeadlineExceeded) || code != http2.ErrCodeNo) {
-		h.linger()
+	if h.flushQueue() == nil && (errors.Is(err, os.ErrDeadlineExceeded) || code != http2.ErrCodeNo) {
+		h.lingerClose()
 	}
 	h.raw.Close()
-	h.poke()
+	h.wakeSender()
 	h.wg.Wait()
 }
 
 // resetAll tells the client that its streams are cut: after a GOAWAY some take the
 // end of the connection, even a reset, for that of the streams.
-func (h *http2Server) resetAll() {
-	h.raw.SetWriteDeadline(time.Now().Add(lastWordsTime))
+func (h *http2Conn) resetStreams() {
+	h.raw.SetWriteDeadline(time.Now().Add(cutTime))
 	h.mu.Lock()
 	for id, st := range h.streams {
-		if st.sent && st.ended {
+		if st.endSent && st.endReceived {
 			continue
 		}
 		h.queued.WriteRSTStream(id, http2.ErrCodeConnect)
 	}
 	h.mu.Unlock()
-	h.flush()
+	h.flushQueue()
 }
 
 // drain lets no more streams in.
-func (h *http2Server) drain() {
+func (h *http2Conn) startDrain() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.draining {
 		return
 	}
 	h.draining = true
-	h.room.Signal()
-	h.queued.WriteGoAway(h.served, http2.ErrCodeNo, nil)
-	h.poke()
-	if h.running == 0 {
-		h.raw.SetReadDeadline(longAgo)
+	h.handlerRoom.Signal()
+	h.queued.WriteGoAway(h.lastServed, http2.ErrCodeNo, nil)
+	h.wakeSender()
+	if h.handlers == 0 {
+		h.raw.SetReadDeadline(pastDeadline)
 	}
 }
 
 // enterLocked counts a handler in.
-func (h *http2Server) enterLocked() {
-	if h.running++; h.running == 1 {
+func (h *http2Conn) handlerStartedLocked() {
+	if h.handlers++; h.handlers == 1 {
 		h.raw.SetReadDeadline(time.Time{})
 	}
 }
 
-func (h *http2Server) leave(s *http2Stream) {
+func (h *http2Conn) handlerDone(s *http2Stream) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if s.large {
-		h.grown -= largeWindow - streamWindow
+		h.grownBytes -= largeWindow - streamWindow
 	}
-	h.room.Signal()
-	if h.running--; h.running > 0 {
+	h.handlerRoom.Signal()
+	if h.handlers--; h.handlers > 0 {
 		return
 	}
 	switch {
 	case h.draining:
-		h.raw.SetReadDeadline(longAgo)
+		h.raw.SetReadDeadline(pastDeadline)
 	case h.admitted:
 		h.raw.SetReadDeadline(time.Now().Add(idleHTTP2))
 	default:
@@ -248,25 +253,25 @@ func (h *http2Server) leave(s *http2Stream) {
 
 // control queues frames. They are sent in this order, and before the data that
 // is written later.
-func (h *http2Server) control(write func(*http2.Framer)) {
+func (h *http2Conn) queueFrames(write func(*http2.Framer)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	write(h.queued)
-	h.poke()
+	h.wakeSender()
 }
 
 // poke wakes the sender.
-func (h *http2Server) poke() {
+func (h *http2Conn) wakeSender() {
 	select {
-	case h.wake <- struct{}{}:
+	case h.wakeups <- struct{}{}:
 	default:
 	}
 }
 
 // send writes what is queued, so that nobody who reads has to wait for it.
-func (h *http2Server) send() {
-	for range h.wake {
-		if h.flush() != nil {
+func (h *http2Conn) sendLoop() {
+	for range h.wakeups {
+		if h.flushQueue() != nil {
 			h.raw.Close() // read sees it
 			return
 		}
@@ -279,14 +284,14 @@ func (h *http2Server) send() {
 	}
 }
 
-func (h *http2Server) flush() error {
+func (h *http2Conn) flushQueue() error {
 	h.writeMu.Lock()
 	defer h.writeMu.Unlock()
-	return h.flushLocked()
+	return h.flushQueueLocked()
 }
 
 // flushLocked is called with writeMu.
-func (h *http2Server) flushLocked() error {
+func (h *http2Conn) flushQueueLocked() error {
 	h.mu.Lock()
 	b := h.queue.Bytes()
 	h.queue = bytes.Buffer{}

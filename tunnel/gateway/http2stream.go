@@ -1,16 +1,23 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/causewayproject/causeway/internal/abort"
+	"github.com/causewayproject/causeway/internal/admission"
 )
 
 // maxData is a frame that with its header fits a record of TLS.
@@ -25,23 +32,23 @@ var (
 // http2Stream is a client of the CONNECT door. Nothing but the relay has it, so
 // it has no deadlines.
 type http2Stream struct {
-	h      *http2Server
+	h      *http2Conn
 	id     uint32
 	cancel func(error) // ends the handler's context
 
 	// h.mu guards the fields below; cond uses it.
-	cond       sync.Cond
-	received   chunks
-	window     int   // what the client may send that nobody has read
-	recvWindow int   // what it may send now
-	consumed   int   // and what it may send anew, and doesn't know of yet
-	taken      int64 // by the target
-	large      bool  // window is largeWindow
-	sendWindow int64
-	admitted   bool
-	ended      bool  // by the client
-	sent       bool  // our end
-	err        error // why it is broken, or that it is closed
+	cond        sync.Cond
+	received    chunkList
+	window      int   // what the client may send that nobody has read
+	recvWindow  int   // what it may send now
+	consumed    int   // and what it may send anew, and doesn't know of yet
+	taken       int64 // by the target
+	large       bool  // window is largeWindow
+	sendWindow  int64
+	admitted    bool
+	endReceived bool  // by the client
+	endSent     bool  // our end
+	err         error // why it is broken, or that it is closed
 }
 
 var (
@@ -51,13 +58,13 @@ var (
 
 // breakLocked ends reads, writes and the handler. What has come and was not
 // read is lost, as it is with TCP.
-func (s *http2Stream) breakLocked(err error) {
+func (s *http2Stream) failLocked(err error) {
 	if s.err == nil {
 		s.err = err
 	}
-	if n := s.received.drop(); !s.h.admitted {
-		s.h.kept -= n
-		s.h.consumedLocked(n)
+	if n := s.received.dropAll(); !s.h.admitted {
+		s.h.earlyBytes -= n
+		s.h.returnCreditLocked(n)
 	}
 	delete(s.h.streams, s.id)
 	s.cond.Broadcast()
@@ -65,21 +72,21 @@ func (s *http2Stream) breakLocked(err error) {
 }
 
 // endedLocked forgets a stream that both sides have ended.
-func (s *http2Stream) endedLocked() {
-	if s.ended && s.sent {
+func (s *http2Stream) forgetIfEndedLocked() {
+	if s.endReceived && s.endSent {
 		delete(s.h.streams, s.id)
 	}
 }
 
 // waitLocked waits for something to read.
-func (s *http2Stream) waitLocked() error {
-	for s.err == nil && s.received.empty() && !s.ended {
+func (s *http2Stream) waitReadableLocked() error {
+	for s.err == nil && s.received.isEmpty() && !s.endReceived {
 		s.cond.Wait()
 	}
 	switch {
 	case s.err != nil:
 		return s.opError("read", s.err)
-	case s.received.empty():
+	case s.received.isEmpty():
 		return io.EOF
 	}
 	return nil
@@ -90,58 +97,58 @@ func (s *http2Stream) receivedLocked(f *http2.DataFrame) {
 	n, padding := len(f.Data()), int(f.Length)-len(f.Data())
 	s.recvWindow -= n + padding
 	if s.h.admitted {
-		s.received.add(f.Data())
-		s.h.consumedLocked(n + padding)
+		s.received.appendData(f.Data())
+		s.h.returnCreditLocked(n + padding)
 	} else {
-		s.received.addEarly(f.Data())
-		s.h.kept += n
-		s.h.consumedLocked(padding)
+		s.received.appendEarly(f.Data())
+		s.h.earlyBytes += n
+		s.h.returnCreditLocked(padding)
 	}
-	s.consumedLocked(padding)
-	s.ended = f.StreamEnded()
-	s.endedLocked()
+	s.returnCreditLocked(padding)
+	s.endReceived = f.StreamEnded()
+	s.forgetIfEndedLocked()
 	s.cond.Broadcast()
 }
 
 // consumedLocked lets the client send n more.
-func (s *http2Stream) consumedLocked(n int) {
+func (s *http2Stream) returnCreditLocked(n int) {
 	s.consumed += n
 	s.taken += int64(n)
-	if !s.admitted || s.ended || s.consumed < s.window/4 {
+	if !s.admitted || s.endReceived || s.consumed < s.window/4 {
 		return
 	}
-	if more := largeWindow - s.window; !s.large && s.taken >= largeAfter && s.h.grown+more <= maxGrown {
+	if more := largeWindow - s.window; !s.large && s.taken >= largeAfter && s.h.grownBytes+more <= maxGrown {
 		s.large = true
-		s.h.grown += largeWindow - streamWindow
+		s.h.grownBytes += largeWindow - streamWindow
 		s.window = largeWindow
 		s.consumed += more
 	}
-	s.grantLocked(s.consumed)
+	s.sendWindowUpdateLocked(s.consumed)
 	s.consumed = 0
 }
 
 // openLocked gives a stream that was let in its window.
-func (s *http2Stream) openLocked() {
-	if more := streamWindow - s.window; more > 0 && !s.ended {
+func (s *http2Stream) openWindowLocked() {
+	if more := streamWindow - s.window; more > 0 && !s.endReceived {
 		s.window += more
-		s.grantLocked(more)
+		s.sendWindowUpdateLocked(more)
 	}
 }
 
-func (s *http2Stream) grantLocked(n int) {
+func (s *http2Stream) sendWindowUpdateLocked(n int) {
 	s.recvWindow += n
 	s.h.queued.WriteWindowUpdate(s.id, uint32(n))
-	s.h.poke()
+	s.h.wakeSender()
 }
 
 func (s *http2Stream) Read(p []byte) (int, error) {
 	s.h.mu.Lock()
 	defer s.h.mu.Unlock()
-	if err := s.waitLocked(); err != nil {
+	if err := s.waitReadableLocked(); err != nil {
 		return 0, err
 	}
 	n := s.received.read(p)
-	s.consumedLocked(n)
+	s.returnCreditLocked(n)
 	return n, nil
 }
 
@@ -149,10 +156,10 @@ func (s *http2Stream) Read(p []byte) (int, error) {
 func (s *http2Stream) WriteTo(w io.Writer) (n int64, err error) {
 	for {
 		s.h.mu.Lock()
-		err := s.waitLocked()
+		err := s.waitReadableLocked()
 		var c *chunk
 		if err == nil {
-			c = s.received.take()
+			c = s.received.takeFirst()
 		}
 		s.h.mu.Unlock()
 		if err == io.EOF {
@@ -163,12 +170,12 @@ func (s *http2Stream) WriteTo(w io.Writer) (n int64, err error) {
 		m, err := w.Write(c.b[c.from:])
 		n += int64(m)
 		length := len(c.b) - c.from
-		c.free()
+		c.release()
 		if err != nil {
 			return n, err
 		}
 		s.h.mu.Lock()
-		s.consumedLocked(length)
+		s.returnCreditLocked(length)
 		s.h.mu.Unlock()
 	}
 }
@@ -176,7 +183,7 @@ func (s *http2Stream) WriteTo(w io.Writer) (n int64, err error) {
 // Write returns when the connection has taken all of p.
 func (s *http2Stream) Write(p []byte) (n int, err error) {
 	for n < len(p) {
-		m, err := s.reserve(len(p) - n)
+		m, err := s.reserveWindow(len(p) - n)
 		if err == nil {
 			err = s.writeData(p[n : n+m])
 		}
@@ -189,17 +196,17 @@ func (s *http2Stream) Write(p []byte) (n int, err error) {
 }
 
 // reserve waits until the client lets us send, at most n bytes.
-func (s *http2Stream) reserve(n int) (int, error) {
+func (s *http2Stream) reserveWindow(n int) (int, error) {
 	h := s.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for s.err == nil && !s.sent && (s.sendWindow <= 0 || h.sendWindow <= 0) {
+	for s.err == nil && !s.endSent && (s.sendWindow <= 0 || h.sendWindow <= 0) {
 		s.cond.Wait()
 	}
 	switch {
 	case s.err != nil:
 		return 0, s.err
-	case s.sent:
+	case s.endSent:
 		return 0, syscall.EPIPE
 	}
 	n = int(min(int64(n), maxData, s.sendWindow, h.sendWindow))
@@ -212,7 +219,7 @@ func (s *http2Stream) writeData(p []byte) error {
 	h := s.h
 	h.writeMu.Lock()
 	defer h.writeMu.Unlock()
-	err := h.flushLocked()
+	err := h.flushQueueLocked()
 	if err == nil {
 		h.mu.Lock()
 		err = s.err // a reset may have been among what was flushed
@@ -235,23 +242,23 @@ func (s *http2Stream) CloseWrite() error {
 	switch {
 	case s.err != nil:
 		return s.opError("close", s.err)
-	case s.sent:
+	case s.endSent:
 		return nil
 	}
-	s.sent = true
+	s.endSent = true
 	s.h.queued.WriteData(s.id, true, nil)
-	s.h.poke()
-	s.endedLocked()
+	s.h.wakeSender()
+	s.forgetIfEndedLocked()
 	return nil
 }
 
 // Close resets the stream unless both sides have ended it.
-func (s *http2Stream) Close() error { return s.close(http2.ErrCodeCancel) }
+func (s *http2Stream) Close() error { return s.closeWithCode(http2.ErrCodeCancel) }
 
 // Reset tells the client that the target has broken off (RFC 9113, 8.5).
-func (s *http2Stream) Reset(uint32) error { return s.close(http2.ErrCodeConnect) }
+func (s *http2Stream) Reset(uint32) error { return s.closeWithCode(http2.ErrCodeConnect) }
 
-func (s *http2Stream) close(code http2.ErrCode) error {
+func (s *http2Stream) closeWithCode(code http2.ErrCode) error {
 	s.h.mu.Lock()
 	defer s.h.mu.Unlock()
 	if s.err != nil {
@@ -260,13 +267,13 @@ func (s *http2Stream) close(code http2.ErrCode) error {
 		}
 		return nil
 	}
-	if !s.ended || !s.sent {
-		if s.sent {
+	if !s.endReceived || !s.endSent {
+		if s.endSent {
 			code = http2.ErrCodeNo // nothing was lost, but no more is wanted
 		}
-		s.h.rstLocked(s.id, code)
+		s.h.queueResetLocked(s.id, code)
 	}
-	s.breakLocked(net.ErrClosed)
+	s.failLocked(net.ErrClosed)
 	return nil
 }
 
@@ -282,7 +289,7 @@ func (s *http2Stream) opError(op string, err error) error {
 }
 
 // chunks is what has come and was not read.
-type chunks struct{ list []*chunk }
+type chunkList struct{ list []*chunk }
 
 type chunk struct {
 	b    []byte
@@ -293,7 +300,7 @@ const chunkSize = 16 << 10
 
 var chunkPool = sync.Pool{New: func() any { return &chunk{b: make([]byte, 0, chunkSize)} }}
 
-func (c *chunk) free() {
+func (c *chunk) release() {
 	if cap(c.b) != chunkSize {
 		return
 	}
@@ -301,15 +308,15 @@ func (c *chunk) free() {
 	chunkPool.Put(c)
 }
 
-func (c *chunks) empty() bool { return len(c.list) == 0 }
+func (c *chunkList) isEmpty() bool { return len(c.list) == 0 }
 
 // add copies p. Small pieces share a chunk.
-func (c *chunks) add(p []byte) {
+func (c *chunkList) appendData(p []byte) {
 	for len(p) > 0 {
-		if c.empty() || len(c.last().b) == cap(c.last().b) {
+		if c.isEmpty() || len(c.lastChunk().b) == cap(c.lastChunk().b) {
 			c.list = append(c.list, chunkPool.Get().(*chunk))
 		}
-		last := c.last()
+		last := c.lastChunk()
 		n := copy(last.b[len(last.b):cap(last.b)], p)
 		last.b = last.b[:len(last.b)+n]
 		p = p[n:]
@@ -317,20 +324,20 @@ func (c *chunks) add(p []byte) {
 }
 
 // addEarly copies p, and takes no more memory than that needs.
-func (c *chunks) addEarly(p []byte) {
+func (c *chunkList) appendEarly(p []byte) {
 	switch {
 	case len(p) == 0:
 		return
-	case c.empty():
+	case c.isEmpty():
 		c.list = append(c.list, &chunk{})
 	}
-	c.last().b = append(c.last().b, p...)
+	c.lastChunk().b = append(c.lastChunk().b, p...)
 }
 
-func (c *chunks) last() *chunk { return c.list[len(c.list)-1] }
+func (c *chunkList) lastChunk() *chunk { return c.list[len(c.list)-1] }
 
 // take returns the first chunk; the caller frees it.
-func (c *chunks) take() *chunk {
+func (c *chunkList) takeFirst() *chunk {
 	first := c.list[0]
 	if c.list = c.list[1:]; len(c.list) == 0 {
 		c.list = nil
@@ -338,21 +345,142 @@ func (c *chunks) take() *chunk {
 	return first
 }
 
-func (c *chunks) read(p []byte) int {
+func (c *chunkList) read(p []byte) int {
 	first := c.list[0]
 	n := copy(p, first.b[first.from:])
 	if first.from += n; first.from == len(first.b) {
-		c.take().free()
+		c.takeFirst().release()
 	}
 	return n
 }
 
 // drop forgets all, and returns how much that was.
-func (c *chunks) drop() (n int) {
-	for !c.empty() {
-		first := c.take()
+func (c *chunkList) dropAll() (n int) {
+	for !c.isEmpty() {
+		first := c.takeFirst()
 		n += len(first.b) - first.from
-		first.free()
+		first.release()
 	}
 	return n
+}
+
+// serve is the handler of a stream, given its header or what was wrong with it.
+func (s *http2Stream) serve(ctx context.Context, request *connectRequest, err error) {
+	g := s.h.g
+	v := g.beginRequest(DoorConnect, s.h.raw.RemoteAddr())
+	defer v.finish()
+	if err != nil {
+		s.sendAnswer(answerFor(v.recordFailure(PhaseHandshake, err)))
+		return
+	}
+	if err := s.authorize(ctx, v, request); err != nil {
+		s.sendAnswer(answerFor(err))
+		return
+	}
+	target, err := v.dial(ctx)
+	if err != nil {
+		s.sendAnswer(answerFor(err))
+		return
+	}
+	if err := s.sendConnected(); err != nil {
+		abort.Reset(target, 0)
+		v.recordFailure(PhaseRelay, err)
+		return
+	}
+	v.relay(ctx, nil, s, target)
+}
+
+func (s *http2Stream) authorize(ctx context.Context, v *clientRequest, request *connectRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, s.h.g.handshakeTimeout())
+	defer cancel()
+	s.h.beginAuthenticate()
+	defer s.h.endAuthenticate(admission.Greeting)
+	if err := v.authorize(ctx, s.h.credentialsFor(request)); err != nil {
+		return err
+	}
+	if err := s.h.admitConnection(); err != nil {
+		return v.recordFailure(PhaseLimit, err)
+	}
+	return nil
+}
+
+// countConnection lets the connection in with the first stream that is.
+func (h *http2Conn) admitConnection() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.request.counted {
+		return nil
+	}
+	if err := h.request.countAdmitted(""); err != nil {
+		return err
+	}
+	h.leavePending()
+	h.liftStrangerLimitsLocked()
+	return nil
+}
+
+// accept answers 200, and lets the client send.
+func (s *http2Stream) sendConnected() error {
+	s.h.mu.Lock()
+	defer s.h.mu.Unlock()
+	if s.err != nil {
+		return s.err
+	}
+	s.admitted = true
+	s.queueHeadersLocked(false, func(yield func(name, value string) bool) { yield(":status", "200") })
+	s.openWindowLocked()
+	return nil
+}
+
+// widenLocked is for a connection on which a client was let in: what it may send, and
+// how many streams it may open, is bounded no more as a stranger's is.
+func (h *http2Conn) liftStrangerLimitsLocked() {
+	if h.admitted {
+		return
+	}
+	h.admitted = true
+	h.handlerRoom.Signal()
+	h.returnCreditLocked(h.earlyBytes + connWindow - defaultWindow)
+	h.earlyBytes = 0
+}
+
+// refuse answers and ends the stream. A client that leaves no room for the
+// body gets none.
+func (s *http2Stream) sendAnswer(a *answer) {
+	h := s.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.err != nil {
+		return
+	}
+	body := []byte(a.body())
+	n := int64(len(body))
+	room := s.sendWindow >= n && h.sendWindow >= n
+	s.queueHeadersLocked(!room, func(yield func(name, value string) bool) {
+		if yield(":status", strconv.Itoa(a.status)) {
+			a.fields(func(name, value string) bool { return yield(strings.ToLower(name), value) })
+		}
+	})
+	if room {
+		h.sendWindow -= n
+		h.queued.WriteData(s.id, true, body)
+	}
+	if !s.endReceived {
+		h.queueResetLocked(s.id, http2.ErrCodeNo)
+	}
+	h.refusals++
+	h.wakeSender()
+	s.failLocked(errRefused)
+}
+
+func (s *http2Stream) queueHeadersLocked(end bool, fields func(func(name, value string) bool)) {
+	h := s.h
+	h.encoded.Reset()
+	for name, value := range fields {
+		h.encoder.WriteField(hpack.HeaderField{Name: name, Value: value})
+	}
+	h.queued.WriteHeaders(http2.HeadersFrameParam{
+		StreamID: s.id, BlockFragment: h.encoded.Bytes(), EndStream: end, EndHeaders: true,
+	})
+	h.wakeSender()
 }

@@ -12,11 +12,11 @@ import (
 // ByUser is a Route by the user name of the credentials: it is the cluster.
 // An Identity that has a cluster of its own may name no other one.
 func ByUser(_ context.Context, r *Request) error {
-	return choose(r, r.Credentials.User)
+	return setCluster(r, r.Credentials.User)
 }
 
 // choose sets the cluster, unless the client may reach another one only.
-func choose(r *Request, cluster string) error {
+func setCluster(r *Request, cluster string) error {
 	switch {
 	case cluster == "":
 		return fmt.Errorf("%w: none is named", errNoRoute)
@@ -48,7 +48,7 @@ func ByAuthority(zone string) func(context.Context, *Request) error {
 			cluster = namespace + "/" + name
 		}
 		r.Address = net.JoinHostPort(service+".svc", port)
-		return choose(r, cluster)
+		return setCluster(r, cluster)
 	}
 }
 
@@ -101,6 +101,6 @@ func ByTable(t *Table) func(context.Context, *Request) error {
 			return fmt.Errorf("%w: nothing is served by the name %q", errNoRoute, r.Credentials.ServerName)
 		}
 		r.Address = p.Address
-		return choose(r, p.Cluster)
+		return setCluster(r, p.Cluster)
 	}
 }

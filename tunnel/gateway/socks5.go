@@ -13,7 +13,6 @@ import (
 	"syscall"
 
 	"github.com/causewayproject/causeway/internal/admission"
-	"github.com/causewayproject/causeway/internal/group"
 )
 
 // RFC 1928 and RFC 1929.
@@ -30,6 +29,8 @@ const (
 	addressName = 3
 	addressIPv6 = 4
 
+	recordTLS = 22 // the first byte of a client that speaks TLS
+
 	replySucceeded          = 0
 	replyFailed             = 1
 	replyForbidden          = 2
@@ -42,27 +43,27 @@ const (
 )
 
 // badSOCKS is why a client is not served, and the last word to it.
-type badSOCKS struct {
-	word string
-	text string
-	told error // what Hooks have seen
+type socksError struct {
+	reply string
+	text  string
+	cause error // what Hooks have seen
 }
 
-func (e *badSOCKS) Error() string { return e.text }
-func (e *badSOCKS) Unwrap() error { return e.told }
+func (e *socksError) Error() string { return e.text }
+func (e *socksError) Unwrap() error { return e.cause }
 
 var (
-	errSOCKS4     = &badSOCKS{word: "\x00\x5b\x00\x00\x00\x00\x00\x00", text: "the client speaks SOCKS4, SOCKS5 is needed"}
-	errWithoutTLS = &badSOCKS{word: noMethod, text: "the client speaks plain SOCKS5, this door has TLS"}
-	errNotHTTP    = &badSOCKS{word: notHTTP, text: "the client speaks HTTP, this is a SOCKS5 proxy"}
-	errNotPlain   = &badSOCKS{word: alertRecord(alertUnexpectedMessage), text: "the client speaks TLS, this door is plain"}
-	errNotSOCKS   = &badSOCKS{text: "the client does not speak SOCKS5"}
-	errMethod5    = &badSOCKS{word: noMethod, text: "the client offers neither a user name and password nor to do without"}
-	errLogin      = &badSOCKS{word: loginWrong, text: "the message with user name and password is malformed"}
-	errVersion5   = &badSOCKS{word: socksReply(replyFailed), text: "the request is not one of SOCKS5"}
-	errCommand    = &badSOCKS{word: socksReply(replyCommand), text: "the client asks for something else than CONNECT"}
-	errKind       = &badSOCKS{word: socksReply(replyAddressType), text: "the target's address type is unknown"}
-	errTarget     = &badSOCKS{word: socksReply(replyFailed), text: "the target has no name, address or port"}
+	errSOCKS4      = &socksError{reply: "\x00\x5b\x00\x00\x00\x00\x00\x00", text: "the client speaks SOCKS4, SOCKS5 is needed"}
+	errWithoutTLS  = &socksError{reply: noMethod, text: "the client speaks plain SOCKS5, this door has TLS"}
+	errNotHTTP     = &socksError{reply: notHTTP, text: "the client speaks HTTP, this is a SOCKS5 proxy"}
+	errNotPlain    = &socksError{reply: alertRecord(alertUnexpectedMessage), text: "the client speaks TLS, this door is plain"}
+	errNotSOCKS    = &socksError{text: "the client does not speak SOCKS5"}
+	errNoMethod    = &socksError{reply: noMethod, text: "the client offers neither a user name and password nor to do without"}
+	errLogin       = &socksError{reply: loginWrong, text: "the message with user name and password is malformed"}
+	errNotRequest  = &socksError{reply: socksReply(replyFailed), text: "the request is not one of SOCKS5"}
+	errCommand     = &socksError{reply: socksReply(replyCommand), text: "the client asks for something else than CONNECT"}
+	errAddressType = &socksError{reply: socksReply(replyAddressType), text: "the target's address type is unknown"}
+	errTarget      = &socksError{reply: socksReply(replyFailed), text: "the target has no name, address or port"}
 )
 
 const (
@@ -83,15 +84,12 @@ func socksReply(code byte) string {
 	return string([]byte{socksVersion, code, 0, addressIPv4, 0, 0, 0, 0, 0, 0})
 }
 
-// socks5 serves one connection.
-func (g *Gateway) socks5(gr *group.Group, conn net.Conn) { g.speak(&speaksSOCKS5, gr, conn) }
-
-var speaksSOCKS5 = protocol{
-	door: DoorSOCKS5, hear: hearSOCKS5, connected: socksReply(replySucceeded), sorry: socksWord,
+var socks5Protocol = protocol{
+	door: DoorSOCKS5, negotiate: negotiateSOCKS5, connected: socksReply(replySucceeded), refusal: socksRefusal,
 }
 
-// hearSOCKS5 negotiates and reads the request.
-func hearSOCKS5(ctx context.Context, c *caller) (early []byte, err error) {
+// negotiateSOCKS5 negotiates and reads the request.
+func negotiateSOCKS5(ctx context.Context, c *clientConn) (early []byte, err error) {
 	if err := c.startTLS(); err != nil {
 		var header tls.RecordHeaderError
 		if errors.As(err, &header) && header.RecordHeader[0] == socksVersion {
@@ -100,77 +98,76 @@ func hearSOCKS5(ctx context.Context, c *caller) (early []byte, err error) {
 		return nil, err
 	}
 	c.awaitClient(admission.Silent)
-	s := &socksTalk{caller: c, buf: make([]byte, 0, socksBuffer)}
-	address, err := s.request(ctx)
+	s := &socksNegotiation{clientConn: c, buf: make([]byte, 0, socksBuffer)}
+	address, err := s.readRequest(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return bytes.Clone(s.buf[s.used:]), c.v.route(ctx, address)
+	return bytes.Clone(s.buf[s.used:]), c.request.route(ctx, address)
 }
 
 // socksBuffer has room for the longest message, that of RFC 1929.
 const socksBuffer = 768
 
 // socksTalk is all that is said before the reply.
-type socksTalk struct {
-	*caller
+type socksNegotiation struct {
+	*clientConn
 	buf  []byte // has been read
 	used int    // of it
 }
 
-// socksWord is the last one to a client for an error.
-func socksWord(err error) string {
+func socksRefusal(err error) string {
 	var (
-		bad *badSOCKS
+		bad *socksError
 		e   *Error
 	)
 	switch {
 	case errors.As(err, &bad):
-		return bad.word
-	case err == errShutdown: // wherever the client is, it reads a failure in this
+		return bad.reply
+	case errors.Is(err, errShutdown): // wherever the client is, it reads a failure in this
 		return socksReply(replyFailed)
-	case !errors.As(err, &e):
-		return "" // nothing was said, or not all
 	case errors.Is(err, admission.ErrCrowded):
 		return noMethod
+	case !errors.As(err, &e), e.Phase == PhaseHandshake:
+		return "" // the client said nothing, or not all
 	}
 	return socksReply(socksCode(e))
 }
 
 // request lets the client show who it is, and returns the target that it asks
 // for. The error is a *badSOCKS, or that of a read or a write.
-func (s *socksTalk) request(ctx context.Context) (address string, err error) {
-	methods, err := s.greeting()
+func (s *socksNegotiation) readRequest(ctx context.Context) (address string, err error) {
+	methods, err := s.readMethods()
 	if err != nil {
 		return "", err
 	}
 	// A client that can show who it is should, even if it need not.
 	switch {
 	case bytes.IndexByte(methods, methodLogin) >= 0:
-		err = s.login(ctx)
+		err = s.readPassword(ctx)
 	case bytes.IndexByte(methods, methodNone) >= 0:
-		err = s.identify(ctx, "", "", noMethod, "\x05\x00")
+		err = s.authenticate(ctx, "", "", noMethod, "\x05\x00")
 	default:
-		err = errMethod5
+		err = errNoMethod
 	}
 	if err != nil {
 		return "", err
 	}
-	return s.target()
+	return s.readTarget()
 }
 
 // greeting returns the methods that the client offers.
-func (s *socksTalk) greeting() ([]byte, error) {
-	b, err := s.need(1)
+func (s *socksNegotiation) readMethods() ([]byte, error) {
+	b, err := s.readBytes(1)
 	if err != nil {
 		return nil, err
 	}
 	switch version := b[0]; {
 	case version == socksVersion:
-		return s.counted()
+		return s.readCounted()
 	case version == 4:
 		return nil, errSOCKS4
-	case version == recordHandshake:
+	case version == recordTLS:
 		return nil, errNotPlain
 	case 'A' <= version && version <= 'Z':
 		return nil, errNotHTTP
@@ -179,69 +176,69 @@ func (s *socksTalk) greeting() ([]byte, error) {
 }
 
 // login asks for user name and password (RFC 1929).
-func (s *socksTalk) login(ctx context.Context) error {
+func (s *socksNegotiation) readPassword(ctx context.Context) error {
 	if _, err := io.WriteString(s.conn, "\x05\x02"); err != nil {
 		return err
 	}
 	s.awaitClient(admission.Greeting)
-	b, err := s.need(1)
+	b, err := s.readBytes(1)
 	if err != nil {
 		return err
 	}
 	if b[0] != loginVersion {
 		return errLogin
 	}
-	if b, err = s.counted(); err != nil {
+	if b, err = s.readCounted(); err != nil {
 		return err
 	}
 	user := string(b)
-	if b, err = s.counted(); err != nil {
+	if b, err = s.readCounted(); err != nil {
 		return err
 	}
 	password := string(b)
 	clear(b)
-	return s.identify(ctx, user, password, loginWrong, loginRight)
+	return s.authenticate(ctx, user, password, loginWrong, loginRight)
 }
 
 // identify asks Authenticate, and answers the client if it is let in. wrong is
 // what to answer otherwise.
-func (s *socksTalk) identify(ctx context.Context, user, password, wrong, right string) error {
+func (s *socksNegotiation) authenticate(ctx context.Context, user, password, wrong, right string) error {
 	c := Credentials{
 		Door: DoorSOCKS5, User: user, Password: password,
-		Certificates: s.certificates(), ServerName: s.tls.ServerName, Remote: s.raw.RemoteAddr(),
+		Certificates: s.verifiedCertificates(), ServerName: s.tls.ServerName, Remote: s.raw.RemoteAddr(),
 	}
-	s.beginAsking()
-	err := s.v.authenticate(ctx, c)
+	s.beginAuthenticate()
+	err := s.request.authenticate(ctx, c)
 	if err != nil {
-		s.endAsking(admission.Greeting)
+		s.endAuthenticate(admission.Greeting)
 		if ticket := (*TicketError)(nil); errors.As(err, &ticket) && wrong == loginWrong {
 			wrong = loginEnded
 			if ticket.Revoked {
 				wrong = loginRevoked
 			}
 		}
-		return &badSOCKS{word: wrong, text: "the client is not let in", told: err}
+		return &socksError{reply: wrong, text: "the client is not let in", cause: err}
 	}
-	s.endAsking(admission.Proven)
+	s.endAuthenticate(admission.Proven)
 	_, err = io.WriteString(s.conn, right)
 	return err
 }
 
 // target reads the request.
-func (s *socksTalk) target() (string, error) {
-	head, err := s.need(4)
+func (s *socksNegotiation) readTarget() (string, error) {
+	head, err := s.readBytes(4)
 	if err != nil {
 		return "", err
 	}
 	version, command, kind := head[0], head[1], head[3]
 	if version != socksVersion {
-		return "", errVersion5
+		return "", errNotRequest
 	}
-	host, err := s.host(kind)
+	host, err := s.readHost(kind)
 	if err != nil {
 		return "", err
 	}
-	b, err := s.need(2)
+	b, err := s.readBytes(2)
 	if err != nil {
 		return "", err
 	}
@@ -256,21 +253,21 @@ func (s *socksTalk) target() (string, error) {
 }
 
 // host reads the target's address; it is empty if there is none to be had.
-func (s *socksTalk) host(kind byte) (string, error) {
+func (s *socksNegotiation) readHost(kind byte) (string, error) {
 	var b []byte
 	var err error
 	switch kind {
 	case addressIPv4:
-		b, err = s.need(4)
+		b, err = s.readBytes(4)
 	case addressIPv6:
-		b, err = s.need(16)
+		b, err = s.readBytes(16)
 	case addressName:
-		if b, err = s.counted(); err != nil || !isHost(string(b)) {
+		if b, err = s.readCounted(); err != nil || !isHostName(string(b)) {
 			return "", err
 		}
 		return string(b), nil
 	default:
-		return "", errKind
+		return "", errAddressType
 	}
 	if err != nil {
 		return "", err
@@ -281,7 +278,7 @@ func (s *socksTalk) host(kind byte) (string, error) {
 
 // need reads until there are n bytes that were not used, and uses them. They
 // are valid until the next call.
-func (s *socksTalk) need(n int) ([]byte, error) {
+func (s *socksNegotiation) readBytes(n int) ([]byte, error) {
 	if s.used+n > cap(s.buf) {
 		s.buf = s.buf[:copy(s.buf, s.buf[s.used:])]
 		s.used = 0
@@ -305,12 +302,12 @@ func (s *socksTalk) need(n int) ([]byte, error) {
 }
 
 // counted reads a byte and then as many as it says.
-func (s *socksTalk) counted() ([]byte, error) {
-	n, err := s.need(1)
+func (s *socksNegotiation) readCounted() ([]byte, error) {
+	n, err := s.readBytes(1)
 	if err != nil {
 		return nil, err
 	}
-	return s.need(int(n[0]))
+	return s.readBytes(int(n[0]))
 }
 
 // socksCode is the reply to a request that failed.

@@ -115,7 +115,7 @@ func (t *Tickets) Issue(id Identity, life time.Duration) (user, password string,
 	b = binary.BigEndian.AppendUint64(b, uint64(now.UnixNano()))
 	b = binary.BigEndian.AppendUint64(b, uint64(now.Add(life).UnixNano()))
 	b = append(b, id.Cluster...)
-	b = append(b, sign(t.allKeys()[0], id.Name, b)...)
+	b = append(b, signTicket(t.allKeys()[0], id.Name, b)...)
 	password = base64.RawURLEncoding.EncodeToString(b)
 	if len(password) > maxSOCKS5 {
 		return "", "", fmt.Errorf("gateway: cluster %q is too long for a ticket", id.Cluster)
@@ -151,7 +151,7 @@ func (t *Tickets) Authenticate(_ context.Context, c Credentials) (Identity, erro
 	signed, mac := b[:len(b)-sha256.Size], b[len(b)-sha256.Size:]
 	valid := false
 	for _, key := range t.allKeys() {
-		valid = hmac.Equal(mac, sign(key, c.User, signed)) || valid
+		valid = hmac.Equal(mac, signTicket(key, c.User, signed)) || valid
 	}
 	ticket := Ticket{
 		Identity: Identity{Name: c.User, Cluster: string(signed[header:])},
@@ -189,7 +189,7 @@ func (t *Tickets) allKeys() [][]byte {
 
 // sign binds what a password says to its user name, whose length keeps the two
 // apart.
-func sign(key []byte, user string, b []byte) []byte {
+func signTicket(key []byte, user string, b []byte) []byte {
 	h := hmac.New(sha256.New, key)
 	h.Write([]byte("causeway gateway ticket"))
 	h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(user))))

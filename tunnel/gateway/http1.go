@@ -15,11 +15,11 @@ import (
 
 // preface begins HTTP/2 (RFC 9113, 3.4), here without its last six bytes: it
 // is read as a request.
-const preface = "PRI * HTTP/2.0\r\n\r\n"
+const http2Preface = "PRI * HTTP/2.0\r\n\r\n"
 
 // head is the header of a request, as far as a proxy for CONNECT wants to know
 // it.
-type head struct {
+type connectRequest struct {
 	method    string
 	authority string // host:port, of CONNECT alone
 	user      string
@@ -30,48 +30,47 @@ type head struct {
 
 // malformed is why a header is not that of a CONNECT, and the status that says
 // so.
-type malformed struct {
+type requestError struct {
 	status int
 	text   string
 }
 
-func (e *malformed) Error() string { return e.text }
+func (e *requestError) Error() string { return e.text }
 
 var (
-	errHeaderTooLarge = &malformed{431, "the header is too large"}
-	errRequestLine    = &malformed{400, "the first line is not METHOD TARGET HTTP/1.1"}
-	errAuthority      = &malformed{400, "the target of CONNECT is not host:port"}
-	errField          = &malformed{400, "a header field is malformed"}
-	errBody           = &malformed{400, "a CONNECT has no body"}
-	errAuthorization  = &malformed{400, "the Proxy-Authorization is malformed"}
-	errHosts          = &malformed{400, "there is more than one Host"} // RFC 9112, 3.2
-	errVersion        = &malformed{505, "this proxy speaks HTTP/1 and HTTP/2"}
-	errWantsTLS       = &malformed{400, "this door speaks TLS: use an https proxy URL"}
-	errIsTLS          = &malformed{400, "this door is plain: use an http proxy URL"}
-	errIsSOCKS        = &malformed{400, "this door is an HTTP proxy: use an http proxy URL, not socks"}
-	errExtended       = &malformed{501, "this proxy knows CONNECT alone, without a :protocol"}
-	errMethod         = &malformed{405, "this proxy knows CONNECT alone: use an https URL, or make the client tunnel (curl --proxytunnel)"}
+	errHeaderTooLarge = &requestError{431, "the header is too large"}
+	errRequestLine    = &requestError{400, "the first line is not METHOD TARGET HTTP/1.1"}
+	errAuthority      = &requestError{400, "the target of CONNECT is not host:port"}
+	errField          = &requestError{400, "a header field is malformed"}
+	errBody           = &requestError{400, "a CONNECT has no body"}
+	errAuthorization  = &requestError{400, "the Proxy-Authorization is malformed"}
+	errHosts          = &requestError{400, "there is more than one Host"} // RFC 9112, 3.2
+	errVersion        = &requestError{505, "this proxy speaks HTTP/1 and HTTP/2"}
+	errWantsTLS       = &requestError{400, "this door speaks TLS: use an https proxy URL"}
+	errIsTLS          = &requestError{400, "this door is plain: use an http proxy URL"}
+	errIsSOCKS        = &requestError{400, "this door is an HTTP proxy: use an http proxy URL, not socks"}
+	errExtended       = &requestError{501, "this proxy knows CONNECT alone, without a :protocol"}
+	errMethod         = &requestError{405, "this proxy knows CONNECT alone: use an https URL, or make the client tunnel (curl --proxytunnel)"}
 
-	errHTTP2  = errors.New("the client speaks HTTP/2")
-	errSilent = errors.New("the client left without a request")
+	errHTTP2 = errors.New("the client speaks HTTP/2")
 )
 
-const headSize = 2 << 10
+const headerBufferSize = 2 << 10
 
 // buffers are for headers, which are rarely larger.
-var buffers = sync.Pool{New: func() any { return new([headSize]byte) }}
+var headerBuffers = sync.Pool{New: func() any { return new([headerBufferSize]byte) }}
 
 // readHead reads up to the end of a header, given what was read before of it.
 // It returns all it has read, in buf or in more than that, and where the header
 // ends. What follows is already the target's.
-func readHead(r io.Reader, buf []byte, most int) (all []byte, end int, err error) {
+func readHeader(r io.Reader, buf []byte, most int) (all []byte, end int, err error) {
 	for from := 0; ; {
 		if len(buf) > 0 {
-			if err := foreign(buf[0]); err != nil {
+			if err := checkFirstByte(buf[0]); err != nil {
 				return buf, 0, err
 			}
 		}
-		if end = headEnd(buf, from); end > most || end < 0 && len(buf) > most {
+		if end = headerEnd(buf, from); end > most || end < 0 && len(buf) > most {
 			return buf, 0, errHeaderTooLarge
 		}
 		if end >= 0 {
@@ -94,7 +93,7 @@ func readHead(r io.Reader, buf []byte, most int) (all []byte, end int, err error
 
 // foreign is the error for what begins no request: there may never be an end of
 // a header.
-func foreign(first byte) error {
+func checkFirstByte(first byte) error {
 	switch {
 	case first == 0x16:
 		return errIsTLS
@@ -109,8 +108,8 @@ func foreign(first byte) error {
 // headEnd returns where the empty line ends that ends a header, or -1. from is
 // how far b was searched before, less what could begin an empty line. Empty
 // lines before the first one count for nothing (RFC 9112, 2.2).
-func headEnd(b []byte, from int) int {
-	for i := max(from, emptyLines(b)); ; i++ {
+func headerEnd(b []byte, from int) int {
+	for i := max(from, countEmptyLines(b)); ; i++ {
 		next := bytes.IndexByte(b[i:], '\n')
 		if next < 0 {
 			return -1
@@ -127,7 +126,7 @@ func headEnd(b []byte, from int) int {
 
 // emptyLines is how many bytes there are of empty lines before the first line:
 // a few at most, beyond which they are malformed.
-func emptyLines(b []byte) (n int) {
+func countEmptyLines(b []byte) (n int) {
 	for n < min(len(b), 4) && (b[n] == '\r' || b[n] == '\n') {
 		n++
 	}
@@ -136,8 +135,8 @@ func emptyLines(b []byte) (n int) {
 
 // parseHead understands what readHead has read. The error is a *malformed.
 // Lines may end with a bare LF.
-func parseHead(b []byte) (*head, error) {
-	line, rest := cutLine(b[emptyLines(b):])
+func parseRequest(b []byte) (*connectRequest, error) {
+	line, rest := cutLine(b[countEmptyLines(b):])
 	h, err := parseRequestLine(string(line))
 	if err != nil {
 		return nil, err
@@ -148,7 +147,7 @@ func parseHead(b []byte) (*head, error) {
 			return h, nil
 		}
 		name, value, ok := bytes.Cut(line, []byte(":"))
-		if !ok || !isToken(name) || !isText(value) {
+		if !ok || !isToken(name) || !isFieldValue(value) {
 			return nil, errField
 		}
 		text := string(bytes.Trim(value, " \t"))
@@ -158,7 +157,7 @@ func parseHead(b []byte) (*head, error) {
 				return nil, errAuthorization
 			}
 			authorized = true
-			if err := h.authorization(text); err != nil {
+			if err := h.parseAuthorization(text); err != nil {
 				return nil, err
 			}
 		case "host":
@@ -184,7 +183,7 @@ func cutLine(b []byte) (line, rest []byte) {
 	return bytes.TrimSuffix(line, []byte("\r")), rest
 }
 
-func parseRequestLine(line string) (*head, error) {
+func parseRequestLine(line string) (*connectRequest, error) {
 	method, rest, _ := strings.Cut(line, " ")
 	target, version, ok := strings.Cut(rest, " ")
 	if !ok || !isToken([]byte(method)) || target == "" {
@@ -203,7 +202,7 @@ func parseRequestLine(line string) (*head, error) {
 		return nil, err
 	}
 	// HTTP/1.0 ends a connection after the answer.
-	return &head{method: method, authority: target, close: minor == "0"}, nil
+	return &connectRequest{method: method, authority: target, close: minor == "0"}, nil
 }
 
 func isDigit(s string) bool { return len(s) == 1 && s[0] >= '0' && s[0] <= '9' }
@@ -235,7 +234,7 @@ func checkAuthority(s string) error {
 
 // authorization understands Basic (RFC 7617) and Bearer (RFC 6750). Another
 // scheme shows nothing that is known here.
-func (h *head) authorization(value string) error {
+func (h *connectRequest) parseAuthorization(value string) error {
 	scheme, text, _ := strings.Cut(value, " ")
 	text = strings.TrimLeft(text, " ")
 	switch strings.ToLower(scheme) {
@@ -279,7 +278,7 @@ func isAlphanumeric(c byte) bool {
 }
 
 // isText reports whether b is fit for a field's value: no control characters.
-func isText(b []byte) bool {
+func isFieldValue(b []byte) bool {
 	for _, c := range b {
 		if c < ' ' && c != '\t' || c == 0x7f {
 			return false

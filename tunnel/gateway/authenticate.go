@@ -2,8 +2,58 @@ package gateway
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/subtle"
 	"strings"
+	"sync/atomic"
 )
+
+// Passwords are the accounts of those who may come in. They may be replaced
+// while they are in use; the zero Passwords lets nobody in. Its methods are safe
+// for concurrent use.
+//
+// A guess costs a client little: give out random passwords, of 128 bits or
+// more. For those that are to end by themselves, see [Tickets].
+type Passwords struct {
+	accounts atomic.Pointer[map[string]hashedAccount]
+}
+
+// Account is a password, and whose it is.
+type Account struct {
+	Password string // empty: nobody has this account
+	Identity Identity
+}
+
+type hashedAccount struct {
+	sum      [sha256.Size]byte
+	identity Identity
+}
+
+// Set replaces the accounts, by user name. Connections that are open stay so.
+func (p *Passwords) Set(accounts map[string]Account) {
+	all := make(map[string]hashedAccount, len(accounts))
+	for user, a := range accounts {
+		if a.Password != "" {
+			all[user] = hashedAccount{sha256.Sum256([]byte(a.Password)), a.Identity}
+		}
+	}
+	p.accounts.Store(&all)
+}
+
+// Authenticate is for the Gateway's field of that name. How long it takes says
+// nothing about a password.
+func (p *Passwords) Authenticate(_ context.Context, c Credentials) (Identity, error) {
+	var a hashedAccount
+	known := false
+	if all := p.accounts.Load(); all != nil {
+		a, known = (*all)[c.User]
+	}
+	sum := sha256.Sum256([]byte(c.Password))
+	if subtle.ConstantTimeCompare(sum[:], a.sum[:]) != 1 || !known {
+		return Identity{}, ErrCredentials
+	}
+	return a.identity, nil
+}
 
 // FirstOf returns an Authenticate that asks several, in their order, until one
 // knows the client. Those that need no network, such as [Tickets], go first. It is
@@ -23,7 +73,7 @@ import (
 // out; without any, nobody is let in.
 func FirstOf(authenticators ...func(context.Context, Credentials) (Identity, error)) func(context.Context, Credentials) (Identity, error) {
 	return func(ctx context.Context, c Credentials) (Identity, error) {
-		var said notKnown
+		var said notKnownErrors
 		for _, authenticate := range authenticators {
 			if authenticate == nil {
 				continue
@@ -47,9 +97,9 @@ func FirstOf(authenticators ...func(context.Context, Credentials) (Identity, err
 }
 
 // notKnown is what several authenticators said of a client that none of them knows.
-type notKnown []error
+type notKnownErrors []error
 
-func (e notKnown) cause() error {
+func (e notKnownErrors) cause() error {
 	switch len(e) {
 	case 0:
 		return ErrCredentials
@@ -59,7 +109,7 @@ func (e notKnown) cause() error {
 	return e
 }
 
-func (e notKnown) Error() string {
+func (e notKnownErrors) Error() string {
 	texts := make([]string, len(e))
 	for i, err := range e {
 		texts[i] = err.Error()
@@ -68,10 +118,10 @@ func (e notKnown) Error() string {
 }
 
 // Unwrap returns what each of them said.
-func (e notKnown) Unwrap() []error { return e }
+func (e notKnownErrors) Unwrap() []error { return e }
 
 // Unavailable reports whether one of them could not tell.
-func (e notKnown) Unavailable() bool {
+func (e notKnownErrors) Unavailable() bool {
 	for _, err := range e {
 		if reasonOf(err) == reasonUnavailable {
 			return true
@@ -80,4 +130,4 @@ func (e notKnown) Unavailable() bool {
 	return false
 }
 
-var _ Unavailable = notKnown(nil)
+var _ Unavailable = notKnownErrors(nil)

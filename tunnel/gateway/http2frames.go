@@ -9,8 +9,8 @@ import (
 )
 
 // frame handles a frame. Its error ends the connection.
-func (h *http2Server) frame(f http2.Frame) error {
-	if err := h.dispatch(f); err != nil {
+func (h *http2Conn) handleFrame(f http2.Frame) error {
+	if err := h.dispatchFrame(f); err != nil {
 		return err
 	}
 	h.mu.Lock()
@@ -19,32 +19,32 @@ func (h *http2Server) frame(f http2.Frame) error {
 	if !h.admitted {
 		most = earlyQueue
 	}
-	if h.queue.Len() > most || h.refused > maxRefused && !h.admitted {
+	if h.queue.Len() > most || h.refusals > maxRefused && !h.admitted {
 		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 	}
 	return nil
 }
 
-func (h *http2Server) dispatch(f http2.Frame) error {
+func (h *http2Conn) dispatchFrame(f http2.Frame) error {
 	switch f := f.(type) {
 	case *http2.MetaHeadersFrame:
-		return h.headers(f)
+		return h.handleHeaders(f)
 	case *http2.DataFrame:
-		return h.data(f)
+		return h.handleData(f)
 	case *http2.RSTStreamFrame:
-		return h.broken(f)
+		return h.handleReset(f)
 	case *http2.WindowUpdateFrame:
-		return h.window(f)
+		return h.handleWindowUpdate(f)
 	case *http2.SettingsFrame:
-		return h.settings(f)
+		return h.handleSettings(f)
 	case *http2.PingFrame:
 		if !f.IsAck() {
 			data := f.Data
-			h.control(func(w *http2.Framer) { w.WritePing(true, data) })
+			h.queueFrames(func(w *http2.Framer) { w.WritePing(true, data) })
 		}
 	case *http2.PriorityFrame:
 		if f.StreamDep == f.StreamID {
-			h.reset(f.StreamID, http2.ErrCodeProtocol)
+			h.resetStream(f.StreamID, http2.ErrCodeProtocol)
 		}
 	case *http2.PushPromiseFrame:
 		return http2.ConnectionError(http2.ErrCodeProtocol)
@@ -54,59 +54,59 @@ func (h *http2Server) dispatch(f http2.Frame) error {
 
 // headers begins a stream. One that is refused is begun nevertheless: frames for
 // it may be on their way.
-func (h *http2Server) headers(f *http2.MetaHeadersFrame) error {
+func (h *http2Conn) handleHeaders(f *http2.MetaHeadersFrame) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case f.StreamID%2 == 0:
 		return http2.ConnectionError(http2.ErrCodeProtocol)
-	case f.StreamID <= h.last:
+	case f.StreamID <= h.lastStream:
 		return h.lateHeadersLocked(f.StreamID)
 	}
-	h.last = f.StreamID
-	for h.running >= maxPending && !h.admitted && !h.draining {
-		h.room.Wait()
+	h.lastStream = f.StreamID
+	for h.handlers >= maxPending && !h.admitted && !h.draining {
+		h.handlerRoom.Wait()
 	}
-	request, err := parseFields(f)
+	request, err := parseHTTP2Request(f)
 	switch {
-	case h.draining, h.running >= maxStreams:
-		h.rstLocked(f.StreamID, http2.ErrCodeRefusedStream)
+	case h.draining, h.handlers >= maxStreams:
+		h.queueResetLocked(f.StreamID, http2.ErrCodeRefusedStream)
 	case err == errMalformed, f.HasPriority() && f.Priority.StreamDep == f.StreamID:
-		h.refused++
-		h.rstLocked(f.StreamID, http2.ErrCodeProtocol)
+		h.refusals++
+		h.queueResetLocked(f.StreamID, http2.ErrCodeProtocol)
 	default:
-		h.served = f.StreamID
-		h.startLocked(f, request, err)
+		h.lastServed = f.StreamID
+		h.startHandlerLocked(f, request, err)
 	}
 	return nil
 }
 
 // lateHeadersLocked is a header for a stream that was begun before.
-func (h *http2Server) lateHeadersLocked(id uint32) error {
+func (h *http2Conn) lateHeadersLocked(id uint32) error {
 	st := h.streams[id]
 	switch {
-	case st != nil && st.ended:
-		h.resetLocked(st, http2.ErrCodeStreamClosed)
+	case st != nil && st.endReceived:
+		h.resetStreamLocked(st, http2.ErrCodeStreamClosed)
 	case st != nil: // trailers: a tunnel has none
-		h.resetLocked(st, http2.ErrCodeProtocol)
+		h.resetStreamLocked(st, http2.ErrCodeProtocol)
 	case !h.wasReset(id):
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	}
 	return nil
 }
 
-func (h *http2Server) startLocked(f *http2.MetaHeadersFrame, request *head, err error) {
-	ctx, cancel := context.WithCancelCause(h.gr.Context())
-	s := &http2Stream{h: h, id: f.StreamID, cancel: cancel, sendWindow: h.initial, window: earlyWindow, ended: f.StreamEnded()}
-	if !h.acked {
+func (h *http2Conn) startHandlerLocked(f *http2.MetaHeadersFrame, request *connectRequest, err error) {
+	ctx, cancel := context.WithCancelCause(h.group.Context())
+	s := &http2Stream{h: h, id: f.StreamID, cancel: cancel, sendWindow: h.initialWindow, window: earlyWindow, endReceived: f.StreamEnded()}
+	if !h.settingsAcked {
 		s.window = defaultWindow
 	}
 	s.recvWindow = s.window
 	s.cond.L = &h.mu
 	h.streams[s.id] = s
-	h.enterLocked()
+	h.handlerStartedLocked()
 	h.wg.Go(func() {
-		defer h.leave(s)
+		defer h.handlerDone(s)
 		defer cancel(nil)
 		s.serve(ctx, request, err)
 	})
@@ -117,12 +117,12 @@ func (h *http2Server) startLocked(f *http2.MetaHeadersFrame, request *head, err 
 var errMalformed = errors.New("the header is malformed")
 
 // parseFields is parseHead for HTTP/2. The frame is used again for the next.
-func parseFields(f *http2.MetaHeadersFrame) (*head, error) {
-	h := &head{method: f.PseudoValue("method"), authority: f.PseudoValue("authority")}
+func parseHTTP2Request(f *http2.MetaHeadersFrame) (*connectRequest, error) {
+	h := &connectRequest{method: f.PseudoValue("method"), authority: f.PseudoValue("authority")}
 	switch {
 	case f.Truncated:
 		return nil, errHeaderTooLarge
-	case !wellFormed(f):
+	case !isWellFormed(f):
 		return nil, errMalformed
 	case h.method != "CONNECT":
 		return nil, errMethod
@@ -138,7 +138,7 @@ func parseFields(f *http2.MetaHeadersFrame) (*head, error) {
 			return nil, errAuthorization
 		}
 		authorized = true
-		if err := h.authorization(field.Value); err != nil {
+		if err := h.parseAuthorization(field.Value); err != nil {
 			return nil, err
 		}
 	}
@@ -147,7 +147,7 @@ func parseFields(f *http2.MetaHeadersFrame) (*head, error) {
 
 // wellFormed reports whether a request has the fields that it must have, and
 // none that it must not. What the framer checks is not looked at again.
-func wellFormed(f *http2.MetaHeadersFrame) bool {
+func isWellFormed(f *http2.MetaHeadersFrame) bool {
 	scheme, path := f.PseudoValue("scheme"), f.PseudoValue("path")
 	switch method := f.PseudoValue("method"); {
 	case method == "CONNECT" && f.PseudoValue("protocol") == "": // 8.5
@@ -174,7 +174,7 @@ func wellFormed(f *http2.MetaHeadersFrame) bool {
 	return true
 }
 
-func (h *http2Server) data(f *http2.DataFrame) error {
+func (h *http2Conn) handleData(f *http2.DataFrame) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := int(f.Length) // padding counts
@@ -182,26 +182,26 @@ func (h *http2Server) data(f *http2.DataFrame) error {
 		return http2.ConnectionError(http2.ErrCodeFlowControl)
 	}
 	st := h.streams[f.StreamID]
-	if st != nil && !st.ended && n <= st.recvWindow {
+	if st != nil && !st.endReceived && n <= st.recvWindow {
 		st.receivedLocked(f)
 		return nil
 	}
-	h.consumedLocked(n)
+	h.returnCreditLocked(n)
 	switch {
-	case st == nil && f.StreamID > h.last:
+	case st == nil && f.StreamID > h.lastStream:
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	case st == nil:
-		h.rstLocked(f.StreamID, http2.ErrCodeStreamClosed)
-	case st.ended:
-		h.resetLocked(st, http2.ErrCodeStreamClosed)
+		h.queueResetLocked(f.StreamID, http2.ErrCodeStreamClosed)
+	case st.endReceived:
+		h.resetStreamLocked(st, http2.ErrCodeStreamClosed)
 	default:
-		h.resetLocked(st, http2.ErrCodeFlowControl)
+		h.resetStreamLocked(st, http2.ErrCodeFlowControl)
 	}
 	return nil
 }
 
 // consumedLocked lets the client send n more on the connection.
-func (h *http2Server) consumedLocked(n int) {
+func (h *http2Conn) returnCreditLocked(n int) {
 	h.consumed += n
 	if h.consumed == 0 || h.consumed < h.recvWindow/4 {
 		return
@@ -209,56 +209,56 @@ func (h *http2Server) consumedLocked(n int) {
 	h.queued.WriteWindowUpdate(0, uint32(h.consumed))
 	h.recvWindow += h.consumed
 	h.consumed = 0
-	h.poke()
+	h.wakeSender()
 }
 
 // broken is a stream that the client has reset.
-func (h *http2Server) broken(f *http2.RSTStreamFrame) error {
+func (h *http2Conn) handleReset(f *http2.RSTStreamFrame) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	st := h.streams[f.StreamID]
 	switch {
 	case st != nil:
-		st.breakLocked(errReset)
-	case f.StreamID > h.last:
+		st.failLocked(errReset)
+	case f.StreamID > h.lastStream:
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	}
 	return nil
 }
 
 // reset ends a stream by a fault of the client's.
-func (h *http2Server) reset(id uint32, code http2.ErrCode) {
+func (h *http2Conn) resetStream(id uint32, code http2.ErrCode) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if st := h.streams[id]; st != nil {
-		h.resetLocked(st, code)
+		h.resetStreamLocked(st, code)
 		return
 	}
-	h.last = max(h.last, id)
-	h.refused++
-	h.rstLocked(id, code)
+	h.lastStream = max(h.lastStream, id)
+	h.refusals++
+	h.queueResetLocked(id, code)
 }
 
-func (h *http2Server) resetLocked(st *http2Stream, code http2.ErrCode) {
-	st.breakLocked(errFault)
-	h.rstLocked(st.id, code)
+func (h *http2Conn) resetStreamLocked(st *http2Stream, code http2.ErrCode) {
+	st.failLocked(errFault)
+	h.queueResetLocked(st.id, code)
 }
 
 // rstLocked tells the client that a stream is closed, unless it was told so before:
 // it may have sent more before it knew (RFC 9113, 5.1).
-func (h *http2Server) rstLocked(id uint32, code http2.ErrCode) {
+func (h *http2Conn) queueResetLocked(id uint32, code http2.ErrCode) {
 	if h.wasReset(id) {
 		return
 	}
 	h.resets[h.nextReset] = id
 	h.nextReset = (h.nextReset + 1) % maxResets
 	h.queued.WriteRSTStream(id, code)
-	h.poke()
+	h.wakeSender()
 }
 
-func (h *http2Server) wasReset(id uint32) bool { return slices.Contains(h.resets[:], id) }
+func (h *http2Conn) wasReset(id uint32) bool { return slices.Contains(h.resets[:], id) }
 
-func (h *http2Server) window(f *http2.WindowUpdateFrame) error {
+func (h *http2Conn) handleWindowUpdate(f *http2.WindowUpdateFrame) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if f.StreamID == 0 {
@@ -272,13 +272,13 @@ func (h *http2Server) window(f *http2.WindowUpdateFrame) error {
 	}
 	st := h.streams[f.StreamID]
 	switch {
-	case st == nil && f.StreamID > h.last:
+	case st == nil && f.StreamID > h.lastStream:
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	case st == nil:
 		return nil
 	}
 	if st.sendWindow += int64(f.Increment); st.sendWindow > maxWindow {
-		h.resetLocked(st, http2.ErrCodeFlowControl)
+		h.resetStreamLocked(st, http2.ErrCodeFlowControl)
 		return nil
 	}
 	st.cond.Broadcast()
@@ -287,25 +287,25 @@ func (h *http2Server) window(f *http2.WindowUpdateFrame) error {
 
 // ackedLocked is when the client goes by our settings, for the streams that it
 // has begun before, too.
-func (h *http2Server) ackedLocked() {
-	if h.acked {
+func (h *http2Conn) settingsAckedLocked() {
+	if h.settingsAcked {
 		return
 	}
-	h.acked = true
+	h.settingsAcked = true
 	for _, st := range h.streams {
 		st.window -= defaultWindow - earlyWindow
 		st.recvWindow -= defaultWindow - earlyWindow
 		if st.admitted {
-			st.openLocked()
+			st.openWindowLocked()
 		}
 	}
 }
 
-func (h *http2Server) settings(f *http2.SettingsFrame) error {
+func (h *http2Conn) handleSettings(f *http2.SettingsFrame) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if f.IsAck() {
-		h.ackedLocked()
+		h.settingsAckedLocked()
 		return nil
 	}
 	err := f.ForeachSetting(func(s http2.Setting) error {
@@ -316,8 +316,8 @@ func (h *http2Server) settings(f *http2.SettingsFrame) error {
 		case http2.SettingHeaderTableSize:
 			h.encoder.SetMaxDynamicTableSize(min(s.Val, 4096))
 		case http2.SettingInitialWindowSize:
-			more := int64(s.Val) - h.initial
-			h.initial += more
+			more := int64(s.Val) - h.initialWindow
+			h.initialWindow += more
 			for _, st := range h.streams {
 				if st.sendWindow += more; st.sendWindow > maxWindow {
 					return http2.ConnectionError(http2.ErrCodeFlowControl)
@@ -335,6 +335,6 @@ func (h *http2Server) settings(f *http2.SettingsFrame) error {
 		return err
 	}
 	h.queued.WriteSettingsAck()
-	h.poke()
+	h.wakeSender()
 	return nil
 }

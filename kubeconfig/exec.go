@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/transport/spdy"
 	"k8s.io/client-go/util/exec"
-	"k8s.io/streaming/pkg/httpstream"
 )
 
 // ExecOptions says what to run, and where.
@@ -118,7 +117,7 @@ func (c *Client) executor(p *pass, u *url.URL) (remotecommand.Executor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return remotecommand.NewFallbackExecutor(byWebSocket, bySPDY, httpstream.IsUpgradeFailure)
+	return remotecommand.NewFallbackExecutor(byWebSocket, bySPDY, upgradeFailed)
 }
 
 // podURL is that of a Pod's subresource. Its names were checked.

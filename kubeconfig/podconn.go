@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/apimachinery/pkg/util/httpstream"
 )
 
 // PodConn is a connection to a port of a Pod, which [Client.PortForward] makes.

@@ -8,9 +8,9 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
-	"k8s.io/streaming/pkg/httpstream"
 )
 
 // PodPort is a port of a Pod.
@@ -115,12 +115,12 @@ func (c *Client) forwardDialer(p *pass, to PodPort) (httpstream.Dialer, error) {
 	if err != nil {
 		return nil, err
 	}
-	bySPDY := spdy.NewDialerForStreaming(telling{upgrader}, &http.Client{Transport: transport}, http.MethodPost, u)
-	byWebSocket, err := portforward.NewSPDYOverWebsocketDialerForStreaming(u, config)
+	bySPDY := spdy.NewDialer(telling{upgrader}, &http.Client{Transport: transport}, http.MethodPost, u)
+	byWebSocket, err := portforward.NewSPDYOverWebsocketDialer(u, config)
 	if err != nil {
 		return nil, err
 	}
-	return portforward.NewFallbackDialerForStreaming(byWebSocket, bySPDY, httpstream.IsUpgradeFailure), nil
+	return portforward.NewFallbackDialer(byWebSocket, bySPDY, upgradeFailed), nil
 }
 
 // openStreams opens what one connection to a port needs.

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -34,16 +35,6 @@ func (c Caches) Get(namespace, name string) any {
 	return object
 }
 
-// Version is the resourceVersion that the cache of the Namespace is at: what is
-// read from it afterwards is not older. The informer's own is ahead of its store.
-func (c Caches) Version(namespace string) string {
-	informer := c.Of(namespace)
-	if informer == nil {
-		return ""
-	}
-	return informer.GetStore().LastStoreSyncResourceVersion()
-}
-
 // Secret is Get for a cache of Secrets.
 func (c Caches) Secret(key types.NamespacedName) *corev1.Secret {
 	secret, _ := c.Get(key.Namespace, key.Name).(*corev1.Secret)
@@ -69,6 +60,28 @@ func Scopes(namespaces []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(namespaces)))
 }
 
+// Version returns a resourceVersion that the cache of the Namespace has reached:
+// what is read from it afterwards is not older. The informer's own version is
+// ahead of its store.
+func (c *Controller) Version(caches Caches, namespace string) string {
+	if version, ok := c.versions.Load(caches.Of(namespace)); ok {
+		return version.(string)
+	}
+	return "0"
+}
+
+// noteVersion is called after the object was stored, or was removed.
+func (c *Controller) noteVersion(informer cache.SharedIndexInformer, object any) {
+	m, err := meta.Accessor(object)
+	if err != nil {
+		return
+	}
+	last, ok := c.versions.Load(informer)
+	if !ok || !Older(m.GetResourceVersion(), last.(string)) {
+		c.versions.Store(informer, m.GetResourceVersion())
+	}
+}
+
 // Start runs an informer until ctx ends. changed gets a nil old for an object
 // that was added, and a nil new for one that was deleted.
 func (c *Controller) Start(ctx context.Context, wg *sync.WaitGroup, informer cache.SharedIndexInformer, what string, trim cache.TransformFunc, changed func(old, new any)) error {
@@ -82,12 +95,19 @@ func (c *Controller) Start(ctx context.Context, wg *sync.WaitGroup, informer cac
 	}
 	if err == nil {
 		_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(object any) { changed(nil, object) },
-			UpdateFunc: changed,
+			AddFunc: func(object any) {
+				c.noteVersion(informer, object)
+				changed(nil, object)
+			},
+			UpdateFunc: func(old, object any) {
+				c.noteVersion(informer, object)
+				changed(old, object)
+			},
 			DeleteFunc: func(object any) {
 				if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
 					object = last.Obj
 				}
+				c.noteVersion(informer, object)
 				changed(object, nil)
 			},
 		})

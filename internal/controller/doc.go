@@ -4,6 +4,8 @@
 package controller
 
 import (
+	"sync"
+
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 )
@@ -17,6 +19,8 @@ type Controller struct {
 	Dynamic dynamic.Interface
 	Failed  func(error) // is told of what is tried again. May be nil.
 	Health  Health
+
+	versions sync.Map // the last resourceVersion by informer, see [Controller.Version]
 }
 
 func (c *Controller) failed(err error) {

@@ -2,10 +2,10 @@ package controller
 
 import (
 	"fmt"
+	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
 // WriteError says which write failed, of what kind of object, and leaves out
@@ -20,9 +20,10 @@ func (c *Controller) WriteError(verb, kind string, name types.NamespacedName, er
 	return fmt.Errorf("%s: %s %s %s: %w", c.Name, verb, kind, name, err)
 }
 
-// Older says whether resourceVersion a is before b. What can't be compared is
-// not.
+// Older reports whether resourceVersion a is before b. It is false if one of
+// them is no number. (apimachinery compares them since 0.35.)
 func Older(a, b string) bool {
-	n, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && n < 0
+	x, errX := strconv.ParseUint(a, 10, 64)
+	y, errY := strconv.ParseUint(b, 10, 64)
+	return errX == nil && errY == nil && x < y
 }

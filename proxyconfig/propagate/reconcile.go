@@ -55,7 +55,7 @@ func (r *run) cluster(ctx context.Context, t task) error {
 		r.event(ctx, cluster.reference(), warning(ReasonCluster, err))
 		return nil
 	}
-	secrets, configMaps := r.secrets.Version(t.Namespace), r.configMaps.Version(t.Namespace) // before held
+	secrets, configMaps := r.base.Version(r.secrets, t.Namespace), r.base.Version(r.configMaps, t.Namespace) // before held
 	held := r.held(cluster)
 	if !r.caughtUp(cluster, held, secrets, configMaps, began) {
 		r.queue.AddAfter(t, time.Second) // the event comes sooner
@@ -170,7 +170,7 @@ func (r *run) namespace(ctx context.Context, t task) error {
 	if ns == nil || ns.DeletionTimestamp != nil || name == r.installation {
 		return nil
 	}
-	at := r.envSecrets.Version(t.Namespace) // before held
+	at := r.base.Version(r.envSecrets, t.Namespace) // before held
 	held := r.envSecrets.Secret(name)
 	if !r.ledger.caughtUp(kindSecret+" "+name.String(), object(held), at, time.Now()) {
 		r.queue.AddAfter(t, time.Second)

@@ -114,7 +114,6 @@ var direct = []string{
 	"k8s.io/api",
 	"k8s.io/apimachinery",
 	"k8s.io/client-go",
-	"k8s.io/streaming",
 	yamlModule,
 }
 

@@ -1,3 +1,6 @@
+// Package carrier has the connections that sessions run on: TLS 1.3 on TCP, on a
+// WebSocket or on any other connection of a Transport, with large reads and
+// writes, and no buffer while it is idle.
 package carrier
 
 import (
@@ -21,50 +24,51 @@ import (
 const (
 	// HelloTimeout is how long a client may take for its ClientHello.
 	HelloTimeout = 5 * time.Second
-	// maxSpoken bounds what a client says after the handshake before it is let
-	// in: to enrol, say.
+	// maxSpoken bounds what a client may send after the handshake before it is
+	// admitted: the request of an enrolment, which is the longest message.
 	maxSpoken = 32<<10 + 2<<10
 )
 
-// carrier is TLS 1.3 on a Transport's connection, shaped for a multiplexer:
-// what is written is sent by Flush, in few large pieces, and what is read
-// comes from the kernel in few large pieces. It holds no buffer while idle.
+// Conn is a carrier: TLS 1.3 on a Transport's connection. What is written is sent
+// by Flush, in few large pieces, and what is read comes from the kernel in few
+// large pieces.
 //
-// Read returns io.EOF only if the peer ended TLS; a connection that ends
-// without is an error that wraps io.ErrUnexpectedEOF. A write that failed,
-// be it by a deadline, is the last one: its error is returned from then on.
+// Read returns io.EOF only if the peer ended TLS; if the connection ended without
+// that, the error wraps io.ErrUnexpectedEOF. After a write that failed, because of
+// a deadline for example, every write returns that error: part of a record may
+// have been sent.
 type Conn struct {
 	tls    *tls.Conn
-	shape  *gatherer
+	below  *gatherer
 	closed atomic.Bool
 
-	// drained says that TLS keeps nothing for the next Read, and no part of a
-	// record: the last one returned less than there was room for.
+	// drained is true if TLS has nothing for the next Read, and no part of a
+	// record: the last Read returned less than it had room for.
 	drained atomic.Bool
 }
 
 var _ net.Conn = (*Conn)(nil)
 
-// Harden changes config, which is returned, to that of a carrier: nothing
-// below TLS 1.3 is spoken, and no session is resumed.
+// Harden changes config to that of a carrier, and returns it: TLS 1.3 is the
+// oldest version, and no session is resumed.
 func Harden(config *tls.Config) *tls.Config {
 	config.MinVersion = tls.VersionTLS13
 	config.SessionTicketsDisabled = true
-	// Small first records are for pages: here they cost throughput whenever
-	// a stream had paused.
+	// Small first records let a browser begin early. Here they cost throughput
+	// whenever a stream has paused.
 	config.DynamicRecordSizingDisabled = true
 	return config
 }
 
-// Client makes a carrier of raw, which is the carrier's from then on: it is
-// closed if the handshake fails. ctx bounds the handshake. config is not
-// changed; a carrier keeps it, so those who can share one. Except for the outer
-// TLS of a WebSocket it is hardened.
+// Client makes a carrier of raw, which belongs to the carrier from then on: it is
+// closed if the handshake fails. ctx bounds the handshake. config should be
+// hardened, except for the outer TLS of a WebSocket. It is kept and not changed, so
+// many carriers can share one.
 func Client(ctx context.Context, raw net.Conn, config *tls.Config) (*Conn, error) {
 	return newConn(raw, config, false).handshake(ctx, raw, false)
 }
 
-// Server is Client at the other end, for a client that is known.
+// Server is like Client, for the server's end.
 func Server(ctx context.Context, raw net.Conn, config *tls.Config) (*Conn, error) {
 	return newConn(raw, config, true).handshake(ctx, raw, true)
 }
@@ -77,15 +81,15 @@ func (c *Conn) handshake(ctx context.Context, raw net.Conn, server bool) (*Conn,
 	return c, nil
 }
 
-// Accept is Server for a stranger, which has only its place. The carrier may be
-// used within what the place allows, until Admit.
+// Accept is like Server, for a client that has not proven who it is. Until Admit
+// the carrier may be used within what the place allows.
 func Accept(p *admission.Place, raw net.Conn, config *tls.Config) (*Conn, error) {
 	c := newConn(raw, config, true)
 	c.setPlace(p)
 	p.Begin()
 	defer p.End(maxSpoken)
-	// A handshake needs much stack. On a goroutine of its own that is freed before
-	// the client's first message is waited for.
+	// A handshake needs a large stack. On a goroutine of its own the stack is freed
+	// before the caller waits for the client's first message.
 	var err error
 	var wg sync.WaitGroup
 	wg.Go(func() { _, err = c.handshake(p.Context(), raw, true) })
@@ -97,23 +101,23 @@ func Accept(p *admission.Place, raw net.Conn, config *tls.Config) (*Conn, error)
 }
 
 func newConn(raw net.Conn, config *tls.Config, server bool) *Conn {
-	c := &Conn{shape: newGatherer(raw)}
+	c := &Conn{below: newGatherer(raw)}
 	if server {
-		c.tls = tls.Server(c.shape, config)
+		c.tls = tls.Server(c.below, config)
 	} else {
-		c.tls = tls.Client(c.shape, config)
+		c.tls = tls.Client(c.below, config)
 	}
 	return c
 }
 
-// setPlace has what comes counted for the place, and nothing read ahead, in all
-// that is below too; nil ends that.
+// setPlace counts what comes for the place, and has nothing read ahead, in this
+// connection and all below it. With nil it ends that.
 func (c *Conn) setPlace(p *admission.Place) {
 	for conn := net.Conn(c); ; {
 		switch it := conn.(type) {
 		case *Conn:
-			it.shape.place, it.shape.nested, it.shape.source.Exact = p, it != c, p != nil
-			conn = it.shape.Conn
+			it.below.place, it.below.nested, it.below.source.Exact = p, it != c, p != nil
+			conn = it.below.Conn
 		case *websocket.Conn:
 			it.SetExact(p != nil)
 			conn = it.Conn
@@ -125,15 +129,15 @@ func (c *Conn) setPlace(p *admission.Place) {
 
 // Admit ends what Accept began: the client has proven who it is.
 func (c *Conn) Admit() {
-	if p := c.shape.place; p != nil {
+	if p := c.below.place; p != nil {
 		p.Prove()
 		c.setPlace(nil)
 	}
 }
 
-// Limit bounds what a client may still send that was not admitted.
+// Limit bounds what a client that was not admitted may still send.
 func (c *Conn) Limit(n int) {
-	if p := c.shape.place; p != nil {
+	if p := c.below.place; p != nil {
 		p.Limit(n)
 	}
 }
@@ -173,28 +177,30 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, c.explain(err)
 }
 
-// Wait returns when Read has something or an error, or at once if that would
-// take more than a look at a socket. It needs less stack than Read, and calls
-// idle once if it really waits. It is not for use beside Read.
+// Wait returns when Read has something or an error. It calls idle once if it
+// really waits. A goroutine that waits here for hours keeps less stack than one
+// that waits in Read, below crypto/tls. If there is no socket to wait for, or TLS
+// may have something, Wait returns at once. Read and Wait must not be called at the
+// same time.
 func (c *Conn) Wait(idle func()) {
 	if c.drained.Load() {
-		c.shape.source.Wait(idle)
+		c.below.source.Wait(idle)
 	}
 }
 
 // Write encrypts p. It is sent by the next Flush, or when 128 KiB are waiting.
 func (c *Conn) Write(p []byte) (int, error) {
-	c.shape.gathering.Add(1)
+	c.below.gathering.Add(1)
 	n, err := c.tls.Write(p)
-	c.shape.gathering.Add(-1)
+	c.below.gathering.Add(-1)
 	return n, c.explain(err)
 }
 
 // Flush sends what was written.
-func (c *Conn) Flush() error { return c.explain(c.shape.flush()) }
+func (c *Conn) Flush() error { return c.explain(c.below.flush()) }
 
-// explain returns the error of an operation: after Close it is net.ErrClosed,
-// however it came about.
+// explain returns the error of an operation: after Close any error is
+// net.ErrClosed.
 func (c *Conn) explain(err error) error {
 	if err != nil && c.closed.Load() {
 		return net.ErrClosed
@@ -202,21 +208,20 @@ func (c *Conn) explain(err error) error {
 	return err
 }
 
-// Close sends what was written and the end of TLS, unless the peer takes
-// nothing: it gives up after 100 ms, and at once if a write is blocked.
-// Blocked calls return.
+// Close sends what was written and the end of TLS. If the peer reads nothing it
+// gives up after 100 ms, or at once if a write is blocked. Blocked calls return.
 func (c *Conn) Close() error {
 	if c.closed.Swap(true) {
 		return net.ErrClosed
 	}
-	if !c.shape.idle() {
-		c.shape.Conn.Close()
+	if !c.below.isIdle() {
+		c.below.Conn.Close()
 		c.tls.Close() // it can't send its alert any more
 		return nil
 	}
-	defer socket.CloseAfter(c.shape.Conn, socket.CloseTimeout)()
-	c.shape.Conn.SetReadDeadline(time.Unix(1, 0))
-	c.tls.Close() // its error is about the alert: nobody waits for it
+	defer socket.CloseAfter(c.below.Conn, socket.CloseTimeout)()
+	c.below.Conn.SetReadDeadline(time.Unix(1, 0))
+	c.tls.Close() // the error is only about the alert
 	return nil
 }
 
@@ -230,7 +235,7 @@ func (c *Conn) State() *tls.ConnectionState {
 func (c *Conn) ReadsAhead() {}
 
 // NetConn returns the Transport's connection, for its options.
-func (c *Conn) NetConn() net.Conn { return c.shape.Conn }
+func (c *Conn) NetConn() net.Conn { return c.below.Conn }
 
 func (c *Conn) LocalAddr() net.Addr  { return c.tls.LocalAddr() }
 func (c *Conn) RemoteAddr() net.Addr { return c.tls.RemoteAddr() }

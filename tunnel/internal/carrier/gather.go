@@ -12,29 +12,35 @@ import (
 	"github.com/causewayproject/causeway/tunnel/internal/websocket"
 )
 
-// gatherer is what a carrier has below TLS. TLS writes a record at a time and
-// reads little more than one: the gatherer makes large pieces of them.
+// gatherer is the connection that a carrier's TLS writes to and reads from.
+//
+// crypto/tls writes one record of at most 16 KiB at a time, and each would be a
+// system call, and often a packet that is not full. The gatherer keeps the records
+// of a Write of the carrier in a buffer, and sends them together when the carrier
+// is flushed or the buffer is full. The multiplexer flushes once it has nothing
+// more to write. In the other direction crypto/tls asks for little more than a
+// record, and the [socket.Reader] reads as much as the kernel has.
 type gatherer struct {
 	net.Conn // the Transport's
 
-	// gathering counts the calls of carrier.Write. What TLS sends outside of
-	// them (handshakes, alerts) is sent at once.
+	// gathering counts the calls of Conn.Write that are under way. TLS also writes
+	// outside of them (handshakes, alerts): that is sent at once.
 	gathering atomic.Int32
 
-	// writes keeps writes apart, as a conn's own lock does: it is held while
-	// one blocks, and Close does without it.
+	// writes is held while a write blocks. Close does not wait for it.
 	writes   socket.Mutex
-	out      *[socket.BufferSize]byte // nil while nothing waits
+	out      *[socket.BufferSize]byte // borrowed from the pool while something waits; nil otherwise
 	outLen   int
 	writeErr error // of the first write that failed
 	unsent   socket.UnsentLimit
 
-	// place is where the carrier is until it is let in; nil otherwise. nested
-	// says that another TLS on top counts what comes.
+	// place is the place among those who have not proven who they are, until the
+	// client is admitted; nil otherwise. If another TLS runs on top of this one,
+	// nested is true, and that one counts what comes.
 	place  *admission.Place
 	nested bool
 
-	// The reader's; TLS has one at a time.
+	// The fields below are the reader's; TLS has one at a time.
 	source  socket.Reader
 	records admission.Records
 }
@@ -43,12 +49,12 @@ func newGatherer(raw net.Conn) *gatherer {
 	return &gatherer{Conn: raw, writes: socket.NewMutex(), unsent: socket.NewUnsentLimit(raw), source: socket.NewReader(raw)}
 }
 
-// errCut must not be io.ErrUnexpectedEOF itself: crypto/tls makes io.EOF of
-// that where a record ends, and then a cut looks like an end.
+// errCut wraps io.ErrUnexpectedEOF and must not be that itself: at the end of a
+// record crypto/tls turns it into io.EOF, and then a cut looks like an end.
 var errCut = fmt.Errorf("the connection ended without the end of TLS: %w", io.ErrUnexpectedEOF)
 
-func (s *gatherer) Read(p []byte) (int, error) {
-	n, err := s.records.Read(&s.source, p, s.place, s.nested)
+func (g *gatherer) Read(p []byte) (int, error) {
+	n, err := g.records.Read(&g.source, p, g.place, g.nested)
 	if errors.Is(err, io.EOF) || err == io.ErrUnexpectedEOF {
 		err = errCut
 	}
@@ -56,68 +62,68 @@ func (s *gatherer) Read(p []byte) (int, error) {
 }
 
 // Write takes one record of TLS.
-func (s *gatherer) Write(p []byte) (int, error) {
-	s.writes.Lock()
-	defer s.writes.Unlock()
-	if s.outLen+len(p) > websocket.MaxPayload {
-		s.flushLocked()
+func (g *gatherer) Write(p []byte) (int, error) {
+	g.writes.Lock()
+	defer g.writes.Unlock()
+	if g.outLen+len(p) > websocket.MaxPayload {
+		g.flushLocked()
 	}
-	if s.writeErr != nil {
-		return 0, s.writeErr
+	if g.writeErr != nil {
+		return 0, g.writeErr
 	}
 	if len(p) > websocket.MaxPayload {
-		return s.sendLocked(p)
+		return g.sendLocked(p)
 	}
-	if s.out == nil {
-		s.out = socket.GetBuffer()
+	if g.out == nil {
+		g.out = socket.GetBuffer()
 	}
-	s.outLen += copy(s.out[s.outLen:], p)
-	if s.gathering.Load() == 0 {
-		s.flushLocked()
+	g.outLen += copy(g.out[g.outLen:], p)
+	if g.gathering.Load() == 0 {
+		g.flushLocked()
 	}
-	if s.writeErr != nil {
-		return 0, s.writeErr
+	if g.writeErr != nil {
+		return 0, g.writeErr
 	}
 	return len(p), nil
 }
 
-func (s *gatherer) flush() error {
-	s.writes.Lock()
-	defer s.writes.Unlock()
-	s.flushLocked()
-	return s.writeErr
+func (g *gatherer) flush() error {
+	g.writes.Lock()
+	defer g.writes.Unlock()
+	g.flushLocked()
+	return g.writeErr
 }
 
-func (s *gatherer) flushLocked() {
-	if s.out == nil {
+func (g *gatherer) flushLocked() {
+	if g.out == nil {
 		return
 	}
-	if s.writeErr == nil {
-		s.sendLocked(s.out[:s.outLen])
+	if g.writeErr == nil {
+		g.sendLocked(g.out[:g.outLen])
 	}
-	socket.PutBuffer(s.out)
-	s.out, s.outLen = nil, 0
+	socket.PutBuffer(g.out)
+	g.out, g.outLen = nil, 0
 }
 
-// sendLocked keeps the first error: after it nobody knows what the peer has.
-func (s *gatherer) sendLocked(p []byte) (n int, err error) {
-	if s.place != nil {
-		s.place.Wait()
-		s.place.Reach(admission.Greeting) // what was sent is an answer
+// sendLocked keeps the first error: after it nobody knows how much the peer has got.
+func (g *gatherer) sendLocked(p []byte) (n int, err error) {
+	if g.place != nil {
+		g.place.Wait()
+		g.place.Reach(admission.Greeting) // what was sent is an answer
 	}
-	n, err = s.Conn.Write(p)
-	s.unsent.Wrote(n)
+	n, err = g.Conn.Write(p)
+	g.unsent.Wrote(n)
 	if err != nil {
-		s.writeErr = err
+		g.writeErr = err
 	}
 	return n, err
 }
 
-// idle reports whether no write is under way.
-func (s *gatherer) idle() bool {
-	if !s.writes.TryLock() {
+// isIdle reports whether no write is under way.
+func (g *gatherer) isIdle() bool {
+	if !g.writes.TryLock() {
 		return false
 	}
-	s.writes.Unlock()
+	g.writes.Unlock()
 	return true
 }

@@ -9,8 +9,10 @@ import (
 	"syscall"
 )
 
-// tryReader reads from a socket into a buffer that it takes from the pool
-// only when there is something to read.
+// tryReader reads from a socket into a buffer that it takes from the pool only
+// when there is something to read. It uses the socket without blocking through
+// syscall.RawConn, whose Read calls a function again whenever the socket may be
+// readable.
 type tryReader struct {
 	conn *net.TCPConn
 	raw  syscall.RawConn

@@ -22,16 +22,16 @@ import (
 
 const (
 	subprotocol = "causeway.v1"
-	// maxUpgradeHeader bounds what is read of an answer before it is whole.
+	// maxUpgradeHeader bounds the header of an answer.
 	maxUpgradeHeader = 64 << 10
-	// maxRefusal is how much of a refusal's body is kept, refusalWait how
-	// long it is waited for: the status is known.
+	// maxRefusal is how much of a refusal's body is kept, and refusalWait how long
+	// Client waits for it.
 	maxRefusal  = 200
 	refusalWait = time.Second
 )
 
-// ParseURL returns errors that don't repeat the address: it may hold
-// a password.
+// ParseURL parses a ws:// or wss:// URL. Its errors do not repeat the address,
+// which may hold a password.
 func ParseURL(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	switch {
@@ -60,8 +60,8 @@ func HostPort(u *url.URL) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// Client makes the handshake of a client on conn, which is the caller's no longer:
-// it is closed if the handshake fails. ctx bounds the handshake.
+// Client makes the handshake of a client on conn, which belongs to the WebSocket
+// from then on: it is closed if the handshake fails. ctx bounds the handshake.
 func Client(ctx context.Context, conn net.Conn, u *url.URL, header http.Header) (*Conn, error) {
 	stop := context.AfterFunc(ctx, func() { socket.Innermost(conn).Close() })
 	early, err := upgrade(conn, u, header)
@@ -134,8 +134,8 @@ func checkUpgrade(h http.Header, key string) error {
 	return nil
 }
 
-// upgradeRefusal is the status and first words of an answer. conn is closed if the
-// words don't come.
+// upgradeRefusal returns the status of an answer and its first words. conn is closed
+// if they do not come in time.
 func upgradeRefusal(res *http.Response, conn net.Conn) error {
 	stop := socket.CloseAfter(conn, refusalWait)
 	body, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
@@ -147,9 +147,9 @@ func upgradeRefusal(res *http.Response, conn net.Conn) error {
 	return fmt.Errorf("the answer is %s", status)
 }
 
-// acceptKey is of RFC 6455, section 4.2.2. Its SHA-1 shows that the answer is
-// WebSocket's, and protects nothing: a program that allows itself FIPS 140
-// algorithms only may use it.
+// acceptKey returns the Sec-WebSocket-Accept for a key (RFC 6455, section 4.2.2).
+// The SHA-1 only shows that the server speaks WebSocket, and protects nothing, so
+// it is allowed in a program that enforces FIPS 140.
 func acceptKey(key string) string {
 	var sum [sha1.Size]byte
 	fips140.WithoutEnforcement(func() {

@@ -1,3 +1,5 @@
+// Package websocket carries a stream of bytes in the binary messages of a
+// WebSocket (RFC 6455): the handshake of a client and of a server, and a net.Conn.
 package websocket
 
 import (
@@ -34,20 +36,21 @@ const (
 
 const statusNormal = 1000
 
-// Conn is the bytes of a WebSocket's binary messages, both ways. Messages
-// are not limited, for nothing is kept of them. Pings are answered while
-// something reads. A Close from the peer is io.EOF.
+// Conn sends and receives a stream of bytes in binary messages. Where a message
+// ends means nothing, so a message of any length is read as it comes. Pings are
+// answered while a Read is under way. A Close frame from the peer is io.EOF.
 //
-// A write that failed is the last one: its error is returned from then on.
+// After a write that failed, every write returns its error: part of a frame may
+// have been sent.
 type Conn struct {
 	net.Conn      // TCP or the outer TLS
-	client   bool // it masks, its peer does not
+	client   bool // this end masks what it sends, and its peer does not
 
 	readMu     sync.Mutex // guards the fields below; held while a read blocks
 	source     socket.Reader
 	small      [256]byte
-	in         []byte // what was read beyond a header, in small or elsewhere
-	left       uint64 // bytes of the current frame that were not yet read
+	in         []byte // what was read behind a header, in small or where the handshake left it
+	left       uint64 // bytes of the current frame that have not been read
 	key        [4]byte
 	unfinished bool // the message goes on in another frame
 	readErr    error
@@ -58,15 +61,15 @@ type Conn struct {
 	mu      sync.Mutex // guards the fields below
 	closed  bool
 	pinged  bool   // pong is to be sent
-	pong    []byte // of many pings the last is answered
-	ponging bool   // a goroutine does it
+	pong    []byte // the payload of the last ping; earlier ones need no answer
+	ponging bool   // a goroutine sends pongs
 	pongs   sync.WaitGroup
 }
 
 var _ net.Conn = (*Conn)(nil)
 
-// NewConn takes conn after the handshake; early is what was read of it too
-// much.
+// NewConn returns the WebSocket on conn after the handshake. early is what was
+// read from conn behind the handshake.
 func NewConn(conn net.Conn, client bool, early []byte) *Conn {
 	return &Conn{Conn: conn, client: client, writes: socket.NewMutex(), source: socket.NewReader(conn), in: early}
 }
@@ -100,7 +103,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readBelow reads what was read too much, then from below.
+// readBelow reads what was read ahead, and then from the connection below.
 func (c *Conn) readBelow(p []byte) (int, error) {
 	if len(c.in) == 0 {
 		return c.readSource(p)
@@ -114,8 +117,9 @@ func (c *Conn) readBelow(p []byte) (int, error) {
 
 var errNoClose = fmt.Errorf("websocket: the connection ended without a Close frame: %w", io.ErrUnexpectedEOF)
 
-// readSource reads from below, whose end is no end of a WebSocket (RFC 6455,
-// section 7.1.5). A TLS below says either of two errors.
+// readSource reads from the connection below. Its end is not the end of the
+// WebSocket (RFC 6455, section 7.1.5). A TLS below may return either of two errors
+// for it.
 func (c *Conn) readSource(p []byte) (int, error) {
 	n, err := c.source.Read(p)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -124,8 +128,8 @@ func (c *Conn) readSource(p []byte) (int, error) {
 	return n, err
 }
 
-// need makes the first n bytes of in available. It may be called again after
-// a timeout: nothing is lost.
+// need reads until in has n bytes. It may be called again after a timeout: nothing
+// is lost.
 func (c *Conn) need(n int) error {
 	for len(c.in) < n {
 		have := copy(c.small[:], c.in)
@@ -138,7 +142,7 @@ func (c *Conn) need(n int) error {
 	return nil
 }
 
-// frame is a header.
+// frame is the header of a frame.
 type frame struct {
 	final  bool
 	opcode byte
@@ -154,7 +158,7 @@ func (c *Conn) nextFrame() error {
 		return err
 	}
 	if f.opcode >= opClose {
-		return c.control(f)
+		return c.handleControl(f)
 	}
 	if first := f.opcode != opContinuation; first == c.unfinished {
 		return c.violation("a message inside another, or a continuation of none")
@@ -209,13 +213,13 @@ func (c *Conn) readHeader() (f frame, err error) {
 	return f, nil
 }
 
-// violation ends reading for good.
+// violation returns an error that every Read returns from then on.
 func (c *Conn) violation(format string, args ...any) error {
 	c.readErr = fmt.Errorf("websocket: the peer sent "+format, args...)
 	return c.readErr
 }
 
-func (c *Conn) control(f frame) error {
+func (c *Conn) handleControl(f frame) error {
 	size := f.size + int(f.length)
 	if err := c.need(size); err != nil {
 		return err
@@ -228,12 +232,12 @@ func (c *Conn) control(f frame) error {
 		c.readErr = io.EOF
 		return io.EOF
 	case opPing:
-		c.answer(payload)
+		c.answerPing(payload)
 	}
 	return nil
 }
 
-// unmask takes the next bytes of the current frame, in their order.
+// unmask removes the mask from the next bytes of the current frame.
 func (c *Conn) unmask(p []byte) {
 	if c.client || len(p) == 0 {
 		return
@@ -246,7 +250,7 @@ func (c *Conn) unmask(p []byte) {
 	c.key = turned
 }
 
-// mask is its own inverse.
+// mask masks p, or removes the mask: both are an XOR with the key.
 func mask(p []byte, key [4]byte) {
 	if key == [4]byte{} {
 		return
@@ -305,9 +309,9 @@ func (c *Conn) writeFrameLocked(opcode byte, p []byte) error {
 	return c.writeErr
 }
 
-// answer has a ping answered. The reader does not do it itself: a peer that
-// takes no bytes must not stop it.
-func (c *Conn) answer(payload []byte) {
+// answerPing has a ping answered by a goroutine. If the reader did it, a peer that
+// does not read would stop it.
+func (c *Conn) answerPing(payload []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -339,8 +343,8 @@ func (c *Conn) sendPongs() {
 	}
 }
 
-// Close sends a Close frame, unless the peer takes nothing: it gives up after
-// 100 ms, and at once if a write is blocked. Blocked calls return.
+// Close sends a Close frame. If the peer reads nothing it gives up after 100 ms, or
+// at once if a write is blocked. Blocked calls return.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	was := c.closed

@@ -16,15 +16,14 @@ import (
 // and for the answer.
 const UpgradeTimeout = 10 * time.Second
 
-// Handler answers the requests of [Client], hands over the
-// connection and returns when serve does. serve closes the connection. Other
-// requests are answered with 426 or 400 and a text.
+// Handler upgrades the requests of [Client] and calls serve with the WebSocket, which
+// serve has to close. Other requests are answered with 426 or 400 and a text.
 func Handler(serve func(net.Conn)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if status, text := CheckRequest(r); status != 0 {
 			w.Header().Set("Upgrade", "websocket")
 			w.Header().Set("Sec-WebSocket-Version", "13")
-			if r.ProtoMajor == 1 { // HTTP/2 does not know it
+			if r.ProtoMajor == 1 { // HTTP/2 forbids the header
 				w.Header().Set("Connection", "Upgrade")
 			}
 			http.Error(w, text, status)
@@ -51,15 +50,15 @@ func Handler(serve func(net.Conn)) http.Handler {
 	})
 }
 
-// SwitchProtocols is the answer to a request that CheckRequest takes.
+// SwitchProtocols writes the answer to a request that passed CheckRequest.
 func SwitchProtocols(conn net.Conn, r *http.Request) error {
 	_, err := fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
 		"Sec-WebSocket-Accept: %s\r\nSec-WebSocket-Protocol: %s\r\n\r\n", acceptKey(r.Header.Get("Sec-WebSocket-Key")), subprotocol)
 	return errors.Join(err, socket.Flush(conn))
 }
 
-// CheckRequest returns the status and text of a refusal, RFC 6455, section
-// 4.2.1; zero if there is none.
+// CheckRequest returns zero if the request can be upgraded (RFC 6455, section
+// 4.2.1), or the status and text of a refusal.
 func CheckRequest(r *http.Request) (status int, text string) {
 	key, err := base64.StdEncoding.DecodeString(r.Header.Get("Sec-WebSocket-Key"))
 	switch {

@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// maxUpgradeRequest bounds the request of a client, who is a stranger still.
+	// maxUpgradeRequest bounds the request of a client that has not proven who it is.
 	maxUpgradeRequest = 8 << 10
 	// maxUpgrades is how many connections of a listener may be in their HTTP
-	// request.
+	// request at once.
 	maxUpgrades = 1000
 	// refusedWait is how long a client may take to read why it was refused.
 	refusedWait = 500 * time.Millisecond
@@ -65,9 +65,10 @@ func outerTLS(config *tls.Config, host string) *tls.Config {
 	return config
 }
 
-// ListenWebSocket makes a listener for WebSockets of l, which serves the path, or
-// any if it is empty, with outer TLS unless config is nil. Close waits for the
-// listener's goroutines; connections that were accepted live on.
+// ListenWebSocket returns a listener that accepts WebSockets on the connections of
+// l, for requests of the path, or of any path if it is empty. The outer TLS is by
+// config; nil: none. Close waits for the listener's goroutines. Connections that
+// were accepted stay open.
 func ListenWebSocket(l net.Listener, path string, config *tls.Config) net.Listener {
 	if config != nil {
 		config = admission.Sparing(outerTLS(config, ""))
@@ -77,12 +78,12 @@ func ListenWebSocket(l net.Listener, path string, config *tls.Config) net.Listen
 		addr: l.Addr(), path: path, outer: config, admission: admission.New(maxUpgrades, HelloTimeout),
 		conns: make(chan net.Conn), done: make(chan struct{}), stop: stop,
 	}
-	s.wg.Go(func() { s.end(s.groups.Serve(ctx, l, 0, s.take)) })
+	s.wg.Go(func() { s.closeWithCause(s.groups.Serve(ctx, l, 0, s.serveRequest)) })
 	return s
 }
 
-// wsListener answers the requests. What asks for it has its place among those
-// who have not proven who they are, as at a Server.
+// wsListener answers the requests. Until its request is whole, each connection has
+// a place among the clients that have not proven who they are, as at a Server.
 type wsListener struct {
 	addr      net.Addr
 	path      string      // empty: any
@@ -90,8 +91,8 @@ type wsListener struct {
 	admission *admission.Admission
 	groups    group.Set
 	conns     chan net.Conn
-	done      chan struct{}  // closed by end
-	stop      func()         // of what is not handed over
+	done      chan struct{}  // closed when Accept is to fail
+	stop      func()         // ends the connections that were not accepted
 	wg        sync.WaitGroup // the groups
 
 	mu    sync.Mutex // guards the fields below
@@ -99,9 +100,9 @@ type wsListener struct {
 	err   error // why Accept fails
 }
 
-// take has the request of a new connection answered, and gives the WebSocket to
-// Accept.
-func (s *wsListener) take(g *group.Group, raw net.Conn) {
+// serveRequest answers the request of a new connection, and passes the WebSocket
+// to Accept.
+func (s *wsListener) serveRequest(g *group.Group, raw net.Conn) {
 	ctx, cancel := context.WithTimeout(g.Context(), websocket.UpgradeTimeout)
 	defer cancel()
 	p, err := s.admission.Enter(ctx, raw)
@@ -123,8 +124,8 @@ func (s *wsListener) take(g *group.Group, raw net.Conn) {
 	}
 }
 
-// upgrade returns an error when there is no WebSocket; the client has been told
-// why, if it speaks HTTP.
+// upgrade returns an error if the request cannot be upgraded. A client that speaks
+// HTTP has then got an answer with the reason.
 func (s *wsListener) upgrade(p *admission.Place, raw net.Conn) (net.Conn, error) {
 	conn := raw
 	if s.outer != nil {
@@ -163,7 +164,7 @@ func (s *wsListener) upgrade(p *admission.Place, raw net.Conn) (net.Conn, error)
 }
 
 // readRequestHead reads a request up to its body, and returns what came after it
-// as early. One that is too long is cut.
+// as early. A request that is too long is cut, and then net/http refuses it.
 func readRequestHead(p *admission.Place, conn net.Conn) (head, early []byte, err error) {
 	b := make([]byte, 0, socket.SmallRead)
 	for {
@@ -184,8 +185,8 @@ func readRequestHead(p *admission.Place, conn net.Conn) (head, early []byte, err
 	}
 }
 
-// headLength returns the length up to the first empty line, that of net/http; zero
-// if there is none yet.
+// headLength returns the length up to and with the first line that net/http takes
+// for empty; zero if it has not come yet.
 func headLength(b []byte) int {
 	for n := 0; ; {
 		i := bytes.IndexByte(b[n:], '\n')
@@ -202,8 +203,8 @@ func headLength(b []byte) int {
 	}
 }
 
-// refuseRequest answers, and waits a moment for the client to read it. It returns
-// the answer as an error.
+// refuseRequest sends an answer, gives the client a moment to read it, and returns
+// it as an error.
 func refuseRequest(conn net.Conn, status int, text string) error {
 	header := ""
 	if status == http.StatusUpgradeRequired {
@@ -223,7 +224,7 @@ func refuseRequest(conn net.Conn, status int, text string) error {
 	return fmt.Errorf("the answer is %d: %s", status, text)
 }
 
-func (s *wsListener) end(err error) {
+func (s *wsListener) closeWithCause(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.ended {
@@ -244,7 +245,7 @@ func (s *wsListener) Accept() (net.Conn, error) {
 }
 
 func (s *wsListener) Close() error {
-	s.end(&net.OpError{Op: "accept", Net: "tcp", Addr: s.addr, Err: net.ErrClosed})
+	s.closeWithCause(&net.OpError{Op: "accept", Net: "tcp", Addr: s.addr, Err: net.ErrClosed})
 	s.stop()
 	s.wg.Wait()
 	return nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/backoff"
+	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 )
 
@@ -141,7 +142,8 @@ func (a *Agent) Run(ctx context.Context) error {
 		Agent: a, targets: targets, backoff: &backoff.Backoff{First: a.FirstBackoff, Max: a.MaxBackoff},
 		changed: make(chan struct{}, 1), updating: make(chan struct{}, 1),
 	}
-	r.ctx = context.WithoutCancel(ctx) // links outlive ctx by Grace
+	r.ctx = context.WithoutCancel(ctx) // sessions outlive ctx by Grace
+	r.sessions = group.New(r.ctx)
 	r.run(ctx)
 	return r.finish()
 }
@@ -152,49 +154,35 @@ type runner struct {
 	targets *targets
 	backoff *backoff.Backoff // after a failure, or a session's end
 	seek    backoff.Backoff  // after a server that the agent has already
-	ctx     context.Context  // of the links, which has no end
+	ctx     context.Context  // of the sessions, which has no end
 
 	tls   *tls.Config  // of the latest session
 	tlsOf *Credentials // that it shows
 
-	links sync.WaitGroup
-	live  []*link   // those that take streams, the oldest first
-	due   time.Time // when to try a server; zero: no session is wanted
-	next  int       // index of the server to try
+	sessions *group.Group     // all; its Context ends when Grace has passed
+	live     []*serverSession // those that take streams, the oldest first
+	due      time.Time        // when to try a server; zero: no session is wanted
+	next     int              // index of the server to try
 
 	renewed  time.Time // the last time; zero: never
 	renewing *renewal  // nil: none
 	notYet   time.Time // to be renewed again, since it failed
 	enrolling
 
-	changed     chan struct{} // holds one: a link has news, or ended
+	changed     chan struct{} // holds one: a session has news, or ended
 	updating    chan struct{} // holds one: who replaces the credentials
 	mu          sync.Mutex    // guards the field below
 	credentials *Credentials
 }
 
-// finish drains the links that are left.
+// finish drains the sessions that are left.
 func (r *runner) finish() error {
-	ended := make(chan struct{})
 	for _, l := range r.live {
 		l.retire()
 	}
-	go func() {
-		r.links.Wait()
-		close(ended)
-	}()
-	t := time.NewTimer(r.grace())
-	defer t.Stop()
-	select {
-	case <-ended:
-	case <-t.C:
-		var cuts sync.WaitGroup
-		for _, l := range r.linked() {
-			cuts.Go(func() { l.end(errGrace) })
-		}
-		cuts.Wait()
-		<-ended
-	}
+	ctx, cancel := context.WithTimeout(r.ctx, r.grace())
+	defer cancel()
+	r.sessions.Drain(ctx)
 	return nil
 }
 
@@ -208,7 +196,7 @@ func sleep(ctx context.Context, d time.Duration) {
 }
 
 // connect is attempt, apart: Run's goroutine then waits for hours.
-func (r *runner) connect(ctx context.Context, held []string) (l *link, server string, err error) {
+func (r *runner) connect(ctx context.Context, held []string) (l *serverSession, server string, err error) {
 	apart(func() { l, server, err = r.attempt(ctx, held) })
 	return l, server, err
 }
@@ -216,7 +204,7 @@ func (r *runner) connect(ctx context.Context, held []string) (l *link, server st
 // attempt makes a session with the next server, which is to be none of those
 // held, after an enrolment if there is no valid certificate. What it returns as
 // server is for people.
-func (r *runner) attempt(ctx context.Context, held []string) (l *link, server string, err error) {
+func (r *runner) attempt(ctx context.Context, held []string) (l *serverSession, server string, err error) {
 	servers, enrol, err := r.prepare(ctx)
 	if err != nil {
 		return nil, "", err

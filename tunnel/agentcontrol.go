@@ -8,17 +8,8 @@ import (
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
-// awaitControl has takeControl called when there is something to take.
-func (l *link) awaitControl() { l.out.control.AfterReadable(l.takeControl) }
-
-// takeControl takes a message of the control stream, or its end. One call
-// follows the other.
-func (l *link) takeControl() {
-	m, err := wire.Read(l.out.control, wire.MaxBody)
-	if err != nil {
-		l.finish(err)
-		return
-	}
+// handleControl takes what a server says.
+func (l *serverSession) handleControl(m *wire.Message) {
 	switch m.Kind {
 	case wire.MsgDrain:
 		l.retire()
@@ -31,19 +22,18 @@ func (l *link) takeControl() {
 	case wire.MsgRoots:
 		l.trust(m)
 	case wire.MsgServers:
-		l.learn(m)
+		l.learnServers(m)
 	case wire.MsgPayload:
 		if !l.queuePayload(m) { // the rest of the control stream must not wait
 			l.receivedPayload(m, errors.New("too many payloads wait"))
 		}
 	}
-	l.awaitControl()
 }
 
 // trust may take long, since credentials are saved: the end of the session is
 // seen to meanwhile. What fails because of that end is no failure: the next
 // session hears of the authorities in its WELCOME.
-func (l *link) trust(m *wire.Message) {
+func (l *serverSession) trust(m *wire.Message) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -55,31 +45,31 @@ func (l *link) trust(m *wire.Message) {
 	select {
 	case <-done:
 	case <-l.mux.Done():
-		l.ended()
+		l.cancelStreams()
+		l.runner.wakeRun()
 		<-done
 	}
 }
 
-// queuePayload reports whether there was room. It is for takeControl alone,
-// after which work is waited for.
-func (l *link) queuePayload(m *wire.Message) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// queuePayload reports whether there was room.
+func (l *serverSession) queuePayload(m *wire.Message) bool {
+	l.state.Lock()
+	defer l.state.Unlock()
 	if len(l.payloads) == maxPayloads {
 		return false
 	}
 	l.payloads = append(l.payloads, m)
 	if !l.taking {
 		l.taking = true
-		l.work.Go(l.takePayloads)
+		l.work.Go(l.takePayloads) // it is handleControl that calls: finish has not begun
 	}
 	return true
 }
 
 // nextPayload returns nil if none waits, and the goroutine is to end.
-func (l *link) nextPayload() *wire.Message {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (l *serverSession) nextPayload() *wire.Message {
+	l.state.Lock()
+	defer l.state.Unlock()
 	if len(l.payloads) == 0 {
 		l.payloads, l.taking = nil, false
 		return nil
@@ -90,7 +80,7 @@ func (l *link) nextPayload() *wire.Message {
 }
 
 // takePayloads hands over one payload after the other, in their order.
-func (l *link) takePayloads() {
+func (l *serverSession) takePayloads() {
 	for m := l.nextPayload(); m != nil; m = l.nextPayload() {
 		ctx, cancel := context.WithTimeout(l.streams.Context(), payloadTimeout)
 		err := errors.New("the agent takes no payloads")
@@ -105,7 +95,7 @@ func (l *link) takePayloads() {
 // maxPayloads is how many payloads may wait for the field Payload.
 const maxPayloads = 16
 
-func (l *link) receivedPayload(m *wire.Message, err error) {
+func (l *serverSession) receivedPayload(m *wire.Message, err error) {
 	answer := wire.New(wire.MsgReceived).AddBytes(wire.TagID, m.Bytes(wire.TagID))
 	if err != nil {
 		answer.AddUint(wire.TagCode, uint64(CodeInternal)).AddString(wire.TagText, wire.Printable(err.Error()))

@@ -33,9 +33,9 @@ func (r *runner) run(ctx context.Context) {
 // look drops the links that take no more streams, and plans for others in
 // their place.
 func (r *runner) look() {
-	r.live = slices.DeleteFunc(r.live, func(l *link) bool {
-		if l.streams.Open() {
-			if l.takeNews() {
+	r.live = slices.DeleteFunc(r.live, func(l *serverSession) bool {
+		if l.takesStreams() {
+			if l.takeNewNames() {
 				r.plan(r.search())
 			}
 			return false
@@ -93,8 +93,8 @@ func (r *runner) wait(ctx context.Context) {
 	}
 }
 
-// change has Run's goroutine look at the links.
-func (r *runner) change() {
+// wakeRun has Run's goroutine look at the sessions.
+func (r *runner) wakeRun() {
 	select {
 	case r.changed <- struct{}{}:
 	default:
@@ -132,7 +132,7 @@ func (r *runner) inTime(wait time.Duration) time.Duration {
 }
 
 // stale reports whether the link was made with an older certificate.
-func (r *runner) stale(l *link) bool { return l.cert != r.held().Chain[0] }
+func (r *runner) stale(l *serverSession) bool { return l.cert != r.held().Chain[0] }
 
 // lacking reports whether another session is needed. Those with an older
 // certificate are to be replaced.
@@ -154,7 +154,7 @@ func (r *runner) fresh() (n int) {
 func (r *runner) wanted() int {
 	one := ""
 	for _, l := range r.live {
-		for _, name := range l.known() {
+		for _, name := range l.knownServers() {
 			if one != "" && name != one {
 				return 2
 			}
@@ -176,9 +176,9 @@ func (r *runner) names() (held []string) {
 
 // admit takes a new link in, in the place of the same server's, or of those
 // with an older certificate: of one for each, and of all with the last.
-func (r *runner) admit(l *link) {
+func (r *runner) admit(l *serverSession) {
 	r.live = append(r.live, l)
-	replaced := r.retire(func(old *link) bool { return old.name == l.name && old != l })
+	replaced := r.retire(func(old *serverSession) bool { return old.name == l.name && old != l })
 	if !r.lacking() {
 		r.retire(r.stale)
 		return
@@ -190,8 +190,8 @@ func (r *runner) admit(l *link) {
 }
 
 // retire takes those out that which reports; it reports whether there was any.
-func (r *runner) retire(which func(*link) bool) (any bool) {
-	r.live = slices.DeleteFunc(r.live, func(l *link) bool {
+func (r *runner) retire(which func(*serverSession) bool) (any bool) {
+	r.live = slices.DeleteFunc(r.live, func(l *serverSession) bool {
 		if !which(l) {
 			return false
 		}

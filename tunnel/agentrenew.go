@@ -10,13 +10,13 @@ import (
 
 // renewal is one that is under way.
 type renewal struct {
-	link *link
-	done chan error
+	session *serverSession
+	done    chan error
 }
 
 // startRenewal asks for the next certificate on the link, apart: the answer
 // may take long, and a session may end meanwhile.
-func (r *runner) startRenewal(ctx context.Context, l *link) {
+func (r *runner) startRenewal(ctx context.Context, l *serverSession) {
 	n := &renewal{l, make(chan error, 1)}
 	r.renewing = n
 	go func() { n.done <- r.renew(ctx, l) }()
@@ -25,7 +25,7 @@ func (r *runner) startRenewal(ctx context.Context, l *link) {
 // endRenewal takes the outcome. Each session is then stale, and the next ones
 // are where they are.
 func (r *runner) endRenewal(ctx context.Context, err error) {
-	l := r.renewing.link
+	l := r.renewing.session
 	r.renewing = nil
 	if ctx.Err() != nil {
 		return // the end of Run is no failure
@@ -45,7 +45,7 @@ func (r *runner) endRenewal(ctx context.Context, err error) {
 
 // renewable returns the link to renew on, and in what time; nil if there is
 // none with the certificate of now, or a renewal is under way.
-func (r *runner) renewable() (*link, time.Duration) {
+func (r *runner) renewable() (*serverSession, time.Duration) {
 	if r.renewing != nil {
 		return nil, 0
 	}
@@ -78,7 +78,7 @@ func renewalRetry(c *Credentials) time.Duration {
 
 // renew gets the next certificate: on the link's control stream, unless there
 // is GetClientCertificate.
-func (r *runner) renew(ctx context.Context, l *link) error {
+func (r *runner) renew(ctx context.Context, l *serverSession) error {
 	ctx, cancel := context.WithTimeout(ctx, payloadTimeout)
 	defer cancel()
 	if held := r.held(); held.given != nil {

@@ -19,30 +19,30 @@ func serverNames(m *wire.Message) (names []string) {
 	return names
 }
 
-// learn takes the names in a SERVERS for those of the servers that there are.
-func (l *link) learn(m *wire.Message) {
+// learnServers takes the names in a SERVERS for those of the servers that there are.
+func (l *serverSession) learnServers(m *wire.Message) {
 	names := serverNames(m)
-	l.mu.Lock()
+	l.state.Lock()
 	for _, name := range names {
-		l.news = l.news || !slices.Contains(l.servers, name)
+		l.newNames = l.newNames || !slices.Contains(l.servers, name)
 	}
 	l.servers = names
-	l.mu.Unlock()
-	l.runner.change()
+	l.state.Unlock()
+	l.runner.wakeRun()
 }
 
-// known are the names of the servers that there are, as this one knows. They
+// knownServers are the names of the servers that there are, as this one knows. They
 // must not be changed.
-func (l *link) known() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (l *serverSession) knownServers() []string {
+	l.state.Lock()
+	defer l.state.Unlock()
 	return l.servers
 }
 
-// takeNews reports whether a server was named since it was last called.
-func (l *link) takeNews() (news bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	news, l.news = l.news, false
-	return news
+// takeNewNames reports whether a server was named since it was last called.
+func (l *serverSession) takeNewNames() (any bool) {
+	l.state.Lock()
+	defer l.state.Unlock()
+	any, l.newNames = l.newNames, false
+	return any
 }

@@ -35,7 +35,7 @@ type AgentLink struct {
 
 // agentState is what Status is made of.
 type agentState struct {
-	links     []*link
+	sessions  []*serverSession
 	id        Identity
 	expires   time.Time
 	lastErr   error
@@ -45,17 +45,17 @@ type agentState struct {
 // Status returns what the Agent knows now. It is safe for concurrent use with
 // Run.
 func (a *Agent) Status() AgentStatus {
-	links := a.linked()
+	sessions := a.openSessions()
 	a.mu.Lock()
 	st := a.state
 	a.mu.Unlock()
 	status := AgentStatus{Cluster: st.id.Cluster, Agent: st.id.Agent, Expires: st.expires, Sessions: []AgentLink{}}
-	for _, l := range links {
+	for _, l := range sessions {
 		stats := l.mux.Stats()
-		draining := !l.streams.Open()
+		draining := !l.takesStreams()
 		status.Connected = status.Connected || !draining
 		status.Sessions = append(status.Sessions, AgentLink{
-			Server: l.server, Name: l.name, Since: l.since, Draining: draining, Streams: max(stats.Streams-1, 0),
+			Server: l.server, Name: l.name, Since: l.since, Draining: draining, Streams: l.openStreams(),
 			BytesIn: stats.BytesIn, BytesOut: stats.BytesOut, RoundTrip: stats.RTT,
 		})
 	}
@@ -95,32 +95,32 @@ func (a *Agent) failed(server string, err error, wait time.Duration) {
 	}
 }
 
-// linked returns the links that have not ended.
-func (a *Agent) linked() []*link {
+// openSessions returns those that have not ended.
+func (a *Agent) openSessions() []*serverSession {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.Clone(a.state.links)
+	return slices.Clone(a.state.sessions)
 }
 
-// link is called before a link serves.
-func (a *Agent) link(l *link, c *Credentials) {
+// addSession is called before a session starts.
+func (a *Agent) addSession(l *serverSession, c *Credentials) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.state.links = append(a.state.links, l)
+	a.state.sessions = append(a.state.sessions, l)
 	a.state.id, a.state.expires = c.identity(), c.expires()
 }
 
-// unlink is called when a session has ended.
-func (r *runner) unlink(l *link, err error) {
+// removeSession is called when a session has ended.
+func (r *runner) removeSession(l *serverSession, err error) {
 	a := r.Agent
 	a.mu.Lock()
-	kept := a.state.links[:0:0]
-	for _, other := range a.state.links {
+	kept := a.state.sessions[:0:0]
+	for _, other := range a.state.sessions {
 		if other != l {
 			kept = append(kept, other)
 		}
 	}
-	a.state.links = kept
+	a.state.sessions = kept
 	a.mu.Unlock()
 	if err != nil {
 		a.setError(err)

@@ -95,7 +95,7 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (*mux.Stream
 // reach asks the agents that are connected here, then those of the peers, and
 // at last those here that did not answer their last probe.
 func (d *Dialer) reach(ctx context.Context, network, address string) (*mux.Stream, error) {
-	tried := map[*session]bool{}
+	tried := map[*agentSession]bool{}
 	alone := d.server.peers.none()
 	stream, err := d.walk(ctx, network, address, tried, alone)
 	if alone && err != nil && err.Code == CodeNoAgent {
@@ -124,11 +124,11 @@ func worthAsking(err *Error) bool { return err.Code == CodeNoAgent || movable(er
 
 // walk asks one agent after the other, for as long as another may do better;
 // those that did not answer their last probe only if suspects is set.
-func (d *Dialer) walk(ctx context.Context, network, address string, tried map[*session]bool, suspects bool) (*mux.Stream, *Error) {
+func (d *Dialer) walk(ctx context.Context, network, address string, tried map[*agentSession]bool, suspects bool) (*mux.Stream, *Error) {
 	last := d.fail(address, CodeNoAgent, nil)
 	for {
 		sess := d.server.registry.next(d.cluster, tried)
-		if sess == nil || !suspects && sess.suspected() {
+		if sess == nil || !suspects && sess.isSuspect() {
 			return nil, last
 		}
 		tried[sess] = true
@@ -171,35 +171,39 @@ func checkTarget(network, address string) error {
 }
 
 // attempt asks one agent.
-func (d *Dialer) attempt(ctx context.Context, sess *session, network, address string, tried map[*session]bool) (*mux.Stream, *Error) {
-	if sess.opened.Add(1) == rotateAfter {
+func (d *Dialer) attempt(ctx context.Context, sess *agentSession, network, address string, tried map[*agentSession]bool) (*mux.Stream, *Error) {
+	if sess.dials.Add(1) == rotateAfter {
 		sess.send(wire.New(wire.MsgDrain))
 	}
-	deadline, _ := ctx.Deadline()
-	dial := wire.New(wire.MsgDial).AddString(wire.TagNetwork, network).AddString(wire.TagAddress, address).
-		AddUint(wire.TagTime, uint64(max(time.Until(deadline).Milliseconds(), 1)))
-	stream, err := d.open(ctx, sess, dial)
+	m := dialRequest(ctx, wire.MsgDial, network, address)
+	elsewhere := func(ctx context.Context) bool { return d.another(ctx, tried) }
+	stream, err := d.dialThrough(ctx, &sess.sessionCore, m, address, elsewhere)
 	if err != nil {
 		sess.failed.Add(1)
-		return nil, d.cause(ctx, address, err)
 	}
-	// Shorter than time.Now(): whoever waits for the answer is woken.
-	stop := context.AfterFunc(ctx, func() { stream.SetReadDeadline(time.Unix(1, 0)) })
-	answer, err := sess.await(ctx, stream, func(ctx context.Context) bool { return d.another(ctx, tried) })
-	if !stop() && err == nil {
-		err = ctx.Err()
-	}
+	return stream, err
+}
+
+// dialRequest is a DIAL or FORWARD with the time that is left.
+func dialRequest(ctx context.Context, kind wire.Kind, network, address string) *wire.Message {
+	deadline, _ := ctx.Deadline()
+	return wire.New(kind).AddString(wire.TagNetwork, network).AddString(wire.TagAddress, address).
+		AddUint(wire.TagTime, uint64(max(time.Until(deadline).Milliseconds(), 1)))
+}
+
+// dialThrough has the other end of a session dial, an agent or a replica. Where it
+// stays silent and elsewhere returns true, another one may do better.
+func (d *Dialer) dialThrough(ctx context.Context, s *sessionCore, m *wire.Message, address string, elsewhere func(context.Context) bool) (*mux.Stream, *Error) {
+	stream, answer, err := s.exchange(ctx, m, elsewhere)
 	if err == nil && answer.Kind != wire.MsgDialed {
+		stream.Reset(0)
 		err = wire.ErrMalformed
 	}
 	if err != nil {
-		sess.failed.Add(1)
-		stream.Reset(0)
 		return nil, d.cause(ctx, address, err)
 	}
 	var refused *Error
 	if errors.As(messageError(answer, "dial", d.cluster, address), &refused) {
-		sess.failed.Add(1)
 		stream.Close()
 		return nil, refused
 	}
@@ -208,38 +212,9 @@ func (d *Dialer) attempt(ctx context.Context, sess *session, network, address st
 	return stream, nil
 }
 
-// open waits no longer than suspectAfter for room on a carrier that may be stuck.
-func (d *Dialer) open(ctx context.Context, sess *session, dial *wire.Message) (*mux.Stream, error) {
-	short, cancel := context.WithTimeout(ctx, suspectAfter)
-	defer cancel()
-	stream, err := sess.openWithin(short, dial.Encode())
-	if err != nil && short.Err() != nil && ctx.Err() == nil {
-		sess.markSuspect()
-		return nil, &mux.LostError{Err: errors.New("the carrier takes nothing")}
-	}
-	return stream, err
-}
-
-var errTooMany = errors.New("too many streams")
-
-// openWithin keeps to the session's limit of streams: one at a time, since
-// others may be counting too.
-func (sess *session) openWithin(ctx context.Context, first []byte) (*mux.Stream, error) {
-	select {
-	case sess.opens <- struct{}{}:
-		defer func() { <-sess.opens }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	if sess.load() >= sess.limit {
-		return nil, errTooMany
-	}
-	return sess.mux.Open(ctx, first)
-}
-
 // another reports whether the dial could be somebody else's. Where it came from
 // a peer, it is that one's to go there.
-func (d *Dialer) another(ctx context.Context, tried map[*session]bool) bool {
+func (d *Dialer) another(ctx context.Context, tried map[*agentSession]bool) bool {
 	return d.server.registry.next(d.cluster, tried) != nil || d.server.peers.have(ctx, d.cluster)
 }
 

@@ -96,7 +96,7 @@ func ReadPeerAnswer(b []byte) (string, error) {
 	}
 	s := &Server{name: "a"}
 	s.peers.server, s.peers.id = s, "raw"
-	return m.Text(wire.TagServer), (&peer{peers: &s.peers, address: "b:1"}).judge(m)
+	return m.Text(wire.TagServer), (&peer{peers: &s.peers, address: "b:1"}).checkAnswer(m)
 }
 
 // ReadRevoked is whom a REVOKED has revoked, if anybody.

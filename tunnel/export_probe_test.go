@@ -11,7 +11,7 @@ import (
 func AwaitAnswer(ctx context.Context, m *mux.Session, stream *mux.Stream, another func(context.Context) bool) error {
 	g := group.New(ctx)
 	defer g.Drain(ctx)
-	p := prober{mux: m, group: g}
-	_, err := p.await(ctx, stream, another)
+	s := sessionCore{mux: m, group: g}
+	_, err := s.awaitAnswer(ctx, stream, another)
 	return err
 }

@@ -15,9 +15,9 @@ func (s *Server) TellServers(names ...string) error {
 	if err := s.setup(); err != nil {
 		return err
 	}
-	s.telling.Lock()
-	defer s.telling.Unlock()
-	s.told = names
+	s.announcing.Lock()
+	defer s.announcing.Unlock()
+	s.announced = names
 	m := wire.New(wire.MsgServers).AddStrings(wire.TagServer, names)
 	for _, sess := range s.registry.all() {
 		sess.send(m)

@@ -79,8 +79,8 @@ func (s *Server) selfStatus() ReplicaStatus {
 // peerStatus is a row of the fleet, and whom to ask for the rest.
 type peerStatus struct {
 	ReplicaStatus
-	err  error     // LastError
-	link *peerLink // nil: nobody
+	err  error         // LastError
+	link *outboundPeer // nil: nobody
 }
 
 // status returns what is known without asking.
@@ -117,8 +117,8 @@ func (p *peer) status() (row peerStatus, ok bool) {
 	if row.err = p.err; p.err != nil {
 		row.LastError = p.err.Error()
 	}
-	if l := p.link; l != nil && !l.ended() {
-		row.link, row.Connected, row.Since = l, l.takes(), l.since
+	if l := p.link; l != nil && !l.closed() {
+		row.link, row.Connected, row.Since = l, l.takesStreams(), l.since
 	}
 	return row, !p.self
 }
@@ -137,11 +137,12 @@ func (r *peerStatus) ask(ctx context.Context) {
 }
 
 // status asks the replica what it knows.
-func (l *peerLink) status(ctx context.Context) (*Status, error) {
+func (l *outboundPeer) status(ctx context.Context) (*Status, error) {
 	fail := func(err error) (*Status, error) {
 		return nil, &Error{Op: "status", Addr: l.peer.address, Code: CodeLost, Err: err}
 	}
-	stream, err := l.open(ctx, wire.New(wire.MsgFleet))
+	l.countStream()
+	stream, err := l.openPromptly(ctx, wire.New(wire.MsgFleet))
 	if err != nil {
 		return fail(err)
 	}

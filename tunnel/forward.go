@@ -14,36 +14,36 @@ const foundFor = 10 * time.Second
 
 // finding is the replica that has an agent of a cluster.
 type finding struct {
-	link  *peerLink
+	link  *outboundPeer
 	until time.Time
 }
 
 // remembered returns the replica that had an agent of the cluster a moment
 // ago; nil if there is none. That a cluster has no agent is not remembered: it
 // may have one now.
-func (p *peers) remembered(cluster string) *peerLink {
+func (p *peers) remembered(cluster string) *outboundPeer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f, ok := p.found[cluster]
-	if !ok || !f.link.takes() || time.Now().After(f.until) {
+	if !ok || !f.link.takesStreams() || time.Now().After(f.until) {
 		delete(p.found, cluster)
 		return nil
 	}
 	return f.link
 }
 
-func (p *peers) remember(cluster string, l *peerLink) {
+func (p *peers) remember(cluster string, l *outboundPeer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.found == nil {
 		p.found = map[string]finding{}
 	}
-	if p.found[cluster].link != l && p.links[l] {
+	if p.found[cluster].link != l && p.outbound[l] {
 		p.found[cluster] = finding{l, time.Now().Add(foundFor)}
 	}
 }
 
-func (p *peers) forget(cluster string, l *peerLink) {
+func (p *peers) forget(cluster string, l *outboundPeer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.found[cluster].link == l {
@@ -117,38 +117,18 @@ func (d *Dialer) find(ctx context.Context, network, address string, last *Error,
 }
 
 // attemptPeer has one peer dial.
-func (d *Dialer) attemptPeer(ctx context.Context, l *peerLink, network, address string) (*mux.Stream, *Error) {
-	deadline, _ := ctx.Deadline()
-	m := wire.New(wire.MsgForward).AddString(wire.TagCluster, d.cluster).AddString(wire.TagNetwork, network).
-		AddString(wire.TagAddress, address).AddUint(wire.TagTime, uint64(max(time.Until(deadline).Milliseconds(), 1)))
-	stream, err := l.open(ctx, m)
+func (d *Dialer) attemptPeer(ctx context.Context, l *outboundPeer, network, address string) (*mux.Stream, *Error) {
+	l.countStream()
+	m := dialRequest(ctx, wire.MsgForward, network, address).AddString(wire.TagCluster, d.cluster)
+	stream, err := d.dialThrough(ctx, &l.sessionCore, m, address, func(context.Context) bool { return true })
 	if err != nil {
-		return nil, d.peerFailed(l, address, d.cause(ctx, address, err))
+		return nil, d.peerFailed(l, address, err)
 	}
-	stop := context.AfterFunc(ctx, func() { stream.SetReadDeadline(time.Unix(1, 0)) })
-	answer, err := l.await(ctx, stream, func(context.Context) bool { return true })
-	if !stop() && err == nil {
-		err = ctx.Err()
-	}
-	if err == nil && answer.Kind != wire.MsgDialed {
-		err = wire.ErrMalformed
-	}
-	if err != nil {
-		stream.Reset(0)
-		return nil, d.peerFailed(l, address, d.cause(ctx, address, err))
-	}
-	var refused *Error
-	if errors.As(messageError(answer, "dial", d.cluster, address), &refused) {
-		stream.Close()
-		return nil, d.peerFailed(l, address, refused)
-	}
-	stream.SetReadDeadline(time.Time{})
-	stream.SetAddrs(Addr{Cluster: d.cluster}, Addr{Cluster: d.cluster, Target: address})
 	return stream, nil
 }
 
 // peerFailed forgets a replica that is of no use for the cluster.
-func (d *Dialer) peerFailed(l *peerLink, address string, err *Error) *Error {
+func (d *Dialer) peerFailed(l *outboundPeer, address string, err *Error) *Error {
 	switch err.Code {
 	case codeNotHere, CodeDraining:
 		err = d.fail(address, CodeNoAgent, errMoved)

@@ -23,7 +23,7 @@ type Payload struct {
 const payloadTimeout = 30 * time.Second
 
 // sendPayloads hands a new session what the field Payloads has for it.
-func (s *Server) sendPayloads(sess *session) {
+func (s *Server) sendPayloads(sess *agentSession) {
 	if s.Payloads == nil {
 		return
 	}
@@ -63,7 +63,7 @@ func (s *Server) Push(ctx context.Context, cluster string, p Payload) error {
 }
 
 // push waits for what the agent says of the payload.
-func (sess *session) push(ctx context.Context, seq uint64, p Payload) error {
+func (sess *agentSession) push(ctx context.Context, seq uint64, p Payload) error {
 	id := strconv.FormatUint(seq, 10)
 	m := wire.New(wire.MsgPayload).AddString(wire.TagID, id).AddString(wire.TagName, p.Name).AddBytes(wire.TagData, p.Data)
 	if len(m.Body) > wire.MaxBody {
@@ -71,13 +71,16 @@ func (sess *session) push(ctx context.Context, seq uint64, p Payload) error {
 			Err: fmt.Errorf("payload %q has %d bytes, and a message takes %d at most", wire.Printable(p.Name), len(p.Data), wire.MaxBody)}
 	}
 	answered := make(chan error, 1)
-	sess.mu.Lock()
+	sess.state.Lock()
+	if sess.waiting == nil {
+		sess.waiting = map[string]chan error{}
+	}
 	sess.waiting[id] = answered
-	sess.mu.Unlock()
+	sess.state.Unlock()
 	defer func() {
-		sess.mu.Lock()
+		sess.state.Lock()
 		delete(sess.waiting, id)
-		sess.mu.Unlock()
+		sess.state.Unlock()
 	}()
 	sess.send(m)
 	select {
@@ -91,11 +94,11 @@ func (sess *session) push(ctx context.Context, seq uint64, p Payload) error {
 }
 
 // received passes a RECEIVED to who waits for it.
-func (sess *session) received(m *wire.Message) {
-	sess.mu.Lock()
+func (sess *agentSession) received(m *wire.Message) {
+	sess.state.Lock()
 	answered := sess.waiting[m.Text(wire.TagID)]
 	delete(sess.waiting, m.Text(wire.TagID))
-	sess.mu.Unlock()
+	sess.state.Unlock()
 	if answered != nil {
 		answered <- messageError(m, "push", sess.id.Cluster, "")
 	}

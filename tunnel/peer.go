@@ -37,8 +37,8 @@ type peer struct {
 	name     string     // of the replica that was found there last
 	self     bool
 	draining bool
-	link     *peerLink // the newest; may have ended
-	err      error     // why there is none
+	link     *outboundPeer // the newest; may have ended
+	err      error         // why there is none
 }
 
 // run keeps up a session with the replica until ctx ends: then the replica
@@ -68,11 +68,11 @@ func (p *peer) run(ctx context.Context) {
 			old.retire()
 		}
 		p.meet()
-		if link.wait(ctx) {
+		if link.awaitReplacing(ctx) {
 			continue // this one takes dials until the next is there
 		}
 		link.retire()
-		p.failed(link.lost())
+		p.failed(link.sessionError(link.unexpectedCause()))
 		p.rest(ctx, b.Next(time.Since(link.since)))
 	}
 	if old := p.replace(nil); old != nil {
@@ -96,7 +96,7 @@ func (p *peer) rest(ctx context.Context, d time.Duration) {
 func (p *peer) wake(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.self || p.link != nil && p.link.takes() || p.name != "" && p.name != name {
+	if p.self || p.link != nil && p.link.takesStreams() || p.name != "" && p.name != name {
 		return
 	}
 	select {
@@ -110,7 +110,7 @@ func (p *peer) meet() { p.meeting.Do(func() { close(p.met) }) }
 
 // awaitFirst waits for the session of a peer that is being connected for the
 // first time. It is nil if there is none; an error is ctx's.
-func (p *peer) awaitFirst(ctx context.Context) (*peerLink, error) {
+func (p *peer) awaitFirst(ctx context.Context) (*outboundPeer, error) {
 	select {
 	case <-p.met:
 	case <-ctx.Done():
@@ -118,7 +118,7 @@ func (p *peer) awaitFirst(ctx context.Context) (*peerLink, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.link == nil || !p.link.takes() {
+	if p.link == nil || !p.link.takesStreams() {
 		return nil, nil
 	}
 	return p.link, nil
@@ -143,7 +143,7 @@ func (p *peer) drained() {
 }
 
 // replace returns the link before.
-func (p *peer) replace(l *peerLink) *peerLink {
+func (p *peer) replace(l *outboundPeer) *outboundPeer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old := p.link
@@ -155,13 +155,13 @@ func (p *peer) replace(l *peerLink) *peerLink {
 }
 
 // connect is attempt, apart: run's goroutine then waits for hours.
-func (p *peer) connect(ctx context.Context) (l *peerLink, err error) {
+func (p *peer) connect(ctx context.Context) (l *outboundPeer, err error) {
 	apart(func() { l, err = p.attempt(ctx) })
 	return l, err
 }
 
 // attempt makes a session with the replica at the address.
-func (p *peer) attempt(ctx context.Context) (*peerLink, error) {
+func (p *peer) attempt(ctx context.Context) (*outboundPeer, error) {
 	s := p.peers.server
 	ctx, cancel := context.WithTimeout(ctx, orDefault(s.HandshakeTimeout, 15*time.Second))
 	defer cancel()
@@ -179,17 +179,13 @@ func (p *peer) attempt(ctx context.Context) (*peerLink, error) {
 		m.Close()
 		return nil, connectError(ctx, p.address, err)
 	}
-	l := newPeerLink(p, c, m, control, welcome.Text(wire.TagServer))
+	l := newOutboundPeer(p, c, m, control, welcome.Text(wire.TagServer))
 	l.rotateAt = time.Now().Add(expires.Sub(s.enroller.clock()) / 2)
 	if !s.enroller.signedNow(l.cert) {
 		l.rotateAt = time.Now().Add(lateRotation)
 	}
-	p.peers.addLink(l) // before the one that it replaces goes
-	if !p.peers.group.Go(l.serve) {
-		m.Close()
-		p.peers.removeLink(l)
-		return nil, &Error{Op: "connect", Addr: p.address, Code: CodeClosed}
-	}
+	p.peers.addOutbound(l) // before the one that it replaces goes
+	l.start()
 	return l, nil
 }
 
@@ -198,36 +194,22 @@ func (p *peer) hello(ctx context.Context, m *mux.Session) (*mux.Stream, *wire.Me
 	s := p.peers.server
 	hello := wire.New(wire.MsgHello).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, p.peers.id).
 		AddString(wire.TagServer, s.name).AddTime(wire.TagTime, time.Now())
-	control, err := m.Open(ctx, hello.Encode())
-	if err != nil {
-		return nil, nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { control.SetDeadline(time.Unix(1, 0)) })
-	answer, err := wire.Read(control, wire.MaxHello)
-	if err == nil {
-		err = p.judge(answer)
-	}
-	if err == nil {
-		err = s.tellRevoked(control)
-	}
-	if !stop() {
-		err = ctx.Err()
-	}
-	return control, answer, err
+	return sayHello(ctx, m, hello, wire.MaxHello, func(control *mux.Stream, answer *wire.Message) error {
+		if err := p.checkAnswer(answer); err != nil {
+			return err
+		}
+		return s.tellRevoked(control)
+	})
 }
 
-// judge returns why the answer to HELLO does not open a session.
-func (p *peer) judge(answer *wire.Message) error {
+// checkAnswer returns why the answer to HELLO does not open a session.
+func (p *peer) checkAnswer(answer *wire.Message) error {
+	if err := checkWelcome(answer, "", p.address); err != nil {
+		return err
+	}
 	s := p.peers.server
 	name := answer.Text(wire.TagServer)
 	switch {
-	case answer.Kind == wire.MsgRefusal:
-		if err := messageError(answer, "connect", "", p.address); err != nil {
-			return err
-		}
-		return wire.ErrMalformed
-	case answer.Kind != wire.MsgWelcome || answer.Uint(wire.TagVersion) != wire.Version:
-		return &Error{Op: "connect", Addr: p.address, Code: CodeVersion, Err: wire.ErrMalformed}
 	case answer.Text(wire.TagID) == p.peers.id:
 		return errSelf
 	case name == s.name:

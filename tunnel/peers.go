@@ -28,8 +28,8 @@ type peers struct {
 	closed   bool
 	draining bool
 	byAddr   map[string]*peer
-	links    map[*peerLink]bool
-	guests   map[*guest]bool
+	outbound map[*outboundPeer]bool
+	inbound  map[*inboundPeer]bool
 	found    map[string]finding // by cluster
 	err      error              // of Peers, the last
 }
@@ -43,7 +43,7 @@ func (p *peers) start() {
 	p.watchLocked()
 	p.mu.Unlock()
 	if again {
-		p.server.tellServers()
+		p.server.announceServers()
 	}
 }
 
@@ -127,19 +127,19 @@ func (p *peers) set(addresses []string) {
 }
 
 // live returns the links that take dials, one for each replica.
-func (p *peers) live() []*peerLink {
+func (p *peers) live() []*outboundPeer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var all []*peerLink
-	for l := range p.links {
-		if l.takes() {
+	var all []*outboundPeer
+	for l := range p.outbound {
+		if l.takesStreams() {
 			all = append(all, l)
 		}
 	}
-	slices.SortFunc(all, func(a, b *peerLink) int {
+	slices.SortFunc(all, func(a, b *outboundPeer) int {
 		return cmp.Or(strings.Compare(a.name, b.name), b.since.Compare(a.since))
 	})
-	return slices.CompactFunc(all, func(a, b *peerLink) bool { return a.name == b.name })
+	return slices.CompactFunc(all, func(a, b *outboundPeer) bool { return a.name == b.name })
 }
 
 // unmet returns the peers of which it is not known yet whether they can be
@@ -239,7 +239,7 @@ func (p *peers) drain() {
 	p.draining = true
 	p.mu.Unlock()
 	if !was {
-		p.server.tellServers()
+		p.server.announceServers()
 	}
 }
 
@@ -249,52 +249,52 @@ func (p *peers) isDraining() bool {
 	return p.draining
 }
 
-func (p *peers) addLink(l *peerLink) {
+func (p *peers) addOutbound(l *outboundPeer) {
 	p.mu.Lock()
-	if p.links == nil {
-		p.links = map[*peerLink]bool{}
+	if p.outbound == nil {
+		p.outbound = map[*outboundPeer]bool{}
 	}
-	p.links[l] = true
+	p.outbound[l] = true
 	p.mu.Unlock()
-	p.server.tellServers()
+	p.server.announceServers()
 }
 
-func (p *peers) removeLink(l *peerLink) {
+func (p *peers) removeOutbound(l *outboundPeer) {
 	p.mu.Lock()
-	delete(p.links, l)
+	delete(p.outbound, l)
 	for cluster, f := range p.found {
 		if f.link == l {
 			delete(p.found, cluster)
 		}
 	}
 	p.mu.Unlock()
-	p.server.tellServers()
+	p.server.announceServers()
 }
 
-func (p *peers) addGuest(g *guest) {
+func (p *peers) addInbound(g *inboundPeer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.guests == nil {
-		p.guests = map[*guest]bool{}
+	if p.inbound == nil {
+		p.inbound = map[*inboundPeer]bool{}
 	}
-	p.guests[g] = true
+	p.inbound[g] = true
 	for _, peer := range p.byAddr {
 		peer.wake(g.name)
 	}
 }
 
-func (p *peers) removeGuest(g *guest) {
+func (p *peers) removeInbound(g *inboundPeer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.guests, g)
+	delete(p.inbound, g)
 }
 
-// guestsOf returns those whose carriers came by the group.
-func (p *peers) guestsOf(g *group.Group) []*guest {
+// inboundOf returns those whose carriers came by the group.
+func (p *peers) inboundOf(g *group.Group) []*inboundPeer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var all []*guest
-	for guest := range p.guests {
+	var all []*inboundPeer
+	for guest := range p.inbound {
 		if guest.group == g {
 			all = append(all, guest)
 		}
@@ -302,18 +302,18 @@ func (p *peers) guestsOf(g *group.Group) []*guest {
 	return all
 }
 
-// endUntrusted ends the sessions with replicas whose certificate is of no
+// closeUntrusted ends the sessions with replicas whose certificate is of no
 // authority any more.
-func (p *peers) endUntrusted() {
+func (p *peers) closeUntrusted() {
 	p.mu.Lock()
-	links, guests := slices.Collect(maps.Keys(p.links)), slices.Collect(maps.Keys(p.guests))
+	outbound, inbound := slices.Collect(maps.Keys(p.outbound)), slices.Collect(maps.Keys(p.inbound))
 	p.mu.Unlock()
 	var wg sync.WaitGroup
-	for _, l := range links {
-		wg.Go(l.endUntrusted)
+	for _, l := range outbound {
+		wg.Go(l.closeUntrusted)
 	}
-	for _, g := range guests {
-		wg.Go(g.endUntrusted)
+	for _, g := range inbound {
+		wg.Go(g.closeUntrusted)
 	}
 	wg.Wait()
 }
@@ -322,8 +322,8 @@ func (p *peers) endUntrusted() {
 func (p *peers) rotate() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for l := range p.links {
-		l.wear()
+	for l := range p.outbound {
+		l.replaceSoon()
 	}
 }
 
@@ -331,10 +331,10 @@ func (p *peers) rotate() {
 func (p *peers) tell(m *wire.Message) {
 	p.mu.Lock()
 	var boxes []*outbox
-	for l := range p.links {
+	for l := range p.outbound {
 		boxes = append(boxes, &l.out)
 	}
-	for g := range p.guests {
+	for g := range p.inbound {
 		boxes = append(boxes, &g.out)
 	}
 	p.mu.Unlock()

@@ -63,6 +63,12 @@ func (e *enroller) trustsPeer(leaf *x509.Certificate, at time.Time) error {
 	return nil
 }
 
+// trustsPeerNow is trustsPeer for a session that there is: an end of the
+// certificate's life does not end it.
+func (e *enroller) trustsPeerNow(leaf *x509.Certificate) error {
+	return e.trustsPeer(leaf, inLife(leaf, e.clock()))
+}
+
 // signedNow reports whether the authority that signs now has signed the
 // certificate. One of another may soon be of no use.
 func (e *enroller) signedNow(leaf *x509.Certificate) bool {

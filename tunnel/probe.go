@@ -2,113 +2,141 @@ package tunnel
 
 import (
 	"context"
-	"sync"
+	"errors"
 	"sync/atomic"
 	"time"
 
-	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
-// prober finds out whether the other end of a session is there.
-type prober struct {
-	mux     *mux.Session
-	group   *group.Group // of who probes
-	suspect atomic.Int64 // unix nanoseconds of the last probe that failed
-
-	probes  sync.Mutex // guards the field below
-	probing *probe
-}
-
 // A probe is one ping that any number of dials wait for.
 type probe struct {
-	done chan struct{}
-	ok   bool // once done
+	done  chan struct{}
+	alive bool // once done
 }
 
 // aliveFor is how long a sign of life is good for.
 const aliveFor = time.Second
 
-// load is what a session is burdened with: open streams, dials that have no
-// answer yet included.
-func (p *prober) load() int {
-	return max(p.mux.Stats().Streams-1, 0) // the control stream is no burden
+// isSuspect reports whether the last probe failed and nothing came since.
+func (s *sessionCore) isSuspect() bool {
+	at := s.suspect.Load()
+	return at != 0 && s.mux.Stats().LastRead.UnixNano() <= at
 }
 
-func (p *prober) ended() bool {
-	select {
-	case <-p.mux.Done():
-		return true
-	default:
-		return false
-	}
-}
+func (s *sessionCore) markSuspect() { s.suspect.Store(time.Now().UnixNano()) }
 
-// suspected reports whether the last probe failed and nothing came since.
-func (p *prober) suspected() bool {
-	at := p.suspect.Load()
-	return at != 0 && p.mux.Stats().LastRead.UnixNano() <= at
-}
-
-func (p *prober) markSuspect() { p.suspect.Store(time.Now().UnixNano()) }
-
-// alive reports whether something came just now, or else comes in answer to a
+// isAlive reports whether something came just now, or else comes in answer to a
 // probe: this one's or one that is on its way. The end of ctx is no answer.
-func (p *prober) alive(ctx context.Context) bool {
-	if time.Since(p.mux.Stats().LastRead) < aliveFor {
+func (s *sessionCore) isAlive(ctx context.Context) bool {
+	if time.Since(s.mux.Stats().LastRead) < aliveFor {
 		return true
 	}
-	p.probes.Lock()
-	pr := p.probing
-	first := pr == nil
+	s.mu.Lock()
+	p := s.probing
+	first := p == nil
 	if first {
-		pr = &probe{done: make(chan struct{})}
-		p.probing = pr
+		p = &probe{done: make(chan struct{})}
+		s.probing = p
 	}
-	p.probes.Unlock()
-	if first && !p.group.Go(func() { p.probe(pr) }) {
-		p.probed(pr, true) // the session ends anyway
+	s.mu.Unlock()
+	if first && !s.group.Go(func() { s.runProbe(p) }) {
+		s.endProbe(p, true) // the session ends anyway
 	}
 	select {
-	case <-pr.done:
-		return pr.ok
+	case <-p.done:
+		return p.alive
 	case <-ctx.Done():
 		return false
 	}
 }
 
-func (p *prober) probe(pr *probe) {
-	ctx, cancel := context.WithTimeout(p.group.Context(), probeTimeout)
+func (s *sessionCore) runProbe(p *probe) {
+	ctx, cancel := context.WithTimeout(s.group.Context(), probeTimeout)
 	defer cancel()
 	began := time.Now()
-	_, err := p.mux.Ping(ctx)
-	ok := err == nil || p.mux.Stats().LastRead.After(began)
-	if !ok {
-		p.markSuspect()
+	_, err := s.mux.Ping(ctx)
+	alive := err == nil || s.mux.Stats().LastRead.After(began)
+	if !alive {
+		s.markSuspect()
 	}
-	p.probed(pr, ok)
+	s.endProbe(p, alive)
 }
 
-func (p *prober) probed(pr *probe, ok bool) {
-	pr.ok = ok
-	p.probes.Lock()
-	p.probing = nil
-	p.probes.Unlock()
-	close(pr.done)
+func (s *sessionCore) endProbe(p *probe, alive bool) {
+	p.alive = alive
+	s.mu.Lock()
+	s.probing = nil
+	s.mu.Unlock()
+	close(p.done)
 }
 
-// await reads the answer to a dial. A session that is silent is probed, again and
-// again, and left when it does not answer and another says that there is somebody
-// else. What comes first counts: an answer is not taken back.
-func (p *prober) await(ctx context.Context, stream *mux.Stream, another func(context.Context) bool) (*wire.Message, error) {
+// exchange opens a stream with a message and reads the answer to it. While the
+// session is silent it is probed; see awaitAnswer. The stream is the caller's
+// unless there is an error.
+func (s *sessionCore) exchange(ctx context.Context, m *wire.Message, elsewhere func(context.Context) bool) (*mux.Stream, *wire.Message, error) {
+	stream, err := s.openPromptly(ctx, m)
+	if err != nil {
+		return nil, nil, err
+	}
+	// Shorter than time.Now(): whoever waits for the answer is woken.
+	stop := context.AfterFunc(ctx, func() { stream.SetReadDeadline(time.Unix(1, 0)) })
+	answer, err := s.awaitAnswer(ctx, stream, elsewhere)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		stream.Reset(0)
+		return nil, nil, err
+	}
+	return stream, answer, nil
+}
+
+// openPromptly opens a stream with a message. It waits no longer than
+// suspectAfter for room on a carrier that may be stuck.
+func (s *sessionCore) openPromptly(ctx context.Context, m *wire.Message) (*mux.Stream, error) {
+	short, cancel := context.WithTimeout(ctx, suspectAfter)
+	defer cancel()
+	stream, err := s.openLimited(short, m.Encode())
+	if err != nil && short.Err() != nil && ctx.Err() == nil {
+		s.markSuspect()
+		return nil, &mux.LostError{Err: errors.New("the carrier takes nothing")}
+	}
+	return stream, err
+}
+
+var errTooMany = errors.New("too many streams")
+
+// openLimited keeps to the limit of streams: one at a time opens, since others
+// may be counting too.
+func (s *sessionCore) openLimited(ctx context.Context, first []byte) (*mux.Stream, error) {
+	if s.opening == nil {
+		return s.mux.Open(ctx, first)
+	}
+	select {
+	case s.opening <- struct{}{}:
+		defer func() { <-s.opening }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if s.openStreams() >= s.limit {
+		return nil, errTooMany
+	}
+	return s.mux.Open(ctx, first)
+}
+
+// awaitAnswer reads the answer to a dial. A session that is silent is probed, again
+// and again, and left when it does not answer and elsewhere says that another one
+// may. What comes first counts: an answer is not taken back.
+func (s *sessionCore) awaitAnswer(ctx context.Context, stream *mux.Stream, elsewhere func(context.Context) bool) (*wire.Message, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var decided atomic.Bool
 	watched := make(chan struct{})
 	watch := time.AfterFunc(suspectAfter, func() {
 		defer close(watched)
 		for ctx.Err() == nil {
-			if !p.alive(ctx) && ctx.Err() == nil && another(ctx) {
+			if !s.isAlive(ctx) && ctx.Err() == nil && elsewhere(ctx) {
 				if !decided.Swap(true) {
 					stream.Reset(uint32(CodeLost))
 				}

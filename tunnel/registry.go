@@ -13,8 +13,8 @@ import (
 // registry has the sessions of a Server. The zero registry is empty.
 type registry struct {
 	mu       sync.Mutex // guards the fields below
-	sessions map[*session]bool
-	byAgent  map[Identity][]*session // in the order in which they registered
+	sessions map[*agentSession]bool
+	byAgent  map[Identity][]*agentSession // in the order in which they registered
 	clusters map[string]*cluster
 	revoked  map[Identity]bool // since the Server began
 	sweepAt  int               // of clusters: when those are forgotten that are over
@@ -27,9 +27,9 @@ const maxSessions = 64
 
 // cluster is what is known of a cluster that has, or had, an agent.
 type cluster struct {
-	agents  map[string]*session // the newest of each that takes streams
-	open    int                 // sessions
-	until   time.Time           // agents of those that ended may come back so long
+	agents  map[string]*agentSession // the newest of each that takes streams
+	open    int                      // sessions
+	until   time.Time                // agents of those that ended may come back so long
 	lastErr error
 }
 
@@ -38,25 +38,25 @@ type cluster struct {
 func (c *cluster) over(now time.Time) bool { return c.open == 0 && now.After(c.until) }
 
 // add registers a session and returns those that it replaces: the same
-// agent's, retired. It reports whether the agent was not revoked.
-func (r *registry) add(sess *session) (replaced []*session, ok bool) {
+// agent's, for the caller to retire. It reports whether the agent was not revoked.
+func (r *registry) add(sess *agentSession) (replaced []*agentSession, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.revoked[sess.id] {
 		return nil, false
 	}
 	if r.sessions == nil {
-		r.sessions, r.byAgent, r.clusters = map[*session]bool{}, map[Identity][]*session{}, map[string]*cluster{}
+		r.sessions, r.byAgent, r.clusters = map[*agentSession]bool{}, map[Identity][]*agentSession{}, map[string]*cluster{}
 	}
 	r.sessions[sess] = true
 	r.byAgent[sess.id] = append(r.byAgent[sess.id], sess)
 	c := r.clusters[sess.id.Cluster]
 	if c == nil {
 		if len(r.clusters) >= r.sweepAt { // twice as many as were left the last time
-			r.sweepLocked(sess.clock())
+			r.sweepLocked(sess.server.enroller.clock())
 			r.sweepAt = 2*len(r.clusters) + 16
 		}
-		c = &cluster{agents: map[string]*session{}}
+		c = &cluster{agents: map[string]*agentSession{}}
 		r.clusters[sess.id.Cluster] = c
 	}
 	c.open++
@@ -64,10 +64,8 @@ func (r *registry) add(sess *session) (replaced []*session, ok bool) {
 	switch {
 	case old == nil:
 	case old.seq > sess.seq: // overtaken on the way here
-		sess.retired.Store(true)
-		return []*session{sess}, true
+		return []*agentSession{sess}, true
 	default:
-		old.retired.Store(true)
 		replaced = append(replaced, old)
 	}
 	c.agents[sess.id.Agent] = sess
@@ -81,7 +79,7 @@ func (r *registry) sweepLocked(now time.Time) {
 
 // revoke lets no more sessions of the agent in and returns those that are
 // there. One that was on its way here when the Store was asked is not let in.
-func (r *registry) revoke(id Identity) []*session {
+func (r *registry) revoke(id Identity) []*agentSession {
 	r.mu.Lock()
 	if r.revoked == nil {
 		r.revoked = map[Identity]bool{}
@@ -98,31 +96,30 @@ func (r *registry) allRevoked() []Identity {
 	return slices.Collect(maps.Keys(r.revoked))
 }
 
-// retire gives the session no more streams.
-func (r *registry) retire(sess *session) {
+// drop has dials take other sessions of the cluster.
+func (r *registry) drop(sess *agentSession) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	sess.retired.Store(true)
 	r.dropLocked(sess)
 }
 
-func (r *registry) dropLocked(sess *session) {
+func (r *registry) dropLocked(sess *agentSession) {
 	if c := r.clusters[sess.id.Cluster]; c != nil && c.agents[sess.id.Agent] == sess {
 		delete(c.agents, sess.id.Agent)
 	}
 }
 
 // remove forgets the session, which ended because of err; nil if in order.
-func (r *registry) remove(sess *session, err error) {
+func (r *registry) remove(sess *agentSession, err error) {
 	until := sess.until()
 	if sess.byIdentify { // with another certificate it can come back at any time
-		until = sess.clock().Add(defaultLife)
+		until = sess.server.enroller.clock().Add(defaultLife)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.dropLocked(sess)
 	delete(r.sessions, sess)
-	its := slices.DeleteFunc(r.byAgent[sess.id], func(other *session) bool { return other == sess })
+	its := slices.DeleteFunc(r.byAgent[sess.id], func(other *agentSession) bool { return other == sess })
 	if r.byAgent[sess.id] = its; len(its) == 0 {
 		delete(r.byAgent, sess.id)
 	}
@@ -138,12 +135,12 @@ func (r *registry) remove(sess *session, err error) {
 
 // candidates returns the sessions that a dial may take, the best first: those
 // that answered their last probe, then the ones with the fewest streams.
-func (r *registry) candidates(name string) []*session {
+func (r *registry) candidates(name string) []*agentSession {
 	r.mu.Lock()
-	var all []*session
+	var all []*agentSession
 	if c := r.clusters[name]; c != nil {
 		for _, sess := range c.agents {
-			if !sess.ended() { // it may not be removed yet
+			if !sess.closed() { // it may not be removed yet
 				all = append(all, sess)
 			}
 		}
@@ -153,13 +150,13 @@ func (r *registry) candidates(name string) []*session {
 		return all
 	}
 	type ranked struct {
-		sess    *session
+		sess    *agentSession
 		suspect bool
 		load    int
 	}
 	ranks := make([]ranked, len(all))
 	for i, sess := range all {
-		ranks[i] = ranked{sess, sess.suspected(), sess.load()}
+		ranks[i] = ranked{sess, sess.isSuspect(), sess.openStreams()}
 	}
 	slices.SortFunc(ranks, func(a, b ranked) int {
 		if a.suspect != b.suspect {
@@ -176,41 +173,41 @@ func (r *registry) candidates(name string) []*session {
 	return all
 }
 
-func (r *registry) all() []*session {
-	return r.filter(func(*session) bool { return true })
+func (r *registry) all() []*agentSession {
+	return r.filter(func(*agentSession) bool { return true })
 }
 
-func (r *registry) of(g *group.Group) []*session {
-	return r.filter(func(sess *session) bool { return sess.group == g })
+func (r *registry) of(g *group.Group) []*agentSession {
+	return r.filter(func(sess *agentSession) bool { return sess.group == g })
 }
 
-func (r *registry) ofAgent(id Identity) []*session {
+func (r *registry) ofAgent(id Identity) []*agentSession {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.byAgent[id])
 }
 
 // excess returns the agent's oldest sessions, those that are too many.
-func (r *registry) excess(id Identity) []*session {
+func (r *registry) excess(id Identity) []*agentSession {
 	its := r.ofAgent(id)
 	return its[:max(len(its)-maxSessions, 0)]
 }
 
-func (r *registry) filter(keep func(*session) bool) []*session {
+func (r *registry) filter(keep func(*agentSession) bool) []*agentSession {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var kept []*session
+	var kept []*agentSession
 	for sess := range r.sessions {
 		if keep(sess) {
 			kept = append(kept, sess)
 		}
 	}
-	slices.SortFunc(kept, func(a, b *session) int { return cmp.Compare(a.seq, b.seq) })
+	slices.SortFunc(kept, func(a, b *agentSession) int { return cmp.Compare(a.seq, b.seq) })
 	return kept
 }
 
 // next returns the best candidate that was not tried; nil if there is none.
-func (r *registry) next(cluster string, tried map[*session]bool) *session {
+func (r *registry) next(cluster string, tried map[*agentSession]bool) *agentSession {
 	for _, sess := range r.candidates(cluster) {
 		if !tried[sess] {
 			return sess

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -37,12 +36,12 @@ type search struct {
 	asking   sync.WaitGroup
 	answers  chan answer
 	pending  int
-	doubtful []*peerLink // that have one which does not answer
-	silent   int         // peers that did not answer
+	doubtful []*outboundPeer // that have one which does not answer
+	silent   int             // peers that did not answer
 }
 
 type answer struct {
-	link *peerLink
+	link *outboundPeer
 	code Code
 }
 
@@ -69,7 +68,7 @@ func (p *peers) search(ctx context.Context, cluster string, patience time.Durati
 
 // next returns the next replica that has an agent, the one that says so first;
 // nil if there is none.
-func (q *search) next() *peerLink {
+func (q *search) next() *outboundPeer {
 	for q.pending > 0 && !(q.late && len(q.doubtful) > 0) {
 		select {
 		case a := <-q.answers: // they end with ctx
@@ -130,13 +129,14 @@ func (p *peer) ask(ctx context.Context, cluster string) answer {
 
 // ask returns what the peer says: zero if it has an agent that answers. It is
 // CodeLost if the peer says nothing: until ctx ends, or until it can't be heard.
-func (l *peerLink) ask(ctx context.Context, cluster string) Code {
-	if l.suspected() {
+func (l *outboundPeer) ask(ctx context.Context, cluster string) Code {
+	if l.isSuspect() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 	}
-	m, stream, err := l.exchange(ctx, wire.New(wire.MsgAsk).AddString(wire.TagCluster, cluster))
+	l.countStream()
+	stream, m, err := l.exchange(ctx, wire.New(wire.MsgAsk).AddString(wire.TagCluster, cluster), func(context.Context) bool { return true })
 	if err != nil {
 		return CodeLost
 	}
@@ -189,22 +189,4 @@ func (r peerStatus) reason() string {
 		return wire.Printable(e.reason())
 	}
 	return wire.Printable(r.err.Error())
-}
-
-// exchange opens a stream with a message and reads the answer.
-func (l *peerLink) exchange(ctx context.Context, m *wire.Message) (*wire.Message, *mux.Stream, error) {
-	stream, err := l.open(ctx, m)
-	if err != nil {
-		return nil, nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { stream.SetReadDeadline(time.Unix(1, 0)) })
-	answer, err := l.await(ctx, stream, func(context.Context) bool { return true })
-	if !stop() && err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
-		stream.Reset(0)
-		return nil, nil, err
-	}
-	return answer, stream, nil
 }

@@ -132,8 +132,8 @@ type Server struct {
 
 	name string // Name, or a random one
 
-	telling sync.Mutex // keeps the news to agents in their order; guards told
-	told    []string   // the names of the servers that run
+	announcing sync.Mutex // keeps the news to agents in their order; guards announced
+	announced  []string   // the names of the servers that run
 }
 
 // KeepAlive says when a carrier is dead. Any byte from the other side is a
@@ -166,7 +166,7 @@ func (s *Server) setup() error {
 			s.setupErr = configError("field Name of the Server: %w", err)
 			return
 		}
-		s.told, s.began = []string{s.name}, time.Now()
+		s.announced, s.began = []string{s.name}, time.Now()
 		s.peers.server, s.peers.id = s, rand.Text()
 		s.authority.Store(s.Authority)
 		store := s.Store
@@ -274,8 +274,8 @@ func (s *Server) leaving(g *group.Group) {
 	if !s.groups.Open() {
 		s.peers.drain()
 	}
-	for _, guest := range s.peers.guestsOf(g) {
-		guest.out.add(wire.New(wire.MsgDrain))
+	for _, p := range s.peers.inboundOf(g) {
+		p.out.add(wire.New(wire.MsgDrain))
 	}
 	for _, sess := range s.registry.of(g) {
 		s.retire(sess)
@@ -283,8 +283,8 @@ func (s *Server) leaving(g *group.Group) {
 }
 
 // retire gives the session no more streams, and tells its agent.
-func (s *Server) retire(sess *session) {
-	s.registry.retire(sess)
+func (s *Server) retire(sess *agentSession) {
+	sess.retire()
 	sess.send(wire.New(wire.MsgDrain))
 }
 
@@ -310,9 +310,9 @@ func (s *Server) SetAuthority(a *Authority) error {
 	was, sessions := s.replaceAuthority(a)
 	var wg sync.WaitGroup
 	for _, sess := range sessions {
-		wg.Go(func() { sess.endUntrusted(a) })
+		wg.Go(func() { sess.closeUntrusted(a) })
 	}
-	s.peers.endUntrusted()
+	s.peers.closeUntrusted()
 	wg.Wait()
 	if !was.Certificate.Equal(a.Certificate) {
 		s.peers.rotate()
@@ -322,9 +322,9 @@ func (s *Server) SetAuthority(a *Authority) error {
 
 // replaceAuthority tells the agents, and returns the authority before and the
 // sessions that there are.
-func (s *Server) replaceAuthority(a *Authority) (was *Authority, sessions []*session) {
-	s.telling.Lock()
-	defer s.telling.Unlock()
+func (s *Server) replaceAuthority(a *Authority) (was *Authority, sessions []*agentSession) {
+	s.announcing.Lock()
+	defer s.announcing.Unlock()
 	was = s.authority.Swap(a)
 	sessions = s.registry.all()
 	m := a.addRoots(wire.New(wire.MsgRoots))
@@ -368,6 +368,6 @@ func (s *Server) Revoke(ctx context.Context, id Identity) error {
 // expel ends the sessions of an agent that was revoked.
 func (s *Server) expel(id Identity) {
 	for _, sess := range s.registry.revoke(id) {
-		sess.end(&Error{Op: "connect", Cluster: id.Cluster, Code: CodeRevoked})
+		sess.closeWithCause(&Error{Op: "connect", Cluster: id.Cluster, Code: CodeRevoked})
 	}
 }

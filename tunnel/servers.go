@@ -15,23 +15,23 @@ func randomName() string { return strings.ToLower(rand.Text()[:12]) }
 // tells the agent where it is, even if the Server drains. The slice is not
 // changed any more.
 func (s *Server) servers() []string {
-	s.telling.Lock()
-	defer s.telling.Unlock()
-	if len(s.told) > 0 && s.told[0] == s.name {
-		return s.told
+	s.announcing.Lock()
+	defer s.announcing.Unlock()
+	if len(s.announced) > 0 && s.announced[0] == s.name {
+		return s.announced
 	}
-	return append([]string{s.name}, s.told...)
+	return append([]string{s.name}, s.announced...)
 }
 
-// tellServers tells the agents which servers run, if that has changed.
-func (s *Server) tellServers() {
-	s.telling.Lock()
-	defer s.telling.Unlock()
+// announceServers tells the agents which servers run, if that has changed.
+func (s *Server) announceServers() {
+	s.announcing.Lock()
+	defer s.announcing.Unlock()
 	names, ok := s.peers.names()
-	if !ok || slices.Equal(names, s.told) {
+	if !ok || slices.Equal(names, s.announced) {
 		return
 	}
-	s.told = names
+	s.announced = names
 	m := wire.New(wire.MsgServers).AddStrings(wire.TagServer, names)
 	for _, sess := range s.registry.all() {
 		sess.send(m)

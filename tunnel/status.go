@@ -48,7 +48,7 @@ type SessionInfo struct {
 	RoundTrip time.Duration `json:"roundTrip"`
 }
 
-func (sess *session) info() SessionInfo {
+func (sess *agentSession) info() SessionInfo {
 	stats := sess.mux.Stats()
 	remote := ""
 	if sess.remote != nil {
@@ -57,8 +57,8 @@ func (sess *session) info() SessionInfo {
 	return SessionInfo{
 		Cluster: sess.id.Cluster, Agent: sess.id.Agent, ID: sess.number, Remote: remote,
 		Since: sess.since, Expires: sess.until(), Draining: sess.retired.Load(),
-		Streams: max(stats.Streams-1, 0), // the control stream is none of the caller's
-		Dials:   sess.opened.Load(), Failed: sess.failed.Load(),
+		Streams: sess.openStreams(),
+		Dials:   sess.dials.Load(), Failed: sess.failed.Load(),
 		BytesIn: stats.BytesIn, BytesOut: stats.BytesOut, RoundTrip: stats.RTT,
 	}
 }
@@ -87,7 +87,7 @@ func (s *Server) Status() Status {
 }
 
 type clusterSnapshot struct {
-	sessions []*session
+	sessions []*agentSession
 	lastErr  error
 }
 

@@ -18,32 +18,27 @@ import (
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
-// link is the agent's end of one session.
-type link struct {
+// serverSession is the agent's end of a session with a server: the server opens
+// streams, and the agent dials targets for them.
+type serverSession struct {
+	sessionCore
 	runner  *runner
-	server  string
+	server  string            // its address
 	name    string            // of the server; empty: it has none
 	cert    *x509.Certificate // the agent's
-	mux     *mux.Session
-	carrier *carrier.Conn // of mux
-	since   time.Time
-	out     outbox
-	streams *group.Group // its ctx ends with the session; closing, it takes no more
+	carrier *carrier.Conn     // of mux
 
-	issued   chan *wire.Message // answers to RENEW
-	work     sync.WaitGroup     // its end, and payloads
-	retiring sync.Once
+	issued chan *wire.Message // the latest answer to RENEW
 
-	mu       sync.Mutex // guards the fields below
-	cause    error
+	state    sync.Mutex      // guards the fields below
 	servers  []string        // by name, as the server knows them
-	news     bool            // a name among them was not told before
+	newNames bool            // a name among them was not told before
 	payloads []*wire.Message // that wait for the field Payload
 	taking   bool            // there is a goroutine that hands them over
 }
 
 // open connects to the server and begins a session, unless its name is held.
-func (r *runner) open(ctx context.Context, server string, held []string) (*link, error) {
+func (r *runner) open(ctx context.Context, server string, held []string) (*serverSession, error) {
 	credentials := r.held()
 	c, err := r.carry(ctx, server, r.tlsConfig(credentials, hostOf(server)))
 	if err != nil {
@@ -59,17 +54,20 @@ func (r *runner) open(ctx context.Context, server string, held []string) (*link,
 		m.Close()
 		return nil, err
 	}
-	l := &link{
-		runner: r, server: withoutPassword(server), cert: credentials.Chain[0], mux: m, carrier: c, since: time.Now(),
-		out: outbox{control: control}, streams: group.New(r.ctx),
+	l := &serverSession{
+		sessionCore: sessionCore{
+			mux: m, out: outbox{control: control}, group: r.sessions, streams: group.New(r.ctx), since: time.Now(), dialed: true,
+		},
+		runner: r, server: withoutPassword(server), cert: credentials.Chain[0], carrier: c, servers: serverNames(welcome),
 		issued: make(chan *wire.Message, 1),
 	}
-	if l.servers = serverNames(welcome); len(l.servers) > 0 {
+	l.role = l
+	if len(l.servers) > 0 {
 		l.name = l.servers[0]
 	}
-	r.link(l, r.held())
-	r.links.Add(1)
-	go l.serve()
+	r.addSession(l, r.held())
+	l.begin()
+	go l.start()
 	return l, nil
 }
 
@@ -99,70 +97,22 @@ func (r *runner) hello(ctx context.Context, m *mux.Session, held []string) (*mux
 	for _, name := range held {
 		hello.AddString(wire.TagHeld, name)
 	}
-	control, err := m.Open(ctx, hello.Encode())
-	if err != nil {
-		return nil, nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { control.SetReadDeadline(time.Unix(1, 0)) })
-	answer, err := wire.Read(control, wire.MaxBody)
-	switch {
-	case !stop() && err == nil:
-		err = ctx.Err()
-	case err != nil && ctx.Err() != nil:
-		err = ctx.Err()
-	case err == nil && answer.Kind == wire.MsgRefusal:
-		if err = messageError(answer, "connect", r.identity().Cluster, ""); err == nil {
-			err = wire.ErrMalformed
-		}
-	case err == nil && (answer.Kind != wire.MsgWelcome || answer.Uint(wire.TagVersion) != wire.Version):
-		err = &Error{Op: "connect", Code: CodeVersion, Err: wire.ErrMalformed}
-	}
-	return control, answer, err
+	return sayHello(ctx, m, hello, wire.MaxBody, func(_ *mux.Stream, answer *wire.Message) error {
+		return checkWelcome(answer, r.identity().Cluster, "")
+	})
 }
 
-// serve has streams and control messages taken until the session has ended,
-// and its streams. Until then the runner waits for it, and nothing else: it has no
-// goroutine until something comes.
-func (l *link) serve() {
-	r := l.runner
-	if r.Hooks.Connected != nil {
+// start has streams and control messages taken.
+func (l *serverSession) start() {
+	if r := l.runner; r.Hooks.Connected != nil {
 		r.Hooks.Connected(l.server, r.identity())
 	}
-	l.out.start(l.end)
-	l.mux.Serve(l.accept)
-	l.awaitControl()
-}
-
-// accept must not wait.
-func (l *link) accept(stream *mux.Stream) {
-	if !l.streams.Go(func() { l.serveStream(stream) }) {
-		stream.Reset(uint32(CodeDraining))
-	}
-}
-
-// finish is the end of what serve began.
-func (l *link) finish(cause error) {
-	defer l.runner.links.Done()
-	if err := l.mux.Err(); err != nil && !errors.Is(cause, io.EOF) {
-		cause = err // and not what it means for the control stream
-	}
-	l.end(cause)
-	l.ended()
-	l.work.Wait()
-	l.out.close()
-	l.runner.unlink(l, l.err())
-}
-
-// ended takes no more streams, and ends dials that are under way: they are for
-// nobody.
-func (l *link) ended() {
-	l.retire()
-	l.streams.Cancel()
+	l.serve(l.serveStream)
 }
 
 // serveStream relays, for as long as it takes, what the server asks for. Which
 // goroutine waits for which side, and apart, are for small stacks.
-func (l *link) serveStream(stream *mux.Stream) {
+func (l *serverSession) serveStream(stream *mux.Stream) {
 	defer stream.Close()
 	var conn net.Conn
 	apart(func() { conn = l.connect(stream) })
@@ -206,7 +156,7 @@ func dialContext(ctx context.Context, stream *mux.Stream, m *wire.Message) (cont
 
 // connect dials what the server asks for, and answers. It returns nil if there
 // is nothing to relay.
-func (l *link) connect(stream *mux.Stream) net.Conn {
+func (l *serverSession) connect(stream *mux.Stream) net.Conn {
 	stream.SetReadDeadline(time.Now().Add(orDefault(l.runner.HandshakeTimeout, 15*time.Second)))
 	m, err := wire.Read(stream, wire.MaxRequest)
 	if err != nil || m.Kind != wire.MsgDial {
@@ -247,75 +197,38 @@ func (l *link) connect(stream *mux.Stream) net.Conn {
 	return conn
 }
 
-// retire takes no more streams; the session ends with the last one.
-func (l *link) retire() {
-	l.retiring.Do(func() {
-		l.streams.Close()
-		l.work.Go(l.drain)
-	})
-}
+func (l *serverSession) shutdownCause() error { return errGrace }
 
-// drain tells the server that the link is retired, and ends the session with
-// its last stream.
-func (l *link) drain() {
-	l.runner.change()
-	if l.mux.Err() == nil {
+// handleRetired has Run look for another server, and this one ask for no streams.
+func (l *serverSession) handleRetired() {
+	l.runner.wakeRun()
+	if !l.closed() {
 		l.out.add(wire.New(wire.MsgDrain))
 	}
-	<-l.streams.Idle() // the end of the session ends streams too
-	if l.streams.Context().Err() != nil {
-		return // it was Grace that ended them, or the session
-	}
-	// What the last stream had to say may be waiting to be sent.
-	if l.mux.Settle(l.streams.Context(), 1) == nil {
-		l.leave()
-	}
 }
 
-// leave ends the session in order: the control stream ends, after all else,
-// and the server hangs up.
-func (l *link) leave() {
-	l.because(errLeft)
-	l.out.finish()
-	t := time.NewTimer(lingerTimeout)
-	defer t.Stop()
-	select {
-	case <-l.mux.Done():
-	case <-t.C:
-		l.end(errLeft)
-	}
-}
+func (l *serverSession) handleClosed() { l.runner.wakeRun() }
 
-var (
-	errLeft  = errors.New("the agent left")
-	errGrace = errors.New("streams were open when Grace had passed")
-)
+func (l *serverSession) handleEnd(cause error) { l.runner.removeSession(l, l.sessionError(cause)) }
 
-// end ends the session; the first cause counts.
-func (l *link) end(cause error) {
-	l.because(cause)
-	l.mux.CloseWithError(cause)
-}
+var errGrace = errors.New("streams were open when Grace had passed")
 
-func (l *link) because(cause error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.cause == nil {
-		l.cause = cause
-	}
-}
-
-// err returns why the session ended; nil if this side ended it in order.
-func (l *link) err() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// sessionError is the cause of an end for AgentHooks.
+func (l *serverSession) sessionError(cause error) error {
 	switch {
-	case errors.Is(l.cause, errLeft):
+	case cause == nil:
 		return nil
-	case errors.Is(l.cause, errGrace):
-		return &Error{Op: "connect", Addr: l.server, Code: CodeClosed, Err: l.cause}
-	case errors.Is(l.cause, io.EOF):
-		return &Error{Op: "connect", Addr: l.server, Code: CodeLost, Err: errors.New("the server ended the session")}
+	case errors.Is(cause, errGrace):
+		return &Error{Op: "connect", Addr: l.server, Code: CodeClosed, Err: cause}
 	}
-	return &Error{Op: "connect", Addr: l.server, Code: CodeLost, Err: l.cause}
+	return lostError(l.server, "server", cause)
+}
+
+// lostError is the error of a session that was dialed from here, and ended
+// because of the other end or the carrier.
+func lostError(address, other string, cause error) *Error {
+	if errors.Is(cause, io.EOF) {
+		cause = errors.New("the " + other + " ended the session")
+	}
+	return &Error{Op: "connect", Addr: address, Code: CodeLost, Err: cause}
 }

@@ -1,0 +1,167 @@
+package tunnel
+
+import (
+	"context"
+	"crypto/x509"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/group"
+	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/carrier"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
+)
+
+// maxPeerStreams is how many streams a peer may have open at once.
+const maxPeerStreams = 1 << 16
+
+// inboundPeer is this end of a session with another replica that dialed this one:
+// the other one opens streams, and this one dials by its agents for them.
+type inboundPeer struct {
+	sessionCore
+	server *Server
+	name   string // the replica's
+	cert   *x509.Certificate
+}
+
+// greetPeer reads a peer's HELLO and answers it. One that is this replica itself
+// finds that in the answer, and leaves.
+func (s *Server) greetPeer(ctx context.Context, g *group.Group, c *carrier.Conn) (*inboundPeer, error) {
+	if err := s.enroller.verifyPeer(c.State()); err != nil {
+		refused := &Error{Op: "connect", Code: CodeBadCertificate, Err: err}
+		refuseStranger(ctx, c, refused)
+		return nil, refused
+	}
+	c.Admit()
+	m := mux.Server(c, s.KeepAlive.mux(maxPeerStreams))
+	control, hello, err := acceptHello(ctx, m, "", func(hello *wire.Message) *Error {
+		if err := wire.CheckReplica(hello.Text(wire.TagServer)); err != nil {
+			return &Error{Op: "connect", Code: CodeBadRequest, Err: err}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	welcome := wire.New(wire.MsgWelcome).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, s.peers.id).
+		AddString(wire.TagServer, s.name).AddTime(wire.TagTime, time.Now())
+	p := &inboundPeer{
+		sessionCore: sessionCore{mux: m, out: outbox{control: control}, group: g, streams: group.New(g.Context()), since: time.Now()},
+		server:      s, name: hello.Text(wire.TagServer), cert: c.State().PeerCertificates[0],
+	}
+	p.role = p
+	p.out.add(welcome)
+	return p, nil
+}
+
+// start has streams and control messages taken.
+func (p *inboundPeer) start() {
+	p.server.peers.addInbound(p)
+	if p.group.Accepting().Err() != nil {
+		p.out.add(wire.New(wire.MsgDrain))
+	}
+	p.begin()
+	p.closeUntrusted() // the authority may have been replaced since the handshake
+	p.serve(p.serveStream)
+}
+
+func (p *inboundPeer) handleControl(m *wire.Message) {
+	if m.Kind == wire.MsgRevoked {
+		p.server.revoked(m)
+	}
+}
+
+func (p *inboundPeer) handleRetired()       {}
+func (p *inboundPeer) handleClosed()        {}
+func (p *inboundPeer) handleEnd(error)      { p.server.peers.removeInbound(p) }
+func (p *inboundPeer) shutdownCause() error { return p.server.whyClosed("") }
+
+// closeUntrusted closes the session if the replica's certificate is of no authority
+// any more.
+func (p *inboundPeer) closeUntrusted() {
+	if err := p.server.enroller.trustsPeerNow(p.cert); err != nil {
+		p.closeWithCause(&Error{Op: "connect", Code: CodeBadCertificate, Err: err})
+	}
+}
+
+// serveStream does what the peer asks for.
+func (p *inboundPeer) serveStream(stream *mux.Stream) {
+	defer stream.Close()
+	var far *mux.Stream
+	apart(func() { far = p.answer(stream) })
+	if far != nil {
+		joinStreams(p.streams.Context(), stream, far)
+	}
+}
+
+// answer answers the peer's question. It returns the stream of an agent to relay
+// to, nil if there is none.
+func (p *inboundPeer) answer(stream *mux.Stream) *mux.Stream {
+	stream.SetReadDeadline(time.Now().Add(orDefault(p.server.HandshakeTimeout, 15*time.Second)))
+	m, err := wire.Read(stream, wire.MaxRequest)
+	if err != nil {
+		stream.Reset(uint32(CodeBadRequest))
+		return nil
+	}
+	stream.SetReadDeadline(time.Time{})
+	switch m.Kind {
+	case wire.MsgAsk:
+		wire.Write(stream, wire.New(wire.MsgHave).AddUint(wire.TagCode, uint64(p.server.has(m.Text(wire.TagCluster)))))
+	case wire.MsgForward:
+		return p.forward(stream, m)
+	case wire.MsgFleet:
+		p.server.tellStatus(stream)
+	default:
+		stream.Reset(uint32(CodeBadRequest))
+	}
+	return nil
+}
+
+// has says what there is for a dial that a peer would forward.
+func (s *Server) has(cluster string) Code {
+	sess := s.registry.next(cluster, nil)
+	switch {
+	case sess != nil && sess.isSuspect():
+		return CodeTimeout
+	case sess != nil:
+		return 0
+	case s.peers.isDraining():
+		return CodeDraining
+	}
+	return codeNotHere
+}
+
+// forward dials what the peer asks for and answers. The peer has said who may.
+func (p *inboundPeer) forward(stream *mux.Stream, m *wire.Message) *mux.Stream {
+	ctx, cancel := dialContext(p.streams.Context(), stream, m)
+	defer cancel()
+	d := &Dialer{server: p.server, cluster: m.Text(wire.TagCluster)}
+	far, err := d.forwardedDial(ctx, m.Text(wire.TagNetwork), m.Text(wire.TagAddress))
+	if err != nil {
+		wire.Write(stream, refusalOf(wire.MsgDialed, forwardedError(err)))
+		return nil
+	}
+	if wire.Write(stream, wire.New(wire.MsgDialed)) != nil {
+		far.Reset(0)
+		return nil
+	}
+	return far
+}
+
+// forwardedDial dials by this replica's sessions alone.
+func (d *Dialer) forwardedDial(ctx context.Context, network, address string) (*mux.Stream, *Error) {
+	if err := checkTarget(network, address); err != nil {
+		return nil, d.fail(address, CodeBadRequest, err)
+	}
+	return d.walk(ctx, network, address, map[*agentSession]bool{}, true)
+}
+
+// forwardedError says in a code of the wire what another replica may do better.
+func forwardedError(err *Error) *Error {
+	switch err.Code {
+	case CodeNoAgent, CodeLost:
+		return &Error{Op: err.Op, Cluster: err.Cluster, Addr: err.Addr, Code: codeNotHere}
+	case CodeCanceled, CodeClosed:
+		return &Error{Op: err.Op, Cluster: err.Cluster, Addr: err.Addr, Code: CodeDraining}
+	}
+	return err
+}

@@ -1,0 +1,114 @@
+package tunnel
+
+import (
+	"context"
+	"crypto/x509"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/carrier"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
+)
+
+// outboundPeer is this end of a session with another replica that was dialed from
+// here: it opens streams, and the other replica dials by its agents for them.
+type outboundPeer struct {
+	sessionCore
+	peer     *peer
+	name     string            // the replica's
+	cert     *x509.Certificate // the replica's
+	rotateAt time.Time         // the certificates are not for ever
+	opened   atomic.Uint64
+
+	replacing   sync.Once
+	replaceNow  chan struct{} // closed when stream ids run out, or another authority signs
+	retiredDone chan struct{} // closed when it takes no more streams
+}
+
+func newOutboundPeer(p *peer, c *carrier.Conn, m *mux.Session, control *mux.Stream, name string) *outboundPeer {
+	l := &outboundPeer{
+		sessionCore: sessionCore{mux: m, out: outbox{control: control}, group: p.peers.group, since: time.Now(), dialed: true},
+		peer:        p, name: name, cert: c.State().PeerCertificates[0],
+		replaceNow: make(chan struct{}), retiredDone: make(chan struct{}),
+	}
+	l.role = l
+	return l
+}
+
+// replaceSoon has the replica connected anew; this session takes dials until then.
+func (l *outboundPeer) replaceSoon() { l.replacing.Do(func() { close(l.replaceNow) }) }
+
+// closeUntrusted closes the session if the replica's certificate is of no authority
+// any more.
+func (l *outboundPeer) closeUntrusted() {
+	if err := l.peer.peers.server.enroller.trustsPeerNow(l.cert); err != nil {
+		l.closeWithCause(&Error{Op: "connect", Addr: l.peer.address, Code: CodeServerCertificate, Err: err})
+	}
+}
+
+// awaitReplacing returns when there has to be another session; it reports whether this
+// one takes streams until then.
+func (l *outboundPeer) awaitReplacing(ctx context.Context) bool {
+	rotate := time.NewTimer(time.Until(l.rotateAt))
+	defer rotate.Stop()
+	select {
+	case <-rotate.C:
+		return true
+	case <-l.replaceNow:
+		return true
+	case <-l.retiredDone:
+	case <-l.mux.Done():
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// start has control messages taken.
+func (l *outboundPeer) start() {
+	l.begin()
+	l.peer.peers.server.Hooks.peerConnected(l.name)
+	l.closeUntrusted() // the authority may have been replaced since the handshake
+	l.serve(nil)
+}
+
+func (l *outboundPeer) handleControl(m *wire.Message) {
+	switch m.Kind {
+	case wire.MsgDrain:
+		l.peer.drained()
+		l.retire()
+	case wire.MsgRevoked:
+		l.peer.peers.server.revoked(m)
+	}
+}
+
+// handleRetired has agents hear that the replica takes no more.
+func (l *outboundPeer) handleRetired() {
+	close(l.retiredDone)
+	l.peer.peers.server.announceServers()
+}
+
+func (l *outboundPeer) handleClosed() {}
+
+func (l *outboundPeer) handleEnd(cause error) {
+	l.peer.peers.removeOutbound(l)
+	l.peer.peers.server.Hooks.peerDisconnected(l.name, l.sessionError(cause))
+}
+
+func (l *outboundPeer) shutdownCause() error { return l.peer.peers.server.whyClosed("") }
+
+// sessionError is the cause of an end for Hooks.
+func (l *outboundPeer) sessionError(cause error) error {
+	if cause == nil || codeOf(cause) == CodeServerCertificate {
+		return cause
+	}
+	return lostError(l.peer.address, "peer", cause)
+}
+
+// countStream is called before each stream that is opened.
+func (l *outboundPeer) countStream() {
+	if l.opened.Add(1) == rotateAfter {
+		l.replaceSoon()
+	}
+}

@@ -24,7 +24,7 @@ type answer struct {
 
 var errInternal = &answer{500, "proxy_internal_error", ""}
 
-// answerTo finds the words for an error of a visit or of the parser.
+// answerFor finds the words for an error of a visit or of the parser.
 func answerFor(err error) *answer {
 	var (
 		e   *Error
@@ -139,7 +139,7 @@ func (a *answer) appendTo(b []byte, keep bool) []byte {
 	return append(b, a.body()...)
 }
 
-// printable makes a line of ASCII, of at most 200 bytes, out of anything.
+// printableLine makes a line of ASCII, of at most 200 bytes, out of anything.
 func printableLine(s string) string {
 	const most = 200
 	b := []byte(s[:min(len(s), most)])

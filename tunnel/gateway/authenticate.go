@@ -96,7 +96,7 @@ func FirstOf(authenticators ...func(context.Context, Credentials) (Identity, err
 	}
 }
 
-// notKnown is what several authenticators said of a client that none of them knows.
+// notKnownErrors is what several authenticators said of a client that none of them knows.
 type notKnownErrors []error
 
 func (e notKnownErrors) cause() error {

@@ -12,7 +12,7 @@ import (
 	"github.com/causewayproject/causeway/internal/relay"
 )
 
-// A visit is one connection or HTTP/2 stream, from its first byte to its end.
+// A clientRequest is one connection or HTTP/2 stream, from its first byte to its end.
 type clientRequest struct {
 	g          *Gateway
 	began      time.Time
@@ -21,7 +21,7 @@ type clientRequest struct {
 	countedFor string  // that it counts for; empty if for none
 }
 
-// visits counts those that are there.
+// requestCounts counts those that are there.
 type requestCounts struct {
 	total        atomic.Uint64
 	failed       atomic.Uint64
@@ -46,7 +46,7 @@ var (
 	errNoAddress = errors.New("the target has no host:port")
 )
 
-// enter begins a visit, which counts for nothing yet; the caller calls leave at
+// beginRequest begins a visit, which counts for nothing yet; the caller calls leave at
 // its end.
 func (g *Gateway) beginRequest(door Door, remote net.Addr) *clientRequest {
 	g.requests.total.Add(1)
@@ -72,7 +72,7 @@ func (v *clientRequest) finish() {
 	}
 }
 
-// fail tells Hooks, and returns what it told.
+// recordFailure tells Hooks, and returns what it told.
 func (v *clientRequest) recordFailure(phase Phase, err error) *Error {
 	e := &Error{Request: v.request, Phase: phase, Err: err}
 	v.g.requests.failed.Add(1)
@@ -80,7 +80,7 @@ func (v *clientRequest) recordFailure(phase Phase, err error) *Error {
 	return e
 }
 
-// admit authenticates the client, counts it, and routes what it asks for. The
+// authorize authenticates the client, counts it, and routes what it asks for. The
 // error is an *Error whose Phase says what failed.
 func (v *clientRequest) authorize(ctx context.Context, c Credentials) error {
 	if err := v.authenticate(ctx, c); err != nil {
@@ -122,7 +122,7 @@ func (v *clientRequest) route(ctx context.Context, address string) error {
 	return nil
 }
 
-// count counts a client for MaxConns, and one with a name for MaxPerClient.
+// countAdmitted counts a client for MaxConns, and one with a name for MaxPerClient.
 func (v *clientRequest) countAdmitted(name string) error {
 	vs := &v.g.requests
 	if vs.maxPerClient <= 0 {

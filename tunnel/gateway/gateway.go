@@ -153,7 +153,7 @@ func Anyone(context.Context, Credentials) (Identity, error) { return Identity{},
 
 var _ func(context.Context, Credentials) (Identity, error) = Anyone
 
-// doors is what a Gateway keeps of its doors.
+// serveState is what a Gateway keeps of its doors.
 type serveState struct {
 	set      group.Set
 	requests requestCounts
@@ -163,7 +163,7 @@ type serveState struct {
 	connectTLS *tls.Config // the Gateway's, with the protocols of the CONNECT door
 }
 
-// setup checks the fields, once.
+// checkFields checks the fields, once.
 func (g *Gateway) checkFields() error {
 	g.once.Do(func() {
 		g.requests.setLimits(orDefault(g.MaxConns, 10_000), g.MaxPerClient)

@@ -13,11 +13,11 @@ import (
 	"sync"
 )
 
-// preface begins HTTP/2 (RFC 9113, 3.4), here without its last six bytes: it
+// http2Preface begins HTTP/2 (RFC 9113, 3.4), here without its last six bytes: it
 // is read as a request.
 const http2Preface = "PRI * HTTP/2.0\r\n\r\n"
 
-// head is the header of a request, as far as a proxy for CONNECT wants to know
+// connectRequest is the header of a request, as far as a proxy for CONNECT wants to know
 // it.
 type connectRequest struct {
 	method    string
@@ -28,7 +28,7 @@ type connectRequest struct {
 	close     bool // the client wants no second request on the connection
 }
 
-// malformed is why a header is not that of a CONNECT, and the status that says
+// requestError is why a header is not that of a CONNECT, and the status that says
 // so.
 type requestError struct {
 	status int
@@ -57,10 +57,10 @@ var (
 
 const headerBufferSize = 2 << 10
 
-// buffers are for headers, which are rarely larger.
+// headerBuffers are for headers, which are rarely larger.
 var headerBuffers = sync.Pool{New: func() any { return new([headerBufferSize]byte) }}
 
-// readHead reads up to the end of a header, given what was read before of it.
+// readHeader reads up to the end of a header, given what was read before of it.
 // It returns all it has read, in buf or in more than that, and where the header
 // ends. What follows is already the target's.
 func readHeader(r io.Reader, buf []byte, most int) (all []byte, end int, err error) {
@@ -91,7 +91,7 @@ func readHeader(r io.Reader, buf []byte, most int) (all []byte, end int, err err
 	}
 }
 
-// foreign is the error for what begins no request: there may never be an end of
+// checkFirstByte is the error for what begins no request: there may never be an end of
 // a header.
 func checkFirstByte(first byte) error {
 	switch {
@@ -105,7 +105,7 @@ func checkFirstByte(first byte) error {
 	return nil
 }
 
-// headEnd returns where the empty line ends that ends a header, or -1. from is
+// headerEnd returns where the empty line ends that ends a header, or -1. from is
 // how far b was searched before, less what could begin an empty line. Empty
 // lines before the first one count for nothing (RFC 9112, 2.2).
 func headerEnd(b []byte, from int) int {
@@ -124,7 +124,7 @@ func headerEnd(b []byte, from int) int {
 	}
 }
 
-// emptyLines is how many bytes there are of empty lines before the first line:
+// countEmptyLines is how many bytes there are of empty lines before the first line:
 // a few at most, beyond which they are malformed.
 func countEmptyLines(b []byte) (n int) {
 	for n < min(len(b), 4) && (b[n] == '\r' || b[n] == '\n') {
@@ -133,7 +133,7 @@ func countEmptyLines(b []byte) (n int) {
 	return n
 }
 
-// parseHead understands what readHead has read. The error is a *malformed.
+// parseRequest understands what readHead has read. The error is a *malformed.
 // Lines may end with a bare LF.
 func parseRequest(b []byte) (*connectRequest, error) {
 	line, rest := cutLine(b[countEmptyLines(b):])
@@ -232,7 +232,7 @@ func checkAuthority(s string) error {
 	return nil
 }
 
-// authorization understands Basic (RFC 7617) and Bearer (RFC 6750). Another
+// parseAuthorization understands Basic (RFC 7617) and Bearer (RFC 6750). Another
 // scheme shows nothing that is known here.
 func (h *connectRequest) parseAuthorization(value string) error {
 	scheme, text, _ := strings.Cut(value, " ")
@@ -277,7 +277,7 @@ func isAlphanumeric(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
-// isText reports whether b is fit for a field's value: no control characters.
+// isFieldValue reports whether b is fit for a field's value: no control characters.
 func isFieldValue(b []byte) bool {
 	for _, c := range b {
 		if c < ' ' && c != '\t' || c == 0x7f {

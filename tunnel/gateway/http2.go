@@ -58,11 +58,11 @@ const (
 	// idleHTTP2 closes a connection without a stream, once it has had one that
 	// was let in.
 	idleHTTP2 = 2 * time.Minute
-	// lastWordsTime is for a client that takes nothing, when all is cut.
+	// cutTime is for a client that takes nothing, when all is cut.
 	cutTime = 100 * time.Millisecond
 )
 
-// http2Server is a connection that speaks HTTP/2 (RFC 9113). It is not net/http's:
+// http2Conn is a connection that speaks HTTP/2 (RFC 9113). It is not net/http's:
 // that one has no way to end the direction to the client and go on with the
 // other one.
 type http2Conn struct {
@@ -132,7 +132,7 @@ func (c *clientConn) serveHTTP2() {
 	}
 }
 
-// read handles what comes until the connection ends.
+// readFrames handles what comes until the connection ends.
 func (h *http2Conn) readFrames(r io.Reader) error {
 	hello := make([]byte, len(http2.ClientPreface))
 	if _, err := io.ReadFull(r, hello); err != nil {
@@ -168,7 +168,7 @@ func (h *http2Conn) readFrames(r io.Reader) error {
 	}
 }
 
-// end closes the connection because of err, and waits for what it has started.
+// closeWith closes the connection because of err, and waits for what it has started.
 func (h *http2Conn) closeWith(err error) {
 	code := http2.ErrCodeNo
 	var broken http2.ConnectionError
@@ -193,7 +193,7 @@ func (h *http2Conn) closeWith(err error) {
 	h.wg.Wait()
 }
 
-// resetAll tells the client that its streams are cut: after a GOAWAY some take the
+// resetStreams tells the client that its streams are cut: after a GOAWAY some take the
 // end of the connection, even a reset, for that of the streams.
 func (h *http2Conn) resetStreams() {
 	h.raw.SetWriteDeadline(time.Now().Add(cutTime))
@@ -208,7 +208,7 @@ func (h *http2Conn) resetStreams() {
 	h.flushQueue()
 }
 
-// drain lets no more streams in.
+// startDrain lets no more streams in.
 func (h *http2Conn) startDrain() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -224,7 +224,7 @@ func (h *http2Conn) startDrain() {
 	}
 }
 
-// enterLocked counts a handler in.
+// handlerStartedLocked counts a handler in.
 func (h *http2Conn) handlerStartedLocked() {
 	if h.handlers++; h.handlers == 1 {
 		h.raw.SetReadDeadline(time.Time{})
@@ -251,7 +251,7 @@ func (h *http2Conn) handlerDone(s *http2Stream) {
 	}
 }
 
-// control queues frames. They are sent in this order, and before the data that
+// queueFrames queues frames. They are sent in this order, and before the data that
 // is written later.
 func (h *http2Conn) queueFrames(write func(*http2.Framer)) {
 	h.mu.Lock()
@@ -260,7 +260,7 @@ func (h *http2Conn) queueFrames(write func(*http2.Framer)) {
 	h.wakeSender()
 }
 
-// poke wakes the sender.
+// wakeSender wakes the sender.
 func (h *http2Conn) wakeSender() {
 	select {
 	case h.wakeups <- struct{}{}:
@@ -268,7 +268,7 @@ func (h *http2Conn) wakeSender() {
 	}
 }
 
-// send writes what is queued, so that nobody who reads has to wait for it.
+// sendLoop writes what is queued, so that nobody who reads has to wait for it.
 func (h *http2Conn) sendLoop() {
 	for range h.wakeups {
 		if h.flushQueue() != nil {
@@ -290,7 +290,7 @@ func (h *http2Conn) flushQueue() error {
 	return h.flushQueueLocked()
 }
 
-// flushLocked is called with writeMu.
+// flushQueueLocked is called with writeMu.
 func (h *http2Conn) flushQueueLocked() error {
 	h.mu.Lock()
 	b := h.queue.Bytes()

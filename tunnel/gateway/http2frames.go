@@ -8,7 +8,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// frame handles a frame. Its error ends the connection.
+// handleFrame handles a frame. Its error ends the connection.
 func (h *http2Conn) handleFrame(f http2.Frame) error {
 	if err := h.dispatchFrame(f); err != nil {
 		return err
@@ -52,7 +52,7 @@ func (h *http2Conn) dispatchFrame(f http2.Frame) error {
 	return nil
 }
 
-// headers begins a stream. One that is refused is begun nevertheless: frames for
+// handleHeaders begins a stream. One that is refused is begun nevertheless: frames for
 // it may be on their way.
 func (h *http2Conn) handleHeaders(f *http2.MetaHeadersFrame) error {
 	h.mu.Lock()
@@ -116,7 +116,7 @@ func (h *http2Conn) startHandlerLocked(f *http2.MetaHeadersFrame, request *conne
 // answer.
 var errMalformed = errors.New("the header is malformed")
 
-// parseFields is parseHead for HTTP/2. The frame is used again for the next.
+// parseHTTP2Request is parseHead for HTTP/2. The frame is used again for the next.
 func parseHTTP2Request(f *http2.MetaHeadersFrame) (*connectRequest, error) {
 	h := &connectRequest{method: f.PseudoValue("method"), authority: f.PseudoValue("authority")}
 	switch {
@@ -145,7 +145,7 @@ func parseHTTP2Request(f *http2.MetaHeadersFrame) (*connectRequest, error) {
 	return h, checkAuthority(h.authority)
 }
 
-// wellFormed reports whether a request has the fields that it must have, and
+// isWellFormed reports whether a request has the fields that it must have, and
 // none that it must not. What the framer checks is not looked at again.
 func isWellFormed(f *http2.MetaHeadersFrame) bool {
 	scheme, path := f.PseudoValue("scheme"), f.PseudoValue("path")
@@ -200,7 +200,7 @@ func (h *http2Conn) handleData(f *http2.DataFrame) error {
 	return nil
 }
 
-// consumedLocked lets the client send n more on the connection.
+// returnCreditLocked lets the client send n more on the connection.
 func (h *http2Conn) returnCreditLocked(n int) {
 	h.consumed += n
 	if h.consumed == 0 || h.consumed < h.recvWindow/4 {
@@ -212,7 +212,7 @@ func (h *http2Conn) returnCreditLocked(n int) {
 	h.wakeSender()
 }
 
-// broken is a stream that the client has reset.
+// handleReset is a stream that the client has reset.
 func (h *http2Conn) handleReset(f *http2.RSTStreamFrame) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -226,7 +226,7 @@ func (h *http2Conn) handleReset(f *http2.RSTStreamFrame) error {
 	return nil
 }
 
-// reset ends a stream by a fault of the client's.
+// resetStream ends a stream by a fault of the client's.
 func (h *http2Conn) resetStream(id uint32, code http2.ErrCode) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -244,7 +244,7 @@ func (h *http2Conn) resetStreamLocked(st *http2Stream, code http2.ErrCode) {
 	h.queueResetLocked(st.id, code)
 }
 
-// rstLocked tells the client that a stream is closed, unless it was told so before:
+// queueResetLocked tells the client that a stream is closed, unless it was told so before:
 // it may have sent more before it knew (RFC 9113, 5.1).
 func (h *http2Conn) queueResetLocked(id uint32, code http2.ErrCode) {
 	if h.wasReset(id) {
@@ -285,7 +285,7 @@ func (h *http2Conn) handleWindowUpdate(f *http2.WindowUpdateFrame) error {
 	return nil
 }
 
-// ackedLocked is when the client goes by our settings, for the streams that it
+// settingsAckedLocked is when the client goes by our settings, for the streams that it
 // has begun before, too.
 func (h *http2Conn) settingsAckedLocked() {
 	if h.settingsAcked {

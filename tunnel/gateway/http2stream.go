@@ -56,7 +56,7 @@ var (
 	_ io.WriterTo = (*http2Stream)(nil)
 )
 
-// breakLocked ends reads, writes and the handler. What has come and was not
+// failLocked ends reads, writes and the handler. What has come and was not
 // read is lost, as it is with TCP.
 func (s *http2Stream) failLocked(err error) {
 	if s.err == nil {
@@ -71,14 +71,14 @@ func (s *http2Stream) failLocked(err error) {
 	s.cancel(err)
 }
 
-// endedLocked forgets a stream that both sides have ended.
+// forgetIfEndedLocked forgets a stream that both sides have ended.
 func (s *http2Stream) forgetIfEndedLocked() {
 	if s.endReceived && s.endSent {
 		delete(s.h.streams, s.id)
 	}
 }
 
-// waitLocked waits for something to read.
+// waitReadableLocked waits for something to read.
 func (s *http2Stream) waitReadableLocked() error {
 	for s.err == nil && s.received.isEmpty() && !s.endReceived {
 		s.cond.Wait()
@@ -110,7 +110,7 @@ func (s *http2Stream) receivedLocked(f *http2.DataFrame) {
 	s.cond.Broadcast()
 }
 
-// consumedLocked lets the client send n more.
+// returnCreditLocked lets the client send n more.
 func (s *http2Stream) returnCreditLocked(n int) {
 	s.consumed += n
 	s.taken += int64(n)
@@ -127,7 +127,7 @@ func (s *http2Stream) returnCreditLocked(n int) {
 	s.consumed = 0
 }
 
-// openLocked gives a stream that was let in its window.
+// openWindowLocked gives a stream that was let in its window.
 func (s *http2Stream) openWindowLocked() {
 	if more := streamWindow - s.window; more > 0 && !s.endReceived {
 		s.window += more
@@ -195,7 +195,7 @@ func (s *http2Stream) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// reserve waits until the client lets us send, at most n bytes.
+// reserveWindow waits until the client lets us send, at most n bytes.
 func (s *http2Stream) reserveWindow(n int) (int, error) {
 	h := s.h
 	h.mu.Lock()
@@ -288,7 +288,7 @@ func (s *http2Stream) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: "tcp", Source: s.LocalAddr(), Addr: s.RemoteAddr(), Err: err}
 }
 
-// chunks is what has come and was not read.
+// chunkList is what has come and was not read.
 type chunkList struct{ list []*chunk }
 
 type chunk struct {
@@ -310,7 +310,7 @@ func (c *chunk) release() {
 
 func (c *chunkList) isEmpty() bool { return len(c.list) == 0 }
 
-// add copies p. Small pieces share a chunk.
+// appendData copies p. Small pieces share a chunk.
 func (c *chunkList) appendData(p []byte) {
 	for len(p) > 0 {
 		if c.isEmpty() || len(c.lastChunk().b) == cap(c.lastChunk().b) {
@@ -323,7 +323,7 @@ func (c *chunkList) appendData(p []byte) {
 	}
 }
 
-// addEarly copies p, and takes no more memory than that needs.
+// appendEarly copies p, and takes no more memory than that needs.
 func (c *chunkList) appendEarly(p []byte) {
 	switch {
 	case len(p) == 0:
@@ -336,7 +336,7 @@ func (c *chunkList) appendEarly(p []byte) {
 
 func (c *chunkList) lastChunk() *chunk { return c.list[len(c.list)-1] }
 
-// take returns the first chunk; the caller frees it.
+// takeFirst returns the first chunk; the caller frees it.
 func (c *chunkList) takeFirst() *chunk {
 	first := c.list[0]
 	if c.list = c.list[1:]; len(c.list) == 0 {
@@ -354,7 +354,7 @@ func (c *chunkList) read(p []byte) int {
 	return n
 }
 
-// drop forgets all, and returns how much that was.
+// dropAll forgets all, and returns how much that was.
 func (c *chunkList) dropAll() (n int) {
 	for !c.isEmpty() {
 		first := c.takeFirst()
@@ -404,7 +404,7 @@ func (s *http2Stream) authorize(ctx context.Context, v *clientRequest, request *
 	return nil
 }
 
-// countConnection lets the connection in with the first stream that is.
+// admitConnection lets the connection in with the first stream that is.
 func (h *http2Conn) admitConnection() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -419,7 +419,7 @@ func (h *http2Conn) admitConnection() error {
 	return nil
 }
 
-// accept answers 200, and lets the client send.
+// sendConnected answers 200, and lets the client send.
 func (s *http2Stream) sendConnected() error {
 	s.h.mu.Lock()
 	defer s.h.mu.Unlock()
@@ -432,7 +432,7 @@ func (s *http2Stream) sendConnected() error {
 	return nil
 }
 
-// widenLocked is for a connection on which a client was let in: what it may send, and
+// liftStrangerLimitsLocked is for a connection on which a client was let in: what it may send, and
 // how many streams it may open, is bounded no more as a stranger's is.
 func (h *http2Conn) liftStrangerLimitsLocked() {
 	if h.admitted {
@@ -444,7 +444,7 @@ func (h *http2Conn) liftStrangerLimitsLocked() {
 	h.earlyBytes = 0
 }
 
-// refuse answers and ends the stream. A client that leaves no room for the
+// sendAnswer answers and ends the stream. A client that leaves no room for the
 // body gets none.
 func (s *http2Stream) sendAnswer(a *answer) {
 	h := s.h

@@ -15,7 +15,7 @@ func ByUser(_ context.Context, r *Request) error {
 	return setCluster(r, r.Credentials.User)
 }
 
-// choose sets the cluster, unless the client may reach another one only.
+// setCluster sets the cluster, unless the client may reach another one only.
 func setCluster(r *Request, cluster string) error {
 	switch {
 	case cluster == "":

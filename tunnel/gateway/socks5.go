@@ -42,7 +42,7 @@ const (
 	replyAddressType        = 8
 )
 
-// badSOCKS is why a client is not served, and the last word to it.
+// socksError is why a client is not served, and the last word to it.
 type socksError struct {
 	reply string
 	text  string
@@ -109,7 +109,7 @@ func negotiateSOCKS5(ctx context.Context, c *clientConn) (early []byte, err erro
 // socksBuffer has room for the longest message, that of RFC 1929.
 const socksBuffer = 768
 
-// socksTalk is all that is said before the reply.
+// socksNegotiation is all that is said before the reply.
 type socksNegotiation struct {
 	*clientConn
 	buf  []byte // has been read
@@ -134,7 +134,7 @@ func socksRefusal(err error) string {
 	return socksReply(socksCode(e))
 }
 
-// request lets the client show who it is, and returns the target that it asks
+// readRequest lets the client show who it is, and returns the target that it asks
 // for. The error is a *badSOCKS, or that of a read or a write.
 func (s *socksNegotiation) readRequest(ctx context.Context) (address string, err error) {
 	methods, err := s.readMethods()
@@ -156,7 +156,7 @@ func (s *socksNegotiation) readRequest(ctx context.Context) (address string, err
 	return s.readTarget()
 }
 
-// greeting returns the methods that the client offers.
+// readMethods returns the methods that the client offers.
 func (s *socksNegotiation) readMethods() ([]byte, error) {
 	b, err := s.readBytes(1)
 	if err != nil {
@@ -175,7 +175,7 @@ func (s *socksNegotiation) readMethods() ([]byte, error) {
 	return nil, errNotSOCKS
 }
 
-// login asks for user name and password (RFC 1929).
+// readPassword asks for user name and password (RFC 1929).
 func (s *socksNegotiation) readPassword(ctx context.Context) error {
 	if _, err := io.WriteString(s.conn, "\x05\x02"); err != nil {
 		return err
@@ -200,7 +200,7 @@ func (s *socksNegotiation) readPassword(ctx context.Context) error {
 	return s.authenticate(ctx, user, password, loginWrong, loginRight)
 }
 
-// identify asks Authenticate, and answers the client if it is let in. wrong is
+// authenticate asks Authenticate, and answers the client if it is let in. wrong is
 // what to answer otherwise.
 func (s *socksNegotiation) authenticate(ctx context.Context, user, password, wrong, right string) error {
 	c := Credentials{
@@ -224,7 +224,7 @@ func (s *socksNegotiation) authenticate(ctx context.Context, user, password, wro
 	return err
 }
 
-// target reads the request.
+// readTarget reads the request.
 func (s *socksNegotiation) readTarget() (string, error) {
 	head, err := s.readBytes(4)
 	if err != nil {
@@ -252,7 +252,7 @@ func (s *socksNegotiation) readTarget() (string, error) {
 	return net.JoinHostPort(host, strconv.Itoa(int(port))), nil
 }
 
-// host reads the target's address; it is empty if there is none to be had.
+// readHost reads the target's address; it is empty if there is none to be had.
 func (s *socksNegotiation) readHost(kind byte) (string, error) {
 	var b []byte
 	var err error
@@ -276,7 +276,7 @@ func (s *socksNegotiation) readHost(kind byte) (string, error) {
 	return ip.Unmap().String(), nil
 }
 
-// need reads until there are n bytes that were not used, and uses them. They
+// readBytes reads until there are n bytes that were not used, and uses them. They
 // are valid until the next call.
 func (s *socksNegotiation) readBytes(n int) ([]byte, error) {
 	if s.used+n > cap(s.buf) {
@@ -301,7 +301,7 @@ func (s *socksNegotiation) readBytes(n int) ([]byte, error) {
 	return b, nil
 }
 
-// counted reads a byte and then as many as it says.
+// readCounted reads a byte and then as many as it says.
 func (s *socksNegotiation) readCounted() ([]byte, error) {
 	n, err := s.readBytes(1)
 	if err != nil {

@@ -187,7 +187,7 @@ func (t *Tickets) allKeys() [][]byte {
 	return t.keys
 }
 
-// sign binds what a password says to its user name, whose length keeps the two
+// signTicket binds what a password says to its user name, whose length keeps the two
 // apart.
 func signTicket(key []byte, user string, b []byte) []byte {
 	h := hmac.New(sha256.New, key)

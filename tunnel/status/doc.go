@@ -1,25 +1,26 @@
-// Package status is a page on which an operator sees a fleet of tunnels: which
+// Package status is a page that shows operators a fleet of tunnel servers: which
 // clusters have no agent, what is wrong with the others, which replica holds
-// what, and how it went in the last minutes.
+// which cluster, and the traffic of the last minutes.
 //
 //	page := &status.Handler{Fleet: server.Fleet}
-//	go page.Run(ctx) // optional: the past is there when somebody looks
+//	go page.Run(ctx) // optional: keeps a history while no page is open
 //	mux.Handle("/tunnel/", authenticated(http.StripPrefix("/tunnel", page)))
 //
-// The page is HTML that the server makes; a small script keeps it up to date,
-// and everything but that works without. What is in trouble comes first, a
-// hundred clusters a page, and search, state, order and page are in the URL.
-// Nothing is loaded from elsewhere, and the Content-Security-Policy forbids it.
+// The server renders the page as HTML. A small script keeps it up to date, and
+// everything else works without it. Clusters in trouble come first, a hundred
+// clusters a page, and search, state, order and page number are in the URL.
+// Nothing is loaded from other hosts, and the Content-Security-Policy forbids it.
 //
 // # Security
 //
-// The page tells whoever asks the names of clusters, the agents' addresses and
-// why sessions ended. It knows no users: serve it behind authentication, or
-// where only operators reach it. It changes nothing: there is no form but the
-// search.
+// The page shows the names of clusters, the agents' addresses and why sessions
+// ended to everybody who can load it. It has no users of its own: serve it behind
+// authentication, or where only operators can reach it. It changes nothing; its
+// only form is the search.
 //
 // # When something else serves better
 //
-// It remembers the last minutes, of the process that it runs in, and alerts
-// nobody: that is for metrics. Programs read [tunnel.Server.StatusHandler].
+// The page remembers some minutes, in memory, and sends no alerts: use metrics
+// for those (package tunnel/prometheus). Programs should read
+// [tunnel.Server.StatusHandler].
 package status

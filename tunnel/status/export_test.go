@@ -8,16 +8,16 @@ import (
 const (
 	Slots   = slots
 	PerPage = perPage
-	Keep    = keep
+	Keep    = keepCluster
 )
 
 var (
-	Size     = size
-	Rate     = rate
-	Trip     = trip
-	Duration = duration
-	Brief    = brief
-	Clock    = clock
+	Size     = formatBytes
+	Rate     = formatRate
+	Trip     = formatRoundTrip
+	Duration = formatDuration
+	Brief    = formatBrief
+	Clock    = formatTime
 )
 
 // Gap is what a point of Line is that is not known.
@@ -32,7 +32,7 @@ func Line(values []float32) string {
 	for i, v := range values {
 		points[slots-len(values)+i].streams = v
 	}
-	return line(&points, most(&points, streams), streams)
+	return sparklinePath(&points, greatestValue(&points, streamsOf), streamsOf)
 }
 
 // History puts streams at steps, and returns the streams of the last slots
@@ -40,9 +40,9 @@ func Line(values []float32) string {
 func History(steps []int64, until int64) (got []float32) {
 	var h history
 	for _, step := range steps {
-		h.put(step, point{streams: float32(step)})
+		h.addPoint(step, point{streams: float32(step)})
 	}
-	points := h.until(until)
+	points := h.pointsUntil(until)
 	for i := range points {
 		got = append(got, points[i].streams)
 	}
@@ -61,5 +61,5 @@ func (h *Handler) Sample(ctx context.Context, at time.Time) {
 	fleet := h.Fleet(ctx)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.book.add(at, h.step(), fleet)
+	h.book.addSample(at, h.step(), fleet)
 }

@@ -2,14 +2,15 @@ package status
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// clock is a time of day, and the day where it is not that of now. All who look
-// see the same, wherever they are.
-func clock(t, now time.Time) string {
+// formatTime shows a time of day, and the day unless it is today's. It is UTC, so
+// that all who look see the same.
+func formatTime(t, now time.Time) string {
 	t, now = t.UTC(), now.UTC()
 	switch {
 	case t.IsZero():
@@ -22,8 +23,8 @@ func clock(t, now time.Time) string {
 	return t.Format("15:04:05 UTC")
 }
 
-// duration is rounded down to what a person wants to know.
-func duration(d time.Duration) string {
+// formatDuration shows the two greatest units.
+func formatDuration(d time.Duration) string {
 	d = max(d, 0)
 	day := 24 * time.Hour
 	switch {
@@ -39,8 +40,8 @@ func duration(d time.Duration) string {
 	return fmt.Sprintf("%d d %d h", d/day, d%day/time.Hour)
 }
 
-// size is in powers of 1000, with three digits at most.
-func size(n float64) string {
+// formatBytes uses powers of 1000, and three digits at most.
+func formatBytes(n float64) string {
 	units := []string{"B", "kB", "MB", "GB", "TB", "PB", "EB"}
 	i := 0
 	for ; n >= 999.5 && i < len(units)-1; i++ {
@@ -53,22 +54,21 @@ func size(n float64) string {
 	return strconv.FormatFloat(n, 'f', digits, 64) + " " + units[i]
 }
 
-// brief is a duration in its greatest unit.
-func brief(d time.Duration) string {
-	number, rest, _ := strings.Cut(duration(d), " ")
+// formatBrief shows a duration in its greatest unit.
+func formatBrief(d time.Duration) string {
+	number, rest, _ := strings.Cut(formatDuration(d), " ")
 	unit, _, _ := strings.Cut(rest, " ")
 	return number + " " + unit
 }
 
-func rate(v float32) string {
+func formatRate(v float32) string {
 	if !isKnown(v) {
 		return "-"
 	}
-	return size(float64(v)) + "/s"
+	return formatBytes(float64(v)) + "/s"
 }
 
-// trip is a round-trip time.
-func trip(seconds float32) string {
+func formatRoundTrip(seconds float32) string {
 	switch ms := float64(seconds) * 1000; {
 	case !isKnown(seconds):
 		return "-"
@@ -81,9 +81,98 @@ func trip(seconds float32) string {
 	}
 }
 
-func plural(n int, what string) string {
+func formatCount(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
 	return strconv.Itoa(n) + " " + what + "s"
+}
+
+// sparkline is a small chart: an SVG path in a box of slots by sparklineHeight,
+// and what it shows in words.
+type sparkline struct {
+	Path, Words string
+}
+
+// sparklineHeight is the height of a sparkline's box, with the greatest value at
+// its top.
+const sparklineHeight = 20
+
+// sparklinePath draws value of each point, from zero to most. An unknown point is a
+// gap. Points between others of the same height are left out: most lines are flat,
+// and there are hundreds on a page.
+func sparklinePath(points *[slots]point, most float32, value func(*point) float32) string {
+	var path []byte
+	last, flat := -1, false // the height of the point before, -1 in a gap
+	move := func(verb byte, x, y int) {
+		path = append(path, verb)
+		path = strconv.AppendInt(path, int64(x), 10)
+		if verb != 'H' {
+			path = strconv.AppendInt(append(path, ' '), int64(y), 10)
+		}
+	}
+	endFlat := func(x int) {
+		if flat {
+			move('H', x, 0)
+			flat = false
+		}
+	}
+	for x := range points {
+		v := value(&points[x])
+		if !isKnown(v) {
+			endFlat(x - 1)
+			last = -1
+			continue
+		}
+		y := sparklineHeight - 1
+		if most > 0 {
+			y -= int(math.Round(float64(min(v/most, 1)) * (sparklineHeight - 2)))
+		}
+		switch {
+		case last < 0:
+			move('M', x, y)
+			path = append(path, "h.1"...) // a point alone is seen, too
+		case y == last:
+			flat = true
+		default:
+			endFlat(x - 1)
+			move('L', x, y)
+		}
+		last = y
+	}
+	endFlat(slots - 1)
+	return string(path)
+}
+
+// greatestValue is the greatest known value.
+func greatestValue(points *[slots]point, value func(*point) float32) (greatest float32) {
+	for i := range points {
+		if v := value(&points[i]); v > greatest {
+			greatest = v
+		}
+	}
+	return greatest
+}
+
+func streamsOf(p *point) float32   { return p.streams }
+func bytesInOf(p *point) float32   { return p.in }
+func bytesOutOf(p *point) float32  { return p.out }
+func roundTripOf(p *point) float32 { return p.roundTrip }
+
+// sparklines are the charts of a cluster or of all.
+type sparklines struct {
+	Streams, Trip sparkline
+	In, Out       sparkline // to one scale
+}
+
+func newSparklines(points *[slots]point) sparklines {
+	s, t := greatestValue(points, streamsOf), greatestValue(points, roundTripOf)
+	in, out := greatestValue(points, bytesInOf), greatestValue(points, bytesOutOf)
+	scale := max(in, out)
+	return sparklines{
+		Streams: sparkline{sparklinePath(points, s, streamsOf), "at most " + strconv.Itoa(int(s))},
+		Trip:    sparkline{sparklinePath(points, t, roundTripOf), "at most " + formatRoundTrip(t)},
+		In:      sparkline{sparklinePath(points, scale, bytesInOf), "at most " + formatRate(in) + " from the cluster, " + formatRate(out) + " to it"},
+		Out:     sparkline{Path: sparklinePath(points, scale, bytesOutOf)},
+	}
 }

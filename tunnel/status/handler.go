@@ -2,8 +2,13 @@ package status
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"html/template"
 	"net/http"
 	"strconv"
 	"strings"
@@ -13,42 +18,35 @@ import (
 	"github.com/causewayproject/causeway/tunnel"
 )
 
-// A Handler serves the page at /, and beside it what the page loads; all its
-// links are relative. It may be used by several goroutines at once, and must
-// not be copied after the first request.
+// Handler serves the page at /, and next to it the files that the page loads. All
+// its links are relative. It is safe for concurrent use, and must not be copied
+// after the first request.
 //
-// What was asked of Fleet is good for two seconds and for all who look, so that
-// many of them cost as much as one. A cluster with two sessions takes about 2.4
-// KiB of memory, 5,000 of them 12 MiB; it is forgotten a day after the last
-// replica knew of it.
+// An answer of Fleet is used for two seconds and for all clients, so that many
+// open pages cost as much as one. A cluster with two sessions takes about 2.4 KiB
+// of memory, 5,000 of them 12 MiB; it is forgotten a day after the last replica
+// knew of it.
 type Handler struct {
-	// Fleet returns what each replica knows; required. It is [tunnel.Server.Fleet],
-	// or one ReplicaStatus around [tunnel.Server.Status] where there are no
-	// others. Its context ends after 10 seconds, whoever asked: an answer that
-	// was cut short would show replicas as lost.
+	// Fleet returns what each replica knows. Required. It is [tunnel.Server.Fleet],
+	// or, without other replicas, one ReplicaStatus around [tunnel.Server.Status].
+	// Its context ends after 10 seconds, and not when the client leaves: an answer
+	// that was cut short would show replicas as lost.
 	Fleet func(context.Context) []tunnel.ReplicaStatus
-	// Title is the page's; empty: "Tunnel".
+	// Title is the title of the page. Empty means "Tunnel".
 	Title string
-	// Step is the time from one point of the sparklines to the next, of which
-	// there are 60, and how often Run asks; zero: 10 seconds.
+	// Step is the time between two of the 60 points of a sparkline, and how often
+	// Run asks Fleet. Zero means 10 seconds.
 	Step time.Duration
 
 	once sync.Once
 	mux  *http.ServeMux
 
 	mu     sync.Mutex // guards the fields below
-	book   book
-	flight chan struct{} // open while Fleet is asked; nil: it is not
+	book   fleetRecord
+	asking chan struct{} // open while Fleet is asked; nil: it is not
 }
 
 var _ http.Handler = (*Handler)(nil)
-
-func (h *Handler) title() string {
-	if h.Title == "" {
-		return "Tunnel"
-	}
-	return h.Title
-}
 
 func (h *Handler) step() time.Duration {
 	if h.Step <= 0 {
@@ -57,23 +55,23 @@ func (h *Handler) step() time.Duration {
 	return h.Step
 }
 
-func (h *Handler) setup() {
+func (h *Handler) registerPaths() {
 	h.mux = http.NewServeMux()
 	h.mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { h.servePage(w, r, "page.html") })
 	h.mux.HandleFunc("GET /live", func(w http.ResponseWriter, r *http.Request) { h.servePage(w, r, "main") })
 	for _, f := range files {
-		h.mux.HandleFunc("GET /"+f.name, f.serve)
+		h.mux.HandleFunc("GET /"+f.name, f.serveFile)
 	}
 }
 
-// policy forbids all but the page's own files. Who may show the page in a
-// frame could lead a person's clicks.
+// policy forbids all but the page's own files. frame-ancestors keeps another page
+// from showing this one in a frame and stealing clicks.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // ServeHTTP implements http.Handler, for GET and HEAD.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h.once.Do(h.setup)
+	h.once.Do(h.registerPaths)
 	header := w.Header()
 	header.Set("Content-Security-Policy", policy)
 	header.Set("X-Content-Type-Options", "nosniff")
@@ -89,9 +87,9 @@ func (h *Handler) servePage(w http.ResponseWriter, r *http.Request, template str
 		return
 	}
 	q := parseQuery(r.URL.Query())
-	p, err := h.look(r.Context(), q)
+	p, err := h.buildPage(r.Context(), q)
 	if err != nil {
-		return // the one who asked is gone
+		return // the client is gone
 	}
 	var text bytes.Buffer
 	if err := templates.ExecuteTemplate(&text, template, p); err != nil {
@@ -99,14 +97,14 @@ func (h *Handler) servePage(w http.ResponseWriter, r *http.Request, template str
 		return
 	}
 	code := http.StatusOK
-	if template != "main" && q.Cluster != "" && p.One == nil { // an update that fails would be an error on the console
+	if template != "main" && q.Cluster != "" && p.Detail == nil { // an update that fails would be an error on the console
 		code = http.StatusNotFound
 	}
-	write(w, r, code, "text/html; charset=utf-8", text.Bytes())
+	writeBody(w, r, code, "text/html; charset=utf-8", text.Bytes())
 }
 
-// write writes the body, smaller where the client takes that.
-func write(w http.ResponseWriter, r *http.Request, code int, kind string, body []byte) {
+// writeBody writes the body, compressed if the client accepts gzip.
+func writeBody(w http.ResponseWriter, r *http.Request, code int, kind string, body []byte) {
 	header := w.Header()
 	header.Set("Content-Type", kind)
 	header.Add("Vary", "Accept-Encoding")
@@ -123,8 +121,8 @@ func write(w http.ResponseWriter, r *http.Request, code int, kind string, body [
 	w.Write(body)
 }
 
-// takesGzip is about RFC 9110, 12.5.3. A quality of zero is the one that no
-// browser sends for gzip and that must be heard all the same.
+// takesGzip reads Accept-Encoding (RFC 9110, 12.5.3). A quality of zero refuses
+// gzip, which no browser does.
 func takesGzip(r *http.Request) bool {
 	for _, text := range r.Header.Values("Accept-Encoding") {
 		for entry := range strings.SplitSeq(text, ",") {
@@ -135,4 +133,118 @@ func takesGzip(r *http.Request) bool {
 		}
 	}
 	return false
+}
+
+const (
+	// sampleLife is how long an answer of Fleet is used.
+	sampleLife = 2 * time.Second
+	// refreshInterval is how often an open page is brought up to date.
+	refreshInterval = 5 * time.Second
+	// fleetTimeout bounds a call of Fleet.
+	fleetTimeout = 10 * time.Second
+)
+
+// Run asks Fleet once a Step until ctx ends, and returns nil. Without it the
+// Handler asks only while a page is open, and a page that is opened later shows
+// no history.
+func (h *Handler) Run(ctx context.Context) error {
+	tick := time.NewTicker(h.step())
+	defer tick.Stop()
+	for {
+		if h.Fleet != nil && ctx.Err() == nil {
+			h.sample(ctx)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// buildPage returns the page that q asks for.
+func (h *Handler) buildPage(ctx context.Context, q query) (*page, error) {
+	if err := h.sample(ctx); err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.book.buildPage(q, cmp.Or(h.Title, "Tunnel")), nil
+}
+
+// sample asks Fleet unless there is a fresh answer. Of several calls at once one
+// asks, and the others wait for it, at most until their ctx ends.
+func (h *Handler) sample(ctx context.Context) error {
+	for {
+		h.mu.Lock()
+		if !h.book.at.IsZero() && time.Since(h.book.at) < sampleLife {
+			h.mu.Unlock()
+			return nil
+		}
+		flight := h.asking
+		if flight == nil {
+			h.asking = make(chan struct{})
+			h.mu.Unlock()
+			h.askFleet(ctx)
+			return ctx.Err()
+		}
+		h.mu.Unlock()
+		select {
+		case <-flight:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (h *Handler) askFleet(ctx context.Context) {
+	defer func() { // even if Fleet panics
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		close(h.asking)
+		h.asking = nil
+	}()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fleetTimeout)
+	defer cancel()
+	fleet := h.Fleet(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.book.addSample(time.Now(), h.step(), fleet)
+}
+
+//go:embed page.html page.css page.js icon.svg
+var content embed.FS
+
+var templates = template.Must(template.ParseFS(content, "page.html"))
+
+// file is a file that the page loads. Its ETag changes with the text: a browser
+// asks each time, and keeps what it has until then.
+type file struct {
+	name, kind, tag string
+	text            []byte
+}
+
+var files = []file{
+	newFile("page.css", "text/css; charset=utf-8"),
+	newFile("page.js", "text/javascript; charset=utf-8"),
+	newFile("icon.svg", "image/svg+xml"),
+}
+
+func newFile(name, kind string) file {
+	text, err := content.ReadFile(name)
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	sum := sha256.Sum256(text)
+	return file{name, kind, `W/"` + hex.EncodeToString(sum[:8]) + `"`, text}
+}
+
+func (f file) serveFile(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-cache")
+	w.Header().Set("ETag", f.tag)
+	if r.Header.Get("If-None-Match") == f.tag {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	writeBody(w, r, http.StatusOK, f.kind, f.text)
 }

@@ -2,11 +2,12 @@ package status
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 )
 
-// page is what the template shows.
+// page is the data of the template.
 type page struct {
 	Title    string
 	Refresh  int // seconds between updates
@@ -14,7 +15,7 @@ type page struct {
 	Span     string // how far back the charts go
 	Query    query
 	Key      string // of the worst state
-	Headline []note
+	Headline []headlineNote
 	Facts    []fact
 	Replicas []replicaRow
 	Filters  []filter
@@ -23,13 +24,13 @@ type page struct {
 	Where    string // which rows of how many
 	Previous string // URL; empty: there is none
 	Next     string
-	Home     string // the URL of all clusters
-	One      *one   // the cluster that was asked for; nil: none was, or it is not known
+	Home     string         // the URL of all clusters
+	Detail   *clusterDetail // the cluster that was asked for; nil: none was, or it is not known
 }
 
 type fact struct {
 	Name, Value string
-	Spark       *spark
+	Spark       *sparkline
 }
 
 type replicaRow struct {
@@ -59,65 +60,65 @@ type row struct {
 	Name, URL        string
 	Key, Sign, Word  string // of the state
 	Problem, Error   string
-	Held             []hold
-	Homes            []string // where it was last, if it is nowhere
+	Agents           []agentRow
+	LastReplicas     []string // where it was last, if it is nowhere
 	More             int      // sessions that are not in Held
 	Streams, In, Out string
 	Trip             string
-	Sparks           sparks
+	Sparks           sparklines
 }
 
-// hold is where an agent's sessions are.
-type hold struct {
-	Agent  string
-	Places []place
+// agentRow is an agent and the replicas that its sessions are with.
+type agentRow struct {
+	Agent    string
+	Sessions []heldBy
 }
 
-type place struct {
+type heldBy struct {
 	Replica, For string
 	Leaving      bool
 }
 
-// page makes the page that q asks for.
-func (b *book) page(q query, title string) *page {
+// buildPage makes the page that q asks for.
+func (b *fleetRecord) buildPage(q query, title string) *page {
 	p := &page{
-		Title: title, Refresh: int(refresh / time.Second), At: b.at.UTC().Format("2 Jan 2006 15:04:05 UTC"), Span: duration(slots * b.step),
+		Title: title, Refresh: int(refreshInterval / time.Second), At: b.at.UTC().Format("2 Jan 2006 15:04:05 UTC"), Span: formatDuration(slots * b.step),
 		Query: q, Home: query{Q: q.Q, State: q.State, Sort: q.Sort, Page: q.Page}.link(),
 	}
-	p.Headline, p.Key = b.headline()
+	p.Headline, p.Key = b.headlineNotes()
 	if q.Cluster != "" {
 		if c := b.clusters[q.Cluster]; c != nil {
-			p.One = b.one(c)
+			p.Detail = b.clusterDetail(c)
 		}
 		return p
 	}
-	p.Facts = b.facts()
+	p.Facts = b.pageFacts()
 	for i := range b.replicas {
 		p.Replicas = append(p.Replicas, newReplicaRow(&b.replicas[i], b.at))
 	}
-	found, counts := b.find(q)
+	found, counts := b.findClusters(q)
 	p.Filters = newFilters(q, counts)
 	p.Columns = newColumns(q)
-	p.turnTo(b, found)
+	p.showPage(b, found)
 	return p
 }
 
-// turnTo shows the clusters of one page, the last where there are not as many.
-func (p *page) turnTo(b *book, found []*record) {
+// showPage adds the clusters of one page: the last page if there are fewer.
+func (p *page) showPage(b *fleetRecord, found []*clusterRecord) {
 	q := p.Query
 	q.Page = min(q.Page, max((len(found)+perPage-1)/perPage, 1))
 	from := (q.Page - 1) * perPage
 	to := min(from+perPage, len(found))
 	for _, c := range found[from:to] {
-		p.Rows = append(p.Rows, b.row(c))
+		p.Rows = append(p.Rows, b.clusterRow(c))
 	}
 	switch {
 	case len(found) == 0 && len(b.clusters) == 0:
 		p.Where = "No cluster has connected yet."
 	case len(found) == 0:
-		p.Where = "No cluster is like that."
+		p.Where = "No cluster matches."
 	default:
-		p.Where = fmt.Sprintf("%d to %d of %s", from+1, to, plural(len(found), "cluster"))
+		p.Where = fmt.Sprintf("%d to %d of %s", from+1, to, formatCount(len(found), "cluster"))
 	}
 	turn := func(by int) string {
 		other := q
@@ -132,15 +133,15 @@ func (p *page) turnTo(b *book, found []*record) {
 	}
 }
 
-func (b *book) facts() []fact {
+func (b *fleetRecord) pageFacts() []fact {
 	agents, sessions, connected := 0, 0, 0
 	for _, c := range b.clusters {
 		names := map[string]bool{}
-		for i := range c.held {
-			names[c.held[i].Agent] = true
+		for i := range c.sessions {
+			names[c.sessions[i].Agent] = true
 		}
-		agents, sessions = agents+len(names), sessions+len(c.held)
-		if c.state.dialable() {
+		agents, sessions = agents+len(names), sessions+len(c.sessions)
+		if c.state.isReachable() {
 			connected++
 		}
 	}
@@ -150,27 +151,27 @@ func (b *book) facts() []fact {
 			answering++
 		}
 	}
-	points := b.total.past.until(b.index())
-	charts := newSparks(&points)
+	points := b.total.history.pointsUntil(b.lastStep())
+	charts := newSparklines(&points)
 	in, out := charts.In, charts.Out
-	now := b.total.now
+	now := b.total.current
 	return []fact{
-		{Name: "Clusters reachable", Value: of(connected, len(b.clusters))},
-		{Name: "Replicas answering", Value: of(answering, len(b.replicas))},
+		{Name: "Clusters reachable", Value: formatOf(connected, len(b.clusters))},
+		{Name: "Replicas answering", Value: formatOf(answering, len(b.replicas))},
 		{Name: "Agents", Value: strconv.Itoa(agents)},
 		{Name: "Sessions", Value: strconv.Itoa(sessions)},
 		{Name: "Open streams", Value: strconv.Itoa(int(now.streams)), Spark: &charts.Streams},
-		{Name: "From clusters", Value: rate(now.in), Spark: &in},
-		{Name: "To clusters", Value: rate(now.out), Spark: &out},
+		{Name: "From clusters", Value: formatRate(now.in), Spark: &in},
+		{Name: "To clusters", Value: formatRate(now.out), Spark: &out},
 	}
 }
 
-func of(n, all int) string { return fmt.Sprintf("%d of %d", n, all) }
+func formatOf(n, all int) string { return fmt.Sprintf("%d of %d", n, all) }
 
 func newReplicaRow(r *replica, now time.Time) replicaRow {
 	v := replicaRow{
-		Name: name(r.Name, r.Address), Address: r.Address, Self: r.Self, Error: r.LastError, URL: query{Q: r.Name}.link(),
-		Clusters: r.clusters, Sessions: r.sessions, Streams: r.streams, In: rate(r.in), Out: rate(r.out),
+		Name: replicaName(r.Name, r.Address), Address: r.Address, Self: r.Self, Error: r.LastError, URL: query{Q: r.Name}.link(),
+		Clusters: r.clusters, Sessions: r.sessions, Streams: r.streams, In: formatRate(r.in), Out: formatRate(r.out),
 		State: "ok", Sign: "✓", Word: "Answers",
 	}
 	switch {
@@ -180,7 +181,7 @@ func newReplicaRow(r *replica, now time.Time) replicaRow {
 		v.State, v.Sign, v.Word = "draining", "→", "Draining"
 	}
 	if !r.Since.IsZero() {
-		v.Since = clock(r.Since, now)
+		v.Since = formatTime(r.Since, now)
 	}
 	return v
 }
@@ -189,7 +190,7 @@ func newFilters(q query, counts [states]int) []filter {
 	all, bad := 0, 0
 	for s, n := range counts {
 		all += n
-		if state(s) != fine {
+		if state(s) != healthy {
 			bad += n
 		}
 	}
@@ -200,7 +201,7 @@ func newFilters(q query, counts [states]int) []filter {
 	}
 	filters := []filter{
 		add(filter{Word: "All", Count: all, Means: "every cluster"}),
-		add(filter{Key: trouble, Word: "Not OK", Count: bad, Means: "whatever wants a look"}),
+		add(filter{Key: notOK, Word: "Not OK", Count: bad, Means: "every cluster that is not OK"}),
 	}
 	for s := states - 1; s >= 0; s-- {
 		t := stateTexts[s]
@@ -227,4 +228,88 @@ func newColumns(q query) []column {
 		}
 	}
 	return columns
+}
+
+// clusterRow shows a cluster as a row of the table.
+func (b *fleetRecord) clusterRow(c *clusterRecord) row {
+	t := stateTexts[c.state]
+	points := c.history.pointsUntil(b.lastStep())
+	v := row{
+		Name: c.name, URL: query{Cluster: c.name}.link(), Key: t.key, Sign: t.sign, Word: t.word, Problem: b.problemText(c),
+		Streams: strconv.Itoa(int(c.current.streams)), In: formatRate(c.current.in), Out: formatRate(c.current.out), Trip: formatRoundTrip(c.current.roundTrip),
+		Sparks: newSparklines(&points),
+	}
+	if len(c.errors) > 0 {
+		v.Error = c.errors[0].text
+	}
+	if len(c.sessions) == 0 {
+		v.LastReplicas = c.lastReplicas
+	}
+	v.Agents, v.More = c.agentSessions(b.at)
+	return v
+}
+
+// agentSessions returns the agents and their sessions, as many as a row has room
+// for, and how many more sessions there are.
+func (c *clusterRecord) agentSessions(now time.Time) (holds []agentRow, more int) {
+	const room = 4
+	for i := range c.sessions {
+		if i == room {
+			return holds, len(c.sessions) - room
+		}
+		s := &c.sessions[i]
+		at := slices.IndexFunc(holds, func(h agentRow) bool { return h.Agent == s.Agent })
+		if at < 0 {
+			at = len(holds)
+			holds = append(holds, agentRow{Agent: s.Agent})
+		}
+		holds[at].Sessions = append(holds[at].Sessions, heldBy{s.replica, formatBrief(now.Sub(s.Since)), s.draining})
+	}
+	return holds, 0
+}
+
+// clusterDetail is the page of one cluster.
+type clusterDetail struct {
+	row
+	Means    string
+	Dials    string
+	Errors   []errorRow
+	Sessions []sessionRow
+}
+
+type errorRow struct{ Replica, Text string }
+
+type sessionRow struct {
+	Key, Agent, Replica, Remote string
+	Since, For, Expires         string
+	Leaving                     bool
+	Streams                     int
+	Dials, Failed               uint64
+	In, Out, Trip               string
+}
+
+func (b *fleetRecord) clusterDetail(c *clusterRecord) *clusterDetail {
+	v := &clusterDetail{row: b.clusterRow(c), Means: stateTexts[c.state].means}
+	dials, failed := c.history.dialsUntil(b.lastStep())
+	v.Dials = fmt.Sprintf("%d, %d failed", dials, failed)
+	for _, e := range c.errors {
+		v.Errors = append(v.Errors, errorRow{e.replica, e.text})
+	}
+	for i := range c.sessions {
+		s := &c.sessions[i]
+		v.Sessions = append(v.Sessions, sessionRow{
+			Key: s.replica + " " + s.ID, Agent: s.Agent, Replica: s.replica, Remote: s.Remote,
+			Since: formatTime(s.Since, b.at), For: formatBrief(b.at.Sub(s.Since)), Expires: formatTime(s.Expires, b.at), Leaving: s.draining,
+			Streams: s.Streams, Dials: s.Dials, Failed: s.Failed,
+			In: formatBytes(float64(s.BytesIn)), Out: formatBytes(float64(s.BytesOut)), Trip: sessionRoundTrip(s),
+		})
+	}
+	return v
+}
+
+func sessionRoundTrip(s *session) string {
+	if s.RoundTrip <= 0 {
+		return formatRoundTrip(unknown)
+	}
+	return formatRoundTrip(float32(s.RoundTrip.Seconds()))
 }

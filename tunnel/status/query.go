@@ -11,26 +11,29 @@ import (
 // perPage is how many clusters there are on a page.
 const perPage = 100
 
-// query is what of the fleet to show, as the URL says it.
+// query is what the URL asks the page to show.
 type query struct {
 	Q       string // words that are all to be in a cluster's row
 	State   string // a state's key, "trouble", or empty for all
 	Sort    string // a key of orders; empty: trouble first
 	Page    int    // from 1
-	Cluster string // this one alone
+	Cluster string // only this one
 }
 
-// orders are the other ways to sort: names from a, figures from the greatest.
-var orders = map[string]func(a, b *record) int{
-	"name":    func(a, b *record) int { return cmp.Compare(a.name, b.name) },
-	"streams": func(a, b *record) int { return cmp.Compare(b.now.streams, a.now.streams) },
-	"traffic": func(a, b *record) int { return cmp.Compare(b.now.in+b.now.out, a.now.in+a.now.out) },
-	"trip":    func(a, b *record) int { return cmp.Compare(b.now.trip, a.now.trip) },
+// orders are the ways to sort besides by trouble: names ascending, figures
+// descending.
+var orders = map[string]func(a, b *clusterRecord) int{
+	"name":    func(a, b *clusterRecord) int { return cmp.Compare(a.name, b.name) },
+	"streams": func(a, b *clusterRecord) int { return cmp.Compare(b.current.streams, a.current.streams) },
+	"traffic": func(a, b *clusterRecord) int {
+		return cmp.Compare(b.current.in+b.current.out, a.current.in+a.current.out)
+	},
+	"trip": func(a, b *clusterRecord) int { return cmp.Compare(b.current.roundTrip, a.current.roundTrip) },
 }
 
-const trouble = "trouble"
+const notOK = "trouble"
 
-// parseQuery passes over what it does not know.
+// parseQuery ignores what it does not know.
 func parseQuery(v url.Values) query {
 	q := query{Q: strings.TrimSpace(v.Get("q")), State: v.Get("state"), Sort: v.Get("sort"), Cluster: v.Get("cluster")}
 	if len(q.Q) > 200 {
@@ -39,7 +42,7 @@ func parseQuery(v url.Values) query {
 	if _, ok := orders[q.Sort]; !ok {
 		q.Sort = ""
 	}
-	if _, ok := stateOf(q.State); !ok && q.State != trouble {
+	if _, ok := stateOf(q.State); !ok && q.State != notOK {
 		q.State = ""
 	}
 	q.Page, _ = strconv.Atoi(v.Get("page"))
@@ -73,31 +76,32 @@ func (q query) link() string {
 	return "./?" + v.Encode()
 }
 
-// find returns the clusters that q asks for, in its order, and how many there
-// are of each state among those that its words find.
-func (b *book) find(q query) (found []*record, counts [states]int) {
+// findClusters returns the clusters that q asks for, in its order, and counts the
+// clusters that its words find by state.
+func (b *fleetRecord) findClusters(q query) (found []*clusterRecord, counts [states]int) {
 	words := strings.Fields(strings.ToLower(q.Q))
 	only, hasOnly := stateOf(q.State)
 	for _, c := range b.clusters {
-		if !c.has(words) {
+		if !c.matchesWords(words) {
 			continue
 		}
 		counts[c.state]++
-		if hasOnly && c.state != only || q.State == trouble && c.state == fine {
+		if hasOnly && c.state != only || q.State == notOK && c.state == healthy {
 			continue
 		}
 		found = append(found, c)
 	}
 	order, ok := orders[q.Sort]
 	if !ok {
-		order = byTrouble
+		order = compareTrouble
 	}
-	slices.SortFunc(found, func(x, y *record) int { return cmp.Or(order(x, y), byTrouble(x, y)) })
+	slices.SortFunc(found, func(x, y *clusterRecord) int { return cmp.Or(order(x, y), compareTrouble(x, y)) })
 	return found, counts
 }
 
-// has reports whether each word is somewhere in what is known of the cluster.
-func (c *record) has(words []string) bool {
+// matchesWords reports whether each word occurs in the names, replicas, agents,
+// addresses or errors of the cluster.
+func (c *clusterRecord) matchesWords(words []string) bool {
 	if len(words) == 0 {
 		return true
 	}
@@ -105,12 +109,12 @@ func (c *record) has(words []string) bool {
 	add := func(s string) { text.WriteString(strings.ToLower(s) + "\n") }
 	add(c.name)
 	add(stateTexts[c.state].word)
-	for i := range c.held {
-		add(c.held[i].replica)
-		add(c.held[i].Agent)
-		add(c.held[i].Remote)
+	for i := range c.sessions {
+		add(c.sessions[i].replica)
+		add(c.sessions[i].Agent)
+		add(c.sessions[i].Remote)
 	}
-	for _, home := range c.homes {
+	for _, home := range c.lastReplicas {
 		add(home)
 	}
 	for _, e := range c.errors {

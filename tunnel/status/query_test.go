@@ -131,7 +131,7 @@ func TestPages(t *testing.T) {
 		}
 		for uri, want := range map[string]string{
 			"/?page=3": "201 to 205 of 205 clusters", "/?page=99": "201 to 205 of 205 clusters", "/?page=-1": "1 to 100 of 205 clusters",
-			"/?page=x": "1 to 100 of 205 clusters", "/?q=c007": "1 to 1 of 1 cluster", "/?q=none": "No cluster is like that.",
+			"/?page=x": "1 to 100 of 205 clusters", "/?q=c007": "1 to 1 of 1 cluster", "/?q=none": "No cluster matches.",
 		} {
 			if got := text(all(get(t, h, uri), ".where")[0]); !strings.HasPrefix(got, want) {
 				t.Errorf("%s: got %q, want %q", uri, got, want)

@@ -41,13 +41,13 @@ func TestStates(t *testing.T) {
 		{"the one that was asked", nil, fleet{self},
 			"OK", "", "Every cluster can be reached: 1.", "ok"},
 		{"two sessions at one of two", nil, fleet{server("a", session("c", "1"), session("c", "2")), server("b")},
-			"One replica", "Only a holds it: lost while that restarts.", "Every cluster can be reached: 1. 1 of 1 cluster is held by one replica alone: c.", "alone"},
+			"One replica", "Only a holds it: it is lost while that replica restarts.", "Every cluster can be reached: 1. 1 of 1 cluster is held by only one replica: c.", "alone"},
 		{"one of two drains", nil, fleet{server("a", draining(session("c", "1"))), server("b", session("c", "2"))},
-			"One replica", "Only b holds it: lost while that restarts.", "Every cluster can be reached: 1. 1 of 1 cluster is held by one replica alone: c.", "alone"},
+			"One replica", "Only b holds it: it is lost while that replica restarts.", "Every cluster can be reached: 1. 1 of 1 cluster is held by only one replica: c.", "alone"},
 		{"the other replica drains", nil, fleet{server("a", session("c", "1")), leaves},
-			"OK", "", "Every cluster can be reached: 1. Replica b: draining, the agents move to others.", "draining"},
+			"OK", "", "Every cluster can be reached: 1. Replica b: draining, the agents move to other replicas.", "draining"},
 		{"all drain", nil, fleet{leaves, server("a", draining(session("c", "1")))},
-			"Draining", "No new connection is taken: what holds it is draining.", "1 of 1 cluster drains and takes no new connections: c. Replica b: draining, the agents move to others.", "draining"},
+			"Draining", "It takes no new connections: all its sessions drain.", "1 of 1 cluster drains and takes no new connections: c. Replica b: draining, the agents move to other replicas.", "draining"},
 		{"5% of the dials fail", fleet{server("a", dialed(session("c", "1"), 100, 0))}, fleet{server("a", dialed(session("c", "1"), 120, 1))},
 			"Dials fail", "1 of 20 dials failed in the last 10 s.", "1 of 1 cluster has dials that fail: c.", "failing"},
 		{"fewer fail", fleet{server("a", dialed(session("c", "1"), 100, 0))}, fleet{server("a", dialed(session("c", "1"), 121, 1))},
@@ -55,7 +55,7 @@ func TestStates(t *testing.T) {
 		{"they failed before", nil, fleet{server("a", dialed(session("c", "1"), 100, 100))},
 			"OK", "", "Every cluster can be reached: 1.", "ok"},
 		{"no session, never seen", nil, fleet{server("a", gone("c"))},
-			"No agent", "Gone since before this page began to look.", "1 of 1 cluster has no agent: c.", "down"},
+			"No agent", "Gone since before this page was started.", "1 of 1 cluster has no agent: c.", "down"},
 		{"no session any more", fleet{server("a", session("c", "1"))}, fleet{server("a", gone("c"))},
 			"No agent", "Gone for 2 s, since 00:00:02 UTC.", "1 of 1 cluster has no agent: c.", "down"},
 		{"its replica is gone", fleet{server("a"), server("b", session("c", "1"))}, fleet{server("a"), silent},
@@ -114,7 +114,7 @@ func TestTroubleFirst(t *testing.T) {
 		}
 		want := []string{
 			"2 of 6 clusters have no agent: new, old.", "Replica z can't be reached.", "1 of 6 clusters drains and takes no new connections: leaving.",
-			"1 of 6 clusters has dials that fail: failing.", "1 of 6 clusters is held by one replica alone: alone.",
+			"1 of 6 clusters has dials that fail: failing.", "1 of 6 clusters is held by only one replica: alone.",
 		}
 		if diff := cmp.Diff(want, headline(page)); diff != "" {
 			t.Errorf("-want +got\n%s", diff)

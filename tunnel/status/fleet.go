@@ -1,0 +1,277 @@
+package status
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+const (
+	// keepCluster is how long a cluster is remembered after the last replica has
+	// forgotten it: the replica that held it may be what is gone.
+	keepCluster = 24 * time.Hour
+	// maxInterval is the longest time between two samples that makes a rate.
+	maxInterval = time.Minute
+)
+
+// fleetRecord keeps the last sample of the fleet and the points before it.
+type fleetRecord struct {
+	at       time.Time // of the last sample; zero: there was none
+	began    time.Time
+	step     time.Duration
+	replicas []replica
+	clusters map[string]*clusterRecord
+	total    clusterRecord // of all clusters
+}
+
+// replica is a replica at the last sample.
+type replica struct {
+	tunnel.ReplicaStatus // without the clusters
+	clusters             int
+	sessions, streams    int
+	in, out              float32
+}
+
+// clusterRecord keeps the last sample of a cluster and the points before it.
+type clusterRecord struct {
+	name          string
+	state         state
+	sessions      []session // now
+	errors        []lastError
+	lastSeen      time.Time // when a replica knew of it
+	lastReachable time.Time // when it could be dialed; zero: never as far as was seen
+	lastReplicas  []string  // the replicas that held it last, held or not
+	current       point
+	history       history
+}
+
+type session struct {
+	replica string
+	// draining: the session, or its replica, takes no new streams.
+	draining bool
+	tunnel.SessionInfo
+}
+
+type lastError struct{ replica, text string }
+
+// addSample takes what Fleet returned.
+func (b *fleetRecord) addSample(at time.Time, step time.Duration, fleet []tunnel.ReplicaStatus) {
+	if b.clusters == nil {
+		b.clusters, b.began = map[string]*clusterRecord{}, at
+	}
+	elapsed := at.Sub(b.at)
+	answered := map[string]bool{} // at the sample before
+	for _, r := range b.replicas {
+		answered[r.Name] = r.Connected
+	}
+	was := b.beginSample()
+	b.at, b.step = at, step
+	for i := range fleet {
+		b.addReplica(&fleet[i])
+	}
+	slices.SortStableFunc(b.replicas, compareReplicas)
+	b.total.current = point{roundTrip: unknown}
+	replicas, takers := map[string]*replica{}, 0
+	for i := range b.replicas {
+		r := &b.replicas[i]
+		replicas[r.Name] = r
+		if r.Connected && !r.Draining {
+			takers++
+		}
+	}
+	for name, c := range b.clusters {
+		if at.Sub(c.lastSeen) > keepCluster {
+			delete(b.clusters, name)
+			continue
+		}
+		c.updatePoint(was[name], elapsed, answered, replicas)
+		c.history.addPoint(b.lastStep(), c.current)
+		c.state = c.classify(b.lastStep(), takers)
+		if c.state.isReachable() {
+			c.lastReachable = at
+		}
+		b.addToTotal(c.current)
+	}
+	if elapsed > maxInterval {
+		b.total.current.in, b.total.current.out = unknown, unknown
+		for _, r := range replicas {
+			r.in, r.out = unknown, unknown
+		}
+	}
+	b.total.history.addPoint(b.lastStep(), b.total.current)
+}
+
+// beginSample begins a new sample and returns the sessions of the last.
+func (b *fleetRecord) beginSample() map[string][]session {
+	was := make(map[string][]session, len(b.clusters))
+	for name, c := range b.clusters {
+		was[name] = c.sessions
+		c.sessions, c.errors = nil, nil
+	}
+	b.replicas = nil
+	return was
+}
+
+// lastStep is the step of the last sample.
+func (b *fleetRecord) lastStep() int64 { return int64(b.at.Sub(b.began) / b.step) }
+
+func (b *fleetRecord) addReplica(r *tunnel.ReplicaStatus) {
+	mine := replica{ReplicaStatus: *r}
+	mine.Connected = r.Connected || r.Self
+	mine.Status = tunnel.Status{}
+	if mine.Connected {
+		for i := range r.Status.Clusters {
+			b.addCluster(&mine, &r.Status.Clusters[i])
+		}
+	}
+	b.replicas = append(b.replicas, mine)
+}
+
+func (b *fleetRecord) addCluster(r *replica, status *tunnel.ClusterStatus) {
+	c := b.clusters[status.Cluster]
+	if c == nil {
+		c = &clusterRecord{name: status.Cluster}
+		b.clusters[status.Cluster] = c
+	}
+	c.lastSeen = b.at
+	for _, info := range status.Sessions {
+		c.sessions = append(c.sessions, session{replica: r.Name, draining: info.Draining || r.Draining, SessionInfo: info})
+		r.sessions++
+		r.streams += info.Streams
+	}
+	if len(status.Sessions) > 0 {
+		r.clusters++
+	}
+	if status.LastError != "" {
+		c.errors = append(c.errors, lastError{r.Name, status.LastError})
+	}
+}
+
+// addToTotal adds a cluster's point to the total.
+func (b *fleetRecord) addToTotal(p point) {
+	t := &b.total.current
+	t.streams += p.streams
+	if isKnown(p.in) {
+		t.in, t.out = t.in+p.in, t.out+p.out
+	}
+	t.dials, t.failed = t.dials+p.dials, t.failed+p.failed
+}
+
+// updatePoint computes the current point from the sessions and those of the
+// sample before.
+func (c *clusterRecord) updatePoint(was []session, elapsed time.Duration, answered map[string]bool, replicas map[string]*replica) {
+	now := point{roundTrip: unknown}
+	var in, out uint64
+	if len(c.sessions) > 0 {
+		c.lastReplicas = nil
+	}
+	for i := range c.sessions {
+		s := &c.sessions[i]
+		if !slices.Contains(c.lastReplicas, s.replica) {
+			c.lastReplicas = append(c.lastReplicas, s.replica)
+		}
+		now.streams += float32(s.Streams)
+		if trip := float32(s.RoundTrip.Seconds()); trip > 0 && !(now.roundTrip > trip) {
+			now.roundTrip = trip // the slowest of several
+		}
+		before, ok := previousSession(was, s)
+		if !ok && !answered[s.replica] {
+			continue // its counters may have begun at any time
+		}
+		dIn, dOut := counterGrowth(s.BytesIn, before.BytesIn), counterGrowth(s.BytesOut, before.BytesOut)
+		in, out = in+dIn, out+dOut
+		now.dials += uint32(counterGrowth(s.Dials, before.Dials))
+		now.failed += uint32(counterGrowth(s.Failed, before.Failed))
+		if r := replicas[s.replica]; r != nil && elapsed > 0 {
+			r.in, r.out = r.in+float32(float64(dIn)/elapsed.Seconds()), r.out+float32(float64(dOut)/elapsed.Seconds())
+		}
+	}
+	now.in, now.out = unknown, unknown
+	if elapsed > 0 && elapsed <= maxInterval {
+		now.in, now.out = float32(float64(in)/elapsed.Seconds()), float32(float64(out)/elapsed.Seconds())
+	}
+	c.current = now
+}
+
+// previousSession returns what a session was at the sample before, or zeros.
+func previousSession(was []session, s *session) (tunnel.SessionInfo, bool) {
+	for i := range was {
+		if was[i].ID == s.ID && was[i].replica == s.replica {
+			return was[i].SessionInfo, true
+		}
+	}
+	return tunnel.SessionInfo{}, false
+}
+
+// counterGrowth returns how much a counter has grown. One that went back was reset.
+func counterGrowth(now, before uint64) uint64 {
+	if now < before {
+		return now
+	}
+	return now - before
+}
+
+// slots is how many points there are to a sparkline.
+const slots = 60
+
+// point is the sample of one step. Rates and times are NaN if they are unknown; in
+// a gap the streams are, too.
+type point struct {
+	streams       float32
+	in, out       float32 // bytes a second
+	roundTrip     float32 // seconds
+	dials, failed uint32
+}
+
+var unknown = float32(math.NaN())
+
+var gap = point{streams: unknown, in: unknown, out: unknown, roundTrip: unknown}
+
+func isKnown(v float32) bool { return v == v }
+
+// history is a ring of the last points. Steps count from the first sample. The
+// zero history is empty.
+type history struct {
+	next   int64 // the step after the last that was put
+	points [slots]point
+}
+
+// addPoint sets the point of a step. The dials add up with those of an earlier
+// point of the same step.
+func (h *history) addPoint(step int64, p point) {
+	if step == h.next-1 {
+		was := h.points[step%slots]
+		p.dials, p.failed = p.dials+was.dials, p.failed+was.failed
+		if !isKnown(p.in) { // the first sample knows no rates
+			p.in, p.out = was.in, was.out
+		}
+	}
+	for i := max(h.next, step-slots+1); i < step; i++ {
+		h.points[i%slots] = gap
+	}
+	h.points[step%slots] = p
+	h.next = step + 1
+}
+
+// pointsUntil returns the points up to a step, the oldest first. The step is not
+// before the last one that was added.
+func (h *history) pointsUntil(step int64) (points [slots]point) {
+	for i := range points {
+		at := step - slots + 1 + int64(i)
+		points[i] = gap
+		if at >= 0 && at < h.next {
+			points[i] = h.points[at%slots]
+		}
+	}
+	return points
+}
+
+// dialsUntil returns how many dials there were in the points up to a step.
+func (h *history) dialsUntil(step int64) (dials, failed uint32) {
+	for _, p := range h.pointsUntil(step) {
+		dials, failed = dials+p.dials, failed+p.failed
+	}
+	return dials, failed
+}

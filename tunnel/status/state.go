@@ -1,0 +1,214 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// state is how well a cluster can be reached. The greater, the worse.
+type state int
+
+const (
+	healthy     state = iota
+	oneReplica        // one replica holds it, though there are others
+	dialsFail         // some of its dials fail
+	draining          // all its sessions drain
+	unreachable       // it has no session
+	states
+)
+
+// stateTexts holds, for each state, its key in URLs, a word, a sign that needs no
+// colour, and what it means.
+var stateTexts = [states]struct{ key, word, sign, means string }{
+	healthy:     {"ok", "OK", "✓", "at least two replicas hold it, or there is only one"},
+	oneReplica:  {"alone", "One replica", "1", "only one of several replicas holds it: it is lost while that one restarts"},
+	dialsFail:   {"failing", "Dials fail", "!", "5% of the dials of the last minutes failed, or more"},
+	draining:    {"draining", "Draining", "→", "its sessions take no new connections"},
+	unreachable: {"down", "No agent", "✕", "no connection can be made"},
+}
+
+// isReachable reports whether new connections can be made.
+func (s state) isReachable() bool { return s < draining }
+
+// classify returns the state of the cluster at a step, when takers replicas take
+// new streams.
+func (c *clusterRecord) classify(step int64, takers int) state {
+	homes := map[string]bool{}
+	for i := range c.sessions {
+		if !c.sessions[i].draining {
+			homes[c.sessions[i].replica] = true
+		}
+	}
+	dials, failed := c.history.dialsUntil(step)
+	switch {
+	case len(c.sessions) == 0:
+		return unreachable
+	case len(homes) == 0:
+		return draining
+	case failed > 0 && failed*20 >= dials:
+		return dialsFail
+	case takers > 1 && len(homes) == 1:
+		return oneReplica
+	}
+	return healthy
+}
+
+// problemText says what is wrong, in addition to the state's word.
+func (b *fleetRecord) problemText(c *clusterRecord) string {
+	switch c.state {
+	case unreachable:
+		return b.absenceText(c)
+	case draining:
+		return "It takes no new connections: all its sessions drain."
+	case dialsFail:
+		dials, failed := c.history.dialsUntil(b.lastStep())
+		return fmt.Sprintf("%d of %d dials failed in the last %s.", failed, dials, formatDuration(b.historySpan()))
+	case oneReplica:
+		i := slices.IndexFunc(c.sessions, func(s session) bool { return !s.draining })
+		return "Only " + c.sessions[i].replica + " holds it: it is lost while that replica restarts."
+	}
+	return ""
+}
+
+// absenceText says since when a cluster has no agent, as far as was seen.
+func (b *fleetRecord) absenceText(c *clusterRecord) string {
+	text := "Gone since before this page was started."
+	if !c.lastReachable.IsZero() {
+		text = fmt.Sprintf("Gone for %s, since %s.", formatDuration(b.at.Sub(c.lastReachable)), formatTime(c.lastReachable, b.at))
+	}
+	var silent []string
+	for _, r := range b.replicas {
+		if !r.Connected && slices.Contains(c.lastReplicas, r.Name) {
+			silent = append(silent, r.Name)
+		}
+	}
+	if len(silent) > 0 {
+		return text + " It was on " + strings.Join(silent, " and ") + ", which can't be reached."
+	}
+	return text
+}
+
+// historySpan returns how far back the history goes.
+func (b *fleetRecord) historySpan() time.Duration {
+	return min(slots*b.step, max(b.at.Sub(b.began), b.step))
+}
+
+// compareReplicas sorts replicas in trouble first.
+func compareReplicas(a, b replica) int {
+	return cmp.Or(cmp.Compare(replicaRank(&a), replicaRank(&b)), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Address, b.Address))
+}
+
+func replicaRank(r *replica) int {
+	switch {
+	case !r.Connected:
+		return 0
+	case r.Draining:
+		return 1
+	}
+	return 2
+}
+
+// compareTrouble sorts the worst first, and clusters without an agent by when
+// they lost it, the latest first: operators look for what has just happened.
+func compareTrouble(a, b *clusterRecord) int {
+	order := cmp.Compare(b.state, a.state)
+	if order == 0 && a.state >= draining {
+		order = b.lastReachable.Compare(a.lastReachable)
+	}
+	return cmp.Or(order, cmp.Compare(a.name, b.name))
+}
+
+// headlineNote is a sentence of the headline. URL leads to its subject.
+type headlineNote struct {
+	Sign, Text, URL string
+}
+
+// headlineNotes returns the sentences for somebody who looks for five seconds,
+// and the key of the worst state among them.
+func (b *fleetRecord) headlineNotes() (notes []headlineNote, key string) {
+	var silent, leaving []string
+	for _, r := range b.replicas {
+		switch {
+		case !r.Connected:
+			silent = append(silent, replicaName(r.Name, r.Address))
+		case r.Draining:
+			leaving = append(leaving, replicaName(r.Name, r.Address))
+		}
+	}
+	key = stateTexts[healthy].key
+	add := func(of state, url, format string, args ...any) {
+		notes = append(notes, headlineNote{stateTexts[of].sign, fmt.Sprintf(format, args...), url})
+		if key == stateTexts[healthy].key {
+			key = stateTexts[of].key
+		}
+	}
+	counts := b.stateCounts()
+	clusters := func(of state, one, more string) {
+		if n := counts[of]; n == 1 {
+			add(of, stateLink(of), "1 of %s %s", formatCount(len(b.clusters), "cluster"), one+b.clusterNames(of, n))
+		} else if n > 1 {
+			add(of, stateLink(of), "%d of %d clusters %s", n, len(b.clusters), more+b.clusterNames(of, n))
+		}
+	}
+	clusters(unreachable, "has no agent", "have no agent")
+	if len(silent) > 0 {
+		add(unreachable, "#replicas", "%s can't be reached.", replicaNames(silent))
+	}
+	clusters(draining, "drains and takes no new connections", "drain and take no new connections")
+	clusters(dialsFail, "has dials that fail", "have dials that fail")
+	switch {
+	case len(b.clusters) == 0:
+		add(healthy, "", "No agent has connected yet.")
+	case len(notes) == 0:
+		add(healthy, "", "Every cluster can be reached: %d.", len(b.clusters))
+	}
+	if len(leaving) > 0 {
+		add(draining, "#replicas", "%s: draining, the agents move to other replicas.", replicaNames(leaving))
+	}
+	clusters(oneReplica, "is held by only one replica", "are held by only one replica each")
+	return notes, key
+}
+
+// stateLink is the URL of the clusters of a state.
+func stateLink(s state) string { return query{State: stateTexts[s].key}.link() + "#clusters" }
+
+// clusterNames ends a sentence with the names of a state's clusters, if they are
+// few.
+func (b *fleetRecord) clusterNames(s state, n int) string {
+	if n > maxNamed {
+		return "."
+	}
+	found, _ := b.findClusters(query{State: stateTexts[s].key})
+	names := make([]string, len(found))
+	for i, c := range found {
+		names[i] = c.name
+	}
+	return ": " + strings.Join(names, ", ") + "."
+}
+
+// maxNamed is how many names a sentence has room for.
+const maxNamed = 3
+
+// replicaNames names a few replicas, and counts many.
+func replicaNames(names []string) string {
+	switch n := len(names); {
+	case n == 1:
+		return "Replica " + names[0]
+	case n <= maxNamed:
+		return "Replicas " + strings.Join(names, ", ")
+	default:
+		return fmt.Sprintf("%d replicas", n)
+	}
+}
+
+func replicaName(name, address string) string { return cmp.Or(name, address, "without a name") }
+
+func (b *fleetRecord) stateCounts() (counts [states]int) {
+	for _, c := range b.clusters {
+		counts[c.state]++
+	}
+	return counts
+}

@@ -40,14 +40,14 @@ type AuthoritySecret struct {
 	Error func(error)
 }
 
-func (s AuthoritySecret) check() error {
+func (s AuthoritySecret) checkFields() error {
 	switch {
 	case s.Client == nil:
-		return required("authority secret", "Client")
+		return requiredField("authority secret", "Client")
 	case s.Namespace == "":
-		return required("authority secret", "Namespace")
+		return requiredField("authority secret", "Namespace")
 	case s.Name == "":
-		return required("authority secret", "Name")
+		return requiredField("authority secret", "Name")
 	}
 	return nil
 }
@@ -55,17 +55,17 @@ func (s AuthoritySecret) check() error {
 // Load reads the authority. If there is no such Secret, the error is
 // fs.ErrNotExist; if it holds no authority, a [*tunnel.Error] with CodeConfig.
 func (s AuthoritySecret) Load(ctx context.Context) (*tunnel.Authority, error) {
-	if err := s.check(); err != nil {
+	if err := s.checkFields(); err != nil {
 		return nil, err
 	}
 	secret, err := s.Client.CoreV1().Secrets(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, s.missing()
+		return nil, s.errMissing()
 	}
 	if err != nil {
-		return nil, wrapped("read authority", err)
+		return nil, wrapError("read authority", err)
 	}
-	return s.parse(secret)
+	return s.parseAuthority(secret)
 }
 
 // LoadOrCreate is Load, and makes an authority if there is no such Secret. Of
@@ -76,11 +76,11 @@ func (s AuthoritySecret) LoadOrCreate(ctx context.Context) (*tunnel.Authority, e
 		return a, err
 	}
 	if a, err = tunnel.NewAuthority(); err != nil {
-		return nil, wrapped("make authority", err)
+		return nil, wrapError("make authority", err)
 	}
 	cert, key, err := a.PEM()
 	if err != nil {
-		return nil, wrapped("make authority", err)
+		return nil, wrapError("make authority", err)
 	}
 	_, err = s.Client.CoreV1().Secrets(s.Namespace).Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: s.Namespace},
@@ -91,7 +91,7 @@ func (s AuthoritySecret) LoadOrCreate(ctx context.Context) (*tunnel.Authority, e
 	case apierrors.IsAlreadyExists(err):
 		return s.Load(ctx) // the faster one's
 	case err != nil:
-		return nil, wrapped("create authority", err)
+		return nil, wrapError("create authority", err)
 	}
 	return a, nil
 }
@@ -101,7 +101,7 @@ func (s AuthoritySecret) LoadOrCreate(ctx context.Context) (*tunnel.Authority, e
 // that can't be used, a Secret that was deleted and an API server that is away
 // change nothing. The error is about a field, or nil.
 func (s AuthoritySecret) Watch(ctx context.Context, set func(*tunnel.Authority) error) error {
-	if err := s.check(); err != nil {
+	if err := s.checkFields(); err != nil {
 		return err
 	}
 	informer := coreinformers.NewFilteredSecretInformer(s.Client, s.Namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
@@ -109,33 +109,33 @@ func (s AuthoritySecret) Watch(ctx context.Context, set func(*tunnel.Authority) 
 	})
 	key := cache.ObjectName{Namespace: s.Namespace, Name: s.Name}.String()
 	var last *corev1.Secret
-	err := follow(ctx, informer, func(err error) { s.failed(wrapped("watch authority", err)) }, func() {
+	err := followInformer(ctx, informer, func(err error) { s.reportError(wrapError("watch authority", err)) }, func() {
 		object, _, _ := informer.GetStore().GetByKey(key)
 		secret, ok := object.(*corev1.Secret)
 		switch {
 		case !ok:
-			s.failed(s.missing())
+			s.reportError(s.errMissing())
 		case last == nil || !sameAuthority(last, secret):
 			last = secret
-			s.failed(s.apply(secret, set))
+			s.reportError(s.applyAuthority(secret, set))
 		}
 	})
-	return wrapped("watch authority", err)
+	return wrapError("watch authority", err)
 }
 
-func (s AuthoritySecret) apply(secret *corev1.Secret, set func(*tunnel.Authority) error) error {
-	a, err := s.parse(secret)
+func (s AuthoritySecret) applyAuthority(secret *corev1.Secret, set func(*tunnel.Authority) error) error {
+	a, err := s.parseAuthority(secret)
 	if err != nil {
 		return err
 	}
-	return wrapped("set authority", set(a))
+	return wrapError("set authority", set(a))
 }
 
-// parse holds nothing of what it reads in an error.
-func (s AuthoritySecret) parse(secret *corev1.Secret) (*tunnel.Authority, error) {
+// parseAuthority holds nothing of what it reads in an error.
+func (s AuthoritySecret) parseAuthority(secret *corev1.Secret) (*tunnel.Authority, error) {
 	cert := bytes.Join([][]byte{secret.Data[corev1.TLSCertKey], secret.Data[DataTrusted]}, []byte("\n"))
 	a, err := tunnel.ParseAuthority(cert, secret.Data[corev1.TLSPrivateKeyKey])
-	return a, wrapped(fmt.Sprintf("the Secret %s/%s", s.Namespace, s.Name), err)
+	return a, wrapError(fmt.Sprintf("the Secret %s/%s", s.Namespace, s.Name), err)
 }
 
 func sameAuthority(a, b *corev1.Secret) bool {
@@ -147,11 +147,11 @@ func sameAuthority(a, b *corev1.Secret) bool {
 	return true
 }
 
-func (s AuthoritySecret) missing() error {
+func (s AuthoritySecret) errMissing() error {
 	return fmt.Errorf("tunnel/kubernetes: the Secret %s/%s: %w", s.Namespace, s.Name, fs.ErrNotExist)
 }
 
-func (s AuthoritySecret) failed(err error) {
+func (s AuthoritySecret) reportError(err error) {
 	if s.Error != nil && err != nil {
 		s.Error(err)
 	}

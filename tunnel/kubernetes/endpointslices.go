@@ -5,6 +5,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -40,14 +41,14 @@ type EndpointSlices struct {
 	Error func(error)
 }
 
-func (s EndpointSlices) check() error {
+func (s EndpointSlices) checkFields() error {
 	switch {
 	case s.Client == nil:
-		return required("endpoint slices", "Client")
+		return requiredField("endpoint slices", "Client")
 	case s.Namespace == "":
-		return required("endpoint slices", "Namespace")
+		return requiredField("endpoint slices", "Namespace")
 	case s.Service == "":
-		return required("endpoint slices", "Service")
+		return requiredField("endpoint slices", "Service")
 	}
 	return nil
 }
@@ -58,7 +59,7 @@ func (s EndpointSlices) check() error {
 // them. While the API server is
 // away, the last ones stay. The error is about a field, or nil.
 func (s EndpointSlices) Watch(ctx context.Context, set func(addresses []string)) error {
-	if err := s.check(); err != nil {
+	if err := s.checkFields(); err != nil {
 		return err
 	}
 	informer := discoveryinformers.NewFilteredEndpointSliceInformer(s.Client, s.Namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
@@ -67,7 +68,7 @@ func (s EndpointSlices) Watch(ctx context.Context, set func(addresses []string))
 	lister := discoverylisters.NewEndpointSliceLister(informer.GetIndexer())
 	var last []string
 	known := false
-	err := follow(ctx, informer, func(err error) { s.failed(wrapped("watch endpoint slices", err)) }, func() {
+	err := followInformer(ctx, informer, func(err error) { s.reportError(wrapError("watch endpoint slices", err)) }, func() {
 		found, err := lister.List(labels.Everything())
 		if err != nil {
 			return // of a selector that does not select: there is none
@@ -77,10 +78,10 @@ func (s EndpointSlices) Watch(ctx context.Context, set func(addresses []string))
 			set(slices.Clone(all))
 		}
 	})
-	return wrapped("watch endpoint slices", err)
+	return wrapError("watch endpoint slices", err)
 }
 
-func (s EndpointSlices) failed(err error) {
+func (s EndpointSlices) reportError(err error) {
 	if s.Error != nil {
 		s.Error(err)
 	}
@@ -90,12 +91,12 @@ func (s EndpointSlices) failed(err error) {
 // while.
 func (s EndpointSlices) addresses(found []*discoveryv1.EndpointSlice) (all []string) {
 	for _, slice := range found {
-		port, ok := s.port(slice.Ports)
+		port, ok := s.findPort(slice.Ports)
 		if !ok || slice.AddressType == discoveryv1.AddressTypeFQDN {
 			continue
 		}
 		for _, endpoint := range slice.Endpoints {
-			if !serves(endpoint.Conditions) {
+			if !isServing(endpoint.Conditions) {
 				continue
 			}
 			for _, address := range endpoint.Addresses {
@@ -107,15 +108,15 @@ func (s EndpointSlices) addresses(found []*discoveryv1.EndpointSlice) (all []str
 	return slices.Compact(all)
 }
 
-// serves reads the conditions as the API says: what is not said is that it
+// isServing reads the conditions as the API says: what is not said is that it
 // is ready, and that it serves if it is ready.
-func serves(c discoveryv1.EndpointConditions) bool {
+func isServing(c discoveryv1.EndpointConditions) bool {
 	ready := c.Ready == nil || *c.Ready
 	return ready || c.Serving != nil && *c.Serving
 }
 
-// port finds the port among those of a slice.
-func (s EndpointSlices) port(ports []discoveryv1.EndpointPort) (string, bool) {
+// findPort finds the port among those of a slice.
+func (s EndpointSlices) findPort(ports []discoveryv1.EndpointPort) (string, bool) {
 	if n, err := strconv.ParseUint(s.Port, 10, 16); err == nil && n > 0 {
 		return s.Port, true
 	}
@@ -131,4 +132,48 @@ func (s EndpointSlices) port(ports []discoveryv1.EndpointPort) (string, bool) {
 		return "", false
 	}
 	return found[0], true
+}
+
+// followInformer runs an informer until ctx ends, and calls changed, from its own
+// goroutine alone, once the cache is filled and after changes. Several changes
+// may make one call. failed, if not nil, is told why a watch or a list failed;
+// the informer tries again by itself.
+func followInformer(ctx context.Context, informer cache.SharedIndexInformer, failed func(error), changed func()) error {
+	err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+		if failed != nil && ctx.Err() == nil {
+			failed(err)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	news := make(chan struct{}, 1)
+	tell := func() {
+		select {
+		case news <- struct{}{}:
+		default:
+		}
+	}
+	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { tell() },
+		UpdateFunc: func(any, any) { tell() },
+		DeleteFunc: func(any) { tell() },
+	})
+	if err != nil {
+		return err
+	}
+	var running sync.WaitGroup
+	running.Go(func() { informer.RunWithContext(ctx) })
+	defer running.Wait()
+	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+		return nil
+	}
+	for {
+		changed()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-news:
+		}
+	}
 }

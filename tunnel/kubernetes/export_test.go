@@ -4,7 +4,7 @@ import "time"
 
 // Remembered is how many tokens and rights are remembered.
 func (r *TokenReview) Remembered() (users, rights int) {
-	return len(r.users.yes.entries), len(r.rights.yes.entries)
+	return len(r.users.yes.Keys()), len(r.rights.yes.Keys())
 }
 
 // ParseJWT reports whether the token is one, and what it says of itself.

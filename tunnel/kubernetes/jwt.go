@@ -66,8 +66,8 @@ func parseJWT(token string) (jwtClaims, error) {
 	return c, nil
 }
 
-// check says why the API server would not take the token for any of the audiences.
-func (c *jwtClaims) check(audiences []string, now time.Time) error {
+// checkUsable says why the API server would not take the token for any of the audiences.
+func (c *jwtClaims) checkUsable(audiences []string, now time.Time) error {
 	switch {
 	case !slices.ContainsFunc(c.audiences, func(a string) bool { return slices.Contains(audiences, a) }):
 		return errAudience

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,12 +17,12 @@ import (
 )
 
 const (
-	// defaultStale is shorter than whoever revokes an agent would think of.
-	defaultStale = 5 * time.Minute
-	// askPatience is how long the API server may take where memory will do.
-	askPatience = 3 * time.Second
-	// shortWatch is what a watch lasts at least, unless something is wrong.
-	shortWatch = time.Second
+	// defaultMaxStale is shorter than whoever revokes an agent would think of.
+	defaultMaxStale = 5 * time.Minute
+	// askTimeout is how long the API server may take where memory will do.
+	askTimeout = 3 * time.Second
+	// minWatch is what a watch lasts at least, unless something is wrong.
+	minWatch = time.Second
 )
 
 type revokedRecord struct {
@@ -32,21 +33,21 @@ type revokedRecord struct {
 
 // Revoke implements [tunnel.Store].
 func (s *SecretStore) Revoke(ctx context.Context, id tunnel.Identity) error {
-	if err := s.check(); err != nil {
+	if err := s.checkFields(); err != nil {
 		return err
 	}
 	name := s.revokedName(id)
-	if known, live, _ := s.remembered(name); known && live {
+	if known, live, _ := s.lookUpRevoked(name); known && live {
 		return nil
 	}
-	secret, err := s.secret(name, LabelRevoked, revokedRecord{id.Cluster, id.Agent, time.Now().UTC()})
+	secret, err := s.newSecret(name, LabelRevoked, revokedRecord{id.Cluster, id.Agent, time.Now().UTC()})
 	if err == nil {
-		_, err = s.secrets().Create(ctx, secret, metav1.CreateOptions{})
+		_, err = s.secretClient().Create(ctx, secret, metav1.CreateOptions{})
 	}
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return wrapped("revoke", err)
+		return wrapError("revoke", err)
 	}
-	s.remember(name)
+	s.addRevoked(name)
 	return nil
 }
 
@@ -55,44 +56,40 @@ func (s *SecretStore) Revoke(ctx context.Context, id tunnel.Identity) error {
 // there. Where the watch is lost, the API server is asked, and if it can't be,
 // memory counts for MaxStale.
 func (s *SecretStore) Revoked(ctx context.Context, id tunnel.Identity) (bool, error) {
-	if err := s.check(); err != nil {
+	if err := s.checkFields(); err != nil {
 		return false, err
 	}
 	name := s.revokedName(id)
-	known, live, recent := s.remembered(name)
+	known, live, recent := s.lookUpRevoked(name)
 	if known || live {
 		return known, nil
 	}
 	ask := ctx
 	if recent {
 		var cancel context.CancelFunc
-		ask, cancel = context.WithTimeout(ctx, askPatience)
+		ask, cancel = context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 	}
-	_, err := s.secrets().Get(ask, name, metav1.GetOptions{})
+	_, err := s.secretClient().Get(ask, name, metav1.GetOptions{})
 	switch {
 	case err == nil:
 		return true, nil
 	case apierrors.IsNotFound(err), recent && ctx.Err() == nil:
 		return false, nil
 	}
-	return false, wrapped("read revocation", err)
+	return false, wrapError("read revocation", err)
 }
 
-// remembered returns what memory has to say: whether the agent is known to be
+// lookUpRevoked returns what memory has to say: whether the agent is known to be
 // revoked, whether that is up to date, and whether it was a short while ago.
-func (s *SecretStore) remembered(name string) (known, live, recent bool) {
+func (s *SecretStore) lookUpRevoked(name string) (known, live, recent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, known = s.revoked[name]
-	stale := s.MaxStale
-	if stale == 0 {
-		stale = defaultStale
-	}
-	return known, s.live, !s.lost.IsZero() && time.Since(s.lost) < stale
+	return known, s.live, !s.lost.IsZero() && time.Since(s.lost) < cmp.Or(s.MaxStale, defaultMaxStale)
 }
 
-func (s *SecretStore) remember(name string) {
+func (s *SecretStore) addRevoked(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.live { // or else it could not be forgotten
@@ -103,17 +100,17 @@ func (s *SecretStore) remember(name string) {
 // Run keeps the revocations in memory until ctx ends. The error is about a
 // field, or nil. It is to be called once at a time.
 func (s *SecretStore) Run(ctx context.Context) error {
-	if err := s.check(); err != nil {
+	if err := s.checkFields(); err != nil {
 		return err
 	}
 	wait, told := backoff.Backoff{First: time.Second}, map[string]struct{}{}
 	for {
 		began := time.Now()
-		err := s.follow(ctx, told)
+		err := s.listAndWatch(ctx, told)
 		if ctx.Err() != nil {
 			return nil
 		}
-		s.failed(wrapped("watch revocations", err))
+		s.reportError(wrapError("watch revocations", err))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -122,34 +119,27 @@ func (s *SecretStore) Run(ctx context.Context) error {
 	}
 }
 
-// follow lists, and watches from there for as long as that works. told are the
+// listAndWatch lists, and watches from there for as long as that works. told are the
 // revocations that Expel knows, by the Secrets' names.
-func (s *SecretStore) follow(ctx context.Context, told map[string]struct{}) error {
-	version, listed, err := s.list(ctx)
+func (s *SecretStore) listAndWatch(ctx context.Context, told map[string]struct{}) error {
+	version, listed, err := s.listRevoked(ctx)
 	for err == nil {
-		version, err = s.watch(ctx, version, listed, told)
+		version, err = s.watchRevoked(ctx, version, listed, told)
 		listed = nil
 	}
 	return err
 }
 
-// list fills memory anew.
-func (s *SecretStore) list(ctx context.Context) (version string, listed []corev1.Secret, err error) {
+// listRevoked fills memory anew.
+func (s *SecretStore) listRevoked(ctx context.Context) (version string, listed []corev1.Secret, err error) {
 	found := map[string]struct{}{}
-	options := metav1.ListOptions{LabelSelector: LabelRevoked + "=" + s.prefix(), Limit: pageSize}
-	for {
-		page, err := s.secrets().List(ctx, options)
-		if err != nil {
-			return "", nil, err
-		}
-		for n := range page.Items {
-			found[page.Items[n].Name] = struct{}{}
-		}
-		listed = append(listed, page.Items...)
-		version, options.Continue = page.ResourceVersion, page.Continue
-		if options.Continue == "" {
-			break
-		}
+	version, err = s.eachSecret(ctx, LabelRevoked, func(secret *corev1.Secret) error {
+		found[secret.Name] = struct{}{}
+		listed = append(listed, *secret)
+		return nil
+	})
+	if err != nil {
+		return "", nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,22 +147,22 @@ func (s *SecretStore) list(ctx context.Context) (version string, listed []corev1
 	return version, listed, nil
 }
 
-// watch keeps memory up to date until the watch ends, and returns where the
+// watchRevoked keeps memory up to date until the watch ends, and returns where the
 // next one goes on. An error calls for a new list. Expel is told of what was
 // listed once memory counts: it need not write that again.
-func (s *SecretStore) watch(ctx context.Context, version string, listed []corev1.Secret, told map[string]struct{}) (string, error) {
+func (s *SecretStore) watchRevoked(ctx context.Context, version string, listed []corev1.Secret, told map[string]struct{}) (string, error) {
 	began := time.Now()
-	w, err := s.secrets().Watch(ctx, metav1.ListOptions{
-		LabelSelector: LabelRevoked + "=" + s.prefix(), ResourceVersion: version, AllowWatchBookmarks: true,
+	w, err := s.secretClient().Watch(ctx, metav1.ListOptions{
+		LabelSelector: LabelRevoked + "=" + s.namePrefix(), ResourceVersion: version, AllowWatchBookmarks: true,
 	})
 	if err != nil {
 		return "", err
 	}
 	defer w.Stop()
-	s.alive(true)
-	defer s.alive(false)
+	s.setLive(true)
+	defer s.setLive(false)
 	for n := range listed {
-		s.expel(&listed[n], told)
+		s.expelOnce(&listed[n], told)
 	}
 	events := 0
 	for e := range w.ResultChan() {
@@ -181,16 +171,16 @@ func (s *SecretStore) watch(ctx context.Context, version string, listed []corev1
 			return "", apierrors.FromObject(e.Object)
 		}
 		events, version = events+1, secret.ResourceVersion
-		s.happened(e.Type, secret, told)
+		s.applyEvent(e.Type, secret, told)
 	}
-	if events == 0 && time.Since(began) < shortWatch {
+	if events == 0 && time.Since(began) < minWatch {
 		return "", errors.New("the watch ended at once")
 	}
 	return version, ctx.Err()
 }
 
-// alive tells Revoked whether memory is up to date.
-func (s *SecretStore) alive(yes bool) {
+// setLive tells Revoked whether memory is up to date.
+func (s *SecretStore) setLive(yes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.live && !yes {
@@ -199,8 +189,8 @@ func (s *SecretStore) alive(yes bool) {
 	s.live = yes
 }
 
-// happened takes in one event. A bookmark is of no Secret.
-func (s *SecretStore) happened(kind watch.EventType, secret *corev1.Secret, told map[string]struct{}) {
+// applyEvent takes in one event. A bookmark is of no Secret.
+func (s *SecretStore) applyEvent(kind watch.EventType, secret *corev1.Secret, told map[string]struct{}) {
 	s.mu.Lock()
 	switch kind {
 	case watch.Added, watch.Modified:
@@ -211,16 +201,16 @@ func (s *SecretStore) happened(kind watch.EventType, secret *corev1.Secret, told
 	s.mu.Unlock()
 	switch kind {
 	case watch.Added, watch.Modified:
-		s.expel(secret, told)
+		s.expelOnce(secret, told)
 	case watch.Deleted:
 		delete(told, secret.Name)
 	}
 }
 
-// expel tells of a revocation, once.
-func (s *SecretStore) expel(secret *corev1.Secret, told map[string]struct{}) {
+// expelOnce tells of a revocation, once.
+func (s *SecretStore) expelOnce(secret *corev1.Secret, told map[string]struct{}) {
 	_, before := told[secret.Name]
-	id, ok := s.identity(secret)
+	id, ok := s.revokedIdentity(secret)
 	if s.Expel == nil || before || !ok {
 		return
 	}
@@ -228,8 +218,8 @@ func (s *SecretStore) expel(secret *corev1.Secret, told map[string]struct{}) {
 	s.Expel(id)
 }
 
-// identity is whom a Secret revokes, if its name says so, too.
-func (s *SecretStore) identity(secret *corev1.Secret) (tunnel.Identity, bool) {
+// revokedIdentity is whom a Secret revokes, if its name says so, too.
+func (s *SecretStore) revokedIdentity(secret *corev1.Secret) (tunnel.Identity, bool) {
 	var r revokedRecord
 	err := json.Unmarshal(secret.Data[dataKey], &r)
 	id := tunnel.Identity{Cluster: r.Cluster, Agent: r.Agent}
@@ -238,5 +228,5 @@ func (s *SecretStore) identity(secret *corev1.Secret) (tunnel.Identity, bool) {
 
 // revokedName takes any identity: it may hold slashes and dots.
 func (s *SecretStore) revokedName(id tunnel.Identity) string {
-	return s.prefix() + "-revoked-" + hashed(id.URI().String())
+	return s.namePrefix() + "-revoked-" + hashName(id.URI().String())
 }

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -64,12 +65,12 @@ type SecretStore struct {
 	// nil, nobody is. It must not block.
 	Error func(error)
 
-	mu      sync.Mutex // guards the fields below
-	revoked map[string]struct{}
-	live    bool          // a watch keeps revoked up to date
-	lost    time.Time     // when live ended; zero if it never began
-	swept   time.Time     // when tokens were last looked through, by Token.Created
-	turns   chan struct{} // holds one for each call about a token that is under way
+	mu        sync.Mutex // guards the fields below
+	revoked   map[string]struct{}
+	live      bool          // a watch keeps revoked up to date
+	lost      time.Time     // when live ended; zero if it never began
+	lastSweep time.Time     // when tokens were last looked through, by Token.Created
+	turns     chan struct{} // holds one for each call about a token that is under way
 }
 
 var _ tunnel.Store = (*SecretStore)(nil)
@@ -105,34 +106,34 @@ var errNoToken = fmt.Errorf("tunnel/kubernetes: token: %w", fs.ErrNotExist)
 
 // AddToken implements [tunnel.Store].
 func (s *SecretStore) AddToken(ctx context.Context, t tunnel.Token) error {
-	if err := s.check(); err != nil {
+	if err := s.checkFields(); err != nil {
 		return err
 	}
 	if t.ID == "" || t.Key != "" {
 		return errors.New("tunnel/kubernetes: token: not a new one")
 	}
-	end, err := s.turn(ctx)
+	end, err := s.awaitTurn(ctx)
 	if err != nil {
-		return wrapped("add token", err)
+		return wrapError("add token", err)
 	}
 	defer end()
-	if s.sweeps(t.Created) {
-		if err := s.sweep(ctx, t.Created); err != nil {
-			s.failed(wrapped("look for tokens that ended", err)) // the next hour will do
+	if s.sweepDue(t.Created) {
+		if err := s.sweepTokens(ctx, t.Created); err != nil {
+			s.reportError(wrapError("look for tokens that ended", err)) // the next hour will do
 		}
 	}
-	secret, err := s.secret(s.tokenName(t.ID), LabelToken, tokenRecord(t))
+	secret, err := s.newSecret(s.tokenName(t.ID), LabelToken, tokenRecord(t))
 	if err == nil {
-		_, err = s.secrets().Create(ctx, secret, metav1.CreateOptions{})
+		_, err = s.secretClient().Create(ctx, secret, metav1.CreateOptions{})
 	}
 	if apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("tunnel/kubernetes: token: %w", fs.ErrExist)
 	}
-	return wrapped("add token", err)
+	return wrapError("add token", err)
 }
 
-// turn waits until a call about a token may begin; end is for its end.
-func (s *SecretStore) turn(ctx context.Context) (end func(), err error) {
+// awaitTurn waits until a call about a token may begin; end is for its end.
+func (s *SecretStore) awaitTurn(ctx context.Context) (end func(), err error) {
 	s.mu.Lock()
 	if s.turns == nil {
 		s.turns = make(chan struct{}, tokenCalls)
@@ -147,71 +148,71 @@ func (s *SecretStore) turn(ctx context.Context) (end func(), err error) {
 	}
 }
 
-func (s *SecretStore) token(ctx context.Context, id string) (tunnel.Token, *corev1.Secret, error) {
-	secret, err := s.secrets().Get(ctx, s.tokenName(id), metav1.GetOptions{})
+func (s *SecretStore) readToken(ctx context.Context, id string) (tunnel.Token, *corev1.Secret, error) {
+	secret, err := s.secretClient().Get(ctx, s.tokenName(id), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return tunnel.Token{}, nil, errNoToken
 	}
 	if err != nil {
-		return tunnel.Token{}, nil, wrapped("read token", err)
+		return tunnel.Token{}, nil, wrapError("read token", err)
 	}
 	t, err := parseToken(secret)
 	if err == nil && t.ID != id {
-		err = damaged(secret)
+		err = errDamaged(secret)
 	}
 	return t, secret, err
 }
 
 // ClaimToken implements [tunnel.Store].
 func (s *SecretStore) ClaimToken(ctx context.Context, id, key string) (tunnel.Token, error) {
-	if err := s.check(); err != nil {
+	if err := s.checkFields(); err != nil {
 		return tunnel.Token{}, err
 	}
-	end, err := s.turn(ctx)
+	end, err := s.awaitTurn(ctx)
 	if err != nil {
-		return tunnel.Token{}, wrapped("claim token", err)
+		return tunnel.Token{}, wrapError("claim token", err)
 	}
 	defer end()
 	var conflict error
 	for range claimTries {
-		t, secret, err := s.token(ctx, id)
+		t, secret, err := s.readToken(ctx, id)
 		if err != nil || t.Key != "" {
 			return t, err
 		}
 		t.Key = key
 		if secret.Data[dataKey], err = json.Marshal(tokenRecord(t)); err != nil {
-			return tunnel.Token{}, wrapped("claim token", err)
+			return tunnel.Token{}, wrapError("claim token", err)
 		}
-		_, err = s.secrets().Update(ctx, secret, metav1.UpdateOptions{})
+		_, err = s.secretClient().Update(ctx, secret, metav1.UpdateOptions{})
 		switch {
 		case err == nil:
 			return t, nil
 		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
-			return tunnel.Token{}, wrapped("claim token", err)
+			return tunnel.Token{}, wrapError("claim token", err)
 		}
 		conflict = err // somebody was faster: look what it is now
 	}
-	return tunnel.Token{}, wrapped("claim token", conflict)
+	return tunnel.Token{}, wrapError("claim token", conflict)
 }
 
-// sweeps reports whether it is time to look for old tokens.
-func (s *SecretStore) sweeps(now time.Time) bool {
+// sweepDue reports whether it is time to look for old tokens.
+func (s *SecretStore) sweepDue(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.swept.IsZero() && now.Sub(s.swept) < sweepEvery {
+	if !s.lastSweep.IsZero() && now.Sub(s.lastSweep) < sweepEvery {
 		return false
 	}
-	s.swept = now
+	s.lastSweep = now
 	return true
 }
 
-// sweep deletes the tokens that ended long ago. What can't be read stays.
-func (s *SecretStore) sweep(ctx context.Context, now time.Time) error {
-	return s.each(ctx, LabelToken, func(secret *corev1.Secret) error {
+// sweepTokens deletes the tokens that ended long ago. What can't be read stays.
+func (s *SecretStore) sweepTokens(ctx context.Context, now time.Time) error {
+	_, err := s.eachSecret(ctx, LabelToken, func(secret *corev1.Secret) error {
 		if t, err := parseToken(secret); err != nil || now.Sub(t.Expires) < tokenGrace {
 			return nil
 		}
-		err := s.secrets().Delete(ctx, secret.Name, metav1.DeleteOptions{
+		err := s.secretClient().Delete(ctx, secret.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &secret.UID},
 		})
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
@@ -219,23 +220,25 @@ func (s *SecretStore) sweep(ctx context.Context, now time.Time) error {
 		}
 		return err
 	})
+	return err
 }
 
-// each calls f with the Secrets that have the label.
-func (s *SecretStore) each(ctx context.Context, label string, f func(*corev1.Secret) error) error {
-	options := metav1.ListOptions{LabelSelector: label + "=" + s.prefix(), Limit: pageSize}
+// eachSecret calls f with the Secrets that have the label, and returns the version
+// of the list.
+func (s *SecretStore) eachSecret(ctx context.Context, label string, f func(*corev1.Secret) error) (version string, err error) {
+	options := metav1.ListOptions{LabelSelector: label + "=" + s.namePrefix(), Limit: pageSize}
 	for {
-		page, err := s.secrets().List(ctx, options)
+		page, err := s.secretClient().List(ctx, options)
 		if err != nil {
-			return err
+			return "", err
 		}
 		for n := range page.Items {
 			if err := f(&page.Items[n]); err != nil {
-				return err
+				return "", err
 			}
 		}
 		if options.Continue = page.Continue; options.Continue == "" {
-			return nil
+			return page.ResourceVersion, nil
 		}
 	}
 }
@@ -243,54 +246,49 @@ func (s *SecretStore) each(ctx context.Context, label string, f func(*corev1.Sec
 func parseToken(secret *corev1.Secret) (tunnel.Token, error) {
 	var r tokenRecord
 	if err := json.Unmarshal(secret.Data[dataKey], &r); err != nil {
-		return tunnel.Token{}, damaged(secret)
+		return tunnel.Token{}, errDamaged(secret)
 	}
 	return tunnel.Token(r), nil
 }
 
-// damaged hides the cause, which quotes what is there.
-func damaged(secret *corev1.Secret) error {
+// errDamaged hides the cause, which quotes what is there.
+func errDamaged(secret *corev1.Secret) error {
 	return fmt.Errorf("tunnel/kubernetes: the Secret %s/%s is damaged", secret.Namespace, secret.Name)
 }
 
-func (s *SecretStore) secret(name, label string, value any) (*corev1.Secret, error) {
+func (s *SecretStore) newSecret(name, label string, value any) (*corev1.Secret, error) {
 	text, err := json.Marshal(value)
 	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.Namespace, Labels: map[string]string{label: s.prefix()}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.Namespace, Labels: map[string]string{label: s.namePrefix()}},
 		Data:       map[string][]byte{dataKey: text},
 	}, err
 }
 
 // tokenName takes any id, and says nothing of it.
-func (s *SecretStore) tokenName(id string) string { return s.prefix() + "-token-" + hashed(id) }
+func (s *SecretStore) tokenName(id string) string { return s.namePrefix() + "-token-" + hashName(id) }
 
-func hashed(text string) string {
+func hashName(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])
 }
 
-func (s *SecretStore) secrets() coreclient.SecretInterface {
+func (s *SecretStore) secretClient() coreclient.SecretInterface {
 	return s.Client.CoreV1().Secrets(s.Namespace)
 }
 
-func (s *SecretStore) prefix() string {
-	if s.Prefix == "" {
-		return "causeway"
-	}
-	return s.Prefix
-}
+func (s *SecretStore) namePrefix() string { return cmp.Or(s.Prefix, "causeway") }
 
-func (s *SecretStore) check() error {
+func (s *SecretStore) checkFields() error {
 	switch {
 	case s.Client == nil:
-		return required("secret store", "Client")
+		return requiredField("secret store", "Client")
 	case s.Namespace == "":
-		return required("secret store", "Namespace")
+		return requiredField("secret store", "Namespace")
 	}
 	return nil
 }
 
-func (s *SecretStore) failed(err error) {
+func (s *SecretStore) reportError(err error) {
 	if s.Error != nil {
 		s.Error(err)
 	}

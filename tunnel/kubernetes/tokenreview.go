@@ -1,14 +1,19 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"syscall"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -87,12 +92,12 @@ type TokenReview struct {
 	// means 10,000, which take some 20 MiB.
 	MaxRemembered int
 
-	users  reviews[reviewed]
-	rights reviews[time.Time]
+	users  reviewQueue[reviewedUser]
+	rights reviewQueue[time.Time]
 }
 
-// reviewed is whose a token is.
-type reviewed struct {
+// reviewedUser is whose a token is.
+type reviewedUser struct {
 	user authenticationv1.UserInfo
 	ends time.Time // of the token; zero if unknown
 }
@@ -108,7 +113,7 @@ const (
 // asked, or too many wait for that, the error is a [gateway.Unavailable]. No error
 // holds a token.
 func (r *TokenReview) Authenticate(ctx context.Context, c gateway.Credentials) (gateway.Identity, error) {
-	if err := r.check(); err != nil {
+	if err := r.checkFields(); err != nil {
 		return gateway.Identity{}, err
 	}
 	token := c.Bearer
@@ -118,25 +123,25 @@ func (r *TokenReview) Authenticate(ctx context.Context, c gateway.Credentials) (
 	if err := r.checkToken(token); err != nil {
 		return gateway.Identity{}, err
 	}
-	q := &question[reviewed]{
-		about: sha256.Sum256([]byte(token)), most: r.maxRemembered(),
-		ask:   func(ctx context.Context) (reviewed, error) { return r.review(ctx, token) },
-		until: func(of reviewed) time.Time { return r.until(of.ends) },
+	q := &question[reviewedUser]{
+		subject: sha256.Sum256([]byte(token)), maxRemembered: r.maxRemembered(),
+		ask:   func(ctx context.Context) (reviewedUser, error) { return r.reviewToken(ctx, token) },
+		until: func(of reviewedUser) time.Time { return r.rememberUntil(of.ends) },
 	}
 	if c.Remote != nil {
 		if source := turns.Source(c.Remote); source.IsValid() {
 			q.source, q.conn = source.String(), c.Remote.String()
 		}
 	}
-	known, err := r.users.answer(ctx, q)
+	known, err := r.users.findAnswer(ctx, q)
 	if err != nil {
-		return gateway.Identity{}, wrapped("token review", err)
+		return gateway.Identity{}, wrapError("token review", err)
 	}
-	cluster, err := r.cluster(known.user, c)
+	cluster, err := r.clusterOf(known.user, c)
 	if err != nil {
-		return gateway.Identity{}, wrapped("the cluster of "+known.user.Username, err)
+		return gateway.Identity{}, wrapError("the cluster of "+known.user.Username, err)
 	}
-	if err := r.allow(ctx, q.about, known, cluster); err != nil {
+	if err := r.checkAccess(ctx, q.subject, known, cluster); err != nil {
 		return gateway.Identity{}, err
 	}
 	return gateway.Identity{Name: known.user.Username, Cluster: cluster}, nil
@@ -152,7 +157,7 @@ func (r *TokenReview) checkToken(token string) error {
 	}
 	claims, err := parseJWT(token)
 	if err == nil {
-		err = claims.check(r.Audiences, time.Now())
+		err = claims.checkUsable(r.Audiences, time.Now())
 	}
 	if err != nil {
 		return fmt.Errorf("tunnel/kubernetes: %w: %w", err, gateway.ErrCredentials)
@@ -160,13 +165,13 @@ func (r *TokenReview) checkToken(token string) error {
 	return nil
 }
 
-// review asks the API server whose the token is.
-func (r *TokenReview) review(ctx context.Context, token string) (reviewed, error) {
+// reviewToken asks the API server whose the token is.
+func (r *TokenReview) reviewToken(ctx context.Context, token string) (reviewedUser, error) {
 	answer, err := r.Client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: slices.Clone(r.Audiences)},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return reviewed{}, unavailable{err}
+		return reviewedUser{}, unavailableError{err}
 	}
 	status := answer.Status
 	// An authenticator that knows no audiences names none, and means the API
@@ -175,31 +180,27 @@ func (r *TokenReview) review(ctx context.Context, token string) (reviewed, error
 	switch {
 	case !status.Authenticated:
 		// Status.Error may quote anything.
-		return reviewed{}, fmt.Errorf("the API server does not take the token: %w", gateway.ErrCredentials)
+		return reviewedUser{}, fmt.Errorf("the API server does not take the token: %w", gateway.ErrCredentials)
 	case !meant:
-		return reviewed{}, fmt.Errorf("%w: %w", errAudience, gateway.ErrCredentials)
+		return reviewedUser{}, fmt.Errorf("%w: %w", errAudience, gateway.ErrCredentials)
 	case status.User.Username == "":
-		return reviewed{}, fmt.Errorf("the token is nobody's: %w", gateway.ErrCredentials)
+		return reviewedUser{}, fmt.Errorf("the token is nobody's: %w", gateway.ErrCredentials)
 	}
 	claims, _ := parseJWT(token)
-	return reviewed{status.User, claims.ends}, nil
+	return reviewedUser{status.User, claims.ends}, nil
 }
 
-// cluster is what the client is to reach.
-func (r *TokenReview) cluster(user authenticationv1.UserInfo, c gateway.Credentials) (string, error) {
+// clusterOf is what the client is to reach.
+func (r *TokenReview) clusterOf(user authenticationv1.UserInfo, c gateway.Credentials) (string, error) {
 	if r.ClusterOf != nil {
 		return r.ClusterOf(user, c)
 	}
 	return c.User, nil
 }
 
-// until is how long something is remembered of a token with that end.
-func (r *TokenReview) until(ends time.Time) time.Time {
-	remember := r.Remember
-	if remember == 0 {
-		remember = defaultRemember
-	}
-	until := time.Now().Add(remember)
+// rememberUntil is how long something is remembered of a token with that end.
+func (r *TokenReview) rememberUntil(ends time.Time) time.Time {
+	until := time.Now().Add(cmp.Or(r.Remember, defaultRemember))
 	if !ends.IsZero() && ends.Before(until) {
 		return ends
 	}
@@ -213,12 +214,12 @@ func (r *TokenReview) maxRemembered() int {
 	return r.MaxRemembered
 }
 
-func (r *TokenReview) check() error {
+func (r *TokenReview) checkFields() error {
 	switch {
 	case r.Client == nil:
-		return unavailable{required("token review", "Client")}
+		return unavailableError{requiredField("token review", "Client")}
 	case len(r.Audiences) == 0 || slices.Contains(r.Audiences, ""):
-		return unavailable{required("token review", "Audiences")}
+		return unavailableError{requiredField("token review", "Audiences")}
 	}
 	return nil
 }
@@ -227,4 +228,84 @@ func (r *TokenReview) check() error {
 func isUnavailable(err error) bool {
 	var u gateway.Unavailable
 	return errors.As(err, &u) && u.Unavailable()
+}
+
+// What a client needs a right to. It is no resource that the API server
+// serves; a verb and a subresource of our own keep rights to read Clusters, or
+// to read everything, from being rights to connect.
+const (
+	accessGroup       = "cluster.x-k8s.io"
+	accessResource    = "clusters"
+	accessSubresource = "tunnel"
+	accessVerb        = "connect"
+)
+
+// AccessRule is the rule of a Role, in the namespace of a cluster that is
+// called namespace/name, or else of a ClusterRole, that lets its subjects
+// connect to the clusters of these names; to all if there are none.
+func AccessRule(names ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{
+		APIGroups:     []string{accessGroup},
+		Resources:     []string{accessResource + "/" + accessSubresource},
+		ResourceNames: names,
+		Verbs:         []string{accessVerb},
+	}
+}
+
+// checkAccess decides whether the user may reach the cluster. Those that wait for an answer
+// wait for their own user's, from wherever they come.
+func (r *TokenReview) checkAccess(ctx context.Context, token digest, of reviewedUser, cluster string) error {
+	ask := r.Allow
+	if ask == nil {
+		ask = r.reviewAccess
+	}
+	_, err := r.rights.findAnswer(ctx, &question[time.Time]{
+		subject: sha256.Sum256(append(token[:], cluster...)), source: of.user.Username, maxRemembered: r.maxRemembered(),
+		ask: func(ctx context.Context) (time.Time, error) {
+			err := ask(ctx, of.user, cluster)
+			if err != nil && ctx.Err() != nil {
+				err = unavailableError{err}
+			}
+			return of.ends, err
+		},
+		until: r.rememberUntil,
+	})
+	switch {
+	case isUnavailable(err):
+		return wrapError("access review", err)
+	case err != nil:
+		return fmt.Errorf("tunnel/kubernetes: %s may not reach %q: %w: %w", of.user.Username, cluster, syscall.EACCES, err)
+	}
+	return nil
+}
+
+// reviewAccess asks the API server.
+func (r *TokenReview) reviewAccess(ctx context.Context, user authenticationv1.UserInfo, cluster string) error {
+	namespace, name, ok := strings.Cut(cluster, "/")
+	if !ok {
+		namespace, name = "", cluster
+	}
+	if name == "" || ok && namespace == "" { // which would be a question about all of them
+		return errors.New("the cluster's name is neither namespace/name nor name")
+	}
+	extra := make(map[string]authorizationv1.ExtraValue, len(user.Extra))
+	for key, values := range user.Extra {
+		extra[key] = authorizationv1.ExtraValue(values)
+	}
+	answer, err := r.Client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Group: accessGroup, Resource: accessResource, Subresource: accessSubresource,
+				Verb: accessVerb, Namespace: namespace, Name: name,
+			},
+		},
+	}, metav1.CreateOptions{})
+	switch {
+	case err != nil:
+		return unavailableError{err}
+	case !answer.Status.Allowed || answer.Status.Denied:
+		return fmt.Errorf("it has no right to %s on %s/%s in %s", accessVerb, accessResource, accessSubresource, accessGroup)
+	}
+	return nil
 }

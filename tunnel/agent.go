@@ -9,6 +9,7 @@ import (
 	"github.com/causewayproject/causeway/internal/backoff"
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
+	"github.com/causewayproject/causeway/tunnel/internal/target"
 )
 
 // Agent is the end of the tunnel beside a cluster: it dials out to a Server
@@ -151,7 +152,7 @@ func (a *Agent) Run(ctx context.Context) error {
 // runner is one Run. What has no lock is for Run's goroutine.
 type runner struct {
 	*Agent
-	targets *targets
+	targets *target.Policy
 	backoff *backoff.Backoff // after a failure, or a session's end
 	seek    backoff.Backoff  // after a server that the agent has already
 	ctx     context.Context  // of the sessions, which has no end

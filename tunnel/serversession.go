@@ -170,7 +170,7 @@ func (l *serverSession) connect(stream *mux.Stream) net.Conn {
 		return nil
 	}
 	began := time.Now()
-	conn, err := l.runner.targets.dial(ctx, m.Text(wire.TagNetwork), m.Text(wire.TagAddress))
+	conn, err := dialTarget(ctx, l.runner.targets, m.Text(wire.TagNetwork), m.Text(wire.TagAddress))
 	if l.runner.Hooks.Dialed != nil {
 		l.runner.Hooks.Dialed(time.Since(began), err)
 	}

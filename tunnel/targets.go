@@ -2,13 +2,12 @@ package tunnel
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"maps"
 	"net"
 	"net/netip"
-	"slices"
 	"time"
+
+	"github.com/causewayproject/causeway/tunnel/internal/target"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // Resolver finds the addresses of a name. A [*net.Resolver] is one, and so is
@@ -73,123 +72,34 @@ type Targets struct {
 	Timeout time.Duration
 }
 
-const (
-	defaultTarget        = "kubernetes.default.svc:443"
-	defaultTargetTimeout = 10 * time.Second
-)
-
-func (t *Targets) allow() []string {
-	if len(t.Allow) == 0 {
-		return []string{defaultTarget}
-	}
-	return t.Allow
-}
-
-func (t *Targets) resolver() Resolver {
-	if t.Resolver == nil {
-		return net.DefaultResolver
-	}
-	return t.Resolver
-}
-
-func (t *Targets) dialer() DialFunc {
-	if t.Dial == nil {
-		return new(net.Dialer).DialContext
-	}
-	return t.Dial
-}
-
-func (t *Targets) timeout() time.Duration {
-	if t.Timeout == 0 {
-		return defaultTargetTimeout
-	}
-	return t.Timeout
-}
-
-// targets are compiled Targets. They never change, and are safe for concurrent
-// use.
-type targets struct {
-	patterns []pattern
-	aliases  map[endpoint]alias
-	resolver Resolver
-	dialAddr DialFunc
-	timeout  time.Duration
-}
-
-// alias is what is dialed instead: addrs if there are any, else what the name
-// of to resolves to.
-type alias struct {
-	to    endpoint
-	host  string
-	addrs []netip.Addr
-}
-
 // compile checks t. The *Error has CodeConfig, and names the field and entry.
-func (t *Targets) compile() (*targets, error) {
-	c := &targets{
-		aliases:  make(map[endpoint]alias, len(t.Aliases)),
-		resolver: t.resolver(),
-		dialAddr: t.dialer(),
-		timeout:  t.timeout(),
-	}
-	if t.Timeout < 0 {
-		return nil, configError("field Timeout is negative: %v", t.Timeout)
-	}
-	for _, text := range t.allow() {
-		p, err := parsePattern(text)
-		if err != nil {
-			return nil, configError("field Allow, entry %q: %w", text, err)
-		}
-		c.patterns = append(c.patterns, p)
-	}
-	for _, from := range slices.Sorted(maps.Keys(t.Aliases)) {
-		if err := c.addAlias(from, t.Aliases[from]); err != nil {
-			return nil, configError("field Aliases, entry %q: %w", from, err)
-		}
-	}
-	return c, nil
-}
-
-func (t *targets) addAlias(from, to string) error {
-	key, _, err := parseEndpoint(from)
+func (t *Targets) compile() (*target.Policy, error) {
+	policy, err := target.Config{
+		Allow: t.Allow, Aliases: t.Aliases, Resolver: t.Resolver, Dial: t.Dial, Timeout: t.Timeout,
+	}.Compile()
 	if err != nil {
-		return err
+		return nil, configError("%w", err)
 	}
-	if _, ok := t.aliases[key]; ok {
-		return errors.New("the target has two aliases, spelled differently")
-	}
-	var a alias
-	if a.to, a.host, err = parseEndpoint(to); err != nil {
-		return fmt.Errorf("%q: %w", to, err)
-	}
-	switch {
-	case a.to.addr.IsValid():
-		a.addrs = []netip.Addr{a.to.addr}
-	case a.to.name == localhost:
-		a.addrs = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
-	}
-	t.aliases[key] = a
-	return nil
+	return policy, nil
 }
 
-// named reports whether a name pattern holds e.
-func (t *targets) named(e endpoint) bool {
-	return slices.ContainsFunc(t.patterns, func(p pattern) bool { return p.hasName(e) })
+var targetCodes = map[target.Reason]Code{
+	target.Failed:      CodeInternal,
+	target.Malformed:   CodeBadRequest,
+	target.Denied:      CodeDenied,
+	target.NotFound:    CodeNotFound,
+	target.Refused:     CodeRefused,
+	target.Reset:       CodeReset,
+	target.Unreachable: CodeUnreachable,
+	target.TimedOut:    CodeTimeout,
+	target.Canceled:    CodeCanceled,
 }
 
-// anyNetwork reports whether an address could be allowed on the port.
-func (t *targets) anyNetwork(port uint16) bool {
-	return slices.ContainsFunc(t.patterns, func(p pattern) bool { return p.network.IsValid() && p.ports.has(port) })
-}
-
-// permits reports whether an address may be dialed. named says that the name
-// which it is the address of is allowed.
-func (t *targets) permits(a netip.AddrPort, named bool) bool {
-	special := specialRange(a.Addr())
-	if named && !special.IsValid() {
-		return true
+// dialTarget dials what a server asks for.
+func dialTarget(ctx context.Context, policy *target.Policy, network, address string) (net.Conn, error) {
+	conn, err := policy.Dial(ctx, network, address)
+	if err != nil {
+		return nil, &Error{Op: "dial", Addr: wire.Printable(address), Code: targetCodes[err.Reason], Err: err.Err}
 	}
-	return slices.ContainsFunc(t.patterns, func(p pattern) bool {
-		return p.hasAddr(a) && p.network.Bits() >= special.Bits()
-	})
+	return conn, nil
 }

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"slices"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/causewayproject/causeway/tunnel"
 )
@@ -72,171 +74,23 @@ func codeOf(err error) tunnel.Code {
 	return e.Code
 }
 
-func TestTargets(t *testing.T) {
-	hosts := map[string]string{
-		"kubernetes.default.svc":  "10.96.0.1",
-		"kubernetes.default.svc.": "10.96.0.1",
-		"node":                    "10.0.0.7",
-		"mixed":                   "127.0.0.1 10.0.0.7 ::1 192.0.2.7",
-		"mapped":                  "::ffff:10.0.0.7 10.0.0.7",
-		"xn--bcher-kva.example":   "192.0.2.8",
-		"localhost":               "127.0.0.1",
-		"v6":                      "2001:db8::7",
-	}
-	const denied, bad, notFound = tunnel.CodeDenied, tunnel.CodeBadRequest, tunnel.CodeNotFound
-	for _, tt := range []struct {
-		name   string
-		allow  string
-		target string
-		want   string // address that is dialed
-		code   tunnel.Code
-	}{
-		{"default", "", "kubernetes.default.svc:443", "10.96.0.1:443", 0},
-		{"default, another port", "", "kubernetes.default.svc:6443", "", denied},
-		{"default, another name", "", "node:443", "", denied},
-		{"default, its address", "", "10.96.0.1:443", "", denied},
-		{"case", "", "Kubernetes.DEFAULT.svc:443", "10.96.0.1:443", 0},
-		{"case of the pattern", "Node:22", "node:22", "10.0.0.7:22", 0},
-		{"final dot", "", "kubernetes.default.svc.:443", "10.96.0.1:443", 0},
-		{"final dot of the pattern", "node.:22", "node:22", "10.0.0.7:22", 0},
-		{"two final dots", "", "kubernetes.default.svc..:443", "", bad},
-		{"IDN", "bücher.example:443", "BÜCHER.example:443", "192.0.2.8:443", 0},
-		{"IDN, ASCII pattern", "xn--bcher-kva.example:443", "bücher.example:443", "192.0.2.8:443", 0},
-		{"IDN, ASCII target", "bücher.example:443", "XN--bcher-kva.example:443", "192.0.2.8:443", 0},
-		{"below", "*.svc:443", "kubernetes.default.svc:443", "10.96.0.1:443", 0},
-		{"below, not itself", "*.default.svc:443", "default.svc:443", "", denied},
-		{"below, not a longer label", "*.example:443", "badexample:443", "", denied},
-		{"all names", "*:22", "node:22", "10.0.0.7:22", 0},
-		{"all names, no address", "*:22", "10.0.0.7:22", "", denied},
-		{"all names, no loopback", "*:22", "localhost:22", "", denied},
-		{"special ones skipped", "*:22", "mixed:22", "10.0.0.7:22", 0},
-		{"unknown name", "*:22", "nowhere:22", "", notFound},
-		{"address", "10.0.0.7:22", "10.0.0.7:22", "10.0.0.7:22", 0},
-		{"address by name", "10.0.0.7:22", "node:22", "10.0.0.7:22", 0},
-		{"address of many by name", "192.0.2.7:22", "mixed:22", "192.0.2.7:22", 0},
-		{"another address", "10.0.0.8:22", "node:22", "", denied},
-		{"network", "10.0.0.0/8:22", "10.0.0.7:22", "10.0.0.7:22", 0},
-		{"network, another port", "10.0.0.0/8:22", "10.0.0.7:23", "", denied},
-		{"network, outside", "10.0.0.0/8:22", "11.0.0.7:22", "", denied},
-		{"network, mapped", "10.0.0.0/8:22", "[::ffff:10.0.0.7]:22", "10.0.0.7:22", 0},
-		{"mapped by name, once", "10.0.0.0/8:22", "mapped:22", "10.0.0.7:22", 0},
-		{"IPv6 address", "[2001:db8::7]:22", "[2001:DB8:0::7]:22", "[2001:db8::7]:22", 0},
-		{"IPv6 network", "[2001:db8::/32]:22", "v6:22", "[2001:db8::7]:22", 0},
-		{"loopback network", "127.0.0.0/8:22", "localhost:22", "127.0.0.1:22", 0},
-		{"wide network, no loopback", "0.0.0.0/0:22", "localhost:22", "", denied},
-		{"wide network", "0.0.0.0/0:22", "10.0.0.7:22", "10.0.0.7:22", 0},
-		{"port range", "10.0.0.7:1-1024", "10.0.0.7:1024", "10.0.0.7:1024", 0},
-		{"port range, above", "10.0.0.7:1-1024", "10.0.0.7:1025", "", denied},
-		{"port range, below", "10.0.0.7:2-1024", "10.0.0.7:1", "", denied},
-		{"all ports", "10.0.0.7:*", "10.0.0.7:65535", "10.0.0.7:65535", 0},
-		{"name on a range", "node:20-30", "node:22", "10.0.0.7:22", 0},
-		{"second pattern", "v6:22,node:22", "node:22", "10.0.0.7:22", 0},
-		{"no port", "*:443", "node", "", bad},
-		{"no host", "*:443", ":443", "", bad},
-		{"port 0", "10.0.0.7:*", "10.0.0.7:0", "", bad},
-		{"port by name", "*:*", "node:https", "", bad},
-		{"port with a zero", "*:*", "node:0443", "", bad},
-		{"IPv6 without brackets", "*:443", "2001:db8::7:443", "", bad},
-		{"asterisk", "*:443", "*:443", "", bad},
-		{"empty label", "*:443", "a..b:443", "", bad},
-		{"long label", "*:443", strings.Repeat("a", 64) + ":443", "", bad},
-		{"long name", "*:443", strings.Repeat("a.", 127) + "a:443", "", bad},
-		{"endless", "*:443", strings.Repeat("\u00fc", 3000) + ":443", "", bad},
-		{"zone", "[fe80::/10]:443", "[fe80::1%eth0]:443", "", bad},
-		{"line break", "*:443", "a\nb:443", "", bad},
-		{"URL", "*:443", "https://node:443", "", bad},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			n := &network{hosts: hosts}
-			targets := n.through(tunnel.Targets{})
-			if tt.allow != "" {
-				targets.Allow = strings.Split(tt.allow, ",")
-			}
-			conn, err := targets.DialTarget(t.Context(), "tcp", tt.target)
-			if err == nil {
-				conn.Close()
-			}
-			if got := codeOf(err); got != tt.code || (err == nil) != (tt.code == 0) {
-				t.Errorf("got %v, want code %v", err, tt.code)
-			}
-			if got := strings.Join(n.dialed, " "); got != tt.want {
-				t.Errorf("got %q dialed, want %q", got, tt.want)
-			}
-			if len(n.lookups) > 1 {
-				t.Errorf("got lookups of %q, want one at most", n.lookups)
-			}
-		})
-	}
+// resolver is a function as a Resolver.
+type resolver func(ctx context.Context, host string) ([]netip.Addr, error)
+
+func (r resolver) LookupNetIP(ctx context.Context, _, host string) ([]netip.Addr, error) {
+	return r(ctx, host)
 }
 
-// A name that its pattern's port denies is not told to a name server, and one
-// with a final dot keeps it, so that no search list completes it.
-func TestTargetLookups(t *testing.T) {
-	for _, tt := range []struct{ name, allow, target, want string }{
-		{"denied", "node:443", "secret.example:443", ""},
-		{"denied, port of no network", "10.0.0.0/8:22", "secret.example:443", ""},
-		{"an address", "10.0.0.0/8:22", "10.0.0.1:22", ""},
-		{"a network may allow it", "10.0.0.0/8:22", "node:22", "node"},
-		{"final dot", "node.example:443", "Node.example.:443", "node.example."},
-		{"alias", "", "api.example:443", "node.example."},
-		{"alias of an address", "", "address.example:443", ""},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			n := &network{}
-			targets := n.through(tunnel.Targets{Allow: []string{tt.allow}, Aliases: map[string]string{
-				"api.example:443":     "node.example.:443",
-				"address.example:443": "10.0.0.1:443",
-			}})
-			if tt.allow == "" {
-				targets.Allow = nil
-			}
-			if conn, err := targets.DialTarget(t.Context(), "tcp", tt.target); err == nil {
-				conn.Close()
-			}
-			if got := strings.Join(n.lookups, " "); got != tt.want {
-				t.Errorf("got lookups of %q, want %q", got, tt.want)
-			}
-		})
-	}
+// hang is a host that does not answer.
+func hang(ctx context.Context, _, _ string) (net.Conn, error) {
+	<-ctx.Done()
+	return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: canaryAddr, Err: errors.New("gave up")}
 }
 
-func TestTargetAliases(t *testing.T) {
-	hosts := map[string]string{"node": "10.0.0.7", "lan": "127.0.0.1 192.168.0.7", "evil": "169.254.169.254"}
-	for _, tt := range []struct {
-		name, from, to, target string
-		want                   string // the first address that is dialed, "" for denied
-	}{
-		{"address", "kubernetes.default.svc:443", "10.96.0.1:443", "kubernetes.default.svc:443", "10.96.0.1:443"},
-		{"another port", "api:443", "10.96.0.1:6443", "API.:443", "10.96.0.1:6443"},
-		{"spelling of the alias", "API.:443", "10.96.0.1:6443", "api:443", "10.96.0.1:6443"},
-		{"port not aliased", "api:443", "10.96.0.1:6443", "api:6443", ""},
-		{"loopback", "api:443", "127.0.0.1:6443", "api:443", "127.0.0.1:6443"},
-		{"IPv6 loopback", "api:443", "[::1]:6443", "api:443", "[::1]:6443"},
-		{"localhost", "api:443", "localhost:6443", "api:443", "127.0.0.1:6443"},
-		{"its address is not allowed", "api:443", "127.0.0.1:6443", "127.0.0.1:6443", ""},
-		{"its name is not allowed", "api:443", "node:6443", "node:6443", ""},
-		{"name", "api:443", "node:6443", "api:443", "10.0.0.7:6443"},
-		{"name, special one skipped", "api:443", "lan:6443", "api:443", "192.168.0.7:6443"},
-		{"name that leads to metadata", "api:443", "evil:80", "api:443", ""},
-		{"address instead of an address", "192.0.2.1:443", "10.0.0.9:443", "192.0.2.1:443", "10.0.0.9:443"},
-		{"mapped form of it", "192.0.2.1:443", "10.0.0.9:443", "[::ffff:192.0.2.1]:443", "10.0.0.9:443"},
-		{"no alias of an alias", "api:443", "api:443", "api:443", ""},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			n := &network{hosts: hosts}
-			targets := n.through(tunnel.Targets{Aliases: map[string]string{tt.from: tt.to}})
-			conn, err := targets.DialTarget(t.Context(), "tcp", tt.target)
-			if err == nil {
-				conn.Close()
-			} else if tt.want != "" {
-				t.Fatal(err)
-			}
-			if got := strings.Join(n.dialed, " "); got != tt.want {
-				t.Errorf("got %q dialed, want %q", got, tt.want)
-			}
-		})
-	}
-}
+// canary is an address that no text may hold.
+const canary = "10.77.66.55"
+
+var canaryAddr = &net.TCPAddr{IP: net.ParseIP(canary), Port: 443}
 
 func TestTargetsConfig(t *testing.T) {
 	for _, tt := range []struct {
@@ -280,7 +134,7 @@ func TestTargetsConfig(t *testing.T) {
 		{"two of one", tunnel.Targets{Aliases: map[string]string{"a:1": "b:1", "A:1": "c:1"}}, `entry "a:1": the target has two aliases`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := tt.targets.Compile()
+			_, err := tt.targets.DialTarget(t.Context(), "tcp", "a:1")
 			if codeOf(err) != tunnel.CodeConfig || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "tunnel: config: field ") {
 				t.Errorf("got %v, want a configuration error with %q", err, tt.want)
 			}
@@ -288,60 +142,144 @@ func TestTargetsConfig(t *testing.T) {
 	}
 }
 
-// What is compiled is the agent's own.
-func TestTargetsAreCopied(t *testing.T) {
-	n := &network{hosts: map[string]string{"*": "10.0.0.7"}}
-	targets := n.through(tunnel.Targets{Allow: []string{"b:1", "a:1"}, Aliases: map[string]string{"c:1": "10.0.0.8:1"}})
-	dial, err := targets.Compile()
-	if err != nil {
-		t.Fatal(err)
+func TestTargetErrors(t *testing.T) {
+	dial := func(err error) *network {
+		return &network{hosts: map[string]string{"*": canary}, dial: func(context.Context, string, string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: canaryAddr, Err: err}
+		}}
 	}
-	if want := []string{"b:1", "a:1"}; !slices.Equal(targets.Allow, want) {
-		t.Errorf("got %q after it was compiled, want %q", targets.Allow, want)
+	errno := func(no syscall.Errno) *network { return dial(os.NewSyscallError("connect", no)) }
+	for _, tt := range []struct {
+		name string
+		n    *network
+		code tunnel.Code
+		is   error
+		text string
+	}{
+		{"refused", errno(syscall.ECONNREFUSED), tunnel.CodeRefused, syscall.ECONNREFUSED, "connection refused"},
+		{"reset", errno(syscall.ECONNRESET), tunnel.CodeReset, syscall.ECONNRESET, "connection reset by peer"},
+		{"no route", errno(syscall.EHOSTUNREACH), tunnel.CodeUnreachable, syscall.EHOSTUNREACH, "no route to host"},
+		{"no network", errno(syscall.ENETUNREACH), tunnel.CodeUnreachable, syscall.EHOSTUNREACH, "network is unreachable"},
+		{"no such family", errno(syscall.EAFNOSUPPORT), tunnel.CodeUnreachable, syscall.EAFNOSUPPORT, "address family"},
+		{"firewall", errno(syscall.EPERM), tunnel.CodeUnreachable, syscall.EPERM, "operation not permitted"},
+		{"the kernel's timeout", errno(syscall.ETIMEDOUT), tunnel.CodeTimeout, os.ErrDeadlineExceeded, "no answer"},
+		{"no descriptors", errno(syscall.EMFILE), tunnel.CodeInternal, syscall.EMFILE, "too many open files"},
+		{"another", dial(errors.New("to " + canary)), tunnel.CodeInternal, nil, "the connection failed"},
+		{"special", &network{hosts: map[string]string{"*": "127.0.0.1"}}, tunnel.CodeDenied, syscall.EACCES, "does not allow"},
+		{"no addresses", &network{hosts: map[string]string{"*": ""}}, tunnel.CodeNotFound, nil, "no such host"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := tt.n.through(tunnel.Targets{Allow: []string{"name:443"}}).DialTarget(t.Context(), "tcp", "name:443")
+			checkTargetError(t, err, tt.code, tt.is, tt.text)
+			if op := new(net.OpError); tt.n.dial != nil && (!errors.As(err, &op) || op.Addr != canaryAddr) {
+				t.Errorf("got %v, want it to keep its cause", err)
+			}
+		})
 	}
-	targets.Allow[0], targets.Aliases["c:1"] = "c:1", "10.0.0.9:1"
-	for target, want := range map[string]string{"b:1": "10.0.0.7:1", "c:1": "10.0.0.8:1"} {
-		n.dialed = nil
-		conn, err := dial(t.Context(), "tcp", target)
-		if err != nil {
-			t.Fatal(err)
-		}
-		conn.Close()
-		if got := strings.Join(n.dialed, " "); got != want {
-			t.Errorf("%s: got %q dialed, want %q", target, got, want)
+}
+
+func checkTargetError(t *testing.T, err error, code tunnel.Code, is error, text string) {
+	t.Helper()
+	var e *tunnel.Error
+	if !errors.As(err, &e) || e.Op != "dial" || e.Addr != "name:443" || e.Code != code {
+		t.Fatalf("got %#v, want code %d of a dial to name:443", err, code)
+	}
+	if is != nil && !errors.Is(err, is) {
+		t.Errorf("got %v, want it to be %v", err, is)
+	}
+	if !strings.Contains(err.Error(), text) || strings.Contains(err.Error(), canary) {
+		t.Errorf("got %q, want %q in it and no internal address", err, text)
+	}
+	if e.Timeout() != (code == tunnel.CodeTimeout) {
+		t.Errorf("%v: got Timeout() %v", err, e.Timeout())
+	}
+}
+
+func TestTargetLookupErrors(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		err  error
+		code tunnel.Code
+		text string
+	}{
+		{"no such host", &net.DNSError{Err: "no such host", Server: canary, IsNotFound: true}, tunnel.CodeNotFound, "no such host"},
+		{"server failure", &net.DNSError{Err: "server misbehaving", Server: canary}, tunnel.CodeNotFound, "the name server failed"},
+		{"timeout", &net.DNSError{Err: "i/o timeout", Server: canary, IsTimeout: true}, tunnel.CodeTimeout, "the name server did not answer"},
+		{"refused", &net.OpError{Op: "dial", Addr: canaryAddr, Err: syscall.ECONNREFUSED}, tunnel.CodeNotFound, "no such host"},
+		{"another", errors.New(canary), tunnel.CodeNotFound, "no such host"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			targets := tunnel.Targets{Allow: []string{"name:443"}, Resolver: resolver(func(context.Context, string) ([]netip.Addr, error) { return nil, tt.err })}
+			_, err := targets.DialTarget(t.Context(), "tcp", "name:443")
+			checkTargetError(t, err, tt.code, tt.err, tt.text)
+		})
+	}
+}
+
+func TestTargetBadRequests(t *testing.T) {
+	n := &network{}
+	for _, tt := range []struct{ network, address, shown, text string }{
+		{"udp", "name:443", "name:443", "unknown network udp"},
+		{"", "name:443", "name:443", "unknown network"},
+		{"unix", "/run/x", "/run/x", "unknown network unix"},
+		{"tcp", "a\x1b[2J\nb:443", "a [2J b:443", "not host:port"},
+		{"tcp", strings.Repeat("x", 5000) + ":443", strings.Repeat("x", 300), "longer than an address can be"},
+	} {
+		_, err := n.through(tunnel.Targets{Allow: []string{"*:*"}}).DialTarget(t.Context(), tt.network, tt.address)
+		var e *tunnel.Error
+		if !errors.As(err, &e) || e.Code != tunnel.CodeBadRequest || e.Addr != tt.shown || !strings.Contains(err.Error(), tt.text) || len(n.lookups)+len(n.dialed) > 0 {
+			t.Errorf("%s %q: got %v, %q and %q; want a bad request for %q", tt.network, tt.address, err, n.lookups, n.dialed, tt.shown)
 		}
 	}
 }
 
-// The real resolver and dialer: nil is the standard library's.
-func TestTargetsDefaults(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	for _, tt := range []struct{ name, to string }{{"address", "127.0.0.1:" + port}, {"localhost", "localhost:" + port}} {
-		t.Run(tt.name, func(t *testing.T) {
-			targets := tunnel.Targets{Aliases: map[string]string{"api:443": tt.to}}
-			conn, err := targets.DialTarget(t.Context(), "tcp", "api:443")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			if got, want := conn.RemoteAddr().String(), l.Addr().String(); got != want {
-				t.Errorf("got %s, want %s", got, want)
-			}
-		})
-	}
-	targets := tunnel.Targets{Allow: []string{"127.0.0.1:*"}}
-	conn, err := targets.DialTarget(t.Context(), "tcp", "localhost:"+port)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn.Close()
-	l.Close()
-	if _, err = targets.DialTarget(t.Context(), "tcp", "localhost:"+port); codeOf(err) != tunnel.CodeRefused || !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("got %v, want it refused", err)
+// However a dial hangs, it ends with the Timeout, or the caller's context.
+func TestTargetTimes(t *testing.T) {
+	hangLookup := resolver(func(ctx context.Context, _ string) ([]netip.Addr, error) {
+		<-ctx.Done()
+		return nil, &net.DNSError{Err: ctx.Err().Error(), Server: canary, IsTemporary: true}
+	})
+	for _, kind := range []struct {
+		name  string
+		hosts string // empty: the lookup hangs
+	}{{"lookup", ""}, {"dial", canary}, {"two addresses", canary + " 192.0.2.1"}} {
+		for _, tt := range []struct {
+			name             string
+			timeout          time.Duration
+			deadline, cancel time.Duration
+			want             time.Duration
+			code             tunnel.Code
+			is               error
+		}{
+			{"default", 0, 0, 0, 10 * time.Second, tunnel.CodeTimeout, os.ErrDeadlineExceeded},
+			{"set", time.Minute, 0, 0, time.Minute, tunnel.CodeTimeout, os.ErrDeadlineExceeded},
+			{"deadline", time.Minute, 2 * time.Second, 0, 2 * time.Second, tunnel.CodeTimeout, context.DeadlineExceeded},
+			{"cancel", time.Minute, 0, 3 * time.Second, 3 * time.Second, tunnel.CodeCanceled, context.Canceled},
+		} {
+			t.Run(kind.name+"/"+tt.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					if tt.deadline > 0 {
+						ctx, cancel = context.WithTimeout(ctx, tt.deadline)
+						defer cancel()
+					}
+					if tt.cancel > 0 {
+						time.AfterFunc(tt.cancel, cancel)
+					}
+					n := &network{hosts: map[string]string{"*": kind.hosts}, dial: hang}
+					targets := n.through(tunnel.Targets{Allow: []string{"name:443"}, Timeout: tt.timeout})
+					if kind.hosts == "" {
+						targets.Resolver = hangLookup
+					}
+					start := time.Now()
+					_, err := targets.DialTarget(ctx, "tcp", "name:443")
+					if got := time.Since(start); got != tt.want {
+						t.Errorf("got an end after %v, want %v", got, tt.want)
+					}
+					checkTargetError(t, err, tt.code, tt.is, "")
+				})
+			})
+		}
 	}
 }

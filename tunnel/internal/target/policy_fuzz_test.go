@@ -1,4 +1,4 @@
-package tunnel_test
+package target_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/internal/target"
 )
 
 // The seeds of the fuzz target are files: they run with every test.
@@ -28,42 +28,42 @@ func TestTargetsFuzzSeeds(t *testing.T) {
 // alias, holds it; and a target that was asked for as an address needs one of
 // these as well. Lists are separated by spaces.
 func FuzzTargets(f *testing.F) {
-	f.Fuzz(func(t *testing.T, allow, aliasFrom, aliasTo, target string, resolved []byte) {
+	f.Fuzz(func(t *testing.T, allow, aliasFrom, aliasTo, asked string, resolved []byte) {
 		n := &network{}
-		targets := n.through(tunnel.Targets{Allow: strings.Fields(allow)})
+		targets := n.through(target.Config{Allow: strings.Fields(allow)})
 		if aliasFrom+aliasTo != "" {
 			targets.Aliases = map[string]string{aliasFrom: aliasTo}
 		}
 		addrs := addresses(resolved)
 		targets.Resolver = resolver(func(context.Context, string) ([]netip.Addr, error) { return addrs, nil })
-		conn, err := targets.DialTarget(t.Context(), "tcp", target)
+		conn, err := targets.DialTarget(t.Context(), "tcp", asked)
 		if err == nil {
 			conn.Close()
-		} else if codeOf(err) == 0 || strings.ContainsAny(err.Error(), "\n\x00\x1b") && codeOf(err) != tunnel.CodeConfig {
-			t.Fatalf("got %q, want a printable *Error", err)
+		} else if reasonOf(err) != 0 && strings.ContainsAny(err.Error(), "\n\x00\x1b") {
+			t.Fatalf("got %q, want a printable error", err)
 		}
 		for _, dialed := range n.dialed {
 			a, err := netip.ParseAddrPort(dialed)
 			if err != nil {
 				t.Fatalf("got %q dialed, want an address and a port", dialed)
 			}
-			checkDialed(t, a, strings.Fields(allow), aliasTo, target, addrs)
+			checkDialed(t, a, strings.Fields(allow), aliasTo, asked, addrs)
 		}
 	})
 }
 
-func checkDialed(t *testing.T, a netip.AddrPort, allow []string, aliasTo, target string, resolved []netip.Addr) {
+func checkDialed(t *testing.T, a netip.AddrPort, allow []string, aliasTo, asked string, resolved []netip.Addr) {
 	t.Helper()
 	aliased, err := netip.ParseAddrPort(aliasTo)
 	if err == nil && netip.AddrPortFrom(aliased.Addr().Unmap(), aliased.Port()) == a || strings.HasPrefix(strings.ToLower(aliasTo), "localhost") && a.Addr().IsLoopback() {
 		return
 	}
-	if port := fmt.Sprint(":", a.Port()); !strings.HasSuffix(target, port) && !strings.HasSuffix(aliasTo, port) {
-		t.Errorf("dialed %v, asked for %s", a, target)
+	if port := fmt.Sprint(":", a.Port()); !strings.HasSuffix(asked, port) && !strings.HasSuffix(aliasTo, port) {
+		t.Errorf("dialed %v, asked for %s", a, asked)
 	}
 	written := slices.ContainsFunc(allow, func(entry string) bool { return entryHolds(entry, a) })
-	asked, err := netip.ParseAddrPort(target)
-	literal := err == nil && asked.Addr().Unmap() == a.Addr()
+	literalAddr, err := netip.ParseAddrPort(asked)
+	literal := err == nil && literalAddr.Addr().Unmap() == a.Addr()
 	if !literal && !slices.ContainsFunc(resolved, func(r netip.Addr) bool { return r.WithZone("").Unmap() == a.Addr() }) {
 		t.Errorf("dialed %v, which nobody named", a)
 	}

@@ -1,11 +1,11 @@
-package tunnel_test
+package target_test
 
 import (
 	"net/netip"
 	"strings"
 	"testing"
 
-	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/internal/target"
 )
 
 // specialAddrs are what no name may lead to, each with a network that opens it
@@ -62,15 +62,15 @@ var ordinary = strings.Fields(`10.96.0.1 126.255.255.255 128.0.0.1 1.0.0.0 169.2
 
 func TestSpecialAddresses(t *testing.T) {
 	const own = "192.0.2.1:443" // the pattern holds nothing of what is asked for
-	try := func(t *testing.T, addr, target, allow string, want bool) {
+	try := func(t *testing.T, addr, asked, allow string, want bool) {
 		t.Helper()
 		n := &network{hosts: map[string]string{"name": addr}}
-		conn, err := n.through(tunnel.Targets{Allow: []string{own, allow}}).DialTarget(t.Context(), "tcp", target)
+		conn, err := n.through(target.Config{Allow: []string{own, allow}}).DialTarget(t.Context(), "tcp", asked)
 		if err == nil {
 			conn.Close()
 		}
-		if dialed := len(n.dialed) > 0; dialed != want || !dialed && codeOf(err) != tunnel.CodeDenied {
-			t.Errorf("%s with %s: got %q dialed, %v; want dialed %v", target, allow, n.dialed, err, want)
+		if dialed := len(n.dialed) > 0; dialed != want || !dialed && reasonOf(err) != target.Denied {
+			t.Errorf("%s with %s: got %q dialed, %v; want dialed %v", asked, allow, n.dialed, err, want)
 		}
 	}
 	for _, tt := range specialAddrs {
@@ -109,9 +109,9 @@ func TestOddSpellings(t *testing.T) {
 	} {
 		t.Run(host, func(t *testing.T) {
 			n := &network{hosts: map[string]string{"*": "127.0.0.1"}}
-			targets := n.through(tunnel.Targets{Allow: []string{"*:*", "0.0.0.0/0:*", "[::/0]:*"}})
+			targets := n.through(target.Config{Allow: []string{"*:*", "0.0.0.0/0:*", "[::/0]:*"}})
 			_, err := targets.DialTarget(t.Context(), "tcp", host+":443")
-			if code := codeOf(err); code != tunnel.CodeBadRequest && code != tunnel.CodeDenied || len(n.dialed) > 0 {
+			if code := reasonOf(err); code != target.Malformed && code != target.Denied || len(n.dialed) > 0 {
 				t.Errorf("got %v and %q dialed, want an error and nothing dialed", err, n.dialed)
 			}
 		})
@@ -123,8 +123,8 @@ func TestOddSpellings(t *testing.T) {
 func TestOddSpellingsOfOrdinaryAddresses(t *testing.T) {
 	for _, host := range []string{"0xa.1", "0x0a000001", "167772161", "10.1", "012.0.0.1", "10.0.0.1", "[::ffff:10.0.0.1]", "\uff11\uff10.0.0.1", "10。0。0。1", "10.0.0.1."} {
 		n := &network{hosts: map[string]string{"*": "10.0.0.1"}}
-		_, err := n.through(tunnel.Targets{Allow: []string{"*:*"}}).DialTarget(t.Context(), "tcp", host+":443")
-		if code := codeOf(err); code != tunnel.CodeBadRequest && code != tunnel.CodeDenied || len(n.lookups)+len(n.dialed) > 0 {
+		_, err := n.through(target.Config{Allow: []string{"*:*"}}).DialTarget(t.Context(), "tcp", host+":443")
+		if code := reasonOf(err); code != target.Malformed && code != target.Denied || len(n.lookups)+len(n.dialed) > 0 {
 			t.Errorf("%s: got %v, %q looked up and %q dialed; want an error and nothing", host, err, n.lookups, n.dialed)
 		}
 	}

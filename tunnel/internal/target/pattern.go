@@ -1,4 +1,4 @@
-package tunnel
+package target
 
 import (
 	"errors"
@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// pattern is an entry of [Targets.Allow]: a name or a network, and ports.
+// pattern is an entry of Config.Allow: a name or a network, and ports.
 type pattern struct {
-	name    string // of a name pattern; begins with a dot where below is set, or is empty for all
-	below   bool
+	name    string       // of a name pattern; begins with a dot if below is set; empty: all names
+	below   bool         // the names below name
 	network netip.Prefix // of a network pattern; else invalid
 	ports   portRange
 }
@@ -19,8 +19,8 @@ type portRange struct{ first, last uint16 }
 
 func (r portRange) has(port uint16) bool { return r.first <= port && port <= r.last }
 
-// hasName reports whether p is a name pattern that holds e.
-func (p pattern) hasName(e endpoint) bool {
+// matchesName reports whether p is a name pattern that matches e.
+func (p pattern) matchesName(e endpoint) bool {
 	switch {
 	case e.name == "", !p.ports.has(e.port):
 		return false
@@ -30,12 +30,12 @@ func (p pattern) hasName(e endpoint) bool {
 	return e.name == p.name
 }
 
-// hasAddr reports whether p is a network pattern that holds a.
-func (p pattern) hasAddr(a netip.AddrPort) bool {
+// matchesAddr reports whether p is a network pattern that matches a.
+func (p pattern) matchesAddr(a netip.AddrPort) bool {
 	return p.network.Contains(a.Addr()) && p.ports.has(a.Port())
 }
 
-// parsePattern accepts only what some target can match.
+// parsePattern refuses a pattern that no target can match.
 func parsePattern(text string) (p pattern, err error) {
 	host, ports, err := net.SplitHostPort(text)
 	if err != nil {
@@ -95,8 +95,8 @@ func parseNamePattern(host string) (name string, below bool, err error) {
 	if host == "*" {
 		return "", true, nil
 	}
-	rest, below := strings.CutPrefix(host, "*.")
-	if name, err = asciiName(rest); err != nil {
+	host, below = strings.CutPrefix(host, "*.")
+	if name, err = asciiName(host); err != nil {
 		return "", false, err
 	}
 	name = strings.TrimSuffix(name, ".")

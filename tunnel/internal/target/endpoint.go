@@ -1,4 +1,4 @@
-package tunnel
+package target
 
 import (
 	"errors"
@@ -11,9 +11,10 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// endpoint is a host and a port in the one spelling that policy compares.
+// endpoint is a host and a port in the one spelling that patterns are compared
+// with.
 type endpoint struct {
-	name string     // lower-case ASCII without a final dot; empty where addr is valid
+	name string     // lower-case ASCII without a final dot; empty if addr is valid
 	addr netip.Addr // without zone; an IPv4-mapped address is the IPv4 one
 	port uint16
 }
@@ -25,8 +26,8 @@ const (
 	maxAddress = 1024 // of host:port, before an internationalised name shrinks
 )
 
-// parseEndpoint reads host:port. host is what a resolver is to be asked for:
-// the name, with its final dot if it had one.
+// parseEndpoint reads host:port. host is the name for the resolver: with its
+// final dot, if it had one.
 func parseEndpoint(address string) (e endpoint, host string, err error) {
 	if len(address) > maxAddress {
 		return endpoint{}, "", errors.New("longer than an address can be")
@@ -54,8 +55,8 @@ func parseEndpoint(address string) (e endpoint, host string, err error) {
 
 var errNotHostPort = errors.New("not host:port, with brackets around an IPv6 host")
 
-// parsePort takes one spelling of each port, so that nobody after us reads
-// another.
+// parsePort accepts one spelling of each port, so that no other program can
+// read another port.
 func parsePort(text string) (uint16, error) {
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || text[0] == '0' {
@@ -78,8 +79,8 @@ func asciiName(name string) (string, error) {
 	return strings.ToLower(name), nil
 }
 
-// checkHost refuses what is no host's name, and above all what some resolver
-// would take for an address: 127.1, 0x7f.1, 2130706433.
+// checkHost returns an error unless name is the name of a host. It refuses what
+// some resolvers take for an address: 127.1, 0x7f.1, 2130706433.
 func checkHost(name string) error {
 	if len(name) > maxName {
 		return errors.New("longer than a name can be")

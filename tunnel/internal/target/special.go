@@ -1,14 +1,14 @@
-package tunnel
+package target
 
 import (
 	"net/netip"
 	"slices"
 )
 
-// specials are the ranges of addresses that a name must not lead to: there is
-// something else on each machine or network, and often something that trusts
-// whoever can reach it. The first that holds an address counts, so that the
-// narrow ones come first.
+// specials are the ranges of addresses that a name must not lead to. They mean
+// something else on each machine or network, and what listens there often trusts
+// everybody who can reach it. The first range that contains an address counts,
+// so the narrow ones come first.
 var specials = prefixes(
 	// Metadata and credentials of clouds.
 	"169.254.169.254/32", // AWS, Azure, Google and most others
@@ -35,13 +35,13 @@ var specials = prefixes(
 	"fec0::/10", // site-local, RFC 3879
 	"ff00::/8",
 
-	// IPv4 in IPv6 where its place is not fixed or it is not in clear.
+	// IPv4 in IPv6, at a place that is not fixed, or not in clear.
 	"64:ff9b:1::/48", // RFC 8215
 	"2001::/32",      // Teredo, RFC 4380
 )
 
-// embeddings are the prefixes after which an IPv6 address holds an IPv4 one.
-// An IPv4-mapped address never gets here as such.
+// embeddings are the prefixes after which an IPv6 address contains an IPv4 one.
+// IPv4-mapped addresses are unmapped before.
 var embeddings = prefixes(
 	"::/96",           // IPv4-compatible, RFC 4291
 	"::ffff:0:0:0/96", // IPv4-translated, RFC 2765
@@ -57,15 +57,15 @@ func prefixes(texts ...string) []netip.Prefix {
 	return list
 }
 
-// specialRange returns the range because of which an address is special, or an
-// invalid Prefix, whose Bits are -1. The address has no zone and is not
-// IPv4-mapped.
+// specialRange returns the range that makes an address special. If there is
+// none, the Prefix is invalid, and its Bits are -1. The address must have no zone,
+// and not be IPv4-mapped.
 func specialRange(addr netip.Addr) netip.Prefix {
-	holds := func(p netip.Prefix) bool { return p.Contains(addr) }
-	if i := slices.IndexFunc(specials, holds); i >= 0 {
+	contains := func(p netip.Prefix) bool { return p.Contains(addr) }
+	if i := slices.IndexFunc(specials, contains); i >= 0 {
 		return specials[i]
 	}
-	i := slices.IndexFunc(embeddings, holds)
+	i := slices.IndexFunc(embeddings, contains)
 	if i < 0 {
 		return netip.Prefix{}
 	}

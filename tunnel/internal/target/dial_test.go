@@ -1,0 +1,187 @@
+package target_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/causewayproject/causeway/tunnel/internal/target"
+)
+
+// resolver is a function as a Resolver.
+type resolver func(ctx context.Context, host string) ([]netip.Addr, error)
+
+func (r resolver) LookupNetIP(ctx context.Context, _, host string) ([]netip.Addr, error) {
+	return r(ctx, host)
+}
+
+// hang is a host that does not answer.
+func hang(ctx context.Context, _, _ string) (net.Conn, error) {
+	<-ctx.Done()
+	return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: canaryAddr, Err: errors.New("gave up")}
+}
+
+// canary is an address that no text may hold.
+const canary = "10.77.66.55"
+
+var canaryAddr = &net.TCPAddr{IP: net.ParseIP(canary), Port: 443}
+
+// A host is an address and what it does: it refuses or takes a connection
+// after a while.
+type host struct {
+	addr  string
+	after time.Duration
+	up    bool
+}
+
+// closeCounter is a conn whose end shows.
+type closeCounter struct {
+	net.Conn
+	address string
+	open    *int // of a synctest bubble, or one goroutine
+}
+
+func (c closeCounter) Close() error { *c.open--; return nil }
+
+func TestTargetRace(t *testing.T) {
+	const forever = time.Hour
+	for _, tt := range []struct {
+		name  string
+		hosts []host
+		want  string // "": the first host's error
+		after time.Duration
+		dials int
+	}{
+		{"the first answers", []host{{"192.0.2.1", 0, true}, {"192.0.2.2", 0, true}}, "192.0.2.1:443", 0, 1},
+		{"a slow first wins", []host{{"192.0.2.1", 400 * time.Millisecond, true}, {"192.0.2.2", time.Second, true}}, "192.0.2.1:443", 401 * time.Millisecond, 2},
+		{"the first refuses", []host{{"192.0.2.1", 0, false}, {"192.0.2.2", 0, true}}, "192.0.2.2:443", 0, 2},
+		{"the first hangs", []host{{"192.0.2.1", forever, true}, {"192.0.2.2", 0, true}}, "192.0.2.2:443", 250 * time.Millisecond, 2},
+		{"two hang", []host{{"192.0.2.1", forever, true}, {"2001:db8::1", forever, true}, {"192.0.2.3", time.Second, true}}, "192.0.2.3:443", 1500 * time.Millisecond, 3},
+		{"one hangs, one refuses", []host{{"192.0.2.1", forever, true}, {"192.0.2.2", 0, false}, {"192.0.2.3", 0, true}}, "192.0.2.3:443", 250 * time.Millisecond, 3},
+		{"all refuse", []host{{"192.0.2.1", time.Second, false}, {"192.0.2.2", 0, false}}, "", time.Second, 2},
+		{"denied ones are skipped", []host{{"127.0.0.1", 0, true}, {"192.0.2.2", 0, true}}, "192.0.2.2:443", 0, 1},
+		{"all hang", []host{{"192.0.2.1", forever, true}, {"192.0.2.2", forever, true}}, "", 10 * time.Second, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var addrs []string
+				for _, h := range tt.hosts {
+					addrs = append(addrs, h.addr)
+				}
+				open := 0
+				n := &network{hosts: map[string]string{"*": strings.Join(addrs, " ")}, dial: dialHosts(tt.hosts, &open)}
+				start := time.Now()
+				conn, err := n.through(target.Config{Allow: []string{"*:443"}}).DialTarget(t.Context(), "tcp", "name:443")
+				if got := time.Since(start); got != tt.after || len(n.dialed) != tt.dials {
+					t.Errorf("got %d dials and %v, want %d and %v", len(n.dialed), got, tt.dials, tt.after)
+				}
+				if err != nil {
+					if tt.want != "" || open != 0 {
+						t.Errorf("got %v and %d open connections", err, open)
+					}
+					return
+				}
+				if got := conn.(closeCounter).address; got != tt.want || open != 1 {
+					t.Errorf("got %s and %d open connections, want %s and 1", got, open, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// dialHosts connects to hosts. A connection that was on its way when the dial
+// was canceled is made all the same, as it can be with the kernel.
+func dialHosts(hosts []host, open *int) target.DialFunc {
+	return func(ctx context.Context, _, address string) (net.Conn, error) {
+		for _, h := range hosts {
+			if netip.MustParseAddrPort(address).Addr().String() != h.addr {
+				continue
+			}
+			select {
+			case <-time.After(h.after):
+			case <-ctx.Done():
+				if h.after >= time.Hour {
+					return nil, ctx.Err()
+				}
+				<-time.After(time.Millisecond)
+			}
+			if h.up {
+				*open++
+				return closeCounter{address: address, open: open}, nil
+			}
+			return nil, syscall.ECONNREFUSED
+		}
+		return nil, fmt.Errorf("unexpected address %s", address)
+	}
+}
+
+// The first address's error is the one that counts.
+func TestTargetRaceError(t *testing.T) {
+	n := &network{hosts: map[string]string{"*": "192.0.2.1 192.0.2.2"}, dial: func(_ context.Context, _, address string) (net.Conn, error) {
+		if address == "192.0.2.1:443" {
+			return nil, syscall.ECONNREFUSED
+		}
+		return nil, syscall.EHOSTUNREACH
+	}}
+	_, err := n.through(target.Config{Allow: []string{"*:443"}}).DialTarget(t.Context(), "tcp", "name:443")
+	if reasonOf(err) != target.Refused || !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("got %v, want it refused", err)
+	}
+}
+
+// A name with thousands of addresses does not make the agent a scanner.
+func TestTargetManyAddresses(t *testing.T) {
+	var addrs []string
+	for i := range 5000 {
+		addrs = append(addrs, netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}).String())
+	}
+	n := &network{hosts: map[string]string{"*": strings.Join(addrs, " ")}, dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, syscall.ECONNREFUSED
+	}}
+	_, err := n.through(target.Config{Allow: []string{"*:443"}}).DialTarget(t.Context(), "tcp", "name:443")
+	if reasonOf(err) != target.Refused || len(n.dialed) != 16 {
+		t.Errorf("got %v after %d dials, want it refused after 16", err, len(n.dialed))
+	}
+}
+
+func TestTargetAddressesOnce(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		addrs []netip.Addr
+		code  target.Reason
+		want  string
+	}{
+		{"twice", []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("::ffff:192.0.2.1")}, target.Refused, "192.0.2.1:443"},
+		{"none", []netip.Addr{{}}, target.NotFound, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := &network{dial: func(context.Context, string, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED }}
+			targets := n.through(target.Config{Allow: []string{"*:443"}})
+			targets.Resolver = resolver(func(context.Context, string) ([]netip.Addr, error) { return tt.addrs, nil })
+			_, err := targets.DialTarget(t.Context(), "tcp", "name:443")
+			if got := strings.Join(n.dialed, " "); reasonOf(err) != tt.code || got != tt.want {
+				t.Errorf("got %v and %q dialed, want code %d and %q", err, got, tt.code, tt.want)
+			}
+		})
+	}
+}
+
+// What nobody waits for any more is not begun.
+func TestTargetRaceCanceled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		n := &network{hosts: map[string]string{"*": "192.0.2.1 192.0.2.2 192.0.2.3"}, dial: hang}
+		_, err := n.through(target.Config{Allow: []string{"*:443"}}).DialTarget(ctx, "tcp", "name:443")
+		if reasonOf(err) != target.TimedOut || len(n.dialed) != 1 {
+			t.Errorf("got %v after %d dials, want a timeout after 1", err, len(n.dialed))
+		}
+	})
+}

@@ -8,59 +8,62 @@ import (
 	"strings"
 )
 
-// Cluster is what decides which hosts a Kubernetes cluster reaches directly.
-// The zero Cluster has the names of services and the loopback addresses.
+// Cluster describes the hosts that a Kubernetes cluster must reach directly. The
+// list of the zero Cluster has the names of services and the loopback addresses.
 type Cluster struct {
-	// PodCIDRs, ServiceCIDRs and NodeCIDRs are networks, of either family or
-	// both. 0.0.0.0/0 and ::/0 are skipped, as they would switch the proxy off;
-	// who means it puts them into Extra. If empty, there are none.
+	// PodCIDRs, ServiceCIDRs and NodeCIDRs are networks of either IP family, such as
+	// "10.244.0.0/16". 0.0.0.0/0 and ::/0 are skipped, since they would switch the
+	// proxy off; if you want that, put them into Extra. If empty, there are none.
 	PodCIDRs, ServiceCIDRs, NodeCIDRs []string
 
 	// ServiceDomain is the DNS domain of services. If "", it is cluster.local.
 	ServiceDomain string
 
-	// ControlPlaneHosts are names or addresses of the API server, without
-	// scheme and port. If empty, there are none.
+	// ControlPlaneHosts are names or addresses of the API server, without scheme and
+	// port. If empty, there are none.
 	ControlPlaneHosts []string
 
-	// Cloud adds the addresses and names of the cloud's metadata services. If
-	// "", none are added. AWS needs the Region, which others ignore.
+	// Cloud adds the addresses and names of the cloud's metadata services. If "",
+	// none are added. Region is required for AWS, such as "eu-central-1"; the other
+	// clouds ignore it.
 	Cloud  Cloud
 	Region string
 
-	// Extra are items of others, such as the list of the installation. Each may
-	// be a list of its own, with commas. If empty, there are none.
+	// Extra has further items, such as those of the management cluster. Each string
+	// may be a list with commas. If empty, there are none.
 	Extra []string
 
 	// Layout is the order of the list. The zero value is [Merged].
 	Layout Layout
 }
 
-// Layout is the order of a cluster's list, and what it has besides the fields.
+// Layout is the order of a cluster's list. It also decides which items are added
+// that no field names.
 type Layout int
 
 const (
-	// Merged has loopback first, then the names of services, the networks, the
-	// control plane, the cloud and the extras, as Merge leaves them.
+	// Merged begins with loopback, then come the names of services, the networks,
+	// the control plane, the cloud and the extras. [Merge] marks what is within
+	// another entry.
 	Merged Layout = iota
 
-	// GiantSwarm has what Giant Swarm's cluster apps write, byte for byte: the
-	// service domain, the networks of services and of pods, the control plane,
-	// the extras as they are, and then svc,127.0.0.1,localhost. Nothing is left
-	// out because another entry covers it. Nodes and cloud come before the
-	// extras; Giant Swarm has none there.
+	// GiantSwarm is, byte for byte, what Giant Swarm's cluster apps write: the
+	// service domain, the networks of services and of pods, the control plane, the
+	// extras unchanged, then svc,127.0.0.1,localhost. Entries within another one are
+	// written too. Nodes and cloud, which those apps don't have, come before the
+	// extras.
 	GiantSwarm
 )
 
 // FieldError says what is wrong with a field of a Cluster.
 type FieldError struct {
 	Field  string // such as "PodCIDRs"
-	Index  int    // of the entry in the field, from 0; -1 for a field that has one value
-	Text   string // of the entry; "redacted" where it may hold credentials
-	Reason string
+	Index  int    // of the entry in the field, from 0; -1 if the field has one value
+	Text   string // the entry; "redacted" if it may have credentials
+	Reason string // what is wrong and what to write, for a human
 }
 
-// Error names the field and the entry. It holds no credentials.
+// Error names the field and the entry. It has no credentials in it.
 func (e *FieldError) Error() string {
 	if e.Index < 0 {
 		return fmt.Sprintf("noproxy: cluster: %s %q: %s", e.Field, e.Text, e.Reason)
@@ -68,43 +71,43 @@ func (e *FieldError) Error() string {
 	return fmt.Sprintf("noproxy: cluster: %s entry %d %q: %s", e.Field, e.Index, e.Text, e.Reason)
 }
 
-// List returns the list of the cluster. The provenance of an entry is the field
-// that it is from.
+// List returns the list of the cluster. From of each entry names its field, such as
+// "Cluster.PodCIDRs".
 //
-// The addresses of the kubernetes Service and of the cluster's DNS, the first
-// and the tenth of each network of services, are entries within that network:
-// [List.String] leaves them out, [List.For] has them for consumers that know no
+// The first and the tenth address of each network of services, which are the
+// kubernetes Service and the cluster's DNS, are entries within that network:
+// [List.String] leaves them out, [List.For] writes them for consumers that know no
 // networks.
 //
-// The error joins a [*FieldError] for each entry that is not valid, and the List
-// is nil then: a cluster with half a list does not work.
+// The error joins a [*FieldError] for each entry that is not valid. Then the List is
+// nil, since a cluster does not work with a part of it.
 func (c Cluster) List() (List, error) {
-	var b builder
-	domain := c.domain(&b)
-	services := func() { b.networks("ServiceCIDRs", c.ServiceCIDRs); b.serviceAddrs(c.ServiceCIDRs) }
-	b.check(c)
+	var b clusterBuilder
+	domain := c.serviceDomain(&b)
+	services := func() { b.addNetworks("ServiceCIDRs", c.ServiceCIDRs); b.addServiceAddrs(c.ServiceCIDRs) }
+	b.checkSettings(c)
 	switch c.Layout {
 	case GiantSwarm:
-		b.add("ServiceDomain", domain)
+		b.addItems("ServiceDomain", domain)
 		services()
-		b.networks("PodCIDRs", c.PodCIDRs)
-		b.controlPlane(c.ControlPlaneHosts)
-		b.networks("NodeCIDRs", c.NodeCIDRs)
-		b.add("Cloud", c.Cloud.items(c.Region)...)
-		b.extra(c.Extra)
-		b.add("every cluster", "svc", "127.0.0.1", "localhost")
+		b.addNetworks("PodCIDRs", c.PodCIDRs)
+		b.addControlPlane(c.ControlPlaneHosts)
+		b.addNetworks("NodeCIDRs", c.NodeCIDRs)
+		b.addItems("Cloud", c.Cloud.bypassItems(c.Region)...)
+		b.addExtra(c.Extra)
+		b.addItems("every cluster", "svc", "127.0.0.1", "localhost")
 	default:
-		b.add("every cluster", c.loopback()...)
-		// Without a dot in front: all but the JVM read these in the same way.
-		b.add("every cluster", "svc")
-		b.add("ServiceDomain", domain, domain+".")
-		b.add("every cluster", "kubernetes", "kubernetes.default")
+		b.addItems("every cluster", c.loopbackItems()...)
+		// These have no dot in front: all consumers but the JVM read them as Go does.
+		b.addItems("every cluster", "svc")
+		b.addItems("ServiceDomain", domain, domain+".")
+		b.addItems("every cluster", "kubernetes", "kubernetes.default")
 		services()
-		b.networks("PodCIDRs", c.PodCIDRs)
-		b.networks("NodeCIDRs", c.NodeCIDRs)
-		b.controlPlane(c.ControlPlaneHosts)
-		b.add("Cloud", c.Cloud.items(c.Region)...)
-		b.extra(c.Extra)
+		b.addNetworks("PodCIDRs", c.PodCIDRs)
+		b.addNetworks("NodeCIDRs", c.NodeCIDRs)
+		b.addControlPlane(c.ControlPlaneHosts)
+		b.addItems("Cloud", c.Cloud.bypassItems(c.Region)...)
+		b.addExtra(c.Extra)
 		b.list = Merge(b.list)
 	}
 	if len(b.errs) > 0 {
@@ -113,9 +116,9 @@ func (c Cluster) List() (List, error) {
 	return b.list, nil
 }
 
-// loopback has ::1 only where there is IPv6, since Ruby takes it for all IPv4
-// addresses that end in .1.
-func (c Cluster) loopback() []string {
+// loopbackItems returns ::1 only for a cluster with IPv6, since Ruby reads it as all
+// IPv4 addresses that end in .1.
+func (c Cluster) loopbackItems() []string {
 	items := []string{"localhost", "127.0.0.1"}
 	for _, cidr := range slices.Concat(c.PodCIDRs, c.ServiceCIDRs, c.NodeCIDRs) {
 		if strings.Contains(cidr, ":") {
@@ -125,45 +128,45 @@ func (c Cluster) loopback() []string {
 	return items
 }
 
-func (c Cluster) domain(b *builder) string {
+func (c Cluster) serviceDomain(b *clusterBuilder) string {
 	if c.ServiceDomain == "" {
 		return "cluster.local"
 	}
 	domain := strings.ToLower(c.ServiceDomain)
 	if strings.HasPrefix(domain, ".") || strings.HasSuffix(domain, ".") {
-		b.fail("ServiceDomain", -1, c.ServiceDomain, "write it without dots at the ends")
+		b.addError("ServiceDomain", -1, c.ServiceDomain, "write it without dots at the ends")
 	} else if reason := (Options{}).nameFault(domain, true); reason != "" {
-		b.fail("ServiceDomain", -1, c.ServiceDomain, "not a name: "+reason)
+		b.addError("ServiceDomain", -1, c.ServiceDomain, "not a name: "+reason)
 	}
 	return domain
 }
 
-// builder collects a cluster's entries and what is wrong with its fields.
-type builder struct {
+// clusterBuilder collects a cluster's entries and the errors of its fields.
+type clusterBuilder struct {
 	list List
 	errs []error
 }
 
-func (b *builder) check(c Cluster) {
+func (b *clusterBuilder) checkSettings(c Cluster) {
 	if c.Layout != Merged && c.Layout != GiantSwarm {
-		b.fail("Layout", -1, fmt.Sprint(int(c.Layout)), "unknown, want Merged or GiantSwarm")
+		b.addError("Layout", -1, fmt.Sprint(int(c.Layout)), "unknown, want Merged or GiantSwarm")
 	}
 	switch {
-	case !c.Cloud.known():
-		b.fail("Cloud", -1, string(c.Cloud), "unknown, want aws, gcp, azure or openstack")
+	case !c.Cloud.isKnown():
+		b.addError("Cloud", -1, string(c.Cloud), "unknown, want aws, gcp, azure or openstack")
 	case c.Cloud == AWS && c.Region == "":
-		b.fail("Region", -1, "", "required for aws, as the names of instances have it")
+		b.addError("Region", -1, "", "required for aws, as the names of instances have it")
 	case c.Cloud == AWS && labelFault(c.Region) != "":
-		b.fail("Region", -1, c.Region, "not the name of a region")
+		b.addError("Region", -1, c.Region, "not the name of a region")
 	}
 }
 
-func (b *builder) fail(field string, index int, text, reason string) {
+func (b *clusterBuilder) addError(field string, index int, text, reason string) {
 	text = redactItems([]string{text})[0]
 	b.errs = append(b.errs, &FieldError{Field: field, Index: index, Text: text, Reason: reason})
 }
 
-func (b *builder) add(field string, items ...string) {
+func (b *clusterBuilder) addItems(field string, items ...string) {
 	from := field
 	if field != "every cluster" {
 		from = "Cluster." + field
@@ -173,24 +176,24 @@ func (b *builder) add(field string, items ...string) {
 	}
 }
 
-func (b *builder) networks(field string, cidrs []string) {
+func (b *clusterBuilder) addNetworks(field string, cidrs []string) {
 	for i, cidr := range cidrs {
 		cidr = strings.TrimSpace(cidr)
 		p, err := netip.ParsePrefix(cidr)
 		if err != nil {
-			b.fail(field, i, cidr, "not a network such as 10.0.0.0/8 or 2001:db8::/32")
+			b.addError(field, i, cidr, "not a network such as 10.0.0.0/8 or 2001:db8::/32")
 			continue
 		}
-		b.add(field, cidr)
+		b.addItems(field, cidr)
 		if p.Bits() == 0 {
 			b.list[len(b.list)-1].Skipped = "it covers every address of its family"
 		}
 	}
 }
 
-// serviceAddrs adds the addresses that kubeadm and others give to the
-// kubernetes Service and to the DNS.
-func (b *builder) serviceAddrs(cidrs []string) {
+// addServiceAddrs adds the addresses that kubeadm and others give to the kubernetes
+// Service and the DNS.
+func (b *clusterBuilder) addServiceAddrs(cidrs []string) {
 	for _, cidr := range cidrs {
 		cidr = strings.TrimSpace(cidr)
 		p, err := netip.ParsePrefix(cidr)
@@ -210,20 +213,20 @@ func (b *builder) serviceAddrs(cidrs []string) {
 	}
 }
 
-func (b *builder) controlPlane(hosts []string) {
+func (b *clusterBuilder) addControlPlane(hosts []string) {
 	for i, host := range hosts {
-		bare := unbracket(strings.TrimSpace(host))
+		bare := trimBrackets(strings.TrimSpace(host))
 		if _, ok := parseNumber(bare); !ok || hasZone(bare) {
 			if reason := (Options{}).nameFault(strings.ToLower(bare), true); reason != "" {
-				b.fail("ControlPlaneHosts", i, host, "not a name or an address without scheme and port: "+reason)
+				b.addError("ControlPlaneHosts", i, host, "not a name or an address without scheme and port: "+reason)
 				continue
 			}
 		}
-		b.add("ControlPlaneHosts", bare)
+		b.addItems("ControlPlaneHosts", bare)
 	}
 }
 
-func (b *builder) extra(extra []string) {
+func (b *clusterBuilder) addExtra(extra []string) {
 	for i, list := range extra {
 		items := ParseList(list, "Cluster.Extra")
 		texts := make([]string, len(items))
@@ -231,7 +234,7 @@ func (b *builder) extra(extra []string) {
 			texts[j] = e.Text
 		}
 		for j, shown := range redactItems(texts) {
-			reason := (Options{}).fault(texts[j])
+			reason := (Options{}).itemFault(texts[j])
 			if reason == "" {
 				continue
 			}
@@ -242,4 +245,53 @@ func (b *builder) extra(extra []string) {
 		}
 		b.list = append(b.list, items...)
 	}
+}
+
+// Cloud is the cloud that a cluster runs in.
+type Cloud string
+
+const (
+	NoCloud   Cloud = ""
+	AWS       Cloud = "aws"
+	GCP       Cloud = "gcp"
+	Azure     Cloud = "azure"
+	OpenStack Cloud = "openstack"
+)
+
+// metadataAddr is the address of the metadata service, the same in all these clouds.
+const metadataAddr = "169.254.169.254"
+
+// isKnown reports whether c is one of the constants.
+func (c Cloud) isKnown() bool {
+	switch c {
+	case NoCloud, AWS, GCP, Azure, OpenStack:
+		return true
+	}
+	return false
+}
+
+// bypassItems returns the addresses and names of the cloud's own services. They
+// answer on the node's link or on its host, so a proxy can't reach them for the
+// node.
+func (c Cloud) bypassItems(region string) []string {
+	switch c {
+	case AWS:
+		// The last two addresses are EKS Pod Identity's agent.
+		return []string{metadataAddr, "fd00:ec2::254", awsNames(region), "169.254.170.23", "fd00:ec2::23"}
+	case GCP:
+		return []string{metadataAddr, "metadata", "metadata.google.internal", "metadata.google.internal."}
+	case Azure:
+		return []string{metadataAddr, "168.63.129.16"} // DHCP, DNS and health probes
+	case OpenStack:
+		return []string{metadataAddr}
+	}
+	return nil
+}
+
+// awsNames returns the item for the private names of instances in a region.
+func awsNames(region string) string {
+	if region == "us-east-1" {
+		return ".ec2.internal"
+	}
+	return "." + region + ".compute.internal"
 }

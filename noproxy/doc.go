@@ -1,15 +1,15 @@
-// Package noproxy decides which hosts are reached without a proxy, from a list
-// such as the environment variable NO_PROXY has.
+// Package noproxy decides which hosts are reached without a proxy. It reads lists
+// as they are in the environment variable NO_PROXY.
 //
 //	rules := noproxy.Parse("localhost,.svc,.cluster.local,10.96.0.0/12")
 //	rules.Bypass("kubernetes.default.svc", "443") // true: connect directly
 //	rules.Bypass("registry.example.com", "443")   // false: through the proxy
 //
-// The verdicts are those of golang.org/x/net/http/httpproxy, and thus of
-// net/http: a program that dials through Causeway and one that uses
-// http.ProxyFromEnvironment agree about every host, but for the malformed ones
-// that [Rules.Bypass] names. What differs is that no proxy URL is needed to ask,
-// and that the answer takes neither an allocation nor longer for a long list.
+// The verdicts are those of golang.org/x/net/http/httpproxy, and so of net/http: a
+// program that dials through Causeway and one that uses http.ProxyFromEnvironment
+// agree about every host, except for the malformed ones that [Rules.Bypass] names.
+// Unlike httpproxy it needs no proxy URL, does not allocate, and takes no longer for
+// a long list.
 //
 // # Items
 //
@@ -26,30 +26,30 @@
 //	[2001:db8::1]:443  the address, on this port
 //	*                  everything, whatever else is in the list
 //
-// Names do not match addresses: "example.com" says nothing about the address
-// that it resolves to, and "10.0.0.0/8" nothing about the names that resolve to
-// its addresses. The name localhost and loopback addresses are never proxied.
+// Names and addresses do not match each other: "example.com" does not cover the
+// address that it resolves to, nor "10.0.0.0/8" the names that resolve to its
+// addresses. The name localhost and loopback addresses are never proxied.
 //
-// Some items look as though they did something and do not: [2001:db8::1]
-// without a port, a network with a port, an asterisk inside a word, and a port
-// with a leading zero. "example.com" does not match "example.com." either.
+// Some items cover nothing: [2001:db8::1] without a port, a network with a port, an
+// asterisk inside a word, and a port with a leading zero. "example.com" does not
+// match "example.com." either.
 //
-// [Options] turns on what some programs do and Go does not, each for itself: a
-// dot at the end that does not count, networks with a port, white space between
-// items. Options.Strict makes errors of the items that cover nothing.
+// [Options] turns on, one by one, what some programs do and Go does not: ignore a
+// dot at the end, take networks with a port, or white space between items.
+// Options.Strict reports the items that cover nothing as errors.
 //
-// # Which item decided, and what do others make of it
+// # How a list is read
 //
 // [Rules.Explain] names the item that decided about a host, or one that nearly
-// did. [Lint] asks what curl, wget, Python, Ruby, Node.js and the JVM make of a
-// list, and what to write so that they read it as Go does; [Consumer.Bypass] is
-// the verdict of one of them.
+// did. [Lint] reports what curl, wget, Python, Ruby, Node.js and the JVM read
+// differently, and what to write so that they read it as Go does. [Consumer.Bypass]
+// returns the verdict of one of them.
 //
 // # The list of a cluster
 //
-// [Cluster] has what a Kubernetes cluster must reach directly, and its List
-// says of each entry where it is from. [Merge] adds the lists of others, and
-// [List.For] writes the whole for a program that reads less than Go does.
+// [Cluster] describes what a Kubernetes cluster must reach directly. Its List names
+// the source of each entry. [Merge] joins lists, and [List.For] writes a list for a
+// program that reads less than Go does.
 //
 //	list, err := noproxy.Cluster{
 //		PodCIDRs:     []string{"10.244.0.0/16"},
@@ -63,28 +63,27 @@
 //
 // # When to use something else
 //
-// For http.Transport.Proxy alone, http.ProxyFromEnvironment or httpproxy will
-// do. The PerHost type of golang.org/x/net/proxy reads a list in another way
-// and takes "example.com" for that one name.
+// For http.Transport.Proxy, http.ProxyFromEnvironment or httpproxy is enough. The
+// PerHost type of golang.org/x/net/proxy reads a list differently: there
+// "example.com" covers only that name.
 //
 // # Security
 //
-// A wrong bypass sends traffic, and the credentials in it, around the proxy
-// that was to carry, filter or log it. A proxy that was bypassed by mistake is
-// not noticed where the direct connection works too. Therefore:
+// A wrong bypass sends traffic, and the credentials in it, around the proxy that
+// should carry, filter or log it. If the direct connection works too, nobody
+// notices. Therefore:
 //
-//   - Ask about the host that is dialed, after redirects, and not about one
-//     that a peer merely claims, such as a Host header.
-//   - Do not resolve a name in order to ask about its address: whoever controls
-//     the name then decides about the bypass.
-//   - Review a list that others contribute to. One lone "*", or a network such
-//     as 0.0.0.0/0, switches the proxy off.
-//   - Nothing in a list is an error without Options.Strict. An item with a
-//     typing mistake matches no host, so that its traffic goes to the proxy, or
-//     it matches another one.
-//   - Ask [Lint] about programs that share the list: curl takes ".example.com" for
-//     the name itself, too, and Ruby 2001:db8::1 for all of IPv4 that ends in .1.
+//   - Ask about the host that is dialed, after redirects, and not about one that a
+//     peer claims, such as a Host header.
+//   - Do not resolve a name to ask about its address: then the owner of the name
+//     decides about the bypass.
+//   - Review a list that others contribute to. One item "*", or a network such as
+//     0.0.0.0/0, switches the proxy off.
+//   - Without Options.Strict nothing in a list is an error. An item with a typing
+//     mistake covers no host, so its traffic goes to the proxy, or another one.
+//   - Use [Lint] for programs that share the list: curl reads ".example.com" as the
+//     name itself too, and Ruby 2001:db8::1 as all IPv4 addresses that end in .1.
 //
-// Errors, explanations and findings hide what looks like a URL or credentials. A
-// list as such is never redacted: [Rules.String] and [List.String] return it.
+// Errors, explanations and findings hide what looks like a URL or credentials.
+// [Rules.String] and [List.String] hide nothing.
 package noproxy

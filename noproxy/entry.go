@@ -1,7 +1,11 @@
 package noproxy
 
 import (
+	"errors"
+	"fmt"
 	"net"
+	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/net/idna"
@@ -10,12 +14,12 @@ import (
 // entry is one item of a list.
 type entry struct {
 	kind kind
-	port string // "" is any port
+	port string // "": any port
 
-	span span // for addresses
+	span span // of addresses
 
-	name string // for a domain, without the leading "." or "*."
-	apex bool   // for a domain: covers the name itself, besides those below it
+	name string // of a domain, without "." or "*." at the beginning
+	apex bool   // of a domain: covers the name itself too
 }
 
 // kind says what an entry covers.
@@ -38,7 +42,7 @@ func parseEntry(item string) entry {
 	}
 	host, port := item, ""
 	if strings.Contains(item, ":") {
-		// What does not split has no port, such as a bare IPv6 address.
+		// An item that can't be split has no port, such as an IPv6 address.
 		if h, p, err := net.SplitHostPort(item); err == nil {
 			host, port = h, p
 		}
@@ -58,14 +62,14 @@ func domainEntry(name, port string) entry {
 	}
 	name, below := strings.CutPrefix(name, ".")
 	if !isASCII(name) {
-		// httpproxy converts the name with a dot before it, so do we.
+		// httpproxy converts the name with a dot before it.
 		name = strings.TrimPrefix(toASCII("."+name), ".")
 	}
 	return entry{kind: domain, name: name, apex: !below, port: port}
 }
 
-// toASCII converts an internationalised name to its ASCII form. What cannot be
-// converted stays as it is: the list may have it in the same spelling.
+// toASCII converts an internationalised name to its ASCII form. It returns a name
+// that can't be converted unchanged: the list may have it in the same spelling.
 func toASCII(name string) string {
 	if isASCII(name) {
 		return name
@@ -74,4 +78,193 @@ func toASCII(name string) string {
 		return a
 	}
 	return name
+}
+
+// EntryError says why an item of a list is not valid.
+type EntryError struct {
+	Index int    // of the item, from 0; empty items count
+	Text  string // the item; "redacted" if it may have credentials
+	// Reason says what is wrong with the item and what to write instead, for a
+	// human.
+	Reason string
+}
+
+// Error names the item by its place and its text. It holds no credentials.
+func (e *EntryError) Error() string {
+	return fmt.Sprintf("noproxy: entry %d %q: %s", e.Index, e.Text, e.Reason)
+}
+
+// validateList returns the joined errors of the items that can match no host.
+func (o Options) validateList(list string) error {
+	if strings.TrimSpace(list) == "" {
+		return nil // an empty list is valid
+	}
+	var errs []error
+	items := slices.Collect(o.splitItems(list))
+	shown := redactItems(items)
+	for i, item := range items {
+		item = strings.TrimSpace(item)
+		reason := o.itemFault(item)
+		if reason == "" {
+			continue
+		}
+		text := strings.TrimSpace(shown[i])
+		if text != item {
+			reason = "a URL or credentials; write the host alone"
+		}
+		errs = append(errs, &EntryError{Index: i, Text: text, Reason: reason})
+	}
+	return errors.Join(errs...)
+}
+
+// itemFault returns why an item can match no host, or "".
+func (o Options) itemFault(item string) string {
+	if item == "" {
+		return "empty"
+	}
+	e := o.parseItem(item)
+	if e.port != "" && !validPort(e.port) {
+		return "the port is not a number from 1 to 65535 without leading zeros"
+	}
+	switch e.kind {
+	case nothing:
+		return "a port without a host"
+	case domain:
+		if reason := o.formFault(item); reason != "" {
+			return reason
+		}
+		return o.nameFault(e.name, e.apex)
+	}
+	return ""
+}
+
+// validPort reports whether a host can be asked about with this port: ports
+// compare as strings.
+func validPort(port string) bool {
+	n, err := strconv.ParseUint(port, 10, 16)
+	return err == nil && n > 0 && strconv.FormatUint(n, 10) == port
+}
+
+// formFault returns what is wrong with an item that was read as a name and was
+// probably meant to be something else, or "".
+func (o Options) formFault(item string) string {
+	switch host, _, err := net.SplitHostPort(item); {
+	case strings.ContainsAny(item, " \t\r\n\v\f"):
+		return "white space does not separate items; write a comma"
+	case strings.ContainsAny(item, "|;"):
+		return "only commas separate items"
+	case strings.Contains(item, "/") && strings.Contains(item, ":") && !o.NetworkPort && isNetworkPort(item):
+		return "a network cannot have a port; write the network alone"
+	case strings.Contains(item, "/"):
+		return "not a network; write an address, a slash and a length that fits it"
+	case strings.HasPrefix(item, "[") && strings.HasSuffix(item, "]"):
+		return "brackets need a port; write the address without them"
+	case err == nil && hasZone(host), err != nil && strings.Contains(item, "%"):
+		return "an address with a zone; write it without the zone"
+	case err != nil && strings.Contains(item, ":"):
+		return "neither an IPv6 address nor a host and a port"
+	}
+	return ""
+}
+
+func isNetworkPort(item string) bool {
+	e, ok := networkPort(strings.ToLower(item))
+	return ok && e.kind == addresses
+}
+
+// nameFault returns why no host has the name or one below it.
+func (o Options) nameFault(name string, apex bool) string {
+	rooted, dot := strings.CutSuffix(name, ".")
+	switch {
+	case name == "" && !apex && !o.FoldTrailingDot:
+		return "" // "." covers the names that end in a dot
+	case dot && o.FoldTrailingDot, rooted == "":
+		return "an empty label"
+	case len(rooted) > maxName:
+		return "longer than a name can be"
+	}
+	name = rooted
+	if !isASCII(name) {
+		// The whole name is converted, since some rules are about all its labels.
+		if _, err := idna.Lookup.ToASCII(name); err != nil {
+			return "not an internationalised name"
+		}
+	}
+	last := name[strings.LastIndexByte(name, '.')+1:]
+	for label := range strings.SplitSeq(name, ".") {
+		if reason := labelFault(label); reason != "" {
+			return reason
+		}
+	}
+	if isDigits(last) {
+		return "not an address, and no name ends in a number"
+	}
+	return ""
+}
+
+func labelFault(label string) string {
+	switch {
+	case label == "":
+		return "an empty label"
+	case len(label) > 63:
+		return "a label longer than 63 bytes"
+	case strings.Contains(label, "*"):
+		return "an asterisk stands alone or before a dot at the beginning"
+	case !isASCII(label):
+		return "" // checked with the whole name
+	}
+	for i := range len(label) {
+		c := label[i]
+		if !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_') {
+			return fmt.Sprintf("no name has the character %q", c)
+		}
+	}
+	return ""
+}
+
+func isDigits(s string) bool {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// redacted replaces an item that may have credentials.
+const redacted = "redacted"
+
+// redactItems returns the items of a list in a form that may be shown. It hides
+// items that may have credentials: URLs, user info, and the items between a URL and
+// the end of its user info, since a comma in a password splits it into items.
+func redactItems(items []string) []string {
+	shown := slices.Clone(items)
+	last := -1 // the last item with an @
+	for i, item := range items {
+		if strings.Contains(item, "@") {
+			last = i
+		}
+	}
+	open := false // the user info of a URL has not ended yet
+	for i, item := range items {
+		scheme, _, url := strings.Cut(item, "://")
+		at := strings.Contains(item, "@")
+		if url {
+			shown[i] = redactURL(scheme)
+		} else if at || open {
+			shown[i] = redacted
+		}
+		open = (open || url) && !at && i < last
+	}
+	return shown
+}
+
+// redactURL returns only the scheme of a URL, and that only if it is a known one:
+// in a malformed URL the user info may end anywhere.
+func redactURL(scheme string) string {
+	switch scheme = strings.ToLower(strings.TrimSpace(scheme)); scheme {
+	case "http", "https", "socks5", "socks5h":
+		return scheme + "://" + redacted
+	}
+	return redacted
 }

@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// Explanation says which item of a list decided about a host, and why. It holds
-// no credentials, whatever is in the list.
+// Explanation says which item of a list decided about a host, and why. It has no
+// credentials in it, whatever is in the list.
 type Explanation struct {
 	Host   string `json:"host"`   // as asked
 	Port   string `json:"port"`   // as asked
 	Bypass bool   `json:"bypass"` // the verdict of [Rules.Bypass]
 	Index  int    `json:"index"`  // of the item that decided, from 0; -1 if none did
 	Text   string `json:"text"`   // of that item; "" if none did
-	Reason string `json:"reason"` // why, for a human; not meant to be parsed
+	Reason string `json:"reason"` // why, for a human; the text may change
 }
 
-// String returns the verdict and its reason in a line.
+// String returns the verdict and its reason in one line.
 func (e Explanation) String() string {
 	target, verdict := e.Host, "through the proxy"
 	if e.Port != "" {
@@ -33,32 +33,32 @@ func (e Explanation) String() string {
 	return fmt.Sprintf("%s: %s: entry %d %q: %s", target, verdict, e.Index, e.Text, e.Reason)
 }
 
-// Explain returns what Bypass returns for host and port, and what decided: the
-// first item of the list that covers the host. What is implied comes before the
-// list. If nothing covers the host, the reason names an item that nearly does.
+// Explain returns the verdict of Bypass for host and port, and the first item of the
+// list that covers the host. localhost and loopback addresses need no item. If no
+// item covers the host, the reason names an item that nearly does.
 //
-// Explain compiles the list item by item. It is meant for humans and for logs,
-// not for each connection. It returns the same for the same question.
+// Explain compiles the list item by item: use it for humans and logs, not for each
+// connection. It is safe for concurrent use.
 func (r *Rules) Explain(host, port string) Explanation {
 	var list string
 	var o Options
 	if r != nil {
 		list = r.list
 	}
-	if r != nil && r.ext != nil {
-		o = r.ext.opts
+	if r != nil && r.extension != nil {
+		o = r.extension.options
 	}
 	e := Explanation{Host: host, Port: port, Index: -1}
-	if o.compile("").Bypass(host, port) {
+	if o.compileRules("").Bypass(host, port) {
 		e.Bypass, e.Reason = true, "localhost and loopback addresses are never proxied"
 		return e
 	}
-	items := slices.Collect(o.items(list))
+	items := slices.Collect(o.splitItems(list))
 	shown := redactItems(items)
 	for i, item := range items {
-		if entry := o.entry(item); o.covers(item, host, port) {
+		if entry := o.parseItem(item); o.itemCovers(item, host, port) {
 			e.Bypass, e.Index, e.Text = true, i, strings.TrimSpace(shown[i])
-			e.Reason = hitReason(entry)
+			e.Reason = coverReason(entry)
 			return e
 		}
 	}
@@ -66,13 +66,13 @@ func (r *Rules) Explain(host, port string) Explanation {
 	return e
 }
 
-// covers reports whether an item on its own is why a host is not proxied.
-func (o Options) covers(item, host, port string) bool {
+// itemCovers reports whether a list of only this item covers a host.
+func (o Options) itemCovers(item, host, port string) bool {
 	o.NoImpliedLoopback = true
-	return o.compile(item).Bypass(host, port)
+	return o.compileRules(item).Bypass(host, port)
 }
 
-func hitReason(e entry) string {
+func coverReason(e entry) string {
 	var what string
 	switch {
 	case e.kind == everything:
@@ -109,16 +109,16 @@ func (o Options) missReason(items, shown []string, host, port string) string {
 	}
 	for i, item := range items {
 		if shown[i] != item {
-			continue // whose port may be a password
+			continue // its port may be a password
 		}
 		text := strings.TrimSpace(item)
-		if e := o.entry(item); e.port != "" && o.covers(item, host, e.port) {
+		if e := o.parseItem(item); e.port != "" && o.itemCovers(item, host, e.port) {
 			return fmt.Sprintf("no entry covers it; entry %d %q is for port %s only", i, text, e.port)
 		}
 		for _, r := range relaxed {
 			lax := o
 			r.read(&lax)
-			if lax.covers(item, host, port) {
+			if lax.itemCovers(item, host, port) {
 				return fmt.Sprintf("no entry covers it; entry %d %q would, %s", i, text, r.why)
 			}
 		}

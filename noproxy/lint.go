@@ -2,23 +2,27 @@ package noproxy
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
-// Finding is something that a consumer does not read as Go does, or that could
-// not be said to it. It holds no credentials, whatever is in the list.
+// Finding is an entry that a consumer does not read as Go does, or that it can't be
+// told exactly. It has no credentials in it, whatever is in the list.
 type Finding struct {
-	Index    int      `json:"index"`    // of the entry, from 0; -1 is the list as a whole
-	Text     string   `json:"text"`     // of the entry; "" for the list as a whole
-	Consumer Consumer `json:"consumer"` // who reads it differently
-	Does     string   `json:"does"`     // what it does instead; for a human
-	Write    string   `json:"write"`    // what to write; for a human
+	Index    int      `json:"index"`    // of the entry, from 0; -1: the list as a whole
+	Text     string   `json:"text"`     // the entry; "": the list as a whole
+	Consumer Consumer `json:"consumer"` // the one that reads it differently
+	Does     string   `json:"does"`     // what the consumer does, for a human
+	Write    string   `json:"write"`    // what to write instead, for a human
 }
 
-// String returns the finding in a line.
+// String returns the finding in one line.
 func (f Finding) String() string {
 	if f.Index < 0 {
 		return fmt.Sprintf("%v: %s; write %s", f.Consumer, f.Does, f.Write)
@@ -26,17 +30,17 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%v: entry %d %q: %s; write %s", f.Consumer, f.Index, f.Text, f.Does, f.Write)
 }
 
-// Lint returns what the consumers, or all of them if none are given, read
-// differently from Go, that is from [Parse]. There is at most one Finding for an
-// entry and a consumer. They are sorted by entry, then as consumers are. For
-// Go itself it reports the entries that cover nothing.
+// Lint returns what the consumers read differently from Go, that is from [Parse].
+// Without consumers it asks all of them. For Go itself it reports the entries that
+// cover nothing. There is at most one Finding for an entry and a consumer. They are
+// sorted by entry, then in the order of consumers.
 //
-// Each entry is tried with hosts that it covers and with their neighbours, with
-// the port written and left to the scheme. If there is no Finding, the consumers
-// agree with Go about all hosts but those that no entry is about: an IPv4-mapped
-// address, an address with a zone or in an unusual spelling (010.0.0.1), a
-// name with a dot at the end, a name that is not ASCII or begins with "127.",
-// 0.0.0.0 and addresses of 127.0.0.0/8 other than 127.0.0.1.
+// Each entry is tried with hosts that it covers and with their neighbours, with the
+// port in the URL and without. If there is no Finding, the consumers agree with Go
+// about all hosts, with these exceptions unless an entry is about them: an
+// IPv4-mapped address, an address with a zone or in an unusual spelling (010.0.0.1),
+// a name with a dot at the end, a name that is not ASCII or begins with "127.",
+// 0.0.0.0, and addresses of 127.0.0.0/8 other than 127.0.0.1.
 //
 // The time grows with the square of the list: for all consumers a hundred
 // entries take some 50 ms, a thousand take seconds.
@@ -49,7 +53,7 @@ func Lint(list string, consumers ...Consumer) []Finding {
 	l.star = slices.IndexFunc(items, func(item string) bool { return strings.TrimSpace(item) == "*" })
 	for i, c := range consumers {
 		if !slices.Contains(consumers[:i], c) {
-			l.lint(c)
+			l.checkConsumer(c)
 		}
 	}
 	slices.SortStableFunc(l.findings, func(a, b Finding) int { return cmp.Compare(a.Index, b.Index) })
@@ -60,43 +64,44 @@ type linter struct {
 	list         string
 	items, shown []string
 	rules        *Rules
-	star         int // the first lone "*", or -1
+	star         int // the first item "*", or -1
 	findings     []Finding
 }
 
-func (l *linter) lint(c Consumer) {
-	match := c.compile(l.list)
+func (l *linter) checkConsumer(c Consumer) {
+	match := c.newMatcher(l.list)
 	found := make(map[int]bool)
 	for _, host := range []string{"localhost", "127.0.0.1", "::1"} {
 		if !match(newTarget(host, "https")) {
-			l.add(-1, c, "sends "+host+" through the proxy unless it is listed", c.loopback())
+			l.addFinding(-1, c, "sends "+host+" through the proxy unless it is listed", c.loopbackText())
 			break
 		}
 	}
 	for i := range l.items {
-		if l.hidden(i) {
-			l.add(i, c, "makes no sense of a URL or of credentials", "the host alone")
-			found[i] = true // so that nobody quotes it
+		if l.isRedacted(i) {
+			l.addFinding(i, c, "makes no sense of a URL or of credentials", "the host alone")
+			found[i] = true // compareItem must not quote it
 		}
 	}
 	for i, item := range l.items {
-		if l.hidden(i) {
+		if l.isRedacted(i) {
 			continue
 		}
-		if reason := (Options{}).fault(strings.TrimSpace(item)); c == Go && reason != "" && strings.TrimSpace(l.list) != "" {
-			l.add(i, c, "covers nothing with it", "it differently: "+reason)
+		if reason := (Options{}).itemFault(strings.TrimSpace(item)); c == Go && reason != "" && strings.TrimSpace(l.list) != "" {
+			l.addFinding(i, c, "covers nothing with it", "it differently: "+reason)
 		}
 		if c != Go {
-			l.compare(i, c, match, found)
+			l.compareItem(i, c, match, found)
 		}
 	}
 }
 
-// compare asks about one item and blames the item that made the difference.
-func (l *linter) compare(i int, c Consumer, match matcher, found map[int]bool) {
-	alone := c.compile(l.items[i])
-	rules, implied := Parse(l.items[i]), c.compile("")
-	for _, p := range probes(l.items[i]) {
+// compareItem asks the questions of item i. If consumer and Go differ, it adds a
+// Finding for the item that makes the difference, which may be another one.
+func (l *linter) compareItem(i int, c Consumer, match matcher, found map[int]bool) {
+	alone := c.newMatcher(l.items[i])
+	rules, implied := Parse(l.items[i]), c.newMatcher("")
+	for _, p := range itemQuestions(l.items[i]) {
 		t := newTarget(p.host, p.port)
 		got, want := match(t), l.rules.Bypass(p.host, t.port)
 		if got == want || isLoopback(p.host) || got && implied(t) {
@@ -104,17 +109,17 @@ func (l *linter) compare(i int, c Consumer, match matcher, found map[int]bool) {
 		}
 		blamed := i
 		if alone(t) == rules.Bypass(p.host, t.port) {
-			blamed = l.decided(i, p.host, t.port)
+			blamed = l.decidingItem(i, p.host, t.port)
 		}
 		if !found[blamed] {
 			found[blamed] = true
-			l.add(blamed, c, does(p, got), c.advice(l.items[blamed]))
+			l.addFinding(blamed, c, describeDifference(p, got), c.spellingAdvice(l.items[blamed]))
 		}
 	}
 }
 
-// decided returns the item that decided for Go, or i if none did.
-func (l *linter) decided(i int, host, port string) int {
+// decidingItem returns the item that decides for Go, or i if none does.
+func (l *linter) decidingItem(i int, host, port string) int {
 	if l.star >= 0 {
 		return l.star
 	}
@@ -124,15 +129,15 @@ func (l *linter) decided(i int, host, port string) int {
 	return i
 }
 
-// hidden reports whether an item may hold credentials.
-func (l *linter) hidden(i int) bool { return l.shown[i] != l.items[i] }
+// isRedacted reports whether an item may have credentials.
+func (l *linter) isRedacted(i int) bool { return l.shown[i] != l.items[i] }
 
 func isLoopback(host string) bool {
 	n, ok := parseNumber(host)
 	return host == "localhost" || ok && n.isLoopback()
 }
 
-func (l *linter) add(i int, c Consumer, does, write string) {
+func (l *linter) addFinding(i int, c Consumer, does, write string) {
 	f := Finding{Index: i, Consumer: c, Does: does, Write: write}
 	if i >= 0 {
 		f.Text = strings.TrimSpace(l.shown[i])
@@ -140,28 +145,29 @@ func (l *linter) add(i int, c Consumer, does, write string) {
 	l.findings = append(l.findings, f)
 }
 
-// does says what the consumer does with a host where Go does the opposite.
-func does(p probe, direct bool) string {
+// describeDifference says what the consumer does with a host, and that Go does the
+// opposite.
+func describeDifference(p question, direct bool) string {
 	if direct {
 		return fmt.Sprintf("connects directly to %v, which Go sends through the proxy", p)
 	}
 	return fmt.Sprintf("sends %v through the proxy, where Go connects directly", p)
 }
 
-// loopback is what to list for a consumer that does not imply it.
-func (c Consumer) loopback() string {
-	return strings.Join(append([]string{"localhost", "127.0.0.1"}, c.spell("::1").items...), ",")
+// loopbackText returns the items for localhost and the loopback addresses.
+func (c Consumer) loopbackText() string {
+	return strings.Join(append([]string{"localhost", "127.0.0.1"}, c.bestSpelling("::1").items...), ",")
 }
 
-// advice says how to write an item so that the consumer reads it as Go does.
-func (c Consumer) advice(item string) string {
+// spellingAdvice says what to write so that the consumer reads an item as Go does.
+func (c Consumer) spellingAdvice(item string) string {
 	item = strings.TrimSpace(item)
-	if reason := (Options{}).fault(item); reason != "" {
+	if reason := (Options{}).itemFault(item); reason != "" {
 		return "it differently: " + reason
 	}
 	e := parseEntry(item)
-	s := c.spell(item)
-	text, how := s.quote(c.separator()), s.reading
+	s := c.bestSpelling(item)
+	text, how := s.quoteItems(c.separator()), s.reading
 	switch {
 	case how == exact && e.kind != everything && text != strconv.Quote(item):
 		return text + " for it"
@@ -172,33 +178,215 @@ func (c Consumer) advice(item string) string {
 	case e.kind == everything:
 		return "nothing for it, and set no proxy"
 	case e.port != "":
-		return fmt.Sprintf("%q if every port may be reached directly", e.bare())
+		return fmt.Sprintf("%q if every port may be reached directly", e.withoutPort())
 	case how == wider && e.kind == domain:
 		return fmt.Sprintf("%q if the name itself may be reached directly", e.name)
 	case how == wider:
 		return text + " for it, which " + s.wider
 	}
-	if e.span.first != e.span.last && c.spell(e.span.first.addr().String()).reading == exact {
+	if e.span.first != e.span.last && c.bestSpelling(e.span.first.netipAddr().String()).reading == exact {
 		return "the addresses that matter, one by one"
 	}
 	return "nothing for it: there is no way to say it"
 }
 
-// bare returns what e covers without its port.
-func (e entry) bare() string {
+// withoutPort returns what e covers without its port.
+func (e entry) withoutPort() string {
 	switch {
 	case e.kind == addresses:
-		return e.span.first.addr().String()
+		return e.span.first.netipAddr().String()
 	case e.apex:
 		return e.name
 	}
 	return "." + e.name
 }
 
-// separator is what the consumer's own setting has between the items.
+// separator returns what separates the items in the consumer's own setting.
 func (c Consumer) separator() string {
 	if c == JVM {
 		return "|"
 	}
 	return ","
+}
+
+// question is a host and a port that readings of an item may disagree about.
+type question struct{ host, port string }
+
+// String returns the question in the form of a URL or an address.
+func (p question) String() string {
+	host := p.host
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if p.port == "http" || p.port == "https" {
+		return p.port + "://" + host + "/"
+	}
+	return host + ":" + p.port
+}
+
+// itemQuestions returns the questions about an item, in an order that never changes:
+// hosts that it covers, and neighbours that it should not cover.
+func itemQuestions(item string) []question {
+	var ps []question
+	e := parseEntry(item)
+	if (Options{}).itemFault(strings.TrimSpace(item)) != "" {
+		ps = invalidItemQuestions(item)
+	} else {
+		ps = entryQuestions(e)
+	}
+	if strings.Contains(item, ":") {
+		ps = append(ps, colonQuestions(item)...)
+	}
+	return slices.DeleteFunc(ps, func(p question) bool { return !p.isPossible() })
+}
+
+// isPossible reports whether a host can have that name or address.
+func (p question) isPossible() bool {
+	if _, err := netip.ParseAddr(p.host); err == nil {
+		return true
+	}
+	return p.host != "" && isASCII(p.host) && (Options{}).nameFault(strings.ToLower(p.host), true) == ""
+}
+
+func entryQuestions(e entry) []question {
+	var hosts []string
+	switch e.kind {
+	case everything:
+		hosts = []string{"host.example", "203.0.113.1", "2001:db8::cafe"}
+	case addresses:
+		hosts = questionAddrs(e.span)
+	case domain:
+		hosts = questionNames(e.name)
+	}
+	var ps []question
+	for _, host := range hosts {
+		for _, port := range questionPorts(e.port) {
+			ps = append(ps, question{host, port})
+		}
+	}
+	return ps
+}
+
+// questionPorts returns the ways to write the port of an item, and another port.
+func questionPorts(port string) []string {
+	switch port {
+	case "":
+		return []string{"https", "8443"}
+	case "80":
+		return []string{"80", "http", "8443"}
+	case "443":
+		return []string{"443", "https", "8443"}
+	}
+	return []string{port, "https", "http"}
+}
+
+func questionNames(name string) []string {
+	if name == "" {
+		return []string{"host.example.", "host.example"}
+	}
+	hosts := []string{"www." + name, "a.b." + name, name, "not" + name, "10." + name}
+	if rooted, ok := strings.CutSuffix(name, "."); ok {
+		hosts = append(hosts, rooted, "www."+rooted)
+	}
+	return hosts
+}
+
+// questionAddrs returns addresses in a span and next to it.
+func questionAddrs(s span) []string {
+	first, last := s.first.netipAddr(), s.last.netipAddr()
+	hosts := []string{first.String()}
+	if first != last {
+		hosts = append(hosts, last.String(), first.Next().String(), last.Prev().String())
+		if first.Is4() {
+			// A name that begins like the addresses.
+			hosts = append(hosts, strings.TrimSuffix(s.textPatterns()[0], "*")+"host.example")
+		}
+	}
+	for _, a := range []netip.Addr{first.Prev(), last.Next()} {
+		if a.IsValid() {
+			hosts = append(hosts, a.String())
+		}
+	}
+	return hosts
+}
+
+// netipAddr returns the address of n, which is IPv4 if n is mapped.
+func (n ipNumber) netipAddr() netip.Addr {
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], n.hi)
+	binary.BigEndian.PutUint64(b[8:], n.lo)
+	return netip.AddrFrom16(b).Unmap()
+}
+
+// invalidItemQuestions are about an item that covers nothing for Go. Other consumers
+// may read it as several items, as a pattern or as an address.
+func invalidItemQuestions(item string) []question {
+	lax := Options{FoldTrailingDot: true, BracketsWithoutPort: true, NetworkPort: true}
+	var ps []question
+	split := func(r rune) bool { return unicode.IsSpace(r) || r == '|' }
+	for _, word := range append(strings.FieldsFunc(item, split), item) {
+		e := lax.parseItem(word)
+		ps = append(ps, entryQuestions(e)...)
+		if e.kind == domain {
+			ps = append(ps, patternQuestions(e.name)...)
+			ps = append(ps, patternQuestions(word)...) // its "*." is not in the name
+		}
+		network, _, _ := strings.Cut(word, "/")
+		if addr, ok := parseAton(network); ok {
+			ps = append(ps, question{netip.AddrFrom4(addr).String(), "https"})
+		}
+		if host, port, err := net.SplitHostPort(word); err == nil {
+			ps = append(ps, question{host, port}, question{strings.TrimLeft(host, "."), "https"})
+		}
+		ps = append(ps, colonQuestions(word)...)
+	}
+	return ps
+}
+
+// patternQuestions replace the asterisks of a pattern.
+func patternQuestions(name string) []question {
+	if !strings.Contains(name, "*") {
+		return nil
+	}
+	var ps []question
+	for _, fill := range []string{"a", "", "1", "1.2", "1.2.3", "a."} {
+		ps = append(ps, question{strings.ReplaceAll(name, "*", fill), "https"})
+	}
+	return ps
+}
+
+// colonQuestions are for consumers that end an item at a colon and read the digits
+// after it as a port. The remaining parts may cover names or IPv4 addresses.
+func colonQuestions(item string) []question {
+	var ps []question
+	if i := strings.LastIndexByte(item, ':'); isDigits(item[i+1:]) {
+		ps = append(ps, question{strings.Trim(item[:max(i, 0)], "[]"), item[i+1:]})
+	}
+	parts := strings.Split(item, ":")
+	for i, part := range parts {
+		ports := []string{"https"}
+		if i+1 < len(parts) {
+			next := parts[i+1]
+			if digits := next[:len(next)-len(strings.TrimLeft(next, "0123456789"))]; digits != "" {
+				ports = append(ports, digits)
+			}
+		}
+		for _, text := range []string{part, strings.TrimLeft(part, "0123456789")} {
+			for _, port := range ports {
+				ps = append(ps, remainderQuestions(strings.TrimLeft(text, "."), port)...)
+			}
+		}
+	}
+	return ps
+}
+
+// remainderQuestions are a name, a name below it, and an IPv4 address that ends in
+// it.
+func remainderQuestions(text, port string) []question {
+	ps := []question{{text, port}, {"www." + text, port}}
+	if missing := 3 - strings.Count(text, "."); missing > 0 {
+		octets := []string{"203", "0", "113"}[:missing]
+		ps = append(ps, question{strings.Join(append(octets, text), "."), port})
+	}
+	return ps
 }

@@ -1,30 +1,31 @@
 package noproxy
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
 
-// Entry is an item of a list, and where it is from.
+// Entry is an item of a list, and its source.
 type Entry struct {
 	Text string `json:"text"` // the item
-	From string `json:"from"` // who wants it, such as "Cluster.PodCIDRs"
+	From string `json:"from"` // its source, such as "Cluster.PodCIDRs"
 
-	// Within is the text of an entry that covers the same and maybe more, as Go
-	// reads it. Such an entry is not written into the list, but it is kept for
-	// consumers that cannot read the other one. "" if there is none.
+	// Within is the text of another entry that covers all that this one covers, as
+	// Go reads it. [List.String] leaves such an entry out. [List.For] writes it for
+	// consumers that can't read the other one. "" if there is no such entry.
 	Within string `json:"within,omitempty"`
 
-	// Skipped says why the entry is left out altogether. "" if it is not.
+	// Skipped says why no list is given the entry. "" if it is not skipped.
 	Skipped string `json:"skipped,omitempty"`
 }
 
-// List is a no_proxy list whose entries say where they are from. The nil List
-// is empty. Methods do not change it, so goroutines may share it.
+// List is a no_proxy list whose entries name their sources. The nil List is empty.
+// Methods don't change it, so they are safe for concurrent use.
 type List []Entry
 
-// ParseList splits a list at commas, without judging the items; empty ones are
-// dropped. from is the provenance of all of them.
+// ParseList splits a list at commas and drops empty items. It does not check the
+// items. from is the source of all of them.
 func ParseList(list, from string) List {
 	var l List
 	for item := range strings.SplitSeq(list, ",") {
@@ -35,28 +36,28 @@ func ParseList(list, from string) List {
 	return l
 }
 
-// String returns the list as Go reads it: the entries that are neither skipped
-// nor within another, separated by commas. Like [Rules.String] it hides nothing.
+// String returns the list for a Go program: the entries that are neither skipped nor
+// within another, separated by commas. Like [Rules.String] it hides nothing.
 func (l List) String() string {
 	var items []string
 	for _, e := range l {
-		if e.stated() {
+		if e.isWritten() {
 			items = append(items, e.Text)
 		}
 	}
 	return strings.Join(items, ",")
 }
 
-func (e Entry) stated() bool { return e.Within == "" && e.Skipped == "" }
+func (e Entry) isWritten() bool { return e.Within == "" && e.Skipped == "" }
 
-// Merge returns the entries of all lists in their order. Those that another one
-// covers are marked with it, and so left out of [List.String]: an address
-// within a network, a name below a name, the same with a port, an entry given
-// twice. For Go the merged list covers what the lists cover together.
+// Merge returns a new List with the entries of all lists in their order. For Go it
+// covers what the lists cover together.
 //
-// A lone "*" stays beside the others: it does not hide them, so that the list is
-// whole again when somebody takes it out. An entry that covers nothing stays,
-// too. The time grows with the square of the number of entries.
+// An entry that another one covers gets that one's text as Within: an address within
+// a network, a name below a name, the same with a port, an entry given twice. The
+// item "*" is the exception. The others are kept beside it, so that the list is
+// complete when somebody removes it. An entry that covers nothing is kept too. The
+// time grows with the square of the number of entries.
 func Merge(lists ...List) List {
 	merged := slices.Concat(lists...)
 	entries := make([]entry, len(merged))
@@ -66,9 +67,9 @@ func Merge(lists ...List) List {
 			entries[i] = parseEntry(merged[i].Text)
 		}
 	}
-	// i is within j if j covers more, or the same and comes first.
+	// Entry i is within j if j covers more, or covers the same and comes first.
 	within := func(i, j int) bool {
-		return i != j && entries[j].covers(entries[i]) && (j < i || !entries[i].covers(entries[j]))
+		return i != j && entries[j].includes(entries[i]) && (j < i || !entries[i].includes(entries[j]))
 	}
 	hidden := make([]bool, len(merged))
 	for i := range merged {
@@ -87,9 +88,9 @@ func Merge(lists ...List) List {
 	return merged
 }
 
-// covers reports whether all that o covers is covered by e. Everything covers
-// only itself here, for the sake of Merge.
-func (e entry) covers(o entry) bool {
+// includes reports whether e covers all that o covers. For Merge, "*" includes only
+// "*".
+func (e entry) includes(o entry) bool {
 	if e.kind != o.kind || e.port != "" && e.port != o.port {
 		return false
 	}
@@ -97,7 +98,7 @@ func (e entry) covers(o entry) bool {
 	case everything:
 		return true
 	case addresses:
-		// The families are apart: mapped addresses are never in a span of IPv6.
+		// A span of IPv6 does not cover the IPv4 addresses mapped into it.
 		return e.span.first.is4() == o.span.first.is4() &&
 			!o.span.first.less(e.span.first) && !e.span.last.less(o.span.last)
 	case domain:
@@ -107,4 +108,130 @@ func (e entry) covers(o entry) bool {
 		return strings.HasSuffix(o.name, "."+e.name)
 	}
 	return false
+}
+
+// For returns the list in the form that the consumer reads, and a [Finding] for each
+// entry that it can't be told exactly. For the JVM that is a value of
+// http.nonProxyHosts, for all others a value of no_proxy. Findings refer to entries
+// by their index in the List.
+//
+// Each entry is written in the spelling that the consumer reads best. If the
+// consumer would read it as something else, the entry is left out: then its hosts go
+// through the proxy, which people notice, as they would not notice a connection
+// around the proxy. Two kinds of entries may cover a little more, and get a Finding:
+// some consumers read ".example.com" as the name itself too, and the JVM reads a
+// network as the beginning of a text.
+//
+// An entry within another is written if the consumer can't read the other one. For
+// wget, which knows no networks, this leaves the addresses of the API server and of
+// the DNS.
+//
+// For adds no loopback items, though Go needs none. Lists of a [Cluster] have them.
+func (l List) For(c Consumer) (string, []Finding) {
+	r := renderer{list: l, consumer: c}
+	r.shown = redactItems(r.entryTexts())
+	if i := slices.IndexFunc(l, Entry.isEverything); i >= 0 && c.readsStarOnlyAlone() {
+		if len(l) > 1 {
+			r.addFinding(i, "reads it only as the whole list, so the other entries, which add nothing, are left out", "no \"*\"")
+		}
+		return "*", r.findings
+	}
+	for i, e := range l {
+		if e.Within == "" {
+			r.renderEntry(i)
+		}
+	}
+	for i, e := range l {
+		if e.Within != "" && !r.isCovered(e.Text) {
+			r.renderEntry(i)
+		}
+	}
+	slices.SortStableFunc(r.findings, func(a, b Finding) int { return a.Index - b.Index })
+	return strings.Join(r.items, c.separator()), r.findings
+}
+
+type renderer struct {
+	list     List
+	consumer Consumer
+	shown    []string // the texts without credentials
+	items    []string
+	findings []Finding
+}
+
+func (r *renderer) entryTexts() []string {
+	texts := make([]string, len(r.list))
+	for i, e := range r.list {
+		texts[i] = e.Text
+	}
+	return texts
+}
+
+func (r *renderer) renderEntry(i int) {
+	e := r.list[i]
+	if e.Skipped != "" {
+		r.addFinding(i, "is not given it: "+e.Skipped, "it into Extra if that is meant")
+		return
+	}
+	if reason := (Options{}).itemFault(strings.TrimSpace(e.Text)); reason != "" {
+		r.addFinding(i, "is not given what covers nothing", "it differently: "+reason)
+		return
+	}
+	s := r.consumer.bestSpelling(e.Text)
+	for _, item := range s.items {
+		if !slices.Contains(r.items, item) {
+			r.items = append(r.items, item)
+		}
+	}
+	given := "is given " + s.quoteItems(r.consumer.separator())
+	switch s.reading {
+	case unusable:
+		r.addFinding(i, "cannot be told"+s.missedText(), r.consumer.spellingAdvice(e.Text))
+	case wider:
+		r.addFinding(i, given+", which "+s.wider, r.consumer.narrowAdvice(e.Text))
+	case narrower:
+		if s.extra != nil {
+			given += ", which " + s.wider
+		}
+		r.addFinding(i, given+s.missedText(), r.consumer.spellingAdvice(e.Text))
+	}
+}
+
+// isCovered reports whether the items so far cover, for the consumer, what an entry
+// covers.
+func (r *renderer) isCovered(text string) bool {
+	match := r.consumer.newMatcher(strings.Join(r.items, ","))
+	rules := Options{NoImpliedLoopback: true}.compileRules(text)
+	for _, p := range itemQuestions(text) {
+		t := newTarget(p.host, p.port)
+		if rules.Bypass(p.host, t.port) && !match(t) {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *renderer) addFinding(i int, does, write string) {
+	if r.shown[i] != r.list[i].Text {
+		does, write = "does not read a URL or credentials", "the host alone"
+	}
+	r.findings = append(r.findings, Finding{Index: i, Text: r.shown[i], Consumer: r.consumer, Does: does, Write: write})
+}
+
+// readsStarOnlyAlone reports whether "*" covers everything only if it is the whole
+// list.
+func (c Consumer) readsStarOnlyAlone() bool {
+	t := newTarget("host.example", "https")
+	return c.newMatcher("*")(t) && !c.newMatcher("a.example,*")(t)
+}
+
+// narrowAdvice returns what to write for an entry that the consumer reads as more.
+func (c Consumer) narrowAdvice(text string) string {
+	if e := parseEntry(text); e.kind == domain {
+		return fmt.Sprintf("the names below %q one by one if the name itself must use the proxy", e.name)
+	}
+	return "the addresses one by one if such names must use the proxy"
+}
+
+func (e Entry) isEverything() bool {
+	return e.Skipped == "" && parseEntry(e.Text).kind == everything
 }

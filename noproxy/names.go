@@ -6,17 +6,17 @@ import (
 	"unicode/utf8"
 )
 
-// nameTable holds the names of a list. The value of a name says whether the
-// name itself is covered, besides the names below it.
+// nameTable holds the names of a list. The value of a name is true if the name
+// itself is covered too, and false if only the names below it are.
 type nameTable struct {
 	anyPort map[string]bool
 	onePort map[namePort]bool
-	lengths []int // of the names; sorted, each once
+	lengths []int // the lengths of the names; sorted, each once
 }
 
 type namePort struct{ name, port string }
 
-func (t *nameTable) add(name, port string, apex bool) {
+func (t *nameTable) addName(name, port string, apex bool) {
 	if i, found := slices.BinarySearch(t.lengths, len(name)); !found {
 		t.lengths = slices.Insert(t.lengths, i, len(name))
 	}
@@ -40,11 +40,11 @@ func (t *nameTable) matchFold(host, port string) bool {
 	return matchName(t, appendLower(buf[:0], strings.TrimSpace(host)), port)
 }
 
-// matchName looks up the host itself and each part of it that follows a dot.
-// It tries only the lengths that the list has. So it never hashes more bytes
-// than there are in the list, not even for a host that is all dots.
+// matchName looks up the host itself and each part of it that follows a dot. It
+// tries only the lengths of listed names, so a host of many dots does not cost
+// more than the list has bytes.
 //
-// T is string or []byte because a map takes either without allocating.
+// T is string or []byte because a map lookup with either does not allocate.
 func matchName[T string | []byte](t *nameTable, host T, port string) bool {
 	for _, length := range t.lengths {
 		start := len(host) - length
@@ -54,7 +54,7 @@ func matchName[T string | []byte](t *nameTable, host T, port string) bool {
 		if start > 0 && host[start-1] != '.' {
 			continue
 		}
-		found, apex := lookup(t, host[start:], port)
+		found, apex := lookupName(t, host[start:], port)
 		if found && (start > 0 || apex) {
 			return true
 		}
@@ -62,7 +62,7 @@ func matchName[T string | []byte](t *nameTable, host T, port string) bool {
 	return false
 }
 
-func lookup[T string | []byte](t *nameTable, name T, port string) (found, apex bool) {
+func lookupName[T string | []byte](t *nameTable, name T, port string) (found, apex bool) {
 	apex, found = t.anyPort[string(name)]
 	if len(t.onePort) > 0 {
 		a, ok := t.onePort[namePort{string(name), port}]
@@ -74,18 +74,22 @@ func lookup[T string | []byte](t *nameTable, name T, port string) (found, apex b
 // maxName is the length of the longest name in DNS.
 const maxName = 253
 
-// appendLower appends name to buf, which is empty, as strings.ToLower has it.
+// appendLower appends the result of strings.ToLower(name) to buf, which is empty.
 func appendLower(buf []byte, name string) []byte {
 	if !isASCII(name) {
 		return append(buf, strings.ToLower(name)...)
 	}
-	buf = append(buf, name...)
-	for i, c := range buf {
+	return lowerASCII(append(buf, name...))
+}
+
+// lowerASCII changes the upper-case ASCII letters in b, and returns b.
+func lowerASCII(b []byte) []byte {
+	for i, c := range b {
 		if 'A' <= c && c <= 'Z' {
-			buf[i] = c + ('a' - 'A')
+			b[i] = c + ('a' - 'A')
 		}
 	}
-	return buf
+	return b
 }
 
 func isASCII(s string) bool {
@@ -97,16 +101,16 @@ func isASCII(s string) bool {
 	return true
 }
 
-// isPlain reports whether s is ASCII without upper case, space and control
-// characters, so that it can be compared as it is. Every Bypass asks, hence
-// eight bytes at a time.
+// isPlain reports whether s is ASCII without upper-case letters, spaces and control
+// characters, so that it can be compared without conversion. Every Bypass calls it,
+// so it looks at eight bytes at a time.
 func isPlain(s string) bool {
 	const ones = 0x0101010101010101
 	for ; len(s) >= 8; s = s[8:] {
 		w := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
 			uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
-		// Adding 0x80-c sets the top bit of the bytes that are c or more. It
-		// carries into the next byte only from one that is not ASCII.
+		// Adding 0x80-c to a byte sets its top bit if it is c or more. Only a byte
+		// that is not ASCII carries into the next one, and then w's own top bit is set.
 		upper := (w + (0x80-'A')*ones) &^ (w + (0x80-'Z'-1)*ones)
 		space := ^(w + (0x80-'!')*ones)
 		if (w|upper|space)&(0x80*ones) != 0 {

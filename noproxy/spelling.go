@@ -12,28 +12,29 @@ import (
 // spelling is a way to write an item for some consumer.
 type spelling struct {
 	items []string
-	wider string // what else it covers for some; "" if that is not to be risked
+	wider string // what else it may cover; "" if it must not cover more
 }
 
-// reading is how well a consumer reads a spelling.
+// reading says how well a consumer reads a spelling. A higher one is better.
 type reading int
 
 const (
-	nowhere  reading = iota // covers nothing of what it should, or too much
+	unusable reading = iota // covers nothing that it should, or too much
 	narrower                // covers a part
-	wider                   // covers more, in a way that can be named
-	exact                   // as Go reads the item
+	wider                   // covers all, and what spelling.wider names
+	exact                   // covers what the item covers for Go
 )
 
-// rendition is a spelling and how a consumer reads it.
-type rendition struct {
+// spellingResult says how a consumer reads a spelling.
+type spellingResult struct {
 	spelling
-	reading      reading
-	missed, over *probe // the first that it wrongly does not cover, or covers
+	reading       reading
+	missed, extra *question // the first that it misses, and the first that it wrongly covers
 }
 
-// quote returns the spelling for a sentence. Of many items it shows the ends.
-func (s spelling) quote(separator string) string {
+// quoteItems returns the spelling in quotes. Of many items it shows the first and the
+// last.
+func (s spelling) quoteItems(separator string) string {
 	items := s.items
 	if n := len(items); n > 4 {
 		items = []string{items[0], "...", items[n-1]}
@@ -41,20 +42,20 @@ func (s spelling) quote(separator string) string {
 	return strconv.Quote(strings.Join(items, separator))
 }
 
-// andProxies ends a sentence with what is not covered.
-func (r rendition) andProxies() string {
+// missedText returns the end of a sentence that names what is not covered, or "".
+func (r spellingResult) missedText() string {
 	if r.missed == nil {
 		return ""
 	}
 	return fmt.Sprintf(", and sends %v through the proxy", *r.missed)
 }
 
-// spell returns the spelling of an item that the consumer reads best.
-func (c Consumer) spell(item string) rendition {
-	best := c.read(spelling{}, item)
-	best.reading = nowhere // even if it is implied
-	for _, s := range spellings(item) {
-		if r := c.read(s, item); r.reading > best.reading {
+// bestSpelling returns the spelling of an item that the consumer reads best.
+func (c Consumer) bestSpelling(item string) spellingResult {
+	best := c.readSpelling(spelling{}, item)
+	best.reading = unusable // even if it is implied
+	for _, s := range possibleSpellings(item) {
+		if r := c.readSpelling(s, item); r.reading > best.reading {
 			best = r
 		}
 		if best.reading == exact {
@@ -64,29 +65,30 @@ func (c Consumer) spell(item string) rendition {
 	return best
 }
 
-// read compares what the consumer makes of a spelling to Go's reading of item.
-func (c Consumer) read(s spelling, item string) rendition {
-	r := rendition{spelling: s}
-	match, implied := c.compile(strings.Join(s.items, ",")), c.compile("")
-	rules := Options{NoImpliedLoopback: true}.compile(item)
+// readSpelling compares the consumer's reading of a spelling with Go's reading of
+// item.
+func (c Consumer) readSpelling(s spelling, item string) spellingResult {
+	r := spellingResult{spelling: s}
+	match, implied := c.newMatcher(strings.Join(s.items, ",")), c.newMatcher("")
+	rules := Options{NoImpliedLoopback: true}.compileRules(item)
 	hit := false
-	for _, p := range probes(item) {
+	for _, p := range itemQuestions(item) {
 		t := newTarget(p.host, p.port)
 		got, want := match(t), rules.Bypass(p.host, t.port)
 		hit = hit || got && want
 		if want && !got && r.missed == nil {
 			r.missed = &p
 		}
-		// What is implied no spelling changes.
-		if got && !want && r.over == nil && !implied(t) {
-			r.over = &p
+		// No spelling changes what the consumer implies.
+		if got && !want && r.extra == nil && !implied(t) {
+			r.extra = &p
 		}
 	}
 	switch {
-	case r.missed == nil && r.over == nil:
+	case r.missed == nil && r.extra == nil:
 		r.reading = exact
-	case !hit, r.over != nil && s.wider == "":
-		r.reading = nowhere
+	case !hit, r.extra != nil && s.wider == "":
+		r.reading = unusable
 	case r.missed != nil:
 		r.reading = narrower
 	default:
@@ -95,57 +97,57 @@ func (c Consumer) read(s spelling, item string) rendition {
 	return r
 }
 
-// spellings returns the ways to write an item; the first is the item.
-func spellings(item string) []spelling {
+// possibleSpellings returns the ways to write an item. The first is the item itself.
+func possibleSpellings(item string) []spelling {
 	item = strings.TrimSpace(item)
 	e := parseEntry(item)
 	as := func(wider string, items ...string) spelling { return spelling{items, wider} }
 	switch {
 	case e.kind == domain && e.apex:
-		return []spelling{as("", item), as("", e.with(e.name)), as("", e.with(e.name), e.with("*."+e.name))}
+		return []spelling{as("", item), as("", e.withHost(e.name)), as("", e.withHost(e.name), e.withHost("*."+e.name))}
 	case e.kind == domain:
 		also := fmt.Sprintf("also covers %q itself", e.name)
-		return []spelling{as(also, item), as(also, e.with("."+e.name)), as("", e.with("*."+e.name))}
+		return []spelling{as(also, item), as(also, e.withHost("."+e.name)), as("", e.withHost("*."+e.name))}
 	case e.kind == addresses && e.span.first == e.span.last:
-		addr := e.span.first.addr().String()
-		return []spelling{as("", item), as("", e.with(addr)), as("", "["+addr+"]")}
-	case e.kind == addresses && e.span.first.is4() && e.span.bits() > 96:
+		addr := e.span.first.netipAddr().String()
+		return []spelling{as("", item), as("", e.withHost(addr)), as("", "["+addr+"]")}
+	case e.kind == addresses && e.span.first.is4() && e.span.prefixLength() > 96:
 		also := "also covers names that begin with the same numbers"
-		return []spelling{as("", item), as("", e.span.cidr()), as(also, e.span.patterns()...)}
+		return []spelling{as("", item), as("", e.span.cidrText()), as(also, e.span.textPatterns()...)}
 	case e.kind == addresses:
-		return []spelling{as("", item), as("", e.span.cidr())}
+		return []spelling{as("", item), as("", e.span.cidrText())}
 	}
 	return []spelling{as("", item)}
 }
 
-// with returns host with the port of e, if it has one.
-func (e entry) with(host string) string {
+// withHost returns host with the port of e, if it has one.
+func (e entry) withHost(host string) string {
 	if e.port == "" {
 		return host
 	}
 	return net.JoinHostPort(host, e.port)
 }
 
-// bits returns the length of the prefix that s is.
-func (s span) bits() int {
+// prefixLength returns the length of the prefix that covers s, as one of IPv6.
+func (s span) prefixLength() int {
 	if s.first.hi != s.last.hi {
 		return bits.LeadingZeros64(s.first.hi ^ s.last.hi)
 	}
 	return 64 + bits.LeadingZeros64(s.first.lo^s.last.lo)
 }
 
-func (s span) cidr() string {
-	size := s.bits()
+func (s span) cidrText() string {
+	size := s.prefixLength()
 	if s.first.is4() {
 		size -= 96
 	}
-	return netip.PrefixFrom(s.first.addr(), size).String()
+	return netip.PrefixFrom(s.first.netipAddr(), size).String()
 }
 
-// patterns returns an IPv4 network as text with an asterisk at the end, for who
-// knows no networks: 172.16.0.0/15 is 172.16.* and 172.17.*.
-func (s span) patterns() []string {
-	octets := (s.bits() - 96 + 7) / 8 // that the patterns have
+// textPatterns returns an IPv4 network as patterns, for consumers that know no
+// networks: 172.16.0.0/15 is 172.16.* and 172.17.*.
+func (s span) textPatterns() []string {
+	octets := (s.prefixLength() - 96 + 7) / 8 // in each pattern
 	var patterns []string
 	step := uint64(1) << (32 - 8*octets)
 	for n := s.first.lo; n <= s.last.lo; n += step {

@@ -1,15 +1,17 @@
 package noproxy
 
 import (
+	"bytes"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/net/idna"
 )
 
-// curlMatcher follows lib/noproxy.c, and what lib/urlapi.c and lib/url.c do to
-// the host before it gets there.
+// curlMatcher follows curl's lib/noproxy.c, and what lib/urlapi.c and lib/url.c do
+// to the host before.
 func curlMatcher(list string) matcher {
 	tokens := curlTokens(list)
 	return func(t target) bool {
@@ -27,11 +29,11 @@ func curlMatcher(list string) matcher {
 	}
 }
 
-// libidn2 is what curl converts a host with: it takes underscores.
+// libidn2 converts a host as the library does that curl uses: it takes underscores.
 var libidn2 = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.StrictDomainName(false))
 
-// curlHost returns the host as curl looks for it in the list, and false for one
-// that curl refuses. "10.0.0." is 10.0.0.0, as 10.0.0 is.
+// curlHost returns the host in the form that curl compares, and false for a host
+// that curl refuses. "10.0.0." is 10.0.0.0, and so is "10.0.0".
 func curlHost(host string) (string, bool) {
 	if isASCII(host) {
 		if n, ok := parseAton(strings.TrimSuffix(host, ".")); ok {
@@ -44,8 +46,8 @@ func curlHost(host string) (string, bool) {
 	return host, err == nil && !strings.Contains("."+host, "..")
 }
 
-// curlTokens splits a list where curl does: a blank that no comma follows ends
-// the list.
+// curlTokens splits a list as curl does. A blank without a comma after it ends the
+// list.
 func curlTokens(list string) []string {
 	var tokens []string
 	for list != "" {
@@ -67,56 +69,65 @@ func curlTokens(list string) []string {
 }
 
 func curlMatchName(tokens []string, name string) bool {
-	for _, token := range tokens {
+	return slices.ContainsFunc(tokens, func(token string) bool {
 		token = strings.TrimPrefix(strings.TrimSuffix(token, "."), ".")
-		if hasSuffixFold(name, token) && (len(name) == len(token) || name[len(name)-len(token)-1] == '.') {
-			return true
-		}
-	}
-	return false
+		return hasSuffixFold(name, token) && (len(name) == len(token) || name[len(name)-len(token)-1] == '.')
+	})
 }
 
 func curlMatchIP(tokens []string, addr netip.Addr) bool {
-	for _, token := range tokens {
+	return slices.ContainsFunc(tokens, func(token string) bool {
 		network, length, slash := strings.Cut(token, "/")
 		n, err := netip.ParseAddr(network)
 		if err != nil || n.Zone() != "" {
-			continue
+			return false
 		}
 		bits := n.BitLen()
 		if slash {
 			v, err := strconv.ParseUint(length, 10, 8)
 			if err != nil || int(v) > n.BitLen() {
-				continue
+				return false
 			}
-			if v > 0 { // curl takes /0 for no length at all
+			if v > 0 { // curl reads /0 as no length
 				bits = int(v)
 			}
 		}
-		if netip.PrefixFrom(n, bits).Contains(addr) {
-			return true
-		}
-	}
-	return false
+		return netip.PrefixFrom(n, bits).Contains(addr)
+	})
 }
 
-// hasSuffixFold is strings.HasSuffix without regard to the case of ASCII.
+// hasSuffixFold is strings.HasSuffix that ignores the case of ASCII letters.
 func hasSuffixFold(s, suffix string) bool {
-	if len(s) < len(suffix) {
-		return false
+	return bytes.HasSuffix(lowerASCII([]byte(s)), lowerASCII([]byte(suffix)))
+}
+
+// wgetMatcher follows Wget's sepstring in src/init.c and sufmatch in src/host.c.
+// Wget compares only text: it knows no addresses, networks, ports or asterisks.
+func wgetMatcher(list string) matcher {
+	var tokens []string
+	if list != "" {
+		for i, token := range strings.Split(list, ",") {
+			if i > 0 {
+				// Blanks before the first item and after each item stay.
+				token = strings.TrimLeft(token, " \t\n\v\f\r")
+			}
+			tokens = append(tokens, token)
+		}
 	}
-	s = s[len(s)-len(suffix):]
-	for i := range len(s) {
-		if lowerByte(s[i]) != lowerByte(suffix[i]) {
+	return func(t target) bool {
+		if hasZone(t.host) { // refused
 			return false
 		}
+		host := toASCII(t.host)
+		return slices.ContainsFunc(tokens, func(token string) bool { return wgetMatch(host, token) })
 	}
-	return true
 }
 
-func lowerByte(c byte) byte {
-	if 'A' <= c && c <= 'Z' {
-		return c + ('a' - 'A')
+func wgetMatch(host, token string) bool {
+	if !hasSuffixFold(host, token) {
+		return false
 	}
-	return c
+	rest := host[:len(host)-len(token)]
+	// By Wget's source an empty item covers the names that end in a dot.
+	return rest == "" || rest[len(rest)-1] == '.' || strings.HasPrefix(token, ".")
 }

@@ -9,8 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -100,25 +98,5 @@ func TestManager(t *testing.T) {
 	m, err := newManager(&rest.Config{Host: server.URL}, provider.Settings{ProxyURL: "http://proxy:3128"}, "system")
 	if err != nil || m == nil {
 		t.Errorf("got %v, want a manager", err)
-	}
-}
-
-// TestREADME: the README shows the code of this example, which is compiled.
-func TestREADME(t *testing.T) {
-	code, err := os.ReadFile("workload.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(code), "a test compares.\n\n")
-	shown, _, ok := strings.Cut(rest, "\n// End of what is in the README.")
-	if !ok || strings.Count(shown, "\n") > 17 {
-		t.Fatalf("got %q of workload.go, want the marks and 15 lines between them, beside the comment", shown)
-	}
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(readme), "```go\n"+shown+"```\n") {
-		t.Errorf("the README has not, as it is:\n%s", shown)
 	}
 }

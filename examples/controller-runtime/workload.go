@@ -13,8 +13,6 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
-// What follows, up to the end mark, is in the README, too: a test compares.
-
 // workload is a client of the cluster that the kubeconfig Secret leads to, by
 // the route that it says: a proxy, a tunnel's gateway, several endpoints.
 func workload(secret *corev1.Secret, scheme *runtime.Scheme) (client.Client, io.Closer, error) {
@@ -29,8 +27,6 @@ func workload(secret *corev1.Secret, scheme *runtime.Scheme) (client.Client, io.
 	c, err := client.New(way.Config(), client.Options{Scheme: scheme})
 	return c, way, err // Close ends the connections
 }
-
-// End of what is in the README.
 
 // nodes counts a cluster's nodes.
 func nodes(ctx context.Context, secret *corev1.Secret, scheme *runtime.Scheme) (int, error) {

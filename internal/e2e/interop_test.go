@@ -89,7 +89,7 @@ func TestInterop(t *testing.T) {
 	}
 	interop.Store(table)
 	wantWebSockets(t, b, doors)
-	if err := table.check("../../README.md"); err != nil {
+	if err := table.check("../../docs/gateway.md"); err != nil {
 		t.Error(err)
 	}
 }

@@ -64,6 +64,7 @@ var arrows = map[string][]string{
 	"/examples/internal/metrics":    {},
 	"/internal/test/apitest":        {},
 	"/internal/test/enroltest":      {},
+	"/internal/test/docs":           {},
 	"/internal/test/imports":        {},
 	"/internal/test/pki":            {},
 	"/internal/test/proxytest":      {"/internal/relay"},

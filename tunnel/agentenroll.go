@@ -3,8 +3,13 @@ package tunnel
 import (
 	"context"
 	"crypto"
+	"crypto/rand"
+	"crypto/tls"
 	"errors"
+	"net"
 	"time"
+
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // enrolling is what a runner knows of its enrolments.
@@ -143,4 +148,77 @@ func (r *runner) judge(err error) {
 	case CodeCertificateExpired, CodeBadCertificate, CodeRevoked, CodeServerCertificate:
 		r.rejected = true
 	}
+}
+
+// enroll asks the server for a certificate of key, on a connection whose
+// handshake is done. program names the agent's program and its version. What
+// it returns is for a CredentialStore. The connection is the caller's to
+// close; after the end of ctx it is of no use.
+func enroll(ctx context.Context, conn net.Conn, state *tls.ConnectionState, inv Invitation, key crypto.Signer, program string) (*Credentials, error) {
+	m := wire.New(wire.MsgEnroll).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagToken, inv.Token)
+	if inv.Cluster != "" {
+		m.AddString(wire.TagCluster, inv.Cluster)
+	}
+	m.AddString(wire.TagProgram, program)
+	if err := m.AddRequest(state, key); err != nil {
+		return nil, internal("enroll", inv.Cluster, err)
+	}
+	answer, err := ask(ctx, conn, m)
+	if err != nil {
+		return nil, askError(ctx, inv.Cluster, err)
+	}
+	if answer.Kind != wire.MsgIssued && answer.Kind != wire.MsgRefusal {
+		return nil, &Error{Op: "enroll", Cluster: inv.Cluster, Code: CodeBadRequest, Err: errors.New("the server's answer is something else")}
+	}
+	c, err := issued(answer, "enroll", inv.Cluster, key, state.PeerCertificates)
+	if err != nil {
+		return nil, err
+	}
+	if inv.Cluster != "" && c.identity().Cluster != inv.Cluster {
+		return nil, &Error{Op: "enroll", Cluster: inv.Cluster, Code: CodeWrongCluster}
+	}
+	return c, nil
+}
+
+// ask writes m and reads the answer, both within ctx.
+func ask(ctx context.Context, conn net.Conn, m *wire.Message) (*wire.Message, error) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if err := wire.Write(conn, m); err != nil {
+		return nil, err
+	}
+	if f, ok := conn.(interface{ Flush() error }); ok {
+		if err := f.Flush(); err != nil {
+			return nil, err
+		}
+	}
+	return wire.Read(conn, wire.MaxBody)
+}
+
+func askError(ctx context.Context, cluster string, err error) error {
+	e := &Error{Op: "enroll", Cluster: cluster, Code: CodeLost, Err: err}
+	switch cause := ctx.Err(); {
+	case errors.Is(cause, context.DeadlineExceeded):
+		e.Code, e.Err = CodeTimeout, cause
+	case cause != nil:
+		e.Code, e.Err = CodeCanceled, cause
+	case errors.Is(err, wire.ErrMalformed):
+		e.Code = CodeBadRequest
+	}
+	return e
+}
+
+// newRequest makes a key and the RENEW that asks for its certificate on
+// this connection. The key is for accept, along with the answer that has the
+// message's id.
+func newRequest(state *tls.ConnectionState) (crypto.Signer, *wire.Message, error) {
+	key, err := newKey()
+	if err != nil {
+		return nil, nil, internal("renew", "", err)
+	}
+	m := wire.New(wire.MsgRenew).AddString(wire.TagID, rand.Text())
+	if err := m.AddRequest(state, key); err != nil {
+		return nil, nil, internal("renew", "", err)
+	}
+	return key, m, nil
 }

@@ -2,7 +2,9 @@ package tunnel
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
@@ -110,4 +112,61 @@ func (r *runner) renew(ctx context.Context, l *serverSession) error {
 			return &Error{Op: "renew", Code: contextCode(ctx.Err()), Err: ctx.Err()}
 		}
 	}
+}
+
+// prepareGiven takes the certificate of now, and returns the servers to try.
+func (r *runner) prepareGiven(ctx context.Context) ([]string, error) {
+	inv, err := r.Invitation(ctx)
+	if err != nil {
+		return nil, &Error{Op: "connect", Code: CodeNoIdentity, Err: err}
+	}
+	if err := checkPin(inv.Pin); err != nil {
+		return nil, configError("invitation: field Pin: %w", err)
+	}
+	if _, err := r.takeCertificate(ctx, inv.Pin); err != nil {
+		return nil, err
+	}
+	return r.serversOr(inv)
+}
+
+// rotate takes the next certificate, if there is one yet.
+func (r *runner) rotate(ctx context.Context, held *Credentials) error {
+	next, err := r.takeCertificate(ctx, held.given.pin)
+	if err == nil && next.Chain[0] == held.Chain[0] {
+		err = &Error{Op: "renew", Cluster: held.identity().Cluster, Code: CodeInternal,
+			Err: fmt.Errorf("%w that ends at %s", errSameCertificate, stamp(held.expires()))}
+	}
+	return err
+}
+
+var errSameCertificate = errors.New("GetClientCertificate still returns the certificate")
+
+// takeCertificate has the credentials be those of GetClientCertificate.
+func (r *runner) takeCertificate(ctx context.Context, pin string) (*Credentials, error) {
+	renewed := false
+	next, err := r.update(ctx, func(held *Credentials) (*Credentials, error) {
+		cert, err := r.GetClientCertificate(anyServer())
+		if err == nil {
+			cert, err = withLeaf(cert)
+		}
+		if err != nil {
+			return nil, &Error{Op: "connect", Code: CodeNoIdentity, Err: fmt.Errorf("GetClientCertificate: %w", err)}
+		}
+		next := held.giving(cert, pin)
+		renewed = held != nil && next.Chain[0] != held.Chain[0]
+		return next, nil
+	})
+	if renewed && r.Hooks.Renewed != nil {
+		r.Hooks.Renewed(next.identity(), next.expires())
+	}
+	return next, err
+}
+
+// anyServer is what any server asks for. GetClientCertificate is called when
+// none does, too.
+func anyServer() *tls.CertificateRequestInfo {
+	return &tls.CertificateRequestInfo{Version: tls.VersionTLS13, SignatureSchemes: []tls.SignatureScheme{
+		tls.ECDSAWithP256AndSHA256, tls.Ed25519, tls.PSSWithSHA256, tls.PSSWithSHA384, tls.PSSWithSHA512,
+		tls.ECDSAWithP384AndSHA384, tls.ECDSAWithP521AndSHA512,
+	}}
 }

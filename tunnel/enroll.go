@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -84,69 +85,6 @@ func refusalOf(kind wire.Kind, err error) *wire.Message {
 		text = e.Err.Error()
 	}
 	return refusal(kind, e.Code, text)
-}
-
-// identify returns who the client of a connection is, and whether Identify said
-// so and not the authority. The error is an [*Error] with
-// CodeCertificateExpired, CodeRevoked, CodeBadCertificate, CodeInternal or a
-// code of Identify's; with the first two, the identity is known all the same.
-func (e *enroller) identify(ctx context.Context, state *tls.ConnectionState) (id Identity, cert *x509.Certificate, byIdentify bool, err error) {
-	id, issued, err := e.issuedTo("connect", state)
-	if !issued && e.identifyOther != nil && len(state.PeerCertificates) > 0 {
-		byIdentify = true
-		id, err = identifyBy(e.identifyOther, state)
-	}
-	if err == nil {
-		cert, err = e.inForce(ctx, "connect", id, state)
-	}
-	return id, cert, byIdentify, err
-}
-
-// issuedTo returns whom the authority issued the client's certificate to, and
-// whether it issued it at all.
-func (e *enroller) issuedTo(op string, state *tls.ConnectionState) (id Identity, issued bool, err error) {
-	if len(state.PeerCertificates) == 0 {
-		return Identity{}, false, refused(op, "", CodeBadCertificate, "the agent showed none")
-	}
-	a, leaf := e.authority(), state.PeerCertificates[0]
-	if err := a.check(); err != nil {
-		return Identity{}, false, internal(op, "", err)
-	}
-	// Whether it is one of ours comes first: a stranger's has not "expired".
-	if err := verifyLeaf(leaf, a.all(), x509.ExtKeyUsageClientAuth, inLife(leaf, e.clock())); err != nil {
-		return Identity{}, false, refused(op, "", CodeBadCertificate, "%w", err)
-	}
-	if id, err = identityOf(leaf); err != nil {
-		return Identity{}, true, refused(op, "", CodeBadCertificate, "%w", err)
-	}
-	return id, true, nil
-}
-
-// inForce returns the client's certificate, if that has begun and not ended,
-// and its identity was not revoked.
-func (e *enroller) inForce(ctx context.Context, op string, id Identity, state *tls.ConnectionState) (*x509.Certificate, error) {
-	leaf, now := state.PeerCertificates[0], e.clock()
-	switch {
-	case now.After(leaf.NotAfter):
-		return nil, refused(op, id.Cluster, CodeCertificateExpired, "it ended at %s, and now it is %s", stamp(leaf.NotAfter), stamp(now))
-	case now.Before(leaf.NotBefore):
-		return nil, refused(op, id.Cluster, CodeBadCertificate, "it begins at %s, and now it is %s", stamp(leaf.NotBefore), stamp(now))
-	}
-	if err := e.checkRevoked(ctx, op, id); err != nil {
-		return nil, err
-	}
-	return leaf, nil
-}
-
-func (e *enroller) checkRevoked(ctx context.Context, op string, id Identity) error {
-	revoked, err := e.store.Revoked(ctx, id)
-	switch {
-	case err != nil:
-		return internal(op, id.Cluster, err)
-	case revoked:
-		return refused(op, id.Cluster, CodeRevoked, "")
-	}
-	return nil
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
@@ -355,4 +293,88 @@ func (s *Server) serveEnrolment(ctx context.Context, c *carrier.Conn) {
 func answering(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, _ := ctx.Deadline() // admit's
 	return context.WithTimeout(ctx, time.Until(deadline)*2/3)
+}
+
+// claimMemory is how long the Store's answer about a token counts: whoever
+// comes with the same token again and again costs one question in that time.
+const claimMemory = time.Minute
+
+// claims keeps callers that have a token from using up the Store: one at a time
+// asks about a token, and the answer is remembered. Only tokens that an authority
+// signed come here, so its size is bounded by the invitations that were used in
+// the last two minutes. The zero value is ready; it is safe for concurrent use.
+type claims struct {
+	mu    sync.Mutex        // guards the fields below, and claim.users
+	known map[string]*claim // by the token's ID
+	swept time.Time
+}
+
+// claim is what is known of one token.
+type claim struct {
+	turn  chan struct{} // has room for one
+	users int           // callers that have the turn, or wait for it
+
+	// The caller that has the turn owns these.
+
+	holder string    // the key that the token was spent for; empty if the Store does not have the token
+	until  time.Time // holder counts until then
+}
+
+// enter waits for the caller's turn with the token, which leave ends.
+func (c *claims) enter(ctx context.Context, id string) (*claim, error) {
+	entry := c.use(id)
+	select {
+	case entry.turn <- struct{}{}:
+		return entry, nil
+	case <-ctx.Done():
+		c.release(entry)
+		return nil, ctx.Err()
+	}
+}
+
+func (c *claims) use(id string) *claim {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := time.Now(); now.Sub(c.swept) >= claimMemory {
+		c.sweepLocked(now)
+	}
+	entry := c.known[id]
+	if entry == nil {
+		entry = &claim{turn: make(chan struct{}, 1)}
+		c.known[id] = entry
+	}
+	entry.users++
+	return entry
+}
+
+// sweepLocked forgets the tokens whose time is over.
+func (c *claims) sweepLocked(now time.Time) {
+	c.swept = now
+	if c.known == nil {
+		c.known = map[string]*claim{}
+	}
+	for id, entry := range c.known {
+		if entry.users == 0 && !entry.remembered(now) {
+			delete(c.known, id)
+		}
+	}
+}
+
+func (c *claims) leave(entry *claim) {
+	<-entry.turn
+	c.release(entry)
+}
+
+func (c *claims) release(entry *claim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	entry.users--
+}
+
+// remembered reports whether holder counts.
+func (c *claim) remembered(now time.Time) bool { return now.Before(c.until) }
+
+// remember keeps what the Store said.
+func (c *claim) remember(holder string) {
+	c.holder, c.until = holder, time.Now().Add(claimMemory)
 }

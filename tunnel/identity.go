@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -77,4 +78,67 @@ func identifyBy(identify func(tls.ConnectionState) (Identity, error), state *tls
 		return Identity{}, internal("connect", "", fmt.Errorf("field Identify of the Server returned an identity that can't be used: %w", err))
 	}
 	return id, nil
+}
+
+// identify returns who the client of a connection is, and whether Identify said
+// so and not the authority. The error is an [*Error] with
+// CodeCertificateExpired, CodeRevoked, CodeBadCertificate, CodeInternal or a
+// code of Identify's; with the first two, the identity is known all the same.
+func (e *enroller) identify(ctx context.Context, state *tls.ConnectionState) (id Identity, cert *x509.Certificate, byIdentify bool, err error) {
+	id, issued, err := e.issuedTo("connect", state)
+	if !issued && e.identifyOther != nil && len(state.PeerCertificates) > 0 {
+		byIdentify = true
+		id, err = identifyBy(e.identifyOther, state)
+	}
+	if err == nil {
+		cert, err = e.inForce(ctx, "connect", id, state)
+	}
+	return id, cert, byIdentify, err
+}
+
+// issuedTo returns whom the authority issued the client's certificate to, and
+// whether it issued it at all.
+func (e *enroller) issuedTo(op string, state *tls.ConnectionState) (id Identity, issued bool, err error) {
+	if len(state.PeerCertificates) == 0 {
+		return Identity{}, false, refused(op, "", CodeBadCertificate, "the agent showed none")
+	}
+	a, leaf := e.authority(), state.PeerCertificates[0]
+	if err := a.check(); err != nil {
+		return Identity{}, false, internal(op, "", err)
+	}
+	// Whether it is one of ours comes first: a stranger's has not "expired".
+	if err := verifyLeaf(leaf, a.all(), x509.ExtKeyUsageClientAuth, inLife(leaf, e.clock())); err != nil {
+		return Identity{}, false, refused(op, "", CodeBadCertificate, "%w", err)
+	}
+	if id, err = identityOf(leaf); err != nil {
+		return Identity{}, true, refused(op, "", CodeBadCertificate, "%w", err)
+	}
+	return id, true, nil
+}
+
+// inForce returns the client's certificate, if that has begun and not ended,
+// and its identity was not revoked.
+func (e *enroller) inForce(ctx context.Context, op string, id Identity, state *tls.ConnectionState) (*x509.Certificate, error) {
+	leaf, now := state.PeerCertificates[0], e.clock()
+	switch {
+	case now.After(leaf.NotAfter):
+		return nil, refused(op, id.Cluster, CodeCertificateExpired, "it ended at %s, and now it is %s", stamp(leaf.NotAfter), stamp(now))
+	case now.Before(leaf.NotBefore):
+		return nil, refused(op, id.Cluster, CodeBadCertificate, "it begins at %s, and now it is %s", stamp(leaf.NotBefore), stamp(now))
+	}
+	if err := e.checkRevoked(ctx, op, id); err != nil {
+		return nil, err
+	}
+	return leaf, nil
+}
+
+func (e *enroller) checkRevoked(ctx context.Context, op string, id Identity) error {
+	revoked, err := e.store.Revoked(ctx, id)
+	switch {
+	case err != nil:
+		return internal(op, id.Cluster, err)
+	case revoked:
+		return refused(op, id.Cluster, CodeRevoked, "")
+	}
+	return nil
 }

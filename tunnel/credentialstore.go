@@ -3,33 +3,16 @@ package tunnel
 import (
 	"bytes"
 	"context"
-	"crypto"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 )
-
-// Credentials are an agent's: what it shows, and whom it trusts. They are not
-// changed once made; a renewal makes new ones.
-type Credentials struct {
-	// Key is the agent's own. It is kept before the first enrolment, which may
-	// then be repeated with the same token.
-	Key crypto.Signer
-	// Chain is the certificate of Key, leaf first; empty before the enrolment.
-	Chain []*x509.Certificate
-	// Roots are the authorities that the server's certificate may be of; empty
-	// before the enrolment.
-	Roots []*x509.Certificate
-
-	given *given // if not nil, the agent does not enrol, and Key is not used
-}
 
 // CredentialStore keeps an agent's credentials. One agent uses it, from one
 // goroutine at a time.
@@ -40,80 +23,6 @@ type CredentialStore interface {
 	// either the old or the new credentials, whole.
 	Save(ctx context.Context, c *Credentials) error
 }
-
-// enrolled reports whether there is a certificate to connect with.
-func (c *Credentials) enrolled() bool { return c != nil && len(c.Chain) > 0 }
-
-// identity is the zero Identity before the enrolment.
-func (c *Credentials) identity() Identity {
-	if !c.enrolled() {
-		return Identity{}
-	}
-	if c.given != nil {
-		return c.given.id
-	}
-	id, err := identityOf(c.Chain[0])
-	if err != nil {
-		return Identity{}
-	}
-	return id
-}
-
-// expires is when the certificate ends, by the server's clock; the zero time
-// before the enrolment.
-func (c *Credentials) expires() time.Time {
-	if !c.enrolled() {
-		return time.Time{}
-	}
-	return c.Chain[0].NotAfter
-}
-
-// renewAt is when two thirds of the certificate's life are over; the zero time
-// before the enrolment. The life begins when the server signed, which is not
-// when the certificate says; another PKI's begins when it says.
-func (c *Credentials) renewAt() time.Time {
-	if !c.enrolled() {
-		return time.Time{}
-	}
-	leaf := c.Chain[0]
-	life := leaf.NotAfter.Sub(leaf.NotBefore)
-	if life > backdate && c.given == nil {
-		life -= backdate
-	}
-	return leaf.NotAfter.Add(-life / 3)
-}
-
-// check returns whether the parts fit each other.
-func (c *Credentials) check() error {
-	if c == nil || c.Key == nil {
-		return errors.New("no key")
-	}
-	if len(c.Chain) == 0 {
-		return nil
-	}
-	if !sameKey(c.Key.Public(), c.Chain[0].PublicKey) {
-		return errors.New("the certificate is of another key")
-	}
-	if len(c.Roots) == 0 {
-		return errors.New("no authority to trust")
-	}
-	_, err := identityOf(c.Chain[0])
-	return err
-}
-
-// String returns whose credentials they are: no verb of fmt prints the key.
-func (c Credentials) String() string {
-	if !c.enrolled() {
-		return "tunnel.Credentials{not enrolled}"
-	}
-	return fmt.Sprintf("tunnel.Credentials{%s, until %s}", c.identity(), stamp(c.expires()))
-}
-
-// Format writes String, whatever the verb.
-func (c Credentials) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, c.String()) }
-
-// MarshalText returns String: JSON and logs hold no key.
-func (c Credentials) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // MemoryCredentials is a [CredentialStore] that ends with the process. The
 // zero value is empty. It is safe for concurrent use.
@@ -239,6 +148,76 @@ func decodeCredentials(text []byte) (*Credentials, error) {
 			} else {
 				c.Chain = append(c.Chain, cert)
 			}
+		}
+	}
+}
+
+const (
+	privateDir  fs.FileMode = 0o700
+	tempPrefix              = ".new-"
+	tempForgets             = time.Hour // what a crash left is removed after that
+)
+
+// replaceFile gives the file new contents. A crash at any point leaves the old
+// or the new ones. Only the owner can read it.
+func replaceFile(dir, name string, data []byte) error {
+	return putFile(dir, name, data, os.Rename)
+}
+
+// createFile is replaceFile for a file that must not exist yet: of those who
+// create it at the same time one succeeds, and the others get fs.ErrExist. The
+// file system has to know hard links.
+func createFile(dir, name string, data []byte) error {
+	return putFile(dir, name, data, os.Link)
+}
+
+func putFile(dir, name string, data []byte, put func(from, to string) error) (err error) {
+	sweepTemp(dir)
+	f, err := os.CreateTemp(dir, tempPrefix+"*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// After a rename there is nothing to remove any more.
+		if rm := os.Remove(f.Name()); err == nil && rm != nil && !errors.Is(rm, fs.ErrNotExist) {
+			err = rm
+		}
+	}()
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := put(f.Name(), filepath.Join(dir, name)); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+// syncDir makes a new name last. Not every system can; then it is as it is.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	_ = d.Sync()
+	return d.Close()
+}
+
+// sweepTemp removes what crashes left. What cannot be removed harms nobody.
+func sweepTemp(dir string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, entry := range entries {
+		if !strings.HasPrefix(entry.Name(), tempPrefix) {
+			continue
+		}
+		if info, err := entry.Info(); err == nil && time.Since(info.ModTime()) > tempForgets {
+			_ = os.Remove(filepath.Join(dir, entry.Name()))
 		}
 	}
 }

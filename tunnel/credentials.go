@@ -1,0 +1,253 @@
+package tunnel
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
+)
+
+// Credentials are an agent's: what it shows, and whom it trusts. They are not
+// changed once made; a renewal makes new ones.
+type Credentials struct {
+	// Key is the agent's own. It is kept before the first enrolment, which may
+	// then be repeated with the same token.
+	Key crypto.Signer
+	// Chain is the certificate of Key, leaf first; empty before the enrolment.
+	Chain []*x509.Certificate
+	// Roots are the authorities that the server's certificate may be of; empty
+	// before the enrolment.
+	Roots []*x509.Certificate
+
+	given *given // if not nil, the agent does not enrol, and Key is not used
+}
+
+// enrolled reports whether there is a certificate to connect with.
+func (c *Credentials) enrolled() bool { return c != nil && len(c.Chain) > 0 }
+
+// identity is the zero Identity before the enrolment.
+func (c *Credentials) identity() Identity {
+	if !c.enrolled() {
+		return Identity{}
+	}
+	if c.given != nil {
+		return c.given.id
+	}
+	id, err := identityOf(c.Chain[0])
+	if err != nil {
+		return Identity{}
+	}
+	return id
+}
+
+// expires is when the certificate ends, by the server's clock; the zero time
+// before the enrolment.
+func (c *Credentials) expires() time.Time {
+	if !c.enrolled() {
+		return time.Time{}
+	}
+	return c.Chain[0].NotAfter
+}
+
+// renewAt is when two thirds of the certificate's life are over; the zero time
+// before the enrolment. The life begins when the server signed, which is not
+// when the certificate says; another PKI's begins when it says.
+func (c *Credentials) renewAt() time.Time {
+	if !c.enrolled() {
+		return time.Time{}
+	}
+	leaf := c.Chain[0]
+	life := leaf.NotAfter.Sub(leaf.NotBefore)
+	if life > backdate && c.given == nil {
+		life -= backdate
+	}
+	return leaf.NotAfter.Add(-life / 3)
+}
+
+// check returns whether the parts fit each other.
+func (c *Credentials) check() error {
+	if c == nil || c.Key == nil {
+		return errors.New("no key")
+	}
+	if len(c.Chain) == 0 {
+		return nil
+	}
+	if !sameKey(c.Key.Public(), c.Chain[0].PublicKey) {
+		return errors.New("the certificate is of another key")
+	}
+	if len(c.Roots) == 0 {
+		return errors.New("no authority to trust")
+	}
+	_, err := identityOf(c.Chain[0])
+	return err
+}
+
+// String returns whose credentials they are: no verb of fmt prints the key.
+func (c Credentials) String() string {
+	if !c.enrolled() {
+		return "tunnel.Credentials{not enrolled}"
+	}
+	return fmt.Sprintf("tunnel.Credentials{%s, until %s}", c.identity(), stamp(c.expires()))
+}
+
+// Format writes String, whatever the verb.
+func (c Credentials) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, c.String()) }
+
+// MarshalText returns String: JSON and logs hold no key.
+func (c Credentials) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// given is of credentials that came by Agent.GetClientCertificate. It is not
+// changed once made.
+type given struct {
+	cert *tls.Certificate
+	pin  string   // of the server's authority
+	id   Identity // whom the server takes the agent for; zero until it says so
+}
+
+// giving returns the credentials with the certificate; c itself if it has that.
+// The same leaf stays the same pointer: sessions with it are not stale.
+func (c *Credentials) giving(cert *tls.Certificate, pin string) *Credentials {
+	next := &Credentials{Chain: []*x509.Certificate{cert.Leaf}, given: &given{cert: cert, pin: pin}}
+	if c == nil {
+		return next
+	}
+	next.Roots, next.given.id = c.Roots, c.given.id
+	if !cert.Leaf.Equal(c.Chain[0]) {
+		return next
+	}
+	if pin == c.given.pin && slices.EqualFunc(cert.Certificate, c.given.cert.Certificate, bytes.Equal) {
+		return c
+	}
+	next.Chain = c.Chain
+	return next
+}
+
+// named returns g with the identity that the message says; g itself if it says
+// none, or the same.
+func (g *given) named(m *wire.Message) *given {
+	if g == nil {
+		return nil
+	}
+	id := Identity{Cluster: m.Text(wire.TagCluster), Agent: m.Text(wire.TagName)}
+	if id == g.id || wire.CheckCluster(id.Cluster) != nil || wire.CheckAgent(id.Agent) != nil {
+		return g
+	}
+	next := *g
+	next.id = id
+	return &next
+}
+
+// withLeaf returns the certificate with its Leaf; it is not changed itself.
+func withLeaf(cert *tls.Certificate) (*tls.Certificate, error) {
+	if cert == nil || len(cert.Certificate) == 0 {
+		return nil, errors.New("no certificate")
+	}
+	if cert.Leaf != nil {
+		return cert, nil
+	}
+	leaf, err := x509.ParseCertificate(cert.Certificate[0])
+	parsed := *cert
+	parsed.Leaf = leaf
+	return &parsed, err
+}
+
+// accept returns the credentials that the answer to a RENEW makes with the
+// key. They are of the same identity. c stays as it is.
+func (c *Credentials) accept(answer *wire.Message, key crypto.Signer) (*Credentials, error) {
+	id := c.identity()
+	next, err := issued(answer, "renew", id.Cluster, key, c.Roots)
+	if err != nil {
+		return nil, err
+	}
+	if next.identity() != id {
+		return nil, &Error{Op: "renew", Cluster: id.Cluster, Code: CodeBadCertificate, Err: errors.New("the server gave another identity")}
+	}
+	return next, nil
+}
+
+// trusting returns the credentials with the message's authorities in place of
+// theirs, and with what else it says of the agent; c itself if that is the
+// same. c stays as it is.
+func (c *Credentials) trusting(m *wire.Message) (*Credentials, error) {
+	roots, err := authorities(m, c.Roots)
+	if err != nil {
+		return nil, &Error{Op: "connect", Cluster: c.identity().Cluster, Code: CodeBadRequest, Err: err}
+	}
+	g := c.given.named(m)
+	if g == c.given && slices.EqualFunc(roots, c.Roots, (*x509.Certificate).Equal) {
+		return c, nil
+	}
+	return &Credentials{Key: c.Key, Chain: c.Chain, Roots: roots, given: g}, nil
+}
+
+// issued reads an ISSUED, and checks that it is of use: a certificate of
+// key, for an agent, of an authority among those that it names. known is for
+// certificates.
+func issued(m *wire.Message, op, cluster string, key crypto.Signer, known []*x509.Certificate) (*Credentials, error) {
+	if err := messageError(m, op, cluster, ""); err != nil {
+		return nil, err
+	}
+	chain, err1 := certificates(m, wire.TagCertificate, nil)
+	roots, err2 := authorities(m, known)
+	c := &Credentials{Key: key, Chain: chain, Roots: roots}
+	err := errors.Join(err1, err2)
+	if err == nil && len(chain) == 0 {
+		err = errors.New("the server sent no certificate")
+	}
+	if err == nil {
+		err = c.check()
+	}
+	if err == nil {
+		// When it is valid is for the server's clock to say.
+		err = verifyLeaf(chain[0], roots, x509.ExtKeyUsageClientAuth, inLife(chain[0], time.Now()))
+	}
+	if err != nil {
+		return nil, &Error{Op: op, Cluster: cluster, Code: CodeBadCertificate, Err: err}
+	}
+	return c, nil
+}
+
+// authorities are those that the message tells the agent to trust.
+func authorities(m *wire.Message, known []*x509.Certificate) ([]*x509.Certificate, error) {
+	roots, err := certificates(m, wire.TagRoot, known)
+	if err == nil && len(roots) == 0 {
+		err = errors.New("the server names no authority to trust")
+	}
+	if slices.ContainsFunc(roots, func(c *x509.Certificate) bool { return !c.IsCA }) {
+		err = errors.New("the server names an authority that is none")
+	}
+	return roots, err
+}
+
+// maxCertificates bounds what an agent takes from one message.
+const maxCertificates = 32
+
+// certificates parses the fields with the tag. For what is in known it returns
+// that: a parsed certificate takes 3 KiB, and crypto/tls, which keeps each
+// once, has the authority's for as long as there is a connection.
+func certificates(m *wire.Message, t wire.Tag, known []*x509.Certificate) ([]*x509.Certificate, error) {
+	all := m.All(t)
+	if len(all) > maxCertificates {
+		return nil, errors.New("too many certificates")
+	}
+	var certs []*x509.Certificate
+	for _, der := range all {
+		if i := slices.IndexFunc(known, func(c *x509.Certificate) bool { return bytes.Equal(c.Raw, der) }); i >= 0 {
+			certs = append(certs, known[i])
+			continue
+		}
+		cert, err := x509.ParseCertificate(bytes.Clone(der)) // not to keep the message
+		if err != nil {
+			return nil, err
+		}
+		certs = append(certs, cert)
+	}
+	return certs, nil
+}

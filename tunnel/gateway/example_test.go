@@ -5,13 +5,62 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/url"
 	"time"
 
+	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
+
+// A proxy in front of any dial function. A client with a ticket reaches its
+// cluster; without one it gets a 407.
+func Example() {
+	tickets := new(gateway.Tickets)
+	g := &gateway.Gateway{
+		Authenticate: tickets.Authenticate,
+		Dial: func(_ context.Context, r gateway.Request) (net.Conn, error) {
+			near, far := net.Pipe() // or a tunnel's server.Dialer(r.Cluster)
+			go func() {
+				fmt.Fprintf(far, "hello from %s in %s", r.Address, r.Cluster)
+				far.Close()
+			}()
+			return near, nil
+		},
+	}
+	defer g.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	go g.ServeConnect(context.Background(), l)
+
+	user, password, err := tickets.Issue(gateway.Identity{Name: "ann", Cluster: "default/prod"}, time.Hour)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, who := range []*url.Userinfo{url.UserPassword(user, password), url.UserPassword("ann", "guess")} {
+		proxy := &url.URL{Scheme: "http", User: who, Host: l.Addr().String()}
+		d, err := dialer.FromURL(proxy, nil)
+		if err != nil {
+			log.Fatal(err)
+		}
+		conn, err := d.DialContext(context.Background(), "tcp", "kubernetes.default.svc:443")
+		var refused *dialer.Error
+		if errors.As(err, &refused) {
+			fmt.Println(refused.Phase, refused.Status)
+			continue
+		}
+		text, err := io.ReadAll(conn)
+		fmt.Println(string(text), err)
+		conn.Close()
+	}
+	// Output:
+	// hello from kubernetes.default.svc:443 in default/prod <nil>
+	// auth 407
+}
 
 // An access log: who, from where, to where, how long and how much.
 func ExampleHooks() {

@@ -179,7 +179,7 @@ type runner struct {
 // finish drains the sessions that are left.
 func (r *runner) finish() error {
 	for _, l := range r.live {
-		l.retire()
+		l.Retire()
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, r.grace())
 	defer cancel()

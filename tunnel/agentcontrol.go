@@ -8,11 +8,11 @@ import (
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
-// handleControl takes what a server says.
-func (l *serverSession) handleControl(m *wire.Message) {
+// HandleControl takes what a server says.
+func (l *serverSession) HandleControl(m *wire.Message) {
 	switch m.Kind {
 	case wire.MsgDrain:
-		l.retire()
+		l.Retire()
 	case wire.MsgIssued:
 		select {
 		case <-l.issued: // what nobody waits for makes room
@@ -37,15 +37,15 @@ func (l *serverSession) trust(m *wire.Message) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		ctx := l.streams.Context()
+		ctx := l.Streams.Context()
 		if err := l.runner.trust(ctx, m); err != nil && ctx.Err() == nil {
 			l.runner.failed(l.server, err, 0)
 		}
 	}()
 	select {
 	case <-done:
-	case <-l.mux.Done():
-		l.cancelStreams()
+	case <-l.Mux.Done():
+		l.CancelStreams()
 		l.runner.wakeRun()
 		<-done
 	}
@@ -61,7 +61,7 @@ func (l *serverSession) queuePayload(m *wire.Message) bool {
 	l.payloads = append(l.payloads, m)
 	if !l.taking {
 		l.taking = true
-		l.work.Go(l.takePayloads) // it is handleControl that calls: finish has not begun
+		l.Go(l.takePayloads)
 	}
 	return true
 }
@@ -82,7 +82,7 @@ func (l *serverSession) nextPayload() *wire.Message {
 // takePayloads hands over one payload after the other, in their order.
 func (l *serverSession) takePayloads() {
 	for m := l.nextPayload(); m != nil; m = l.nextPayload() {
-		ctx, cancel := context.WithTimeout(l.streams.Context(), payloadTimeout)
+		ctx, cancel := context.WithTimeout(l.Streams.Context(), payloadTimeout)
 		err := errors.New("the agent takes no payloads")
 		if take := l.runner.Payload; take != nil {
 			err = take(ctx, Payload{Name: m.Text(wire.TagName), Data: m.Bytes(wire.TagData)})
@@ -100,7 +100,7 @@ func (l *serverSession) receivedPayload(m *wire.Message, err error) {
 	if err != nil {
 		answer.AddUint(wire.TagCode, uint64(CodeInternal)).AddString(wire.TagText, wire.Printable(err.Error()))
 	}
-	l.out.add(answer)
+	l.Send(answer)
 }
 
 // held returns the credentials; nil if there are none.

@@ -34,14 +34,14 @@ func (r *runner) run(ctx context.Context) {
 // their place.
 func (r *runner) look() {
 	r.live = slices.DeleteFunc(r.live, func(l *serverSession) bool {
-		if l.takesStreams() {
+		if l.TakesStreams() {
 			if l.takeNewNames() {
 				r.plan(r.search())
 			}
 			return false
 		}
 		r.search()
-		r.plan(r.backoff.Next(time.Since(l.since)))
+		r.plan(r.backoff.Next(time.Since(l.Since)))
 		return true
 	})
 }
@@ -184,7 +184,7 @@ func (r *runner) admit(l *serverSession) {
 		return
 	}
 	if i := slices.IndexFunc(r.live, r.stale); i >= 0 && !replaced {
-		r.live[i].retire()
+		r.live[i].Retire()
 		r.live = slices.Delete(r.live, i, i+1)
 	}
 }
@@ -195,7 +195,7 @@ func (r *runner) retire(which func(*serverSession) bool) (any bool) {
 		if !which(l) {
 			return false
 		}
-		l.retire()
+		l.Retire()
 		any = true
 		return true
 	})

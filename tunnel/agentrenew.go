@@ -94,7 +94,7 @@ func (r *runner) renew(ctx context.Context, l *serverSession) error {
 	case <-l.issued: // an answer to an earlier request that came too late
 	default:
 	}
-	l.out.add(m)
+	l.Send(m)
 	for {
 		select {
 		case answer := <-l.issued:
@@ -106,8 +106,8 @@ func (r *runner) renew(ctx context.Context, l *serverSession) error {
 				r.Hooks.Renewed(next.identity(), next.expires())
 			}
 			return err
-		case <-l.mux.Done():
-			return &Error{Op: "renew", Code: CodeLost, Err: l.mux.Err()}
+		case <-l.Mux.Done():
+			return &Error{Op: "renew", Code: CodeLost, Err: l.Mux.Err()}
 		case <-ctx.Done():
 			return &Error{Op: "renew", Code: contextCode(ctx.Err()), Err: ctx.Err()}
 		}

@@ -9,16 +9,11 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/session"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 const (
-	// suspectAfter is how long an agent may leave a dial unanswered before
-	// its session is probed.
-	suspectAfter = 2 * time.Second
-	// probeTimeout is how long it may leave the probe unanswered before the
-	// dial moves to another agent.
-	probeTimeout = 3 * time.Second
 	// rotateAfter is how many streams a session opens before the agent is
 	// asked for a new one: stream ids are finite.
 	rotateAfter = 1 << 30
@@ -128,7 +123,7 @@ func (d *Dialer) walk(ctx context.Context, network, address string, tried map[*a
 	last := d.fail(address, CodeNoAgent, nil)
 	for {
 		sess := d.server.registry.next(d.cluster, tried)
-		if sess == nil || !suspects && sess.isSuspect() {
+		if sess == nil || !suspects && sess.IsSuspect() {
 			return nil, last
 		}
 		tried[sess] = true
@@ -173,11 +168,11 @@ func checkTarget(network, address string) error {
 // attempt asks one agent.
 func (d *Dialer) attempt(ctx context.Context, sess *agentSession, network, address string, tried map[*agentSession]bool) (*mux.Stream, *Error) {
 	if sess.dials.Add(1) == rotateAfter {
-		sess.send(wire.New(wire.MsgDrain))
+		sess.sendOrClose(wire.New(wire.MsgDrain))
 	}
 	m := dialRequest(ctx, wire.MsgDial, network, address)
 	elsewhere := func(ctx context.Context) bool { return d.another(ctx, tried) }
-	stream, err := d.dialThrough(ctx, &sess.sessionCore, m, address, elsewhere)
+	stream, err := d.dialThrough(ctx, &sess.Session, m, address, elsewhere)
 	if err != nil {
 		sess.failed.Add(1)
 	}
@@ -193,8 +188,8 @@ func dialRequest(ctx context.Context, kind wire.Kind, network, address string) *
 
 // dialThrough has the other end of a session dial, an agent or a replica. Where it
 // stays silent and elsewhere returns true, another one may do better.
-func (d *Dialer) dialThrough(ctx context.Context, s *sessionCore, m *wire.Message, address string, elsewhere func(context.Context) bool) (*mux.Stream, *Error) {
-	stream, answer, err := s.exchange(ctx, m, elsewhere)
+func (d *Dialer) dialThrough(ctx context.Context, s *session.Session, m *wire.Message, address string, elsewhere func(context.Context) bool) (*mux.Stream, *Error) {
+	stream, answer, err := s.Exchange(ctx, m, elsewhere)
 	if err == nil && answer.Kind != wire.MsgDialed {
 		stream.Reset(0)
 		err = wire.ErrMalformed
@@ -225,7 +220,7 @@ func (d *Dialer) cause(ctx context.Context, address string, err error) *Error {
 	switch {
 	case ctx.Err() != nil:
 		return d.fail(address, contextCode(ctx.Err()), ctx.Err())
-	case errors.Is(err, errTooMany):
+	case errors.Is(err, session.ErrTooMany):
 		return d.fail(address, CodeTooManyStreams, nil)
 	case errors.As(err, &reset) && reset.Remote && reset.Code != 0:
 		return d.fail(address, codeFromWire(uint64(reset.Code)), nil)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
+	"github.com/causewayproject/causeway/tunnel/internal/session"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -284,7 +285,7 @@ func (s *Server) serveEnrolment(ctx context.Context, c *carrier.Conn) {
 		return
 	}
 	// Closing at once might overtake the answer.
-	c.SetReadDeadline(time.Now().Add(lingerTimeout))
+	c.SetReadDeadline(time.Now().Add(session.LingerTimeout))
 	io.CopyN(io.Discard, c, 1)
 }
 

@@ -14,12 +14,13 @@ import (
 
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
+	"github.com/causewayproject/causeway/tunnel/internal/session"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // JoinStreams relays between two streams until both have ended.
 func JoinStreams(ctx context.Context, near, far *mux.Stream) {
-	joinStreams(ctx, near, far)
+	session.Bridge(ctx, near, far)
 }
 
 // RawPeerCarrier speaks TLS as a replica with these credentials.
@@ -118,7 +119,7 @@ func ReadRevoked(b []byte) (id Identity, ok bool) {
 func (s *Server) SettlePeer(ctx context.Context, name string, n int) error {
 	for _, l := range s.peers.live() {
 		if l.name == name {
-			return l.mux.Settle(ctx, n)
+			return l.Mux.Settle(ctx, n)
 		}
 	}
 	return errors.New("there is no such peer")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
+	"github.com/causewayproject/causeway/tunnel/internal/session"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -47,7 +48,7 @@ func RawServer(ctx context.Context, conn net.Conn, a *Authority) (*mux.Session, 
 		return nil, nil, err
 	}
 	m := mux.Server(c, nil)
-	control, _, err := readHello(ctx, m)
+	control, _, err := session.ReadHello(ctx, m)
 	return m, control, err
 }
 

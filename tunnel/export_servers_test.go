@@ -20,7 +20,7 @@ func (s *Server) TellServers(names ...string) error {
 	s.announced = names
 	m := wire.New(wire.MsgServers).AddStrings(wire.TagServer, names)
 	for _, sess := range s.registry.all() {
-		sess.send(m)
+		sess.sendOrClose(m)
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ func (p *peers) remembered(cluster string) *outboundPeer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f, ok := p.found[cluster]
-	if !ok || !f.link.takesStreams() || time.Now().After(f.until) {
+	if !ok || !f.link.TakesStreams() || time.Now().After(f.until) {
 		delete(p.found, cluster)
 		return nil
 	}
@@ -120,7 +120,7 @@ func (d *Dialer) find(ctx context.Context, network, address string, last *Error,
 func (d *Dialer) attemptPeer(ctx context.Context, l *outboundPeer, network, address string) (*mux.Stream, *Error) {
 	l.countStream()
 	m := dialRequest(ctx, wire.MsgForward, network, address).AddString(wire.TagCluster, d.cluster)
-	stream, err := d.dialThrough(ctx, &l.sessionCore, m, address, func(context.Context) bool { return true })
+	stream, err := d.dialThrough(ctx, &l.Session, m, address, func(context.Context) bool { return true })
 	if err != nil {
 		return nil, d.peerFailed(l, address, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
+	"github.com/causewayproject/causeway/tunnel/internal/session"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -17,7 +18,7 @@ const maxPeerStreams = 1 << 16
 // inboundPeer is this end of a session with another replica that dialed this one:
 // the other one opens streams, and this one dials by its agents for them.
 type inboundPeer struct {
-	sessionCore
+	session.Session
 	server *Server
 	name   string // the replica's
 	cert   *x509.Certificate
@@ -28,7 +29,7 @@ type inboundPeer struct {
 func (s *Server) greetPeer(ctx context.Context, g *group.Group, c *carrier.Conn) (*inboundPeer, error) {
 	if err := s.enroller.verifyPeer(c.State()); err != nil {
 		refused := &Error{Op: "connect", Code: CodeBadCertificate, Err: err}
-		refuseStranger(ctx, c, refused)
+		session.RefuseStranger(ctx, c, refusalOf(wire.MsgRefusal, refused))
 		return nil, refused
 	}
 	c.Admit()
@@ -45,41 +46,40 @@ func (s *Server) greetPeer(ctx context.Context, g *group.Group, c *carrier.Conn)
 	welcome := wire.New(wire.MsgWelcome).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, s.peers.id).
 		AddString(wire.TagServer, s.name).AddTime(wire.TagTime, time.Now())
 	p := &inboundPeer{
-		sessionCore: sessionCore{mux: m, out: outbox{control: control}, group: g, streams: group.New(g.Context()), since: time.Now()},
-		server:      s, name: hello.Text(wire.TagServer), cert: c.State().PeerCertificates[0],
+		server: s, name: hello.Text(wire.TagServer), cert: c.State().PeerCertificates[0],
 	}
-	p.role = p
-	p.out.add(welcome)
+	p.Init(session.Config{Role: p, Mux: m, Control: control, Group: g, Streams: group.New(g.Context())})
+	p.Send(welcome)
 	return p, nil
 }
 
 // start has streams and control messages taken.
 func (p *inboundPeer) start() {
 	p.server.peers.addInbound(p)
-	if p.group.Accepting().Err() != nil {
-		p.out.add(wire.New(wire.MsgDrain))
+	if p.Group.Accepting().Err() != nil {
+		p.Send(wire.New(wire.MsgDrain))
 	}
-	p.begin()
+	p.Begin()
 	p.closeUntrusted() // the authority may have been replaced since the handshake
-	p.serve(p.serveStream)
+	p.Serve(p.serveStream)
 }
 
-func (p *inboundPeer) handleControl(m *wire.Message) {
+func (p *inboundPeer) HandleControl(m *wire.Message) {
 	if m.Kind == wire.MsgRevoked {
 		p.server.revoked(m)
 	}
 }
 
-func (p *inboundPeer) handleRetired()       {}
-func (p *inboundPeer) handleClosed()        {}
-func (p *inboundPeer) handleEnd(error)      { p.server.peers.removeInbound(p) }
-func (p *inboundPeer) shutdownCause() error { return p.server.whyClosed("") }
+func (p *inboundPeer) HandleRetired()       {}
+func (p *inboundPeer) HandleClosed()        {}
+func (p *inboundPeer) HandleEnd(error)      { p.server.peers.removeInbound(p) }
+func (p *inboundPeer) ShutdownCause() error { return p.server.whyClosed("") }
 
 // closeUntrusted closes the session if the replica's certificate is of no authority
 // any more.
 func (p *inboundPeer) closeUntrusted() {
 	if err := p.server.enroller.trustsPeerNow(p.cert); err != nil {
-		p.closeWithCause(&Error{Op: "connect", Code: CodeBadCertificate, Err: err})
+		p.CloseWithCause(&Error{Op: "connect", Code: CodeBadCertificate, Err: err})
 	}
 }
 
@@ -89,7 +89,7 @@ func (p *inboundPeer) serveStream(stream *mux.Stream) {
 	var far *mux.Stream
 	apart(func() { far = p.answer(stream) })
 	if far != nil {
-		joinStreams(p.streams.Context(), stream, far)
+		session.Bridge(p.Streams.Context(), stream, far)
 	}
 }
 
@@ -120,7 +120,7 @@ func (p *inboundPeer) answer(stream *mux.Stream) *mux.Stream {
 func (s *Server) has(cluster string) Code {
 	sess := s.registry.next(cluster, nil)
 	switch {
-	case sess != nil && sess.isSuspect():
+	case sess != nil && sess.IsSuspect():
 		return CodeTimeout
 	case sess != nil:
 		return 0
@@ -132,7 +132,7 @@ func (s *Server) has(cluster string) Code {
 
 // forward dials what the peer asks for and answers. The peer has said who may.
 func (p *inboundPeer) forward(stream *mux.Stream, m *wire.Message) *mux.Stream {
-	ctx, cancel := dialContext(p.streams.Context(), stream, m)
+	ctx, cancel := dialContext(p.Streams.Context(), stream, m)
 	defer cancel()
 	d := &Dialer{server: p.server, cluster: m.Text(wire.TagCluster)}
 	far, err := d.forwardedDial(ctx, m.Text(wire.TagNetwork), m.Text(wire.TagAddress))

@@ -9,13 +9,14 @@ import (
 
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
+	"github.com/causewayproject/causeway/tunnel/internal/session"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // outboundPeer is this end of a session with another replica that was dialed from
 // here: it opens streams, and the other replica dials by its agents for them.
 type outboundPeer struct {
-	sessionCore
+	session.Session
 	peer     *peer
 	name     string            // the replica's
 	cert     *x509.Certificate // the replica's
@@ -29,11 +30,10 @@ type outboundPeer struct {
 
 func newOutboundPeer(p *peer, c *carrier.Conn, m *mux.Session, control *mux.Stream, name string) *outboundPeer {
 	l := &outboundPeer{
-		sessionCore: sessionCore{mux: m, out: outbox{control: control}, group: p.peers.group, since: time.Now(), dialed: true},
-		peer:        p, name: name, cert: c.State().PeerCertificates[0],
+		peer: p, name: name, cert: c.State().PeerCertificates[0],
 		replaceNow: make(chan struct{}), retiredDone: make(chan struct{}),
 	}
-	l.role = l
+	l.Init(session.Config{Role: l, Mux: m, Control: control, Group: p.peers.group, Dialed: true})
 	return l
 }
 
@@ -44,7 +44,7 @@ func (l *outboundPeer) replaceSoon() { l.replacing.Do(func() { close(l.replaceNo
 // any more.
 func (l *outboundPeer) closeUntrusted() {
 	if err := l.peer.peers.server.enroller.trustsPeerNow(l.cert); err != nil {
-		l.closeWithCause(&Error{Op: "connect", Addr: l.peer.address, Code: CodeServerCertificate, Err: err})
+		l.CloseWithCause(&Error{Op: "connect", Addr: l.peer.address, Code: CodeServerCertificate, Err: err})
 	}
 }
 
@@ -59,7 +59,7 @@ func (l *outboundPeer) awaitReplacing(ctx context.Context) bool {
 	case <-l.replaceNow:
 		return true
 	case <-l.retiredDone:
-	case <-l.mux.Done():
+	case <-l.Mux.Done():
 	case <-ctx.Done():
 	}
 	return false
@@ -67,36 +67,36 @@ func (l *outboundPeer) awaitReplacing(ctx context.Context) bool {
 
 // start has control messages taken.
 func (l *outboundPeer) start() {
-	l.begin()
+	l.Begin()
 	l.peer.peers.server.Hooks.peerConnected(l.name)
 	l.closeUntrusted() // the authority may have been replaced since the handshake
-	l.serve(nil)
+	l.Serve(nil)
 }
 
-func (l *outboundPeer) handleControl(m *wire.Message) {
+func (l *outboundPeer) HandleControl(m *wire.Message) {
 	switch m.Kind {
 	case wire.MsgDrain:
 		l.peer.drained()
-		l.retire()
+		l.Retire()
 	case wire.MsgRevoked:
 		l.peer.peers.server.revoked(m)
 	}
 }
 
-// handleRetired has agents hear that the replica takes no more.
-func (l *outboundPeer) handleRetired() {
+// HandleRetired has agents hear that the replica takes no more.
+func (l *outboundPeer) HandleRetired() {
 	close(l.retiredDone)
 	l.peer.peers.server.announceServers()
 }
 
-func (l *outboundPeer) handleClosed() {}
+func (l *outboundPeer) HandleClosed() {}
 
-func (l *outboundPeer) handleEnd(cause error) {
+func (l *outboundPeer) HandleEnd(cause error) {
 	l.peer.peers.removeOutbound(l)
 	l.peer.peers.server.Hooks.peerDisconnected(l.name, l.sessionError(cause))
 }
 
-func (l *outboundPeer) shutdownCause() error { return l.peer.peers.server.whyClosed("") }
+func (l *outboundPeer) ShutdownCause() error { return l.peer.peers.server.whyClosed("") }
 
 // sessionError is the cause of an end for Hooks.
 func (l *outboundPeer) sessionError(cause error) error {

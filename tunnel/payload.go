@@ -27,7 +27,7 @@ func (s *Server) sendPayloads(sess *agentSession) {
 	if s.Payloads == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(sess.group.Context(), payloadTimeout)
+	ctx, cancel := context.WithTimeout(sess.Group.Context(), payloadTimeout)
 	defer cancel()
 	payloads, err := s.Payloads(ctx, sess.id)
 	if err != nil {
@@ -82,12 +82,12 @@ func (sess *agentSession) push(ctx context.Context, seq uint64, p Payload) error
 		delete(sess.waiting, id)
 		sess.state.Unlock()
 	}()
-	sess.send(m)
+	sess.sendOrClose(m)
 	select {
 	case err := <-answered:
 		return err
-	case <-sess.mux.Done():
-		return &Error{Op: "push", Cluster: sess.id.Cluster, Code: CodeLost, Err: sess.mux.Err()}
+	case <-sess.Mux.Done():
+		return &Error{Op: "push", Cluster: sess.id.Cluster, Code: CodeLost, Err: sess.Mux.Err()}
 	case <-ctx.Done():
 		return &Error{Op: "push", Cluster: sess.id.Cluster, Code: contextCode(ctx.Err()), Err: ctx.Err()}
 	}

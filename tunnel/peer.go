@@ -9,6 +9,7 @@ import (
 
 	"github.com/causewayproject/causeway/internal/backoff"
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/session"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -65,18 +66,18 @@ func (p *peer) run(ctx context.Context) {
 			continue
 		}
 		if old := p.replace(link); old != nil {
-			old.retire()
+			old.Retire()
 		}
 		p.meet()
 		if link.awaitReplacing(ctx) {
 			continue // this one takes dials until the next is there
 		}
-		link.retire()
-		p.failed(link.sessionError(link.unexpectedCause()))
-		p.rest(ctx, b.Next(time.Since(link.since)))
+		link.Retire()
+		p.failed(link.sessionError(link.UnexpectedCause()))
+		p.rest(ctx, b.Next(time.Since(link.Since)))
 	}
 	if old := p.replace(nil); old != nil {
-		old.retire()
+		old.Retire()
 	}
 }
 
@@ -96,7 +97,7 @@ func (p *peer) rest(ctx context.Context, d time.Duration) {
 func (p *peer) wake(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.self || p.link != nil && p.link.takesStreams() || p.name != "" && p.name != name {
+	if p.self || p.link != nil && p.link.TakesStreams() || p.name != "" && p.name != name {
 		return
 	}
 	select {
@@ -118,7 +119,7 @@ func (p *peer) awaitFirst(ctx context.Context) (*outboundPeer, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.link == nil || !p.link.takesStreams() {
+	if p.link == nil || !p.link.TakesStreams() {
 		return nil, nil
 	}
 	return p.link, nil
@@ -194,7 +195,7 @@ func (p *peer) hello(ctx context.Context, m *mux.Session) (*mux.Stream, *wire.Me
 	s := p.peers.server
 	hello := wire.New(wire.MsgHello).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, p.peers.id).
 		AddString(wire.TagServer, s.name).AddTime(wire.TagTime, time.Now())
-	return sayHello(ctx, m, hello, wire.MaxHello, func(control *mux.Stream, answer *wire.Message) error {
+	return session.SayHello(ctx, m, hello, wire.MaxHello, func(control *mux.Stream, answer *wire.Message) error {
 		if err := p.checkAnswer(answer); err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/causewayproject/causeway/internal/backoff"
 	"github.com/causewayproject/causeway/internal/group"
+	"github.com/causewayproject/causeway/tunnel/internal/session"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -132,12 +133,12 @@ func (p *peers) live() []*outboundPeer {
 	defer p.mu.Unlock()
 	var all []*outboundPeer
 	for l := range p.outbound {
-		if l.takesStreams() {
+		if l.TakesStreams() {
 			all = append(all, l)
 		}
 	}
 	slices.SortFunc(all, func(a, b *outboundPeer) int {
-		return cmp.Or(strings.Compare(a.name, b.name), b.since.Compare(a.since))
+		return cmp.Or(strings.Compare(a.name, b.name), b.Since.Compare(a.Since))
 	})
 	return slices.CompactFunc(all, func(a, b *outboundPeer) bool { return a.name == b.name })
 }
@@ -295,7 +296,7 @@ func (p *peers) inboundOf(g *group.Group) []*inboundPeer {
 	defer p.mu.Unlock()
 	var all []*inboundPeer
 	for guest := range p.inbound {
-		if guest.group == g {
+		if guest.Group == g {
 			all = append(all, guest)
 		}
 	}
@@ -330,15 +331,15 @@ func (p *peers) rotate() {
 // tell says the message to all peers, whoever dialed.
 func (p *peers) tell(m *wire.Message) {
 	p.mu.Lock()
-	var boxes []*outbox
+	var sessions []*session.Session
 	for l := range p.outbound {
-		boxes = append(boxes, &l.out)
+		sessions = append(sessions, &l.Session)
 	}
 	for g := range p.inbound {
-		boxes = append(boxes, &g.out)
+		sessions = append(sessions, &g.Session)
 	}
 	p.mu.Unlock()
-	for _, box := range boxes {
-		box.add(m)
+	for _, s := range sessions {
+		s.Send(m)
 	}
 }

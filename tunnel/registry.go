@@ -140,7 +140,7 @@ func (r *registry) candidates(name string) []*agentSession {
 	var all []*agentSession
 	if c := r.clusters[name]; c != nil {
 		for _, sess := range c.agents {
-			if !sess.closed() { // it may not be removed yet
+			if !sess.Closed() { // it may not be removed yet
 				all = append(all, sess)
 			}
 		}
@@ -156,7 +156,7 @@ func (r *registry) candidates(name string) []*agentSession {
 	}
 	ranks := make([]ranked, len(all))
 	for i, sess := range all {
-		ranks[i] = ranked{sess, sess.isSuspect(), sess.openStreams()}
+		ranks[i] = ranked{sess, sess.IsSuspect(), sess.OpenStreams()}
 	}
 	slices.SortFunc(ranks, func(a, b ranked) int {
 		if a.suspect != b.suspect {
@@ -178,7 +178,7 @@ func (r *registry) all() []*agentSession {
 }
 
 func (r *registry) of(g *group.Group) []*agentSession {
-	return r.filter(func(sess *agentSession) bool { return sess.group == g })
+	return r.filter(func(sess *agentSession) bool { return sess.Group == g })
 }
 
 func (r *registry) ofAgent(id Identity) []*agentSession {

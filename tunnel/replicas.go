@@ -196,8 +196,8 @@ func (p *peer) status() (row peerStatus, ok bool) {
 	if row.err = p.err; p.err != nil {
 		row.LastError = p.err.Error()
 	}
-	if l := p.link; l != nil && !l.closed() {
-		row.link, row.Connected, row.Since = l, l.takesStreams(), l.since
+	if l := p.link; l != nil && !l.Closed() {
+		row.link, row.Connected, row.Since = l, l.TakesStreams(), l.Since
 	}
 	return row, !p.self
 }
@@ -221,7 +221,7 @@ func (l *outboundPeer) status(ctx context.Context) (*Status, error) {
 		return nil, &Error{Op: "status", Addr: l.peer.address, Code: CodeLost, Err: err}
 	}
 	l.countStream()
-	stream, err := l.openPromptly(ctx, wire.New(wire.MsgFleet))
+	stream, err := l.Open(ctx, wire.New(wire.MsgFleet))
 	if err != nil {
 		return fail(err)
 	}
@@ -291,7 +291,7 @@ func (s *Server) announceServers() {
 	s.announced = names
 	m := wire.New(wire.MsgServers).AddStrings(wire.TagServer, names)
 	for _, sess := range s.registry.all() {
-		sess.send(m)
+		sess.sendOrClose(m)
 	}
 }
 

@@ -130,13 +130,13 @@ func (p *peer) ask(ctx context.Context, cluster string) answer {
 // ask returns what the peer says: zero if it has an agent that answers. It is
 // CodeLost if the peer says nothing: until ctx ends, or until it can't be heard.
 func (l *outboundPeer) ask(ctx context.Context, cluster string) Code {
-	if l.isSuspect() {
+	if l.IsSuspect() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 	}
 	l.countStream()
-	stream, m, err := l.exchange(ctx, wire.New(wire.MsgAsk).AddString(wire.TagCluster, cluster), func(context.Context) bool { return true })
+	stream, m, err := l.Exchange(ctx, wire.New(wire.MsgAsk).AddString(wire.TagCluster, cluster), func(context.Context) bool { return true })
 	if err != nil {
 		return CodeLost
 	}

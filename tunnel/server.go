@@ -275,7 +275,7 @@ func (s *Server) leaving(g *group.Group) {
 		s.peers.drain()
 	}
 	for _, p := range s.peers.inboundOf(g) {
-		p.out.add(wire.New(wire.MsgDrain))
+		p.Send(wire.New(wire.MsgDrain))
 	}
 	for _, sess := range s.registry.of(g) {
 		s.retire(sess)
@@ -284,8 +284,8 @@ func (s *Server) leaving(g *group.Group) {
 
 // retire gives the session no more streams, and tells its agent.
 func (s *Server) retire(sess *agentSession) {
-	sess.retire()
-	sess.send(wire.New(wire.MsgDrain))
+	sess.Retire()
+	sess.sendOrClose(wire.New(wire.MsgDrain))
 }
 
 // SetAuthority replaces the authority: certificates are issued by it from now
@@ -329,7 +329,7 @@ func (s *Server) replaceAuthority(a *Authority) (was *Authority, sessions []*age
 	sessions = s.registry.all()
 	m := a.addRoots(wire.New(wire.MsgRoots))
 	for _, sess := range sessions {
-		sess.send(m)
+		sess.sendOrClose(m)
 	}
 	return was, sessions
 }
@@ -368,6 +368,6 @@ func (s *Server) Revoke(ctx context.Context, id Identity) error {
 // expel ends the sessions of an agent that was revoked.
 func (s *Server) expel(id Identity) {
 	for _, sess := range s.registry.revoke(id) {
-		sess.closeWithCause(&Error{Op: "connect", Cluster: id.Cluster, Code: CodeRevoked})
+		sess.CloseWithCause(&Error{Op: "connect", Cluster: id.Cluster, Code: CodeRevoked})
 	}
 }

@@ -15,13 +15,14 @@ import (
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/internal/relay"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
+	"github.com/causewayproject/causeway/tunnel/internal/session"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // serverSession is the agent's end of a session with a server: the server opens
 // streams, and the agent dials targets for them.
 type serverSession struct {
-	sessionCore
+	session.Session
 	runner  *runner
 	server  string            // its address
 	name    string            // of the server; empty: it has none
@@ -55,18 +56,15 @@ func (r *runner) open(ctx context.Context, server string, held []string) (*serve
 		return nil, err
 	}
 	l := &serverSession{
-		sessionCore: sessionCore{
-			mux: m, out: outbox{control: control}, group: r.sessions, streams: group.New(r.ctx), since: time.Now(), dialed: true,
-		},
 		runner: r, server: withoutPassword(server), cert: credentials.Chain[0], carrier: c, servers: serverNames(welcome),
 		issued: make(chan *wire.Message, 1),
 	}
-	l.role = l
+	l.Init(session.Config{Role: l, Mux: m, Control: control, Group: r.sessions, Streams: group.New(r.ctx), Dialed: true})
 	if len(l.servers) > 0 {
 		l.name = l.servers[0]
 	}
 	r.addSession(l, r.held())
-	l.begin()
+	l.Begin()
 	go l.start()
 	return l, nil
 }
@@ -97,7 +95,7 @@ func (r *runner) hello(ctx context.Context, m *mux.Session, held []string) (*mux
 	for _, name := range held {
 		hello.AddString(wire.TagHeld, name)
 	}
-	return sayHello(ctx, m, hello, wire.MaxBody, func(_ *mux.Stream, answer *wire.Message) error {
+	return session.SayHello(ctx, m, hello, wire.MaxBody, func(_ *mux.Stream, answer *wire.Message) error {
 		return checkWelcome(answer, r.identity().Cluster, "")
 	})
 }
@@ -107,7 +105,7 @@ func (l *serverSession) start() {
 	if r := l.runner; r.Hooks.Connected != nil {
 		r.Hooks.Connected(l.server, r.identity())
 	}
-	l.serve(l.serveStream)
+	l.Serve(l.serveStream)
 }
 
 // serveStream relays, for as long as it takes, what the server asks for. Which
@@ -118,7 +116,7 @@ func (l *serverSession) serveStream(stream *mux.Stream) {
 	apart(func() { conn = l.connect(stream) })
 	if conn != nil {
 		stream.AfterReset(func(code uint32, ended bool) { abandonTarget(conn, code, ended) })
-		relay.Relay(l.streams.Context(), conn, stream)
+		relay.Relay(l.Streams.Context(), conn, stream)
 	}
 }
 
@@ -164,7 +162,7 @@ func (l *serverSession) connect(stream *mux.Stream) net.Conn {
 		return nil
 	}
 	stream.SetReadDeadline(time.Time{})
-	ctx, cancel := dialContext(l.streams.Context(), stream, m)
+	ctx, cancel := dialContext(l.Streams.Context(), stream, m)
 	defer cancel()
 	if ctx.Err() != nil {
 		return nil
@@ -174,7 +172,7 @@ func (l *serverSession) connect(stream *mux.Stream) net.Conn {
 	if l.runner.Hooks.Dialed != nil {
 		l.runner.Hooks.Dialed(time.Since(began), err)
 	}
-	if l.streams.Context().Err() != nil {
+	if l.Streams.Context().Err() != nil {
 		stream.Reset(uint32(CodeDraining))
 		if err == nil {
 			conn.Close()
@@ -183,7 +181,7 @@ func (l *serverSession) connect(stream *mux.Stream) net.Conn {
 	}
 	if err != nil {
 		// Not Close at once: yamux drops what was not read before a reset.
-		answerLast(l.streams.Context(), stream, refusalOf(wire.MsgDialed, err))
+		session.AnswerLast(l.Streams.Context(), stream, refusalOf(wire.MsgDialed, err))
 		return nil
 	}
 	answer := wire.New(wire.MsgDialed)
@@ -197,19 +195,19 @@ func (l *serverSession) connect(stream *mux.Stream) net.Conn {
 	return conn
 }
 
-func (l *serverSession) shutdownCause() error { return errGrace }
+func (l *serverSession) ShutdownCause() error { return errGrace }
 
-// handleRetired has Run look for another server, and this one ask for no streams.
-func (l *serverSession) handleRetired() {
+// HandleRetired has Run look for another server, and this one ask for no streams.
+func (l *serverSession) HandleRetired() {
 	l.runner.wakeRun()
-	if !l.closed() {
-		l.out.add(wire.New(wire.MsgDrain))
+	if !l.Closed() {
+		l.Send(wire.New(wire.MsgDrain))
 	}
 }
 
-func (l *serverSession) handleClosed() { l.runner.wakeRun() }
+func (l *serverSession) HandleClosed() { l.runner.wakeRun() }
 
-func (l *serverSession) handleEnd(cause error) { l.runner.removeSession(l, l.sessionError(cause)) }
+func (l *serverSession) HandleEnd(cause error) { l.runner.removeSession(l, l.sessionError(cause)) }
 
 var errGrace = errors.New("streams were open when Grace had passed")
 

@@ -49,15 +49,15 @@ type SessionInfo struct {
 }
 
 func (sess *agentSession) info() SessionInfo {
-	stats := sess.mux.Stats()
+	stats := sess.Mux.Stats()
 	remote := ""
 	if sess.remote != nil {
 		remote = sess.remote.String()
 	}
 	return SessionInfo{
 		Cluster: sess.id.Cluster, Agent: sess.id.Agent, ID: sess.number, Remote: remote,
-		Since: sess.since, Expires: sess.until(), Draining: sess.retired.Load(),
-		Streams: sess.openStreams(),
+		Since: sess.Since, Expires: sess.until(), Draining: sess.Retired(),
+		Streams: sess.OpenStreams(),
 		Dials:   sess.dials.Load(), Failed: sess.failed.Load(),
 		BytesIn: stats.BytesIn, BytesOut: stats.BytesOut, RoundTrip: stats.RTT,
 	}
@@ -225,11 +225,11 @@ func (a *Agent) Status() AgentStatus {
 	a.mu.Unlock()
 	status := AgentStatus{Cluster: st.id.Cluster, Agent: st.id.Agent, Expires: st.expires, Sessions: []AgentLink{}}
 	for _, l := range sessions {
-		stats := l.mux.Stats()
-		draining := !l.takesStreams()
+		stats := l.Mux.Stats()
+		draining := !l.TakesStreams()
 		status.Connected = status.Connected || !draining
 		status.Sessions = append(status.Sessions, AgentLink{
-			Server: l.server, Name: l.name, Since: l.since, Draining: draining, Streams: l.openStreams(),
+			Server: l.server, Name: l.name, Since: l.Since, Draining: draining, Streams: l.OpenStreams(),
 			BytesIn: stats.BytesIn, BytesOut: stats.BytesOut, RoundTrip: stats.RTT,
 		})
 	}

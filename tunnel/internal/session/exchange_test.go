@@ -1,4 +1,4 @@
-package tunnel_test
+package session_test
 
 import (
 	"context"
@@ -8,7 +8,8 @@ import (
 	"testing/synctest"
 
 	"github.com/causewayproject/causeway/internal/mux"
-	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/internal/session"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // An answer that comes while somebody else is looked for counts: its stream is
@@ -25,9 +26,9 @@ func TestAnswerComesFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 		asked := false
-		err = tunnel.AwaitAnswer(t.Context(), m, stream, func(ctx context.Context) bool {
+		err = session.AwaitAnswer(t.Context(), m, stream, func(ctx context.Context) bool {
 			asked = true
-			answer := rawMessage(17) // DIALED
+			answer := wire.New(wire.MsgDialed).Encode()
 			far.Write(append([]byte{0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, byte(len(answer))}, answer...))
 			<-ctx.Done() // it was read
 			return true

@@ -1,4 +1,4 @@
-package tunnel
+package session
 
 import (
 	"context"
@@ -16,21 +16,29 @@ type probe struct {
 	alive bool // once done
 }
 
-// aliveFor is how long a sign of life is good for.
-const aliveFor = time.Second
+const (
+	// suspectAfter is how long the other end may leave a stream unanswered before
+	// the session is probed.
+	suspectAfter = 2 * time.Second
+	// probeTimeout is how long it may leave the probe unanswered before it is
+	// suspect, and a dial goes elsewhere.
+	probeTimeout = 3 * time.Second
+	// aliveFor is how long a sign of life is good for.
+	aliveFor = time.Second
+)
 
-// isSuspect reports whether the last probe failed and nothing came since.
-func (s *sessionCore) isSuspect() bool {
+// IsSuspect reports whether the last probe failed and nothing came since.
+func (s *Session) IsSuspect() bool {
 	at := s.suspect.Load()
-	return at != 0 && s.mux.Stats().LastRead.UnixNano() <= at
+	return at != 0 && s.Mux.Stats().LastRead.UnixNano() <= at
 }
 
-func (s *sessionCore) markSuspect() { s.suspect.Store(time.Now().UnixNano()) }
+func (s *Session) markSuspect() { s.suspect.Store(time.Now().UnixNano()) }
 
 // isAlive reports whether something came just now, or else comes in answer to a
 // probe: this one's or one that is on its way. The end of ctx is no answer.
-func (s *sessionCore) isAlive(ctx context.Context) bool {
-	if time.Since(s.mux.Stats().LastRead) < aliveFor {
+func (s *Session) isAlive(ctx context.Context) bool {
+	if time.Since(s.Mux.Stats().LastRead) < aliveFor {
 		return true
 	}
 	s.mu.Lock()
@@ -41,7 +49,7 @@ func (s *sessionCore) isAlive(ctx context.Context) bool {
 		s.probing = p
 	}
 	s.mu.Unlock()
-	if first && !s.group.Go(func() { s.runProbe(p) }) {
+	if first && !s.Group.Go(func() { s.runProbe(p) }) {
 		s.endProbe(p, true) // the session ends anyway
 	}
 	select {
@@ -52,19 +60,19 @@ func (s *sessionCore) isAlive(ctx context.Context) bool {
 	}
 }
 
-func (s *sessionCore) runProbe(p *probe) {
-	ctx, cancel := context.WithTimeout(s.group.Context(), probeTimeout)
+func (s *Session) runProbe(p *probe) {
+	ctx, cancel := context.WithTimeout(s.Group.Context(), probeTimeout)
 	defer cancel()
 	began := time.Now()
-	_, err := s.mux.Ping(ctx)
-	alive := err == nil || s.mux.Stats().LastRead.After(began)
+	_, err := s.Mux.Ping(ctx)
+	alive := err == nil || s.Mux.Stats().LastRead.After(began)
 	if !alive {
 		s.markSuspect()
 	}
 	s.endProbe(p, alive)
 }
 
-func (s *sessionCore) endProbe(p *probe, alive bool) {
+func (s *Session) endProbe(p *probe, alive bool) {
 	p.alive = alive
 	s.mu.Lock()
 	s.probing = nil
@@ -72,11 +80,11 @@ func (s *sessionCore) endProbe(p *probe, alive bool) {
 	close(p.done)
 }
 
-// exchange opens a stream with a message and reads the answer to it. While the
+// Exchange opens a stream with a message and reads the answer to it. While the
 // session is silent it is probed; see awaitAnswer. The stream is the caller's
 // unless there is an error.
-func (s *sessionCore) exchange(ctx context.Context, m *wire.Message, elsewhere func(context.Context) bool) (*mux.Stream, *wire.Message, error) {
-	stream, err := s.openPromptly(ctx, m)
+func (s *Session) Exchange(ctx context.Context, m *wire.Message, elsewhere func(context.Context) bool) (*mux.Stream, *wire.Message, error) {
+	stream, err := s.Open(ctx, m)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -93,9 +101,9 @@ func (s *sessionCore) exchange(ctx context.Context, m *wire.Message, elsewhere f
 	return stream, answer, nil
 }
 
-// openPromptly opens a stream with a message. It waits no longer than
+// Open opens a stream with a message. It waits no longer than
 // suspectAfter for room on a carrier that may be stuck.
-func (s *sessionCore) openPromptly(ctx context.Context, m *wire.Message) (*mux.Stream, error) {
+func (s *Session) Open(ctx context.Context, m *wire.Message) (*mux.Stream, error) {
 	short, cancel := context.WithTimeout(ctx, suspectAfter)
 	defer cancel()
 	stream, err := s.openLimited(short, m.Encode())
@@ -106,13 +114,14 @@ func (s *sessionCore) openPromptly(ctx context.Context, m *wire.Message) (*mux.S
 	return stream, err
 }
 
-var errTooMany = errors.New("too many streams")
+// ErrTooMany is returned when Limit streams are open.
+var ErrTooMany = errors.New("too many streams")
 
 // openLimited keeps to the limit of streams: one at a time opens, since others
 // may be counting too.
-func (s *sessionCore) openLimited(ctx context.Context, first []byte) (*mux.Stream, error) {
+func (s *Session) openLimited(ctx context.Context, first []byte) (*mux.Stream, error) {
 	if s.opening == nil {
-		return s.mux.Open(ctx, first)
+		return s.Mux.Open(ctx, first)
 	}
 	select {
 	case s.opening <- struct{}{}:
@@ -120,16 +129,16 @@ func (s *sessionCore) openLimited(ctx context.Context, first []byte) (*mux.Strea
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if s.openStreams() >= s.limit {
-		return nil, errTooMany
+	if s.OpenStreams() >= s.Limit {
+		return nil, ErrTooMany
 	}
-	return s.mux.Open(ctx, first)
+	return s.Mux.Open(ctx, first)
 }
 
 // awaitAnswer reads the answer to a dial. A session that is silent is probed, again
 // and again, and left when it does not answer and elsewhere says that another one
 // may. What comes first counts: an answer is not taken back.
-func (s *sessionCore) awaitAnswer(ctx context.Context, stream *mux.Stream, elsewhere func(context.Context) bool) (*wire.Message, error) {
+func (s *Session) awaitAnswer(ctx context.Context, stream *mux.Stream, elsewhere func(context.Context) bool) (*wire.Message, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var decided atomic.Bool
 	watched := make(chan struct{})
@@ -138,11 +147,14 @@ func (s *sessionCore) awaitAnswer(ctx context.Context, stream *mux.Stream, elsew
 		for ctx.Err() == nil {
 			if !s.isAlive(ctx) && ctx.Err() == nil && elsewhere(ctx) {
 				if !decided.Swap(true) {
-					stream.Reset(uint32(CodeLost))
+					stream.Reset(codeLost)
 				}
 				return
 			}
-			sleep(ctx, aliveFor)
+			select {
+			case <-time.After(aliveFor):
+			case <-ctx.Done():
+			}
 		}
 	})
 	m, err := wire.Read(stream, wire.MaxRequest)
@@ -152,7 +164,7 @@ func (s *sessionCore) awaitAnswer(ctx context.Context, stream *mux.Stream, elsew
 		<-watched
 	}
 	if late && err == nil {
-		return nil, &mux.ResetError{Code: uint32(CodeLost)} // it was left meanwhile
+		return nil, &mux.ResetError{Code: codeLost} // it was left meanwhile
 	}
 	return m, err
 }

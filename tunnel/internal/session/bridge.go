@@ -1,4 +1,4 @@
-package tunnel
+package session
 
 import (
 	"context"
@@ -10,28 +10,28 @@ import (
 	"github.com/causewayproject/causeway/internal/mux"
 )
 
-// joint relays between a stream of a peer, near, and one of an agent, far. Both
+// bridge relays between a stream of a peer, near, and one of an agent, far. Both
 // are of the multiplexer, which knows more of an end than a connection does: a
 // reset passes with its code, and "I have sent all, and read no more" as that.
-type joint struct {
+type bridge struct {
 	near, far *mux.Stream
 	left      atomic.Bool // near's peer reads no more
 	passed    atomic.Bool // all that it sent was written to far
 }
 
-// joinStreams returns when both directions have ended, or ctx has, and closes
+// Bridge returns when both directions have ended, or ctx has, and closes
 // both streams.
-func joinStreams(ctx context.Context, near, far *mux.Stream) {
-	j := &joint{near: near, far: far}
+func Bridge(ctx context.Context, near, far *mux.Stream) {
+	b := &bridge{near: near, far: far}
 	aborted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(aborted)
-		near.Reset(uint32(CodeReset))
-		far.Reset(uint32(CodeReset))
+		near.Reset(codeReset)
+		far.Reset(codeReset)
 	})
-	near.AfterReset(j.nearReset)
+	near.AfterReset(b.nearReset)
 	var up sync.WaitGroup
-	up.Go(j.copyUp)
+	up.Go(b.copyUp)
 	_, err := far.WriteTo(near)
 	passEnd(near, err)
 	up.Wait()
@@ -42,25 +42,25 @@ func joinStreams(ctx context.Context, near, far *mux.Stream) {
 	far.Close()
 }
 
-func (j *joint) copyUp() {
-	_, err := j.near.WriteTo(j.far)
-	passEnd(j.far, err)
-	j.passed.Store(true)
-	if j.left.Load() {
-		j.far.Close()
+func (b *bridge) copyUp() {
+	_, err := b.near.WriteTo(b.far)
+	passEnd(b.far, err)
+	b.passed.Store(true)
+	if b.left.Load() {
+		b.far.Close()
 	}
 }
 
 // nearReset passes at once what copyUp can't know while it waits for far, or once
 // it has returned.
-func (j *joint) nearReset(code uint32, ended bool) {
+func (b *bridge) nearReset(code uint32, ended bool) {
 	if !ended {
-		j.far.Reset(code)
+		b.far.Reset(code)
 		return
 	}
-	j.left.Store(true)
-	if j.passed.Load() {
-		j.far.Close()
+	b.left.Store(true)
+	if b.passed.Load() {
+		b.far.Close()
 	}
 }
 
@@ -78,6 +78,6 @@ func passEnd(dst *mux.Stream, err error) {
 	case errors.As(err, &reset) && reset.Remote:
 		dst.Reset(reset.Code)
 	default:
-		dst.Reset(uint32(CodeReset))
+		dst.Reset(codeReset)
 	}
 }

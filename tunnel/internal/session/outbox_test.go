@@ -1,4 +1,4 @@
-package tunnel_test
+package session_test
 
 import (
 	"net"
@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 
 	"github.com/causewayproject/causeway/internal/mux"
-	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/internal/session"
 )
 
 // Nothing is written before the start, and Close waits for the goroutine that
@@ -21,7 +21,7 @@ func TestOutbox(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.Close() // each message fails
-		o := tunnel.NewOutbox(control)
+		o := session.NewOutbox(control)
 		failed, leave := make(chan error, 2), make(chan struct{})
 		o.Add()
 		synctest.Wait()
@@ -46,7 +46,7 @@ func TestOutbox(t *testing.T) {
 		close(leave)
 		<-closed
 
-		o = tunnel.NewOutbox(control)
+		o = session.NewOutbox(control)
 		o.Start(func(err error) { failed <- err })
 		o.Close()
 		o.Add()

@@ -1,0 +1,281 @@
+// Package session is one end of a session of the tunnel, whoever is on the other
+// side: the control stream with its HELLO, the probes of a silent carrier, the
+// drain and the end. SPEC.md, sections 3, 5 and 7, has the messages. What a message
+// means, and who may begin a session, is for package tunnel to say: see [Role].
+package session
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/group"
+	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
+)
+
+// LingerTimeout is how long the end that said the last word waits for the other
+// one to hang up.
+const LingerTimeout = 5 * time.Second
+
+// Codes of SPEC.md that this package resets streams with: package tunnel has all.
+const (
+	codeDraining uint32 = 8
+	codeReset    uint32 = 10
+	codeLost     uint32 = 130 // given up for another session
+)
+
+// errLeft is the cause of a session that this end has left in order.
+var errLeft = errors.New("the agent left")
+
+// Role is what differs between the four ends of a session: a server's
+// end of an agent's session, the agent's end of that, and the two ends of a
+// session between replicas. Its methods are called without a lock.
+type Role interface {
+	// HandleControl takes a message of the control stream. The next one is
+	// read when it returns.
+	HandleControl(m *wire.Message)
+	// HandleRetired is called once, by retire.
+	HandleRetired()
+	// HandleClosed is called once, as soon as the carrier is closed: streams,
+	// and what Go started, may still be running. It must not wait.
+	HandleClosed()
+	// HandleEnd is called last, and once: nothing of the session runs any more.
+	// The cause is the first of CloseWithCause, nil if the session ended in order.
+	HandleEnd(cause error)
+	// ShutdownCause is why the end of the group's context ends the session.
+	ShutdownCause() error
+}
+
+// Session is one end of a session: the multiplexer, its control stream and
+// how it ends, whoever is on the other side. SPEC.md has the messages.
+//
+// The life of a session:
+//
+//	Begin     it belongs to its group, and control messages are sent
+//	Serve     control messages and streams are taken
+//	Retire    it takes no new streams. Once its last stream has ended, the end
+//	          that dialed leaves: it ends the control stream after all else that
+//	          it has to say, and the other end closes the carrier
+//	finish    the control stream or the carrier ended: all is closed and waited for
+//
+// A session that is idle has no goroutine but the multiplexer's.
+//
+// Locks: mu is the innermost. It is held for the fields below it only, and nothing
+// is called under it, so a role may hold a lock of its own when it calls a method
+// that does not wait. CloseWithCause waits for the multiplexer.
+type Session struct {
+	Config
+	Since  time.Time // when it was made
+	outbox outbox    // of the control stream
+
+	opening chan struct{} // holds one, who opens a stream; nil without Limit
+	unwatch func() bool   // of the group's context
+
+	suspect atomic.Int64 // unix nanoseconds of the last probe that failed; zero: none did
+	retired atomic.Bool  // takes no new streams
+
+	work sync.WaitGroup // of Go
+
+	mu       sync.Mutex // guards the fields below
+	cause    error
+	probing  *probe // the one under way
+	finished bool   // Go starts nothing any more
+}
+
+// Config is what a Session is made of.
+type Config struct {
+	Role    Role
+	Mux     *mux.Session
+	Control *mux.Stream
+	Group   *group.Group // whose Context ends the session
+	// Streams serves the streams that the other end opens; nil if it opens none.
+	Streams *group.Group
+	// Dialed: this end has dialed, and is the one that leaves.
+	Dialed bool
+	// Limit is how many streams this end may have open at once; zero: any number.
+	Limit int
+}
+
+// Init makes the session: messages can be sent and streams opened. Begin and Serve
+// have to follow, unless the caller closes Mux.
+func (s *Session) Init(c Config) {
+	s.Config, s.Since, s.outbox.control = c, time.Now(), c.Control
+	if c.Limit > 0 {
+		s.opening = make(chan struct{}, 1)
+	}
+}
+
+// Begin has control messages sent, what was queued first, and the session ended
+// with its group's context. The caller is in the group, which waits for the session
+// from here on. Serve has to follow.
+func (s *Session) Begin() {
+	s.Group.Stay()
+	s.unwatch = context.AfterFunc(s.Group.Context(), func() { s.CloseWithCause(s.Role.ShutdownCause()) })
+	s.outbox.start(s.CloseWithCause)
+}
+
+// Serve takes control messages, and the streams that the other end opens: each
+// is given to serveStream, which may be nil if streams is. It returns at once.
+func (s *Session) Serve(serveStream func(*mux.Stream)) {
+	if serveStream != nil {
+		s.Mux.Serve(func(stream *mux.Stream) { // which must not wait
+			if !s.Streams.Go(func() { serveStream(stream) }) {
+				stream.Reset(codeDraining)
+			}
+		})
+	}
+	s.awaitControl()
+}
+
+// awaitControl has takeControl called when there is something to take.
+func (s *Session) awaitControl() { s.Control.AfterReadable(s.takeControl) }
+
+// takeControl takes a message of the control stream, or its end. One call
+// follows the other.
+func (s *Session) takeControl() {
+	m, err := wire.Read(s.Control, wire.MaxBody)
+	if err != nil {
+		s.finish(err)
+		return
+	}
+	s.Role.HandleControl(m)
+	s.awaitControl()
+}
+
+// finish is the end of what begin and serve began. The cause is that of the
+// control stream.
+func (s *Session) finish(cause error) {
+	defer s.Group.Leave()
+	if err := s.Mux.Err(); err != nil && !errors.Is(cause, io.EOF) {
+		cause = err // and not what it means for the control stream
+	}
+	s.CloseWithCause(cause)
+	s.unwatch()
+	s.CancelStreams()
+	s.Role.HandleClosed()
+	s.mu.Lock()
+	s.finished = true
+	s.mu.Unlock()
+	if s.Streams != nil {
+		<-s.Streams.Idle()
+	}
+	s.work.Wait()
+	s.outbox.close()
+	s.Role.HandleEnd(s.UnexpectedCause())
+}
+
+// CancelStreams ends the dials that are under way for streams of the other end:
+// they are for nobody.
+func (s *Session) CancelStreams() {
+	if s.Streams != nil {
+		s.Streams.Close()
+		s.Streams.Cancel()
+	}
+}
+
+// Go runs f in a goroutine that finish waits for, unless the session has
+// finished.
+func (s *Session) Go(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.finished {
+		s.work.Go(f)
+	}
+}
+
+// Retire gives the session no new streams. If this end has dialed, it leaves once
+// the last stream has ended.
+func (s *Session) Retire() {
+	if s.retired.Swap(true) {
+		return
+	}
+	if s.Streams != nil {
+		s.Streams.Close()
+	}
+	s.Role.HandleRetired()
+	if s.Dialed {
+		s.Go(s.leaveWhenIdle)
+	}
+}
+
+// leaveWhenIdle ends a retired session in order, unless something else ends it
+// before.
+func (s *Session) leaveWhenIdle() {
+	ctx := s.Group.Context()
+	if s.Streams != nil {
+		<-s.Streams.Idle() // the end of the session ends streams too
+		ctx = s.Streams.Context()
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	// What the last stream had to say may be waiting to be sent.
+	if s.Mux.Settle(ctx, 1) != nil {
+		return
+	}
+	s.recordCause(errLeft)
+	s.outbox.finish()
+	t := time.NewTimer(LingerTimeout)
+	defer t.Stop()
+	select {
+	case <-s.Mux.Done():
+	case <-t.C:
+		s.CloseWithCause(errLeft)
+	}
+}
+
+// CloseWithCause closes the carrier and resets the streams; the first cause counts.
+// To the owner of a stream it is a reset: net.ErrClosed would say that the owner
+// Closed the stream. It waits for the multiplexer.
+func (s *Session) CloseWithCause(cause error) {
+	s.Mux.CloseWithError(s.recordCause(cause))
+}
+
+// recordCause returns the first cause that was recorded.
+func (s *Session) recordCause(cause error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cause == nil {
+		s.cause = cause
+	}
+	return s.cause
+}
+
+// UnexpectedCause returns why the session ended; nil if it has not, or in order:
+// the end that dialed left, and the other one saw the end of the control stream.
+func (s *Session) UnexpectedCause() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.Dialed && errors.Is(s.cause, errLeft) || !s.Dialed && errors.Is(s.cause, io.EOF) {
+		return nil
+	}
+	return s.cause
+}
+
+// Closed reports whether the carrier is.
+func (s *Session) Closed() bool {
+	select {
+	case <-s.Mux.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// TakesStreams reports whether streams may be opened.
+func (s *Session) TakesStreams() bool { return !s.retired.Load() && !s.Closed() }
+
+// OpenStreams is how many streams are open, those whose dial was not answered yet
+// included, and the control stream not.
+func (s *Session) OpenStreams() int { return max(s.Mux.Stats().Streams-1, 0) }
+
+// Retired reports whether Retire was called.
+func (s *Session) Retired() bool { return s.retired.Load() }
+
+// Send queues a message for the control stream, and does not block. It reports
+// whether there was room: the other end may not read.
+func (s *Session) Send(m *wire.Message) bool { return s.outbox.add(m) }

@@ -20,8 +20,8 @@ import (
 	"github.com/causewayproject/causeway/internal/test/proxytest"
 )
 
-// hop is a proxy of a chain, of a kind: "http", "https" or "socks5".
-type hop struct {
+// outerDial is a proxy of a chain, of a kind: "http", "https" or "socks5".
+type outerDial struct {
 	addr    string
 	dialer  dialer.Dialer
 	targets []string // that it was asked for
@@ -29,10 +29,10 @@ type hop struct {
 
 // hops starts a proxy of each kind. Those of https have a certificate authority
 // each. The last connects to an echo server, whatever it is asked for.
-func hops(t *testing.T, kinds ...string) []*hop {
-	var all []*hop
+func hops(t *testing.T, kinds ...string) []*outerDial {
+	var all []*outerDial
 	for i, kind := range kinds {
-		h := &hop{}
+		h := &outerDial{}
 		note := func(r proxytest.Request) { h.targets = append(h.targets, r.Target) }
 		web, socks := &proxytest.HTTP{Log: note}, &proxytest.SOCKS5{Log: note}
 		if i == len(kinds)-1 {
@@ -55,7 +55,7 @@ func hops(t *testing.T, kinds ...string) []*hop {
 	return all
 }
 
-func chained(t *testing.T, first dialer.Dialer, all []*hop) dialer.Dialer {
+func chained(t *testing.T, first dialer.Dialer, all []*outerDial) dialer.Dialer {
 	t.Helper()
 	proxies := []dialer.Dialer{first}
 	for _, h := range all {

@@ -123,7 +123,7 @@ func (c Config) Format(s fmt.State, _ rune) {
 // String returns the fields without the proxies' user info.
 func (c Config) String() string {
 	return fmt.Sprintf("HTTPProxy=%s HTTPSProxy=%s AllProxy=%s NoProxy=%s CGI=%t",
-		redactedProxy(c.HTTPProxy), redactedProxy(c.HTTPSProxy), redactedProxy(c.AllProxy), printable(c.NoProxy), c.CGI)
+		redactedProxy(c.HTTPProxy), redactedProxy(c.HTTPSProxy), redactedProxy(c.AllProxy), sanitizeText(c.NoProxy), c.CGI)
 }
 
 func redactedProxy(text string) string {
@@ -134,7 +134,7 @@ func redactedProxy(text string) string {
 	if err != nil {
 		return "(unusable)"
 	}
-	return redacted(u)
+	return redactedURL(u)
 }
 
 // parseProxy is ParseURL for a variable, in which host:port alone is customary.

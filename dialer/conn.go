@@ -3,6 +3,7 @@ package dialer
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -32,8 +33,8 @@ type bufferedConn struct {
 
 var _ net.Conn = (*bufferedConn)(nil)
 
-// take moves up to len(p) bytes of rest into p.
-func (c *bufferedConn) take(p []byte) int {
+// takeBuffered moves up to len(p) bytes of rest into p.
+func (c *bufferedConn) takeBuffered(p []byte) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := copy(p, c.rest)
@@ -42,7 +43,7 @@ func (c *bufferedConn) take(p []byte) int {
 }
 
 func (c *bufferedConn) Read(p []byte) (int, error) {
-	if n := c.take(p); n > 0 {
+	if n := c.takeBuffered(p); n > 0 {
 		return n, nil
 	}
 	return c.Conn.Read(p)
@@ -88,3 +89,49 @@ func (c *bufferedConn) Close() error {
 // NetConn returns the connection to the proxy. Bytes that were not yet read
 // are lost to it.
 func (c *bufferedConn) NetConn() net.Conn { return c.Conn }
+
+// KeepTarget makes the connections of Dialer remember what they were dialed
+// for, which [Target] tells.
+//
+// A connection through a proxy has the proxy's RemoteAddr, and is the raw one
+// wherever it can be, so that it can be spliced: it has no place for the
+// target. The ones of KeepTarget are wrapped. They have CloseWrite, io.Copy
+// still splices, and NetConn returns the raw one.
+type KeepTarget struct {
+	// Dialer makes the connections. If nil, Direct.
+	Dialer Dialer
+}
+
+var _ Dialer = KeepTarget{}
+
+// DialContext dials address and keeps it.
+func (d KeepTarget) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := forwardOrDirect(d.Dialer).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &targetConn{bufferedConn{Conn: conn}, address}, nil
+}
+
+type targetConn struct {
+	bufferedConn
+	target string
+}
+
+func (c *targetConn) dialTarget() string { return c.target }
+
+// Target returns the host:port that conn was dialed for, as it was given to
+// the outermost [KeepTarget]. It looks through connections that have NetConn,
+// such as a *tls.Conn. ok is false if no KeepTarget made it.
+func Target(conn net.Conn) (address string, ok bool) {
+	for {
+		switch c := conn.(type) {
+		case interface{ dialTarget() string }:
+			return c.dialTarget(), true
+		case interface{ NetConn() net.Conn }:
+			conn = c.NetConn()
+		default:
+			return "", false
+		}
+	}
+}

@@ -19,7 +19,7 @@ func FollowHTTP2(sent []byte) ([]byte, error) {
 		{Type: http2.FrameHeaders, Flags: http2.FlagHeadersEndHeaders, StreamID: 3},
 		{Type: http2.FrameData, Flags: http2.FlagDataEndStream, StreamID: 3},
 	} {
-		w.sentLocked(h)
+		w.trackSentFrameLocked(h)
 	}
 	return io.ReadAll(struct{ io.Reader }{w})
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/abort"
@@ -59,11 +60,11 @@ const (
 	minShare = 2 * time.Second
 )
 
-// errNothing is the error of a member that breaks the contract of Dialer.
-var errNothing = errors.New("it returned neither a connection nor an error")
+// errNoResult is the error of a member that breaks the contract of Dialer.
+var errNoResult = errors.New("it returned neither a connection nor an error")
 
-// errShare is the cause of the end of one member's context.
-var errShare = errors.New("its share of the time is over")
+// errTimeShare is the cause of the end of one member's context.
+var errTimeShare = errors.New("its share of the time is over")
 
 // DialContext dials with one of f.Dialers after the other until one connects.
 // The connection is as that one made it. When it returns, all that it started
@@ -74,17 +75,17 @@ var errShare = errors.New("its share of the time is over")
 // one. If ctx has ended, the error is ctx's as well.
 func (f *Failover) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	d := &failoverDial{Failover: f, network: network, address: address}
-	if err := f.check(); err != nil {
+	if err := f.checkFields(); err != nil {
 		return nil, &Error{Op: opFailover, Phase: PhaseConfig, Addr: address, Err: err}
 	}
-	d.order = f.order(time.Now())
+	d.order = f.memberOrder(time.Now())
 	if f.Hedge > 0 {
-		return d.hedged(ctx)
+		return d.dialHedged(ctx)
 	}
-	return d.inTurn(ctx)
+	return d.dialInTurn(ctx)
 }
 
-func (f *Failover) check() error {
+func (f *Failover) checkFields() error {
 	if len(f.Dialers) == 0 {
 		return errors.New("field Dialers is required: at least one")
 	}
@@ -94,8 +95,8 @@ func (f *Failover) check() error {
 	return nil
 }
 
-// order returns the members in the order in which to try them.
-func (f *Failover) order(now time.Time) []int {
+// memberOrder returns the members in the order in which to try them.
+func (f *Failover) memberOrder(now time.Time) []int {
 	coolDown := f.CoolDown
 	if coolDown == 0 {
 		coolDown = defaultCoolDown
@@ -113,13 +114,13 @@ func (f *Failover) order(now time.Time) []int {
 	return append(order, cooling...)
 }
 
-func (f *Failover) worked(member int) {
+func (f *Failover) recordSuccess(member int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.failed, member)
 }
 
-func (f *Failover) broke(member int, now time.Time) {
+func (f *Failover) recordFailure(member int, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.failed == nil {
@@ -136,34 +137,34 @@ type failoverDial struct {
 	failures         Failures
 }
 
-// attempt is the end of a dial with one member.
-type attempt struct {
-	place int // of the member in order
-	conn  net.Conn
-	err   error
-	again bool // after err, the next member is tried
+// memberAttempt is the end of a dial with one member.
+type memberAttempt struct {
+	place   int // of the member in order
+	conn    net.Conn
+	err     error
+	tryNext bool // after err, the next member is tried
 }
 
-// try dials with one member, for at most limit if that is not zero, and notes
+// dialMember dials with one member, for at most limit if that is not zero, and notes
 // how it went.
-func (d *failoverDial) try(ctx context.Context, place int, limit time.Duration) attempt {
+func (d *failoverDial) dialMember(ctx context.Context, place int, limit time.Duration) memberAttempt {
 	member := d.order[place]
 	own := ctx
 	if limit > 0 {
 		var cancel context.CancelFunc
-		own, cancel = context.WithTimeoutCause(ctx, limit, errShare)
+		own, cancel = context.WithTimeoutCause(ctx, limit, errTimeShare)
 		defer cancel()
 	}
 	conn, err := d.Dialers[member].DialContext(own, d.network, d.address)
 	if conn == nil && err == nil {
-		err = errNothing
+		err = errNoResult
 	}
 	switch {
 	case err == nil:
-		d.worked(member)
-		return attempt{place: place, conn: conn}
+		d.recordSuccess(member)
+		return memberAttempt{place: place, conn: conn}
 	case ctx.Err() != nil:
-		return attempt{place: place, err: err} // whatever it says: it had no chance
+		return memberAttempt{place: place, err: err} // whatever it says: it had no chance
 	}
 	retry := d.Retry
 	if retry == nil {
@@ -171,122 +172,122 @@ func (d *failoverDial) try(ctx context.Context, place int, limit time.Duration) 
 	}
 	again := retry(err)
 	if again && !targetFailed(err) {
-		d.broke(member, time.Now())
+		d.recordFailure(member, time.Now())
 	}
-	return attempt{place: place, err: err, again: again}
+	return memberAttempt{place: place, err: err, tryNext: again}
 }
 
-func (d *failoverDial) lost(a attempt) {
+func (d *failoverDial) addFailure(a memberAttempt) {
 	d.failures = append(d.failures, Failure{Member: d.order[a.place], Err: a.err})
 }
 
-func (d *failoverDial) inTurn(ctx context.Context) (net.Conn, error) {
+func (d *failoverDial) dialInTurn(ctx context.Context) (net.Conn, error) {
 	for place := range d.order {
-		a := d.try(ctx, place, share(ctx, len(d.order)-place))
+		a := d.dialMember(ctx, place, timeShare(ctx, len(d.order)-place))
 		if a.err == nil {
 			return a.conn, nil
 		}
-		d.lost(a)
-		if !a.again {
+		d.addFailure(a)
+		if !a.tryNext {
 			break
 		}
 	}
-	return nil, d.fail(ctx)
+	return nil, d.newError(ctx)
 }
 
-// race is a dial whose members run side by side.
-type race struct {
+// hedgedDial is a dial whose members run side by side.
+type hedgedDial struct {
 	*failoverDial
-	wg      sync.WaitGroup
-	results chan attempt
-	pending []bool   // by place
-	next    int      // the place to start
-	end     int      // the place from which on none counts
-	no      *attempt // what end is there for: it counts when all before have failed
+	wg       sync.WaitGroup
+	results  chan memberAttempt
+	pending  []bool         // by place
+	next     int            // the place to start
+	endPlace int            // the place from which on none counts
+	refusal  *memberAttempt // what end is there for: it counts when all before have failed
 }
 
-// hedged starts each member when the one before it has failed, or has not
+// dialHedged starts each member when the one before it has failed, or has not
 // answered for long enough.
-func (d *failoverDial) hedged(ctx context.Context) (net.Conn, error) {
+func (d *failoverDial) dialHedged(ctx context.Context) (net.Conn, error) {
 	n := len(d.order)
-	r := &race{failoverDial: d, results: make(chan attempt, n), pending: make([]bool, n), end: n}
+	r := &hedgedDial{failoverDial: d, results: make(chan memberAttempt, n), pending: make([]bool, n), endPlace: n}
 	each, cancel := context.WithCancel(ctx)
-	defer func() { cancel(); r.clear() }()
-	timer := time.NewTimer(d.patience(ctx, n))
+	defer func() { cancel(); r.closeLosers() }()
+	timer := time.NewTimer(d.hedgeDelay(ctx, n))
 	defer timer.Stop()
 	for {
 		// The first one says what has become of ctx.
-		if r.next == 0 || r.next < r.end && ctx.Err() == nil {
-			timer.Reset(d.patience(ctx, n-r.next))
-			r.start(each)
+		if r.next == 0 || r.next < r.endPlace && ctx.Err() == nil {
+			timer.Reset(d.hedgeDelay(ctx, n-r.next))
+			r.startMember(each)
 		}
-		if !slices.Contains(r.pending[:r.end], true) {
+		if !slices.Contains(r.pending[:r.endPlace], true) {
 			break
 		}
 		select {
 		case <-timer.C:
 		case a := <-r.results:
-			if conn := r.take(a); conn != nil {
+			if conn := r.handleAttempt(a); conn != nil {
 				return conn, nil
 			}
 		}
 	}
-	if r.no != nil {
-		d.lost(*r.no)
+	if r.refusal != nil {
+		d.addFailure(*r.refusal)
 	}
-	return nil, d.fail(ctx)
+	return nil, d.newError(ctx)
 }
 
-func (r *race) start(ctx context.Context) {
+func (r *hedgedDial) startMember(ctx context.Context) {
 	place := r.next
 	r.next++
 	r.pending[place] = true
-	r.wg.Go(func() { r.results <- r.try(ctx, place, 0) })
+	r.wg.Go(func() { r.results <- r.dialMember(ctx, place, 0) })
 }
 
-// take returns the connection of a if that wins.
-func (r *race) take(a attempt) net.Conn {
+// handleAttempt returns the connection of a if that wins.
+func (r *hedgedDial) handleAttempt(a memberAttempt) net.Conn {
 	r.pending[a.place] = false
 	switch {
-	case a.place >= r.end:
-		a.drop()
+	case a.place >= r.endPlace:
+		a.closeConn()
 	case a.err == nil:
 		return a.conn
-	case a.again:
-		r.lost(a)
+	case a.tryNext:
+		r.addFailure(a)
 	default:
-		r.no, r.end = &a, a.place
+		r.refusal, r.endPlace = &a, a.place
 	}
 	return nil
 }
 
-// clear waits for the members that are still running, which were cancelled.
-func (r *race) clear() {
+// closeLosers waits for the members that are still running, which were cancelled.
+func (r *hedgedDial) closeLosers() {
 	r.wg.Wait()
 	close(r.results)
 	for a := range r.results {
-		a.drop()
+		a.closeConn()
 	}
 }
 
-// drop closes the connection of a member that came too late.
-func (a attempt) drop() {
+// closeConn closes the connection of a member that came too late.
+func (a memberAttempt) closeConn() {
 	if a.conn != nil {
 		abort.Close(a.conn)
 	}
 }
 
-// patience is how long a member may take before the next is started.
-func (d *failoverDial) patience(ctx context.Context, left int) time.Duration {
-	if s := share(ctx, left); s > 0 {
+// hedgeDelay is how long a member may take before the next is started.
+func (d *failoverDial) hedgeDelay(ctx context.Context, left int) time.Duration {
+	if s := timeShare(ctx, left); s > 0 {
 		return min(s, d.Hedge)
 	}
 	return d.Hedge
 }
 
-// share is the part of the time until ctx's deadline that one of so many
+// timeShare is the part of the time until ctx's deadline that one of so many
 // members may take. Zero means all of it, and so does what is longer.
-func share(ctx context.Context, members int) time.Duration {
+func timeShare(ctx context.Context, members int) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok || members == 1 {
 		return 0
@@ -294,10 +295,10 @@ func share(ctx context.Context, members int) time.Duration {
 	return max(time.Until(deadline)/time.Duration(members), minShare)
 }
 
-func (d *failoverDial) fail(ctx context.Context) error {
+func (d *failoverDial) newError(ctx context.Context) error {
 	last := d.failures[len(d.failures)-1].Err
 	e := &Error{Op: opFailover, Phase: PhaseTCP, Addr: d.address, Err: d.failures}
-	if cause := decisive(last); cause != nil {
+	if cause := decisiveError(last); cause != nil {
 		e.Phase, e.Status = cause.Phase, cause.Status
 	}
 	if ended := ctx.Err(); ended != nil && !errors.Is(last, ended) {
@@ -305,3 +306,67 @@ func (d *failoverDial) fail(ctx context.Context) error {
 	}
 	return e
 }
+
+// Fallback dials with First, and where that fails for a reason that When names,
+// with Second. Unlike the members of a [Failover], the two are not the same:
+// Second leads through another network, is seen by others, or was meant to be
+// gone by now. So it is never taken in silence: Used hears of each time.
+//
+// If ctx has a deadline, First has at most half of the time, or two seconds if
+// that is more. A Fallback is safe for concurrent use once its fields are set,
+// and must not be copied after its first use.
+type Fallback struct {
+	// First and Second are the ways. Required.
+	First, Second Dialer
+	// When reports whether err, of First, is a reason to take Second. It is not
+	// asked once ctx has ended. Required: no reason goes without saying.
+	When func(err error) bool
+	// Used is called before each dial with Second, with what First said.
+	// Required.
+	Used func(network, address string, err error)
+
+	used atomic.Uint64
+}
+
+var _ Dialer = (*Fallback)(nil)
+
+// DialContext dials address. A failure of both is an [*Error] that has
+// [Failures]; one for which Second is not taken is that of First alone.
+func (f *Fallback) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	if err := f.checkFields(); err != nil {
+		return nil, &Error{Op: "fallback", Phase: PhaseConfig, Addr: address, Err: err}
+	}
+	first := true
+	both := &Failover{Dialers: []Dialer{f.First, f.Second}, CoolDown: -1, Retry: func(err error) bool {
+		if !first || !f.When(err) {
+			return false
+		}
+		first = false
+		f.used.Add(1)
+		f.Used(network, address, err)
+		return true
+	}}
+	conn, err := both.DialContext(ctx, network, address)
+	var failures Failures
+	if first && errors.As(err, &failures) && ctx.Err() == nil {
+		return nil, failures[0].Err
+	}
+	return conn, err
+}
+
+func (f *Fallback) checkFields() error {
+	switch {
+	case isNil(f.First):
+		return errors.New("field First is required")
+	case isNil(f.Second):
+		return errors.New("field Second is required")
+	case f.When == nil:
+		return errors.New("field When is required")
+	case f.Used == nil:
+		return errors.New("field Used is required")
+	}
+	return nil
+}
+
+// Count returns how many dials took Second.
+func (f *Fallback) Count() uint64 { return f.used.Load() }

@@ -81,10 +81,10 @@ type http2Call struct {
 const maxHTTP2Attempts = 3
 
 var (
-	errHTTP2Closed = fmt.Errorf("field HTTP2 was closed: %w", net.ErrClosed)
-	errHTTP2Gone   = errors.New("the connection takes no more streams")
-	errHTTP2CutOff = fmt.Errorf("the proxy closed the connection: %w", io.ErrUnexpectedEOF)
-	errHTTP2Length = errors.New("the proxy sent a Content-Length with its success, which net/http would end the tunnel at: leave HTTP2 nil")
+	errHTTP2Closed    = fmt.Errorf("field HTTP2 was closed: %w", net.ErrClosed)
+	errHTTP2NoStreams = errors.New("the connection takes no more streams")
+	errHTTP2CutOff    = fmt.Errorf("the proxy closed the connection: %w", io.ErrUnexpectedEOF)
+	errHTTP2Length    = errors.New("the proxy sent a Content-Length with its success, which net/http would end the tunnel at: leave HTTP2 nil")
 )
 
 // Close closes all connections and so all streams, and waits for their
@@ -99,52 +99,52 @@ func (p *HTTP2) Close() error {
 		cc.Close()
 	}
 	for _, s := range streams {
-		s.abort(errHTTP2Closed)
+		s.abortStream(errHTTP2Closed)
 	}
 	p.wg.Wait()
 	return nil
 }
 
-// open returns a stream to the target of h, or a connection to a proxy that
+// openStream returns a stream to the target of h, or a connection to a proxy that
 // has chosen HTTP/1.1.
-func (p *HTTP2) open(ctx context.Context, h *httpDial) (conn, stream net.Conn, err error) {
-	header, err := h.header(ctx)
+func (p *HTTP2) openStream(ctx context.Context, h *httpDial) (conn, stream net.Conn, err error) {
+	header, err := h.requestHeader(ctx)
 	if err != nil {
-		return nil, nil, h.fail(ctx, PhaseConfig, err)
+		return nil, nil, h.newError(ctx, PhaseConfig, err)
 	}
 	for attempt := 1; ; attempt++ {
-		cc, conn, fresh, err := p.conn(ctx, h)
+		cc, conn, fresh, err := p.getConn(ctx, h)
 		if err != nil || conn != nil {
 			return conn, nil, err
 		}
-		s, err := p.connect(ctx, h, cc, header)
+		s, err := p.connectStream(ctx, h, cc, header)
 		if err == nil {
 			return nil, s, nil
 		}
-		if fresh && !errors.Is(err, errHTTP2Gone) || attempt == maxHTTP2Attempts || ctx.Err() != nil || !cc.retry(err) {
-			return nil, nil, h.fail(ctx, PhaseConnect, err)
+		if fresh && !errors.Is(err, errHTTP2NoStreams) || attempt == maxHTTP2Attempts || ctx.Err() != nil || !cc.mayRetry(err) {
+			return nil, nil, h.newError(ctx, PhaseConnect, err)
 		}
 	}
 }
 
-// conn returns a connection with a stream reserved on it, which is fresh if
+// getConn returns a connection with a stream reserved on it, which is fresh if
 // this call has made it, or a connection that speaks HTTP/1.1.
-func (p *HTTP2) conn(ctx context.Context, h *httpDial) (cc *http2Conn, conn net.Conn, fresh bool, err error) {
+func (p *HTTP2) getConn(ctx context.Context, h *httpDial) (cc *http2Conn, conn net.Conn, fresh bool, err error) {
 	for {
-		cc, call, mine, err := p.reserve(h.HTTPConnect)
+		cc, call, mine, err := p.reserveStream(h.HTTPConnect)
 		switch {
 		case err != nil:
-			return nil, nil, false, h.fail(ctx, PhaseConnect, err)
+			return nil, nil, false, h.newError(ctx, PhaseConnect, err)
 		case cc != nil:
 			return cc, nil, false, nil
 		case mine:
-			cc, conn, err = p.dial(ctx, h, call)
+			cc, conn, err = p.dialShared(ctx, h, call)
 			return cc, conn, true, err
 		}
 		select {
 		case <-call.done:
 		case <-ctx.Done():
-			return nil, nil, false, h.fail(ctx, PhaseTCP, ctx.Err())
+			return nil, nil, false, h.newError(ctx, PhaseTCP, ctx.Err())
 		}
 		var e *Error
 		if errors.As(call.err, &e) {
@@ -155,15 +155,15 @@ func (p *HTTP2) conn(ctx context.Context, h *httpDial) (cc *http2Conn, conn net.
 	}
 }
 
-// reserve finds a connection for d. If there is none, it returns the dial to
+// reserveStream finds a connection for d. If there is none, it returns the dial to
 // wait for, or one that is the caller's to make.
-func (p *HTTP2) reserve(d *HTTPConnect) (cc *http2Conn, call *http2Call, mine bool, err error) {
+func (p *HTTP2) reserveStream(d *HTTPConnect) (cc *http2Conn, call *http2Call, mine bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return nil, nil, false, errHTTP2Closed
 	}
-	p.pruneLocked()
+	p.pruneConnsLocked()
 	key := weak.Make(d)
 	proxy := p.proxies[key]
 	if proxy == nil {
@@ -189,8 +189,8 @@ func (p *HTTP2) reserve(d *HTTPConnect) (cc *http2Conn, call *http2Call, mine bo
 	return nil, proxy.dialing, true, nil
 }
 
-// pruneLocked forgets connections that are closed, and proxies without one.
-func (p *HTTP2) pruneLocked() {
+// pruneConnsLocked forgets connections that are closed, and proxies without one.
+func (p *HTTP2) pruneConnsLocked() {
 	for cc := range p.conns {
 		if cc.Err() != nil {
 			delete(p.conns, cc)
@@ -211,17 +211,17 @@ func (p *HTTP2) pruneLocked() {
 	}
 }
 
-// dial connects to the proxy for h and for all who wait for call, which is nil
+// dialShared connects to the proxy for h and for all who wait for call, which is nil
 // if nobody may.
-func (p *HTTP2) dial(ctx context.Context, h *httpDial, call *http2Call) (cc *http2Conn, http1 net.Conn, err error) {
+func (p *HTTP2) dialShared(ctx context.Context, h *httpDial, call *http2Call) (cc *http2Conn, http1 net.Conn, err error) {
 	defer func() {
 		if cc == nil {
-			p.finish(ctx, h.HTTPConnect, call, nil, err)
+			p.finishCall(ctx, h.HTTPConnect, call, nil, err)
 			return
 		}
 		// On a connection that is full a request waits, maybe for ever: nobody
 		// else gets this one before it is known how many it takes.
-		context.AfterFunc(cc.settled, func() { p.finish(ctx, h.HTTPConnect, call, cc, nil) })
+		context.AfterFunc(cc.settled, func() { p.finishCall(ctx, h.HTTPConnect, call, cc, nil) })
 	}()
 	conn, err := h.dialProxy(ctx)
 	if err != nil {
@@ -236,31 +236,31 @@ func (p *HTTP2) dial(ctx context.Context, h *httpDial, call *http2Call) (cc *htt
 		return err
 	})
 	if err != nil {
-		return nil, nil, h.fail(ctx, PhaseConnect, err)
+		return nil, nil, h.newError(ctx, PhaseConnect, err)
 	}
-	if err := p.add(cc); err != nil {
+	if err := p.addConn(cc); err != nil {
 		cc.Close()
-		return nil, nil, h.fail(ctx, PhaseConnect, err)
+		return nil, nil, h.newError(ctx, PhaseConnect, err)
 	}
 	return cc, nil, nil
 }
 
-// add takes cc over, with a stream reserved for the caller.
-func (p *HTTP2) add(cc *http2Conn) error {
+// addConn takes cc over, with a stream reserved for the caller.
+func (p *HTTP2) addConn(cc *http2Conn) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return errHTTP2Closed
 	}
 	if cc.Reserve() != nil {
-		return cc.wire.cause(nil, errHTTP2CutOff)
+		return cc.wire.failureCause(nil, errHTTP2CutOff)
 	}
 	p.conns[cc] = struct{}{}
 	return nil
 }
 
-// finish tells those who wait for call how it ended.
-func (p *HTTP2) finish(ctx context.Context, d *HTTPConnect, call *http2Call, cc *http2Conn, err error) {
+// finishCall tells those who wait for call how it ended.
+func (p *HTTP2) finishCall(ctx context.Context, d *HTTPConnect, call *http2Call, cc *http2Conn, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if proxy := p.proxies[weak.Make(d)]; proxy != nil {
@@ -365,24 +365,24 @@ func newHTTP2Conn(c *http.ClientConn, wire *http2Wire, settled context.Context) 
 	return cc
 }
 
-// change is closed at the next change of the state, after which another stream
+// stateChange is closed at the next change of the state, after which another stream
 // may be possible.
-func (cc *http2Conn) change() <-chan struct{} {
+func (cc *http2Conn) stateChange() <-chan struct{} {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
 	return cc.changed
 }
 
-// retry reports whether a request that failed with err may be sent again, on
+// mayRetry reports whether a request that failed with err may be sent again, on
 // another connection: the proxy has given no answer, because it was about to
 // close this one or has refused to look at the stream.
-func (cc *http2Conn) retry(err error) bool {
+func (cc *http2Conn) mayRetry(err error) bool {
 	var ours *Error
 	var reset *resetError
 	switch {
 	case errors.As(err, &ours), errors.Is(err, errHTTP2Length):
 		return false
-	case errors.Is(err, errHTTP2Gone):
+	case errors.Is(err, errHTTP2NoStreams):
 		return true
 	case errors.As(err, &reset):
 		return reset.stream.Code == http2.ErrCodeRefusedStream

@@ -24,36 +24,36 @@ const (
 	minSilence = 50 * time.Millisecond
 )
 
-// connect asks for a stream on cc, on which one is reserved.
-func (p *HTTP2) connect(ctx context.Context, h *httpDial, cc *http2Conn, header http.Header) (*http2Stream, error) {
+// connectStream asks for a stream on cc, on which one is reserved.
+func (p *HTTP2) connectStream(ctx context.Context, h *httpDial, cc *http2Conn, header http.Header) (*http2Stream, error) {
 	var stream *http2Stream
 	reserved, refused := true, false
 	defer func() {
 		if refused {
-			p.challenge(cc, -1)
+			p.addChallenged(cc, -1)
 		}
 	}()
-	_, err := h.converse(ctx, func(ctx context.Context) (refusal *Refusal, kept bool, err error) {
+	_, err := h.askProxy(ctx, func(ctx context.Context) (refusal *Refusal, kept bool, err error) {
 		if !reserved {
 			if err := cc.reserveAgain(ctx); err != nil {
 				return nil, false, err
 			}
 			refused = false
-			p.challenge(cc, -1)
+			p.addChallenged(cc, -1)
 		}
 		reserved = false
-		stream, refusal, err = p.request(ctx, h, cc, header.Clone(), func() {
+		stream, refusal, err = p.sendRequest(ctx, h, cc, header.Clone(), func() {
 			refused = true
-			p.challenge(cc, 1)
+			p.addChallenged(cc, 1)
 		})
 		return refusal, true, err
 	})
 	return stream, err
 }
 
-// challenge counts the dials that give up a stream of cc and need another one:
+// addChallenged counts the dials that give up a stream of cc and need another one:
 // no other dial takes it from them.
-func (p *HTTP2) challenge(cc *http2Conn, n int) {
+func (p *HTTP2) addChallenged(cc *http2Conn, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	cc.challenged += n
@@ -62,15 +62,15 @@ func (p *HTTP2) challenge(cc *http2Conn, n int) {
 // reserveAgain waits for the stream that was given up to be gone: it may be the
 // only one that the proxy allows.
 func (cc *http2Conn) reserveAgain(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, bodyWait, errHTTP2Gone) // as after a GOAWAY
+	ctx, cancel := context.WithTimeoutCause(ctx, bodyWait, errHTTP2NoStreams) // as after a GOAWAY
 	defer cancel()
 	for {
-		changed := cc.change()
+		changed := cc.stateChange()
 		if cc.Reserve() == nil {
 			return nil
 		}
 		if cc.Err() != nil {
-			return errHTTP2Gone
+			return errHTTP2NoStreams
 		}
 		select {
 		case <-changed:
@@ -80,9 +80,9 @@ func (cc *http2Conn) reserveAgain(ctx context.Context) error {
 	}
 }
 
-// header is what h sends along. User-Agent is there, empty if need be, so
+// requestHeader is what h sends along. User-Agent is there, empty if need be, so
 // that net/http's is not sent.
-func (h *httpDial) header(ctx context.Context) (http.Header, error) {
+func (h *httpDial) requestHeader(ctx context.Context) (http.Header, error) {
 	header := http.Header{"User-Agent": {""}}
 	extra, err := h.extraHeader(ctx)
 	if err != nil {
@@ -94,8 +94,8 @@ func (h *httpDial) header(ctx context.Context) (http.Header, error) {
 	return header, nil
 }
 
-// request sends one CONNECT on cc and waits for the answer. refused is called before a stream is given up because of the answer.
-func (p *HTTP2) request(ctx context.Context, h *httpDial, cc *http2Conn, header http.Header, refused func()) (*http2Stream, *Refusal, error) {
+// sendRequest sends one CONNECT on cc and waits for the answer. refused is called before a stream is given up because of the answer.
+func (p *HTTP2) sendRequest(ctx context.Context, h *httpDial, cc *http2Conn, header http.Header, refused func()) (*http2Stream, *Refusal, error) {
 	if h.authorization != "" {
 		header.Set("Proxy-Authorization", h.authorization)
 	}
@@ -103,7 +103,7 @@ func (p *HTTP2) request(ctx context.Context, h *httpDial, cc *http2Conn, header 
 	streamCtx, cancel := context.WithCancel(context.Background())
 	s := newHTTP2Stream(p, cc, cancel)
 	streamCtx = httptrace.WithClientTrace(streamCtx, &httptrace.ClientTrace{
-		WroteHeaders: func() { s.frames.Store(cc.wire.opened()) }, // no other request is sent meanwhile
+		WroteHeaders: func() { s.frames.Store(cc.wire.newestStream()) }, // no other request is sent meanwhile
 	})
 	began := time.Now()
 	stop := context.AfterFunc(ctx, cancel)
@@ -119,7 +119,7 @@ func (p *HTTP2) request(ctx context.Context, h *httpDial, cc *http2Conn, header 
 	if err != nil {
 		stop()
 		cancel()
-		return nil, nil, contextError(ctx, cc.wire.cause(s.frames.Load(), err))
+		return nil, nil, contextError(ctx, cc.wire.failureCause(s.frames.Load(), err))
 	}
 	s.silence = min(max(2*time.Since(began), minSilence), linger)
 	if res.StatusCode/100 != 2 {
@@ -146,7 +146,7 @@ func (p *HTTP2) request(ctx context.Context, h *httpDial, cc *http2Conn, header 
 		res.Body.Close()
 		return nil, nil, err
 	}
-	go s.pump(res.Body)
+	go s.copyFromTarget(res.Body)
 	return s, nil, nil
 }
 
@@ -174,8 +174,8 @@ type http2Stream struct {
 	inFar, body net.Conn // the library's: written by pump, read as the request's body
 	cancel      func()   // resets the stream, unless it has ended
 
-	parts atomic.Int32 // of pump and the request, how many are left
-	sent  sync.Once    // for the part of the request
+	partsLeft   atomic.Int32 // of pump and the request, how many are left
+	requestDone sync.Once    // for the part of the request
 
 	mu     sync.Mutex // guards the fields below
 	closed bool
@@ -188,7 +188,7 @@ func newHTTP2Stream(pool *HTTP2, cc *http2Conn, cancel func()) *http2Stream {
 	s := &http2Stream{pool: pool, wire: cc.wire, cancel: cancel}
 	s.in, s.inFar = net.Pipe()
 	s.out, s.body = net.Pipe()
-	s.parts.Store(2)
+	s.partsLeft.Store(2)
 	return s
 }
 
@@ -200,20 +200,20 @@ func (b http2Body) Read(p []byte) (int, error) { return b.s.body.Read(p) }
 // Close is called when the request has ended, for whatever reason.
 func (b http2Body) Close() error {
 	b.s.body.Close()
-	b.s.sent.Do(b.s.partDone)
+	b.s.requestDone.Do(b.s.partDone)
 	return nil
 }
 
 func (s *http2Stream) partDone() {
-	if s.parts.Add(-1) == 0 {
+	if s.partsLeft.Add(-1) == 0 {
 		s.pool.removeStream(s)
 	}
 }
 
-// pump hands on what the target sends until it ends or the stream is closed.
+// copyFromTarget hands on what the target sends until it ends or the stream is closed.
 // It is a goroutine of its own because a read of the library can't be
 // interrupted by a deadline.
-func (s *http2Stream) pump(body io.ReadCloser) {
+func (s *http2Stream) copyFromTarget(body io.ReadCloser) {
 	defer s.partDone()
 	buf := make([]byte, 16<<10)
 	for {
@@ -232,15 +232,15 @@ func (s *http2Stream) pump(body io.ReadCloser) {
 			return
 		}
 		if err != nil {
-			s.abort(&brokenStreamError{s.wire.cause(s.frames.Load(), err)})
+			s.abortStream(&brokenStreamError{s.wire.failureCause(s.frames.Load(), err)})
 			body.Close()
 			return
 		}
 	}
 }
 
-// abort breaks the stream off because of err.
-func (s *http2Stream) abort(err error) {
+// abortStream breaks the stream off because of err.
+func (s *http2Stream) abortStream(err error) {
 	s.mu.Lock()
 	if s.err == nil {
 		s.err = err
@@ -333,7 +333,7 @@ func (s *http2Stream) Close() error {
 func (s *http2Stream) resetWhenSilent(deadline time.Time) {
 	silent := time.Duration(0)
 	if frames := s.frames.Load(); frames != nil {
-		silent = s.wire.silent(frames)
+		silent = s.wire.silentFor(frames)
 	}
 	rest := time.Until(deadline)
 	switch {

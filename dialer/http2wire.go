@@ -25,9 +25,9 @@ const (
 	http2FrameSize     = 16 << 10
 	defaultHTTP2Window = 1<<16 - 1
 	maxHTTP2Window     = 1<<31 - 1
-	// noStream is a stream that there never is: only the proxy could open it,
+	// neverOpened is a stream that there never is: only the proxy could open it,
 	// which SETTINGS forbid. net/http drops its DATA and returns the window.
-	noStream = 2
+	neverOpened = 2
 	// endPing begins the data of a PING that follows the end of a stream, whose
 	// number is the rest: the answer says that the proxy has had all of it.
 	endPing = "end "
@@ -115,7 +115,7 @@ func newHTTP2Wire(tc *tls.Conn, pingTimeout time.Duration, settle func()) *http2
 func (w *http2Wire) Read(p []byte) (int, error) {
 	for len(w.ready) == 0 && w.left == 0 {
 		if err := w.readFrame(); err != nil {
-			return 0, w.fail(err)
+			return 0, w.recordFailure(err)
 		}
 	}
 	if len(w.ready) > 0 {
@@ -126,7 +126,7 @@ func (w *http2Wire) Read(p []byte) (int, error) {
 	n, err := w.in.Read(p[:min(len(p), w.left)])
 	w.left -= n
 	if err != nil {
-		err = w.fail(err)
+		err = w.recordFailure(err)
 	}
 	return n, err
 }
@@ -147,7 +147,7 @@ func (w *http2Wire) readFrame() error {
 	case !w.started && h.Type != http2.FrameSettings:
 		return errors.New("the first frame of the proxy is not SETTINGS")
 	case h.Type == http2.FrameData:
-		return w.data(h)
+		return w.handleData(h)
 	case h.Type == http2.FramePriority || h.Type > http2.FrameContinuation:
 		_, err := w.in.Discard(int(h.Length))
 		return err
@@ -160,8 +160,8 @@ func (w *http2Wire) readFrame() error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.controlLocked(h, payload)
-	if err := w.windowsLocked(h, payload); err != nil {
+	w.trackControlLocked(h, payload)
+	if err := w.trackWindowsLocked(h, payload); err != nil {
 		return err
 	}
 	if h.Type != http2.FrameWindowUpdate || h.StreamID == 0 || w.streams[h.StreamID] != nil {
@@ -172,9 +172,9 @@ func (w *http2Wire) readFrame() error {
 
 var errHTTP2Window = errors.New("the proxy opened the window of a stream beyond 2^31-1 bytes")
 
-// windowsLocked adds up how much the proxy allows each stream to send (RFC 9113,
+// trackWindowsLocked adds up how much the proxy allows each stream to send (RFC 9113,
 // section 6.9). net/http refuses frames that are malformed.
-func (w *http2Wire) windowsLocked(h http2.FrameHeader, payload []byte) error {
+func (w *http2Wire) trackWindowsLocked(h http2.FrameHeader, payload []byte) error {
 	switch s := w.streams[h.StreamID]; {
 	case h.Type == http2.FrameWindowUpdate && s != nil && len(payload) == 4:
 		if s.window += int64(binary.BigEndian.Uint32(payload) &^ (1 << 31)); s.window > maxHTTP2Window {
@@ -198,9 +198,9 @@ func (w *http2Wire) windowsLocked(h http2.FrameHeader, payload []byte) error {
 	return nil
 }
 
-// data passes DATA on if its stream takes it. Otherwise it resets the stream,
+// handleData passes DATA on if its stream takes it. Otherwise it resets the stream,
 // by what net/http takes for an error of it.
-func (w *http2Wire) data(h http2.FrameHeader) error {
+func (w *http2Wire) handleData(h http2.FrameHeader) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.left = int(h.Length)
@@ -213,21 +213,21 @@ func (w *http2Wire) data(h http2.FrameHeader) error {
 	default:
 		w.ready = binary.BigEndian.AppendUint32([]byte{0, 0, 4, byte(http2.FrameWindowUpdate), 0}, h.StreamID)
 		w.ready = append(w.ready, 0, 0, 0, 0)
-		binary.BigEndian.PutUint32(w.head[5:], noStream)
+		binary.BigEndian.PutUint32(w.head[5:], neverOpened)
 		w.ready = append(w.ready, w.head[:]...)
 	}
 	if s != nil && h.Flags.Has(http2.FlagDataEndStream) {
-		w.endedLocked(h.StreamID, s)
+		w.endReceivedLocked(h.StreamID, s)
 	}
 	return nil
 }
 
-// controlLocked takes note of a frame that is not DATA, and changes what has
+// trackControlLocked takes note of a frame that is not DATA, and changes what has
 // to be changed. It leaves what is malformed to net/http.
-func (w *http2Wire) controlLocked(h http2.FrameHeader, payload []byte) {
+func (w *http2Wire) trackControlLocked(h http2.FrameHeader, payload []byte) {
 	switch h.Type {
 	case http2.FrameHeaders, http2.FrameContinuation:
-		w.headersLocked(h, payload)
+		w.trackHeadersLocked(h, payload)
 	case http2.FrameSettings:
 		limitFrameSize(payload)
 	case http2.FramePing:
@@ -243,7 +243,7 @@ func (w *http2Wire) controlLocked(h http2.FrameHeader, payload []byte) {
 		if s := w.streams[h.StreamID]; s != nil {
 			s.reset = true
 		}
-		w.forgetLocked(h.StreamID)
+		w.removeStreamLocked(h.StreamID)
 	case http2.FrameWindowUpdate:
 		if s := w.streams[h.StreamID]; s != nil && len(payload) == 4 {
 			// Some give more than was taken at the start: that is no credit.
@@ -264,9 +264,9 @@ func (w *http2Wire) pingAnsweredLocked(data []byte) {
 	}
 }
 
-// headersLocked reads the status of a header block, which tells an answer from
+// trackHeadersLocked reads the status of a header block, which tells an answer from
 // an interim one.
-func (w *http2Wire) headersLocked(h http2.FrameHeader, fragment []byte) {
+func (w *http2Wire) trackHeadersLocked(h http2.FrameHeader, fragment []byte) {
 	if h.Type == http2.FrameHeaders {
 		w.status, w.end = "", h.Flags.Has(http2.FlagHeadersEndStream)
 		padding := 0
@@ -287,7 +287,7 @@ func (w *http2Wire) headersLocked(h http2.FrameHeader, fragment []byte) {
 	if s := w.streams[h.StreamID]; s != nil {
 		s.answered = s.answered || w.status != "" && w.status[0] != '1'
 		if w.end {
-			w.endedLocked(h.StreamID, s)
+			w.endReceivedLocked(h.StreamID, s)
 		}
 	}
 }
@@ -303,14 +303,14 @@ func limitFrameSize(payload []byte) {
 	}
 }
 
-func (w *http2Wire) endedLocked(stream uint32, s *wireStream) {
+func (w *http2Wire) endReceivedLocked(stream uint32, s *wireStream) {
 	s.ended = true
 	if s.sentEnd {
-		w.forgetLocked(stream)
+		w.removeStreamLocked(stream)
 	}
 }
 
-func (w *http2Wire) forgetLocked(stream uint32) {
+func (w *http2Wire) removeStreamLocked(stream uint32) {
 	if s := w.streams[stream]; s != nil {
 		s.over = true
 		delete(w.streams, stream)
@@ -318,7 +318,7 @@ func (w *http2Wire) forgetLocked(stream uint32) {
 }
 
 func (w *http2Wire) Write(p []byte) (int, error) {
-	w.follow(p)
+	w.trackSent(p)
 	all := p
 	if len(w.pings) > 0 && len(w.out) == 0 && w.skip == 0 && !w.sendBlock {
 		all = slices.Concat(p, w.pings)
@@ -326,13 +326,13 @@ func (w *http2Wire) Write(p []byte) (int, error) {
 	}
 	n, err := w.Conn.Write(all)
 	if err != nil {
-		err = w.fail(err)
+		err = w.recordFailure(err)
 	}
 	return min(n, len(p)), err
 }
 
-// follow takes note of what net/http sends, in pieces of any size.
-func (w *http2Wire) follow(p []byte) {
+// trackSent takes note of what net/http sends, in pieces of any size.
+func (w *http2Wire) trackSent(p []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for len(p) > 0 {
@@ -348,12 +348,12 @@ func (w *http2Wire) follow(p []byte) {
 		if len(w.out) == http2FrameHeader {
 			h := parseFrameHeader(w.out)
 			w.out, w.skip = w.out[:0], int(h.Length)
-			w.sentLocked(h)
+			w.trackSentFrameLocked(h)
 		}
 	}
 }
 
-func (w *http2Wire) sentLocked(h http2.FrameHeader) {
+func (w *http2Wire) trackSentFrameLocked(h http2.FrameHeader) {
 	switch h.Type {
 	case http2.FrameContinuation:
 		w.sendBlock = !h.Flags.Has(http2.FlagContinuationEndHeaders)
@@ -367,11 +367,11 @@ func (w *http2Wire) sentLocked(h http2.FrameHeader) {
 			s.untaken += int(h.Length)
 			s.window -= int64(h.Length)
 			if h.Flags.Has(http2.FlagDataEndStream) {
-				w.sentEndLocked(h.StreamID, s)
+				w.endSentLocked(h.StreamID, s)
 			}
 		}
 	case http2.FrameRSTStream:
-		w.forgetLocked(h.StreamID)
+		w.removeStreamLocked(h.StreamID)
 	case http2.FramePing:
 		if !h.Flags.Has(http2.FlagPingAck) && w.pinged.IsZero() {
 			w.pinged = time.Now()
@@ -379,11 +379,11 @@ func (w *http2Wire) sentLocked(h http2.FrameHeader) {
 	}
 }
 
-func (w *http2Wire) sentEndLocked(stream uint32, s *wireStream) {
+func (w *http2Wire) endSentLocked(stream uint32, s *wireStream) {
 	s.sentEnd = true
 	switch {
 	case s.ended:
-		w.forgetLocked(stream)
+		w.removeStreamLocked(stream)
 		return
 	case s.untaken == 0: // nothing was written, or the proxy has it
 		s.taken, s.progress = true, time.Now()
@@ -393,8 +393,8 @@ func (w *http2Wire) sentEndLocked(stream uint32, s *wireStream) {
 	w.pings = binary.BigEndian.AppendUint32(w.pings, stream)
 }
 
-// opened returns the stream whose request was sent last.
-func (w *http2Wire) opened() *wireStream {
+// newestStream returns the stream whose request was sent last.
+func (w *http2Wire) newestStream() *wireStream {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.newest
@@ -405,9 +405,9 @@ func (w *http2Wire) opened() *wireStream {
 // half of the window is used, which is 64 KiB by default.
 const maxUntaken = 32 << 10
 
-// silent is for how long the proxy has had all of s, its end included, and has
+// silentFor is for how long the proxy has had all of s, its end included, and has
 // said nothing to it. Negative means that s is over.
-func (w *http2Wire) silent(s *wireStream) time.Duration {
+func (w *http2Wire) silentFor(s *wireStream) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -419,8 +419,8 @@ func (w *http2Wire) silent(s *wireStream) time.Duration {
 	return time.Since(s.progress)
 }
 
-// fail remembers err, of a Read or Write, and returns it.
-func (w *http2Wire) fail(err error) error {
+// recordFailure remembers err, of a Read or Write, and returns it.
+func (w *http2Wire) recordFailure(err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.failed == nil && !w.closed {
@@ -429,9 +429,9 @@ func (w *http2Wire) fail(err error) error {
 	return err
 }
 
-// cause returns err, of s, in types that do not depend on net/http: what the
+// failureCause returns err, of s, in types that do not depend on net/http: what the
 // proxy did to the stream or the connection. s may be nil.
-func (w *http2Wire) cause(s *wireStream, err error) error {
+func (w *http2Wire) failureCause(s *wireStream, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var stream http2.StreamError // errors.As turns net/http's own into it

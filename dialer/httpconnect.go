@@ -61,16 +61,16 @@ func (d *HTTPConnect) DialContext(ctx context.Context, network, address string) 
 	h := &httpDial{HTTPConnect: d, trace: contextTrace(ctx), address: address}
 	var err error
 	if h.addr, err = parseProxyAddr(d.Addr); err != nil {
-		return nil, h.fail(ctx, PhaseConfig, err)
+		return nil, h.newError(ctx, PhaseConfig, err)
 	}
 	if h.target, err = parseTarget(network, address); err != nil {
-		return nil, h.fail(ctx, PhaseConfig, err)
+		return nil, h.newError(ctx, PhaseConfig, err)
 	}
 	if cfg := d.TLSConfig; cfg != nil && h.addr.host == "" && cfg.ServerName == "" && !cfg.InsecureSkipVerify {
-		return nil, h.fail(ctx, PhaseConfig, errors.New("field TLSConfig: ServerName is required for a unix socket"))
+		return nil, h.newError(ctx, PhaseConfig, errors.New("field TLSConfig: ServerName is required for a unix socket"))
 	}
 	if err := checkLoop(ctx, d, &h.addr, &h.target); err != nil {
-		return nil, h.fail(ctx, PhaseConfig, err)
+		return nil, h.newError(ctx, PhaseConfig, err)
 	}
 	ctx, cancel := withTimeout(ctx, d.Timeout)
 	defer cancel()
@@ -90,27 +90,27 @@ type httpDial struct {
 	buf           [256]byte // for requests that fit
 }
 
-func (h *httpDial) proxy() string {
+func (h *httpDial) proxyName() string {
 	if h.TLSConfig != nil {
-		return h.addr.url("https", h.Addr)
+		return h.addr.displayURL("https", h.Addr)
 	}
-	return h.addr.url("http", h.Addr)
+	return h.addr.displayURL("http", h.Addr)
 }
 
-func (h *httpDial) start(phase Phase, addr string) *span {
+func (h *httpDial) startPhase(phase Phase, addr string) *phaseSpan {
 	if h.trace == nil {
 		return nil
 	}
-	return h.trace.start(phase, h.proxy(), addr)
+	return h.trace.startPhase(phase, h.proxyName(), addr)
 }
 
-// fail makes the error of this dial, once: an error that has its phase
+// newError makes the error of this dial, once: an error that has its phase
 // already is returned as it is.
-func (h *httpDial) fail(ctx context.Context, phase Phase, err error) error {
-	if e, ok := err.(*Error); ok && e.Proxy == h.proxy() && e.Addr == h.address {
+func (h *httpDial) newError(ctx context.Context, phase Phase, err error) error {
+	if e, ok := err.(*Error); ok && e.Proxy == h.proxyName() && e.Addr == h.address {
 		return e
 	}
-	e := &Error{Op: opHTTP, Phase: phase, Proxy: h.proxy(), Addr: h.address, Err: contextError(ctx, err)}
+	e := &Error{Op: opHTTP, Phase: phase, Proxy: h.proxyName(), Addr: h.address, Err: contextError(ctx, err)}
 	// Not one further down: what a hop before this proxy answered is its own.
 	if refusal, ok := e.Err.(*Refusal); ok {
 		e.Status = refusal.StatusCode
@@ -129,15 +129,15 @@ func (h *httpDial) dial(ctx context.Context) (net.Conn, error) {
 		return nil, err
 	}
 	for {
-		conn, stream, err := h.open(ctx)
+		conn, stream, err := h.openConn(ctx)
 		if err != nil || stream != nil {
 			return stream, err
 		}
 		br := getReader(conn)
 		var again bool
 		err = handshake(ctx, conn, func() (err error) {
-			again, err = h.converse(ctx, func(ctx context.Context) (*Refusal, bool, error) {
-				return h.request(ctx, conn, br)
+			again, err = h.askProxy(ctx, func(ctx context.Context) (*Refusal, bool, error) {
+				return h.sendConnect(ctx, conn, br)
 			})
 			return err
 		})
@@ -146,29 +146,29 @@ func (h *httpDial) dial(ctx context.Context) (net.Conn, error) {
 		}
 		putReader(br)
 		if err != nil {
-			return nil, h.fail(ctx, PhaseConnect, err)
+			return nil, h.newError(ctx, PhaseConnect, err)
 		}
 		abort.Close(conn)
 	}
 }
 
-// open returns a connection to the proxy that speaks HTTP/1.1, or the finished
+// openConn returns a connection to the proxy that speaks HTTP/1.1, or the finished
 // stream of one that speaks HTTP/2.
-func (h *httpDial) open(ctx context.Context) (conn, stream net.Conn, err error) {
+func (h *httpDial) openConn(ctx context.Context) (conn, stream net.Conn, err error) {
 	if h.HTTP2 == nil || h.TLSConfig == nil {
 		conn, err = h.dialProxy(ctx)
 		return conn, nil, err
 	}
-	return h.HTTP2.open(ctx, h)
+	return h.HTTP2.openStream(ctx, h)
 }
 
 // dialProxy returns a connection to the proxy, with TLS if it is an https
 // proxy.
 func (h *httpDial) dialProxy(ctx context.Context) (net.Conn, error) {
-	conn, err := forwardOrDirect(h.Forward).DialContext(withHop(ctx, h.HTTPConnect, h.Forward), h.addr.network, h.addr.address)
+	conn, err := forwardOrDirect(h.Forward).DialContext(withProxyDial(ctx, h.HTTPConnect, h.Forward), h.addr.network, h.addr.address)
 	if err != nil {
 		phase, err := forwardError(err)
-		return nil, h.fail(ctx, phase, err)
+		return nil, h.newError(ctx, phase, err)
 	}
 	if h.TLSConfig == nil {
 		return conn, nil
@@ -182,35 +182,35 @@ func (h *httpDial) dialProxy(ctx context.Context) (net.Conn, error) {
 		cfg.NextProtos = []string{protoHTTP2, "http/1.1"}
 	}
 	tc := tls.Client(conn, cfg)
-	s := h.start(PhaseTLS, h.Addr)
+	s := h.startPhase(PhaseTLS, h.Addr)
 	err = handshake(ctx, conn, func() error { return tc.HandshakeContext(ctx) })
 	if err != nil {
-		err = h.fail(ctx, PhaseTLS, err)
-		s.done(err)
+		err = h.newError(ctx, PhaseTLS, err)
+		s.endPhase(err)
 		return nil, err
 	}
 	if s != nil {
 		state := tc.ConnectionState()
 		s.event.TLS = &state
 	}
-	s.done(nil)
+	s.endPhase(nil)
 	return tc, nil
 }
 
-// converse asks the proxy, by request, until it connects or refuses. again
+// askProxy asks the proxy, by request, until it connects or refuses. again
 // means: on a new connection.
-func (h *httpDial) converse(ctx context.Context, request func(context.Context) (*Refusal, bool, error)) (again bool, err error) {
+func (h *httpDial) askProxy(ctx context.Context, request func(context.Context) (*Refusal, bool, error)) (again bool, err error) {
 	for {
 		phase := PhaseConnect
 		if h.attempt > 0 {
 			phase = PhaseAuth
 		}
-		s := h.start(phase, h.target.authority)
+		s := h.startPhase(phase, h.target.authority)
 		refusal, kept, err := request(ctx)
 		if err == nil && refusal != nil {
-			err = h.fail(ctx, phase, refusal)
+			err = h.newError(ctx, phase, refusal)
 		}
-		s.done(err)
+		s.endPhase(err)
 		switch {
 		case refusal == nil:
 			return false, err
@@ -235,7 +235,7 @@ func (h *httpDial) authenticate(ctx context.Context, refusal *Refusal) error {
 	if h.Auth == nil {
 		return nil
 	}
-	c := &Challenge{Proxy: h.proxy(), Target: h.target.authority}
+	c := &Challenge{Proxy: h.proxyName(), Target: h.target.authority}
 	if refusal != nil {
 		h.attempt++
 		c.Attempt = h.attempt
@@ -246,18 +246,18 @@ func (h *httpDial) authenticate(ctx context.Context, refusal *Refusal) error {
 		err = errors.New("field Auth: the value to send holds a control character")
 	}
 	if err != nil {
-		return h.fail(ctx, PhaseAuth, err)
+		return h.newError(ctx, PhaseAuth, err)
 	}
 	h.authorization = value
 	return nil
 }
 
-// request sends one CONNECT and reads the answer, which is nil if the proxy
+// sendConnect sends one CONNECT and reads the answer, which is nil if the proxy
 // has connected. kept means that the connection takes another request.
-func (h *httpDial) request(ctx context.Context, conn net.Conn, br *bufio.Reader) (refusal *Refusal, kept bool, err error) {
+func (h *httpDial) sendConnect(ctx context.Context, conn net.Conn, br *bufio.Reader) (refusal *Refusal, kept bool, err error) {
 	req, err := h.appendRequest(ctx, h.buf[:0])
 	if err != nil {
-		return nil, false, h.fail(ctx, PhaseConfig, err)
+		return nil, false, h.newError(ctx, PhaseConfig, err)
 	}
 	// A proxy that refuses early may have closed its side: its answer says
 	// more than the failed write.
@@ -311,7 +311,7 @@ func (h *httpDial) extraHeader(ctx context.Context) (http.Header, error) {
 func checkHeader(header http.Header) error {
 	for name, values := range header {
 		if !httpguts.ValidHeaderFieldName(name) {
-			return fmt.Errorf("field Header: %q is no header name", printable(name))
+			return fmt.Errorf("field Header: %q is no header name", sanitizeText(name))
 		}
 		switch canonical := http.CanonicalHeaderKey(name); canonical {
 		case "Host", "Proxy-Authorization", "Content-Length", "Transfer-Encoding":

@@ -48,7 +48,7 @@ func (d *SOCKS5) DialContext(ctx context.Context, network, address string) (net.
 	s := &socksDial{SOCKS5: d, trace: contextTrace(ctx), address: address}
 	var err error
 	if s.addr, err = parseProxyAddr(d.Addr); err != nil {
-		return nil, s.fail(ctx, PhaseConfig, err)
+		return nil, s.newError(ctx, PhaseConfig, err)
 	}
 	t, err := parseTarget(network, address)
 	if err == nil && len(t.host) > 255 {
@@ -58,17 +58,17 @@ func (d *SOCKS5) DialContext(ctx context.Context, network, address string) (net.
 		err = checkLoop(ctx, d, &s.addr, &t)
 	}
 	if err != nil {
-		return nil, s.fail(ctx, PhaseConfig, err)
+		return nil, s.newError(ctx, PhaseConfig, err)
 	}
 	ctx, cancel := withTimeout(ctx, d.Timeout)
 	defer cancel()
-	if err := s.authenticate(ctx); err != nil {
+	if err := s.getLogin(ctx); err != nil {
 		return nil, err
 	}
 	if d.Resolver == nil || t.addr.IsValid() {
 		return s.dial(ctx, t)
 	}
-	return s.resolve(ctx, network, t)
+	return s.dialResolved(ctx, network, t)
 }
 
 // socksDial is one call of DialContext.
@@ -80,20 +80,20 @@ type socksDial struct {
 	username, password string
 }
 
-func (s *socksDial) proxy() string { return s.addr.url("socks5", s.Addr) }
+func (s *socksDial) proxyName() string { return s.addr.displayURL("socks5", s.Addr) }
 
-func (s *socksDial) start(phase Phase, addr string) *span {
+func (s *socksDial) startPhase(phase Phase, addr string) *phaseSpan {
 	if s.trace == nil {
 		return nil
 	}
-	return s.trace.start(phase, s.proxy(), addr)
+	return s.trace.startPhase(phase, s.proxyName(), addr)
 }
 
-func (s *socksDial) fail(ctx context.Context, phase Phase, err error) error {
-	if e, ok := err.(*Error); ok && e.Proxy == s.proxy() && e.Addr == s.address {
+func (s *socksDial) newError(ctx context.Context, phase Phase, err error) error {
+	if e, ok := err.(*Error); ok && e.Proxy == s.proxyName() && e.Addr == s.address {
 		return e
 	}
-	e := &Error{Op: opSOCKS5, Phase: phase, Proxy: s.proxy(), Addr: s.address, Err: contextError(ctx, err)}
+	e := &Error{Op: opSOCKS5, Phase: phase, Proxy: s.proxyName(), Addr: s.address, Err: contextError(ctx, err)}
 	// Not one further down: what a hop before this proxy answered is its own.
 	if reply, ok := e.Err.(SOCKSReply); ok {
 		e.Status = int(reply)
@@ -101,9 +101,9 @@ func (s *socksDial) fail(ctx context.Context, phase Phase, err error) error {
 	return e
 }
 
-// authenticate gets the credentials and checks that the protocol can carry
+// getLogin gets the credentials and checks that the protocol can carry
 // them, before anything is dialed.
-func (s *socksDial) authenticate(ctx context.Context) (err error) {
+func (s *socksDial) getLogin(ctx context.Context) (err error) {
 	if s.Credentials == nil {
 		return nil
 	}
@@ -112,28 +112,28 @@ func (s *socksDial) authenticate(ctx context.Context) (err error) {
 		err = checkLogin(s.username, s.password)
 	}
 	if err != nil {
-		return s.fail(ctx, PhaseAuth, err)
+		return s.newError(ctx, PhaseAuth, err)
 	}
 	return nil
 }
 
-// resolve looks the name of t up and dials its addresses.
-func (s *socksDial) resolve(ctx context.Context, network string, t target) (net.Conn, error) {
+// dialResolved looks the name of t up and dials its addresses.
+func (s *socksDial) dialResolved(ctx context.Context, network string, t target) (net.Conn, error) {
 	// The lookup may lead through this proxy, but not to itself.
 	lookedUp := &s.SOCKS5.Resolver
-	if looping(ctx, lookedUp) {
-		return nil, s.fail(ctx, PhaseConfig, ErrLoop)
+	if isLooping(ctx, lookedUp) {
+		return nil, s.newError(ctx, PhaseConfig, ErrLoop)
 	}
-	span := s.trace.start(PhaseDNS, "", t.authority)
-	addrs, err := lookup(enter(ctx, lookedUp), s.Resolver, network, t.host)
-	span.done(err)
+	span := s.trace.startPhase(PhaseDNS, "", t.authority)
+	addrs, err := lookupAddrs(withOuterDial(ctx, lookedUp), s.Resolver, network, t.host)
+	span.endPhase(err)
 	if err != nil {
-		return nil, s.fail(ctx, PhaseDNS, err)
+		return nil, s.newError(ctx, PhaseDNS, err)
 	}
 	if len(addrs) == 1 {
 		return s.dial(ctx, addrTarget(addrs[0].WithZone(""), t.port))
 	}
-	conn, err := dialAddrs(ctx, network, s.address, addrs, aboutAddress, func(ctx context.Context, addr netip.Addr) (net.Conn, error) {
+	conn, err := dialAddrs(ctx, network, s.address, addrs, isAddrFailure, func(ctx context.Context, addr netip.Addr) (net.Conn, error) {
 		own, at := *s, addrTarget(addr.WithZone(""), t.port)
 		own.address = at.authority
 		return own.dial(ctx, at)
@@ -141,9 +141,9 @@ func (s *socksDial) resolve(ctx context.Context, network string, t target) (net.
 	return conn, s.addrsError(ctx, err)
 }
 
-// aboutAddress reports whether the proxy was there and has not connected, in
+// isAddrFailure reports whether the proxy was there and has not connected, in
 // whatever words, or by closing: it may connect to another address.
-func aboutAddress(err error) bool {
+func isAddrFailure(err error) bool {
 	e, ok := err.(*Error)
 	return ok && e.Phase == PhaseConnect
 }
@@ -155,15 +155,15 @@ func (s *socksDial) addrsError(ctx context.Context, err error) error {
 	if !ok {
 		return err
 	}
-	if last := decisive(e); last != nil && last.Phase != PhaseConnect {
-		return s.fail(ctx, last.Phase, last.Err)
+	if last := decisiveError(e); last != nil && last.Phase != PhaseConnect {
+		return s.newError(ctx, last.Phase, last.Err)
 	}
-	return &Error{Op: opSOCKS5, Phase: e.Phase, Proxy: s.proxy(), Addr: s.address, Status: e.Status, Err: e.Err}
+	return &Error{Op: opSOCKS5, Phase: e.Phase, Proxy: s.proxyName(), Addr: s.address, Status: e.Status, Err: e.Err}
 }
 
-// unreachable reports whether a reply says that the proxy works, and could not
+// isUnreachableReply reports whether a reply says that the proxy works, and could not
 // reach what it was asked for.
-func unreachable(status int) bool {
+func isUnreachableReply(status int) bool {
 	switch status {
 	case 1, 3, 4, 5, 6:
 		return true
@@ -172,25 +172,25 @@ func unreachable(status int) bool {
 }
 
 func (s *socksDial) dial(ctx context.Context, t target) (net.Conn, error) {
-	conn, err := forwardOrDirect(s.Forward).DialContext(withHop(ctx, s.SOCKS5, s.Forward), s.addr.network, s.addr.address)
+	conn, err := forwardOrDirect(s.Forward).DialContext(withProxyDial(ctx, s.SOCKS5, s.Forward), s.addr.network, s.addr.address)
 	if err != nil {
 		phase, err := forwardError(err)
-		return nil, s.fail(ctx, phase, err)
+		return nil, s.newError(ctx, phase, err)
 	}
 	err = handshake(ctx, conn, func() error {
-		method, err := s.negotiate(ctx, conn)
+		method, err := s.chooseMethod(ctx, conn)
 		if err != nil {
 			return err
 		}
 		if method == methodPassword {
-			if err := s.login(ctx, conn); err != nil {
+			if err := s.sendLogin(ctx, conn); err != nil {
 				return err
 			}
 		}
-		return s.connect(ctx, conn, t)
+		return s.sendConnect(ctx, conn, t)
 	})
 	if err != nil {
-		return nil, s.fail(ctx, PhaseConnect, err)
+		return nil, s.newError(ctx, PhaseConnect, err)
 	}
 	return conn, nil
 }
@@ -209,32 +209,32 @@ const (
 	loginSuccessful = 0
 )
 
-// negotiate offers the methods and returns the one that the proxy chose.
-func (s *socksDial) negotiate(ctx context.Context, conn net.Conn) (method byte, err error) {
-	span := s.start(PhaseConnect, s.Addr)
-	defer func() { span.done(err) }()
+// chooseMethod offers the methods and returns the one that the proxy chose.
+func (s *socksDial) chooseMethod(ctx context.Context, conn net.Conn) (method byte, err error) {
+	span := s.startPhase(PhaseConnect, s.Addr)
+	defer func() { span.endPhase(err) }()
 	offer := []byte{socksVersion, 1, methodNone}
 	if s.Credentials != nil {
 		offer = []byte{socksVersion, 2, methodNone, methodPassword}
 	}
 	var answer [2]byte
-	if err := ask(conn, offer, answer[:]); err != nil {
-		return 0, s.fail(ctx, PhaseConnect, err)
+	if err := exchange(conn, offer, answer[:]); err != nil {
+		return 0, s.newError(ctx, PhaseConnect, err)
 	}
 	switch method = answer[1]; {
 	case answer[0] != socksVersion:
-		return 0, s.fail(ctx, PhaseConnect, notSOCKS5(answer[0]))
+		return 0, s.newError(ctx, PhaseConnect, notSOCKS5(answer[0]))
 	case method == methodNone, method == methodPassword && s.Credentials != nil:
 		return method, nil
 	case method == methodNoneFits:
-		err = fmt.Errorf("%w (%s)", ErrNoAuthMethod, s.offered())
+		err = fmt.Errorf("%w (%s)", ErrNoAuthMethod, s.offeredMethods())
 	default:
 		err = fmt.Errorf("the proxy chose authentication method %d, which was not offered", method)
 	}
-	return 0, s.fail(ctx, PhaseAuth, err)
+	return 0, s.newError(ctx, PhaseAuth, err)
 }
 
-func (s *socksDial) offered() string {
+func (s *socksDial) offeredMethods() string {
 	if s.Credentials == nil {
 		return "no authentication; set Credentials if it wants a user name"
 	}
@@ -251,44 +251,44 @@ func notSOCKS5(version byte) error {
 	return fmt.Errorf("the answer has version %d, not 5: the proxy is not a SOCKS5 proxy", version)
 }
 
-func (s *socksDial) login(ctx context.Context, conn net.Conn) (err error) {
-	span := s.start(PhaseAuth, s.Addr)
-	defer func() { span.done(err) }()
+func (s *socksDial) sendLogin(ctx context.Context, conn net.Conn) (err error) {
+	span := s.startPhase(PhaseAuth, s.Addr)
+	defer func() { span.endPhase(err) }()
 	b := make([]byte, 0, 3+len(s.username)+len(s.password))
 	b = append(b, loginVersion, byte(len(s.username)))
 	b = append(b, s.username...)
 	b = append(b, byte(len(s.password)))
 	b = append(b, s.password...)
 	var answer [2]byte
-	if err := ask(conn, b, answer[:]); err != nil {
-		return s.fail(ctx, PhaseAuth, err)
+	if err := exchange(conn, b, answer[:]); err != nil {
+		return s.newError(ctx, PhaseAuth, err)
 	}
 	// Some proxies answer with version 5 here: the status is what counts.
 	if answer[1] != loginSuccessful {
-		return s.fail(ctx, PhaseAuth, ErrLogin)
+		return s.newError(ctx, PhaseAuth, ErrLogin)
 	}
 	return nil
 }
 
-// connect asks for t and reads the reply with the address that the proxy
+// sendConnect asks for t and reads the reply with the address that the proxy
 // bound, which is of no use, to its last byte and not further.
-func (s *socksDial) connect(ctx context.Context, conn net.Conn, t target) (err error) {
-	span := s.start(PhaseConnect, t.authority)
-	defer func() { span.done(err) }()
+func (s *socksDial) sendConnect(ctx context.Context, conn net.Conn, t target) (err error) {
+	span := s.startPhase(PhaseConnect, t.authority)
+	defer func() { span.endPhase(err) }()
 	b := append(make([]byte, 0, 262), socksVersion, commandConnect, 0)
 	b = appendAddress(b, t)
 	var answer [4]byte
-	if err := ask(conn, b, answer[:]); err != nil {
-		return s.fail(ctx, PhaseConnect, err)
+	if err := exchange(conn, b, answer[:]); err != nil {
+		return s.newError(ctx, PhaseConnect, err)
 	}
 	if answer[0] != socksVersion {
-		return s.fail(ctx, PhaseConnect, notSOCKS5(answer[0]))
+		return s.newError(ctx, PhaseConnect, notSOCKS5(answer[0]))
 	}
 	if answer[1] != replySucceeded {
-		return s.fail(ctx, PhaseConnect, SOCKSReply(answer[1]))
+		return s.newError(ctx, PhaseConnect, SOCKSReply(answer[1]))
 	}
 	if err := skipAddress(conn, answer[3]); err != nil {
-		return s.fail(ctx, PhaseConnect, err)
+		return s.newError(ctx, PhaseConnect, err)
 	}
 	return nil
 }
@@ -327,8 +327,8 @@ func skipAddress(conn net.Conn, kind byte) error {
 	return readFull(conn, buf[:n+2])
 }
 
-// ask writes a request and reads an answer of exactly len(answer) bytes.
-func ask(conn net.Conn, request, answer []byte) error {
+// exchange writes a request and reads an answer of exactly len(answer) bytes.
+func exchange(conn net.Conn, request, answer []byte) error {
 	_, werr := conn.Write(request)
 	err := readFull(conn, answer)
 	if err != nil && werr != nil {

@@ -181,8 +181,8 @@ func checkSocket(path string) error {
 	return nil
 }
 
-// is reports whether t is the proxy itself.
-func (p *proxyAddr) is(t *target) bool {
+// isTarget reports whether t is the proxy itself.
+func (p *proxyAddr) isTarget(t *target) bool {
 	if p.port != t.port {
 		return false
 	}
@@ -193,9 +193,9 @@ func (p *proxyAddr) is(t *target) bool {
 	return strings.EqualFold(strings.TrimSuffix(p.host, "."), strings.TrimSuffix(t.host, "."))
 }
 
-// url is how errors and traces name the proxy at addr, which p was parsed from.
+// displayURL is how errors and traces name the proxy at addr, which p was parsed from.
 // It is empty if addr can't be used: what it holds may be secret.
-func (p *proxyAddr) url(scheme, addr string) string {
+func (p *proxyAddr) displayURL(scheme, addr string) string {
 	if p.network == "" {
 		return ""
 	}

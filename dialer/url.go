@@ -45,9 +45,9 @@ func checkURL(u *url.URL) error {
 	switch {
 	case u == nil:
 		return urlError("", errors.New("no URL"))
-	case defaultPorts[u.Scheme] == "" && !onSocket(u):
+	case defaultPorts[u.Scheme] == "" && !isSocketURL(u):
 		return urlError("", schemeError(u))
-	case onSocket(u):
+	case isSocketURL(u):
 		return checkSocketURL(u)
 	case u.Opaque != "" || u.Hostname() == "":
 		return urlError("", errors.New("the URL has no host: "+urlForm))
@@ -66,8 +66,8 @@ func checkURL(u *url.URL) error {
 	return nil
 }
 
-// onSocket reports whether u is that of a proxy on a unix socket.
-func onSocket(u *url.URL) bool {
+// isSocketURL reports whether u is that of a proxy on a unix socket.
+func isSocketURL(u *url.URL) bool {
 	switch u.Scheme {
 	case "http+unix", "socks5+unix", "socks5h+unix":
 		return true
@@ -101,7 +101,7 @@ func schemeError(u *url.URL) error {
 	case u.Scheme == "socks":
 		return errors.New("the scheme socks says no version: use socks5 or socks5h")
 	}
-	return fmt.Errorf("the scheme %q is not http, https, socks5, socks5h, http+unix, socks5+unix or socks5h+unix", printable(u.Scheme))
+	return fmt.Errorf("the scheme %q is not http, https, socks5, socks5h, http+unix, socks5+unix or socks5h+unix", sanitizeText(u.Scheme))
 }
 
 func urlError(proxy string, err error) error {
@@ -113,7 +113,7 @@ var defaultPorts = map[string]string{"http": "80", "https": "443", "socks5": "10
 
 // proxyAddrOf is the Addr of the proxy at u.
 func proxyAddrOf(u *url.URL) string {
-	if onSocket(u) {
+	if isSocketURL(u) {
 		return unixPrefix + u.Path
 	}
 	port := u.Port()
@@ -123,7 +123,7 @@ func proxyAddrOf(u *url.URL) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-func redacted(u *url.URL) string {
+func redactedURL(u *url.URL) string {
 	scheme, _, _ := strings.Cut(u.Scheme, "+")
 	return proxyURL(scheme, proxyAddrOf(u))
 }
@@ -175,8 +175,8 @@ func FromURL(u *url.URL, opts *Options) (Dialer, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
-	if opts.Registered && u != nil && u.Scheme != "" && u.Host != "" && defaultPorts[u.Scheme] == "" && !onSocket(u) {
-		return registered(u, opts)
+	if opts.Registered && u != nil && u.Scheme != "" && u.Host != "" && defaultPorts[u.Scheme] == "" && !isSocketURL(u) {
+		return registeredDialer(u, opts)
 	}
 	if err := checkURL(u); err != nil {
 		return nil, err
@@ -200,7 +200,7 @@ func FromURL(u *url.URL, opts *Options) (Dialer, error) {
 	}
 	if username, password, ok := userInfo(u); ok && d.Auth == nil {
 		if err := checkBasic(username, password); err != nil {
-			return nil, urlError(redacted(u), err)
+			return nil, urlError(redactedURL(u), err)
 		}
 		d.Auth = Basic(Password(username, password))
 	}
@@ -221,7 +221,7 @@ func socksFromURL(u *url.URL, opts *Options) (Dialer, error) {
 	}
 	if username, password, ok := userInfo(u); ok {
 		if err := checkLogin(username, password); err != nil {
-			return nil, urlError(redacted(u), err)
+			return nil, urlError(redactedURL(u), err)
 		}
 		d.Credentials = Password(username, password)
 	}

@@ -87,16 +87,16 @@ func (d fromProxy) dial(ctx context.Context, network, address string) (net.Conn,
 	}
 }
 
-// registered returns the Dialer of a scheme that is registered with
+// registeredDialer returns the Dialer of a scheme that is registered with
 // golang.org/x/net/proxy.
-func registered(u *url.URL, opts *Options) (Dialer, error) {
+func registeredDialer(u *url.URL, opts *Options) (Dialer, error) {
 	xd, err := proxy.FromURL(u, ToProxy(forwardOrDirect(opts.Forward)))
 	if err != nil {
 		if u.User != nil {
 			// What a registered function says may quote the URL.
 			err = errors.New("no dialer for the URL (the cause is left out, the URL has user info)")
 		}
-		return nil, urlError("", fmt.Errorf("golang.org/x/net/proxy, scheme %q: %w", printable(u.Scheme), err))
+		return nil, urlError("", fmt.Errorf("golang.org/x/net/proxy, scheme %q: %w", sanitizeText(u.Scheme), err))
 	}
 	d := FromProxy(xd)
 	return Func(func(ctx context.Context, network, address string) (net.Conn, error) {

@@ -1,7 +1,6 @@
 package dialer
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -108,55 +107,4 @@ func isNil(d Dialer) bool {
 		return v.IsNil()
 	}
 	return false
-}
-
-// ErrLoop is the cause when a proxy would have to be dialed through itself:
-// because it is the target, or because its Forward leads back to it. It is also
-// the cause when a [Resolve] would have to look a name up in order to look it up.
-var ErrLoop = errors.New("dialer: the proxy would be dialed through itself")
-
-type outerDialKey struct{}
-
-// outerDial is a dialer that waits for another: its Forward, or that of its lookup.
-type outerDial struct {
-	dialer any // a pointer
-	outer  *outerDial
-}
-
-// withProxyDial returns the context for the Forward of d. A nil forward is Direct
-// and needs none.
-func withProxyDial(ctx context.Context, d any, forward Dialer) context.Context {
-	if forward == nil {
-		return ctx
-	}
-	return withOuterDial(ctx, d)
-}
-
-// withOuterDial returns the context for what d waits for.
-func withOuterDial(ctx context.Context, d any) context.Context {
-	outer, _ := ctx.Value(outerDialKey{}).(*outerDial)
-	return context.WithValue(ctx, outerDialKey{}, &outerDial{d, outer})
-}
-
-// isLooping reports whether d waits for the dial of ctx.
-func isLooping(ctx context.Context, d any) bool {
-	h, _ := ctx.Value(outerDialKey{}).(*outerDial)
-	for ; h != nil; h = h.outer {
-		if h.dialer == d {
-			return true
-		}
-	}
-	return false
-}
-
-// checkLoop reports ErrLoop if d, at proxy, is asked for itself or has a dial
-// under way that led here.
-func checkLoop(ctx context.Context, d any, proxy *proxyAddr, t *target) error {
-	if proxy.isTarget(t) {
-		return ErrLoop
-	}
-	if isLooping(ctx, d) {
-		return ErrLoop
-	}
-	return nil
 }

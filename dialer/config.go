@@ -1,6 +1,7 @@
 package dialer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,17 +53,15 @@ type Config struct {
 // no ALL_PROXY. What is set for several programs should have the same value in
 // both cases, and be in HTTP_PROXY and HTTPS_PROXY.
 func ConfigFromEnvironment() *Config {
-	env := httpproxy.FromEnvironment()
-	c := fromHTTPProxy(env)
-	c.AllProxy = os.Getenv("all_proxy")
-	if c.AllProxy == "" {
-		c.AllProxy = os.Getenv("ALL_PROXY")
+	// httpproxy.FromEnvironment has another order in older versions.
+	either := func(name string) string { return cmp.Or(os.Getenv(strings.ToLower(name)), os.Getenv(name)) }
+	return &Config{
+		HTTPProxy:  either("HTTP_PROXY"),
+		HTTPSProxy: either("HTTPS_PROXY"),
+		AllProxy:   either("ALL_PROXY"),
+		NoProxy:    either("NO_PROXY"),
+		CGI:        os.Getenv("REQUEST_METHOD") != "",
 	}
-	return c
-}
-
-func fromHTTPProxy(cfg *httpproxy.Config) *Config {
-	return &Config{HTTPProxy: cfg.HTTPProxy, HTTPSProxy: cfg.HTTPSProxy, NoProxy: cfg.NoProxy, CGI: cfg.CGI}
 }
 
 // FromEnvironment returns the Dialer of [ConfigFromEnvironment], without
@@ -71,7 +70,10 @@ func FromEnvironment() (Dialer, error) { return ConfigFromEnvironment().Dialer(n
 
 // FromConfig returns the Dialer that a Go program with this configuration
 // uses. It is [Config.Dialer] of the same fields, without options.
-func FromConfig(cfg *httpproxy.Config) (Dialer, error) { return fromHTTPProxy(cfg).Dialer(nil) }
+func FromConfig(cfg *httpproxy.Config) (Dialer, error) {
+	c := &Config{HTTPProxy: cfg.HTTPProxy, HTTPSProxy: cfg.HTTPSProxy, NoProxy: cfg.NoProxy, CGI: cfg.CGI}
+	return c.Dialer(nil)
+}
 
 // Dialer returns a Dialer that chooses as net/http does: HTTPSProxy for every
 // port but 80 and HTTPProxy for port 80, since a dial knows no URL scheme, and

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"golang.org/x/net/proxy"
-
-	"github.com/causewayproject/causeway/internal/abort"
 )
 
 // A Dialer makes connections to network addresses.
@@ -108,33 +106,6 @@ func directError(ctx context.Context, address string, err error) error {
 		phase = PhaseDNS
 	}
 	return &Error{Op: opDirect, Phase: phase, Addr: address, Err: contextError(ctx, err)}
-}
-
-// handshake runs f, which speaks to a proxy over conn, and closes conn when
-// ctx ends before f returns or when f fails. Deadlines are left alone: there
-// is none to clear afterwards, and a conn that ignores them can't hang.
-func handshake(ctx context.Context, conn net.Conn, f func() error) error {
-	stop := context.AfterFunc(ctx, func() { abort.Close(conn) })
-	err := f()
-	if !stop() {
-		// ctx ended: the conn is closed, or about to be.
-		return contextError(ctx, ctx.Err())
-	}
-	if err != nil {
-		abort.Close(conn)
-		return err
-	}
-	return nil
-}
-
-// forwardError is what a dialer says when the one below it could not reach
-// the proxy. The words of a direct dial are taken over, the rest is kept whole.
-func forwardError(err error) (Phase, error) {
-	var inner *Error
-	if errors.As(err, &inner) && inner.Op == opDirect {
-		return inner.Phase, inner.Err
-	}
-	return PhaseTCP, err
 }
 
 // Trace observes the phases of a dial. Each hook may be nil. Hooks are called

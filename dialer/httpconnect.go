@@ -58,18 +58,18 @@ const maxAttempts = 5
 // resolved by the proxy. network is "tcp", "tcp4" or "tcp6". A failure is an
 // [*Error]; after one, nothing is left open.
 func (d *HTTPConnect) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	h := &httpDial{HTTPConnect: d, trace: contextTrace(ctx), address: address}
-	var err error
-	if h.addr, err = parseProxyAddr(d.Addr); err != nil {
-		return nil, h.newError(ctx, PhaseConfig, err)
+	h := &httpDial{HTTPConnect: d, proxyDial: proxyDial{
+		op: opHTTP, scheme: "http", dialer: d, configured: d.Addr, forward: d.Forward,
+		trace: contextTrace(ctx), address: address,
+	}}
+	if d.TLSConfig != nil {
+		h.scheme = "https"
 	}
-	if h.target, err = parseTarget(network, address); err != nil {
-		return nil, h.newError(ctx, PhaseConfig, err)
+	err := h.prepare(ctx, network)
+	if cfg := d.TLSConfig; err == nil && cfg != nil && h.proxy.host == "" && cfg.ServerName == "" && !cfg.InsecureSkipVerify {
+		err = errors.New("field TLSConfig: ServerName is required for a unix socket")
 	}
-	if cfg := d.TLSConfig; cfg != nil && h.addr.host == "" && cfg.ServerName == "" && !cfg.InsecureSkipVerify {
-		return nil, h.newError(ctx, PhaseConfig, errors.New("field TLSConfig: ServerName is required for a unix socket"))
-	}
-	if err := checkLoop(ctx, d, &h.addr, &h.target); err != nil {
+	if err != nil {
 		return nil, h.newError(ctx, PhaseConfig, err)
 	}
 	ctx, cancel := withTimeout(ctx, d.Timeout)
@@ -80,46 +80,10 @@ func (d *HTTPConnect) DialContext(ctx context.Context, network, address string) 
 // httpDial is one call of DialContext.
 type httpDial struct {
 	*HTTPConnect
-	trace   *Trace
-	address string // as it was asked for
-	addr    proxyAddr
-	target  target
-
+	proxyDial
 	attempt       int       // how many 407 were answered
 	authorization string    // what the next request carries
 	buf           [256]byte // for requests that fit
-}
-
-func (h *httpDial) proxyName() string {
-	if h.TLSConfig != nil {
-		return h.addr.displayURL("https", h.Addr)
-	}
-	return h.addr.displayURL("http", h.Addr)
-}
-
-func (h *httpDial) startPhase(phase Phase, addr string) *phaseSpan {
-	if h.trace == nil {
-		return nil
-	}
-	return h.trace.startPhase(phase, h.proxyName(), addr)
-}
-
-// newError makes the error of this dial, once: an error that has its phase
-// already is returned as it is.
-func (h *httpDial) newError(ctx context.Context, phase Phase, err error) error {
-	if e, ok := err.(*Error); ok && e.Proxy == h.proxyName() && e.Addr == h.address {
-		return e
-	}
-	e := &Error{Op: opHTTP, Phase: phase, Proxy: h.proxyName(), Addr: h.address, Err: contextError(ctx, err)}
-	// Not one further down: what a hop before this proxy answered is its own.
-	if refusal, ok := e.Err.(*Refusal); ok {
-		e.Status = refusal.StatusCode
-		// tinyproxy answers 401 where the credentials are wrong.
-		if e.Status == http.StatusProxyAuthRequired || e.Status == http.StatusUnauthorized {
-			e.Phase = PhaseAuth
-		}
-	}
-	return e
 }
 
 // dial connects to the proxy, again if it closes the connection on which it
@@ -165,17 +129,13 @@ func (h *httpDial) openConn(ctx context.Context) (conn, stream net.Conn, err err
 // dialProxy returns a connection to the proxy, with TLS if it is an https
 // proxy.
 func (h *httpDial) dialProxy(ctx context.Context) (net.Conn, error) {
-	conn, err := forwardOrDirect(h.Forward).DialContext(withProxyDial(ctx, h.HTTPConnect, h.Forward), h.addr.network, h.addr.address)
-	if err != nil {
-		phase, err := forwardError(err)
-		return nil, h.newError(ctx, phase, err)
-	}
-	if h.TLSConfig == nil {
-		return conn, nil
+	conn, err := h.connect(ctx)
+	if err != nil || h.TLSConfig == nil {
+		return conn, err
 	}
 	cfg := h.TLSConfig.Clone()
 	if cfg.ServerName == "" {
-		cfg.ServerName = h.addr.host
+		cfg.ServerName = h.proxy.host
 	}
 	cfg.NextProtos = []string{"http/1.1"}
 	if h.HTTP2 != nil {
@@ -235,7 +195,7 @@ func (h *httpDial) authenticate(ctx context.Context, refusal *Refusal) error {
 	if h.Auth == nil {
 		return nil
 	}
-	c := &Challenge{Proxy: h.proxyName(), Target: h.target.authority}
+	c := &Challenge{Proxy: h.displayName(), Target: h.target.authority}
 	if refusal != nil {
 		h.attempt++
 		c.Attempt = h.attempt
@@ -322,24 +282,4 @@ func checkHeader(header http.Header) error {
 		}
 	}
 	return nil
-}
-
-func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if d < 0 {
-		return ctx, func() {}
-	}
-	if d == 0 {
-		d = defaultTimeout
-	}
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
-		return ctx, func() {} // a context of our own would cost seven allocations
-	}
-	return context.WithTimeout(ctx, d)
-}
-
-func forwardOrDirect(d Dialer) Dialer {
-	if d == nil {
-		return Direct{}
-	}
-	return d
 }

@@ -45,17 +45,13 @@ type SOCKS5 struct {
 // open. If a Resolver has found several addresses, its cause has [Failures],
 // with a member for each address that was tried.
 func (d *SOCKS5) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	s := &socksDial{SOCKS5: d, trace: contextTrace(ctx), address: address}
-	var err error
-	if s.addr, err = parseProxyAddr(d.Addr); err != nil {
-		return nil, s.newError(ctx, PhaseConfig, err)
-	}
-	t, err := parseTarget(network, address)
-	if err == nil && len(t.host) > 255 {
-		err = fmt.Errorf("the host of the address has %d bytes, SOCKS5 carries 255", len(t.host))
-	}
-	if err == nil {
-		err = checkLoop(ctx, d, &s.addr, &t)
+	s := &socksDial{SOCKS5: d, proxyDial: proxyDial{
+		op: opSOCKS5, scheme: "socks5", dialer: d, configured: d.Addr, forward: d.Forward,
+		trace: contextTrace(ctx), address: address,
+	}}
+	err := s.prepare(ctx, network)
+	if err == nil && len(s.target.host) > 255 {
+		err = fmt.Errorf("the host of the address has %d bytes, SOCKS5 carries 255", len(s.target.host))
 	}
 	if err != nil {
 		return nil, s.newError(ctx, PhaseConfig, err)
@@ -65,40 +61,17 @@ func (d *SOCKS5) DialContext(ctx context.Context, network, address string) (net.
 	if err := s.getLogin(ctx); err != nil {
 		return nil, err
 	}
-	if d.Resolver == nil || t.addr.IsValid() {
-		return s.dial(ctx, t)
+	if d.Resolver == nil || s.target.addr.IsValid() {
+		return s.dial(ctx)
 	}
-	return s.dialResolved(ctx, network, t)
+	return s.dialResolved(ctx, network)
 }
 
 // socksDial is one call of DialContext.
 type socksDial struct {
 	*SOCKS5
-	trace              *Trace
-	address            string // as it was asked for
-	addr               proxyAddr
+	proxyDial
 	username, password string
-}
-
-func (s *socksDial) proxyName() string { return s.addr.displayURL("socks5", s.Addr) }
-
-func (s *socksDial) startPhase(phase Phase, addr string) *phaseSpan {
-	if s.trace == nil {
-		return nil
-	}
-	return s.trace.startPhase(phase, s.proxyName(), addr)
-}
-
-func (s *socksDial) newError(ctx context.Context, phase Phase, err error) error {
-	if e, ok := err.(*Error); ok && e.Proxy == s.proxyName() && e.Addr == s.address {
-		return e
-	}
-	e := &Error{Op: opSOCKS5, Phase: phase, Proxy: s.proxyName(), Addr: s.address, Err: contextError(ctx, err)}
-	// Not one further down: what a hop before this proxy answered is its own.
-	if reply, ok := e.Err.(SOCKSReply); ok {
-		e.Status = int(reply)
-	}
-	return e
 }
 
 // getLogin gets the credentials and checks that the protocol can carry
@@ -118,25 +91,27 @@ func (s *socksDial) getLogin(ctx context.Context) (err error) {
 }
 
 // dialResolved looks the name of t up and dials its addresses.
-func (s *socksDial) dialResolved(ctx context.Context, network string, t target) (net.Conn, error) {
+func (s *socksDial) dialResolved(ctx context.Context, network string) (net.Conn, error) {
 	// The lookup may lead through this proxy, but not to itself.
 	lookedUp := &s.SOCKS5.Resolver
 	if isLooping(ctx, lookedUp) {
 		return nil, s.newError(ctx, PhaseConfig, ErrLoop)
 	}
-	span := s.trace.startPhase(PhaseDNS, "", t.authority)
-	addrs, err := lookupAddrs(withOuterDial(ctx, lookedUp), s.Resolver, network, t.host)
+	span := s.trace.startPhase(PhaseDNS, "", s.target.authority)
+	addrs, err := lookupAddrs(withOuterDial(ctx, lookedUp), s.Resolver, network, s.target.host)
 	span.endPhase(err)
 	if err != nil {
 		return nil, s.newError(ctx, PhaseDNS, err)
 	}
 	if len(addrs) == 1 {
-		return s.dial(ctx, addrTarget(addrs[0].WithZone(""), t.port))
+		s.target = addrTarget(addrs[0].WithZone(""), s.target.port)
+		return s.dial(ctx)
 	}
 	conn, err := dialAddrs(ctx, network, s.address, addrs, isAddrFailure, func(ctx context.Context, addr netip.Addr) (net.Conn, error) {
-		own, at := *s, addrTarget(addr.WithZone(""), t.port)
-		own.address = at.authority
-		return own.dial(ctx, at)
+		own := *s
+		own.target = addrTarget(addr.WithZone(""), s.target.port)
+		own.address = own.target.authority
+		return own.dial(ctx)
 	})
 	return conn, s.addrsError(ctx, err)
 }
@@ -158,7 +133,7 @@ func (s *socksDial) addrsError(ctx context.Context, err error) error {
 	if last := decisiveError(e); last != nil && last.Phase != PhaseConnect {
 		return s.newError(ctx, last.Phase, last.Err)
 	}
-	return &Error{Op: opSOCKS5, Phase: e.Phase, Proxy: s.proxyName(), Addr: s.address, Status: e.Status, Err: e.Err}
+	return &Error{Op: opSOCKS5, Phase: e.Phase, Proxy: s.displayName(), Addr: s.address, Status: e.Status, Err: e.Err}
 }
 
 // isUnreachableReply reports whether a reply says that the proxy works, and could not
@@ -171,11 +146,10 @@ func isUnreachableReply(status int) bool {
 	return false
 }
 
-func (s *socksDial) dial(ctx context.Context, t target) (net.Conn, error) {
-	conn, err := forwardOrDirect(s.Forward).DialContext(withProxyDial(ctx, s.SOCKS5, s.Forward), s.addr.network, s.addr.address)
+func (s *socksDial) dial(ctx context.Context) (net.Conn, error) {
+	conn, err := s.connect(ctx)
 	if err != nil {
-		phase, err := forwardError(err)
-		return nil, s.newError(ctx, phase, err)
+		return nil, err
 	}
 	err = handshake(ctx, conn, func() error {
 		method, err := s.chooseMethod(ctx, conn)
@@ -187,7 +161,7 @@ func (s *socksDial) dial(ctx context.Context, t target) (net.Conn, error) {
 				return err
 			}
 		}
-		return s.sendConnect(ctx, conn, t)
+		return s.sendConnect(ctx, conn)
 	})
 	if err != nil {
 		return nil, s.newError(ctx, PhaseConnect, err)
@@ -272,11 +246,11 @@ func (s *socksDial) sendLogin(ctx context.Context, conn net.Conn) (err error) {
 
 // sendConnect asks for t and reads the reply with the address that the proxy
 // bound, which is of no use, to its last byte and not further.
-func (s *socksDial) sendConnect(ctx context.Context, conn net.Conn, t target) (err error) {
-	span := s.startPhase(PhaseConnect, t.authority)
+func (s *socksDial) sendConnect(ctx context.Context, conn net.Conn) (err error) {
+	span := s.startPhase(PhaseConnect, s.target.authority)
 	defer func() { span.endPhase(err) }()
 	b := append(make([]byte, 0, 262), socksVersion, commandConnect, 0)
-	b = appendAddress(b, t)
+	b = appendAddress(b, s.target)
 	var answer [4]byte
 	if err := exchange(conn, b, answer[:]); err != nil {
 		return s.newError(ctx, PhaseConnect, err)

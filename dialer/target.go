@@ -193,15 +193,6 @@ func (p *proxyAddr) isTarget(t *target) bool {
 	return strings.EqualFold(strings.TrimSuffix(p.host, "."), strings.TrimSuffix(t.host, "."))
 }
 
-// displayURL is how errors and traces name the proxy at addr, which p was parsed from.
-// It is empty if addr can't be used: what it holds may be secret.
-func (p *proxyAddr) displayURL(scheme, addr string) string {
-	if p.network == "" {
-		return ""
-	}
-	return proxyURL(scheme, addr)
-}
-
 // proxyURL is how errors and traces name a proxy.
 func proxyURL(scheme, addr string) string {
 	if path, ok := strings.CutPrefix(addr, unixPrefix); ok {

@@ -1,0 +1,160 @@
+package dialer
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/abort"
+)
+
+// proxyDial is what the dials of HTTPConnect and SOCKS5 have in common.
+type proxyDial struct {
+	op, scheme string
+	dialer     any    // the *HTTPConnect or *SOCKS5
+	configured string // its field Addr
+	forward    Dialer // its field Forward
+	trace      *Trace
+	address    string // the address that was asked for
+	proxy      proxyAddr
+	target     target
+}
+
+// prepare checks where the proxy is and what it is asked for. Its errors have no
+// phase yet.
+func (p *proxyDial) prepare(ctx context.Context, network string) (err error) {
+	if p.proxy, err = parseProxyAddr(p.configured); err != nil {
+		return err
+	}
+	if p.target, err = parseTarget(network, p.address); err != nil {
+		return err
+	}
+	if p.proxy.isTarget(&p.target) || isLooping(ctx, p.dialer) {
+		return ErrLoop
+	}
+	return nil
+}
+
+// connect makes the connection to the proxy, by the Forward.
+func (p *proxyDial) connect(ctx context.Context) (net.Conn, error) {
+	if p.forward != nil {
+		ctx = withOuterDial(ctx, p.dialer)
+	}
+	conn, err := forwardOrDirect(p.forward).DialContext(ctx, p.proxy.network, p.proxy.address)
+	if err == nil {
+		return conn, nil
+	}
+	// Of a direct dial the phase and the cause are taken over. An error of another
+	// proxy is kept whole.
+	var direct *Error
+	if errors.As(err, &direct) && direct.Op == opDirect {
+		return nil, p.newError(ctx, direct.Phase, direct.Err)
+	}
+	return nil, p.newError(ctx, PhaseTCP, err)
+}
+
+// displayName returns the proxy for errors and traces, without user info. It is
+// empty if the field Addr can't be used, since that may hold a secret.
+func (p *proxyDial) displayName() string {
+	if p.proxy.network == "" {
+		return ""
+	}
+	return proxyURL(p.scheme, p.configured)
+}
+
+func (p *proxyDial) startPhase(phase Phase, addr string) *phaseSpan {
+	if p.trace == nil {
+		return nil
+	}
+	return p.trace.startPhase(phase, p.displayName(), addr)
+}
+
+// newError returns the error of this dial. An err that is one already is returned
+// unchanged.
+func (p *proxyDial) newError(ctx context.Context, phase Phase, err error) error {
+	if e, ok := err.(*Error); ok && e.Proxy == p.displayName() && e.Addr == p.address {
+		return e
+	}
+	e := &Error{Op: p.op, Phase: phase, Proxy: p.displayName(), Addr: p.address, Err: contextError(ctx, err)}
+	// Only the answer of this proxy counts, not one further down in the chain.
+	switch answer := e.Err.(type) {
+	case *Refusal:
+		e.Status = answer.StatusCode
+		// tinyproxy answers 401 to wrong credentials.
+		if e.Status == http.StatusProxyAuthRequired || e.Status == http.StatusUnauthorized {
+			e.Phase = PhaseAuth
+		}
+	case SOCKSReply:
+		e.Status = int(answer)
+	}
+	return e
+}
+
+// handshake runs f, which speaks to a proxy over conn, and closes conn when
+// ctx ends before f returns or when f fails. Deadlines are left alone: there
+// is none to clear afterwards, and a conn that ignores them can't hang.
+func handshake(ctx context.Context, conn net.Conn, f func() error) error {
+	stop := context.AfterFunc(ctx, func() { abort.Close(conn) })
+	err := f()
+	if !stop() {
+		// ctx ended: the conn is closed, or about to be.
+		return contextError(ctx, ctx.Err())
+	}
+	if err != nil {
+		abort.Close(conn)
+		return err
+	}
+	return nil
+}
+
+func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if d < 0 {
+		return ctx, func() {}
+	}
+	if d == 0 {
+		d = defaultTimeout
+	}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
+		return ctx, func() {} // a context of our own would cost seven allocations
+	}
+	return context.WithTimeout(ctx, d)
+}
+
+func forwardOrDirect(d Dialer) Dialer {
+	if d == nil {
+		return Direct{}
+	}
+	return d
+}
+
+// ErrLoop is the cause when a proxy would have to be dialed through itself:
+// because it is the target, or because its Forward leads back to it. It is also
+// the cause when a [Resolve] would have to look a name up in order to look it up.
+var ErrLoop = errors.New("dialer: the proxy would be dialed through itself")
+
+type outerDialKey struct{}
+
+// outerDial is a dialer that waits for another: its Forward, or that of its lookup.
+type outerDial struct {
+	dialer any // a pointer
+	outer  *outerDial
+}
+
+// withOuterDial returns the context for what d waits for.
+func withOuterDial(ctx context.Context, d any) context.Context {
+	outer, _ := ctx.Value(outerDialKey{}).(*outerDial)
+	return context.WithValue(ctx, outerDialKey{}, &outerDial{d, outer})
+}
+
+// isLooping reports whether d waits for the dial of ctx.
+func isLooping(ctx context.Context, d any) bool {
+	h, _ := ctx.Value(outerDialKey{}).(*outerDial)
+	for ; h != nil; h = h.outer {
+		if h.dialer == d {
+			return true
+		}
+	}
+	return false
+}

@@ -18,25 +18,25 @@ import (
 	"github.com/causewayproject/causeway/tunnel"
 )
 
-// DataTrusted is the key in an [AuthoritySecret] of the authorities that are
-// trusted beside the one that signs: PEM certificates, for a rollover.
+// DataTrusted is the key in an [AuthoritySecret] of the other trusted authorities:
+// PEM certificates, for a rollover.
 const DataTrusted = "trusted.crt"
 
 // AuthoritySecret keeps the [tunnel.Authority] that several servers share in a
 // Secret of the type kubernetes.io/tls: tls.crt is the authority that signs,
-// tls.key its key, and [DataTrusted] may have more. Certificates in tls.crt
-// behind the first one are trusted, too. It is safe for concurrent use.
+// tls.key its key, and [DataTrusted] may hold more authorities. The certificates
+// after the first one in tls.crt are trusted, too. It is safe for concurrent use.
 //
-// It takes the right to get, list and watch the one Secret (by resourceNames),
-// and, for [AuthoritySecret.LoadOrCreate], to create secrets in Namespace, which
-// RBAC can't limit to a name.
+// It needs the right to get, list and watch the Secret (by resourceNames), and,
+// for [AuthoritySecret.LoadOrCreate], to create secrets in Namespace, which RBAC
+// can't limit to a name.
 type AuthoritySecret struct {
 	// Client reaches the API server. Required.
 	Client kubernetes.Interface
 	// Namespace and Name are the Secret's. Required.
 	Namespace, Name string
-	// Error is told by Watch why the Secret can't be watched or used. If nil,
-	// nobody is. It must not block.
+	// Error, if not nil, is called by Watch when the Secret can't be watched or
+	// used. It must not block.
 	Error func(error)
 }
 
@@ -68,8 +68,8 @@ func (s AuthoritySecret) Load(ctx context.Context) (*tunnel.Authority, error) {
 	return s.parseAuthority(secret)
 }
 
-// LoadOrCreate is Load, and makes an authority if there is no such Secret. Of
-// several servers that do so at once one makes it, and all return the same.
+// LoadOrCreate loads the authority, and creates it if there is no such Secret.
+// Several servers that do so at the same time return the same authority.
 func (s AuthoritySecret) LoadOrCreate(ctx context.Context) (*tunnel.Authority, error) {
 	a, err := s.Load(ctx)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -96,10 +96,10 @@ func (s AuthoritySecret) LoadOrCreate(ctx context.Context) (*tunnel.Authority, e
 	return a, nil
 }
 
-// Watch calls set with the authority, once it is known and after each change,
-// until ctx ends: [tunnel.Server.SetAuthority] is such a function. An authority
-// that can't be used, a Secret that was deleted and an API server that is away
-// change nothing. The error is about a field, or nil.
+// Watch calls set with the authority, first when it is known and then after each
+// change, until ctx ends: [tunnel.Server.SetAuthority] is such a function. If the
+// authority can't be used, the Secret is deleted or the API server is down, the
+// last authority stays. The error is about a field, or nil.
 func (s AuthoritySecret) Watch(ctx context.Context, set func(*tunnel.Authority) error) error {
 	if err := s.checkFields(); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (s AuthoritySecret) applyAuthority(secret *corev1.Secret, set func(*tunnel.
 	return wrapError("set authority", set(a))
 }
 
-// parseAuthority holds nothing of what it reads in an error.
+// parseAuthority returns no error that quotes the Secret.
 func (s AuthoritySecret) parseAuthority(secret *corev1.Secret) (*tunnel.Authority, error) {
 	cert := bytes.Join([][]byte{secret.Data[corev1.TLSCertKey], secret.Data[DataTrusted]}, []byte("\n"))
 	a, err := tunnel.ParseAuthority(cert, secret.Data[corev1.TLSPrivateKeyKey])

@@ -17,13 +17,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// EndpointSlices finds the replicas of a Service by its EndpointSlices: it is
-// the membership of the tunnel servers behind it. It is safe for concurrent use.
+// EndpointSlices finds the replicas of a Service by its EndpointSlices, so that
+// tunnel servers know each other: see [tunnel.Server.Peers]. It is safe for
+// concurrent use.
 //
-// A replica is listed while it is ready or serving. One that was asked to end
-// but still serves is among them: it may hold the only session of an agent.
+// A replica is listed while it is ready or serving. One that terminates and still
+// serves is listed, too: it may hold the only session of an agent.
 //
-// It takes the right to list and watch endpointslices (discovery.k8s.io) in
+// It needs the right to list and watch endpointslices (discovery.k8s.io) in
 // Namespace, which a Role can grant.
 type EndpointSlices struct {
 	// Client reaches the API server. Required.
@@ -32,12 +33,13 @@ type EndpointSlices struct {
 	Namespace string
 	// Service is the name of the Service, headless or not. Required.
 	Service string
-	// Port is where the replicas take each other's connections: the name of a
-	// port of the Service, or a number, which the Service need not have. If
-	// empty, the Service's only TCP port; of several none is taken.
+	// Port is where the replicas accept each other's connections: the name of a
+	// port of the Service, or a number, which the Service need not have. If empty,
+	// it is the Service's only TCP port; a Service with several then has no
+	// replicas.
 	Port string
-	// Error is told why the API server can't be watched. Each is tried again.
-	// If nil, nobody is. It must not block.
+	// Error, if not nil, is called when the API server can't be watched. The watch
+	// is tried again. It must not block.
 	Error func(error)
 }
 
@@ -53,11 +55,11 @@ func (s EndpointSlices) checkFields() error {
 	return nil
 }
 
-// Watch calls set with the addresses of all replicas, host:port, sorted, once
-// they are known and after each change, until ctx ends. For replicas that take
-// each other's connections by WebSocket, Server.PeerTransport makes URLs of
-// them. While the API server is
-// away, the last ones stay. The error is about a field, or nil.
+// Watch calls set with the addresses of all replicas, host:port, sorted, first
+// when they are known and then after each change, until ctx ends. While the API
+// server is down, the last ones stay. For replicas that accept each other's
+// connections by WebSocket, Server.PeerTransport makes URLs of the addresses. The
+// error is about a field, or nil.
 func (s EndpointSlices) Watch(ctx context.Context, set func(addresses []string)) error {
 	if err := s.checkFields(); err != nil {
 		return err
@@ -87,8 +89,8 @@ func (s EndpointSlices) reportError(err error) {
 	}
 }
 
-// addresses are those of all slices. An endpoint may be in two of them for a
-// while.
+// addresses returns the addresses of all slices. For a while, an endpoint may be in
+// two of them.
 func (s EndpointSlices) addresses(found []*discoveryv1.EndpointSlice) (all []string) {
 	for _, slice := range found {
 		port, ok := s.findPort(slice.Ports)
@@ -108,14 +110,14 @@ func (s EndpointSlices) addresses(found []*discoveryv1.EndpointSlice) (all []str
 	return slices.Compact(all)
 }
 
-// isServing reads the conditions as the API says: what is not said is that it
-// is ready, and that it serves if it is ready.
+// isServing reads the conditions as the API defines them: a missing Ready is true,
+// and a missing Serving is as Ready.
 func isServing(c discoveryv1.EndpointConditions) bool {
 	ready := c.Ready == nil || *c.Ready
 	return ready || c.Serving != nil && *c.Serving
 }
 
-// findPort finds the port among those of a slice.
+// findPort returns the port of a slice's endpoints.
 func (s EndpointSlices) findPort(ports []discoveryv1.EndpointPort) (string, bool) {
 	if n, err := strconv.ParseUint(s.Port, 10, 16); err == nil && n > 0 {
 		return s.Port, true
@@ -134,10 +136,10 @@ func (s EndpointSlices) findPort(ports []discoveryv1.EndpointPort) (string, bool
 	return found[0], true
 }
 
-// followInformer runs an informer until ctx ends, and calls changed, from its own
-// goroutine alone, once the cache is filled and after changes. Several changes
-// may make one call. failed, if not nil, is told why a watch or a list failed;
-// the informer tries again by itself.
+// followInformer runs an informer until ctx ends, and calls changed when the cache
+// is filled and after changes, several of which may make one call. changed runs on
+// the caller's goroutine. failed is called when a list or a watch fails; the
+// informer tries again.
 func followInformer(ctx context.Context, informer cache.SharedIndexInformer, failed func(error), changed func()) error {
 	err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		if failed != nil && ctx.Err() == nil {

@@ -7,8 +7,8 @@ func requiredField(what, field string) error {
 	return fmt.Errorf("tunnel/kubernetes: %s: field %s is required", what, field)
 }
 
-// wrapError says what the API server was asked for. Its errors name objects, and
-// quote nothing of what is in them.
+// wrapError says what the API server was asked for. The errors of the API server
+// name objects and do not quote what is in them.
 func wrapError(what string, err error) error {
 	if err == nil {
 		return nil
@@ -16,8 +16,8 @@ func wrapError(what string, err error) error {
 	return fmt.Errorf("tunnel/kubernetes: %s: %w", what, err)
 }
 
-// unavailableError is an error for which nobody can say who a client is. It is a
-// gateway.Unavailable: the client may try again.
+// unavailableError is a gateway.Unavailable: who the client is can't be decided
+// now, and it may try again.
 type unavailableError struct{ error }
 
 func (unavailableError) Unavailable() bool { return true }

@@ -17,7 +17,7 @@ const (
 	// 1024 with an RSA key of 8192 bits.
 	minSignature, maxSignature = 64, 1 << 10
 
-	// clockSkew is by how much the clock of the API server may be behind ours.
+	// clockSkew is how far the API server's clock may be behind this one.
 	clockSkew = 5 * time.Minute
 )
 
@@ -27,8 +27,8 @@ var (
 	errTokenOver = errors.New("the token has ended, or says no end")
 )
 
-// jwtClaims are what a token says of itself. Only the API server can tell whether it
-// is true.
+// jwtClaims are the claims of a token. Only the API server can tell whether they
+// are true.
 type jwtClaims struct {
 	audiences []string
 	ends      time.Time // zero if it does not say
@@ -66,7 +66,8 @@ func parseJWT(token string) (jwtClaims, error) {
 	return c, nil
 }
 
-// checkUsable says why the API server would not take the token for any of the audiences.
+// checkUsable returns why the API server would refuse the token for each of the
+// audiences.
 func (c *jwtClaims) checkUsable(audiences []string, now time.Time) error {
 	switch {
 	case !slices.ContainsFunc(c.audiences, func(a string) bool { return slices.Contains(audiences, a) }):

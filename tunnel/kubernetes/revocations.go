@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// defaultMaxStale is shorter than whoever revokes an agent would think of.
 	defaultMaxStale = 5 * time.Minute
-	// askTimeout is how long the API server may take where memory will do.
+	// askTimeout bounds a question to the API server whose answer memory has, too.
 	askTimeout = 3 * time.Second
-	// minWatch is what a watch lasts at least, unless something is wrong.
+	// minWatch is how long a watch without events lasts at least: a shorter one is
+	// an error.
 	minWatch = time.Second
 )
 
@@ -52,9 +52,8 @@ func (s *SecretStore) Revoke(ctx context.Context, id tunnel.Identity) error {
 }
 
 // Revoked implements [tunnel.Store]. While Run watches, the answer comes from
-// memory; a revocation by another server takes the time of a watch to get
-// there. Where the watch is lost, the API server is asked, and if it can't be,
-// memory counts for MaxStale.
+// memory, which learns another server's revocation by the watch. When the watch is
+// lost, the API server is asked; if it does not answer, memory counts for MaxStale.
 func (s *SecretStore) Revoked(ctx context.Context, id tunnel.Identity) (bool, error) {
 	if err := s.checkFields(); err != nil {
 		return false, err
@@ -80,8 +79,9 @@ func (s *SecretStore) Revoked(ctx context.Context, id tunnel.Identity) (bool, er
 	return false, wrapError("read revocation", err)
 }
 
-// lookUpRevoked returns what memory has to say: whether the agent is known to be
-// revoked, whether that is up to date, and whether it was a short while ago.
+// lookUpRevoked returns what is in memory: whether the agent is known to be
+// revoked, whether memory is up to date (live), and whether it was so within
+// MaxStale (recent).
 func (s *SecretStore) lookUpRevoked(name string) (known, live, recent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,8 +97,8 @@ func (s *SecretStore) addRevoked(name string) {
 	}
 }
 
-// Run keeps the revocations in memory until ctx ends. The error is about a
-// field, or nil. It is to be called once at a time.
+// Run keeps the revocations in memory until ctx ends. The error is about a field,
+// or nil. There must be one call at a time.
 func (s *SecretStore) Run(ctx context.Context) error {
 	if err := s.checkFields(); err != nil {
 		return err
@@ -119,8 +119,11 @@ func (s *SecretStore) Run(ctx context.Context) error {
 	}
 }
 
-// listAndWatch lists, and watches from there for as long as that works. told are the
-// revocations that Expel knows, by the Secrets' names.
+// listAndWatch lists, and watches from there until an error. told are the
+// revocations that Expel was called with, by the Secrets' names.
+//
+// It is not a Reflector of client-go: Revoked has to know whether a watch is open,
+// and Error that one has ended, and a Reflector tells neither.
 func (s *SecretStore) listAndWatch(ctx context.Context, told map[string]struct{}) error {
 	version, listed, err := s.listRevoked(ctx)
 	for err == nil {
@@ -130,7 +133,7 @@ func (s *SecretStore) listAndWatch(ctx context.Context, told map[string]struct{}
 	return err
 }
 
-// listRevoked fills memory anew.
+// listRevoked replaces what is in memory.
 func (s *SecretStore) listRevoked(ctx context.Context) (version string, listed []corev1.Secret, err error) {
 	found := map[string]struct{}{}
 	version, err = s.eachSecret(ctx, LabelRevoked, func(secret *corev1.Secret) error {
@@ -147,9 +150,10 @@ func (s *SecretStore) listRevoked(ctx context.Context) (version string, listed [
 	return version, listed, nil
 }
 
-// watchRevoked keeps memory up to date until the watch ends, and returns where the
-// next one goes on. An error calls for a new list. Expel is told of what was
-// listed once memory counts: it need not write that again.
+// watchRevoked keeps memory up to date until the watch ends, and returns the
+// version at which the next watch begins. After an error the Secrets are listed
+// again. Expel is called with what was listed only when memory is live, because
+// Revoke, which it calls, then writes nothing.
 func (s *SecretStore) watchRevoked(ctx context.Context, version string, listed []corev1.Secret, told map[string]struct{}) (string, error) {
 	began := time.Now()
 	w, err := s.secretClient().Watch(ctx, metav1.ListOptions{
@@ -179,7 +183,7 @@ func (s *SecretStore) watchRevoked(ctx context.Context, version string, listed [
 	return version, ctx.Err()
 }
 
-// setLive tells Revoked whether memory is up to date.
+// setLive sets whether memory is up to date.
 func (s *SecretStore) setLive(yes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,7 +193,7 @@ func (s *SecretStore) setLive(yes bool) {
 	s.live = yes
 }
 
-// applyEvent takes in one event. A bookmark is of no Secret.
+// applyEvent applies one event to memory. A bookmark changes nothing.
 func (s *SecretStore) applyEvent(kind watch.EventType, secret *corev1.Secret, told map[string]struct{}) {
 	s.mu.Lock()
 	switch kind {
@@ -207,7 +211,7 @@ func (s *SecretStore) applyEvent(kind watch.EventType, secret *corev1.Secret, to
 	}
 }
 
-// expelOnce tells of a revocation, once.
+// expelOnce calls Expel, once for each revocation.
 func (s *SecretStore) expelOnce(secret *corev1.Secret, told map[string]struct{}) {
 	_, before := told[secret.Name]
 	id, ok := s.revokedIdentity(secret)
@@ -218,7 +222,7 @@ func (s *SecretStore) expelOnce(secret *corev1.Secret, told map[string]struct{})
 	s.Expel(id)
 }
 
-// revokedIdentity is whom a Secret revokes, if its name says so, too.
+// revokedIdentity returns whom a Secret revokes, if its name agrees with its data.
 func (s *SecretStore) revokedIdentity(secret *corev1.Secret) (tunnel.Identity, bool) {
 	var r revokedRecord
 	err := json.Unmarshal(secret.Data[dataKey], &r)
@@ -226,7 +230,7 @@ func (s *SecretStore) revokedIdentity(secret *corev1.Secret) (tunnel.Identity, b
 	return id, err == nil && s.revokedName(id) == secret.Name
 }
 
-// revokedName takes any identity: it may hold slashes and dots.
+// revokedName hashes the identity, which may hold slashes and dots.
 func (s *SecretStore) revokedName(id tunnel.Identity) string {
 	return s.namePrefix() + "-revoked-" + hashName(id.URI().String())
 }

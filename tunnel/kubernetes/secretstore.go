@@ -22,47 +22,46 @@ import (
 )
 
 // SecretStore is a [tunnel.Store] in Secrets, which any number of servers
-// share: one Secret for each token and for each revocation. Neither their names
-// nor what they hold is a secret; they are Secrets because few may write them: who can
-// write them can let a token be spent again, and a revoked agent in. Its methods
-// are safe for concurrent use; its fields must not change after the first call.
+// share: one Secret for each token and for each revocation. Neither their names nor
+// their data are confidential. They are Secrets because few may write Secrets:
+// whoever can write them can have a token used again, and let a revoked agent in.
+// Its methods are safe for concurrent use; its fields must not change after the
+// first call.
 //
-// A token is spent by a write with the resourceVersion at which it was not yet:
-// of several servers one succeeds, and the others read whose it is. Tokens that
-// ended a week ago are deleted when a new one is added, once an hour at the
-// most. Revocations stay; one that is older than the life of an agent's
-// certificate may be deleted by hand.
+// A token is claimed by an update with the resourceVersion at which it was unused:
+// of several servers one succeeds, and the others read who has it. Tokens that
+// expired a week ago are deleted when a new one is added, at most once an hour.
+// Revocations stay; one that is older than the life of an agent's certificate may
+// be deleted by hand.
 //
-// Revocations are asked for each time an agent connects: [SecretStore.Run] keeps
-// them in memory. Without it each question is one to the API server. Tokens are
-// read and written when an agent enrols, four at once at the most, so that the
-// questions about revocations, which have the same Client, do not wait behind a
-// crowd that enrols.
+// The server looks up a revocation each time an agent connects. [SecretStore.Run]
+// keeps them in memory; without it each look-up is a request. Tokens are read and
+// written when an agent enrols, at most four at once, so that look-ups of
+// revocations by the same Client do not wait behind a crowd that enrols.
 //
-// It takes the right to get, list, watch, create, update and delete secrets in
-// Namespace. As RBAC can't tell them apart by their labels, give it a namespace
-// of its own.
+// It needs the right to get, list, watch, create, update and delete secrets in
+// Namespace. RBAC can't select Secrets by labels: give it a namespace of its own.
 type SecretStore struct {
-	// Client reaches the API server. Required. An enrolment takes two requests,
-	// three without Run: client-go's own limit of 5 a second (rest.Config.QPS) is
-	// few when many agents enrol at once.
+	// Client reaches the API server. Required. An enrolment takes two requests, or
+	// three without Run: client-go's default limit of 5 a second (rest.Config.QPS)
+	// is too low when many agents enrol at once.
 	Client kubernetes.Interface
 	// Namespace holds the Secrets. Required.
 	Namespace string
-	// Prefix is what their names begin with, and the value of their labels: it
-	// tells two stores in one namespace apart. "causeway" if empty.
+	// Prefix begins the names of the Secrets and is the value of their labels: two
+	// stores in one namespace need different ones. Empty means "causeway".
 	Prefix string
-	// MaxStale is how long after Run has lost its watch an agent that is not
-	// known to be revoked is let in where the API server does not answer. Zero
-	// means 5 minutes; if negative, no such agent is let in.
+	// MaxStale is how long, after Run has lost its watch, an agent that is not known
+	// to be revoked is let in if the API server does not answer. Zero means 5
+	// minutes; if negative, no such agent is let in.
 	MaxStale time.Duration
-	// Expel is told by Run of every revocation, another server's included, once
-	// in its life, and is for a function that calls [tunnel.Server.Revoke]: that
-	// ends the agent's sessions here, and writes nothing that is there already.
-	// If nil, such a session lives until its agent connects anew or renews.
+	// Expel, if not nil, is called by Run once for every revocation, those of other
+	// servers included. It should call [tunnel.Server.Revoke], which ends the
+	// agent's sessions here and does not write the revocation again. If nil, such a
+	// session lives until its agent reconnects or renews its certificate.
 	Expel func(id tunnel.Identity)
-	// Error is told why Run can't watch the Secrets. Each is tried again. If
-	// nil, nobody is. It must not block.
+	// Error, if not nil, is called when Run can't watch the Secrets. The watch is
+	// tried again. It must not block.
 	Error func(error)
 
 	mu        sync.Mutex // guards the fields below
@@ -86,9 +85,9 @@ const (
 	sweepEvery = time.Hour
 	pageSize   = 500
 	claimTries = 10 // writes of others that may come between
-	// tokenCalls is how many calls about tokens have requests in the Client's
-	// queue at once: whoever comes with another request waits behind so many,
-	// which is a second by client-go's own limit.
+	// tokenCalls is how many calls about tokens may have requests in the Client's
+	// queue at once. Another request waits behind at most so many: a second by
+	// client-go's default limit.
 	tokenCalls = 4
 
 	dataKey = "value"
@@ -132,7 +131,8 @@ func (s *SecretStore) AddToken(ctx context.Context, t tunnel.Token) error {
 	return wrapError("add token", err)
 }
 
-// awaitTurn waits until a call about a token may begin; end is for its end.
+// awaitTurn waits until a call about a token may begin. The caller calls end after
+// it.
 func (s *SecretStore) awaitTurn(ctx context.Context) (end func(), err error) {
 	s.mu.Lock()
 	if s.turns == nil {
@@ -206,7 +206,8 @@ func (s *SecretStore) sweepDue(now time.Time) bool {
 	return true
 }
 
-// sweepTokens deletes the tokens that ended long ago. What can't be read stays.
+// sweepTokens deletes the tokens that expired long ago. A token that can't be read
+// stays.
 func (s *SecretStore) sweepTokens(ctx context.Context, now time.Time) error {
 	_, err := s.eachSecret(ctx, LabelToken, func(secret *corev1.Secret) error {
 		if t, err := parseToken(secret); err != nil || now.Sub(t.Expires) < tokenGrace {
@@ -251,7 +252,7 @@ func parseToken(secret *corev1.Secret) (tunnel.Token, error) {
 	return tunnel.Token(r), nil
 }
 
-// errDamaged hides the cause, which quotes what is there.
+// errDamaged hides the cause, which quotes the data.
 func errDamaged(secret *corev1.Secret) error {
 	return fmt.Errorf("tunnel/kubernetes: the Secret %s/%s is damaged", secret.Namespace, secret.Name)
 }
@@ -264,7 +265,7 @@ func (s *SecretStore) newSecret(name, label string, value any) (*corev1.Secret, 
 	}, err
 }
 
-// tokenName takes any id, and says nothing of it.
+// tokenName hashes the id, which may be any text and is confidential.
 func (s *SecretStore) tokenName(id string) string { return s.namePrefix() + "-token-" + hashName(id) }
 
 func hashName(text string) string {

@@ -21,16 +21,16 @@ import (
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
-// TokenReview lets clients in by tokens of the cluster that the gateway runs
-// in, such as those of ServiceAccounts: [TokenReview.Authenticate] is for the
-// field of that name of a [gateway.Gateway]. The token is the password of basic
-// credentials, whose user is the cluster, as in the proxy URL
-// https://default%2Fprod:TOKEN@gateway.example.com; or it is a bearer token. A
-// password of SOCKS5 may be one too, but has 255 bytes at most (RFC 1929), which a
-// ServiceAccount's token is longer than.
+// TokenReview authenticates clients by tokens of the cluster that the gateway runs
+// in, such as those of ServiceAccounts: set [TokenReview.Authenticate] as
+// Authenticate of a [gateway.Gateway]. The token is the password of basic
+// credentials, whose user name is the cluster, as in the proxy URL
+// https://default%2Fprod:TOKEN@gateway.example.com; or it is a bearer token. It may
+// be the password of SOCKS5, too, but that has 255 bytes at most (RFC 1929), and
+// a ServiceAccount's token is longer.
 //
-// Strangers cause no more than a few requests to the API server at a time, and of each
-// address that asks a client waits for one question only:
+// Strangers cause only a few requests to the API server at a time, and a client
+// waits for at most one review of each other address:
 //
 //	a token that is no JSON Web Token, that is for none of     refused without a question,
 //	the Audiences or that ended more than 5 minutes ago        unless Opaque is set
@@ -44,59 +44,56 @@ import (
 //	more than 256 that wait, of an address or a user;          [gateway.Unavailable]
 //	more than 16 different tokens of one HTTP/2 connection
 //
-// The address of IPv6 is the network (/64). Behind a load balancer that hides
-// addresses, all clients have one: there, a stranger can delay new clients, and
-// hardly those whose token was good before.
+// An IPv6 address counts by its network (/64). Behind a load balancer that hides
+// addresses, all clients have the same one: there, a stranger can delay new
+// clients, and hardly those whose token was good before.
 //
-// It takes the right to create tokenreviews (authentication.k8s.io) and,
-// unless Allow is set, subjectaccessreviews (authorization.k8s.io). Both are of
-// the whole cluster: the ClusterRole system:auth-delegator has them.
+// It needs the right to create tokenreviews (authentication.k8s.io) and, unless
+// Allow is set, subjectaccessreviews (authorization.k8s.io), both in the whole
+// cluster: the ClusterRole system:auth-delegator grants them.
 //
 // Its methods are safe for concurrent use; its fields must not change after the
 // first call.
 type TokenReview struct {
-	// Client reaches the API server. Required. Each client that is not
-	// remembered takes two requests, and rest.Config.QPS bounds those of clients
-	// and strangers together. client-go's default, 5, is too low: strangers could
-	// delay a client by seconds. Set 100 or more, and let nothing else use it.
+	// Client reaches the API server. Required. Each client that is not remembered
+	// takes two requests, and rest.Config.QPS bounds those of clients and strangers
+	// together. client-go's default, 5, is too low: strangers could delay a client
+	// by seconds. Set 100 or more, and use the Client for nothing else.
 	Client kubernetes.Interface
-	// Audiences are those of which a token has to have one: names of the
-	// gateway that no other service has, as in kubectl create token --audience.
-	// Required: with the API server's own, which is possible, whoever sees a
-	// token here can use it there.
+	// Audiences are names of the gateway that no other service has, as in kubectl
+	// create token --audience. A token must be for one of them. Required. The API
+	// server's own audience would work, but then whoever sees a token here could
+	// use it there.
 	Audiences []string
-	// Opaque has the API server asked about any token, whatever it looks like. If
-	// false, it is asked only about a JSON Web Token that names one of Audiences
-	// and its end, as the TokenRequest API issues them (kubectl create token).
-	// Others are good for kube-apiserver only if one of Audiences is its own
-	// (--api-audiences): those of a Secret, of OIDC, of a static file; or if a
-	// token webhook of it knows one of Audiences.
+	// Opaque sends any token to the API server, whatever it looks like. If false,
+	// only a JSON Web Token is sent that names one of Audiences and its expiry, as
+	// the TokenRequest API issues them (kubectl create token). Other tokens (of a
+	// Secret, of OIDC, of a static file) are valid for kube-apiserver only if one of
+	// Audiences is its own (--api-audiences), or if its token webhook knows one.
 	Opaque bool
-	// ClusterOf says which cluster a client is to reach. An error refuses the
-	// client, with 403 if it is syscall.EACCES. If nil, the user name that it
-	// showed: a bearer token has none, and leads nowhere without this field.
+	// ClusterOf returns the cluster that a client wants to reach. An error refuses
+	// the client, with 403 if it is syscall.EACCES. If nil, it is the user name of
+	// the credentials. A bearer token has no user name, so it needs this field.
 	ClusterOf func(user authenticationv1.UserInfo, c gateway.Credentials) (string, error)
-	// Allow decides whether the user may reach the cluster, "" if that is not
-	// known; its error is the cause of a refusal, which counts for 5 seconds,
-	// unless it is a [gateway.Unavailable]. If nil, the API server is asked
-	// whether the user has the verb "connect" on clusters/tunnel in the API group
-	// cluster.x-k8s.io, of that name and namespace: see [AccessRule].
+	// Allow decides whether the user may reach the cluster, which is "" if it is
+	// unknown. An error refuses the client, and is remembered for 5 seconds unless
+	// it is a [gateway.Unavailable]. If nil, the API server is asked whether the
+	// user has the verb "connect" on clusters/tunnel in the API group
+	// cluster.x-k8s.io, for that name and namespace: see [AccessRule].
 	Allow func(ctx context.Context, user authenticationv1.UserInfo, cluster string) error
-	// Remember is how long a client is let in again without a question: a token
-	// that was revoked, or a right that was taken, counts as long. A token that
-	// ends before is not remembered any longer. Zero means 10 seconds; if
-	// negative, there is a question each time.
+	// Remember is how long a client is let in again without a request, even if its
+	// token was revoked or its right was removed meanwhile; at most until the token
+	// expires. Zero means 10 seconds; if negative, there is a request each time.
 	Remember time.Duration
-	// MaxRemembered bounds how many tokens, and how many rights, are
-	// remembered, and how many refusals of each: hashes, and whose they are. Zero
-	// means 10,000, which take some 20 MiB.
+	// MaxRemembered bounds how many tokens, how many rights, and how many refusals
+	// of each are remembered, as hashes. Zero means 10,000, which take some 20 MiB.
 	MaxRemembered int
 
 	users  reviewQueue[reviewedUser]
 	rights reviewQueue[time.Time]
 }
 
-// reviewedUser is whose a token is.
+// reviewedUser is the user that a token belongs to.
 type reviewedUser struct {
 	user authenticationv1.UserInfo
 	ends time.Time // of the token; zero if unknown
@@ -107,11 +104,10 @@ const (
 	defaultMaxRemembered = 10_000
 )
 
-// Authenticate is for the Gateway's field of that name. A client without a
-// token that is good for one of the Audiences gets [gateway.ErrCredentials]; one
-// that may not reach the cluster, syscall.EACCES; where the API server can't be
-// asked, or too many wait for that, the error is a [gateway.Unavailable]. No error
-// holds a token.
+// Authenticate is for the field Authenticate of a Gateway. A client without a token
+// for one of the Audiences gets [gateway.ErrCredentials]; one that may not reach the
+// cluster, syscall.EACCES. If the API server can't be asked, or too many reviews
+// wait, the error is a [gateway.Unavailable]. No error holds a token.
 func (r *TokenReview) Authenticate(ctx context.Context, c gateway.Credentials) (gateway.Identity, error) {
 	if err := r.checkFields(); err != nil {
 		return gateway.Identity{}, err
@@ -147,7 +143,7 @@ func (r *TokenReview) Authenticate(ctx context.Context, c gateway.Credentials) (
 	return gateway.Identity{Name: known.user.Username, Cluster: cluster}, nil
 }
 
-// checkToken refuses what nobody needs to be asked about.
+// checkToken refuses tokens that the API server need not be asked about.
 func (r *TokenReview) checkToken(token string) error {
 	if token == "" || len(token) > maxToken {
 		return gateway.ErrCredentials
@@ -165,7 +161,7 @@ func (r *TokenReview) checkToken(token string) error {
 	return nil
 }
 
-// reviewToken asks the API server whose the token is.
+// reviewToken asks the API server which user the token belongs to.
 func (r *TokenReview) reviewToken(ctx context.Context, token string) (reviewedUser, error) {
 	answer, err := r.Client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: slices.Clone(r.Audiences)},
@@ -174,8 +170,8 @@ func (r *TokenReview) reviewToken(ctx context.Context, token string) (reviewedUs
 		return reviewedUser{}, unavailableError{err}
 	}
 	status := answer.Status
-	// An authenticator that knows no audiences names none, and means the API
-	// server's.
+	// An authenticator that knows no audiences returns none, which means the API
+	// server's own.
 	meant := slices.ContainsFunc(status.Audiences, func(a string) bool { return slices.Contains(r.Audiences, a) })
 	switch {
 	case !status.Authenticated:
@@ -190,7 +186,7 @@ func (r *TokenReview) reviewToken(ctx context.Context, token string) (reviewedUs
 	return reviewedUser{status.User, claims.ends}, nil
 }
 
-// clusterOf is what the client is to reach.
+// clusterOf returns the cluster that the client wants to reach.
 func (r *TokenReview) clusterOf(user authenticationv1.UserInfo, c gateway.Credentials) (string, error) {
 	if r.ClusterOf != nil {
 		return r.ClusterOf(user, c)
@@ -198,7 +194,8 @@ func (r *TokenReview) clusterOf(user authenticationv1.UserInfo, c gateway.Creden
 	return c.User, nil
 }
 
-// rememberUntil is how long something is remembered of a token with that end.
+// rememberUntil returns how long an answer about a token is remembered that expires
+// then.
 func (r *TokenReview) rememberUntil(ends time.Time) time.Time {
 	until := time.Now().Add(cmp.Or(r.Remember, defaultRemember))
 	if !ends.IsZero() && ends.Before(until) {
@@ -230,9 +227,9 @@ func isUnavailable(err error) bool {
 	return errors.As(err, &u) && u.Unavailable()
 }
 
-// What a client needs a right to. It is no resource that the API server
-// serves; a verb and a subresource of our own keep rights to read Clusters, or
-// to read everything, from being rights to connect.
+// The right that a client needs. The API server does not serve this resource: with a
+// verb and a subresource of its own, a right to read Clusters, or to read
+// everything, is no right to connect.
 const (
 	accessGroup       = "cluster.x-k8s.io"
 	accessResource    = "clusters"
@@ -240,9 +237,9 @@ const (
 	accessVerb        = "connect"
 )
 
-// AccessRule is the rule of a Role, in the namespace of a cluster that is
-// called namespace/name, or else of a ClusterRole, that lets its subjects
-// connect to the clusters of these names; to all if there are none.
+// AccessRule returns a rule that lets its subjects connect to the clusters with
+// these names, or to all if there are none. It is for a Role in the namespace of the
+// clusters, or for a ClusterRole if a cluster's name has no namespace.
 func AccessRule(names ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{
 		APIGroups:     []string{accessGroup},
@@ -252,8 +249,8 @@ func AccessRule(names ...string) rbacv1.PolicyRule {
 	}
 }
 
-// checkAccess decides whether the user may reach the cluster. Those that wait for an answer
-// wait for their own user's, from wherever they come.
+// checkAccess decides whether the user may reach the cluster. Reviews of one user
+// wait for each other, whatever address they come from.
 func (r *TokenReview) checkAccess(ctx context.Context, token digest, of reviewedUser, cluster string) error {
 	ask := r.Allow
 	if ask == nil {
@@ -285,7 +282,7 @@ func (r *TokenReview) reviewAccess(ctx context.Context, user authenticationv1.Us
 	if !ok {
 		namespace, name = "", cluster
 	}
-	if name == "" || ok && namespace == "" { // which would be a question about all of them
+	if name == "" || ok && namespace == "" { // that would ask about all clusters
 		return errors.New("the cluster's name is neither namespace/name nor name")
 	}
 	extra := make(map[string]authorizationv1.ExtraValue, len(user.Extra))

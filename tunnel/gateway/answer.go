@@ -15,7 +15,7 @@ const (
 	retryAfter     = "1" // seconds
 )
 
-// answer is what a client is told that gets no connection.
+// answer is the HTTP answer to a client that is refused.
 type answer struct {
 	status int
 	kind   string // of RFC 9209, 2.3
@@ -24,7 +24,7 @@ type answer struct {
 
 var errInternal = &answer{500, "proxy_internal_error", ""}
 
-// answerFor finds the words for an error of a visit or of the parser.
+// answerFor returns the answer for an *Error or a *requestError.
 func answerFor(err error) *answer {
 	var (
 		e   *Error
@@ -94,8 +94,8 @@ func answerToDial(r reason, detail string) *answer {
 	return &answer{502, "destination_unavailable", detail}
 }
 
-// text is one line for people: what net/http, and so kubectl, shows of an
-// answer is its reason phrase.
+// text is one line for people. It is the reason phrase, because net/http, and so
+// kubectl, shows nothing else of an answer.
 func (a *answer) text() string {
 	s := http.StatusText(a.status)
 	if a.detail != "" {
@@ -104,7 +104,7 @@ func (a *answer) text() string {
 	return s
 }
 
-// fields are the header, but for what frames the body.
+// fields yields the header fields, without those that frame the body.
 func (a *answer) fields(yield func(name, value string) bool) {
 	status := "causeway; error=" + a.kind
 	if a.detail != "" {
@@ -123,7 +123,7 @@ func (a *answer) fields(yield func(name, value string) bool) {
 	}
 }
 
-// body repeats what is in the status line, which HTTP/2 has not.
+// body repeats the reason phrase, which HTTP/2 does not have.
 func (a *answer) body() string { return a.text() + "\n" }
 
 // appendTo appends the answer in the form of HTTP/1.1.
@@ -139,7 +139,7 @@ func (a *answer) appendTo(b []byte, keep bool) []byte {
 	return append(b, a.body()...)
 }
 
-// printableLine makes a line of ASCII, of at most 200 bytes, out of anything.
+// printableLine makes a line of ASCII, of at most 200 bytes, of any text.
 func printableLine(s string) string {
 	const most = 200
 	b := []byte(s[:min(len(s), most)])

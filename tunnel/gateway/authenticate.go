@@ -8,17 +8,17 @@ import (
 	"sync/atomic"
 )
 
-// Passwords are the accounts of those who may come in. They may be replaced
-// while they are in use; the zero Passwords lets nobody in. Its methods are safe
-// for concurrent use.
+// Passwords authenticates clients by user name and password. The accounts may be
+// replaced at any time; the zero Passwords has none. Its methods are safe for
+// concurrent use.
 //
-// A guess costs a client little: give out random passwords, of 128 bits or
-// more. For those that are to end by themselves, see [Tickets].
+// A guess costs a client little: give out random passwords of 128 bits or more. For
+// passwords that expire, see [Tickets].
 type Passwords struct {
 	accounts atomic.Pointer[map[string]hashedAccount]
 }
 
-// Account is a password, and whose it is.
+// Account is a password and the client that it belongs to.
 type Account struct {
 	Password string // empty: nobody has this account
 	Identity Identity
@@ -29,7 +29,7 @@ type hashedAccount struct {
 	identity Identity
 }
 
-// Set replaces the accounts, by user name. Connections that are open stay so.
+// Set replaces the accounts, by user name. Open connections stay open.
 func (p *Passwords) Set(accounts map[string]Account) {
 	all := make(map[string]hashedAccount, len(accounts))
 	for user, a := range accounts {
@@ -40,8 +40,8 @@ func (p *Passwords) Set(accounts map[string]Account) {
 	p.accounts.Store(&all)
 }
 
-// Authenticate is for the Gateway's field of that name. How long it takes says
-// nothing about a password.
+// Authenticate is for the field Authenticate of a Gateway. Its duration does not
+// depend on the password.
 func (p *Passwords) Authenticate(_ context.Context, c Credentials) (Identity, error) {
 	var a hashedAccount
 	known := false
@@ -55,22 +55,22 @@ func (p *Passwords) Authenticate(_ context.Context, c Credentials) (Identity, er
 	return a.identity, nil
 }
 
-// FirstOf returns an Authenticate that asks several, in their order, until one
-// knows the client. Those that need no network, such as [Tickets], go first. It is
+// FirstOf returns an Authenticate that calls several in their order until one knows
+// the client. Those that need no network, such as [Tickets], should come first. It is
 // safe for concurrent use if they are.
 //
-//	an authenticator says                            then
-//	an Identity                                      the client is in
-//	syscall.EACCES: it knows the client              the client is refused (403); no other one is asked
-//	another error, ErrCredentials say                the next one is asked
-//	an Unavailable: it can't tell                    the next one is asked; if none of them knows the client,
-//	                                                 the error is an Unavailable (503): this one might have
-//	anything, and the context has ended              no other one is asked
+//	an authenticator returns               then
+//	an Identity                            the client is authenticated
+//	syscall.EACCES: it knows the client    the client is refused (403)
+//	another error, such as ErrCredentials  the next one is called
+//	an Unavailable: it can't tell          the next one is called; if none knows the client, the error is
+//	                                       an Unavailable (503), because this one might have known it
+//	anything after the context has ended   no other one is called
 //
-// What the client showed does not matter: one without credentials is asked about, too,
-// since an authenticator may go by its address. If nobody knows the client, the error
-// wraps what each of them said, and is ErrCredentials if that is all. Nil ones are left
-// out; without any, nobody is let in.
+// They are called for clients without credentials, too, since one may decide by the
+// client's address. If none knows the client, the error wraps all their errors, and is
+// ErrCredentials if there is no other. Nil ones are skipped; without any, all clients
+// are refused.
 func FirstOf(authenticators ...func(context.Context, Credentials) (Identity, error)) func(context.Context, Credentials) (Identity, error) {
 	return func(ctx context.Context, c Credentials) (Identity, error) {
 		var said notKnownErrors
@@ -85,7 +85,7 @@ func FirstOf(authenticators ...func(context.Context, Credentials) (Identity, err
 			if reasonOf(err) == reasonForbidden {
 				return Identity{}, err
 			}
-			if err != ErrCredentials { // which says no more than that
+			if err != ErrCredentials { // which adds nothing
 				said = append(said, err)
 			}
 			if ctx.Err() != nil {
@@ -96,7 +96,7 @@ func FirstOf(authenticators ...func(context.Context, Credentials) (Identity, err
 	}
 }
 
-// notKnownErrors is what several authenticators said of a client that none of them knows.
+// notKnownErrors are the errors of several authenticators that do not know a client.
 type notKnownErrors []error
 
 func (e notKnownErrors) cause() error {
@@ -117,7 +117,6 @@ func (e notKnownErrors) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// Unwrap returns what each of them said.
 func (e notKnownErrors) Unwrap() []error { return e }
 
 // Unavailable reports whether one of them could not tell.

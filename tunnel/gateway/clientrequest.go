@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,8 @@ import (
 	"github.com/causewayproject/causeway/internal/relay"
 )
 
-// A clientRequest is one connection or HTTP/2 stream, from its first byte to its end.
+// clientRequest is one connection, or one HTTP/2 stream, from its first byte to its
+// end.
 type clientRequest struct {
 	g          *Gateway
 	began      time.Time
@@ -21,7 +23,7 @@ type clientRequest struct {
 	countedFor string  // that it counts for; empty if for none
 }
 
-// requestCounts counts those that are there.
+// requestCounts counts the requests of a Gateway.
 type requestCounts struct {
 	total        atomic.Uint64
 	failed       atomic.Uint64
@@ -46,8 +48,8 @@ var (
 	errNoAddress = errors.New("the target has no host:port")
 )
 
-// beginRequest begins a visit, which counts for nothing yet; the caller calls leave at
-// its end.
+// beginRequest begins a request, which does not count for MaxConns yet. The caller
+// calls finish at its end.
 func (g *Gateway) beginRequest(door Door, remote net.Addr) *clientRequest {
 	g.requests.total.Add(1)
 	g.requests.mu.Lock()
@@ -56,75 +58,76 @@ func (g *Gateway) beginRequest(door Door, remote net.Addr) *clientRequest {
 	return &clientRequest{g: g, began: time.Now(), request: Request{Door: door, Credentials: Credentials{Door: door, Remote: remote}}}
 }
 
-func (v *clientRequest) finish() {
-	vs := &v.g.requests
+func (r *clientRequest) finish() {
+	vs := &r.g.requests
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
 	vs.open--
-	if !v.counted {
+	if !r.counted {
 		return
 	}
 	vs.admitted--
-	if name := v.countedFor; name != "" {
+	if name := r.countedFor; name != "" {
 		if vs.clients[name]--; vs.clients[name] == 0 {
 			delete(vs.clients, name)
 		}
 	}
 }
 
-// recordFailure tells Hooks, and returns what it told.
-func (v *clientRequest) recordFailure(phase Phase, err error) *Error {
-	e := &Error{Request: v.request, Phase: phase, Err: err}
-	v.g.requests.failed.Add(1)
-	v.g.Hooks.failed(e)
+// recordFailure tells Hooks of an error, and returns the *Error that it told.
+func (r *clientRequest) recordFailure(phase Phase, err error) *Error {
+	e := &Error{Request: r.request, Phase: phase, Err: err}
+	r.g.requests.failed.Add(1)
+	r.g.Hooks.failed(e)
 	return e
 }
 
 // authorize authenticates the client, counts it, and routes what it asks for. The
 // error is an *Error whose Phase says what failed.
-func (v *clientRequest) authorize(ctx context.Context, c Credentials) error {
-	if err := v.authenticate(ctx, c); err != nil {
+func (r *clientRequest) authorize(ctx context.Context, c Credentials) error {
+	if err := r.authenticate(ctx, c); err != nil {
 		return err
 	}
-	return v.route(ctx, c.Address)
+	return r.route(ctx, c.Address)
 }
 
-// authenticate is the first half of admit, for a door that has no Address yet.
-func (v *clientRequest) authenticate(ctx context.Context, c Credentials) error {
-	v.request.Address = c.Address
-	authenticate := v.g.Authenticate
+// authenticate is the first half of authorize. The SOCKS5 door, which has no Address
+// yet, calls it by itself.
+func (r *clientRequest) authenticate(ctx context.Context, c Credentials) error {
+	r.request.Address = c.Address
+	authenticate := r.g.Authenticate
 	if authenticate == nil {
-		return v.recordFailure(PhaseAuthenticate, errNobody)
+		return r.recordFailure(PhaseAuthenticate, errNobody)
 	}
 	id, err := authenticate(ctx, c)
 	if err != nil {
-		return v.recordFailure(PhaseAuthenticate, err)
+		return r.recordFailure(PhaseAuthenticate, err)
 	}
 	c.Password, c.Bearer = "", ""
-	v.request = Request{Door: c.Door, Client: id, Credentials: c, Cluster: id.Cluster}
+	r.request = Request{Door: c.Door, Client: id, Credentials: c, Cluster: id.Cluster}
 	return nil
 }
 
-// route is the second half of admit.
-func (v *clientRequest) route(ctx context.Context, address string) error {
-	v.request.Credentials.Address, v.request.Address = address, address
-	if err := v.countAdmitted(v.request.Client.Name); err != nil {
-		return v.recordFailure(PhaseLimit, err)
+// route is the second half of authorize.
+func (r *clientRequest) route(ctx context.Context, address string) error {
+	r.request.Credentials.Address, r.request.Address = address, address
+	if err := r.countAdmitted(r.request.Client.Name); err != nil {
+		return r.recordFailure(PhaseLimit, err)
 	}
-	if v.g.Route != nil {
-		if err := v.g.Route(ctx, &v.request); err != nil {
-			return v.recordFailure(PhaseRoute, err)
+	if r.g.Route != nil {
+		if err := r.g.Route(ctx, &r.request); err != nil {
+			return r.recordFailure(PhaseRoute, err)
 		}
 	}
-	if _, _, err := net.SplitHostPort(v.request.Address); err != nil {
-		return v.recordFailure(PhaseRoute, errNoAddress)
+	if _, _, err := net.SplitHostPort(r.request.Address); err != nil {
+		return r.recordFailure(PhaseRoute, errNoAddress)
 	}
 	return nil
 }
 
-// countAdmitted counts a client for MaxConns, and one with a name for MaxPerClient.
-func (v *clientRequest) countAdmitted(name string) error {
-	vs := &v.g.requests
+// countAdmitted counts a client for MaxConns, and if it has a name for MaxPerClient.
+func (r *clientRequest) countAdmitted(name string) error {
+	vs := &r.g.requests
 	if vs.maxPerClient <= 0 {
 		name = ""
 	}
@@ -137,38 +140,38 @@ func (v *clientRequest) countAdmitted(name string) error {
 		return errTooManyOf
 	}
 	vs.admitted++
-	v.counted = true
+	r.counted = true
 	if name != "" {
 		vs.clients[name]++
-		v.countedFor = name
+		r.countedFor = name
 	}
 	return nil
 }
 
 // dial connects the target. The error is an *Error around Dial's.
-func (v *clientRequest) dial(ctx context.Context) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, orDefault(v.g.DialTimeout, 30*time.Second))
+func (r *clientRequest) dial(ctx context.Context) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.g.DialTimeout, 30*time.Second))
 	defer cancel()
 	began := time.Now()
-	conn, err := v.g.Dial(ctx, v.request)
+	conn, err := r.g.Dial(ctx, r.request)
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
 	if err == nil && conn == nil {
 		err = errors.New("function Dial returned neither a connection nor an error")
 	}
-	v.g.Hooks.dialed(v.request, time.Since(began), err)
+	r.g.Hooks.dialed(r.request, time.Since(began), err)
 	if err != nil {
-		return nil, v.recordFailure(PhaseDial, err)
+		return nil, r.recordFailure(PhaseDial, err)
 	}
 	return conn, nil
 }
 
-// relay joins client and target until both have ended; ctx cuts them. Both are
-// closed when it returns. early is what was already read of the client.
-func (v *clientRequest) relay(ctx context.Context, early []byte, client, target net.Conn) {
+// relay copies between client and target until both have ended or ctx ends. Both are
+// closed when it returns. early was already read from the client.
+func (r *clientRequest) relay(ctx context.Context, early []byte, client, target net.Conn) {
 	res := relay.RelayEarly(ctx, early, client, target)
-	v.g.requests.in.Add(uint64(res.AToB))
-	v.g.requests.out.Add(uint64(res.BToA))
-	v.g.Hooks.ended(v.request, Ended{In: res.AToB, Out: res.BToA, Took: time.Since(v.began), Err: res.Err})
+	r.g.requests.in.Add(uint64(res.AToB))
+	r.g.requests.out.Add(uint64(res.BToA))
+	r.g.Hooks.ended(r.request, Ended{In: res.AToB, Out: res.BToA, Took: time.Since(r.began), Err: res.Err})
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -79,7 +80,7 @@ func (c *clientConn) readRequest() (*connectRequest, error) {
 	buf := headerBuffers.Get().(*[headerBufferSize]byte)
 	defer headerBuffers.Put(buf)
 	c.awaitClient(admission.Silent)
-	all, end, err := readHeader(c.conn, buf[:0], orDefault(c.g.MaxHeader, 16<<10))
+	all, end, err := readHeader(c.conn, buf[:0], cmp.Or(c.g.MaxHeader, 16<<10))
 	if err != nil {
 		return nil, err
 	}

@@ -1,8 +1,8 @@
-// Package gateway gives a dial function the forms that programs which cannot
-// be changed understand: a proxy URL (HTTP CONNECT over TCP, TLS and unix
-// sockets, HTTP/1.1 and HTTP/2; SOCKS5) and a server name (SNI). So kubectl,
-// Cluster API's own controllers, Flux, Argo and kube-apiserver take a route
-// that their configuration has no word for.
+// Package gateway gives a dial function the forms that programs understand which
+// cannot be changed: a proxy URL (HTTP CONNECT over TCP, TLS and unix sockets, by
+// HTTP/1.1 and HTTP/2; SOCKS5) and a server name (SNI). So kubectl, Cluster API's own
+// controllers, Flux, Argo CD and kube-apiserver can reach a cluster by a route that
+// their configuration cannot express.
 //
 //	g := &gateway.Gateway{
 //		Dial: func(ctx context.Context, r gateway.Request) (net.Conn, error) {
@@ -12,16 +12,15 @@
 //	}
 //	go g.ServeConnect(ctx, listener)
 //
-// It knows nothing of tunnels: any dial function serves.
+// It does not depend on the tunnel: any dial function serves.
 //
 // # Who may do what
 //
-// Nobody, until the Gateway's Authenticate says so: the zero Gateway refuses
-// every client. What it answers is the client's [Identity]; Route may derive the
-// cluster from it, or from what was asked for; Dial has the last word, by its
-// error. An error that is or wraps syscall.EACCES is a refusal (403 Forbidden),
-// others say that the target failed.
+// The zero Gateway refuses every client: Authenticate decides who is let in, and
+// returns the client's [Identity]. Route may derive the cluster from that, or from
+// what was asked for. Dial has the last word, by its error: one that is or wraps
+// syscall.EACCES is a refusal (403 Forbidden), others mean that the target failed.
 //
-// A door without TLS shows the password to whoever sees the traffic: keep it on
+// A door without TLS shows the password to everybody who sees the traffic: keep it on
 // loopback or a unix socket.
 package gateway

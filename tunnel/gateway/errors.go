@@ -13,7 +13,7 @@ import (
 type Phase string
 
 const (
-	PhaseHandshake    Phase = "handshake"    // TLS, what the client said first, or MaxPending
+	PhaseHandshake    Phase = "handshake"    // TLS, the client's first message, or MaxPending
 	PhaseLimit        Phase = "limit"        // MaxConns or MaxPerClient
 	PhaseAuthenticate Phase = "authenticate" // Authenticate
 	PhaseRoute        Phase = "route"        // Route
@@ -21,17 +21,17 @@ const (
 	PhaseRelay        Phase = "relay"        // bytes were flowing
 )
 
-// Error is what Hooks see of a connection that failed. It holds no secret.
+// Error is why a connection failed. It holds no secret.
 type Error struct {
-	// Request is what was asked for, as far as it is known: always its Door and
-	// Credentials.Remote; Client, the rest of the Credentials and Cluster only
-	// once the client was authenticated.
+	// Request is what was asked for, as far as it is known: its Door and
+	// Credentials.Remote always; Client, the other Credentials and Cluster only if
+	// the client was authenticated.
 	Request Request
 	Phase   Phase
 	Err     error
 }
 
-// Error returns "gateway: connect: dial: cause".
+// Error returns a text like `gateway: connect "name": dial: cause`.
 func (e *Error) Error() string {
 	who := ""
 	if e.Request.Client.Name != "" {
@@ -43,8 +43,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// reason is what became of a request, in the terms that the doors have words
-// for.
+// reason classifies an error by what the protocols of the doors can express.
 type reason int
 
 const (
@@ -54,16 +53,16 @@ const (
 	reasonNotFound                  // no such name: 502, SOCKS5 4
 	reasonRefused                   // 502, SOCKS5 5
 	reasonTimeout                   // 504, SOCKS5 6
-	reasonUnavailable               // nothing leads there now: 503, SOCKS5 3
+	reasonUnavailable               // there is no way at the moment: 503, SOCKS5 3
 	reasonMalformed                 // 400, SOCKS5 1 or 8
 )
 
-// Unavailable is implemented by an error that means: try again later. Of Dial,
-// there is no way to the cluster at the moment; of Authenticate, nobody can say
-// who the client is. The answer is 503.
+// Unavailable is implemented by an error that means "try again later": Dial has no
+// way to the cluster at the moment, or Authenticate can't decide who the client is.
+// The answer is 503.
 type Unavailable interface{ Unavailable() bool }
 
-// reasonOf finds out what an error of Dial means.
+// reasonOf classifies an error.
 func reasonOf(err error) reason {
 	var (
 		dns         *net.DNSError
@@ -71,7 +70,8 @@ func reasonOf(err error) reason {
 		unavailable Unavailable
 	)
 	switch {
-	// Before what its cause may be: one that asks elsewhere may be forbidden that.
+	// First: an Unavailable may wrap a cause that is another reason, such as EACCES
+	// of a service that was asked.
 	case errors.As(err, &unavailable) && unavailable.Unavailable():
 		return reasonUnavailable
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
@@ -88,27 +88,26 @@ func reasonOf(err error) reason {
 	return reasonFailed
 }
 
-// Hooks see what a Gateway does. Each may be nil; each is called by the
-// goroutine at work and must return soon.
+// Hooks are called by a Gateway. Each may be nil. They are called by the goroutine of
+// a connection and must return soon.
 //
-// An access log is Ended and Failed: each connection, or HTTP/2 stream, that asked
-// for something ends with one of them. HTTP/1 clients that show credentials only
-// when they are asked for them are in Failed before.
+// An access log needs Ended and Failed: each connection, or HTTP/2 stream, that asked
+// for something ends with one of them. An HTTP/1 client that shows credentials only
+// after a 407 causes a call of Failed before.
 type Hooks struct {
-	// Dialed is called when Dial has returned, with the time it took.
+	// Dialed is called when Dial has returned, with its duration.
 	Dialed func(r Request, took time.Duration, err error)
-	// Ended is called at the end of a connection that was relayed. The Request
-	// says who it was (Client), from where (Credentials.Remote), and what was
-	// reached (Cluster, Address).
+	// Ended is called at the end of a connection that was relayed. The Request says
+	// who the client was (Client), its address (Credentials.Remote), and its target
+	// (Cluster, Address).
 	Ended func(r Request, e Ended)
-	// Failed is called for each client that got no connection. Err is an
-	// *[Error], whose Request says as much as is known. Strangers can have it
-	// called thousands of times a second: sum up what has no Client before it is
-	// logged.
+	// Failed is called for each client that got no connection. Err is an *[Error].
+	// Strangers can cause thousands of calls a second: before logging, sum up those
+	// without a Client.
 	Failed func(err error)
 }
 
-// Ended is what became of a connection that was relayed.
+// Ended is the result of a connection that was relayed.
 type Ended struct {
 	In, Out int64 // bytes from and to the client
 	Took    time.Duration

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -13,7 +14,7 @@ import (
 	"github.com/causewayproject/causeway/internal/group"
 )
 
-// Door is a way in.
+// Door is a protocol by which clients reach a Gateway.
 type Door string
 
 const (
@@ -22,105 +23,110 @@ const (
 	DoorSNI     Door = "sni"     // see [Gateway.ServeSNI]
 )
 
-// Gateway lets clients in by one or more doors and relays them to what Dial
-// connects. Its methods are safe for concurrent use; its fields must not change
-// after the first call.
+// Gateway accepts clients by one or more doors, authenticates them, and relays each
+// to the target that Dial connects. Its methods are safe for concurrent use; its
+// fields must not change after the first call.
 type Gateway struct {
-	// Dial connects what a client asked for. Required. The context ends with
-	// the client's patience: when it hangs up, or DialTimeout has passed. The
-	// connection is the Gateway's, which closes it. Its text reaches the client
-	// where the door has room for one, so it must hold no secret.
+	// Dial connects the target that a client asked for. Required. The context ends
+	// when the client hangs up, or after DialTimeout. The Gateway closes the
+	// connection. The text of an error reaches the client if the door's protocol has
+	// room for it, so it must hold no secret.
 	Dial func(ctx context.Context, r Request) (net.Conn, error)
 
-	// Authenticate says who a client is, or why it is let in no further. If
-	// nil, nobody is let in; [Anyone] is for doors that only those who may can
-	// reach, [FirstOf] for more than one kind of credentials. An error refuses
-	// the client (407, "general failure" of SOCKS5, a
-	// TLS alert); one that is or wraps syscall.EACCES says that no other
-	// credentials of the client would help (403), an [Unavailable] that it is to
-	// try again (503). The text is for Hooks, and no client sees it but that of a
-	// [TicketError].
+	// Authenticate returns who a client is, or why it is refused. If nil, all
+	// clients are refused. [Passwords], [Tickets] and package tunnel/kubernetes have
+	// such functions; [FirstOf] joins several of them; [Anyone] is for doors that
+	// only permitted clients can reach.
+	//
+	//	the error                          the client gets
+	//	is or wraps syscall.EACCES         403: other credentials would not help
+	//	is or wraps an [Unavailable]       503: try again later
+	//	another one                        407
+	//
+	// SOCKS5 has "general failure" and TLS an alert for it. The text is for Hooks;
+	// the client sees only that of a [TicketError].
 	Authenticate func(ctx context.Context, c Credentials) (Identity, error)
 
-	// Route completes a request before it is dialed: which cluster, and what
-	// the target is called there. [ByUser], [ByAuthority] and [ByTable] are
-	// such functions. If nil, the cluster is that of the Identity. An error
-	// that is or wraps syscall.EACCES refuses the request, another one calls
-	// it malformed; its text reaches the client.
+	// Route completes a request before it is dialed: the cluster, and the target's
+	// address there. [ByUser], [ByAuthority] and [ByTable] are such functions. If
+	// nil, the cluster is that of the Identity. An error that is or wraps
+	// syscall.EACCES refuses the request (403), another one is an unknown
+	// destination (400). Its text reaches the client.
 	Route func(ctx context.Context, r *Request) error
 
-	// TLS makes the CONNECT and SOCKS5 doors speak TLS; ClientAuth and
-	// ClientCAs in it are who may show a certificate. HTTP/2 is offered by
-	// ALPN, unless its NextProtos says otherwise. If nil, they are plain.
+	// TLS, if not nil, makes the CONNECT and SOCKS5 doors speak TLS. Its ClientAuth
+	// and ClientCAs say which client certificates are accepted. ALPN offers HTTP/2,
+	// unless NextProtos is set. If nil, the doors are plain.
 	TLS *tls.Config
 
-	// HandshakeTimeout bounds the time from the accepting of a connection to its
-	// request. Zero means 10 seconds.
+	// HandshakeTimeout bounds the time from the acceptance of a connection to the
+	// end of its request. Zero means 10 seconds.
 	HandshakeTimeout time.Duration
 	// DialTimeout bounds Dial. Zero means 30 seconds.
 	DialTimeout time.Duration
-	// MaxConns is how many connections (and HTTP/2 streams) that were let in may
-	// be open at once over all doors. Zero means 10,000.
+	// MaxConns bounds the connections and HTTP/2 streams of authenticated clients
+	// that are open at once, over all doors. Zero means 10,000.
 	MaxConns int
-	// MaxPending is how many connections may be there at once that are not let in
-	// yet, over all doors. Zero means 1,000. When there is one more, another one is
-	// closed in its place: the oldest that has sent nothing, of the source that has
-	// most. A source is an IP address, or a network of IPv6 (/64); behind a load
-	// balancer, and at a unix socket, all clients are one. Four times as many
-	// wait, if all are busy; beyond that a client is refused at once (503). A client
-	// has 16 KiB for its part of a handshake of TLS. One that has sent more than 4 KiB
-	// of it has 2 seconds, and 32 such are under way at once, in turn by source.
+	// MaxPending bounds the connections that are not authenticated yet, over all
+	// doors. Zero means 1,000. One more closes another one: the oldest that has sent
+	// nothing, of the source that has most. A source is an IPv4 address or an IPv6
+	// network (/64); behind a load balancer, and at a unix socket, all clients are
+	// one source. If none can be closed, up to four times as many wait, and beyond
+	// that a client is refused at once (503). A client may send 16 KiB in a TLS
+	// handshake; one that sends more than 4 KiB has 2 seconds for it, and 32 such
+	// handshakes run at once, in turn by source.
 	MaxPending int
-	// MaxPerClient is how many one Identity may have open at once. Zero means
-	// no limit but MaxConns.
+	// MaxPerClient bounds the open connections of one Identity. Zero means no limit
+	// except MaxConns.
 	MaxPerClient int
-	// MaxHeader is the size in bytes of a request's header, or of a
-	// ClientHello. Zero means 16 KiB, and 64 KiB for a ClientHello.
+	// MaxHeader is the largest size of a request's header, or of a ClientHello, in
+	// bytes. Zero means 16 KiB, and 64 KiB for a ClientHello.
 	MaxHeader int
 	// Grace is how long connections live on when the context of a Serve method
-	// ends. Zero means 30 seconds; negative ends them at once.
+	// ends. Zero means 30 seconds; if negative, they end at once.
 	Grace time.Duration
 
-	// Hooks see what happens.
+	// Hooks are called when something happens.
 	Hooks Hooks
 
 	once sync.Once
 	serveState
 }
 
-// Credentials are what a client showed, before it was let in.
+// Credentials are what a client showed to be authenticated.
 type Credentials struct {
 	Door Door
-	// User and Password are of basic credentials or of SOCKS5.
+	// User and Password are those of basic authentication or of SOCKS5.
 	User, Password string
 	// Bearer is the token of "Proxy-Authorization: Bearer". Empty if there is none.
 	Bearer string
 	// Certificates are the client's chain, leaf first, verified as the
 	// Gateway's TLS says: by ClientCAs, or by its VerifyPeerCertificate or
-	// VerifyConnection. What nobody has verified is not shown.
+	// VerifyConnection. A chain that was not verified is left out.
 	Certificates []*x509.Certificate
-	// ServerName is what the client's TLS asked for: of the SNI door, or of a
-	// door with TLS.
+	// ServerName is the server name (SNI) that the client's TLS asked for, at the
+	// SNI door or a door with TLS.
 	ServerName string
-	// Address is the target as it was asked for, host:port. The SOCKS5 door
-	// has none for Authenticate: a client names it after it was let in. The SNI
-	// door has none at all.
+	// Address is the target that was asked for, host:port. It is empty at the
+	// SOCKS5 door, where a client names its target after it was authenticated, and
+	// at the SNI door.
 	Address string
-	// Remote is where the client came from; of a unix socket it says nothing.
+	// Remote is the client's address. That of a unix socket says nothing.
 	Remote net.Addr
 }
 
-// Shown reports whether the client showed anything to know it by.
+// Shown reports whether the client showed a user name, a password, a token or a
+// certificate.
 func (c *Credentials) Shown() bool {
 	return c.User != "" || c.Password != "" || c.Bearer != "" || len(c.Certificates) > 0
 }
 
 // Identity is who a client is.
 type Identity struct {
-	// Name is for limits, hooks and Status. It must not be a secret.
+	// Name is used for limits, hooks and Status. It must not be a secret.
 	Name string
-	// Cluster is the one that the client may reach, if that is known from who
-	// it is.
+	// Cluster is the only cluster that the client may reach. If empty, Route
+	// decides.
 	Cluster string
 }
 
@@ -128,46 +134,44 @@ type Identity struct {
 type Request struct {
 	Door   Door
 	Client Identity
-	// Credentials are what the client showed, without the secrets: the User,
-	// the Certificates, the ServerName, the Remote.
+	// Credentials are what the client showed, without Password and Bearer.
 	Credentials Credentials
-	// Cluster is where to go.
+	// Cluster is the cluster of the target.
 	Cluster string
-	// Address is the target, host:port. The SNI door has no host of its own:
-	// Route gives one.
+	// Address is the target, host:port. At the SNI door, Route sets it.
 	Address string
 }
 
 var (
-	// ErrCredentials is for an Authenticate that was shown nothing, or
-	// something wrong: the client is asked for (other) credentials.
+	// ErrCredentials is the error of an Authenticate for missing or wrong
+	// credentials: the client is asked for others.
 	ErrCredentials = errors.New("gateway: the credentials are missing or wrong")
 
 	errNobody = errors.New("gateway: field Authenticate is nil: nobody is let in")
 )
 
-// Anyone lets everybody in, without a name. It is for a door that only those
-// who may can reach: a unix socket in a directory of the right mode, or a
-// listener on loopback in a pod of its own.
+// Anyone is an Authenticate that lets every client in, without a name. Use it for a
+// door that only permitted clients can reach: a unix socket in a directory of the
+// right mode, or a listener on loopback in a pod of its own.
 func Anyone(context.Context, Credentials) (Identity, error) { return Identity{}, nil }
 
 var _ func(context.Context, Credentials) (Identity, error) = Anyone
 
-// serveState is what a Gateway keeps of its doors.
+// serveState is the state of a Gateway that serves.
 type serveState struct {
 	set      group.Set
 	requests requestCounts
-	// pending are the clients that are not let in yet.
+	// pending holds the connections that are not authenticated yet.
 	pending *admission.Admission
 
 	connectTLS *tls.Config // the Gateway's, with the protocols of the CONNECT door
 }
 
-// checkFields checks the fields, once.
+// checkFields checks the fields, and makes what is made of them, once.
 func (g *Gateway) checkFields() error {
 	g.once.Do(func() {
-		g.requests.setLimits(orDefault(g.MaxConns, 10_000), g.MaxPerClient)
-		g.pending = admission.New(orDefault(g.MaxPending, 1000), 0)
+		g.requests.setLimits(cmp.Or(g.MaxConns, 10_000), g.MaxPerClient)
+		g.pending = admission.New(cmp.Or(g.MaxPending, 1000), 0)
 		if g.TLS != nil {
 			g.connectTLS = admission.Sparing(g.TLS.Clone())
 			if len(g.TLS.NextProtos) == 0 {
@@ -181,45 +185,37 @@ func (g *Gateway) checkFields() error {
 	return nil
 }
 
-func orDefault[T int | time.Duration](v, byDefault T) T {
-	if v == 0 {
-		return byDefault
-	}
-	return v
-}
-
 func (g *Gateway) handshakeTimeout() time.Duration {
-	return orDefault(g.HandshakeTimeout, 10*time.Second)
+	return cmp.Or(g.HandshakeTimeout, 10*time.Second)
 }
 
-func (g *Gateway) grace() time.Duration { return max(orDefault(g.Grace, 30*time.Second), 0) }
+func (g *Gateway) grace() time.Duration { return max(cmp.Or(g.Grace, 30*time.Second), 0) }
 
-// ServeConnect is an HTTP proxy that knows CONNECT alone, for TCP and unix
-// sockets, by HTTP/1.1 and HTTP/2 (by prior knowledge, or with the field TLS by
-// ALPN). It serves until the context ends or the listener fails, closes the
-// listener and returns when its goroutines have ended: connections live on for
-// Grace. The error is the listener's; nil after the end of the context and
-// after Shutdown.
+// ServeConnect serves an HTTP proxy that only knows CONNECT, on TCP and unix
+// sockets, by HTTP/1.1 and HTTP/2 (by prior knowledge, or by ALPN if TLS is set). It
+// serves until the context ends or the listener fails, closes the listener, and
+// returns when all connections have ended, which may live on for Grace. The error is
+// the listener's; nil after the end of the context and after Shutdown.
 //
-// What is cut looks so to a client: a reset of TCP or of the stream, TLS without
-// its end. A unix socket has no such thing: there a cut is an end, and what it
-// carries (TLS as a rule) tells one from the other.
+// A client can tell a connection that was cut from one that has ended: it sees a
+// reset of TCP or of the stream, or TLS without a close_notify. A unix socket has no
+// reset: there, the protocol inside (usually TLS) has to tell.
 //
-// An HTTP/2 connection counts for MaxConns as each of its streams does. One
-// that has had no stream for two minutes is closed.
+// An HTTP/2 connection counts for MaxConns, and so does each of its streams. A
+// connection without a stream is closed after two minutes.
 func (g *Gateway) ServeConnect(ctx context.Context, l net.Listener) error {
 	return g.serveListener(ctx, l, &connectProtocol)
 }
 
-// ServeSOCKS5 is a SOCKS5 server (RFC 1928, CONNECT alone) with user name and
-// password (RFC 1929). It serves as ServeConnect does.
+// ServeSOCKS5 serves a SOCKS5 proxy (RFC 1928) with the command CONNECT and user
+// name and password (RFC 1929), in the same way as ServeConnect.
 func (g *Gateway) ServeSOCKS5(ctx context.Context, l net.Listener) error {
 	return g.serveListener(ctx, l, &socks5Protocol)
 }
 
-// ServeSNI relays TLS connections by the server name that they ask for
-// (RFC 6066, 3), without ending TLS: Route says which cluster and target a
-// name stands for. It serves as ServeConnect does.
+// ServeSNI relays TLS connections by the server name that they ask for (RFC 6066,
+// 3), without terminating TLS: Route sets the cluster and target of a name. It
+// serves in the same way as ServeConnect.
 func (g *Gateway) ServeSNI(ctx context.Context, l net.Listener) error {
 	return g.serveListener(ctx, l, &sniProtocol)
 }
@@ -235,8 +231,8 @@ func (g *Gateway) serveListener(ctx context.Context, l net.Listener, p *protocol
 	})
 }
 
-// Shutdown lets nobody in any more, waits until the connections have ended or
-// the context has, and then ends what is left.
+// Shutdown accepts no more clients, waits until the connections or the context have
+// ended, and then resets the connections that are left.
 func (g *Gateway) Shutdown(ctx context.Context) error {
 	if err := g.checkFields(); err != nil {
 		return err
@@ -244,7 +240,7 @@ func (g *Gateway) Shutdown(ctx context.Context) error {
 	return g.set.Shutdown(ctx)
 }
 
-// Close ends all connections at once and waits for the Gateway's goroutines.
+// Close resets all connections and waits for the Gateway's goroutines.
 func (g *Gateway) Close() error {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -254,25 +250,26 @@ func (g *Gateway) Close() error {
 	return nil
 }
 
-// Status is what a Gateway has done, and does at one moment.
+// Status is a snapshot of a Gateway.
 type Status struct {
-	// Ready: the Gateway was not shut down.
+	// Ready is true until the Gateway is shut down.
 	Ready bool `json:"ready"`
-	// Open connections and HTTP/2 streams, those in their handshake included.
+	// Open counts the open connections and HTTP/2 streams, those in their handshake
+	// included.
 	Open int `json:"open"`
-	// Connections since the Gateway began, and those of them that failed
-	// before a byte was relayed.
+	// Total counts all connections and streams, and Failed those that failed before
+	// a byte was relayed.
 	Total  uint64 `json:"total"`
 	Failed uint64 `json:"failed"`
-	// BytesIn came from clients, BytesOut went to them, on connections that
-	// have ended.
+	// BytesIn counts bytes from clients and BytesOut bytes to them, of connections
+	// that have ended.
 	BytesIn  uint64 `json:"bytesIn"`
 	BytesOut uint64 `json:"bytesOut"`
-	// Clients are the open connections by Identity; only with MaxPerClient.
+	// Clients counts the open connections by Identity. It needs MaxPerClient.
 	Clients map[string]int `json:"clients,omitempty"`
 }
 
-// Status returns what the Gateway knows now.
+// Status returns a snapshot.
 func (g *Gateway) Status() Status {
 	if g.checkFields() != nil {
 		return Status{}

@@ -13,23 +13,22 @@ import (
 	"sync"
 )
 
-// http2Preface begins HTTP/2 (RFC 9113, 3.4), here without its last six bytes: it
-// is read as a request.
+// http2Preface is the beginning of HTTP/2 (RFC 9113, 3.4) without its last six bytes:
+// so much is read as the header of a request.
 const http2Preface = "PRI * HTTP/2.0\r\n\r\n"
 
-// connectRequest is the header of a request, as far as a proxy for CONNECT wants to know
-// it.
+// connectRequest is what the header of a CONNECT request says.
 type connectRequest struct {
 	method    string
-	authority string // host:port, of CONNECT alone
+	authority string // host:port
 	user      string
 	password  string
 	bearer    string
 	close     bool // the client wants no second request on the connection
 }
 
-// requestError is why a header is not that of a CONNECT, and the status that says
-// so.
+// requestError is why a header is not that of a CONNECT, and the status of the
+// answer.
 type requestError struct {
 	status int
 	text   string
@@ -49,8 +48,8 @@ var (
 	errWantsTLS       = &requestError{400, "this door speaks TLS: use an https proxy URL"}
 	errIsTLS          = &requestError{400, "this door is plain: use an http proxy URL"}
 	errIsSOCKS        = &requestError{400, "this door is an HTTP proxy: use an http proxy URL, not socks"}
-	errExtended       = &requestError{501, "this proxy knows CONNECT alone, without a :protocol"}
-	errMethod         = &requestError{405, "this proxy knows CONNECT alone: use an https URL, or make the client tunnel (curl --proxytunnel)"}
+	errExtended       = &requestError{501, "this proxy knows only CONNECT, without a :protocol"}
+	errMethod         = &requestError{405, "this proxy knows only CONNECT: use an https URL, or make the client tunnel (curl --proxytunnel)"}
 
 	errHTTP2 = errors.New("the client speaks HTTP/2")
 )
@@ -60,9 +59,9 @@ const headerBufferSize = 2 << 10
 // headerBuffers are for headers, which are rarely larger.
 var headerBuffers = sync.Pool{New: func() any { return new([headerBufferSize]byte) }}
 
-// readHeader reads up to the end of a header, given what was read before of it.
-// It returns all it has read, in buf or in more than that, and where the header
-// ends. What follows is already the target's.
+// readHeader reads up to the end of a header, into buf or into more memory if the
+// header is longer. It returns all that was read, and where the header ends. The
+// bytes after it are for the target.
 func readHeader(r io.Reader, buf []byte, most int) (all []byte, end int, err error) {
 	for from := 0; ; {
 		if len(buf) > 0 {
@@ -91,8 +90,8 @@ func readHeader(r io.Reader, buf []byte, most int) (all []byte, end int, err err
 	}
 }
 
-// checkFirstByte is the error for what begins no request: there may never be an end of
-// a header.
+// checkFirstByte returns the error for a first byte that begins no request. Another
+// protocol might never send the end of a header.
 func checkFirstByte(first byte) error {
 	switch {
 	case first == 0x16:
@@ -105,9 +104,9 @@ func checkFirstByte(first byte) error {
 	return nil
 }
 
-// headerEnd returns where the empty line ends that ends a header, or -1. from is
-// how far b was searched before, less what could begin an empty line. Empty
-// lines before the first one count for nothing (RFC 9112, 2.2).
+// headerEnd returns the end of the empty line that ends a header, or -1. from is
+// where the search begins. Empty lines before the first line are ignored (RFC 9112,
+// 2.2).
 func headerEnd(b []byte, from int) int {
 	for i := max(from, countEmptyLines(b)); ; i++ {
 		next := bytes.IndexByte(b[i:], '\n')
@@ -124,8 +123,8 @@ func headerEnd(b []byte, from int) int {
 	}
 }
 
-// countEmptyLines is how many bytes there are of empty lines before the first line:
-// a few at most, beyond which they are malformed.
+// countEmptyLines returns the number of bytes of empty lines before the first line,
+// 4 at most: more are malformed.
 func countEmptyLines(b []byte) (n int) {
 	for n < min(len(b), 4) && (b[n] == '\r' || b[n] == '\n') {
 		n++
@@ -133,8 +132,8 @@ func countEmptyLines(b []byte) (n int) {
 	return n
 }
 
-// parseRequest understands what readHead has read. The error is a *malformed.
-// Lines may end with a bare LF.
+// parseRequest parses what readHeader has read. The error is a *requestError. Lines
+// may end with a bare LF.
 func parseRequest(b []byte) (*connectRequest, error) {
 	line, rest := cutLine(b[countEmptyLines(b):])
 	h, err := parseRequestLine(string(line))
@@ -201,15 +200,15 @@ func parseRequestLine(line string) (*connectRequest, error) {
 	if err := checkAuthority(target); err != nil {
 		return nil, err
 	}
-	// HTTP/1.0 ends a connection after the answer.
+	// HTTP/1.0 closes a connection after the answer.
 	return &connectRequest{method: method, authority: target, close: minor == "0"}, nil
 }
 
 func isDigit(s string) bool { return len(s) == 1 && s[0] >= '0' && s[0] <= '9' }
 
-// checkAuthority knows host:port alone (RFC 9112, 3.2.3): a name, an IPv4
-// address or an IPv6 address in brackets, without a zone, which means nothing
-// elsewhere.
+// checkAuthority accepts only host:port (RFC 9112, 3.2.3): a name, an IPv4 address
+// or an IPv6 address in brackets, without a zone, which is meaningless on another
+// machine.
 func checkAuthority(s string) error {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil || host == "" || len(host) > 255 {
@@ -232,8 +231,8 @@ func checkAuthority(s string) error {
 	return nil
 }
 
-// parseAuthorization understands Basic (RFC 7617) and Bearer (RFC 6750). Another
-// scheme shows nothing that is known here.
+// parseAuthorization parses Basic (RFC 7617) and Bearer (RFC 6750). It ignores other
+// schemes.
 func (h *connectRequest) parseAuthorization(value string) error {
 	scheme, text, _ := strings.Cut(value, " ")
 	text = strings.TrimLeft(text, " ")
@@ -277,7 +276,8 @@ func isAlphanumeric(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
-// isFieldValue reports whether b is fit for a field's value: no control characters.
+// isFieldValue reports whether b can be a field's value: it has no control
+// characters.
 func isFieldValue(b []byte) bool {
 	for _, c := range b {
 		if c < ' ' && c != '\t' || c == 0x7f {

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -19,61 +20,79 @@ import (
 )
 
 const (
-	// maxStreams is how many streams a connection may have at once.
+	// maxStreams is how many streams a connection may have at once
+	// (SETTINGS_MAX_CONCURRENT_STREAMS).
 	maxStreams = 1000
-	// connWindow is given back as it is received: a stream whose target is slow
-	// must not stop the others. Until a stream is let in, the connection has
-	// defaultWindow, and gets nothing back for what is kept.
+
+	// Flow control (RFC 9113, 5.2 and 6.9). There are two windows for what the
+	// client sends: one of the connection and one of each stream.
+	//
+	// connWindow is the connection's. It is given back when DATA arrives, not when
+	// a target has read it: a stream whose target is slow must not stop the others.
+	// Until a stream is let in, the connection has defaultWindow, and gets nothing
+	// back for data that is kept.
 	connWindow = 1 << 20
-	// earlyWindow is what a stream may send that is not let in yet. A client that
-	// hasn't seen the settings goes by defaultWindow.
+	// earlyWindow is what a stream may send before it is let in. A client that has
+	// not seen our SETTINGS uses defaultWindow, the protocol's initial value.
 	earlyWindow   = maxEarly
 	defaultWindow = 1<<16 - 1
 	maxWindow     = 1<<31 - 1
-	// streamWindow is what a stream may send that is let in. With the chunk that
-	// is being written, that is 64 KiB of memory if the target reads nothing.
+	// streamWindow is what a stream may send after it is let in. With the chunk
+	// that is being written, that is 64 KiB of memory if the target reads nothing.
 	streamWindow = 48 << 10
-	// largeWindow is for long lines. A stream gets it when its target has taken
-	// largeAfter, which is more than the system keeps for one that does not read,
-	// and while all windows of the connection have grown by less than maxGrown.
+	// largeWindow is for connections of high bandwidth and delay. A stream gets it
+	// when its target has read largeAfter, which is more than the system buffers
+	// for a target that does not read, and while all windows of the connection have
+	// grown by less than maxGrown.
 	largeWindow = 512 << 10
 	largeAfter  = 8 << 20
 	maxGrown    = 2 << 20
-	// maxFrame is the largest payload of a frame that is read: what any endpoint
-	// must take (RFC 9113, 4.2), and no more. Memory for it is taken as soon as
-	// the frame's header is there.
+	// maxFrame is the largest payload of a frame that is read: the least that an
+	// endpoint must accept (RFC 9113, 4.2). Its memory is allocated as soon as the
+	// frame's header has come.
 	maxFrame = 16 << 10
 	// maxPending is how many handlers a connection may have before a stream is let
-	// in: no more is read until one has ended. And maxRefused is how many requests
-	// may be refused by then: each may be a line of a log.
+	// in: with as many, nothing is read until one has returned. maxRefused is how
+	// many requests may be refused until then, as each may be a line of a log.
 	maxPending = 16
 	maxRefused = 100
-	// maxResets is how many streams are remembered that were reset from here.
+	// maxResets is how many of the streams are remembered that we have reset.
 	maxResets = 64
-	// maxQueue bounds the bytes of frames that wait for a client that asks much
-	// (PING, SETTINGS) and reads nothing, and earlyQueue those for one that is not
-	// let in yet.
+	// maxQueue bounds the bytes of the frames that wait to be sent: a client may
+	// ask much (PING, SETTINGS) and read nothing. earlyQueue bounds them until a
+	// stream is let in.
 	maxQueue   = 64 << 10
 	earlyQueue = 8 << 10
-	// idleHTTP2 closes a connection without a stream, once it has had one that
-	// was let in.
+	// idleHTTP2 is how long a connection stays open without a stream, after one was
+	// let in.
 	idleHTTP2 = 2 * time.Minute
-	// cutTime is for a client that takes nothing, when all is cut.
+	// cutTime bounds the write of resets when a connection is cut.
 	cutTime = 100 * time.Millisecond
 )
 
-// http2Conn is a connection that speaks HTTP/2 (RFC 9113). It is not net/http's:
-// that one has no way to end the direction to the client and go on with the
-// other one.
+// http2Conn is an HTTP/2 connection (RFC 9113) whose streams are CONNECT requests
+// (8.5). net/http's server can't be used: it cannot end the direction to the client
+// (END_STREAM) and go on with the other one.
+//
+// One goroutine reads frames and handles them (http2frames.go), one sends the queue
+// of control frames, and each stream has a handler (http2stream.go). The handlers
+// write DATA themselves. Errors are as in RFC 9113, 5.4: an error of handleFrame is
+// a connection error, which ends all streams by GOAWAY; resetStream is a stream
+// error, which sends RST_STREAM.
+//
+// What a stranger may cost, which is a client of which no stream was let in yet:
+// maxPending handlers with maxEarly of data each, defaultWindow of data over all
+// streams, earlyQueue of answers, maxRefused refusals, and the time of the
+// handshake, unless Authenticate is what takes longer.
 type http2Conn struct {
 	*clientConn
 	framer *http2.Framer
 	wg     sync.WaitGroup // of the handlers and the sender
 
-	// writeMu keeps frames apart, as a conn's own lock does: it is held while
-	// a write blocks. It is taken before mu.
+	// writeMu keeps the frames of different goroutines apart. It is held while a
+	// write blocks, and is taken before mu.
 	writeMu sync.Mutex
-	wakeups chan struct{} // tells the sender of a queue, or of the end
+	wakeups chan struct{} // wakes sendLoop: there is a queue, or the connection has ended
 
 	mu            sync.Mutex // guards the fields below
 	queue         bytes.Buffer
@@ -85,23 +104,23 @@ type http2Conn struct {
 	handlerRoom   *sync.Cond // running has become less, or the first stream was let in
 	refusals      int        // requests, while nobody is let in
 	lastStream    uint32     // the last stream that the client has begun
-	lastServed    uint32     // the last one that was looked at, for GOAWAY
+	lastServed    uint32     // the last one that was handled, for GOAWAY
 	resets        [maxResets]uint32
 	nextReset     int // in resets
 	sendWindow    int64
 	initialWindow int64 // the client's for a stream
 	recvWindow    int   // what the client may send
-	consumed      int   // and what it may send anew, and doesn't know of yet
-	earlyBytes    int   // bytes of streams, while nobody is let in: see connWindow
-	grownBytes    int   // what streams have beyond streamWindow
-	settingsAcked bool  // our settings
+	consumed      int   // what it may send in addition once WINDOW_UPDATE says so
+	earlyBytes    int   // kept for streams before one is let in: see connWindow
+	grownBytes    int   // windows of streams beyond streamWindow
+	settingsAcked bool  // the client has acknowledged our SETTINGS
 	admitted      bool
 	draining      bool
 	err           error // why the connection has ended
 }
 
-// serveHTTP2 serves a connection from its preface on. Until a stream is let in,
-// deadline is the end of a client that has none open.
+// serveHTTP2 serves a connection from its preface on (RFC 9113, 3.4). Until a stream
+// is let in, a connection without a stream ends at the deadline.
 func (c *clientConn) serveHTTP2() {
 	c.awaitClient(admission.Greeting)
 	h := &http2Conn{
@@ -116,7 +135,7 @@ func (c *clientConn) serveHTTP2() {
 	h.framer = http2.NewFramer(c.conn, r)
 	h.framer.SetReuseFrames()
 	h.framer.SetMaxReadFrameSize(maxFrame)
-	h.framer.MaxHeaderListSize = uint32(orDefault(c.g.MaxHeader, 16<<10))
+	h.framer.MaxHeaderListSize = uint32(cmp.Or(c.g.MaxHeader, 16<<10))
 	h.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	c.raw.SetWriteDeadline(time.Time{})
 	h.wg.Go(h.sendLoop)
@@ -132,7 +151,8 @@ func (c *clientConn) serveHTTP2() {
 	}
 }
 
-// readFrames handles what comes until the connection ends.
+// readFrames reads and handles frames until the connection ends. The first one must
+// be SETTINGS (RFC 9113, 3.4).
 func (h *http2Conn) readFrames(r io.Reader) error {
 	hello := make([]byte, len(http2.ClientPreface))
 	if _, err := io.ReadFull(r, hello); err != nil {
@@ -168,7 +188,8 @@ func (h *http2Conn) readFrames(r io.Reader) error {
 	}
 }
 
-// closeWith closes the connection because of err, and waits for what it has started.
+// closeWith closes the connection because of err, with a GOAWAY (RFC 9113, 6.8), and
+// waits for its goroutines.
 func (h *http2Conn) closeWith(err error) {
 	code := http2.ErrCodeNo
 	var broken http2.ConnectionError
@@ -193,8 +214,9 @@ func (h *http2Conn) closeWith(err error) {
 	h.wg.Wait()
 }
 
-// resetStreams tells the client that its streams are cut: after a GOAWAY some take the
-// end of the connection, even a reset, for that of the streams.
+// resetStreams sends RST_STREAM for all streams before the connection is cut. After
+// a GOAWAY, some clients take the end of the connection, even a TCP reset, for the
+// regular end of the streams.
 func (h *http2Conn) resetStreams() {
 	h.raw.SetWriteDeadline(time.Now().Add(cutTime))
 	h.mu.Lock()
@@ -208,7 +230,7 @@ func (h *http2Conn) resetStreams() {
 	h.flushQueue()
 }
 
-// startDrain lets no more streams in.
+// startDrain refuses new streams from now on, and sends GOAWAY.
 func (h *http2Conn) startDrain() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -224,7 +246,7 @@ func (h *http2Conn) startDrain() {
 	}
 }
 
-// handlerStartedLocked counts a handler in.
+// handlerStartedLocked counts a handler. While there is one, reads have no deadline.
 func (h *http2Conn) handlerStartedLocked() {
 	if h.handlers++; h.handlers == 1 {
 		h.raw.SetReadDeadline(time.Time{})
@@ -251,8 +273,8 @@ func (h *http2Conn) handlerDone(s *http2Stream) {
 	}
 }
 
-// queueFrames queues frames. They are sent in this order, and before the data that
-// is written later.
+// queueFrames queues frames. They are sent in this order, and before DATA that is
+// written later.
 func (h *http2Conn) queueFrames(write func(*http2.Framer)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -260,7 +282,6 @@ func (h *http2Conn) queueFrames(write func(*http2.Framer)) {
 	h.wakeSender()
 }
 
-// wakeSender wakes the sender.
 func (h *http2Conn) wakeSender() {
 	select {
 	case h.wakeups <- struct{}{}:
@@ -268,7 +289,7 @@ func (h *http2Conn) wakeSender() {
 	}
 }
 
-// sendLoop writes what is queued, so that nobody who reads has to wait for it.
+// sendLoop writes the queue, so that readFrames never waits for a write.
 func (h *http2Conn) sendLoop() {
 	for range h.wakeups {
 		if h.flushQueue() != nil {
@@ -290,7 +311,7 @@ func (h *http2Conn) flushQueue() error {
 	return h.flushQueueLocked()
 }
 
-// flushQueueLocked is called with writeMu.
+// flushQueueLocked writes the queue. The caller holds writeMu.
 func (h *http2Conn) flushQueueLocked() error {
 	h.mu.Lock()
 	b := h.queue.Bytes()

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// handleFrame handles a frame. Its error ends the connection.
+// handleFrame handles a frame. An error is a connection error.
 func (h *http2Conn) handleFrame(f http2.Frame) error {
 	if err := h.dispatchFrame(f); err != nil {
 		return err
@@ -52,8 +52,8 @@ func (h *http2Conn) dispatchFrame(f http2.Frame) error {
 	return nil
 }
 
-// handleHeaders begins a stream. One that is refused is begun nevertheless: frames for
-// it may be on their way.
+// handleHeaders begins a stream (RFC 9113, 5.1.1): the client's have odd identifiers
+// that grow. A refused stream counts as begun, too: frames for it may be under way.
 func (h *http2Conn) handleHeaders(f *http2.MetaHeadersFrame) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -81,13 +81,14 @@ func (h *http2Conn) handleHeaders(f *http2.MetaHeadersFrame) error {
 	return nil
 }
 
-// lateHeadersLocked is a header for a stream that was begun before.
+// lateHeadersLocked handles a header for a stream that was begun before. Trailers
+// are an error: a tunnel carries only DATA (RFC 9113, 8.5).
 func (h *http2Conn) lateHeadersLocked(id uint32) error {
 	st := h.streams[id]
 	switch {
 	case st != nil && st.endReceived:
 		h.resetStreamLocked(st, http2.ErrCodeStreamClosed)
-	case st != nil: // trailers: a tunnel has none
+	case st != nil:
 		h.resetStreamLocked(st, http2.ErrCodeProtocol)
 	case !h.wasReset(id):
 		return http2.ConnectionError(http2.ErrCodeProtocol)
@@ -112,11 +113,11 @@ func (h *http2Conn) startHandlerLocked(f *http2.MetaHeadersFrame, request *conne
 	})
 }
 
-// errMalformed is a header that RFC 9113 calls malformed (8.1.1). It gets no
-// answer.
+// errMalformed is a malformed request (RFC 9113, 8.1.1). It is reset, not answered.
 var errMalformed = errors.New("the header is malformed")
 
-// parseHTTP2Request is parseHead for HTTP/2. The frame is used again for the next.
+// parseHTTP2Request is parseRequest for HTTP/2. It keeps nothing of the frame, whose
+// memory is used for the next one.
 func parseHTTP2Request(f *http2.MetaHeadersFrame) (*connectRequest, error) {
 	h := &connectRequest{method: f.PseudoValue("method"), authority: f.PseudoValue("authority")}
 	switch {
@@ -145,8 +146,10 @@ func parseHTTP2Request(f *http2.MetaHeadersFrame) (*connectRequest, error) {
 	return h, checkAuthority(h.authority)
 }
 
-// isWellFormed reports whether a request has the fields that it must have, and
-// none that it must not. What the framer checks is not looked at again.
+// isWellFormed reports whether a request has the fields that it must have, and none
+// that it must not: by section 8.5 for CONNECT, by 8.3.1 for other methods and
+// extended CONNECT, and by 8.2.2 for fields of a connection. The framer has checked
+// the rest.
 func isWellFormed(f *http2.MetaHeadersFrame) bool {
 	scheme, path := f.PseudoValue("scheme"), f.PseudoValue("path")
 	switch method := f.PseudoValue("method"); {
@@ -177,7 +180,7 @@ func isWellFormed(f *http2.MetaHeadersFrame) bool {
 func (h *http2Conn) handleData(f *http2.DataFrame) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := int(f.Length) // padding counts
+	n := int(f.Length) // padding counts (RFC 9113, 6.9.1)
 	if h.recvWindow -= n; h.recvWindow < 0 {
 		return http2.ConnectionError(http2.ErrCodeFlowControl)
 	}
@@ -200,7 +203,8 @@ func (h *http2Conn) handleData(f *http2.DataFrame) error {
 	return nil
 }
 
-// returnCreditLocked lets the client send n more on the connection.
+// returnCreditLocked gives n bytes of the connection's window back to the client, in
+// steps of a quarter of the window.
 func (h *http2Conn) returnCreditLocked(n int) {
 	h.consumed += n
 	if h.consumed == 0 || h.consumed < h.recvWindow/4 {
@@ -212,7 +216,8 @@ func (h *http2Conn) returnCreditLocked(n int) {
 	h.wakeSender()
 }
 
-// handleReset is a stream that the client has reset.
+// handleReset handles RST_STREAM (RFC 9113, 6.4). For a stream that was never begun
+// it is a connection error.
 func (h *http2Conn) handleReset(f *http2.RSTStreamFrame) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -226,7 +231,7 @@ func (h *http2Conn) handleReset(f *http2.RSTStreamFrame) error {
 	return nil
 }
 
-// resetStream ends a stream by a fault of the client's.
+// resetStream ends a stream for an error of the client (RFC 9113, 5.4.2).
 func (h *http2Conn) resetStream(id uint32, code http2.ErrCode) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -244,8 +249,8 @@ func (h *http2Conn) resetStreamLocked(st *http2Stream, code http2.ErrCode) {
 	h.queueResetLocked(st.id, code)
 }
 
-// queueResetLocked tells the client that a stream is closed, unless it was told so before:
-// it may have sent more before it knew (RFC 9113, 5.1).
+// queueResetLocked sends RST_STREAM, unless it was sent before for this stream: the
+// client may send more frames before it sees the reset (RFC 9113, 5.1, "closed").
 func (h *http2Conn) queueResetLocked(id uint32, code http2.ErrCode) {
 	if h.wasReset(id) {
 		return
@@ -285,8 +290,9 @@ func (h *http2Conn) handleWindowUpdate(f *http2.WindowUpdateFrame) error {
 	return nil
 }
 
-// settingsAckedLocked is when the client goes by our settings, for the streams that it
-// has begun before, too.
+// settingsAckedLocked is called when the client has acknowledged our SETTINGS. From
+// then on the initial window is earlyWindow, for streams that it began before, too,
+// whose windows shrink by the difference (RFC 9113, 6.9.2).
 func (h *http2Conn) settingsAckedLocked() {
 	if h.settingsAcked {
 		return

@@ -20,7 +20,7 @@ import (
 	"github.com/causewayproject/causeway/internal/admission"
 )
 
-// maxData is a frame that with its header fits a record of TLS.
+// maxData is the payload of a frame that, with its header, fits a TLS record.
 const maxData = 16<<10 - 9
 
 var (
@@ -29,20 +29,20 @@ var (
 	errReset   = fmt.Errorf("the client has reset the stream: %w", syscall.ECONNRESET)
 )
 
-// http2Stream is a client of the CONNECT door. Nothing but the relay has it, so
-// it has no deadlines.
+// http2Stream is a stream of an http2Conn as a net.Conn. Only the relay uses it as
+// such, and the relay sets no deadlines.
 type http2Stream struct {
 	h      *http2Conn
 	id     uint32
 	cancel func(error) // ends the handler's context
 
-	// h.mu guards the fields below; cond uses it.
+	// h.mu guards the fields below, and is the lock of cond.
 	cond        sync.Cond
 	received    chunkList
 	window      int   // what the client may send that nobody has read
 	recvWindow  int   // what it may send now
-	consumed    int   // and what it may send anew, and doesn't know of yet
-	taken       int64 // by the target
+	consumed    int   // what it may send in addition once WINDOW_UPDATE says so
+	taken       int64 // read by the target, in all
 	large       bool  // window is largeWindow
 	sendWindow  int64
 	admitted    bool
@@ -56,8 +56,8 @@ var (
 	_ io.WriterTo = (*http2Stream)(nil)
 )
 
-// failLocked ends reads, writes and the handler. What has come and was not
-// read is lost, as it is with TCP.
+// failLocked ends reads, writes and the handler. Unread data is lost, as with a
+// reset of TCP.
 func (s *http2Stream) failLocked(err error) {
 	if s.err == nil {
 		s.err = err
@@ -71,7 +71,7 @@ func (s *http2Stream) failLocked(err error) {
 	s.cancel(err)
 }
 
-// forgetIfEndedLocked forgets a stream that both sides have ended.
+// forgetIfEndedLocked removes a stream that both sides have ended.
 func (s *http2Stream) forgetIfEndedLocked() {
 	if s.endReceived && s.endSent {
 		delete(s.h.streams, s.id)
@@ -92,7 +92,7 @@ func (s *http2Stream) waitReadableLocked() error {
 	return nil
 }
 
-// receivedLocked keeps data for the target.
+// receivedLocked keeps the data of a frame for the target.
 func (s *http2Stream) receivedLocked(f *http2.DataFrame) {
 	n, padding := len(f.Data()), int(f.Length)-len(f.Data())
 	s.recvWindow -= n + padding
@@ -110,7 +110,8 @@ func (s *http2Stream) receivedLocked(f *http2.DataFrame) {
 	s.cond.Broadcast()
 }
 
-// returnCreditLocked lets the client send n more.
+// returnCreditLocked gives n bytes of the stream's window back to the client, in
+// steps of a quarter of the window, and makes the window large if that is due.
 func (s *http2Stream) returnCreditLocked(n int) {
 	s.consumed += n
 	s.taken += int64(n)
@@ -127,7 +128,7 @@ func (s *http2Stream) returnCreditLocked(n int) {
 	s.consumed = 0
 }
 
-// openWindowLocked gives a stream that was let in its window.
+// openWindowLocked widens the window of a stream that is let in to streamWindow.
 func (s *http2Stream) openWindowLocked() {
 	if more := streamWindow - s.window; more > 0 && !s.endReceived {
 		s.window += more
@@ -152,7 +153,8 @@ func (s *http2Stream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// WriteTo needs no buffer while nothing comes.
+// WriteTo implements io.WriterTo: unlike a copy by Read, it holds no buffer while
+// nothing comes.
 func (s *http2Stream) WriteTo(w io.Writer) (n int64, err error) {
 	for {
 		s.h.mu.Lock()
@@ -195,7 +197,7 @@ func (s *http2Stream) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// reserveWindow waits until the client lets us send, at most n bytes.
+// reserveWindow waits until both windows are open, and takes up to n bytes of them.
 func (s *http2Stream) reserveWindow(n int) (int, error) {
 	h := s.h
 	h.mu.Lock()
@@ -235,7 +237,7 @@ func (s *http2Stream) writeData(p []byte) error {
 	return err
 }
 
-// CloseWrite ends what the client gets (END_STREAM).
+// CloseWrite ends the direction to the client (END_STREAM).
 func (s *http2Stream) CloseWrite() error {
 	s.h.mu.Lock()
 	defer s.h.mu.Unlock()
@@ -255,7 +257,8 @@ func (s *http2Stream) CloseWrite() error {
 // Close resets the stream unless both sides have ended it.
 func (s *http2Stream) Close() error { return s.closeWithCode(http2.ErrCodeCancel) }
 
-// Reset tells the client that the target has broken off (RFC 9113, 8.5).
+// Reset tells the client that the target has reset the connection: CONNECT_ERROR
+// (RFC 9113, 8.5).
 func (s *http2Stream) Reset(uint32) error { return s.closeWithCode(http2.ErrCodeConnect) }
 
 func (s *http2Stream) closeWithCode(code http2.ErrCode) error {
@@ -288,7 +291,7 @@ func (s *http2Stream) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: "tcp", Source: s.LocalAddr(), Addr: s.RemoteAddr(), Err: err}
 }
 
-// chunkList is what has come and was not read.
+// chunkList is received data that was not read yet.
 type chunkList struct{ list []*chunk }
 
 type chunk struct {
@@ -323,7 +326,7 @@ func (c *chunkList) appendData(p []byte) {
 	}
 }
 
-// appendEarly copies p, and takes no more memory than that needs.
+// appendEarly copies p into memory of its size: a stranger's bytes get no chunk.
 func (c *chunkList) appendEarly(p []byte) {
 	switch {
 	case len(p) == 0:
@@ -354,7 +357,7 @@ func (c *chunkList) read(p []byte) int {
 	return n
 }
 
-// dropAll forgets all, and returns how much that was.
+// dropAll removes all data, and returns how much that was.
 func (c *chunkList) dropAll() (n int) {
 	for !c.isEmpty() {
 		first := c.takeFirst()
@@ -364,7 +367,8 @@ func (c *chunkList) dropAll() (n int) {
 	return n
 }
 
-// serve is the handler of a stream, given its header or what was wrong with it.
+// serve is the handler of a stream. It is given the request or the error of its
+// header.
 func (s *http2Stream) serve(ctx context.Context, request *connectRequest, err error) {
 	g := s.h.g
 	v := g.beginRequest(DoorConnect, s.h.raw.RemoteAddr())
@@ -404,7 +408,7 @@ func (s *http2Stream) authorize(ctx context.Context, v *clientRequest, request *
 	return nil
 }
 
-// admitConnection lets the connection in with the first stream that is.
+// admitConnection counts the connection for MaxConns when its first stream is let in.
 func (h *http2Conn) admitConnection() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -419,7 +423,7 @@ func (h *http2Conn) admitConnection() error {
 	return nil
 }
 
-// sendConnected answers 200, and lets the client send.
+// sendConnected answers 200 and opens the stream's window.
 func (s *http2Stream) sendConnected() error {
 	s.h.mu.Lock()
 	defer s.h.mu.Unlock()
@@ -432,8 +436,8 @@ func (s *http2Stream) sendConnected() error {
 	return nil
 }
 
-// liftStrangerLimitsLocked is for a connection on which a client was let in: what it may send, and
-// how many streams it may open, is bounded no more as a stranger's is.
+// liftStrangerLimitsLocked is called when the first stream is let in: from now on the
+// limits of a stranger do not apply to the connection.
 func (h *http2Conn) liftStrangerLimitsLocked() {
 	if h.admitted {
 		return
@@ -444,8 +448,8 @@ func (h *http2Conn) liftStrangerLimitsLocked() {
 	h.earlyBytes = 0
 }
 
-// sendAnswer answers and ends the stream. A client that leaves no room for the
-// body gets none.
+// sendAnswer sends an answer and ends the stream. The body is left out if the
+// client's windows have no room for it.
 func (s *http2Stream) sendAnswer(a *answer) {
 	h := s.h
 	h.mu.Lock()

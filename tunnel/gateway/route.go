@@ -9,13 +9,13 @@ import (
 	"syscall"
 )
 
-// ByUser is a Route by the user name of the credentials: it is the cluster.
-// An Identity that has a cluster of its own may name no other one.
+// ByUser is a Route by the user name of the credentials, which is the cluster. An
+// Identity with a Cluster may name no other one.
 func ByUser(_ context.Context, r *Request) error {
 	return setCluster(r, r.Credentials.User)
 }
 
-// setCluster sets the cluster, unless the client may reach another one only.
+// setCluster sets the cluster, unless the client may only reach another one.
 func setCluster(r *Request, cluster string) error {
 	switch {
 	case cluster == "":
@@ -27,11 +27,10 @@ func setCluster(r *Request, cluster string) error {
 	return nil
 }
 
-// ByAuthority returns a Route by the target's name: what it says between
-// service and zone is the cluster, as in
-// kubernetes.default.svc.<cluster>.<zone>:443, and the target is
-// kubernetes.default.svc:443 there. A cluster of the form namespace/name is
-// written name.namespace. Names outside of the zone are refused.
+// ByAuthority returns a Route by the target's name. The cluster is between service
+// and zone, as in kubernetes.default.svc.<cluster>.<zone>:443, which is
+// kubernetes.default.svc:443 in that cluster. A cluster namespace/name is written
+// name.namespace. Names outside of the zone are refused.
 func ByAuthority(zone string) func(context.Context, *Request) error {
 	zone = "." + strings.ToLower(strings.Trim(zone, "."))
 	return func(_ context.Context, r *Request) error {
@@ -52,21 +51,21 @@ func ByAuthority(zone string) func(context.Context, *Request) error {
 	}
 }
 
-// Table is where server names lead. It may be replaced while it is in use; the
+// Table maps server names to targets. It may be replaced while it is in use; the
 // zero Table is empty. See [ByTable].
 type Table struct {
 	names atomic.Pointer[map[string]Place]
 }
 
-// Place is where a name leads.
+// Place is the target of a server name.
 type Place struct {
 	Cluster string
-	// Address is the target there, host:port.
+	// Address is the target in the cluster, host:port.
 	Address string
 }
 
-// Set replaces the table. Names compare without case; "*.example.com" stands
-// for the names one label below, and "" for clients that name none.
+// Set replaces the table. Case does not matter; "*.example.com" stands for the names
+// one label below, and "" for clients that ask for no name.
 func (t *Table) Set(names map[string]Place) {
 	lower := make(map[string]Place, len(names))
 	for name, p := range names {
@@ -75,7 +74,7 @@ func (t *Table) Set(names map[string]Place) {
 	t.names.Store(&lower)
 }
 
-// Lookup returns the place of a name.
+// Lookup returns the target of a name.
 func (t *Table) Lookup(name string) (Place, bool) {
 	names := t.names.Load()
 	if names == nil {
@@ -92,7 +91,7 @@ func (t *Table) Lookup(name string) (Place, bool) {
 	return Place{}, false
 }
 
-// ByTable is a Route by the server name that the client's TLS asks for. A name
+// ByTable returns a Route by the server name that the client's TLS asks for. A name
 // that is not in the table is refused.
 func ByTable(t *Table) func(context.Context, *Request) error {
 	return func(_ context.Context, r *Request) error {

@@ -42,7 +42,7 @@ const (
 	replyAddressType        = 8
 )
 
-// socksError is why a client is not served, and the last word to it.
+// socksError is why a client is refused, and the reply that says so.
 type socksError struct {
 	reply string
 	text  string
@@ -58,10 +58,10 @@ var (
 	errNotHTTP     = &socksError{reply: notHTTP, text: "the client speaks HTTP, this is a SOCKS5 proxy"}
 	errNotPlain    = &socksError{reply: alertRecord(alertUnexpectedMessage), text: "the client speaks TLS, this door is plain"}
 	errNotSOCKS    = &socksError{text: "the client does not speak SOCKS5"}
-	errNoMethod    = &socksError{reply: noMethod, text: "the client offers neither a user name and password nor to do without"}
+	errNoMethod    = &socksError{reply: noMethod, text: "the client offers neither a user name and password nor no authentication"}
 	errLogin       = &socksError{reply: loginWrong, text: "the message with user name and password is malformed"}
 	errNotRequest  = &socksError{reply: socksReply(replyFailed), text: "the request is not one of SOCKS5"}
-	errCommand     = &socksError{reply: socksReply(replyCommand), text: "the client asks for something else than CONNECT"}
+	errCommand     = &socksError{reply: socksReply(replyCommand), text: "the client asks for another command than CONNECT"}
 	errAddressType = &socksError{reply: socksReply(replyAddressType), text: "the target's address type is unknown"}
 	errTarget      = &socksError{reply: socksReply(replyFailed), text: "the target has no name, address or port"}
 )
@@ -70,16 +70,17 @@ const (
 	noMethod   = "\x05\xff"
 	loginRight = "\x01\x00"
 	loginWrong = "\x01\x01"
-	// RFC 1929 has no other failures: any status but 0 is one.
+	// Any status except 0 is a failure (RFC 1929, 2). These two are our own.
 	loginEnded   = "\x01\x02"
 	loginRevoked = "\x01\x03"
 
-	// notHTTP is for who takes the door for an HTTP proxy.
+	// notHTTP answers a client that takes the door for an HTTP proxy.
 	notHTTP = "HTTP/1.1 400 Bad Request: this is a SOCKS5 proxy\r\n" +
 		"Content-Type: text/plain\r\nContent-Length: 24\r\nConnection: close\r\n\r\nThis is a SOCKS5 proxy.\n"
 )
 
-// socksReply has the zero address: what is bound is nobody's business.
+// socksReply returns a reply with the zero address as BND.ADDR: the address that the
+// gateway dials from is not shown to clients.
 func socksReply(code byte) string {
 	return string([]byte{socksVersion, code, 0, addressIPv4, 0, 0, 0, 0, 0, 0})
 }
@@ -109,7 +110,7 @@ func negotiateSOCKS5(ctx context.Context, c *clientConn) (early []byte, err erro
 // socksBuffer has room for the longest message, that of RFC 1929.
 const socksBuffer = 768
 
-// socksNegotiation is all that is said before the reply.
+// socksNegotiation is what is said before the reply.
 type socksNegotiation struct {
 	*clientConn
 	buf  []byte // has been read
@@ -134,14 +135,14 @@ func socksRefusal(err error) string {
 	return socksReply(socksCode(e))
 }
 
-// readRequest lets the client show who it is, and returns the target that it asks
-// for. The error is a *badSOCKS, or that of a read or a write.
+// readRequest authenticates the client, and returns the target that it asks for. The
+// error is a *socksError, or that of a read or a write.
 func (s *socksNegotiation) readRequest(ctx context.Context) (address string, err error) {
 	methods, err := s.readMethods()
 	if err != nil {
 		return "", err
 	}
-	// A client that can show who it is should, even if it need not.
+	// A client that offers a password is asked for it, even if it may do without.
 	switch {
 	case bytes.IndexByte(methods, methodLogin) >= 0:
 		err = s.readPassword(ctx)
@@ -175,7 +176,7 @@ func (s *socksNegotiation) readMethods() ([]byte, error) {
 	return nil, errNotSOCKS
 }
 
-// readPassword asks for user name and password (RFC 1929).
+// readPassword asks for user name and password (RFC 1929), and authenticates them.
 func (s *socksNegotiation) readPassword(ctx context.Context) error {
 	if _, err := io.WriteString(s.conn, "\x05\x02"); err != nil {
 		return err
@@ -200,8 +201,8 @@ func (s *socksNegotiation) readPassword(ctx context.Context) error {
 	return s.authenticate(ctx, user, password, loginWrong, loginRight)
 }
 
-// authenticate asks Authenticate, and answers the client if it is let in. wrong is
-// what to answer otherwise.
+// authenticate calls Authenticate, and sends right if the client is let in. Otherwise
+// wrong is the reply of the error.
 func (s *socksNegotiation) authenticate(ctx context.Context, user, password, wrong, right string) error {
 	c := Credentials{
 		Door: DoorSOCKS5, User: user, Password: password,
@@ -252,7 +253,7 @@ func (s *socksNegotiation) readTarget() (string, error) {
 	return net.JoinHostPort(host, strconv.Itoa(int(port))), nil
 }
 
-// readHost reads the target's address; it is empty if there is none to be had.
+// readHost reads the target's address. It is empty if that is no host name.
 func (s *socksNegotiation) readHost(kind byte) (string, error) {
 	var b []byte
 	var err error
@@ -276,8 +277,7 @@ func (s *socksNegotiation) readHost(kind byte) (string, error) {
 	return ip.Unmap().String(), nil
 }
 
-// readBytes reads until there are n bytes that were not used, and uses them. They
-// are valid until the next call.
+// readBytes returns the next n bytes. They are valid until the next call.
 func (s *socksNegotiation) readBytes(n int) ([]byte, error) {
 	if s.used+n > cap(s.buf) {
 		s.buf = s.buf[:copy(s.buf, s.buf[s.used:])]
@@ -301,7 +301,7 @@ func (s *socksNegotiation) readBytes(n int) ([]byte, error) {
 	return b, nil
 }
 
-// readCounted reads a byte and then as many as it says.
+// readCounted reads a length of one byte, and returns that many bytes.
 func (s *socksNegotiation) readCounted() ([]byte, error) {
 	n, err := s.readBytes(1)
 	if err != nil {
@@ -310,7 +310,7 @@ func (s *socksNegotiation) readCounted() ([]byte, error) {
 	return s.readBytes(int(n[0]))
 }
 
-// socksCode is the reply to a request that failed.
+// socksCode returns the reply code for a request that failed.
 func socksCode(e *Error) byte {
 	switch r := reasonOf(e.Err); {
 	case e.Phase == PhaseLimit:

@@ -14,18 +14,17 @@ import (
 	"time"
 )
 
-// Tickets are user names and passwords that end by themselves: what a
-// kubeconfig's proxy-url should hold. A password is a signature (HMAC-SHA256)
-// over who and until when, so nothing is kept for one: replicas that have the
-// same key take each other's tickets, and a restart with it loses none. The
-// zero Tickets has a random key of its own. Its methods are safe for concurrent
-// use.
+// Tickets issues and authenticates passwords that expire, such as those for the
+// proxy-url of a kubeconfig. A password is a signature (HMAC-SHA256) over the client
+// and the expiry, so no ticket is stored: replicas with the same key accept each
+// other's tickets, and a restart with the same key loses none. The zero Tickets has a
+// random key of its own. Its methods are safe for concurrent use.
 //
-// A ticket is looked at when a connection begins. Connections that are open
-// when it ends stay so.
+// A ticket is checked when a connection begins. Connections that are open when it
+// expires stay open.
 type Tickets struct {
-	// Revoked says that a ticket is not valid any more. If nil, only Revoke
-	// does. It is what replicas may share. Set it before the first call.
+	// Revoked, if not nil, reports whether a ticket was revoked, by a list that
+	// replicas may share, for example. Set it before the first call.
 	Revoked func(Ticket) bool
 
 	mu      sync.Mutex // guards the fields below
@@ -33,20 +32,20 @@ type Tickets struct {
 	revoked map[string]revocation
 }
 
-// Ticket is what a password of Tickets says.
+// Ticket is the content of a password of Tickets.
 type Ticket struct {
 	Identity Identity
 	Issued   time.Time
 	Expires  time.Time
 }
 
-// TicketError is the error of [Tickets.Authenticate] for a ticket that is genuine and
-// not valid any more. It is an [ErrCredentials], and the one whose text the client
-// sees: over HTTP as it is, over SOCKS5 as the status 2 (it ended) or 3 (it was
-// revoked) instead of 1. Who shows no genuine ticket is told nothing.
+// TicketError is the error of [Tickets.Authenticate] for a genuine ticket that has
+// expired or was revoked. It is an [ErrCredentials], and the only one whose text the
+// client sees: as it is over HTTP, and as status 2 (expired) or 3 (revoked) instead
+// of 1 over SOCKS5. A client without a genuine ticket does not learn why.
 type TicketError struct {
 	Ticket  Ticket
-	Revoked bool // otherwise it has ended
+	Revoked bool // otherwise it has expired
 	// Hint tells the client how to get a new ticket. Tickets leaves it empty: a
 	// function around its Authenticate may set it.
 	Hint string
@@ -68,8 +67,8 @@ func (e *TicketError) Error() string {
 func (e *TicketError) Unwrap() error { return ErrCredentials }
 
 type revocation struct {
-	upto    time.Time // those that were issued until then
-	expires time.Time // the last that can be
+	upto    time.Time // tickets that were issued until then are revoked
+	expires time.Time // of the last such ticket
 }
 
 const (
@@ -79,9 +78,9 @@ const (
 	maxSOCKS5 = 255
 )
 
-// SetKeys replaces the keys, which have 32 bytes or more each. The first one
-// signs, all are accepted: a new key is first added behind, then moved to the
-// front, then the old one is left out.
+// SetKeys replaces the keys, which have 32 bytes or more each. The first one signs;
+// all are accepted. To rotate, first append the new key, then move it to the front,
+// then remove the old one.
 func (t *Tickets) SetKeys(keys ...[]byte) error {
 	if len(keys) == 0 {
 		return errors.New("gateway: tickets need a key")
@@ -99,10 +98,10 @@ func (t *Tickets) SetKeys(keys ...[]byte) error {
 	return nil
 }
 
-// Issue returns a user name, which is the Identity's Name, and a password for
-// as long as life. The error says what is wrong with the Identity: a name is
-// required, without a colon or a control character, and name and cluster have
-// to fit what SOCKS5 can carry.
+// Issue returns a user name, which is the Identity's Name, and a password that
+// expires after life. The error says what is wrong with the Identity: a name is
+// required, without a colon or a control character, and user name and password must
+// fit into the 255 bytes of SOCKS5.
 func (t *Tickets) Issue(id Identity, life time.Duration) (user, password string, err error) {
 	switch {
 	case id.Name == "" || len(id.Name) > maxSOCKS5 || strings.ContainsFunc(id.Name, func(r rune) bool { return r < ' ' || r == ':' || r == 0x7f }):
@@ -123,8 +122,8 @@ func (t *Tickets) Issue(id Identity, life time.Duration) (user, password string,
 	return id.Name, password, nil
 }
 
-// Revoke ends the tickets of a name that were issued so far, on this replica.
-// It has to know how long they live at most.
+// Revoke revokes the tickets of a name that were issued so far, on this replica. life
+// is the longest that they may live.
 func (t *Tickets) Revoke(name string, life time.Duration) {
 	now := time.Now()
 	t.mu.Lock()
@@ -140,7 +139,7 @@ func (t *Tickets) Revoke(name string, life time.Duration) {
 	t.revoked[name] = revocation{now, now.Add(life)}
 }
 
-// Authenticate is for the Gateway's field of that name. The error is a
+// Authenticate is for the field Authenticate of a Gateway. The error is a
 // [*TicketError] if the ticket is genuine.
 func (t *Tickets) Authenticate(_ context.Context, c Credentials) (Identity, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(c.Password)
@@ -159,7 +158,7 @@ func (t *Tickets) Authenticate(_ context.Context, c Credentials) (Identity, erro
 		Expires:  time.Unix(0, int64(binary.BigEndian.Uint64(signed[9:]))),
 	}
 	switch {
-	case !valid: // first: strangers cost no more, and learn nothing
+	case !valid: // first, so that a stranger learns nothing
 		return Identity{}, ErrCredentials
 	case !time.Now().Before(ticket.Expires):
 		return Identity{}, &TicketError{Ticket: ticket}
@@ -187,8 +186,8 @@ func (t *Tickets) allKeys() [][]byte {
 	return t.keys
 }
 
-// signTicket binds what a password says to its user name, whose length keeps the two
-// apart.
+// signTicket signs a user name and the content of a password. The length of the user
+// name keeps the two apart.
 func signTicket(key []byte, user string, b []byte) []byte {
 	h := hmac.New(sha256.New, key)
 	h.Write([]byte("causeway gateway ticket"))

@@ -8,8 +8,10 @@
 //   - [github.com/causewayproject/causeway/noproxy] decides what goes around
 //     a proxy, as Go reads no_proxy, and knows how others read it;
 //   - [github.com/causewayproject/causeway/kubeconfig] builds kubeconfigs
-//     and their Secrets as Cluster API expects them, and clients that use
-//     them;
+//     and their Secrets as Cluster API expects them,
+//     [github.com/causewayproject/causeway/kubeconfig/connect] makes clients of
+//     them, and [github.com/causewayproject/causeway/kubeconfig/probe] says why
+//     a cluster can't be reached;
 //   - [github.com/causewayproject/causeway/tunnel] dials through an agent
 //     beside the cluster that has dialed out, and
 //     [github.com/causewayproject/causeway/tunnel/gateway] gives that, or any

@@ -9,13 +9,15 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/causewayproject/causeway/internal/test/kubetest"
+	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
 func TestBuild(t *testing.T) {
-	ca, other := newAuthority(t, nil, nil), newAuthority(t, nil, nil)
-	expired := newAuthority(t, nil, func(c *x509.Certificate) { c.NotAfter = c.NotBefore.Add(1e9) })
-	client, clientKey := ca.issue(t, "client", nil)
+	ca, other := pki.NewCAWith(nil, nil), pki.NewCAWith(nil, nil)
+	expired := pki.NewCAWith(nil, func(c *x509.Certificate) { c.NotAfter = c.NotBefore.Add(1e9) })
+	client, clientKey := ca.Issue("client", nil)
 	text := func(b []byte) []byte { return append([]byte("# a comment\n"), b...) }
 
 	tests := []struct {
@@ -28,14 +30,14 @@ func TestBuild(t *testing.T) {
 			spec: kubeconfig.Spec{
 				Name:          "c1",
 				Endpoint:      kubeconfig.Endpoint{Host: "api.example.com", Port: 6443},
-				CA:            append(text(ca.certPEM()), text(other.certPEM())...),
+				CA:            append(text(ca.CertPEM()), text(other.CertPEM())...),
 				TLSServerName: "kubernetes.default.svc",
 				Credentials:   kubeconfig.Credentials{Token: "token\n"},
 				Route:         kubeconfig.Route{ProxyURL: "http://u:p%40ss@proxy:3128"},
 			},
 			want: config("c1", &clientcmdapi.Cluster{
 				Server:                   "https://api.example.com:6443",
-				CertificateAuthorityData: certPEM(ca.cert, other.cert),
+				CertificateAuthorityData: pki.CertPEM(ca.Cert, other.Cert),
 				TLSServerName:            "kubernetes.default.svc",
 				ProxyURL:                 "http://u:p%40ss@proxy:3128",
 			}, &clientcmdapi.AuthInfo{Token: "token"}),
@@ -45,29 +47,29 @@ func TestBuild(t *testing.T) {
 			spec: kubeconfig.Spec{
 				Name:        "a.b-1",
 				Endpoint:    kubeconfig.Endpoint{Host: "2001:db8::1", Port: 443},
-				CA:          ca.certPEM(),
-				Credentials: kubeconfig.Credentials{Certificate: text(certPEM(client, ca.cert)), Key: text(keyPEM(t, clientKey))},
+				CA:          ca.CertPEM(),
+				Credentials: kubeconfig.Credentials{Certificate: text(pki.CertPEM(client, ca.Cert)), Key: text(pki.KeyPEM(clientKey))},
 				Route:       kubeconfig.Route{ProxyURL: "socks5h://[2001:db8::2]:1080"},
 			},
 			want: config("a.b-1", &clientcmdapi.Cluster{
 				Server:                   "https://[2001:db8::1]:443",
-				CertificateAuthorityData: ca.certPEM(),
+				CertificateAuthorityData: ca.CertPEM(),
 				ProxyURL:                 "socks5://[2001:db8::2]:1080",
-			}, &clientcmdapi.AuthInfo{ClientCertificateData: certPEM(client, ca.cert), ClientKeyData: keyPEM(t, clientKey)}),
+			}, &clientcmdapi.AuthInfo{ClientCertificateData: pki.CertPEM(client, ca.Cert), ClientKeyData: pki.KeyPEM(clientKey)}),
 		},
 		{
 			name: "direct, a user given whole, an old certificate beside the CA",
 			spec: kubeconfig.Spec{
 				Name:     "c1",
 				Endpoint: kubeconfig.Endpoint{Host: "192.0.2.10", Port: 6443},
-				CA:       certPEM(expired.cert, ca.cert),
+				CA:       pki.CertPEM(expired.Cert, ca.Cert),
 				Credentials: kubeconfig.Credentials{AuthInfo: &clientcmdapi.AuthInfo{
 					ClientCertificate: "/elsewhere/tls.crt", ClientKey: "/elsewhere/tls.key", Impersonate: "jane",
 				}},
 			},
 			want: config("c1", &clientcmdapi.Cluster{
 				Server:                   "https://192.0.2.10:6443",
-				CertificateAuthorityData: certPEM(expired.cert, ca.cert),
+				CertificateAuthorityData: pki.CertPEM(expired.Cert, ca.Cert),
 			}, &clientcmdapi.AuthInfo{ClientCertificate: "/elsewhere/tls.crt", ClientKey: "/elsewhere/tls.key", Impersonate: "jane"}),
 		},
 	}
@@ -113,7 +115,7 @@ func config(name string, cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthI
 }
 
 func TestBuildCopiesAuthInfo(t *testing.T) {
-	spec := goodSpec(t, newAuthority(t, nil, nil))
+	spec := kubetest.Spec(pki.NewCAWith(nil, nil))
 	given := &clientcmdapi.AuthInfo{Token: "t", ImpersonateGroups: []string{"g"}, Impersonate: "jane"}
 	spec.Credentials = kubeconfig.Credentials{AuthInfo: given}
 	got, err := spec.Build()
@@ -123,17 +125,6 @@ func TestBuildCopiesAuthInfo(t *testing.T) {
 	got.AuthInfos["c1-admin"].ImpersonateGroups[0] = "changed"
 	if given.ImpersonateGroups[0] != "g" {
 		t.Error("the kubeconfig shares the caller's AuthInfo")
-	}
-}
-
-// goodSpec is a Spec from which tests change one thing.
-func goodSpec(t testing.TB, ca *authority) kubeconfig.Spec {
-	t.Helper()
-	return kubeconfig.Spec{
-		Name:        "c1",
-		Endpoint:    kubeconfig.Endpoint{Host: "api.test", Port: 6443},
-		CA:          ca.certPEM(),
-		Credentials: kubeconfig.Credentials{CAKey: ca.keyPEM(t), KeyAlgorithm: kubeconfig.ECDSAP256},
 	}
 }
 

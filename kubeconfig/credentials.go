@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
@@ -62,11 +63,11 @@ func (c Credentials) authInfo(ca []*x509.Certificate, now time.Time) (*clientcmd
 	const want = "want one of CAKey, Certificate with Key, Token, AuthInfo"
 	switch ways := c.ways(); {
 	case len(ways) == 0:
-		return nil, fieldErrorf("Credentials", "%w: none is set; %s", errRequired, want)
+		return nil, field.Errorf("Credentials", "%w: none is set; %s", field.ErrRequired, want)
 	case len(ways) > 1:
-		return nil, fieldErrorf("Credentials", "%s are set; %s", strings.Join(ways, " and "), want)
+		return nil, field.Errorf("Credentials", "%s are set; %s", strings.Join(ways, " and "), want)
 	case c.KeyAlgorithm != "" && len(c.CAKey) == 0:
-		return nil, fieldErrorf("Credentials.KeyAlgorithm", "is for CAKey, which is not set")
+		return nil, field.Errorf("Credentials.KeyAlgorithm", "is for CAKey, which is not set")
 	case len(c.CAKey) > 0:
 		return c.signed(ca, now)
 	case c.Token != "":
@@ -80,10 +81,10 @@ func (c Credentials) authInfo(ca []*x509.Certificate, now time.Time) (*clientcmd
 func (c Credentials) bearer() (*clientcmdapi.AuthInfo, error) {
 	token := strings.TrimSpace(c.Token)
 	if token == "" {
-		return nil, fieldErrorf("Credentials.Token", "is blank")
+		return nil, field.Errorf("Credentials.Token", "is blank")
 	}
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
-		return nil, fieldErrorf("Credentials.Token", "holds a space, a control character or one beyond ASCII, which a header can't carry")
+		return nil, field.Errorf("Credentials.Token", "holds a space, a control character or one beyond ASCII, which a header can't carry")
 	}
 	user := clientcmdapi.NewAuthInfo()
 	user.Token = token
@@ -97,24 +98,24 @@ func (c Credentials) pair(now time.Time) (*clientcmdapi.AuthInfo, error) {
 		block            *pem.Block
 		certErr, pairErr error
 	)
-	certs, certErr = parseCertificates(c.Certificate)
+	certs, certErr = field.ParseCertificates(c.Certificate)
 	if certErr == nil {
 		certErr = checkClientCertificate(certs[0], now)
 	}
 	if len(c.Key) == 0 {
 		pairErr = errors.New("required along with Certificate")
-	} else if key, keyBlock, err := parsePrivateKey(c.Key); err != nil {
+	} else if key, keyBlock, err := field.ParsePrivateKey(c.Key); err != nil {
 		pairErr = err
-	} else if len(certs) > 0 && !samePublicKey(key.Public(), certs[0].PublicKey) {
+	} else if len(certs) > 0 && !field.SamePublicKey(key.Public(), certs[0].PublicKey) {
 		pairErr = errors.New("is not the key of the first certificate in Certificate")
 	} else {
 		block = keyBlock
 	}
-	if err := errors.Join(fieldError("Credentials.Certificate", certErr), fieldError("Credentials.Key", pairErr)); err != nil {
+	if err := errors.Join(field.Wrap("Credentials.Certificate", certErr), field.Wrap("Credentials.Key", pairErr)); err != nil {
 		return nil, err
 	}
 	user := clientcmdapi.NewAuthInfo()
-	user.ClientCertificateData = encodeCertificates(certs)
+	user.ClientCertificateData = field.EncodeCertificates(certs)
 	user.ClientKeyData = pem.EncodeToMemory(block)
 	return user, nil
 }
@@ -125,7 +126,7 @@ func checkClientCertificate(cert *x509.Certificate, now time.Time) error {
 		!slices.Contains(usages, x509.ExtKeyUsageClientAuth) && !slices.Contains(usages, x509.ExtKeyUsageAny) {
 		return errors.New("is not for client authentication: its extended key usage doesn't allow it")
 	}
-	return checkValidity(cert, now)
+	return field.CheckValidity(cert, now)
 }
 
 // given checks AuthInfo with client-go's own rules, which would otherwise
@@ -138,7 +139,7 @@ func (c Credentials) given() (*clientcmdapi.AuthInfo, error) {
 	config := clientcmdapi.NewConfig()
 	config.AuthInfos["AuthInfo"] = probe
 	if err := clientcmd.Validate(*config); err != nil {
-		return nil, fieldError("Credentials.AuthInfo", err)
+		return nil, field.Wrap("Credentials.AuthInfo", err)
 	}
 	return c.AuthInfo.DeepCopy(), nil
 }

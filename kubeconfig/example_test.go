@@ -2,23 +2,13 @@ package kubeconfig_test
 
 import (
 	"bytes"
-	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"log"
-	"net"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
+	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
@@ -51,35 +41,6 @@ func Example() {
 	// clusters prod-kubeconfig cluster.x-k8s.io/secret
 	// prod-admin@prod https://192.0.2.10:6443
 	// http://proxy.example.com:3128
-}
-
-// One Client for a cluster, closed when the cluster is gone or its kubeconfig
-// has changed.
-func ExampleNewClient() {
-	caCert, caKey := exampleCA()
-	config, err := kubeconfig.Spec{
-		Name:        "prod",
-		Endpoint:    kubeconfig.Endpoint{Host: "192.0.2.10", Port: 6443},
-		CA:          caCert,
-		Credentials: kubeconfig.Credentials{CAKey: caKey},
-		Route:       kubeconfig.Route{ProxyURL: "socks5://proxy.example.com"},
-	}.Build()
-	if err != nil {
-		log.Fatal(err)
-	}
-	client, err := kubeconfig.NewClient(config, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	clientset, err := kubernetes.NewForConfig(client.Config())
-	if err != nil {
-		log.Fatal(err)
-	}
-	client.Close()
-	_, err = clientset.CoreV1().Namespaces().List(context.Background(), metav1.ListOptions{})
-	fmt.Println(errors.Is(err, net.ErrClosed))
-	// Output:
-	// true
 }
 
 // A route goes into a kubeconfig of Cluster API; the credentials, and what
@@ -150,23 +111,6 @@ func ExampleSpec_Build_invalid() {
 }
 
 func exampleCA() (cert, key []byte) {
-	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		log.Fatal(err)
-	}
-	template := &x509.Certificate{
-		Subject:   pkix.Name{CommonName: "kubernetes"},
-		NotBefore: time.Now().Add(-5 * time.Minute), NotAfter: time.Now().AddDate(10, 0, 0),
-		KeyUsage: x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, k.Public(), k)
-	if err != nil {
-		log.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(k)
-	if err != nil {
-		log.Fatal(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
+	ca := pki.NewCA("kubernetes")
+	return ca.CertPEM(), ca.KeyPEM()
 }

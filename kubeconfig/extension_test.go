@@ -11,12 +11,14 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/causewayproject/causeway/internal/test/kubetest"
+	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
 // fullRoute is a Spec with all that an extension can say.
-func fullRoute(t testing.TB, ca *authority) kubeconfig.Spec {
-	spec := goodSpec(t, ca)
+func fullRoute(t testing.TB, ca *pki.CA) kubeconfig.Spec {
+	spec := kubetest.Spec(ca)
 	spec.Credentials = kubeconfig.Credentials{Token: "t"}
 	spec.MoreEndpoints = []kubeconfig.Endpoint{spec.Endpoint, {Host: "2001:db8::1", Port: 443}, {Host: "b.test", Port: 6443}, {Host: "b.test", Port: 6443}}
 	spec.Route = kubeconfig.Route{
@@ -24,14 +26,14 @@ func fullRoute(t testing.TB, ca *authority) kubeconfig.Spec {
 		NoProxy: "10.0.0.0/8,.a.test",
 		Header:  map[string][]string{"X-Tenant": {"blue", "green"}},
 		ProxyTLS: &kubeconfig.ProxyTLS{
-			CA: ca.certPEM(), ServerName: "proxy.test", Secret: &kubeconfig.SecretRef{Namespace: "ns", Name: "proxy-client"},
+			CA: ca.CertPEM(), ServerName: "proxy.test", Secret: &kubeconfig.SecretRef{Namespace: "ns", Name: "proxy-client"},
 		},
 	}
 	return spec
 }
 
 // fullExtension is what fullRoute's is to be.
-func fullExtension(ca *authority) map[string]any {
+func fullExtension(ca *pki.CA) map[string]any {
 	return map[string]any{
 		"apiVersion": "kubeconfig.causewayproject.github.io/v1",
 		"kind":       "Route",
@@ -40,7 +42,7 @@ func fullExtension(ca *authority) map[string]any {
 		"header":     map[string]any{"X-Tenant": []any{"blue", "green"}},
 		"noProxy":    "10.0.0.0/8,.a.test",
 		"proxyTLS": map[string]any{
-			"certificateAuthorityData": base64.StdEncoding.EncodeToString(ca.certPEM()),
+			"certificateAuthorityData": base64.StdEncoding.EncodeToString(ca.CertPEM()),
 			"serverName":               "proxy.test",
 			"secret":                   map[string]any{"namespace": "ns", "name": "proxy-client"},
 		},
@@ -61,7 +63,7 @@ func extensionOf(t testing.TB, cluster *clientcmdapi.Cluster) map[string]any {
 }
 
 func TestBuildExtension(t *testing.T) {
-	ca := newAuthority(t, nil, nil)
+	ca := pki.NewCAWith(nil, nil)
 	with := func(change func(m map[string]any)) map[string]any {
 		m := fullExtension(ca)
 		change(m)
@@ -119,7 +121,7 @@ func TestBuildExtension(t *testing.T) {
 // Other programs take the kubeconfig as though it had no extension, and keep it
 // when they write: kubectl (clientcmd), Cluster API and Flux.
 func TestExtensionIsIgnored(t *testing.T) {
-	ca := newAuthority(t, nil, nil)
+	ca := pki.NewCAWith(nil, nil)
 	config, err := fullRoute(t, ca).Build()
 	if err != nil {
 		t.Fatal(err)
@@ -153,9 +155,9 @@ func TestExtensionIsIgnored(t *testing.T) {
 
 // The verbs with which a header could come out.
 func TestHeaderIsSecret(t *testing.T) {
-	spec := kubeconfig.Spec{Route: kubeconfig.Route{ProxyURL: "http://p", Header: map[string][]string{"Proxy-Authorization": {canary}}}}
-	checkLeaks(t, "Spec", spec)
-	checkLeaks(t, "Route", []any{spec.Route, &spec.Route})
+	spec := kubeconfig.Spec{Route: kubeconfig.Route{ProxyURL: "http://p", Header: map[string][]string{"Proxy-Authorization": {kubetest.Canary}}}}
+	kubetest.CheckLeaks(t, "Spec", spec)
+	kubetest.CheckLeaks(t, "Route", []any{spec.Route, &spec.Route})
 }
 
 func restOf(t *testing.T, config *clientcmdapi.Config) *rest.Config {

@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
 
 // String returns s without its secrets.
@@ -47,20 +47,12 @@ func (r Route) String() string {
 	case r.ProxyURL == "":
 		return "direct"
 	}
-	return withoutUser(r.ProxyURL)
-}
-
-func withoutUser(proxy string) string {
-	u, err := dialer.ParseURL(proxy)
-	if err != nil {
-		return "(invalid proxy URL)"
-	}
-	return u.Scheme + "://" + u.Host
+	return field.WithoutUser(r.ProxyURL)
 }
 
 // String returns the cluster and the gateway, without the credentials.
 func (t Tunnel) String() string {
-	return fmt.Sprintf("tunnel to %q by %s", t.Cluster, withoutUser(t.Gateway))
+	return fmt.Sprintf("tunnel to %q by %s", t.Cluster, field.WithoutUser(t.Gateway))
 }
 
 // Format writes String, whatever the verb.
@@ -74,25 +66,3 @@ func (r Route) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, r.String()
 
 // MarshalText returns String: JSON and logs hold no secret.
 func (r Route) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
-
-// String returns the API server's URL, as it is now.
-func (c *Client) String() string { return "kubeconfig.Client{" + c.generation().server.text + "}" }
-
-// Format writes String, whatever the verb.
-func (c *Client) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, c.String()) }
-
-// MarshalText returns String: JSON and logs hold no secret.
-func (c *Client) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
-
-// String returns which options are set.
-func (o ClientOptions) String() string {
-	return fmt.Sprintf("kubeconfig.ClientOptions{ProxyTLS: %t, Dialer: %t, Forward: %t, ReadSecret: %t, Source: %t, Changed: %t, Linger: %s}",
-		o.ProxyTLS != nil, o.Dialer != nil, o.Forward != nil, o.ReadSecret != nil, o.Source != nil, o.Changed != nil, o.Linger)
-}
-
-// Format writes String, whatever the verb: a tls.Config holds private keys, a
-// dialer may hold a password.
-func (o ClientOptions) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, o.String()) }
-
-// MarshalText returns String: JSON and logs hold no secret.
-func (o ClientOptions) MarshalText() ([]byte, error) { return []byte(o.String()), nil }

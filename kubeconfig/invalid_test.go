@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/causewayproject/causeway/internal/test/kubetest"
+	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
@@ -25,26 +27,26 @@ type invalidSpec struct {
 func invalidSpecs(t testing.TB) []invalidSpec {
 	type spec = kubeconfig.Spec
 	var (
-		key     = newKey(t)
-		other   = newAuthority(t, nil, nil)
-		expired = newAuthority(t, key, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })
-		early   = newAuthority(t, key, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Hour) })
-		noCA    = newAuthority(t, key, func(c *x509.Certificate) { c.IsCA, c.MaxPathLenZero = false, false })
-		noSign  = newAuthority(t, key, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature })
-		good    = newAuthority(t, key, nil)
+		key     = pki.NewKey()
+		other   = pki.NewCAWith(nil, nil)
+		expired = pki.NewCAWith(key, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })
+		early   = pki.NewCAWith(key, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Hour) })
+		noCA    = pki.NewCAWith(key, func(c *x509.Certificate) { c.IsCA, c.MaxPathLenZero = false, false })
+		noSign  = pki.NewCAWith(key, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature })
+		good    = pki.NewCAWith(key, nil)
 	)
 	pair := func(change func(*x509.Certificate)) (cert, key []byte) {
-		leaf, signer := other.issue(t, "client", change)
-		return certPEM(leaf), keyPEM(t, signer)
+		leaf, signer := other.Issue("client", change)
+		return pki.CertPEM(leaf), pki.KeyPEM(signer)
 	}
 	leafPEM, leafKey := pair(nil)
 	oldPEM, oldKey := pair(func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })
 	servePEM, serveKey := pair(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} })
 
-	withCA := func(a *authority) func(*spec) {
+	withCA := func(a *pki.CA) func(*spec) {
 		return func(s *spec) {
-			s.CA = a.certPEM()
-			s.Credentials = kubeconfig.Credentials{CAKey: a.keyPEM(t)}
+			s.CA = a.CertPEM()
+			s.Credentials = kubeconfig.Credentials{CAKey: a.KeyPEM()}
 		}
 	}
 	host := func(h string) func(*spec) { return func(s *spec) { s.Endpoint.Host = h } }
@@ -101,16 +103,16 @@ func invalidSpecs(t testing.TB) []invalidSpec {
 		{"no CA", ca(""), "CA", "required"},
 		{"CA is no PEM", ca("hello"), "CA", "no PEM block"},
 		{"CA is no certificate", ca("-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n"), "CA", "PEM block 1 is no certificate"},
-		{"CA cut off", func(s *spec) { s.CA = append(s.CA, other.certPEM()[:200]...) }, "CA", "cut off"},
+		{"CA cut off", func(s *spec) { s.CA = append(s.CA, other.CertPEM()[:200]...) }, "CA", "cut off"},
 		{"CA broken before a good one", func(s *spec) {
 			s.CA = append([]byte("-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"), s.CA...)
 		}, "CA", "cut off"},
-		{"CA with its key", func(s *spec) { s.CA = append(s.CA, good.keyPEM(t)...) }, "CA", "private key"},
+		{"CA with its key", func(s *spec) { s.CA = append(s.CA, good.KeyPEM()...) }, "CA", "private key"},
 		{"CA with another block", func(s *spec) { s.CA = append(s.CA, pem.EncodeToMemory(&pem.Block{Type: "X509 CRL"})...) }, "CA", "PEM block 2"},
 		{"expired CA", withCA(expired), "CA", "expired"},
 		{"CA of tomorrow", withCA(early), "CA", "not valid before"},
-		{"expired CAs", func(s *spec) { s.CA = certPEM(early.cert, expired.cert) }, "CA", "none of the certificates"},
-		{"expired CA beside another", func(s *spec) { withCA(expired)(s); s.CA = certPEM(expired.cert, other.cert) }, "CA", "can't sign with CAKey: the certificate expired"},
+		{"expired CAs", func(s *spec) { s.CA = pki.CertPEM(early.Cert, expired.Cert) }, "CA", "none of the certificates"},
+		{"expired CA beside another", func(s *spec) { withCA(expired)(s); s.CA = pki.CertPEM(expired.Cert, other.Cert) }, "CA", "can't sign with CAKey: the certificate expired"},
 		{"no CA's certificate", withCA(noCA), "CA", "not a CA's"},
 		{"CA may not sign", withCA(noSign), "CA", "key usage"},
 
@@ -120,16 +122,16 @@ func invalidSpecs(t testing.TB) []invalidSpec {
 		{"two credentials", func(s *spec) { s.Credentials.Token = "t" }, "Credentials", "CAKey and Token are set"},
 		{"algorithm without key", creds(kubeconfig.Credentials{Token: "t", KeyAlgorithm: kubeconfig.RSA2048}), "Credentials.KeyAlgorithm", "CAKey"},
 		{"unknown algorithm", func(s *spec) { s.Credentials.KeyAlgorithm = "RSA-1024" }, "Credentials.KeyAlgorithm", "want RSA-2048"},
-		{"CA key of another", func(s *spec) { s.Credentials.CAKey = other.keyPEM(t) }, "Credentials.CAKey", "not the key of a certificate in CA"},
+		{"CA key of another", func(s *spec) { s.Credentials.CAKey = other.KeyPEM() }, "Credentials.CAKey", "not the key of a certificate in CA"},
 		{"CA key is no PEM", creds(kubeconfig.Credentials{CAKey: []byte("key")}), "Credentials.CAKey", "no private key"},
-		{"CA key is a certificate", creds(kubeconfig.Credentials{CAKey: good.certPEM()}), "Credentials.CAKey", "no private key"},
+		{"CA key is a certificate", creds(kubeconfig.Credentials{CAKey: good.CertPEM()}), "Credentials.CAKey", "no private key"},
 		{"CA key is broken", creds(kubeconfig.Credentials{CAKey: []byte("-----BEGIN PRIVATE KEY-----\naGVsbG8=\n-----END PRIVATE KEY-----\n")}), "Credentials.CAKey", "can't be read"},
-		{"CA key cut off", creds(kubeconfig.Credentials{CAKey: good.keyPEM(t)[:100]}), "Credentials.CAKey", "cut off"},
+		{"CA key cut off", creds(kubeconfig.Credentials{CAKey: good.KeyPEM()[:100]}), "Credentials.CAKey", "cut off"},
 		{"CA key encrypted", creds(kubeconfig.Credentials{CAKey: pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED PRIVATE KEY"})}), "Credentials.CAKey", "encrypted"},
 		{"CA key encrypted the old way", creds(kubeconfig.Credentials{CAKey: pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Headers: map[string]string{"DEK-Info": "x"}})}), "Credentials.CAKey", "encrypted"},
 		{"certificate without key", creds(kubeconfig.Credentials{Certificate: leafPEM}), "Credentials.Key", "required"},
 		{"key without certificate", creds(kubeconfig.Credentials{Key: leafKey}), "Credentials.Certificate", "required"},
-		{"another key", creds(kubeconfig.Credentials{Certificate: leafPEM, Key: good.keyPEM(t)}), "Credentials.Key", "not the key"},
+		{"another key", creds(kubeconfig.Credentials{Certificate: leafPEM, Key: good.KeyPEM()}), "Credentials.Key", "not the key"},
 		{"key is none", creds(kubeconfig.Credentials{Certificate: leafPEM, Key: leafPEM}), "Credentials.Key", "no private key"},
 		{"expired certificate", creds(kubeconfig.Credentials{Certificate: oldPEM, Key: oldKey}), "Credentials.Certificate", "expired"},
 		{"server's certificate", creds(kubeconfig.Credentials{Certificate: servePEM, Key: serveKey}), "Credentials.Certificate", "client authentication"},
@@ -169,22 +171,22 @@ func invalidSpecs(t testing.TB) []invalidSpec {
 		{"direct and proxy", route(kubeconfig.Route{Direct: true, ProxyURL: "http://proxy"}), "Route", "Direct"},
 		{"direct and tunnel", func(s *spec) { tunnel(nil)(s); s.Route.Direct = true }, "Route", "Direct"},
 		{"no_proxy without proxy", route(kubeconfig.Route{NoProxy: "a.test"}), "Route.NoProxy", "neither ProxyURL nor Tunnel"},
-		{"no_proxy with a URL", route(kubeconfig.Route{ProxyURL: "http://proxy", NoProxy: "a.test,http://u:" + canary + "@b.test"}), "Route.NoProxy", "covers no host"},
+		{"no_proxy with a URL", route(kubeconfig.Route{ProxyURL: "http://proxy", NoProxy: "a.test,http://u:" + kubetest.Canary + "@b.test"}), "Route.NoProxy", "covers no host"},
 		{"header without proxy", header("", "X-Tenant", "blue"), "Route.Header", "neither ProxyURL nor Tunnel"},
 		{"header for SOCKS", header("socks5h://proxy", "X-Tenant", "blue"), "Route.Header", "SOCKS5"},
 		{"header's name", header("http://proxy", "X Tenant", "blue"), "Route.Header", "a name"},
 		{"header that frames", header("http://proxy", "content-length", "1"), "Route.Header", "Content-Length"},
 		{"header that routes", header("http://proxy", "host", "x"), "Route.Header", "Host"},
 		{"header that encodes", header("http://proxy", "Transfer-Encoding", "chunked"), "Route.Header", "Transfer-Encoding"},
-		{"header's value", header("http://proxy", "X-Tenant", canary+"\r\nX: y"), "Route.Header", "control character"},
+		{"header's value", header("http://proxy", "X-Tenant", kubetest.Canary+"\r\nX: y"), "Route.Header", "control character"},
 		{"header twice", func(s *spec) {
-			header("http://proxy", "X-Tenant", canary)(s)
-			s.Route.Header["x-tenant"] = []string{canary}
+			header("http://proxy", "X-Tenant", kubetest.Canary)(s)
+			s.Route.Header["x-tenant"] = []string{kubetest.Canary}
 		}, "Route.Header", "twice"},
-		{"two ways to the proxy", header("http://u:p@proxy", "proxy-authorization", "Bearer "+canary), "Route.Header", "want one of them"},
+		{"two ways to the proxy", header("http://u:p@proxy", "proxy-authorization", "Bearer "+kubetest.Canary), "Route.Header", "want one of them"},
 		{"header and ticket", func(s *spec) {
 			tunnel(nil)(s)
-			s.Route.Header = map[string][]string{"Proxy-Authorization": {canary}}
+			s.Route.Header = map[string][]string{"Proxy-Authorization": {kubetest.Canary}}
 		}, "Route.Header", "want one of them"},
 		{"TLS without proxy", route(kubeconfig.Route{ProxyTLS: &kubeconfig.ProxyTLS{}}), "Route.ProxyTLS", "neither ProxyURL nor Tunnel"},
 		{"TLS to an http proxy", route(kubeconfig.Route{ProxyURL: "http://proxy", ProxyTLS: &kubeconfig.ProxyTLS{}}), "Route.ProxyTLS", "not for http"},
@@ -203,10 +205,10 @@ func invalidSpecs(t testing.TB) []invalidSpec {
 }
 
 func TestInvalidSpec(t *testing.T) {
-	ca := newAuthority(t, nil, nil)
+	ca := pki.NewCAWith(nil, nil)
 	for _, test := range invalidSpecs(t) {
 		t.Run(test.name, func(t *testing.T) {
-			spec := goodSpec(t, ca)
+			spec := kubetest.Spec(ca)
 			test.change(&spec)
 			config, err := spec.Build()
 			if config != nil {
@@ -230,26 +232,9 @@ func TestInvalidSpec(t *testing.T) {
 // fieldErrors returns every FieldError in the tree of err.
 func fieldErrors(err error) []*kubeconfig.FieldError {
 	var all []*kubeconfig.FieldError
-	for _, e := range tree(err) {
+	for _, e := range kubetest.ErrorTree(err) {
 		if fe, ok := e.(*kubeconfig.FieldError); ok {
 			all = append(all, fe)
-		}
-	}
-	return all
-}
-
-// tree returns err and all that it wraps.
-func tree(err error) []error {
-	if err == nil {
-		return nil
-	}
-	all := []error{err}
-	switch e := err.(type) {
-	case interface{ Unwrap() error }:
-		all = append(all, tree(e.Unwrap())...)
-	case interface{ Unwrap() []error }:
-		for _, inner := range e.Unwrap() {
-			all = append(all, tree(inner)...)
 		}
 	}
 	return all

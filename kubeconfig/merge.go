@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 	"go.yaml.in/yaml/v3"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -70,7 +72,7 @@ func Merge(existing []byte, s Spec) ([]byte, error) {
 type merge struct {
 	existing []byte
 	doc      *document
-	entries  *entries // what is there; only read
+	current  *entry.Current // what is there; only read
 	userName string
 	config   *clientcmdapi.Config
 	cluster  *clientcmdapi.Cluster // what is to be there
@@ -87,19 +89,19 @@ type merge struct {
 func newMerge(existing []byte) (*merge, error) {
 	doc, err := parseDocument(existing)
 	if err != nil {
-		return nil, fieldError("existing", err)
+		return nil, field.Wrap("existing", err)
 	}
 	config, err := clientcmd.Load(existing)
 	if err != nil { // which quotes what it can't read
-		return nil, fieldErrorf("existing", "is no kubeconfig: a field has another type, or two entries have one name")
+		return nil, field.Errorf("existing", "is no kubeconfig: a field has another type, or two entries have one name")
 	}
-	current, err := currentEntries(config)
+	current, err := entry.FollowContext(config)
 	if err != nil {
 		return nil, err
 	}
 	return &merge{
-		existing: existing, doc: doc, entries: current, config: config, userName: config.Contexts[current.context].AuthInfo,
-		cluster: current.cluster.DeepCopy(), user: current.user.DeepCopy(),
+		existing: existing, doc: doc, current: current, config: config, userName: config.Contexts[current.Context].AuthInfo,
+		cluster: current.Cluster.DeepCopy(), user: current.User.DeepCopy(),
 	}, nil
 }
 
@@ -128,17 +130,17 @@ func (m *merge) check(s Spec) error {
 	m.proxyURL = proxyURL
 	return errors.Join(
 		endpointErr, s.checkMoreEndpoints(),
-		fieldError("CA", caErr),
+		field.Wrap("CA", caErr),
 		s.checkServerName(),
 		userErr,
-		fieldError("Route.ProxyURL", proxyErr),
+		field.Wrap("Route.ProxyURL", proxyErr),
 		routeErr,
 	)
 }
 
 // text writes what has changed into the document.
 func (m *merge) text() ([]byte, error) {
-	was, err := written(m.entries.cluster, m.entries.user)
+	was, err := written(m.current.Cluster, m.current.User)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +148,7 @@ func (m *merge) text() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	clusters, err := m.edit("clusters", "cluster", m.entries.clusterName, was, is)
+	clusters, err := m.edit("clusters", "cluster", m.current.ClusterName, was, is)
 	if err != nil {
 		return nil, err
 	}
@@ -163,15 +165,15 @@ func (m *merge) text() ([]byte, error) {
 		return m.existing, nil
 	}
 	text, err := m.doc.text()
-	return text, fieldError("existing", err)
+	return text, field.Wrap("existing", err)
 }
 
 // checkShared keeps credentials to their cluster.
 func (m *merge) checkShared() error {
 	for _, name := range slices.Sorted(maps.Keys(m.config.Contexts)) {
-		if c := m.config.Contexts[name]; c != nil && c.AuthInfo == m.userName && c.Cluster != m.entries.clusterName {
-			return fieldErrorf(fmt.Sprintf("users[%q]", m.userName),
-				"is used by context %q too, of another cluster: give the context %q a user of its own", name, m.entries.context)
+		if c := m.config.Contexts[name]; c != nil && c.AuthInfo == m.userName && c.Cluster != m.current.ClusterName {
+			return field.Errorf(fmt.Sprintf("users[%q]", m.userName),
+				"is used by context %q too, of another cluster: give the context %q a user of its own", name, m.current.Context)
 		}
 	}
 	return nil
@@ -188,10 +190,10 @@ func written(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) (*docum
 	}
 	text, err := clientcmd.Write(*config)
 	if err != nil {
-		return nil, fieldErrorf("existing", "can't be written as a kubeconfig")
+		return nil, field.Errorf("existing", "can't be written as a kubeconfig")
 	}
 	doc, err := parseDocument(text)
-	return doc, fieldError("existing", err)
+	return doc, field.Wrap("existing", err)
 }
 
 // edit takes the keys that differ from was to is over into an entry of the
@@ -207,7 +209,7 @@ func (m *merge) edit(list, key, name string, was, is *document) (bool, error) {
 	}
 	item, _ := named(child(m.doc.root, list), name)
 	if item == nil {
-		return false, fieldErrorf(fmt.Sprintf("%s[%q]", list, name), "its name is not written as a string")
+		return false, field.Errorf(fmt.Sprintf("%s[%q]", list, name), "its name is not written as a string")
 	}
 	target := child(item, key)
 	if target == nil {

@@ -15,6 +15,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	yamljson "sigs.k8s.io/yaml"
 
+	"github.com/causewayproject/causeway/internal/test/kubetest"
+	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
@@ -95,11 +97,11 @@ func merged(t testing.TB, existing []byte, spec kubeconfig.Spec) []byte {
 }
 
 func TestMerge(t *testing.T) {
-	ca, other := newAuthority(t, nil, nil), newAuthority(t, nil, nil)
-	data := func(c ...*authority) string {
+	ca, other := pki.NewCAWith(nil, nil), pki.NewCAWith(nil, nil)
+	data := func(c ...*pki.CA) string {
 		var all []byte
 		for _, a := range c {
-			all = append(all, a.certPEM()...)
+			all = append(all, a.CertPEM()...)
 		}
 		return "certificate-authority-data: " + base64.StdEncoding.EncodeToString(all)
 	}
@@ -135,13 +137,13 @@ func TestMerge(t *testing.T) {
 		{"in other letters", fields{"", "token: t"}, endpoint("API.test", 6443), fields{"", "token: t"}, ""},
 		{"another endpoint", fields{"", "token: t"}, endpoint("2001:DB8::1", 6443), fields{"", "token: t"}, "https://[2001:DB8::1]:6443"},
 		{"another port", fields{"", "token: t"}, endpoint("api.test", 443), fields{"", "token: t"}, "https://api.test:443"},
-		{"the CA for a file", fields{"certificate-authority: /ca", "token: t"}, kubeconfig.Spec{CA: ca.certPEM()}, fields{data(ca), "token: t"}, ""},
-		{"the CA for none", fields{"insecure-skip-tls-verify: true", "token: t"}, kubeconfig.Spec{CA: ca.certPEM()}, fields{data(ca), "token: t"}, ""},
-		{"the CA beside a file", fields{"certificate-authority: /ca\n" + data(ca), "token: t"}, kubeconfig.Spec{CA: ca.certPEM()}, fields{data(ca), "token: t"}, ""},
-		{"the CA verified by nobody", fields{data(ca) + "\ninsecure-skip-tls-verify: true", "token: t"}, kubeconfig.Spec{CA: ca.certPEM()}, fields{data(ca), "token: t"}, ""},
-		{"a CA more", fields{data(ca), "token: t"}, kubeconfig.Spec{CA: certPEM(ca.cert, other.cert)}, fields{data(ca, other), "token: t"}, ""},
-		{"a CA less", fields{data(ca, other), "token: t"}, kubeconfig.Spec{CA: ca.certPEM()}, fields{data(ca), "token: t"}, ""},
-		{"the CAs in another order", fields{data(ca, other), "token: t"}, kubeconfig.Spec{CA: certPEM(other.cert, ca.cert)}, fields{data(ca, other), "token: t"}, ""},
+		{"the CA for a file", fields{"certificate-authority: /ca", "token: t"}, kubeconfig.Spec{CA: ca.CertPEM()}, fields{data(ca), "token: t"}, ""},
+		{"the CA for none", fields{"insecure-skip-tls-verify: true", "token: t"}, kubeconfig.Spec{CA: ca.CertPEM()}, fields{data(ca), "token: t"}, ""},
+		{"the CA beside a file", fields{"certificate-authority: /ca\n" + data(ca), "token: t"}, kubeconfig.Spec{CA: ca.CertPEM()}, fields{data(ca), "token: t"}, ""},
+		{"the CA verified by nobody", fields{data(ca) + "\ninsecure-skip-tls-verify: true", "token: t"}, kubeconfig.Spec{CA: ca.CertPEM()}, fields{data(ca), "token: t"}, ""},
+		{"a CA more", fields{data(ca), "token: t"}, kubeconfig.Spec{CA: pki.CertPEM(ca.Cert, other.Cert)}, fields{data(ca, other), "token: t"}, ""},
+		{"a CA less", fields{data(ca, other), "token: t"}, kubeconfig.Spec{CA: ca.CertPEM()}, fields{data(ca), "token: t"}, ""},
+		{"the CAs in another order", fields{data(ca, other), "token: t"}, kubeconfig.Spec{CA: pki.CertPEM(other.Cert, ca.Cert)}, fields{data(ca, other), "token: t"}, ""},
 		{"a token for a file", fields{"", "tokenFile: /t"}, token, fields{"", "token: new"}, ""},
 		{"a token for a password", fields{"", "as: jane\npassword: p\nusername: u"}, token, fields{"", "as: jane\ntoken: new"}, ""},
 		{"a token for a plugin", fields{"", "as-groups: [g]\nexec: {apiVersion: client.authentication.k8s.io/v1, command: x, interactiveMode: Never}"}, token, fields{"", "as-groups: [g]\ntoken: new"}, ""},
@@ -215,7 +217,7 @@ func TestMerge(t *testing.T) {
 
 // JSON is read too, and written as YAML, in the form that client-go gives it.
 func TestMergeJSON(t *testing.T) {
-	spec := goodSpec(t, newAuthority(t, nil, nil))
+	spec := kubetest.Spec(pki.NewCAWith(nil, nil))
 	yamlText := built(t, spec)
 	object, err := yamljson.YAMLToJSON(yamlText)
 	if err != nil {
@@ -293,8 +295,8 @@ func mappingName(item any) string {
 }
 
 func TestMergeErrors(t *testing.T) {
-	ca := newAuthority(t, nil, nil)
-	good := string(foreignWith("", "token: "+canary))
+	ca := pki.NewCAWith(nil, nil)
+	good := string(foreignWith("", "token: "+kubetest.Canary))
 	replaced := func(old, now string) string {
 		if !strings.Contains(good, old) {
 			t.Fatalf("no %q", old)
@@ -307,32 +309,32 @@ func TestMergeErrors(t *testing.T) {
 	const ours = `clusters["it"].extensions["causewayproject.github.io/route"]`
 	const head = "apiVersion: kubeconfig.causewayproject.github.io/v1, kind: Route"
 	route := kubeconfig.Spec{Route: kubeconfig.Route{ProxyURL: "http://p"}}
-	caKey := kubeconfig.Spec{Credentials: kubeconfig.Credentials{CAKey: ca.keyPEM(t)}}
+	caKey := kubeconfig.Spec{Credentials: kubeconfig.Credentials{CAKey: ca.KeyPEM()}}
 	for _, test := range []struct {
 		name, existing string
 		spec           kubeconfig.Spec
 		field, text    string
 	}{
 		{"nothing", "", route, "existing", "empty"},
-		{"a comment", "# " + canary, route, "existing", "empty"},
-		{"no YAML", "a: b: " + canary, route, "existing", "not YAML"},
-		{"an unknown anchor", "a: *" + canary, route, "existing", "not YAML"},
-		{"binary", "\x00\xff" + canary, route, "existing", "not YAML"},
-		{"a word", canary, route, "existing", "mapping"},
-		{"a list", "- " + canary, route, "existing", "mapping"},
+		{"a comment", "# " + kubetest.Canary, route, "existing", "empty"},
+		{"no YAML", "a: b: " + kubetest.Canary, route, "existing", "not YAML"},
+		{"an unknown anchor", "a: *" + kubetest.Canary, route, "existing", "not YAML"},
+		{"binary", "\x00\xff" + kubetest.Canary, route, "existing", "not YAML"},
+		{"a word", kubetest.Canary, route, "existing", "mapping"},
+		{"a list", "- " + kubetest.Canary, route, "existing", "mapping"},
 		{"null", "null", route, "existing", "mapping"},
 		{"two documents", good + "---\n" + good, route, "existing", "several"},
-		{"a bad second document", good + "---\na: b: " + canary, route, "existing", "several"},
-		{"an anchor", replaced("kind: Config", "kind: Config\nx: &"+canary+" 1"), route, "existing", "anchor"},
-		{"an alias", replaced("kind: Config", "kind: Config\nx: &a "+canary+"\ny: *a"), route, "existing", "anchor"},
+		{"a bad second document", good + "---\na: b: " + kubetest.Canary, route, "existing", "several"},
+		{"an anchor", replaced("kind: Config", "kind: Config\nx: &"+kubetest.Canary+" 1"), route, "existing", "anchor"},
+		{"an alias", replaced("kind: Config", "kind: Config\nx: &a "+kubetest.Canary+"\ny: *a"), route, "existing", "anchor"},
 		{"a merge key", replaced("kind: Config", "kind: Config\nx: {<<: {a: b}}"), route, "existing", "merge key"},
-		{"a key twice", replaced("kind: Config", "kind: Config\nkind: "+canary), route, "existing", "twice"},
-		{"a key twice, quoted", replaced("kind: Config", "kind: Config\nx: {1: a, '1': "+canary+"}"), route, "existing", "twice"},
-		{"a key that is a list", replaced("kind: Config", "kind: Config\nx: {[a]: "+canary+"}"), route, "existing", "no string"},
-		{"a field of another type", replaced("clusters:", "clusters: "+canary+"\nx:"), route, "existing", "another type"},
-		{"a broken certificate", replaced("disable-compression: true", "certificate-authority-data: '"+canary+"!'"), route, "existing", "another type"},
+		{"a key twice", replaced("kind: Config", "kind: Config\nkind: "+kubetest.Canary), route, "existing", "twice"},
+		{"a key twice, quoted", replaced("kind: Config", "kind: Config\nx: {1: a, '1': "+kubetest.Canary+"}"), route, "existing", "twice"},
+		{"a key that is a list", replaced("kind: Config", "kind: Config\nx: {[a]: "+kubetest.Canary+"}"), route, "existing", "no string"},
+		{"a field of another type", replaced("clusters:", "clusters: "+kubetest.Canary+"\nx:"), route, "existing", "another type"},
+		{"a broken certificate", replaced("disable-compression: true", "certificate-authority-data: '"+kubetest.Canary+"!'"), route, "existing", "another type"},
 		{"two entries of a name", replaced("name: other\n- cluster", "name: it\n- cluster"), route, "existing", "one name"},
-		{"not a kubeconfig", "apiVersion: v1\nkind: Secret\ndata: {value: " + canary + "}", route, "existing", "no kubeconfig"},
+		{"not a kubeconfig", "apiVersion: v1\nkind: Secret\ndata: {value: " + kubetest.Canary + "}", route, "existing", "no kubeconfig"},
 		{"no context", replaced("current-context: one", ""), route, "current-context", "required"},
 		{"another context", replaced("current-context: one", "current-context: two"), route, "current-context", `"two"`},
 		{"no cluster", replaced("cluster: it", "cluster: at"), route, `contexts["one"].cluster`, `"at"`},
@@ -342,27 +344,27 @@ func TestMergeErrors(t *testing.T) {
 		{"a name in base64", replaced("name: it", "name: !!binary aXQ="), route, `clusters["it"]`, "not written as a string"},
 		{"another cluster's user", strings.Replace(good, "user: other", "user: me", 1), kubeconfig.Spec{Credentials: kubeconfig.Credentials{Token: "t"}}, `users["me"]`, `context "other"`},
 		{"no CA to sign", good, caKey, "CA", "holds none"},
-		{"another CA", replaced("disable-compression: true", "certificate-authority-data: "+base64.StdEncoding.EncodeToString(newAuthority(t, nil, nil).certPEM())), caKey, "Credentials.CAKey", "not the key of"},
+		{"another CA", replaced("disable-compression: true", "certificate-authority-data: "+base64.StdEncoding.EncodeToString(pki.NewCAWith(nil, nil).CertPEM())), caKey, "Credentials.CAKey", "not the key of"},
 		{"no CA at all", replaced("disable-compression: true", "certificate-authority-data: eA=="), caKey, `clusters["it"].certificate-authority-data`, "no PEM"},
-		{"the cluster's token for the gateway", good, kubeconfig.Spec{Route: kubeconfig.Route{Tunnel: &kubeconfig.Tunnel{Gateway: "http://gw", User: "u", Password: canary}}}, "Route.Tunnel.Password", "cluster's token"},
+		{"the cluster's token for the gateway", good, kubeconfig.Spec{Route: kubeconfig.Route{Tunnel: &kubeconfig.Tunnel{Gateway: "http://gw", User: "u", Password: kubetest.Canary}}}, "Route.Tunnel.Password", "cluster's token"},
 		{"an extension of tomorrow", extension("{apiVersion: kubeconfig.causewayproject.github.io/v2, kind: Route}"), route, ours, "newer"},
 		{"an extension of another kind", extension("{apiVersion: kubeconfig.causewayproject.github.io/v1, kind: Road}"), route, ours, "kind Route"},
-		{"an extension without version", extension("{noProxy: " + canary + "}"), route, ours, "want apiVersion"},
-		{"an extension that is none", extension(canary), route, ours, "no JSON object"},
-		{"an unknown field", extension("{" + head + ", strange: " + canary + "}"), route, ours, `"strange"`},
-		{"a field in other letters", extension("{" + head + ", noproxy: " + canary + "}"), route, ours, `"noproxy"`},
+		{"an extension without version", extension("{noProxy: " + kubetest.Canary + "}"), route, ours, "want apiVersion"},
+		{"an extension that is none", extension(kubetest.Canary), route, ours, "no JSON object"},
+		{"an unknown field", extension("{" + head + ", strange: " + kubetest.Canary + "}"), route, ours, `"strange"`},
+		{"a field in other letters", extension("{" + head + ", noproxy: " + kubetest.Canary + "}"), route, ours, `"noproxy"`},
 		{"an unknown field of proxyTLS", extension("{" + head + ", proxyTLS: {insecure: true}}"), route, ours + ".proxyTLS", `"insecure"`},
 		{"an unknown field of secret", extension("{" + head + ", proxyTLS: {secret: {key: x}}}"), route, ours + ".proxyTLS.secret", `"key"`},
 		{"an unknown field of gateway", extension("{" + head + ", gateway: {x: y}}"), route, ours + ".gateway", `"x"`},
 		{"a secret without name", extension("{" + head + ", proxyTLS: {secret: {namespace: x}}}"), route, ours + ".proxyTLS.secret.name", "required"},
 		{"a certificate without key", extension("{" + head + ", proxyTLS: {clientCertificate: x}}"), route, ours + ".proxyTLS.clientKey", "required"},
-		{"proxyTLS is a word", extension("{" + head + ", proxyTLS: " + canary + "}"), route, ours + ".proxyTLS", "object"},
-		{"no base64", extension("{" + head + ", proxyTLS: {certificateAuthorityData: '" + canary + "!'}}"), route, ours + ".proxyTLS.certificateAuthorityData", "base64"},
+		{"proxyTLS is a word", extension("{" + head + ", proxyTLS: " + kubetest.Canary + "}"), route, ours + ".proxyTLS", "object"},
+		{"no base64", extension("{" + head + ", proxyTLS: {certificateAuthorityData: '" + kubetest.Canary + "!'}}"), route, ours + ".proxyTLS.certificateAuthorityData", "base64"},
 		{"noProxy is a number", extension("{" + head + ", noProxy: 12}"), route, ours + ".noProxy", "string"},
-		{"noProxy covers nothing", extension("{" + head + ", noProxy: 'http://u:" + canary + "@x'}"), route, ours + ".noProxy", "covers no host"},
-		{"header is a list", extension("{" + head + ", header: [" + canary + "]}"), route, ours + ".header", "by name"},
-		{"header frames", extension("{" + head + ", header: {Host: [" + canary + "]}}"), route, ours + ".header", "Host"},
-		{"endpoints is a word", extension("{" + head + ", endpoints: " + canary + "}"), route, ours + ".endpoints", "list"},
+		{"noProxy covers nothing", extension("{" + head + ", noProxy: 'http://u:" + kubetest.Canary + "@x'}"), route, ours + ".noProxy", "covers no host"},
+		{"header is a list", extension("{" + head + ", header: [" + kubetest.Canary + "]}"), route, ours + ".header", "by name"},
+		{"header frames", extension("{" + head + ", header: {Host: [" + kubetest.Canary + "]}}"), route, ours + ".header", "Host"},
+		{"endpoints is a word", extension("{" + head + ", endpoints: " + kubetest.Canary + "}"), route, ours + ".endpoints", "list"},
 		{"an endpoint without port", extension("{" + head + ", endpoints: [a.test]}"), route, ours + ".endpoints[0]", "host:port"},
 		{"an endpoint with port 0", extension("{" + head + ", endpoints: ['a.test:1', 'a.test:0']}"), route, ours + ".endpoints[1]", "65535"},
 		{"an endpoint without host", extension("{" + head + ", endpoints: [':1']}"), route, ours + ".endpoints[0]", "required"},
@@ -375,8 +377,8 @@ func TestMergeErrors(t *testing.T) {
 			if fe := new(kubeconfig.FieldError); !errors.As(err, &fe) || fe.Field != test.field || !strings.Contains(err.Error(), test.text) {
 				t.Fatalf("got %v, want an error of %s with %q", err, test.field, test.text)
 			}
-			for _, e := range tree(err) {
-				checkLeaks(t, "Merge", e)
+			for _, e := range kubetest.ErrorTree(err) {
+				kubetest.CheckLeaks(t, "Merge", e)
 			}
 		})
 	}

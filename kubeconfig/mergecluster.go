@@ -1,16 +1,18 @@
 package kubeconfig
 
 import (
-	"bytes"
 	"crypto/x509"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
 
 // changes are the parts of a cluster entry that setCluster changed.
@@ -43,7 +45,7 @@ func serverEndpoint(server string) Endpoint {
 	}
 	e := Endpoint{Host: u.Hostname(), Port: 443}
 	if u.Port() != "" {
-		port, err := parsePort(u.Port())
+		port, err := entry.ParsePort(u.Port())
 		if err != nil {
 			return Endpoint{}
 		}
@@ -67,11 +69,11 @@ func (m *merge) setCA() bool {
 		return false
 	}
 	if c.CertificateAuthority == "" && !c.InsecureSkipTLSVerify {
-		if have, err := parseCertificates(c.CertificateAuthorityData); err == nil && sameCertificates(have, m.ca) {
+		if have, err := field.ParseCertificates(c.CertificateAuthorityData); err == nil && sameCertificates(have, m.ca) {
 			return false
 		}
 	}
-	c.CertificateAuthorityData = encodeCertificates(m.ca)
+	c.CertificateAuthorityData = field.EncodeCertificates(m.ca)
 	c.CertificateAuthority, c.InsecureSkipTLSVerify = "", false
 	return true
 }
@@ -112,51 +114,47 @@ func (m *merge) setExtension(moved bool) (more, route bool, err error) {
 	if s.Route.isZero() && s.MoreEndpoints == nil && !moved {
 		return false, false, nil
 	}
-	was, err := parseExtension(m.entries.clusterName, m.cluster)
+	was, err := entry.ParseExtension(m.current.ClusterName, m.cluster)
 	if err != nil {
 		return false, false, err
 	}
 	if was == nil {
-		was = &extension{}
+		was = &entry.Extension{}
 	}
 	is := *was
-	endpoints := was.endpoints
-	if s.MoreEndpoints != nil {
-		endpoints = s.MoreEndpoints
-	} else if moved && s.Route.Tunnel != nil && s.Endpoint.Host == s.Route.Tunnel.server() {
-		endpoints = nil // of the server before, and no names of the gateway's
+	endpoints := s.MoreEndpoints
+	switch {
+	case endpoints != nil:
+	case moved && s.Route.Tunnel != nil && s.Endpoint.Host == s.Route.Tunnel.server():
+		// Those that are there are of the server before, and no names of the gateway's.
+	default:
+		for _, text := range was.Endpoints {
+			host, port, _ := entry.ParseEndpoint(text)
+			endpoints = append(endpoints, Endpoint{Host: host, Port: port})
+		}
 	}
-	is.endpoints = moreEndpoints(serverEndpoint(m.cluster.Server), endpoints)
-	if more = !sameExtension(was, &is); more {
-		m.putExtension(&is)
-	}
-	was = &is
+	is.Endpoints = moreEndpoints(serverEndpoint(m.cluster.Server), endpoints)
+	more = m.putExtension(*was, is)
 	after := is
 	if !s.Route.isZero() {
-		after.setRoute(s.Route)
+		s.Route.writeTo(&after)
 	}
-	if route = !sameExtension(was, &after); route {
-		m.putExtension(&after)
-	}
-	return more, route, nil
+	return more, m.putExtension(is, after), nil
 }
 
-func sameExtension(a, b *extension) bool {
-	x, y := a.object(), b.object()
-	if x == nil || y == nil {
-		return x == y
-	}
-	return bytes.Equal(x.Raw, y.Raw)
-}
-
-func (m *merge) putExtension(e *extension) {
-	object := e.object()
-	if object == nil {
+// putExtension reports whether is says something else than was, and puts it
+// into the cluster entry if so.
+func (m *merge) putExtension(was, is entry.Extension) bool {
+	before, after := was.Object(), is.Object()
+	switch {
+	case reflect.DeepEqual(before, after):
+		return false
+	case after == nil:
 		delete(m.cluster.Extensions, ExtensionName)
-		return
-	}
-	if m.cluster.Extensions == nil {
+		return true
+	case m.cluster.Extensions == nil:
 		m.cluster.Extensions = map[string]runtime.Object{}
 	}
-	m.cluster.Extensions[ExtensionName] = object
+	m.cluster.Extensions[ExtensionName] = after
+	return true
 }

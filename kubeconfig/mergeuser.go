@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -17,7 +18,7 @@ import (
 // checkUser finds what is wrong with c before a key is made.
 func (m *merge) checkUser(c Credentials) error {
 	if m.user == nil {
-		return fieldErrorf(fmt.Sprintf("contexts[%q].user", m.entries.context), "%w for Credentials: there is no user entry to take them", errRequired)
+		return field.Errorf(fmt.Sprintf("contexts[%q].user", m.current.Context), "%w for Credentials: there is no user entry to take them", field.ErrRequired)
 	}
 	if len(c.ways()) != 1 || len(c.CAKey) == 0 {
 		_, err := c.authInfo(nil, m.now)
@@ -37,12 +38,12 @@ func (m *merge) effectiveCA() ([]*x509.Certificate, error) {
 	if m.specCA {
 		return m.ca, nil
 	}
-	data := m.entries.cluster.CertificateAuthorityData
+	data := m.current.Cluster.CertificateAuthorityData
 	if len(data) == 0 {
-		return nil, fieldErrorf("CA", "%w for Credentials.CAKey: the kubeconfig holds none", errRequired)
+		return nil, field.Errorf("CA", "%w for Credentials.CAKey: the kubeconfig holds none", field.ErrRequired)
 	}
 	ca, err := parseCA(data, m.now)
-	return ca, fieldError(m.entries.field("certificate-authority-data"), err)
+	return ca, field.Wrap(m.current.Field("certificate-authority-data"), err)
 }
 
 // setUser says whether the user entry changed. With renew, a certificate is
@@ -56,7 +57,7 @@ func (m *merge) setUser(renew bool) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	was := m.entries.user
+	was := m.current.User
 	if samePEM(was.ClientCertificateData, next.ClientCertificateData) && samePEM(was.ClientKeyData, next.ClientKeyData) {
 		next.ClientCertificateData, next.ClientKeyData = was.ClientCertificateData, was.ClientKeyData
 	}
@@ -92,12 +93,12 @@ func (m *merge) wantedUser(renew bool) (*clientcmdapi.AuthInfo, error) {
 // certificateOf returns the client certificate that user holds and those
 // behind it; nil if there is none with its key.
 func certificateOf(user *clientcmdapi.AuthInfo) []*x509.Certificate {
-	chain, err := parseCertificates(user.ClientCertificateData)
+	chain, err := field.ParseCertificates(user.ClientCertificateData)
 	if err != nil {
 		return nil
 	}
-	key, _, err := parsePrivateKey(user.ClientKeyData)
-	if err != nil || !samePublicKey(key.Public(), chain[0].PublicKey) {
+	key, _, err := field.ParsePrivateKey(user.ClientKeyData)
+	if err != nil || !field.SamePublicKey(key.Public(), chain[0].PublicKey) {
 		return nil
 	}
 	return chain
@@ -136,8 +137,8 @@ func samePEM(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true
 	}
-	x, xErr := pemBlocks(a)
-	y, yErr := pemBlocks(b)
+	x, xErr := field.PEMBlocks(a)
+	y, yErr := field.PEMBlocks(b)
 	return xErr == nil && yErr == nil && len(x) > 0 &&
 		slices.EqualFunc(x, y, func(p, q *pem.Block) bool { return bytes.Equal(p.Bytes, q.Bytes) })
 }

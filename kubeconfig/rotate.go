@@ -3,6 +3,8 @@ package kubeconfig
 import (
 	"crypto/x509"
 	"time"
+
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
 
 // Reason is why a kubeconfig has to be rotated.
@@ -129,7 +131,7 @@ func (m *merge) certificateReasons() (life Reason, otherIssuer bool, err error) 
 		return "", false, err
 	}
 	otherIssuer = !issuedBy(chain, ca, m.now)
-	valid := checkValidity(chain[0], m.now) == nil
+	valid := field.CheckValidity(chain[0], m.now) == nil
 	if life != "" && valid && !otherIssuer && !endOf(issuer, m.now).After(chain[0].NotAfter) {
 		life = ReasonCAExpires
 	}
@@ -139,5 +141,5 @@ func (m *merge) certificateReasons() (life Reason, otherIssuer bool, err error) 
 // spent reports whether less than half of a certificate's life is left.
 func spent(cert *x509.Certificate, now time.Time) bool {
 	life := min(cert.NotAfter.Sub(cert.NotBefore), adminLife)
-	return checkValidity(cert, now) != nil || cert.NotAfter.Sub(now) < life/2
+	return field.CheckValidity(cert, now) != nil || cert.NotAfter.Sub(now) < life/2
 }

@@ -13,6 +13,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/causewayproject/causeway/internal/test/kubetest"
+	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
@@ -85,13 +87,13 @@ func rotated(t testing.TB, existing []byte, spec kubeconfig.Spec, want ...kubeco
 }
 
 func TestRotateReasons(t *testing.T) {
-	ca, other := newAuthority(t, nil, nil), newAuthority(t, nil, nil)
-	leaf, leafKey := ca.issue(t, "someone", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(24 * time.Hour) })
-	signer := func(s *kubeconfig.Spec, a *authority) { s.Credentials.CAKey = a.keyPEM(t) }
+	ca, other := pki.NewCAWith(nil, nil), pki.NewCAWith(nil, nil)
+	leaf, leafKey := ca.Issue("someone", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(24 * time.Hour) })
+	signer := func(s *kubeconfig.Spec, a *pki.CA) { s.Credentials.CAKey = a.KeyPEM() }
 	token := kubeconfig.Credentials{Token: "t"}
-	stray, strayKey := other.issue(t, "someone", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(24 * time.Hour) })
-	otherPair := kubeconfig.Credentials{Certificate: certPEM(stray), Key: keyPEM(t, strayKey)}
-	pair := kubeconfig.Credentials{Certificate: certPEM(leaf), Key: keyPEM(t, leafKey)}
+	stray, strayKey := other.Issue("someone", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(24 * time.Hour) })
+	otherPair := kubeconfig.Credentials{Certificate: pki.CertPEM(stray), Key: pki.KeyPEM(strayKey)}
+	pair := kubeconfig.Credentials{Certificate: pki.CertPEM(leaf), Key: pki.KeyPEM(leafKey)}
 	for _, test := range []struct {
 		name    string
 		have    func(*kubeconfig.Spec)
@@ -102,14 +104,14 @@ func TestRotateReasons(t *testing.T) {
 		{"none", nil, nil, nil, false},
 		{"nothing asked", nil, func(s *kubeconfig.Spec) { *s = kubeconfig.Spec{} }, nil, false},
 		{"another algorithm is no reason", nil, func(s *kubeconfig.Spec) { s.Credentials.KeyAlgorithm = kubeconfig.RSA2048 }, nil, false},
-		{"another CA", nil, func(s *kubeconfig.Spec) { s.CA = other.certPEM(); signer(s, other) }, []kubeconfig.Reason{caChanged}, true},
-		{"another CA without its key", nil, func(s *kubeconfig.Spec) { s.CA = other.certPEM(); s.Credentials = kubeconfig.Credentials{} }, []kubeconfig.Reason{caChanged}, false},
-		{"another CA, a token", func(s *kubeconfig.Spec) { s.Credentials = token }, func(s *kubeconfig.Spec) { s.CA = other.certPEM(); signer(s, other) }, []kubeconfig.Reason{caChanged}, false},
-		{"a CA more, the old one signs", nil, func(s *kubeconfig.Spec) { s.CA = certPEM(other.cert, ca.cert) }, []kubeconfig.Reason{caChanged}, false},
-		{"a CA more, the new one signs", nil, func(s *kubeconfig.Spec) { s.CA = certPEM(other.cert, ca.cert); signer(s, other) }, []kubeconfig.Reason{caChanged}, false},
-		{"the CAs in another order", func(s *kubeconfig.Spec) { s.CA = certPEM(other.cert, ca.cert) }, func(s *kubeconfig.Spec) { s.CA = certPEM(ca.cert, other.cert) }, nil, false},
-		{"the old CA goes", func(s *kubeconfig.Spec) { s.CA = certPEM(ca.cert, other.cert) }, func(s *kubeconfig.Spec) { s.CA = other.certPEM(); signer(s, other) }, []kubeconfig.Reason{caChanged}, true},
-		{"issued by another, the CA is right", func(s *kubeconfig.Spec) { s.CA = certPEM(other.cert, ca.cert) }, func(s *kubeconfig.Spec) { s.CA = nil; signer(s, other) }, nil, false},
+		{"another CA", nil, func(s *kubeconfig.Spec) { s.CA = other.CertPEM(); signer(s, other) }, []kubeconfig.Reason{caChanged}, true},
+		{"another CA without its key", nil, func(s *kubeconfig.Spec) { s.CA = other.CertPEM(); s.Credentials = kubeconfig.Credentials{} }, []kubeconfig.Reason{caChanged}, false},
+		{"another CA, a token", func(s *kubeconfig.Spec) { s.Credentials = token }, func(s *kubeconfig.Spec) { s.CA = other.CertPEM(); signer(s, other) }, []kubeconfig.Reason{caChanged}, false},
+		{"a CA more, the old one signs", nil, func(s *kubeconfig.Spec) { s.CA = pki.CertPEM(other.Cert, ca.Cert) }, []kubeconfig.Reason{caChanged}, false},
+		{"a CA more, the new one signs", nil, func(s *kubeconfig.Spec) { s.CA = pki.CertPEM(other.Cert, ca.Cert); signer(s, other) }, []kubeconfig.Reason{caChanged}, false},
+		{"the CAs in another order", func(s *kubeconfig.Spec) { s.CA = pki.CertPEM(other.Cert, ca.Cert) }, func(s *kubeconfig.Spec) { s.CA = pki.CertPEM(ca.Cert, other.Cert) }, nil, false},
+		{"the old CA goes", func(s *kubeconfig.Spec) { s.CA = pki.CertPEM(ca.Cert, other.Cert) }, func(s *kubeconfig.Spec) { s.CA = other.CertPEM(); signer(s, other) }, []kubeconfig.Reason{caChanged}, true},
+		{"issued by another, the CA is right", func(s *kubeconfig.Spec) { s.CA = pki.CertPEM(other.Cert, ca.Cert) }, func(s *kubeconfig.Spec) { s.CA = nil; signer(s, other) }, nil, false},
 		{"issued by another, the CA is the same", func(s *kubeconfig.Spec) { s.Credentials = otherPair }, nil, []kubeconfig.Reason{caChanged}, true},
 		{"a token is asked for", nil, func(s *kubeconfig.Spec) { s.Credentials = token }, []kubeconfig.Reason{credentialsChanged}, true},
 		{"a token is there", func(s *kubeconfig.Spec) { s.Credentials = token }, func(s *kubeconfig.Spec) { s.Credentials = token }, nil, false},
@@ -134,14 +136,14 @@ func TestRotateReasons(t *testing.T) {
 		{"the proxy goes", func(s *kubeconfig.Spec) { s.Route.ProxyURL = "http://p" }, func(s *kubeconfig.Spec) { s.Route.Direct = true }, []kubeconfig.Reason{routeChanged}, false},
 		{"a name", nil, func(s *kubeconfig.Spec) { s.TLSServerName = "x.test" }, []kubeconfig.Reason{routeChanged}, false},
 		{"all at once", nil, func(s *kubeconfig.Spec) {
-			s.CA = other.certPEM()
+			s.CA = other.CertPEM()
 			signer(s, other)
 			s.Endpoint.Port++
 			s.Route.ProxyURL = "http://p"
 		}, []kubeconfig.Reason{caChanged, endpointChanged, routeChanged}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			have, spec := goodSpec(t, ca), goodSpec(t, ca)
+			have, spec := kubetest.Spec(ca), kubetest.Spec(ca)
 			if test.have != nil {
 				test.have(&have)
 				spec.Endpoint, spec.CA = have.Endpoint, have.CA
@@ -180,27 +182,27 @@ func TestRotateAtHalfLife(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
-				ca := newAuthority(t, nil, func(c *x509.Certificate) {
+				ca := pki.NewCAWith(nil, func(c *x509.Certificate) {
 					c.NotBefore, c.NotAfter = start.Add(-7*year), start.Add(50*year)
 				})
-				leaf, key := ca.issue(t, "kubernetes-admin", func(c *x509.Certificate) {
+				leaf, key := ca.Issue("kubernetes-admin", func(c *x509.Certificate) {
 					c.NotBefore = start.Add(-test.begin)
 					c.NotAfter = c.NotBefore.Add(test.life)
 				})
-				have := goodSpec(t, ca)
-				have.Credentials = kubeconfig.Credentials{AuthInfo: &clientcmdapi.AuthInfo{ClientCertificateData: certPEM(leaf), ClientKeyData: keyPEM(t, key)}}
+				have := kubetest.Spec(ca)
+				have.Credentials = kubeconfig.Credentials{AuthInfo: &clientcmdapi.AuthInfo{ClientCertificateData: pki.CertPEM(leaf), ClientKeyData: pki.KeyPEM(key)}}
 				existing := built(t, have)
 				time.Sleep(test.at)
 
-				data, renewed := rotated(t, existing, goodSpec(t, ca), test.want...)
+				data, renewed := rotated(t, existing, kubetest.Spec(ca), test.want...)
 				if renewed != (test.want != nil) {
 					t.Errorf("certificate renewed: got %t, want %t", renewed, test.want != nil)
 				}
 				if renewed {
-					rotated(t, data, goodSpec(t, ca)) // no reason any more
+					rotated(t, data, kubetest.Spec(ca)) // no reason any more
 				}
 				// Who can't sign is told, and nothing is written.
-				spec := goodSpec(t, ca)
+				spec := kubetest.Spec(ca)
 				spec.Credentials = kubeconfig.Credentials{}
 				if _, renewed := rotated(t, existing, spec, test.want...); renewed {
 					t.Error("renewed without a key")
@@ -214,8 +216,8 @@ func TestRotateAtHalfLife(t *testing.T) {
 func TestRotateNearTheEndOfCA(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const hour = time.Hour
-		ca := newAuthority(t, nil, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(1000 * 24 * hour) })
-		spec := goodSpec(t, ca)
+		ca := pki.NewCAWith(nil, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(1000 * 24 * hour) })
+		spec := kubetest.Spec(ca)
 		data := built(t, spec)
 		renewals, expires := 0, false
 		for range 100 {
@@ -241,8 +243,8 @@ func TestRotateNearTheEndOfCA(t *testing.T) {
 			t.Errorf("the CA has ended: got %v", err)
 		}
 		// The CA renewed with its key signs again.
-		renewed := newAuthority(t, ca.key, nil)
-		spec.CA = renewed.certPEM()
+		renewed := pki.NewCAWith(ca.Key, nil)
+		spec.CA = renewed.CertPEM()
 		if _, other := rotated(t, data, spec, certificateLife, caChanged); !other {
 			t.Error("not renewed by the new CA")
 		}
@@ -251,14 +253,14 @@ func TestRotateNearTheEndOfCA(t *testing.T) {
 
 // A new CA is worth a new certificate, though it ends before the old one.
 func TestRotateToACAThatEnds(t *testing.T) {
-	old := newAuthority(t, nil, nil)
-	ending := newAuthority(t, nil, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(1000 * time.Hour) })
-	leaf, key := old.issue(t, "kubernetes-admin", func(c *x509.Certificate) {
+	old := pki.NewCAWith(nil, nil)
+	ending := pki.NewCAWith(nil, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(1000 * time.Hour) })
+	leaf, key := old.Issue("kubernetes-admin", func(c *x509.Certificate) {
 		c.NotBefore, c.NotAfter = time.Now().Add(-8000*time.Hour), time.Now().Add(2000*time.Hour)
 	})
-	have := goodSpec(t, old)
-	have.Credentials = kubeconfig.Credentials{Certificate: certPEM(leaf), Key: keyPEM(t, key)}
-	spec := goodSpec(t, ending)
+	have := kubetest.Spec(old)
+	have.Credentials = kubeconfig.Credentials{Certificate: pki.CertPEM(leaf), Key: pki.KeyPEM(key)}
+	spec := kubetest.Spec(ending)
 	data, renewed := rotated(t, built(t, have), spec, certificateLife, caChanged)
 	if !renewed {
 		t.Error("not renewed")
@@ -267,12 +269,12 @@ func TestRotateToACAThatEnds(t *testing.T) {
 }
 
 func TestRotateBrokenCertificate(t *testing.T) {
-	ca := newAuthority(t, nil, nil)
-	spec := goodSpec(t, ca)
+	ca := pki.NewCAWith(nil, nil)
+	spec := kubetest.Spec(ca)
 	for name, change := range map[string]func(*clientcmdapi.AuthInfo){
 		"no certificate": func(u *clientcmdapi.AuthInfo) { u.ClientCertificateData = []byte("x") },
 		"no key":         func(u *clientcmdapi.AuthInfo) { u.ClientKeyData = nil },
-		"another key":    func(u *clientcmdapi.AuthInfo) { u.ClientKeyData = keyPEM(t, newKey(t)) },
+		"another key":    func(u *clientcmdapi.AuthInfo) { u.ClientKeyData = pki.KeyPEM(pki.NewKey()) },
 	} {
 		config, err := spec.Build()
 		if err != nil {
@@ -286,13 +288,13 @@ func TestRotateBrokenCertificate(t *testing.T) {
 }
 
 func TestRotateAlgorithms(t *testing.T) {
-	ca := newAuthority(t, nil, nil)
+	ca := pki.NewCAWith(nil, nil)
 	for _, algorithm := range []kubeconfig.KeyAlgorithm{"", kubeconfig.RSA2048, kubeconfig.RSA3072, kubeconfig.RSA4096, kubeconfig.ECDSAP256, kubeconfig.ECDSAP384} {
 		t.Run(string(algorithm), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				ca := newAuthority(t, ca.key, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(100000 * time.Hour) })
-				spec := goodSpec(t, ca)
+				ca := pki.NewCAWith(ca.Key, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(100000 * time.Hour) })
+				spec := kubetest.Spec(ca)
 				spec.Credentials.KeyAlgorithm = algorithm
 				data := built(t, spec)
 				rotated(t, data, spec)
@@ -304,7 +306,7 @@ func TestRotateAlgorithms(t *testing.T) {
 			})
 		})
 	}
-	spec := goodSpec(t, ca)
+	spec := kubetest.Spec(ca)
 	data := built(t, spec)
 	spec.Credentials.KeyAlgorithm = "RSA-1024"
 	if _, _, err := kubeconfig.Rotate(data, spec); !errors.As(err, new(*kubeconfig.FieldError)) {
@@ -314,22 +316,22 @@ func TestRotateAlgorithms(t *testing.T) {
 
 // An administrator's certificate that will do is kept by Merge; another is not.
 func TestMergeCAKey(t *testing.T) {
-	ca, other := newAuthority(t, nil, nil), newAuthority(t, nil, nil)
-	spec := goodSpec(t, ca)
+	ca, other := pki.NewCAWith(nil, nil), pki.NewCAWith(nil, nil)
+	spec := kubetest.Spec(ca)
 	good := built(t, spec)
 	if got := merged(t, good, spec); &got[0] != &good[0] {
 		t.Error("a good certificate was replaced")
 	}
-	someone, someonesKey := ca.issue(t, "someone", nil)
-	old, oldKey := ca.issue(t, "kubernetes-admin", func(c *x509.Certificate) {
+	someone, someonesKey := ca.Issue("someone", nil)
+	old, oldKey := ca.Issue("kubernetes-admin", func(c *x509.Certificate) {
 		c.Subject.Organization, c.NotAfter = []string{"system:masters"}, time.Now().Add(-time.Minute)
 	})
 	for name, credentials := range map[string]*clientcmdapi.AuthInfo{
 		"token":      {Token: "t"},
 		"nothing":    {},
-		"someone":    {ClientCertificateData: certPEM(someone), ClientKeyData: keyPEM(t, someonesKey)},
-		"expired":    {ClientCertificateData: certPEM(old), ClientKeyData: keyPEM(t, oldKey)},
-		"another CA": userOf(t, built(t, goodSpec(t, other))),
+		"someone":    {ClientCertificateData: pki.CertPEM(someone), ClientKeyData: pki.KeyPEM(someonesKey)},
+		"expired":    {ClientCertificateData: pki.CertPEM(old), ClientKeyData: pki.KeyPEM(oldKey)},
+		"another CA": userOf(t, built(t, kubetest.Spec(other))),
 		"both":       func() *clientcmdapi.AuthInfo { u := userOf(t, good).DeepCopy(); u.Token = "t"; return u }(),
 	} {
 		have := spec
@@ -350,14 +352,14 @@ func TestMergeCAKey(t *testing.T) {
 	}
 }
 
-func checkIssued(t *testing.T, user *clientcmdapi.AuthInfo, ca *authority) {
+func checkIssued(t *testing.T, user *clientcmdapi.AuthInfo, ca *pki.CA) {
 	t.Helper()
 	block, _ := pem.Decode(user.ClientCertificateData)
 	cert, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cert.CheckSignatureFrom(ca.cert); err != nil || cert.Subject.CommonName != "kubernetes-admin" {
+	if err := cert.CheckSignatureFrom(ca.Cert); err != nil || cert.Subject.CommonName != "kubernetes-admin" {
 		t.Errorf("got %s (%v), want one that the CA issued", cert.Subject, err)
 	}
 }

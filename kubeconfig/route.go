@@ -1,10 +1,8 @@
 package kubeconfig
 
 import (
-	"fmt"
-	"net/url"
-
 	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
 
 // Route is how an API server is reached.
@@ -19,7 +17,7 @@ import (
 // CA can then pose as the API server. If the proxy asks for a client
 // certificate, such programs also show it the one for the API server.
 //
-// A [Client] does neither: see [ClientOptions].ProxyTLS.
+// A client of package connect does neither: see connect.Options.ProxyTLS.
 type Route struct {
 	// ProxyURL is the URL of a proxy, scheme://[user[:password]@]host[:port],
 	// as [dialer.ParseURL] takes it: http, https, socks5 or socks5h. If empty,
@@ -68,7 +66,7 @@ type ProxyTLS struct {
 	CertificateFile, KeyFile string
 	// Secret names a Secret with the client certificate (tls.crt, tls.key), and
 	// a CA (ca.crt) if CA and CAFile are empty. It can't be set along with
-	// files. If nil, there is none. See ClientOptions.ReadSecret.
+	// files. If nil, there is none. See connect.Options.ReadSecret.
 	Secret *SecretRef
 }
 
@@ -85,7 +83,7 @@ func (r Route) proxyURL() (string, error) {
 	case r.ProxyURL == "":
 		return "", nil
 	}
-	u, err := parseProxyURL(r.ProxyURL)
+	u, err := field.ParseProxyURL(r.ProxyURL)
 	if err != nil {
 		return "", err
 	}
@@ -94,21 +92,4 @@ func (r Route) proxyURL() (string, error) {
 		return "", err
 	}
 	return u.String(), nil
-}
-
-// parseProxyURL returns text as client-go takes it: with socks5 for socks5h,
-// and with none of the other schemes that package dialer has.
-func parseProxyURL(text string) (*url.URL, error) {
-	if u, err := url.Parse(text); err == nil && u.Opaque == "" {
-		switch u.Scheme {
-		case "", "http", "https", "socks5", "socks5h":
-		default:
-			return nil, fmt.Errorf("the scheme %q is not http, https, socks5 or socks5h", u.Scheme)
-		}
-	}
-	u, err := dialer.ParseURL(text)
-	if err == nil && u.Scheme == "socks5h" {
-		u.Scheme = "socks5"
-	}
-	return u, err
 }

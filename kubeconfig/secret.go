@@ -2,8 +2,9 @@ package kubeconfig
 
 import (
 	"errors"
-	"fmt"
 
+	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -41,10 +42,10 @@ const (
 // The kubeconfig is written as it is. Files that it names are not read: a
 // consumer in another process will not find them.
 func Secret(name, namespace string, config *clientcmdapi.Config, owner *metav1.OwnerReference) (*corev1.Secret, error) {
-	_, configErr := currentEntries(config)
+	_, configErr := entry.FollowContext(config)
 	err := errors.Join(
-		fieldError("name", checkClusterName(name)),
-		fieldError("namespace", checkNamespace(namespace)),
+		field.Wrap("name", field.CheckClusterName(name)),
+		field.Wrap("namespace", field.CheckNamespace(namespace)),
 		configErr,
 	)
 	if err != nil {
@@ -52,7 +53,7 @@ func Secret(name, namespace string, config *clientcmdapi.Config, owner *metav1.O
 	}
 	data, err := clientcmd.Write(*config)
 	if err != nil {
-		return nil, fieldErrorf("config", "serialize: %w", err)
+		return nil, field.Errorf("config", "serialize: %w", err)
 	}
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
@@ -67,47 +68,4 @@ func Secret(name, namespace string, config *clientcmdapi.Config, owner *metav1.O
 		secret.OwnerReferences = []metav1.OwnerReference{*owner.DeepCopy()}
 	}
 	return secret, nil
-}
-
-// entries are what a kubeconfig's current context refers to.
-type entries struct {
-	context     string
-	clusterName string
-	cluster     *clientcmdapi.Cluster  // never nil
-	user        *clientcmdapi.AuthInfo // nil if the context names none
-}
-
-// field is the path of a field of the cluster entry.
-func (e *entries) field(name string) string {
-	return fmt.Sprintf("clusters[%q].%s", e.clusterName, name)
-}
-
-// currentEntries follows the current context.
-func currentEntries(config *clientcmdapi.Config) (*entries, error) {
-	if config == nil {
-		return nil, fieldError("config", errRequired)
-	}
-	if config.CurrentContext == "" {
-		return nil, fieldError("current-context", errRequired)
-	}
-	current := config.Contexts[config.CurrentContext]
-	if current == nil {
-		return nil, fieldErrorf("current-context", "there is no context %q", config.CurrentContext)
-	}
-	e := &entries{
-		context:     config.CurrentContext,
-		clusterName: current.Cluster,
-		cluster:     config.Clusters[current.Cluster],
-		user:        config.AuthInfos[current.AuthInfo],
-	}
-	field := fmt.Sprintf("contexts[%q].", config.CurrentContext)
-	switch {
-	case e.cluster == nil:
-		return nil, fieldErrorf(field+"cluster", "there is no cluster %q", current.Cluster)
-	case e.user == nil && current.AuthInfo != "":
-		return nil, fieldErrorf(field+"user", "there is no user %q", current.AuthInfo)
-	case e.cluster.Server == "":
-		return nil, fieldError(e.field("server"), errRequired)
-	}
-	return e, nil
 }

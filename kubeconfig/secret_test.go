@@ -11,6 +11,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/connect"
 )
 
 // tokenConfig is a kubeconfig without certificates, so that it can be read.
@@ -102,13 +103,13 @@ func TestDanglingContext(t *testing.T) {
 			test.change(c)
 			_, err := kubeconfig.Secret("c1", "ns", c, nil)
 			check(t, err, test.field)
-			_, err = kubeconfig.NewClient(c, nil)
+			_, err = connect.New(c, nil)
 			check(t, err, test.field)
 		})
 	}
 	_, err := kubeconfig.Secret("c1", "ns", nil, nil)
 	check(t, err, "config")
-	_, err = kubeconfig.NewClient(nil, nil)
+	_, err = connect.New(nil, nil)
 	check(t, err, "config")
 }
 

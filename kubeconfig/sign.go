@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
@@ -87,9 +88,9 @@ func (a KeyAlgorithm) check() error {
 // issuer returns the certificate of CAKey in ca, and the key; nil if ca is
 // empty, which is reported elsewhere.
 func (c Credentials) issuer(ca []*x509.Certificate, now time.Time) (*x509.Certificate, crypto.Signer, error) {
-	caKey, _, err := parsePrivateKey(c.CAKey)
+	caKey, _, err := field.ParsePrivateKey(c.CAKey)
 	if err != nil {
-		return nil, nil, fieldError("Credentials.CAKey", err)
+		return nil, nil, field.Wrap("Credentials.CAKey", err)
 	}
 	if len(ca) == 0 {
 		return nil, nil, nil
@@ -98,7 +99,7 @@ func (c Credentials) issuer(ca []*x509.Certificate, now time.Time) (*x509.Certif
 	if err != nil {
 		return nil, nil, err
 	}
-	return issuer, caKey, fieldError("Credentials.KeyAlgorithm", c.KeyAlgorithm.check())
+	return issuer, caKey, field.Wrap("Credentials.KeyAlgorithm", c.KeyAlgorithm.check())
 }
 
 // endOf is the end of a certificate that issuer signs now.
@@ -118,7 +119,7 @@ func (c Credentials) signed(ca []*x509.Certificate, now time.Time) (*clientcmdap
 	}
 	key, keyPEM, err := c.KeyAlgorithm.generate()
 	if err != nil {
-		return nil, fieldError("Credentials.KeyAlgorithm", err)
+		return nil, field.Wrap("Credentials.KeyAlgorithm", err)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: adminUser, Organization: []string{adminGroup}},
@@ -128,10 +129,10 @@ func (c Credentials) signed(ca []*x509.Certificate, now time.Time) (*clientcmdap
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, issuer, key.Public(), caKey)
 	if err != nil {
-		return nil, fieldErrorf("Credentials.CAKey", "sign the client certificate: %w", err)
+		return nil, field.Errorf("Credentials.CAKey", "sign the client certificate: %w", err)
 	}
 	user := clientcmdapi.NewAuthInfo()
-	user.ClientCertificateData = pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: der})
+	user.ClientCertificateData = pem.EncodeToMemory(&pem.Block{Type: field.BlockCertificate, Bytes: der})
 	user.ClientKeyData = keyPEM
 	return user, nil
 }
@@ -144,7 +145,7 @@ func issuerOf(ca []*x509.Certificate, key crypto.PublicKey, now time.Time) (*x50
 		unusable error
 	)
 	for _, cert := range ca {
-		if !samePublicKey(key, cert.PublicKey) {
+		if !field.SamePublicKey(key, cert.PublicKey) {
 			continue
 		}
 		if err := checkIssuer(cert, now); err != nil {
@@ -157,9 +158,9 @@ func issuerOf(ca []*x509.Certificate, key crypto.PublicKey, now time.Time) (*x50
 	case issuer != nil:
 		return issuer, nil
 	case unusable != nil:
-		return nil, fieldErrorf("CA", "can't sign with CAKey: %w", unusable)
+		return nil, field.Errorf("CA", "can't sign with CAKey: %w", unusable)
 	}
-	return nil, fieldErrorf("Credentials.CAKey", "is not the key of a certificate in CA")
+	return nil, field.Errorf("Credentials.CAKey", "is not the key of a certificate in CA")
 }
 
 func checkIssuer(cert *x509.Certificate, now time.Time) error {
@@ -169,5 +170,5 @@ func checkIssuer(cert *x509.Certificate, now time.Time) error {
 	case cert.KeyUsage != 0 && cert.KeyUsage&x509.KeyUsageCertSign == 0:
 		return errors.New("the certificate's key usage does not allow to sign certificates")
 	}
-	return checkValidity(cert, now)
+	return field.CheckValidity(cert, now)
 }

@@ -15,6 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/causewayproject/causeway/internal/test/kubetest"
+	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
@@ -53,8 +55,8 @@ func TestCertificateProfile(t *testing.T) {
 	} {
 		t.Run(string(test.algorithm), func(t *testing.T) {
 			t.Parallel()
-			ca := newAuthority(t, nil, nil)
-			spec := goodSpec(t, ca)
+			ca := pki.NewCAWith(nil, nil)
+			spec := kubetest.Spec(ca)
 			spec.Credentials.KeyAlgorithm = test.algorithm
 			before := time.Now().Add(365 * 24 * time.Hour).Truncate(time.Second)
 			cert, _, block := signed(t, spec)
@@ -66,8 +68,8 @@ func TestCertificateProfile(t *testing.T) {
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("profile (-want +got):\n%s", diff)
 			}
-			if !cert.NotBefore.Equal(ca.cert.NotBefore) {
-				t.Errorf("NotBefore: got %v, want the CA's %v", cert.NotBefore, ca.cert.NotBefore)
+			if !cert.NotBefore.Equal(ca.Cert.NotBefore) {
+				t.Errorf("NotBefore: got %v, want the CA's %v", cert.NotBefore, ca.Cert.NotBefore)
 			}
 			if cert.NotAfter.Before(before) || cert.NotAfter.After(after) {
 				t.Errorf("NotAfter: got %v, want a year from now", cert.NotAfter)
@@ -78,7 +80,7 @@ func TestCertificateProfile(t *testing.T) {
 			if got := keyBits(cert.PublicKey); got != test.bits {
 				t.Errorf("key: got %d bits, want %d", got, test.bits)
 			}
-			if _, err := cert.Verify(x509.VerifyOptions{Roots: ca.pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+			if _, err := cert.Verify(x509.VerifyOptions{Roots: ca.Pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -97,15 +99,15 @@ func keyBits(key any) int {
 
 func TestCertificateDoesNotOutliveCA(t *testing.T) {
 	end := time.Now().Add(100 * time.Hour).UTC().Truncate(time.Second)
-	ca := newAuthority(t, nil, func(c *x509.Certificate) { c.NotAfter = end })
-	cert, _, _ := signed(t, goodSpec(t, ca))
+	ca := pki.NewCAWith(nil, func(c *x509.Certificate) { c.NotAfter = end })
+	cert, _, _ := signed(t, kubetest.Spec(ca))
 	if !cert.NotAfter.Equal(end) {
 		t.Errorf("got %v, want the CA's end, %v", cert.NotAfter, end)
 	}
 }
 
 func TestCertificateFreshKey(t *testing.T) {
-	spec := goodSpec(t, newAuthority(t, nil, nil))
+	spec := kubetest.Spec(pki.NewCAWith(nil, nil))
 	a, _, _ := signed(t, spec)
 	b, _, _ := signed(t, spec)
 	if a.PublicKey.(*ecdsa.PublicKey).Equal(b.PublicKey) || a.SerialNumber.Cmp(b.SerialNumber) == 0 {
@@ -114,7 +116,7 @@ func TestCertificateFreshKey(t *testing.T) {
 }
 
 func TestIssuerIsFoundByKey(t *testing.T) {
-	key := newKey(t)
+	key := pki.NewKey()
 	life := func(d time.Duration, subject string) func(*x509.Certificate) {
 		return func(c *x509.Certificate) {
 			c.NotAfter = time.Now().Add(d).UTC().Truncate(time.Second)
@@ -122,17 +124,17 @@ func TestIssuerIsFoundByKey(t *testing.T) {
 		}
 	}
 	var (
-		other   = newAuthority(t, nil, nil)
-		short   = newAuthority(t, key, life(time.Hour, "short"))
-		long    = newAuthority(t, key, life(2*time.Hour, "long"))
-		expired = newAuthority(t, key, life(-time.Minute, "expired"))
-		leaf    = newAuthority(t, key, func(c *x509.Certificate) { life(3*time.Hour, "leaf")(c); c.IsCA, c.MaxPathLenZero = false, false })
+		other   = pki.NewCAWith(nil, nil)
+		short   = pki.NewCAWith(key, life(time.Hour, "short"))
+		long    = pki.NewCAWith(key, life(2*time.Hour, "long"))
+		expired = pki.NewCAWith(key, life(-time.Minute, "expired"))
+		leaf    = pki.NewCAWith(key, func(c *x509.Certificate) { life(3*time.Hour, "leaf")(c); c.IsCA, c.MaxPathLenZero = false, false })
 	)
-	bundle := []*x509.Certificate{other.cert, expired.cert, short.cert, long.cert, leaf.cert}
+	bundle := []*x509.Certificate{other.Cert, expired.Cert, short.Cert, long.Cert, leaf.Cert}
 	for range len(bundle) {
 		bundle = append(bundle[1:], bundle[0])
-		spec := goodSpec(t, short)
-		spec.CA = certPEM(bundle...)
+		spec := kubetest.Spec(short)
+		spec.CA = pki.CertPEM(bundle...)
 		cert, _, _ := signed(t, spec)
 		if got := cert.Issuer.CommonName; got != "long" {
 			t.Errorf("got issuer %q, want the CA that lives longest", got)
@@ -142,7 +144,7 @@ func TestIssuerIsFoundByKey(t *testing.T) {
 
 // Every form in which openssl, kubeadm and Cluster API write a CA's key.
 func TestCAKeyForms(t *testing.T) {
-	ecKey := newKey(t).(*ecdsa.PrivateKey)
+	ecKey := pki.NewKey().(*ecdsa.PrivateKey)
 	sec1, err := x509.MarshalECPrivateKey(ecKey)
 	if err != nil {
 		t.Fatal(err)
@@ -158,25 +160,25 @@ func TestCAKeyForms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ecCA, rsaCA, bigCA := newAuthority(t, ecKey, nil), newAuthority(t, rsaKey, nil), newAuthority(t, p521, nil)
+	ecCA, rsaCA, bigCA := pki.NewCAWith(ecKey, nil), pki.NewCAWith(rsaKey, nil), pki.NewCAWith(p521, nil)
 	for _, test := range []struct {
 		name string
-		ca   *authority
+		ca   *pki.CA
 		key  []byte
 	}{
 		{"SEC 1", ecCA, ecPEM},
 		{"SEC 1 with parameters", ecCA, slices.Concat(parameters, ecPEM)},
-		{"SEC 1 behind its certificate", ecCA, slices.Concat(ecCA.certPEM(), ecPEM)},
-		{"PKCS 8 with EC", ecCA, ecCA.keyPEM(t)},
+		{"SEC 1 behind its certificate", ecCA, slices.Concat(ecCA.CertPEM(), ecPEM)},
+		{"PKCS 8 with EC", ecCA, ecCA.KeyPEM()},
 		{"PKCS 1", rsaCA, pkcs1},
-		{"PKCS 8 with RSA", rsaCA, rsaCA.keyPEM(t)},
-		{"P-521", bigCA, bigCA.keyPEM(t)},
+		{"PKCS 8 with RSA", rsaCA, rsaCA.KeyPEM()},
+		{"P-521", bigCA, bigCA.KeyPEM()},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			spec := goodSpec(t, test.ca)
+			spec := kubetest.Spec(test.ca)
 			spec.Credentials.CAKey = test.key
 			cert, _, _ := signed(t, spec)
-			if err := cert.CheckSignatureFrom(test.ca.cert); err != nil {
+			if err := cert.CheckSignatureFrom(test.ca.Cert); err != nil {
 				t.Error(err)
 			}
 		})

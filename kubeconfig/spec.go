@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
@@ -28,7 +29,7 @@ type Spec struct {
 	// zero.
 	Endpoint Endpoint
 	// MoreEndpoints are further addresses of the same API servers, such as an
-	// infrastructure object's status.apiEndpoints: a [Client] tries them in
+	// infrastructure object's status.apiEndpoints: package connect tries them in
 	// their order when Endpoint can't be reached. Endpoint itself may be among
 	// them, and is not tried twice. They are in the extension: other programs
 	// know Endpoint alone. A Tunnel with a Zone takes none.
@@ -79,13 +80,13 @@ func (s Spec) Build() (*clientcmdapi.Config, error) {
 	user, userErr := s.Credentials.authInfo(ca, now)
 	proxyURL, proxyErr := s.Route.proxyURL()
 	err := errors.Join(
-		fieldError("Name", checkClusterName(s.Name)),
+		field.Wrap("Name", field.CheckClusterName(s.Name)),
 		endpointErr,
 		moreErr,
-		fieldError("CA", caErr),
+		field.Wrap("CA", caErr),
 		s.checkServerName(),
 		userErr,
-		fieldError("Route.ProxyURL", proxyErr),
+		field.Wrap("Route.ProxyURL", proxyErr),
 		routeErr,
 	)
 	if err != nil {
@@ -93,10 +94,10 @@ func (s Spec) Build() (*clientcmdapi.Config, error) {
 	}
 	cluster := clientcmdapi.NewCluster()
 	cluster.Server = "https://" + s.Endpoint.String()
-	cluster.CertificateAuthorityData = encodeCertificates(ca)
+	cluster.CertificateAuthorityData = field.EncodeCertificates(ca)
 	cluster.TLSServerName = s.TLSServerName
 	cluster.ProxyURL = proxyURL
-	if object := extensionOf(s).object(); object != nil {
+	if object := s.extension().Object(); object != nil {
 		cluster.Extensions = map[string]runtime.Object{ExtensionName: object}
 	}
 
@@ -120,22 +121,22 @@ func (s Spec) checkEndpoint() error {
 	case t == nil || t.Zone == "" && s.Endpoint != Endpoint{}:
 		return s.Endpoint.check("Endpoint")
 	case s.Endpoint != Endpoint{}:
-		return fieldErrorf("Endpoint", "is not for Route.Tunnel.Zone, which names the API server")
+		return field.Errorf("Endpoint", "is not for Route.Tunnel.Zone, which names the API server")
 	}
 	return nil
 }
 
-func (e Endpoint) check(field string) error {
-	hostErr := fieldError(field+".Host", checkHost(e.Host))
+func (e Endpoint) check(path string) error {
+	hostErr := field.Wrap(path+".Host", field.CheckHost(e.Host))
 	if e.Port < 1 || e.Port > 65535 {
-		return errors.Join(hostErr, fieldErrorf(field+".Port", "required, from 1 to 65535; got %d", e.Port))
+		return errors.Join(hostErr, field.Errorf(path+".Port", "required, from 1 to 65535; got %d", e.Port))
 	}
 	return hostErr
 }
 
 func (s Spec) checkMoreEndpoints() error {
 	if t := s.Route.Tunnel; t != nil && t.Zone != "" && len(s.MoreEndpoints) > 0 {
-		return fieldErrorf("MoreEndpoints", "is not for Route.Tunnel.Zone, which names the API server")
+		return field.Errorf("MoreEndpoints", "is not for Route.Tunnel.Zone, which names the API server")
 	}
 	var errs []error
 	for i, e := range s.MoreEndpoints {
@@ -144,13 +145,13 @@ func (s Spec) checkMoreEndpoints() error {
 	return errors.Join(errs...)
 }
 
-// moreEndpoints is what there is to try after first, each once.
-func moreEndpoints(first Endpoint, more []Endpoint) []Endpoint {
-	var others []Endpoint
+// moreEndpoints returns what there is to try after first, each once.
+func moreEndpoints(first Endpoint, more []Endpoint) []string {
+	var others []string
 	seen := []Endpoint{first.canonical()}
 	for _, e := range more {
 		if one := e.canonical(); !slices.Contains(seen, one) {
-			seen, others = append(seen, one), append(others, e)
+			seen, others = append(seen, one), append(others, e.String())
 		}
 	}
 	return others
@@ -160,18 +161,18 @@ func (s Spec) checkServerName() error {
 	if s.TLSServerName == "" {
 		return nil
 	}
-	return fieldError("TLSServerName", checkHost(s.TLSServerName))
+	return field.Wrap("TLSServerName", field.CheckHost(s.TLSServerName))
 }
 
 // parseCA wants one certificate that is valid now: others may have expired
 // while a CA is replaced.
 func parseCA(data []byte, now time.Time) ([]*x509.Certificate, error) {
-	certs, err := parseCertificates(data)
+	certs, err := field.ParseCertificates(data)
 	if err != nil {
 		return nil, err
 	}
 	for _, cert := range certs {
-		if err = checkValidity(cert, now); err == nil {
+		if err = field.CheckValidity(cert, now); err == nil {
 			return certs, nil
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
 
 // Tunnel is a way through a gateway (package tunnel/gateway), for kubectl,
@@ -40,7 +42,7 @@ type Tunnel struct {
 	Zone string
 }
 
-const inCluster = "kubernetes.default.svc" // in every certificate of an API server
+const inCluster = entry.InCluster
 
 // check reports all that is wrong with the Tunnel, but its combination with an
 // Endpoint.
@@ -52,12 +54,12 @@ func (r Route) check(c Credentials) error {
 	}
 	var both error
 	if r.ProxyURL != "" {
-		both = fieldErrorf("Route", "ProxyURL and Tunnel are set; want one of them")
+		both = field.Errorf("Route", "ProxyURL and Tunnel are set; want one of them")
 	}
 	return errors.Join(both,
-		fieldError("Route.Tunnel.Gateway", t.checkGateway()),
-		fieldError("Route.Tunnel.Cluster", t.checkCluster()),
-		fieldError("Route.Tunnel.Zone", t.checkZone()),
+		field.Wrap("Route.Tunnel.Gateway", t.checkGateway()),
+		field.Wrap("Route.Tunnel.Cluster", t.checkCluster()),
+		field.Wrap("Route.Tunnel.Zone", t.checkZone()),
 		t.checkUser(c),
 		beyond,
 	)
@@ -65,9 +67,9 @@ func (r Route) check(c Credentials) error {
 
 func (t *Tunnel) checkGateway() error {
 	if t.Gateway == "" {
-		return errRequired
+		return field.ErrRequired
 	}
-	u, err := parseProxyURL(t.Gateway)
+	u, err := field.ParseProxyURL(t.Gateway)
 	switch {
 	case err != nil:
 		return err
@@ -82,10 +84,10 @@ func (t *Tunnel) checkCluster() error {
 	case t.Zone == "": // it is in no name
 		return nil
 	case t.Cluster == "":
-		return fmt.Errorf("%w along with Zone", errRequired)
+		return fmt.Errorf("%w along with Zone", field.ErrRequired)
 	}
 	for _, part := range strings.SplitN(t.Cluster, "/", 2) {
-		if err := checkNamespace(part); err != nil {
+		if err := field.CheckNamespace(part); err != nil {
 			return errors.New("want NAME or NAMESPACE/NAME, DNS labels both")
 		}
 	}
@@ -96,26 +98,26 @@ func (t *Tunnel) checkZone() error {
 	if t.Zone == "" {
 		return nil
 	}
-	return checkDNSName(strings.Trim(t.Zone, "."))
+	return field.CheckDNSName(strings.Trim(t.Zone, "."))
 }
 
 // checkUser also asks the dialer what the door's protocol can carry.
 func (t *Tunnel) checkUser(c Credentials) error {
 	switch {
 	case t.user() == "":
-		return fieldErrorf("Route.Tunnel.User", "%w, or Cluster", errRequired)
+		return field.Errorf("Route.Tunnel.User", "%w, or Cluster", field.ErrRequired)
 	case t.Password == "":
-		return fieldError("Route.Tunnel.Password", errRequired)
+		return field.Wrap("Route.Tunnel.Password", field.ErrRequired)
 	case t.Password == strings.TrimSpace(c.Token):
-		return fieldErrorf("Route.Tunnel.Password", "is the cluster's token, which is not for the gateway to know")
+		return field.Errorf("Route.Tunnel.Password", "is the cluster's token, which is not for the gateway to know")
 	case t.checkGateway() != nil:
 		return nil
 	}
-	u, err := parseProxyURL(t.proxyURL())
+	u, err := field.ParseProxyURL(t.proxyURL())
 	if err == nil {
 		_, err = dialer.FromURL(u, nil)
 	}
-	return fieldError("Route.Tunnel.User", err)
+	return field.Wrap("Route.Tunnel.User", err)
 }
 
 func (t *Tunnel) user() string {
@@ -127,7 +129,7 @@ func (t *Tunnel) user() string {
 
 // proxyURL returns the gateway with the credentials; empty if that can't be.
 func (t *Tunnel) proxyURL() string {
-	u, err := parseProxyURL(t.Gateway)
+	u, err := field.ParseProxyURL(t.Gateway)
 	if err != nil {
 		return ""
 	}

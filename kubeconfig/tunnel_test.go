@@ -1,18 +1,13 @@
 package kubeconfig_test
 
 import (
-	"context"
-	"errors"
-	"net"
-	"net/http"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/test/kubetest"
+	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/kubeconfig"
-	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
 func TestBuildTunnel(t *testing.T) {
@@ -54,7 +49,7 @@ func TestBuildTunnel(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			spec := goodSpec(t, newAuthority(t, nil, nil))
+			spec := kubetest.Spec(pki.NewCAWith(nil, nil))
 			spec.Endpoint, spec.Route = kubeconfig.Endpoint{}, kubeconfig.Route{Tunnel: &test.tunnel}
 			if test.change != nil {
 				test.change(&spec)
@@ -82,64 +77,12 @@ func TestBuildTunnel(t *testing.T) {
 	}
 }
 
-// What is built leads through a real gateway, until the ticket is revoked.
-func TestTunnelThroughGateway(t *testing.T) {
-	const cluster = "default/prod"
-	api := newAPIServer(t)
-	tickets := &gateway.Tickets{}
-	g := &gateway.Gateway{
-		Authenticate: tickets.Authenticate, Route: gateway.ByAuthority("zone.test"), Grace: -1,
-		Dial: func(ctx context.Context, r gateway.Request) (net.Conn, error) {
-			if r.Cluster != cluster || r.Address != "kubernetes.default.svc:443" {
-				t.Errorf("asked for %s in %q", r.Address, r.Cluster)
-			}
-			return api.dial(ctx, "tcp", apiAddress)
-		},
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error)
-	go func() { served <- g.ServeConnect(t.Context(), l) }()
-	defer func() {
-		g.Close()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	}()
-	user, password, err := tickets.Issue(gateway.Identity{Name: "controller", Cluster: cluster}, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	spec := goodSpec(t, api.ca)
-	spec.Endpoint, spec.TLSServerName = kubeconfig.Endpoint{}, "api.test" // what the stand-in is called
-	spec.Route.Tunnel = &kubeconfig.Tunnel{Gateway: "http://" + l.Addr().String(), User: user, Password: password, Cluster: cluster, Zone: "zone.test"}
-	config, err := spec.Build()
-	if err != nil {
-		t.Fatal(err)
-	}
-	newKubelet(t, api, true)
-	c := newClient(t, config, nil)
-	if err := namespaces(c.Config()); err != nil {
-		t.Error(err)
-	}
-	if err := c.Exec(t.Context(), execOptions("true")); err != nil {
-		t.Error(err)
-	}
-	tickets.Revoke(user, time.Hour)
-	var de *dialer.Error
-	if err := namespaces(newClient(t, config, nil).Config()); !errors.As(err, &de) || de.Status != http.StatusProxyAuthRequired {
-		t.Errorf("revoked: got %v, want 407", err)
-	}
-}
-
 func TestTunnelPrints(t *testing.T) {
-	tunnel := kubeconfig.Tunnel{Gateway: "http://u:" + canary + "@gw.test", User: "u", Password: canary, Cluster: "default/prod"}
+	tunnel := kubeconfig.Tunnel{Gateway: "http://u:" + kubetest.Canary + "@gw.test", User: "u", Password: kubetest.Canary, Cluster: "default/prod"}
 	for what, v := range map[string]any{
 		"Tunnel": tunnel, "*Tunnel": &tunnel, "Route": kubeconfig.Route{Tunnel: &tunnel}, "Spec": kubeconfig.Spec{Route: kubeconfig.Route{Tunnel: &tunnel}},
 	} {
-		checkLeaks(t, what, v)
+		kubetest.CheckLeaks(t, what, v)
 	}
 	if got, want := (kubeconfig.Route{Tunnel: &tunnel}).String(), `tunnel to "default/prod" by http://gw.test`; got != want {
 		t.Errorf("got %s, want %s", got, want)

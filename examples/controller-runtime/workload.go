@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/connect"
 )
 
 // workload is a client of the cluster that the kubeconfig Secret leads to, by
@@ -20,7 +21,7 @@ func workload(secret *corev1.Secret, scheme *runtime.Scheme) (client.Client, io.
 	if err != nil {
 		return nil, nil, err
 	}
-	way, err := kubeconfig.NewClient(config, nil)
+	way, err := connect.New(config, nil)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -38,7 +38,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/examples/internal/cli"
-	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/probe"
 )
 
 func main() { cli.Main(run) }
@@ -52,10 +52,10 @@ type options struct {
 
 // diagnosis is what -json prints.
 type diagnosis struct {
-	Context string            `json:"context"`
-	OK      bool              `json:"ok"`
-	Report  kubeconfig.Report `json:"report"`
-	Notes   []string          `json:"notes"`
+	Context string       `json:"context"`
+	OK      bool         `json:"ok"`
+	Report  probe.Report `json:"report"`
+	Notes   []string     `json:"notes"`
 }
 
 // run is main without the process.
@@ -109,7 +109,7 @@ func diagnose(ctx context.Context, o options) diagnosis {
 	if err != nil {
 		return diagnosis{Context: o.context, Notes: []string{}, Report: unreadable(err, time.Since(began))}
 	}
-	d := diagnosis{Context: config.CurrentContext, Notes: []string{}, Report: kubeconfig.Probe(ctx, config)}
+	d := diagnosis{Context: config.CurrentContext, Notes: []string{}, Report: probe.Run(ctx, config)}
 	d.OK = d.Report.OK()
 	if n := notes(config, d.Report, os.Getenv); n != nil {
 		d.Notes = n
@@ -138,13 +138,13 @@ func load(o options) (*clientcmdapi.Config, error) {
 }
 
 // unreadable is the report of what is no kubeconfig.
-func unreadable(err error, took time.Duration) kubeconfig.Report {
+func unreadable(err error, took time.Duration) probe.Report {
 	advice := "Mend the file; kubectl config view says the same of it."
 	if errors.Is(err, errNoKubeconfig) || errors.Is(err, os.ErrNotExist) {
 		advice = "Name a file by -kubeconfig or the variable KUBECONFIG."
 	}
-	return kubeconfig.Report{Steps: []kubeconfig.Step{{
-		Phase: kubeconfig.PhaseConfig, Took: took, Err: err, Advice: advice,
+	return probe.Report{Steps: []probe.Step{{
+		Phase: probe.PhaseConfig, Took: took, Err: err, Advice: advice,
 		Cause: strings.Join(strings.Fields(err.Error()), " "),
 	}}}
 }

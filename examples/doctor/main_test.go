@@ -29,7 +29,7 @@ import (
 	"github.com/causewayproject/causeway/examples/internal/cli"
 	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/internal/test/proxytest"
-	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/probe"
 )
 
 func TestMain(m *testing.M) {
@@ -289,7 +289,7 @@ func TestNotes(t *testing.T) {
 			config.Clusters["c"], config.AuthInfos["u"] = &test.cluster, &test.user
 			config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 			config.CurrentContext = "x"
-			got := notes(config, kubeconfig.Report{Server: test.cluster.Server}, func(name string) string { return test.env[name] })
+			got := notes(config, probe.Report{Server: test.cluster.Server}, func(name string) string { return test.env[name] })
 			if len(got) != len(test.want) || len(got) > 0 && !strings.Contains(got[0], test.want[0]) || strings.Contains(fmt.Sprint(got), secret) {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
@@ -299,9 +299,9 @@ func TestNotes(t *testing.T) {
 
 // No line is wider than the terminal, but for words that don't fit one.
 func TestWidth(t *testing.T) {
-	d := diagnosis{Context: "admin@prod", Report: kubeconfig.Report{Server: "https://api.test", Route: "direct", Steps: []kubeconfig.Step{
-		{Phase: kubeconfig.PhaseConfig, Took: 1500 * time.Millisecond, Detail: strings.Repeat("ünï ", 40)},
-		{Phase: kubeconfig.PhaseTLS, Took: 15 * time.Millisecond, Cause: strings.Repeat("word ", 40), Advice: strings.Repeat("more ", 40), Err: errors.New("x")},
+	d := diagnosis{Context: "admin@prod", Report: probe.Report{Server: "https://api.test", Route: "direct", Steps: []probe.Step{
+		{Phase: probe.PhaseConfig, Took: 1500 * time.Millisecond, Detail: strings.Repeat("ünï ", 40)},
+		{Phase: probe.PhaseTLS, Took: 15 * time.Millisecond, Cause: strings.Repeat("word ", 40), Advice: strings.Repeat("more ", 40), Err: errors.New("x")},
 	}}, Notes: []string{strings.Repeat("note ", 40)}}
 	for _, width := range []int{40, 80, 120} {
 		var out bytes.Buffer

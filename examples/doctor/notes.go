@@ -9,13 +9,13 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/dialer"
-	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/probe"
 	"github.com/causewayproject/causeway/noproxy"
 )
 
 // notes say what other programs make of the kubeconfig, and what is no failure
 // and no good either.
-func notes(config *clientcmdapi.Config, r kubeconfig.Report, getenv func(string) string) []string {
+func notes(config *clientcmdapi.Config, r probe.Report, getenv func(string) string) []string {
 	current := config.Contexts[config.CurrentContext]
 	if current == nil || config.Clusters[current.Cluster] == nil {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/probe"
 )
 
 const (
@@ -79,7 +79,7 @@ func (t *table) write(d diagnosis) error {
 	return t.err
 }
 
-func reached(r kubeconfig.Report) string {
+func reached(r probe.Report) string {
 	if r.Version == "" {
 		return "the API server is reached"
 	}
@@ -87,7 +87,7 @@ func reached(r kubeconfig.Report) string {
 }
 
 // step writes the line of a phase.
-func (t *table) step(s kubeconfig.Step) {
+func (t *table) step(s probe.Step) {
 	mark, color, found := "ok", green, s.Detail
 	if s.Err != nil {
 		mark, color, found = "FAIL", red, s.Cause

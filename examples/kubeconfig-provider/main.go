@@ -36,7 +36,7 @@ import (
 
 	"github.com/causewayproject/causeway/examples/internal/cli"
 	"github.com/causewayproject/causeway/examples/internal/metrics"
-	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/probe"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
 
@@ -140,7 +140,7 @@ func hooks(log *slog.Logger, m *metrics.Metrics) provider.Hooks {
 			}
 			log.Info("wrote", "cluster", cluster.String(), "kind", kind)
 		},
-		Probed: func(cluster types.NamespacedName, took time.Duration, report kubeconfig.Report) {
+		Probed: func(cluster types.NamespacedName, took time.Duration, report probe.Report) {
 			phase := ""
 			if step := report.Failed(); step != nil {
 				phase = string(step.Phase)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/connect"
 )
 
 // A demo is a cluster and the routes to it.
@@ -32,7 +33,7 @@ type demo struct {
 type route struct {
 	name    string
 	route   kubeconfig.Route // the zero value is direct
-	options *kubeconfig.ClientOptions
+	options *connect.Options
 }
 
 // run tries the routes, then what happens without the proxy and with a wrong
@@ -101,7 +102,7 @@ func (d *demo) otherwise() []route {
 		return nil
 	}
 	direct := dialer.Direct{Dialer: &net.Dialer{Timeout: directTimeout}}
-	return append([]route{{"no proxy", kubeconfig.Route{}, &kubeconfig.ClientOptions{Forward: direct}}}, wrong...)
+	return append([]route{{"no proxy", kubeconfig.Route{}, &connect.Options{Forward: direct}}}, wrong...)
 }
 
 func writeKubeconfig(a attempt, file string) error {

@@ -16,6 +16,7 @@ import (
 	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/internal/test/proxytest"
 	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/connect"
 )
 
 // standInHost is an address for documentation (RFC 5737): nobody has it. The
@@ -90,7 +91,7 @@ func standIns() (*demo, error) {
 		},
 		routes: []route{
 			{"HTTP proxy", through("http", plain), nil},
-			{"HTTPS proxy", through("https", secure), &kubeconfig.ClientOptions{ProxyTLS: &tls.Config{RootCAs: proxyCA.Pool()}}},
+			{"HTTPS proxy", through("https", secure), &connect.Options{ProxyTLS: &tls.Config{RootCAs: proxyCA.Pool()}}},
 			{"SOCKS5 proxy", through("socks5", socks), nil},
 			{"TUNNEL", tunnelRoute, nil},
 		},

@@ -17,6 +17,7 @@ import (
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/connect"
 )
 
 const (
@@ -55,7 +56,7 @@ func (d *demo) try(ctx context.Context, r route) attempt {
 		a.err = err
 		return a
 	}
-	client, err := kubeconfig.NewClient(config, r.options)
+	client, err := connect.New(config, r.options)
 	if err != nil {
 		a.err = err
 		return a

@@ -15,6 +15,7 @@ import (
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/connect"
 )
 
 // yours is a cluster that a kubeconfig leads to, through -proxy.
@@ -45,7 +46,7 @@ func yours(f flags) (*demo, error) {
 		} else if !roots.AppendCertsFromPEM(pem) {
 			return nil, fmt.Errorf("-proxy-ca: %s holds no PEM certificate", f.proxyCA)
 		}
-		r.options = &kubeconfig.ClientOptions{ProxyTLS: &tls.Config{RootCAs: roots}}
+		r.options = &connect.Options{ProxyTLS: &tls.Config{RootCAs: roots}}
 	}
 	return &demo{
 		intro:  fmt.Sprintf("The API server is the one of %s: %s", f.kubeconfig, spec.Endpoint),

@@ -20,6 +20,7 @@ import (
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/connect"
 )
 
 type clientInput struct {
@@ -66,19 +67,19 @@ func clientRole(ctx context.Context, in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(answer)
 }
 
-func newClient(data, proxyCA []byte, forward ...hop) (*kubeconfig.Client, error) {
+func newClient(data, proxyCA []byte, forward ...hop) (*connect.Client, error) {
 	config, err := clientcmd.Load(data)
 	if err != nil {
 		return nil, err
 	}
-	opts := &kubeconfig.ClientOptions{}
+	opts := &connect.Options{}
 	if len(proxyCA) > 0 {
 		opts.ProxyTLS = proxyTLS(proxyCA)
 	}
 	if opts.Forward, err = dialerThrough(forward...); err != nil {
 		return nil, err
 	}
-	return kubeconfig.NewClient(config, opts)
+	return connect.New(config, opts)
 }
 
 func use(ctx context.Context, clientset kubernetes.Interface, namespace string, answer *clientAnswer) error {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/causewayproject/causeway/internal/e2e/bed"
-	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/probe"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
 
@@ -61,7 +61,7 @@ func printingHooks(out io.Writer) provider.Hooks {
 		Wrote: func(cluster types.NamespacedName, kind provider.Write, err error) {
 			print("wrote %s of %s: %v", kind, cluster, err)
 		},
-		Probed: func(cluster types.NamespacedName, took time.Duration, report kubeconfig.Report) {
+		Probed: func(cluster types.NamespacedName, took time.Duration, report probe.Report) {
 			text, err := json.Marshal(report)
 			print("probed %s in %v: %s %v %+v", cluster, took, text, err, report.Failed())
 		},

@@ -51,7 +51,7 @@ func (r *replicas) testGateway(t *testing.T) {
 	const prod = clientsNamespace + "/prod"
 	check := func(name, gateway, cluster, token string, want int) {
 		t.Helper()
-		if got := connect(t, gateway, cluster, token); got != want {
+		if got := connectStatus(t, gateway, cluster, token); got != want {
 			t.Errorf("%s: got status %d, want %d", name, got, want)
 		}
 	}
@@ -70,7 +70,7 @@ func (r *replicas) testGateway(t *testing.T) {
 	}
 	// kube-apiserver itself remembers a token for ten seconds.
 	eventually(t, "the token to end with its ServiceAccount", func(context.Context) error {
-		if got := connect(t, address, prod, annie); got != 407 {
+		if got := connectStatus(t, address, prod, annie); got != 407 {
 			return errors.New("it is let in still")
 		}
 		return nil
@@ -116,13 +116,13 @@ func (r *replicas) serveGateway(t *testing.T, review *kubernetes.TokenReview) (a
 	return l.Addr().String(), seen
 }
 
-// connect returns the status that a client gets that has a proxy URL.
-func connect(t *testing.T, address, cluster, token string) int {
+// connectStatus returns the status that a client gets that has a proxy URL.
+func connectStatus(t *testing.T, address, cluster, token string) int {
 	t.Helper()
 	return connectFrom(t, nil, address, cluster, token)
 }
 
-// connectFrom is connect of a client that is elsewhere.
+// connectFrom is connectStatus for a client that is elsewhere.
 func connectFrom(t *testing.T, from dialer.Dialer, address, cluster, token string) int {
 	t.Helper()
 	d, err := dialer.FromURL(&url.URL{Scheme: "http", Host: address, User: url.UserPassword(cluster, token)}, &dialer.Options{Forward: from})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/causewayproject/causeway/internal/e2e/bed"
 	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/connect"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -152,7 +153,7 @@ func TestTunnelClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := kubeconfig.NewClient(config, &kubeconfig.ClientOptions{Dialer: h.Dialer(cluster)})
+	client, err := connect.New(config, &connect.Options{Dialer: h.Dialer(cluster)})
 	if err != nil {
 		t.Fatal(err)
 	}

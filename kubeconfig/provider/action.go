@@ -8,6 +8,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/probe"
 )
 
 // Config is the installation's, and what is known at the moment of the plan.
@@ -44,7 +45,7 @@ func (c Config) interval() time.Duration {
 
 // Result is the answer to a Candidate.
 type Result struct {
-	Report   kubeconfig.Report
+	Report   probe.Report
 	At       time.Time
 	Failures int // in a row; 0 if the Report is OK
 }

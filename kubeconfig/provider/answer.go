@@ -7,6 +7,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/probe"
 )
 
 const (
@@ -43,8 +44,8 @@ func (p *planner) ask(key string, age func(Result) time.Duration, value func() (
 
 // broken is the answer for a kubeconfig that is none.
 func broken(err error) Result {
-	return Result{Failures: failuresToFall, Report: kubeconfig.Report{
-		Steps: []kubeconfig.Step{{Phase: kubeconfig.PhaseConfig, Cause: err.Error(), Err: err}},
+	return Result{Failures: failuresToFall, Report: probe.Report{
+		Steps: []probe.Step{{Phase: probe.PhaseConfig, Cause: err.Error(), Err: err}},
 	}}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/causewayproject/causeway/internal/test/apitest"
 	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/probe"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
 
@@ -37,11 +38,11 @@ func newBed(t *testing.T) *bed {
 	b.opts = provider.Options{
 		REST:   b.Config(),
 		Plan:   planSimply,
-		Probe:  func(context.Context, provider.Cluster, *clientcmdapi.Config) kubeconfig.Report { return passed },
+		Probe:  func(context.Context, provider.Cluster, *clientcmdapi.Config) probe.Report { return passed },
 		Config: provider.Config{Name: "test"},
 		Hooks: provider.Hooks{
 			Planned: func(c types.NamespacedName, _ time.Duration, _ error) { b.count(b.plans, c.String()) },
-			Probed: func(c types.NamespacedName, _ time.Duration, _ kubeconfig.Report) {
+			Probed: func(c types.NamespacedName, _ time.Duration, _ probe.Report) {
 				b.count(b.probes, c.String())
 			},
 			Wrote: func(_ types.NamespacedName, w provider.Write, err error) {
@@ -175,4 +176,4 @@ func planSimply(c provider.Cluster, s provider.Secrets, config provider.Config) 
 	return a, nil
 }
 
-var passed = kubeconfig.Report{Steps: []kubeconfig.Step{{Phase: kubeconfig.PhaseReady}}}
+var passed = probe.Report{Steps: []probe.Step{{Phase: probe.PhaseReady}}}

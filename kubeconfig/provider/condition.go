@@ -4,10 +4,9 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/causewayproject/causeway/kubeconfig/probe"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/causewayproject/causeway/kubeconfig"
 )
 
 // ConditionRoute is the type of Action.Condition, and of the one in a Secret's
@@ -45,13 +44,13 @@ const (
 )
 
 // reasonOf is the phase in the form of a condition's reason.
-func reasonOf(phase kubeconfig.Phase) string {
+func reasonOf(phase probe.Phase) string {
 	switch phase {
-	case kubeconfig.PhaseDNS:
+	case probe.PhaseDNS:
 		return "DNSFailed"
-	case kubeconfig.PhaseTCP:
+	case probe.PhaseTCP:
 		return "TCPFailed"
-	case kubeconfig.PhaseTLS:
+	case probe.PhaseTLS:
 		return "TLSFailed"
 	}
 	var b strings.Builder

@@ -15,7 +15,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/internal/test/apitest"
-	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/probe"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
 
@@ -142,7 +142,7 @@ func TestHangingProbes(t *testing.T) {
 	b := newBed(t)
 	b.opts.Workers, b.opts.Probes, b.opts.ProbeTimeout = 1, 2, time.Hour
 	hanging := make(chan struct{})
-	b.opts.Probe = func(ctx context.Context, c provider.Cluster, _ *clientcmdapi.Config) kubeconfig.Report {
+	b.opts.Probe = func(ctx context.Context, c provider.Cluster, _ *clientcmdapi.Config) probe.Report {
 		if c.Name == "hangs" {
 			close(hanging)
 			<-ctx.Done()
@@ -172,9 +172,9 @@ func TestHangingProbes(t *testing.T) {
 func TestProbeTimeout(t *testing.T) {
 	b := newBed(t)
 	b.opts.ProbeTimeout = time.Millisecond
-	b.opts.Probe = func(ctx context.Context, _ provider.Cluster, _ *clientcmdapi.Config) kubeconfig.Report {
+	b.opts.Probe = func(ctx context.Context, _ provider.Cluster, _ *clientcmdapi.Config) probe.Report {
 		<-ctx.Done()
-		return kubeconfig.Report{Steps: []kubeconfig.Step{{Phase: kubeconfig.PhaseTCP, Err: ctx.Err()}}}
+		return probe.Report{Steps: []probe.Step{{Phase: probe.PhaseTCP, Err: ctx.Err()}}}
 	}
 	b.Set("clusters", cluster("a", "one", route("p1:1")))
 	b.run(t)

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/causewayproject/causeway/internal/controller"
-	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/probe"
 )
 
 const (
@@ -135,7 +135,7 @@ func (m *ledger) fly(key types.NamespacedName, probe string) bool {
 }
 
 // land notes the answer to a probe, unless the Cluster is gone.
-func (m *ledger) land(key types.NamespacedName, uid, probe string, report *kubeconfig.Report, now time.Time) {
+func (m *ledger) land(key types.NamespacedName, uid, probe string, report *probe.Report, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := m.clusters[key]

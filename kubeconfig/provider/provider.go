@@ -15,7 +15,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/internal/controller"
-	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/probe"
 )
 
 // Options are those of a Provider. They are read by [New], once.
@@ -33,9 +33,9 @@ type Options struct {
 	Config Config
 	// Plan decides. If nil, the package's [Plan]; another one can wrap it.
 	Plan func(Cluster, Secrets, Config) (Action, error)
-	// Probe tries a kubeconfig. If nil, [kubeconfig.Probe]. Another one knows
+	// Probe tries a kubeconfig. If nil, [probe.Run]. Another one knows
 	// tunnels that end in this process, say. It returns when ctx ends.
-	Probe func(ctx context.Context, cluster Cluster, config *clientcmdapi.Config) kubeconfig.Report
+	Probe func(ctx context.Context, cluster Cluster, config *clientcmdapi.Config) probe.Report
 	// ProbeTimeout ends a probe. 15 seconds if 0.
 	ProbeTimeout time.Duration
 	// Workers is how many Clusters are looked at side by side; Probes, how many
@@ -56,7 +56,7 @@ type Hooks struct {
 	Wrote func(cluster types.NamespacedName, kind Write, err error)
 	// Probed is called after each probe. report.OK says how it went, and
 	// report.Failed in which phase.
-	Probed func(cluster types.NamespacedName, took time.Duration, report kubeconfig.Report)
+	Probed func(cluster types.NamespacedName, took time.Duration, report probe.Report)
 	// Queued is told how many Clusters wait to be looked at.
 	Queued func(depth int)
 	// Leading is told of leadership taken and lost; without LeaderElection, of
@@ -96,12 +96,12 @@ func (o *Options) plan() func(Cluster, Secrets, Config) (Action, error) {
 	return Plan
 }
 
-func (o *Options) probe() func(context.Context, Cluster, *clientcmdapi.Config) kubeconfig.Report {
+func (o *Options) probe() func(context.Context, Cluster, *clientcmdapi.Config) probe.Report {
 	if o.Probe != nil {
 		return o.Probe
 	}
-	return func(ctx context.Context, _ Cluster, config *clientcmdapi.Config) kubeconfig.Report {
-		return kubeconfig.Probe(ctx, config)
+	return func(ctx context.Context, _ Cluster, config *clientcmdapi.Config) probe.Report {
+		return probe.Run(ctx, config)
 	}
 }
 

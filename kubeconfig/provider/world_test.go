@@ -26,6 +26,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/probe"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
 
@@ -221,12 +222,12 @@ func (w *world) snapshot() (provider.Cluster, provider.Secrets, provider.Config)
 func (w *world) answer(c provider.Candidate) {
 	w.t.Helper()
 	w.probes++
-	r := provider.Result{At: time.Now(), Report: kubeconfig.Report{Steps: []kubeconfig.Step{{Phase: kubeconfig.PhaseReady}}}}
+	r := provider.Result{At: time.Now(), Report: probe.Report{Steps: []probe.Step{{Phase: probe.PhaseReady}}}}
 	entry := c.Config.Clusters[c.Config.Contexts[c.Config.CurrentContext].Cluster]
 	if err := w.probe(entry); err != nil {
 		r.Failures = w.config.Results[c.Key].Failures + 1
 		phase, cause, _ := strings.Cut(err.Error(), ": ")
-		r.Report.Steps = []kubeconfig.Step{{Phase: kubeconfig.Phase(phase), Cause: cause, Advice: "Do something.", Err: err}}
+		r.Report.Steps = []probe.Step{{Phase: probe.Phase(phase), Cause: cause, Advice: "Do something.", Err: err}}
 	}
 	w.config.Results[c.Key] = r
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/causewayproject/causeway/internal/test/apitest"
 	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/probe"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
 
@@ -213,7 +214,7 @@ func TestProbeSlots(t *testing.T) {
 	var now, most atomic.Int32
 	full := make(chan struct{})
 	var once sync.Once
-	b.opts.Probe = func(ctx context.Context, _ provider.Cluster, _ *clientcmdapi.Config) kubeconfig.Report {
+	b.opts.Probe = func(ctx context.Context, _ provider.Cluster, _ *clientcmdapi.Config) probe.Report {
 		n := now.Add(1)
 		defer now.Add(-1)
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/probe"
 	kubeprovider "github.com/causewayproject/causeway/kubeconfig/provider"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
@@ -42,8 +42,8 @@ func everything() []prometheus.Collector {
 	doors.Failed(&gateway.Error{Request: gateway.Request{Door: gateway.DoorSNI}, Phase: gateway.PhaseRoute})
 
 	p := &provider.Provider{}
-	p.Hooks(kubeprovider.Hooks{}).Probed(types.NamespacedName{}, time.Second, kubeconfig.Report{
-		Steps: []kubeconfig.Step{{Phase: kubeconfig.PhaseTCP, Err: errAny}},
+	p.Hooks(kubeprovider.Hooks{}).Probed(types.NamespacedName{}, time.Second, probe.Report{
+		Steps: []probe.Step{{Phase: probe.PhaseTCP, Err: errAny}},
 	})
 	return []prometheus.Collector{server, agent, g, p}
 }

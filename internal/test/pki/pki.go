@@ -3,6 +3,8 @@
 package pki
 
 import (
+	"bytes"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -10,7 +12,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"math/big"
 	"net"
 	"time"
 )
@@ -18,36 +19,47 @@ import (
 // CA is a certificate authority, with the profile of Cluster API's.
 type CA struct {
 	Cert *x509.Certificate
-	Key  *ecdsa.PrivateKey
+	Key  crypto.Signer
 }
 
 // NewCA returns a new authority that is valid for ten years.
 func NewCA(commonName string) *CA {
-	now := time.Now()
-	return NewCAFor(commonName, now.Add(-5*time.Minute), now.AddDate(10, 0, 0))
+	return NewCAWith(nil, func(c *x509.Certificate) { c.Subject.CommonName = commonName })
 }
 
 // NewCAFor returns a new authority with the given times.
 func NewCAFor(commonName string, notBefore, notAfter time.Time) *CA {
-	key := newKey()
+	return NewCAWith(nil, func(c *x509.Certificate) {
+		c.Subject.CommonName, c.NotBefore, c.NotAfter = commonName, notBefore, notAfter
+	})
+}
+
+// NewCAWith returns an authority, "kubernetes", of a key that there is, or of a
+// new one if key is nil. change, if not nil, changes its certificate.
+func NewCAWith(key crypto.Signer, change func(*x509.Certificate)) *CA {
+	if key == nil {
+		key = NewKey()
+	}
 	template := &x509.Certificate{
-		SerialNumber:          serial(),
-		Subject:               pkix.Name{CommonName: commonName},
-		NotBefore:             notBefore,
-		NotAfter:              notAfter,
+		Subject:               pkix.Name{CommonName: "kubernetes"},
+		NotBefore:             time.Now().Add(-5 * time.Minute),
+		NotAfter:              time.Now().AddDate(10, 0, 0),
 		KeyUsage:              x509.KeyUsageKeyEncipherment | x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
 		MaxPathLenZero:        true,
 	}
+	if change != nil {
+		change(template)
+	}
 	return &CA{sign(template, template, key, key), key}
 }
 
 // CertPEM is the certificate.
-func (ca *CA) CertPEM() []byte { return encode("CERTIFICATE", ca.Cert.Raw) }
+func (ca *CA) CertPEM() []byte { return CertPEM(ca.Cert) }
 
 // KeyPEM is the private key.
-func (ca *CA) KeyPEM() []byte { return keyPEM(ca.Key) }
+func (ca *CA) KeyPEM() []byte { return KeyPEM(ca.Key) }
 
 // Pool holds the authority alone.
 func (ca *CA) Pool() *x509.CertPool {
@@ -58,73 +70,83 @@ func (ca *CA) Pool() *x509.CertPool {
 
 // Server returns a certificate for names and addresses, valid for a day.
 func (ca *CA) Server(hosts ...string) tls.Certificate {
-	template := &x509.Certificate{
-		Subject:     pkix.Name{CommonName: hosts[0]},
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	for _, host := range hosts {
-		if ip := net.ParseIP(host); ip != nil {
-			template.IPAddresses = append(template.IPAddresses, ip)
-		} else {
-			template.DNSNames = append(template.DNSNames, host)
+	return ca.leaf(hosts[0], x509.ExtKeyUsageServerAuth, func(c *x509.Certificate) {
+		for _, host := range hosts {
+			if ip := net.ParseIP(host); ip != nil {
+				c.IPAddresses = append(c.IPAddresses, ip)
+			} else {
+				c.DNSNames = append(c.DNSNames, host)
+			}
 		}
-	}
-	return ca.leaf(template)
+	})
 }
 
 // Client returns a client certificate, valid for a day.
 func (ca *CA) Client(commonName string, organizations ...string) tls.Certificate {
-	return ca.leaf(&x509.Certificate{
-		Subject:     pkix.Name{CommonName: commonName, Organization: organizations},
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	})
+	return ca.leaf(commonName, x509.ExtKeyUsageClientAuth, func(c *x509.Certificate) { c.Subject.Organization = organizations })
 }
 
 // ClientFor returns a client certificate with the given times.
 func (ca *CA) ClientFor(commonName string, notBefore, notAfter time.Time, organizations ...string) tls.Certificate {
-	return ca.leaf(&x509.Certificate{
-		Subject:     pkix.Name{CommonName: commonName, Organization: organizations},
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-		NotBefore:   notBefore,
-		NotAfter:    notAfter,
+	return ca.leaf(commonName, x509.ExtKeyUsageClientAuth, func(c *x509.Certificate) {
+		c.Subject.Organization, c.NotBefore, c.NotAfter = organizations, notBefore, notAfter
 	})
 }
 
-func (ca *CA) leaf(template *x509.Certificate) tls.Certificate {
-	key := newKey()
-	template.SerialNumber = serial()
-	if template.NotAfter.IsZero() {
-		template.NotBefore, template.NotAfter = time.Now().Add(-5*time.Minute), time.Now().AddDate(0, 0, 1)
+// Issue returns a certificate for a client, or a host at 127.0.0.1, and its key.
+// change, if not nil, changes it.
+func (ca *CA) Issue(name string, change func(*x509.Certificate)) (*x509.Certificate, crypto.Signer) {
+	leaf := ca.leaf(name, x509.ExtKeyUsageServerAuth, func(c *x509.Certificate) {
+		c.ExtKeyUsage = append(c.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
+		c.DNSNames, c.IPAddresses = []string{name}, []net.IP{net.IPv4(127, 0, 0, 1)}
+		if change != nil {
+			change(c)
+		}
+	})
+	return leaf.Leaf, leaf.PrivateKey.(crypto.Signer)
+}
+
+func (ca *CA) leaf(commonName string, usage x509.ExtKeyUsage, change func(*x509.Certificate)) tls.Certificate {
+	key := NewKey()
+	template := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: commonName},
+		NotBefore:   time.Now().Add(-5 * time.Minute),
+		NotAfter:    time.Now().AddDate(0, 0, 1),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{usage},
 	}
+	change(template)
 	cert := sign(template, ca.Cert, key, ca.Key)
 	return tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}
 }
 
 // PEM returns a certificate and its key.
 func PEM(c tls.Certificate) (cert, key []byte) {
-	return encode("CERTIFICATE", c.Certificate[0]), keyPEM(c.PrivateKey.(*ecdsa.PrivateKey))
+	return CertPEM(c.Leaf), KeyPEM(c.PrivateKey.(crypto.Signer))
 }
 
-func keyPEM(key *ecdsa.PrivateKey) []byte {
-	return encode("EC PRIVATE KEY", must(x509.MarshalECPrivateKey(key)))
+// CertPEM returns certificates in PEM.
+func CertPEM(certs ...*x509.Certificate) []byte {
+	var b bytes.Buffer
+	for _, cert := range certs {
+		b.Write(encode("CERTIFICATE", cert.Raw))
+	}
+	return b.Bytes()
 }
+
+// KeyPEM returns a private key in PEM, as PKCS #8.
+func KeyPEM(key crypto.Signer) []byte {
+	return encode("PRIVATE KEY", must(x509.MarshalPKCS8PrivateKey(key)))
+}
+
+// NewKey returns a new private key.
+func NewKey() crypto.Signer { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
 
 func encode(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-func newKey() *ecdsa.PrivateKey {
-	return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
-}
-
-func serial() *big.Int {
-	return must(rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)))
-}
-
-func sign(template, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) *x509.Certificate {
+func sign(template, parent *x509.Certificate, key, parentKey crypto.Signer) *x509.Certificate {
 	return must(x509.ParseCertificate(must(x509.CreateCertificate(rand.Reader, template, parent, key.Public(), parentKey))))
 }
 

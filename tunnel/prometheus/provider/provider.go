@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/probe"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 	"github.com/causewayproject/causeway/tunnel/prometheus/internal/family"
 )
@@ -84,7 +84,7 @@ func (m *Provider) Hooks(next provider.Hooks) provider.Hooks {
 	h.Wrote = family.Chain3(func(_ types.NamespacedName, kind provider.Write, err error) {
 		m.writes.WithLabelValues(kindOf(kind), family.Result(err)).Inc()
 	}, next.Wrote)
-	h.Probed = family.Chain3(func(_ types.NamespacedName, took time.Duration, report kubeconfig.Report) {
+	h.Probed = family.Chain3(func(_ types.NamespacedName, took time.Duration, report probe.Report) {
 		m.probes.WithLabelValues(phaseOf(report.Failed())).Inc()
 		m.probeTook.WithLabelValues(family.Result(report.Err())).Observe(took.Seconds())
 	}, next.Probed)
@@ -112,13 +112,13 @@ func kindOf(kind provider.Write) string {
 }
 
 // phaseOf returns the phase that failed; empty if none did.
-func phaseOf(failed *kubeconfig.Step) string {
+func phaseOf(failed *probe.Step) string {
 	if failed == nil {
 		return ""
 	}
 	switch failed.Phase {
-	case kubeconfig.PhaseConfig, kubeconfig.PhaseDNS, kubeconfig.PhaseTCP, kubeconfig.PhaseProxyTLS, kubeconfig.PhaseProxyAuth,
-		kubeconfig.PhaseConnect, kubeconfig.PhaseTLS, kubeconfig.PhaseAuth, kubeconfig.PhaseReady:
+	case probe.PhaseConfig, probe.PhaseDNS, probe.PhaseTCP, probe.PhaseProxyTLS, probe.PhaseProxyAuth,
+		probe.PhaseConnect, probe.PhaseTLS, probe.PhaseAuth, probe.PhaseReady:
 		return string(failed.Phase)
 	}
 	return "other"

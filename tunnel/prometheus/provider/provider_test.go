@@ -9,7 +9,7 @@ import (
 	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/probe"
 	kubeprovider "github.com/causewayproject/causeway/kubeconfig/provider"
 	"github.com/causewayproject/causeway/tunnel/prometheus/provider"
 )
@@ -21,8 +21,8 @@ var (
 	cluster = types.NamespacedName{Namespace: "default", Name: "prod"}
 )
 
-func report(phase kubeconfig.Phase, err error) kubeconfig.Report {
-	return kubeconfig.Report{Steps: []kubeconfig.Step{{Phase: phase, Err: err}}}
+func report(phase probe.Phase, err error) probe.Report {
+	return probe.Report{Steps: []probe.Step{{Phase: phase, Err: err}}}
 }
 
 // values are the series of a family, by their labels' values.
@@ -63,10 +63,10 @@ func TestProvider(t *testing.T) {
 			map[string]float64{"causeway_provider_writes_total event ok": 1}},
 		{"write failed", func(h kubeprovider.Hooks) { h.Wrote(cluster, "new", errAny) },
 			map[string]float64{"causeway_provider_writes_total other error": 1}},
-		{"probed", func(h kubeprovider.Hooks) { h.Probed(cluster, time.Second, report(kubeconfig.PhaseReady, nil)) }, map[string]float64{
+		{"probed", func(h kubeprovider.Hooks) { h.Probed(cluster, time.Second, report(probe.PhaseReady, nil)) }, map[string]float64{
 			"causeway_provider_probes_total ": 1, "causeway_provider_probe_duration_seconds ok": 1,
 		}},
-		{"probe failed", func(h kubeprovider.Hooks) { h.Probed(cluster, time.Second, report(kubeconfig.PhaseProxyTLS, errAny)) }, map[string]float64{
+		{"probe failed", func(h kubeprovider.Hooks) { h.Probed(cluster, time.Second, report(probe.PhaseProxyTLS, errAny)) }, map[string]float64{
 			"causeway_provider_probes_total proxy tls": 1, "causeway_provider_probe_duration_seconds error": 1,
 		}},
 		{"probe of another kind", func(h kubeprovider.Hooks) { h.Probed(cluster, time.Second, report("new", errAny)) },

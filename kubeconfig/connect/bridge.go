@@ -1,0 +1,233 @@
+package connect
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/group"
+	"github.com/causewayproject/causeway/tunnel/gateway"
+)
+
+// lingerTime is how long a connection that was closed may take to deliver what
+// was written to it.
+const lingerTime = 5 * time.Second
+
+// bridge is a CONNECT proxy on loopback that leads to one API server: for what
+// makes connections of its own and takes a proxy, but no dial function. TLS
+// goes through it end to end. It outlives generations, and so do connections
+// through it: who made them can't make them again in silence.
+type bridge struct {
+	owner *Client      // knows the API server; nothing else is dialed
+	conns *connections // of who has the Client's own pass
+	group *group.Group // of goroutines that end with the Client
+
+	mu      sync.Mutex       // guards the fields below
+	passes  map[string]*pass // by user name; nil once closed
+	client  *pass            // that of the rest.Configs handed out
+	issued  int
+	address string // of the listener; empty until it is there
+	gateway *gateway.Gateway
+	served  chan struct{} // closed at the end of the gateway's listener
+}
+
+// newBridge starts nothing: most Clients need none.
+func newBridge(owner *Client) *bridge {
+	conns := newConnections()
+	return &bridge{owner: owner, conns: conns, group: group.New(conns.closed), passes: make(map[string]*pass)}
+}
+
+// pass is a user name and password of the bridge, and what was dialed with it.
+type pass struct {
+	bridge *bridge
+	user   string
+	secret string
+	conns  *connections
+	cause  atomic.Pointer[error] // why the last dial failed
+}
+
+// proxy is the Proxy of the rest.Configs handed out. Whoever asks it is about
+// to connect without the transport.
+func (b *bridge) proxy(*http.Request) (*url.URL, error) { return b.clientURL() }
+
+func (b *bridge) clientURL() (*url.URL, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.client == nil {
+		p, err := b.issueLocked(b.conns)
+		if err != nil {
+			return nil, err
+		}
+		b.client = p
+	}
+	if b.passes == nil {
+		return nil, errClosed
+	}
+	return b.client.urlLocked(), nil
+}
+
+// issue returns a pass of its own for one call, which can then be cut off
+// without touching others. The caller calls its end or close.
+func (b *bridge) issue() (*pass, error) {
+	conns := newConnections()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.issueLocked(conns)
+}
+
+func (b *bridge) issueLocked(conns *connections) (*pass, error) {
+	if err := b.startLocked(); err != nil {
+		return nil, err
+	}
+	b.issued++
+	p := &pass{bridge: b, user: "client-" + strconv.Itoa(b.issued), secret: rand.Text(), conns: conns}
+	b.passes[p.user] = p
+	return p, nil
+}
+
+// startLocked opens the listener, which does not block.
+func (b *bridge) startLocked() error {
+	switch {
+	case b.passes == nil:
+		return errClosed
+	case b.gateway != nil:
+		return nil
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("connect: bridge for exec and port-forward: %w", err)
+	}
+	b.address = l.Addr().String()
+	b.gateway = &gateway.Gateway{Dial: b.dial, Authenticate: b.authenticate, Grace: -1}
+	b.served = make(chan struct{})
+	go b.serve(l)
+	return nil
+}
+
+// serve ends with the gateway, which close closes.
+func (b *bridge) serve(l net.Listener) {
+	defer close(b.served)
+	// A listener that fails is found out by those who connect to it.
+	_ = b.gateway.ServeConnect(context.Background(), l)
+}
+
+func (b *bridge) lookup(user string) *pass {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.passes[user]
+}
+
+func (b *bridge) authenticate(_ context.Context, c gateway.Credentials) (gateway.Identity, error) {
+	p := b.lookup(c.User)
+	if p == nil || subtle.ConstantTimeCompare([]byte(p.secret), []byte(c.Password)) != 1 {
+		return gateway.Identity{}, gateway.ErrCredentials
+	}
+	return gateway.Identity{Name: p.user}, nil
+}
+
+// dial takes a former address of the API server for the one that it has now.
+func (b *bridge) dial(ctx context.Context, r gateway.Request) (net.Conn, error) {
+	p, g := b.lookup(r.Client.Name), b.owner.generation()
+	switch {
+	case p == nil:
+		return nil, errClosed
+	case !b.owner.knows(r.Address):
+		return nil, fmt.Errorf("this proxy leads to %s alone: %w", g.Server.Address, syscall.EACCES)
+	}
+	conn, err := p.conns.dial(ctx, g.Dialer, "tcp", g.Server.Address)
+	if err != nil {
+		p.cause.Store(&err)
+		return nil, err
+	}
+	return conn, nil
+}
+
+// close lets nobody in, cuts what is open and waits for the goroutines.
+func (b *bridge) close() {
+	b.conns.close(errClosed)
+	b.mu.Lock()
+	passes := b.passes
+	b.passes = nil
+	b.mu.Unlock()
+	for _, p := range passes {
+		p.conns.close(errClosed)
+	}
+	b.group.Close()
+	if b.gateway != nil { // not written any more
+		b.gateway.Close()
+		<-b.served
+	}
+	<-b.group.Idle()
+}
+
+// url returns the bridge's URL with the pass in it.
+func (p *pass) url() *url.URL {
+	p.bridge.mu.Lock()
+	defer p.bridge.mu.Unlock()
+	return p.urlLocked()
+}
+
+func (p *pass) urlLocked() *url.URL {
+	return &url.URL{Scheme: "http", Host: p.bridge.address, User: url.UserPassword(p.user, p.secret)}
+}
+
+// close cuts what was dialed with the pass, which is worth nothing any more.
+func (p *pass) close() {
+	p.revoke()
+	p.conns.close(errClosed)
+}
+
+// end gives connections that were closed the time to deliver what they hold.
+func (p *pass) end() {
+	if !p.bridge.group.Go(p.drain) {
+		p.close()
+	}
+}
+
+// drain is end, in a goroutine of the bridge's group.
+func (p *pass) drain() {
+	ctx, cancel := context.WithTimeout(p.bridge.group.Context(), lingerTime)
+	defer cancel()
+	p.conns.wait(ctx)
+	p.close()
+}
+
+func (p *pass) revoke() {
+	p.bridge.mu.Lock()
+	defer p.bridge.mu.Unlock()
+	delete(p.bridge.passes, p.user)
+}
+
+// until returns a context that also ends with the Client.
+func (b *bridge) until(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(b.conns.closed, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// explain finds what err, of a call that used the pass, comes from: client-go
+// knows only how the proxy put it.
+func (p *pass) explain(op string, ctx context.Context, err error) error {
+	var cause error
+	if c := p.cause.Load(); c != nil {
+		cause = *c
+	}
+	switch {
+	case p.bridge.conns.isClosed():
+		return errClosed
+	case ctx.Err() != nil:
+		return fmt.Errorf("connect: %s: %w", op, ctx.Err())
+	case cause != nil:
+		return fmt.Errorf("connect: %s: %w", op, cause)
+	}
+	return fmt.Errorf("connect: %s: %w", op, err)
+}

@@ -1,0 +1,182 @@
+package connect
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+
+	"github.com/causewayproject/causeway/kubeconfig/internal/route"
+	"github.com/causewayproject/causeway/kubeconfig/probe"
+	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Client is a way to one API server: one transport, which all that is made
+// of it shares, and the connections of it. It is safe for concurrent use.
+//
+// # Changes
+//
+// With [Options].Source the Client follows a Secret ([SecretSource]) or a
+// file ([FileSource]). Another kubeconfig there brings another transport and
+// another route, which new requests take from then on, whatever they were made
+// of and when: a rest.Config need not be asked for again. A request for the
+// address that the API server had before is sent to the one that it has now, its
+// Host with it, verified by the name that belongs to that. Idle connections of
+// before are closed at once; requests and watches may go on for Linger and are
+// then cut with a reset, after which client-go repeats a GET, and its informers
+// resume. Exec and port-forward, which nobody would resume, go on until they
+// end; those that begin take the new route and address, and the credentials of
+// the moment when their executor or dialer was made.
+//
+// What counts is the current context's cluster and user, the files that they
+// name included. A kubeconfig that says the same otherwise changes nothing.
+//
+// # Exec, attach and port-forward
+//
+// client-go makes connections of its own for them, for which a rest.Config's
+// transport and dial function are not used. They take a proxy, though, and so
+// [Client.Config] names one: a bridge on loopback, started when it is first
+// asked for, with a random password, which leads to the API server by the
+// Client's route and nowhere else. TLS goes through it end to end. So
+// remotecommand's executors, portforward with its dialers (SPDY, WebSocket, and
+// one with the other to fall back to), Cluster API's etcd dialer and whatever
+// else is made of a rest.Config take the route unchanged.
+// [Client.Exec] and [Client.PortForward] do the same in one call, and end with
+// their context.
+type Client struct {
+	opts     Options
+	gate     *gate // the transport
+	newest   atomic.Pointer[generation]
+	known    atomic.Pointer[[]route.Server] // where the API server is, and has been
+	bridge   *bridge
+	followed chan struct{} // closed when nothing is followed any more
+
+	mu     sync.Mutex // guards closed, and changes of newest and known
+	closed bool
+	once   sync.Once // Close
+}
+
+// New returns a Client for the current context of config, which is only
+// read. Nothing is dialed yet. The caller closes the Client.
+//
+// The route is config's proxy-url, with what the extension of its cluster says
+// ([kubeconfig.ExtensionName], which [kubeconfig.Spec.Build] writes), and nothing else: no variable of the
+// environment (HTTPS_PROXY, NO_PROXY, KUBECONFIG, KUBERNETES_*) and no file
+// of the home directory has a say. As in client-go, the proxy resolves the
+// API server's name, for socks5 too; socks5h, which client-go refuses, is
+// accepted and means the same.
+//
+// Of the extension are honoured, where opts does not replace them: noProxy, by
+// which an API server on the list is reached directly (localhost and loopback
+// only if they are on it); header and proxyTLS, of which a relative file name is
+// taken from the kubeconfig's directory; and endpoints. An extension that can't
+// be honoured whole is an error: one of a newer version, or one that speaks of a
+// proxy beside no proxy-url.
+//
+// Endpoints are tried in their order after server, for each connection, until
+// one has finished the TLS handshake; one that is silent for two seconds gets
+// the next one beside it, and one that failed is tried last for 30 seconds. All
+// are verified for the same name: tls-server-name, or the host of server, which
+// the certificate of each has to carry.
+//
+// Every kind of user works: certificates, tokens, basic authentication, exec
+// and auth provider plugins, impersonation. Files of certificates and keys are
+// read once, now, and again with a change of the Source; a token file is read again as it changes. Tokens that an
+// auth provider renews are kept in memory and not written anywhere.
+//
+// Errors of the kubeconfig's fields and of opts are [*kubeconfig.FieldError] and hold no
+// secret.
+func New(config *clientcmdapi.Config, opts *Options) (*Client, error) {
+	c := &Client{followed: make(chan struct{})}
+	c.gate = &gate{c}
+	if opts != nil {
+		c.opts = *opts
+	}
+	settings, err := c.opts.route().ReadSettings(config)
+	if err != nil {
+		return nil, err
+	}
+	g, err := newGeneration(settings, c.opts.route())
+	if err != nil {
+		return nil, err
+	}
+	c.newest.Store(g)
+	c.known.Store(&[]route.Server{g.Server})
+	c.bridge = newBridge(c)
+	if c.opts.Source == nil {
+		close(c.followed)
+	} else {
+		go c.follow(c.bridge.conns.closed)
+	}
+	return c, nil
+}
+
+// Config returns a new rest.Config for the API server. What is made of it
+// (clientsets, dynamic clients, controller-runtime's) shares the Client's one
+// transport and stops working when the Client is closed.
+//
+// The caller may change what is not about the connection: QPS, Burst,
+// UserAgent, content types, Timeout, Impersonate; and wrap the transport, by
+// the method Wrap. Credentials and TLS are in the transport: the rest.Config
+// holds none, and client-go refuses TLS fields along with a transport.
+// TLSClientConfig.ServerName, Proxy and WrapTransport are for exec, attach and
+// port-forward, which find no credentials and no CA without them, and fail.
+//
+// Host is where the API server is now; what is made of the rest.Config follows
+// it all the same.
+func (c *Client) Config() *rest.Config {
+	g := c.generation()
+	return &rest.Config{
+		Host: g.Server.Text, Transport: c.gate,
+		TLSClientConfig: rest.TLSClientConfig{ServerName: g.ServerName},
+		Proxy:           c.bridge.proxy, WrapTransport: c.wrapper(g.ServerName),
+	}
+}
+
+// Bridge returns the URL of the Client's proxy on loopback, with its password,
+// and starts it if nothing has yet: for a program that this process runs and
+// that takes a proxy URL, such as kubectl by the proxy-url of a kubeconfig.
+// Whoever has the URL reaches the API server, and nothing else, by the Client's
+// route; it gives no credentials of the API server. It works until the Client
+// is closed; then the error is net.ErrClosed. Where the API server's address has
+// changed, it may be asked for by the former one, too; the program has to expect
+// the certificate that is there now.
+func (c *Client) Bridge() (*url.URL, error) { return c.bridge.clientURL() }
+
+// HTTP returns an HTTP client that authenticates to the API server by the
+// kubeconfig and follows no environment. Requests to another host go to that
+// host through the same route, with the same credentials: don't make them.
+func (c *Client) HTTP() *http.Client { return &http.Client{Transport: c.gate} }
+
+// Close closes every connection of the Client, idle or in use. Requests that
+// are under way, reads of their answers, watches, and every request from then
+// on fail with an error that is net.ErrClosed. The goroutines of the
+// connections end with them. What goes over the bridge is cut, too, and Close
+// waits for the bridge's goroutines, and for the Source and the Changed hook. It
+// may be called more than once and returns nil.
+func (c *Client) Close() error {
+	c.once.Do(func() {
+		c.mu.Lock()
+		c.closed = true
+		c.mu.Unlock()
+		c.bridge.conns.close(errClosed)
+		c.generation().close(errClosed)
+		<-c.followed
+		c.bridge.close()
+	})
+	return nil
+}
+
+// Probe is [probe.Run] by the Client's route and options. The Client's other
+// connections are left alone. After Close it fails with net.ErrClosed.
+func (c *Client) Probe(ctx context.Context) probe.Report {
+	g := c.enter()
+	if g == nil {
+		g = c.generation() // which dials no more
+	} else {
+		defer g.leave()
+	}
+	return probe.RunRoute(ctx, g.Route, g.credentials, g.conns.by(g.Dialer))
+}

@@ -1,0 +1,139 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/abort"
+	"github.com/causewayproject/causeway/kubeconfig/internal/route"
+)
+
+// connections makes connections and closes them all. client-go's connrotation
+// does less: it lets a dial that ends after CloseAll go on.
+type connections struct {
+	closed context.Context // ends dials that are under way
+	end    context.CancelCauseFunc
+
+	mu   sync.Mutex                // guards the fields below
+	open map[*trackedConn]struct{} // nil once closed
+	none chan struct{}             // closed when nothing is open; nil if nobody waits
+}
+
+func newConnections() *connections {
+	closed, cancel := context.WithCancelCause(context.Background())
+	return &connections{closed: closed, end: cancel, open: make(map[*trackedConn]struct{})}
+}
+
+func (c *connections) isClosed() bool { return c.closed.Err() != nil }
+
+// explain returns why the connections were closed, for whatever fails then.
+func (c *connections) explain(err error) error {
+	if c.isClosed() {
+		return context.Cause(c.closed)
+	}
+	return err
+}
+
+// dial dials with d until ctx ends or the connections are closed.
+func (c *connections) dial(ctx context.Context, d dialer.Dialer, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(c.closed, func() { cancel(context.Cause(c.closed)) })
+	defer stop()
+	conn, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	t := &trackedConn{Conn: conn, owner: c}
+	if !c.add(t) {
+		abort.Close(conn)
+		return nil, context.Cause(c.closed)
+	}
+	return t, nil
+}
+
+// by returns a dial function that dials with d.
+func (c *connections) by(d dialer.Dialer) route.DialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		return c.dial(ctx, d, network, address)
+	}
+}
+
+func (c *connections) add(t *trackedConn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open == nil {
+		return false
+	}
+	c.open[t] = struct{}{}
+	return true
+}
+
+func (c *connections) remove(t *trackedConn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.open, t)
+	if len(c.open) == 0 && c.none != nil {
+		close(c.none)
+		c.none = nil
+	}
+}
+
+// wait returns when nothing is open, or ctx has ended.
+func (c *connections) wait(ctx context.Context) {
+	c.mu.Lock()
+	if len(c.open) == 0 {
+		c.mu.Unlock()
+		return
+	}
+	if c.none == nil {
+		c.none = make(chan struct{})
+	}
+	none := c.none
+	c.mu.Unlock()
+	select {
+	case <-none:
+	case <-ctx.Done():
+	}
+}
+
+// close ends the dials that are under way and closes what is open. Those who
+// use it hear of the first cause.
+func (c *connections) close(cause error) {
+	c.end(cause)
+	c.mu.Lock()
+	open := c.open
+	c.open = nil
+	c.mu.Unlock()
+	for t := range open {
+		abort.Close(t.Conn)
+	}
+}
+
+// trackedConn is known to its owner until it is closed.
+type trackedConn struct {
+	net.Conn
+	owner *connections
+}
+
+var _ net.Conn = (*trackedConn)(nil)
+
+func (t *trackedConn) Close() error {
+	t.owner.remove(t)
+	return t.Conn.Close()
+}
+
+// CloseWrite is for the bridge, whose clients may send their end.
+func (t *trackedConn) CloseWrite() error {
+	if cw, ok := t.Conn.(interface{ CloseWrite() error }); ok {
+		return cw.CloseWrite()
+	}
+	return fmt.Errorf("half-close of %T: %w", t.Conn, errors.ErrUnsupported)
+}
+
+// NetConn returns the connection, for who resets it.
+func (t *trackedConn) NetConn() net.Conn { return t.Conn }

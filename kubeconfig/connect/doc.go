@@ -1,0 +1,40 @@
+// Package connect makes clients of a cluster that take the route of its
+// kubeconfig: a proxy, a tunnel's gateway, several endpoints.
+//
+// [New] is for the process itself: it turns any kubeconfig into a rest.Config and
+// an HTTP client with one transport, which Close ends.
+//
+//	client, err := connect.New(config, nil)
+//	...
+//	defer client.Close()
+//	clientset, err := kubernetes.NewForConfig(client.Config())
+//
+// # When to use client-go without it
+//
+// client-go honours proxy-url by itself. What it does not do: keep the API
+// server's TLS settings, client certificate included, away from an https
+// proxy; tell socks5 passwords that are too long before the first dial; take
+// a dial function without falling back to HTTPS_PROXY; close what it opened; and
+// use a dial function for exec, attach and port-forward. A [Client] does: see
+// [Client.Exec], [Client.PortForward], and its rest.Config with client-go's own.
+//
+// # Rotation without a restart
+//
+// A Client that is given a [Source] follows the kubeconfig: credentials, CA,
+// address and route change under the clientsets that are in use.
+//
+//	source := connect.SecretSource(management, "default", "prod-kubeconfig")
+//	config, err := source.Read(ctx)
+//	...
+//	client, err := connect.New(config, &connect.Options{
+//		Source:  source,
+//		Changed: func(err error) { log.Print("kubeconfig of prod: ", err) },
+//	})
+//
+// # Security
+//
+// A Client prints without its secrets, and its errors hold none. A Client that
+// was used for exec or port-forward listens on 127.0.0.1. Who has the random
+// password reaches the API server through it, and nothing else, and has shown it
+// no credentials yet.
+package connect

@@ -1,0 +1,107 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/causewayproject/causeway/kubeconfig/internal/route"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+var errSourceEnded = errors.New("connect: Options.Source has stopped watching: the Client stays with the kubeconfig it has")
+
+// generation is the newest one.
+func (c *Client) generation() *generation { return c.newest.Load() }
+
+// enter returns the newest generation, in which a request begins; nil once the
+// Client is closed.
+func (c *Client) enter() *generation {
+	for {
+		if c.bridge.conns.isClosed() {
+			return nil
+		}
+		if g := c.generation(); g.enter() {
+			return g
+		}
+	}
+}
+
+// readdress returns req, or what it has to be for the server of g.
+func (c *Client) readdress(req *http.Request, g *generation) *http.Request {
+	known := c.known.Load()
+	if len(*known) == 1 {
+		return req
+	}
+	return route.Forward(req, g.Server, *known)
+}
+
+// knows reports whether the API server is at address, or has been.
+func (c *Client) knows(address string) bool {
+	for _, s := range *c.known.Load() {
+		if route.EqualAddress(s.Address, address) {
+			return true
+		}
+	}
+	return false
+}
+
+// follow ends with ctx, or with a Source that does not keep its word.
+func (c *Client) follow(ctx context.Context) {
+	defer close(c.followed)
+	faulty := false
+	c.opts.Source.Watch(ctx, func(config *clientcmdapi.Config, err error) {
+		if ctx.Err() != nil {
+			return
+		}
+		changed := false
+		if err == nil {
+			changed, err = c.use(config)
+		}
+		if err != nil || changed || faulty {
+			c.opts.changed(err)
+		}
+		faulty = err != nil
+	})
+	if ctx.Err() == nil {
+		c.opts.changed(errSourceEnded)
+	}
+}
+
+// use makes a generation of config, and reports whether it is another one than
+// there was.
+func (c *Client) use(config *clientcmdapi.Config) (bool, error) {
+	s, err := c.opts.route().ReadSettings(config)
+	if err != nil {
+		return false, err
+	}
+	if s.Equal(c.generation().Settings) {
+		return false, nil
+	}
+	g, err := newGeneration(s, c.opts.route())
+	if err != nil {
+		return false, err
+	}
+	return c.install(g), nil
+}
+
+// install makes g the newest generation, unless the Client is closed.
+func (c *Client) install(g *generation) bool {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		g.close(errClosed)
+		return false
+	}
+	old := c.generation()
+	known := route.WithServer(*c.known.Load(), g.Server)
+	c.known.Store(&known)
+	c.newest.Store(g)
+	c.mu.Unlock()
+	old.replace()
+	limit := c.opts.linger()
+	if !c.bridge.group.Go(func() { old.linger(c.bridge.conns.closed, limit) }) {
+		old.close(errClosed)
+	}
+	return true
+}

@@ -1,0 +1,207 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/causewayproject/causeway/kubeconfig/internal/route"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/transport"
+)
+
+// generation is what a Client makes of one kubeconfig: a route, and a transport
+// with its connections.
+type generation struct {
+	*route.Route
+	rt          http.RoundTripper // authenticates
+	base        *http.Transport   // below it
+	credentials *route.Credentials
+	conns       *connections // the transport's
+
+	mu       sync.Mutex    // guards the fields below
+	running  int           // requests
+	replaced bool          // by another generation
+	idle     chan struct{} // closed when replaced, and running is 0
+}
+
+// newGeneration dials nothing.
+func newGeneration(s *route.Settings, opts *route.Options) (*generation, error) {
+	r, err := opts.New(s)
+	if err != nil {
+		return nil, err
+	}
+	g := &generation{Route: r, conns: newConnections(), idle: make(chan struct{})}
+	if err := g.makeTransport(); err != nil {
+		return nil, err
+	}
+	r.Install(g.base)
+	return g, nil
+}
+
+// makeTransport makes a transport of the generation's own: client-go's cache
+// takes none with a Proxy function. Credentials are for what does without it.
+func (g *generation) makeTransport() error {
+	config, credentials, err := g.Credentials(g.conns.by)
+	if err != nil {
+		return err
+	}
+	g.credentials = credentials
+	// Not nil: the environment would be asked.
+	config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
+	config.WrapTransport = transport.Wrappers(func(base http.RoundTripper) http.RoundTripper {
+		g.base, _ = base.(*http.Transport) // below what plugins wrap it in
+		return base
+	}, config.WrapTransport)
+	if g.rt, err = transport.New(config); err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	if g.base == nil {
+		return errors.New("connect: client-go's transport is not an http.Transport") // not reached: see its cache
+	}
+	return nil
+}
+
+// enter reports whether a request may begin, which leave ends.
+func (g *generation) enter() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.replaced {
+		return false
+	}
+	g.running++
+	return true
+}
+
+func (g *generation) leave() {
+	g.mu.Lock()
+	g.running--
+	replaced := g.replaced
+	if replaced && g.running == 0 {
+		close(g.idle)
+	}
+	g.mu.Unlock()
+	if replaced {
+		g.base.CloseIdleConnections()
+	}
+}
+
+// replace lets no more requests in, and closes what has none.
+func (g *generation) replace() {
+	g.mu.Lock()
+	g.replaced = true
+	if g.running == 0 {
+		close(g.idle)
+	}
+	g.mu.Unlock()
+	g.base.CloseIdleConnections()
+}
+
+// linger waits for the requests of a replaced generation and closes it: when
+// there are none, after limit, or when ctx ends.
+func (g *generation) linger(ctx context.Context, limit time.Duration) {
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-g.idle:
+	case <-t.C:
+	case <-ctx.Done():
+		g.close(errClosed)
+	}
+	g.close(errReplaced)
+}
+
+// close cuts what is left.
+func (g *generation) close(cause error) {
+	g.conns.close(cause)
+	g.base.CloseIdleConnections()
+}
+
+// gate is the transport of what a Client hands out: it leads to the newest
+// generation, and makes what a closed Client's transport returns an error that
+// says so.
+type gate struct{ client *Client }
+
+var _ http.RoundTripper = (*gate)(nil)
+
+// RoundTrip sends req to the API server where it is now.
+func (t *gate) RoundTrip(req *http.Request) (*http.Response, error) {
+	g := t.client.enter()
+	if g == nil {
+		if req.Body != nil {
+			req.Body.Close()
+		}
+		return nil, errClosed
+	}
+	resp, err := g.rt.RoundTrip(t.client.readdress(req, g))
+	if err != nil {
+		err = g.conns.explain(err) // before leave: that may be what closes them
+		g.leave()
+		return nil, err
+	}
+	b := &body{ReadCloser: resp.Body, generation: g}
+	switch upgraded, ok := resp.Body.(io.ReadWriteCloser); {
+	case resp.Body == http.NoBody:
+		g.leave()
+	case ok && resp.StatusCode == http.StatusSwitchingProtocols:
+		resp.Body = &duplex{body: b, Writer: upgraded}
+	default:
+		resp.Body = b
+	}
+	return resp, nil
+}
+
+// CloseIdleConnections is there for http.Client.
+func (t *gate) CloseIdleConnections() { t.client.generation().base.CloseIdleConnections() }
+
+// WrappedRoundTripper lets client-go and apimachinery find the http.Transport
+// that there is now.
+func (t *gate) WrappedRoundTripper() http.RoundTripper { return t.client.generation().rt }
+
+var _ utilnet.RoundTripperWrapper = (*gate)(nil)
+
+// body is an answer's. Its end is the end of the request.
+type body struct {
+	io.ReadCloser
+	generation *generation
+	left       sync.Once
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		if err != io.EOF {
+			err = b.generation.conns.explain(err)
+		}
+		b.left.Do(b.generation.leave)
+	}
+	return n, err
+}
+
+func (b *body) Close() error {
+	err := b.ReadCloser.Close()
+	b.left.Do(b.generation.leave)
+	return err
+}
+
+// duplex is the body of a connection that was upgraded: it is also written to,
+// and is in use until it is closed.
+type duplex struct {
+	body *body
+	io.Writer
+}
+
+func (d *duplex) Read(p []byte) (int, error) {
+	n, err := d.body.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		err = d.body.generation.conns.explain(err)
+	}
+	return n, err
+}
+
+func (d *duplex) Close() error { return d.body.Close() }

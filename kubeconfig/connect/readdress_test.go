@@ -1,0 +1,50 @@
+package connect_test
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/transport/spdy"
+)
+
+// Exec and port-forward lead to the new server, whether made of an old
+// rest.Config or by the Client, and so does the bridge by an old address.
+func TestFollowBridge(t *testing.T) {
+	f := newFollowed(t, 0)
+	config := f.Config()
+	bridge, err := f.Bridge()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.source.give(withToken(buildAt(t, f.two, otherAddress), "new"), nil)
+	newKubelet(t, f.two, true)
+	bySPDY, err := remotecommand.NewSPDYExecutor(config, http.MethodPost, subresource(t, config, "exec"))
+	checkCat(t, bySPDY, err)
+	byWebSocket, err := remotecommand.NewWebSocketExecutor(config, http.MethodGet, subresource(t, config, "exec").String())
+	checkCat(t, byWebSocket, err)
+	transport, upgrader, err := spdy.RoundTripperFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkForward(t, spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, subresource(t, config, "portforward")))
+	if err := f.Exec(t.Context(), execOptions("true")); err != nil {
+		t.Error(err)
+	}
+	if got := f.two.lastHeader().Get("Authorization"); got != "Bearer new" {
+		t.Errorf("got Authorization %q, want the new token", got)
+	}
+	for _, address := range []string{apiAddress, otherAddress} {
+		if err := through(bridge, address); err != nil {
+			t.Errorf("the bridge to %s: %v", address, err)
+		}
+	}
+	if err := through(bridge, "other.test:6443"); err == nil {
+		t.Error("the bridge leads elsewhere")
+	}
+	if diff := cmp.Diff(slices.Repeat([]string{otherAddress}, 6), f.network.asked()); diff != "" {
+		t.Errorf("what was dialed (-want +got):\n%s", diff)
+	}
+}

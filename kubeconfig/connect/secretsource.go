@@ -1,0 +1,206 @@
+package connect
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/causewayproject/causeway/internal/backoff"
+	"github.com/causewayproject/causeway/kubeconfig"
+)
+
+// SecretSource is the kubeconfig in a Secret of the cluster that client leads
+// to, under the key "value" ([kubeconfig.SecretKey]), as Cluster API and [Secret] write it.
+//
+// It lists and watches that one Secret, by its name: the permission to get, list
+// and watch it is enough. What fails is tried again, at first within 4 and in the
+// end within 30 seconds, and each failure is an error of Watch; a watch that
+// ends in its time, and a resourceVersion that has expired, are none. Without the
+// Secret, or without a kubeconfig in it, there is an error, too: of a Secret
+// that is missing or was deleted, apierrors.IsNotFound is true.
+func SecretSource(client kubernetes.Interface, namespace, name string) Source {
+	return &secretSource{client: client, namespace: namespace, name: name}
+}
+
+type secretSource struct {
+	client          kubernetes.Interface
+	namespace, name string
+}
+
+var _ Source = (*secretSource)(nil)
+
+// Read gets the Secret.
+func (s *secretSource) Read(ctx context.Context) (*clientcmdapi.Config, error) {
+	secret, err := s.client.CoreV1().Secrets(s.namespace).Get(ctx, s.name, metav1.GetOptions{})
+	if err != nil {
+		return nil, s.error(err)
+	}
+	return s.parse(secret)
+}
+
+// Watch lists and watches the Secret until ctx ends.
+func (s *secretSource) Watch(ctx context.Context, use func(*clientcmdapi.Config, error)) {
+	w := &secretWatch{secretSource: s, use: use}
+	retry := &backoff.Backoff{}
+	for ctx.Err() == nil {
+		began, resumed := time.Now(), w.version != ""
+		err := w.run(ctx)
+		expired := apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
+		if err != nil {
+			w.version = "" // the list says what there is
+		}
+		if err != nil && !expired && ctx.Err() == nil {
+			w.said = nil
+			use(nil, s.error(err))
+		}
+		lived := time.Since(began)
+		if expired && resumed || err == nil && lived >= time.Second {
+			continue
+		}
+		wait(ctx, retry.Next(lived))
+	}
+}
+
+// wait returns after d, or when ctx ends.
+func wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// secretWatch is one call of Watch.
+type secretWatch struct {
+	*secretSource
+	use     func(*clientcmdapi.Config, error)
+	version string   // where the watch goes on; empty: with a list
+	said    *content // what the last call of use was about; nil if about none
+}
+
+// content is what counts of a Secret: others change labels and owners.
+type content struct {
+	there bool
+	data  string
+}
+
+func (w *secretWatch) options() metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, w.name).String()}
+}
+
+// run ends with the watch. Without an error, another one goes on from there.
+func (w *secretWatch) run(ctx context.Context) error {
+	if w.version == "" {
+		if err := w.list(ctx); err != nil {
+			return err
+		}
+	}
+	opts := w.options()
+	opts.ResourceVersion, opts.AllowWatchBookmarks = w.version, true
+	// The API server ends it then; a connection that is dead without a word is
+	// found out by the transport.
+	seconds := int64(300 + rand.IntN(300))
+	opts.TimeoutSeconds = &seconds
+	events, err := w.client.CoreV1().Secrets(w.namespace).Watch(ctx, opts)
+	if err != nil {
+		return err
+	}
+	defer events.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case event, ok := <-events.ResultChan():
+			if !ok {
+				return nil
+			}
+			if err := w.take(event); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (w *secretWatch) list(ctx context.Context) error {
+	list, err := w.client.CoreV1().Secrets(w.namespace).List(ctx, w.options())
+	if err != nil {
+		return err
+	}
+	var secret *corev1.Secret
+	for i := range list.Items {
+		if w.is(&list.Items[i]) {
+			secret = &list.Items[i]
+		}
+	}
+	w.tell(secret)
+	w.version = list.ResourceVersion
+	return nil
+}
+
+func (w *secretWatch) take(event watch.Event) error {
+	if event.Type == watch.Error {
+		return apierrors.FromObject(event.Object)
+	}
+	secret, ok := event.Object.(*corev1.Secret)
+	if !ok {
+		return fmt.Errorf("the watch sent a %T", event.Object)
+	}
+	switch {
+	case event.Type == watch.Bookmark:
+	case !w.is(secret):
+	case event.Type == watch.Deleted:
+		w.tell(nil)
+	default:
+		w.tell(secret)
+	}
+	w.version = secret.ResourceVersion
+	return nil
+}
+
+// is leaves out what a server that does not know the selector sends.
+func (w *secretWatch) is(secret *corev1.Secret) bool {
+	return secret.Name == w.name && secret.Namespace == w.namespace
+}
+
+// tell passes on what is new.
+func (w *secretWatch) tell(secret *corev1.Secret) {
+	now := content{there: secret != nil}
+	if now.there {
+		now.data = string(secret.Data[kubeconfig.SecretKey])
+	}
+	if w.said != nil && *w.said == now {
+		return
+	}
+	w.said = &now
+	if !now.there {
+		w.use(nil, w.error(apierrors.NewNotFound(corev1.Resource("secrets"), w.name)))
+		return
+	}
+	w.use(w.parse(secret))
+}
+
+func (s *secretSource) parse(secret *corev1.Secret) (*clientcmdapi.Config, error) {
+	data, ok := secret.Data[kubeconfig.SecretKey]
+	if !ok {
+		return nil, s.error(fmt.Errorf("has no key %q", kubeconfig.SecretKey))
+	}
+	config, err := load(data)
+	if err != nil {
+		return nil, s.error(fmt.Errorf("key %q: %w", kubeconfig.SecretKey, err))
+	}
+	return config, nil
+}
+
+func (s *secretSource) error(err error) error {
+	return fmt.Errorf("connect: Secret %s/%s: %w", s.namespace, s.name, err)
+}

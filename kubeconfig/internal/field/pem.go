@@ -1,0 +1,128 @@
+package field
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// BlockCertificate is the type of a certificate's PEM block.
+const BlockCertificate = "CERTIFICATE"
+
+var errCutOff = errors.New("holds a PEM block that can't be read: it is cut off or its base64 is broken")
+
+// PEMBlocks returns the PEM blocks of data. pem.Decode passes over a broken
+// one in silence; here it is an error.
+func PEMBlocks(data []byte) ([]*pem.Block, error) {
+	var blocks []*pem.Block
+	for rest := data; ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		blocks = append(blocks, block)
+	}
+	if bytes.Count(data, []byte("-----BEGIN ")) > len(blocks) {
+		return nil, errCutOff
+	}
+	return blocks, nil
+}
+
+// ParseCertificates returns the certificates of data, which holds nothing else.
+func ParseCertificates(data []byte) ([]*x509.Certificate, error) {
+	if len(data) == 0 {
+		return nil, fmt.Errorf("%w: want PEM certificates", ErrRequired)
+	}
+	blocks, err := PEMBlocks(data)
+	if err != nil {
+		return nil, err
+	}
+	if len(blocks) == 0 {
+		return nil, errors.New("holds no PEM block: want PEM certificates")
+	}
+	certs := make([]*x509.Certificate, len(blocks))
+	for i, block := range blocks {
+		switch {
+		case strings.HasSuffix(block.Type, "PRIVATE KEY"):
+			return nil, errors.New("holds a private key: want PEM certificates only")
+		case block.Type != BlockCertificate:
+			return nil, fmt.Errorf("PEM block %d is no certificate: want blocks of type %s only", i+1, BlockCertificate)
+		}
+		if certs[i], err = x509.ParseCertificate(block.Bytes); err != nil {
+			return nil, fmt.Errorf("PEM block %d is no certificate: %w", i+1, err)
+		}
+	}
+	return certs, nil
+}
+
+// EncodeCertificates returns certs in PEM.
+func EncodeCertificates(certs []*x509.Certificate) []byte {
+	var b bytes.Buffer
+	for _, cert := range certs {
+		// A bytes.Buffer takes every write.
+		_ = pem.Encode(&b, &pem.Block{Type: BlockCertificate, Bytes: cert.Raw})
+	}
+	return b.Bytes()
+}
+
+// CheckValidity says when cert begins or has ended, if it is not valid now.
+func CheckValidity(cert *x509.Certificate, now time.Time) error {
+	switch {
+	case now.After(cert.NotAfter):
+		return fmt.Errorf("the certificate expired at %s", cert.NotAfter.UTC().Format(time.RFC3339))
+	case now.Before(cert.NotBefore):
+		return fmt.Errorf("the certificate is not valid before %s; check the clock", cert.NotBefore.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// ParsePrivateKey returns the first private key of data and its PEM block.
+// What x509 says of a key that it can't parse is left out: it may tell of the
+// key's content.
+func ParsePrivateKey(data []byte) (crypto.Signer, *pem.Block, error) {
+	blocks, err := PEMBlocks(data)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, block := range blocks {
+		switch {
+		case block.Type == "ENCRYPTED PRIVATE KEY" || block.Headers["DEK-Info"] != "":
+			return nil, nil, errors.New("the private key is encrypted: want it in plain PEM")
+		case !strings.HasSuffix(block.Type, "PRIVATE KEY"):
+			continue // certificates, EC PARAMETERS
+		}
+		key := parseKeyDER(block.Bytes)
+		if key == nil {
+			return nil, nil, errors.New("the private key can't be read: want PKCS #1, PKCS #8 or SEC 1 (EC)")
+		}
+		return key, &pem.Block{Type: block.Type, Bytes: block.Bytes}, nil
+	}
+	return nil, nil, errors.New("holds no private key: want one in PEM")
+}
+
+// parseKeyDER goes by the content, as Cluster API does: the types of PEM
+// blocks are often wrong. It returns nil if there is no key.
+func parseKeyDER(der []byte) crypto.Signer {
+	if key, err := x509.ParsePKCS1PrivateKey(der); err == nil {
+		return key
+	}
+	if key, err := x509.ParsePKCS8PrivateKey(der); err == nil {
+		signer, _ := key.(crypto.Signer)
+		return signer
+	}
+	if key, err := x509.ParseECPrivateKey(der); err == nil {
+		return key
+	}
+	return nil
+}
+
+// SamePublicKey reports whether a and b are one key.
+func SamePublicKey(a, b crypto.PublicKey) bool {
+	k, ok := a.(interface{ Equal(crypto.PublicKey) bool })
+	return ok && k.Equal(b)
+}

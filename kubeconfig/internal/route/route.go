@@ -1,0 +1,254 @@
+// Package route makes of a kubeconfig what a connection to its API server
+// takes: a dialer, which goes by the proxy and tries the endpoints, the settings
+// for TLS, and the credentials. It connects to nothing by itself.
+package route
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
+	"github.com/causewayproject/causeway/noproxy"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+)
+
+// Options are those of connect.Options that are about the route.
+type Options struct {
+	ProxyTLS   *tls.Config
+	Dialer     dialer.Dialer
+	Forward    dialer.Dialer
+	ReadSecret func(ctx context.Context, namespace, name string) (map[string][]byte, error)
+}
+
+// DialFunc is the type of net.Dialer.DialContext.
+type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Route leads to an API server.
+type Route struct {
+	Settings   *Settings
+	Server     Server
+	ServerName string        // that of the API server's certificate
+	Dialer     dialer.Dialer // for any address; tries the endpoints if it is the API server's
+	Proxy      *url.URL      // that leads to the server, as a kubeconfig names it; nil: none
+
+	direct    dialer.Dialer // Dialer without the endpoints
+	mixed     bool          // some addresses are dialed without the proxy
+	endpoints *endpoints    // nil: the server is the only one
+}
+
+// New returns the route of s. Nothing is dialed.
+func (o *Options) New(s *Settings) (*Route, error) {
+	srv, err := NewServer(s.Rest.Host)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	r, err := o.newRoute(s, srv)
+	if err != nil {
+		return nil, err
+	}
+	r.Settings, r.Server, r.ServerName, r.direct = s, srv, s.Rest.ServerName, r.Dialer
+	if r.ServerName == "" {
+		r.ServerName = srv.Host()
+	}
+	if more := s.endpoints(); len(more) > 0 {
+		r.endpoints = newEndpoints(r, more)
+		r.Dialer = r.endpoints.beside(r.direct)
+	}
+	return r, nil
+}
+
+// Credentials are what the API server is shown, and how it is verified.
+type Credentials struct {
+	Config *transport.Config // of the user
+	TLS    *tls.Config       // nil: the system's roots
+}
+
+// Credentials returns those of the route, and a configuration for a transport
+// that dials by wrap(dialer).
+func (r *Route) Credentials(wrap func(dialer.Dialer) DialFunc) (*transport.Config, *Credentials, error) {
+	inner := rest.CopyConfig(r.Settings.Rest)
+	if r.Proxy != nil {
+		// For exec plugins, which are told of the cluster and its proxy.
+		inner.Proxy = http.ProxyURL(r.Proxy)
+	}
+	inner.Dial = wrap(r.direct)
+	config, err := inner.TransportConfig()
+	if err != nil {
+		return nil, nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	own := *config
+	tlsConfig, err := transport.TLSConfigFor(&own)
+	if err != nil {
+		return nil, nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	return config, &Credentials{Config: &own, TLS: tlsConfig}, nil
+}
+
+// Install makes t, which dials by the route, try the endpoints to the end of
+// the TLS handshake.
+func (r *Route) Install(t *http.Transport) {
+	if r.endpoints != nil {
+		r.endpoints.install(t)
+	}
+}
+
+// newRoute returns the way to srv, without the endpoints.
+func (o *Options) newRoute(s *Settings, srv Server) (*Route, error) {
+	if o.Dialer != nil {
+		if o.Forward != nil || o.ProxyTLS != nil {
+			return nil, field.Errorf("Options.Dialer", "replaces the route: Forward and ProxyTLS can't be set along with it")
+		}
+		return &Route{Dialer: o.Dialer}, nil
+	}
+	forward := o.Forward
+	if forward == nil {
+		forward = dialer.Direct{}
+	}
+	proxyURL := s.Current.Cluster.ProxyURL
+	if proxyURL == "" {
+		return &Route{Dialer: forward}, s.checkDirect()
+	}
+	path := s.Current.Field("proxy-url")
+	proxy, err := field.ParseProxyURL(proxyURL)
+	if err != nil {
+		return nil, field.Wrap(path, err)
+	}
+	d, err := o.proxyDialer(s, proxy, forward)
+	if err != nil {
+		var fe *field.Error
+		if errors.As(err, &fe) {
+			return nil, err
+		}
+		return nil, field.Wrap(path, err)
+	}
+	if s.extension == nil || s.extension.NoProxy == "" {
+		return &Route{Dialer: d, Proxy: proxy}, nil
+	}
+	return s.around(d, forward, proxy, srv)
+}
+
+// checkDirect refuses to leave out what speaks of a proxy: the kubeconfig may
+// have lost its proxy-url to a program that does not know the extension.
+func (s *Settings) checkDirect() error {
+	e := s.extension
+	if e == nil {
+		return nil
+	}
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"gateway", e.Gateway != nil}, {"header", len(e.Header) > 0},
+		{"noProxy", e.NoProxy != ""}, {"proxyTLS", e.ProxyTLS != nil},
+	} {
+		if f.set {
+			return field.Errorf(s.extensionField(f.name), "is for a proxy, and there is no proxy-url")
+		}
+	}
+	return nil
+}
+
+// around returns the way by d, a dialer of proxy, for all that noProxy does not
+// list. The list alone decides: nothing is implied.
+func (s *Settings) around(d, forward dialer.Dialer, proxy *url.URL, srv Server) (*Route, error) {
+	rules, err := noproxy.Options{NoImpliedLoopback: true}.Parse(s.extension.NoProxy)
+	if err != nil { // not reached: without Strict it is nil
+		return nil, field.Wrap(s.extensionField("noProxy"), err)
+	}
+	if host, port, err := net.SplitHostPort(srv.Address); err == nil && rules.Bypass(host, port) {
+		proxy = nil
+	}
+	return &Route{Dialer: &dialer.Router{NoProxy: rules, Direct: forward, Default: d}, Proxy: proxy, mixed: true}, nil
+}
+
+// proxyDialer returns a dialer that goes through proxy, with what the extension
+// says of it.
+func (o *Options) proxyDialer(s *Settings, proxy *url.URL, forward dialer.Dialer) (dialer.Dialer, error) {
+	// A kubeconfig's socks5 is net/http's, which FromURL calls socks5h.
+	u := *proxy
+	if u.Scheme == "socks5" {
+		u.Scheme = "socks5h"
+	}
+	opts := &dialer.Options{Forward: forward}
+	if err := s.header(&u, opts); err != nil {
+		return nil, err
+	}
+	if o.ProxyTLS != nil {
+		opts.TLSConfig = o.ProxyTLS.Clone()
+		return dialer.FromURL(&u, opts)
+	}
+	if s.extension == nil || s.extension.ProxyTLS == nil {
+		return dialer.FromURL(&u, opts)
+	}
+	if u.Scheme != "https" {
+		return nil, field.Errorf(s.extensionField("proxyTLS"), "is for an https proxy, not for %s", proxy.Scheme)
+	}
+	config, err := s.proxyTLS()
+	if err != nil {
+		return nil, err
+	}
+	opts.TLSConfig = config
+	ref := s.extension.ProxyTLS.Secret
+	if ref == nil {
+		return dialer.FromURL(&u, opts)
+	}
+	if o.ReadSecret == nil {
+		return nil, field.Errorf("Options.ReadSecret", "%w for %s", field.ErrRequired, s.extensionField("proxyTLS.secret"))
+	}
+	if _, err := dialer.FromURL(&u, opts); err != nil {
+		return nil, err
+	}
+	return &secretDialer{url: &u, opts: opts, ref: *ref, read: o.ReadSecret, path: s.extensionField("proxyTLS.secret"), ca: config.RootCAs == nil}, nil
+}
+
+// header makes opts send the extension's header.
+func (s *Settings) header(u *url.URL, opts *dialer.Options) error {
+	if s.extension == nil || len(s.extension.Header) == 0 {
+		return nil
+	}
+	const auth = "Proxy-Authorization"
+	path := s.extensionField("header")
+	if u.Scheme != "http" && u.Scheme != "https" {
+		return field.Errorf(path, "is for an http or https proxy: SOCKS5 has no header")
+	}
+	header := http.Header{}
+	for _, name := range slices.Sorted(maps.Keys(s.extension.Header)) {
+		for _, value := range s.extension.Header[name] {
+			header.Add(name, value)
+		}
+	}
+	if values := header.Values(auth); len(values) > 0 {
+		if u.User != nil || len(values) > 1 {
+			return field.Errorf(path, "%s is one of several credentials for the proxy; want one", auth)
+		}
+		opts.Auth = dialer.AuthFunc(func(_ context.Context, c *dialer.Challenge) (string, error) {
+			if c.Attempt > 0 {
+				return "", nil // it was refused
+			}
+			return values[0], nil
+		})
+		header.Del(auth)
+	}
+	if len(header) > 0 {
+		opts.Header = func(context.Context, string) (http.Header, error) { return header, nil }
+	}
+	return nil
+}
+
+// proxyTLS returns the extension's, without its Secret.
+func (s *Settings) proxyTLS() (*tls.Config, error) {
+	config := &tls.Config{ServerName: s.extension.ProxyTLS.ServerName}
+	if err := setCA(config, s.proxy.CA); err != nil {
+		return nil, field.Wrap(s.extensionField("proxyTLS.certificateAuthority"), err)
+	}
+	return config, field.Wrap(s.extensionField("proxyTLS.clientCertificate"), setCertificate(config, s.proxy.Certificate, s.proxy.Key))
+}

@@ -1,0 +1,90 @@
+package route
+
+import (
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Server is where an API server is, or was.
+type Server struct {
+	Text    string // the URL, as a rest.Config has it
+	URL     *url.URL
+	Address string // host:port, which is what is dialed
+}
+
+// NewServer takes a URL that checkServer has accepted.
+func NewServer(text string) (Server, error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return Server{}, err // not reached
+	}
+	u.Path, u.RawPath = strings.TrimSuffix(u.Path, "/"), strings.TrimSuffix(u.RawPath, "/")
+	return Server{Text: text, URL: u, Address: AddressOf(u)}, nil
+}
+
+// AddressOf returns the host:port of a URL, the scheme's port if it names none.
+func AddressOf(u *url.URL) string {
+	port := u.Port()
+	switch {
+	case port != "":
+	case u.Scheme == "http":
+		port = "80"
+	default:
+		port = "443"
+	}
+	return net.JoinHostPort(u.Hostname(), port)
+}
+
+// Host is the server's name or address.
+func (s Server) Host() string { return s.URL.Hostname() }
+
+// serves reports whether u is below the server's URL.
+func (s Server) serves(u *url.URL) bool {
+	if s.URL.Scheme != u.Scheme || !strings.EqualFold(s.Address, AddressOf(u)) {
+		return false
+	}
+	rest, ok := strings.CutPrefix(u.Path, s.URL.Path)
+	return ok && (rest == "" || rest[0] == '/')
+}
+
+// Forward returns req as it has to be sent to the server now: what was made for
+// one of known, and is not for now, is sent to now. req is not changed.
+func Forward(req *http.Request, now Server, known []Server) *http.Request {
+	from := now
+	for _, s := range known {
+		// Servers may share a host, as they do behind some front ends.
+		if s.serves(req.URL) && (!from.serves(req.URL) || len(s.URL.Path) > len(from.URL.Path)) {
+			from = s
+		}
+	}
+	if from.Text == now.Text || !from.serves(req.URL) {
+		return req
+	}
+	u := *req.URL
+	u.Scheme, u.Host = now.URL.Scheme, now.URL.Host
+	u.Path = now.URL.Path + strings.TrimPrefix(req.URL.Path, from.URL.Path)
+	if u.RawPath != "" || now.URL.RawPath != "" {
+		u.RawPath = now.URL.EscapedPath() + strings.TrimPrefix(req.URL.EscapedPath(), from.URL.EscapedPath())
+	}
+	own := *req
+	own.URL = &u
+	// http.NewRequest sets it, and a caller may.
+	if strings.EqualFold(req.Host, req.URL.Host) {
+		own.Host = u.Host
+	}
+	return &own
+}
+
+// WithServer returns known and s.
+func WithServer(known []Server, s Server) []Server {
+	if slices.ContainsFunc(known, func(k Server) bool { return k.Text == s.Text }) {
+		return known
+	}
+	return append(slices.Clip(known), s)
+}
+
+// EqualAddress reports whether a and b are one host:port.
+func EqualAddress(a, b string) bool { return strings.EqualFold(a, b) }

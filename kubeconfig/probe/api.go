@@ -1,0 +1,252 @@
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/causewayproject/causeway/kubeconfig/internal/route"
+	"k8s.io/client-go/transport"
+)
+
+const (
+	maxAnswer  = 64 << 10
+	pathReview = "apis/authentication.k8s.io/v1/selfsubjectreviews"
+	bodyReview = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
+	anonymous  = "system:anonymous"
+)
+
+// apiAnswer is what the API server, or what stands in its place, answered.
+type apiAnswer struct {
+	status int
+	page   bool // for a browser
+	body   []byte
+}
+
+// message is a metav1.Status's.
+func (a *apiAnswer) message() string {
+	var status struct{ Kind, Message string }
+	if json.Unmarshal(a.body, &status) != nil || status.Kind != "Status" {
+		return ""
+	}
+	return status.Message
+}
+
+// errNoCredentials is the error of a plugin: nothing was sent.
+type errNoCredentials struct{ err error }
+
+func (e *errNoCredentials) Error() string { return e.err.Error() }
+func (e *errNoCredentials) Unwrap() error { return e.err }
+
+// requests asks who we are, whether the API server is ready, and its version.
+func (p *probing) requests(ctx context.Context) bool {
+	base := &http.Transport{
+		DialContext: p.connect, DialTLSContext: p.connect, ForceAttemptHTTP2: p.tls != nil,
+		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
+	}
+	defer base.CloseIdleConnections()
+	seen := &sent{rt: base}
+	rt, err := transport.HTTPWrappersForConfig(p.creds, seen)
+	if err != nil {
+		return p.fail(PhaseAuth, 0, finding{err.Error(), "Correct the user entry of the kubeconfig."}, err)
+	}
+	began := time.Now()
+	review, err := p.ask(ctx, rt, seen, http.MethodPost, pathReview)
+	if !p.authenticated(time.Since(began)+p.pluginRan, review, err) {
+		return false
+	}
+	began = time.Now()
+	ready, err := p.ask(ctx, rt, seen, http.MethodGet, "readyz")
+	if !p.readiness(time.Since(began), ready, err) {
+		return false
+	}
+	if a, err := p.ask(ctx, rt, seen, http.MethodGet, "version"); err == nil && a.status == http.StatusOK {
+		var version struct{ GitVersion string }
+		if json.Unmarshal(a.body, &version) == nil {
+			p.report.Version = shown(version.GitVersion)
+		}
+	}
+	return true
+}
+
+// sent tells a plugin's failure from the connection's.
+type sent struct {
+	rt http.RoundTripper
+	n  atomic.Int64
+}
+
+func (s *sent) RoundTrip(req *http.Request) (*http.Response, error) {
+	s.n.Add(1)
+	return s.rt.RoundTrip(req)
+}
+
+func (p *probing) ask(ctx context.Context, rt http.RoundTripper, seen *sent, method, path string) (*apiAnswer, error) {
+	if p.pluginErr != nil {
+		return nil, &errNoCredentials{p.pluginErr}
+	}
+	var body io.Reader
+	if method == http.MethodPost {
+		body = strings.NewReader(bodyReview)
+	}
+	u := p.server.JoinPath(path)
+	if path == "readyz" {
+		u.RawQuery = "verbose"
+	}
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "application/json, */*")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	before := seen.n.Load()
+	resp, err := p.roundTrip(rt, req)
+	if err != nil {
+		if seen.n.Load() == before {
+			return nil, &errNoCredentials{endedBy(ctx, err)}
+		}
+		return nil, endedBy(ctx, err)
+	}
+	defer resp.Body.Close()
+	a := &apiAnswer{status: resp.StatusCode}
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	a.page = kind == "text/html"
+	if a.body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer)); err != nil {
+		return nil, endedBy(ctx, err)
+	}
+	return a, nil
+}
+
+// roundTrip waits for a plugin, which knows no context, no longer than for the
+// rest.
+func (p *probing) roundTrip(rt http.RoundTripper, req *http.Request) (*http.Response, error) {
+	if p.user.plugin == "" {
+		return rt.RoundTrip(req)
+	}
+	type result struct {
+		resp *http.Response
+		err  error
+	}
+	ended := make(chan result, 1)
+	go func() {
+		resp, err := rt.RoundTrip(req)
+		ended <- result{resp, err}
+	}()
+	select {
+	case r := <-ended:
+		return r.resp, r.err
+	case <-req.Context().Done():
+		return nil, req.Context().Err() // p.close ends the connection
+	}
+}
+
+// authenticated adds PhaseAuth. Whatever the API server answers to someone
+// that it knows will do: it may be too old to say who that is.
+func (p *probing) authenticated(took time.Duration, a *apiAnswer, err error) bool {
+	var none *errNoCredentials
+	switch {
+	case errors.As(err, &none):
+		if timedOut(err) {
+			return p.fail(PhaseAuth, took, p.user.pluginHangs(), err)
+		}
+		return p.fail(PhaseAuth, took, p.user.pluginFails(none.err), err)
+	case err != nil:
+		return p.fail(PhaseAuth, took, p.requestFinding(err), err)
+	case a.page || a.status/100 == 3:
+		return p.refused(PhaseAuth, took, a, finding{fmt.Sprintf("no API server answers, but a web page (%d)", a.status),
+			"Correct server in the kubeconfig, path included; a login page or a gateway may be in front of the API server."})
+	case a.status == http.StatusUnauthorized:
+		return p.refused(PhaseAuth, took, a, p.unauthorized())
+	case a.status == http.StatusTooManyRequests || a.status >= http.StatusBadGateway && a.status <= http.StatusGatewayTimeout:
+		return p.refused(PhaseAuth, took, a, finding{fmt.Sprintf("the API server, or a load balancer before it, answers %d: %s", a.status, a.message()),
+			"Try again; if it stays so, look at the control plane's load and log."})
+	}
+	name := a.reviewed()
+	if !p.user.none() && (name == anonymous || a.status == http.StatusForbidden && strings.Contains(a.message(), `"`+anonymous+`"`)) {
+		return p.refused(PhaseAuth, took, a, p.ignored())
+	}
+	detail := "accepted"
+	switch {
+	case p.user.none():
+		detail = "as " + anonymous + ": the kubeconfig has no credentials"
+	case name != "":
+		detail = "as " + name
+	}
+	return p.add(Step{Phase: PhaseAuth, Took: took, Detail: detail})
+}
+
+// statusError is the answer that a phase failed with.
+type statusError struct{ status int }
+
+func (e *statusError) Error() string {
+	return fmt.Sprintf("the answer is %d %s", e.status, http.StatusText(e.status))
+}
+
+func (p *probing) refused(phase Phase, took time.Duration, a *apiAnswer, f finding) bool {
+	return p.fail(phase, took, f, &statusError{a.status})
+}
+
+// reviewed is the user name of a SelfSubjectReview.
+func (a *apiAnswer) reviewed() string {
+	var review struct {
+		Status struct{ UserInfo struct{ Username string } }
+	}
+	if a.status/100 != 2 || json.Unmarshal(a.body, &review) != nil {
+		return ""
+	}
+	return review.Status.UserInfo.Username
+}
+
+func (p *probing) requestFinding(err error) finding {
+	if f, ok := canceled(err); ok {
+		return f
+	}
+	if alert, ok := alertOf(err); ok {
+		return alertFinding(alert)
+	}
+	switch {
+	case timedOut(err):
+		return finding{"the API server does not answer to a request", "Try again; if it stays so, look at the control plane's load and log."}
+	case hungUp(err):
+		return finding{"the API server closed the connection at the first request", "Try again; if it stays so, look at the log of the API server, and of the load balancer before it."}
+	}
+	return finding{"the request fails: " + err.Error(), "Check what listens at " + route.AddressOf(p.server) + "."}
+}
+
+// unauthorized is for 401.
+func (p *probing) unauthorized() finding {
+	const renew = " Get a new kubeconfig."
+	switch u := p.user; {
+	case u.none():
+		return finding{"the API server wants credentials, and the kubeconfig has none", "Add a user to the current context."}
+	case u.token:
+		return finding{"the API server does not accept the token (401): it has expired or was revoked, or is of another cluster",
+			"Get a new token (kubectl create token, or where this one came from)."}
+	case u.basic:
+		return finding{"the API server does not accept the user name and password (401)", "Use a certificate or token: API servers take no passwords since Kubernetes 1.19."}
+	case u.plugin != "":
+		return finding{"the API server does not accept what the plugin " + u.plugin + " gives (401)", "Log in anew with the plugin, and check that it is set up for this cluster."}
+	}
+	return finding{fmt.Sprintf("the API server does not accept the client certificate (401): it is issued by %q, which may not be what this cluster trusts for clients", issuerName(p.user.cert)),
+		"Check that the kubeconfig is of this cluster and of its present CA, and the clocks." + renew}
+}
+
+// ignored is for credentials that did not arrive.
+func (p *probing) ignored() finding {
+	f := finding{"the API server takes us for " + anonymous + ": our credentials do not arrive", ""}
+	if p.user.cert != nil {
+		f.advice = "Look for a load balancer or proxy that ends TLS before the API server: have it pass TLS through, or use a token."
+	} else {
+		f.advice = "Look for what takes the Authorization header away: a gateway before the API server."
+	}
+	return f
+}

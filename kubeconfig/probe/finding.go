@@ -1,0 +1,213 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/kubeconfig/internal/route"
+)
+
+// finding is why a phase failed and what a person does about it.
+type finding struct {
+	cause  string
+	advice string // sentences in the imperative
+}
+
+// shown keeps what others have sent from breaking a line.
+func shown(s string) string {
+	const most = 600
+	if len(s) > most {
+		s = s[:most] + "..."
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r < 0xa0 || r == '\ufeff' || r == '\u2028' || r == '\u2029' {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+}
+
+// endedBy is ctx's error, with err, if that is why err came about.
+func endedBy(ctx context.Context, err error) error {
+	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
+		return fmt.Errorf("%w: %w", ended, err)
+	}
+	return err
+}
+
+func timedOut(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &t) && t.Timeout()
+}
+
+func canceled(err error) (finding, bool) {
+	switch {
+	case errors.Is(err, route.ErrClosed):
+		return finding{"the client was closed", ""}, true
+	case errors.Is(err, context.Canceled):
+		return finding{"the probe was canceled", ""}, true
+	}
+	return finding{}, false
+}
+
+// hungUp reports whether the other side ended the connection.
+func hungUp(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// decisive returns the error that ended a dial: the last member's of a
+// Failover, that of the hop that failed in a chain. nil if err is another
+// dialer's.
+func decisive(err error) *dialer.Error {
+	var e, inner *dialer.Error
+	if !errors.As(err, &e) {
+		return nil
+	}
+	var failures dialer.Failures
+	if errors.As(e.Err, &failures) && len(failures) > 0 {
+		err = failures[len(failures)-1].Err
+	} else {
+		err = e.Err
+	}
+	if inner = decisive(err); inner != nil {
+		return inner
+	}
+	return e
+}
+
+// dialFinding explains the error of a dial to target.
+func dialFinding(err error, proxied bool, target string) (Phase, finding) {
+	e := decisive(err)
+	if e == nil {
+		return foreignFinding(err, proxied, target)
+	}
+	phase := dialPhases[e.Phase]
+	if f, ok := canceled(err); ok {
+		return phase, f
+	}
+	who, addr, field := "the API server", e.Addr, "server"
+	if e.Proxy != "" {
+		who, addr, field = "the proxy", e.Proxy[strings.Index(e.Proxy, "://")+len("://"):], "proxy-url"
+	}
+	switch e.Phase {
+	case dialer.PhaseDNS:
+		return phase, lookupFinding(e.Err, addr, field)
+	case dialer.PhaseTCP:
+		return phase, reachFinding(e.Err, who, addr, field)
+	case dialer.PhaseTLS:
+		return phase, proxyTLSFinding(e.Err, addr)
+	case dialer.PhaseAuth:
+		return phase, proxyAuthFinding(e)
+	case dialer.PhaseConnect:
+		return phase, connectFinding(e)
+	}
+	return PhaseConfig, finding{e.Err.Error(), "Correct " + field + " in the kubeconfig."}
+}
+
+// foreignFinding is for the dialers of others, such as a tunnel's.
+func foreignFinding(err error, proxied bool, target string) (Phase, finding) {
+	phase := PhaseTCP
+	if proxied {
+		phase = PhaseConnect
+	}
+	var unavailable interface{ Unavailable() bool } // gateway.Unavailable
+	switch f, ok := canceled(err); {
+	case ok:
+		return phase, f
+	case errors.As(err, &unavailable) && unavailable.Unavailable():
+		return PhaseConnect, finding{err.Error(), adviceAgent}
+	}
+	return phase, reachFinding(err, "the API server", target, "server")
+}
+
+// lookupFinding is for a name that this side looks up.
+func lookupFinding(err error, addr, field string) finding {
+	host, _, _ := net.SplitHostPort(addr)
+	var dns *net.DNSError
+	if errors.As(err, &dns) && dns.IsNotFound {
+		f := finding{cause: fmt.Sprintf("this machine finds no address for the name %s", host)}
+		f.advice = fmt.Sprintf("Correct the host in %s, or mend this machine's DNS (VPN, search domains, /etc/hosts).", field)
+		if field == "server" {
+			f.advice += " If only a proxy knows the name, set proxy-url."
+		}
+		return f
+	}
+	cause := fmt.Sprintf("this machine's DNS does not answer for the name %s", host)
+	if dns != nil && !timedOut(err) {
+		cause += ": " + dns.Err
+	}
+	return finding{cause, fmt.Sprintf("Check this machine's DNS servers (/etc/resolv.conf, VPN), and the host in %s.", field)}
+}
+
+// reachFinding is for a TCP connection from this side.
+func reachFinding(err error, who, addr, field string) finding {
+	other := ""
+	if field == "server" {
+		other = " If the API server is reached by a proxy only, set proxy-url."
+	}
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return finding{fmt.Sprintf("%s refuses connections: nothing listens at %s", who, addr),
+			fmt.Sprintf("Start %s, or correct host and port in %s.", who, field)}
+	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
+		return finding{fmt.Sprintf("this machine has no route to %s at %s", who, addr),
+			"Check this machine's network and VPN." + other}
+	case timedOut(err):
+		return finding{fmt.Sprintf("%s does not answer at %s", who, addr),
+			fmt.Sprintf("Open the firewall from this machine to %s, or correct host and port in %s.", addr, field) + other}
+	}
+	return finding{fmt.Sprintf("no connection to %s at %s: %v", who, addr, err),
+		fmt.Sprintf("Check host and port in %s, and this machine's network.", field)}
+}
+
+const (
+	adviceScheme = "Correct the scheme and port in proxy-url: http, https or socks5, as the proxy speaks."
+	adviceLogin  = "Correct user name and password in proxy-url; percent-encode : / ? # @ % and spaces in them."
+)
+
+// proxyAuthFinding is for what a proxy says of credentials.
+func proxyAuthFinding(e *dialer.Error) finding {
+	var refusal *dialer.Refusal
+	switch {
+	case errors.As(e.Err, &refusal):
+		return refusedLogin(refusal)
+	case errors.Is(e.Err, dialer.ErrNoAuthMethod):
+		return finding{"the proxy wants a login that proxy-url does not hold, or one of another kind than user name and password",
+			"Write user and password into proxy-url: socks5://user:password@host:port."}
+	case errors.Is(e.Err, dialer.ErrLogin):
+		return finding{"the proxy refuses the user name and password", adviceLogin}
+	case timedOut(e.Err):
+		return finding{"the proxy does not answer to the login", "Check the proxy: what it asks about users may be down."}
+	case hungUp(e.Err):
+		return finding{"the proxy closed the connection at the login", adviceLogin}
+	}
+	return finding{e.Err.Error(), adviceLogin}
+}
+
+// refusedLogin is for 407, and for the 401 of tinyproxy.
+func refusedLogin(r *dialer.Refusal) finding {
+	schemes := r.Header.Values("Proxy-Authenticate")
+	basic := len(schemes) == 0
+	var offered []string
+	for _, s := range schemes {
+		name, _, _ := strings.Cut(strings.TrimSpace(s), " ")
+		offered = append(offered, name)
+		basic = basic || strings.EqualFold(name, "Basic")
+	}
+	switch {
+	case !basic:
+		return finding{fmt.Sprintf("the proxy answered %d: it wants a login by %s, and proxy-url has Basic alone", r.StatusCode, strings.Join(offered, ", ")),
+			"Ask the proxy's operator for Basic, or for a rule that lets this machine through; a program can set connect.Options.Dialer, with a dialer.Authenticator."}
+	case r.StatusCode == http.StatusUnauthorized:
+		return finding{"the proxy answered 401: the user name or password is wrong", adviceLogin}
+	}
+	return finding{fmt.Sprintf("the proxy answered %d: user name and password are missing or wrong", r.StatusCode), adviceLogin}
+}

@@ -1,0 +1,207 @@
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"mime"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/causewayproject/causeway/dialer"
+)
+
+const adviceAgent = "Start the tunnel's agent in the cluster, and read its log: it has to reach the tunnel's server, and to be of this cluster."
+
+// connectFinding is for a proxy that does not connect.
+func connectFinding(e *dialer.Error) finding {
+	var (
+		refusal *dialer.Refusal
+		reply   dialer.SOCKSReply
+	)
+	switch {
+	case errors.As(e.Err, &refusal):
+		return refusalFinding(refusal, e.Addr)
+	case errors.As(e.Err, &reply):
+		return replyFinding(reply, e.Addr)
+	case timedOut(e.Err):
+		return finding{fmt.Sprintf("the proxy does not answer to the request for %s", e.Addr),
+			fmt.Sprintf("Check that the proxy reaches %s: a firewall behind it may drop the packets. ", e.Addr) + adviceScheme}
+	case hungUp(e.Err):
+		return finding{"the proxy closed the connection without an answer",
+			adviceScheme + " If it is right, let the proxy's operator look for this machine's address in its rules."}
+	}
+	return finding{e.Err.Error(), adviceScheme}
+}
+
+// A proxyWord is what a proxy's own error code means.
+type proxyWord int
+
+const (
+	wordNone proxyWord = iota
+	wordForbidden
+	wordNoName
+	wordRefused
+	wordTimeout
+	wordNoRoute
+	wordUnavailable
+)
+
+// proxyWords are the codes of squid (X-Squid-Error) and of Proxy-Status
+// (RFC 9209, section 2.3).
+var proxyWords = map[string]proxyWord{
+	"ERR_ACCESS_DENIED":         wordForbidden,
+	"ERR_DNS_FAIL":              wordNoName,
+	"ERR_CONNECT_FAIL":          wordRefused,
+	"ERR_CANNOT_FORWARD":        wordNoRoute,
+	"http_request_denied":       wordForbidden,
+	"destination_ip_prohibited": wordForbidden,
+	"dns_error":                 wordNoName,
+	"dns_timeout":               wordNoName,
+	"destination_not_found":     wordNoName,
+	"connection_refused":        wordRefused,
+	"connection_timeout":        wordTimeout,
+	"destination_ip_unroutable": wordNoRoute,
+	"destination_unavailable":   wordUnavailable,
+}
+
+// proxyStatus reads the last member of Proxy-Status, the proxy next to us.
+func proxyStatus(h http.Header) (name string, word proxyWord) {
+	if squid, _, _ := strings.Cut(h.Get("X-Squid-Error"), " "); squid != "" {
+		return "squid", proxyWords[squid]
+	}
+	members := splitUnquoted(strings.Join(h.Values("Proxy-Status"), ","), ',')
+	params := splitUnquoted(members[len(members)-1], ';')
+	name = strings.TrimSpace(params[0])
+	for _, param := range params[1:] {
+		if key, value, _ := strings.Cut(strings.TrimSpace(param), "="); key == "error" {
+			return name, proxyWords[value]
+		}
+	}
+	return name, wordNone
+}
+
+// splitUnquoted splits at sep, but not within quotes (RFC 8941).
+func splitUnquoted(s string, sep byte) []string {
+	var parts []string
+	begin, quoted := 0, false
+	for i := 0; i < len(s); i++ {
+		switch {
+		case quoted && s[i] == '\\':
+			i++
+		case s[i] == '"':
+			quoted = !quoted
+		case s[i] == sep && !quoted:
+			parts = append(parts, s[begin:i])
+			begin = i + 1
+		}
+	}
+	return append(parts, s[begin:])
+}
+
+// refusalFinding is for an HTTP proxy's answer.
+func refusalFinding(r *dialer.Refusal, addr string) finding {
+	name, word := proxyStatus(r.Header)
+	if name == "causeway" && word == wordUnavailable {
+		return finding{"the tunnel's gateway has no way into the cluster: " + r.Error(),
+			adviceAgent}
+	}
+	switch {
+	case r.StatusCode == http.StatusForbidden || word == wordForbidden:
+		return forbidden(r, name, addr)
+	case r.StatusCode == http.StatusMethodNotAllowed, r.StatusCode == http.StatusNotImplemented,
+		r.StatusCode == http.StatusBadRequest && name == "", r.StatusCode == http.StatusNotFound:
+		return finding{"what answers at proxy-url does not do CONNECT: " + r.Error(),
+			"Point proxy-url to a forward proxy: this may be a web server, or a port of the proxy that is for something else."}
+	case r.StatusCode/100 == 3:
+		return finding{"what answers at proxy-url sends elsewhere: " + r.Error(), "Point proxy-url to the proxy itself, or log in where it sends a browser."}
+	case r.StatusCode == http.StatusTooManyRequests:
+		return finding{"the proxy takes no more connections: " + r.Error(), "Close some, or have the proxy's limit raised."}
+	}
+	if f, ok := unreached(word, addr); ok {
+		f.cause += ": " + r.Error()
+		return f
+	}
+	if r.StatusCode >= http.StatusBadGateway && r.StatusCode <= http.StatusGatewayTimeout {
+		return finding{fmt.Sprintf("the proxy can't reach %s: %v", addr, r), adviceBehind(addr)}
+	}
+	return finding{r.Error() + page(r.Header), "Ask the proxy's operator, with this answer and the address " + addr + "."}
+}
+
+func adviceBehind(addr string) string {
+	return fmt.Sprintf("Check server in the kubeconfig, and from the proxy's host that it resolves and reaches %s.", addr)
+}
+
+func forbidden(r *dialer.Refusal, name, addr string) finding {
+	_, port, _ := net.SplitHostPort(addr)
+	if name == "causeway" {
+		return finding{"the tunnel does not allow the connection: " + r.Error(),
+			fmt.Sprintf("Allow %s in the policies of the gateway, the tunnel's server and the agent.", addr)}
+	}
+	f := finding{cause: fmt.Sprintf("the proxy does not allow CONNECT to %s: %v%s", addr, r, page(r.Header))}
+	f.advice = fmt.Sprintf("Allow CONNECT to %s in the proxy's rules", addr)
+	if port != "443" {
+		f.advice += fmt.Sprintf("; many allow port 443 alone (squid: acl SSL_ports port %s)", port)
+	}
+	f.advice += "."
+	return f
+}
+
+// page says that an answer is meant for a browser.
+func page(h http.Header) string {
+	if kind, _, _ := mime.ParseMediaType(h.Get("Content-Type")); kind == "text/html" {
+		return " (with a web page)"
+	}
+	return ""
+}
+
+// unreached is what a proxy says of the way behind it.
+func unreached(word proxyWord, addr string) (finding, bool) {
+	host, _, _ := net.SplitHostPort(addr)
+	switch word {
+	case wordNoName:
+		return finding{"the proxy finds no address for the name " + host,
+			"Correct the host in server, or mend the proxy's DNS: it is the proxy that resolves this name."}, true
+	case wordRefused:
+		return finding{"the proxy reaches nothing at " + addr + ": the connection is refused or fails",
+			"Correct host and port in server, and check that the API server runs and lets the proxy's address in."}, true
+	case wordTimeout:
+		return finding{"the proxy gets no answer from " + addr,
+			"Open the firewall from the proxy to " + addr + ", or correct server."}, true
+	case wordNoRoute:
+		return finding{"the proxy has no route to " + addr, "Correct server, or use a proxy in the cluster's network."}, true
+	case wordUnavailable:
+		return finding{"the proxy has no way to " + addr + " now", adviceBehind(addr)}, true
+	}
+	return finding{}, false
+}
+
+// replyFinding is for a SOCKS5 proxy's answer.
+func replyFinding(r dialer.SOCKSReply, addr string) finding {
+	f := finding{cause: r.Error()}
+	switch r {
+	case 2:
+		return finding{fmt.Sprintf("the proxy does not allow connections to %s: %v", addr, r),
+			fmt.Sprintf("Allow %s in the proxy's rules.", addr)}
+	case 3:
+		f, _ = unreached(wordNoRoute, addr)
+		f.advice += " If the proxy is a tunnel's gateway: start the tunnel's agent in the cluster."
+	case 4:
+		f, _ = unreached(wordNoRoute, addr)
+		if host, _, _ := net.SplitHostPort(addr); net.ParseIP(host) == nil {
+			f.cause = "the proxy has no route to " + addr + ", or finds no address for its name"
+			f.advice = "Correct the host in server, or mend the proxy's DNS: it is the proxy that resolves this name."
+		}
+	case 5:
+		f, _ = unreached(wordRefused, addr)
+	case 6:
+		f, _ = unreached(wordTimeout, addr)
+	case 7, 8:
+		f.advice = "Use another proxy: this one can't do what is needed."
+		return f
+	default:
+		f = finding{fmt.Sprintf("the proxy can't reach %s", addr), adviceBehind(addr)}
+	}
+	f.cause += ": " + r.Error()
+	return f
+}

@@ -1,0 +1,159 @@
+package probe_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/kubeconfig/connect"
+	"github.com/causewayproject/causeway/kubeconfig/probe"
+)
+
+// lateContext runs out of time when the test says so: when what hangs has
+// been reached.
+type lateContext struct {
+	context.Context
+	deadline time.Time
+	over     chan struct{}
+	expire   func()
+}
+
+func newLateContext(t *testing.T) *lateContext {
+	c := &lateContext{Context: t.Context(), deadline: time.Now().Add(time.Hour), over: make(chan struct{})}
+	c.expire = sync.OnceFunc(func() { close(c.over) })
+	return c
+}
+
+func (c *lateContext) Deadline() (time.Time, bool) { return c.deadline, true }
+func (c *lateContext) Done() <-chan struct{}       { return c.over }
+func (c *lateContext) Err() error {
+	select {
+	case <-c.over:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
+// hang is what one kind of it needs of a test.
+type hang struct {
+	late    *lateContext
+	answers map[string]http.HandlerFunc
+	opts    connect.Options
+	cluster *clientcmdapi.Cluster
+	user    *clientcmdapi.AuthInfo
+}
+
+func (h *hang) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	h.late.expire()
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// mute serves clients that it lets speak.
+func (h *hang) mute(_ context.Context, conn net.Conn) {
+	conn.Read(make([]byte, 1))
+	h.late.expire()
+	io.Copy(io.Discard, conn)
+}
+
+func (h *hang) answer(_ http.ResponseWriter, r *http.Request) {
+	h.late.expire()
+	<-r.Context().Done()
+}
+
+// plugin makes an exec plugin that ends with the test.
+func (h *hang) plugin(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	*h.user = clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
+		Command: "cat", Args: []string{pipe}, APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+	}}
+	go func() {
+		// Opened when cat has opened it.
+		w, err := os.OpenFile(pipe, os.O_WRONLY, 0)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		h.late.expire()
+		<-t.Context().Done()
+		w.Close()
+	}()
+}
+
+// What hangs is named, whatever it is.
+func TestProbeHangs(t *testing.T) {
+	const review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+	for _, test := range []struct {
+		name string
+		set  func(*testing.T, *hang)
+		want failure
+	}{
+		{"dns", func(_ *testing.T, h *hang) {
+			h.opts.Forward = dialer.Direct{Dialer: &net.Dialer{Resolver: &net.Resolver{PreferGo: true, Dial: h.dial}}}
+			h.cluster.Server = "https://api.example.com:6443"
+		}, failure{probe.PhaseDNS, "DNS does not answer for the name api.example.com", "DNS servers"}},
+		{"tcp", func(_ *testing.T, h *hang) { h.opts.Forward = dialer.Func(h.dial) },
+			failure{probe.PhaseTCP, "the API server does not answer at", "Open the firewall"}},
+		{"tcp to the proxy", func(_ *testing.T, h *hang) {
+			h.opts.Forward = dialer.Func(h.dial)
+			h.cluster.ProxyURL = "socks5://proxy.test"
+		}, failure{probe.PhaseTCP, "the proxy does not answer at proxy.test:1080", "in proxy-url"}},
+		{"proxy tls", func(t *testing.T, h *hang) { h.cluster.ProxyURL = "https://" + script(t, nil, h.mute) },
+			failure{probe.PhaseProxyTLS, "the proxy does not answer to TLS", adviceScheme}},
+		{"connect", func(t *testing.T, h *hang) { h.cluster.ProxyURL = "http://" + script(t, nil, h.mute) },
+			failure{probe.PhaseConnect, "the proxy does not answer to the request for 127.0.0.1:", "a firewall behind it"}},
+		{"tls", func(t *testing.T, h *hang) { h.cluster.Server = "https://" + script(t, nil, h.mute) },
+			failure{probe.PhaseTLS, "does not answer to TLS", "MTU"}},
+		{"plugin", func(t *testing.T, h *hang) { h.plugin(t) },
+			failure{probe.PhaseAuth, "the exec plugin cat does not answer", "by hand"}},
+		{"auth", func(_ *testing.T, h *hang) { h.answers[review] = h.answer },
+			failure{probe.PhaseAuth, "does not answer to a request", "Try again"}},
+		{"readyz", func(_ *testing.T, h *hang) { h.answers["/readyz"] = h.answer },
+			failure{probe.PhaseReady, "does not answer to a request", "Try again"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			h := &hang{late: newLateContext(t), answers: map[string]http.HandlerFunc{}}
+			config := newProbed(t, h.answers).config(t)
+			h.cluster, h.user = config.Clusters["c1"], config.AuthInfos["c1-admin"]
+			test.set(t, h)
+			r := newClient(t, config, &h.opts).Probe(h.late)
+			checkFailure(t, r, test.want)
+			if err := r.Err(); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("got %v, want a timeout", err)
+			}
+		})
+	}
+}
+
+func TestProbeEnded(t *testing.T) {
+	api := newProbed(t, nil)
+	c := newClient(t, api.config(t), nil)
+	ctx, cancel := context.WithCancel(probeContext(t))
+	cancel()
+	r := c.Probe(ctx)
+	checkFailure(t, r, failure{probe.PhaseTCP, "canceled", ""})
+	if !errors.Is(r.Err(), context.Canceled) {
+		t.Errorf("got %v, want context.Canceled", r.Err())
+	}
+	c.Close()
+	r = c.Probe(probeContext(t))
+	checkFailure(t, r, failure{probe.PhaseTCP, "the client was closed", ""})
+	if !errors.Is(r.Err(), net.ErrClosed) {
+		t.Errorf("got %v, want net.ErrClosed", r.Err())
+	}
+}

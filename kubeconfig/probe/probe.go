@@ -1,0 +1,152 @@
+// Package probe goes the way of a kubeconfig to its API server, phase by phase,
+// and names the phase that fails, the cause, and what a person does about it:
+//
+//	if err := probe.Run(ctx, config).Err(); err != nil {
+//		log.Print(err) // probe: proxy auth: the proxy answered 407: ...
+//	}
+//
+// A Report holds no secret.
+package probe
+
+import (
+	"context"
+	"time"
+
+	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/kubeconfig/internal/route"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Phase is a step of the way to an API server.
+type Phase string
+
+// The phases of a Report, in their order. A route without a proxy has none of
+// the proxy's, a proxy that is named by an address no dns.
+const (
+	PhaseConfig    Phase = "config"     // the kubeconfig itself
+	PhaseDNS       Phase = "dns"        // the name that this side resolves: the proxy's, or the API server's
+	PhaseTCP       Phase = "tcp"        // to the proxy, or to the API server
+	PhaseProxyTLS  Phase = "proxy tls"  // with an https proxy
+	PhaseProxyAuth Phase = "proxy auth" // the proxy's word on our credentials; only where it is one of its own
+	PhaseConnect   Phase = "connect"    // the proxy's connection to the API server
+	PhaseTLS       Phase = "tls"        // with the API server
+	PhaseAuth      Phase = "auth"       // the API server's word on our credentials
+	PhaseReady     Phase = "readyz"     // the API server's word on itself
+)
+
+var phaseOrder = [...]Phase{
+	PhaseConfig, PhaseDNS, PhaseTCP, PhaseProxyTLS, PhaseProxyAuth, PhaseConnect, PhaseTLS, PhaseAuth, PhaseReady,
+}
+
+// before reports whether p comes before other.
+func (p Phase) before(other Phase) bool {
+	for _, phase := range phaseOrder {
+		if phase == other {
+			return false
+		}
+		if phase == p {
+			return true
+		}
+	}
+	return false
+}
+
+// Report says how far the way to an API server leads, and what stops it. It
+// holds no secret, and is JSON as it is.
+type Report struct {
+	Server  string `json:"server"`            // the API server's URL; empty if the kubeconfig has none that can be used
+	Route   string `json:"route"`             // "direct", "http://proxy:3128": without user info
+	Version string `json:"version,omitempty"` // of the API server, if it told
+	Steps   []Step `json:"steps"`
+}
+
+// Step is one phase that was tried. The last one of a Report that is not OK
+// is the one that failed.
+type Step struct {
+	Phase  Phase         `json:"phase"`
+	Took   time.Duration `json:"took"`             // nanoseconds in JSON
+	Detail string        `json:"detail,omitempty"` // what was found: an address, a certificate's name
+	Cause  string        `json:"cause,omitempty"`  // why it failed; empty if it did not
+	Advice string        `json:"advice,omitempty"` // what to do
+	Err    error         `json:"-"`                // nil if it did not fail
+}
+
+// OK says whether every phase passed.
+func (r Report) OK() bool { return len(r.Steps) > 0 && r.Failed() == nil }
+
+// Failed returns the step that failed, nil if none did.
+func (r Report) Failed() *Step {
+	if n := len(r.Steps); n > 0 && r.Steps[n-1].Err != nil {
+		return &r.Steps[n-1]
+	}
+	return nil
+}
+
+// Err returns a [*Error] for the step that failed, nil if none did.
+func (r Report) Err() error {
+	s := r.Failed()
+	if s == nil {
+		return nil
+	}
+	return &Error{Phase: s.Phase, Cause: s.Cause, Advice: s.Advice, Err: s.Err}
+}
+
+// Error is the failure of a [Report].
+type Error struct {
+	Phase  Phase
+	Cause  string
+	Advice string
+	// Err is what the phase failed with.
+	Err error
+}
+
+// Error is the phase and the cause, without the advice.
+func (e *Error) Error() string { return "probe: " + string(e.Phase) + ": " + e.Cause }
+
+// Unwrap returns Err.
+func (e *Error) Unwrap() error { return e.Err }
+
+// defaultTimeout bounds a Run whose context has no deadline.
+const defaultTimeout = 15 * time.Second
+
+// Run goes the whole way to the API server of config's current context, as a
+// client of package connect does, and says how far it got. At the end it asks
+// who we are, whether the API server is ready, and for its version; it changes
+// nothing.
+//
+// ctx bounds it; without a deadline it takes 15 seconds at the most. The phase
+// that it hangs in is then the one that failed. An exec plugin that hangs goes
+// on in the background: client-go has no way to stop one.
+//
+// For options that a kubeconfig can't say, see the method Probe of
+// connect.Client.
+func Run(ctx context.Context, config *clientcmdapi.Config) Report {
+	began := time.Now()
+	opts := &route.Options{}
+	settings, err := opts.ReadSettings(config)
+	if err != nil {
+		return unusable(config, time.Since(began), err)
+	}
+	r, err := opts.New(settings)
+	if err != nil {
+		return unusable(config, time.Since(began), err)
+	}
+	_, credentials, err := r.Credentials(func(d dialer.Dialer) route.DialFunc { return d.DialContext })
+	if err != nil {
+		return unusable(config, time.Since(began), err)
+	}
+	return RunRoute(ctx, r, credentials, r.Dialer.DialContext)
+}
+
+// RunRoute is Run for package connect, whose clients have a route.
+func RunRoute(ctx context.Context, r *route.Route, credentials *route.Credentials, dial route.DialFunc) Report {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, defaultTimeout)
+		defer cancel()
+	}
+	p := newProbing(r, credentials, dial)
+	defer p.close()
+	p.run(ctx)
+	return p.report
+}

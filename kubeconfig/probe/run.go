@@ -1,0 +1,186 @@
+package probe
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/url"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/transport"
+
+	"github.com/causewayproject/causeway/internal/abort"
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
+	"github.com/causewayproject/causeway/kubeconfig/internal/route"
+)
+
+// probing is one Probe.
+type probing struct {
+	report Report
+	server *url.URL
+	user   userFacts
+	creds  *transport.Config
+	tls    *tls.Config // of the API server; nil if it is spoken to without
+	dial   route.DialFunc
+
+	pluginErr error // why the exec plugin gave no credentials
+	pluginRan time.Duration
+
+	mu    sync.Mutex // guards the fields below
+	open  []net.Conn // all that were made
+	ready net.Conn   // the one that the first request goes over
+	done  bool
+}
+
+func newProbing(r *route.Route, credentials *route.Credentials, dial route.DialFunc) *probing {
+	p := &probing{creds: credentials.Config, server: r.Server.URL, dial: dial}
+	p.report.Server, p.report.Route = r.Settings.Current.ServerURL(), "direct"
+	if r.Proxy != nil {
+		p.report.Route = field.WithoutUser(r.Proxy.String())
+	}
+	p.user = userOf(r.Settings.Current.User, p.creds)
+	if p.server.Scheme == "https" {
+		p.tls = &tls.Config{MinVersion: tls.VersionTLS12}
+		if credentials.TLS != nil {
+			p.tls = credentials.TLS.Clone()
+		}
+		if p.tls.ServerName == "" {
+			p.tls.ServerName = r.Server.Host()
+		}
+		p.tls.NextProtos = []string{"h2", "http/1.1"}
+	}
+	return p
+}
+
+// run goes from phase to phase as long as none fails.
+func (p *probing) run(ctx context.Context) {
+	for _, phase := range []func(context.Context) bool{p.config, p.plugin, p.connection, p.requests} {
+		if !phase(ctx) {
+			return
+		}
+	}
+}
+
+func (p *probing) add(s Step) bool {
+	s.Detail, s.Cause, s.Advice = shown(s.Detail), shown(s.Cause), shown(s.Advice)
+	p.report.Steps = append(p.report.Steps, s)
+	return s.Err == nil
+}
+
+// fail adds a step that failed.
+func (p *probing) fail(phase Phase, took time.Duration, f finding, err error) bool {
+	return p.add(Step{Phase: phase, Took: took, Cause: f.cause, Advice: f.advice, Err: err})
+}
+
+// config looks at what shows without a connection.
+func (p *probing) config(context.Context) bool {
+	began := time.Now()
+	if err := p.user.check(time.Now()); err != nil {
+		return p.fail(PhaseConfig, time.Since(began), expiredCredentials(err), err)
+	}
+	return p.add(Step{Phase: PhaseConfig, Took: time.Since(began), Detail: p.user.String()})
+}
+
+// plugin runs an exec plugin before anything waits for its certificate, which
+// may take a person at a browser. client-go keeps what it gave. That it failed
+// is the matter of PhaseAuth: what comes before is tried without it.
+func (p *probing) plugin(ctx context.Context) bool {
+	if !p.user.exec || p.tls == nil || p.tls.GetClientCertificate == nil {
+		return true
+	}
+	began, ended := time.Now(), make(chan error, 1)
+	ask := p.tls.GetClientCertificate
+	go func() {
+		_, err := ask(&tls.CertificateRequestInfo{})
+		ended <- err
+	}()
+	select {
+	case p.pluginErr = <-ended:
+		p.pluginRan = time.Since(began)
+	case <-ctx.Done():
+		return p.fail(PhaseAuth, time.Since(began), p.user.pluginHangs(), ctx.Err())
+	}
+	if p.pluginErr != nil {
+		p.tls.GetClientCertificate = nil
+	}
+	return true
+}
+
+// connection makes the connection.
+func (p *probing) connection(ctx context.Context) bool {
+	r := newRecorder(p.report.Steps)
+	conn, err := p.dial(r.trace(ctx), "tcp", route.AddressOf(p.server))
+	if err != nil {
+		phase, f := dialFinding(err, p.report.Route != "direct", route.AddressOf(p.server))
+		steps, took := r.failed(phase)
+		p.report.Steps = steps
+		return p.fail(phase, took, f, err)
+	}
+	p.keep(conn)
+	steps, proxied := r.passed(conn)
+	p.report.Steps = steps
+	if !proxied {
+		p.report.Route = "direct" // by a no_proxy list, maybe
+	}
+	return p.secure(ctx, conn)
+}
+
+// secure shakes hands with the API server.
+func (p *probing) secure(ctx context.Context, conn net.Conn) bool {
+	if p.tls == nil {
+		p.ready = conn
+		return true
+	}
+	began := time.Now()
+	tc := tls.Client(conn, p.tls)
+	if err := tc.HandshakeContext(ctx); err != nil {
+		err = endedBy(ctx, err)
+		return p.fail(PhaseTLS, time.Since(began), p.tlsFinding(err), err)
+	}
+	p.ready = tc
+	return p.add(Step{Phase: PhaseTLS, Took: time.Since(began), Detail: handshakeDetail(tc.ConnectionState(), p.tls.InsecureSkipVerify)})
+}
+
+// connect is the dial function of the requests: the connection that the Probe
+// has made, and further ones if the API server closes it.
+func (p *probing) connect(ctx context.Context, _, _ string) (net.Conn, error) {
+	p.mu.Lock()
+	conn := p.ready
+	p.ready = nil
+	p.mu.Unlock()
+	if conn != nil {
+		return conn, nil
+	}
+	conn, err := p.dial(ctx, "tcp", route.AddressOf(p.server))
+	if err != nil {
+		return nil, err
+	}
+	p.keep(conn)
+	if p.tls == nil {
+		return conn, nil
+	}
+	tc := tls.Client(conn, p.tls)
+	return tc, tc.HandshakeContext(ctx)
+}
+
+// keep closes conn at the end of the Probe.
+func (p *probing) keep(conn net.Conn) {
+	p.mu.Lock()
+	p.open = append(p.open, conn)
+	done := p.done
+	p.mu.Unlock()
+	if done {
+		abort.Close(conn)
+	}
+}
+
+func (p *probing) close() {
+	p.mu.Lock()
+	p.done = true
+	open := p.open
+	p.mu.Unlock()
+	for _, conn := range open {
+		abort.Close(conn)
+	}
+}

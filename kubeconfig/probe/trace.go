@@ -1,0 +1,131 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/causewayproject/causeway/dialer"
+)
+
+// recorder makes steps of what a dial traces. Hops and attempts of the same
+// phase are one step.
+type recorder struct {
+	began time.Time
+
+	mu      sync.Mutex // guards the fields below
+	steps   []Step
+	proxied bool
+	ended   bool // hooks may be called after the dial
+}
+
+func newRecorder(before []Step) *recorder {
+	return &recorder{began: time.Now(), steps: slices.Clone(before)}
+}
+
+func (r *recorder) trace(ctx context.Context) context.Context {
+	return dialer.WithTrace(ctx, &dialer.Trace{Done: r.event})
+}
+
+var dialPhases = map[dialer.Phase]Phase{
+	dialer.PhaseConfig:  PhaseConfig,
+	dialer.PhaseDNS:     PhaseDNS,
+	dialer.PhaseTCP:     PhaseTCP,
+	dialer.PhaseTLS:     PhaseProxyTLS,
+	dialer.PhaseAuth:    PhaseProxyAuth,
+	dialer.PhaseConnect: PhaseConnect,
+}
+
+func (r *recorder) event(e dialer.Event) {
+	phase := dialPhases[e.Phase]
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended {
+		return
+	}
+	r.proxied = r.proxied || e.Proxy != ""
+	i := slices.IndexFunc(r.steps, func(s Step) bool { return s.Phase == phase })
+	if i < 0 {
+		i = len(r.steps)
+		r.steps = append(r.steps, Step{Phase: phase})
+	}
+	r.steps[i].Took += e.Duration
+	r.steps[i].Detail = eventDetail(e)
+}
+
+// eventDetail is what a phase found.
+func eventDetail(e dialer.Event) string {
+	switch {
+	case e.Phase == dialer.PhaseDNS:
+		host, _, _ := net.SplitHostPort(e.Addr)
+		return host
+	case e.TLS != nil:
+		return handshakeDetail(*e.TLS, false)
+	case e.Phase == dialer.PhaseConnect || e.Phase == dialer.PhaseTCP:
+		return e.Addr
+	}
+	return ""
+}
+
+// passed returns the steps of a dial that has made conn, and whether a proxy
+// took part in it.
+func (r *recorder) passed(conn net.Conn) (steps []Step, proxied bool) {
+	steps = r.finish()
+	if n := len(steps); n == 0 || !PhaseConfig.before(steps[n-1].Phase) { // by a dialer that does not trace
+		steps = append(steps, Step{Phase: PhaseTCP, Took: time.Since(r.began)})
+	}
+	for i, s := range steps {
+		if s.Phase != PhaseTCP {
+			continue
+		}
+		switch a := conn.RemoteAddr(); {
+		case a == nil || a.String() == s.Detail:
+		case s.Detail == "":
+			steps[i].Detail = a.String()
+		default:
+			steps[i].Detail = fmt.Sprintf("%s at %s", s.Detail, a)
+		}
+	}
+	return steps, r.proxied
+}
+
+// failed returns the steps that passed before phase failed, and how long phase
+// took.
+func (r *recorder) failed(phase Phase) (steps []Step, took time.Duration) {
+	took = -1
+	var before time.Duration
+	for _, s := range r.finish() {
+		switch {
+		case s.Phase == phase:
+			took = s.Took
+		case s.Phase.before(phase):
+			steps = append(steps, s)
+			before += s.Took
+		}
+	}
+	// Of a phase that never ended, or that another stands for: a proxy refuses
+	// credentials when it is asked to connect.
+	if took < 0 {
+		took = max(0, time.Since(r.began)-before)
+	}
+	return steps, took
+}
+
+func (r *recorder) finish() []Step {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = true
+	slices.SortStableFunc(r.steps, func(a, b Step) int {
+		switch {
+		case a.Phase.before(b.Phase):
+			return -1
+		case b.Phase.before(a.Phase):
+			return 1
+		}
+		return 0
+	})
+	return r.steps
+}

@@ -1,0 +1,156 @@
+package probe
+
+import (
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/transport"
+)
+
+// userFacts is what shows of a user entry's credentials without asking anyone.
+type userFacts struct {
+	cert    *x509.Certificate // nil: none
+	token   bool
+	expires time.Time // the token's, if it is a JWT that says so
+	exec    bool
+	plugin  string // of an exec or auth provider plugin
+	basic   bool
+}
+
+func userOf(entry *clientcmdapi.AuthInfo, creds *transport.Config) userFacts {
+	u := userFacts{token: creds.BearerToken != "", basic: creds.Username != ""}
+	if certs, err := field.ParseCertificates(creds.TLS.CertData); err == nil {
+		u.cert = certs[0]
+	}
+	if u.token {
+		u.expires = expiryOf(creds.BearerToken)
+	}
+	if entry == nil || u.cert != nil || u.token || u.basic {
+		return u
+	}
+	switch {
+	case entry.Exec != nil:
+		u.exec, u.plugin = true, filepath.Base(entry.Exec.Command)
+	case entry.AuthProvider != nil:
+		u.plugin = entry.AuthProvider.Name
+	}
+	return u
+}
+
+// none reports whether there are no credentials at all.
+func (u userFacts) none() bool { return u.cert == nil && !u.token && !u.basic && u.plugin == "" }
+
+// String says which credentials there are.
+func (u userFacts) String() string {
+	switch {
+	case u.token && !u.expires.IsZero():
+		return "token until " + day(u.expires)
+	case u.token:
+		return "token"
+	case u.basic:
+		return "user name and password"
+	case u.cert != nil:
+		return fmt.Sprintf("client certificate %q until %s", nameOf(u.cert), day(u.cert.NotAfter))
+	case u.exec:
+		return "exec plugin " + u.plugin
+	case u.plugin != "":
+		return "auth provider " + u.plugin
+	}
+	return "no credentials"
+}
+
+// expiryOf returns when a JWT says that it expires (RFC 7519, section 4.1.4).
+// Nothing is verified: the API server does that.
+func expiryOf(token string) time.Time {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return time.Time{}
+	}
+	var claims struct {
+		Expires json.Number `json:"exp"`
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil || json.Unmarshal(payload, &claims) != nil {
+		return time.Time{}
+	}
+	seconds, err := claims.Expires.Float64()
+	if err != nil || seconds <= 0 || seconds > 1e11 {
+		return time.Time{}
+	}
+	return time.Unix(int64(seconds), 0)
+}
+
+// outdated is what is wrong with credentials whose time has not come, or is
+// over.
+type outdated struct {
+	what  string
+	early bool
+	at    time.Time
+}
+
+func (o *outdated) Error() string {
+	if o.early {
+		return o.what + " is not valid before " + moment(o.at)
+	}
+	return o.what + " expired on " + moment(o.at)
+}
+
+// check finds credentials that the API server can't accept.
+func (u userFacts) check(now time.Time) error {
+	switch {
+	case u.token && !u.expires.IsZero() && !now.Before(u.expires):
+		return &outdated{what: "the token", at: u.expires}
+	case u.cert == nil || u.token || u.basic: // the API server may take those
+		return nil
+	case now.After(u.cert.NotAfter):
+		return &outdated{what: fmt.Sprintf("the client certificate %q", nameOf(u.cert)), at: u.cert.NotAfter}
+	case now.Before(u.cert.NotBefore):
+		return &outdated{what: fmt.Sprintf("the client certificate %q", nameOf(u.cert)), early: true, at: u.cert.NotBefore}
+	}
+	return nil
+}
+
+func expiredCredentials(err error) finding {
+	f := finding{cause: err.Error()}
+	var o *outdated
+	switch errors.As(err, &o); {
+	case o.early:
+		f.advice = "Set this machine's clock right, or wait until then."
+	default:
+		f.advice = "Get a new kubeconfig from where this one came from; with Cluster API, whoever writes the cluster's kubeconfig Secret no longer renews it."
+	}
+	return f
+}
+
+const pluginAdvice = "Run the plugin's command by hand and mend what it says: it has to be in PATH, logged in, and allowed to reach what it asks."
+
+func (u userFacts) pluginHangs() finding {
+	return finding{"the exec plugin " + u.plugin + " does not answer", pluginAdvice}
+}
+
+func (u userFacts) pluginFails(err error) finding {
+	kind := "auth provider "
+	if u.exec {
+		kind = "exec plugin "
+	}
+	return finding{"the " + kind + u.plugin + " gives no credentials: " + err.Error(), pluginAdvice}
+}
+
+// nameOf is a certificate's, or that of its authority.
+func nameOf(cert *x509.Certificate) string {
+	if cert.Subject.CommonName != "" {
+		return cert.Subject.CommonName
+	}
+	return cert.Subject.String()
+}
+
+func day(t time.Time) string    { return t.UTC().Format(time.DateOnly) }
+func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }

@@ -13,12 +13,6 @@ import (
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
-const (
-	// rotateAfter is how many streams a session opens before the agent is
-	// asked for a new one: stream ids are finite.
-	rotateAfter = 1 << 30
-)
-
 // Dialer dials targets through the agents of one cluster.
 type Dialer struct {
 	server  *Server
@@ -26,7 +20,7 @@ type Dialer struct {
 }
 
 // Dialer returns the dialer of a cluster, whether or not an agent of it is
-// connected: each dial takes the agents there are. It costs nothing.
+// connected: each dial takes the agents that are connected then. It costs nothing.
 func (s *Server) Dialer(cluster string) *Dialer {
 	return &Dialer{server: s, cluster: cluster}
 }
@@ -38,29 +32,36 @@ func (d *Dialer) Cluster() string { return d.cluster }
 // the cluster resolves and dials; network is "tcp". It takes one round trip,
 // and returns once the target is connected. The agent with the fewest streams
 // is asked first; if its session fails before it has answered, the next one is.
-// Where no agent of the cluster is connected to this replica, one that is
-// connected to another is asked. That there is none, the caller knows when all
-// replicas have said so; which of them could not be asked, and why, is in the
-// error. One that can be heard, but is busy, is waited for: for 15 seconds at
-// most. So is one that is being connected for the first time, for 5, and the
-// first answer of Peers, for 5 and only while Peers was asked for less than 10.
-// An agent or a replica that has fallen silent costs the dials that it was asked
-// for five seconds, or ten if it can still be heard, and later ones nothing, but
-// for two seconds where none has an agent. Where there is no other, they wait for
-// it until its session has ended, 30 seconds at most.
-// The errors are *[Error]; the context bounds the dial alone.
+// If no agent of the cluster is connected to this replica, the other replicas are
+// asked. The dial fails with [CodeNoAgent] once all of them have said that they
+// have none; the error says which of them could not be asked, and why.
+//
+// What a dial waits for:
+//
+//	event                                           wait   then
+//	an agent or a replica does not answer           2 s    it is probed
+//	it does not answer the probe                    3 s    another one is asked; later dials
+//	                                                       try this one last
+//	a replica is busy, but can be heard             15 s   its answer counts as "no agent"
+//	a replica has not been connected yet            5 s    the same
+//	Peers has not answered, 10 s after it was       5 s    the same
+//	asked at most
+//	there is nobody else to ask                     -      the dial waits until the session has
+//	                                                       ended, 30 s at most
+//
+// The errors are *[Error]. The context bounds the dial, and not the connection.
 //
 // The connection is of the same make as a *net.TCPConn: deadlines, CloseWrite,
 // and, by errors.Is(err, syscall.ECONNRESET), a reset that is no end of file.
 // Its addresses are of type [Addr].
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	began := time.Now()
-	conn, err := d.dial(ctx, network, address)
+	stream, err := d.dial(ctx, network, address)
 	d.server.Hooks.dialed(d.cluster, time.Since(began), err)
 	if err != nil {
 		return nil, err // not a nil *mux.Stream in a net.Conn
 	}
-	return conn, nil
+	return stream, nil
 }
 
 func (d *Dialer) dial(ctx context.Context, network, address string) (*mux.Stream, error) {
@@ -68,90 +69,56 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (*mux.Stream
 	if err := s.setup(); err != nil {
 		return nil, err
 	}
+	run := d.newDial(network, address)
 	if s.groups.Closed() {
-		return nil, d.fail(address, CodeClosed, nil)
+		return nil, run.newError(CodeClosed, nil)
 	}
-	if err := checkTarget(network, address); err != nil {
-		return nil, d.fail(address, CodeConfig, err)
+	if err := run.checkAddress(); err != nil {
+		return nil, run.newError(CodeConfig, err)
 	}
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, orDefault(s.DialTimeout, 30*time.Second))
+		ctx, cancel = context.WithTimeout(ctx, orDefault(s.DialTimeout, wire.DialTimeout))
 		defer cancel()
 	}
 	if s.AllowDial != nil {
 		if err := s.AllowDial(ctx, d.cluster, network, address); err != nil {
-			return nil, d.fail(address, CodeForbidden, err)
+			return nil, run.newError(CodeForbidden, err)
 		}
 	}
-	return d.reach(ctx, network, address)
-}
-
-// reach asks the agents that are connected here, then those of the peers, and
-// at last those here that did not answer their last probe.
-func (d *Dialer) reach(ctx context.Context, network, address string) (*mux.Stream, error) {
-	tried := map[*agentSession]bool{}
-	alone := d.server.peers.none()
-	stream, err := d.walk(ctx, network, address, tried, alone)
-	if alone && err != nil && err.Code == CodeNoAgent {
-		err = d.fail(address, CodeNoAgent, d.server.peers.unasked(0))
-	}
-	if !alone && err != nil && worthAsking(err) {
-		patience := askPatience
-		if d.server.registry.next(d.cluster, tried) != nil {
-			patience = askTimeout // there is one yet that may do better
-		}
-		if stream, err = d.forward(ctx, network, address, err, patience); err != nil && worthAsking(err) && ctx.Err() == nil {
-			var last *Error
-			if stream, last = d.walk(ctx, network, address, tried, true); last == nil || last.Code != CodeNoAgent {
-				err = last
-			}
-		}
-	}
+	stream, err := run.dialAny(ctx)
 	if err != nil {
 		return nil, err // not a nil *Error in an error
 	}
 	return stream, nil
 }
 
-// worthAsking reports whether somebody else may do better.
-func worthAsking(err *Error) bool { return err.Code == CodeNoAgent || movable(err.Code) }
-
-// walk asks one agent after the other, for as long as another may do better;
-// those that did not answer their last probe only if suspects is set.
-func (d *Dialer) walk(ctx context.Context, network, address string, tried map[*agentSession]bool, suspects bool) (*mux.Stream, *Error) {
-	last := d.fail(address, CodeNoAgent, nil)
-	for {
-		sess := d.server.registry.next(d.cluster, tried)
-		if sess == nil || !suspects && sess.IsSuspect() {
-			return nil, last
-		}
-		tried[sess] = true
-		stream, err := d.attempt(ctx, sess, network, address, tried)
-		if err == nil {
-			return stream, nil
-		}
-		if last = err; !movable(err.Code) || ctx.Err() != nil {
-			return nil, err
-		}
+// dialForwarded dials for another replica, which has checked that the dial is
+// allowed: by the sessions of this replica only.
+func (d *Dialer) dialForwarded(ctx context.Context, network, address string) (*mux.Stream, *Error) {
+	run := d.newDial(network, address)
+	if err := run.checkAddress(); err != nil {
+		return nil, run.newError(CodeBadRequest, err)
 	}
+	return run.dialAgents(ctx, true)
 }
 
-func (d *Dialer) fail(address string, code Code, err error) *Error {
-	return &Error{Op: "dial", Cluster: d.cluster, Addr: address, Code: code, Err: err}
+// dialRun is one dial that is under way.
+type dialRun struct {
+	*Dialer
+	network, address string
+	tried            map[*agentSession]bool
 }
 
-// movable reports whether another agent may do better: nothing was sent but
-// the question.
-func movable(c Code) bool {
-	return c == CodeLost || c == CodeTooManyStreams || c == CodeDraining
+func (d *Dialer) newDial(network, address string) *dialRun {
+	return &dialRun{Dialer: d, network: network, address: address, tried: map[*agentSession]bool{}}
 }
 
-func checkTarget(network, address string) error {
-	if network != "tcp" {
-		return fmt.Errorf("network %q: only tcp is carried", wire.Printable(network))
+func (r *dialRun) checkAddress() error {
+	if r.network != "tcp" {
+		return fmt.Errorf("network %q: only tcp is carried", wire.Printable(r.network))
 	}
-	host, port, err := net.SplitHostPort(address)
+	host, port, err := net.SplitHostPort(r.address)
 	switch {
 	case err != nil:
 		return errors.New("the address is not host:port")
@@ -159,77 +126,215 @@ func checkTarget(network, address string) error {
 		return errors.New("the address has no host")
 	case port == "":
 		return errors.New("the address has no port")
-	case len(address) > wire.MaxRequest/2:
+	case len(r.address) > wire.MaxRequest/2:
 		return errors.New("the address is too long")
 	}
 	return nil
 }
 
-// attempt asks one agent.
-func (d *Dialer) attempt(ctx context.Context, sess *agentSession, network, address string, tried map[*agentSession]bool) (*mux.Stream, *Error) {
-	if sess.dials.Add(1) == rotateAfter {
+func (r *dialRun) newError(code Code, err error) *Error {
+	return &Error{Op: "dial", Cluster: r.cluster, Addr: r.address, Code: code, Err: err}
+}
+
+// dialAny tries, one after the other, for as long as the next may do better:
+//
+//  1. the agents that are connected to this replica, but not the suspect ones
+//  2. the agents of the other replicas
+//  3. the suspect agents here
+func (r *dialRun) dialAny(ctx context.Context) (*mux.Stream, *Error) {
+	if r.server.peers.isAlone() {
+		stream, err := r.dialAgents(ctx, true)
+		if err != nil && err.Code == CodeNoAgent {
+			err = r.newError(CodeNoAgent, r.server.peers.unasked(0))
+		}
+		return stream, err
+	}
+	stream, err := r.dialAgents(ctx, false)
+	if err == nil || !mayRetry(err) {
+		return stream, err
+	}
+	stream, err = r.dialPeers(ctx, err)
+	if err == nil || !mayRetry(err) || ctx.Err() != nil {
+		return stream, err
+	}
+	stream, last := r.dialAgents(ctx, true)
+	if last != nil && last.Code == CodeNoAgent {
+		return nil, err // there was none to try
+	}
+	return stream, last
+}
+
+// mayRetry reports whether another agent or replica may do better: this one was
+// asked at most, and has dialed nothing.
+func mayRetry(err *Error) bool {
+	switch err.Code {
+	case CodeNoAgent, CodeLost, CodeTooManyStreams, CodeDraining:
+		return true
+	}
+	return false
+}
+
+// dialAgents tries the agents here, the best first, and the suspect ones only if
+// suspects is set. CodeNoAgent says that there was none to try.
+func (r *dialRun) dialAgents(ctx context.Context, suspects bool) (*mux.Stream, *Error) {
+	last := r.newError(CodeNoAgent, nil)
+	for {
+		sess := r.nextAgent()
+		if sess == nil || !suspects && sess.IsSuspect() {
+			return nil, last
+		}
+		r.tried[sess] = true
+		stream, err := r.dialAgent(ctx, sess)
+		if err == nil || !mayRetry(err) || ctx.Err() != nil {
+			return stream, err
+		}
+		last = err
+	}
+}
+
+// nextAgent returns the best agent here that was not tried; nil if there is none.
+func (r *dialRun) nextAgent() *agentSession { return r.server.registry.next(r.cluster, r.tried) }
+
+// dialPeers has another replica dial: the one that had an agent just now, or one
+// that says that it has one. local is the error of the agents here.
+func (r *dialRun) dialPeers(ctx context.Context, local *Error) (stream *mux.Stream, err *Error) {
+	began := time.Now()
+	defer func() {
+		var cause error
+		if err != nil { // not a nil *Error in an error
+			cause = err
+		}
+		r.server.Hooks.forwarded(r.cluster, time.Since(began), cause)
+	}()
+	if l := r.server.peers.recall(r.cluster); l != nil {
+		if stream, err = r.dialPeer(ctx, l); err == nil || !mayRetry(err) {
+			return stream, err
+		}
+	}
+	stream, err = r.searchPeers(ctx, local)
+	if err != nil && errors.Is(err, errMoved) {
+		stream, err = r.searchPeers(ctx, local) // by now it may be elsewhere
+	}
+	return stream, err
+}
+
+// searchPeers asks all replicas at once, and has those dial that have an agent,
+// one after the other.
+func (r *dialRun) searchPeers(ctx context.Context, last *Error) (*mux.Stream, *Error) {
+	patience := wire.AskPatience
+	if r.nextAgent() != nil {
+		patience = wire.AskTimeout // the suspect ones here are tried after that
+	}
+	peers := &r.server.peers
+	q := peers.startSearch(ctx, r.cluster, patience)
+	defer q.stop()
+	for l := q.nextHolder(); l != nil; l = q.nextHolder() {
+		stream, err := r.dialPeer(ctx, l)
+		if err == nil {
+			peers.remember(r.cluster, l)
+		}
+		if err == nil || !mayRetry(err) {
+			return stream, err
+		}
+		last = err
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, r.newError(contextCode(ctx.Err()), ctx.Err())
+	case last.Code == CodeNoAgent && (last.Err == nil || q.silent > 0):
+		return nil, r.newError(CodeNoAgent, peers.unasked(q.silent))
+	}
+	return nil, last
+}
+
+// dialAgent has one agent dial.
+func (r *dialRun) dialAgent(ctx context.Context, sess *agentSession) (*mux.Stream, *Error) {
+	if sess.dials.Add(1) == wire.MaxOpened {
 		sess.sendOrClose(wire.New(wire.MsgDrain))
 	}
-	m := dialRequest(ctx, wire.MsgDial, network, address)
-	elsewhere := func(ctx context.Context) bool { return d.another(ctx, tried) }
-	stream, err := d.dialThrough(ctx, &sess.Session, m, address, elsewhere)
+	// If another replica has forwarded the dial, it can go elsewhere.
+	elsewhere := func(ctx context.Context) bool {
+		return r.nextAgent() != nil || r.server.peers.anyHas(ctx, r.cluster)
+	}
+	stream, err := r.dialThrough(ctx, &sess.Session, wire.New(wire.MsgDial), elsewhere)
 	if err != nil {
 		sess.failed.Add(1)
 	}
 	return stream, err
 }
 
-// dialRequest is a DIAL or FORWARD with the time that is left.
-func dialRequest(ctx context.Context, kind wire.Kind, network, address string) *wire.Message {
-	deadline, _ := ctx.Deadline()
-	return wire.New(kind).AddString(wire.TagNetwork, network).AddString(wire.TagAddress, address).
-		AddUint(wire.TagTime, uint64(max(time.Until(deadline).Milliseconds(), 1)))
+// errMoved says that a replica had an agent when it was asked, and none when it
+// was to dial.
+var errMoved = errors.New("the agent of another replica has just left")
+
+// errPeerLost is errMoved for a replica that was lost itself.
+type errPeerLost struct{ error }
+
+func (e errPeerLost) Is(err error) bool { return err == errMoved }
+func (e errPeerLost) Unwrap() error     { return e.error }
+
+// dialPeer has one replica dial. One that can't is not asked first any more.
+func (r *dialRun) dialPeer(ctx context.Context, l *outboundPeer) (*mux.Stream, *Error) {
+	l.countStream()
+	m := wire.New(wire.MsgForward).AddString(wire.TagCluster, r.cluster)
+	stream, err := r.dialThrough(ctx, &l.Session, m, func(context.Context) bool { return true })
+	if err == nil {
+		return stream, nil
+	}
+	switch err.Code {
+	case codeNotHere, CodeDraining:
+		err = r.newError(CodeNoAgent, errMoved)
+	case CodeLost:
+		err = r.newError(CodeLost, errPeerLost{err.Err})
+	}
+	if mayRetry(err) {
+		r.server.peers.forget(r.cluster, l)
+	}
+	return nil, err
 }
 
-// dialThrough has the other end of a session dial, an agent or a replica. Where it
-// stays silent and elsewhere returns true, another one may do better.
-func (d *Dialer) dialThrough(ctx context.Context, s *session.Session, m *wire.Message, address string, elsewhere func(context.Context) bool) (*mux.Stream, *Error) {
+// dialThrough sends m, a DIAL or FORWARD, on a stream of the session, and returns
+// the stream once the other end has dialed. If that is silent and elsewhere returns
+// true, the dial is given up: somebody else may do better.
+func (r *dialRun) dialThrough(ctx context.Context, s *session.Session, m *wire.Message, elsewhere func(context.Context) bool) (*mux.Stream, *Error) {
+	deadline, _ := ctx.Deadline()
+	m.AddString(wire.TagNetwork, r.network).AddString(wire.TagAddress, r.address).
+		AddUint(wire.TagTime, uint64(max(time.Until(deadline).Milliseconds(), 1)))
 	stream, answer, err := s.Exchange(ctx, m, elsewhere)
 	if err == nil && answer.Kind != wire.MsgDialed {
 		stream.Reset(0)
 		err = wire.ErrMalformed
 	}
 	if err != nil {
-		return nil, d.cause(ctx, address, err)
+		return nil, r.explain(ctx, err)
 	}
 	var refused *Error
-	if errors.As(messageError(answer, "dial", d.cluster, address), &refused) {
+	if errors.As(messageError(answer, "dial", r.cluster, r.address), &refused) {
 		stream.Close()
 		return nil, refused
 	}
 	stream.SetReadDeadline(time.Time{})
-	stream.SetAddrs(Addr{Cluster: d.cluster}, Addr{Cluster: d.cluster, Target: address})
+	stream.SetAddrs(Addr{Cluster: r.cluster}, Addr{Cluster: r.cluster, Target: r.address})
 	return stream, nil
 }
 
-// another reports whether the dial could be somebody else's. Where it came from
-// a peer, it is that one's to go there.
-func (d *Dialer) another(ctx context.Context, tried map[*agentSession]bool) bool {
-	return d.server.registry.next(d.cluster, tried) != nil || d.server.peers.have(ctx, d.cluster)
-}
-
-// cause says in codes what ended an attempt.
-func (d *Dialer) cause(ctx context.Context, address string, err error) *Error {
+// explain returns the error with a code for why no answer came.
+func (r *dialRun) explain(ctx context.Context, err error) *Error {
 	var reset *mux.ResetError
 	var lost *mux.LostError
 	switch {
 	case ctx.Err() != nil:
-		return d.fail(address, contextCode(ctx.Err()), ctx.Err())
+		return r.newError(contextCode(ctx.Err()), ctx.Err())
 	case errors.Is(err, session.ErrTooMany):
-		return d.fail(address, CodeTooManyStreams, nil)
+		return r.newError(CodeTooManyStreams, nil)
 	case errors.As(err, &reset) && reset.Remote && reset.Code != 0:
-		return d.fail(address, codeFromWire(uint64(reset.Code)), nil)
+		return r.newError(codeFromWire(uint64(reset.Code)), nil)
 	case errors.As(err, &lost), errors.As(err, &reset), errors.Is(err, net.ErrClosed):
-		return d.fail(address, CodeLost, err)
+		return r.newError(CodeLost, err)
 	case errors.Is(err, mux.ErrGoAway), errors.Is(err, mux.ErrSettled), errors.Is(err, mux.ErrExhausted):
-		return d.fail(address, CodeDraining, err)
+		return r.newError(CodeDraining, err)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return d.fail(address, CodeTimeout, err)
+		return r.newError(CodeTimeout, err)
 	}
-	return d.fail(address, CodeBadRequest, err)
+	return r.newError(CodeBadRequest, err)
 }

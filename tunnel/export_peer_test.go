@@ -117,7 +117,7 @@ func ReadRevoked(b []byte) (id Identity, ok bool) {
 // SettlePeer ends what is opened to the replica of this name, as the end of a
 // retired session does, while n streams are left.
 func (s *Server) SettlePeer(ctx context.Context, name string, n int) error {
-	for _, l := range s.peers.live() {
+	for _, l := range s.peers.connected() {
 		if l.name == name {
 			return l.Mux.Settle(ctx, n)
 		}
@@ -127,7 +127,7 @@ func (s *Server) SettlePeer(ctx context.Context, name string, n int) error {
 
 // PeerStreams is how many streams were opened to peers.
 func (s *Server) PeerStreams() (n uint64) {
-	for _, l := range s.peers.live() {
+	for _, l := range s.peers.connected() {
 		n += l.opened.Load()
 	}
 	return n

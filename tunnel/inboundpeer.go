@@ -135,7 +135,7 @@ func (p *inboundPeer) forward(stream *mux.Stream, m *wire.Message) *mux.Stream {
 	ctx, cancel := dialContext(p.Streams.Context(), stream, m)
 	defer cancel()
 	d := &Dialer{server: p.server, cluster: m.Text(wire.TagCluster)}
-	far, err := d.forwardedDial(ctx, m.Text(wire.TagNetwork), m.Text(wire.TagAddress))
+	far, err := d.dialForwarded(ctx, m.Text(wire.TagNetwork), m.Text(wire.TagAddress))
 	if err != nil {
 		wire.Write(stream, refusalOf(wire.MsgDialed, forwardedError(err)))
 		return nil
@@ -145,14 +145,6 @@ func (p *inboundPeer) forward(stream *mux.Stream, m *wire.Message) *mux.Stream {
 		return nil
 	}
 	return far
-}
-
-// forwardedDial dials by this replica's sessions alone.
-func (d *Dialer) forwardedDial(ctx context.Context, network, address string) (*mux.Stream, *Error) {
-	if err := checkTarget(network, address); err != nil {
-		return nil, d.fail(address, CodeBadRequest, err)
-	}
-	return d.walk(ctx, network, address, map[*agentSession]bool{}, true)
 }
 
 // forwardedError says in a code of the wire what another replica may do better.

@@ -108,7 +108,7 @@ func (l *outboundPeer) sessionError(cause error) error {
 
 // countStream is called before each stream that is opened.
 func (l *outboundPeer) countStream() {
-	if l.opened.Add(1) == rotateAfter {
+	if l.opened.Add(1) == wire.MaxOpened {
 		l.replaceSoon()
 	}
 }

@@ -30,8 +30,8 @@ type peer struct {
 	dialAddress string             // as Peers says it
 	address     string             // the same for people, without a password
 	cancel      context.CancelFunc // the address left
-	meeting     sync.Once
-	met         chan struct{} // closed when there was a session, or no way to one
+	trying      sync.Once
+	tried       chan struct{} // closed when the first attempt to connect has ended
 	came        chan struct{} // holds one: the replica has connected from there
 
 	mu       sync.Mutex // guards the fields below
@@ -45,7 +45,7 @@ type peer struct {
 // run keeps up a session with the replica until ctx ends: then the replica
 // gets no more streams, and the session ends with the last one.
 func (p *peer) run(ctx context.Context) {
-	defer p.meet()
+	defer p.endFirstAttempt()
 	b := &backoff.Backoff{First: time.Second, Max: 10 * time.Second}
 	for ctx.Err() == nil {
 		select {
@@ -55,20 +55,20 @@ func (p *peer) run(ctx context.Context) {
 		link, err := p.connect(ctx)
 		if errors.Is(err, errSelf) {
 			p.isSelf()
-			p.meet()
+			p.endFirstAttempt()
 			sleep(ctx, selfAgain)
 			continue
 		}
 		if err != nil {
 			p.failed(err)
-			p.meet()
+			p.endFirstAttempt()
 			p.rest(ctx, b.Next(0))
 			continue
 		}
 		if old := p.replace(link); old != nil {
 			old.Retire()
 		}
-		p.meet()
+		p.endFirstAttempt()
 		if link.awaitReplacing(ctx) {
 			continue // this one takes dials until the next is there
 		}
@@ -106,14 +106,14 @@ func (p *peer) wake(name string) {
 	}
 }
 
-// meet says how the first attempt ended.
-func (p *peer) meet() { p.meeting.Do(func() { close(p.met) }) }
+// endFirstAttempt has awaitFirst return.
+func (p *peer) endFirstAttempt() { p.trying.Do(func() { close(p.tried) }) }
 
 // awaitFirst waits for the session of a peer that is being connected for the
 // first time. It is nil if there is none; an error is ctx's.
 func (p *peer) awaitFirst(ctx context.Context) (*outboundPeer, error) {
 	select {
-	case <-p.met:
+	case <-p.tried:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -24,8 +24,8 @@ type peers struct {
 	group  *group.Group // of the keepers and links; nil before start
 
 	mu       sync.Mutex    // guards the fields below
-	began    time.Time     // when Peers was asked; zero: not yet
-	heard    chan struct{} // closed once Peers has answered; nil before began
+	asked    time.Time     // when Watch of Peers was called; zero: not yet
+	listed   chan struct{} // closed once Peers has said who the replicas are; nil before asked
 	closed   bool
 	draining bool
 	byAddr   map[string]*peer
@@ -50,10 +50,10 @@ func (p *peers) start() {
 
 // watchLocked has Peers watched until close.
 func (p *peers) watchLocked() {
-	if p.server.Peers == nil || p.heard != nil || p.closed {
+	if p.server.Peers == nil || p.listed != nil || p.closed {
 		return
 	}
-	p.began, p.heard = time.Now(), make(chan struct{})
+	p.asked, p.listed = time.Now(), make(chan struct{})
 	p.group = group.New(context.Background())
 	p.group.Go(p.watch)
 }
@@ -100,8 +100,8 @@ func (p *peers) set(addresses []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.err = nil
-	if !isClosed(p.heard) {
-		close(p.heard)
+	if !isClosed(p.listed) {
+		close(p.listed)
 	}
 	for address, kept := range p.byAddr {
 		if !slices.Contains(addresses, address) {
@@ -113,7 +113,7 @@ func (p *peers) set(addresses []string) {
 		if p.byAddr[address] != nil {
 			continue
 		}
-		kept := &peer{peers: p, dialAddress: address, address: withoutPassword(address), met: make(chan struct{}), came: make(chan struct{}, 1)}
+		kept := &peer{peers: p, dialAddress: address, address: withoutPassword(address), tried: make(chan struct{}), came: make(chan struct{}, 1)}
 		ctx, cancel := context.WithCancel(p.group.Accepting())
 		kept.cancel = cancel
 		if !p.group.Go(func() { kept.run(ctx) }) {
@@ -127,8 +127,8 @@ func (p *peers) set(addresses []string) {
 	}
 }
 
-// live returns the links that take dials, one for each replica.
-func (p *peers) live() []*outboundPeer {
+// connected returns the sessions that take dials, one for each replica.
+func (p *peers) connected() []*outboundPeer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var all []*outboundPeer
@@ -143,90 +143,86 @@ func (p *peers) live() []*outboundPeer {
 	return slices.CompactFunc(all, func(a, b *outboundPeer) bool { return a.name == b.name })
 }
 
-// unmet returns the peers of which it is not known yet whether they can be
-// connected.
-func (p *peers) unmet() []*peer {
+// untried returns the peers whose first connection has neither come nor failed.
+func (p *peers) untried() []*peer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var all []*peer
 	for _, peer := range p.byAddr {
-		if !isClosed(peer.met) {
+		if !isClosed(peer.tried) {
 			all = append(all, peer)
 		}
 	}
 	return all
 }
 
-// none reports whether there is nobody to ask, nor to be heard of.
-func (p *peers) none() bool {
-	return p.server.Peers == nil || !p.unheard() && len(p.unmet()) == 0 && len(p.live()) == 0
+// isAlone reports whether there is no other replica, and none that may still
+// come.
+func (p *peers) isAlone() bool {
+	return p.server.Peers == nil || !p.awaitsList() && len(p.untried()) == 0 && len(p.connected()) == 0
 }
 
-// meetTimeout is how long a replica that has begun is not ready because it has
-// not met the others, and dials wait for Peers to say who they are.
-const meetTimeout = 10 * time.Second
-
-// unheard reports whether Peers is about to say who the others are: it was not
-// asked yet, or has just been.
-func (p *peers) unheard() bool {
+// awaitsList reports whether Peers is about to say who the other replicas are: it
+// was not asked yet, or a short time ago.
+func (p *peers) awaitsList() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !p.closed && !isClosed(p.heard) && (p.began.IsZero() || time.Since(p.began) < meetTimeout)
+	return !p.closed && !isClosed(p.listed) && (p.asked.IsZero() || time.Since(p.asked) < wire.StartupTimeout)
 }
 
-var errUnheard = errors.New("no answer from Peers yet")
+var errNoList = errors.New("no answer from Peers yet")
 
 // memberError returns why it is not known who the other replicas are now; nil
 // if it is.
 func (p *peers) memberError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.err == nil && p.server.Peers != nil && !p.closed && !isClosed(p.heard) {
-		return errUnheard
+	if p.err == nil && p.server.Peers != nil && !p.closed && !isClosed(p.listed) {
+		return errNoList
 	}
 	return p.err
 }
 
-// hear waits until Peers has answered for the first time, for as long as ctx,
-// meetPatience and meetTimeout allow.
-func (p *peers) hear(ctx context.Context) {
+// awaitList waits until Peers has said for the first time who the other replicas
+// are, for as long as ctx, ConnectTimeout and StartupTimeout allow.
+func (p *peers) awaitList(ctx context.Context) {
 	p.mu.Lock()
 	p.watchLocked() // a Server that does not serve yet may dial
-	heard, group, patience := p.heard, p.group, min(meetPatience, time.Until(p.began.Add(meetTimeout)))
+	listed, group, patience := p.listed, p.group, min(wire.ConnectTimeout, time.Until(p.asked.Add(wire.StartupTimeout)))
 	p.mu.Unlock()
-	if heard == nil || isClosed(heard) || patience <= 0 {
+	if listed == nil || isClosed(listed) || patience <= 0 {
 		return
 	}
 	t := time.NewTimer(patience)
 	defer t.Stop()
 	select {
-	case <-heard:
+	case <-listed:
 	case <-t.C:
 	case <-group.Accepting().Done():
 	case <-ctx.Done():
 	}
 }
 
-// meeting reports whether this replica has just begun, and it is not known yet
+// isStarting reports whether this replica has just begun, and it is not known yet
 // which of the others can be connected.
-func (p *peers) meeting() bool {
-	if p.server.Peers == nil || time.Since(p.server.began) >= meetTimeout {
+func (p *peers) isStarting() bool {
+	if p.server.Peers == nil || time.Since(p.server.began) >= wire.StartupTimeout {
 		return false
 	}
-	// Where Peers has failed, this replica may have agents of its own.
-	return p.unheard() && errors.Is(p.memberError(), errUnheard) || len(p.unmet()) > 0
+	// If Peers has failed, the server is ready: it may have agents of its own.
+	return p.awaitsList() && errors.Is(p.memberError(), errNoList) || len(p.untried()) > 0
 }
 
 // names are those of the replicas that run, this one's first unless it drains.
 // ok is false when nobody is to hear of them any more.
 func (p *peers) names() (names []string, ok bool) {
-	live := p.live()
+	connected := p.connected()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.draining {
 		names = append(names, p.server.name)
 	}
-	for _, l := range live {
+	for _, l := range connected {
 		names = append(names, l.name)
 	}
 	return names, !p.closed

@@ -13,98 +13,124 @@ import (
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
-const (
-	// askPatience is how long a dial waits for a replica to say whether it has an
-	// agent, if it can be heard: on a machine where thousands of agents connect
-	// anew it may be far behind.
-	askPatience = 15 * time.Second
-	// askTimeout is how long one has to say so if it could not be heard lately,
-	// or if there is somebody else to try.
-	askTimeout = 2 * time.Second
-	// meetPatience is how long one is waited for that is being connected for the
-	// first time, and Peers for its first answer. It may be an address that does
-	// not answer.
-	meetPatience = 5 * time.Second
-)
-
-// search is the question to all peers whether they have an agent of a cluster.
-type search struct {
-	ctx      context.Context
-	cancel   context.CancelFunc
-	soon     *time.Timer // when a doubtful one is tried
-	late     bool        // it was
-	asking   sync.WaitGroup
-	answers  chan answer
-	pending  int
-	doubtful []*outboundPeer // that have one which does not answer
-	silent   int             // peers that did not answer
+// finding is the replica that has an agent of a cluster.
+type finding struct {
+	link  *outboundPeer
+	until time.Time
 }
 
-type answer struct {
+// recall returns the replica that had an agent of the cluster a moment ago; nil
+// if there is none. That a cluster has no agent is not remembered, since one may
+// have come.
+func (p *peers) recall(cluster string) *outboundPeer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f, ok := p.found[cluster]
+	if !ok || !f.link.TakesStreams() || time.Now().After(f.until) {
+		delete(p.found, cluster)
+		return nil
+	}
+	return f.link
+}
+
+func (p *peers) remember(cluster string, l *outboundPeer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.found == nil {
+		p.found = map[string]finding{}
+	}
+	if p.found[cluster].link != l && p.outbound[l] {
+		p.found[cluster] = finding{l, time.Now().Add(wire.FoundFor)}
+	}
+}
+
+func (p *peers) forget(cluster string, l *outboundPeer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.found[cluster].link == l {
+		delete(p.found, cluster)
+	}
+}
+
+// search is the question to all replicas: have you an agent of this cluster?
+type search struct {
+	ctx     context.Context
+	cancel  context.CancelFunc
+	asking  sync.WaitGroup
+	answers chan searchAnswer
+	pending int // answers that have not come
+	silent  int // replicas that did not answer
+
+	suspects    []*outboundPeer // those whose agent does not answer at the moment
+	trySuspects *time.Timer     // they are tried when it fires, or when all have answered
+	fired       bool
+}
+
+type searchAnswer struct {
 	link *outboundPeer
 	code Code
 }
 
-// search asks all peers at once, as soon as it is known who they are, and those
-// that are being connected for the first time as soon as they are. The caller
-// calls end.
-func (p *peers) search(ctx context.Context, cluster string, patience time.Duration) *search {
+// startSearch asks all replicas at once: as soon as it is known who they are, and
+// those that are being connected for the first time as soon as they are. The
+// caller calls stop.
+func (p *peers) startSearch(ctx context.Context, cluster string, patience time.Duration) *search {
 	q := &search{}
 	q.ctx, q.cancel = context.WithTimeout(ctx, patience)
-	p.hear(q.ctx)
-	unmet := p.unmet() // one that is met from here on is asked twice, and not never
-	links := p.live()
-	q.pending = len(links) + len(unmet)
-	q.answers = make(chan answer, q.pending)
-	q.soon = time.NewTimer(askTimeout)
+	p.awaitList(q.ctx)
+	untried := p.untried() // before connected, so that none is left out; one may be asked twice
+	links := p.connected()
+	q.pending = len(links) + len(untried)
+	q.answers = make(chan searchAnswer, q.pending)
+	q.trySuspects = time.NewTimer(wire.AskTimeout)
 	for _, l := range links {
-		q.asking.Go(func() { q.answers <- answer{l, l.ask(q.ctx, cluster)} })
+		q.asking.Go(func() { q.answers <- searchAnswer{l, l.ask(q.ctx, cluster)} })
 	}
-	for _, peer := range unmet {
+	for _, peer := range untried {
 		q.asking.Go(func() { q.answers <- peer.ask(q.ctx, cluster) })
 	}
 	return q
 }
 
-// next returns the next replica that has an agent, the one that says so first;
-// nil if there is none.
-func (q *search) next() *outboundPeer {
-	for q.pending > 0 && !(q.late && len(q.doubtful) > 0) {
+// nextHolder returns the next replica that has an agent, in the order of their
+// answers; nil if there is none.
+func (q *search) nextHolder() *outboundPeer {
+	for q.pending > 0 && !(q.fired && len(q.suspects) > 0) {
 		select {
-		case a := <-q.answers: // they end with ctx
+		case a := <-q.answers: // all come before ctx ends, or then
 			q.pending--
 			switch a.code {
 			case 0:
 				return a.link
 			case CodeTimeout:
-				q.doubtful = append(q.doubtful, a.link)
+				q.suspects = append(q.suspects, a.link)
 			case CodeLost:
 				q.silent++
 			}
-		case <-q.soon.C:
-			q.late = true
+		case <-q.trySuspects.C:
+			q.fired = true
 		}
 	}
-	if len(q.doubtful) == 0 {
+	if len(q.suspects) == 0 {
 		return nil
 	}
-	l := q.doubtful[0]
-	q.doubtful = q.doubtful[1:]
+	l := q.suspects[0]
+	q.suspects = q.suspects[1:]
 	return l
 }
 
-// end waits for the questions that are under way.
-func (q *search) end() {
-	q.soon.Stop()
+// stop cancels the questions that are under way, and waits for them.
+func (q *search) stop() {
+	q.trySuspects.Stop()
 	q.cancel()
 	q.asking.Wait()
 }
 
-// have reports whether a peer says that it has an agent of the cluster, and
+// anyHas reports whether a replica says that it has an agent of the cluster, and
 // one that answers.
-func (p *peers) have(ctx context.Context, cluster string) bool {
-	q := p.search(ctx, cluster, askTimeout)
-	defer q.end()
+func (p *peers) anyHas(ctx context.Context, cluster string) bool {
+	q := p.startSearch(ctx, cluster, wire.AskTimeout)
+	defer q.stop()
 	for range q.pending {
 		if a := <-q.answers; a.code == 0 {
 			return true
@@ -113,26 +139,27 @@ func (p *peers) have(ctx context.Context, cluster string) bool {
 	return false
 }
 
-// ask asks a peer once it is connected. One that can't be has no agent.
-func (p *peer) ask(ctx context.Context, cluster string) answer {
-	meeting, cancel := context.WithTimeout(ctx, meetPatience)
-	l, err := p.awaitFirst(meeting)
+// ask asks a replica once it is connected. One that can't be connected has no
+// agent.
+func (p *peer) ask(ctx context.Context, cluster string) searchAnswer {
+	connecting, cancel := context.WithTimeout(ctx, wire.ConnectTimeout)
+	l, err := p.awaitFirst(connecting)
 	cancel()
 	switch {
 	case err != nil:
-		return answer{code: CodeLost}
+		return searchAnswer{code: CodeLost}
 	case l == nil:
-		return answer{code: codeNotHere}
+		return searchAnswer{code: codeNotHere}
 	}
-	return answer{l, l.ask(ctx, cluster)}
+	return searchAnswer{l, l.ask(ctx, cluster)}
 }
 
-// ask returns what the peer says: zero if it has an agent that answers. It is
-// CodeLost if the peer says nothing: until ctx ends, or until it can't be heard.
+// ask returns the replica's answer: zero if it has an agent that answers. It is
+// CodeLost if no answer comes until ctx ends, or until the replica is suspect.
 func (l *outboundPeer) ask(ctx context.Context, cluster string) Code {
 	if l.IsSuspect() {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, askTimeout)
+		ctx, cancel = context.WithTimeout(ctx, wire.AskTimeout)
 		defer cancel()
 	}
 	l.countStream()
@@ -147,9 +174,10 @@ func (l *outboundPeer) ask(ctx context.Context, cluster string) Code {
 	return messageCode(m)
 }
 
-// unasked says why there may be an agent of which the search did not hear;
-// silent is how many replicas did not answer. It is nil if all have. The causes
-// are there as text only: what errors.Is finds in them is not true of the dial.
+// unasked returns why there may be an agent although no replica has said so;
+// silent is how many replicas did not answer. It is nil if all have answered. The
+// causes are in it as text only, so that errors.Is does not find them: they are not
+// the causes of the dial's failure.
 func (p *peers) unasked(silent int) error {
 	var why []string
 	if err := p.memberError(); err != nil {
@@ -172,8 +200,8 @@ func (p *peers) unasked(silent int) error {
 	return errors.New(strings.Join(why, "; "))
 }
 
-// mistaken reports whether somebody has to change a configuration for the
-// replica to be connected: time does not heal that.
+// mistaken reports whether the replica can be connected only after somebody has
+// changed a configuration.
 func (r peerStatus) mistaken() bool {
 	switch codeOf(r.err) {
 	case CodeConfig, CodeVersion, CodeBadCertificate, CodeServerCertificate:
@@ -183,7 +211,7 @@ func (r peerStatus) mistaken() bool {
 	return errors.As(r.err, &outer)
 }
 
-// reason is LastError without what was tried.
+// reason is LastError without the operation and the address.
 func (r peerStatus) reason() string {
 	if e := (*Error)(nil); errors.As(r.err, &e) {
 		return wire.Printable(e.reason())

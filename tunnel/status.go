@@ -134,7 +134,7 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 	switch c, ok := status.cluster(name); {
 	case !status.Ready:
 		say(w, http.StatusServiceUnavailable, "draining")
-	case s.peers.meeting():
+	case s.peers.isStarting():
 		say(w, http.StatusServiceUnavailable, "meeting the other replicas")
 	case name != "" && (!ok || !c.Connected):
 		say(w, http.StatusServiceUnavailable, "no agent of the cluster is connected")

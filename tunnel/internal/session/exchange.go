@@ -16,17 +16,6 @@ type probe struct {
 	alive bool // once done
 }
 
-const (
-	// suspectAfter is how long the other end may leave a stream unanswered before
-	// the session is probed.
-	suspectAfter = 2 * time.Second
-	// probeTimeout is how long it may leave the probe unanswered before it is
-	// suspect, and a dial goes elsewhere.
-	probeTimeout = 3 * time.Second
-	// aliveFor is how long a sign of life is good for.
-	aliveFor = time.Second
-)
-
 // IsSuspect reports whether the last probe failed and nothing came since.
 func (s *Session) IsSuspect() bool {
 	at := s.suspect.Load()
@@ -38,7 +27,7 @@ func (s *Session) markSuspect() { s.suspect.Store(time.Now().UnixNano()) }
 // isAlive reports whether something came just now, or else comes in answer to a
 // probe: this one's or one that is on its way. The end of ctx is no answer.
 func (s *Session) isAlive(ctx context.Context) bool {
-	if time.Since(s.Mux.Stats().LastRead) < aliveFor {
+	if time.Since(s.Mux.Stats().LastRead) < wire.ProbeInterval {
 		return true
 	}
 	s.mu.Lock()
@@ -61,7 +50,7 @@ func (s *Session) isAlive(ctx context.Context) bool {
 }
 
 func (s *Session) runProbe(p *probe) {
-	ctx, cancel := context.WithTimeout(s.Group.Context(), probeTimeout)
+	ctx, cancel := context.WithTimeout(s.Group.Context(), wire.ProbeTimeout)
 	defer cancel()
 	began := time.Now()
 	_, err := s.Mux.Ping(ctx)
@@ -102,9 +91,9 @@ func (s *Session) Exchange(ctx context.Context, m *wire.Message, elsewhere func(
 }
 
 // Open opens a stream with a message. It waits no longer than
-// suspectAfter for room on a carrier that may be stuck.
+// wire.SuspectAfter for room on a carrier that may be stuck.
 func (s *Session) Open(ctx context.Context, m *wire.Message) (*mux.Stream, error) {
-	short, cancel := context.WithTimeout(ctx, suspectAfter)
+	short, cancel := context.WithTimeout(ctx, wire.SuspectAfter)
 	defer cancel()
 	stream, err := s.openLimited(short, m.Encode())
 	if err != nil && short.Err() != nil && ctx.Err() == nil {
@@ -142,7 +131,7 @@ func (s *Session) awaitAnswer(ctx context.Context, stream *mux.Stream, elsewhere
 	ctx, cancel := context.WithCancel(ctx)
 	var decided atomic.Bool
 	watched := make(chan struct{})
-	watch := time.AfterFunc(suspectAfter, func() {
+	watch := time.AfterFunc(wire.SuspectAfter, func() {
 		defer close(watched)
 		for ctx.Err() == nil {
 			if !s.isAlive(ctx) && ctx.Err() == nil && elsewhere(ctx) {
@@ -152,7 +141,7 @@ func (s *Session) awaitAnswer(ctx context.Context, stream *mux.Stream, elsewhere
 				return
 			}
 			select {
-			case <-time.After(aliveFor):
+			case <-time.After(wire.ProbeInterval):
 			case <-ctx.Done():
 			}
 		}

@@ -1,6 +1,6 @@
 // Package wire holds what the two ends of the tunnel say to each other: the
-// messages, the tokens and the proofs of SPEC.md, sections 4 and 6. It reads and
-// writes them, and decides nothing.
+// messages, the tokens and the proofs of SPEC.md, sections 4 and 6, and the times
+// of section 9. It decides nothing.
 package wire
 
 import (

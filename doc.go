@@ -8,10 +8,11 @@
 //   - [github.com/causewayproject/causeway/noproxy] decides what goes around
 //     a proxy, as Go reads no_proxy, and knows how others read it;
 //   - [github.com/causewayproject/causeway/kubeconfig] builds kubeconfigs
-//     and their Secrets as Cluster API expects them,
-//     [github.com/causewayproject/causeway/kubeconfig/connect] makes clients of
-//     them, and [github.com/causewayproject/causeway/kubeconfig/probe] says why
-//     a cluster can't be reached;
+//     and their Secrets as Cluster API expects them; its packages connect,
+//     probe and provider make clients of them, say what stops a connection,
+//     and keep the kubeconfigs of all Clusters on their routes;
+//   - [github.com/causewayproject/causeway/proxyconfig] renders one proxy
+//     configuration for machines, charts, pods and tools;
 //   - [github.com/causewayproject/causeway/tunnel] dials through an agent
 //     beside the cluster that has dialed out, and
 //     [github.com/causewayproject/causeway/tunnel/gateway] gives that, or any
@@ -23,6 +24,7 @@
 //     kube-apiserver's EgressSelectorConfiguration;
 //   - tunnel/prometheus, a module of its own, lets a Prometheus watch all of it.
 //
-// The glue between them is the type of [net.Dialer.DialContext]. Whoever wants
-// a dialer alone pulls no Kubernetes library into the build.
+// The parts fit together by the type of [net.Dialer.DialContext]. The packages
+// dialer, noproxy and tunnel import no Kubernetes package. The README says which
+// package is for what, and the folder docs has a page for each kind of reader.
 package causeway

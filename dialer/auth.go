@@ -12,45 +12,46 @@ import (
 // Authenticator makes the Proxy-Authorization value of a CONNECT request.
 // It must be safe for concurrent use.
 type Authenticator interface {
-	// Authenticate is called before the first request of a dial and again for
-	// each 407 (at most five). It returns the value to send, scheme included.
-	// Empty means: before the first request, send none; after a 407, give up,
-	// and the dial fails with that 407.
+	// Authenticate returns the value to send, with its scheme. It is called before the
+	// first request of a dial, and again for each 407 (at most five). "" before the
+	// first request sends no credentials; "" after a 407 makes the dial fail with that
+	// 407. The error becomes the cause of an [*Error] of [PhaseAuth].
 	Authenticate(ctx context.Context, c *Challenge) (string, error)
 }
 
-// Challenge is what an [Authenticator] answers.
+// Challenge describes the request for which an [Authenticator] is called.
 type Challenge struct {
 	// Attempt counts the 407 answers so far: zero before the first request.
 	Attempt int
 	// Header is the header of the last 407, with Proxy-Authenticate. It is nil
 	// before the first request.
 	Header http.Header
-	// Proxy is the proxy as scheme://host:port.
+	// Proxy is the proxy as scheme://host:port, without user info.
 	Proxy string
 	// Target is the host:port that the proxy is asked for.
 	Target string
 }
 
-// Credentials returns a user name and a password. It is called for every
-// dial, so that they can change without a restart, and must be safe for
-// concurrent use.
+// Credentials returns a user name and a password. It is called for every dial, so that
+// they can change without a restart. It must be safe for concurrent use. Its error
+// becomes the cause of an [*Error] of [PhaseAuth].
 type Credentials func(ctx context.Context) (username, password string, err error)
 
-// Password returns fixed Credentials.
+// Password returns Credentials that never change.
 func Password(username, password string) Credentials {
 	return func(context.Context) (string, string, error) { return username, password, nil }
 }
 
-// Basic returns an Authenticator for the Basic scheme (RFC 7617). It sends
-// the credentials with the first request, without waiting to be asked.
+// Basic returns an Authenticator for the Basic scheme (RFC 7617). It sends the
+// credentials with the first request. The user name must not have a colon in it, and
+// neither may have a control character.
 func Basic(c Credentials) Authenticator { return basic(c) }
 
 type basic Credentials
 
 func (b basic) Authenticate(ctx context.Context, c *Challenge) (string, error) {
 	if c.Attempt > 0 {
-		return "", nil // they were sent, and did not please
+		return "", nil // the proxy has refused them
 	}
 	username, password, err := b(ctx)
 	if err != nil {
@@ -62,20 +63,20 @@ func (b basic) Authenticate(ctx context.Context, c *Challenge) (string, error) {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(username+":"+password)), nil
 }
 
-// AuthFunc makes an Authenticator of a function. It is how the schemes plug in
-// that this package does not have: Digest, NTLM, Negotiate.
+// AuthFunc is a function as an Authenticator, for schemes that this package does not
+// have: Digest, NTLM, Negotiate.
 type AuthFunc func(ctx context.Context, c *Challenge) (string, error)
 
 // Authenticate calls f.
 func (f AuthFunc) Authenticate(ctx context.Context, c *Challenge) (string, error) { return f(ctx, c) }
 
-// Bearer returns an Authenticator for the Bearer scheme (RFC 6750). token is
-// called for every dial, so that tokens can change without a restart, and must
-// be safe for concurrent use. The token is sent with the first request.
+// Bearer returns an Authenticator for the Bearer scheme (RFC 6750). It calls token for
+// every dial, so that the token can change without a restart, and sends it with the
+// first request. token must be safe for concurrent use.
 func Bearer(token func(ctx context.Context) (string, error)) Authenticator {
 	return AuthFunc(func(ctx context.Context, c *Challenge) (string, error) {
 		if c.Attempt > 0 {
-			return "", nil // it was sent, and did not please
+			return "", nil // the proxy has refused it
 		}
 		t, err := token(ctx)
 		if err != nil {

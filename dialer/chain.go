@@ -6,13 +6,12 @@ import (
 	"reflect"
 )
 
-// Forwarder is a Dialer that can be put behind another: a proxy. It is what
-// [Chain] asks of all its elements but the first.
+// Forwarder is a Dialer that can be put behind another one, such as a proxy. [Chain]
+// needs it of all its elements but the first.
 type Forwarder interface {
 	Dialer
-	// WithForward returns a copy of the Dialer that reaches its proxy through
-	// forward, and an error if it has a way to its proxy already. The receiver
-	// is not changed.
+	// WithForward returns a copy of the Dialer that dials with forward. It returns an
+	// error if the Dialer has a Forward already. The receiver is not changed.
 	WithForward(forward Dialer) (Dialer, error)
 }
 
@@ -21,8 +20,8 @@ var (
 	_ Forwarder = (*SOCKS5)(nil)
 )
 
-// WithForward returns a copy of d with this Forward. It is an error if d has
-// one already, which would be left out.
+// WithForward returns a copy of d with this Forward. It returns an error if d has one
+// already, which would be ignored.
 func (d *HTTPConnect) WithForward(forward Dialer) (Dialer, error) {
 	if d.Forward != nil {
 		return nil, errForward
@@ -32,8 +31,8 @@ func (d *HTTPConnect) WithForward(forward Dialer) (Dialer, error) {
 	return &c, nil
 }
 
-// WithForward returns a copy of d with this Forward. It is an error if d has
-// one already, which would be left out.
+// WithForward returns a copy of d with this Forward. It returns an error if d has one
+// already, which would be ignored.
 func (d *SOCKS5) WithForward(forward Dialer) (Dialer, error) {
 	if d.Forward != nil {
 		return nil, errForward
@@ -45,47 +44,46 @@ func (d *SOCKS5) WithForward(forward Dialer) (Dialer, error) {
 
 var errForward = errors.New("field Forward is set: in a chain only the first element may have one")
 
-// Chain returns a Dialer that reaches each proxy through the one before it,
-// and the target through the last. The first may be any Dialer; the others are
-// a [Forwarder] without a Forward, such as *HTTPConnect and *SOCKS5, of which
-// Chain takes copies. Each has its own TLS, credentials and Timeout; the
-// Timeout of one bounds the way to it too, so that the last one's bounds the
-// dial.
+// Chain returns a Dialer that reaches each proxy through the one before it, and the
+// target through the last. The first may be any Dialer. The others must be a
+// [Forwarder] without a Forward, such as *HTTPConnect and *SOCKS5; Chain copies them.
+// Each proxy has its own TLS configuration, credentials and Timeout. A Timeout also
+// bounds the dials of the proxies before, so the last one's bounds the whole dial.
 //
-// An element that can't be used is an [*Error] of [PhaseConfig] that says
-// which. The error of a dial says which hop failed: it is the last proxy's, and
-// its cause, unless that proxy answered, is the error of the one before.
+// If an element can't be used, the error is an [*Error] of [PhaseConfig] that says
+// which. The error of a dial is the last proxy's. If that proxy gave no answer, the
+// cause is the error of the proxy before it, and so on.
 //
-// The Dialer is safe for concurrent use if its elements are. After an error,
-// nothing is left open.
+// The Dialer is safe for concurrent use if its elements are. A dial that fails
+// leaves nothing open.
 func Chain(proxies ...Dialer) (Dialer, error) {
 	if len(proxies) == 0 {
 		return nil, chainError(errors.New("no proxy: at least one is required"))
 	}
-	var way Dialer
+	var chain Dialer
 	for i, p := range proxies {
-		next, err := appendProxy(way, p)
+		next, err := appendProxy(chain, p)
 		if err != nil {
 			return nil, chainError(fmt.Errorf("proxy %d of %d: %w", i+1, len(proxies), err))
 		}
-		way = next
+		chain = next
 	}
-	return way, nil
+	return chain, nil
 }
 
-// appendProxy puts p behind way, which is nil for the first.
-func appendProxy(way, p Dialer) (Dialer, error) {
+// appendProxy puts p behind chain, which is nil for the first.
+func appendProxy(chain, p Dialer) (Dialer, error) {
 	if isNil(p) {
 		return nil, errors.New("it is nil")
 	}
-	if way == nil {
+	if chain == nil {
 		return p, nil
 	}
 	f, ok := p.(Forwarder)
 	if !ok {
 		return nil, fmt.Errorf("a %T can't be put behind another Dialer: it has no method WithForward", p)
 	}
-	next, err := f.WithForward(way)
+	next, err := f.WithForward(chain)
 	if err == nil && isNil(next) {
 		err = fmt.Errorf("the method WithForward of %T returned nil", p)
 	}
@@ -96,8 +94,7 @@ func chainError(err error) error {
 	return &Error{Op: "chain", Phase: PhaseConfig, Err: err}
 }
 
-// isNil reports whether a call of d's method would find no Dialer. A nil
-// pointer in an interface is not equal to nil.
+// isNil reports whether d is nil, or an interface with a nil pointer or function.
 func isNil(d Dialer) bool {
 	if d == nil {
 		return true

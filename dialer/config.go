@@ -16,42 +16,41 @@ import (
 	"github.com/causewayproject/causeway/noproxy"
 )
 
-// Config is what the proxy variables of an environment say. A proxy is a URL
-// that [ParseURL] takes, whichever of the fields it is in, or host:port, which
-// is an http proxy. A socks5 proxy resolves names, as it does for net/http and
-// kubectl: socks5 means socks5h. Printed with package fmt, a Config shows no
-// user info.
+// Config has the values of the environment's proxy variables. A proxy is a URL as
+// [ParseURL] takes it, in any of the fields, or host:port for an http proxy. socks5
+// means socks5h, as for net/http and kubectl: the proxy resolves names. Printed with
+// package fmt, a Config shows no user info. The zero Config has no proxy.
 type Config struct {
-	// HTTPProxy is the proxy for port 80 (HTTP_PROXY). If empty, AllProxy.
+	// HTTPProxy is the proxy for port 80 (HTTP_PROXY). If empty, it is AllProxy.
 	HTTPProxy string
-	// HTTPSProxy is the proxy for every other port (HTTPS_PROXY). If empty,
+	// HTTPSProxy is the proxy for every other port (HTTPS_PROXY). If empty, it is
 	// AllProxy.
 	HTTPSProxy string
-	// AllProxy is the proxy where there is no other (ALL_PROXY). If empty, no
-	// proxy.
+	// AllProxy is the default of the other two (ALL_PROXY). If empty, connections are
+	// direct.
 	AllProxy string
-	// NoProxy is the list of what needs no proxy (NO_PROXY), as
-	// [noproxy.Parse] reads it.
+	// NoProxy is the list of hosts that need no proxy (NO_PROXY), as [noproxy.Parse]
+	// reads it. If empty, only localhost and loopback addresses need none.
 	NoProxy string
 	// CGI means that this process serves a CGI request, whose client can set
-	// HTTP_PROXY: dials that would use HTTPProxy fail.
+	// HTTP_PROXY. Then dials that would use HTTPProxy fail.
 	CGI bool
 }
 
-// ConfigFromEnvironment returns what the environment says at this moment. The
-// variables are HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, each in
-// either case, and REQUEST_METHOD, which means CGI.
+// ConfigFromEnvironment returns a Config of the environment at the call. The
+// variables are HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, each in upper or
+// lower case, and REQUEST_METHOD, which means CGI.
 //
-// Where both cases of one are set and differ, lower case counts; an empty one
-// is as good as none. Programs disagree about that:
+// If both cases of a variable are set, lower case counts. An empty variable counts
+// as not set. Programs disagree about that:
 //
 //	this package, golang.org/x/net from 0.58 on    lower case first
 //	curl, wget, Python                             lower case first
 //	net/http of Go 1.26, golang.org/x/net to 0.57  upper case first
 //
-// curl and wget, moreover, ignore HTTP_PROXY in upper case, and net/http knows
-// no ALL_PROXY. What is set for several programs should have the same value in
-// both cases, and be in HTTP_PROXY and HTTPS_PROXY.
+// Also, curl and wget ignore HTTP_PROXY in upper case, and net/http knows no
+// ALL_PROXY. For several programs, set HTTP_PROXY and HTTPS_PROXY in both cases to
+// the same value.
 func ConfigFromEnvironment() *Config {
 	// httpproxy.FromEnvironment has another order in older versions.
 	either := func(name string) string { return cmp.Or(os.Getenv(strings.ToLower(name)), os.Getenv(name)) }
@@ -64,30 +63,28 @@ func ConfigFromEnvironment() *Config {
 	}
 }
 
-// FromEnvironment returns the Dialer of [ConfigFromEnvironment], without
-// options. The environment is read once, at the call.
+// FromEnvironment returns the Dialer of [ConfigFromEnvironment] without options. It
+// reads the environment once, at the call. The error is [Config.Dialer]'s.
 func FromEnvironment() (Dialer, error) { return ConfigFromEnvironment().Dialer(nil) }
 
-// FromConfig returns the Dialer that a Go program with this configuration
-// uses. It is [Config.Dialer] of the same fields, without options.
+// FromConfig returns the [Config.Dialer] of the same fields, without options.
 func FromConfig(cfg *httpproxy.Config) (Dialer, error) {
 	c := &Config{HTTPProxy: cfg.HTTPProxy, HTTPSProxy: cfg.HTTPSProxy, NoProxy: cfg.NoProxy, CGI: cfg.CGI}
 	return c.Dialer(nil)
 }
 
-// Dialer returns a Dialer that chooses as net/http does: HTTPSProxy for every
-// port but 80 and HTTPProxy for port 80, since a dial knows no URL scheme, and
-// no proxy for localhost, loopback addresses and what NoProxy lists.
+// Dialer returns a Dialer that chooses the proxy as net/http does: none for
+// localhost, loopback addresses and what NoProxy lists, otherwise HTTPProxy for port
+// 80 and HTTPSProxy for every other port, since a dial knows no URL scheme.
 //
-// opts is for each of the proxies, its TLSConfig and Auth included; its Forward
-// makes the connections without a proxy too, and its Resolver is not used.
+// opts applies to each of the proxies, also its TLSConfig and Auth. Its Forward also
+// makes the connections without a proxy. Its Resolver is not used. A nil opts is the
+// zero Options.
 //
-// Where Go's ProxyFunc dials directly because it can't parse a proxy, and
-// golang.org/x/net/proxy because it does not know the scheme, Dialer returns an
-// error. It names the variable of each proxy that can't be used, whether
-// anything would go there or not, and quotes of it no more than an unknown
-// scheme. The Dialer is safe for concurrent use, and fails for an address that
-// is not host:port with a number. c may be changed afterwards.
+// The error names each field, and its variable, whose proxy can't be used, even if
+// no dial would need it. It quotes at most an unknown scheme. (Go's ProxyFunc and
+// golang.org/x/net/proxy dial directly instead.) The Dialer fails for an address that
+// is not host:port with a number as its port. c may be changed afterwards.
 func (c *Config) Dialer(opts *Options) (Dialer, error) {
 	if opts == nil {
 		opts = &Options{}
@@ -139,7 +136,7 @@ func redactedProxy(text string) string {
 	return redactedURL(u)
 }
 
-// parseProxy is ParseURL for a variable, in which host:port alone is customary.
+// parseProxy is ParseURL for a variable, which may also have only host:port.
 func parseProxy(text string) (*url.URL, error) {
 	u, err := ParseURL(text)
 	if err == nil {
@@ -152,8 +149,8 @@ func parseProxy(text string) (*url.URL, error) {
 	return nil, err
 }
 
-// configProxy returns the Dialer for the proxy in a field, or otherwise if
-// there is none.
+// configProxy returns the Dialer for the proxy in a field. If the field is empty, it
+// returns otherwise.
 func configProxy(field, text string, opts *Options, otherwise Dialer) (Dialer, error) {
 	if text == "" {
 		return otherwise, nil

@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// withBuffered returns conn, or if br has read bytes of the target already a
-// conn that yields these first. br is put back.
+// withBuffered returns conn. If br has read bytes of the target already, it returns a
+// conn that returns these first. It puts br back.
 func withBuffered(conn net.Conn, br *bufio.Reader) net.Conn {
 	defer putReader(br)
 	n := br.Buffered()
@@ -23,7 +23,7 @@ func withBuffered(conn net.Conn, br *bufio.Reader) net.Conn {
 	return &bufferedConn{Conn: conn, rest: bytes.Clone(rest)}
 }
 
-// bufferedConn yields rest before what comes from Conn.
+// bufferedConn returns rest before the bytes of Conn.
 type bufferedConn struct {
 	net.Conn
 
@@ -49,7 +49,7 @@ func (c *bufferedConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// WriteTo lets io.Copy splice once rest is written.
+// WriteTo writes rest, and then lets io.Copy splice.
 func (c *bufferedConn) WriteTo(w io.Writer) (int64, error) {
 	c.mu.Lock()
 	rest := c.rest
@@ -71,7 +71,7 @@ func (c *bufferedConn) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(c.Conn, r)
 }
 
-// CloseWrite passes on half-close. It fails if Conn has none.
+// CloseWrite calls Conn's CloseWrite. Without one it returns errors.ErrUnsupported.
 func (c *bufferedConn) CloseWrite() error {
 	if cw, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return cw.CloseWrite()
@@ -86,25 +86,23 @@ func (c *bufferedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// NetConn returns the connection to the proxy. Bytes that were not yet read
-// are lost to it.
+// NetConn returns the connection to the proxy, without the bytes of rest.
 func (c *bufferedConn) NetConn() net.Conn { return c.Conn }
 
-// KeepTarget makes the connections of Dialer remember what they were dialed
-// for, which [Target] tells.
+// KeepTarget is a Dialer whose connections remember the address that they were dialed
+// for. [Target] returns it.
 //
-// A connection through a proxy has the proxy's RemoteAddr, and is the raw one
-// wherever it can be, so that it can be spliced: it has no place for the
-// target. The ones of KeepTarget are wrapped. They have CloseWrite, io.Copy
-// still splices, and NetConn returns the raw one.
+// Without it, a connection through a proxy has the proxy's RemoteAddr and is the raw
+// connection if possible, so that it can be spliced. KeepTarget wraps connections.
+// They have CloseWrite, io.Copy still splices, and NetConn returns the raw one.
 type KeepTarget struct {
-	// Dialer makes the connections. If nil, Direct.
+	// Dialer makes the connections. If nil, it is Direct{}.
 	Dialer Dialer
 }
 
 var _ Dialer = KeepTarget{}
 
-// DialContext dials address and keeps it.
+// DialContext dials address. The error is Dialer's.
 func (d KeepTarget) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := forwardOrDirect(d.Dialer).DialContext(ctx, network, address)
 	if err != nil {
@@ -120,9 +118,9 @@ type targetConn struct {
 
 func (c *targetConn) dialTarget() string { return c.target }
 
-// Target returns the host:port that conn was dialed for, as it was given to
-// the outermost [KeepTarget]. It looks through connections that have NetConn,
-// such as a *tls.Conn. ok is false if no KeepTarget made it.
+// Target returns the host:port that conn was dialed for, as it was passed to the
+// outermost [KeepTarget]. It also looks into connections that have a method NetConn,
+// such as a *tls.Conn. ok is false if no KeepTarget made the connection.
 func Target(conn net.Conn) (address string, ok bool) {
 	for {
 		switch c := conn.(type) {

@@ -15,12 +15,13 @@ import (
 
 // A Dialer makes connections to network addresses.
 //
-// It is the method of [net.Dialer] and golang.org/x/net/proxy.ContextDialer:
-// a Dialer is accepted wherever those are, and its DialContext method value
-// wherever a dial function is ([net/http.Transport], rest.Config, gRPC).
+// Its method is that of [net.Dialer] and golang.org/x/net/proxy.ContextDialer. So a
+// Dialer can be used in their place, and its DialContext method value as a dial
+// function of [net/http.Transport], rest.Config or gRPC.
 //
-// ctx bounds the dial alone, not the life of the connection. The caller closes
-// the connection.
+// ctx bounds only the dial, not the life of the connection. The caller closes the
+// connection. All Dialers of this package are safe for concurrent use once their
+// fields are set.
 type Dialer interface {
 	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -35,7 +36,7 @@ var (
 	_ proxy.ContextDialer = Dialer(nil)
 )
 
-// Func makes a Dialer of a dial function.
+// Func is a dial function as a Dialer.
 type Func func(ctx context.Context, network, address string) (net.Conn, error)
 
 // DialContext calls f.
@@ -53,13 +54,13 @@ var defaultDialer = net.Dialer{Timeout: defaultTimeout, KeepAlive: defaultKeepAl
 // Direct dials without a proxy. Its zero value is ready to use and safe for
 // concurrent use.
 type Direct struct {
-	// Dialer makes the connections. If nil, a net.Dialer with a timeout and a
+	// Dialer makes the connections. If nil, it is a net.Dialer with a timeout and a
 	// keepalive of 30 seconds.
 	Dialer *net.Dialer
 }
 
-// DialContext connects to address. A failure is an [*Error] of [PhaseDNS] or
-// [PhaseTCP] that keeps the error of package net.
+// DialContext connects to address as net.Dialer does. The error is an [*Error] of
+// [PhaseDNS] or [PhaseTCP], whose cause is package net's error.
 func (d Direct) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	nd := d.Dialer
 	if nd == nil {
@@ -75,10 +76,10 @@ func (d Direct) DialContext(ctx context.Context, network, address string) (net.C
 	return conn, nil
 }
 
-// dialTraced splits what net.Dialer does in one call into the phases that a
-// person waits for.
+// dialTraced is DialContext that calls t's hooks for the lookup and the connect.
 func (d Direct) dialTraced(ctx context.Context, t *Trace, nd *net.Dialer, network, address string) (net.Conn, error) {
-	// Attempts run side by side, and a hook may be called after the dial.
+	// net.Dialer tries several addresses at the same time, and may call a hook after
+	// it has returned.
 	var (
 		dns, tcp atomic.Pointer[phaseSpan]
 		begun    atomic.Bool
@@ -108,42 +109,41 @@ func directError(ctx context.Context, address string, err error) error {
 	return &Error{Op: opDirect, Phase: phase, Addr: address, Err: contextError(ctx, err)}
 }
 
-// Trace observes the phases of a dial. Each hook may be nil. Hooks are called
-// on the goroutine of the dial or of one that it started, from several at once
-// where the addresses of a name are tried side by side ([Resolve],
-// SOCKS5.Resolver), and must not block.
+// Trace has hooks that observe the phases of a dial. Each may be nil. A hook must
+// not block. It is called by the goroutine of the dial or by one that the dial
+// started, and by several at once if several addresses or Dialers are tried at the
+// same time ([Resolve], SOCKS5.Resolver, Failover.Hedge).
 type Trace struct {
 	// Start is called when a phase begins.
 	Start func(Event)
-	// Done is called when it has ended, with its duration and error.
+	// Done is called when the phase has ended, with its duration and error.
 	Done func(Event)
 }
 
 // Event is one phase of a dial.
 type Event struct {
 	Phase Phase
-	// Proxy is the proxy as scheme://host:port, without user info, for the
-	// phases that speak to one.
+	// Proxy is the proxy as scheme://host:port, without user info. Empty if the phase
+	// speaks to no proxy.
 	Proxy string
-	// Addr is what is dialed: the proxy's address in the phases that lead to
-	// it, the target's where the proxy is asked for it.
+	// Addr is the address that the phase is about: the proxy's, or the target's in
+	// the phase that asks the proxy for it.
 	Addr string
 	// Began is when the phase began.
 	Began time.Time
-	// Duration is how long it took. Zero in Start.
+	// Duration is how long the phase took. Zero in Start.
 	Duration time.Duration
-	// TLS is the state of the connection to an https proxy, at the end of a
-	// PhaseTLS that succeeded. It must not be modified.
+	// TLS is the state of the connection to an https proxy, in Done of a PhaseTLS
+	// that succeeded; otherwise nil. It must not be modified.
 	TLS *tls.ConnectionState
-	// Err is the error of a phase that failed.
+	// Err is the error of the phase, in Done; nil if it succeeded.
 	Err error
 }
 
 type traceKey struct{}
 
-// WithTrace returns a context whose dials are observed by t, as
-// net/http/httptrace does it for requests. It replaces a Trace that ctx
-// carries already.
+// WithTrace returns a context in which t observes all dials of this package. It
+// replaces a Trace that ctx has already.
 func WithTrace(ctx context.Context, t *Trace) context.Context {
 	return context.WithValue(ctx, traceKey{}, t)
 }
@@ -153,7 +153,7 @@ func contextTrace(ctx context.Context) *Trace {
 	return t
 }
 
-// A span is a phase that has begun. A nil span observes nothing.
+// phaseSpan is a phase that has begun. A nil one calls no hooks.
 type phaseSpan struct {
 	trace *Trace
 	event Event
@@ -179,10 +179,10 @@ func (s *phaseSpan) endPhase(err error) {
 	s.trace.Done(s.event)
 }
 
-// Transport returns a new http.Transport that makes its connections with d
-// and reads no proxy from the environment. It speaks HTTP/2 where the server
-// does, and notices a dead HTTP/2 connection within 45 seconds. The caller
-// may change it before its first use, and closes its idle connections.
+// Transport returns a new http.Transport that makes its connections with d, and uses
+// no proxy of the environment. It speaks HTTP/2 if the server does, and closes a
+// dead HTTP/2 connection within 45 seconds. The caller may change the Transport
+// before its first use, and closes its idle connections (CloseIdleConnections).
 func Transport(d Dialer) *http.Transport {
 	return &http.Transport{
 		DialContext:           d.DialContext,

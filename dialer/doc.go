@@ -12,30 +12,28 @@
 // rest.Config.Dial. [FromEnvironment] takes the proxy that the environment
 // names, [Config] one that is configured in the same words. Dialers compose:
 //
-//   - The Forward field of a proxy is the Dialer that reaches it. [Chain] makes
-//     one way of several proxies.
-//   - [Router] has a Dialer for each pattern of hosts, and for what no_proxy
-//     lists.
-//   - [Failover] has several for the same, and says which failed.
-//   - [Fallback] has a second one that is not the same, and says each time that
-//     it is taken.
-//   - [Resolve] looks names up here, for a Dialer whose far side knows others.
-//   - [Swap] is one that can be replaced while it is in use.
+//   - The Forward field of a proxy is the Dialer that reaches it. [Chain] connects
+//     several proxies one behind the other.
+//   - [Router] chooses a Dialer by patterns of hosts, and by a no_proxy list.
+//   - [Failover] tries equivalent Dialers until one works, and says which failed.
+//   - [Fallback] tries a second Dialer that is not equivalent, and reports each use
+//     of it.
+//   - [Resolve] looks names up in this process, before the proxy is asked.
+//   - [Swap] can be replaced while it is in use.
 //
 // An https proxy that speaks HTTP/2 can carry all dials on one connection: see
-// [HTTP2]. Dialers of golang.org/x/net/proxy fit in by [FromProxy], and ours
-// there by [ToProxy]. SOCKS4 is not spoken.
+// [HTTP2]. [FromProxy] and [ToProxy] convert dialers of golang.org/x/net/proxy.
+// SOCKS4 is not supported.
 //
-// Use [net/http.Transport].Proxy instead if all that you need is net/http
-// through one proxy, and neither its TLS nor its errors matter.
+// Use [net/http.Transport].Proxy instead if you only need net/http through one
+// proxy, and neither the proxy's TLS nor its errors matter.
 //
 // # Security
 //
-// What is wrong fails: no proxy URL that can't be read, no unknown scheme and
-// no address that can't be sent turns into a direct connection. The TLS
-// configuration of an https proxy is its own; a client certificate for the
-// target is never offered to it. A proxy that would be dialed through itself is
-// [ErrLoop]. Credentials are in no error and in no text of a Dialer. A proxy
-// sees where it connects to, and everything that is sent unless the caller
-// encrypts it.
+// A mistake is an error, and never a direct connection: a proxy URL that can't be
+// read, an unknown scheme, an address that can't be sent. An https proxy has a TLS
+// configuration of its own, and never gets the client certificate for the target. A
+// proxy that would be dialed through itself is [ErrLoop]. No error and no text of a
+// Dialer has credentials in it. A proxy sees where it connects to, and everything
+// that is sent unless the caller encrypts it.
 package dialer

@@ -21,13 +21,12 @@ type Phase string
 
 // The phases of a dial, in their order. Each hop of a chain has its own.
 const (
-	// PhaseConfig: a field of the dialer or the address that was asked for is
-	// not usable. Nothing was dialed.
+	// PhaseConfig is before anything is dialed: a field of the dialer, or the address
+	// that was asked for, can't be used.
 	PhaseConfig Phase = "config"
 	// PhaseDNS is the lookup of a name by this process.
 	PhaseDNS Phase = "dns"
-	// PhaseTCP is the connection to the proxy, or to the target if there is no
-	// proxy.
+	// PhaseTCP is the connection to the proxy, or to the target without a proxy.
 	PhaseTCP Phase = "tcp"
 	// PhaseTLS is the TLS handshake with an https proxy.
 	PhaseTLS Phase = "tls"
@@ -44,12 +43,12 @@ const (
 	opProxy  = "x/net/proxy"
 )
 
-// Error is the error of every dialer of this package. It holds no
-// credentials: they are in none of its fields and not in its text.
+// Error is the error of every dialer of this package. Neither its fields nor its text
+// have credentials in them.
 type Error struct {
-	// Op is the kind of dialer: "direct", "http connect", "socks5", "failover",
-	// "x/net/proxy". For a mistake that was found before anything was dialed it
-	// may also be "router", "swap", "chain" and the like.
+	// Op is the kind of dialer: "direct", "http connect", "socks5", "resolve",
+	// "failover" or "x/net/proxy". In [PhaseConfig] it may also be another part of
+	// this package, such as "router", "swap" or "chain".
 	Op string
 	// Phase is the step that failed.
 	Phase Phase
@@ -58,16 +57,16 @@ type Error struct {
 	Proxy string
 	// Addr is the address that was asked for.
 	Addr string
-	// Status is the answer of the proxy, if it gave one: an HTTP status code,
-	// or the code of a SOCKS5 reply (RFC 1928, section 6). Otherwise zero.
+	// Status is the answer of the proxy: an HTTP status code, or the code of a SOCKS5
+	// reply (RFC 1928, section 6). Zero if the proxy gave no answer.
 	Status int
-	// Err is the cause: a [*Refusal], a [SOCKSReply], an error of package net
-	// or crypto/tls, an http2.StreamError or http2.ConnectionError of
-	// golang.org/x/net, or the context's.
+	// Err is the cause: a [*Refusal], a [SOCKSReply], [Failures], the [*Error] of
+	// another dialer, an error of package net or crypto/tls, an http2.StreamError or
+	// http2.ConnectionError of golang.org/x/net, or the context's.
 	Err error
 }
 
-// Error says which target, proxy and phase, and the cause.
+// Error returns the target, the proxy, the phase and the cause.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("dialer: ")
@@ -90,9 +89,8 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// portAdvice is for the refusal that nearly everyone meets first: squid's
-// default configuration allows CONNECT to port 443 alone, and API servers
-// listen on 6443.
+// portAdvice returns a hint for a very common refusal: by default squid allows CONNECT
+// only to port 443, and API servers listen on 6443.
 func (e *Error) portAdvice() string {
 	_, port, err := net.SplitHostPort(e.Addr)
 	if err != nil || port == "443" || e.Op != opHTTP || e.Status != http.StatusForbidden {
@@ -107,10 +105,10 @@ func (e *Error) Unwrap() error { return e.Err }
 // Timeout reports whether the dial ran out of time.
 func (e *Error) Timeout() bool { return timedOut(e.Err) }
 
-// Temporary is there for [net.Error] and is always false.
+// Temporary implements [net.Error]. It always returns false.
 func (e *Error) Temporary() bool { return false }
 
-// Is reports a timeout as [os.ErrDeadlineExceeded], whatever ran out.
+// Is makes errors.Is find [os.ErrDeadlineExceeded] in every timeout.
 func (e *Error) Is(target error) bool {
 	return target == os.ErrDeadlineExceeded && e.Timeout()
 }
@@ -119,17 +117,17 @@ var _ net.Error = (*Error)(nil)
 
 // Refusal is the answer of an HTTP proxy that did not connect.
 type Refusal struct {
-	// StatusCode and Reason are those of the status line.
+	// StatusCode and Reason are from the status line. Reason may be empty.
 	StatusCode int
 	Reason     string
-	// Header is the header of the answer.
+	// Header is the header of the answer. Nil if it could not be read.
 	Header http.Header
-	// Body is the beginning of the body, at most 4 KiB.
+	// Body is the beginning of the body, at most 4 KiB. It may be empty.
 	Body []byte
 }
 
-// Error is the status line, with the proxy's own error code where it sends
-// one (X-Squid-Error). The body is left out.
+// Error returns the status line, and squid's error code if there is one
+// (X-Squid-Error). It does not return the body.
 func (r *Refusal) Error() string {
 	reason := r.Reason
 	if reason == "" {
@@ -145,9 +143,9 @@ func (r *Refusal) Error() string {
 	return s
 }
 
-// SOCKSReply is the code with which a SOCKS5 proxy refuses a request
-// (RFC 1928, section 6). Codes 3 to 5 are also the system's errors that they
-// stand for: errors.Is(err, syscall.ECONNREFUSED) holds for code 5.
+// SOCKSReply is the code with which a SOCKS5 proxy refuses a request (RFC 1928,
+// section 6). For codes 3 to 5 errors.Is finds the system's error too:
+// syscall.ENETUNREACH, EHOSTUNREACH and ECONNREFUSED.
 type SOCKSReply byte
 
 var socksReplies = [...]string{
@@ -161,7 +159,7 @@ var socksReplies = [...]string{
 	8: "address type not supported",
 }
 
-// Error is the meaning of the code.
+// Error returns the code and its meaning.
 func (r SOCKSReply) Error() string {
 	text := "unassigned code"
 	if int(r) < len(socksReplies) && socksReplies[r] != "" {
@@ -207,7 +205,8 @@ func contextError(ctx context.Context, err error) error {
 	return ended
 }
 
-// sanitizeText keeps what a proxy or an address brings from breaking a log line.
+// sanitizeText returns s, from a proxy or an address, in a form that can't break a
+// line of a log.
 func sanitizeText(s string) string {
 	const most = 200
 	if len(s) > most {
@@ -221,16 +220,18 @@ func sanitizeText(s string) string {
 	}, strings.ToValidUTF8(s, "?"))
 }
 
-// Failures is the cause of a [Failover]'s error, and of what is made of one
-// ([Fallback], [Resolve]): the Dialers that failed, in the order in which they did. The last one ended the dial. errors.Is and
-// errors.As look into each; range over it for what one of them says.
+// Failures is the cause of the error of a dialer that tried several members: the
+// Dialers of a [Failover] or [Fallback], or the addresses of a name ([Resolve],
+// SOCKS5.Resolver). It has the failures in the order in which they happened. The last
+// one ended the dial. errors.Is and errors.As look into each of them.
 type Failures []Failure
 
-// Failure is the failure of one Dialer of a [Failover].
+// Failure is the failure of one member.
 type Failure struct {
-	// Member is the index in Failover.Dialers, or among the addresses.
+	// Member is the index in Failover.Dialers, or of the address, from 0. It is not an
+	// index of [Failures].
 	Member int
-	// Err is what it returned.
+	// Err is the error of the dial with this member.
 	Err error
 }
 
@@ -258,7 +259,7 @@ func (f Failures) Unwrap() []error {
 	return errs
 }
 
-// Timeout reports whether the last one ran out of time.
+// Timeout reports whether the last failure is a timeout.
 func (f Failures) Timeout() bool {
 	return len(f) > 0 && timedOut(f[len(f)-1].Err)
 }
@@ -268,22 +269,23 @@ func timedOut(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// ProxyFailed reports whether err, the error of a dial, is the fault of the
-// proxy, so that another one may do better. It is what a [Failover] goes by:
+// ProxyFailed reports whether err, the error of a dial, is the fault of the proxy, so
+// that another proxy may succeed. It is the default of [Failover]. It is true in these
+// cases:
 //
-//   - The proxy, or for [Direct] the target, could not be looked up or
-//     connected to, or the TLS handshake with it failed.
-//   - It gave no answer in time, or ended the connection or the stream of
-//     HTTP/2 before it answered. What ends the authentication is an answer.
+//   - The proxy, or for [Direct] the target, could not be looked up or connected to,
+//     or the TLS handshake with it failed.
+//   - The proxy gave no answer in time, or ended the connection or the HTTP/2 stream
+//     before its answer. The end of an authentication counts as an answer.
 //   - A proxy before it in a chain could not reach it (502 to 504, HTTP/2's
 //     CONNECT_ERROR, or the SOCKS5 replies 1 and 3 to 6).
 //
-// Every other answer is no fault: 403 and 407, a login that was refused, and
-// from the proxy that was asked for the target 502 to 504, CONNECT_ERROR or a
-// SOCKS5 reply, which are about the target. Neither is a mistake in the configuration or the
-// address ([PhaseConfig]), an answer in another protocol, and a dial that was
-// cancelled. Of an error that is not an [*Error] count timeouts, the end of a
-// connection, and failures to dial, read and write.
+// It is false for every other answer: 403, 407, and a login that was refused. The last
+// proxy's 502 to 504, CONNECT_ERROR and SOCKS5 replies are about the target, so it is
+// false for them too. It is also false for an error of [PhaseConfig], an answer in
+// another protocol, and a dial that was cancelled. Of an error that is not an [*Error]
+// it is true for timeouts, the end of a connection, and failures to dial, read and
+// write.
 func ProxyFailed(err error) bool {
 	e := decisiveError(err)
 	switch {
@@ -292,14 +294,13 @@ func ProxyFailed(err error) bool {
 	case e == nil:
 		return isUnanswered(err)
 	}
-	// What a Forward says is a cause of this phase.
+	// The error of a Forward is the cause in this phase.
 	if hop := decisiveError(e.Err); hop != nil && e.Phase == PhaseTCP {
 		return ProxyFailed(hop) || isTargetUnreached(hop)
 	}
 	switch e.Phase {
 	case PhaseDNS, PhaseTCP, PhaseTLS:
-		// Without a proxy's name, it is the word of a dialer that does not know
-		// the phase.
+		// Without a proxy the error may be FromProxy's, which does not know the phase.
 		return e.Proxy != "" || isUnanswered(e.Err)
 	case PhaseConnect:
 		return isUnanswered(e.Err)
@@ -307,8 +308,8 @@ func ProxyFailed(err error) bool {
 	return false
 }
 
-// isUnanswered reports whether err is the end of a connection rather than what
-// was said over it.
+// isUnanswered reports whether err is a failure of a connection, and not an answer
+// that came over it.
 func isUnanswered(err error) bool {
 	var dns *net.DNSError
 	return timedOut(err) || isConnFailure(err) || errors.As(err, &dns) ||
@@ -316,8 +317,9 @@ func isUnanswered(err error) bool {
 		errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, errHTTP2NoStreams)
 }
 
-// isConnFailure looks for the failure of a system call or of TLS in err. Dialers
-// of other packages also put what a proxy has answered into a net.OpError.
+// isConnFailure reports whether err has a failure of a system call or of TLS in it.
+// The op is checked because dialers of other packages put a proxy's answer into a
+// net.OpError too.
 func isConnFailure(err error) bool {
 	var op *net.OpError
 	for errors.As(err, &op) {
@@ -330,8 +332,8 @@ func isConnFailure(err error) bool {
 	return false
 }
 
-// isTargetUnreached reports whether e is the answer of a proxy that could not
-// reach what it was asked for.
+// isTargetUnreached reports whether e is a proxy's answer that it could not reach what
+// it was asked for.
 func isTargetUnreached(e *Error) bool {
 	switch e.Op {
 	case opHTTP:
@@ -346,9 +348,9 @@ func isTargetUnreached(e *Error) bool {
 	return false
 }
 
-// targetFailed reports whether err is about the target, whose failure is no
-// reason to avoid the proxy for others: it could not be reached directly or
-// through the proxy, or this process could not look it up.
+// targetFailed reports whether err is about the target, and so no reason to avoid the
+// proxy for other targets: the target could not be reached, directly or by the proxy,
+// or this process could not look it up.
 func targetFailed(err error) bool {
 	e := decisiveError(err)
 	if e == nil {
@@ -359,8 +361,8 @@ func targetFailed(err error) bool {
 	return e.Op == opDirect || isTargetUnreached(e) || errors.As(e.Err, &dns) && dns.Name == host
 }
 
-// decisiveError returns the error that ended a dial: of a Failover's members that
-// of the last. nil if err is another dialer's.
+// decisiveError returns the error that ended a dial, for a Failover that of its last
+// member. It returns nil if err has no [*Error] in it.
 func decisiveError(err error) *Error {
 	var e *Error
 	if !errors.As(err, &e) {

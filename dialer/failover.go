@@ -13,42 +13,41 @@ import (
 	"github.com/causewayproject/causeway/internal/abort"
 )
 
-// Failover dials with the first of several Dialers that works: proxies that
-// can stand in for each other, or ways to the same network.
+// Failover dials with the first of several equivalent Dialers that works, such as
+// the replicas of a proxy.
 //
-// The next one is tried only before the tunnel is up, and by default only if
-// the proxy is at fault ([ProxyFailed]). A proxy that answers no has answered:
-// neither a 403 nor a refused password sends a connection another way.
+// The next Dialer is tried only if there is no connection yet, and by default only
+// if the proxy is at fault ([ProxyFailed]). A refusal, such as a 403 or of a password,
+// is no fault: the next Dialer is not tried.
 //
-// If ctx has a deadline, the time that remains is divided by the number of
-// Dialers that remain, as net.Dialer does for the addresses of a name, but
-// each has 2 seconds if there are as many: one that never answers takes its
-// share and not all. Without a deadline it takes what its own Timeout allows.
+// If ctx has a deadline, each Dialer may take an equal share of the time that
+// remains, and at least 2 seconds, as with net.Dialer for the addresses of a name. So
+// a Dialer that never answers does not take all of the time. Without a deadline its
+// own Timeout bounds it.
 //
-// A Failover remembers which of its Dialers failed, and must not be copied
-// after its first use. It is safe for concurrent use once its fields are set.
+// A Failover remembers which of its Dialers failed, and must not be copied after its
+// first use. It is safe for concurrent use once its fields are set.
 type Failover struct {
 	// Dialers are tried in their order. Required.
 	Dialers []Dialer
-	// CoolDown is how long after a failure a Dialer is tried last instead of in
-	// its place. A success ends it. What shows only that this process can't
-	// reach or look up the target is no failure of the Dialer. If zero, 30
-	// seconds; if negative, no Dialer loses its place.
+	// CoolDown is how long a Dialer that failed is tried after all others. A success
+	// ends it. An error that is only about the target does not count as a failure. If
+	// zero, it is 30 seconds; if negative, the order never changes.
 	CoolDown time.Duration
-	// Hedge starts the next Dialer when those before it have not answered for
-	// this long. The first connection wins; the others are cancelled and closed.
-	// A no counts in the order of Dialers: it ends the dial when those before
-	// have failed. Deadlines are not divided, but the next is started after the
-	// share of the time at the latest. The hooks of a Trace are then called from
-	// several goroutines. If zero or negative, one Dialer is tried at a time.
+	// Hedge is how long a Dialer may take before the next one is started too. The
+	// first connection wins; the other dials are cancelled, their connections closed.
+	// A refusal takes effect once all earlier Dialers have failed. If ctx has a
+	// deadline, the next Dialer is started after the share of the time at the latest.
+	// The hooks of a Trace are then called by several goroutines. If zero or negative,
+	// one Dialer is tried at a time.
 	Hedge time.Duration
-	// Retry reports whether the next Dialer is tried after err, which one has
-	// returned. It must be safe for concurrent use. If nil, ProxyFailed. It is
-	// not asked once ctx has ended: nothing is tried then.
+	// Retry reports whether the next Dialer is tried after the error of one. It must
+	// be safe for concurrent use. It is not called once ctx has ended: then nothing
+	// more is tried. If nil, it is ProxyFailed.
 	Retry func(err error) bool
 
 	mu     sync.Mutex        // guards failed
-	failed map[int]time.Time // when a Dialer failed that has not worked since
+	failed map[int]time.Time // when a Dialer failed, if it has not worked since
 }
 
 var _ Dialer = (*Failover)(nil)
@@ -56,23 +55,23 @@ var _ Dialer = (*Failover)(nil)
 const (
 	opFailover      = "failover"
 	defaultCoolDown = 30 * time.Second
-	// minShare is what net.Dialer gives an address at the least.
+	// minShare is the least time that net.Dialer gives to an address.
 	minShare = 2 * time.Second
 )
 
-// errNoResult is the error of a member that breaks the contract of Dialer.
+// errNoResult is the error for a member that breaks the contract of Dialer.
 var errNoResult = errors.New("it returned neither a connection nor an error")
 
-// errTimeShare is the cause of the end of one member's context.
+// errTimeShare is the cause of a member's context that ended before ctx.
 var errTimeShare = errors.New("its share of the time is over")
 
-// DialContext dials with one of f.Dialers after the other until one connects.
-// The connection is as that one made it. When it returns, all that it started
-// has ended: it waits for the Dialers that it has cancelled.
+// DialContext dials with one of f.Dialers after the other until one connects, and
+// returns that one's connection. Before it returns it waits for the dials that it has
+// cancelled.
 //
-// A failure is an [*Error] whose cause, found by errors.As, is the [Failures]:
-// which Dialers failed, and why. Its Phase and Status are those of the last
-// one. If ctx has ended, the error is ctx's as well.
+// The error is an [*Error]. errors.As finds [Failures] in it: which Dialers failed,
+// and why. Phase and Status are those of the last one. If ctx has ended, errors.Is
+// finds its error too.
 func (f *Failover) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	d := &failoverDial{Failover: f, network: network, address: address}
 	if err := f.checkFields(); err != nil {
@@ -95,7 +94,7 @@ func (f *Failover) checkFields() error {
 	return nil
 }
 
-// memberOrder returns the members in the order in which to try them.
+// memberOrder returns the members in the order in which they are tried.
 func (f *Failover) memberOrder(now time.Time) []int {
 	coolDown := f.CoolDown
 	if coolDown == 0 {
@@ -133,20 +132,20 @@ func (f *Failover) recordFailure(member int, now time.Time) {
 type failoverDial struct {
 	*Failover
 	network, address string
-	order            []int // the members, as they are tried
+	order            []int // members, in the order in which they are tried
 	failures         Failures
 }
 
-// memberAttempt is the end of a dial with one member.
+// memberAttempt is the result of a dial with one member.
 type memberAttempt struct {
-	place   int // of the member in order
+	place   int // the member is order[place]
 	conn    net.Conn
 	err     error
-	tryNext bool // after err, the next member is tried
+	tryNext bool // err lets the next member be tried
 }
 
-// dialMember dials with one member, for at most limit if that is not zero, and notes
-// how it went.
+// dialMember dials with one member, for at most limit unless that is zero, and
+// records the result.
 func (d *failoverDial) dialMember(ctx context.Context, place int, limit time.Duration) memberAttempt {
 	member := d.order[place]
 	own := ctx
@@ -164,7 +163,7 @@ func (d *failoverDial) dialMember(ctx context.Context, place int, limit time.Dur
 		d.recordSuccess(member)
 		return memberAttempt{place: place, conn: conn}
 	case ctx.Err() != nil:
-		return memberAttempt{place: place, err: err} // whatever it says: it had no chance
+		return memberAttempt{place: place, err: err} // ctx ended, so err says nothing of the member
 	}
 	retry := d.Retry
 	if retry == nil {
@@ -195,19 +194,19 @@ func (d *failoverDial) dialInTurn(ctx context.Context) (net.Conn, error) {
 	return nil, d.newError(ctx)
 }
 
-// hedgedDial is a dial whose members run side by side.
+// hedgedDial is a dial whose members run at the same time.
 type hedgedDial struct {
 	*failoverDial
 	wg       sync.WaitGroup
 	results  chan memberAttempt
-	pending  []bool         // by place
-	next     int            // the place to start
-	endPlace int            // the place from which on none counts
-	refusal  *memberAttempt // what end is there for: it counts when all before have failed
+	pending  []bool         // by place: the member has not answered
+	next     int            // the next place to start
+	endPlace int            // this place and later ones don't count
+	refusal  *memberAttempt // by endPlace; nil: none
 }
 
 // dialHedged starts each member when the one before it has failed, or has not
-// answered for long enough.
+// answered for hedgeDelay.
 func (d *failoverDial) dialHedged(ctx context.Context) (net.Conn, error) {
 	n := len(d.order)
 	r := &hedgedDial{failoverDial: d, results: make(chan memberAttempt, n), pending: make([]bool, n), endPlace: n}
@@ -216,7 +215,7 @@ func (d *failoverDial) dialHedged(ctx context.Context) (net.Conn, error) {
 	timer := time.NewTimer(d.hedgeDelay(ctx, n))
 	defer timer.Stop()
 	for {
-		// The first one says what has become of ctx.
+		// The first member is started even if ctx has ended: its error says so.
 		if r.next == 0 || r.next < r.endPlace && ctx.Err() == nil {
 			timer.Reset(d.hedgeDelay(ctx, n-r.next))
 			r.startMember(each)
@@ -245,7 +244,7 @@ func (r *hedgedDial) startMember(ctx context.Context) {
 	r.wg.Go(func() { r.results <- r.dialMember(ctx, place, 0) })
 }
 
-// handleAttempt returns the connection of a if that wins.
+// handleAttempt returns the connection of a if it wins, and records a's error.
 func (r *hedgedDial) handleAttempt(a memberAttempt) net.Conn {
 	r.pending[a.place] = false
 	switch {
@@ -261,7 +260,8 @@ func (r *hedgedDial) handleAttempt(a memberAttempt) net.Conn {
 	return nil
 }
 
-// closeLosers waits for the members that are still running, which were cancelled.
+// closeLosers waits for the members that were cancelled and closes their
+// connections.
 func (r *hedgedDial) closeLosers() {
 	r.wg.Wait()
 	close(r.results)
@@ -270,14 +270,14 @@ func (r *hedgedDial) closeLosers() {
 	}
 }
 
-// closeConn closes the connection of a member that came too late.
+// closeConn closes the connection of a member that did not win.
 func (a memberAttempt) closeConn() {
 	if a.conn != nil {
 		abort.Close(a.conn)
 	}
 }
 
-// hedgeDelay is how long a member may take before the next is started.
+// hedgeDelay returns how long a member may take before the next one is started.
 func (d *failoverDial) hedgeDelay(ctx context.Context, left int) time.Duration {
 	if s := timeShare(ctx, left); s > 0 {
 		return min(s, d.Hedge)
@@ -285,8 +285,8 @@ func (d *failoverDial) hedgeDelay(ctx context.Context, left int) time.Duration {
 	return d.Hedge
 }
 
-// timeShare is the part of the time until ctx's deadline that one of so many
-// members may take. Zero means all of it, and so does what is longer.
+// timeShare returns how much of the time until ctx's deadline one of so many members
+// may take. Zero means no limit but the deadline.
 func timeShare(ctx context.Context, members int) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok || members == 1 {
@@ -307,22 +307,22 @@ func (d *failoverDial) newError(ctx context.Context) error {
 	return e
 }
 
-// Fallback dials with First, and where that fails for a reason that When names,
-// with Second. Unlike the members of a [Failover], the two are not the same:
-// Second leads through another network, is seen by others, or was meant to be
-// gone by now. So it is never taken in silence: Used hears of each time.
+// Fallback dials with First, and with Second if First fails for a reason that When
+// accepts. Unlike the members of a [Failover] the two are not equivalent: Second may
+// go through another network, or be an old route that should not be used any more.
+// So Used is called each time.
 //
-// If ctx has a deadline, First has at most half of the time, or two seconds if
-// that is more. A Fallback is safe for concurrent use once its fields are set,
-// and must not be copied after its first use.
+// If ctx has a deadline, First may take at most half of the time, or two seconds if
+// that is more. A Fallback is safe for concurrent use once its fields are set, and
+// must not be copied after its first use.
 type Fallback struct {
-	// First and Second are the ways. Required.
+	// First and Second make the connections. Required.
 	First, Second Dialer
-	// When reports whether err, of First, is a reason to take Second. It is not
-	// asked once ctx has ended. Required: no reason goes without saying.
+	// When reports whether the error of First is a reason to use Second. It is not
+	// called once ctx has ended. It must be safe for concurrent use. Required.
 	When func(err error) bool
-	// Used is called before each dial with Second, with what First said.
-	// Required.
+	// Used is called before each dial with Second, with the error of First. It must
+	// be safe for concurrent use. Required.
 	Used func(network, address string, err error)
 
 	used atomic.Uint64
@@ -330,8 +330,8 @@ type Fallback struct {
 
 var _ Dialer = (*Fallback)(nil)
 
-// DialContext dials address. A failure of both is an [*Error] that has
-// [Failures]; one for which Second is not taken is that of First alone.
+// DialContext dials address. If Second is not used, the error is First's. If both
+// fail, it is an [*Error] in which errors.As finds [Failures].
 func (f *Fallback) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	if err := f.checkFields(); err != nil {
 		return nil, &Error{Op: "fallback", Phase: PhaseConfig, Addr: address, Err: err}
@@ -368,5 +368,5 @@ func (f *Fallback) checkFields() error {
 	return nil
 }
 
-// Count returns how many dials took Second.
+// Count returns how many dials have used Second.
 func (f *Fallback) Count() uint64 { return f.used.Load() }

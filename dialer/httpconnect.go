@@ -16,47 +16,47 @@ import (
 	"github.com/causewayproject/causeway/internal/abort"
 )
 
-// HTTPConnect dials through an HTTP proxy with the CONNECT method (RFC 9110,
-// section 9.3.6). It is safe for concurrent use once its fields are set.
+// HTTPConnect dials through an HTTP proxy with the CONNECT method (RFC 9110, section
+// 9.3.6). It is safe for concurrent use once its fields are set.
 //
-// The connection that it returns is the one to the proxy: its RemoteAddr is
-// the proxy's ([KeepTarget] remembers the target). It is returned as Forward made it (or as the *tls.Conn to an
-// https proxy), unless the proxy sent bytes of the target along with its
-// answer.
+// The connection that it returns is the connection to the proxy, and its RemoteAddr
+// is the proxy's. ([KeepTarget] remembers the target.) It is the conn that Forward
+// returned, or the *tls.Conn to an https proxy. Only if the proxy has sent bytes of
+// the target together with its answer is it wrapped. With HTTP2 it is a stream.
 type HTTPConnect struct {
-	// Addr is the proxy's host:port, or unix:/path of its socket. Required. A
-	// URL is refused, and so is user info: see Auth.
+	// Addr is the proxy's host:port, or unix:/path of its socket. Required. A URL and
+	// user info are errors: for credentials see Auth.
 	Addr string
-	// TLSConfig makes the proxy an https proxy: it is the configuration of the
-	// connection to the proxy, never of the connection to the target. If nil,
-	// the proxy is spoken to in plain text. An empty ServerName is the host of
-	// Addr (required for a socket); NextProtos is always http/1.1, after h2 if HTTP2 is set.
+	// TLSConfig makes the proxy an https proxy. It is the configuration of the
+	// connection to the proxy, and never of the connection to the target. An empty
+	// ServerName means the host of Addr; it is required for a socket. NextProtos is
+	// ignored. If nil, the connection to the proxy has no TLS.
 	TLSConfig *tls.Config
-	// HTTP2 allows an https proxy to choose HTTP/2, and keeps the connection
-	// that many dials then share. If nil, each dial has an HTTP/1.1 connection
-	// of its own. The caller closes it.
+	// HTTP2 allows an https proxy to choose HTTP/2, and keeps the connection that many
+	// dials share. The caller closes it. If nil, each dial has an HTTP/1.1 connection
+	// of its own.
 	HTTP2 *HTTP2
 	// Auth authenticates to the proxy. If nil, no credentials are sent.
 	Auth Authenticator
-	// Header returns what is sent along with a request for target, a
-	// host:port. It is called for each dial, maybe more than once, and must be
-	// safe for concurrent use. It must not set Host, Proxy-Authorization or what frames a
-	// body. If nil, nothing is. The returned header is not modified.
+	// Header returns a header to send with a request for target, a host:port. It is
+	// called at least once for each dial, and must be safe for concurrent use. It must
+	// not set Host, Proxy-Authorization, Content-Length or Transfer-Encoding. The
+	// returned header is not modified. If nil, nothing is added.
 	Header func(ctx context.Context, target string) (http.Header, error)
-	// Forward dials the proxy. If nil, Direct.
+	// Forward dials the proxy. If nil, it is Direct{}.
 	Forward Dialer
-	// Timeout bounds one DialContext, Forward included. If zero, 30 seconds;
-	// if negative, the context alone bounds it.
+	// Timeout bounds one DialContext, Forward included. If zero, it is 30 seconds; if
+	// negative, only the context bounds the dial.
 	Timeout time.Duration
 }
 
-// maxAttempts bounds how often an Authenticator is asked in one dial.
-// Negotiate and NTLM take three.
+// maxAttempts bounds how many 407 are answered in one dial. Negotiate and NTLM take
+// three.
 const maxAttempts = 5
 
-// DialContext asks the proxy to connect to address, a host:port. Names are
-// resolved by the proxy. network is "tcp", "tcp4" or "tcp6". A failure is an
-// [*Error]; after one, nothing is left open.
+// DialContext asks the proxy to connect to address, a host:port. The proxy looks names
+// up. network is "tcp", "tcp4" or "tcp6". The error is an [*Error]; nothing is left
+// open then.
 func (d *HTTPConnect) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	h := &httpDial{HTTPConnect: d, proxyDial: proxyDial{
 		op: opHTTP, scheme: "http", dialer: d, configured: d.Addr, forward: d.Forward,
@@ -81,13 +81,13 @@ func (d *HTTPConnect) DialContext(ctx context.Context, network, address string) 
 type httpDial struct {
 	*HTTPConnect
 	proxyDial
-	attempt       int       // how many 407 were answered
-	authorization string    // what the next request carries
+	attempt       int       // 407 answers so far
+	authorization string    // for the next request
 	buf           [256]byte // for requests that fit
 }
 
-// dial connects to the proxy, again if it closes the connection on which it
-// has asked for credentials.
+// dial connects to the proxy, and once more for each 407 after which the proxy closes
+// the connection.
 func (h *httpDial) dial(ctx context.Context) (net.Conn, error) {
 	if err := h.authenticate(ctx, nil); err != nil {
 		return nil, err
@@ -116,8 +116,8 @@ func (h *httpDial) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// openConn returns a connection to the proxy that speaks HTTP/1.1, or the finished
-// stream of one that speaks HTTP/2.
+// openConn returns a connection to a proxy that speaks HTTP/1.1, or with HTTP/2 a
+// stream that is already connected to the target.
 func (h *httpDial) openConn(ctx context.Context) (conn, stream net.Conn, err error) {
 	if h.HTTP2 == nil || h.TLSConfig == nil {
 		conn, err = h.dialProxy(ctx)
@@ -157,8 +157,8 @@ func (h *httpDial) dialProxy(ctx context.Context) (net.Conn, error) {
 	return tc, nil
 }
 
-// askProxy asks the proxy, by request, until it connects or refuses. again
-// means: on a new connection.
+// askProxy calls request until the proxy connects or refuses. If the credentials of
+// the next request need a new connection, it returns again.
 func (h *httpDial) askProxy(ctx context.Context, request func(context.Context) (*Refusal, bool, error)) (again bool, err error) {
 	for {
 		phase := PhaseConnect
@@ -189,8 +189,8 @@ func (h *httpDial) askProxy(ctx context.Context, request func(context.Context) (
 	}
 }
 
-// authenticate asks Auth for what the next request carries. refusal is the
-// 407 that it answers, nil before the first request.
+// authenticate calls Auth for the next request. refusal is the 407 before it, and nil
+// for the first request.
 func (h *httpDial) authenticate(ctx context.Context, refusal *Refusal) error {
 	if h.Auth == nil {
 		return nil
@@ -212,15 +212,15 @@ func (h *httpDial) authenticate(ctx context.Context, refusal *Refusal) error {
 	return nil
 }
 
-// sendConnect sends one CONNECT and reads the answer, which is nil if the proxy
-// has connected. kept means that the connection takes another request.
+// sendConnect sends one CONNECT and reads the answer. refusal is nil if the proxy has
+// connected. kept means that another request can be sent on the connection.
 func (h *httpDial) sendConnect(ctx context.Context, conn net.Conn, br *bufio.Reader) (refusal *Refusal, kept bool, err error) {
 	req, err := h.appendRequest(ctx, h.buf[:0])
 	if err != nil {
 		return nil, false, h.newError(ctx, PhaseConfig, err)
 	}
-	// A proxy that refuses early may have closed its side: its answer says
-	// more than the failed write.
+	// A proxy that refuses early may have closed the connection. Then its answer says
+	// more than the error of the write.
 	_, werr := conn.Write(req)
 	refusal, kept, err = readReply(br, conn)
 	if err != nil && werr != nil {
@@ -256,7 +256,7 @@ func (h *httpDial) appendRequest(ctx context.Context, b []byte) ([]byte, error) 
 	return append(b, "\r\n"...), nil
 }
 
-// extraHeader is what the caller wants sent along, checked.
+// extraHeader returns the header of the field Header, if it is valid.
 func (h *httpDial) extraHeader(ctx context.Context) (http.Header, error) {
 	if h.Header == nil {
 		return nil, nil

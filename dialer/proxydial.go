@@ -46,8 +46,8 @@ func (p *proxyDial) connect(ctx context.Context) (net.Conn, error) {
 	if err == nil {
 		return conn, nil
 	}
-	// Of a direct dial the phase and the cause are taken over. An error of another
-	// proxy is kept whole.
+	// The phase and the cause of a direct dial become this error's. The error of
+	// another proxy is kept as a whole.
 	var direct *Error
 	if errors.As(err, &direct) && direct.Op == opDirect {
 		return nil, p.newError(ctx, direct.Phase, direct.Err)
@@ -92,14 +92,14 @@ func (p *proxyDial) newError(ctx context.Context, phase Phase, err error) error 
 	return e
 }
 
-// handshake runs f, which speaks to a proxy over conn, and closes conn when
-// ctx ends before f returns or when f fails. Deadlines are left alone: there
-// is none to clear afterwards, and a conn that ignores them can't hang.
+// handshake runs f, which speaks to a proxy over conn. It closes conn if f fails, or
+// if ctx ends before f returns. It sets no deadlines: none has to be cleared
+// afterwards, and a conn that ignores them can't hang the dial.
 func handshake(ctx context.Context, conn net.Conn, f func() error) error {
 	stop := context.AfterFunc(ctx, func() { abort.Close(conn) })
 	err := f()
 	if !stop() {
-		// ctx ended: the conn is closed, or about to be.
+		// ctx has ended: conn is closed, or is about to be.
 		return contextError(ctx, ctx.Err())
 	}
 	if err != nil {
@@ -117,7 +117,7 @@ func withTimeout(ctx context.Context, d time.Duration) (context.Context, context
 		d = defaultTimeout
 	}
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
-		return ctx, func() {} // a context of our own would cost seven allocations
+		return ctx, func() {} // another context would cost seven allocations
 	}
 	return context.WithTimeout(ctx, d)
 }
@@ -129,26 +129,27 @@ func forwardOrDirect(d Dialer) Dialer {
 	return d
 }
 
-// ErrLoop is the cause when a proxy would have to be dialed through itself:
-// because it is the target, or because its Forward leads back to it. It is also
-// the cause when a [Resolve] would have to look a name up in order to look it up.
+// ErrLoop is the cause of an [*Error] if a proxy would be dialed through itself: it
+// is the target, or its Forward dials through it again. It is also the cause if a
+// [Resolve] needs a lookup of its own for its lookup.
 var ErrLoop = errors.New("dialer: the proxy would be dialed through itself")
 
 type outerDialKey struct{}
 
-// outerDial is a dialer that waits for another: its Forward, or that of its lookup.
+// outerDial is a dialer that waits for another one: for its Forward, or for the dial
+// of its Resolver. The context has the list of them, to find loops.
 type outerDial struct {
 	dialer any // a pointer
 	outer  *outerDial
 }
 
-// withOuterDial returns the context for what d waits for.
+// withOuterDial returns the context for a dial, or a lookup, that d waits for.
 func withOuterDial(ctx context.Context, d any) context.Context {
 	outer, _ := ctx.Value(outerDialKey{}).(*outerDial)
 	return context.WithValue(ctx, outerDialKey{}, &outerDial{d, outer})
 }
 
-// isLooping reports whether d waits for the dial of ctx.
+// isLooping reports whether d waits for the dial that ctx belongs to.
 func isLooping(ctx context.Context, d any) bool {
 	h, _ := ctx.Value(outerDialKey{}).(*outerDial)
 	for ; h != nil; h = h.outer {

@@ -17,33 +17,35 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Resolver finds the addresses of a name. A [*net.Resolver] is one, [LookupDNS]
-// makes one that asks a server of its own, and a type of the caller's may know
-// names that no DNS does. network is "ip", "ip4" or "ip6". A name that does not
-// exist is a [*net.DNSError] with IsNotFound. LookupNetIP has to heed its
-// context, and to be safe for concurrent use.
+// Resolver finds the addresses of a name. A [*net.Resolver] is one, and [LookupDNS]
+// returns one that asks another DNS server.
 type Resolver interface {
+	// LookupNetIP returns the addresses of host. network is "ip", "ip4" or "ip6". For a
+	// name that does not exist it returns a [*net.DNSError] with IsNotFound. It must
+	// return when ctx ends, and be safe for concurrent use.
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
 var _ Resolver = (*net.Resolver)(nil)
 
-// Resolve looks names up here, and has Forward dial the addresses: where the
-// proxy or the tunnel behind it knows other names, or none. Without it the far
-// side resolves, as [HTTPConnect] and tunnels have it.
+// Resolve looks names up in this process, and dials their addresses with Forward. Use
+// it in front of a proxy or a tunnel that knows other names, or none. Without Resolve
+// the proxy looks names up.
 //
-// Several addresses are tried as RFC 8305 has it, IPv6 and IPv4 in turn and at
-// most 16: the next one 300 ms after the one before it, or at once if that has
-// failed, until one connects or ctx ends. It is safe for concurrent use once its
-// fields are set, and dials by Forward from several goroutines at once.
+// Several addresses are tried as RFC 8305 says, IPv6 and IPv4 in turn and at most 16:
+// the next one 300 ms after the one before it, or at once if that has failed, until
+// one connects or ctx ends. For a SOCKS5 proxy use SOCKS5.Resolver instead: it stops
+// when the proxy itself fails, and does not send a refused password 16 times.
+//
+// A Resolve is safe for concurrent use once its fields are set. It calls Forward from
+// several goroutines at once. The zero Resolve dials directly.
 type Resolve struct {
-	// Resolver finds the addresses. If nil, net.DefaultResolver does.
+	// Resolver finds the addresses. If nil, it is net.DefaultResolver.
 	Resolver Resolver
-	// Allow reports whether an address of host may be dialed, also one that
-	// was asked for as such. It must be safe for concurrent use. If nil, all
-	// may.
+	// Allow reports whether an address of host may be dialed. It is also called if
+	// host is an address. It must be safe for concurrent use. If nil, all may be.
 	Allow func(host string, addr netip.Addr) bool
-	// Forward dials the addresses. If nil, Direct.
+	// Forward dials the addresses. If nil, it is Direct{}.
 	Forward Dialer
 }
 
@@ -51,14 +53,16 @@ var _ Forwarder = (*Resolve)(nil)
 
 const opResolve = "resolve"
 
-// errNotAllowed is a refusal wherever errors of the system are understood.
+// errNotAllowed wraps EACCES, which callers can test for.
 var errNotAllowed = fmt.Errorf("field Allow lets none of the addresses be dialed: %w", syscall.EACCES)
 
-// DialContext dials an address of the name that address has, or the address
-// that it is. Its failure is an [*Error]: of [PhaseDNS] if no address was
-// found, or none that Allow lets through (then it is syscall.EACCES); otherwise
-// its cause has [Failures], with a member for each address. A Resolver that dials
-// through this Resolve and needs a name for that is [ErrLoop].
+// DialContext looks up the name in address, a host:port, and dials its addresses. An
+// address instead of a name is dialed at once; the error is then Forward's.
+//
+// Otherwise the error is an [*Error]. If no address was found, or Allow lets none be
+// dialed (syscall.EACCES), it is one of [PhaseDNS]. If the dials failed, errors.As
+// finds [Failures] in it, with a member for each address. If the Resolver dials a name
+// by this Resolve, the cause is [ErrLoop].
 func (d *Resolve) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	fail := func(phase Phase, err error) error {
 		return &Error{Op: opResolve, Phase: phase, Addr: address, Err: contextError(ctx, err)}
@@ -88,8 +92,8 @@ func (d *Resolve) DialContext(ctx context.Context, network, address string) (net
 
 func alwaysRetry(error) bool { return true }
 
-// WithForward returns a copy of d with this Forward. It is an error if d has
-// one already, which would be left out.
+// WithForward returns a copy of d with this Forward. It returns an error if d has one
+// already, which would be ignored.
 func (d *Resolve) WithForward(forward Dialer) (Dialer, error) {
 	if d.Forward != nil {
 		return nil, errForward
@@ -119,15 +123,15 @@ func (d *Resolve) resolveName(ctx context.Context, network, host, address string
 	return addrs, err
 }
 
-// attemptDelay is how long one address of a name is tried before the next one
-// is tried beside it: that of net.Dialer, which RFC 8305, section 5, allows.
+// attemptDelay is how long one address of a name is tried before the next one is tried
+// too. It is net.Dialer's, and within what RFC 8305, section 5, allows.
 const attemptDelay = 300 * time.Millisecond
 
-// maxAddrs is how many addresses of a name are tried: more than an honest one
-// needs, and less than what a name server could have this process dial.
+// maxAddrs is how many addresses of a name are tried. Honest names have fewer. A
+// hostile name server must not make this process dial thousands.
 const maxAddrs = 16
 
-// lookupAddrs returns the addresses of host that network can have, at least one.
+// lookupAddrs returns the addresses of host that network allows, at least one.
 func lookupAddrs(ctx context.Context, resolver Resolver, network, host string) ([]netip.Addr, error) {
 	found, err := resolver.LookupNetIP(ctx, "ip"+network[len("tcp"):], host)
 	if err != nil {
@@ -136,7 +140,7 @@ func lookupAddrs(ctx context.Context, resolver Resolver, network, host string) (
 	var addrs []netip.Addr
 	for _, addr := range found {
 		if addr = addr.Unmap(); !addr.IsValid() {
-			return nil, errors.New("field Resolver returned an address that is none")
+			return nil, errors.New("field Resolver returned the zero netip.Addr")
 		}
 		if network == "tcp4" && !addr.Is4() || network == "tcp6" && addr.Is4() {
 			continue
@@ -149,10 +153,10 @@ func lookupAddrs(ctx context.Context, resolver Resolver, network, host string) (
 	return addrs, nil
 }
 
-// dialAddrs connects to one of the addresses of a name as RFC 8305 has it: the
-// next one is dialed attemptDelay after the one before it, or at once if that
-// has failed and retry says so. The first connection wins. The error has
-// Failures, whose members are addresses in the order in which they are tried.
+// dialAddrs connects to one of the addresses of a name as RFC 8305 says. The next
+// address is dialed attemptDelay after the one before it, or at once if that has
+// failed and retry returns true. The first connection wins. The error has Failures,
+// whose members are the addresses in the order in which they are tried.
 func dialAddrs(ctx context.Context, network, address string, addrs []netip.Addr, retry func(error) bool,
 	dial func(context.Context, netip.Addr) (net.Conn, error),
 ) (net.Conn, error) {
@@ -171,8 +175,8 @@ func dialAddrs(ctx context.Context, network, address string, addrs []netip.Addr,
 	return d.dialHedged(ctx)
 }
 
-// interleaveFamilies returns the addresses with their families in turn, beginning with
-// that of the first (RFC 8305, section 4).
+// interleaveFamilies returns the addresses with IPv6 and IPv4 in turn, beginning with
+// the family of the first (RFC 8305, section 4).
 func interleaveFamilies(addrs []netip.Addr) []netip.Addr {
 	var families [2][]netip.Addr
 	for _, addr := range addrs {
@@ -193,17 +197,18 @@ func interleaveFamilies(addrs []netip.Addr) []netip.Addr {
 	return mixed
 }
 
-// LookupDNS returns a Resolver that asks the DNS server at address, a
-// host:port, over TCP (RFC 7766) through d: the DNS of a cluster through the
-// tunnel into it, say. Each lookup makes a connection of its own and takes 30
-// seconds at the most.
+// LookupDNS returns a Resolver that asks the DNS server at address, a host:port, over
+// TCP (RFC 7766) and through d; a nil d is Direct{}. For example it asks a cluster's
+// DNS through the tunnel into that cluster. Each lookup makes a connection and takes
+// at most 30 seconds. The Resolver is safe for concurrent use if d is.
 //
-// IPv4 and IPv6 addresses are asked for together. If one of the two questions
-// fails, or has no answer a second after the other one found addresses, the
-// lookup returns those. It returns the failure if there are none.
+// IPv4 and IPv6 addresses are asked for together. If one of the two questions fails,
+// or is not answered within a second after the other has found addresses, the lookup
+// returns those. Without addresses it returns the failure: a [*net.DNSError] if the
+// server has answered.
 //
-// What this machine knows has no part in it: a name is taken as it is, without
-// search domains, and neither /etc/hosts nor /etc/resolv.conf are read.
+// Names are used unchanged: there are no search domains, and neither /etc/hosts nor
+// /etc/resolv.conf is read.
 func LookupDNS(d Dialer, address string) Resolver {
 	return &dnsServer{d, address}
 }
@@ -218,7 +223,7 @@ func (s *dnsServer) LookupNetIP(ctx context.Context, network, host string) ([]ne
 	addrs, err := q.exchange(ctx, s.dialer, network)
 	var dns *net.DNSError
 	if err != nil && !errors.As(err, &dns) {
-		// Not a DNSError of its own: that would hide the cause.
+		// A DNSError here would hide the cause.
 		err = fmt.Errorf("lookup %s at %s: %w", sanitizeText(host), sanitizeText(s.address), err)
 	}
 	return addrs, err
@@ -300,13 +305,13 @@ func absoluteName(host string) string {
 	return host + "."
 }
 
-// secondAnswer is how long the answer to one question is waited for once the
-// other one has addresses. RFC 8305, section 3, says 50 ms for a list that may
-// still grow; this one is final.
+// secondAnswer is how long a lookup waits for one answer once the other one has
+// addresses. RFC 8305, section 3, says 50 ms, but there later addresses are still
+// used. Here they would be lost.
 const secondAnswer = time.Second
 
-// readAnswers reads an answer to each question, which a server may give in another
-// order. What is wrong with one matters only if the other has no address.
+// readAnswers reads an answer to each question, in any order. It returns the error of
+// one only if the other has no address.
 func (q *dnsQuery) readAnswers(conn net.Conn) (err error) {
 	for range q.types {
 		failure := q.readAnswer(conn)
@@ -314,7 +319,7 @@ func (q *dnsQuery) readAnswers(conn net.Conn) (err error) {
 			err = failure
 		}
 		if _, answered := failure.(*net.DNSError); failure != nil && !answered {
-			break // there is nothing more to read
+			break // the connection has failed
 		}
 		if len(q.addrs) > 0 {
 			defer time.AfterFunc(secondAnswer, func() { conn.Close() }).Stop()
@@ -326,8 +331,8 @@ func (q *dnsQuery) readAnswers(conn net.Conn) (err error) {
 	return err
 }
 
-// readAnswer reads one answer and keeps its addresses. Those of the end of a chain
-// of aliases have another name than was asked for.
+// readAnswer reads one answer and keeps its addresses. It does not compare their
+// names: behind aliases they differ from the name that was asked for.
 func (q *dnsQuery) readAnswer(r io.Reader) error {
 	var size [2]byte
 	if _, err := io.ReadFull(r, size[:]); err != nil {

@@ -13,38 +13,38 @@ import (
 	"github.com/causewayproject/causeway/noproxy"
 )
 
-// Router dials each address by the first of these that applies:
+// Router dials each address with the first of these that applies:
 //
 //  1. Direct, where NoProxy says so.
 //  2. The Dialer of the first of Routes whose Match has the address.
 //  3. Default.
 //
-// It looks at what was asked for and resolves no names: a route of networks
-// has addresses, not names that resolve to them. Names are compared in their
-// ASCII form without regard to case; a dot at the end of one counts, as it does
-// in package noproxy. A port is compared as a number.
+// It resolves no names: a route for a network does not match names that resolve to
+// its addresses. Names are compared in their ASCII form and without regard to case.
+// A dot at the end of a name is significant, as in package noproxy. A port is
+// compared as a number.
 //
-// An address that can't be read is an error, and so is a route without a Match
-// or a Dialer, wherever it is in the list: neither turns into a direct
-// connection. A Router is safe for concurrent use once its fields are set.
+// An address that can't be read is an error, and so is a route without a Match or a
+// Dialer, wherever it is in the list. Neither becomes a direct connection. A Router
+// is safe for concurrent use once its fields are set. The zero Router dials directly.
 type Router struct {
-	// NoProxy is what Direct dials. [noproxy.Parse] includes localhost and
-	// loopback addresses, whatever Routes say about them. If nil, all
-	// addresses go to Routes and Default, these as well.
+	// NoProxy has the addresses for Direct. The rules of [noproxy.Parse] include
+	// localhost and loopback addresses, whatever Routes say about them. If nil, all
+	// addresses go to Routes and Default, also these.
 	NoProxy *noproxy.Rules
-	// Direct dials what NoProxy names. If nil, Direct{}.
+	// Direct dials what NoProxy covers. If nil, it is Direct{}.
 	Direct Dialer
 	// Routes are tried in their order. May be empty.
 	Routes []Route
-	// Default dials what has no route. If nil, Direct{}.
+	// Default dials what no route matches. If nil, it is Direct{}.
 	Default Dialer
 }
 
-// Route is a way to some addresses.
+// Route is a Dialer for some addresses.
 type Route struct {
-	// Match is what goes this way. Required.
+	// Match has the addresses. Required.
 	Match *Patterns
-	// Dialer dials it. Required; Direct{} for no proxy.
+	// Dialer dials them. Required; Direct{} means no proxy.
 	Dialer Dialer
 }
 
@@ -52,9 +52,9 @@ var _ Dialer = (*Router)(nil)
 
 const opRouter = "router"
 
-// DialContext dials address, a host:port with a number as its port, with the
-// Dialer that it is routed to. That Dialer gets the address as it is. If there
-// is none, the failure is an [*Error] of [PhaseConfig].
+// DialContext dials address, a host:port with a number as its port. The chosen
+// Dialer gets the address unchanged, and its error is returned. If none can be
+// chosen, the error is an [*Error] of [PhaseConfig].
 func (r *Router) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	d, err := r.chooseDialer(address)
 	if err != nil {
@@ -85,8 +85,8 @@ func (r *Router) chooseDialer(address string) (Dialer, error) {
 	return forwardOrDirect(r.Default), nil
 }
 
-// routedTarget is parseTarget for an address that may be dialed without a
-// proxy: it may have a zone, which no rule compares.
+// routedTarget is parseTarget for an address that may be dialed without a proxy. Such
+// an address may have a zone, which no rule compares.
 func routedTarget(address string) (target, error) {
 	if host, port, err := net.SplitHostPort(address); err == nil {
 		if addr, err := netip.ParseAddr(host); err == nil {
@@ -96,19 +96,17 @@ func routedTarget(address string) (target, error) {
 	return parseTarget("tcp", address)
 }
 
-// Patterns is a compiled list of hosts, networks and ports, for a [Route]. It
-// never changes, so any number of goroutines may use it at once. The zero
-// Patterns matches nothing.
+// Patterns is a compiled list of hosts, networks and ports, for a [Route]. It never
+// changes, so it is safe for concurrent use. The zero Patterns matches nothing.
 type Patterns struct {
 	rules *noproxy.Rules
 }
 
-// patternOptions are what a route needs beyond a no_proxy list: nothing is
-// implied, and whatever is accepted matches something.
+// patternOptions are how patterns differ from a no_proxy list: nothing is implied,
+// and each pattern matches something.
 var patternOptions = noproxy.Options{Strict: true, NoImpliedLoopback: true, NetworkPort: true}
 
-// ParsePatterns compiles patterns, which mean what they mean in a no_proxy
-// list:
+// ParsePatterns compiles patterns, which are like items of a no_proxy list:
 //
 //	example.com         the name and every name below it
 //	.example.com        the names below it, not the name
@@ -123,10 +121,10 @@ var patternOptions = noproxy.Options{Strict: true, NoImpliedLoopback: true, Netw
 //	*                   everything
 //	*:8443              everything, on this port
 //
-// There are three differences: the last but two and the last are read, nothing
-// is implied (localhost and loopback addresses match where they are listed),
-// and a pattern that could match no host is an error, an [*Error] of
-// [PhaseConfig] that joins one for each.
+// There are three differences from no_proxy: networks and * may have a port,
+// localhost and loopback addresses match only if they are listed, and a pattern that
+// can match no host is an error. The error is an [*Error] of [PhaseConfig] that joins
+// one for each such pattern.
 func ParsePatterns(patterns ...string) (*Patterns, error) {
 	var errs []error
 	if len(patterns) == 0 {
@@ -147,10 +145,9 @@ func ParsePatterns(patterns ...string) (*Patterns, error) {
 	return &Patterns{rules}, nil
 }
 
-// PatternsFromRules returns Patterns that match what rules bypass, for a no_proxy
-// list that names what goes one of several ways. The list is read as it was
-// parsed: what [noproxy.Parse] implies, localhost and loopback addresses, matches.
-// With nil rules nothing does.
+// PatternsFromRules returns Patterns that match what rules bypass, so that a no_proxy
+// list can choose a Dialer other than Direct. With rules of [noproxy.Parse] localhost
+// and loopback addresses match too. With nil rules nothing matches.
 func PatternsFromRules(rules *noproxy.Rules) *Patterns { return &Patterns{rules} }
 
 // checkPattern returns what is wrong with one pattern, to be read after
@@ -182,21 +179,19 @@ func (p *Patterns) match(t target, port string) bool {
 	return p.rules != nil && p.rules.Bypass(t.host, port)
 }
 
-// Swap is a Dialer that can be replaced while it is in use: by one with other
-// credentials or another proxy, without a restart of what dials. A dial uses
-// the Dialer that was stored when it began; dials under way and connections
-// that exist stay as they are.
+// Swap is a Dialer that can be replaced while it is in use, for example when
+// credentials change. A dial uses the Dialer that was stored when it began. Replacing
+// it has no effect on dials that have begun, nor on connections.
 //
-// The zero Swap holds no Dialer: its dials fail, and are not made directly. It
-// is safe for concurrent use, and must not be copied after its first use.
+// The zero Swap has no Dialer: its dials fail, they are not made directly. A Swap is
+// safe for concurrent use, and must not be copied after its first use.
 type Swap struct {
 	current atomic.Pointer[Dialer]
 }
 
 var _ Dialer = (*Swap)(nil)
 
-// Store makes d the Dialer of the dials that begin from now on. After a nil d
-// they fail.
+// Store makes d the Dialer of all dials that begin later. If d is nil, they fail.
 func (s *Swap) Store(d Dialer) {
 	if isNil(d) {
 		s.current.Store(nil)
@@ -205,7 +200,7 @@ func (s *Swap) Store(d Dialer) {
 	s.current.Store(&d)
 }
 
-// Load returns the Dialer that was stored last, nil if there is none.
+// Load returns the Dialer that was stored last, or nil.
 func (s *Swap) Load() Dialer {
 	if d := s.current.Load(); d != nil {
 		return *d
@@ -213,12 +208,12 @@ func (s *Swap) Load() Dialer {
 	return nil
 }
 
-// DialContext dials with the Dialer that was stored last. If there is none,
-// the failure is an [*Error] of [PhaseConfig].
+// DialContext dials with the Dialer that was stored last, and returns its error. If
+// there is no Dialer, the error is an [*Error] of [PhaseConfig].
 func (s *Swap) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	d := s.Load()
 	if d == nil {
-		return nil, &Error{Op: "swap", Phase: PhaseConfig, Addr: address, Err: errors.New("no Dialer is stored")}
+		return nil, &Error{Op: "swap", Phase: PhaseConfig, Addr: address, Err: errors.New("no Dialer is stored: call Store first")}
 	}
 	return d.DialContext(ctx, network, address)
 }

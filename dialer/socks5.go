@@ -11,39 +11,39 @@ import (
 	"time"
 )
 
-// SOCKS5 dials through a SOCKS5 proxy (RFC 1928), without authentication or
-// with a user name and password (RFC 1929). It is safe for concurrent use
-// once its fields are set.
+// SOCKS5 dials through a SOCKS5 proxy (RFC 1928), without authentication or with a
+// user name and password (RFC 1929). It is safe for concurrent use once its fields are
+// set.
 //
-// The connection that it returns is the one that Forward made: its RemoteAddr
-// is the proxy's.
+// The connection that it returns is the one that Forward returned, and its RemoteAddr
+// is the proxy's. ([KeepTarget] remembers the target.)
 type SOCKS5 struct {
-	// Addr is the proxy's host:port, or unix:/path of its socket. Required. A
-	// URL is refused, and so is user info: see Credentials.
+	// Addr is the proxy's host:port, or unix:/path of its socket. Required. A URL and
+	// user info are errors: for credentials see Credentials.
 	Addr string
-	// Credentials authenticate to the proxy if it asks for it. User name and
-	// password are at most 255 bytes each, the name not empty. If nil, only
-	// proxies that want no authentication can be used.
+	// Credentials authenticate to the proxy if it asks for them. User name and
+	// password have at most 255 bytes each, and the name is not empty. If nil, only
+	// proxies without authentication can be used.
 	Credentials Credentials
-	// Resolver looks names up before the proxy is asked, which then gets an
-	// address (the meaning of socks5:// in curl). If nil, the proxy gets the
-	// name and resolves it (socks5h://).
+	// Resolver looks names up in this process, and the proxy gets an address (socks5://
+	// for curl). If nil, the proxy gets the name and looks it up (socks5h://).
 	//
-	// Several addresses are tried as [Resolve] does it, each on a connection of
-	// its own, while the proxy does not connect to one. Its own failures, such
-	// as a refused password, end the dial.
+	// Several addresses are tried as [Resolve] does, each on a connection of its own,
+	// while the proxy can't connect to one. A failure of the proxy itself, such as a
+	// refused password, ends the dial. A Resolve in front of the proxy would go on.
+	// Also, Timeout bounds the lookup and all addresses together.
 	Resolver Resolver
-	// Forward dials the proxy. If nil, Direct.
+	// Forward dials the proxy. If nil, it is Direct{}.
 	Forward Dialer
-	// Timeout bounds one DialContext, Forward included. If zero, 30 seconds;
-	// if negative, the context alone bounds it.
+	// Timeout bounds one DialContext, Forward included. If zero, it is 30 seconds; if
+	// negative, only the context bounds the dial.
 	Timeout time.Duration
 }
 
-// DialContext asks the proxy to connect to address, a host:port. network is
-// "tcp", "tcp4" or "tcp6". A failure is an [*Error]; after one, nothing is left
-// open. If a Resolver has found several addresses, its cause has [Failures],
-// with a member for each address that was tried.
+// DialContext asks the proxy to connect to address, a host:port. network is "tcp",
+// "tcp4" or "tcp6". The error is an [*Error]; nothing is left open then. If a Resolver
+// has found several addresses, errors.As finds [Failures] in the error, with a member
+// for each address that was tried.
 func (d *SOCKS5) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	s := &socksDial{SOCKS5: d, proxyDial: proxyDial{
 		op: opSOCKS5, scheme: "socks5", dialer: d, configured: d.Addr, forward: d.Forward,
@@ -74,8 +74,8 @@ type socksDial struct {
 	username, password string
 }
 
-// getLogin gets the credentials and checks that the protocol can carry
-// them, before anything is dialed.
+// getLogin gets the credentials, and checks before anything is dialed that the
+// protocol can carry them.
 func (s *socksDial) getLogin(ctx context.Context) (err error) {
 	if s.Credentials == nil {
 		return nil
@@ -90,9 +90,9 @@ func (s *socksDial) getLogin(ctx context.Context) (err error) {
 	return nil
 }
 
-// dialResolved looks the name of t up and dials its addresses.
+// dialResolved looks the target's name up and dials its addresses.
 func (s *socksDial) dialResolved(ctx context.Context, network string) (net.Conn, error) {
-	// The lookup may lead through this proxy, but not to itself.
+	// The lookup may use this proxy, but must not need another lookup for it.
 	lookedUp := &s.SOCKS5.Resolver
 	if isLooping(ctx, lookedUp) {
 		return nil, s.newError(ctx, PhaseConfig, ErrLoop)
@@ -116,15 +116,15 @@ func (s *socksDial) dialResolved(ctx context.Context, network string) (net.Conn,
 	return conn, s.addrsError(ctx, err)
 }
 
-// isAddrFailure reports whether the proxy was there and has not connected, in
-// whatever words, or by closing: it may connect to another address.
+// isAddrFailure reports whether the proxy works and has not connected to the address,
+// so that it may connect to another one.
 func isAddrFailure(err error) bool {
 	e, ok := err.(*Error)
 	return ok && e.Phase == PhaseConnect
 }
 
-// addrsError is an error of dialAddrs in the name of this dialer: what the
-// proxy said of each address, or that it failed itself.
+// addrsError returns the error of this dialer for one of dialAddrs: with what the
+// proxy answered for each address, or the failure of the proxy itself.
 func (s *socksDial) addrsError(ctx context.Context, err error) error {
 	e, ok := err.(*Error)
 	if !ok {
@@ -136,8 +136,8 @@ func (s *socksDial) addrsError(ctx context.Context, err error) error {
 	return &Error{Op: opSOCKS5, Phase: e.Phase, Proxy: s.displayName(), Addr: s.address, Status: e.Status, Err: e.Err}
 }
 
-// isUnreachableReply reports whether a reply says that the proxy works, and could not
-// reach what it was asked for.
+// isUnreachableReply reports whether a reply says that the proxy could not reach what
+// it was asked for.
 func isUnreachableReply(status int) bool {
 	switch status {
 	case 1, 3, 4, 5, 6:
@@ -183,7 +183,7 @@ const (
 	loginSuccessful = 0
 )
 
-// chooseMethod offers the methods and returns the one that the proxy chose.
+// chooseMethod offers the authentication methods and returns the proxy's choice.
 func (s *socksDial) chooseMethod(ctx context.Context, conn net.Conn) (method byte, err error) {
 	span := s.startPhase(PhaseConnect, s.Addr)
 	defer func() { span.endPhase(err) }()
@@ -237,15 +237,15 @@ func (s *socksDial) sendLogin(ctx context.Context, conn net.Conn) (err error) {
 	if err := exchange(conn, b, answer[:]); err != nil {
 		return s.newError(ctx, PhaseAuth, err)
 	}
-	// Some proxies answer with version 5 here: the status is what counts.
+	// Some proxies answer with version 5 here. Only the status counts.
 	if answer[1] != loginSuccessful {
 		return s.newError(ctx, PhaseAuth, ErrLogin)
 	}
 	return nil
 }
 
-// sendConnect asks for t and reads the reply with the address that the proxy
-// bound, which is of no use, to its last byte and not further.
+// sendConnect asks for the target and reads the reply. The address at its end, which
+// the proxy has bound, is skipped: what follows belongs to the target.
 func (s *socksDial) sendConnect(ctx context.Context, conn net.Conn) (err error) {
 	span := s.startPhase(PhaseConnect, s.target.authority)
 	defer func() { span.endPhase(err) }()

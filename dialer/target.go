@@ -11,19 +11,19 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// A target is the address that a proxy is asked for, checked before anything
-// is dialed: what is written into a request must not be able to end it.
+// target is the address that a proxy is asked for. It is checked before anything is
+// dialed, so that it can't end the request and begin another one.
 type target struct {
 	host string     // an ASCII name, or an address without brackets
-	addr netip.Addr // the address, if host is one; mapped IPv4 is IPv4
+	addr netip.Addr // valid if host is an address; mapped IPv4 is IPv4
 	port uint16
 	// authority is host:port with brackets around an IPv6 address, the form of
 	// RFC 9110, section 9.3.6.
 	authority string
 }
 
-// newTarget returns a target, whose texts are those of address where they are
-// as they should be already: nearly always, and strings cost.
+// newTarget returns a target. Its strings are parts of address if that has the right
+// form already, which it nearly always has. This saves an allocation.
 func newTarget(host string, addr netip.Addr, port uint16, address string) target {
 	var buf [len("[xxxx:xxxx:xxxx:xxxx:xxxx:xxxx:255.255.255.255]:65535") + 255]byte
 	b := buf[:0]
@@ -77,8 +77,8 @@ func parseTarget(network, address string) (target, error) {
 	return newTarget(host, netip.Addr{}, port, address), nil
 }
 
-// asciiName checks a host name and turns an internationalised one into its
-// ASCII form.
+// asciiName checks a host name, and returns the ASCII form of an internationalised
+// one.
 func asciiName(host string) (string, error) {
 	if host == "" {
 		return "", errors.New("the address has no host")
@@ -104,14 +104,14 @@ func asciiName(host string) (string, error) {
 	return name, nil
 }
 
-// unixPrefix begins the Addr of a proxy on a unix socket.
+// unixPrefix is the beginning of a field Addr that has the path of a unix socket.
 const unixPrefix = "unix:"
 
 // proxyAddr is where a proxy is.
 type proxyAddr struct {
 	network, address string // for Forward
-	// host and port are of a TCP address, without the zone: the host is the
-	// name that a certificate is held against.
+	// host and port are those of a TCP address, without a zone. TLS compares the
+	// certificate with host.
 	host string
 	port uint16
 }
@@ -149,8 +149,8 @@ func parseProxyAddr(addr string) (proxyAddr, error) {
 	return proxyAddr{"tcp", addr, name, port}, nil
 }
 
-// proxyHost checks the host of a proxy, and returns a name in its ASCII form.
-// The error does not quote it: a password may have got there.
+// proxyHost checks the host of a proxy, and returns a name in its ASCII form. The
+// error does not quote the host: it may be a part of a password.
 func proxyHost(host string) (string, error) {
 	if _, err := netip.ParseAddr(host); err == nil && strings.IndexByte(host, '@') < 0 {
 		return host, nil
@@ -193,7 +193,7 @@ func (p *proxyAddr) isTarget(t *target) bool {
 	return strings.EqualFold(strings.TrimSuffix(p.host, "."), strings.TrimSuffix(t.host, "."))
 }
 
-// proxyURL is how errors and traces name a proxy.
+// proxyURL returns a proxy's URL for errors and traces, without user info.
 func proxyURL(scheme, addr string) string {
 	if path, ok := strings.CutPrefix(addr, unixPrefix); ok {
 		return scheme + "+unix://" + path

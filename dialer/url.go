@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// ParseURL parses the URL of a proxy: scheme://[user[:password]@]host[:port],
-// or scheme+unix://[user[:password]@]/path, the scheme one that [FromURL]
-// takes. Its errors quote at most an unknown scheme: a password that was not
-// percent-encoded could be anywhere in the text.
+// ParseURL parses the URL of a proxy: scheme://[user[:password]@]host[:port], or
+// scheme+unix://[user[:password]@]/path, with a scheme that [FromURL] takes. The
+// error is an [*Error] of [PhaseConfig]. It quotes at most an unknown scheme: a
+// password that was not percent-encoded could be anywhere in the text.
 func ParseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -29,7 +29,7 @@ func ParseURL(text string) (*url.URL, error) {
 
 const urlForm = "want scheme://[user:password@]host[:port]"
 
-// urlSyntax classifies an error of url.Parse, whose text quotes the URL.
+// urlSyntax replaces an error of url.Parse, whose text quotes the URL.
 func urlSyntax(err error) error {
 	var escape url.EscapeError
 	if errors.As(err, &escape) {
@@ -38,9 +38,9 @@ func urlSyntax(err error) error {
 	return errors.New("not a URL: " + urlForm + "; in the user info, percent-encode : / ? # @ and spaces")
 }
 
-// checkURL refuses what FromURL can't use, and what shows that a reserved
-// character of the password was not encoded: the rest of it would otherwise
-// be looked up as a host, or left out in silence.
+// checkURL refuses a URL that FromURL can't use, and one that looks as though a
+// reserved character of the password was not encoded: a part of the password would
+// be looked up as a host, or be ignored.
 func checkURL(u *url.URL) error {
 	switch {
 	case u == nil:
@@ -57,7 +57,7 @@ func checkURL(u *url.URL) error {
 	if _, err := proxyHost(u.Hostname()); err != nil {
 		return urlError("", fmt.Errorf("%w: %s", err, urlForm))
 	}
-	// Port is empty as well for one that is no number.
+	// u.Port is also empty if the port is not a number.
 	if colon := strings.LastIndexByte(u.Host, ':'); colon > strings.LastIndexByte(u.Host, ']') && colon < len(u.Host)-1 {
 		if _, ok := parsePort(u.Port()); !ok {
 			return urlError("", errors.New("the port is not a number from 1 to 65535"))
@@ -111,7 +111,7 @@ func urlError(proxy string, err error) error {
 // defaultPorts are the schemes of FromURL.
 var defaultPorts = map[string]string{"http": "80", "https": "443", "socks5": "1080", "socks5h": "1080"}
 
-// proxyAddrOf is the Addr of the proxy at u.
+// proxyAddrOf returns the field Addr for the proxy at u.
 func proxyAddrOf(u *url.URL) string {
 	if isSocketURL(u) {
 		return unixPrefix + u.Path
@@ -128,49 +128,53 @@ func redactedURL(u *url.URL) string {
 	return proxyURL(scheme, proxyAddrOf(u))
 }
 
-// Options is what a proxy's URL can't say. A nil *Options is the zero value.
+// Options has settings that a proxy's URL can't have. A nil *Options is the zero
+// value.
 type Options struct {
-	// TLSConfig is the configuration of the connection to an https proxy. If
-	// nil, the system's roots and the proxy's host.
+	// TLSConfig is the configuration of the connection to an https proxy. If nil, the
+	// proxy's certificate must be of the proxy's host and signed by the system's
+	// roots.
 	TLSConfig *tls.Config
-	// HTTP2 allows an https proxy to choose HTTP/2, as HTTPConnect's. If nil,
-	// it is spoken to by HTTP/1.1.
+	// HTTP2 allows an https proxy to choose HTTP/2: see HTTPConnect.HTTP2. The caller
+	// closes it. If nil, HTTP/1.1 is used.
 	HTTP2 *HTTP2
-	// Auth authenticates to an http or https proxy. If nil, the URL's user
-	// info does, by Basic.
+	// Auth authenticates to an http or https proxy. If nil, the URL's user info is
+	// sent by the Basic scheme.
 	Auth Authenticator
-	// Header is sent to an http or https proxy, as HTTPConnect's.
+	// Header returns what is sent to an http or https proxy: see HTTPConnect.Header.
+	// If nil, nothing more is sent.
 	Header func(ctx context.Context, target string) (http.Header, error)
-	// Resolver looks names up for FromURL's socks5 URLs. If nil,
+	// Resolver looks names up for socks5 URLs in FromURL. If nil, it is
 	// net.DefaultResolver.
 	Resolver Resolver
-	// Registered also takes the schemes that programs have registered with
-	// golang.org/x/net/proxy.RegisterDialerType, and of these options passes
-	// on Forward and Timeout. ParseURL refuses such a URL: use url.Parse. If
-	// false, they are unknown.
+	// Registered allows the schemes that the program has registered with
+	// golang.org/x/net/proxy.RegisterDialerType. They get only Forward and Timeout of
+	// these options. ParseURL refuses such a URL: use url.Parse. If false, such a
+	// scheme is an error.
 	Registered bool
-	// Forward dials the proxy. If nil, Direct.
+	// Forward dials the proxy. If nil, it is Direct{}.
 	Forward Dialer
-	// Timeout bounds one dial. If zero, 30 seconds; if negative, the context
-	// alone bounds it.
+	// Timeout bounds one dial. If zero, it is 30 seconds; if negative, only the
+	// context bounds the dial.
 	Timeout time.Duration
 }
 
-// FromURL returns the Dialer for the proxy at u. Its socks5 is curl's; for
-// net/http, and so for [Config], socks5 means socks5h:
+// FromURL returns the Dialer for the proxy at u, by its scheme. socks5 means what it
+// means for curl. (For net/http, and so for [Config], it means socks5h.)
 //
 //	http, https  an *HTTPConnect; default ports 80 and 443
 //	socks5       a *SOCKS5 that resolves names here; default port 1080
 //	socks5h      a *SOCKS5 that lets the proxy resolve names
 //
-// and with +unix, for a proxy on a unix socket: http+unix, socks5+unix and
-// socks5h+unix. These have no host but an absolute path, in which ? # % are
+// The schemes http+unix, socks5+unix and socks5h+unix are for a proxy on a unix
+// socket. Such a URL has an absolute path instead of a host, in which ? # % are
 // percent-encoded: http+unix:///run/proxy.sock, or with user info
 // http+unix://user:password@/run/proxy.sock.
 //
-// User info is decoded and used: Basic for HTTP, RFC 1929 for SOCKS5. A user
-// without a password has an empty one. Another scheme is an error, and so is
-// anything in u that would be left out.
+// The user info is used for Basic with HTTP, and for RFC 1929 with SOCKS5. A user
+// without a password has an empty one. The error, an [*Error] of [PhaseConfig], says
+// that u has another scheme, or something that would be ignored. u and opts may be
+// changed afterwards.
 func FromURL(u *url.URL, opts *Options) (Dialer, error) {
 	if opts == nil {
 		opts = &Options{}
@@ -228,8 +232,8 @@ func socksFromURL(u *url.URL, opts *Options) (Dialer, error) {
 	return d, nil
 }
 
-// userInfo returns the decoded user info. An empty one ("http://@proxy") is
-// none.
+// userInfo returns the decoded user info. ok is false for an empty one, as in
+// "http://@proxy".
 func userInfo(u *url.URL) (username, password string, ok bool) {
 	if u.User == nil || u.User.String() == "" {
 		return "", "", false

@@ -10,10 +10,9 @@ import (
 	"golang.org/x/net/proxy"
 )
 
-// ToProxy returns d as a dialer of golang.org/x/net/proxy, for what takes one
-// (the forward of [proxy.SOCKS5], the functions of RegisterDialerType). It is
-// a [proxy.ContextDialer] too. Its Dial is a DialContext that no context
-// bounds.
+// ToProxy returns d as a dialer of golang.org/x/net/proxy, for functions that take
+// one, such as [proxy.SOCKS5]. It is a [proxy.ContextDialer] too. Its Dial is
+// DialContext with context.Background.
 func ToProxy(d Dialer) proxy.Dialer { return toProxy{d} }
 
 type toProxy struct{ Dialer }
@@ -24,15 +23,14 @@ func (d toProxy) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
 }
 
-// FromProxy returns d as a Dialer whose dials end with their context, and
-// whose errors are an [*Error] that keeps d's.
+// FromProxy returns d as a Dialer. Its dials end with their context, and its errors
+// are an [*Error] whose cause is d's error.
 //
-// Where d is a [proxy.ContextDialer], its DialContext is used. Where it has
-// Dial alone, that runs on a goroutine of its own: when the context ends, the
-// dial fails at once, and a connection that comes later is closed. The
-// goroutine ends when Dial returns, which nothing here can hasten.
+// If d is a [proxy.ContextDialer], its DialContext is used. Otherwise its Dial runs
+// on a goroutine of its own. When the context ends, the dial fails at once, but the
+// goroutine ends only when Dial returns; it closes a connection that comes then.
 //
-// x/net's own SOCKS5 has a data race on cancel if its forward dialer has no
+// golang.org/x/net's SOCKS5 has a data race on cancel if its forward dialer has no
 // DialContext: pass ToProxy(FromProxy(forward)) to it.
 func FromProxy(d proxy.Dialer) Dialer {
 	if ours, ok := d.(toProxy); ok {

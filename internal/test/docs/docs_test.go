@@ -269,6 +269,26 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+// internals.md names files and what to look for in them: each name that stands in
+// backquotes after "FILE: " is in that file.
+func TestInternalsNames(t *testing.T) {
+	named := regexp.MustCompile("\\]\\(\\.\\./([^)]+\\.go)\\): `([A-Za-z]+)`")
+	found := named.FindAllStringSubmatch(pages(t, "docs/internals.md")[0].text, -1)
+	if len(found) < 8 {
+		t.Fatalf("got %d names: is the pattern still right?", len(found))
+	}
+	for _, m := range found {
+		code, err := os.ReadFile(filepath.Join(root, m[1]))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if !regexp.MustCompile(`\b` + m[2] + `\b`).Match(code) {
+			t.Errorf("docs/internals.md: %s has no %s", m[1], m[2])
+		}
+	}
+}
+
 // The pictures were drawn from the source as it is: each text of it is in both.
 func TestPicture(t *testing.T) {
 	source, err := os.ReadFile(filepath.Join(root, "docs/picture/parts.dot"))

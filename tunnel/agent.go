@@ -146,28 +146,28 @@ func (a *Agent) Run(ctx context.Context) error {
 	r.ctx = context.WithoutCancel(ctx) // sessions outlive ctx by Grace
 	r.sessions = group.New(r.ctx)
 	r.run(ctx)
-	return r.finish()
+	return r.drainSessions()
 }
 
 // runner is one Run. What has no lock is for Run's goroutine.
 type runner struct {
 	*Agent
-	targets *target.Policy
-	backoff *backoff.Backoff // after a failure, or a session's end
-	seek    backoff.Backoff  // after a server that the agent has already
-	ctx     context.Context  // of the sessions, which has no end
+	targets       *target.Policy
+	backoff       *backoff.Backoff // after a failure, or a session's end
+	searchBackoff backoff.Backoff  // after a server that the agent has already
+	ctx           context.Context  // of the sessions, which has no end
 
-	tls   *tls.Config  // of the latest session
-	tlsOf *Credentials // that it shows
+	tls            *tls.Config  // of the latest session
+	tlsCredentials *Credentials // that it shows
 
-	sessions *group.Group     // all; its Context ends when Grace has passed
-	live     []*serverSession // those that take streams, the oldest first
-	due      time.Time        // when to try a server; zero: no session is wanted
-	next     int              // index of the server to try
+	sessions    *group.Group     // all; its Context ends when Grace has passed
+	live        []*serverSession // those that take streams, the oldest first
+	nextTry     time.Time        // when to try a server; zero: no session is wanted
+	serverIndex int              // index of the server to try
 
-	renewed  time.Time // the last time; zero: never
-	renewing *renewal  // nil: none
-	notYet   time.Time // to be renewed again, since it failed
+	renewed        time.Time // the last time; zero: never
+	renewing       *renewal  // nil: none
+	renewNotBefore time.Time // to be renewed again, since it failed
 	enrolling
 
 	changed     chan struct{} // holds one: a session has news, or ended
@@ -176,8 +176,8 @@ type runner struct {
 	credentials *Credentials
 }
 
-// finish drains the sessions that are left.
-func (r *runner) finish() error {
+// drainSessions drains the sessions that are left.
+func (r *runner) drainSessions() error {
 	for _, l := range r.live {
 		l.Retire()
 	}
@@ -198,21 +198,21 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // connect is attempt, apart: Run's goroutine then waits for hours.
 func (r *runner) connect(ctx context.Context, held []string) (l *serverSession, server string, err error) {
-	apart(func() { l, server, err = r.attempt(ctx, held) })
+	apart(func() { l, server, err = r.attemptServer(ctx, held) })
 	return l, server, err
 }
 
-// attempt makes a session with the next server, which is to be none of those
+// attemptServer makes a session with the next server, which is to be none of those
 // held, after an enrolment if there is no valid certificate. What it returns as
 // server is for people.
-func (r *runner) attempt(ctx context.Context, held []string) (l *serverSession, server string, err error) {
-	servers, enrol, err := r.prepare(ctx)
+func (r *runner) attemptServer(ctx context.Context, held []string) (l *serverSession, server string, err error) {
+	servers, enrol, err := r.prepareAttempt(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	address := servers[r.next%len(servers)]
+	address := servers[r.serverIndex%len(servers)]
 	server = withoutPassword(address)
-	r.next++
+	r.serverIndex++
 	ctx, cancel := context.WithTimeout(ctx, orDefault(r.HandshakeTimeout, 15*time.Second))
 	defer cancel()
 	if enrol {
@@ -222,7 +222,7 @@ func (r *runner) attempt(ctx context.Context, held []string) (l *serverSession, 
 	}
 	l, err = r.open(ctx, address, held)
 	if err != nil {
-		r.judge(err)
+		r.noteRefusal(err)
 	}
 	return l, server, err
 }
@@ -230,16 +230,16 @@ func (r *runner) attempt(ctx context.Context, held []string) (l *serverSession, 
 // tlsConfig returns the configuration of a session with a server of the name.
 // As a rule it is that of the sessions there are: each is a kilobyte.
 func (r *runner) tlsConfig(c *Credentials, name string) *tls.Config {
-	if r.tlsOf != c || r.tls.ServerName != name {
-		r.tls, r.tlsOf = c.tlsConfig(), c
+	if r.tlsCredentials != c || r.tls.ServerName != name {
+		r.tls, r.tlsCredentials = c.sessionTLS(), c
 		r.tls.ServerName = name
 	}
 	return r.tls
 }
 
-// carry dials the server and makes the carrier.
-func (r *runner) carry(ctx context.Context, server string, config *tls.Config) (*carrier.Conn, error) {
-	c, err := carry(ctx, r.Transport, r.Dial, server, config)
+// dialCarrier dials the server and makes the carrier.
+func (r *runner) dialCarrier(ctx context.Context, server string, config *tls.Config) (*carrier.Conn, error) {
+	c, err := dialCarrier(ctx, r.Transport, r.Dial, server, config)
 	if err != nil {
 		return nil, connectError(ctx, server, err)
 	}

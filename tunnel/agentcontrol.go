@@ -39,7 +39,7 @@ func (l *serverSession) trust(m *wire.Message) {
 		defer close(done)
 		ctx := l.Streams.Context()
 		if err := l.runner.trust(ctx, m); err != nil && ctx.Err() == nil {
-			l.runner.failed(l.server, err, 0)
+			l.runner.reportFailure(l.server, err, 0)
 		}
 	}()
 	select {
@@ -143,6 +143,6 @@ func (r *runner) update(ctx context.Context, change func(*Credentials) (*Credent
 func (r *runner) trust(ctx context.Context, m *wire.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, payloadTimeout)
 	defer cancel()
-	_, err := r.update(ctx, func(held *Credentials) (*Credentials, error) { return held.trusting(m) })
+	_, err := r.update(ctx, func(held *Credentials) (*Credentials, error) { return held.withAuthorities(m) })
 	return err
 }

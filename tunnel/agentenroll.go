@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/rand"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/causewayproject/causeway/tunnel/internal/socket"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -21,9 +23,9 @@ type enrolling struct {
 	revoked    bool          // nor the key that was saved before they were made
 }
 
-// prepare loads the credentials and, if those will not do, reads the
+// prepareAttempt loads the credentials and, if those will not do, reads the
 // invitation. It returns the servers to try, and whether to enrol there first.
-func (r *runner) prepare(ctx context.Context) (servers []string, enrol bool, err error) {
+func (r *runner) prepareAttempt(ctx context.Context) (servers []string, enrol bool, err error) {
 	if r.GetClientCertificate != nil {
 		servers, err = r.prepareGiven(ctx)
 		return servers, false, err
@@ -38,11 +40,11 @@ func (r *runner) prepare(ctx context.Context) (servers []string, enrol bool, err
 		r.mu.Unlock()
 	}
 	held := r.held()
-	enrol = !held.enrolled() || r.rejected || time.Now().After(held.expires())
+	enrol = !held.isEnrolled() || r.rejected || time.Now().After(held.expires())
 	if enrol || len(r.Servers) == 0 {
-		r.invitation, err = r.invited(ctx, enrol)
+		r.invitation, err = r.readInvitation(ctx, enrol)
 		switch {
-		case err != nil && held.enrolled():
+		case err != nil && held.isEnrolled():
 			// The server decides: its clock may be the right one, and what
 			// refused the certificate may be mended there.
 			r.rejected, enrol = false, false
@@ -66,8 +68,8 @@ func (r *runner) serversOr(inv Invitation) ([]string, error) {
 	return servers, nil
 }
 
-// invited returns the invitation; for an enrolment, one that was not used.
-func (r *runner) invited(ctx context.Context, enrol bool) (Invitation, error) {
+// readInvitation returns the invitation; for an enrolment, one that was not used.
+func (r *runner) readInvitation(ctx context.Context, enrol bool) (Invitation, error) {
 	if r.Invitation == nil {
 		return Invitation{}, &Error{Op: "enroll", Code: CodeNoIdentity, Err: errors.New("the Agent has no field Invitation")}
 	}
@@ -90,12 +92,12 @@ func (r *runner) enroll(ctx context.Context, server string) error {
 	}
 	config := enrollTLS(inv.Pin)
 	config.ServerName = hostOf(server)
-	c, err := r.carry(ctx, server, config)
+	c, err := r.dialCarrier(ctx, server, config)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	made, err := enroll(ctx, c, c.State(), inv, r.key, r.Program)
+	made, err := requestCertificate(ctx, c, c.State(), inv, r.key, r.Program)
 	if err != nil {
 		switch codeOf(err) {
 		case CodeTokenUnknown, CodeTokenExpired, CodeTokenUsed, CodeWrongCluster:
@@ -124,7 +126,7 @@ func (r *runner) makeKey(ctx context.Context) error {
 		return nil
 	}
 	held := r.held()
-	first := !held.enrolled()
+	first := !held.isEnrolled()
 	if first && held != nil && !r.revoked {
 		r.key = held.Key
 		return nil
@@ -142,35 +144,35 @@ func (r *runner) makeKey(ctx context.Context) error {
 	return err
 }
 
-// judge looks at why the server refused a session.
-func (r *runner) judge(err error) {
+// noteRefusal looks at why the server refused a session.
+func (r *runner) noteRefusal(err error) {
 	switch codeOf(err) {
 	case CodeCertificateExpired, CodeBadCertificate, CodeRevoked, CodeServerCertificate:
 		r.rejected = true
 	}
 }
 
-// enroll asks the server for a certificate of key, on a connection whose
+// requestCertificate asks the server for a certificate of key, on a connection whose
 // handshake is done. program names the agent's program and its version. What
 // it returns is for a CredentialStore. The connection is the caller's to
 // close; after the end of ctx it is of no use.
-func enroll(ctx context.Context, conn net.Conn, state *tls.ConnectionState, inv Invitation, key crypto.Signer, program string) (*Credentials, error) {
+func requestCertificate(ctx context.Context, conn net.Conn, state *tls.ConnectionState, inv Invitation, key crypto.Signer, program string) (*Credentials, error) {
 	m := wire.New(wire.MsgEnroll).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagToken, inv.Token)
 	if inv.Cluster != "" {
 		m.AddString(wire.TagCluster, inv.Cluster)
 	}
 	m.AddString(wire.TagProgram, program)
 	if err := m.AddRequest(state, key); err != nil {
-		return nil, internal("enroll", inv.Cluster, err)
+		return nil, internalError("enroll", inv.Cluster, err)
 	}
-	answer, err := ask(ctx, conn, m)
+	answer, err := exchangeMessages(ctx, conn, m)
 	if err != nil {
 		return nil, askError(ctx, inv.Cluster, err)
 	}
 	if answer.Kind != wire.MsgIssued && answer.Kind != wire.MsgRefusal {
 		return nil, &Error{Op: "enroll", Cluster: inv.Cluster, Code: CodeBadRequest, Err: errors.New("the server's answer is something else")}
 	}
-	c, err := issued(answer, "enroll", inv.Cluster, key, state.PeerCertificates)
+	c, err := parseIssued(answer, "enroll", inv.Cluster, key, state.PeerCertificates)
 	if err != nil {
 		return nil, err
 	}
@@ -180,17 +182,12 @@ func enroll(ctx context.Context, conn net.Conn, state *tls.ConnectionState, inv 
 	return c, nil
 }
 
-// ask writes m and reads the answer, both within ctx.
-func ask(ctx context.Context, conn net.Conn, m *wire.Message) (*wire.Message, error) {
+// exchangeMessages writes m and reads the answer, both within ctx.
+func exchangeMessages(ctx context.Context, conn net.Conn, m *wire.Message) (*wire.Message, error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	if err := wire.Write(conn, m); err != nil {
+	if err := cmp.Or(wire.Write(conn, m), socket.Flush(conn)); err != nil {
 		return nil, err
-	}
-	if f, ok := conn.(interface{ Flush() error }); ok {
-		if err := f.Flush(); err != nil {
-			return nil, err
-		}
 	}
 	return wire.Read(conn, wire.MaxBody)
 }
@@ -214,11 +211,11 @@ func askError(ctx context.Context, cluster string, err error) error {
 func newRequest(state *tls.ConnectionState) (crypto.Signer, *wire.Message, error) {
 	key, err := newKey()
 	if err != nil {
-		return nil, nil, internal("renew", "", err)
+		return nil, nil, internalError("renew", "", err)
 	}
 	m := wire.New(wire.MsgRenew).AddString(wire.TagID, rand.Text())
 	if err := m.AddRequest(state, key); err != nil {
-		return nil, nil, internal("renew", "", err)
+		return nil, nil, internalError("renew", "", err)
 	}
 	return key, m, nil
 }

@@ -16,10 +16,10 @@ func (r *runner) run(ctx context.Context) {
 		r.look()
 		switch {
 		case !r.lacking():
-			r.due = time.Time{}
-		case r.due.IsZero(): // another server is wanted
+			r.nextTry = time.Time{}
+		case r.nextTry.IsZero(): // another server is wanted
 			r.plan(r.inTime(r.search()))
-		case !time.Now().Before(r.due):
+		case !time.Now().Before(r.nextTry):
 			r.try(ctx)
 			continue
 		}
@@ -48,7 +48,7 @@ func (r *runner) look() {
 
 // try tries a server.
 func (r *runner) try(ctx context.Context) {
-	r.due = time.Time{}
+	r.nextTry = time.Time{}
 	held := r.names()
 	l, server, err := r.connect(ctx, held)
 	switch {
@@ -57,21 +57,21 @@ func (r *runner) try(ctx context.Context) {
 	case ctx.Err() != nil:
 	case len(held) > 0 && codeOf(err) == CodeHeld:
 		// Whoever picked the server, a load balancer say, picks another time.
-		r.plan(r.seek.Next(0))
+		r.plan(r.searchBackoff.Next(0))
 	default:
 		wait := r.backoff.Next(0)
 		r.plan(wait)
-		r.failed(server, err, wait)
+		r.reportFailure(server, err, wait)
 	}
 }
 
 // wait returns when there may be something to do.
 func (r *runner) wait(ctx context.Context) {
 	next := time.Hour // without a plan
-	if !r.due.IsZero() {
-		next = time.Until(r.due)
+	if !r.nextTry.IsZero() {
+		next = time.Until(r.nextTry)
 	}
-	l, in := r.renewable()
+	l, in := r.nextRenewal()
 	if l != nil {
 		next = min(next, in)
 	}
@@ -103,8 +103,8 @@ func (r *runner) wakeRun() {
 
 // plan plans an attempt after the wait, unless there is to be one before.
 func (r *runner) plan(wait time.Duration) {
-	if at := time.Now().Add(wait); r.due.IsZero() || at.Before(r.due) {
-		r.due = at
+	if at := time.Now().Add(wait); r.nextTry.IsZero() || at.Before(r.nextTry) {
+		r.nextTry = at
 	}
 }
 
@@ -115,7 +115,7 @@ func (r *runner) plan(wait time.Duration) {
 // little of it from thousands of agents.
 func (r *runner) search() time.Duration {
 	first := orDefault(r.FirstBackoff, 4*time.Second)
-	r.seek = backoff.Backoff{First: first / 4, Max: 10 * orDefault(r.MaxBackoff, 30*time.Second), Factor: 1.25}
+	r.searchBackoff = backoff.Backoff{First: first / 4, Max: 10 * orDefault(r.MaxBackoff, 30*time.Second), Factor: 1.25}
 	spread := backoff.Backoff{First: first, Max: r.MaxBackoff}
 	return spread.Next(0)
 }
@@ -124,7 +124,7 @@ func (r *runner) search() time.Duration {
 // ends soon: at another server than the new session's, its streams end with it.
 func (r *runner) inTime(wait time.Duration) time.Duration {
 	for _, l := range r.live {
-		if r.stale(l) && r.held().given != nil {
+		if r.stale(l) && r.held().external != nil {
 			wait = min(wait, max(time.Until(l.cert.NotAfter)/2, 0))
 		}
 	}

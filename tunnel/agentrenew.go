@@ -34,26 +34,26 @@ func (r *runner) endRenewal(ctx context.Context, err error) {
 	}
 	if err != nil {
 		wait := renewalRetry(r.held())
-		first := r.notYet.IsZero()
-		r.notYet = time.Now().Add(wait)
+		first := r.renewNotBefore.IsZero()
+		r.renewNotBefore = time.Now().Add(wait)
 		if !first || !errors.Is(err, errSameCertificate) {
-			r.failed(l.server, err, wait)
+			r.reportFailure(l.server, err, wait)
 		}
 		return
 	}
-	r.renewed, r.notYet = time.Now(), time.Time{}
-	r.next = max(r.next-len(r.live), 0)
+	r.renewed, r.renewNotBefore = time.Now(), time.Time{}
+	r.serverIndex = max(r.serverIndex-len(r.live), 0)
 }
 
-// renewable returns the link to renew on, and in what time; nil if there is
+// nextRenewal returns the link to renew on, and in what time; nil if there is
 // none with the certificate of now, or a renewal is under way.
-func (r *runner) renewable() (*serverSession, time.Duration) {
+func (r *runner) nextRenewal() (*serverSession, time.Duration) {
 	if r.renewing != nil {
 		return nil, 0
 	}
 	for _, l := range r.live {
 		if !r.stale(l) {
-			return l, max(r.renewIn(), time.Until(r.notYet))
+			return l, max(r.renewIn(), time.Until(r.renewNotBefore))
 		}
 	}
 	return nil, 0
@@ -65,7 +65,7 @@ func (r *runner) renewable() (*serverSession, time.Duration) {
 func (r *runner) renewIn() time.Duration {
 	c := r.held()
 	in := time.Until(c.renewAt())
-	if !r.renewed.IsZero() && c.given == nil {
+	if !r.renewed.IsZero() && c.external == nil {
 		in = max(in, time.Until(r.renewed.Add(c.expires().Sub(c.renewAt()))))
 	}
 	return in
@@ -83,8 +83,8 @@ func renewalRetry(c *Credentials) time.Duration {
 func (r *runner) renew(ctx context.Context, l *serverSession) error {
 	ctx, cancel := context.WithTimeout(ctx, payloadTimeout)
 	defer cancel()
-	if held := r.held(); held.given != nil {
-		return r.rotate(ctx, held)
+	if held := r.held(); held.external != nil {
+		return r.rotateCertificate(ctx, held)
 	}
 	key, m, err := newRequest(l.carrier.State())
 	if err != nil {
@@ -101,7 +101,7 @@ func (r *runner) renew(ctx context.Context, l *serverSession) error {
 			if answer.Text(wire.TagID) != m.Text(wire.TagID) {
 				continue
 			}
-			next, err := r.update(ctx, func(held *Credentials) (*Credentials, error) { return held.accept(answer, key) })
+			next, err := r.update(ctx, func(held *Credentials) (*Credentials, error) { return held.acceptRenewal(answer, key) })
 			if err == nil && r.Hooks.Renewed != nil {
 				r.Hooks.Renewed(next.identity(), next.expires())
 			}
@@ -129,12 +129,12 @@ func (r *runner) prepareGiven(ctx context.Context) ([]string, error) {
 	return r.serversOr(inv)
 }
 
-// rotate takes the next certificate, if there is one yet.
-func (r *runner) rotate(ctx context.Context, held *Credentials) error {
-	next, err := r.takeCertificate(ctx, held.given.pin)
+// rotateCertificate takes the next certificate, if there is one yet.
+func (r *runner) rotateCertificate(ctx context.Context, held *Credentials) error {
+	next, err := r.takeCertificate(ctx, held.external.pin)
 	if err == nil && next.Chain[0] == held.Chain[0] {
 		err = &Error{Op: "renew", Cluster: held.identity().Cluster, Code: CodeInternal,
-			Err: fmt.Errorf("%w that ends at %s", errSameCertificate, stamp(held.expires()))}
+			Err: fmt.Errorf("%w that ends at %s", errSameCertificate, formatTime(held.expires()))}
 	}
 	return err
 }
@@ -152,7 +152,7 @@ func (r *runner) takeCertificate(ctx context.Context, pin string) (*Credentials,
 		if err != nil {
 			return nil, &Error{Op: "connect", Code: CodeNoIdentity, Err: fmt.Errorf("GetClientCertificate: %w", err)}
 		}
-		next := held.giving(cert, pin)
+		next := held.withCertificate(cert, pin)
 		renewed = held != nil && next.Chain[0] != held.Chain[0]
 		return next, nil
 	})

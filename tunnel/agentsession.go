@@ -50,7 +50,7 @@ type agentSession struct {
 // greet reads HELLO and answers it.
 func (s *Server) greet(ctx context.Context, g *group.Group, c *carrier.Conn) (*agentSession, error) {
 	a := s.authority.Load() // before it is asked: serveSession looks for a later one
-	asking, cancel := answering(ctx)
+	asking, cancel := storeContext(ctx)
 	defer cancel()
 	id, cert, byIdentify, err := s.enroller.identify(asking, c.State())
 	if err != nil {
@@ -58,9 +58,9 @@ func (s *Server) greet(ctx context.Context, g *group.Group, c *carrier.Conn) (*a
 		return nil, err
 	}
 	c.Admit()
-	m := mux.Server(c, s.KeepAlive.mux(1)) // agents open the control stream only
+	m := mux.Server(c, s.KeepAlive.muxConfig(1)) // agents open the control stream only
 	control, hello, err := acceptHello(ctx, m, id.Cluster, func(hello *wire.Message) *Error {
-		if s.holds(hello) {
+		if s.alreadyConnected(hello) {
 			return &Error{Op: "connect", Cluster: id.Cluster, Code: CodeHeld}
 		}
 		return nil
@@ -71,7 +71,7 @@ func (s *Server) greet(ctx context.Context, g *group.Group, c *carrier.Conn) (*a
 	seq := s.seq.Add(1)
 	sess := &agentSession{
 		server: s, id: id, byIdentify: byIdentify, number: strconv.FormatUint(seq, 10), seq: seq,
-		remote: c.RemoteAddr(), carrier: c, expiry: cert.NotAfter, proven: cert, welcomed: a, servers: s.servers(),
+		remote: c.RemoteAddr(), carrier: c, expiry: cert.NotAfter, proven: cert, welcomed: a, servers: s.announcedNames(),
 	}
 	sess.Init(session.Config{Role: sess, Mux: m, Control: control, Group: g, Limit: s.limit(hello)})
 	welcome := wire.New(wire.MsgWelcome).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, sess.number).AddTime(wire.TagTime, time.Now())
@@ -100,7 +100,7 @@ func (s *Server) serveSession(sess *agentSession) {
 	}
 	sess.expireLater()
 	sess.Begin()
-	s.Hooks.connected(sess.info())
+	s.Hooks.connected(sess.sessionInfo())
 	sess.Go(func() { s.sendPayloads(sess) })
 	if a := s.authority.Load(); a != sess.welcomed {
 		sess.closeUntrusted(a)
@@ -117,7 +117,7 @@ func (sess *agentSession) HandleClosed() { sess.stopExpiry() }
 
 func (sess *agentSession) HandleEnd(cause error) {
 	sess.server.registry.remove(sess, cause)
-	sess.server.Hooks.disconnected(sess.info(), cause)
+	sess.server.Hooks.disconnected(sess.sessionInfo(), cause)
 }
 
 func (sess *agentSession) HandleControl(m *wire.Message) {
@@ -125,7 +125,7 @@ func (sess *agentSession) HandleControl(m *wire.Message) {
 	case wire.MsgRenew:
 		sess.server.renew(sess, m)
 	case wire.MsgReceived:
-		sess.received(m)
+		sess.handleReceived(m)
 	case wire.MsgDrain:
 		sess.Retire()
 	}
@@ -140,7 +140,7 @@ func (s *Server) register(sess *agentSession) bool {
 		return false
 	}
 	for _, old := range replaced {
-		s.retire(old)
+		s.retireSession(old)
 	}
 	// The certificate may have been renewed at another replica, or without us.
 	s.extend(sess, until)
@@ -148,7 +148,7 @@ func (s *Server) register(sess *agentSession) bool {
 		old.CloseWithCause(errors.New("the agent has too many sessions"))
 	}
 	if sess.Group.Accepting().Err() != nil {
-		s.retire(sess)
+		s.retireSession(sess)
 	}
 	s.announcing.Lock()
 	defer s.announcing.Unlock()
@@ -172,11 +172,11 @@ func (s *Server) renew(sess *agentSession, m *wire.Message) {
 	sess.renewalAsked = time.Now()
 	ctx, cancel := context.WithTimeout(sess.Group.Context(), session.LingerTimeout)
 	defer cancel()
-	answer := s.enroller.renew(ctx, sess.id, sess.carrier.State(), m)
+	answer := s.enroller.answerRenew(ctx, sess.id, sess.carrier.State(), m)
 	if err := messageError(answer, "renew", sess.id.Cluster, ""); err != nil {
 		s.Hooks.refused(sess.remote, err)
 		if codeOf(err) == CodeRevoked { // by another server of the Store
-			s.expel(sess.id)
+			s.closeRevoked(sess.id)
 			return
 		}
 	} else if cert, err := x509.ParseCertificate(answer.Bytes(wire.TagCertificate)); err == nil {
@@ -259,7 +259,7 @@ func (sess *agentSession) closeUntrusted(a *Authority) {
 	sess.state.Lock()
 	cert := sess.proven
 	sess.state.Unlock()
-	if err := verifyLeaf(cert, a.all(), x509.ExtKeyUsageClientAuth, inLife(cert, sess.server.enroller.clock())); err != nil {
+	if err := verifyLeaf(cert, a.allCertificates(), withinLife(cert, sess.server.enroller.clock()), x509.ExtKeyUsageClientAuth); err != nil {
 		sess.CloseWithCause(&Error{Op: "connect", Cluster: sess.id.Cluster, Code: CodeBadCertificate, Err: err})
 	}
 }

@@ -74,7 +74,7 @@ func NewAuthority() (*Authority, error) {
 		IsCA:                  true,
 		MaxPathLenZero:        true,
 	}
-	cert, err := sign(template, template, key.Public(), key)
+	cert, err := signCertificate(template, template, key.Public(), key)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func ParseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 // PEM returns the certificates, Certificate first, and the key in PKCS #8.
 // It fails if the key cannot leave where it is.
 func (a *Authority) PEM() (cert, key []byte, err error) {
-	for _, c := range a.all() {
+	for _, c := range a.allCertificates() {
 		cert = append(cert, encodePEM(pemCertificate, c.Raw)...)
 	}
 	der, err := x509.MarshalPKCS8PrivateKey(a.Key)
@@ -150,7 +150,7 @@ func (a *Authority) check() error {
 	case !sameKey(a.Certificate.PublicKey, a.Key.Public()):
 		return configError("authority: field Key is not the key of Certificate")
 	}
-	for _, c := range a.all() {
+	for _, c := range a.allCertificates() {
 		if c == nil || !c.BasicConstraintsValid || !c.IsCA || c.KeyUsage != 0 && c.KeyUsage&x509.KeyUsageCertSign == 0 {
 			return configError("authority: a certificate that may not sign certificates")
 		}
@@ -158,24 +158,24 @@ func (a *Authority) check() error {
 	return nil
 }
 
-// all returns the authorities to trust.
-func (a *Authority) all() []*x509.Certificate {
+// allCertificates returns the authorities to trust.
+func (a *Authority) allCertificates() []*x509.Certificate {
 	return append([]*x509.Certificate{a.Certificate}, a.Trusted...)
 }
 
 // addRoots adds them to a message.
 func (a *Authority) addRoots(m *wire.Message) *wire.Message {
-	for _, c := range a.all() {
+	for _, c := range a.allCertificates() {
 		m.AddBytes(wire.TagRoot, c.Raw)
 	}
 	return m
 }
 
-// issue signs a certificate that lives from now on, and not longer than the
+// issueCertificate signs a certificate that lives from now on, and not longer than the
 // authority. It says no more than it has to: both ends of a session keep it,
 // parsed, and basic constraints, which are for authorities, would be the fifth
 // extension, for which crypto/x509 makes room for eight.
-func (a *Authority) issue(pub crypto.PublicKey, uri *url.URL, usage []x509.ExtKeyUsage, now time.Time, life time.Duration) (*x509.Certificate, error) {
+func (a *Authority) issueCertificate(pub crypto.PublicKey, uri *url.URL, usage []x509.ExtKeyUsage, now time.Time, life time.Duration) (*x509.Certificate, error) {
 	end := now.Add(life)
 	if last := a.Certificate.NotAfter; end.After(last) {
 		end = last
@@ -183,7 +183,7 @@ func (a *Authority) issue(pub crypto.PublicKey, uri *url.URL, usage []x509.ExtKe
 	if !end.After(now) {
 		return nil, errors.New("the authority's certificate has expired")
 	}
-	return sign(&x509.Certificate{
+	return signCertificate(&x509.Certificate{
 		NotBefore:   now.Add(-backdate),
 		NotAfter:    end,
 		KeyUsage:    x509.KeyUsageDigitalSignature,
@@ -192,7 +192,7 @@ func (a *Authority) issue(pub crypto.PublicKey, uri *url.URL, usage []x509.ExtKe
 	}, a.Certificate, pub, a.Key)
 }
 
-func sign(template, parent *x509.Certificate, pub crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
+func signCertificate(template, parent *x509.Certificate, pub crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, pub, key)
 	if err != nil {
 		return nil, err

@@ -26,19 +26,19 @@ type Credentials struct {
 	// before the enrolment.
 	Roots []*x509.Certificate
 
-	given *given // if not nil, the agent does not enrol, and Key is not used
+	external *externalIdentity // if not nil, the agent does not enrol, and Key is not used
 }
 
-// enrolled reports whether there is a certificate to connect with.
-func (c *Credentials) enrolled() bool { return c != nil && len(c.Chain) > 0 }
+// isEnrolled reports whether there is a certificate to connect with.
+func (c *Credentials) isEnrolled() bool { return c != nil && len(c.Chain) > 0 }
 
 // identity is the zero Identity before the enrolment.
 func (c *Credentials) identity() Identity {
-	if !c.enrolled() {
+	if !c.isEnrolled() {
 		return Identity{}
 	}
-	if c.given != nil {
-		return c.given.id
+	if c.external != nil {
+		return c.external.id
 	}
 	id, err := identityOf(c.Chain[0])
 	if err != nil {
@@ -50,7 +50,7 @@ func (c *Credentials) identity() Identity {
 // expires is when the certificate ends, by the server's clock; the zero time
 // before the enrolment.
 func (c *Credentials) expires() time.Time {
-	if !c.enrolled() {
+	if !c.isEnrolled() {
 		return time.Time{}
 	}
 	return c.Chain[0].NotAfter
@@ -60,12 +60,12 @@ func (c *Credentials) expires() time.Time {
 // before the enrolment. The life begins when the server signed, which is not
 // when the certificate says; another PKI's begins when it says.
 func (c *Credentials) renewAt() time.Time {
-	if !c.enrolled() {
+	if !c.isEnrolled() {
 		return time.Time{}
 	}
 	leaf := c.Chain[0]
 	life := leaf.NotAfter.Sub(leaf.NotBefore)
-	if life > backdate && c.given == nil {
+	if life > backdate && c.external == nil {
 		life -= backdate
 	}
 	return leaf.NotAfter.Add(-life / 3)
@@ -91,10 +91,10 @@ func (c *Credentials) check() error {
 
 // String returns whose credentials they are: no verb of fmt prints the key.
 func (c Credentials) String() string {
-	if !c.enrolled() {
+	if !c.isEnrolled() {
 		return "tunnel.Credentials{not enrolled}"
 	}
-	return fmt.Sprintf("tunnel.Credentials{%s, until %s}", c.identity(), stamp(c.expires()))
+	return fmt.Sprintf("tunnel.Credentials{%s, until %s}", c.identity(), formatTime(c.expires()))
 }
 
 // Format writes String, whatever the verb.
@@ -103,35 +103,35 @@ func (c Credentials) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, c.St
 // MarshalText returns String: JSON and logs hold no key.
 func (c Credentials) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// given is of credentials that came by Agent.GetClientCertificate. It is not
+// externalIdentity is of credentials that came by Agent.GetClientCertificate. It is not
 // changed once made.
-type given struct {
+type externalIdentity struct {
 	cert *tls.Certificate
 	pin  string   // of the server's authority
 	id   Identity // whom the server takes the agent for; zero until it says so
 }
 
-// giving returns the credentials with the certificate; c itself if it has that.
+// withCertificate returns the credentials with the certificate; c itself if it has that.
 // The same leaf stays the same pointer: sessions with it are not stale.
-func (c *Credentials) giving(cert *tls.Certificate, pin string) *Credentials {
-	next := &Credentials{Chain: []*x509.Certificate{cert.Leaf}, given: &given{cert: cert, pin: pin}}
+func (c *Credentials) withCertificate(cert *tls.Certificate, pin string) *Credentials {
+	next := &Credentials{Chain: []*x509.Certificate{cert.Leaf}, external: &externalIdentity{cert: cert, pin: pin}}
 	if c == nil {
 		return next
 	}
-	next.Roots, next.given.id = c.Roots, c.given.id
+	next.Roots, next.external.id = c.Roots, c.external.id
 	if !cert.Leaf.Equal(c.Chain[0]) {
 		return next
 	}
-	if pin == c.given.pin && slices.EqualFunc(cert.Certificate, c.given.cert.Certificate, bytes.Equal) {
+	if pin == c.external.pin && slices.EqualFunc(cert.Certificate, c.external.cert.Certificate, bytes.Equal) {
 		return c
 	}
 	next.Chain = c.Chain
 	return next
 }
 
-// named returns g with the identity that the message says; g itself if it says
+// withIdentity returns g with the identity that the message says; g itself if it says
 // none, or the same.
-func (g *given) named(m *wire.Message) *given {
+func (g *externalIdentity) withIdentity(m *wire.Message) *externalIdentity {
 	if g == nil {
 		return nil
 	}
@@ -158,11 +158,11 @@ func withLeaf(cert *tls.Certificate) (*tls.Certificate, error) {
 	return &parsed, err
 }
 
-// accept returns the credentials that the answer to a RENEW makes with the
+// acceptRenewal returns the credentials that the answer to a RENEW makes with the
 // key. They are of the same identity. c stays as it is.
-func (c *Credentials) accept(answer *wire.Message, key crypto.Signer) (*Credentials, error) {
+func (c *Credentials) acceptRenewal(answer *wire.Message, key crypto.Signer) (*Credentials, error) {
 	id := c.identity()
-	next, err := issued(answer, "renew", id.Cluster, key, c.Roots)
+	next, err := parseIssued(answer, "renew", id.Cluster, key, c.Roots)
 	if err != nil {
 		return nil, err
 	}
@@ -172,30 +172,30 @@ func (c *Credentials) accept(answer *wire.Message, key crypto.Signer) (*Credenti
 	return next, nil
 }
 
-// trusting returns the credentials with the message's authorities in place of
+// withAuthorities returns the credentials with the message's authorities in place of
 // theirs, and with what else it says of the agent; c itself if that is the
 // same. c stays as it is.
-func (c *Credentials) trusting(m *wire.Message) (*Credentials, error) {
-	roots, err := authorities(m, c.Roots)
+func (c *Credentials) withAuthorities(m *wire.Message) (*Credentials, error) {
+	roots, err := parseAuthorities(m, c.Roots)
 	if err != nil {
 		return nil, &Error{Op: "connect", Cluster: c.identity().Cluster, Code: CodeBadRequest, Err: err}
 	}
-	g := c.given.named(m)
-	if g == c.given && slices.EqualFunc(roots, c.Roots, (*x509.Certificate).Equal) {
+	g := c.external.withIdentity(m)
+	if g == c.external && slices.EqualFunc(roots, c.Roots, (*x509.Certificate).Equal) {
 		return c, nil
 	}
-	return &Credentials{Key: c.Key, Chain: c.Chain, Roots: roots, given: g}, nil
+	return &Credentials{Key: c.Key, Chain: c.Chain, Roots: roots, external: g}, nil
 }
 
-// issued reads an ISSUED, and checks that it is of use: a certificate of
+// parseIssued reads an ISSUED, and checks that it is of use: a certificate of
 // key, for an agent, of an authority among those that it names. known is for
 // certificates.
-func issued(m *wire.Message, op, cluster string, key crypto.Signer, known []*x509.Certificate) (*Credentials, error) {
+func parseIssued(m *wire.Message, op, cluster string, key crypto.Signer, known []*x509.Certificate) (*Credentials, error) {
 	if err := messageError(m, op, cluster, ""); err != nil {
 		return nil, err
 	}
-	chain, err1 := certificates(m, wire.TagCertificate, nil)
-	roots, err2 := authorities(m, known)
+	chain, err1 := parseCertificateFields(m, wire.TagCertificate, nil)
+	roots, err2 := parseAuthorities(m, known)
 	c := &Credentials{Key: key, Chain: chain, Roots: roots}
 	err := errors.Join(err1, err2)
 	if err == nil && len(chain) == 0 {
@@ -206,7 +206,7 @@ func issued(m *wire.Message, op, cluster string, key crypto.Signer, known []*x50
 	}
 	if err == nil {
 		// When it is valid is for the server's clock to say.
-		err = verifyLeaf(chain[0], roots, x509.ExtKeyUsageClientAuth, inLife(chain[0], time.Now()))
+		err = verifyLeaf(chain[0], roots, withinLife(chain[0], time.Now()), x509.ExtKeyUsageClientAuth)
 	}
 	if err != nil {
 		return nil, &Error{Op: op, Cluster: cluster, Code: CodeBadCertificate, Err: err}
@@ -214,9 +214,9 @@ func issued(m *wire.Message, op, cluster string, key crypto.Signer, known []*x50
 	return c, nil
 }
 
-// authorities are those that the message tells the agent to trust.
-func authorities(m *wire.Message, known []*x509.Certificate) ([]*x509.Certificate, error) {
-	roots, err := certificates(m, wire.TagRoot, known)
+// parseAuthorities are those that the message tells the agent to trust.
+func parseAuthorities(m *wire.Message, known []*x509.Certificate) ([]*x509.Certificate, error) {
+	roots, err := parseCertificateFields(m, wire.TagRoot, known)
 	if err == nil && len(roots) == 0 {
 		err = errors.New("the server names no authority to trust")
 	}
@@ -229,10 +229,10 @@ func authorities(m *wire.Message, known []*x509.Certificate) ([]*x509.Certificat
 // maxCertificates bounds what an agent takes from one message.
 const maxCertificates = 32
 
-// certificates parses the fields with the tag. For what is in known it returns
+// parseCertificateFields parses the fields with the tag. For what is in known it returns
 // that: a parsed certificate takes 3 KiB, and crypto/tls, which keeps each
 // once, has the authority's for as long as there is a connection.
-func certificates(m *wire.Message, t wire.Tag, known []*x509.Certificate) ([]*x509.Certificate, error) {
+func parseCertificateFields(m *wire.Message, t wire.Tag, known []*x509.Certificate) ([]*x509.Certificate, error) {
 	all := m.All(t)
 	if len(all) > maxCertificates {
 		return nil, errors.New("too many certificates")

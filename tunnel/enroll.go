@@ -36,7 +36,7 @@ type enroller struct {
 	// identifyOther is the Server's field Identify; it may be nil.
 	identifyOther func(tls.ConnectionState) (Identity, error)
 
-	own    atomic.Pointer[ownCertificate]
+	own    atomic.Pointer[serverCertificate]
 	claims claims // of tokens
 }
 
@@ -54,8 +54,8 @@ func (e *enroller) agentLife() time.Duration {
 	return e.life
 }
 
-// refused is an error whose text the other side may read.
-func refused(op, cluster string, code Code, format string, args ...any) *Error {
+// refusedError is an error whose text the other side may read.
+func refusedError(op, cluster string, code Code, format string, args ...any) *Error {
 	e := &Error{Op: op, Cluster: cluster, Code: code}
 	if format != "" {
 		e.Err = fmt.Errorf(format, args...)
@@ -63,8 +63,8 @@ func refused(op, cluster string, code Code, format string, args ...any) *Error {
 	return e
 }
 
-// internal is an error whose cause stays here.
-func internal(op, cluster string, err error) *Error {
+// internalError is an error whose cause stays here.
+func internalError(op, cluster string, err error) *Error {
 	return &Error{Op: op, Cluster: cluster, Code: CodeInternal, Err: err}
 }
 
@@ -88,7 +88,7 @@ func refusalOf(kind wire.Kind, err error) *wire.Message {
 	return refusal(kind, e.Code, text)
 }
 
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // invite makes a token for an agent of the cluster. If life is zero, the
 // token expires in an hour.
@@ -104,7 +104,7 @@ func (e *enroller) invite(ctx context.Context, cluster string, life time.Duratio
 	}
 	a, now := e.authority(), e.clock().UTC()
 	if err := a.check(); err != nil {
-		return "", time.Time{}, internal("enroll", cluster, err)
+		return "", time.Time{}, internalError("enroll", cluster, err)
 	}
 	expires = now.Add(life).Truncate(time.Millisecond) // as in the token
 	id, token, err := wire.SignToken(a.Key, a.Certificate, cluster, expires)
@@ -112,69 +112,69 @@ func (e *enroller) invite(ctx context.Context, cluster string, life time.Duratio
 		err = e.store.AddToken(ctx, Token{ID: id, Cluster: cluster, Created: now, Expires: expires})
 	}
 	if err != nil {
-		return "", time.Time{}, internal("enroll", cluster, err)
+		return "", time.Time{}, internalError("enroll", cluster, err)
 	}
 	return token, expires, nil
 }
 
-// enroll returns the answer to an ENROLL, and who was enrolled. The error is
+// answerEnroll returns the answer to an ENROLL, and who was enrolled. The error is
 // why the answer is a refusal: an [*Error].
-func (e *enroller) enroll(ctx context.Context, state *tls.ConnectionState, m *wire.Message) (*wire.Message, Identity, error) {
-	answer, id, err := e.enrolled(ctx, state, m)
+func (e *enroller) answerEnroll(ctx context.Context, state *tls.ConnectionState, m *wire.Message) (*wire.Message, Identity, error) {
+	answer, id, err := e.enrollAgent(ctx, state, m)
 	if err != nil {
 		return refusalOf(wire.MsgIssued, err), id, err
 	}
 	return answer, id, nil
 }
 
-func (e *enroller) enrolled(ctx context.Context, state *tls.ConnectionState, m *wire.Message) (*wire.Message, Identity, error) {
+func (e *enroller) enrollAgent(ctx context.Context, state *tls.ConnectionState, m *wire.Message) (*wire.Message, Identity, error) {
 	if m.Kind != wire.MsgEnroll || len(m.Body) > maxEnroll || state.NegotiatedProtocol != protoEnroll {
-		return nil, Identity{}, refused("enroll", "", CodeBadRequest, "not an enrolment")
+		return nil, Identity{}, refusedError("enroll", "", CodeBadRequest, "not an enrolment")
 	}
 	if !m.Speaks() {
-		return nil, Identity{}, refused("enroll", "", CodeVersion, "this server speaks version %d", wire.Version)
+		return nil, Identity{}, refusedError("enroll", "", CodeVersion, "this server speaks version %d", wire.Version)
 	}
 	// What a stranger sends costs no question to the Store.
-	t, err := e.token(m)
+	t, err := e.verifyToken(m)
 	if err != nil {
 		return nil, Identity{}, err
 	}
 	pub, err := m.ProvenKey(state)
 	if err != nil {
-		return nil, Identity{}, refused("enroll", t.Cluster, CodeBadProof, "%w", err)
+		return nil, Identity{}, refusedError("enroll", t.Cluster, CodeBadProof, "%w", err)
 	}
-	id, err := e.spend(ctx, t, pub)
+	id, err := e.spendToken(ctx, t, pub)
 	if err != nil {
 		return nil, id, err
 	}
-	answer, err := e.issue("enroll", id, pub)
+	answer, err := e.answerIssued("enroll", id, pub)
 	return answer, id, err
 }
 
-// spend gives the token to the key, if it is not another's, and returns the
+// spendToken gives the token to the key, if it is not another's, and returns the
 // identity that the key has by it.
-func (e *enroller) spend(ctx context.Context, t wire.Token, pub crypto.PublicKey) (Identity, error) {
+func (e *enroller) spendToken(ctx context.Context, t wire.Token, pub crypto.PublicKey) (Identity, error) {
 	sum, err := fingerprint(pub)
 	if err != nil {
-		return Identity{}, internal("enroll", t.Cluster, err)
+		return Identity{}, internalError("enroll", t.Cluster, err)
 	}
 	id := Identity{Cluster: t.Cluster, Agent: wire.Base32.EncodeToString(sum[:agentNameBytes])}
 	key := hex.EncodeToString(sum[:])
-	entry, err := e.claims.enter(ctx, t.ID)
+	entry, err := e.claims.takeTurn(ctx, t.ID)
 	if err != nil {
-		return id, internal("enroll", id.Cluster, err)
+		return id, internalError("enroll", id.Cluster, err)
 	}
-	defer e.claims.leave(entry)
-	known := entry.remembered(time.Now())
+	defer entry.endTurn()
+	known := entry.isRemembered(time.Now())
 	if !known || entry.holder == key {
 		if err := e.checkRevoked(ctx, "enroll", id); err != nil {
 			return id, err
 		}
 	}
 	if !known {
-		holder, err := e.claim(ctx, t.ID, key)
+		holder, err := e.claimToken(ctx, t.ID, key)
 		if err != nil {
-			return id, internal("enroll", id.Cluster, err)
+			return id, internalError("enroll", id.Cluster, err)
 		}
 		entry.remember(holder)
 	}
@@ -182,14 +182,14 @@ func (e *enroller) spend(ctx context.Context, t wire.Token, pub crypto.PublicKey
 	case key:
 		return id, nil
 	case "":
-		return id, refused("enroll", id.Cluster, CodeTokenUnknown, "")
+		return id, refusedError("enroll", id.Cluster, CodeTokenUnknown, "")
 	}
-	return id, refused("enroll", id.Cluster, CodeTokenUsed, "")
+	return id, refusedError("enroll", id.Cluster, CodeTokenUsed, "")
 }
 
-// claim returns the key that the token is spent for, the given one if it came
+// claimToken returns the key that the token is spent for, the given one if it came
 // first; "" if the Store does not have the token.
-func (e *enroller) claim(ctx context.Context, id, key string) (holder string, err error) {
+func (e *enroller) claimToken(ctx context.Context, id, key string) (holder string, err error) {
 	t, err := e.store.ClaimToken(ctx, id, key)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -197,42 +197,42 @@ func (e *enroller) claim(ctx context.Context, id, key string) (holder string, er
 	return t.Key, err
 }
 
-// token returns the message's token, if it may be spent for all that can be
+// verifyToken returns the message's token, if it may be spent for all that can be
 // known without the Store.
-func (e *enroller) token(m *wire.Message) (wire.Token, error) {
+func (e *enroller) verifyToken(m *wire.Message) (wire.Token, error) {
 	t, err := wire.ParseToken(m.Text(wire.TagToken))
 	if err != nil {
-		return wire.Token{}, refused("enroll", "", CodeTokenUnknown, "%w", err)
+		return wire.Token{}, refusedError("enroll", "", CodeTokenUnknown, "%w", err)
 	}
 	a := e.authority()
 	if err := a.check(); err != nil {
-		return wire.Token{}, internal("enroll", "", err)
+		return wire.Token{}, internalError("enroll", "", err)
 	}
-	if err := t.Verify(a.all()); err != nil {
-		return wire.Token{}, refused("enroll", "", CodeTokenUnknown, "%w", err)
+	if err := t.Verify(a.allCertificates()); err != nil {
+		return wire.Token{}, refusedError("enroll", "", CodeTokenUnknown, "%w", err)
 	}
 	if !e.clock().Before(t.Expires) {
-		return wire.Token{}, refused("enroll", t.Cluster, CodeTokenExpired, "it ended at %s", stamp(t.Expires))
+		return wire.Token{}, refusedError("enroll", t.Cluster, CodeTokenExpired, "it ended at %s", formatTime(t.Expires))
 	}
 	if want := m.Text(wire.TagCluster); want != "" && want != t.Cluster {
-		return wire.Token{}, refused("enroll", t.Cluster, CodeWrongCluster, "")
+		return wire.Token{}, refusedError("enroll", t.Cluster, CodeWrongCluster, "")
 	}
 	return t, nil
 }
 
-// renew returns the answer to a RENEW of the session of id. The certificate
+// answerRenew returns the answer to a RENEW of the session of id. The certificate
 // that the session began with has to be good still.
-func (e *enroller) renew(ctx context.Context, id Identity, state *tls.ConnectionState, m *wire.Message) *wire.Message {
-	answer, err := e.renewed(ctx, id, state, m)
+func (e *enroller) answerRenew(ctx context.Context, id Identity, state *tls.ConnectionState, m *wire.Message) *wire.Message {
+	answer, err := e.renewCertificate(ctx, id, state, m)
 	if err != nil {
 		answer = refusalOf(wire.MsgIssued, err)
 	}
 	return answer.AddBytes(wire.TagID, m.Bytes(wire.TagID))
 }
 
-func (e *enroller) renewed(ctx context.Context, id Identity, state *tls.ConnectionState, m *wire.Message) (*wire.Message, error) {
+func (e *enroller) renewCertificate(ctx context.Context, id Identity, state *tls.ConnectionState, m *wire.Message) (*wire.Message, error) {
 	if m.Kind != wire.MsgRenew || len(m.Body) > maxEnroll {
-		return nil, refused("renew", id.Cluster, CodeBadRequest, "not a renewal")
+		return nil, refusedError("renew", id.Cluster, CodeBadRequest, "not a renewal")
 	}
 	// Not by Identify: a certificate of another PKI is that PKI's to renew.
 	found, _, err := e.issuedTo("renew", state)
@@ -243,23 +243,23 @@ func (e *enroller) renewed(ctx context.Context, id Identity, state *tls.Connecti
 		return nil, err
 	}
 	if found != id {
-		return nil, refused("renew", id.Cluster, CodeBadCertificate, "the session is another agent's")
+		return nil, refusedError("renew", id.Cluster, CodeBadCertificate, "the session is another agent's")
 	}
 	pub, err := m.ProvenKey(state)
 	if err != nil {
-		return nil, refused("renew", id.Cluster, CodeBadProof, "%w", err)
+		return nil, refusedError("renew", id.Cluster, CodeBadProof, "%w", err)
 	}
-	return e.issue("renew", id, pub)
+	return e.answerIssued("renew", id, pub)
 }
 
-func (e *enroller) issue(op string, id Identity, pub crypto.PublicKey) (*wire.Message, error) {
+func (e *enroller) answerIssued(op string, id Identity, pub crypto.PublicKey) (*wire.Message, error) {
 	a := e.authority()
 	if err := a.check(); err != nil {
-		return nil, internal(op, id.Cluster, err)
+		return nil, internalError(op, id.Cluster, err)
 	}
-	cert, err := a.issue(pub, id.URI(), []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, e.clock(), e.agentLife())
+	cert, err := a.issueCertificate(pub, id.URI(), []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, e.clock(), e.agentLife())
 	if err != nil {
-		return nil, internal(op, id.Cluster, err)
+		return nil, internalError(op, id.Cluster, err)
 	}
 	return a.addRoots(wire.New(wire.MsgIssued).AddBytes(wire.TagCertificate, cert.Raw)), nil
 }
@@ -273,9 +273,9 @@ func (s *Server) serveEnrolment(ctx context.Context, c *carrier.Conn) {
 		s.Hooks.refused(c.RemoteAddr(), badPeer(ctx, "enroll", "", err))
 		return
 	}
-	asking, cancel := answering(ctx)
+	asking, cancel := storeContext(ctx)
 	defer cancel()
-	answer, id, err := s.enroller.enroll(asking, c.State(), m)
+	answer, id, err := s.enroller.answerEnroll(asking, c.State(), m)
 	if err != nil {
 		s.Hooks.refused(c.RemoteAddr(), err)
 	} else {
@@ -289,9 +289,9 @@ func (s *Server) serveEnrolment(ctx context.Context, c *carrier.Conn) {
 	io.CopyN(io.Discard, c, 1)
 }
 
-// answering returns a context for the Store, which ends while there is time left
+// storeContext returns a context for the Store, which ends while there is time left
 // to tell the other side so: a third of it.
-func answering(ctx context.Context) (context.Context, context.CancelFunc) {
+func storeContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, _ := ctx.Deadline() // admit's
 	return context.WithTimeout(ctx, time.Until(deadline)*2/3)
 }
@@ -305,35 +305,32 @@ const claimMemory = time.Minute
 // signed come here, so its size is bounded by the invitations that were used in
 // the last two minutes. The zero value is ready; it is safe for concurrent use.
 type claims struct {
-	mu    sync.Mutex        // guards the fields below, and claim.users
+	mu    sync.Mutex        // guards the fields below
 	known map[string]*claim // by the token's ID
 	swept time.Time
 }
 
-// claim is what is known of one token.
+// claim is what is known about one token.
 type claim struct {
-	turn  chan struct{} // has room for one
-	users int           // callers that have the turn, or wait for it
-
-	// The caller that has the turn owns these.
+	turn chan struct{} // holds one while a caller has the turn, who owns the fields below
 
 	holder string    // the key that the token was spent for; empty if the Store does not have the token
-	until  time.Time // holder counts until then
+	until  time.Time // holder is remembered until then
 }
 
-// enter waits for the caller's turn with the token, which leave ends.
-func (c *claims) enter(ctx context.Context, id string) (*claim, error) {
-	entry := c.use(id)
+// takeTurn waits for the caller's turn with the token. The caller ends it by
+// endTurn.
+func (c *claims) takeTurn(ctx context.Context, id string) (*claim, error) {
+	entry := c.entry(id)
 	select {
 	case entry.turn <- struct{}{}:
 		return entry, nil
 	case <-ctx.Done():
-		c.release(entry)
 		return nil, ctx.Err()
 	}
 }
 
-func (c *claims) use(id string) *claim {
+func (c *claims) entry(id string) *claim {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now := time.Now(); now.Sub(c.swept) >= claimMemory {
@@ -344,36 +341,33 @@ func (c *claims) use(id string) *claim {
 		entry = &claim{turn: make(chan struct{}, 1)}
 		c.known[id] = entry
 	}
-	entry.users++
 	return entry
 }
 
-// sweepLocked forgets the tokens whose time is over.
+// sweepLocked forgets the tokens that are no longer remembered and that nobody has
+// the turn with. A caller that waits for one may then ask beside a later caller,
+// which costs the Store one question more.
 func (c *claims) sweepLocked(now time.Time) {
 	c.swept = now
 	if c.known == nil {
 		c.known = map[string]*claim{}
 	}
 	for id, entry := range c.known {
-		if entry.users == 0 && !entry.remembered(now) {
-			delete(c.known, id)
+		select {
+		case entry.turn <- struct{}{}:
+			if !entry.isRemembered(now) {
+				delete(c.known, id)
+			}
+			entry.endTurn()
+		default:
 		}
 	}
 }
 
-func (c *claims) leave(entry *claim) {
-	<-entry.turn
-	c.release(entry)
-}
+func (c *claim) endTurn() { <-c.turn }
 
-func (c *claims) release(entry *claim) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	entry.users--
-}
-
-// remembered reports whether holder counts.
-func (c *claim) remembered(now time.Time) bool { return now.Before(c.until) }
+// isRemembered reports whether holder counts.
+func (c *claim) isRemembered(now time.Time) bool { return now.Before(c.until) }
 
 // remember keeps what the Store said.
 func (c *claim) remember(holder string) {

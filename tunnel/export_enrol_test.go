@@ -25,7 +25,7 @@ const (
 
 var (
 	EnrollTLS  = enrollTLS
-	Enroll     = enroll
+	Enroll     = requestCertificate
 	NewRequest = newRequest
 )
 
@@ -33,7 +33,7 @@ func NewEnroller(authority func() *Authority, store Store, life time.Duration, n
 	return &enroller{authority: authority, store: store, life: life, now: now}
 }
 
-func (e *enroller) TLSConfig() *tls.Config { return e.tlsConfig() }
+func (e *enroller) TLSConfig() *tls.Config { return e.serverTLS() }
 
 func (e *enroller) PeerTLS() (*tls.Config, error) {
 	config, _, err := e.peerTLS()
@@ -50,11 +50,11 @@ func (e *enroller) Identify(ctx context.Context, state *tls.ConnectionState) (Id
 }
 
 func (e *enroller) Enroll(ctx context.Context, state *tls.ConnectionState, m *wire.Message) (*wire.Message, Identity, error) {
-	return e.enroll(ctx, state, m)
+	return e.answerEnroll(ctx, state, m)
 }
 
 func (e *enroller) Renew(ctx context.Context, id Identity, state *tls.ConnectionState, m *wire.Message) *wire.Message {
-	return e.renew(ctx, id, state, m)
+	return e.answerRenew(ctx, id, state, m)
 }
 
 func (a *Authority) Roots() *wire.Message { return a.addRoots(wire.New(wire.MsgRoots)) }
@@ -68,13 +68,13 @@ func SessionTLS(of []*Credentials, names ...string) (configs []*tls.Config) {
 	return configs
 }
 
-func (c *Credentials) TLSConfig() *tls.Config { return c.tlsConfig() }
+func (c *Credentials) TLSConfig() *tls.Config { return c.sessionTLS() }
 
 func (c *Credentials) Accept(m *wire.Message, key crypto.Signer) (*Credentials, error) {
-	return c.accept(m, key)
+	return c.acceptRenewal(m, key)
 }
 
-func (c *Credentials) Trusting(m *wire.Message) (*Credentials, error) { return c.trusting(m) }
+func (c *Credentials) Trusting(m *wire.Message) (*Credentials, error) { return c.withAuthorities(m) }
 
 func (c *Credentials) Identity() Identity { return c.identity() }
 
@@ -84,7 +84,7 @@ func (c *Credentials) Expires() time.Time { return c.expires() }
 
 // AskFor is Enroll with a message of the test's own.
 func AskFor(ctx context.Context, conn net.Conn, m *wire.Message) (*wire.Message, error) {
-	return ask(ctx, conn, m)
+	return exchangeMessages(ctx, conn, m)
 }
 
 // SetClock has the server judge and issue by another clock than the agent's.

@@ -25,7 +25,7 @@ func JoinStreams(ctx context.Context, near, far *mux.Stream) {
 
 // RawPeerCarrier speaks TLS as a replica with these credentials.
 func RawPeerCarrier(ctx context.Context, conn net.Conn, c *Credentials) (net.Conn, error) {
-	config := c.tlsConfig()
+	config := c.sessionTLS()
 	config.NextProtos, config.VerifyConnection = []string{protoPeer}, nil
 	raw, err := carrier.Client(ctx, conn, config)
 	if err != nil {
@@ -42,7 +42,7 @@ func RawPeerHello(name string) []byte {
 // ServerCredentials are those of a server, in the form of an agent's.
 func ServerCredentials(a *Authority) (*Credentials, error) {
 	e := &enroller{authority: func() *Authority { return a }}
-	own, err := e.certificate()
+	own, err := e.ownCertificate()
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func ServerCredentials(a *Authority) (*Credentials, error) {
 	if !ok {
 		return nil, wire.ErrMalformed
 	}
-	return &Credentials{Key: key, Chain: []*x509.Certificate{own.Leaf}, Roots: a.all()}, nil
+	return &Credentials{Key: key, Chain: []*x509.Certificate{own.Leaf}, Roots: a.allCertificates()}, nil
 }
 
 // PeerHandshake is what a replica says of a server with this certificate.

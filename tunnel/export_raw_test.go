@@ -22,7 +22,7 @@ import (
 func RawCarrier(ctx context.Context, conn net.Conn, c *Credentials) (net.Conn, error) {
 	config := carrier.Harden(&tls.Config{InsecureSkipVerify: true, NextProtos: []string{protoEnroll}})
 	if c != nil {
-		config = c.tlsConfig()
+		config = c.sessionTLS()
 	}
 	raw, err := carrier.Client(ctx, conn, config)
 	if err != nil {
@@ -37,7 +37,7 @@ func RawSession(carrier net.Conn) *mux.Session { return mux.Client(carrier, nil)
 // RawServerCarrier speaks TLS as a server.
 func RawServerCarrier(ctx context.Context, conn net.Conn, a *Authority) (*Carrier, error) {
 	e := &enroller{authority: func() *Authority { return a }, store: &MemoryStore{}}
-	return carrier.Server(ctx, conn, e.tlsConfig())
+	return carrier.Server(ctx, conn, e.serverTLS())
 }
 
 // RawServer speaks TLS as a server and begins a session, whose control stream

@@ -47,7 +47,7 @@ func (i Identity) String() string { return i.Cluster + " (agent " + i.Agent + ")
 // identityOf returns the identity in a certificate, which has to have exactly
 // one URI of the scheme.
 func identityOf(cert *x509.Certificate) (Identity, error) {
-	found := uris(cert)
+	found := tunnelURIs(cert)
 	if len(found) != 1 || found[0].Host != agentHost {
 		return Identity{}, errors.New("not one URI SAN of an agent in the certificate")
 	}
@@ -75,7 +75,7 @@ func identifyBy(identify func(tls.ConnectionState) (Identity, error), state *tls
 		return Identity{}, &Error{Op: "connect", Code: CodeBadCertificate, Err: privateCause{err}}
 	}
 	if err := cmp.Or(wire.CheckCluster(id.Cluster), wire.CheckAgent(id.Agent)); err != nil {
-		return Identity{}, internal("connect", "", fmt.Errorf("field Identify of the Server returned an identity that can't be used: %w", err))
+		return Identity{}, internalError("connect", "", fmt.Errorf("field Identify of the Server returned an identity that can't be used: %w", err))
 	}
 	return id, nil
 }
@@ -100,18 +100,18 @@ func (e *enroller) identify(ctx context.Context, state *tls.ConnectionState) (id
 // whether it issued it at all.
 func (e *enroller) issuedTo(op string, state *tls.ConnectionState) (id Identity, issued bool, err error) {
 	if len(state.PeerCertificates) == 0 {
-		return Identity{}, false, refused(op, "", CodeBadCertificate, "the agent showed none")
+		return Identity{}, false, refusedError(op, "", CodeBadCertificate, "the agent showed none")
 	}
 	a, leaf := e.authority(), state.PeerCertificates[0]
 	if err := a.check(); err != nil {
-		return Identity{}, false, internal(op, "", err)
+		return Identity{}, false, internalError(op, "", err)
 	}
 	// Whether it is one of ours comes first: a stranger's has not "expired".
-	if err := verifyLeaf(leaf, a.all(), x509.ExtKeyUsageClientAuth, inLife(leaf, e.clock())); err != nil {
-		return Identity{}, false, refused(op, "", CodeBadCertificate, "%w", err)
+	if err := verifyLeaf(leaf, a.allCertificates(), withinLife(leaf, e.clock()), x509.ExtKeyUsageClientAuth); err != nil {
+		return Identity{}, false, refusedError(op, "", CodeBadCertificate, "%w", err)
 	}
 	if id, err = identityOf(leaf); err != nil {
-		return Identity{}, true, refused(op, "", CodeBadCertificate, "%w", err)
+		return Identity{}, true, refusedError(op, "", CodeBadCertificate, "%w", err)
 	}
 	return id, true, nil
 }
@@ -122,9 +122,9 @@ func (e *enroller) inForce(ctx context.Context, op string, id Identity, state *t
 	leaf, now := state.PeerCertificates[0], e.clock()
 	switch {
 	case now.After(leaf.NotAfter):
-		return nil, refused(op, id.Cluster, CodeCertificateExpired, "it ended at %s, and now it is %s", stamp(leaf.NotAfter), stamp(now))
+		return nil, refusedError(op, id.Cluster, CodeCertificateExpired, "it ended at %s, and now it is %s", formatTime(leaf.NotAfter), formatTime(now))
 	case now.Before(leaf.NotBefore):
-		return nil, refused(op, id.Cluster, CodeBadCertificate, "it begins at %s, and now it is %s", stamp(leaf.NotBefore), stamp(now))
+		return nil, refusedError(op, id.Cluster, CodeBadCertificate, "it begins at %s, and now it is %s", formatTime(leaf.NotBefore), formatTime(now))
 	}
 	if err := e.checkRevoked(ctx, op, id); err != nil {
 		return nil, err
@@ -136,9 +136,9 @@ func (e *enroller) checkRevoked(ctx context.Context, op string, id Identity) err
 	revoked, err := e.store.Revoked(ctx, id)
 	switch {
 	case err != nil:
-		return internal(op, id.Cluster, err)
+		return internalError(op, id.Cluster, err)
 	case revoked:
-		return refused(op, id.Cluster, CodeRevoked, "")
+		return refusedError(op, id.Cluster, CodeRevoked, "")
 	}
 	return nil
 }

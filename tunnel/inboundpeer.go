@@ -33,7 +33,7 @@ func (s *Server) greetPeer(ctx context.Context, g *group.Group, c *carrier.Conn)
 		return nil, refused
 	}
 	c.Admit()
-	m := mux.Server(c, s.KeepAlive.mux(maxPeerStreams))
+	m := mux.Server(c, s.KeepAlive.muxConfig(maxPeerStreams))
 	control, hello, err := acceptHello(ctx, m, "", func(hello *wire.Message) *Error {
 		if err := wire.CheckReplica(hello.Text(wire.TagServer)); err != nil {
 			return &Error{Op: "connect", Code: CodeBadRequest, Err: err}

@@ -70,7 +70,7 @@ func (i Invitation) Reveal() string {
 	line(envToken, i.Token)
 	line(envPin, i.Pin)
 	if !i.Expires.IsZero() {
-		line(envExpires, stamp(i.Expires))
+		line(envExpires, formatTime(i.Expires))
 	}
 	return b.String()
 }
@@ -94,7 +94,7 @@ func ParseInvitation(text string) (Invitation, error) {
 			return Invitation{}, configError("invitation: line %d: a variable for the second time", number+1)
 		}
 		seen[name] = true
-		if err := i.set(name, unquote(value)); err != nil {
+		if err := i.setVariable(name, unquote(value)); err != nil {
 			return Invitation{}, configError("invitation: line %d: %w", number+1, err)
 		}
 	}
@@ -126,7 +126,7 @@ func ReadInvitation(path string) (Invitation, error) {
 	return i, nil
 }
 
-func (i *Invitation) set(name, value string) (err error) {
+func (i *Invitation) setVariable(name, value string) (err error) {
 	switch name {
 	case envServers:
 		for s := range strings.SplitSeq(value, ",") {
@@ -177,7 +177,7 @@ func (i Invitation) String() string {
 		token = "(redacted)"
 	}
 	return fmt.Sprintf("tunnel.Invitation{Servers: %d, Cluster: %q, Token: %s, Pin: %q, Expires: %s}",
-		len(i.Servers), i.Cluster, token, i.Pin, stamp(i.Expires))
+		len(i.Servers), i.Cluster, token, i.Pin, formatTime(i.Expires))
 }
 
 // Format writes String, whatever the verb.

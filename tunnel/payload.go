@@ -93,8 +93,8 @@ func (sess *agentSession) push(ctx context.Context, seq uint64, p Payload) error
 	}
 }
 
-// received passes a RECEIVED to who waits for it.
-func (sess *agentSession) received(m *wire.Message) {
+// handleReceived passes a RECEIVED to who waits for it.
+func (sess *agentSession) handleReceived(m *wire.Message) {
 	sess.state.Lock()
 	answered := sess.waiting[m.Text(wire.TagID)]
 	delete(sess.waiting, m.Text(wire.TagID))

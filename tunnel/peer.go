@@ -170,11 +170,11 @@ func (p *peer) attempt(ctx context.Context) (*outboundPeer, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := carry(ctx, s.PeerTransport, s.PeerDial, p.dialAddress, config)
+	c, err := dialCarrier(ctx, s.PeerTransport, s.PeerDial, p.dialAddress, config)
 	if err != nil {
 		return nil, connectError(ctx, p.address, err)
 	}
-	m := mux.Client(c, s.KeepAlive.mux(1)) // it opens none
+	m := mux.Client(c, s.KeepAlive.muxConfig(1)) // it opens none
 	control, welcome, err := p.hello(ctx, m)
 	if err != nil {
 		m.Close()
@@ -245,6 +245,6 @@ func revokedMessage(id Identity) *wire.Message {
 func (s *Server) revoked(m *wire.Message) {
 	id := Identity{Cluster: m.Text(wire.TagCluster), Agent: m.Text(wire.TagName)}
 	if wire.CheckCluster(id.Cluster) == nil && wire.CheckAgent(id.Agent) == nil {
-		s.expel(id)
+		s.closeRevoked(id)
 	}
 }

@@ -134,10 +134,10 @@ func (s *Server) Fleet(ctx context.Context) []ReplicaStatus {
 	}
 	ctx, cancel := context.WithTimeout(ctx, fleetTimeout)
 	defer cancel()
-	all := s.peers.status()
+	all := s.peers.statusRows()
 	var wg sync.WaitGroup
 	for i := range all {
-		wg.Go(func() { all[i].ask(ctx) })
+		wg.Go(func() { all[i].askStatus(ctx) })
 	}
 	wg.Wait()
 	fleet := []ReplicaStatus{s.selfStatus()}
@@ -162,8 +162,8 @@ type peerStatus struct {
 	link *outboundPeer // nil: nobody
 }
 
-// status returns what is known without asking.
-func (p *peers) status() []peerStatus {
+// statusRows returns what is known without asking.
+func (p *peers) statusRows() []peerStatus {
 	p.mu.Lock()
 	var all []*peer
 	for _, peer := range p.byAddr {
@@ -172,7 +172,7 @@ func (p *peers) status() []peerStatus {
 	p.mu.Unlock()
 	var rows []peerStatus
 	for _, peer := range all {
-		if row, ok := peer.status(); ok {
+		if row, ok := peer.statusRow(); ok {
 			rows = append(rows, row)
 		}
 	}
@@ -188,8 +188,8 @@ func (p *peers) status() []peerStatus {
 	return slices.CompactFunc(rows, func(a, b peerStatus) bool { return a.Name != "" && a.Name == b.Name })
 }
 
-// status reports ok if the address is not this replica's own.
-func (p *peer) status() (row peerStatus, ok bool) {
+// statusRow reports ok if the address is not this replica's own.
+func (p *peer) statusRow() (row peerStatus, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	row.Name, row.Address, row.Draining = p.name, p.address, p.draining
@@ -202,12 +202,12 @@ func (p *peer) status() (row peerStatus, ok bool) {
 	return row, !p.self
 }
 
-func (r *peerStatus) ask(ctx context.Context) {
+func (r *peerStatus) askStatus(ctx context.Context) {
 	r.Status.Clusters = []ClusterStatus{}
 	if r.link == nil {
 		return
 	}
-	status, err := r.link.status(ctx)
+	status, err := r.link.requestStatus(ctx)
 	if err != nil {
 		r.LastError = err.Error()
 		return
@@ -215,8 +215,8 @@ func (r *peerStatus) ask(ctx context.Context) {
 	r.Status = *status
 }
 
-// status asks the replica what it knows.
-func (l *outboundPeer) status(ctx context.Context) (*Status, error) {
+// requestStatus asks the replica what it knows.
+func (l *outboundPeer) requestStatus(ctx context.Context) (*Status, error) {
 	fail := func(err error) (*Status, error) {
 		return nil, &Error{Op: "status", Addr: l.peer.address, Code: CodeLost, Err: err}
 	}
@@ -268,10 +268,10 @@ func (s *Server) tellStatus(stream *mux.Stream) {
 // randomName is long enough for no two replicas to have the same.
 func randomName() string { return strings.ToLower(rand.Text()[:12]) }
 
-// servers returns the names that a WELCOME says, the Server's own first: it
+// announcedNames returns the names that a WELCOME says, the Server's own first: it
 // tells the agent where it is, even if the Server drains. The slice is not
 // changed any more.
-func (s *Server) servers() []string {
+func (s *Server) announcedNames() []string {
 	s.announcing.Lock()
 	defer s.announcing.Unlock()
 	if len(s.announced) > 0 && s.announced[0] == s.name {
@@ -295,8 +295,8 @@ func (s *Server) announceServers() {
 	}
 }
 
-// holds reports whether the agent said in its HELLO that it has a session with
+// alreadyConnected reports whether the agent said in its HELLO that it has a session with
 // this Server already.
-func (s *Server) holds(hello *wire.Message) bool {
+func (s *Server) alreadyConnected(hello *wire.Message) bool {
 	return slices.Contains(hello.Texts(wire.TagHeld), s.name)
 }

@@ -183,7 +183,7 @@ func (p *peers) unasked(silent int) error {
 	if err := p.memberError(); err != nil {
 		why = append(why, "can't learn who the other replicas are: "+wire.Printable(err.Error()))
 	}
-	failed := slices.DeleteFunc(p.status(), func(r peerStatus) bool { return r.Connected || r.err == nil })
+	failed := slices.DeleteFunc(p.statusRows(), func(r peerStatus) bool { return r.Connected || r.err == nil })
 	switch first := max(slices.IndexFunc(failed, peerStatus.mistaken), 0); len(failed) {
 	case 0:
 	case 1:

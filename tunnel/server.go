@@ -147,7 +147,7 @@ type KeepAlive struct {
 	DeadAfter time.Duration
 }
 
-func (k KeepAlive) mux(maxStreams int) *mux.Config {
+func (k KeepAlive) muxConfig(maxStreams int) *mux.Config {
 	return &mux.Config{MaxStreams: maxStreams, ProbeAfter: k.ProbeAfter, DeadAfter: k.DeadAfter}
 }
 
@@ -174,8 +174,8 @@ func (s *Server) setup() error {
 			store = &MemoryStore{}
 		}
 		s.enroller = &enroller{authority: s.authority.Load, store: store, life: s.CertificateLife, identifyOther: s.Identify}
-		s.tls = s.enroller.tlsConfig()
-		s.groups.Leaving = s.leaving
+		s.tls = s.enroller.serverTLS()
+		s.groups.Leaving = s.drainGroup
 		s.admission = admission.New(orDefault(s.MaxPending, 1000), carrier.HelloTimeout)
 	})
 	return s.setupErr
@@ -269,8 +269,8 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// leaving asks the group's agents, and its peers, to leave.
-func (s *Server) leaving(g *group.Group) {
+// drainGroup asks the group's agents, and its peers, to leave.
+func (s *Server) drainGroup(g *group.Group) {
 	if !s.groups.Open() {
 		s.peers.drain()
 	}
@@ -278,12 +278,12 @@ func (s *Server) leaving(g *group.Group) {
 		p.Send(wire.New(wire.MsgDrain))
 	}
 	for _, sess := range s.registry.of(g) {
-		s.retire(sess)
+		s.retireSession(sess)
 	}
 }
 
-// retire gives the session no more streams, and tells its agent.
-func (s *Server) retire(sess *agentSession) {
+// retireSession gives the session no more streams, and tells its agent.
+func (s *Server) retireSession(sess *agentSession) {
 	sess.Retire()
 	sess.sendOrClose(wire.New(wire.MsgDrain))
 }
@@ -360,13 +360,13 @@ func (s *Server) Revoke(ctx context.Context, id Identity) error {
 	if err := s.enroller.store.Revoke(ctx, id); err != nil {
 		return err
 	}
-	s.expel(id)
+	s.closeRevoked(id)
 	s.peers.tell(revokedMessage(id))
 	return nil
 }
 
-// expel ends the sessions of an agent that was revoked.
-func (s *Server) expel(id Identity) {
+// closeRevoked ends the sessions of an agent that was revoked.
+func (s *Server) closeRevoked(id Identity) {
 	for _, sess := range s.registry.revoke(id) {
 		sess.CloseWithCause(&Error{Op: "connect", Cluster: id.Cluster, Code: CodeRevoked})
 	}

@@ -41,11 +41,11 @@ type serverSession struct {
 // open connects to the server and begins a session, unless its name is held.
 func (r *runner) open(ctx context.Context, server string, held []string) (*serverSession, error) {
 	credentials := r.held()
-	c, err := r.carry(ctx, server, r.tlsConfig(credentials, hostOf(server)))
+	c, err := r.dialCarrier(ctx, server, r.tlsConfig(credentials, hostOf(server)))
 	if err != nil {
 		return nil, err
 	}
-	m := mux.Client(c, r.KeepAlive.mux(orDefault(r.MaxStreams, 1000)))
+	m := mux.Client(c, r.KeepAlive.muxConfig(orDefault(r.MaxStreams, 1000)))
 	control, welcome, err := r.hello(ctx, m, held)
 	if err != nil {
 		m.Close()

@@ -48,7 +48,7 @@ type SessionInfo struct {
 	RoundTrip time.Duration `json:"roundTrip"`
 }
 
-func (sess *agentSession) info() SessionInfo {
+func (sess *agentSession) sessionInfo() SessionInfo {
 	stats := sess.Mux.Stats()
 	remote := ""
 	if sess.remote != nil {
@@ -73,7 +73,7 @@ func (s *Server) Status() Status {
 	for name, c := range s.registry.snapshot(s.enroller.clock()) {
 		cs := ClusterStatus{Cluster: name, Sessions: []SessionInfo{}}
 		for _, sess := range c.sessions {
-			info := sess.info()
+			info := sess.sessionInfo()
 			cs.Connected = cs.Connected || !info.Draining
 			cs.Sessions = append(cs.Sessions, info)
 		}
@@ -122,7 +122,7 @@ func (r *registry) snapshot(now time.Time) map[string]*clusterSnapshot {
 // it where only operators reach it.
 func (s *Server) StatusHandler() http.Handler {
 	m := http.NewServeMux()
-	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok") })
+	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
 	m.HandleFunc("GET /readyz", s.serveReady)
 	m.HandleFunc("GET /status", s.serveStatus)
 	return m
@@ -131,33 +131,33 @@ func (s *Server) StatusHandler() http.Handler {
 func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 	status := s.Status()
 	name := r.FormValue("cluster")
-	switch c, ok := status.cluster(name); {
+	switch c, ok := status.findCluster(name); {
 	case !status.Ready:
-		say(w, http.StatusServiceUnavailable, "draining")
+		writeText(w, http.StatusServiceUnavailable, "draining")
 	case s.peers.isStarting():
-		say(w, http.StatusServiceUnavailable, "meeting the other replicas")
+		writeText(w, http.StatusServiceUnavailable, "meeting the other replicas")
 	case name != "" && (!ok || !c.Connected):
-		say(w, http.StatusServiceUnavailable, "no agent of the cluster is connected")
+		writeText(w, http.StatusServiceUnavailable, "no agent of the cluster is connected")
 	default:
-		say(w, http.StatusOK, "ok")
+		writeText(w, http.StatusOK, "ok")
 	}
 }
 
 func (s *Server) serveStatus(w http.ResponseWriter, r *http.Request) {
 	status := s.Status()
 	name := r.FormValue("cluster")
-	c, ok := status.cluster(name)
+	c, ok := status.findCluster(name)
 	switch {
 	case name == "":
-		sayJSON(w, status)
+		writeJSON(w, status)
 	case ok:
-		sayJSON(w, c)
+		writeJSON(w, c)
 	default:
-		say(w, http.StatusNotFound, "no agent of the cluster is known")
+		writeText(w, http.StatusNotFound, "no agent of the cluster is known")
 	}
 }
 
-func (s *Status) cluster(name string) (ClusterStatus, bool) {
+func (s *Status) findCluster(name string) (ClusterStatus, bool) {
 	for _, c := range s.Clusters {
 		if c.Cluster == name {
 			return c, true
@@ -166,14 +166,14 @@ func (s *Status) cluster(name string) (ClusterStatus, bool) {
 	return ClusterStatus{}, false
 }
 
-func say(w http.ResponseWriter, code int, text string) {
+func writeText(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
 	w.Write([]byte(text + "\n"))
 }
 
-func sayJSON(w http.ResponseWriter, v any) {
+func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
@@ -244,15 +244,15 @@ func (a *Agent) Status() AgentStatus {
 // (AgentStatus as JSON).
 func (a *Agent) StatusHandler() http.Handler {
 	m := http.NewServeMux()
-	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok") })
+	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
 	m.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if a.Status().Connected {
-			say(w, http.StatusOK, "ok")
+			writeText(w, http.StatusOK, "ok")
 		} else {
-			say(w, http.StatusServiceUnavailable, "not connected to a server")
+			writeText(w, http.StatusServiceUnavailable, "not connected to a server")
 		}
 	})
-	m.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { sayJSON(w, a.Status()) })
+	m.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, a.Status()) })
 	return m
 }
 
@@ -262,7 +262,7 @@ func (a *Agent) setError(err error) {
 	a.state.lastErr, a.state.lastErrAt = err, time.Now()
 }
 
-func (a *Agent) failed(server string, err error, wait time.Duration) {
+func (a *Agent) reportFailure(server string, err error, wait time.Duration) {
 	a.setError(err)
 	if a.Hooks.Failed != nil {
 		a.Hooks.Failed(server, err, wait)

@@ -60,7 +60,7 @@ type Token struct {
 // comes with it learns that it expired.
 const tokenGrace = 7 * 24 * time.Hour
 
-func (t Token) forgotten(now time.Time) bool { return now.Sub(t.Expires) >= tokenGrace }
+func (t Token) isForgotten(now time.Time) bool { return now.Sub(t.Expires) >= tokenGrace }
 
 // MemoryStore is a [Store] that ends with the process: for tests, and for one
 // server that can do without tokens and revocations after a restart. The zero
@@ -78,7 +78,7 @@ func (s *MemoryStore) AddToken(_ context.Context, t Token) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, old := range s.tokens {
-		if old.forgotten(t.Created) {
+		if old.isForgotten(t.Created) {
 			delete(s.tokens, id)
 		}
 	}
@@ -162,14 +162,14 @@ type revokedFile struct {
 
 // AddToken implements [Store].
 func (s DirStore) AddToken(ctx context.Context, t Token) error {
-	dir, err := s.dir(tokensDir)
+	dir, err := s.openDir(tokensDir)
 	if err != nil {
 		return err
 	}
 	if !wire.IsTokenID(t.ID) || t.Key != "" {
 		return errors.New("tunnel: store: not a new token")
 	}
-	s.forget(ctx, dir, t.Created)
+	s.removeForgotten(ctx, dir, t.Created)
 	text, err := json.Marshal(tokenFile{t.Cluster, t.Created, t.Expires})
 	if err == nil {
 		err = createFile(dir, t.ID+tokenExt, text)
@@ -199,7 +199,7 @@ func readToken(dir, id string) (Token, error) {
 
 // ClaimToken implements [Store].
 func (s DirStore) ClaimToken(_ context.Context, id, key string) (Token, error) {
-	dir, err := s.dir(tokensDir)
+	dir, err := s.openDir(tokensDir)
 	if err != nil {
 		return Token{}, err
 	}
@@ -214,9 +214,9 @@ func (s DirStore) ClaimToken(_ context.Context, id, key string) (Token, error) {
 	return readToken(dir, id) // with our key, or that of who was faster
 }
 
-// forget removes tokens that ended long ago. What cannot be read or removed
+// removeForgotten removes tokens that ended long ago. What cannot be read or removed
 // stays; it cannot be spent any more.
-func (s DirStore) forget(ctx context.Context, dir string, now time.Time) {
+func (s DirStore) removeForgotten(ctx context.Context, dir string, now time.Time) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return
@@ -226,7 +226,7 @@ func (s DirStore) forget(ctx context.Context, dir string, now time.Time) {
 		if !ok || ctx.Err() != nil {
 			continue
 		}
-		if t, err := readToken(dir, id); err == nil && t.forgotten(now) {
+		if t, err := readToken(dir, id); err == nil && t.isForgotten(now) {
 			_ = os.Remove(filepath.Join(dir, id+keyExt)) // first: alone it would stay for ever
 			_ = os.Remove(filepath.Join(dir, id+tokenExt))
 		}
@@ -235,7 +235,7 @@ func (s DirStore) forget(ctx context.Context, dir string, now time.Time) {
 
 // Revoke implements [Store].
 func (s DirStore) Revoke(_ context.Context, id Identity) error {
-	dir, err := s.dir(revokedDir)
+	dir, err := s.openDir(revokedDir)
 	if err != nil {
 		return err
 	}
@@ -251,7 +251,7 @@ func (s DirStore) Revoke(_ context.Context, id Identity) error {
 
 // Revoked implements [Store].
 func (s DirStore) Revoked(_ context.Context, id Identity) (bool, error) {
-	dir, err := s.dir(revokedDir)
+	dir, err := s.openDir(revokedDir)
 	if err != nil {
 		return false, err
 	}
@@ -270,8 +270,8 @@ func revokedName(id Identity) string {
 	return hex.EncodeToString(sum[:]) + ".json"
 }
 
-// dir returns a directory below Dir, and makes it if it is missing.
-func (s DirStore) dir(name string) (string, error) {
+// openDir returns a directory below Dir, and makes it if it is missing.
+func (s DirStore) openDir(name string) (string, error) {
 	if s.Dir == "" {
 		return "", configError("directory store: field Dir is required")
 	}

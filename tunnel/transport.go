@@ -143,9 +143,9 @@ func parseWebSocketURL(address string) (*url.URL, error) {
 	return u, nil
 }
 
-// carry connects to a server by t, or by the default Transport if t is nil, and
+// dialCarrier connects to a server by t, or by the default Transport if t is nil, and
 // makes the carrier.
-func carry(ctx context.Context, t Transport, dial DialFunc, address string, config *tls.Config) (*carrier.Conn, error) {
+func dialCarrier(ctx context.Context, t Transport, dial DialFunc, address string, config *tls.Config) (*carrier.Conn, error) {
 	if t == nil {
 		var err error
 		if t, err = TransportFor(address); err != nil {

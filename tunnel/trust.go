@@ -21,33 +21,81 @@ const (
 	protoPeer   = "causeway-peer/1"
 )
 
-// tlsConfig is the agent's for a session. The caller may set ServerName: it is
-// sent, and means nothing else. One will do for the sessions with one name.
-func (c *Credentials) tlsConfig() *tls.Config {
-	cert := c.certificate()
-	return carrier.Harden(&tls.Config{
-		NextProtos: []string{protoTunnel},
-		// Sent whatever authorities the server may name.
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil },
-		// There is no DNS name to check, which tls insists on; VerifyConnection
-		// checks all else.
-		InsecureSkipVerify: true,
-		VerifyConnection: func(state tls.ConnectionState) error {
-			if err := verifyServer(&state, protoTunnel, c.trusted(&state)); err != nil {
-				return &Error{Op: "connect", Cluster: c.identity().Cluster, Code: c.distrust(), Err: err}
-			}
-			return nil
-		},
+// clientTLS returns the configuration of whoever dials a server: an agent, or a
+// replica. cert may be nil. A server's certificate has a URI and no DNS name, so
+// verify checks it and crypto/tls does not. The caller may set ServerName: it is
+// sent, and nothing depends on it.
+func clientTLS(proto string, cert *tls.Certificate, verify func(tls.ConnectionState) error) *tls.Config {
+	config := &tls.Config{NextProtos: []string{proto}, InsecureSkipVerify: true, VerifyConnection: verify}
+	if cert != nil {
+		// Unlike Certificates, it is sent whatever authorities the server names.
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }
+	}
+	return carrier.Harden(config)
+}
+
+// sessionTLS is the configuration of an agent's sessions.
+func (c *Credentials) sessionTLS() *tls.Config {
+	return clientTLS(protoTunnel, c.tlsCertificate(), func(state tls.ConnectionState) error {
+		if err := verifyServer(&state, protoTunnel, c.trustedRoots(&state), time.Now(), x509.ExtKeyUsageServerAuth); err != nil {
+			return &Error{Op: "connect", Cluster: c.identity().Cluster, Code: c.distrustCode(), Err: err}
+		}
+		return nil
 	})
 }
 
-// certificate is what the agent shows.
-func (c *Credentials) certificate() *tls.Certificate {
-	if c.given != nil {
-		return c.given.cert
+// enrollTLS is the configuration of an agent's enrolment: the pin says which
+// authority to trust.
+func enrollTLS(pin string) *tls.Config {
+	return clientTLS(protoEnroll, nil, func(state tls.ConnectionState) error {
+		if err := verifyServer(&state, protoEnroll, pinnedRoots(&state, pin), time.Now(), x509.ExtKeyUsageServerAuth); err != nil {
+			return &Error{Op: "enroll", Code: CodePin, Err: err}
+		}
+		return nil
+	})
+}
+
+// peerTLS returns the configuration of a replica that dials another one, and when
+// the certificate in it ends.
+func (e *enroller) peerTLS() (*tls.Config, time.Time, error) {
+	own, err := e.ownCertificate()
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	config := clientTLS(protoPeer, own, func(state tls.ConnectionState) error {
+		if err := e.verifyPeer(&state); err != nil {
+			return &Error{Op: "connect", Code: CodeServerCertificate, Err: err}
+		}
+		return nil
+	})
+	config.Time = e.clock
+	return config, own.Leaf.NotAfter, nil
+}
+
+// serverTLS is the configuration of a server, for all carriers. It takes any client
+// certificate whose key the client holds, or none: identify decides about it.
+func (e *enroller) serverTLS() *tls.Config {
+	return admission.Sparing(carrier.Harden(&tls.Config{
+		NextProtos:     []string{protoTunnel, protoEnroll, protoPeer},
+		ClientAuth:     tls.RequestClientCert,
+		Time:           e.clock,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return e.ownCertificate() },
+		VerifyConnection: func(state tls.ConnectionState) error {
+			if state.NegotiatedProtocol == "" { // crypto/tls allows it
+				return &Error{Op: "connect", Code: CodeVersion, Err: errors.New("the client names no protocol (ALPN)")}
+			}
+			return nil
+		},
+	}))
+}
+
+// tlsCertificate is what the agent shows to a server.
+func (c *Credentials) tlsCertificate() *tls.Certificate {
+	if c.external != nil {
+		return c.external.cert
 	}
 	cert := &tls.Certificate{PrivateKey: c.Key}
-	if c.enrolled() {
+	if c.isEnrolled() {
 		cert.Leaf = c.Chain[0]
 	}
 	for _, link := range c.Chain {
@@ -56,39 +104,26 @@ func (c *Credentials) certificate() *tls.Certificate {
 	return cert
 }
 
-// trusted are the authorities that the server's certificate may be of.
-func (c *Credentials) trusted(state *tls.ConnectionState) []*x509.Certificate {
-	if c.given != nil {
-		return append(pinned(state, c.given.pin), c.Roots...)
+// trustedRoots returns the authorities that may have signed the server's
+// certificate.
+func (c *Credentials) trustedRoots(state *tls.ConnectionState) []*x509.Certificate {
+	if c.external != nil {
+		return append(pinnedRoots(state, c.external.pin), c.Roots...)
 	}
 	return c.Roots
 }
 
-// distrust is the code of a server's certificate of another authority.
-func (c *Credentials) distrust() Code {
-	if c.given != nil {
+// distrustCode is the code of an error about a server's certificate.
+func (c *Credentials) distrustCode() Code {
+	if c.external != nil {
 		return CodePin
 	}
 	return CodeServerCertificate
 }
 
-// enrollTLS is the agent's for an enrolment: the pin stands for the authority.
-// The caller may set ServerName.
-func enrollTLS(pin string) *tls.Config {
-	return carrier.Harden(&tls.Config{
-		NextProtos:         []string{protoEnroll},
-		InsecureSkipVerify: true, // as in a session
-		VerifyConnection: func(state tls.ConnectionState) error {
-			if err := verifyServer(&state, protoEnroll, pinned(&state, pin)); err != nil {
-				return &Error{Op: "enroll", Code: CodePin, Err: err}
-			}
-			return nil
-		},
-	})
-}
-
-// pinned are the authorities with the pin that the server showed.
-func pinned(state *tls.ConnectionState, pin string) []*x509.Certificate {
+// pinnedRoots returns those of the certificates that the server showed which are
+// authorities with the pin.
+func pinnedRoots(state *tls.ConnectionState, pin string) []*x509.Certificate {
 	return slices.DeleteFunc(slices.Clone(state.PeerCertificates), func(c *x509.Certificate) bool {
 		return !c.IsCA || Pin(c) != pin
 	})
@@ -102,8 +137,9 @@ func checkPin(pin string) error {
 	return nil
 }
 
-// verifyServer checks the other end's certificate and protocol.
-func verifyServer(state *tls.ConnectionState, proto string, roots []*x509.Certificate) error {
+// verifyServer checks that the other end speaks the protocol, and that its
+// certificate is a server's, signed by one of the authorities for all the usages.
+func verifyServer(state *tls.ConnectionState, proto string, roots []*x509.Certificate, at time.Time, usages ...x509.ExtKeyUsage) error {
 	if state.NegotiatedProtocol != proto {
 		return errors.New("the server does not speak " + proto)
 	}
@@ -111,38 +147,36 @@ func verifyServer(state *tls.ConnectionState, proto string, roots []*x509.Certif
 		return errors.New("the server showed no certificate")
 	}
 	leaf := state.PeerCertificates[0]
-	if err := isServer(leaf); err != nil {
-		return err
-	}
-	return verifyLeaf(leaf, roots, x509.ExtKeyUsageServerAuth, time.Now())
-}
-
-func isServer(leaf *x509.Certificate) error {
-	if uris := uris(leaf); len(uris) != 1 || uris[0].String() != serverURI {
+	if ours := tunnelURIs(leaf); len(ours) != 1 || ours[0].String() != serverURI {
 		return errors.New("the certificate is not a server's: no URI SAN " + serverURI)
 	}
-	return nil
+	return verifyLeaf(leaf, roots, at, usages...)
 }
 
-// verifyLeaf checks that one of the authorities signed cert itself, for the
-// usage, which cert has to name.
-func verifyLeaf(cert *x509.Certificate, roots []*x509.Certificate, usage x509.ExtKeyUsage, at time.Time) error {
+// verifyLeaf checks that one of the authorities signed the certificate directly,
+// and that it names all the usages.
+func verifyLeaf(cert *x509.Certificate, roots []*x509.Certificate, at time.Time, usages ...x509.ExtKeyUsage) error {
 	if cert.IsCA {
 		return errors.New("the certificate is an authority's")
-	}
-	if !slices.Contains(cert.ExtKeyUsage, usage) { // x509 takes none for any
-		return errors.New("the certificate is for another use")
 	}
 	pool := x509.NewCertPool()
 	for _, root := range roots {
 		pool.AddCert(root)
 	}
-	_, err := cert.Verify(x509.VerifyOptions{Roots: pool, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{usage}})
-	return err
+	for _, usage := range usages {
+		if !slices.Contains(cert.ExtKeyUsage, usage) { // x509 takes a certificate that names none for any use
+			return errors.New("the certificate is for another use")
+		}
+		if _, err := cert.Verify(x509.VerifyOptions{Roots: pool, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{usage}}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// inLife returns the time in cert's life that is nearest to at.
-func inLife(cert *x509.Certificate, at time.Time) time.Time {
+// withinLife returns the time in the certificate's life that is nearest to at. It
+// is for checks of the signature only.
+func withinLife(cert *x509.Certificate, at time.Time) time.Time {
 	if at.After(cert.NotAfter) {
 		return cert.NotAfter
 	}
@@ -152,38 +186,14 @@ func inLife(cert *x509.Certificate, at time.Time) time.Time {
 	return at
 }
 
-// uris returns those of our scheme.
-func uris(cert *x509.Certificate) (ours []*url.URL) {
-	for _, u := range cert.URIs {
-		if u.Scheme == uriScheme {
-			ours = append(ours, u)
-		}
-	}
-	return ours
+// tunnelURIs returns the URIs of our scheme.
+func tunnelURIs(cert *x509.Certificate) []*url.URL {
+	return slices.DeleteFunc(slices.Clone(cert.URIs), func(u *url.URL) bool { return u.Scheme != uriScheme })
 }
 
-// tlsConfig is the server's, for all carriers. It takes any client certificate
-// whose key the client holds, or none: identify judges it.
-func (e *enroller) tlsConfig() *tls.Config {
-	return admission.Sparing(carrier.Harden(&tls.Config{
-		NextProtos: []string{protoTunnel, protoEnroll, protoPeer},
-		ClientAuth: tls.RequestClientCert,
-		Time:       e.clock,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			return e.certificate()
-		},
-		VerifyConnection: func(state tls.ConnectionState) error {
-			if state.NegotiatedProtocol == "" { // which tls lets pass
-				return &Error{Op: "connect", Code: CodeVersion, Err: errors.New("the client names no protocol (ALPN)")}
-			}
-			return nil
-		},
-	}))
-}
-
-// certificate returns the server's own, made anew once half of its life is
-// over or another authority signs. Two calls may both make one.
-func (e *enroller) certificate() (*tls.Certificate, error) {
+// ownCertificate returns the server's certificate. A new one is made once half of
+// its life is over or another authority signs; two calls may both make one.
+func (e *enroller) ownCertificate() (*tls.Certificate, error) {
 	a, now := e.authority(), e.clock()
 	if err := a.check(); err != nil {
 		return nil, err
@@ -195,13 +205,13 @@ func (e *enroller) certificate() (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	leaf, err := a.issue(key.Public(), &url.URL{Scheme: uriScheme, Host: serverHost}, serverUsages(), now, serverLife)
+	leaf, err := a.issueCertificate(key.Public(), &url.URL{Scheme: uriScheme, Host: serverHost}, serverUsages(), now, serverLife)
 	if err != nil {
 		return nil, &Error{Op: "serve", Code: CodeInternal, Err: err}
 	}
-	c := &ownCertificate{issuer: a.Certificate, renewAt: now.Add(leaf.NotAfter.Sub(now) / 2)}
+	c := &serverCertificate{issuer: a.Certificate, renewAt: now.Add(leaf.NotAfter.Sub(now) / 2)}
 	c.Certificate = tls.Certificate{
-		Certificate: [][]byte{leaf.Raw, a.Certificate.Raw}, // the authority's, to be pinned
+		Certificate: [][]byte{leaf.Raw, a.Certificate.Raw}, // with the authority's, which agents compare with the pin
 		PrivateKey:  key,
 		Leaf:        leaf,
 	}
@@ -209,82 +219,43 @@ func (e *enroller) certificate() (*tls.Certificate, error) {
 	return &c.Certificate, nil
 }
 
-// serverLife is of the server's own certificate, whose key is in no file.
+// serverLife is the life of a server's certificate, whose key is in no file.
 const serverLife = 7 * 24 * time.Hour
 
-type ownCertificate struct {
+type serverCertificate struct {
 	tls.Certificate
 	issuer  *x509.Certificate
 	renewAt time.Time
 }
 
-// peerTLS is of a replica that dials another one, and says when the
-// certificate that it shows ends.
-func (e *enroller) peerTLS() (*tls.Config, time.Time, error) {
-	own, err := e.certificate()
-	if err != nil {
-		return nil, time.Time{}, err
-	}
-	return carrier.Harden(&tls.Config{
-		NextProtos: []string{protoPeer},
-		// Sent whatever authorities the other one may name.
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own, nil },
-		// As an agent's: VerifyConnection checks it, without a DNS name.
-		InsecureSkipVerify: true,
-		Time:               e.clock,
-		VerifyConnection: func(state tls.ConnectionState) error {
-			if err := e.verifyPeer(&state); err != nil {
-				return &Error{Op: "connect", Code: CodeServerCertificate, Err: err}
-			}
-			return nil
-		},
-	}), own.Leaf.NotAfter, nil
+// serverUsages are both: servers are each other's clients.
+func serverUsages() []x509.ExtKeyUsage {
+	return []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 }
 
 // verifyPeer checks, at either end, that the other one is a server of the same
 // authority. An agent's certificate is not enough, nor is a server's that was
 // issued before servers had peers.
 func (e *enroller) verifyPeer(state *tls.ConnectionState) error {
-	if state.NegotiatedProtocol != protoPeer {
-		return errors.New("the peer does not speak " + protoPeer)
-	}
-	if len(state.PeerCertificates) == 0 {
-		return errors.New("the peer showed no certificate")
-	}
-	leaf := state.PeerCertificates[0]
-	if err := isServer(leaf); err != nil {
-		return err
-	}
-	return e.trustsPeer(leaf, e.clock())
-}
-
-// trustsPeer returns whether the certificate is of an authority of now.
-func (e *enroller) trustsPeer(leaf *x509.Certificate, at time.Time) error {
 	a := e.authority()
 	if err := a.check(); err != nil {
 		return err
 	}
-	for _, usage := range serverUsages() {
-		if err := verifyLeaf(leaf, a.all(), usage, at); err != nil {
-			return err
-		}
-	}
-	return nil
+	return verifyServer(state, protoPeer, a.allCertificates(), e.clock(), serverUsages()...)
 }
 
-// trustsPeerNow is trustsPeer for a session that there is: an end of the
-// certificate's life does not end it.
+// trustsPeerNow checks the certificate of a peer's session that is open by the
+// authorities of now. The end of the certificate's life does not end the session.
 func (e *enroller) trustsPeerNow(leaf *x509.Certificate) error {
-	return e.trustsPeer(leaf, inLife(leaf, e.clock()))
+	a := e.authority()
+	if err := a.check(); err != nil {
+		return err
+	}
+	return verifyLeaf(leaf, a.allCertificates(), withinLife(leaf, e.clock()), serverUsages()...)
 }
 
 // signedNow reports whether the authority that signs now has signed the
-// certificate. One of another may soon be of no use.
+// certificate. That of another authority may soon be of no use.
 func (e *enroller) signedNow(leaf *x509.Certificate) bool {
 	return leaf.CheckSignatureFrom(e.authority().Certificate) == nil
-}
-
-// serverUsages are both: servers are each other's clients.
-func serverUsages() []x509.ExtKeyUsage {
-	return []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 }

@@ -328,6 +328,7 @@ func TestEnrolledBesideIdentify(t *testing.T) {
 		c := b.enrolled()
 		b.agent(&tunnel.Agent{})
 		b.agent(&tunnel.Agent{GetClientCertificate: (&svidSource{d: d}).get, Invitation: pinned(b)})
+		synctest.Wait() // the session of enrolled has ended here, too
 		if got := b.sessions(); len(got) != 2 {
 			t.Errorf("got %+v, want both agents", got)
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/causewayproject/causeway/tunnel"
 )
 
-// keysFile is an authorized_keys file, of which the server says what stands
-// between the marks. The rest is others'.
+// keysFile is an authorized_keys file. The server sets what is between the marks; the
+// rest stays.
 type keysFile string
 
 const (
@@ -27,8 +27,8 @@ const (
 	endMark     = "# END tunnel-agent\n"
 )
 
-// take is the Agent's Payload.
-func (path keysFile) take(_ context.Context, p tunnel.Payload) error {
+// takePayload is the Agent's Payload.
+func (path keysFile) takePayload(_ context.Context, p tunnel.Payload) error {
 	if p.Name != keysPayload {
 		return fmt.Errorf("no payload but %s is taken", keysPayload)
 	}
@@ -73,8 +73,8 @@ var keyTypes = []string{
 	"sk-ssh-ed25519@openssh.com", "sk-ecdsa-sha2-nistp256@openssh.com",
 }
 
-// checkKeys lets pass lines of "type base64 comment" alone: no options, and no
-// line that ends the block.
+// checkKeys accepts only lines of "type base64 comment": no options, and no line that
+// ends the block.
 func checkKeys(text string) (string, error) {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -95,8 +95,7 @@ func checkKeys(text string) (string, error) {
 	return b.String(), nil
 }
 
-// isKey reports whether data is a key that says it is of the kind, RFC 4253,
-// section 6.6.
+// isKey reports whether data is a key of the kind (RFC 4253, 6.6).
 func isKey(kind, data string) bool {
 	blob, err := base64.StdEncoding.DecodeString(data)
 	if err != nil || len(blob) < 4 {
@@ -106,8 +105,8 @@ func isKey(kind, data string) bool {
 	return uint64(n) < uint64(len(blob)-4) && string(blob[4:4+n]) == kind
 }
 
-// replaceFile puts a whole file in place. It keeps mode and owner of one that
-// is there; sshd reads none that others may write.
+// replaceFile replaces a file at once. It keeps the file's mode and owner: sshd ignores a
+// file that others may write.
 func replaceFile(path string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".authorized_keys-*") // mode 0600
 	if err != nil {

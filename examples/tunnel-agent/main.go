@@ -1,32 +1,32 @@
-// Tunnel-agent is the end of the tunnel beside a cluster: it dials out to a
-// tunnel-server, and dials for it the targets that it was told to allow.
+// Tunnel-agent is the tunnel's end that runs next to a cluster. It connects to a
+// tunnel-server, and dials for it the targets that -allow names.
 //
 //	tunnel-agent -invitation invitation.env -state /var/lib/tunnel-agent
 //
-// The invitation is what "tunnel-server enroll CLUSTER -format env" prints. It
-// may be in the environment as well. It is read when the agent has no valid
-// certificate: to enrol an agent again that was revoked, or that was off for
-// too long, put a new one into the file; there is nothing to restart. Where the
-// server is stands in it, too, so keep it, or say so by -server.
+// The invitation is the output of "tunnel-server enroll CLUSTER -format env". It may be
+// in the environment instead. It is read when the agent has no valid certificate: to
+// enrol an agent again that was revoked, or that was off for too long, put a new
+// invitation into the file; a restart is not needed. The invitation also holds the
+// server's address: keep it, or set -server.
 //
-// Without -allow the cluster's API server can be reached and nothing else:
+// Without -allow, only the cluster's API server can be reached:
 //
 //	-allow kubernetes.default.svc:443,10.0.0.0/8:22,*.monitoring.svc:9090
 //
-// An agent that is not in a pod knows no kubernetes.default.svc, and is told
-// what it stands for:
+// An agent that does not run in a pod cannot resolve kubernetes.default.svc, and needs
+// an alias:
 //
 //	-alias kubernetes.default.svc:443=127.0.0.1:6443
 //
-// The way out leads through the proxy of the environment (HTTPS_PROXY,
-// HTTP_PROXY, ALL_PROXY, NO_PROXY), of -proxy, or with -proxy direct through
-// none. A password is better off in the environment.
+// The agent connects through the proxy of -proxy, or else of the environment
+// (HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY); with -proxy direct through none. Put a
+// proxy's password into the environment: other users see the arguments of a process.
 //
-// With -authorized-keys the server may say which SSH public keys that file
-// holds between two marks, by a payload named authorized_keys: who runs the
-// server can then log in as the file's owner.
+// With -authorized-keys, the server may set the SSH public keys between two marks in that
+// file, by a payload named authorized_keys: whoever runs the server can then log in as
+// the file's owner.
 //
-// On SIGTERM the server is told, and what is open lives on for -grace.
+// On SIGTERM the server is told, and open connections live on for -grace.
 package main
 
 import (
@@ -73,14 +73,14 @@ func (f *flags) parse(args []string, stdout io.Writer) error {
 	return err
 }
 
-// run is main without the process.
+// run is main with arguments and streams that tests can set.
 func run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writer) error {
 	var f flags
 	if err := f.parse(args, stdout); err != nil {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(stderr, nil))
-	agent, err := f.agent(log)
+	agent, err := f.newAgent(log)
 	if err != nil {
 		return err
 	}
@@ -105,8 +105,8 @@ func run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writ
 	return errors.Join(err, <-page)
 }
 
-func (f *flags) agent(log *slog.Logger) (*tunnel.Agent, error) {
-	out, err := f.dialer()
+func (f *flags) newAgent(log *slog.Logger) (*tunnel.Agent, error) {
+	out, err := f.newDialer()
 	if err != nil {
 		return nil, fmt.Errorf("tunnel-agent: -proxy: %w", err)
 	}
@@ -122,23 +122,23 @@ func (f *flags) agent(log *slog.Logger) (*tunnel.Agent, error) {
 		Servers:     f.servers,
 		Dial:        out.DialContext,
 		Credentials: tunnel.FileStore{Dir: f.state},
-		Invitation:  f.invite,
+		Invitation:  f.readInvitation,
 		Targets:     tunnel.Targets{Allow: f.allow, Aliases: aliases},
 		Grace:       f.grace,
-		Program:     program(),
-		Hooks:       hooks(log),
+		Program:     programVersion(),
+		Hooks:       agentHooks(log),
 	}
 	if f.grace == 0 {
 		a.Grace = -1 // none, and not the default
 	}
 	if f.keys != "" {
-		a.Payload = keysFile(f.keys).take
+		a.Payload = keysFile(f.keys).takePayload
 	}
 	return a, nil
 }
 
-// dialer is the way out.
-func (f *flags) dialer() (dialer.Dialer, error) {
+// newDialer returns the dialer that connects to the server.
+func (f *flags) newDialer() (dialer.Dialer, error) {
 	switch f.proxy {
 	case "":
 		return dialer.FromEnvironment()
@@ -152,8 +152,8 @@ func (f *flags) dialer() (dialer.Dialer, error) {
 	return dialer.FromURL(u, nil)
 }
 
-// invite is called whenever there is something to enrol.
-func (f *flags) invite(context.Context) (tunnel.Invitation, error) {
+// readInvitation is called whenever the agent has to enrol.
+func (f *flags) readInvitation(context.Context) (tunnel.Invitation, error) {
 	if f.invitation != "" {
 		return tunnel.ReadInvitation(f.invitation)
 	}
@@ -169,8 +169,8 @@ func (f *flags) invite(context.Context) (tunnel.Invitation, error) {
 	return tunnel.ParseInvitation(strings.Join(lines, "\n"))
 }
 
-// program is what the server's log shows of this one.
-func program() string {
+// programVersion is the name and version that the server's status shows.
+func programVersion() string {
 	version := "(unknown)"
 	if info, ok := debug.ReadBuildInfo(); ok {
 		version = info.Main.Version
@@ -178,7 +178,7 @@ func program() string {
 	return "tunnel-agent " + version
 }
 
-func hooks(log *slog.Logger) tunnel.AgentHooks {
+func agentHooks(log *slog.Logger) tunnel.AgentHooks {
 	return tunnel.AgentHooks{
 		Connected: func(server string, id tunnel.Identity) {
 			log.Info("connected", "server", server, "cluster", id.Cluster, "agent", id.Agent)
@@ -195,7 +195,7 @@ func hooks(log *slog.Logger) tunnel.AgentHooks {
 			if err == nil {
 				return
 			}
-			// The text is what the server may know; the cause says more.
+			// The text is for the server, too; the cause says more.
 			var op *net.OpError
 			errors.As(err, &op)
 			log.Warn("dial", "error", err, "cause", op, "took", took)

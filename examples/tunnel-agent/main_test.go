@@ -213,12 +213,12 @@ func TestAgentThroughProxy(t *testing.T) {
 func TestFlags(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
 	f := flags{proxy: "direct"}
-	if d, err := f.dialer(); d != (dialer.Direct{}) || err != nil {
+	if d, err := f.newDialer(); d != (dialer.Direct{}) || err != nil {
 		t.Errorf("got %T, %v for -proxy direct", d, err)
 	}
 	for grace, want := range map[time.Duration]time.Duration{0: -1, time.Second: time.Second} {
 		f.grace = grace
-		if a, err := f.agent(slog.New(slog.DiscardHandler)); err != nil || a.Grace != want {
+		if a, err := f.newAgent(slog.New(slog.DiscardHandler)); err != nil || a.Grace != want {
 			t.Errorf("got %v, %v for -grace %v; want %v", a.Grace, err, grace, want)
 		}
 	}

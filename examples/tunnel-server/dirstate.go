@@ -29,20 +29,20 @@ func openDir(dir string) (dirState, error) {
 }
 
 func (s dirState) server(context.Context) (*tunnel.Server, error) {
-	a, err := s.authority()
+	a, err := s.loadAuthority()
 	if err != nil {
 		return nil, err
 	}
 	return &tunnel.Server{Authority: a, Store: tunnel.DirStore{Dir: s.dir}}, nil
 }
 
-func (s dirState) authority() (*tunnel.Authority, error) {
-	text, err := os.ReadFile(s.path(authorityFile))
+func (s dirState) loadAuthority() (*tunnel.Authority, error) {
+	text, err := os.ReadFile(s.pathOf(authorityFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := s.newAuthority(); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
-		text, err = os.ReadFile(s.path(authorityFile))
+		text, err = os.ReadFile(s.pathOf(authorityFile))
 	}
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (s dirState) authority() (*tunnel.Authority, error) {
 		if block, rest = pem.Decode(rest); block == nil {
 			a, err := tunnel.ParseAuthority(certs, key)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", s.path(authorityFile), err)
+				return nil, fmt.Errorf("%s: %w", s.pathOf(authorityFile), err)
 			}
 			return a, nil
 		}
@@ -65,18 +65,18 @@ func (s dirState) authority() (*tunnel.Authority, error) {
 	}
 }
 
-// warnIfPublic warns of an authority that every user of the machine can read. A
-// group may be the one that a volume of Kubernetes is mounted for.
+// warnIfPublic warns if every user of the machine can read the authority's key. A
+// group may read it: Kubernetes mounts volumes for one.
 func (s dirState) warnIfPublic(log *slog.Logger) {
-	info, err := os.Stat(s.path(authorityFile))
+	info, err := os.Stat(s.pathOf(authorityFile))
 	if err == nil && info.Mode().Perm()&0o007 != 0 && runtime.GOOS != "windows" {
 		log.Warn("every user of this machine can read or write the authority's key: set the file's mode to 600, or replace the authority",
-			"file", s.path(authorityFile), "mode", info.Mode().Perm().String())
+			"file", s.pathOf(authorityFile), "mode", info.Mode().Perm().String())
 	}
 }
 
-// newAuthority makes the authority. Of two processes that start at once one
-// succeeds; both then have its.
+// newAuthority creates the authority. If two processes start at once, one succeeds
+// and both use its authority.
 func (s dirState) newAuthority() error {
 	a, err := tunnel.NewAuthority()
 	if err != nil {
@@ -86,12 +86,12 @@ func (s dirState) newAuthority() error {
 	if err != nil {
 		return err
 	}
-	return s.write(authorityFile, append(certs, key...), os.Link)
+	return s.writeFile(authorityFile, append(certs, key...), os.Link)
 }
 
-// write puts a whole file in place, by os.Rename, or by os.Link where there
-// must be none yet.
-func (s dirState) write(name string, data []byte, put func(from, to string) error) error {
+// writeFile writes a temporary file and puts it in place, by os.Rename, or by os.Link
+// if there must be no such file yet.
+func (s dirState) writeFile(name string, data []byte, put func(from, to string) error) error {
 	f, err := os.CreateTemp(s.dir, ".new-*") // mode 0600
 	if err != nil {
 		return err
@@ -104,38 +104,38 @@ func (s dirState) write(name string, data []byte, put func(from, to string) erro
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	return put(f.Name(), s.path(name))
+	return put(f.Name(), s.pathOf(name))
 }
 
-func (s dirState) path(names ...string) string {
+func (s dirState) pathOf(names ...string) string {
 	return filepath.Join(append([]string{s.dir}, names...)...)
 }
 
 func (s dirState) read(_ context.Context, name string) ([]byte, error) {
-	return os.ReadFile(s.path(name))
+	return os.ReadFile(s.pathOf(name))
 }
 
 func (s dirState) replace(_ context.Context, name string, data []byte) error {
-	return s.write(name, data, os.Rename)
+	return s.writeFile(name, data, os.Rename)
 }
 
 func (s dirState) create(_ context.Context, name string, data []byte) error {
-	return s.write(name, data, os.Link)
+	return s.writeFile(name, data, os.Link)
 }
 
-// escape makes a name safe as the name of a file, ".." too.
-func escape(name string) string { return "=" + url.PathEscape(name) }
+// escapeName makes a file name of any name, such as "..".
+func escapeName(name string) string { return "=" + url.PathEscape(name) }
 
 func (s dirState) setPayload(_ context.Context, cluster string, p tunnel.Payload) error {
-	dir := filepath.Join(payloadsDir, escape(cluster))
-	if err := os.MkdirAll(s.path(dir), 0o700); err != nil {
+	dir := filepath.Join(payloadsDir, escapeName(cluster))
+	if err := os.MkdirAll(s.pathOf(dir), 0o700); err != nil {
 		return err
 	}
-	return s.write(filepath.Join(dir, escape(p.Name)), p.Data, os.Rename)
+	return s.writeFile(filepath.Join(dir, escapeName(p.Name)), p.Data, os.Rename)
 }
 
 func (s dirState) payloads(_ context.Context, cluster string) ([]tunnel.Payload, error) {
-	dir := s.path(payloadsDir, escape(cluster))
+	dir := s.pathOf(payloadsDir, escapeName(cluster))
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -30,18 +30,18 @@ func TestPayloads(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].Name != ".." || string(list[0].Data) != "data" {
 		t.Errorf("got %v, %v", list, err)
 	}
-	if w.note(id, digest(list)) {
+	if w.notePayloads(id, payloadDigest(list)) {
 		t.Error("the agent is to get again what it was handed")
 	}
-	if !w.note(id, digest(nil)) {
+	if !w.notePayloads(id, payloadDigest(nil)) {
 		t.Error("the agent is not to get what changed")
 	}
-	w.forget(map[tunnel.Identity]bool{id: true})
-	if w.note(id, digest(nil)) {
+	w.forgetOffline(map[tunnel.Identity]bool{id: true})
+	if w.notePayloads(id, payloadDigest(nil)) {
 		t.Error("an agent that is connected was forgotten")
 	}
-	w.forget(nil)
-	if len(w.handed) != 0 {
+	w.forgetOffline(nil)
+	if len(w.delivered) != 0 {
 		t.Error("an agent that has gone was not forgotten")
 	}
 }
@@ -56,7 +56,7 @@ func TestStateIsMadeOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range pins {
 		wg.Go(func() {
-			if a, err := st.authority(); err != nil {
+			if a, err := st.loadAuthority(); err != nil {
 				t.Error(err)
 			} else {
 				pins[i] = a.Pin()
@@ -67,7 +67,7 @@ func TestStateIsMadeOnce(t *testing.T) {
 	if len(slices.Compact(pins)) != 1 {
 		t.Errorf("got pins %q, want one", pins)
 	}
-	info, err := os.Stat(st.path(authorityFile))
+	info, err := os.Stat(st.pathOf(authorityFile))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("got %v, %v; want mode 0600", info.Mode(), err)
 	}

@@ -14,9 +14,10 @@ import (
 
 	"github.com/causewayproject/causeway/examples/internal/cli"
 	"github.com/causewayproject/causeway/tunnel/gateway"
+	tunnelkube "github.com/causewayproject/causeway/tunnel/kubernetes"
 )
 
-// doorFlags say by which doors clients that can't be changed come in.
+// doorFlags are the flags of the doors for clients that can't be changed.
 type doorFlags struct {
 	connect, connectTLS, socks5, sni string
 	cert, key, clientCA              string
@@ -52,8 +53,8 @@ func (f *doorFlags) check() error {
 	return nil
 }
 
-// gateway returns one that lets in clients with a ticket, or a token.
-func (p *program) gateway() *gateway.Gateway {
+// newGateway returns a Gateway for clients with a ticket or a token.
+func (p *program) newGateway() *gateway.Gateway {
 	grace := p.grace
 	if grace == 0 {
 		grace = -1
@@ -68,20 +69,20 @@ func (p *program) gateway() *gateway.Gateway {
 	}
 }
 
-// doors adds a service for each door.
-func (p *program) doors(ctx context.Context, f *doorFlags, add func(name string, l func() (net.Listener, error), run func(net.Listener) error)) error {
+// addDoors adds a service for each door.
+func (p *program) addDoors(ctx context.Context, f *doorFlags, add func(name string, l func() (net.Listener, error), run func(net.Listener) error)) error {
 	listen := func(address string) func() (net.Listener, error) {
 		return func() (net.Listener, error) { return cli.Listen(ctx, address) }
 	}
-	plain := p.gateway()
+	plain := p.newGateway()
 	add("connect", listen(f.connect), func(l net.Listener) error { return plain.ServeConnect(ctx, l) })
 	add("socks5", listen(f.socks5), func(l net.Listener) error { return plain.ServeSOCKS5(ctx, l) })
 	if f.connectTLS != "" {
-		config, err := f.tls()
+		config, err := f.tlsConfig()
 		if err != nil {
 			return err
 		}
-		g := p.gateway()
+		g := p.newGateway()
 		g.TLS, g.Authenticate = config, gateway.FirstOf(byCertificate, g.Authenticate)
 		add("connect-tls", listen(f.connectTLS), func(l net.Listener) error { return g.ServeConnect(ctx, l) })
 	}
@@ -90,23 +91,23 @@ func (p *program) doors(ctx context.Context, f *doorFlags, add func(name string,
 		if !ok || path == "" || cluster == "" {
 			return cli.UsageError{Text: fmt.Sprintf("tunnel-server: -connect-unix %q is not PATH=CLUSTER", text)}
 		}
-		g := p.gateway()
+		g := p.newGateway()
 		g.Authenticate = func(context.Context, gateway.Credentials) (gateway.Identity, error) {
 			return gateway.Identity{Name: path, Cluster: cluster}, nil
 		}
 		add("connect-unix", func() (net.Listener, error) { return listenUnix(ctx, path) }, func(l net.Listener) error { return g.ServeConnect(ctx, l) })
 	}
-	table, err := f.table()
+	table, err := f.sniTable()
 	if err != nil {
 		return err
 	}
-	sni := p.gateway()
+	sni := p.newGateway()
 	sni.Authenticate, sni.Route = gateway.Anyone, gateway.ByTable(table)
 	add("sni", listen(f.sni), func(l net.Listener) error { return sni.ServeSNI(ctx, l) })
 	return nil
 }
 
-func (f *doorFlags) tls() (*tls.Config, error) {
+func (f *doorFlags) tlsConfig() (*tls.Config, error) {
 	config, err := serverTLS(f.cert, f.key)
 	if err != nil {
 		return nil, fmt.Errorf("tunnel-server: -door-cert: %w", err)
@@ -137,7 +138,7 @@ func serverTLS(cert, key string) (*tls.Config, error) {
 	}}, nil
 }
 
-func (f *doorFlags) table() (*gateway.Table, error) {
+func (f *doorFlags) sniTable() (*gateway.Table, error) {
 	names := map[string]gateway.Place{}
 	for _, text := range f.names {
 		name, to, ok := strings.Cut(text, "=")
@@ -152,8 +153,8 @@ func (f *doorFlags) table() (*gateway.Table, error) {
 	return table, nil
 }
 
-// listenUnix listens on a socket for the user alone, in place of one that was
-// left behind.
+// listenUnix listens on a socket that only the user can open. It replaces a socket
+// that a former process has left.
 func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		conn.Close()
@@ -164,7 +165,7 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 			return nil, err
 		}
 	}
-	// Under a name of its own until its mode is right.
+	// It gets its name when its mode is right.
 	l, err := new(net.ListenConfig).Listen(ctx, "unix", path+".new")
 	if err != nil {
 		return nil, err
@@ -174,4 +175,31 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
+}
+
+// authenticator returns who a client of a door is.
+type authenticator func(context.Context, gateway.Credentials) (gateway.Identity, error)
+
+// byToken returns an authenticator by tokens of a cluster; nil without audiences.
+func (f *doorFlags) byToken(state *stateFlags) (authenticator, error) {
+	if len(f.audiences) == 0 {
+		return nil, nil
+	}
+	// A client of its own: strangers with wrong tokens must not use up the requests
+	// of the state's client.
+	client, err := state.client()
+	if err != nil {
+		return nil, fmt.Errorf("tunnel-server: -door-token-audience: -kubeconfig: %w", err)
+	}
+	review := &tunnelkube.TokenReview{Client: client, Audiences: f.audiences, Opaque: f.opaque}
+	return review.Authenticate, nil
+}
+
+// byCertificate authenticates a client by its certificate.
+func byCertificate(_ context.Context, c gateway.Credentials) (gateway.Identity, error) {
+	if len(c.Certificates) == 0 {
+		return gateway.Identity{}, gateway.ErrCredentials
+	}
+	name := c.Certificates[0].Subject.CommonName
+	return gateway.Identity{Name: name, Cluster: name}, nil
 }

@@ -186,7 +186,7 @@ func TestBadCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	anyPort := t.TempDir()
-	if err := setGateway(t.Context(), dirState{anyPort}, &doorFlags{connect: "127.0.0.1:0"}); err != nil {
+	if err := saveGateway(t.Context(), dirState{anyPort}, &doorFlags{connect: "127.0.0.1:0"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
@@ -209,7 +209,7 @@ func TestBadCommands(t *testing.T) {
 		{"ticket, port 0", "ticket a -state DIR -gateway http://a:0", "-gateway", true},
 		{"ticket, scheme", "ticket a -state DIR -gateway ftp://a:1", "-gateway", true},
 		{"ticket, life", "ticket a -state DIR -gateway http://a:1 -life 0", "-life is not above zero", true},
-		{"ticket, server at port 0", "ticket a -state PORT0", "where is the gateway?", true},
+		{"ticket, server at port 0", "ticket a -state PORT0", "the gateway's URL is unknown", true},
 		{"serve, argument", "serve x", `unexpected argument "x"`, true},
 		{"serve, nobody", "-listen=", "no agent can connect", true},
 		{"serve, certificate without key", "-websocket 127.0.0.1:0 -websocket-cert x", "go together", true},

@@ -432,7 +432,7 @@ func TestServiceFails(t *testing.T) {
 func TestRefusedLog(t *testing.T) {
 	for code, want := range map[tunnel.Code]bool{tunnel.CodeHeld: false, tunnel.CodeRevoked: true} {
 		var text bytes.Buffer
-		hooks(slog.New(slog.NewTextHandler(&text, nil))).Refused(tunnel.Addr{Cluster: "x"}, &tunnel.Error{Op: "connect", Code: code})
+		serverHooks(slog.New(slog.NewTextHandler(&text, nil))).Refused(tunnel.Addr{Cluster: "x"}, &tunnel.Error{Op: "connect", Code: code})
 		if got := strings.Contains(text.String(), "level=WARN msg=refused"); got != want {
 			t.Errorf("%v: got %q, want a warning: %t", code, text.String(), want)
 		}

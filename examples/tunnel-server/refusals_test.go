@@ -18,7 +18,7 @@ import (
 func TestRefusalsAreSummedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
-		refused := hooks(slog.New(slog.NewTextHandler(&text, nil))).Refused
+		refused := serverHooks(slog.New(slog.NewTextHandler(&text, nil))).Refused
 		strange := &tunnel.Error{Op: "connect", Code: tunnel.CodeBadRequest}
 		addr := func(ip string, port int) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: port} }
 		lines := func() int { return strings.Count(text.String(), "\n") }

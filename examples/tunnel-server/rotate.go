@@ -17,29 +17,29 @@ import (
 	tunnelkube "github.com/causewayproject/causeway/tunnel/kubernetes"
 )
 
-// The authority that is to sign next is kept beside the one that does, where
-// tunnelkube's AuthoritySecret does not look.
+// The next authority is kept in the same Secret, under keys that AuthoritySecret does
+// not read.
 const (
 	nextCert = "next.crt"
 	nextKey  = "next.key"
 )
 
-// steps are those of a rollover, see tunnel.Authority.
-var steps = map[string]func(data map[string][]byte) error{
+// rotateSteps are the steps of a rollover, see tunnel.Authority.
+var rotateSteps = map[string]func(data map[string][]byte) error{
 	"add":    addAuthority,
 	"switch": switchAuthority,
 	"drop":   dropAuthority,
 }
 
-// rotate takes one step, and prints who signs then.
-func rotate(ctx context.Context, args []string, stdout io.Writer) error {
+// rotateCommand takes one step, and prints which authority signs then.
+func rotateCommand(ctx context.Context, args []string, stdout io.Writer) error {
 	set := flag.NewFlagSet("tunnel-server rotate", flag.ContinueOnError)
 	flags := addStateFlags(set)
 	positional, err := cli.Parse(set, args, stdout)
 	if err != nil {
 		return err
 	}
-	if len(positional) != 1 || steps[positional[0]] == nil {
+	if len(positional) != 1 || rotateSteps[positional[0]] == nil {
 		return cli.UsageError{Text: "tunnel-server rotate: one of add, switch, drop"}
 	}
 	if flags.secrets == "" {
@@ -49,7 +49,7 @@ func rotate(ctx context.Context, args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := st.(*secretState).rotate(ctx, steps[positional[0]]); err != nil {
+	if err := st.(*secretState).rotate(ctx, rotateSteps[positional[0]]); err != nil {
 		return fmt.Errorf("tunnel-server rotate: %w", err)
 	}
 	a, err := st.(*secretState).authority.Load(ctx)
@@ -59,19 +59,20 @@ func rotate(ctx context.Context, args []string, stdout io.Writer) error {
 	return err
 }
 
-// rotate writes what it read, or fails: two at once are one.
+// rotate applies a step to the version of the Secret that it has read. Of two at the
+// same time, one fails.
 func (s *secretState) rotate(ctx context.Context, step func(map[string][]byte) error) error {
-	secret, err := s.secrets().Get(ctx, s.authority.Name, metav1.GetOptions{})
+	secret, err := s.secretClient().Get(ctx, s.authority.Name, metav1.GetOptions{})
 	if err == nil {
 		err = step(secret.Data)
 	}
 	if err == nil {
-		_, err = s.secrets().Update(ctx, secret, metav1.UpdateOptions{})
+		_, err = s.secretClient().Update(ctx, secret, metav1.UpdateOptions{})
 	}
 	return err
 }
 
-// addAuthority has agents and servers trust the next one.
+// addAuthority makes agents and servers trust the next authority.
 func addAuthority(data map[string][]byte) error {
 	if data[nextCert] != nil || data[tunnelkube.DataTrusted] != nil {
 		return errors.New("another authority is trusted already: switch or drop comes next")
@@ -87,7 +88,7 @@ func addAuthority(data map[string][]byte) error {
 	return nil
 }
 
-// switchAuthority has the next one sign.
+// switchAuthority makes the next authority sign.
 func switchAuthority(data map[string][]byte) error {
 	if data[nextCert] == nil {
 		return errors.New("there is no other authority: add comes first")
@@ -99,7 +100,8 @@ func switchAuthority(data map[string][]byte) error {
 	return nil
 }
 
-// dropAuthority trusts the one that signs alone, whether or not it is the new one.
+// dropAuthority makes agents and servers trust only the authority that signs, whether
+// or not it is the new one.
 func dropAuthority(data map[string][]byte) error {
 	if data[tunnelkube.DataTrusted] == nil {
 		return errors.New("no other authority is trusted")

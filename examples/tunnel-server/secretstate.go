@@ -26,9 +26,9 @@ import (
 	tunnelkube "github.com/causewayproject/causeway/tunnel/kubernetes"
 )
 
-// secretState is a state in Secrets, for any number of servers. Beside those of
-// tunnelkube's AuthoritySecret and SecretStore there is one for each name that
-// has a value, and one for each payload.
+// secretState is a state in Secrets, for any number of servers. In addition to those of
+// AuthoritySecret and SecretStore there is one Secret for each name that has a value,
+// and one for each payload.
 type secretState struct {
 	client            kubernetes.Interface
 	namespace, prefix string
@@ -36,7 +36,7 @@ type secretState struct {
 
 	authority tunnelkube.AuthoritySecret
 	store     *tunnelkube.SecretStore
-	memory    atomic.Pointer[cache.SharedIndexInformer] // of the Secrets with labelState, once it is filled
+	cached    atomic.Pointer[cache.SharedIndexInformer] // of the Secrets with labelState, once it is filled
 }
 
 const (
@@ -71,22 +71,22 @@ func (s *secretState) server(ctx context.Context) (*tunnel.Server, error) {
 	return server, nil
 }
 
-// follow keeps memory, revocations and the server's authority up to date until
-// ctx ends.
+// follow keeps the cache, revocations and the server's authority up to date until ctx
+// ends.
 func (s *secretState) follow(ctx context.Context, server *tunnel.Server) {
 	informer := coreinformers.NewFilteredSecretInformer(s.client, s.namespace, 0, cache.Indexers{labelPayload: byPayloadLabel},
 		func(o *metav1.ListOptions) { o.LabelSelector = labels.Set{labelState: s.prefix}.String() })
 	var following sync.WaitGroup
-	following.Go(func() { s.warn(s.store.Run(ctx)) })
-	following.Go(func() { s.warn(s.authority.Watch(ctx, server.SetAuthority)) })
+	following.Go(func() { s.logError(s.store.Run(ctx)) })
+	following.Go(func() { s.logError(s.authority.Watch(ctx, server.SetAuthority)) })
 	following.Go(func() { informer.RunWithContext(ctx) })
 	if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-		s.memory.Store(&informer)
+		s.cached.Store(&informer)
 	}
 	following.Wait()
 }
 
-func (s *secretState) warn(err error) {
+func (s *secretState) logError(err error) {
 	if err != nil {
 		s.log.Warn("state", "error", err)
 	}
@@ -99,60 +99,61 @@ func byPayloadLabel(object any) ([]string, error) {
 	return nil, nil
 }
 
-// read answers from memory where there is one.
+// read uses the cache if there is one.
 func (s *secretState) read(ctx context.Context, name string) ([]byte, error) {
 	var secret *corev1.Secret
 	var err error
-	if memory := s.memory.Load(); memory != nil {
-		object, _, _ := (*memory).GetStore().GetByKey(s.namespace + "/" + s.name(name))
+	if memory := s.cached.Load(); memory != nil {
+		object, _, _ := (*memory).GetStore().GetByKey(s.namespace + "/" + s.secretName(name))
 		secret, _ = object.(*corev1.Secret)
-	} else if secret, err = s.secrets().Get(ctx, s.name(name), metav1.GetOptions{}); apierrors.IsNotFound(err) {
+	} else if secret, err = s.secretClient().Get(ctx, s.secretName(name), metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		secret, err = nil, nil
 	}
 	switch {
 	case err != nil:
 		return nil, err
 	case secret == nil:
-		return nil, fmt.Errorf("the Secret %s/%s: %w", s.namespace, s.name(name), fs.ErrNotExist)
+		return nil, fmt.Errorf("the Secret %s/%s: %w", s.namespace, s.secretName(name), fs.ErrNotExist)
 	}
 	return secret.Data[keyValue], nil
 }
 
 func (s *secretState) replace(ctx context.Context, name string, data []byte) error {
-	return s.put(ctx, s.secret(name, nil, map[string][]byte{keyValue: data}))
+	return s.putSecret(ctx, s.newSecret(name, nil, map[string][]byte{keyValue: data}))
 }
 
 func (s *secretState) create(ctx context.Context, name string, data []byte) error {
-	_, err := s.secrets().Create(ctx, s.secret(name, nil, map[string][]byte{keyValue: data}), metav1.CreateOptions{})
+	_, err := s.secretClient().Create(ctx, s.newSecret(name, nil, map[string][]byte{keyValue: data}), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("the Secret %s/%s: %w", s.namespace, s.name(name), fs.ErrExist)
+		return fmt.Errorf("the Secret %s/%s: %w", s.namespace, s.secretName(name), fs.ErrExist)
 	}
 	return err
 }
 
-// put writes whatever is there: the last one counts, as with a file.
-func (s *secretState) put(ctx context.Context, secret *corev1.Secret) error {
-	_, err := s.secrets().Update(ctx, secret, metav1.UpdateOptions{})
+// putSecret writes the Secret whether or not it exists. The last write counts, as with
+// a file.
+func (s *secretState) putSecret(ctx context.Context, secret *corev1.Secret) error {
+	_, err := s.secretClient().Update(ctx, secret, metav1.UpdateOptions{})
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
-	if _, err = s.secrets().Create(ctx, secret, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
-		_, err = s.secrets().Update(ctx, secret, metav1.UpdateOptions{})
+	if _, err = s.secretClient().Create(ctx, secret, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+		_, err = s.secretClient().Update(ctx, secret, metav1.UpdateOptions{})
 	}
 	return err
 }
 
 func (s *secretState) setPayload(ctx context.Context, cluster string, p tunnel.Payload) error {
-	name := "payload-" + hashed(cluster+"\n"+p.Name)
-	return s.put(ctx, s.secret(name, map[string]string{labelPayload: hashed(cluster)},
+	name := "payload-" + hashName(cluster+"\n"+p.Name)
+	return s.putSecret(ctx, s.newSecret(name, map[string]string{labelPayload: hashName(cluster)},
 		map[string][]byte{keyCluster: []byte(cluster), keyName: []byte(p.Name), keyValue: p.Data}))
 }
 
-// payloads answers from memory where there is one.
+// payloads uses the cache if there is one.
 func (s *secretState) payloads(ctx context.Context, cluster string) ([]tunnel.Payload, error) {
 	var found []*corev1.Secret
-	if memory := s.memory.Load(); memory != nil {
-		objects, err := (*memory).GetIndexer().ByIndex(labelPayload, hashed(cluster))
+	if memory := s.cached.Load(); memory != nil {
+		objects, err := (*memory).GetIndexer().ByIndex(labelPayload, hashName(cluster))
 		if err != nil {
 			return nil, err
 		}
@@ -160,8 +161,8 @@ func (s *secretState) payloads(ctx context.Context, cluster string) ([]tunnel.Pa
 			found = append(found, object.(*corev1.Secret))
 		}
 	} else {
-		options := metav1.ListOptions{LabelSelector: labels.Set{labelState: s.prefix, labelPayload: hashed(cluster)}.String()}
-		all, err := s.secrets().List(ctx, options)
+		options := metav1.ListOptions{LabelSelector: labels.Set{labelState: s.prefix, labelPayload: hashName(cluster)}.String()}
+		all, err := s.secretClient().List(ctx, options)
 		if err != nil {
 			return nil, err
 		}
@@ -172,7 +173,7 @@ func (s *secretState) payloads(ctx context.Context, cluster string) ([]tunnel.Pa
 	return payloadsIn(found), nil
 }
 
-// payloadsIn returns them in the order of their names, as a directory does.
+// payloadsIn returns the payloads in the order of their names, as a directory does.
 func payloadsIn(found []*corev1.Secret) (list []tunnel.Payload) {
 	for _, secret := range found {
 		list = append(list, tunnel.Payload{Name: string(secret.Data[keyName]), Data: secret.Data[keyValue]})
@@ -181,20 +182,20 @@ func payloadsIn(found []*corev1.Secret) (list []tunnel.Payload) {
 	return list
 }
 
-func (s *secretState) secret(name string, more map[string]string, data map[string][]byte) *corev1.Secret {
+func (s *secretState) newSecret(name string, more map[string]string, data map[string][]byte) *corev1.Secret {
 	set := map[string]string{labelState: s.prefix}
 	maps.Copy(set, more)
-	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: s.name(name), Namespace: s.namespace, Labels: set}, Data: data}
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: s.secretName(name), Namespace: s.namespace, Labels: set}, Data: data}
 }
 
-func (s *secretState) name(name string) string { return s.prefix + "-" + name }
+func (s *secretState) secretName(name string) string { return s.prefix + "-" + name }
 
-func (s *secretState) secrets() coreclient.SecretInterface {
+func (s *secretState) secretClient() coreclient.SecretInterface {
 	return s.client.CoreV1().Secrets(s.namespace)
 }
 
-// hashed is a name, or the value of a label, for any text.
-func hashed(text string) string {
+// hashName makes a name, or the value of a label, of any text.
+func hashName(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:16])
 }

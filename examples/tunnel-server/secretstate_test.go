@@ -51,7 +51,7 @@ func following(t *testing.T, st *secretState) *secretState {
 		cancel()
 		running.Wait()
 	})
-	wait(t, "memory", func() bool { return st.memory.Load() != nil })
+	wait(t, "memory", func() bool { return st.cached.Load() != nil })
 	return st
 }
 
@@ -119,11 +119,11 @@ func testValues(t *testing.T, writer, reader state) {
 		t.Fatal(err)
 	}
 	reads("third")
-	if err := setServers(ctx, writer, []string{"a:1", "b:2"}); err != nil { // replaces nothing
+	if err := saveServers(ctx, writer, []string{"a:1", "b:2"}); err != nil { // replaces nothing
 		t.Fatal(err)
 	}
 	wait(t, "the servers", func() bool {
-		got, err := servers(ctx, reader)
+		got, err := advertisedServers(ctx, reader)
 		return err == nil && slices.Equal(got, []string{"a:1", "b:2"})
 	})
 }
@@ -170,7 +170,7 @@ func TestSecretsAreMadeOnce(t *testing.T) {
 			server, err := st.server(t.Context())
 			if err == nil {
 				pins[i] = server.Authority.Pin()
-				err = setTickets(t.Context(), st, &all[i])
+				err = loadTickets(t.Context(), st, &all[i])
 			}
 			if err == nil {
 				passwords[i].User, passwords[i].Password, err = all[i].Issue(gateway.Identity{Name: "u", Cluster: cluster}, time.Hour)

@@ -8,11 +8,19 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
+	"os"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/causewayproject/causeway/examples/internal/cli"
+	"github.com/causewayproject/causeway/internal/abort"
+	"github.com/causewayproject/causeway/internal/group"
+	"github.com/causewayproject/causeway/internal/relay"
 	"github.com/causewayproject/causeway/tunnel"
+	tunnelkube "github.com/causewayproject/causeway/tunnel/kubernetes"
 	"github.com/causewayproject/causeway/tunnel/status"
 )
 
@@ -80,11 +88,11 @@ type program struct {
 	grace, every time.Duration
 	watch        *watcher
 	page         status.Handler
-	// late ends after the grace; relays and the status page live that long.
+	// late ends after the grace. The server and the status page run until then.
 	late context.Context
 }
 
-func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func serveCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var f serveFlags
 	if err := f.parse(args, stdout); err != nil {
 		return err
@@ -98,11 +106,11 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	server, tickets, err := f.begin(ctx, st)
+	server, tickets, err := f.openState(ctx, st)
 	if err != nil {
 		return err
 	}
-	f.replicas.join(server, st)
+	f.replicas.configurePeers(server, st)
 	late, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	p := &program{
@@ -112,7 +120,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	p.watch = newWatcher(p)
 	p.page.Fleet = server.Fleet
 	server.Payloads = p.watch.payloads
-	server.Hooks = hooks(p.log)
+	server.Hooks = serverHooks(p.log)
 	services, err := p.listen(ctx, &f)
 	if err != nil {
 		return err
@@ -120,18 +128,18 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return p.run(ctx, end, services)
 }
 
-// begin reads the state, and writes to it what commands are to know.
-func (f *serveFlags) begin(ctx context.Context, st state) (*tunnel.Server, *tickets, error) {
+// openState reads the state, and writes to it what commands need to know.
+func (f *serveFlags) openState(ctx context.Context, st state) (*tunnel.Server, *tickets, error) {
 	server, err := st.server(ctx)
 	if err == nil && len(f.advertise) > 0 {
-		err = setServers(ctx, st, f.advertise)
+		err = saveServers(ctx, st, f.advertise)
 	}
 	if err == nil {
-		err = setGateway(ctx, st, &f.doors)
+		err = saveGateway(ctx, st, &f.doors)
 	}
 	t := new(tickets)
 	if err == nil {
-		err = setTickets(ctx, st, t)
+		err = loadTickets(ctx, st, t)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("tunnel-server: state: %w", err)
@@ -139,8 +147,8 @@ func (f *serveFlags) begin(ctx context.Context, st state) (*tunnel.Server, *tick
 	return server, t, nil
 }
 
-// listen opens all listeners, so that a wrong one is found before anything
-// runs.
+// listen opens all listeners before anything runs, so that a wrong address ends the
+// program at once.
 func (p *program) listen(ctx context.Context, f *serveFlags) (services []service, err error) {
 	websocket, err := f.websocketListener(ctx)
 	if err != nil {
@@ -169,7 +177,7 @@ func (p *program) listen(ctx context.Context, f *serveFlags) (services []service
 	}
 	add("listen", f.listen, func(l net.Listener) error { return p.server.Serve(p.late, l) })
 	addListener("websocket", websocket, func(l net.Listener) error { return p.server.Serve(p.late, l) })
-	add("status", f.status, func(l net.Listener) error { return cli.ServeHTTP(p.late, l, p.status()) })
+	add("status", f.status, func(l net.Listener) error { return cli.ServeHTTP(p.late, l, p.statusHandler()) })
 	for _, text := range f.forward {
 		to, parseErr := parseForward(text)
 		if parseErr != nil {
@@ -177,14 +185,14 @@ func (p *program) listen(ctx context.Context, f *serveFlags) (services []service
 		}
 		add("forward", to.listen, func(l net.Listener) error { return p.forward(ctx, l, to) })
 	}
-	if doorErr := p.doors(ctx, &f.doors, addListener); err == nil {
+	if doorErr := p.addDoors(ctx, &f.doors, addListener); err == nil {
 		err = doorErr
 	}
 	return services, err
 }
 
-// websocketListener returns what listens for agents that come by WebSocket; nil
-// if none may.
+// websocketListener returns a function that listens for agents by WebSocket, or returns
+// nil if there is no address.
 func (f *serveFlags) websocketListener(ctx context.Context) (func() (net.Listener, error), error) {
 	var t tunnel.WebSocket
 	if f.tlsCert != "" {
@@ -221,11 +229,6 @@ func (p *program) run(ctx context.Context, end context.CancelFunc, services []se
 	}
 	<-ctx.Done()
 	p.log.Info("draining", "grace", p.grace)
-	for _, s := range services {
-		if s.name == "forward" {
-			s.l.Close()
-		}
-	}
 	grace, cancel := context.WithTimeout(p.late, p.grace)
 	defer cancel()
 	if err := p.server.Shutdown(grace); err != nil && !errors.Is(err, context.DeadlineExceeded) {
@@ -239,7 +242,7 @@ func (p *program) run(ctx context.Context, end context.CancelFunc, services []se
 	return nil
 }
 
-func hooks(log *slog.Logger) tunnel.Hooks {
+func serverHooks(log *slog.Logger) tunnel.Hooks {
 	return tunnel.Hooks{
 		Connected: func(s tunnel.SessionInfo) {
 			log.Info("connected", "cluster", s.Cluster, "agent", s.Agent, "session", s.ID, "remote", s.Remote)
@@ -256,4 +259,88 @@ func hooks(log *slog.Logger) tunnel.Hooks {
 			log.Info("payload", "cluster", id.Cluster, "agent", id.Agent, "name", name, "error", err)
 		},
 	}
+}
+
+// forward is a listener and the target of its connections.
+type forward struct{ listen, cluster, target string }
+
+// parseForward reads LISTEN=CLUSTER/HOST:PORT. A cluster's name may hold
+// slashes, a target none.
+func parseForward(text string) (forward, error) {
+	listen, to, ok := strings.Cut(text, "=")
+	slash := strings.LastIndexByte(to, '/')
+	if !ok || slash <= 0 {
+		return forward{}, cli.UsageError{Text: fmt.Sprintf("tunnel-server: -forward %q is not LISTEN=CLUSTER/HOST:PORT", text)}
+	}
+	f := forward{listen, to[:slash], to[slash+1:]}
+	for _, address := range []string{f.listen, f.target} {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return forward{}, cli.UsageError{Text: fmt.Sprintf("tunnel-server: -forward %q: %v", text, err)}
+		}
+	}
+	return f, nil
+}
+
+// forward serves l until ctx ends, and its connections for the grace.
+func (p *program) forward(ctx context.Context, l net.Listener, to forward) error {
+	var connections group.Set
+	return connections.Serve(ctx, l, p.grace, func(g *group.Group, conn net.Conn) {
+		target, err := p.server.Dialer(to.cluster).DialContext(g.Context(), "tcp", to.target)
+		if err != nil {
+			p.log.Warn("forward", "error", err)
+			abort.Reset(conn, 0) // a client could take an end for an answer
+			return
+		}
+		relay.Relay(g.Context(), conn, target)
+	})
+}
+
+// replicaFlags are the flags about the other servers with the same state.
+type replicaFlags struct {
+	name, service string
+	addresses     cli.List
+}
+
+func (f *replicaFlags) add(set *flag.FlagSet) {
+	set.StringVar(&f.name, "name", "", "`name` of this server among its replicas; default: the host's, and with -peers a random one")
+	set.Var(&f.addresses, "peers", "`address` of the other replicas: host:port, whose name may stand for all of them, or a wss URL (a private authority of its certificate: in SSL_CERT_FILE); several are allowed")
+	set.StringVar(&f.service, "peers-service", "", "`name` of a Service, in the namespace of the -secrets, whose endpoints are the replicas; instead of -peers")
+}
+
+func (f *replicaFlags) check(state *stateFlags) error {
+	switch {
+	case f.service != "" && state.secrets == "":
+		return cli.UsageError{Text: "tunnel-server: -peers-service goes with -secrets"}
+	case f.service != "" && len(f.addresses) > 0:
+		return cli.UsageError{Text: "tunnel-server: -peers and -peers-service exclude each other"}
+	case strings.ContainsFunc(f.name, func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsSpace(r) || r == '|' }):
+		return cli.UsageError{Text: fmt.Sprintf("tunnel-server: -name %q holds a space, a bar or a character that does not print", f.name)}
+	}
+	return checkServers("tunnel-server: -peers", f.addresses)
+}
+
+// configurePeers makes the server find its replicas.
+func (f *replicaFlags) configurePeers(server *tunnel.Server, st state) {
+	server.Name = f.name
+	if f.name == "" && len(f.addresses) == 0 { // several replicas may share a host
+		server.Name, _ = os.Hostname()
+	}
+	switch st, _ := st.(*secretState); {
+	case len(f.addresses) > 0:
+		server.Peers = tunnel.StaticPeers(f.addresses)
+	case f.service != "":
+		server.Peers = tunnelkube.EndpointSlices{Client: st.client, Namespace: st.namespace, Service: f.service,
+			Error: func(err error) { st.log.Warn("peers", "error", err) }}
+	}
+}
+
+// statusHandler serves the page for people and the paths for programs.
+func (p *program) statusHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", &p.page)
+	programs := p.server.StatusHandler()
+	for _, path := range []string{"/healthz", "/readyz", "/status"} {
+		mux.Handle(path, programs)
+	}
+	return mux
 }

@@ -14,17 +14,17 @@ func TestPublicAuthority(t *testing.T) {
 	for mode, want := range map[os.FileMode]int{0o600: 0, 0o660: 0, 0o644: 1} {
 		f := stateFlags{dir: t.TempDir()}
 		st := dirState{f.dir}
-		if _, err := st.authority(); err != nil {
+		if _, err := st.loadAuthority(); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chmod(st.path(authorityFile), mode); err != nil {
+		if err := os.Chmod(st.pathOf(authorityFile), mode); err != nil {
 			t.Fatal(err)
 		}
 		var text bytes.Buffer
 		if _, err := f.open(slog.New(slog.NewTextHandler(&text, nil))); err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Count(text.String(), "file="+st.path(authorityFile)); got != want {
+		if got := strings.Count(text.String(), "file="+st.pathOf(authorityFile)); got != want {
 			t.Errorf("mode %o: got %q, want %d warnings", mode, &text, want)
 		}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
@@ -19,8 +20,8 @@ import (
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
-// apiServer is what every agent dials, and every API server's certificate of
-// kubeadm's names.
+// apiServer is the address that every agent dials by default, and a name in the
+// certificate of each API server that kubeadm has set up.
 const apiServer = "https://kubernetes.default.svc:443"
 
 type ticketFlags struct {
@@ -38,8 +39,8 @@ func addTicketFlags(set *flag.FlagSet) ticketFlags {
 	}
 }
 
-// issue returns the URL of the proxy, with a ticket for the cluster in it.
-func (f ticketFlags) issue(ctx context.Context, cluster string) (*url.URL, error) {
+// issueTicket returns the URL of the proxy, with a ticket for the cluster in it.
+func (f ticketFlags) issueTicket(ctx context.Context, cluster string) (*url.URL, error) {
 	st, err := f.state.open(slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
@@ -51,7 +52,7 @@ func (f ticketFlags) issue(ctx context.Context, cluster string) (*url.URL, error
 			return nil, fmt.Errorf("tunnel-server: state: %w", err)
 		}
 		if err != nil {
-			return nil, cli.UsageError{Text: "tunnel-server: where is the gateway? -gateway says it, or -connect of the server"}
+			return nil, cli.UsageError{Text: "tunnel-server: the gateway's URL is unknown: set -gateway here, or -connect of the server"}
 		}
 		text = string(b)
 	}
@@ -63,7 +64,7 @@ func (f ticketFlags) issue(ctx context.Context, cluster string) (*url.URL, error
 		return nil, cli.UsageError{Text: "tunnel-server: -life is not above zero"}
 	}
 	var t tickets
-	if err := setTickets(ctx, st, &t); err != nil {
+	if err := loadTickets(ctx, st, &t); err != nil {
 		return nil, fmt.Errorf("tunnel-server: state: %w", err)
 	}
 	user, password, err := t.Issue(gateway.Identity{Name: *f.user, Cluster: cluster}, *f.life)
@@ -74,13 +75,64 @@ func (f ticketFlags) issue(ctx context.Context, cluster string) (*url.URL, error
 	return u, nil
 }
 
-// Authenticate lets in who shows a ticket, and tells who shows a former one how to
+// ticketKeySize is the size of each key in ticketKeyFile. The first one signs, the
+// others did before a -revoke-all.
+const ticketKeySize = 32
+
+// tickets are the tickets that the state's key signs.
+type tickets struct {
+	gateway.Tickets
+	revoked gateway.Tickets // of former keys
+}
+
+// loadTickets sets the keys of the tickets from the state, which gets one if it has
+// none.
+func loadTickets(ctx context.Context, st state, t *tickets) error {
+	keys, err := st.read(ctx, ticketKeyFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := st.create(ctx, ticketKeyFile, newTicketKey()); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		keys, err = st.read(ctx, ticketKeyFile)
+	}
+	if err != nil {
+		return err
+	}
+	if len(keys) > ticketKeySize {
+		former := slices.Collect(slices.Chunk(keys[ticketKeySize:], ticketKeySize))
+		if err := t.revoked.SetKeys(former...); err != nil {
+			return err
+		}
+		keys = keys[:ticketKeySize]
+	}
+	return t.SetKeys(keys)
+}
+
+// revokeTickets replaces the key of the state. Former keys are kept, so that clients
+// with former tickets can be told what happened.
+func revokeTickets(ctx context.Context, st state) error {
+	const former = 4
+	keys, err := st.read(ctx, ticketKeyFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	keys = append(newTicketKey(), keys...)
+	return st.replace(ctx, ticketKeyFile, keys[:min(len(keys), (1+former)*ticketKeySize)])
+}
+
+func newTicketKey() []byte {
+	key := make([]byte, ticketKeySize)
+	rand.Read(key)
+	return key
+}
+
+// Authenticate lets clients with a ticket in, and tells clients with a former one how to
 // get another.
 func (t *tickets) Authenticate(ctx context.Context, c gateway.Credentials) (gateway.Identity, error) {
 	id, err := t.Tickets.Authenticate(ctx, c)
 	var former *gateway.TicketError
 	if errors.Is(err, gateway.ErrCredentials) && !errors.As(err, &former) {
-		if former = t.ofFormerKey(ctx, c); former != nil {
+		if former = t.findFormer(ctx, c); former != nil {
 			err = former
 		}
 	}
@@ -90,8 +142,8 @@ func (t *tickets) Authenticate(ctx context.Context, c gateway.Credentials) (gate
 	return id, err
 }
 
-// ofFormerKey returns nil if no former key has signed what the client shows.
-func (t *tickets) ofFormerKey(ctx context.Context, c gateway.Credentials) (former *gateway.TicketError) {
+// findFormer returns nil if no former key has signed the client's ticket.
+func (t *tickets) findFormer(ctx context.Context, c gateway.Credentials) (former *gateway.TicketError) {
 	id, err := t.revoked.Authenticate(ctx, c)
 	if err == nil {
 		former = &gateway.TicketError{Ticket: gateway.Ticket{Identity: id}, Revoked: true}
@@ -101,8 +153,8 @@ func (t *tickets) ofFormerKey(ctx context.Context, c gateway.Credentials) (forme
 	return former
 }
 
-// ticket prints the URL of the proxy: HTTPS_PROXY for any program.
-func ticket(ctx context.Context, args []string, stdout io.Writer) error {
+// ticketCommand prints the URL of the proxy: HTTPS_PROXY for any program.
+func ticketCommand(ctx context.Context, args []string, stdout io.Writer) error {
 	set := flag.NewFlagSet("tunnel-server ticket", flag.ContinueOnError)
 	f := addTicketFlags(set)
 	revoke := set.Bool("revoke-all", false, "end all tickets instead, of all clusters")
@@ -120,7 +172,7 @@ func ticket(ctx context.Context, args []string, stdout io.Writer) error {
 	if *revoke || len(positional) != 1 {
 		return cli.UsageError{Text: "tunnel-server ticket: one CLUSTER, or -revoke-all"}
 	}
-	u, err := f.issue(ctx, positional[0])
+	u, err := f.issueTicket(ctx, positional[0])
 	if err != nil {
 		return err
 	}
@@ -128,8 +180,8 @@ func ticket(ctx context.Context, args []string, stdout io.Writer) error {
 	return err
 }
 
-// kubeconfigCommand reads a kubeconfig that works beside the cluster, and prints
-// it with the way through the tunnel.
+// kubeconfigCommand reads a kubeconfig of the cluster, and prints it with the proxy URL
+// and the server that lead through the tunnel.
 func kubeconfigCommand(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
 	set := flag.NewFlagSet("tunnel-server kubeconfig", flag.ContinueOnError)
 	f := addTicketFlags(set)
@@ -152,7 +204,7 @@ func kubeconfigCommand(ctx context.Context, args []string, stdin io.Reader, stdo
 	if current == nil || config.Clusters[current.Cluster] == nil {
 		return fmt.Errorf("tunnel-server kubeconfig: standard input has no cluster for its context %q", config.CurrentContext)
 	}
-	u, err := f.issue(ctx, positional[0])
+	u, err := f.issueTicket(ctx, positional[0])
 	if err != nil {
 		return err
 	}

@@ -10,36 +10,38 @@ import (
 	"github.com/causewayproject/causeway/tunnel"
 )
 
-// watcher brings what the commands write to the agents that are connected.
+// watcher looks for what commands have written to the state, and applies it to the
+// connected agents.
 type watcher struct {
 	*program
-	mu     sync.Mutex                 // guards the field below
-	handed map[tunnel.Identity]string // digest of the payloads that the agent was handed last
+	mu        sync.Mutex                 // guards the field below
+	delivered map[tunnel.Identity]string // digest of the payloads that the agent was sent last
 }
 
 func newWatcher(p *program) *watcher {
-	return &watcher{program: p, handed: map[tunnel.Identity]string{}}
+	return &watcher{program: p, delivered: map[tunnel.Identity]string{}}
 }
 
-// payloads is what an agent gets when it connects.
+// payloads returns what an agent gets when it connects.
 func (w *watcher) payloads(ctx context.Context, id tunnel.Identity) ([]tunnel.Payload, error) {
 	list, err := w.state.payloads(ctx, id.Cluster)
 	if err == nil {
-		w.note(id, digest(list))
+		w.notePayloads(id, payloadDigest(list))
 	}
 	return list, err
 }
 
-// note reports whether the agent has other payloads, and notes these.
-func (w *watcher) note(id tunnel.Identity, digest string) bool {
+// notePayloads reports whether the agent was sent other payloads before, and remembers
+// these.
+func (w *watcher) notePayloads(id tunnel.Identity, digest string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	changed := w.handed[id] != digest
-	w.handed[id] = digest
+	changed := w.delivered[id] != digest
+	w.delivered[id] = digest
 	return changed
 }
 
-func digest(list []tunnel.Payload) string {
+func payloadDigest(list []tunnel.Payload) string {
 	h := sha256.New()
 	for _, p := range list {
 		fmt.Fprintf(h, "%q %q\n", p.Name, p.Data)
@@ -53,15 +55,15 @@ func (w *watcher) run(ctx context.Context, every time.Duration) {
 	for {
 		select {
 		case <-ticker.C:
-			w.look(ctx)
+			w.checkState(ctx)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-func (w *watcher) look(ctx context.Context) {
-	if err := setTickets(ctx, w.state, w.tickets); err != nil {
+func (w *watcher) checkState(ctx context.Context) {
+	if err := loadTickets(ctx, w.state, w.tickets); err != nil {
 		w.log.Warn("state", "error", err)
 	}
 	online := map[tunnel.Identity]bool{}
@@ -72,12 +74,12 @@ func (w *watcher) look(ctx context.Context) {
 	}
 	push := map[string][]tunnel.Payload{}
 	for id := range online {
-		revoked, err := w.revoked(ctx, id)
+		revoked, err := w.isRevoked(ctx, id)
 		if err == nil && revoked {
 			err = w.server.Revoke(ctx, id) // ends its sessions
 		} else if err == nil {
 			var list []tunnel.Payload
-			if list, err = w.state.payloads(ctx, id.Cluster); err == nil && w.note(id, digest(list)) {
+			if list, err = w.state.payloads(ctx, id.Cluster); err == nil && w.notePayloads(id, payloadDigest(list)) {
 				push[id.Cluster] = list
 			}
 		}
@@ -90,23 +92,23 @@ func (w *watcher) look(ctx context.Context) {
 			w.log.Info("pushed", "cluster", cluster, "name", p.Name, "error", w.server.Push(ctx, cluster, p))
 		}
 	}
-	w.forget(online)
+	w.forgetOffline(online)
 }
 
-// revoked asks a state that does not tell.
-func (w *watcher) revoked(ctx context.Context, id tunnel.Identity) (bool, error) {
+// isRevoked reads the revocation, unless the state tells the server by itself.
+func (w *watcher) isRevoked(ctx context.Context, id tunnel.Identity) (bool, error) {
 	if _, tells := w.state.(follower); tells {
 		return false, nil
 	}
 	return w.server.Store.Revoked(ctx, id)
 }
 
-func (w *watcher) forget(online map[tunnel.Identity]bool) {
+func (w *watcher) forgetOffline(online map[tunnel.Identity]bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for id := range w.handed {
+	for id := range w.delivered {
 		if !online[id] {
-			delete(w.handed, id)
+			delete(w.delivered, id)
 		}
 	}
 }

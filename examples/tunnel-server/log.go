@@ -20,9 +20,9 @@ const (
 	maxRefusals  = 100 // lines in that time
 )
 
-// refusalLog writes one line in a minute for the refusals of a kind and a source,
-// and at most a hundred: anybody may cause thousands a second. The metrics count
-// them all.
+// refusalLog writes one line a minute for the refusals of a kind and a source, and at
+// most a hundred lines: a stranger can cause thousands of refusals a second. The
+// metrics count all of them.
 type refusalLog struct {
 	log *slog.Logger
 
@@ -37,7 +37,7 @@ type refusalKey struct {
 	kind   string
 }
 
-// refused is a hook of the tunnel: an agent was refused.
+// refused is the hook Refused of the tunnel.
 func (l *refusalLog) refused(remote net.Addr, err error) {
 	kind, level := "", slog.LevelWarn
 	if e := (*tunnel.Error)(nil); errors.As(err, &e) {
@@ -48,15 +48,15 @@ func (l *refusalLog) refused(remote net.Addr, err error) {
 	l.write(level, "refused", remote, kind, "error", err)
 }
 
-// doorLog is of clients that got no connection. Strangers have lines of their own,
-// and leave those of the others to them.
+// doorLog logs clients that got no connection. Strangers cannot use up the lines of
+// known clients, which have a log of their own.
 type doorLog struct{ strangers, clients refusalLog }
 
 func newDoorLog(log *slog.Logger) *doorLog {
 	return &doorLog{strangers: refusalLog{log: log}, clients: refusalLog{log: log}}
 }
 
-// failed is a hook of the gateways.
+// failed is the hook Failed of the gateways.
 func (l *doorLog) failed(err error) {
 	var e *gateway.Error
 	if !errors.As(err, &e) {
@@ -73,7 +73,7 @@ func (l *doorLog) failed(err error) {
 
 // write writes a line with args, if it is the first of its kind and source.
 func (l *refusalLog) write(level slog.Level, text string, remote net.Addr, kind string, args ...any) {
-	first, before := l.count(refusalKey{turns.Source(remote), kind}, time.Now())
+	first, before := l.countRefusal(refusalKey{turns.Source(remote), kind}, time.Now())
 	if before > 0 {
 		l.log.Warn(text+" more than were logged", "count", before)
 	}
@@ -82,9 +82,9 @@ func (l *refusalLog) write(level slog.Level, text string, remote net.Addr, kind 
 	}
 }
 
-// count reports whether the refusal is the first of its kind, and how many were
-// not logged in the time before, if that is over.
-func (l *refusalLog) count(key refusalKey, now time.Time) (first bool, before int) {
+// countRefusal reports whether the refusal is the first of its kind, and, when a new
+// minute begins, how many were not logged in the last one.
+func (l *refusalLog) countRefusal(key refusalKey, now time.Time) (first bool, before int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now.Sub(l.since) >= refusalEvery {

@@ -40,7 +40,7 @@ var arrows = map[string][]string{
 	"/tunnel/internal/target":       {},
 	"/tunnel/internal/websocket":    {"/tunnel/internal/socket"},
 	"/tunnel/internal/wire":         {},
-	"/tunnel/gateway":               {"/internal/abort", "/internal/admission", "/internal/group", "/internal/relay", "/internal/tlsread"},
+	"/tunnel/gateway":               {"/internal/abort", "/internal/admission", "/internal/group", "/internal/relay"},
 	"/tunnel/kubernetes":            {"/tunnel", "/tunnel/gateway", "/internal/backoff", "/internal/turns"},
 	"/tunnel/status":                {"/tunnel"},
 	"/examples/deploy":              {},
@@ -54,7 +54,7 @@ var arrows = map[string][]string{
 	"/examples/quickstart":          {"/dialer", "/kubeconfig", "/kubeconfig/connect", "/tunnel", "/tunnel/gateway", "/internal/test/pki", "/internal/test/proxytest"},
 	"/examples/ssh":                 {"/examples/internal/cli", "/internal/relay", "/tunnel"},
 	"/examples/tunnel-agent":        {"/dialer", "/examples/internal/cli", "/tunnel"},
-	"/examples/tunnel-server":       {"/examples/deploy", "/examples/internal/cli", "/internal/relay", "/internal/turns", "/tunnel", "/tunnel/gateway", "/tunnel/kubernetes", "/tunnel/status"},
+	"/examples/tunnel-server":       {"/examples/deploy", "/examples/internal/cli", "/internal/abort", "/internal/group", "/internal/relay", "/internal/turns", "/tunnel", "/tunnel/gateway", "/tunnel/kubernetes", "/tunnel/status"},
 	"/examples/yamux-agent":         {}, // nothing of ours: the wire is open
 	"/internal/abort":               {},
 	"/internal/admission":           {"/internal/abort", "/internal/tlsread", "/internal/turns"},

@@ -41,14 +41,14 @@ func (s *Server) admit(g *group.Group, conn net.Conn) (serve func()) {
 	defer cancel()
 	p, err := s.admission.Enter(ctx, conn)
 	if err != nil {
-		s.Hooks.refused(conn.RemoteAddr(), badPeer(ctx, "connect", "", err))
+		s.Hooks.reportRefused(conn.RemoteAddr(), badPeer(ctx, "connect", "", err))
 		return nil
 	}
 	defer p.Leave()
 	ctx = p.Context()
 	c, err := carrier.Accept(p, conn, s.tls)
 	if err != nil {
-		s.Hooks.refused(conn.RemoteAddr(), badPeer(ctx, "connect", "", err))
+		s.Hooks.reportRefused(conn.RemoteAddr(), badPeer(ctx, "connect", "", err))
 		return nil
 	}
 	switch c.State().NegotiatedProtocol {
@@ -59,15 +59,15 @@ func (s *Server) admit(g *group.Group, conn net.Conn) (serve func()) {
 		if err == nil {
 			return func() { s.serveSession(sess) }
 		}
-		s.Hooks.refused(conn.RemoteAddr(), err)
+		s.Hooks.reportRefused(conn.RemoteAddr(), err)
 	case protoPeer:
 		peer, err := s.greetPeer(ctx, g, c)
 		if err == nil {
 			return peer.start
 		}
-		s.Hooks.refused(conn.RemoteAddr(), err)
+		s.Hooks.reportRefused(conn.RemoteAddr(), err)
 	default:
-		s.Hooks.refused(conn.RemoteAddr(), &Error{Op: "connect", Code: CodeVersion, Err: errors.New("the client offered no protocol of the tunnel by ALPN")})
+		s.Hooks.reportRefused(conn.RemoteAddr(), &Error{Op: "connect", Code: CodeVersion, Err: errors.New("the client offered no protocol of the tunnel by ALPN")})
 	}
 	c.Close()
 	return nil

@@ -112,9 +112,7 @@ func (r *runner) enroll(ctx context.Context, server string) error {
 		return err
 	}
 	r.spent, r.key, r.rejected = inv.Token, nil, false
-	if r.Hooks.Enrolled != nil {
-		r.Hooks.Enrolled(made.identity(), made.expires())
-	}
+	callHook2(r.Hooks.Enrolled, made.identity(), made.expires())
 	return nil
 }
 

@@ -102,8 +102,8 @@ func (r *runner) renew(ctx context.Context, l *serverSession) error {
 				continue
 			}
 			next, err := r.update(ctx, func(held *Credentials) (*Credentials, error) { return held.acceptRenewal(answer, key) })
-			if err == nil && r.Hooks.Renewed != nil {
-				r.Hooks.Renewed(next.identity(), next.expires())
+			if err == nil {
+				callHook2(r.Hooks.Renewed, next.identity(), next.expires())
 			}
 			return err
 		case <-l.Mux.Done():
@@ -156,8 +156,8 @@ func (r *runner) takeCertificate(ctx context.Context, pin string) (*Credentials,
 		renewed = held != nil && next.Chain[0] != held.Chain[0]
 		return next, nil
 	})
-	if renewed && r.Hooks.Renewed != nil {
-		r.Hooks.Renewed(next.identity(), next.expires())
+	if renewed {
+		callHook2(r.Hooks.Renewed, next.identity(), next.expires())
 	}
 	return next, err
 }

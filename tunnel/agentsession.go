@@ -95,12 +95,12 @@ func (s *Server) limit(hello *wire.Message) int {
 func (s *Server) serveSession(sess *agentSession) {
 	if !s.register(sess) {
 		sess.Mux.Close()
-		s.Hooks.refused(sess.remote, &Error{Op: "connect", Cluster: sess.id.Cluster, Code: CodeRevoked})
+		s.Hooks.reportRefused(sess.remote, &Error{Op: "connect", Cluster: sess.id.Cluster, Code: CodeRevoked})
 		return
 	}
 	sess.expireLater()
 	sess.Begin()
-	s.Hooks.connected(sess.sessionInfo())
+	callHook1(s.Hooks.Connected, sess.sessionInfo())
 	sess.Go(func() { s.sendPayloads(sess) })
 	if a := s.authority.Load(); a != sess.welcomed {
 		sess.closeUntrusted(a)
@@ -117,7 +117,7 @@ func (sess *agentSession) HandleClosed() { sess.stopExpiry() }
 
 func (sess *agentSession) HandleEnd(cause error) {
 	sess.server.registry.remove(sess, cause)
-	sess.server.Hooks.disconnected(sess.sessionInfo(), cause)
+	callHook2(sess.server.Hooks.Disconnected, sess.sessionInfo(), cause)
 }
 
 func (sess *agentSession) HandleControl(m *wire.Message) {
@@ -174,7 +174,7 @@ func (s *Server) renew(sess *agentSession, m *wire.Message) {
 	defer cancel()
 	answer := s.enroller.answerRenew(ctx, sess.id, sess.carrier.State(), m)
 	if err := messageError(answer, "renew", sess.id.Cluster, ""); err != nil {
-		s.Hooks.refused(sess.remote, err)
+		s.Hooks.reportRefused(sess.remote, err)
 		if codeOf(err) == CodeRevoked { // by another server of the Store
 			s.closeRevoked(sess.id)
 			return
@@ -184,7 +184,7 @@ func (s *Server) renew(sess *agentSession, m *wire.Message) {
 		sess.state.Lock()
 		sess.proven = cert // the request has proven its key
 		sess.state.Unlock()
-		s.Hooks.renewed(sess.id, cert.NotAfter)
+		callHook2(s.Hooks.Renewed, sess.id, cert.NotAfter)
 	}
 	sess.sendOrClose(answer)
 }

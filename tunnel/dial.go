@@ -57,7 +57,7 @@ func (d *Dialer) Cluster() string { return d.cluster }
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	began := time.Now()
 	stream, err := d.dial(ctx, network, address)
-	d.server.Hooks.dialed(d.cluster, time.Since(began), err)
+	callHook3(d.server.Hooks.Dialed, d.cluster, time.Since(began), withoutTarget(err))
 	if err != nil {
 		return nil, err // not a nil *mux.Stream in a net.Conn
 	}
@@ -204,7 +204,7 @@ func (r *dialRun) dialPeers(ctx context.Context, local *Error) (stream *mux.Stre
 		if err != nil { // not a nil *Error in an error
 			cause = err
 		}
-		r.server.Hooks.forwarded(r.cluster, time.Since(began), cause)
+		callHook3(r.server.Hooks.Forwarded, r.cluster, time.Since(began), withoutTarget(cause))
 	}()
 	if l := r.server.peers.recall(r.cluster); l != nil {
 		if stream, err = r.dialPeer(ctx, l); err == nil || !mayRetry(err) {

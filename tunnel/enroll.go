@@ -270,16 +270,16 @@ func (s *Server) serveEnrolment(ctx context.Context, c *carrier.Conn) {
 	defer stop()
 	m, err := wire.Read(c, maxEnroll)
 	if err != nil {
-		s.Hooks.refused(c.RemoteAddr(), badPeer(ctx, "enroll", "", err))
+		s.Hooks.reportRefused(c.RemoteAddr(), badPeer(ctx, "enroll", "", err))
 		return
 	}
 	asking, cancel := storeContext(ctx)
 	defer cancel()
 	answer, id, err := s.enroller.answerEnroll(asking, c.State(), m)
 	if err != nil {
-		s.Hooks.refused(c.RemoteAddr(), err)
+		s.Hooks.reportRefused(c.RemoteAddr(), err)
 	} else {
-		s.Hooks.enrolled(id)
+		callHook1(s.Hooks.Enrolled, id)
 	}
 	if wire.Write(c, answer) != nil || c.Flush() != nil {
 		return

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// Hooks see what a Server does. Each may be nil; each is called by the
-// goroutine at work and must return soon. None is given a target's address, so
-// what they count stays bounded.
+// Hooks are called for what a Server does. Each may be nil, and must return soon:
+// the Server waits for it. None gets the address of a target, so that labels of
+// metrics stay few.
 type Hooks struct {
-	// Connected is called when a session takes streams: a dial that begins
-	// afterwards finds it.
+	// Connected is called when a session takes streams: dials from now on
+	// can use it.
 	Connected func(SessionInfo)
 	// Disconnected is called when a session has ended; err is nil if the
 	// agent ended it in order. Streams and byte counts are final.
 	Disconnected func(s SessionInfo, err error)
-	// Refused is called for each carrier, enrolment or renewal that is turned
-	// away. Err is an *[Error], remote where it came from. One of [CodeHeld] is
-	// no failure: an agent was looking for another replica. One of
-	// [CodeTooManyStreams] made room for another (see MaxPending). Strangers can
-	// cause thousands in a second: count them, and log a few.
+	// Refused is called for each carrier, enrolment or renewal that is refused.
+	// Err is an *[Error], remote the other end's address. [CodeHeld] is no
+	// failure: an agent was looking for another replica. [CodeTooManyStreams]
+	// means that the carrier made room for another one (see MaxPending). Strangers
+	// can cause thousands in a second: count them, and log only a few.
 	Refused func(remote net.Addr, err error)
 	// Enrolled is called when an agent got its first certificate.
 	Enrolled func(id Identity)
@@ -30,12 +30,12 @@ type Hooks struct {
 	// Dialed is called at the end of each DialContext with the time it took;
 	// err is nil or the *[Error] that it returns, without Addr.
 	Dialed func(cluster string, took time.Duration, err error)
-	// Delivered is called when an agent said what became of a payload that
-	// Payloads returned, or could not be asked.
+	// Delivered is called for each payload that Payloads returned, with the
+	// agent's answer, or with the error if there is none.
 	Delivered func(id Identity, name string, err error)
-	// Forwarded is called for each dial that was left to the other replicas,
-	// when one has answered or none has an agent; Dialed is, too. Took counts
-	// from the question which of them has one.
+	// Forwarded is called for each dial that other replicas were asked for, at
+	// its end and before Dialed. Took begins with the question which of them has
+	// an agent.
 	Forwarded func(cluster string, took time.Duration, err error)
 	// PeerConnected is called when a session with another replica takes
 	// dials, PeerDisconnected when it has ended; err is nil if in order.
@@ -43,50 +43,28 @@ type Hooks struct {
 	PeerDisconnected func(name string, err error)
 }
 
-func (h *Hooks) connected(s SessionInfo) {
-	if h.Connected != nil {
-		h.Connected(s)
+func (h *Hooks) reportRefused(remote net.Addr, err error) { callHook2(h.Refused, remote, err) }
+
+func callHook1[A any](hook func(A), a A) {
+	if hook != nil {
+		hook(a)
 	}
 }
 
-func (h *Hooks) disconnected(s SessionInfo, err error) {
-	if h.Disconnected != nil {
-		h.Disconnected(s, err)
+func callHook2[A, B any](hook func(A, B), a A, b B) {
+	if hook != nil {
+		hook(a, b)
 	}
 }
 
-func (h *Hooks) refused(remote net.Addr, err error) {
-	if h.Refused != nil {
-		h.Refused(remote, err)
+func callHook3[A, B, C any](hook func(A, B, C), a A, b B, c C) {
+	if hook != nil {
+		hook(a, b, c)
 	}
 }
 
-func (h *Hooks) enrolled(id Identity) {
-	if h.Enrolled != nil {
-		h.Enrolled(id)
-	}
-}
-
-func (h *Hooks) renewed(id Identity, until time.Time) {
-	if h.Renewed != nil {
-		h.Renewed(id, until)
-	}
-}
-
-func (h *Hooks) dialed(cluster string, took time.Duration, err error) {
-	if h.Dialed != nil {
-		h.Dialed(cluster, took, anonymous(err))
-	}
-}
-
-func (h *Hooks) forwarded(cluster string, took time.Duration, err error) {
-	if h.Forwarded != nil {
-		h.Forwarded(cluster, took, anonymous(err))
-	}
-}
-
-// anonymous returns the error without the target's address.
-func anonymous(err error) error {
+// withoutTarget returns the error without the target's address.
+func withoutTarget(err error) error {
 	var e *Error
 	if errors.As(err, &e) {
 		without := *e
@@ -94,22 +72,4 @@ func anonymous(err error) error {
 		err = &without
 	}
 	return err
-}
-
-func (h *Hooks) peerConnected(name string) {
-	if h.PeerConnected != nil {
-		h.PeerConnected(name)
-	}
-}
-
-func (h *Hooks) peerDisconnected(name string, err error) {
-	if h.PeerDisconnected != nil {
-		h.PeerDisconnected(name, err)
-	}
-}
-
-func (h *Hooks) delivered(id Identity, name string, err error) {
-	if h.Delivered != nil {
-		h.Delivered(id, name, err)
-	}
 }

@@ -68,7 +68,7 @@ func (l *outboundPeer) awaitReplacing(ctx context.Context) bool {
 // start has control messages taken.
 func (l *outboundPeer) start() {
 	l.Begin()
-	l.peer.peers.server.Hooks.peerConnected(l.name)
+	callHook1(l.peer.peers.server.Hooks.PeerConnected, l.name)
 	l.closeUntrusted() // the authority may have been replaced since the handshake
 	l.Serve(nil)
 }
@@ -93,7 +93,7 @@ func (l *outboundPeer) HandleClosed() {}
 
 func (l *outboundPeer) HandleEnd(cause error) {
 	l.peer.peers.removeOutbound(l)
-	l.peer.peers.server.Hooks.peerDisconnected(l.name, l.sessionError(cause))
+	callHook2(l.peer.peers.server.Hooks.PeerDisconnected, l.name, l.sessionError(cause))
 }
 
 func (l *outboundPeer) ShutdownCause() error { return l.peer.peers.server.whyClosed("") }

@@ -31,10 +31,10 @@ func (s *Server) sendPayloads(sess *agentSession) {
 	defer cancel()
 	payloads, err := s.Payloads(ctx, sess.id)
 	if err != nil {
-		s.Hooks.delivered(sess.id, "", err)
+		callHook3(s.Hooks.Delivered, sess.id, "", err)
 	}
 	for _, p := range payloads {
-		s.Hooks.delivered(sess.id, p.Name, sess.push(ctx, s.seq.Add(1), p))
+		callHook3(s.Hooks.Delivered, sess.id, p.Name, sess.push(ctx, s.seq.Add(1), p))
 	}
 }
 

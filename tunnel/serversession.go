@@ -102,9 +102,7 @@ func (r *runner) hello(ctx context.Context, m *mux.Session, held []string) (*mux
 
 // start has streams and control messages taken.
 func (l *serverSession) start() {
-	if r := l.runner; r.Hooks.Connected != nil {
-		r.Hooks.Connected(l.server, r.identity())
-	}
+	callHook2(l.runner.Hooks.Connected, l.server, l.runner.identity())
 	l.Serve(l.serveStream)
 }
 
@@ -169,9 +167,7 @@ func (l *serverSession) connect(stream *mux.Stream) net.Conn {
 	}
 	began := time.Now()
 	conn, err := dialTarget(ctx, l.runner.targets, m.Text(wire.TagNetwork), m.Text(wire.TagAddress))
-	if l.runner.Hooks.Dialed != nil {
-		l.runner.Hooks.Dialed(time.Since(began), err)
-	}
+	callHook2(l.runner.Hooks.Dialed, time.Since(began), err)
 	if l.Streams.Context().Err() != nil {
 		stream.Reset(uint32(CodeDraining))
 		if err == nil {

@@ -264,9 +264,7 @@ func (a *Agent) setError(err error) {
 
 func (a *Agent) reportFailure(server string, err error, wait time.Duration) {
 	a.setError(err)
-	if a.Hooks.Failed != nil {
-		a.Hooks.Failed(server, err, wait)
-	}
+	callHook3(a.Hooks.Failed, server, err, wait)
 }
 
 // openSessions returns those that have not ended.
@@ -299,7 +297,5 @@ func (r *runner) removeSession(l *serverSession, err error) {
 	if err != nil {
 		a.setError(err)
 	}
-	if a.Hooks.Disconnected != nil {
-		a.Hooks.Disconnected(l.server, err)
-	}
+	callHook2(a.Hooks.Disconnected, l.server, err)
 }

@@ -6,9 +6,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/test/pki"
@@ -84,20 +87,6 @@ func newCarrier(conn net.Conn, wrap func(net.Conn) *tls.Conn) (*carrier, error) 
 	return c, nil
 }
 
-// Flush sends what was written.
-func (c *carrier) Flush() error { return c.below.Flush() }
-
-// flushed is a carrier whose writes wait for no Flush.
-type flushed struct{ *carrier }
-
-func (c flushed) Write(b []byte) (int, error) {
-	n, err := c.carrier.Write(b)
-	if err != nil {
-		return n, err
-	}
-	return n, c.Flush()
-}
-
 // handshake does it now, and closes the connection if it fails.
 func handshake(c *tls.Conn) error {
 	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
@@ -107,4 +96,134 @@ func handshake(c *tls.Conn) error {
 		return fmt.Errorf("bench: handshake: %w", err)
 	}
 	return nil
+}
+
+// gatherSize is that of the buffers below TLS.
+const gatherSize = 128 << 10
+
+var gatherBuffers = sync.Pool{New: func() any { return new([gatherSize]byte) }}
+
+// gathered is what lies below TLS: it reads as much as there is, and gathers
+// what is written until Flush, once gather was called. While nothing comes or
+// goes it holds no buffer.
+type gathered struct {
+	net.Conn
+	raw syscall.RawConn
+
+	// Of the one reader.
+	in     *[gatherSize]byte // nil: nothing is left of it
+	unread []byte
+
+	mu     sync.Mutex // guards the fields below: an alert is written by who reads
+	gather bool
+	out    *[gatherSize]byte // nil: it holds nothing
+	n      int               // bytes in out
+}
+
+func newGathered(conn net.Conn) (*gathered, error) {
+	c, ok := conn.(syscall.Conn)
+	if !ok {
+		return nil, errors.New("bench: carrier: not a socket")
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("bench: carrier: %w", err)
+	}
+	return &gathered{Conn: conn, raw: raw}, nil
+}
+
+func (g *gathered) Read(b []byte) (int, error) {
+	if len(g.unread) == 0 {
+		if err := g.fill(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(b, g.unread)
+	g.unread = g.unread[n:]
+	if len(g.unread) == 0 {
+		gatherBuffers.Put(g.in)
+		g.in = nil
+	}
+	return n, nil
+}
+
+// fill takes a buffer only when there is something to read.
+func (g *gathered) fill() error {
+	var n int
+	var rerr error
+	err := g.raw.Read(func(fd uintptr) bool {
+		if g.in == nil {
+			g.in = gatherBuffers.Get().(*[gatherSize]byte)
+		}
+		for {
+			if n, rerr = syscall.Read(int(fd), g.in[:]); rerr != syscall.EINTR {
+				break
+			}
+		}
+		if rerr == syscall.EAGAIN {
+			gatherBuffers.Put(g.in)
+			g.in = nil
+			return false
+		}
+		return true
+	})
+	if err == nil {
+		err = rerr
+	}
+	if err == nil && n == 0 {
+		err = io.EOF
+	}
+	if err != nil {
+		if g.in != nil {
+			gatherBuffers.Put(g.in)
+			g.in = nil
+		}
+		return err
+	}
+	g.unread = g.in[:n]
+	return nil
+}
+
+func (g *gathered) startGathering() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.gather = true
+}
+
+func (g *gathered) Write(b []byte) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.gather {
+		return g.Conn.Write(b)
+	}
+	if g.n+len(b) > gatherSize {
+		if err := g.flushLocked(); err != nil {
+			return 0, err
+		}
+	}
+	if len(b) > gatherSize {
+		return g.Conn.Write(b)
+	}
+	if g.out == nil {
+		g.out = gatherBuffers.Get().(*[gatherSize]byte)
+	}
+	g.n += copy(g.out[g.n:], b)
+	return len(b), nil
+}
+
+// Flush sends what was gathered.
+func (g *gathered) Flush() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.flushLocked()
+}
+
+func (g *gathered) flushLocked() error {
+	if g.out == nil {
+		return nil
+	}
+	_, err := g.Conn.Write(g.out[:g.n])
+	gatherBuffers.Put(g.out)
+	g.out, g.n = nil, 0
+	return err
 }

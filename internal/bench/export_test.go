@@ -19,17 +19,15 @@ type (
 const RoleEnv = roleEnv
 
 var (
-	Play      = play
-	Median    = median
-	ParseSize = parseSize
-	Choose    = choose
-	RowNames  = rowNames
+	Play     = play
+	Median   = median
+	Choose   = choose
+	RowNames = rowNames
 )
 
 var Quantile = quantile[int]
 
 func (r *result) Table() string { return r.table() }
-func (r *result) Chart() string { return r.chart() }
 
 // Run is plan.run, with the names as the flags have them. Rows that don't exist
 // fail in their processes.

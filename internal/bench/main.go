@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -24,7 +23,7 @@ var (
 	short = sizes{Bytes: 16e6, Dials: 30, Trips: 200, Agents: 20, Streams: 50}
 )
 
-const shortRows = "loopback,limit,causeway,causeway-mux"
+const shortRows = "loopback,limit,causeway"
 
 // command is the program with its arguments.
 func command(ctx context.Context, args []string) error {
@@ -42,8 +41,8 @@ func parse(args []string) (p *plan, out string, err error) {
 	f.IntVar(&p.runs, "runs", 5, "how often each measure is taken of each row; the table has the medians")
 	f.DurationVar(&p.timeout, "timeout", 2*time.Minute, "for one measure of one row")
 	f.StringVar(&p.profiles, "profiles", "", "folder for CPU profiles of server and agent while they move bytes, the last run's (not openssh's)")
-	f.StringVar(&out, "out", "", "folder for table.txt, result.json and chart.svg (default: only the table, on standard output)")
-	size := f.String("size", "256MB", "what a throughput measure moves, in MB or GB of 1000")
+	f.StringVar(&out, "out", "", "folder for table.txt and result.json (default: only the table, on standard output)")
+	size := f.Int64("size", 256, "what a throughput measure moves, in millions of bytes")
 	names := f.String("rows", "", "rows, with commas between: "+rowNames()+" (default: all)")
 	what := f.String("measures", "", "measures, with commas between: "+measureNames()+" (default: all but "+longMeasure+")")
 	brief := f.Bool("short", false, "some seconds: one run of a few rows and small sizes, to see that it works")
@@ -55,15 +54,16 @@ func parse(args []string) (p *plan, out string, err error) {
 	}
 	if *brief {
 		p.sizes = short
-		defaults := map[string]string{"runs": "1", "rows": shortRows, "size": "16MB"}
+		defaults := map[string]string{"runs": "1", "rows": shortRows, "size": "16"}
 		f.Visit(func(f *flag.Flag) { delete(defaults, f.Name) })
 		for name, value := range defaults {
 			f.Set(name, value)
 		}
 	}
-	if p.sizes.Bytes, err = parseSize(*size); err != nil {
-		return nil, "", err
+	if *size < 1 || *size > 1e6 {
+		return nil, "", fmt.Errorf("bench: size %d: want 1 to 1000000", *size)
 	}
+	p.sizes.Bytes = *size * 1e6
 	if p.rows, err = choose(*names); err != nil {
 		return nil, "", err
 	}
@@ -102,22 +102,6 @@ func (p *plan) report(ctx context.Context, dir string) error {
 		return fmt.Errorf("bench: %d of the measures failed", len(res.Failures))
 	}
 	return nil
-}
-
-// parseSize reads "256MB", "1.5GB" and plain bytes.
-func parseSize(s string) (int64, error) {
-	unit := 1.0
-	number := s
-	for suffix, u := range map[string]float64{"MB": 1e6, "GB": 1e9} {
-		if n, ok := strings.CutSuffix(s, suffix); ok {
-			number, unit = n, u
-		}
-	}
-	n, err := strconv.ParseFloat(number, 64)
-	if err != nil || n*unit < 1e6 || n*unit > 1e12 {
-		return 0, fmt.Errorf("bench: size %q: want such as 256MB, from 1MB to 1000GB", s)
-	}
-	return int64(n * unit), nil
 }
 
 func rowNames() string {

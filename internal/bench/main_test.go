@@ -163,29 +163,6 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-func TestParseSize(t *testing.T) {
-	for _, tt := range []struct {
-		in   string
-		want int64 // 0: an error
-	}{
-		{"256MB", 256e6},
-		{"1.5GB", 1.5e9},
-		{"2000000", 2e6},
-		{"1000GB", 1e12},
-		{"1001GB", 0},
-		{"0.5MB", 0},
-		{"-1GB", 0},
-		{"MB", 0},
-		{"", 0},
-		{"12 MB", 0},
-	} {
-		got, err := bench.ParseSize(tt.in)
-		if got != tt.want || (err != nil) != (tt.want == 0) {
-			t.Errorf("%q: got %d, error %v; want %d", tt.in, got, err, tt.want)
-		}
-	}
-}
-
 func TestChoose(t *testing.T) {
 	if _, err := bench.Choose("limit,nosuch"); err == nil || !strings.Contains(err.Error(), `"nosuch"`) {
 		t.Errorf("got %v, want an error that names the row", err)

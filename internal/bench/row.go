@@ -79,7 +79,7 @@ type parent interface {
 // rows is every row, in the order of the table. The first is the fastest that
 // this machine can be; ratios are to limitRow.
 func rows() []row {
-	return []row{loopbackRow, limitRow, limitBufferedRow, yamuxRow, yamuxBatchedRow, yamuxFairRow, remotedialerRow, opensshRow, muxRow, causewayRow, replicaRow,
+	return []row{loopbackRow, limitRow, yamuxRow, yamuxFairRow, remotedialerRow, opensshRow, causewayRow, replicaRow,
 		gatewayRow, gatewayTLSRow, spliceRow, gatewayPlainRow}
 }
 

@@ -6,20 +6,16 @@ import (
 	"net"
 )
 
-var (
-	limitRow = row{
-		name:      "limit",
-		about:     "a TLS 1.3 connection per stream, nothing multiplexed",
-		newAgent:  func(s *setup) (agent, error) { return newLimitAgent(s, plainTLS) },
-		newServer: func(s *setup) (server, error) { return newLimitServer(s, plainTLS) },
-	}
-	limitBufferedRow = row{
-		name:      "limit-buffered",
-		about:     "limit, with 128 KiB buffers below TLS",
-		newAgent:  func(s *setup) (agent, error) { return newLimitAgent(s, bufferedTLS) },
-		newServer: func(s *setup) (server, error) { return newLimitServer(s, bufferedTLS) },
-	}
-)
+// loopbackRow has nothing between the client and the target: what the machine
+// and the two ends of the measurement can do.
+var loopbackRow = row{name: "loopback", about: "the client dials the target"}
+
+var limitRow = row{
+	name:      "limit",
+	about:     "a TLS 1.3 connection per stream, nothing multiplexed",
+	newAgent:  newLimitAgent,
+	newServer: newLimitServer,
+}
 
 // secure makes a connection one over TLS, and does the handshake.
 type secure func(conn net.Conn, wrap func(net.Conn) *tls.Conn) (net.Conn, error)
@@ -29,25 +25,17 @@ func plainTLS(conn net.Conn, wrap func(net.Conn) *tls.Conn) (net.Conn, error) {
 	return c, handshake(c)
 }
 
-func bufferedTLS(conn net.Conn, wrap func(net.Conn) *tls.Conn) (net.Conn, error) {
-	c, err := newCarrier(conn, wrap)
-	if err != nil {
-		return nil, err
-	}
-	return flushed{c}, nil
-}
-
 // A limitAgent is dialed by the server: who dials makes no difference to what
 // the row is for, and a waiting connection per stream would.
 type limitAgent struct{ *listener }
 
-func newLimitAgent(s *setup, secure secure) (agent, error) {
+func newLimitAgent(s *setup) (agent, error) {
 	config, err := serverTLS(s.Dir)
 	if err != nil {
 		return nil, err
 	}
 	l, err := listen(func(conn net.Conn) {
-		stream, err := secure(conn, func(c net.Conn) *tls.Conn { return tls.Server(c, config) })
+		stream, err := plainTLS(conn, func(c net.Conn) *tls.Conn { return tls.Server(c, config) })
 		if err != nil {
 			return
 		}
@@ -71,15 +59,14 @@ func serveStream(stream net.Conn, target string, chunk int) {
 type limitServer struct {
 	peer   string
 	config *tls.Config
-	secure secure
 }
 
-func newLimitServer(s *setup, secure secure) (server, error) {
+func newLimitServer(s *setup) (server, error) {
 	config, err := clientTLS(s.Dir)
 	if err != nil {
 		return nil, err
 	}
-	return &limitServer{s.Peer, config, secure}, nil
+	return &limitServer{s.Peer, config}, nil
 }
 
 func (*limitServer) addr() string  { return "" }
@@ -92,5 +79,5 @@ func (l *limitServer) dial(ctx context.Context) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l.secure(conn, func(c net.Conn) *tls.Conn { return tls.Client(c, l.config) })
+	return plainTLS(conn, func(c net.Conn) *tls.Conn { return tls.Client(c, l.config) })
 }

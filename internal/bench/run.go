@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/bench/internal/rig"
 )
 
 // A result is what all runs gave.
@@ -132,4 +134,29 @@ func (p *plan) say(n int, m measure, r row, values map[string]float64, took time
 		}
 	}
 	fmt.Fprintln(p.progress)
+}
+
+type conditions struct {
+	rig.Conditions
+	OpenSSH string `json:",omitempty"`
+	Runs    int
+	Sizes   sizes
+}
+
+func (p *plan) conditions(began time.Time) conditions {
+	c := conditions{Conditions: rig.ConditionsSince(began), Runs: p.runs, Sizes: p.sizes}
+	for _, r := range p.rows {
+		if r.name == opensshRow.name {
+			c.OpenSSH = sshVersion()
+		}
+	}
+	return c
+}
+
+// write leaves the two files in a folder, which it makes if need be.
+func (r *result) write(dir string) error {
+	if err := rig.Write(dir, r, map[string]string{"table.txt": r.table()}); err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	return nil
 }

@@ -1,10 +1,6 @@
 package main_test
 
 import (
-	"encoding/xml"
-	"errors"
-	"io"
-	"strings"
 	"testing"
 	"time"
 
@@ -79,46 +75,5 @@ Failures
 func TestTable(t *testing.T) {
 	if got := sample().Table(); got != wantTable {
 		t.Errorf("got\n%s\nwant\n%s", got, wantTable)
-	}
-}
-
-func TestChart(t *testing.T) {
-	got := sample().Chart()
-	d := xml.NewDecoder(strings.NewReader(got))
-	bars := 0
-	for {
-		token, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if e, ok := token.(xml.StartElement); ok && e.Name.Local == "rect" {
-			bars++
-		}
-	}
-	if want := 1 + 4 + 2 + 3; bars != want { // the background, rates, CPU, latencies
-		t.Errorf("got %d rectangles, want %d", bars, want)
-	}
-	if got := strings.Count(got, ">»<"); got != 2 {
-		t.Errorf("got %d bars that are cut, want 2: loopback's and the slow row's", got)
-	}
-	for _, want := range []string{
-		">380 (0.95)<",
-		">800 (2.00)<",
-		">–<", // no upload of loopback
-		"Fast &lt;CPU&gt;",
-		">Throughput, MB/s<",
-		">causeway<",
-	} {
-		if !strings.Contains(got, want) {
-			t.Errorf("got no %s in\n%s", want, got)
-		}
-	}
-	for _, unwanted := range []string{"NaN", "broken", "stalled"} {
-		if strings.Contains(got, unwanted) {
-			t.Errorf("got %s in\n%s", unwanted, got)
-		}
 	}
 }

@@ -20,8 +20,7 @@ type (
 	Idle    = idle
 	Side    = side
 
-	DialCount    = dialCount
-	ForwardCosts = forwardCosts
+	DialCount = dialCount
 )
 
 // Run does all that a short run does.

@@ -30,7 +30,6 @@ type plan struct {
 	Idle        time.Duration // how long CPU time is measured at each
 	Rate        float64       // dials a second
 	Dialling    time.Duration // how long
-	Compare     compareArgs
 	RestartRate float64       // dials a second while replicas come and go
 	Settle      time.Duration // how long the dials go on when all are back
 	Rest        time.Duration // before replicas go, for agents to forget what was before
@@ -50,28 +49,27 @@ type plan struct {
 func (p *plan) short() {
 	p.Steps, p.Idle = []int{8, 16}, 200*time.Millisecond
 	p.Rate, p.Dialling = 50, time.Second
-	p.Compare = compareArgs{Dials: 20, Rounds: 1, Bytes: 4e6}
 	p.RestartRate, p.Settle, p.Rest, p.Soak, p.Poll = 50, 200*time.Millisecond, 0, time.Second, 50*time.Millisecond
 	p.Backoff, p.Grace = 200*time.Millisecond, 5*time.Second
 }
 
-const allPhases = "idle,dials,forward,restart,soak"
+const allPhases = "idle,dials,restart,soak"
 
 // parse reads the arguments.
 func parse(args []string) (*plan, error) {
 	p := &plan{
-		Compare: compareArgs{Dials: 500, Rounds: 5, Bytes: 256e6}, RestartRate: 200, Settle: 10 * time.Second, Rest: 65 * time.Second, Poll: 250 * time.Millisecond,
+		RestartRate: 200, Settle: 10 * time.Second, Rest: 65 * time.Second, Poll: 250 * time.Millisecond,
 		phases: map[string]bool{}, progress: io.Discard,
 	}
 	f := flag.NewFlagSet("scale", flag.ContinueOnError)
 	steps := f.String("agents", "10,100,1000,5000", "numbers of agents, with commas between, ascending; the last is that of all other phases")
-	phases := f.String("phases", "idle,dials,forward,restart", "phases, with commas between, of "+allPhases+"; idle starts the agents and is always done")
+	phases := f.String("phases", "idle,dials,restart", "phases, with commas between, of "+allPhases+"; idle starts the agents and is always done")
 	f.DurationVar(&p.Idle, "idle", 30*time.Second, "how long CPU time is measured at each number of agents")
 	f.Float64Var(&p.Rate, "rate", 1000, "dials a second in the phase of that name")
 	f.DurationVar(&p.Dialling, "dialling", 30*time.Second, "how long")
 	f.DurationVar(&p.Soak, "soak", 0, "restarts, kills and reconnections at random for so long: 30m, say")
 	f.DurationVar(&p.Grace, "grace", 10*time.Second, "the replicas' Grace")
-	f.StringVar(&p.out, "out", "", "folder for table.txt, result.json and scale.svg (default: only the table, on standard output)")
+	f.StringVar(&p.out, "out", "", "folder for table.txt and result.json (default: only the table, on standard output)")
 	f.StringVar(&p.profiles, "profiles", "", "folder for profiles of CPU and memory")
 	brief := f.Bool("short", false, "some seconds, with few agents, to see that it works")
 	if err := f.Parse(args); err != nil {

@@ -40,7 +40,7 @@ func (f *fleet) run(ctx context.Context, res *result) error {
 	phases := []struct {
 		name string
 		run  func(context.Context, *result) error
-	}{{"idle", f.idlePhase}, {"dials", f.dialPhase}, {"forward", f.forwardPhase}, {"restart", f.restartPhase}, {"soak", f.soakPhase}}
+	}{{"idle", f.idlePhase}, {"dials", f.dialPhase}, {"restart", f.restartPhase}, {"soak", f.soakPhase}}
 	for _, p := range phases {
 		if !f.phases[p.name] {
 			continue
@@ -160,25 +160,6 @@ func (f *fleet) dialPhase(ctx context.Context, res *result) error {
 	res.Dials.Rate = float64(res.Dials.Dials) / took.Seconds()
 	f.say("%s", res.Dials)
 	return err
-}
-
-// forwardPhase compares, at one replica.
-func (f *fleet) forwardPhase(ctx context.Context, res *result) error {
-	var c *comparison
-	for _, s := range f.replicas {
-		if err := s.process.call(ctx, "compare", f.Compare, &c); err != nil {
-			return err
-		}
-		if c != nil {
-			break
-		}
-	}
-	if c == nil {
-		return errOneSided
-	}
-	res.Forward = c.summary()
-	f.say("%s", res.Forward)
-	return nil
 }
 
 // restartPhase restarts the replicas one by one, then kills one, then

@@ -32,7 +32,7 @@ func newReplica() *replica { return &replica{peers: map[string]int{}} }
 func (r *replica) ops() map[string]op {
 	return map[string]op{
 		"start": on(r.start), "peers": on(r.countPeers), "places": on(r.setPlaces), "rate": on(r.setRate),
-		"results": on(r.results), "leave": on(r.leave), "compare": on(r.compare),
+		"results": on(r.results), "leave": on(r.leave),
 	}
 }
 

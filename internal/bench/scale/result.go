@@ -15,12 +15,11 @@ import (
 type result struct {
 	Conditions conditions
 	Load       []machineLoad
-	Enrol      []enrolment   `json:",omitempty"`
-	Idle       []idle        `json:",omitempty"`
-	Dials      *dialling     `json:",omitempty"`
-	Forward    *forwardCosts `json:",omitempty"`
-	Restarts   []*restart    `json:",omitempty"`
-	Soak       *soak         `json:",omitempty"`
+	Enrol      []enrolment `json:",omitempty"`
+	Idle       []idle      `json:",omitempty"`
+	Dials      *dialling   `json:",omitempty"`
+	Restarts   []*restart  `json:",omitempty"`
+	Soak       *soak       `json:",omitempty"`
 }
 
 type conditions struct {
@@ -80,20 +79,6 @@ type dialling struct {
 	P50, P99 time.Duration
 }
 
-// forwardCosts are medians.
-type forwardCosts struct {
-	Local, Forwarded, First time.Duration // dials; First: the replicas are asked before
-	// Bytes a second.
-	LocalDown, ForwardedDown, LocalUp, ForwardedUp float64
-}
-
-func (c *comparison) summary() *forwardCosts {
-	return &forwardCosts{
-		percentile(c.Local, 50), percentile(c.Forwarded, 50), percentile(c.First, 50),
-		percentile(c.LocalDown, 50), percentile(c.ForwardedDown, 50), percentile(c.LocalUp, 50), percentile(c.ForwardedUp, 50),
-	}
-}
-
 // percentile is of values in any order, which it does not change; zero if
 // there are none.
 func percentile[T cmp.Ordered](values []T, p int) (v T) {
@@ -104,9 +89,9 @@ func percentile[T cmp.Ordered](values []T, p int) (v T) {
 	return sorted[min(len(sorted)*p/100, len(sorted)-1)]
 }
 
-// write leaves three files in a folder, which it makes if need be.
+// write leaves two files in a folder, which it makes if need be.
 func (r *result) write(dir string) error {
-	if err := rig.Write(dir, r, map[string]string{"table.txt": r.table(), "scale.svg": r.plot()}); err != nil {
+	if err := rig.Write(dir, r, map[string]string{"table.txt": r.table()}); err != nil {
 		return fmt.Errorf("scale: %w", err)
 	}
 	return nil

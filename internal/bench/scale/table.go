@@ -11,13 +11,11 @@ import (
 
 // The figures that are to be reached.
 const (
-	limitMemory      = 40 << 10 // bytes of heap and stacks of an idle agent, a side
-	limitGrowth      = 1.2      // memory of an agent among the most, to that of one among a hundred
-	limitCPU         = 0.1      // of a core, all idle agents
-	limitBackOne     = 30 * time.Second
-	limitBackAll     = 60 * time.Second
-	limitForward     = 400 * time.Microsecond
-	limitForwardRate = 0.6 // of the throughput
+	limitMemory  = 40 << 10 // bytes of heap and stacks of an idle agent, a side
+	limitGrowth  = 1.2      // memory of an agent among the most, to that of one among a hundred
+	limitCPU     = 0.1      // of a core, all idle agents
+	limitBackOne = 30 * time.Second
+	limitBackAll = 60 * time.Second
 )
 
 func round(d time.Duration) time.Duration {
@@ -59,12 +57,6 @@ func (d *dialling) String() string {
 	return fmt.Sprintf("%.0f a second (%.0f asked for): %v; p50 %v, p99 %v", d.Rate, d.Asked, d.dialCount, round(d.P50), round(d.P99))
 }
 
-func (f *forwardCosts) String() string {
-	mb := func(rate float64) float64 { return rate / 1e6 }
-	return fmt.Sprintf("dial local %v, forwarded %v, when it has to be found first %v; MB/s down %.0f and %.0f, up %.0f and %.0f",
-		round(f.Local), round(f.Forwarded), round(f.First), mb(f.LocalDown), mb(f.ForwardedDown), mb(f.LocalUp), mb(f.ForwardedUp))
-}
-
 func (r *restart) String() string {
 	line := fmt.Sprintf("%s: left after %v, ready after %v, all agents with a session after %v (least %d) and with two after %v, sessions %v",
 		r.What, round(r.Left), round(r.Back), round(r.One), r.Least, round(r.Two), r.Shares)
@@ -92,9 +84,6 @@ func (r *result) table() string {
 	w.Flush()
 	if r.Dials != nil {
 		fmt.Fprintf(b, "dials: %s\n", r.Dials)
-	}
-	if r.Forward != nil {
-		fmt.Fprintf(b, "forwarding: %s\n", r.Forward)
 	}
 	b.WriteString("\n")
 	w = tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
@@ -141,4 +130,58 @@ func restartTable(w *tabwriter.Writer, prefix string, all []*restart) {
 		fmt.Fprintf(w, "%s%s\t%v\t%v\t%v\t%v\t%d\t%.2f\t%.2f\t%v\n",
 			prefix, r.What, round(r.Left), round(r.Back), round(r.One), round(r.Two), r.Least, r.Load.Own, r.Load.Others, r.Dials)
 	}
+}
+
+// verdict says whether a figure is what it is to be.
+type verdict struct {
+	what, want, got string
+	met             bool
+}
+
+// verdicts are of the figures that there are.
+func (r *result) verdicts() (all []verdict) {
+	add := func(what, want, got string, met bool) { all = append(all, verdict{what, want, got, met}) }
+	if n := len(r.Idle); n > 0 {
+		last := r.Idle[n-1]
+		for i, s := range last.sides() {
+			name := sideNames[i]
+			sessions := float64(last.Sessions) / float64(last.Agents)
+			got := fmt.Sprintf("heap and stacks %s, resident %s; a session %s, %s", kib(s.Heap), kib(s.RSS), kib(s.Heap/sessions), kib(s.RSS/sessions))
+			add("memory of an idle agent, "+name, "40 KiB", got, s.Heap <= limitMemory)
+			add("CPU of the idle agents, "+name, "10% of a core", percent(s.CPU), s.CPU < limitCPU)
+		}
+		all = append(all, r.growth(last)...)
+	}
+	if r.Dials != nil {
+		add("dials", "none fails", r.Dials.String(), len(r.Dials.Failed) == 0)
+	}
+	for _, t := range r.Restarts {
+		limit := limitBackOne
+		if t.Replicas > 1 {
+			limit = limitBackAll
+		}
+		add(t.What+", all with two sessions", limit.String(), round(t.Two).String(), t.Two <= limit)
+		if !t.Killed && t.Dials.Dials > 0 {
+			add(t.What+", dials", "none fails", t.Dials.String(), len(t.Dials.Failed) == 0)
+		}
+	}
+	return all
+}
+
+// growth compares an agent among the most with one among a hundred.
+func (r *result) growth(last idle) (all []verdict) {
+	for _, few := range r.Idle {
+		if few.Agents != 100 || last.Agents <= few.Agents {
+			continue
+		}
+		for i, s := range last.sides() {
+			before := few.sides()[i]
+			heap, rss := s.Heap/before.Heap, s.RSS/before.RSS
+			all = append(all, verdict{
+				"memory of an agent beside that among 100, " + sideNames[i], "at most 120%",
+				fmt.Sprintf("heap and stacks %s, resident %s", percent(heap), percent(rss)), max(heap, rss) <= limitGrowth,
+			})
+		}
+	}
+	return all
 }

@@ -14,11 +14,11 @@ import (
 
 // importers are what a module that imports us may require already: the first
 // release of each minor version of client-go from the floor of go.mod on.
-var importers = []string{"v0.34.0", "v0.35.0", "v0.36.0"}
+var importers = []string{"v0.34.0", "v0.35.0", "v0.36.0", "v0.37.0"}
 
 // imported are the packages that such a module imports, one at a time. Each must
 // leave the versions of Kubernetes' modules as they are.
-var imported = []string{"/noproxy", "/dialer", "/tunnel", "/tunnel/gateway", "/kubeconfig"}
+var imported = []string{"/noproxy", "/dialer", "/tunnel", "/tunnel/gateway", "/kubeconfig", "/kubeconfig/connect"}
 
 // TestImporter runs go mod tidy in modules on each version of client-go, before
 // and after they import one of our packages, and compares. -v prints the table.

@@ -271,7 +271,8 @@ var errMoved = errors.New("the agent of another replica has just left")
 type errPeerLost struct{ error }
 
 func (e errPeerLost) Is(err error) bool { return err == errMoved }
-func (e errPeerLost) Unwrap() error     { return e.error }
+
+func (e errPeerLost) Unwrap() error { return e.error }
 
 // dialPeer has one replica dial. One that can't is not asked first any more.
 func (r *dialRun) dialPeer(ctx context.Context, l *outboundPeer) (*mux.Stream, *Error) {
@@ -337,4 +338,26 @@ func (r *dialRun) explain(ctx context.Context, err error) *Error {
 		return r.newError(CodeTimeout, err)
 	}
 	return r.newError(CodeBadRequest, err)
+}
+
+// Addr is the address of an end of a stream.
+type Addr struct {
+	// Cluster is the cluster whose agent dialed.
+	Cluster string
+	// Target is host:port as it was asked for. It is empty at the end that
+	// dialed.
+	Target string
+}
+
+var _ net.Addr = Addr{}
+
+// Network returns "tunnel".
+func (Addr) Network() string { return "tunnel" }
+
+// String returns "namespace/name" or "namespace/name|host:port".
+func (a Addr) String() string {
+	if a.Target == "" {
+		return a.Cluster
+	}
+	return a.Cluster + "|" + a.Target
 }

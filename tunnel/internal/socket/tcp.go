@@ -42,5 +42,58 @@ func Tune(conn net.Conn, userTimeout time.Duration) {
 	if userTimeout == 0 {
 		userTimeout = defaultUserTimeout
 	}
-	tuneTCP(tc, userTimeout)
+	setOptions(tc, userTimeout, minUnsent)
+}
+
+const (
+	// minUnsent and maxUnsent bound how much unsent data a kernel takes.
+	minUnsent = 128 << 10
+	maxUnsent = 4 << 20
+	// unsentTime is what unsent data may take to send.
+	unsentTime = 10 * time.Millisecond
+	// unsentEvery is how many bytes are sent between two looks at the rate.
+	unsentEvery = 4 << 20
+)
+
+// UnsentLimit adapts how much unsent data the kernel takes for a TCP connection
+// (TCP_NOTSENT_LOWAT) to the connection's rate. A session can no longer send
+// another stream's data ahead of what the kernel has: on a slow link the limit
+// should be small. On a fast link a small limit costs: the writer is woken once
+// for each piece.
+type UnsentLimit struct {
+	conn  *net.TCPConn // nil: there is nothing to set
+	limit int          // as it is set; zero: minUnsent
+	sent  int          // bytes since
+	since time.Time    // zero at first: the first look finds a slow link
+}
+
+// NewUnsentLimit is for the TCP connection at the bottom of conn, if there is one.
+func NewUnsentLimit(conn net.Conn) UnsentLimit {
+	tc, _ := Innermost(conn).(*net.TCPConn)
+	return UnsentLimit{conn: tc}
+}
+
+// Wrote counts n bytes that were written.
+func (u *UnsentLimit) Wrote(n int) {
+	u.sent += n
+	if u.conn == nil || u.sent < unsentEvery {
+		return
+	}
+	now := time.Now()
+	if limit := unsentLimitFor(u.sent, now.Sub(u.since)); limit != u.limit {
+		u.limit = limit
+		setOptions(u.conn, 0, limit)
+	}
+	u.sent, u.since = 0, now
+}
+
+// unsentLimitFor returns a power of two, at most what the rate sends in
+// unsentTime.
+func unsentLimitFor(sent int, took time.Duration) int {
+	most := float64(sent) * unsentTime.Seconds() / took.Seconds()
+	limit := minUnsent
+	for limit < maxUnsent && float64(2*limit) <= most {
+		limit *= 2
+	}
+	return limit
 }

@@ -12,7 +12,9 @@ const (
 	tcpNotSentLowat = 25 // bytes
 )
 
-func tuneTCP(tc *net.TCPConn, userTimeout time.Duration) {
+// setOptions sets how long sent data may stay unacknowledged, unless that is zero or
+// negative, and how much unsent data the kernel takes.
+func setOptions(tc *net.TCPConn, userTimeout time.Duration, unsent int) {
 	rc, err := tc.SyscallConn()
 	if err != nil {
 		return
@@ -22,14 +24,6 @@ func tuneTCP(tc *net.TCPConn, userTimeout time.Duration) {
 			ms := max(1, int(userTimeout/time.Millisecond))
 			syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout, ms)
 		}
-		syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpNotSentLowat, minUnsent)
+		syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpNotSentLowat, unsent)
 	})
-}
-
-func setUnsentLimit(tc *net.TCPConn, limit int) {
-	if rc, err := tc.SyscallConn(); err == nil {
-		rc.Control(func(fd uintptr) {
-			syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpNotSentLowat, limit)
-		})
-	}
 }

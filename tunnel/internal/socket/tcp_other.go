@@ -7,6 +7,4 @@ import (
 	"time"
 )
 
-func tuneTCP(*net.TCPConn, time.Duration) {}
-
-func setUnsentLimit(*net.TCPConn, int) {}
+func setOptions(*net.TCPConn, time.Duration, int) {}

@@ -166,7 +166,7 @@ const renewEvery = time.Second
 
 func (s *Server) renew(sess *agentSession, m *wire.Message) {
 	if !sess.renewalAsked.IsZero() && time.Since(sess.renewalAsked) < renewEvery {
-		sess.sendOrClose(refusal(wire.MsgIssued, CodeInternal, "too soon after the last one").AddBytes(wire.TagID, m.Bytes(wire.TagID)))
+		sess.sendOrClose(refusalMessage(wire.MsgIssued, CodeInternal, "too soon after the last one").AddBytes(wire.TagID, m.Bytes(wire.TagID)))
 		return
 	}
 	sess.renewalAsked = time.Now()

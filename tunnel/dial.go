@@ -145,7 +145,7 @@ func (r *dialRun) dialAny(ctx context.Context) (*mux.Stream, *Error) {
 	if r.server.peers.isAlone() {
 		stream, err := r.dialAgents(ctx, true)
 		if err != nil && err.Code == CodeNoAgent {
-			err = r.newError(CodeNoAgent, r.server.peers.unasked(0))
+			err = r.newError(CodeNoAgent, r.server.peers.missingAnswers(0))
 		}
 		return stream, err
 	}
@@ -206,7 +206,7 @@ func (r *dialRun) dialPeers(ctx context.Context, local *Error) (stream *mux.Stre
 		}
 		callHook3(r.server.Hooks.Forwarded, r.cluster, time.Since(began), withoutTarget(cause))
 	}()
-	if l := r.server.peers.recall(r.cluster); l != nil {
+	if l := r.server.peers.recallHolder(r.cluster); l != nil {
 		if stream, err = r.dialPeer(ctx, l); err == nil || !mayRetry(err) {
 			return stream, err
 		}
@@ -231,7 +231,7 @@ func (r *dialRun) searchPeers(ctx context.Context, last *Error) (*mux.Stream, *E
 	for l := q.nextHolder(); l != nil; l = q.nextHolder() {
 		stream, err := r.dialPeer(ctx, l)
 		if err == nil {
-			peers.remember(r.cluster, l)
+			peers.rememberHolder(r.cluster, l)
 		}
 		if err == nil || !mayRetry(err) {
 			return stream, err
@@ -242,7 +242,7 @@ func (r *dialRun) searchPeers(ctx context.Context, last *Error) (*mux.Stream, *E
 	case ctx.Err() != nil:
 		return nil, r.newError(contextCode(ctx.Err()), ctx.Err())
 	case last.Code == CodeNoAgent && (last.Err == nil || q.silent > 0):
-		return nil, r.newError(CodeNoAgent, peers.unasked(q.silent))
+		return nil, r.newError(CodeNoAgent, peers.missingAnswers(q.silent))
 	}
 	return nil, last
 }
@@ -289,7 +289,7 @@ func (r *dialRun) dialPeer(ctx context.Context, l *outboundPeer) (*mux.Stream, *
 		err = r.newError(CodeLost, errPeerLost{err.Err})
 	}
 	if mayRetry(err) {
-		r.server.peers.forget(r.cluster, l)
+		r.server.peers.forgetHolder(r.cluster, l)
 	}
 	return nil, err
 }
@@ -307,7 +307,7 @@ func (r *dialRun) dialThrough(ctx context.Context, s *session.Session, m *wire.M
 		err = wire.ErrMalformed
 	}
 	if err != nil {
-		return nil, r.explain(ctx, err)
+		return nil, r.explainError(ctx, err)
 	}
 	var refused *Error
 	if errors.As(messageError(answer, "dial", r.cluster, r.address), &refused) {
@@ -319,8 +319,8 @@ func (r *dialRun) dialThrough(ctx context.Context, s *session.Session, m *wire.M
 	return stream, nil
 }
 
-// explain returns the error with a code for why no answer came.
-func (r *dialRun) explain(ctx context.Context, err error) *Error {
+// explainError returns the error with a code for why no answer came.
+func (r *dialRun) explainError(ctx context.Context, err error) *Error {
 	var reset *mux.ResetError
 	var lost *mux.LostError
 	switch {

@@ -78,14 +78,14 @@ func (c privateCause) Unwrap() error { return c.error }
 func refusalOf(kind wire.Kind, err error) *wire.Message {
 	var e *Error
 	if !errors.As(err, &e) || codeFromWire(uint64(e.Code)) == CodeInternal {
-		return refusal(kind, CodeInternal, CodeInternal.String())
+		return refusalMessage(kind, CodeInternal, CodeInternal.String())
 	}
 	text := e.Code.String()
 	var private privateCause
 	if e.Err != nil && !errors.As(e.Err, &private) {
 		text = e.Err.Error()
 	}
-	return refusal(kind, e.Code, text)
+	return refusalMessage(kind, e.Code, text)
 }
 
 func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -173,12 +173,12 @@ func (e *Error) Error() string {
 		}
 	}
 	b.WriteString(": ")
-	b.WriteString(e.reason())
+	b.WriteString(e.reasonText())
 	return b.String()
 }
 
-// reason returns the code and the cause, in words.
-func (e *Error) reason() string {
+// reasonText returns the code and the cause, in words.
+func (e *Error) reasonText() string {
 	switch {
 	case e.Err == nil:
 		return e.Code.String()
@@ -241,9 +241,9 @@ func configError(format string, args ...any) *Error {
 	return &Error{Op: "config", Code: CodeConfig, Err: fmt.Errorf(format, args...)}
 }
 
-// refusal is the message that tells the other side what failed. text holds
+// refusalMessage is the message that tells the other side what failed. text holds
 // nothing of this side's causes.
-func refusal(kind wire.Kind, code Code, text string) *wire.Message {
+func refusalMessage(kind wire.Kind, code Code, text string) *wire.Message {
 	return wire.New(kind).AddUint(wire.TagCode, uint64(code)).AddString(wire.TagText, text)
 }
 

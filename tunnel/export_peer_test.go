@@ -75,7 +75,7 @@ func PeerHandshake(ctx context.Context, a *Authority, near, far net.Conn, key cr
 
 // WatchWith is Watch with another resolver.
 func (p StaticPeers) WatchWith(ctx context.Context, set func([]string), lookup func(context.Context, string) ([]string, error)) error {
-	return p.watch(ctx, set, lookup)
+	return p.watchWith(ctx, set, lookup)
 }
 
 // AddClusters has the Server know of n clusters that are not connected, each
@@ -107,7 +107,7 @@ func ReadRevoked(b []byte) (id Identity, ok bool) {
 		return id, false
 	}
 	s := &Server{}
-	s.revoked(m)
+	s.handleRevoked(m)
 	for _, id = range s.registry.allRevoked() {
 		return id, true
 	}
@@ -117,7 +117,7 @@ func ReadRevoked(b []byte) (id Identity, ok bool) {
 // SettlePeer ends what is opened to the replica of this name, as the end of a
 // retired session does, while n streams are left.
 func (s *Server) SettlePeer(ctx context.Context, name string, n int) error {
-	for _, l := range s.peers.connected() {
+	for _, l := range s.peers.connectedPeers() {
 		if l.name == name {
 			return l.Mux.Settle(ctx, n)
 		}
@@ -127,7 +127,7 @@ func (s *Server) SettlePeer(ctx context.Context, name string, n int) error {
 
 // PeerStreams is how many streams were opened to peers.
 func (s *Server) PeerStreams() (n uint64) {
-	for _, l := range s.peers.connected() {
+	for _, l := range s.peers.connectedPeers() {
 		n += l.opened.Load()
 	}
 	return n

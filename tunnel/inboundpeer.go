@@ -66,7 +66,7 @@ func (p *inboundPeer) start() {
 
 func (p *inboundPeer) HandleControl(m *wire.Message) {
 	if m.Kind == wire.MsgRevoked {
-		p.server.revoked(m)
+		p.server.handleRevoked(m)
 	}
 }
 
@@ -109,7 +109,7 @@ func (p *inboundPeer) answer(stream *mux.Stream) *mux.Stream {
 	case wire.MsgForward:
 		return p.forward(stream, m)
 	case wire.MsgFleet:
-		p.server.tellStatus(stream)
+		p.server.sendStatus(stream)
 	default:
 		stream.Reset(uint32(CodeBadRequest))
 	}

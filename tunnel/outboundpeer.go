@@ -76,10 +76,10 @@ func (l *outboundPeer) start() {
 func (l *outboundPeer) HandleControl(m *wire.Message) {
 	switch m.Kind {
 	case wire.MsgDrain:
-		l.peer.drained()
+		l.peer.recordDraining()
 		l.Retire()
 	case wire.MsgRevoked:
-		l.peer.peers.server.revoked(m)
+		l.peer.peers.server.handleRevoked(m)
 	}
 }
 

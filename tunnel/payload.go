@@ -34,7 +34,7 @@ func (s *Server) sendPayloads(sess *agentSession) {
 		callHook3(s.Hooks.Delivered, sess.id, "", err)
 	}
 	for _, p := range payloads {
-		callHook3(s.Hooks.Delivered, sess.id, p.Name, sess.push(ctx, s.seq.Add(1), p))
+		callHook3(s.Hooks.Delivered, sess.id, p.Name, sess.pushPayload(ctx, s.seq.Add(1), p))
 	}
 }
 
@@ -56,14 +56,14 @@ func (s *Server) Push(ctx context.Context, cluster string, p Payload) error {
 	errs := make([]error, len(sessions))
 	var wg sync.WaitGroup
 	for i, sess := range sessions {
-		wg.Go(func() { errs[i] = sess.push(ctx, s.seq.Add(1), p) })
+		wg.Go(func() { errs[i] = sess.pushPayload(ctx, s.seq.Add(1), p) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
 }
 
-// push waits for what the agent says of the payload.
-func (sess *agentSession) push(ctx context.Context, seq uint64, p Payload) error {
+// pushPayload waits for what the agent says of the payload.
+func (sess *agentSession) pushPayload(ctx context.Context, seq uint64, p Payload) error {
 	id := strconv.FormatUint(seq, 10)
 	m := wire.New(wire.MsgPayload).AddString(wire.TagID, id).AddString(wire.TagName, p.Name).AddBytes(wire.TagData, p.Data)
 	if len(m.Body) > wire.MaxBody {

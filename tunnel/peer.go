@@ -60,12 +60,12 @@ func (p *peer) run(ctx context.Context) {
 			continue
 		}
 		if err != nil {
-			p.failed(err)
+			p.recordFailure(err)
 			p.endFirstAttempt()
-			p.rest(ctx, b.Next(0))
+			p.waitRetry(ctx, b.Next(0))
 			continue
 		}
-		if old := p.replace(link); old != nil {
+		if old := p.replaceLink(link); old != nil {
 			old.Retire()
 		}
 		p.endFirstAttempt()
@@ -73,16 +73,16 @@ func (p *peer) run(ctx context.Context) {
 			continue // this one takes dials until the next is there
 		}
 		link.Retire()
-		p.failed(link.sessionError(link.UnexpectedCause()))
-		p.rest(ctx, b.Next(time.Since(link.Since)))
+		p.recordFailure(link.sessionError(link.UnexpectedCause()))
+		p.waitRetry(ctx, b.Next(time.Since(link.Since)))
 	}
-	if old := p.replace(nil); old != nil {
+	if old := p.replaceLink(nil); old != nil {
 		old.Retire()
 	}
 }
 
-// rest waits before another attempt, unless the replica shows that it is there.
-func (p *peer) rest(ctx context.Context, d time.Duration) {
+// waitRetry waits before another attempt, unless the replica shows that it is there.
+func (p *peer) waitRetry(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -94,7 +94,7 @@ func (p *peer) rest(ctx context.Context, d time.Duration) {
 
 // wake has a peer connected at once that could not be, since a replica of this
 // name has just come: it may have been started again.
-func (p *peer) wake(name string) {
+func (p *peer) retryNow(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.self || p.link != nil && p.link.TakesStreams() || p.name != "" && p.name != name {
@@ -131,20 +131,20 @@ func (p *peer) isSelf() {
 	p.self, p.name, p.err = true, p.peers.server.name, nil
 }
 
-func (p *peer) failed(err error) {
+func (p *peer) recordFailure(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.err = err
 }
 
-func (p *peer) drained() {
+func (p *peer) recordDraining() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.draining = true
 }
 
-// replace returns the link before.
-func (p *peer) replace(l *outboundPeer) *outboundPeer {
+// replaceLink returns the link before.
+func (p *peer) replaceLink(l *outboundPeer) *outboundPeer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old := p.link
@@ -157,12 +157,12 @@ func (p *peer) replace(l *outboundPeer) *outboundPeer {
 
 // connect is attempt, apart: run's goroutine then waits for hours.
 func (p *peer) connect(ctx context.Context) (l *outboundPeer, err error) {
-	apart(func() { l, err = p.attempt(ctx) })
+	apart(func() { l, err = p.openSession(ctx) })
 	return l, err
 }
 
 // attempt makes a session with the replica at the address.
-func (p *peer) attempt(ctx context.Context) (*outboundPeer, error) {
+func (p *peer) openSession(ctx context.Context) (*outboundPeer, error) {
 	s := p.peers.server
 	ctx, cancel := context.WithTimeout(ctx, orDefault(s.HandshakeTimeout, 15*time.Second))
 	defer cancel()
@@ -175,7 +175,7 @@ func (p *peer) attempt(ctx context.Context) (*outboundPeer, error) {
 		return nil, connectError(ctx, p.address, err)
 	}
 	m := mux.Client(c, s.KeepAlive.muxConfig(1)) // it opens none
-	control, welcome, err := p.hello(ctx, m)
+	control, welcome, err := p.sayHello(ctx, m)
 	if err != nil {
 		m.Close()
 		return nil, connectError(ctx, p.address, err)
@@ -190,8 +190,8 @@ func (p *peer) attempt(ctx context.Context) (*outboundPeer, error) {
 	return l, nil
 }
 
-// hello says HELLO and reads the answer.
-func (p *peer) hello(ctx context.Context, m *mux.Session) (*mux.Stream, *wire.Message, error) {
+// sayHello says HELLO and reads the answer.
+func (p *peer) sayHello(ctx context.Context, m *mux.Session) (*mux.Stream, *wire.Message, error) {
 	s := p.peers.server
 	hello := wire.New(wire.MsgHello).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, p.peers.id).
 		AddString(wire.TagServer, s.name).AddTime(wire.TagTime, time.Now())
@@ -199,7 +199,7 @@ func (p *peer) hello(ctx context.Context, m *mux.Session) (*mux.Stream, *wire.Me
 		if err := p.checkAnswer(answer); err != nil {
 			return err
 		}
-		return s.tellRevoked(control)
+		return s.sendRevoked(control)
 	})
 }
 
@@ -222,9 +222,9 @@ func (p *peer) checkAnswer(answer *wire.Message) error {
 	return nil
 }
 
-// tellRevoked says who was revoked since this replica began: the other one may
+// sendRevoked says who was revoked since this replica began: the other one may
 // have missed it.
-func (s *Server) tellRevoked(control *mux.Stream) error {
+func (s *Server) sendRevoked(control *mux.Stream) error {
 	var b []byte
 	for _, id := range s.registry.allRevoked() {
 		b = append(b, revokedMessage(id).Encode()...)
@@ -240,9 +240,9 @@ func revokedMessage(id Identity) *wire.Message {
 	return wire.New(wire.MsgRevoked).AddString(wire.TagCluster, id.Cluster).AddString(wire.TagName, id.Agent)
 }
 
-// revoked is a REVOKED of a peer. It is not passed on: all replicas are told
+// handleRevoked is a REVOKED of a peer. It is not passed on: all replicas are told
 // by the one that was asked.
-func (s *Server) revoked(m *wire.Message) {
+func (s *Server) handleRevoked(m *wire.Message) {
 	id := Identity{Cluster: m.Text(wire.TagCluster), Agent: m.Text(wire.TagName)}
 	if wire.CheckCluster(id.Cluster) == nil && wire.CheckAgent(id.Agent) == nil {
 		s.closeRevoked(id)

@@ -55,7 +55,7 @@ func (p *peers) watchLocked() {
 	}
 	p.asked, p.listed = time.Now(), make(chan struct{})
 	p.group = group.New(context.Background())
-	p.group.Go(p.watch)
+	p.group.Go(p.watchMembers)
 }
 
 // close drains the links until ctx ends, and waits for the goroutines.
@@ -70,11 +70,11 @@ func (p *peers) close(ctx context.Context) {
 }
 
 // watch has the Membership say where the replicas are.
-func (p *peers) watch() {
+func (p *peers) watchMembers() {
 	b := &backoff.Backoff{First: time.Second}
 	for ctx := p.group.Accepting(); ctx.Err() == nil; {
 		began := time.Now()
-		err := p.server.Peers.Watch(ctx, p.set)
+		err := p.server.Peers.Watch(ctx, p.setAddresses)
 		if ctx.Err() != nil {
 			return
 		}
@@ -96,7 +96,7 @@ func isClosed(c <-chan struct{}) bool {
 }
 
 // set keeps up a session with each of the addresses, and with no other.
-func (p *peers) set(addresses []string) {
+func (p *peers) setAddresses(addresses []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.err = nil
@@ -128,7 +128,7 @@ func (p *peers) set(addresses []string) {
 }
 
 // connected returns the sessions that take dials, one for each replica.
-func (p *peers) connected() []*outboundPeer {
+func (p *peers) connectedPeers() []*outboundPeer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var all []*outboundPeer
@@ -144,7 +144,7 @@ func (p *peers) connected() []*outboundPeer {
 }
 
 // untried returns the peers whose first connection has neither come nor failed.
-func (p *peers) untried() []*peer {
+func (p *peers) untriedPeers() []*peer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var all []*peer
@@ -159,7 +159,7 @@ func (p *peers) untried() []*peer {
 // isAlone reports whether there is no other replica, and none that may still
 // come.
 func (p *peers) isAlone() bool {
-	return p.server.Peers == nil || !p.awaitsList() && len(p.untried()) == 0 && len(p.connected()) == 0
+	return p.server.Peers == nil || !p.awaitsList() && len(p.untriedPeers()) == 0 && len(p.connectedPeers()) == 0
 }
 
 // awaitsList reports whether Peers is about to say who the other replicas are: it
@@ -210,13 +210,13 @@ func (p *peers) isStarting() bool {
 		return false
 	}
 	// If Peers has failed, the server is ready: it may have agents of its own.
-	return p.awaitsList() && errors.Is(p.memberError(), errNoList) || len(p.untried()) > 0
+	return p.awaitsList() && errors.Is(p.memberError(), errNoList) || len(p.untriedPeers()) > 0
 }
 
 // names are those of the replicas that run, this one's first unless it drains.
 // ok is false when nobody is to hear of them any more.
-func (p *peers) names() (names []string, ok bool) {
-	connected := p.connected()
+func (p *peers) replicaNames() (names []string, ok bool) {
+	connected := p.connectedPeers()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.draining {
@@ -230,7 +230,7 @@ func (p *peers) names() (names []string, ok bool) {
 
 // drain is the end of this replica's agents: they are told which replicas are
 // left.
-func (p *peers) drain() {
+func (p *peers) startDraining() {
 	p.mu.Lock()
 	was := p.draining
 	p.draining = true
@@ -276,7 +276,7 @@ func (p *peers) addInbound(g *inboundPeer) {
 	}
 	p.inbound[g] = true
 	for _, peer := range p.byAddr {
-		peer.wake(g.name)
+		peer.retryNow(g.name)
 	}
 }
 
@@ -316,7 +316,7 @@ func (p *peers) closeUntrusted() {
 }
 
 // rotate has each replica connected anew, with the certificates of now.
-func (p *peers) rotate() {
+func (p *peers) replaceAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for l := range p.outbound {
@@ -324,8 +324,8 @@ func (p *peers) rotate() {
 	}
 }
 
-// tell says the message to all peers, whoever dialed.
-func (p *peers) tell(m *wire.Message) {
+// sendToAll sends a message to all replicas, by the sessions of both directions.
+func (p *peers) sendToAll(m *wire.Message) {
 	p.mu.Lock()
 	var sessions []*session.Session
 	for l := range p.outbound {

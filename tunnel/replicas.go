@@ -49,12 +49,12 @@ const resolveEvery = 10 * time.Second
 
 // Watch returns when ctx ends.
 func (p StaticPeers) Watch(ctx context.Context, set func(addresses []string)) error {
-	return p.watch(ctx, set, net.DefaultResolver.LookupHost)
+	return p.watchWith(ctx, set, net.DefaultResolver.LookupHost)
 }
 
 type lookupFunc func(ctx context.Context, host string) ([]string, error)
 
-func (p StaticPeers) watch(ctx context.Context, set func([]string), lookup lookupFunc) error {
+func (p StaticPeers) watchWith(ctx context.Context, set func([]string), lookup lookupFunc) error {
 	known := map[string][]string{} // by entry
 	var last []string
 	for first := true; ctx.Err() == nil; first = false {
@@ -249,8 +249,8 @@ func (l *outboundPeer) requestStatus(ctx context.Context) (*Status, error) {
 	return &status, nil
 }
 
-// tellStatus writes what this replica knows, in pieces, and ends.
-func (s *Server) tellStatus(stream *mux.Stream) {
+// sendStatus writes what this replica knows, in pieces, and ends.
+func (s *Server) sendStatus(stream *mux.Stream) {
 	stream.SetWriteDeadline(time.Now().Add(2 * fleetTimeout))
 	text, err := json.Marshal(s.Status())
 	if err != nil {
@@ -284,7 +284,7 @@ func (s *Server) announcedNames() []string {
 func (s *Server) announceServers() {
 	s.announcing.Lock()
 	defer s.announcing.Unlock()
-	names, ok := s.peers.names()
+	names, ok := s.peers.replicaNames()
 	if !ok || slices.Equal(names, s.announced) {
 		return
 	}

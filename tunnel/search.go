@@ -19,10 +19,10 @@ type finding struct {
 	until time.Time
 }
 
-// recall returns the replica that had an agent of the cluster a moment ago; nil
+// recallHolder returns the replica that had an agent of the cluster a moment ago; nil
 // if there is none. That a cluster has no agent is not remembered, since one may
 // have come.
-func (p *peers) recall(cluster string) *outboundPeer {
+func (p *peers) recallHolder(cluster string) *outboundPeer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f, ok := p.found[cluster]
@@ -33,7 +33,7 @@ func (p *peers) recall(cluster string) *outboundPeer {
 	return f.link
 }
 
-func (p *peers) remember(cluster string, l *outboundPeer) {
+func (p *peers) rememberHolder(cluster string, l *outboundPeer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.found == nil {
@@ -44,7 +44,7 @@ func (p *peers) remember(cluster string, l *outboundPeer) {
 	}
 }
 
-func (p *peers) forget(cluster string, l *outboundPeer) {
+func (p *peers) forgetHolder(cluster string, l *outboundPeer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.found[cluster].link == l {
@@ -78,16 +78,16 @@ func (p *peers) startSearch(ctx context.Context, cluster string, patience time.D
 	q := &search{}
 	q.ctx, q.cancel = context.WithTimeout(ctx, patience)
 	p.awaitList(q.ctx)
-	untried := p.untried() // before connected, so that none is left out; one may be asked twice
-	links := p.connected()
+	untried := p.untriedPeers() // before connected, so that none is left out; one may be asked twice
+	links := p.connectedPeers()
 	q.pending = len(links) + len(untried)
 	q.answers = make(chan searchAnswer, q.pending)
 	q.trySuspects = time.NewTimer(wire.AskTimeout)
 	for _, l := range links {
-		q.asking.Go(func() { q.answers <- searchAnswer{l, l.ask(q.ctx, cluster)} })
+		q.asking.Go(func() { q.answers <- searchAnswer{l, l.askForAgent(q.ctx, cluster)} })
 	}
 	for _, peer := range untried {
-		q.asking.Go(func() { q.answers <- peer.ask(q.ctx, cluster) })
+		q.asking.Go(func() { q.answers <- peer.askForAgent(q.ctx, cluster) })
 	}
 	return q
 }
@@ -139,9 +139,9 @@ func (p *peers) anyHas(ctx context.Context, cluster string) bool {
 	return false
 }
 
-// ask asks a replica once it is connected. One that can't be connected has no
+// askForAgent asks a replica once it is connected. One that can't be connected has no
 // agent.
-func (p *peer) ask(ctx context.Context, cluster string) searchAnswer {
+func (p *peer) askForAgent(ctx context.Context, cluster string) searchAnswer {
 	connecting, cancel := context.WithTimeout(ctx, wire.ConnectTimeout)
 	l, err := p.awaitFirst(connecting)
 	cancel()
@@ -151,12 +151,12 @@ func (p *peer) ask(ctx context.Context, cluster string) searchAnswer {
 	case l == nil:
 		return searchAnswer{code: codeNotHere}
 	}
-	return searchAnswer{l, l.ask(ctx, cluster)}
+	return searchAnswer{l, l.askForAgent(ctx, cluster)}
 }
 
-// ask returns the replica's answer: zero if it has an agent that answers. It is
+// askForAgent returns the replica's answer: zero if it has an agent that answers. It is
 // CodeLost if no answer comes until ctx ends, or until the replica is suspect.
-func (l *outboundPeer) ask(ctx context.Context, cluster string) Code {
+func (l *outboundPeer) askForAgent(ctx context.Context, cluster string) Code {
 	if l.IsSuspect() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, wire.AskTimeout)
@@ -174,22 +174,22 @@ func (l *outboundPeer) ask(ctx context.Context, cluster string) Code {
 	return messageCode(m)
 }
 
-// unasked returns why there may be an agent although no replica has said so;
+// missingAnswers returns why there may be an agent although no replica has said so;
 // silent is how many replicas did not answer. It is nil if all have answered. The
 // causes are in it as text only, so that errors.Is does not find them: they are not
 // the causes of the dial's failure.
-func (p *peers) unasked(silent int) error {
+func (p *peers) missingAnswers(silent int) error {
 	var why []string
 	if err := p.memberError(); err != nil {
 		why = append(why, "can't learn who the other replicas are: "+wire.Printable(err.Error()))
 	}
 	failed := slices.DeleteFunc(p.statusRows(), func(r peerStatus) bool { return r.Connected || r.err == nil })
-	switch first := max(slices.IndexFunc(failed, peerStatus.mistaken), 0); len(failed) {
+	switch first := max(slices.IndexFunc(failed, peerStatus.isMisconfigured), 0); len(failed) {
 	case 0:
 	case 1:
-		why = append(why, fmt.Sprintf("the replica at %s can't be asked: %s", failed[0].Address, failed[0].reason()))
+		why = append(why, fmt.Sprintf("the replica at %s can't be asked: %s", failed[0].Address, failed[0].shortReason()))
 	default:
-		why = append(why, fmt.Sprintf("%d of the other replicas can't be asked (at %s: %s)", len(failed), failed[first].Address, failed[first].reason()))
+		why = append(why, fmt.Sprintf("%d of the other replicas can't be asked (at %s: %s)", len(failed), failed[first].Address, failed[first].shortReason()))
 	}
 	if silent > 0 {
 		why = append(why, fmt.Sprintf("%d of the other replicas did not answer", silent))
@@ -200,9 +200,9 @@ func (p *peers) unasked(silent int) error {
 	return errors.New(strings.Join(why, "; "))
 }
 
-// mistaken reports whether the replica can be connected only after somebody has
+// isMisconfigured reports whether the replica can be connected only after somebody has
 // changed a configuration.
-func (r peerStatus) mistaken() bool {
+func (r peerStatus) isMisconfigured() bool {
 	switch codeOf(r.err) {
 	case CodeConfig, CodeVersion, CodeBadCertificate, CodeServerCertificate:
 		return true
@@ -211,10 +211,10 @@ func (r peerStatus) mistaken() bool {
 	return errors.As(r.err, &outer)
 }
 
-// reason is LastError without the operation and the address.
-func (r peerStatus) reason() string {
+// shortReason is LastError without the operation and the address.
+func (r peerStatus) shortReason() string {
 	if e := (*Error)(nil); errors.As(r.err, &e) {
-		return wire.Printable(e.reason())
+		return wire.Printable(e.reasonText())
 	}
 	return wire.Printable(r.err.Error())
 }

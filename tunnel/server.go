@@ -240,7 +240,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if err := s.setup(); err != nil {
 		return err
 	}
-	s.peers.drain() // while there is somebody to tell
+	s.peers.startDraining() // while there is somebody to tell
 	var wg sync.WaitGroup
 	wg.Go(func() { s.peers.close(ctx) })
 	s.groups.Shutdown(ctx)
@@ -272,7 +272,7 @@ func (s *Server) Close() error {
 // drainGroup asks the group's agents, and its peers, to leave.
 func (s *Server) drainGroup(g *group.Group) {
 	if !s.groups.Open() {
-		s.peers.drain()
+		s.peers.startDraining()
 	}
 	for _, p := range s.peers.inboundOf(g) {
 		p.Send(wire.New(wire.MsgDrain))
@@ -315,7 +315,7 @@ func (s *Server) SetAuthority(a *Authority) error {
 	s.peers.closeUntrusted()
 	wg.Wait()
 	if !was.Certificate.Equal(a.Certificate) {
-		s.peers.rotate()
+		s.peers.replaceAll()
 	}
 	return nil
 }
@@ -361,7 +361,7 @@ func (s *Server) Revoke(ctx context.Context, id Identity) error {
 		return err
 	}
 	s.closeRevoked(id)
-	s.peers.tell(revokedMessage(id))
+	s.peers.sendToAll(revokedMessage(id))
 	return nil
 }
 

@@ -88,7 +88,7 @@ func connectError(ctx context.Context, server string, err error) error {
 	return e
 }
 
-// hello says HELLO and reads the answer.
+// sayHello says HELLO and reads the answer.
 func (r *runner) hello(ctx context.Context, m *mux.Session, held []string) (*mux.Stream, *wire.Message, error) {
 	hello := wire.New(wire.MsgHello).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, rand.Text()).
 		AddString(wire.TagProgram, r.Program).AddTime(wire.TagTime, time.Now()).AddUint(wire.TagLimit, uint64(orDefault(r.MaxStreams, 1000)))

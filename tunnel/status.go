@@ -70,7 +70,7 @@ func (s *Server) Status() Status {
 		return status
 	}
 	status.Ready = !s.groups.Closed() && !s.peers.isDraining()
-	for name, c := range s.registry.snapshot(s.enroller.clock()) {
+	for name, c := range s.registry.clusterSnapshots(s.enroller.clock()) {
 		cs := ClusterStatus{Cluster: name, Sessions: []SessionInfo{}}
 		for _, sess := range c.sessions {
 			info := sess.sessionInfo()
@@ -91,7 +91,7 @@ type clusterSnapshot struct {
 	lastErr  error
 }
 
-func (r *registry) snapshot(now time.Time) map[string]*clusterSnapshot {
+func (r *registry) clusterSnapshots(now time.Time) map[string]*clusterSnapshot {
 	sessions := r.all()
 	r.mu.Lock()
 	defer r.mu.Unlock()

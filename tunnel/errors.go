@@ -12,8 +12,8 @@ import (
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
-// Code says why something failed, in the numbers of the wire (SPEC.md).
-// Codes from 128 on never cross the wire.
+// Code says why something failed. The numbers below 128 are those of SPEC.md; the
+// others are never sent.
 type Code uint32
 
 const (
@@ -28,51 +28,51 @@ const (
 	CodeRefused Code = 3
 	// CodeNotFound: the agent found no address for the target's name.
 	CodeNotFound Code = 4
-	// CodeTimeout: the target, or the other side, did not answer in time.
+	// CodeTimeout: the target, or the other end, did not answer in time.
 	CodeTimeout Code = 5
 	// CodeUnreachable: the agent has no route to the target.
 	CodeUnreachable Code = 6
 	// CodeTooManyStreams: the session carries as many streams as it may.
 	CodeTooManyStreams Code = 7
-	// CodeDraining: the other side takes no new streams.
+	// CodeDraining: the other end takes no new streams.
 	CodeDraining Code = 8
-	// CodeBadRequest: the other side could not make sense of a message.
+	// CodeBadRequest: the other end could not read a message.
 	CodeBadRequest Code = 9
 	// CodeReset: the target reset the connection.
 	CodeReset Code = 10
 
 	// Codes of a session or an enrolment: what the server answers.
 
-	// CodeVersion: the two sides have no version of the protocol in common.
+	// CodeVersion: the two ends have no version of the protocol in common.
 	CodeVersion Code = 32
-	// CodeCertificateExpired: the agent's certificate is past its life.
+	// CodeCertificateExpired: the agent's certificate has expired.
 	CodeCertificateExpired Code = 33
 	// CodeRevoked: the agent was revoked.
 	CodeRevoked Code = 34
 	// CodeBadCertificate: the certificate is not one that the server's
 	// authority issued to an agent, nor one that Server.Identify accepts.
 	CodeBadCertificate Code = 35
-	// CodeTokenUnknown: no authority of the server signed the token, or the
-	// Store does not have it (any more).
+	// CodeTokenUnknown: no authority of the server signed the token, or it is not
+	// in the Store (any more).
 	CodeTokenUnknown Code = 36
-	// CodeTokenExpired: the token is past its life.
+	// CodeTokenExpired: the token has expired.
 	CodeTokenExpired Code = 37
 	// CodeTokenUsed: another key was enrolled with the token.
 	CodeTokenUsed Code = 38
-	// CodeWrongCluster: the token or certificate is another cluster's.
+	// CodeWrongCluster: the token or certificate is for another cluster.
 	CodeWrongCluster Code = 39
-	// CodeBadProof: the certificate signing request is not of the
-	// key that the connection proves to hold, or cannot be read.
+	// CodeBadProof: the certificate signing request can't be read, or the other
+	// end has not proven that it holds the key.
 	CodeBadProof Code = 40
-	// CodeHeld: the agent has a session with this server already, and looks
-	// for another one's. It tries again; nothing is wrong.
+	// CodeHeld: the agent has a session with this server already, and is looking
+	// for another server. It tries again; nothing is wrong.
 	CodeHeld Code = 41
 
 	// codeNotHere: the other server has no session of the cluster that takes
-	// the dial. It is between servers alone, and CodeNoAgent to the caller.
+	// the dial. Only servers send it; the caller gets CodeNoAgent.
 	codeNotHere Code = 42
 
-	// Codes that one side finds out by itself.
+	// Codes that are never sent.
 
 	// CodeNoAgent: no agent of the cluster is connected.
 	CodeNoAgent Code = 128
@@ -135,7 +135,7 @@ func (c Code) String() string {
 	return fmt.Sprintf("code %d", uint32(c))
 }
 
-// codeErrors is what errors.Is finds for a code beside its cause.
+// codeErrors are the errors that errors.Is finds for a code, besides its cause.
 var codeErrors = map[Code]error{
 	CodeDenied:      syscall.EACCES,
 	CodeForbidden:   syscall.EACCES,
@@ -146,8 +146,8 @@ var codeErrors = map[Code]error{
 	CodeClosed:      net.ErrClosed,
 }
 
-// Error is what the package returns when a dial, a session or an enrolment
-// fails. No text in it holds a token or a key.
+// Error is the error of a dial, a session, an enrolment or a configuration. Its
+// text never contains a token or a key.
 type Error struct {
 	// Op is "dial", "connect", "enroll", "renew", "push", "status", "serve" or
 	// "config".
@@ -191,7 +191,7 @@ func (e *Error) reasonText() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is reports whether the code stands for target: CodeRefused is
+// Is reports whether target is the error that stands for the code: CodeRefused is
 // syscall.ECONNREFUSED, CodeTimeout os.ErrDeadlineExceeded, CodeUnreachable
 // EHOSTUNREACH, CodeLost ECONNRESET, CodeDenied and CodeForbidden EACCES,
 // CodeClosed net.ErrClosed.
@@ -206,7 +206,7 @@ func (e *Error) Timeout() bool {
 	return e.Code == CodeTimeout || errors.As(e.Err, &t) && t.Timeout()
 }
 
-// Unavailable reports whether the same may well succeed soon: no agent is
+// Unavailable reports whether another attempt may succeed soon: no agent is
 // connected, or it takes no more streams. Proxies answer 503.
 func (e *Error) Unavailable() bool {
 	switch e.Code {
@@ -221,7 +221,7 @@ func (e *Error) Temporary() bool { return e.Timeout() }
 
 var _ net.Error = (*Error)(nil)
 
-// contextCode is the code of an end of a context.
+// contextCode returns the code for the error of a context.
 func contextCode(err error) Code {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return CodeTimeout
@@ -241,8 +241,8 @@ func configError(format string, args ...any) *Error {
 	return &Error{Op: "config", Code: CodeConfig, Err: fmt.Errorf(format, args...)}
 }
 
-// refusalMessage is the message that tells the other side what failed. text holds
-// nothing of this side's causes.
+// refusalMessage returns the message that tells the other end why it is refused.
+// The text must not contain what the other end should not know.
 func refusalMessage(kind wire.Kind, code Code, text string) *wire.Message {
 	return wire.New(kind).AddUint(wire.TagCode, uint64(code)).AddString(wire.TagText, text)
 }
@@ -250,7 +250,7 @@ func refusalMessage(kind wire.Kind, code Code, text string) *wire.Message {
 // messageCode returns the code in a message; zero is success.
 func messageCode(m *wire.Message) Code { return codeFromWire(m.Uint(wire.TagCode)) }
 
-// codeFromWire returns CodeInternal for the codes that never cross the wire.
+// codeFromWire returns CodeInternal for the codes that are never sent.
 func codeFromWire(n uint64) Code {
 	if n >= uint64(CodeNoAgent) {
 		return CodeInternal

@@ -19,10 +19,10 @@ type Payload struct {
 	Data []byte
 }
 
-// payloadTimeout bounds the wait for an agent's word on a payload.
+// payloadTimeout is how long an agent may take to answer a payload.
 const payloadTimeout = 30 * time.Second
 
-// sendPayloads hands a new session what the field Payloads has for it.
+// sendPayloads sends a new session the payloads that the field Payloads returns.
 func (s *Server) sendPayloads(sess *agentSession) {
 	if s.Payloads == nil {
 		return
@@ -38,11 +38,12 @@ func (s *Server) sendPayloads(sess *agentSession) {
 	}
 }
 
-// Push hands the payload to each agent of the cluster that is connected to this
-// replica, and returns when all have taken it. An agent of other replicas alone
-// gets nothing: each is to push, and one that has sessions with two gets it from
-// both. The error joins one *[Error] for each that has not taken it; without any
-// agent here it is one of [CodeNoAgent].
+// Push sends the payload to each agent of the cluster that is connected to this
+// replica, and returns when all have answered. It does not reach agents that are
+// connected to other replicas only: call it on each replica. An agent with sessions
+// to two of them gets the payload twice. The error joins an *[Error] for each agent
+// that did not accept the payload; if no agent is connected here, it has
+// [CodeNoAgent].
 func (s *Server) Push(ctx context.Context, cluster string, p Payload) error {
 	if err := s.setup(); err != nil {
 		return err
@@ -62,7 +63,7 @@ func (s *Server) Push(ctx context.Context, cluster string, p Payload) error {
 	return errors.Join(errs...)
 }
 
-// pushPayload waits for what the agent says of the payload.
+// pushPayload sends the payload, and waits for the agent's answer.
 func (sess *agentSession) pushPayload(ctx context.Context, seq uint64, p Payload) error {
 	id := strconv.FormatUint(seq, 10)
 	m := wire.New(wire.MsgPayload).AddString(wire.TagID, id).AddString(wire.TagName, p.Name).AddBytes(wire.TagData, p.Data)
@@ -93,7 +94,7 @@ func (sess *agentSession) pushPayload(ctx context.Context, seq uint64, p Payload
 	}
 }
 
-// handleReceived passes a RECEIVED to who waits for it.
+// handleReceived passes a RECEIVED to the pushPayload that waits for it.
 func (sess *agentSession) handleReceived(m *wire.Message) {
 	sess.state.Lock()
 	answered := sess.waiting[m.Text(wire.TagID)]

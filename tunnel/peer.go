@@ -13,26 +13,27 @@ import (
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
-// selfAgain is when an address that led to this replica itself is tried again:
-// it may be one that leads to any of them.
+// selfAgain is how long after it led to this replica itself an address is tried
+// again: it may be a load balancer's, and lead to any replica.
 const selfAgain = 5 * time.Minute
 
-// lateRotation is when a replica is connected anew that has not come as far in the
-// authorities' rollover as this one.
+// lateRotation is how long a session is kept with a replica that is behind in the
+// rollover of the authorities.
 const lateRotation = 5 * time.Minute
 
 // errSelf is the error of a replica that dialed itself.
 var errSelf = errors.New("the address is this server's own")
 
-// peer is one address of a replica.
+// peer is one of the addresses that Peers gives, and the session with the replica
+// there.
 type peer struct {
 	peers       *peers
-	dialAddress string             // as Peers says it
-	address     string             // the same for people, without a password
-	cancel      context.CancelFunc // the address left
+	dialAddress string             // as Peers gives it
+	address     string             // the same without a password
+	cancel      context.CancelFunc // ends run
 	trying      sync.Once
 	tried       chan struct{} // closed when the first attempt to connect has ended
-	came        chan struct{} // holds one: the replica has connected from there
+	came        chan struct{} // holds one: the replica there has dialed this one
 
 	mu       sync.Mutex // guards the fields below
 	name     string     // of the replica that was found there last
@@ -42,14 +43,14 @@ type peer struct {
 	err      error         // why there is none
 }
 
-// run keeps up a session with the replica until ctx ends: then the replica
-// gets no more streams, and the session ends with the last one.
+// run keeps a session with the replica until ctx ends. Then the session takes no
+// new streams, and ends with its last one.
 func (p *peer) run(ctx context.Context) {
 	defer p.endFirstAttempt()
 	b := &backoff.Backoff{First: time.Second, Max: 10 * time.Second}
 	for ctx.Err() == nil {
 		select {
-		case <-p.came: // this attempt is because of it, too
+		case <-p.came: // this attempt serves it, too
 		default:
 		}
 		link, err := p.connect(ctx)
@@ -70,7 +71,7 @@ func (p *peer) run(ctx context.Context) {
 		}
 		p.endFirstAttempt()
 		if link.awaitReplacing(ctx) {
-			continue // this one takes dials until the next is there
+			continue // this session takes dials until the next one is there
 		}
 		link.Retire()
 		p.recordFailure(link.sessionError(link.UnexpectedCause()))
@@ -92,8 +93,8 @@ func (p *peer) waitRetry(ctx context.Context, d time.Duration) {
 	}
 }
 
-// wake has a peer connected at once that could not be, since a replica of this
-// name has just come: it may have been started again.
+// retryNow ends waitRetry if the peer is not connected and may be the replica of
+// this name, which has just dialed this one: it may have been started again.
 func (p *peer) retryNow(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,8 +110,8 @@ func (p *peer) retryNow(name string) {
 // endFirstAttempt has awaitFirst return.
 func (p *peer) endFirstAttempt() { p.trying.Do(func() { close(p.tried) }) }
 
-// awaitFirst waits for the session of a peer that is being connected for the
-// first time. It is nil if there is none; an error is ctx's.
+// awaitFirst waits for the end of the first attempt to connect. It returns nil if
+// there is no session; the error is that of ctx.
 func (p *peer) awaitFirst(ctx context.Context) (*outboundPeer, error) {
 	select {
 	case <-p.tried:
@@ -143,7 +144,7 @@ func (p *peer) recordDraining() {
 	p.draining = true
 }
 
-// replaceLink returns the link before.
+// replaceLink sets the session, and returns the former one.
 func (p *peer) replaceLink(l *outboundPeer) *outboundPeer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,13 +156,14 @@ func (p *peer) replaceLink(l *outboundPeer) *outboundPeer {
 	return old
 }
 
-// connect is attempt, apart: run's goroutine then waits for hours.
+// connect calls openSession on another goroutine, whose stack is then freed: that
+// of run waits for hours.
 func (p *peer) connect(ctx context.Context) (l *outboundPeer, err error) {
 	apart(func() { l, err = p.openSession(ctx) })
 	return l, err
 }
 
-// attempt makes a session with the replica at the address.
+// openSession opens a session with the replica at the address.
 func (p *peer) openSession(ctx context.Context) (*outboundPeer, error) {
 	s := p.peers.server
 	ctx, cancel := context.WithTimeout(ctx, orDefault(s.HandshakeTimeout, 15*time.Second))
@@ -185,7 +187,7 @@ func (p *peer) openSession(ctx context.Context) (*outboundPeer, error) {
 	if !s.enroller.signedNow(l.cert) {
 		l.rotateAt = time.Now().Add(lateRotation)
 	}
-	p.peers.addOutbound(l) // before the one that it replaces goes
+	p.peers.addOutbound(l) // before the one that it replaces is retired
 	l.start()
 	return l, nil
 }
@@ -203,7 +205,7 @@ func (p *peer) sayHello(ctx context.Context, m *mux.Session) (*mux.Stream, *wire
 	})
 }
 
-// checkAnswer returns why the answer to HELLO does not open a session.
+// checkAnswer returns an error unless the answer to HELLO opens a session.
 func (p *peer) checkAnswer(answer *wire.Message) error {
 	if err := checkWelcome(answer, "", p.address); err != nil {
 		return err
@@ -222,8 +224,8 @@ func (p *peer) checkAnswer(answer *wire.Message) error {
 	return nil
 }
 
-// sendRevoked says who was revoked since this replica began: the other one may
-// have missed it.
+// sendRevoked sends the agents that were revoked since this replica began: the
+// other replica may not have been told.
 func (s *Server) sendRevoked(control *mux.Stream) error {
 	var b []byte
 	for _, id := range s.registry.allRevoked() {
@@ -240,8 +242,8 @@ func revokedMessage(id Identity) *wire.Message {
 	return wire.New(wire.MsgRevoked).AddString(wire.TagCluster, id.Cluster).AddString(wire.TagName, id.Agent)
 }
 
-// handleRevoked is a REVOKED of a peer. It is not passed on: all replicas are told
-// by the one that was asked.
+// handleRevoked takes a REVOKED from another replica. It is not passed on: the
+// replica whose Revoke was called tells all of them.
 func (s *Server) handleRevoked(m *wire.Message) {
 	id := Identity{Cluster: m.Text(wire.TagCluster), Agent: m.Text(wire.TagName)}
 	if wire.CheckCluster(id.Cluster) == nil && wire.CheckAgent(id.Agent) == nil {

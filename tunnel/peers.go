@@ -16,8 +16,9 @@ import (
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
-// peers are the other replicas of a Server: those that it has dialed, and
-// those that have dialed it. The zero value has none.
+// peers are the other replicas of a Server. There is a session in each direction:
+// this replica forwards dials by the outbound one, and serves them by the inbound
+// one. The zero value has none.
 type peers struct {
 	server *Server
 	id     string       // of this process
@@ -35,8 +36,8 @@ type peers struct {
 	err      error              // of Peers, the last
 }
 
-// start looks for the other replicas, if that was not done before. From here
-// on agents may come, so the Server does not drain.
+// start looks for the other replicas, unless it does so already. From here on
+// agents may connect, so the Server is not draining any more.
 func (p *peers) start() {
 	p.mu.Lock()
 	again := p.draining
@@ -48,7 +49,7 @@ func (p *peers) start() {
 	}
 }
 
-// watchLocked has Peers watched until close.
+// watchLocked starts to watch Peers, until close.
 func (p *peers) watchLocked() {
 	if p.server.Peers == nil || p.listed != nil || p.closed {
 		return
@@ -58,7 +59,7 @@ func (p *peers) watchLocked() {
 	p.group.Go(p.watchMembers)
 }
 
-// close drains the links until ctx ends, and waits for the goroutines.
+// close drains the sessions until ctx ends, and waits for the goroutines.
 func (p *peers) close(ctx context.Context) {
 	p.mu.Lock()
 	p.closed = true
@@ -69,7 +70,7 @@ func (p *peers) close(ctx context.Context) {
 	}
 }
 
-// watch has the Membership say where the replicas are.
+// watchMembers calls Watch of Peers, again and again.
 func (p *peers) watchMembers() {
 	b := &backoff.Backoff{First: time.Second}
 	for ctx := p.group.Accepting(); ctx.Err() == nil; {
@@ -85,7 +86,7 @@ func (p *peers) watchMembers() {
 	}
 }
 
-// isClosed reports whether a channel that only gets closed is.
+// isClosed reports whether the channel is closed. Nothing is ever sent on it.
 func isClosed(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -95,7 +96,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// set keeps up a session with each of the addresses, and with no other.
+// setAddresses keeps a session with each of the addresses, and with no other.
 func (p *peers) setAddresses(addresses []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -172,8 +173,8 @@ func (p *peers) awaitsList() bool {
 
 var errNoList = errors.New("no answer from Peers yet")
 
-// memberError returns why it is not known who the other replicas are now; nil
-// if it is.
+// memberError returns why it is not known who the other replicas are; nil if it is
+// known.
 func (p *peers) memberError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -213,8 +214,8 @@ func (p *peers) isStarting() bool {
 	return p.awaitsList() && errors.Is(p.memberError(), errNoList) || len(p.untriedPeers()) > 0
 }
 
-// names are those of the replicas that run, this one's first unless it drains.
-// ok is false when nobody is to hear of them any more.
+// replicaNames returns the names of the replicas that run; this one's is the first,
+// unless it drains. ok is false once peers is closed: agents are not told any more.
 func (p *peers) replicaNames() (names []string, ok bool) {
 	connected := p.connectedPeers()
 	p.mu.Lock()
@@ -228,8 +229,7 @@ func (p *peers) replicaNames() (names []string, ok bool) {
 	return names, !p.closed
 }
 
-// drain is the end of this replica's agents: they are told which replicas are
-// left.
+// startDraining tells the agents which replicas are left.
 func (p *peers) startDraining() {
 	p.mu.Lock()
 	was := p.draining
@@ -286,21 +286,21 @@ func (p *peers) removeInbound(g *inboundPeer) {
 	delete(p.inbound, g)
 }
 
-// inboundOf returns those whose carriers came by the group.
+// inboundOf returns the inbound sessions that belong to the group.
 func (p *peers) inboundOf(g *group.Group) []*inboundPeer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var all []*inboundPeer
-	for guest := range p.inbound {
-		if guest.Group == g {
-			all = append(all, guest)
+	for in := range p.inbound {
+		if in.Group == g {
+			all = append(all, in)
 		}
 	}
 	return all
 }
 
-// closeUntrusted ends the sessions with replicas whose certificate is of no
-// authority any more.
+// closeUntrusted closes the sessions with replicas whose certificate is of no
+// authority that is still trusted.
 func (p *peers) closeUntrusted() {
 	p.mu.Lock()
 	outbound, inbound := slices.Collect(maps.Keys(p.outbound)), slices.Collect(maps.Keys(p.inbound))
@@ -315,7 +315,7 @@ func (p *peers) closeUntrusted() {
 	wg.Wait()
 }
 
-// rotate has each replica connected anew, with the certificates of now.
+// replaceAll replaces each outbound session by one with the present certificates.
 func (p *peers) replaceAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -23,28 +23,27 @@ import (
 // the endpoints of its Service.
 type Membership interface {
 	// Watch calls set with the addresses of all replicas, at once and after
-	// each change, until ctx ends. They are what [Server.PeerTransport] takes;
-	// this replica's own may be among them: it is found out. Set does not
-	// block; what it is given replaces what it was given before. Dials that
-	// find no agent wait for the first call, even if it has no addresses and if
-	// Watch has failed before, for 5 seconds at most. An error, or a return
-	// before ctx has ended, is a reason to call Watch again a little later;
-	// meanwhile the addresses stay, and dials that find no agent have the
-	// error's text.
+	// each change, until ctx ends. Addresses have the form that
+	// [Server.PeerTransport] accepts. The replica's own may be among them; it is
+	// recognized. Set does not block, and replaces all former addresses.
+	//
+	// Until the first call of set, even one without addresses, dials that find no
+	// agent wait for it, up to 5 seconds. If Watch returns before ctx has ended, it
+	// is called again a little later. Until then the addresses stay, and the text of
+	// its error is in the errors of dials that find no agent.
 	Watch(ctx context.Context, set func(addresses []string)) error
 }
 
-// StaticPeers is a Membership that does not change but in what its names stand
-// for. Each is host:port, where all addresses of the host are replicas (those
-// of a headless Service, say; they are looked up every 10 seconds), or a ws or
-// wss URL, or another form that [Server.PeerTransport] takes, such as a name
-// without a port. A host that can't be looked up is left as it is. It is safe
-// for concurrent use.
+// StaticPeers is a fixed Membership. Each entry is host:port, a ws or wss URL, or
+// another form that [Server.PeerTransport] accepts, such as a name without a port.
+// Of host:port, each address of the host is a replica, as with a headless Service;
+// the host is looked up every 10 seconds. A host that can't be looked up is used as
+// it is. StaticPeers is safe for concurrent use.
 type StaticPeers []string
 
 var _ Membership = StaticPeers(nil)
 
-// resolveEvery is less than what a resolver keeps names of pods for.
+// resolveEvery is shorter than the time for which resolvers cache names of pods.
 const resolveEvery = 10 * time.Second
 
 // Watch returns when ctx ends.
@@ -72,8 +71,8 @@ func (p StaticPeers) watchWith(ctx context.Context, set func([]string), lookup l
 	return ctx.Err()
 }
 
-// resolvePeers returns the addresses of one entry. While its name can't be
-// looked up they are the former ones, or the name: who dials it says why.
+// resolvePeers returns the addresses of one entry. If its name can't be looked up,
+// they are the former ones, or the name itself: the dial's error then says why.
 func resolvePeers(ctx context.Context, entry string, known map[string][]string, lookup lookupFunc) []string {
 	host, port, err := net.SplitHostPort(entry)
 	if _, addrErr := netip.ParseAddr(host); strings.Contains(entry, "://") || err != nil || addrErr == nil {
@@ -102,32 +101,32 @@ const (
 	maxFleet   = 64 << 20
 )
 
-// ReplicaStatus is what is known of one replica at one moment.
+// ReplicaStatus is the state of one replica at one moment.
 type ReplicaStatus struct {
 	// Name is the replica's; empty if it was never connected.
 	Name string `json:"name"`
-	// Self: it is the one that was asked.
+	// Self: it is the replica whose Fleet was called.
 	Self bool `json:"self"`
-	// Address is where Peers says that it is, without the password of a URL;
-	// empty for Self.
+	// Address is the one that Peers gives, without the password of a URL; empty for
+	// Self.
 	Address string `json:"address"`
-	// Connected: there is a session by which dials are forwarded to it.
+	// Connected: there is a session that forwards dials to it.
 	Connected bool `json:"connected"`
 	// Draining: it takes no new streams.
 	Draining bool `json:"draining"`
-	// Since is when the session began, or Self did; zero: there is none.
+	// Since is when the session began; of Self, when the replica did. Zero if there
+	// is no session.
 	Since time.Time `json:"since"`
-	// LastError is why there is no session, or no Status. Of Self it is that of
-	// Peers.
+	// LastError says why there is no session, or no Status. Of Self it is the error
+	// of Peers.
 	LastError string `json:"lastError,omitempty"`
-	// Status is what the replica knows; zero if it was not to be had.
+	// Status is the replica's own; zero if the replica did not answer.
 	Status Status `json:"status"`
 }
 
-// Fleet returns the status of this replica, then that of each address of Peers
-// that is not its own, by name and address. Replicas are asked at the same
-// time, for as long as ctx allows and 5 seconds at most. Addresses that lead
-// to the same replica are one.
+// Fleet returns the status of this replica, then that of each other address of
+// Peers, sorted by name and address. All replicas are asked at once, for as long as
+// ctx allows, and 5 seconds at most. Several addresses of one replica are one row.
 func (s *Server) Fleet(ctx context.Context) []ReplicaStatus {
 	if s.setup() != nil {
 		return nil
@@ -155,11 +154,11 @@ func (s *Server) selfStatus() ReplicaStatus {
 	return r
 }
 
-// peerStatus is a row of the fleet, and whom to ask for the rest.
+// peerStatus is a row of Fleet, and the session by which the rest is asked for.
 type peerStatus struct {
 	ReplicaStatus
 	err  error         // LastError
-	link *outboundPeer // nil: nobody
+	link *outboundPeer // nil if there is none
 }
 
 // statusRows returns what is known without asking.
@@ -215,7 +214,7 @@ func (r *peerStatus) askStatus(ctx context.Context) {
 	r.Status = *status
 }
 
-// requestStatus asks the replica what it knows.
+// requestStatus asks the replica for its Status.
 func (l *outboundPeer) requestStatus(ctx context.Context) (*Status, error) {
 	fail := func(err error) (*Status, error) {
 		return nil, &Error{Op: "status", Addr: l.peer.address, Code: CodeLost, Err: err}
@@ -249,7 +248,8 @@ func (l *outboundPeer) requestStatus(ctx context.Context) (*Status, error) {
 	return &status, nil
 }
 
-// sendStatus writes what this replica knows, in pieces, and ends.
+// sendStatus writes the Status of this replica, in several messages, and ends the
+// stream.
 func (s *Server) sendStatus(stream *mux.Stream) {
 	stream.SetWriteDeadline(time.Now().Add(2 * fleetTimeout))
 	text, err := json.Marshal(s.Status())
@@ -265,12 +265,12 @@ func (s *Server) sendStatus(stream *mux.Stream) {
 	stream.CloseWrite()
 }
 
-// randomName is long enough for no two replicas to have the same.
+// randomName returns a name that no other replica has.
 func randomName() string { return strings.ToLower(rand.Text()[:12]) }
 
-// announcedNames returns the names that a WELCOME says, the Server's own first: it
-// tells the agent where it is, even if the Server drains. The slice is not
-// changed any more.
+// announcedNames returns the names for a WELCOME. The Server's own is the first, even
+// if the Server drains, since it tells the agent whom it has reached. The slice must
+// not be changed.
 func (s *Server) announcedNames() []string {
 	s.announcing.Lock()
 	defer s.announcing.Unlock()
@@ -295,8 +295,8 @@ func (s *Server) announceServers() {
 	}
 }
 
-// alreadyConnected reports whether the agent said in its HELLO that it has a session with
-// this Server already.
+// alreadyConnected reports whether the agent's HELLO says that it has a session with
+// this Server.
 func (s *Server) alreadyConnected(hello *wire.Message) bool {
 	return slices.Contains(hello.Texts(wire.TagHeld), s.name)
 }

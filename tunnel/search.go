@@ -52,7 +52,7 @@ func (p *peers) forgetHolder(cluster string, l *outboundPeer) {
 	}
 }
 
-// search is the question to all replicas: have you an agent of this cluster?
+// search is the question to all replicas: do you have an agent of this cluster?
 type search struct {
 	ctx     context.Context
 	cancel  context.CancelFunc

@@ -9,25 +9,25 @@ import (
 	"time"
 )
 
-// Status is what a Server knows at one moment. No target's address is in it.
+// Status is the state of a Server at one moment. It contains no address of a target.
 type Status struct {
 	// Ready: the Server was not shut down, and takes agents.
 	Ready    bool            `json:"ready"`
 	Clusters []ClusterStatus `json:"clusters"` // by name
 }
 
-// ClusterStatus is of a cluster that has an agent, or had one since the Server
-// began whose certificate has not ended: it may come back.
+// ClusterStatus is the state of a cluster. The cluster has an agent, or has had one
+// that may come back: its certificate has not expired.
 type ClusterStatus struct {
 	Cluster string `json:"cluster"`
 	// Connected: at least one session takes streams.
 	Connected bool          `json:"connected"`
 	Sessions  []SessionInfo `json:"sessions"` // the oldest first
-	// LastError is why the last session ended that did not end in order.
+	// LastError says why a session ended that did not end in order: the last such.
 	LastError string `json:"lastError,omitempty"`
 }
 
-// SessionInfo is what is known of a session.
+// SessionInfo is the state of an agent's session.
 type SessionInfo struct {
 	Cluster string    `json:"cluster"`
 	Agent   string    `json:"agent"`
@@ -63,7 +63,7 @@ func (sess *agentSession) sessionInfo() SessionInfo {
 	}
 }
 
-// Status returns what the Server knows now.
+// Status returns the present state.
 func (s *Server) Status() Status {
 	status := Status{Clusters: []ClusterStatus{}}
 	if s.setup() != nil {
@@ -111,15 +111,15 @@ func (r *registry) clusterSnapshots(now time.Time) map[string]*clusterSnapshot {
 // StatusHandler serves, for GET and HEAD,
 //
 //	/healthz                 200 while the process can answer
-//	/readyz                  200 while the Server takes agents, else 503; with Peers
-//	                         also until it has a session with each of them or
-//	                         has failed to get one, for 10 seconds at most
+//	/readyz                  200 while the Server takes agents, else 503. With Peers
+//	                         it is 503 also until each of them is connected or
+//	                         can't be connected, for 10 seconds at most
 //	/readyz?cluster=NAME     200 while an agent of the cluster takes streams, else 503
 //	/status                  Status as JSON
 //	/status?cluster=NAME     its ClusterStatus, else 404
 //
-// It tells whoever asks the names of clusters and the agents' addresses: serve
-// it where only operators reach it.
+// It shows the names of clusters and the addresses of agents to everybody who can
+// reach it: serve it where only operators can.
 func (s *Server) StatusHandler() http.Handler {
 	m := http.NewServeMux()
 	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
@@ -180,13 +180,13 @@ func writeJSON(w http.ResponseWriter, v any) {
 	e.Encode(v)
 }
 
-// AgentStatus is what an Agent knows at one moment.
+// AgentStatus is the state of an Agent at one moment.
 type AgentStatus struct {
 	// Connected: at least one session takes streams.
 	Connected bool   `json:"connected"`
 	Cluster   string `json:"cluster,omitempty"`
 	Agent     string `json:"agent,omitempty"`
-	// Expires is when the certificate does.
+	// Expires is when the certificate expires.
 	Expires  time.Time   `json:"expires,omitzero"`
 	Sessions []AgentLink `json:"sessions"`
 	// LastError is the last failure to connect, enrol or renew, or the end of a
@@ -207,7 +207,7 @@ type AgentLink struct {
 	RoundTrip time.Duration `json:"roundTrip"`
 }
 
-// agentState is what Status is made of.
+// agentState is the part of an AgentStatus that is kept.
 type agentState struct {
 	sessions  []*serverSession
 	id        Identity
@@ -216,7 +216,7 @@ type agentState struct {
 	lastErrAt time.Time
 }
 
-// Status returns what the Agent knows now. It is safe for concurrent use with
+// Status returns the present state. It is safe for concurrent use with
 // Run.
 func (a *Agent) Status() AgentStatus {
 	sessions := a.openSessions()
@@ -267,7 +267,7 @@ func (a *Agent) reportFailure(server string, err error, wait time.Duration) {
 	callHook3(a.Hooks.Failed, server, err, wait)
 }
 
-// openSessions returns those that have not ended.
+// openSessions returns the sessions that have not ended.
 func (a *Agent) openSessions() []*serverSession {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -17,54 +17,52 @@ import (
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
-// Store keeps a server's enrolment state. It decides nothing: the Server
-// compares times, clusters and keys. Several servers may share one; then its
-// methods are atomic between them. It is safe for concurrent use. No lock of
-// the Server's is held while it is called.
+// Store keeps the tokens and revocations of a server. It decides nothing: the Server
+// compares times, clusters and keys. If several servers share one, its methods are
+// atomic between them. It is safe for concurrent use. The Server holds no lock while
+// it calls a method.
 //
-// The Server asks it about a token only if the Authority has signed the token,
-// and once a minute for each: strangers can't keep it busy.
+// The Server asks for a token only if the Authority has signed it, and once a minute
+// for each token: strangers can't keep a Store busy.
 type Store interface {
-	// AddToken keeps a new token. It may forget those that expired a week or
-	// longer before t.Created.
+	// AddToken adds a new token. It may remove tokens that expired a week or longer
+	// before t.Created.
 	AddToken(ctx context.Context, t Token) error
-	// ClaimToken sets the token's Key to key if it is empty, atomically, and
-	// returns the token as it then is: with the key that came first. If there
-	// is no such token, the error is fs.ErrNotExist.
+	// ClaimToken atomically sets the token's Key to key if it is empty, and returns
+	// the token, with the key that came first. If there is no such token, the error
+	// is fs.ErrNotExist.
 	ClaimToken(ctx context.Context, id, key string) (Token, error)
-	// Revoke keeps the agent from connecting and renewing from now on. The
-	// identity is never given again: an agent that enrols with another key has
-	// another.
+	// Revoke records that the agent may not connect or renew any more. The identity
+	// is never given again: an agent that enrols with another key gets another one.
 	Revoke(ctx context.Context, id Identity) error
 	// Revoked reports whether the agent was revoked.
 	Revoked(ctx context.Context, id Identity) (bool, error)
 }
 
-// Token is what a [Store] keeps of a token. Nothing in it is a secret, and
-// nobody can make a token from it: that takes the key of an [Authority].
+// Token is the record of a token in a [Store]. It contains no secret: nobody can
+// make a token from it without the key of an [Authority].
 type Token struct {
 	// ID names the token: 16 of the characters a-z and 2-7.
 	ID string
-	// Cluster is the one whose agent the token enrols.
+	// Cluster is the cluster for which the token enrols an agent.
 	Cluster string
 	// Created is when the token was made.
 	Created time.Time
-	// Expires is when the token ends, by the server's clock.
+	// Expires is when the token expires, by the server's clock.
 	Expires time.Time
-	// Key is the hex fingerprint of the key that the token was spent for;
-	// empty if it was not spent yet.
+	// Key is the hex fingerprint of the key that was enrolled with the token; empty
+	// if none was.
 	Key string
 }
 
-// tokenGrace is how long a token is remembered past its end, so that whoever
-// comes with it learns that it expired.
+// tokenGrace is how long a token is kept after it has expired, so that an agent that
+// uses it learns that it expired.
 const tokenGrace = 7 * 24 * time.Hour
 
 func (t Token) isForgotten(now time.Time) bool { return now.Sub(t.Expires) >= tokenGrace }
 
-// MemoryStore is a [Store] that ends with the process: for tests, and for one
-// server that can do without tokens and revocations after a restart. The zero
-// value is empty and ready.
+// MemoryStore is a [Store] in memory: for tests, and for a single server whose tokens
+// and revocations may be lost when it restarts. The zero value is an empty Store.
 type MemoryStore struct {
 	mu      sync.Mutex // guards the fields below
 	tokens  map[string]Token
@@ -128,19 +126,19 @@ func (s *MemoryStore) Revoked(_ context.Context, id Identity) (bool, error) {
 
 var errNoToken = fmt.Errorf("tunnel: store: token %w", fs.ErrNotExist)
 
-// DirStore is a [Store] in files. Any number of servers may share the
-// directory, on a file system that knows hard links; each file is whole or
-// not there, also after a crash.
+// DirStore is a [Store] in files. Several servers may share the directory if the file
+// system has hard links. Files are written atomically, also if the process crashes.
 type DirStore struct {
-	// Dir is the directory, of the servers alone. Required. It has to exist: a
-	// volume that is not there is an error, not a Store where nobody is revoked.
+	// Dir is the directory; nobody but the servers may have access. Required. It must
+	// exist: if it were made, a volume that is not mounted would be a Store in which
+	// nobody is revoked.
 	Dir string
 }
 
 var _ Store = DirStore{}
 
-// A token is two files, so that the one who claims it needs no lock: the first
-// to create the second file has it.
+// A token has two files, so that claiming it needs no lock: the key of the first that
+// creates the second file counts.
 const (
 	tokensDir  = "tokens"
 	revokedDir = "revoked"
@@ -214,8 +212,8 @@ func (s DirStore) ClaimToken(_ context.Context, id, key string) (Token, error) {
 	return readToken(dir, id) // with our key, or that of who was faster
 }
 
-// removeForgotten removes tokens that ended long ago. What cannot be read or removed
-// stays; it cannot be spent any more.
+// removeForgotten removes tokens that expired long ago. Those that can't be read or
+// removed stay: they can't be used any more.
 func (s DirStore) removeForgotten(ctx context.Context, dir string, now time.Time) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -264,7 +262,8 @@ func (s DirStore) Revoked(_ context.Context, id Identity) (bool, error) {
 	return true, nil
 }
 
-// revokedName is no part of the identity, which may hold slashes and dots.
+// revokedName returns the name of the file. It is a hash, since an identity may contain
+// slashes and dots.
 func revokedName(id Identity) string {
 	sum := sha256.Sum256([]byte(id.URI().String()))
 	return hex.EncodeToString(sum[:]) + ".json"

@@ -105,13 +105,13 @@ func parse(args []string, stdout io.Writer) (options, error) {
 
 func diagnose(ctx context.Context, o options) diagnosis {
 	began := time.Now()
-	config, err := load(o)
+	config, err := loadKubeconfig(o)
 	if err != nil {
-		return diagnosis{Context: o.context, Notes: []string{}, Report: unreadable(err, time.Since(began))}
+		return diagnosis{Context: o.context, Notes: []string{}, Report: unreadableReport(err, time.Since(began))}
 	}
 	d := diagnosis{Context: config.CurrentContext, Notes: []string{}, Report: probe.Run(ctx, config)}
 	d.OK = d.Report.OK()
-	if n := notes(config, d.Report, os.Getenv); n != nil {
+	if n := environmentNotes(config, d.Report, os.Getenv); n != nil {
 		d.Notes = n
 	}
 	return d
@@ -119,8 +119,8 @@ func diagnose(ctx context.Context, o options) diagnosis {
 
 var errNoKubeconfig = errors.New("there is no kubeconfig, or an empty one")
 
-// load reads kubeconfig files as kubectl does.
-func load(o options) (*clientcmdapi.Config, error) {
+// loadKubeconfig reads kubeconfig files as kubectl does.
+func loadKubeconfig(o options) (*clientcmdapi.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
 	rules.MigrationRules = nil // which would write
@@ -137,8 +137,8 @@ func load(o options) (*clientcmdapi.Config, error) {
 	return config, nil
 }
 
-// unreadable is the report of what is no kubeconfig.
-func unreadable(err error, took time.Duration) probe.Report {
+// unreadableReport is the report of what is no kubeconfig.
+func unreadableReport(err error, took time.Duration) probe.Report {
 	advice := "Mend the file; kubectl config view says the same of it."
 	if errors.Is(err, errNoKubeconfig) || errors.Is(err, os.ErrNotExist) {
 		advice = "Name a file by -kubeconfig or the variable KUBECONFIG."

@@ -289,7 +289,7 @@ func TestNotes(t *testing.T) {
 			config.Clusters["c"], config.AuthInfos["u"] = &test.cluster, &test.user
 			config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 			config.CurrentContext = "x"
-			got := notes(config, probe.Report{Server: test.cluster.Server}, func(name string) string { return test.env[name] })
+			got := environmentNotes(config, probe.Report{Server: test.cluster.Server}, func(name string) string { return test.env[name] })
 			if len(got) != len(test.want) || len(got) > 0 && !strings.Contains(got[0], test.want[0]) || strings.Contains(fmt.Sprint(got), secret) {
 				t.Errorf("got %q, want %q", got, test.want)
 			}

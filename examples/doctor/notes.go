@@ -13,9 +13,9 @@ import (
 	"github.com/causewayproject/causeway/noproxy"
 )
 
-// notes say what other programs make of the kubeconfig, and what is no failure
+// environmentNotes say what other programs make of the kubeconfig, and what is no failure
 // and no good either.
-func notes(config *clientcmdapi.Config, r probe.Report, getenv func(string) string) []string {
+func environmentNotes(config *clientcmdapi.Config, r probe.Report, getenv func(string) string) []string {
 	current := config.Contexts[config.CurrentContext]
 	if current == nil || config.Clusters[current.Cluster] == nil {
 		return nil
@@ -33,7 +33,7 @@ func notes(config *clientcmdapi.Config, r probe.Report, getenv func(string) stri
 	case scheme == "socks5h":
 		all = append(all, "kubectl refuses socks5h: write socks5 in proxy-url, which means the same there.")
 	case cluster.ProxyURL == "":
-		all = append(all, environment(r.Server, getenv)...)
+		all = append(all, environmentNote(r.Server, getenv)...)
 	}
 	if cluster.InsecureSkipTLSVerify {
 		all = append(all, "insecure-skip-tls-verify is set: whoever is on the way can read and change everything, and take the token.")
@@ -44,9 +44,9 @@ func notes(config *clientcmdapi.Config, r probe.Report, getenv func(string) stri
 	return all
 }
 
-// environment says whether client-go would follow HTTPS_PROXY, which it does
+// environmentNote says whether client-go would follow HTTPS_PROXY, which it does
 // where the kubeconfig names no proxy.
-func environment(server string, getenv func(string) string) []string {
+func environmentNote(server string, getenv func(string) string) []string {
 	name, proxy := firstSet(getenv, "HTTPS_PROXY", "https_proxy")
 	u, err := url.Parse(server)
 	if proxy == "" || err != nil || u.Scheme != "https" {

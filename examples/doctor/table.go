@@ -32,7 +32,7 @@ type table struct {
 // searched by line.
 func newTable(w io.Writer, color string) *table {
 	t := &table{w: w, color: color == "always"}
-	if !terminal(w) {
+	if !isTerminal(w) {
 		return t
 	}
 	if color == "auto" {
@@ -45,7 +45,7 @@ func newTable(w io.Writer, color string) *table {
 	return t
 }
 
-func terminal(w io.Writer) bool {
+func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
 		return false
@@ -57,45 +57,45 @@ func terminal(w io.Writer) bool {
 func (t *table) write(d diagnosis) error {
 	for _, row := range [][2]string{{"context", d.Context}, {"server", d.Report.Server}, {"route", d.Report.Route}} {
 		if row[1] != "" {
-			t.row(faint, row[0], "", row[1])
+			t.writeRow(faint, row[0], "", row[1])
 		}
 	}
-	t.line("")
+	t.writeLine("")
 	for _, s := range d.Report.Steps {
-		t.step(s)
+		t.writeStep(s)
 	}
-	t.line("")
+	t.writeLine("")
 	if failed := d.Report.Failed(); failed != nil {
-		t.row(red, "cause", "", string(failed.Phase)+": "+failed.Cause)
+		t.writeRow(red, "cause", "", string(failed.Phase)+": "+failed.Cause)
 		if failed.Advice != "" {
-			t.row(bold, "remedy", "", failed.Advice)
+			t.writeRow(bold, "remedy", "", failed.Advice)
 		}
 	} else {
-		t.row(green, "good", "", reached(d.Report))
+		t.writeRow(green, "good", "", reachedText(d.Report))
 	}
 	for _, note := range d.Notes {
-		t.row(faint, "note", "", note)
+		t.writeRow(faint, "note", "", note)
 	}
 	return t.err
 }
 
-func reached(r probe.Report) string {
+func reachedText(r probe.Report) string {
 	if r.Version == "" {
 		return "the API server is reached"
 	}
 	return "the API server is reached: " + r.Version
 }
 
-// step writes the line of a phase.
-func (t *table) step(s probe.Step) {
+// writeStep writes the line of a phase.
+func (t *table) writeStep(s probe.Step) {
 	mark, color, found := "ok", green, s.Detail
 	if s.Err != nil {
 		mark, color, found = "FAIL", red, s.Cause
 	}
-	t.row(color, "  "+mark, fmt.Sprintf("%-10s  %8s", s.Phase, took(s.Took)), found)
+	t.writeRow(color, "  "+mark, fmt.Sprintf("%-10s  %8s", s.Phase, formatDuration(s.Took)), found)
 }
 
-func took(d time.Duration) string {
+func formatDuration(d time.Duration) string {
 	switch ms := float64(d) / float64(time.Millisecond); {
 	case ms < 10:
 		return fmt.Sprintf("%.1f ms", ms)
@@ -106,9 +106,9 @@ func took(d time.Duration) string {
 	}
 }
 
-// row writes a coloured label, columns and a text, which is wrapped below
+// writeRow writes a coloured label, columns and a text, which is wrapped below
 // itself.
-func (t *table) row(color, label, columns, text string) {
+func (t *table) writeRow(color, label, columns, text string) {
 	const labelWidth = 8
 	head := fmt.Sprintf("%-*s", labelWidth, label)
 	if t.color {
@@ -119,18 +119,18 @@ func (t *table) row(color, label, columns, text string) {
 		indent += utf8.RuneCountInString(columns) + 2
 		columns += "  "
 	}
-	for i, part := range t.wrap(text, indent) {
+	for i, part := range t.wrapText(text, indent) {
 		if i == 0 {
-			t.line(strings.TrimRight(head+" "+columns+part, " "))
+			t.writeLine(strings.TrimRight(head+" "+columns+part, " "))
 		} else {
-			t.line(strings.Repeat(" ", indent) + part)
+			t.writeLine(strings.Repeat(" ", indent) + part)
 		}
 	}
 }
 
-// wrap breaks text at spaces. A word that is longer than a line stays whole:
+// wrapText breaks text at spaces. A word that is longer than a line stays whole:
 // people copy addresses.
-func (t *table) wrap(text string, indent int) []string {
+func (t *table) wrapText(text string, indent int) []string {
 	room := t.width - indent
 	if t.width == 0 || utf8.RuneCountInString(text) <= room {
 		return []string{text}
@@ -151,7 +151,7 @@ func (t *table) wrap(text string, indent int) []string {
 	return append(lines, line)
 }
 
-func (t *table) line(s string) {
+func (t *table) writeLine(s string) {
 	if t.err == nil {
 		_, t.err = fmt.Fprintln(t.w, s)
 	}

@@ -45,7 +45,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, _ io.Write
 	}
 	switch args[0] {
 	case "config":
-		return config(args[1:], stdout)
+		return writeConfig(args[1:], stdout)
 	case "dial":
 		return dial(ctx, args[1:], stdin, stdout)
 	case "help", "-h", "-help", "--help":
@@ -55,8 +55,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, _ io.Write
 	return cli.UsageError{Text: fmt.Sprintf("egress: unknown command %q", args[0])}
 }
 
-// config prints a configuration.
-func config(args []string, stdout io.Writer) error {
+// writeConfig prints a configuration.
+func writeConfig(args []string, stdout io.Writer) error {
 	set := flag.NewFlagSet("egress config", flag.ContinueOnError)
 	var (
 		names  cli.List

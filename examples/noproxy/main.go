@@ -30,11 +30,18 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/causewayproject/causeway/noproxy"
 )
 
 const usage = `usage:
@@ -77,11 +84,11 @@ func run(args []string, stdout io.Writer) error {
 	var err error
 	switch command, args := args[0], args[1:]; command {
 	case "explain":
-		err = explain(args, stdout)
+		err = runExplain(args, stdout)
 	case "lint":
-		err = lint(args, stdout)
+		err = runLint(args, stdout)
 	case "cluster":
-		err = cluster(args, stdout)
+		err = runCluster(args, stdout)
 	case "help", "-h", "-help", "--help":
 		_, err = io.WriteString(stdout, usage)
 	default:
@@ -113,4 +120,75 @@ func isSet(flags *flag.FlagSet, name string) bool {
 	found := false
 	flags.Visit(func(f *flag.Flag) { found = found || f.Name == name })
 	return found
+}
+
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// writeTable writes rows in columns; an empty cell is a dash.
+func writeTable(w io.Writer, rows [][]string) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		for i := range row {
+			if row[i] == "" {
+				row[i] = "-"
+			}
+		}
+		fmt.Fprintln(tw, strings.Join(row, "\t"))
+	}
+	return tw.Flush()
+}
+
+func writeExplanations(w io.Writer, answers []noproxy.Explanation) error {
+	rows := [][]string{{"TARGET", "VERDICT", "ENTRY", "TEXT", "REASON"}}
+	for _, a := range answers {
+		target, verdict := a.Host, "through the proxy"
+		if a.Port != "" {
+			target = net.JoinHostPort(a.Host, a.Port)
+		}
+		if a.Bypass {
+			verdict = "direct"
+		}
+		rows = append(rows, []string{target, verdict, indexText(a.Index), a.Text, a.Reason})
+	}
+	return writeTable(w, rows)
+}
+
+func writeFindings(w io.Writer, findings []noproxy.Finding) error {
+	rows := [][]string{{"CONSUMER", "ENTRY", "TEXT", "DOES", "WRITE"}}
+	for _, f := range findings {
+		rows = append(rows, []string{f.Consumer.String(), indexText(f.Index), f.Text, f.Does, f.Write})
+	}
+	return writeTable(w, rows)
+}
+
+// writeCluster writes the list on the first line, for scripts.
+func writeCluster(w io.Writer, r clusterResult) error {
+	fmt.Fprintf(w, "%s\n\n", r.List)
+	if r.For != "" {
+		if len(r.Findings) == 0 {
+			return nil
+		}
+		return writeFindings(w, r.Findings)
+	}
+	rows := [][]string{{"ENTRY", "FROM", "LEFT OUT"}}
+	for _, e := range r.Entries {
+		out := e.Skipped
+		if e.Within != "" {
+			out = "within " + e.Within
+		}
+		rows = append(rows, []string{e.Text, e.From, out})
+	}
+	return writeTable(w, rows)
+}
+
+func indexText(i int) string {
+	if i < 0 {
+		return ""
+	}
+	return strconv.Itoa(i)
 }

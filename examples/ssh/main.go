@@ -85,11 +85,11 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(context.WithoutCancel(ctx), l) }() // until Close
-	err = f.provision(ctx, server, l.Addr(), connected, stdin, stdout, stderr)
+	err = f.provisionHost(ctx, server, l.Addr(), connected, stdin, stdout, stderr)
 	return errors.Join(err, server.Close(), <-served)
 }
 
-func (f *flags) provision(ctx context.Context, server *tunnel.Server, addr net.Addr, connected <-chan tunnel.SessionInfo, stdin io.Reader, stdout, stderr io.Writer) (err error) {
+func (f *flags) provisionHost(ctx context.Context, server *tunnel.Server, addr net.Addr, connected <-chan tunnel.SessionInfo, stdin io.Reader, stdout, stderr io.Writer) (err error) {
 	inv, err := server.Invite(ctx, f.cluster, f.timeout)
 	if err != nil {
 		return err
@@ -126,11 +126,11 @@ func (f *flags) provision(ctx context.Context, server *tunnel.Server, addr net.A
 		defer cancel()
 		err = errors.Join(err, server.Push(after, f.cluster, tunnel.Payload{Name: "authorized_keys"}))
 	}()
-	return f.script(ctx, server.Dialer(f.cluster), dir, stdin, stdout, stderr)
+	return f.runScript(ctx, server.Dialer(f.cluster), dir, stdin, stdout, stderr)
 }
 
-// script runs the ssh program against a local listener that leads to the host.
-func (f *flags) script(ctx context.Context, d *tunnel.Dialer, dir string, stdin io.Reader, stdout, stderr io.Writer) error {
+// runScript runs the ssh program against a local listener that leads to the host.
+func (f *flags) runScript(ctx context.Context, d *tunnel.Dialer, dir string, stdin io.Reader, stdout, stderr io.Writer) error {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -139,7 +139,7 @@ func (f *flags) script(ctx context.Context, d *tunnel.Dialer, dir string, stdin 
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		lead(ctx, l, d, f.host, stderr)
+		forwardConns(ctx, l, d, f.host, stderr)
 	}()
 	defer func() {
 		cancel()
@@ -171,9 +171,9 @@ func (f *flags) sshArgs(dir, port string) []string {
 	}
 }
 
-// lead leads the connections of l to the host until l is closed, one after
+// forwardConns leads the connections of l to the host until l is closed, one after
 // the other: ssh makes one.
-func lead(ctx context.Context, l net.Listener, d *tunnel.Dialer, host string, stderr io.Writer) {
+func forwardConns(ctx context.Context, l net.Listener, d *tunnel.Dialer, host string, stderr io.Writer) {
 	for {
 		conn, err := l.Accept()
 		if err != nil {

@@ -23,15 +23,15 @@ type identity struct {
 	roots func(tls.ConnectionState) *x509.CertPool // who may sign the server's certificate
 }
 
-// enroll spends the invitation's token on a certificate (section 6).
-func enroll(ctx context.Context, invitation string) (*identity, error) {
+// enrolAgent spends the invitation's token on a certificate (section 6).
+func enrolAgent(ctx context.Context, invitation string) (*identity, error) {
 	inv, err := readInvitation(invitation)
 	if err != nil {
 		return nil, err
 	}
 	server, _, _ := strings.Cut(inv["CAUSEWAY_SERVERS"], ",")
 	id := &identity{server: server, roots: func(s tls.ConnectionState) *x509.CertPool {
-		return pinned(s, inv["CAUSEWAY_PIN"])
+		return pinnedTLS(s, inv["CAUSEWAY_PIN"])
 	}}
 	conn, err := id.dial(ctx, "causeway-enroll/1")
 	if err != nil {
@@ -42,12 +42,12 @@ func enroll(ctx context.Context, invitation string) (*identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	request, proof, err := prove(conn.ConnectionState(), key)
+	request, proof, err := signProof(conn.ConnectionState(), key)
 	if err != nil {
 		return nil, err
 	}
-	issued, err := ask(conn, encode(kindEnroll, number(tagVersion, 1), text(tagToken, inv["CAUSEWAY_TOKEN"]),
-		encode(tagRequest, request), encode(tagProof, proof), text(tagProgram, "yamux-agent")), kindIssued)
+	issued, err := askServer(conn, encodeMessage(kindEnroll, newNumberField(tagVersion, 1), newTextField(tagToken, inv["CAUSEWAY_TOKEN"]),
+		encodeMessage(tagRequest, request), encodeMessage(tagProof, proof), newTextField(tagProgram, "yamux-agent")), kindIssued)
 	if err != nil {
 		return nil, err
 	}
@@ -65,8 +65,8 @@ func enroll(ctx context.Context, invitation string) (*identity, error) {
 	return id, nil
 }
 
-// pinned are the certificates that the server sent whose key has the hash.
-func pinned(s tls.ConnectionState, pin string) *x509.CertPool {
+// pinnedTLS are the certificates that the server sent whose key has the hash.
+func pinnedTLS(s tls.ConnectionState, pin string) *x509.CertPool {
 	roots := x509.NewCertPool()
 	for _, c := range s.PeerCertificates {
 		if sum := sha256.Sum256(c.RawSubjectPublicKeyInfo); pin == "sha256:"+hex.EncodeToString(sum[:]) {
@@ -76,9 +76,9 @@ func pinned(s tls.ConnectionState, pin string) *x509.CertPool {
 	return roots
 }
 
-// prove makes a request for a certificate, and the proof that it is of this
+// signProof makes a request for a certificate, and the proof that it is of this
 // connection.
-func prove(s tls.ConnectionState, key *ecdsa.PrivateKey) (request, proof []byte, err error) {
+func signProof(s tls.ConnectionState, key *ecdsa.PrivateKey) (request, proof []byte, err error) {
 	exporter, err := s.ExportKeyingMaterial("EXPORTER-causeway-proof", nil, 32)
 	if err != nil {
 		return nil, nil, err

@@ -37,7 +37,7 @@ func main() {
 
 // run enrols, and then has one session after the other.
 func run(ctx context.Context, invitation string, allow []string) error {
-	id, err := enroll(ctx, invitation)
+	id, err := enrolAgent(ctx, invitation)
 	for err == nil && ctx.Err() == nil {
 		log.Printf("the session has ended: %v", serveSession(ctx, id, allow))
 		time.Sleep(time.Second)
@@ -60,7 +60,7 @@ func serveSession(ctx context.Context, id *identity, allow []string) error {
 	}
 	context.AfterFunc(ctx, func() { session.Close() })
 	ctx, cancel := context.WithCancelCause(ctx)
-	go func() { cancel(control(session)) }()
+	go func() { cancel(serveControl(session)) }()
 	var streams sync.WaitGroup
 	for {
 		stream, err := session.AcceptStreamWithContext(ctx)
@@ -77,13 +77,13 @@ func serveSession(ctx context.Context, id *identity, allow []string) error {
 	return context.Cause(ctx)
 }
 
-// control opens the session, and then reads what the server has to say.
-func control(session *yamux.Session) error {
+// serveControl opens the session, and then reads what the server has to say.
+func serveControl(session *yamux.Session) error {
 	stream, err := session.OpenStream()
 	if err != nil {
 		return err
 	}
-	m, err := ask(stream, encode(kindHello, number(tagVersion, 1), text(tagProgram, "yamux-agent")), kindWelcome)
+	m, err := askServer(stream, encodeMessage(kindHello, newNumberField(tagVersion, 1), newTextField(tagProgram, "yamux-agent")), kindWelcome)
 	for err == nil && m.kind != kindDrain {
 		m, err = readMessage(stream)
 	}
@@ -102,15 +102,15 @@ func serveStream(stream *yamux.Stream, allow []string) {
 	}
 	conn, err := dialTarget(m, allow)
 	if err != nil {
-		stream.Write(encode(kindDialed, number(tagCode, codeOf(err)), text(tagText, err.Error())))
+		stream.Write(encodeMessage(kindDialed, newNumberField(tagCode, codeOf(err)), newTextField(tagText, err.Error())))
 		return
 	}
-	stream.Write(encode(kindDialed, text(tagAddress, conn.RemoteAddr().String())))
-	relay(stream, conn.(*net.TCPConn))
+	stream.Write(encodeMessage(kindDialed, newTextField(tagAddress, conn.RemoteAddr().String())))
+	relayStream(stream, conn.(*net.TCPConn))
 }
 
-// relay passes the end of each direction on: yamux's Close is of one direction.
-func relay(stream *yamux.Stream, conn *net.TCPConn) {
+// relayStream passes the end of each direction on: yamux's Close is of one direction.
+func relayStream(stream *yamux.Stream, conn *net.TCPConn) {
 	var up sync.WaitGroup
 	up.Go(func() {
 		// yamux calls it an end when the session breaks.
@@ -130,14 +130,14 @@ func relay(stream *yamux.Stream, conn *net.TCPConn) {
 var errDenied = errors.New("the address is not among the agent's arguments")
 
 func dialTarget(m *message, allow []string) (net.Conn, error) {
-	if !slices.Contains(allow, m.text(tagAddress)) {
+	if !slices.Contains(allow, m.textField(tagAddress)) {
 		return nil, errDenied
 	}
 	timeout := 30 * time.Second
-	if budget := m.number(tagTime); budget > 0 && budget < 30_000 {
+	if budget := m.numberField(tagTime); budget > 0 && budget < 30_000 {
 		timeout = time.Duration(budget) * time.Millisecond
 	}
-	return net.DialTimeout("tcp", m.text(tagAddress), timeout)
+	return net.DialTimeout("tcp", m.textField(tagAddress), timeout)
 }
 
 // codeOf is how the server's user learns what happened.

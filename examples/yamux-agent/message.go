@@ -23,10 +23,10 @@ type message struct {
 	fields map[uint16][]string // some tags are repeated
 }
 
-func (m *message) text(tag uint16) string { return append(m.fields[tag], "")[0] }
+func (m *message) textField(tag uint16) string { return append(m.fields[tag], "")[0] }
 
-func (m *message) number(tag uint16) uint64 {
-	if value := m.text(tag); len(value) == 8 {
+func (m *message) numberField(tag uint16) uint64 {
+	if value := m.textField(tag); len(value) == 8 {
 		return binary.BigEndian.Uint64([]byte(value))
 	}
 	return 0
@@ -61,25 +61,27 @@ func readPart(r io.Reader) (uint16, []byte, error) {
 	return binary.BigEndian.Uint16(header[:]), part, err
 }
 
-// encode makes a message of fields, or a field of a value.
-func encode(kindOrTag uint16, parts ...[]byte) []byte {
+// encodeMessage makes a message of fields, or a field of a value.
+func encodeMessage(kindOrTag uint16, parts ...[]byte) []byte {
 	body := bytes.Join(parts, nil)
 	b := binary.BigEndian.AppendUint16(nil, kindOrTag)
 	return append(binary.BigEndian.AppendUint32(b, uint32(len(body))), body...)
 }
 
-func text(tag uint16, value string) []byte { return encode(tag, []byte(value)) }
+func newTextField(tag uint16, value string) []byte { return encodeMessage(tag, []byte(value)) }
 
-func number(tag uint16, n uint64) []byte { return encode(tag, binary.BigEndian.AppendUint64(nil, n)) }
+func newNumberField(tag uint16, n uint64) []byte {
+	return encodeMessage(tag, binary.BigEndian.AppendUint64(nil, n))
+}
 
-// ask sends a message and reads the answer, which is to be of the kind.
-func ask(rw io.ReadWriter, question []byte, kind uint16) (*message, error) {
+// askServer sends a message and reads the answer, which is to be of the kind.
+func askServer(rw io.ReadWriter, question []byte, kind uint16) (*message, error) {
 	if _, err := rw.Write(question); err != nil {
 		return nil, err
 	}
 	m, err := readMessage(rw)
-	if err == nil && (m.kind != kind || m.number(tagCode) != 0) {
-		err = fmt.Errorf("the server refuses: code %d, %q", m.number(tagCode), m.text(tagText))
+	if err == nil && (m.kind != kind || m.numberField(tagCode) != 0) {
+		err = fmt.Errorf("the server refuses: code %d, %q", m.numberField(tagCode), m.textField(tagText))
 	}
 	return m, err
 }

@@ -1,29 +1,28 @@
-// Package abort ends connections that have gone wrong: at once, and so that
-// the other side can tell.
+// Package abort closes connections that have failed: at once, and so that the peer
+// sees that it was no regular end.
 package abort
 
 import "net"
 
-// Close closes conn without a goodbye. What is below TLS is closed first: a
-// peer that has stopped reading would keep a close_notify waiting for seconds.
-// Reads and writes that are under way end.
+// Close closes conn without TLS's close_notify, which would wait for seconds for a
+// peer that has stopped reading: it closes the connection below TLS first. Reads and
+// writes that are waiting return.
 func Close(conn net.Conn) {
-	bottom := below(conn)
+	bottom := innermostConn(conn)
 	bottom.Close()
 	if bottom != conn {
-		conn.Close() // who wraps it may keep count
+		conn.Close() // a wrapper may count connections
 	}
 }
 
-// Reset closes conn so that its peer sees a reset and not an end, where there
-// is a way to say so: by the method Reset(code uint32) error of the first
-// connection that has one, by an RST of TCP. Any other is closed as by
-// [Close]; what the peer makes of it is up to its protocol: for TLS it is an
-// unexpected end.
+// Reset closes conn so that its peer sees a reset and not an end, if that is possible:
+// by the method Reset(code uint32) error of the outermost connection that has one, or
+// by an RST of TCP. Any other connection is closed by [Close]; with TLS the peer sees
+// an unexpected end.
 func Reset(conn net.Conn, code uint32) {
-	bottom := below(conn)
+	bottom := innermostConn(conn)
 	switch c := bottom.(type) {
-	case resetter:
+	case connResetter:
 		c.Reset(code)
 	case *net.TCPConn:
 		c.SetLinger(0)
@@ -31,13 +30,13 @@ func Reset(conn net.Conn, code uint32) {
 	Close(conn)
 }
 
-type resetter interface{ Reset(code uint32) error }
+type connResetter interface{ Reset(code uint32) error }
 
-// below returns what carries conn: the first connection that can be reset, or
-// else the innermost of those that wrap each other, as *tls.Conn does.
-func below(conn net.Conn) net.Conn {
+// innermostConn follows NetConn, as *tls.Conn has it, and returns the first connection
+// that has a method Reset, or else the last.
+func innermostConn(conn net.Conn) net.Conn {
 	for {
-		if _, ok := conn.(resetter); ok {
+		if _, ok := conn.(connResetter); ok {
 			return conn
 		}
 		w, ok := conn.(interface{ NetConn() net.Conn })

@@ -14,15 +14,15 @@ import (
 type Side int
 
 const (
-	Client Side = iota // who dialed the link
-	Target             // whom the link dialed
+	Client Side = iota // the side that dialed the link
+	Target             // the side that the link dialed
 )
 
 // Stats counts what went over a link.
 type Stats struct {
 	Opened   int   // connections so far
 	Open     int   // connections now
-	Up, Down int64 // bytes that arrived
+	Up, Down int64 // bytes delivered
 }
 
 // Link is one link. Any number of connections may go over it, to any number of
@@ -31,7 +31,7 @@ type Link struct {
 	ctx      context.Context // until Close
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup // accept loops and connections
-	up, down way
+	up, down linkDirection
 
 	mu        sync.Mutex // guards the fields below
 	config    Config
@@ -41,27 +41,27 @@ type Link struct {
 	opened    int
 }
 
-// way is one direction, over which all connections share the rate.
-type way struct {
-	get       func(*Config) *Direction
+// linkDirection is one direction of the link. All connections share its rate.
+type linkDirection struct {
+	config    func(*Config) *Direction
 	delivered atomic.Int64
 
-	mu   sync.Mutex // guards free
-	free time.Time  // when the last byte so far will have passed
+	mu        sync.Mutex // guards free
+	busyUntil time.Time  // when the last byte so far will have passed
 }
 
-// New returns a link over which nothing goes yet.
+// New returns a link without connections.
 func New(c Config) *Link {
 	l := &Link{config: c, changed: make(chan struct{}), conns: map[*conn]struct{}{}}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	l.up.get = func(c *Config) *Direction { return &c.Up }
-	l.down.get = func(c *Config) *Direction { return &c.Down }
+	l.up.config = func(c *Config) *Direction { return &c.Up }
+	l.down.config = func(c *Config) *Direction { return &c.Down }
 	return l
 }
 
-// Listen makes the link listen on a port of 127.0.0.1, and returns its
-// address. Each connection to it leads to target, a host:port that is dialed
-// for each anew; the client's is reset if that fails.
+// Listen makes the link listen on a port of 127.0.0.1, and returns its address. For
+// each connection the link dials target, a host:port, and resets the client's if that
+// fails.
 func (l *Link) Listen(target string) (addr string, err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -74,36 +74,34 @@ func (l *Link) Listen(target string) (addr string, err error) {
 		return "", net.ErrClosed
 	}
 	l.listeners = append(l.listeners, listener)
-	l.wg.Go(func() { l.accept(listener, target) })
+	l.wg.Go(func() { l.acceptLoop(listener, target) })
 	return listener.Addr().String(), nil
 }
 
-// Join leads two connections over the link that the caller made, and returns
-// at once. They are the link's from then on, which closes them. One that has
-// no CloseWrite, such as a net.Pipe, is closed when the other side has ended,
-// and what it still had to say is lost.
+// Join connects two connections of the caller over the link, and returns at once. The
+// link closes them. A connection without CloseWrite, such as a net.Pipe, is closed when
+// the other side has ended, and what it still had to send is lost.
 func (l *Link) Join(client, target net.Conn) {
 	c := newConn(l, client, target)
-	if !l.add(c) {
+	if !l.addConn(c) {
 		abort.Reset(client, 0)
 		abort.Reset(target, 0)
 		return
 	}
 	go func() {
 		defer l.wg.Done()
-		c.run()
+		c.relayBoth()
 	}()
 }
 
 // Config returns the present configuration.
 func (l *Link) Config() Config {
-	c, _ := l.current()
+	c, _ := l.currentConfig()
 	return c
 }
 
-// Set changes how the link behaves, for all its connections. Delay and Rate
-// are those of the bytes that come in from then on, everything else is
-// effective at once.
+// Set changes the configuration, for all connections. Delay and Rate apply to the
+// bytes that come in later, everything else applies at once.
 func (l *Link) Set(c Config) {
 	l.mu.Lock()
 	old := l.config
@@ -111,10 +109,10 @@ func (l *Link) Set(c Config) {
 	close(l.changed)
 	l.changed = make(chan struct{})
 	l.mu.Unlock()
-	for _, w := range []*way{&l.up, &l.down} {
-		if w.get(&old).Rate != w.get(&c).Rate {
+	for _, w := range []*linkDirection{&l.up, &l.down} {
+		if w.config(&old).Rate != w.config(&c).Rate {
 			w.mu.Lock()
-			w.free = time.Time{}
+			w.busyUntil = time.Time{}
 			w.mu.Unlock()
 		}
 	}
@@ -122,17 +120,17 @@ func (l *Link) Set(c Config) {
 
 // Reset resets both sides of all connections.
 func (l *Link) Reset() {
-	for _, c := range l.open() {
-		c.reset()
+	for _, c := range l.openConns() {
+		c.resetBoth()
 	}
 }
 
-// HalfOpen resets one side of all connections and tells the other one
-// nothing: what it sends is swallowed and nothing comes. That is what a load
-// balancer leaves behind that died.
+// HalfOpen resets one side of all connections. The other side learns nothing: what it
+// sends is dropped, and nothing comes. A load balancer that has died leaves such
+// connections.
 func (l *Link) HalfOpen(lost Side) {
-	for _, c := range l.open() {
-		c.forget(lost)
+	for _, c := range l.openConns() {
+		c.resetSide(lost)
 	}
 }
 
@@ -143,8 +141,8 @@ func (l *Link) Stats() Stats {
 	return Stats{l.opened, len(l.conns), l.up.delivered.Load(), l.down.delivered.Load()}
 }
 
-// Close stops to listen, resets all connections and waits until nothing of
-// the link is left. It returns nil.
+// Close stops listening, resets all connections and waits for the link's goroutines.
+// It returns nil.
 func (l *Link) Close() error {
 	l.mu.Lock()
 	l.cancel()
@@ -159,16 +157,16 @@ func (l *Link) Close() error {
 	return nil
 }
 
-// current returns the configuration, and a channel that is closed when it
+// currentConfig returns the configuration, and a channel that is closed when it
 // changes.
-func (l *Link) current() (Config, <-chan struct{}) {
+func (l *Link) currentConfig() (Config, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.config, l.changed
 }
 
-// add reports whether the link is open; l.wg then waits for the connection.
-func (l *Link) add(c *conn) bool {
+// addConn reports whether the link is open. If so, l.wg waits for the connection.
+func (l *Link) addConn(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ctx.Err() != nil {
@@ -180,13 +178,13 @@ func (l *Link) add(c *conn) bool {
 	return true
 }
 
-func (l *Link) remove(c *conn) {
+func (l *Link) removeConn(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.conns, c)
 }
 
-func (l *Link) open() []*conn {
+func (l *Link) openConns() []*conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	conns := make([]*conn, 0, len(l.conns))
@@ -194,4 +192,130 @@ func (l *Link) open() []*conn {
 		conns = append(conns, c)
 	}
 	return conns
+}
+
+// Config is how a link behaves. The zero value is a plain relay.
+type Config struct {
+	Up   Direction // from the client to the target
+	Down Direction // from the target to the client
+
+	// Refuse resets new connections. Those that are open live on.
+	Refuse bool
+}
+
+// Direction is how one direction of a link behaves.
+type Direction struct {
+	// Delay is how long a byte is under way, beside what Rate makes it wait.
+	// Zero means none.
+	Delay time.Duration
+
+	// Rate is how many bytes pass per second. All connections of the link share
+	// them. Zero means no limit.
+	Rate int
+
+	// Buffer is how many bytes of a connection the link holds, beyond those
+	// that are under way at its rate for its delay (without a limit: at 1
+	// Gbit/s), before it stops to read. Zero means 64 KiB.
+	Buffer int
+
+	// Stall holds back what has not arrived, ends and resets included. When it
+	// is cleared all that was held arrives at once. New connections wait as well
+	// if it is the way up.
+	Stall bool
+
+	// Drop drops what has not arrived, also ends and resets, as a black hole does. A
+	// connection that has lost something stays silent in this direction after Drop is
+	// cleared: TCP never delivers a stream with a gap. If it is Up, new connections are
+	// accepted but reach the target only when Drop is cleared.
+	Drop bool
+
+	// CutAfter resets a connection on both sides when so many of its bytes have
+	// passed in this direction; no more than these arrive. Zero means never.
+	CutAfter int64
+}
+
+const (
+	defaultBuffer = 64 << 10
+	maxChunk      = 16 << 10
+	minChunk      = 256
+
+	// unlimited is the rate by which the capacity of a link without a rate is
+	// computed: 1 Gbit/s.
+	unlimited = 125_000_000
+)
+
+// capacity returns how many bytes of a connection the link may hold.
+func (d Direction) capacity() int {
+	buffer, rate := d.Buffer, d.Rate
+	if buffer <= 0 {
+		buffer = defaultBuffer
+	}
+	if rate <= 0 {
+		rate = unlimited
+	}
+	return buffer + int(float64(rate)*d.Delay.Seconds())
+}
+
+// chunkSize returns how many bytes are passed on in one piece: those of some 5 ms.
+func (d Direction) chunkSize() int {
+	if d.Rate <= 0 {
+		return maxChunk
+	}
+	return min(max(d.Rate/200, minChunk), maxChunk)
+}
+
+// transmitTime returns how long n bytes keep the link busy.
+func (d Direction) transmitTime(n int) time.Duration {
+	if d.Rate <= 0 {
+		return 0
+	}
+	return time.Duration(float64(n) / float64(d.Rate) * float64(time.Second))
+}
+
+// socketBuffer is the size of the system's buffers of a connection at each side of the
+// link. (Linux doubles it, for its own use.) It has room for several of loopback's
+// segments of 64 KiB: if one fills it, Linux's sender sometimes waits for 200 ms before
+// it looks for room again.
+const socketBuffer = 128 << 10
+
+// acceptLoop connects the connections of one listener to target.
+func (l *Link) acceptLoop(listener net.Listener, target string) {
+	for {
+		client, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		if l.Config().Refuse {
+			abort.Reset(client, 0)
+			continue
+		}
+		l.wg.Go(func() { l.connectTarget(client, target) })
+	}
+}
+
+// connectTarget dials the target, once Up neither drops nor stalls.
+func (l *Link) connectTarget(client net.Conn, target string) {
+	for {
+		c, changed := l.currentConfig()
+		if !c.Up.Drop && !c.Up.Stall {
+			break
+		}
+		select {
+		case <-changed:
+		case <-l.ctx.Done():
+			abort.Reset(client, 0)
+			return
+		}
+	}
+	far, err := (&net.Dialer{}).DialContext(l.ctx, "tcp", target)
+	if err != nil {
+		abort.Reset(client, 0)
+		return
+	}
+	for _, conn := range []net.Conn{client, far} {
+		// If this fails, the buffers have the system's size.
+		conn.(*net.TCPConn).SetReadBuffer(socketBuffer)
+		conn.(*net.TCPConn).SetWriteBuffer(socketBuffer)
+	}
+	l.Join(client, far)
 }

@@ -1,7 +1,12 @@
 package egress
 
 import (
+	"errors"
 	"fmt"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 )
@@ -16,15 +21,15 @@ const (
 // Configuration is an EgressSelectorConfiguration. The zero Configuration has
 // no selections: everything is dialed directly.
 type Configuration struct {
-	// Selections are the ways, at most one for each name.
+	// Selections has at most one Selection for each name.
 	Selections []Selection `json:"egressSelections"`
 }
 
-// Selection is the way to one kind of targets.
+// Selection is the connection for one kind of targets.
 type Selection struct {
-	// Name says which. Required.
+	// Name is the kind of targets. Required.
 	Name Name `json:"name"`
-	// Connection is the way. Required.
+	// Connection says how they are reached. Required.
 	Connection Connection `json:"connection"`
 }
 
@@ -49,24 +54,23 @@ const (
 	ProtocolGRPC        Protocol = "GRPC"        // Konnectivity's own
 )
 
-// Connection is a way: [Direct], [ThroughSocket], [ThroughTLS], or one that was
-// read.
+// Connection says how targets are reached. [Direct], [ThroughSocket], [ThroughTLS] and
+// [Parse] make one.
 type Connection struct {
 	// ProxyProtocol is how the proxy is asked. Required.
 	ProxyProtocol Protocol `json:"proxyProtocol"`
-	// Transport leads to the proxy. Required but for ProtocolDirect, which has
-	// none.
+	// Transport says how the proxy is reached. Required, but nil for ProtocolDirect.
 	Transport *Transport `json:"transport,omitempty"`
 }
 
-// Transport is a unix socket or TCP: exactly one of its fields is set. GRPC has
-// unix sockets alone.
+// Transport is a unix socket or TCP: exactly one of its fields is set. GRPC has only
+// unix sockets.
 type Transport struct {
 	TCP *TCP `json:"tcp,omitempty"`
 	UDS *UDS `json:"uds,omitempty"`
 }
 
-// TCP leads to a proxy by TCP with TLS.
+// TCP is a proxy that is reached by TCP with TLS.
 type TCP struct {
 	// URL is https://host:port. Required; kube-apiserver knows no default port.
 	// It has no use for http://: with a TLSConfig it refuses to start, and
@@ -81,8 +85,8 @@ type TCP struct {
 // TLS has the files of a connection to a proxy, which are PEM. The paths mean
 // what they mean where the configuration is used: absolute ones are best.
 type TLS struct {
-	// CABundle is what the proxy's certificate is held against. If empty, the
-	// system's roots.
+	// CABundle has the roots for the proxy's certificate. If empty, they are the
+	// system's.
 	CABundle string `json:"caBundle,omitempty"`
 	// ClientKey and ClientCert are shown to the proxy. Required.
 	ClientKey  string `json:"clientKey,omitempty"`
@@ -92,7 +96,7 @@ type TLS struct {
 	ServerName string `json:"tlsServerName,omitempty"`
 }
 
-// UDS leads to a proxy by a unix socket.
+// UDS is a proxy that is reached by a unix socket.
 type UDS struct {
 	// Name is the path of the socket, absolute and without a scheme. Required.
 	Name string `json:"udsName,omitempty"`
@@ -132,3 +136,144 @@ func (c *Configuration) Marshal() ([]byte, error) {
 	}
 	return text, nil
 }
+
+// Validate returns what kube-apiserver would refuse, and what it accepts and
+// then never connects with, or panics at: http://, a URL without a port, a
+// socket's path that depends on the directory it was started in. It looks at no
+// file: these are where the configuration is used.
+func (c *Configuration) Validate() error {
+	var f fieldErrors
+	seen := map[Name]int{}
+	for i, s := range c.Selections {
+		at := fmt.Sprintf("egressSelections[%d]", i)
+		name := s.Name.lowerCase()
+		switch name {
+		case Cluster, ControlPlane, Etcd:
+		default:
+			f.addError(at+".name", "it is %q: want cluster, controlplane or etcd", s.Name)
+		}
+		if first, ok := seen[name]; ok {
+			f.addError(at+".name", "%q is the name of egressSelections[%d] already", s.Name, first)
+		} else {
+			seen[name] = i
+		}
+		f.checkConnection(at+".connection", s.Connection)
+	}
+	return f.joinErrors()
+}
+
+func (n Name) lowerCase() Name { return Name(strings.ToLower(string(n))) }
+
+func (f *fieldErrors) checkConnection(at string, c Connection) {
+	t := c.Transport
+	switch c.ProxyProtocol {
+	case ProtocolDirect:
+		if t != nil {
+			f.addError(at+".transport", "a direct connection has none")
+		}
+	case ProtocolHTTPConnect:
+		switch {
+		case t == nil || t.TCP == nil && t.UDS == nil:
+			f.addError(at+".transport", "one of tcp and uds is required")
+		case t.TCP != nil && t.UDS != nil:
+			f.addError(at+".transport", "only one of tcp and uds may be there")
+		case t.TCP != nil:
+			f.checkTCP(at+".transport.tcp", t.TCP)
+		default:
+			f.checkUDS(at+".transport.uds", t.UDS)
+		}
+	case ProtocolGRPC:
+		switch {
+		case t == nil || t.UDS == nil:
+			f.addError(at+".transport.uds", "required: GRPC has no other transport")
+		case t.TCP != nil:
+			f.addError(at+".transport.tcp", "GRPC has no other transport than uds")
+		default:
+			f.checkUDS(at+".transport.uds", t.UDS)
+		}
+	default:
+		f.addError(at+".proxyProtocol", "it is %q: want HTTPConnect, Direct or GRPC", c.ProxyProtocol)
+	}
+}
+
+func (f *fieldErrors) checkUDS(at string, u *UDS) {
+	at += ".udsName"
+	switch {
+	case u.Name == "":
+		f.addError(at, "required: the path of a socket")
+	case strings.Contains(u.Name, "://"):
+		f.addError(at, "it is a path, without a scheme")
+	case !filepath.IsAbs(u.Name) || strings.HasSuffix(u.Name, "/") || strings.ContainsRune(u.Name, 0):
+		f.addError(at, "it is not the absolute path of a socket")
+	}
+}
+
+func (f *fieldErrors) checkTCP(at string, t *TCP) {
+	f.checkURL(at+".url", t.URL)
+	if t.TLSConfig == nil {
+		f.addError(at+".tlsConfig", "required")
+		return
+	}
+	if t.TLSConfig.ClientCert == "" {
+		f.addError(at+".tlsConfig.clientCert", "required: the file of a certificate")
+	}
+	if t.TLSConfig.ClientKey == "" {
+		f.addError(at+".tlsConfig.clientKey", "required: the file of the certificate's key")
+	}
+}
+
+// checkURL quotes nothing: a URL may hold a password.
+func (f *fieldErrors) checkURL(at, text string) {
+	u, err := url.Parse(text)
+	switch {
+	case text == "":
+		f.addError(at, "required: https://host:port")
+	case err != nil:
+		f.addError(at, "it is not https://host:port")
+	case u.Scheme == "http":
+		f.addError(at, "kube-apiserver can't do http, and panics at it without a tlsConfig: want https, or a unix socket")
+	case u.Scheme != "https" || u.Hostname() == "":
+		f.addError(at, "it is not https://host:port")
+	case u.User != nil:
+		f.addError(at, "it has user info, which kube-apiserver does not send: the client certificate authenticates")
+	case !isPort(u.Port()):
+		f.addError(at, "it has no port from 1 to 65535, and there is no default")
+	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
+		f.addError(at, "it has more than host and port")
+	}
+}
+
+func isPort(text string) bool {
+	port, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && port > 0
+}
+
+// FieldError says which field of a configuration can't be used, and why.
+// [Parse] and [Configuration.Validate] report all of them at once: the error
+// wraps one FieldError each (errors.Join), of which errors.As finds the first.
+type FieldError struct {
+	// Field is the path, as in the file:
+	// "egressSelections[0].connection.transport.tcp.url".
+	Field string
+	// Err is what is wrong and what is expected.
+	Err error
+}
+
+// Error is the field and what is wrong with it.
+func (e *FieldError) Error() string { return "egress: " + e.Field + ": " + fmt.Sprint(e.Err) }
+
+// Unwrap returns Err.
+func (e *FieldError) Unwrap() error { return e.Err }
+
+// fieldErrors collects the errors of fields.
+type fieldErrors struct{ errs []error }
+
+func (f *fieldErrors) addError(field, format string, args ...any) {
+	f.errs = append(f.errs, &FieldError{Field: field, Err: fmt.Errorf(format, args...)})
+}
+
+func (f *fieldErrors) joinErrors() error { return errors.Join(f.errs...) }
+
+// ErrProtocol is the cause of [Configuration.Dialer]'s error for a protocol that this
+// package does not support: GRPC.
+var ErrProtocol = errors.New("egress: the protocol is not supported")

@@ -11,7 +11,7 @@ import (
 	"github.com/causewayproject/causeway/tunnel/egress"
 )
 
-var files = egress.TLS{CABundle: "/etc/egress/ca.crt", ClientKey: "/etc/egress/tls.key", ClientCert: "/etc/egress/tls.crt"}
+var tlsFiles = egress.TLS{CABundle: "/etc/egress/ca.crt", ClientKey: "/etc/egress/tls.key", ClientCert: "/etc/egress/tls.crt"}
 
 const file = `apiVersion: apiserver.k8s.io/v1beta1
 egressSelections:
@@ -41,7 +41,7 @@ func TestMarshal(t *testing.T) {
 	c := egress.Configuration{Selections: []egress.Selection{
 		{Name: egress.Cluster, Connection: egress.ThroughSocket("/run/causeway/tunnel/egress.sock")},
 		{Name: egress.ControlPlane, Connection: egress.Direct()},
-		{Name: egress.Etcd, Connection: egress.ThroughTLS("https://127.0.0.1:8131", files)},
+		{Name: egress.Etcd, Connection: egress.ThroughTLS("https://127.0.0.1:8131", tlsFiles)},
 	}}
 	got, err := c.Marshal()
 	if err != nil {
@@ -61,7 +61,7 @@ func TestMarshal(t *testing.T) {
 	if want := "apiVersion: apiserver.k8s.io/v1beta1\negressSelections: []\nkind: EgressSelectorConfiguration\n"; string(got) != want || err != nil {
 		t.Errorf("zero value: got %q, %v; want %q", got, err, want)
 	}
-	c.Selections[2].Connection = egress.ThroughTLS("https://u:s3cr3t@127.0.0.1:8131", files)
+	c.Selections[2].Connection = egress.ThroughTLS("https://u:s3cr3t@127.0.0.1:8131", tlsFiles)
 	if got, err := c.Marshal(); err == nil || strings.Contains(err.Error(), "s3cr3t") {
 		t.Errorf("user info: got %q, %v, want an error without it", got, err)
 	}

@@ -37,21 +37,21 @@ func Parse(text []byte) (*Configuration, error) {
 	if err := dec.Decode(&tree); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("egress: %w", err)
 	}
-	var f fields
-	f.check("", tree, reflect.TypeOf(file))
-	if err := f.err(); err != nil {
+	var f fieldErrors
+	f.checkValue("", tree, reflect.TypeOf(file))
+	if err := f.joinErrors(); err != nil {
 		return nil, err
 	}
 	if err := json.Unmarshal(data, &file); err != nil {
 		return nil, fmt.Errorf("egress: %w", err)
 	}
 	if file.APIVersion != apiVersion && file.APIVersion != apiAlpha {
-		f.add("apiVersion", "it is %q: want %s", file.APIVersion, apiVersion)
+		f.addError("apiVersion", "it is %q: want %s", file.APIVersion, apiVersion)
 	}
 	if file.Kind != kind {
-		f.add("kind", "it is %q: want %s", file.Kind, kind)
+		f.addError("kind", "it is %q: want %s", file.Kind, kind)
 	}
-	if err := f.err(); err != nil {
+	if err := f.joinErrors(); err != nil {
 		return nil, err
 	}
 	for i := range file.Selections {
@@ -77,31 +77,31 @@ func (s *Selection) convert() {
 	}
 }
 
-// check compares what was read with what there is to fill. encoding/json would
+// checkValue compares what was read with what there is to fill. encoding/json would
 // name no path, and takes "NAME" for "name".
-func (f *fields) check(path string, value any, want reflect.Type) {
+func (f *fieldErrors) checkValue(path string, value any, want reflect.Type) {
 	if value == nil && path != "" {
 		return // as good as left out
 	}
 	switch want.Kind() {
 	case reflect.Pointer:
-		f.check(path, value, want.Elem())
+		f.checkValue(path, value, want.Elem())
 	case reflect.String:
 		if _, ok := value.(string); !ok {
-			f.add(path, "want text")
+			f.addError(path, "want text")
 		}
 	case reflect.Slice:
 		list, ok := value.([]any)
 		if !ok {
-			f.add(path, "want a list")
+			f.addError(path, "want a list")
 		}
 		for i, element := range list {
-			f.check(fmt.Sprintf("%s[%d]", path, i), element, want.Elem())
+			f.checkValue(fmt.Sprintf("%s[%d]", path, i), element, want.Elem())
 		}
 	case reflect.Struct:
 		object, ok := value.(map[string]any)
 		if !ok {
-			f.add(orTop(path), "want an object with fields")
+			f.addError(orTop(path), "want an object with fields")
 		}
 		f.checkObject(path, object, want)
 	}
@@ -114,9 +114,9 @@ func orTop(path string) string {
 	return path
 }
 
-func (f *fields) checkObject(path string, object map[string]any, want reflect.Type) {
+func (f *fieldErrors) checkObject(path string, object map[string]any, want reflect.Type) {
 	known := map[string]reflect.Type{}
-	tags(want, known)
+	jsonFields(want, known)
 	names := make([]string, 0, len(object))
 	for name := range object {
 		names = append(names, name)
@@ -128,20 +128,20 @@ func (f *fields) checkObject(path string, object map[string]any, want reflect.Ty
 			at = path + "." + name
 		}
 		if t, ok := known[name]; ok {
-			f.check(at, object[name], t)
+			f.checkValue(at, object[name], t)
 		} else {
-			f.add(at, "there is no such field")
+			f.addError(at, "there is no such field")
 		}
 	}
 }
 
-// tags lists the fields of a struct by the names that they have in the file.
-func tags(t reflect.Type, known map[string]reflect.Type) {
+// jsonFields lists the fields of a struct by the names that they have in the file.
+func jsonFields(t reflect.Type, known map[string]reflect.Type) {
 	for i := range t.NumField() {
 		field := t.Field(i)
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		if field.Anonymous {
-			tags(field.Type, known)
+			jsonFields(field.Type, known)
 		} else {
 			known[name] = field.Type
 		}

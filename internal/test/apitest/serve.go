@@ -24,18 +24,18 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	fault := s.fault
 	if r.Method != http.MethodGet {
 		s.requests, s.bodies = append(s.requests, r), append(s.bodies, string(body))
-		s.touchLocked()
+		s.wakeWaitersLocked()
 	}
 	s.mu.Unlock()
 	if fault != nil {
 		if code := fault(r); code != 0 {
-			fail(w, code, map[bool]string{true: "Invalid", false: "InternalError"}[code == http.StatusUnprocessableEntity])
+			writeStatus(w, code, map[bool]string{true: "Invalid", false: "InternalError"}[code == http.StatusUnprocessableEntity])
 			return
 		}
 	}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	if parts[0] == "apis" && len(parts) <= 3 {
-		s.discover(w, parts)
+		s.answerDiscovery(w, parts)
 		return
 	}
 	if parts[0] == "apis" {
@@ -52,38 +52,38 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case r.Method == http.MethodGet && r.URL.Query().Get("watch") != "":
-		s.watch(w, r, key)
+		s.answerWatch(w, r, key)
 	case r.Method == http.MethodGet && key.Name == "":
 		s.answerList(w, r, key)
 	default:
-		s.one(w, r, key, body)
+		s.answerObject(w, r, key, body)
 	}
 }
 
-func (s *Server) discover(w http.ResponseWriter, parts []string) {
+func (s *Server) answerDiscovery(w http.ResponseWriter, parts []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(parts) < 2 {
-		fail(w, http.StatusNotFound, "NotFound")
+		writeStatus(w, http.StatusNotFound, "NotFound")
 		return
 	}
 	g, ok := s.served[parts[1]]
 	switch {
 	case !ok || len(parts) == 3 && parts[2] != g.Version:
-		fail(w, http.StatusNotFound, "NotFound")
+		writeStatus(w, http.StatusNotFound, "NotFound")
 	case len(parts) == 2:
 		v := metav1.GroupVersionForDiscovery{GroupVersion: parts[1] + "/" + g.Version, Version: g.Version}
-		answer(w, metav1.APIGroup{Name: parts[1], Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v})
+		writeJSON(w, metav1.APIGroup{Name: parts[1], Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v})
 	default:
 		list := metav1.APIResourceList{GroupVersion: parts[1] + "/" + g.Version}
 		for name, kind := range g.Kinds {
 			list.APIResources = append(list.APIResources, metav1.APIResource{Name: name, Kind: kind, Namespaced: true})
 		}
-		answer(w, list)
+		writeJSON(w, list)
 	}
 }
 
-func selected(r *http.Request, key Key, u *unstructured.Unstructured, of Key) bool {
+func isSelected(r *http.Request, key Key, u *unstructured.Unstructured, of Key) bool {
 	if of.Resource != key.Resource || key.Namespace != "" && key.Namespace != of.Namespace {
 		return false
 	}
@@ -113,7 +113,7 @@ func (s *Server) answerList(w http.ResponseWriter, r *http.Request, key Key) {
 	items, last := []any{}, r.URL.Query().Get("continue")
 	for _, of := range sorted {
 		u := s.objects[of]
-		if path(of) <= last || !selected(r, key, u, of) {
+		if path(of) <= last || !isSelected(r, key, u, of) {
 			continue
 		}
 		if limit > 0 && len(items) == limit {
@@ -123,14 +123,14 @@ func (s *Server) answerList(w http.ResponseWriter, r *http.Request, key Key) {
 		items, last = append(items, u.Object), path(of)
 	}
 	kind := listKinds[key.Resource]
-	answer(w, map[string]any{
+	writeJSON(w, map[string]any{
 		"apiVersion": cmp.Or(kind[0], "v1"), "kind": cmp.Or(kind[1], "List"), "items": items, "metadata": metadata,
 	})
 }
 
-func (s *Server) watch(w http.ResponseWriter, r *http.Request, key Key) {
+func (s *Server) answerWatch(w http.ResponseWriter, r *http.Request, key Key) {
 	if r.URL.Query().Get("sendInitialEvents") != "" {
-		fail(w, http.StatusUnprocessableEntity, "Invalid") // the client lists instead
+		writeStatus(w, http.StatusUnprocessableEntity, "Invalid") // the client lists instead
 		return
 	}
 	from, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
@@ -148,12 +148,12 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, key Key) {
 			return
 		}
 		var next []change
-		if !s.held[key.Resource] {
+		if !s.heldResources[key.Resource] {
 			first, _ := slices.BinarySearchFunc(s.events, from+1, func(c change, version int) int { return c.version - version })
-			next = slices.DeleteFunc(slices.Clone(s.events[first:]), func(c change) bool { return !selected(r, key, c.object, c.key) })
+			next = slices.DeleteFunc(slices.Clone(s.events[first:]), func(c change) bool { return !isSelected(r, key, c.object, c.key) })
 			from = s.version
 		}
-		tick := s.tick
+		tick := s.changed
 		s.mu.Unlock()
 		for _, c := range next {
 			json.NewEncoder(w).Encode(map[string]any{"type": c.kind, "object": c.object.Object})
@@ -169,14 +169,14 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, key Key) {
 	}
 }
 
-// one is what concerns one object.
-func (s *Server) one(w http.ResponseWriter, r *http.Request, key Key, body []byte) {
+// answerObject is what concerns one object.
+func (s *Server) answerObject(w http.ResponseWriter, r *http.Request, key Key, body []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sent := &unstructured.Unstructured{Object: map[string]any{}}
 	if len(body) > 0 {
 		if err := decode(body, &sent.Object); err != nil {
-			fail(w, http.StatusBadRequest, "BadRequest")
+			writeStatus(w, http.StatusBadRequest, "BadRequest")
 			return
 		}
 	}
@@ -184,21 +184,21 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, key Key, body []byt
 		key.Name = sent.GetName()
 	}
 	has := s.objects[key]
-	code, reason := check(r.Method, has, sent)
+	code, reason := checkPreconditions(r.Method, has, sent)
 	if code != 0 {
-		fail(w, code, reason)
+		writeStatus(w, code, reason)
 		return
 	}
 	switch r.Method {
 	case http.MethodGet:
-		answer(w, has.Object)
+		writeJSON(w, has.Object)
 		return
 	case http.MethodPost, http.MethodPut:
-		s.putLocked(key, sent)
-		answer(w, sent.Object)
+		s.putObjectLocked(key, sent)
+		writeJSON(w, sent.Object)
 	case http.MethodDelete:
-		s.removeLocked(key)
-		answer(w, statusOf(http.StatusOK, ""))
+		s.removeObjectLocked(key)
+		writeJSON(w, statusOf(http.StatusOK, ""))
 	case http.MethodPatch:
 		u := has.DeepCopy()
 		for _, path := range [][]string{{"status", "conditions"}, {"status", "v1beta2", "conditions"}} {
@@ -206,11 +206,11 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, key Key, body []byt
 				MergeCondition(u, path, list[0].(map[string]any))
 			}
 		}
-		s.putLocked(key, u)
-		answer(w, u.Object)
+		s.putObjectLocked(key, u)
+		writeJSON(w, u.Object)
 	}
 	s.writes[r.Method+" "+key.Resource]++
-	s.touchLocked()
+	s.wakeWaitersLocked()
 }
 
 // decode reads JSON, and the protobuf that typed clients send by default.
@@ -236,7 +236,7 @@ func MergeCondition(u *unstructured.Unstructured, path []string, entry map[strin
 	unstructured.SetNestedSlice(u.Object, append(list, entry), path...)
 }
 
-func check(method string, has, sent *unstructured.Unstructured) (code int, reason string) {
+func checkPreconditions(method string, has, sent *unstructured.Unstructured) (code int, reason string) {
 	version, uid := sent.GetResourceVersion(), string(sent.GetUID())
 	if method == http.MethodDelete {
 		version, _, _ = unstructured.NestedString(sent.Object, "preconditions", "resourceVersion")
@@ -261,13 +261,13 @@ func statusOf(code int, reason string) map[string]any {
 	}
 }
 
-func fail(w http.ResponseWriter, code int, reason string) {
+func writeStatus(w http.ResponseWriter, code int, reason string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	json.NewEncoder(w).Encode(statusOf(code, reason))
 }
 
-func answer(w http.ResponseWriter, v any) {
+func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	json.NewEncoder(w).Encode(v)
 }

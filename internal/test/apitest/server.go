@@ -22,19 +22,19 @@ import (
 type Server struct {
 	*httptest.Server
 
-	mu       sync.Mutex // guards the fields below
-	version  int
-	objects  map[Key]*unstructured.Unstructured
-	events   []change
-	oldest   int              // watches from before are refused
-	gaps     int              // watches from before one have ended
-	writes   map[string]int   // "PUT secrets" and so on, that succeeded
-	requests []*http.Request  // writes, whatever came of them
-	bodies   []string         // of requests
-	served   map[string]Group // by name
-	tick     chan struct{}    // closed at each change, and replaced
-	held     map[string]bool  // resources whose watches stand still
-	fault    func(*http.Request) int
+	mu            sync.Mutex // guards the fields below
+	version       int
+	objects       map[Key]*unstructured.Unstructured
+	events        []change
+	oldest        int              // watches from before are refused
+	gaps          int              // watches from before one have ended
+	writes        map[string]int   // "PUT secrets" and so on, that succeeded
+	requests      []*http.Request  // writes, whatever came of them
+	bodies        []string         // of requests
+	served        map[string]Group // by name
+	changed       chan struct{}    // closed at each change, and replaced
+	heldResources map[string]bool  // resources whose watches stand still
+	fault         func(*http.Request) int
 }
 
 // Key names an object.
@@ -61,11 +61,11 @@ type Group struct {
 // the test ends.
 func New(t testing.TB) *Server {
 	s := &Server{
-		objects: map[Key]*unstructured.Unstructured{},
-		writes:  map[string]int{},
-		held:    map[string]bool{},
-		tick:    make(chan struct{}),
-		version: 10,
+		objects:       map[Key]*unstructured.Unstructured{},
+		writes:        map[string]int{},
+		heldResources: map[string]bool{},
+		changed:       make(chan struct{}),
+		version:       10,
 		served: map[string]Group{
 			"cluster.x-k8s.io":                {"v1beta2", map[string]string{"clusters": "Cluster"}},
 			"infrastructure.cluster.x-k8s.io": {"v1beta2", map[string]string{"testclusters": "TestCluster"}},
@@ -85,12 +85,12 @@ func (s *Server) Config() *rest.Config {
 func (s *Server) Touch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.touchLocked()
+	s.wakeWaitersLocked()
 }
 
-func (s *Server) touchLocked() {
-	close(s.tick)
-	s.tick = make(chan struct{})
+func (s *Server) wakeWaitersLocked() {
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
 // Serve serves a group from now on, or none of that name for nil. It returns
@@ -113,7 +113,7 @@ func (s *Server) Until(t testing.TB, what string, done func() bool) {
 	limit := time.After(time.Minute)
 	for {
 		s.mu.Lock()
-		tick := s.tick
+		tick := s.changed
 		s.mu.Unlock()
 		if done() {
 			return
@@ -131,7 +131,7 @@ func (s *Server) Set(resource string, object map[string]any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u := (&unstructured.Unstructured{Object: object}).DeepCopy()
-	s.putLocked(Key{resource, u.GetNamespace(), u.GetName()}, u)
+	s.putObjectLocked(Key{resource, u.GetNamespace(), u.GetName()}, u)
 }
 
 // Change edits an object, as another client does.
@@ -140,14 +140,14 @@ func (s *Server) Change(key Key, edit func(*unstructured.Unstructured)) {
 	defer s.mu.Unlock()
 	u := s.objects[key].DeepCopy()
 	edit(u)
-	s.putLocked(key, u)
+	s.putObjectLocked(key, u)
 }
 
 // Remove deletes an object, as another client does.
 func (s *Server) Remove(key Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.removeLocked(key)
+	s.removeObjectLocked(key)
 }
 
 // Get returns a copy of an object, nil if there is none.
@@ -202,8 +202,8 @@ func (s *Server) Tried(method, resource string) (n int) {
 func (s *Server) Hold(resource string, on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.held[resource] = on
-	s.touchLocked()
+	s.heldResources[resource] = on
+	s.wakeWaitersLocked()
 }
 
 // Gap forgets what happened, ends the watches, and calls f before they can
@@ -212,7 +212,7 @@ func (s *Server) Gap(f func()) {
 	s.mu.Lock()
 	s.oldest = 1 << 30
 	s.gaps++
-	s.touchLocked()
+	s.wakeWaitersLocked()
 	s.mu.Unlock()
 	f()
 	s.mu.Lock()
@@ -228,7 +228,7 @@ func (s *Server) SetFault(f func(*http.Request) int) {
 	s.fault = f
 }
 
-func (s *Server) putLocked(key Key, u *unstructured.Unstructured) {
+func (s *Server) putObjectLocked(key Key, u *unstructured.Unstructured) {
 	s.version++
 	kind := "MODIFIED"
 	if s.objects[key] == nil {
@@ -240,14 +240,14 @@ func (s *Server) putLocked(key Key, u *unstructured.Unstructured) {
 	u.SetResourceVersion(strconv.Itoa(s.version))
 	s.objects[key] = u
 	s.events = append(s.events, change{kind, s.version, key, u})
-	s.touchLocked()
+	s.wakeWaitersLocked()
 }
 
-func (s *Server) removeLocked(key Key) {
+func (s *Server) removeObjectLocked(key Key) {
 	s.version++
 	u := s.objects[key].DeepCopy()
 	u.SetResourceVersion(strconv.Itoa(s.version))
 	delete(s.objects, key)
 	s.events = append(s.events, change{"DELETED", s.version, key, u})
-	s.touchLocked()
+	s.wakeWaitersLocked()
 }

@@ -43,14 +43,14 @@ func Enrol(ctx context.Context, conn net.Conn, token string, key crypto.Signer) 
 		return Answer{}, err
 	}
 	state := c.ConnectionState()
-	request, proof, err := prove(&state, key)
+	request, proof, err := signProof(&state, key)
 	if err != nil {
 		return Answer{}, err
 	}
-	body := field(nil, tagVersion, binary.BigEndian.AppendUint64(nil, 1))
-	body = field(body, tagToken, []byte(token))
-	body = field(body, tagRequest, request)
-	body = field(body, tagProof, proof)
+	body := appendField(nil, tagVersion, binary.BigEndian.AppendUint64(nil, 1))
+	body = appendField(body, tagToken, []byte(token))
+	body = appendField(body, tagRequest, request)
+	body = appendField(body, tagProof, proof)
 	header := binary.BigEndian.AppendUint32([]byte{0, 32}, uint32(len(body))) // ENROLL
 	if _, err := c.Write(append(header, body...)); err != nil {
 		return Answer{}, err
@@ -58,7 +58,7 @@ func Enrol(ctx context.Context, conn net.Conn, token string, key crypto.Signer) 
 	return readAnswer(c)
 }
 
-func prove(state *tls.ConnectionState, key crypto.Signer) (request, proof []byte, err error) {
+func signProof(state *tls.ConnectionState, key crypto.Signer) (request, proof []byte, err error) {
 	exporter, err := state.ExportKeyingMaterial("EXPORTER-causeway-proof", nil, 32)
 	if err != nil {
 		return nil, nil, err
@@ -71,7 +71,7 @@ func prove(state *tls.ConnectionState, key crypto.Signer) (request, proof []byte
 	return request, proof, err
 }
 
-func field(body []byte, tag uint16, value []byte) []byte {
+func appendField(body []byte, tag uint16, value []byte) []byte {
 	body = binary.BigEndian.AppendUint16(body, tag)
 	body = binary.BigEndian.AppendUint32(body, uint32(len(value)))
 	return append(body, value...)

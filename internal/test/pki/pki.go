@@ -52,7 +52,7 @@ func NewCAWith(key crypto.Signer, change func(*x509.Certificate)) *CA {
 	if change != nil {
 		change(template)
 	}
-	return &CA{sign(template, template, key, key), key}
+	return &CA{signCertificate(template, template, key, key), key}
 }
 
 // CertPEM is the certificate.
@@ -70,7 +70,7 @@ func (ca *CA) Pool() *x509.CertPool {
 
 // Server returns a certificate for names and addresses, valid for a day.
 func (ca *CA) Server(hosts ...string) tls.Certificate {
-	return ca.leaf(hosts[0], x509.ExtKeyUsageServerAuth, func(c *x509.Certificate) {
+	return ca.newLeaf(hosts[0], x509.ExtKeyUsageServerAuth, func(c *x509.Certificate) {
 		for _, host := range hosts {
 			if ip := net.ParseIP(host); ip != nil {
 				c.IPAddresses = append(c.IPAddresses, ip)
@@ -83,12 +83,12 @@ func (ca *CA) Server(hosts ...string) tls.Certificate {
 
 // Client returns a client certificate, valid for a day.
 func (ca *CA) Client(commonName string, organizations ...string) tls.Certificate {
-	return ca.leaf(commonName, x509.ExtKeyUsageClientAuth, func(c *x509.Certificate) { c.Subject.Organization = organizations })
+	return ca.newLeaf(commonName, x509.ExtKeyUsageClientAuth, func(c *x509.Certificate) { c.Subject.Organization = organizations })
 }
 
 // ClientFor returns a client certificate with the given times.
 func (ca *CA) ClientFor(commonName string, notBefore, notAfter time.Time, organizations ...string) tls.Certificate {
-	return ca.leaf(commonName, x509.ExtKeyUsageClientAuth, func(c *x509.Certificate) {
+	return ca.newLeaf(commonName, x509.ExtKeyUsageClientAuth, func(c *x509.Certificate) {
 		c.Subject.Organization, c.NotBefore, c.NotAfter = organizations, notBefore, notAfter
 	})
 }
@@ -96,7 +96,7 @@ func (ca *CA) ClientFor(commonName string, notBefore, notAfter time.Time, organi
 // Issue returns a certificate for a client, or a host at 127.0.0.1, and its key.
 // change, if not nil, changes it.
 func (ca *CA) Issue(name string, change func(*x509.Certificate)) (*x509.Certificate, crypto.Signer) {
-	leaf := ca.leaf(name, x509.ExtKeyUsageServerAuth, func(c *x509.Certificate) {
+	leaf := ca.newLeaf(name, x509.ExtKeyUsageServerAuth, func(c *x509.Certificate) {
 		c.ExtKeyUsage = append(c.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
 		c.DNSNames, c.IPAddresses = []string{name}, []net.IP{net.IPv4(127, 0, 0, 1)}
 		if change != nil {
@@ -106,7 +106,7 @@ func (ca *CA) Issue(name string, change func(*x509.Certificate)) (*x509.Certific
 	return leaf.Leaf, leaf.PrivateKey.(crypto.Signer)
 }
 
-func (ca *CA) leaf(commonName string, usage x509.ExtKeyUsage, change func(*x509.Certificate)) tls.Certificate {
+func (ca *CA) newLeaf(commonName string, usage x509.ExtKeyUsage, change func(*x509.Certificate)) tls.Certificate {
 	key := NewKey()
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: commonName},
@@ -116,7 +116,7 @@ func (ca *CA) leaf(commonName string, usage x509.ExtKeyUsage, change func(*x509.
 		ExtKeyUsage: []x509.ExtKeyUsage{usage},
 	}
 	change(template)
-	cert := sign(template, ca.Cert, key, ca.Key)
+	cert := signCertificate(template, ca.Cert, key, ca.Key)
 	return tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}
 }
 
@@ -129,24 +129,24 @@ func PEM(c tls.Certificate) (cert, key []byte) {
 func CertPEM(certs ...*x509.Certificate) []byte {
 	var b bytes.Buffer
 	for _, cert := range certs {
-		b.Write(encode("CERTIFICATE", cert.Raw))
+		b.Write(encodePEM("CERTIFICATE", cert.Raw))
 	}
 	return b.Bytes()
 }
 
 // KeyPEM returns a private key in PEM, as PKCS #8.
 func KeyPEM(key crypto.Signer) []byte {
-	return encode("PRIVATE KEY", must(x509.MarshalPKCS8PrivateKey(key)))
+	return encodePEM("PRIVATE KEY", must(x509.MarshalPKCS8PrivateKey(key)))
 }
 
 // NewKey returns a new private key.
 func NewKey() crypto.Signer { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
 
-func encode(kind string, der []byte) []byte {
+func encodePEM(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-func sign(template, parent *x509.Certificate, key, parentKey crypto.Signer) *x509.Certificate {
+func signCertificate(template, parent *x509.Certificate, key, parentKey crypto.Signer) *x509.Certificate {
 	return must(x509.ParseCertificate(must(x509.CreateCertificate(rand.Reader, template, parent, key.Public(), parentKey))))
 }
 

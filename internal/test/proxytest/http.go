@@ -51,19 +51,19 @@ func (p *HTTP) Handle(ctx context.Context, conn net.Conn) {
 			req.TLS = &state
 		}
 		switch {
-		case !p.accepts(req):
-			answer(conn, http.StatusProxyAuthRequired, "Proxy-Authenticate: Basic realm=\"proxytest\"\r\n")
+		case !p.isAuthorized(req):
+			writeAnswer(conn, http.StatusProxyAuthRequired, "Proxy-Authenticate: Basic realm=\"proxytest\"\r\n")
 		case req.Method != http.MethodConnect:
-			answer(conn, http.StatusMethodNotAllowed, "Allow: CONNECT\r\n")
+			writeAnswer(conn, http.StatusMethodNotAllowed, "Allow: CONNECT\r\n")
 		default:
-			p.connect(ctx, conn, br, req.Host)
+			p.connectTarget(ctx, conn, br, req.Host)
 			return
 		}
 	}
 }
 
-// accepts checks the credentials and logs the request.
-func (p *HTTP) accepts(req *http.Request) bool {
+// isAuthorized checks the credentials and logs the request.
+func (p *HTTP) isAuthorized(req *http.Request) bool {
 	want := ""
 	if p.Username != "" || p.Password != "" {
 		want = "Basic " + base64.StdEncoding.EncodeToString([]byte(p.Username+":"+p.Password))
@@ -81,12 +81,12 @@ func (p *HTTP) accepts(req *http.Request) bool {
 	return accepted
 }
 
-func (p *HTTP) connect(ctx context.Context, conn net.Conn, br *bufio.Reader, target string) {
+func (p *HTTP) connectTarget(ctx context.Context, conn net.Conn, br *bufio.Reader, target string) {
 	dialCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	far, err := dialOrDefault(p.Dial)(dialCtx, "tcp", target)
 	if err != nil {
-		answer(conn, http.StatusBadGateway, "")
+		writeAnswer(conn, http.StatusBadGateway, "")
 		return
 	}
 	if _, err := fmt.Fprint(conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
@@ -103,7 +103,7 @@ func (p *HTTP) connect(ctx context.Context, conn net.Conn, br *bufio.Reader, tar
 	relay.Relay(ctx, conn, far)
 }
 
-func answer(conn net.Conn, status int, header string) {
+func writeAnswer(conn net.Conn, status int, header string) {
 	text := http.StatusText(status)
 	fmt.Fprintf(conn, "HTTP/1.1 %d %s\r\n%sContent-Length: %d\r\n\r\n%s", status, text, header, len(text), text)
 }

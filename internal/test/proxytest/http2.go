@@ -14,7 +14,7 @@ import (
 // target ends, the client can send no more.
 func (p *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
-	case !p.accepts(r):
+	case !p.isAuthorized(r):
 		w.Header().Set("Proxy-Authenticate", `Basic realm="proxytest"`)
 		http.Error(w, "who are you?", http.StatusProxyAuthRequired)
 		return

@@ -31,12 +31,12 @@ func Serve(l net.Listener, handle func(ctx context.Context, conn net.Conn)) *Ser
 			if err != nil {
 				return
 			}
-			if !s.add(conn) {
+			if !s.addConn(conn) {
 				conn.Close()
 				return
 			}
 			s.wg.Go(func() {
-				defer s.remove(conn)
+				defer s.removeConn(conn)
 				handle(ctx, conn)
 			})
 		}
@@ -44,7 +44,7 @@ func Serve(l net.Listener, handle func(ctx context.Context, conn net.Conn)) *Ser
 	return s
 }
 
-func (s *Server) add(conn net.Conn) bool {
+func (s *Server) addConn(conn net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -54,7 +54,7 @@ func (s *Server) add(conn net.Conn) bool {
 	return true
 }
 
-func (s *Server) remove(conn net.Conn) {
+func (s *Server) removeConn(conn net.Conn) {
 	conn.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()

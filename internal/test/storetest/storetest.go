@@ -24,9 +24,9 @@ func Run(t *testing.T, open func(*testing.T) Pair) {
 		name string
 		run  func(*testing.T, Pair)
 	}{
-		{"tokens", tokens},
-		{"forget", forget},
-		{"revoked", revoked},
+		{"tokens", testTokens},
+		{"forget", testForget},
+		{"revoked", testRevoked},
 		{"race", func(t *testing.T, s Pair) { Race(t, s, 8) }},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, open(t)) })
@@ -43,7 +43,7 @@ func Token(n int, created time.Time) tunnel.Token {
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 
-func tokens(t *testing.T, s Pair) {
+func testTokens(t *testing.T, s Pair) {
 	ctx, tok := t.Context(), Token(0, now)
 	if err := s[0].AddToken(ctx, tok); err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func tokens(t *testing.T, s Pair) {
 }
 
 // forget: tokens that expired a week ago go when another one comes.
-func forget(t *testing.T, s Pair) {
+func testForget(t *testing.T, s Pair) {
 	ctx, tok := t.Context(), Token(0, now)
 	add := func(s tunnel.Store, n int, created time.Time) {
 		t.Helper()
@@ -94,7 +94,7 @@ func forget(t *testing.T, s Pair) {
 	}
 }
 
-func revoked(t *testing.T, s Pair) {
+func testRevoked(t *testing.T, s Pair) {
 	id := tunnel.Identity{Cluster: "default/prod", Agent: "a"}
 	for range 2 {
 		if err := s[0].Revoke(t.Context(), id); err != nil {

@@ -17,6 +17,7 @@ type Group struct {
 	mu        sync.Mutex // guards the fields below
 	closed    bool
 	n         int
+	members   map[Member]bool // of n; true: EndWithGroup was not called
 	empty     chan struct{}   // closed when closed && n == 0
 	joined    chan struct{}   // closed when n == 0, if not nil
 	accepting context.Context // made when it is asked for: it takes half a kilobyte
@@ -34,8 +35,15 @@ func New(ctx context.Context) *Group {
 // Context ends when whatever is left in the group has to end.
 func (g *Group) Context() context.Context { return g.ctx }
 
-// Cancel ends Context.
-func (g *Group) Cancel() { g.cancel() }
+// Cancel ends Context, and the members.
+func (g *Group) Cancel() {
+	g.cancel()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for m := range g.members {
+		g.endMemberLocked(m)
+	}
+}
 
 // Accepting ends when the group lets no more in, or Context does.
 func (g *Group) Accepting() context.Context {
@@ -68,17 +76,51 @@ func (g *Group) Enter() bool {
 	return true
 }
 
-// Stay keeps a member in that returns and has not ended: a session that waits
-// for its peer without a goroutine. Who is in calls it, so that it can't fail: a
-// group that lets no more in waits for its members. The end of what stays,
-// which Context asks for, is another Leave.
-func (g *Group) Stay() {
+// Member is in a group without a goroutine: a session that waits for its peer.
+type Member interface {
+	// EndWithGroup asks for the end of the member, which is a call of Remove. It
+	// is called once at most, by Cancel and Drain, in a goroutine of its own. The
+	// end of the context that New was given is not enough.
+	EndWithGroup()
+}
+
+// Add adds a member. The caller is in the group, so Add can't fail: a group that
+// lets no more in waits for its members. A member takes some 30 bytes, and a
+// context.AfterFunc would take 500.
+func (g *Group) Add(m Member) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.n++
+	if g.members == nil {
+		g.members = map[Member]bool{}
+	}
+	g.members[m] = true
+	if g.ctx.Err() != nil {
+		g.endMemberLocked(m)
+	}
 }
 
-// Leave is the end of what Enter let in, or of what stayed.
+func (g *Group) endMemberLocked(m Member) {
+	if !g.members[m] {
+		return
+	}
+	g.members[m] = false
+	g.n++
+	go func() {
+		defer g.Leave()
+		m.EndWithGroup()
+	}()
+}
+
+// Remove is the end of a member.
+func (g *Group) Remove(m Member) {
+	g.mu.Lock()
+	delete(g.members, m)
+	g.mu.Unlock()
+	g.Leave()
+}
+
+// Leave is the end of what Enter let in.
 func (g *Group) Leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -149,7 +191,7 @@ func (g *Group) Drain(ctx context.Context) {
 	case <-g.empty:
 	case <-ctx.Done():
 	}
-	g.cancel()
+	g.Cancel()
 	<-g.empty
 }
 

@@ -40,10 +40,16 @@ func TestGoAfterClose(t *testing.T) {
 	}
 }
 
+// member calls end when its group ends it.
+type member struct{ end func() }
+
+func (m *member) EndWithGroup() { m.end() }
+
 func TestIdle(t *testing.T) {
+	m := &member{func() {}}
 	tests := []struct {
 		name  string
-		steps string // e(nter), s(tay), l(eave), c(lose)
+		steps string // e(nter), a(dd), r(emove), l(eave), c(lose)
 		want  bool
 	}{
 		{"open", "", false},
@@ -54,10 +60,10 @@ func TestIdle(t *testing.T) {
 		{"one of two leaves later", "eecl", false},
 		{"the last leaves later", "eecll", true},
 		{"who came late was not let in", "eclc", true},
-		{"one stays", "eslc", false},
-		{"one stays in a closed group", "ecsl", false},
-		{"who stayed leaves", "ecsll", true},
-		{"who stayed left before", "esllc", true},
+		{"a member is left", "ealc", false},
+		{"a member of a closed group", "ecal", false},
+		{"a member is removed", "ecalr", true},
+		{"a member was removed before", "earlc", true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -67,8 +73,10 @@ func TestIdle(t *testing.T) {
 				switch step {
 				case 'e':
 					g.Enter()
-				case 's':
-					g.Stay()
+				case 'a':
+					g.Add(m)
+				case 'r':
+					g.Remove(m)
 				case 'l':
 					g.Leave()
 				case 'c':
@@ -133,13 +141,13 @@ func TestDrain(t *testing.T) {
 				g := group.New(t.Context())
 				left, stayed := false, false
 				g.Go(func() {
-					g.Stay()
-					leave := sync.OnceFunc(func() {
+					m := &member{}
+					m.end = sync.OnceFunc(func() {
 						stayed = true
-						g.Leave()
+						g.Remove(m)
 					})
-					time.AfterFunc(time.Minute, leave)
-					context.AfterFunc(g.Context(), leave)
+					g.Add(m)
+					time.AfterFunc(time.Minute, m.end)
 				})
 				g.Go(func() {
 					select {
@@ -161,6 +169,30 @@ func TestDrain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestMemberEnds: once, whether it was added before or after.
+func TestMemberEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := group.New(t.Context())
+		ends := 0
+		m := &member{func() { ends++ }}
+		removed := &member{func() { t.Error("a member that was removed is ended") }}
+		g.Add(removed)
+		g.Remove(removed)
+		g.Add(m)
+		g.Cancel()
+		g.Cancel()
+		synctest.Wait()
+		late := &member{func() { ends++ }}
+		g.Add(late)
+		synctest.Wait()
+		if ends != 2 {
+			t.Errorf("got %d ends of 2 members", ends)
+		}
+		g.Remove(m)
+		g.Remove(late)
+	})
 }
 
 func TestSleep(t *testing.T) {

@@ -33,7 +33,8 @@ type Set struct {
 // accepts, until ctx ends, l fails or Shutdown is called. It closes l, and
 // returns when the group is idle: what is left after grace is cancelled (by
 // Shutdown, after that one's context). The error is that of l, if it was not
-// closed from here; handle closes its connection, or what it lets stay does.
+// closed from here; handle closes its connection, or the
+// member that it adds does.
 func (s *Set) Serve(ctx context.Context, l net.Listener, grace time.Duration, handle func(*Group, net.Conn)) error {
 	defer l.Close()
 	g, err := s.add()
@@ -85,7 +86,7 @@ func accept(l net.Listener, g *Group, handle func(*Group, net.Conn)) error {
 }
 
 // Join runs f as the one member of a new group, for what came by no listener of
-// the Set, and returns with it, or when what stays has left.
+// the Set, and returns with it, or when the members that it added are removed.
 func (s *Set) Join(f func(*Group)) error {
 	g, err := s.add()
 	if err != nil {

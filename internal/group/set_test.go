@@ -256,8 +256,8 @@ func TestJoin(t *testing.T) {
 	})
 }
 
-// TestJoinStays: Join returns with what stays, which Shutdown waits for.
-func TestJoinStays(t *testing.T) {
+// TestJoinMember: Join returns with a member, which Shutdown waits for.
+func TestJoinMember(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		life time.Duration
@@ -273,10 +273,10 @@ func TestJoinStays(t *testing.T) {
 				began := time.Now()
 				go func() {
 					set.Join(func(g *group.Group) {
-						g.Stay()
-						leave := sync.OnceFunc(g.Leave)
-						time.AfterFunc(tt.life, leave)
-						context.AfterFunc(g.Context(), leave)
+						m := &member{}
+						m.end = sync.OnceFunc(func() { g.Remove(m) })
+						g.Add(m)
+						time.AfterFunc(tt.life, m.end)
 					})
 					joined <- time.Since(began)
 				}()

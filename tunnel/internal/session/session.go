@@ -5,7 +5,6 @@
 package session
 
 import (
-	"context"
 	"errors"
 	"io"
 	"sync"
@@ -46,7 +45,7 @@ type Role interface {
 	// HandleEnd is called last, and once: nothing of the session runs any more.
 	// The cause is the first of CloseWithCause, nil if the session ended in order.
 	HandleEnd(cause error)
-	// ShutdownCause is why the end of the group's context ends the session.
+	// ShutdownCause is why the group ends the session.
 	ShutdownCause() error
 }
 
@@ -73,7 +72,6 @@ type Session struct {
 	outbox outbox    // of the control stream
 
 	opening chan struct{} // holds one, who opens a stream; nil without Limit
-	unwatch func() bool   // of the group's context
 
 	suspect atomic.Int64 // unix nanoseconds of the last probe that failed; zero: none did
 	retired atomic.Bool  // takes no new streams
@@ -91,7 +89,7 @@ type Config struct {
 	Role    Role
 	Mux     *mux.Session
 	Control *mux.Stream
-	Group   *group.Group // whose Context ends the session
+	Group   *group.Group // which waits for the session, and may end it
 	// Streams serves the streams that the other end opens; nil if it opens none.
 	Streams *group.Group
 	// Dialed: this end has dialed, and is the one that leaves.
@@ -109,14 +107,15 @@ func (s *Session) Init(c Config) {
 	}
 }
 
-// Begin has control messages sent, what was queued first, and the session ended
-// with its group's context. The caller is in the group, which waits for the session
-// from here on. Serve has to follow.
+// Begin has control messages sent, what was queued first, and makes the session a
+// member of its group, which the caller has to be in. Serve has to follow.
 func (s *Session) Begin() {
-	s.Group.Stay()
-	s.unwatch = context.AfterFunc(s.Group.Context(), func() { s.CloseWithCause(s.Role.ShutdownCause()) })
+	s.Group.Add(s)
 	s.outbox.start(s.CloseWithCause)
 }
+
+// EndWithGroup closes the session: it makes it a group.Member.
+func (s *Session) EndWithGroup() { s.CloseWithCause(s.Role.ShutdownCause()) }
 
 // Serve takes control messages, and the streams that the other end opens: each
 // is given to serveStream, which may be nil if streams is. It returns at once.
@@ -149,12 +148,11 @@ func (s *Session) takeControl() {
 // finish is the end of what begin and serve began. The cause is that of the
 // control stream.
 func (s *Session) finish(cause error) {
-	defer s.Group.Leave()
+	defer s.Group.Remove(s)
 	if err := s.Mux.Err(); err != nil && !errors.Is(cause, io.EOF) {
 		cause = err // and not what it means for the control stream
 	}
 	s.CloseWithCause(cause)
-	s.unwatch()
 	s.CancelStreams()
 	s.Role.HandleClosed()
 	s.mu.Lock()

@@ -42,7 +42,7 @@ func (r *replicas) raw(name string, answer func(kind uint16, st *mux.Stream, ses
 				continue
 			}
 			r.t.Cleanup(func() { session.Close() })
-			control.Write(tunnel.RawPeerWelcome(name))
+			control.Write(rawPeerWelcome(name))
 			go func() {
 				for {
 					st, err := session.Accept(context.Background())

@@ -86,7 +86,7 @@ func TestResetEndsForwardedDial(t *testing.T) {
 					t.Fatal(err)
 				}
 				session := b.rawPeer(c)
-				control := open(t, session, tunnel.RawPeerHello("b"))
+				control := open(t, session, rawPeerHello("b"))
 				if kind, _, err := readRaw(control); kind != 2 || err != nil {
 					t.Fatalf("got %d, %v, want WELCOME", kind, err)
 				}

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -99,7 +100,7 @@ func TestDropAuthorityWhileConnecting(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		session := tunnel.RawSession(carrier)
+		session := mux.Client(carrier, nil)
 		defer session.Close()
 		if _, err := session.Open(t.Context(), rawHello()); err != nil {
 			t.Fatal(err)

@@ -12,16 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
-	"github.com/causewayproject/causeway/tunnel/internal/session"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
-
-// JoinStreams relays between two streams until both have ended.
-func JoinStreams(ctx context.Context, near, far *mux.Stream) {
-	session.Bridge(ctx, near, far)
-}
 
 // RawPeerCarrier speaks TLS as a replica with these credentials.
 func RawPeerCarrier(ctx context.Context, conn net.Conn, c *Credentials) (net.Conn, error) {
@@ -32,11 +25,6 @@ func RawPeerCarrier(ctx context.Context, conn net.Conn, c *Credentials) (net.Con
 		return nil, err
 	}
 	return raw, nil
-}
-
-// RawPeerHello is the message of a replica of this name.
-func RawPeerHello(name string) []byte {
-	return wire.New(wire.MsgHello).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, "raw").AddString(wire.TagServer, name).Encode()
 }
 
 // ServerCredentials are those of a server, in the form of an agent's.
@@ -131,9 +119,4 @@ func (s *Server) PeerStreams() (n uint64) {
 		n += l.opened.Load()
 	}
 	return n
-}
-
-// RawPeerWelcome is the answer to HELLO of a replica of this name.
-func RawPeerWelcome(name string) []byte {
-	return wire.New(wire.MsgWelcome).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, "raw "+name).AddString(wire.TagServer, name).Encode()
 }

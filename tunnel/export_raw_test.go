@@ -3,7 +3,6 @@ package tunnel
 import (
 	"context"
 	"crypto/tls"
-	"io"
 	"net"
 	"net/netip"
 	"runtime"
@@ -30,9 +29,6 @@ func RawCarrier(ctx context.Context, conn net.Conn, c *Credentials) (net.Conn, e
 	}
 	return raw, nil
 }
-
-// RawSession is a session of a raw agent.
-func RawSession(carrier net.Conn) *mux.Session { return mux.Client(carrier, nil) }
 
 // RawServerCarrier speaks TLS as a server.
 func RawServerCarrier(ctx context.Context, conn net.Conn, a *Authority) (*Carrier, error) {
@@ -62,15 +58,6 @@ func RawWelcome(a *Authority, servers ...string) []byte {
 // by a renewal.
 func RenewIn(c *Credentials, got time.Time) time.Duration {
 	return (&runner{credentials: c, renewed: got}).renewIn()
-}
-
-// ReadServers reads a message with the names of servers.
-func ReadServers(r io.Reader) (kind uint16, code uint64, servers []string, err error) {
-	m, err := wire.Read(r, wire.MaxBody)
-	if err != nil {
-		return 0, 0, nil, err
-	}
-	return uint16(m.Kind), m.Uint(wire.TagCode), m.Texts(wire.TagServer), nil
 }
 
 // HoldHandshakes has no handshake compute until release is called.

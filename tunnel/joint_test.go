@@ -13,6 +13,7 @@ import (
 
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/internal/session"
 )
 
 // hop is two replicas over TCP, one of which has the agent, and a target.
@@ -228,7 +229,7 @@ func joined(t *testing.T, ctx context.Context) (client, agent *mux.Stream) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		tunnel.JoinStreams(ctx, near, far)
+		session.Bridge(ctx, near, far)
 	}()
 	t.Cleanup(func() {
 		client.Reset(0)

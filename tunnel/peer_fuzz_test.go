@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -14,12 +15,12 @@ import (
 // that it dialed neither hangs nor panics, and serves the next.
 func FuzzGuest(f *testing.F) {
 	cluster := []byte(testCluster)
-	f.Add(tunnel.RawPeerHello("b"), rawMessage(68, uint16(7), cluster, uint16(12), []byte("x")), rawMessage(64, uint16(7), cluster))
-	f.Add(tunnel.RawPeerHello("b"), []byte{}, rawMessage(66, uint16(7), cluster, uint16(6), []byte("tcp"), uint16(5), []byte("echo:7"), uint16(14), uint64(1000)))
-	f.Add(tunnel.RawPeerHello("b"), []byte{}, rawMessage(66, uint16(7), []byte("none"), uint16(6), []byte("udp"), uint16(5), []byte("echo"), uint16(14), uint64(1<<63)))
-	f.Add(tunnel.RawPeerHello("b"), []byte{0, 68, 0, 0, 0, 9}, rawMessage(64, uint16(7), cluster))
-	f.Add(tunnel.RawPeerHello("a"), []byte{}, rawMessage(67))
-	f.Add(tunnel.RawPeerHello(""), []byte{0, 68, 0, 0, 0, 9}, rawMessage(67))
+	f.Add(rawPeerHello("b"), rawMessage(68, uint16(7), cluster, uint16(12), []byte("x")), rawMessage(64, uint16(7), cluster))
+	f.Add(rawPeerHello("b"), []byte{}, rawMessage(66, uint16(7), cluster, uint16(6), []byte("tcp"), uint16(5), []byte("echo:7"), uint16(14), uint64(1000)))
+	f.Add(rawPeerHello("b"), []byte{}, rawMessage(66, uint16(7), []byte("none"), uint16(6), []byte("udp"), uint16(5), []byte("echo"), uint16(14), uint64(1<<63)))
+	f.Add(rawPeerHello("b"), []byte{0, 68, 0, 0, 0, 9}, rawMessage(64, uint16(7), cluster))
+	f.Add(rawPeerHello("a"), []byte{}, rawMessage(67))
+	f.Add(rawPeerHello(""), []byte{0, 68, 0, 0, 0, 9}, rawMessage(67))
 	b := newBed(f, &tunnel.Server{Name: "a", HandshakeTimeout: time.Second})
 	b.agent(&tunnel.Agent{})
 	c, err := tunnel.ServerCredentials(b.s.Authority)
@@ -36,7 +37,7 @@ func FuzzGuest(f *testing.F) {
 		if err != nil {
 			return // a busy machine takes longer than HandshakeTimeout
 		}
-		session := tunnel.RawSession(carrier)
+		session := mux.Client(carrier, nil)
 		defer session.Close()
 		first, err := session.Open(t.Context(), hello[:min(len(hello), 60<<10)])
 		if err != nil {

@@ -117,7 +117,7 @@ func (b *bed) listen(first ...string) (last func() []string) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	kind, _, told, err := tunnel.ReadServers(control)
+	kind, _, told, err := readServers(control)
 	if kind != 2 || err != nil || !slices.Equal(told, first) {
 		b.t.Fatalf("got %d, %q, %v, want WELCOME and %q", kind, told, err, first)
 	}
@@ -127,7 +127,7 @@ func (b *bed) listen(first ...string) (last func() []string) {
 	var mu sync.Mutex
 	go func() {
 		for {
-			kind, _, names, err := tunnel.ReadServers(control)
+			kind, _, names, err := readServers(control)
 			if err != nil {
 				return
 			}

@@ -58,12 +58,12 @@ func TestPeerCertificate(t *testing.T) {
 					chain = nil
 				}
 				session := b.rawPeer(&tunnel.Credentials{Key: key, Chain: chain})
-				control, err := session.Open(t.Context(), tunnel.RawPeerHello("b"))
+				control, err := session.Open(t.Context(), rawPeerHello("b"))
 				if err != nil {
 					t.Fatal(err)
 				}
 				control.SetReadDeadline(time.Now().Add(time.Minute))
-				kind, code, servers, err := tunnel.ReadServers(control)
+				kind, code, servers, err := readServers(control)
 				want := uint16(2)
 				if tt.code != 0 {
 					want = 3
@@ -87,7 +87,7 @@ func (b *bed) rawPeer(c *tunnel.Credentials) *mux.Session {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	session := tunnel.RawSession(carrier)
+	session := mux.Client(carrier, nil)
 	b.t.Cleanup(func() {
 		wire.Close()
 		session.Close()

@@ -79,7 +79,7 @@ func (b *bed) rawSessionAt(address string, c *tunnel.Credentials) (*stallConn, *
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	session := tunnel.RawSession(carrier)
+	session := mux.Client(carrier, nil)
 	b.t.Cleanup(func() {
 		wire.Close()
 		session.Close()
@@ -175,4 +175,23 @@ func readRaw(r io.Reader) (kind uint16, code uint64, err error) {
 		return 0, 0, err
 	}
 	return uint16(m.Kind), m.Uint(wire.TagCode), nil
+}
+
+// rawPeerHello is the message of a replica of this name.
+func rawPeerHello(name string) []byte {
+	return wire.New(wire.MsgHello).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, "raw").AddString(wire.TagServer, name).Encode()
+}
+
+// rawPeerWelcome is the answer to HELLO of a replica of this name.
+func rawPeerWelcome(name string) []byte {
+	return wire.New(wire.MsgWelcome).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, "raw "+name).AddString(wire.TagServer, name).Encode()
+}
+
+// readServers reads a message with the names of servers.
+func readServers(r io.Reader) (kind uint16, code uint64, servers []string, err error) {
+	m, err := wire.Read(r, wire.MaxBody)
+	if err != nil {
+		return 0, 0, nil, err
+	}
+	return uint16(m.Kind), m.Uint(wire.TagCode), m.Texts(wire.TagServer), nil
 }

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -39,7 +40,7 @@ func TestHeld(t *testing.T) {
 					t.Fatal(err)
 				}
 				control.SetReadDeadline(time.Now().Add(time.Minute))
-				kind, code, servers, err := tunnel.ReadServers(control)
+				kind, code, servers, err := readServers(control)
 				if kind != tt.kind || code != tt.code || err != nil {
 					t.Errorf("got kind %d, code %d, %v, want %d, %d", kind, code, err, tt.kind, tt.code)
 				}
@@ -62,7 +63,7 @@ func TestServerName(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _, servers, err := tunnel.ReadServers(control)
+		_, _, servers, err := readServers(control)
 		if err != nil || len(servers) != 1 || len(servers[0]) < 10 {
 			t.Fatalf("got %q, %v, want a name", servers, err)
 		}
@@ -122,16 +123,16 @@ func TestChangedSinceWelcome(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				session := tunnel.RawSession(carrier)
+				session := mux.Client(carrier, nil)
 				control, err := session.Open(t.Context(), rawHello())
 				if err != nil {
 					t.Fatal(err)
 				}
 				control.SetReadDeadline(time.Now().Add(time.Minute))
-				if kind, _, got, err := tunnel.ReadServers(control); kind != welcome || err != nil || !slices.Equal(got, tt.first) {
+				if kind, _, got, err := readServers(control); kind != welcome || err != nil || !slices.Equal(got, tt.first) {
 					t.Errorf("got kind %d, %q, %v, want WELCOME and %q", kind, got, err, tt.first)
 				}
-				if kind, _, got, err := tunnel.ReadServers(control); kind != tt.kind || !slices.Equal(got, tt.want) {
+				if kind, _, got, err := readServers(control); kind != tt.kind || !slices.Equal(got, tt.want) {
 					t.Errorf("got kind %d, %q, %v, want %d and %q", kind, got, err, tt.kind, tt.want)
 				}
 				session.Close()

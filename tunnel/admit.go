@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -37,7 +38,7 @@ func apart(f func()) {
 // admit returns what serves the session of a new carrier, or nil: it was an
 // enrolment, or was refused.
 func (s *Server) admit(g *group.Group, conn net.Conn) (serve func()) {
-	ctx, cancel := context.WithTimeout(g.Context(), orDefault(s.HandshakeTimeout, 15*time.Second))
+	ctx, cancel := context.WithTimeout(g.Context(), cmp.Or(s.HandshakeTimeout, 15*time.Second))
 	defer cancel()
 	p, err := s.admission.Enter(ctx, conn)
 	if err != nil {

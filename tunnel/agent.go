@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"sync"
@@ -104,7 +105,7 @@ type AgentHooks struct {
 	Dialed func(took time.Duration, err error)
 }
 
-func (a *Agent) grace() time.Duration { return max(orDefault(a.Grace, 30*time.Second), 0) }
+func (a *Agent) grace() time.Duration { return max(cmp.Or(a.Grace, 30*time.Second), 0) }
 
 func (a *Agent) check() error {
 	switch {
@@ -213,7 +214,7 @@ func (r *runner) attemptServer(ctx context.Context, held []string) (l *serverSes
 	address := servers[r.serverIndex%len(servers)]
 	server = withoutPassword(address)
 	r.serverIndex++
-	ctx, cancel := context.WithTimeout(ctx, orDefault(r.HandshakeTimeout, 15*time.Second))
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.HandshakeTimeout, 15*time.Second))
 	defer cancel()
 	if enrol {
 		if err = r.enroll(ctx, address); err != nil {

@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -115,8 +116,8 @@ func (r *runner) plan(wait time.Duration) {
 // and slow down: a load balancer that always picks the same server is to have
 // little of it from thousands of agents.
 func (r *runner) search() time.Duration {
-	first := orDefault(r.FirstBackoff, 4*time.Second)
-	r.searchBackoff = backoff.Backoff{First: first / 4, Max: 10 * orDefault(r.MaxBackoff, 30*time.Second), Factor: 1.25}
+	first := cmp.Or(r.FirstBackoff, 4*time.Second)
+	r.searchBackoff = backoff.Backoff{First: first / 4, Max: 10 * cmp.Or(r.MaxBackoff, 30*time.Second), Factor: 1.25}
 	spread := backoff.Backoff{First: first, Max: r.MaxBackoff}
 	return spread.Next(0)
 }

@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -84,7 +85,7 @@ func (s *Server) greet(ctx context.Context, g *group.Group, c *carrier.Conn) (*a
 
 // limit is how many streams the session may have, by either side.
 func (s *Server) limit(hello *wire.Message) int {
-	limit := orDefault(s.MaxStreams, 1000)
+	limit := cmp.Or(s.MaxStreams, 1000)
 	if its := hello.Uint(wire.TagLimit); its > 0 && its < uint64(limit) {
 		return int(its)
 	}

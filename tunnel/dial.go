@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,7 +79,7 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (*mux.Stream
 	}
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, orDefault(s.DialTimeout, wire.DialTimeout))
+		ctx, cancel = context.WithTimeout(ctx, cmp.Or(s.DialTimeout, wire.DialTimeout))
 		defer cancel()
 	}
 	if s.AllowDial != nil {

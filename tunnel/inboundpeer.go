@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"time"
@@ -96,7 +97,7 @@ func (p *inboundPeer) serveStream(stream *mux.Stream) {
 // answer answers the peer's question. It returns the stream of an agent to relay
 // to, nil if there is none.
 func (p *inboundPeer) answer(stream *mux.Stream) *mux.Stream {
-	stream.SetReadDeadline(time.Now().Add(orDefault(p.server.HandshakeTimeout, 15*time.Second)))
+	stream.SetReadDeadline(time.Now().Add(cmp.Or(p.server.HandshakeTimeout, 15*time.Second)))
 	m, err := wire.Read(stream, wire.MaxRequest)
 	if err != nil {
 		stream.Reset(uint32(CodeBadRequest))

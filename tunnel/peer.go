@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -166,7 +167,7 @@ func (p *peer) connect(ctx context.Context) (l *outboundPeer, err error) {
 // openSession opens a session with the replica at the address.
 func (p *peer) openSession(ctx context.Context) (*outboundPeer, error) {
 	s := p.peers.server
-	ctx, cancel := context.WithTimeout(ctx, orDefault(s.HandshakeTimeout, 15*time.Second))
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(s.HandshakeTimeout, 15*time.Second))
 	defer cancel()
 	config, expires, err := s.enroller.peerTLS()
 	if err != nil {

@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -176,19 +177,12 @@ func (s *Server) setup() error {
 		s.enroller = &enroller{authority: s.authority.Load, store: store, life: s.CertificateLife, identifyOther: s.Identify}
 		s.tls = s.enroller.serverTLS()
 		s.groups.Leaving = s.drainGroup
-		s.admission = admission.New(orDefault(s.MaxPending, 1000), carrier.HelloTimeout)
+		s.admission = admission.New(cmp.Or(s.MaxPending, 1000), carrier.HelloTimeout)
 	})
 	return s.setupErr
 }
 
-func orDefault[T int | time.Duration](v, byDefault T) T {
-	if v == 0 {
-		return byDefault
-	}
-	return v
-}
-
-func (s *Server) grace() time.Duration { return max(orDefault(s.Grace, 30*time.Second), 0) }
+func (s *Server) grace() time.Duration { return max(cmp.Or(s.Grace, 30*time.Second), 0) }
 
 // Serve accepts carriers until the context ends or the listener fails, and
 // closes the listener. When the context ends, agents are told to connect

@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/x509"
@@ -45,7 +46,7 @@ func (r *runner) open(ctx context.Context, server string, held []string) (*serve
 	if err != nil {
 		return nil, err
 	}
-	m := mux.Client(c, r.KeepAlive.muxConfig(orDefault(r.MaxStreams, 1000)))
+	m := mux.Client(c, r.KeepAlive.muxConfig(cmp.Or(r.MaxStreams, 1000)))
 	control, welcome, err := r.hello(ctx, m, held)
 	if err != nil {
 		m.Close()
@@ -91,7 +92,7 @@ func connectError(ctx context.Context, server string, err error) error {
 // sayHello says HELLO and reads the answer.
 func (r *runner) hello(ctx context.Context, m *mux.Session, held []string) (*mux.Stream, *wire.Message, error) {
 	hello := wire.New(wire.MsgHello).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, rand.Text()).
-		AddString(wire.TagProgram, r.Program).AddTime(wire.TagTime, time.Now()).AddUint(wire.TagLimit, uint64(orDefault(r.MaxStreams, 1000)))
+		AddString(wire.TagProgram, r.Program).AddTime(wire.TagTime, time.Now()).AddUint(wire.TagLimit, uint64(cmp.Or(r.MaxStreams, 1000)))
 	for _, name := range held {
 		hello.AddString(wire.TagHeld, name)
 	}
@@ -153,7 +154,7 @@ func dialContext(ctx context.Context, stream *mux.Stream, m *wire.Message) (cont
 // connect dials what the server asks for, and answers. It returns nil if there
 // is nothing to relay.
 func (l *serverSession) connect(stream *mux.Stream) net.Conn {
-	stream.SetReadDeadline(time.Now().Add(orDefault(l.runner.HandshakeTimeout, 15*time.Second)))
+	stream.SetReadDeadline(time.Now().Add(cmp.Or(l.runner.HandshakeTimeout, 15*time.Second)))
 	m, err := wire.Read(stream, wire.MaxRequest)
 	if err != nil || m.Kind != wire.MsgDial {
 		stream.Reset(uint32(CodeBadRequest))

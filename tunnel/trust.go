@@ -75,7 +75,7 @@ func (e *enroller) peerTLS() (*tls.Config, time.Time, error) {
 // serverTLS is the configuration of a server, for all carriers. It takes any client
 // certificate whose key the client holds, or none: identify decides about it.
 func (e *enroller) serverTLS() *tls.Config {
-	return admission.Sparing(carrier.Harden(&tls.Config{
+	return admission.LimitMessages(carrier.Harden(&tls.Config{
 		NextProtos:     []string{protoTunnel, protoEnroll, protoPeer},
 		ClientAuth:     tls.RequestClientCert,
 		Time:           e.clock,

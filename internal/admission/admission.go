@@ -1,5 +1,19 @@
-// Package admission bounds what clients cost who have not proven who they are,
-// and shares it fairly among the addresses that they come from.
+// Package admission bounds what unauthenticated clients (strangers) cost a server, and
+// shares the bound fairly among the addresses that they come from.
+//
+// A connection holds a [Place] from its acceptance until the client is authenticated.
+// A stranger can cost, at most:
+//
+//	connections at once           max of New, and four times as many that wait and are not read
+//	time for the first message    the hello timeout of New
+//	time between two messages     while places are short: answerTime, then another client of
+//	                              the same source may take the place
+//	bytes of a TLS handshake      maxHandshake
+//	memory for a handshake        about 4 KiB of messages; 32 handshakes at once (maxLong) may
+//	                              have more, for longTimeout each
+//	CPU                           GOMAXPROCS handshakes compute at once, in turn by source
+//
+// A source is an IPv4 address or an IPv6 network, see package turns.
 package admission
 
 import (
@@ -20,15 +34,14 @@ import (
 
 const (
 	// answerTime is how long a client that was answered may take for its next
-	// message before it makes room for another one of its own source.
+	// message before another one of its own source may take its place.
 	answerTime = 250 * time.Millisecond
 
-	// A handshake in which the client sends more than shortHandshake is a long
-	// one, for a chain of certificates, say, and so is one whose first message is
-	// longer than shortHello, which has room for a post-quantum key share: maxLong
-	// are under way at once, each for longTimeout at most. More than maxHandshake
-	// is refused. What a client sends takes several times its size here, until it
-	// has proven who it is.
+	// A handshake is long if the client's first message is longer than shortHello,
+	// which has room for a post-quantum key share, or if the client sends more than
+	// shortHandshake, such as a chain of certificates. maxLong of them run at once,
+	// each for longTimeout at most. More than maxHandshake is refused. crypto/tls
+	// takes several times the memory of what a client sends.
 	shortHello     = 2 << 10
 	shortHandshake = 4 << 10
 	maxHandshake   = 16 << 10
@@ -40,53 +53,52 @@ const (
 )
 
 var (
-	// ErrCrowded: there was no place, or another connection has taken it.
+	// ErrCrowded means that there was no place, or that another connection took it.
 	ErrCrowded   = errors.New("too many connections in their handshake")
 	errDisplaced = fmt.Errorf("%w: it made room for another one", ErrCrowded)
 )
 
-// Admission is where connections are until they have proven who they are: at most
-// max at once. When it is full, a new one takes the place of another. Each source
-// keeps as many as any other, so that one address can't keep the others out;
-// and within a source the oldest goes that has sent nothing, so that a right
-// client gets in beside strangers of the same address. If nobody can go, the new one
-// waits for its turn, and nothing of it is read. Make one by [New].
+// Admission holds the places. When all are taken, a new connection takes the place of
+// another one: of the source with the most places, so that one address can't keep the
+// others out, and within a source the oldest that has sent nothing, so that a client
+// gets in next to strangers of the same address. If no place can be taken, the new
+// connection waits for its turn and is not read. Make one by [New].
 type Admission struct {
 	max       int
 	hello     time.Duration              // for the first message; zero: no limit
-	door      *turns.Queue[netip.Prefix] // of one: who waits for a place takes the next
+	entering  *turns.Queue[netip.Prefix] // of one: who waits for a place takes the next
 	waiting   atomic.Int64
 	freed     chan struct{}              // holds one: a place is free
 	Computing *turns.Queue[netip.Prefix] // handshakes that compute; more at once would hold sessions up
-	long      *turns.Queue[netip.Prefix] // long handshakes
+	longTurns *turns.Queue[netip.Prefix] // long handshakes
 
 	mu      sync.Mutex // guards the fields below
-	n       int
-	origins map[netip.Prefix]*origin
+	used    int
+	sources map[netip.Prefix]*source
 }
 
-// origin is the places of one address.
-type origin struct {
+// source is the places of one address.
+type source struct {
 	n      int
 	places [Proven + 1]list.List // of *Place, by stage, the oldest in it first
 }
 
-// Stage is how far a connection is. Who is further goes later.
+// Stage is the progress of a connection. The further it is, the later it is displaced.
 type Stage int
 
 const (
-	Silent   Stage = iota // its first message has not come, or not all of it
-	Greeting              // it was answered; nothing is proven
-	Proven                // it has shown who it is
+	Silent   Stage = iota // its first message is not complete
+	Greeting              // it was answered, and is not authenticated
+	Proven                // its certificate was accepted
 )
 
-// Place is a connection's. One goroutine uses it, but for Wait and Compute
-// outside of a handshake, and Leave.
+// Place is the place of a connection. One goroutine uses it, except for Leave, and for
+// Wait and Compute outside of a handshake.
 type Place struct {
 	admission *Admission
 	from      netip.Prefix
 	conn      net.Conn
-	ctx       context.Context // ends when the place is lost, or time is up
+	ctx       context.Context // ends when the place is lost or the time is over
 	cancel    context.CancelCauseFunc
 	waiting   atomic.Bool // for the client
 
@@ -95,30 +107,30 @@ type Place struct {
 	since time.Time // in the stage
 	entry *list.Element
 
-	// The connection's goroutine has these.
-	hello                        []byte // the first message, until it is whole
+	// Only the connection's goroutine uses these.
+	hello                        []byte // the first message, until it is complete
 	inHandshake, hasTurn, isLong bool
-	came, most                   int // bytes
+	received, maxBytes           int // bytes
 }
 
 // New returns an Admission of max places. Clients have the time hello for their
 // first message; zero means that the caller limits it.
 func New(max int, hello time.Duration) *Admission {
 	return &Admission{
-		max: max, hello: hello, freed: make(chan struct{}, 1), origins: map[netip.Prefix]*origin{},
-		door:      turns.New[netip.Prefix](1, 0),
+		max: max, hello: hello, freed: make(chan struct{}, 1), sources: map[netip.Prefix]*source{},
+		entering:  turns.New[netip.Prefix](1, 0),
 		Computing: turns.New[netip.Prefix](runtime.GOMAXPROCS(0), 0),
-		long:      turns.New[netip.Prefix](maxLong, 0),
+		longTurns: turns.New[netip.Prefix](maxLong, 0),
 	}
 }
 
-// Enter gives conn a place until Leave, which another may take: then conn is
+// Enter gives conn a place until Leave. Another connection may take it: then conn is
 // reset, and the place's context ends. The error is ErrCrowded or ctx's cause.
 func (a *Admission) Enter(ctx context.Context, conn net.Conn) (*Place, error) {
 	p := &Place{admission: a, from: turns.Source(conn.RemoteAddr()), conn: conn}
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
-	if a.door.Waits(p.from) || !a.try(p) {
-		if err := a.await(p); err != nil {
+	if a.entering.Waits(p.from) || !a.tryEnter(p) {
+		if err := a.awaitPlace(p); err != nil {
 			p.cancel(nil)
 			return nil, err
 		}
@@ -133,19 +145,19 @@ func (a *Admission) Enter(ctx context.Context, conn net.Conn) (*Place, error) {
 // Its cause is an ErrCrowded if the place is lost.
 func (p *Place) Context() context.Context { return p.ctx }
 
-// await waits for a place.
-func (a *Admission) await(p *Place) error {
+// awaitPlace waits for a place.
+func (a *Admission) awaitPlace(p *Place) error {
 	defer a.waiting.Add(-1)
 	if a.waiting.Add(1) > int64(waitingPerPlace*a.max) {
 		return ErrCrowded
 	}
-	if err := a.door.Enter(p.ctx, p.from); err != nil {
+	if err := a.entering.Enter(p.ctx, p.from); err != nil {
 		return err
 	}
-	defer a.door.Leave()
-	again := time.NewTicker(answerTime / 10) // somebody may have kept the server waiting for too long
+	defer a.entering.Leave()
+	again := time.NewTicker(answerTime / 10) // answerTime of another one may be over
 	defer again.Stop()
-	for !a.try(p) {
+	for !a.tryEnter(p) {
 		select {
 		case <-a.freed:
 		case <-again.C:
@@ -156,8 +168,8 @@ func (a *Admission) await(p *Place) error {
 	return nil
 }
 
-// try reports whether there is a place, or another one's.
-func (a *Admission) try(p *Place) bool {
+// tryEnter takes a free place, or that of another connection, which it resets.
+func (a *Admission) tryEnter(p *Place) bool {
 	displaced, ok := a.takePlace(p)
 	if displaced != nil {
 		displaced.cancel(errDisplaced)
@@ -170,7 +182,7 @@ func (a *Admission) takePlace(p *Place) (displaced *Place, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p.since = time.Now()
-	if a.n >= a.max {
+	if a.used >= a.max {
 		if displaced = a.weakestLocked(p.from, p.since); displaced == nil {
 			return nil, false
 		}
@@ -180,33 +192,34 @@ func (a *Admission) takePlace(p *Place) (displaced *Place, ok bool) {
 	return displaced, true
 }
 
-// weakestLocked returns whose place one more connection of the source takes; nil if
-// there is none. It is one of the sources with the most places, the new one's
-// own included.
+// weakestLocked returns the place that one more connection of the source takes; nil if
+// there is none. It is of a source with the most places, where the new connection
+// counts for its own source.
 func (a *Admission) weakestLocked(from netip.Prefix, now time.Time) (weakest *Place) {
 	own := 1
-	if s := a.origins[from]; s != nil {
+	if s := a.sources[from]; s != nil {
 		own += s.n
 	}
 	most := own
-	for _, s := range a.origins {
+	for _, s := range a.sources {
 		most = max(most, s.n)
 	}
-	for key, s := range a.origins {
+	for key, s := range a.sources {
 		if key == from && own < most || key != from && s.n < most {
 			continue
 		}
-		if p := s.weakest(own == most, now); p != nil && (weakest == nil || p.weaker(weakest)) {
+		if p := s.weakest(own == most, now); p != nil && (weakest == nil || p.weakerThan(weakest)) {
 			weakest = p
 		}
 	}
 	return weakest
 }
 
-// weakest returns the place of the source that is to go; nil: none. Among equals
-// only those go who keep the server waiting: thousands that come at
-// once are served one after the other.
-func (o *origin) weakest(equals bool, now time.Time) *Place {
+// weakest returns the place of the source that can be taken, or nil. If equals is set,
+// the new connection's source has as many places as this one: then only a connection
+// that keeps the server waiting is displaced, so that thousands that come at once are
+// served one after the other.
+func (o *source) weakest(equals bool, now time.Time) *Place {
 	for at := range o.places {
 		for e := o.places[at].Front(); e != nil; e = e.Next() {
 			p := e.Value.(*Place)
@@ -223,17 +236,17 @@ func (o *origin) weakest(equals bool, now time.Time) *Place {
 	return nil
 }
 
-func (p *Place) weaker(q *Place) bool {
+func (p *Place) weakerThan(q *Place) bool {
 	return p.stage < q.stage || p.stage == q.stage && p.since.Before(q.since)
 }
 
 func (a *Admission) addLocked(p *Place) {
-	s := a.origins[p.from]
+	s := a.sources[p.from]
 	if s == nil {
-		s = &origin{}
-		a.origins[p.from] = s
+		s = &source{}
+		a.sources[p.from] = s
 	}
-	a.n++
+	a.used++
 	s.n++
 	p.entry = s.places[p.stage].PushBack(p)
 }
@@ -242,12 +255,12 @@ func (a *Admission) removeLocked(p *Place) {
 	if p.entry == nil {
 		return
 	}
-	s := a.origins[p.from]
+	s := a.sources[p.from]
 	s.places[p.stage].Remove(p.entry)
 	p.entry = nil
-	a.n--
+	a.used--
 	if s.n--; s.n == 0 {
-		delete(a.origins, p.from)
+		delete(a.sources, p.from)
 	}
 }
 
@@ -264,18 +277,18 @@ func (p *Place) Leave() {
 	p.Yield()
 	if p.isLong {
 		p.isLong = false
-		a.long.Leave()
+		a.longTurns.Leave()
 	}
 	p.cancel(nil)
 }
 
-// Reach is called when the connection has come to a stage.
+// Reach is called when the connection has reached a stage.
 func (p *Place) Reach(to Stage) {
 	a := p.admission
 	a.mu.Lock()
 	was := p.stage
 	if to > was && p.entry != nil {
-		s := a.origins[p.from]
+		s := a.sources[p.from]
 		s.places[was].Remove(p.entry)
 		p.stage, p.since = to, time.Now()
 		p.entry = s.places[to].PushBack(p)
@@ -286,30 +299,30 @@ func (p *Place) Reach(to Stage) {
 	}
 }
 
-// Begin is called before a handshake of TLS, and End after it: what is to come
-// then is messages of most bytes.
-func (p *Place) Begin() { p.inHandshake, p.most, p.came = true, maxHandshake, 0 }
+// Begin is called before a TLS handshake, and End after it with the number of bytes that
+// may still come.
+func (p *Place) Begin() { p.inHandshake, p.maxBytes, p.received = true, maxHandshake, 0 }
 
 func (p *Place) End(most int) {
 	p.Yield()
-	p.inHandshake, p.most, p.came = false, most, 0
+	p.inHandshake, p.maxBytes, p.received = false, most, 0
 }
 
-// Limit changes how many bytes may come, those after the handshake included that
-// have come already.
-func (p *Place) Limit(most int) { p.most = most }
+// Limit sets how many bytes may come, those that have come included.
+func (p *Place) Limit(most int) { p.maxBytes = most }
 
-// Prove is called when the client's certificate was accepted.
+// Prove is called when the client's certificate was accepted. Its handshake is not a
+// long one any more.
 func (p *Place) Prove() {
 	p.Reach(Proven)
 	if p.isLong {
 		p.isLong = false
-		p.admission.long.Leave()
+		p.admission.longTurns.Leave()
 		p.conn.SetReadDeadline(time.Time{})
 	}
 }
 
-// Yield gives the turn back.
+// Yield gives the turn to compute back.
 func (p *Place) Yield() {
 	if p.hasTurn {
 		p.hasTurn = false
@@ -323,24 +336,25 @@ func (p *Place) Wait() {
 	p.waiting.Store(true)
 }
 
-// announced is called when the header of a record says what is to come.
-// Below another TLS it counts for itself only.
-func (p *Place) announced(n int, nested bool) error {
+// checkRecord is called with the size of a record when its header has come. A nested
+// record counts by itself, because the outer TLS has counted its bytes.
+func (p *Place) checkRecord(n int, nested bool) error {
 	if !nested {
-		p.came += n
-		n = p.came
+		p.received += n
+		n = p.received
 	}
-	if n > p.most {
-		return fmt.Errorf("the client sent more than %d bytes before it was let in", p.most)
+	if n > p.maxBytes {
+		return fmt.Errorf("the client sent more than %d bytes before it was let in", p.maxBytes)
 	}
 	if n <= shortHello || n <= shortHandshake && p.stage > Silent {
 		return nil
 	}
-	return p.lengthen()
+	return p.becomeLong()
 }
 
-// heard is given the first message of TLS, and whether it ends here.
-func (p *Place) heard(part []byte, whole bool) error {
+// checkHello is called with a part of the first message, and whether it is the last
+// part.
+func (p *Place) checkHello(part []byte, whole bool) error {
 	if p.isLong {
 		return nil
 	}
@@ -353,24 +367,24 @@ func (p *Place) heard(part []byte, whole bool) error {
 	if short {
 		return nil
 	}
-	return p.lengthen()
+	return p.becomeLong()
 }
 
-// lengthen has a long handshake wait for its turn.
-func (p *Place) lengthen() error {
+// becomeLong makes a long handshake wait for its turn.
+func (p *Place) becomeLong() error {
 	if p.isLong {
 		return nil
 	}
-	p.Yield() // another TLS below has it
-	if err := p.admission.long.Enter(p.ctx, p.from); err != nil {
+	p.Yield() // an outer TLS may have the turn
+	if err := p.admission.longTurns.Enter(p.ctx, p.from); err != nil {
 		return err
 	}
 	p.isLong = true
 	return p.conn.SetReadDeadline(time.Now().Add(longTimeout))
 }
 
-// Compute is called when a whole message has come, and the client waits for the
-// server from now on. In a handshake it waits for a turn.
+// Compute is called when a message is complete, and the client waits for the server
+// from now on. In a handshake it waits for a turn to compute.
 func (p *Place) Compute() error {
 	p.waiting.Store(false)
 	if !p.inHandshake || p.hasTurn {

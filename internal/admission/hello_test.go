@@ -82,7 +82,7 @@ func TestSparing(t *testing.T) {
 				io.Copy(io.Discard, far)
 			}()
 			verified := false
-			server := tls.Server(near, Sparing(&tls.Config{
+			server := tls.Server(near, LimitMessages(&tls.Config{
 				Certificates: []tls.Certificate{ca.Server("127.0.0.1")}, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2"},
 				VerifyConnection: func(tls.ConnectionState) error { verified = true; return nil },
 			}))

@@ -2,20 +2,22 @@ package admission
 
 import "io"
 
-// Records reads TLS records from a connection. crypto/tls offers more room than
-// it needs, and doubles its buffer whenever the beginning of the next record is
-// in it: it gets no more than it needs. The zero Records begins with a record.
+// Records reads TLS records from a connection, at most one by each Read. crypto/tls
+// asks for more than a record, and doubles its buffer when it gets the beginning of
+// the next one: a stranger who sends fast would make it grow. The zero Records is at
+// the beginning of a record.
 type Records struct {
 	header [5]byte // type, version, length
 	have   int     // bytes of the header
 	left   int     // bytes after the header
 }
 
-// Read reads from conn once, and no further than the end of a header or of a
-// record: as far as the place allows, or anything if p is nil. nested says that
-// this is below another TLS, which counts what comes.
+// Read reads from conn once, and not beyond the end of a record's header or body. A
+// place, if p is not nil, is told of the size of each record when its header has
+// come, and may refuse it. nested says that the connection is inside another TLS
+// connection, which counts the bytes.
 func (r *Records) Read(conn io.Reader, b []byte, p *Place, nested bool) (int, error) {
-	b = r.limit(b)
+	b = r.limitRead(b)
 	if p == nil {
 		n, err := conn.Read(b)
 		r.advance(b[:n])
@@ -29,19 +31,19 @@ func (r *Records) Read(conn io.Reader, b []byte, p *Place, nested bool) (int, er
 		return n, err
 	}
 	switch {
-	case inHeader && n > 0 && (r.inBody() || r.between()) && r.isTLS():
-		err = p.announced(len(r.header)+r.left, nested)
+	case inHeader && n > 0 && (r.inBody() || r.betweenRecords()) && r.isTLS():
+		err = p.checkRecord(len(r.header)+r.left, nested)
 	case !inHeader && !nested && p.stage == Silent && p.inHandshake:
-		err = p.heard(b[:n], r.between())
+		err = p.checkHello(b[:n], r.betweenRecords())
 	}
-	if err == nil && r.between() {
+	if err == nil && r.betweenRecords() {
 		err = p.Compute()
 	}
 	return n, err
 }
 
-// limit cuts p where the header or the record ends.
-func (r *Records) limit(p []byte) []byte {
+// limitRead cuts p where the header or the record ends.
+func (r *Records) limitRead(p []byte) []byte {
 	if r.have < len(r.header) {
 		return p[:min(len(p), len(r.header)-r.have)]
 	}
@@ -61,12 +63,12 @@ func (r *Records) advance(p []byte) {
 	}
 }
 
-// inBody reports whether the header of a record has come, and not all of its body.
+// inBody reports whether the header of a record has come, and not its whole body.
 func (r *Records) inBody() bool { return r.have == len(r.header) }
 
-// isTLS reports whether the type is one of TLS: what is anything else, HTTP say,
-// has no length here, and is refused at once.
+// isTLS reports whether the record's type is one of TLS. Another protocol, such as
+// HTTP, has no length at this place, and crypto/tls refuses it.
 func (r *Records) isTLS() bool { return r.header[0] >= 20 && r.header[0] <= 24 }
 
-// between reports whether no part of a record has come that is not whole.
-func (r *Records) between() bool { return r.have == 0 }
+// betweenRecords reports whether all records that have begun are complete.
+func (r *Records) betweenRecords() bool { return r.have == 0 }

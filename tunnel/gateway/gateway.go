@@ -173,7 +173,7 @@ func (g *Gateway) checkFields() error {
 		g.requests.setLimits(cmp.Or(g.MaxConns, 10_000), g.MaxPerClient)
 		g.pending = admission.New(cmp.Or(g.MaxPending, 1000), 0)
 		if g.TLS != nil {
-			g.connectTLS = admission.Sparing(g.TLS.Clone())
+			g.connectTLS = admission.LimitMessages(g.TLS.Clone())
 			if len(g.TLS.NextProtos) == 0 {
 				g.connectTLS.NextProtos = connectALPN
 			}

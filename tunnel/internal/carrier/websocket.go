@@ -71,7 +71,7 @@ func outerTLS(config *tls.Config, host string) *tls.Config {
 // were accepted stay open.
 func ListenWebSocket(l net.Listener, path string, config *tls.Config) net.Listener {
 	if config != nil {
-		config = admission.Sparing(outerTLS(config, ""))
+		config = admission.LimitMessages(outerTLS(config, ""))
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s := &wsListener{

@@ -8,34 +8,34 @@ import (
 	"time"
 )
 
-// Group is goroutines that belong together: those of one listener, say. Make
-// one by [New]. Its methods are safe for concurrent use.
+// Group is a set of goroutines, and of [Member]s without one, that end together, such
+// as those of one listener. Make one by [New]. Its methods are safe for concurrent use.
 type Group struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
 	mu        sync.Mutex // guards the fields below
 	closed    bool
-	n         int
-	members   map[Member]bool // of n; true: EndWithGroup was not called
-	empty     chan struct{}   // closed when closed && n == 0
-	joined    chan struct{}   // closed when n == 0, if not nil
+	count     int             // of goroutines and members
+	members   map[Member]bool // true: EndWithGroup was not called
+	empty     chan struct{}   // closed when closed && count == 0
+	left      chan struct{}   // closed when count == 0, if not nil
 	accepting context.Context // made when it is asked for: it takes half a kilobyte
 	refuse    context.CancelFunc
 }
 
-// New returns an empty group. The end of ctx is the end of its Context; who made
-// it calls Cancel at the latest.
+// New returns an empty group. Its Context ends with ctx. The caller calls Cancel in the
+// end.
 func New(ctx context.Context) *Group {
 	g := &Group{empty: make(chan struct{})}
 	g.ctx, g.cancel = context.WithCancel(ctx)
 	return g
 }
 
-// Context ends when whatever is left in the group has to end.
+// Context ends when what is left in the group has to end at once.
 func (g *Group) Context() context.Context { return g.ctx }
 
-// Cancel ends Context, and the members.
+// Cancel ends Context, and asks the members to end.
 func (g *Group) Cancel() {
 	g.cancel()
 	g.mu.Lock()
@@ -45,7 +45,7 @@ func (g *Group) Cancel() {
 	}
 }
 
-// Accepting ends when the group lets no more in, or Context does.
+// Accepting ends when the group is closed, or with Context.
 func (g *Group) Accepting() context.Context {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -58,39 +58,40 @@ func (g *Group) Accepting() context.Context {
 	return g.accepting
 }
 
-// Open reports whether Accepting goes on.
+// Open reports whether Accepting has not ended.
 func (g *Group) Open() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return !g.closed && g.ctx.Err() == nil
 }
 
-// Enter reports whether one more may run. The caller calls Leave at its end.
+// Enter counts a goroutine, and reports whether the group is open for it. The goroutine
+// calls Leave at its end.
 func (g *Group) Enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
 		return false
 	}
-	g.n++
+	g.count++
 	return true
 }
 
-// Member is in a group without a goroutine: a session that waits for its peer.
+// Member is in a group without a goroutine, such as a session that waits for its peer.
 type Member interface {
-	// EndWithGroup asks for the end of the member, which is a call of Remove. It
-	// is called once at most, by Cancel and Drain, in a goroutine of its own. The
-	// end of the context that New was given is not enough.
+	// EndWithGroup asks the member to end, which it does by a call of Remove. Cancel
+	// and Drain call it, at most once, in a goroutine of its own. The end of the
+	// context that New was given does not call it.
 	EndWithGroup()
 }
 
-// Add adds a member. The caller is in the group, so Add can't fail: a group that
-// lets no more in waits for its members. A member takes some 30 bytes, and a
-// context.AfterFunc would take 500.
+// Add adds a member. The caller is in the group, so Add can't fail: a closed group
+// waits for what is in it. A member takes some 30 bytes, where a context.AfterFunc
+// would take 500.
 func (g *Group) Add(m Member) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.n++
+	g.count++
 	if g.members == nil {
 		g.members = map[Member]bool{}
 	}
@@ -105,14 +106,14 @@ func (g *Group) endMemberLocked(m Member) {
 		return
 	}
 	g.members[m] = false
-	g.n++
+	g.count++
 	go func() {
 		defer g.Leave()
 		m.EndWithGroup()
 	}()
 }
 
-// Remove is the end of a member.
+// Remove removes a member, which has ended.
 func (g *Group) Remove(m Member) {
 	g.mu.Lock()
 	delete(g.members, m)
@@ -120,30 +121,30 @@ func (g *Group) Remove(m Member) {
 	g.Leave()
 }
 
-// Leave is the end of what Enter let in.
+// Leave is called at the end of what Enter has counted.
 func (g *Group) Leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.n--
-	if g.n > 0 {
+	g.count--
+	if g.count > 0 {
 		return
 	}
 	if g.closed {
 		close(g.empty)
 	}
-	if g.joined != nil {
-		close(g.joined)
-		g.joined = nil
+	if g.left != nil {
+		close(g.left)
+		g.left = nil
 	}
 }
 
-// await waits until nobody is in, though more may be let in.
-func (g *Group) await() {
+// awaitEmpty waits until the group is empty. It may get new members later.
+func (g *Group) awaitEmpty() {
 	g.mu.Lock()
 	var joined chan struct{}
-	if g.n > 0 {
+	if g.count > 0 {
 		joined = make(chan struct{})
-		g.joined = joined
+		g.left = joined
 	}
 	g.mu.Unlock()
 	if joined != nil {
@@ -151,8 +152,7 @@ func (g *Group) await() {
 	}
 }
 
-// Go runs f in a goroutine of the group and reports true, unless the group lets
-// no more in.
+// Go runs f in a goroutine of the group, and reports whether the group is open for it.
 func (g *Group) Go(f func()) bool {
 	if !g.Enter() {
 		return false
@@ -164,7 +164,7 @@ func (g *Group) Go(f func()) bool {
 	return true
 }
 
-// Close lets no more in. It does not wait, and may be called again.
+// Close closes the group for new goroutines. It does not wait, and may be called again.
 func (g *Group) Close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -175,16 +175,16 @@ func (g *Group) Close() {
 	if g.refuse != nil {
 		g.refuse()
 	}
-	if g.n == 0 {
+	if g.count == 0 {
 		close(g.empty)
 	}
 }
 
-// Idle is closed once the group is closed and has nobody left.
+// Idle returns a channel that is closed when the group is closed and empty.
 func (g *Group) Idle() <-chan struct{} { return g.empty }
 
-// Drain closes the group, waits until it is idle or ctx ends, and then cancels
-// and waits for what is left.
+// Drain closes the group, waits until it is idle or ctx ends, and then cancels it and
+// waits for what is left.
 func (g *Group) Drain(ctx context.Context) {
 	g.Close()
 	select {
@@ -195,7 +195,7 @@ func (g *Group) Drain(ctx context.Context) {
 	<-g.empty
 }
 
-// Sleep reports whether d passed before the group let no more in.
+// Sleep waits for d, and reports whether it passed before the group was closed.
 func (g *Group) Sleep(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

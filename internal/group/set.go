@@ -16,37 +16,36 @@ type closedError struct{}
 func (closedError) Error() string        { return "the server was shut down" }
 func (closedError) Is(target error) bool { return target == net.ErrClosed }
 
-// Set is the groups of a server, one for each listener. The zero Set is ready
-// for use.
+// Set holds the groups of a server, one for each listener. The zero Set is ready for
+// use.
 type Set struct {
-	// Leaving, if not nil, is called when a group lets no more in and before
-	// it is waited for: to tell the peers. Set it before the first call.
+	// Leaving, if not nil, is called when a group is closed and before it is waited
+	// for: to tell the peers. Set it before the first call.
 	Leaving func(*Group)
 
-	mu       sync.Mutex // guards the fields below
-	all      map[*Group]bool
-	shutting bool
-	wg       sync.WaitGroup
+	mu     sync.Mutex // guards the fields below
+	all    map[*Group]bool
+	closed bool
+	wg     sync.WaitGroup
 }
 
-// Serve calls handle in a goroutine of a new group for each connection that l
-// accepts, until ctx ends, l fails or Shutdown is called. It closes l, and
-// returns when the group is idle: what is left after grace is cancelled (by
-// Shutdown, after that one's context). The error is that of l, if it was not
-// closed from here; handle closes its connection, or the
-// member that it adds does.
+// Serve calls handle in a goroutine of a new group for each connection that l accepts,
+// until ctx ends, l fails or Shutdown is called. Then it closes l, and returns when the
+// group is idle: what is left after grace (or, with Shutdown, after the end of its
+// context) is cancelled. The error is that of l, unless it was closed by the end of ctx
+// or by Shutdown. handle, or the member that it adds, closes the connection.
 func (s *Set) Serve(ctx context.Context, l net.Listener, grace time.Duration, handle func(*Group, net.Conn)) error {
 	defer l.Close()
-	g, err := s.add()
+	g, err := s.addGroup()
 	if err != nil {
 		return err
 	}
-	defer s.remove(g)
+	defer s.removeGroup(g)
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	stopped := context.AfterFunc(g.Accepting(), func() { l.Close() })
 	defer stopped()
-	err = accept(l, g, handle)
+	err = acceptLoop(l, g, handle)
 	if !g.Open() { // Shutdown drains the group
 		<-g.Idle()
 		return nil
@@ -56,12 +55,12 @@ func (s *Set) Serve(ctx context.Context, l net.Listener, grace time.Duration, ha
 	}
 	limit, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
-	s.drain(limit, g)
+	s.drainGroup(limit, g)
 	return err
 }
 
-// accept hands each connection to a goroutine of the group.
-func accept(l net.Listener, g *Group, handle func(*Group, net.Conn)) error {
+// acceptLoop runs handle in a goroutine of the group for each connection.
+func acceptLoop(l net.Listener, g *Group, handle func(*Group, net.Conn)) error {
 	var wait time.Duration
 	for {
 		conn, err := l.Accept()
@@ -77,7 +76,7 @@ func accept(l net.Listener, g *Group, handle func(*Group, net.Conn)) error {
 		if !errors.As(err, &temporary) || !temporary.Temporary() {
 			return err
 		}
-		// Out of file descriptors, say: that passes.
+		// Out of file descriptors, for example: that passes.
 		wait = min(max(2*wait, 5*time.Millisecond), time.Second)
 		if !g.Sleep(wait) {
 			return ErrClosed
@@ -85,29 +84,29 @@ func accept(l net.Listener, g *Group, handle func(*Group, net.Conn)) error {
 	}
 }
 
-// Join runs f as the one member of a new group, for what came by no listener of
-// the Set, and returns with it, or when the members that it added are removed.
+// Join runs f in a new group, for a connection that did not come by a listener of the
+// Set. It returns when f has returned and the members that it added are removed.
 func (s *Set) Join(f func(*Group)) error {
-	g, err := s.add()
+	g, err := s.addGroup()
 	if err != nil {
 		return err
 	}
-	defer s.remove(g)
+	defer s.removeGroup(g)
 	if !g.Enter() {
 		return ErrClosed
 	}
-	defer g.await()
+	defer g.awaitEmpty()
 	defer g.Leave()
 	f(g)
 	return nil
 }
 
-// Shutdown lets no more in, waits until the groups are idle or ctx ends, and
-// then cancels and waits for what is left. The error is ctx's.
+// Shutdown closes all groups, waits until they are idle or ctx ends, and then cancels
+// and waits for what is left. The error is ctx's.
 func (s *Set) Shutdown(ctx context.Context) error {
 	var wg sync.WaitGroup
-	for _, g := range s.shut() {
-		wg.Go(func() { s.drain(ctx, g) })
+	for _, g := range s.closeAll() {
+		wg.Go(func() { s.drainGroup(ctx, g) })
 	}
 	wg.Wait()
 	s.wg.Wait()
@@ -118,10 +117,10 @@ func (s *Set) Shutdown(ctx context.Context) error {
 func (s *Set) Closed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.shutting
+	return s.closed
 }
 
-// Open reports whether there is a group that lets more in.
+// Open reports whether a group is open.
 func (s *Set) Open() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +132,7 @@ func (s *Set) Open() bool {
 	return false
 }
 
-func (s *Set) drain(ctx context.Context, g *Group) {
+func (s *Set) drainGroup(ctx context.Context, g *Group) {
 	g.Close() // first: what comes later sees it
 	if s.Leaving != nil {
 		s.Leaving(g)
@@ -141,10 +140,10 @@ func (s *Set) drain(ctx context.Context, g *Group) {
 	g.Drain(ctx)
 }
 
-func (s *Set) add() (*Group, error) {
+func (s *Set) addGroup() (*Group, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.shutting {
+	if s.closed {
 		return nil, ErrClosed
 	}
 	g := New(context.Background())
@@ -156,7 +155,7 @@ func (s *Set) add() (*Group, error) {
 	return g, nil
 }
 
-func (s *Set) remove(g *Group) {
+func (s *Set) removeGroup(g *Group) {
 	g.cancel()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,11 +163,11 @@ func (s *Set) remove(g *Group) {
 	s.wg.Done()
 }
 
-// shut lets no more groups in and returns those that are there.
-func (s *Set) shut() []*Group {
+// closeAll makes the Set take no more groups, and returns those that it has.
+func (s *Set) closeAll() []*Group {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.shutting = true
+	s.closed = true
 	all := make([]*Group, 0, len(s.all))
 	for g := range s.all {
 		all = append(all, g)

@@ -6,24 +6,25 @@ import (
 	"sync"
 )
 
-// copyConn copies from src to dst until src's end, which is no error. Its
-// stack, with those of whom it calls, is what most of an idle connection is.
+// copyConn copies from src to dst until the end of src, which is no error. Most of an
+// idle connection's memory is the stack of this function and of those it calls: keep
+// them small.
 func copyConn(dst, src net.Conn) (int64, error) {
-	isTCP, isUnix := socket(dst)
-	ofTCP, ofUnix := socket(src)
+	isTCP, isUnix := socketKind(dst)
+	ofTCP, ofUnix := socketKind(src)
 	if (isTCP || isUnix) && (ofTCP || ofUnix) {
-		n, done, err := splice(dst, src)
+		n, done, err := spliceConns(dst, src)
 		if done {
 			return n, err
 		}
 		more, err := copyBuffered(dst, src)
 		return n + more, err
 	}
-	// A stream of the tunnel may write to what nobody else writes to.
+	// A stream of the tunnel may write to dst directly, as nobody else does.
 	if d, ok := src.(interface{ DeliverTo(net.Conn) (int64, error) }); ok {
 		return d.DeliverTo(dst)
 	}
-	// Package net's own methods fall back to a buffer that they allocate.
+	// Not the methods of package net, which fall back to a buffer that they allocate.
 	if w, ok := src.(io.WriterTo); ok && !ofTCP {
 		return w.WriteTo(dst)
 	}
@@ -33,7 +34,7 @@ func copyConn(dst, src net.Conn) (int64, error) {
 	return copyBuffered(dst, src)
 }
 
-func socket(conn net.Conn) (isTCP, isUnix bool) {
+func socketKind(conn net.Conn) (isTCP, isUnix bool) {
 	switch conn.(type) {
 	case *net.TCPConn:
 		return true, false
@@ -43,20 +44,20 @@ func socket(conn net.Conn) (isTCP, isUnix bool) {
 	return false, false
 }
 
-// A large buffer of 64 KiB costs a third more CPU on loopback: it is split into
-// a segment and 53 bytes.
+// A large buffer of 64 KiB would cost a third more CPU on loopback, where it is split
+// into a segment and 53 bytes.
 const (
 	smallSize = 4 << 10
 	largeSize = 32 << 10
 )
 
 var (
-	small = sync.Pool{New: func() any { return new([smallSize]byte) }}
-	large = sync.Pool{New: func() any { return new([largeSize]byte) }}
+	smallBuffers = sync.Pool{New: func() any { return new([smallSize]byte) }}
+	largeBuffers = sync.Pool{New: func() any { return new([largeSize]byte) }}
 )
 
-// copyBuffered waits with a small buffer, and takes a large one for as long as
-// the small one would be too small: most connections idle most of the time.
+// copyBuffered waits with a small buffer, and uses a large one while reads fill the
+// small one: most connections are idle most of the time.
 func copyBuffered(dst, src net.Conn) (n int64, err error) {
 	for big, end := false, false; !end; big = !big {
 		var m int64
@@ -66,18 +67,17 @@ func copyBuffered(dst, src net.Conn) (n int64, err error) {
 	return n, err
 }
 
-// copyWhile copies for as long as what a read brings fits a buffer of this
-// kind: less than fills a small one, or at least that. end says that src has
-// ended or that there is an error.
+// copyWhile copies with a small or a big buffer, while a read returns less than a small
+// one holds, or as much and more. end says that src has ended or that there is an error.
 func copyWhile(dst, src net.Conn, big bool) (n int64, end bool, err error) {
 	var buf []byte
 	if big {
-		b := large.Get().(*[largeSize]byte)
-		defer large.Put(b)
+		b := largeBuffers.Get().(*[largeSize]byte)
+		defer largeBuffers.Put(b)
 		buf = b[:]
 	} else {
-		b := small.Get().(*[smallSize]byte)
-		defer small.Put(b)
+		b := smallBuffers.Get().(*[smallSize]byte)
+		defer smallBuffers.Put(b)
 		buf = b[:]
 	}
 	for {

@@ -12,41 +12,40 @@ import (
 	"github.com/causewayproject/causeway/internal/abort"
 )
 
-// ResetCode is what a connection with a method Reset(code uint32) error is
-// told when the other one broke off.
+// ResetCode is the code for the method Reset(code uint32) error of a connection, if it
+// has one, when the other connection has failed.
 const ResetCode = 10
 
 // Result is what a relay did.
 type Result struct {
 	AToB, BToA int64 // bytes that were written to b and to a
 
-	// Err is what ended the relay before both sides had: the first error of a
-	// read or a write, or that of ctx. Nil if each side has received all that
-	// the other sent, and its end.
+	// Err is what ended the relay early: the first error of a read or a write, or that
+	// of ctx. It is nil if each side has received all that the other sent, and its
+	// end.
 	Err error
 }
 
-// Relay copies from a to b and from b to a until both directions have ended or
-// one of them fails. It closes both connections and leaves no goroutine. Nobody
-// else may write to them meanwhile.
+// Relay copies from a to b and from b to a until both directions have ended or one of
+// them fails. It closes both connections and leaves no goroutine. Nobody else may write
+// to them meanwhile.
 //
-//   - When one side has sent all, the other is told so by CloseWrite, and may
-//     go on. One that has none (or whose CloseWrite is an
-//     [errors.ErrUnsupported]) can only be closed: what it still had to send
-//     is lost, the first side sees a reset, and Err says so.
-//   - An error of a read or a write, io.EOF apart, resets both sides (see
-//     [abort.Reset]): what was cut must not look whole. What was written to
-//     them and is not yet sent may be lost with it.
-//     What is taken for the end is for the connection to say: crypto/tls does so
-//     when TCP ends between two records, without a close_notify.
-//   - When ctx ends, both sides are reset. Err is then an error of ctx.
-//   - A side that has sent its end is not read any more, and so its reset is
-//     noticed only by the next write to it.
+//   - At the end of one direction, its receiver gets CloseWrite, and the other
+//     direction goes on. A connection without CloseWrite (or whose CloseWrite returns
+//     [errors.ErrUnsupported]) is closed instead: what it still had to send is lost,
+//     the other side sees a reset, and Err says so.
+//   - An error of a read or a write, except io.EOF, resets both sides (see
+//     [abort.Reset]), because data that was cut must not look complete. Data that was
+//     written and not yet sent may be lost. The connection defines what its end is:
+//     crypto/tls takes an end of TCP between two records for one, without a
+//     close_notify.
+//   - When ctx ends, both sides are reset, and Err is an error of ctx.
+//   - A side that has sent its end is not read any more: only the next write notices
+//     that it was reset.
 //
-// Nothing times out but by ctx. Bytes pass by splice where the system has it,
-// through a pipe that is held only while there are some, else by the DeliverTo,
-// WriteTo or ReadFrom that a connection has, else by a pooled buffer, which is small
-// as long as little comes.
+// There is no timeout except ctx. Relay uses splice if the system has it, with a pipe
+// that is held only while it has bytes; otherwise the DeliverTo, WriteTo or ReadFrom of
+// a connection; otherwise a pooled buffer, which is small while little comes.
 func Relay(ctx context.Context, a, b net.Conn) Result { return RelayEarly(ctx, nil, a, b) }
 
 // RelayEarly is Relay where a part of what a sent was read already: early is
@@ -56,12 +55,12 @@ func RelayEarly(ctx context.Context, early []byte, a, b net.Conn) Result {
 	aborted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(aborted)
-		r.abort(fmt.Errorf("relay: %w", contextError(ctx)))
+		r.abortBoth(fmt.Errorf("relay: %w", contextError(ctx)))
 	})
 	var res Result
 	var wg sync.WaitGroup
-	wg.Go(func() { res.BToA = r.copy(a, b, nil, "b to a") })
-	res.AToB = r.copy(b, a, early, "a to b")
+	wg.Go(func() { res.BToA = r.copyOneWay(a, b, nil, "b to a") })
+	res.AToB = r.copyOneWay(b, a, early, "a to b")
 	wg.Wait()
 	a.Close()
 	b.Close()
@@ -84,14 +83,14 @@ func contextError(ctx context.Context) error {
 
 // relay is one call of Relay.
 type relay struct {
-	a, b   net.Conn
-	err    atomic.Pointer[error] // the first
-	noHalf atomic.Pointer[error] // why a side was closed to tell it of an end
+	a, b        net.Conn
+	err         atomic.Pointer[error] // the first
+	noHalfClose atomic.Pointer[error] // why a side was closed to tell it of an end
 }
 
-// abort resets both sides because of err, unless that was done before. Side by
+// abortBoth resets both sides because of err, unless that was done before. Side by
 // side: one that takes its time must not keep the news from the other.
-func (r *relay) abort(err error) {
+func (r *relay) abortBoth(err error) {
 	if !r.err.CompareAndSwap(nil, &err) {
 		return
 	}
@@ -101,8 +100,8 @@ func (r *relay) abort(err error) {
 	wg.Wait()
 }
 
-// copy is one direction, its end included.
-func (r *relay) copy(dst, src net.Conn, early []byte, direction string) (n int64) {
+// copyOneWay is one direction, its end included.
+func (r *relay) copyOneWay(dst, src net.Conn, early []byte, direction string) (n int64) {
 	n, err := writeEarly(dst, early)
 	if err == nil {
 		var more int64
@@ -113,15 +112,15 @@ func (r *relay) copy(dst, src net.Conn, early []byte, direction string) (n int64
 		err = closeWrite(dst)
 		if errors.Is(err, errors.ErrUnsupported) {
 			// The other direction fails by this, unless it has ended too.
-			r.noHalf.Store(&err)
+			r.noHalfClose.Store(&err)
 			dst.Close()
 			return n
 		}
-	} else if cause := r.noHalf.Load(); cause != nil {
+	} else if cause := r.noHalfClose.Load(); cause != nil {
 		err = *cause
 	}
 	if err != nil {
-		r.abort(fmt.Errorf("relay: %s: %w", direction, err))
+		r.abortBoth(fmt.Errorf("relay: %s: %w", direction, err))
 	}
 	return n
 }

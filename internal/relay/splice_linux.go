@@ -17,8 +17,8 @@ const (
 	setPipeSize    = 1031 // F_SETPIPE_SZ
 )
 
-// A pipe is what splice(2) needs between two sockets. The kernel counts its
-// size against the user's, used or not.
+// pipe is the pipe that splice(2) needs between two sockets. The kernel counts its
+// whole size against the user's limit.
 type pipe struct {
 	r, w    int
 	cleanup runtime.Cleanup
@@ -35,7 +35,7 @@ func takePipe() *pipe {
 	if syscall.Pipe2(fds[:], syscall.O_CLOEXEC|syscall.O_NONBLOCK) != nil {
 		return nil
 	}
-	// A smaller one does as well, with more calls.
+	// A smaller pipe works, too, with more calls.
 	syscall.Syscall(syscall.SYS_FCNTL, uintptr(fds[0]), setPipeSize, pipeSize)
 	p := &pipe{r: fds[0], w: fds[1]}
 	p.cleanup = runtime.AddCleanup(p, closePipe, fds)
@@ -47,25 +47,24 @@ func closePipe(fds [2]int) {
 	syscall.Close(fds[1])
 }
 
-// A splicer is one direction between two sockets. It has a pipe only while it
-// has bytes: package net's own keeps one, of two descriptors, for as long as
-// the direction lives.
+// splicer is one direction between two sockets. It has a pipe only while the pipe has
+// bytes: package net keeps one, with two descriptors, for as long as the copy lasts.
 type splicer struct {
 	pipe *pipe
 	in   int   // bytes in the pipe
 	err  error // of the last call of the kernel
 }
 
-// splice copies without a copy in user space until src's end or an error. If
-// it can't, or can't any more, done is false and the caller goes on.
-func splice(dst, src net.Conn) (n int64, done bool, err error) {
+// spliceConns copies in the kernel until the end of src or an error. If that is not
+// possible, or not any more, done is false and the caller goes on.
+func spliceConns(dst, src net.Conn) (n int64, done bool, err error) {
 	from, to := rawConn(src), rawConn(dst)
 	if from == nil || to == nil {
 		return 0, false, nil
 	}
 	s := &splicer{}
-	defer s.drop()
-	fill, empty := s.fill, s.empty
+	defer s.releasePipe()
+	fill, empty := s.fillPipe, s.emptyPipe
 	for {
 		err := from.Read(fill)
 		if s.pipe == nil && err == nil || s.err == syscall.EINVAL {
@@ -89,7 +88,7 @@ func splice(dst, src net.Conn) (n int64, done bool, err error) {
 	}
 }
 
-// rawConn is nil for what is not a stream socket.
+// rawConn returns nil for a connection that is not a stream socket.
 func rawConn(conn net.Conn) syscall.RawConn {
 	var c syscall.Conn
 	switch conn := conn.(type) {
@@ -110,9 +109,9 @@ func rawConn(conn net.Conn) syscall.RawConn {
 	return raw
 }
 
-// fill moves what has come into the pipe, and gives the pipe back if nothing
-// has. Nothing in the pipe without an error is the end.
-func (s *splicer) fill(fd uintptr) bool {
+// fillPipe moves received bytes into the pipe, and gives the pipe back if there are
+// none. An empty pipe without an error is the end of the source.
+func (s *splicer) fillPipe(fd uintptr) bool {
 	if s.pipe == nil {
 		if s.pipe = takePipe(); s.pipe == nil {
 			return true
@@ -123,12 +122,12 @@ func (s *splicer) fill(fd uintptr) bool {
 		return true
 	}
 	s.err = nil
-	s.drop()
+	s.releasePipe()
 	return false
 }
 
-// empty moves what is in the pipe to where it goes.
-func (s *splicer) empty(fd uintptr) bool {
+// emptyPipe moves the bytes in the pipe to the destination.
+func (s *splicer) emptyPipe(fd uintptr) bool {
 	for s.in > 0 {
 		n, err := spliceFD(s.pipe.r, int(fd), s.in)
 		if err == syscall.EAGAIN {
@@ -146,8 +145,8 @@ func (s *splicer) empty(fd uintptr) bool {
 	return true
 }
 
-// drop gives the pipe back. One that has bytes is of no use to anybody.
-func (s *splicer) drop() {
+// releasePipe gives the pipe back. A pipe with bytes is closed.
+func (s *splicer) releasePipe() {
 	p := s.pipe
 	if p == nil {
 		return

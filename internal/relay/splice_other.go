@@ -5,4 +5,4 @@ package relay
 import "net"
 
 // splice can't.
-func splice(net.Conn, net.Conn) (n int64, done bool, err error) { return 0, false, nil }
+func spliceConns(net.Conn, net.Conn) (n int64, done bool, err error) { return 0, false, nil }

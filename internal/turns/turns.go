@@ -1,6 +1,6 @@
-// Package turns bounds how many goroutines do something at once. Those that wait
-// are served source by source, in rotation, and within a source the first comes
-// first: whoever sends a thousand waits for a thousand, and others do not.
+// Package turns bounds how many goroutines do something at once. It serves those that
+// wait source by source, in rotation, and within a source in their order: a source
+// that sends a thousand requests delays its own requests and not those of others.
 package turns
 
 import (
@@ -12,7 +12,7 @@ import (
 	"sync"
 )
 
-// ErrFull is the error of [Queue.Enter] if too many of the source wait already.
+// ErrFull is the error of [Queue.Enter] if too many of the source are waiting.
 var ErrFull = errors.New("too many of this source wait for their turn")
 
 // Queue gives turns to sources of type K. Make one by [New]. Its methods are safe
@@ -26,14 +26,14 @@ type Queue[K comparable] struct {
 	order   []K // the keys of waiting, the next one first
 }
 
-// New returns a Queue with n turns, in which maxWaiting of a source may wait; any
-// number for zero.
+// New returns a Queue with n turns. At most maxWaiting goroutines of a source may
+// wait; zero means any number.
 func New[K comparable](n, maxWaiting int) *Queue[K] {
 	return &Queue[K]{maxWaiting: maxWaiting, free: n, waiting: map[K][]chan struct{}{}}
 }
 
-// Source returns the address of a client, or the network of an IPv6 address,
-// which is one site's. All addresses that are no IP address are one source.
+// Source returns the address of a client, or for IPv6 its network (/64), because one
+// site has a whole network. All addresses that are not IP addresses are one source.
 func Source(addr net.Addr) netip.Prefix {
 	ip, err := netip.ParseAddrPort(addr.String())
 	if err != nil {
@@ -47,10 +47,10 @@ func Source(addr net.Addr) netip.Prefix {
 	return prefix
 }
 
-// Enter waits for a turn, which the caller gives back by Leave. The error is
-// ErrFull or ctx's cause.
+// Enter waits for a turn. The caller gives it back by Leave. The error is ErrFull or
+// ctx's cause.
 func (q *Queue[K]) Enter(ctx context.Context, from K) error {
-	turn, err := q.ask(from)
+	turn, err := q.takeTurn(from)
 	if turn == nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (q *Queue[K]) Enter(ctx context.Context, from K) error {
 		return nil
 	case <-ctx.Done():
 	}
-	if !q.giveUp(from, turn) {
+	if !q.leaveQueue(from, turn) {
 		q.Leave() // it was our turn meanwhile
 	}
 	return context.Cause(ctx)
@@ -85,16 +85,16 @@ func (q *Queue[K]) Leave() {
 	q.order = append(q.order, from)
 }
 
-// Waits reports whether somebody of the source waits.
+// Waits reports whether a goroutine of the source is waiting.
 func (q *Queue[K]) Waits(from K) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.waiting[from] != nil
 }
 
-// ask returns what is closed when it is the caller's turn; nil without an error
-// if it is.
-func (q *Queue[K]) ask(from K) (chan struct{}, error) {
+// takeTurn takes a free turn, or returns a channel that is closed when it is the
+// caller's turn.
+func (q *Queue[K]) takeTurn(from K) (chan struct{}, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.free > 0 {
@@ -112,8 +112,8 @@ func (q *Queue[K]) ask(from K) (chan struct{}, error) {
 	return turn, nil
 }
 
-// giveUp reports whether the turn had not come.
-func (q *Queue[K]) giveUp(from K, turn chan struct{}) bool {
+// leaveQueue stops waiting, and reports whether the turn had not come yet.
+func (q *Queue[K]) leaveQueue(from K, turn chan struct{}) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	i := slices.Index(q.waiting[from], turn)

@@ -14,46 +14,45 @@ import (
 )
 
 // Agent is the end of the tunnel beside a cluster: it dials out to a Server
-// and dials targets for it. Where servers tell of replicas, it has sessions
-// with two of them at a time, so that one may go. Its fields must not change
-// while Run runs.
+// and dials targets for it. If the Server has replicas, the agent keeps sessions
+// with two of them, so that one may go. Its fields must not change while Run runs.
 type Agent struct {
 	// Servers are addresses of one Server, or of its replicas, or of a load
-	// balancer before them: host:port, or a ws or wss URL. They are tried in
-	// turn. If empty, those of the invitation are taken.
+	// balancer in front of them: host:port, or a ws or wss URL. They are tried in
+	// turn. If empty, the agent uses those of the invitation.
 	Servers []string
-	// Dial connects to a server: through a corporate proxy, say. If nil, a
+	// Dial connects to a server, for example through a corporate proxy. If nil, a
 	// net.Dialer does.
 	Dial DialFunc
 	// Transport carries the session. If nil, the form of the address decides, as
 	// [TransportFor] does.
 	Transport Transport
-	// Credentials keep the agent's key and certificate. Required, unless there
-	// is GetClientCertificate.
+	// Credentials keeps the agent's key and certificate. Required, unless
+	// GetClientCertificate is set.
 	Credentials CredentialStore
 	// GetClientCertificate returns the certificate of an agent that does not
-	// enrol: one of SPIFFE or of a corporate PKI, which [Server.Identify] has to
-	// know. It is called before each connection attempt, and again from two
-	// thirds of the certificate's life on. Once it returns another certificate,
-	// sessions with that take the place of those that there are, whose streams
-	// live on; at a replica that the agent does not come back to, until the older
+	// enrol, such as one of SPIFFE or of a corporate PKI, which [Server.Identify]
+	// has to know. It is called before each connection attempt, and again after two
+	// thirds of the certificate's life. Once it returns another certificate, the
+	// agent makes new sessions with that and retires the older ones, whose streams
+	// go on; at a replica that the agent does not come back to, until the older
 	// certificate ends. If nil, the agent enrols.
 	//
-	// The argument is always the same: TLS 1.3, no authorities, a Context that is
-	// nil. One call follows the other; each must return soon, since nothing ends
-	// it. An error is retried, as is a certificate that does not change.
+	// The argument is always the same: TLS 1.3, no authorities, a nil Context.
+	// Calls do not overlap; each must return soon, since nothing ends it. The agent
+	// calls again after an error, or if the certificate has not changed.
 	//
-	// The server still has the certificate of its Authority. The agent knows it
+	// The server still shows a certificate of its Authority. The agent verifies it
 	// by the Pin of Invitation, which is required.
 	GetClientCertificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
-	// Invitation returns what the agent enrols with; it is called whenever
-	// there is no valid certificate, so that a new one is found without a
-	// restart. If nil, the agent has to have credentials. With
-	// GetClientCertificate it is called before each connection attempt; Pin is
-	// required then, and Token and Cluster are not used.
+	// Invitation returns the invitation to enrol with. It is called whenever the
+	// agent has no valid certificate, so that a new invitation is found without a
+	// restart. If nil, the agent needs credentials. With GetClientCertificate it is
+	// called before each connection attempt; then only Pin, which is required, and
+	// Servers are used.
 	Invitation func(ctx context.Context) (Invitation, error)
-	// Targets are what the Server may reach. The zero value is
-	// kubernetes.default.svc:443 alone.
+	// Targets are what the Server may reach. The zero value is only
+	// kubernetes.default.svc:443.
 	Targets Targets
 	// MaxStreams is how many streams a session may carry at once, and how many
 	// targets it may dial or relay to for them, whatever the server does. Zero
@@ -61,43 +60,44 @@ type Agent struct {
 	MaxStreams int
 	// HandshakeTimeout bounds a connection attempt. Zero means 15 seconds.
 	HandshakeTimeout time.Duration
-	// Grace is how long streams live on when Run's context ends. Zero means 30
-	// seconds; negative ends them at once.
+	// Grace is how long open streams may go on after Run's context has ended. Zero
+	// means 30 seconds; a negative Grace ends them at once.
 	Grace time.Duration
-	// FirstBackoff bounds the random wait before the first new attempt. Each
-	// failure doubles it, up to MaxBackoff; a session that lasted a minute puts
-	// it back. Zero means 4 and 30 seconds. The search for a second replica,
-	// when the address led to the first one again, takes shorter waits, which
-	// grow up to ten times MaxBackoff, and is no failure.
+	// FirstBackoff bounds the random wait before the next attempt. Each failure
+	// doubles it, up to MaxBackoff; a session that lasted a minute resets it. Zero
+	// means 4 and 30 seconds. If the search for a second replica finds the first
+	// one again, that is not a failure: its waits begin shorter, and grow up to ten
+	// times MaxBackoff.
 	FirstBackoff, MaxBackoff time.Duration
-	// KeepAlive finds dead carriers.
+	// KeepAlive detects dead carriers.
 	KeepAlive KeepAlive
-	// Payload takes what the server's owner hands over; its error is told to
-	// the server. If nil, payloads are refused.
+	// Payload takes a payload from the server's owner; the server gets its error.
+	// If nil, payloads are refused.
 	Payload func(ctx context.Context, p Payload) error
 	// Program is the name and version that the server may see.
 	Program string
-	// Hooks see what happens.
+	// Hooks are called when something happens.
 	Hooks AgentHooks
 
 	mu    sync.Mutex // guards the field below
 	state agentState
 }
 
-// AgentHooks see what an Agent does. Each may be nil; each is called by the
-// goroutine at work and must return soon. A server is its address without the
-// password and the query of a URL.
+// AgentHooks are called as an Agent works. Each may be nil. Each is called on the
+// goroutine that does the work, so it must return soon. The argument server is an
+// address without the password and the query of a URL.
 type AgentHooks struct {
 	// Connected is called when a session begins.
 	Connected func(server string, id Identity)
-	// Disconnected is called when a session has ended; err is nil if it ended
-	// in order.
+	// Disconnected is called when a session has ended; err is nil if one side
+	// closed it as planned.
 	Disconnected func(server string, err error)
-	// Failed is called when an attempt to connect, to enrol or to renew
-	// failed, with the time until the next.
+	// Failed is called when an attempt to connect, to enrol or to renew has
+	// failed, with the time until the next one.
 	Failed func(server string, err error, retry time.Duration)
-	// Enrolled is called when the agent got its first certificate, or, after
-	// it had been without a valid one, another; Renewed when it got the next.
+	// Enrolled is called when the agent has enrolled: for the first time, or after
+	// it had no valid certificate. Renewed is called when it has renewed its
+	// certificate.
 	Enrolled func(id Identity, until time.Time)
 	Renewed  func(id Identity, until time.Time)
 	// Dialed is called when a target was dialed, or denied; err is nil or an
@@ -126,12 +126,11 @@ func (a *Agent) check() error {
 	return nil
 }
 
-// Run keeps the agent connected until the context ends. Then it tells the
-// server, takes no more streams, lets the open ones live for Grace at most,
-// and returns nil. Otherwise it returns only for a configuration that can't
-// work; whatever time or a new invitation may heal is retried, and told to the
-// hooks. All its goroutines have ended when it returns. It must not be called
-// twice at the same time.
+// Run keeps the agent connected until the context ends. Then it tells the server,
+// accepts no more streams, waits up to Grace for the open ones to end, and returns
+// nil. Before that it returns only if the configuration can't work. Any other
+// failure is retried and reported to the hooks. All its goroutines have ended when
+// it returns. It must not be called twice at the same time.
 func (a *Agent) Run(ctx context.Context) error {
 	if err := a.check(); err != nil {
 		return err
@@ -150,7 +149,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	return r.drainSessions()
 }
 
-// runner is one Run. What has no lock is for Run's goroutine.
+// runner is the state of one Run. Only Run's goroutine uses the fields without a
+// lock.
 type runner struct {
 	*Agent
 	targets       *target.Policy
@@ -204,8 +204,8 @@ func (r *runner) connect(ctx context.Context, held []string) (l *serverSession, 
 }
 
 // attemptServer makes a session with the next server, which is to be none of those
-// held, after an enrolment if there is no valid certificate. What it returns as
-// server is for people.
+// held, after an enrolment if there is no valid certificate. The server that it
+// returns is for people to read.
 func (r *runner) attemptServer(ctx context.Context, held []string) (l *serverSession, server string, err error) {
 	servers, enrol, err := r.prepareAttempt(ctx)
 	if err != nil {

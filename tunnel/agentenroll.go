@@ -15,7 +15,7 @@ import (
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
-// enrolling is what a runner knows of its enrolments.
+// enrolling is what a runner knows about its enrolments.
 type enrolling struct {
 	invitation Invitation
 	spent      string        // the token that made the credentials, or can't
@@ -24,8 +24,8 @@ type enrolling struct {
 	revoked    bool          // nor the key that was saved before they were made
 }
 
-// prepareAttempt loads the credentials and, if those will not do, reads the
-// invitation. It returns the servers to try, and whether to enrol there first.
+// prepareAttempt loads the credentials and reads the invitation if they are not
+// enough. It returns the servers to try, and whether to enrol there first.
 func (r *runner) prepareAttempt(ctx context.Context) (servers []string, enrol bool, err error) {
 	if r.GetClientCertificate != nil {
 		servers, err = r.prepareGiven(ctx)
@@ -46,8 +46,8 @@ func (r *runner) prepareAttempt(ctx context.Context) (servers []string, enrol bo
 		r.invitation, err = r.readInvitation(ctx, enrol)
 		switch {
 		case err != nil && held.isEnrolled():
-			// The server decides: its clock may be the right one, and what
-			// refused the certificate may be mended there.
+			// The server decides: its clock may be the right one, and the reason
+			// for the refusal may be gone.
 			r.rejected, enrol = false, false
 		case err != nil:
 			return nil, false, err
@@ -117,9 +117,9 @@ func (r *runner) enroll(ctx context.Context, server string) error {
 	return nil
 }
 
-// makeKey makes the key to enrol with. Before a first enrolment it is saved,
-// since the token may be spent although the answer never comes; what replaces
-// rejected credentials must not destroy them.
+// makeKey makes the key to enrol with. Before the first enrolment the key is saved:
+// the token may be spent although the answer never comes. If there are rejected
+// credentials, the key is not saved before the enrolment, to keep them.
 func (r *runner) makeKey(ctx context.Context) error {
 	if r.key != nil {
 		return nil
@@ -143,7 +143,8 @@ func (r *runner) makeKey(ctx context.Context) error {
 	return err
 }
 
-// noteRefusal looks at why the server refused a session.
+// noteRefusal notes whether the server refused a session because of the
+// certificate.
 func (r *runner) noteRefusal(err error) {
 	switch codeOf(err) {
 	case CodeCertificateExpired, CodeBadCertificate, CodeRevoked, CodeServerCertificate:
@@ -152,9 +153,9 @@ func (r *runner) noteRefusal(err error) {
 }
 
 // requestCertificate asks the server for a certificate of key, on a connection whose
-// handshake is done. program names the agent's program and its version. What
-// it returns is for a CredentialStore. The connection is the caller's to
-// close; after the end of ctx it is of no use.
+// handshake is done. program names the agent's program and its version. The caller
+// saves the credentials and closes the connection, which cannot be used any more
+// once ctx has ended.
 func requestCertificate(ctx context.Context, conn net.Conn, state *tls.ConnectionState, inv Invitation, key crypto.Signer, program string) (*Credentials, error) {
 	m := wire.New(wire.MsgEnroll).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagToken, inv.Token)
 	if inv.Cluster != "" {
@@ -205,8 +206,8 @@ func askError(ctx context.Context, cluster string, err error) error {
 }
 
 // newRequest makes a key and the RENEW that asks for its certificate on
-// this connection. The key is for accept, along with the answer that has the
-// message's id.
+// this connection. The caller passes the key to acceptRenewal, with the answer that
+// has the message's id.
 func newRequest(state *tls.ConnectionState) (crypto.Signer, *wire.Message, error) {
 	key, err := newKey()
 	if err != nil {
@@ -225,8 +226,8 @@ type renewal struct {
 	done    chan error
 }
 
-// startRenewal asks for the next certificate on the link, apart: the answer
-// may take long, and a session may end meanwhile.
+// startRenewal asks for the next certificate on the session, on another goroutine:
+// the answer may take long, and a session may end meanwhile.
 func (r *runner) startRenewal(ctx context.Context, l *serverSession) {
 	n := &renewal{l, make(chan error, 1)}
 	r.renewing = n

@@ -20,17 +20,20 @@ import (
 )
 
 // Authority is the tunnel's own certificate authority. It signs the server's
-// certificate, the agents' and the tokens of invitations. Its key is to sign
-// nothing else: whoever holds a certificate of it with the right URI is an agent.
+// certificate, the agents' certificates and the tokens of invitations. Its key must
+// sign nothing else: any holder of a certificate with the right URI is an agent.
 //
-// A rollover from an authority A to B has three steps. First the servers run
-// with A and B among Trusted; agents that are connected learn to trust B. Then
-// with B and A among Trusted: what is signed is signed by B. Then, after the
-// life of an agent's certificate, with B alone, which cuts off at once whoever has
-// no certificate of B; so B alone in the first place is what to do if the key of A
-// was stolen, and all agents need new invitations. Invitations carry the pin of
-// the authority that signs; those that are out at the second step are void,
-// although their tokens are good while A is trusted.
+// A rollover from an authority A to B has three steps:
+//
+//  1. The servers run with A, and B in Trusted. Connected agents learn to trust B.
+//  2. They run with B, and A in Trusted. From now on B signs.
+//  3. After the life of an agent's certificate they run with only B. That ends the
+//     sessions of all agents that have no certificate of B.
+//
+// If the key of A was stolen, go to the third step at once: all agents then need
+// new invitations. An invitation has the pin of the authority that signs, so the
+// second step makes open invitations useless, although their tokens stay valid while
+// A is trusted.
 //
 // An Authority is not changed once it is in use; it is then safe for
 // concurrent use, if its Key is.
@@ -38,18 +41,18 @@ type Authority struct {
 	// Certificate is the authority that signs. Required.
 	Certificate *x509.Certificate
 	// Key is the key of Certificate: ECDSA, RSA or Ed25519. Only Public and Sign
-	// are called, for a certificate and for a token by the same algorithm, so that
-	// it may be kept by a key management service. Required.
+	// are called, with the same algorithm for a certificate and for a token, so a key
+	// management service can hold it. Required.
 	Key crypto.Signer
-	// Trusted are the authorities trusted beside it: the next one or the
-	// former one of a rollover. If empty, there is none.
+	// Trusted are other authorities to trust: the next or the former one of a
+	// rollover. It may be empty.
 	Trusted []*x509.Certificate
 }
 
 const (
 	authorityYears = 10
-	// backdate is how far before its signing a certificate begins, for clocks
-	// that differ (SPEC.md, section 6).
+	// backdate is how long before its signing a certificate begins, for clocks that
+	// differ (SPEC.md, section 6).
 	backdate = 15 * time.Minute
 )
 
@@ -65,7 +68,7 @@ func NewAuthority() (*Authority, error) {
 	}
 	now := time.Now()
 	template := &x509.Certificate{
-		// The name differs between the authorities of a rollover, for people.
+		// The name shows people which authority of a rollover it is.
 		Subject:               pkix.Name{CommonName: "Causeway tunnel authority " + hex.EncodeToString(sum[:4])},
 		NotBefore:             now.Add(-backdate),
 		NotAfter:              now.AddDate(authorityYears, 0, 0),
@@ -81,9 +84,9 @@ func NewAuthority() (*Authority, error) {
 	return &Authority{Certificate: cert, Key: key}, nil
 }
 
-// ParseAuthority reads an authority as PEM returns it: the first certificate
-// is the one that signs, the others are Trusted. The key is PKCS #8, PKCS #1
-// or SEC 1. The error is an [*Error] with CodeConfig.
+// ParseAuthority reads an authority in the form that PEM returns: the first
+// certificate signs, the others are Trusted. The key is in PKCS #8, PKCS #1 or
+// SEC 1. The error is an [*Error] with CodeConfig.
 func ParseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	certs, err := parseCertificates(certPEM)
 	if err != nil {
@@ -103,8 +106,8 @@ func ParseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	return a, nil
 }
 
-// PEM returns the certificates, Certificate first, and the key in PKCS #8.
-// It fails if the key cannot leave where it is.
+// PEM returns the certificates, Certificate first, and the key in PKCS #8. It fails
+// if the key cannot be exported.
 func (a *Authority) PEM() (cert, key []byte, err error) {
 	for _, c := range a.allCertificates() {
 		cert = append(cert, encodePEM(pemCertificate, c.Raw)...)
@@ -172,9 +175,9 @@ func (a *Authority) addRoots(m *wire.Message) *wire.Message {
 }
 
 // issueCertificate signs a certificate that lives from now on, and not longer than the
-// authority. It says no more than it has to: both ends of a session keep it,
-// parsed, and basic constraints, which are for authorities, would be the fifth
-// extension, for which crypto/x509 makes room for eight.
+// authority. It holds no more than it has to, since both ends of a session keep it in
+// memory, parsed. Basic constraints, which a leaf does not need, would be the fifth
+// extension, and for five crypto/x509 allocates eight.
 func (a *Authority) issueCertificate(pub crypto.PublicKey, uri *url.URL, usage []x509.ExtKeyUsage, now time.Time, life time.Duration) (*x509.Certificate, error) {
 	end := now.Add(life)
 	if last := a.Certificate.NotAfter; end.After(last) {
@@ -240,7 +243,8 @@ func parseCertificates(text []byte) (certs []*x509.Certificate, err error) {
 	}
 }
 
-// parseKey names no cause: what cannot be read may be a key all the same.
+// parseKey returns errors without a cause: a text that cannot be read may still hold
+// a key, and the cause may quote it.
 func parseKey(text []byte) (crypto.Signer, error) {
 	block, _ := pem.Decode(text)
 	if block == nil {

@@ -14,11 +14,11 @@ import (
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
-// Credentials are an agent's: what it shows, and whom it trusts. They are not
-// changed once made; a renewal makes new ones.
+// Credentials are an agent's key and certificate, and the authorities that it
+// trusts. They are not changed once made; a renewal makes new ones.
 type Credentials struct {
-	// Key is the agent's own. It is kept before the first enrolment, which may
-	// then be repeated with the same token.
+	// Key is the agent's own. It is saved before the first enrolment, which can then
+	// be repeated with the same token.
 	Key crypto.Signer
 	// Chain is the certificate of Key, leaf first; empty before the enrolment.
 	Chain []*x509.Certificate
@@ -57,8 +57,8 @@ func (c *Credentials) expires() time.Time {
 }
 
 // renewAt is when two thirds of the certificate's life are over; the zero time
-// before the enrolment. The life begins when the server signed, which is not
-// when the certificate says; another PKI's begins when it says.
+// before the enrolment. A certificate of the tunnel's authority is backdated, so its
+// life begins later than it says; that of another PKI begins when it says.
 func (c *Credentials) renewAt() time.Time {
 	if !c.isEnrolled() {
 		return time.Time{}
@@ -103,16 +103,17 @@ func (c Credentials) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, c.St
 // MarshalText returns String: JSON and logs hold no key.
 func (c Credentials) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// externalIdentity is of credentials that came by Agent.GetClientCertificate. It is not
-// changed once made.
+// externalIdentity belongs to credentials that came from
+// Agent.GetClientCertificate. It is not changed once made.
 type externalIdentity struct {
 	cert *tls.Certificate
 	pin  string   // of the server's authority
-	id   Identity // whom the server takes the agent for; zero until it says so
+	id   Identity // what the server calls the agent; zero until it says so
 }
 
-// withCertificate returns the credentials with the certificate; c itself if it has that.
-// The same leaf stays the same pointer: sessions with it are not stale.
+// withCertificate returns the credentials with the certificate; c itself if it has
+// that one. An equal leaf stays the same pointer, so that sessions with it do not
+// count as outdated.
 func (c *Credentials) withCertificate(cert *tls.Certificate, pin string) *Credentials {
 	next := &Credentials{Chain: []*x509.Certificate{cert.Leaf}, external: &externalIdentity{cert: cert, pin: pin}}
 	if c == nil {
@@ -129,8 +130,8 @@ func (c *Credentials) withCertificate(cert *tls.Certificate, pin string) *Creden
 	return next
 }
 
-// withIdentity returns g with the identity that the message says; g itself if it says
-// none, or the same.
+// withIdentity returns g with the identity in the message; g itself if the message
+// has none, or the same.
 func (g *externalIdentity) withIdentity(m *wire.Message) *externalIdentity {
 	if g == nil {
 		return nil
@@ -159,7 +160,7 @@ func withLeaf(cert *tls.Certificate) (*tls.Certificate, error) {
 }
 
 // acceptRenewal returns the credentials that the answer to a RENEW makes with the
-// key. They are of the same identity. c stays as it is.
+// key. Their identity has to be that of c, which is not changed.
 func (c *Credentials) acceptRenewal(answer *wire.Message, key crypto.Signer) (*Credentials, error) {
 	id := c.identity()
 	next, err := parseIssued(answer, "renew", id.Cluster, key, c.Roots)
@@ -172,9 +173,8 @@ func (c *Credentials) acceptRenewal(answer *wire.Message, key crypto.Signer) (*C
 	return next, nil
 }
 
-// withAuthorities returns the credentials with the message's authorities in place of
-// theirs, and with what else it says of the agent; c itself if that is the
-// same. c stays as it is.
+// withAuthorities returns the credentials with the authorities and the identity in
+// the message; c itself if both are the same. c is not changed.
 func (c *Credentials) withAuthorities(m *wire.Message) (*Credentials, error) {
 	roots, err := parseAuthorities(m, c.Roots)
 	if err != nil {
@@ -187,9 +187,9 @@ func (c *Credentials) withAuthorities(m *wire.Message) (*Credentials, error) {
 	return &Credentials{Key: c.Key, Chain: c.Chain, Roots: roots, external: g}, nil
 }
 
-// parseIssued reads an ISSUED, and checks that it is of use: a certificate of
-// key, for an agent, of an authority among those that it names. known is for
-// certificates.
+// parseIssued reads an ISSUED, and checks that it has a certificate of key, for an
+// agent, signed by one of the authorities that it names. Certificates in known are
+// not parsed again.
 func parseIssued(m *wire.Message, op, cluster string, key crypto.Signer, known []*x509.Certificate) (*Credentials, error) {
 	if err := messageError(m, op, cluster, ""); err != nil {
 		return nil, err
@@ -205,7 +205,7 @@ func parseIssued(m *wire.Message, op, cluster string, key crypto.Signer, known [
 		err = c.check()
 	}
 	if err == nil {
-		// When it is valid is for the server's clock to say.
+		// The server's clock decides when it is valid.
 		err = verifyLeaf(chain[0], roots, withinLife(chain[0], time.Now()), x509.ExtKeyUsageClientAuth)
 	}
 	if err != nil {
@@ -214,7 +214,7 @@ func parseIssued(m *wire.Message, op, cluster string, key crypto.Signer, known [
 	return c, nil
 }
 
-// parseAuthorities are those that the message tells the agent to trust.
+// parseAuthorities returns the authorities that the message tells the agent to trust.
 func parseAuthorities(m *wire.Message, known []*x509.Certificate) ([]*x509.Certificate, error) {
 	roots, err := parseCertificateFields(m, wire.TagRoot, known)
 	if err == nil && len(roots) == 0 {
@@ -229,9 +229,9 @@ func parseAuthorities(m *wire.Message, known []*x509.Certificate) ([]*x509.Certi
 // maxCertificates bounds what an agent takes from one message.
 const maxCertificates = 32
 
-// parseCertificateFields parses the fields with the tag. For what is in known it returns
-// that: a parsed certificate takes 3 KiB, and crypto/tls, which keeps each
-// once, has the authority's for as long as there is a connection.
+// parseCertificateFields parses the fields with the tag. A certificate that is in
+// known is returned from there: parsed it takes 3 KiB, and while there is a
+// connection, crypto/tls holds the authority's anyway.
 func parseCertificateFields(m *wire.Message, t wire.Tag, known []*x509.Certificate) ([]*x509.Certificate, error) {
 	all := m.All(t)
 	if len(all) > maxCertificates {

@@ -48,12 +48,12 @@ func (s *MemoryCredentials) Save(_ context.Context, c *Credentials) error {
 	return nil
 }
 
-// FileStore is a [CredentialStore] in one file, credentials.pem, which is
-// replaced as a whole: the key (PKCS #8), the certificates, the authorities.
-// Nobody else can read it.
+// FileStore is a [CredentialStore] in one file, credentials.pem, with the key
+// (PKCS #8), the certificates and the authorities. The file is replaced as a whole,
+// and only its owner can read it.
 type FileStore struct {
-	// Dir is the directory, of this agent alone; it is made if it is missing.
-	// Required.
+	// Dir is the directory, which no other agent may use. It is made if it is
+	// missing. Required.
 	Dir string
 }
 
@@ -64,8 +64,8 @@ const (
 	pemRoot         = "CAUSEWAY AUTHORITY" // not CERTIFICATE: it is no part of the chain
 )
 
-// Load implements [CredentialStore]. What cannot be read or does not fit
-// together is an [*Error] with CodeConfig.
+// Load implements [CredentialStore]. If the file cannot be read, or its parts do not
+// fit together, the error is an [*Error] with CodeConfig.
 func (s FileStore) Load(context.Context) (*Credentials, error) {
 	if s.Dir == "" {
 		return nil, configError("file store: field Dir is required")
@@ -155,18 +155,18 @@ func decodeCredentials(text []byte) (*Credentials, error) {
 const (
 	privateDir  fs.FileMode = 0o700
 	tempPrefix              = ".new-"
-	tempForgets             = time.Hour // what a crash left is removed after that
+	tempForgets             = time.Hour // age at which a temporary file is removed
 )
 
 // replaceFile gives the file new contents. A crash at any point leaves the old
-// or the new ones. Only the owner can read it.
+// or the new contents, whole. Only the owner can read the file.
 func replaceFile(dir, name string, data []byte) error {
 	return putFile(dir, name, data, os.Rename)
 }
 
-// createFile is replaceFile for a file that must not exist yet: of those who
-// create it at the same time one succeeds, and the others get fs.ErrExist. The
-// file system has to know hard links.
+// createFile is like replaceFile, for a file that must not exist yet. If several
+// callers create it at the same time, one succeeds and the others get fs.ErrExist.
+// The file system must support hard links.
 func createFile(dir, name string, data []byte) error {
 	return putFile(dir, name, data, os.Link)
 }
@@ -178,7 +178,7 @@ func putFile(dir, name string, data []byte, put func(from, to string) error) (er
 		return err
 	}
 	defer func() {
-		// After a rename there is nothing to remove any more.
+		// After a rename the file is gone.
 		if rm := os.Remove(f.Name()); err == nil && rm != nil && !errors.Is(rm, fs.ErrNotExist) {
 			err = rm
 		}
@@ -196,7 +196,7 @@ func putFile(dir, name string, data []byte, put func(from, to string) error) (er
 	return syncDir(dir)
 }
 
-// syncDir makes a new name last. Not every system can; then it is as it is.
+// syncDir makes a new name durable, on systems that can sync a directory.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -206,7 +206,7 @@ func syncDir(dir string) error {
 	return d.Close()
 }
 
-// sweepTemp removes what crashes left. What cannot be removed harms nobody.
+// sweepTemp removes the temporary files that crashes left, as far as it can.
 func sweepTemp(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

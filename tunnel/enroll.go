@@ -23,13 +23,13 @@ const (
 	maxEnroll      = 32 << 10           // of the body of an ENROLL or RENEW
 	defaultLife    = 7 * 24 * time.Hour // an agent that was off for a weekend comes back by itself
 	defaultInvite  = time.Hour
-	agentNameBytes = 10 // 16 characters: no key can be found whose name is another's
+	agentNameBytes = 10 // 16 characters: too many for anybody to find a key with a given name
 )
 
 // enroller is the server's side of enrolment, identity and renewal. It is safe
 // for concurrent use.
 type enroller struct {
-	authority func() *Authority // may give another one from call to call
+	authority func() *Authority // another one after SetAuthority
 	store     Store
 	life      time.Duration    // of an agent's certificate; if zero, 7 days
 	now       func() time.Time // nil: time.Now
@@ -54,7 +54,7 @@ func (e *enroller) agentLife() time.Duration {
 	return e.life
 }
 
-// refusedError is an error whose text the other side may read.
+// refusedError is an error whose text the other side gets.
 func refusedError(op, cluster string, code Code, format string, args ...any) *Error {
 	e := &Error{Op: op, Cluster: cluster, Code: code}
 	if format != "" {
@@ -63,13 +63,13 @@ func refusedError(op, cluster string, code Code, format string, args ...any) *Er
 	return e
 }
 
-// internalError is an error whose cause stays here.
+// internalError is an error whose cause the other side does not get.
 func internalError(op, cluster string, err error) *Error {
 	return &Error{Op: op, Cluster: cluster, Code: CodeInternal, Err: err}
 }
 
-// privateCause is the cause of an [*Error] whose code the other side may read,
-// and nothing else.
+// privateCause is the cause of an [*Error] of which the other side only gets the
+// code.
 type privateCause struct{ error }
 
 func (c privateCause) Unwrap() error { return c.error }
@@ -117,8 +117,8 @@ func (e *enroller) invite(ctx context.Context, cluster string, life time.Duratio
 	return token, expires, nil
 }
 
-// answerEnroll returns the answer to an ENROLL, and who was enrolled. The error is
-// why the answer is a refusal: an [*Error].
+// answerEnroll returns the answer to an ENROLL, and the identity that was enrolled. If
+// the answer is a refusal, the error is its reason, an [*Error].
 func (e *enroller) answerEnroll(ctx context.Context, state *tls.ConnectionState, m *wire.Message) (*wire.Message, Identity, error) {
 	answer, id, err := e.enrollAgent(ctx, state, m)
 	if err != nil {
@@ -134,7 +134,7 @@ func (e *enroller) enrollAgent(ctx context.Context, state *tls.ConnectionState, 
 	if !m.Speaks() {
 		return nil, Identity{}, refusedError("enroll", "", CodeVersion, "this server speaks version %d", wire.Version)
 	}
-	// What a stranger sends costs no question to the Store.
+	// A client without a token that we signed causes no call of the Store.
 	t, err := e.verifyToken(m)
 	if err != nil {
 		return nil, Identity{}, err
@@ -151,8 +151,8 @@ func (e *enroller) enrollAgent(ctx context.Context, state *tls.ConnectionState, 
 	return answer, id, err
 }
 
-// spendToken gives the token to the key, if it is not another's, and returns the
-// identity that the key has by it.
+// spendToken spends the token for the key, unless it was spent for another key, and
+// returns the identity of that key.
 func (e *enroller) spendToken(ctx context.Context, t wire.Token, pub crypto.PublicKey) (Identity, error) {
 	sum, err := fingerprint(pub)
 	if err != nil {
@@ -197,8 +197,8 @@ func (e *enroller) claimToken(ctx context.Context, id, key string) (holder strin
 	return t.Key, err
 }
 
-// verifyToken returns the message's token, if it may be spent for all that can be
-// known without the Store.
+// verifyToken returns the message's token, if it may be spent as far as can be known
+// without the Store.
 func (e *enroller) verifyToken(m *wire.Message) (wire.Token, error) {
 	t, err := wire.ParseToken(m.Text(wire.TagToken))
 	if err != nil {
@@ -220,8 +220,8 @@ func (e *enroller) verifyToken(m *wire.Message) (wire.Token, error) {
 	return t, nil
 }
 
-// answerRenew returns the answer to a RENEW of the session of id. The certificate
-// that the session began with has to be good still.
+// answerRenew returns the answer to a RENEW of the session of id. The certificate that
+// the session began with must still be valid.
 func (e *enroller) answerRenew(ctx context.Context, id Identity, state *tls.ConnectionState, m *wire.Message) *wire.Message {
 	answer, err := e.renewCertificate(ctx, id, state, m)
 	if err != nil {
@@ -234,7 +234,7 @@ func (e *enroller) renewCertificate(ctx context.Context, id Identity, state *tls
 	if m.Kind != wire.MsgRenew || len(m.Body) > maxEnroll {
 		return nil, refusedError("renew", id.Cluster, CodeBadRequest, "not a renewal")
 	}
-	// Not by Identify: a certificate of another PKI is that PKI's to renew.
+	// Identify is not asked: a certificate of another PKI is renewed by that PKI.
 	found, _, err := e.issuedTo("renew", state)
 	if err == nil {
 		_, err = e.inForce(ctx, "renew", found, state)
@@ -284,20 +284,20 @@ func (s *Server) serveEnrolment(ctx context.Context, c *carrier.Conn) {
 	if wire.Write(c, answer) != nil || c.Flush() != nil {
 		return
 	}
-	// Closing at once might overtake the answer.
+	// If it closed at once, the answer might be lost.
 	c.SetReadDeadline(time.Now().Add(session.LingerTimeout))
 	io.CopyN(io.Discard, c, 1)
 }
 
-// storeContext returns a context for the Store, which ends while there is time left
-// to tell the other side so: a third of it.
+// storeContext returns a context for calls of the Store. It ends when two thirds of
+// the time are over, so that the other side can still be told.
 func storeContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, _ := ctx.Deadline() // admit's
 	return context.WithTimeout(ctx, time.Until(deadline)*2/3)
 }
 
-// claimMemory is how long the Store's answer about a token counts: whoever
-// comes with the same token again and again costs one question in that time.
+// claimMemory is how long the Store's answer about a token is remembered: a client
+// that repeats a token causes one call of the Store in that time.
 const claimMemory = time.Minute
 
 // claims keeps callers that have a token from using up the Store: one at a time

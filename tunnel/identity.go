@@ -13,14 +13,14 @@ import (
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
-// Identity is who an agent is: a URI SAN of the certificate that it got by its
-// enrolment, as in causeway://agent/default%2Fprod/k3w7hq2n, or what
-// [Server.Identify] makes of another certificate.
+// Identity says which agent it is. It is a URI SAN in the certificate of an agent
+// that enrolled, such as causeway://agent/default%2Fprod/k3w7hq2n, or what
+// [Server.Identify] returned for another certificate.
 type Identity struct {
-	// Cluster is what [Server.Dialer] is asked for, such as namespace/name.
+	// Cluster is the argument of [Server.Dialer], such as namespace/name.
 	Cluster string
-	// Agent tells the agents of a cluster apart. The server gives it at
-	// enrolment, and renewals keep it. At most 64 bytes, which print.
+	// Agent tells the agents of a cluster apart. The server chooses it at the
+	// enrolment, and renewals keep it. At most 64 bytes, all printable.
 	Agent string
 }
 
@@ -31,7 +31,7 @@ const (
 	serverURI  = "causeway://server"
 )
 
-// URI returns the form in a certificate.
+// URI returns the URI that stands for the identity in a certificate.
 func (i Identity) URI() *url.URL {
 	return &url.URL{
 		Scheme:  uriScheme,
@@ -62,8 +62,8 @@ func identityOf(cert *x509.Certificate) (Identity, error) {
 	return i, errors.Join(err1, err2, wire.CheckCluster(i.Cluster), wire.CheckAgent(i.Agent))
 }
 
-// identifyBy returns who the client of a connection is by the Server's field
-// Identify.
+// identifyBy returns the identity that the Server's field Identify returns for a
+// connection.
 func identifyBy(identify func(tls.ConnectionState) (Identity, error), state *tls.ConnectionState) (Identity, error) {
 	id, err := identify(*state)
 	var e *Error
@@ -80,10 +80,10 @@ func identifyBy(identify func(tls.ConnectionState) (Identity, error), state *tls
 	return id, nil
 }
 
-// identify returns who the client of a connection is, and whether Identify said
-// so and not the authority. The error is an [*Error] with
-// CodeCertificateExpired, CodeRevoked, CodeBadCertificate, CodeInternal or a
-// code of Identify's; with the first two, the identity is known all the same.
+// identify returns the identity of a connection's client, and whether it came from
+// Identify and not from a certificate of the authority. The error is an [*Error] with
+// CodeCertificateExpired, CodeRevoked, CodeBadCertificate, CodeInternal or a code of
+// Identify's; with the first two the identity is returned too.
 func (e *enroller) identify(ctx context.Context, state *tls.ConnectionState) (id Identity, cert *x509.Certificate, byIdentify bool, err error) {
 	id, issued, err := e.issuedTo("connect", state)
 	if !issued && e.identifyOther != nil && len(state.PeerCertificates) > 0 {
@@ -96,8 +96,8 @@ func (e *enroller) identify(ctx context.Context, state *tls.ConnectionState) (id
 	return id, cert, byIdentify, err
 }
 
-// issuedTo returns whom the authority issued the client's certificate to, and
-// whether it issued it at all.
+// issuedTo returns the identity in the client's certificate, and whether the authority
+// issued it at all.
 func (e *enroller) issuedTo(op string, state *tls.ConnectionState) (id Identity, issued bool, err error) {
 	if len(state.PeerCertificates) == 0 {
 		return Identity{}, false, refusedError(op, "", CodeBadCertificate, "the agent showed none")
@@ -106,7 +106,7 @@ func (e *enroller) issuedTo(op string, state *tls.ConnectionState) (id Identity,
 	if err := a.check(); err != nil {
 		return Identity{}, false, internalError(op, "", err)
 	}
-	// Whether it is one of ours comes first: a stranger's has not "expired".
+	// First of all it has to be one of ours: that of another PKI is not "expired".
 	if err := verifyLeaf(leaf, a.allCertificates(), withinLife(leaf, e.clock()), x509.ExtKeyUsageClientAuth); err != nil {
 		return Identity{}, false, refusedError(op, "", CodeBadCertificate, "%w", err)
 	}
@@ -116,8 +116,8 @@ func (e *enroller) issuedTo(op string, state *tls.ConnectionState) (id Identity,
 	return id, true, nil
 }
 
-// inForce returns the client's certificate, if that has begun and not ended,
-// and its identity was not revoked.
+// inForce returns the client's certificate, if it is valid now and its identity was not
+// revoked.
 func (e *enroller) inForce(ctx context.Context, op string, id Identity, state *tls.ConnectionState) (*x509.Certificate, error) {
 	leaf, now := state.PeerCertificates[0], e.clock()
 	switch {

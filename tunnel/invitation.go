@@ -12,15 +12,15 @@ import (
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
-// Invitation is what an agent needs to enrol, or, without the token, to know the
-// server if it does not enrol. It holds a secret, the token; no verb of fmt and no
-// encoding prints it, only [Invitation.Reveal] does.
+// Invitation is what an agent needs to enrol. An agent that does not enrol uses one
+// without the token, to verify the server. The token is a secret: only
+// [Invitation.Reveal] returns it, and neither fmt nor an encoding prints it.
 type Invitation struct {
 	// Servers are the server's addresses, as Agent takes them: host:port or a
-	// ws or wss URL. May be empty if the agent has them from elsewhere.
+	// ws or wss URL. May be empty if the agent's field Servers is set.
 	Servers []string
-	// Cluster is the cluster that the agent is to be of. If empty, the one of
-	// the token; else a token of another cluster is refused.
+	// Cluster is the cluster that the agent is to serve. If empty, it is the token's;
+	// otherwise a token of another cluster is refused.
 	Cluster string
 	// Token is the secret, signed by the server's authority. It begins with
 	// "causeway1." and has some 150 characters, more with an authority of RSA:
@@ -28,7 +28,7 @@ type Invitation struct {
 	Token string
 	// Pin is the [Pin] of the server's authority. Required.
 	Pin string
-	// Expires is when the token ends, by the server's clock; for people. If
+	// Expires is when the token ends, by the server's clock, for people to read. If
 	// zero, it is not known.
 	Expires time.Time
 }
@@ -44,8 +44,8 @@ const (
 	maxInvitation = 64 << 10
 )
 
-// Reveal returns the text form, the token included: an environment file, which
-// a shell, systemd and kubectl create secret --from-env-file read alike:
+// Reveal returns the text form with the token: an environment file, which a shell,
+// systemd and kubectl create secret --from-env-file read in the same way:
 //
 //	CAUSEWAY_SERVERS=tunnel.example.com:443,wss://tunnel.example.net/agent
 //	CAUSEWAY_CLUSTER=namespace/name
@@ -53,7 +53,7 @@ const (
 //	CAUSEWAY_PIN=sha256:...
 //	CAUSEWAY_EXPIRES=2026-01-02T15:04:05Z
 //
-// What one of these would take for syntax is percent-encoded. Empty fields are
+// Characters that are syntax to one of these are percent-encoded. Empty fields are
 // left out.
 func (i Invitation) Reveal() string {
 	var b strings.Builder
@@ -75,9 +75,9 @@ func (i Invitation) Reveal() string {
 	return b.String()
 }
 
-// ParseInvitation reads the text form. Blank lines, comments (#), "export" and
-// quotes around a value may be there, and other variables, which are ignored.
-// The error is an [*Error] with CodeConfig; it holds nothing of a value.
+// ParseInvitation reads the text form. It allows blank lines, comments (#), "export"
+// and quotes around a value, and ignores other variables. The error is an [*Error]
+// with CodeConfig; it quotes no value.
 func ParseInvitation(text string) (Invitation, error) {
 	var i Invitation
 	seen := map[string]bool{}
@@ -105,7 +105,7 @@ func ParseInvitation(text string) (Invitation, error) {
 }
 
 // ReadInvitation reads the text form from a file. The error is an [*Error]
-// with CodeConfig; if there is no such file, it is fs.ErrNotExist too.
+// with CodeConfig; if the file does not exist, it is fs.ErrNotExist too.
 func ReadInvitation(path string) (Invitation, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -188,7 +188,7 @@ func (i Invitation) MarshalText() ([]byte, error) { return []byte(i.String()), n
 
 const plainEnv = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./:@+[]"
 
-// escapeEnv encodes all but what means nothing to anyone.
+// escapeEnv encodes all characters that may be syntax somewhere.
 func escapeEnv(s string) string {
 	var b strings.Builder
 	for _, c := range []byte(s) {
@@ -201,7 +201,7 @@ func escapeEnv(s string) string {
 	return b.String()
 }
 
-// unescapeEnv hides the cause, which quotes the value.
+// unescapeEnv does not return the cause, which quotes the value.
 func unescapeEnv(s string) (string, error) {
 	s, err := url.PathUnescape(s)
 	if err != nil {

@@ -25,97 +25,96 @@ import (
 // it, and [Server.Dialer] dials through them. Its methods are safe for
 // concurrent use; its fields must not change after the first call.
 type Server struct {
-	// Name tells this replica from the others: it is what agents hear of, who
-	// hold sessions with two where there are two. At most 64 bytes, without
-	// spaces. If empty, it is random, and another one with each start.
+	// Name tells this replica from the others. Agents get the names of all
+	// replicas, and keep sessions with two of them. At most 64 bytes, without
+	// spaces. If empty, it is random, and changes with each start.
 	Name string
 	// Authority signs the certificates of the server and of its agents.
-	// Required; [Server.SetAuthority] replaces it.
+	// Required. [Server.SetAuthority] replaces it.
 	Authority *Authority
-	// Identify returns who an agent is whose certificate is not one that the
-	// Authority issues to agents: one of SPIFFE, or of a corporate PKI. Such an
-	// agent does not enrol; see the Agent's GetClientCertificate. If nil, it is
-	// refused.
+	// Identify returns the identity of an agent whose certificate was not issued
+	// by the Authority, but by SPIFFE or a corporate PKI for example. Such an agent
+	// does not enrol; see the Agent's GetClientCertificate. If nil, it is refused.
 	//
 	// Identify MUST VERIFY THE CERTIFICATE. crypto/tls has checked that the
 	// agent holds the key of state.PeerCertificates[0], and nothing else:
 	// anybody can make such certificates, and VerifiedChains is empty. The
-	// example shows how. Who comes without a certificate is refused before,
-	// and so is an enrolled agent whose certificate expired or was revoked.
+	// example shows how. Before Identify is called, the server refuses clients
+	// without a certificate, and enrolled agents whose certificate has expired or
+	// was revoked.
 	//
-	// The agent reads the code and the cause of an error that is an [*Error].
-	// Of any other error it reads [CodeBadCertificate] and nothing else; the
-	// hook Refused has all of it. An Identity whose names are empty, too long
-	// or do not print is refused with [CodeInternal].
+	// If the error is an [*Error], the agent gets its code and cause. Of any other
+	// error it only gets [CodeBadCertificate]; the hook Refused gets all of it. An
+	// Identity whose names are empty, too long or not printable is refused with
+	// [CodeInternal].
 	//
 	// The Store is asked whether the Identity was revoked, as for agents that
-	// enrolled; it then stays so, whatever certificate comes with it. The
-	// session ends with the certificate's NotAfter, unless the agent has another
-	// session here by then, with a later certificate. Two sessions of one
-	// Identity are one agent's, and the newest takes the streams, be it enrolled
-	// or not: give no names that enrolments give (16 characters of a-z2-7) if
-	// that must not be.
+	// enrolled. A revoked Identity stays revoked, whatever certificate comes with
+	// it. The session ends at the certificate's NotAfter, unless the agent has
+	// another session here by then, with a later certificate. Two sessions with the
+	// same Identity belong to one agent, enrolled or not, and the newest gets the
+	// streams. To keep the two kinds apart do not return agent names of the form
+	// that enrolments use (16 characters of a-z2-7).
 	//
-	// Identify is called once for each session, by several goroutines at once.
-	// It must return soon and not ask over the network, since
-	// HandshakeTimeout can't end it, and Close waits for it.
+	// Identify is called once for each session, by several goroutines at the same
+	// time. It must return soon and must not use the network: HandshakeTimeout does
+	// not end it, and Close waits for it.
 	Identify func(state tls.ConnectionState) (Identity, error)
-	// Peers says where the other replicas are. A dial whose cluster has no
-	// session here goes to one that has; one hop, and the policy of the
-	// Server that was asked is what counts. If nil, there are no others. If
-	// not, the Server is to be ended by Shutdown or Close: the sessions with
-	// its peers, by which it dials, begin with Serve, Handler or the first dial
-	// that needs them, and outlive Serve.
+	// Peers says where the other replicas are. If a dial's cluster has no session
+	// here, the dial is forwarded to a replica that has one, over one hop; only the
+	// policy of the Server that got the dial applies. If nil, there are no other
+	// replicas. Otherwise the Server must be ended by Shutdown or Close: its sessions
+	// with the peers begin with Serve, Handler or the first dial that needs them,
+	// and outlive Serve.
 	Peers Membership
-	// PeerTransport carries the sessions with the other replicas, at the
-	// addresses that Peers gives: a [WebSocket] with a private authority, say.
-	// If nil, the form of each address decides, as [TransportFor] does.
+	// PeerTransport carries the sessions with the other replicas, at the addresses
+	// that Peers gives; for example a [WebSocket] with a private authority. If nil,
+	// the form of each address decides, as [TransportFor] does.
 	PeerTransport Transport
 	// PeerDial makes the connections of the PeerTransport. If nil, a net.Dialer
 	// does.
 	PeerDial DialFunc
-	// Store keeps tokens and revocations. If nil, memory does: a restart
-	// forgets tokens that were not used yet, and revocations.
+	// Store keeps tokens and revocations. If nil, they are kept in memory: a restart
+	// forgets revocations, and tokens that were not used yet.
 	Store Store
 	// CertificateLife is how long an agent's certificate is valid; agents
 	// renew at two thirds of it. Zero means 7 days.
 	CertificateLife time.Duration
-	// AllowDial decides whether the caller may dial; its error is the cause of
-	// a [CodeForbidden]. The context is DialContext's. If nil, whoever has the
-	// Server may dial every cluster; what a cluster's agents allow is theirs to say.
+	// AllowDial decides whether the caller may dial; its error is the cause of a
+	// [CodeForbidden]. The context is DialContext's. If nil, every dial is allowed.
+	// The agents of the cluster still apply their own Targets.
 	AllowDial func(ctx context.Context, cluster, network, address string) error
-	// Payloads returns what an agent is handed each time it connects. If nil,
-	// nothing. See [Server.Push] for changes in between.
+	// Payloads returns the payloads that an agent gets each time it connects. If
+	// nil, it gets none. See [Server.Push] for changes in between.
 	Payloads func(ctx context.Context, id Identity) ([]Payload, error)
-	// MaxStreams is how many streams a session carries at once; one more moves
-	// to another agent, or fails with [CodeTooManyStreams]. Zero means 1,000.
+	// MaxStreams is how many streams a session carries at once. One more goes to
+	// another agent, or fails with [CodeTooManyStreams]. Zero means 1,000.
 	MaxStreams int
-	// MaxPending is how many carriers may be in their handshake at once, each at
-	// 24 KiB of memory at most and some 16 KiB of stack. Zero means 1,000. When
-	// there is one more, another one is closed in its place: the oldest that has
-	// sent nothing, of the source that has most. A source is an IP address, or a
-	// network of IPv6 (/64). Four times as many wait, if all are busy. Each has a
-	// file descriptor: a process that may open fewer than 5,000 wants less. Behind a
-	// proxy all agents are one source, and so is what comes by [Server.Handler]
-	// from one proxy.
+	// MaxPending is how many carriers may be in their handshake at once, each with
+	// at most 24 KiB of memory and some 16 KiB of stack. Zero means 1,000. If one
+	// more comes, the server closes another: the oldest that has sent nothing, of the
+	// source with the most carriers. A source is an IP address, or a /64 network of
+	// IPv6; all agents behind one proxy are one source. If all carriers are busy, up
+	// to four times as many wait. Each needs a file descriptor: set less in a process
+	// that may open fewer than 5,000.
 	MaxPending int
-	// HandshakeTimeout bounds the time from the accepting of a carrier to its
-	// session, or its enrolment; the Store has two thirds of what is left of it
-	// when it is asked, or else the agent would not hear why. Zero means 15
-	// seconds. The first message of TLS has 5 seconds at most, and a handshake in
-	// which the client sends more than 4 KiB, because of its chain of
-	// certificates, or more than 2 KiB first, has 2 from there on, and 32 of them
-	// are under way at once. 16 KiB are the most.
+	// HandshakeTimeout bounds the time from accepting a carrier to its session or
+	// enrolment. Zero means 15 seconds. A call of the Store may take two thirds of
+	// what is left of it, so that there is time to tell the agent about a failure.
+	// The first message of TLS has to come within 5 seconds. A handshake in which the
+	// client sends more than 4 KiB, for a chain of certificates, or a first message
+	// of more than 2 KiB has 2 more seconds, and at most 32 of these are under way at
+	// once. More than 16 KiB are refused.
 	HandshakeTimeout time.Duration
 	// DialTimeout bounds a dial whose context has no deadline. Zero means 30
 	// seconds.
 	DialTimeout time.Duration
-	// Grace is how long streams live on when the context of Serve ends. Zero
-	// means 30 seconds; negative ends them at once.
+	// Grace is how long open streams may go on after the context of Serve has ended.
+	// Zero means 30 seconds; a negative Grace ends them at once.
 	Grace time.Duration
-	// KeepAlive finds dead carriers.
+	// KeepAlive detects dead carriers.
 	KeepAlive KeepAlive
-	// Hooks see what happens.
+	// Hooks are called when something happens.
 	Hooks Hooks
 
 	once      sync.Once
@@ -133,7 +132,7 @@ type Server struct {
 
 	name string // Name, or a random one
 
-	announcing sync.Mutex // keeps the news to agents in their order; guards announced
+	announcing sync.Mutex // keeps messages to all agents in order; guards announced
 	announced  []string   // the names of the servers that run
 }
 
@@ -185,10 +184,10 @@ func (s *Server) setup() error {
 func (s *Server) grace() time.Duration { return max(cmp.Or(s.Grace, 30*time.Second), 0) }
 
 // Serve accepts carriers until the context ends or the listener fails, and
-// closes the listener. When the context ends, agents are told to connect
-// elsewhere, no new streams are opened on the sessions that came by this
-// listener, and they end with their last stream, at the latest after Grace.
-// Then Serve returns nil; all its goroutines have ended.
+// closes the listener. When the context ends, it tells the agents to connect
+// elsewhere and opens no new streams on the sessions of this listener. Each session
+// ends with its last stream, after Grace at the latest. Then Serve returns nil; all
+// its goroutines have ended.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if err := s.setup(); err != nil {
 		l.Close()
@@ -206,10 +205,10 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 }
 
 // Handler returns the handler of WebSocket carriers, for an http.Server behind
-// a load balancer that knows HTTP. It serves each carrier in the request's
-// goroutine. The http.Server decides what a client may cost before its request is
-// whole: set ReadHeaderTimeout and MaxHeaderBytes, and limit the connections.
-// Without a load balancer in front use [WebSocket.Listen], which is bounded.
+// a load balancer that speaks HTTP. It serves each carrier in the request's
+// goroutine. The http.Server decides how much a client can use before its request
+// is complete: set ReadHeaderTimeout and MaxHeaderBytes, and limit the connections.
+// Without a load balancer in front use [WebSocket.Listen], which has such limits.
 // [Server.Shutdown] ends the sessions; http.Server.Shutdown does not wait for
 // them.
 func (s *Server) Handler() http.Handler {
@@ -227,9 +226,9 @@ func (s *Server) Handler() http.Handler {
 	})
 }
 
-// Shutdown drains every session, as the end of Serve's context does, until
-// they have ended or the context ends; then it closes what is left, and waits
-// for it. Afterwards the Server takes neither carriers nor dials.
+// Shutdown drains every session, as the end of Serve's context does. When all have
+// ended, or the context ends, it closes the rest and waits for that. Afterwards the
+// Server accepts neither carriers nor dials.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if err := s.setup(); err != nil {
 		return err
@@ -252,8 +251,8 @@ func (s *Server) whyClosed(cluster string) error {
 }
 
 // Close ends every session and stream at once, and waits for the Server's
-// goroutines. To who has a stream it is a reset (ECONNRESET), as the loss of the
-// agent would be.
+// goroutines. The user of a stream gets a reset (ECONNRESET), as if the agent were
+// lost.
 func (s *Server) Close() error {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -282,18 +281,18 @@ func (s *Server) retireSession(sess *agentSession) {
 	sess.sendOrClose(wire.New(wire.MsgDrain))
 }
 
-// SetAuthority replaces the authority: certificates are issued by it from now
-// on, agents that are connected learn whom to trust, and agents of any
-// authority in it are let in. To roll over without refusing an agent, first
-// add the new certificate to Trusted, then make it the issuing one with the
-// old in Trusted, and drop the old one a CertificateLife later.
+// SetAuthority replaces the authority. From now on a issues certificates, agents
+// that are connected learn whom to trust, and agents of any authority in a are
+// admitted. To roll over without refusing an agent, first add the new certificate to
+// Trusted, then let it issue with the old one in Trusted, and drop the old one a
+// CertificateLife later.
 //
-// Sessions with agents and with other replicas whose certificate is of no
-// authority in it end, with their streams, before SetAuthority returns: an agent
-// needs a new invitation then. What counts is the latest certificate whose key was
-// proven on the connection: that of its handshake, or of a renewal by it. After the
-// last step of a rollover that leaves out only streams that are older than their
-// agent's, or replica's, first certificate of the new authority.
+// Sessions with agents and with other replicas end, with their streams, before
+// SetAuthority returns, if no authority in a has signed their certificate. Such an
+// agent needs a new invitation. The certificate that counts is the latest whose key
+// was proven on the connection: in its handshake, or by a renewal on it. So the last
+// step of a rollover only ends streams that are older than the first certificate of
+// the new authority that their agent or replica got.
 func (s *Server) SetAuthority(a *Authority) error {
 	if err := s.setup(); err != nil {
 		return err
@@ -328,10 +327,9 @@ func (s *Server) replaceAuthority(a *Authority) (was *Authority, sessions []*age
 	return was, sessions
 }
 
-// Invite makes what one agent needs to enrol for the cluster, here or at any
-// replica that has the same Store and trusts the Authority. The token is good
-// for one agent until life (zero: 1 hour) has passed. Servers is for the caller
-// to fill.
+// Invite returns what one agent needs to enrol for the cluster, here or at any
+// replica that has the same Store and trusts the Authority. The token can be used by
+// one agent, until life (zero: 1 hour) has passed. The caller fills in Servers.
 func (s *Server) Invite(ctx context.Context, cluster string, life time.Duration) (Invitation, error) {
 	if err := s.setup(); err != nil {
 		return Invitation{}, err
@@ -344,9 +342,9 @@ func (s *Server) Invite(ctx context.Context, cluster string, life time.Duration)
 }
 
 // Revoke ends the agent's sessions and streams, and refuses it from now on.
-// Replicas that are connected by Peers do the same at once, others as soon as
-// they are. Servers that share no more than the Store refuse it too, and end its
-// sessions when they next look, at the latest when it connects anew or renews.
+// Replicas that are connected by Peers do the same at once, others once they are
+// connected. Servers that only share the Store refuse it too; they end its sessions
+// when they ask the Store again, at the latest when it connects or renews.
 func (s *Server) Revoke(ctx context.Context, id Identity) error {
 	if err := s.setup(); err != nil {
 		return err

@@ -18,16 +18,15 @@ import (
 // DialFunc is the type of net.Dialer.DialContext.
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Transport is what carries a session: reliable, ordered bytes. TLS is not
-// its business, it is spoken on what the Transport gives. Implementations are
-// safe for concurrent use.
+// Transport makes the connections that carry a session: reliable, ordered bytes. The
+// tunnel runs its TLS on top of them. Implementations are safe for concurrent use.
 type Transport interface {
-	// Dial connects to the address of a server. It makes its connection with
-	// dial; nil is a net.Dialer. ctx bounds the dial alone. The error is the
-	// cause without the address: whoever calls says what it was about.
+	// Dial connects to the address of a server. It makes its connection with dial;
+	// nil means a net.Dialer. ctx only bounds the dial. The error does not repeat the
+	// address: the caller adds it.
 	Dial(ctx context.Context, dial DialFunc, address string) (net.Conn, error)
-	// Listen waits for agents at an address. ctx bounds the call alone. The
-	// connections of the listener outlive it.
+	// Listen waits for agents at an address. ctx only bounds the call. The listener's
+	// connections stay open when it is closed.
 	Listen(ctx context.Context, address string) (net.Listener, error)
 }
 
@@ -50,9 +49,9 @@ func TransportFor(address string) (Transport, error) {
 // TCP is the Transport for addresses of the form host:port. The zero value is
 // ready for use.
 type TCP struct {
-	// UserTimeout is how long sent data may stay unacknowledged before the
-	// kernel gives the connection up (RFC 5482). Zero: 30 s; negative: the
-	// system's. It has an effect on Linux only.
+	// UserTimeout is how long sent data may stay unacknowledged before the kernel
+	// closes the connection (RFC 5482). Zero means 30 seconds, a negative value the
+	// system's default. It has an effect on Linux only.
 	UserTimeout time.Duration
 }
 
@@ -81,13 +80,13 @@ func (t TCP) Listen(ctx context.Context, address string) (net.Listener, error) {
 // WebSocket is the Transport for ws:// and wss:// URLs (RFC 6455), for a load
 // balancer that passes nothing else. The zero value is ready for use.
 type WebSocket struct {
-	// TLS is of the outer TLS of wss, to whatever terminates it. To dial, nil
-	// is the system's roots, and an empty ServerName the URL's host. To
-	// listen at a wss URL it is required, with a certificate; at host:port nil
-	// is no outer TLS.
+	// TLS is the configuration of the outer TLS of wss, which a load balancer may
+	// terminate. In Dial nil means the system's roots, and an empty ServerName means
+	// the URL's host. To listen at a wss URL it is required, with a certificate; at
+	// host:port nil means no outer TLS.
 	TLS *tls.Config
-	// Header is sent with the request of a Dial, such as credentials that a
-	// load balancer wants. Those of the URL's user info are added.
+	// Header is sent with the request of a Dial; for example credentials for a load
+	// balancer. The URL's user info is added as Basic credentials.
 	Header http.Header
 }
 
@@ -159,8 +158,8 @@ func dialCarrier(ctx context.Context, t Transport, dial DialFunc, address string
 	return carrier.Client(ctx, conn, config)
 }
 
-// withoutPassword returns the address of a server for people. The query of a URL
-// may be a secret too.
+// withoutPassword returns the address of a server for people to read. The query of a
+// URL may hold a secret too.
 func withoutPassword(address string) string {
 	if strings.Contains(address, "://") {
 		u, err := url.Parse(address)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/yamledit"
 	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
 	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 	"go.yaml.in/yaml/v3"
@@ -71,7 +72,8 @@ func Merge(existing []byte, s Spec) ([]byte, error) {
 // merge is one Merge under way.
 type merge struct {
 	existing []byte
-	doc      *document
+	document *yaml.Node
+	root     *yaml.Node     // its mapping
 	current  *entry.Current // what is there; only read
 	userName string
 	config   *clientcmdapi.Config
@@ -87,7 +89,7 @@ type merge struct {
 }
 
 func newMerge(existing []byte) (*merge, error) {
-	doc, err := parseDocument(existing)
+	document, root, err := yamledit.Parse(existing)
 	if err != nil {
 		return nil, field.Wrap("existing", err)
 	}
@@ -100,7 +102,7 @@ func newMerge(existing []byte) (*merge, error) {
 		return nil, err
 	}
 	return &merge{
-		existing: existing, doc: doc, current: current, config: config, userName: config.Contexts[current.Context].AuthInfo,
+		existing: existing, document: document, root: root, current: current, config: config, userName: config.Contexts[current.Context].AuthInfo,
 		cluster: current.Cluster.DeepCopy(), user: current.User.DeepCopy(),
 	}, nil
 }
@@ -164,7 +166,7 @@ func (m *merge) text() ([]byte, error) {
 	if !clusters && !users {
 		return m.existing, nil
 	}
-	text, err := m.doc.text()
+	text, err := yamledit.Encode(m.document)
 	return text, field.Wrap("existing", err)
 }
 
@@ -182,7 +184,7 @@ func (m *merge) checkShared() error {
 const writtenName = "x"
 
 // written returns the entries as client-go writes them.
-func written(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) (*document, error) {
+func written(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) (*yaml.Node, error) {
 	config := clientcmdapi.NewConfig()
 	config.Clusters[writtenName] = cluster
 	if user != nil {
@@ -192,39 +194,39 @@ func written(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) (*docum
 	if err != nil {
 		return nil, field.Errorf("existing", "can't be written as a kubeconfig")
 	}
-	doc, err := parseDocument(text)
-	return doc, field.Wrap("existing", err)
+	_, root, err := yamledit.Parse(text)
+	return root, field.Wrap("existing", err)
 }
 
-// edit takes the keys that differ from was to is over into an entry of the
-// document.
-func (m *merge) edit(list, key, name string, was, is *document) (bool, error) {
-	entry := func(d *document) *yaml.Node {
-		item, _ := named(child(d.root, list), writtenName)
-		return child(item, key)
+// edit copies the keys that differ between was and is into an entry of the
+// document, and reports whether there are any.
+func (m *merge) edit(list, key, name string, was, is *yaml.Node) (bool, error) {
+	entry := func(root *yaml.Node) *yaml.Node {
+		item, _ := yamledit.Named(yamledit.Child(root, list), writtenName)
+		return yamledit.Child(item, key)
 	}
 	before, after := entry(was), entry(is)
-	if sameNode(before, after) {
+	if yamledit.Same(before, after) {
 		return false, nil
 	}
-	item, _ := named(child(m.doc.root, list), name)
+	item, _ := yamledit.Named(yamledit.Child(m.root, list), name)
 	if item == nil {
 		return false, field.Errorf(fmt.Sprintf("%s[%q]", list, name), "its name is not written as a string")
 	}
-	target := child(item, key)
+	target := yamledit.Child(item, key)
 	if target == nil {
 		target = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
-		setChild(item, key, target)
+		yamledit.SetChild(item, key, target)
 	}
 	for _, k := range keysOf(before, after) {
-		switch value := child(after, k); {
-		case sameNode(child(before, k), value):
+		switch value := yamledit.Child(after, k); {
+		case yamledit.Same(yamledit.Child(before, k), value):
 		case k == "extensions":
-			editExtensions(target, child(before, k), value)
+			editExtensions(target, yamledit.Child(before, k), value)
 		case value == nil:
-			dropChild(target, k)
+			yamledit.DropChild(target, k)
 		default:
-			setChild(target, k, value)
+			yamledit.SetChild(target, k, value)
 		}
 	}
 	return true, nil
@@ -232,14 +234,14 @@ func (m *merge) edit(list, key, name string, was, is *document) (bool, error) {
 
 func editExtensions(target, before, after *yaml.Node) {
 	for _, name := range namesOf(before, after) {
-		was, _ := named(before, name)
-		is, _ := named(after, name)
+		was, _ := yamledit.Named(before, name)
+		is, _ := yamledit.Named(after, name)
 		switch {
-		case sameNode(was, is):
+		case yamledit.Same(was, is):
 		case is == nil:
-			dropNamed(target, "extensions", name)
+			yamledit.DropNamed(target, "extensions", name)
 		default:
-			setNamed(target, "extensions", name, "extension", child(is, "extension"))
+			yamledit.SetNamed(target, "extensions", name, "extension", yamledit.Child(is, "extension"))
 		}
 	}
 }
@@ -259,7 +261,7 @@ func namesOf(lists ...*yaml.Node) []string {
 	var names []string
 	for _, list := range lists {
 		for i := 0; list != nil && i < len(list.Content); i++ {
-			names = append(names, child(list.Content[i], "name").Value)
+			names = append(names, yamledit.Child(list.Content[i], "name").Value)
 		}
 	}
 	slices.Sort(names)

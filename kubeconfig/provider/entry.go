@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"net/url"
-	"slices"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/causewayproject/causeway/internal/yamledit"
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
@@ -110,40 +110,20 @@ func parseDocument(data []byte) (*document, error) {
 	return d, nil
 }
 
-// child returns the value of a key of a mapping, nil if there is none.
-func child(mapping *yaml.Node, key string) *yaml.Node {
-	if mapping == nil || mapping.Kind != yaml.MappingNode {
-		return nil
-	}
-	for i := 0; i+1 < len(mapping.Content); i += 2 {
-		if mapping.Content[i].Value == key {
-			return mapping.Content[i+1]
-		}
-	}
-	return nil
-}
-
+// text returns the scalar under key, empty if there is none.
 func text(mapping *yaml.Node, key string) string {
-	n := child(mapping, key)
-	if n == nil || n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
-		return ""
+	if n := yamledit.Child(mapping, key); n != nil && n.Kind == yaml.ScalarNode {
+		return n.Value
 	}
-	return n.Value
+	return ""
 }
 
 // named returns the mapping under key in the entry of that name; nil if there
 // is none.
 func named(mapping *yaml.Node, list, name, key string) *yaml.Node {
-	entries := child(mapping, list)
-	if entries == nil || entries.Kind != yaml.SequenceNode {
-		return nil
-	}
-	for _, entry := range entries.Content {
-		if text(entry, "name") == name {
-			if n := child(entry, key); n != nil && n.Kind == yaml.MappingNode {
-				return n
-			}
-		}
+	item, _ := yamledit.Named(yamledit.Child(mapping, list), name)
+	if n := yamledit.Child(item, key); n != nil && n.Kind == yaml.MappingNode {
+		return n
 	}
 	return nil
 }
@@ -173,76 +153,36 @@ func (d *document) with(r route) ([]byte, error) {
 	if err := setExtension(own.cluster, r.Extension); err != nil {
 		return nil, err
 	}
-	var b bytes.Buffer
-	encoder := yaml.NewEncoder(&b)
-	encoder.SetIndent(2)
-	encoder.CompactSeqIndent()
-	if err := errors.Join(encoder.Encode(own.root), encoder.Close()); err != nil {
+	text, err := yamledit.Encode(own.root)
+	if err != nil {
 		return nil, errNotYAML
 	}
-	return b.Bytes(), nil
+	return text, nil
 }
 
+// setText removes the key if the value is empty.
 func setText(mapping *yaml.Node, key, value string) {
-	switch n := child(mapping, key); {
+	switch n := yamledit.Child(mapping, key); {
 	case value == "":
-		set(mapping, key, nil)
+		yamledit.DropChild(mapping, key)
 	case n == nil || n.Value != value || n.Kind != yaml.ScalarNode:
 		node := &yaml.Node{}
 		node.SetString(value)
-		set(mapping, key, node)
-	}
-}
-
-// set puts a new key where it is in the order of keys. A nil value removes.
-func set(mapping *yaml.Node, key string, value *yaml.Node) {
-	at := len(mapping.Content)
-	for i := 0; i+1 < len(mapping.Content); i += 2 {
-		name := mapping.Content[i].Value
-		switch {
-		case name == key && value == nil:
-			mapping.Content = slices.Delete(mapping.Content, i, i+2)
-			return
-		case name == key:
-			mapping.Content[i+1] = value
-			return
-		case name > key && at == len(mapping.Content):
-			at = i
-		}
-	}
-	if value != nil {
-		name := &yaml.Node{}
-		name.SetString(key)
-		mapping.Content = slices.Insert(mapping.Content, at, name, value)
+		yamledit.SetChild(mapping, key, node)
 	}
 }
 
 // setExtension leaves those of others as they are.
 func setExtension(cluster *yaml.Node, value json.RawMessage) error {
-	list := child(cluster, fieldExtensions)
-	if list == nil || list.Kind != yaml.SequenceNode {
-		list = &yaml.Node{Kind: yaml.SequenceNode}
-	}
-	at := slices.IndexFunc(list.Content, func(n *yaml.Node) bool { return text(n, "name") == kubeconfig.ExtensionName })
 	if len(value) == 0 {
-		if at >= 0 {
-			list.Content = slices.Delete(list.Content, at, at+1)
-		}
-		if len(list.Content) == 0 {
-			set(cluster, fieldExtensions, nil)
-		}
+		yamledit.DropNamed(cluster, fieldExtensions, kubeconfig.ExtensionName)
 		return nil
 	}
 	var extension any
-	entry := &yaml.Node{}
-	if json.Unmarshal(value, &extension) != nil || entry.Encode(map[string]any{"name": kubeconfig.ExtensionName, fieldExtension: extension}) != nil {
+	node := &yaml.Node{}
+	if json.Unmarshal(value, &extension) != nil || node.Encode(extension) != nil {
 		return errNotYAML
 	}
-	if at >= 0 {
-		list.Content[at] = entry
-	} else {
-		list.Content = append(list.Content, entry)
-	}
-	set(cluster, fieldExtensions, list)
+	yamledit.SetNamed(cluster, fieldExtensions, kubeconfig.ExtensionName, fieldExtension, node)
 	return nil
 }

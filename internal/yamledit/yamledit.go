@@ -1,4 +1,6 @@
-package kubeconfig
+// Package yamledit edits a YAML or JSON text by its nodes. What is not edited
+// keeps its text: unknown keys, the digits of numbers, the order, and comments.
+package yamledit
 
 import (
 	"bytes"
@@ -10,37 +12,32 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// document is a YAML or JSON text to edit. What is not edited keeps its text:
-// unknown keys, the digits of numbers, the order, and comments.
-type document struct {
-	file *yaml.Node
-	root *yaml.Node // its mapping
-}
-
-// parseDocument leaves out what the YAML library says: it quotes values.
-func parseDocument(text []byte) (*document, error) {
+// Parse returns the document of a text, and the mapping that it has to hold. The
+// errors complete a sentence about the text. They leave out what the YAML library
+// says, since it quotes values, which may be secret.
+func Parse(text []byte) (document, root *yaml.Node, err error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	file, next := &yaml.Node{}, &yaml.Node{}
-	switch err := decoder.Decode(file); {
+	document, next := &yaml.Node{}, &yaml.Node{}
+	switch err := decoder.Decode(document); {
 	case err == io.EOF:
-		return nil, errors.New("is empty")
+		return nil, nil, errors.New("is empty")
 	case err != nil:
-		return nil, errors.New("is not YAML")
+		return nil, nil, errors.New("is not YAML")
 	}
 	if err := decoder.Decode(next); err != io.EOF {
-		return nil, errors.New("holds several YAML documents; want one")
+		return nil, nil, errors.New("holds several YAML documents; want one")
 	}
-	root := file.Content[0]
+	root = document.Content[0]
 	if root.Kind != yaml.MappingNode {
-		return nil, errors.New("is no kubeconfig: want a YAML mapping")
+		return nil, nil, errors.New("is no YAML mapping")
 	}
 	if err := checkNode(root); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if root.Style&yaml.FlowStyle != 0 { // JSON
 		blockStyle(root)
 	}
-	return &document{file: file, root: root}, nil
+	return document, root, nil
 }
 
 // checkNode refuses what means one thing in one place and would be changed in
@@ -80,10 +77,8 @@ func blockStyle(n *yaml.Node) {
 	}
 }
 
-// text writes it as the Kubernetes libraries indent it.
-func (d *document) text() ([]byte, error) { return encodeNode(d.file) }
-
-func encodeNode(n *yaml.Node) ([]byte, error) {
+// Encode returns a node's text, indented as the Kubernetes libraries do it.
+func Encode(n *yaml.Node) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := yaml.NewEncoder(&b)
 	encoder.SetIndent(2)
@@ -97,8 +92,8 @@ func encodeNode(n *yaml.Node) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// child returns the value of key in a mapping, nil if it is absent or null.
-func child(mapping *yaml.Node, key string) *yaml.Node {
+// Child returns the value of key in a mapping, nil if it is absent or null.
+func Child(mapping *yaml.Node, key string) *yaml.Node {
 	if mapping == nil || mapping.Kind != yaml.MappingNode {
 		return nil
 	}
@@ -110,8 +105,8 @@ func child(mapping *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// setChild replaces the value of key, or adds it where a sorted mapping has it.
-func setChild(mapping *yaml.Node, key string, value *yaml.Node) {
+// SetChild replaces the value of key, or adds it where a sorted mapping has it.
+func SetChild(mapping *yaml.Node, key string, value *yaml.Node) {
 	at := len(mapping.Content)
 	for i := 0; i < len(mapping.Content); i += 2 {
 		switch name := mapping.Content[i].Value; {
@@ -122,10 +117,11 @@ func setChild(mapping *yaml.Node, key string, value *yaml.Node) {
 			at = i
 		}
 	}
-	mapping.Content = slices.Insert(mapping.Content, at, scalar(key), value)
+	mapping.Content = slices.Insert(mapping.Content, at, newScalar(key), value)
 }
 
-func dropChild(mapping *yaml.Node, key string) {
+// DropChild removes a key and its value, if there is such a key.
+func DropChild(mapping *yaml.Node, key string) {
 	for i := 0; i < len(mapping.Content); i += 2 {
 		if mapping.Content[i].Value == key {
 			mapping.Content = slices.Delete(mapping.Content, i, i+2)
@@ -134,48 +130,50 @@ func dropChild(mapping *yaml.Node, key string) {
 	}
 }
 
-// named returns the item of a list whose name it is, as in a kubeconfig's
-// lists, and where it is.
-func named(list *yaml.Node, name string) (*yaml.Node, int) {
+// Named returns the item with that name of a list such as a kubeconfig's, and its
+// index; nil and -1 if there is none.
+func Named(list *yaml.Node, name string) (*yaml.Node, int) {
 	if list == nil || list.Kind != yaml.SequenceNode {
 		return nil, -1
 	}
 	for i, item := range list.Content {
-		if n := child(item, "name"); n != nil && n.Kind == yaml.ScalarNode && n.Value == name {
+		if n := Child(item, "name"); n != nil && n.Kind == yaml.ScalarNode && n.Value == name {
 			return item, i
 		}
 	}
 	return nil, -1
 }
 
-// setNamed sets what the item of that name holds under key, or adds an item.
-func setNamed(mapping *yaml.Node, list, name, key string, value *yaml.Node) {
-	items := child(mapping, list)
-	if items == nil {
+// SetNamed sets the value of key in the item of that name, and adds the item, and
+// the list, if there is none.
+func SetNamed(mapping *yaml.Node, list, name, key string, value *yaml.Node) {
+	items := Child(mapping, list)
+	if items == nil || items.Kind != yaml.SequenceNode {
 		items = &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
-		setChild(mapping, list, items)
+		SetChild(mapping, list, items)
 	}
-	item, _ := named(items, name)
+	item, _ := Named(items, name)
 	if item == nil {
 		item = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
-		setChild(item, "name", scalar(name))
+		SetChild(item, "name", newScalar(name))
 		items.Content = append(items.Content, item)
 	}
-	setChild(item, key, value)
+	SetChild(item, key, value)
 }
 
-func dropNamed(mapping *yaml.Node, list, name string) {
-	items := child(mapping, list)
-	if _, i := named(items, name); i >= 0 {
+// DropNamed removes the item of that name, and the list with its last item.
+func DropNamed(mapping *yaml.Node, list, name string) {
+	items := Child(mapping, list)
+	if _, i := Named(items, name); i >= 0 {
 		items.Content = slices.Delete(items.Content, i, i+1)
 		if len(items.Content) == 0 {
-			dropChild(mapping, list)
+			DropChild(mapping, list)
 		}
 	}
 }
 
-// scalar quotes what would be read as something else than a string.
-func scalar(text string) *yaml.Node {
+// newScalar quotes what would be read as something else than a string.
+func newScalar(text string) *yaml.Node {
 	n := &yaml.Node{}
 	if err := n.Encode(text); err != nil || strings.Contains(text, "\n") {
 		n.SetString(text)
@@ -183,10 +181,10 @@ func scalar(text string) *yaml.Node {
 	return n
 }
 
-// sameNode compares what the Kubernetes libraries wrote.
-func sameNode(a, b *yaml.Node) bool {
+// Same reports whether two nodes that the Kubernetes libraries wrote are equal.
+func Same(a, b *yaml.Node) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.Kind == b.Kind && a.Tag == b.Tag && a.Value == b.Value && slices.EqualFunc(a.Content, b.Content, sameNode)
+	return a.Kind == b.Kind && a.Tag == b.Tag && a.Value == b.Value && slices.EqualFunc(a.Content, b.Content, Same)
 }

@@ -189,8 +189,8 @@ var ErrNoAuthMethod = errors.New("dialer: the proxy accepts none of the authenti
 // password.
 var ErrLogin = errors.New("dialer: the proxy refused the user name and password")
 
-// contextError is ctx's error if ctx has ended, otherwise err: a conn that
-// was closed because of a cancel must not read "use of closed connection".
+// contextError returns ctx's error if ctx has ended, otherwise err: after a cancel the
+// error must not be "use of closed network connection".
 func contextError(ctx context.Context, err error) error {
 	ended := ctx.Err()
 	if deadline, ok := ctx.Deadline(); ok && ended == nil && !time.Now().Before(deadline) && timedOut(err) {

@@ -1,6 +1,7 @@
 package dialer
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -19,65 +20,63 @@ import (
 
 const protoHTTP2 = "h2"
 
-// HTTP2 keeps the connections to https proxies that speak HTTP/2, so that one
-// is shared by many dials (RFC 9113, section 8.5). It is the field of that
-// name of [HTTPConnect]. The zero value is ready to use and safe for
-// concurrent use; it must not be copied.
+// HTTP2 keeps the connections to https proxies that speak HTTP/2, so that many dials
+// share one (RFC 9113, section 8.5). It is for the field HTTP2 of [HTTPConnect]. The
+// zero value is ready to use and safe for concurrent use. It must not be copied. The
+// caller closes it.
 //
-// Each *HTTPConnect has connections of its own, whose TLS and credentials no
-// other one can end up on: make one and keep it. There is a second connection
-// only while the proxy allows no more streams on the first, or has announced
-// that it closes it (GOAWAY). A proxy that chooses HTTP/1.1 is spoken to as
-// without HTTP2.
+// Each *HTTPConnect has connections of its own, so no dial can use the TLS
+// configuration or the credentials of another one: make one *HTTPConnect and keep it.
+// It has a second connection only while the proxy allows no more streams on the first,
+// or has announced that it will close the first (GOAWAY). If the proxy chooses
+// HTTP/1.1, dials are made as without HTTP2.
 //
-// The connections that a dial returns are streams: they have CloseWrite, and
-// deadlines that harm no other stream. Read returns io.EOF only where the
-// target has ended; a stream or a connection that the proxy broke off is
-// [syscall.ECONNRESET]. Until it is closed, a stream has two goroutines.
+// A dial returns a stream as its connection. A stream has CloseWrite, and deadlines
+// that affect no other stream. Read returns io.EOF only if the target has ended; if the
+// proxy has ended the stream or the connection, the error is a [syscall.ECONNRESET]. A
+// stream has two goroutines until it is closed.
 //
-// Close returns at once. What was written is still sent: the stream is reset
-// only when the proxy has taken all of it, and the target has not ended it
-// within twice the time that the dial took (50 ms at least), and in any case
-// after 5 seconds.
+// Close of a stream returns at once. What was written is still sent. The stream is
+// reset when the proxy has taken all of it, and the target has not ended within twice
+// the time that the dial took (at least 50 ms); or after 5 seconds.
 //
-// Schemes that authenticate a connection (NTLM, Negotiate) need HTTP/1.1. A
-// program whose net/http has no HTTP/2 (GODEBUG=http2client=0, or the build tag
-// nethttpomithttp2) must leave it nil.
+// Schemes that authenticate a connection (NTLM, Negotiate) need HTTP/1.1. If net/http
+// has no HTTP/2 (GODEBUG=http2client=0, or the build tag nethttpomithttp2), HTTP2 can't
+// be used.
 type HTTP2 struct {
-	// IdleTimeout closes a connection that has had no stream for so long. If
-	// zero, 90 seconds; if negative, never.
+	// IdleTimeout is how long a connection without streams is kept. If zero, it is 90
+	// seconds; if negative, it is never closed.
 	IdleTimeout time.Duration
-	// PingInterval is how long a proxy may be silent before it is asked for a
-	// sign of life. If zero, 15 seconds; if negative, it is never asked.
+	// PingInterval is how long a proxy may be silent before it gets a PING. If zero, it
+	// is 15 seconds; if negative, no PING is sent.
 	PingInterval time.Duration
-	// PingTimeout is how long the proxy has to answer, and how long a write
-	// may stand still, before the connection is given up. If zero, 15 seconds.
+	// PingTimeout is how long the answer to a PING, or a write without progress, may
+	// take before the connection is closed. If zero, it is 15 seconds.
 	PingTimeout time.Duration
 
 	mu      sync.Mutex // guards the fields below
 	closed  bool
 	proxies map[weak.Pointer[HTTPConnect]]*http2Proxy
-	conns   map[*http2Conn]struct{} // those that drain as well
+	conns   map[*http2Conn]struct{} // also those that drain
 	streams map[*http2Stream]struct{}
 	wg      sync.WaitGroup // one for each of streams
 }
 
-// http2Proxy is what is known of the proxy of an HTTPConnect. It does not keep
-// one that is used no more.
+// http2Proxy is the state of an HTTPConnect's proxy. The key in HTTP2.proxies is a weak
+// pointer, so that an HTTPConnect that is not used any more can be freed.
 type http2Proxy struct {
 	conns   []*http2Conn
-	dialing *http2Call // until its connection can be shared; nil if there is none
-	http1   bool       // it has chosen HTTP/1.1: dials need not wait for each other
+	dialing *http2Call // until its connection can be shared; nil: none
+	http1   bool       // the proxy has chosen HTTP/1.1: dials need not wait for each other
 }
 
-// http2Call is a dial to the proxy whose outcome others wait for.
+// http2Call is a dial to the proxy. Other dials wait for its result.
 type http2Call struct {
 	done chan struct{} // closed when err is set
-	err  error         // nil also if the dial was given up by its own caller
+	err  error         // nil also if the caller of this dial has cancelled it
 }
 
-// maxHTTP2Attempts bounds how many connections that are about to close a dial
-// may come upon.
+// maxHTTP2Attempts is how many connections a dial tries, if they turn out to be closing.
 const maxHTTP2Attempts = 3
 
 var (
@@ -105,8 +104,8 @@ func (p *HTTP2) Close() error {
 	return nil
 }
 
-// openStream returns a stream to the target of h, or a connection to a proxy that
-// has chosen HTTP/1.1.
+// openStream returns a stream that is connected to the target of h, or a connection to
+// a proxy that has chosen HTTP/1.1.
 func (p *HTTP2) openStream(ctx context.Context, h *httpDial) (conn, stream net.Conn, err error) {
 	header, err := h.requestHeader(ctx)
 	if err != nil {
@@ -127,8 +126,8 @@ func (p *HTTP2) openStream(ctx context.Context, h *httpDial) (conn, stream net.C
 	}
 }
 
-// getConn returns a connection with a stream reserved on it, which is fresh if
-// this call has made it, or a connection that speaks HTTP/1.1.
+// getConn returns a connection with a stream reserved on it, or a connection that
+// speaks HTTP/1.1. fresh says that this call has made the connection.
 func (p *HTTP2) getConn(ctx context.Context, h *httpDial) (cc *http2Conn, conn net.Conn, fresh bool, err error) {
 	for {
 		cc, call, mine, err := p.reserveStream(h.HTTPConnect)
@@ -155,8 +154,9 @@ func (p *HTTP2) getConn(ctx context.Context, h *httpDial) (cc *http2Conn, conn n
 	}
 }
 
-// reserveStream finds a connection for d. If there is none, it returns the dial to
-// wait for, or one that is the caller's to make.
+// reserveStream finds a connection for d and reserves a stream on it. If there is none,
+// it returns a dial: mine says that the caller must make it, otherwise the caller waits
+// for it.
 func (p *HTTP2) reserveStream(d *HTTPConnect) (cc *http2Conn, call *http2Call, mine bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -189,7 +189,7 @@ func (p *HTTP2) reserveStream(d *HTTPConnect) (cc *http2Conn, call *http2Call, m
 	return nil, proxy.dialing, true, nil
 }
 
-// pruneConnsLocked forgets connections that are closed, and proxies without one.
+// pruneConnsLocked removes closed connections, and proxies without a connection.
 func (p *HTTP2) pruneConnsLocked() {
 	for cc := range p.conns {
 		if cc.Err() != nil {
@@ -211,16 +211,16 @@ func (p *HTTP2) pruneConnsLocked() {
 	}
 }
 
-// dialShared connects to the proxy for h and for all who wait for call, which is nil
-// if nobody may.
+// dialShared connects to the proxy for h, and for all dials that wait for call. A nil
+// call means that no dial waits.
 func (p *HTTP2) dialShared(ctx context.Context, h *httpDial, call *http2Call) (cc *http2Conn, http1 net.Conn, err error) {
 	defer func() {
 		if cc == nil {
 			p.finishCall(ctx, h.HTTPConnect, call, nil, err)
 			return
 		}
-		// On a connection that is full a request waits, maybe for ever: nobody
-		// else gets this one before it is known how many it takes.
+		// net/http lets a request wait, maybe for ever, on a connection without free
+		// streams. So others get this one only when the proxy's SETTINGS are known.
 		context.AfterFunc(cc.settled, func() { p.finishCall(ctx, h.HTTPConnect, call, cc, nil) })
 	}()
 	conn, err := h.dialProxy(ctx)
@@ -245,7 +245,7 @@ func (p *HTTP2) dialShared(ctx context.Context, h *httpDial, call *http2Call) (c
 	return cc, nil, nil
 }
 
-// addConn takes cc over, with a stream reserved for the caller.
+// addConn adds cc, and reserves a stream on it for the caller.
 func (p *HTTP2) addConn(cc *http2Conn) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -259,7 +259,7 @@ func (p *HTTP2) addConn(cc *http2Conn) error {
 	return nil
 }
 
-// finishCall tells those who wait for call how it ended.
+// finishCall gives the result to the dials that wait for call.
 func (p *HTTP2) finishCall(ctx context.Context, d *HTTPConnect, call *http2Call, cc *http2Conn, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -275,7 +275,7 @@ func (p *HTTP2) finishCall(ctx context.Context, d *HTTPConnect, call *http2Call,
 		}
 	}
 	if call != nil {
-		// Whoever gave up did so for itself alone.
+		// If the caller has cancelled its dial, that is no error for the others.
 		if ctx.Err() == nil {
 			call.err = err
 		}
@@ -283,7 +283,7 @@ func (p *HTTP2) finishCall(ctx context.Context, d *HTTPConnect, call *http2Call,
 	}
 }
 
-// addStream takes s over: Close ends it, and waits for both of its parts.
+// addStream adds s, so that Close ends it and waits for both of its goroutines.
 func (p *HTTP2) addStream(s *http2Stream) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -305,13 +305,13 @@ func (p *HTTP2) removeStream(s *http2Stream) {
 	p.wg.Done()
 }
 
-// newConn speaks HTTP/2 on tc.
+// newConn starts HTTP/2 on tc.
 func (p *HTTP2) newConn(ctx context.Context, tc *tls.Conn) (*http2Conn, error) {
 	settled, settle := context.WithCancel(context.Background())
 	pingTimeout := defaultDuration(p.PingTimeout, 15*time.Second)
 	wire := newHTTP2Wire(tc, pingTimeout, settle)
-	// The transport does no more than carry the configuration and tc. It need
-	// not know of the TLS: who negotiated HTTP/2 already has prior knowledge.
+	// The transport only has the configuration, and tc by its DialContext. It does not
+	// know of the TLS, so it uses HTTP/2 by prior knowledge.
 	t := &http.Transport{
 		DialContext:            func(context.Context, string, string) (net.Conn, error) { return wire, nil },
 		Protocols:              new(http.Protocols),
@@ -327,19 +327,16 @@ func (p *HTTP2) newConn(ctx context.Context, tc *tls.Conn) (*http2Conn, error) {
 		},
 	}
 	t.Protocols.SetUnencryptedHTTP2(true)
-	cc, err := t.NewClientConn(ctx, "http", "proxy:80") // which nobody dials
+	cc, err := t.NewClientConn(ctx, "http", "proxy:80") // the name is not dialed
 	if err != nil {
 		return nil, err
 	}
 	return newHTTP2Conn(cc, wire, settled), nil
 }
 
-// defaultDuration is d, byDefault if it is zero, and zero if it is negative.
+// defaultDuration returns d, or byDefault if d is zero, or zero if d is negative.
 func defaultDuration(d, byDefault time.Duration) time.Duration {
-	if d == 0 {
-		return byDefault
-	}
-	return max(d, 0)
+	return max(cmp.Or(d, byDefault), 0)
 }
 
 // http2Conn is a connection that speaks HTTP/2.
@@ -348,7 +345,7 @@ type http2Conn struct {
 	wire    *http2Wire
 	settled context.Context // done when the proxy's SETTINGS are known
 
-	challenged int // dials that have given a stream up for another; guarded by HTTP2.mu
+	challenged int // dials that got a 407 and need another stream; guarded by HTTP2.mu
 
 	mu      sync.Mutex    // guards changed
 	changed chan struct{} // closed at the next change of the ClientConn's state
@@ -365,17 +362,17 @@ func newHTTP2Conn(c *http.ClientConn, wire *http2Wire, settled context.Context) 
 	return cc
 }
 
-// stateChange is closed at the next change of the state, after which another stream
-// may be possible.
+// stateChange returns a channel that is closed at the next change of the connection's
+// state, when another stream may be possible.
 func (cc *http2Conn) stateChange() <-chan struct{} {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
 	return cc.changed
 }
 
-// mayRetry reports whether a request that failed with err may be sent again, on
-// another connection: the proxy has given no answer, because it was about to
-// close this one or has refused to look at the stream.
+// mayRetry reports whether a request that failed with err may be sent again on another
+// connection: the proxy has not answered it, because it was about to close this one or
+// has refused the stream.
 func (cc *http2Conn) mayRetry(err error) bool {
 	var ours *Error
 	var reset *resetError
@@ -389,7 +386,7 @@ func (cc *http2Conn) mayRetry(err error) bool {
 	case errors.As(err, &http2.StreamError{}):
 		return false
 	}
-	// What is left is a failure of the connection, or from before anything was
-	// sent. A connection that has announced its end has none available.
+	// The connection failed, or it could not send the request. A connection that has
+	// announced its end has no stream available.
 	return cc.Err() != nil || cc.Available() == 0
 }

@@ -15,16 +15,17 @@ import (
 )
 
 const (
-	// linger is how long a stream that was closed may take to send what was
-	// written and to be ended by the other side, before it is reset.
+	// linger is how long a closed stream may take to send what was written and to be
+	// ended by the target. Then it is reset.
 	linger = 5 * time.Second
-	// minSilence is how long a proxy that has taken all of it must have said
-	// nothing for the stream to be reset before that: nghttpx does not tell the
-	// target of an end, only of a reset.
+	// minSilence is the shortest silence after which a closed stream is reset before
+	// that, if the proxy has taken all of it. nghttpx passes no END_STREAM on to the
+	// target, only a reset.
 	minSilence = 50 * time.Millisecond
 )
 
-// connectStream asks for a stream on cc, on which one is reserved.
+// connectStream connects a stream on cc to the target. The first stream is reserved
+// already. After a 407 the next request needs another one.
 func (p *HTTP2) connectStream(ctx context.Context, h *httpDial, cc *http2Conn, header http.Header) (*http2Stream, error) {
 	var stream *http2Stream
 	reserved, refused := true, false
@@ -51,16 +52,16 @@ func (p *HTTP2) connectStream(ctx context.Context, h *httpDial, cc *http2Conn, h
 	return stream, err
 }
 
-// addChallenged counts the dials that give up a stream of cc and need another one:
-// no other dial takes it from them.
+// addChallenged counts the dials on cc that got a 407 and need another stream.
+// reserveStream leaves so many streams to them.
 func (p *HTTP2) addChallenged(cc *http2Conn, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	cc.challenged += n
 }
 
-// reserveAgain waits for the stream that was given up to be gone: it may be the
-// only one that the proxy allows.
+// reserveAgain reserves another stream. It waits until the one with the 407 has ended,
+// which may be the only one that the proxy allows.
 func (cc *http2Conn) reserveAgain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bodyWait, errHTTP2NoStreams) // as after a GOAWAY
 	defer cancel()
@@ -80,8 +81,8 @@ func (cc *http2Conn) reserveAgain(ctx context.Context) error {
 	}
 }
 
-// requestHeader is what h sends along. User-Agent is there, empty if need be, so
-// that net/http's is not sent.
+// requestHeader returns the header of h's requests. It has a User-Agent, maybe an empty
+// one, so that net/http does not add its own.
 func (h *httpDial) requestHeader(ctx context.Context) (http.Header, error) {
 	header := http.Header{"User-Agent": {""}}
 	extra, err := h.extraHeader(ctx)
@@ -94,16 +95,18 @@ func (h *httpDial) requestHeader(ctx context.Context) (http.Header, error) {
 	return header, nil
 }
 
-// sendRequest sends one CONNECT on cc and waits for the answer. refused is called before a stream is given up because of the answer.
+// sendRequest sends one CONNECT on cc and waits for the answer. It calls refused before
+// it ends a stream because of the answer.
 func (p *HTTP2) sendRequest(ctx context.Context, h *httpDial, cc *http2Conn, header http.Header, refused func()) (*http2Stream, *Refusal, error) {
 	if h.authorization != "" {
 		header.Set("Proxy-Authorization", h.authorization)
 	}
-	// ctx bounds the dial, the stream outlives it.
+	// ctx bounds only the dial, not the stream.
 	streamCtx, cancel := context.WithCancel(context.Background())
 	s := newHTTP2Stream(p, cc, cancel)
 	streamCtx = httptrace.WithClientTrace(streamCtx, &httptrace.ClientTrace{
-		WroteHeaders: func() { s.frames.Store(cc.wire.newestStream()) }, // no other request is sent meanwhile
+		// net/http sends one request at a time, so the newest stream is this one.
+		WroteHeaders: func() { s.frames.Store(cc.wire.newestStream()) },
 	})
 	began := time.Now()
 	stop := context.AfterFunc(ctx, cancel)
@@ -130,8 +133,8 @@ func (p *HTTP2) sendRequest(ctx context.Context, h *httpDial, cc *http2Conn, hea
 		}
 		return nil, refusal, nil
 	}
-	// A request that waits for the proxy to take more does not see the end of its
-	// context; the closing of the body ends it.
+	// A request that waits for window does not notice the end of its context. Closing
+	// the body ends it.
 	s.cancel = func() { cancel(); res.Body.Close() }
 	switch {
 	case !stop():
@@ -150,7 +153,7 @@ func (p *HTTP2) sendRequest(ctx context.Context, h *httpDial, cc *http2Conn, hea
 	return s, nil, nil
 }
 
-// readHTTP2Refusal takes the beginning of the body and gives the stream up.
+// readHTTP2Refusal reads the beginning of the body and ends the stream.
 func readHTTP2Refusal(res *http.Response, cancel func()) *Refusal {
 	refusal := &Refusal{StatusCode: res.StatusCode, Header: res.Header}
 	timer := time.AfterFunc(bodyWait, cancel)
@@ -161,21 +164,20 @@ func readHTTP2Refusal(res *http.Response, cancel func()) *Refusal {
 	return refusal
 }
 
-// http2Stream is a tunnel through a stream. Each direction is a net.Pipe
-// between the caller, whose end has deadlines, and the HTTP/2 library, which
-// has none.
+// http2Stream is the net.Conn of a stream. Each direction is a net.Pipe between the
+// caller and net/http's HTTP/2, because that has no deadlines and net.Pipe has.
 type http2Stream struct {
 	pool    *HTTP2
 	wire    *http2Wire
 	frames  atomic.Pointer[wireStream] // nil until the request was sent
-	silence time.Duration              // how long is enough to reset it after Close
+	silence time.Duration              // the silence after which a closed stream is reset
 
-	in, out     net.Conn // the caller's ends: what the target sends, and what it gets
-	inFar, body net.Conn // the library's: written by pump, read as the request's body
+	in, out     net.Conn // the caller's ends: from the target, and to it
+	inFar, body net.Conn // net/http's ends: of in and of out
 	cancel      func()   // resets the stream, unless it has ended
 
-	partsLeft   atomic.Int32 // of pump and the request, how many are left
-	requestDone sync.Once    // for the part of the request
+	partsLeft   atomic.Int32 // copyFromTarget and the request, until they have ended
+	requestDone sync.Once    // the request has ended
 
 	mu     sync.Mutex // guards the fields below
 	closed bool
@@ -192,12 +194,12 @@ func newHTTP2Stream(pool *HTTP2, cc *http2Conn, cancel func()) *http2Stream {
 	return s
 }
 
-// http2Body is what the request sends: what the caller writes.
+// http2Body is the body of the request: what the caller writes.
 type http2Body struct{ s *http2Stream }
 
 func (b http2Body) Read(p []byte) (int, error) { return b.s.body.Read(p) }
 
-// Close is called when the request has ended, for whatever reason.
+// Close is called by net/http when the request has ended, for any reason.
 func (b http2Body) Close() error {
 	b.s.body.Close()
 	b.s.requestDone.Do(b.s.partDone)
@@ -210,9 +212,9 @@ func (s *http2Stream) partDone() {
 	}
 }
 
-// copyFromTarget hands on what the target sends until it ends or the stream is closed.
-// It is a goroutine of its own because a read of the library can't be
-// interrupted by a deadline.
+// copyFromTarget copies what the target sends to the caller's pipe, until the target
+// ends or the stream is closed. It has a goroutine of its own because no deadline ends
+// a Read of net/http's body.
 func (s *http2Stream) copyFromTarget(body io.ReadCloser) {
 	defer s.partDone()
 	buf := make([]byte, 16<<10)
@@ -220,15 +222,14 @@ func (s *http2Stream) copyFromTarget(body io.ReadCloser) {
 		n, err := body.Read(buf)
 		if n > 0 {
 			if _, werr := s.inFar.Write(buf[:n]); werr != nil {
-				// Data for a stream that was closed: a TCP socket answers with a
-				// reset as well.
+				// Data for a closed stream: a TCP socket answers with a reset, too.
 				s.cancel()
 				body.Close()
 				return
 			}
 		}
 		if err == io.EOF {
-			s.inFar.Close() // and the other direction goes on
+			s.inFar.Close() // the other direction stays open
 			return
 		}
 		if err != nil {
@@ -239,7 +240,7 @@ func (s *http2Stream) copyFromTarget(body io.ReadCloser) {
 	}
 }
 
-// abortStream breaks the stream off because of err.
+// abortStream ends the stream with err.
 func (s *http2Stream) abortStream(err error) {
 	s.mu.Lock()
 	if s.err == nil {
@@ -272,8 +273,8 @@ func (s *http2Stream) Read(p []byte) (int, error) {
 	return n, s.opError("read", err)
 }
 
-// Write returns when the library has taken all of p, which it does as the
-// proxy's flow control allows.
+// Write returns when net/http has taken all of p. The proxy's flow control decides when
+// that is.
 func (s *http2Stream) Write(p []byte) (int, error) {
 	n := 0
 	err := s.writeError()
@@ -291,7 +292,7 @@ func (s *http2Stream) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// writeError is why nothing can be written, if that is known.
+// writeError returns why nothing can be written, or nil if that is not known.
 func (s *http2Stream) writeError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -301,7 +302,7 @@ func (s *http2Stream) writeError() error {
 	return s.err
 }
 
-// CloseWrite ends what the target gets (END_STREAM). Reads go on.
+// CloseWrite ends what the target receives (END_STREAM). Reads still work.
 func (s *http2Stream) CloseWrite() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -326,10 +327,9 @@ func (s *http2Stream) Close() error {
 	return nil
 }
 
-// resetWhenSilent resets the stream when the proxy has had all of it for long
-// enough, at the deadline in any case, unless it ends by itself. No frame says
-// that the target has got what was written: what tells is that the proxy has
-// returned the window for it.
+// resetWhenSilent resets the stream when the proxy has had all of it for s.silence, or
+// at the deadline, unless it ends before. No frame says that the target has received
+// what was written. The proxy has passed it on when it has returned the window for it.
 func (s *http2Stream) resetWhenSilent(deadline time.Time) {
 	silent := time.Duration(0)
 	if frames := s.frames.Load(); frames != nil {
@@ -345,8 +345,8 @@ func (s *http2Stream) resetWhenSilent(deadline time.Time) {
 	}
 }
 
-// Reset ends the stream so that the proxy sees a reset, and not the end of what
-// was written (RST_STREAM). There is no code to pass on.
+// Reset ends the stream by RST_STREAM, so that the proxy does not take it for the end
+// of the data. The code is not sent.
 func (s *http2Stream) Reset(uint32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -354,7 +354,7 @@ func (s *http2Stream) Reset(uint32) error {
 		return s.opError("close", net.ErrClosed)
 	}
 	s.closed = true
-	s.body.Close() // before out: its end would read as the end of the request
+	s.body.Close() // before out, whose end would be the request's end
 	s.cancel()
 	s.out.Close()
 	s.in.Close()
@@ -376,7 +376,7 @@ func (s *http2Stream) SetWriteDeadline(t time.Time) error {
 	return s.setDeadline(s.out.SetWriteDeadline, t)
 }
 
-// setDeadline takes no offence at a direction that has ended.
+// setDeadline ignores the error of a direction that has ended.
 func (s *http2Stream) setDeadline(set func(time.Time) error, t time.Time) error {
 	s.mu.Lock()
 	closed := s.closed
@@ -394,12 +394,12 @@ func (s *http2Stream) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: "tcp", Source: s.LocalAddr(), Addr: s.RemoteAddr(), Err: err}
 }
 
-// brokenStreamError is the end of a stream that the proxy reset, or whose
-// connection was lost.
+// brokenStreamError is the error of a stream that the proxy has reset, or whose
+// connection has failed.
 type brokenStreamError struct{ err error }
 
-func (e *brokenStreamError) Error() string { return "the proxy broke the stream off: " + e.err.Error() }
+func (e *brokenStreamError) Error() string { return "the proxy ended the stream: " + e.err.Error() }
 func (e *brokenStreamError) Unwrap() error { return e.err }
 
-// Is reports it as the reset that it would be on a connection of its own.
+// Is makes errors.Is find ECONNRESET, the error of a TCP connection in this case.
 func (e *brokenStreamError) Is(target error) bool { return target == syscall.ECONNRESET }

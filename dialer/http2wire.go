@@ -20,78 +20,78 @@ import (
 
 const (
 	http2FrameHeader = 9
-	// http2FrameSize is the largest payload that is sent and received. It is
-	// what every peer has to take (RFC 9113, section 4.2).
+	// http2FrameSize is the largest payload that is sent and received: the least
+	// SETTINGS_MAX_FRAME_SIZE (RFC 9113, section 4.2).
 	http2FrameSize     = 16 << 10
 	defaultHTTP2Window = 1<<16 - 1
 	maxHTTP2Window     = 1<<31 - 1
-	// neverOpened is a stream that there never is: only the proxy could open it,
+	// neverOpened is the number of a stream that never exists: only the proxy could open it,
 	// which SETTINGS forbid. net/http drops its DATA and returns the window.
 	neverOpened = 2
-	// endPing begins the data of a PING that follows the end of a stream, whose
-	// number is the rest: the answer says that the proxy has had all of it.
+	// endPing is the beginning of the data of a PING that is sent after the end of a
+	// stream. The rest is the stream's number. The answer says that the proxy has read
+	// all of the stream.
 	endPing = "end "
 )
 
-// http2Wire is what a ClientConn of net/http reads from and writes to. It
+// http2Wire is the net.Conn that a ClientConn of net/http reads from and writes to. It
 // passes the frames on, and does what a ClientConn has no setting for:
 //
-//   - It lowers SETTINGS_MAX_FRAME_SIZE, for net/http holds a buffer of that
-//     size, up to 512 KiB, for each stream.
-//   - It drops what net/http would write a line for to the standard logger:
-//     frames of unknown types, and DATA for a stream that has no answer, or has
-//     ended.
-//   - It remembers why the connection failed, which net/http's errors say only
-//     as text.
-//   - It learns what the proxy has taken of each stream.
-//   - It ends the connection if the proxy opens the window of a stream too far,
-//     over which net/http would wait for its own lock, for ever.
+//   - It lowers SETTINGS_MAX_FRAME_SIZE, because net/http holds a buffer of that size,
+//     up to 512 KiB, for each stream.
+//   - It drops frames for which net/http would write to the standard logger: frames of
+//     unknown types, and DATA for a stream that has no answer or has ended.
+//   - It remembers why the connection failed, which net/http's errors say only in
+//     their text.
+//   - It counts what the proxy has taken of each stream, for http2Stream.Close.
+//   - It ends the connection if the proxy opens the window of a stream too far.
+//     net/http would then wait for a lock that it holds itself.
 type http2Wire struct {
 	*tls.Conn
 	settle      func() // called when the proxy's SETTINGS were dealt with
 	pingTimeout time.Duration
 
-	// Of the one goroutine that reads.
+	// Only Read uses these.
 	in      *bufio.Reader
 	head    [http2FrameHeader]byte
-	frame   []byte         // the last one that is not DATA
+	frame   []byte         // the last frame that is not DATA
 	started bool           // the first frame was read
 	ready   []byte         // what Read returns next
-	left    int            // how much of a DATA frame comes after that
-	block   bool           // a header block goes on in the next frame
-	end     bool           // it carries END_STREAM
-	status  string         // the :status of it
-	headers *hpack.Decoder // reads that
+	left    int            // the bytes of a DATA frame that come after ready
+	block   bool           // the header block continues in the next frame
+	end     bool           // the header block has END_STREAM
+	status  string         // the :status in the header block
+	headers *hpack.Decoder // sets status
 
-	// Of who writes: net/http does not call Write concurrently.
-	out       []byte // the beginning of a frame's header
-	skip      int    // how much of its payload is to come
-	sendBlock bool   // a header block goes on in the next frame
-	pings     []byte // to be sent when a frame is complete
+	// Only Write uses these. net/http does not call it concurrently.
+	out       []byte // the first bytes of a frame's header
+	skip      int    // the bytes of the payload that are still to come
+	sendBlock bool   // the header block continues in the next frame
+	pings     []byte // PING frames to send when a frame is complete
 
 	mu      sync.Mutex // guards the fields below
 	streams map[uint32]*wireStream
-	initial int64 // window of a stream
-	newest  *wireStream
+	initial int64                  // the window of a new stream
+	newest  *wireStream            // the stream of the last request
 	highest uint32                 // the number of newest
 	goAway  *http2.ConnectionError // the code of GOAWAY; nil: none came
 	closed  bool                   // by this side
-	failed  error                  // of the first Read or Write that failed before that
-	pinged  time.Time              // when the PING was sent that has no answer yet
+	failed  error                  // the first error of Read or Write before that
+	pinged  time.Time              // when the PING without an answer was sent; zero: none
 }
 
-// wireStream is a stream, from its request until both sides have ended it or
-// one has reset it. It is guarded by the wire's mu.
+// wireStream is a stream, from its request until both sides have ended it or one has
+// reset it. The wire's mu guards it.
 type wireStream struct {
-	answered bool      // with a status that is not interim
-	ended    bool      // by the proxy: END_STREAM
-	sentEnd  bool      // END_STREAM
+	answered bool      // by a status that is not interim
+	ended    bool      // the proxy has sent END_STREAM
+	sentEnd  bool      // we have sent END_STREAM
 	reset    bool      // by the proxy
 	over     bool      // both sides have ended it, or one has reset it
-	window   int64     // that the proxy has given
-	untaken  int       // bytes for which the proxy has returned no window
-	taken    bool      // the proxy has read all of it
-	progress time.Time // when that was known, or of the last WINDOW_UPDATE
+	window   int64     // the bytes that we may still send
+	untaken  int       // the bytes for which the proxy has returned no window
+	taken    bool      // the proxy has read all of the stream
+	progress time.Time // of the last WINDOW_UPDATE, or when taken was set
 }
 
 func newHTTP2Wire(tc *tls.Conn, pingTimeout time.Duration, settle func()) *http2Wire {
@@ -131,10 +131,10 @@ func (w *http2Wire) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readFrame reads a frame, or if it is DATA its header.
+// readFrame reads one frame; of DATA it reads only the header.
 func (w *http2Wire) readFrame() error {
 	if w.started {
-		w.settle() // more is asked for than the first frame, which is SETTINGS
+		w.settle() // net/http has handled the first frame, the SETTINGS
 	}
 	if _, err := io.ReadFull(w.in, w.head[:]); err != nil {
 		return err
@@ -142,7 +142,7 @@ func (w *http2Wire) readFrame() error {
 	h := parseFrameHeader(w.head[:])
 	switch {
 	case h.Length > http2FrameSize || w.block && h.Type != http2.FrameContinuation:
-		w.ready = w.head[:] // net/http closes the connection because of it
+		w.ready = w.head[:] // an error, for which net/http closes the connection
 		return nil
 	case !w.started && h.Type != http2.FrameSettings:
 		return errors.New("the first frame of the proxy is not SETTINGS")
@@ -165,15 +165,15 @@ func (w *http2Wire) readFrame() error {
 		return err
 	}
 	if h.Type != http2.FrameWindowUpdate || h.StreamID == 0 || w.streams[h.StreamID] != nil {
-		w.ready = w.frame // one for a stream that is gone means nothing
+		w.ready = w.frame // a WINDOW_UPDATE for a stream that is over is dropped
 	}
 	return nil
 }
 
 var errHTTP2Window = errors.New("the proxy opened the window of a stream beyond 2^31-1 bytes")
 
-// trackWindowsLocked adds up how much the proxy allows each stream to send (RFC 9113,
-// section 6.9). net/http refuses frames that are malformed.
+// trackWindowsLocked counts how much each stream may send (RFC 9113, section 6.9). A
+// malformed frame is left to net/http, which refuses it.
 func (w *http2Wire) trackWindowsLocked(h http2.FrameHeader, payload []byte) error {
 	switch s := w.streams[h.StreamID]; {
 	case h.Type == http2.FrameWindowUpdate && s != nil && len(payload) == 4:
@@ -198,8 +198,9 @@ func (w *http2Wire) trackWindowsLocked(h http2.FrameHeader, payload []byte) erro
 	return nil
 }
 
-// handleData passes DATA on if its stream takes it. Otherwise it resets the stream,
-// by what net/http takes for an error of it.
+// handleData passes DATA on if its stream may receive it. Otherwise it makes net/http
+// reset the stream, by a WINDOW_UPDATE of zero bytes, and passes the DATA on for the
+// stream neverOpened.
 func (w *http2Wire) handleData(h http2.FrameHeader) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -222,8 +223,8 @@ func (w *http2Wire) handleData(h http2.FrameHeader) error {
 	return nil
 }
 
-// trackControlLocked takes note of a frame that is not DATA, and changes what has
-// to be changed. It leaves what is malformed to net/http.
+// trackControlLocked records what a frame other than DATA says, and lowers the frame
+// size in SETTINGS. A malformed frame is left to net/http.
 func (w *http2Wire) trackControlLocked(h http2.FrameHeader, payload []byte) {
 	switch h.Type {
 	case http2.FrameHeaders, http2.FrameContinuation:
@@ -246,7 +247,7 @@ func (w *http2Wire) trackControlLocked(h http2.FrameHeader, payload []byte) {
 		w.removeStreamLocked(h.StreamID)
 	case http2.FrameWindowUpdate:
 		if s := w.streams[h.StreamID]; s != nil && len(payload) == 4 {
-			// Some give more than was taken at the start: that is no credit.
+			// Some proxies enlarge the window at the start: that is no credit.
 			s.untaken = max(0, s.untaken-int(binary.BigEndian.Uint32(payload)&^(1<<31)))
 			s.progress = time.Now()
 		}
@@ -264,8 +265,8 @@ func (w *http2Wire) pingAnsweredLocked(data []byte) {
 	}
 }
 
-// trackHeadersLocked reads the status of a header block, which tells an answer from
-// an interim one.
+// trackHeadersLocked reads the status of a header block, to find the answer that is not
+// interim.
 func (w *http2Wire) trackHeadersLocked(h http2.FrameHeader, fragment []byte) {
 	if h.Type == http2.FrameHeaders {
 		w.status, w.end = "", h.Flags.Has(http2.FlagHeadersEndStream)
@@ -278,7 +279,7 @@ func (w *http2Wire) trackHeadersLocked(h http2.FrameHeader, fragment []byte) {
 		}
 		fragment = fragment[:max(0, len(fragment)-padding)]
 	}
-	w.headers.Write(fragment) // net/http finds the same errors
+	w.headers.Write(fragment) // net/http returns the same errors
 	w.block = !h.Flags.Has(http2.FlagHeadersEndHeaders)
 	if w.block {
 		return
@@ -292,8 +293,8 @@ func (w *http2Wire) trackHeadersLocked(h http2.FrameHeader, fragment []byte) {
 	}
 }
 
-// limitFrameSize lowers the frame size in the payload of SETTINGS. A value that
-// is not valid stays.
+// limitFrameSize lowers the frame size in the payload of SETTINGS. It does not change
+// an invalid value.
 func limitFrameSize(payload []byte) {
 	for ; len(payload) >= 6; payload = payload[6:] {
 		value := binary.BigEndian.Uint32(payload[2:])
@@ -331,7 +332,7 @@ func (w *http2Wire) Write(p []byte) (int, error) {
 	return min(n, len(p)), err
 }
 
-// trackSent takes note of what net/http sends, in pieces of any size.
+// trackSent records the frames that net/http sends, in pieces of any size.
 func (w *http2Wire) trackSent(p []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -385,7 +386,7 @@ func (w *http2Wire) endSentLocked(stream uint32, s *wireStream) {
 	case s.ended:
 		w.removeStreamLocked(stream)
 		return
-	case s.untaken == 0: // nothing was written, or the proxy has it
+	case s.untaken == 0: // nothing was written, or the proxy has taken it
 		s.taken, s.progress = true, time.Now()
 		return
 	}
@@ -400,13 +401,13 @@ func (w *http2Wire) newestStream() *wireStream {
 	return w.newest
 }
 
-// maxUntaken is how much of what was written to a stream a proxy may leave
-// without a window update although it has passed it on. Most send one when
-// half of the window is used, which is 64 KiB by default.
+// maxUntaken is how many bytes a proxy may have passed on without a WINDOW_UPDATE. Most
+// proxies send one when half of the window is used, and the default window is 64 KiB.
 const maxUntaken = 32 << 10
 
-// silentFor is for how long the proxy has had all of s, its end included, and has
-// said nothing to it. Negative means that s is over.
+// silentFor returns how long ago the proxy had read all of s, its end included, or has
+// last sent something for s. It is zero if the proxy has not read all, and negative if
+// s is over.
 func (w *http2Wire) silentFor(s *wireStream) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -419,7 +420,7 @@ func (w *http2Wire) silentFor(s *wireStream) time.Duration {
 	return time.Since(s.progress)
 }
 
-// recordFailure remembers err, of a Read or Write, and returns it.
+// recordFailure keeps the first error of Read and Write, and returns err.
 func (w *http2Wire) recordFailure(err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -429,8 +430,8 @@ func (w *http2Wire) recordFailure(err error) error {
 	return err
 }
 
-// failureCause returns err, of s, in types that do not depend on net/http: what the
-// proxy did to the stream or the connection. s may be nil.
+// failureCause replaces err, an error of s, by one that says what the proxy did to the
+// stream or the connection, without net/http's types. s may be nil.
 func (w *http2Wire) failureCause(s *wireStream, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -453,8 +454,8 @@ func (w *http2Wire) failureCause(s *wireStream, err error) error {
 	return err
 }
 
-// Close closes at once: a goodbye to a proxy that has stopped reading would
-// take seconds.
+// Close closes the connection at once, without TLS's close_notify, which could wait for
+// seconds.
 func (w *http2Wire) Close() error {
 	w.settle()
 	w.mu.Lock()
@@ -464,15 +465,14 @@ func (w *http2Wire) Close() error {
 	return nil
 }
 
-// resetError is an RST_STREAM of the proxy.
+// resetError is the error of a stream for which the proxy has sent RST_STREAM.
 type resetError struct{ stream http2.StreamError }
 
 func (e *resetError) Error() string { return "the proxy reset the stream: " + e.stream.Code.String() }
 func (e *resetError) Unwrap() error { return e.stream }
 
-// Is reports it as the reset that it would be on a connection of its own,
-// except for CONNECT_ERROR: that is about the connection to the target (RFC
-// 9113, section 8.5).
+// Is makes errors.Is find ECONNRESET, except for CONNECT_ERROR, which is about the
+// connection to the target (RFC 9113, section 8.5).
 func (e *resetError) Is(target error) bool {
 	return target == syscall.ECONNRESET && e.stream.Code != http2.ErrCodeConnect
 }

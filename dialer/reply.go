@@ -16,15 +16,14 @@ import (
 )
 
 const (
-	// maxHeaderBytes bounds all that a proxy may send before its answer is
-	// complete, interim answers included.
+	// maxHeaderBytes bounds what a proxy may send before its answer is complete,
+	// interim answers included.
 	maxHeaderBytes = 64 << 10
 	// maxBodyExcerpt is how much of a refusal's body is kept.
 	maxBodyExcerpt = 4 << 10
-	// maxBodyDrain is how much of one is read so that the connection can be
-	// used again.
+	// maxBodyDrain is how much of a refusal's body is read to use the connection again.
 	maxBodyDrain = 64 << 10
-	// bodyWait bounds the wait for a refusal's body: the answer is known.
+	// bodyWait bounds the wait for a refusal's body: only its status is needed.
 	bodyWait = time.Second
 )
 
@@ -41,9 +40,9 @@ func putReader(br *bufio.Reader) {
 	readers.Put(br)
 }
 
-// readReply reads the answer to a CONNECT up to the end of its header and
-// not further: what follows a success belongs to the target. Interim answers
-// are passed over. conn is what br reads.
+// readReply reads the answer to a CONNECT up to the end of its header and not further:
+// what follows a success belongs to the target. It skips interim answers. br reads
+// from conn.
 func readReply(br *bufio.Reader, conn net.Conn) (refusal *Refusal, kept bool, err error) {
 	budget := maxHeaderBytes
 	first, err := br.Peek(1)
@@ -51,7 +50,7 @@ func readReply(br *bufio.Reader, conn net.Conn) (refusal *Refusal, kept bool, er
 		return nil, false, replyError(err)
 	}
 	if first[0] < ' ' {
-		return nil, false, notHTTP(first) // and it may have no line end
+		return nil, false, notHTTP(first) // there may be no end of the line
 	}
 	for {
 		line, err := readLine(br, &budget)
@@ -76,7 +75,7 @@ func readReply(br *bufio.Reader, conn net.Conn) (refusal *Refusal, kept bool, er
 	}
 }
 
-// errCutOff is for every kind of proxy.
+// errCutOff is used for all kinds of proxies.
 var errCutOff = fmt.Errorf("the proxy closed the connection before its answer was complete: %w", io.ErrUnexpectedEOF)
 
 func replyError(err error) error {
@@ -91,9 +90,9 @@ var (
 	errHeaderNUL      = errors.New("the header holds a NUL byte")
 )
 
-// readLine returns the next line without its end, which may be a bare LF. A
-// line longer than br's buffer is cut: only its length counts. The slice is
-// valid until the next read.
+// readLine returns the next line without its end, which may be a bare LF. Of a line
+// that is longer than br's buffer it returns the beginning. The slice is valid until
+// the next read.
 func readLine(br *bufio.Reader, budget *int) ([]byte, error) {
 	var head []byte
 	for {
@@ -161,7 +160,8 @@ func parseStatusLine(line []byte) (statusLine, error) {
 	return s, nil
 }
 
-// notHTTP says what is at the proxy's address instead, where that shows.
+// notHTTP returns an error that names the protocol of an answer that is not HTTP, if
+// it can be recognised.
 func notHTTP(line []byte) error {
 	switch {
 	case bytes.HasPrefix(line, []byte{0x15}), bytes.HasPrefix(line, []byte{0x16}):
@@ -174,9 +174,8 @@ func notHTTP(line []byte) error {
 	return errors.New("the answer is not HTTP/1.x")
 }
 
-// readRefusal reads the rest of an answer that is neither a success nor an
-// interim one. The refusal is known: nothing that is wrong with its header or
-// body makes another error of it.
+// readRefusal reads the rest of an answer that is neither a success nor interim. An
+// error in the header or the body does not replace the refusal, whose status is known.
 func readRefusal(br *bufio.Reader, status statusLine, budget *int, conn net.Conn) (*Refusal, bool, error) {
 	refusal := &Refusal{StatusCode: status.code, Reason: status.reason}
 	head := fmt.Appendf(nil, "HTTP/1.%c %03d \r\n", status.minor, status.code)
@@ -198,7 +197,7 @@ func readRefusal(br *bufio.Reader, status statusLine, budget *int, conn net.Conn
 	refusal.Header = res.Header
 	delimited := res.ContentLength >= 0 || len(res.TransferEncoding) > 0
 	if !delimited {
-		// It ends with the connection: take what has come, wait for no more.
+		// The body ends with the connection: take what has come and don't wait.
 		refusal.Body, _ = io.ReadAll(io.LimitReader(rest, int64(min(maxBodyExcerpt, rest.Buffered()+br.Buffered()))))
 		return refusal, false, nil
 	}

@@ -59,8 +59,8 @@ func (c *conn) resetSide(lost Side) {
 	}
 }
 
-// connDirection is one direction of a connection: receive puts what comes into the
-// queue, deliver takes it out when its time has come.
+// connDirection is one direction of a connection: readLoop puts what comes into the
+// queue, writeLoop takes it out when it is due.
 type connDirection struct {
 	conn     *conn
 	shared   *linkDirection

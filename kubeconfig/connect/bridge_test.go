@@ -212,6 +212,9 @@ func through(bridge *url.URL, address string) error {
 	return err
 }
 
+// bridgeOf returns the URL that client-go is given, and starts the bridge.
+func bridgeOf(c *connect.Client) (*url.URL, error) { return c.Config().Proxy(nil) }
+
 func TestBridge(t *testing.T) {
 	api := newAPIServer(t)
 	var mu sync.Mutex
@@ -224,7 +227,7 @@ func TestBridge(t *testing.T) {
 			return api.dial(ctx, network, address)
 		}),
 	})
-	bridge, err := c.Bridge()
+	bridge, err := bridgeOf(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +235,7 @@ func TestBridge(t *testing.T) {
 		t.Errorf("got %s, want one on loopback", bridge.Redacted())
 	}
 	password, _ := bridge.User.Password()
-	if again, err := c.Bridge(); err != nil || *again.User != *bridge.User || again.Host != bridge.Host {
+	if again, err := bridgeOf(c); err != nil || *again.User != *bridge.User || again.Host != bridge.Host {
 		t.Errorf("the second URL is %v, %v", again, err)
 	}
 	for _, test := range []struct {
@@ -261,7 +264,7 @@ func TestBridge(t *testing.T) {
 		t.Errorf("dialed %v, want %s twice", dialed, apiAddress)
 	}
 	c.Close()
-	if _, err := c.Bridge(); !errors.Is(err, net.ErrClosed) {
+	if _, err := bridgeOf(c); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Bridge after Close: got %v", err)
 	}
 	if _, err := c.Config().Proxy(nil); !errors.Is(err, net.ErrClosed) {
@@ -275,11 +278,11 @@ func TestBridge(t *testing.T) {
 // Two Clients' bridges don't know each other's passwords.
 func TestBridgeOfAnother(t *testing.T) {
 	api := newAPIServer(t)
-	one, err := overDialer(t, api).Bridge()
+	one, err := bridgeOf(overDialer(t, api))
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := overDialer(t, api).Bridge()
+	two, err := bridgeOf(overDialer(t, api))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,7 +298,7 @@ func TestBridgePasswordInErrors(t *testing.T) {
 	c := newClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{
 		Dialer: dialer.Func(func(context.Context, string, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED }),
 	})
-	bridge, err := c.Bridge()
+	bridge, err := bridgeOf(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +339,7 @@ func TestBridgeCloses(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			if _, err := c.Bridge(); err != nil && !errors.Is(err, net.ErrClosed) {
+			if _, err := bridgeOf(c); err != nil && !errors.Is(err, net.ErrClosed) {
 				t.Error(err)
 			}
 		})

@@ -3,7 +3,6 @@ package connect
 import (
 	"context"
 	"net/http"
-	"net/url"
 	"sync"
 	"sync/atomic"
 
@@ -134,16 +133,6 @@ func (c *Client) Config() *rest.Config {
 		Proxy:           c.bridge.proxy, WrapTransport: c.wrapper(g.ServerName),
 	}
 }
-
-// Bridge returns the URL of the Client's proxy on loopback, with its password,
-// and starts it if nothing has yet: for a program that this process runs and
-// that takes a proxy URL, such as kubectl by the proxy-url of a kubeconfig.
-// Whoever has the URL reaches the API server, and nothing else, by the Client's
-// route; it gives no credentials of the API server. It works until the Client
-// is closed; then the error is net.ErrClosed. Where the API server's address has
-// changed, it may be asked for by the former one, too; the program has to expect
-// the certificate that is there now.
-func (c *Client) Bridge() (*url.URL, error) { return c.bridge.clientURL() }
 
 // HTTP returns an HTTP client that authenticates to the API server by the
 // kubeconfig and follows no environment. Requests to another host go to that

@@ -10,6 +10,7 @@ import (
 	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/connect"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 )
@@ -45,4 +46,32 @@ func ExampleNew() {
 func exampleCA() (cert, key []byte) {
 	ca := pki.NewCA("kubernetes")
 	return ca.CertPEM(), ca.KeyPEM()
+}
+
+// A controller's reconciliations of many clusters. The Secret comes from an
+// informer.
+func ExampleCache() {
+	cache := &connect.Cache{Size: 500}
+	defer cache.Close()
+
+	reconcile := func(ctx context.Context, secret *corev1.Secret) error {
+		client, release, err := cache.Get(secret)
+		if err != nil {
+			return err
+		}
+		defer release()
+		clientset, err := kubernetes.NewForConfig(client.Config())
+		if err != nil {
+			return err
+		}
+		_, err = clientset.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		return err
+	}
+	deleted := func(secret *corev1.Secret) { cache.Forget(secret.Namespace, secret.Name) }
+
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "prod-kubeconfig"}}
+	fmt.Println(reconcile(context.Background(), secret))
+	deleted(secret)
+	// Output:
+	// connect: Secret clusters/prod-kubeconfig: has no key "value"
 }

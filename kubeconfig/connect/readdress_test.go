@@ -15,7 +15,7 @@ import (
 func TestFollowBridge(t *testing.T) {
 	f := newFollowed(t, 0)
 	config := f.Config()
-	bridge, err := f.Bridge()
+	bridge, err := bridgeOf(f.Client)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -190,13 +190,22 @@ func (w *secretWatch) tell(secret *corev1.Secret) {
 }
 
 func (s *secretSource) parse(secret *corev1.Secret) (*clientcmdapi.Config, error) {
+	config, err := parseSecret(secret)
+	if err != nil {
+		return nil, s.error(err)
+	}
+	return config, nil
+}
+
+// parseSecret returns the kubeconfig of a Secret, as Cluster API keeps it.
+func parseSecret(secret *corev1.Secret) (*clientcmdapi.Config, error) {
 	data, ok := secret.Data[kubeconfig.SecretKey]
 	if !ok {
-		return nil, s.error(fmt.Errorf("has no key %q", kubeconfig.SecretKey))
+		return nil, fmt.Errorf("has no key %q", kubeconfig.SecretKey)
 	}
 	config, err := load(data)
 	if err != nil {
-		return nil, s.error(fmt.Errorf("key %q: %w", kubeconfig.SecretKey, err))
+		return nil, fmt.Errorf("key %q: %w", kubeconfig.SecretKey, err)
 	}
 	return config, nil
 }

@@ -195,6 +195,15 @@ func TestLightPackages(t *testing.T) {
 	}
 }
 
+// A program that only merges kubeconfigs links no client: client-go's clientcmd,
+// which it needs, has some 320 packages.
+func TestMergeLinksNoClient(t *testing.T) {
+	const most = 350
+	if deps := packages(t)["/kubeconfig"].Deps; len(deps) > most {
+		t.Errorf("kubeconfig depends on %d packages, want at most %d", len(deps), most)
+	}
+}
+
 func TestRootPackageIsProse(t *testing.T) {
 	if got := packages(t)[""].GoFiles; !slices.Equal(got, []string{"doc.go"}) {
 		t.Errorf("got files %q, want doc.go alone", got)

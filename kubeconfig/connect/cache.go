@@ -1,0 +1,239 @@
+package connect
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+)
+
+// Cache holds the Clients of many clusters, one for each kubeconfig Secret. It
+// is for a controller that looks after hundreds of clusters and reads their
+// Secrets from an informer anyway. The zero value works. It is safe for
+// concurrent use, and must not be copied.
+//
+//	client, release, err := cache.Get(secret)
+//	if err != nil {
+//		return err
+//	}
+//	defer release()
+//
+// Get dials nothing, and makes a Client only if there is none yet. Call it in
+// each reconciliation, with the Secret as it is then: if the Secret has changed,
+// the Client takes the new kubeconfig, for all that was ever made of it, as a
+// Client with a [Source] does. A Secret that was deleted and made again (it has
+// another UID) may be of another cluster, and gets another Client.
+type Cache struct {
+	// Options returns those of the Client for a Secret, such as a Dialer of a
+	// tunnel to that cluster. Source and Changed are not used. It is called once
+	// for each Client, by several goroutines at once. If nil, or if it returns
+	// nil, the zero value.
+	Options func(secret *corev1.Secret) *Options
+	// Size is how many Clients are kept. Of those that nobody uses, the one that
+	// was asked for longest ago is closed first. A Client in use is not closed,
+	// so that there are more than Size if more are in use. If zero, 1000.
+	Size int
+
+	mu      sync.Mutex // guards the fields below
+	entries map[types.NamespacedName]*cacheEntry
+	asked   int64 // counts calls of Get
+	closed  bool
+}
+
+const defaultCacheSize = 1000
+
+// cacheEntry is a Secret's Client.
+type cacheEntry struct {
+	uid types.UID
+
+	// Guarded by the Cache's mu.
+	users   int
+	asked   int64 // when Get was last called
+	dropped bool  // it is closed when nobody uses it any more
+
+	mu      sync.Mutex // guards the fields below
+	client  *Client    // nil: none could be made yet
+	version string     // the Secret's resourceVersion
+	value   []byte     // the kubeconfig
+}
+
+// Get returns the Client of a kubeconfig Secret ([kubeconfig.Secret]), and what
+// to call when it is not used any more; a second call does nothing. The Client
+// is the Cache's to close. The Secret is only read.
+//
+// If the Secret holds no kubeconfig that can be used, Get returns an error. A
+// Client that the Cache has of it stays with the last good one, for those who
+// use it. A Secret that is older than the one that Get saw last, by its
+// resourceVersion, changes nothing.
+func (c *Cache) Get(secret *corev1.Secret) (client *Client, release func(), err error) {
+	key := types.NamespacedName{Namespace: secret.Namespace, Name: secret.Name}
+	e, replaced, err := c.acquire(key, secret.UID)
+	closeClient(replaced)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := e.update(secret, c.Options); err != nil {
+		c.release(key, e)
+		return nil, nil, fmt.Errorf("connect: Secret %s: %w", key, err)
+	}
+	return e.client, sync.OnceFunc(func() { c.release(key, e) }), nil
+}
+
+// Forget drops the Client of a Secret that was deleted. It is closed when its
+// last user has released it, which may be at once.
+func (c *Cache) Forget(namespace, name string) {
+	c.mu.Lock()
+	key := types.NamespacedName{Namespace: namespace, Name: name}
+	unused := c.dropLocked(key, c.entries[key])
+	c.mu.Unlock()
+	closeClient(unused)
+}
+
+// Close closes all Clients, also those in use. From then on Get fails with
+// net.ErrClosed. It returns nil.
+func (c *Cache) Close() error {
+	c.mu.Lock()
+	entries := c.entries
+	c.entries, c.closed = nil, true
+	for _, e := range entries {
+		e.dropped = true // also of a Get that is under way
+	}
+	c.mu.Unlock()
+	for _, e := range entries {
+		closeClient(e)
+	}
+	return nil
+}
+
+// acquire counts a user of the entry for key. It may return an entry of another
+// UID, which the caller closes.
+func (c *Cache) acquire(key types.NamespacedName, uid types.UID) (e, replaced *cacheEntry, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, nil, errClosed
+	}
+	if e = c.entries[key]; e != nil && e.uid != uid {
+		replaced = c.dropLocked(key, e)
+		e = nil
+	}
+	if e == nil {
+		e = &cacheEntry{uid: uid}
+		if c.entries == nil {
+			c.entries = make(map[types.NamespacedName]*cacheEntry)
+		}
+		c.entries[key] = e
+	}
+	c.asked++
+	e.users, e.asked = e.users+1, c.asked
+	return e, replaced, nil
+}
+
+// release ends one use of e, and closes what is not kept.
+func (c *Cache) release(key types.NamespacedName, e *cacheEntry) {
+	c.mu.Lock()
+	e.users--
+	var unused []*cacheEntry
+	switch {
+	case e.users > 0:
+	case e.dropped:
+		unused = append(unused, e)
+	case e.client == nil: // there is nothing to keep, and no Get under way
+		c.dropLocked(key, e)
+	}
+	unused = append(unused, c.evictLocked()...)
+	c.mu.Unlock()
+	for _, e := range unused {
+		closeClient(e)
+	}
+}
+
+// evictLocked drops unused entries until there are no more than Size.
+func (c *Cache) evictLocked() []*cacheEntry {
+	size := c.Size
+	if size == 0 {
+		size = defaultCacheSize
+	}
+	var evicted []*cacheEntry
+	for len(c.entries) > size {
+		var oldest *cacheEntry
+		var oldestKey types.NamespacedName
+		for key, e := range c.entries {
+			if e.users == 0 && (oldest == nil || e.asked < oldest.asked) {
+				oldest, oldestKey = e, key
+			}
+		}
+		if oldest == nil {
+			break // all are in use
+		}
+		evicted = append(evicted, c.dropLocked(oldestKey, oldest))
+	}
+	return evicted
+}
+
+// dropLocked takes e, which may be nil, out of the Cache. It returns e if nobody
+// uses it: the caller then closes it.
+func (c *Cache) dropLocked(key types.NamespacedName, e *cacheEntry) *cacheEntry {
+	if e == nil {
+		return nil
+	}
+	delete(c.entries, key)
+	e.dropped = true
+	if e.users > 0 {
+		return nil
+	}
+	return e
+}
+
+func closeClient(e *cacheEntry) {
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.client != nil {
+		e.client.Close()
+	}
+}
+
+// update makes e's Client, or gives it the kubeconfig of a newer Secret.
+func (e *cacheEntry) update(secret *corev1.Secret, options func(*corev1.Secret) *Options) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	value := secret.Data[kubeconfig.SecretKey]
+	if e.client != nil && (bytes.Equal(value, e.value) || isOlder(secret.ResourceVersion, e.version)) {
+		return nil
+	}
+	config, err := parseSecret(secret)
+	if err != nil {
+		return err
+	}
+	if e.client == nil {
+		var opts Options
+		if options != nil {
+			if given := options(secret); given != nil {
+				opts = *given
+			}
+		}
+		opts.Source, opts.Changed = nil, nil
+		e.client, err = New(config, &opts)
+	} else {
+		_, err = e.client.use(config)
+	}
+	if err == nil {
+		e.version, e.value = secret.ResourceVersion, value
+	}
+	return err
+}
+
+// isOlder compares resourceVersions. One that is no number compares with none.
+func isOlder(version, other string) bool {
+	a, err := strconv.ParseUint(version, 10, 64)
+	b, otherErr := strconv.ParseUint(other, 10, 64)
+	return err == nil && otherErr == nil && a < b
+}

@@ -1,0 +1,198 @@
+package connect_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/connect"
+)
+
+func cacheSecret(t *testing.T, name string, version int, config *clientcmdapi.Config) *corev1.Secret {
+	t.Helper()
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: strconv.Itoa(version)},
+		Data:       map[string][]byte{kubeconfig.SecretKey: sourceBytes(t, config)},
+	}
+}
+
+func newCache(t *testing.T, api *apiServer, size int) *connect.Cache {
+	t.Helper()
+	cache := &connect.Cache{Size: size, Options: func(*corev1.Secret) *connect.Options {
+		return &connect.Options{Dialer: api.dialer()}
+	}}
+	t.Cleanup(func() {
+		if err := cache.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return cache
+}
+
+func mustGet(t *testing.T, cache *connect.Cache, secret *corev1.Secret) (*connect.Client, func()) {
+	t.Helper()
+	client, release, err := cache.Get(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client, release
+}
+
+func wantOpen(t *testing.T, what string, client *connect.Client, open bool) {
+	t.Helper()
+	if err := namespaces(client.Config()); (err == nil) != open || !open && !errors.Is(err, net.ErrClosed) {
+		t.Errorf("%s: got %v, want open %t", what, err, open)
+	}
+}
+
+func TestCacheFollows(t *testing.T) {
+	api := newAPIServer(t)
+	cache := newCache(t, api, 0)
+	config := build(t, api, kubeconfig.Route{})
+	client, release := mustGet(t, cache, cacheSecret(t, "a", 10, config))
+	defer release()
+	old := client.Config()
+	wantToken := func(what, want string) {
+		t.Helper()
+		if err := namespaces(old); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if got := api.lastHeader().Get("Authorization"); got != want {
+			t.Errorf("%s: got Authorization %q, want %q", what, got, want)
+		}
+	}
+	wantToken("at first", "")
+	again, releaseAgain := mustGet(t, cache, cacheSecret(t, "a", 11, withToken(config, "new")))
+	releaseAgain()
+	if again != client {
+		t.Error("another version of the Secret gets another Client")
+	}
+	wantToken("after a change", "Bearer new")
+	_, releaseOlder := mustGet(t, cache, cacheSecret(t, "a", 9, config))
+	releaseOlder()
+	wantToken("after an older Secret", "Bearer new")
+
+	bad := cacheSecret(t, "a", 12, config)
+	bad.Data[kubeconfig.SecretKey] = []byte("s3cret: {")
+	if _, _, err := cache.Get(bad); err == nil || err.Error() != `connect: Secret ns/a: key "value": is not a kubeconfig` {
+		t.Errorf("of a broken Secret: got %v", err)
+	}
+	delete(bad.Data, kubeconfig.SecretKey)
+	if _, _, err := cache.Get(bad); err == nil {
+		t.Error("of a Secret without a kubeconfig: no error")
+	}
+	wantToken("after a broken Secret", "Bearer new")
+}
+
+func TestCacheSecretMadeAgain(t *testing.T) {
+	api := newAPIServer(t)
+	cache := newCache(t, api, 0)
+	secret := cacheSecret(t, "a", 10, build(t, api, kubeconfig.Route{}))
+	first, releaseFirst := mustGet(t, cache, secret)
+	next := secret.DeepCopy()
+	next.UID = "next"
+	second, releaseSecond := mustGet(t, cache, next)
+	defer releaseSecond()
+	if first == second {
+		t.Fatal("a Secret that was made again has the Client of the one before")
+	}
+	wantOpen(t, "in use", first, true)
+	releaseFirst()
+	releaseFirst() // does nothing
+	wantOpen(t, "released", first, false)
+	wantOpen(t, "the new one", second, true)
+}
+
+func TestCacheEvicts(t *testing.T) {
+	api := newAPIServer(t)
+	cache := newCache(t, api, 2)
+	config := build(t, api, kubeconfig.Route{})
+	secret := func(name string) *corev1.Secret { return cacheSecret(t, name, 1, config) }
+	a, releaseA := mustGet(t, cache, secret("a"))
+	b, releaseB := mustGet(t, cache, secret("b"))
+	c, releaseC := mustGet(t, cache, secret("c"))
+	wantOpen(t, "a, in use", a, true)
+	releaseB()
+	wantOpen(t, "b, unused", b, false) // there were three
+	releaseA()
+	releaseC()
+	wantOpen(t, "a, kept", a, true)
+	// Asking for a makes c the one that was asked for longest ago.
+	_, releaseA = mustGet(t, cache, secret("a"))
+	releaseA()
+	_, releaseD := mustGet(t, cache, secret("d"))
+	releaseD()
+	wantOpen(t, "a, asked for again", a, true)
+	wantOpen(t, "c", c, false)
+}
+
+func TestCacheForgets(t *testing.T) {
+	api := newAPIServer(t)
+	cache := newCache(t, api, 0)
+	secret := cacheSecret(t, "a", 1, build(t, api, kubeconfig.Route{}))
+	one, releaseOne := mustGet(t, cache, secret)
+	_, releaseTwo := mustGet(t, cache, secret)
+	cache.Forget("ns", "a")
+	cache.Forget("ns", "unknown")
+	releaseOne()
+	wantOpen(t, "with a user", one, true)
+	releaseTwo()
+	wantOpen(t, "without users", one, false)
+	other, releaseOther := mustGet(t, cache, secret)
+	releaseOther()
+	wantOpen(t, "unused", other, true)
+	cache.Forget("ns", "a")
+	wantOpen(t, "unused and forgotten", other, false)
+}
+
+func TestCacheCloses(t *testing.T) {
+	api := newAPIServer(t)
+	cache := newCache(t, api, 0)
+	secret := cacheSecret(t, "a", 1, build(t, api, kubeconfig.Route{}))
+	client, release := mustGet(t, cache, secret)
+	if err := cache.Close(); err != nil {
+		t.Error(err)
+	}
+	wantOpen(t, "in use", client, false)
+	release()
+	if _, _, err := cache.Get(secret); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("after Close: got %v, want net.ErrClosed", err)
+	}
+}
+
+// Whoever has a Client may use it until they release it, whatever others do.
+func TestCacheAtOnce(t *testing.T) {
+	api := newAPIServer(t)
+	cache := newCache(t, api, 2)
+	config := build(t, api, kubeconfig.Route{})
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for j := range 10 {
+				secret := cacheSecret(t, fmt.Sprint("c", (i+j)%4), i*10+j, withToken(config, fmt.Sprint("t", j%2)))
+				client, release, err := cache.Get(secret)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := namespaces(client.Config()); err != nil {
+					t.Errorf("%s: %v", secret.Name, err)
+				}
+				if j == 5 {
+					cache.Forget("ns", secret.Name)
+				}
+				release()
+			}
+		})
+	}
+	wg.Wait()
+}

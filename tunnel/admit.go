@@ -17,8 +17,8 @@ import (
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
-// serveCarrier takes a carrier from its first byte to its end, but for an
-// agent's session: that stays in the group.
+// serveCarrier serves a new carrier. It returns when the carrier has ended, or when a
+// session has begun, which then stays in the group.
 func (s *Server) serveCarrier(g *group.Group, conn net.Conn) {
 	if serve := s.admit(g, conn); serve != nil {
 		serve() // its session has the carrier
@@ -27,16 +27,16 @@ func (s *Server) serveCarrier(g *group.Group, conn net.Conn) {
 	conn.Close()
 }
 
-// apart runs f and returns when f has. What stack f needs goes with it: a
-// handshake's would stay with the goroutine that then waits for hours.
-func apart(f func()) {
+// onOwnStack runs f on its own goroutine, and waits, so that f's stack is freed when it
+// returns. That of a handshake would else stay with a goroutine that waits for hours.
+func onOwnStack(f func()) {
 	var wg sync.WaitGroup
 	wg.Go(f)
 	wg.Wait()
 }
 
-// admit returns what serves the session of a new carrier, or nil: it was an
-// enrolment, or was refused.
+// admit returns the function that serves the session of a new carrier. It is nil if the
+// carrier was for an enrolment, or was refused.
 func (s *Server) admit(g *group.Group, conn net.Conn) (serve func()) {
 	ctx, cancel := context.WithTimeout(g.Context(), cmp.Or(s.HandshakeTimeout, 15*time.Second))
 	defer cancel()
@@ -74,7 +74,7 @@ func (s *Server) admit(g *group.Group, conn net.Conn) (serve func()) {
 	return nil
 }
 
-// badPeer is the error of a carrier that made nothing of itself.
+// badPeer returns the error of a carrier on which no session and no enrolment began.
 func badPeer(ctx context.Context, op, cluster string, err error) *Error {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(err, admission.ErrCrowded):
@@ -91,7 +91,7 @@ func badPeer(ctx context.Context, op, cluster string, err error) *Error {
 	return &Error{Op: op, Cluster: cluster, Code: CodeBadRequest, Err: err}
 }
 
-// checkWelcome returns why the answer to HELLO is no WELCOME.
+// checkWelcome returns an error unless the answer to HELLO is a WELCOME.
 func checkWelcome(answer *wire.Message, cluster, server string) error {
 	switch {
 	case answer.Kind == wire.MsgRefusal:
@@ -105,8 +105,8 @@ func checkWelcome(answer *wire.Message, cluster, server string) error {
 	return nil
 }
 
-// acceptHello accepts the control stream and reads HELLO. If its version is not
-// spoken here, or check returns an error, the client reads why, and the session ends.
+// acceptHello accepts the control stream and reads HELLO. If the version is not ours,
+// or check returns an error, it sends a REFUSAL, and the session ends.
 func acceptHello(ctx context.Context, m *mux.Session, cluster string, check func(hello *wire.Message) *Error) (*mux.Stream, *wire.Message, error) {
 	control, hello, err := session.ReadHello(ctx, m)
 	if err != nil {

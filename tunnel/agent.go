@@ -199,7 +199,7 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // connect is attempt, apart: Run's goroutine then waits for hours.
 func (r *runner) connect(ctx context.Context, held []string) (l *serverSession, server string, err error) {
-	apart(func() { l, server, err = r.attemptServer(ctx, held) })
+	onOwnStack(func() { l, server, err = r.attemptServer(ctx, held) })
 	return l, server, err
 }
 
@@ -221,7 +221,7 @@ func (r *runner) attemptServer(ctx context.Context, held []string) (l *serverSes
 			return nil, server, err
 		}
 	}
-	l, err = r.open(ctx, address, held)
+	l, err = r.openSession(ctx, address, held)
 	if err != nil {
 		r.noteRefusal(err)
 	}

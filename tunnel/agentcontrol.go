@@ -8,19 +8,19 @@ import (
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
-// HandleControl takes what a server says.
+// HandleControl handles a message from the server.
 func (l *serverSession) HandleControl(m *wire.Message) {
 	switch m.Kind {
 	case wire.MsgDrain:
 		l.Retire()
 	case wire.MsgIssued:
 		select {
-		case <-l.issued: // what nobody waits for makes room
+		case <-l.issued: // an answer that nobody has waited for
 		default:
 		}
 		l.issued <- m
 	case wire.MsgRoots:
-		l.trust(m)
+		l.trustRoots(m)
 	case wire.MsgServers:
 		l.learnServers(m)
 	case wire.MsgPayload:
@@ -30,15 +30,15 @@ func (l *serverSession) HandleControl(m *wire.Message) {
 	}
 }
 
-// trust may take long, since credentials are saved: the end of the session is
-// seen to meanwhile. What fails because of that end is no failure: the next
-// session hears of the authorities in its WELCOME.
-func (l *serverSession) trust(m *wire.Message) {
+// trustRoots takes the authorities of a ROOTS. Since that saves credentials, it may
+// take long, and watches for the end of the session meanwhile. If it fails because the
+// session ends, that is no failure: the WELCOME of the next one has the authorities.
+func (l *serverSession) trustRoots(m *wire.Message) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		ctx := l.Streams.Context()
-		if err := l.runner.trust(ctx, m); err != nil && ctx.Err() == nil {
+		if err := l.runner.trustRoots(ctx, m); err != nil && ctx.Err() == nil {
 			l.runner.reportFailure(l.server, err, 0)
 		}
 	}()
@@ -51,7 +51,7 @@ func (l *serverSession) trust(m *wire.Message) {
 	}
 }
 
-// queuePayload reports whether there was room.
+// queuePayload reports whether there was room for the payload.
 func (l *serverSession) queuePayload(m *wire.Message) bool {
 	l.state.Lock()
 	defer l.state.Unlock()
@@ -66,7 +66,7 @@ func (l *serverSession) queuePayload(m *wire.Message) bool {
 	return true
 }
 
-// nextPayload returns nil if none waits, and the goroutine is to end.
+// nextPayload returns nil if no payload waits; takePayloads must return then.
 func (l *serverSession) nextPayload() *wire.Message {
 	l.state.Lock()
 	defer l.state.Unlock()
@@ -79,7 +79,7 @@ func (l *serverSession) nextPayload() *wire.Message {
 	return m
 }
 
-// takePayloads hands over one payload after the other, in their order.
+// takePayloads passes the payloads to the field Payload, in their order.
 func (l *serverSession) takePayloads() {
 	for m := l.nextPayload(); m != nil; m = l.nextPayload() {
 		ctx, cancel := context.WithTimeout(l.Streams.Context(), payloadTimeout)
@@ -112,10 +112,10 @@ func (r *runner) held() *Credentials {
 
 func (r *runner) identity() Identity { return r.held().identity() }
 
-// update replaces the credentials by what change makes of them, once they are
-// saved: what is not would be lost with the process. Those of
-// GetClientCertificate are kept elsewhere.
-func (r *runner) update(ctx context.Context, change func(*Credentials) (*Credentials, error)) (*Credentials, error) {
+// updateCredentials replaces the credentials by those that change returns, after they
+// are saved: else they would be lost with the process. Those of GetClientCertificate
+// are not saved, since somebody else keeps them.
+func (r *runner) updateCredentials(ctx context.Context, change func(*Credentials) (*Credentials, error)) (*Credentials, error) {
 	select {
 	case r.updating <- struct{}{}:
 		defer func() { <-r.updating }()
@@ -138,11 +138,10 @@ func (r *runner) update(ctx context.Context, change func(*Credentials) (*Credent
 	return next, nil
 }
 
-// trust takes the authorities in a WELCOME or ROOTS for those to trust from
-// now on.
-func (r *runner) trust(ctx context.Context, m *wire.Message) error {
+// trustRoots replaces the authorities that are trusted by those of a WELCOME or ROOTS.
+func (r *runner) trustRoots(ctx context.Context, m *wire.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, payloadTimeout)
 	defer cancel()
-	_, err := r.update(ctx, func(held *Credentials) (*Credentials, error) { return held.withAuthorities(m) })
+	_, err := r.updateCredentials(ctx, func(held *Credentials) (*Credentials, error) { return held.withAuthorities(m) })
 	return err
 }

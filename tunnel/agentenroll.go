@@ -109,7 +109,7 @@ func (r *runner) enroll(ctx context.Context, server string) error {
 		}
 		return err
 	}
-	if _, err := r.update(ctx, func(*Credentials) (*Credentials, error) { return made, nil }); err != nil {
+	if _, err := r.updateCredentials(ctx, func(*Credentials) (*Credentials, error) { return made, nil }); err != nil {
 		return err
 	}
 	r.spent, r.key, r.rejected = inv.Token, nil, false
@@ -135,7 +135,7 @@ func (r *runner) makeKey(ctx context.Context) error {
 		return err
 	}
 	if first {
-		_, err = r.update(ctx, func(*Credentials) (*Credentials, error) { return &Credentials{Key: key}, nil })
+		_, err = r.updateCredentials(ctx, func(*Credentials) (*Credentials, error) { return &Credentials{Key: key}, nil })
 	}
 	if err == nil {
 		r.key, r.revoked = key, false
@@ -262,7 +262,7 @@ func (r *runner) nextRenewal() (*serverSession, time.Duration) {
 		return nil, 0
 	}
 	for _, l := range r.live {
-		if !r.stale(l) {
+		if !r.isStale(l) {
 			return l, max(r.renewIn(), time.Until(r.renewNotBefore))
 		}
 	}
@@ -311,7 +311,7 @@ func (r *runner) renew(ctx context.Context, l *serverSession) error {
 			if answer.Text(wire.TagID) != m.Text(wire.TagID) {
 				continue
 			}
-			next, err := r.update(ctx, func(held *Credentials) (*Credentials, error) { return held.acceptRenewal(answer, key) })
+			next, err := r.updateCredentials(ctx, func(held *Credentials) (*Credentials, error) { return held.acceptRenewal(answer, key) })
 			if err == nil {
 				callHook2(r.Hooks.Renewed, next.identity(), next.expires())
 			}
@@ -354,7 +354,7 @@ var errSameCertificate = errors.New("GetClientCertificate still returns the cert
 // takeCertificate has the credentials be those of GetClientCertificate.
 func (r *runner) takeCertificate(ctx context.Context, pin string) (*Credentials, error) {
 	renewed := false
-	next, err := r.update(ctx, func(held *Credentials) (*Credentials, error) {
+	next, err := r.updateCredentials(ctx, func(held *Credentials) (*Credentials, error) {
 		cert, err := r.GetClientCertificate(anyServer())
 		if err == nil {
 			cert, err = withLeaf(cert)

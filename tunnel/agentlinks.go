@@ -10,65 +10,65 @@ import (
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
-// run keeps sessions with two servers, or with one where there is one, until
-// ctx ends.
+// run keeps sessions with two servers, or with one if there is only one, until ctx
+// ends.
 func (r *runner) run(ctx context.Context) {
-	r.plan(0)
+	r.planTry(0)
 	for ctx.Err() == nil {
-		r.look()
+		r.refreshSessions()
 		switch {
-		case !r.lacking():
+		case !r.needsServer():
 			r.nextTry = time.Time{}
-		case r.nextTry.IsZero(): // another server is wanted
-			r.plan(r.inTime(r.search()))
+		case r.nextTry.IsZero(): // no attempt is planned yet
+			r.planTry(r.limitWait(r.startSearch()))
 		case !time.Now().Before(r.nextTry):
-			r.try(ctx)
+			r.tryServer(ctx)
 			continue
 		}
-		r.wait(ctx)
+		r.awaitWork(ctx)
 	}
 	if r.renewing != nil {
 		<-r.renewing.done
 	}
 }
 
-// look drops the links that take no more streams, and plans for others in
-// their place.
-func (r *runner) look() {
+// refreshSessions drops the sessions that take no more streams, and plans attempts to
+// replace them.
+func (r *runner) refreshSessions() {
 	r.live = slices.DeleteFunc(r.live, func(l *serverSession) bool {
 		if l.TakesStreams() {
 			if l.takeNewNames() {
-				r.plan(r.search())
+				r.planTry(r.startSearch())
 			}
 			return false
 		}
-		r.search()
-		r.plan(r.backoff.Next(time.Since(l.Since)))
+		r.startSearch()
+		r.planTry(r.backoff.Next(time.Since(l.Since)))
 		return true
 	})
 }
 
-// try tries a server.
-func (r *runner) try(ctx context.Context) {
+// tryServer tries to open another session.
+func (r *runner) tryServer(ctx context.Context) {
 	r.nextTry = time.Time{}
-	held := r.names()
+	held := r.heldNames()
 	l, server, err := r.connect(ctx, held)
 	switch {
 	case err == nil:
-		r.admit(l)
+		r.addLive(l)
 	case ctx.Err() != nil:
 	case len(held) > 0 && codeOf(err) == CodeHeld:
-		// Whoever picked the server, a load balancer say, picks another time.
-		r.plan(r.searchBackoff.Next(0))
+		// The next time, a load balancer may pick another server.
+		r.planTry(r.searchBackoff.Next(0))
 	default:
 		wait := r.backoff.Next(0)
-		r.plan(wait)
+		r.planTry(wait)
 		r.reportFailure(server, err, wait)
 	}
 }
 
-// wait returns when there may be something to do.
-func (r *runner) wait(ctx context.Context) {
+// awaitWork returns when there may be something to do.
+func (r *runner) awaitWork(ctx context.Context) {
 	next := time.Hour // without a plan
 	if !r.nextTry.IsZero() {
 		next = time.Until(r.nextTry)
@@ -95,7 +95,7 @@ func (r *runner) wait(ctx context.Context) {
 	}
 }
 
-// wakeRun has Run's goroutine look at the sessions.
+// wakeRun ends awaitWork.
 func (r *runner) wakeRun() {
 	select {
 	case r.changed <- struct{}{}:
@@ -103,57 +103,56 @@ func (r *runner) wakeRun() {
 	}
 }
 
-// plan plans an attempt after the wait, unless there is to be one before.
-func (r *runner) plan(wait time.Duration) {
+// planTry plans an attempt after the wait, unless an earlier one is planned.
+func (r *runner) planTry(wait time.Duration) {
 	if at := time.Now().Add(wait); r.nextTry.IsZero() || at.Before(r.nextTry) {
 		r.nextTry = at
 	}
 }
 
-// search begins to look for another server, and returns how long to wait first:
-// those who hear of one at the same moment come to it spread over FirstBackoff.
-// Then they are quick, since of few servers it takes few tries to find another,
-// and slow down: a load balancer that always picks the same server is to have
-// little of it from thousands of agents.
-func (r *runner) search() time.Duration {
+// startSearch begins to look for another server, and returns how long to wait first:
+// all agents hear of a new server at the same time, and so spread over FirstBackoff.
+// The next attempts are quick, since among few servers another one is found soon. Then
+// they slow down, for a load balancer that sends thousands of agents to the same
+// server each time.
+func (r *runner) startSearch() time.Duration {
 	first := cmp.Or(r.FirstBackoff, 4*time.Second)
 	r.searchBackoff = backoff.Backoff{First: first / 4, Max: 10 * cmp.Or(r.MaxBackoff, 30*time.Second), Factor: 1.25}
 	spread := backoff.Backoff{First: first, Max: r.MaxBackoff}
 	return spread.Next(0)
 }
 
-// inTime bounds the wait before a session takes the place of one whose certificate
-// ends soon: at another server than the new session's, its streams end with it.
-func (r *runner) inTime(wait time.Duration) time.Duration {
+// limitWait shortens the wait if the certificate of a session expires soon: its streams
+// end with the certificate, unless the new session happens to be with the same server.
+func (r *runner) limitWait(wait time.Duration) time.Duration {
 	for _, l := range r.live {
-		if r.stale(l) && r.held().external != nil {
+		if r.isStale(l) && r.held().external != nil {
 			wait = min(wait, max(time.Until(l.cert.NotAfter)/2, 0))
 		}
 	}
 	return wait
 }
 
-// stale reports whether the link was made with an older certificate.
-func (r *runner) stale(l *serverSession) bool { return l.cert != r.held().Chain[0] }
+// isStale reports whether the session was opened with an older certificate.
+func (r *runner) isStale(l *serverSession) bool { return l.cert != r.held().Chain[0] }
 
-// lacking reports whether another session is needed. Those with an older
-// certificate are to be replaced.
-func (r *runner) lacking() bool {
-	return r.fresh() < r.wanted()
+// needsServer reports whether another session is needed. Stale ones don't count.
+func (r *runner) needsServer() bool {
+	return r.countFresh() < r.wantedServers()
 }
 
-func (r *runner) fresh() (n int) {
+func (r *runner) countFresh() (n int) {
 	for _, l := range r.live {
-		if !r.stale(l) {
+		if !r.isStale(l) {
 			n++
 		}
 	}
 	return n
 }
 
-// wanted is how many servers to have sessions with: two, if those that there
-// are know of two.
-func (r *runner) wanted() int {
+// wantedServers returns how many servers to have sessions with: two, if the present
+// ones know two names.
+func (r *runner) wantedServers() int {
 	one := ""
 	for _, l := range r.live {
 		for _, name := range l.knownServers() {
@@ -166,33 +165,34 @@ func (r *runner) wanted() int {
 	return 1
 }
 
-// names are those of the servers that need no other session.
-func (r *runner) names() (held []string) {
+// heldNames returns the names of the servers with which there is a session that is kept.
+func (r *runner) heldNames() (held []string) {
 	for _, l := range r.live {
-		if l.name != "" && !r.stale(l) {
+		if l.name != "" && !r.isStale(l) {
 			held = append(held, l.name)
 		}
 	}
 	return held
 }
 
-// admit takes a new link in, in the place of the same server's, or of those
-// with an older certificate: of one for each, and of all with the last.
-func (r *runner) admit(l *serverSession) {
+// addLive adds a new session. It replaces one with the same server, or else one that is
+// stale. Once no other session is needed, it replaces all stale ones.
+func (r *runner) addLive(l *serverSession) {
 	r.live = append(r.live, l)
-	replaced := r.retire(func(old *serverSession) bool { return old.name == l.name && old != l })
-	if !r.lacking() {
-		r.retire(r.stale)
+	replaced := r.retireMatching(func(old *serverSession) bool { return old.name == l.name && old != l })
+	if !r.needsServer() {
+		r.retireMatching(r.isStale)
 		return
 	}
-	if i := slices.IndexFunc(r.live, r.stale); i >= 0 && !replaced {
+	if i := slices.IndexFunc(r.live, r.isStale); i >= 0 && !replaced {
 		r.live[i].Retire()
 		r.live = slices.Delete(r.live, i, i+1)
 	}
 }
 
-// retire takes those out that which reports; it reports whether there was any.
-func (r *runner) retire(which func(*serverSession) bool) (any bool) {
+// retireMatching retires and removes the sessions that match. It reports whether there
+// was one.
+func (r *runner) retireMatching(which func(*serverSession) bool) (any bool) {
 	r.live = slices.DeleteFunc(r.live, func(l *serverSession) bool {
 		if !which(l) {
 			return false
@@ -204,10 +204,10 @@ func (r *runner) retire(which func(*serverSession) bool) (any bool) {
 	return any
 }
 
-// maxServers is how many names of servers an agent keeps of each.
+// maxServers is how many names an agent keeps of those that a server sends.
 const maxServers = 100
 
-// serverNames are those in a WELCOME or SERVERS.
+// serverNames returns the names in a WELCOME or SERVERS.
 func serverNames(m *wire.Message) (names []string) {
 	m.Each(wire.TagServer, func(b []byte) {
 		if len(b) > 0 && len(b) <= wire.MaxReplica && len(names) < maxServers {
@@ -217,7 +217,7 @@ func serverNames(m *wire.Message) (names []string) {
 	return names
 }
 
-// learnServers takes the names in a SERVERS for those of the servers that there are.
+// learnServers replaces the known names by those of a SERVERS.
 func (l *serverSession) learnServers(m *wire.Message) {
 	names := serverNames(m)
 	l.state.Lock()
@@ -229,15 +229,15 @@ func (l *serverSession) learnServers(m *wire.Message) {
 	l.runner.wakeRun()
 }
 
-// knownServers are the names of the servers that there are, as this one knows. They
-// must not be changed.
+// knownServers returns the names of the servers that this one knows. The slice must not
+// be changed.
 func (l *serverSession) knownServers() []string {
 	l.state.Lock()
 	defer l.state.Unlock()
 	return l.servers
 }
 
-// takeNewNames reports whether a server was named since it was last called.
+// takeNewNames reports whether a new name has come since the last call.
 func (l *serverSession) takeNewNames() (any bool) {
 	l.state.Lock()
 	defer l.state.Unlock()

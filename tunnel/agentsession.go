@@ -27,14 +27,14 @@ type agentSession struct {
 	id      Identity
 	number  string // unique in the server's life
 	remote  net.Addr
-	seq     uint64        // a later session has a higher one
+	seq     uint64        // higher for a later session
 	carrier *carrier.Conn // of mux
-	// byIdentify: Server.Identify vouches for the agent, and no authority.
+	// byIdentify: Server.Identify has identified the agent, and not the authority.
 	byIdentify bool
-	// welcomed is by whose certificates the agent was let in, and which it was
-	// told to trust.
+	// welcomed is the authority that accepted the agent, and that its WELCOME says to
+	// trust.
 	welcomed *Authority
-	servers  []string // the names that it was told in its WELCOME
+	servers  []string // the names in its WELCOME
 
 	renewalAsked time.Time // HandleControl's: when the agent last asked for a certificate
 
@@ -50,7 +50,7 @@ type agentSession struct {
 
 // greet reads HELLO and answers it.
 func (s *Server) greet(ctx context.Context, g *group.Group, c *carrier.Conn) (*agentSession, error) {
-	a := s.authority.Load() // before it is asked: serveSession looks for a later one
+	a := s.authority.Load() // before it is used: serveSession checks whether it was replaced
 	asking, cancel := storeContext(ctx)
 	defer cancel()
 	id, cert, byIdentify, err := s.enroller.identify(asking, c.State())
@@ -74,7 +74,7 @@ func (s *Server) greet(ctx context.Context, g *group.Group, c *carrier.Conn) (*a
 		server: s, id: id, byIdentify: byIdentify, number: strconv.FormatUint(seq, 10), seq: seq,
 		remote: c.RemoteAddr(), carrier: c, expiry: cert.NotAfter, proven: cert, welcomed: a, servers: s.announcedNames(),
 	}
-	sess.Init(session.Config{Role: sess, Mux: m, Control: control, Group: g, Limit: s.limit(hello)})
+	sess.Init(session.Config{Role: sess, Mux: m, Control: control, Group: g, Limit: s.streamLimit(hello)})
 	welcome := wire.New(wire.MsgWelcome).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, sess.number).AddTime(wire.TagTime, time.Now())
 	if byIdentify { // its certificate does not say who it is here
 		welcome.AddString(wire.TagCluster, id.Cluster).AddString(wire.TagName, id.Agent)
@@ -83,8 +83,9 @@ func (s *Server) greet(ctx context.Context, g *group.Group, c *carrier.Conn) (*a
 	return sess, nil
 }
 
-// limit is how many streams the session may have, by either side.
-func (s *Server) limit(hello *wire.Message) int {
+// streamLimit returns how many streams the session may have: the lower of the Server's
+// limit and the agent's.
+func (s *Server) streamLimit(hello *wire.Message) int {
 	limit := cmp.Or(s.MaxStreams, 1000)
 	if its := hello.Uint(wire.TagLimit); its > 0 && its < uint64(limit) {
 		return int(its)
@@ -111,8 +112,8 @@ func (s *Server) serveSession(sess *agentSession) {
 
 func (sess *agentSession) ShutdownCause() error { return sess.server.whyClosed(sess.id.Cluster) }
 
-// HandleRetired has dials take other sessions.
-func (sess *agentSession) HandleRetired() { sess.server.registry.drop(sess) }
+// HandleRetired makes dials use other sessions.
+func (sess *agentSession) HandleRetired() { sess.server.registry.stopDials(sess) }
 
 func (sess *agentSession) HandleClosed() { sess.stopExpiry() }
 
@@ -132,8 +133,8 @@ func (sess *agentSession) HandleControl(m *wire.Message) {
 	}
 }
 
-// register lets dials come to the session, and catches up with what happened
-// while it was not registered. It reports whether the agent may stay.
+// register makes the session available to dials, and does what was missed before it
+// was registered. It reports whether the agent may stay.
 func (s *Server) register(sess *agentSession) bool {
 	until := sess.expiry // before others can extend it
 	replaced, ok := s.registry.add(sess)
@@ -144,8 +145,8 @@ func (s *Server) register(sess *agentSession) bool {
 		s.retireSession(old)
 	}
 	// The certificate may have been renewed at another replica, or without us.
-	s.extend(sess, until)
-	for _, old := range s.registry.excess(sess.id) {
+	s.extendSessions(sess, until)
+	for _, old := range s.registry.excessSessions(sess.id) {
 		old.CloseWithCause(errors.New("the agent has too many sessions"))
 	}
 	if sess.Group.Accepting().Err() != nil {
@@ -162,7 +163,8 @@ func (s *Server) register(sess *agentSession) bool {
 	return true
 }
 
-// renewEvery is how often a session may ask for a certificate: signing costs.
+// renewEvery is the shortest time between two requests for a certificate, since signing
+// takes CPU.
 const renewEvery = time.Second
 
 func (s *Server) renew(sess *agentSession, m *wire.Message) {
@@ -181,7 +183,7 @@ func (s *Server) renew(sess *agentSession, m *wire.Message) {
 			return
 		}
 	} else if cert, err := x509.ParseCertificate(answer.Bytes(wire.TagCertificate)); err == nil {
-		s.extend(sess, cert.NotAfter)
+		s.extendSessions(sess, cert.NotAfter)
 		sess.state.Lock()
 		sess.proven = cert // the request has proven its key
 		sess.state.Unlock()
@@ -190,19 +192,19 @@ func (s *Server) renew(sess *agentSession, m *wire.Message) {
 	sess.sendOrClose(answer)
 }
 
-// extend has all sessions of the agent live until its latest certificate ends,
-// which is of sess: streams on the older ones may outlive the certificate that
-// those began with. The authority does not speak for Identify, nor the other way
-// round.
-func (s *Server) extend(sess *agentSession, until time.Time) {
+// extendSessions lets all sessions of the agent live until its latest certificate, that
+// of sess, expires: streams on older sessions may outlive the certificate with which
+// those began. Certificates of the authority don't extend sessions that Identify
+// accepted, nor the other way round.
+func (s *Server) extendSessions(sess *agentSession, until time.Time) {
 	for _, its := range s.registry.ofAgent(sess.id) {
 		if its.byIdentify == sess.byIdentify {
-			its.extend(until)
+			its.extendLife(until)
 		}
 	}
 }
 
-func (sess *agentSession) extend(until time.Time) {
+func (sess *agentSession) extendLife(until time.Time) {
 	sess.state.Lock()
 	defer sess.state.Unlock()
 	if until.After(sess.expiry) {
@@ -210,19 +212,19 @@ func (sess *agentSession) extend(until time.Time) {
 	}
 }
 
-// until is when the agent's latest certificate ends.
-func (sess *agentSession) until() time.Time {
+// lifeEnd returns when the agent's latest certificate expires.
+func (sess *agentSession) lifeEnd() time.Time {
 	sess.state.Lock()
 	defer sess.state.Unlock()
 	return sess.expiry
 }
 
-// expireLater ends the session when the agent's latest certificate is past
-// its life, unless stopExpiry is called before.
+// expireLater closes the session when the agent's latest certificate expires, unless
+// stopExpiry is called before.
 func (sess *agentSession) expireLater() {
 	sess.state.Lock()
 	defer sess.state.Unlock()
-	sess.expiring = time.AfterFunc(sess.expiry.Sub(sess.server.enroller.clock()), sess.expire)
+	sess.expiring = time.AfterFunc(sess.expiry.Sub(sess.server.enroller.clock()), sess.closeExpired)
 }
 
 func (sess *agentSession) stopExpiry() {
@@ -232,14 +234,15 @@ func (sess *agentSession) stopExpiry() {
 	sess.expiring = nil
 }
 
-func (sess *agentSession) expire() {
-	if sess.expired() {
+func (sess *agentSession) closeExpired() {
+	if sess.checkExpired() {
 		sess.CloseWithCause(&Error{Op: "connect", Cluster: sess.id.Cluster, Code: CodeCertificateExpired})
 	}
 }
 
-// expired sets the timer again if the certificate was renewed.
-func (sess *agentSession) expired() bool {
+// checkExpired reports whether the certificate has expired. If not, since it was
+// renewed, the timer is set again.
+func (sess *agentSession) checkExpired() bool {
 	sess.state.Lock()
 	defer sess.state.Unlock()
 	if sess.expiring == nil {

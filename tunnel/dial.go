@@ -194,7 +194,7 @@ func (r *dialRun) dialAgents(ctx context.Context, suspects bool) (*mux.Stream, *
 }
 
 // nextAgent returns the best agent here that was not tried; nil if there is none.
-func (r *dialRun) nextAgent() *agentSession { return r.server.registry.next(r.cluster, r.tried) }
+func (r *dialRun) nextAgent() *agentSession { return r.server.registry.nextSession(r.cluster, r.tried) }
 
 // dialPeers has another replica dial: the one that had an agent just now, or one
 // that says that it has one. local is the error of the agents here.

@@ -19,7 +19,7 @@ func (s *Server) TellServers(names ...string) error {
 	defer s.announcing.Unlock()
 	s.announced = names
 	m := wire.New(wire.MsgServers).AddStrings(wire.TagServer, names)
-	for _, sess := range s.registry.all() {
+	for _, sess := range s.registry.allSessions() {
 		sess.sendOrClose(m)
 	}
 	return nil

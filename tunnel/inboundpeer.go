@@ -16,8 +16,8 @@ import (
 // maxPeerStreams is how many streams a peer may have open at once.
 const maxPeerStreams = 1 << 16
 
-// inboundPeer is this end of a session with another replica that dialed this one:
-// the other one opens streams, and this one dials by its agents for them.
+// inboundPeer is this end of a session that another replica has opened. The other
+// replica opens streams, and this one dials for them by its agents.
 type inboundPeer struct {
 	session.Session
 	server *Server
@@ -25,8 +25,8 @@ type inboundPeer struct {
 	cert   *x509.Certificate
 }
 
-// greetPeer reads a peer's HELLO and answers it. One that is this replica itself
-// finds that in the answer, and leaves.
+// greetPeer reads a peer's HELLO and answers it. If the peer is this replica itself,
+// it sees that in the answer, and closes the session.
 func (s *Server) greetPeer(ctx context.Context, g *group.Group, c *carrier.Conn) (*inboundPeer, error) {
 	if err := s.enroller.verifyPeer(c.State()); err != nil {
 		refused := &Error{Op: "connect", Code: CodeBadCertificate, Err: err}
@@ -54,7 +54,7 @@ func (s *Server) greetPeer(ctx context.Context, g *group.Group, c *carrier.Conn)
 	return p, nil
 }
 
-// start has streams and control messages taken.
+// start begins to serve streams and control messages.
 func (p *inboundPeer) start() {
 	p.server.peers.addInbound(p)
 	if p.Group.Accepting().Err() != nil {
@@ -77,26 +77,26 @@ func (p *inboundPeer) HandleEnd(error)      { p.server.peers.removeInbound(p) }
 func (p *inboundPeer) ShutdownCause() error { return p.server.whyClosed("") }
 
 // closeUntrusted closes the session if the replica's certificate is of no authority
-// any more.
+// that is still trusted.
 func (p *inboundPeer) closeUntrusted() {
 	if err := p.server.enroller.trustsPeerNow(p.cert); err != nil {
 		p.CloseWithCause(&Error{Op: "connect", Code: CodeBadCertificate, Err: err})
 	}
 }
 
-// serveStream does what the peer asks for.
+// serveStream serves one request of the peer.
 func (p *inboundPeer) serveStream(stream *mux.Stream) {
 	defer stream.Close()
 	var far *mux.Stream
-	apart(func() { far = p.answer(stream) })
+	onOwnStack(func() { far = p.answerRequest(stream) })
 	if far != nil {
 		session.Bridge(p.Streams.Context(), stream, far)
 	}
 }
 
-// answer answers the peer's question. It returns the stream of an agent to relay
-// to, nil if there is none.
-func (p *inboundPeer) answer(stream *mux.Stream) *mux.Stream {
+// answerRequest answers the request of the stream. If that was to dial, it returns the
+// agent's stream, else nil.
+func (p *inboundPeer) answerRequest(stream *mux.Stream) *mux.Stream {
 	stream.SetReadDeadline(time.Now().Add(cmp.Or(p.server.HandshakeTimeout, 15*time.Second)))
 	m, err := wire.Read(stream, wire.MaxRequest)
 	if err != nil {
@@ -106,9 +106,9 @@ func (p *inboundPeer) answer(stream *mux.Stream) *mux.Stream {
 	stream.SetReadDeadline(time.Time{})
 	switch m.Kind {
 	case wire.MsgAsk:
-		wire.Write(stream, wire.New(wire.MsgHave).AddUint(wire.TagCode, uint64(p.server.has(m.Text(wire.TagCluster)))))
+		wire.Write(stream, wire.New(wire.MsgHave).AddUint(wire.TagCode, uint64(p.server.hasAgent(m.Text(wire.TagCluster)))))
 	case wire.MsgForward:
-		return p.forward(stream, m)
+		return p.dialFor(stream, m)
 	case wire.MsgFleet:
 		p.server.sendStatus(stream)
 	default:
@@ -117,9 +117,10 @@ func (p *inboundPeer) answer(stream *mux.Stream) *mux.Stream {
 	return nil
 }
 
-// has says what there is for a dial that a peer would forward.
-func (s *Server) has(cluster string) Code {
-	sess := s.registry.next(cluster, nil)
+// hasAgent returns the code of the answer to ASK: zero if an agent is here that
+// answers.
+func (s *Server) hasAgent(cluster string) Code {
+	sess := s.registry.nextSession(cluster, nil)
 	switch {
 	case sess != nil && sess.IsSuspect():
 		return CodeTimeout
@@ -131,8 +132,8 @@ func (s *Server) has(cluster string) Code {
 	return codeNotHere
 }
 
-// forward dials what the peer asks for and answers. The peer has said who may.
-func (p *inboundPeer) forward(stream *mux.Stream, m *wire.Message) *mux.Stream {
+// dialFor dials for the peer, which has checked that the dial is allowed, and answers.
+func (p *inboundPeer) dialFor(stream *mux.Stream, m *wire.Message) *mux.Stream {
 	ctx, cancel := dialContext(p.Streams.Context(), stream, m)
 	defer cancel()
 	d := &Dialer{server: p.server, cluster: m.Text(wire.TagCluster)}
@@ -148,7 +149,8 @@ func (p *inboundPeer) forward(stream *mux.Stream, m *wire.Message) *mux.Stream {
 	return far
 }
 
-// forwardedError says in a code of the wire what another replica may do better.
+// forwardedError replaces the codes that are never sent by those that tell the peer
+// whether another replica may do better.
 func forwardedError(err *Error) *Error {
 	switch err.Code {
 	case CodeNoAgent, CodeLost:

@@ -13,18 +13,18 @@ import (
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
-// outboundPeer is this end of a session with another replica that was dialed from
-// here: it opens streams, and the other replica dials by its agents for them.
+// outboundPeer is this end of a session that this replica has opened to another one.
+// It opens streams, and the other replica dials for them by its agents.
 type outboundPeer struct {
 	session.Session
 	peer     *peer
 	name     string            // the replica's
 	cert     *x509.Certificate // the replica's
-	rotateAt time.Time         // the certificates are not for ever
+	rotateAt time.Time         // when another session replaces it, before the certificates expire
 	opened   atomic.Uint64
 
 	replacing   sync.Once
-	replaceNow  chan struct{} // closed when stream ids run out, or another authority signs
+	replaceNow  chan struct{} // closed by replaceSoon
 	retiredDone chan struct{} // closed when it takes no more streams
 }
 
@@ -37,19 +37,20 @@ func newOutboundPeer(p *peer, c *carrier.Conn, m *mux.Session, control *mux.Stre
 	return l
 }
 
-// replaceSoon has the replica connected anew; this session takes dials until then.
+// replaceSoon makes the peer open another session: stream ids run out, or another
+// authority signs. This one takes dials until then.
 func (l *outboundPeer) replaceSoon() { l.replacing.Do(func() { close(l.replaceNow) }) }
 
 // closeUntrusted closes the session if the replica's certificate is of no authority
-// any more.
+// that is still trusted.
 func (l *outboundPeer) closeUntrusted() {
 	if err := l.peer.peers.server.enroller.trustsPeerNow(l.cert); err != nil {
 		l.CloseWithCause(&Error{Op: "connect", Addr: l.peer.address, Code: CodeServerCertificate, Err: err})
 	}
 }
 
-// awaitReplacing returns when there has to be another session; it reports whether this
-// one takes streams until then.
+// awaitReplacing returns when another session is needed. It reports whether this one
+// takes streams until then.
 func (l *outboundPeer) awaitReplacing(ctx context.Context) bool {
 	rotate := time.NewTimer(time.Until(l.rotateAt))
 	defer rotate.Stop()
@@ -65,7 +66,7 @@ func (l *outboundPeer) awaitReplacing(ctx context.Context) bool {
 	return false
 }
 
-// start has control messages taken.
+// start begins to serve control messages.
 func (l *outboundPeer) start() {
 	l.Begin()
 	callHook1(l.peer.peers.server.Hooks.PeerConnected, l.name)
@@ -83,7 +84,7 @@ func (l *outboundPeer) HandleControl(m *wire.Message) {
 	}
 }
 
-// HandleRetired has agents hear that the replica takes no more.
+// HandleRetired tells the agents that the replica takes no more sessions.
 func (l *outboundPeer) HandleRetired() {
 	close(l.retiredDone)
 	l.peer.peers.server.announceServers()
@@ -98,7 +99,7 @@ func (l *outboundPeer) HandleEnd(cause error) {
 
 func (l *outboundPeer) ShutdownCause() error { return l.peer.peers.server.whyClosed("") }
 
-// sessionError is the cause of an end for Hooks.
+// sessionError returns the error for Hooks.
 func (l *outboundPeer) sessionError(cause error) error {
 	if cause == nil || codeOf(cause) == CodeServerCertificate {
 		return cause
@@ -106,7 +107,7 @@ func (l *outboundPeer) sessionError(cause error) error {
 	return lostError(l.peer.address, "peer", cause)
 }
 
-// countStream is called before each stream that is opened.
+// countStream must be called before each stream is opened.
 func (l *outboundPeer) countStream() {
 	if l.opened.Add(1) == wire.MaxOpened {
 		l.replaceSoon()

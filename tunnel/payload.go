@@ -50,7 +50,7 @@ func (s *Server) Push(ctx context.Context, cluster string, p Payload) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, payloadTimeout)
 	defer cancel()
-	sessions := s.registry.candidates(cluster)
+	sessions := s.registry.dialCandidates(cluster)
 	if len(sessions) == 0 {
 		return &Error{Op: "push", Cluster: cluster, Code: CodeNoAgent}
 	}

@@ -160,7 +160,7 @@ func (p *peer) replaceLink(l *outboundPeer) *outboundPeer {
 // connect calls openSession on another goroutine, whose stack is then freed: that
 // of run waits for hours.
 func (p *peer) connect(ctx context.Context) (l *outboundPeer, err error) {
-	apart(func() { l, err = p.openSession(ctx) })
+	onOwnStack(func() { l, err = p.openSession(ctx) })
 	return l, err
 }
 

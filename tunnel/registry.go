@@ -10,35 +10,34 @@ import (
 	"github.com/causewayproject/causeway/internal/group"
 )
 
-// registry has the sessions of a Server. The zero registry is empty.
+// registry holds the sessions of a Server with agents. The zero registry is empty.
 type registry struct {
 	mu       sync.Mutex // guards the fields below
 	sessions map[*agentSession]bool
 	byAgent  map[Identity][]*agentSession // in the order in which they registered
 	clusters map[string]*cluster
 	revoked  map[Identity]bool // since the Server began
-	sweepAt  int               // of clusters: when those are forgotten that are over
+	sweepAt  int               // sweepLocked is called when there are so many clusters
 }
 
-// maxSessions is how many sessions one agent may have. Those that drain are
-// sessions too: an agent whose streams outlive that many renewals loses the
-// oldest.
+// maxSessions is how many sessions one agent may have, draining ones included: an
+// agent whose streams outlive that many renewals loses the oldest session.
 const maxSessions = 64
 
-// cluster is what is known of a cluster that has, or had, an agent.
+// cluster is the record of a cluster that has, or had, an agent.
 type cluster struct {
-	agents  map[string]*agentSession // the newest of each that takes streams
-	open    int                      // sessions
-	until   time.Time                // agents of those that ended may come back so long
+	agents  map[string]*agentSession // of each agent the newest session that takes streams
+	open    int                      // how many sessions are open
+	until   time.Time                // until then an agent whose session ended may come back
 	lastErr error
 }
 
-// over reports whether no agent of the cluster can come back without a new
-// invitation, or, if it did not enrol, was there for a week.
-func (c *cluster) over(now time.Time) bool { return c.open == 0 && now.After(c.until) }
+// isForgettable reports whether no agent of the cluster is connected, and none can
+// come back without a new invitation. An agent that did not enrol counts for a week.
+func (c *cluster) isForgettable(now time.Time) bool { return c.open == 0 && now.After(c.until) }
 
-// add registers a session and returns those that it replaces: the same
-// agent's, for the caller to retire. It reports whether the agent was not revoked.
+// add registers a session. It returns the sessions of the same agent that this one
+// replaces, which the caller retires; ok is false if the agent was revoked.
 func (r *registry) add(sess *agentSession) (replaced []*agentSession, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,7 +62,7 @@ func (r *registry) add(sess *agentSession) (replaced []*agentSession, ok bool) {
 	old := c.agents[sess.id.Agent]
 	switch {
 	case old == nil:
-	case old.seq > sess.seq: // overtaken on the way here
+	case old.seq > sess.seq: // a newer session was registered first
 		return []*agentSession{sess}, true
 	default:
 		replaced = append(replaced, old)
@@ -72,13 +71,13 @@ func (r *registry) add(sess *agentSession) (replaced []*agentSession, ok bool) {
 	return replaced, true
 }
 
-// sweepLocked forgets clusters, or those that come and go would pile up.
+// sweepLocked removes the clusters that can be forgotten.
 func (r *registry) sweepLocked(now time.Time) {
-	maps.DeleteFunc(r.clusters, func(_ string, c *cluster) bool { return c.over(now) })
+	maps.DeleteFunc(r.clusters, func(_ string, c *cluster) bool { return c.isForgettable(now) })
 }
 
-// revoke lets no more sessions of the agent in and returns those that are
-// there. One that was on its way here when the Store was asked is not let in.
+// revoke refuses new sessions of the agent from now on, also one for which the Store
+// was asked before. It returns the agent's present sessions.
 func (r *registry) revoke(id Identity) []*agentSession {
 	r.mu.Lock()
 	if r.revoked == nil {
@@ -89,35 +88,35 @@ func (r *registry) revoke(id Identity) []*agentSession {
 	return r.ofAgent(id)
 }
 
-// allRevoked are those that revoke was called for.
+// allRevoked returns the agents for which revoke was called.
 func (r *registry) allRevoked() []Identity {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Collect(maps.Keys(r.revoked))
 }
 
-// drop has dials take other sessions of the cluster.
-func (r *registry) drop(sess *agentSession) {
+// stopDials makes dials use other sessions of the cluster.
+func (r *registry) stopDials(sess *agentSession) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.dropLocked(sess)
+	r.stopDialsLocked(sess)
 }
 
-func (r *registry) dropLocked(sess *agentSession) {
+func (r *registry) stopDialsLocked(sess *agentSession) {
 	if c := r.clusters[sess.id.Cluster]; c != nil && c.agents[sess.id.Agent] == sess {
 		delete(c.agents, sess.id.Agent)
 	}
 }
 
-// remove forgets the session, which ended because of err; nil if in order.
+// remove removes a session that has ended because of err; nil if in order.
 func (r *registry) remove(sess *agentSession, err error) {
-	until := sess.until()
-	if sess.byIdentify { // with another certificate it can come back at any time
+	until := sess.lifeEnd()
+	if sess.byIdentify { // it can come back at any time, with another certificate
 		until = sess.server.enroller.clock().Add(defaultLife)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.dropLocked(sess)
+	r.stopDialsLocked(sess)
 	delete(r.sessions, sess)
 	its := slices.DeleteFunc(r.byAgent[sess.id], func(other *agentSession) bool { return other == sess })
 	if r.byAgent[sess.id] = its; len(its) == 0 {
@@ -133,14 +132,14 @@ func (r *registry) remove(sess *agentSession, err error) {
 	}
 }
 
-// candidates returns the sessions that a dial may take, the best first: those
-// that answered their last probe, then the ones with the fewest streams.
-func (r *registry) candidates(name string) []*agentSession {
+// dialCandidates returns the sessions that a dial may use, the best first: suspect
+// ones come last, and of the others those with the fewest streams come first.
+func (r *registry) dialCandidates(name string) []*agentSession {
 	r.mu.Lock()
 	var all []*agentSession
 	if c := r.clusters[name]; c != nil {
 		for _, sess := range c.agents {
-			if !sess.Closed() { // it may not be removed yet
+			if !sess.Closed() { // one that is may not be removed yet
 				all = append(all, sess)
 			}
 		}
@@ -173,12 +172,12 @@ func (r *registry) candidates(name string) []*agentSession {
 	return all
 }
 
-func (r *registry) all() []*agentSession {
-	return r.filter(func(*agentSession) bool { return true })
+func (r *registry) allSessions() []*agentSession {
+	return r.sessionsWhere(func(*agentSession) bool { return true })
 }
 
-func (r *registry) of(g *group.Group) []*agentSession {
-	return r.filter(func(sess *agentSession) bool { return sess.Group == g })
+func (r *registry) ofGroup(g *group.Group) []*agentSession {
+	return r.sessionsWhere(func(sess *agentSession) bool { return sess.Group == g })
 }
 
 func (r *registry) ofAgent(id Identity) []*agentSession {
@@ -187,13 +186,13 @@ func (r *registry) ofAgent(id Identity) []*agentSession {
 	return slices.Clone(r.byAgent[id])
 }
 
-// excess returns the agent's oldest sessions, those that are too many.
-func (r *registry) excess(id Identity) []*agentSession {
+// excessSessions returns the agent's oldest sessions, as many as are above the limit.
+func (r *registry) excessSessions(id Identity) []*agentSession {
 	its := r.ofAgent(id)
 	return its[:max(len(its)-maxSessions, 0)]
 }
 
-func (r *registry) filter(keep func(*agentSession) bool) []*agentSession {
+func (r *registry) sessionsWhere(keep func(*agentSession) bool) []*agentSession {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var kept []*agentSession
@@ -206,9 +205,9 @@ func (r *registry) filter(keep func(*agentSession) bool) []*agentSession {
 	return kept
 }
 
-// next returns the best candidate that was not tried; nil if there is none.
-func (r *registry) next(cluster string, tried map[*agentSession]bool) *agentSession {
-	for _, sess := range r.candidates(cluster) {
+// nextSession returns the best candidate that was not tried, or nil.
+func (r *registry) nextSession(cluster string, tried map[*agentSession]bool) *agentSession {
+	for _, sess := range r.dialCandidates(cluster) {
 		if !tried[sess] {
 			return sess
 		}

@@ -290,7 +290,7 @@ func (s *Server) announceServers() {
 	}
 	s.announced = names
 	m := wire.New(wire.MsgServers).AddStrings(wire.TagServer, names)
-	for _, sess := range s.registry.all() {
+	for _, sess := range s.registry.allSessions() {
 		sess.sendOrClose(m)
 	}
 }

@@ -218,7 +218,7 @@ func (s *Server) Handler() http.Handler {
 	return websocket.Handler(func(conn net.Conn) {
 		serve := func(g *group.Group) {
 			s.peers.start()
-			apart(func() { s.serveCarrier(g, conn) }) // Join may wait for hours
+			onOwnStack(func() { s.serveCarrier(g, conn) }) // Join may wait for hours
 		}
 		if s.setup() != nil || s.groups.Join(serve) != nil {
 			conn.Close()
@@ -270,7 +270,7 @@ func (s *Server) drainGroup(g *group.Group) {
 	for _, p := range s.peers.inboundOf(g) {
 		p.Send(wire.New(wire.MsgDrain))
 	}
-	for _, sess := range s.registry.of(g) {
+	for _, sess := range s.registry.ofGroup(g) {
 		s.retireSession(sess)
 	}
 }
@@ -319,7 +319,7 @@ func (s *Server) replaceAuthority(a *Authority) (was *Authority, sessions []*age
 	s.announcing.Lock()
 	defer s.announcing.Unlock()
 	was = s.authority.Swap(a)
-	sessions = s.registry.all()
+	sessions = s.registry.allSessions()
 	m := a.addRoots(wire.New(wire.MsgRoots))
 	for _, sess := range sessions {
 		sess.sendOrClose(m)

@@ -26,33 +26,34 @@ type serverSession struct {
 	session.Session
 	runner  *runner
 	server  string            // its address
-	name    string            // of the server; empty: it has none
+	name    string            // of the server; empty if it sends none
 	cert    *x509.Certificate // the agent's
 	carrier *carrier.Conn     // of mux
 
 	issued chan *wire.Message // the latest answer to RENEW
 
 	state    sync.Mutex      // guards the fields below
-	servers  []string        // by name, as the server knows them
-	newNames bool            // a name among them was not told before
+	servers  []string        // the names that the server knows
+	newNames bool            // one of them was not known before
 	payloads []*wire.Message // that wait for the field Payload
-	taking   bool            // there is a goroutine that hands them over
+	taking   bool            // takePayloads runs
 }
 
-// open connects to the server and begins a session, unless its name is held.
-func (r *runner) open(ctx context.Context, server string, held []string) (*serverSession, error) {
+// openSession connects to the server and opens a session, unless the server's name is
+// in held.
+func (r *runner) openSession(ctx context.Context, server string, held []string) (*serverSession, error) {
 	credentials := r.held()
 	c, err := r.dialCarrier(ctx, server, r.tlsConfig(credentials, hostOf(server)))
 	if err != nil {
 		return nil, err
 	}
 	m := mux.Client(c, r.KeepAlive.muxConfig(cmp.Or(r.MaxStreams, 1000)))
-	control, welcome, err := r.hello(ctx, m, held)
+	control, welcome, err := r.sayHello(ctx, m, held)
 	if err != nil {
 		m.Close()
 		return nil, connectError(ctx, server, err)
 	}
-	if err := r.trust(ctx, welcome); err != nil {
+	if err := r.trustRoots(ctx, welcome); err != nil {
 		m.Close()
 		return nil, err
 	}
@@ -70,7 +71,7 @@ func (r *runner) open(ctx context.Context, server string, held []string) (*serve
 	return l, nil
 }
 
-// connectError says which server failed, and in codes why, unless err does.
+// connectError returns err with the server's address, and with a code if it has none.
 func connectError(ctx context.Context, server string, err error) error {
 	server = withoutPassword(server)
 	var e *Error
@@ -90,7 +91,7 @@ func connectError(ctx context.Context, server string, err error) error {
 }
 
 // sayHello says HELLO and reads the answer.
-func (r *runner) hello(ctx context.Context, m *mux.Session, held []string) (*mux.Stream, *wire.Message, error) {
+func (r *runner) sayHello(ctx context.Context, m *mux.Session, held []string) (*mux.Stream, *wire.Message, error) {
 	hello := wire.New(wire.MsgHello).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, rand.Text()).
 		AddString(wire.TagProgram, r.Program).AddTime(wire.TagTime, time.Now()).AddUint(wire.TagLimit, uint64(cmp.Or(r.MaxStreams, 1000)))
 	for _, name := range held {
@@ -101,32 +102,32 @@ func (r *runner) hello(ctx context.Context, m *mux.Session, held []string) (*mux
 	})
 }
 
-// start has streams and control messages taken.
+// start begins to serve streams and control messages.
 func (l *serverSession) start() {
 	callHook2(l.runner.Hooks.Connected, l.server, l.runner.identity())
 	l.Serve(l.serveStream)
 }
 
-// serveStream relays, for as long as it takes, what the server asks for. Which
-// goroutine waits for which side, and apart, are for small stacks.
+// serveStream dials what the server asks for, and relays until both ends have ended.
+// The order of the arguments of Relay and onOwnStack keep the stacks small.
 func (l *serverSession) serveStream(stream *mux.Stream) {
 	defer stream.Close()
 	var conn net.Conn
-	apart(func() { conn = l.connect(stream) })
+	onOwnStack(func() { conn = l.dialRequested(stream) })
 	if conn != nil {
 		stream.AfterReset(func(code uint32, ended bool) { abandonTarget(conn, code, ended) })
 		relay.Relay(l.Streams.Context(), conn, stream)
 	}
 }
 
-// deliveryTimeout is how long a target may take for the rest of what was sent by
-// a caller that has closed its connection.
+// deliveryTimeout is how long a target may take to read the rest of the data after the
+// caller has closed its connection.
 const deliveryTimeout = 5 * time.Minute
 
-// abandonTarget ends the connection to a target that nobody reads any more. A
-// relay that waits for the target would not notice. It is what the kernel does
-// for a socket that was closed: what was sent is still delivered, if ended says
-// that it is all, and what the target sends is refused.
+// abandonTarget ends the connection to a target whose data nobody reads any more. A
+// relay that waits for the target would not notice. It does what the kernel does with
+// a closed socket: it refuses the target's data, and still delivers the caller's, if
+// ended says that all of it has come.
 func abandonTarget(conn net.Conn, code uint32, ended bool) {
 	if !ended {
 		abort.Reset(conn, code)
@@ -138,9 +139,8 @@ func abandonTarget(conn net.Conn, code uint32, ended bool) {
 	}
 }
 
-// dialContext returns the context of a dial that m asks for on the stream. It ends
-// after the time in m, or when the peer resets the stream: the dial is for nobody
-// then.
+// dialContext returns the context of the dial that m asks for. It ends after the time
+// in m, or when the other end resets the stream.
 func dialContext(ctx context.Context, stream *mux.Stream, m *wire.Message) (context.Context, context.CancelFunc) {
 	budget := time.Hour
 	if ms := m.Uint(wire.TagTime); ms > 0 && ms < uint64(time.Hour/time.Millisecond) {
@@ -151,9 +151,9 @@ func dialContext(ctx context.Context, stream *mux.Stream, m *wire.Message) (cont
 	return ctx, cancel
 }
 
-// connect dials what the server asks for, and answers. It returns nil if there
-// is nothing to relay.
-func (l *serverSession) connect(stream *mux.Stream) net.Conn {
+// dialRequested dials what the server asks for, and answers. It returns nil if the dial
+// has failed.
+func (l *serverSession) dialRequested(stream *mux.Stream) net.Conn {
 	stream.SetReadDeadline(time.Now().Add(cmp.Or(l.runner.HandshakeTimeout, 15*time.Second)))
 	m, err := wire.Read(stream, wire.MaxRequest)
 	if err != nil || m.Kind != wire.MsgDial {
@@ -177,12 +177,12 @@ func (l *serverSession) connect(stream *mux.Stream) net.Conn {
 		return nil
 	}
 	if err != nil {
-		// Not Close at once: yamux drops what was not read before a reset.
+		// A reset at once could overtake the answer: stock yamux drops what was not read.
 		session.AnswerLast(l.Streams.Context(), stream, refusalOf(wire.MsgDialed, err))
 		return nil
 	}
 	answer := wire.New(wire.MsgDialed)
-	if addr := conn.RemoteAddr(); addr != nil { // of the embedder's DialFunc it may be
+	if addr := conn.RemoteAddr(); addr != nil { // nil with some DialFuncs
 		answer.AddString(wire.TagAddress, addr.String())
 	}
 	if err := wire.Write(stream, answer); err != nil {
@@ -194,7 +194,7 @@ func (l *serverSession) connect(stream *mux.Stream) net.Conn {
 
 func (l *serverSession) ShutdownCause() error { return errGrace }
 
-// HandleRetired has Run look for another server, and this one ask for no streams.
+// HandleRetired tells the server, and makes Run look for another one.
 func (l *serverSession) HandleRetired() {
 	l.runner.wakeRun()
 	if !l.Closed() {
@@ -208,7 +208,7 @@ func (l *serverSession) HandleEnd(cause error) { l.runner.removeSession(l, l.ses
 
 var errGrace = errors.New("streams were open when Grace had passed")
 
-// sessionError is the cause of an end for AgentHooks.
+// sessionError returns the error for AgentHooks.
 func (l *serverSession) sessionError(cause error) error {
 	switch {
 	case cause == nil:

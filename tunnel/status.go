@@ -56,7 +56,7 @@ func (sess *agentSession) sessionInfo() SessionInfo {
 	}
 	return SessionInfo{
 		Cluster: sess.id.Cluster, Agent: sess.id.Agent, ID: sess.number, Remote: remote,
-		Since: sess.Since, Expires: sess.until(), Draining: sess.Retired(),
+		Since: sess.Since, Expires: sess.lifeEnd(), Draining: sess.Retired(),
 		Streams: sess.OpenStreams(),
 		Dials:   sess.dials.Load(), Failed: sess.failed.Load(),
 		BytesIn: stats.BytesIn, BytesOut: stats.BytesOut, RoundTrip: stats.RTT,
@@ -92,7 +92,7 @@ type clusterSnapshot struct {
 }
 
 func (r *registry) clusterSnapshots(now time.Time) map[string]*clusterSnapshot {
-	sessions := r.all()
+	sessions := r.allSessions()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sweepLocked(now)

@@ -10,9 +10,8 @@ import (
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
-// Resolver finds the addresses of a name. A [*net.Resolver] is one, and so is
-// what dialer.LookupDNS returns. It has to heed its context, and to be safe for
-// concurrent use.
+// Resolver finds the addresses of a name. A [*net.Resolver] is one, and dialer.LookupDNS
+// returns one. It must return when its context ends, and be safe for concurrent use.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
@@ -22,28 +21,28 @@ var _ Resolver = (*net.Resolver)(nil)
 // Targets say what an agent dials, and how. The zero value allows
 // kubernetes.default.svc:443 and nothing else.
 //
-// A target is checked after its name was resolved, and the address that was
-// checked is the one that is dialed: a name that changes its mind between the
-// two has no say. An address is dialed if
+// The name of a target is resolved first. Then the addresses are checked, and exactly
+// those that passed are dialed: it does not help to change what a name resolves to
+// after the check. An address is dialed if
 //
-//   - a network pattern holds it, or
-//   - a name pattern holds the name that was asked for, and the address is not
-//     a special one: loopback, unspecified, link-local, multicast, broadcast
-//     and reserved ones, cloud metadata services, and those again in the IPv6
-//     forms that embed an IPv4 address (NAT64, 6to4 and their like).
+//   - a network pattern matches it, or
+//   - a name pattern matches the name in the request, and the address is not
+//     special: loopback, unspecified, link-local, multicast, broadcast, reserved,
+//     the metadata service of a cloud, or one of those in an IPv6 form that embeds
+//     an IPv4 address (NAT64, 6to4 and others).
 //
-// A network pattern allows special addresses if it is no wider than their
-// range, so that it was written for them: 127.0.0.0/8 and 127.0.0.1 allow
-// loopback, 0.0.0.0/0 does not; 169.254.0.0/16 allows link-local addresses, and
-// the metadata service among them takes a pattern of its own.
+// A network pattern allows special addresses only if it is not wider than their
+// range: 127.0.0.0/8 and 127.0.0.1 allow loopback, 0.0.0.0/0 does not. 169.254.0.0/16
+// allows link-local addresses, but the metadata service among them needs a pattern of
+// its own.
 //
-// Targets are not written to; an [Agent] reads them once.
+// An [Agent] reads Targets once, and does not change them.
 type Targets struct {
 	// Allow are patterns of host:port. If empty, "kubernetes.default.svc:443".
 	//
 	//	kubernetes.default.svc:443  the name; case and a final dot don't count
 	//	*.svc:443                   all names below svc, not svc itself
-	//	*:443                       all names, and no address that was asked for as one
+	//	*:443                       all names, but not addresses in the request
 	//	10.0.0.1:443                the address
 	//	10.0.0.0/8:10250            the addresses of the network
 	//	[2001:db8::1]:443           the address
@@ -51,28 +50,28 @@ type Targets struct {
 	//	10.0.0.1:1-1024             the address, on these ports
 	//	10.0.0.1:*                  the address, on all ports
 	//
-	// An internationalised name is as good as its ASCII form. A name is
-	// compared as it is asked for: one that the pod's search list completes
-	// is not the completed one. Names without a pattern are looked up where
-	// a network pattern has the port, and not at all otherwise.
+	// An internationalised name is the same as its ASCII form. A name is compared
+	// as it is in the request, and not as the pod's search list completes it. A
+	// name that no pattern matches is looked up only if a network pattern has the
+	// port.
 	Allow []string
-	// Aliases are addresses that are dialed instead of a target, such as
-	// "10.96.0.1:443" for "kubernetes.default.svc:443". They need no pattern
-	// in Allow. An address, or localhost, is dialed as it is written here,
-	// for an agent outside of a pod; another name is resolved, and must not
-	// lead to a special address. There are no aliases of aliases. May be nil.
+	// Aliases map a target to the host:port that is dialed in its place, such as
+	// "kubernetes.default.svc:443" to "10.96.0.1:443". They need no pattern in Allow.
+	// An address, or localhost, is dialed as it is, even if it is special: an agent
+	// may run outside of a pod. Another name is resolved, and its special addresses
+	// are not dialed. An alias of an alias is not followed. May be nil.
 	Aliases map[string]string
 	// Resolver looks names up. If nil, net.DefaultResolver.
 	Resolver Resolver
-	// Dial connects to an address, which is never a name. It has to heed its
-	// context. If nil, a net.Dialer.
+	// Dial connects to an address, never to a name. It must return when its context
+	// ends. If nil, a net.Dialer.
 	Dial DialFunc
-	// Timeout is for one target, its name's resolution and all its addresses
-	// together. If zero, 10 seconds.
+	// Timeout limits the dial of one target: resolution and all addresses together.
+	// If zero, 10 seconds.
 	Timeout time.Duration
 }
 
-// compile checks t. The *Error has CodeConfig, and names the field and entry.
+// compile checks t. The *Error has CodeConfig, and names the field and the entry.
 func (t *Targets) compile() (*target.Policy, error) {
 	policy, err := target.Config{
 		Allow: t.Allow, Aliases: t.Aliases, Resolver: t.Resolver, Dial: t.Dial, Timeout: t.Timeout,

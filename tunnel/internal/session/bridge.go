@@ -10,17 +10,23 @@ import (
 	"github.com/causewayproject/causeway/internal/mux"
 )
 
-// bridge relays between a stream of a peer, near, and one of an agent, far. Both
-// are of the multiplexer, which knows more of an end than a connection does: a
-// reset passes with its code, and "I have sent all, and read no more" as that.
+// bridge relays between a stream of a replica, near, and one of an agent, far.
+// The multiplexer knows more about an end than a connection does, and a bridge
+// passes all of it on (SPEC.md, section 7):
+//
+//	what ends on one side        what the other side sees
+//	io.EOF (CloseWrite)          io.EOF; its own direction goes on
+//	FIN and RST (Close)          io.EOF, and its writes fail
+//	a reset with a code          a reset with that code
+//	the session, or the context  a reset with code 10
 type bridge struct {
 	near, far *mux.Stream
-	left      atomic.Bool // near's peer reads no more
-	passed    atomic.Bool // all that it sent was written to far
+	closed    atomic.Bool // near's other end has sent all, and reads no more
+	copied    atomic.Bool // all that it sent was written to far
 }
 
-// Bridge returns when both directions have ended, or ctx has, and closes
-// both streams.
+// Bridge relays between near and far until both directions, or ctx, have ended,
+// and closes both streams.
 func Bridge(ctx context.Context, near, far *mux.Stream) {
 	b := &bridge{near: near, far: far}
 	aborted := make(chan struct{})
@@ -45,27 +51,28 @@ func Bridge(ctx context.Context, near, far *mux.Stream) {
 func (b *bridge) copyUp() {
 	_, err := b.near.WriteTo(b.far)
 	passEnd(b.far, err)
-	b.passed.Store(true)
-	if b.left.Load() {
+	b.copied.Store(true)
+	if b.closed.Load() {
 		b.far.Close()
 	}
 }
 
-// nearReset passes at once what copyUp can't know while it waits for far, or once
-// it has returned.
+// nearReset passes on an end that copyUp does not see: it may wait for room in far,
+// or have returned. Whichever of the two comes last closes far, since closing it
+// before all was copied would cut the copy.
 func (b *bridge) nearReset(code uint32, ended bool) {
 	if !ended {
 		b.far.Reset(code)
 		return
 	}
-	b.left.Store(true)
-	if b.passed.Load() {
+	b.closed.Store(true)
+	if b.copied.Load() {
 		b.far.Close()
 	}
 }
 
-// passEnd tells dst how what was copied to it has ended: err is what the
-// copying returned.
+// passEnd ends what dst sends, the way its source has ended. The error is that of
+// the copy.
 func passEnd(dst *mux.Stream, err error) {
 	var op *net.OpError
 	var reset *mux.ResetError
@@ -73,8 +80,8 @@ func passEnd(dst *mux.Stream, err error) {
 	case err == nil:
 		dst.CloseWrite()
 	case !errors.As(err, &op) || op.Op != "read":
-		// It is dst that takes no more. If it was reset, the other direction
-		// finds that; if its reader went away, that one may go on to its end.
+		// The write to dst has failed. If dst was reset, the other direction
+		// sees it. If dst only reads no more, the other direction goes on.
 	case errors.As(err, &reset) && reset.Remote:
 		dst.Reset(reset.Code)
 	default:

@@ -24,8 +24,9 @@ func (s *Session) IsSuspect() bool {
 
 func (s *Session) markSuspect() { s.suspect.Store(time.Now().UnixNano()) }
 
-// isAlive reports whether something came just now, or else comes in answer to a
-// probe: this one's or one that is on its way. The end of ctx is no answer.
+// isAlive reports whether the other end has sent something within
+// wire.ProbeInterval, or answers a probe. Callers share the probe that is under
+// way. If ctx ends first, it returns false.
 func (s *Session) isAlive(ctx context.Context) bool {
 	if time.Since(s.Mux.Stats().LastRead) < wire.ProbeInterval {
 		return true
@@ -39,7 +40,7 @@ func (s *Session) isAlive(ctx context.Context) bool {
 	}
 	s.mu.Unlock()
 	if first && !s.Group.Go(func() { s.runProbe(p) }) {
-		s.endProbe(p, true) // the session ends anyway
+		s.endProbe(p, true) // the group is closed: the session ends anyway
 	}
 	select {
 	case <-p.done:
@@ -69,15 +70,15 @@ func (s *Session) endProbe(p *probe, alive bool) {
 	close(p.done)
 }
 
-// Exchange opens a stream with a message and reads the answer to it. While the
-// session is silent it is probed; see awaitAnswer. The stream is the caller's
-// unless there is an error.
+// Exchange opens a stream with a message and reads the answer to it. A session that
+// stays silent is probed, and given up if elsewhere returns true: see awaitAnswer.
+// The caller closes the stream, unless there is an error.
 func (s *Session) Exchange(ctx context.Context, m *wire.Message, elsewhere func(context.Context) bool) (*mux.Stream, *wire.Message, error) {
 	stream, err := s.Open(ctx, m)
 	if err != nil {
 		return nil, nil, err
 	}
-	// Shorter than time.Now(): whoever waits for the answer is woken.
+	// A deadline in the past ends the read; time.Unix is cheaper than time.Now.
 	stop := context.AfterFunc(ctx, func() { stream.SetReadDeadline(time.Unix(1, 0)) })
 	answer, err := s.awaitAnswer(ctx, stream, elsewhere)
 	if !stop() && err == nil {
@@ -90,8 +91,8 @@ func (s *Session) Exchange(ctx context.Context, m *wire.Message, elsewhere func(
 	return stream, answer, nil
 }
 
-// Open opens a stream with a message. It waits no longer than
-// wire.SuspectAfter for room on a carrier that may be stuck.
+// Open opens a stream with a message. If the carrier takes nothing for
+// wire.SuspectAfter, it returns a *mux.LostError and marks the session suspect.
 func (s *Session) Open(ctx context.Context, m *wire.Message) (*mux.Stream, error) {
 	short, cancel := context.WithTimeout(ctx, wire.SuspectAfter)
 	defer cancel()
@@ -106,8 +107,8 @@ func (s *Session) Open(ctx context.Context, m *wire.Message) (*mux.Stream, error
 // ErrTooMany is returned when Limit streams are open.
 var ErrTooMany = errors.New("too many streams")
 
-// openLimited keeps to the limit of streams: one at a time opens, since others
-// may be counting too.
+// openLimited opens a stream unless Limit streams are open. One caller at a time
+// counts and opens, or two could open the last one.
 func (s *Session) openLimited(ctx context.Context, first []byte) (*mux.Stream, error) {
 	if s.opening == nil {
 		return s.Mux.Open(ctx, first)
@@ -124,9 +125,11 @@ func (s *Session) openLimited(ctx context.Context, first []byte) (*mux.Stream, e
 	return s.Mux.Open(ctx, first)
 }
 
-// awaitAnswer reads the answer to a dial. A session that is silent is probed, again
-// and again, and left when it does not answer and elsewhere says that another one
-// may. What comes first counts: an answer is not taken back.
+// awaitAnswer reads the answer to a request. If none has come within
+// wire.SuspectAfter, it probes the session, and again every wire.ProbeInterval. When
+// a probe fails, it calls elsewhere, which reports whether another session may
+// answer; if so, it gives up this one. An answer that comes meanwhile counts: the
+// first of the two decides, and the other is dropped.
 func (s *Session) awaitAnswer(ctx context.Context, stream *mux.Stream, elsewhere func(context.Context) bool) (*wire.Message, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var decided atomic.Bool
@@ -153,7 +156,7 @@ func (s *Session) awaitAnswer(ctx context.Context, stream *mux.Stream, elsewhere
 		<-watched
 	}
 	if late && err == nil {
-		return nil, &mux.ResetError{Code: codeLost} // it was left meanwhile
+		return nil, &mux.ResetError{Code: codeLost} // given up, just before the answer came
 	}
 	return m, err
 }

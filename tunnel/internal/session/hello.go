@@ -12,13 +12,13 @@ import (
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
-// maxRefused is of all that comes from a client without a session.
+// maxRefused is how many bytes a client may send that gets no session.
 const maxRefused = wire.MaxHello + 2<<10
 
 // SayHello opens the control stream with HELLO and reads the answer, of up to
-// limit bytes. Begin judges it, and may write what follows HELLO; ctx bounds that
-// too.
-func SayHello(ctx context.Context, m *mux.Session, hello *wire.Message, limit int, begin func(control *mux.Stream, answer *wire.Message) error) (*mux.Stream, *wire.Message, error) {
+// limit bytes. Then it calls check, which returns an error unless the answer begins
+// a session, and may write to the control stream. The context bounds all of it.
+func SayHello(ctx context.Context, m *mux.Session, hello *wire.Message, limit int, check func(control *mux.Stream, answer *wire.Message) error) (*mux.Stream, *wire.Message, error) {
 	control, err := m.Open(ctx, hello.Encode())
 	if err != nil {
 		return nil, nil, err
@@ -26,7 +26,7 @@ func SayHello(ctx context.Context, m *mux.Session, hello *wire.Message, limit in
 	stop := context.AfterFunc(ctx, func() { control.SetDeadline(time.Unix(1, 0)) })
 	answer, err := wire.Read(control, limit)
 	if err == nil {
-		err = begin(control, answer)
+		err = check(control, answer)
 	}
 	if !stop() {
 		err = ctx.Err()
@@ -34,7 +34,7 @@ func SayHello(ctx context.Context, m *mux.Session, hello *wire.Message, limit in
 	return control, answer, err
 }
 
-// ReadHello accepts the control stream.
+// ReadHello accepts the control stream and reads HELLO.
 func ReadHello(ctx context.Context, m *mux.Session) (*mux.Stream, *wire.Message, error) {
 	control, err := m.Accept(ctx)
 	if err != nil {
@@ -51,9 +51,9 @@ func ReadHello(ctx context.Context, m *mux.Session) (*mux.Stream, *wire.Message,
 	return control, hello, err
 }
 
-// RefuseStranger answers HELLO for a client without an accepted certificate: it
-// gets no session, which would have room for what it sends. It waits until the
-// client has read why, and left.
+// RefuseStranger answers the HELLO of a client whose certificate is not accepted. No
+// mux.Session is made for it, since that would buffer what the client sends. It waits
+// until the client has read the answer and hung up, LingerTimeout at most.
 func RefuseStranger(ctx context.Context, c *carrier.Conn, why *wire.Message) {
 	stop := context.AfterFunc(ctx, func() { socket.Innermost(c).Close() })
 	defer stop()

@@ -11,9 +11,9 @@ import (
 // maxOutbox is how many control messages may wait for a slow reader.
 const maxOutbox = 256
 
-// An outbox writes messages to a control stream, in order, without making
-// who sends them wait. It has a goroutine only while there is something to
-// write: most of the time there is nothing.
+// outbox writes messages to a control stream, in order, and its callers do not
+// wait. It has a goroutine only while messages wait, which is seldom: an idle
+// session would hold its stack.
 type outbox struct {
 	control *mux.Stream
 	failed  func(error) // set by start
@@ -28,8 +28,8 @@ type outbox struct {
 	writers sync.WaitGroup
 }
 
-// start lets messages out, those that wait first. failed is called, once, if
-// one can't be written; it must not call close.
+// start begins to write, and first what was added before. It calls failed, once, if
+// a message can't be written; failed must not call close, which waits for it.
 func (o *outbox) start(failed func(error)) {
 	o.failed = failed
 	o.mu.Lock()
@@ -38,7 +38,7 @@ func (o *outbox) start(failed func(error)) {
 	o.wakeLocked()
 }
 
-// add reports whether there was room.
+// add queues a message. It reports whether there was room.
 func (o *outbox) add(m *wire.Message) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -60,8 +60,8 @@ func (o *outbox) finish() {
 	}
 }
 
-// close lets nothing out any more, and waits for the goroutine; the session
-// has to have ended, which ends a write.
+// close drops what was not written, and waits for the goroutine. The multiplexer
+// has to be closed already, or a write that is blocked would not end.
 func (o *outbox) close() {
 	o.mu.Lock()
 	o.closed = true
@@ -97,8 +97,9 @@ func (o *outbox) write() {
 	}
 }
 
-// take returns what is to be written; ok is false if that is nothing, and the
-// goroutine ends. After one that failed or wrote the last there is no other.
+// take returns the messages to write, and whether the stream ends after them. If ok
+// is false there are none, and the goroutine has to end. After a write that failed,
+// or was the last, writing stays true, so that no other goroutine starts.
 func (o *outbox) take() (queue []*wire.Message, last, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -28,7 +28,7 @@ const (
 )
 
 // errLeft is the cause of a session that this end has left in order.
-var errLeft = errors.New("the agent left")
+var errLeft = errors.New("this end has left the session")
 
 // Role is what differs between the four ends of a session: a server's
 // end of an agent's session, the agent's end of that, and the two ends of a
@@ -37,7 +37,7 @@ type Role interface {
 	// HandleControl takes a message of the control stream. The next one is
 	// read when it returns.
 	HandleControl(m *wire.Message)
-	// HandleRetired is called once, by retire.
+	// HandleRetired is called once, by Retire.
 	HandleRetired()
 	// HandleClosed is called once, as soon as the carrier is closed: streams,
 	// and what Go started, may still be running. It must not wait.
@@ -121,7 +121,7 @@ func (s *Session) EndWithGroup() { s.CloseWithCause(s.Role.ShutdownCause()) }
 // is given to serveStream, which may be nil if streams is. It returns at once.
 func (s *Session) Serve(serveStream func(*mux.Stream)) {
 	if serveStream != nil {
-		s.Mux.Serve(func(stream *mux.Stream) { // which must not wait
+		s.Mux.Serve(func(stream *mux.Stream) { // the carrier's reader: it must not wait
 			if !s.Streams.Go(func() { serveStream(stream) }) {
 				stream.Reset(codeDraining)
 			}
@@ -130,11 +130,12 @@ func (s *Session) Serve(serveStream func(*mux.Stream)) {
 	s.awaitControl()
 }
 
-// awaitControl has takeControl called when there is something to take.
+// awaitControl waits for a message without a goroutine: the multiplexer calls
+// takeControl when one has come.
 func (s *Session) awaitControl() { s.Control.AfterReadable(s.takeControl) }
 
-// takeControl takes a message of the control stream, or its end. One call
-// follows the other.
+// takeControl reads one message of the control stream, or its end. The next call
+// comes after this one has returned, so messages are handled in their order.
 func (s *Session) takeControl() {
 	m, err := wire.Read(s.Control, wire.MaxBody)
 	if err != nil {
@@ -145,12 +146,12 @@ func (s *Session) takeControl() {
 	s.awaitControl()
 }
 
-// finish is the end of what begin and serve began. The cause is that of the
-// control stream.
+// finish closes the session and waits for all that belongs to it. The cause is the
+// error of the control stream.
 func (s *Session) finish(cause error) {
 	defer s.Group.Remove(s)
 	if err := s.Mux.Err(); err != nil && !errors.Is(cause, io.EOF) {
-		cause = err // and not what it means for the control stream
+		cause = err // the error of the control stream only follows from it
 	}
 	s.CloseWithCause(cause)
 	s.CancelStreams()
@@ -166,8 +167,8 @@ func (s *Session) finish(cause error) {
 	s.Role.HandleEnd(s.UnexpectedCause())
 }
 
-// CancelStreams ends the dials that are under way for streams of the other end:
-// they are for nobody.
+// CancelStreams ends the dials that are under way for streams of the other end, which
+// nobody waits for any more.
 func (s *Session) CancelStreams() {
 	if s.Streams != nil {
 		s.Streams.Close()
@@ -175,8 +176,8 @@ func (s *Session) CancelStreams() {
 	}
 }
 
-// Go runs f in a goroutine that finish waits for, unless the session has
-// finished.
+// Go runs f in a goroutine that the end of the session waits for. It does nothing if
+// the session has ended.
 func (s *Session) Go(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,8 +186,8 @@ func (s *Session) Go(f func()) {
 	}
 }
 
-// Retire gives the session no new streams. If this end has dialed, it leaves once
-// the last stream has ended.
+// Retire takes no new streams. If this end has dialed, it leaves once the last stream
+// has ended.
 func (s *Session) Retire() {
 	if s.retired.Swap(true) {
 		return
@@ -211,7 +212,7 @@ func (s *Session) leaveWhenIdle() {
 	if ctx.Err() != nil {
 		return
 	}
-	// What the last stream had to say may be waiting to be sent.
+	// The last bytes of the last stream may be waiting to be sent.
 	if s.Mux.Settle(ctx, 1) != nil {
 		return
 	}
@@ -226,14 +227,14 @@ func (s *Session) leaveWhenIdle() {
 	}
 }
 
-// CloseWithCause closes the carrier and resets the streams; the first cause counts.
-// To the owner of a stream it is a reset: net.ErrClosed would say that the owner
-// Closed the stream. It waits for the multiplexer.
+// CloseWithCause closes the carrier and resets the streams. Only the first cause is
+// kept. The owner of a stream sees a reset, since net.ErrClosed would mean that the
+// owner had closed it. It waits for the multiplexer.
 func (s *Session) CloseWithCause(cause error) {
 	s.Mux.CloseWithError(s.recordCause(cause))
 }
 
-// recordCause returns the first cause that was recorded.
+// recordCause keeps the cause if it is the first, and returns the first.
 func (s *Session) recordCause(cause error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,8 +244,9 @@ func (s *Session) recordCause(cause error) error {
 	return s.cause
 }
 
-// UnexpectedCause returns why the session ended; nil if it has not, or in order:
-// the end that dialed left, and the other one saw the end of the control stream.
+// UnexpectedCause returns the first cause. It is nil if the session has not ended, or
+// has ended in order: this end has left, or, if it was dialed, has read the end of the
+// control stream.
 func (s *Session) UnexpectedCause() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,7 +256,7 @@ func (s *Session) UnexpectedCause() error {
 	return s.cause
 }
 
-// Closed reports whether the carrier is.
+// Closed reports whether the carrier was closed.
 func (s *Session) Closed() bool {
 	select {
 	case <-s.Mux.Done():
@@ -267,13 +269,13 @@ func (s *Session) Closed() bool {
 // TakesStreams reports whether streams may be opened.
 func (s *Session) TakesStreams() bool { return !s.retired.Load() && !s.Closed() }
 
-// OpenStreams is how many streams are open, those whose dial was not answered yet
-// included, and the control stream not.
+// OpenStreams returns how many streams are open. Streams without an answer yet count,
+// the control stream does not.
 func (s *Session) OpenStreams() int { return max(s.Mux.Stats().Streams-1, 0) }
 
 // Retired reports whether Retire was called.
 func (s *Session) Retired() bool { return s.retired.Load() }
 
-// Send queues a message for the control stream, and does not block. It reports
-// whether there was room: the other end may not read.
+// Send queues a message for the control stream, and does not block. It returns false
+// if the queue is full because the other end does not read.
 func (s *Session) Send(m *wire.Message) bool { return s.outbox.add(m) }

@@ -1,0 +1,187 @@
+package session_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/group"
+	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/session"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
+)
+
+var errShutdown = errors.New("shut down")
+
+// role is an end of a session that records what happens to it, in order.
+type role struct {
+	session.Session
+	mu     sync.Mutex
+	events []string
+	cause  error
+}
+
+func (r *role) record(event string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, event)
+}
+
+func (r *role) HandleControl(m *wire.Message) {
+	if m.Kind == wire.MsgDrain {
+		r.record("drain")
+		r.Retire()
+	}
+}
+func (r *role) HandleRetired()        { r.record("retired") }
+func (r *role) HandleClosed()         { r.record("closed") }
+func (r *role) HandleEnd(cause error) { r.record("end"); r.cause = cause }
+func (r *role) ShutdownCause() error  { return errShutdown }
+
+// newPair begins a session, in which the dialer opens streams.
+func newPair(t *testing.T) (dialer, acceptor *role) {
+	t.Helper()
+	near, far := net.Pipe()
+	dialer, acceptor = &role{}, &role{}
+	dialed, accepted := group.New(context.Background()), group.New(context.Background())
+	m := mux.Client(near, nil)
+	ready := make(chan error)
+	go func() {
+		m := mux.Server(far, nil)
+		control, _, err := session.ReadHello(t.Context(), m)
+		if err == nil {
+			acceptor.Init(session.Config{Role: acceptor, Mux: m, Control: control, Group: accepted, Streams: group.New(context.Background())})
+			acceptor.Send(wire.New(wire.MsgWelcome))
+			acceptor.Begin()
+			acceptor.Serve(acceptor.serveStream)
+		}
+		ready <- err
+	}()
+	welcome := func(_ *mux.Stream, answer *wire.Message) error {
+		if answer.Kind != wire.MsgWelcome {
+			return wire.ErrMalformed
+		}
+		return nil
+	}
+	control, _, err := session.SayHello(t.Context(), m, wire.New(wire.MsgHello), wire.MaxHello, welcome)
+	if err := errors.Join(err, <-ready); err != nil {
+		t.Fatal(err)
+	}
+	dialer.Init(session.Config{Role: dialer, Mux: m, Control: control, Group: dialed, Dialed: true, Limit: 2})
+	dialer.Begin()
+	dialer.Serve(nil)
+	return dialer, acceptor
+}
+
+// serveStream answers an ASK, and reads the stream to its end.
+func (r *role) serveStream(stream *mux.Stream) {
+	defer stream.Close()
+	if _, err := wire.Read(stream, wire.MaxRequest); err == nil {
+		wire.Write(stream, wire.New(wire.MsgHave))
+		io.Copy(io.Discard, stream)
+	}
+}
+
+func (r *role) ask(ctx context.Context) (*mux.Stream, error) {
+	stream, _, err := r.Exchange(ctx, wire.New(wire.MsgAsk), func(context.Context) bool { return false })
+	return stream, err
+}
+
+// TestEnds: what each end hears, and why the session ended for it.
+func TestEnds(t *testing.T) {
+	errFirst := errors.New("first")
+	for _, tt := range []struct {
+		name             string
+		end              func(dialer, acceptor *role)
+		dialer, acceptor error // of the end; io.ErrUnexpectedEOF: any
+		events           []string
+	}{
+		{"the dialer retires", func(d, _ *role) { d.Retire(); d.Retire() }, nil, nil, []string{"retired", "closed", "end"}},
+		{"the acceptor asks for it", func(_, a *role) { a.Send(wire.New(wire.MsgDrain)) }, nil, nil, []string{"drain", "retired", "closed", "end"}},
+		{"a cause, and another", func(d, _ *role) { d.CloseWithCause(errFirst); d.CloseWithCause(errShutdown) }, errFirst, io.ErrUnexpectedEOF, []string{"closed", "end"}},
+		{"the dialer's group ends", func(d, _ *role) { d.Group.Cancel() }, errShutdown, io.ErrUnexpectedEOF, []string{"closed", "end"}},
+		{"the acceptor's group ends", func(_, a *role) { a.Group.Cancel() }, io.ErrUnexpectedEOF, errShutdown, []string{"closed", "end"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dialer, acceptor := newPair(t)
+				tt.end(dialer, acceptor)
+				dialer.Group.Drain(context.Background())
+				acceptor.Group.Drain(context.Background())
+				for _, r := range []struct {
+					*role
+					want error
+				}{{dialer, tt.dialer}, {acceptor, tt.acceptor}} {
+					if r.want == io.ErrUnexpectedEOF && r.cause != nil {
+						continue
+					}
+					if !errors.Is(r.cause, r.want) {
+						t.Errorf("got %v, want %v", r.cause, r.want)
+					}
+				}
+				if !slices.Equal(dialer.events, tt.events) {
+					t.Errorf("got %q, want %q", dialer.events, tt.events)
+				}
+				dialer.Go(func() { t.Error("Go runs after the end") })
+			})
+		})
+	}
+}
+
+// TestRetireWaits: a session that was retired lives for as long as its stream, and
+// takes no other.
+func TestRetireWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dialer, acceptor := newPair(t)
+		stream, err := dialer.ask(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		acceptor.Retire()
+		if _, err := dialer.ask(t.Context()); err == nil || !dialer.TakesStreams() {
+			t.Errorf("got %v, want a stream that is refused", err)
+		}
+		dialer.Retire()
+		time.Sleep(time.Minute)
+		if dialer.TakesStreams() || dialer.Closed() || dialer.OpenStreams() != 1 {
+			t.Errorf("got takes %t, closed %t, %d streams", dialer.TakesStreams(), dialer.Closed(), dialer.OpenStreams())
+		}
+		stream.Close()
+		dialer.Group.Drain(context.Background())
+		acceptor.Group.Drain(context.Background())
+		if dialer.cause != nil || acceptor.cause != nil {
+			t.Errorf("got %v and %v, want an end in order", dialer.cause, acceptor.cause)
+		}
+	})
+}
+
+// TestLimit: streams that are open count, and others do not.
+func TestLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dialer, acceptor := newPair(t)
+		first, err := dialer.ask(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := dialer.ask(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := dialer.ask(t.Context()); err != session.ErrTooMany {
+			t.Errorf("got %v, want ErrTooMany", err)
+		}
+		first.Close()
+		synctest.Wait()
+		if _, err := dialer.ask(t.Context()); err != nil {
+			t.Errorf("got %v after a stream has ended", err)
+		}
+		dialer.Group.Cancel()
+		dialer.Group.Drain(context.Background())
+		acceptor.Group.Drain(context.Background())
+	})
+}

@@ -19,8 +19,8 @@ import (
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
-// Membership says where the replicas of a Server are. In Kubernetes they are
-// the endpoints of its Service.
+// Membership says where the replicas of a Server are. In Kubernetes these are the
+// endpoints of its Service.
 type Membership interface {
 	// Watch calls set with the addresses of all replicas, at once and after
 	// each change, until ctx ends. Addresses have the form that
@@ -96,7 +96,8 @@ func resolvePeers(ctx context.Context, entry string, known map[string][]string, 
 const (
 	// fleetTimeout is how long a replica has to say what it knows.
 	fleetTimeout = 5 * time.Second
-	// fleetPiece is of the answer, maxFleet the whole: some 100,000 sessions.
+	// fleetPiece is how much of an answer goes into a message, and maxFleet the limit
+	// of an answer: some 100,000 sessions.
 	fleetPiece = 512 << 10
 	maxFleet   = 64 << 20
 )

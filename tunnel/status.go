@@ -11,7 +11,7 @@ import (
 
 // Status is the state of a Server at one moment. It contains no address of a target.
 type Status struct {
-	// Ready: the Server was not shut down, and takes agents.
+	// Ready: the Server accepts agents.
 	Ready    bool            `json:"ready"`
 	Clusters []ClusterStatus `json:"clusters"` // by name
 }
@@ -20,7 +20,7 @@ type Status struct {
 // that may come back: its certificate has not expired.
 type ClusterStatus struct {
 	Cluster string `json:"cluster"`
-	// Connected: at least one session takes streams.
+	// Connected: at least one session accepts streams.
 	Connected bool          `json:"connected"`
 	Sessions  []SessionInfo `json:"sessions"` // the oldest first
 	// LastError says why a session ended that did not end in order: the last such.
@@ -35,13 +35,14 @@ type SessionInfo struct {
 	Remote  string    `json:"remote"`  // where the carrier came from
 	Since   time.Time `json:"since"`   // when the session began
 	Expires time.Time `json:"expires"` // when the agent's latest certificate does
-	// Draining: it takes no new streams.
+	// Draining: it accepts no new streams.
 	Draining bool `json:"draining"`
 	Streams  int  `json:"streams"` // open now
 	// Dials that went to this session, and those of them that failed.
 	Dials  uint64 `json:"dials"`
 	Failed uint64 `json:"failed"`
-	// BytesIn came from the agent, BytesOut went to it: payload of streams.
+	// BytesIn came from the agent, BytesOut went to it. Both count the payload of
+	// streams.
 	BytesIn  uint64 `json:"bytesIn"`
 	BytesOut uint64 `json:"bytesOut"`
 	// RoundTrip is the last one measured, in nanoseconds; zero: none yet.
@@ -198,7 +199,7 @@ type AgentStatus struct {
 // AgentLink is an Agent's session.
 type AgentLink struct {
 	Server    string        `json:"server"`         // its address
-	Name      string        `json:"name,omitempty"` // its name among the replicas; empty: it has none
+	Name      string        `json:"name,omitempty"` // its name among the replicas; may be empty
 	Since     time.Time     `json:"since"`
 	Draining  bool          `json:"draining"`
 	Streams   int           `json:"streams"`

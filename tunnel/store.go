@@ -209,7 +209,7 @@ func (s DirStore) ClaimToken(_ context.Context, id, key string) (Token, error) {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return Token{}, storeError(err)
 	}
-	return readToken(dir, id) // with our key, or that of who was faster
+	return readToken(dir, id) // with our key, or with that of a faster caller
 }
 
 // removeForgotten removes tokens that expired long ago. Those that can't be read or
@@ -225,7 +225,7 @@ func (s DirStore) removeForgotten(ctx context.Context, dir string, now time.Time
 			continue
 		}
 		if t, err := readToken(dir, id); err == nil && t.isForgotten(now) {
-			_ = os.Remove(filepath.Join(dir, id+keyExt)) // first: alone it would stay for ever
+			_ = os.Remove(filepath.Join(dir, id+keyExt)) // first: without the other file it would never be removed
 			_ = os.Remove(filepath.Join(dir, id+tokenExt))
 		}
 	}

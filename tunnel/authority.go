@@ -6,6 +6,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/hex"
@@ -88,18 +89,20 @@ func NewAuthority() (*Authority, error) {
 // certificate signs, the others are Trusted. The key is in PKCS #8, PKCS #1 or
 // SEC 1. The error is an [*Error] with CodeConfig.
 func ParseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
-	certs, err := parseCertificates(certPEM)
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
 		return nil, configError("authority: %w", err)
 	}
-	if len(certs) == 0 {
-		return nil, configError("authority: no certificate in the PEM")
+	var certs []*x509.Certificate
+	for _, der := range pair.Certificate {
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, configError("authority: %w", err)
+		}
+		certs = append(certs, cert)
 	}
-	key, err := parseKey(keyPEM)
-	if err != nil {
-		return nil, configError("authority: %w", err)
-	}
-	a := &Authority{Certificate: certs[0], Key: key, Trusted: certs[1:]}
+	a := &Authority{Certificate: certs[0], Trusted: certs[1:]}
+	a.Key, _ = pair.PrivateKey.(crypto.Signer)
 	if err := a.check(); err != nil {
 		return nil, err
 	}
@@ -224,42 +227,4 @@ const (
 
 func encodePEM(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
-}
-
-func parseCertificates(text []byte) (certs []*x509.Certificate, err error) {
-	for {
-		var block *pem.Block
-		if block, text = pem.Decode(text); block == nil {
-			return certs, nil
-		}
-		if block.Type != pemCertificate {
-			return nil, errors.New("the PEM holds something else than certificates")
-		}
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, err
-		}
-		certs = append(certs, cert)
-	}
-}
-
-// parseKey returns errors without a cause: a text that cannot be read may still hold
-// a key, and the cause may quote it.
-func parseKey(text []byte) (crypto.Signer, error) {
-	block, _ := pem.Decode(text)
-	if block == nil {
-		return nil, errors.New("no key in the PEM")
-	}
-	for _, parse := range []func([]byte) (any, error){
-		x509.ParsePKCS8PrivateKey,
-		func(der []byte) (any, error) { return x509.ParseECPrivateKey(der) },
-		func(der []byte) (any, error) { return x509.ParsePKCS1PrivateKey(der) },
-	} {
-		if key, err := parse(block.Bytes); err == nil {
-			if signer, ok := key.(crypto.Signer); ok {
-				return signer, nil
-			}
-		}
-	}
-	return nil, errors.New("the key cannot be read: it is to be PKCS #8, PKCS #1 or SEC 1, not encrypted")
 }

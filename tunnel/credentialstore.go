@@ -3,6 +3,7 @@ package tunnel
 import (
 	"bytes"
 	"context"
+	"crypto"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -133,11 +134,11 @@ func decodeCredentials(text []byte) (*Credentials, error) {
 		text = rest
 		switch block.Type {
 		case pemKey:
-			key, err := parseKey(encodePEM(pemKey, block.Bytes))
+			key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 			if err != nil {
-				return nil, err
+				return nil, errors.New("the key cannot be read") // the cause may quote it
 			}
-			c.Key = key
+			c.Key, _ = key.(crypto.Signer)
 		case pemCertificate, pemRoot:
 			cert, err := x509.ParseCertificate(block.Bytes)
 			if err != nil {

@@ -95,24 +95,36 @@ func TestGoBlocksCompile(t *testing.T) {
 		t.Errorf("got %d blocks in %d modules: is the pattern still right?", blocks, len(overlays))
 	}
 	for module, files := range overlays {
-		text, err := json.Marshal(map[string]any{"Replace": files})
-		if err != nil {
-			t.Fatal(err)
-		}
-		overlay := filepath.Join(t.TempDir(), "overlay.json")
-		if err := os.WriteFile(overlay, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		args := []string{"build", "-overlay", overlay, "-o", os.DevNull}
-		for file := range files {
-			args = append(args, "./"+filepath.Base(filepath.Dir(file)))
-		}
-		cmd := exec.Command("go", args...)
-		cmd.Dir = filepath.Join(root, module)
-		cmd.Env = append(os.Environ(), "GOPROXY=off", "GOFLAGS=-mod=mod "+os.Getenv("GOFLAGS"))
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("in module %q: %v\n%s", module, err, out)
-		}
+		t.Run("module "+module, func(t *testing.T) { buildBlocks(t, module, files) })
+	}
+}
+
+// buildBlocks compiles files that are not there as if they were in a module. It
+// downloads nothing, but for CI.
+func buildBlocks(t *testing.T, module string, files map[string]string) {
+	text, err := json.Marshal(map[string]any{"Replace": files})
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay := filepath.Join(t.TempDir(), "overlay.json")
+	if err := os.WriteFile(overlay, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"build", "-overlay", overlay, "-o", os.DevNull}
+	for file := range files {
+		args = append(args, "./"+filepath.Base(filepath.Dir(file)))
+	}
+	cmd := exec.Command("go", args...)
+	cmd.Dir = filepath.Join(root, module)
+	if os.Getenv("CI") != "true" {
+		cmd.Env = append(os.Environ(), "GOPROXY=off")
+	}
+	out, err := cmd.CombinedOutput()
+	if module != "" && strings.Contains(string(out), "module lookup disabled by GOPROXY=off") {
+		t.Skipf("what %s requires is not at hand: go -C %s build ./... downloads it", module, module)
+	}
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

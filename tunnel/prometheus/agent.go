@@ -22,6 +22,7 @@ type Agent struct {
 	NativeHistograms bool
 
 	once                                               sync.Once
+	vectors                                            family.Vectors
 	opened, closed, failures, enrolled, renewed, dials *prometheus.CounterVec
 	dialTook                                           *prometheus.HistogramVec
 
@@ -42,17 +43,11 @@ type linkKey struct {
 
 func (m *Agent) setup() {
 	m.once.Do(func() {
-		m.opened, m.closed, m.failures = agentOpened.Counters(), agentClosed.Counters(), agentFailures.Counters()
-		m.enrolled, m.renewed, m.dials = agentEnrolled.Counters(), agentRenewed.Counters(), agentDials.Counters()
-		m.dialTook = agentDialTook.Histograms(m.NativeHistograms)
-		m.opened.WithLabelValues()
-		m.enrolled.WithLabelValues()
-		m.renewed.WithLabelValues()
-		m.closed.WithLabelValues(codeOK)
-		m.dials.WithLabelValues(codeOK)
-		for _, result := range []string{"ok", "error"} {
-			m.dialTook.WithLabelValues(result)
-		}
+		v := &m.vectors
+		v.NativeHistograms = m.NativeHistograms
+		m.opened, m.closed, m.failures = v.Counter(agentOpened), v.Counter(agentClosed, codeOK), v.Counter(agentFailures)
+		m.enrolled, m.renewed, m.dials = v.Counter(agentEnrolled), v.Counter(agentRenewed), v.Counter(agentDials, codeOK)
+		m.dialTook = v.Histogram(agentDialTook, family.Results...)
 	})
 }
 
@@ -87,9 +82,7 @@ func (m *Agent) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.NewInvalidMetric(agentSessions.Desc(), errAgentStatus)
 		return
 	}
-	for _, c := range []prometheus.Collector{m.opened, m.closed, m.failures, m.enrolled, m.renewed, m.dials, m.dialTook} {
-		c.Collect(ch)
-	}
+	m.vectors.Collect(ch)
 	status, in, out := m.look()
 	active, open, slowest := 0, 0, time.Duration(0)
 	for _, l := range status.Sessions {

@@ -22,6 +22,7 @@ type Gateway struct {
 	NativeHistograms bool
 
 	once                  sync.Once
+	vectors               family.Vectors
 	failures, interrupted *prometheus.CounterVec
 	dialTook, lasted      *prometheus.HistogramVec
 }
@@ -30,8 +31,10 @@ var _ prometheus.Collector = (*Gateway)(nil)
 
 func (m *Gateway) setup() {
 	m.once.Do(func() {
-		m.failures, m.interrupted = gatewayFailures.Counters(), gatewayInterrupted.Counters()
-		m.dialTook, m.lasted = gatewayDialTook.Histograms(m.NativeHistograms), gatewayLasted.Histograms(m.NativeHistograms)
+		v := &m.vectors
+		v.NativeHistograms = m.NativeHistograms
+		m.failures, m.interrupted = v.Counter(gatewayFailures), v.Counter(gatewayInterrupted)
+		m.dialTook, m.lasted = v.Histogram(gatewayDialTook), v.Histogram(gatewayLasted)
 	})
 }
 
@@ -87,9 +90,7 @@ func (m *Gateway) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.NewInvalidMetric(gatewayReady.Desc(), errGatewayStatus)
 		return
 	}
-	for _, c := range []prometheus.Collector{m.failures, m.interrupted, m.dialTook, m.lasted} {
-		c.Collect(ch)
-	}
+	m.vectors.Collect(ch)
 	status := m.Status()
 	one := 0
 	if status.Ready {

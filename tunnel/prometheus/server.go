@@ -27,7 +27,8 @@ type Server struct {
 	NativeHistograms bool
 
 	once    sync.Once
-	events  serverEvents
+	vectors family.Vectors
+	events  *serverEvents
 	traffic traffic
 }
 
@@ -42,29 +43,26 @@ type serverEvents struct {
 
 func (m *Server) setup() *serverEvents {
 	m.once.Do(func() {
-		m.events = serverEvents{
-			opened:   sessionsOpened.Counters(),
-			closed:   sessionsClosed.Counters(),
-			refused:  refusals.Counters(),
-			enrolled: enrollments.Counters(),
-			renewed:  renewals.Counters(),
-			payloads: payloads.Counters(),
-			dials:    dials.Counters(),
-			dialTook: dialDuration.Histograms(m.NativeHistograms),
-			peers:    newPeers(m.NativeHistograms),
-		}
-		e := &m.events
-		e.opened.WithLabelValues()
-		e.enrolled.WithLabelValues()
-		e.renewed.WithLabelValues()
-		e.closed.WithLabelValues(codeOK)
-		e.dials.WithLabelValues(codeOK)
-		for _, result := range []string{"ok", "error"} {
-			e.payloads.WithLabelValues(result)
-			e.dialTook.WithLabelValues(result)
+		v := &m.vectors
+		v.NativeHistograms = m.NativeHistograms
+		m.events = &serverEvents{
+			opened:   v.Counter(sessionsOpened),
+			closed:   v.Counter(sessionsClosed, codeOK),
+			refused:  v.Counter(refusals),
+			enrolled: v.Counter(enrollments),
+			renewed:  v.Counter(renewals),
+			payloads: v.Counter(payloads, family.Results...),
+			dials:    v.Counter(dials, codeOK),
+			dialTook: v.Histogram(dialDuration, family.Results...),
+			peers: peers{
+				gone:     v.Counter(peersDisconnected, codeOK),
+				forwards: v.Counter(forwards, codeOK),
+				took:     v.Histogram(forwardDuration, family.Results...),
+				held:     map[string]int{},
+			},
 		}
 	})
-	return &m.events
+	return m.events
 }
 
 // Hooks returns hooks that count, and then call next's. They go into the
@@ -116,9 +114,43 @@ func (m *Server) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.NewInvalidMetric(ready.Desc(), errServerStatus)
 		return
 	}
-	for _, c := range []prometheus.Collector{e.opened, e.closed, e.refused, e.enrolled, e.renewed, e.payloads, e.dials, e.dialTook} {
-		c.Collect(ch)
-	}
-	e.peers.Collect(ch)
+	m.vectors.Collect(ch)
+	send(ch, peersConnected, float64(e.peers.count()))
 	m.collectStatus(m.Status(), ch)
+}
+
+// peers are the families of other replicas. Their names are not labels: a
+// replica gets a new one each time it starts.
+type peers struct {
+	gone, forwards *prometheus.CounterVec
+	took           *prometheus.HistogramVec
+
+	mu   sync.Mutex     // guards the field below
+	held map[string]int // sessions by name
+}
+
+func (p *peers) connected(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held[name]++
+}
+
+func (p *peers) disconnected(name string, err error) {
+	p.gone.WithLabelValues(endOf(err)).Inc()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held[name]--; p.held[name] <= 0 {
+		delete(p.held, name)
+	}
+}
+
+func (p *peers) forwarded(_ string, took time.Duration, err error) {
+	p.forwards.WithLabelValues(codeOf(err)).Inc()
+	p.took.WithLabelValues(family.Result(err)).Observe(took.Seconds())
+}
+
+func (p *peers) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.held)
 }

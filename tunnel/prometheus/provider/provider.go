@@ -45,6 +45,7 @@ type Provider struct {
 	NativeHistograms bool
 
 	once                          sync.Once
+	vectors                       family.Vectors
 	plans, writes, probes, faults *prometheus.CounterVec
 	planTook, probeTook           *prometheus.HistogramVec
 	queueDepth, leading           *prometheus.GaugeVec
@@ -54,17 +55,13 @@ var _ prometheus.Collector = (*Provider)(nil)
 
 func (m *Provider) setup() {
 	m.once.Do(func() {
-		m.plans, m.writes, m.probes, m.faults = plans.Counters(), writes.Counters(), probes.Counters(), faults.Counters()
-		m.planTook, m.probeTook = planTook.Histograms(m.NativeHistograms), probeTook.Histograms(m.NativeHistograms)
-		m.queueDepth, m.leading = queueDepth.Gauges(), leading.Gauges()
-		m.faults.WithLabelValues()
-		m.queueDepth.WithLabelValues()
-		m.leading.WithLabelValues()
-		m.probes.WithLabelValues("")
-		for _, result := range []string{"ok", "error"} {
-			m.plans.WithLabelValues(result)
-			m.planTook.WithLabelValues(result)
-			m.probeTook.WithLabelValues(result)
+		v := &m.vectors
+		v.NativeHistograms = m.NativeHistograms
+		m.plans, m.planTook = v.Counter(plans, family.Results...), v.Histogram(planTook, family.Results...)
+		m.probes, m.probeTook = v.Counter(probes, ""), v.Histogram(probeTook, family.Results...)
+		m.queueDepth, m.leading, m.faults = v.Gauge(queueDepth), v.Gauge(leading), v.Counter(faults)
+		m.writes = v.Counter(writes)
+		for _, result := range family.Results {
 			for _, kind := range writeKinds {
 				m.writes.WithLabelValues(string(kind), result)
 			}
@@ -130,7 +127,5 @@ func (m *Provider) Describe(ch chan<- *prometheus.Desc) { family.Describe(famili
 // Collect implements [prometheus.Collector].
 func (m *Provider) Collect(ch chan<- prometheus.Metric) {
 	m.setup()
-	for _, c := range []prometheus.Collector{m.plans, m.planTook, m.writes, m.probes, m.probeTook, m.queueDepth, m.leading, m.faults} {
-		c.Collect(ch)
-	}
+	m.vectors.Collect(ch)
 }

@@ -44,26 +44,59 @@ func (f Family) Desc() *prometheus.Desc {
 	return prometheus.NewDesc(f.Name, f.Help, f.Labels, nil)
 }
 
-// Counters returns a vector of counters.
-func (f Family) Counters() *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: f.Name, Help: f.Help}, f.Labels)
+// Vectors makes the vectors of a collector, and collects them. A family without
+// labels has its series from the beginning, and one with a label those of the initial
+// values: a rate over a series that begins at 1 would miss its first event.
+type Vectors struct {
+	// NativeHistograms adds a native histogram of at most 160 buckets to each
+	// histogram.
+	NativeHistograms bool
+
+	all []prometheus.Collector
 }
 
-// Gauges returns a vector of gauges.
-func (f Family) Gauges() *prometheus.GaugeVec {
-	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: f.Name, Help: f.Help}, f.Labels)
+// Counter returns a vector of counters.
+func (v *Vectors) Counter(f Family, initial ...string) *prometheus.CounterVec {
+	vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: f.Name, Help: f.Help}, f.Labels)
+	begin(v, f, vec, vec.WithLabelValues, initial)
+	return vec
 }
 
-// Histograms returns a vector of histograms; native adds a native histogram to
-// the buckets, at most 160 of its own.
-func (f Family) Histograms(native bool) *prometheus.HistogramVec {
+// Gauge returns a vector of gauges.
+func (v *Vectors) Gauge(f Family) *prometheus.GaugeVec {
+	vec := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: f.Name, Help: f.Help}, f.Labels)
+	begin(v, f, vec, vec.WithLabelValues, nil)
+	return vec
+}
+
+// Histogram returns a vector of histograms.
+func (v *Vectors) Histogram(f Family, initial ...string) *prometheus.HistogramVec {
 	opts := prometheus.HistogramOpts{Name: f.Name, Help: f.Help, Buckets: f.Buckets}
-	if native {
+	if v.NativeHistograms {
 		opts.NativeHistogramBucketFactor = 1.1
 		opts.NativeHistogramMaxBucketNumber = 160
 		opts.NativeHistogramMinResetDuration = time.Hour
 	}
-	return prometheus.NewHistogramVec(opts, f.Labels)
+	vec := prometheus.NewHistogramVec(opts, f.Labels)
+	begin(v, f, vec, vec.WithLabelValues, initial)
+	return vec
+}
+
+func begin[M any](v *Vectors, f Family, vec prometheus.Collector, series func(...string) M, initial []string) {
+	v.all = append(v.all, vec)
+	if len(f.Labels) == 0 {
+		series()
+	}
+	for _, value := range initial {
+		series(value)
+	}
+}
+
+// Collect collects all vectors.
+func (v *Vectors) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range v.all {
+		c.Collect(ch)
+	}
 }
 
 // Describe sends the description of each family.
@@ -73,10 +106,46 @@ func Describe(families []Family, ch chan<- *prometheus.Desc) {
 	}
 }
 
+// Results are the values of a label result.
+var Results = []string{"ok", "error"}
+
 // Result is the value of a label result.
 func Result(err error) string {
 	if err != nil {
 		return "error"
 	}
 	return "ok"
+}
+
+// Chain returns a hook that calls first, and then next unless it is nil.
+func Chain[A any](first, next func(A)) func(A) {
+	if next == nil {
+		return first
+	}
+	return func(a A) {
+		first(a)
+		next(a)
+	}
+}
+
+// Chain2 is Chain for hooks that are told two things.
+func Chain2[A, B any](first, next func(A, B)) func(A, B) {
+	if next == nil {
+		return first
+	}
+	return func(a A, b B) {
+		first(a, b)
+		next(a, b)
+	}
+}
+
+// Chain3 is Chain for hooks that are told three things.
+func Chain3[A, B, C any](first, next func(A, B, C)) func(A, B, C) {
+	if next == nil {
+		return first
+	}
+	return func(a A, b B, c C) {
+		first(a, b, c)
+		next(a, b, c)
+	}
 }

@@ -26,8 +26,8 @@ type Agent struct {
 	opened, closed, failures, enrolled, renewed, dials *prometheus.CounterVec
 	dialTook                                           *prometheus.HistogramVec
 
-	// scrape makes a Status come before the next one's, so that a session that
-	// is gone from one does not come back. No hook takes it.
+	// scrape makes one Status after the other, so that a session that is missing in
+	// one does not come back in the next. Hooks do not lock it.
 	scrape  sync.Mutex // guards the fields below
 	seen    map[linkKey]counts
 	in, out uint64
@@ -105,7 +105,7 @@ func (m *Agent) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// look takes a Status, and returns with it the bytes that were ever seen.
+// look returns a Status, and the bytes of all sessions that were ever seen.
 func (m *Agent) look() (status tunnel.AgentStatus, in, out uint64) {
 	m.scrape.Lock()
 	defer m.scrape.Unlock()

@@ -11,7 +11,7 @@ import (
 
 const (
 	codeOK    = "ok"    // there was no error
-	codeOther = "other" // an error, or a number, that this package has no word for
+	codeOther = "other" // an error, or a code, without a word of its own
 )
 
 // codes are the values of a label code, beside codeOK and codeOther.
@@ -47,8 +47,8 @@ var codes = map[tunnel.Code]string{
 	tunnel.CodeServerCertificate:  "server_certificate",
 }
 
-// codeOf returns the label of an error: that of its tunnel.Code, or of what
-// the standard library calls it.
+// codeOf returns the label of an error: the word for its tunnel.Code, or for an error of
+// the standard library.
 func codeOf(err error) string {
 	var e *tunnel.Error
 	switch {
@@ -69,8 +69,8 @@ func codeOf(err error) string {
 	return codeOther
 }
 
-// endOf is codeOf for the end of a session: what is not a code is the loss of
-// the carrier.
+// endOf is codeOf for the end of a session: an error without a code is the loss of the
+// carrier.
 func endOf(err error) string {
 	if name := codeOf(err); name != codeOther {
 		return name
@@ -78,7 +78,7 @@ func endOf(err error) string {
 	return codes[tunnel.CodeLost]
 }
 
-// opOf returns what was tried, of the few that the tunnel has.
+// opOf returns the operation that failed, one of the few that the tunnel has.
 func opOf(err error) string {
 	var e *tunnel.Error
 	if errors.As(err, &e) {

@@ -35,13 +35,13 @@ func TestMetricsFile(t *testing.T) {
 
 const preface = `# Metrics
 
-Written by the package's tests from what the collectors say of themselves.
+The package's tests write this file from the descriptions of the collectors.
 
 The alert rules ([alerts.yaml](alerts.yaml)) and the dashboard for Grafana
-([dashboard.json](dashboard.json)) speak of these metrics and labels alone, which
-tests see to. Both are checked by promtool, the rules with tests of their own
-([testdata](testdata)), and the dashboard by Grafana's dashboard-linter
-([its test](../../internal/dashboardlint)), but for what [.lint](.lint) names.
+([dashboard.json](dashboard.json)) use only these metrics and labels, which tests
+check. promtool checks both, and runs the rules' own tests ([testdata](testdata)).
+Grafana's dashboard-linter checks the dashboard
+([its test](../../internal/dashboardlint)), except for what [.lint](.lint) names.
 `
 
 func page(families []*dto.MetricFamily) string {

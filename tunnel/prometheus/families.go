@@ -2,41 +2,41 @@ package prometheus
 
 import "github.com/causewayproject/causeway/tunnel/prometheus/internal/family"
 
-// What a Server is asked at each scrape, over all clusters.
+// The families of a Server, over all clusters.
 var (
 	ready          = gauge("causeway_tunnel_ready", "1 while the server takes agents, 0 once it drains.")
-	clusters       = gauge("causeway_tunnel_clusters", "Clusters that have an agent, or had one since the server began whose certificate has not ended; connected ones have a session that takes streams.", "state")
+	clusters       = gauge("causeway_tunnel_clusters", "Clusters that have an agent, or had one since the server started whose certificate has not expired; connected ones have a session that takes streams.", "state")
 	agents         = gauge("causeway_tunnel_agents", "Agents that have a session.")
 	sessions       = gauge("causeway_tunnel_sessions", "Sessions; draining ones take no new streams.", "state")
-	streams        = gauge("causeway_tunnel_streams", "Connections that are relayed now.")
+	streams        = gauge("causeway_tunnel_streams", "Open relayed connections.")
 	receivedBytes  = counter("causeway_tunnel_received_bytes_total", "Payload that came from agents.")
 	sentBytes      = counter("causeway_tunnel_sent_bytes_total", "Payload that went to agents.")
-	sessionsOpened = counter("causeway_tunnel_sessions_opened_total", "Sessions that began.")
-	sessionsClosed = counter("causeway_tunnel_sessions_closed_total", "Sessions that ended, by why; ok: in order.", "code")
-	refusals       = counter("causeway_tunnel_refusals_total", "Carriers, enrolments and renewals that were turned away; held: an agent that looked for another replica, which is no failure.", "op", "code")
-	enrollments    = counter("causeway_tunnel_enrollments_total", "First certificates that agents got.")
-	renewals       = counter("causeway_tunnel_renewals_total", "Further certificates that agents got.")
-	payloads       = counter("causeway_tunnel_payloads_total", "Payloads that agents were handed.", "result")
-	dials          = counter("causeway_tunnel_dials_total", "Dials, by how they ended.", "code")
-	dialDuration   = quick("causeway_tunnel_dial_duration_seconds", "Time that dials took, from the call to the target's answer.", "result")
+	sessionsOpened = counter("causeway_tunnel_sessions_opened_total", "Sessions that were opened.")
+	sessionsClosed = counter("causeway_tunnel_sessions_closed_total", "Sessions that ended, by cause; ok: in order.", "code")
+	refusals       = counter("causeway_tunnel_refusals_total", "Carriers, enrolments and renewals that were refused; held: an agent that looks for another replica, which is not a failure.", "op", "code")
+	enrollments    = counter("causeway_tunnel_enrollments_total", "First certificates that were issued to agents.")
+	renewals       = counter("causeway_tunnel_renewals_total", "Further certificates that were issued to agents.")
+	payloads       = counter("causeway_tunnel_payloads_total", "Payloads that were sent to agents.", "result")
+	dials          = counter("causeway_tunnel_dials_total", "Dials, by result.", "code")
+	dialDuration   = quick("causeway_tunnel_dial_duration_seconds", "Duration of dials, from the call to the target's answer.", "result")
 )
 
-// Of other replicas.
+// The families of a Server's peers, the other replicas.
 var (
 	peersConnected    = gauge("causeway_tunnel_peers", "Other replicas that this one has a session with.")
-	peersDisconnected = counter("causeway_tunnel_peer_disconnects_total", "Sessions with other replicas that ended, by why; ok: in order.", "code")
-	forwards          = counter("causeway_tunnel_forwards_total", "Dials that went to another replica, by how they ended.", "code")
-	forwardDuration   = quick("causeway_tunnel_forward_duration_seconds", "Time that dials took which went to another replica.", "result")
+	peersDisconnected = counter("causeway_tunnel_peer_disconnects_total", "Sessions with other replicas that ended, by cause; ok: in order.", "code")
+	forwards          = counter("causeway_tunnel_forwards_total", "Dials that went to another replica, by result.", "code")
+	forwardDuration   = quick("causeway_tunnel_forward_duration_seconds", "Duration of dials that went to another replica.", "result")
 )
 
-// What a Server is asked at each scrape, of each cluster.
+// The families of a Server with a label cluster.
 var (
 	clusterSessions  = gauge("causeway_tunnel_cluster_sessions", "Sessions of the cluster that take streams; 0: it had an agent and has none.", "cluster")
 	clusterReceived  = counter("causeway_tunnel_cluster_received_bytes_total", "Payload that came from the cluster.", "cluster")
 	clusterSent      = counter("causeway_tunnel_cluster_sent_bytes_total", "Payload that went to the cluster.", "cluster")
 	clusterDials     = counter("causeway_tunnel_cluster_dials_total", "Dials that went to a session of the cluster.", "cluster")
 	clusterFailures  = counter("causeway_tunnel_cluster_dial_failures_total", "Dials that went to a session of the cluster and failed.", "cluster")
-	clusterOpened    = counter("causeway_tunnel_cluster_sessions_opened_total", "Sessions of the cluster that began.", "cluster")
+	clusterOpened    = counter("causeway_tunnel_cluster_sessions_opened_total", "Sessions of the cluster that were opened.", "cluster")
 	clusterRoundTrip = gauge("causeway_tunnel_cluster_round_trip_seconds", "Round-trip time to the cluster's agents, the slowest; absent while none was measured.", "cluster")
 	clusterExpires   = gauge("causeway_tunnel_cluster_certificate_expiry_timestamp_seconds", "When the first certificate of the cluster's connected agents expires; absent while there is none.", "cluster")
 )
@@ -53,21 +53,21 @@ var (
 	}
 )
 
-// Of an Agent.
+// The families of an Agent.
 var (
 	agentSessions  = gauge("causeway_agent_sessions", "Sessions with servers; draining ones take no new streams.", "state")
-	agentStreams   = gauge("causeway_agent_streams", "Connections that are relayed now.")
-	agentReceived  = counter("causeway_agent_received_bytes_total", "Payload that came from servers; without what a session carried after the last scrape that saw it.")
-	agentSent      = counter("causeway_agent_sent_bytes_total", "Payload that went to servers; without what a session carried after the last scrape that saw it.")
+	agentStreams   = gauge("causeway_agent_streams", "Open relayed connections.")
+	agentReceived  = counter("causeway_agent_received_bytes_total", "Payload that came from servers, without what a session carried after the last scrape that saw it.")
+	agentSent      = counter("causeway_agent_sent_bytes_total", "Payload that went to servers, without what a session carried after the last scrape that saw it.")
 	agentRoundTrip = gauge("causeway_agent_round_trip_seconds", "Round-trip time to servers, the slowest; absent while none was measured.")
 	agentExpires   = gauge("causeway_agent_certificate_expiry_timestamp_seconds", "When the agent's certificate expires; absent until it was connected.")
-	agentOpened    = counter("causeway_agent_sessions_opened_total", "Sessions that began.")
-	agentClosed    = counter("causeway_agent_sessions_closed_total", "Sessions that ended, by why; ok: in order.", "code")
+	agentOpened    = counter("causeway_agent_sessions_opened_total", "Sessions that were opened.")
+	agentClosed    = counter("causeway_agent_sessions_closed_total", "Sessions that ended, by cause; ok: in order.", "code")
 	agentFailures  = counter("causeway_agent_failures_total", "Attempts to connect, to enrol or to renew that failed.", "op", "code")
-	agentEnrolled  = counter("causeway_agent_enrollments_total", "Certificates that the agent got with a token.")
-	agentRenewed   = counter("causeway_agent_renewals_total", "Certificates that the agent got with the one before.")
-	agentDials     = counter("causeway_agent_dials_total", "Dials of targets, by how they ended; denied: by the agent's policy.", "code")
-	agentDialTook  = quick("causeway_agent_dial_duration_seconds", "Time that dials of targets took, name resolution included.", "result")
+	agentEnrolled  = counter("causeway_agent_enrollments_total", "Certificates that were issued to the agent for a token.")
+	agentRenewed   = counter("causeway_agent_renewals_total", "Certificates that were issued to the agent for its former one.")
+	agentDials     = counter("causeway_agent_dials_total", "Dials of targets, by result; denied: by the agent's policy.", "code")
+	agentDialTook  = quick("causeway_agent_dial_duration_seconds", "Duration of dials of targets, name resolution included.", "result")
 
 	agentFamilies = []family.Family{
 		agentSessions, agentStreams, agentReceived, agentSent, agentRoundTrip, agentExpires, agentOpened, agentClosed,
@@ -75,17 +75,17 @@ var (
 	}
 )
 
-// Of a Gateway.
+// The families of a Gateway.
 var (
 	gatewayReady       = gauge("causeway_gateway_ready", "1 while the gateway takes clients, 0 once it drains.")
-	gatewayOpen        = gauge("causeway_gateway_connections", "Connections and HTTP/2 streams of clients that are open, those in their handshake included.")
+	gatewayOpen        = gauge("causeway_gateway_connections", "Open connections and HTTP/2 streams of clients, those in their handshake included.")
 	gatewayTotal       = counter("causeway_gateway_connections_total", "Connections and HTTP/2 streams of clients.")
 	gatewayReceived    = counter("causeway_gateway_received_bytes_total", "Bytes that came from clients, on connections that have ended.")
 	gatewaySent        = counter("causeway_gateway_sent_bytes_total", "Bytes that went to clients, on connections that have ended.")
 	gatewayFailures    = counter("causeway_gateway_failures_total", "Clients that got no connection, by the phase that failed.", "door", "phase")
 	gatewayInterrupted = counter("causeway_gateway_interrupted_total", "Connections that did not end in order.", "door")
-	gatewayDialTook    = quick("causeway_gateway_dial_duration_seconds", "Time that dials for clients took.", "door", "result")
-	gatewayLasted      = long("causeway_gateway_connection_duration_seconds", "Time that relayed connections lasted, the handshake included.", "door")
+	gatewayDialTook    = quick("causeway_gateway_dial_duration_seconds", "Duration of dials for clients.", "door", "result")
+	gatewayLasted      = long("causeway_gateway_connection_duration_seconds", "Duration of relayed connections, the handshake included.", "door")
 
 	gatewayFamilies = []family.Family{
 		gatewayReady, gatewayOpen, gatewayTotal, gatewayReceived, gatewaySent, gatewayFailures, gatewayInterrupted,

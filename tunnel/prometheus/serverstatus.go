@@ -14,7 +14,7 @@ import (
 	"github.com/causewayproject/causeway/tunnel/prometheus/internal/family"
 )
 
-// collectStatus sends what a Status says.
+// collectStatus sends the metrics of a Status.
 func (m *Server) collectStatus(status tunnel.Status, ch chan<- prometheus.Metric) {
 	var connected, active, draining, open int
 	held := map[tunnel.Identity]bool{}
@@ -50,7 +50,7 @@ func (m *Server) collectStatus(status tunnel.Status, ch chan<- prometheus.Metric
 	send(ch, sentBytes, float64(total.out))
 }
 
-// summary is what the sessions of a cluster have in common.
+// summary sums up the sessions of a cluster.
 type summary struct {
 	active, streams int
 	roundTrip       time.Duration // the slowest; zero: none was measured
@@ -140,7 +140,7 @@ func send(ch chan<- prometheus.Metric, f family.Family, value float64, labels ..
 	ch <- prometheus.MustNewConstMetric(f.Desc(), kind, value, labels...)
 }
 
-// counts only grow.
+// counts are counters, which only grow.
 type counts struct {
 	in, out, dials, failed, opened uint64
 }
@@ -153,8 +153,8 @@ func (c *counts) add(d counts) {
 	c.opened += d.opened
 }
 
-// grown moves what s counted since c was taken into c, and returns it. Of two
-// scrapes side by side the later may come first: what is less than c is old.
+// grown adds what s has counted since the last call to c, and returns it. Two scrapes at
+// the same time may come in the wrong order: a value below c is old.
 func (c *counts) grown(s tunnel.SessionInfo) (d counts) {
 	up := func(c *uint64, now uint64) (by uint64) {
 		if now > *c {
@@ -167,8 +167,8 @@ func (c *counts) grown(s tunnel.SessionInfo) (d counts) {
 	return d
 }
 
-// traffic turns what the sessions of a Server count, which ends with them,
-// into what never goes back. The zero traffic is empty.
+// traffic sums up the counters of a Server's sessions, which end with the sessions, into
+// counters that never go back. The zero traffic is empty.
 type traffic struct {
 	mu       sync.Mutex         // guards the fields below
 	sessions map[string]*counts // by ID, as last seen, between the two hooks
@@ -224,8 +224,8 @@ func (t *traffic) forget(status *tunnel.Status) {
 	maps.DeleteFunc(t.clusters, func(name string, c *clusterCounts) bool { return c.live == 0 && !known[name] })
 }
 
-// seeLocked leaves out a session that has not begun yet, or has ended: a Status
-// that was taken before the hook may have it.
+// seeLocked ignores a session that has not begun yet, or has ended: a Status that was
+// taken before the hook may still have it.
 func (t *traffic) seeLocked(s tunnel.SessionInfo) {
 	if last := t.sessions[s.ID]; last != nil {
 		d := last.grown(s)
@@ -234,8 +234,8 @@ func (t *traffic) seeLocked(s tunnel.SessionInfo) {
 	}
 }
 
-// see takes in what the sessions of a cluster count now, and returns what the
-// cluster's ever did.
+// see adds what the sessions of a cluster have counted, and returns the counters of the
+// cluster.
 func (t *traffic) see(c *tunnel.ClusterStatus) counts {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,13 +1,12 @@
-// Package provider collects the metrics of a kubeconfig provider, for a
-// Prometheus. It is apart from package prometheus for those who have no
-// provider: this one brings client-go into the build.
+// Package provider collects Prometheus metrics of a kubeconfig provider. It is a package
+// of its own because it links client-go, which package prometheus does not need.
 //
 //	metrics := &provider.Provider{}
 //	options.Hooks = metrics.Hooks(options.Hooks)
 //	registry.MustRegister(metrics)
 //
-// Which Cluster is in trouble is no label: the Cluster's own condition
-// RouteReady and its Events say so, for as long as it lives and no longer.
+// No label names a Cluster: its condition RouteReady and its Events say what is wrong
+// with it, for as long as it exists.
 package provider
 
 import (
@@ -24,14 +23,14 @@ import (
 )
 
 var (
-	plans      = family.Family{Name: "causeway_provider_plans_total", Kind: family.Counter, Help: "Clusters that were looked at.", Labels: []string{"result"}}
-	planTook   = family.Family{Name: "causeway_provider_plan_duration_seconds", Kind: family.Histogram, Help: "Time that looking at a Cluster took, without its probe.", Labels: []string{"result"}, Buckets: family.Quick()}
+	plans      = family.Family{Name: "causeway_provider_plans_total", Kind: family.Counter, Help: "Clusters that were planned.", Labels: []string{"result"}}
+	planTook   = family.Family{Name: "causeway_provider_plan_duration_seconds", Kind: family.Histogram, Help: "Duration of the plan of a Cluster, without its probe.", Labels: []string{"result"}, Buckets: family.Quick()}
 	writes     = family.Family{Name: "causeway_provider_writes_total", Kind: family.Counter, Help: "Writes to the management cluster.", Labels: []string{"kind", "result"}}
-	probes     = family.Family{Name: "causeway_provider_probes_total", Kind: family.Counter, Help: "Probes of a route, by the phase that failed; empty: none did.", Labels: []string{"failed"}}
-	probeTook  = family.Family{Name: "causeway_provider_probe_duration_seconds", Kind: family.Histogram, Help: "Time that probes took.", Labels: []string{"result"}, Buckets: family.Quick()}
-	queueDepth = family.Family{Name: "causeway_provider_queue_depth", Kind: family.Gauge, Help: "Clusters that wait to be looked at."}
-	leading    = family.Family{Name: "causeway_provider_leading", Kind: family.Gauge, Help: "1 while this provider does the work, 0 while it stands by."}
-	faults     = family.Family{Name: "causeway_provider_errors_total", Kind: family.Counter, Help: "Errors that are neither a plan's nor a write's, such as a watch that fails."}
+	probes     = family.Family{Name: "causeway_provider_probes_total", Kind: family.Counter, Help: "Probes of a route, by the phase that failed; empty if none did.", Labels: []string{"failed"}}
+	probeTook  = family.Family{Name: "causeway_provider_probe_duration_seconds", Kind: family.Histogram, Help: "Duration of probes.", Labels: []string{"result"}, Buckets: family.Quick()}
+	queueDepth = family.Family{Name: "causeway_provider_queue_depth", Kind: family.Gauge, Help: "Clusters that wait in the queue."}
+	leading    = family.Family{Name: "causeway_provider_leading", Kind: family.Gauge, Help: "1 while this provider is the leader, 0 while it stands by."}
+	faults     = family.Family{Name: "causeway_provider_errors_total", Kind: family.Counter, Help: "Errors other than those of plans and writes, such as a watch that fails."}
 
 	families = []family.Family{plans, planTook, writes, probes, probeTook, queueDepth, leading, faults}
 )

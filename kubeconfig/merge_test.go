@@ -408,7 +408,7 @@ users: ~
 	}
 	// Without a user there is no certificate to look at.
 	got, reasons, err := kubeconfig.Rotate(got, kubeconfig.Spec{Route: kubeconfig.Route{Direct: true}})
-	if err != nil || len(reasons) != 1 || reasons[0] != kubeconfig.ReasonRouteChanged {
+	if err != nil || len(reasons) != 1 || reasons[0] != kubeconfig.TriggerRouteChanged {
 		t.Fatalf("Rotate: got %v, %v", reasons, err)
 	}
 	if bytes.Contains(got, []byte("extensions")) {

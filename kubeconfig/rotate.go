@@ -7,31 +7,31 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
 
-// Reason is why a kubeconfig has to be rotated.
-type Reason string
+// RotationTrigger is why a kubeconfig has to be rotated.
+type RotationTrigger string
 
-// The reasons of [NeedsRotation].
+// The triggers of [NeedsRotation].
 const (
-	// ReasonCertificateLife: less than half of the client certificate's life
+	// TriggerCertificateLife: less than half of the client certificate's life
 	// is left, or it is not valid yet, or not with its key. A life of more than
 	// a year counts as one, as Cluster API has it (4380 hours): certificates
 	// often say that they began when their CA did.
-	ReasonCertificateLife Reason = "CertificateLife"
-	// ReasonCAExpires stands for CertificateLife where a new certificate would
+	TriggerCertificateLife RotationTrigger = "CertificateLife"
+	// TriggerCAExpires stands for CertificateLife where a new certificate would
 	// not last longer, since the CA ends. [Rotate] can't help: renew the CA.
-	ReasonCAExpires Reason = "CAExpires"
-	// ReasonCAChanged: the certificates of Spec.CA, as a set, are not those of
+	TriggerCAExpires RotationTrigger = "CAExpires"
+	// TriggerCAChanged: the certificates of Spec.CA, as a set, are not those of
 	// the kubeconfig; or, with Credentials.CAKey, none of them has issued the
 	// client certificate.
-	ReasonCAChanged Reason = "CAChanged"
-	// ReasonCredentialsChanged: Spec.Credentials gives credentials (Certificate
+	TriggerCAChanged RotationTrigger = "CAChanged"
+	// TriggerCredentialsChanged: Spec.Credentials gives credentials (Certificate
 	// with Key, Token, AuthInfo), and the kubeconfig has others.
-	ReasonCredentialsChanged Reason = "CredentialsChanged"
-	// ReasonEndpointChanged: server, or the endpoints behind it.
-	ReasonEndpointChanged Reason = "EndpointChanged"
-	// ReasonRouteChanged: proxy-url, tls-server-name, or the rest of the
+	TriggerCredentialsChanged RotationTrigger = "CredentialsChanged"
+	// TriggerEndpointChanged: server, or the endpoints behind it.
+	TriggerEndpointChanged RotationTrigger = "EndpointChanged"
+	// TriggerRouteChanged: proxy-url, tls-server-name, or the rest of the
 	// extension.
-	ReasonRouteChanged Reason = "RouteChanged"
+	TriggerRouteChanged RotationTrigger = "RouteChanged"
 )
 
 // NeedsRotation says why the kubeconfig existing is not what s wants it to be;
@@ -39,21 +39,21 @@ const (
 // keys and opens no files: a client certificate in a file is not looked at.
 //
 // The time is time.Now. An error is one that [Rotate] would return.
-func NeedsRotation(existing []byte, s Spec) ([]Reason, error) {
-	_, reasons, _, err := planRotation(existing, s)
-	return reasons, err
+func NeedsRotation(existing []byte, s Spec) ([]RotationTrigger, error) {
+	_, triggers, _, err := planRotation(existing, s)
+	return triggers, err
 }
 
-// Rotate returns existing with s in it, as [Merge] does, and the reasons; where
+// Rotate returns existing with s in it, as [Merge] does, and the triggers; where
 // nothing is to be written, existing itself.
 //
 // A new client certificate is made only where one was before, only if its life
 // or its issuer is the reason, and only with Credentials.CAKey. So a user with a
 // token, or with a file, keeps it; Merge is what replaces one way to
-// authenticate by another. A reason that nothing can be done about, such as
+// authenticate by another. A trigger that nothing can be done about, such as
 // CertificateLife without CAKey, is returned along with existing itself.
-func Rotate(existing []byte, s Spec) ([]byte, []Reason, error) {
-	m, reasons, renew, err := planRotation(existing, s)
+func Rotate(existing []byte, s Spec) ([]byte, []RotationTrigger, error) {
+	m, triggers, renew, err := planRotation(existing, s)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -63,11 +63,11 @@ func Rotate(existing []byte, s Spec) ([]byte, []Reason, error) {
 		}
 	}
 	text, err := m.text()
-	return text, reasons, err
+	return text, triggers, err
 }
 
 // planRotation leaves only the renewal of the certificate to be done.
-func planRotation(existing []byte, s Spec) (m *merge, reasons []Reason, renew bool, err error) {
+func planRotation(existing []byte, s Spec) (m *merge, triggers []RotationTrigger, renew bool, err error) {
 	if m, err = newMerge(existing); err != nil {
 		return nil, nil, false, err
 	}
@@ -78,7 +78,7 @@ func planRotation(existing []byte, s Spec) (m *merge, reasons []Reason, renew bo
 	if err != nil {
 		return nil, nil, false, err
 	}
-	life, issuer, err := m.certificateReasons()
+	life, issuer, err := m.certificateTriggers()
 	if err != nil {
 		return nil, nil, false, err
 	}
@@ -89,35 +89,35 @@ func planRotation(existing []byte, s Spec) (m *merge, reasons []Reason, renew bo
 		}
 	}
 	for _, r := range []struct {
-		reason Reason
-		holds  bool
+		trigger RotationTrigger
+		holds   bool
 	}{
 		{life, life != ""},
-		{ReasonCAChanged, changed.ca || issuer},
-		{ReasonCredentialsChanged, credentials},
-		{ReasonEndpointChanged, changed.endpoint},
-		{ReasonRouteChanged, changed.route},
+		{TriggerCAChanged, changed.ca || issuer},
+		{TriggerCredentialsChanged, credentials},
+		{TriggerEndpointChanged, changed.endpoint},
+		{TriggerRouteChanged, changed.route},
 	} {
 		if r.holds {
-			reasons = append(reasons, r.reason)
+			triggers = append(triggers, r.trigger)
 		}
 	}
-	renew = len(s.Credentials.CAKey) > 0 && (life == ReasonCertificateLife || issuer)
-	return m, reasons, renew, nil
+	renew = len(s.Credentials.CAKey) > 0 && (life == TriggerCertificateLife || issuer)
+	return m, triggers, renew, nil
 }
 
-// certificateReasons returns what is to be said of the client certificate's
+// certificateTriggers returns what is to be said of the client certificate's
 // life, and whether another CA has issued it.
-func (m *merge) certificateReasons() (life Reason, otherIssuer bool, err error) {
+func (m *merge) certificateTriggers() (life RotationTrigger, otherIssuer bool, err error) {
 	if m.user == nil || len(m.user.ClientCertificateData) == 0 {
 		return "", false, nil
 	}
 	chain := certificateOf(m.user)
 	if chain == nil {
-		return ReasonCertificateLife, false, nil
+		return TriggerCertificateLife, false, nil
 	}
 	if spent(chain[0], m.now) {
-		life = ReasonCertificateLife
+		life = TriggerCertificateLife
 	}
 	if len(m.spec.Credentials.CAKey) == 0 {
 		return life, false, nil
@@ -133,7 +133,7 @@ func (m *merge) certificateReasons() (life Reason, otherIssuer bool, err error) 
 	otherIssuer = !issuedBy(chain, ca, m.now)
 	valid := field.CheckValidity(chain[0], m.now) == nil
 	if life != "" && valid && !otherIssuer && !endOf(issuer, m.now).After(chain[0].NotAfter) {
-		life = ReasonCAExpires
+		life = TriggerCAExpires
 	}
 	return life, otherIssuer, nil
 }

@@ -19,12 +19,12 @@ import (
 )
 
 const (
-	certificateLife    = kubeconfig.ReasonCertificateLife
-	caExpires          = kubeconfig.ReasonCAExpires
-	caChanged          = kubeconfig.ReasonCAChanged
-	credentialsChanged = kubeconfig.ReasonCredentialsChanged
-	endpointChanged    = kubeconfig.ReasonEndpointChanged
-	routeChanged       = kubeconfig.ReasonRouteChanged
+	certificateLife    = kubeconfig.TriggerCertificateLife
+	caExpires          = kubeconfig.TriggerCAExpires
+	caChanged          = kubeconfig.TriggerCAChanged
+	credentialsChanged = kubeconfig.TriggerCredentialsChanged
+	endpointChanged    = kubeconfig.TriggerEndpointChanged
+	routeChanged       = kubeconfig.TriggerRouteChanged
 )
 
 func write(t testing.TB, config *clientcmdapi.Config) []byte {
@@ -56,7 +56,7 @@ func userOf(t testing.TB, data []byte) *clientcmdapi.AuthInfo {
 
 // rotated checks what holds for every Rotate and returns the kubeconfig and
 // whether the client certificate is another.
-func rotated(t testing.TB, existing []byte, spec kubeconfig.Spec, want ...kubeconfig.Reason) (data []byte, renewed bool) {
+func rotated(t testing.TB, existing []byte, spec kubeconfig.Spec, want ...kubeconfig.RotationTrigger) (data []byte, renewed bool) {
 	t.Helper()
 	before := bytes.Clone(existing)
 	needs, err := kubeconfig.NeedsRotation(existing, spec)
@@ -67,7 +67,7 @@ func rotated(t testing.TB, existing []byte, spec kubeconfig.Spec, want ...kubeco
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, got := range [][]kubeconfig.Reason{needs, reasons} {
+	for _, got := range [][]kubeconfig.RotationTrigger{needs, reasons} {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("reasons (-want +got):\n%s", diff)
 		}
@@ -98,49 +98,49 @@ func TestRotateReasons(t *testing.T) {
 		name    string
 		have    func(*kubeconfig.Spec)
 		spec    func(*kubeconfig.Spec)
-		want    []kubeconfig.Reason
+		want    []kubeconfig.RotationTrigger
 		renewed bool
 	}{
 		{"none", nil, nil, nil, false},
 		{"nothing asked", nil, func(s *kubeconfig.Spec) { *s = kubeconfig.Spec{} }, nil, false},
 		{"another algorithm is no reason", nil, func(s *kubeconfig.Spec) { s.Credentials.KeyAlgorithm = kubeconfig.RSA2048 }, nil, false},
-		{"another CA", nil, func(s *kubeconfig.Spec) { s.CA = other.CertPEM(); signer(s, other) }, []kubeconfig.Reason{caChanged}, true},
-		{"another CA without its key", nil, func(s *kubeconfig.Spec) { s.CA = other.CertPEM(); s.Credentials = kubeconfig.Credentials{} }, []kubeconfig.Reason{caChanged}, false},
-		{"another CA, a token", func(s *kubeconfig.Spec) { s.Credentials = token }, func(s *kubeconfig.Spec) { s.CA = other.CertPEM(); signer(s, other) }, []kubeconfig.Reason{caChanged}, false},
-		{"a CA more, the old one signs", nil, func(s *kubeconfig.Spec) { s.CA = pki.CertPEM(other.Cert, ca.Cert) }, []kubeconfig.Reason{caChanged}, false},
-		{"a CA more, the new one signs", nil, func(s *kubeconfig.Spec) { s.CA = pki.CertPEM(other.Cert, ca.Cert); signer(s, other) }, []kubeconfig.Reason{caChanged}, false},
+		{"another CA", nil, func(s *kubeconfig.Spec) { s.CA = other.CertPEM(); signer(s, other) }, []kubeconfig.RotationTrigger{caChanged}, true},
+		{"another CA without its key", nil, func(s *kubeconfig.Spec) { s.CA = other.CertPEM(); s.Credentials = kubeconfig.Credentials{} }, []kubeconfig.RotationTrigger{caChanged}, false},
+		{"another CA, a token", func(s *kubeconfig.Spec) { s.Credentials = token }, func(s *kubeconfig.Spec) { s.CA = other.CertPEM(); signer(s, other) }, []kubeconfig.RotationTrigger{caChanged}, false},
+		{"a CA more, the old one signs", nil, func(s *kubeconfig.Spec) { s.CA = pki.CertPEM(other.Cert, ca.Cert) }, []kubeconfig.RotationTrigger{caChanged}, false},
+		{"a CA more, the new one signs", nil, func(s *kubeconfig.Spec) { s.CA = pki.CertPEM(other.Cert, ca.Cert); signer(s, other) }, []kubeconfig.RotationTrigger{caChanged}, false},
 		{"the CAs in another order", func(s *kubeconfig.Spec) { s.CA = pki.CertPEM(other.Cert, ca.Cert) }, func(s *kubeconfig.Spec) { s.CA = pki.CertPEM(ca.Cert, other.Cert) }, nil, false},
-		{"the old CA goes", func(s *kubeconfig.Spec) { s.CA = pki.CertPEM(ca.Cert, other.Cert) }, func(s *kubeconfig.Spec) { s.CA = other.CertPEM(); signer(s, other) }, []kubeconfig.Reason{caChanged}, true},
+		{"the old CA goes", func(s *kubeconfig.Spec) { s.CA = pki.CertPEM(ca.Cert, other.Cert) }, func(s *kubeconfig.Spec) { s.CA = other.CertPEM(); signer(s, other) }, []kubeconfig.RotationTrigger{caChanged}, true},
 		{"issued by another, the CA is right", func(s *kubeconfig.Spec) { s.CA = pki.CertPEM(other.Cert, ca.Cert) }, func(s *kubeconfig.Spec) { s.CA = nil; signer(s, other) }, nil, false},
-		{"issued by another, the CA is the same", func(s *kubeconfig.Spec) { s.Credentials = otherPair }, nil, []kubeconfig.Reason{caChanged}, true},
-		{"a token is asked for", nil, func(s *kubeconfig.Spec) { s.Credentials = token }, []kubeconfig.Reason{credentialsChanged}, true},
+		{"issued by another, the CA is the same", func(s *kubeconfig.Spec) { s.Credentials = otherPair }, nil, []kubeconfig.RotationTrigger{caChanged}, true},
+		{"a token is asked for", nil, func(s *kubeconfig.Spec) { s.Credentials = token }, []kubeconfig.RotationTrigger{credentialsChanged}, true},
 		{"a token is there", func(s *kubeconfig.Spec) { s.Credentials = token }, func(s *kubeconfig.Spec) { s.Credentials = token }, nil, false},
 		{"a token stays", func(s *kubeconfig.Spec) { s.Credentials = token }, nil, nil, false},
 		{"files stay", func(s *kubeconfig.Spec) {
 			s.Credentials = kubeconfig.Credentials{AuthInfo: &clientcmdapi.AuthInfo{ClientCertificate: "/c", ClientKey: "/k"}}
 		}, nil, nil, false},
-		{"a pair is given", nil, func(s *kubeconfig.Spec) { s.Credentials = pair }, []kubeconfig.Reason{credentialsChanged}, true},
+		{"a pair is given", nil, func(s *kubeconfig.Spec) { s.Credentials = pair }, []kubeconfig.RotationTrigger{credentialsChanged}, true},
 		{"a pair is there", func(s *kubeconfig.Spec) { s.Credentials = pair }, func(s *kubeconfig.Spec) { s.Credentials = pair }, nil, false},
 		{"another's pair stays", func(s *kubeconfig.Spec) { s.Credentials = pair }, nil, nil, false},
-		{"another endpoint", nil, func(s *kubeconfig.Spec) { s.Endpoint.Port++ }, []kubeconfig.Reason{endpointChanged}, false},
-		{"one more endpoint", nil, func(s *kubeconfig.Spec) { s.MoreEndpoints = []kubeconfig.Endpoint{{Host: "b.test", Port: 1}} }, []kubeconfig.Reason{endpointChanged}, false},
+		{"another endpoint", nil, func(s *kubeconfig.Spec) { s.Endpoint.Port++ }, []kubeconfig.RotationTrigger{endpointChanged}, false},
+		{"one more endpoint", nil, func(s *kubeconfig.Spec) { s.MoreEndpoints = []kubeconfig.Endpoint{{Host: "b.test", Port: 1}} }, []kubeconfig.RotationTrigger{endpointChanged}, false},
 		{"the same endpoints", func(s *kubeconfig.Spec) { s.MoreEndpoints = []kubeconfig.Endpoint{{Host: "b.test", Port: 1}} }, func(s *kubeconfig.Spec) {
 			s.MoreEndpoints = []kubeconfig.Endpoint{s.Endpoint, {Host: "b.test", Port: 1}}
 		}, nil, false},
 		{"the same, IPv6 in other letters", func(s *kubeconfig.Spec) { s.Endpoint.Host = "2001:db8::1" }, func(s *kubeconfig.Spec) { s.Endpoint.Host = "2001:DB8:0::1" }, nil, false},
-		{"a proxy", nil, func(s *kubeconfig.Spec) { s.Route.ProxyURL = "http://p" }, []kubeconfig.Reason{routeChanged}, false},
+		{"a proxy", nil, func(s *kubeconfig.Spec) { s.Route.ProxyURL = "http://p" }, []kubeconfig.RotationTrigger{routeChanged}, false},
 		{"a header", func(s *kubeconfig.Spec) { s.Route.ProxyURL = "http://p" }, func(s *kubeconfig.Spec) {
 			s.Route = kubeconfig.Route{ProxyURL: "http://p", Header: map[string][]string{"X-Tenant": {"blue"}}}
-		}, []kubeconfig.Reason{routeChanged}, false},
+		}, []kubeconfig.RotationTrigger{routeChanged}, false},
 		{"the proxy stays", func(s *kubeconfig.Spec) { s.Route.ProxyURL = "http://p" }, nil, nil, false},
-		{"the proxy goes", func(s *kubeconfig.Spec) { s.Route.ProxyURL = "http://p" }, func(s *kubeconfig.Spec) { s.Route.Direct = true }, []kubeconfig.Reason{routeChanged}, false},
-		{"a name", nil, func(s *kubeconfig.Spec) { s.TLSServerName = "x.test" }, []kubeconfig.Reason{routeChanged}, false},
+		{"the proxy goes", func(s *kubeconfig.Spec) { s.Route.ProxyURL = "http://p" }, func(s *kubeconfig.Spec) { s.Route.Direct = true }, []kubeconfig.RotationTrigger{routeChanged}, false},
+		{"a name", nil, func(s *kubeconfig.Spec) { s.TLSServerName = "x.test" }, []kubeconfig.RotationTrigger{routeChanged}, false},
 		{"all at once", nil, func(s *kubeconfig.Spec) {
 			s.CA = other.CertPEM()
 			signer(s, other)
 			s.Endpoint.Port++
 			s.Route.ProxyURL = "http://p"
-		}, []kubeconfig.Reason{caChanged, endpointChanged, routeChanged}, true},
+		}, []kubeconfig.RotationTrigger{caChanged, endpointChanged, routeChanged}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			have, spec := kubetest.Spec(ca), kubetest.Spec(ca)
@@ -166,18 +166,18 @@ func TestRotateAtHalfLife(t *testing.T) {
 		name        string
 		begin, life time.Duration // begin is in the past
 		at          time.Duration // the age of the certificate
-		want        []kubeconfig.Reason
+		want        []kubeconfig.RotationTrigger
 	}{
 		{"a year, half of it", 0, year, 4380 * hour, nil},
-		{"a year, past half of it", 0, year, 4380*hour + time.Second, []kubeconfig.Reason{certificateLife}},
+		{"a year, past half of it", 0, year, 4380*hour + time.Second, []kubeconfig.RotationTrigger{certificateLife}},
 		{"a year, which began with the CA", 5 * year, 6 * year, 4380 * hour, nil},
-		{"a year, which began with the CA, past half", 5 * year, 6 * year, 4380*hour + time.Second, []kubeconfig.Reason{certificateLife}},
+		{"a year, which began with the CA, past half", 5 * year, 6 * year, 4380*hour + time.Second, []kubeconfig.RotationTrigger{certificateLife}},
 		{"ten years", 0, 10 * year, 9 * year, nil},
-		{"ten years, half a year left", 0, 10 * year, 9*year + 4380*hour + time.Second, []kubeconfig.Reason{certificateLife}},
+		{"ten years, half a year left", 0, 10 * year, 9*year + 4380*hour + time.Second, []kubeconfig.RotationTrigger{certificateLife}},
 		{"a day, half of it", 0, 24 * hour, 12 * hour, nil},
-		{"a day, past half of it", 0, 24 * hour, 12*hour + time.Second, []kubeconfig.Reason{certificateLife}},
-		{"expired", 0, 24 * hour, 25 * hour, []kubeconfig.Reason{certificateLife}},
-		{"not valid yet", -hour, year, 0, []kubeconfig.Reason{certificateLife}},
+		{"a day, past half of it", 0, 24 * hour, 12*hour + time.Second, []kubeconfig.RotationTrigger{certificateLife}},
+		{"expired", 0, 24 * hour, 25 * hour, []kubeconfig.RotationTrigger{certificateLife}},
+		{"not valid yet", -hour, year, 0, []kubeconfig.RotationTrigger{certificateLife}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"syscall"
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/internal/abort"
@@ -137,3 +138,17 @@ func (t *trackedConn) CloseWrite() error {
 
 // NetConn returns the connection, for who resets it.
 func (t *trackedConn) NetConn() net.Conn { return t.Conn }
+
+var errClosed = route.ErrClosed
+
+// replacedError is the end of what still used an old kubeconfig. client-go
+// repeats a GET and resumes a watch after a reset, which is what this was.
+type replacedError struct{}
+
+var errReplaced error = replacedError{}
+
+func (replacedError) Error() string {
+	return "connect: cut, since another kubeconfig has replaced the one in use: connection reset by peer"
+}
+
+func (replacedError) Unwrap() error { return syscall.ECONNRESET }

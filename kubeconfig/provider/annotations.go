@@ -40,7 +40,7 @@ const (
 // keys hold routes, and thus passwords.
 const (
 	AnnotationManager    = Prefix + "manager"        // Config.Name: others with another name keep their hands off
-	AnnotationPhase      = Prefix + "phase"          // a [Phase]
+	AnnotationPhase      = Prefix + "phase"          // a [RouteState]
 	AnnotationConditions = Prefix + "conditions"     // JSON, []metav1.Condition
 	DataState            = "causeway-state"          // JSON: the provider's memory
 	DataApplied          = "causeway-applied-route"  // JSON: the route that was accepted last

@@ -62,7 +62,7 @@ func (p *planner) often(Result) time.Duration { return p.config.interval() / oft
 // inUse is the answer for what is in the Secret.
 func (p *planner) inUse() (Result, bool) {
 	age := p.retry
-	if p.records.Phase == PhaseGrace {
+	if p.records.State == StateGrace {
 		age = p.often
 	}
 	value := p.target.Data[kubeconfig.SecretKey]

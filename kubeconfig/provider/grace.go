@@ -13,7 +13,7 @@ func (p *planner) rollBack(r route, hold *bool) bool {
 	if _, asked := p.cluster.Annotations[AnnotationRollback]; !asked || !p.managed {
 		return false
 	}
-	if p.records.Phase == PhaseRolledBack {
+	if p.records.State == StateRolledBack {
 		*hold = true
 		return false
 	}
@@ -25,7 +25,7 @@ func (p *planner) rollBack(r route, hold *bool) bool {
 	if err != nil {
 		return false
 	}
-	p.records.applied, p.records.previous, p.records.Phase, p.records.Inputs = &previous, &r, PhaseRolledBack, ""
+	p.records.applied, p.records.previous, p.records.State, p.records.Inputs = &previous, &r, StateRolledBack, ""
 	p.event(corev1.EventTypeNormal, ReasonRolledBack, "the previous route is in use again, as the annotation "+AnnotationRollback+" asks for")
 	p.write(value)
 	return true
@@ -42,12 +42,12 @@ func (p *planner) before() route {
 
 // inGrace watches a new route, and falls back from it.
 func (p *planner) inGrace(r route) bool {
-	if p.records.Phase != PhaseGrace {
+	if p.records.State != StateGrace {
 		return false
 	}
 	left := p.records.Since.Add(p.settings.Grace).Sub(p.config.Now)
 	if p.settings.NoProbe || p.records.previous == nil {
-		p.records.Phase = PhaseReady
+		p.records.State = StateReady
 		return false
 	}
 	result, ok := p.inUse()
@@ -56,7 +56,7 @@ func (p *planner) inGrace(r route) bool {
 		return true
 	case result.Report.OK():
 		if left <= 0 {
-			p.records.Phase = PhaseReady
+			p.records.State = StateReady
 		} else {
 			p.after(left)
 		}
@@ -91,7 +91,7 @@ func (p *planner) fallBack(r, previous route, value []byte, result Result) {
 	p.records.Failures++
 	p.records.RetryAt = p.config.Now.Add(hold).UTC().Truncate(timeUnit)
 	p.records.applied, p.records.previous = &previous, nil
-	p.records.Phase, p.records.Inputs = PhaseFellBack, ""
+	p.records.State, p.records.Inputs = StateFellBack, ""
 	p.say(waiting(ReasonFellBack, "the configured route failed within its grace period, and the previous one is in use. "+
 		"It is tried again later, or when the configuration changes. It failed with: "+judge(result).message))
 	p.write(value)

@@ -23,7 +23,7 @@ func marked(w *world) {
 	w.mark()
 	w.annotate("proxy-url", proxyA)
 	w.wait(10 * time.Minute)
-	w.phase(provider.PhaseReady)
+	w.phase(provider.StateReady)
 }
 
 func (w *world) server(want string) {
@@ -86,7 +86,7 @@ func TestWhatHappens(t *testing.T) {
 		w.cluster.Endpoint.Host = "192.0.2.20"
 		w.settle()
 		w.server(endpointB)
-		w.phase(provider.PhaseGrace)
+		w.phase(provider.StateGrace)
 		w.proxy(proxyA)
 		w.kept()
 	})
@@ -112,7 +112,7 @@ func TestWhatHappens(t *testing.T) {
 		w.probe = down("u:" + canary)
 		w.settle()
 		w.proxy("http://u:new+" + canary + "@a.test:3128")
-		w.phase(provider.PhaseReady) // no grace period
+		w.phase(provider.StateReady) // no grace period
 		if !bytes.Equal(previous, w.secrets.Kubeconfig.Data[provider.DataPrevious]) {
 			t.Error("the previous route is one with the old password")
 		}

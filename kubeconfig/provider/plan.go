@@ -52,7 +52,7 @@ type planner struct {
 	target  *corev1.Secret // the Secret to write; nil if it does not exist
 	records records        // what it tells of before
 	managed bool           // it is this provider's to write
-	shown   Phase          // for AnnotationPhase; records.Phase if empty
+	shown   RouteState     // for AnnotationPhase; records.State if empty
 	base    *document      // where credentials and the natural server come from
 	follows bool           // base is another Secret's
 
@@ -170,7 +170,7 @@ func (p *planner) keep(s *corev1.Secret) {
 	}
 	shown := p.shown
 	if shown == "" {
-		shown = p.records.Phase
+		shown = p.records.State
 	}
 	p.records.write(s, p.config.name(), shown)
 }
@@ -219,8 +219,8 @@ func (p *planner) rest(restored, desired route) {
 		return
 	}
 	if desired.same(restored) && p.fault == nil && !p.held() {
-		if p.records.Phase != PhaseGrace {
-			p.records.Phase = PhaseReady
+		if p.records.State != StateGrace {
+			p.records.State = StateReady
 			p.records.Failed, p.records.Failures, p.records.RetryAt = "", 0, time.Time{}
 		}
 		restored, p.records.Inputs = desired, p.inputs
@@ -234,7 +234,7 @@ func (p *planner) rest(restored, desired route) {
 // held says that a rollback is in effect.
 func (p *planner) held() bool {
 	_, asked := p.cluster.Annotations[AnnotationRollback]
-	return asked && p.records.Phase == PhaseRolledBack
+	return asked && p.records.State == StateRolledBack
 }
 
 // remark adds to the health of the route in use what else there is to know.

@@ -68,7 +68,7 @@ func (p *planner) remember(r route) {
 		original.Endpoint = p.endpointOf(original.Server)
 		p.records.original = &original
 	}
-	if p.records.applied = &r; p.records.Phase == "" {
-		p.records.Phase = PhaseReady
+	if p.records.applied = &r; p.records.State == "" {
+		p.records.State = StateReady
 	}
 }

@@ -11,24 +11,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Phase is where a Secret's route is between two routes ([AnnotationPhase]).
-type Phase string
+// RouteState is where a Secret's route is between two routes ([AnnotationPhase]).
+type RouteState string
 
-// The phases.
+// The states of a route.
 const (
-	PhaseProbing    Phase = "Probing"    // a new route did not pass the probe yet; the one before is in use
-	PhaseGrace      Phase = "Grace"      // the new route is in use, and watched
-	PhaseReady      Phase = "Ready"      // the route is in use
-	PhaseFellBack   Phase = "FellBack"   // the new route failed within the grace period; the one before is in use
-	PhaseRolledBack Phase = "RolledBack" // AnnotationRollback: the one before is in use
+	StateProbing    RouteState = "Probing"    // a new route did not pass the probe yet; the one before is in use
+	StateGrace      RouteState = "Grace"      // the new route is in use, and watched
+	StateReady      RouteState = "Ready"      // the route is in use
+	StateFellBack   RouteState = "FellBack"   // the new route failed within the grace period; the one before is in use
+	StateRolledBack RouteState = "RolledBack" // AnnotationRollback: the one before is in use
 )
 
 // memory is what the provider knows of a Secret from one plan to the next.
 type memory struct {
-	Phase   Phase     `json:"phase"`             // of the route that is in use: never PhaseProbing
-	Since   time.Time `json:"since,omitzero"`    // PhaseGrace: when it began
-	Created bool      `json:"created,omitempty"` // the Secret is the provider's own
-	Inputs  string    `json:"inputs,omitempty"`  // what the route in use was made of, if it is the configured one
+	State   RouteState `json:"phase"`             // of the route that is in use: never StateProbing
+	Since   time.Time  `json:"since,omitzero"`    // StateGrace: when it began
+	Created bool       `json:"created,omitempty"` // the Secret is the provider's own
+	Inputs  string     `json:"inputs,omitempty"`  // what the route in use was made of, if it is the configured one
 
 	Failed   string    `json:"failed,omitempty"`   // digest of the route that fell back
 	Failures int       `json:"failures,omitempty"` // how often it did
@@ -72,7 +72,7 @@ func readRoute(s *corev1.Secret, key string) *route {
 }
 
 // write puts r into s, which is the caller's own.
-func (r records) write(s *corev1.Secret, manager string, shown Phase) {
+func (r records) write(s *corev1.Secret, manager string, shown RouteState) {
 	if s.Data == nil {
 		s.Data = map[string][]byte{}
 	}

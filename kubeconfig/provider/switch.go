@@ -79,7 +79,7 @@ func (p *planner) advance(r, desired route) bool {
 		v := judge(last)
 		v.message = "the configured route is not in use yet, since it failed the probe: " + v.message
 		p.say(v)
-		p.shown = PhaseProbing
+		p.shown = StateProbing
 	}
 	return false
 }
@@ -118,16 +118,16 @@ func (p *planner) moved(r, desired route, probed bool) {
 	}
 	p.event(corev1.EventTypeNormal, ReasonSwitched, message)
 	if r.withoutUser().same(desired.withoutUser()) {
-		if p.records.Phase != PhaseGrace {
-			p.records.Phase = PhaseReady
+		if p.records.State != StateGrace {
+			p.records.State = StateReady
 		}
 		return
 	}
-	if p.records.Phase != PhaseGrace || p.records.previous == nil || p.records.previous.same(desired) {
+	if p.records.State != StateGrace || p.records.previous == nil || p.records.previous.same(desired) {
 		p.records.previous = &r
 	}
-	p.records.Phase, p.records.Since = PhaseReady, time.Time{}
+	p.records.State, p.records.Since = StateReady, time.Time{}
 	if probed {
-		p.records.Phase, p.records.Since = PhaseGrace, p.config.Now.UTC().Truncate(timeUnit)
+		p.records.State, p.records.Since = StateGrace, p.config.Now.UTC().Truncate(timeUnit)
 	}
 }

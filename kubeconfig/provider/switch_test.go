@@ -28,7 +28,7 @@ func decorated(w *world) {
 	w.annotate("proxy-url", proxyA)
 	w.wait(10 * time.Minute)
 	w.proxy(proxyA)
-	w.phase(provider.PhaseReady)
+	w.phase(provider.StateReady)
 	w.condition(metav1.ConditionTrue, provider.ReasonReady)
 }
 
@@ -41,7 +41,7 @@ func TestSwitch(t *testing.T) {
 		}
 		w.annotate("proxy-url", proxyA)
 		w.settle()
-		w.phase(provider.PhaseGrace)
+		w.phase(provider.StateGrace)
 		w.proxy(proxyA)
 		w.condition(metav1.ConditionTrue, provider.ReasonReady)
 	})
@@ -78,7 +78,7 @@ func TestSwitch(t *testing.T) {
 		w.probe = down(proxyB)
 		w.settle()
 		w.proxy(proxyA)
-		w.phase(provider.PhaseProbing)
+		w.phase(provider.StateProbing)
 		w.condition(metav1.ConditionFalse, "TCPFailed")
 		w.controlPlane() // regenerates meanwhile
 		w.settle()
@@ -86,9 +86,9 @@ func TestSwitch(t *testing.T) {
 		w.probe = down()
 		w.wait(time.Minute)
 		w.proxy(proxyB)
-		w.phase(provider.PhaseGrace)
+		w.phase(provider.StateGrace)
 		w.wait(10 * time.Minute)
-		w.phase(provider.PhaseReady)
+		w.phase(provider.StateReady)
 		if len(w.secrets.Kubeconfig.Data[provider.DataPrevious]) == 0 {
 			t.Error("the previous route is not kept")
 		}
@@ -105,7 +105,7 @@ func TestSwitch(t *testing.T) {
 		w.probe = down(proxyB)
 		w.wait(time.Minute)
 		w.proxy(proxyA)
-		w.phase(provider.PhaseFellBack)
+		w.phase(provider.StateFellBack)
 		w.condition(metav1.ConditionFalse, provider.ReasonFellBack)
 		if len(w.secrets.Kubeconfig.Data[provider.DataPrevious]) > 0 {
 			t.Error("a route that failed is kept as one to go back to")
@@ -124,7 +124,7 @@ func TestSwitch(t *testing.T) {
 		w.wait(2 * time.Minute)
 		w.proxy(proxyB)
 		w.wait(10 * time.Minute)
-		w.phase(provider.PhaseReady)
+		w.phase(provider.StateReady)
 		w.condition(metav1.ConditionTrue, provider.ReasonReady)
 	})
 	inBubble(t, "another route within the grace period", func(t *testing.T, w *world) {
@@ -148,7 +148,7 @@ func TestSwitch(t *testing.T) {
 		w.probe = down()
 		w.wait(time.Minute)
 		w.proxy(proxyB)
-		w.phase(provider.PhaseGrace)
+		w.phase(provider.StateGrace)
 	})
 	inBubble(t, "falls back, and is configured otherwise", func(t *testing.T, w *world) {
 		decorated(w)
@@ -156,10 +156,10 @@ func TestSwitch(t *testing.T) {
 		w.settle()
 		w.probe = down(proxyB)
 		w.wait(time.Minute)
-		w.phase(provider.PhaseFellBack)
+		w.phase(provider.StateFellBack)
 		w.annotate("proxy-url", proxyA)
 		w.settle()
-		w.phase(provider.PhaseReady)
+		w.phase(provider.StateReady)
 		w.condition(metav1.ConditionTrue, provider.ReasonReady)
 	})
 	inBubble(t, "rolled back", func(t *testing.T, w *world) {
@@ -170,7 +170,7 @@ func TestSwitch(t *testing.T) {
 		w.annotate("rollback", "true")
 		w.settle()
 		w.proxy(proxyA)
-		w.phase(provider.PhaseRolledBack)
+		w.phase(provider.StateRolledBack)
 		w.condition(metav1.ConditionTrue, provider.ReasonRolledBack)
 		w.controlPlane()
 		w.wait(20 * time.Minute)
@@ -178,7 +178,7 @@ func TestSwitch(t *testing.T) {
 		delete(w.cluster.Annotations, provider.AnnotationRollback)
 		w.settle()
 		w.proxy(proxyB)
-		w.phase(provider.PhaseGrace)
+		w.phase(provider.StateGrace)
 	})
 	inBubble(t, "nothing to roll back to", func(t *testing.T, w *world) {
 		w.controlPlane()
@@ -194,7 +194,7 @@ func TestSwitch(t *testing.T) {
 		if w.proxy(proxyA); w.probes != 0 {
 			t.Error("probed")
 		}
-		w.phase(provider.PhaseReady)
+		w.phase(provider.StateReady)
 		w.condition(metav1.ConditionUnknown, provider.ReasonNotProbed)
 	})
 }

@@ -354,7 +354,7 @@ func (w *world) condition(status metav1.ConditionStatus, reason string) {
 	}
 }
 
-func (w *world) phase(want provider.Phase) {
+func (w *world) phase(want provider.RouteState) {
 	w.t.Helper()
 	if got := w.secrets.Kubeconfig.Annotations[provider.AnnotationPhase]; got != string(want) {
 		w.t.Fatalf("got phase %q, want %q", got, want)

@@ -74,7 +74,7 @@ func Chain(proxies ...Dialer) (Dialer, error) {
 // appendProxy puts p behind chain, which is nil for the first.
 func appendProxy(chain, p Dialer) (Dialer, error) {
 	if isNil(p) {
-		return nil, errors.New("it is nil")
+		return nil, errors.New("the Dialer is nil")
 	}
 	if chain == nil {
 		return p, nil

@@ -140,11 +140,11 @@ func TestChainErrors(t *testing.T) {
 		want    string
 	}{
 		{"empty", nil, "no proxy"},
-		{"nil", []dialer.Dialer{nil}, "proxy 1 of 1: it is nil"},
-		{"nil in the middle", []dialer.Dialer{ok, nil, ok}, "proxy 2 of 3: it is nil"},
-		{"nil pointer, first", []dialer.Dialer{(*dialer.HTTPConnect)(nil), ok}, "proxy 1 of 2: it is nil"},
-		{"nil pointer, last", []dialer.Dialer{ok, (*dialer.SOCKS5)(nil)}, "proxy 2 of 2: it is nil"},
-		{"nil function", []dialer.Dialer{dialer.Func(nil), ok}, "proxy 1 of 2: it is nil"},
+		{"nil", []dialer.Dialer{nil}, "proxy 1 of 1: the Dialer is nil"},
+		{"nil in the middle", []dialer.Dialer{ok, nil, ok}, "proxy 2 of 3: the Dialer is nil"},
+		{"nil pointer, first", []dialer.Dialer{(*dialer.HTTPConnect)(nil), ok}, "proxy 1 of 2: the Dialer is nil"},
+		{"nil pointer, last", []dialer.Dialer{ok, (*dialer.SOCKS5)(nil)}, "proxy 2 of 2: the Dialer is nil"},
+		{"nil function", []dialer.Dialer{dialer.Func(nil), ok}, "proxy 1 of 2: the Dialer is nil"},
 		{"Direct behind a proxy", []dialer.Dialer{ok, dialer.Direct{}}, "proxy 2 of 2: a dialer.Direct can't be put behind another"},
 		{"function behind a proxy", []dialer.Dialer{ok, ok, dialer.Func(dialer.Direct{}.DialContext)}, "proxy 3 of 3: a dialer.Func can't"},
 		{"nil from WithForward", []dialer.Dialer{ok, faulty{}, ok}, "proxy 2 of 3: the method WithForward of dialer_test.faulty returned nil"},

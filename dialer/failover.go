@@ -60,10 +60,10 @@ const (
 )
 
 // errNoResult is the error for a member that breaks the contract of Dialer.
-var errNoResult = errors.New("it returned neither a connection nor an error")
+var errNoResult = errors.New("the Dialer returned neither a connection nor an error")
 
 // errTimeShare is the cause of a member's context that ended before ctx.
-var errTimeShare = errors.New("its share of the time is over")
+var errTimeShare = errors.New("its share of the time until the deadline is over")
 
 // DialContext dials with one of f.Dialers after the other until one connects, and
 // returns that one's connection. Before it returns it waits for the dials that it has

@@ -364,7 +364,7 @@ func TestFailoverShare(t *testing.T) {
 				if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &ne) || !ne.Timeout() {
 					t.Errorf("got %v, want a timeout", err)
 				}
-				if got, want := strings.Contains(err.Error(), "its share of the time is over"), len(tt.all) > 1; got != want {
+				if got, want := strings.Contains(err.Error(), "its share of the time until the deadline is over"), len(tt.all) > 1; got != want {
 					t.Errorf("got %q; whose share was over: got %t, want %t", err, got, want)
 				}
 				if strings.Contains(err.Error(), "exceeded: member") {

@@ -83,7 +83,7 @@ var (
 	errHTTP2Closed    = fmt.Errorf("field HTTP2 was closed: %w", net.ErrClosed)
 	errHTTP2NoStreams = errors.New("the connection takes no more streams")
 	errHTTP2CutOff    = fmt.Errorf("the proxy closed the connection: %w", io.ErrUnexpectedEOF)
-	errHTTP2Length    = errors.New("the proxy sent a Content-Length with its success, which net/http would end the tunnel at: leave HTTP2 nil")
+	errHTTP2Length    = errors.New("the proxy sent a Content-Length with its 2xx answer, after which net/http would end the tunnel: set HTTP2 to nil")
 )
 
 // Close closes all connections and so all streams, and waits for their

@@ -271,7 +271,7 @@ func (h *httpDial) extraHeader(ctx context.Context) (http.Header, error) {
 func checkHeader(header http.Header) error {
 	for name, values := range header {
 		if !httpguts.ValidHeaderFieldName(name) {
-			return fmt.Errorf("field Header: %q is no header name", sanitizeText(name))
+			return fmt.Errorf("field Header: %q is not a valid header name", sanitizeText(name))
 		}
 		switch canonical := http.CanonicalHeaderKey(name); canonical {
 		case "Host", "Proxy-Authorization", "Content-Length", "Transfer-Encoding":

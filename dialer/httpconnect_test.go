@@ -195,7 +195,7 @@ func TestHTTPConnectBadInput(t *testing.T) {
 		{"URL", dialer.HTTPConnect{Addr: proxy}, "tcp", "a/b:443", `holds '/'`},
 		{"not an IDN", dialer.HTTPConnect{Addr: proxy}, "tcp", "\u00fc\u200b\u0000:443", "control character"},
 		{"tcp4 of IPv6", dialer.HTTPConnect{Addr: proxy}, "tcp4", "[2001:db8::1]:443", "tcp4"},
-		{"header name", dialer.HTTPConnect{Addr: proxy, Header: header("X y", "z")}, "tcp", target, "no header name"},
+		{"header name", dialer.HTTPConnect{Addr: proxy, Header: header("X y", "z")}, "tcp", target, "not a valid header name"},
 		{"header value", dialer.HTTPConnect{Addr: proxy, Header: header("X", "a\r\nb")}, "tcp", target, "control character"},
 		{"header Host", dialer.HTTPConnect{Addr: proxy, Header: header("host", "x")}, "tcp", target, "Host can't be set"},
 		{"user with colon", dialer.HTTPConnect{Addr: proxy, Auth: auth("a:b", "canary")}, "tcp", target, "colon"},

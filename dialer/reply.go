@@ -165,13 +165,13 @@ func parseStatusLine(line []byte) (statusLine, error) {
 func notHTTP(line []byte) error {
 	switch {
 	case bytes.HasPrefix(line, []byte{0x15}), bytes.HasPrefix(line, []byte{0x16}):
-		return errors.New("the answer is TLS: the proxy is an https proxy")
+		return errors.New("the answer is TLS: the proxy is an https proxy, set TLSConfig or write https:// in its URL")
 	case bytes.HasPrefix(line, []byte("SSH-")):
-		return errors.New("the answer is SSH: the address is not a proxy's")
+		return errors.New("the answer is SSH: the address is not a proxy's, check host and port")
 	case bytes.HasPrefix(line, []byte{5}):
-		return errors.New("the answer is SOCKS5: the proxy is not an HTTP proxy")
+		return errors.New("the answer is SOCKS5: the proxy is not an HTTP proxy, use SOCKS5 or socks5h://")
 	}
-	return errors.New("the answer is not HTTP/1.x")
+	return errors.New("the answer is not HTTP/1.x: check the host and port of the proxy")
 }
 
 // readRefusal reads the rest of an answer that is neither a success nor interim. An

@@ -220,7 +220,7 @@ func notSOCKS5(version byte) error {
 	case 0, 4:
 		return errors.New("the proxy speaks SOCKS4, SOCKS5 is needed")
 	case 'H':
-		return errors.New("the answer is HTTP: the proxy is not a SOCKS5 proxy")
+		return errors.New("the answer is HTTP: the proxy is not a SOCKS5 proxy, use HTTPConnect or http://")
 	}
 	return fmt.Errorf("the answer has version %d, not 5: the proxy is not a SOCKS5 proxy", version)
 }

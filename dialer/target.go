@@ -67,7 +67,7 @@ func parseTarget(network, address string) (target, error) {
 		}
 		addr = addr.Unmap()
 		if network == "tcp4" && !addr.Is4() || network == "tcp6" && addr.Is4() {
-			return target{}, fmt.Errorf("the address is not one of %s", network)
+			return target{}, fmt.Errorf("the address is not of the IP version of %s", network)
 		}
 		return newTarget("", addr, port, address), nil
 	}
@@ -99,7 +99,7 @@ func asciiName(host string) (string, error) {
 	}
 	name, err := idna.Lookup.ToASCII(host)
 	if err != nil {
-		return "", fmt.Errorf("the host of the address is no internationalised name: %w", err)
+		return "", fmt.Errorf("the host of the address is not a valid internationalised name: %w", err)
 	}
 	return name, nil
 }

@@ -44,7 +44,7 @@ func urlSyntax(err error) error {
 func checkURL(u *url.URL) error {
 	switch {
 	case u == nil:
-		return urlError("", errors.New("no URL"))
+		return urlError("", errors.New("the URL is nil: "+urlForm))
 	case defaultPorts[u.Scheme] == "" && !isSocketURL(u):
 		return urlError("", schemeError(u))
 	case isSocketURL(u):

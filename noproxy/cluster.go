@@ -155,9 +155,9 @@ func (b *clusterBuilder) checkSettings(c Cluster) {
 	case !c.Cloud.isKnown():
 		b.addError("Cloud", -1, string(c.Cloud), "unknown, want aws, gcp, azure or openstack")
 	case c.Cloud == AWS && c.Region == "":
-		b.addError("Region", -1, "", "required for aws, as the names of instances have it")
+		b.addError("Region", -1, "", "required for aws, since the names of its instances contain it")
 	case c.Cloud == AWS && labelFault(c.Region) != "":
-		b.addError("Region", -1, c.Region, "not the name of a region")
+		b.addError("Region", -1, c.Region, "not the name of a region, such as eu-central-1")
 	}
 }
 

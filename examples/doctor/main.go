@@ -96,7 +96,7 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	case len(rest) > 0:
 		return o, cli.UsageError{Text: fmt.Sprintf("doctor: unexpected argument %q", rest[0])}
 	case o.timeout <= 0:
-		return o, cli.UsageError{Text: "doctor: -timeout is not above zero"}
+		return o, cli.UsageError{Text: "doctor: -timeout must be more than zero, such as 15s"}
 	case o.color != "auto" && o.color != "always" && o.color != "never":
 		return o, cli.UsageError{Text: fmt.Sprintf("doctor: -color is auto, always or never, not %q", o.color)}
 	}
@@ -117,7 +117,7 @@ func diagnose(ctx context.Context, o options) diagnosis {
 	return d
 }
 
-var errNoKubeconfig = errors.New("there is no kubeconfig, or an empty one")
+var errNoKubeconfig = errors.New("there is no kubeconfig, or it is empty")
 
 // loadKubeconfig reads kubeconfig files as kubectl does.
 func loadKubeconfig(o options) (*clientcmdapi.Config, error) {

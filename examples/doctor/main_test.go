@@ -246,7 +246,7 @@ func TestUsage(t *testing.T) {
 		want string
 	}{
 		{[]string{"x"}, `doctor: unexpected argument "x"`},
-		{[]string{"-timeout", "0s"}, "doctor: -timeout is not above zero"},
+		{[]string{"-timeout", "0s"}, "doctor: -timeout must be more than zero, such as 15s"},
 		{[]string{"-color", "pink"}, `doctor: -color is auto, always or never, not "pink"`},
 		{[]string{"-verbose"}, "doctor: flag provided but not defined: -verbose"},
 	} {

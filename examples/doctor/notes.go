@@ -36,7 +36,7 @@ func environmentNotes(config *clientcmdapi.Config, r probe.Report, getenv func(s
 		all = append(all, environmentNote(r.Server, getenv)...)
 	}
 	if cluster.InsecureSkipTLSVerify {
-		all = append(all, "insecure-skip-tls-verify is set: whoever is on the way can read and change everything, and take the token.")
+		all = append(all, "insecure-skip-tls-verify is set: anybody between here and the API server can read and change everything, and take the token.")
 	}
 	if strings.HasPrefix(r.Server, "http://") {
 		all = append(all, "The API server is spoken to without TLS: credentials go there in plain text.")
@@ -62,7 +62,7 @@ func environmentNote(server string, getenv func(string) string) []string {
 	if decided.Bypass {
 		return []string{fmt.Sprintf("%s is set, and NO_PROXY keeps kubectl from using it for %s (%s).", name, target, reason(decided))}
 	}
-	return []string{fmt.Sprintf("%s is set, and kubectl goes to %s through %s (NO_PROXY: %s). What you see here is the direct way. "+
+	return []string{fmt.Sprintf("%s is set, and kubectl goes to %s through %s (NO_PROXY: %s). This report is about the direct connection. "+
 		"Set proxy-url, or add the API server to NO_PROXY.", name, target, withoutUser(proxy), reason(decided))}
 }
 

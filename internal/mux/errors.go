@@ -24,7 +24,7 @@ var (
 	ErrGoAway = errors.New("mux: the peer takes no new streams")
 
 	// ErrSettled is returned by [Session.Open] after [Session.Settle].
-	ErrSettled = errors.New("mux: the session has settled, to be ended")
+	ErrSettled = errors.New("mux: the session opens no more streams, it is about to end")
 
 	// ErrExhausted is returned by [Session.Open] when the session has used all its
 	// 2^31 stream ids.

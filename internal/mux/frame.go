@@ -12,7 +12,7 @@ const headerSize = 12
 
 // A full frame, with what TLS 1.3 adds to its four records, fits into one TCP
 // segment on loopback and other links with an MTU of 64 KiB. A larger frame would
-// be sent as one segment and a small rest. What is received is passed on in pieces
+// be sent as one segment and a small rest. Received bytes are passed on in pieces
 // of at most this size.
 const (
 	loopbackSegment = 65535 - 20 - 32

@@ -13,7 +13,7 @@ func (st *Stream) Read(p []byte) (int, error) {
 }
 
 // WriteTo writes to w what is received, without copying it, until the peer ends
-// its data. What w doesn't take can still be read. The error is w's or Read's.
+// its data. Bytes that w doesn't take can still be read. The error is w's or Read's.
 func (st *Stream) WriteTo(w io.Writer) (int64, error) { return st.writeTo(w, nil) }
 
 // DeliverTo is WriteTo for a conn to which nobody else writes meanwhile. If conn is

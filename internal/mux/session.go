@@ -188,7 +188,7 @@ func (s *Session) recordCause(err error) bool {
 }
 
 // Close ends the session, its carrier and its streams, and waits for the session's
-// goroutines. What was written and not sent yet is lost. Here the streams look
+// goroutines. Bytes that were not sent yet are lost. Here the streams look
 // closed. The peer's streams return a [LostError], unless they had ended.
 func (s *Session) Close() error {
 	s.closeWithCause(ErrSessionClosed)

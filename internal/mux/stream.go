@@ -87,7 +87,7 @@ func (st *Stream) CloseWrite() error {
 	return nil
 }
 
-// Close ends the stream and returns at once. What was written is still sent. The
+// Close ends the stream and returns at once. Written bytes are still sent. The
 // peer reads it and then io.EOF, and its writes fail.
 func (st *Stream) Close() error {
 	s := st.session
@@ -102,8 +102,8 @@ func (st *Stream) Close() error {
 	return nil
 }
 
-// Reset aborts the stream and returns at once. What was written and not sent yet
-// is lost. The peer gets a [ResetError] with the code after what it has received.
+// Reset aborts the stream and returns at once. Bytes that were not sent yet
+// are lost. The peer gets a [ResetError] with the code after what it has received.
 // Reset after Close drops what is not sent yet.
 func (st *Stream) Reset(code uint32) error {
 	st.session.mu.Lock()
@@ -143,7 +143,7 @@ func (st *Stream) closeBothLocked() {
 }
 
 // removeStreamLocked is called when both directions of st have ended. The session
-// then ignores frames with its id. What was received can still be read.
+// then ignores frames with its id. Received bytes can still be read.
 func (s *Session) removeStreamLocked(st *Stream) {
 	if st.removed {
 		return

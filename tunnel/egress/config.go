@@ -211,7 +211,7 @@ func (f *fieldErrors) checkUDS(at string, u *UDS) {
 func (f *fieldErrors) checkTCP(at string, t *TCP) {
 	f.checkURL(at+".url", t.URL)
 	if t.TLSConfig == nil {
-		f.addError(at+".tlsConfig", "required")
+		f.addError(at+".tlsConfig", "required: the files of a client certificate and its key")
 		return
 	}
 	if t.TLSConfig.ClientCert == "" {
@@ -239,7 +239,7 @@ func (f *fieldErrors) checkURL(at, text string) {
 	case !isPort(u.Port()):
 		f.addError(at, "it has no port from 1 to 65535, and there is no default")
 	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
-		f.addError(at, "it has more than host and port")
+		f.addError(at, "it has more than a host and a port: want https://host:port")
 	}
 }
 

@@ -31,7 +31,7 @@ func (c *Configuration) Dialer(name Name) (dialer.Dialer, error) {
 	switch name.lowerCase() {
 	case Cluster, ControlPlane, Etcd:
 	default:
-		f.addError("egressSelections", "%q is no name: want cluster, controlplane or etcd", name)
+		f.addError("egressSelections", "the selection %q is unknown: want cluster, controlplane or etcd", name)
 		return nil, f.joinErrors()
 	}
 	if err := c.Validate(); err != nil {

@@ -42,27 +42,27 @@ func (s *Server) admit(g *group.Group, conn net.Conn) (serve func()) {
 	defer cancel()
 	p, err := s.admission.Enter(ctx, conn)
 	if err != nil {
-		s.Hooks.reportRefused(conn.RemoteAddr(), badPeer(ctx, "connect", "", err))
+		s.Hooks.reportRefused(conn.RemoteAddr(), handshakeError(ctx, "connect", "", err))
 		return nil
 	}
 	defer p.Leave()
 	ctx = p.Context()
 	c, err := carrier.Accept(p, conn, s.tls)
 	if err != nil {
-		s.Hooks.reportRefused(conn.RemoteAddr(), badPeer(ctx, "connect", "", err))
+		s.Hooks.reportRefused(conn.RemoteAddr(), handshakeError(ctx, "connect", "", err))
 		return nil
 	}
 	switch c.State().NegotiatedProtocol {
 	case protoEnroll:
 		s.serveEnrolment(ctx, c)
 	case protoTunnel:
-		sess, err := s.greet(ctx, g, c)
+		sess, err := s.acceptAgent(ctx, g, c)
 		if err == nil {
 			return func() { s.serveSession(sess) }
 		}
 		s.Hooks.reportRefused(conn.RemoteAddr(), err)
 	case protoPeer:
-		peer, err := s.greetPeer(ctx, g, c)
+		peer, err := s.acceptPeer(ctx, g, c)
 		if err == nil {
 			return peer.start
 		}
@@ -74,8 +74,8 @@ func (s *Server) admit(g *group.Group, conn net.Conn) (serve func()) {
 	return nil
 }
 
-// badPeer returns the error of a carrier on which no session and no enrolment began.
-func badPeer(ctx context.Context, op, cluster string, err error) *Error {
+// handshakeError returns the error of a carrier on which no session and no enrolment began.
+func handshakeError(ctx context.Context, op, cluster string, err error) *Error {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(err, admission.ErrCrowded):
 		return &Error{Op: op, Cluster: cluster, Code: CodeTooManyStreams, Err: err}
@@ -111,7 +111,7 @@ func acceptHello(ctx context.Context, m *mux.Session, cluster string, check func
 	control, hello, err := session.ReadHello(ctx, m)
 	if err != nil {
 		m.Close()
-		return nil, nil, badPeer(ctx, "connect", cluster, err)
+		return nil, nil, handshakeError(ctx, "connect", cluster, err)
 	}
 	refused := &Error{Op: "connect", Cluster: cluster, Code: CodeVersion}
 	if hello.Speaks() {

@@ -197,7 +197,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// connect is attempt, apart: Run's goroutine then waits for hours.
+// connect is attemptServer on a stack of its own: Run's goroutine then waits for hours.
 func (r *runner) connect(ctx context.Context, held []string) (l *serverSession, server string, err error) {
 	onOwnStack(func() { l, server, err = r.attemptServer(ctx, held) })
 	return l, server, err

@@ -48,8 +48,8 @@ type agentSession struct {
 	proven   *x509.Certificate // the latest whose key was proven on this carrier
 }
 
-// greet reads HELLO and answers it.
-func (s *Server) greet(ctx context.Context, g *group.Group, c *carrier.Conn) (*agentSession, error) {
+// acceptAgent reads HELLO and answers it.
+func (s *Server) acceptAgent(ctx context.Context, g *group.Group, c *carrier.Conn) (*agentSession, error) {
 	a := s.authority.Load() // before it is used: serveSession checks whether it was replaced
 	asking, cancel := storeContext(ctx)
 	defer cancel()
@@ -95,7 +95,7 @@ func (s *Server) streamLimit(hello *wire.Message) int {
 
 // serveSession begins a session, which its group then waits for.
 func (s *Server) serveSession(sess *agentSession) {
-	if !s.register(sess) {
+	if !s.registerSession(sess) {
 		sess.Mux.Close()
 		s.Hooks.reportRefused(sess.remote, &Error{Op: "connect", Cluster: sess.id.Cluster, Code: CodeRevoked})
 		return
@@ -125,7 +125,7 @@ func (sess *agentSession) HandleEnd(cause error) {
 func (sess *agentSession) HandleControl(m *wire.Message) {
 	switch m.Kind {
 	case wire.MsgRenew:
-		sess.server.renew(sess, m)
+		sess.server.renewCertificate(sess, m)
 	case wire.MsgReceived:
 		sess.handleReceived(m)
 	case wire.MsgDrain:
@@ -133,9 +133,9 @@ func (sess *agentSession) HandleControl(m *wire.Message) {
 	}
 }
 
-// register makes the session available to dials, and does what was missed before it
+// registerSession makes the session available to dials, and does what was missed before it
 // was registered. It reports whether the agent may stay.
-func (s *Server) register(sess *agentSession) bool {
+func (s *Server) registerSession(sess *agentSession) bool {
 	until := sess.expiry // before others can extend it
 	replaced, ok := s.registry.add(sess)
 	if !ok {
@@ -167,7 +167,7 @@ func (s *Server) register(sess *agentSession) bool {
 // takes CPU.
 const renewEvery = time.Second
 
-func (s *Server) renew(sess *agentSession, m *wire.Message) {
+func (s *Server) renewCertificate(sess *agentSession, m *wire.Message) {
 	if !sess.renewalAsked.IsZero() && time.Since(sess.renewalAsked) < renewEvery {
 		sess.sendOrClose(refusalMessage(wire.MsgIssued, CodeInternal, "too soon after the last one").AddBytes(wire.TagID, m.Bytes(wire.TagID)))
 		return

@@ -270,7 +270,7 @@ func (s *Server) serveEnrolment(ctx context.Context, c *carrier.Conn) {
 	defer stop()
 	m, err := wire.Read(c, maxEnroll)
 	if err != nil {
-		s.Hooks.reportRefused(c.RemoteAddr(), badPeer(ctx, "enroll", "", err))
+		s.Hooks.reportRefused(c.RemoteAddr(), handshakeError(ctx, "enroll", "", err))
 		return
 	}
 	asking, cancel := storeContext(ctx)

@@ -34,7 +34,7 @@ func (s *Server) ServeGreeted(ctx context.Context, conn net.Conn, between func()
 	if err != nil {
 		return err
 	}
-	sess, err := s.greet(ctx, g, c)
+	sess, err := s.acceptAgent(ctx, g, c)
 	if err != nil {
 		return err
 	}

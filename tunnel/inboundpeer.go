@@ -25,9 +25,9 @@ type inboundPeer struct {
 	cert   *x509.Certificate
 }
 
-// greetPeer reads a peer's HELLO and answers it. If the peer is this replica itself,
+// acceptPeer reads a peer's HELLO and answers it. If the peer is this replica itself,
 // it sees that in the answer, and closes the session.
-func (s *Server) greetPeer(ctx context.Context, g *group.Group, c *carrier.Conn) (*inboundPeer, error) {
+func (s *Server) acceptPeer(ctx context.Context, g *group.Group, c *carrier.Conn) (*inboundPeer, error) {
 	if err := s.enroller.verifyPeer(c.State()); err != nil {
 		refused := &Error{Op: "connect", Code: CodeBadCertificate, Err: err}
 		session.RefuseStranger(ctx, c, refusalOf(wire.MsgRefusal, refused))

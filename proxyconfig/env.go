@@ -20,7 +20,7 @@ const (
 // A field that is "" has none. c is not checked: see [Config.Validate].
 func (c Config) Env() []Var {
 	var vars []Var
-	for _, v := range c.upper() {
+	for _, v := range c.upperCaseVars() {
 		if v.Value != "" {
 			vars = append(vars, v, Var{Name: lower[v.Name], Value: v.Value})
 		}
@@ -28,8 +28,8 @@ func (c Config) Env() []Var {
 	return vars
 }
 
-// upper is all variables in upper case, set or not.
-func (c Config) upper() []Var {
+// upperCaseVars is all variables in upper case, set or not.
+func (c Config) upperCaseVars() []Var {
 	return []Var{{httpProxy, c.HTTPProxy}, {httpsProxy, c.HTTPSProxy}, {noProxy, c.NoProxy}}
 }
 
@@ -51,7 +51,7 @@ func (c Config) EnvVars() []corev1.EnvVar {
 // it holds no credentials, and more than one Secret may go with one list.
 func (c Config) EnvVarsFrom(secret string, plainList bool) []corev1.EnvVar {
 	var vars []corev1.EnvVar
-	for _, v := range c.upper() {
+	for _, v := range c.upperCaseVars() {
 		if v.Value == "" {
 			continue
 		}
@@ -71,10 +71,10 @@ func (c Config) EnvVarsFrom(secret string, plainList bool) []corev1.EnvVar {
 }
 
 // EnvSecretData returns the data of the Secret that [Config.EnvVarsFrom] refers
-// to: the keys HTTP_PROXY, HTTPS_PROXY and NO_PROXY, those that are set.
+// to: the keys HTTP_PROXY, HTTPS_PROXY and NO_PROXY, as far as they are set.
 func (c Config) EnvSecretData() map[string][]byte {
 	data := map[string][]byte{}
-	for _, v := range c.upper() {
+	for _, v := range c.upperCaseVars() {
 		if v.Value != "" {
 			data[v.Name] = []byte(v.Value)
 		}

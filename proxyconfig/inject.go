@@ -66,7 +66,7 @@ type Injector struct {
 // NewInjector compiles options. It returns an error that wraps a [*FieldError]
 // for what is contradictory or can't be used; there is no password in it.
 func NewInjector(opts Options) (*Injector, error) {
-	if err := opts.check(); err != nil {
+	if err := opts.checkOptions(); err != nil {
 		return nil, err
 	}
 	s, err := opts.Scope.compile()
@@ -81,11 +81,11 @@ func NewInjector(opts Options) (*Injector, error) {
 		switch {
 		case p.value == "":
 		case opts.Plain || !strings.Contains(p.value, "@"):
-			i.proxies = append(i.proxies, bothCases(corev1.EnvVar{Name: p.key, Value: literal(p.value)})...)
+			i.proxies = append(i.proxies, bothCases(corev1.EnvVar{Name: p.key, Value: escapeDollars(p.value)})...)
 		case opts.Secret == "":
 			return nil, fieldErrorf(p.field, "it has user or password: these take a Secret's name, or Plain")
 		default:
-			i.proxies = append(i.proxies, bothCases(corev1.EnvVar{Name: p.key, ValueFrom: opts.reference(p.key)})...)
+			i.proxies = append(i.proxies, bothCases(corev1.EnvVar{Name: p.key, ValueFrom: opts.secretReference(p.key)})...)
 		}
 	}
 	if list := opts.noProxy(); list != "" {
@@ -94,11 +94,11 @@ func NewInjector(opts Options) (*Injector, error) {
 	return i, nil
 }
 
-// Format writes the type alone, whatever the verb: with Plain there is a password
+// Format writes only the type, whatever the verb: with Plain there is a password
 // in it.
 func (i Injector) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "proxyconfig.Injector{...}") }
 
-func (o *Options) check() error {
+func (o *Options) checkOptions() error {
 	if o.Secret != "" {
 		if problems := validation.IsDNS1123Subdomain(o.Secret); len(problems) > 0 {
 			return fieldErrorf("Secret", "not the name of a Secret: %s", problems[0])
@@ -110,7 +110,7 @@ func (o *Options) check() error {
 	return o.Config.Validate()
 }
 
-func (o *Options) reference(key string) *corev1.EnvVarSource {
+func (o *Options) secretReference(key string) *corev1.EnvVarSource {
 	ref := &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: o.Secret}, Key: key}
 	if o.Optional {
 		ref.Optional = &o.Optional
@@ -119,20 +119,20 @@ func (o *Options) reference(key string) *corev1.EnvVarSource {
 }
 
 func (o *Options) noProxy() string {
-	list := literal(o.Config.NoProxy)
+	list := escapeDollars(o.Config.NoProxy)
 	switch {
 	case o.Config.HTTPProxy == "" && o.Config.HTTPSProxy == "", o.Exact:
 		return list
 	case strings.TrimSpace(list) == "":
 		return apiServer
-	case strings.TrimSpace(list) == "*": // only alone does every program know it
+	case strings.TrimSpace(list) == "*": // programs know it only as the whole list
 		return list
 	}
 	return strings.TrimRight(list, ", ") + "," + apiServer
 }
 
-// literal is text that the kubelet's expansion of $(NAME) gives back as it was.
-func literal(text string) string { return strings.ReplaceAll(text, "$", "$$") }
+// escapeDollars is text that the kubelet's expansion of $(NAME) gives back as it was.
+func escapeDollars(text string) string { return strings.ReplaceAll(text, "$", "$$") }
 
 func bothCases(v corev1.EnvVar) []corev1.EnvVar {
 	l := v
@@ -148,9 +148,9 @@ var proxyNames = [...]string{"http_proxy", "https_proxy", "all_proxy"}
 // is as it was. The caller may keep them, but not write to what they point to.
 //
 // A container with one of HTTP_PROXY, HTTPS_PROXY and ALL_PROXY in either case,
-// be its value empty, has a configuration of its own and lacks nothing: a
+// even with an empty value, has a configuration of its own and lacks nothing: a
 // NO_PROXY that is not its own would lead around its proxy, an HTTPS_PROXY would
-// count more than its ALL_PROXY. One that has NO_PROXY in either case alone
+// count more than its ALL_PROXY. One that has only NO_PROXY, in either case,
 // keeps that and gets the proxies. Having got them, it lacks nothing.
 func (i *Injector) Missing(env []corev1.EnvVar, envFrom []corev1.EnvFromSource) []corev1.EnvVar {
 	if slices.ContainsFunc(env, isProxy) || i.keepEnvFrom && slices.ContainsFunc(envFrom, maySetProxy) {
@@ -175,13 +175,13 @@ func maySetProxy(from corev1.EnvFromSource) bool {
 
 // Inject puts the variables into all containers of spec: init containers,
 // sidecars, ephemeral ones. It returns the names of those that lacked some;
-// a second time there are none. Whether the pod is to have them is Wants'.
+// a second time there are none. Wants says whether the pod is to have them.
 func (i *Injector) Inject(spec *corev1.PodSpec) []string {
 	var changed []string
 	add := func(c *corev1.EphemeralContainerCommon) {
 		if missing := i.Missing(c.Env, c.EnvFrom); len(missing) > 0 {
 			// What the caller's slice shares its array with is not written to.
-			c.Env = slices.Concat(c.Env, copies(missing))
+			c.Env = slices.Concat(c.Env, deepCopyVars(missing))
 			changed = append(changed, c.Name)
 		}
 	}
@@ -197,7 +197,7 @@ func (i *Injector) Inject(spec *corev1.PodSpec) []string {
 	return changed
 }
 
-func copies(vars []corev1.EnvVar) []corev1.EnvVar {
+func deepCopyVars(vars []corev1.EnvVar) []corev1.EnvVar {
 	for n := range vars {
 		vars[n] = *vars[n].DeepCopy()
 	}

@@ -50,7 +50,7 @@ type Namespace struct {
 	// Name is required: a pod that is about to be created may not have it.
 	Name string
 	// Labels may be nil where they are not known: LabelInject counts for nothing
-	// then, and Scope.Namespaces sees the label of the name alone.
+	// then, and Scope.Namespaces sees only the label of the name.
 	Labels map[string]string
 }
 
@@ -66,7 +66,7 @@ type rule struct {
 	pods      labels.Selector
 }
 
-func (s *Scope) skip() []string {
+func (s *Scope) skippedNamespaces() []string {
 	if s.Skip == nil {
 		return []string{metav1.NamespaceSystem}
 	}
@@ -74,13 +74,13 @@ func (s *Scope) skip() []string {
 }
 
 func (s *Scope) compile() (scope, error) {
-	c := scope{skip: s.skip(), mirrors: s.MirrorPods}
+	c := scope{skip: s.skippedNamespaces(), mirrors: s.MirrorPods}
 	var err error
-	if c.namespaces, err = selector(s.Namespaces); err != nil {
+	if c.namespaces, err = labelSelector(s.Namespaces); err != nil {
 		return c, fieldError("Scope.Namespaces", err)
 	}
 	for _, r := range s.Always {
-		pods, err := selector(r.Pods)
+		pods, err := labelSelector(r.Pods)
 		if err != nil {
 			return c, fieldError("Scope.Always", err)
 		}
@@ -89,7 +89,7 @@ func (s *Scope) compile() (scope, error) {
 	return c, nil
 }
 
-func selector(s *metav1.LabelSelector) (labels.Selector, error) {
+func labelSelector(s *metav1.LabelSelector) (labels.Selector, error) {
 	if s == nil {
 		return labels.Everything(), nil
 	}
@@ -116,7 +116,7 @@ func (i *Injector) Wants(ns Namespace, pod *metav1.ObjectMeta) (bool, Reason) {
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror && !s.mirrors {
 		return false, MirrorPod
 	}
-	if said, wanted := labelled(pod.Labels); said {
+	if said, wanted := injectLabel(pod.Labels); said {
 		return wanted, PodLabel
 	}
 	for _, r := range s.always {
@@ -124,24 +124,24 @@ func (i *Injector) Wants(ns Namespace, pod *metav1.ObjectMeta) (bool, Reason) {
 			return true, AlwaysRule
 		}
 	}
-	if said, wanted := labelled(ns.Labels); said {
+	if said, wanted := injectLabel(ns.Labels); said {
 		return wanted, NamespaceLabel
 	}
 	if slices.Contains(s.skip, ns.Name) {
 		return false, NamespaceSkipped
 	}
-	if !s.namespaces.Matches(named(ns)) {
+	if !s.namespaces.Matches(namespaceLabels(ns)) {
 		return false, NamespaceSelector
 	}
 	return true, Default
 }
 
-func labelled(l map[string]string) (said, wanted bool) {
+func injectLabel(l map[string]string) (said, wanted bool) {
 	value := l[LabelInject]
 	return value == "true" || value == "false", value == "true"
 }
 
-func named(ns Namespace) labels.Set {
+func namespaceLabels(ns Namespace) labels.Set {
 	if ns.Labels != nil {
 		return ns.Labels
 	}

@@ -29,7 +29,7 @@ type SecretKey struct {
 // KubeadmFiles returns the entries that write what a Secret holds, a drop-in, for
 // each of the units: "containerd" and "kubelet", or any "name.service". If none
 // are given, it is containerd's, as Giant Swarm's RFC has it. The files are
-// root's alone, mode 0600.
+// only root's, mode 0600.
 //
 // from is mostly [ClusterValues.SystemdSecret]. An error is a [*FieldError].
 func KubeadmFiles(from SecretKey, units ...string) ([]File, error) {

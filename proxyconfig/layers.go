@@ -65,7 +65,7 @@ const (
 // can't be used, without its value.
 func (l Layers) Merge() (*Merged, error) {
 	computed, err := l.Cluster.List()
-	if err := errors.Join(under("Installation", l.Installation.Validate()), under("User", l.User.Validate()), err); err != nil {
+	if err := errors.Join(prefixFields("Installation", l.Installation.Validate()), prefixFields("User", l.User.Validate()), err); err != nil {
 		return nil, err
 	}
 	var m Merged
@@ -78,21 +78,21 @@ func (l Layers) Merge() (*Merged, error) {
 		{FromUser, l.User.Config, true, true},
 	} {
 		if layer.urls {
-			m.take(layer.config, layer.from)
+			m.takeProxies(layer.config, layer.from)
 		}
 		if layer.list {
 			m.List = append(m.List, noproxy.ParseList(layer.config.NoProxy, layer.from)...)
 		}
 	}
-	m.List = join(computed, m.List, l.Cluster.Layout)
+	m.List = joinLists(computed, m.List, l.Cluster.Layout)
 	m.NoProxy = m.List.String()
-	if err := under("Merged", m.Validate()); err != nil {
+	if err := prefixFields("Merged", m.Validate()); err != nil {
 		return nil, err // too long in total
 	}
 	return &m, nil
 }
 
-func (m *Merged) take(c Config, from string) {
+func (m *Merged) takeProxies(c Config, from string) {
 	if c.HTTPProxy != "" {
 		m.HTTPProxy, m.HTTPProxyFrom = c.HTTPProxy, from
 	}
@@ -101,9 +101,9 @@ func (m *Merged) take(c Config, from string) {
 	}
 }
 
-// join puts others into a cluster's list. In Giant Swarm's order they come before
+// joinLists puts others into a cluster's list. In Giant Swarm's order they come before
 // what ends each list, and nothing is left out because something else covers it.
-func join(computed, others noproxy.List, layout noproxy.Layout) noproxy.List {
+func joinLists(computed, others noproxy.List, layout noproxy.Layout) noproxy.List {
 	if layout != noproxy.GiantSwarm {
 		return noproxy.Merge(computed, others)
 	}
@@ -114,8 +114,8 @@ func join(computed, others noproxy.List, layout noproxy.Layout) noproxy.List {
 	return append(append(computed[:end:end], others...), computed[end:]...)
 }
 
-// under names the layer in front of the fields of its errors.
-func under(layer string, err error) error {
+// prefixFields names the layer in front of the fields of its errors.
+func prefixFields(layer string, err error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return err

@@ -31,8 +31,8 @@ func ReadValues(documents ...[]byte) (Config, error) {
 			errs = append(errs, fieldErrorf(fmt.Sprintf("documents[%d]", i), "not YAML with the types of values"))
 			continue
 		}
-		for _, p := range v.places() {
-			errs = append(errs, found[p.setting].take(p.key, p.value))
+		for _, p := range v.allPlaces() {
+			errs = append(errs, found[p.setting].takeValue(p.key, p.value))
 		}
 	}
 	c := Config{HTTPProxy: found[0].value, HTTPSProxy: found[1].value, NoProxy: found[2].value}
@@ -48,7 +48,7 @@ func ReadValues(documents ...[]byte) (Config, error) {
 // setting is one that was read, and where.
 type setting struct{ key, value string }
 
-func (s *setting) take(key, value string) error {
+func (s *setting) takeValue(key, value string) error {
 	switch {
 	case value == "" || value == s.value:
 		return nil
@@ -64,8 +64,8 @@ type place struct {
 	key, value string
 }
 
-// places are all that a document may hold, set or not.
-func (v values) places() []place {
+// allPlaces are all that a document may hold, set or not.
+func (v values) allPlaces() []place {
 	var all []place
 	section := func(prefix string, p *proxySection) {
 		if p != nil {
@@ -81,14 +81,14 @@ func (v values) places() []place {
 	for _, e := range v.Env {
 		for i, name := range []string{httpProxy, httpsProxy, noProxy} {
 			if e.Name == name || e.Name == lower[name] {
-				all = append(all, place{i, "env " + e.Name, plain(e)})
+				all = append(all, place{i, "env " + e.Name, plainValue(e)})
 			}
 		}
 	}
 	return all
 }
 
-func plain(e corev1.EnvVar) string {
+func plainValue(e corev1.EnvVar) string {
 	if e.ValueFrom != nil {
 		return ""
 	}

@@ -5,7 +5,7 @@ import "strings"
 // ShellExports returns a script for a POSIX shell that exports the variables of
 // [Config.Env], each in single quotes. An error is that of [Config.Validate].
 func (c Config) ShellExports() (string, error) {
-	return c.render(func(b *strings.Builder, vars []Var) {
+	return c.renderEnv(func(b *strings.Builder, vars []Var) {
 		for _, v := range vars {
 			b.WriteString("export " + v.Name + "=" + shellQuote(v.Value) + "\n")
 		}
@@ -23,7 +23,7 @@ func shellQuote(text string) string {
 // Docker Compose and shells read such a file otherwise: see
 // [Config.ComposeEnvFile]. An error is that of [Config.Validate].
 func (c Config) DockerEnvFile() (string, error) {
-	return c.render(func(b *strings.Builder, vars []Var) {
+	return c.renderEnv(func(b *strings.Builder, vars []Var) {
 		for _, v := range vars {
 			b.WriteString(v.Name + "=" + v.Value + "\n")
 		}
@@ -35,7 +35,7 @@ func (c Config) DockerEnvFile() (string, error) {
 // in single quotes, and in double ones if they have a single one. An error is
 // that of [Config.Validate].
 func (c Config) ComposeEnvFile() (string, error) {
-	return c.render(func(b *strings.Builder, vars []Var) {
+	return c.renderEnv(func(b *strings.Builder, vars []Var) {
 		for _, v := range vars {
 			b.WriteString(v.Name + "=" + composeQuote(v.Value) + "\n")
 		}

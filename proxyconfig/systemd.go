@@ -12,7 +12,7 @@ import "strings"
 // takes systemd 235 (2017) or newer where it is longer than 2048 bytes.
 // An error is that of [Config.Validate].
 func (c Config) SystemdDropIn() (string, error) {
-	return c.render(func(b *strings.Builder, vars []Var) {
+	return c.renderEnv(func(b *strings.Builder, vars []Var) {
 		b.WriteString("[Service]\n")
 		for _, v := range vars {
 			b.WriteString("Environment=" + systemdQuote(v.Name+"="+v.Value) + "\n")
@@ -20,8 +20,8 @@ func (c Config) SystemdDropIn() (string, error) {
 	})
 }
 
-// render is one of the renderings that are made of Env.
-func (c Config) render(write func(b *strings.Builder, vars []Var)) (string, error) {
+// renderEnv is one of the renderings that are made of Env.
+func (c Config) renderEnv(write func(b *strings.Builder, vars []Var)) (string, error) {
 	if err := c.Validate(); err != nil {
 		return "", err
 	}

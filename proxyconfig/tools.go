@@ -11,7 +11,7 @@ import (
 )
 
 // DockerConfig returns a config.json of the docker client with proxies for the
-// containers that it starts and for builds. It is a whole file: who has one
+// containers that it starts and for builds. It is a whole file: a user who has one
 // puts proxies.default into it. The daemon takes a drop-in, see
 // [Config.SystemdDropIn]. An error is that of [Config.Validate].
 func (c Config) DockerConfig() (string, error) {

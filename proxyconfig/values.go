@@ -25,8 +25,8 @@ const (
 )
 
 // ClusterValues is what makes the objects from which Giant Swarm's cluster apps
-// take a cluster's proxy configuration. Those who build on them are named by
-// cluster and namespace alone, so another operator must not write them too.
+// take a cluster's proxy configuration. The objects' names are made only of
+// cluster and namespace, so another operator must not write them too.
 type ClusterValues struct {
 	// Name and Namespace are those of the Cluster. Required.
 	Name, Namespace string
@@ -36,8 +36,8 @@ type ClusterValues struct {
 	Config Config
 
 	// ContainerdNoProxy is the list for containerd. If "", it is Config.NoProxy.
-	// The installation's list alone is what Giant Swarm's RFC shows; a registry
-	// within the cluster is behind the proxy with that one.
+	// Giant Swarm's RFC shows only the installation's list; with that, a registry
+	// within the cluster would be reached through the proxy.
 	ContainerdNoProxy string
 
 	// Credentials is where the user info of the URLs may go. The zero value is
@@ -50,7 +50,7 @@ type ClusterValues struct {
 	EnvSecret string
 
 	// PodCIDR, ServiceCIDR and DNSIP are facts of the cluster for the ConfigMap.
-	// Those that are "" are left out.
+	// Empty ones are left out.
 	PodCIDR, ServiceCIDR, DNSIP string
 
 	// ManagedBy is the value of the label giantswarm.io/managed-by. If "", it is
@@ -66,7 +66,7 @@ const (
 	// Giant Swarm has it: who may read Secrets or pods of the workload cluster
 	// reads them.
 	CredentialsEverywhere Credentials = iota
-	// CredentialsOnMachines is the drop-in alone: root of the cluster's machines
+	// CredentialsOnMachines is only the drop-in: root of the cluster's machines
 	// reads them, and who may run systemctl there.
 	CredentialsOnMachines
 	// CredentialsNowhere leaves them out: for a proxy that knows clusters by
@@ -120,7 +120,7 @@ func (v ClusterValues) Build() (*ClusterObjects, error) {
 	if err != nil {
 		return nil, err
 	}
-	public, err := yaml.Marshal(v.facts())
+	public, err := yaml.Marshal(v.configMapValues())
 	if err != nil {
 		return nil, fmt.Errorf("proxyconfig: values: %w", err)
 	}
@@ -132,15 +132,15 @@ func (v ClusterValues) Build() (*ClusterObjects, error) {
 	return &ClusterObjects{
 		ConfigMap: &corev1.ConfigMap{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-			ObjectMeta: v.meta(values), Data: map[string]string{ValuesKey: string(public)},
+			ObjectMeta: v.objectMeta(values), Data: map[string]string{ValuesKey: string(public)},
 		},
-		Secret:       v.secret(values, ValuesKey, private),
-		SystemdProxy: v.secret(v.SystemdSecret().Name, ContainerdKey, []byte(dropIn)),
+		Secret:       v.newSecret(values, ValuesKey, private),
+		SystemdProxy: v.newSecret(v.SystemdSecret().Name, ContainerdKey, []byte(dropIn)),
 	}, nil
 }
 
 func (v ClusterValues) validate() error {
-	errs := []error{under("Config", v.Config.Validate()), fieldError("ContainerdNoProxy", checkList(v.ContainerdNoProxy))}
+	errs := []error{prefixFields("Config", v.Config.Validate()), fieldError("ContainerdNoProxy", checkList(v.ContainerdNoProxy))}
 	for _, f := range []struct {
 		field, value string
 		check        func(string) []string
@@ -173,7 +173,7 @@ func (v ClusterValues) managedBy() string {
 	return v.ManagedBy
 }
 
-func (v ClusterValues) meta(name string) metav1.ObjectMeta {
+func (v ClusterValues) objectMeta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Name: name, Namespace: v.Namespace,
 		Labels:      map[string]string{labelCluster: v.Name, labelManagedBy: v.managedBy()},
@@ -181,10 +181,10 @@ func (v ClusterValues) meta(name string) metav1.ObjectMeta {
 	}
 }
 
-func (v ClusterValues) secret(name, key string, value []byte) *corev1.Secret {
+func (v ClusterValues) newSecret(name, key string, value []byte) *corev1.Secret {
 	return &corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-		ObjectMeta: v.meta(name), Type: corev1.SecretTypeOpaque, Data: map[string][]byte{key: value},
+		ObjectMeta: v.objectMeta(name), Type: corev1.SecretTypeOpaque, Data: map[string][]byte{key: value},
 	}
 }
 

@@ -49,8 +49,8 @@ type proxySection struct {
 	HTTPSProxy string `json:"httpsProxy,omitempty"`
 }
 
-// facts are the values of the ConfigMap. Of the proxy it has the list alone.
-func (v ClusterValues) facts() values {
+// configMapValues are the values of the ConfigMap. Of the proxy it has only the list.
+func (v ClusterValues) configMapValues() values {
 	var f values
 	if v.PodCIDR != "" {
 		f.Calico = &calico{CIDR: v.PodCIDR}

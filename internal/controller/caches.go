@@ -89,7 +89,7 @@ func (c *Controller) Start(ctx context.Context, wg *sync.WaitGroup, informer cac
 	if err == nil {
 		err = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 			if ctx.Err() == nil {
-				c.failed(fmt.Errorf("%s: watch %s: %w", c.Name, what, err))
+				c.reportError(fmt.Errorf("%s: watch %s: %w", c.Name, what, err))
 			}
 		})
 	}

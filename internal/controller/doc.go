@@ -23,7 +23,7 @@ type Controller struct {
 	versions sync.Map // the last resourceVersion by informer, see [Controller.Version]
 }
 
-func (c *Controller) failed(err error) {
+func (c *Controller) reportError(err error) {
 	if c.Failed != nil && err != nil {
 		c.Failed(err)
 	}

@@ -32,7 +32,7 @@ func (l *LeaderElection) Check(name string) error {
 		return errors.New(name + ": Options.LeaderElection.Namespace is required")
 	}
 	// As client-go's elector has it, which would say so once the caches are filled.
-	lease, renew, retry := l.times()
+	lease, renew, retry := l.durations()
 	if lease <= renew || float64(renew) <= leaderelection.JitterFactor*float64(retry) || retry < 1 {
 		return fmt.Errorf("%s: Options.LeaderElection: got Lease %v, Renew %v and Retry %v: want Lease longer than Renew, and that longer than 1.2 Retry",
 			name, lease, renew, retry)
@@ -40,7 +40,7 @@ func (l *LeaderElection) Check(name string) error {
 	return nil
 }
 
-func (l *LeaderElection) times() (lease, renew, retry time.Duration) {
+func (l *LeaderElection) durations() (lease, renew, retry time.Duration) {
 	return cmp.Or(l.Lease, 15*time.Second), cmp.Or(l.Renew, 10*time.Second), cmp.Or(l.Retry, 2*time.Second)
 }
 
@@ -76,7 +76,7 @@ func (c *Controller) Lead(ctx context.Context, l *LeaderElection, lost error, wo
 		return nil
 	}
 	leading := make(chan context.Context, 1)
-	elector, err := c.elector(l, leading)
+	elector, err := c.newElector(l, leading)
 	if err != nil {
 		return fmt.Errorf("%s: Options.LeaderElection: %w", c.Name, err)
 	}
@@ -105,10 +105,10 @@ func (c *Controller) Lead(ctx context.Context, l *LeaderElection, lost error, wo
 	return nil
 }
 
-// elector sends the context of each term to leading.
-func (c *Controller) elector(l *LeaderElection, leading chan<- context.Context) (*leaderelection.LeaderElector, error) {
+// newElector sends the context of each term to leading.
+func (c *Controller) newElector(l *LeaderElection, leading chan<- context.Context) (*leaderelection.LeaderElector, error) {
 	name := cmp.Or(l.Name, c.Program)
-	lease, renew, retry := l.times()
+	lease, renew, retry := l.durations()
 	return leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: l.Namespace, Name: name},

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Health is what probes of the process are told. The zero Health is alive, and
+// Health answers probes of the process. The zero Health is alive, and
 // not ready.
 type Health struct {
 	mu    sync.Mutex // guards the fields below
@@ -42,7 +42,7 @@ func (h *Health) Healthz(ended string) http.Handler {
 		h.mu.Lock()
 		alive := !h.ended
 		h.mu.Unlock()
-		answer(w, alive, ended)
+		writeAnswer(w, alive, ended)
 	})
 }
 
@@ -56,11 +56,11 @@ func (h *Health) Readyz() http.Handler {
 		if last != nil {
 			reason = last.Error()
 		}
-		answer(w, ready, reason)
+		writeAnswer(w, ready, reason)
 	})
 }
 
-func answer(w http.ResponseWriter, ok bool, reason string) {
+func writeAnswer(w http.ResponseWriter, ok bool, reason string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if ok {
 		io.WriteString(w, "ok\n")

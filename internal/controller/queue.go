@@ -25,15 +25,15 @@ func Work[K comparable](ctx context.Context, queue workqueue.TypedRateLimitingIn
 	var all sync.WaitGroup
 	for range workers {
 		all.Go(func() {
-			for next(ctx, queue, queued, reconcile) {
+			for workNext(ctx, queue, queued, reconcile) {
 			}
 		})
 	}
 	all.Wait()
 }
 
-// next takes one key from the queue; false says that the queue is shut.
-func next[K comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[K], queued func(int), reconcile func(context.Context, K) error) bool {
+// workNext takes one key from the queue; false says that the queue is shut.
+func workNext[K comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[K], queued func(int), reconcile func(context.Context, K) error) bool {
 	key, shut := queue.Get()
 	if shut {
 		return false

@@ -16,7 +16,7 @@ import (
 // Group is that of Cluster API's Clusters.
 const Group = "cluster.x-k8s.io"
 
-// clusterVersions are those that are understood, the preferred one first.
+// clusterVersions are the versions of Clusters that we read, the preferred one first.
 var clusterVersions = []string{"v1beta2", "v1beta1"}
 
 // NoCRD is the text of the error for an API server that serves no Clusters,
@@ -24,11 +24,12 @@ var clusterVersions = []string{"v1beta2", "v1beta1"}
 const NoCRD = ": the API server serves no clusters.cluster.x-k8s.io in v1beta2 or v1beta1: install Cluster API's CustomResourceDefinitions"
 
 // ClusterResource finds the version of Clusters that is served. It tries until
-// it knows; false says that ctx ended first. missing is its error if none is.
+// it knows; false means that ctx ended first. missing is the error if no version is
+// served.
 func (c *Controller) ClusterResource(ctx context.Context, missing error) (schema.GroupVersionResource, bool) {
 	wait := backoff.Backoff{First: time.Second}
 	for {
-		gvr, err := c.served(ctx, missing)
+		gvr, err := c.servedVersion(ctx, missing)
 		if err == nil {
 			return gvr, true
 		}
@@ -36,7 +37,7 @@ func (c *Controller) ClusterResource(ctx context.Context, missing error) (schema
 			return gvr, false
 		}
 		c.Health.Failed(err)
-		c.failed(err)
+		c.reportError(err)
 		select {
 		case <-ctx.Done():
 			return gvr, false
@@ -45,7 +46,7 @@ func (c *Controller) ClusterResource(ctx context.Context, missing error) (schema
 	}
 }
 
-func (c *Controller) served(ctx context.Context, missing error) (schema.GroupVersionResource, error) {
+func (c *Controller) servedVersion(ctx context.Context, missing error) (schema.GroupVersionResource, error) {
 	for _, version := range clusterVersions {
 		gvr := schema.GroupVersionResource{Group: Group, Version: version, Resource: "clusters"}
 		list, err := c.Resources(ctx, gvr.GroupVersion())

@@ -36,7 +36,7 @@ func Trim(u *unstructured.Unstructured, wanted func(annotation string) bool, pat
 	return kept
 }
 
-// Annotations returns a copy of those that are wanted; nil for none.
+// Annotations returns a copy of the wanted ones; nil if there are none.
 func Annotations(all map[string]string, wanted func(name string) bool) map[string]string {
 	var kept map[string]string
 	for k, v := range all {

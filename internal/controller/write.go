@@ -21,7 +21,7 @@ func (c *Controller) WriteError(verb, kind string, name types.NamespacedName, er
 }
 
 // Older reports whether resourceVersion a is before b. It is false if one of
-// them is no number. (apimachinery compares them since 0.35.)
+// them is not a number. (apimachinery compares them since 0.35.)
 func Older(a, b string) bool {
 	x, errX := strconv.ParseUint(a, 10, 64)
 	y, errY := strconv.ParseUint(b, 10, 64)

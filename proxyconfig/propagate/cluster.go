@@ -60,9 +60,9 @@ func ReadCluster(cluster *unstructured.Unstructured) (Cluster, error) {
 	return c, nil
 }
 
-// own makes the Cluster an owner of the object, instead of one of the same name
+// withOwner makes the Cluster an owner of the object, instead of one of the same name
 // that is gone.
-func (c Cluster) own(refs []metav1.OwnerReference) []metav1.OwnerReference {
+func (c Cluster) withOwner(refs []metav1.OwnerReference) []metav1.OwnerReference {
 	ours := metav1.OwnerReference{APIVersion: c.APIVersion, Kind: "Cluster", Name: c.Name, UID: c.UID}
 	var kept []metav1.OwnerReference
 	found := false
@@ -81,9 +81,9 @@ func (c Cluster) own(refs []metav1.OwnerReference) []metav1.OwnerReference {
 	return kept
 }
 
-// first of the networks, and the address of the DNS in it: the tenth, where
+// firstNetwork of the networks, and the address of the DNS in it: the tenth, where
 // kubeadm and others have it.
-func first(networks []string) string {
+func firstNetwork(networks []string) string {
 	if len(networks) == 0 {
 		return ""
 	}

@@ -4,7 +4,7 @@
 //
 // [Plan] is the centre: a pure function from a [Cluster], what the API server
 // holds of it ([Held]) and the [Config] to what is to be written, an [Action].
-// [Propagator] is a controller around it, on client-go alone.
+// [Propagator] is a controller around it, on client-go only.
 // examples/proxy-propagator runs it; in a controller-runtime manager it is a
 // Runnable: manager.RunnableFunc(p.Run).
 //
@@ -17,7 +17,7 @@
 // What one Cluster has otherwise is in one place, the Secret
 // <cluster>-proxy-override of its namespace with the label [LabelOverride]; the
 // Key constants say what both hold. Without the label it is not seen. An override
-// that can't be used stops its Cluster's writes alone. Whoever writes overrides
+// that can't be used stops only its Cluster's writes. Whoever writes overrides
 // can't let the installation's credentials go further than Config.Credentials
 // does, but may send all else where they like: who may write Secrets beside a
 // Cluster decides about its proxies.
@@ -50,7 +50,7 @@
 //  2. Change the installation's Secret, or the override. All objects of all
 //     Clusters are rendered again, within 10 seconds for 500 of them; Hooks.Wrote
 //     tells of each, in the order above, Clusters in none.
-//  3. Charts are rendered again by who deploys them, and pods with the variables
+//  3. Charts are rendered again by whatever deploys them, and pods with the variables
 //     restart with that. Pods that refer to a Secret of [EnvSecrets], or to any
 //     by valueFrom, keep the old password until someone restarts them.
 //  4. Machines keep the drop-in that they were made with. Have new ones made

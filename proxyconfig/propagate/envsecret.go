@@ -52,12 +52,12 @@ func planEnv(namespace, name string, installation, held *corev1.Secret, config C
 		}}}
 		return p.action, nil
 	}
-	if p.ours(Object{Secret: held}, held.Immutable) {
+	if p.isOurs(Object{Secret: held}, held.Immutable) {
 		next := held.DeepCopy()
 		for _, key := range []string{KeyHTTPProxy, KeyHTTPSProxy, KeyNoProxy} {
 			delete(next.Data, key)
 		}
-		next.Data = put(next.Data, data)
+		next.Data = mergeMap(next.Data, data)
 		if !equality.Semantic.DeepEqual(held, next) {
 			p.action.Writes = []Object{{Secret: next}}
 		}

@@ -29,7 +29,7 @@ type Object struct {
 	ConfigMap *corev1.ConfigMap
 }
 
-func (o Object) meta() (kind string, meta *metav1.ObjectMeta) {
+func (o Object) kindAndMeta() (kind string, meta *metav1.ObjectMeta) {
 	if o.Secret != nil {
 		return kindSecret, &o.Secret.ObjectMeta
 	}
@@ -41,7 +41,7 @@ func (o Object) String() string {
 	if o == (Object{}) {
 		return "nothing"
 	}
-	kind, meta := o.meta()
+	kind, meta := o.kindAndMeta()
 	return kind + " " + meta.Namespace + "/" + meta.Name
 }
 
@@ -72,9 +72,9 @@ func (e *NotOursError) Error() string {
 		e.Object, e.ManagedBy, LabelManagedBy, e.Want)
 }
 
-// ours reports whether a held object may be written, and says so if not.
-func (p *planner) ours(held Object, immutable *bool) bool {
-	_, meta := held.meta()
+// isOurs reports whether a held object may be written, and says so if not.
+func (p *planner) isOurs(held Object, immutable *bool) bool {
+	_, meta := held.kindAndMeta()
 	e := NotOursError{Object: held.String(), Want: p.config.managedBy(), ManagedBy: meta.Labels[LabelManagedBy]}
 	if e.ManagedBy == e.Want {
 		if e.Immutable = immutable != nil && *immutable; !e.Immutable {
@@ -82,65 +82,65 @@ func (p *planner) ours(held Object, immutable *bool) bool {
 		}
 	}
 	p.errs = append(p.errs, &e)
-	p.action.Events = append(p.action.Events, warning(ReasonNotOurs, &e))
+	p.action.Events = append(p.action.Events, warningEvent(ReasonNotOurs, &e))
 	p.action.After = recheck
 	return false
 }
 
-// systemdProxy waits for the endpoint: machines are made from what it holds
+// planSystemdProxy waits for the endpoint: machines are made from what it holds
 // then, once, and one without the endpoint would ask the proxy for its API server.
-func (p *planner) systemdProxy(want *corev1.Secret) {
+func (p *planner) planSystemdProxy(want *corev1.Secret) {
 	if len(p.cluster.Facts.ControlPlaneHosts) == 0 {
 		return
 	}
-	p.secret(p.held.SystemdProxy, want)
+	p.planSecret(p.held.SystemdProxy, want)
 }
 
-func (p *planner) secret(held, want *corev1.Secret) {
+func (p *planner) planSecret(held, want *corev1.Secret) {
 	if held == nil {
-		want.OwnerReferences = p.cluster.own(nil)
+		want.OwnerReferences = p.cluster.withOwner(nil)
 		p.action.Writes = append(p.action.Writes, Object{Secret: want})
 		return
 	}
-	if !p.ours(Object{Secret: held}, held.Immutable) {
+	if !p.isOurs(Object{Secret: held}, held.Immutable) {
 		return
 	}
 	next := held.DeepCopy()
-	next.Data = put(next.Data, want.Data)
-	p.metadata(&next.ObjectMeta, want.ObjectMeta)
+	next.Data = mergeMap(next.Data, want.Data)
+	p.mergeMetadata(&next.ObjectMeta, want.ObjectMeta)
 	if !equality.Semantic.DeepEqual(held, next) {
 		p.action.Writes = append(p.action.Writes, Object{Secret: next})
 	}
 }
 
-func (p *planner) configMap(held, want *corev1.ConfigMap) {
+func (p *planner) planConfigMap(held, want *corev1.ConfigMap) {
 	if held == nil {
-		want.OwnerReferences = p.cluster.own(nil)
+		want.OwnerReferences = p.cluster.withOwner(nil)
 		p.action.Writes = append(p.action.Writes, Object{ConfigMap: want})
 		return
 	}
-	if !p.ours(Object{ConfigMap: held}, held.Immutable) {
+	if !p.isOurs(Object{ConfigMap: held}, held.Immutable) {
 		return
 	}
 	next := held.DeepCopy()
-	next.Data = put(next.Data, want.Data)
+	next.Data = mergeMap(next.Data, want.Data)
 	for key := range want.Data {
 		delete(next.BinaryData, key) // no key may be in both
 	}
-	p.metadata(&next.ObjectMeta, want.ObjectMeta)
+	p.mergeMetadata(&next.ObjectMeta, want.ObjectMeta)
 	if !equality.Semantic.DeepEqual(held, next) {
 		p.action.Writes = append(p.action.Writes, Object{ConfigMap: next})
 	}
 }
 
-func (p *planner) metadata(to *metav1.ObjectMeta, want metav1.ObjectMeta) {
-	to.Labels = put(to.Labels, want.Labels)
-	to.Annotations = put(to.Annotations, want.Annotations)
-	to.OwnerReferences = p.cluster.own(to.OwnerReferences)
+func (p *planner) mergeMetadata(to *metav1.ObjectMeta, want metav1.ObjectMeta) {
+	to.Labels = mergeMap(to.Labels, want.Labels)
+	to.Annotations = mergeMap(to.Annotations, want.Annotations)
+	to.OwnerReferences = p.cluster.withOwner(to.OwnerReferences)
 }
 
-// put keeps the keys that are not in want.
-func put[V any](to, want map[string]V) map[string]V {
+// mergeMap keeps the keys that are not in want.
+func mergeMap[V any](to, want map[string]V) map[string]V {
 	if to == nil {
 		to = map[string]V{}
 	}

@@ -40,7 +40,7 @@ func (c Config) managedBy() string {
 	return c.ManagedBy
 }
 
-func (c Config) layout() noproxy.Layout {
+func (c Config) listLayout() noproxy.Layout {
 	if c.MergedList {
 		return noproxy.Merged
 	}
@@ -56,7 +56,7 @@ type Held struct {
 	ConfigMap    *corev1.ConfigMap // <cluster>-cluster-values
 }
 
-// Format writes the type alone, whatever the verb.
+// Format writes only the type, whatever the verb.
 func (h Held) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "propagate.Held{(redacted)}") }
 
 // MarshalText returns the same.
@@ -120,38 +120,38 @@ func Plan(cluster Cluster, held Held, config Config) (Action, error) {
 	}
 	user, err := readOverride(held.Override)
 	if err != nil {
-		return p.refuse(ReasonOverride, err)
+		return p.refusePlan(ReasonOverride, err)
 	}
-	values, err := p.values(installation, user)
+	values, err := p.mergeLayers(installation, user)
 	if err != nil {
 		reason := ReasonCluster
 		if errors.As(err, new(*SourceError)) {
 			reason = ReasonOverride
 		}
-		return p.refuse(reason, err)
+		return p.refusePlan(reason, err)
 	}
 	objects, err := values.Build()
 	if err != nil {
-		return p.refuse(ReasonCluster, fmt.Errorf("propagate: Cluster %s/%s: %w", cluster.Namespace, cluster.Name, err))
+		return p.refusePlan(ReasonCluster, fmt.Errorf("propagate: Cluster %s/%s: %w", cluster.Namespace, cluster.Name, err))
 	}
-	p.systemdProxy(objects.SystemdProxy)
-	p.secret(held.Secret, objects.Secret)
-	p.configMap(held.ConfigMap, objects.ConfigMap)
+	p.planSystemdProxy(objects.SystemdProxy)
+	p.planSecret(held.Secret, objects.Secret)
+	p.planConfigMap(held.ConfigMap, objects.ConfigMap)
 	return p.action, errors.Join(p.errs...)
 }
 
-func (p *planner) refuse(reason string, err error) (Action, error) {
-	return Action{Events: []Event{warning(reason, err)}}, err
+func (p *planner) refusePlan(reason string, err error) (Action, error) {
+	return Action{Events: []Event{warningEvent(reason, err)}}, err
 }
 
-func warning(reason string, err error) Event {
+func warningEvent(reason string, err error) Event {
 	return Event{Type: corev1.EventTypeWarning, Reason: reason, Message: err.Error()}
 }
 
-// values merges the layers.
-func (p *planner) values(installation proxyconfig.Config, user override) (proxyconfig.ClusterValues, error) {
+// mergeLayers merges the layers.
+func (p *planner) mergeLayers(installation proxyconfig.Config, user override) (proxyconfig.ClusterValues, error) {
 	facts := p.cluster.Facts
-	facts.Layout = p.config.layout()
+	facts.Layout = p.config.listLayout()
 	merged, err := proxyconfig.Layers{Installation: installation, Cluster: facts, User: user.Override}.Merge()
 	if err != nil {
 		return proxyconfig.ClusterValues{}, fmt.Errorf("propagate: Cluster %s/%s: %w", p.cluster.Namespace, p.cluster.Name, err)
@@ -159,10 +159,10 @@ func (p *planner) values(installation proxyconfig.Config, user override) (proxyc
 	v := proxyconfig.ClusterValues{
 		Name: p.cluster.Name, Namespace: p.cluster.Namespace, Config: merged.Config,
 		Credentials: p.config.Credentials, EnvSecret: p.config.EnvSecret, ManagedBy: p.config.managedBy(),
-		PodCIDR: first(facts.PodCIDRs), ServiceCIDR: first(facts.ServiceCIDRs), DNSIP: dnsIP(first(facts.ServiceCIDRs)),
+		PodCIDR: firstNetwork(facts.PodCIDRs), ServiceCIDR: firstNetwork(facts.ServiceCIDRs), DNSIP: dnsIP(firstNetwork(facts.ServiceCIDRs)),
 	}
 	if c := user.credentials; c != nil {
-		// Who writes an override is not who may give the installation's away.
+		// Whoever may write an override may not pass on the installation's credentials.
 		if *c < v.Credentials && (merged.HTTPProxyFrom == proxyconfig.FromInstallation || merged.HTTPSProxyFrom == proxyconfig.FromInstallation) {
 			return v, &SourceError{Secret: p.held.Override.Namespace + "/" + p.held.Override.Name, Key: KeyCredentials,
 				Err: errors.New("it lets the installation's credentials go where the installation doesn't")}

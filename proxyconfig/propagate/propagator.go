@@ -36,9 +36,9 @@ type Options struct {
 	Config Config
 	// Facts, if not nil, adds what the program knows more of a Cluster, such as
 	// the networks of its nodes and its cloud. It is called by several goroutines
-	// at once, for each plan: of what it reads beside the Cluster, changes are not
-	// noticed. The Cluster is whole, but for managedFields. Without Facts, the
-	// cache keeps what is read of it alone.
+	// at once, for each plan: changes to what it reads beside the Cluster are not
+	// noticed. The Cluster has all fields but managedFields. Without Facts, the
+	// cache keeps only the fields that are read.
 	Facts func(cluster *unstructured.Unstructured, facts *noproxy.Cluster)
 	// EnvSecrets are written in the management cluster. If nil, none.
 	EnvSecrets *EnvSecrets
@@ -97,13 +97,13 @@ type LeaderElection struct {
 	Namespace string // of the Lease. Required.
 	Name      string // of the Lease. "proxy-propagator" if empty.
 	Identity  string // of this process, unique. The host's name and a random number if empty.
-	// Lease is how long one who is silent is still taken for the leader; Renew,
+	// Lease is how long a silent leader still counts as the leader; Renew,
 	// how long the leader tries to renew it before it stops; Retry, the time
 	// between two attempts. 15, 10 and 2 seconds if 0.
 	Lease, Renew, Retry time.Duration
 }
 
-func (o *Options) election() *controller.LeaderElection {
+func (o *Options) leaderElection() *controller.LeaderElection {
 	return (*controller.LeaderElection)(o.LeaderElection)
 }
 
@@ -143,7 +143,7 @@ func New(opts Options) (*Propagator, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := opts.election().Check(packageName); err != nil {
+	if err := opts.leaderElection().Check(packageName); err != nil {
 		return nil, err
 	}
 	kube, dyn, err := controller.Clients(packageName, opts.REST, opts.Kubernetes, opts.Dynamic)
@@ -174,7 +174,7 @@ func (p *Propagator) run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	r := p.newRun(gvr)
-	defer r.wait()
+	defer r.waitStopped()
 	defer cancel()
 	if err := r.watch(ctx); err != nil {
 		return err
@@ -183,11 +183,11 @@ func (p *Propagator) run(ctx context.Context) error {
 		return nil
 	}
 	p.base.Health.Synced()
-	return p.base.Lead(ctx, p.opts.election(), ErrLostLease, r.work)
+	return p.base.Lead(ctx, p.opts.leaderElection(), ErrLostLease, r.runWorkers)
 }
 
-// work plans and writes until ctx ends.
-func (r *run) work(ctx context.Context) {
+// runWorkers plans and writes until ctx ends.
+func (r *run) runWorkers(ctx context.Context) {
 	if leading := r.opts.Hooks.Leading; leading != nil {
 		leading(true)
 		defer leading(false)

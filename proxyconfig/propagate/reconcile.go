@@ -18,12 +18,12 @@ import (
 func (r *run) reconcile(ctx context.Context, t task) error {
 	switch t.kind {
 	case namespaceTask:
-		return r.namespace(ctx, t)
+		return r.reconcileNamespace(ctx, t)
 	case installationTask:
 		r.checkInstallation(ctx)
 		return nil
 	}
-	return r.cluster(ctx, t)
+	return r.reconcileCluster(ctx, t)
 }
 
 // checkInstallation tells of the installation's Secret, once for all Clusters.
@@ -40,57 +40,57 @@ func (r *run) checkInstallation(ctx context.Context) {
 	if secret != nil {
 		about.UID = secret.UID
 	}
-	r.event(ctx, about, warning(ReasonInstallation, err))
+	r.recordEvent(ctx, about, warningEvent(ReasonInstallation, err))
 }
 
-func (r *run) cluster(ctx context.Context, t task) error {
+func (r *run) reconcileCluster(ctx context.Context, t task) error {
 	u, _ := r.clusters.Get(t.Namespace, t.Name).(*unstructured.Unstructured)
 	if u == nil {
 		return nil
 	}
 	began := time.Now()
-	cluster, err := r.read(u)
+	cluster, err := r.readCluster(u)
 	if err != nil {
-		r.planned(t.NamespacedName, began, err)
-		r.event(ctx, cluster.reference(), warning(ReasonCluster, err))
+		r.reportPlan(t.NamespacedName, began, err)
+		r.recordEvent(ctx, cluster.objectReference(), warningEvent(ReasonCluster, err))
 		return nil
 	}
 	secrets, configMaps := r.base.Version(r.secrets, t.Namespace), r.base.Version(r.configMaps, t.Namespace) // before held
-	held := r.held(cluster)
+	held := r.cachedObjects(cluster)
 	if !r.caughtUp(cluster, held, secrets, configMaps, began) {
 		r.queue.AddAfter(t, time.Second) // the event comes sooner
 		return nil
 	}
 	plan := func(found *Object) (Action, error) {
-		held.add(found)
+		held.addFound(found)
 		action, err := Plan(cluster, held, r.opts.Config)
-		r.planned(t.NamespacedName, began, err)
+		r.reportPlan(t.NamespacedName, began, err)
 		return action, err
 	}
-	return r.do(ctx, t, cluster.reference(), plan)
+	return r.applyPlan(ctx, t, cluster.objectReference(), plan)
 }
 
-func (r *run) planned(cluster types.NamespacedName, began time.Time, err error) {
+func (r *run) reportPlan(cluster types.NamespacedName, began time.Time, err error) {
 	if planned := r.opts.Hooks.Planned; planned != nil {
 		planned(cluster, time.Since(began), err)
 	}
 }
 
-// do plans, and writes. An object that turns out to be there, though the caches
-// have no such one, is planned with: they see ours alone.
-func (r *run) do(ctx context.Context, t task, about corev1.ObjectReference, plan func(found *Object) (Action, error)) error {
+// applyPlan plans, and writes. If an object exists that the caches don't have,
+// since they hold only ours, it plans once more with that object.
+func (r *run) applyPlan(ctx context.Context, t task, about corev1.ObjectReference, plan func(found *Object) (Action, error)) error {
 	var found *Object
 	for {
 		action, _ := plan(found) // an error was told of, and is not mended by trying again
 		var err error
-		if found, err = r.write(ctx, action.Writes); err != nil {
+		if found, err = r.writeObjects(ctx, action.Writes); err != nil {
 			return err
 		}
 		if found != nil {
 			continue
 		}
 		for _, e := range action.Events {
-			r.event(ctx, about, e)
+			r.recordEvent(ctx, about, e)
 		}
 		if action.After > 0 {
 			r.queue.AddAfter(t, controller.Spread(action.After))
@@ -99,7 +99,7 @@ func (r *run) do(ctx context.Context, t task, about corev1.ObjectReference, plan
 	}
 }
 
-func (r *run) read(u *unstructured.Unstructured) (Cluster, error) {
+func (r *run) readCluster(u *unstructured.Unstructured) (Cluster, error) {
 	u = u.DeepCopy()
 	c, err := ReadCluster(u)
 	if err == nil && r.opts.Facts != nil {
@@ -108,12 +108,12 @@ func (r *run) read(u *unstructured.Unstructured) (Cluster, error) {
 	return c, err
 }
 
-func (c Cluster) reference() corev1.ObjectReference {
+func (c Cluster) objectReference() corev1.ObjectReference {
 	return corev1.ObjectReference{APIVersion: c.APIVersion, Kind: "Cluster", Namespace: c.Namespace, Name: c.Name, UID: c.UID}
 }
 
-// held is what the caches hold. Plan does not write to it.
-func (r *run) held(c Cluster) Held {
+// cachedObjects is what the caches hold. Plan does not write to it.
+func (r *run) cachedObjects(c Cluster) Held {
 	named := func(suffix string) types.NamespacedName {
 		return types.NamespacedName{Namespace: c.Namespace, Name: c.Name + suffix}
 	}
@@ -127,8 +127,8 @@ func (r *run) held(c Cluster) Held {
 	}
 }
 
-// add puts an object that was found in its place.
-func (h *Held) add(found *Object) {
+// addFound puts an object that was found in its place.
+func (h *Held) addFound(found *Object) {
 	switch {
 	case found == nil:
 	case found.ConfigMap != nil:
@@ -144,10 +144,10 @@ func (h *Held) add(found *Object) {
 // show what was written for the Cluster.
 func (r *run) caughtUp(c Cluster, held Held, secrets, configMaps string, now time.Time) bool {
 	shows := func(at, kind, name string, cached metav1.Object) bool {
-		return r.ledger.caughtUp(kind+" "+c.Namespace+"/"+name, cached, at, now)
+		return r.tracker.caughtUp(kind+" "+c.Namespace+"/"+name, cached, at, now)
 	}
-	systemd := shows(secrets, kindSecret, c.Name+systemdSuffix, object(held.SystemdProxy))
-	values := shows(secrets, kindSecret, c.Name+valuesSuffix, object(held.Secret))
+	systemd := shows(secrets, kindSecret, c.Name+systemdSuffix, secretObject(held.SystemdProxy))
+	values := shows(secrets, kindSecret, c.Name+valuesSuffix, secretObject(held.Secret))
 	var m metav1.Object
 	if held.ConfigMap != nil {
 		m = held.ConfigMap
@@ -155,16 +155,16 @@ func (r *run) caughtUp(c Cluster, held Held, secrets, configMaps string, now tim
 	return shows(configMaps, kindConfigMap, c.Name+valuesSuffix, m) && systemd && values
 }
 
-// object is a nil interface for a nil Secret.
-func object(s *corev1.Secret) metav1.Object {
+// secretObject is a nil interface for a nil Secret.
+func secretObject(s *corev1.Secret) metav1.Object {
 	if s == nil {
 		return nil
 	}
 	return s
 }
 
-// namespace is for the Secret of Options.EnvSecrets.
-func (r *run) namespace(ctx context.Context, t task) error {
+// reconcileNamespace is for the Secret of Options.EnvSecrets.
+func (r *run) reconcileNamespace(ctx context.Context, t task) error {
 	name := types.NamespacedName{Namespace: t.Namespace, Name: r.opts.EnvSecrets.Name}
 	ns := r.namespaces.Namespace(t.Namespace)
 	if ns == nil || ns.DeletionTimestamp != nil || name == r.installation {
@@ -172,12 +172,12 @@ func (r *run) namespace(ctx context.Context, t task) error {
 	}
 	at := r.base.Version(r.envSecrets, t.Namespace) // before held
 	held := r.envSecrets.Secret(name)
-	if !r.ledger.caughtUp(kindSecret+" "+name.String(), object(held), at, time.Now()) {
+	if !r.tracker.caughtUp(kindSecret+" "+name.String(), secretObject(held), at, time.Now()) {
 		r.queue.AddAfter(t, time.Second)
 		return nil
 	}
 	about := corev1.ObjectReference{APIVersion: "v1", Kind: kindSecret, Namespace: name.Namespace, Name: name.Name}
-	return r.do(ctx, t, about, func(found *Object) (Action, error) {
+	return r.applyPlan(ctx, t, about, func(found *Object) (Action, error) {
 		if found != nil {
 			held = found.Secret
 		}

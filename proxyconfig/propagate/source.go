@@ -20,7 +20,7 @@ const LabelOverride = "causewayproject.github.io/proxy-override"
 // Keys of the installation's Secret, and of a Secret <cluster>-proxy-override.
 // Another key is an error. HTTP_PROXY, HTTPS_PROXY and NO_PROXY are as
 // [proxyconfig.Config.EnvSecretData] makes them; KeyValues is a document for
-// [proxyconfig.ReadValues]. Those that speak of the same have to agree.
+// [proxyconfig.ReadValues]. Keys that set the same thing have to agree.
 const (
 	KeyValues     = "values"
 	KeyHTTPProxy  = "HTTP_PROXY"
@@ -31,7 +31,7 @@ const (
 	// proxies are not used; of the installation's Secret, that it may name none.
 	KeyDirect = "direct"
 
-	// Of an override alone.
+	// Only of an override.
 
 	KeyOwnList     = "ownList"     // "true" or "false": drop the installation's list
 	KeyContainerd  = "containerd"  // "computed" or "installation": see Config.ContainerdInstallation
@@ -64,16 +64,16 @@ type override struct {
 	credentials            *proxyconfig.Credentials
 }
 
-// settings are the keys that are words, and what takes them.
-func (o *override) settings() map[string]func(text string) error {
+// settingsByKey are the keys that are words, and what takes them.
+func (o *override) settingsByKey() map[string]func(text string) error {
 	return map[string]func(string) error{
-		KeyDirect:  func(text string) error { return flag(&o.Direct, text) },
-		KeyOwnList: func(text string) error { return flag(&o.OwnList, text) },
+		KeyDirect:  func(text string) error { return setBool(&o.Direct, text) },
+		KeyOwnList: func(text string) error { return setBool(&o.OwnList, text) },
 		KeyContainerd: func(text string) error {
-			return choose(&o.containerdInstallation, text, map[string]bool{"computed": false, "installation": true})
+			return setChoice(&o.containerdInstallation, text, map[string]bool{"computed": false, "installation": true})
 		},
 		KeyCredentials: func(text string) error {
-			return choose(&o.credentials, text, map[string]proxyconfig.Credentials{
+			return setChoice(&o.credentials, text, map[string]proxyconfig.Credentials{
 				"everywhere": proxyconfig.CredentialsEverywhere,
 				"machines":   proxyconfig.CredentialsOnMachines,
 				"nowhere":    proxyconfig.CredentialsNowhere,
@@ -82,7 +82,7 @@ func (o *override) settings() map[string]func(text string) error {
 	}
 }
 
-func flag(to *bool, text string) error {
+func setBool(to *bool, text string) error {
 	if text != "true" && text != "false" {
 		return errors.New("want true or false")
 	}
@@ -90,7 +90,7 @@ func flag(to *bool, text string) error {
 	return nil
 }
 
-func choose[T any](to **T, text string, of map[string]T) error {
+func setChoice[T any](to **T, text string, of map[string]T) error {
 	value, ok := of[text]
 	if !ok {
 		return errors.New("want " + strings.Join(slices.Sorted(maps.Keys(of)), " or "))
@@ -112,7 +112,7 @@ func readSource(secret *corev1.Secret, words ...string) (override, error) {
 			errs = append(errs, &SourceError{Secret: secret.Namespace + "/" + secret.Name, Key: key, Err: err})
 		}
 	}
-	settings := o.settings()
+	settings := o.settingsByKey()
 	for _, key := range slices.Sorted(maps.Keys(secret.Data)) {
 		value := secret.Data[key]
 		switch {
@@ -123,7 +123,7 @@ func readSource(secret *corev1.Secret, words ...string) (override, error) {
 		case slices.Contains(words, key):
 			fail(key, settings[key](strings.TrimSpace(string(value))))
 		default:
-			fail(key, fmt.Errorf("unknown; want one of %s", strings.Join(known(words), ", ")))
+			fail(key, fmt.Errorf("unknown; want one of %s", strings.Join(knownKeys(words), ", ")))
 		}
 	}
 	document, err := yaml.Marshal(map[string]any{"env": variables})
@@ -134,7 +134,7 @@ func readSource(secret *corev1.Secret, words ...string) (override, error) {
 	return o, errors.Join(errs...)
 }
 
-func known(words []string) []string {
+func knownKeys(words []string) []string {
 	return append([]string{KeyValues, KeyHTTPProxy, KeyHTTPSProxy, KeyNoProxy}, words...)
 }
 

@@ -32,7 +32,7 @@ type run struct {
 	clusters, secrets, configMaps, overrides controller.Caches
 	installations, namespaces, envSecrets    controller.Caches
 
-	ledger    *ledger
+	tracker   *writeTracker
 	informers sync.WaitGroup
 }
 
@@ -53,14 +53,14 @@ const (
 
 func (p *Propagator) newRun(gvr schema.GroupVersionResource) *run {
 	return &run{
-		Propagator: p, clusterGVR: gvr, queue: controller.NewQueue[task](), ledger: newLedger(),
+		Propagator: p, clusterGVR: gvr, queue: controller.NewQueue[task](), tracker: newWriteTracker(),
 		clusters: controller.Caches{}, secrets: controller.Caches{}, configMaps: controller.Caches{}, overrides: controller.Caches{},
 		installations: controller.Caches{}, namespaces: controller.Caches{}, envSecrets: controller.Caches{},
 	}
 }
 
-// wait waits for what the run has started; its context has ended.
-func (r *run) wait() {
+// waitStopped waits for what the run has started; its context has ended.
+func (r *run) waitStopped() {
 	r.queue.ShutDown()
 	r.informers.Wait()
 }
@@ -91,12 +91,12 @@ func (r *run) watch(ctx context.Context) error {
 		changed func(old, new any)
 	}{
 		{r.clusters, "Clusters", r.trimCluster, r.clusterChanged},
-		{r.secrets, "Secrets", trim, r.secretChanged},
-		{r.configMaps, "ConfigMaps", trim, r.configMapChanged},
-		{r.overrides, "Secrets of overrides", trim, r.overrideChanged},
-		{r.installations, "Secret " + r.installation.String(), trim, r.installationChanged},
+		{r.secrets, "Secrets", dropManagedFields, r.secretChanged},
+		{r.configMaps, "ConfigMaps", dropManagedFields, r.configMapChanged},
+		{r.overrides, "Secrets of overrides", dropManagedFields, r.overrideChanged},
+		{r.installations, "Secret " + r.installation.String(), dropManagedFields, r.installationChanged},
 		{r.namespaces, "Namespaces", trimNamespace, r.namespaceChanged},
-		{r.envSecrets, "Secrets " + envName(r.opts.EnvSecrets), trim, r.envSecretChanged},
+		{r.envSecrets, "Secrets " + envName(r.opts.EnvSecrets), dropManagedFields, r.envSecretChanged},
 	} {
 		for _, informer := range w.caches {
 			if err := r.base.Start(ctx, &r.informers, informer, w.what, w.trim, w.changed); err != nil {
@@ -124,9 +124,9 @@ func (r *run) secretInformer(namespace, label, name string) cache.SharedIndexInf
 	})
 }
 
-// trim keeps all but managedFields, since it is written back. (The API server
+// dropManagedFields keeps all but managedFields, since it is written back. (The API server
 // keeps those that an update leaves out.)
-func trim(object any) (any, error) {
+func dropManagedFields(object any) (any, error) {
 	if o, err := meta.Accessor(object); err == nil {
 		o.SetManagedFields(nil)
 	}
@@ -146,7 +146,7 @@ func trimNamespace(object any) (any, error) {
 func (r *run) trimCluster(object any) (any, error) {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok || r.opts.Facts != nil {
-		return trim(object)
+		return dropManagedFields(object)
 	}
 	return controller.Trim(u, func(annotation string) bool { return annotation == controller.PausedAnnotation },
 		[]string{"spec", "paused"}, []string{"spec", "controlPlaneEndpoint"}, []string{"spec", "clusterNetwork"}), nil
@@ -174,8 +174,8 @@ func sameCluster(a, b *unstructured.Unstructured) bool {
 		reflect.DeepEqual(a.Object["spec"], b.Object["spec"]) && reflect.DeepEqual(a.Object["status"], b.Object["status"])
 }
 
-// named queues the Cluster that an object of this name belongs to.
-func (r *run) named(object metav1.Object, suffixes ...string) {
+// queueCluster queues the Cluster that an object of this name belongs to.
+func (r *run) queueCluster(object metav1.Object, suffixes ...string) {
 	for _, suffix := range suffixes {
 		if name, ok := strings.CutSuffix(object.GetName(), suffix); ok {
 			r.queue.Add(task{NamespacedName: types.NamespacedName{Namespace: object.GetNamespace(), Name: name}})
@@ -185,19 +185,19 @@ func (r *run) named(object metav1.Object, suffixes ...string) {
 
 func (r *run) secretChanged(old, new any) {
 	if s, ok := controller.Either[*corev1.Secret](old, new); ok {
-		r.named(s, valuesSuffix, systemdSuffix)
+		r.queueCluster(s, valuesSuffix, systemdSuffix)
 	}
 }
 
 func (r *run) configMapChanged(old, new any) {
 	if m, ok := controller.Either[*corev1.ConfigMap](old, new); ok {
-		r.named(m, valuesSuffix)
+		r.queueCluster(m, valuesSuffix)
 	}
 }
 
 func (r *run) overrideChanged(old, new any) {
 	if s, ok := controller.Either[*corev1.Secret](old, new); ok {
-		r.named(s, overrideSuffix)
+		r.queueCluster(s, overrideSuffix)
 	}
 }
 

@@ -11,25 +11,25 @@ import (
 	"github.com/causewayproject/causeway/internal/controller"
 )
 
-// write writes the objects in their order. It returns one that is there though
+// writeObjects writes the objects in their order. It returns one that is there though
 // it was to be created; what comes after it is not written. A write that fails
 // is planned anew, never repeated.
-func (r *run) write(ctx context.Context, objects []Object) (found *Object, err error) {
+func (r *run) writeObjects(ctx context.Context, objects []Object) (found *Object, err error) {
 	for _, o := range objects {
-		objectKind, meta := o.meta()
+		objectKind, meta := o.kindAndMeta()
 		kind := WriteUpdate
 		if meta.ResourceVersion == "" {
 			kind = WriteCreate
 		}
-		version, err := r.send(ctx, o, kind)
+		version, err := r.sendWrite(ctx, o, kind)
 		if kind == WriteCreate && apierrors.IsAlreadyExists(err) {
-			return r.get(ctx, o)
+			return r.getLive(ctx, o)
 		}
 		err = r.base.WriteError(string(kind), objectKind, controller.NameOf(meta), err)
 		if err == nil {
-			r.ledger.wrote(o.String(), version, time.Now())
+			r.tracker.noteWrite(o.String(), version, time.Now())
 		}
-		r.wrote(o.String(), kind, err)
+		r.reportWrite(o.String(), kind, err)
 		if err != nil {
 			return nil, err
 		}
@@ -37,8 +37,8 @@ func (r *run) write(ctx context.Context, objects []Object) (found *Object, err e
 	return nil, nil
 }
 
-// send returns the resourceVersion that came of it.
-func (r *run) send(ctx context.Context, o Object, kind Write) (string, error) {
+// sendWrite returns the resourceVersion that came of it.
+func (r *run) sendWrite(ctx context.Context, o Object, kind Write) (string, error) {
 	manager := program + "-" + r.opts.Config.managedBy()
 	create, update := metav1.CreateOptions{FieldManager: manager}, metav1.UpdateOptions{FieldManager: manager}
 	var (
@@ -61,9 +61,9 @@ func (r *run) send(ctx context.Context, o Object, kind Write) (string, error) {
 	return made.GetResourceVersion(), nil
 }
 
-// get asks for an object that is in no cache.
-func (r *run) get(ctx context.Context, o Object) (*Object, error) {
-	kind, meta := o.meta()
+// getLive asks for an object that is in no cache.
+func (r *run) getLive(ctx context.Context, o Object) (*Object, error) {
+	kind, meta := o.kindAndMeta()
 	var (
 		found Object
 		err   error
@@ -75,31 +75,31 @@ func (r *run) get(ctx context.Context, o Object) (*Object, error) {
 	}
 	if err != nil {
 		err = r.base.WriteError("get", kind, controller.NameOf(meta), err)
-		r.failed(err)
+		r.reportError(err)
 		return nil, err
 	}
 	return &found, nil
 }
 
-func (r *run) failed(err error) {
+func (r *run) reportError(err error) {
 	if failed := r.opts.Hooks.Error; failed != nil {
 		failed(err)
 	}
 }
 
-func (r *run) wrote(object string, kind Write, err error) {
+func (r *run) reportWrite(object string, kind Write, err error) {
 	if wrote := r.opts.Hooks.Wrote; wrote != nil {
 		wrote(object, kind, err)
 	}
 }
 
-// event tells of an Event, once in an hour.
-func (r *run) event(ctx context.Context, about corev1.ObjectReference, e Event) {
+// recordEvent tells of an Event, once in an hour.
+func (r *run) recordEvent(ctx context.Context, about corev1.ObjectReference, e Event) {
 	tried, err := r.base.Tell(ctx, controller.Event{
 		Type: e.Type, Reason: e.Reason, Message: e.Message, Regarding: about,
-		Instance: r.opts.election().Instance(r.opts.Config.managedBy()),
-	}, r.ledger.tell)
+		Instance: r.opts.leaderElection().Instance(r.opts.Config.managedBy()),
+	}, r.tracker.isNewEvent)
 	if tried {
-		r.wrote(about.Kind+" "+about.Namespace+"/"+about.Name, WriteEvent, err)
+		r.reportWrite(about.Kind+" "+about.Namespace+"/"+about.Name, WriteEvent, err)
 	}
 }

@@ -31,7 +31,7 @@
 // # Who sees the credentials
 //
 // With Options.Plain they are in the answers, and whoever reaches the port
-// may ask for one. Let it be the API server alone (a client certificate, or a
+// may ask for one. Let that be only the API server (a client certificate, or a
 // NetworkPolicy), or let the credentials be in a Secret, as they are by default:
-// answers then have its name. No Hook is told a value.
+// answers then have its name. No Hook gets a value.
 package webhook

@@ -41,7 +41,7 @@ func (o *Options) maxBody() int64 {
 	return o.MaxBody
 }
 
-// Hooks are called by the goroutine of the request. Those that are nil are not.
+// Hooks are called by the goroutine of the request. A nil hook is not called.
 type Hooks struct {
 	// Reviewed is called for each request, when it has been decided and before
 	// the answer is written.
@@ -103,7 +103,7 @@ type statusError struct {
 func (e *statusError) Error() string { return e.err.Error() }
 func (e *statusError) Unwrap() error { return e.err }
 
-func failf(status int, format string, args ...any) error {
+func statusErrorf(status int, format string, args ...any) error {
 	return &statusError{status, fmt.Errorf("webhook: "+format, args...)}
 }
 
@@ -137,7 +137,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) answer(w http.ResponseWriter, r *http.Request, told *Review) ([]byte, error) {
 	i := h.injector.Load()
 	if i == nil {
-		return nil, failf(http.StatusServiceUnavailable, "no configuration yet")
+		return nil, statusErrorf(http.StatusServiceUnavailable, "no configuration yet")
 	}
 	req, err := h.read(w, r)
 	if err != nil {
@@ -155,29 +155,29 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, told *Review) (
 
 func (h *Handler) read(w http.ResponseWriter, r *http.Request) (*admissionv1.AdmissionRequest, error) {
 	if r.Method != http.MethodPost {
-		return nil, failf(http.StatusMethodNotAllowed, "got %s, want POST", r.Method)
+		return nil, statusErrorf(http.StatusMethodNotAllowed, "got %s, want POST", r.Method)
 	}
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
-		return nil, failf(http.StatusUnsupportedMediaType, "the content type is not application/json")
+		return nil, statusErrorf(http.StatusUnsupportedMediaType, "the content type is not application/json")
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.opts.maxBody()))
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return nil, failf(http.StatusRequestEntityTooLarge, "more than %d bytes", large.Limit)
+		return nil, statusErrorf(http.StatusRequestEntityTooLarge, "more than %d bytes", large.Limit)
 	case err != nil:
-		return nil, failf(http.StatusBadRequest, "read the body: %w", err)
+		return nil, statusErrorf(http.StatusBadRequest, "read the body: %w", err)
 	}
 	// A parser's error may have a piece of the body in it, and that a secret.
 	var review admissionv1.AdmissionReview
 	if err := utiljson.Unmarshal(body, &review); err != nil {
-		return nil, failf(http.StatusBadRequest, "the body is not an AdmissionReview: it does not parse")
+		return nil, statusErrorf(http.StatusBadRequest, "the body is not an AdmissionReview: it does not parse")
 	}
 	if review.APIVersion != admissionv1.SchemeGroupVersion.String() || review.Kind != "AdmissionReview" {
-		return nil, failf(http.StatusBadRequest, "the body is not an AdmissionReview of admission.k8s.io/v1")
+		return nil, statusErrorf(http.StatusBadRequest, "the body is not an AdmissionReview of admission.k8s.io/v1")
 	}
 	if review.Request == nil || review.Request.UID == "" {
-		return nil, failf(http.StatusBadRequest, "the AdmissionReview has no request with a uid")
+		return nil, statusErrorf(http.StatusBadRequest, "the AdmissionReview has no request with a uid")
 	}
 	return review.Request, nil
 }

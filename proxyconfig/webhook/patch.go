@@ -19,7 +19,7 @@ type operation struct {
 // operations are those for a pod that is created or, if there was an old one,
 // for the ephemeral containers that it has not had: the others can't be changed,
 // and a patch of one would have the request refused.
-func operations(i *proxyconfig.Injector, p, old *pod) (ops []operation, injected []string) {
+func patchOperations(i *proxyconfig.Injector, p, old *pod) (ops []operation, injected []string) {
 	add := func(list string, containers []container, had map[string]bool) {
 		for n, c := range containers {
 			if missing := i.Missing(c.Env, c.EnvFrom); !had[c.Name] && len(missing) > 0 {

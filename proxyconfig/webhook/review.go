@@ -42,7 +42,7 @@ func (h *Handler) review(ctx context.Context, i *proxyconfig.Injector, req *admi
 	}
 	var p pod
 	if err := utiljson.Unmarshal(req.Object.Raw, &p); err != nil {
-		return nil, failf(http.StatusBadRequest, "the object is not a pod: it does not parse")
+		return nil, statusErrorf(http.StatusBadRequest, "the object is not a pod: it does not parse")
 	}
 	if told.Name == "" {
 		told.Name = p.Metadata.Name
@@ -56,13 +56,13 @@ func (h *Handler) review(ctx context.Context, i *proxyconfig.Injector, req *admi
 	}
 	var ops []operation
 	if create {
-		ops, told.Injected = operations(i, &p, nil)
+		ops, told.Injected = patchOperations(i, &p, nil)
 	} else {
 		var old pod
 		if err := utiljson.Unmarshal(req.OldObject.Raw, &old); err != nil {
-			return nil, failf(http.StatusBadRequest, "the old object is not a pod: it does not parse")
+			return nil, statusErrorf(http.StatusBadRequest, "the old object is not a pod: it does not parse")
 		}
-		ops, told.Injected = operations(i, &p, &old)
+		ops, told.Injected = patchOperations(i, &p, &old)
 	}
 	if len(ops) == 0 {
 		return response, nil
@@ -77,7 +77,7 @@ func (h *Handler) wants(ctx context.Context, i *proxyconfig.Injector, namespace 
 	ns := proxyconfig.Namespace{Name: namespace}
 	if h.opts.NamespaceLabels != nil {
 		if ns.Labels, err = h.opts.NamespaceLabels(ctx, namespace); err != nil {
-			return false, failf(http.StatusInternalServerError, "labels of namespace %s: %w", namespace, err)
+			return false, statusErrorf(http.StatusInternalServerError, "labels of namespace %s: %w", namespace, err)
 		}
 	}
 	wanted, told.Reason = i.Wants(ns, meta)

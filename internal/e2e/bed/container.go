@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// A Container is a program that sees the files of its image alone, which it
+// A Container is a program that sees only the files of its image, which it
 // can't write to, and what is mounted there. Neither it nor what it starts
 // becomes root.
 type Container struct {

@@ -14,7 +14,7 @@ const officePort = 3140
 
 // An Office is the squid that stands between the API server's network and the
 // rest of the world: with the rules of Debian's squid.conf, which let a CONNECT
-// go to port 443 alone, and a password.
+// go only to port 443, and a password.
 type Office struct {
 	ns      *Namespace
 	dir     string

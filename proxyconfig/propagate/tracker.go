@@ -15,9 +15,9 @@ const (
 	patience = 30 * time.Second // with a cache that doesn't show what was written
 )
 
-// ledger is what is known beside what the API server holds. It may be lost at
+// writeTracker is what is known beside what the API server holds. It may be lost at
 // any time: at the cost of a few conflicts.
-type ledger struct {
+type writeTracker struct {
 	mu      sync.Mutex         // guards all below
 	written map[string]written // by Object.String, until the cache shows it
 	told    map[string]time.Time
@@ -28,12 +28,12 @@ type written struct {
 	at      time.Time
 }
 
-func newLedger() *ledger {
-	return &ledger{written: map[string]written{}, told: map[string]time.Time{}}
+func newWriteTracker() *writeTracker {
+	return &writeTracker{written: map[string]written{}, told: map[string]time.Time{}}
 }
 
-// wrote notes a write; its echo is waited for.
-func (l *ledger) wrote(object, version string, now time.Time) {
+// noteWrite notes a write; its echo is waited for.
+func (l *writeTracker) noteWrite(object, version string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.written[object] = written{version, now}
@@ -41,7 +41,7 @@ func (l *ledger) wrote(object, version string, now time.Time) {
 
 // caughtUp reports whether the cache shows what was written last. cached is nil
 // if it has no such object, and at is the resourceVersion that it is at.
-func (l *ledger) caughtUp(object string, cached metav1.Object, at string, now time.Time) bool {
+func (l *writeTracker) caughtUp(object string, cached metav1.Object, at string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w, ok := l.written[object]
@@ -60,8 +60,8 @@ func (l *ledger) caughtUp(object string, cached metav1.Object, at string, now ti
 	return true
 }
 
-// tell reports whether the Event is new.
-func (l *ledger) tell(event string, now time.Time) bool {
+// isNewEvent reports whether the Event is new.
+func (l *writeTracker) isNewEvent(event string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, ok := l.told[event]; ok {

@@ -75,7 +75,7 @@ func (b *bed) startTunnel(ctx context.Context, s setup) error {
 		if err != nil {
 			return err
 		}
-		if s.Peer, err = b.through(ctx, started.Addr); err != nil {
+		if s.Peer, err = b.linkedAddress(ctx, started.Addr); err != nil {
 			return err
 		}
 	}
@@ -86,7 +86,7 @@ func (b *bed) startTunnel(ctx context.Context, s setup) error {
 	if err != nil {
 		return err
 	}
-	if b.addr, err = b.through(ctx, started.Addr); err != nil {
+	if b.addr, err = b.linkedAddress(ctx, started.Addr); err != nil {
 		return err
 	}
 	if b.agent != nil {
@@ -133,8 +133,8 @@ func poll(ctx context.Context, every time.Duration, done func() (bool, error)) e
 	}
 }
 
-// halves are the processes of the row.
-func (b *bed) halves() []*process {
+// tunnelProcesses are the processes of the row.
+func (b *bed) tunnelProcesses() []*process {
 	if b.agent == nil {
 		return []*process{b.server}
 	}
@@ -159,14 +159,14 @@ func (b *bed) profile(ctx context.Context, measure string) (stop func() error, e
 	if b.profiles == "" {
 		return func() error { return nil }, nil
 	}
-	for _, p := range b.halves() {
+	for _, p := range b.tunnelProcesses() {
 		path := filepath.Join(b.profiles, fmt.Sprintf("%s-%s-%s.pprof", b.row.name, measure, p.name))
 		if _, err := p.call(ctx, request{Op: "profile", Addr: path}); err != nil {
 			return nil, err
 		}
 	}
 	return func() error {
-		for _, p := range b.halves() {
+		for _, p := range b.tunnelProcesses() {
 			if _, err := p.call(ctx, request{Op: "profile"}); err != nil {
 				return err
 			}
@@ -176,7 +176,7 @@ func (b *bed) profile(ctx context.Context, measure string) (stop func() error, e
 }
 
 func (b *bed) resetPeaks(ctx context.Context) error {
-	for _, p := range b.halves() {
+	for _, p := range b.tunnelProcesses() {
 		if _, err := p.call(ctx, request{Op: "reset"}); err != nil {
 			return err
 		}

@@ -82,7 +82,7 @@ func relay(a, b net.Conn, chunk int) {
 	var wg sync.WaitGroup
 	for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
 		wg.Go(func() {
-			pump(way[0], way[1], chunk)
+			copyChunks(way[0], way[1], chunk)
 			a.Close()
 			b.Close()
 		})
@@ -90,8 +90,8 @@ func relay(a, b net.Conn, chunk int) {
 	wg.Wait()
 }
 
-// pump is io.Copy without ReadFrom and WriteTo: the same loop for each row.
-func pump(dst, src net.Conn, chunk int) {
+// copyChunks is io.Copy without ReadFrom and WriteTo: the same loop for each row.
+func copyChunks(dst, src net.Conn, chunk int) {
 	buf := chunks.Get().(*[chunkSize]byte)
 	defer chunks.Put(buf)
 	for {

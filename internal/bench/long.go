@@ -90,8 +90,8 @@ func longSections() []section {
 	return s
 }
 
-// through returns where addr is reached over the line, if there is one.
-func (b *bed) through(ctx context.Context, addr string) (string, error) {
+// linkedAddress returns where addr is reached over the line, if there is one.
+func (b *bed) linkedAddress(ctx context.Context, addr string) (string, error) {
 	if b.line.Mbit == 0 || addr == "" {
 		return addr, nil
 	}
@@ -108,7 +108,7 @@ func (b *bed) through(ctx context.Context, addr string) (string, error) {
 // A linkRole is the line.
 type linkRole struct{ link *linktest.Link }
 
-func (r *linkRole) do(_ context.Context, q request) (reply, error) {
+func (r *linkRole) handleRequest(_ context.Context, q request) (reply, error) {
 	if q.Op != "start" {
 		return reply{}, errOp
 	}

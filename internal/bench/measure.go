@@ -61,7 +61,7 @@ func measures() []measure {
 		measure{name: "streams", run: idleStreams, fits: func(r row) bool { return r.newServer != nil }})
 }
 
-// chooseMeasures returns those that a list of names asks for; for "" all but
+// chooseMeasures returns the measures in a list of names; for "" all but
 // long, which takes minutes.
 func chooseMeasures(names string) ([]measure, error) {
 	if names == "" {
@@ -141,10 +141,10 @@ func latency(stalled int) func(context.Context, *bed, sizes) (map[string]float64
 			return nil, err
 		}
 		m := map[string]float64{
-			name + ".dial.p50": ms(quantile(r.Dials, 0.50)),
-			name + ".dial.p99": ms(quantile(r.Dials, 0.99)),
-			name + ".trip.p50": ms(quantile(r.Trips, 0.50)),
-			name + ".trip.p99": ms(quantile(r.Trips, 0.99)),
+			name + ".dial.p50": milliseconds(quantile(r.Dials, 0.50)),
+			name + ".dial.p99": milliseconds(quantile(r.Dials, 0.99)),
+			name + ".trip.p50": milliseconds(quantile(r.Trips, 0.50)),
+			name + ".trip.p99": milliseconds(quantile(r.Trips, 0.99)),
 		}
 		if b.server == nil {
 			return m, nil
@@ -163,7 +163,7 @@ func (b *bed) peaks(m map[string]float64, name string, server, agent usage) {
 	}
 }
 
-func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 const (
 	memoryLimit = 4 << 30 // of a server or an agent with stalled streams
@@ -226,14 +226,14 @@ func (b *bed) memoryOf(ctx context.Context, name string, n int, add func() error
 	if _, err := b.client.call(ctx, request{Op: "idle", Addr: b.front, N: 1}); err != nil {
 		return nil, err
 	}
-	server0, agent0, err := b.settled(ctx)
+	server0, agent0, err := b.settledUsages(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if err := add(); err != nil {
 		return nil, err
 	}
-	server, agent, err := b.settled(ctx)
+	server, agent, err := b.settledUsages(ctx)
 	each := func(after, before int64) float64 { return float64(after-before) / float64(n) / 1024 }
 	m := map[string]float64{name + ".server.rss": each(server.RSS, server0.RSS)}
 	if server.Heap > 0 {
@@ -248,9 +248,9 @@ func (b *bed) memoryOf(ctx context.Context, name string, n int, add func() error
 	return m, err
 }
 
-// settled returns the usages once the goroutines of what has just begun or
+// settledUsages returns the usages once the goroutines of what has just begun or
 // ended are gone: as long as the heaps shrink, twice at least.
-func (b *bed) settled(ctx context.Context) (server, agent usage, err error) {
+func (b *bed) settledUsages(ctx context.Context) (server, agent usage, err error) {
 	last := int64(-1)
 	err = poll(ctx, 300*time.Millisecond, func() (bool, error) {
 		if server, agent, err = b.usages(ctx, true); err != nil {

@@ -39,7 +39,7 @@ type reply struct {
 
 // A role is one of the processes. Close ends all that it started.
 type role interface {
-	do(ctx context.Context, r request) (reply, error)
+	handleRequest(ctx context.Context, r request) (reply, error)
 	io.Closer
 }
 
@@ -96,7 +96,7 @@ func answer(ctx context.Context, r role, q request) reply {
 			err = fmt.Errorf("bench: profile: %w", err)
 		}
 	default:
-		a, err = r.do(ctx, q)
+		a, err = r.handleRequest(ctx, q)
 	}
 	if err != nil {
 		a.Err = err.Error()
@@ -106,7 +106,7 @@ func answer(ctx context.Context, r role, q request) reply {
 
 func roleUsage(r role, tidy bool) (usage, error) {
 	if p, ok := r.(parent); ok {
-		if pids := p.children(); pids != nil {
+		if pids := p.childPIDs(); pids != nil {
 			return childrenUsage(pids)
 		}
 	}

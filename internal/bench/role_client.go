@@ -19,7 +19,7 @@ type clientRole struct {
 	held []net.Conn // open until Close
 }
 
-func (c *clientRole) do(ctx context.Context, q request) (reply, error) {
+func (c *clientRole) handleRequest(ctx context.Context, q request) (reply, error) {
 	switch q.Op {
 	case "start":
 		chosen, err := choose(q.Row)
@@ -36,9 +36,9 @@ func (c *clientRole) do(ctx context.Context, q request) (reply, error) {
 	case "latency":
 		return c.latency(ctx, q)
 	case "stall":
-		return reply{}, c.stall(ctx, q)
+		return reply{}, c.stallStreams(ctx, q)
 	case "idle":
-		return reply{}, c.idle(ctx, q)
+		return reply{}, c.openIdle(ctx, q)
 	}
 	return reply{}, errOp
 }
@@ -56,7 +56,7 @@ func (c *clientRole) Close() error {
 	return nil
 }
 
-func (c *clientRole) hold(conn net.Conn) {
+func (c *clientRole) keepOpen(conn net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.held = append(c.held, conn)
@@ -83,8 +83,8 @@ func dialTCP(ctx context.Context, addr string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", addr)
 }
 
-// echoed opens a stream, and sends and gets a byte: the whole way is up.
-func (c *clientRole) echoed(ctx context.Context, addr string) (net.Conn, error) {
+// dialEcho opens a stream, and sends and gets a byte: the whole way is up.
+func (c *clientRole) dialEcho(ctx context.Context, addr string) (net.Conn, error) {
 	conn, err := c.dial(ctx, addr)
 	if err != nil {
 		return nil, err
@@ -165,14 +165,14 @@ func (c *clientRole) latency(ctx context.Context, q request) (reply, error) {
 	var r reply
 	for range q.Dials {
 		began := time.Now()
-		conn, err := c.echoed(ctx, q.Addr)
+		conn, err := c.dialEcho(ctx, q.Addr)
 		if err != nil {
 			return r, err
 		}
 		r.Dials = append(r.Dials, time.Since(began))
 		conn.Close()
 	}
-	conn, err := c.echoed(ctx, q.Addr)
+	conn, err := c.dialEcho(ctx, q.Addr)
 	if err != nil {
 		return r, err
 	}
@@ -191,14 +191,14 @@ func (c *clientRole) latency(ctx context.Context, q request) (reply, error) {
 	return r, nil
 }
 
-// stall opens N streams to a target that sends without end, and reads none.
-func (c *clientRole) stall(ctx context.Context, q request) error {
+// stallStreams opens N streams to a target that sends without end, and reads none.
+func (c *clientRole) stallStreams(ctx context.Context, q request) error {
 	for range q.N {
 		conn, err := c.dial(ctx, q.Addr)
 		if err != nil {
 			return err
 		}
-		c.hold(conn)
+		c.keepOpen(conn)
 		if _, err := conn.Write(header(modeSource, math.MaxInt64)); err != nil {
 			return err
 		}
@@ -206,13 +206,13 @@ func (c *clientRole) stall(ctx context.Context, q request) error {
 	return nil
 }
 
-func (c *clientRole) idle(ctx context.Context, q request) error {
+func (c *clientRole) openIdle(ctx context.Context, q request) error {
 	for range q.N {
-		conn, err := c.echoed(ctx, q.Addr)
+		conn, err := c.dialEcho(ctx, q.Addr)
 		if err != nil {
 			return err
 		}
-		c.hold(conn)
+		c.keepOpen(conn)
 	}
 	return nil
 }

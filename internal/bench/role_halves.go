@@ -8,7 +8,7 @@ import (
 // An agentRole is the process of a row's agents.
 type agentRole struct{ half agent }
 
-func (a *agentRole) do(ctx context.Context, q request) (reply, error) {
+func (a *agentRole) handleRequest(ctx context.Context, q request) (reply, error) {
 	switch q.Op {
 	case "start":
 		chosen, err := choose(q.Row)
@@ -26,7 +26,7 @@ func (a *agentRole) do(ctx context.Context, q request) (reply, error) {
 	return reply{}, errOp
 }
 
-func (a *agentRole) children() []int { return childrenOf(a.half) }
+func (a *agentRole) childPIDs() []int { return childrenOf(a.half) }
 
 func (a *agentRole) Close() error {
 	if a.half == nil {
@@ -42,7 +42,7 @@ type serverRole struct {
 	front *listener
 }
 
-func (s *serverRole) do(_ context.Context, q request) (reply, error) {
+func (s *serverRole) handleRequest(_ context.Context, q request) (reply, error) {
 	switch q.Op {
 	case "start":
 		chosen, err := choose(q.Row)
@@ -83,7 +83,7 @@ func (s *serverRole) serve(client net.Conn) {
 	relay(client, stream, chunkSize)
 }
 
-func (s *serverRole) children() []int { return childrenOf(s.half) }
+func (s *serverRole) childPIDs() []int { return childrenOf(s.half) }
 
 // Close closes the sessions first: a dial may wait for one.
 func (s *serverRole) Close() error {
@@ -102,5 +102,5 @@ func childrenOf(half any) []int {
 	if !ok {
 		return nil
 	}
-	return append([]int{}, p.children()...)
+	return append([]int{}, p.childPIDs()...)
 }

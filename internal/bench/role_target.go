@@ -31,7 +31,7 @@ type targetRole struct {
 	sent atomic.Int64
 }
 
-func (t *targetRole) do(_ context.Context, q request) (reply, error) {
+func (t *targetRole) handleRequest(_ context.Context, q request) (reply, error) {
 	switch q.Op {
 	case "start":
 		var err error

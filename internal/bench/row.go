@@ -73,7 +73,7 @@ type relayer interface {
 // A parent is a half whose work is done by processes that it started: theirs
 // is the CPU time and the memory.
 type parent interface {
-	children() []int
+	childPIDs() []int
 }
 
 // rows is every row, in the order of the table. The first is the fastest that

@@ -25,8 +25,8 @@ func plainTLS(conn net.Conn, wrap func(net.Conn) *tls.Conn) (net.Conn, error) {
 	return c, handshake(c)
 }
 
-// A limitAgent is dialed by the server: who dials makes no difference to what
-// the row is for, and a waiting connection per stream would.
+// A limitAgent is dialed by the server. Who dials makes no difference to the
+// figures; a connection for each stream that waits to be used would.
 type limitAgent struct{ *listener }
 
 func newLimitAgent(s *setup) (agent, error) {

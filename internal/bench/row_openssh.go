@@ -129,9 +129,9 @@ func (v *sshServer) serve(conn net.Conn) {
 	p.cmd.Wait()
 }
 
-func (v *sshServer) sessions() int { return len(v.children()) }
+func (v *sshServer) sessions() int { return len(v.childPIDs()) }
 
-func (v *sshServer) children() []int {
+func (v *sshServer) childPIDs() []int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var pids []int
@@ -146,7 +146,7 @@ func (*sshServer) dial(context.Context) (net.Conn, error) {
 }
 
 func (v *sshServer) Close() error {
-	for _, pid := range v.children() {
+	for _, pid := range v.childPIDs() {
 		syscall.Kill(pid, syscall.SIGKILL)
 	}
 	return v.listener.Close()
@@ -228,7 +228,7 @@ func allocated(lines *bufio.Scanner) (string, error) {
 	return "", fmt.Errorf("bench: openssh: ssh allocated no port: %s", said)
 }
 
-func (a *sshAgent) children() []int {
+func (a *sshAgent) childPIDs() []int {
 	var pids []int
 	for _, p := range a.sshs {
 		pids = append(pids, p.cmd.Process.Pid)

@@ -61,11 +61,11 @@ func (p *plan) run(ctx context.Context) (*result, error) {
 				if m.fits != nil && !m.fits(r) {
 					continue
 				}
-				values, took, err := p.once(ctx, m, r)
+				values, took, err := p.measureOnce(ctx, m, r)
 				if ctx.Err() != nil {
 					return nil, fmt.Errorf("bench: %w", ctx.Err())
 				}
-				p.say(n, m, r, values, took, err)
+				p.reportProgress(n, m, r, values, took, err)
 				if err != nil {
 					res.Failures = append(res.Failures, failure{n + 1, r.name, m.name, err.Error()})
 					continue
@@ -103,7 +103,7 @@ func (r *rowResult) add(values map[string]float64, units map[string]string) {
 	}
 }
 
-func (p *plan) once(ctx context.Context, m measure, r row) (map[string]float64, time.Duration, error) {
+func (p *plan) measureOnce(ctx context.Context, m measure, r row) (map[string]float64, time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	began := time.Now()
@@ -120,7 +120,7 @@ func (p *plan) once(ctx context.Context, m measure, r row) (map[string]float64, 
 	return values, time.Since(began), err
 }
 
-func (p *plan) say(n int, m measure, r row, values map[string]float64, took time.Duration, err error) {
+func (p *plan) reportProgress(n int, m measure, r row, values map[string]float64, took time.Duration, err error) {
 	fmt.Fprintf(p.progress, "run %d/%d  %-14s %-15s %5.1f s", n+1, p.runs, m.name, r.name, took.Seconds())
 	if err != nil {
 		fmt.Fprintf(p.progress, "  FAILED: %v\n", err)

@@ -20,7 +20,7 @@ func (r *result) table() string {
 	fmt.Fprintf(&b, "%.0f MB a throughput measure, %d dials, %d round trips, %d idle agents at most, %d idle streams\n",
 		float64(c.Sizes.Bytes)/1e6, c.Sizes.Dials, c.Sizes.Trips, c.Sizes.Agents, c.Sizes.Streams)
 	for _, s := range sections() {
-		if lines := r.cells(s); lines != nil {
+		if lines := r.sectionLines(s); lines != nil {
 			fmt.Fprintf(&b, "\n%s (%s)\n", s.title, s.note)
 			b.WriteString(align(lines))
 		}
@@ -38,9 +38,9 @@ func (r *result) table() string {
 	return b.String()
 }
 
-// cells returns the lines of a section with their heading, or nil where no row
+// sectionLines returns the lines of a section with their heading, or nil where no row
 // has a value.
-func (r *result) cells(s section) [][]string {
+func (r *result) sectionLines(s section) [][]string {
 	heading := []string{""}
 	for _, m := range s.metrics {
 		heading = append(heading, m.Title)

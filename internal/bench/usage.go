@@ -15,10 +15,10 @@ import (
 	"github.com/causewayproject/causeway/internal/bench/internal/rig"
 )
 
-// A usage is what a role has used: its process, or those that it started.
+// A usage is what a role has used: its process, or the processes that it started.
 type usage = rig.Usage
 
-func plus(u, v usage) usage {
+func addUsage(u, v usage) usage {
 	return usage{CPU: u.CPU + v.CPU, Peak: u.Peak + v.Peak, RSS: u.RSS + v.RSS, Heap: u.Heap + v.Heap}
 }
 
@@ -41,7 +41,7 @@ func childrenUsage(pids []int) (usage, error) {
 		if err != nil {
 			return usage{}, err
 		}
-		below, err := children(pid)
+		below, err := childPIDs(pid)
 		if err != nil {
 			return usage{}, err
 		}
@@ -49,7 +49,7 @@ func childrenUsage(pids []int) (usage, error) {
 		if err != nil {
 			return usage{}, err
 		}
-		sum = plus(sum, plus(u, rest))
+		sum = addUsage(sum, addUsage(u, rest))
 	}
 	return sum, nil
 }
@@ -78,7 +78,7 @@ func processUsage(pid int) (usage, error) {
 	return u, nil
 }
 
-func children(pid int) ([]int, error) {
+func childPIDs(pid int) ([]int, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil // it has ended

@@ -43,7 +43,7 @@ func newAgents() *agentsRole {
 
 func (a *agentsRole) ops() map[string]op {
 	return map[string]op{
-		"start": on(a.start), "add": on(a.add), "ready": on(a.setReady), "count": on(a.count), "kick": on(a.kick),
+		"start": handler(a.start), "add": handler(a.add), "ready": handler(a.setReady), "count": handler(a.count), "kick": handler(a.kick),
 	}
 }
 

@@ -49,14 +49,14 @@ type server struct {
 // newFleet starts replicas and processes for agents. The caller closes it.
 func newFleet(ctx context.Context, p *plan) (*fleet, error) {
 	f := &fleet{plan: p}
-	if err := f.begin(ctx); err != nil {
+	if err := f.startProcesses(ctx); err != nil {
 		f.Close()
 		return nil, err
 	}
 	return f, nil
 }
 
-func (f *fleet) begin(ctx context.Context) (err error) {
+func (f *fleet) startProcesses(ctx context.Context) (err error) {
 	if f.authority, err = tunnel.NewAuthority(); err != nil {
 		return err
 	}
@@ -76,25 +76,25 @@ func (f *fleet) begin(ctx context.Context) (err error) {
 		}
 		f.targets = append(f.targets, targets)
 	}
-	if err := f.addresses(); err != nil {
+	if err := f.chooseAddresses(); err != nil {
 		return err
 	}
 	for _, s := range f.replicas {
-		if err := f.launch(ctx, s); err != nil {
+		if err := f.startReplica(ctx, s); err != nil {
 			return err
 		}
 	}
 	for _, s := range f.replicas {
-		if err := f.welcome(ctx, s); err != nil {
+		if err := f.waitJoined(ctx, s); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// addresses finds one for each replica that nothing else has: not 127.0.0.1,
+// chooseAddresses finds one for each replica that nothing else has: not 127.0.0.1,
 // where connections begin, since it is to be free after a restart too.
-func (f *fleet) addresses() error {
+func (f *fleet) chooseAddresses() error {
 	a, b := rand.IntN(200)+1, rand.IntN(250)
 	for i := range replicas {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", a, b, i+1))
@@ -109,8 +109,8 @@ func (f *fleet) addresses() error {
 	return nil
 }
 
-// launch starts a replica's process, whose name is another one each time.
-func (f *fleet) launch(ctx context.Context, s *server) error {
+// startReplica starts a replica's process, whose name is another one each time.
+func (f *fleet) startReplica(ctx context.Context, s *server) error {
 	cert, key, err := f.authority.PEM()
 	if err != nil {
 		return err
@@ -137,10 +137,10 @@ func (f *fleet) launch(ctx context.Context, s *server) error {
 	return p.call(ctx, "places", f.places, nil)
 }
 
-// welcome waits until a replica has met all others that run, and has
+// waitJoined waits until a replica has met all others that run, and has
 // connections and dials go to it.
-func (f *fleet) welcome(ctx context.Context, s *server) error {
-	err := f.until(ctx, func() (bool, error) {
+func (f *fleet) waitJoined(ctx context.Context, s *server) error {
+	err := f.poll(ctx, func() (bool, error) {
 		f.mu.Lock()
 		want := -1 // not itself
 		for _, other := range f.replicas {
@@ -178,8 +178,8 @@ func (f *fleet) setReady(ctx context.Context, s *server, ready bool) error {
 	return nil
 }
 
-// serving returns the replicas that are ready.
-func (f *fleet) serving() []*server {
+// readyReplicas returns the replicas that are ready.
+func (f *fleet) readyReplicas() []*server {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(f.replicas), func(s *server) bool { return !s.ready })
@@ -187,7 +187,7 @@ func (f *fleet) serving() []*server {
 
 // dialAt spreads a rate over the replicas that are ready.
 func (f *fleet) dialAt(ctx context.Context, rate float64) error {
-	ready := f.serving()
+	ready := f.readyReplicas()
 	for _, s := range ready {
 		if err := s.process.call(ctx, "rate", rate/float64(len(ready)), nil); err != nil {
 			return err
@@ -196,10 +196,10 @@ func (f *fleet) dialAt(ctx context.Context, rate float64) error {
 	return nil
 }
 
-// collect returns what came of the dials at the replicas that are ready, since
+// collectDials returns what came of the dials at the replicas that are ready, since
 // it was last called.
-func (f *fleet) collect(ctx context.Context) (sum dials, err error) {
-	for _, s := range f.serving() {
+func (f *fleet) collectDials(ctx context.Context) (sum dials, err error) {
+	for _, s := range f.readyReplicas() {
 		var d dials
 		if err := s.process.call(ctx, "results", none{}, &d); err != nil {
 			return sum, err
@@ -209,26 +209,26 @@ func (f *fleet) collect(ctx context.Context) (sum dials, err error) {
 	return sum, nil
 }
 
-// dialled adds what came of the dials to sum, until that has so many.
-func (f *fleet) dialled(ctx context.Context, sum *dials, least int) error {
-	return f.until(ctx, func() (bool, error) {
-		d, err := f.collect(ctx)
+// waitDials adds what came of the dials to sum, until that has so many.
+func (f *fleet) waitDials(ctx context.Context, sum *dials, least int) error {
+	return f.poll(ctx, func() (bool, error) {
+		d, err := f.collectDials(ctx)
 		sum.add(d)
 		return len(sum.Took)+sum.failed() >= least, err
 	})
 }
 
-// grown waits until each agent has sessions with two replicas.
-func (f *fleet) grown(ctx context.Context) error {
-	return f.until(ctx, func() (bool, error) {
-		c, err := f.census(ctx)
+// waitSessions waits until each agent has sessions with two replicas.
+func (f *fleet) waitSessions(ctx context.Context) error {
+	return f.poll(ctx, func() (bool, error) {
+		c, err := f.countSessions(ctx)
 		return c.Two == len(f.places), err
 	})
 }
 
-// grow starts agents until there are n, and waits until each has sessions with
+// addAgents starts agents until there are n, and waits until each has sessions with
 // two replicas.
-func (f *fleet) grow(ctx context.Context, n int) error {
+func (f *fleet) addAgents(ctx context.Context, n int) error {
 	invitations := make([][]invited, len(f.agents))
 	for i := len(f.places); i < n; i++ {
 		inv, err := f.inviter.Invite(ctx, "cluster-"+strconv.Itoa(i), 24*time.Hour)
@@ -244,11 +244,11 @@ func (f *fleet) grow(ctx context.Context, n int) error {
 			return err
 		}
 	}
-	return f.grown(ctx)
+	return f.waitSessions(ctx)
 }
 
-// aim tells the replicas of all places.
-func (f *fleet) aim(ctx context.Context) error {
+// sendPlaces tells the replicas of all places.
+func (f *fleet) sendPlaces(ctx context.Context) error {
 	for _, s := range f.replicas {
 		if err := s.process.call(ctx, "places", f.places, nil); err != nil {
 			return err
@@ -257,8 +257,8 @@ func (f *fleet) aim(ctx context.Context) error {
 	return nil
 }
 
-// census counts the agents' sessions with replicas that are there.
-func (f *fleet) census(ctx context.Context) (sum census, err error) {
+// countSessions counts the agents' sessions with replicas that are there.
+func (f *fleet) countSessions(ctx context.Context) (sum census, err error) {
 	f.mu.Lock()
 	gone := slices.Clone(f.gone)
 	f.mu.Unlock()
@@ -272,8 +272,8 @@ func (f *fleet) census(ctx context.Context) (sum census, err error) {
 	return sum, nil
 }
 
-// used returns what the replicas and the agents have used.
-func (f *fleet) used(ctx context.Context, tidy bool) (u [2]usage, err error) {
+// sumUsage returns what the replicas and the agents have used.
+func (f *fleet) sumUsage(ctx context.Context, tidy bool) (u [2]usage, err error) {
 	processes := [2][]*process{nil, f.agents}
 	for _, s := range f.replicas {
 		processes[0] = append(processes[0], s.process)
@@ -290,8 +290,8 @@ func (f *fleet) used(ctx context.Context, tidy bool) (u [2]usage, err error) {
 	return u, nil
 }
 
-// until waits until something is so.
-func (f *fleet) until(ctx context.Context, ok func() (bool, error)) error {
+// poll waits until something is so.
+func (f *fleet) poll(ctx context.Context, ok func() (bool, error)) error {
 	tick := time.NewTicker(f.Poll)
 	defer tick.Stop()
 	for {

@@ -72,7 +72,7 @@ func newLoad(s *tunnel.Server) *load {
 	return l
 }
 
-func (l *load) aim(places []place) {
+func (l *load) setPlaces(places []place) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.places = places
@@ -88,8 +88,8 @@ func (l *load) setRate(rate float64) {
 	}
 }
 
-// take waits for what is under way; dials that begin meanwhile count too.
-func (l *load) take() dials {
+// takeResult waits for what is under way; dials that begin meanwhile count too.
+func (l *load) takeResult() dials {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.under > 0 && l.rate == 0 {
@@ -120,7 +120,7 @@ func (l *load) run() {
 		case <-l.wake:
 			tick.Reset(loadTick)
 		case <-ticks:
-			for _, p := range l.due() {
+			for _, p := range l.dueDials() {
 				go l.dial(p)
 			}
 		}
@@ -129,8 +129,8 @@ func (l *load) run() {
 
 const loadTick = 2 * time.Millisecond
 
-// due returns where to dial now.
-func (l *load) due() (places []place) {
+// dueDials returns where to dial now.
+func (l *load) dueDials() (places []place) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.places) == 0 {
@@ -180,5 +180,5 @@ func (l *load) close() {
 	close(l.done)
 	<-l.ended
 	l.setRate(0)
-	l.take()
+	l.takeResult()
 }

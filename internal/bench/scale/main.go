@@ -45,8 +45,8 @@ type plan struct {
 	progress io.Writer
 }
 
-// short is a plan of some seconds.
-func (p *plan) short() {
+// shorten is a plan of some seconds.
+func (p *plan) shorten() {
 	p.Steps, p.Idle = []int{8, 16}, 200*time.Millisecond
 	p.Rate, p.Dialling = 50, time.Second
 	p.RestartRate, p.Settle, p.Rest, p.Soak, p.Poll = 50, 200*time.Millisecond, 0, time.Second, 50*time.Millisecond
@@ -83,7 +83,7 @@ func parse(args []string) (*plan, error) {
 		return nil, err
 	}
 	if *brief {
-		p.short()
+		p.shorten()
 		*phases = allPhases
 	}
 	if p.Soak > 0 {
@@ -155,6 +155,6 @@ func (p *plan) do(ctx context.Context) (*result, error) {
 	return res, err
 }
 
-func (p *plan) say(format string, args ...any) {
+func (p *plan) reportProgress(format string, args ...any) {
 	fmt.Fprintf(p.progress, time.Now().Format("15:04:05 ")+format+"\n", args...)
 }

@@ -45,10 +45,10 @@ func (f *fleet) run(ctx context.Context, res *result) error {
 		if !f.phases[p.name] {
 			continue
 		}
-		if err := f.aim(ctx); err != nil {
+		if err := f.sendPlaces(ctx); err != nil {
 			return err
 		}
-		m, err := f.meter(ctx)
+		m, err := f.startMeter(ctx)
 		if err == nil {
 			err = p.run(ctx, res)
 		}
@@ -67,57 +67,57 @@ func (f *fleet) run(ctx context.Context, res *result) error {
 
 // idlePhase grows the fleet step by step, and takes memory and CPU at each.
 func (f *fleet) idlePhase(ctx context.Context, res *result) error {
-	if err := f.grow(ctx, warmUp); err != nil {
+	if err := f.addAgents(ctx, warmUp); err != nil {
 		return err
 	}
-	base, err := f.used(ctx, true)
+	base, err := f.sumUsage(ctx, true)
 	if err != nil {
 		return err
 	}
 	for _, n := range f.Steps {
 		began, before := time.Now(), len(f.places)
-		if err := f.grow(ctx, n); err != nil {
+		if err := f.addAgents(ctx, n); err != nil {
 			return err
 		}
 		e := enrolment{n, n - before, time.Since(began)}
-		f.say("%d agents, %d of them new after %v", n, e.New, round(e.Took))
+		f.reportProgress("%d agents, %d of them new after %v", n, e.New, round(e.Took))
 		res.Enrol = append(res.Enrol, e)
-		step, err := f.idle(ctx, base, n)
+		step, err := f.measureIdle(ctx, base, n)
 		if err != nil {
 			return err
 		}
-		f.say("%s", step)
+		f.reportProgress("%s", step)
 		res.Idle = append(res.Idle, *step)
 	}
 	return nil
 }
 
-func (f *fleet) idle(ctx context.Context, base [2]usage, n int) (*idle, error) {
-	if _, err := f.used(ctx, true); err != nil {
+func (f *fleet) measureIdle(ctx context.Context, base [2]usage, n int) (*idle, error) {
+	if _, err := f.sumUsage(ctx, true); err != nil {
 		return nil, err
 	}
-	stop := f.profile(ctx, fmt.Sprintf("idle-%d", n))
+	stop := f.startProfiles(ctx, fmt.Sprintf("idle-%d", n))
 	defer stop()
 	began := time.Now()
-	before, err := f.used(ctx, false)
+	before, err := f.sumUsage(ctx, false)
 	if err != nil {
 		return nil, err
 	}
 	if err := pause(ctx, f.Idle); err != nil {
 		return nil, err
 	}
-	after, err := f.used(ctx, false)
+	after, err := f.sumUsage(ctx, false)
 	if err != nil {
 		return nil, err
 	}
 	took := time.Since(began)
 	stop()
-	tidy, err := f.used(ctx, true)
+	tidy, err := f.sumUsage(ctx, true)
 	if err != nil {
 		return nil, err
 	}
-	f.heaps(ctx, fmt.Sprintf("idle-%d", n))
-	c, err := f.census(ctx)
+	f.writeHeapProfiles(ctx, fmt.Sprintf("idle-%d", n))
+	c, err := f.countSessions(ctx)
 	step := &idle{Agents: n}
 	for _, sessions := range c.Sessions {
 		step.Sessions += sessions
@@ -137,7 +137,7 @@ const leastDials = 60
 
 // dialPhase dials by all replicas at once, to all clusters.
 func (f *fleet) dialPhase(ctx context.Context, res *result) error {
-	stop := f.profile(ctx, "dials")
+	stop := f.startProfiles(ctx, "dials")
 	defer stop()
 	began := time.Now()
 	if err := f.dialAt(ctx, f.Rate); err != nil {
@@ -147,18 +147,18 @@ func (f *fleet) dialPhase(ctx context.Context, res *result) error {
 		return err
 	}
 	var d dials
-	if err := f.dialled(ctx, &d, leastDials); err != nil {
+	if err := f.waitDials(ctx, &d, leastDials); err != nil {
 		return err
 	}
 	if err := f.dialAt(ctx, 0); err != nil {
 		return err
 	}
 	took := time.Since(began)
-	rest, err := f.collect(ctx)
+	rest, err := f.collectDials(ctx)
 	d.add(rest)
 	res.Dials = &dialling{Asked: f.Rate, dialCount: d.count(), P50: percentile(d.Took, 50), P99: percentile(d.Took, 99)}
 	res.Dials.Rate = float64(res.Dials.Dials) / took.Seconds()
-	f.say("%s", res.Dials)
+	f.reportProgress("%s", res.Dials)
 	return err
 }
 
@@ -187,14 +187,14 @@ func (f *fleet) restartPhase(ctx context.Context, res *result) error {
 		}
 		stop := func() {}
 		if t.which[0] == f.replicas[1] { // so that the profiled one stays
-			stop = f.profile(ctx, "restart")
+			stop = f.startProfiles(ctx, "restart")
 		}
 		r, err := f.restart(ctx, t.what, t.kill, t.rate, t.which...)
 		stop()
 		if err != nil {
 			return err
 		}
-		f.say("%s", r)
+		f.reportProgress("%s", r)
 		res.Restarts = append(res.Restarts, r)
 	}
 	return nil
@@ -214,12 +214,12 @@ func (f *fleet) soakPhase(ctx context.Context, res *result) error {
 	s := &soak{}
 	began := time.Now()
 	var err error
-	if s.Before, err = f.used(ctx, true); err != nil {
+	if s.Before, err = f.sumUsage(ctx, true); err != nil {
 		return err
 	}
 	var sum dials
 	for time.Since(began) < f.Soak {
-		if err := f.accident(ctx, s); err != nil {
+		if err := f.causeAccident(ctx, s); err != nil {
 			return err
 		}
 		if err := f.dialAt(ctx, f.RestartRate); err != nil {
@@ -228,30 +228,30 @@ func (f *fleet) soakPhase(ctx context.Context, res *result) error {
 		if err := pause(ctx, f.Settle/2+time.Duration(rand.Int64N(int64(f.Settle)+1))); err != nil {
 			return err
 		}
-		if err := f.dialled(ctx, &sum, 1); err != nil {
+		if err := f.waitDials(ctx, &sum, 1); err != nil {
 			return err
 		}
 	}
 	if err := f.dialAt(ctx, 0); err != nil {
 		return err
 	}
-	d, err := f.collect(ctx)
+	d, err := f.collectDials(ctx)
 	if err != nil {
 		return err
 	}
 	sum.add(d)
 	s.Dials, s.Took = sum.count(), time.Since(began)
-	if err := f.grown(ctx); err != nil {
+	if err := f.waitSessions(ctx); err != nil {
 		return err
 	}
-	s.After, err = f.used(ctx, true)
+	s.After, err = f.sumUsage(ctx, true)
 	res.Soak = s
-	f.say("%s", s)
+	f.reportProgress("%s", s)
 	return err
 }
 
-// accident is something that may happen.
-func (f *fleet) accident(ctx context.Context, s *soak) error {
+// causeAccident is something that may happen.
+func (f *fleet) causeAccident(ctx context.Context, s *soak) error {
 	which := f.replicas[rand.IntN(len(f.replicas)):][:1]
 	what, kill, rate := "restart of one", false, f.RestartRate
 	switch n := rand.IntN(10); {
@@ -271,23 +271,23 @@ func (f *fleet) accident(ctx context.Context, s *soak) error {
 	}
 	r, err := f.restart(ctx, what, kill, rate, which...)
 	if err == nil {
-		f.say("%s", r)
+		f.reportProgress("%s", r)
 		r.Curve = nil // too many to draw
 		s.Restarts = append(s.Restarts, r)
 	}
 	return err
 }
 
-// profile has the first replica and the first process of agents write CPU
+// startProfiles has the first replica and the first process of agents write CPU
 // profiles, if they are wanted. The func that it returns may be called twice.
-func (f *fleet) profile(ctx context.Context, name string) (stop func()) {
+func (f *fleet) startProfiles(ctx context.Context, name string) (stop func()) {
 	if f.profiles == "" {
 		return func() {}
 	}
-	profiled := f.profiled()
+	profiled := f.profiledProcesses()
 	for who, p := range profiled {
 		if err := p.call(ctx, "profile", filepath.Join(f.profiles, name+"-"+who+".pprof"), nil); err != nil {
-			f.say("%v", err)
+			f.reportProgress("%v", err)
 		}
 	}
 	return func() {
@@ -297,19 +297,19 @@ func (f *fleet) profile(ctx context.Context, name string) (stop func()) {
 	}
 }
 
-// heaps has the same processes write profiles of their memory.
-func (f *fleet) heaps(ctx context.Context, name string) {
+// writeHeapProfiles has the same processes write profiles of their memory.
+func (f *fleet) writeHeapProfiles(ctx context.Context, name string) {
 	if f.profiles == "" {
 		return
 	}
-	for who, p := range f.profiled() {
+	for who, p := range f.profiledProcesses() {
 		if err := p.call(ctx, "heap", filepath.Join(f.profiles, name+"-"+who+"-heap.pprof"), nil); err != nil {
-			f.say("%v", err)
+			f.reportProgress("%v", err)
 		}
 	}
 }
 
-func (f *fleet) profiled() map[string]*process {
+func (f *fleet) profiledProcesses() map[string]*process {
 	return map[string]*process{"replica": f.replicas[0].process, "agents": f.agents[0]}
 }
 

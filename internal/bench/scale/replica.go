@@ -30,8 +30,8 @@ func newReplica() *replica { return &replica{peers: map[string]int{}} }
 
 func (r *replica) ops() map[string]op {
 	return map[string]op{
-		"start": on(r.start), "peers": on(r.countPeers), "places": on(r.setPlaces), "rate": on(r.setRate),
-		"results": on(r.results), "leave": on(r.leave),
+		"start": handler(r.start), "peers": handler(r.countPeers), "places": handler(r.setPlaces), "rate": handler(r.setRate),
+		"results": handler(r.results), "leave": handler(r.leave),
 	}
 }
 
@@ -57,8 +57,8 @@ func (r *replica) start(_ context.Context, args replicaArgs) (none, error) {
 		Name: args.Name, Authority: authority, Store: args.Store, Peers: tunnel.StaticPeers(args.Peers), Grace: args.Grace,
 		Hooks: tunnel.Hooks{
 			Forwarded:        func(string, time.Duration, error) { r.forwarded.Add(1) },
-			PeerConnected:    func(name string) { r.met(name, 1) },
-			PeerDisconnected: func(name string, _ error) { r.met(name, -1) },
+			PeerConnected:    func(name string) { r.countPeer(name, 1) },
+			PeerDisconnected: func(name string, _ error) { r.countPeer(name, -1) },
 		},
 	}
 	r.load, r.grace = newLoad(r.server), args.Grace
@@ -71,7 +71,7 @@ func (r *replica) start(_ context.Context, args replicaArgs) (none, error) {
 	return none{}, nil
 }
 
-func (r *replica) met(name string, n int) {
+func (r *replica) countPeer(name string, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.peers[name] += n; r.peers[name] == 0 {
@@ -91,7 +91,7 @@ type place struct{ Cluster, Target string }
 
 func (r *replica) setPlaces(_ context.Context, places []place) (none, error) {
 	r.places = places
-	r.load.aim(places)
+	r.load.setPlaces(places)
 	return none{}, nil
 }
 
@@ -102,9 +102,9 @@ func (r *replica) setRate(_ context.Context, rate float64) (none, error) {
 }
 
 // results returns what came of the dials since it was last called; if none
-// begin any more, once those that are under way have ended.
+// begin any more, it waits for those under way.
 func (r *replica) results(context.Context, none) (dials, error) {
-	d := r.load.take()
+	d := r.load.takeResult()
 	d.Forwarded = int(r.forwarded.Swap(0))
 	return d, nil
 }

@@ -43,10 +43,10 @@ func (d dials) count() dialCount {
 // dial at a rate.
 func (f *fleet) restart(ctx context.Context, what string, kill bool, rate float64, which ...*server) (*restart, error) {
 	r := &restart{What: what, Replicas: len(which), Killed: kill, Least: len(f.places)}
-	if _, err := f.collect(ctx); err != nil { // what there was before
+	if _, err := f.collectDials(ctx); err != nil { // what there was before
 		return nil, err
 	}
-	m, err := f.meter(ctx)
+	m, err := f.startMeter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -54,10 +54,10 @@ func (f *fleet) restart(ctx context.Context, what string, kill bool, rate float6
 		return nil, err
 	}
 	began := time.Now()
-	if err := f.dismiss(ctx, which); err != nil {
+	if err := f.unbalance(ctx, which); err != nil {
 		return nil, err
 	}
-	if _, err := f.look(ctx, began, r); err != nil { // before anything can come back
+	if _, err := f.checkSessions(ctx, began, r); err != nil { // before anything can come back
 		return nil, err
 	}
 	watching, stop := context.WithCancel(ctx)
@@ -65,9 +65,9 @@ func (f *fleet) restart(ctx context.Context, what string, kill bool, rate float6
 	var watched sync.WaitGroup
 	var watchErr error
 	watched.Go(func() {
-		watchErr = f.until(watching, func() (bool, error) { return f.look(watching, began, r) })
+		watchErr = f.poll(watching, func() (bool, error) { return f.checkSessions(watching, began, r) })
 	})
-	sum, err := f.replace(ctx, began, kill, rate, r, which)
+	sum, err := f.replaceReplicas(ctx, began, kill, rate, r, which)
 	if err != nil {
 		stop()
 	}
@@ -85,11 +85,11 @@ func (f *fleet) restart(ctx context.Context, what string, kill bool, rate float6
 	if err := pause(ctx, f.Settle); err != nil { // the dials go on
 		return nil, err
 	}
-	return r, f.settle(ctx, r, sum)
+	return r, f.endRestart(ctx, r, sum)
 }
 
-// dismiss takes replicas out of the balancer.
-func (f *fleet) dismiss(ctx context.Context, which []*server) error {
+// unbalance takes replicas out of the balancer.
+func (f *fleet) unbalance(ctx context.Context, which []*server) error {
 	for _, s := range which {
 		f.mu.Lock()
 		f.gone = append(f.gone, s.name)
@@ -101,21 +101,21 @@ func (f *fleet) dismiss(ctx context.Context, which []*server) error {
 	return nil
 }
 
-// replace ends replicas and starts them again, and returns what came of the
+// replaceReplicas ends replicas and starts them again, and returns what came of the
 // dials by those that drained.
-func (f *fleet) replace(ctx context.Context, began time.Time, kill bool, rate float64, r *restart, which []*server) (dials, error) {
-	sum, err := f.end(ctx, kill, rate, which)
+func (f *fleet) replaceReplicas(ctx context.Context, began time.Time, kill bool, rate float64, r *restart, which []*server) (dials, error) {
+	sum, err := f.stopReplicas(ctx, kill, rate, which)
 	if err != nil {
 		return sum, err
 	}
 	r.Left = time.Since(began)
 	for _, s := range which {
-		if err := f.launch(ctx, s); err != nil {
+		if err := f.startReplica(ctx, s); err != nil {
 			return sum, err
 		}
 	}
 	for _, s := range which {
-		if err := f.welcome(ctx, s); err != nil {
+		if err := f.waitJoined(ctx, s); err != nil {
 			return sum, err
 		}
 	}
@@ -123,8 +123,8 @@ func (f *fleet) replace(ctx context.Context, began time.Time, kill bool, rate fl
 	return sum, f.dialAt(ctx, rate)
 }
 
-// end ends replicas, whose dials others take over.
-func (f *fleet) end(ctx context.Context, kill bool, rate float64, which []*server) (sum dials, err error) {
+// stopReplicas ends replicas, whose dials others take over.
+func (f *fleet) stopReplicas(ctx context.Context, kill bool, rate float64, which []*server) (sum dials, err error) {
 	var wg sync.WaitGroup
 	results, errs := make([]dials, len(which)), make([]error, len(which))
 	for i, s := range which {
@@ -151,9 +151,9 @@ func (f *fleet) end(ctx context.Context, kill bool, rate float64, which []*serve
 	return sum, err
 }
 
-// look counts the agents' sessions, and reports whether all have two.
-func (f *fleet) look(ctx context.Context, began time.Time, r *restart) (bool, error) {
-	c, err := f.census(ctx)
+// checkSessions counts the agents' sessions, and reports whether all have two.
+func (f *fleet) checkSessions(ctx context.Context, began time.Time, r *restart) (bool, error) {
+	c, err := f.countSessions(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -168,26 +168,26 @@ func (f *fleet) look(ctx context.Context, began time.Time, r *restart) (bool, er
 	return c.Two == c.Agents, nil
 }
 
-// settle ends the dials, and notes what is now.
-func (f *fleet) settle(ctx context.Context, r *restart, sum dials) error {
+// endRestart ends the dials, and notes what is now.
+func (f *fleet) endRestart(ctx context.Context, r *restart, sum dials) error {
 	if r.Replicas < len(f.replicas) {
-		if err := f.dialled(ctx, &sum, 1); err != nil {
+		if err := f.waitDials(ctx, &sum, 1); err != nil {
 			return err
 		}
 	}
 	if err := f.dialAt(ctx, 0); err != nil {
 		return err
 	}
-	rest, err := f.collect(ctx)
+	rest, err := f.collectDials(ctx)
 	if err != nil {
 		return err
 	}
 	sum.add(rest)
 	r.Dials = sum.count()
-	if err := f.grown(ctx); err != nil {
+	if err := f.waitSessions(ctx); err != nil {
 		return err
 	}
-	c, err := f.census(ctx)
+	c, err := f.countSessions(ctx)
 	for _, s := range f.replicas {
 		r.Shares = append(r.Shares, c.Sessions[s.name])
 	}

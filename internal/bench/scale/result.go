@@ -43,7 +43,7 @@ type meter struct {
 	load      string
 }
 
-func (f *fleet) meter(ctx context.Context) (m meter, err error) {
+func (f *fleet) startMeter(ctx context.Context) (m meter, err error) {
 	m = meter{fleet: f, began: time.Now(), load: loadAverage()}
 	if m.busy, err = machineBusy(); err == nil {
 		m.own, err = f.ownTime(ctx)
@@ -52,7 +52,7 @@ func (f *fleet) meter(ctx context.Context) (m meter, err error) {
 }
 
 func (m meter) read(ctx context.Context) (machineLoad, error) {
-	now, err := m.fleet.meter(ctx)
+	now, err := m.fleet.startMeter(ctx)
 	took := now.began.Sub(m.began).Seconds()
 	own := (now.own - m.own).Seconds() / took
 	return machineLoad{Before: m.load, After: now.load, Own: own, Others: max((now.busy-m.busy).Seconds()/took-own, 0)}, err
@@ -60,7 +60,7 @@ func (m meter) read(ctx context.Context) (machineLoad, error) {
 
 // ownTime is the CPU time of this process and of all that it has started.
 func (f *fleet) ownTime(ctx context.Context) (time.Duration, error) {
-	u, err := f.used(ctx, false)
+	u, err := f.sumUsage(ctx, false)
 	sum := u[0].CPU + u[1].CPU
 	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} { // the latter of those that have ended
 		var r syscall.Rusage

@@ -28,8 +28,8 @@ type reply struct {
 // An op is what a role does when it is asked to.
 type op func(ctx context.Context, args json.RawMessage) (any, error)
 
-// on is an op whose arguments are of type A, and whose value is of type V.
-func on[A, V any](f func(context.Context, A) (V, error)) op {
+// handler is an op whose arguments are of type A, and whose value is of type V.
+func handler[A, V any](f func(context.Context, A) (V, error)) op {
 	return func(ctx context.Context, raw json.RawMessage) (any, error) {
 		var args A
 		if len(raw) > 0 {
@@ -73,7 +73,7 @@ func play(name string, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("scale: open files: %w", err)
 	}
 	ops := r.ops()
-	ops["usage"], ops["profile"], ops["heap"] = on(ownUsage), on(profile), on(heapProfile)
+	ops["usage"], ops["profile"], ops["heap"] = handler(ownUsage), handler(profile), handler(heapProfile)
 	err = rig.Serve(in, out, closeTimeout, func(ctx context.Context, q request) reply { return answer(ctx, ops, q) })
 	if err != nil {
 		return fmt.Errorf("scale: %s: %w", name, err)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 	"github.com/causewayproject/causeway/tunnel/internal/target"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // Agent is the end of the tunnel beside a cluster: it dials out to a Server
@@ -245,4 +247,47 @@ func (r *runner) dialCarrier(ctx context.Context, server string, config *tls.Con
 		return nil, connectError(ctx, server, err)
 	}
 	return c, nil
+}
+
+// held returns the credentials; nil if there are none.
+func (r *runner) held() *Credentials {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.credentials
+}
+
+func (r *runner) identity() Identity { return r.held().identity() }
+
+// updateCredentials replaces the credentials by those that change returns, after they
+// are saved: else they would be lost with the process. Those of GetClientCertificate
+// are not saved, since somebody else keeps them.
+func (r *runner) updateCredentials(ctx context.Context, change func(*Credentials) (*Credentials, error)) (*Credentials, error) {
+	select {
+	case r.updating <- struct{}{}:
+		defer func() { <-r.updating }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	held := r.held()
+	next, err := change(held)
+	if err != nil || next == held {
+		return held, err
+	}
+	if r.Credentials != nil {
+		if err := r.Credentials.Save(ctx, next); err != nil {
+			return nil, &Error{Op: "connect", Code: CodeInternal, Err: fmt.Errorf("saving the credentials: %w", err)}
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.credentials = next
+	return next, nil
+}
+
+// trustRoots replaces the authorities that are trusted by those of a WELCOME or ROOTS.
+func (r *runner) trustRoots(ctx context.Context, m *wire.Message) error {
+	ctx, cancel := context.WithTimeout(ctx, payloadTimeout)
+	defer cancel()
+	_, err := r.updateCredentials(ctx, func(held *Credentials) (*Credentials, error) { return held.withAuthorities(m) })
+	return err
 }

@@ -227,3 +227,46 @@ func lostError(address, other string, cause error) *Error {
 	}
 	return &Error{Op: "connect", Addr: address, Code: CodeLost, Err: cause}
 }
+
+// HandleControl handles a message from the server.
+func (l *serverSession) HandleControl(m *wire.Message) {
+	switch m.Kind {
+	case wire.MsgDrain:
+		l.Retire()
+	case wire.MsgIssued:
+		select {
+		case <-l.issued: // an answer that nobody has waited for
+		default:
+		}
+		l.issued <- m
+	case wire.MsgRoots:
+		l.trustRoots(m)
+	case wire.MsgServers:
+		l.learnServers(m)
+	case wire.MsgPayload:
+		if !l.queuePayload(m) { // the rest of the control stream must not wait
+			l.receivedPayload(m, errors.New("too many payloads wait"))
+		}
+	}
+}
+
+// trustRoots takes the authorities of a ROOTS. Since that saves credentials, it may
+// take long, and watches for the end of the session meanwhile. If it fails because the
+// session ends, that is no failure: the WELCOME of the next one has the authorities.
+func (l *serverSession) trustRoots(m *wire.Message) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ctx := l.Streams.Context()
+		if err := l.runner.trustRoots(ctx, m); err != nil && ctx.Err() == nil {
+			l.runner.reportFailure(l.server, err, 0)
+		}
+	}()
+	select {
+	case <-done:
+	case <-l.Mux.Done():
+		l.CancelStreams()
+		l.runner.wakeRun()
+		<-done
+	}
+}

@@ -71,27 +71,8 @@ func answerFor(err error) *answer {
 		}
 		return &answer{400, "destination_not_found", detail}
 	}
-	return answerToDial(reasonOf(e.Err), detail)
-}
-
-func answerToDial(r reason, detail string) *answer {
-	switch r {
-	case reasonForbidden:
-		return &answer{403, "destination_ip_prohibited", detail}
-	case reasonUnavailable:
-		return &answer{503, "destination_unavailable", detail}
-	case reasonTimeout:
-		return &answer{504, "connection_timeout", detail}
-	case reasonNotFound:
-		return &answer{502, "dns_error", detail}
-	case reasonUnreachable:
-		return &answer{502, "destination_ip_unroutable", detail}
-	case reasonRefused:
-		return &answer{502, "connection_refused", detail}
-	case reasonMalformed:
-		return &answer{400, "http_request_error", detail}
-	}
-	return &answer{502, "destination_unavailable", detail}
+	r := reasonOf(e.Err)
+	return &answer{r.status, r.kind, detail}
 }
 
 // text is one line for people. It is the reason phrase, because net/http, and so

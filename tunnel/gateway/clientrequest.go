@@ -78,7 +78,9 @@ func (r *clientRequest) finish() {
 func (r *clientRequest) recordFailure(phase Phase, err error) *Error {
 	e := &Error{Request: r.request, Phase: phase, Err: err}
 	r.g.requests.failed.Add(1)
-	r.g.Hooks.failed(e)
+	if failed := r.g.Hooks.Failed; failed != nil {
+		failed(e)
+	}
 	return e
 }
 
@@ -160,7 +162,9 @@ func (r *clientRequest) dial(ctx context.Context) (net.Conn, error) {
 	if err == nil && conn == nil {
 		err = errors.New("function Dial returned neither a connection nor an error")
 	}
-	r.g.Hooks.dialed(r.request, time.Since(began), err)
+	if dialed := r.g.Hooks.Dialed; dialed != nil {
+		dialed(r.request, time.Since(began), err)
+	}
 	if err != nil {
 		return nil, r.recordFailure(PhaseDial, err)
 	}
@@ -173,5 +177,7 @@ func (r *clientRequest) relay(ctx context.Context, early []byte, client, target 
 	res := relay.RelayEarly(ctx, early, client, target)
 	r.g.requests.in.Add(uint64(res.AToB))
 	r.g.requests.out.Add(uint64(res.BToA))
-	r.g.Hooks.ended(r.request, Ended{In: res.AToB, Out: res.BToA, Took: time.Since(r.began), Err: res.Err})
+	if ended := r.g.Hooks.Ended; ended != nil {
+		ended(r.request, Ended{In: res.AToB, Out: res.BToA, Took: time.Since(r.began), Err: res.Err})
+	}
 }

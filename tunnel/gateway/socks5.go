@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
-	"syscall"
 
 	"github.com/causewayproject/causeway/internal/admission"
 )
@@ -131,8 +130,10 @@ func socksRefusal(err error) string {
 		return noMethod
 	case !errors.As(err, &e), e.Phase == PhaseHandshake:
 		return "" // the client said nothing, or not all
+	case e.Phase == PhaseLimit:
+		return socksReply(replyFailed)
 	}
-	return socksReply(socksCode(e))
+	return socksReply(reasonOf(e.Err).socks)
 }
 
 // readRequest authenticates the client, and returns the target that it asks for. The
@@ -308,23 +309,4 @@ func (s *socksNegotiation) readCounted() ([]byte, error) {
 		return nil, err
 	}
 	return s.readBytes(int(n[0]))
-}
-
-// socksCode returns the reply code for a request that failed.
-func socksCode(e *Error) byte {
-	switch r := reasonOf(e.Err); {
-	case e.Phase == PhaseLimit:
-		return replyFailed
-	case r == reasonForbidden:
-		return replyForbidden
-	case r == reasonUnavailable, r == reasonUnreachable && errors.Is(e.Err, syscall.ENETUNREACH):
-		return replyNetworkUnreachable
-	case r == reasonUnreachable, r == reasonNotFound:
-		return replyHostUnreachable
-	case r == reasonRefused:
-		return replyRefused
-	case r == reasonTimeout:
-		return replyExpired
-	}
-	return replyFailed
 }

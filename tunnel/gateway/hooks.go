@@ -43,18 +43,22 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// reason classifies an error by what the protocols of the doors can express.
-type reason int
+// reason is what an error means for the protocols of the doors.
+type reason struct {
+	status int    // of HTTP
+	kind   string // of Proxy-Status (RFC 9209, 2.3)
+	socks  byte   // the reply of SOCKS5 (RFC 1928, 6)
+}
 
-const (
-	reasonFailed      reason = iota // the target can't be had: 502, SOCKS5 1
-	reasonForbidden                 // 403, SOCKS5 2
-	reasonUnreachable               // no route: 502, SOCKS5 3 (network) or 4 (host)
-	reasonNotFound                  // no such name: 502, SOCKS5 4
-	reasonRefused                   // 502, SOCKS5 5
-	reasonTimeout                   // 504, SOCKS5 6
-	reasonUnavailable               // there is no way at the moment: 503, SOCKS5 3
-	reasonMalformed                 // 400, SOCKS5 1 or 8
+var (
+	reasonFailed             = &reason{502, "destination_unavailable", replyFailed} // any other error
+	reasonForbidden          = &reason{403, "destination_ip_prohibited", replyForbidden}
+	reasonNetworkUnreachable = &reason{502, "destination_ip_unroutable", replyNetworkUnreachable}
+	reasonHostUnreachable    = &reason{502, "destination_ip_unroutable", replyHostUnreachable}
+	reasonNotFound           = &reason{502, "dns_error", replyHostUnreachable} // no such name
+	reasonRefused            = &reason{502, "connection_refused", replyRefused}
+	reasonTimeout            = &reason{504, "connection_timeout", replyExpired}
+	reasonUnavailable        = &reason{503, "destination_unavailable", replyNetworkUnreachable} // try again later
 )
 
 // Unavailable is implemented by an error that means "try again later": Dial has no
@@ -63,7 +67,7 @@ const (
 type Unavailable interface{ Unavailable() bool }
 
 // reasonOf classifies an error.
-func reasonOf(err error) reason {
+func reasonOf(err error) *reason {
 	var (
 		dns         *net.DNSError
 		timeout     interface{ Timeout() bool }
@@ -82,8 +86,10 @@ func reasonOf(err error) reason {
 		return reasonTimeout
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return reasonNotFound
-	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
-		return reasonUnreachable
+	case errors.Is(err, syscall.ENETUNREACH):
+		return reasonNetworkUnreachable
+	case errors.Is(err, syscall.EHOSTUNREACH):
+		return reasonHostUnreachable
 	}
 	return reasonFailed
 }
@@ -113,22 +119,4 @@ type Ended struct {
 	Took    time.Duration
 	// Err is what ended it; nil if both sides ended in order.
 	Err error
-}
-
-func (h *Hooks) dialed(r Request, took time.Duration, err error) {
-	if h.Dialed != nil {
-		h.Dialed(r, took, err)
-	}
-}
-
-func (h *Hooks) ended(r Request, e Ended) {
-	if h.Ended != nil {
-		h.Ended(r, e)
-	}
-}
-
-func (h *Hooks) failed(err error) {
-	if h.Failed != nil {
-		h.Failed(err)
-	}
 }

@@ -164,7 +164,7 @@ type runner struct {
 	tlsCredentials *Credentials // that it shows
 
 	sessions    *group.Group     // all; its Context ends when Grace has passed
-	live        []*serverSession // those that take streams, the oldest first
+	live        []*serverSession // the ones that accept streams, oldest first
 	nextTry     time.Time        // when to try a server; zero: no session is wanted
 	serverIndex int              // index of the server to try
 
@@ -174,7 +174,7 @@ type runner struct {
 	enrolling
 
 	changed     chan struct{} // holds one: a session has news, or ended
-	updating    chan struct{} // holds one: who replaces the credentials
+	updating    chan struct{} // holds one while the credentials are replaced
 	mu          sync.Mutex    // guards the field below
 	credentials *Credentials
 }

@@ -312,7 +312,7 @@ type claims struct {
 
 // claim is what is known about one token.
 type claim struct {
-	turn chan struct{} // holds one while a caller has the turn, who owns the fields below
+	turn chan struct{} // holds one while a caller has the turn and owns the fields below
 
 	holder string    // the key that the token was spent for; empty if the Store does not have the token
 	until  time.Time // holder is remembered until then

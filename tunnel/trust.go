@@ -21,8 +21,8 @@ const (
 	protoPeer   = "causeway-peer/1"
 )
 
-// clientTLS returns the configuration of whoever dials a server: an agent, or a
-// replica. cert may be nil. A server's certificate has a URI and no DNS name, so
+// clientTLS returns the configuration of a client that dials a server: an agent or
+// another replica. cert may be nil. A server's certificate has a URI and no DNS name, so
 // verify checks it and crypto/tls does not. The caller may set ServerName: it is
 // sent, and nothing depends on it.
 func clientTLS(proto string, cert *tls.Certificate, verify func(tls.ConnectionState) error) *tls.Config {

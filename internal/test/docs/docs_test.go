@@ -301,6 +301,44 @@ func TestInternalsNames(t *testing.T) {
 	}
 }
 
+// The texts and reasons in the first column of troubleshooting.md's tables are
+// what the code says.
+func TestTroubleshootingTexts(t *testing.T) {
+	var code strings.Builder
+	for _, folder := range []string{"tunnel", "kubeconfig", "dialer"} {
+		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, _ os.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			code.Write(text)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	texts := 0
+	for line := range strings.Lines(pages(t, "docs/troubleshooting.md")[0].text) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 4 || strings.Contains(cells[1], "kubectl") {
+			continue
+		}
+		for i, text := range strings.Split(cells[1], "`") {
+			if text = strings.TrimSuffix(text, "..."); i%2 == 0 {
+				continue
+			}
+			texts++
+			if !strings.Contains(code.String(), strings.TrimSpace(text)) {
+				t.Errorf("docs/troubleshooting.md: no code says %q", text)
+			}
+		}
+	}
+	if texts < 30 {
+		t.Errorf("got %d texts: is the pattern still right?", texts)
+	}
+}
+
 // The pictures were drawn from the source as it is: each text of it is in both.
 func TestPicture(t *testing.T) {
 	source, err := os.ReadFile(filepath.Join(root, "docs/picture/parts.dot"))

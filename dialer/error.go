@@ -68,25 +68,14 @@ type Error struct {
 
 // Error returns the target, the proxy, the phase and the cause.
 func (e *Error) Error() string {
-	var b strings.Builder
-	b.WriteString("dialer: ")
-	if e.Addr != "" {
-		b.WriteString(sanitizeText(e.Addr))
-		if e.Proxy != "" {
-			b.WriteString(" through ")
-		} else {
-			b.WriteString(": ")
-		}
+	where := sanitizeText(e.Addr)
+	if where != "" && e.Proxy != "" {
+		where += " through "
 	}
-	if e.Proxy != "" {
-		b.WriteString(sanitizeText(e.Proxy))
-		b.WriteString(": ")
+	if where += sanitizeText(e.Proxy); where != "" {
+		where += ": "
 	}
-	b.WriteString(string(e.Phase))
-	b.WriteString(": ")
-	b.WriteString(strings.TrimPrefix(fmt.Sprint(e.Err), "dialer: "))
-	b.WriteString(e.portAdvice())
-	return b.String()
+	return "dialer: " + where + string(e.Phase) + ": " + strings.TrimPrefix(fmt.Sprint(e.Err), "dialer: ") + e.portAdvice()
 }
 
 // portAdvice returns a hint for a very common refusal: by default squid allows CONNECT
@@ -237,17 +226,11 @@ type Failure struct {
 
 // Error says which members failed, counted from 1, and why.
 func (f Failures) Error() string {
-	var b strings.Builder
+	texts := make([]string, len(f))
 	for i, failure := range f {
-		if i > 0 {
-			b.WriteString("; ")
-		}
-		b.WriteString("member ")
-		b.WriteString(strconv.Itoa(failure.Member + 1))
-		b.WriteString(": ")
-		b.WriteString(strings.TrimPrefix(failure.Err.Error(), "dialer: "))
+		texts[i] = fmt.Sprintf("member %d: %s", failure.Member+1, strings.TrimPrefix(failure.Err.Error(), "dialer: "))
 	}
-	return b.String()
+	return strings.Join(texts, "; ")
 }
 
 // Unwrap returns the errors.

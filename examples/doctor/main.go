@@ -1,5 +1,5 @@
-// Doctor goes the way to an API server that a kubeconfig describes, with or
-// without a proxy, and says where it ends, why, and what to do about it:
+// Doctor connects to the API server of a kubeconfig, through its proxy if it has one.
+// It says which phase fails, why, and what to do about it:
 //
 //	$ doctor -kubeconfig prod.conf
 //	context  kubernetes-admin@prod
@@ -13,14 +13,13 @@
 //	cause    proxy auth: the proxy answered 407: user name and password are missing or wrong
 //	remedy   Correct user name and password in proxy-url; percent-encode : / ? # @ % and spaces in them.
 //
-// The kubeconfig is that of -kubeconfig, else of the variable KUBECONFIG, a
-// list of files as kubectl merges them, else ~/.kube/config. The route is the
-// kubeconfig's alone; what other programs would do otherwise, because of
-// HTTPS_PROXY for example, is in notes below the table.
+// The kubeconfig is -kubeconfig, or the files of the variable KUBECONFIG, merged as
+// kubectl merges them, or ~/.kube/config. Only the kubeconfig decides the route. Notes
+// below the table say what other programs would do, because of HTTPS_PROXY for example.
 //
-// -json prints the same for programs. The status is 0 if all is well, 1 if not,
-// 2 for a mistake on the command line. No secret is printed. In the cluster,
-// nothing is changed.
+// -json prints the same for programs. The status is 0 if everything works, 1 if not, and
+// 2 for a mistake on the command line. Doctor prints no secret and changes nothing in
+// the cluster.
 package main
 
 import (
@@ -137,7 +136,7 @@ func loadKubeconfig(o options) (*clientcmdapi.Config, error) {
 	return config, nil
 }
 
-// unreadableReport is the report of what is no kubeconfig.
+// unreadableReport is the report for a kubeconfig that can't be read.
 func unreadableReport(err error, took time.Duration) probe.Report {
 	advice := "Mend the file; kubectl config view says the same of it."
 	if errors.Is(err, errNoKubeconfig) || errors.Is(err, os.ErrNotExist) {

@@ -13,8 +13,8 @@ import (
 	"github.com/causewayproject/causeway/noproxy"
 )
 
-// environmentNotes say what other programs make of the kubeconfig, and what is no failure
-// and no good either.
+// environmentNotes say what other programs do with the kubeconfig, and what works but is not
+// safe.
 func environmentNotes(config *clientcmdapi.Config, r probe.Report, getenv func(string) string) []string {
 	current := config.Contexts[config.CurrentContext]
 	if current == nil || config.Clusters[current.Cluster] == nil {

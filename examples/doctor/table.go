@@ -24,12 +24,11 @@ const (
 type table struct {
 	w     io.Writer
 	color bool
-	width int // of a line; 0: as long as it is
+	width int // of a line; 0: lines are not wrapped
 	err   error
 }
 
-// newTable wraps lines for terminals alone: what goes to a file or a pipe is
-// searched by line.
+// newTable wraps lines only for terminals: programs search a file or a pipe by line.
 func newTable(w io.Writer, color string) *table {
 	t := &table{w: w, color: color == "always"}
 	if !isTerminal(w) {

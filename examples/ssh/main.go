@@ -1,15 +1,14 @@
-// Ssh provisions a host that cannot be reached, through a tunnel that an agent
-// beside it opens:
+// Ssh provisions a host that can't be reached, through a tunnel that an agent in the
+// host's network opens:
 //
 //	go run ./examples/ssh -advertise bastion.example.com:8443 -host 10.0.0.7:22 -user root <setup.sh
 //
-// It prints the command that starts the agent, waits until that is connected,
-// hands it an SSH public key that was made for this run, runs the script of its
-// standard input on the host with the ssh program, and has the key removed. Nothing polls: the
-// server's hook says when the agent is there, and the agent's answer when the
-// key is.
+// It prints the command that starts the agent, and waits until the agent is connected.
+// It sends the agent an SSH public key made for this run, runs the script from its
+// standard input on the host with the ssh program, and has the key removed. It does not
+// poll: a hook of the server reports the agent, and the agent's answer reports the key.
 //
-// The host's key is taken at its first sight, unless -known-hosts has it.
+// The host's key is trusted on first use, unless -known-hosts has it.
 package main
 
 import (
@@ -70,7 +69,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	connected := make(chan tunnel.SessionInfo, 1)
 	server := &tunnel.Server{Authority: authority, Hooks: tunnel.Hooks{
-		// A hook returns at once: one session is enough to know of.
+		// A hook must not wait. One session is enough.
 		Connected: func(s tunnel.SessionInfo) {
 			select {
 			case connected <- s:
@@ -120,7 +119,7 @@ func (f *flags) provisionHost(ctx context.Context, server *tunnel.Server, addr n
 		return err
 	}
 	fmt.Fprintln(stderr, "the agent took the key")
-	// The key was for this run: an empty payload takes it away.
+	// The key was only for this run: an empty payload removes it.
 	defer func() {
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
@@ -171,8 +170,8 @@ func (f *flags) sshArgs(dir, port string) []string {
 	}
 }
 
-// forwardConns leads the connections of l to the host until l is closed, one after
-// the other: ssh makes one.
+// forwardConns connects the connections of l to the host until l is closed, one after
+// the other: ssh makes only one.
 func forwardConns(ctx context.Context, l net.Listener, d *tunnel.Dialer, host string, stderr io.Writer) {
 	for {
 		conn, err := l.Accept()

@@ -88,7 +88,7 @@ func (st *Stream) CloseWrite() error {
 }
 
 // Close ends the stream and returns at once. Written bytes are still sent. The
-// peer reads it and then io.EOF, and its writes fail.
+// peer reads them and then io.EOF, and its writes fail.
 func (st *Stream) Close() error {
 	s := st.session
 	s.mu.Lock()

@@ -53,7 +53,9 @@ type discreetError struct {
 func (e discreetError) Error() string { return e.text }
 func (e discreetError) Unwrap() error { return e.err }
 
-// Dial connects to a target that is allowed.
+// Dial connects to a target that is allowed. It resolves a name once, checks the
+// addresses, and dials only those that passed: a name server can't give one answer
+// to the check and another one to the dial.
 func (p *Policy) Dial(ctx context.Context, network, address string) (net.Conn, *Error) {
 	if network != "tcp" {
 		return nil, &Error{Malformed, net.UnknownNetworkError(network)}

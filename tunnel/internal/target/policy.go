@@ -122,6 +122,10 @@ func (p *Policy) hasNetworkOn(port uint16) bool {
 
 // allowsAddr reports whether an address may be dialed. byName says that it is
 // the address of a name that is allowed.
+//
+// A network pattern allows a special address only if it is not wider than the special
+// range, that is, if its prefix is at least as long. For an ordinary address the range
+// is invalid and its Bits are -1, so that each pattern that matches will do.
 func (p *Policy) allowsAddr(a netip.AddrPort, byName bool) bool {
 	special := specialRange(a.Addr())
 	if byName && !special.IsValid() {

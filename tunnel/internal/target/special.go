@@ -60,6 +60,10 @@ func prefixes(texts ...string) []netip.Prefix {
 // specialRange returns the range that makes an address special. If there is
 // none, the Prefix is invalid, and its Bits are -1. The address must have no zone,
 // and not be IPv4-mapped.
+//
+// If an IPv6 address contains a special IPv4 address, the range is that of the inner
+// one, in IPv6: of 2002:7f00:1::1, which is 127.0.0.1 by 6to4, it is 2002:7f00::/24.
+// So a pattern for all of 2002::/16 does not allow it.
 func specialRange(addr netip.Addr) netip.Prefix {
 	contains := func(p netip.Prefix) bool { return p.Contains(addr) }
 	if i := slices.IndexFunc(specials, contains); i >= 0 {

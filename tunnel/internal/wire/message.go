@@ -65,7 +65,7 @@ const (
 	TagName        Tag = 12 // string
 	TagData        Tag = 13 // bytes
 	TagTime        Tag = 14 // uint: milliseconds since 1970, UTC
-	TagProof       Tag = 15 // bytes: signature over the connection's exporter
+	TagProof       Tag = 15 // bytes: signature that Prove makes
 	TagLimit       Tag = 16 // uint: streams that may be open at once
 	TagProgram     Tag = 17 // string: name and version of the program
 	TagServer      Tag = 18 // string, repeated: names of servers, the sender's first
@@ -74,15 +74,15 @@ const (
 
 // Limits of a message's body, in bytes.
 const (
-	MaxBody    = 1 << 20 // of any message
-	MaxHello   = 4 << 10 // of a MsgHello, which may be a stranger's
-	MaxRequest = 4 << 10 // of the first message of a stream, and of its answer
+	MaxBody    = 1 << 20 // any message
+	MaxHello   = 4 << 10 // MsgHello, which may be a stranger's
+	MaxRequest = 4 << 10 // the first message of a stream, and its answer
 )
 
 const (
 	headerSize      = 6       // kind, length of the body
 	fieldHeaderSize = 6       // tag, length of the value
-	firstAllocation = 4 << 10 // of a body, before any of it has arrived
+	firstAllocation = 4 << 10 // for a body, before any of it has arrived
 )
 
 // ErrMalformed is the error of a message that breaks the format.

@@ -39,8 +39,8 @@ type Credentials struct {
 	AuthInfo *clientcmdapi.AuthInfo
 }
 
-func (c Credentials) ways() []string {
-	var ways []string
+func (c Credentials) methods() []string {
+	var methods []string
 	for _, way := range []struct {
 		name string
 		set  bool
@@ -51,34 +51,34 @@ func (c Credentials) ways() []string {
 		{"AuthInfo", c.AuthInfo != nil},
 	} {
 		if way.set {
-			ways = append(ways, way.name)
+			methods = append(methods, way.name)
 		}
 	}
-	return ways
+	return methods
 }
 
 // authInfo returns the user entry. ca is empty if Spec.CA can't be used:
 // that is reported elsewhere.
 func (c Credentials) authInfo(ca []*x509.Certificate, now time.Time) (*clientcmdapi.AuthInfo, error) {
 	const want = "want one of CAKey, Certificate with Key, Token, AuthInfo"
-	switch ways := c.ways(); {
-	case len(ways) == 0:
+	switch methods := c.methods(); {
+	case len(methods) == 0:
 		return nil, field.Errorf("Credentials", "%w: none is set; %s", field.ErrRequired, want)
-	case len(ways) > 1:
-		return nil, field.Errorf("Credentials", "%s are set; %s", strings.Join(ways, " and "), want)
+	case len(methods) > 1:
+		return nil, field.Errorf("Credentials", "%s are set; %s", strings.Join(methods, " and "), want)
 	case c.KeyAlgorithm != "" && len(c.CAKey) == 0:
 		return nil, field.Errorf("Credentials.KeyAlgorithm", "is for CAKey, which is not set")
 	case len(c.CAKey) > 0:
-		return c.signed(ca, now)
+		return c.signedUser(ca, now)
 	case c.Token != "":
-		return c.bearer()
+		return c.tokenUser()
 	case c.AuthInfo != nil:
-		return c.given()
+		return c.copiedUser()
 	}
-	return c.pair(now)
+	return c.certificateUser(now)
 }
 
-func (c Credentials) bearer() (*clientcmdapi.AuthInfo, error) {
+func (c Credentials) tokenUser() (*clientcmdapi.AuthInfo, error) {
 	token := strings.TrimSpace(c.Token)
 	if token == "" {
 		return nil, field.Errorf("Credentials.Token", "is blank")
@@ -91,8 +91,8 @@ func (c Credentials) bearer() (*clientcmdapi.AuthInfo, error) {
 	return user, nil
 }
 
-// pair checks what the API server would only call "unauthorized".
-func (c Credentials) pair(now time.Time) (*clientcmdapi.AuthInfo, error) {
+// certificateUser checks what the API server would only call "unauthorized".
+func (c Credentials) certificateUser(now time.Time) (*clientcmdapi.AuthInfo, error) {
 	var (
 		certs            []*x509.Certificate
 		block            *pem.Block
@@ -129,9 +129,9 @@ func checkClientCertificate(cert *x509.Certificate, now time.Time) error {
 	return field.CheckValidity(cert, now)
 }
 
-// given checks AuthInfo with client-go's own rules, which would otherwise
+// copiedUser checks AuthInfo with client-go's own rules, which would otherwise
 // fail at the first use of the kubeconfig.
-func (c Credentials) given() (*clientcmdapi.AuthInfo, error) {
+func (c Credentials) copiedUser() (*clientcmdapi.AuthInfo, error) {
 	probe := c.AuthInfo.DeepCopy()
 	// client-go opens the files to check them, but they may be elsewhere.
 	probe.ClientCertificateData = fileOrData(&probe.ClientCertificate, probe.ClientCertificateData)
@@ -144,7 +144,7 @@ func (c Credentials) given() (*clientcmdapi.AuthInfo, error) {
 	return c.AuthInfo.DeepCopy(), nil
 }
 
-// fileOrData makes a file that stands alone data that stands alone. Both at
+// fileOrData turns a file without data into data without a file. Both at
 // once is left for client-go to refuse.
 func fileOrData(file *string, data []byte) []byte {
 	if *file == "" || len(data) > 0 {

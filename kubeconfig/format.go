@@ -24,13 +24,13 @@ func (s Spec) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String())
 // MarshalText returns String: JSON and logs hold no secret.
 func (s Spec) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// String returns which ways are set.
+// String returns which methods are set.
 func (c Credentials) String() string {
-	ways := c.ways()
-	if len(ways) == 0 {
+	methods := c.methods()
+	if len(methods) == 0 {
 		return "(none)"
 	}
-	return "(" + strings.Join(ways, " and ") + ", redacted)"
+	return "(" + strings.Join(methods, " and ") + ", redacted)"
 }
 
 // Format writes String, whatever the verb.

@@ -40,7 +40,7 @@ import (
 //   - Credentials replace every other way to authenticate: client-certificate,
 //     client-key (-data too), token, tokenFile, username, password, exec and
 //     auth-provider. Impersonation (as, as-uid, as-groups, as-user-extra) stays,
-//     without which the user could do more than before; AuthInfo alone, a user
+//     without which the user could do more than before; only AuthInfo, a user
 //     entry given whole, replaces it, too. With CAKey, an administrator's
 //     certificate that CA has issued and that is valid is kept (see [Rotate]);
 //     a nil CA is then the one that is there.
@@ -142,11 +142,11 @@ func (m *merge) check(s Spec) error {
 
 // text writes what has changed into the document.
 func (m *merge) text() ([]byte, error) {
-	was, err := written(m.current.Cluster, m.current.User)
+	was, err := encodeEntries(m.current.Cluster, m.current.User)
 	if err != nil {
 		return nil, err
 	}
-	is, err := written(m.cluster, m.user)
+	is, err := encodeEntries(m.cluster, m.user)
 	if err != nil {
 		return nil, err
 	}
@@ -183,8 +183,8 @@ func (m *merge) checkShared() error {
 
 const writtenName = "x"
 
-// written returns the entries as client-go writes them.
-func written(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) (*yaml.Node, error) {
+// encodeEntries returns the entries as client-go writes them.
+func encodeEntries(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) (*yaml.Node, error) {
 	config := clientcmdapi.NewConfig()
 	config.Clusters[writtenName] = cluster
 	if user != nil {
@@ -271,4 +271,4 @@ func namesOf(lists ...*yaml.Node) []string {
 // isZero reports whether r says nothing.
 func (r Route) isZero() bool { return !r.Direct && !r.viaProxy() }
 
-func (c Credentials) isZero() bool { return len(c.ways()) == 0 && c.KeyAlgorithm == "" }
+func (c Credentials) isZero() bool { return len(c.methods()) == 0 && c.KeyAlgorithm == "" }

@@ -20,7 +20,7 @@ func (m *merge) checkUser(c Credentials) error {
 	if m.user == nil {
 		return field.Errorf(fmt.Sprintf("contexts[%q].user", m.current.Context), "%w for Credentials: there is no user entry to take them", field.ErrRequired)
 	}
-	if len(c.ways()) != 1 || len(c.CAKey) == 0 {
+	if len(c.methods()) != 1 || len(c.CAKey) == 0 {
 		_, err := c.authInfo(nil, m.now)
 		return err
 	}
@@ -87,7 +87,7 @@ func (m *merge) wantedUser(renew bool) (*clientcmdapi.AuthInfo, error) {
 		user.ClientCertificateData, user.ClientKeyData = m.user.ClientCertificateData, m.user.ClientKeyData
 		return user, nil
 	}
-	return c.signed(ca, m.now)
+	return c.signedUser(ca, m.now)
 }
 
 // certificateOf returns the client certificate that user holds and those

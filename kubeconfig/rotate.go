@@ -116,7 +116,7 @@ func (m *merge) certificateTriggers() (life RotationTrigger, otherIssuer bool, e
 	if chain == nil {
 		return TriggerCertificateLife, false, nil
 	}
-	if spent(chain[0], m.now) {
+	if isPastHalfLife(chain[0], m.now) {
 		life = TriggerCertificateLife
 	}
 	if len(m.spec.Credentials.CAKey) == 0 {
@@ -138,8 +138,8 @@ func (m *merge) certificateTriggers() (life RotationTrigger, otherIssuer bool, e
 	return life, otherIssuer, nil
 }
 
-// spent reports whether less than half of a certificate's life is left.
-func spent(cert *x509.Certificate, now time.Time) bool {
+// isPastHalfLife reports whether less than half of a certificate's life is left.
+func isPastHalfLife(cert *x509.Certificate, now time.Time) bool {
 	life := min(cert.NotAfter.Sub(cert.NotBefore), adminLife)
 	return field.CheckValidity(cert, now) != nil || cert.NotAfter.Sub(now) < life/2
 }

@@ -111,8 +111,8 @@ func endOf(issuer *x509.Certificate, now time.Time) time.Time {
 	return end.UTC().Truncate(time.Second)
 }
 
-// signed returns a user with a new key and a certificate signed by CAKey.
-func (c Credentials) signed(ca []*x509.Certificate, now time.Time) (*clientcmdapi.AuthInfo, error) {
+// signedUser returns a user with a new key and a certificate signed by CAKey.
+func (c Credentials) signedUser(ca []*x509.Certificate, now time.Time) (*clientcmdapi.AuthInfo, error) {
 	issuer, caKey, err := c.issuer(ca, now)
 	if issuer == nil || err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ type Spec struct {
 	// infrastructure object's status.apiEndpoints: package connect tries them in
 	// their order when Endpoint can't be reached. Endpoint itself may be among
 	// them, and is not tried twice. They are in the extension: other programs
-	// know Endpoint alone. A Tunnel with a Zone takes none.
+	// know only Endpoint. A Tunnel with a Zone takes none.
 	MoreEndpoints []Endpoint
 	// CA holds the PEM certificates that the API server is verified with.
 	// Required, and at least one must be valid now. All of them are written, in

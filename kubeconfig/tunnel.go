@@ -24,7 +24,7 @@ import (
 type Tunnel struct {
 	// Gateway is the door's URL, without user info: http, https, socks5 or
 	// socks5h. What Route says of https proxies applies. Required. Without TLS,
-	// who sees the traffic sees the Password, though not what goes to the
+	// whoever sees the traffic sees the Password, though not what goes to the
 	// cluster.
 	Gateway string
 	// User and Password are the gateway's, such as a ticket

@@ -24,16 +24,16 @@ const lingerTime = 5 * time.Second
 
 // bridge is a CONNECT proxy on loopback that leads to one API server: for what
 // makes connections of its own and takes a proxy, but no dial function. TLS
-// goes through it end to end. It outlives generations, and so do connections
+// goes through it end to end. It outlives routes, and so do connections
 // through it: who made them can't make them again in silence.
 type bridge struct {
 	owner *Client      // knows the API server; nothing else is dialed
-	conns *connections // of who has the Client's own pass
+	conns *connections // of those with the Client's own login
 	group *group.Group // of goroutines that end with the Client
 
-	mu      sync.Mutex       // guards the fields below
-	passes  map[string]*pass // by user name; nil once closed
-	client  *pass            // that of the rest.Configs handed out
+	mu      sync.Mutex        // guards the fields below
+	logins  map[string]*login // by user name; nil once closed
+	client  *login            // that of the rest.Configs handed out
 	issued  int
 	address string // of the listener; empty until it is there
 	gateway *gateway.Gateway
@@ -43,11 +43,11 @@ type bridge struct {
 // newBridge starts nothing: most Clients need none.
 func newBridge(owner *Client) *bridge {
 	conns := newConnections()
-	return &bridge{owner: owner, conns: conns, group: group.New(conns.closed), passes: make(map[string]*pass)}
+	return &bridge{owner: owner, conns: conns, group: group.New(conns.closed), logins: make(map[string]*login)}
 }
 
-// pass is a user name and password of the bridge, and what was dialed with it.
-type pass struct {
+// login is a user name and password of the bridge, and what was dialed with it.
+type login struct {
 	bridge *bridge
 	user   string
 	secret string
@@ -63,41 +63,41 @@ func (b *bridge) clientURL() (*url.URL, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.client == nil {
-		p, err := b.issueLocked(b.conns)
+		p, err := b.addLoginLocked(b.conns)
 		if err != nil {
 			return nil, err
 		}
 		b.client = p
 	}
-	if b.passes == nil {
+	if b.logins == nil {
 		return nil, errClosed
 	}
 	return b.client.urlLocked(), nil
 }
 
-// issue returns a pass of its own for one call, which can then be cut off
-// without touching others. The caller calls its end or close.
-func (b *bridge) issue() (*pass, error) {
+// newLogin returns a login of its own for one call, which can then be cut off
+// without touching others. The caller calls its closeLater or close.
+func (b *bridge) newLogin() (*login, error) {
 	conns := newConnections()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.issueLocked(conns)
+	return b.addLoginLocked(conns)
 }
 
-func (b *bridge) issueLocked(conns *connections) (*pass, error) {
+func (b *bridge) addLoginLocked(conns *connections) (*login, error) {
 	if err := b.startLocked(); err != nil {
 		return nil, err
 	}
 	b.issued++
-	p := &pass{bridge: b, user: "client-" + strconv.Itoa(b.issued), secret: rand.Text(), conns: conns}
-	b.passes[p.user] = p
+	p := &login{bridge: b, user: "client-" + strconv.Itoa(b.issued), secret: rand.Text(), conns: conns}
+	b.logins[p.user] = p
 	return p, nil
 }
 
 // startLocked opens the listener, which does not block.
 func (b *bridge) startLocked() error {
 	switch {
-	case b.passes == nil:
+	case b.logins == nil:
 		return errClosed
 	case b.gateway != nil:
 		return nil
@@ -120,10 +120,10 @@ func (b *bridge) serve(l net.Listener) {
 	_ = b.gateway.ServeConnect(context.Background(), l)
 }
 
-func (b *bridge) lookup(user string) *pass {
+func (b *bridge) lookup(user string) *login {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.passes[user]
+	return b.logins[user]
 }
 
 func (b *bridge) authenticate(_ context.Context, c gateway.Credentials) (gateway.Identity, error) {
@@ -136,12 +136,12 @@ func (b *bridge) authenticate(_ context.Context, c gateway.Credentials) (gateway
 
 // dial takes a former address of the API server for the one that it has now.
 func (b *bridge) dial(ctx context.Context, r gateway.Request) (net.Conn, error) {
-	p, g := b.lookup(r.Client.Name), b.owner.generation()
+	p, g := b.lookup(r.Client.Name), b.owner.currentRoute()
 	switch {
 	case p == nil:
 		return nil, errClosed
-	case !b.owner.knows(r.Address):
-		return nil, fmt.Errorf("this proxy leads to %s alone: %w", g.Server.Address, syscall.EACCES)
+	case !b.owner.isKnownAddress(r.Address):
+		return nil, fmt.Errorf("this proxy leads only to %s: %w", g.Server.Address, syscall.EACCES)
 	}
 	conn, err := p.conns.dial(ctx, g.Dialer, "tcp", g.Server.Address)
 	if err != nil {
@@ -155,10 +155,10 @@ func (b *bridge) dial(ctx context.Context, r gateway.Request) (net.Conn, error) 
 func (b *bridge) close() {
 	b.conns.close(errClosed)
 	b.mu.Lock()
-	passes := b.passes
-	b.passes = nil
+	logins := b.logins
+	b.logins = nil
 	b.mu.Unlock()
-	for _, p := range passes {
+	for _, p := range logins {
 		p.conns.close(errClosed)
 	}
 	b.group.Close()
@@ -169,54 +169,54 @@ func (b *bridge) close() {
 	<-b.group.Idle()
 }
 
-// url returns the bridge's URL with the pass in it.
-func (p *pass) url() *url.URL {
+// url returns the bridge's URL with the login in it.
+func (p *login) url() *url.URL {
 	p.bridge.mu.Lock()
 	defer p.bridge.mu.Unlock()
 	return p.urlLocked()
 }
 
-func (p *pass) urlLocked() *url.URL {
+func (p *login) urlLocked() *url.URL {
 	return &url.URL{Scheme: "http", Host: p.bridge.address, User: url.UserPassword(p.user, p.secret)}
 }
 
-// close cuts what was dialed with the pass, which is worth nothing any more.
-func (p *pass) close() {
+// close cuts what was dialed with the login, which is worth nothing any more.
+func (p *login) close() {
 	p.revoke()
 	p.conns.close(errClosed)
 }
 
-// end gives connections that were closed the time to deliver what they hold.
-func (p *pass) end() {
+// closeLater gives connections that were closed the time to deliver what they hold.
+func (p *login) closeLater() {
 	if !p.bridge.group.Go(p.drain) {
 		p.close()
 	}
 }
 
-// drain is end, in a goroutine of the bridge's group.
-func (p *pass) drain() {
+// drain is closeLater, in a goroutine of the bridge's group.
+func (p *login) drain() {
 	ctx, cancel := context.WithTimeout(p.bridge.group.Context(), lingerTime)
 	defer cancel()
 	p.conns.wait(ctx)
 	p.close()
 }
 
-func (p *pass) revoke() {
+func (p *login) revoke() {
 	p.bridge.mu.Lock()
 	defer p.bridge.mu.Unlock()
-	delete(p.bridge.passes, p.user)
+	delete(p.bridge.logins, p.user)
 }
 
-// until returns a context that also ends with the Client.
-func (b *bridge) until(ctx context.Context) (context.Context, context.CancelFunc) {
+// untilClosed returns a context that also ends with the Client.
+func (b *bridge) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(b.conns.closed, cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
-// explain finds what err, of a call that used the pass, comes from: client-go
+// explainError finds what err, of a call that used the login, comes from: client-go
 // knows only how the proxy put it.
-func (p *pass) explain(op string, ctx context.Context, err error) error {
+func (p *login) explainError(op string, ctx context.Context, err error) error {
 	var cause error
 	if c := p.cause.Load(); c != nil {
 		cause = *c

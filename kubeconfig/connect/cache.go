@@ -223,7 +223,7 @@ func (e *cacheEntry) update(secret *corev1.Secret, options func(*corev1.Secret) 
 		opts.Source, opts.Changed = nil, nil
 		e.client, err = New(config, &opts)
 	} else {
-		_, err = e.client.use(config)
+		_, err = e.client.useConfig(config)
 	}
 	if err == nil {
 		e.version, e.value = secret.ResourceVersion, value

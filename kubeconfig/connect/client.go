@@ -50,12 +50,12 @@ import (
 // [Client.Exec] and [Client.PortForward] do the same in one call, and end with
 // their context.
 type Client struct {
-	opts     Options
-	gate     *gate // the transport
-	newest   atomic.Pointer[generation]
-	known    atomic.Pointer[[]route.Server] // where the API server is, and has been
-	bridge   *bridge
-	followed chan struct{} // closed when nothing is followed any more
+	opts      Options
+	transport *clientTransport // the transport
+	newest    atomic.Pointer[activeRoute]
+	known     atomic.Pointer[[]route.Server] // where the API server is, and has been
+	bridge    *bridge
+	followed  chan struct{} // closed when nothing is followed any more
 
 	mu     sync.Mutex // guards closed, and changes of newest and known
 	closed bool
@@ -94,7 +94,7 @@ type Client struct {
 // secret.
 func New(config *clientcmdapi.Config, opts *Options) (*Client, error) {
 	c := &Client{followed: make(chan struct{})}
-	c.gate = &gate{c}
+	c.transport = &clientTransport{c}
 	if opts != nil {
 		c.opts = *opts
 	}
@@ -102,7 +102,7 @@ func New(config *clientcmdapi.Config, opts *Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := newGeneration(settings, c.opts.route())
+	g, err := newActiveRoute(settings, c.opts.route())
 	if err != nil {
 		return nil, err
 	}
@@ -131,9 +131,9 @@ func New(config *clientcmdapi.Config, opts *Options) (*Client, error) {
 // Host is where the API server is now; what is made of the rest.Config follows
 // it all the same.
 func (c *Client) Config() *rest.Config {
-	g := c.generation()
+	g := c.currentRoute()
 	return &rest.Config{
-		Host: g.Server.Text, Transport: c.gate,
+		Host: g.Server.Text, Transport: c.transport,
 		TLSClientConfig: rest.TLSClientConfig{ServerName: g.ServerName},
 		Proxy:           c.bridge.proxy, WrapTransport: c.wrapper(g.ServerName),
 	}
@@ -142,7 +142,7 @@ func (c *Client) Config() *rest.Config {
 // HTTP returns an HTTP client that authenticates to the API server by the
 // kubeconfig and follows no environment. Requests to another host go to that
 // host through the same route, with the same credentials: don't make them.
-func (c *Client) HTTP() *http.Client { return &http.Client{Transport: c.gate} }
+func (c *Client) HTTP() *http.Client { return &http.Client{Transport: c.transport} }
 
 // Close closes every connection of the Client, idle or in use. Requests that
 // are under way, reads of their answers, watches, and every request from then
@@ -156,7 +156,7 @@ func (c *Client) Close() error {
 		c.closed = true
 		c.mu.Unlock()
 		c.bridge.conns.close(errClosed)
-		c.generation().close(errClosed)
+		c.currentRoute().close(errClosed)
 		<-c.followed
 		c.bridge.close()
 	})
@@ -168,11 +168,11 @@ func (c *Client) Close() error {
 func (c *Client) Probe(ctx context.Context) probe.Report {
 	g := c.enter()
 	if g == nil {
-		g = c.generation() // which dials no more
+		g = c.currentRoute() // which dials no more
 	} else {
 		defer g.leave()
 	}
-	return probe.RunRoute(ctx, g.Route, g.credentials, g.conns.by(g.Dialer))
+	return probe.RunRoute(ctx, g.Route, g.credentials, g.conns.dialFunc(g.Dialer))
 }
 
 var errNoServerName = errors.New("connect: exec, attach and port-forward need the TLSClientConfig.ServerName of Client.Config")
@@ -184,7 +184,7 @@ var errNoServerName = errors.New("connect: exec, attach and port-forward need th
 // connect with.
 // It gives a round tripper that has a TLS configuration of its own, made
 // for one rest.Config, the API server's as it is then; the transport, which has
-// it all, it leaves alone.
+// it all, it leaves as it is.
 func (c *Client) wrapper(serverName string) transport.WrapperFunc {
 	return func(rt http.RoundTripper) http.RoundTripper {
 		holder, ok := rt.(utilnet.TLSClientConfigHolder)
@@ -195,7 +195,7 @@ func (c *Client) wrapper(serverName string) transport.WrapperFunc {
 		if own == nil {
 			return refusal{errNoServerName}
 		}
-		g := c.generation()
+		g := c.currentRoute()
 		if own.ServerName == serverName {
 			own.ServerName = g.ServerName
 		}
@@ -226,7 +226,7 @@ type readdressing struct {
 }
 
 func (r readdressing) RoundTrip(req *http.Request) (*http.Response, error) {
-	return r.rt.RoundTrip(r.client.readdress(req, r.client.generation()))
+	return r.rt.RoundTrip(r.client.readdress(req, r.client.currentRoute()))
 }
 
 // refusal is a round tripper that has only an error.

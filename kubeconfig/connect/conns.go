@@ -31,8 +31,8 @@ func newConnections() *connections {
 
 func (c *connections) isClosed() bool { return c.closed.Err() != nil }
 
-// explain returns why the connections were closed, for whatever fails then.
-func (c *connections) explain(err error) error {
+// explainError returns why the connections were closed, for whatever fails then.
+func (c *connections) explainError(err error) error {
 	if c.isClosed() {
 		return context.Cause(c.closed)
 	}
@@ -47,7 +47,7 @@ func (c *connections) dial(ctx context.Context, d dialer.Dialer, network, addres
 	defer stop()
 	conn, err := d.DialContext(ctx, network, address)
 	if err != nil {
-		return nil, c.explain(err)
+		return nil, c.explainError(err)
 	}
 	t := &trackedConn{Conn: conn, owner: c}
 	if !c.add(t) {
@@ -57,8 +57,8 @@ func (c *connections) dial(ctx context.Context, d dialer.Dialer, network, addres
 	return t, nil
 }
 
-// by returns a dial function that dials with d.
-func (c *connections) by(d dialer.Dialer) route.DialFunc {
+// dialFunc returns a dial function that dials with d.
+func (c *connections) dialFunc(d dialer.Dialer) route.DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		return c.dial(ctx, d, network, address)
 	}
@@ -136,7 +136,7 @@ func (t *trackedConn) CloseWrite() error {
 	return fmt.Errorf("half-close of %T: %w", t.Conn, errors.ErrUnsupported)
 }
 
-// NetConn returns the connection, for who resets it.
+// NetConn returns the connection, for the code that resets it.
 func (t *trackedConn) NetConn() net.Conn { return t.Conn }
 
 var errClosed = route.ErrClosed

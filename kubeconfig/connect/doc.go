@@ -34,7 +34,7 @@
 // # Security
 //
 // A Client prints without its secrets, and its errors hold none. A Client that
-// was used for exec or port-forward listens on 127.0.0.1. Who has the random
+// was used for exec or port-forward listens on 127.0.0.1. Whoever has the random
 // password reaches the API server through it, and nothing else, and has shown it
 // no credentials yet.
 package connect

@@ -70,12 +70,12 @@ func (c *Client) Exec(ctx context.Context, o ExecOptions) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("connect: exec: %w", err)
 	}
-	p, err := c.bridge.issue()
+	p, err := c.bridge.newLogin()
 	if err != nil {
 		return err
 	}
-	defer p.end()
-	running, cancel := c.bridge.until(ctx)
+	defer p.closeLater()
+	running, cancel := c.bridge.untilClosed(ctx)
 	defer cancel()
 	stop := context.AfterFunc(running, p.close)
 	defer stop()
@@ -93,23 +93,23 @@ func (c *Client) Exec(ctx context.Context, o ExecOptions) error {
 	case errors.As(err, &exit):
 		return &ExitError{Code: exit.Code, Err: err}
 	}
-	return p.explain("exec", ctx, err)
+	return p.explainError("exec", ctx, err)
 }
 
-// configFor is Config for what uses the pass.
-func (c *Client) configFor(p *pass) *rest.Config {
+// configFor is Config for what uses the login.
+func (c *Client) configFor(p *login) *rest.Config {
 	config := c.Config()
 	config.Proxy = http.ProxyURL(p.url())
 	return config
 }
 
-func (c *Client) executor(p *pass, u *url.URL) (remotecommand.Executor, error) {
+func (c *Client) executor(p *login, u *url.URL) (remotecommand.Executor, error) {
 	config := c.configFor(p)
 	transport, upgrader, err := spdy.RoundTripperFor(config)
 	if err != nil {
 		return nil, err
 	}
-	bySPDY, err := remotecommand.NewSPDYExecutorForTransports(transport, whole{telling{upgrader}}, http.MethodPost, u)
+	bySPDY, err := remotecommand.NewSPDYExecutorForTransports(transport, completeUpgrader{statusUpgrader{upgrader}}, http.MethodPost, u)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func (c *Client) executor(p *pass, u *url.URL) (remotecommand.Executor, error) {
 
 // podURL is that of a Pod's subresource. Its names were checked.
 func (c *Client) podURL(namespace, pod, subresource string, query url.Values) *url.URL {
-	u := c.generation().Server.URL.JoinPath("api/v1/namespaces", namespace, "pods", pod, subresource)
+	u := c.currentRoute().Server.URL.JoinPath("api/v1/namespaces", namespace, "pods", pod, subresource)
 	u.RawQuery = query.Encode()
 	return u
 }

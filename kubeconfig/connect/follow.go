@@ -11,24 +11,24 @@ import (
 
 var errSourceEnded = errors.New("connect: Options.Source has stopped watching: the Client stays with the kubeconfig it has")
 
-// generation is the newest one.
-func (c *Client) generation() *generation { return c.newest.Load() }
+// currentRoute is the newest one.
+func (c *Client) currentRoute() *activeRoute { return c.newest.Load() }
 
-// enter returns the newest generation, in which a request begins; nil once the
+// enter returns the newest route, in which a request begins; nil once the
 // Client is closed.
-func (c *Client) enter() *generation {
+func (c *Client) enter() *activeRoute {
 	for {
 		if c.bridge.conns.isClosed() {
 			return nil
 		}
-		if g := c.generation(); g.enter() {
+		if g := c.currentRoute(); g.enter() {
 			return g
 		}
 	}
 }
 
 // readdress returns req, or what it has to be for the server of g.
-func (c *Client) readdress(req *http.Request, g *generation) *http.Request {
+func (c *Client) readdress(req *http.Request, g *activeRoute) *http.Request {
 	known := c.known.Load()
 	if len(*known) == 1 {
 		return req
@@ -36,8 +36,8 @@ func (c *Client) readdress(req *http.Request, g *generation) *http.Request {
 	return route.Forward(req, g.Server, *known)
 }
 
-// knows reports whether the API server is at address, or has been.
-func (c *Client) knows(address string) bool {
+// isKnownAddress reports whether the API server is at address, or has been.
+func (c *Client) isKnownAddress(address string) bool {
 	for _, s := range *c.known.Load() {
 		if route.EqualAddress(s.Address, address) {
 			return true
@@ -56,7 +56,7 @@ func (c *Client) follow(ctx context.Context) {
 		}
 		changed := false
 		if err == nil {
-			changed, err = c.use(config)
+			changed, err = c.useConfig(config)
 		}
 		if err != nil || changed || faulty {
 			c.opts.changed(err)
@@ -68,32 +68,32 @@ func (c *Client) follow(ctx context.Context) {
 	}
 }
 
-// use makes a generation of config, and reports whether it is another one than
+// useConfig makes an activeRoute of config, and reports whether it is another one than
 // there was.
-func (c *Client) use(config *clientcmdapi.Config) (bool, error) {
+func (c *Client) useConfig(config *clientcmdapi.Config) (bool, error) {
 	s, err := c.opts.route().ReadSettings(config)
 	if err != nil {
 		return false, err
 	}
-	if s.Equal(c.generation().Settings) {
+	if s.Equal(c.currentRoute().Settings) {
 		return false, nil
 	}
-	g, err := newGeneration(s, c.opts.route())
+	g, err := newActiveRoute(s, c.opts.route())
 	if err != nil {
 		return false, err
 	}
 	return c.install(g), nil
 }
 
-// install makes g the newest generation, unless the Client is closed.
-func (c *Client) install(g *generation) bool {
+// install makes g the newest route, unless the Client is closed.
+func (c *Client) install(g *activeRoute) bool {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
 		g.close(errClosed)
 		return false
 	}
-	old := c.generation()
+	old := c.currentRoute()
 	known := route.WithServer(*c.known.Load(), g.Server)
 	c.known.Store(&known)
 	c.newest.Store(g)

@@ -75,7 +75,7 @@ func (o *Options) route() *route.Options {
 }
 
 // String returns the API server's URL, as it is now.
-func (c *Client) String() string { return "connect.Client{" + c.generation().Server.Text + "}" }
+func (c *Client) String() string { return "connect.Client{" + c.currentRoute().Server.Text + "}" }
 
 // Format writes String, whatever the verb.
 func (c *Client) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, c.String()) }

@@ -27,7 +27,7 @@ type PodConn struct {
 	net.Conn // this side of a pipe: it has the deadlines
 	far      net.Conn
 	to       PodPort
-	pass     *pass
+	login    *login
 	streams  httpstream.Connection
 	data     httpstream.Stream
 	errs     httpstream.Stream
@@ -51,12 +51,12 @@ func (e *PodError) Error() string {
 	return "connect: port-forward to " + e.Addr.String() + ": " + e.Text
 }
 
-func newPodConn(p *pass, to PodPort, streams httpstream.Connection) (*PodConn, error) {
+func newPodConn(p *login, to PodPort, streams httpstream.Connection) (*PodConn, error) {
 	data, errs, err := openStreams(streams, to.Port)
 	if err != nil {
 		return nil, err
 	}
-	c := &PodConn{to: to, pass: p, streams: streams, data: data, errs: errs, closing: make(chan struct{})}
+	c := &PodConn{to: to, login: p, streams: streams, data: data, errs: errs, closing: make(chan struct{})}
 	c.Conn, c.far = net.Pipe()
 	return c, nil
 }
@@ -70,24 +70,24 @@ func (c *PodConn) run() {
 	select {
 	case <-received:
 	case <-c.closing:
-		c.settle(received)
+		c.waitForPodEnd(received)
 	}
 	c.far.Close()
 	c.streams.Close()
-	c.pass.drain()
+	c.login.drain()
 	wg.Wait()
 }
 
-// settle waits for the Pod's end, after ours: closing the streams resets them,
+// waitForPodEnd waits for the Pod's end, after ours: closing the streams resets them,
 // and a reset overtakes what was written before. A peer that takes its time is
 // cut: the streams' goodbye would wait for it, too.
-func (c *PodConn) settle(received <-chan struct{}) {
-	ctx, cancel := context.WithTimeout(c.pass.bridge.group.Context(), lingerTime)
+func (c *PodConn) waitForPodEnd(received <-chan struct{}) {
+	ctx, cancel := context.WithTimeout(c.login.bridge.group.Context(), lingerTime)
 	defer cancel()
 	select {
 	case <-received:
 	case <-ctx.Done():
-		c.pass.close()
+		c.login.close()
 	}
 }
 
@@ -102,7 +102,7 @@ func (c *PodConn) receive(received chan<- struct{}) {
 	defer close(received)
 	_, err := io.Copy(c.far, c.data)
 	if errors.Is(err, io.ErrClosedPipe) {
-		io.Copy(io.Discard, c.data) // nobody reads any more: to the end, see settle
+		io.Copy(io.Discard, c.data) // nobody reads any more: to the end, see waitForPodEnd
 	}
 	select {
 	case <-c.streams.CloseChan(): // spdystream says EOF
@@ -125,7 +125,7 @@ func (c *PodConn) receive(received chan<- struct{}) {
 // Read reads what the Pod sent.
 func (c *PodConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	return n, c.explain("read", err)
+	return n, c.explainError("read", err)
 }
 
 // Write returns when what is in p is on its way.
@@ -137,7 +137,7 @@ func (c *PodConn) Write(p []byte) (int, error) {
 	if err != nil && c.ended.Load() {
 		return n, c.opError("write", syscall.EPIPE)
 	}
-	return n, c.explain("write", err)
+	return n, c.explainError("write", err)
 }
 
 // CloseWrite sends an end, behind all that was written. A Write that is under
@@ -168,8 +168,8 @@ func (c *PodConn) Close() error {
 // RemoteAddr is the Pod's port: namespace/pod:port.
 func (c *PodConn) RemoteAddr() net.Addr { return podAddr{c.to} }
 
-// explain makes what the pipe says what the connection says.
-func (c *PodConn) explain(op string, err error) error {
+// explainError makes what the pipe says what the connection says.
+func (c *PodConn) explainError(op string, err error) error {
 	if err != io.EOF && !errors.Is(err, io.ErrClosedPipe) {
 		return err
 	}
@@ -180,7 +180,7 @@ func (c *PodConn) explain(op string, err error) error {
 	}
 	cause := c.cause.Load()
 	switch {
-	case c.pass.bridge.conns.isClosed():
+	case c.login.bridge.conns.isClosed():
 		return errClosed
 	case cause == nil:
 		return c.opError(op, io.ErrUnexpectedEOF)

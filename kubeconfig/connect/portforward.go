@@ -41,16 +41,16 @@ func (c *Client) PortForward(ctx context.Context, to PodPort) (*PodConn, error) 
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("connect: port-forward: %w", err)
 	}
-	p, err := c.bridge.issue()
+	p, err := c.bridge.newLogin()
 	if err != nil {
 		return nil, err
 	}
-	running, cancel := c.bridge.until(ctx)
+	running, cancel := c.bridge.untilClosed(ctx)
 	defer cancel()
 	conn, err := c.forwardUntil(running, p, to)
 	if err != nil {
-		err = p.explain("port-forward", ctx, err)
-		p.end()
+		err = p.explainError("port-forward", ctx, err)
+		p.closeLater()
 		return nil, err
 	}
 	if !c.bridge.group.Go(conn.run) {
@@ -64,7 +64,7 @@ func (c *Client) PortForward(ctx context.Context, to PodPort) (*PodConn, error) 
 // forwardUntil ends with ctx. What client-go does meanwhile takes none and, when
 // its connection is cut, may wait 30 seconds for an answer that can't come:
 // nobody waits with it.
-func (c *Client) forwardUntil(ctx context.Context, p *pass, to PodPort) (*PodConn, error) {
+func (c *Client) forwardUntil(ctx context.Context, p *login, to PodPort) (*PodConn, error) {
 	type result struct {
 		conn *PodConn
 		err  error
@@ -89,7 +89,7 @@ func (c *Client) forwardUntil(ctx context.Context, p *pass, to PodPort) (*PodCon
 	}
 }
 
-func (c *Client) forward(p *pass, to PodPort) (*PodConn, error) {
+func (c *Client) forward(p *login, to PodPort) (*PodConn, error) {
 	d, err := c.forwardDialer(p, to)
 	if err != nil {
 		return nil, err
@@ -110,13 +110,13 @@ func (c *Client) forward(p *pass, to PodPort) (*PodConn, error) {
 	return conn, nil
 }
 
-func (c *Client) forwardDialer(p *pass, to PodPort) (httpstream.Dialer, error) {
+func (c *Client) forwardDialer(p *login, to PodPort) (httpstream.Dialer, error) {
 	config, u := c.configFor(p), c.podURL(to.Namespace, to.Pod, "portforward", nil)
 	transport, upgrader, err := spdy.RoundTripperFor(config)
 	if err != nil {
 		return nil, err
 	}
-	bySPDY := spdy.NewDialer(telling{upgrader}, &http.Client{Transport: transport}, http.MethodPost, u)
+	bySPDY := spdy.NewDialer(statusUpgrader{upgrader}, &http.Client{Transport: transport}, http.MethodPost, u)
 	byWebSocket, err := portforward.NewSPDYOverWebsocketDialer(u, config)
 	if err != nil {
 		return nil, err

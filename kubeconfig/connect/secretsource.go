@@ -59,7 +59,7 @@ func (s *secretSource) Watch(ctx context.Context, use func(*clientcmdapi.Config,
 			w.version = "" // the list says what there is
 		}
 		if err != nil && !expired && ctx.Err() == nil {
-			w.said = nil
+			w.reported = nil
 			use(nil, s.error(err))
 		}
 		lived := time.Since(began)
@@ -83,9 +83,9 @@ func wait(ctx context.Context, d time.Duration) {
 // secretWatch is one call of Watch.
 type secretWatch struct {
 	*secretSource
-	use     func(*clientcmdapi.Config, error)
-	version string   // where the watch goes on; empty: with a list
-	said    *content // what the last call of use was about; nil if about none
+	use      func(*clientcmdapi.Config, error)
+	version  string   // where the watch goes on; empty: with a list
+	reported *content // what the last call of use was about; nil if about none
 }
 
 // content is what counts of a Secret: others change labels and owners.
@@ -124,7 +124,7 @@ func (w *secretWatch) run(ctx context.Context) error {
 			if !ok {
 				return nil
 			}
-			if err := w.take(event); err != nil {
+			if err := w.handleEvent(event); err != nil {
 				return err
 			}
 		}
@@ -138,16 +138,16 @@ func (w *secretWatch) list(ctx context.Context) error {
 	}
 	var secret *corev1.Secret
 	for i := range list.Items {
-		if w.is(&list.Items[i]) {
+		if w.matches(&list.Items[i]) {
 			secret = &list.Items[i]
 		}
 	}
-	w.tell(secret)
+	w.report(secret)
 	w.version = list.ResourceVersion
 	return nil
 }
 
-func (w *secretWatch) take(event watch.Event) error {
+func (w *secretWatch) handleEvent(event watch.Event) error {
 	if event.Type == watch.Error {
 		return apierrors.FromObject(event.Object)
 	}
@@ -157,31 +157,31 @@ func (w *secretWatch) take(event watch.Event) error {
 	}
 	switch {
 	case event.Type == watch.Bookmark:
-	case !w.is(secret):
+	case !w.matches(secret):
 	case event.Type == watch.Deleted:
-		w.tell(nil)
+		w.report(nil)
 	default:
-		w.tell(secret)
+		w.report(secret)
 	}
 	w.version = secret.ResourceVersion
 	return nil
 }
 
-// is leaves out what a server that does not know the selector sends.
-func (w *secretWatch) is(secret *corev1.Secret) bool {
+// matches leaves out what a server that does not know the selector sends.
+func (w *secretWatch) matches(secret *corev1.Secret) bool {
 	return secret.Name == w.name && secret.Namespace == w.namespace
 }
 
-// tell passes on what is new.
-func (w *secretWatch) tell(secret *corev1.Secret) {
+// report passes on what is new.
+func (w *secretWatch) report(secret *corev1.Secret) {
 	now := content{there: secret != nil}
 	if now.there {
 		now.data = string(secret.Data[kubeconfig.SecretKey])
 	}
-	if w.said != nil && *w.said == now {
+	if w.reported != nil && *w.reported == now {
 		return
 	}
-	w.said = &now
+	w.reported = &now
 	if !now.there {
 		w.use(nil, w.error(apierrors.NewNotFound(corev1.Resource("secrets"), w.name)))
 		return

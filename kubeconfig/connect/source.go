@@ -103,7 +103,7 @@ func (f fileSource) read() (*clientcmdapi.Config, fileState, error) {
 	config, err := f.load(h)
 	if err != nil {
 		err = fmt.Errorf("connect: file %s: %w", string(f), err)
-		add(h, nil, err)
+		hashRead(h, nil, err)
 	}
 	return config, fileState(h.Sum(nil)), err
 }
@@ -113,7 +113,7 @@ func (f fileSource) load(h hash.Hash) (*clientcmdapi.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	add(h, data, nil)
+	hashRead(h, data, nil)
 	config, err := load(data)
 	if err != nil {
 		return nil, err
@@ -129,13 +129,13 @@ func (f fileSource) load(h hash.Hash) (*clientcmdapi.Config, error) {
 	}
 	for _, path := range namedFiles(config) {
 		data, err := os.ReadFile(path)
-		add(h, data, err) // whether it is needed is found out elsewhere
+		hashRead(h, data, err) // whether it is needed is found out elsewhere
 	}
 	return config, nil
 }
 
-// add makes what was read, or not, part of a state.
-func add(h hash.Hash, data []byte, err error) {
+// hashRead makes what was read, or not, part of a state.
+func hashRead(h hash.Hash, data []byte, err error) {
 	fmt.Fprintf(h, "%d %v\n", len(data), err)
 	h.Write(data)
 }

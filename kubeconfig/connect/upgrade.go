@@ -31,11 +31,11 @@ func upgradeFailed(err error) bool {
 	return false
 }
 
-// telling keeps what the API server says when it refuses an upgrade to SPDY:
-// client-go keeps the text alone.
-type telling struct{ spdy.Upgrader }
+// statusUpgrader keeps what the API server says when it refuses an upgrade to SPDY:
+// client-go keeps only the text.
+type statusUpgrader struct{ spdy.Upgrader }
 
-func (t telling) NewConnection(resp *http.Response) (httpstream.Connection, error) {
+func (t statusUpgrader) NewConnection(resp *http.Response) (httpstream.Connection, error) {
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		return t.Upgrader.NewConnection(resp)
 	}
@@ -51,24 +51,24 @@ func (t telling) NewConnection(resp *http.Response) (httpstream.Connection, erro
 	return nil, fmt.Errorf("upgrade refused (%s): %.200q", resp.Status, text)
 }
 
-// whole tells the end of a command from that of its connection. When a SPDY
+// completeUpgrader tells the end of a command from that of its connection. When a SPDY
 // connection breaks, spdystream ends its streams as if all had been sent, and
 // remotecommand takes that for success. Since version 4 of the protocol, though,
 // a command's end is always told on the error stream.
-type whole struct{ spdy.Upgrader }
+type completeUpgrader struct{ spdy.Upgrader }
 
-func (w whole) NewConnection(resp *http.Response) (httpstream.Connection, error) {
+func (w completeUpgrader) NewConnection(resp *http.Response) (httpstream.Connection, error) {
 	conn, err := w.Upgrader.NewConnection(resp)
 	told := []string{remoteconst.StreamProtocolV4Name, remoteconst.StreamProtocolV5Name}
 	if err != nil || !slices.Contains(told, resp.Header.Get(httpstream.HeaderProtocolVersion)) {
 		return conn, err
 	}
-	return wholeConn{conn}, nil
+	return completeConn{conn}, nil
 }
 
-type wholeConn struct{ httpstream.Connection }
+type completeConn struct{ httpstream.Connection }
 
-func (c wholeConn) CreateStream(headers http.Header) (httpstream.Stream, error) {
+func (c completeConn) CreateStream(headers http.Header) (httpstream.Stream, error) {
 	s, err := c.Connection.CreateStream(headers)
 	if err != nil || headers.Get(corev1.StreamType) != corev1.StreamTypeError {
 		return s, err
@@ -79,13 +79,13 @@ func (c wholeConn) CreateStream(headers http.Header) (httpstream.Stream, error) 
 // endStream must not end before it has said something.
 type endStream struct {
 	httpstream.Stream
-	said bool
+	hasRead bool
 }
 
 func (s *endStream) Read(p []byte) (int, error) {
 	n, err := s.Stream.Read(p)
-	s.said = s.said || n > 0
-	if err == io.EOF && !s.said {
+	s.hasRead = s.hasRead || n > 0
+	if err == io.EOF && !s.hasRead {
 		err = io.ErrUnexpectedEOF
 	}
 	return n, err

@@ -54,7 +54,7 @@ func (p *probing) requests(ctx context.Context) bool {
 		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
 	}
 	defer base.CloseIdleConnections()
-	seen := &sent{rt: base}
+	seen := &countedRequests{rt: base}
 	rt, err := transport.HTTPWrappersForConfig(p.creds, seen)
 	if err != nil {
 		return p.fail(PhaseAuth, 0, finding{err.Error(), "Correct the user entry of the kubeconfig."}, err)
@@ -72,24 +72,24 @@ func (p *probing) requests(ctx context.Context) bool {
 	if a, err := p.ask(ctx, rt, seen, http.MethodGet, "version"); err == nil && a.status == http.StatusOK {
 		var version struct{ GitVersion string }
 		if json.Unmarshal(a.body, &version) == nil {
-			p.report.Version = shown(version.GitVersion)
+			p.report.Version = printable(version.GitVersion)
 		}
 	}
 	return true
 }
 
-// sent tells a plugin's failure from the connection's.
-type sent struct {
+// countedRequests tells a plugin's failure from the connection's.
+type countedRequests struct {
 	rt http.RoundTripper
 	n  atomic.Int64
 }
 
-func (s *sent) RoundTrip(req *http.Request) (*http.Response, error) {
+func (s *countedRequests) RoundTrip(req *http.Request) (*http.Response, error) {
 	s.n.Add(1)
 	return s.rt.RoundTrip(req)
 }
 
-func (p *probing) ask(ctx context.Context, rt http.RoundTripper, seen *sent, method, path string) (*apiAnswer, error) {
+func (p *probing) ask(ctx context.Context, rt http.RoundTripper, seen *countedRequests, method, path string) (*apiAnswer, error) {
 	if p.pluginErr != nil {
 		return nil, &errNoCredentials{p.pluginErr}
 	}
@@ -166,14 +166,14 @@ func (p *probing) authenticated(took time.Duration, a *apiAnswer, err error) boo
 		return p.refused(PhaseAuth, took, a, finding{fmt.Sprintf("no API server answers, but a web page (%d)", a.status),
 			"Correct server in the kubeconfig, path included; a login page or a gateway may be in front of the API server."})
 	case a.status == http.StatusUnauthorized:
-		return p.refused(PhaseAuth, took, a, p.unauthorized())
+		return p.refused(PhaseAuth, took, a, p.rejectedCredentials())
 	case a.status == http.StatusTooManyRequests || a.status >= http.StatusBadGateway && a.status <= http.StatusGatewayTimeout:
 		return p.refused(PhaseAuth, took, a, finding{fmt.Sprintf("the API server, or a load balancer before it, answers %d: %s", a.status, a.message()),
 			"Try again; if it stays so, look at the control plane's load and log."})
 	}
 	name := a.reviewed()
 	if !p.user.none() && (name == anonymous || a.status == http.StatusForbidden && strings.Contains(a.message(), `"`+anonymous+`"`)) {
-		return p.refused(PhaseAuth, took, a, p.ignored())
+		return p.refused(PhaseAuth, took, a, p.credentialsLost())
 	}
 	detail := "accepted"
 	switch {
@@ -223,8 +223,8 @@ func (p *probing) requestFinding(err error) finding {
 	return finding{"the request fails: " + err.Error(), "Check what listens at " + route.AddressOf(p.server) + "."}
 }
 
-// unauthorized is for 401.
-func (p *probing) unauthorized() finding {
+// rejectedCredentials is for 401.
+func (p *probing) rejectedCredentials() finding {
 	const renew = " Get a new kubeconfig."
 	switch u := p.user; {
 	case u.none():
@@ -241,8 +241,8 @@ func (p *probing) unauthorized() finding {
 		"Check that the kubeconfig is of this cluster and of its present CA, and the clocks." + renew}
 }
 
-// ignored is for credentials that did not arrive.
-func (p *probing) ignored() finding {
+// credentialsLost is for credentials that did not arrive.
+func (p *probing) credentialsLost() finding {
 	f := finding{"the API server takes us for " + anonymous + ": our credentials do not arrive", ""}
 	if p.user.cert != nil {
 		f.advice = "Look for a load balancer or proxy that ends TLS before the API server: have it pass TLS through, or use a token."

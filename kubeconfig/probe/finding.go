@@ -21,8 +21,8 @@ type finding struct {
 	advice string // sentences in the imperative
 }
 
-// shown keeps what others have sent from breaking a line.
-func shown(s string) string {
+// printable keeps what others have sent from breaking a line.
+func printable(s string) string {
 	const most = 600
 	if len(s) > most {
 		s = s[:most] + "..."
@@ -63,10 +63,10 @@ func hungUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// decisive returns the error that ended a dial: the last member's of a
+// decidingError returns the error that ended a dial: the last member's of a
 // Failover, that of the hop that failed in a chain. nil if err is another
 // dialer's.
-func decisive(err error) *dialer.Error {
+func decidingError(err error) *dialer.Error {
 	var e, inner *dialer.Error
 	if !errors.As(err, &e) {
 		return nil
@@ -77,7 +77,7 @@ func decisive(err error) *dialer.Error {
 	} else {
 		err = e.Err
 	}
-	if inner = decisive(err); inner != nil {
+	if inner = decidingError(err); inner != nil {
 		return inner
 	}
 	return e
@@ -85,7 +85,7 @@ func decisive(err error) *dialer.Error {
 
 // dialFinding explains the error of a dial to target.
 func dialFinding(err error, proxied bool, target string) (Phase, finding) {
-	e := decisive(err)
+	e := decidingError(err)
 	if e == nil {
 		return foreignFinding(err, proxied, target)
 	}
@@ -204,7 +204,7 @@ func refusedLogin(r *dialer.Refusal) finding {
 	}
 	switch {
 	case !basic:
-		return finding{fmt.Sprintf("the proxy answered %d: it wants a login by %s, and proxy-url has Basic alone", r.StatusCode, strings.Join(offered, ", ")),
+		return finding{fmt.Sprintf("the proxy answered %d: it wants a login by %s, and proxy-url has only Basic", r.StatusCode, strings.Join(offered, ", ")),
 			"Ask the proxy's operator for Basic, or for a rule that lets this machine through; a program can set connect.Options.Dialer, with a dialer.Authenticator."}
 	case r.StatusCode == http.StatusUnauthorized:
 		return finding{"the proxy answered 401: the user name or password is wrong", adviceLogin}

@@ -34,51 +34,51 @@ func connectFinding(e *dialer.Error) finding {
 	return finding{e.Err.Error(), adviceScheme}
 }
 
-// A proxyWord is what a proxy's own error code means.
-type proxyWord int
+// A proxyErrorKind is what a proxy's own error code means.
+type proxyErrorKind int
 
 const (
-	wordNone proxyWord = iota
-	wordForbidden
-	wordNoName
-	wordRefused
-	wordTimeout
-	wordNoRoute
-	wordUnavailable
+	kindNone proxyErrorKind = iota
+	kindForbidden
+	kindNoName
+	kindRefused
+	kindTimeout
+	kindNoRoute
+	kindUnavailable
 )
 
-// proxyWords are the codes of squid (X-Squid-Error) and of Proxy-Status
+// proxyErrorKinds are the codes of squid (X-Squid-Error) and of Proxy-Status
 // (RFC 9209, section 2.3).
-var proxyWords = map[string]proxyWord{
-	"ERR_ACCESS_DENIED":         wordForbidden,
-	"ERR_DNS_FAIL":              wordNoName,
-	"ERR_CONNECT_FAIL":          wordRefused,
-	"ERR_CANNOT_FORWARD":        wordNoRoute,
-	"http_request_denied":       wordForbidden,
-	"destination_ip_prohibited": wordForbidden,
-	"dns_error":                 wordNoName,
-	"dns_timeout":               wordNoName,
-	"destination_not_found":     wordNoName,
-	"connection_refused":        wordRefused,
-	"connection_timeout":        wordTimeout,
-	"destination_ip_unroutable": wordNoRoute,
-	"destination_unavailable":   wordUnavailable,
+var proxyErrorKinds = map[string]proxyErrorKind{
+	"ERR_ACCESS_DENIED":         kindForbidden,
+	"ERR_DNS_FAIL":              kindNoName,
+	"ERR_CONNECT_FAIL":          kindRefused,
+	"ERR_CANNOT_FORWARD":        kindNoRoute,
+	"http_request_denied":       kindForbidden,
+	"destination_ip_prohibited": kindForbidden,
+	"dns_error":                 kindNoName,
+	"dns_timeout":               kindNoName,
+	"destination_not_found":     kindNoName,
+	"connection_refused":        kindRefused,
+	"connection_timeout":        kindTimeout,
+	"destination_ip_unroutable": kindNoRoute,
+	"destination_unavailable":   kindUnavailable,
 }
 
 // proxyStatus reads the last member of Proxy-Status, the proxy next to us.
-func proxyStatus(h http.Header) (name string, word proxyWord) {
+func proxyStatus(h http.Header) (name string, kind proxyErrorKind) {
 	if squid, _, _ := strings.Cut(h.Get("X-Squid-Error"), " "); squid != "" {
-		return "squid", proxyWords[squid]
+		return "squid", proxyErrorKinds[squid]
 	}
 	members := splitUnquoted(strings.Join(h.Values("Proxy-Status"), ","), ',')
 	params := splitUnquoted(members[len(members)-1], ';')
 	name = strings.TrimSpace(params[0])
 	for _, param := range params[1:] {
 		if key, value, _ := strings.Cut(strings.TrimSpace(param), "="); key == "error" {
-			return name, proxyWords[value]
+			return name, proxyErrorKinds[value]
 		}
 	}
-	return name, wordNone
+	return name, kindNone
 }
 
 // splitUnquoted splits at sep, but not within quotes (RFC 8941).
@@ -101,13 +101,13 @@ func splitUnquoted(s string, sep byte) []string {
 
 // refusalFinding is for an HTTP proxy's answer.
 func refusalFinding(r *dialer.Refusal, addr string) finding {
-	name, word := proxyStatus(r.Header)
-	if name == "causeway" && word == wordUnavailable {
+	name, kind := proxyStatus(r.Header)
+	if name == "causeway" && kind == kindUnavailable {
 		return finding{"the tunnel's gateway has no way into the cluster: " + r.Error(),
 			adviceAgent}
 	}
 	switch {
-	case r.StatusCode == http.StatusForbidden || word == wordForbidden:
+	case r.StatusCode == http.StatusForbidden || kind == kindForbidden:
 		return forbidden(r, name, addr)
 	case r.StatusCode == http.StatusMethodNotAllowed, r.StatusCode == http.StatusNotImplemented,
 		r.StatusCode == http.StatusBadRequest && name == "", r.StatusCode == http.StatusNotFound:
@@ -118,7 +118,7 @@ func refusalFinding(r *dialer.Refusal, addr string) finding {
 	case r.StatusCode == http.StatusTooManyRequests:
 		return finding{"the proxy takes no more connections: " + r.Error(), "Close some, or have the proxy's limit raised."}
 	}
-	if f, ok := unreached(word, addr); ok {
+	if f, ok := unreached(kind, addr); ok {
 		f.cause += ": " + r.Error()
 		return f
 	}
@@ -141,7 +141,7 @@ func forbidden(r *dialer.Refusal, name, addr string) finding {
 	f := finding{cause: fmt.Sprintf("the proxy does not allow CONNECT to %s: %v%s", addr, r, page(r.Header))}
 	f.advice = fmt.Sprintf("Allow CONNECT to %s in the proxy's rules", addr)
 	if port != "443" {
-		f.advice += fmt.Sprintf("; many allow port 443 alone (squid: acl SSL_ports port %s)", port)
+		f.advice += fmt.Sprintf("; many allow only port 443 (squid: acl SSL_ports port %s)", port)
 	}
 	f.advice += "."
 	return f
@@ -156,21 +156,21 @@ func page(h http.Header) string {
 }
 
 // unreached is what a proxy says of the way behind it.
-func unreached(word proxyWord, addr string) (finding, bool) {
+func unreached(kind proxyErrorKind, addr string) (finding, bool) {
 	host, _, _ := net.SplitHostPort(addr)
-	switch word {
-	case wordNoName:
+	switch kind {
+	case kindNoName:
 		return finding{"the proxy finds no address for the name " + host,
 			"Correct the host in server, or mend the proxy's DNS: it is the proxy that resolves this name."}, true
-	case wordRefused:
+	case kindRefused:
 		return finding{"the proxy reaches nothing at " + addr + ": the connection is refused or fails",
 			"Correct host and port in server, and check that the API server runs and lets the proxy's address in."}, true
-	case wordTimeout:
+	case kindTimeout:
 		return finding{"the proxy gets no answer from " + addr,
 			"Open the firewall from the proxy to " + addr + ", or correct server."}, true
-	case wordNoRoute:
+	case kindNoRoute:
 		return finding{"the proxy has no route to " + addr, "Correct server, or use a proxy in the cluster's network."}, true
-	case wordUnavailable:
+	case kindUnavailable:
 		return finding{"the proxy has no way to " + addr + " now", adviceBehind(addr)}, true
 	}
 	return finding{}, false
@@ -184,18 +184,18 @@ func replyFinding(r dialer.SOCKSReply, addr string) finding {
 		return finding{fmt.Sprintf("the proxy does not allow connections to %s: %v", addr, r),
 			fmt.Sprintf("Allow %s in the proxy's rules.", addr)}
 	case 3:
-		f, _ = unreached(wordNoRoute, addr)
+		f, _ = unreached(kindNoRoute, addr)
 		f.advice += " If the proxy is a tunnel's gateway: start the tunnel's agent in the cluster."
 	case 4:
-		f, _ = unreached(wordNoRoute, addr)
+		f, _ = unreached(kindNoRoute, addr)
 		if host, _, _ := net.SplitHostPort(addr); net.ParseIP(host) == nil {
 			f.cause = "the proxy has no route to " + addr + ", or finds no address for its name"
 			f.advice = "Correct the host in server, or mend the proxy's DNS: it is the proxy that resolves this name."
 		}
 	case 5:
-		f, _ = unreached(wordRefused, addr)
+		f, _ = unreached(kindRefused, addr)
 	case 6:
-		f, _ = unreached(wordTimeout, addr)
+		f, _ = unreached(kindTimeout, addr)
 	case 7, 8:
 		f.advice = "Use another proxy: this one can't do what is needed."
 		return f

@@ -93,7 +93,7 @@ func (p *probing) brokenHandshake(err error) finding {
 
 func wrongName(err x509.HostnameError) finding {
 	names := slices.Clone(err.Certificate.DNSNames)
-	f := finding{cause: fmt.Sprintf("the API server's certificate is not for %s, but for %s", err.Host, listed(err.Certificate))}
+	f := finding{cause: fmt.Sprintf("the API server's certificate is not for %s, but for %s", err.Host, certificateNames(err.Certificate))}
 	switch {
 	case slices.Contains(names, entry.InCluster):
 		f.advice = "Set tls-server-name: " + entry.InCluster + " in the cluster entry, or add " + err.Host + " to the certificate's names (kubeadm: apiServer.certSANs)."
@@ -105,8 +105,8 @@ func wrongName(err x509.HostnameError) finding {
 	return f
 }
 
-// listed are a certificate's names.
-func listed(cert *x509.Certificate) string {
+// certificateNames returns a certificate's names.
+func certificateNames(cert *x509.Certificate) string {
 	const most = 8
 	names := slices.Clone(cert.DNSNames)
 	for _, ip := range cert.IPAddresses {
@@ -212,7 +212,7 @@ func proxyTLSFinding(err error, addr string) finding {
 	alert, alerted := alertOf(err)
 	switch {
 	case errors.As(err, &hostname):
-		return finding{fmt.Sprintf("the proxy's certificate is not for %s, but for %s", hostname.Host, listed(hostname.Certificate)),
+		return finding{fmt.Sprintf("the proxy's certificate is not for %s, but for %s", hostname.Host, certificateNames(hostname.Certificate)),
 			"Write one of these names into proxy-url, or set the proxy's server name (Route.ProxyTLS, connect.Options.ProxyTLS)."}
 	case errors.As(err, &unknown) && unknown.Cert != nil:
 		return finding{fmt.Sprintf("the proxy's certificate is issued by %q, which is not trusted for the proxy", issuerName(unknown.Cert)),

@@ -69,7 +69,7 @@ func (p *probing) run(ctx context.Context) {
 }
 
 func (p *probing) add(s Step) bool {
-	s.Detail, s.Cause, s.Advice = shown(s.Detail), shown(s.Cause), shown(s.Advice)
+	s.Detail, s.Cause, s.Advice = printable(s.Detail), printable(s.Cause), printable(s.Advice)
 	p.report.Steps = append(p.report.Steps, s)
 	return s.Err == nil
 }
@@ -123,7 +123,7 @@ func (p *probing) connection(ctx context.Context) bool {
 		p.report.Steps = steps
 		return p.fail(phase, took, f, err)
 	}
-	p.keep(conn)
+	p.closeAtEnd(conn)
 	steps, proxied := r.passed(conn)
 	p.report.Steps = steps
 	if !proxied {
@@ -162,7 +162,7 @@ func (p *probing) connect(ctx context.Context, _, _ string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.keep(conn)
+	p.closeAtEnd(conn)
 	if p.tls == nil {
 		return conn, nil
 	}
@@ -170,8 +170,8 @@ func (p *probing) connect(ctx context.Context, _, _ string) (net.Conn, error) {
 	return tc, tc.HandshakeContext(ctx)
 }
 
-// keep closes conn at the end of the Probe.
-func (p *probing) keep(conn net.Conn) {
+// closeAtEnd closes conn at the end of the Probe.
+func (p *probing) closeAtEnd(conn net.Conn) {
 	p.mu.Lock()
 	p.open = append(p.open, conn)
 	done := p.done
@@ -201,7 +201,7 @@ func unusable(config *clientcmdapi.Config, took time.Duration, err error) Report
 		}
 	}
 	f := configFinding(err)
-	r.Steps = []Step{{Phase: PhaseConfig, Took: took, Cause: shown(f.cause), Advice: shown(f.advice), Err: err}}
+	r.Steps = []Step{{Phase: PhaseConfig, Took: took, Cause: printable(f.cause), Advice: printable(f.advice), Err: err}}
 	return r
 }
 

@@ -22,7 +22,7 @@ const (
 	handshakeTimeout = 10 * time.Second
 )
 
-// endpoints are the addresses of one API server. Who asks for its address gets
+// endpoints are the addresses of one API server. Whoever asks for its address gets
 // a connection to the first of them that works.
 type endpoints struct {
 	server    Server
@@ -61,10 +61,10 @@ func (e *endpoints) failover(dial DialFunc, first ...dialer.Dialer) dialer.Diale
 	})
 }
 
-// beside is for connections whose TLS is not ours to see. An endpoint that
+// withoutHandshake is for connections whose TLS is not ours to see. An endpoint that
 // accepts connections and then says nothing is found out by the transport: the
 // one that worked last is asked first.
-func (e *endpoints) beside(d dialer.Dialer) dialer.Dialer {
+func (e *endpoints) withoutHandshake(d dialer.Dialer) dialer.Dialer {
 	return e.failover(d.DialContext, dialer.Func(func(ctx context.Context, network, _ string) (net.Conn, error) {
 		address := e.addresses[e.worked.Load()]
 		conn, err := d.DialContext(ctx, network, address)

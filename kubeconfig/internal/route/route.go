@@ -65,7 +65,7 @@ func (o *Options) New(s *Settings) (*Route, error) {
 	}
 	if more := s.endpoints(); len(more) > 0 {
 		r.endpoints = newEndpoints(r, more)
-		r.Dialer = r.endpoints.beside(r.direct)
+		r.Dialer = r.endpoints.withoutHandshake(r.direct)
 	}
 	return r, nil
 }
@@ -137,7 +137,7 @@ func (o *Options) newRoute(s *Settings, srv Server) (*Route, error) {
 	if s.extension == nil || s.extension.NoProxy == "" {
 		return &Route{Dialer: d, Proxy: proxy}, nil
 	}
-	return s.around(d, forward, proxy, srv)
+	return s.withNoProxy(d, forward, proxy, srv)
 }
 
 // checkDirect refuses to leave out what speaks of a proxy: the kubeconfig may
@@ -161,9 +161,9 @@ func (s *Settings) checkDirect() error {
 	return nil
 }
 
-// around returns the way by d, a dialer of proxy, for all that noProxy does not
-// list. The list alone decides: nothing is implied.
-func (s *Settings) around(d, forward dialer.Dialer, proxy *url.URL, srv Server) (*Route, error) {
+// withNoProxy returns the way by d, a dialer of proxy, for all that noProxy does not
+// list. Only the list decides: nothing is implied.
+func (s *Settings) withNoProxy(d, forward dialer.Dialer, proxy *url.URL, srv Server) (*Route, error) {
 	rules, err := noproxy.Options{NoImpliedLoopback: true}.Parse(s.extension.NoProxy)
 	if err != nil { // not reached: without Strict it is nil
 		return nil, field.Wrap(s.extensionField("noProxy"), err)

@@ -15,9 +15,9 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// generation is what a Client makes of one kubeconfig: a route, and a transport
+// activeRoute is what a Client makes of one kubeconfig: a route, and a transport
 // with its connections.
-type generation struct {
+type activeRoute struct {
 	*route.Route
 	rt          http.RoundTripper // authenticates
 	base        *http.Transport   // below it
@@ -26,17 +26,17 @@ type generation struct {
 
 	mu       sync.Mutex    // guards the fields below
 	running  int           // requests
-	replaced bool          // by another generation
+	replaced bool          // by another route
 	idle     chan struct{} // closed when replaced, and running is 0
 }
 
-// newGeneration dials nothing.
-func newGeneration(s *route.Settings, opts *route.Options) (*generation, error) {
+// newActiveRoute dials nothing.
+func newActiveRoute(s *route.Settings, opts *route.Options) (*activeRoute, error) {
 	r, err := opts.New(s)
 	if err != nil {
 		return nil, err
 	}
-	g := &generation{Route: r, conns: newConnections(), idle: make(chan struct{})}
+	g := &activeRoute{Route: r, conns: newConnections(), idle: make(chan struct{})}
 	if err := g.makeTransport(); err != nil {
 		return nil, err
 	}
@@ -44,10 +44,10 @@ func newGeneration(s *route.Settings, opts *route.Options) (*generation, error) 
 	return g, nil
 }
 
-// makeTransport makes a transport of the generation's own: client-go's cache
+// makeTransport makes a transport of its own: client-go's cache
 // takes none with a Proxy function. Credentials are for what does without it.
-func (g *generation) makeTransport() error {
-	config, credentials, err := g.Credentials(g.conns.by)
+func (g *activeRoute) makeTransport() error {
+	config, credentials, err := g.Credentials(g.conns.dialFunc)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (g *generation) makeTransport() error {
 }
 
 // enter reports whether a request may begin, which leave ends.
-func (g *generation) enter() bool {
+func (g *activeRoute) enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.replaced {
@@ -78,7 +78,7 @@ func (g *generation) enter() bool {
 	return true
 }
 
-func (g *generation) leave() {
+func (g *activeRoute) leave() {
 	g.mu.Lock()
 	g.running--
 	replaced := g.replaced
@@ -92,7 +92,7 @@ func (g *generation) leave() {
 }
 
 // replace lets no more requests in, and closes what has none.
-func (g *generation) replace() {
+func (g *activeRoute) replace() {
 	g.mu.Lock()
 	g.replaced = true
 	if g.running == 0 {
@@ -102,9 +102,9 @@ func (g *generation) replace() {
 	g.base.CloseIdleConnections()
 }
 
-// linger waits for the requests of a replaced generation and closes it: when
+// linger waits for the requests of a replaced route and closes it: when
 // there are none, after limit, or when ctx ends.
-func (g *generation) linger(ctx context.Context, limit time.Duration) {
+func (g *activeRoute) linger(ctx context.Context, limit time.Duration) {
 	t := time.NewTimer(limit)
 	defer t.Stop()
 	select {
@@ -117,20 +117,20 @@ func (g *generation) linger(ctx context.Context, limit time.Duration) {
 }
 
 // close cuts what is left.
-func (g *generation) close(cause error) {
+func (g *activeRoute) close(cause error) {
 	g.conns.close(cause)
 	g.base.CloseIdleConnections()
 }
 
-// gate is the transport of what a Client hands out: it leads to the newest
-// generation, and makes what a closed Client's transport returns an error that
+// clientTransport is the transport of what a Client hands out: it leads to the newest
+// route, and makes what a closed Client's transport returns an error that
 // says so.
-type gate struct{ client *Client }
+type clientTransport struct{ client *Client }
 
-var _ http.RoundTripper = (*gate)(nil)
+var _ http.RoundTripper = (*clientTransport)(nil)
 
 // RoundTrip sends req to the API server where it is now.
-func (t *gate) RoundTrip(req *http.Request) (*http.Response, error) {
+func (t *clientTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	g := t.client.enter()
 	if g == nil {
 		if req.Body != nil {
@@ -140,11 +140,11 @@ func (t *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := g.rt.RoundTrip(t.client.readdress(req, g))
 	if err != nil {
-		err = g.conns.explain(err) // before leave: that may be what closes them
+		err = g.conns.explainError(err) // before leave: that may be what closes them
 		g.leave()
 		return nil, err
 	}
-	b := &body{ReadCloser: resp.Body, generation: g}
+	b := &body{ReadCloser: resp.Body, route: g}
 	switch upgraded, ok := resp.Body.(io.ReadWriteCloser); {
 	case resp.Body == http.NoBody:
 		g.leave()
@@ -157,35 +157,35 @@ func (t *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // CloseIdleConnections is there for http.Client.
-func (t *gate) CloseIdleConnections() { t.client.generation().base.CloseIdleConnections() }
+func (t *clientTransport) CloseIdleConnections() { t.client.currentRoute().base.CloseIdleConnections() }
 
 // WrappedRoundTripper lets client-go and apimachinery find the http.Transport
 // that there is now.
-func (t *gate) WrappedRoundTripper() http.RoundTripper { return t.client.generation().rt }
+func (t *clientTransport) WrappedRoundTripper() http.RoundTripper { return t.client.currentRoute().rt }
 
-var _ utilnet.RoundTripperWrapper = (*gate)(nil)
+var _ utilnet.RoundTripperWrapper = (*clientTransport)(nil)
 
 // body is an answer's. Its end is the end of the request.
 type body struct {
 	io.ReadCloser
-	generation *generation
-	left       sync.Once
+	route *activeRoute
+	left  sync.Once
 }
 
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil {
 		if err != io.EOF {
-			err = b.generation.conns.explain(err)
+			err = b.route.conns.explainError(err)
 		}
-		b.left.Do(b.generation.leave)
+		b.left.Do(b.route.leave)
 	}
 	return n, err
 }
 
 func (b *body) Close() error {
 	err := b.ReadCloser.Close()
-	b.left.Do(b.generation.leave)
+	b.left.Do(b.route.leave)
 	return err
 }
 
@@ -199,7 +199,7 @@ type duplex struct {
 func (d *duplex) Read(p []byte) (int, error) {
 	n, err := d.body.ReadCloser.Read(p)
 	if err != nil && err != io.EOF {
-		err = d.body.generation.conns.explain(err)
+		err = d.body.route.conns.explainError(err)
 	}
 	return n, err
 }

@@ -79,7 +79,7 @@ func standIns() (*demo, error) {
 	}
 	return &demo{
 		intro: fmt.Sprintf("The API server is a stand-in in this process: it knows /version, /readyz and namespaces.\n"+
-			"Its address, %s:%d, leads nowhere but through the proxies and the tunnel,\nwhich are in this process, too.", standInHost, standInPort),
+			"Only the proxies and the tunnel, in the same process, lead to its address, %s:%d.", standInHost, standInPort),
 		spec: kubeconfig.Spec{
 			Name:     "quickstart",
 			Endpoint: kubeconfig.Endpoint{Host: standInHost, Port: standInPort},

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -26,7 +25,7 @@ type fleet struct {
 	*plan
 	authority *tunnel.Authority
 	inviter   *tunnel.Server
-	store     tunnel.DirStore // shared by the replicas
+	store     *storeHost
 	agents    []*process
 	targets   [][]string // by process
 	places    []place    // by agent
@@ -60,10 +59,10 @@ func (f *fleet) startProcesses(ctx context.Context) (err error) {
 	if f.authority, err = tunnel.NewAuthority(); err != nil {
 		return err
 	}
-	if f.store.Dir, err = os.MkdirTemp("", "causeway-scale"); err != nil {
+	if f.store, err = hostStore(); err != nil {
 		return err
 	}
-	f.inviter = &tunnel.Server{Authority: f.authority, Store: f.store}
+	f.inviter = &tunnel.Server{Authority: f.authority, Store: &f.store.MemoryStore}
 	for range agentProcesses {
 		a, err := startProcess("agents", "agents "+strconv.Itoa(len(f.agents)))
 		if err != nil {
@@ -129,7 +128,7 @@ func (f *fleet) startReplica(ctx context.Context, s *server) error {
 	s.process, s.name = p, name
 	f.mu.Unlock()
 	err = p.call(ctx, "start", replicaArgs{
-		Name: name, Address: s.address, Peers: peers, Certificate: cert, Key: key, Store: f.store, Grace: f.Grace,
+		Name: name, Address: s.address, Peers: peers, Certificate: cert, Key: key, Store: f.store.address(), Grace: f.Grace,
 	}, nil)
 	if err != nil {
 		return err
@@ -323,8 +322,8 @@ func (f *fleet) Close() error {
 	if f.inviter != nil {
 		errs = append(errs, f.inviter.Close())
 	}
-	if f.store.Dir != "" {
-		errs = append(errs, os.RemoveAll(f.store.Dir))
+	if f.store != nil {
+		errs = append(errs, f.store.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -14,6 +14,7 @@ import (
 // replica is one of the tunnel's servers, and what dials by it.
 type replica struct {
 	server *tunnel.Server
+	store  remoteStore
 	drain  context.CancelFunc
 	served chan error // closed after what Serve returned
 	grace  time.Duration
@@ -40,7 +41,7 @@ type replicaArgs struct {
 	Name, Address    string
 	Peers            []string // this one's address may be among them
 	Certificate, Key []byte   // of the Authority, PEM
-	Store            tunnel.DirStore
+	Store            string   // where it is
 	Grace            time.Duration
 }
 
@@ -49,12 +50,15 @@ func (r *replica) start(_ context.Context, args replicaArgs) (none, error) {
 	if err != nil {
 		return none{}, err
 	}
+	if r.store, err = dialStore(args.Store); err != nil {
+		return none{}, err
+	}
 	l, err := net.Listen("tcp", args.Address)
 	if err != nil {
 		return none{}, err
 	}
 	r.server = &tunnel.Server{
-		Name: args.Name, Authority: authority, Store: args.Store, Peers: tunnel.StaticPeers(args.Peers), Grace: args.Grace,
+		Name: args.Name, Authority: authority, Store: r.store, Peers: tunnel.StaticPeers(args.Peers), Grace: args.Grace,
 		Hooks: tunnel.Hooks{
 			Forwarded:        func(string, time.Duration, error) { r.forwarded.Add(1) },
 			PeerConnected:    func(name string) { r.countPeer(name, 1) },
@@ -132,5 +136,6 @@ func (r *replica) Close() error {
 	for range r.served {
 	}
 	r.load.close()
+	r.store.client.Close()
 	return err
 }

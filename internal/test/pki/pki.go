@@ -134,8 +134,13 @@ func CertPEM(certs ...*x509.Certificate) []byte {
 	return b.Bytes()
 }
 
-// KeyPEM returns a private key in PEM, as PKCS #8.
+// KeyPEM returns a private key in PEM: one of ECDSA in the form of SEC 1, since
+// kube-apiserver reads the keys of service accounts in no other, and PKCS #8 for the
+// rest.
 func KeyPEM(key crypto.Signer) []byte {
+	if key, ok := key.(*ecdsa.PrivateKey); ok {
+		return encodePEM("EC PRIVATE KEY", must(x509.MarshalECPrivateKey(key)))
+	}
 	return encodePEM("PRIVATE KEY", must(x509.MarshalPKCS8PrivateKey(key)))
 }
 

@@ -23,7 +23,7 @@
 // A Client that is given a [Source] follows the kubeconfig: credentials, CA,
 // address and route change under the clientsets that are in use.
 //
-//	source := connect.SecretSource(management, "default", "prod-kubeconfig")
+//	source := connect.SecretSource(management.CoreV1().Secrets("default"), "prod-kubeconfig")
 //	config, err := source.Read(ctx)
 //	...
 //	client, err := connect.New(config, &connect.Options{

@@ -11,36 +11,45 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/internal/backoff"
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
-// SecretSource is the kubeconfig in a Secret of the cluster that client leads
-// to, under the key "value" ([kubeconfig.SecretKey]), as Cluster API and [Secret] write it.
+// SecretClient is what a [SecretSource] needs of client-go's client of the Secrets
+// of one namespace: clientset.CoreV1().Secrets(namespace) is one. With an interface
+// of its own, a program that imports this package links the types of no other API.
+type SecretClient interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*corev1.Secret, error)
+	List(ctx context.Context, opts metav1.ListOptions) (*corev1.SecretList, error)
+	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+}
+
+// SecretSource is the kubeconfig in the Secret of that name, in the cluster and
+// the namespace of client, under the key "value" ([kubeconfig.SecretKey]), as
+// Cluster API and [kubeconfig.Secret] write it.
 //
 // It lists and watches that one Secret, by its name: the permission to get, list
 // and watch it is enough. What fails is tried again, at first within 4 and in the
-// end within 30 seconds, and each failure is an error of Watch; a watch that
-// ends in its time, and a resourceVersion that has expired, are none. Without the
-// Secret, or without a kubeconfig in it, there is an error, too: of a Secret
+// end within 30 seconds, and each failure is an error of Watch. A watch that
+// ends in its time and a resourceVersion that has expired are no failures. If the
+// Secret is missing, or has no kubeconfig, there is an error, too: of a Secret
 // that is missing or was deleted, apierrors.IsNotFound is true.
-func SecretSource(client kubernetes.Interface, namespace, name string) Source {
-	return &secretSource{client: client, namespace: namespace, name: name}
+func SecretSource(client SecretClient, name string) Source {
+	return &secretSource{client: client, name: name}
 }
 
 type secretSource struct {
-	client          kubernetes.Interface
-	namespace, name string
+	client SecretClient
+	name   string
 }
 
 var _ Source = (*secretSource)(nil)
 
 // Read gets the Secret.
 func (s *secretSource) Read(ctx context.Context) (*clientcmdapi.Config, error) {
-	secret, err := s.client.CoreV1().Secrets(s.namespace).Get(ctx, s.name, metav1.GetOptions{})
+	secret, err := s.client.Get(ctx, s.name, metav1.GetOptions{})
 	if err != nil {
 		return nil, s.error(err)
 	}
@@ -111,7 +120,7 @@ func (w *secretWatch) run(ctx context.Context) error {
 	// found out by the transport.
 	seconds := int64(300 + rand.IntN(300))
 	opts.TimeoutSeconds = &seconds
-	events, err := w.client.CoreV1().Secrets(w.namespace).Watch(ctx, opts)
+	events, err := w.client.Watch(ctx, opts)
 	if err != nil {
 		return err
 	}
@@ -132,13 +141,14 @@ func (w *secretWatch) run(ctx context.Context) error {
 }
 
 func (w *secretWatch) list(ctx context.Context) error {
-	list, err := w.client.CoreV1().Secrets(w.namespace).List(ctx, w.options())
+	list, err := w.client.List(ctx, w.options())
 	if err != nil {
 		return err
 	}
 	var secret *corev1.Secret
+	// A server that does not know the selector sends the others, too.
 	for i := range list.Items {
-		if w.matches(&list.Items[i]) {
+		if list.Items[i].Name == w.name {
 			secret = &list.Items[i]
 		}
 	}
@@ -157,7 +167,7 @@ func (w *secretWatch) handleEvent(event watch.Event) error {
 	}
 	switch {
 	case event.Type == watch.Bookmark:
-	case !w.matches(secret):
+	case secret.Name != w.name:
 	case event.Type == watch.Deleted:
 		w.report(nil)
 	default:
@@ -165,11 +175,6 @@ func (w *secretWatch) handleEvent(event watch.Event) error {
 	}
 	w.version = secret.ResourceVersion
 	return nil
-}
-
-// matches leaves out what a server that does not know the selector sends.
-func (w *secretWatch) matches(secret *corev1.Secret) bool {
-	return secret.Name == w.name && secret.Namespace == w.namespace
 }
 
 // report passes on what is new.
@@ -211,5 +216,5 @@ func parseSecret(secret *corev1.Secret) (*clientcmdapi.Config, error) {
 }
 
 func (s *secretSource) error(err error) error {
-	return fmt.Errorf("connect: Secret %s/%s: %w", s.namespace, s.name, err)
+	return fmt.Errorf("connect: Secret %s: %w", s.name, err)
 }

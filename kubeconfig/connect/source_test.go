@@ -261,7 +261,7 @@ func TestSecretSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newSecretAPI(t)
 		a.answer(nil, nil, a.secret(t, "one"))
-		h, stop := watchSource(t, connect.SecretSource(a, "ns", "c1-kubeconfig"))
+		h, stop := watchSource(t, connect.SecretSource(a.CoreV1().Secrets("ns"), "c1-kubeconfig"))
 		defer stop()
 		h.want(t, "list", "one")
 		a.watcher.Modify(a.secret(t, "two"))
@@ -288,7 +288,7 @@ func TestSecretSource(t *testing.T) {
 		a.watcher.Add(other)
 		h.want(t, "another Secret")
 		for _, err := range h.errs {
-			if strings.Contains(err.Error(), "s3cret") || !strings.HasPrefix(err.Error(), "connect: Secret ns/c1-kubeconfig: ") {
+			if strings.Contains(err.Error(), "s3cret") || !strings.HasPrefix(err.Error(), "connect: Secret c1-kubeconfig: ") {
 				t.Errorf("got %v, want the Secret's name without its content", err)
 			}
 		}
@@ -301,7 +301,7 @@ func TestSecretSourceResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newSecretAPI(t)
 		a.answer(nil, nil, a.secret(t, "one"))
-		h, stop := watchSource(t, connect.SecretSource(a, "ns", "c1-kubeconfig"))
+		h, stop := watchSource(t, connect.SecretSource(a.CoreV1().Secrets("ns"), "c1-kubeconfig"))
 		defer stop()
 		h.want(t, "list", "one")
 		time.Sleep(time.Minute)
@@ -329,7 +329,7 @@ func TestSecretSourceRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newSecretAPI(t)
 		a.answer(apierrors.NewForbidden(corev1.Resource("secrets"), "c1-kubeconfig", errors.New("no")), nil)
-		h, stop := watchSource(t, connect.SecretSource(a, "ns", "c1-kubeconfig"))
+		h, stop := watchSource(t, connect.SecretSource(a.CoreV1().Secrets("ns"), "c1-kubeconfig"))
 		defer stop()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
@@ -352,13 +352,13 @@ func TestSecretSourceRetries(t *testing.T) {
 
 func TestSecretSourceRead(t *testing.T) {
 	a := &secretAPI{}
-	source := connect.SecretSource(fake.NewClientset(a.secret(t, "one")), "ns", "c1-kubeconfig")
+	source := connect.SecretSource(fake.NewClientset(a.secret(t, "one")).CoreV1().Secrets("ns"), "c1-kubeconfig")
 	config, err := source.Read(t.Context())
 	if err != nil || config.AuthInfos["u"].Token != "one" {
 		t.Errorf("got %v, %v", config, err)
 	}
-	_, err = connect.SecretSource(fake.NewClientset(), "ns", "c1-kubeconfig").Read(t.Context())
-	if !apierrors.IsNotFound(err) || !strings.HasPrefix(err.Error(), "connect: Secret ns/c1-kubeconfig") {
+	_, err = connect.SecretSource(fake.NewClientset().CoreV1().Secrets("ns"), "c1-kubeconfig").Read(t.Context())
+	if !apierrors.IsNotFound(err) || !strings.HasPrefix(err.Error(), "connect: Secret c1-kubeconfig") {
 		t.Errorf("got %v, want that it is not found", err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/causewayproject/causeway/noproxy"
 )
 
-// Config is what a program is told about proxies. The zero Config is none. It is
+// Config is a program's proxy configuration. The zero Config means no proxy. It is
 // a value: no method changes it, so goroutines may share it.
 type Config struct {
 	// HTTPProxy and HTTPSProxy are the URLs of the proxies for http and for
@@ -18,7 +18,7 @@ type Config struct {
 	HTTPProxy, HTTPSProxy string
 
 	// NoProxy is the list of what is reached directly, as package noproxy reads
-	// it. If "", there is none.
+	// it. If "", the list is empty.
 	NoProxy string
 }
 
@@ -27,13 +27,12 @@ type Config struct {
 const maxValue = 128<<10 - len("HTTPS_PROXY=") - 1
 
 // Validate returns an error that wraps a [*FieldError] for each field that
-// can't be used, without its value. What is valid goes through every rendering
-// of this package unchanged.
+// can't be used, without its value. Every rendering of this package keeps valid
+// values unchanged.
 //
 // The user name and the password of a URL have to be percent-encoded. A valid
 // URL may hold $, but not $$ and $(, which Kubernetes expands in a pod's
-// environment. What programs make of a valid list is another question, see
-// [Config.Lint].
+// environment. Programs read a valid list in different ways, see [Config.Lint].
 func (c Config) Validate() error {
 	return errors.Join(
 		fieldError("HTTPProxy", checkURL(c.HTTPProxy)),

@@ -26,17 +26,17 @@
 // [Layers] are the installation's configuration, what package noproxy computes
 // for the cluster, and what its owner wants otherwise, in one place. [Merged]
 // says of each value where it is from. [ClusterValues] makes the ConfigMap and
-// the Secrets that Giant Swarm's cluster apps read, [KubeadmFiles] the entries
-// of a KubeadmConfig that put the drop-in onto machines.
+// the Secrets that Giant Swarm's cluster apps read, [KubeadmFiles] the entries in
+// a KubeadmConfig that put the drop-in onto machines.
 //
 // The entries are those of Cluster API's own types (kubeadm's have no files), and
 // systemd reads the drop-in as it was meant: the tests have both do it. What
 // containerd's own configuration and kubeadm's phases make of the environment
 // takes a machine, and nothing here checks it.
 //
-// # Who reads what
+// # Formats and their readers
 //
-//	Config.Env, EnvVars, EnvVarsFrom   pods, and whoever has variables
+//	Config.Env, EnvVars, EnvVarsFrom   pods, and other users of variables
 //	Inject, Injector, package webhook  pods that others make
 //	Config.ShellExports                POSIX shells
 //	Config.DockerEnvFile               docker run --env-file, kubectl; no quotes
@@ -48,12 +48,12 @@
 //	Config.NPMConfig                   npm
 //	Config.GitConfig                   git
 //
-// They read the list in different ways: [Config.Lint] says who does what.
+// They read the list in different ways: [Config.Lint] reports the differences.
 //
-// # Who may see the credentials
+// # Readers of the credentials
 //
 // A proxy's credentials in a cluster are known to its administrators. With the
-// values as Giant Swarm has them that is everyone who may
+// values as Giant Swarm has them that is everyone with the right to
 //
 //   - read Secrets of the Cluster's namespace in the management cluster;
 //   - read Secrets, Deployments or pods of a chart that takes them, in the
@@ -66,7 +66,7 @@
 // ([CredentialsOnMachines]): containerd has them, and charts get the proxies
 // without. Pods that need them get them by [Config.EnvVarsFrom], or
 // ClusterValues.EnvSecret, from a Secret that is made where it is needed.
-// [CredentialsNowhere] is for a proxy that knows clusters by their addresses, or
+// Use [CredentialsNowhere] for a proxy that knows clusters by their addresses, or
 // for one nearby which adds the credentials. Give each cluster credentials of its
 // own, by Layers.User, so that one can be taken back.
 //

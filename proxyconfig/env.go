@@ -17,7 +17,7 @@ const (
 
 // Env returns the variables that are set: HTTP_PROXY, http_proxy, HTTPS_PROXY,
 // https_proxy, NO_PROXY, no_proxy, in this order, both cases with equal values.
-// A field that is "" has none. c is not checked: see [Config.Validate].
+// It leaves out a field that is "". c is not checked: see [Config.Validate].
 func (c Config) Env() []Var {
 	var vars []Var
 	for _, v := range c.upperCaseVars() {
@@ -35,8 +35,8 @@ func (c Config) upperCaseVars() []Var {
 
 var lower = map[string]string{httpProxy: "http_proxy", httpsProxy: "https_proxy", noProxy: "no_proxy"}
 
-// EnvVars returns Env for a container, values included. Whoever may read the pod
-// may read the credentials then; [Config.EnvVarsFrom] keeps them out of it.
+// EnvVars returns Env for a container, values included. Everybody with the right to
+// read the pod can then read the credentials; [Config.EnvVarsFrom] keeps them out of it.
 func (c Config) EnvVars() []corev1.EnvVar {
 	var vars []corev1.EnvVar
 	for _, v := range c.Env() {

@@ -17,14 +17,14 @@ type Options struct {
 
 	// Secret is the name of a Secret in the pod's own namespace with the data of
 	// [Config.EnvSecretData]. A proxy of Config that has user or password
-	// gets into pods as a reference to it, and is not copied: neither the pod
-	// nor whoever may read pods has it. What user and password Config says is
-	// then of no account, "http://secret@proxy.example.com:3128" will do. A
-	// proxy without is plain always, and so is the list.
+	// gets into pods as a reference to it, and is not copied: the pod does not
+	// show it to its readers. The user and password in Config then do not
+	// matter, "http://secret@proxy.example.com:3128" will do. A proxy without
+	// them is always plain, and so is the list.
 	//
 	// Nothing here creates the Secret. A pod in a namespace without it waits
 	// (CreateContainerConfigError, which names the Secret) and starts when it
-	// is there. Containers read it when they start: a new password reaches them
+	// exists. Containers read it when they start: a new password reaches them
 	// by a restart.
 	//
 	// Empty: user and password need Plain.
@@ -39,9 +39,9 @@ type Options struct {
 	// $(KUBERNETES_SERVICE_HOST) is added, which the kubelet replaces by the
 	// address at which programs in a pod reach their API server.
 	Exact bool
-	// KeepEnvFrom leaves a container alone that may get a proxy's variable out
-	// of a ConfigMap or Secret by envFrom, whose keys are not looked up. Without
-	// it the container gets ours, and these count more than envFrom's.
+	// KeepEnvFrom skips a container that may get a proxy's variable by envFrom
+	// from a ConfigMap or Secret, whose keys are not looked up. Without it the
+	// container gets ours, and these count more than envFrom's.
 	KeepEnvFrom bool
 
 	// Scope is which pods get it. Its zero value leaves out kube-system, mirror
@@ -149,7 +149,7 @@ var proxyNames = [...]string{"http_proxy", "https_proxy", "all_proxy"}
 //
 // A container with one of HTTP_PROXY, HTTPS_PROXY and ALL_PROXY in either case,
 // even with an empty value, has a configuration of its own and lacks nothing: a
-// NO_PROXY that is not its own would lead around its proxy, an HTTPS_PROXY would
+// NO_PROXY that is not its own would bypass its proxy, an HTTPS_PROXY would
 // count more than its ALL_PROXY. One that has only NO_PROXY, in either case,
 // keeps that and gets the proxies. Having got them, it lacks nothing.
 func (i *Injector) Missing(env []corev1.EnvVar, envFrom []corev1.EnvFromSource) []corev1.EnvVar {
@@ -174,13 +174,13 @@ func maySetProxy(from corev1.EnvFromSource) bool {
 }
 
 // Inject puts the variables into all containers of spec: init containers,
-// sidecars, ephemeral ones. It returns the names of those that lacked some;
-// a second time there are none. Wants says whether the pod is to have them.
+// sidecars, ephemeral ones. It returns the names of the containers that it changed;
+// a second call changes nothing. Wants says whether the pod is to have them.
 func (i *Injector) Inject(spec *corev1.PodSpec) []string {
 	var changed []string
 	add := func(c *corev1.EphemeralContainerCommon) {
 		if missing := i.Missing(c.Env, c.EnvFrom); len(missing) > 0 {
-			// What the caller's slice shares its array with is not written to.
+			// A new array: the caller's slice may share its own with another slice.
 			c.Env = slices.Concat(c.Env, deepCopyVars(missing))
 			changed = append(changed, c.Name)
 		}

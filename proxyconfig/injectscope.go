@@ -47,7 +47,7 @@ type Rule struct {
 
 // A Namespace is what Wants knows of the pod's.
 type Namespace struct {
-	// Name is required: a pod that is about to be created may not have it.
+	// Name is required: a pod may lack its namespace before it is created.
 	Name string
 	// Labels may be nil where they are not known: LabelInject counts for nothing
 	// then, and Scope.Namespaces sees only the label of the name.

@@ -13,7 +13,7 @@ import (
 //
 // The JDK itself takes no user name and password from http.proxyUser and
 // http.proxyPassword, but Gradle, Maven's resolver and other programs do; they
-// are decoded here, and left out where the URL has none. A JVM speaks no TLS to a
+// are decoded here, and left out if the URL has no user info. A JVM speaks no TLS to a
 // proxy: the scheme https is a [*FieldError], besides those of
 // [Config.Validate].
 func (c Config) JVMProperties() ([]Var, []noproxy.Finding, error) {

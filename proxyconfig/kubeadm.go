@@ -8,7 +8,7 @@ import (
 // File is an entry of files: in Cluster API's KubeadmConfig (bootstrap v1beta1
 // and v1beta2), and marshals to it in JSON and YAML. Its content stays in the
 // Secret: Cluster API waits until that exists, and writes what it holds when a
-// machine is made. A machine that is there keeps what it got.
+// machine is made. An existing machine keeps what it got.
 type File struct {
 	Path        string     `json:"path"`        // absolute, on the machine
 	Permissions string     `json:"permissions"` // octal
@@ -20,9 +20,9 @@ type FileSource struct {
 	Secret SecretKey `json:"secret"`
 }
 
-// SecretKey is a key of a Secret in the namespace of whoever refers to it.
+// SecretKey is a key of a Secret in the namespace of the object that refers to it.
 type SecretKey struct {
-	Name string `json:"name"` // of the Secret
+	Name string `json:"name"` // the Secret's
 	Key  string `json:"key"`  // in its data
 }
 

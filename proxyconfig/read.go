@@ -60,7 +60,7 @@ func (s *setting) takeValue(key, value string) error {
 }
 
 type place struct {
-	setting    int // of found in ReadValues
+	setting    int // an index into found in ReadValues
 	key, value string
 }
 

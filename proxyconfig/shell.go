@@ -19,7 +19,7 @@ func shellQuote(text string) string {
 
 // DockerEnvFile returns the variables of [Config.Env] as a file for --env-file of
 // docker run, podman run and kubectl create --from-env-file. These know no
-// quotes: what is after the first = is the value, to the end of the line.
+// quotes: the rest of the line after the first = is the value.
 // Docker Compose and shells read such a file otherwise: see
 // [Config.ComposeEnvFile]. An error is that of [Config.Validate].
 func (c Config) DockerEnvFile() (string, error) {
@@ -31,7 +31,7 @@ func (c Config) DockerEnvFile() (string, error) {
 }
 
 // ComposeEnvFile returns the variables of [Config.Env] as a .env file for Docker
-// Compose, which takes quotes off and expands $ where there are none. Values are
+// Compose, which takes quotes off and expands $ without quotes. Values are
 // in single quotes, and in double ones if they have a single one. An error is
 // that of [Config.Validate].
 func (c Config) ComposeEnvFile() (string, error) {
@@ -42,7 +42,7 @@ func (c Config) ComposeEnvFile() (string, error) {
 	})
 }
 
-// composeQuote is for valid values, which have no " and no backslash. Compose's
+// composeQuote quotes a valid value, which has no " and no backslash. Compose's
 // versions do not agree about \' within single quotes, but about \$ within double
 // ones.
 func composeQuote(value string) string {

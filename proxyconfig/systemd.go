@@ -5,8 +5,8 @@ import "strings"
 // SystemdDropIn returns a drop-in that sets the variables of [Config.Env] for a
 // service: for containerd it is a file such as
 // /etc/systemd/system/containerd.service.d/http-proxy.conf. See [KubeadmFiles].
-// Anyone who may run systemctl show reads what it sets, credentials included,
-// whatever the mode of the file.
+// systemctl show prints the variables, credentials included, to everybody with the
+// right to run it, whatever the mode of the file.
 //
 // A list is one line, as systemd has no way to break one within a word: that
 // takes systemd 235 (2017) or newer where it is longer than 2048 bytes.

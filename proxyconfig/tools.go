@@ -11,8 +11,8 @@ import (
 )
 
 // DockerConfig returns a config.json of the docker client with proxies for the
-// containers that it starts and for builds. It is a whole file: a user who has one
-// puts proxies.default into it. The daemon takes a drop-in, see
+// containers that it starts and for builds. It is a whole file: a user with one of
+// their own puts proxies.default into it. The daemon takes a drop-in, see
 // [Config.SystemdDropIn]. An error is that of [Config.Validate].
 func (c Config) DockerConfig() (string, error) {
 	if err := c.Validate(); err != nil {
@@ -84,7 +84,7 @@ func (c Config) NPMConfig() (string, error) {
 // GitConfig returns a section for a .gitconfig. git has one proxy for all URLs,
 // which is HTTPSProxy, or HTTPProxy if that is "". It has no word for a list,
 // but takes it from the variable NO_PROXY, with this section too. With a libcurl
-// of before 8.8 (2024) git decodes a password twice, wherever it is from: one
+// before 8.8 (2024) git decodes a password twice, wherever it is from: one
 // with a % before two hexadecimal digits is another then. An error is that of
 // [Config.Validate].
 func (c Config) GitConfig() (string, error) {

@@ -14,7 +14,7 @@ const (
 	advice  = "percent-encode what is not a letter, a digit or one of -._~ in the user name and the password, such as @ as %40 and % as %25"
 )
 
-// schemes are those that Go's net/http, and so containerd and the kubelet, takes
+// Go's net/http, and so containerd and the kubelet, takes proxies with these schemes
 // from the environment.
 var schemes = []string{"http", "https", "socks5", "socks5h"}
 

@@ -63,11 +63,11 @@ type Credentials int
 
 const (
 	// CredentialsEverywhere is the values of apps and the machines' drop-in, as
-	// Giant Swarm has it: who may read Secrets or pods of the workload cluster
-	// reads them.
+	// Giant Swarm has it: the right to read Secrets or pods of the workload
+	// cluster is the right to read them.
 	CredentialsEverywhere Credentials = iota
 	// CredentialsOnMachines is only the drop-in: root of the cluster's machines
-	// reads them, and who may run systemctl there.
+	// reads them, and users with the right to run systemctl there.
 	CredentialsOnMachines
 	// CredentialsNowhere leaves them out: for a proxy that knows clusters by
 	// their addresses, or one nearby that adds the credentials.
@@ -75,7 +75,7 @@ const (
 )
 
 // ClusterObjects are what [ClusterValues.Build] returns. Those with credentials
-// are Secrets; the ConfigMap has none, ever.
+// are Secrets; the ConfigMap never has any.
 type ClusterObjects struct {
 	ConfigMap    *corev1.ConfigMap // <cluster>-cluster-values
 	Secret       *corev1.Secret    // <cluster>-cluster-values

@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// values are what Giant Swarm's objects hold under the key "values", as far as it
-// is about proxies. The older keys are read, never written.
+// values is the part that concerns proxies of the key "values" in Giant Swarm's
+// objects. The older keys are read, never written.
 type values struct {
 	Calico     *calico     `json:"calico,omitempty"`
 	Kubernetes *kubernetes `json:"kubernetes,omitempty"`

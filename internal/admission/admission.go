@@ -53,7 +53,7 @@ const (
 )
 
 var (
-	// ErrCrowded means that there was no place, or that another connection took it.
+	// ErrCrowded means that no place was free, or that another connection took it.
 	ErrCrowded   = errors.New("too many connections in their handshake")
 	errDisplaced = fmt.Errorf("%w: it made room for another one", ErrCrowded)
 )
@@ -66,7 +66,7 @@ var (
 type Admission struct {
 	max       int
 	hello     time.Duration              // for the first message; zero: no limit
-	entering  *turns.Queue[netip.Prefix] // of one: who waits for a place takes the next
+	entering  *turns.Queue[netip.Prefix] // one turn: its holder takes the next place
 	waiting   atomic.Int64
 	freed     chan struct{}              // holds one: a place is free
 	Computing *turns.Queue[netip.Prefix] // handshakes that compute; more at once would hold sessions up
@@ -192,9 +192,9 @@ func (a *Admission) takePlace(p *Place) (displaced *Place, ok bool) {
 	return displaced, true
 }
 
-// weakestLocked returns the place that one more connection of the source takes; nil if
-// there is none. It is of a source with the most places, where the new connection
-// counts for its own source.
+// weakestLocked returns the place that one more connection of the source takes, or nil.
+// The place belongs to a source with the most places, where the new connection counts
+// for its own source.
 func (a *Admission) weakestLocked(from netip.Prefix, now time.Time) (weakest *Place) {
 	own := 1
 	if s := a.sources[from]; s != nil {
@@ -308,7 +308,7 @@ func (p *Place) End(most int) {
 	p.inHandshake, p.maxBytes, p.received = false, most, 0
 }
 
-// Limit sets how many bytes may come, those that have come included.
+// Limit sets how many bytes may come, with the bytes counted so far.
 func (p *Place) Limit(most int) { p.maxBytes = most }
 
 // Prove is called when the client's certificate was accepted. Its handshake is not a

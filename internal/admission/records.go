@@ -4,7 +4,7 @@ import "io"
 
 // Records reads TLS records from a connection, at most one by each Read. crypto/tls
 // asks for more than a record, and doubles its buffer when it gets the beginning of
-// the next one: a stranger who sends fast would make it grow. The zero Records is at
+// the next one: a stranger that sends fast would make it grow. The zero Records is at
 // the beginning of a record.
 type Records struct {
 	header [5]byte // type, version, length
@@ -12,7 +12,7 @@ type Records struct {
 	left   int     // bytes after the header
 }
 
-// Read reads from conn once, and not beyond the end of a record's header or body. A
+// Read reads from conn once, at most the rest of a record's header or body. A
 // place, if p is not nil, is told of the size of each record when its header has
 // come, and may refuse it. nested says that the connection is inside another TLS
 // connection, which counts the bytes.

@@ -130,7 +130,7 @@ func Sync(ctx context.Context, kinds ...Caches) bool {
 	return cache.WaitForCacheSync(ctx.Done(), synced...)
 }
 
-// Either returns what is there: of the old and the new object one may be nil.
+// Either returns the new object, or the old one if that is nil.
 func Either[T any](old, new any) (object T, ok bool) {
 	if object, ok = new.(T); !ok {
 		object, ok = old.(T)

@@ -13,8 +13,8 @@ import (
 // Controller is one of them. Its methods are safe for concurrent use; its fields
 // are set before the first call.
 type Controller struct {
-	Name    string // of its package, in front of errors
-	Program string // of the Lease, if that has no name, and of who tells Events
+	Name    string // its package, in front of errors
+	Program string // names the Lease, if that has no name, and the reporter of Events
 	Kube    kubernetes.Interface
 	Dynamic dynamic.Interface
 	Failed  func(error) // is told of what is tried again. May be nil.

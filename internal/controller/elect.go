@@ -17,9 +17,9 @@ import (
 // LeaderElection is by a Lease. The packages have a type of their own with the
 // same fields, which is converted to this one.
 type LeaderElection struct {
-	Namespace           string        // of the Lease
-	Name                string        // of the Lease. Controller.Program if empty.
-	Identity            string        // of this process
+	Namespace           string        // the Lease's
+	Name                string        // the Lease's. Controller.Program if empty.
+	Identity            string        // this process
 	Lease, Renew, Retry time.Duration // 15, 10 and 2 seconds if 0
 }
 
@@ -68,7 +68,7 @@ func (l *LeaderElection) Instance(program string) string {
 }
 
 // Lead calls work once this process is the leader, and returns when work has
-// returned: lost, if that was because another leads. work's context ends with
+// returned: lost, if another process has become the leader. work's context ends with
 // leadership. Without l, it just calls work.
 func (c *Controller) Lead(ctx context.Context, l *LeaderElection, lost error, work func(context.Context)) error {
 	if l == nil {

@@ -28,11 +28,11 @@ const (
 type Event struct {
 	Type, Reason, Message string
 	Regarding             corev1.ObjectReference
-	Version               string // the resourceVersion that it is about, if any
+	Version               string // the resourceVersion that it concerns, if any
 	Instance              string // this process
 }
 
-// name is a hash of what it says, so that it is told once, whoever leads.
+// name is a hash of what it says, so that it is told once, also after a change of leader.
 func (e *Event) name(now time.Time) string {
 	version := e.Version
 	if version == "" {

@@ -17,7 +17,7 @@ func NewQueue[K comparable]() workqueue.TypedRateLimitingInterface[K] {
 
 // Work calls reconcile for what is queued, by several workers and for each key
 // one at a time, until ctx ends; it shuts the queue then, and returns when the
-// workers have. What failed is queued again. queued is told of the queue's length,
+// workers have. A key that failed is queued again. queued is told of the queue's length,
 // and may be nil.
 func Work[K comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[K], workers int, queued func(depth int), reconcile func(context.Context, K) error) {
 	stop := context.AfterFunc(ctx, queue.ShutDown)

@@ -7,7 +7,7 @@ import (
 // PausedAnnotation is Cluster API's, beside spec.paused. Its value says nothing.
 const PausedAnnotation = "cluster.x-k8s.io/paused"
 
-// Paused reports whether a Cluster is to be left alone.
+// Paused reports whether controllers are to skip a Cluster.
 func Paused(cluster *unstructured.Unstructured) bool {
 	_, annotated := cluster.GetAnnotations()[PausedAnnotation]
 	said, _, _ := unstructured.NestedBool(cluster.Object, "spec", "paused")
@@ -36,7 +36,7 @@ func Trim(u *unstructured.Unstructured, wanted func(annotation string) bool, pat
 	return kept
 }
 
-// Annotations returns a copy of the wanted ones; nil if there are none.
+// Annotations returns a copy of the wanted ones; nil without any.
 func Annotations(all map[string]string, wanted func(name string) bool) map[string]string {
 	var kept map[string]string
 	for k, v := range all {

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// copyConn copies from src to dst until the end of src, which is no error. Most of an
+// copyConn copies from src to dst until src returns io.EOF, which is no error. Most of an
 // idle connection's memory is the stack of this function and of those it calls: keep
 // them small.
 func copyConn(dst, src net.Conn) (int64, error) {
@@ -67,8 +67,8 @@ func copyBuffered(dst, src net.Conn) (n int64, err error) {
 	return n, err
 }
 
-// copyWhile copies with a small or a big buffer, while a read returns less than a small
-// one holds, or as much and more. end says that src has ended or that there is an error.
+// copyWhile copies with a small buffer until a read fills it, or with a big one until a
+// read would fit the small one. end says that src has ended or that a call has failed.
 func copyWhile(dst, src net.Conn, big bool) (n int64, end bool, err error) {
 	var buf []byte
 	if big {

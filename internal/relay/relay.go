@@ -20,8 +20,8 @@ const ResetCode = 10
 type Result struct {
 	AToB, BToA int64 // bytes that were written to b and to a
 
-	// Err is what ended the relay early: the first error of a read or a write, or that
-	// of ctx. It is nil if each side has received all that the other sent, and its
+	// Err is what ended the relay early: the first error of a read or a write, or
+	// ctx's. It is nil if each side has received all that the other sent, and its
 	// end.
 	Err error
 }
@@ -30,7 +30,7 @@ type Result struct {
 // them fails. It closes both connections and leaves no goroutine. Nobody else may write
 // to them meanwhile.
 //
-//   - At the end of one direction, its receiver gets CloseWrite, and the other
+//   - When one direction ends, its receiver gets CloseWrite, and the other
 //     direction goes on. A connection without CloseWrite (or whose CloseWrite returns
 //     [errors.ErrUnsupported]) is closed instead: what it still had to send is lost,
 //     the other side sees a reset, and Err says so.

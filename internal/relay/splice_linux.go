@@ -26,7 +26,7 @@ type pipe struct {
 
 var pipes sync.Pool
 
-// takePipe returns an empty pipe, nil if there is none to be had.
+// takePipe returns an empty pipe, or nil if the system gives no more.
 func takePipe() *pipe {
 	if p, ok := pipes.Get().(*pipe); ok {
 		return p
@@ -52,10 +52,10 @@ func closePipe(fds [2]int) {
 type splicer struct {
 	pipe *pipe
 	in   int   // bytes in the pipe
-	err  error // of the last call of the kernel
+	err  error // from the last system call
 }
 
-// spliceConns copies in the kernel until the end of src or an error. If that is not
+// spliceConns copies in the kernel until src ends or a call fails. If that is not
 // possible, or not any more, done is false and the caller goes on.
 func spliceConns(dst, src net.Conn) (n int64, done bool, err error) {
 	from, to := rawConn(src), rawConn(dst)
@@ -110,7 +110,7 @@ func rawConn(conn net.Conn) syscall.RawConn {
 }
 
 // fillPipe moves received bytes into the pipe, and gives the pipe back if there are
-// none. An empty pipe without an error is the end of the source.
+// none. An empty pipe without an error means that the source has ended.
 func (s *splicer) fillPipe(fd uintptr) bool {
 	if s.pipe == nil {
 		if s.pipe = takePipe(); s.pipe == nil {

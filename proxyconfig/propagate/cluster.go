@@ -19,7 +19,7 @@ import (
 type Cluster struct {
 	Namespace, Name  string
 	UID              types.UID
-	APIVersion       string // of the owner reference
+	APIVersion       string // for the owner reference
 	Paused, Deleting bool
 	// Facts are what is computed from. Layout and Extra are Plan's to set.
 	Facts noproxy.Cluster

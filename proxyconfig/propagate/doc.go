@@ -11,16 +11,16 @@
 // # Configuration
 //
 // The installation's proxies are in one Secret, Config.Installation. While that is
-// missing or can't be used, nothing is written anywhere and what is there stays:
+// missing or can't be used, nothing is written anywhere and existing objects stay:
 // a Secret that is gone never means "no proxy".
 //
-// What one Cluster has otherwise is in one place, the Secret
+// One place holds a Cluster's own settings: the Secret
 // <cluster>-proxy-override of its namespace with the label [LabelOverride]; the
-// Key constants say what both hold. Without the label it is not seen. An override
-// that can't be used stops only its Cluster's writes. Whoever writes overrides
+// Key constants say what both Secrets hold. Without the label it is not seen. An override
+// that can't be used stops only its Cluster's writes. Authors of overrides
 // can't let the installation's credentials go further than Config.Credentials
-// does, but may send all else where they like: who may write Secrets beside a
-// Cluster decides about its proxies.
+// does, but may send all else where they like: the right to write Secrets beside a
+// Cluster is the right to choose its proxies.
 //
 // # What is written
 //
@@ -41,8 +41,8 @@
 // without the label giantswarm.io/managed-by, or with another's value, is never
 // written, and an Event says what to do about it. With KeyDirect, or credentials
 // that go nowhere, the objects hold less, and are not deleted, since machines
-// refer to them; they go with the Cluster. A paused Cluster, or one that is being
-// deleted, is left alone.
+// refer to them; they go with the Cluster. The Propagator skips a paused Cluster,
+// and one that is being deleted.
 //
 // # Rolling a password
 //
@@ -62,9 +62,9 @@
 //
 // # Security
 //
-// The Secrets hold the proxies' passwords; see package proxyconfig for who may
-// read them where. Errors, Events, and what hooks are told hold none. The
-// Propagator sees the Secrets that it manages, overrides and the
-// installation's, by the selectors of its watches; RBAC can't restrict a watch by
-// label, so that its service account could read the others of these namespaces.
+// The Secrets hold the proxies' passwords; package proxyconfig lists their
+// readers. Errors, Events, and what hooks are told hold none. The Propagator
+// sees the Secrets that it manages, overrides and the installation's, by the
+// selectors of its watches; RBAC can't restrict a watch by label, so that its
+// service account could read the others of these namespaces.
 package propagate

@@ -13,7 +13,7 @@ import (
 // EnvSecrets are Secrets with the installation's configuration in the management
 // cluster itself, to which [proxyconfig.Options] refers: each has what
 // [proxyconfig.Config.EnvSecretData] returns. Other keys of such a Secret are
-// kept, one that is not ours is left alone, and where a namespace is no longer
+// kept, one that is not ours stays as it is, and when a namespace is no longer
 // selected, the Secret stays: pods refer to it.
 type EnvSecrets struct {
 	// Name of the Secret in each namespace. Required.

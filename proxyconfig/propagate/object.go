@@ -56,7 +56,7 @@ func (o Object) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 type NotOursError struct {
 	Object    string // kind namespace/name
 	Want      string // Config.ManagedBy
-	ManagedBy string // of the label; "" if it has none
+	ManagedBy string // the label's value; "" without the label
 	Immutable bool   // it is ours
 }
 

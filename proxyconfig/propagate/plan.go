@@ -67,7 +67,7 @@ type Action struct {
 	// Writes are to be done in their order; what comes after one that failed is
 	// left for the next plan.
 	Writes []Object
-	// Events are for the Cluster, to be told once the writes are done.
+	// Events about the Cluster, to be told once the writes are done.
 	Events []Event
 	// After is when to plan again if nothing changes. 0: never.
 	After time.Duration
@@ -104,9 +104,9 @@ type planner struct {
 // Plan says what is to be written for a Cluster. It sends nothing, and writes to
 // nothing that it is given.
 //
-// The error is for people to mend, and it is no use to call again before
-// something changed. With a [*SourceError] of the installation's Secret or of
-// the override, or one of proxyconfig or noproxy, there are no Writes. With a
+// People have to mend the error's cause: another call helps only after a
+// change. With a [*SourceError] of the installation's Secret or of the
+// override, or one of proxyconfig or noproxy, there are no Writes. With a
 // [*NotOursError] for each object that is in the way, there are those of the
 // others.
 func Plan(cluster Cluster, held Held, config Config) (Action, error) {
@@ -162,7 +162,7 @@ func (p *planner) mergeLayers(installation proxyconfig.Config, user override) (p
 		PodCIDR: firstNetwork(facts.PodCIDRs), ServiceCIDR: firstNetwork(facts.ServiceCIDRs), DNSIP: dnsIP(firstNetwork(facts.ServiceCIDRs)),
 	}
 	if c := user.credentials; c != nil {
-		// Whoever may write an override may not pass on the installation's credentials.
+		// An override must not pass on the installation's credentials.
 		if *c < v.Credentials && (merged.HTTPProxyFrom == proxyconfig.FromInstallation || merged.HTTPSProxyFrom == proxyconfig.FromInstallation) {
 			return v, &SourceError{Secret: p.held.Override.Namespace + "/" + p.held.Override.Name, Key: KeyCredentials,
 				Err: errors.New("it lets the installation's credentials go where the installation doesn't")}

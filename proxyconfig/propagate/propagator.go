@@ -23,7 +23,7 @@ import (
 
 // Options are those of a Propagator. They are read by [New], once.
 type Options struct {
-	// REST leads to the management cluster. Required, unless both clients are
+	// REST is the management cluster's. Required, unless both clients are
 	// set. Where its QPS is 0, the Propagator's clients have 200, and Burst 400;
 	// the API server's warnings are dropped, unless it has a handler for them.
 	REST *rest.Config
@@ -94,9 +94,9 @@ const (
 // LeaderElection is by a Lease. client-go writes a line to its own log (klog)
 // when the leader changes.
 type LeaderElection struct {
-	Namespace string // of the Lease. Required.
-	Name      string // of the Lease. "proxy-propagator" if empty.
-	Identity  string // of this process, unique. The host's name and a random number if empty.
+	Namespace string // the Lease's. Required.
+	Name      string // the Lease's. "proxy-propagator" if empty.
+	Identity  string // this process, unique. The host's name and a random number if empty.
 	// Lease is how long a silent leader still counts as the leader; Renew,
 	// how long the leader tries to renew it before it stops; Retry, the time
 	// between two attempts. 15, 10 and 2 seconds if 0.
@@ -108,7 +108,7 @@ func (o *Options) leaderElection() *controller.LeaderElection {
 }
 
 var (
-	// ErrLostLease is what Run returns when leadership was lost: another leads.
+	// Run returns ErrLostLease when another process has become the leader.
 	// Nothing was written after the lease could not be renewed.
 	ErrLostLease = errors.New("propagate: the lease of the leader election was lost")
 	// ErrNoCRD says that the API server serves no Clusters.

@@ -163,7 +163,7 @@ func secretObject(s *corev1.Secret) metav1.Object {
 	return s
 }
 
-// reconcileNamespace is for the Secret of Options.EnvSecrets.
+// reconcileNamespace writes the namespace's Secret of Options.EnvSecrets.
 func (r *run) reconcileNamespace(ctx context.Context, t task) error {
 	name := types.NamespacedName{Namespace: t.Namespace, Name: r.opts.EnvSecrets.Name}
 	ns := r.namespaces.Namespace(t.Namespace)

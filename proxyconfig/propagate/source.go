@@ -42,7 +42,7 @@ const (
 // installation's, or an override. It repeats no value of the Secret.
 type SourceError struct {
 	Secret string // namespace/name
-	Key    string // "" if it is about more than one, or about none
+	Key    string // "" unless the error concerns one key
 	Err    error
 }
 

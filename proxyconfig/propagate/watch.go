@@ -125,7 +125,7 @@ func (r *run) secretInformer(namespace, label, name string) cache.SharedIndexInf
 }
 
 // dropManagedFields keeps all but managedFields, since it is written back. (The API server
-// keeps those that an update leaves out.)
+// keeps them if an update leaves them out.)
 func dropManagedFields(object any) (any, error) {
 	if o, err := meta.Accessor(object); err == nil {
 		o.SetManagedFields(nil)
@@ -152,7 +152,7 @@ func (r *run) trimCluster(object any) (any, error) {
 		[]string{"spec", "paused"}, []string{"spec", "controlPlaneEndpoint"}, []string{"spec", "clusterNetwork"}), nil
 }
 
-// What follows is told of changes, and queues what they matter to.
+// The methods below receive changes, and queue the tasks that these concern.
 
 func (r *run) clusterChanged(old, new any) {
 	u, ok := controller.Either[*unstructured.Unstructured](old, new)

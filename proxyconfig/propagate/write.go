@@ -11,9 +11,9 @@ import (
 	"github.com/causewayproject/causeway/internal/controller"
 )
 
-// writeObjects writes the objects in their order. It returns one that is there though
-// it was to be created; what comes after it is not written. A write that fails
-// is planned anew, never repeated.
+// writeObjects writes the objects in their order. If one to be created already exists,
+// it returns that, and does not write the later ones. A write that fails is planned
+// anew, never repeated.
 func (r *run) writeObjects(ctx context.Context, objects []Object) (found *Object, err error) {
 	for _, o := range objects {
 		objectKind, meta := o.kindAndMeta()

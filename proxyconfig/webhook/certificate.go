@@ -36,7 +36,7 @@ func LoadCertificate(certFile, keyFile string, changed func(error)) (*Certificat
 	return c, nil
 }
 
-// Get is for tls.Config's GetCertificate. The files are read at each call: a
+// Get serves as tls.Config's GetCertificate. It reads the files at each call: a
 // handshake is rare, as API servers keep their connections, and costs more.
 func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	cert, err1 := os.ReadFile(c.certFile)

@@ -1,7 +1,7 @@
 // Package webhook is the admission webhook that puts a proxy's variables into
 // pods: package proxyconfig's Injector behind AdmissionReview v1.
 //
-// A [Handler] is for the CREATE of pods and the UPDATE of
+// A [Handler] answers for the CREATE of pods and the UPDATE of
 // pods/ephemeralcontainers. It has no state and no side effect, dry run or not:
 // register it with sideEffects None. Since the variables are not put in twice,
 // reinvocationPolicy IfNeeded is right: containers that another webhook adds
@@ -18,19 +18,19 @@
 //
 // # What fails, and what then
 //
-// The Handler never denies a pod. What it can't answer for, such as a body that
-// is no AdmissionReview, is an HTTP error, and the API server does what the
+// The Handler never denies a pod. A request that it can't answer, such as a body that
+// is no AdmissionReview, gets an HTTP error, and the API server does what the
 // failurePolicy says: with Fail the pod is refused, with Ignore it is created
 // without the variables, and nothing repairs that later. Fail wants a
 // namespaceSelector that leaves out the webhook's own namespace and kube-system,
 // or a cluster whose webhook is down can't start it.
 //
-// What it can read and has nothing to do with, a DELETE or a ConfigMap, is
-// allowed as it is.
+// It allows all other requests that it can read, a DELETE or a ConfigMap, without
+// a change.
 //
-// # Who sees the credentials
+// # Readers of the credentials
 //
-// With Options.Plain they are in the answers, and whoever reaches the port
+// With Options.Plain they are in the answers, and every client that reaches the port
 // may ask for one. Let that be only the API server (a client certificate, or a
 // NetworkPolicy), or let the credentials be in a Secret, as they are by default:
 // answers then have its name. No Hook gets a value.

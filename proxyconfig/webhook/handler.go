@@ -51,8 +51,8 @@ type Hooks struct {
 // A Review is what was asked, and what came of it. There is no value of a
 // variable in it, and no secret.
 type Review struct {
-	// UID is the API server's for the request. What is read of the review is set,
-	// up to where it failed.
+	// UID is the API server's for the request. If reading the review fails, the
+	// fields that were read before are set.
 	UID string
 	// Namespace and Name are the pod's. Name ends in "*" if the API server is yet
 	// to make it up.

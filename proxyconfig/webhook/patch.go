@@ -9,7 +9,7 @@ import (
 )
 
 // An operation of a JSON patch (RFC 6902). It is always "add", made from what
-// was decided: there is nothing to compare, and no library to do so.
+// was decided: nothing is compared, so no library is needed.
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
@@ -41,7 +41,7 @@ func patchOperations(i *proxyconfig.Injector, p, old *pod) (ops []operation, inj
 	return ops, injected
 }
 
-// toEnv appends to a list, or makes it: "-" wants one that is there.
+// toEnv appends to a list, or makes it: "-" needs a list that exists.
 func toEnv(path string, env, missing []corev1.EnvVar) []operation {
 	if len(env) == 0 {
 		return []operation{{"add", path, missing}}

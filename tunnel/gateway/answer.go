@@ -85,7 +85,7 @@ func (a *answer) text() string {
 	return s
 }
 
-// fields yields the header fields, without those that frame the body.
+// fields yields the header fields, except the ones for the body's framing.
 func (a *answer) fields(yield func(name, value string) bool) {
 	status := "causeway; error=" + a.kind
 	if a.detail != "" {

@@ -9,7 +9,7 @@ import (
 )
 
 // Passwords authenticates clients by user name and password. The accounts may be
-// replaced at any time; the zero Passwords has none. Its methods are safe for
+// replaced at any time; the zero Passwords has no accounts. Its methods are safe for
 // concurrent use.
 //
 // A guess costs a client little: give out random passwords of 128 bits or more. For
@@ -40,7 +40,7 @@ func (p *Passwords) Set(accounts map[string]Account) {
 	p.accounts.Store(&all)
 }
 
-// Authenticate is for the field Authenticate of a Gateway. Its duration does not
+// Authenticate serves as Gateway.Authenticate. Its duration does not
 // depend on the password.
 func (p *Passwords) Authenticate(_ context.Context, c Credentials) (Identity, error) {
 	var a hashedAccount

@@ -90,7 +90,7 @@ func (g *Gateway) serveClient(p *protocol, gr *group.Group, raw net.Conn) {
 }
 
 // reset resets the connection: a client that was told that it is connected must
-// not take this for the end of the data.
+// not take this for a regular end.
 func (c *clientConn) reset() {
 	c.mu.Lock()
 	before := c.beforeReset
@@ -185,7 +185,7 @@ func (c *clientConn) negotiate(p *protocol) ([]byte, error) {
 }
 
 // watchHangup calls left when the client hangs up, until the function that it
-// returns is called. What the client sends meanwhile is kept in early.
+// returns is called. It keeps in early the bytes that the client sends meanwhile.
 func (c *clientConn) watchHangup(left func()) (stop func()) {
 	done := make(chan struct{})
 	go func() {
@@ -348,9 +348,9 @@ func (c *clientConn) verifiedCertificates() []*x509.Certificate {
 	return nil
 }
 
-// cutDetector makes an error of the end of a connection below TLS. crypto/tls
-// takes an end between two records for the end of the data, but an attacker, or
-// a crash, can cause such an end at any time.
+// cutDetector turns an EOF of the connection below TLS into an error. crypto/tls
+// takes an EOF between two records for the regular end, but an attacker, or
+// a crash, can cause such an EOF at any time.
 type cutDetector struct{ pendingConn }
 
 // errCut must not be io.ErrUnexpectedEOF itself: where a record ends, crypto/tls
@@ -365,7 +365,7 @@ func (d *cutDetector) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// NetConn is for package abort.
+// Package abort calls NetConn.
 func (d *cutDetector) NetConn() net.Conn { return d.Conn }
 
 // pendingConn is a connection during its TLS handshake. While it has a place, it

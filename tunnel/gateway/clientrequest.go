@@ -27,13 +27,13 @@ type clientRequest struct {
 type requestCounts struct {
 	total        atomic.Uint64
 	failed       atomic.Uint64
-	in, out      atomic.Uint64 // bytes from and to the clients, of those that ended
+	in, out      atomic.Uint64 // bytes from and to the clients, added when a request ends
 	maxOpen      int
 	maxPerClient int
 
 	mu       sync.Mutex // guards the fields below
-	open     int        // all that are there
-	admitted int        // those of them that count for MaxConns
+	open     int        // all that have not ended
+	admitted int        // the open ones that count for MaxConns
 	clients  map[string]int
 }
 

@@ -14,13 +14,13 @@
 //
 // It does not depend on the tunnel: any dial function serves.
 //
-// # Who may do what
+// # Authentication and authorization
 //
-// The zero Gateway refuses every client: Authenticate decides who is let in, and
-// returns the client's [Identity]. Route may derive the cluster from that, or from
-// what was asked for. Dial has the last word, by its error: one that is or wraps
+// The zero Gateway refuses every client: Authenticate decides whether to let a client
+// in, and returns its [Identity]. Route may derive the cluster from that, or from the
+// target that the client asked for. Dial has the last word, by its error: one that is or wraps
 // syscall.EACCES is a refusal (403 Forbidden), others mean that the target failed.
 //
-// A door without TLS shows the password to everybody who sees the traffic: keep it on
+// A door without TLS shows the password to everybody on the traffic's path: keep it on
 // loopback or a unix socket.
 package gateway

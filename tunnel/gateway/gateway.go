@@ -33,9 +33,9 @@ type Gateway struct {
 	// room for it, so it must hold no secret.
 	Dial func(ctx context.Context, r Request) (net.Conn, error)
 
-	// Authenticate returns who a client is, or why it is refused. If nil, all
+	// Authenticate returns the client's identity, or why it is refused. If nil, all
 	// clients are refused. [Passwords], [Tickets] and package tunnel/kubernetes have
-	// such functions; [FirstOf] joins several of them; [Anyone] is for doors that
+	// such functions; [FirstOf] joins several of them; use [Anyone] for doors that
 	// only permitted clients can reach.
 	//
 	//	the error                          the client gets
@@ -43,7 +43,7 @@ type Gateway struct {
 	//	is or wraps an [Unavailable]       503: try again later
 	//	another one                        407
 	//
-	// SOCKS5 has "general failure" and TLS an alert for it. The text is for Hooks;
+	// SOCKS5 has "general failure" and TLS an alert for it. Hooks get the text;
 	// the client sees only that of a [TicketError].
 	Authenticate func(ctx context.Context, c Credentials) (Identity, error)
 
@@ -98,7 +98,7 @@ type Credentials struct {
 	Door Door
 	// User and Password are those of basic authentication or of SOCKS5.
 	User, Password string
-	// Bearer is the token of "Proxy-Authorization: Bearer". Empty if there is none.
+	// Bearer is the token of "Proxy-Authorization: Bearer". Empty without one.
 	Bearer string
 	// Certificates are the client's chain, leaf first, verified as the
 	// Gateway's TLS says: by ClientCAs, or by its VerifyPeerCertificate or
@@ -121,7 +121,7 @@ func (c *Credentials) Shown() bool {
 	return c.User != "" || c.Password != "" || c.Bearer != "" || len(c.Certificates) > 0
 }
 
-// Identity is who a client is.
+// Identity says which client it is.
 type Identity struct {
 	// Name is used for limits, hooks and Status. It must not be a secret.
 	Name string
@@ -195,7 +195,7 @@ func (g *Gateway) grace() time.Duration { return max(cmp.Or(g.Grace, 30*time.Sec
 // sockets, by HTTP/1.1 and HTTP/2 (by prior knowledge, or by ALPN if TLS is set). It
 // serves until the context ends or the listener fails, closes the listener, and
 // returns when all connections have ended, which may live on for Grace. The error is
-// the listener's; nil after the end of the context and after Shutdown.
+// the listener's; nil when the context has ended and after Shutdown.
 //
 // A client can tell a connection that was cut from one that has ended: it sees a
 // reset of TCP or of the stream, or TLS without a close_notify. A unix socket has no
@@ -257,7 +257,7 @@ type Status struct {
 	// Open counts the open connections and HTTP/2 streams, those in their handshake
 	// included.
 	Open int `json:"open"`
-	// Total counts all connections and streams, and Failed those that failed before
+	// Total counts all connections and streams, and Failed only failures before
 	// a byte was relayed.
 	Total  uint64 `json:"total"`
 	Failed uint64 `json:"failed"`

@@ -62,7 +62,7 @@ var (
 )
 
 // Unavailable is implemented by an error that means "try again later": Dial has no
-// way to the cluster at the moment, or Authenticate can't decide who the client is.
+// way to the cluster at the moment, or Authenticate can't identify the client now.
 // The answer is 503.
 type Unavailable interface{ Unavailable() bool }
 
@@ -75,7 +75,7 @@ func reasonOf(err error) *reason {
 	)
 	switch {
 	// First: an Unavailable may wrap a cause that is another reason, such as EACCES
-	// of a service that was asked.
+	// from a service that was asked.
 	case errors.As(err, &unavailable) && unavailable.Unavailable():
 		return reasonUnavailable
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
@@ -103,8 +103,8 @@ func reasonOf(err error) *reason {
 type Hooks struct {
 	// Dialed is called when Dial has returned, with its duration.
 	Dialed func(r Request, took time.Duration, err error)
-	// Ended is called at the end of a connection that was relayed. The Request says
-	// who the client was (Client), its address (Credentials.Remote), and its target
+	// Ended is called when a connection that was relayed has ended. The Request has
+	// the client (Client), its address (Credentials.Remote), and its target
 	// (Cluster, Address).
 	Ended func(r Request, e Ended)
 	// Failed is called for each client that got no connection. Err is an *[Error].

@@ -56,12 +56,12 @@ var (
 
 const headerBufferSize = 2 << 10
 
-// headerBuffers are for headers, which are rarely larger.
+// headerBuffers has buffers for headers, which are rarely larger.
 var headerBuffers = sync.Pool{New: func() any { return new([headerBufferSize]byte) }}
 
-// readHeader reads up to the end of a header, into buf or into more memory if the
+// readHeader reads until it has a whole header, into buf or into more memory if the
 // header is longer. It returns all that was read, and where the header ends. The
-// bytes after it are for the target.
+// bytes after that belong to the target.
 func readHeader(r io.Reader, buf []byte, most int) (all []byte, end int, err error) {
 	for from := 0; ; {
 		if len(buf) > 0 {
@@ -91,7 +91,7 @@ func readHeader(r io.Reader, buf []byte, most int) (all []byte, end int, err err
 }
 
 // checkFirstByte returns the error for a first byte that begins no request. Another
-// protocol might never send the end of a header.
+// protocol might never complete a header.
 func checkFirstByte(first byte) error {
 	switch {
 	case first == 0x16:
@@ -104,7 +104,7 @@ func checkFirstByte(first byte) error {
 	return nil
 }
 
-// headerEnd returns the end of the empty line that ends a header, or -1. from is
+// headerEnd returns where a header's last, empty line ends, or -1. from is
 // where the search begins. Empty lines before the first line are ignored (RFC 9112,
 // 2.2).
 func headerEnd(b []byte, from int) int {

@@ -40,7 +40,7 @@ const (
 	// streamWindow is what a stream may send after it is let in. With the chunk
 	// that is being written, that is 64 KiB of memory if the target reads nothing.
 	streamWindow = 48 << 10
-	// largeWindow is for connections of high bandwidth and delay. A stream gets it
+	// largeWindow serves connections of high bandwidth and delay. A stream gets it
 	// when its target has read largeAfter, which is more than the system buffers
 	// for a target that does not read, and while all windows of the connection have
 	// grown by less than maxGrown.
@@ -74,20 +74,20 @@ const (
 // (8.5). net/http's server can't be used: it cannot end the direction to the client
 // (END_STREAM) and go on with the other one.
 //
-// One goroutine reads frames and handles them (http2frames.go), one sends the queue
-// of control frames, and each stream has a handler (http2stream.go). The handlers
+// One goroutine reads frames and handles them (http2frames.go), one sends the queued
+// control frames, and each stream has a handler (http2stream.go). The handlers
 // write DATA themselves. Errors are as in RFC 9113, 5.4: an error of handleFrame is
 // a connection error, which ends all streams by GOAWAY; resetStream is a stream
 // error, which sends RST_STREAM.
 //
-// What a stranger may cost, which is a client of which no stream was let in yet:
+// A stranger, a client without a stream that was let in, may cost at most:
 // maxPending handlers with maxEarly of data each, defaultWindow of data over all
 // streams, earlyQueue of answers, maxRefused refusals, and the time of the
-// handshake, unless Authenticate is what takes longer.
+// handshake, unless Authenticate takes longer.
 type http2Conn struct {
 	*clientConn
 	framer *http2.Framer
-	wg     sync.WaitGroup // of the handlers and the sender
+	wg     sync.WaitGroup // the handlers and the sender
 
 	// writeMu keeps the frames of different goroutines apart. It is held while a
 	// write blocks, and is taken before mu.
@@ -215,7 +215,7 @@ func (h *http2Conn) closeWith(err error) {
 }
 
 // resetStreams sends RST_STREAM for all streams before the connection is cut. After
-// a GOAWAY, some clients take the end of the connection, even a TCP reset, for the
+// a GOAWAY, some clients take a closed connection, even a TCP reset, for the
 // regular end of the streams.
 func (h *http2Conn) resetStreams() {
 	h.raw.SetWriteDeadline(time.Now().Add(cutTime))

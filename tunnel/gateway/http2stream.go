@@ -48,7 +48,7 @@ type http2Stream struct {
 	admitted    bool
 	endReceived bool  // by the client
 	endSent     bool  // our end
-	err         error // why it is broken, or that it is closed
+	err         error // the cause if it is broken, or net.ErrClosed
 }
 
 var (
@@ -296,7 +296,7 @@ type chunkList struct{ list []*chunk }
 
 type chunk struct {
 	b    []byte
-	from int // of b what was not read
+	from int // b[from:] was not read
 }
 
 const chunkSize = 16 << 10

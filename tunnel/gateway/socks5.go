@@ -112,8 +112,8 @@ const socksBuffer = 768
 // socksNegotiation is what is said before the reply.
 type socksNegotiation struct {
 	*clientConn
-	buf  []byte // has been read
-	used int    // of it
+	buf  []byte // all that was read
+	used int    // bytes of buf that are parsed
 }
 
 func socksRefusal(err error) string {

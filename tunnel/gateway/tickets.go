@@ -68,7 +68,7 @@ func (e *TicketError) Unwrap() error { return ErrCredentials }
 
 type revocation struct {
 	upto    time.Time // tickets that were issued until then are revoked
-	expires time.Time // of the last such ticket
+	expires time.Time // when the last such ticket ends
 }
 
 const (
@@ -139,7 +139,7 @@ func (t *Tickets) Revoke(name string, life time.Duration) {
 	t.revoked[name] = revocation{now, now.Add(life)}
 }
 
-// Authenticate is for the field Authenticate of a Gateway. The error is a
+// Authenticate serves as Gateway.Authenticate. The error is a
 // [*TicketError] if the ticket is genuine.
 func (t *Tickets) Authenticate(_ context.Context, c Credentials) (Identity, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(c.Password)

@@ -22,9 +22,9 @@ type Config struct {
 	Results map[string]Result // by Candidate.Key
 }
 
-func (c Config) name() string {
+func (c Config) providerName() string {
 	if c.Name == "" {
-		return "causeway"
+		return defaultName
 	}
 	return c.Name
 }
@@ -36,7 +36,7 @@ func (c Config) keyAlgorithm() kubeconfig.KeyAlgorithm {
 	return c.KeyAlgorithm
 }
 
-func (c Config) interval() time.Duration {
+func (c Config) probeInterval() time.Duration {
 	if c.Interval <= 0 {
 		return time.Minute
 	}

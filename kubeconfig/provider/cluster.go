@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/causewayproject/causeway/internal/controller"
@@ -183,11 +182,7 @@ func serverAddress(server string) (host, port string) {
 
 // readCondition looks where v1beta2 has its conditions, in both versions.
 func readCondition(cluster *unstructured.Unstructured) *metav1.Condition {
-	path := []string{"status", "conditions"}
-	if gv, err := schema.ParseGroupVersion(cluster.GetAPIVersion()); err == nil && gv.Version == "v1beta1" {
-		path = []string{"status", "v1beta2", "conditions"}
-	}
-	value, _, _ := unstructured.NestedFieldNoCopy(cluster.Object, path...)
+	value, _, _ := unstructured.NestedFieldNoCopy(cluster.Object, conditionsPath(cluster.GetAPIVersion())...)
 	list, _ := value.([]any)
 	for _, item := range list {
 		m, _ := item.(map[string]any)
@@ -207,14 +202,25 @@ const (
 	serverScheme     = "https://"
 )
 
-// server is the URL of the Cluster's endpoint; empty without one.
-func (c Cluster) server() string {
+// serverURL is the URL of the Cluster's endpoint; empty without one.
+func (c Cluster) serverURL() string {
 	if c.Endpoint == (kubeconfig.Endpoint{}) {
 		return ""
 	}
 	return serverScheme + c.Endpoint.String()
 }
 
-func (c Cluster) owner() *metav1.OwnerReference {
+func (c Cluster) ownerReference() *metav1.OwnerReference {
 	return &metav1.OwnerReference{APIVersion: c.APIVersion, Kind: "Cluster", Name: c.Name, UID: types.UID(c.UID)}
+}
+
+// ErrNoCRD says that the API server serves no Clusters.
+var ErrNoCRD = errors.New(packageName + controller.NoCRD)
+
+// conditionsPath is where a Cluster has its conditions of type metav1.Condition.
+func conditionsPath(apiVersion string) []string {
+	if strings.HasSuffix(apiVersion, "/v1beta1") {
+		return []string{"status", "v1beta2", "conditions"}
+	}
+	return []string{"status", "conditions"}
 }

@@ -66,12 +66,12 @@ type verdict struct {
 	reason, message string
 }
 
-func waiting(reason, message string) verdict {
+func notReady(reason, message string) verdict {
 	return verdict{metav1.ConditionFalse, reason, message}
 }
 
-// judge is what a probe says.
-func judge(r Result) verdict {
+// probeVerdict is what a probe says.
+func probeVerdict(r Result) verdict {
 	step := r.Report.Failed()
 	switch {
 	case r.Report.OK():
@@ -86,9 +86,9 @@ func judge(r Result) verdict {
 	return verdict{metav1.ConditionFalse, reasonOf(step.Phase), message}
 }
 
-// condition is v as a condition after before, which stays if v says the same:
+// newCondition is v as a condition after before, which stays if v says the same:
 // in its own words, since ports and addresses in them may change at each probe.
-func (p *planner) condition(v verdict, before *metav1.Condition) *metav1.Condition {
+func (p *planner) newCondition(v verdict, before *metav1.Condition) *metav1.Condition {
 	c := &metav1.Condition{
 		Type: ConditionRoute, Status: v.status, Reason: v.reason, Message: v.message,
 		LastTransitionTime: metav1.Time{Time: p.config.Now.UTC().Truncate(timeUnit)},
@@ -123,25 +123,25 @@ func withoutNumbers(text string) string {
 	return b.String()
 }
 
-// say makes v the condition, and an Event of it where it is news: neither the
+// setCondition makes v the condition, and an Event of it where it is news: neither the
 // Cluster nor the Secret tells it yet.
-func (p *planner) say(v verdict) {
+func (p *planner) setCondition(v verdict) {
 	tells := func(c *metav1.Condition) bool { return c != nil && c.Status == v.status && c.Reason == v.reason }
 	before := p.records.condition
 	if before == nil || tells(p.cluster.Condition) && !tells(before) {
 		before = p.cluster.Condition
 	}
-	c := p.condition(v, before)
+	c := p.newCondition(v, before)
 	p.action.Condition = c
 	switch {
 	case tells(before):
 	case v.status == metav1.ConditionFalse:
-		p.event(corev1.EventTypeWarning, c.Reason, c.Message)
+		p.addEvent(corev1.EventTypeWarning, c.Reason, c.Message)
 	case v.status == metav1.ConditionTrue && before != nil:
-		p.event(corev1.EventTypeNormal, c.Reason, c.Message)
+		p.addEvent(corev1.EventTypeNormal, c.Reason, c.Message)
 	}
 }
 
-func (p *planner) event(kind, reason, message string) {
+func (p *planner) addEvent(kind, reason, message string) {
 	p.action.Events = append(p.action.Events, Event{Type: kind, Reason: reason, Message: message})
 }

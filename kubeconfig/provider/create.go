@@ -11,35 +11,35 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
-// create makes the Secret, or says what is missing. A first route is not
+// createSecret makes the Secret, or says what is missing. A first route is not
 // probed: there is none to lose, and the API server may not be there yet.
-func (p *planner) create() {
+func (p *planner) createSecret() {
 	switch {
 	case p.cluster.Deleting:
-		p.say(waiting(ReasonDeleting, "the Cluster goes away: nothing is made for it"))
+		p.setCondition(notReady(ReasonDeleting, "the Cluster goes away: nothing is made for it"))
 		return
 	case p.settings.Mode == Decorate || p.settings.Mode == Rewrite:
-		p.say(waiting(ReasonNoSecret, "the control plane has not made the Secret "+p.cluster.Name+kubeconfigSuffix+" yet"))
+		p.setCondition(notReady(ReasonNoSecret, "the control plane has not made the Secret "+p.cluster.Name+kubeconfigSuffix+" yet"))
 		return
 	case p.follows: // p.base is the first Secret's
-	case !p.build():
+	case !p.buildBase():
 		return
 	}
-	desired, err := p.desired()
+	desired, err := p.desiredRoute()
 	if err != nil {
-		p.say(p.faulty(err))
+		p.setCondition(p.faultVerdict(err))
 		return
 	}
-	value, err := p.base.with(desired)
+	value, err := p.base.withRoute(desired)
 	if err != nil {
-		p.say(waiting(ReasonCorrupted, err.Error()))
+		p.setCondition(notReady(ReasonCorrupted, err.Error()))
 		return
 	}
 	s := p.newSecret(value)
-	p.remember(desired)
+	p.acceptRoute(desired)
 	p.records.Inputs = p.inputs
-	p.keep(s)
-	p.event(corev1.EventTypeNormal, ReasonCreated, "made the Secret "+s.Name+"; the route is "+p.route.String())
+	p.writeRecords(s)
+	p.addEvent(corev1.EventTypeNormal, ReasonCreated, "made the Secret "+s.Name+"; the route is "+p.route.String())
 	p.action.Create = s
 }
 
@@ -52,29 +52,29 @@ func (p *planner) newSecret(value []byte) *corev1.Secret {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: p.cluster.Namespace, Name: name,
 			Labels:          map[string]string{kubeconfig.ClusterNameLabel: p.cluster.Name},
-			OwnerReferences: []metav1.OwnerReference{*p.cluster.owner()},
+			OwnerReferences: []metav1.OwnerReference{*p.cluster.ownerReference()},
 		},
 		Type: corev1.SecretTypeOpaque,
 		Data: map[string][]byte{kubeconfig.SecretKey: value},
 	}
 }
 
-// build makes a kubeconfig without a route with the key of <cluster>-ca, or
+// buildBase makes a kubeconfig without a route with the key of <cluster>-ca, or
 // says what is missing.
-func (p *planner) build() bool {
-	cert, key := p.ca()
+func (p *planner) buildBase() bool {
+	cert, key := p.clusterCA()
 	name := p.cluster.Name + "-ca"
 	switch {
 	case p.secrets.CA == nil:
-		p.say(waiting(ReasonNoCA, fmt.Sprintf("there is no Secret %s: provide it with tls.crt and tls.key, the cluster's CA", name)))
+		p.setCondition(notReady(ReasonNoCA, fmt.Sprintf("there is no Secret %s: provide it with tls.crt and tls.key, the cluster's CA", name)))
 		return false
 	case len(cert) == 0 || len(key) == 0:
-		p.say(waiting(ReasonNoCA, fmt.Sprintf("the Secret %s lacks tls.crt or tls.key, without which no credentials can be made: provide both, or the Secret %s", name, p.cluster.Name+kubeconfigSuffix)))
+		p.setCondition(notReady(ReasonNoCA, fmt.Sprintf("the Secret %s lacks tls.crt or tls.key, without which no credentials can be made: provide both, or the Secret %s", name, p.cluster.Name+kubeconfigSuffix)))
 		return false
 	}
-	config, err := p.plain().Build()
+	config, err := p.plainSpec().Build()
 	if err != nil {
-		p.say(waiting(ReasonNoCA, fmt.Sprintf("with the Secret %s: %v", name, err)))
+		p.setCondition(notReady(ReasonNoCA, fmt.Sprintf("with the Secret %s: %v", name, err)))
 		return false
 	}
 	value, err := clientcmd.Write(*config)
@@ -82,44 +82,44 @@ func (p *planner) build() bool {
 		p.base, err = parseDocument(value)
 	}
 	if err != nil {
-		p.say(waiting(ReasonCorrupted, err.Error()))
+		p.setCondition(notReady(ReasonCorrupted, err.Error()))
 		return false
 	}
 	p.records.Created = p.target == nil
 	return true
 }
 
-// rebuild replaces a kubeconfig that can't be read by one with the route that
+// rebuildKubeconfig replaces a kubeconfig that can't be read by one with the route that
 // was accepted. The control plane would only fail on it, for ever.
-func (p *planner) rebuild(why error) {
+func (p *planner) rebuildKubeconfig(why error) {
 	created := p.records.Created
-	if !p.build() {
+	if !p.buildBase() {
 		c := p.action.Condition
 		p.action = Action{}
-		p.say(waiting(ReasonCorrupted, p.target.Name+": "+why.Error()+"; it can't be made anew: "+c.Message))
+		p.setCondition(notReady(ReasonCorrupted, p.target.Name+": "+why.Error()+"; it can't be made anew: "+c.Message))
 		return
 	}
 	p.records.Created = created
 	r := p.base.current
 	r.Endpoint = p.endpointOf(r.Server)
 	if a := p.records.applied; a != nil {
-		r = p.onServer(*a, r)
+		r = p.withServer(*a, r)
 	}
-	value, err := p.base.with(r)
+	value, err := p.base.withRoute(r)
 	if err != nil {
-		p.say(waiting(ReasonCorrupted, err.Error()))
+		p.setCondition(notReady(ReasonCorrupted, err.Error()))
 		return
 	}
-	p.remember(r)
-	p.event(corev1.EventTypeWarning, ReasonRebuilt, p.target.Name+": "+why.Error()+"; it was made anew")
-	p.write(value)
+	p.acceptRoute(r)
+	p.addEvent(corev1.EventTypeWarning, ReasonRebuilt, p.target.Name+": "+why.Error()+"; it was made anew")
+	p.updateTarget(value)
 }
 
-// faulty is what is to be said of an error.
-func (p *planner) faulty(err error) verdict {
+// faultVerdict is what is to be said of an error.
+func (p *planner) faultVerdict(err error) verdict {
 	var setting *SettingError
 	if errors.As(err, &setting) {
-		return waiting(ReasonInvalidSettings, err.Error())
+		return notReady(ReasonInvalidSettings, err.Error())
 	}
-	return waiting(ReasonCorrupted, err.Error())
+	return notReady(ReasonCorrupted, err.Error())
 }

@@ -25,7 +25,7 @@ func (p *planner) readRoute() (kubeconfig.Route, error) {
 		return kubeconfig.Route{Direct: true}, nil
 	}
 	if s.RouteSecret == "" {
-		return p.through(s.ProxyURL, nil), nil
+		return p.proxyRoute(s.ProxyURL, nil), nil
 	}
 	if secret == nil {
 		return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "there is no Secret %s with the label %s", s.RouteSecret, LabelRoute)
@@ -41,17 +41,17 @@ func (p *planner) readRoute() (kubeconfig.Route, error) {
 		if s.ProxyURL+s.Gateway == "" {
 			return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "the Secret %s has no key %s, and no annotation names a proxy or gateway", s.RouteSecret, KeyProxyURL)
 		}
-		return p.through(s.ProxyURL, secret), nil
+		return p.proxyRoute(s.ProxyURL, secret), nil
 	}
-	if at := s.layers.find(AnnotationRouteSecret); at == min(s.layers.find(AnnotationProxyURL), s.layers.find(AnnotationGateway)) {
+	if at := s.layers.findLayer(AnnotationRouteSecret); at == min(s.layers.findLayer(AnnotationProxyURL), s.layers.findLayer(AnnotationGateway)) {
 		return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "the Secret %s has the key %s, and an annotation names a proxy too: want one of them", s.RouteSecret, KeyProxyURL)
 	}
 	s.Gateway = ""
-	return p.through(whole, secret), nil
+	return p.proxyRoute(whole, secret), nil
 }
 
-// through is the route by a proxy or the gateway; zero where there is neither.
-func (p *planner) through(proxy string, secret *corev1.Secret) kubeconfig.Route {
+// proxyRoute is the route by a proxy or the gateway; zero where there is neither.
+func (p *planner) proxyRoute(proxy string, secret *corev1.Secret) kubeconfig.Route {
 	s := p.settings
 	user, password := secretText(secret, KeyUsername), secretText(secret, KeyPassword)
 	route := kubeconfig.Route{ProxyURL: proxy}
@@ -96,13 +96,13 @@ func secretText(s *corev1.Secret, key string) string {
 	return strings.TrimRight(string(s.Data[key]), "\r\n")
 }
 
-// desired is the route that is configured. The error is of the settings, or of
+// desiredRoute is the route that is configured. The error is of the settings, or of
 // a kubeconfig that can't be merged into.
-func (p *planner) desired() (route, error) {
-	natural, endpoint := p.natural()
-	bare := p.original()
+func (p *planner) desiredRoute() (route, error) {
+	natural, endpoint := p.naturalServer()
+	bare := p.originalRoute()
 	bare.Server, bare.Natural, bare.Endpoint = natural, "", endpoint
-	spec, err := p.spec(natural)
+	spec, err := p.mergeSpec(natural)
 	if err != nil || spec == nil {
 		return bare, err
 	}
@@ -110,13 +110,13 @@ func (p *planner) desired() (route, error) {
 	if p.records.applied != nil && p.records.Inputs == p.inputs {
 		return *p.records.applied, nil
 	}
-	base, err := p.base.with(bare)
+	base, err := p.base.withRoute(bare)
 	if err != nil {
 		return bare, err
 	}
 	merged, err := kubeconfig.Merge(base, *spec)
 	if err != nil {
-		return bare, p.explain(err)
+		return bare, p.annotationError(err)
 	}
 	d, err := parseDocument(merged)
 	if err != nil {
@@ -133,14 +133,14 @@ func (p *planner) desired() (route, error) {
 func inputsOf(bare route, s kubeconfig.Spec) string {
 	type tunnel kubeconfig.Tunnel // which prints its password
 	r := s.Route
-	return digest(encode(bare), encode(s.Endpoint), encode(s.MoreEndpoints), encode([]string{s.TLSServerName, r.ProxyURL, r.NoProxy}),
-		encode((*tunnel)(r.Tunnel)), encode(r.Direct), encode(r.Header), encode(r.ProxyTLS))
+	return hashParts(encodeJSON(bare), encodeJSON(s.Endpoint), encodeJSON(s.MoreEndpoints), encodeJSON([]string{s.TLSServerName, r.ProxyURL, r.NoProxy}),
+		encodeJSON((*tunnel)(r.Tunnel)), encodeJSON(r.Direct), encodeJSON(r.Header), encodeJSON(r.ProxyTLS))
 }
 
-// natural is the server without rewriting, and the Cluster's endpoint if it is
+// naturalServer is the server without rewriting, and the Cluster's endpoint if it is
 // made from that. A server that somebody chose stays; one made from an endpoint
 // that moved moves along.
-func (p *planner) natural() (server, endpoint string) {
+func (p *planner) naturalServer() (server, endpoint string) {
 	server = p.base.current.Server
 	if p.follows {
 		return server, ""
@@ -150,7 +150,7 @@ func (p *planner) natural() (server, endpoint string) {
 			server = a.Natural
 		}
 		if a.Endpoint != "" && server == serverScheme+a.Endpoint {
-			server = p.cluster.server()
+			server = p.cluster.serverURL()
 		}
 	}
 	return server, p.endpointOf(server)
@@ -158,14 +158,14 @@ func (p *planner) natural() (server, endpoint string) {
 
 // endpointOf is the Cluster's endpoint, if the server is made from it.
 func (p *planner) endpointOf(server string) string {
-	if p.follows || server != p.cluster.server() {
+	if p.follows || server != p.cluster.serverURL() {
 		return ""
 	}
 	return p.cluster.Endpoint.String()
 }
 
-// original is the route before anything was configured.
-func (p *planner) original() route {
+// originalRoute is the route before anything was configured.
+func (p *planner) originalRoute() route {
 	switch {
 	case p.follows:
 		return p.base.current
@@ -177,8 +177,8 @@ func (p *planner) original() route {
 	return p.base.current
 }
 
-// spec is what is to be merged; nil if nothing is configured.
-func (p *planner) spec(natural string) (*kubeconfig.Spec, error) {
+// mergeSpec is what is to be merged; nil if nothing is configured.
+func (p *planner) mergeSpec(natural string) (*kubeconfig.Spec, error) {
 	s := p.settings
 	spec := &kubeconfig.Spec{Name: p.cluster.Name, TLSServerName: s.TLSServerName, Route: p.route}
 	server := natural
@@ -214,8 +214,8 @@ func (p *planner) spec(natural string) (*kubeconfig.Spec, error) {
 	return spec, nil
 }
 
-// explain names the annotation of a field.
-func (p *planner) explain(err error) error {
+// annotationError names the annotation of a field.
+func (p *planner) annotationError(err error) error {
 	var field *kubeconfig.FieldError
 	if !errors.As(err, &field) {
 		return err
@@ -242,5 +242,5 @@ func (p *planner) explain(err error) error {
 	if annotation == AnnotationRouteSecret {
 		return p.settings.layers.errorf(annotation, "%s: %w", strings.ToLower(field.Field[strings.LastIndexByte(field.Field, '.')+1:]), field.Err)
 	}
-	return p.settings.layers.error(annotation, field.Err)
+	return p.settings.layers.wrapError(annotation, field.Err)
 }

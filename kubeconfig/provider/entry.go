@@ -36,19 +36,19 @@ type route struct {
 	Endpoint string `json:"endpoint,omitempty"`
 }
 
-// same compares what the entry has.
-func (r route) same(o route) bool {
+// sameEntry compares what the entry has.
+func (r route) sameEntry(o route) bool {
 	return r.Server == o.Server && r.ProxyURL == o.ProxyURL && r.TLSServerName == o.TLSServerName && bytes.Equal(r.Extension, o.Extension)
 }
 
 // equal compares all.
 func (r route) equal(o route) bool {
-	return r.same(o) && r.Natural == o.Natural && r.Endpoint == o.Endpoint
+	return r.sameEntry(o) && r.Natural == o.Natural && r.Endpoint == o.Endpoint
 }
 
-// digestOf names a route by what the entry has of it.
-func digestOf(r route) string {
-	return digest([]byte(r.Server), []byte(r.ProxyURL), []byte(r.TLSServerName), r.Extension)
+// routeDigest names a route by what the entry has of it.
+func routeDigest(r route) string {
+	return hashParts([]byte(r.Server), []byte(r.ProxyURL), []byte(r.TLSServerName), r.Extension)
 }
 
 // withoutUser is the route without its credentials.
@@ -79,26 +79,26 @@ func parseDocument(data []byte) (*document, error) {
 		return nil, errNotYAML
 	}
 	tree := d.root.Content[0]
-	name := text(tree, "current-context")
+	name := scalarText(tree, "current-context")
 	if name == "" {
 		return nil, errors.New("the kubeconfig has no current-context")
 	}
-	current := named(tree, "contexts", name, "context")
+	current := namedMapping(tree, "contexts", name, "context")
 	if current == nil {
 		return nil, errors.New("the kubeconfig has no context of its current-context's name")
 	}
-	if d.cluster = named(tree, "clusters", text(current, "cluster"), "cluster"); d.cluster == nil {
+	if d.cluster = namedMapping(tree, "clusters", scalarText(current, "cluster"), "cluster"); d.cluster == nil {
 		return nil, errors.New("the kubeconfig has no cluster of its current context")
 	}
-	if text(d.cluster, fieldServer) == "" {
+	if scalarText(d.cluster, fieldServer) == "" {
 		return nil, errors.New("the kubeconfig has no server")
 	}
-	d.user = named(tree, "users", text(current, "user"), "user")
+	d.user = namedMapping(tree, "users", scalarText(current, "user"), "user")
 	d.current = route{
-		Server: text(d.cluster, fieldServer), ProxyURL: text(d.cluster, fieldProxyURL), TLSServerName: text(d.cluster, fieldTLSServerName),
+		Server: scalarText(d.cluster, fieldServer), ProxyURL: scalarText(d.cluster, fieldProxyURL), TLSServerName: scalarText(d.cluster, fieldTLSServerName),
 	}
 	var extension any
-	if n := named(d.cluster, fieldExtensions, kubeconfig.ExtensionName, fieldExtension); n != nil {
+	if n := namedMapping(d.cluster, fieldExtensions, kubeconfig.ExtensionName, fieldExtension); n != nil {
 		if n.Decode(&extension) != nil {
 			return nil, errNotYAML
 		}
@@ -110,17 +110,17 @@ func parseDocument(data []byte) (*document, error) {
 	return d, nil
 }
 
-// text returns the scalar under key, empty if there is none.
-func text(mapping *yaml.Node, key string) string {
+// scalarText returns the scalar under key, empty if there is none.
+func scalarText(mapping *yaml.Node, key string) string {
 	if n := yamledit.Child(mapping, key); n != nil && n.Kind == yaml.ScalarNode {
 		return n.Value
 	}
 	return ""
 }
 
-// named returns the mapping under key in the entry of that name; nil if there
+// namedMapping returns the mapping under key in the entry of that name; nil if there
 // is none.
-func named(mapping *yaml.Node, list, name, key string) *yaml.Node {
+func namedMapping(mapping *yaml.Node, list, name, key string) *yaml.Node {
 	item, _ := yamledit.Named(yamledit.Child(mapping, list), name)
 	if n := yamledit.Child(item, key); n != nil && n.Kind == yaml.MappingNode {
 		return n
@@ -128,19 +128,19 @@ func named(mapping *yaml.Node, list, name, key string) *yaml.Node {
 	return nil
 }
 
-// data returns what a field holds in base64; nil if it holds nothing.
-func data(mapping *yaml.Node, field string) []byte {
-	decoded, err := base64.StdEncoding.DecodeString(text(mapping, field))
+// base64Data returns what a field holds in base64; nil if it holds nothing.
+func base64Data(mapping *yaml.Node, field string) []byte {
+	decoded, err := base64.StdEncoding.DecodeString(scalarText(mapping, field))
 	if err != nil || len(decoded) == 0 {
 		return nil
 	}
 	return decoded
 }
 
-// with returns the kubeconfig with the route in place of its own: the same
+// withRoute returns the kubeconfig with the route in place of its own: the same
 // bytes where that is the route already.
-func (d *document) with(r route) ([]byte, error) {
-	if d.current.same(r) {
+func (d *document) withRoute(r route) ([]byte, error) {
+	if d.current.sameEntry(r) {
 		return d.bytes, nil
 	}
 	own, err := parseDocument(d.bytes) // to be changed

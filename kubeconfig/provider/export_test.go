@@ -4,10 +4,10 @@ import "github.com/causewayproject/causeway/internal/controller"
 
 // For the tests of what a cache keeps.
 var (
-	TrimCluster        = trimCluster
-	TrimSecret         = trimSecret
-	TrimRouteSecret    = trimRouteSecret
-	TrimNamespace      = trimNamespace
-	TrimInfrastructure = trimInfrastructure
-	Spread             = controller.Spread
+	TransformCluster        = transformCluster
+	TransformSecret         = transformSecret
+	TransformRouteSecret    = transformRouteSecret
+	TransformNamespace      = transformNamespace
+	TransformInfrastructure = transformInfrastructure
+	Spread                  = controller.Spread
 )

@@ -26,49 +26,49 @@ type identity struct {
 	sign   bool   // with new credentials
 }
 
-// ca is <cluster>-ca's certificate and key; empty ones if it has none.
-func (p *planner) ca() (cert, key []byte) {
+// clusterCA is <cluster>-ca's certificate and key; empty ones if it has none.
+func (p *planner) clusterCA() (cert, key []byte) {
 	if p.secrets.CA == nil {
 		return nil, nil
 	}
 	return p.secrets.CA.Data[corev1.TLSCertKey], p.secrets.CA.Data[corev1.TLSPrivateKeyKey]
 }
 
-// signs says whether the credentials are the provider's to make.
-func (p *planner) signs() bool {
+// ownsCredentials says whether the credentials are the provider's to make.
+func (p *planner) ownsCredentials() bool {
 	return p.settings.Mode == Own || p.settings.Mode == Secondary && !p.follows
 }
 
-// identity compares the kubeconfig with <cluster>-ca. Certificates beyond that
+// identityChange compares the kubeconfig with <cluster>-ca. Certificates beyond that
 // are somebody's, and no difference.
-func (p *planner) identity() identity {
-	caPEM, key := p.ca()
+func (p *planner) identityChange() identity {
+	caPEM, key := p.clusterCA()
 	if p.follows || len(caPEM) == 0 {
 		return identity{}
 	}
-	havePEM := data(p.base.cluster, "certificate-authority-data")
+	havePEM := base64Data(p.base.cluster, "certificate-authority-data")
 	if len(havePEM) == 0 { // a file, or none
 		return identity{}
 	}
 	same := bytes.Equal(bytes.TrimSpace(havePEM), bytes.TrimSpace(caPEM))
-	if same && !p.signs() {
+	if same && !p.ownsCredentials() {
 		return identity{}
 	}
-	ca := certificates(caPEM)
+	ca := parseCertificates(caPEM)
 	if len(ca) == 0 {
 		return identity{}
 	}
-	have := certificates(havePEM)
+	have := parseCertificates(havePEM)
 	missing := !same && slices.ContainsFunc(ca, func(c *x509.Certificate) bool { return !slices.ContainsFunc(have, c.Equal) })
-	client := certificates(data(p.base.user, "client-certificate-data"))
-	foreign := len(client) > 0 && issuer(client[0], ca) == nil
+	client := parseCertificates(base64Data(p.base.user, "client-certificate-data"))
+	foreign := len(client) > 0 && findIssuer(client[0], ca) == nil
 	id := identity{ca: caPEM, sign: foreign && len(key) > 0}
-	id.needed = missing || id.sign && p.signs()
+	id.needed = missing || id.sign && p.ownsCredentials()
 	return id
 }
 
-// certificates passes over what is none: that is for others to say.
-func certificates(data []byte) []*x509.Certificate {
+// parseCertificates passes over what is none: that is for others to say.
+func parseCertificates(data []byte) []*x509.Certificate {
 	var certs []*x509.Certificate
 	for {
 		var block *pem.Block
@@ -81,8 +81,8 @@ func certificates(data []byte) []*x509.Certificate {
 	}
 }
 
-// issuer returns the one that lives longest of those that signed cert.
-func issuer(cert *x509.Certificate, ca []*x509.Certificate) *x509.Certificate {
+// findIssuer returns the one that lives longest of those that signed cert.
+func findIssuer(cert *x509.Certificate, ca []*x509.Certificate) *x509.Certificate {
 	var longest *x509.Certificate
 	for _, c := range ca {
 		if (longest == nil || c.NotAfter.After(longest.NotAfter)) && cert.CheckSignatureFrom(c) == nil {
@@ -92,56 +92,56 @@ func issuer(cert *x509.Certificate, ca []*x509.Certificate) *x509.Certificate {
 	return longest
 }
 
-// renewal is when the client certificate is to be renewed; zero if it can't be
+// renewalTime is when the client certificate is to be renewed; zero if it can't be
 // made to live longer, or is not the provider's.
-func (p *planner) renewal() time.Time {
-	if !p.signs() {
+func (p *planner) renewalTime() time.Time {
+	if !p.ownsCredentials() {
 		return time.Time{}
 	}
-	caPEM, _ := p.ca()
-	client := certificates(data(p.base.user, "client-certificate-data"))
+	caPEM, _ := p.clusterCA()
+	client := parseCertificates(base64Data(p.base.user, "client-certificate-data"))
 	if len(client) == 0 {
 		return time.Time{}
 	}
 	cert := client[0]
-	by := issuer(cert, certificates(caPEM))
+	by := findIssuer(cert, parseCertificates(caPEM))
 	if by == nil || !cert.NotAfter.Before(by.NotAfter) {
 		return time.Time{}
 	}
 	return cert.NotAfter.Add(-min(halfLife, cert.NotAfter.Sub(cert.NotBefore)/2))
 }
 
-// due says whether the client certificate is to be renewed now.
-func (p *planner) due() bool {
-	at := p.renewal()
+// renewalDue says whether the client certificate is to be renewed now.
+func (p *planner) renewalDue() bool {
+	at := p.renewalTime()
 	if at.IsZero() {
 		return false
 	}
 	if left := at.Sub(p.config.Now); left > 0 {
-		p.after(left)
+		p.scheduleAfter(left)
 		return false
 	}
 	return true
 }
 
 func (p *planner) rotationDue() bool {
-	_, key := p.ca()
-	return p.due() && len(key) > 0
+	_, key := p.clusterCA()
+	return p.renewalDue() && len(key) > 0
 }
 
 // rotationBlocked says whether it is due, and the key is missing.
 func (p *planner) rotationBlocked() bool {
-	_, key := p.ca()
-	return len(key) == 0 && p.due()
+	_, key := p.clusterCA()
+	return len(key) == 0 && p.renewalDue()
 }
 
-// replace makes the CA, and the credentials if they are not its own, those of
+// replaceIdentity makes the CA, and the credentials if they are not its own, those of
 // <cluster>-ca.
-func (p *planner) replace(value []byte, id identity) ([]byte, error) {
+func (p *planner) replaceIdentity(value []byte, id identity) ([]byte, error) {
 	spec := kubeconfig.Spec{Name: p.cluster.Name, CA: id.ca}
 	if id.sign {
 		var err error
-		if spec.Credentials, err = p.sign(); err != nil {
+		if spec.Credentials, err = p.signCredentials(); err != nil {
 			return nil, err
 		}
 	}
@@ -152,9 +152,9 @@ func (p *planner) replace(value []byte, id identity) ([]byte, error) {
 	return merged, nil
 }
 
-// renew makes new credentials by the same CA.
-func (p *planner) renew(value []byte) ([]byte, error) {
-	credentials, err := p.sign()
+// renewCredentials makes new credentials by the same CA.
+func (p *planner) renewCredentials(value []byte) ([]byte, error) {
+	credentials, err := p.signCredentials()
 	if err != nil {
 		return nil, err
 	}
@@ -165,8 +165,8 @@ func (p *planner) renew(value []byte) ([]byte, error) {
 	return merged, nil
 }
 
-func (p *planner) sign() (kubeconfig.Credentials, error) {
-	config, err := p.plain().Build()
+func (p *planner) signCredentials() (kubeconfig.Credentials, error) {
+	config, err := p.plainSpec().Build()
 	if err != nil {
 		return kubeconfig.Credentials{}, fmt.Errorf("provider: the Secret %s-ca: %w", p.cluster.Name, err)
 	}
@@ -176,9 +176,9 @@ func (p *planner) sign() (kubeconfig.Credentials, error) {
 	return kubeconfig.Credentials{}, errors.New("provider: no credentials were made")
 }
 
-// plain is a kubeconfig without a route.
-func (p *planner) plain() kubeconfig.Spec {
-	cert, key := p.ca()
+// plainSpec is a kubeconfig without a route.
+func (p *planner) plainSpec() kubeconfig.Spec {
+	cert, key := p.clusterCA()
 	return kubeconfig.Spec{
 		Name: p.cluster.Name, Endpoint: p.cluster.Endpoint, CA: cert,
 		Credentials: kubeconfig.Credentials{CAKey: key, KeyAlgorithm: p.config.keyAlgorithm()},

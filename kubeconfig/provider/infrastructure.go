@@ -93,14 +93,14 @@ func indexKind(object any) ([]string, error) {
 	return nil, nil
 }
 
-// of returns the Cluster's infrastructure object, nil if there is none; false
+// objectFor returns the Cluster's infrastructure object, nil if there is none; false
 // says that it is not known yet, and that the Cluster will be queued.
-func (i *infrastructure) of(ctx context.Context, cluster *unstructured.Unstructured) (*unstructured.Unstructured, bool) {
+func (i *infrastructure) objectFor(ctx context.Context, cluster *unstructured.Unstructured) (*unstructured.Unstructured, bool) {
 	ref, ok := readReference(cluster)
 	if !ok {
 		return nil, true
 	}
-	k := i.kind(ctx, ref.GroupKind)
+	k := i.ensureKind(ctx, ref.GroupKind)
 	select {
 	case <-k.settled:
 	default:
@@ -115,34 +115,34 @@ func (i *infrastructure) of(ctx context.Context, cluster *unstructured.Unstructu
 	return u.DeepCopy(), true
 }
 
-func (i *infrastructure) kind(ctx context.Context, gk schema.GroupKind) *infrastructureKind {
+func (i *infrastructure) ensureKind(ctx context.Context, gk schema.GroupKind) *infrastructureKind {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	k := i.kinds[gk]
 	if k == nil {
 		k = &infrastructureKind{synced: make(chan struct{}), settled: make(chan struct{}), objects: controller.Caches{}}
 		i.kinds[gk] = k
-		i.wg.Go(func() { i.watch(ctx, gk, k) })
-		i.wg.Go(func() { i.settle(ctx, gk, k) })
+		i.wg.Go(func() { i.watchKind(ctx, gk, k) })
+		i.wg.Go(func() { i.settleKind(ctx, gk, k) })
 	}
 	return k
 }
 
-// settle lets the kind's Clusters be looked at, in time.
-func (i *infrastructure) settle(ctx context.Context, gk schema.GroupKind, k *infrastructureKind) {
+// settleKind lets the kind's Clusters be looked at, in time.
+func (i *infrastructure) settleKind(ctx context.Context, gk schema.GroupKind, k *infrastructureKind) {
 	timer := time.NewTimer(infrastructureWait)
 	defer timer.Stop()
 	select {
 	case <-k.synced:
 	case <-timer.C:
-		i.run.failed(fmt.Errorf("provider: %s can't be watched: its Clusters have one endpoint for the time being", gk))
+		i.run.reportError(fmt.Errorf("provider: %s can't be watched: its Clusters have one endpoint for the time being", gk))
 	case <-ctx.Done():
 	}
 	close(k.settled)
-	i.queue(byKind, gk.String())
+	i.queueByIndex(byKind, gk.String())
 }
 
-func (i *infrastructure) queue(index, value string) {
+func (i *infrastructure) queueByIndex(index, value string) {
 	for _, informer := range i.run.clusters {
 		objects, _ := informer.GetIndexer().ByIndex(index, value)
 		for _, object := range objects {
@@ -153,41 +153,41 @@ func (i *infrastructure) queue(index, value string) {
 	}
 }
 
-// watch finds the kind's resource, and fills the caches.
-func (i *infrastructure) watch(ctx context.Context, gk schema.GroupKind, k *infrastructureKind) {
+// watchKind finds the kind's resource, and fills the caches.
+func (i *infrastructure) watchKind(ctx context.Context, gk schema.GroupKind, k *infrastructureKind) {
 	wait := backoff.Backoff{First: time.Second}
-	gvr, err := i.resource(ctx, gk)
+	gvr, err := i.findResource(ctx, gk)
 	for err != nil {
 		if ctx.Err() != nil {
 			return
 		}
-		i.run.failed(err)
+		i.run.reportError(err)
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait.Next(0)):
 		}
-		gvr, err = i.resource(ctx, gk)
+		gvr, err = i.findResource(ctx, gk)
 	}
-	changed := func(old, new any) { i.changed(gk, old, new) }
+	changed := func(old, new any) { i.objectChanged(gk, old, new) }
 	var synced []cache.InformerSynced
 	for ns := range i.run.clusters {
 		informer := dynamicinformer.NewFilteredDynamicInformer(i.run.base.Dynamic, gvr, ns, 0, cache.Indexers{}, nil).Informer()
 		k.objects[ns] = informer
 		synced = append(synced, informer.HasSynced)
-		if err := i.run.base.Start(ctx, &i.wg, informer, gvr.GroupResource().String(), trimInfrastructure, changed); err != nil {
-			i.run.failed(err)
+		if err := i.run.base.Start(ctx, &i.wg, informer, gvr.GroupResource().String(), transformInfrastructure, changed); err != nil {
+			i.run.reportError(err)
 			return
 		}
 	}
 	if cache.WaitForCacheSync(ctx.Done(), synced...) {
 		close(k.synced)
-		i.queue(byKind, gk.String())
+		i.queueByIndex(byKind, gk.String())
 	}
 }
 
-// resource asks for the version that the API server prefers.
-func (i *infrastructure) resource(ctx context.Context, gk schema.GroupKind) (schema.GroupVersionResource, error) {
+// findResource asks for the version that the API server prefers.
+func (i *infrastructure) findResource(ctx context.Context, gk schema.GroupKind) (schema.GroupVersionResource, error) {
 	var group metav1.APIGroup
 	err := i.run.base.Kube.Discovery().RESTClient().Get().AbsPath("/apis/" + gk.Group).Do(ctx).Into(&group)
 	if err != nil {
@@ -205,7 +205,7 @@ func (i *infrastructure) resource(ctx context.Context, gk schema.GroupKind) (sch
 	return gv.WithResource(list[at].Name), nil
 }
 
-func (i *infrastructure) changed(gk schema.GroupKind, old, new any) {
+func (i *infrastructure) objectChanged(gk schema.GroupKind, old, new any) {
 	u, ok := controller.Either[*unstructured.Unstructured](old, new)
 	if !ok {
 		return
@@ -215,5 +215,5 @@ func (i *infrastructure) changed(gk schema.GroupKind, old, new any) {
 	if before != nil && after != nil && reflect.DeepEqual(before.Object["status"], after.Object["status"]) {
 		return
 	}
-	i.queue(byInfrastructure, reference{gk, u.GetNamespace(), u.GetName()}.String())
+	i.queueByIndex(byInfrastructure, reference{gk, u.GetNamespace(), u.GetName()}.String())
 }

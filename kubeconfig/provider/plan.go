@@ -32,8 +32,8 @@ func Plan(cluster Cluster, secrets Secrets, config Config) (Action, error) {
 		return Action{}, nil
 	}
 	p := &planner{cluster: cluster, secrets: secrets, config: config}
-	p.settings, p.fault = resolve(cluster, config)
-	p.run()
+	p.settings, p.fault = resolveSettings(cluster, config)
+	p.makePlan()
 	if len(p.action.Probe) > 0 {
 		return Action{Probe: p.action.Probe}, nil
 	}
@@ -61,16 +61,16 @@ type planner struct {
 	action Action
 }
 
-func (p *planner) run() {
+func (p *planner) makePlan() {
 	switch {
 	case p.settings.Mode == Auto: // it could not be read
-		p.say(p.faulty(p.fault))
+		p.setCondition(p.faultVerdict(p.fault))
 		return
 	case p.settings.Mode == Off:
-		p.off()
+		p.handBackAll()
 		return
 	case p.fault != nil:
-	case p.settings.Mode == Secondary && p.handBack(p.secrets.Kubeconfig):
+	case p.settings.Mode == Secondary && p.handBackSecret(p.secrets.Kubeconfig):
 		return
 	case p.settings.Mode != Secondary && p.dropSecondary():
 		return
@@ -79,7 +79,7 @@ func (p *planner) run() {
 	if p.settings.Mode == Secondary {
 		p.target = p.secrets.Secondary
 	}
-	if p.records = readRecords(p.target); p.handsOff() {
+	if p.records = readRecords(p.target); p.refuseTarget() {
 		return
 	}
 	if p.fault == nil {
@@ -87,27 +87,27 @@ func (p *planner) run() {
 	}
 	switch {
 	case p.cluster.Endpoint == (kubeconfig.Endpoint{}):
-		p.say(waiting(ReasonNoEndpoint, "the Cluster has no spec.controlPlaneEndpoint yet"))
+		p.setCondition(notReady(ReasonNoEndpoint, "the Cluster has no spec.controlPlaneEndpoint yet"))
 	case p.fault != nil && !p.managed:
-		p.say(p.faulty(p.fault))
+		p.setCondition(p.faultVerdict(p.fault))
 	case p.readBase():
-		p.follow()
+		p.reconcileRoute()
 	}
 }
 
-// handsOff says why the Secret is not to be touched, if it is not.
-func (p *planner) handsOff() bool {
-	name := manager(p.target)
-	p.managed = name == p.config.name()
+// refuseTarget says why the Secret is not to be touched, if it is not.
+func (p *planner) refuseTarget() bool {
+	name := managerOf(p.target)
+	p.managed = name == p.config.providerName()
 	switch {
 	case p.target == nil || p.managed:
 		return false
 	case name != "":
-		p.say(waiting(ReasonManagedByOther, "the Secret "+p.target.Name+" is managed by another provider, see its annotation "+AnnotationManager))
+		p.setCondition(notReady(ReasonManagedByOther, "the Secret "+p.target.Name+" is managed by another provider, see its annotation "+AnnotationManager))
 	case p.settings.Mode == Secondary:
-		p.say(waiting(ReasonNotOurs, "the Secret "+p.target.Name+" is there, and was not made by this provider: name another one in "+AnnotationSecondary))
+		p.setCondition(notReady(ReasonNotOurs, "the Secret "+p.target.Name+" is there, and was not made by this provider: name another one in "+AnnotationSecondary))
 	case p.settings.Mode == Own && !p.settings.explicit && p.target.Type == corev1.SecretTypeOpaque:
-		p.say(waiting(ReasonNotOurs, "the Secret "+p.target.Name+" is a user's (type Opaque): to have it adopted, set "+AnnotationMode+" to own"))
+		p.setCondition(notReady(ReasonNotOurs, "the Secret "+p.target.Name+" is a user's (type Opaque): to have it adopted, set "+AnnotationMode+" to own"))
 	default:
 		return false
 	}
@@ -122,49 +122,49 @@ func (p *planner) readBase() bool {
 		source, p.follows = p.secrets.Kubeconfig, true
 	}
 	if source == nil {
-		p.create()
+		p.createSecret()
 		return false
 	}
 	base, err := parseDocument(source.Data[kubeconfig.SecretKey])
 	if err == nil {
 		p.base = base
 		if p.target == nil {
-			p.create()
+			p.createSecret()
 		}
 		return p.target != nil
 	}
 	if p.managed && !p.follows {
-		p.rebuild(err)
+		p.rebuildKubeconfig(err)
 	} else {
-		p.say(waiting(ReasonCorrupted, source.Name+": "+err.Error()))
+		p.setCondition(notReady(ReasonCorrupted, source.Name+": "+err.Error()))
 	}
 	return false
 }
 
-// after asks for the next plan in d, or sooner.
-func (p *planner) after(d time.Duration) {
+// scheduleAfter asks for the next plan in d, or sooner.
+func (p *planner) scheduleAfter(d time.Duration) {
 	if d = max(d, timeUnit); p.action.After == 0 || d < p.action.After {
 		p.action.After = d
 	}
 }
 
-// write updates the target, if that changes it. What was asked to be probed
+// updateTarget updates the target, if that changes it. What was asked to be probed
 // can wait.
-func (p *planner) write(value []byte) {
+func (p *planner) updateTarget(value []byte) {
 	s := p.target.DeepCopy()
 	if s.Data == nil {
 		s.Data = map[string][]byte{}
 	}
 	s.Data[kubeconfig.SecretKey] = value
-	p.keep(s)
+	p.writeRecords(s)
 	if !equality.Semantic.DeepEqual(p.target, s) {
 		p.action.Update = s
 		p.action.Probe = nil
 	}
 }
 
-// keep writes the records into s, which is new.
-func (p *planner) keep(s *corev1.Secret) {
+// writeRecords writes the records into s, which is new.
+func (p *planner) writeRecords(s *corev1.Secret) {
 	if p.action.Condition != nil {
 		p.records.condition = p.action.Condition
 	}
@@ -172,17 +172,17 @@ func (p *planner) keep(s *corev1.Secret) {
 	if shown == "" {
 		shown = p.records.State
 	}
-	p.records.write(s, p.config.name(), shown)
+	p.records.writeTo(s, p.config.providerName(), shown)
 }
 
-// follow keeps what was accepted in the Secret, and then leads it to what is
+// reconcileRoute keeps what was accepted in the Secret, and then leads it to what is
 // configured. Each step that has something to do ends the plan.
-func (p *planner) follow() {
-	restored := p.restored()
-	if p.restore(restored) {
+func (p *planner) reconcileRoute() {
+	restored := p.acceptedRoute()
+	if p.restoreRoute(restored) {
 		return
 	}
-	desired, err := p.desired()
+	desired, err := p.desiredRoute()
 	if err != nil && p.fault == nil {
 		p.fault = err
 	}
@@ -190,35 +190,35 @@ func (p *planner) follow() {
 	if done := p.rollBack(restored, &hold); done {
 		return
 	}
-	if p.inGrace(restored) {
+	if p.watchGrace(restored) {
 		return
 	}
 	if hold {
 		desired = restored
 	}
-	if p.advance(restored, desired) {
+	if p.tryAttempts(restored, desired) {
 		return
 	}
-	p.rest(restored, desired)
+	p.finishPlan(restored, desired)
 }
 
-// rest has nothing to do but to say how things are.
-func (p *planner) rest(restored, desired route) {
+// finishPlan has nothing to do but to say how things are.
+func (p *planner) finishPlan(restored, desired route) {
 	switch {
 	case p.action.Condition != nil:
 	case p.fault != nil:
-		p.say(p.faulty(p.fault))
+		p.setCondition(p.faultVerdict(p.fault))
 	default:
-		v, ok := p.health()
+		v, ok := p.routeHealth()
 		if !ok {
 			return
 		}
-		p.say(p.remark(v))
+		p.setCondition(p.refineVerdict(v))
 	}
 	if !p.managed {
 		return
 	}
-	if desired.same(restored) && p.fault == nil && !p.held() {
+	if desired.sameEntry(restored) && p.fault == nil && !p.rollbackActive() {
 		if p.records.State != StateGrace {
 			p.records.State = StateReady
 			p.records.Failed, p.records.Failures, p.records.RetryAt = "", 0, time.Time{}
@@ -228,21 +228,21 @@ func (p *planner) rest(restored, desired route) {
 	if p.records.applied == nil || !p.records.applied.equal(restored) {
 		p.records.applied = &restored
 	}
-	p.write(p.target.Data[kubeconfig.SecretKey])
+	p.updateTarget(p.target.Data[kubeconfig.SecretKey])
 }
 
-// held says that a rollback is in effect.
-func (p *planner) held() bool {
+// rollbackActive says that a rollback is in effect.
+func (p *planner) rollbackActive() bool {
 	_, asked := p.cluster.Annotations[AnnotationRollback]
 	return asked && p.records.State == StateRolledBack
 }
 
-// remark adds to the health of the route in use what else there is to know.
-func (p *planner) remark(v verdict) verdict {
+// refineVerdict adds to the health of the route in use what else there is to know.
+func (p *planner) refineVerdict(v verdict) verdict {
 	_, asked := p.cluster.Annotations[AnnotationRollback]
 	switch {
 	case v.status == metav1.ConditionFalse:
-	case p.held():
+	case p.rollbackActive():
 		v.reason, v.message = ReasonRolledBack, "the previous route is in use for as long as the Cluster has the annotation "+AnnotationRollback
 	case asked:
 		v.reason, v.message = ReasonNoPrevious, AnnotationRollback+" asks for the previous route, and there is none"

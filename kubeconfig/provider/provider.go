@@ -89,27 +89,20 @@ const (
 	defaultName         = "causeway"
 )
 
-func (o *Options) plan() func(Cluster, Secrets, Config) (Action, error) {
+func (o *Options) planFunc() func(Cluster, Secrets, Config) (Action, error) {
 	if o.Plan != nil {
 		return o.Plan
 	}
 	return Plan
 }
 
-func (o *Options) probe() func(context.Context, Cluster, *clientcmdapi.Config) probe.Report {
+func (o *Options) probeFunc() func(context.Context, Cluster, *clientcmdapi.Config) probe.Report {
 	if o.Probe != nil {
 		return o.Probe
 	}
 	return func(ctx context.Context, _ Cluster, config *clientcmdapi.Config) probe.Report {
 		return probe.Run(ctx, config)
 	}
-}
-
-func (o *Options) name() string {
-	if o.Config.Name != "" {
-		return o.Config.Name
-	}
-	return defaultName
 }
 
 // Provider is the controller around [Plan]: it watches Clusters and what
@@ -125,7 +118,7 @@ func New(opts Options) (*Provider, error) {
 	if opts.Workers < 0 || opts.Probes < 0 || opts.ProbeTimeout < 0 {
 		return nil, errors.New("provider: Options.Workers, Probes and ProbeTimeout: want no negative number")
 	}
-	if err := opts.election().Check(packageName); err != nil {
+	if err := opts.leaderElection().Check(packageName); err != nil {
 		return nil, err
 	}
 	kube, dyn, err := controller.Clients(packageName, opts.REST, opts.Kubernetes, opts.Dynamic)
@@ -162,18 +155,18 @@ func (p *Provider) run(ctx context.Context) error {
 	r := p.newRun(gvr)
 	defer r.wait()
 	defer cancel()
-	if err := r.watch(ctx); err != nil {
+	if err := r.startInformers(ctx); err != nil {
 		return err
 	}
 	if !controller.Sync(ctx, r.clusters, r.secrets, r.routes, r.namespaces) {
 		return nil
 	}
 	p.base.Health.Synced()
-	return p.base.Lead(ctx, p.opts.election(), ErrLostLease, r.work)
+	return p.base.Lead(ctx, p.opts.leaderElection(), ErrLostLease, r.runWorkers)
 }
 
-// work plans and writes until ctx ends.
-func (r *run) work(ctx context.Context) {
+// runWorkers plans and writes until ctx ends.
+func (r *run) runWorkers(ctx context.Context) {
 	if leading := r.opts.Hooks.Leading; leading != nil {
 		leading(true)
 		defer leading(false)
@@ -182,7 +175,7 @@ func (r *run) work(ctx context.Context) {
 	r.probes.Wait()
 }
 
-func (p *Provider) failed(err error) {
+func (p *Provider) reportError(err error) {
 	if p.opts.Hooks.Error != nil && err != nil {
 		p.opts.Hooks.Error(err)
 	}

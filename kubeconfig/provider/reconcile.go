@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -18,17 +19,17 @@ import (
 func (r *run) reconcile(ctx context.Context, key types.NamespacedName) error {
 	u, _ := r.clusters.Get(key.Namespace, key.Name).(*unstructured.Unstructured)
 	if u == nil {
-		r.ledger.forget(key)
+		r.state.forgetCluster(key)
 		return nil
 	}
-	cluster, ready := r.read(ctx, u)
+	cluster, ready := r.readCluster(ctx, u)
 	if !ready {
 		return nil // queued again when the cache of its infrastructure is filled
 	}
 	config := r.opts.Config
 	settings, _ := Resolve(cluster, config) // an error is Plan's to tell
 	route := secretName(settings.RouteSecret)
-	r.ledger.begin(key, cluster.UID, route)
+	r.state.trackCluster(key, cluster.UID, route)
 	cached := func(name types.NamespacedName) metav1.Object {
 		if secret := r.secrets.Secret(name); secret != nil {
 			return secret
@@ -36,23 +37,23 @@ func (r *run) reconcile(ctx context.Context, key types.NamespacedName) error {
 		return nil
 	}
 	config.Now = time.Now()
-	if !r.ledger.caughtUp(key, config.Now, cached) {
+	if !r.state.caughtUp(key, config.Now, cached) {
 		r.queue.AddAfter(key, time.Second) // the event comes sooner
 		return nil
 	}
-	if c := r.ledger.condition(key, u.GetResourceVersion()); c != nil {
+	if c := r.state.conditionAfter(key, u.GetResourceVersion()); c != nil {
 		cluster.Condition = c
 	}
-	config.Results = r.ledger.results(key)
-	action, err := r.opts.plan()(cluster, r.secretsOf(cluster, settings, route), config)
+	config.Results = r.state.probeResults(key)
+	action, err := r.opts.planFunc()(cluster, r.secretsOf(cluster, settings, route), config)
 	if planned := r.opts.Hooks.Planned; planned != nil {
 		planned(key, time.Since(config.Now), err)
 	}
 	if len(action.Probe) > 0 {
-		r.ask(ctx, cluster, action.Probe)
+		r.startProbes(ctx, cluster, action.Probe)
 		return err
 	}
-	if failed := r.do(ctx, cluster, action); failed != nil {
+	if failed := r.applyAction(ctx, cluster, action); failed != nil {
 		return failed
 	}
 	if action.After > 0 {
@@ -61,15 +62,15 @@ func (r *run) reconcile(ctx context.Context, key types.NamespacedName) error {
 	return err
 }
 
-// read makes a Cluster of what the caches hold; false if that is too early.
-func (r *run) read(ctx context.Context, u *unstructured.Unstructured) (Cluster, bool) {
-	infrastructure, ready := r.infrastructure.of(ctx, u)
+// readCluster makes a Cluster of what the caches hold; false if that is too early.
+func (r *run) readCluster(ctx context.Context, u *unstructured.Unstructured) (Cluster, bool) {
+	infrastructure, ready := r.infrastructure.objectFor(ctx, u)
 	if !ready {
 		return Cluster{}, false
 	}
 	cluster, err := ReadCluster(u.DeepCopy(), infrastructure)
 	if err != nil {
-		r.event(ctx, cluster, Event{Type: corev1.EventTypeWarning, Reason: "InvalidEndpoint", Message: err.Error()}, "")
+		r.createEvent(ctx, cluster, Event{Type: corev1.EventTypeWarning, Reason: "InvalidEndpoint", Message: err.Error()}, "")
 	}
 	if ns := r.namespaces.Namespace(cluster.Namespace); ns != nil {
 		cluster.NamespaceAnnotations = ns.DeepCopy().Annotations
@@ -98,4 +99,46 @@ func secretName(text string) types.NamespacedName {
 		return types.NamespacedName{}
 	}
 	return types.NamespacedName{Namespace: namespace, Name: name}
+}
+
+// startProbes starts the probes that don't run yet. Each queues its Cluster when it is
+// done: no worker waits for one.
+func (r *run) startProbes(ctx context.Context, cluster Cluster, candidates []Candidate) {
+	key := types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Name}
+	for _, candidate := range candidates {
+		if r.state.startProbe(key, candidate.Key) {
+			r.probes.Go(func() {
+				r.runProbe(ctx, cluster, candidate)
+				r.queue.Add(key)
+			})
+		}
+	}
+}
+
+// runProbe probes once there is room.
+func (r *run) runProbe(ctx context.Context, cluster Cluster, candidate Candidate) {
+	key := types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Name}
+	select {
+	case r.slots <- struct{}{}:
+		defer func() { <-r.slots }()
+	case <-ctx.Done():
+	}
+	if ctx.Err() != nil { // of two cases that are ready, select takes either
+		r.state.finishProbe(key, cluster.UID, candidate.Key, nil, time.Time{})
+		return
+	}
+	limit, cancel := context.WithTimeout(ctx, cmp.Or(r.opts.ProbeTimeout, defaultProbeTimeout))
+	defer cancel()
+	began := time.Now()
+	report := r.opts.probeFunc()(limit, cluster, candidate.Config)
+	now := time.Now()
+	if ctx.Err() != nil { // it says nothing of the Cluster
+		r.state.finishProbe(key, cluster.UID, candidate.Key, nil, now)
+		return
+	}
+	// First, so that nobody hears of what came of it before.
+	if probed := r.opts.Hooks.Probed; probed != nil {
+		probed(key, now.Sub(began), report)
+	}
+	r.state.finishProbe(key, cluster.UID, candidate.Key, &report, now)
 }

@@ -8,19 +8,19 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
-// restored is the route that was accepted last, on the server that is there:
+// acceptedRoute is the route that was accepted last, on the server that is there:
 // of what others write, the server stays unless it is rewritten.
-func (p *planner) restored() route {
+func (p *planner) acceptedRoute() route {
 	current := p.base.current
 	current.Endpoint = p.endpointOf(current.Server)
 	a := p.records.applied
 	if a == nil {
 		return current
 	}
-	return p.onServer(*a, current)
+	return p.withServer(*a, current)
 }
 
-func (p *planner) onServer(r, current route) route {
+func (p *planner) withServer(r, current route) route {
 	switch {
 	case r.Server == current.Server:
 	case r.Natural == "":
@@ -31,38 +31,38 @@ func (p *planner) onServer(r, current route) route {
 	return r
 }
 
-// restore writes at once what needs no probe: the accepted route where it was
+// restoreRoute writes at once what needs no probe: the accepted route where it was
 // lost, credentials past half of their life, the mark of adoption.
-func (p *planner) restore(r route) bool {
-	value, err := p.base.with(r)
+func (p *planner) restoreRoute(r route) bool {
+	value, err := p.base.withRoute(r)
 	adopt := p.settings.Mode == Own && !p.managed
 	rotate := err == nil && p.rotationDue()
 	if rotate {
-		value, err = p.renew(value)
+		value, err = p.renewCredentials(value)
 	}
 	if err != nil {
-		p.say(waiting(ReasonCorrupted, err.Error()))
+		p.setCondition(notReady(ReasonCorrupted, err.Error()))
 		return true
 	}
 	if !adopt && !rotate && bytes.Equal(value, p.target.Data[kubeconfig.SecretKey]) {
 		return false
 	}
 	if adopt {
-		p.remember(r)
-		p.event(corev1.EventTypeNormal, ReasonAdopted, "the Secret "+p.target.Name+" is kept up to date from now on")
+		p.acceptRoute(r)
+		p.addEvent(corev1.EventTypeNormal, ReasonAdopted, "the Secret "+p.target.Name+" is kept up to date from now on")
 	}
 	if rotate {
-		p.event(corev1.EventTypeNormal, ReasonRotated, "the client certificate in the Secret "+p.target.Name+" was renewed")
+		p.addEvent(corev1.EventTypeNormal, ReasonRotated, "the client certificate in the Secret "+p.target.Name+" was renewed")
 	}
-	if !p.follows && !p.base.current.same(r) {
-		p.event(corev1.EventTypeNormal, ReasonReapplied, "the Secret "+p.target.Name+" had lost the route, and has it again")
+	if !p.follows && !p.base.current.sameEntry(r) {
+		p.addEvent(corev1.EventTypeNormal, ReasonReapplied, "the Secret "+p.target.Name+" had lost the route, and has it again")
 	}
-	p.write(value)
+	p.updateTarget(value)
 	return true
 }
 
-// remember makes r the accepted route, and the first one the original.
-func (p *planner) remember(r route) {
+// acceptRoute makes r the accepted route, and the first one the original.
+func (p *planner) acceptRoute(r route) {
 	if p.records.original == nil && !p.records.Created && !p.follows {
 		original := p.base.current
 		original.Endpoint = p.endpointOf(original.Server)

@@ -83,7 +83,7 @@ func (e *SettingError) Unwrap() error { return e.Err }
 // RouteSecret with its namespace, and no field that matters left empty. The error
 // is a [*SettingError]; the Settings then hold what could be read.
 func Resolve(cluster Cluster, config Config) (Settings, error) {
-	r, err := resolve(cluster, config)
+	r, err := resolveSettings(cluster, config)
 	return r.Settings, err
 }
 
@@ -94,15 +94,15 @@ type resolved struct {
 	explicit bool // the mode is named
 }
 
-func resolve(cluster Cluster, config Config) (resolved, error) {
+func resolveSettings(cluster Cluster, config Config) (resolved, error) {
 	l := layers{
 		{"Cluster", cluster.Namespace, cluster.Annotations},
 		{"Namespace", cluster.Namespace, cluster.NamespaceAnnotations},
-		{"Config.Defaults", "", config.Defaults.annotations()},
+		{"Config.Defaults", "", config.Defaults.asAnnotations()},
 	}
 	r := resolved{layers: l}
-	r.ProxyURL, r.Gateway = l.value(AnnotationProxyURL), l.value(AnnotationGateway)
-	switch proxy, gateway := l.find(AnnotationProxyURL), l.find(AnnotationGateway); {
+	r.ProxyURL, r.Gateway = l.nearestValue(AnnotationProxyURL), l.nearestValue(AnnotationGateway)
+	switch proxy, gateway := l.findLayer(AnnotationProxyURL), l.findLayer(AnnotationGateway); {
 	case proxy < gateway:
 		r.Gateway = ""
 	case gateway < proxy:
@@ -110,16 +110,16 @@ func resolve(cluster Cluster, config Config) (resolved, error) {
 	case proxy < len(l):
 		return r, l.errorf(AnnotationGateway, "stands beside proxy-url: want one of them")
 	}
-	r.TunnelCluster, r.TunnelZone = l.value(AnnotationTunnelCluster), l.value(AnnotationTunnelZone)
-	r.NoProxy, r.TLSServerName = l.value(AnnotationNoProxy), l.value(AnnotationTLSServerName)
-	r.Server, r.SecondaryName = l.value(AnnotationServer), l.value(AnnotationSecondary)
+	r.TunnelCluster, r.TunnelZone = l.nearestValue(AnnotationTunnelCluster), l.nearestValue(AnnotationTunnelZone)
+	r.NoProxy, r.TLSServerName = l.nearestValue(AnnotationNoProxy), l.nearestValue(AnnotationTLSServerName)
+	r.Server, r.SecondaryName = l.nearestValue(AnnotationServer), l.nearestValue(AnnotationSecondary)
 	if r.TunnelCluster == "" {
 		r.TunnelCluster = cluster.Namespace + "/" + cluster.Name
 	}
 	if r.SecondaryName == "" {
 		r.SecondaryName = cluster.Name + proxiedSuffix
 	}
-	for _, read := range []func(Cluster) error{r.readMode, r.readRouteSecret, r.readGrace, r.readProbe, r.check} {
+	for _, read := range []func(Cluster) error{r.readMode, r.readRouteSecret, r.readGrace, r.readProbe, r.checkValues} {
 		if err := read(cluster); err != nil {
 			return r, err
 		}
@@ -128,7 +128,7 @@ func resolve(cluster Cluster, config Config) (resolved, error) {
 }
 
 func (r *resolved) readMode(cluster Cluster) error {
-	r.Mode = Mode(strings.ToLower(r.layers.value(AnnotationMode)))
+	r.Mode = Mode(strings.ToLower(r.layers.nearestValue(AnnotationMode)))
 	r.explicit = true
 	switch r.Mode {
 	case Own, Decorate, Secondary, Rewrite, Off:
@@ -148,11 +148,11 @@ func (r *resolved) readMode(cluster Cluster) error {
 
 // readRouteSecret leaves out one that is meant for another proxy.
 func (r *resolved) readRouteSecret(Cluster) error {
-	at := r.layers.find(AnnotationRouteSecret)
-	if at == len(r.layers) || at > min(r.layers.find(AnnotationProxyURL), r.layers.find(AnnotationGateway)) && (r.ProxyURL != "" || r.Gateway != "") {
+	at := r.layers.findLayer(AnnotationRouteSecret)
+	if at == len(r.layers) || at > min(r.layers.findLayer(AnnotationProxyURL), r.layers.findLayer(AnnotationGateway)) && (r.ProxyURL != "" || r.Gateway != "") {
 		return nil
 	}
-	name := r.layers.value(AnnotationRouteSecret)
+	name := r.layers.nearestValue(AnnotationRouteSecret)
 	namespace, rest, ok := strings.Cut(name, "/")
 	switch layer := r.layers[at]; {
 	case layer.namespace != "" && ok:
@@ -169,7 +169,7 @@ func (r *resolved) readRouteSecret(Cluster) error {
 
 func (r *resolved) readGrace(Cluster) error {
 	r.Grace = defaultGrace
-	text := r.layers.value(AnnotationGrace)
+	text := r.layers.nearestValue(AnnotationGrace)
 	if text == "" {
 		return nil
 	}
@@ -182,7 +182,7 @@ func (r *resolved) readGrace(Cluster) error {
 }
 
 func (r *resolved) readProbe(Cluster) error {
-	switch r.layers.value(AnnotationProbe) {
+	switch r.layers.nearestValue(AnnotationProbe) {
 	case "", "on":
 	case "off":
 		r.NoProbe = true
@@ -192,7 +192,7 @@ func (r *resolved) readProbe(Cluster) error {
 	return nil
 }
 
-func (r *resolved) check(Cluster) error {
+func (r *resolved) checkValues(Cluster) error {
 	for annotation, text := range map[string]string{AnnotationProxyURL: r.ProxyURL, AnnotationGateway: r.Gateway} {
 		if text == "" || text == Direct && annotation == AnnotationProxyURL {
 			continue
@@ -207,17 +207,17 @@ func (r *resolved) check(Cluster) error {
 	}
 	if r.Mode == Rewrite {
 		if _, err := parseServer(r.Server); err != nil {
-			return r.layers.error(AnnotationServer, err)
+			return r.layers.wrapError(AnnotationServer, err)
 		}
 	}
 	if _, err := (noproxy.Options{Strict: true}).Parse(r.NoProxy); err != nil {
-		return r.layers.error(AnnotationNoProxy, err)
+		return r.layers.wrapError(AnnotationNoProxy, err)
 	}
 	return nil
 }
 
-// annotations returns s as a Namespace would have it.
-func (s Settings) annotations() map[string]string {
+// asAnnotations returns s as a Namespace would have it.
+func (s Settings) asAnnotations() map[string]string {
 	m := map[string]string{
 		AnnotationMode: string(s.Mode), AnnotationProxyURL: s.ProxyURL, AnnotationGateway: s.Gateway,
 		AnnotationTunnelCluster: s.TunnelCluster, AnnotationTunnelZone: s.TunnelZone,
@@ -242,9 +242,9 @@ type layer struct {
 	annotations map[string]string
 }
 
-// find returns the index of the nearest layer that has the annotation; len(l)
+// findLayer returns the index of the nearest layer that has the annotation; len(l)
 // if none has.
-func (l layers) find(annotation string) int {
+func (l layers) findLayer(annotation string) int {
 	for i, layer := range l {
 		if strings.TrimSpace(layer.annotations[annotation]) != "" {
 			return i
@@ -253,20 +253,20 @@ func (l layers) find(annotation string) int {
 	return len(l)
 }
 
-func (l layers) value(annotation string) string {
-	if i := l.find(annotation); i < len(l) {
+func (l layers) nearestValue(annotation string) string {
+	if i := l.findLayer(annotation); i < len(l) {
 		return strings.TrimSpace(l[i].annotations[annotation])
 	}
 	return ""
 }
 
 func (l layers) errorf(annotation, format string, args ...any) error {
-	return l.error(annotation, fmt.Errorf(format, args...))
+	return l.wrapError(annotation, fmt.Errorf(format, args...))
 }
 
-func (l layers) error(annotation string, err error) error {
+func (l layers) wrapError(annotation string, err error) error {
 	e := &SettingError{Annotation: annotation, Where: "Cluster", Err: err}
-	if i := l.find(annotation); i < len(l) {
+	if i := l.findLayer(annotation); i < len(l) {
 		e.Where = l[i].where
 	}
 	return e

@@ -29,7 +29,7 @@ type run struct {
 	clusters, secrets, routes, namespaces controller.Caches
 	infrastructure                        *infrastructure
 
-	ledger    *ledger
+	state     *localState
 	slots     chan struct{} // one for each probe that runs
 	probes    sync.WaitGroup
 	informers sync.WaitGroup
@@ -44,7 +44,7 @@ func (p *Provider) newRun(gvr schema.GroupVersionResource) *run {
 		secrets:    controller.Caches{},
 		routes:     controller.Caches{},
 		namespaces: controller.Caches{},
-		ledger:     newLedger(),
+		state:      newLocalState(),
 		slots:      make(chan struct{}, cmp.Or(p.opts.Probes, defaultProbes)),
 	}
 	r.infrastructure = newInfrastructure(r)
@@ -59,8 +59,8 @@ func (r *run) wait() {
 	r.informers.Wait()
 }
 
-// watch starts the informers.
-func (r *run) watch(ctx context.Context) error {
+// startInformers starts the informers.
+func (r *run) startInformers(ctx context.Context) error {
 	scopes := controller.Scopes(r.opts.Namespaces)
 	for _, ns := range scopes {
 		r.clusters[ns] = dynamicinformer.NewFilteredDynamicInformer(r.base.Dynamic, r.clusterGVR, ns, 0,
@@ -80,18 +80,18 @@ func (r *run) watch(ctx context.Context) error {
 		r.routes[ns] = r.routeInformer(ns)
 	}
 	for _, w := range []struct {
-		caches  controller.Caches
-		what    string
-		trim    cache.TransformFunc
-		changed func(old, new any)
+		caches    controller.Caches
+		what      string
+		transform cache.TransformFunc
+		changed   func(old, new any)
 	}{
-		{r.clusters, "Clusters", trimCluster, r.clusterChanged},
-		{r.secrets, "Secrets", trimSecret, r.secretChanged},
-		{r.routes, "route Secrets", trimRouteSecret, r.routeChanged},
-		{r.namespaces, "Namespaces", trimNamespace, r.namespaceChanged},
+		{r.clusters, "Clusters", transformCluster, r.clusterChanged},
+		{r.secrets, "Secrets", transformSecret, r.secretChanged},
+		{r.routes, "route Secrets", transformRouteSecret, r.routeChanged},
+		{r.namespaces, "Namespaces", transformNamespace, r.namespaceChanged},
 	} {
 		for _, informer := range w.caches {
-			if err := r.base.Start(ctx, &r.informers, informer, w.what, w.trim, w.changed); err != nil {
+			if err := r.base.Start(ctx, &r.informers, informer, w.what, w.transform, w.changed); err != nil {
 				return err
 			}
 		}

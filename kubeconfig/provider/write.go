@@ -15,28 +15,28 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
-// do writes what the action says: the Secret, then Events and the condition.
+// applyAction writes what the action says: the Secret, then Events and the condition.
 // A write that fails is planned anew, never repeated.
-func (r *run) do(ctx context.Context, cluster Cluster, action Action) error {
-	version, err := r.write(ctx, cluster, action)
+func (r *run) applyAction(ctx context.Context, cluster Cluster, action Action) error {
+	version, err := r.writeSecret(ctx, cluster, action)
 	if err != nil {
 		return err
 	}
 	for _, e := range action.Events {
-		r.event(ctx, cluster, e, version)
+		r.createEvent(ctx, cluster, e, version)
 	}
-	return r.apply(ctx, cluster, action.Condition)
+	return r.applyCondition(ctx, cluster, action.Condition)
 }
 
 const secretKind = "Secret" // in errors
 
 var errUnconditional = errors.New("provider: an Update or Delete without the resourceVersion that was read")
 
-// write returns the resourceVersion that came of it, empty if nothing was to be
+// writeSecret returns the resourceVersion that came of it, empty if nothing was to be
 // written.
-func (r *run) write(ctx context.Context, cluster Cluster, action Action) (string, error) {
+func (r *run) writeSecret(ctx context.Context, cluster Cluster, action Action) (string, error) {
 	key := types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Name}
-	w := written{at: time.Now()}
+	w := secretWrite{at: time.Now()}
 	var (
 		kind Write
 		err  error
@@ -44,37 +44,37 @@ func (r *run) write(ctx context.Context, cluster Cluster, action Action) (string
 	switch {
 	case action.Create != nil:
 		kind = WriteCreate
-		w, err = r.create(ctx, cluster, action.Create, w)
+		w, err = r.createSecret(ctx, cluster, action.Create, w)
 	case action.Update != nil:
 		kind = WriteUpdate
-		w, err = r.update(ctx, action.Update, w)
+		w, err = r.updateSecret(ctx, action.Update, w)
 	case action.Delete != nil:
 		kind = WriteDelete
-		w, err = r.delete(ctx, action.Delete, w)
+		w, err = r.deleteSecret(ctx, action.Delete, w)
 	default:
 		return "", nil
 	}
 	if err == nil {
-		r.ledger.wrote(key, w)
+		r.state.noteWrite(key, w)
 	}
-	r.wrote(key, kind, err)
+	r.reportWrite(key, kind, err)
 	return w.version, err
 }
 
-func (r *run) wrote(key types.NamespacedName, kind Write, err error) {
+func (r *run) reportWrite(key types.NamespacedName, kind Write, err error) {
 	if wrote := r.opts.Hooks.Wrote; wrote != nil {
 		wrote(key, kind, err)
 	}
 }
 
-func (r *run) manager() string { return program + "-" + r.opts.name() }
+func (r *run) fieldManager() string { return program + "-" + r.opts.Config.providerName() }
 
-func (r *run) create(ctx context.Context, cluster Cluster, secret *corev1.Secret, w written) (written, error) {
+func (r *run) createSecret(ctx context.Context, cluster Cluster, secret *corev1.Secret, w secretWrite) (secretWrite, error) {
 	w.secret, w.created = controller.NameOf(secret), true
-	made, err := r.base.Kube.CoreV1().Secrets(secret.Namespace).Create(ctx, secret, metav1.CreateOptions{FieldManager: r.manager()})
+	made, err := r.base.Kube.CoreV1().Secrets(secret.Namespace).Create(ctx, secret, metav1.CreateOptions{FieldManager: r.fieldManager()})
 	if err != nil {
 		if apierrors.IsAlreadyExists(err) && r.secrets.Secret(w.secret) == nil {
-			r.hidden(ctx, cluster, w.secret)
+			r.reportUnlabelled(ctx, cluster, w.secret)
 		}
 		return w, r.base.WriteError(string(WriteCreate), secretKind, w.secret, err)
 	}
@@ -82,14 +82,14 @@ func (r *run) create(ctx context.Context, cluster Cluster, secret *corev1.Secret
 	return w, nil
 }
 
-// hidden tells of a Secret that is there and not in the cache, if that is for
+// reportUnlabelled tells of a Secret that is there and not in the cache, if that is for
 // want of the label, and not because the cache is late.
-func (r *run) hidden(ctx context.Context, cluster Cluster, name types.NamespacedName) {
+func (r *run) reportUnlabelled(ctx context.Context, cluster Cluster, name types.NamespacedName) {
 	secret, err := r.base.Kube.CoreV1().Secrets(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 	if err != nil || secret.Labels[kubeconfig.ClusterNameLabel] == cluster.Name {
 		return
 	}
-	r.event(ctx, cluster, Event{
+	r.createEvent(ctx, cluster, Event{
 		Type:   corev1.EventTypeWarning,
 		Reason: "SecretNotLabelled",
 		Message: fmt.Sprintf("the Secret %s is in the way: it has no label %s=%s, without which neither Cluster API nor the provider sees it",
@@ -97,12 +97,12 @@ func (r *run) hidden(ctx context.Context, cluster Cluster, name types.Namespaced
 	}, "")
 }
 
-func (r *run) update(ctx context.Context, secret *corev1.Secret, w written) (written, error) {
+func (r *run) updateSecret(ctx context.Context, secret *corev1.Secret, w secretWrite) (secretWrite, error) {
 	w.secret = controller.NameOf(secret)
 	if secret.ResourceVersion == "" {
 		return w, errUnconditional
 	}
-	made, err := r.base.Kube.CoreV1().Secrets(secret.Namespace).Update(ctx, secret, metav1.UpdateOptions{FieldManager: r.manager()})
+	made, err := r.base.Kube.CoreV1().Secrets(secret.Namespace).Update(ctx, secret, metav1.UpdateOptions{FieldManager: r.fieldManager()})
 	if err != nil {
 		return w, r.base.WriteError(string(WriteUpdate), secretKind, w.secret, err)
 	}
@@ -110,7 +110,7 @@ func (r *run) update(ctx context.Context, secret *corev1.Secret, w written) (wri
 	return w, nil
 }
 
-func (r *run) delete(ctx context.Context, secret *corev1.Secret, w written) (written, error) {
+func (r *run) deleteSecret(ctx context.Context, secret *corev1.Secret, w secretWrite) (secretWrite, error) {
 	w.secret, w.version, w.deleted = controller.NameOf(secret), secret.ResourceVersion, secret.UID
 	if secret.ResourceVersion == "" || secret.UID == "" {
 		return w, errUnconditional

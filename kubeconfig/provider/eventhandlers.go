@@ -43,7 +43,7 @@ func (r *run) secretChanged(old, new any) {
 		if secret, ok := object.(*corev1.Secret); ok && secret != nil {
 			if name := secret.Labels[kubeconfig.ClusterNameLabel]; name != "" {
 				key := types.NamespacedName{Namespace: secret.Namespace, Name: name}
-				r.ledger.saw(key, controller.NameOf(secret), secret.ResourceVersion)
+				r.state.noteVersion(key, controller.NameOf(secret), secret.ResourceVersion)
 				r.queue.Add(key)
 			}
 		}
@@ -55,7 +55,7 @@ func (r *run) routeChanged(old, new any) {
 	if !ok {
 		return
 	}
-	for _, cluster := range r.ledger.usersOf(controller.NameOf(secret)) {
+	for _, cluster := range r.state.usersOf(controller.NameOf(secret)) {
 		r.queue.Add(cluster)
 	}
 }

@@ -12,21 +12,21 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
 
-// twice trims an object, and what came of it: the result is the same.
-func twice(t *testing.T, trim func(any) (any, error), object any) any {
+// twice transforms an object, and then the result: the result is the same.
+func twice(t *testing.T, transform func(any) (any, error), object any) any {
 	t.Helper()
-	once, err := trim(object)
+	once, err := transform(object)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := trim(once)
+	again, err := transform(once)
 	if diff := cmp.Diff(once, again); diff != "" || err != nil {
 		t.Errorf("got %v, and another result the second time:\n%s", err, diff)
 	}
 	return once
 }
 
-func TestTrimCluster(t *testing.T) {
+func TestTransformCluster(t *testing.T) {
 	for _, version := range []string{"v1beta1", "v1beta2"} {
 		object := map[string]any{
 			"apiVersion": "cluster.x-k8s.io/" + version, "kind": "Cluster",
@@ -51,7 +51,7 @@ func TestTrimCluster(t *testing.T) {
 			want = map[string]any{"v1beta2": map[string]any{"conditions": conditions[1:]}}
 		}
 		object["status"] = status
-		got := twice(t, provider.TrimCluster, &unstructured.Unstructured{Object: object}).(*unstructured.Unstructured).Object
+		got := twice(t, provider.TransformCluster, &unstructured.Unstructured{Object: object}).(*unstructured.Unstructured).Object
 		if diff := cmp.Diff(map[string]any{
 			"apiVersion": "cluster.x-k8s.io/" + version, "kind": "Cluster",
 			"metadata": map[string]any{
@@ -69,9 +69,9 @@ func TestTrimCluster(t *testing.T) {
 	}
 }
 
-// TestTrimSecret: what may be written back keeps all; what is not read, no
+// TestTransformSecret: what may be written back keeps all; what is not read, no
 // data.
-func TestTrimSecret(t *testing.T) {
+func TestTransformSecret(t *testing.T) {
 	for _, tt := range []struct {
 		name, manager string
 		data          bool
@@ -98,19 +98,19 @@ func TestTrimSecret(t *testing.T) {
 		if !tt.data {
 			want.Data = nil
 		}
-		if diff := cmp.Diff(want, twice(t, provider.TrimSecret, s)); diff != "" {
+		if diff := cmp.Diff(want, twice(t, provider.TransformSecret, s)); diff != "" {
 			t.Errorf("%s by %q: got (+), want (-):\n%s", tt.name, tt.manager, diff)
 		}
 	}
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "r", ManagedFields: []metav1.ManagedFieldsEntry{{}}}, Data: map[string][]byte{"password": nil}}
 	want := s.DeepCopy()
 	want.ManagedFields = nil
-	if diff := cmp.Diff(want, twice(t, provider.TrimRouteSecret, s)); diff != "" {
+	if diff := cmp.Diff(want, twice(t, provider.TransformRouteSecret, s)); diff != "" {
 		t.Errorf("route: got (+), want (-):\n%s", diff)
 	}
 }
 
-func TestTrimOthers(t *testing.T) {
+func TestTransformOthers(t *testing.T) {
 	ns := &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "a", UID: "u", ResourceVersion: "7", Labels: map[string]string{"l": "l"},
@@ -121,7 +121,7 @@ func TestTrimOthers(t *testing.T) {
 	want := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: "a", UID: "u", ResourceVersion: "7", Annotations: map[string]string{provider.AnnotationMode: "own"},
 	}}
-	if diff := cmp.Diff(want, twice(t, provider.TrimNamespace, ns)); diff != "" {
+	if diff := cmp.Diff(want, twice(t, provider.TransformNamespace, ns)); diff != "" {
 		t.Errorf("Namespace: got (+), want (-):\n%s", diff)
 	}
 	endpoints := []any{map[string]any{"host": "h", "port": int64(1)}}
@@ -129,18 +129,18 @@ func TestTrimOthers(t *testing.T) {
 		"apiVersion": "g/v1", "kind": "TestCluster", "metadata": map[string]any{"namespace": "a", "name": "one", "resourceVersion": "7"},
 		"spec": map[string]any{"x": "y"}, "status": map[string]any{"ready": true, "apiEndpoints": endpoints},
 	}
-	got := twice(t, provider.TrimInfrastructure, &unstructured.Unstructured{Object: object}).(*unstructured.Unstructured).Object
+	got := twice(t, provider.TransformInfrastructure, &unstructured.Unstructured{Object: object}).(*unstructured.Unstructured).Object
 	if diff := cmp.Diff(map[string]any{
 		"apiVersion": "g/v1", "kind": "TestCluster", "metadata": map[string]any{"namespace": "a", "name": "one", "resourceVersion": "7"},
 		"status": map[string]any{"apiEndpoints": endpoints},
 	}, got); diff != "" {
 		t.Errorf("infrastructure: got (+), want (-):\n%s", diff)
 	}
-	for name, trim := range map[string]func(any) (any, error){
-		"Cluster": provider.TrimCluster, "Secret": provider.TrimSecret, "route": provider.TrimRouteSecret,
-		"Namespace": provider.TrimNamespace, "infrastructure": provider.TrimInfrastructure,
+	for name, transform := range map[string]func(any) (any, error){
+		"Cluster": provider.TransformCluster, "Secret": provider.TransformSecret, "route": provider.TransformRouteSecret,
+		"Namespace": provider.TransformNamespace, "infrastructure": provider.TransformInfrastructure,
 	} {
-		if got, err := trim(&metav1.Status{}); err != nil || got == nil {
+		if got, err := transform(&metav1.Status{}); err != nil || got == nil {
 			t.Errorf("%s: got %v, %v of another object, want it as it is", name, got, err)
 		}
 	}

@@ -15,10 +15,10 @@ import (
 
 const caSuffix = "-ca"
 
-// trimSecret keeps the data of a kubeconfig, of a CA, and of what the
+// transformSecret keeps the data of a kubeconfig, of a CA, and of what the
 // provider wrote. Secrets are written back: all but managedFields has to stay
 // on these. (The API server keeps managedFields that an update leaves out.)
-func trimSecret(object any) (any, error) {
+func transformSecret(object any) (any, error) {
 	secret, ok := object.(*corev1.Secret)
 	if !ok {
 		return object, nil
@@ -32,16 +32,16 @@ func trimSecret(object any) (any, error) {
 	return secret, nil
 }
 
-// trimRouteSecret keeps the data.
-func trimRouteSecret(object any) (any, error) {
+// transformRouteSecret keeps the data.
+func transformRouteSecret(object any) (any, error) {
 	if secret, ok := object.(*corev1.Secret); ok {
 		secret.ManagedFields = nil
 	}
 	return object, nil
 }
 
-// trimNamespace keeps our annotations.
-func trimNamespace(object any) (any, error) {
+// transformNamespace keeps our annotations.
+func transformNamespace(object any) (any, error) {
 	ns, ok := object.(*corev1.Namespace)
 	if !ok {
 		return object, nil
@@ -50,24 +50,24 @@ func trimNamespace(object any) (any, error) {
 		Name:            ns.Name,
 		UID:             ns.UID,
 		ResourceVersion: ns.ResourceVersion,
-		Annotations:     controller.Annotations(ns.Annotations, ours),
+		Annotations:     controller.Annotations(ns.Annotations, ownAnnotation),
 	}}, nil
 }
 
-// trimmed are the fields of a Cluster that are kept, beside some of metadata.
-var trimmed = [][]string{
+// keptFields are the fields of a Cluster that are kept, beside some of metadata.
+var keptFields = [][]string{
 	{"spec", "paused"},
 	{"spec", "controlPlaneEndpoint"},
 	{"spec", "controlPlaneRef"},
 	{"spec", "infrastructureRef"},
 }
 
-func trimCluster(object any) (any, error) {
+func transformCluster(object any) (any, error) {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok {
 		return object, nil
 	}
-	kept := controller.Trim(u, ours, trimmed...)
+	kept := controller.Trim(u, ownAnnotation, keptFields...)
 	path := conditionsPath(u.GetAPIVersion())
 	if list, ok, _ := unstructured.NestedSlice(u.Object, path...); ok {
 		var conditions []any
@@ -83,15 +83,15 @@ func trimCluster(object any) (any, error) {
 	return kept, nil
 }
 
-// trimInfrastructure keeps the endpoints.
-func trimInfrastructure(object any) (any, error) {
+// transformInfrastructure keeps the endpoints.
+func transformInfrastructure(object any) (any, error) {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok {
 		return object, nil
 	}
-	return controller.Trim(u, ours, []string{"status", "apiEndpoints"}), nil
+	return controller.Trim(u, ownAnnotation, []string{"status", "apiEndpoints"}), nil
 }
 
-func ours(annotation string) bool {
+func ownAnnotation(annotation string) bool {
 	return strings.HasPrefix(annotation, Prefix) || annotation == controller.PausedAnnotation
 }

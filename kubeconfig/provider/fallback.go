@@ -20,28 +20,28 @@ func (p *planner) rollBack(r route, hold *bool) bool {
 	if p.records.previous == nil {
 		return false
 	}
-	previous := p.before()
-	value, err := p.base.with(previous)
+	previous := p.previousRoute()
+	value, err := p.base.withRoute(previous)
 	if err != nil {
 		return false
 	}
 	p.records.applied, p.records.previous, p.records.State, p.records.Inputs = &previous, &r, StateRolledBack, ""
-	p.event(corev1.EventTypeNormal, ReasonRolledBack, "the previous route is in use again, as the annotation "+AnnotationRollback+" asks for")
-	p.write(value)
+	p.addEvent(corev1.EventTypeNormal, ReasonRolledBack, "the previous route is in use again, as the annotation "+AnnotationRollback+" asks for")
+	p.updateTarget(value)
 	return true
 }
 
-// before is the previous route. A second Secret's server is that of the first.
-func (p *planner) before() route {
+// previousRoute is the previous route. A second Secret's server is that of the first.
+func (p *planner) previousRoute() route {
 	r := *p.records.previous
 	if p.follows {
-		r = p.onServer(r, p.base.current)
+		r = p.withServer(r, p.base.current)
 	}
 	return r
 }
 
-// inGrace watches a new route, and falls back from it.
-func (p *planner) inGrace(r route) bool {
+// watchGrace watches a new route, and falls back from it.
+func (p *planner) watchGrace(r route) bool {
 	if p.records.State != StateGrace {
 		return false
 	}
@@ -50,7 +50,7 @@ func (p *planner) inGrace(r route) bool {
 		p.records.State = StateReady
 		return false
 	}
-	result, ok := p.inUse()
+	result, ok := p.resultInUse()
 	switch {
 	case !ok:
 		return true
@@ -58,18 +58,18 @@ func (p *planner) inGrace(r route) bool {
 		if left <= 0 {
 			p.records.State = StateReady
 		} else {
-			p.after(left)
+			p.scheduleAfter(left)
 		}
 		return false
-	case result.Failures < failuresToFall:
+	case result.Failures < failureThreshold:
 		return false
 	}
-	previous := p.before()
-	value, err := p.base.with(previous)
+	previous := p.previousRoute()
+	value, err := p.base.withRoute(previous)
 	if err != nil {
 		return false
 	}
-	other, ok := p.ask(digest(value), p.often, func() ([]byte, error) { return value, nil })
+	other, ok := p.probeResult(hashParts(value), p.graceResultLifetime, func() ([]byte, error) { return value, nil })
 	switch {
 	case !ok:
 		return true
@@ -81,7 +81,7 @@ func (p *planner) inGrace(r route) bool {
 }
 
 func (p *planner) fallBack(r, previous route, value []byte, result Result) {
-	if name := digestOf(r); p.records.Failed != name {
+	if name := routeDigest(r); p.records.Failed != name {
 		p.records.Failed, p.records.Failures = name, 0
 	}
 	hold := min(p.settings.Grace<<min(p.records.Failures, 20), maxHoldOff)
@@ -92,22 +92,22 @@ func (p *planner) fallBack(r, previous route, value []byte, result Result) {
 	p.records.RetryAt = p.config.Now.Add(hold).UTC().Truncate(timeUnit)
 	p.records.applied, p.records.previous = &previous, nil
 	p.records.State, p.records.Inputs = StateFellBack, ""
-	p.say(waiting(ReasonFellBack, "the configured route failed within its grace period, and the previous one is in use. "+
-		"It is tried again later, or when the configuration changes. It failed with: "+judge(result).message))
-	p.write(value)
+	p.setCondition(notReady(ReasonFellBack, "the configured route failed within its grace period, and the previous one is in use. "+
+		"It is tried again later, or when the configuration changes. It failed with: "+probeVerdict(result).message))
+	p.updateTarget(value)
 }
 
-// heldOff says whether the route fell back, and is not to be tried now.
-func (p *planner) heldOff(desired route) bool {
+// inHoldOff says whether the route fell back, and is not to be tried now.
+func (p *planner) inHoldOff(desired route) bool {
 	left := p.records.RetryAt.Sub(p.config.Now)
-	if p.records.Failed != digestOf(desired) || left <= 0 {
+	if p.records.Failed != routeDigest(desired) || left <= 0 {
 		return false
 	}
-	p.after(left)
-	v := waiting(ReasonFellBack, "the configured route failed within its grace period, and the previous one is in use")
+	p.scheduleAfter(left)
+	v := notReady(ReasonFellBack, "the configured route failed within its grace period, and the previous one is in use")
 	if c := p.records.condition; c != nil && c.Reason == ReasonFellBack {
 		v.message = c.Message
 	}
-	p.say(v)
+	p.setCondition(v)
 	return true
 }

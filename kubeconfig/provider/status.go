@@ -16,25 +16,25 @@ import (
 
 const maxConditionMsg = 32768
 
-// event creates an Event. version is the resourceVersion that it is about, if
+// createEvent creates an Event. version is the resourceVersion that it is about, if
 // any.
-func (r *run) event(ctx context.Context, cluster Cluster, e Event, version string) {
+func (r *run) createEvent(ctx context.Context, cluster Cluster, e Event, version string) {
 	key := types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Name}
-	fresh := func(name string, now time.Time) bool { return r.ledger.tell(key, name, now) }
+	fresh := func(name string, now time.Time) bool { return r.state.noteEvent(key, name, now) }
 	tried, err := r.base.Tell(ctx, controller.Event{
-		Type: e.Type, Reason: e.Reason, Message: e.Message, Version: version, Instance: r.opts.election().Instance(r.opts.name()),
+		Type: e.Type, Reason: e.Reason, Message: e.Message, Version: version, Instance: r.opts.leaderElection().Instance(r.opts.Config.providerName()),
 		Regarding: corev1.ObjectReference{
 			APIVersion: cluster.APIVersion, Kind: "Cluster",
 			Namespace: cluster.Namespace, Name: cluster.Name, UID: types.UID(cluster.UID),
 		},
 	}, fresh)
 	if tried {
-		r.wrote(key, WriteEvent, err)
+		r.reportWrite(key, WriteEvent, err)
 	}
 }
 
-// apply writes the condition to the Cluster's status, unless it is there.
-func (r *run) apply(ctx context.Context, cluster Cluster, want *metav1.Condition) error {
+// applyCondition writes the condition to the Cluster's status, unless it is there.
+func (r *run) applyCondition(ctx context.Context, cluster Cluster, want *metav1.Condition) error {
 	if want == nil {
 		return nil
 	}
@@ -54,11 +54,11 @@ func (r *run) apply(ctx context.Context, cluster Cluster, want *metav1.Condition
 	if apierrors.IsNotFound(err) {
 		return nil // the Cluster is gone
 	}
-	r.wrote(key, WriteCondition, err)
+	r.reportWrite(key, WriteCondition, err)
 	if err != nil {
 		return fmt.Errorf("provider: condition of the Cluster %s: %w", key, err)
 	}
-	r.ledger.appliedCondition(key, c, version)
+	r.state.noteCondition(key, c, version)
 	return nil
 }
 
@@ -82,7 +82,7 @@ func (r *run) patchStatus(ctx context.Context, cluster Cluster, c metav1.Conditi
 	// The UID keeps it from a Cluster that was made anew.
 	u.SetUID(types.UID(cluster.UID))
 	made, err := r.base.Dynamic.Resource(r.clusterGVR).Namespace(cluster.Namespace).
-		ApplyStatus(ctx, cluster.Name, u, metav1.ApplyOptions{FieldManager: r.manager(), Force: true})
+		ApplyStatus(ctx, cluster.Name, u, metav1.ApplyOptions{FieldManager: r.fieldManager(), Force: true})
 	if err != nil || made == nil {
 		return "", err
 	}

@@ -23,8 +23,8 @@ const (
 	StateRolledBack RouteState = "RolledBack" // AnnotationRollback: the one before is in use
 )
 
-// memory is what the provider knows of a Secret from one plan to the next.
-type memory struct {
+// secretState is what the provider knows of a Secret from one plan to the next.
+type secretState struct {
 	State   RouteState `json:"phase"`             // of the route that is in use: never StateProbing
 	Since   time.Time  `json:"since,omitzero"`    // StateGrace: when it began
 	Created bool       `json:"created,omitempty"` // the Secret is the provider's own
@@ -37,7 +37,7 @@ type memory struct {
 
 // records is all that the provider keeps in a Secret. Its routes never change.
 type records struct {
-	memory
+	secretState
 	applied, original, previous *route
 	condition                   *metav1.Condition
 }
@@ -49,10 +49,10 @@ func readRecords(s *corev1.Secret) records {
 	if s == nil {
 		return r
 	}
-	if json.Unmarshal(s.Data[DataState], &r.memory) != nil {
-		r.memory = memory{}
+	if json.Unmarshal(s.Data[DataState], &r.secretState) != nil {
+		r.secretState = secretState{}
 	}
-	r.applied, r.original, r.previous = readRoute(s, DataApplied), readRoute(s, DataOriginal), readRoute(s, DataPrevious)
+	r.applied, r.original, r.previous = decodeRoute(s, DataApplied), decodeRoute(s, DataOriginal), decodeRoute(s, DataPrevious)
 	var conditions []metav1.Condition
 	if json.Unmarshal([]byte(s.Annotations[AnnotationConditions]), &conditions) == nil {
 		i := slices.IndexFunc(conditions, func(c metav1.Condition) bool { return c.Type == ConditionRoute })
@@ -63,7 +63,7 @@ func readRecords(s *corev1.Secret) records {
 	return r
 }
 
-func readRoute(s *corev1.Secret, key string) *route {
+func decodeRoute(s *corev1.Secret, key string) *route {
 	var r route
 	if json.Unmarshal(s.Data[key], &r) != nil || r.Server == "" {
 		return nil
@@ -71,15 +71,15 @@ func readRoute(s *corev1.Secret, key string) *route {
 	return &r
 }
 
-// write puts r into s, which is the caller's own.
-func (r records) write(s *corev1.Secret, manager string, shown RouteState) {
+// writeTo puts r into s, which is the caller's own.
+func (r records) writeTo(s *corev1.Secret, manager string, shown RouteState) {
 	if s.Data == nil {
 		s.Data = map[string][]byte{}
 	}
-	s.Data[DataState] = encode(r.memory)
+	s.Data[DataState] = encodeJSON(r.secretState)
 	for key, route := range map[string]*route{DataApplied: r.applied, DataOriginal: r.original, DataPrevious: r.previous} {
 		if delete(s.Data, key); route != nil {
-			s.Data[key] = encode(route)
+			s.Data[key] = encodeJSON(route)
 		}
 	}
 	if s.Annotations == nil {
@@ -88,12 +88,12 @@ func (r records) write(s *corev1.Secret, manager string, shown RouteState) {
 	s.Annotations[AnnotationManager] = manager
 	s.Annotations[AnnotationPhase] = string(shown)
 	if delete(s.Annotations, AnnotationConditions); r.condition != nil {
-		s.Annotations[AnnotationConditions] = string(encode([]metav1.Condition{*r.condition}))
+		s.Annotations[AnnotationConditions] = string(encodeJSON([]metav1.Condition{*r.condition}))
 	}
 }
 
-// forget takes all of the provider's out of s, which is the caller's own.
-func forget(s *corev1.Secret) {
+// removeRecords takes all of the provider's out of s, which is the caller's own.
+func removeRecords(s *corev1.Secret) {
 	for _, key := range []string{DataState, DataApplied, DataOriginal, DataPrevious} {
 		delete(s.Data, key)
 	}
@@ -102,8 +102,8 @@ func forget(s *corev1.Secret) {
 	}
 }
 
-// encode is for what always has a JSON.
-func encode(v any) []byte {
+// encodeJSON is for what always has a JSON.
+func encodeJSON(v any) []byte {
 	text, err := json.Marshal(v)
 	if err != nil {
 		panic("provider: " + err.Error())
@@ -111,9 +111,9 @@ func encode(v any) []byte {
 	return text
 }
 
-// digest names a route, or whatever else, in data or in memory: where it is
+// hashParts names a route, or whatever else, in data or in memory: where it is
 // kept, the secrets themselves are too.
-func digest(parts ...[]byte) string {
+func hashParts(parts ...[]byte) string {
 	h := sha256.New()
 	for _, p := range parts {
 		sum := sha256.Sum256(p)
@@ -122,8 +122,8 @@ func digest(parts ...[]byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// manager is who manages the Secret; empty if nobody does.
-func manager(s *corev1.Secret) string {
+// managerOf is who manages the Secret; empty if nobody does.
+func managerOf(s *corev1.Secret) string {
 	if s == nil {
 		return ""
 	}

@@ -23,6 +23,6 @@ type LeaderElection struct {
 // Nothing was written after the lease could not be renewed.
 var ErrLostLease = errors.New("provider: the lease of the leader election was lost")
 
-func (o *Options) election() *controller.LeaderElection {
+func (o *Options) leaderElection() *controller.LeaderElection {
 	return (*controller.LeaderElection)(o.LeaderElection)
 }

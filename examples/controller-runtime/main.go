@@ -1,5 +1,5 @@
 // Controller-runtime runs the kubeconfig provider inside a controller-runtime
-// manager, beside a controller that goes where the kubeconfigs lead: it logs how
+// manager, beside a controller that connects with the kubeconfigs: it logs how
 // many nodes each cluster has.
 //
 //	go run . -proxy-url http://proxy.example.com:3128

@@ -14,8 +14,8 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig/connect"
 )
 
-// workload is a client of the cluster that the kubeconfig Secret leads to, by
-// the route that it says: a proxy, a tunnel's gateway, several endpoints.
+// workload returns a client of the kubeconfig Secret's cluster, by the Secret's
+// route: a proxy, a tunnel's gateway, several endpoints.
 func workload(secret *corev1.Secret, scheme *runtime.Scheme) (client.Client, io.Closer, error) {
 	config, err := clientcmd.Load(secret.Data[kubeconfig.SecretKey])
 	if err != nil {

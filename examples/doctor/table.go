@@ -24,7 +24,7 @@ const (
 type table struct {
 	w     io.Writer
 	color bool
-	width int // of a line; 0: lines are not wrapped
+	width int // a line's; 0: lines are not wrapped
 	err   error
 }
 

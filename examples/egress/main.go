@@ -4,8 +4,8 @@
 //	egress config -url https://127.0.0.1:8131 -ca ca.crt -cert prod.crt -key prod.key >egress.yaml
 //
 // prints the one that sends a kube-apiserver through a gateway; it goes to
-// --egress-selector-config-file. What serves it is the door of a tunnel's server
-// that leads into the cluster:
+// --egress-selector-config-file. A door of a tunnel's server into the cluster
+// serves it:
 //
 //	tunnel-server -connect-unix /run/causeway/prod.sock=default/prod
 //	tunnel-server -connect-tls 127.0.0.1:8131 -door-cert ... -door-key ... -door-client-ca ...

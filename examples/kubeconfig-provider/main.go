@@ -18,7 +18,7 @@
 //	kubectl annotate cluster prod causewayproject.github.io/rollback=
 //	kubectl annotate cluster prod causewayproject.github.io/rollback-
 //
-// What happens to a Cluster is told by Events, and by its condition RouteReady.
+// Events tell what happens to a Cluster, and so does its condition RouteReady.
 // The process answers on /healthz, /readyz and /metrics (Prometheus' text).
 package main
 

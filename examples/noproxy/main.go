@@ -7,8 +7,8 @@
 //	10.96.0.1:443    direct             1      10.96.0.0/12  an address of the network
 //	example.com:443  through the proxy  -      -             no entry covers it; entry 2 "example.com:8443" is for port 8443 only
 //
-// The same list is read by curl in a script, by Python in a sidecar and by a
-// JVM. What do they make of it, and what is to be written instead:
+// curl in a script, Python in a sidecar and a JVM read the same list. See how each
+// reads it, and what to write instead:
 //
 //	$ noproxy lint -for wget,urllib -list 'localhost,127.0.0.1,[::1],*.example.com'
 //	CONSUMER  ENTRY  TEXT           DOES                                                                          WRITE
@@ -52,7 +52,7 @@ const usage = `usage:
 A TARGET is a host, host:port or URL. Run "noproxy COMMAND -h" for all flags.
 `
 
-// errFindings says that there is something to mend, which is written already.
+// errFindings ends the program after it has written what to mend.
 var errFindings = errors.New("findings")
 
 // usageError is a mistake on the command line.

@@ -19,11 +19,11 @@ const every = time.Second
 // A directory has a file for each variable.
 type directory string
 
-// read returns an error where there is none of the files: that is a wrong
+// read returns an error if all of the files are missing: that is a wrong
 // directory, not a cluster without a proxy.
 func (d directory) read() (c proxyconfig.Config, err error) {
 	dir := string(d)
-	// The kubelet swaps this link: what is read through it once is of one version.
+	// The kubelet swaps this link: resolve it once, to read files of one version.
 	if data, err := filepath.EvalSymlinks(filepath.Join(dir, "..data")); err == nil {
 		dir = data
 	}
@@ -68,7 +68,7 @@ func (d directory) follow(ctx context.Context, config proxyconfig.Config, use fu
 		c, err := d.read()
 		now := state{config: c}
 		if err != nil {
-			now.err = err.Error() // compared alone
+			now.err = err.Error() // only the text is compared
 		}
 		if now == last && now != used {
 			use(c, err)

@@ -9,16 +9,17 @@
 //
 // Without -kubeconfig it runs in a pod; manifest.yaml deploys it. It writes, into
 // the namespace of each Cluster, the Secret <cluster>-systemd-proxy, and the Secret
-// and the ConfigMap <cluster>-cluster-values. What one Cluster has otherwise is in a
-// Secret beside it:
+// and the ConfigMap <cluster>-cluster-values. A Secret beside a Cluster holds its own
+// settings:
 //
 //	kubectl create secret generic prod-proxy-override --from-literal=direct=true
 //	kubectl label secret prod-proxy-override causewayproject.github.io/proxy-override=
 //
 // It takes the keys of the installation's Secret, direct and ownList (true or
 // false), containerd (installation or computed) and credentials (everywhere,
-// machines or nowhere). What can't be used, and what is in the way, is told by
-// Events. The process answers on /healthz, /readyz and /metrics (Prometheus' text).
+// machines or nowhere). Events report settings that can't be used, and objects that
+// are in the way. The process answers on /healthz, /readyz and /metrics (Prometheus'
+// text).
 package main
 
 import (
@@ -87,7 +88,7 @@ func usage(format string, args ...any) error {
 	return cli.UsageError{Text: program + ": " + fmt.Sprintf(format, args...)}
 }
 
-// options are the Propagator's, but for what leads to the API server.
+// options returns the Propagator's, except the clients of the API server.
 func (f *flags) options(log *slog.Logger, m *metrics.Metrics) (propagate.Options, error) {
 	opts := propagate.Options{
 		Namespaces: f.namespaces, Config: f.config, Workers: f.workers, Hooks: hooks(log, m, f.config.Installation),

@@ -1,5 +1,5 @@
 // Proxyconfig prints what carries the proxy configuration of a cluster, in the
-// form that whoever is to read it takes:
+// form that its reader takes:
 //
 //	$ export PROXYCONFIG_HTTPS=http://user:p%40ss@proxy.example.com:3128
 //	$ proxyconfig -no-proxy internal.example.com -pods 10.244.0.0/16 -services 10.96.0.0/12 -format systemd
@@ -19,8 +19,8 @@
 //	npm         .npmrc
 //	git         .gitconfig
 //
-// What the cluster is, is said by flags or by a YAML file (-file), of which flags
-// change single settings:
+// Flags or a YAML file (-file) describe the cluster; flags change single settings of
+// the file:
 //
 //	name: prod
 //	namespace: default
@@ -30,8 +30,8 @@
 //
 // Passwords are better off in the file or in variables than in flags, which other
 // users of the machine see. They are printed, of course: the output is a secret,
-// but for that of kubeadm. What the reader will not make of the list what Go does
-// is told on standard error (-lint, and the format jvm).
+// but for that of kubeadm. Standard error tells where the reader takes the list in
+// another way than Go (-lint, and the format jvm).
 package main
 
 import (
@@ -122,7 +122,7 @@ func parse(args []string, stdout io.Writer) (options, *spec, error) {
 	return o, base, base.change(s)
 }
 
-// byFormat are the renderings of the configuration alone.
+// byFormat has the renderings that need only the configuration.
 var byFormat = map[string]func(proxyconfig.Config) (string, error){
 	"env":        proxyconfig.Config.ShellExports,
 	"docker-env": proxyconfig.Config.DockerEnvFile,

@@ -66,7 +66,7 @@ func values(o options, s *spec, layers proxyconfig.Layers, merged *proxyconfig.M
 	return strings.Join(documents, "---\n"), nil
 }
 
-// tenth is the address that kubeadm gives to the DNS, "" if there is none.
+// tenth is the address that kubeadm gives to the DNS, or "".
 func tenth(cidr string) string {
 	p, err := netip.ParsePrefix(cidr)
 	if err != nil {

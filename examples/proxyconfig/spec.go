@@ -17,7 +17,7 @@ import (
 	"github.com/causewayproject/causeway/proxyconfig"
 )
 
-// spec is what -file has. What is not set does not change what it is put onto.
+// spec is the content of -file. A field that is not set changes nothing.
 type spec struct {
 	Name         string  `json:"name,omitempty"`
 	Namespace    string  `json:"namespace,omitempty"`
@@ -83,7 +83,8 @@ func read(text []byte) (*spec, error) {
 	return nil, errors.New("proxyconfig: -file: a key is there twice, or its value has another type; pods, services, nodes and controlPlane are lists, direct and ownList true or false")
 }
 
-// unknownKey returns the section with a key that t has not, and those that it has.
+// unknownKey returns a section with a key that its type does not have, and the keys
+// that the type has.
 func unknownKey(value any, t reflect.Type, section string) (string, []string) {
 	m, ok := value.(map[string]any)
 	if !ok || t.Kind() != reflect.Struct {

@@ -37,7 +37,7 @@ type route struct {
 }
 
 // run tries the routes, then what happens without the proxy and with a wrong
-// password, and fails if a route did not lead to the API server.
+// password, and fails if a route did not reach the API server.
 func (d *demo) run(ctx context.Context, w io.Writer, out string) error {
 	fmt.Fprintf(w, "%s\n\n", d.intro)
 	var failed []error

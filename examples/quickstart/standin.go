@@ -38,7 +38,7 @@ const next = `Try next:
 `
 
 // standIns starts a stand-in for an API server, and the proxies and the tunnel
-// that lead to it.
+// in front of it.
 func standIns() (*demo, error) {
 	var s starter
 	ca, proxyCA := pki.NewCA("kubernetes"), pki.NewCA("corporate proxy")

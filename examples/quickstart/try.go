@@ -73,7 +73,7 @@ func (d *demo) try(ctx context.Context, r route) attempt {
 	return a
 }
 
-// ask gets from the API server what tells a person that it is there.
+// ask gets an answer from the API server that shows people that it was reached.
 func ask(ctx context.Context, clientset kubernetes.Interface, p *phases) (string, error) {
 	rest := clientset.Discovery().RESTClient()
 	ready, err := rest.Get().AbsPath("/readyz").DoRaw(ctx)
@@ -121,7 +121,7 @@ func watchOne(ctx context.Context, clientset kubernetes.Interface) (string, erro
 type phases struct {
 	mu    sync.Mutex // guards the fields below
 	times map[string]time.Duration
-	began time.Time // of the API server's TLS handshake
+	began time.Time // when the API server's TLS handshake began
 }
 
 func newPhases() *phases { return &phases{times: map[string]time.Duration{}} }

@@ -18,7 +18,7 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig/connect"
 )
 
-// yours is a cluster that a kubeconfig leads to, through -proxy.
+// yours returns a demo with a kubeconfig's cluster, through -proxy.
 func yours(f flags) (*demo, error) {
 	config, err := clientcmd.LoadFromFile(f.kubeconfig)
 	if err != nil {

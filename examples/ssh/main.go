@@ -128,7 +128,7 @@ func (f *flags) provisionHost(ctx context.Context, server *tunnel.Server, addr n
 	return f.runScript(ctx, server.Dialer(f.cluster), dir, stdin, stdout, stderr)
 }
 
-// runScript runs the ssh program against a local listener that leads to the host.
+// runScript runs the ssh program against a local listener in front of the host.
 func (f *flags) runScript(ctx context.Context, d *tunnel.Dialer, dir string, stdin io.Reader, stdout, stderr io.Writer) error {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -23,7 +23,7 @@
 // proxy's password into the environment: other users see the arguments of a process.
 //
 // With -authorized-keys, the server may set the SSH public keys between two marks in that
-// file, by a payload named authorized_keys: whoever runs the server can then log in as
+// file, by a payload named authorized_keys: the server's operators can then log in as
 // the file's owner.
 //
 // On SIGTERM the server is told, and open connections live on for -grace.
@@ -195,7 +195,7 @@ func agentHooks(log *slog.Logger) tunnel.AgentHooks {
 			if err == nil {
 				return
 			}
-			// The text is for the server, too; the cause says more.
+			// The server gets the error's text, too; the cause says more.
 			var op *net.OpError
 			errors.As(err, &op)
 			log.Warn("dial", "error", err, "cause", op, "took", took)

@@ -177,7 +177,7 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	return l, nil
 }
 
-// authenticator returns who a client of a door is.
+// authenticator returns the identity of a door's client.
 type authenticator func(context.Context, gateway.Credentials) (gateway.Identity, error)
 
 // byToken returns an authenticator by tokens of a cluster; nil without audiences.
@@ -185,8 +185,8 @@ func (f *doorFlags) byToken(state *stateFlags) (authenticator, error) {
 	if len(f.audiences) == 0 {
 		return nil, nil
 	}
-	// A client of its own: strangers with wrong tokens must not use up the requests
-	// of the state's client.
+	// A client of its own: strangers with wrong tokens must not use up the state's
+	// requests.
 	client, err := state.client()
 	if err != nil {
 		return nil, fmt.Errorf("tunnel-server: -door-token-audience: -kubeconfig: %w", err)

@@ -44,8 +44,8 @@
 // agent. A payload is sent to the connected agents of the cluster, and to each agent
 // that connects later.
 //
-// Whoever can connect to a -forward listener reaches its target: keep it on loopback,
-// in a pod of its own, or behind a firewall. The same goes for -status, which has a
+// Every client that can connect to a -forward listener reaches its target: keep it on
+// loopback, in a pod of its own, or behind a firewall. The same goes for -status, which has a
 // page for operators at /, and serves /healthz, /readyz and /status.
 //
 // Strangers can't fill the log: for the failures of one source there is one line a

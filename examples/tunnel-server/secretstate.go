@@ -36,7 +36,7 @@ type secretState struct {
 
 	authority tunnelkube.AuthoritySecret
 	store     *tunnelkube.SecretStore
-	cached    atomic.Pointer[cache.SharedIndexInformer] // of the Secrets with labelState, once it is filled
+	cached    atomic.Pointer[cache.SharedIndexInformer] // the Secrets with labelState, once it is filled
 }
 
 const (

@@ -21,14 +21,14 @@ import (
 
 // state is what servers and commands share.
 type state interface {
-	// server returns a Server with the authority, which is created if there is none,
-	// and the store.
+	// server returns a Server with the authority, which it creates if necessary, and
+	// the store.
 	server(ctx context.Context) (*tunnel.Server, error)
-	// read returns the value of a name; fs.ErrNotExist if it has none.
+	// read returns the value of a name; fs.ErrNotExist without one.
 	read(ctx context.Context, name string) ([]byte, error)
 	// replace sets the value of a name.
 	replace(ctx context.Context, name string, data []byte) error
-	// create sets the value of a name that has none; fs.ErrExist if it has one.
+	// create sets the value of a name without one; fs.ErrExist if it has one.
 	create(ctx context.Context, name string, data []byte) error
 
 	setPayload(ctx context.Context, cluster string, p tunnel.Payload) error
@@ -123,7 +123,7 @@ func saveServers(ctx context.Context, st state, addresses []string) error {
 	return st.replace(ctx, serversFile, []byte(strings.Join(addresses, "\n")+"\n"))
 }
 
-// advertisedServers returns the addresses of -advertise; none if there were none.
+// advertisedServers returns the addresses of -advertise, or nil.
 func advertisedServers(ctx context.Context, st state) ([]string, error) {
 	text, err := st.read(ctx, serversFile)
 	if errors.Is(err, fs.ErrNotExist) {

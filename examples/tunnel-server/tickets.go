@@ -82,7 +82,7 @@ const ticketKeySize = 32
 // tickets are the tickets that the state's key signs.
 type tickets struct {
 	gateway.Tickets
-	revoked gateway.Tickets // of former keys
+	revoked gateway.Tickets // with former keys
 }
 
 // loadTickets sets the keys of the tickets from the state, which gets one if it has
@@ -181,7 +181,7 @@ func ticketCommand(ctx context.Context, args []string, stdout io.Writer) error {
 }
 
 // kubeconfigCommand reads a kubeconfig of the cluster, and prints it with the proxy URL
-// and the server that lead through the tunnel.
+// and the server for the way through the tunnel.
 func kubeconfigCommand(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
 	set := flag.NewFlagSet("tunnel-server kubeconfig", flag.ContinueOnError)
 	f := addTicketFlags(set)

@@ -20,7 +20,7 @@ import (
 type identity struct {
 	server string
 	tls.Certificate
-	roots func(tls.ConnectionState) *x509.CertPool // who may sign the server's certificate
+	roots func(tls.ConnectionState) *x509.CertPool // the signers of the server's certificate
 }
 
 // enrolAgent spends the invitation's token on a certificate (section 6).
@@ -76,7 +76,7 @@ func pinnedTLS(s tls.ConnectionState, pin string) *x509.CertPool {
 	return roots
 }
 
-// signProof makes a request for a certificate, and the proof that it is of this
+// signProof makes a request for a certificate, and the proof that it belongs to this
 // connection.
 func signProof(s tls.ConnectionState, key *ecdsa.PrivateKey) (request, proof []byte, err error) {
 	exporter, err := s.ExportKeyingMaterial("EXPORTER-causeway-proof", nil, 32)
@@ -91,8 +91,8 @@ func signProof(s tls.ConnectionState, key *ecdsa.PrivateKey) (request, proof []b
 	return request, proof, err
 }
 
-// dial speaks TLS with the server. What counts of its certificate is who signed
-// it and that it is a tunnel server's; the names in it do not (section 2).
+// dial speaks TLS with the server. It checks the certificate's signer, and that it is
+// a tunnel server's; the names in it do not count (section 2).
 func (id *identity) dial(ctx context.Context, protocol string) (*tls.Conn, error) {
 	conn, err := (&tls.Dialer{Config: &tls.Config{
 		MinVersion: tls.VersionTLS13, NextProtos: []string{protocol},

@@ -9,8 +9,8 @@
 // sections named here are those of tunnel/SPEC.md. To stay short it keeps its
 // key in memory, so that each start takes a new invitation, never renews its
 // certificate, and knows one server, by TCP.
-// What yamux can't say is a reset: if a target's connection breaks, the other
-// side reads an end.
+// yamux has no reset: if a target's connection breaks, the other side reads a
+// regular end.
 package main
 
 import (
@@ -109,7 +109,7 @@ func serveStream(stream *yamux.Stream, allow []string) {
 	relayStream(stream, conn.(*net.TCPConn))
 }
 
-// relayStream passes the end of each direction on: yamux's Close is of one direction.
+// relayStream passes on when a direction ends: yamux's Close closes one direction.
 func relayStream(stream *yamux.Stream, conn *net.TCPConn) {
 	var up sync.WaitGroup
 	up.Go(func() {

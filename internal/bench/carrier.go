@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	chunkSize   = 64 << 10 // of a relay's buffers
+	chunkSize   = 64 << 10 // a relay's buffer
 	serverName  = "bench.example"
 	dialTimeout = 10 * time.Second
 )
@@ -114,7 +114,7 @@ type gathered struct {
 	in     *[gatherSize]byte // nil: nothing is left of it
 	unread []byte
 
-	mu     sync.Mutex // guards the fields below: an alert is written by who reads
+	mu     sync.Mutex // guards the fields below: the reader writes alerts
 	gather bool
 	out    *[gatherSize]byte // nil: it holds nothing
 	n      int               // bytes in out

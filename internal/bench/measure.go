@@ -19,7 +19,7 @@ type measure struct {
 
 // sizes is how much is measured.
 type sizes struct {
-	Bytes   int64 // of a throughput measure, all streams together
+	Bytes   int64 // in a throughput measure, all streams together
 	Dials   int
 	Trips   int
 	Agents  int // at most; a row may want fewer
@@ -166,7 +166,7 @@ func (b *bed) peaks(m map[string]float64, name string, server, agent usage) {
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 const (
-	memoryLimit = 4 << 30 // of a server or an agent with stalled streams
+	memoryLimit = 4 << 30 // for a server or an agent with stalled streams
 	stallPoll   = 100 * time.Millisecond
 	stallStill  = 5               // polls in a row that saw no byte move
 	stallTime   = 5 * time.Second // after which it is measured while they move
@@ -202,7 +202,7 @@ func (b *bed) stall(ctx context.Context, n int) error {
 	})
 }
 
-// idleAgents connects many agents beside the one that is there.
+// idleAgents connects many agents beside the first one.
 func idleAgents(ctx context.Context, b *bed, s sizes) (map[string]float64, error) {
 	n := min(s.Agents, b.row.idleAgents)
 	return b.memoryOf(ctx, "agents", n-1, func() error {
@@ -213,7 +213,7 @@ func idleAgents(ctx context.Context, b *bed, s sizes) (map[string]float64, error
 	})
 }
 
-// idleStreams opens many streams beside the one that is there.
+// idleStreams opens many streams beside the first one.
 func idleStreams(ctx context.Context, b *bed, s sizes) (map[string]float64, error) {
 	return b.memoryOf(ctx, "streams", s.Streams, func() error {
 		_, err := b.client.call(ctx, request{Op: "idle", Addr: b.front, N: s.Streams})

@@ -35,8 +35,8 @@ func (a *agentRole) Close() error {
 	return a.half.Close()
 }
 
-// A serverRole is the process of a row's server, and of the listener in front
-// of it.
+// A serverRole is the process that runs a row's server and the listener in front
+// of the server.
 type serverRole struct {
 	half  server
 	front *listener

@@ -8,8 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// What a client asks of the target with the first bytes: a mode, and a number
-// of bytes.
+// A client's first bytes tell the target a mode, and how many bytes.
 const (
 	modeEcho   = 'e' // give back what comes
 	modeSource = 's' // send so many bytes, and wait for the client's end

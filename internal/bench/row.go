@@ -12,7 +12,7 @@ import (
 // processes of their own, and see of each other what they send each other.
 type row struct {
 	name  string
-	about string // for who reads the table
+	about string // for the table's reader
 
 	// newServer is nil where the client dials the target itself, newAgent where
 	// the server does.
@@ -20,7 +20,7 @@ type row struct {
 	newServer func(*setup) (server, error)
 	newClient func(*setup) (client, error) // nil: it dials where it is told to
 
-	idleAgents int // how many to connect for the memory of one; zero: it has none that idle
+	idleAgents int // how many to connect for the memory of one; zero: agents of this row can't idle
 }
 
 // A setup is what a half is told before it starts.

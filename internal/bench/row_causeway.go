@@ -25,7 +25,7 @@ var causewayRow = row{
 
 const causewayCluster = "bench/cluster"
 
-// causewayAuthority is of both processes: whoever comes first makes it.
+// causewayAuthority returns the authority of both processes; the first one makes it.
 func causewayAuthority(dir string) (*tunnel.Authority, error) {
 	certFile, keyFile := filepath.Join(dir, "authority.pem"), filepath.Join(dir, "authority.key")
 	cert, err := os.ReadFile(certFile)

@@ -25,7 +25,7 @@ func plainTLS(conn net.Conn, wrap func(net.Conn) *tls.Conn) (net.Conn, error) {
 	return c, handshake(c)
 }
 
-// A limitAgent is dialed by the server. Who dials makes no difference to the
+// The server dials a limitAgent. The direction makes no difference to the
 // figures; a connection for each stream that waits to be used would.
 type limitAgent struct{ *listener }
 

@@ -24,7 +24,7 @@ var (
 // A yamuxKind is how a row uses hashicorp/yamux.
 type yamuxKind struct {
 	secure secure
-	window uint32 // of a stream; zero: as it comes
+	window uint32 // a stream's; zero: yamux's default
 	chunk  int    // bytes of a relay's buffer, which are the most that a frame carries
 }
 

@@ -42,7 +42,7 @@ type plan struct {
 	measures []measure
 	sizes    sizes
 	runs     int
-	timeout  time.Duration // of one measure of one row
+	timeout  time.Duration // for one measure of one row
 	profiles string        // folder; "": none are wanted
 	progress io.Writer
 }

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// table is the result for a person who reads text.
+// table returns the result as text for people.
 func (r *result) table() string {
 	var b strings.Builder
 	c := r.Conditions
@@ -104,9 +104,9 @@ func align(lines [][]string) string {
 // A metric is a number that a measure gives for a row, per run.
 type metric struct {
 	Key   string // measure.name
-	Title string // of a column
+	Title string // the column's
 	Unit  string
-	Round string // of the format
+	Round string // the verb that formats a value
 }
 
 // A section is a part of the table.

@@ -14,7 +14,7 @@
 // # Security
 //
 // The page shows the names of clusters, the agents' addresses and why sessions
-// ended to everybody who can load it. It has no users of its own: serve it behind
+// ended to every client that can load it. It has no users of its own: serve it behind
 // authentication, or where only operators can reach it. It changes nothing; its
 // only form is the search.
 //

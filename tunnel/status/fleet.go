@@ -18,12 +18,12 @@ const (
 
 // fleetRecord keeps the last sample of the fleet and the points before it.
 type fleetRecord struct {
-	at       time.Time // of the last sample; zero: there was none
+	at       time.Time // the last sample's; zero before the first one
 	began    time.Time
 	step     time.Duration
 	replicas []replica
 	clusters map[string]*clusterRecord
-	total    clusterRecord // of all clusters
+	total    clusterRecord // all clusters together
 }
 
 // replica is a replica at the last sample.

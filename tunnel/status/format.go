@@ -9,7 +9,7 @@ import (
 )
 
 // formatTime shows a time of day, and the day unless it is today's. It is UTC, so
-// that all who look see the same.
+// that all readers see the same.
 func formatTime(t, now time.Time) string {
 	t, now = t.UTC(), now.UTC()
 	switch {
@@ -131,7 +131,7 @@ func sparklinePath(points *[slots]point, most float32, value func(*point) float3
 		switch {
 		case last < 0:
 			move('M', x, y)
-			path = append(path, "h.1"...) // a point alone is seen, too
+			path = append(path, "h.1"...) // makes a single point visible
 		case y == last:
 			flat = true
 		default:

@@ -23,8 +23,8 @@ import (
 // after the first request.
 //
 // An answer of Fleet is used for two seconds and for all clients, so that many
-// open pages cost as much as one. A cluster with two sessions takes about 2.4 KiB
-// of memory, 5,000 of them 12 MiB; it is forgotten a day after the last replica
+// open pages cost as much as one. A cluster with two sessions takes about 2.4 KiB,
+// and 5,000 clusters 12 MiB. A cluster is forgotten a day after the last replica
 // knew of it.
 type Handler struct {
 	// Fleet returns what each replica knows. Required. It is [tunnel.Server.Fleet],

@@ -14,7 +14,7 @@ type page struct {
 	At       string
 	Span     string // how far back the charts go
 	Query    query
-	Key      string // of the worst state
+	Key      string // the worst state's
 	Headline []headlineNote
 	Facts    []fact
 	Replicas []replicaRow
@@ -22,7 +22,7 @@ type page struct {
 	Columns  []column
 	Rows     []row
 	Where    string // which rows of how many
-	Previous string // URL; empty: there is none
+	Previous string // URL; empty on the first page
 	Next     string
 	Home     string         // the URL of all clusters
 	Detail   *clusterDetail // the cluster that was asked for; nil: none was, or it is not known
@@ -58,7 +58,7 @@ type column struct {
 
 type row struct {
 	Name, URL        string
-	Key, Sign, Word  string // of the state
+	Key, Sign, Word  string // the state's
 	Problem, Error   string
 	Agents           []agentRow
 	LastReplicas     []string // where it was last, if it is nowhere

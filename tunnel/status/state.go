@@ -121,13 +121,13 @@ func compareTrouble(a, b *clusterRecord) int {
 	return cmp.Or(order, cmp.Compare(a.name, b.name))
 }
 
-// headlineNote is a sentence of the headline. URL leads to its subject.
+// headlineNote is a sentence of the headline. URL is its subject's page.
 type headlineNote struct {
 	Sign, Text, URL string
 }
 
-// headlineNotes returns the sentences for somebody who looks for five seconds,
-// and the key of the worst state among them.
+// headlineNotes returns the sentences for a look of five seconds, and the key of the
+// worst state among them.
 func (b *fleetRecord) headlineNotes() (notes []headlineNote, key string) {
 	var silent, leaving []string
 	for _, r := range b.replicas {

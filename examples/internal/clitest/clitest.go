@@ -16,7 +16,7 @@ type Program struct {
 	t      testing.TB
 	cancel context.CancelFunc
 	done   chan struct{} // closed when it has ended
-	err    error         // of the program, once done is closed
+	err    error         // the program's, once done is closed
 
 	mu      sync.Mutex // guards the fields below
 	text    bytes.Buffer

@@ -1,6 +1,6 @@
 // Package metrics is counters and gauges in Prometheus' text format: enough for
-// examples, and for who wants no more modules. tunnel/prometheus/provider makes those
-// of a provider, and histograms, with Prometheus' own library.
+// examples, and for programs that want no more modules. tunnel/prometheus/provider
+// makes a provider's metrics, and histograms, with Prometheus' own library.
 package metrics
 
 import (
@@ -19,7 +19,7 @@ type Metrics struct {
 
 	mu     sync.Mutex // guards the fields below
 	values map[string]int
-	kinds  map[string]string // of each name
+	kinds  map[string]string // by name
 }
 
 // New returns Metrics whose names start with prefix.

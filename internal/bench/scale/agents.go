@@ -160,8 +160,7 @@ func (c census) plus(d census) census {
 	return sum
 }
 
-// count leaves out sessions with the servers that are gone, and those that
-// drain.
+// count leaves out sessions with servers that are gone or drain.
 func (a *agentsRole) count(_ context.Context, gone []string) (census, error) {
 	c := census{Agents: len(a.agents), Sessions: map[string]int{}}
 	for _, m := range a.agents {

@@ -17,7 +17,7 @@ import (
 const (
 	replicas       = 3
 	agentProcesses = 2
-	targetsEach    = 4 // of a process with agents
+	targetsEach    = 4 // targets a process with agents
 )
 
 // fleet is all processes, and what the first one knows of them.
@@ -256,7 +256,7 @@ func (f *fleet) sendPlaces(ctx context.Context) error {
 	return nil
 }
 
-// countSessions counts the agents' sessions with replicas that are there.
+// countSessions counts the agents' sessions with replicas that run.
 func (f *fleet) countSessions(ctx context.Context) (sum census, err error) {
 	f.mu.Lock()
 	gone := slices.Clone(f.gone)

@@ -21,7 +21,7 @@ type load struct {
 	idle   *sync.Cond // under way is zero
 	places []place
 	rate   float64
-	began  time.Time // of what is due at the rate
+	began  time.Time // when the rate's schedule began
 	begun  int       // since began
 	under  int       // way
 	result dials
@@ -30,9 +30,9 @@ type load struct {
 // dials are what came of some of them.
 type dials struct {
 	Failed    map[string]int  `json:",omitempty"` // by the error's code
-	Examples  []string        `json:",omitempty"` // of the errors
+	Examples  []string        `json:",omitempty"` // some errors
 	Forwarded int             // by another replica
-	Took      []time.Duration `json:",omitempty"` // of those that did not fail
+	Took      []time.Duration `json:",omitempty"` // only dials that did not fail
 }
 
 func (d dials) failed() (n int) {

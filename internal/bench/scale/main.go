@@ -36,7 +36,7 @@ type plan struct {
 	Soak        time.Duration
 	Poll        time.Duration // how often agents are asked how they are: thousands have to think about it
 	Backoff     time.Duration // FirstBackoff of the agents, and a quarter of MaxBackoff; zero: theirs
-	Grace       time.Duration // of the replicas
+	Grace       time.Duration // the replicas'
 
 	command  string // as it is to be repeated
 	phases   map[string]bool

@@ -14,7 +14,7 @@ type enrolment struct {
 	Took        time.Duration
 }
 
-// idle is what agents cost that have nothing to do.
+// idle is the cost of idle agents.
 type idle struct {
 	Agents, Sessions      int
 	ServerSide, AgentSide side
@@ -24,12 +24,12 @@ var sideNames = [2]string{"replicas", "agents"}
 
 func (i *idle) sides() [2]side { return [2]side{i.ServerSide, i.AgentSide} }
 
-// side is the processes of one end. Memory is per agent, of those above the
-// first few, which bring with them what is there once.
+// side has the costs of one end's processes. Memory is per agent, without the first
+// few, which also cost what a process needs once.
 type side struct {
 	Heap, RSS  float64 // bytes an agent: live heap and stacks; resident
 	Goroutines float64 // an agent
-	CPU        float64 // of one core, all agents
+	CPU        float64 // a fraction of one core, for all agents
 }
 
 // warmUp is how many agents there are before memory is measured.
@@ -203,10 +203,10 @@ func (f *fleet) restartPhase(ctx context.Context, res *result) error {
 // soak is what came of kills at random.
 type soak struct {
 	Took          time.Duration
-	Restarts      []*restart // of replicas
+	Restarts      []*restart // the replicas'
 	Kicked        int        // agents that ended and came back
 	Dials         dialCount
-	Before, After [2]usage // of replicas and agents
+	Before, After [2]usage // the replicas' and the agents'
 }
 
 // soakPhase restarts, kills and kicks at random, while all dial.

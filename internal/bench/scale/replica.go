@@ -36,11 +36,11 @@ func (r *replica) ops() map[string]op {
 	}
 }
 
-// replicaArgs say who a replica is.
+// replicaArgs has a replica's identity and settings.
 type replicaArgs struct {
 	Name, Address    string
 	Peers            []string // this one's address may be among them
-	Certificate, Key []byte   // of the Authority, PEM
+	Certificate, Key []byte   // the Authority's, PEM
 	Store            string   // where it is
 	Grace            time.Duration
 }

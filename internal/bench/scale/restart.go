@@ -101,8 +101,8 @@ func (f *fleet) unbalance(ctx context.Context, which []*server) error {
 	return nil
 }
 
-// replaceReplicas ends replicas and starts them again, and returns what came of the
-// dials by those that drained.
+// replaceReplicas ends replicas and starts them again, and returns the results of the
+// dials by replicas that drained.
 func (f *fleet) replaceReplicas(ctx context.Context, began time.Time, kill bool, rate float64, r *restart, which []*server) (dials, error) {
 	sum, err := f.stopReplicas(ctx, kill, rate, which)
 	if err != nil {

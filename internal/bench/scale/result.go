@@ -62,7 +62,7 @@ func (m meter) read(ctx context.Context) (machineLoad, error) {
 func (f *fleet) ownTime(ctx context.Context) (time.Duration, error) {
 	u, err := f.sumUsage(ctx, false)
 	sum := u[0].CPU + u[1].CPU
-	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} { // the latter of those that have ended
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} { // the latter: children that have ended
 		var r syscall.Rusage
 		if e := syscall.Getrusage(who, &r); e != nil {
 			return 0, e
@@ -79,8 +79,8 @@ type dialling struct {
 	P50, P99 time.Duration
 }
 
-// percentile is of values in any order, which it does not change; zero if
-// there are none.
+// percentile returns the value that p percent of values are below, or zero without
+// values. It does not change their order.
 func percentile[T cmp.Ordered](values []T, p int) (v T) {
 	if len(values) == 0 {
 		return v

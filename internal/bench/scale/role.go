@@ -28,7 +28,7 @@ type reply struct {
 // An op is what a role does when it is asked to.
 type op func(ctx context.Context, args json.RawMessage) (any, error)
 
-// handler is an op whose arguments are of type A, and whose value is of type V.
+// handler returns an op with arguments of type A and a value of type V.
 func handler[A, V any](f func(context.Context, A) (V, error)) op {
 	return func(ctx context.Context, raw json.RawMessage) (any, error) {
 		var args A

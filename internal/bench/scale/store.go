@@ -70,7 +70,7 @@ func (h *storeHost) Close() error {
 	return err
 }
 
-// StoreArgs and StoreReply are of all methods; net/rpc wants them exported.
+// StoreArgs and StoreReply serve all methods; net/rpc wants them exported.
 type StoreArgs struct {
 	Token   tunnel.Token
 	ID, Key string

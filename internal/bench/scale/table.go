@@ -13,7 +13,7 @@ import (
 const (
 	limitMemory  = 40 << 10 // bytes of heap and stacks of an idle agent, a side
 	limitGrowth  = 1.2      // memory of an agent among the most, to that of one among a hundred
-	limitCPU     = 0.1      // of a core, all idle agents
+	limitCPU     = 0.1      // cores, for all idle agents
 	limitBackOne = 30 * time.Second
 	limitBackAll = 60 * time.Second
 )
@@ -74,7 +74,7 @@ func (s *soak) String() string {
 
 func mib(u usage) float64 { return float64(u.Heap) / (1 << 20) }
 
-// table is the result for a person who reads.
+// table returns the result as text for people.
 func (r *result) table() string {
 	b := &strings.Builder{}
 	c := r.Conditions
@@ -138,7 +138,7 @@ type verdict struct {
 	met             bool
 }
 
-// verdicts are of the figures that there are.
+// verdicts returns a verdict for each limit whose figures the result has.
 func (r *result) verdicts() (all []verdict) {
 	add := func(what, want, got string, met bool) { all = append(all, verdict{what, want, got, met}) }
 	if n := len(r.Idle); n > 0 {

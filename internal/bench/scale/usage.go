@@ -46,7 +46,7 @@ func ownUsage(_ context.Context, tidy bool) (usage, error) {
 	return usage{CPU: u.CPU, RSS: u.RSS, Heap: u.Heap, Goroutines: runtime.NumGoroutine()}, err
 }
 
-// machineBusy is the time that the machine's cores have worked, whoever for.
+// machineBusy is the time that the machine's cores have worked, for all programs.
 func machineBusy() (time.Duration, error) {
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -85,6 +85,6 @@ func loadAverage() string {
 	return load
 }
 
-// wantedFiles are those of a process with half of 5,000 agents and the targets
-// of a thousand dials.
+// wantedFiles are enough open files for a process with half of 5,000 agents and the
+// targets of 1,000 dials.
 const wantedFiles = 16 << 10

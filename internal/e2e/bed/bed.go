@@ -134,7 +134,7 @@ func (b *Bed) Kubectl(kubeconfig string, args ...string) Command {
 	return Command{Argv: append([]string{filepath.Join(b.bin, "kubectl"), "--kubeconfig=" + kubeconfig}, args...)}
 }
 
-// Logs returns the end of each log of the bed, for a test that failed.
+// Logs returns the last lines of each of the bed's logs, for a test that failed.
 func (b *Bed) Logs() string {
 	var text string
 	for _, pattern := range []string{"*.log", "*/*.log"} {

@@ -101,8 +101,8 @@ func InstallClusterAPI(ctx context.Context, k *Kube) error {
 	return nil
 }
 
-// installCRD returns when the API server serves it. Conversion is none: there
-// is no webhook that could do it.
+// installCRD returns when the API server serves it. It turns conversion off: the bed
+// has no webhook that could do it.
 func installCRD(ctx context.Context, client dynamic.Interface, crd *unstructured.Unstructured) error {
 	crds := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
 	if err := unstructured.SetNestedField(crd.Object, "None", "spec", "conversion", "strategy"); err != nil {

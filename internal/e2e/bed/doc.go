@@ -1,5 +1,5 @@
 // Package bed is the test bed of the end-to-end tests: a kube-apiserver with
-// its etcd, an sshd, and the proxies that lead to both, all of them the real
+// its etcd, an sshd, and the proxies in front of both, all of them the real
 // programs, in network namespaces of their own; and a [Kubelet] that serves
 // pods which run nowhere.
 //

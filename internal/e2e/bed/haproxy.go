@@ -24,7 +24,7 @@ const (
 // neither squid nor tinyproxy has, nor a stock nginx (no CONNECT at all). The
 // credentials, the refusals and their headers are squid's.
 //
-// HAProxy passes on a half-close, the end of a stream included. Squid does not:
+// HAProxy passes on a half-close, also as END_STREAM. Squid does not:
 // it ends the tunnel, as tinyproxy does.
 type HAProxy struct {
 	// CA signed the certificate of the port with TLS, which prefers h2, and

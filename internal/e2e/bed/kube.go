@@ -14,7 +14,7 @@ import (
 	"github.com/causewayproject/causeway/internal/test/pki"
 )
 
-// APIPort is the port of kube-apiserver, in a namespace where it is alone.
+// APIPort is the port of kube-apiserver, the only listener on it in its namespace.
 const APIPort = 6443
 
 // SNIName is a name of kube-apiserver's that says which cluster it is.
@@ -30,8 +30,8 @@ type Kube struct {
 	host      string
 	bin, dir  string
 	name      string   // what its programs' names begin with
-	args      []string // of kube-apiserver, besides those that all have
-	names     []string // in its certificate, besides those that all have
+	args      []string // kube-apiserver's, besides the common ones
+	names     []string // in its certificate, besides the common ones
 	apiserver *Process
 	etcd      *Process
 }
@@ -91,10 +91,9 @@ func (k *Kube) start(ctx context.Context) error {
 	return k.waitReady(ctx)
 }
 
-// StartControlPlane starts a control plane in ns, at one of its addresses, that
-// is nobody else's: with an authority of its own, and without the Kubelet's
-// Node. names are what else is in the API server's certificate. It runs until
-// Stop, at the latest until the bed ends.
+// StartControlPlane starts another control plane in ns, at one of its addresses,
+// with an authority of its own, and without the Kubelet's Node. The API server's
+// certificate has names, too. It runs until Stop, at the latest until the bed ends.
 func (b *Bed) StartControlPlane(ctx context.Context, ns *Namespace, name, host string, ca *pki.CA, names ...string) (*Kube, error) {
 	k := &Kube{CA: ca, ns: ns, host: host, bin: b.bin, dir: filepath.Join(b.Dir, name), name: name + "-", names: names}
 	if err := k.start(ctx); err != nil {

@@ -180,7 +180,7 @@ func (k *Kubelet) ExecInContainer(ctx context.Context, _, _, _ string, argv []st
 	return err
 }
 
-// AttachContainer says that it is there, and sends back what it gets.
+// AttachContainer writes a greeting, and echoes its input.
 func (k *Kubelet) AttachContainer(_ context.Context, _, _, _ string, in io.Reader, out, _ io.WriteCloser,
 	_ bool, _ <-chan remotecommand.TerminalSize) error {
 	if out == nil {

@@ -26,11 +26,11 @@ const (
 	ProxyAPIIP = "192.0.2.1"    // the proxies, as the API server sees them
 	APIIP      = "192.0.2.10"
 	HubProxyIP = "203.0.113.1" // the proxies, as the tunnel's server sees them
-	HubIP      = "203.0.113.2" // of the tunnel's server
-	HubWebIP   = "203.0.113.3" // of the same, for another listener on the same port
+	HubIP      = "203.0.113.2" // the tunnel's server
+	HubWebIP   = "203.0.113.3" // the same, for another listener on the same port
 
-	HubManagementIP = "203.0.113.4" // of the server that a management cluster's tunnels go to
-	HubSpareIP      = "203.0.113.5" // of another
+	HubManagementIP = "203.0.113.4" // the server for a management cluster's tunnels
+	HubSpareIP      = "203.0.113.5" // another server
 )
 
 const (
@@ -49,7 +49,7 @@ type Namespace struct {
 type Network struct {
 	Client, Proxy, API, Hub *Namespace
 
-	name  string // of the run
+	name  string // the run's
 	run   *runner
 	paths atomic.Int32 // how many paths were made
 }
@@ -136,8 +136,8 @@ func ip(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// Do runs fn on an OS thread that is inside the namespace. What fn starts in
-// other goroutines is outside.
+// Do runs fn on an OS thread that is inside the namespace. Goroutines that fn
+// starts are outside.
 func (n *Namespace) Do(fn func() error) error {
 	result := make(chan error, 1)
 	go func() {
@@ -173,7 +173,7 @@ func (n *Namespace) DialContext(ctx context.Context, network, address string) (n
 }
 
 // Listen listens inside the namespace, and so do the connections that the
-// listener accepts: who serves them may be outside.
+// listener accepts: their goroutines may be outside.
 func (n *Namespace) Listen(address string) (net.Listener, error) {
 	var l net.Listener
 	// A program that is being started holds what was closed just now, until it
@@ -239,7 +239,7 @@ func removeNamespacesIf(ctx context.Context, remove func(name string) bool) erro
 	return removeNamespaces(ctx, names...)
 }
 
-// isStale tells whether name is of a run whose process is gone.
+// isStale tells whether name belongs to a run whose process is gone.
 func isStale(name string) bool {
 	pid, ok := runPID(name)
 	return ok && errors.Is(unix.Kill(pid, 0), unix.ESRCH)

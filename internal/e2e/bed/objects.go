@@ -26,7 +26,7 @@ func (k *Kube) Config() *rest.Config {
 	}
 }
 
-// addNode makes the Node that leads kube-apiserver to the Kubelet.
+// addNode makes the Node by which kube-apiserver finds the Kubelet.
 func (k *Kube) addNode(ctx context.Context) error {
 	clients, err := kubernetes.NewForConfig(k.Config())
 	if err != nil {

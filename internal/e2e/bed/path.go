@@ -130,8 +130,8 @@ listen balance
     server tunnel ${target}
 `
 
-// Close removes the path's namespaces. What runs in them the caller has
-// stopped.
+// Close removes the path's namespaces. The caller has to stop before what runs
+// in them.
 func (p *Path) Close() error { return removeMade(p.Near, p.Router, p.Far) }
 
 func removeMade(made ...*Namespace) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/causewayproject/causeway/internal/test/proxytest"
 )
 
-// Where the API server of a Cluster is, and the Service that leads to it.
+// The addresses of a Cluster's API server, and of the Service in front of it.
 const (
 	clusterIP = "10.1.0.1"
 	// ServiceIP is the address of the Service kubernetes, at port 443.
@@ -27,7 +27,7 @@ const (
 type Cluster struct {
 	Kube *Kube
 	Node *Namespace // the API server's, where Services are, too
-	Dir  string     // of the API server
+	Dir  string     // the API server's
 
 	network *Network
 	number  int
@@ -78,7 +78,7 @@ func (c *Cluster) Stop() error {
 	return removeMade(append(c.pods, c.Node)...)
 }
 
-// AddService leads an address to one that target says for each connection.
+// AddService forwards an address. target returns where each connection goes.
 func (c *Cluster) AddService(ctx context.Context, address string, target func() string) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

@@ -22,7 +22,7 @@ type stopError struct{ err error }
 func (e stopError) Error() string { return e.err.Error() }
 func (e stopError) Unwrap() error { return e.err }
 
-// Stop wraps an error after which trying again is of no use.
+// Stop wraps an error after which Poll does not try again.
 func Stop(err error) error { return stopError{err} }
 
 // Poll calls fn until it returns nil, returns an error made by Stop, or ctx

@@ -151,7 +151,7 @@ func (p *Process) Stop() {
 	}
 }
 
-// tail returns the end of a log.
+// tail returns the last part of a log.
 func tail(path string) string {
 	const limit = 4 << 10
 	f, err := os.Open(path)

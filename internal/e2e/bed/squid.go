@@ -32,7 +32,7 @@ const (
 type Squid struct {
 	// CA signed the certificate of the https_port. The port asks for a client
 	// certificate of the cluster's authority, without insisting: the access
-	// log tells whether a client sent it one that was for the API server.
+	// log tells whether a client sent a certificate meant for the API server.
 	CA *pki.CA
 
 	dir string

@@ -14,12 +14,12 @@ import (
 const (
 	sshPort      = 22
 	jumpHostPort = 2222
-	jumpDynamic  = 1082 // of ssh -D, in the client namespace
+	jumpDynamic  = 1082 // for ssh -D, in the client namespace
 )
 
 // An SSH is an sshd beside the API server, and a jump host: an sshd in the
 // proxy namespace with an `ssh -D` in the client namespace, whose SOCKS5 server
-// asks for no password: whoever reaches its port has got past the key already.
+// asks for no password: only clients with the key reach its port.
 type SSH struct {
 	dir      string
 	jumpHost *Process
@@ -35,7 +35,7 @@ func (s *SSH) URL() *url.URL {
 }
 
 // AuthorizedKeys is the path of the file of further keys that may log in as
-// ProxyUser, who owns it. It is empty when the bed starts.
+// ProxyUser, its owner. It is empty when the bed starts.
 func (s *SSH) AuthorizedKeys() string { return filepath.Join(s.dir, "authorized_keys") }
 
 // HostKey returns the public key of either sshd, as known_hosts has it after
@@ -80,7 +80,8 @@ func startSSH(ctx context.Context, n *Network, dir string) (*SSH, error) {
 	if err := s.writeFiles(ctx); err != nil {
 		return nil, err
 	}
-	// -r is for the banners: sshd forks for each, without a new start of itself.
+	// With -r sshd forks for each connection, without a new start of itself: the
+	// banners need that.
 	if _, err := s.startSSHD(ctx, n.API, "sshd", s.Address(), "-r"); err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ type Star struct {
 	Router *Namespace
 
 	hosts  []*Namespace
-	number map[string]int // of the hosts, by name
+	number map[string]int // the hosts', by name
 	relays []*proxytest.Server
 }
 
@@ -123,7 +123,7 @@ func (s *Star) rules(verdict, from string, to []string) string {
 	return rules.String()
 }
 
-// Lead leads a port of the router to where dial does, until Close.
+// Lead relays a port of the router to dial's connections, until Close.
 func (s *Star) Lead(port string, dial func(context.Context) (net.Conn, error)) error {
 	l, err := s.Router.Listen(net.JoinHostPort(StarRouterIP, port))
 	if err != nil {
@@ -137,8 +137,8 @@ func (s *Star) Lead(port string, dial func(context.Context) (net.Conn, error)) e
 	return nil
 }
 
-// Close removes the star's namespaces. What runs in them the caller has
-// stopped.
+// Close removes the star's namespaces. The caller has to stop before what runs
+// in them.
 func (s *Star) Close() error {
 	for _, r := range s.relays {
 		r.Close()

@@ -63,7 +63,7 @@ func watch(ctx context.Context, in io.Reader, _ io.Writer) error {
 		return fmt.Errorf("bed: watcher: %w", err)
 	}
 	dir, run := os.Args[1], os.Args[2]
-	// Processes that the kernel is about to kill may still write.
+	// Processes may still write until the kernel has killed them.
 	return errors.Join(
 		Poll(ctx, "namespaces to go", func(ctx context.Context) error { return removeNamespacesOf(ctx, run) }),
 		Poll(ctx, "folder to go", func(context.Context) error { return os.RemoveAll(dir) }),

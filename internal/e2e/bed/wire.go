@@ -31,8 +31,8 @@ type Wire struct {
 	wg      sync.WaitGroup
 }
 
-// NewWire makes a wire: delay is of one direction, rate in bytes a second, and
-// queue the bytes that wait at most at an end. The caller closes it.
+// NewWire makes a wire: delay counts for one direction, rate is in bytes a second,
+// and at most queue bytes wait at an end. The caller closes it.
 func (b *Bed) NewWire(ctx context.Context, delay time.Duration, rate int64, queue int) (*Wire, error) {
 	w := &Wire{delay: delay, rate: rate, queue: queue, ended: make(chan struct{})}
 	if err := w.make(ctx, b.Network); err != nil {

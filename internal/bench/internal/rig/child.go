@@ -89,7 +89,7 @@ func (c *Child[Q, R]) read(out io.Reader) {
 }
 
 // Ask sends a request and waits for the reply. When ctx ends first the process
-// is of no more use: its next reply would be to this request.
+// can't be used any more: its next reply would be to this request.
 func (c *Child[Q, R]) Ask(ctx context.Context, q Q) (r R, err error) {
 	c.asking.Lock()
 	defer c.asking.Unlock()
@@ -114,7 +114,7 @@ func (c *Child[Q, R]) Stop(patience time.Duration) {
 	c.in.Close()
 	kill := time.AfterFunc(patience, func() { c.cmd.Process.Kill() })
 	defer kill.Stop()
-	for range c.replies { // of a request that was given up
+	for range c.replies { // to a request that was given up
 	}
 }
 

@@ -19,7 +19,7 @@ type Conditions struct {
 	Kernel, Go  string
 }
 
-// ConditionsSince is of this machine, and of what has begun then and ends now.
+// ConditionsSince describes this machine, and a run that began then and ends now.
 func ConditionsSince(began time.Time) Conditions {
 	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
 	return Conditions{

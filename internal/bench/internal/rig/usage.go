@@ -63,7 +63,7 @@ func Field(b []byte, name string) (int64, error) {
 }
 
 // RaiseFiles raises the number of open files to what the system allows, for
-// this process and those that it starts, and returns it.
+// this process and its children, and returns it.
 func RaiseFiles(want uint64) (uint64, error) {
 	var r syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {

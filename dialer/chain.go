@@ -95,8 +95,8 @@ func chainError(err error) error {
 }
 
 // isNil reports whether d is nil, or an interface with a nil pointer or function.
-func isNil(d Dialer) bool {
-	if d == nil {
+func isNil[D any](d D) bool {
+	if any(d) == nil {
 		return true
 	}
 	switch v := reflect.ValueOf(d); v.Kind() {

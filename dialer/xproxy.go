@@ -24,7 +24,8 @@ func (d toProxy) Dial(network, address string) (net.Conn, error) {
 }
 
 // FromProxy returns d as a Dialer. Its dials end with their context, and its errors
-// are an [*Error] whose cause is d's error.
+// are an [*Error] whose cause is d's error. If d is nil, every dial fails in
+// [PhaseConfig].
 //
 // If d is a [proxy.ContextDialer], its DialContext is used. Otherwise its Dial runs
 // on a goroutine of its own. When the context ends, the dial fails at once, but the
@@ -42,6 +43,9 @@ func FromProxy(d proxy.Dialer) Dialer {
 type fromProxy struct{ proxy.Dialer }
 
 func (d fromProxy) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	if isNil(d.Dialer) {
+		return nil, &Error{Op: opProxy, Phase: PhaseConfig, Addr: address, Err: errors.New("the proxy.Dialer is nil")}
+	}
 	conn, err := d.dial(ctx, network, address)
 	if err == nil {
 		return conn, nil

@@ -83,6 +83,18 @@ func TestFromProxyError(t *testing.T) {
 	}
 }
 
+// A nil proxy.Dialer is an error of the dial, and no panic on a goroutine that nobody
+// can recover.
+func TestFromProxyNil(t *testing.T) {
+	for name, d := range map[string]proxy.Dialer{"nil": nil, "nil function": dialOnly(nil), "nil pointer": (*net.Dialer)(nil)} {
+		_, err := dialer.FromProxy(d).DialContext(testContext(t), "tcp", target)
+		var e *dialer.Error
+		if !errors.As(err, &e) || e.Phase != dialer.PhaseConfig || e.Addr != target || !strings.Contains(err.Error(), "the proxy.Dialer is nil") {
+			t.Errorf("%s: got %v, want an *Error of the configuration", name, err)
+		}
+	}
+}
+
 // A cancel ends the dial at once, although the dialer below does not hear of
 // it, and the connection that comes late is closed.
 func TestFromProxyCancel(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -230,6 +231,38 @@ func TestRollover(t *testing.T) {
 			t.Errorf("got %v, want a configuration error", err)
 		}
 	})
+}
+
+// A Server whose Authority cannot sign does not begin to serve.
+func TestServeAuthority(t *testing.T) {
+	a, other := newAuthority(t), newAuthority(t)
+	for _, tt := range []struct {
+		name      string
+		authority *tunnel.Authority
+		want      string
+	}{
+		{"none", nil, "field Authority of the Server is required"},
+		{"empty", &tunnel.Authority{}, "field Certificate is required"},
+		{"only a key", &tunnel.Authority{Key: a.Key}, "field Certificate is required"},
+		{"only a certificate", &tunnel.Authority{Certificate: a.Certificate}, "field Key is required"},
+		{"another key", &tunnel.Authority{Certificate: a.Certificate, Key: other.Key}, "field Key is not the key of Certificate"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			s := &tunnel.Server{Authority: tt.authority}
+			if err := s.Serve(ctx, l); codeOf(err) != tunnel.CodeConfig || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want a configuration error with %q", err, tt.want)
+			}
+			if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("got %v of the listener, want it closed", err)
+			}
+		})
+	}
 }
 
 // An agent whose clock is far ahead renews as often as one whose clock is

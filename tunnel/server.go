@@ -158,6 +158,9 @@ func (s *Server) setup() error {
 			s.setupErr = configError("field Authority of the Server is required: NewAuthority makes one")
 			return
 		}
+		if s.setupErr = s.Authority.check(); s.setupErr != nil {
+			return
+		}
 		s.name = s.Name
 		if s.name == "" {
 			s.name = randomName()

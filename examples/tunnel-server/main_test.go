@@ -381,6 +381,28 @@ func TestPayloadAtConnect(t *testing.T) {
 	}
 }
 
+// A payload that an agent refuses is a warning, when it connects and later.
+func TestPayloadRefused(t *testing.T) {
+	dir := t.TempDir()
+	payload := func(data string) {
+		t.Helper()
+		if err := run(t.Context(), []string{"payload", cluster, "name", "-state", dir}, strings.NewReader(data), io.Discard, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := startServer(t, dir)
+	payload("first")
+	startAgent(t, newInvitation(t, dir, "-server", address(p, "listen")), "127.0.0.1:1", func(a *tunnel.Agent) {
+		a.Payload = func(_ context.Context, p tunnel.Payload) error { return errors.New("no place for " + string(p.Data)) }
+	})
+	p.Await(`level=WARN msg="payload not accepted" cluster=default/prod agent=\S+ name=name error=.*no place for first`)
+	payload("second")
+	p.Await(`level=WARN msg="payload not accepted" cluster=default/prod name=name error=.*no place for second`)
+	if got := p.Text(); strings.Contains(got, "msg=pushed") || strings.Contains(got, "msg=payload ") {
+		t.Errorf("got %q, want no line that says that it was accepted", got)
+	}
+}
+
 // What was opened before the listener that failed is closed.
 func TestListenersAreClosed(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

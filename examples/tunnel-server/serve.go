@@ -256,7 +256,7 @@ func serverHooks(log *slog.Logger) tunnel.Hooks {
 			log.Info("renewed", "cluster", id.Cluster, "agent", id.Agent, "until", until)
 		},
 		Delivered: func(id tunnel.Identity, name string, err error) {
-			log.Info("payload", "cluster", id.Cluster, "agent", id.Agent, "name", name, "error", err)
+			logPayload(log, "payload", err, "cluster", id.Cluster, "agent", id.Agent, "name", name)
 		},
 	}
 }

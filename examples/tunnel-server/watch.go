@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -89,10 +90,19 @@ func (w *watcher) checkState(ctx context.Context) {
 	}
 	for cluster, list := range push {
 		for _, p := range list {
-			w.log.Info("pushed", "cluster", cluster, "name", p.Name, "error", w.server.Push(ctx, cluster, p))
+			logPayload(w.log, "pushed", w.server.Push(ctx, cluster, p), "cluster", cluster, "name", p.Name)
 		}
 	}
 	w.forgetOffline(online)
+}
+
+// logPayload writes event, or a warning if an agent did not accept the payload.
+func logPayload(log *slog.Logger, event string, err error, args ...any) {
+	if err != nil {
+		log.Warn("payload not accepted", append(args, "error", err)...)
+		return
+	}
+	log.Info(event, args...)
 }
 
 // isRevoked reads the revocation, unless the state tells the server by itself.

@@ -43,6 +43,9 @@ func (d directory) read() (c proxyconfig.Config, err error) {
 		*f.value = strings.TrimRight(string(text), "\r\n")
 	}
 	if !found {
+		if _, err := os.ReadDir(string(d)); err != nil {
+			return c, fmt.Errorf("proxy-injector: -config: the folder can't be read: %w", err)
+		}
 		return c, fmt.Errorf("proxy-injector: -config: none of HTTP_PROXY, HTTPS_PROXY and NO_PROXY is in %s", string(d))
 	}
 	return c, nil

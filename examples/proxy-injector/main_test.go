@@ -240,7 +240,8 @@ func TestUsage(t *testing.T) {
 		{"a rule that is no selector", f.args("-always", "a/b=c=d"), true, `-always "a/b=c=d"`},
 		{"Secret and plain", f.args("-plain"), false, "Secret: there is one, and Plain is set"},
 		{"user and password, and nowhere to put them", f.args("-secret", ""), false, "-secret names the Secret"},
-		{"no such directory", f.args("-config", f.dir+"/none"), false, "none of HTTP_PROXY, HTTPS_PROXY and NO_PROXY is in"},
+		{"no such directory", f.args("-config", f.dir+"/none"), false, "-config: the folder can't be read: open " + f.dir + "/none: no such file"},
+		{"another directory", f.args("-config", f.dir), false, "none of HTTP_PROXY, HTTPS_PROXY and NO_PROXY is in"},
 		{"no certificate", f.args("-cert", f.dir+"/none"), false, "-cert and -key: "},
 		{"no client CA in it", f.args("-client-ca", f.dir+"/config/NO_PROXY"), false, "-client-ca: there is no certificate in it"},
 	} {

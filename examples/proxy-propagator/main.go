@@ -30,6 +30,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -92,6 +93,10 @@ func usage(format string, args ...any) error {
 func (f *flags) options(log *slog.Logger, m *metrics.Metrics) (propagate.Options, error) {
 	opts := propagate.Options{
 		Namespaces: f.namespaces, Config: f.config, Workers: f.workers, Hooks: hooks(log, m, f.config.Installation),
+	}
+	namespace, name, _ := strings.Cut(f.config.Installation, "/")
+	if namespace == "" || name == "" || strings.Contains(name, "/") {
+		return opts, usage("-installation %q is not NAMESPACE/NAME", f.config.Installation)
 	}
 	credentials := slices.Index([]string{"everywhere", "machines", "nowhere"}, f.credentials)
 	if credentials < 0 {

@@ -159,6 +159,12 @@ func TestUsage(t *testing.T) {
 			t.Errorf("got %v of %q, want a UsageError", err, args)
 		}
 	}
+	for _, installation := range []string{"", "noslash", "/name", "namespace/", "a/b/c"} {
+		err := run(t.Context(), []string{"-installation", installation}, nil, io.Discard, io.Discard)
+		if want := "-installation " + strconv.Quote(installation) + " is not NAMESPACE/NAME"; !errors.As(err, new(cli.UsageError)) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want a UsageError with %q", err, want)
+		}
+	}
 	for _, args := range [][]string{{"-installation", "noslash"}, {"-managed-by", "x y"}, {"-pod-secret", "A B"}} {
 		if err := run(t.Context(), append(management(t, "http://127.0.0.1:1"), args...), nil, io.Discard, io.Discard); err == nil {
 			t.Errorf("got no error of %q", args)

@@ -5,11 +5,14 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
+	"unicode"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -130,6 +133,16 @@ func TestProbeProxyFails(t *testing.T) {
 			failure{probe.PhaseProxyAuth, "the proxy answered 407: user name and password are missing or wrong", "Correct user name and password in proxy-url"}},
 		{"407 with a wrong login", withLogin("http", (&proxytest.HTTP{Username: "u", Password: "p"}).Handle),
 			failure{probe.PhaseProxyAuth, "407", "Correct user name and password in proxy-url"}},
+		{"407 of a gateway, the ticket ended", withLogin("http", gateway407("the ticket ended at 2026-01-02 15:04:05 UTC; make a new one with: tunnel-server ticket default/prod")),
+			failure{probe.PhaseProxyAuth, "407 Proxy Authentication Required: the ticket ended at 2026-01-02 15:04:05 UTC; make a new one with: tunnel-server ticket default/prod", adviceTicket}},
+		{"407 of a gateway, the ticket was revoked", withLogin("http", gateway407("the ticket was revoked")),
+			failure{probe.PhaseProxyAuth, "the tunnel's gateway refuses the login: the proxy answered 407 Proxy Authentication Required: the ticket was revoked", adviceTicket}},
+		{"407 of a gateway, another password", withLogin("http", gateway407("the credentials are missing or wrong")),
+			failure{probe.PhaseProxyAuth, "407 Proxy Authentication Required: the credentials are missing or wrong", adviceTicket}},
+		{"407 of a gateway without a body", withLogin("http", says("HTTP/1.1 407 Proxy Authentication Required: the ticket was revoked\r\nProxy-Status: causeway; error=http_request_denied\r\n"+noLength)),
+			failure{probe.PhaseProxyAuth, "407 Proxy Authentication Required: the ticket was revoked", adviceTicket}},
+		{"407 with a body of another proxy", withLogin("http", says("HTTP/1.1 407 No\r\nProxy-Authenticate: Basic realm=\"p\"\r\nContent-Length: 5\r\n\r\nwords")),
+			failure{probe.PhaseProxyAuth, "the proxy answered 407: user name and password are missing or wrong", "Correct user name and password"}},
 		{"401 of tinyproxy", withLogin("http", says("HTTP/1.1 401 Unauthorized\r\n"+noLength)),
 			failure{probe.PhaseProxyAuth, "401: the user name or password is wrong", "Correct user name and password"}},
 		{"NTLM", withLogin("http", says("HTTP/1.1 407 No\r\nProxy-Authenticate: Negotiate\r\nProxy-Authenticate: NTLM\r\n"+noLength)),
@@ -141,6 +154,27 @@ func TestProbeProxyFails(t *testing.T) {
 		{"hangs up", byProxy("http", nil, hangsUp),
 			failure{probe.PhaseConnect, "the proxy closed the connection without an answer", "rules"}},
 	})
+}
+
+const adviceTicket = "Make a new ticket"
+
+// gateway407 is the answer of the tunnel's gateway with detail, as HTTP/2 has it: the
+// reason is only in the body.
+func gateway407(detail string) proxyFunc {
+	body := "Proxy Authentication Required: " + detail + "\n"
+	return says(fmt.Sprintf("HTTP/1.1 407 No\r\nProxy-Status: causeway; error=http_request_denied\r\nProxy-Authenticate: Basic realm=\"tunnel\"\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
+}
+
+// The text of a gateway is foreign: it is bounded, and no line breaks.
+func TestProbeGatewayText(t *testing.T) {
+	api := newProbed(t, nil)
+	config := api.config(t)
+	withLogin("http", gateway407("first\rsecond\x1b[31m\x00"+strings.Repeat("x", 3000)))(t, api, config.Clusters["c1"], nil)
+	steps := probe.Run(probeContext(t), config).Steps
+	cause := steps[len(steps)-1].Cause
+	if !strings.Contains(cause, "first second [31m xxx") || len(cause) > 700 || strings.ContainsFunc(cause, unicode.IsControl) {
+		t.Errorf("got %q, want at most 700 bytes, all printable", cause)
+	}
 }
 
 const adviceScheme = "Correct the scheme and port in proxy-url"

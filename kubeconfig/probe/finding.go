@@ -194,6 +194,9 @@ func proxyAuthFinding(e *dialer.Error) finding {
 
 // refusedLogin is for 407, and for the 401 of tinyproxy.
 func refusedLogin(r *dialer.Refusal) finding {
+	if name, _ := proxyStatus(r.Header); name == "causeway" {
+		return gatewayLogin(r)
+	}
 	schemes := r.Header.Values("Proxy-Authenticate")
 	basic := len(schemes) == 0
 	var offered []string
@@ -210,4 +213,15 @@ func refusedLogin(r *dialer.Refusal) finding {
 		return finding{"the proxy answered 401: the user name or password is wrong", adviceLogin}
 	}
 	return finding{fmt.Sprintf("the proxy answered %d: user name and password are missing or wrong", r.StatusCode), adviceLogin}
+}
+
+// gatewayLogin is for a 407 of the tunnel's gateway, whose body is one line that says
+// what is wrong with a ticket.
+func gatewayLogin(r *dialer.Refusal) finding {
+	cause := r.Error()
+	if line, _, _ := strings.Cut(string(r.Body), "\n"); line != "" {
+		cause = fmt.Sprintf("the proxy answered %d %s", r.StatusCode, line)
+	}
+	return finding{"the tunnel's gateway refuses the login: " + cause,
+		"Make a new ticket, with the command in the answer if it has one, and write its user name and password into proxy-url."}
 }

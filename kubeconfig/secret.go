@@ -2,6 +2,7 @@ package kubeconfig
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
 	"github.com/causewayproject/causeway/kubeconfig/internal/field"
@@ -68,4 +69,20 @@ func Secret(name, namespace string, config *clientcmdapi.Config, owner *metav1.O
 		secret.OwnerReferences = []metav1.OwnerReference{*owner.DeepCopy()}
 	}
 	return secret, nil
+}
+
+// FromSecret returns the kubeconfig of a Secret as Cluster API keeps it, under
+// [SecretKey]. An error names the Secret and quotes nothing that is in it, as
+// clientcmd.Load's errors may: a password, for example.
+func FromSecret(secret *corev1.Secret) (*clientcmdapi.Config, error) {
+	data, ok := secret.Data[SecretKey]
+	err := fmt.Errorf("has no key %q", SecretKey)
+	if ok {
+		var config *clientcmdapi.Config
+		if config, err = entry.Load(data); err == nil {
+			return config, nil
+		}
+		err = fmt.Errorf("key %q: %w", SecretKey, err)
+	}
+	return nil, fmt.Errorf("kubeconfig: Secret %s/%s: %w", secret.Namespace, secret.Name, err)
 }

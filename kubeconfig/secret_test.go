@@ -127,3 +127,21 @@ func TestSecretNames(t *testing.T) {
 		}
 	}
 }
+
+func TestFromSecret(t *testing.T) {
+	for name, test := range map[string]struct {
+		data map[string][]byte
+		want string
+	}{
+		"no key":     {nil, `kubeconfig: Secret ns/a-kubeconfig: has no key "value"`},
+		"empty":      {map[string][]byte{"value": nil}, `kubeconfig: Secret ns/a-kubeconfig: key "value": is empty`},
+		"unreadable": {map[string][]byte{"value": []byte("users: *s3cret")}, `kubeconfig: Secret ns/a-kubeconfig: key "value": is not a kubeconfig`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a-kubeconfig"}, Data: test.data}
+			if config, err := kubeconfig.FromSecret(secret); err == nil || err.Error() != test.want {
+				t.Errorf("got %v, %v, want %q", config, err, test.want)
+			}
+		})
+	}
+}

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/causewayproject/causeway/kubeconfig"
@@ -17,7 +16,7 @@ import (
 // workload returns a client of the kubeconfig Secret's cluster, by the Secret's
 // route: a proxy, a tunnel's gateway, several endpoints.
 func workload(secret *corev1.Secret, scheme *runtime.Scheme) (client.Client, io.Closer, error) {
-	config, err := clientcmd.Load(secret.Data[kubeconfig.SecretKey])
+	config, err := kubeconfig.FromSecret(secret)
 	if err != nil {
 		return nil, nil, err
 	}

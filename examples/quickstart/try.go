@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/dialer"
@@ -51,7 +50,7 @@ func (d *demo) try(ctx context.Context, r route) attempt {
 		a.err = err
 		return a
 	}
-	config, err := clientcmd.Load(secret.Data[kubeconfig.SecretKey])
+	config, err := kubeconfig.FromSecret(secret)
 	if err != nil {
 		a.err = err
 		return a

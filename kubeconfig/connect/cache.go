@@ -52,14 +52,14 @@ type cacheEntry struct {
 	uid types.UID
 
 	// Guarded by the Cache's mu.
+	newest  string // the newest resourceVersion of the Secret that Get has seen
 	users   int
 	asked   int64 // when Get was last called
 	dropped bool  // it is closed when nobody uses it any more
 
-	mu      sync.Mutex // guards the fields below
-	client  *Client    // nil: none could be made yet
-	version string     // the Secret's resourceVersion
-	value   []byte     // the kubeconfig
+	mu     sync.Mutex // guards the fields below
+	client *Client    // nil: none could be made yet
+	value  []byte     // the kubeconfig
 }
 
 // Get returns the Client of a kubeconfig Secret ([kubeconfig.Secret]), and what
@@ -68,20 +68,26 @@ type cacheEntry struct {
 //
 // If the Secret holds no kubeconfig that can be used, Get returns an error. A
 // Client that the Cache has of it stays with the last good one, for those who
-// use it. A Secret that is older than the one that Get saw last, by its
-// resourceVersion, changes nothing.
+// use it. A Secret that is older than the newest that Get has seen, by its
+// resourceVersion, changes nothing, whatever its UID. If there is no Client yet,
+// it is an error.
 func (c *Cache) Get(secret *corev1.Secret) (client *Client, release func(), err error) {
 	key := types.NamespacedName{Namespace: secret.Namespace, Name: secret.Name}
-	e, replaced, err := c.acquire(key, secret.UID)
+	e, replaced, err := c.acquire(key, secret)
 	closeClient(replaced)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := e.update(secret, c.Options); err != nil {
-		c.release(key, e)
-		return nil, nil, fmt.Errorf("connect: Secret %s: %w", key, err)
+	done := sync.OnceFunc(func() { c.release(key, e) })
+	defer func() {
+		if client == nil { // Options may have panicked
+			done()
+		}
+	}()
+	if err := c.update(e, secret); err != nil {
+		return nil, nil, err
 	}
-	return e.client, sync.OnceFunc(func() { c.release(key, e) }), nil
+	return e.client, done, nil
 }
 
 // Forget drops the Client of a Secret that was deleted. It is closed when its
@@ -112,22 +118,27 @@ func (c *Cache) Close() error {
 
 // acquire counts a user of the entry for key. It may return an entry of another
 // UID, which the caller closes.
-func (c *Cache) acquire(key types.NamespacedName, uid types.UID) (e, replaced *cacheEntry, err error) {
+func (c *Cache) acquire(key types.NamespacedName, secret *corev1.Secret) (e, replaced *cacheEntry, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return nil, nil, errClosed
 	}
-	if e = c.entries[key]; e != nil && e.uid != uid {
+	e = c.entries[key]
+	stale := e != nil && isOlder(secret.ResourceVersion, e.newest)
+	if e != nil && e.uid != secret.UID && !stale {
 		replaced = c.dropLocked(key, e)
 		e = nil
 	}
 	if e == nil {
-		e = &cacheEntry{uid: uid}
+		e = &cacheEntry{uid: secret.UID}
 		if c.entries == nil {
 			c.entries = make(map[types.NamespacedName]*cacheEntry)
 		}
 		c.entries[key] = e
+	}
+	if !stale {
+		e.newest = secret.ResourceVersion
 	}
 	c.asked++
 	e.users, e.asked = e.users+1, c.asked
@@ -202,21 +213,25 @@ func closeClient(e *cacheEntry) {
 }
 
 // update makes e's Client, or gives it the kubeconfig of a newer Secret.
-func (e *cacheEntry) update(secret *corev1.Secret, options func(*corev1.Secret) *Options) error {
+func (c *Cache) update(e *cacheEntry, secret *corev1.Secret) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	value := secret.Data[kubeconfig.SecretKey]
-	if e.client != nil && (bytes.Equal(value, e.value) || isOlder(secret.ResourceVersion, e.version)) {
-		return nil
+	stale := c.isStale(e, secret)
+	switch {
+	case e.client != nil && (stale || bytes.Equal(value, e.value)):
+		return c.checkOpen()
+	case stale:
+		return fmt.Errorf("connect: Secret %s/%s: resourceVersion %s: there is a newer one", secret.Namespace, secret.Name, secret.ResourceVersion)
 	}
-	config, err := parseSecret(secret)
+	config, err := kubeconfig.FromSecret(secret)
 	if err != nil {
 		return err
 	}
 	if e.client == nil {
 		var opts Options
-		if options != nil {
-			if given := options(secret); given != nil {
+		if c.Options != nil {
+			if given := c.Options(secret); given != nil {
 				opts = *given
 			}
 		}
@@ -225,10 +240,26 @@ func (e *cacheEntry) update(secret *corev1.Secret, options func(*corev1.Secret) 
 	} else {
 		_, err = e.client.useConfig(config)
 	}
-	if err == nil {
-		e.version, e.value = secret.ResourceVersion, value
+	if err != nil {
+		return fmt.Errorf("connect: Secret %s/%s: %w", secret.Namespace, secret.Name, err)
 	}
-	return err
+	e.value = value
+	return c.checkOpen()
+}
+
+func (c *Cache) isStale(e *cacheEntry, secret *corev1.Secret) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return isOlder(secret.ResourceVersion, e.newest)
+}
+
+func (c *Cache) checkOpen() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return errClosed
+	}
+	return nil
 }
 
 // isOlder compares resourceVersions. One that is no number compares with none.

@@ -83,7 +83,7 @@ func TestCacheFollows(t *testing.T) {
 
 	bad := cacheSecret(t, "a", 12, config)
 	bad.Data[kubeconfig.SecretKey] = []byte("s3cret: {")
-	if _, _, err := cache.Get(bad); err == nil || err.Error() != `connect: Secret ns/a: key "value": is not a kubeconfig` {
+	if _, _, err := cache.Get(bad); err == nil || err.Error() != `kubeconfig: Secret ns/a: key "value": is not a kubeconfig` {
 		t.Errorf("of a broken Secret: got %v", err)
 	}
 	delete(bad.Data, kubeconfig.SecretKey)
@@ -91,6 +91,95 @@ func TestCacheFollows(t *testing.T) {
 		t.Error("of a Secret without a kubeconfig: no error")
 	}
 	wantToken("after a broken Secret", "Bearer new")
+}
+
+func TestCacheIgnoresOlder(t *testing.T) {
+	api := newAPIServer(t)
+	config := build(t, api, kubeconfig.Route{})
+	newest := func() *corev1.Secret { return cacheSecret(t, "a", 20, withToken(config, "good")) }
+	tests := map[string]struct{ newest, older func() *corev1.Secret }{
+		"after the same kubeconfig": {newest, func() *corev1.Secret { return cacheSecret(t, "a", 15, withToken(config, "old")) }},
+		"after a broken Secret": {func() *corev1.Secret {
+			broken := newest()
+			broken.Data = nil
+			return broken
+		}, func() *corev1.Secret { return cacheSecret(t, "a", 15, withToken(config, "old")) }},
+		"of another UID": {newest, func() *corev1.Secret {
+			deleted := cacheSecret(t, "a", 15, withToken(config, "old"))
+			deleted.UID = "deleted"
+			return deleted
+		}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			cache := newCache(t, api, 0)
+			client, release := mustGet(t, cache, cacheSecret(t, "a", 10, withToken(config, "good")))
+			defer release()
+			if _, release, err := cache.Get(test.newest()); err == nil {
+				release()
+			}
+			again, releaseAgain := mustGet(t, cache, test.older())
+			defer releaseAgain()
+			if again != client {
+				t.Error("got another Client")
+			}
+			wantOpen(t, "the Client", client, true)
+			if got, want := api.lastHeader().Get("Authorization"), "Bearer good"; got != want {
+				t.Errorf("got Authorization %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+func TestCacheAfterPanic(t *testing.T) {
+	api := newAPIServer(t)
+	cache := &connect.Cache{Options: func(*corev1.Secret) *connect.Options { panic("by the caller") }}
+	defer cache.Close()
+	secret := cacheSecret(t, "a", 10, build(t, api, kubeconfig.Route{}))
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		_, _, _ = cache.Get(secret)
+	}()
+	cache.Options = func(*corev1.Secret) *connect.Options { return &connect.Options{Dialer: api.dialer()} }
+	client, release := mustGet(t, cache, secret)
+	release()
+	cache.Forget("ns", "a")
+	wantOpen(t, "nobody uses it", client, false)
+}
+
+func TestCacheGetDuringClose(t *testing.T) {
+	api := newAPIServer(t)
+	entered, proceed := make(chan struct{}), make(chan struct{})
+	cache := &connect.Cache{Options: func(*corev1.Secret) *connect.Options {
+		close(entered)
+		<-proceed
+		return &connect.Options{Dialer: api.dialer()}
+	}}
+	secret := cacheSecret(t, "a", 10, build(t, api, kubeconfig.Route{}))
+	got := make(chan error)
+	go func() {
+		_, _, err := cache.Get(secret)
+		got <- err
+	}()
+	<-entered
+	closed := make(chan error)
+	go func() { closed <- cache.Close() }()
+	empty := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"}}
+	for begun := false; !begun; { // Close itself waits for Options
+		_, _, err := cache.Get(empty)
+		begun = errors.Is(err, net.ErrClosed)
+	}
+	close(proceed)
+	if err := <-got; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("got %v, want net.ErrClosed", err)
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
 }
 
 func TestCacheSecretMadeAgain(t *testing.T) {

@@ -73,5 +73,5 @@ func ExampleCache() {
 	fmt.Println(reconcile(context.Background(), secret))
 	deleted(secret)
 	// Output:
-	// connect: Secret clusters/prod-kubeconfig: has no key "value"
+	// kubeconfig: Secret clusters/prod-kubeconfig: has no key "value"
 }

@@ -53,7 +53,7 @@ func (s *secretSource) Read(ctx context.Context) (*clientcmdapi.Config, error) {
 	if err != nil {
 		return nil, s.error(err)
 	}
-	return s.parse(secret)
+	return kubeconfig.FromSecret(secret)
 }
 
 // Watch lists and watches the Secret until ctx ends.
@@ -191,28 +191,7 @@ func (w *secretWatch) report(secret *corev1.Secret) {
 		w.use(nil, w.error(apierrors.NewNotFound(corev1.Resource("secrets"), w.name)))
 		return
 	}
-	w.use(w.parse(secret))
-}
-
-func (s *secretSource) parse(secret *corev1.Secret) (*clientcmdapi.Config, error) {
-	config, err := parseSecret(secret)
-	if err != nil {
-		return nil, s.error(err)
-	}
-	return config, nil
-}
-
-// parseSecret returns the kubeconfig of a Secret, as Cluster API keeps it.
-func parseSecret(secret *corev1.Secret) (*clientcmdapi.Config, error) {
-	data, ok := secret.Data[kubeconfig.SecretKey]
-	if !ok {
-		return nil, fmt.Errorf("has no key %q", kubeconfig.SecretKey)
-	}
-	config, err := load(data)
-	if err != nil {
-		return nil, fmt.Errorf("key %q: %w", kubeconfig.SecretKey, err)
-	}
-	return config, nil
+	w.use(kubeconfig.FromSecret(secret))
 }
 
 func (s *secretSource) error(err error) error {

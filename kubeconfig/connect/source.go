@@ -3,7 +3,6 @@ package connect
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"hash"
 	"maps"
@@ -29,23 +28,6 @@ type Source interface {
 	// stays in use. The calls of use come one after the other. It may be called
 	// with the same kubeconfig again, and only reads it.
 	Watch(ctx context.Context, use func(*clientcmdapi.Config, error))
-}
-
-// errNotKubeconfig takes the place of clientcmd's errors, which quote what they
-// can't read: a password, maybe.
-var errNotKubeconfig = errors.New("is not a kubeconfig")
-
-// load is clientcmd.Load with errors that hold no secret, and without the empty
-// kubeconfig that it makes of nothing.
-func load(data []byte) (*clientcmdapi.Config, error) {
-	if len(data) == 0 {
-		return nil, errors.New("is empty")
-	}
-	config, err := clientcmd.Load(data)
-	if err != nil {
-		return nil, errNotKubeconfig
-	}
-	return config, nil
 }
 
 // fileInterval is how often a file is looked at.
@@ -114,7 +96,7 @@ func (f fileSource) load(h hash.Hash) (*clientcmdapi.Config, error) {
 		return nil, err
 	}
 	hashRead(h, data, nil)
-	config, err := load(data)
+	config, err := entry.Load(data)
 	if err != nil {
 		return nil, err
 	}

@@ -13,9 +13,9 @@ import (
 
 // Config is the installation's, and what is known at the moment of the plan.
 type Config struct {
-	Name         string                  // of this provider; "causeway" if empty
+	Name         string                  // this provider's; "causeway" if empty
 	Defaults     Settings                // what annotations do not say
-	KeyAlgorithm kubeconfig.KeyAlgorithm // of the keys that are made; ECDSA P-256 if empty
+	KeyAlgorithm kubeconfig.KeyAlgorithm // for the keys that it makes; ECDSA P-256 if empty
 	Interval     time.Duration           // between probes of a route that is in use; a minute if 0; a sixth of it within the grace period
 
 	Now     time.Time         // required
@@ -65,11 +65,11 @@ type Action struct {
 	// Create, Update or Delete is the write; at most one is set. Update carries the resourceVersion that was read,
 	// Delete is to be done with that and the UID as preconditions.
 	Create, Update, Delete *corev1.Secret
-	// Events are to be told once the write succeeded, or at once where there is none.
+	// Events are to be created once the write succeeded, or at once if the Action has no write.
 	Events []Event
-	// Condition is for the Cluster's status.conditions, so that
-	// availabilityGates can name it; nil if nothing is to be said. It is equal to
-	// Cluster.Condition where nothing changed.
+	// Condition belongs into the Cluster's status.conditions, so that
+	// availabilityGates can name it; nil if nothing is to be said. It equals
+	// Cluster.Condition if nothing changed.
 	Condition *metav1.Condition
 	// After is when to plan again if nothing changes. 0: never.
 	After time.Duration

@@ -19,7 +19,7 @@ const (
 	AnnotationSecondary     = Prefix + "secondary-name"  // Secondary: the Secret's name; <cluster>-proxied if empty; must not end in -kubeconfig
 	AnnotationGrace         = Prefix + "grace-period"    // a Go duration
 	AnnotationProbe         = Prefix + "probe"           // "off": switch without asking; "on"
-	// AnnotationRollback, on a Cluster alone, with any value: the previous route is used for as long as it is there.
+	// AnnotationRollback, only on a Cluster, with any value: the previous route is used for as long as the annotation exists.
 	AnnotationRollback = Prefix + "rollback"
 )
 
@@ -27,9 +27,9 @@ const (
 // watches these, and Cluster API's own labelled ones.
 const LabelRoute = Prefix + "route" // any value
 
-// Keys of a Secret that route-secret names. Further ones are for an https
-// proxy: ca.crt, its CA, is copied into the kubeconfig's extension; tls.crt and
-// tls.key, a client certificate for it, are named there by reference.
+// Keys of a Secret that route-secret names. An https proxy may
+// need more: ca.crt, its CA, is copied into the kubeconfig's extension; tls.crt and
+// tls.key, a client certificate for the proxy, are named there by reference.
 const (
 	KeyUsername = "username"
 	KeyPassword = "password"
@@ -44,6 +44,6 @@ const (
 	AnnotationConditions = Prefix + "conditions"     // JSON, []metav1.Condition
 	DataState            = "causeway-state"          // JSON: the provider's memory
 	DataApplied          = "causeway-applied-route"  // JSON: the route that was accepted last
-	DataOriginal         = "causeway-original-route" // JSON: what was there before the first decoration
+	DataOriginal         = "causeway-original-route" // JSON: the route before the first decoration
 	DataPrevious         = "causeway-previous-route" // JSON: the route before the last switch, for falling and rolling back
 )

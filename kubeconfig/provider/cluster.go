@@ -26,15 +26,15 @@ const Group = controller.Group
 type Cluster struct {
 	Namespace, Name      string
 	UID                  string
-	APIVersion           string // of the owner reference
+	APIVersion           string // for the owner reference
 	Annotations          map[string]string
 	Paused               bool // spec.paused or the annotation
 	Deleting             bool
 	Endpoint             kubeconfig.Endpoint   // zero if not known yet
 	MoreEndpoints        []kubeconfig.Endpoint // the infrastructure object's status.apiEndpoints, beyond Endpoint
 	HasControlPlane      bool                  // spec.controlPlaneRef
-	NamespaceAnnotations map[string]string     // of its Namespace
-	Condition            *metav1.Condition     // its ConditionRoute, as it is; nil if it has none
+	NamespaceAnnotations map[string]string     // its Namespace's
+	Condition            *metav1.Condition     // its ConditionRoute, unchanged; nil without one
 }
 
 // Secrets is what the API server holds for the Cluster. A nil one does not
@@ -48,12 +48,12 @@ type Secrets struct {
 
 // ReadCluster reads a Cluster of cluster.x-k8s.io/v1beta2 or v1beta1, and of
 // its infrastructure object status.apiEndpoints: objects with host and port, or
-// strings. infrastructure may be nil. The Namespace's annotations are for the
-// caller to add. Both objects are only read.
+// strings. infrastructure may be nil. The caller adds the
+// Namespace's annotations. Both objects are only read.
 //
 // An endpoint that can't be used is an error, such as one whose host has a
-// scheme: Cluster API makes a URL of it that leads nowhere. The Cluster
-// returned along with it has what could be read.
+// scheme: the URL that Cluster API makes of it reaches no server. The Cluster
+// returned with the error has the fields that could be read.
 func ReadCluster(cluster, infrastructure *unstructured.Unstructured) (Cluster, error) {
 	if cluster == nil || cluster.GroupVersionKind().Group != Group || cluster.GetKind() != "Cluster" {
 		return Cluster{}, errors.New("provider: want a Cluster of " + Group)

@@ -10,8 +10,8 @@ import (
 )
 
 // ConditionRoute is the type of Action.Condition, and of the one in a Secret's
-// [AnnotationConditions]: whether the configured route is in use, and leads to
-// the API server. It is Unknown where nothing was probed.
+// [AnnotationConditions]: whether the configured route is in use, and reaches
+// the API server. It is Unknown if nothing was probed.
 const ConditionRoute = "RouteReady"
 
 // Reasons of the condition, and of Events. Where a probe failed, the reason is
@@ -25,7 +25,7 @@ const (
 	ReasonInvalidSettings = "InvalidSettings"    // an annotation, or the Secret that route-secret names
 	ReasonManagedByOther  = "ManagedByOther"     // the Secret has another's AnnotationManager
 	ReasonNotOurs         = "NotOurs"            // the Secret is a user's
-	ReasonNoEndpoint      = "WaitingForEndpoint" // the Cluster has none yet
+	ReasonNoEndpoint      = "WaitingForEndpoint" // the Cluster has no endpoint yet
 	ReasonNoSecret        = "WaitingForSecret"   // the control plane makes it
 	ReasonNoCA            = "CAMissing"          // there is no <cluster>-ca, or no key in it, to make credentials with
 	ReasonCorrupted       = "Corrupted"          // the kubeconfig can't be read
@@ -43,7 +43,7 @@ const (
 	ReasonDeleted    = "SecondaryDeleted"
 )
 
-// reasonOf is the phase in the form of a condition's reason.
+// reasonOf returns the phase in the form of a condition's reason.
 func reasonOf(phase probe.Phase) string {
 	switch phase {
 	case probe.PhaseDNS:
@@ -66,11 +66,12 @@ type verdict struct {
 	reason, message string
 }
 
+// notReady returns a condition that is False.
 func notReady(reason, message string) verdict {
 	return verdict{metav1.ConditionFalse, reason, message}
 }
 
-// probeVerdict is what a probe says.
+// probeVerdict turns the result of a probe into a condition.
 func probeVerdict(r Result) verdict {
 	step := r.Report.Failed()
 	switch {
@@ -86,8 +87,9 @@ func probeVerdict(r Result) verdict {
 	return verdict{metav1.ConditionFalse, reasonOf(step.Phase), message}
 }
 
-// newCondition is v as a condition after before, which stays if v says the same:
-// in its own words, since ports and addresses in them may change at each probe.
+// newCondition makes a condition of v. If before says the same, its time stays;
+// so does its message if the two differ only in numbers, since ports and addresses
+// may change at each probe.
 func (p *planner) newCondition(v verdict, before *metav1.Condition) *metav1.Condition {
 	c := &metav1.Condition{
 		Type: ConditionRoute, Status: v.status, Reason: v.reason, Message: v.message,
@@ -105,7 +107,7 @@ func (p *planner) newCondition(v verdict, before *metav1.Condition) *metav1.Cond
 	return c
 }
 
-// withoutNumbers replaces each number by one sign.
+// withoutNumbers replaces each number by one #.
 func withoutNumbers(text string) string {
 	var b strings.Builder
 	digits := false
@@ -123,8 +125,8 @@ func withoutNumbers(text string) string {
 	return b.String()
 }
 
-// setCondition makes v the condition, and an Event of it where it is news: neither the
-// Cluster nor the Secret tells it yet.
+// setCondition makes v the condition. It adds an Event if neither the Cluster nor
+// the Secret has this status and reason yet.
 func (p *planner) setCondition(v verdict) {
 	tells := func(c *metav1.Condition) bool { return c != nil && c.Status == v.status && c.Reason == v.reason }
 	before := p.records.condition

@@ -12,7 +12,7 @@ import (
 )
 
 // createSecret makes the Secret, or says what is missing. A first route is not
-// probed: there is none to lose, and the API server may not be there yet.
+// probed: it replaces no other route, and the API server may not run yet.
 func (p *planner) createSecret() {
 	switch {
 	case p.cluster.Deleting:
@@ -59,8 +59,8 @@ func (p *planner) newSecret(value []byte) *corev1.Secret {
 	}
 }
 
-// buildBase makes a kubeconfig without a route with the key of <cluster>-ca, or
-// says what is missing.
+// buildBase makes a kubeconfig without a route, and signs its credentials with the
+// key of <cluster>-ca. If the key is missing, it says so and returns false.
 func (p *planner) buildBase() bool {
 	cert, key := p.clusterCA()
 	name := p.cluster.Name + "-ca"
@@ -89,8 +89,8 @@ func (p *planner) buildBase() bool {
 	return true
 }
 
-// rebuildKubeconfig replaces a kubeconfig that can't be read by one with the route that
-// was accepted. The control plane would only fail on it, for ever.
+// rebuildKubeconfig replaces a kubeconfig that can't be read with a new one that has
+// the accepted route. The control plane would fail on the old one for ever.
 func (p *planner) rebuildKubeconfig(why error) {
 	created := p.records.Created
 	if !p.buildBase() {
@@ -115,7 +115,7 @@ func (p *planner) rebuildKubeconfig(why error) {
 	p.updateTarget(value)
 }
 
-// faultVerdict is what is to be said of an error.
+// faultVerdict turns an error into a condition.
 func (p *planner) faultVerdict(err error) verdict {
 	var setting *SettingError
 	if errors.As(err, &setting) {

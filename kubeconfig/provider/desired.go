@@ -12,7 +12,7 @@ import (
 	"github.com/causewayproject/causeway/noproxy"
 )
 
-// checkRoute makes the route of the settings and of the Secret that they name.
+// checkRoute makes p.route from the settings and the Secret that they name.
 func (p *planner) checkRoute() error {
 	var err error
 	p.route, err = p.readRoute()
@@ -50,7 +50,7 @@ func (p *planner) readRoute() (kubeconfig.Route, error) {
 	return p.proxyRoute(whole, secret), nil
 }
 
-// proxyRoute is the route by a proxy or the gateway; zero where there is neither.
+// proxyRoute returns the route by a proxy or the gateway; zero if neither is set.
 func (p *planner) proxyRoute(proxy string, secret *corev1.Secret) kubeconfig.Route {
 	s := p.settings
 	user, password := secretText(secret, KeyUsername), secretText(secret, KeyPassword)
@@ -75,7 +75,8 @@ func (p *planner) proxyRoute(proxy string, secret *corev1.Secret) kubeconfig.Rou
 	return route
 }
 
-// proxyTLS names the Secret for what is not to be copied.
+// proxyTLS copies the CA. It refers to the Secret for the client certificate and its
+// key, which must not be copied.
 func (p *planner) proxyTLS(secret *corev1.Secret) *kubeconfig.ProxyTLS {
 	t := &kubeconfig.ProxyTLS{CA: secret.Data["ca.crt"]}
 	if len(secret.Data[corev1.TLSCertKey]) > 0 && len(secret.Data[corev1.TLSPrivateKeyKey]) > 0 {
@@ -88,7 +89,7 @@ func (p *planner) proxyTLS(secret *corev1.Secret) *kubeconfig.ProxyTLS {
 	return t
 }
 
-// secretText leaves out the newline at the end of a file.
+// secretText returns the value without a final newline, which files have.
 func secretText(s *corev1.Secret, key string) string {
 	if s == nil {
 		return ""
@@ -96,8 +97,8 @@ func secretText(s *corev1.Secret, key string) string {
 	return strings.TrimRight(string(s.Data[key]), "\r\n")
 }
 
-// desiredRoute is the route that is configured. The error is of the settings, or of
-// a kubeconfig that can't be merged into.
+// desiredRoute returns the configured route. An error says that the settings are wrong,
+// or that kubeconfig.Merge refuses the kubeconfig.
 func (p *planner) desiredRoute() (route, error) {
 	natural, endpoint := p.naturalServer()
 	bare := p.originalRoute()
@@ -129,7 +130,8 @@ func (p *planner) desiredRoute() (route, error) {
 	return r, nil
 }
 
-// inputsOf names what a route is made of. To merge takes ten times as long.
+// inputsOf returns a hash of everything that a route is made from. A merge takes ten
+// times as long.
 func inputsOf(bare route, s kubeconfig.Spec) string {
 	type tunnel kubeconfig.Tunnel // which prints its password
 	r := s.Route
@@ -137,9 +139,9 @@ func inputsOf(bare route, s kubeconfig.Spec) string {
 		encodeJSON((*tunnel)(r.Tunnel)), encodeJSON(r.Direct), encodeJSON(r.Header), encodeJSON(r.ProxyTLS))
 }
 
-// naturalServer is the server without rewriting, and the Cluster's endpoint if it is
-// made from that. A server that somebody chose stays; one made from an endpoint
-// that moved moves along.
+// naturalServer returns the server without rewriting, and the Cluster's endpoint if
+// the server is made from it. A server that somebody chose stays. A server made from
+// an endpoint changes with that endpoint.
 func (p *planner) naturalServer() (server, endpoint string) {
 	server = p.base.current.Server
 	if p.follows {
@@ -156,7 +158,7 @@ func (p *planner) naturalServer() (server, endpoint string) {
 	return server, p.endpointOf(server)
 }
 
-// endpointOf is the Cluster's endpoint, if the server is made from it.
+// endpointOf returns the Cluster's endpoint if the server is made from it.
 func (p *planner) endpointOf(server string) string {
 	if p.follows || server != p.cluster.serverURL() {
 		return ""
@@ -164,7 +166,7 @@ func (p *planner) endpointOf(server string) string {
 	return p.cluster.Endpoint.String()
 }
 
-// originalRoute is the route before anything was configured.
+// originalRoute returns the route before anything was configured.
 func (p *planner) originalRoute() route {
 	switch {
 	case p.follows:
@@ -177,13 +179,13 @@ func (p *planner) originalRoute() route {
 	return p.base.current
 }
 
-// mergeSpec is what is to be merged; nil if nothing is configured.
+// mergeSpec returns the Spec to merge; nil if nothing is configured.
 func (p *planner) mergeSpec(natural string) (*kubeconfig.Spec, error) {
 	s := p.settings
 	spec := &kubeconfig.Spec{Name: p.cluster.Name, TLSServerName: s.TLSServerName, Route: p.route}
 	server := natural
 	if s.Mode == Rewrite {
-		spec.Endpoint, _ = parseServer(s.Server) // resolve was there
+		spec.Endpoint, _ = parseServer(s.Server) // resolveSettings has checked it
 		server = serverScheme + spec.Endpoint.String()
 		if spec.TLSServerName == "" {
 			spec.TLSServerName = defaultServer
@@ -214,7 +216,7 @@ func (p *planner) mergeSpec(natural string) (*kubeconfig.Spec, error) {
 	return spec, nil
 }
 
-// annotationError names the annotation of a field.
+// annotationError turns the error of a field into one that names the annotation.
 func (p *planner) annotationError(err error) error {
 	var field *kubeconfig.FieldError
 	if !errors.As(err, &field) {

@@ -36,22 +36,22 @@ type route struct {
 	Endpoint string `json:"endpoint,omitempty"`
 }
 
-// sameEntry compares what the entry has.
+// sameEntry compares the fields that the entry has.
 func (r route) sameEntry(o route) bool {
 	return r.Server == o.Server && r.ProxyURL == o.ProxyURL && r.TLSServerName == o.TLSServerName && bytes.Equal(r.Extension, o.Extension)
 }
 
-// equal compares all.
+// equal compares all fields.
 func (r route) equal(o route) bool {
 	return r.sameEntry(o) && r.Natural == o.Natural && r.Endpoint == o.Endpoint
 }
 
-// routeDigest names a route by what the entry has of it.
+// routeDigest returns a hash of the fields that the entry has.
 func routeDigest(r route) string {
 	return hashParts([]byte(r.Server), []byte(r.ProxyURL), []byte(r.TLSServerName), r.Extension)
 }
 
-// withoutUser is the route without its credentials.
+// withoutUser returns the route without its credentials.
 func (r route) withoutUser() route {
 	if u, err := url.Parse(r.ProxyURL); err == nil {
 		u.User = nil
@@ -60,13 +60,13 @@ func (r route) withoutUser() route {
 	return r
 }
 
-// document is a kubeconfig of which the current context's entries are known.
-// It never changes.
+// document is a parsed kubeconfig with its current context's entries. It never
+// changes.
 type document struct {
 	bytes   []byte
 	root    *yaml.Node
 	cluster *yaml.Node // a mapping
-	user    *yaml.Node // nil if there is none
+	user    *yaml.Node // nil if the kubeconfig has no user entry
 	current route
 }
 
@@ -110,7 +110,7 @@ func parseDocument(data []byte) (*document, error) {
 	return d, nil
 }
 
-// scalarText returns the scalar under key, empty if there is none.
+// scalarText returns the scalar under key; empty without one.
 func scalarText(mapping *yaml.Node, key string) string {
 	if n := yamledit.Child(mapping, key); n != nil && n.Kind == yaml.ScalarNode {
 		return n.Value
@@ -118,8 +118,8 @@ func scalarText(mapping *yaml.Node, key string) string {
 	return ""
 }
 
-// namedMapping returns the mapping under key in the entry of that name; nil if there
-// is none.
+// namedMapping returns the mapping under key in the entry of that name; nil without
+// one.
 func namedMapping(mapping *yaml.Node, list, name, key string) *yaml.Node {
 	item, _ := yamledit.Named(yamledit.Child(mapping, list), name)
 	if n := yamledit.Child(item, key); n != nil && n.Kind == yaml.MappingNode {
@@ -128,7 +128,7 @@ func namedMapping(mapping *yaml.Node, list, name, key string) *yaml.Node {
 	return nil
 }
 
-// base64Data returns what a field holds in base64; nil if it holds nothing.
+// base64Data decodes a field; nil if it is empty or not base64.
 func base64Data(mapping *yaml.Node, field string) []byte {
 	decoded, err := base64.StdEncoding.DecodeString(scalarText(mapping, field))
 	if err != nil || len(decoded) == 0 {
@@ -137,8 +137,8 @@ func base64Data(mapping *yaml.Node, field string) []byte {
 	return decoded
 }
 
-// withRoute returns the kubeconfig with the route in place of its own: the same
-// bytes where that is the route already.
+// withRoute returns the kubeconfig with r in place of its own route, and the same
+// bytes if that route is r already.
 func (d *document) withRoute(r route) ([]byte, error) {
 	if d.current.sameEntry(r) {
 		return d.bytes, nil
@@ -172,7 +172,7 @@ func setText(mapping *yaml.Node, key, value string) {
 	}
 }
 
-// setExtension leaves those of others as they are.
+// setExtension leaves other programs' extensions as they are.
 func setExtension(cluster *yaml.Node, value json.RawMessage) error {
 	if len(value) == 0 {
 		yamledit.DropNamed(cluster, fieldExtensions, kubeconfig.ExtensionName)

@@ -13,7 +13,8 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
-// What follows is told of changes, and queues the Clusters that they matter to.
+// The handlers of this file get the changes of objects, and queue the Clusters that
+// depend on them.
 
 func (r *run) clusterChanged(old, new any) {
 	u, ok := controller.Either[*unstructured.Unstructured](old, new)
@@ -28,8 +29,8 @@ func (r *run) clusterChanged(old, new any) {
 	r.queue.Add(controller.NameOf(u))
 }
 
-// sameCluster compares what is kept of a Cluster: its status changes all the
-// time.
+// sameCluster compares the fields that the cache keeps. Other fields of a Cluster's
+// status change all the time.
 func sameCluster(a, b *unstructured.Unstructured) bool {
 	return a.GetUID() == b.GetUID() &&
 		(a.GetDeletionTimestamp() == nil) == (b.GetDeletionTimestamp() == nil) &&

@@ -8,7 +8,8 @@ import (
 
 const maxHoldOff = 24 * time.Hour
 
-// rollBack does what AnnotationRollback asks for, and holds the route then.
+// rollBack switches to the previous route if AnnotationRollback asks for it. It sets
+// hold while that route is in use.
 func (p *planner) rollBack(r route, hold *bool) bool {
 	if _, asked := p.cluster.Annotations[AnnotationRollback]; !asked || !p.managed {
 		return false
@@ -31,7 +32,8 @@ func (p *planner) rollBack(r route, hold *bool) bool {
 	return true
 }
 
-// previousRoute is the previous route. A second Secret's server is that of the first.
+// previousRoute returns the previous route. A secondary Secret takes its server from
+// the first.
 func (p *planner) previousRoute() route {
 	r := *p.records.previous
 	if p.follows {
@@ -40,7 +42,8 @@ func (p *planner) previousRoute() route {
 	return r
 }
 
-// watchGrace watches a new route, and falls back from it.
+// watchGrace checks a new route, and falls back to the previous one if it fails. It
+// returns true if that ends the plan.
 func (p *planner) watchGrace(r route) bool {
 	if p.records.State != StateGrace {
 		return false
@@ -97,7 +100,7 @@ func (p *planner) fallBack(r, previous route, value []byte, result Result) {
 	p.updateTarget(value)
 }
 
-// inHoldOff says whether the route fell back, and is not to be tried now.
+// inHoldOff reports whether the route fell back and must not be tried yet.
 func (p *planner) inHoldOff(desired route) bool {
 	left := p.records.RetryAt.Sub(p.config.Now)
 	if p.records.Failed != routeDigest(desired) || left <= 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
-// handBackAll hands back what there is, one Secret at a time.
+// handBackAll hands back the Secrets, one in each plan.
 func (p *planner) handBackAll() {
 	if p.handBackSecret(p.secrets.Kubeconfig) || p.dropSecondary() || p.cluster.Condition == nil {
 		return
@@ -15,9 +15,10 @@ func (p *planner) handBackAll() {
 	p.setCondition(verdict{metav1.ConditionUnknown, ReasonOff, "the mode is off"})
 }
 
-// handBackSecret takes the provider's own out of the Secret: the route is the one
-// before the first decoration. One that the provider made stays as it is. It
-// returns false where there is nothing to do.
+// handBackSecret removes the provider's keys and annotations from the Secret, and
+// restores the route from before the first decoration. A Secret that the provider
+// made keeps its kubeconfig. It returns false if the provider doesn't manage the
+// Secret.
 func (p *planner) handBackSecret(s *corev1.Secret) bool {
 	if managerOf(s) != p.config.providerName() {
 		return false

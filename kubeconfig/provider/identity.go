@@ -18,15 +18,15 @@ import (
 // their end.
 const halfLife = 4380 * time.Hour
 
-// identity is whom to trust and how to authenticate, where that is not what the
-// kubeconfig says.
+// identity is a CA and how to authenticate, if these have to differ from those in the
+// kubeconfig.
 type identity struct {
 	needed bool
 	ca     []byte // PEM
 	sign   bool   // with new credentials
 }
 
-// clusterCA is <cluster>-ca's certificate and key; empty ones if it has none.
+// clusterCA returns <cluster>-ca's certificate and key; each is empty if missing.
 func (p *planner) clusterCA() (cert, key []byte) {
 	if p.secrets.CA == nil {
 		return nil, nil
@@ -34,13 +34,13 @@ func (p *planner) clusterCA() (cert, key []byte) {
 	return p.secrets.CA.Data[corev1.TLSCertKey], p.secrets.CA.Data[corev1.TLSPrivateKeyKey]
 }
 
-// ownsCredentials says whether the credentials are the provider's to make.
+// ownsCredentials reports whether the provider makes the credentials.
 func (p *planner) ownsCredentials() bool {
 	return p.settings.Mode == Own || p.settings.Mode == Secondary && !p.follows
 }
 
-// identityChange compares the kubeconfig with <cluster>-ca. Certificates beyond that
-// are somebody's, and no difference.
+// identityChange compares the kubeconfig with <cluster>-ca. Further certificates in
+// the kubeconfig were added by somebody and are no difference.
 func (p *planner) identityChange() identity {
 	caPEM, key := p.clusterCA()
 	if p.follows || len(caPEM) == 0 {
@@ -67,7 +67,7 @@ func (p *planner) identityChange() identity {
 	return id
 }
 
-// parseCertificates passes over what is none: that is for others to say.
+// parseCertificates skips blocks that it can't parse. Other code reports them.
 func parseCertificates(data []byte) []*x509.Certificate {
 	var certs []*x509.Certificate
 	for {
@@ -81,7 +81,8 @@ func parseCertificates(data []byte) []*x509.Certificate {
 	}
 }
 
-// findIssuer returns the one that lives longest of those that signed cert.
+// findIssuer returns the certificate that signed cert; of several, the one that
+// expires last.
 func findIssuer(cert *x509.Certificate, ca []*x509.Certificate) *x509.Certificate {
 	var longest *x509.Certificate
 	for _, c := range ca {
@@ -92,8 +93,8 @@ func findIssuer(cert *x509.Certificate, ca []*x509.Certificate) *x509.Certificat
 	return longest
 }
 
-// renewalTime is when the client certificate is to be renewed; zero if it can't be
-// made to live longer, or is not the provider's.
+// renewalTime returns when to renew the client certificate; zero if a new one would
+// not live longer, or if the provider doesn't make it.
 func (p *planner) renewalTime() time.Time {
 	if !p.ownsCredentials() {
 		return time.Time{}
@@ -111,7 +112,7 @@ func (p *planner) renewalTime() time.Time {
 	return cert.NotAfter.Add(-min(halfLife, cert.NotAfter.Sub(cert.NotBefore)/2))
 }
 
-// renewalDue says whether the client certificate is to be renewed now.
+// renewalDue reports whether the client certificate is to be renewed now.
 func (p *planner) renewalDue() bool {
 	at := p.renewalTime()
 	if at.IsZero() {
@@ -129,14 +130,14 @@ func (p *planner) rotationDue() bool {
 	return p.renewalDue() && len(key) > 0
 }
 
-// rotationBlocked says whether it is due, and the key is missing.
+// rotationBlocked reports whether the renewal is due but the CA's key is missing.
 func (p *planner) rotationBlocked() bool {
 	_, key := p.clusterCA()
 	return len(key) == 0 && p.renewalDue()
 }
 
-// replaceIdentity makes the CA, and the credentials if they are not its own, those of
-// <cluster>-ca.
+// replaceIdentity puts <cluster>-ca in place of the CA. If id.sign is set, it signs
+// new credentials with it, too.
 func (p *planner) replaceIdentity(value []byte, id identity) ([]byte, error) {
 	spec := kubeconfig.Spec{Name: p.cluster.Name, CA: id.ca}
 	if id.sign {
@@ -176,7 +177,7 @@ func (p *planner) signCredentials() (kubeconfig.Credentials, error) {
 	return kubeconfig.Credentials{}, errors.New("provider: no credentials were made")
 }
 
-// plainSpec is a kubeconfig without a route.
+// plainSpec returns the Spec of a kubeconfig without a route.
 func (p *planner) plainSpec() kubeconfig.Spec {
 	cert, key := p.clusterCA()
 	return kubeconfig.Spec{

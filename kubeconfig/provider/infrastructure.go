@@ -23,12 +23,12 @@ const (
 	byKind           = "infrastructure kind"
 
 	// infrastructureWait is how long Clusters wait for their infrastructure's
-	// cache, before they are looked at without.
+	// cache before they are reconciled without it.
 	infrastructureWait = 10 * time.Second
 )
 
-// infrastructure watches the kinds of infrastructure objects that Clusters
-// name, each from the first Cluster on that names it.
+// infrastructure watches the kinds of infrastructure objects that Clusters name. The
+// first Cluster that names a kind starts its watch.
 type infrastructure struct {
 	run *run
 	wg  sync.WaitGroup
@@ -39,7 +39,7 @@ type infrastructure struct {
 
 type infrastructureKind struct {
 	synced  chan struct{}     // closed when objects can be read
-	settled chan struct{}     // closed when they can, or were waited for long enough
+	settled chan struct{}     // closed when synced is, or after infrastructureWait
 	objects controller.Caches // readable when synced is closed
 }
 
@@ -59,7 +59,7 @@ func (r reference) String() string {
 	return fmt.Sprintf("%s %s/%s", r.GroupKind, r.namespace, r.name)
 }
 
-// readReference knows apiGroup (v1beta2) and apiVersion (v1beta1).
+// readReference accepts apiGroup (v1beta2) and apiVersion (v1beta1).
 func readReference(u *unstructured.Unstructured) (reference, bool) {
 	value, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "infrastructureRef")
 	m, _ := value.(map[string]any)
@@ -93,8 +93,8 @@ func indexKind(object any) ([]string, error) {
 	return nil, nil
 }
 
-// objectFor returns the Cluster's infrastructure object, nil if there is none; false
-// says that it is not known yet, and that the Cluster will be queued.
+// objectFor returns the Cluster's infrastructure object; nil without one. It returns
+// false while the cache is being filled. The Cluster is queued after that.
 func (i *infrastructure) objectFor(ctx context.Context, cluster *unstructured.Unstructured) (*unstructured.Unstructured, bool) {
 	ref, ok := readReference(cluster)
 	if !ok {
@@ -128,7 +128,8 @@ func (i *infrastructure) ensureKind(ctx context.Context, gk schema.GroupKind) *i
 	return k
 }
 
-// settleKind lets the kind's Clusters be looked at, in time.
+// settleKind queues the kind's Clusters once the cache is filled, or after
+// infrastructureWait.
 func (i *infrastructure) settleKind(ctx context.Context, gk schema.GroupKind, k *infrastructureKind) {
 	timer := time.NewTimer(infrastructureWait)
 	defer timer.Stop()
@@ -186,7 +187,7 @@ func (i *infrastructure) watchKind(ctx context.Context, gk schema.GroupKind, k *
 	}
 }
 
-// findResource asks for the version that the API server prefers.
+// findResource returns the kind's resource in the version that the API server prefers.
 func (i *infrastructure) findResource(ctx context.Context, gk schema.GroupKind) (schema.GroupVersionResource, error) {
 	var group metav1.APIGroup
 	err := i.run.base.Kube.Discovery().RESTClient().Get().AbsPath("/apis/" + gk.Group).Do(ctx).Into(&group)

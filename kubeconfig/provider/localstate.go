@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	maxResults   = 8                // of one Cluster
-	maxReported  = 32               // Events of one Cluster
-	cacheTimeout = 30 * time.Second // with a cache that doesn't show what was written
+	maxResults   = 8                // for each Cluster
+	maxReported  = 32               // Events for each Cluster
+	cacheTimeout = 30 * time.Second // how long to wait until the cache shows a write
 )
 
-// localState is what is known of Clusters beside what the API server holds. It
-// may be lost at any time: at the cost of a few probes.
+// localState is the knowledge about Clusters that the API server doesn't hold. If it
+// is lost, the only cost is a few probes.
 type localState struct {
 	mu       sync.Mutex // guards all below
 	clusters map[types.NamespacedName]*clusterState
-	users    map[types.NamespacedName]map[types.NamespacedName]bool // of a route Secret
+	users    map[types.NamespacedName]map[types.NamespacedName]bool // the Clusters that use a route Secret
 }
 
 type clusterState struct {
@@ -33,15 +33,15 @@ type clusterState struct {
 	running      map[string]bool // keys of the probes that run
 	route        types.NamespacedName
 	lastWrite    *secretWrite
-	seenVersions map[types.NamespacedName]string // the newest resourceVersion of each Secret that the cache has told of
+	seenVersions map[types.NamespacedName]string // each Secret's newest resourceVersion that the cache had
 	condition    *conditionWrite
 	reported     map[string]time.Time // Events
 }
 
-// secretWrite is a write that the cache may not show yet.
+// secretWrite is a write of a Secret that the cache may not show yet.
 type secretWrite struct {
 	secret  types.NamespacedName
-	version string    // the resourceVersion; of a deletion, the one before
+	version string    // the resourceVersion after the write; for a deletion, before it
 	created bool      // by a Create
 	deleted types.UID // by a Delete
 	at      time.Time
@@ -61,8 +61,8 @@ func newLocalState() *localState {
 	}
 }
 
-// trackCluster notes the Cluster, and which route Secret it uses. A Cluster that was
-// made anew is another one.
+// trackCluster records the Cluster and its route Secret. A Cluster with another UID is
+// a new one, and starts without state.
 func (l *localState) trackCluster(key types.NamespacedName, uid string, route types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,7 +122,8 @@ func (l *localState) probeResults(key types.NamespacedName) map[string]Result {
 	return nil
 }
 
-// startProbe reports whether the probe is to be started.
+// startProbe marks the probe as running. It returns false if it runs already, or if
+// the Cluster is gone.
 func (l *localState) startProbe(key types.NamespacedName, probe string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,7 +135,8 @@ func (l *localState) startProbe(key types.NamespacedName, probe string) bool {
 	return true
 }
 
-// finishProbe notes the answer to a probe, unless the Cluster is gone.
+// finishProbe records the result of a probe, unless the Cluster is gone. report is nil
+// if the probe was canceled.
 func (l *localState) finishProbe(key types.NamespacedName, uid, probe string, report *probe.Report, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,7 +164,7 @@ func (l *localState) finishProbe(key types.NamespacedName, uid, probe string, re
 	}
 }
 
-// noteWrite notes a write; its echo is waited for.
+// noteWrite records a write. caughtUp then waits until the cache shows it.
 func (l *localState) noteWrite(key types.NamespacedName, w secretWrite) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -171,7 +173,7 @@ func (l *localState) noteWrite(key types.NamespacedName, w secretWrite) {
 	}
 }
 
-// noteVersion notes that the cache has, or had, a Secret in a version.
+// noteVersion records a version of a Secret that the cache has or had.
 func (l *localState) noteVersion(key, secret types.NamespacedName, version string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,8 +182,7 @@ func (l *localState) noteVersion(key, secret types.NamespacedName, version strin
 	}
 }
 
-// caughtUp reports whether the cache shows what was written last. get reads the
-// cache.
+// caughtUp reports whether the cache shows the last write. get reads the cache.
 func (l *localState) caughtUp(key types.NamespacedName, now time.Time, get func(types.NamespacedName) metav1.Object) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -189,7 +190,7 @@ func (l *localState) caughtUp(key types.NamespacedName, now time.Time, get func(
 	if c == nil || c.lastWrite == nil {
 		return true
 	}
-	// One that was made may be deleted before it was looked for.
+	// A new Secret may be deleted before this looks for it.
 	seen, ok := c.seenVersions[c.lastWrite.secret]
 	shown := ok && c.lastWrite.deleted == "" && !controller.Older(seen, c.lastWrite.version) || c.lastWrite.visibleIn(get(c.lastWrite.secret))
 	if !shown && now.Sub(c.lastWrite.at) < cacheTimeout {
@@ -199,12 +200,12 @@ func (l *localState) caughtUp(key types.NamespacedName, now time.Time, get func(
 	return true
 }
 
-// visibleIn says whether the cache, which holds this (nil for nothing), has seen
-// the write.
+// visibleIn reports whether the cache has seen the write. cached is what the cache
+// holds; nil for nothing.
 func (w *secretWrite) visibleIn(cached metav1.Object) bool {
 	switch {
 	case cached == nil:
-		return !w.created // gone since, or deleted by us
+		return !w.created // deleted since, by us or by another
 	case w.deleted != "":
 		return cached.GetUID() != w.deleted
 	}
@@ -219,7 +220,8 @@ func (l *localState) noteCondition(key types.NamespacedName, c metav1.Condition,
 	}
 }
 
-// conditionAfter returns the one that was written after the version, if there is one.
+// conditionAfter returns the condition if it was written after the version, and nil
+// otherwise.
 func (l *localState) conditionAfter(key types.NamespacedName, version string) *metav1.Condition {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -234,7 +236,7 @@ func (l *localState) conditionAfter(key types.NamespacedName, version string) *m
 	return c.condition.condition.DeepCopy()
 }
 
-// noteEvent reports whether the Event is new.
+// noteEvent records the Event, and reports whether it is new.
 func (l *localState) noteEvent(key types.NamespacedName, event string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,17 +11,16 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
-const timeUnit = time.Second // of what is written
+const timeUnit = time.Second // for the times that are written
 
 // Plan says what is to be done next for a Cluster. It is called again after
-// each Action, and whenever something changed: it looks at what is there, not
-// at what happened. It only reads its arguments, dials nothing and knows no
-// time but config.Now; the keys and certificates that it makes alone are new
-// each time, and take their time from the clock.
+// each Action, and whenever something changed: it looks at the present state, not
+// at what happened. It only reads its arguments, dials nothing, and knows no time but
+// config.Now. The only exceptions are the keys and certificates that it makes: these
+// differ in each call, and take their time from the clock.
 //
-// What is wrong with the configuration or with an object is told by
-// Action.Condition. An error is a mistake of the caller: a Cluster without a name,
-// a Config without Now.
+// Action.Condition tells of a wrong configuration or object. An error is a mistake of
+// the caller: a Cluster without a name, a Config without Now.
 func Plan(cluster Cluster, secrets Secrets, config Config) (Action, error) {
 	switch {
 	case cluster.Name == "" || cluster.Namespace == "":
@@ -40,23 +39,23 @@ func Plan(cluster Cluster, secrets Secrets, config Config) (Action, error) {
 	return p.action, nil
 }
 
-// planner is one Plan.
+// planner is one call of Plan.
 type planner struct {
 	cluster  Cluster
 	secrets  Secrets
 	config   Config
 	settings resolved
-	fault    error            // of the settings, or of the Secret that they name
+	fault    error            // in the settings, or in the Secret that they name
 	route    kubeconfig.Route // the configured one
 
 	target  *corev1.Secret // the Secret to write; nil if it does not exist
-	records records        // what it tells of before
-	managed bool           // it is this provider's to write
+	records records        // the provider's records in the target
+	managed bool           // the target is this provider's
 	shown   RouteState     // for AnnotationPhase; records.State if empty
-	base    *document      // where credentials and the natural server come from
-	follows bool           // base is another Secret's
+	base    *document      // has the credentials and the natural server
+	follows bool           // base is the kubeconfig of another Secret
 
-	inputs string // of the configured route
+	inputs string // the configured route's, see inputsOf
 
 	action Action
 }
@@ -95,7 +94,8 @@ func (p *planner) makePlan() {
 	}
 }
 
-// refuseTarget says why the Secret is not to be touched, if it is not.
+// refuseTarget returns true if the Secret must not be changed, and sets the condition
+// that says why.
 func (p *planner) refuseTarget() bool {
 	name := managerOf(p.target)
 	p.managed = name == p.config.providerName()
@@ -114,8 +114,8 @@ func (p *planner) refuseTarget() bool {
 	return true
 }
 
-// readBase finds the kubeconfig to work on. Without one, it has it made, or
-// says what that takes, and returns false.
+// readBase finds the kubeconfig to work on. Without one it creates the Secret, or says
+// what is missing for that, and returns false.
 func (p *planner) readBase() bool {
 	source := p.target
 	if p.settings.Mode == Secondary && p.secrets.Kubeconfig != nil {
@@ -141,15 +141,15 @@ func (p *planner) readBase() bool {
 	return false
 }
 
-// scheduleAfter asks for the next plan in d, or sooner.
+// scheduleAfter asks for the next plan after d at the latest.
 func (p *planner) scheduleAfter(d time.Duration) {
 	if d = max(d, timeUnit); p.action.After == 0 || d < p.action.After {
 		p.action.After = d
 	}
 }
 
-// updateTarget updates the target, if that changes it. What was asked to be probed
-// can wait.
+// updateTarget updates the target if that changes it. A write comes before the probes
+// that the plan has asked for.
 func (p *planner) updateTarget(value []byte) {
 	s := p.target.DeepCopy()
 	if s.Data == nil {
@@ -163,7 +163,7 @@ func (p *planner) updateTarget(value []byte) {
 	}
 }
 
-// writeRecords writes the records into s, which is new.
+// writeRecords writes the records into s, which must be a copy.
 func (p *planner) writeRecords(s *corev1.Secret) {
 	if p.action.Condition != nil {
 		p.records.condition = p.action.Condition
@@ -175,8 +175,8 @@ func (p *planner) writeRecords(s *corev1.Secret) {
 	p.records.writeTo(s, p.config.providerName(), shown)
 }
 
-// reconcileRoute keeps what was accepted in the Secret, and then leads it to what is
-// configured. Each step that has something to do ends the plan.
+// reconcileRoute keeps the accepted route in the Secret, and then moves on to the
+// configured one. The first step that has something to do ends the plan.
 func (p *planner) reconcileRoute() {
 	restored := p.acceptedRoute()
 	if p.restoreRoute(restored) {
@@ -202,7 +202,8 @@ func (p *planner) reconcileRoute() {
 	p.finishPlan(restored, desired)
 }
 
-// finishPlan has nothing to do but to say how things are.
+// finishPlan runs when the route needs no change: it sets the condition and updates the
+// records.
 func (p *planner) finishPlan(restored, desired route) {
 	switch {
 	case p.action.Condition != nil:
@@ -231,13 +232,15 @@ func (p *planner) finishPlan(restored, desired route) {
 	p.updateTarget(p.target.Data[kubeconfig.SecretKey])
 }
 
-// rollbackActive says that a rollback is in effect.
+// rollbackActive reports whether AnnotationRollback is set and the previous route is in
+// use.
 func (p *planner) rollbackActive() bool {
 	_, asked := p.cluster.Annotations[AnnotationRollback]
 	return asked && p.records.State == StateRolledBack
 }
 
-// refineVerdict adds to the health of the route in use what else there is to know.
+// refineVerdict replaces a good verdict with more important news: a rollback, or a
+// certificate that can't be renewed.
 func (p *planner) refineVerdict(v verdict) verdict {
 	_, asked := p.cluster.Annotations[AnnotationRollback]
 	switch {

@@ -20,8 +20,8 @@ import (
 
 // Options are those of a Provider. They are read by [New], once.
 type Options struct {
-	// REST leads to the management cluster. Required, unless both clients are
-	// set. Where its QPS is 0, the Provider's clients have 200, and Burst 400;
+	// REST names the management cluster. Required, unless both clients are
+	// set. If its QPS is 0, the Provider's clients have 200, and Burst 400;
 	// the API server's warnings are dropped, unless it has a handler for them.
 	REST *rest.Config
 	// Kubernetes and Dynamic are used instead of REST. It is both or neither.
@@ -72,11 +72,11 @@ type Write string
 
 // The writes.
 const (
-	WriteCreate    Write = "create"    // of a Secret
-	WriteUpdate    Write = "update"    // of a Secret
-	WriteDelete    Write = "delete"    // of a Secret
+	WriteCreate    Write = "create"    // a Secret was created
+	WriteUpdate    Write = "update"    // a Secret was updated
+	WriteDelete    Write = "delete"    // a Secret was deleted
 	WriteEvent     Write = "event"     // an Event was created
-	WriteCondition Write = "condition" // of a Cluster's status
+	WriteCondition Write = "condition" // the condition in a Cluster's status was written
 )
 
 const (

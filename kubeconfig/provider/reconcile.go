@@ -14,8 +14,8 @@ import (
 	"github.com/causewayproject/causeway/internal/controller"
 )
 
-// reconcile plans for one Cluster, and does what the plan says. For each key
-// there is one call at a time.
+// reconcile plans for one Cluster, and does what the plan says. The queue makes one
+// call at a time for each key.
 func (r *run) reconcile(ctx context.Context, key types.NamespacedName) error {
 	u, _ := r.clusters.Get(key.Namespace, key.Name).(*unstructured.Unstructured)
 	if u == nil {
@@ -27,7 +27,7 @@ func (r *run) reconcile(ctx context.Context, key types.NamespacedName) error {
 		return nil // queued again when the cache of its infrastructure is filled
 	}
 	config := r.opts.Config
-	settings, _ := Resolve(cluster, config) // an error is Plan's to tell
+	settings, _ := Resolve(cluster, config) // Plan reports the error
 	route := secretName(settings.RouteSecret)
 	r.state.trackCluster(key, cluster.UID, route)
 	cached := func(name types.NamespacedName) metav1.Object {
@@ -62,7 +62,8 @@ func (r *run) reconcile(ctx context.Context, key types.NamespacedName) error {
 	return err
 }
 
-// readCluster makes a Cluster of what the caches hold; false if that is too early.
+// readCluster makes a Cluster from the caches. It returns false if they are not filled
+// yet.
 func (r *run) readCluster(ctx context.Context, u *unstructured.Unstructured) (Cluster, bool) {
 	infrastructure, ready := r.infrastructure.objectFor(ctx, u)
 	if !ready {
@@ -101,8 +102,8 @@ func secretName(text string) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: name}
 }
 
-// startProbes starts the probes that don't run yet. Each queues its Cluster when it is
-// done: no worker waits for one.
+// startProbes starts the probes that don't run yet. Each queues its Cluster when it
+// ends, so that no worker waits for a probe.
 func (r *run) startProbes(ctx context.Context, cluster Cluster, candidates []Candidate) {
 	key := types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Name}
 	for _, candidate := range candidates {
@@ -115,7 +116,7 @@ func (r *run) startProbes(ctx context.Context, cluster Cluster, candidates []Can
 	}
 }
 
-// runProbe probes once there is room.
+// runProbe waits for a free slot, and probes.
 func (r *run) runProbe(ctx context.Context, cluster Cluster, candidate Candidate) {
 	key := types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Name}
 	select {
@@ -123,7 +124,7 @@ func (r *run) runProbe(ctx context.Context, cluster Cluster, candidate Candidate
 		defer func() { <-r.slots }()
 	case <-ctx.Done():
 	}
-	if ctx.Err() != nil { // of two cases that are ready, select takes either
+	if ctx.Err() != nil { // if both cases are ready, select takes either
 		r.state.finishProbe(key, cluster.UID, candidate.Key, nil, time.Time{})
 		return
 	}
@@ -132,11 +133,11 @@ func (r *run) runProbe(ctx context.Context, cluster Cluster, candidate Candidate
 	began := time.Now()
 	report := r.opts.probeFunc()(limit, cluster, candidate.Config)
 	now := time.Now()
-	if ctx.Err() != nil { // it says nothing of the Cluster
+	if ctx.Err() != nil { // a canceled probe says nothing about the Cluster
 		r.state.finishProbe(key, cluster.UID, candidate.Key, nil, now)
 		return
 	}
-	// First, so that nobody hears of what came of it before.
+	// The hook comes first, so that its caller hears of the probe before its effects.
 	if probed := r.opts.Hooks.Probed; probed != nil {
 		probed(key, now.Sub(began), report)
 	}

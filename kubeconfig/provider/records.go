@@ -23,9 +23,9 @@ const (
 	StateRolledBack RouteState = "RolledBack" // AnnotationRollback: the one before is in use
 )
 
-// secretState is what the provider knows of a Secret from one plan to the next.
+// secretState is what the provider remembers about a Secret between two plans.
 type secretState struct {
-	State   RouteState `json:"phase"`             // of the route that is in use: never StateProbing
+	State   RouteState `json:"phase"`             // the present route's: never StateProbing
 	Since   time.Time  `json:"since,omitzero"`    // StateGrace: when it began
 	Created bool       `json:"created,omitempty"` // the Secret is the provider's own
 	Inputs  string     `json:"inputs,omitempty"`  // what the route in use was made of, if it is the configured one
@@ -42,8 +42,8 @@ type records struct {
 	condition                   *metav1.Condition
 }
 
-// readRecords passes over what it can't read: such a Secret is decorated as
-// though for the first time.
+// readRecords skips records that it can't read: such a Secret is decorated as if for
+// the first time.
 func readRecords(s *corev1.Secret) records {
 	var r records
 	if s == nil {
@@ -71,7 +71,7 @@ func decodeRoute(s *corev1.Secret, key string) *route {
 	return &r
 }
 
-// writeTo puts r into s, which is the caller's own.
+// writeTo puts r into s, which must be the caller's own copy.
 func (r records) writeTo(s *corev1.Secret, manager string, shown RouteState) {
 	if s.Data == nil {
 		s.Data = map[string][]byte{}
@@ -92,7 +92,8 @@ func (r records) writeTo(s *corev1.Secret, manager string, shown RouteState) {
 	}
 }
 
-// removeRecords takes all of the provider's out of s, which is the caller's own.
+// removeRecords removes the provider's keys and annotations from s, which must be the
+// caller's own copy.
 func removeRecords(s *corev1.Secret) {
 	for _, key := range []string{DataState, DataApplied, DataOriginal, DataPrevious} {
 		delete(s.Data, key)
@@ -102,7 +103,7 @@ func removeRecords(s *corev1.Secret) {
 	}
 }
 
-// encodeJSON is for what always has a JSON.
+// encodeJSON returns v as JSON. v must be of a type that always has one.
 func encodeJSON(v any) []byte {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -111,8 +112,8 @@ func encodeJSON(v any) []byte {
 	return text
 }
 
-// hashParts names a route, or whatever else, in data or in memory: where it is
-// kept, the secrets themselves are too.
+// hashParts returns a hash that identifies a route or other data. Its input may be
+// secret: keep the hash only where that secret is kept, too.
 func hashParts(parts ...[]byte) string {
 	h := sha256.New()
 	for _, p := range parts {
@@ -122,7 +123,8 @@ func hashParts(parts ...[]byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// managerOf is who manages the Secret; empty if nobody does.
+// managerOf returns the name of the provider that manages the Secret; empty without
+// one.
 func managerOf(s *corev1.Secret) string {
 	if s == nil {
 		return ""

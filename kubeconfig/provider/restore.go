@@ -8,8 +8,9 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
-// acceptedRoute is the route that was accepted last, on the server that is there:
-// of what others write, the server stays unless it is rewritten.
+// acceptedRoute returns the route that was accepted last, with the present server.
+// Of other programs' changes only the server is kept; it is the natural one if the route
+// rewrites the server.
 func (p *planner) acceptedRoute() route {
 	current := p.base.current
 	current.Endpoint = p.endpointOf(current.Server)
@@ -31,8 +32,8 @@ func (p *planner) withServer(r, current route) route {
 	return r
 }
 
-// restoreRoute writes at once what needs no probe: the accepted route where it was
-// lost, credentials past half of their life, the mark of adoption.
+// restoreRoute writes at once what needs no probe: the accepted route if it was lost,
+// credentials past half of their life, the mark of adoption.
 func (p *planner) restoreRoute(r route) bool {
 	value, err := p.base.withRoute(r)
 	adopt := p.settings.Mode == Own && !p.managed
@@ -61,7 +62,8 @@ func (p *planner) restoreRoute(r route) bool {
 	return true
 }
 
-// acceptRoute makes r the accepted route, and the first one the original.
+// acceptRoute records r as the accepted route. The first call also records the original
+// route.
 func (p *planner) acceptRoute(r route) {
 	if p.records.original == nil && !p.records.Created && !p.follows {
 		original := p.base.current

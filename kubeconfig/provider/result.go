@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// probesPerInterval is how many probes a route gets in an interval, in its grace period
-	// and after a failure.
+	// probesPerInterval is how many probes a route gets in an interval: in its grace
+	// period, and after a failure.
 	probesPerInterval = 6
-	// failureThreshold in a row end a route's grace period, and its condition's
-	// True.
+	// failureThreshold is how many failures in a row make a route fall back within
+	// its grace period, or make its condition False.
 	failureThreshold = 2
 )
 
-// probeResult returns the answer for a kubeconfig, or has it probed. age is how long an
-// answer is good.
+// probeResult returns the result for a kubeconfig. Without a fresh one, it asks for a
+// probe and returns false. age is how long a result is valid.
 func (p *planner) probeResult(key string, age func(Result) time.Duration, value func() ([]byte, error)) (Result, bool) {
 	if r, ok := p.config.Results[key]; ok {
 		if left := r.At.Add(age(r)).Sub(p.config.Now); left > 0 {
@@ -34,7 +34,7 @@ func (p *planner) probeResult(key string, age func(Result) time.Duration, value 
 		return invalidResult(err), true
 	}
 	config, err := clientcmd.Load(text)
-	if err != nil { // which quotes
+	if err != nil { // its text quotes the kubeconfig
 		p.scheduleAfter(p.config.probeInterval())
 		return invalidResult(errNotYAML), true
 	}
@@ -42,14 +42,15 @@ func (p *planner) probeResult(key string, age func(Result) time.Duration, value 
 	return Result{}, false
 }
 
-// invalidResult is the answer for a kubeconfig that is none.
+// invalidResult is the result for a kubeconfig that can't be read.
 func invalidResult(err error) Result {
 	return Result{Failures: failureThreshold, Report: probe.Report{
 		Steps: []probe.Step{{Phase: probe.PhaseConfig, Cause: err.Error(), Err: err}},
 	}}
 }
 
-// resultLifetime is how long an answer is good: one that was bad shorter, at first.
+// resultLifetime returns how long a result is valid. The first failures are valid for
+// a shorter time than a success.
 func (p *planner) resultLifetime(r Result) time.Duration {
 	if r.Report.OK() {
 		return p.config.probeInterval()
@@ -61,7 +62,7 @@ func (p *planner) graceResultLifetime(Result) time.Duration {
 	return p.config.probeInterval() / probesPerInterval
 }
 
-// resultInUse is the answer for what is in the Secret.
+// resultInUse returns the result for the Secret's kubeconfig.
 func (p *planner) resultInUse() (Result, bool) {
 	age := p.resultLifetime
 	if p.records.State == StateGrace {
@@ -71,8 +72,8 @@ func (p *planner) resultInUse() (Result, bool) {
 	return p.probeResult(hashParts(value), age, func() ([]byte, error) { return value, nil })
 }
 
-// routeHealth is what is to be said of the route in use; false if it is being
-// probed. One failure does not make it bad.
+// routeHealth returns the condition of the route in use; false while it is being
+// probed. One failure does not make it False.
 func (p *planner) routeHealth() (verdict, bool) {
 	if p.settings.NoProbe {
 		return verdict{metav1.ConditionUnknown, ReasonNotProbed, "the annotation " + AnnotationProbe + " is off"}, true

@@ -14,8 +14,8 @@ type Mode string
 
 // The modes.
 const (
-	// Auto is Decorate where the Cluster has a controlPlaneRef and Own where it
-	// has none. The default. As an annotation also "auto".
+	// Auto is Decorate if the Cluster has a controlPlaneRef, and Own otherwise. The
+	// default. As an annotation also "auto".
 	Auto Mode = ""
 	// Own: the provider makes the kubeconfig Secret, its credentials included,
 	// and rotates them. One that another made is adopted, its owner and type
@@ -23,7 +23,7 @@ const (
 	Own Mode = "own"
 	// Decorate: the Secret is another's; the provider merges the route into it, after each write of the other.
 	Decorate Mode = "decorate"
-	// Secondary: <cluster>-kubeconfig is left alone, and a second Secret has the route.
+	// Secondary: <cluster>-kubeconfig is not changed, and a second Secret has the route.
 	Secondary Mode = "secondary"
 	// Rewrite is Decorate with server replaced by Settings.Server, which
 	// survives Cluster API's regeneration. The API server's certificate is
@@ -66,12 +66,12 @@ type Settings struct {
 type SettingError struct {
 	// Annotation is its name, which stands for the field of Config.Defaults too.
 	Annotation string
-	// Where is who has it: "Cluster", "Namespace" or "Config.Defaults".
+	// Where says which of "Cluster", "Namespace" and "Config.Defaults" has it.
 	Where string
 	Err   error
 }
 
-// Error names the annotation, who has it, and what is wrong with it.
+// Error names the annotation and where it stands, and says what is wrong with it.
 func (e *SettingError) Error() string {
 	return fmt.Sprintf("provider: %s of the %s: %v", e.Annotation, e.Where, e.Err)
 }
@@ -87,7 +87,7 @@ func Resolve(cluster Cluster, config Config) (Settings, error) {
 	return r.Settings, err
 }
 
-// resolved are Settings, and where they are from.
+// resolved are Settings with their sources.
 type resolved struct {
 	Settings
 	layers   layers
@@ -146,7 +146,7 @@ func (r *resolved) readMode(cluster Cluster) error {
 	return nil
 }
 
-// readRouteSecret leaves out one that is meant for another proxy.
+// readRouteSecret ignores a Secret that is meant for another proxy.
 func (r *resolved) readRouteSecret(Cluster) error {
 	at := r.layers.findLayer(AnnotationRouteSecret)
 	if at == len(r.layers) || at > min(r.layers.findLayer(AnnotationProxyURL), r.layers.findLayer(AnnotationGateway)) && (r.ProxyURL != "" || r.Gateway != "") {
@@ -233,17 +233,17 @@ func (s Settings) asAnnotations() map[string]string {
 	return m
 }
 
-// layers are where settings are from, the nearest first.
+// layers are the sources of settings, the nearest first.
 type layers []layer
 
 type layer struct {
 	where       string
-	namespace   string // of its Secrets; empty if their names tell
+	namespace   string // the one of its Secrets; empty if their names include it
 	annotations map[string]string
 }
 
-// findLayer returns the index of the nearest layer that has the annotation; len(l)
-// if none has.
+// findLayer returns the index of the nearest layer that has the annotation; len(l) if
+// no layer has it.
 func (l layers) findLayer(annotation string) int {
 	for i, layer := range l {
 		if strings.TrimSpace(layer.annotations[annotation]) != "" {

@@ -16,8 +16,8 @@ import (
 
 const maxConditionMsg = 32768
 
-// createEvent creates an Event. version is the resourceVersion that it is about, if
-// any.
+// createEvent creates an Event. version is the resourceVersion that the Event refers
+// to, if any.
 func (r *run) createEvent(ctx context.Context, cluster Cluster, e Event, version string) {
 	key := types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Name}
 	fresh := func(name string, now time.Time) bool { return r.state.noteEvent(key, name, now) }
@@ -33,7 +33,7 @@ func (r *run) createEvent(ctx context.Context, cluster Cluster, e Event, version
 	}
 }
 
-// applyCondition writes the condition to the Cluster's status, unless it is there.
+// applyCondition writes the condition to the Cluster's status, unless it has it already.
 func (r *run) applyCondition(ctx context.Context, cluster Cluster, want *metav1.Condition) error {
 	if want == nil {
 		return nil
@@ -79,7 +79,7 @@ func (r *run) patchStatus(ctx context.Context, cluster Cluster, c metav1.Conditi
 	if err := unstructured.SetNestedSlice(u.Object, []any{entry}, conditionsPath(cluster.APIVersion)...); err != nil {
 		return "", err
 	}
-	// The UID keeps it from a Cluster that was made anew.
+	// With the UID, a Cluster that was created again doesn't get it.
 	u.SetUID(types.UID(cluster.UID))
 	made, err := r.base.Dynamic.Resource(r.clusterGVR).Namespace(cluster.Namespace).
 		ApplyStatus(ctx, cluster.Name, u, metav1.ApplyOptions{FieldManager: r.fieldManager(), Force: true})

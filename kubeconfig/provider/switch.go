@@ -7,13 +7,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// attempt is a kubeconfig that may take the place of the one in use.
+// attempt is a kubeconfig that may replace the present one.
 type attempt struct {
 	route    route
 	identity identity
 }
 
-// attemptValue is the kubeconfig; new credentials are made for it at each call.
+// attemptValue returns the kubeconfig. Each call signs new credentials if it needs
+// them.
 func (p *planner) attemptValue(a attempt) ([]byte, error) {
 	value, err := p.base.withRoute(a.route)
 	if err != nil || !a.identity.needed {
@@ -22,7 +23,7 @@ func (p *planner) attemptValue(a attempt) ([]byte, error) {
 	return p.replaceIdentity(value, a.identity)
 }
 
-// attemptKey names the attempt, whatever credentials are made for it.
+// attemptKey returns a hash of the attempt that doesn't depend on new credentials.
 func (p *planner) attemptKey(a attempt) (string, error) {
 	value, err := p.base.withRoute(a.route)
 	if err != nil || !a.identity.needed {
@@ -31,9 +32,9 @@ func (p *planner) attemptKey(a attempt) (string, error) {
 	return hashParts(value, a.identity.ca, []byte(fmt.Sprint(a.identity.sign))), nil
 }
 
-// listAttempts are the ways to what is configured, the best one first. Where the
-// CA changed too, and the API server does not know of it yet, the route need
-// not wait for it.
+// listAttempts returns what to try for the configured route, the best first. If the
+// CA changed too, but the API server doesn't use the new one yet, the route need not
+// wait for it.
 func (p *planner) listAttempts(r, desired route) []attempt {
 	var all []attempt
 	id := p.identityChange()
@@ -46,8 +47,8 @@ func (p *planner) listAttempts(r, desired route) []attempt {
 	return all
 }
 
-// tryAttempts leads to the configured route and the CA. It returns false if there
-// is nothing to do now.
+// tryAttempts switches to the configured route and CA once their probe has passed. It
+// returns false if nothing is to be done now.
 func (p *planner) tryAttempts(r, desired route) bool {
 	if !desired.sameEntry(r) && p.inHoldOff(desired) {
 		desired = r
@@ -84,7 +85,7 @@ func (p *planner) tryAttempts(r, desired route) bool {
 	return false
 }
 
-// switchTo writes the attempt. result is nil if nothing was asked.
+// switchTo writes the attempt. result is nil if it was not probed.
 func (p *planner) switchTo(r route, a attempt, result *Result) bool {
 	value, err := p.attemptValue(a)
 	if err != nil {
@@ -106,8 +107,8 @@ func (p *planner) switchTo(r route, a attempt, result *Result) bool {
 	return true
 }
 
-// recordSwitch keeps the route r before desired. One that is still on trial is none
-// to go back to.
+// recordSwitch keeps r as the previous route. A route that is still in its grace
+// period does not become the previous one.
 func (p *planner) recordSwitch(r, desired route, probed bool) {
 	if p.records.Failed != routeDigest(desired) {
 		p.records.Failed, p.records.Failures, p.records.RetryAt = "", 0, time.Time{}

@@ -10,14 +10,14 @@ import (
 	"github.com/causewayproject/causeway/internal/controller"
 )
 
-// What follows cuts objects down to what is read of them, before a cache
-// keeps them. It may be called again on what it returned.
+// The functions of this file reduce objects to the fields that are read, before a
+// cache keeps them. A second call on the result changes nothing.
 
 const caSuffix = "-ca"
 
-// transformSecret keeps the data of a kubeconfig, of a CA, and of what the
-// provider wrote. Secrets are written back: all but managedFields has to stay
-// on these. (The API server keeps managedFields that an update leaves out.)
+// transformSecret keeps the data of a kubeconfig, of a CA, and of Secrets that the
+// provider wrote. The provider updates these Secrets, so everything but managedFields
+// has to stay in them. (The API server keeps managedFields that an update leaves out.)
 func transformSecret(object any) (any, error) {
 	secret, ok := object.(*corev1.Secret)
 	if !ok {
@@ -54,7 +54,7 @@ func transformNamespace(object any) (any, error) {
 	}}, nil
 }
 
-// keptFields are the fields of a Cluster that are kept, beside some of metadata.
+// keptFields are kept of a Cluster, beside some of metadata.
 var keptFields = [][]string{
 	{"spec", "paused"},
 	{"spec", "controlPlaneEndpoint"},

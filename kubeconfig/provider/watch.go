@@ -20,7 +20,7 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
-// run is a run of a Provider.
+// run is one run of a Provider.
 type run struct {
 	*Provider
 	clusterGVR schema.GroupVersionResource
@@ -51,7 +51,7 @@ func (p *Provider) newRun(gvr schema.GroupVersionResource) *run {
 	return r
 }
 
-// wait waits for what the run has started; its context has ended.
+// wait waits for everything that the run has started. Its context must have ended.
 func (r *run) wait() {
 	r.queue.ShutDown()
 	r.probes.Wait()

@@ -15,8 +15,8 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
-// applyAction writes what the action says: the Secret, then Events and the condition.
-// A write that fails is planned anew, never repeated.
+// applyAction writes the Secret, then the Events and the condition. After a write that
+// failed the Cluster is planned again; the same write is never repeated.
 func (r *run) applyAction(ctx context.Context, cluster Cluster, action Action) error {
 	version, err := r.writeSecret(ctx, cluster, action)
 	if err != nil {
@@ -32,7 +32,7 @@ const secretKind = "Secret" // in errors
 
 var errUnconditional = errors.New("provider: an Update or Delete without the resourceVersion that was read")
 
-// writeSecret returns the resourceVersion that came of it, empty if nothing was to be
+// writeSecret returns the Secret's new resourceVersion; empty if nothing was to be
 // written.
 func (r *run) writeSecret(ctx context.Context, cluster Cluster, action Action) (string, error) {
 	key := types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Name}
@@ -82,8 +82,8 @@ func (r *run) createSecret(ctx context.Context, cluster Cluster, secret *corev1.
 	return w, nil
 }
 
-// reportUnlabelled tells of a Secret that is there and not in the cache, if that is for
-// want of the label, and not because the cache is late.
+// reportUnlabelled creates an Event if the Secret is not in the cache because it lacks
+// the label, and not because the cache is late.
 func (r *run) reportUnlabelled(ctx context.Context, cluster Cluster, name types.NamespacedName) {
 	secret, err := r.base.Kube.CoreV1().Secrets(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 	if err != nil || secret.Labels[kubeconfig.ClusterNameLabel] == cluster.Name {

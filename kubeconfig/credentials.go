@@ -39,7 +39,7 @@ type Credentials struct {
 	AuthInfo *clientcmdapi.AuthInfo
 }
 
-func (c Credentials) methods() []string {
+func (c Credentials) authMethods() []string {
 	var methods []string
 	for _, way := range []struct {
 		name string
@@ -61,7 +61,7 @@ func (c Credentials) methods() []string {
 // that is reported elsewhere.
 func (c Credentials) authInfo(ca []*x509.Certificate, now time.Time) (*clientcmdapi.AuthInfo, error) {
 	const want = "want one of CAKey, Certificate with Key, Token, AuthInfo"
-	switch methods := c.methods(); {
+	switch methods := c.authMethods(); {
 	case len(methods) == 0:
 		return nil, field.Errorf("Credentials", "%w: none is set; %s", field.ErrRequired, want)
 	case len(methods) > 1:

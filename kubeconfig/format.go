@@ -26,7 +26,7 @@ func (s Spec) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // String returns which methods are set.
 func (c Credentials) String() string {
-	methods := c.methods()
+	methods := c.authMethods()
 	if len(methods) == 0 {
 		return "(none)"
 	}

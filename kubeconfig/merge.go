@@ -150,11 +150,11 @@ func (m *merge) text() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	clusters, err := m.edit("clusters", "cluster", m.current.ClusterName, was, is)
+	clusters, err := m.editEntry("clusters", "cluster", m.current.ClusterName, was, is)
 	if err != nil {
 		return nil, err
 	}
-	users, err := m.edit("users", "user", m.userName, was, is)
+	users, err := m.editEntry("users", "user", m.userName, was, is)
 	if err != nil {
 		return nil, err
 	}
@@ -198,9 +198,9 @@ func encodeEntries(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) (
 	return root, field.Wrap("existing", err)
 }
 
-// edit copies the keys that differ between was and is into an entry of the
+// editEntry copies the keys that differ between was and is into an entry of the
 // document, and reports whether there are any.
-func (m *merge) edit(list, key, name string, was, is *yaml.Node) (bool, error) {
+func (m *merge) editEntry(list, key, name string, was, is *yaml.Node) (bool, error) {
 	entry := func(root *yaml.Node) *yaml.Node {
 		item, _ := yamledit.Named(yamledit.Child(root, list), writtenName)
 		return yamledit.Child(item, key)
@@ -271,4 +271,4 @@ func namesOf(lists ...*yaml.Node) []string {
 // isZero reports whether r says nothing.
 func (r Route) isZero() bool { return !r.Direct && !r.viaProxy() }
 
-func (c Credentials) isZero() bool { return len(c.methods()) == 0 && c.KeyAlgorithm == "" }
+func (c Credentials) isZero() bool { return len(c.authMethods()) == 0 && c.KeyAlgorithm == "" }

@@ -15,11 +15,11 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
 
-// changes are the parts of a cluster entry that setCluster changed.
-type changes struct{ endpoint, ca, route bool }
+// mergeChanges are the parts of a cluster entry that setCluster changed.
+type mergeChanges struct{ endpoint, ca, route bool }
 
-func (m *merge) setCluster() (changes, error) {
-	c := changes{endpoint: m.setServer(), ca: m.setCA()}
+func (m *merge) setCluster() (mergeChanges, error) {
+	c := mergeChanges{endpoint: m.setServer(), ca: m.setCA()}
 	name := m.setServerName()
 	proxy := m.setProxyURL()
 	more, beyond, err := m.setExtension(c.endpoint)
@@ -30,7 +30,7 @@ func (m *merge) setCluster() (changes, error) {
 
 func (m *merge) setServer() bool {
 	e := m.spec.Endpoint
-	if (e == Endpoint{}) || e.canonical() == serverEndpoint(m.cluster.Server) {
+	if (e == Endpoint{}) || e.canonicalEndpoint() == serverEndpoint(m.cluster.Server) {
 		return false
 	}
 	m.cluster.Server = "https://" + e.String()
@@ -51,11 +51,11 @@ func serverEndpoint(server string) Endpoint {
 		}
 		e.Port = port
 	}
-	return e.canonical()
+	return e.canonicalEndpoint()
 }
 
-// canonical is one spelling of several.
-func (e Endpoint) canonical() Endpoint {
+// canonicalEndpoint is one spelling of several.
+func (e Endpoint) canonicalEndpoint() Endpoint {
 	if addr, err := netip.ParseAddr(e.Host); err == nil {
 		e.Host = addr.String()
 	}

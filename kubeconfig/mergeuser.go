@@ -20,7 +20,7 @@ func (m *merge) checkUser(c Credentials) error {
 	if m.user == nil {
 		return field.Errorf(fmt.Sprintf("contexts[%q].user", m.current.Context), "%w for Credentials: there is no user entry to take them", field.ErrRequired)
 	}
-	if len(c.methods()) != 1 || len(c.CAKey) == 0 {
+	if len(c.authMethods()) != 1 || len(c.CAKey) == 0 {
 		_, err := c.authInfo(nil, m.now)
 		return err
 	}

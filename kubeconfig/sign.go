@@ -37,9 +37,9 @@ const (
 	adminLife  = 365 * 24 * time.Hour
 )
 
-// generate returns a new key and its PEM, of the types that Cluster API
+// generateKey returns a new key and its PEM, of the types that Cluster API
 // writes.
-func (a KeyAlgorithm) generate() (crypto.Signer, []byte, error) {
+func (a KeyAlgorithm) generateKey() (crypto.Signer, []byte, error) {
 	switch a {
 	case RSA2048, "":
 		return generateRSA(2048)
@@ -117,7 +117,7 @@ func (c Credentials) signedUser(ca []*x509.Certificate, now time.Time) (*clientc
 	if issuer == nil || err != nil {
 		return nil, err
 	}
-	key, keyPEM, err := c.KeyAlgorithm.generate()
+	key, keyPEM, err := c.KeyAlgorithm.generateKey()
 	if err != nil {
 		return nil, field.Wrap("Credentials.KeyAlgorithm", err)
 	}

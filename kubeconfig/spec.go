@@ -148,9 +148,9 @@ func (s Spec) checkMoreEndpoints() error {
 // moreEndpoints returns what there is to try after first, each once.
 func moreEndpoints(first Endpoint, more []Endpoint) []string {
 	var others []string
-	seen := []Endpoint{first.canonical()}
+	seen := []Endpoint{first.canonicalEndpoint()}
 	for _, e := range more {
-		if one := e.canonical(); !slices.Contains(seen, one) {
+		if one := e.canonicalEndpoint(); !slices.Contains(seen, one) {
 			seen, others = append(seen, one), append(others, e.String())
 		}
 	}

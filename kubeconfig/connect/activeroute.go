@@ -67,8 +67,8 @@ func (g *activeRoute) makeTransport() error {
 	return nil
 }
 
-// enter reports whether a request may begin, which leave ends.
-func (g *activeRoute) enter() bool {
+// beginRequest reports whether a request may begin, which leave ends.
+func (g *activeRoute) beginRequest() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.replaced {
@@ -78,7 +78,7 @@ func (g *activeRoute) enter() bool {
 	return true
 }
 
-func (g *activeRoute) leave() {
+func (g *activeRoute) endRequest() {
 	g.mu.Lock()
 	g.running--
 	replaced := g.replaced
@@ -91,8 +91,8 @@ func (g *activeRoute) leave() {
 	}
 }
 
-// replace lets no more requests in, and closes what has none.
-func (g *activeRoute) replace() {
+// refuseRequests lets no more requests in, and closes what has none.
+func (g *activeRoute) refuseRequests() {
 	g.mu.Lock()
 	g.replaced = true
 	if g.running == 0 {
@@ -102,9 +102,9 @@ func (g *activeRoute) replace() {
 	g.base.CloseIdleConnections()
 }
 
-// linger waits for the requests of a replaced route and closes it: when
+// closeAfterLinger waits for the requests of a replaced route and closes it: when
 // there are none, after limit, or when ctx ends.
-func (g *activeRoute) linger(ctx context.Context, limit time.Duration) {
+func (g *activeRoute) closeAfterLinger(ctx context.Context, limit time.Duration) {
 	t := time.NewTimer(limit)
 	defer t.Stop()
 	select {
@@ -131,25 +131,25 @@ var _ http.RoundTripper = (*clientTransport)(nil)
 
 // RoundTrip sends req to the API server where it is now.
 func (t *clientTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	g := t.client.enter()
+	g := t.client.enterRoute()
 	if g == nil {
 		if req.Body != nil {
 			req.Body.Close()
 		}
 		return nil, errClosed
 	}
-	resp, err := g.rt.RoundTrip(t.client.readdress(req, g))
+	resp, err := g.rt.RoundTrip(t.client.readdressRequest(req, g))
 	if err != nil {
 		err = g.conns.explainError(err) // before leave: that may be what closes them
-		g.leave()
+		g.endRequest()
 		return nil, err
 	}
-	b := &body{ReadCloser: resp.Body, route: g}
+	b := &responseBody{ReadCloser: resp.Body, route: g}
 	switch upgraded, ok := resp.Body.(io.ReadWriteCloser); {
 	case resp.Body == http.NoBody:
-		g.leave()
+		g.endRequest()
 	case ok && resp.StatusCode == http.StatusSwitchingProtocols:
-		resp.Body = &duplex{body: b, Writer: upgraded}
+		resp.Body = &duplexBody{body: b, Writer: upgraded}
 	default:
 		resp.Body = b
 	}
@@ -165,38 +165,38 @@ func (t *clientTransport) WrappedRoundTripper() http.RoundTripper { return t.cli
 
 var _ utilnet.RoundTripperWrapper = (*clientTransport)(nil)
 
-// body is an answer's. Its end is the end of the request.
-type body struct {
+// responseBody is an answer's. Its end is the end of the request.
+type responseBody struct {
 	io.ReadCloser
 	route *activeRoute
 	left  sync.Once
 }
 
-func (b *body) Read(p []byte) (int, error) {
+func (b *responseBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil {
 		if err != io.EOF {
 			err = b.route.conns.explainError(err)
 		}
-		b.left.Do(b.route.leave)
+		b.left.Do(b.route.endRequest)
 	}
 	return n, err
 }
 
-func (b *body) Close() error {
+func (b *responseBody) Close() error {
 	err := b.ReadCloser.Close()
-	b.left.Do(b.route.leave)
+	b.left.Do(b.route.endRequest)
 	return err
 }
 
-// duplex is the body of a connection that was upgraded: it is also written to,
+// duplexBody is the body of a connection that was upgraded: it is also written to,
 // and is in use until it is closed.
-type duplex struct {
-	body *body
+type duplexBody struct {
+	body *responseBody
 	io.Writer
 }
 
-func (d *duplex) Read(p []byte) (int, error) {
+func (d *duplexBody) Read(p []byte) (int, error) {
 	n, err := d.body.ReadCloser.Read(p)
 	if err != nil && err != io.EOF {
 		err = d.body.route.conns.explainError(err)
@@ -204,4 +204,4 @@ func (d *duplex) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (d *duplex) Close() error { return d.body.Close() }
+func (d *duplexBody) Close() error { return d.body.Close() }

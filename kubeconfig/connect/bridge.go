@@ -120,14 +120,14 @@ func (b *bridge) serve(l net.Listener) {
 	_ = b.gateway.ServeConnect(context.Background(), l)
 }
 
-func (b *bridge) lookup(user string) *login {
+func (b *bridge) findLogin(user string) *login {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.logins[user]
 }
 
 func (b *bridge) authenticate(_ context.Context, c gateway.Credentials) (gateway.Identity, error) {
-	p := b.lookup(c.User)
+	p := b.findLogin(c.User)
 	if p == nil || subtle.ConstantTimeCompare([]byte(p.secret), []byte(c.Password)) != 1 {
 		return gateway.Identity{}, gateway.ErrCredentials
 	}
@@ -136,7 +136,7 @@ func (b *bridge) authenticate(_ context.Context, c gateway.Credentials) (gateway
 
 // dial takes a former address of the API server for the one that it has now.
 func (b *bridge) dial(ctx context.Context, r gateway.Request) (net.Conn, error) {
-	p, g := b.lookup(r.Client.Name), b.owner.currentRoute()
+	p, g := b.findLogin(r.Client.Name), b.owner.currentRoute()
 	switch {
 	case p == nil:
 		return nil, errClosed

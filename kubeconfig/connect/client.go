@@ -98,11 +98,11 @@ func New(config *clientcmdapi.Config, opts *Options) (*Client, error) {
 	if opts != nil {
 		c.opts = *opts
 	}
-	settings, err := c.opts.route().ReadSettings(config)
+	settings, err := c.opts.routeOptions().ReadSettings(config)
 	if err != nil {
 		return nil, err
 	}
-	g, err := newActiveRoute(settings, c.opts.route())
+	g, err := newActiveRoute(settings, c.opts.routeOptions())
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func New(config *clientcmdapi.Config, opts *Options) (*Client, error) {
 	if c.opts.Source == nil {
 		close(c.followed)
 	} else {
-		go c.follow(c.bridge.conns.closed)
+		go c.followSource(c.bridge.conns.closed)
 	}
 	return c, nil
 }
@@ -135,7 +135,7 @@ func (c *Client) Config() *rest.Config {
 	return &rest.Config{
 		Host: g.Server.Text, Transport: c.transport,
 		TLSClientConfig: rest.TLSClientConfig{ServerName: g.ServerName},
-		Proxy:           c.bridge.proxy, WrapTransport: c.wrapper(g.ServerName),
+		Proxy:           c.bridge.proxy, WrapTransport: c.transportWrapper(g.ServerName),
 	}
 }
 
@@ -166,18 +166,18 @@ func (c *Client) Close() error {
 // Probe is [probe.Run] by the Client's route and options. The Client's other
 // connections are left alone. After Close it fails with net.ErrClosed.
 func (c *Client) Probe(ctx context.Context) probe.Report {
-	g := c.enter()
+	g := c.enterRoute()
 	if g == nil {
 		g = c.currentRoute() // which dials no more
 	} else {
-		defer g.leave()
+		defer g.endRequest()
 	}
 	return probe.RunRoute(ctx, g.Route, g.credentials, g.conns.dialFunc(g.Dialer))
 }
 
 var errNoServerName = errors.New("connect: exec, attach and port-forward need the TLSClientConfig.ServerName of Client.Config")
 
-// wrapper returns the WrapTransport of a rest.Config handed out for this server
+// transportWrapper returns the WrapTransport of a rest.Config handed out for this server
 // name, for what connects without the transport. client-go's executors and
 // port-forwarders read TLS and credentials from a rest.Config, and a rest.Config
 // with a transport may hold none; but they let its WrapTransport wrap what they
@@ -185,7 +185,7 @@ var errNoServerName = errors.New("connect: exec, attach and port-forward need th
 // It gives a round tripper that has a TLS configuration of its own, made
 // for one rest.Config, the API server's as it is then; the transport, which has
 // it all, it leaves as it is.
-func (c *Client) wrapper(serverName string) transport.WrapperFunc {
+func (c *Client) transportWrapper(serverName string) transport.WrapperFunc {
 	return func(rt http.RoundTripper) http.RoundTripper {
 		holder, ok := rt.(utilnet.TLSClientConfigHolder)
 		if !ok {
@@ -199,7 +199,7 @@ func (c *Client) wrapper(serverName string) transport.WrapperFunc {
 		if own.ServerName == serverName {
 			own.ServerName = g.ServerName
 		}
-		wrapped, err := wrap(g.credentials, own, rt)
+		wrapped, err := wrapTransport(g.credentials, own, rt)
 		if err != nil {
 			return refusal{err}
 		}
@@ -207,8 +207,8 @@ func (c *Client) wrapper(serverName string) transport.WrapperFunc {
 	}
 }
 
-// wrap gives own what the API server's TLS needs, and rt the credentials.
-func wrap(c *route.Credentials, own *tls.Config, rt http.RoundTripper) (http.RoundTripper, error) {
+// wrapTransport gives own what the API server's TLS needs, and rt the credentials.
+func wrapTransport(c *route.Credentials, own *tls.Config, rt http.RoundTripper) (http.RoundTripper, error) {
 	if c.TLS != nil {
 		own.MinVersion = c.TLS.MinVersion
 		own.InsecureSkipVerify = c.TLS.InsecureSkipVerify
@@ -226,7 +226,7 @@ type readdressing struct {
 }
 
 func (r readdressing) RoundTrip(req *http.Request) (*http.Response, error) {
-	return r.rt.RoundTrip(r.client.readdress(req, r.client.currentRoute()))
+	return r.rt.RoundTrip(r.client.readdressRequest(req, r.client.currentRoute()))
 }
 
 // refusal is a round tripper that has only an error.

@@ -79,7 +79,7 @@ func (c *Client) Exec(ctx context.Context, o ExecOptions) error {
 	defer cancel()
 	stop := context.AfterFunc(running, p.close)
 	defer stop()
-	executor, err := c.executor(p, c.podURL(o.Namespace, o.Pod, "exec", o.query()))
+	executor, err := c.newExecutor(p, c.podURL(o.Namespace, o.Pod, "exec", o.queryValues()))
 	if err != nil {
 		return fmt.Errorf("connect: exec: %w", err)
 	}
@@ -103,7 +103,7 @@ func (c *Client) configFor(p *login) *rest.Config {
 	return config
 }
 
-func (c *Client) executor(p *login, u *url.URL) (remotecommand.Executor, error) {
+func (c *Client) newExecutor(p *login, u *url.URL) (remotecommand.Executor, error) {
 	config := c.configFor(p)
 	transport, upgrader, err := spdy.RoundTripperFor(config)
 	if err != nil {
@@ -157,8 +157,8 @@ func checkPod(prefix, namespace, pod string) error {
 	)
 }
 
-// query is that of corev1.PodExecOptions.
-func (o *ExecOptions) query() url.Values {
+// queryValues is that of corev1.PodExecOptions.
+func (o *ExecOptions) queryValues() url.Values {
 	q := url.Values{"command": o.Command}
 	if o.Container != "" {
 		q.Set("container", o.Container)

@@ -14,21 +14,21 @@ var errSourceEnded = errors.New("connect: Options.Source has stopped watching: t
 // currentRoute is the newest one.
 func (c *Client) currentRoute() *activeRoute { return c.newest.Load() }
 
-// enter returns the newest route, in which a request begins; nil once the
+// enterRoute returns the newest route, in which a request begins; nil once the
 // Client is closed.
-func (c *Client) enter() *activeRoute {
+func (c *Client) enterRoute() *activeRoute {
 	for {
 		if c.bridge.conns.isClosed() {
 			return nil
 		}
-		if g := c.currentRoute(); g.enter() {
+		if g := c.currentRoute(); g.beginRequest() {
 			return g
 		}
 	}
 }
 
-// readdress returns req, or what it has to be for the server of g.
-func (c *Client) readdress(req *http.Request, g *activeRoute) *http.Request {
+// readdressRequest returns req, or what it has to be for the server of g.
+func (c *Client) readdressRequest(req *http.Request, g *activeRoute) *http.Request {
 	known := c.known.Load()
 	if len(*known) == 1 {
 		return req
@@ -46,8 +46,8 @@ func (c *Client) isKnownAddress(address string) bool {
 	return false
 }
 
-// follow ends with ctx, or with a Source that does not keep its word.
-func (c *Client) follow(ctx context.Context) {
+// followSource ends with ctx, or with a Source that does not keep its word.
+func (c *Client) followSource(ctx context.Context) {
 	defer close(c.followed)
 	faulty := false
 	c.opts.Source.Watch(ctx, func(config *clientcmdapi.Config, err error) {
@@ -59,34 +59,34 @@ func (c *Client) follow(ctx context.Context) {
 			changed, err = c.useConfig(config)
 		}
 		if err != nil || changed || faulty {
-			c.opts.changed(err)
+			c.opts.reportChange(err)
 		}
 		faulty = err != nil
 	})
 	if ctx.Err() == nil {
-		c.opts.changed(errSourceEnded)
+		c.opts.reportChange(errSourceEnded)
 	}
 }
 
 // useConfig makes an activeRoute of config, and reports whether it is another one than
 // there was.
 func (c *Client) useConfig(config *clientcmdapi.Config) (bool, error) {
-	s, err := c.opts.route().ReadSettings(config)
+	s, err := c.opts.routeOptions().ReadSettings(config)
 	if err != nil {
 		return false, err
 	}
 	if s.Equal(c.currentRoute().Settings) {
 		return false, nil
 	}
-	g, err := newActiveRoute(s, c.opts.route())
+	g, err := newActiveRoute(s, c.opts.routeOptions())
 	if err != nil {
 		return false, err
 	}
-	return c.install(g), nil
+	return c.installRoute(g), nil
 }
 
-// install makes g the newest route, unless the Client is closed.
-func (c *Client) install(g *activeRoute) bool {
+// installRoute makes g the newest route, unless the Client is closed.
+func (c *Client) installRoute(g *activeRoute) bool {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -98,9 +98,9 @@ func (c *Client) install(g *activeRoute) bool {
 	c.known.Store(&known)
 	c.newest.Store(g)
 	c.mu.Unlock()
-	old.replace()
-	limit := c.opts.linger()
-	if !c.bridge.group.Go(func() { old.linger(c.bridge.conns.closed, limit) }) {
+	old.refuseRequests()
+	limit := c.opts.lingerTime()
+	if !c.bridge.group.Go(func() { old.closeAfterLinger(c.bridge.conns.closed, limit) }) {
 		old.close(errClosed)
 	}
 	return true

@@ -57,20 +57,20 @@ type Options struct {
 
 const defaultLinger = 30 * time.Second
 
-func (o *Options) linger() time.Duration {
+func (o *Options) lingerTime() time.Duration {
 	if o.Linger == 0 {
 		return defaultLinger
 	}
 	return o.Linger
 }
 
-func (o *Options) changed(err error) {
+func (o *Options) reportChange(err error) {
 	if o.Changed != nil {
 		o.Changed(err)
 	}
 }
 
-func (o *Options) route() *route.Options {
+func (o *Options) routeOptions() *route.Options {
 	return &route.Options{ProxyTLS: o.ProxyTLS, Dialer: o.Dialer, Forward: o.Forward, ReadSecret: o.ReadSecret}
 }
 

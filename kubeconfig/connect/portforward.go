@@ -71,7 +71,7 @@ func (c *Client) forwardUntil(ctx context.Context, p *login, to PodPort) (*PodCo
 	}
 	done := make(chan result)
 	go func() {
-		conn, err := c.forward(p, to)
+		conn, err := c.forwardPort(p, to)
 		select {
 		case done <- result{conn, err}:
 		case <-ctx.Done():
@@ -89,7 +89,7 @@ func (c *Client) forwardUntil(ctx context.Context, p *login, to PodPort) (*PodCo
 	}
 }
 
-func (c *Client) forward(p *login, to PodPort) (*PodConn, error) {
+func (c *Client) forwardPort(p *login, to PodPort) (*PodConn, error) {
 	d, err := c.forwardDialer(p, to)
 	if err != nil {
 		return nil, err

@@ -51,7 +51,7 @@ var _ Source = (*secretSource)(nil)
 func (s *secretSource) Read(ctx context.Context) (*clientcmdapi.Config, error) {
 	secret, err := s.client.Get(ctx, s.name, metav1.GetOptions{})
 	if err != nil {
-		return nil, s.error(err)
+		return nil, s.wrapError(err)
 	}
 	return kubeconfig.FromSecret(secret)
 }
@@ -69,18 +69,18 @@ func (s *secretSource) Watch(ctx context.Context, use func(*clientcmdapi.Config,
 		}
 		if err != nil && !expired && ctx.Err() == nil {
 			w.reported = nil
-			use(nil, s.error(err))
+			use(nil, s.wrapError(err))
 		}
 		lived := time.Since(began)
 		if expired && resumed || err == nil && lived >= time.Second {
 			continue
 		}
-		wait(ctx, retry.Next(lived))
+		sleepContext(ctx, retry.Next(lived))
 	}
 }
 
-// wait returns after d, or when ctx ends.
-func wait(ctx context.Context, d time.Duration) {
+// sleepContext returns after d, or when ctx ends.
+func sleepContext(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -93,17 +93,17 @@ func wait(ctx context.Context, d time.Duration) {
 type secretWatch struct {
 	*secretSource
 	use      func(*clientcmdapi.Config, error)
-	version  string   // where the watch goes on; empty: with a list
-	reported *content // what the last call of use was about; nil if about none
+	version  string         // where the watch goes on; empty: with a list
+	reported *secretContent // what the last call of use was about; nil if about none
 }
 
-// content is what counts of a Secret: others change labels and owners.
-type content struct {
+// secretContent is what counts of a Secret: others change labels and owners.
+type secretContent struct {
 	there bool
 	data  string
 }
 
-func (w *secretWatch) options() metav1.ListOptions {
+func (w *secretWatch) listOptions() metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, w.name).String()}
 }
 
@@ -114,7 +114,7 @@ func (w *secretWatch) run(ctx context.Context) error {
 			return err
 		}
 	}
-	opts := w.options()
+	opts := w.listOptions()
 	opts.ResourceVersion, opts.AllowWatchBookmarks = w.version, true
 	// The API server ends it then; a connection that is dead without a word is
 	// found out by the transport.
@@ -141,7 +141,7 @@ func (w *secretWatch) run(ctx context.Context) error {
 }
 
 func (w *secretWatch) list(ctx context.Context) error {
-	list, err := w.client.List(ctx, w.options())
+	list, err := w.client.List(ctx, w.listOptions())
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (w *secretWatch) list(ctx context.Context) error {
 			secret = &list.Items[i]
 		}
 	}
-	w.report(secret)
+	w.reportSecret(secret)
 	w.version = list.ResourceVersion
 	return nil
 }
@@ -169,17 +169,17 @@ func (w *secretWatch) handleEvent(event watch.Event) error {
 	case event.Type == watch.Bookmark:
 	case secret.Name != w.name:
 	case event.Type == watch.Deleted:
-		w.report(nil)
+		w.reportSecret(nil)
 	default:
-		w.report(secret)
+		w.reportSecret(secret)
 	}
 	w.version = secret.ResourceVersion
 	return nil
 }
 
-// report passes on what is new.
-func (w *secretWatch) report(secret *corev1.Secret) {
-	now := content{there: secret != nil}
+// reportSecret passes on what is new.
+func (w *secretWatch) reportSecret(secret *corev1.Secret) {
+	now := secretContent{there: secret != nil}
 	if now.there {
 		now.data = string(secret.Data[kubeconfig.SecretKey])
 	}
@@ -188,12 +188,12 @@ func (w *secretWatch) report(secret *corev1.Secret) {
 	}
 	w.reported = &now
 	if !now.there {
-		w.use(nil, w.error(apierrors.NewNotFound(corev1.Resource("secrets"), w.name)))
+		w.use(nil, w.wrapError(apierrors.NewNotFound(corev1.Resource("secrets"), w.name)))
 		return
 	}
 	w.use(kubeconfig.FromSecret(secret))
 }
 
-func (s *secretSource) error(err error) error {
+func (s *secretSource) wrapError(err error) error {
 	return fmt.Errorf("connect: Secret %s: %w", s.name, err)
 }

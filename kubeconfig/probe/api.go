@@ -47,8 +47,8 @@ type errNoCredentials struct{ err error }
 func (e *errNoCredentials) Error() string { return e.err.Error() }
 func (e *errNoCredentials) Unwrap() error { return e.err }
 
-// requests asks who we are, whether the API server is ready, and its version.
-func (p *probing) requests(ctx context.Context) bool {
+// queryAPI asks who we are, whether the API server is ready, and its version.
+func (p *probing) queryAPI(ctx context.Context) bool {
 	base := &http.Transport{
 		DialContext: p.connect, DialTLSContext: p.connect, ForceAttemptHTTP2: p.tls != nil,
 		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
@@ -60,19 +60,19 @@ func (p *probing) requests(ctx context.Context) bool {
 		return p.fail(PhaseAuth, 0, finding{err.Error(), "Correct the user entry of the kubeconfig."}, err)
 	}
 	began := time.Now()
-	review, err := p.ask(ctx, rt, seen, http.MethodPost, pathReview)
-	if !p.authenticated(time.Since(began)+p.pluginRan, review, err) {
+	review, err := p.sendRequest(ctx, rt, seen, http.MethodPost, pathReview)
+	if !p.addAuthStep(time.Since(began)+p.pluginRan, review, err) {
 		return false
 	}
 	began = time.Now()
-	ready, err := p.ask(ctx, rt, seen, http.MethodGet, "readyz")
-	if !p.readiness(time.Since(began), ready, err) {
+	ready, err := p.sendRequest(ctx, rt, seen, http.MethodGet, "readyz")
+	if !p.addReadyzStep(time.Since(began), ready, err) {
 		return false
 	}
-	if a, err := p.ask(ctx, rt, seen, http.MethodGet, "version"); err == nil && a.status == http.StatusOK {
+	if a, err := p.sendRequest(ctx, rt, seen, http.MethodGet, "version"); err == nil && a.status == http.StatusOK {
 		var version struct{ GitVersion string }
 		if json.Unmarshal(a.body, &version) == nil {
-			p.report.Version = printable(version.GitVersion)
+			p.report.Version = printableText(version.GitVersion)
 		}
 	}
 	return true
@@ -89,7 +89,7 @@ func (s *countedRequests) RoundTrip(req *http.Request) (*http.Response, error) {
 	return s.rt.RoundTrip(req)
 }
 
-func (p *probing) ask(ctx context.Context, rt http.RoundTripper, seen *countedRequests, method, path string) (*apiAnswer, error) {
+func (p *probing) sendRequest(ctx context.Context, rt http.RoundTripper, seen *countedRequests, method, path string) (*apiAnswer, error) {
 	if p.pluginErr != nil {
 		return nil, &errNoCredentials{p.pluginErr}
 	}
@@ -150,9 +150,9 @@ func (p *probing) roundTrip(rt http.RoundTripper, req *http.Request) (*http.Resp
 	}
 }
 
-// authenticated adds PhaseAuth. Whatever the API server answers to someone
+// addAuthStep adds PhaseAuth. Whatever the API server answers to someone
 // that it knows will do: it may be too old to say who that is.
-func (p *probing) authenticated(took time.Duration, a *apiAnswer, err error) bool {
+func (p *probing) addAuthStep(took time.Duration, a *apiAnswer, err error) bool {
 	var none *errNoCredentials
 	switch {
 	case errors.As(err, &none):
@@ -163,21 +163,21 @@ func (p *probing) authenticated(took time.Duration, a *apiAnswer, err error) boo
 	case err != nil:
 		return p.fail(PhaseAuth, took, p.requestFinding(err), err)
 	case a.page || a.status/100 == 3:
-		return p.refused(PhaseAuth, took, a, finding{fmt.Sprintf("no API server answers, but a web page (%d)", a.status),
+		return p.failRefused(PhaseAuth, took, a, finding{fmt.Sprintf("no API server answers, but a web page (%d)", a.status),
 			"Correct server in the kubeconfig, path included; a login page or a gateway may be in front of the API server."})
 	case a.status == http.StatusUnauthorized:
-		return p.refused(PhaseAuth, took, a, p.rejectedCredentials())
+		return p.failRefused(PhaseAuth, took, a, p.rejectedCredentials())
 	case a.status == http.StatusTooManyRequests || a.status >= http.StatusBadGateway && a.status <= http.StatusGatewayTimeout:
-		return p.refused(PhaseAuth, took, a, finding{fmt.Sprintf("the API server, or a load balancer before it, answers %d: %s", a.status, a.message()),
+		return p.failRefused(PhaseAuth, took, a, finding{fmt.Sprintf("the API server, or a load balancer before it, answers %d: %s", a.status, a.message()),
 			"Try again; if it stays so, look at the control plane's load and log."})
 	}
-	name := a.reviewed()
-	if !p.user.none() && (name == anonymous || a.status == http.StatusForbidden && strings.Contains(a.message(), `"`+anonymous+`"`)) {
-		return p.refused(PhaseAuth, took, a, p.credentialsLost())
+	name := a.reviewedUser()
+	if !p.user.isEmpty() && (name == anonymous || a.status == http.StatusForbidden && strings.Contains(a.message(), `"`+anonymous+`"`)) {
+		return p.failRefused(PhaseAuth, took, a, p.credentialsLost())
 	}
 	detail := "accepted"
 	switch {
-	case p.user.none():
+	case p.user.isEmpty():
 		detail = "as " + anonymous + ": the kubeconfig has no credentials"
 	case name != "":
 		detail = "as " + name
@@ -192,12 +192,12 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("the answer is %d %s", e.status, http.StatusText(e.status))
 }
 
-func (p *probing) refused(phase Phase, took time.Duration, a *apiAnswer, f finding) bool {
+func (p *probing) failRefused(phase Phase, took time.Duration, a *apiAnswer, f finding) bool {
 	return p.fail(phase, took, f, &statusError{a.status})
 }
 
-// reviewed is the user name of a SelfSubjectReview.
-func (a *apiAnswer) reviewed() string {
+// reviewedUser is the user name of a SelfSubjectReview.
+func (a *apiAnswer) reviewedUser() string {
 	var review struct {
 		Status struct{ UserInfo struct{ Username string } }
 	}
@@ -208,7 +208,7 @@ func (a *apiAnswer) reviewed() string {
 }
 
 func (p *probing) requestFinding(err error) finding {
-	if f, ok := canceled(err); ok {
+	if f, ok := canceledFinding(err); ok {
 		return f
 	}
 	if alert, ok := alertOf(err); ok {
@@ -227,7 +227,7 @@ func (p *probing) requestFinding(err error) finding {
 func (p *probing) rejectedCredentials() finding {
 	const renew = " Get a new kubeconfig."
 	switch u := p.user; {
-	case u.none():
+	case u.isEmpty():
 		return finding{"the API server wants credentials, and the kubeconfig has none", "Add a user to the current context."}
 	case u.token:
 		return finding{"the API server does not accept the token (401): it has expired or was revoked, or is of another cluster",
@@ -252,8 +252,8 @@ func (p *probing) credentialsLost() finding {
 	return f
 }
 
-// readiness adds PhaseReady. A 403 says that we are known, and may not look.
-func (p *probing) readiness(took time.Duration, a *apiAnswer, err error) bool {
+// addReadyzStep adds PhaseReady. A 403 says that we are known, and may not look.
+func (p *probing) addReadyzStep(took time.Duration, a *apiAnswer, err error) bool {
 	if err != nil {
 		return p.fail(PhaseReady, took, p.requestFinding(err), err)
 	}
@@ -268,7 +268,7 @@ func (p *probing) readiness(took time.Duration, a *apiAnswer, err error) bool {
 	case a.status == http.StatusNotFound:
 		step.Detail = "the API server has no /readyz (404)"
 	default:
-		return p.refused(PhaseReady, took, a, notReady(a))
+		return p.failRefused(PhaseReady, took, a, notReady(a))
 	}
 	return p.add(step)
 }

@@ -21,8 +21,8 @@ type finding struct {
 	advice string // sentences in the imperative
 }
 
-// printable keeps what others have sent from breaking a line.
-func printable(s string) string {
+// printableText keeps what others have sent from breaking a line.
+func printableText(s string) string {
 	const most = 600
 	if len(s) > most {
 		s = s[:most] + "..."
@@ -48,7 +48,7 @@ func timedOut(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &t) && t.Timeout()
 }
 
-func canceled(err error) (finding, bool) {
+func canceledFinding(err error) (finding, bool) {
 	switch {
 	case errors.Is(err, route.ErrClosed):
 		return finding{"the client was closed", ""}, true
@@ -90,7 +90,7 @@ func dialFinding(err error, proxied bool, target string) (Phase, finding) {
 		return foreignFinding(err, proxied, target)
 	}
 	phase := dialPhases[e.Phase]
-	if f, ok := canceled(err); ok {
+	if f, ok := canceledFinding(err); ok {
 		return phase, f
 	}
 	who, addr, field := "the API server", e.Addr, "server"
@@ -119,7 +119,7 @@ func foreignFinding(err error, proxied bool, target string) (Phase, finding) {
 		phase = PhaseConnect
 	}
 	var unavailable interface{ Unavailable() bool } // gateway.Unavailable
-	switch f, ok := canceled(err); {
+	switch f, ok := canceledFinding(err); {
 	case ok:
 		return phase, f
 	case errors.As(err, &unavailable) && unavailable.Unavailable():

@@ -108,7 +108,7 @@ func refusalFinding(r *dialer.Refusal, addr string) finding {
 	}
 	switch {
 	case r.StatusCode == http.StatusForbidden || kind == kindForbidden:
-		return forbidden(r, name, addr)
+		return forbiddenFinding(r, name, addr)
 	case r.StatusCode == http.StatusMethodNotAllowed, r.StatusCode == http.StatusNotImplemented,
 		r.StatusCode == http.StatusBadRequest && name == "", r.StatusCode == http.StatusNotFound:
 		return finding{"what answers at proxy-url does not do CONNECT: " + r.Error(),
@@ -118,27 +118,27 @@ func refusalFinding(r *dialer.Refusal, addr string) finding {
 	case r.StatusCode == http.StatusTooManyRequests:
 		return finding{"the proxy takes no more connections: " + r.Error(), "Close some, or have the proxy's limit raised."}
 	}
-	if f, ok := unreached(kind, addr); ok {
+	if f, ok := unreachedFinding(kind, addr); ok {
 		f.cause += ": " + r.Error()
 		return f
 	}
 	if r.StatusCode >= http.StatusBadGateway && r.StatusCode <= http.StatusGatewayTimeout {
 		return finding{fmt.Sprintf("the proxy can't reach %s: %v", addr, r), adviceBehind(addr)}
 	}
-	return finding{r.Error() + page(r.Header), "Ask the proxy's operator, with this answer and the address " + addr + "."}
+	return finding{r.Error() + errorPage(r.Header), "Ask the proxy's operator, with this answer and the address " + addr + "."}
 }
 
 func adviceBehind(addr string) string {
 	return fmt.Sprintf("Check server in the kubeconfig, and from the proxy's host that it resolves and reaches %s.", addr)
 }
 
-func forbidden(r *dialer.Refusal, name, addr string) finding {
+func forbiddenFinding(r *dialer.Refusal, name, addr string) finding {
 	_, port, _ := net.SplitHostPort(addr)
 	if name == "causeway" {
 		return finding{"the tunnel does not allow the connection: " + r.Error(),
 			fmt.Sprintf("Allow %s in the policies of the gateway, the tunnel's server and the agent.", addr)}
 	}
-	f := finding{cause: fmt.Sprintf("the proxy does not allow CONNECT to %s: %v%s", addr, r, page(r.Header))}
+	f := finding{cause: fmt.Sprintf("the proxy does not allow CONNECT to %s: %v%s", addr, r, errorPage(r.Header))}
 	f.advice = fmt.Sprintf("Allow CONNECT to %s in the proxy's rules", addr)
 	if port != "443" {
 		f.advice += fmt.Sprintf("; many allow only port 443 (squid: acl SSL_ports port %s)", port)
@@ -147,16 +147,16 @@ func forbidden(r *dialer.Refusal, name, addr string) finding {
 	return f
 }
 
-// page says that an answer is meant for a browser.
-func page(h http.Header) string {
+// errorPage says that an answer is meant for a browser.
+func errorPage(h http.Header) string {
 	if kind, _, _ := mime.ParseMediaType(h.Get("Content-Type")); kind == "text/html" {
 		return " (with a web page)"
 	}
 	return ""
 }
 
-// unreached is what a proxy says of the way behind it.
-func unreached(kind proxyErrorKind, addr string) (finding, bool) {
+// unreachedFinding is what a proxy says of the way behind it.
+func unreachedFinding(kind proxyErrorKind, addr string) (finding, bool) {
 	host, _, _ := net.SplitHostPort(addr)
 	switch kind {
 	case kindNoName:
@@ -184,18 +184,18 @@ func replyFinding(r dialer.SOCKSReply, addr string) finding {
 		return finding{fmt.Sprintf("the proxy does not allow connections to %s: %v", addr, r),
 			fmt.Sprintf("Allow %s in the proxy's rules.", addr)}
 	case 3:
-		f, _ = unreached(kindNoRoute, addr)
+		f, _ = unreachedFinding(kindNoRoute, addr)
 		f.advice += " If the proxy is a tunnel's gateway: start the tunnel's agent in the cluster."
 	case 4:
-		f, _ = unreached(kindNoRoute, addr)
+		f, _ = unreachedFinding(kindNoRoute, addr)
 		if host, _, _ := net.SplitHostPort(addr); net.ParseIP(host) == nil {
 			f.cause = "the proxy has no route to " + addr + ", or finds no address for its name"
 			f.advice = "Correct the host in server, or mend the proxy's DNS: it is the proxy that resolves this name."
 		}
 	case 5:
-		f, _ = unreached(kindRefused, addr)
+		f, _ = unreachedFinding(kindRefused, addr)
 	case 6:
-		f, _ = unreached(kindTimeout, addr)
+		f, _ = unreachedFinding(kindTimeout, addr)
 	case 7, 8:
 		f.advice = "Use another proxy: this one can't do what is needed."
 		return f

@@ -25,7 +25,7 @@ func handshakeDetail(s tls.ConnectionState, insecure bool) string {
 	}
 	if len(s.PeerCertificates) > 0 {
 		cert := s.PeerCertificates[0]
-		text += fmt.Sprintf(", certificate %q of %q until %s", nameOf(cert), issuerName(cert), day(cert.NotAfter))
+		text += fmt.Sprintf(", certificate %q of %q until %s", nameOf(cert), issuerName(cert), formatDay(cert.NotAfter))
 	}
 	if insecure {
 		text += ", not verified (insecure-skip-tls-verify)"
@@ -48,7 +48,7 @@ func (p *probing) tlsFinding(err error) finding {
 		verify   *tls.CertificateVerificationError
 		invalid  x509.CertificateInvalidError
 	)
-	if f, ok := canceled(err); ok {
+	if f, ok := canceledFinding(err); ok {
 		return f
 	}
 	switch {
@@ -161,9 +161,9 @@ func (p *probing) wrongAuthority(cert *x509.Certificate) finding {
 func notNow(cert *x509.Certificate, what, renew string) finding {
 	now := time.Now()
 	if now.Before(cert.NotBefore) {
-		return finding{what + " is not valid before " + moment(cert.NotBefore) + ", by this machine's clock", "Set this machine's clock right, or the other side's."}
+		return finding{what + " is not valid before " + formatMoment(cert.NotBefore) + ", by this machine's clock", "Set this machine's clock right, or the other side's."}
 	}
-	return finding{what + " expired on " + moment(cert.NotAfter), renew + ", or set this machine's clock right."}
+	return finding{what + " expired on " + formatMoment(cert.NotAfter), renew + ", or set this machine's clock right."}
 }
 
 // alertOf returns the TLS alert (RFC 8446, section 6) with which the other

@@ -125,15 +125,15 @@ func Run(ctx context.Context, config *clientcmdapi.Config) Report {
 	opts := &route.Options{}
 	settings, err := opts.ReadSettings(config)
 	if err != nil {
-		return unusable(config, time.Since(began), err)
+		return unusableReport(config, time.Since(began), err)
 	}
 	r, err := opts.New(settings)
 	if err != nil {
-		return unusable(config, time.Since(began), err)
+		return unusableReport(config, time.Since(began), err)
 	}
 	_, credentials, err := r.Credentials(func(d dialer.Dialer) route.DialFunc { return d.DialContext })
 	if err != nil {
-		return unusable(config, time.Since(began), err)
+		return unusableReport(config, time.Since(began), err)
 	}
 	return RunRoute(ctx, r, credentials, r.Dialer.DialContext)
 }

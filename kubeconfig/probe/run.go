@@ -61,7 +61,7 @@ func newProbing(r *route.Route, credentials *route.Credentials, dial route.DialF
 
 // run goes from phase to phase as long as none fails.
 func (p *probing) run(ctx context.Context) {
-	for _, phase := range []func(context.Context) bool{p.config, p.plugin, p.connection, p.requests} {
+	for _, phase := range []func(context.Context) bool{p.checkConfig, p.checkPlugin, p.checkConnection, p.queryAPI} {
 		if !phase(ctx) {
 			return
 		}
@@ -69,7 +69,7 @@ func (p *probing) run(ctx context.Context) {
 }
 
 func (p *probing) add(s Step) bool {
-	s.Detail, s.Cause, s.Advice = printable(s.Detail), printable(s.Cause), printable(s.Advice)
+	s.Detail, s.Cause, s.Advice = printableText(s.Detail), printableText(s.Cause), printableText(s.Advice)
 	p.report.Steps = append(p.report.Steps, s)
 	return s.Err == nil
 }
@@ -79,8 +79,8 @@ func (p *probing) fail(phase Phase, took time.Duration, f finding, err error) bo
 	return p.add(Step{Phase: phase, Took: took, Cause: f.cause, Advice: f.advice, Err: err})
 }
 
-// config looks at what shows without a connection.
-func (p *probing) config(context.Context) bool {
+// checkConfig looks at what shows without a connection.
+func (p *probing) checkConfig(context.Context) bool {
 	began := time.Now()
 	if err := p.user.check(time.Now()); err != nil {
 		return p.fail(PhaseConfig, time.Since(began), expiredCredentials(err), err)
@@ -88,10 +88,10 @@ func (p *probing) config(context.Context) bool {
 	return p.add(Step{Phase: PhaseConfig, Took: time.Since(began), Detail: p.user.String()})
 }
 
-// plugin runs an exec plugin before anything waits for its certificate, which
+// checkPlugin runs an exec plugin before anything waits for its certificate, which
 // may take a person at a browser. client-go keeps what it gave. That it failed
 // is the matter of PhaseAuth: what comes before is tried without it.
-func (p *probing) plugin(ctx context.Context) bool {
+func (p *probing) checkPlugin(ctx context.Context) bool {
 	if !p.user.exec || p.tls == nil || p.tls.GetClientCertificate == nil {
 		return true
 	}
@@ -113,27 +113,27 @@ func (p *probing) plugin(ctx context.Context) bool {
 	return true
 }
 
-// connection makes the connection.
-func (p *probing) connection(ctx context.Context) bool {
+// checkConnection makes the connection.
+func (p *probing) checkConnection(ctx context.Context) bool {
 	r := newRecorder(p.report.Steps)
 	conn, err := p.dial(r.trace(ctx), "tcp", route.AddressOf(p.server))
 	if err != nil {
 		phase, f := dialFinding(err, p.report.Route != "direct", route.AddressOf(p.server))
-		steps, took := r.failed(phase)
+		steps, took := r.failedSteps(phase)
 		p.report.Steps = steps
 		return p.fail(phase, took, f, err)
 	}
 	p.closeAtEnd(conn)
-	steps, proxied := r.passed(conn)
+	steps, proxied := r.passedSteps(conn)
 	p.report.Steps = steps
 	if !proxied {
 		p.report.Route = "direct" // by a no_proxy list, maybe
 	}
-	return p.secure(ctx, conn)
+	return p.startTLS(ctx, conn)
 }
 
-// secure shakes hands with the API server.
-func (p *probing) secure(ctx context.Context, conn net.Conn) bool {
+// startTLS shakes hands with the API server.
+func (p *probing) startTLS(ctx context.Context, conn net.Conn) bool {
 	if p.tls == nil {
 		p.ready = conn
 		return true
@@ -191,8 +191,8 @@ func (p *probing) close() {
 	}
 }
 
-// unusable is the Report of a kubeconfig that no route can be made of.
-func unusable(config *clientcmdapi.Config, took time.Duration, err error) Report {
+// unusableReport is the Report of a kubeconfig that no route can be made of.
+func unusableReport(config *clientcmdapi.Config, took time.Duration, err error) Report {
 	var r Report
 	if e, entriesErr := entry.FollowContext(config); entriesErr == nil {
 		r.Server, r.Route = e.ServerURL(), "direct"
@@ -201,7 +201,7 @@ func unusable(config *clientcmdapi.Config, took time.Duration, err error) Report
 		}
 	}
 	f := configFinding(err)
-	r.Steps = []Step{{Phase: PhaseConfig, Took: took, Cause: printable(f.cause), Advice: printable(f.advice), Err: err}}
+	r.Steps = []Step{{Phase: PhaseConfig, Took: took, Cause: printableText(f.cause), Advice: printableText(f.advice), Err: err}}
 	return r
 }
 

@@ -70,9 +70,9 @@ func eventDetail(e dialer.Event) string {
 	return ""
 }
 
-// passed returns the steps of a dial that has made conn, and whether a proxy
+// passedSteps returns the steps of a dial that has made conn, and whether a proxy
 // took part in it.
-func (r *recorder) passed(conn net.Conn) (steps []Step, proxied bool) {
+func (r *recorder) passedSteps(conn net.Conn) (steps []Step, proxied bool) {
 	steps = r.finish()
 	if n := len(steps); n == 0 || !PhaseConfig.before(steps[n-1].Phase) { // by a dialer that does not trace
 		steps = append(steps, Step{Phase: PhaseTCP, Took: time.Since(r.began)})
@@ -92,9 +92,9 @@ func (r *recorder) passed(conn net.Conn) (steps []Step, proxied bool) {
 	return steps, r.proxied
 }
 
-// failed returns the steps that passed before phase failed, and how long phase
+// failedSteps returns the steps that passed before phase failed, and how long phase
 // took.
-func (r *recorder) failed(phase Phase) (steps []Step, took time.Duration) {
+func (r *recorder) failedSteps(phase Phase) (steps []Step, took time.Duration) {
 	took = -1
 	var before time.Duration
 	for _, s := range r.finish() {

@@ -45,20 +45,20 @@ func userOf(entry *clientcmdapi.AuthInfo, creds *transport.Config) userFacts {
 	return u
 }
 
-// none reports whether there are no credentials at all.
-func (u userFacts) none() bool { return u.cert == nil && !u.token && !u.basic && u.plugin == "" }
+// isEmpty reports whether there are no credentials at all.
+func (u userFacts) isEmpty() bool { return u.cert == nil && !u.token && !u.basic && u.plugin == "" }
 
 // String says which credentials there are.
 func (u userFacts) String() string {
 	switch {
 	case u.token && !u.expires.IsZero():
-		return "token until " + day(u.expires)
+		return "token until " + formatDay(u.expires)
 	case u.token:
 		return "token"
 	case u.basic:
 		return "user name and password"
 	case u.cert != nil:
-		return fmt.Sprintf("client certificate %q until %s", nameOf(u.cert), day(u.cert.NotAfter))
+		return fmt.Sprintf("client certificate %q until %s", nameOf(u.cert), formatDay(u.cert.NotAfter))
 	case u.exec:
 		return "exec plugin " + u.plugin
 	case u.plugin != "":
@@ -98,9 +98,9 @@ type outdated struct {
 
 func (o *outdated) Error() string {
 	if o.early {
-		return o.what + " is not valid before " + moment(o.at)
+		return o.what + " is not valid before " + formatMoment(o.at)
 	}
-	return o.what + " expired on " + moment(o.at)
+	return o.what + " expired on " + formatMoment(o.at)
 }
 
 // check finds credentials that the API server can't accept.
@@ -152,5 +152,5 @@ func nameOf(cert *x509.Certificate) string {
 	return cert.Subject.String()
 }
 
-func day(t time.Time) string    { return t.UTC().Format(time.DateOnly) }
-func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
+func formatDay(t time.Time) string    { return t.UTC().Format(time.DateOnly) }
+func formatMoment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }

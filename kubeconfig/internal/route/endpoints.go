@@ -40,9 +40,9 @@ func newEndpoints(r *Route, more []string) *endpoints {
 	}
 }
 
-// failover returns a dialer that has dial try the addresses.
-func (e *endpoints) failover(dial DialFunc, first ...dialer.Dialer) dialer.Dialer {
-	f := &dialer.Failover{Dialers: first, Hedge: endpointHedge, Retry: e.retry}
+// newFailover returns a dialer that has dial try the addresses.
+func (e *endpoints) newFailover(dial DialFunc, first ...dialer.Dialer) dialer.Dialer {
+	f := &dialer.Failover{Dialers: first, Hedge: endpointHedge, Retry: e.shouldRetry}
 	for i, address := range e.addresses {
 		f.Dialers = append(f.Dialers, dialer.Func(func(ctx context.Context, network, _ string) (net.Conn, error) {
 			conn, err := dial(ctx, network, address)
@@ -65,7 +65,7 @@ func (e *endpoints) failover(dial DialFunc, first ...dialer.Dialer) dialer.Diale
 // accepts connections and then says nothing is found out by the transport: the
 // one that worked last is asked first.
 func (e *endpoints) withoutHandshake(d dialer.Dialer) dialer.Dialer {
-	return e.failover(d.DialContext, dialer.Func(func(ctx context.Context, network, _ string) (net.Conn, error) {
+	return e.newFailover(d.DialContext, dialer.Func(func(ctx context.Context, network, _ string) (net.Conn, error) {
 		address := e.addresses[e.worked.Load()]
 		conn, err := d.DialContext(ctx, network, address)
 		if err != nil {
@@ -79,8 +79,8 @@ func (e *endpoints) withoutHandshake(d dialer.Dialer) dialer.Dialer {
 // handshake.
 func (e *endpoints) install(t *http.Transport) {
 	dial := t.DialContext
-	t.DialContext = e.failover(dial).DialContext
-	t.DialTLSContext = e.failover(func(ctx context.Context, network, address string) (net.Conn, error) {
+	t.DialContext = e.newFailover(dial).DialContext
+	t.DialTLSContext = e.newFailover(func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
@@ -122,8 +122,8 @@ func (e *endpoints) serverName(address string) string {
 	return host
 }
 
-// retry is not about what has nothing to do with the endpoint.
-func (e *endpoints) retry(err error) bool {
+// shouldRetry is not about what has nothing to do with the endpoint.
+func (e *endpoints) shouldRetry(err error) bool {
 	var de *dialer.Error
 	if !errors.As(err, &de) {
 		return true

@@ -41,8 +41,8 @@ func AddressOf(u *url.URL) string {
 // Host is the server's name or address.
 func (s Server) Host() string { return s.URL.Hostname() }
 
-// serves reports whether u is below the server's URL.
-func (s Server) serves(u *url.URL) bool {
+// servesURL reports whether u is below the server's URL.
+func (s Server) servesURL(u *url.URL) bool {
 	if s.URL.Scheme != u.Scheme || !strings.EqualFold(s.Address, AddressOf(u)) {
 		return false
 	}
@@ -56,11 +56,11 @@ func Forward(req *http.Request, now Server, known []Server) *http.Request {
 	from := now
 	for _, s := range known {
 		// Servers may share a host, as they do behind some front ends.
-		if s.serves(req.URL) && (!from.serves(req.URL) || len(s.URL.Path) > len(from.URL.Path)) {
+		if s.servesURL(req.URL) && (!from.servesURL(req.URL) || len(s.URL.Path) > len(from.URL.Path)) {
 			from = s
 		}
 	}
-	if from.Text == now.Text || !from.serves(req.URL) {
+	if from.Text == now.Text || !from.servesURL(req.URL) {
 		return req
 	}
 	u := *req.URL

@@ -30,8 +30,8 @@ type Credentials struct {
 	// certificates behind it if there are any, and Key its PEM private key.
 	Certificate, Key []byte
 
-	// Token is a bearer token. White space around it is cut off, such as the
-	// newline at the end of a file.
+	// Token is a bearer token. White space around it is cut off, such as a
+	// file's final newline.
 	Token string
 
 	// AuthInfo is a user entry given whole: exec plugins, files, impersonation.

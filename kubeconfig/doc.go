@@ -1,10 +1,10 @@
-// Package kubeconfig makes and changes kubeconfigs that lead to a cluster through
+// Package kubeconfig makes and changes kubeconfigs that reach a cluster through
 // a proxy or a tunnel, and the Secrets in which Cluster API keeps them. It makes
 // no connection: package connect (kubeconfig/connect) does, by the route that is
 // written here, and package probe (kubeconfig/probe) says why none can be made.
 //
 // A [Spec] says where the API server is, how it is verified, who the user is
-// and which [Route] leads there. [Spec.Build] makes the kubeconfig of it, with
+// and by which [Route] it is reached. [Spec.Build] makes the kubeconfig of it, with
 // Cluster API's names and certificate profile; [Secret] puts it where Cluster
 // API and everything beside it looks for it.
 //
@@ -28,7 +28,7 @@
 //		Gateway: "http://127.0.0.1:3128", User: user, Password: password, Cluster: "default/prod",
 //	}},
 //
-// # In a kubeconfig that is there
+// # In an existing kubeconfig
 //
 // [Merge] puts a Spec, or the part of it that is set, into the kubeconfig of
 // another program or person, and loses nothing of theirs; [NeedsRotation] says
@@ -43,14 +43,14 @@
 //		// something to write
 //	}
 //
-// What proxy-url can't say is in an extension of the cluster entry, see
-// [ExtensionName].
+// An extension of the cluster entry holds the settings that proxy-url has no place
+// for, see [ExtensionName].
 //
 // # Security
 //
 // A kubeconfig is a secret, the proxy's password in its proxy-url too. The
 // types of this package print without their secrets, and its errors hold none.
-// What a kubeconfig says is never replaced by something weaker: a proxy-url
+// No setting of a kubeconfig is ever replaced by something weaker: a proxy-url
 // that can't be parsed is an error, not a direct connection, and an empty CA
 // file does not mean the system's roots.
 package kubeconfig

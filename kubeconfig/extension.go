@@ -26,7 +26,7 @@ import (
 //	      secret: {namespace: clusters, name: proxy-client}
 //
 // Everything but apiVersion and kind is optional. Programs that don't know it
-// leave it alone. One that does must not act on half of it: a field that it
+// ignore it. A program that does must not act on half of it: a field that it
 // doesn't know, and another version, are errors.
 const (
 	ExtensionName       = entry.ExtensionName

@@ -26,14 +26,14 @@ import (
 // extensions of others, unknown keys wherever they are, the digits of numbers,
 // the order of keys, and as a rule comments. A text with YAML anchors, with a
 // key twice or with several documents is an error: it does not say one thing.
-// What is written says what client-go would read; a field of a plugin (exec,
+// The result says what client-go would read; a field of a plugin (exec,
 // auth-provider) goes with the plugin.
 //
-// Of s, what is zero leaves what is there, and what is set has to be as Build
+// A zero field of s leaves the kubeconfig as it is. A set one has to be as Build
 // wants it:
 //   - Name is not looked at.
 //   - Endpoint is server, which keeps its path if host and port are the same.
-//   - MoreEndpoints, if nil, leaves those that are there; if empty, removes them.
+//   - MoreEndpoints, if nil, leaves the present ones; if empty, removes them.
 //   - CA replaces certificate-authority and insecure-skip-tls-verify, too. The
 //     same certificates in another order are the same.
 //   - TLSServerName is tls-server-name.
@@ -43,9 +43,9 @@ import (
 //     without which the user could do more than before; only AuthInfo, a user
 //     entry given whole, replaces it, too. With CAKey, an administrator's
 //     certificate that CA has issued and that is valid is kept (see [Rotate]);
-//     a nil CA is then the one that is there.
+//     a nil CA then means the present one.
 //   - Route is taken whole: what it leaves open (NoProxy, Header, ProxyTLS) is
-//     removed, since it was for another proxy. Direct removes proxy-url. A Tunnel
+//     removed, since it belonged to another proxy. Direct removes proxy-url. A Tunnel
 //     also sets server and tls-server-name, as in Build.
 //
 // The cluster entry is changed for each context that uses it: it is one
@@ -74,7 +74,7 @@ type merge struct {
 	existing []byte
 	document *yaml.Node
 	root     *yaml.Node     // its mapping
-	current  *entry.Current // what is there; only read
+	current  *entry.Current // the present entries; only read
 	userName string
 	config   *clientcmdapi.Config
 	cluster  *clientcmdapi.Cluster // what is to be there

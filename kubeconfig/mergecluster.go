@@ -37,7 +37,7 @@ func (m *merge) setServer() bool {
 	return true
 }
 
-// serverEndpoint returns where an https server is; zero if it is none.
+// serverEndpoint returns where an https server is; zero if it is no https URL.
 func serverEndpoint(server string) Endpoint {
 	u, err := url.Parse(server)
 	if err != nil || u.Scheme != "https" || u.User != nil {
@@ -107,8 +107,8 @@ func (m *merge) setProxyURL() bool {
 	return true
 }
 
-// setExtension says whether the endpoints changed, and whether what is about
-// the proxy did. One that can't be read is an error only if it matters.
+// setExtension reports whether the endpoints changed, and whether the proxy's fields
+// did. An extension that can't be read is an error only if it matters.
 func (m *merge) setExtension(moved bool) (more, route bool, err error) {
 	s := m.spec
 	if s.Route.isZero() && s.MoreEndpoints == nil && !moved {
@@ -126,7 +126,7 @@ func (m *merge) setExtension(moved bool) (more, route bool, err error) {
 	switch {
 	case endpoints != nil:
 	case moved && s.Route.Tunnel != nil && s.Endpoint.Host == s.Route.Tunnel.server():
-		// Those that are there are of the server before, and no names of the gateway's.
+		// The present ones belong to the previous server. The gateway doesn't know them.
 	default:
 		for _, text := range was.Endpoints {
 			host, port, _ := entry.ParseEndpoint(text)

@@ -90,8 +90,8 @@ func (m *merge) wantedUser(renew bool) (*clientcmdapi.AuthInfo, error) {
 	return c.signedUser(ca, m.now)
 }
 
-// certificateOf returns the client certificate that user holds and those
-// behind it; nil if there is none with its key.
+// certificateOf returns the client certificate that user holds, with
+// its intermediates; nil without a certificate or its key.
 func certificateOf(user *clientcmdapi.AuthInfo) []*x509.Certificate {
 	chain, err := field.ParseCertificates(user.ClientCertificateData)
 	if err != nil {
@@ -108,7 +108,7 @@ func isAdmin(chain []*x509.Certificate) bool {
 	return len(chain) > 0 && chain[0].Subject.CommonName == adminUser && slices.Contains(chain[0].Subject.Organization, adminGroup)
 }
 
-// issuedBy reports whether the chain leads to one of ca that is valid now. The
+// issuedBy reports whether the chain ends at a certificate of ca that is valid now. The
 // client certificate's own validity is another question.
 func issuedBy(chain, ca []*x509.Certificate, now time.Time) bool {
 	roots, between := x509.NewCertPool(), x509.NewCertPool()

@@ -15,9 +15,9 @@ import (
 //
 // A kubeconfig has no field for a proxy's own CA. kubectl, and every program
 // that uses client-go unchanged, verifies an https proxy with the settings
-// meant for the API server: the proxy's certificate has to lead to Spec.CA,
+// meant for the API server: the proxy's certificate has to be issued by Spec.CA,
 // and to be valid for Spec.TLSServerName where that is set. Append the proxy's
-// CA to Spec.CA for them, and know what that says: whoever holds the proxy's
+// CA to Spec.CA for them, and know what that says: the owner of the proxy's
 // CA can then pose as the API server. If the proxy asks for a client
 // certificate, such programs also show it the one for the API server.
 //
@@ -30,27 +30,27 @@ type Route struct {
 	// kubeconfigs know no socks5h, and their socks5 lets the proxy resolve
 	// names. Both are written as socks5, and both mean that.
 	ProxyURL string
-	// Tunnel leads through a gateway to a cluster that nothing else leads into.
-	// If nil, there is none. It can't be set along with ProxyURL.
+	// Tunnel is a way through a gateway to a cluster that can't be reached otherwise.
+	// If nil, no tunnel is used. It can't be set along with ProxyURL.
 	Tunnel *Tunnel
 	// Direct says that nothing lies between, as the zero Route does, and makes
-	// [Merge] remove a proxy-url that is there: a zero Route leaves it. It can't
+	// [Merge] remove a present proxy-url: a zero Route leaves it. It can't
 	// be set along with ProxyURL or Tunnel.
 	Direct bool
 
-	// What follows is for the proxy or gateway, and an error without one. It is
-	// in the cluster entry's extension ([ExtensionName]): a Client honours it,
-	// other programs don't know it.
+	// The fields below belong to the proxy or gateway, and are an error without one.
+	// They are written to the cluster entry's extension ([ExtensionName]): a Client honours
+	// them, other programs don't know them.
 
-	// NoProxy is a no_proxy list (package noproxy): if the API server's address
-	// is on it, it is reached directly. An item that covers nothing is an
+	// NoProxy is a no_proxy list (package noproxy): an API server whose address
+	// is on it is reached directly. An item that covers nothing is an
 	// error. If empty, nothing is on it.
 	NoProxy string
 	// Header is sent to an http or https proxy along with each CONNECT, such
 	// as Proxy-Authorization with another scheme than Basic, where ProxyURL has
 	// no user. Host and what frames a body can't be set. Values are secret.
 	Header map[string][]string
-	// ProxyTLS is for an https proxy. If nil, the system's roots and no client
+	// ProxyTLS has the TLS settings of an https proxy. If nil, the system's roots and no client
 	// certificate.
 	ProxyTLS *ProxyTLS
 }
@@ -70,7 +70,7 @@ type ProxyTLS struct {
 	CertificateFile, KeyFile string
 	// Secret names a Secret with the client certificate (tls.crt, tls.key), and
 	// a CA (ca.crt) if CA and CAFile are empty. It can't be set along with
-	// files. If nil, there is none. See connect.Options.ReadSecret.
+	// files. If nil, no Secret is read. See connect.Options.ReadSecret.
 	Secret *SecretRef
 }
 

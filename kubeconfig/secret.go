@@ -40,7 +40,7 @@ const (
 // as long as the Secret exists. Where that control plane runs and must keep
 // its hands off, set another type on what is returned ("Opaque").
 //
-// The kubeconfig is written as it is. Files that it names are not read: a
+// The kubeconfig is written unchanged. Files that it names are not read: a
 // consumer in another process will not find them.
 func Secret(name, namespace string, config *clientcmdapi.Config, owner *metav1.OwnerReference) (*corev1.Secret, error) {
 	_, configErr := entry.FollowContext(config)

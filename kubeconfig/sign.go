@@ -102,7 +102,7 @@ func (c Credentials) issuer(ca []*x509.Certificate, now time.Time) (*x509.Certif
 	return issuer, caKey, field.Wrap("Credentials.KeyAlgorithm", c.KeyAlgorithm.check())
 }
 
-// endOf is the end of a certificate that issuer signs now.
+// endOf returns when a certificate expires that issuer signs now.
 func endOf(issuer *x509.Certificate, now time.Time) time.Time {
 	end := now.Add(adminLife)
 	if end.After(issuer.NotAfter) {
@@ -138,7 +138,7 @@ func (c Credentials) signedUser(ca []*x509.Certificate, now time.Time) (*clientc
 }
 
 // issuerOf returns the certificate of key in ca. A CA renewed with the same
-// key is there twice: the one that lives longest is taken.
+// key appears twice: the one that lives longest is taken.
 func issuerOf(ca []*x509.Certificate, key crypto.PublicKey, now time.Time) (*x509.Certificate, error) {
 	var (
 		issuer   *x509.Certificate

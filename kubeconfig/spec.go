@@ -14,7 +14,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Spec says what a kubeconfig must lead to. It is only read: a Spec may be
+// Spec describes the cluster, user and route of a kubeconfig. It is only read: a Spec may be
 // used by several goroutines at once.
 //
 // It prints without its secrets, whatever the verb. A struct of yours that

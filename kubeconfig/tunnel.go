@@ -17,15 +17,15 @@ import (
 //
 // # By server name
 //
-// A gateway's SNI door takes no proxy-url and no credentials: the API server's
-// alone protect it. It is a Route of its own kind, the zero one: the Endpoint is
+// A gateway's SNI door takes no proxy-url and no credentials: only the API
+// server's own protect it. It is a Route of its own kind, the zero one: the Endpoint is
 // the door, and TLSServerName the name by which the gateway's table knows the
 // cluster. The API server's certificate has to carry that name.
 type Tunnel struct {
 	// Gateway is the door's URL, without user info: http, https, socks5 or
 	// socks5h. What Route says of https proxies applies. Required. Without TLS,
-	// whoever sees the traffic sees the Password, though not what goes to the
-	// cluster.
+	// an observer of the traffic sees the Password, though not the data to and from
+	// the cluster.
 	Gateway string
 	// User and Password are the gateway's, such as a ticket
 	// (gateway.Tickets.Issue): short-lived, for one cluster, and revocable.

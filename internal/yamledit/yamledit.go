@@ -1,5 +1,5 @@
-// Package yamledit edits a YAML or JSON text by its nodes. What is not edited
-// keeps its text: unknown keys, the digits of numbers, the order, and comments.
+// Package yamledit edits a YAML or JSON text by its nodes. The other nodes
+// keep their text: unknown keys, the digits of numbers, the order, and comments.
 package yamledit
 
 import (
@@ -131,7 +131,7 @@ func DropChild(mapping *yaml.Node, key string) {
 }
 
 // Named returns the item with that name of a list such as a kubeconfig's, and its
-// index; nil and -1 if there is none.
+// index; nil and -1 without one.
 func Named(list *yaml.Node, name string) (*yaml.Node, int) {
 	if list == nil || list.Kind != yaml.SequenceNode {
 		return nil, -1
@@ -145,7 +145,7 @@ func Named(list *yaml.Node, name string) (*yaml.Node, int) {
 }
 
 // SetNamed sets the value of key in the item of that name, and adds the item, and
-// the list, if there is none.
+// the list, if they are missing.
 func SetNamed(mapping *yaml.Node, list, name, key string, value *yaml.Node) {
 	items := Child(mapping, list)
 	if items == nil || items.Kind != yaml.SequenceNode {

@@ -45,7 +45,8 @@ func newActiveRoute(s *route.Settings, opts *route.Options) (*activeRoute, error
 }
 
 // makeTransport makes a transport of its own: client-go's cache
-// takes none with a Proxy function. Credentials are for what does without it.
+// accepts no Config with a Proxy function. Connections made without the transport use
+// the credentials.
 func (g *activeRoute) makeTransport() error {
 	config, credentials, err := g.Credentials(g.conns.dialFunc)
 	if err != nil {
@@ -91,7 +92,7 @@ func (g *activeRoute) endRequest() {
 	}
 }
 
-// refuseRequests lets no more requests in, and closes what has none.
+// refuseRequests lets no more requests in, and closes a route without requests.
 func (g *activeRoute) refuseRequests() {
 	g.mu.Lock()
 	g.replaced = true
@@ -103,7 +104,7 @@ func (g *activeRoute) refuseRequests() {
 }
 
 // closeAfterLinger waits for the requests of a replaced route and closes it: when
-// there are none, after limit, or when ctx ends.
+// the last one has ended, after limit, or when ctx ends.
 func (g *activeRoute) closeAfterLinger(ctx context.Context, limit time.Duration) {
 	t := time.NewTimer(limit)
 	defer t.Stop()
@@ -122,9 +123,8 @@ func (g *activeRoute) close(cause error) {
 	g.base.CloseIdleConnections()
 }
 
-// clientTransport is the transport of what a Client hands out: it leads to the newest
-// route, and makes what a closed Client's transport returns an error that
-// says so.
+// clientTransport is the transport in everything that a Client returns. It uses the
+// newest route. After Close, its errors say that the Client is closed.
 type clientTransport struct{ client *Client }
 
 var _ http.RoundTripper = (*clientTransport)(nil)
@@ -156,16 +156,16 @@ func (t *clientTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// CloseIdleConnections is there for http.Client.
+// CloseIdleConnections is called by http.Client.
 func (t *clientTransport) CloseIdleConnections() { t.client.currentRoute().base.CloseIdleConnections() }
 
-// WrappedRoundTripper lets client-go and apimachinery find the http.Transport
-// that there is now.
+// WrappedRoundTripper lets client-go and apimachinery find the present
+// http.Transport.
 func (t *clientTransport) WrappedRoundTripper() http.RoundTripper { return t.client.currentRoute().rt }
 
 var _ utilnet.RoundTripperWrapper = (*clientTransport)(nil)
 
-// responseBody is an answer's. Its end is the end of the request.
+// responseBody is the body of an answer. The request ends with it.
 type responseBody struct {
 	io.ReadCloser
 	route *activeRoute

@@ -22,22 +22,22 @@ import (
 // was written to it.
 const lingerTime = 5 * time.Second
 
-// bridge is a CONNECT proxy on loopback that leads to one API server: for what
-// makes connections of its own and takes a proxy, but no dial function. TLS
-// goes through it end to end. It outlives routes, and so do connections
-// through it: who made them can't make them again in silence.
+// bridge is a CONNECT proxy on loopback in front of one API server. Code that makes
+// its own connections, and takes a proxy but no dial function, uses it. TLS goes
+// through it end to end. It outlives routes, and so do its connections: their owner
+// can't replace them unnoticed.
 type bridge struct {
 	owner *Client      // knows the API server; nothing else is dialed
-	conns *connections // of those with the Client's own login
-	group *group.Group // of goroutines that end with the Client
+	conns *connections // with the Client's own login
+	group *group.Group // goroutines that end with the Client
 
 	mu      sync.Mutex        // guards the fields below
 	logins  map[string]*login // by user name; nil once closed
 	client  *login            // that of the rest.Configs handed out
 	issued  int
-	address string // of the listener; empty until it is there
+	address string // the listener's; empty until it listens
 	gateway *gateway.Gateway
-	served  chan struct{} // closed at the end of the gateway's listener
+	served  chan struct{} // closed when the gateway stops serving
 }
 
 // newBridge starts nothing: most Clients need none.
@@ -55,8 +55,8 @@ type login struct {
 	cause  atomic.Pointer[error] // why the last dial failed
 }
 
-// proxy is the Proxy of the rest.Configs handed out. Whoever asks it is about
-// to connect without the transport.
+// proxy is the Proxy of the returned rest.Configs. Only code that connects without the
+// transport calls it.
 func (b *bridge) proxy(*http.Request) (*url.URL, error) { return b.clientURL() }
 
 func (b *bridge) clientURL() (*url.URL, error) {
@@ -116,7 +116,7 @@ func (b *bridge) startLocked() error {
 // serve ends with the gateway, which close closes.
 func (b *bridge) serve(l net.Listener) {
 	defer close(b.served)
-	// A listener that fails is found out by those who connect to it.
+	// If the listener fails, the next connection to it fails.
 	_ = b.gateway.ServeConnect(context.Background(), l)
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // Cache holds the Clients of many clusters, one for each kubeconfig Secret. It
-// is for a controller that looks after hundreds of clusters and reads their
+// suits a controller that looks after hundreds of clusters and reads their
 // Secrets from an informer anyway. The zero value works. It is safe for
 // concurrent use, and must not be copied.
 //
@@ -23,7 +23,7 @@ import (
 //	}
 //	defer release()
 //
-// Get dials nothing, and makes a Client only if there is none yet. Call it in
+// Get dials nothing, and makes a Client only if the Cache has no Client for the Secret yet. Call it in
 // each reconciliation, with the Secret as it is then: if the Secret has changed,
 // the Client takes the new kubeconfig, for all that was ever made of it, as a
 // Client with a [Source] does. A Secret that was deleted and made again (it has
@@ -34,9 +34,9 @@ type Cache struct {
 	// for each Client, by several goroutines at once. If nil, or if it returns
 	// nil, the zero value.
 	Options func(secret *corev1.Secret) *Options
-	// Size is how many Clients are kept. Of those that nobody uses, the one that
-	// was asked for longest ago is closed first. A Client in use is not closed,
-	// so that there are more than Size if more are in use. If zero, 1000.
+	// Size is how many Clients are kept. Of the unused ones, the one whose
+	// last Get is the oldest is closed first. A Client in use is not closed: if more than
+	// Size are in use, all of them are kept. If zero, 1000.
 	Size int
 
 	mu      sync.Mutex // guards the fields below
@@ -67,8 +67,8 @@ type cacheEntry struct {
 // is the Cache's to close. The Secret is only read.
 //
 // If the Secret holds no kubeconfig that can be used, Get returns an error. A
-// Client that the Cache has of it stays with the last good one, for those who
-// use it. A Secret that is older than the newest that Get has seen, by its
+// Client that the Cache already has for the Secret keeps the last good kubeconfig for
+// its users. A Secret that is older than the newest that Get has seen, by its
 // resourceVersion, changes nothing, whatever its UID. If there is no Client yet,
 // it is an error.
 func (c *Cache) Get(secret *corev1.Secret) (client *Client, release func(), err error) {
@@ -154,7 +154,7 @@ func (c *Cache) release(key types.NamespacedName, e *cacheEntry) {
 	case e.users > 0:
 	case e.dropped:
 		unused = append(unused, e)
-	case e.client == nil: // there is nothing to keep, and no Get under way
+	case e.client == nil: // it has no Client to keep, and no Get is under way
 		c.dropLocked(key, e)
 	}
 	unused = append(unused, c.evictLocked()...)

@@ -17,33 +17,34 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Client is a way to one API server: one transport, which all that is made
-// of it shares, and the connections of it. It is safe for concurrent use.
+// Client is a way to one API server. It has one transport, shared by everything that
+// is made from the Client, and that transport's connections. It is safe for concurrent
+// use.
 //
 // # Changes
 //
 // With [Options].Source the Client follows a Secret ([SecretSource]) or a
 // file ([FileSource]). Another kubeconfig there brings another transport and
-// another route, which new requests take from then on, whatever they were made
-// of and when: a rest.Config need not be asked for again. A request for the
+// another route. All new requests take them from then on, those of older clientsets,
+// too: a rest.Config need not be asked for again. A request for the
 // address that the API server had before is sent to the one that it has now, its
 // Host with it, verified by the name that belongs to that. Idle connections of
 // before are closed at once; requests and watches may go on for Linger and are
 // then cut with a reset, after which client-go repeats a GET, and its informers
 // resume. Exec and port-forward, which nobody would resume, go on until they
-// end; those that begin take the new route and address, and the credentials of
-// the moment when their executor or dialer was made.
+// end; new ones take the new route and address, and the credentials of the moment when
+// their executor or dialer was made.
 //
-// What counts is the current context's cluster and user, the files that they
-// name included. A kubeconfig that says the same otherwise changes nothing.
+// The Client compares the current context's cluster and user, and the files that they
+// name. A kubeconfig that differs only in other parts changes nothing.
 //
 // # Exec, attach and port-forward
 //
 // client-go makes connections of its own for them, for which a rest.Config's
 // transport and dial function are not used. They take a proxy, though, and so
 // [Client.Config] names one: a bridge on loopback, started when it is first
-// asked for, with a random password, which leads to the API server by the
-// Client's route and nowhere else. TLS goes through it end to end. So
+// asked for, with a random password. It connects only to the API server, by the
+// Client's route. TLS goes through it end to end. So
 // remotecommand's executors, portforward with its dialers (SPDY, WebSocket, and
 // one with the other to fall back to), Cluster API's etcd dialer and whatever
 // else is made of a rest.Config take the route unchanged.
@@ -68,7 +69,7 @@ type Client struct {
 // The route is config's proxy-url, with what the extension of its cluster says
 // ([kubeconfig.ExtensionName], which [kubeconfig.Spec.Build] writes), and nothing else: no variable of the
 // environment (HTTPS_PROXY, NO_PROXY, KUBECONFIG, KUBERNETES_*) and no file
-// of the home directory has a say. As in client-go, the proxy resolves the
+// in the home directory has a say. As in client-go, the proxy resolves the
 // API server's name, for socks5 too; socks5h, which client-go refuses, is
 // accepted and means the same.
 //
@@ -117,16 +118,16 @@ func New(config *clientcmdapi.Config, opts *Options) (*Client, error) {
 	return c, nil
 }
 
-// Config returns a new rest.Config for the API server. What is made of it
-// (clientsets, dynamic clients, controller-runtime's) shares the Client's one
-// transport and stops working when the Client is closed.
+// Config returns a new rest.Config for the API server. Clients made from it
+// (clientsets, dynamic clients, controller-runtime's) share the Client's one
+// transport and stop working when the Client is closed.
 //
 // The caller may change what is not about the connection: QPS, Burst,
 // UserAgent, content types, Timeout, Impersonate; and wrap the transport, by
 // the method Wrap. Credentials and TLS are in the transport: the rest.Config
 // holds none, and client-go refuses TLS fields along with a transport.
-// TLSClientConfig.ServerName, Proxy and WrapTransport are for exec, attach and
-// port-forward, which find no credentials and no CA without them, and fail.
+// Exec, attach and port-forward use TLSClientConfig.ServerName, Proxy and WrapTransport:
+// without these they find no credentials and no CA, and fail.
 //
 // Host is where the API server is now; what is made of the rest.Config follows
 // it all the same.
@@ -147,7 +148,7 @@ func (c *Client) HTTP() *http.Client { return &http.Client{Transport: c.transpor
 // Close closes every connection of the Client, idle or in use. Requests that
 // are under way, reads of their answers, watches, and every request from then
 // on fail with an error that is net.ErrClosed. The goroutines of the
-// connections end with them. What goes over the bridge is cut, too, and Close
+// connections end with them. Connections over the bridge are cut, too, and Close
 // waits for the bridge's goroutines, and for the Source and the Changed hook. It
 // may be called more than once and returns nil.
 func (c *Client) Close() error {
@@ -163,8 +164,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Probe is [probe.Run] by the Client's route and options. The Client's other
-// connections are left alone. After Close it fails with net.ErrClosed.
+// Probe is [probe.Run] by the Client's route and options. It does not touch the
+// Client's other connections. After Close it fails with net.ErrClosed.
 func (c *Client) Probe(ctx context.Context) probe.Report {
 	g := c.enterRoute()
 	if g == nil {

@@ -128,7 +128,7 @@ func (t *trackedConn) Close() error {
 	return t.Conn.Close()
 }
 
-// CloseWrite is for the bridge, whose clients may send their end.
+// CloseWrite lets the bridge pass on a client's half-close.
 func (t *trackedConn) CloseWrite() error {
 	if cw, ok := t.Conn.(interface{ CloseWrite() error }); ok {
 		return cw.CloseWrite()
@@ -141,8 +141,8 @@ func (t *trackedConn) NetConn() net.Conn { return t.Conn }
 
 var errClosed = route.ErrClosed
 
-// replacedError is the end of what still used an old kubeconfig. client-go
-// repeats a GET and resumes a watch after a reset, which is what this was.
+// replacedError ends connections that still used an old kubeconfig. It is a reset:
+// after one, client-go repeats a GET and resumes a watch.
 type replacedError struct{}
 
 var errReplaced error = replacedError{}

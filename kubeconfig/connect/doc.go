@@ -1,8 +1,8 @@
 // Package connect makes clients of a cluster that take the route of its
 // kubeconfig: a proxy, a tunnel's gateway, several endpoints.
 //
-// [New] is for the process itself: it turns any kubeconfig into a rest.Config and
-// an HTTP client with one transport, which Close ends.
+// [New] turns any kubeconfig into a rest.Config and an HTTP client for this process,
+// with one transport, which Close ends.
 //
 //	client, err := connect.New(config, nil)
 //	...
@@ -11,7 +11,7 @@
 //
 // # When to use client-go without it
 //
-// client-go honours proxy-url by itself. What it does not do: keep the API
+// client-go honours proxy-url by itself. It does not: keep the API
 // server's TLS settings, client certificate included, away from an https
 // proxy; tell socks5 passwords that are too long before the first dial; take
 // a dial function without falling back to HTTPS_PROXY; close what it opened; and
@@ -34,7 +34,7 @@
 // # Security
 //
 // A Client prints without its secrets, and its errors hold none. A Client that
-// was used for exec or port-forward listens on 127.0.0.1. Whoever has the random
-// password reaches the API server through it, and nothing else, and has shown it
-// no credentials yet.
+// was used for exec or port-forward listens on 127.0.0.1. With the random
+// password a program reaches the API server through it, and nothing else; the API
+// server still asks for credentials.
 package connect

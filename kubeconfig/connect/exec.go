@@ -27,7 +27,7 @@ type ExecOptions struct {
 	// Command is the program and its arguments; no shell is asked. Required.
 	Command []string
 
-	// Stdin is read until its end. If nil, the command has none. A Read that
+	// Stdin is read until its end. If nil, the command has no stdin. A Read that
 	// is under way when Exec returns is not waited for.
 	Stdin io.Reader
 	// Stdout and Stderr take what the command writes. If nil, it is not asked
@@ -56,9 +56,9 @@ func (e *ExitError) Unwrap() error { return e.Err }
 // kubectl does, it asks by WebSocket, and by SPDY where the API server or a
 // proxy before it has no such thing.
 //
-// A command that fails is an [*ExitError]. What the API server refuses is a
-// StatusError of k8s.io/apimachinery; what the route fails with is that error,
-// such as a *dialer.Error. A connection that is lost before the command's end
+// A command that fails is an [*ExitError]. A refusal of the API server is a
+// StatusError of k8s.io/apimachinery; a failure of the route is that error, such as a
+// *dialer.Error. A connection that is lost before the command's end
 // was told is an error, by SPDY too. When ctx ends, the connection is cut at
 // whatever it does, and the error is ctx's; the command may run on, as it does
 // when kubectl exec is interrupted. After Close the error is net.ErrClosed.

@@ -32,9 +32,9 @@ type Options struct {
 	// ProxyTLS: they would be ignored.
 	Forward dialer.Dialer
 	// ReadSecret reads the data of a Secret, for a kubeconfig whose extension
-	// keeps the client certificate of an https proxy in one (Route.ProxyTLS.Secret):
-	// of the cluster where the Secret is, which is not the one that the
-	// kubeconfig leads to. It is called for each connection to the proxy, so that
+	// keeps the client certificate of an https proxy in one (Route.ProxyTLS.Secret).
+	// It reads from the cluster where that Secret is, which is not the kubeconfig's
+	// own cluster. It is called for each connection to the proxy, so that
 	// the Secret may change, by several goroutines at once. If nil, such a
 	// kubeconfig is an error.
 	ReadSecret func(ctx context.Context, namespace, name string) (map[string][]byte, error)
@@ -44,7 +44,7 @@ type Options struct {
 	// [New] for good.
 	Source Source
 	// Changed is called when the Client has taken up a new kubeconfig of the
-	// Source, with nil, and when the Source has none or one that can't be used,
+	// Source, with nil, and when the Source has no kubeconfig that can be used,
 	// with the reason: the last good one stays in use. After an error it is also
 	// called, with nil, when the Source is back at the kubeconfig that is in
 	// use. Calls come one after the other. It must not close the Client, which

@@ -20,8 +20,8 @@ import (
 //
 // CloseWrite sends an end and lets the Pod go on. When the Pod sends its end,
 // the connection is over for both: the kubelet's protocol has no half-close in
-// that direction. What the kubelet says of a connection that failed (nothing
-// listens on the port) is a [*PodError] of Read and Write. A connection to the
+// that direction. If the kubelet says that the connection failed (nothing
+// listens on the port), Read and Write return a [*PodError]. A connection to the
 // API server that breaks is io.ErrUnexpectedEOF, and no end.
 type PodConn struct {
 	net.Conn // this side of a pipe: it has the deadlines
@@ -149,12 +149,12 @@ func (c *PodConn) CloseWrite() error {
 	default:
 	}
 	c.ended.Store(true)
-	// What was written has left the pipe: it has no buffer.
+	// All written bytes have left the pipe: it has no buffer.
 	past := time.Unix(1, 0)
 	return errors.Join(c.far.SetReadDeadline(past), c.Conn.SetWriteDeadline(past))
 }
 
-// Close ends the connection. What was written is still sent, in the background:
+// Close ends the connection. Written bytes are still sent, in the background:
 // the Pod has 5 seconds to take it and to answer with its end.
 func (c *PodConn) Close() error {
 	err := error(c.opError("close", net.ErrClosed))

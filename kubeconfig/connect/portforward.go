@@ -31,7 +31,7 @@ func (p PodPort) String() string { return p.Namespace + "/" + p.Pod + ":" + strc
 // asks by WebSocket, and by SPDY where there is no such thing.
 //
 // ctx bounds the call and not the connection. It returns before the Pod's side
-// was connected: the protocol has no word for that. What fails there is the
+// was connected: the protocol has no word for that. A failure there is the
 // error of a Read: see [PodConn]. Errors of the call are those of
 // [Client.Exec]. The caller closes the connection; closing the Client cuts it.
 func (c *Client) PortForward(ctx context.Context, to PodPort) (*PodConn, error) {
@@ -61,9 +61,9 @@ func (c *Client) PortForward(ctx context.Context, to PodPort) (*PodConn, error) 
 	return conn, nil
 }
 
-// forwardUntil ends with ctx. What client-go does meanwhile takes none and, when
-// its connection is cut, may wait 30 seconds for an answer that can't come:
-// nobody waits with it.
+// forwardUntil ends with ctx. The calls of client-go take no context. When their
+// connection is cut, they may wait 30 seconds for an answer that can't come: they are
+// left behind on their own goroutine.
 func (c *Client) forwardUntil(ctx context.Context, p *login, to PodPort) (*PodConn, error) {
 	type result struct {
 		conn *PodConn
@@ -133,7 +133,7 @@ func openStreams(streams httpstream.Connection, port int) (data, errs httpstream
 	if errs, err = streams.CreateStream(header); err != nil {
 		return nil, nil, fmt.Errorf("error stream: %w", err)
 	}
-	if err = errs.Close(); err != nil { // there is nothing to say
+	if err = errs.Close(); err != nil { // no data is sent on the error stream
 		return nil, nil, fmt.Errorf("error stream: %w", err)
 	}
 	header.Set(corev1.StreamType, corev1.StreamTypeData)

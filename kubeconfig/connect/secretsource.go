@@ -17,9 +17,9 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
-// SecretClient is what a [SecretSource] needs of client-go's client of the Secrets
-// of one namespace: clientset.CoreV1().Secrets(namespace) is one. With an interface
-// of its own, a program that imports this package links the types of no other API.
+// SecretClient is the part of client-go's client for one namespace's Secrets that a
+// [SecretSource] needs: clientset.CoreV1().Secrets(namespace) is one. Because it is an
+// interface, a program that imports this package links no other API's types.
 type SecretClient interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*corev1.Secret, error)
 	List(ctx context.Context, opts metav1.ListOptions) (*corev1.SecretList, error)
@@ -31,7 +31,7 @@ type SecretClient interface {
 // Cluster API and [kubeconfig.Secret] write it.
 //
 // It lists and watches that one Secret, by its name: the permission to get, list
-// and watch it is enough. What fails is tried again, at first within 4 and in the
+// and watch it is enough. A failed call is tried again, at first within 4 and in the
 // end within 30 seconds, and each failure is an error of Watch. A watch that
 // ends in its time and a resourceVersion that has expired are no failures. If the
 // Secret is missing, or has no kubeconfig, there is an error, too: of a Secret
@@ -94,7 +94,7 @@ type secretWatch struct {
 	*secretSource
 	use      func(*clientcmdapi.Config, error)
 	version  string         // where the watch goes on; empty: with a list
-	reported *secretContent // what the last call of use was about; nil if about none
+	reported *secretContent // the content in the last call of use; nil before it, and after an error
 }
 
 // secretContent is what counts of a Secret: others change labels and owners.

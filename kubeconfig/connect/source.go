@@ -23,9 +23,9 @@ type Source interface {
 	// Read returns the kubeconfig as it is now.
 	Read(ctx context.Context) (*clientcmdapi.Config, error)
 	// Watch calls use with the kubeconfig, and again after each change, until
-	// ctx ends, and returns then. An error says that there is none, or none
-	// that can be read, and is followed by others: the last good kubeconfig
-	// stays in use. The calls of use come one after the other. It may be called
+	// ctx ends, and returns then. An error says that the kubeconfig is
+	// missing or can't be read. Further calls follow it, and the last good
+	// kubeconfig stays in use. The calls of use come one after the other. It may be called
 	// with the same kubeconfig again, and only reads it.
 	Watch(ctx context.Context, use func(*clientcmdapi.Config, error))
 }

@@ -51,7 +51,7 @@ func (t statusUpgrader) NewConnection(resp *http.Response) (httpstream.Connectio
 	return nil, fmt.Errorf("upgrade refused (%s): %.200q", resp.Status, text)
 }
 
-// completeUpgrader tells the end of a command from that of its connection. When a SPDY
+// completeUpgrader tells a finished command from a lost connection. When a SPDY
 // connection breaks, spdystream ends its streams as if all had been sent, and
 // remotecommand takes that for success. Since version 4 of the protocol, though,
 // a command's end is always told on the error stream.

@@ -47,7 +47,7 @@ type errNoCredentials struct{ err error }
 func (e *errNoCredentials) Error() string { return e.err.Error() }
 func (e *errNoCredentials) Unwrap() error { return e.err }
 
-// queryAPI asks who we are, whether the API server is ready, and its version.
+// queryAPI asks for our user name, whether the API server is ready, and its version.
 func (p *probing) queryAPI(ctx context.Context) bool {
 	base := &http.Transport{
 		DialContext: p.connect, DialTLSContext: p.connect, ForceAttemptHTTP2: p.tls != nil,
@@ -150,8 +150,8 @@ func (p *probing) roundTrip(rt http.RoundTripper, req *http.Request) (*http.Resp
 	}
 }
 
-// addAuthStep adds PhaseAuth. Whatever the API server answers to someone
-// that it knows will do: it may be too old to say who that is.
+// addAuthStep adds PhaseAuth. Any answer to a known user is
+// enough: the API server may be too old to name the user.
 func (p *probing) addAuthStep(took time.Duration, a *apiAnswer, err error) bool {
 	var none *errNoCredentials
 	switch {
@@ -223,7 +223,7 @@ func (p *probing) requestFinding(err error) finding {
 	return finding{"the request fails: " + err.Error(), "Check what listens at " + route.AddressOf(p.server) + "."}
 }
 
-// rejectedCredentials is for 401.
+// rejectedCredentials explains a 401.
 func (p *probing) rejectedCredentials() finding {
 	const renew = " Get a new kubeconfig."
 	switch u := p.user; {
@@ -241,7 +241,7 @@ func (p *probing) rejectedCredentials() finding {
 		"Check that the kubeconfig is of this cluster and of its present CA, and the clocks." + renew}
 }
 
-// credentialsLost is for credentials that did not arrive.
+// credentialsLost says that the credentials did not arrive.
 func (p *probing) credentialsLost() finding {
 	f := finding{"the API server takes us for " + anonymous + ": our credentials do not arrive", ""}
 	if p.user.cert != nil {

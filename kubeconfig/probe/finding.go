@@ -112,7 +112,7 @@ func dialFinding(err error, proxied bool, target string) (Phase, finding) {
 	return PhaseConfig, finding{e.Err.Error(), "Correct " + field + " in the kubeconfig."}
 }
 
-// foreignFinding is for the dialers of others, such as a tunnel's.
+// foreignFinding explains an error of another package's dialer, such as a tunnel's.
 func foreignFinding(err error, proxied bool, target string) (Phase, finding) {
 	phase := PhaseTCP
 	if proxied {
@@ -128,7 +128,7 @@ func foreignFinding(err error, proxied bool, target string) (Phase, finding) {
 	return phase, reachFinding(err, "the API server", target, "server")
 }
 
-// lookupFinding is for a name that this side looks up.
+// lookupFinding explains a failed lookup by this side.
 func lookupFinding(err error, addr, field string) finding {
 	host, _, _ := net.SplitHostPort(addr)
 	var dns *net.DNSError
@@ -147,7 +147,7 @@ func lookupFinding(err error, addr, field string) finding {
 	return finding{cause, fmt.Sprintf("Check this machine's DNS servers (/etc/resolv.conf, VPN), and the host in %s.", field)}
 }
 
-// reachFinding is for a TCP connection from this side.
+// reachFinding explains a failed TCP connection from this side.
 func reachFinding(err error, who, addr, field string) finding {
 	other := ""
 	if field == "server" {
@@ -173,7 +173,7 @@ const (
 	adviceLogin  = "Correct user name and password in proxy-url; percent-encode : / ? # @ % and spaces in them."
 )
 
-// proxyAuthFinding is for what a proxy says of credentials.
+// proxyAuthFinding explains a proxy's answer to credentials.
 func proxyAuthFinding(e *dialer.Error) finding {
 	var refusal *dialer.Refusal
 	switch {
@@ -192,7 +192,7 @@ func proxyAuthFinding(e *dialer.Error) finding {
 	return finding{e.Err.Error(), adviceLogin}
 }
 
-// refusedLogin is for 407, and for the 401 of tinyproxy.
+// refusedLogin explains a 407, and tinyproxy's 401.
 func refusedLogin(r *dialer.Refusal) finding {
 	if name, _ := proxyStatus(r.Header); name == "causeway" {
 		return gatewayLogin(r)

@@ -13,7 +13,7 @@ import (
 
 const adviceAgent = "Start the tunnel's agent in the cluster, and read its log: it has to reach the tunnel's server, and to be of this cluster."
 
-// connectFinding is for a proxy that does not connect.
+// connectFinding explains why a proxy does not connect.
 func connectFinding(e *dialer.Error) finding {
 	var (
 		refusal *dialer.Refusal
@@ -99,7 +99,7 @@ func splitUnquoted(s string, sep byte) []string {
 	return append(parts, s[begin:])
 }
 
-// refusalFinding is for an HTTP proxy's answer.
+// refusalFinding explains an HTTP proxy's refusal.
 func refusalFinding(r *dialer.Refusal, addr string) finding {
 	name, kind := proxyStatus(r.Header)
 	if name == "causeway" && kind == kindUnavailable {
@@ -176,7 +176,7 @@ func unreachedFinding(kind proxyErrorKind, addr string) (finding, bool) {
 	return finding{}, false
 }
 
-// replyFinding is for a SOCKS5 proxy's answer.
+// replyFinding explains a SOCKS5 proxy's reply.
 func replyFinding(r dialer.SOCKSReply, addr string) finding {
 	f := finding{cause: r.Error()}
 	switch r {

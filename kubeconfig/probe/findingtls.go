@@ -63,7 +63,7 @@ func (p *probing) tlsFinding(err error) finding {
 	return p.brokenHandshake(err)
 }
 
-// brokenHandshake is for handshakes that end before a certificate is judged.
+// brokenHandshake explains a handshake that ends before a certificate is judged.
 func (p *probing) brokenHandshake(err error) finding {
 	addr := route.AddressOf(p.server)
 	through := ""
@@ -139,7 +139,7 @@ func topOf(cert *x509.Certificate, verify *tls.CertificateVerificationError) *x5
 	return cert
 }
 
-// wrongAuthority is for a certificate that does not lead to the kubeconfig's CA.
+// wrongAuthority explains a certificate that the kubeconfig's CA has not issued.
 func (p *probing) wrongAuthority(cert *x509.Certificate) finding {
 	const advice = "Put this cluster's CA into certificate-authority-data (with Cluster API, tls.crt of the Secret <cluster>-ca), or correct server and proxy-url if they lead to another cluster."
 	trusted, err := field.ParseCertificates(p.creds.TLS.CAData)
@@ -179,8 +179,8 @@ func alertOf(err error) (uint8, bool) {
 	return 0, false
 }
 
-// alertFinding is for an alert of the API server, or of what ends TLS before
-// it.
+// alertFinding explains an alert of the API server, or of a load balancer that ends TLS
+// before it.
 func alertFinding(alert uint8) finding {
 	text := tls.AlertError(alert).Error()
 	switch alert {

@@ -20,8 +20,8 @@ import (
 // Phase is a step of the way to an API server.
 type Phase string
 
-// The phases of a Report, in their order. A route without a proxy has none of
-// the proxy's, a proxy that is named by an address no dns.
+// The phases of a Report, in their order. A route without a proxy skips the
+// proxy's phases; a proxy with an IP address skips dns.
 const (
 	PhaseConfig    Phase = "config"     // the kubeconfig itself
 	PhaseDNS       Phase = "dns"        // the name that this side resolves: the proxy's, or the API server's
@@ -51,12 +51,12 @@ func (p Phase) before(other Phase) bool {
 	return false
 }
 
-// Report says how far the way to an API server leads, and what stops it. It
+// Report says which phases to an API server succeed, and which one fails. It
 // holds no secret, and is JSON as it is.
 type Report struct {
-	Server  string `json:"server"`            // the API server's URL; empty if the kubeconfig has none that can be used
+	Server  string `json:"server"`            // the API server's URL; empty if the kubeconfig has no usable one
 	Route   string `json:"route"`             // "direct", "http://proxy:3128": without user info
-	Version string `json:"version,omitempty"` // of the API server, if it told
+	Version string `json:"version,omitempty"` // the API server's, if it told
 	Steps   []Step `json:"steps"`
 }
 
@@ -111,7 +111,7 @@ const defaultTimeout = 15 * time.Second
 
 // Run goes the whole way to the API server of config's current context, as a
 // client of package connect does, and says how far it got. At the end it asks
-// who we are, whether the API server is ready, and for its version; it changes
+// for our user name, whether the API server is ready, and for its version; it changes
 // nothing.
 //
 // ctx bounds it; without a deadline it takes 15 seconds at the most. The phase

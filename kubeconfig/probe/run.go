@@ -27,7 +27,7 @@ type probing struct {
 	server *url.URL
 	user   userFacts
 	creds  *transport.Config
-	tls    *tls.Config // of the API server; nil if it is spoken to without
+	tls    *tls.Config // the API server's; nil without TLS
 	dial   route.DialFunc
 
 	pluginErr error // why the exec plugin gave no credentials
@@ -170,7 +170,7 @@ func (p *probing) connect(ctx context.Context, _, _ string) (net.Conn, error) {
 	return tc, tc.HandshakeContext(ctx)
 }
 
-// closeAtEnd closes conn at the end of the Probe.
+// closeAtEnd closes conn when the probe ends.
 func (p *probing) closeAtEnd(conn net.Conn) {
 	p.mu.Lock()
 	p.open = append(p.open, conn)

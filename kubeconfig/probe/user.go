@@ -19,9 +19,9 @@ import (
 type userFacts struct {
 	cert    *x509.Certificate // nil: none
 	token   bool
-	expires time.Time // the token's, if it is a JWT that says so
+	expires time.Time // the token's, if a JWT says so
 	exec    bool
-	plugin  string // of an exec or auth provider plugin
+	plugin  string // the name of an exec or auth provider plugin
 	basic   bool
 }
 

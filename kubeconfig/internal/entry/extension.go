@@ -86,7 +86,7 @@ func ExtensionField(cluster string) string {
 }
 
 // ParseExtension returns what the extension of the cluster entry name says,
-// nil if there is none. An error wraps a *field.Error and holds no value.
+// nil without one. An error wraps a *field.Error and holds no value.
 func ParseExtension(name string, cluster *clientcmdapi.Cluster) (*Extension, error) {
 	object := cluster.Extensions[ExtensionName]
 	if object == nil {

@@ -40,5 +40,5 @@ func Errorf(field, format string, args ...any) error {
 	return &Error{Field: field, Err: fmt.Errorf(format, args...)}
 }
 
-// ErrRequired is for a field that is not set.
+// ErrRequired says that a field is not set.
 var ErrRequired = errors.New("required")

@@ -82,8 +82,7 @@ func CheckValidity(cert *x509.Certificate, now time.Time) error {
 }
 
 // ParsePrivateKey returns the first private key of data and its PEM block.
-// What x509 says of a key that it can't parse is left out: it may tell of the
-// key's content.
+// An error of x509 about the key is left out: its text may contain parts of the key.
 func ParsePrivateKey(data []byte) (crypto.Signer, *pem.Block, error) {
 	blocks, err := PEMBlocks(data)
 	if err != nil {

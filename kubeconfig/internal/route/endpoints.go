@@ -22,13 +22,13 @@ const (
 	handshakeTimeout = 10 * time.Second
 )
 
-// endpoints are the addresses of one API server. Whoever asks for its address gets
-// a connection to the first of them that works.
+// endpoints are the addresses of one API server. A dial of the server's address
+// returns a connection to the first of them that works.
 type endpoints struct {
 	server    Server
 	addresses []string // the server's first
-	// proxyAlone says that one proxy leads to all: without it there is no need
-	// to try them.
+	// proxyAlone says that all are reached by one proxy: if the proxy fails,
+	// there is no need to try them.
 	proxyAlone bool
 	worked     atomic.Int32 // the index of the last one that has
 }
@@ -61,9 +61,9 @@ func (e *endpoints) newFailover(dial DialFunc, first ...dialer.Dialer) dialer.Di
 	})
 }
 
-// withoutHandshake is for connections whose TLS is not ours to see. An endpoint that
-// accepts connections and then says nothing is found out by the transport: the
-// one that worked last is asked first.
+// withoutHandshake dials connections whose TLS we can't see. Only the transport notices
+// an endpoint that accepts connections and then says nothing: the one that worked last
+// is asked first.
 func (e *endpoints) withoutHandshake(d dialer.Dialer) dialer.Dialer {
 	return e.newFailover(d.DialContext, dialer.Func(func(ctx context.Context, network, _ string) (net.Conn, error) {
 		address := e.addresses[e.worked.Load()]
@@ -75,8 +75,7 @@ func (e *endpoints) withoutHandshake(d dialer.Dialer) dialer.Dialer {
 	}))
 }
 
-// install makes a transport try the addresses, to the end of the TLS
-// handshake.
+// install makes a transport try the addresses until a TLS handshake succeeds.
 func (e *endpoints) install(t *http.Transport) {
 	dial := t.DialContext
 	t.DialContext = e.newFailover(dial).DialContext
@@ -122,7 +121,7 @@ func (e *endpoints) serverName(address string) string {
 	return host
 }
 
-// shouldRetry is not about what has nothing to do with the endpoint.
+// shouldRetry returns false for errors that another endpoint would return, too.
 func (e *endpoints) shouldRetry(err error) bool {
 	var de *dialer.Error
 	if !errors.As(err, &de) {
@@ -137,9 +136,9 @@ func (e *endpoints) shouldRetry(err error) bool {
 	return de.Status != http.StatusProxyAuthRequired
 }
 
-// endpointError says which endpoint failed, and hides from a Failover what kind
-// of dialer it was: of a target that can't be reached directly it would keep no
-// memory, but here the target is what may be down.
+// endpointError says which endpoint failed, and hides the kind of dialer from
+// a Failover: that would not remember a direct target that can't be reached, but here
+// the target is the part that may be down.
 func endpointError(address string, err error) error {
 	var de *dialer.Error
 	if !errors.As(err, &de) {

@@ -25,7 +25,7 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// Options are those of connect.Options that are about the route.
+// Options are the fields of connect.Options that concern the route.
 type Options struct {
 	ProxyTLS   *tls.Config
 	Dialer     dialer.Dialer
@@ -36,13 +36,13 @@ type Options struct {
 // DialFunc is the type of net.Dialer.DialContext.
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Route leads to an API server.
+// Route is the way to an API server.
 type Route struct {
 	Settings   *Settings
 	Server     Server
 	ServerName string        // that of the API server's certificate
 	Dialer     dialer.Dialer // for any address; tries the endpoints if it is the API server's
-	Proxy      *url.URL      // that leads to the server, as a kubeconfig names it; nil: none
+	Proxy      *url.URL      // as a kubeconfig names it; nil without one
 
 	direct    dialer.Dialer // Dialer without the endpoints
 	mixed     bool          // some addresses are dialed without the proxy
@@ -72,7 +72,7 @@ func (o *Options) New(s *Settings) (*Route, error) {
 
 // Credentials are what the API server is shown, and how it is verified.
 type Credentials struct {
-	Config *transport.Config // of the user
+	Config *transport.Config // the user's
 	TLS    *tls.Config       // nil: the system's roots
 }
 
@@ -97,8 +97,8 @@ func (r *Route) Credentials(wrap func(dialer.Dialer) DialFunc) (*transport.Confi
 	return config, &Credentials{Config: &own, TLS: tlsConfig}, nil
 }
 
-// Install makes t, which dials by the route, try the endpoints to the end of
-// the TLS handshake.
+// Install makes t, which dials by the route, try the endpoints until a TLS
+// handshake succeeds.
 func (r *Route) Install(t *http.Transport) {
 	if r.endpoints != nil {
 		r.endpoints.install(t)
@@ -267,7 +267,7 @@ type secretDialer struct {
 	opts *dialer.Options // with a TLSConfig
 	ref  entry.SecretRef
 	read func(ctx context.Context, namespace, name string) (map[string][]byte, error)
-	path string // of the extension's field
+	path string // the extension's field
 	ca   bool   // the Secret's CA is the proxy's
 }
 
@@ -322,8 +322,8 @@ func setCertificate(config *tls.Config, certificate, key []byte) error {
 	return nil
 }
 
-// closedError is net.ErrClosed in other words. client-go takes the words "use
-// of closed network connection" for a passing fault and repeats a GET ten
+// closedError is net.ErrClosed in other words. client-go takes the
+// words "use of closed network connection" for a passing fault and repeats a GET ten
 // times, a second apart.
 type closedError struct{}
 

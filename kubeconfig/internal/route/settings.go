@@ -20,7 +20,7 @@ import (
 type Settings struct {
 	Current   *entry.Current
 	Rest      *rest.Config     // without the route
-	extension *entry.Extension // nil if there is none
+	extension *entry.Extension // nil without one
 	proxy     proxyFiles
 }
 
@@ -49,7 +49,7 @@ func (o *Options) ReadSettings(config *clientcmdapi.Config) (*Settings, error) {
 	return s, err
 }
 
-// Equal reports whether both lead to the same, in the same way and as the same
+// Equal reports whether both reach the same server, in the same way and as the same
 // user.
 func (s *Settings) Equal(other *Settings) bool {
 	return s.Current.Cluster.ProxyURL == other.Current.Cluster.ProxyURL &&
@@ -111,8 +111,8 @@ func restConfig(current *entry.Current) (*rest.Config, error) {
 		kubeContext.AuthInfo = "user"
 		config.AuthInfos["user"] = current.User.DeepCopy()
 	}
-	// Without a ConfigAccess the environment and the home directory are left
-	// alone, and what an auth provider renews is saved nowhere.
+	// Without a ConfigAccess client-go reads neither the environment nor the
+	// home directory, and saves no credentials that an auth provider renews.
 	inner, err := clientcmd.NewNonInteractiveClientConfig(*config, current.Context, nil, nil).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)

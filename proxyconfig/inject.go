@@ -144,8 +144,9 @@ func bothCases(v corev1.EnvVar) []corev1.EnvVar {
 var proxyNames = [...]string{"http_proxy", "https_proxy", "all_proxy"}
 
 // Missing returns the variables that a container with env and envFrom lacks, in
-// the order in which they are to be appended to env, so that how its own expand
-// is as it was. The caller may keep them, but not write to what they point to.
+// the order in which to append them to env. The container's own variables then
+// expand as before. The caller may keep the result, but not write through its
+// pointers.
 //
 // A container with one of HTTP_PROXY, HTTPS_PROXY and ALL_PROXY in either case,
 // even with an empty value, has a configuration of its own and lacks nothing: a

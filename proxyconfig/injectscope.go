@@ -13,8 +13,8 @@ import (
 // is left out. Any other value says nothing.
 const LabelInject = "causewayproject.github.io/inject-proxy"
 
-// A Scope says which pods get the proxy's variables. In this order, what is said
-// first counts:
+// A Scope says which pods get the proxy's variables. The first of these rules that
+// applies counts:
 //
 //   - A mirror pod does not, unless MirrorPods.
 //   - The pod's label LabelInject.

@@ -16,8 +16,8 @@ type Layers struct {
 	// the names of services and the loopback addresses.
 	Cluster noproxy.Cluster
 
-	// User is what the owner of the cluster wants otherwise. Its zero value
-	// changes nothing.
+	// User has the changes that the cluster's owner wants. Its zero value changes
+	// nothing.
 	User Override
 }
 

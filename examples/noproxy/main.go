@@ -18,8 +18,7 @@
 //
 // Lint exits with status 1 if it finds something, so it can guard a chart in CI.
 //
-// And what is the list of a cluster, in full or as one program has to be given
-// it:
+// The list of a cluster, in full or in the form for one program:
 //
 //	$ noproxy cluster -pods 10.244.0.0/16 -services 10.96.0.0/12 -cloud azure -for wget
 //

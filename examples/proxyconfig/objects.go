@@ -49,7 +49,7 @@ func values(o options, s *spec, layers proxyconfig.Layers, merged *proxyconfig.M
 	}
 	if len(s.Cluster.Services) > 0 {
 		v.ServiceCIDR = s.Cluster.Services[0]
-		v.DNSIP = tenth(v.ServiceCIDR)
+		v.DNSIP = dnsAddress(v.ServiceCIDR)
 	}
 	objects, err := v.Build()
 	if err != nil {
@@ -66,8 +66,8 @@ func values(o options, s *spec, layers proxyconfig.Layers, merged *proxyconfig.M
 	return strings.Join(documents, "---\n"), nil
 }
 
-// tenth is the address that kubeadm gives to the DNS, or "".
-func tenth(cidr string) string {
+// dnsAddress is the address that kubeadm gives to the DNS, or "".
+func dnsAddress(cidr string) string {
 	p, err := netip.ParsePrefix(cidr)
 	if err != nil {
 		return ""

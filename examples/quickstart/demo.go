@@ -59,7 +59,7 @@ func (d *demo) run(ctx context.Context, w io.Writer, out string) error {
 
 	fmt.Fprintln(w)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, r := range d.otherwise() {
+	for _, r := range d.failingRoutes() {
 		a := d.try(ctx, r)
 		if a.err != nil {
 			fmt.Fprintf(tw, "%s\t%v\n", r.name, shortError(a.err))
@@ -77,9 +77,9 @@ func (d *demo) run(ctx context.Context, w io.Writer, out string) error {
 	return errors.Join(failed...)
 }
 
-// otherwise returns the routes that must not work: no proxy, and each proxy
+// failingRoutes returns the routes that must not work: no proxy, and each proxy
 // with a wrong password.
-func (d *demo) otherwise() []route {
+func (d *demo) failingRoutes() []route {
 	var wrong []route
 	proxied := false
 	for _, r := range d.routes {

@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 	if f.kubeconfig == "" {
 		d, err = standIns()
 	} else {
-		d, err = yours(f)
+		d, err = userDemo(f)
 	}
 	if err != nil {
 		return err

@@ -115,7 +115,7 @@ func relayStream(stream *yamux.Stream, conn *net.TCPConn) {
 	up.Go(func() {
 		// yamux calls it an end when the session breaks.
 		if _, err := io.Copy(conn, stream); err != nil || stream.Session().IsClosed() {
-			conn.SetLinger(0) // what is cut here is cut there
+			conn.SetLinger(0) // a reset passes on that the stream was cut
 			conn.Close()
 		}
 		conn.CloseWrite()

@@ -34,7 +34,7 @@ func command(ctx context.Context, args []string) error {
 	return p.report(ctx, out)
 }
 
-// parse reads the arguments: what to do, and the folder for what comes of it.
+// parse reads the arguments: what to do, and the folder for the results.
 func parse(args []string) (p *plan, out string, err error) {
 	p = &plan{sizes: full, progress: os.Stderr}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
@@ -71,7 +71,7 @@ func parse(args []string) (p *plan, out string, err error) {
 	return p, out, err
 }
 
-// report runs the plan and writes what came of it.
+// report runs the plan and writes the results.
 func (p *plan) report(ctx context.Context, dir string) error {
 	const files = 16 << 10 // ends of a thousand streams, and then some
 	allowed, err := rig.RaiseFiles(files)

@@ -9,7 +9,7 @@ import (
 )
 
 // A row is one way from the client to the target. Its two halves run in
-// processes of their own, and see of each other what they send each other.
+// processes of their own, and only know of each other what they send each other.
 type row struct {
 	name  string
 	about string // for the table's reader

@@ -208,11 +208,11 @@ func (a *sshAgent) connectOne(ctx context.Context, server string) (string, error
 	a.sshs = append(a.sshs, p)
 	stop := context.AfterFunc(ctx, func() { p.cmd.Process.Kill() })
 	defer stop()
-	return allocated(bufio.NewScanner(stderr))
+	return readAllocated(bufio.NewScanner(stderr))
 }
 
-// allocated returns the address of which ssh says that it was allocated.
-func allocated(lines *bufio.Scanner) (string, error) {
+// readAllocated returns the address that ssh reports as allocated.
+func readAllocated(lines *bufio.Scanner) (string, error) {
 	said := ""
 	for lines.Scan() {
 		said += lines.Text() + "\n"

@@ -36,7 +36,7 @@ type failure struct {
 	Err          string
 }
 
-// A plan is what is to be measured.
+// A plan says what to measure.
 type plan struct {
 	rows     []row
 	measures []measure

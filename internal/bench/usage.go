@@ -32,8 +32,9 @@ func ownUsage(tidy bool) (usage, error) {
 	return rig.Own()
 }
 
-// childrenUsage is that of processes with their descendants. Memory that they
-// share counts once for each in the peak, and in parts in what is resident.
+// childrenUsage returns the usage of processes with their descendants. Memory that
+// they share counts once for each process in the peak, and in parts in the resident
+// memory.
 func childrenUsage(pids []int) (usage, error) {
 	var sum usage
 	for _, pid := range pids {

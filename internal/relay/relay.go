@@ -48,8 +48,8 @@ type Result struct {
 // a connection; otherwise a pooled buffer, which is small while little comes.
 func Relay(ctx context.Context, a, b net.Conn) Result { return RelayEarly(ctx, nil, a, b) }
 
-// RelayEarly is Relay where a part of what a sent was read already: early is
-// written to b first. Result counts it.
+// RelayEarly is Relay for the case that the first bytes from a were read already:
+// it writes them, early, to b first. Result counts them.
 func RelayEarly(ctx context.Context, early []byte, a, b net.Conn) Result {
 	r := &relay{a: a, b: b}
 	aborted := make(chan struct{})

@@ -31,9 +31,9 @@
 //   - Secret <cluster>-cluster-values.
 //   - ConfigMap <cluster>-cluster-values.
 //
-// A machine that is made before spec.controlPlaneEndpoint is known would send
-// what it has for its API server to the proxy, for good. The drop-in is therefore
-// not made, nor changed, without an endpoint (or a host that Options.Facts gives):
+// A machine that is made before spec.controlPlaneEndpoint is known would always send
+// requests for its API server to the proxy. The drop-in is therefore not made, and
+// not changed, without an endpoint (or a host that Options.Facts gives):
 // Cluster API waits for a Secret that a KubeadmConfig's files refer to. The values
 // are written at once, and again with the endpoint, as charts read them again.
 //
@@ -58,7 +58,8 @@
 //  5. Once no connection uses the old password, as the proxy's log has it, drop it
 //     there.
 //
-// Of these, step 2 follows by itself, and what the charts' operators do of 3.
+// Step 2 follows by itself, and so does the part of step 3 that the charts' operators
+// do.
 //
 // # Security
 //

@@ -84,7 +84,7 @@ type Event struct {
 const (
 	ReasonInstallation = "InvalidProxyInstallation"  // on the installation's Secret
 	ReasonOverride     = "InvalidProxyOverride"      // <cluster>-proxy-override
-	ReasonCluster      = "InvalidProxyConfiguration" // what the layers are together, or a field of the Cluster
+	ReasonCluster      = "InvalidProxyConfiguration" // the merged configuration, or a field of the Cluster
 	ReasonNotOurs      = "NotOurs"                   // an object is in the way
 )
 

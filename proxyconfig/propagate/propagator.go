@@ -34,10 +34,10 @@ type Options struct {
 	Namespaces []string
 	// Config is the installation's.
 	Config Config
-	// Facts, if not nil, adds what the program knows more of a Cluster, such as
-	// the networks of its nodes and its cloud. It is called by several goroutines
-	// at once, for each plan: changes to what it reads beside the Cluster are not
-	// noticed. The Cluster has all fields but managedFields. Without Facts, the
+	// Facts, if not nil, adds what else the program knows of a Cluster, such as
+	// the networks of its nodes and its cloud. Several goroutines call it at once,
+	// for each plan. If it reads anything besides the Cluster, changes to that are
+	// not noticed. The Cluster has all fields but managedFields. Without Facts, the
 	// cache keeps only the fields that are read.
 	Facts func(cluster *unstructured.Unstructured, facts *noproxy.Cluster)
 	// EnvSecrets are written in the management cluster. If nil, none.

@@ -57,7 +57,7 @@ func (e *SourceError) Error() string {
 // Unwrap returns Err.
 func (e *SourceError) Unwrap() error { return e.Err }
 
-// override is what a Secret says. A nil pointer says nothing.
+// override has the settings of a Secret. A nil pointer is a setting that it lacks.
 type override struct {
 	proxyconfig.Override
 	containerdInstallation *bool

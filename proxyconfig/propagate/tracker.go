@@ -15,8 +15,8 @@ const (
 	patience = 30 * time.Second // with a cache that doesn't show what was written
 )
 
-// writeTracker is what is known beside what the API server holds. It may be lost at
-// any time: at the cost of a few conflicts.
+// writeTracker is the only state that the API server does not hold. It may be lost at
+// any time, at the cost of a few conflicts.
 type writeTracker struct {
 	mu      sync.Mutex         // guards all below
 	written map[string]written // by Object.String, until the cache shows it

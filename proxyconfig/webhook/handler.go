@@ -48,7 +48,7 @@ type Hooks struct {
 	Reviewed func(Review)
 }
 
-// A Review is what was asked, and what came of it. There is no value of a
+// A Review is a request and its result. There is no value of a
 // variable in it, and no secret.
 type Review struct {
 	// UID is the API server's for the request. If reading the review fails, the
@@ -63,8 +63,8 @@ type Review struct {
 	// Injected are the names of the containers that get variables. None where
 	// they have a proxy of their own, or the pod is not in the Scope.
 	Injected []string
-	// Reason is what decided about the pod. Empty if it is no matter of a pod's
-	// creation.
+	// Reason is what decided about the pod. Empty unless the request creates a pod
+	// or adds an ephemeral container.
 	Reason proxyconfig.Reason
 	// Status is the HTTP status.
 	Status int

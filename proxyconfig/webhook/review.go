@@ -13,8 +13,8 @@ import (
 	"github.com/causewayproject/causeway/proxyconfig"
 )
 
-// A pod is what the Handler reads of one: there is much more in it, and all of
-// it would have to be parsed.
+// A pod has only the fields that the Handler reads: a whole Pod would take longer
+// to parse.
 type pod struct {
 	Metadata metav1.ObjectMeta `json:"metadata"`
 	Spec     struct {

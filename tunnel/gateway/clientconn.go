@@ -39,8 +39,8 @@ var (
 type protocol struct {
 	door Door
 	// negotiate reads what the client asks for and authorizes it. It returns
-	// what it has read that the target must get. The error errSilent is a client
-	// that asked for nothing, and errHTTP2 one that goes on in HTTP/2.
+	// the bytes that it has read and that the target must get. errSilent means that
+	// the client asked for nothing, and errHTTP2 that it goes on in HTTP/2.
 	negotiate func(ctx context.Context, c *clientConn) (early []byte, err error)
 	// connected tells the client that its target is connected.
 	connected string

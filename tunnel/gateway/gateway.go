@@ -167,7 +167,7 @@ type serveState struct {
 	connectTLS *tls.Config // the Gateway's, with the protocols of the CONNECT door
 }
 
-// checkFields checks the fields, and makes what is made of them, once.
+// checkFields checks the fields, and sets up the Gateway by them, once.
 func (g *Gateway) checkFields() error {
 	g.once.Do(func() {
 		g.requests.setLimits(cmp.Or(g.MaxConns, 10_000), g.MaxPerClient)

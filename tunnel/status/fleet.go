@@ -10,7 +10,7 @@ import (
 
 const (
 	// keepCluster is how long a cluster is remembered after the last replica has
-	// forgotten it: the replica that held it may be what is gone.
+	// forgotten it: perhaps only the replica that held it is gone.
 	keepCluster = 24 * time.Hour
 	// maxInterval is the longest time between two samples that makes a rate.
 	maxInterval = time.Minute

@@ -195,7 +195,7 @@ func (f *fleet) dialAt(ctx context.Context, rate float64) error {
 	return nil
 }
 
-// collectDials returns what came of the dials at the replicas that are ready, since
+// collectDials returns the results of the dials at the replicas that are ready, since
 // it was last called.
 func (f *fleet) collectDials(ctx context.Context) (sum dials, err error) {
 	for _, s := range f.readyReplicas() {
@@ -208,7 +208,7 @@ func (f *fleet) collectDials(ctx context.Context) (sum dials, err error) {
 	return sum, nil
 }
 
-// waitDials adds what came of the dials to sum, until that has so many.
+// waitDials adds the results of the dials to sum, until that has so many.
 func (f *fleet) waitDials(ctx context.Context, sum *dials, least int) error {
 	return f.poll(ctx, func() (bool, error) {
 		d, err := f.collectDials(ctx)

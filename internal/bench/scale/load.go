@@ -27,7 +27,7 @@ type load struct {
 	result dials
 }
 
-// dials are what came of some of them.
+// dials are the results of dials.
 type dials struct {
 	Failed    map[string]int  `json:",omitempty"` // by the error's code
 	Examples  []string        `json:",omitempty"` // some errors

@@ -24,7 +24,7 @@ func main() {
 	})
 }
 
-// A plan is what is to be done.
+// A plan says what to do.
 type plan struct {
 	Steps       []int         // numbers of agents
 	Idle        time.Duration // how long CPU time is measured at each

@@ -164,8 +164,8 @@ func (f *fleet) dialPhase(ctx context.Context, res *result) error {
 
 // restartPhase restarts the replicas one by one, then kills one, then
 // restarts all, then kills all. An agent whose session ends within a minute
-// waits longer than the last time, so there is a rest in between: these are not
-// to be one bad day. The replicas that go one by one do without.
+// waits longer than the last time, so there is a rest in between: each step is to be
+// measured by itself. Replicas that go one by one have no rest in between.
 func (f *fleet) restartPhase(ctx context.Context, res *result) error {
 	one := func(i int) []*server { return f.replicas[i : i+1] }
 	for _, t := range []struct {
@@ -200,7 +200,7 @@ func (f *fleet) restartPhase(ctx context.Context, res *result) error {
 	return nil
 }
 
-// soak is what came of kills at random.
+// soak is the result of kills at random.
 type soak struct {
 	Took          time.Duration
 	Restarts      []*restart // the replicas'

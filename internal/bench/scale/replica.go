@@ -105,7 +105,7 @@ func (r *replica) setRate(_ context.Context, rate float64) (none, error) {
 	return none{}, nil
 }
 
-// results returns what came of the dials since it was last called; if none
+// results returns the results of the dials since its last call; if none
 // begin any more, it waits for those under way.
 func (r *replica) results(context.Context, none) (dials, error) {
 	d := r.load.takeResult()

@@ -54,7 +54,7 @@ func (f *fleet) restart(ctx context.Context, what string, kill bool, rate float6
 		return nil, err
 	}
 	began := time.Now()
-	if err := f.unbalance(ctx, which); err != nil {
+	if err := f.removeFromBalancer(ctx, which); err != nil {
 		return nil, err
 	}
 	if _, err := f.checkSessions(ctx, began, r); err != nil { // before anything can come back
@@ -88,8 +88,8 @@ func (f *fleet) restart(ctx context.Context, what string, kill bool, rate float6
 	return r, f.endRestart(ctx, r, sum)
 }
 
-// unbalance takes replicas out of the balancer.
-func (f *fleet) unbalance(ctx context.Context, which []*server) error {
+// removeFromBalancer takes replicas out of the balancer.
+func (f *fleet) removeFromBalancer(ctx context.Context, which []*server) error {
 	for _, s := range which {
 		f.mu.Lock()
 		f.gone = append(f.gone, s.name)

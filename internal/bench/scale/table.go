@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The figures that are to be reached.
+// The limits that the figures should keep.
 const (
 	limitMemory  = 40 << 10 // bytes of heap and stacks of an idle agent, a side
 	limitGrowth  = 1.2      // memory of an agent among the most, to that of one among a hundred
@@ -132,7 +132,7 @@ func restartTable(w *tabwriter.Writer, prefix string, all []*restart) {
 	}
 }
 
-// verdict says whether a figure is what it is to be.
+// verdict says whether a figure keeps its limit.
 type verdict struct {
 	what, want, got string
 	met             bool

@@ -29,8 +29,8 @@ func (u usage) minus(v usage) usage {
 	return usage{u.CPU - v.CPU, u.RSS - v.RSS, u.Heap - v.Heap, u.Goroutines - v.Goroutines}
 }
 
-// collections are how many it takes for stacks to shrink to what they hold:
-// each halves them. A process that idles has as many in ten minutes.
+// So many collections shrink stacks to the size in use: each one halves them. A
+// process that idles has as many in ten minutes.
 const collections = 5
 
 // ownUsage is this process's. tidy collects the garbage and returns the memory

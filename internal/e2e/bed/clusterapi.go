@@ -31,8 +31,8 @@ const (
 )
 
 // ManagementIP is the address of a management cluster's API server, in the
-// client's namespace: its workload clusters are out of its reach but for
-// proxies and tunnels.
+// client's namespace: it reaches its workload clusters only by proxies and
+// tunnels.
 const ManagementIP = ClientIP
 
 // A ClusterAPI is a management cluster: a kube-apiserver that knows Cluster

@@ -24,7 +24,7 @@ const (
 	NodeName = "node"
 	// PodPort is where every pod serves HTTP, on its loopback.
 	PodPort = 8080
-	// PodPage is what it answers.
+	// PodPage is what a GET of a pod returns.
 	PodPage = "a page of the pod\n"
 
 	kubeletPort = 10250

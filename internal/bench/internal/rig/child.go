@@ -1,5 +1,5 @@
-// Package rig is what the programs here stand on: processes that do what they
-// are asked to, what the system says of them, and files for what was measured.
+// Package rig is the base of the programs here: child processes that answer
+// requests, the system's figures about them, and files for the results.
 package rig
 
 import (
@@ -170,8 +170,8 @@ func Profile(path string) error {
 	return pprof.StartCPUProfile(f)
 }
 
-// A head keeps the first bytes that are written to it: what a program says
-// before it dies is short, what it says when it panics begins with the reason.
+// A head keeps the first bytes that are written to it: a program's last words are
+// short, and a panic's output begins with the reason.
 type head struct{ b []byte }
 
 const headSize = 4 << 10

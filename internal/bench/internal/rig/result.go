@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Conditions is what a figure is worth nothing without.
+// Conditions says where and when figures were measured; they mean nothing without it.
 type Conditions struct {
 	Date        time.Time
 	Took        string

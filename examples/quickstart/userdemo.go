@@ -18,8 +18,8 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig/connect"
 )
 
-// yours returns a demo with a kubeconfig's cluster, through -proxy.
-func yours(f flags) (*demo, error) {
+// userDemo returns a demo with a kubeconfig's cluster, through -proxy.
+func userDemo(f flags) (*demo, error) {
 	config, err := clientcmd.LoadFromFile(f.kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("-kubeconfig: %w", err)

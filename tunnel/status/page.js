@@ -74,7 +74,7 @@
   async function fetchLive(signal) {
     const response = await fetch("live" + location.search, { signal, redirect: "manual", cache: "no-store" });
     if (response.type === "opaqueredirect") throw new Error("the server wants you to sign in: reload the page");
-    if (response.status === 401 || response.status === 403) throw new Error("you may no longer see this page: reload it");
+    if (response.status === 401 || response.status === 403) throw new Error("you may no longer see this: reload the page");
     if (!response.ok) throw new Error("the server answers " + response.status);
     return response.text();
   }

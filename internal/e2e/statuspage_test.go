@@ -92,7 +92,7 @@ const faint = `(() => {
 func TestStatusPageLooks(t *testing.T) {
 	pages := map[string]string{"all": "/", "one": "/?cluster=default%2Fap-south-stage-23", "gone": "/?cluster=other", "none": "/?q=none"}
 	server := httptest.NewServer(record(t, 200, "/", pages["one"], pages["gone"], pages["none"]))
-	defer server.Close()
+	t.Cleanup(server.Close) // after the browser, whose console would complain
 	b := newBrowser(t)
 	for _, v := range views {
 		b.look(v)
@@ -120,7 +120,7 @@ func TestStatusPageOfMany(t *testing.T) {
 	f := newMadeFleet(n, time.Now())
 	h := &status.Handler{Fleet: f.get}
 	server := httptest.NewServer(h)
-	defer server.Close()
+	t.Cleanup(server.Close) // after the browser, whose console would complain
 	b := newBrowser(t)
 	b.open(server.URL)
 	if got := value[int](b, `document.querySelectorAll("table.clusters tbody tr").length`); got != 100 {
@@ -164,7 +164,7 @@ func TestStatusPageLives(t *testing.T) {
 		return []tunnel.ReplicaStatus{{Name: "hub", Self: true, Connected: true, Status: hub.Status()}}
 	}})
 	server := httptest.NewServer(site)
-	defer server.Close()
+	t.Cleanup(server.Close) // after the browser, whose console would complain
 	b := newBrowser(t)
 	b.open(server.URL)
 	b.do(`window.marked = true`) // gone if the page were loaded again
@@ -234,7 +234,7 @@ func checkHides(t *testing.T, b *browser, site *site) {
 // reached by the keyboard.
 func TestStatusPageByKeyboard(t *testing.T) {
 	server := httptest.NewServer(&status.Handler{Fleet: newMadeFleet(30, time.Now()).get})
-	defer server.Close()
+	t.Cleanup(server.Close) // after the browser, whose console would complain
 	b := newBrowser(t)
 	b.script(false)
 	b.open(server.URL)

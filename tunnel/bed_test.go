@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/test/targettest"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -268,8 +269,8 @@ func (b *bed) sessions() []tunnel.SessionInfo {
 // testTargets are in memory: port 7 echoes, 9 takes what comes, 13 sends 1 MiB
 // and ends, 14 sends 1 KiB and ends; the others fail as targetErrors says.
 func testTargets() tunnel.Targets {
-	n := &network{hosts: map[string]string{"*": "192.0.2.1"}, dial: dialTest}
-	return *n.through(tunnel.Targets{Allow: []string{"*:1-100"}})
+	n := &targettest.Network{Hosts: map[string]string{"*": "192.0.2.1"}, Dial: dialTest}
+	return *targetsThrough(n, tunnel.Targets{Allow: []string{"*:1-100"}})
 }
 
 var targetErrors = map[string]error{

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/internal/test/targettest"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -22,7 +23,7 @@ import (
 type blackhole struct{ dials, began atomic.Int64 }
 
 func (b *blackhole) targets() tunnel.Targets {
-	n := &network{hosts: map[string]string{"*": "192.0.2.1"}, dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+	n := &targettest.Network{Hosts: map[string]string{"*": "192.0.2.1"}, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 		if _, port, _ := net.SplitHostPort(address); port != "3" {
 			return dialTest(ctx, network, address)
 		}
@@ -32,7 +33,7 @@ func (b *blackhole) targets() tunnel.Targets {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}}
-	return *n.through(tunnel.Targets{Allow: []string{"*:1-100"}})
+	return *targetsThrough(n, tunnel.Targets{Allow: []string{"*:1-100"}})
 }
 
 // endings are what a caller does while its dial is under way, and whether that is

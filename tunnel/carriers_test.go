@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/test/targettest"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -96,7 +97,7 @@ func TestCutResponses(t *testing.T) {
 
 // endless is a target that sends for ever, at port 19.
 func endless() tunnel.Targets {
-	n := &network{hosts: map[string]string{"*": "192.0.2.1"}, dial: func(context.Context, string, string) (net.Conn, error) {
+	n := &targettest.Network{Hosts: map[string]string{"*": "192.0.2.1"}, Dial: func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
 		go func() {
 			b := make([]byte, 10000)
@@ -108,7 +109,7 @@ func endless() tunnel.Targets {
 		}()
 		return near, nil
 	}}
-	return *n.through(tunnel.Targets{Allow: []string{"*:19"}})
+	return *targetsThrough(n, tunnel.Targets{Allow: []string{"*:19"}})
 }
 
 // dialUntil dials again while no agent is there.

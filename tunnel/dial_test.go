@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/test/targettest"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -51,7 +52,7 @@ func TestDialErrors(t *testing.T) {
 					Dialed: func(_ string, _ time.Duration, err error) { hooked = append(hooked, err) },
 				}})
 				a := testTargets()
-				a.Resolver = &network{hosts: map[string]string{"x": "192.0.2.1", "forbidden": "192.0.2.1", "echo": "192.0.2.1"}}
+				a.Resolver = &targettest.Network{Hosts: map[string]string{"x": "192.0.2.1", "forbidden": "192.0.2.1", "echo": "192.0.2.1"}}
 				b.agent(&tunnel.Agent{Targets: a})
 				busy := b.echo()
 				ctx, cancel := context.WithCancel(t.Context())

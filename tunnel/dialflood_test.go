@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/test/targettest"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -56,8 +57,8 @@ func dialFlood(t *testing.T, end uint16, lag int, slow time.Duration) {
 		}
 		return nil, ctx.Err()
 	}
-	n := &network{hosts: map[string]string{"*": "192.0.2.1"}, dial: dial}
-	s := newFrameServer(t, &tunnel.Agent{MaxStreams: floodStreams, Targets: *n.through(tunnel.Targets{Allow: []string{"*:1-100"}})})
+	n := &targettest.Network{Hosts: map[string]string{"*": "192.0.2.1"}, Dial: dial}
+	s := newFrameServer(t, &tunnel.Agent{MaxStreams: floodStreams, Targets: *targetsThrough(n, tunnel.Targets{Allow: []string{"*:1-100"}})})
 
 	grown := growth(t)
 	var took []time.Duration

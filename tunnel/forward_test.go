@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/linktest"
+	"github.com/causewayproject/causeway/internal/test/targettest"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -40,7 +41,7 @@ func TestForwardErrors(t *testing.T) {
 				a := r.serve(&tunnel.Server{Name: "a", AllowDial: forbid})
 				r.mesh()
 				targets := testTargets()
-				targets.Resolver = &network{hosts: map[string]string{"x": "192.0.2.1", "forbidden": "192.0.2.1", "echo": "192.0.2.1"}}
+				targets.Resolver = &targettest.Network{Hosts: map[string]string{"x": "192.0.2.1", "forbidden": "192.0.2.1", "echo": "192.0.2.1"}}
 				r.at("b", &tunnel.Agent{Targets: targets})
 				busy := a.echo()
 				ctx, cancel := context.WithCancel(t.Context())

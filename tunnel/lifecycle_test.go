@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/test/targettest"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -299,13 +300,13 @@ func TestRenewWithWrongClock(t *testing.T) {
 func TestTargetDialEndsWithSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := make(chan time.Time, 1)
-		n := &network{hosts: map[string]string{"*": "192.0.2.1"}, dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		n := &targettest.Network{Hosts: map[string]string{"*": "192.0.2.1"}, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			<-ctx.Done()
 			ended <- time.Now()
 			return nil, ctx.Err()
 		}}
 		b := newBed(t, &tunnel.Server{})
-		b.agent(&tunnel.Agent{Targets: *n.through(tunnel.Targets{Allow: []string{"*:7"}})})
+		b.agent(&tunnel.Agent{Targets: *targetsThrough(n, tunnel.Targets{Allow: []string{"*:7"}})})
 		dialed := make(chan error)
 		go func() {
 			_, err := b.dial("x:7")
@@ -326,7 +327,7 @@ func TestTargetDialEndsWithSession(t *testing.T) {
 // A target's connection need not have an address.
 func TestTargetWithoutAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &network{hosts: map[string]string{"*": "192.0.2.1"}, dial: func(context.Context, string, string) (net.Conn, error) {
+		n := &targettest.Network{Hosts: map[string]string{"*": "192.0.2.1"}, Dial: func(context.Context, string, string) (net.Conn, error) {
 			near, far := net.Pipe()
 			go func() {
 				io.Copy(far, far)
@@ -335,7 +336,7 @@ func TestTargetWithoutAddress(t *testing.T) {
 			return nowhere{near}, nil
 		}}
 		b := newBed(t, &tunnel.Server{})
-		b.agent(&tunnel.Agent{Targets: *n.through(tunnel.Targets{Allow: []string{"*:7"}})})
+		b.agent(&tunnel.Agent{Targets: *targetsThrough(n, tunnel.Targets{Allow: []string{"*:7"}})})
 		b.echo().Close()
 	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/causewayproject/causeway/internal/linktest"
 	"github.com/causewayproject/causeway/internal/test/pki"
+	"github.com/causewayproject/causeway/internal/test/targettest"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
@@ -114,12 +115,12 @@ func dialGateway(t *testing.T, dial func(context.Context, gateway.Request) (net.
 
 // lineTargets are targets that are the other ends of what comes by the channel.
 func lineTargets(ends chan<- net.Conn) tunnel.Targets {
-	n := &network{hosts: map[string]string{"*": "192.0.2.1"}, dial: func(context.Context, string, string) (net.Conn, error) {
+	n := &targettest.Network{Hosts: map[string]string{"*": "192.0.2.1"}, Dial: func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
 		ends <- far
 		return near, nil
 	}}
-	return *n.through(tunnel.Targets{Allow: []string{"*:9"}})
+	return *targetsThrough(n, tunnel.Targets{Allow: []string{"*:9"}})
 }
 
 // rateOf is what comes from one connection to the other, a second later.

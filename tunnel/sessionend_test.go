@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/test/targettest"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -107,7 +108,7 @@ func TestSessionWhileSaving(t *testing.T) {
 		creds := &slowCredentials{entered: make(chan struct{}), leave: make(chan struct{})}
 		var payloads atomic.Int32
 		dialing, givenUp := make(chan struct{}, 10), make(chan struct{}, 10)
-		n := &network{hosts: map[string]string{"*": "192.0.2.1"}, dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		n := &targettest.Network{Hosts: map[string]string{"*": "192.0.2.1"}, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if _, port, _ := net.SplitHostPort(address); port != "3" {
 				return dialTest(ctx, network, address)
 			}
@@ -118,7 +119,7 @@ func TestSessionWhileSaving(t *testing.T) {
 		}}
 		b.agent(&tunnel.Agent{
 			Credentials: creds, FirstBackoff: time.Hour, MaxBackoff: time.Hour,
-			Targets: *n.through(tunnel.Targets{Allow: []string{"*:1-100"}}),
+			Targets: *targetsThrough(n, tunnel.Targets{Allow: []string{"*:1-100"}}),
 			Payload: func(context.Context, tunnel.Payload) error { payloads.Add(1); return nil },
 		})
 		creds.slow.Store(true)

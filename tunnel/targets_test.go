@@ -7,61 +7,17 @@ import (
 	"net/netip"
 	"os"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/test/targettest"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
-// network is what an agent's machine sees: names, and addresses that take
-// connections. It notes what it was asked.
-type network struct {
-	hosts map[string]string // addresses, separated by spaces; "*" for all other names
-	dial  tunnel.DialFunc   // nil: all take connections
-
-	mu      sync.Mutex // guards the fields below
-	lookups []string
-	dialed  []string
-}
-
-func (n *network) LookupNetIP(_ context.Context, network, host string) ([]netip.Addr, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.lookups = append(n.lookups, host)
-	text, ok := n.hosts[host]
-	if !ok {
-		text, ok = n.hosts["*"]
-	}
-	if !ok || network != "ip" {
-		return nil, &net.DNSError{Err: "no such host", Name: host, Server: "10.96.0.10:53", IsNotFound: true}
-	}
-	var addrs []netip.Addr
-	for field := range strings.FieldsSeq(text) {
-		addrs = append(addrs, netip.MustParseAddr(field))
-	}
-	return addrs, nil
-}
-
-func (n *network) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	n.mu.Lock()
-	n.dialed = append(n.dialed, address)
-	n.mu.Unlock()
-	if network != "tcp" {
-		return nil, net.UnknownNetworkError(network)
-	}
-	if n.dial != nil {
-		return n.dial(ctx, network, address)
-	}
-	conn, peer := net.Pipe()
-	peer.Close()
-	return conn, nil
-}
-
-// through returns t with n below it.
-func (n *network) through(t tunnel.Targets) *tunnel.Targets {
+// targetsThrough returns t with n below it.
+func targetsThrough(n *targettest.Network, t tunnel.Targets) *tunnel.Targets {
 	t.Resolver, t.Dial = n, n.DialContext
 	return &t
 }
@@ -73,24 +29,6 @@ func codeOf(err error) tunnel.Code {
 	}
 	return e.Code
 }
-
-// resolver is a function as a Resolver.
-type resolver func(ctx context.Context, host string) ([]netip.Addr, error)
-
-func (r resolver) LookupNetIP(ctx context.Context, _, host string) ([]netip.Addr, error) {
-	return r(ctx, host)
-}
-
-// hang is a host that does not answer.
-func hang(ctx context.Context, _, _ string) (net.Conn, error) {
-	<-ctx.Done()
-	return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: canaryAddr, Err: errors.New("gave up")}
-}
-
-// canary is an address that no text may hold.
-const canary = "10.77.66.55"
-
-var canaryAddr = &net.TCPAddr{IP: net.ParseIP(canary), Port: 443}
 
 func TestTargetsConfig(t *testing.T) {
 	for _, tt := range []struct {
@@ -143,15 +81,15 @@ func TestTargetsConfig(t *testing.T) {
 }
 
 func TestTargetErrors(t *testing.T) {
-	dial := func(err error) *network {
-		return &network{hosts: map[string]string{"*": canary}, dial: func(context.Context, string, string) (net.Conn, error) {
-			return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: canaryAddr, Err: err}
+	dial := func(err error) *targettest.Network {
+		return &targettest.Network{Hosts: map[string]string{"*": targettest.Canary}, Dial: func(context.Context, string, string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: targettest.CanaryAddr, Err: err}
 		}}
 	}
-	errno := func(no syscall.Errno) *network { return dial(os.NewSyscallError("connect", no)) }
+	errno := func(no syscall.Errno) *targettest.Network { return dial(os.NewSyscallError("connect", no)) }
 	for _, tt := range []struct {
 		name string
-		n    *network
+		n    *targettest.Network
 		code tunnel.Code
 		is   error
 		text string
@@ -164,14 +102,14 @@ func TestTargetErrors(t *testing.T) {
 		{"firewall", errno(syscall.EPERM), tunnel.CodeUnreachable, syscall.EPERM, "operation not permitted"},
 		{"the kernel's timeout", errno(syscall.ETIMEDOUT), tunnel.CodeTimeout, os.ErrDeadlineExceeded, "no answer"},
 		{"no descriptors", errno(syscall.EMFILE), tunnel.CodeInternal, syscall.EMFILE, "too many open files"},
-		{"another", dial(errors.New("to " + canary)), tunnel.CodeInternal, nil, "the connection failed"},
-		{"special", &network{hosts: map[string]string{"*": "127.0.0.1"}}, tunnel.CodeDenied, syscall.EACCES, "does not allow"},
-		{"no addresses", &network{hosts: map[string]string{"*": ""}}, tunnel.CodeNotFound, nil, "no such host"},
+		{"another", dial(errors.New("to " + targettest.Canary)), tunnel.CodeInternal, nil, "the connection failed"},
+		{"special", &targettest.Network{Hosts: map[string]string{"*": "127.0.0.1"}}, tunnel.CodeDenied, syscall.EACCES, "does not allow"},
+		{"no addresses", &targettest.Network{Hosts: map[string]string{"*": ""}}, tunnel.CodeNotFound, nil, "no such host"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := tt.n.through(tunnel.Targets{Allow: []string{"name:443"}}).DialTarget(t.Context(), "tcp", "name:443")
+			_, err := targetsThrough(tt.n, tunnel.Targets{Allow: []string{"name:443"}}).DialTarget(t.Context(), "tcp", "name:443")
 			checkTargetError(t, err, tt.code, tt.is, tt.text)
-			if op := new(net.OpError); tt.n.dial != nil && (!errors.As(err, &op) || op.Addr != canaryAddr) {
+			if op := new(net.OpError); tt.n.Dial != nil && (!errors.As(err, &op) || op.Addr != targettest.CanaryAddr) {
 				t.Errorf("got %v, want it to keep its cause", err)
 			}
 		})
@@ -187,7 +125,7 @@ func checkTargetError(t *testing.T, err error, code tunnel.Code, is error, text 
 	if is != nil && !errors.Is(err, is) {
 		t.Errorf("got %v, want it to be %v", err, is)
 	}
-	if !strings.Contains(err.Error(), text) || strings.Contains(err.Error(), canary) {
+	if !strings.Contains(err.Error(), text) || strings.Contains(err.Error(), targettest.Canary) {
 		t.Errorf("got %q, want %q in it and no internal address", err, text)
 	}
 	if e.Timeout() != (code == tunnel.CodeTimeout) {
@@ -202,14 +140,14 @@ func TestTargetLookupErrors(t *testing.T) {
 		code tunnel.Code
 		text string
 	}{
-		{"no such host", &net.DNSError{Err: "no such host", Server: canary, IsNotFound: true}, tunnel.CodeNotFound, "no such host"},
-		{"server failure", &net.DNSError{Err: "server misbehaving", Server: canary}, tunnel.CodeNotFound, "the name server failed"},
-		{"timeout", &net.DNSError{Err: "i/o timeout", Server: canary, IsTimeout: true}, tunnel.CodeTimeout, "the name server did not answer"},
-		{"refused", &net.OpError{Op: "dial", Addr: canaryAddr, Err: syscall.ECONNREFUSED}, tunnel.CodeNotFound, "no such host"},
-		{"another", errors.New(canary), tunnel.CodeNotFound, "no such host"},
+		{"no such host", &net.DNSError{Err: "no such host", Server: targettest.Canary, IsNotFound: true}, tunnel.CodeNotFound, "no such host"},
+		{"server failure", &net.DNSError{Err: "server misbehaving", Server: targettest.Canary}, tunnel.CodeNotFound, "the name server failed"},
+		{"timeout", &net.DNSError{Err: "i/o timeout", Server: targettest.Canary, IsTimeout: true}, tunnel.CodeTimeout, "the name server did not answer"},
+		{"refused", &net.OpError{Op: "dial", Addr: targettest.CanaryAddr, Err: syscall.ECONNREFUSED}, tunnel.CodeNotFound, "no such host"},
+		{"another", errors.New(targettest.Canary), tunnel.CodeNotFound, "no such host"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			targets := tunnel.Targets{Allow: []string{"name:443"}, Resolver: resolver(func(context.Context, string) ([]netip.Addr, error) { return nil, tt.err })}
+			targets := tunnel.Targets{Allow: []string{"name:443"}, Resolver: targettest.Resolver(func(context.Context, string) ([]netip.Addr, error) { return nil, tt.err })}
 			_, err := targets.DialTarget(t.Context(), "tcp", "name:443")
 			checkTargetError(t, err, tt.code, tt.err, tt.text)
 		})
@@ -217,7 +155,7 @@ func TestTargetLookupErrors(t *testing.T) {
 }
 
 func TestTargetBadRequests(t *testing.T) {
-	n := &network{}
+	n := &targettest.Network{}
 	for _, tt := range []struct{ network, address, shown, text string }{
 		{"udp", "name:443", "name:443", "unknown network udp"},
 		{"", "name:443", "name:443", "unknown network"},
@@ -225,24 +163,24 @@ func TestTargetBadRequests(t *testing.T) {
 		{"tcp", "a\x1b[2J\nb:443", "a [2J b:443", "not host:port"},
 		{"tcp", strings.Repeat("x", 5000) + ":443", strings.Repeat("x", 300), "longer than an address can be"},
 	} {
-		_, err := n.through(tunnel.Targets{Allow: []string{"*:*"}}).DialTarget(t.Context(), tt.network, tt.address)
+		_, err := targetsThrough(n, tunnel.Targets{Allow: []string{"*:*"}}).DialTarget(t.Context(), tt.network, tt.address)
 		var e *tunnel.Error
-		if !errors.As(err, &e) || e.Code != tunnel.CodeBadRequest || e.Addr != tt.shown || !strings.Contains(err.Error(), tt.text) || len(n.lookups)+len(n.dialed) > 0 {
-			t.Errorf("%s %q: got %v, %q and %q; want a bad request for %q", tt.network, tt.address, err, n.lookups, n.dialed, tt.shown)
+		if !errors.As(err, &e) || e.Code != tunnel.CodeBadRequest || e.Addr != tt.shown || !strings.Contains(err.Error(), tt.text) || len(n.Lookups)+len(n.Dialed) > 0 {
+			t.Errorf("%s %q: got %v, %q and %q; want a bad request for %q", tt.network, tt.address, err, n.Lookups, n.Dialed, tt.shown)
 		}
 	}
 }
 
 // However a dial hangs, it ends with the Timeout, or the caller's context.
 func TestTargetTimes(t *testing.T) {
-	hangLookup := resolver(func(ctx context.Context, _ string) ([]netip.Addr, error) {
+	hangLookup := targettest.Resolver(func(ctx context.Context, _ string) ([]netip.Addr, error) {
 		<-ctx.Done()
-		return nil, &net.DNSError{Err: ctx.Err().Error(), Server: canary, IsTemporary: true}
+		return nil, &net.DNSError{Err: ctx.Err().Error(), Server: targettest.Canary, IsTemporary: true}
 	})
 	for _, kind := range []struct {
 		name  string
 		hosts string // empty: the lookup hangs
-	}{{"lookup", ""}, {"dial", canary}, {"two addresses", canary + " 192.0.2.1"}} {
+	}{{"lookup", ""}, {"dial", targettest.Canary}, {"two addresses", targettest.Canary + " 192.0.2.1"}} {
 		for _, tt := range []struct {
 			name             string
 			timeout          time.Duration
@@ -267,8 +205,8 @@ func TestTargetTimes(t *testing.T) {
 					if tt.cancel > 0 {
 						time.AfterFunc(tt.cancel, cancel)
 					}
-					n := &network{hosts: map[string]string{"*": kind.hosts}, dial: hang}
-					targets := n.through(tunnel.Targets{Allow: []string{"name:443"}, Timeout: tt.timeout})
+					n := &targettest.Network{Hosts: map[string]string{"*": kind.hosts}, Dial: targettest.Hang}
+					targets := targetsThrough(n, tunnel.Targets{Allow: []string{"name:443"}, Timeout: tt.timeout})
 					if kind.hosts == "" {
 						targets.Resolver = hangLookup
 					}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/test/sockettest"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/internal/socket"
 )
@@ -18,44 +19,16 @@ const userTimeout, notSentLow = 18, 25
 // minUnsent is how much unsent data the kernel takes at first.
 const minUnsent = 128 << 10
 
-// option returns a TCP option of the socket below conn.
-func option(t *testing.T, conn net.Conn, opt int) int {
-	t.Helper()
-	for {
-		n, ok := conn.(interface{ NetConn() net.Conn })
-		if !ok {
-			break
-		}
-		conn = n.NetConn()
-	}
-	rc, err := conn.(*net.TCPConn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var value int
-	rc.Control(func(fd uintptr) {
-		if value, err = syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, opt); err != nil {
-			t.Error(err)
-		}
-	})
-	return value
-}
-
-// wrapped is what an embedder's dial function may return.
-type wrapped struct{ net.Conn }
-
-func (w wrapped) NetConn() net.Conn { return w.Conn }
-
 func TestTCPOptions(t *testing.T) {
 	check := func(t *testing.T, conn net.Conn, timeout time.Duration) {
 		t.Helper()
-		if got, want := option(t, conn, userTimeout), int(timeout/time.Millisecond); got != want {
+		if got, want := sockettest.Option(t, conn, userTimeout), int(timeout/time.Millisecond); got != want {
 			t.Errorf("user timeout: got %d ms, want %d", got, want)
 		}
-		if got := option(t, conn, notSentLow); got != minUnsent {
+		if got := sockettest.Option(t, conn, notSentLow); got != minUnsent {
 			t.Errorf("unsent limit: got %d, want %d", got, minUnsent)
 		}
-		if got := option(t, conn, syscall.TCP_NODELAY); got == 0 {
+		if got := sockettest.Option(t, conn, syscall.TCP_NODELAY); got == 0 {
 			t.Error("small writes are delayed")
 		}
 	}
@@ -97,7 +70,7 @@ func TestTCPOptions(t *testing.T) {
 		defer server.Close()
 		dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-			return wrapped{conn}, err
+			return sockettest.Wrapped{Conn: conn}, err
 		}
 		conn, err := tunnel.TCP{}.Dial(testContext(t), dial, server.Listener.Addr().String())
 		if err != nil {

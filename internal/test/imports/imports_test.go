@@ -75,7 +75,9 @@ var arrows = map[string][]string{
 	"/internal/test/kubetest":       {"/internal/test/pki", "/kubeconfig"},
 	"/internal/test/pki":            {},
 	"/internal/test/proxytest":      {"/internal/relay"},
+	"/internal/test/sockettest":     {},
 	"/internal/test/storetest":      {"/tunnel"},
+	"/internal/test/targettest":     {},
 }
 
 // light are the packages that pull in no Kubernetes, metrics or RPC library.
@@ -102,7 +104,9 @@ var light = []string{
 	"/internal/test/enroltest",
 	"/internal/test/pki",
 	"/internal/test/proxytest",
+	"/internal/test/sockettest",
 	"/internal/test/storetest",
+	"/internal/test/targettest",
 }
 
 // lightButForYAML are those that read it: a module without dependencies.

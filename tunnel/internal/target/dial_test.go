@@ -12,26 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/test/targettest"
 	"github.com/causewayproject/causeway/tunnel/internal/target"
 )
-
-// resolver is a function as a Resolver.
-type resolver func(ctx context.Context, host string) ([]netip.Addr, error)
-
-func (r resolver) LookupNetIP(ctx context.Context, _, host string) ([]netip.Addr, error) {
-	return r(ctx, host)
-}
-
-// hang is a host that does not answer.
-func hang(ctx context.Context, _, _ string) (net.Conn, error) {
-	<-ctx.Done()
-	return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: canaryAddr, Err: errors.New("gave up")}
-}
-
-// canary is an address that no text may hold.
-const canary = "10.77.66.55"
-
-var canaryAddr = &net.TCPAddr{IP: net.ParseIP(canary), Port: 443}
 
 // A host is an address and what it does: it refuses or takes a connection
 // after a while.
@@ -76,11 +59,11 @@ func TestTargetRace(t *testing.T) {
 					addrs = append(addrs, h.addr)
 				}
 				open := 0
-				n := &network{hosts: map[string]string{"*": strings.Join(addrs, " ")}, dial: dialHosts(tt.hosts, &open)}
+				n := &targettest.Network{Hosts: map[string]string{"*": strings.Join(addrs, " ")}, Dial: dialHosts(tt.hosts, &open)}
 				start := time.Now()
-				conn, err := n.through(target.Config{Allow: []string{"*:443"}}).DialTarget(t.Context(), "tcp", "name:443")
-				if got := time.Since(start); got != tt.after || len(n.dialed) != tt.dials {
-					t.Errorf("got %d dials and %v, want %d and %v", len(n.dialed), got, tt.dials, tt.after)
+				conn, err := configThrough(n, target.Config{Allow: []string{"*:443"}}).DialTarget(t.Context(), "tcp", "name:443")
+				if got := time.Since(start); got != tt.after || len(n.Dialed) != tt.dials {
+					t.Errorf("got %d dials and %v, want %d and %v", len(n.Dialed), got, tt.dials, tt.after)
 				}
 				if err != nil {
 					if tt.want != "" || open != 0 {
@@ -124,13 +107,13 @@ func dialHosts(hosts []host, open *int) target.DialFunc {
 
 // The first address's error is the one that counts.
 func TestTargetRaceError(t *testing.T) {
-	n := &network{hosts: map[string]string{"*": "192.0.2.1 192.0.2.2"}, dial: func(_ context.Context, _, address string) (net.Conn, error) {
+	n := &targettest.Network{Hosts: map[string]string{"*": "192.0.2.1 192.0.2.2"}, Dial: func(_ context.Context, _, address string) (net.Conn, error) {
 		if address == "192.0.2.1:443" {
 			return nil, syscall.ECONNREFUSED
 		}
 		return nil, syscall.EHOSTUNREACH
 	}}
-	_, err := n.through(target.Config{Allow: []string{"*:443"}}).DialTarget(t.Context(), "tcp", "name:443")
+	_, err := configThrough(n, target.Config{Allow: []string{"*:443"}}).DialTarget(t.Context(), "tcp", "name:443")
 	if reasonOf(err) != target.Refused || !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("got %v, want it refused", err)
 	}
@@ -142,12 +125,12 @@ func TestTargetManyAddresses(t *testing.T) {
 	for i := range 5000 {
 		addrs = append(addrs, netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}).String())
 	}
-	n := &network{hosts: map[string]string{"*": strings.Join(addrs, " ")}, dial: func(context.Context, string, string) (net.Conn, error) {
+	n := &targettest.Network{Hosts: map[string]string{"*": strings.Join(addrs, " ")}, Dial: func(context.Context, string, string) (net.Conn, error) {
 		return nil, syscall.ECONNREFUSED
 	}}
-	_, err := n.through(target.Config{Allow: []string{"*:443"}}).DialTarget(t.Context(), "tcp", "name:443")
-	if reasonOf(err) != target.Refused || len(n.dialed) != 16 {
-		t.Errorf("got %v after %d dials, want it refused after 16", err, len(n.dialed))
+	_, err := configThrough(n, target.Config{Allow: []string{"*:443"}}).DialTarget(t.Context(), "tcp", "name:443")
+	if reasonOf(err) != target.Refused || len(n.Dialed) != 16 {
+		t.Errorf("got %v after %d dials, want it refused after 16", err, len(n.Dialed))
 	}
 }
 
@@ -162,11 +145,11 @@ func TestTargetAddressesOnce(t *testing.T) {
 		{"none", []netip.Addr{{}}, target.NotFound, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			n := &network{dial: func(context.Context, string, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED }}
-			targets := n.through(target.Config{Allow: []string{"*:443"}})
-			targets.Resolver = resolver(func(context.Context, string) ([]netip.Addr, error) { return tt.addrs, nil })
+			n := &targettest.Network{Dial: func(context.Context, string, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED }}
+			targets := configThrough(n, target.Config{Allow: []string{"*:443"}})
+			targets.Resolver = targettest.Resolver(func(context.Context, string) ([]netip.Addr, error) { return tt.addrs, nil })
 			_, err := targets.DialTarget(t.Context(), "tcp", "name:443")
-			if got := strings.Join(n.dialed, " "); reasonOf(err) != tt.code || got != tt.want {
+			if got := strings.Join(n.Dialed, " "); reasonOf(err) != tt.code || got != tt.want {
 				t.Errorf("got %v and %q dialed, want code %d and %q", err, got, tt.code, tt.want)
 			}
 		})
@@ -178,10 +161,10 @@ func TestTargetRaceCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		n := &network{hosts: map[string]string{"*": "192.0.2.1 192.0.2.2 192.0.2.3"}, dial: hang}
-		_, err := n.through(target.Config{Allow: []string{"*:443"}}).DialTarget(ctx, "tcp", "name:443")
-		if reasonOf(err) != target.TimedOut || len(n.dialed) != 1 {
-			t.Errorf("got %v after %d dials, want a timeout after 1", err, len(n.dialed))
+		n := &targettest.Network{Hosts: map[string]string{"*": "192.0.2.1 192.0.2.2 192.0.2.3"}, Dial: targettest.Hang}
+		_, err := configThrough(n, target.Config{Allow: []string{"*:443"}}).DialTarget(ctx, "tcp", "name:443")
+		if reasonOf(err) != target.TimedOut || len(n.Dialed) != 1 {
+			t.Errorf("got %v after %d dials, want a timeout after 1", err, len(n.Dialed))
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/causewayproject/causeway/internal/test/targettest"
 	"github.com/causewayproject/causeway/tunnel/internal/target"
 )
 
@@ -29,20 +30,20 @@ func TestTargetsFuzzSeeds(t *testing.T) {
 // these as well. Lists are separated by spaces.
 func FuzzTargets(f *testing.F) {
 	f.Fuzz(func(t *testing.T, allow, aliasFrom, aliasTo, asked string, resolved []byte) {
-		n := &network{}
-		targets := n.through(target.Config{Allow: strings.Fields(allow)})
+		n := &targettest.Network{}
+		targets := configThrough(n, target.Config{Allow: strings.Fields(allow)})
 		if aliasFrom+aliasTo != "" {
 			targets.Aliases = map[string]string{aliasFrom: aliasTo}
 		}
 		addrs := addresses(resolved)
-		targets.Resolver = resolver(func(context.Context, string) ([]netip.Addr, error) { return addrs, nil })
+		targets.Resolver = targettest.Resolver(func(context.Context, string) ([]netip.Addr, error) { return addrs, nil })
 		conn, err := targets.DialTarget(t.Context(), "tcp", asked)
 		if err == nil {
 			conn.Close()
 		} else if reasonOf(err) != 0 && strings.ContainsAny(err.Error(), "\n\x00\x1b") {
 			t.Fatalf("got %q, want a printable error", err)
 		}
-		for _, dialed := range n.dialed {
+		for _, dialed := range n.Dialed {
 			a, err := netip.ParseAddrPort(dialed)
 			if err != nil {
 				t.Fatalf("got %q dialed, want an address and a port", dialed)

@@ -4,59 +4,14 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
+	"github.com/causewayproject/causeway/internal/test/targettest"
 	"github.com/causewayproject/causeway/tunnel/internal/target"
 )
-
-// network is what an agent's machine sees: names, and addresses that take
-// connections. It notes what it was asked.
-type network struct {
-	hosts map[string]string // addresses, separated by spaces; "*" for all other names
-	dial  target.DialFunc   // nil: all take connections
-
-	mu      sync.Mutex // guards the fields below
-	lookups []string
-	dialed  []string
-}
-
-func (n *network) LookupNetIP(_ context.Context, network, host string) ([]netip.Addr, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.lookups = append(n.lookups, host)
-	text, ok := n.hosts[host]
-	if !ok {
-		text, ok = n.hosts["*"]
-	}
-	if !ok || network != "ip" {
-		return nil, &net.DNSError{Err: "no such host", Name: host, Server: "10.96.0.10:53", IsNotFound: true}
-	}
-	var addrs []netip.Addr
-	for field := range strings.FieldsSeq(text) {
-		addrs = append(addrs, netip.MustParseAddr(field))
-	}
-	return addrs, nil
-}
-
-func (n *network) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	n.mu.Lock()
-	n.dialed = append(n.dialed, address)
-	n.mu.Unlock()
-	if network != "tcp" {
-		return nil, net.UnknownNetworkError(network)
-	}
-	if n.dial != nil {
-		return n.dial(ctx, network, address)
-	}
-	conn, peer := net.Pipe()
-	peer.Close()
-	return conn, nil
-}
 
 // config is a Config whose DialTarget compiles it, and dials.
 type config struct{ target.Config }
@@ -73,8 +28,8 @@ func (c *config) DialTarget(ctx context.Context, network, address string) (net.C
 	return conn, nil
 }
 
-// through returns c with n below it.
-func (n *network) through(c target.Config) *config {
+// configThrough returns c with n below it.
+func configThrough(n *targettest.Network, c target.Config) *config {
 	c.Resolver, c.Dial = n, n.DialContext
 	return &config{c}
 }
@@ -162,8 +117,8 @@ func TestTargets(t *testing.T) {
 		{"URL", "*:443", "https://node:443", "", bad},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			n := &network{hosts: hosts}
-			targets := n.through(target.Config{})
+			n := &targettest.Network{Hosts: hosts}
+			targets := configThrough(n, target.Config{})
 			if tt.allow != "" {
 				targets.Allow = strings.Split(tt.allow, ",")
 			}
@@ -174,11 +129,11 @@ func TestTargets(t *testing.T) {
 			if got := reasonOf(err); got != tt.code || (err == nil) != (tt.code == 0) {
 				t.Errorf("got %v, want code %v", err, tt.code)
 			}
-			if got := strings.Join(n.dialed, " "); got != tt.want {
+			if got := strings.Join(n.Dialed, " "); got != tt.want {
 				t.Errorf("got %q dialed, want %q", got, tt.want)
 			}
-			if len(n.lookups) > 1 {
-				t.Errorf("got lookups of %q, want one at most", n.lookups)
+			if len(n.Lookups) > 1 {
+				t.Errorf("got lookups of %q, want one at most", n.Lookups)
 			}
 		})
 	}
@@ -197,8 +152,8 @@ func TestTargetLookups(t *testing.T) {
 		{"alias of an address", "", "address.example:443", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			n := &network{}
-			targets := n.through(target.Config{Allow: []string{tt.allow}, Aliases: map[string]string{
+			n := &targettest.Network{}
+			targets := configThrough(n, target.Config{Allow: []string{tt.allow}, Aliases: map[string]string{
 				"api.example:443":     "node.example.:443",
 				"address.example:443": "10.0.0.1:443",
 			}})
@@ -208,7 +163,7 @@ func TestTargetLookups(t *testing.T) {
 			if conn, err := targets.DialTarget(t.Context(), "tcp", tt.target); err == nil {
 				conn.Close()
 			}
-			if got := strings.Join(n.lookups, " "); got != tt.want {
+			if got := strings.Join(n.Lookups, " "); got != tt.want {
 				t.Errorf("got lookups of %q, want %q", got, tt.want)
 			}
 		})
@@ -238,15 +193,15 @@ func TestTargetAliases(t *testing.T) {
 		{"no alias of an alias", "api:443", "api:443", "api:443", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			n := &network{hosts: hosts}
-			targets := n.through(target.Config{Aliases: map[string]string{tt.from: tt.to}})
+			n := &targettest.Network{Hosts: hosts}
+			targets := configThrough(n, target.Config{Aliases: map[string]string{tt.from: tt.to}})
 			conn, err := targets.DialTarget(t.Context(), "tcp", tt.target)
 			if err == nil {
 				conn.Close()
 			} else if tt.want != "" {
 				t.Fatal(err)
 			}
-			if got := strings.Join(n.dialed, " "); got != tt.want {
+			if got := strings.Join(n.Dialed, " "); got != tt.want {
 				t.Errorf("got %q dialed, want %q", got, tt.want)
 			}
 		})
@@ -255,8 +210,8 @@ func TestTargetAliases(t *testing.T) {
 
 // What is compiled is the agent's own.
 func TestTargetsAreCopied(t *testing.T) {
-	n := &network{hosts: map[string]string{"*": "10.0.0.7"}}
-	targets := n.through(target.Config{Allow: []string{"b:1", "a:1"}, Aliases: map[string]string{"c:1": "10.0.0.8:1"}})
+	n := &targettest.Network{Hosts: map[string]string{"*": "10.0.0.7"}}
+	targets := configThrough(n, target.Config{Allow: []string{"b:1", "a:1"}, Aliases: map[string]string{"c:1": "10.0.0.8:1"}})
 	policy, err := targets.Compile()
 	if err != nil {
 		t.Fatal(err)
@@ -266,13 +221,13 @@ func TestTargetsAreCopied(t *testing.T) {
 	}
 	targets.Allow[0], targets.Aliases["c:1"] = "c:1", "10.0.0.9:1"
 	for target, want := range map[string]string{"b:1": "10.0.0.7:1", "c:1": "10.0.0.8:1"} {
-		n.dialed = nil
+		n.Dialed = nil
 		conn, err := policy.Dial(t.Context(), "tcp", target)
 		if err != nil {
 			t.Fatal(err)
 		}
 		conn.Close()
-		if got := strings.Join(n.dialed, " "); got != want {
+		if got := strings.Join(n.Dialed, " "); got != want {
 			t.Errorf("%s: got %q dialed, want %q", target, got, want)
 		}
 	}

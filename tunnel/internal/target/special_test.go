@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/causewayproject/causeway/internal/test/targettest"
 	"github.com/causewayproject/causeway/tunnel/internal/target"
 )
 
@@ -64,13 +65,13 @@ func TestSpecialAddresses(t *testing.T) {
 	const own = "192.0.2.1:443" // the pattern holds nothing of what is asked for
 	try := func(t *testing.T, addr, asked, allow string, want bool) {
 		t.Helper()
-		n := &network{hosts: map[string]string{"name": addr}}
-		conn, err := n.through(target.Config{Allow: []string{own, allow}}).DialTarget(t.Context(), "tcp", asked)
+		n := &targettest.Network{Hosts: map[string]string{"name": addr}}
+		conn, err := configThrough(n, target.Config{Allow: []string{own, allow}}).DialTarget(t.Context(), "tcp", asked)
 		if err == nil {
 			conn.Close()
 		}
-		if dialed := len(n.dialed) > 0; dialed != want || !dialed && reasonOf(err) != target.Denied {
-			t.Errorf("%s with %s: got %q dialed, %v; want dialed %v", asked, allow, n.dialed, err, want)
+		if dialed := len(n.Dialed) > 0; dialed != want || !dialed && reasonOf(err) != target.Denied {
+			t.Errorf("%s with %s: got %q dialed, %v; want dialed %v", asked, allow, n.Dialed, err, want)
 		}
 	}
 	for _, tt := range specialAddrs {
@@ -108,11 +109,11 @@ func TestOddSpellings(t *testing.T) {
 		"127.0.0.1:80", "user@127.0.0.1", "127.0.0.1/x", "127.0.0.1#", "127.0.0.1\x00.example", " 127.0.0.1", "127.0.0.1 ", "127。0。0。1", "%31%32%37.0.0.1", "",
 	} {
 		t.Run(host, func(t *testing.T) {
-			n := &network{hosts: map[string]string{"*": "127.0.0.1"}}
-			targets := n.through(target.Config{Allow: []string{"*:*", "0.0.0.0/0:*", "[::/0]:*"}})
+			n := &targettest.Network{Hosts: map[string]string{"*": "127.0.0.1"}}
+			targets := configThrough(n, target.Config{Allow: []string{"*:*", "0.0.0.0/0:*", "[::/0]:*"}})
 			_, err := targets.DialTarget(t.Context(), "tcp", host+":443")
-			if code := reasonOf(err); code != target.Malformed && code != target.Denied || len(n.dialed) > 0 {
-				t.Errorf("got %v and %q dialed, want an error and nothing dialed", err, n.dialed)
+			if code := reasonOf(err); code != target.Malformed && code != target.Denied || len(n.Dialed) > 0 {
+				t.Errorf("got %v and %q dialed, want an error and nothing dialed", err, n.Dialed)
 			}
 		})
 	}
@@ -122,10 +123,10 @@ func TestOddSpellings(t *testing.T) {
 // not allow an address, however that is spelled.
 func TestOddSpellingsOfOrdinaryAddresses(t *testing.T) {
 	for _, host := range []string{"0xa.1", "0x0a000001", "167772161", "10.1", "012.0.0.1", "10.0.0.1", "[::ffff:10.0.0.1]", "\uff11\uff10.0.0.1", "10。0。0。1", "10.0.0.1."} {
-		n := &network{hosts: map[string]string{"*": "10.0.0.1"}}
-		_, err := n.through(target.Config{Allow: []string{"*:*"}}).DialTarget(t.Context(), "tcp", host+":443")
-		if code := reasonOf(err); code != target.Malformed && code != target.Denied || len(n.lookups)+len(n.dialed) > 0 {
-			t.Errorf("%s: got %v, %q looked up and %q dialed; want an error and nothing", host, err, n.lookups, n.dialed)
+		n := &targettest.Network{Hosts: map[string]string{"*": "10.0.0.1"}}
+		_, err := configThrough(n, target.Config{Allow: []string{"*:*"}}).DialTarget(t.Context(), "tcp", host+":443")
+		if code := reasonOf(err); code != target.Malformed && code != target.Denied || len(n.Lookups)+len(n.Dialed) > 0 {
+			t.Errorf("%s: got %v, %q looked up and %q dialed; want an error and nothing", host, err, n.Lookups, n.Dialed)
 		}
 	}
 }

@@ -71,6 +71,10 @@ type Action struct {
 	// availabilityGates can name it; nil if nothing is to be said. It equals
 	// Cluster.Condition if nothing changed.
 	Condition *metav1.Condition
+	// Managed says that this provider manages the Secret <cluster>-kubeconfig. Only then its
+	// condition may replace that of another writer. Without it, a server-side apply that does
+	// not force says whether there is another writer, whose condition then stays.
+	Managed bool
 	// After is when to plan again if nothing changes. 0: never.
 	After time.Duration
 }

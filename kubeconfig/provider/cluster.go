@@ -27,13 +27,16 @@ type Cluster struct {
 	Namespace, Name      string
 	UID                  string
 	APIVersion           string // for the owner reference
+	Generation           int64  // metadata.generation; the condition's observedGeneration
 	Annotations          map[string]string
 	Paused               bool // spec.paused or the annotation
 	Deleting             bool
 	Endpoint             kubeconfig.Endpoint   // zero if not known yet
 	MoreEndpoints        []kubeconfig.Endpoint // the infrastructure object's status.apiEndpoints, beyond Endpoint
 	HasControlPlane      bool                  // spec.controlPlaneRef
+	HasTopology          bool                  // spec.topology: a ClusterClass makes its control plane
 	NamespaceAnnotations map[string]string     // its Namespace's
+	NamespaceUnknown     bool                  // its Namespace was not read yet: Plan waits, since that may have annotations
 	Condition            *metav1.Condition     // its ConditionRoute, unchanged; nil without one
 }
 
@@ -65,8 +68,10 @@ func ReadCluster(cluster, infrastructure *unstructured.Unstructured) (Cluster, e
 		Namespace: cluster.GetNamespace(), Name: cluster.GetName(), UID: string(cluster.GetUID()),
 		APIVersion: cluster.GetAPIVersion(), Annotations: cluster.GetAnnotations(),
 		Paused: controller.Paused(cluster), Deleting: cluster.GetDeletionTimestamp() != nil,
-		HasControlPlane: len(reference) > 0, Condition: readCondition(cluster),
+		Generation: cluster.GetGeneration(), HasControlPlane: len(reference) > 0, Condition: readCondition(cluster),
 	}
+	topology, _, _ := unstructured.NestedFieldNoCopy(o, "spec", "topology")
+	c.HasTopology = topology != nil
 	value, _, _ := unstructured.NestedFieldNoCopy(o, "spec", "controlPlaneEndpoint")
 	endpoint, err := readEndpoint(value)
 	if err != nil {
@@ -77,6 +82,26 @@ func ReadCluster(cluster, infrastructure *unstructured.Unstructured) (Cluster, e
 		c.MoreEndpoints, err = readEndpoints(infrastructure.Object, endpoint)
 	}
 	return c, err
+}
+
+// ClusterFields returns the paths of a Cluster that [ReadCluster] reads beside its
+// metadata (namespace, name, uid, generation, deletionTimestamp, annotations): a cache
+// may drop all others. Of the conditions, only the [ConditionRoute] is read.
+func ClusterFields() [][]string {
+	return [][]string{
+		{"spec", "paused"}, {"spec", "controlPlaneEndpoint"}, {"spec", "controlPlaneRef"}, {"spec", "topology"},
+		{"status", "conditions"}, {"status", "v1beta2", "conditions"},
+	}
+}
+
+// InfrastructureFields returns the paths of an infrastructure object that [ReadCluster]
+// reads. Of the conditions, only the one of type Ready is read.
+func InfrastructureFields() [][]string {
+	return [][]string{
+		{"status", "apiEndpoints"}, {"status", "ready"}, {"status", "initialization", "provisioned"},
+		{"status", "errorReason"}, {"status", "errorMessage"}, {"status", "failureReason"}, {"status", "failureMessage"},
+		{"status", "conditions"}, {"status", "v1beta2", "conditions"},
+	}
 }
 
 // readEndpoints leaves out the first one, and repetitions.

@@ -31,7 +31,9 @@ const (
 	ReasonCorrupted       = "Corrupted"          // the kubeconfig can't be read
 	ReasonNoPrevious      = "NoPreviousRoute"    // AnnotationRollback, and nothing to roll back to
 	ReasonOff             = "Off"
-	ReasonDeleting        = "Deleting" // nothing is made for a Cluster that goes away
+	ReasonDeleting        = "Deleting"            // nothing is made for a Cluster that goes away
+	ReasonNoNamespace     = "WaitingForNamespace" // its annotations are not known yet
+	ReasonWriteFailed     = "WriteFailed"         // the Secret could not be written, see WriteFailed
 
 	ReasonCreated    = "KubeconfigCreated"
 	ReasonAdopted    = "KubeconfigAdopted"
@@ -93,7 +95,7 @@ func probeVerdict(r Result) verdict {
 func (p *planner) newCondition(v verdict, before *metav1.Condition) *metav1.Condition {
 	c := &metav1.Condition{
 		Type: ConditionRoute, Status: v.status, Reason: v.reason, Message: v.message,
-		LastTransitionTime: metav1.Time{Time: p.config.Now.UTC().Truncate(timeUnit)},
+		LastTransitionTime: metav1.Time{Time: p.config.Now.UTC().Truncate(timeUnit)}, ObservedGeneration: p.cluster.Generation,
 	}
 	if before == nil {
 		return c

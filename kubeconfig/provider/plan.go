@@ -36,7 +36,19 @@ func Plan(cluster Cluster, secrets Secrets, config Config) (Action, error) {
 	if len(p.action.Probe) > 0 {
 		return Action{Probe: p.action.Probe}, nil
 	}
+	p.action.Managed = p.managesKubeconfig()
 	return p.action, nil
+}
+
+// managesKubeconfig reports whether <cluster>-kubeconfig is this provider's, or becomes so
+// by the Action.
+func (p *planner) managesKubeconfig() bool {
+	for _, s := range []*corev1.Secret{p.secrets.Kubeconfig, p.action.Create, p.action.Update} {
+		if s != nil && s.Name == p.cluster.Name+kubeconfigSuffix && managerOf(s) == p.config.providerName() {
+			return true
+		}
+	}
+	return false
 }
 
 // planner is one call of Plan.
@@ -62,6 +74,9 @@ type planner struct {
 
 func (p *planner) makePlan() {
 	switch {
+	case p.cluster.NamespaceUnknown:
+		p.setCondition(verdict{metav1.ConditionUnknown, ReasonNoNamespace, "the Namespace " + p.cluster.Namespace + " is not known yet, nor is what its annotations say"})
+		return
 	case p.settings.Mode == Auto: // it could not be read
 		p.setCondition(p.faultVerdict(p.fault))
 		return
@@ -165,8 +180,9 @@ func (p *planner) updateTarget(value []byte) {
 
 // writeRecords writes the records into s, which must be a copy.
 func (p *planner) writeRecords(s *corev1.Secret) {
-	if p.action.Condition != nil {
-		p.records.condition = p.action.Condition
+	if c := p.action.Condition; c != nil {
+		p.records.condition = c.DeepCopy()
+		p.records.condition.ObservedGeneration = 0 // the Secret does not change with each generation
 	}
 	shown := p.shown
 	if shown == "" {

@@ -1,0 +1,136 @@
+package provider_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/causewayproject/causeway/kubeconfig/provider"
+)
+
+// A Namespace that was not read yet may have annotations: nothing is made before.
+func TestNamespaceUnknown(t *testing.T) {
+	inBubble(t, "own", func(t *testing.T, w *world) {
+		w.cluster.HasControlPlane, w.cluster.NamespaceUnknown = false, true
+		w.settle()
+		if w.condition(metav1.ConditionUnknown, provider.ReasonNoNamespace); w.writes != 0 {
+			t.Fatal("written")
+		}
+		w.cluster.NamespaceUnknown = false
+		w.cluster.NamespaceAnnotations[provider.AnnotationProxyURL] = proxyA
+		w.settle()
+		w.proxy(proxyA)
+	})
+	inBubble(t, "decorate", func(t *testing.T, w *world) {
+		w.controlPlane()
+		w.cluster.NamespaceAnnotations[provider.AnnotationProxyURL] = proxyA
+		w.wait(10 * time.Minute)
+		writes := w.writes
+		w.cluster.NamespaceUnknown, w.cluster.NamespaceAnnotations = true, nil
+		w.wait(time.Minute)
+		if w.writes != writes {
+			t.Fatal("written")
+		}
+		w.proxy(proxyA)
+	})
+}
+
+// Managed says who may replace another's condition.
+func TestManaged(t *testing.T) {
+	managed := func(w *world, want bool) {
+		w.t.Helper()
+		if got := w.plan().Managed; got != want {
+			w.t.Errorf("got Managed %v, want %v", got, want)
+		}
+	}
+	inBubble(t, "decorate", func(t *testing.T, w *world) {
+		w.controlPlane()
+		w.settle()
+		managed(w, false)
+		w.annotate("proxy-url", proxyA)
+		managed(w, true) // it is to be written
+		w.settle()
+		managed(w, true)
+		w.config.Name = "another"
+		w.settle()
+		managed(w, false)
+		w.condition(metav1.ConditionFalse, provider.ReasonManagedByOther)
+	})
+	inBubble(t, "own", func(t *testing.T, w *world) {
+		w.cluster.HasControlPlane = false
+		managed(w, true)
+	})
+	inBubble(t, "secondary beside another", func(t *testing.T, w *world) {
+		w.controlPlane()
+		w.annotate("proxy-url", proxyA)
+		w.settle()
+		w.config.Name = "another"
+		w.annotate("mode", "secondary")
+		w.settle()
+		if w.secrets.Secondary == nil {
+			t.Fatal("no second Secret")
+		}
+		managed(w, false)
+	})
+}
+
+// The condition says for which generation of the Cluster it is. The Secret does not.
+func TestObservedGeneration(t *testing.T) {
+	inBubble(t, "", func(t *testing.T, w *world) {
+		w.cluster.Generation = 3
+		decorated(w)
+		writes := w.writes
+		w.cluster.Generation = 4
+		w.settle()
+		if got := w.cluster.Condition.ObservedGeneration; got != 4 || w.writes != writes {
+			t.Errorf("got generation %d, want 4; %d writes", got, w.writes-writes)
+		}
+	})
+}
+
+func TestWriteFailed(t *testing.T) {
+	secrets := schema.GroupResource{Resource: "secrets"}
+	for _, test := range []struct {
+		err  error
+		says string // empty: is no failure
+	}{
+		{nil, ""},
+		{apierrors.NewConflict(secrets, "x", errors.New("changed")), ""},
+		{apierrors.NewNotFound(secrets, "x"), ""},
+		{apierrors.NewForbidden(secrets, "x", errors.New("denied by a policy")), "denied by a policy. Give the provider the right"},
+		{apierrors.NewInvalid(schema.GroupKind{Kind: "Secret"}, "x", nil), "immutable"},
+		{apierrors.NewAlreadyExists(secrets, "x"), "lacks the label cluster.x-k8s.io/cluster-name"},
+		{errors.New("no route to host"), "no route to host. It is tried again"},
+	} {
+		inBubble(t, test.says, func(t *testing.T, w *world) {
+			decorated(w)
+			w.annotate("proxy-url", proxyB)
+			a := w.plan()
+			got := provider.WriteFailed(w.cluster, a, w.config, test.err)
+			if test.says == "" {
+				if got.Condition != nil || len(got.Events) > 0 {
+					t.Fatalf("got %s", toJSON(got))
+				}
+				return
+			}
+			c := got.Condition
+			if c == nil || c.Status != metav1.ConditionFalse || c.Reason != provider.ReasonWriteFailed || !strings.Contains(c.Message, test.says) || !strings.Contains(c.Message, "c1-kubeconfig") {
+				t.Fatalf("got %s, want one that says %q", toJSON(c), test.says)
+			}
+			if len(got.Events) != 1 || !got.Managed || got.Update != nil {
+				t.Errorf("got %s", toJSON(got))
+			}
+			w.do(got)
+			if again := provider.WriteFailed(w.cluster, a, w.config, test.err); len(again.Events) > 0 {
+				t.Error("a second Event")
+			}
+			w.settle()
+			w.condition(metav1.ConditionTrue, provider.ReasonReady)
+		})
+	}
+}

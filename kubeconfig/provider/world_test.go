@@ -287,6 +287,9 @@ func (w *world) do(a provider.Action) bool {
 		if cmp.Equal(*slot, a.Update) {
 			w.t.Fatal("a write that changes nothing")
 		}
+		if w.admit(*slot, a.Update) != a.Update {
+			w.t.Fatal("a webhook changes what the provider writes")
+		}
 		*slot = w.stored(a.Update)
 	case a.Delete != nil:
 		*w.slot(a.Delete.Name) = nil

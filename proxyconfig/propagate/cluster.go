@@ -10,8 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/causewayproject/causeway/internal/controller"
 	"github.com/causewayproject/causeway/noproxy"
+)
+
+const (
+	clusterGroup     = "cluster.x-k8s.io"
+	pausedAnnotation = "cluster.x-k8s.io/paused" // whatever its value
 )
 
 // Cluster is what a plan needs of a Cluster, of cluster.x-k8s.io/v1beta2 or
@@ -30,12 +34,12 @@ type Cluster struct {
 // only read. The Cluster that is returned along with an error has what could be
 // read.
 func ReadCluster(cluster *unstructured.Unstructured) (Cluster, error) {
-	if cluster == nil || cluster.GroupVersionKind().Group != controller.Group || cluster.GetKind() != "Cluster" {
-		return Cluster{}, errors.New("propagate: want a Cluster of " + controller.Group)
+	if cluster == nil || cluster.GroupVersionKind().Group != clusterGroup || cluster.GetKind() != "Cluster" {
+		return Cluster{}, errors.New("propagate: want a Cluster of " + clusterGroup)
 	}
 	c := Cluster{
 		Namespace: cluster.GetNamespace(), Name: cluster.GetName(), UID: cluster.GetUID(), APIVersion: cluster.GetAPIVersion(),
-		Paused: controller.Paused(cluster), Deleting: cluster.GetDeletionTimestamp() != nil,
+		Paused: isPaused(cluster), Deleting: cluster.GetDeletionTimestamp() != nil,
 	}
 	var errs []error
 	list := func(path ...string) []string {
@@ -60,6 +64,12 @@ func ReadCluster(cluster *unstructured.Unstructured) (Cluster, error) {
 	return c, nil
 }
 
+func isPaused(cluster *unstructured.Unstructured) bool {
+	_, annotated := cluster.GetAnnotations()[pausedAnnotation]
+	said, _, _ := unstructured.NestedBool(cluster.Object, "spec", "paused")
+	return annotated || said
+}
+
 // withOwner makes the Cluster an owner of the object, instead of one of the same name
 // that is gone.
 func (c Cluster) withOwner(refs []metav1.OwnerReference) []metav1.OwnerReference {
@@ -68,7 +78,7 @@ func (c Cluster) withOwner(refs []metav1.OwnerReference) []metav1.OwnerReference
 	found := false
 	for _, ref := range refs {
 		gv, err := schema.ParseGroupVersion(ref.APIVersion)
-		named := err == nil && gv.Group == controller.Group && ref.Kind == ours.Kind && ref.Name == ours.Name
+		named := err == nil && gv.Group == clusterGroup && ref.Kind == ours.Kind && ref.Name == ours.Name
 		if named && ref.UID != ours.UID {
 			continue
 		}

@@ -16,10 +16,13 @@ const LabelManagedBy = "giantswarm.io/managed-by"
 const (
 	kindSecret    = "Secret"
 	kindConfigMap = "ConfigMap"
+)
 
-	valuesSuffix   = "-cluster-values"
-	systemdSuffix  = "-systemd-proxy"
-	overrideSuffix = "-proxy-override"
+// A Cluster's objects have its name with one of these behind it.
+const (
+	SuffixSystemdProxy = "-systemd-proxy"  // a Secret
+	SuffixValues       = "-cluster-values" // a Secret and a ConfigMap
+	SuffixOverride     = "-proxy-override" // a Secret that people write
 )
 
 // Object is one that is to be written: one of the fields is set. It is created

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/causewayproject/causeway/noproxy"
 	"github.com/causewayproject/causeway/proxyconfig"
@@ -31,6 +33,23 @@ type Config struct {
 	// MergedList has the lists in the order of noproxy.Merged. If false, it is
 	// noproxy.GiantSwarm.
 	MergedList bool
+}
+
+// Check returns an error for a Config that no plan can be made with.
+func (c Config) Check() error {
+	namespace, name, _ := strings.Cut(c.Installation, "/")
+	if namespace == "" || name == "" || strings.Contains(name, "/") {
+		return errors.New("propagate: Config.Installation is required: the namespace/name of a Secret")
+	}
+	if problems := validation.IsValidLabelValue(c.managedBy()); len(problems) > 0 {
+		return errors.New("propagate: Config.ManagedBy: " + problems[0])
+	}
+	return nil
+}
+
+// Labels are those of the objects that are ours. Others are not written.
+func (c Config) Labels() map[string]string {
+	return map[string]string{LabelManagedBy: c.managedBy()}
 }
 
 func (c Config) managedBy() string {

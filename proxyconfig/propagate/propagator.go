@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -47,6 +48,33 @@ type Options struct {
 	// LeaderElection, if not nil, lets one of several Propagators work at a time.
 	LeaderElection *LeaderElection
 	Hooks          Hooks
+}
+
+// EnvSecrets are Secrets with the installation's configuration in the management
+// cluster itself, to which [proxyconfig.Options] refers: each has what
+// [proxyconfig.Config.EnvSecretData] returns. Other keys of such a Secret are
+// kept, one that is not ours stays as it is, and when a namespace is no longer
+// selected, the Secret stays: pods refer to it.
+type EnvSecrets struct {
+	// Name of the Secret in each namespace. Required.
+	Name string
+	// Namespaces selects namespaces by label. If nil, none; an empty one, all.
+	Namespaces *metav1.LabelSelector
+}
+
+// compile returns the selector; nil for no Secrets.
+func (e *EnvSecrets) compile() (labels.Selector, error) {
+	if e == nil || e.Namespaces == nil {
+		return nil, nil
+	}
+	if len(validation.IsDNS1123Subdomain(e.Name)) > 0 {
+		return nil, errors.New("propagate: Options.EnvSecrets.Name: want the name of a Secret")
+	}
+	selector, err := metav1.LabelSelectorAsSelector(e.Namespaces)
+	if err != nil {
+		return nil, errors.New("propagate: Options.EnvSecrets.Namespaces: " + err.Error())
+	}
+	return selector, nil
 }
 
 // Hooks are told what happens; metrics and logs are made of them. Each may be
@@ -132,13 +160,10 @@ func New(opts Options) (*Propagator, error) {
 	if opts.Workers < 0 {
 		return nil, errors.New("propagate: Options.Workers: want no negative number")
 	}
+	if err := opts.Config.Check(); err != nil {
+		return nil, err
+	}
 	namespace, name, _ := strings.Cut(opts.Config.Installation, "/")
-	if namespace == "" || name == "" || strings.Contains(name, "/") {
-		return nil, errors.New("propagate: Config.Installation is required: the namespace/name of a Secret")
-	}
-	if problems := validation.IsValidLabelValue(opts.Config.managedBy()); len(problems) > 0 {
-		return nil, errors.New("propagate: Config.ManagedBy: " + problems[0])
-	}
 	envs, err := opts.EnvSecrets.compile()
 	if err != nil {
 		return nil, err

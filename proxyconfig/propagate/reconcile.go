@@ -117,12 +117,12 @@ func (r *run) cachedObjects(c Cluster) Held {
 	named := func(suffix string) types.NamespacedName {
 		return types.NamespacedName{Namespace: c.Namespace, Name: c.Name + suffix}
 	}
-	values, _ := r.configMaps.Get(c.Namespace, c.Name+valuesSuffix).(*corev1.ConfigMap)
+	values, _ := r.configMaps.Get(c.Namespace, c.Name+SuffixValues).(*corev1.ConfigMap)
 	return Held{
 		Installation: r.installations.Secret(r.installation),
-		Override:     r.overrides.Secret(named(overrideSuffix)),
-		SystemdProxy: r.secrets.Secret(named(systemdSuffix)),
-		Secret:       r.secrets.Secret(named(valuesSuffix)),
+		Override:     r.overrides.Secret(named(SuffixOverride)),
+		SystemdProxy: r.secrets.Secret(named(SuffixSystemdProxy)),
+		Secret:       r.secrets.Secret(named(SuffixValues)),
 		ConfigMap:    values,
 	}
 }
@@ -133,7 +133,7 @@ func (h *Held) addFound(found *Object) {
 	case found == nil:
 	case found.ConfigMap != nil:
 		h.ConfigMap = found.ConfigMap
-	case strings.HasSuffix(found.Secret.Name, systemdSuffix):
+	case strings.HasSuffix(found.Secret.Name, SuffixSystemdProxy):
 		h.SystemdProxy = found.Secret
 	default:
 		h.Secret = found.Secret
@@ -146,13 +146,13 @@ func (r *run) caughtUp(c Cluster, held Held, secrets, configMaps string, now tim
 	shows := func(at, kind, name string, cached metav1.Object) bool {
 		return r.tracker.caughtUp(kind+" "+c.Namespace+"/"+name, cached, at, now)
 	}
-	systemd := shows(secrets, kindSecret, c.Name+systemdSuffix, secretObject(held.SystemdProxy))
-	values := shows(secrets, kindSecret, c.Name+valuesSuffix, secretObject(held.Secret))
+	systemd := shows(secrets, kindSecret, c.Name+SuffixSystemdProxy, secretObject(held.SystemdProxy))
+	values := shows(secrets, kindSecret, c.Name+SuffixValues, secretObject(held.Secret))
 	var m metav1.Object
 	if held.ConfigMap != nil {
 		m = held.ConfigMap
 	}
-	return shows(configMaps, kindConfigMap, c.Name+valuesSuffix, m) && systemd && values
+	return shows(configMaps, kindConfigMap, c.Name+SuffixValues, m) && systemd && values
 }
 
 // secretObject is a nil interface for a nil Secret.
@@ -181,7 +181,7 @@ func (r *run) reconcileNamespace(ctx context.Context, t task) error {
 		if found != nil {
 			held = found.Secret
 		}
-		action, err := planEnv(name.Namespace, name.Name, r.installations.Secret(r.installation), held, r.opts.Config)
+		action, err := PlanEnv(name.Namespace, name.Name, r.installations.Secret(r.installation), held, r.opts.Config)
 		if planned := r.opts.Hooks.PlannedEnv; planned != nil {
 			planned(t.Namespace, err)
 		}

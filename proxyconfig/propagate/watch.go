@@ -68,7 +68,7 @@ func (r *run) waitStopped() {
 // watch starts the informers. None sees a Secret that is neither labelled nor
 // the installation's.
 func (r *run) watch(ctx context.Context) error {
-	ours := labels.Set{LabelManagedBy: r.opts.Config.managedBy()}.String()
+	ours := labels.Set(r.opts.Config.Labels()).String()
 	for _, ns := range controller.Scopes(r.opts.Namespaces) {
 		r.clusters[ns] = dynamicinformer.NewFilteredDynamicInformer(r.base.Dynamic, r.clusterGVR, ns, 0, cache.Indexers{}, nil).Informer()
 		r.secrets[ns] = r.secretInformer(ns, ours, "")
@@ -185,19 +185,19 @@ func (r *run) queueCluster(object metav1.Object, suffixes ...string) {
 
 func (r *run) secretChanged(old, new any) {
 	if s, ok := controller.Either[*corev1.Secret](old, new); ok {
-		r.queueCluster(s, valuesSuffix, systemdSuffix)
+		r.queueCluster(s, SuffixValues, SuffixSystemdProxy)
 	}
 }
 
 func (r *run) configMapChanged(old, new any) {
 	if m, ok := controller.Either[*corev1.ConfigMap](old, new); ok {
-		r.queueCluster(m, valuesSuffix)
+		r.queueCluster(m, SuffixValues)
 	}
 }
 
 func (r *run) overrideChanged(old, new any) {
 	if s, ok := controller.Either[*corev1.Secret](old, new); ok {
-		r.queueCluster(s, overrideSuffix)
+		r.queueCluster(s, SuffixOverride)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,41 +43,13 @@ const next = `Try next:
 // in front of it.
 func standIns() (*demo, error) {
 	var s starter
-	ca, proxyCA := pki.NewCA("kubernetes"), pki.NewCA("corporate proxy")
-	api := s.listen()
-	stopAPI := s.serveAPI(api, ca)
-	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
-		if address != fmt.Sprintf("%s:%d", standInHost, standInPort) {
-			return nil, fmt.Errorf("no route to %s", address)
-		}
-		return (&net.Dialer{}).DialContext(ctx, network, api.Addr().String())
-	}
-	plain, secure, socks := s.listen(), s.listen(), s.listen()
+	ca := pki.NewCA("kubernetes")
+	api := s.serveAPI(ca)
+	routes := s.serveProxies(api)
+	routes = append(routes, route{name: "TUNNEL", route: s.serveTunnel(api)})
 	if s.err != nil {
+		s.stop()
 		return nil, s.err
-	}
-	secure = tls.NewListener(secure, &tls.Config{Certificates: []tls.Certificate{proxyCA.Server("127.0.0.1")}})
-	httpProxy := &proxytest.HTTP{Username: username, Password: password, Dial: dial}
-	socksProxy := &proxytest.SOCKS5{Username: username, Password: password, Dial: dial}
-	servers := []*proxytest.Server{
-		proxytest.Serve(plain, httpProxy.Handle),
-		proxytest.Serve(secure, httpProxy.Handle),
-		proxytest.Serve(socks, socksProxy.Handle),
-	}
-	through := func(scheme string, l net.Listener) kubeconfig.Route {
-		u := url.URL{Scheme: scheme, User: url.UserPassword(username, password), Host: l.Addr().String()}
-		return kubeconfig.Route{ProxyURL: u.String()}
-	}
-	closeAll := func() {
-		for _, p := range servers {
-			p.Close()
-		}
-		stopAPI()
-	}
-	tunnelRoute, stopTunnel, err := startTunnel(api.Addr().String())
-	if err != nil {
-		closeAll()
-		return nil, err
 	}
 	return &demo{
 		intro: fmt.Sprintf("The API server is a stand-in in this process: it knows /version, /readyz and namespaces.\n"+
@@ -89,38 +63,86 @@ func standIns() (*demo, error) {
 			TLSServerName: "kubernetes.default.svc",
 			Credentials:   kubeconfig.Credentials{CAKey: ca.KeyPEM()},
 		},
-		routes: []route{
-			{"HTTP proxy", through("http", plain), nil},
-			{"HTTPS proxy", through("https", secure), &connect.Options{ProxyTLS: &tls.Config{RootCAs: proxyCA.Pool()}}},
-			{"SOCKS5 proxy", through("socks5", socks), nil},
-			{"TUNNEL", tunnelRoute, nil},
-		},
+		routes:  routes,
 		standIn: true,
 		next:    next,
-		close: func() {
-			stopTunnel()
-			closeAll()
-		},
+		close:   s.stop,
 	}, nil
 }
 
-// starter keeps the first error of several listeners.
-type starter struct{ err error }
+// starter starts servers. After the first error it starts no more.
+type starter struct {
+	err   error
+	stops []func()
+}
 
-func (s *starter) listen() net.Listener {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil && s.err == nil {
-		s.err = err
+// stop ends the servers, the last one first.
+func (s *starter) stop() {
+	for _, stop := range slices.Backward(s.stops) {
+		stop()
 	}
-	return l
+}
+
+// serve runs a server on a port of its own until stop, and returns its address.
+// run returns once ctx has ended.
+func (s *starter) serve(run func(ctx context.Context, l net.Listener)) (address string) {
+	if s.err != nil {
+		return ""
+	}
+	var l net.Listener
+	if l, s.err = net.Listen("tcp", "127.0.0.1:0"); s.err != nil {
+		return ""
+	}
+	s.start(func(ctx context.Context) { run(ctx, l) })
+	return l.Addr().String()
+}
+
+// start runs something until stop, which waits for it.
+func (s *starter) start(run func(ctx context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { run(ctx) })
+	s.stops = append(s.stops, func() {
+		cancel()
+		running.Wait()
+	})
+}
+
+// serveProxies starts an HTTP, an HTTPS and a SOCKS5 proxy that reach the API
+// server at api, and nothing else, and returns the routes through them.
+func (s *starter) serveProxies(api string) []route {
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		if address != fmt.Sprintf("%s:%d", standInHost, standInPort) {
+			return nil, fmt.Errorf("no route to %s", address)
+		}
+		return new(net.Dialer).DialContext(ctx, network, api)
+	}
+	ca := pki.NewCA("corporate proxy")
+	certificate := &tls.Config{Certificates: []tls.Certificate{ca.Server("127.0.0.1")}}
+	through := func(scheme string, handle func(context.Context, net.Conn)) kubeconfig.Route {
+		address := s.serve(func(ctx context.Context, l net.Listener) {
+			if scheme == "https" {
+				l = tls.NewListener(l, certificate)
+			}
+			proxy := proxytest.Serve(l, handle)
+			<-ctx.Done()
+			proxy.Close()
+		})
+		u := url.URL{Scheme: scheme, User: url.UserPassword(username, password), Host: address}
+		return kubeconfig.Route{ProxyURL: u.String()}
+	}
+	http := &proxytest.HTTP{Username: username, Password: password, Dial: dial}
+	socks := &proxytest.SOCKS5{Username: username, Password: password, Dial: dial}
+	return []route{
+		{"HTTP proxy", through("http", http.Handle), nil},
+		{"HTTPS proxy", through("https", http.Handle), &connect.Options{ProxyTLS: &tls.Config{RootCAs: ca.Pool()}}},
+		{"SOCKS5 proxy", through("socks5", socks.Handle), nil},
+	}
 }
 
 // serveAPI starts the stand-in, which wants a client certificate of ca, as
-// kube-apiserver does, and returns what stops it.
-func (s *starter) serveAPI(l net.Listener, ca *pki.CA) (stop func()) {
-	if s.err != nil {
-		return func() {}
-	}
+// kube-apiserver does.
+func (s *starter) serveAPI(ca *pki.CA) (address string) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
@@ -137,15 +159,10 @@ func (s *starter) serveAPI(l net.Listener, ca *pki.CA) (stop func()) {
 			NextProtos:   []string{"h2", "http/1.1"},
 		},
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	return s.serve(func(ctx context.Context, l net.Listener) {
+		defer context.AfterFunc(ctx, func() { server.Close() })()
 		server.ServeTLS(l, "", "")
-	}()
-	return func() {
-		server.Close()
-		<-done
-	}
+	})
 }
 
 func authenticated(next http.Handler) http.Handler {

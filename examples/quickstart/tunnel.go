@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -15,53 +16,28 @@ import (
 // tunnelCluster is what the tunnel calls the stand-in.
 const tunnelCluster = "default/quickstart"
 
-// startTunnel starts a tunnel to the API server at api, whose address is
+// serveTunnel starts a tunnel to the API server at api, whose address is
 // standInHost for clients: a server, an agent that dials out to it, and the
-// gateway, which is an HTTP proxy. It returns the route through the gateway,
-// and what stops all three.
-func startTunnel(api string) (_ kubeconfig.Route, stop func(), err error) {
-	var route kubeconfig.Route
+// gateway, which is an HTTP proxy. It returns the route through the gateway.
+func (s *starter) serveTunnel(api string) kubeconfig.Route {
 	authority, err := tunnel.NewAuthority()
-	if err != nil {
-		return route, nil, err
+	if s.err = cmp.Or(s.err, err); s.err != nil {
+		return kubeconfig.Route{}
 	}
-	var s starter
-	forAgents, forClients := s.listen(), s.listen()
-	if s.err != nil {
-		return route, nil, s.err
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	stop = func() {
-		cancel()
-		running.Wait()
-	}
-
+	connected := make(chan struct{})
+	first := sync.OnceFunc(func() { close(connected) })
 	// Beside the controllers: the server, and the gateway in front of it.
-	connected := make(chan struct{}, 1)
-	server := &tunnel.Server{Authority: authority, Grace: -1, Hooks: tunnel.Hooks{
-		Connected: func(tunnel.SessionInfo) {
-			select {
-			case connected <- struct{}{}:
-			default: // connected once already
-			}
-		},
-	}}
-	running.Go(func() { server.Serve(ctx, forAgents) })
-	tickets := new(gateway.Tickets)
-	doors := &gateway.Gateway{
-		Authenticate: tickets.Authenticate,
-		Dial: func(ctx context.Context, r gateway.Request) (net.Conn, error) {
-			return server.Dialer(r.Cluster).DialContext(ctx, "tcp", r.Address)
-		},
-		Grace: -1,
+	server := &tunnel.Server{Authority: authority, Grace: -1, Hooks: tunnel.Hooks{Connected: func(tunnel.SessionInfo) { first() }}}
+	forAgents := s.serve(func(ctx context.Context, l net.Listener) { server.Serve(ctx, l) })
+	route := s.serveGateway(server)
+	if s.err != nil {
+		return route
 	}
-	running.Go(func() { doors.ServeConnect(ctx, forClients) })
 
 	// Beside the cluster: the agent. It enrols with an invitation, and knows
 	// what the server may reach.
 	agent := &tunnel.Agent{
-		Servers:     []string{forAgents.Addr().String()},
+		Servers:     []string{forAgents},
 		Credentials: new(tunnel.MemoryCredentials),
 		Invitation: func(ctx context.Context) (tunnel.Invitation, error) {
 			return server.Invite(ctx, tunnelCluster, time.Minute)
@@ -71,22 +47,30 @@ func startTunnel(api string) (_ kubeconfig.Route, stop func(), err error) {
 		}},
 		Grace: -1,
 	}
-	running.Go(func() { agent.Run(ctx) })
+	s.start(func(ctx context.Context) { agent.Run(ctx) })
 	select {
 	case <-connected:
 	case <-time.After(attemptTimeout):
-		stop()
-		return route, nil, fmt.Errorf("the tunnel's agent has not connected in %v", attemptTimeout)
+		s.err = cmp.Or(s.err, fmt.Errorf("the tunnel's agent has not connected in %v", attemptTimeout))
 	}
+	return route
+}
 
-	// A client needs a ticket for the cluster.
+// serveGateway starts the gateway, and returns the route of a client, who needs
+// a ticket for the cluster.
+func (s *starter) serveGateway(server *tunnel.Server) kubeconfig.Route {
+	tickets := new(gateway.Tickets)
 	user, ticket, err := tickets.Issue(gateway.Identity{Name: username, Cluster: tunnelCluster}, time.Minute)
-	if err != nil {
-		stop()
-		return route, nil, err
+	s.err = cmp.Or(s.err, err)
+	doors := &gateway.Gateway{
+		Authenticate: tickets.Authenticate,
+		Dial: func(ctx context.Context, r gateway.Request) (net.Conn, error) {
+			return server.Dialer(r.Cluster).DialContext(ctx, "tcp", r.Address)
+		},
+		Grace: -1,
 	}
-	route.Tunnel = &kubeconfig.Tunnel{
-		Gateway: "http://" + forClients.Addr().String(), User: user, Password: ticket, Cluster: tunnelCluster,
-	}
-	return route, stop, nil
+	address := s.serve(func(ctx context.Context, l net.Listener) { doors.ServeConnect(ctx, l) })
+	return kubeconfig.Route{Tunnel: &kubeconfig.Tunnel{
+		Gateway: "http://" + address, User: user, Password: ticket, Cluster: tunnelCluster,
+	}}
 }

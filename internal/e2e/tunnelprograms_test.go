@@ -28,7 +28,7 @@ type programs struct {
 // buildPrograms builds them, and more, with the race detector.
 func buildPrograms(t *testing.T, b *bed.Bed, more ...string) *programs {
 	t.Helper()
-	return goBuild(t, b, append([]string{"-race", "./examples/tunnel-server", "./examples/tunnel-agent", "./examples/ssh"}, more...)...)
+	return goBuild(t, b, append([]string{"-race", "./examples/tunnel-server", "./examples/tunnel-agent", "./examples/tunnelssh"}, more...)...)
 }
 
 func goBuild(t *testing.T, b *bed.Bed, args ...string) *programs {
@@ -196,7 +196,7 @@ func TestTunnelSSHProgram(t *testing.T) {
 	}
 	address := net.JoinHostPort(bed.HubIP, tunnelPort)
 	ssh := p.start(b.Network.Hub, bed.Command{
-		Argv: []string{p.path("ssh"), "-listen", address, "-advertise", address, "-cluster", cluster,
+		Argv: []string{p.path("tunnelssh"), "-listen", address, "-advertise", address, "-cluster", cluster,
 			"-host", b.SSH.Address(), "-user", bed.ProxyUser, "-known-hosts", p.path("known_hosts")},
 		Stdin: strings.NewReader("id -un\n"),
 	})

@@ -212,7 +212,7 @@ func commands(p page, programs []string) (all []command) {
 				continue
 			}
 			program, isPath := strings.CutPrefix(words[0], "./examples/")
-			if !isPath && (!slices.Contains(programs, program) || program == "ssh") { // that is OpenSSH's
+			if !isPath && (!slices.Contains(programs, program)) {
 				continue
 			}
 			c := command{page: p.path, program: program}
@@ -237,7 +237,7 @@ func commands(p page, programs []string) (all []command) {
 
 func TestCommands(t *testing.T) {
 	programs := []string{"doctor", "egress", "kubeconfig-provider", "noproxy", "proxy-injector", "proxy-propagator",
-		"proxyconfig", "quickstart", "ssh", "tunnel-agent", "tunnel-server", "yamux-agent"}
+		"proxyconfig", "quickstart", "tunnel", "tunnelssh", "tunnel-agent", "tunnel-server", "yamux-agent"}
 	var found []command
 	used := map[string]bool{}
 	for _, p := range guides(t) {

@@ -52,8 +52,9 @@ var arrows = map[string][]string{
 	"/examples/proxy-propagator":    {"/examples/internal/cli", "/examples/internal/metrics", "/noproxy", "/proxyconfig", "/proxyconfig/propagate"},
 	"/examples/proxyconfig":         {"/examples/internal/cli", "/noproxy", "/proxyconfig"},
 	"/examples/quickstart":          {"/dialer", "/kubeconfig", "/kubeconfig/connect", "/tunnel", "/tunnel/gateway", "/internal/test/pki", "/internal/test/proxytest"},
-	"/examples/ssh":                 {"/examples/internal/cli", "/internal/relay", "/tunnel"},
+	"/examples/tunnel":              {"/tunnel"},
 	"/examples/tunnel-agent":        {"/dialer", "/examples/internal/cli", "/tunnel"},
+	"/examples/tunnelssh":           {"/tunnel"},
 	"/examples/tunnel-server":       {"/examples/deploy", "/examples/internal/cli", "/internal/abort", "/internal/group", "/internal/relay", "/internal/turns", "/tunnel", "/tunnel/gateway", "/tunnel/kubernetes", "/tunnel/status"},
 	"/examples/yamux-agent":         {}, // nothing of ours: the wire is open
 	"/internal/abort":               {},

@@ -1,7 +1,7 @@
-// Ssh provisions a host that can't be reached, through a tunnel that an agent in the
+// Tunnelssh provisions a host that can't be reached, through a tunnel that an agent in the
 // host's network opens:
 //
-//	go run ./examples/ssh -advertise bastion.example.com:8443 -host 10.0.0.7:22 -user root <setup.sh
+//	go run ./examples/tunnelssh -advertise bastion.example.com:8443 -host 10.0.0.7:22 -user root <setup.sh
 //
 // It prints the command that starts the agent, and waits until the agent is connected.
 // It sends the agent an SSH public key made for this run, runs the script from its
@@ -12,6 +12,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -20,39 +21,46 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
-	"github.com/causewayproject/causeway/examples/internal/cli"
-	"github.com/causewayproject/causeway/internal/relay"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
-func main() { cli.Main(run) }
-
-type flags struct {
-	listen, cluster, host, user, knownHosts, ssh string
-	advertise                                    cli.List
-	timeout                                      time.Duration
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "tunnelssh:", err)
+		os.Exit(1)
+	}
 }
 
-func (f *flags) parse(args []string, stdout io.Writer) error {
-	set := flag.NewFlagSet("ssh-provision", flag.ContinueOnError)
+type flags struct {
+	listen, advertise, cluster, host, user, knownHosts, ssh string
+	timeout                                                 time.Duration
+}
+
+func (f *flags) parse(args []string, stderr io.Writer) error {
+	set := flag.NewFlagSet("tunnelssh", flag.ContinueOnError)
+	set.SetOutput(stderr)
 	set.StringVar(&f.listen, "listen", ":8443", "`address` for the agent")
-	set.Var(&f.advertise, "advertise", "`address` of this machine as the agent sees it; default: that of -listen")
+	set.StringVar(&f.advertise, "advertise", "", "`address` of this machine as the agent sees it; default: that of -listen")
 	set.StringVar(&f.cluster, "cluster", "default/new", "`name` of the cluster")
 	set.StringVar(&f.host, "host", "", "`host:port` of the SSH server, as the agent sees it; required")
 	set.StringVar(&f.user, "user", "root", "`user` there")
 	set.StringVar(&f.knownHosts, "known-hosts", "", "`file` with the host's key")
 	set.StringVar(&f.ssh, "ssh", "ssh", "the ssh `program`")
 	set.DurationVar(&f.timeout, "timeout", 10*time.Minute, "how long to wait for the agent")
-	positional, err := cli.Parse(set, args, stdout)
-	if err != nil {
+	if err := set.Parse(args); err != nil {
 		return err
 	}
-	if _, _, err := net.SplitHostPort(f.host); err != nil || len(positional) > 0 {
-		return cli.UsageError{Text: "ssh: -host HOST:PORT is required, and the script comes on standard input"}
+	if _, _, err := net.SplitHostPort(f.host); err != nil || set.NArg() > 0 {
+		return errors.New("-host HOST:PORT is required, and the script comes on standard input")
 	}
 	return nil
 }
@@ -60,7 +68,7 @@ func (f *flags) parse(args []string, stdout io.Writer) error {
 // run is main without the process.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	var f flags
-	if err := f.parse(args, stdout); err != nil {
+	if err := f.parse(args, stderr); err != nil {
 		return err
 	}
 	authority, err := tunnel.NewAuthority()
@@ -93,9 +101,7 @@ func (f *flags) provisionHost(ctx context.Context, server *tunnel.Server, addr n
 	if err != nil {
 		return err
 	}
-	if inv.Servers = f.advertise; len(inv.Servers) == 0 {
-		inv.Servers = []string{addr.String()}
-	}
+	inv.Servers = []string{cmp.Or(f.advertise, addr.String())}
 	fmt.Fprintf(stderr, "Start the agent where it reaches the host, with a token that is good until %s:\n\n%s tunnel-agent -state ./tunnel-agent -allow %s -authorized-keys ~/.ssh/authorized_keys\n\n",
 		inv.Expires.Format(time.TimeOnly), strings.ReplaceAll(strings.TrimSpace(inv.Reveal()), "\n", " "), f.host)
 	wait, cancel := context.WithTimeout(ctx, f.timeout)
@@ -106,7 +112,7 @@ func (f *flags) provisionHost(ctx context.Context, server *tunnel.Server, addr n
 	case <-wait.Done():
 		return fmt.Errorf("waiting for an agent: %w", wait.Err())
 	}
-	dir, err := os.MkdirTemp("", "ssh-provision-")
+	dir, err := os.MkdirTemp("", "tunnelssh-")
 	if err != nil {
 		return err
 	}
@@ -184,6 +190,28 @@ func forwardConns(ctx context.Context, l net.Listener, d *tunnel.Dialer, host st
 			conn.Close()
 			continue
 		}
-		relay.Relay(ctx, conn, target)
+		relay(ctx, conn, target)
+	}
+}
+
+// relay copies both ways until both sides have ended, or ctx has, and closes them.
+func relay(ctx context.Context, conn, target net.Conn) {
+	closeBoth := func() {
+		conn.Close()
+		target.Close()
+	}
+	defer closeBoth()
+	defer context.AfterFunc(ctx, closeBoth)()
+	var sending sync.WaitGroup
+	defer sending.Wait()
+	sending.Go(func() { copyHalf(target, conn) })
+	copyHalf(conn, target)
+}
+
+// copyHalf copies, and passes the end on while the other direction goes on.
+func copyHalf(to, from net.Conn) {
+	io.Copy(to, from)
+	if half, ok := to.(interface{ CloseWrite() error }); ok {
+		half.CloseWrite()
 	}
 }

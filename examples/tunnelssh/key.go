@@ -33,5 +33,5 @@ func makeKey(path string) (public string, err error) {
 		blob = append(blob, field...)
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
-	return kind + " " + base64.StdEncoding.EncodeToString(blob) + " ssh-provision\n", os.WriteFile(path, text, 0o600)
+	return kind + " " + base64.StdEncoding.EncodeToString(blob) + " tunnelssh\n", os.WriteFile(path, text, 0o600)
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -131,6 +132,10 @@ var direct = []string{
 	yamlModule,
 }
 
+// published are the modules below the root that others import or install: they
+// import nothing of internal/ that an importer of the library could not.
+var published = []string{"controllers"}
+
 type pkg struct {
 	ImportPath string
 	GoFiles    []string
@@ -140,8 +145,14 @@ type pkg struct {
 
 func goTool(t *testing.T, args ...string) []byte {
 	t.Helper()
+	return goToolIn(t, ".", args...)
+}
+
+// goToolIn runs in a module of the repository.
+func goToolIn(t *testing.T, dir string, args ...string) []byte {
+	t.Helper()
 	cmd := exec.Command("go", args...)
-	cmd.Dir = "../../.."
+	cmd.Dir = filepath.Join("../../..", dir)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -153,8 +164,13 @@ func goTool(t *testing.T, args ...string) []byte {
 
 func packages(t *testing.T) map[string]pkg {
 	t.Helper()
+	return packagesIn(t, ".")
+}
+
+func packagesIn(t *testing.T, dir string) map[string]pkg {
+	t.Helper()
 	found := map[string]pkg{}
-	dec := json.NewDecoder(bytes.NewReader(goTool(t, "list", "-json=ImportPath,GoFiles,Imports,Deps", "./...")))
+	dec := json.NewDecoder(bytes.NewReader(goToolIn(t, dir, "list", "-json=ImportPath,GoFiles,Imports,Deps", "./...")))
 	for {
 		var p pkg
 		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
@@ -176,6 +192,22 @@ func TestArrows(t *testing.T) {
 		for _, imp := range p.Imports {
 			if to, ours := strings.CutPrefix(imp, module); ours && !slices.Contains(allowed, to) {
 				t.Errorf("%s imports %s", p.ImportPath, imp)
+			}
+		}
+	}
+}
+
+func TestPublishedModules(t *testing.T) {
+	for _, dir := range published {
+		found := packagesIn(t, dir)
+		if len(found) == 0 {
+			t.Errorf("there is no package in %s", dir)
+		}
+		for _, p := range found {
+			for _, imp := range p.Imports {
+				if strings.HasPrefix(imp, module+"/internal/") {
+					t.Errorf("%s imports %s", p.ImportPath, imp)
+				}
 			}
 		}
 	}

@@ -1,0 +1,158 @@
+package controllers
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/provider"
+)
+
+// CacheOptions are what the reconcilers want of the manager's cache: of Secrets those
+// labelled with cluster.x-k8s.io/cluster-name, as Cluster API's own controllers have it,
+// and of unstructured Clusters the fields that are read. Typed objects keep all
+// fields. Without namespaces, it has those of all. A caller who has options of their
+// own merges the two; without any of this the reconcilers work, and hold more memory.
+func CacheOptions(namespaces ...string) cache.Options {
+	opts := cache.Options{
+		DefaultTransform: trimClusters,
+		ByObject:         map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: hasLabel(kubeconfig.ClusterNameLabel)}},
+	}
+	for _, ns := range namespaces {
+		if opts.DefaultNamespaces == nil {
+			opts.DefaultNamespaces = map[string]cache.Config{}
+		}
+		opts.DefaultNamespaces[ns] = cache.Config{}
+	}
+	return opts
+}
+
+// hasLabel selects the objects that have the label, with any value.
+func hasLabel(name string) labels.Selector {
+	r, err := labels.NewRequirement(name, selection.Exists, nil)
+	if err != nil {
+		panic(err) // the names are constants
+	}
+	return labels.NewSelector().Add(*r)
+}
+
+// ownCaches are a reconciler's beside the manager's, which can have only one selector
+// for a kind: one for each namespace, or a single one, "", for all.
+type ownCaches map[string]cache.Cache
+
+// of returns the cache that objects of the namespace are in; nil if none is.
+func (c ownCaches) of(namespace string) cache.Cache {
+	if own := c[namespace]; own != nil {
+		return own
+	}
+	return c[metav1.NamespaceAll]
+}
+
+// addCache adds a cache of a namespace, "" for all, to the manager, which starts it
+// before its controllers, and waits until it is filled.
+func (c ownCaches) addCache(mgr manager.Manager, namespace string, opts cache.Options) error {
+	opts.HTTPClient, opts.Scheme, opts.Mapper = mgr.GetHTTPClient(), mgr.GetScheme(), mgr.GetRESTMapper()
+	if namespace != metav1.NamespaceAll {
+		opts.DefaultNamespaces = map[string]cache.Config{namespace: {}}
+	}
+	own, err := cache.New(mgr.GetConfig(), opts)
+	if err != nil {
+		return err
+	}
+	c[namespace] = own
+	return mgr.Add(cacheRunnable{own})
+}
+
+// cacheRunnable tells the manager that it is a cache.
+type cacheRunnable struct{ cache.Cache }
+
+// GetCache is what the manager knows a cache by.
+func (c cacheRunnable) GetCache() cache.Cache { return c.Cache }
+
+// scopesOf are the namespaces to watch: "" for all, if none are named.
+func scopesOf(namespaces []string) []string {
+	if len(namespaces) == 0 {
+		return []string{metav1.NamespaceAll}
+	}
+	return slices.Compact(slices.Sorted(slices.Values(namespaces)))
+}
+
+// clusterFields are kept of an unstructured Cluster, beside some of metadata and
+// the condition of provider.ConditionRoute.
+var clusterFields = [][]string{
+	{"spec", "paused"},
+	{"spec", "clusterNetwork"},
+	{"spec", "controlPlaneEndpoint"},
+	{"spec", "controlPlaneRef"},
+	{"spec", "infrastructureRef"},
+	{"spec", "topology", "class"}, // v1beta1
+	{"spec", "topology", "classRef"},
+}
+
+// trimClusters reduces unstructured Clusters, and leaves other objects as they are. A
+// second call on the result changes nothing.
+func trimClusters(object any) (any, error) {
+	u, ok := object.(*unstructured.Unstructured)
+	if !ok || u.GroupVersionKind().Group != clusterGroup || u.GetKind() != clusterKind {
+		return object, nil
+	}
+	kept := trimObject(u, clusterFields...)
+	path := conditionsPath(u.GetAPIVersion())
+	list, _, _ := unstructured.NestedSlice(u.Object, path...)
+	list = slices.DeleteFunc(list, func(c any) bool {
+		m, ok := c.(map[string]any)
+		return !ok || m["type"] != provider.ConditionRoute
+	})
+	if len(list) > 0 {
+		_ = unstructured.SetNestedSlice(kept.Object, list, path...) // no error: the path is a new one
+	}
+	return kept, nil
+}
+
+// trimObject returns a new object with what names u, its annotations that are read, and
+// the fields of the paths.
+func trimObject(u *unstructured.Unstructured, paths ...[]string) *unstructured.Unstructured {
+	kept := &unstructured.Unstructured{Object: map[string]any{}}
+	kept.SetGroupVersionKind(u.GroupVersionKind())
+	kept.SetNamespace(u.GetNamespace())
+	kept.SetName(u.GetName())
+	kept.SetUID(u.GetUID())
+	kept.SetResourceVersion(u.GetResourceVersion())
+	kept.SetGeneration(u.GetGeneration())
+	kept.SetDeletionTimestamp(u.GetDeletionTimestamp())
+	if value, ok := u.GetLabels()[watchFilterLabel]; ok {
+		kept.SetLabels(map[string]string{watchFilterLabel: value})
+	}
+	if annotations := ownAnnotations(u.GetAnnotations()); annotations != nil {
+		kept.SetAnnotations(annotations)
+	}
+	for _, path := range paths {
+		if v, ok, _ := unstructured.NestedFieldCopy(u.Object, path...); ok {
+			_ = unstructured.SetNestedField(kept.Object, v, path...) // no error, as above
+		}
+	}
+	return kept
+}
+
+// ownAnnotations returns a copy of those that are read; nil without any.
+func ownAnnotations(all map[string]string) map[string]string {
+	var kept map[string]string
+	for name, value := range all {
+		if strings.HasPrefix(name, provider.Prefix) || name == pausedAnnotation {
+			if kept == nil {
+				kept = map[string]string{}
+			}
+			kept[name] = value
+		}
+	}
+	return kept
+}

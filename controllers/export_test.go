@@ -1,0 +1,4 @@
+package controllers
+
+// For the tests of what a cache keeps.
+var TrimClusters = trimClusters

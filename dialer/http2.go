@@ -36,8 +36,8 @@ const protoHTTP2 = "h2"
 // proxy has ended the stream or the connection, the error is a [syscall.ECONNRESET]. A
 // stream has two goroutines until it is closed.
 //
-// Close of a stream returns at once. What was written is still sent. The stream is
-// reset when the proxy has taken all of it, and the target has not ended within twice
+// Close of a stream returns at once. Bytes that Write took are still sent. The stream is
+// reset when the proxy has taken all of them, and the target has not ended within twice
 // the time that the dial took (at least 50 ms); or after 5 seconds.
 //
 // Schemes that authenticate a connection (NTLM, Negotiate) need HTTP/1.1. If net/http
@@ -57,7 +57,7 @@ type HTTP2 struct {
 	mu      sync.Mutex // guards the fields below
 	closed  bool
 	proxies map[weak.Pointer[HTTPConnect]]*http2Proxy
-	conns   map[*http2Conn]struct{} // also those that drain
+	conns   map[*http2Conn]struct{} // the draining ones too
 	streams map[*http2Stream]struct{}
 	wg      sync.WaitGroup // one for each of streams
 }
@@ -154,9 +154,9 @@ func (p *HTTP2) getConn(ctx context.Context, h *httpDial) (cc *http2Conn, conn n
 	}
 }
 
-// reserveStream finds a connection for d and reserves a stream on it. If there is none,
-// it returns a dial: mine says that the caller must make it, otherwise the caller waits
-// for it.
+// reserveStream finds a connection for d and reserves a stream on it. If no
+// connection has room, it returns the dial of a new one. With mine the caller makes
+// that dial, otherwise the caller waits for it.
 func (p *HTTP2) reserveStream(d *HTTPConnect) (cc *http2Conn, call *http2Call, mine bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -312,7 +312,7 @@ func (s *http2Stream) CloseWrite() error {
 	return s.out.Close()
 }
 
-// Close ends the stream and returns at once. What was written is still sent,
+// Close ends the stream and returns at once. Bytes that Write took are still sent,
 // for at most linger.
 func (s *http2Stream) Close() error {
 	s.mu.Lock()

@@ -59,7 +59,7 @@ func (b *addrBuilder) build() addrTable {
 }
 
 // mergeSpans sorts spans, in place, and joins those that overlap. It does not join
-// neighbours: the last address of all has none.
+// neighbours: the highest address has no next one.
 func mergeSpans(spans []span) []span {
 	slices.SortFunc(spans, func(a, b span) int {
 		return cmp.Or(cmp.Compare(a.first.hi, b.first.hi), cmp.Compare(a.first.lo, b.first.lo))

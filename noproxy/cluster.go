@@ -13,14 +13,14 @@ import (
 type Cluster struct {
 	// PodCIDRs, ServiceCIDRs and NodeCIDRs are networks of either IP family, such as
 	// "10.244.0.0/16". 0.0.0.0/0 and ::/0 are skipped, since they would switch the
-	// proxy off; if you want that, put them into Extra. If empty, there are none.
+	// proxy off; if you want that, put them into Extra. May be empty.
 	PodCIDRs, ServiceCIDRs, NodeCIDRs []string
 
 	// ServiceDomain is the DNS domain of services. If "", it is cluster.local.
 	ServiceDomain string
 
 	// ControlPlaneHosts are names or addresses of the API server, without scheme and
-	// port. If empty, there are none.
+	// port. May be empty.
 	ControlPlaneHosts []string
 
 	// Cloud adds the addresses and names of the cloud's metadata services. If "",
@@ -30,7 +30,7 @@ type Cluster struct {
 	Region string
 
 	// Extra has further items, such as those of the management cluster. Each string
-	// may be a list with commas. If empty, there are none.
+	// may be a list with commas. May be empty.
 	Extra []string
 
 	// Layout is the order of the list. The zero value is [Merged].

@@ -249,7 +249,7 @@ func (r *runner) dialCarrier(ctx context.Context, server string, config *tls.Con
 	return c, nil
 }
 
-// held returns the credentials; nil if there are none.
+// held returns the credentials; nil before the first ones.
 func (r *runner) held() *Credentials {
 	r.mu.Lock()
 	defer r.mu.Unlock()

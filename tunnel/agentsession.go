@@ -76,7 +76,7 @@ func (s *Server) acceptAgent(ctx context.Context, g *group.Group, c *carrier.Con
 	}
 	sess.Init(session.Config{Role: sess, Mux: m, Control: control, Group: g, Limit: s.streamLimit(hello)})
 	welcome := wire.New(wire.MsgWelcome).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, sess.number).AddTime(wire.TagTime, time.Now())
-	if byIdentify { // its certificate does not say who it is here
+	if byIdentify { // its certificate does not have these names
 		welcome.AddString(wire.TagCluster, id.Cluster).AddString(wire.TagName, id.Agent)
 	}
 	sess.sendOrClose(a.addRoots(welcome).AddStrings(wire.TagServer, sess.servers))

@@ -131,7 +131,7 @@ func (c *Credentials) withCertificate(cert *tls.Certificate, pin string) *Creden
 }
 
 // withIdentity returns g with the identity in the message; g itself if the message
-// has none, or the same.
+// has no identity, or the same.
 func (g *externalIdentity) withIdentity(m *wire.Message) *externalIdentity {
 	if g == nil {
 		return nil

@@ -35,7 +35,7 @@ func (d *Dialer) Cluster() string { return d.cluster }
 // is asked first; if its session fails before it has answered, the next one is.
 // If no agent of the cluster is connected to this replica, the other replicas are
 // asked. The dial fails with [CodeNoAgent] once all of them have said that they
-// have none; the error says which of them could not be asked, and why.
+// have no agent; the error says which of them could not be asked, and why.
 //
 // What a dial waits for:
 //
@@ -47,7 +47,7 @@ func (d *Dialer) Cluster() string { return d.cluster }
 //	a replica has not been connected yet            5 s    the same
 //	Peers has not answered, 10 s after it was       5 s    the same
 //	asked at most
-//	there is nobody else to ask                     -      the dial waits until the session has
+//	no other replica can be asked                   -      the dial waits until the session has
 //	                                                       ended, 30 s at most
 //
 // The errors are *[Error]. The context bounds the dial, and not the connection.
@@ -193,7 +193,7 @@ func (r *dialRun) dialAgents(ctx context.Context, suspects bool) (*mux.Stream, *
 	}
 }
 
-// nextAgent returns the best agent here that was not tried; nil if there is none.
+// nextAgent returns the best agent here that was not tried; nil if all were.
 func (r *dialRun) nextAgent() *agentSession { return r.server.registry.nextSession(r.cluster, r.tried) }
 
 // dialPeers has another replica dial: the one that had an agent just now, or one

@@ -45,12 +45,12 @@
 // certificates of servers are always the Authority's. Revoke and AllowDial work for
 // these agents too.
 //
-// A client that has not proven who it is gets little: at most 24 KiB of memory, one
+// A client without a proven identity gets little: at most 24 KiB of memory, one
 // place of MaxPending until another client needs it, a few seconds, and no session.
 // One address can't keep out the agents of another.
 //
-// Both sides decide what may be dialed. The Server's AllowDial decides who may dial
-// which cluster. The Agent's [Targets] decide what may be dialed there: by default
+// Both sides decide what may be dialed. The Server's AllowDial decides which caller may
+// dial which cluster. The Agent's [Targets] decide what may be dialed there: by default
 // only the API server, as a pod finds it. They are applied after the name was
 // resolved, so that no name leads to loopback or to a cloud's metadata service.
 //

@@ -154,7 +154,7 @@ type Error struct {
 	Op string
 	// Cluster is the cluster in question; empty if none is known.
 	Cluster string
-	// Addr is the target of a dial, or the server's address. Empty if there is none.
+	// Addr is the target of a dial, or the server's address. Empty if it is about neither.
 	Addr string
 	Code Code
 	// Err is the cause; nil if Code says it all.

@@ -31,7 +31,7 @@ type Hooks struct {
 	// err is nil or the *[Error] that it returns, without Addr.
 	Dialed func(cluster string, took time.Duration, err error)
 	// Delivered is called for each payload that Payloads returned, with the
-	// agent's answer, or with the error if there is none.
+	// agent's answer, or with the error if no answer came.
 	Delivered func(id Identity, name string, err error)
 	// Forwarded is called for each dial that other replicas were asked for, at
 	// its end and before Dialed. Took begins with the question which of them has

@@ -41,7 +41,7 @@ type peer struct {
 	self     bool
 	draining bool
 	link     *outboundPeer // the newest; may have ended
-	err      error         // why there is none
+	err      error         // why link is nil
 }
 
 // run keeps a session with the replica until ctx ends. Then the session takes no

@@ -18,7 +18,7 @@ import (
 
 // peers are the other replicas of a Server. There is a session in each direction:
 // this replica forwards dials by the outbound one, and serves them by the inbound
-// one. The zero value has none.
+// one. The zero value has no replicas.
 type peers struct {
 	server *Server
 	id     string       // of this process
@@ -26,7 +26,7 @@ type peers struct {
 
 	mu       sync.Mutex    // guards the fields below
 	asked    time.Time     // when Watch of Peers was called; zero: not yet
-	listed   chan struct{} // closed once Peers has said who the replicas are; nil before asked
+	listed   chan struct{} // closed once Peers has named the replicas; nil before asked
 	closed   bool
 	draining bool
 	byAddr   map[string]*peer
@@ -163,7 +163,7 @@ func (p *peers) isAlone() bool {
 	return p.server.Peers == nil || !p.awaitsList() && len(p.untriedPeers()) == 0 && len(p.connectedPeers()) == 0
 }
 
-// awaitsList reports whether Peers is about to say who the other replicas are: it
+// awaitsList reports whether Peers is about to name the other replicas: it
 // was not asked yet, or a short time ago.
 func (p *peers) awaitsList() bool {
 	p.mu.Lock()
@@ -173,8 +173,7 @@ func (p *peers) awaitsList() bool {
 
 var errNoList = errors.New("no answer from Peers yet")
 
-// memberError returns why it is not known who the other replicas are; nil if it is
-// known.
+// memberError returns why the other replicas are not known; nil if they are.
 func (p *peers) memberError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,8 +183,7 @@ func (p *peers) memberError() error {
 	return p.err
 }
 
-// awaitList waits until Peers has said for the first time who the other replicas
-// are, for as long as ctx, ConnectTimeout and StartupTimeout allow.
+// awaitList waits until Peers has named the other replicas for the first time, for as long as ctx, ConnectTimeout and StartupTimeout allow.
 func (p *peers) awaitList(ctx context.Context) {
 	p.mu.Lock()
 	p.watchLocked() // a Server that does not serve yet may dial

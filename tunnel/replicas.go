@@ -159,7 +159,7 @@ func (s *Server) selfStatus() ReplicaStatus {
 type peerStatus struct {
 	ReplicaStatus
 	err  error         // LastError
-	link *outboundPeer // nil if there is none
+	link *outboundPeer // nil without a session
 }
 
 // statusRows returns what is known without asking.

@@ -20,7 +20,7 @@ type finding struct {
 }
 
 // recallHolder returns the replica that had an agent of the cluster a moment ago; nil
-// if there is none. That a cluster has no agent is not remembered, since one may
+// if none had. That a cluster has no agent is not remembered, since one may
 // have come.
 func (p *peers) recallHolder(cluster string) *outboundPeer {
 	p.mu.Lock()
@@ -71,8 +71,8 @@ type searchAnswer struct {
 	code Code
 }
 
-// startSearch asks all replicas at once: as soon as it is known who they are, and
-// those that are being connected for the first time as soon as they are. The
+// startSearch asks all replicas at once, as soon as Peers has named them. A replica
+// that is being connected for the first time is asked once it is connected. The
 // caller calls stop.
 func (p *peers) startSearch(ctx context.Context, cluster string, patience time.Duration) *search {
 	q := &search{}
@@ -93,7 +93,7 @@ func (p *peers) startSearch(ctx context.Context, cluster string, patience time.D
 }
 
 // nextHolder returns the next replica that has an agent, in the order of their
-// answers; nil if there is none.
+// answers; nil after the last.
 func (q *search) nextHolder() *outboundPeer {
 	for q.pending > 0 && !(q.fired && len(q.suspects) > 0) {
 		select {

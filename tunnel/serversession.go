@@ -71,7 +71,7 @@ func (r *runner) openSession(ctx context.Context, server string, held []string) 
 	return l, nil
 }
 
-// connectError returns err with the server's address, and with a code if it has none.
+// connectError returns err with the server's address, and with a code if it lacks one.
 func connectError(ctx context.Context, server string, err error) error {
 	server = withoutPassword(server)
 	var e *Error

@@ -119,8 +119,8 @@ func (r *registry) clusterSnapshots(now time.Time) map[string]*clusterSnapshot {
 //	/status                  Status as JSON
 //	/status?cluster=NAME     its ClusterStatus, else 404
 //
-// It shows the names of clusters and the addresses of agents to everybody who can
-// reach it: serve it where only operators can.
+// It shows the names of clusters and the addresses of agents to every client that
+// can reach it: serve it where only operators can.
 func (s *Server) StatusHandler() http.Handler {
 	m := http.NewServeMux()
 	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })

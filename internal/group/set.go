@@ -163,7 +163,7 @@ func (s *Set) removeGroup(g *Group) {
 	s.wg.Done()
 }
 
-// closeAll makes the Set take no more groups, and returns those that it has.
+// closeAll closes the Set to new groups, and returns the groups in it.
 func (s *Set) closeAll() []*Group {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -210,8 +210,8 @@ func (s *Session) handleGoAway(code uint32) error {
 	return nil
 }
 
-// Serve replaces Accept: f is called for each stream that the peer opened, for one
-// at a time and in their order, beginning with those that wait. The session's
+// Serve replaces Accept: f is called for each stream that the peer opened, in order
+// and one at a time. Streams that wait for Accept come first. The session's
 // reader may be the caller, so f must not wait for anything, nor call the session's
 // Close. f is not called after Close has returned. Call Serve at most once.
 func (s *Session) Serve(f func(*Stream)) {

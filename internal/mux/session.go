@@ -238,8 +238,8 @@ func (s *Session) Stats() Stats {
 }
 
 // Settle waits until at most n streams are open. From then on Open returns
-// ErrSettled, so ending the session cuts nobody off. What the other streams had
-// to send, their ends included, reaches the peer before anything that is written
+// ErrSettled, so that ending the session cuts no stream off. The data of the other
+// streams, their ends included, reaches the peer before anything that is written
 // after Settle. The errors are the session's and ctx's.
 func (s *Session) Settle(ctx context.Context, n int) error {
 	stop := s.broadcastAfter(ctx, &s.streamEnded)

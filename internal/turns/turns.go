@@ -1,6 +1,6 @@
-// Package turns bounds how many goroutines do something at once. It serves those that
-// wait source by source, in rotation, and within a source in their order: a source
-// that sends a thousand requests delays its own requests and not those of others.
+// Package turns limits how many goroutines run at once. The others wait in queues, one
+// for each source. The queues are served in rotation, so a source with a thousand
+// requests delays only its own.
 package turns
 
 import (

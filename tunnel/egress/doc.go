@@ -32,6 +32,6 @@
 // # Security
 //
 // HTTPConnect sends no credentials. With a unix socket, the mode of its directory
-// decides who may connect; with TCP, the client certificate does. A proxy sees where
+// decides which users may connect; with TCP, the client certificate does. A proxy sees where
 // kube-apiserver connects to. What kube-apiserver sends is TLS.
 package egress

@@ -31,7 +31,7 @@
 //	tokenreviews (authentication.k8s.io)             create
 //	subjectaccessreviews (authorization.k8s.io)      create
 //
-// Whoever can write those Secrets can let revoked agents in, and whoever can read
-// the authority's Secret can act as any agent and any server: give nobody else
+// A user that can write those Secrets can let revoked agents in. A user that can read
+// the authority's Secret can act as any agent and any server. Give nobody else
 // rights in that namespace.
 package kubernetes

@@ -73,7 +73,7 @@ func (s EndpointSlices) Watch(ctx context.Context, set func(addresses []string))
 	err := followInformer(ctx, informer, func(err error) { s.reportError(wrapError("watch endpoint slices", err)) }, func() {
 		found, err := lister.List(labels.Everything())
 		if err != nil {
-			return // of a selector that does not select: there is none
+			return // does not happen: Everything is a valid selector
 		}
 		if all := s.addresses(found); !known || !slices.Equal(all, last) {
 			known, last = true, all

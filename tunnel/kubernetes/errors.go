@@ -16,7 +16,7 @@ func wrapError(what string, err error) error {
 	return fmt.Errorf("tunnel/kubernetes: %s: %w", what, err)
 }
 
-// unavailableError is a gateway.Unavailable: who the client is can't be decided
+// unavailableError is a gateway.Unavailable: the client's identity can't be verified
 // now, and it may try again.
 type unavailableError struct{ error }
 

@@ -24,12 +24,12 @@ import (
 // SecretStore is a [tunnel.Store] in Secrets, which any number of servers
 // share: one Secret for each token and for each revocation. Neither their names nor
 // their data are confidential. They are Secrets because few may write Secrets:
-// whoever can write them can have a token used again, and let a revoked agent in.
+// a user that can write them can have a token used again, and let a revoked agent in.
 // Its methods are safe for concurrent use; its fields must not change after the
 // first call.
 //
 // A token is claimed by an update with the resourceVersion at which it was unused:
-// of several servers one succeeds, and the others read who has it. Tokens that
+// of several servers one succeeds, and the others read its name. Tokens that
 // expired a week ago are deleted when a new one is added, at most once an hour.
 // Revocations stay; one that is older than the life of an agent's certificate may
 // be deleted by hand.

@@ -62,8 +62,8 @@ type TokenReview struct {
 	Client kubernetes.Interface
 	// Audiences are names of the gateway that no other service has, as in kubectl
 	// create token --audience. A token must be for one of them. Required. The API
-	// server's own audience would work, but then whoever sees a token here could
-	// use it there.
+	// server's own audience would work, but then a token that is seen here could
+	// be used there.
 	Audiences []string
 	// Opaque sends any token to the API server, whatever it looks like. If false,
 	// only a JSON Web Token is sent that names one of Audiences and its expiry, as
@@ -238,7 +238,7 @@ const (
 )
 
 // AccessRule returns a rule that lets its subjects connect to the clusters with
-// these names, or to all if there are none. It is for a Role in the namespace of the
+// these names, or to all clusters without names. It is for a Role in the namespace of the
 // clusters, or for a ClusterRole if a cluster's name has no namespace.
 func AccessRule(names ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{

@@ -42,7 +42,7 @@ type Conn struct {
 	below  *gatherer
 	closed atomic.Bool
 
-	// drained is true if TLS has nothing for the next Read, and no part of a
+	// drained is true if TLS holds no bytes for the next Read, and no part of a
 	// record: the last Read returned less than it had room for.
 	drained atomic.Bool
 }
@@ -81,7 +81,7 @@ func (c *Conn) handshake(ctx context.Context, raw net.Conn, server bool) (*Conn,
 	return c, nil
 }
 
-// Accept is like Server, for a client that has not proven who it is. Until Admit
+// Accept is like Server, for a client without a proven identity. Until Admit
 // the carrier may be used within what the place allows.
 func Accept(p *admission.Place, raw net.Conn, config *tls.Config) (*Conn, error) {
 	c := newConn(raw, config, true)
@@ -110,7 +110,7 @@ func newConn(raw net.Conn, config *tls.Config, server bool) *Conn {
 	return c
 }
 
-// setPlace counts what comes for the place, and has nothing read ahead, in this
+// setPlace counts what comes for the place, and lets no Read read ahead, in this
 // connection and all below it. With nil it ends that.
 func (c *Conn) setPlace(p *admission.Place) {
 	for conn := net.Conn(c); ; {
@@ -127,7 +127,7 @@ func (c *Conn) setPlace(p *admission.Place) {
 	}
 }
 
-// Admit ends what Accept began: the client has proven who it is.
+// Admit ends what Accept began: the client has proven its identity.
 func (c *Conn) Admit() {
 	if p := c.below.place; p != nil {
 		p.Prove()

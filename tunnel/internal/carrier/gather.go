@@ -17,8 +17,8 @@ import (
 // crypto/tls writes one record of at most 16 KiB at a time, and each would be a
 // system call, and often a packet that is not full. The gatherer keeps the records
 // of a Write of the carrier in a buffer, and sends them together when the carrier
-// is flushed or the buffer is full. The multiplexer flushes once it has nothing
-// more to write. In the other direction crypto/tls asks for little more than a
+// is flushed or the buffer is full. The multiplexer flushes after its last
+// write. In the other direction crypto/tls asks for little more than a
 // record, and the [socket.Reader] reads as much as the kernel has.
 type gatherer struct {
 	net.Conn // the Transport's
@@ -34,7 +34,7 @@ type gatherer struct {
 	writeErr error // of the first write that failed
 	unsent   socket.UnsentLimit
 
-	// place is the place among those who have not proven who they are, until the
+	// place is the place among the clients without a proven identity, until the
 	// client is admitted; nil otherwise. If another TLS runs on top of this one,
 	// nested is true, and that one counts what comes.
 	place  *admission.Place

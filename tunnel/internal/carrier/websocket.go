@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// maxUpgradeRequest bounds the request of a client that has not proven who it is.
+	// maxUpgradeRequest bounds the request of a client without a proven identity.
 	maxUpgradeRequest = 8 << 10
 	// maxUpgrades is how many connections of a listener may be in their HTTP
 	// request at once.
@@ -83,7 +83,7 @@ func ListenWebSocket(l net.Listener, path string, config *tls.Config) net.Listen
 }
 
 // wsListener answers the requests. Until its request is whole, each connection has
-// a place among the clients that have not proven who they are, as at a Server.
+// a place among the clients without a proven identity, as at a Server.
 type wsListener struct {
 	addr      net.Addr
 	path      string      // empty: any

@@ -98,7 +98,7 @@ func (o *outbox) write() {
 }
 
 // take returns the messages to write, and whether the stream ends after them. If ok
-// is false there are none, and the goroutine has to end. After a write that failed,
+// is false, the queue is empty and the goroutine has to end. After a write that failed,
 // or was the last, writing stays true, so that no other goroutine starts.
 func (o *outbox) take() (queue []*wire.Message, last, ok bool) {
 	o.mu.Lock()

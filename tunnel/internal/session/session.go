@@ -1,7 +1,7 @@
-// Package session is one end of a session of the tunnel, whoever is on the other
-// side: the control stream with its HELLO, the probes of a silent carrier, the
-// drain and the end. SPEC.md, sections 3, 5 and 7, has the messages. What a message
-// means, and who may begin a session, is for package tunnel to say: see [Role].
+// Package session is one end of a session of the tunnel, with an agent, a server or a
+// replica on the other side: the control stream with its HELLO, the probes of a silent carrier, the
+// drain and the end. SPEC.md, sections 3, 5 and 7, has the messages. Package tunnel
+// says what a message means and which peer may begin a session: see [Role].
 package session
 
 import (
@@ -50,7 +50,7 @@ type Role interface {
 }
 
 // Session is one end of a session: the multiplexer, its control stream and
-// how it ends, whoever is on the other side. SPEC.md has the messages.
+// how it ends, in each of its roles. SPEC.md has the messages.
 //
 // The life of a session:
 //
@@ -71,7 +71,7 @@ type Session struct {
 	Since  time.Time // when it was made
 	outbox outbox    // of the control stream
 
-	opening chan struct{} // holds one, who opens a stream; nil without Limit
+	opening chan struct{} // a lock: one goroutine opens a stream; nil without Limit
 
 	suspect atomic.Int64 // unix nanoseconds of the last probe that failed; zero: none did
 	retired atomic.Bool  // takes no new streams

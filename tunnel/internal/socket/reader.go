@@ -20,14 +20,14 @@ type readsAhead interface{ ReadsAhead() }
 //
 // A blocking read would need its buffer for as long as it waits, 136 KiB for each
 // idle connection. So on a socket the Reader takes a buffer from the pool, tries
-// to read without blocking, and gives the buffer back if there is nothing to read
+// to read without blocking, and gives the buffer back if no bytes have come
 // before it waits for the socket. On any other connection, which cannot be tried,
 // it waits with a small buffer of its own, and takes a large one for the next read
 // if that was filled.
 //
 // A Reader has one caller at a time.
 type Reader struct {
-	// Exact has nothing read ahead: the peer is a stranger, and what it sends is
+	// With Exact it does not read ahead: the peer is a stranger, and what it sends is
 	// counted as it is read.
 	Exact bool
 

@@ -74,7 +74,7 @@ const BufferSize = 136 << 10
 // buffers are shared by all connections: one that is idle holds none.
 var buffers = sync.Pool{New: func() any { return new([BufferSize]byte) }}
 
-// GetBuffer returns a buffer for the caller, who gives it back by PutBuffer.
+// GetBuffer returns a buffer. The caller gives it back by PutBuffer.
 func GetBuffer() *[BufferSize]byte { return buffers.Get().(*[BufferSize]byte) }
 
 // PutBuffer gives a buffer back, which the caller may not use any more.

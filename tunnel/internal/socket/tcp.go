@@ -61,7 +61,7 @@ const (
 // should be small. On a fast link a small limit costs: the writer is woken once
 // for each piece.
 type UnsentLimit struct {
-	conn  *net.TCPConn // nil: there is nothing to set
+	conn  *net.TCPConn // nil: it has no such option
 	limit int          // as it is set; zero: minUnsent
 	sent  int          // bytes since
 	since time.Time    // zero at first: the first look finds a slow link

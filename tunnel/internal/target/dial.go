@@ -89,7 +89,7 @@ func (p *Policy) Dial(ctx context.Context, network, address string) (net.Conn, *
 }
 
 // resolve returns the addresses of a target that may be dialed, in their
-// order. If there are none and no error, the target is denied.
+// order. No address and no error: the target is denied.
 func (p *Policy) resolve(ctx context.Context, e endpoint, host string) ([]netip.AddrPort, error) {
 	byName := p.allowsName(e)
 	if a, ok := p.aliases[e]; ok {

@@ -7,7 +7,7 @@ import (
 
 // specials are the ranges of addresses that a name must not lead to. They mean
 // something else on each machine or network, and what listens there often trusts
-// everybody who can reach it. The first range that contains an address counts,
+// every client that can reach it. The first range that contains an address counts,
 // so the narrow ones come first.
 var specials = prefixes(
 	// Metadata and credentials of clouds.

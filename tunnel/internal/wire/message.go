@@ -151,7 +151,7 @@ func (m *Message) Each(t Tag, f func([]byte)) {
 	}
 }
 
-// Bytes returns the first field with the tag; nil if there is none. The bytes
+// Bytes returns the first field with the tag; nil without one. The bytes
 // are the message's own.
 func (m *Message) Bytes(t Tag) (v []byte) {
 	m.Each(t, func(b []byte) {
@@ -162,10 +162,10 @@ func (m *Message) Bytes(t Tag) (v []byte) {
 	return v
 }
 
-// Text returns the first field with the tag; empty if there is none.
+// Text returns the first field with the tag; empty without one.
 func (m *Message) Text(t Tag) string { return string(m.Bytes(t)) }
 
-// Uint returns the first field with the tag; 0 if there is none, or if it is not
+// Uint returns the first field with the tag; 0 without one, or if it is not
 // a number.
 func (m *Message) Uint(t Tag) uint64 {
 	if b := m.Bytes(t); len(b) == 8 {

@@ -1,5 +1,5 @@
-// Package deploy holds the kustomize bases of the example programs, each in a
-// directory of its program's name; README.md says how to use them.
+// Package deploy holds the kustomize bases of the programs; README.md says how to use
+// them.
 package deploy
 
 import _ "embed"
@@ -7,5 +7,5 @@ import _ "embed"
 //go:embed tunnel-agent/manifest.yaml
 var agent string
 
-// Agent returns the manifest of tunnel-agent, for the namespace tunnel-agent.
+// Agent returns the manifest of causeway-agent, for the namespace tunnel-agent.
 func Agent() string { return agent }

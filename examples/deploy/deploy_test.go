@@ -181,7 +181,7 @@ func TestPods(t *testing.T) {
 			"a limit of memory, and none of CPU": !c.Resources.Limits.Memory().IsZero() && c.Resources.Limits.Cpu().IsZero(),
 			"no variables of Services":           spec.EnableServiceLinks != nil && !*spec.EnableServiceLinks,
 			"probes":                             c.LivenessProbe.HTTPGet.Path == "/healthz" && c.ReadinessProbe.HTTPGet.Path == "/readyz",
-			"a name for an overlay's image":      c.Image == b.name+":dev",
+			"a name for an overlay's image":      c.Image == "causeway:dev" || b.name == "tunnel-agent" && c.Image == "causeway-agent:dev",
 			"the image's own command":            len(c.Command) == 0,
 		} {
 			if !ok {

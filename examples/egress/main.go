@@ -7,8 +7,8 @@
 // --egress-selector-config-file. A door of a tunnel's server into the cluster
 // serves it:
 //
-//	tunnel-server -connect-unix /run/causeway/prod.sock=default/prod
-//	tunnel-server -connect-tls 127.0.0.1:8131 -door-cert ... -door-key ... -door-client-ca ...
+//	causeway server -connect-unix /run/causeway/prod.sock=default/prod
+//	causeway server -connect-tls 127.0.0.1:8131 -door-cert ... -door-key ... -door-client-ca ...
 //
 // with, for the latter, a client certificate whose common name is the cluster.
 //
@@ -20,12 +20,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
+	"syscall"
 
-	"github.com/causewayproject/causeway/examples/internal/cli"
 	"github.com/causewayproject/causeway/tunnel/egress"
 )
 
@@ -36,55 +38,65 @@ const usage = `usage:
 -h after a command lists its flags.
 `
 
-func main() { cli.Main(run) }
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process
+	if err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
 
 // run is main without the process.
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, _ io.Writer) error {
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	if len(args) == 0 {
-		return cli.UsageError{Text: "egress: no command: config or dial"}
+		return errors.New(usage)
 	}
 	switch args[0] {
 	case "config":
-		return writeConfig(args[1:], stdout)
+		return writeConfig(args[1:], stdout, stderr)
 	case "dial":
-		return dial(ctx, args[1:], stdin, stdout)
+		return dial(ctx, args[1:], stdin, stdout, stderr)
 	case "help", "-h", "-help", "--help":
 		_, err := io.WriteString(stdout, usage)
 		return err
 	}
-	return cli.UsageError{Text: fmt.Sprintf("egress: unknown command %q", args[0])}
+	return fmt.Errorf("egress: unknown command %q", args[0])
 }
 
 // writeConfig prints a configuration.
-func writeConfig(args []string, stdout io.Writer) error {
+func writeConfig(args []string, stdout, stderr io.Writer) error {
 	set := flag.NewFlagSet("egress config", flag.ContinueOnError)
+	set.SetOutput(stderr)
 	var (
-		names  cli.List
+		names  []egress.Name
 		files  egress.TLS
 		socket = set.String("socket", "", "absolute `path` of the gateway's unix socket")
 		url    = set.String("url", "", "`https://host:port` of the gateway")
 	)
-	set.Var(&names, "selection", "`name` of what goes there: cluster (the default), controlplane or etcd; several are allowed")
+	set.Func("selection", "`name` of what goes there: cluster (the default), controlplane or etcd; several are allowed", func(name string) error {
+		names = append(names, egress.Name(name))
+		return nil
+	})
 	set.StringVar(&files.CABundle, "ca", "", "with -url: PEM `file` of the gateway's authority; default the system's")
 	set.StringVar(&files.ClientCert, "cert", "", "with -url: PEM `file` of kube-apiserver's client certificate")
 	set.StringVar(&files.ClientKey, "key", "", "with -url: PEM `file` of its key")
-	positional, err := cli.Parse(set, args, stdout)
-	switch {
-	case err != nil:
+	if err := set.Parse(args); err != nil {
 		return err
-	case len(positional) > 0 || (*socket == "") == (*url == "") || *socket != "" && files != egress.TLS{}:
-		return cli.UsageError{Text: "egress config: one of -socket and -url is required, the latter with -cert and -key"}
+	}
+	if set.NArg() > 0 || (*socket == "") == (*url == "") || *socket != "" && files != (egress.TLS{}) {
+		return errors.New("egress config: one of -socket and -url is required, the latter with -cert and -key")
 	}
 	connection := egress.ThroughSocket(*socket)
 	if *url != "" {
 		connection = egress.ThroughTLS(*url, files)
 	}
 	if len(names) == 0 {
-		names = cli.List{string(egress.Cluster)}
+		names = []egress.Name{egress.Cluster}
 	}
 	var c egress.Configuration
 	for _, name := range names {
-		c.Selections = append(c.Selections, egress.Selection{Name: egress.Name(name), Connection: connection})
+		c.Selections = append(c.Selections, egress.Selection{Name: name, Connection: connection})
 	}
 	text, err := c.Marshal()
 	if err != nil {
@@ -95,16 +107,16 @@ func writeConfig(args []string, stdout io.Writer) error {
 }
 
 // dial dials by a configuration.
-func dial(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
+func dial(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	set := flag.NewFlagSet("egress dial", flag.ContinueOnError)
+	set.SetOutput(stderr)
 	path := set.String("config", "", "`file` of an EgressSelectorConfiguration")
 	name := set.String("selection", string(egress.Cluster), "`name` of the way to take")
-	positional, err := cli.Parse(set, args, stdout)
-	switch {
-	case err != nil:
+	if err := set.Parse(args); err != nil {
 		return err
-	case *path == "" || len(positional) != 1:
-		return cli.UsageError{Text: "egress dial: -config and one HOST:PORT are required"}
+	}
+	if *path == "" || set.NArg() != 1 {
+		return errors.New("egress dial: -config and one HOST:PORT are required")
 	}
 	text, err := os.ReadFile(*path)
 	if err != nil {
@@ -118,7 +130,7 @@ func dial(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer)
 	if err != nil {
 		return err
 	}
-	conn, err := d.DialContext(ctx, "tcp", positional[0])
+	conn, err := d.DialContext(ctx, "tcp", set.Arg(0))
 	if err != nil {
 		return err
 	}

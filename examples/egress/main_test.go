@@ -12,7 +12,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/causewayproject/causeway/examples/internal/cli"
 	"github.com/causewayproject/causeway/internal/test/proxytest"
 	"github.com/causewayproject/causeway/tunnel/egress"
 	"github.com/causewayproject/causeway/tunnel/gateway"
@@ -83,7 +82,7 @@ func TestBothDirections(t *testing.T) {
 }
 
 func TestConfigTLS(t *testing.T) {
-	text, err := command(t, "", "config", "-url", "https://127.0.0.1:8131", "-ca", "/a", "-cert", "/b", "-key", "/c", "-selection", "cluster,etcd")
+	text, err := command(t, "", "config", "-url", "https://127.0.0.1:8131", "-ca", "/a", "-cert", "/b", "-key", "/c", "-selection", "cluster", "-selection", "etcd")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,9 +100,8 @@ func TestMistakes(t *testing.T) {
 		nil, {"serve"}, {"config"}, {"config", "-socket", "/a", "-url", "https://b:1"}, {"config", "-socket", "/a", "-ca", "/b"},
 		{"config", "-socket", "/a", "more"}, {"dial", "a:1"}, {"dial", "-config", "/a"},
 	} {
-		var mistake cli.UsageError
-		if out, err := command(t, "", args...); !errors.As(err, &mistake) {
-			t.Errorf("%q: got %q, %v; want a usage error", args, out, err)
+		if out, err := command(t, "", args...); err == nil {
+			t.Errorf("%q: got %q, want an error", args, out)
 		}
 	}
 	var field *egress.FieldError

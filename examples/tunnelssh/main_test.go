@@ -20,7 +20,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/causewayproject/causeway/examples/internal/clitest"
+	"github.com/causewayproject/causeway/internal/test/clitest"
 	"github.com/causewayproject/causeway/internal/test/proxytest"
 	"github.com/causewayproject/causeway/tunnel"
 )
@@ -63,7 +63,7 @@ func ssh(args []string) {
 // startAgent runs the agent of the invitation that the program printed.
 func startAgent(t *testing.T, p *clitest.Program, allow string, take func(tunnel.Payload) error) {
 	t.Helper()
-	line := p.Await(`(?m)^(CAUSEWAY_.*) tunnel-agent`)
+	line := p.Await(`(?m)^(CAUSEWAY_.*) causeway-agent`)
 	inv, err := tunnel.ParseInvitation(strings.ReplaceAll(line, " ", "\n"))
 	if err != nil {
 		t.Fatal(err)

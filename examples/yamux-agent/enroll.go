@@ -113,7 +113,7 @@ func (id *identity) dial(ctx context.Context, protocol string) (*tls.Conn, error
 	return conn.(*tls.Conn), nil
 }
 
-var errNoInvitation = errors.New("the file is not an invitation: tunnel-server enroll prints one with -format env")
+var errNoInvitation = errors.New("the file is not an invitation: causeway enroll prints one with -format env")
 
 // readInvitation reads lines of NAME=value.
 func readInvitation(path string) (map[string]string, error) {

@@ -2,7 +2,7 @@
 // Go's standard library and hashicorp/yamux. It shows that the wire is open, and
 // what an agent in another language has to do:
 //
-//	go run ./examples/tunnel-server enroll default/prod -state ./server -format env >invitation
+//	causeway enroll default/prod -state ./server -format env >invitation
 //	go run ./examples/yamux-agent invitation 10.0.0.1:6443
 //
 // The first argument is the invitation, the others are what may be dialed. The

@@ -65,7 +65,7 @@ func newCausewayAgent(s *setup) (agent, error) {
 
 func (*causewayAgent) addr() string { return "" }
 
-// connect invites by the server's folder, as the tunnel-server example does.
+// connect invites by the server's folder, as causeway server does.
 func (a *causewayAgent) connect(ctx context.Context, server string, n int) (string, error) {
 	authority, err := causewayAuthority(a.dir)
 	if err != nil {

@@ -117,9 +117,9 @@ func (d *deploying) kubeconfig(credentials kubeconfig.Credentials, host string, 
 }
 
 // buildLine is the Dockerfile's.
-var buildLine = regexp.MustCompile(`(?m)^RUN (CGO_ENABLED=0 go build .*) -o /out/program (.*)$`)
+var buildLine = regexp.MustCompile(`(?m)^RUN (CGO_ENABLED=0 go build .*) -o /out/ (.*)$`)
 
-// build runs the Dockerfile's line for each program.
+// build runs the Dockerfile's line.
 func (d *deploying) build() {
 	d.t.Helper()
 	text, err := os.ReadFile("../../examples/deploy/Dockerfile")
@@ -130,12 +130,10 @@ func (d *deploying) build() {
 	if found == nil {
 		d.t.Fatal("the Dockerfile has another line that builds")
 	}
-	for _, program := range bases {
-		cmd := exec.CommandContext(d.t.Context(), "sh", "-c", found[1]+" -o '"+d.path(program)+"' "+found[2])
-		cmd.Dir, cmd.Env = "../..", append(os.Environ(), "PROGRAM="+program)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			d.t.Fatalf("%s: %v\n%s", program, err, out)
-		}
+	cmd := exec.CommandContext(d.t.Context(), "sh", "-c", found[1]+" -o '"+d.dir+"/' "+found[2])
+	cmd.Dir = programsModule
+	if out, err := cmd.CombinedOutput(); err != nil {
+		d.t.Fatalf("%v\n%s", err, out)
 	}
 }
 

@@ -54,7 +54,7 @@ func (d *deploying) start(t *testing.T, base string) *pod {
 	if p.host, p.ip, err = d.AddHost(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	p.image(t, base)
+	p.image(t)
 	for _, v := range p.object.Spec.Containers[0].VolumeMounts {
 		p.mount(t, v)
 	}
@@ -80,10 +80,11 @@ func podOf(template *corev1.PodTemplateSpec, name string) *corev1.Pod {
 }
 
 // image makes the files of the image, and those that a kubelet adds.
-func (p *pod) image(t *testing.T, base string) {
+func (p *pod) image(t *testing.T) {
 	t.Helper()
 	security, c := p.object.Spec.SecurityContext, p.object.Spec.Containers[0]
-	p.container = bed.Container{Root: p.d.path(p.name), Argv: []string{"/program"}, User: *security.RunAsUser, Group: *security.RunAsGroup}
+	program, _, _ := strings.Cut(c.Image, ":")
+	p.container = bed.Container{Root: p.d.path(p.name), Argv: []string{"/" + program}, User: *security.RunAsUser, Group: *security.RunAsGroup}
 	for _, arg := range c.Args {
 		p.container.Argv = append(p.container.Argv, p.expand(arg))
 	}
@@ -92,11 +93,11 @@ func (p *pod) image(t *testing.T, base string) {
 		p.container.Env = append(p.container.Env, v.Name+"="+p.value(v))
 	}
 	p.write(t, "/etc/hosts", []byte("127.0.0.1 localhost\n"+bed.ServiceIP+" kubernetes.default.svc\n"), 0o644, 0)
-	program, err := os.ReadFile(p.d.path(base))
+	text, err := os.ReadFile(p.d.path(program))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.write(t, "/program", program, 0o755, 0)
+	p.write(t, "/"+program, text, 0o755, 0)
 	if err := os.Chmod(p.container.Root, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +246,7 @@ func (p *pod) probe(ctx context.Context, path string, port intstr.IntOrString) e
 func (p *pod) exec(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	c := p.container
-	c.Argv = append([]string{"/program"}, args...)
+	c.Argv = append([]string{p.container.Argv[0]}, args...)
 	c.Stdin = strings.NewReader(stdin)
 	r, err := p.host.StartContainer(t.Context(), c)
 	if err != nil {

@@ -32,7 +32,7 @@ type doctorTest struct {
 // the remedy of what people meet.
 func TestDoctor(t *testing.T) {
 	b := sharedBed(t)
-	p := buildPrograms(t, b, "./examples/doctor")
+	p := buildPrograms(t, b)
 	wrong := *b.Squid.URL()
 	wrong.User = url.UserPassword(bed.ProxyUser, "wrong")
 	wrongSOCKS := *b.Dante.URL()

@@ -38,7 +38,7 @@ func TestManagement(t *testing.T) {
 	t.Parallel() // waits much
 	began := time.Now()
 	m := startManagement(t)
-	m.deployed = m.deploy(t, "kubeconfig-provider")
+	m.deployed = m.deploy(t, "provider", "kubeconfig-provider")
 	t.Logf("the clusters were ready after %v", time.Since(began))
 	t.Run("together", func(t *testing.T) {
 		t.Run("spec", m.testSpec)

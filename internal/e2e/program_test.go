@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -20,20 +19,16 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
 
-// A deployment is an example program, with the rights that its manifest gives.
-type deployment struct{ program, kubeconfig string }
+// A deployment is a command of causeway, with the rights that its manifest gives.
+type deployment struct{ program, command, kubeconfig string }
 
-// deploy builds a program, applies its manifest, and gets a token of the
-// ServiceAccount in it. Nothing runs the pods.
-func (m *management) deploy(t *testing.T, name string) deployment {
+// deploy builds causeway, applies the manifest of one of its commands, and gets a
+// token of the ServiceAccount in it. Nothing runs the pods.
+func (m *management) deploy(t *testing.T, command, name string) deployment {
 	t.Helper()
-	source, dir := "examples/"+name, t.TempDir()
-	d := deployment{filepath.Join(dir, name), filepath.Join(dir, "kubeconfig")}
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", d.program, "./"+source) // as it is deployed: its memory counts
-	build.Dir = "../.."
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
+	dir := t.TempDir()
+	d := deployment{filepath.Join(dir, "causeway"), command, filepath.Join(dir, "kubeconfig")}
+	goBuild(t, programsModule, dir, "./causeway") // as it is deployed: its memory counts
 	admin := filepath.Join(dir, "admin")
 	if err := os.WriteFile(admin, m.config, 0o600); err != nil {
 		t.Fatal(err)
@@ -71,7 +66,7 @@ func (m *management) run(t *testing.T, args ...string) *bed.Running {
 
 func (m *management) start(t *testing.T, d deployment, args ...string) *bed.Running {
 	t.Helper()
-	argv := append([]string{d.program, "-kubeconfig", d.kubeconfig, "-health", ""}, args...)
+	argv := append([]string{d.program, d.command, "-kubeconfig", d.kubeconfig, "-health", ""}, args...)
 	r, err := m.bed.Network.Client.Start(t.Context(), bed.Command{Argv: argv})
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +74,7 @@ func (m *management) start(t *testing.T, d deployment, args ...string) *bed.Runn
 	t.Cleanup(func() {
 		r.Stop()
 		if t.Failed() {
-			t.Logf("%s: %s\n%s", filepath.Base(d.program), r.Stdout(), r.Stderr())
+			t.Logf("%s: %s\n%s", d.command, r.Stdout(), r.Stderr())
 		}
 	})
 	return r

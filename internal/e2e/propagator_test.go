@@ -64,7 +64,7 @@ const propagatedIn = "propagator"
 // Clusters: the program looks after all that there are, as its manifest has it.
 func (m *management) startPropagation(t *testing.T, n int) *propagation {
 	t.Helper()
-	p := &propagation{management: m, program: m.deploy(t, "proxy-propagator"), clusters: map[string]*clusterv1.Cluster{}}
+	p := &propagation{management: m, program: m.deploy(t, "propagator", "proxy-propagator"), clusters: map[string]*clusterv1.Cluster{}}
 	m.mayListNamespaces(t)
 	var others clusterv1.ClusterList
 	if err := m.admin.List(t.Context(), &others); err != nil {

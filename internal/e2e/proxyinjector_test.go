@@ -60,7 +60,8 @@ func startInjection(t *testing.T, b *bed.Bed) *injection {
 	if err := b.Kube.AddNamespace(t.Context(), in.namespace); err != nil {
 		t.Fatal(err)
 	}
-	p := goBuild(t, b, "./examples/proxy-injector") // as it is deployed: its time counts
+	p := &programs{t, b, t.TempDir()}
+	goBuild(t, programsModule, p.dir, "./causeway") // as it is deployed: its time counts
 	cert, key := pki.PEM(b.Kube.CA.Server(bed.APIIP))
 	for name, text := range map[string][]byte{
 		"tls.crt": cert, "tls.key": key, "HTTPS_PROXY": []byte(injectConfig.HTTPSProxy), "NO_PROXY": []byte(injectConfig.NoProxy),
@@ -69,7 +70,7 @@ func startInjection(t *testing.T, b *bed.Bed) *injection {
 			t.Fatal(err)
 		}
 	}
-	in.program = p.start(b.Network.API, bed.Command{Argv: []string{p.path("proxy-injector"), "-listen", net.JoinHostPort(bed.APIIP, "0"), "-health", "",
+	in.program = p.start(b.Network.API, bed.Command{Argv: []string{p.path("causeway"), "injector", "-listen", net.JoinHostPort(bed.APIIP, "0"), "-health", "",
 		"-config", p.dir, "-cert", p.path("tls.crt"), "-key", p.path("tls.key"), "-secret", "proxy", "-drain-delay", "1ms",
 		"-always", "kube-system/" + certManagerLabel}})
 	in.register(in.address())

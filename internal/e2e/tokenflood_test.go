@@ -35,8 +35,9 @@ func (r *replicas) testTokenFlood(t *testing.T) {
 	const strangers, clients = 900, 20
 	r.account(t, clientsNamespace, "carol")
 	r.allow(t, "carol", "flood")
-	p := goBuild(t, r.bed, "./examples/tunnel-server")
-	server := p.start(r.bed.Network.API, bed.Command{Argv: []string{p.path("tunnel-server"), "-state", p.path("server"),
+	p := &programs{t, r.bed, t.TempDir()}
+	goBuild(t, programsModule, p.dir, "./causeway")
+	server := p.start(r.bed.Network.API, bed.Command{Argv: []string{p.path("causeway"), "server", "-state", p.path("server"),
 		"-listen", "127.0.0.1:0", "-status", "", "-connect", floodDoor, "-door-token-audience", floodAudience, "-kubeconfig", r.kubeconfig(t, p)}})
 	eventually(t, "the program to listen", func(context.Context) error {
 		if log := server.Stderr(); !strings.Contains(log, "for=connect ") {

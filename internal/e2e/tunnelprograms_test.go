@@ -17,7 +17,7 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
-// programs are the example programs of the tunnel, deployed: the server in the
+// programs are those of the tunnel, deployed: the server in the
 // hub's namespace, the agent beside the API server and behind the office proxy.
 type programs struct {
 	t   *testing.T
@@ -25,21 +25,25 @@ type programs struct {
 	dir string
 }
 
-// buildPrograms builds them, and more, with the race detector.
-func buildPrograms(t *testing.T, b *bed.Bed, more ...string) *programs {
-	t.Helper()
-	return goBuild(t, b, append([]string{"-race", "./examples/tunnel-server", "./examples/tunnel-agent", "./examples/tunnelssh"}, more...)...)
-}
-
-func goBuild(t *testing.T, b *bed.Bed, args ...string) *programs {
+// buildPrograms builds them with the race detector.
+func buildPrograms(t *testing.T, b *bed.Bed) *programs {
 	t.Helper()
 	p := &programs{t, b, t.TempDir()}
-	build := exec.CommandContext(t.Context(), "go", append([]string{"build", "-o", p.dir + "/"}, args...)...)
-	build.Dir = "../.."
+	goBuild(t, programsModule, p.dir, "-race", "./causeway", "./causeway-agent")
+	return p
+}
+
+// programsModule is the folder of the programs' module.
+const programsModule = "../../examples/programs"
+
+// goBuild builds packages of a module's folder into a directory.
+func goBuild(t *testing.T, folder, into string, args ...string) {
+	t.Helper()
+	build := exec.CommandContext(t.Context(), "go", append([]string{"build", "-o", into + "/"}, args...)...)
+	build.Dir = folder
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	return p
 }
 
 func (p *programs) path(name string) string { return filepath.Join(p.dir, name) }
@@ -67,17 +71,17 @@ const connectDoor = "127.0.0.1:3128"
 func (p *programs) startServer() *bed.Running {
 	p.t.Helper()
 	address := net.JoinHostPort(bed.HubIP, tunnelPort)
-	return p.start(p.bed.Network.Hub, bed.Command{Argv: []string{p.path("tunnel-server"), "-state", p.path("server"),
+	return p.start(p.bed.Network.Hub, bed.Command{Argv: []string{p.path("causeway"), "server", "-state", p.path("server"),
 		"-listen", address, "-advertise", address, "-status", "", "-connect", connectDoor,
 		"-forward", apiFront + "=" + cluster + "/" + apiTarget, "-forward", sshFront + "=" + cluster + "/" + p.bed.SSH.Address()}})
 }
 
-// command runs a command of tunnel-server until it has worked: the first may
+// command runs a command of causeway until it has worked: the first may
 // come before the server has made its state.
 func (p *programs) command(stdin string, args ...string) (out string) {
 	p.t.Helper()
 	err := bed.Poll(p.t.Context(), strings.Join(args, " "), func(ctx context.Context) (err error) {
-		c := bed.Command{Argv: append([]string{p.path("tunnel-server")}, args...), Stdin: strings.NewReader(stdin)}
+		c := bed.Command{Argv: append([]string{p.path("causeway")}, args...), Stdin: strings.NewReader(stdin)}
 		out, err = p.bed.Network.Hub.Run(ctx, c)
 		return err
 	})
@@ -99,7 +103,7 @@ func (p *programs) ticketed() string {
 // is empty, in a file.
 func (p *programs) startAgent(invitation ...string) *bed.Running {
 	p.t.Helper()
-	argv := []string{p.path("tunnel-agent"), "-state", p.path("agent"), "-status", "", "-allow", p.bed.SSH.Address(),
+	argv := []string{p.path("causeway-agent"), "-state", p.path("agent"), "-status", "", "-allow", p.bed.SSH.Address(),
 		"-alias", apiTarget + "=" + p.bed.Kube.Address(), "-authorized-keys", p.bed.SSH.AuthorizedKeys()}
 	if len(invitation) == 0 {
 		argv = append(argv, "-invitation", p.path("invitation"))
@@ -140,7 +144,7 @@ func (p *programs) ends(r *bed.Running) {
 	p.t.Logf("it ended after %v", time.Since(began))
 }
 
-// The example programs do what their documentation promises: enrol
+// The programs do what their documentation promises: enrol
 // behind a proxy that the environment names, lead kubectl and ssh through, hand
 // over a key, come back after SIGKILL, and end when they are told to.
 func TestTunnelPrograms(t *testing.T) {
@@ -186,6 +190,7 @@ func TestTunnelPrograms(t *testing.T) {
 func TestTunnelSSHProgram(t *testing.T) {
 	b := sharedBed(t)
 	p := buildPrograms(t, b)
+	goBuild(t, "../..", p.dir, "-race", "./examples/tunnelssh")
 	forgetKeys(t, b)
 	host, err := b.SSH.HostKey()
 	if err != nil {
@@ -219,7 +224,7 @@ func TestTunnelSSHProgram(t *testing.T) {
 func printedInvitation(t *testing.T, r *bed.Running) (env []string) {
 	t.Helper()
 	err := bed.Poll(t.Context(), "the agent's command", func(context.Context) error {
-		before, _, ok := strings.Cut(r.Stderr(), " tunnel-agent ")
+		before, _, ok := strings.Cut(r.Stderr(), " causeway-agent ")
 		if !ok {
 			return errors.New("it is not printed")
 		}

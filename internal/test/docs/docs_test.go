@@ -185,7 +185,7 @@ func anchors(text string) (all []string) {
 	return all
 }
 
-// command is a program of examples with its arguments, in a page.
+// command is a program with its arguments, in a page.
 type command struct {
 	page, program, subcommand string
 	flags                     []string
@@ -218,14 +218,15 @@ func commands(p page, programs []string) (all []command) {
 			c := command{page: p.path, program: program}
 			for i, word := range words[1:] {
 				name, isFlag := strings.CutPrefix(word, "-")
+				name = strings.TrimPrefix(name, "-")
 				name, _, _ = strings.Cut(name, "=")
 				switch {
 				case word == "&&":
 					goto done
 				case isFlag && name != "":
 					c.flags = append(c.flags, name)
-				case i == 0 && regexp.MustCompile(`^[a-z]+$`).MatchString(word):
-					c.subcommand = word
+				case (i == 0 || i == 1 && c.subcommand == "noproxy") && regexp.MustCompile(`^[a-z]+$`).MatchString(word):
+					c.subcommand = strings.TrimSpace(c.subcommand + " " + word)
 				}
 			}
 		done:
@@ -236,14 +237,13 @@ func commands(p page, programs []string) (all []command) {
 }
 
 func TestCommands(t *testing.T) {
-	programs := []string{"doctor", "egress", "kubeconfig-provider", "noproxy", "proxy-injector", "proxy-propagator",
-		"proxyconfig", "quickstart", "tunnel", "tunnelssh", "tunnel-agent", "tunnel-server", "yamux-agent"}
+	programs := []string{"causeway", "causeway-agent", "egress", "quickstart", "tunnel", "tunnelssh", "yamux-agent"}
 	var found []command
 	used := map[string]bool{}
 	for _, p := range guides(t) {
 		for _, c := range commands(p, programs) {
 			if !slices.Contains(programs, c.program) {
-				t.Errorf("%s: there is no program ./examples/%s", c.page, c.program)
+				t.Errorf("%s: there is no program %s", c.page, c.program)
 				continue
 			}
 			found = append(found, c)
@@ -254,14 +254,16 @@ func TestCommands(t *testing.T) {
 		t.Fatalf("got %d commands: is the pattern still right?", len(found))
 	}
 	dir := t.TempDir()
-	args := []string{"build", "-ldflags=-s -w", "-o", dir + string(filepath.Separator)}
 	for _, program := range slices.Sorted(maps.Keys(used)) {
-		args = append(args, "./examples/"+program)
-	}
-	cmd := exec.Command("go", args...)
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		folder := "examples"
+		if strings.HasPrefix(program, "causeway") {
+			folder = "examples/programs" // a module of its own
+		}
+		cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", dir+string(filepath.Separator), "./"+program)
+		cmd.Dir = filepath.Join(root, folder)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
 	}
 	help := map[string]string{}
 	for _, c := range found {

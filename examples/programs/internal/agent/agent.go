@@ -1,0 +1,202 @@
+// Tunnel-agent is the tunnel's end that runs next to a cluster. It connects to a
+// tunnel-server, and dials for it the targets that -allow names.
+//
+//	tunnel-agent -invitation invitation.env -state /var/lib/tunnel-agent
+//
+// The invitation is the output of "tunnel-server enroll CLUSTER -format env". It may be
+// in the environment instead. It is read when the agent has no valid certificate: to
+// enrol an agent again that was revoked, or that was off for too long, put a new
+// invitation into the file; a restart is not needed. The invitation also holds the
+// server's address: keep it, or set -server.
+//
+// Without -allow, only the cluster's API server can be reached:
+//
+//	-allow kubernetes.default.svc:443,10.0.0.0/8:22,*.monitoring.svc:9090
+//
+// An agent that does not run in a pod cannot resolve kubernetes.default.svc, and needs
+// an alias:
+//
+//	-alias kubernetes.default.svc:443=127.0.0.1:6443
+//
+// The agent connects through the proxy of -proxy, or else of the environment
+// (HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY); with -proxy direct through none. Put a
+// proxy's password into the environment: other users see the arguments of a process.
+//
+// With -authorized-keys, the server may set the SSH public keys between two marks in that
+// file, by a payload named authorized_keys: the server's operators can then log in as
+// the file's owner.
+//
+// On SIGTERM the server is told, and open connections live on for -grace.
+package agent
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+type flags struct {
+	invitation, state, proxy, keys, status string
+	servers, allow, aliases                cli.List
+	grace                                  time.Duration
+}
+
+func (f *flags) parse(args []string, stdout io.Writer) error {
+	set := flag.NewFlagSet("tunnel-agent", flag.ContinueOnError)
+	set.StringVar(&f.invitation, "invitation", "", "`file` with the invitation; default: the environment")
+	set.StringVar(&f.state, "state", "/var/lib/tunnel-agent", "`directory` of the key and the certificate")
+	set.Var(&f.servers, "server", "`address` of the server: host:port, or a ws or wss URL; several are allowed; default: the invitation's")
+	set.Var(&f.allow, "allow", "`pattern` host:port of targets that the server may reach; several are allowed; default kubernetes.default.svc:443")
+	set.Var(&f.aliases, "alias", "`TARGET=ADDRESS` to dial instead of a target, which is then allowed; several are allowed")
+	set.StringVar(&f.proxy, "proxy", "", "`URL` of the proxy that leads out, or direct; default: the environment's")
+	set.StringVar(&f.keys, "authorized-keys", "", "`file` that takes SSH public keys from the server; default: none does")
+	set.StringVar(&f.status, "status", "127.0.0.1:8081", "`address` of /healthz, /readyz and /status; empty for none")
+	set.DurationVar(&f.grace, "grace", 30*time.Second, "how long open connections live on after a signal")
+	positional, err := cli.Parse(set, args, stdout)
+	if err == nil && len(positional) > 0 {
+		err = cli.UsageError{Text: fmt.Sprintf("tunnel-agent: unexpected argument %q", positional[0])}
+	}
+	return err
+}
+
+// run is main with arguments and streams that tests can set.
+func Run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writer) error {
+	var f flags
+	if err := f.parse(args, stdout); err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(stderr, nil))
+	agent, err := f.newAgent(log)
+	if err != nil {
+		return err
+	}
+	if _, err := agent.Credentials.Load(ctx); err != nil { // it would be tried for ever
+		return fmt.Errorf("tunnel-agent: -state: %w", err)
+	}
+	l, err := cli.Listen(ctx, f.status)
+	if err != nil {
+		return fmt.Errorf("tunnel-agent: -status: %w", err)
+	}
+	// The status page lives until the last stream has ended.
+	late, end := context.WithCancel(context.WithoutCancel(ctx))
+	page := make(chan error, 1)
+	if l == nil {
+		page <- nil
+	} else {
+		log.Info("listening", "for", "status", "address", l.Addr().String())
+		go func() { page <- cli.ServeHTTP(late, l, agent.StatusHandler()) }()
+	}
+	err = agent.Run(ctx)
+	end()
+	return errors.Join(err, <-page)
+}
+
+func (f *flags) newAgent(log *slog.Logger) (*tunnel.Agent, error) {
+	out, err := f.newDialer()
+	if err != nil {
+		return nil, fmt.Errorf("tunnel-agent: -proxy: %w", err)
+	}
+	aliases := map[string]string{}
+	for _, text := range f.aliases {
+		from, to, ok := strings.Cut(text, "=")
+		if !ok {
+			return nil, cli.UsageError{Text: fmt.Sprintf("tunnel-agent: -alias %q is not TARGET=ADDRESS", text)}
+		}
+		aliases[from] = to
+	}
+	a := &tunnel.Agent{
+		Servers:     f.servers,
+		Dial:        out.DialContext,
+		Credentials: tunnel.FileStore{Dir: f.state},
+		Invitation:  f.readInvitation,
+		Targets:     tunnel.Targets{Allow: f.allow, Aliases: aliases},
+		Grace:       f.grace,
+		Program:     programVersion(),
+		Hooks:       agentHooks(log),
+	}
+	if f.grace == 0 {
+		a.Grace = -1 // none, and not the default
+	}
+	if f.keys != "" {
+		a.Payload = keysFile(f.keys).takePayload
+	}
+	return a, nil
+}
+
+// newDialer returns the dialer that connects to the server.
+func (f *flags) newDialer() (dialer.Dialer, error) {
+	switch f.proxy {
+	case "":
+		return dialer.FromEnvironment()
+	case "direct":
+		return dialer.Direct{}, nil
+	}
+	u, err := dialer.ParseURL(f.proxy)
+	if err != nil {
+		return nil, err
+	}
+	return dialer.FromURL(u, nil)
+}
+
+// readInvitation is called whenever the agent has to enrol.
+func (f *flags) readInvitation(context.Context) (tunnel.Invitation, error) {
+	if f.invitation != "" {
+		return tunnel.ReadInvitation(f.invitation)
+	}
+	var lines []string
+	for _, v := range os.Environ() {
+		if strings.HasPrefix(v, "CAUSEWAY_") && !strings.Contains(v, "\n") {
+			lines = append(lines, v)
+		}
+	}
+	if len(lines) == 0 {
+		return tunnel.Invitation{}, errors.New("no -invitation, and none in the environment")
+	}
+	return tunnel.ParseInvitation(strings.Join(lines, "\n"))
+}
+
+// programVersion is the name and version that the server's status shows.
+func programVersion() string {
+	version := "(unknown)"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		version = info.Main.Version
+	}
+	return "tunnel-agent " + version
+}
+
+func agentHooks(log *slog.Logger) tunnel.AgentHooks {
+	return tunnel.AgentHooks{
+		Connected: func(server string, id tunnel.Identity) {
+			log.Info("connected", "server", server, "cluster", id.Cluster, "agent", id.Agent)
+		},
+		Disconnected: func(server string, err error) { log.Info("disconnected", "server", server, "error", err) },
+		Failed: func(server string, err error, retry time.Duration) {
+			log.Warn("failed", "server", server, "error", err, "retry", retry)
+		},
+		Enrolled: func(id tunnel.Identity, until time.Time) {
+			log.Info("enrolled", "cluster", id.Cluster, "agent", id.Agent, "until", until)
+		},
+		Renewed: func(id tunnel.Identity, until time.Time) { log.Info("renewed", "agent", id.Agent, "until", until) },
+		Dialed: func(took time.Duration, err error) {
+			if err == nil {
+				return
+			}
+			// The server gets the error's text, too; the cause says more.
+			var op *net.OpError
+			errors.As(err, &op)
+			log.Warn("dial", "error", err, "cause", op, "took", took)
+		},
+	}
+}

@@ -1,0 +1,277 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/internal/test/clitest"
+	"github.com/causewayproject/causeway/internal/test/proxytest"
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+func TestMain(m *testing.M) {
+	// What the machine has set must not matter.
+	for _, name := range []string{"HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "all_proxy"} {
+		os.Unsetenv(name)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// newServer returns a Server and an address where it takes agents.
+func newServer(t *testing.T) (*tunnel.Server, string) {
+	t.Helper()
+	authority, err := tunnel.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &tunnel.Server{Authority: authority}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(context.Background(), l) }()
+	t.Cleanup(func() {
+		server.Close()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return server, l.Addr().String()
+}
+
+func invite(t *testing.T, server *tunnel.Server, address string) tunnel.Invitation {
+	t.Helper()
+	inv, err := server.Invite(t.Context(), "default/prod", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv.Servers = []string{address}
+	return inv
+}
+
+func invitationFile(t *testing.T, inv tunnel.Invitation) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "invitation.env")
+	if err := os.WriteFile(file, []byte(inv.Reveal()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// echo is a target; it says its name first.
+func echo(t *testing.T, name string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := proxytest.Serve(l, func(_ context.Context, conn net.Conn) {
+		io.WriteString(conn, name)
+		io.Copy(conn, conn)
+	})
+	t.Cleanup(s.Close)
+	return s.Addr()
+}
+
+// greeting dials a target, and returns what it says first.
+func greeting(t *testing.T, server *tunnel.Server, target string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	conn, err := server.Dialer("default/prod").DialContext(ctx, "tcp", target)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	text := make([]byte, len("target"))
+	_, err = io.ReadFull(conn, text)
+	return string(text), err
+}
+
+func TestAgent(t *testing.T) {
+	server, address := newServer(t)
+	target := echo(t, "target")
+	keys := filepath.Join(t.TempDir(), "authorized_keys")
+	state := t.TempDir()
+	args := []string{"-invitation", invitationFile(t, invite(t, server, address)), "-state", state, "-status", "127.0.0.1:0",
+		"-allow", target + ",127.0.0.1:1", "-alias", "api:443=" + target, "-authorized-keys", keys}
+	p := clitest.Start(t, Run, nil, args...)
+	p.Await(`msg=connected server=\S+ cluster=default/prod`)
+	for _, name := range []string{target, "api:443"} {
+		if got, err := greeting(t, server, name); got != "target" || err != nil {
+			t.Errorf("%s: got %q, %v", name, got, err)
+		}
+	}
+	var e *tunnel.Error
+	if _, err := greeting(t, server, "127.0.0.1:2"); !errors.As(err, &e) || e.Code != tunnel.CodeDenied {
+		t.Errorf("got %v, want it denied", err)
+	}
+	if _, err := greeting(t, server, "127.0.0.1:1"); !errors.As(err, &e) || e.Code != tunnel.CodeRefused {
+		t.Errorf("got %v, want it refused", err)
+	}
+	p.Await(`msg=dial .*refused`)
+	if err := server.Push(t.Context(), "default/prod", tunnel.Payload{Name: "authorized_keys", Data: []byte(key1)}); err != nil {
+		t.Error(err)
+	}
+	if got, err := os.ReadFile(keys); string(got) != beginMark+key1+"\n"+endMark {
+		t.Errorf("got keys %q, %v", got, err)
+	}
+	page := p.Await(`for=status address=(\S+)`)
+	if got := statusOf(t, "http://"+page+"/readyz"); got != http.StatusOK {
+		t.Errorf("got %d from /readyz, want 200", got)
+	}
+	if err := p.Stop(); err != nil {
+		t.Errorf("got %v at the end", err)
+	}
+	// The second time the certificate is there, and the token spent.
+	args[1] = filepath.Join(t.TempDir(), "none")
+	p = clitest.Start(t, Run, nil, append(args, "-server", address)...)
+	p.Await(`msg=connected`)
+	if err := p.Stop(); err != nil || strings.Contains(p.Text(), "msg=enrolled") {
+		t.Errorf("got %v and\n%s, want no enrolment", err, p.Text())
+	}
+}
+
+func statusOf(t *testing.T, url string) int {
+	t.Helper()
+	res, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	return res.StatusCode
+}
+
+// The invitation is in the environment, and the agent was told nothing else.
+func TestAgentEnvironment(t *testing.T) {
+	server, address := newServer(t)
+	for line := range strings.Lines(invite(t, server, address).Reveal()) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		t.Setenv(name, value)
+	}
+	t.Setenv("CAUSEWAY_OTHER", "of another\nprogram")
+	t.Setenv("TUNNEL_AGENT_STATE", t.TempDir())
+	t.Setenv("TUNNEL_AGENT_STATUS", "")
+	p := clitest.Start(t, Run, nil)
+	p.Await(`msg=connected`)
+	if _, err := greeting(t, server, "127.0.0.1:443"); err == nil {
+		t.Error("an agent without -allow dialed a loopback address")
+	}
+}
+
+// A corporate proxy with a password is the only way out.
+func TestAgentThroughProxy(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		proxy func(t *testing.T, url string) (args []string)
+	}{
+		{"flag", func(_ *testing.T, url string) []string { return []string{"-proxy", url} }},
+		{"environment", func(t *testing.T, url string) []string { t.Setenv("HTTPS_PROXY", url); return nil }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			server, address := newServer(t)
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			const name = "tunnel.example:8443" // only the proxy knows it
+			handler := &proxytest.HTTP{Username: "user", Password: "p@ss", Dial: func(ctx context.Context, network, target string) (net.Conn, error) {
+				if target != name {
+					return nil, errors.New("no such host")
+				}
+				return new(net.Dialer).DialContext(ctx, network, address)
+			}}
+			proxy := proxytest.Serve(l, handler.Handle)
+			t.Cleanup(proxy.Close)
+			args := tt.proxy(t, "http://user:p%40ss@"+proxy.Addr())
+			p := clitest.Start(t, Run, nil, append(args, "-invitation", invitationFile(t, invite(t, server, name)), "-state", t.TempDir(), "-status", "")...)
+			p.Await(`msg=connected server=` + name)
+			if strings.Contains(p.Text(), "p%40ss") || strings.Contains(p.Text(), "p@ss") {
+				t.Error("the log shows the password")
+			}
+		})
+	}
+}
+
+func TestFlags(t *testing.T) {
+	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+	f := flags{proxy: "direct"}
+	if d, err := f.newDialer(); d != (dialer.Direct{}) || err != nil {
+		t.Errorf("got %T, %v for -proxy direct", d, err)
+	}
+	for grace, want := range map[time.Duration]time.Duration{0: -1, time.Second: time.Second} {
+		f.grace = grace
+		if a, err := f.newAgent(slog.New(slog.DiscardHandler)); err != nil || a.Grace != want {
+			t.Errorf("got %v, %v for -grace %v; want %v", a.Grace, err, grace, want)
+		}
+	}
+}
+
+// What the log says of a failure holds no secret.
+func TestAgentFails(t *testing.T) {
+	server, address := newServer(t)
+	inv := invite(t, server, address)
+	token := inv.Token
+	inv.Pin = "sha256:" + strings.Repeat("0", 64)
+	p := clitest.Start(t, Run, nil, "-invitation", invitationFile(t, inv), "-state", t.TempDir(), "-status", "")
+	p.Await(`msg=failed .*pinned`)
+	if err := p.Stop(); err != nil || strings.Contains(p.Text(), token) {
+		t.Errorf("got %v, and the token in the log: %v", err, strings.Contains(p.Text(), token))
+	}
+}
+
+func TestBadFlags(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	damaged := t.TempDir()
+	if err := os.WriteFile(filepath.Join(damaged, "credentials.pem"), []byte("canary"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name  string
+		args  []string
+		want  string
+		usage bool
+	}{
+		{"unknown", []string{"-nonsense"}, "nonsense", true},
+		{"argument", []string{"x"}, `unexpected argument "x"`, true},
+		{"alias", []string{"-alias", "a:1"}, "TARGET=ADDRESS", true},
+		{"pattern", []string{"-allow", "a"}, `field Allow, entry "a"`, false},
+		{"server", []string{"-server", "a"}, "field Servers", false},
+		{"proxy", []string{"-proxy", "ftp://u:canary@p"}, "-proxy", false},
+		{"damaged credentials", []string{"-state", damaged, "-server", "127.0.0.1:1"}, "-state: tunnel: config: file store: credentials.pem in " + damaged, false},
+		{"status", []string{"-status", taken.Addr().String()}, "-status", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := Run(t.Context(), append([]string{"-state", t.TempDir(), "-status", "127.0.0.1:0"}, tt.args...), nil, io.Discard, io.Discard)
+			var mistake cli.UsageError
+			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "canary") || errors.As(err, &mistake) != tt.usage {
+				t.Errorf("got %v, want %q, a mistake of usage %v", err, tt.want, tt.usage)
+			}
+		})
+	}
+	var out strings.Builder
+	if err := Run(t.Context(), []string{"-h"}, nil, &out, io.Discard); !errors.Is(err, flag.ErrHelp) || !strings.Contains(out.String(), "TUNNEL_AGENT_SOME_FLAG") {
+		t.Errorf("got %v and %s", err, fmt.Sprint(&out))
+	}
+}

@@ -1,0 +1,113 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestParse(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		env  map[string]string
+		args []string
+		life time.Duration
+		list []string
+		rest []string
+		err  string
+	}{
+		{"defaults", nil, nil, time.Hour, nil, nil, ""},
+		{"flags on both sides", nil, []string{"-life", "1s", "A", "-list", "a,b", "B", "-list=c"}, time.Second, []string{"a", "b", "c"}, []string{"A", "B"}, ""},
+		{"variables", map[string]string{"SOME_PROGRAM_LIFE": "2s", "SOME_PROGRAM_LIST": "a, b,"}, []string{"A"}, 2 * time.Second, []string{"a", "b"}, []string{"A"}, ""},
+		{"a flag counts more", map[string]string{"SOME_PROGRAM_LIFE": "2s", "SOME_PROGRAM_LIST": "x"}, []string{"-life=3s", "-list=y"}, 3 * time.Second, []string{"y"}, nil, ""},
+		{"bad variable", map[string]string{"SOME_PROGRAM_LIFE": "canary"}, nil, time.Hour, nil, nil, "SOME_PROGRAM_LIFE"},
+		{"bad flag", nil, []string{"-life", "x"}, time.Hour, nil, nil, "life"},
+		{"unknown flag", nil, []string{"A", "-nonsense"}, time.Hour, nil, nil, "nonsense"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for name, value := range tt.env {
+				t.Setenv(name, value)
+			}
+			set := flag.NewFlagSet("some-program command", flag.ContinueOnError)
+			life := set.Duration("life", time.Hour, "")
+			var list cli.List
+			set.Var(&list, "list", "")
+			rest, err := cli.Parse(set, tt.args, io.Discard)
+			var mistake cli.UsageError
+			if tt.err != "" {
+				if !errors.As(err, &mistake) || !strings.Contains(err.Error(), tt.err) || strings.Contains(err.Error(), "canary") {
+					t.Errorf("got %v, want a UsageError with %s", err, tt.err)
+				}
+				return
+			}
+			if err != nil || *life != tt.life || !slices.Equal(list, tt.list) || !slices.Equal(rest, tt.rest) {
+				t.Errorf("got %v, %v, %v, %v; want %v, %v, %v", *life, list, rest, err, tt.life, tt.list, tt.rest)
+			}
+		})
+	}
+}
+
+func TestHelp(t *testing.T) {
+	set := flag.NewFlagSet("some-program", flag.ContinueOnError)
+	set.Int("answer", 42, "the answer")
+	var out bytes.Buffer
+	if _, err := cli.Parse(set, []string{"-h"}, &out); !errors.Is(err, flag.ErrHelp) {
+		t.Errorf("got %v, want ErrHelp", err)
+	}
+	for _, want := range []string{"SOME_PROGRAM_SOME_FLAG", "the answer", "42"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("got %q, want %s in it", &out, want)
+		}
+	}
+}
+
+func TestServeHTTP(t *testing.T) {
+	if l, err := cli.Listen(t.Context(), ""); l != nil || err != nil {
+		t.Errorf("got %v, %v for no address, want neither", l, err)
+	}
+	l, err := cli.Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	served := make(chan error, 1)
+	go func() {
+		served <- cli.ServeHTTP(ctx, l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") }))
+	}()
+	res, err := http.Get("http://" + l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, _ := io.ReadAll(res.Body)
+	res.Body.Close()
+	if string(body) != "hello" {
+		t.Errorf("got %q, want hello", body)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	cancel()
+	if err := <-served; err != nil {
+		t.Errorf("got %v at the end, want nil", err)
+	}
+	l, err = cli.Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	if err := cli.ServeHTTP(t.Context(), l, nil); err == nil {
+		t.Error("got nil for a listener that is closed, want its error")
+	}
+}

@@ -1,0 +1,147 @@
+// Doctor connects to the API server of a kubeconfig, through its proxy if it has one.
+// It says which phase fails, why, and what to do about it:
+//
+//	$ doctor -kubeconfig prod.conf
+//	context  kubernetes-admin@prod
+//	server   https://192.0.2.10:6443
+//	route    http://192.0.2.1:3128
+//
+//	  ok     config        0.1 ms  client certificate "kubernetes-admin" until 2027-03-01
+//	  ok     tcp           0.4 ms  192.0.2.1:3128
+//	  FAIL   proxy auth    2.1 ms  the proxy answered 407: user name and password are missing or wrong
+//
+//	cause    proxy auth: the proxy answered 407: user name and password are missing or wrong
+//	remedy   Correct user name and password in proxy-url; percent-encode : / ? # @ % and spaces in them.
+//
+// The kubeconfig is -kubeconfig, or the files of the variable KUBECONFIG, merged as
+// kubectl merges them, or ~/.kube/config. Only the kubeconfig decides the route. Notes
+// below the table say what other programs would do, because of HTTPS_PROXY for example.
+//
+// -json prints the same for programs. The status is 0 if everything works, 1 if not, and
+// 2 for a mistake on the command line. Doctor prints no secret and changes nothing in
+// the cluster.
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/kubeconfig/probe"
+)
+
+// options are the flags.
+type options struct {
+	kubeconfig, context, color string
+	timeout                    time.Duration
+	json                       bool
+}
+
+// diagnosis is what -json prints.
+type diagnosis struct {
+	Context string       `json:"context"`
+	OK      bool         `json:"ok"`
+	Report  probe.Report `json:"report"`
+	Notes   []string     `json:"notes"`
+}
+
+// run is main without the process.
+func Run(ctx context.Context, args []string, _ io.Reader, stdout, _ io.Writer) error {
+	o, err := parse(args, stdout)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	d := diagnose(ctx, o)
+	if o.json {
+		enc := json.NewEncoder(stdout)
+		enc.SetIndent("", "  ")
+		enc.SetEscapeHTML(false)
+		err = enc.Encode(d)
+	} else {
+		err = newTable(stdout, o.color).write(d)
+	}
+	if err == nil && !d.OK {
+		err = cli.ErrFailed
+	}
+	return err
+}
+
+func parse(args []string, stdout io.Writer) (options, error) {
+	var o options
+	set := flag.NewFlagSet("doctor", flag.ContinueOnError)
+	set.StringVar(&o.kubeconfig, "kubeconfig", "", "the kubeconfig `file`; without it KUBECONFIG, or ~/.kube/config")
+	set.StringVar(&o.context, "context", "", "the `name` of the context; without it the current one")
+	set.DurationVar(&o.timeout, "timeout", 15*time.Second, "how long all of it may take")
+	set.BoolVar(&o.json, "json", false, "print JSON")
+	set.StringVar(&o.color, "color", "auto", "auto, always or never; auto is for terminals, unless NO_COLOR is set")
+	rest, err := cli.Parse(set, args, stdout)
+	switch {
+	case err != nil:
+		return o, err
+	case len(rest) > 0:
+		return o, cli.UsageError{Text: fmt.Sprintf("doctor: unexpected argument %q", rest[0])}
+	case o.timeout <= 0:
+		return o, cli.UsageError{Text: "doctor: -timeout must be more than zero, such as 15s"}
+	case o.color != "auto" && o.color != "always" && o.color != "never":
+		return o, cli.UsageError{Text: fmt.Sprintf("doctor: -color is auto, always or never, not %q", o.color)}
+	}
+	return o, nil
+}
+
+func diagnose(ctx context.Context, o options) diagnosis {
+	began := time.Now()
+	config, err := loadKubeconfig(o)
+	if err != nil {
+		return diagnosis{Context: o.context, Notes: []string{}, Report: unreadableReport(err, time.Since(began))}
+	}
+	d := diagnosis{Context: config.CurrentContext, Notes: []string{}, Report: probe.Run(ctx, config)}
+	d.OK = d.Report.OK()
+	if n := environmentNotes(config, d.Report, os.Getenv); n != nil {
+		d.Notes = n
+	}
+	return d
+}
+
+var errNoKubeconfig = errors.New("there is no kubeconfig, or it is empty")
+
+// loadKubeconfig reads kubeconfig files as kubectl does.
+func loadKubeconfig(o options) (*clientcmdapi.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.kubeconfig
+	rules.MigrationRules = nil // which would write
+	rules.WarnIfAllMissing = false
+	config, err := rules.Load()
+	switch {
+	case err != nil:
+		return nil, err
+	case clientcmdapi.IsConfigEmpty(config):
+		return nil, errNoKubeconfig
+	case o.context != "":
+		config.CurrentContext = o.context
+	}
+	return config, nil
+}
+
+// unreadableReport is the report for a kubeconfig that can't be read.
+func unreadableReport(err error, took time.Duration) probe.Report {
+	advice := "Mend the file; kubectl config view says the same of it."
+	if errors.Is(err, errNoKubeconfig) || errors.Is(err, os.ErrNotExist) {
+		advice = "Name a file by -kubeconfig or the variable KUBECONFIG."
+	}
+	return probe.Report{Steps: []probe.Step{{
+		Phase: probe.PhaseConfig, Took: took, Err: err, Advice: advice,
+		Cause: strings.Join(strings.Fields(err.Error()), " "),
+	}}}
+}

@@ -1,0 +1,121 @@
+package injector
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/proxyconfig/webhook"
+)
+
+// A server is the webhook and its health.
+type server struct {
+	log          *slog.Logger
+	http         *http.Server
+	l, health    net.Listener // health may be nil
+	draining     atomic.Bool
+	delay, drain time.Duration
+}
+
+func newServer(ctx context.Context, f *flags, h http.Handler, log *slog.Logger) (*server, error) {
+	certificate, err := webhook.LoadCertificate(f.cert, f.key, func(err error) {
+		if err != nil {
+			log.Warn("certificate: the one before stays", "error", err)
+			return
+		}
+		log.Info("certificate renewed")
+	})
+	if err != nil {
+		return nil, fmt.Errorf("proxy-injector: -cert and -key: %w", err)
+	}
+	config := &tls.Config{GetCertificate: certificate.Get, MinVersion: tls.VersionTLS12}
+	if f.clientCA != "" {
+		text, err := os.ReadFile(f.clientCA)
+		if err != nil {
+			return nil, fmt.Errorf("proxy-injector: -client-ca: %w", err)
+		}
+		config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
+		if !config.ClientCAs.AppendCertsFromPEM(text) {
+			return nil, errors.New("proxy-injector: -client-ca: there is no certificate in it")
+		}
+	}
+	s := &server{log: log, delay: f.delay, drain: f.drain}
+	s.http = &http.Server{
+		Handler:           h,
+		TLSConfig:         config,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       30 * time.Second, // the longest timeout that a webhook can have
+		WriteTimeout:      30 * time.Second,
+		IdleTimeout:       5 * time.Minute,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	if s.l, err = new(net.ListenConfig).Listen(ctx, "tcp", f.listen); err != nil {
+		return nil, fmt.Errorf("proxy-injector: -listen: %w", err)
+	}
+	if s.health, err = cli.Listen(ctx, f.health); err != nil {
+		s.l.Close()
+		return nil, fmt.Errorf("proxy-injector: -health: %w", err)
+	}
+	return s, nil
+}
+
+// run serves until ctx ends or a listener fails, and drains.
+func (s *server) run(ctx context.Context) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	late, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := s.http.ServeTLS(s.l, "", ""); !errors.Is(err, http.ErrServerClosed) {
+			fail(fmt.Errorf("proxy-injector: %w", err))
+		}
+	})
+	s.log.Info("listening", "for", "reviews", "address", s.l.Addr().String())
+	if s.health != nil {
+		wg.Go(func() {
+			if err := cli.ServeHTTP(late, s.health, s.pages()); err != nil {
+				fail(fmt.Errorf("proxy-injector: health: %w", err))
+			}
+		})
+		s.log.Info("listening", "for", "health", "address", s.health.Addr().String())
+	}
+	<-ctx.Done()
+	s.draining.Store(true)
+	s.log.Info("draining", "delay", s.delay, "grace", s.drain)
+	cause := context.Cause(ctx)
+	if errors.Is(cause, context.Canceled) {
+		cause = nil
+		<-time.After(s.delay) // until no API server is led here any more
+	}
+	grace, cancel := context.WithTimeout(late, s.drain)
+	defer cancel()
+	if err := s.http.Shutdown(grace); err != nil {
+		s.log.Warn("drained", "error", err)
+		s.http.Close()
+	}
+	end()
+	wg.Wait()
+	return cause
+}
+
+func (s *server) pages() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if s.draining.Load() {
+			http.Error(w, "draining", http.StatusServiceUnavailable)
+		}
+	})
+	return mux
+}

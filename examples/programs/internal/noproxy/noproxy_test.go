@@ -1,0 +1,187 @@
+package noproxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/noproxy"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestRun(t *testing.T) {
+	tests := []struct {
+		name string
+		args []string
+		want string
+		err  error
+	}{
+		{"explain", []string{"explain", "-list", ".svc,10.96.0.0/12,example.com:8443", "https://10.96.0.1/", "example.com:443", "a.svc", "::1", "[fd00::1]"}, `
+TARGET           VERDICT            ENTRY  TEXT          REASON
+10.96.0.1:443    direct             1      10.96.0.0/12  an address of the network
+example.com:443  through the proxy  -      -             no entry covers it; entry 2 "example.com:8443" is for port 8443 only
+a.svc            direct             0      .svc          a name below it
+::1              direct             -      -             localhost and loopback addresses are never proxied
+fd00::1          through the proxy  -      -             no entry covers it
+`, nil},
+		{"explain an empty list", []string{"explain", "-list", "", "http://u:hunter2@a.com"}, `
+TARGET    VERDICT            ENTRY  TEXT  REASON
+a.com:80  through the proxy  -      -     no entry covers it
+`, nil},
+		{"lint", []string{"lint", "-for", "wget, jvm", "-list", "localhost,127.0.0.1,::1,10.96.0.0/12"}, `
+CONSUMER  ENTRY  TEXT          DOES                                                                        WRITE
+jvm       0      localhost     sends https://www.localhost/ through the proxy, where Go connects directly  "localhost|*.localhost" for it
+wget      3      10.96.0.0/12  sends https://10.96.0.0/ through the proxy, where Go connects directly      the addresses that matter, one by one
+jvm       3      10.96.0.0/12  sends https://10.96.0.0/ through the proxy, where Go connects directly      "10.96.*|...|10.111.*" for it, which also covers names that begin with the same numbers
+`, cli.ErrFailed},
+		{"lint without findings", []string{"lint", "-for", "curl,requests", "-list", "localhost,127.0.0.1,::1,svc,10.96.0.0/12"}, `
+no findings
+`, nil},
+		{"cluster", []string{"cluster", "-services", "10.96.0.0/12", "-pods", "10.244.0.0/16,0.0.0.0/0", "-extra", "a.com", "-extra", "b.com"}, `
+localhost,127.0.0.1,svc,cluster.local,cluster.local.,kubernetes,kubernetes.default,10.96.0.0/12,10.244.0.0/16,a.com,b.com
+
+ENTRY               FROM                                      LEFT OUT
+localhost           every cluster                             -
+127.0.0.1           every cluster                             -
+svc                 every cluster                             -
+cluster.local       Cluster.ServiceDomain                     -
+cluster.local.      Cluster.ServiceDomain                     -
+kubernetes          every cluster                             -
+kubernetes.default  every cluster                             -
+10.96.0.0/12        Cluster.ServiceCIDRs                      -
+10.96.0.1           Cluster.ServiceCIDRs: kubernetes Service  within 10.96.0.0/12
+10.96.0.10          Cluster.ServiceCIDRs: DNS                 within 10.96.0.0/12
+10.244.0.0/16       Cluster.PodCIDRs                          -
+0.0.0.0/0           Cluster.PodCIDRs                          it covers every address of its family
+a.com               Cluster.Extra                             -
+b.com               Cluster.Extra                             -
+`, nil},
+		{"cluster for a consumer", []string{"cluster", "-services", "10.96.0.0/12", "-for", "wget"}, `
+localhost,127.0.0.1,svc,cluster.local,cluster.local.,kubernetes,kubernetes.default,10.96.0.1,10.96.0.10
+
+CONSUMER  ENTRY  TEXT          DOES                                                            WRITE
+wget      7      10.96.0.0/12  cannot be told, and sends https://10.96.0.0/ through the proxy  the addresses that matter, one by one
+`, nil},
+		{"cluster in Giant Swarm's order", []string{"cluster", "-layout", "giantswarm", "-services", "100.64.0.0/13", "-pods", "100.96.0.0/11", "-control-plane", "178.170.32.59",
+			"-extra", "172.16.0.0/16,internal.corpdomain.net,example.com", "-for", "go"}, `
+cluster.local,100.64.0.0/13,100.96.0.0/11,178.170.32.59,172.16.0.0/16,internal.corpdomain.net,example.com,svc,127.0.0.1,localhost
+
+`, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var out bytes.Buffer
+			if err := Run(t.Context(), tt.args, nil, &out, nil); !errors.Is(err, tt.err) {
+				t.Errorf("error: got %v, want %v", err, tt.err)
+			}
+			if diff := cmp.Diff(tt.want, "\n"+out.String()); diff != "" {
+				t.Errorf("output (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRunJSON(t *testing.T) {
+	var explained []noproxy.Explanation
+	runJSON(t, &explained, nil, "explain", "-json", "-list", "example.com", "example.com:443", "example.org:80")
+	rules := noproxy.Parse("example.com")
+	want := []noproxy.Explanation{rules.Explain("example.com", "443"), rules.Explain("example.org", "80")}
+	if diff := cmp.Diff(want, explained); diff != "" {
+		t.Errorf("explain (-want +got):\n%s", diff)
+	}
+
+	var findings []noproxy.Finding
+	runJSON(t, &findings, cli.ErrFailed, "lint", "-json", "-list", ".example.com", "-for", "curl")
+	if diff := cmp.Diff(noproxy.Lint(".example.com", noproxy.Curl), findings); diff != "" {
+		t.Errorf("lint (-want +got):\n%s", diff)
+	}
+	runJSON(t, &findings, nil, "lint", "-json", "-list", "", "-for", "go")
+	if findings == nil || len(findings) != 0 {
+		t.Errorf("lint without findings: got %v, want an empty array", findings)
+	}
+
+	var result clusterResult
+	runJSON(t, &result, nil, "cluster", "-json", "-services", "10.96.0.0/12", "-for", "jvm")
+	l, err := noproxy.Cluster{ServiceCIDRs: []string{"10.96.0.0/12"}}.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, reported := l.For(noproxy.JVM)
+	if diff := cmp.Diff(clusterResult{List: text, For: "jvm", Entries: l, Findings: reported}, result); diff != "" {
+		t.Errorf("cluster (-want +got):\n%s", diff)
+	}
+}
+
+func runJSON(t *testing.T, into any, want error, args ...string) {
+	t.Helper()
+	var out bytes.Buffer
+	if err := Run(t.Context(), args, nil, &out, nil); !errors.Is(err, want) {
+		t.Fatalf("run(%q): got %v, want %v", args, err, want)
+	}
+	if err := json.Unmarshal(out.Bytes(), into); err != nil {
+		t.Fatalf("run(%q): %v in %s", args, err, out.String())
+	}
+}
+
+func TestUsageErrors(t *testing.T) {
+	tests := []struct {
+		args []string
+		want string
+	}{
+		{nil, "no command"},
+		{[]string{"explode"}, `unknown command "explode"`},
+		{[]string{"explain", "a.com"}, "explain: -list is required"},
+		{[]string{"explain", "-list", "a.com"}, "explain: no target, such as example.com:443"},
+		{[]string{"explain", "-list", "a.com", "a b"}, "a target is a host, host:port or URL"},
+		{[]string{"explain", "-list", "a.com", "u:hunter2@a.com"}, "a target is a host, host:port or URL"},
+		{[]string{"explain", "-list", "a.com", ""}, "a target is a host, host:port or URL"},
+		{[]string{"explain", "-list", "a.com", "a.com:https"}, `target "a.com:https" is not a host and a port`},
+		{[]string{"explain", "-list", "a.com", ":443"}, `target ":443" is not a host and a port`},
+		{[]string{"explain", "-list", "a.com", "https://u:hunter2@"}, "a target is not a URL with a host"},
+		{[]string{"explain", "-lists", "a.com"}, "explain: flag provided but not defined: -lists"},
+		{[]string{"lint"}, "lint: -list is required"},
+		{[]string{"lint", "-list", "a.com", "b.com"}, `lint: unexpected argument "b.com"`},
+		{[]string{"lint", "-list", "a.com", "-for", "curl,netscape"}, `lint: noproxy: unknown consumer "netscape", want one of [go curl wget urllib requests ruby undici jvm]`},
+		{[]string{"cluster", "x"}, `cluster: unexpected argument "x"`},
+		{[]string{"cluster", "-layout", "x"}, `cluster: unknown layout "x", want merged or giantswarm`},
+		{[]string{"cluster", "-for", "x"}, `cluster: noproxy: unknown consumer "x", want one of [go curl wget urllib requests ruby undici jvm]`},
+	}
+	for _, tt := range tests {
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			var out bytes.Buffer
+			err := Run(t.Context(), tt.args, nil, &out, nil)
+			var mistake cli.UsageError
+			if !errors.As(err, &mistake) || err.Error() != "noproxy: "+tt.want {
+				t.Errorf("got %v, want usage error %q", err, tt.want)
+			}
+			if out.Len() > 0 {
+				t.Errorf("stdout: got %q, want nothing", out.String())
+			}
+		})
+	}
+}
+
+func TestInvalidCluster(t *testing.T) {
+	var out bytes.Buffer
+	err := Run(t.Context(), []string{"cluster", "-pods", "10.0.0.0/99"}, nil, &out, nil)
+	var field *noproxy.FieldError
+	if !errors.As(err, &field) || field.Field != "PodCIDRs" {
+		t.Errorf("got %v, want an error about PodCIDRs", err)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, args := range [][]string{{"help"}, {"-h"}, {"explain", "-h"}, {"lint", "-h"}, {"cluster", "-h"}} {
+		var out bytes.Buffer
+		if err := Run(t.Context(), args, nil, &out, nil); err != nil || !strings.Contains(out.String(), "-list") && !strings.Contains(out.String(), "-pods") {
+			t.Errorf("run(%q): got %v and %q", args, err, out.String())
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package propagator
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/causewayproject/causeway/examples/programs/internal/metrics"
+)
+
+// manifest is what is in the file, one of each.
+type manifest struct {
+	namespace   corev1.Namespace
+	account     corev1.ServiceAccount
+	clusterRole rbacv1.ClusterRole
+	everywhere  rbacv1.ClusterRoleBinding
+	role        rbacv1.Role
+	binding     rbacv1.RoleBinding
+	deployment  appsv1.Deployment
+}
+
+func readManifest(t *testing.T) *manifest {
+	t.Helper()
+	text, err := os.ReadFile("../../../deploy/proxy-propagator/manifest.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := new(manifest)
+	objects := map[string]any{
+		"Namespace": &m.namespace, "ServiceAccount": &m.account, "ClusterRole": &m.clusterRole, "ClusterRoleBinding": &m.everywhere,
+		"Role": &m.role, "RoleBinding": &m.binding, "Deployment": &m.deployment,
+		"PodDisruptionBudget": new(policyv1.PodDisruptionBudget), "NetworkPolicy": new(networkingv1.NetworkPolicy),
+	}
+	for _, document := range bytes.Split(text, []byte("\n---\n")) {
+		var head struct{ Kind string }
+		if err := yaml.Unmarshal(document, &head); err != nil {
+			t.Fatal(err)
+		}
+		if objects[head.Kind] == nil {
+			t.Fatalf("got a second or unknown %q", head.Kind)
+		}
+		if err := yaml.UnmarshalStrict(document, objects[head.Kind]); err != nil {
+			t.Errorf("%s: %v", head.Kind, err)
+		}
+		delete(objects, head.Kind)
+	}
+	if len(objects) > 0 {
+		t.Fatalf("the manifest lacks %d kinds", len(objects))
+	}
+	return m
+}
+
+// TestManifest parses strictly, and its parts fit each other and the program.
+func TestManifest(t *testing.T) {
+	m := readManifest(t)
+	var f flags
+	c := m.deployment.Spec.Template.Spec.Containers[0]
+	args := strings.ReplaceAll(strings.Join(c.Args, "\n"), "$("+c.Env[0].Name+")", m.namespace.Name)
+	if err := f.parse(strings.Split(args, "\n"), io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if path := c.Env[0].ValueFrom.FieldRef.FieldPath; path != "metadata.namespace" {
+		t.Errorf("got %s in %s, want its namespace", path, c.Env[0].Name)
+	}
+	opts, err := f.options(slog.New(slog.DiscardHandler), metrics.New(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l := opts.LeaderElection; l.Namespace != m.role.Namespace || !slices.Equal(m.role.Rules[1].ResourceNames, []string{l.Name}) {
+		t.Errorf("got the Lease %s/%s and rights on %q, want them to fit", l.Namespace, l.Name, m.role.Rules[1].ResourceNames)
+	}
+	if got, want := opts.Config.Installation, m.namespace.Name+"/installation-proxy"; got != want {
+		t.Errorf("got the installation's Secret %s, want %s", got, want)
+	}
+	subjects := []rbacv1.Subject{{Kind: "ServiceAccount", Name: m.account.Name, Namespace: m.account.Namespace}}
+	if !slices.Equal(m.everywhere.Subjects, subjects) || !slices.Equal(m.binding.Subjects, subjects) || m.deployment.Spec.Template.Spec.ServiceAccountName != m.account.Name {
+		t.Errorf("got the account %s, and others bound or used", m.account.Name)
+	}
+	if m.everywhere.RoleRef.Name != m.clusterRole.Name || m.binding.RoleRef.Name != m.role.Name {
+		t.Error("a binding refers to another role")
+	}
+	for _, rule := range m.clusterRole.Rules {
+		for _, verb := range []string{"delete", "deletecollection", "patch", "*"} {
+			if slices.Contains(rule.Verbs, verb) {
+				t.Errorf("got %s on %v, which nothing needs", verb, rule.Resources)
+			}
+		}
+	}
+}

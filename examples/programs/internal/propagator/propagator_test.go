@@ -1,0 +1,173 @@
+package propagator
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/internal/test/apitest"
+	"github.com/causewayproject/causeway/internal/test/clitest"
+	"github.com/causewayproject/causeway/proxyconfig/propagate"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// management returns the arguments that lead to an API server.
+func management(t *testing.T, server string) []string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "management.conf")
+	config := clientcmdapi.NewConfig()
+	config.Clusters["m"] = &clientcmdapi.Cluster{Server: server}
+	config.Contexts["m"] = &clientcmdapi.Context{Cluster: "m"}
+	config.CurrentContext = "m"
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"-kubeconfig", path, "-health", "127.0.0.1:0"}
+}
+
+func page(t *testing.T, address, name string) (int, string) {
+	t.Helper()
+	res, err := http.Get("http://" + address + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(text)
+}
+
+// TestRun: one Cluster's objects, and the end as a signal has it.
+func TestRun(t *testing.T) {
+	const password = "Canary7f3aSecret"
+	s := apitest.New(t)
+	s.Set("secrets", map[string]any{
+		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"namespace": "proxy-propagator", "name": "installation-proxy"},
+		"data": map[string]any{"HTTP_PROXY": "aHR0cDovL3U6Q2FuYXJ5N2YzYVNlY3JldEBwcm94eS50ZXN0OjE="},
+	})
+	s.Set("namespaces", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "web", "labels": map[string]any{"team": "a"}}})
+	s.Set("clusters", map[string]any{
+		"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": map[string]any{"namespace": "org", "name": "prod"},
+		"spec": map[string]any{"controlPlaneEndpoint": map[string]any{"host": "192.0.2.1", "port": int64(6443)}},
+	})
+	args := append(management(t, s.URL), "-node-cidr", "10.1.1.0/24", "-cloud", "openstack", "-pod-secret", "proxy", "-pod-namespaces", "team=a")
+	p := clitest.Start(t, Run, nil, args...)
+	address := p.Await(`for=health address=(\S+)`)
+	p.Await(`wrote object="ConfigMap org/prod-cluster-values" kind=create`)
+	p.Await(`wrote object="Secret web/proxy" kind=create`)
+	values, _, _ := unstructured.NestedString(s.Get(apitest.Named("configmaps", "org", "prod-cluster-values")).Object, "data", "values")
+	if want := "cluster.local,192.0.2.1,10.1.1.0/24,169.254.169.254,svc,127.0.0.1,localhost\n"; !strings.HasSuffix(values, want) {
+		t.Errorf("got %q, want one that ends in %q", values, want)
+	}
+	for name, want := range map[string]string{
+		"/healthz": "ok", "/readyz": "ok", "/metrics": `causeway_propagate_writes_total{kind="create",result="ok"} 4`,
+	} {
+		if code, text := page(t, address, name); code != http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("got %d %q of %s, want 200 and %s", code, text, name, want)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if err := p.Stop(); err != nil {
+		t.Errorf("got %v, want nil", err)
+	}
+	if strings.Contains(p.Text(), password) {
+		t.Errorf("the password is in\n%s", p.Text())
+	}
+}
+
+// TestNoInstallation: that the installation's Secret is missing is one line, however
+// many Clusters and namespaces wait for it; what is wrong with a Cluster's own is
+// another.
+func TestNoInstallation(t *testing.T) {
+	s := apitest.New(t)
+	for _, name := range []string{"one", "two", "three"} {
+		s.Set("clusters", map[string]any{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": map[string]any{"namespace": "org", "name": name}})
+	}
+	s.Set("namespaces", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "web"}})
+	p := clitest.Start(t, Run, nil, append(management(t, s.URL), "-pod-secret", "proxy")...)
+	address := p.Await(`for=health address=(\S+)`)
+	p.Await(`level=WARN msg=installation .*there is none`)
+	deadline := time.Now().Add(20 * time.Second)
+	plans := regexp.MustCompile(`plans_total\{result="error"\} (\d+)`)
+	for n := 0; n < 4; {
+		_, text := page(t, address, "/metrics")
+		if found := plans.FindStringSubmatch(text); found != nil {
+			n, _ = strconv.Atoi(found[1])
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("got %d plans, want 4 in %s", n, text)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+	s.Set("secrets", map[string]any{
+		"apiVersion": "v1", "kind": "Secret",
+		"metadata": map[string]any{"namespace": "org", "name": "one-proxy-override", "labels": map[string]any{propagate.LabelOverride: ""}},
+		"data":     map[string]any{"direct": "bWF5YmU="},
+	})
+	s.Set("secrets", map[string]any{
+		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"namespace": "proxy-propagator", "name": "installation-proxy"},
+		"data": map[string]any{"direct": "dHJ1ZQ=="},
+	})
+	p.Await(`level=WARN msg=plan cluster=org/one .*want true or false`)
+	p.Await(`wrote object="ConfigMap org/two-cluster-values"`)
+	if err := p.Stop(); err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(p.Text(), "there is none"); n != 1 {
+		t.Errorf("got %d lines about the Secret that is missing, want one", n)
+	}
+}
+
+// TestNoClusterAPI: it is alive, and says what is missing.
+func TestNoClusterAPI(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	p := clitest.Start(t, Run, nil, management(t, server.URL)...)
+	address := p.Await(`for=health address=(\S+)`)
+	p.Await(`clusters.cluster.x-k8s.io`)
+	for name, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/metrics": 200} {
+		if code, _ := page(t, address, name); code != want {
+			t.Errorf("got %d of %s, want %d", code, name, want)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestUsage(t *testing.T) {
+	for _, args := range [][]string{
+		{"extra"}, {"-credentials", "some"}, {"-containerd", "none"}, {"-node-cidr", "10.0.0.1"}, {"-cloud", "x"}, {"-cloud", "aws"},
+		{"-pod-secret", "a", "-pod-namespaces", "a b"},
+	} {
+		err := Run(t.Context(), args, nil, io.Discard, io.Discard)
+		if !errors.As(err, new(cli.UsageError)) {
+			t.Errorf("got %v of %q, want a UsageError", err, args)
+		}
+	}
+	for _, installation := range []string{"", "noslash", "/name", "namespace/", "a/b/c"} {
+		err := Run(t.Context(), []string{"-installation", installation}, nil, io.Discard, io.Discard)
+		if want := "-installation " + strconv.Quote(installation) + " is not NAMESPACE/NAME"; !errors.As(err, new(cli.UsageError)) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want a UsageError with %q", err, want)
+		}
+	}
+	for _, args := range [][]string{{"-installation", "noslash"}, {"-managed-by", "x y"}, {"-pod-secret", "A B"}} {
+		if err := Run(t.Context(), append(management(t, "http://127.0.0.1:1"), args...), nil, io.Discard, io.Discard); err == nil {
+			t.Errorf("got no error of %q", args)
+		}
+	}
+}

@@ -1,0 +1,170 @@
+// Kubeconfig-provider gives every Cluster of Cluster API a kubeconfig that works
+// from where the controllers are, and keeps it working.
+//
+//	kubeconfig-provider -kubeconfig management.conf -proxy-url http://proxy.example.com:3128 -route-secret system/proxy
+//
+// Without flags it runs in a pod, and looks after the Clusters that annotations
+// tell it about; examples/deploy/kubeconfig-provider deploys it. The flags are
+// the defaults of all Clusters; annotations of a Namespace, and then of a
+// Cluster, count more:
+//
+//	kubectl annotate cluster prod causewayproject.github.io/proxy-url=http://other.example.com:3128
+//
+// A proxy's user and password are in a Secret (keys username and password, label
+// causewayproject.github.io/route), which -route-secret or the annotation
+// route-secret names. A new route is probed before it is switched to; to go back
+// to the one before, and to return to the new one:
+//
+//	kubectl annotate cluster prod causewayproject.github.io/rollback=
+//	kubectl annotate cluster prod causewayproject.github.io/rollback-
+//
+// Events tell what happens to a Cluster, and so does its condition RouteReady.
+// The process answers on /healthz, /readyz and /metrics (Prometheus' text).
+package provider
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/metrics"
+	"github.com/causewayproject/causeway/kubeconfig/probe"
+	"github.com/causewayproject/causeway/kubeconfig/provider"
+)
+
+type flags struct {
+	kubeconfig, mode, lease, health string
+	namespaces                      cli.List
+	config                          provider.Config
+	workers, probes                 int
+}
+
+func (f *flags) parse(args []string, stdout io.Writer) error {
+	set := flag.NewFlagSet("kubeconfig-provider", flag.ContinueOnError)
+	d := &f.config.Defaults
+	set.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` that leads to the management cluster; default: the pod's own")
+	set.Var(&f.namespaces, "namespace", "`name` of a namespace whose Clusters are looked after; several are allowed; default all")
+	set.StringVar(&f.config.Name, "name", "causeway", "`name` of this provider: one with another name leaves its Secrets alone")
+	set.StringVar(&f.mode, "mode", "auto", "`mode` of Clusters: auto, own, decorate, secondary, rewrite or off")
+	set.StringVar(&d.ProxyURL, "proxy-url", "", "`URL` of the proxy that leads to the Clusters, without user and password; or direct")
+	set.StringVar(&d.Gateway, "gateway", "", "`URL` of the tunnel's gateway, instead of -proxy-url")
+	set.StringVar(&d.RouteSecret, "route-secret", "", "`namespace/name` of the Secret with the proxy's user and password")
+	set.StringVar(&d.NoProxy, "no-proxy", "", "no_proxy `list`: Clusters on it are reached directly")
+	set.StringVar(&d.TLSServerName, "tls-server-name", "", "`name` that API servers' certificates are verified for; default: the endpoint")
+	set.DurationVar(&d.Grace, "grace", 10*time.Minute, "how long a new route is watched, and the one before fallen back to")
+	set.DurationVar(&f.config.Interval, "interval", time.Minute, "time between two probes of a route that is in use")
+	set.IntVar(&f.workers, "workers", 4, "how many Clusters are looked at side by side")
+	set.IntVar(&f.probes, "probes", 32, "how many probes run side by side")
+	set.StringVar(&f.lease, "leader-election", "", "`namespace` of the Lease that lets one of several replicas work; empty for none")
+	set.StringVar(&f.health, "health", "127.0.0.1:8081", "`address` of /healthz, /readyz and /metrics; empty for none")
+	positional, err := cli.Parse(set, args, stdout)
+	if err == nil && len(positional) > 0 {
+		err = cli.UsageError{Text: fmt.Sprintf("kubeconfig-provider: unexpected argument %q", positional[0])}
+	}
+	if f.mode != "auto" {
+		d.Mode = provider.Mode(f.mode)
+	}
+	return err
+}
+
+// options are the Provider's.
+func (f *flags) options(log *slog.Logger, m *metrics.Metrics) (provider.Options, error) {
+	if _, err := provider.Resolve(provider.Cluster{Namespace: "any", Name: "any"}, f.config); err != nil {
+		return provider.Options{}, cli.UsageError{Text: "kubeconfig-provider: " + err.Error()}
+	}
+	load := rest.InClusterConfig
+	if f.kubeconfig != "" {
+		load = func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", f.kubeconfig) }
+	}
+	config, err := load()
+	if err != nil {
+		return provider.Options{}, fmt.Errorf("kubeconfig-provider: -kubeconfig: %w", err)
+	}
+	rest.AddUserAgent(config, "kubeconfig-provider")
+	opts := provider.Options{
+		REST:       config,
+		Namespaces: f.namespaces,
+		Config:     f.config,
+		Workers:    f.workers,
+		Probes:     f.probes,
+		Hooks:      hooks(log, m),
+	}
+	if f.lease != "" {
+		opts.LeaderElection = &provider.LeaderElection{Namespace: f.lease, Name: "kubeconfig-provider-" + f.config.Name}
+	}
+	return opts, nil
+}
+
+// run is main without the process.
+func Run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writer) error {
+	var f flags
+	if err := f.parse(args, stdout); err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(stderr, nil))
+	m := metrics.New("causeway_provider_")
+	opts, err := f.options(log, m)
+	if err != nil {
+		return err
+	}
+	p, err := provider.New(opts)
+	if err != nil {
+		return err
+	}
+	return cli.RunController(ctx, log, "kubeconfig-provider", f.health, p, m)
+}
+
+func hooks(log *slog.Logger, m *metrics.Metrics) provider.Hooks {
+	return provider.Hooks{
+		Planned: func(cluster types.NamespacedName, _ time.Duration, err error) {
+			m.Add("plans_total", "result", result(err))
+			if err != nil {
+				log.Warn("plan", "cluster", cluster.String(), "error", err)
+			}
+		},
+		Wrote: func(cluster types.NamespacedName, kind provider.Write, err error) {
+			m.Add("writes_total", "kind", string(kind), "result", result(err))
+			if err != nil {
+				log.Warn("write", "cluster", cluster.String(), "kind", kind, "error", err)
+				return
+			}
+			log.Info("wrote", "cluster", cluster.String(), "kind", kind)
+		},
+		Probed: func(cluster types.NamespacedName, took time.Duration, report probe.Report) {
+			phase := ""
+			if step := report.Failed(); step != nil {
+				phase = string(step.Phase)
+				log.Warn("probe", "cluster", cluster.String(), "route", report.Route, "phase", phase, "cause", step.Cause, "took", took)
+			}
+			m.Add("probes_total", "failed", phase)
+		},
+		Queued: func(depth int) { m.Set("queue_depth", depth) },
+		Leading: func(on bool) {
+			log.Info("leading", "on", on)
+			n := 0
+			if on {
+				n = 1
+			}
+			m.Set("leading", n)
+		},
+		Error: func(err error) {
+			m.Add("errors_total")
+			log.Warn("failed", "error", err)
+		},
+	}
+}
+
+func result(err error) string {
+	if err != nil {
+		return "error"
+	}
+	return "ok"
+}

@@ -1,0 +1,83 @@
+package proxyconfig
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/proxyconfig"
+)
+
+// kubeadm has no credentials: they are in the Secret that it refers to.
+func kubeadm(o options, s *spec) (string, error) {
+	if s.Name == "" {
+		return "", cli.UsageError{Text: "proxyconfig: -name is required"}
+	}
+	files, err := proxyconfig.KubeadmFiles(proxyconfig.ClusterValues{Name: s.Name}.SystemdSecret(), o.units...)
+	if err != nil {
+		return "", err
+	}
+	text, err := yaml.Marshal(map[string]any{"files": files})
+	return string(text), err
+}
+
+// values are manifests for the management cluster.
+func values(o options, s *spec, layers proxyconfig.Layers, merged *proxyconfig.Merged) (string, error) {
+	if s.Name == "" {
+		return "", cli.UsageError{Text: "proxyconfig: -name is required"}
+	}
+	v := proxyconfig.ClusterValues{Name: s.Name, Namespace: cmp.Or(s.Namespace, "default"), Config: merged.Config, EnvSecret: o.envSecret}
+	who := slices.Index([]string{"everywhere", "machines", "nowhere"}, o.credentials)
+	if who < 0 {
+		return "", cli.UsageError{Text: fmt.Sprintf("proxyconfig: -credentials: unknown %q, want everywhere, machines or nowhere", o.credentials)}
+	}
+	v.Credentials = proxyconfig.Credentials(who)
+	switch o.containerd {
+	case "computed":
+	case "installation":
+		v.ContainerdNoProxy = layers.Installation.NoProxy
+	default:
+		return "", cli.UsageError{Text: fmt.Sprintf("proxyconfig: -containerd-list: unknown %q, want computed or installation", o.containerd)}
+	}
+	if len(s.Cluster.Pods) > 0 {
+		v.PodCIDR = s.Cluster.Pods[0]
+	}
+	if len(s.Cluster.Services) > 0 {
+		v.ServiceCIDR = s.Cluster.Services[0]
+		v.DNSIP = dnsAddress(v.ServiceCIDR)
+	}
+	objects, err := v.Build()
+	if err != nil {
+		return "", err
+	}
+	var documents []string
+	for _, object := range []any{objects.ConfigMap, objects.Secret, objects.SystemdProxy} {
+		text, err := yaml.Marshal(object)
+		if err != nil {
+			return "", err
+		}
+		documents = append(documents, string(text))
+	}
+	return strings.Join(documents, "---\n"), nil
+}
+
+// dnsAddress is the address that kubeadm gives to the DNS, or "".
+func dnsAddress(cidr string) string {
+	p, err := netip.ParsePrefix(cidr)
+	if err != nil {
+		return ""
+	}
+	addr := p.Masked().Addr()
+	for range 10 {
+		addr = addr.Next()
+	}
+	if !p.Contains(addr) {
+		return ""
+	}
+	return addr.String()
+}

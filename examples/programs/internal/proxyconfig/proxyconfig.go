@@ -1,0 +1,152 @@
+// Proxyconfig prints what carries the proxy configuration of a cluster, in the
+// form that its reader takes:
+//
+//	$ export PROXYCONFIG_HTTPS=http://user:p%40ss@proxy.example.com:3128
+//	$ proxyconfig -no-proxy internal.example.com -pods 10.244.0.0/16 -services 10.96.0.0/12 -format systemd
+//	[Service]
+//	Environment="HTTPS_PROXY=http://user:p%%40ss@proxy.example.com:3128"
+//	...
+//
+//	env         exports for a POSIX shell
+//	docker-env  a file for docker run --env-file and kubectl create --from-env-file
+//	compose     a .env file for Docker Compose
+//	systemd     a drop-in, for containerd, kubelet or any service
+//	kubeadm     files: of a KubeadmConfig, with the drop-in of the Secret below
+//	values      ConfigMap and Secrets of Giant Swarm's cluster apps
+//	docker      config.json of the docker client
+//	jvm         arguments of java, as java @file takes them
+//	apt         a file for /etc/apt/apt.conf.d
+//	npm         .npmrc
+//	git         .gitconfig
+//
+// Flags or a YAML file (-file) describe the cluster; flags change single settings of
+// the file:
+//
+//	name: prod
+//	namespace: default
+//	installation: {http: ..., https: ..., noProxy: ...}
+//	cluster: {pods: [...], services: [...], nodes: [...], controlPlane: [...], domain: ..., cloud: ..., region: ..., layout: merged}
+//	user: {http: ..., https: ..., noProxy: ..., direct: false, ownList: false}
+//
+// Passwords are better off in the file or in variables than in flags, which other
+// users of the machine see. They are printed, of course: the output is a secret,
+// but for that of kubeadm. Standard error tells where the reader takes the list in
+// another way than Go (-lint, and the format jvm).
+package proxyconfig
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/noproxy"
+	"github.com/causewayproject/causeway/proxyconfig"
+)
+
+// options are the flags that are not part of the file.
+type options struct {
+	format, file, credentials, containerd, envSecret string
+	units, lint                                      cli.List
+}
+
+// run is main without the process.
+func Run(_ context.Context, args []string, _ io.Reader, stdout, stderr io.Writer) error {
+	o, s, err := parse(args, stdout)
+	if err != nil {
+		return err
+	}
+	layers, err := s.layers()
+	if err != nil {
+		return err
+	}
+	merged, err := layers.Merge()
+	if err != nil {
+		return err
+	}
+	text, findings, err := render(o, s, layers, merged)
+	if err != nil {
+		return err
+	}
+	for _, name := range o.lint {
+		consumer, err := noproxy.ParseConsumer(name)
+		if err != nil {
+			return cli.UsageError{Text: "proxyconfig: -lint: " + err.Error()}
+		}
+		findings = append(findings, merged.Lint(consumer)...)
+	}
+	for _, f := range findings {
+		fmt.Fprintln(stderr, f)
+	}
+	_, err = io.WriteString(stdout, text)
+	return err
+}
+
+func parse(args []string, stdout io.Writer) (options, *spec, error) {
+	var o options
+	var s spec
+	set := flag.NewFlagSet("proxyconfig", flag.ContinueOnError)
+	set.StringVar(&o.format, "format", "env", strings.Join(formats(), ", "))
+	set.StringVar(&o.file, "file", "", "YAML `file` of what flags say otherwise")
+	set.StringVar(&o.credentials, "credentials", "everywhere", "of values: who gets them: everywhere, machines or nowhere")
+	set.StringVar(&o.containerd, "containerd-list", "computed", "of values: the list for containerd: computed or installation")
+	set.StringVar(&o.envSecret, "env-secret", "", "of values: `name` of a Secret in the workload cluster to which env refers")
+	set.Var(&o.units, "unit", "of kubeadm: `service` that gets the drop-in; several are allowed; default containerd")
+	set.Var(&o.lint, "lint", "`consumer` to check the list for, such as curl; several are allowed")
+	s.flags(set)
+	positional, err := cli.Parse(set, args, stdout)
+	switch {
+	case err != nil:
+		return o, nil, err
+	case len(positional) > 0:
+		return o, nil, cli.UsageError{Text: fmt.Sprintf("proxyconfig: unexpected argument %q", positional[0])}
+	case !slices.Contains(formats(), o.format):
+		return o, nil, cli.UsageError{Text: fmt.Sprintf("proxyconfig: unknown format %q, want %s", o.format, strings.Join(formats(), ", "))}
+	case o.file == "":
+		return o, &s, nil
+	}
+	text, err := os.ReadFile(o.file)
+	if err != nil {
+		return o, nil, fmt.Errorf("proxyconfig: -file: %w", err)
+	}
+	base, err := read(text)
+	if err != nil {
+		return o, nil, err
+	}
+	return o, base, base.change(s)
+}
+
+// byFormat has the renderings that need only the configuration.
+var byFormat = map[string]func(proxyconfig.Config) (string, error){
+	"env":        proxyconfig.Config.ShellExports,
+	"docker-env": proxyconfig.Config.DockerEnvFile,
+	"compose":    proxyconfig.Config.ComposeEnvFile,
+	"systemd":    proxyconfig.Config.SystemdDropIn,
+	"docker":     proxyconfig.Config.DockerConfig,
+	"apt":        proxyconfig.Config.AptConfig,
+	"npm":        proxyconfig.Config.NPMConfig,
+	"git":        proxyconfig.Config.GitConfig,
+}
+
+func formats() []string {
+	return []string{"env", "docker-env", "compose", "systemd", "kubeadm", "values", "docker", "jvm", "apt", "npm", "git"}
+}
+
+func render(o options, s *spec, layers proxyconfig.Layers, merged *proxyconfig.Merged) (string, []noproxy.Finding, error) {
+	switch o.format {
+	case "jvm":
+		return merged.JVMArguments()
+	case "kubeadm":
+		text, err := kubeadm(o, s)
+		return text, nil, err
+	case "values":
+		text, err := values(o, s, layers, merged)
+		return text, nil, err
+	}
+	text, err := byFormat[o.format](merged.Config)
+	return text, nil, err
+}

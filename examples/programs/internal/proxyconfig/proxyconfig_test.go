@@ -1,0 +1,148 @@
+package proxyconfig
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func command(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	var out, notes strings.Builder
+	err = Run(t.Context(), args, strings.NewReader(""), &out, &notes)
+	return out.String(), notes.String(), err
+}
+
+const file = `name: prod
+installation:
+  http: http://user:SECRET%40@proxy.test:3128
+  https: http://user:SECRET%40@proxy.test:3128
+  noProxy: corp.test
+cluster:
+  pods: [10.244.0.0/16]
+  services: [10.96.0.0/12]
+  layout: giantswarm
+user:
+  noProxy: mesh.test
+`
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "proxy.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestFormats(t *testing.T) {
+	const list = "cluster.local,10.96.0.0/12,10.244.0.0/16,corp.test,mesh.test,svc,127.0.0.1,localhost"
+	path := write(t, file)
+	for _, c := range []struct{ format, want string }{
+		{"env", "export HTTP_PROXY='http://user:SECRET%40@proxy.test:3128'\n"},
+		{"env", "export no_proxy='" + list + "'\n"},
+		{"docker-env", "no_proxy=" + list + "\n"},
+		{"compose", "no_proxy='" + list + "'\n"},
+		{"systemd", "Environment=\"https_proxy=http://user:SECRET%%40@proxy.test:3128\"\n"},
+		{"kubeadm", "files:\n- contentFrom:\n    secret:\n      key: containerdProxy\n      name: prod-systemd-proxy\n  path: /etc/systemd/system/containerd.service.d/http-proxy.conf\n  permissions: \"0600\"\n"},
+		{"values", "kind: ConfigMap\n"},
+		{"values", "      DNS:\n        IP: 10.96.0.10\n"},
+		{"values", "name: prod-systemd-proxy\n"},
+		{"docker", `"noProxy": "` + list + `"`},
+		{"jvm", "\"-Dhttp.proxyPassword=SECRET@\"\n"},
+		{"apt", "Acquire::https::Proxy::corp.test \"DIRECT\";\n"},
+		{"npm", "noproxy=\"" + list + "\"\n"},
+		{"git", "\tproxy = \"http://user:SECRET%40@proxy.test:3128\"\n"},
+	} {
+		got, _, err := command(t, "-file", path, "-format", c.format)
+		if err != nil || !strings.Contains(got, c.want) {
+			t.Errorf("%s: got error %v and\n%s\nwant in it\n%s", c.format, err, got, c.want)
+		}
+		if hidden := c.format == "kubeadm"; hidden == strings.Contains(got, "SECRET") && c.format != "values" {
+			t.Errorf("%s: the password is in the output: %t:\n%s", c.format, !hidden, got)
+		}
+	}
+	for _, format := range formats() {
+		if _, _, err := command(t, "-file", path, "-format", format); err != nil {
+			t.Errorf("%s: %v", format, err)
+		}
+	}
+}
+
+// A flag changes one setting of the file, and leaves the others.
+func TestFlagsChangeTheFile(t *testing.T) {
+	path := write(t, file)
+	got, _, err := command(t, "-file", path, "-user-https", "http://own.test:1", "-own-list")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"HTTP_PROXY='http://user:SECRET%40@proxy.test:3128'", "HTTPS_PROXY='http://own.test:1'", "10.244.0.0/16,mesh.test,svc"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got\n%s\nwant %s in it", got, want)
+		}
+	}
+	t.Setenv("PROXYCONFIG_HTTPS", "http://variable.test:1")
+	if got, _, err := command(t); err != nil || !strings.Contains(got, "HTTPS_PROXY='http://variable.test:1'") {
+		t.Errorf("got error %v and\n%s\nwant the variable's proxy", err, got)
+	}
+}
+
+func TestOptionsOfValues(t *testing.T) {
+	path := write(t, file)
+	plain, _, err := command(t, "-file", path, "-format", "values")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"-credentials", "machines"}, {"-credentials", "nowhere"}, {"-containerd-list", "installation"}, {"-env-secret", "proxy"}, {"-namespace", "org"}} {
+		got, _, err := command(t, append(args, "-file", path, "-format", "values")...)
+		if err != nil || got == plain {
+			t.Errorf("%q: got error %v and the same: %t", args, err, got == plain)
+		}
+	}
+}
+
+func TestFindingsAreOnStderr(t *testing.T) {
+	out, notes, err := command(t, "-format", "jvm", "-https", "http://a:1", "-no-proxy", "10.128.0.0/9", "-lint", "wget")
+	if err != nil || !strings.Contains(notes, "jvm") || !strings.Contains(notes, "wget") || strings.Contains(out, "wget") {
+		t.Errorf("got error %v, output\n%s\nand notes\n%s", err, out, notes)
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	for _, c := range []struct {
+		args  []string
+		want  string
+		usage bool
+	}{
+		{[]string{"-format", "x"}, `unknown format "x"`, true},
+		{[]string{"x"}, `unexpected argument "x"`, true},
+		{[]string{"-layout", "x"}, `unknown layout "x"`, true},
+		{[]string{"-lint", "x"}, "-lint: ", true},
+		{[]string{"-format", "kubeadm"}, "-name is required", true},
+		{[]string{"-format", "values", "-name", "a", "-credentials", "x"}, `-credentials: unknown "x"`, true},
+		{[]string{"-format", "values", "-name", "a", "-containerd-list", "x"}, `-containerd-list: unknown "x"`, true},
+		{[]string{"-format", "values"}, "-name is required", true},
+		{[]string{"-https", "http://u:SECRET@x@a"}, "Installation.HTTPSProxy", false},
+		{[]string{"-file", "/no/such/file"}, "-file: ", false},
+		{[]string{"-file", write(t, "SECRET: 1\n")}, "-file: a key of the file is unknown; want name, namespace, installation, cluster, user", false},
+		{[]string{"-file", write(t, "user: {SECRET: 1}\n")}, "-file: a key of user is unknown; want http, https, noProxy, direct, ownList", false},
+		{[]string{"-file", write(t, "user: {http: [SECRET]}\n")}, "-file: a key is there twice, or", false},
+		{[]string{"-file", write(t, "- SECRET\n")}, "-file: a key is there twice, or", false},
+		{[]string{"-file", write(t, "SECRET: [\n")}, "-file: not YAML", false},
+		{[]string{"-file", write(t, "installation: {direct: true}\n")}, "the user's", true},
+	} {
+		out, _, err := command(t, c.args...)
+		var mistake cli.UsageError
+		if out != "" || err == nil || !strings.Contains(err.Error(), c.want) || errors.As(err, &mistake) != c.usage || strings.Contains(err.Error(), "SECRET") {
+			t.Errorf("%q: got %q and error %v, want %q", c.args, out, err, c.want)
+		}
+	}
+}

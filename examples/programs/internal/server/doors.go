@@ -1,0 +1,205 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/tunnel/gateway"
+	tunnelkube "github.com/causewayproject/causeway/tunnel/kubernetes"
+)
+
+// doorFlags are the flags of the doors for clients that can't be changed.
+type doorFlags struct {
+	connect, connectTLS, socks5, sni string
+	cert, key, clientCA              string
+	sockets, names, audiences        cli.List
+	opaque                           bool
+}
+
+func (f *doorFlags) add(set *flag.FlagSet) {
+	set.StringVar(&f.connect, "connect", "", "`address` of an HTTP proxy that leads clients with a ticket to their cluster; keep it on loopback")
+	set.StringVar(&f.connectTLS, "connect-tls", "", "`address` of the same with TLS")
+	set.StringVar(&f.cert, "door-cert", "", "PEM `file`: the certificate of -connect-tls")
+	set.StringVar(&f.key, "door-key", "", "PEM `file` of its key")
+	set.StringVar(&f.clientCA, "door-client-ca", "", "PEM `file`: at -connect-tls, a certificate of this authority is as good as a ticket; its common name is the cluster")
+	set.Var(&f.audiences, "door-token-audience", "`name` of the proxies that no other service has: at -connect and -connect-tls, a token for it of the cluster that -kubeconfig leads to, such as a ServiceAccount's, is as good as a ticket, with CLUSTER as the user, if RBAC there lets it connect on clusters/tunnel in cluster.x-k8s.io of that namespace and name; several are allowed")
+	set.BoolVar(&f.opaque, "door-token-opaque", false, "ask about tokens, too, that do not say that they are for a -door-token-audience, such as those of OIDC and of Secrets: it then has to be one of kube-apiserver's own --api-audiences")
+	set.Var(&f.sockets, "connect-unix", "`PATH=CLUSTER`: a proxy on a unix socket: who may open it, such as the cluster's kube-apiserver, needs no ticket; several are allowed")
+	set.StringVar(&f.socks5, "socks5", "", "`address` of a SOCKS5 proxy for clients with a ticket; keep it on loopback")
+	set.StringVar(&f.sni, "sni", "", "`address` that leads TLS by the name that it asks for, see -sni-name")
+	set.Var(&f.names, "sni-name", "`NAME=CLUSTER/HOST:PORT`: where -sni leads a name to, for whoever asks; several are allowed")
+}
+
+func (f *doorFlags) check() error {
+	switch {
+	case (f.connectTLS == "") != (f.cert == ""), (f.cert == "") != (f.key == ""), f.clientCA != "" && f.connectTLS == "":
+		return cli.UsageError{Text: "tunnel-server: -connect-tls, -door-cert and -door-key go together"}
+	case len(f.audiences) > 0 && f.connect == "" && f.connectTLS == "":
+		return cli.UsageError{Text: "tunnel-server: -door-token-audience goes with -connect or -connect-tls"}
+	case f.opaque && len(f.audiences) == 0:
+		return cli.UsageError{Text: "tunnel-server: -door-token-opaque goes with -door-token-audience"}
+	case (f.sni == "") != (len(f.names) == 0):
+		return cli.UsageError{Text: "tunnel-server: -sni and -sni-name go together"}
+	}
+	return nil
+}
+
+// newGateway returns a Gateway for clients with a ticket or a token.
+func (p *program) newGateway() *gateway.Gateway {
+	grace := p.grace
+	if grace == 0 {
+		grace = -1
+	}
+	return &gateway.Gateway{
+		Dial: func(ctx context.Context, r gateway.Request) (net.Conn, error) {
+			return p.server.Dialer(r.Cluster).DialContext(ctx, "tcp", r.Address)
+		},
+		Authenticate: gateway.FirstOf(p.tickets.Authenticate, p.byToken),
+		Grace:        grace,
+		Hooks:        gateway.Hooks{Failed: p.doorLog.failed},
+	}
+}
+
+// addDoors adds a service for each door.
+func (p *program) addDoors(ctx context.Context, f *doorFlags, add func(name string, l func() (net.Listener, error), run func(net.Listener) error)) error {
+	listen := func(address string) func() (net.Listener, error) {
+		return func() (net.Listener, error) { return cli.Listen(ctx, address) }
+	}
+	plain := p.newGateway()
+	add("connect", listen(f.connect), func(l net.Listener) error { return plain.ServeConnect(ctx, l) })
+	add("socks5", listen(f.socks5), func(l net.Listener) error { return plain.ServeSOCKS5(ctx, l) })
+	if f.connectTLS != "" {
+		config, err := f.tlsConfig()
+		if err != nil {
+			return err
+		}
+		g := p.newGateway()
+		g.TLS, g.Authenticate = config, gateway.FirstOf(byCertificate, g.Authenticate)
+		add("connect-tls", listen(f.connectTLS), func(l net.Listener) error { return g.ServeConnect(ctx, l) })
+	}
+	for _, text := range f.sockets {
+		path, cluster, ok := strings.Cut(text, "=")
+		if !ok || path == "" || cluster == "" {
+			return cli.UsageError{Text: fmt.Sprintf("tunnel-server: -connect-unix %q is not PATH=CLUSTER", text)}
+		}
+		g := p.newGateway()
+		g.Authenticate = func(context.Context, gateway.Credentials) (gateway.Identity, error) {
+			return gateway.Identity{Name: path, Cluster: cluster}, nil
+		}
+		add("connect-unix", func() (net.Listener, error) { return listenUnix(ctx, path) }, func(l net.Listener) error { return g.ServeConnect(ctx, l) })
+	}
+	table, err := f.sniTable()
+	if err != nil {
+		return err
+	}
+	sni := p.newGateway()
+	sni.Authenticate, sni.Route = gateway.Anyone, gateway.ByTable(table)
+	add("sni", listen(f.sni), func(l net.Listener) error { return sni.ServeSNI(ctx, l) })
+	return nil
+}
+
+func (f *doorFlags) tlsConfig() (*tls.Config, error) {
+	config, err := serverTLS(f.cert, f.key)
+	if err != nil {
+		return nil, fmt.Errorf("tunnel-server: -door-cert: %w", err)
+	}
+	if f.clientCA == "" {
+		return config, nil
+	}
+	text, err := os.ReadFile(f.clientCA)
+	if err != nil {
+		return nil, fmt.Errorf("tunnel-server: -door-client-ca: %w", err)
+	}
+	config.ClientAuth, config.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
+	if !config.ClientCAs.AppendCertsFromPEM(text) {
+		return nil, errors.New("tunnel-server: -door-client-ca: there is no certificate in it")
+	}
+	return config, nil
+}
+
+// serverTLS reads the certificate for each connection: certificates get
+// renewed.
+func serverTLS(cert, key string) (*tls.Config, error) {
+	if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
+		return nil, err
+	}
+	return &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		return &pair, err
+	}}, nil
+}
+
+func (f *doorFlags) sniTable() (*gateway.Table, error) {
+	names := map[string]gateway.Place{}
+	for _, text := range f.names {
+		name, to, ok := strings.Cut(text, "=")
+		slash := strings.LastIndexByte(to, '/')
+		if !ok || name == "" || slash <= 0 {
+			return nil, cli.UsageError{Text: fmt.Sprintf("tunnel-server: -sni-name %q is not NAME=CLUSTER/HOST:PORT", text)}
+		}
+		names[name] = gateway.Place{Cluster: to[:slash], Address: to[slash+1:]}
+	}
+	table := new(gateway.Table)
+	table.Set(names)
+	return table, nil
+}
+
+// listenUnix listens on a socket that only the user can open. It replaces a socket
+// that a former process has left.
+func listenUnix(ctx context.Context, path string) (net.Listener, error) {
+	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		conn.Close()
+		return nil, fmt.Errorf("%s is in use", path)
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
+	// It gets its name when its mode is right.
+	l, err := new(net.ListenConfig).Listen(ctx, "unix", path+".new")
+	if err != nil {
+		return nil, err
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	if err := errors.Join(os.Chmod(path+".new", 0o600), os.Rename(path+".new", path)); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// authenticator returns the identity of a door's client.
+type authenticator func(context.Context, gateway.Credentials) (gateway.Identity, error)
+
+// byToken returns an authenticator by tokens of a cluster; nil without audiences.
+func (f *doorFlags) byToken(state *stateFlags) (authenticator, error) {
+	if len(f.audiences) == 0 {
+		return nil, nil
+	}
+	// A client of its own: strangers with wrong tokens must not use up the state's
+	// requests.
+	client, err := state.client()
+	if err != nil {
+		return nil, fmt.Errorf("tunnel-server: -door-token-audience: -kubeconfig: %w", err)
+	}
+	review := &tunnelkube.TokenReview{Client: client, Audiences: f.audiences, Opaque: f.opaque}
+	return review.Authenticate, nil
+}
+
+// byCertificate authenticates a client by its certificate.
+func byCertificate(_ context.Context, c gateway.Credentials) (gateway.Identity, error) {
+	if len(c.Certificates) == 0 {
+		return gateway.Identity{}, gateway.ErrCredentials
+	}
+	name := c.Certificates[0].Subject.CommonName
+	return gateway.Identity{Name: name, Cluster: name}, nil
+}

@@ -1,0 +1,159 @@
+package server
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/test/pki"
+)
+
+// command runs a command beside the server, and returns what it prints.
+func command(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	var out strings.Builder
+	if err := Run(t.Context(), args, strings.NewReader(stdin), &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(out.String())
+}
+
+// through dials api:443 through a proxy and has a word sent back.
+func through(t *testing.T, proxy string, config *tls.Config) error {
+	t.Helper()
+	u, err := dialer.ParseURL(proxy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := dialer.FromURL(u, &dialer.Options{TLSConfig: config})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := d.DialContext(t.Context(), "tcp", "api:443")
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	say(t, conn, "hello")
+	return nil
+}
+
+func with(user *url.Userinfo, proxy string) string {
+	u, _ := url.Parse(proxy)
+	u.User = user
+	return u.String()
+}
+
+// The doors lead whoever shows a ticket, or a certificate, or may open the
+// socket, and nobody else.
+func TestDoors(t *testing.T) {
+	dir := t.TempDir()
+	ca := pki.NewCA("doors")
+	for name, pair := range map[string]tls.Certificate{"door": ca.Server("127.0.0.1"), "client": ca.Client(cluster)} {
+		cert, key := pki.PEM(pair)
+		for ext, data := range map[string][]byte{".crt": cert, ".key": key} {
+			if err := os.WriteFile(filepath.Join(dir, name+ext), data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "ca.crt"), ca.CertPEM(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(dir, "api.sock")
+	p := startServer(t, dir, "-connect", "127.0.0.1:0", "-connect-unix", socket+"="+cluster,
+		"-connect-tls", "127.0.0.1:0", "-door-cert", filepath.Join(dir, "door.crt"), "-door-key", filepath.Join(dir, "door.key"),
+		"-door-client-ca", filepath.Join(dir, "ca.crt"))
+	inv := newInvitation(t, dir, "-server", address(p, "listen"))
+	receive(t, "agent", startAgent(t, inv, echo(t), nil).connected)
+	plain, secure := "http://"+address(p, "connect"), "https://"+address(p, "connect-tls")
+	ticket := command(t, "", "ticket", cluster, "-state", dir, "-gateway", plain)
+	parsed, err := url.Parse(ticket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := url.Parse(command(t, "", "ticket", "default/other", "-state", dir, "-gateway", plain))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare := &tls.Config{RootCAs: ca.Pool()}
+	shown := &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{ca.Client(cluster)}}
+	stranger := &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{ca.Client("default/other")}}
+	for _, tt := range []struct {
+		name, proxy string
+		config      *tls.Config
+		want        int // status; zero is success
+	}{
+		{"ticket", ticket, nil, 0},
+		{"no ticket", plain, nil, 407},
+		{"another cluster's ticket", with(other.User, plain), nil, 503},
+		{"TLS, ticket", with(parsed.User, secure), bare, 0},
+		{"TLS, certificate", secure, shown, 0},
+		{"TLS, another cluster's certificate", secure, stranger, 503},
+		{"TLS, nothing", secure, bare, 407},
+		{"socket", "http+unix://" + socket, nil, 0},
+	} {
+		var refusal *dialer.Refusal
+		switch err := through(t, tt.proxy, tt.config); {
+		case tt.want == 0 && err != nil:
+			t.Errorf("%s: %v", tt.name, err)
+		case tt.want != 0 && (!errors.As(err, &refusal) || refusal.StatusCode != tt.want):
+			t.Errorf("%s: got %v, want %d", tt.name, err, tt.want)
+		}
+	}
+	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the socket has %v, %v, want mode 0600", info.Mode(), err)
+	}
+	command(t, "", "ticket", "-revoke-all", "-state", dir)
+	deadline := time.Now().Add(20 * time.Second)
+	for err = nil; err == nil; err = through(t, ticket, nil) {
+		if time.Now().After(deadline) {
+			t.Fatal("the ticket is still good")
+		}
+	}
+	if want := "the ticket was revoked; make a new one with: causeway ticket " + cluster; !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+	again := command(t, "", "ticket", cluster, "-state", dir, "-gateway", plain)
+	for err = through(t, again, nil); err != nil; err = through(t, again, nil) {
+		if time.Now().After(deadline) {
+			t.Fatalf("a ticket of the new key is refused: %v", err)
+		}
+	}
+}
+
+// What kubeconfig prints leads to the same cluster and user by the gateway.
+func TestKubeconfigCommand(t *testing.T) {
+	const given = `apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "https://10.0.0.1:6443", certificate-authority-data: Y2E=}}]
+users: [{name: u, user: {token: t}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+`
+	out := command(t, given, "kubeconfig", cluster, "-state", t.TempDir(), "-gateway", "http://127.0.0.1:3128", "-user", "me")
+	config, err := clientcmd.Load([]byte(out))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := config.Clusters["c"]
+	u, err := url.Parse(c.ProxyURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if password, _ := u.User.Password(); u.Host != "127.0.0.1:3128" || u.User.Username() != "me" || password == "" {
+		t.Errorf("got proxy-url %q", c.ProxyURL)
+	}
+	if c.Server != "https://kubernetes.default.svc:443" || string(c.CertificateAuthorityData) != "ca" || config.AuthInfos["u"].Token != "t" {
+		t.Errorf("got %s", out)
+	}
+}

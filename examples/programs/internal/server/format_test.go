@@ -1,0 +1,266 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/causewayproject/causeway/examples/deploy"
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+// enrolled returns what enroll prints for a cluster with an odd name.
+func enrolled(t *testing.T, format string) string {
+	t.Helper()
+	var out bytes.Buffer
+	args := []string{"enroll", oddCluster, "-state", t.TempDir(), "-server", "192.0.2.1:8443,wss://tunnel.example.com/a?b=$c", "-format", format, "-life", "2h",
+		"-image", "registry.example/agent@sha256:0", "-namespace", "tunnels"}
+	if err := Run(t.Context(), args, nil, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+const oddCluster = `it's/"$(prod)"%n;#`
+
+// checkInvitation reads the text form as an agent does.
+func checkInvitation(t *testing.T, text string) {
+	t.Helper()
+	inv, err := tunnel.ParseInvitation(text)
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	left := time.Until(inv.Expires)
+	if inv.Cluster != oddCluster || len(inv.Servers) != 2 || inv.Servers[1] != "wss://tunnel.example.com/a?b=$c" || left < time.Hour || left > 2*time.Hour {
+		t.Errorf("got %v for %q in %v", inv, inv.Servers, left)
+	}
+}
+
+func TestEnrollEnv(t *testing.T) { checkInvitation(t, enrolled(t, "env")) }
+
+// A shell makes of the command line what the agent is to find.
+func TestEnrollCommand(t *testing.T) {
+	line := enrolled(t, "command")
+	if strings.Count(line, "\n") != 1 {
+		t.Errorf("got %q, want one line", line)
+	}
+	dir := t.TempDir()
+	fake := "#!/bin/sh\nenv | grep ^CAUSEWAY_ >env\necho \"$@\" >args\n"
+	if err := os.WriteFile(filepath.Join(dir, "causeway-agent"), []byte(fake), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", line)
+	cmd.Dir, cmd.Env = dir, []string{"PATH=" + dir + ":" + os.Getenv("PATH")}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	env, _ := os.ReadFile(filepath.Join(dir, "env"))
+	checkInvitation(t, string(env))
+	if args, _ := os.ReadFile(filepath.Join(dir, "args")); string(args) != "-state ./tunnel-agent\n" {
+		t.Errorf("got arguments %q, want no secret among them", args)
+	}
+}
+
+// The commands in the comments make the two files.
+func TestEnrollSystemd(t *testing.T) {
+	text := enrolled(t, "systemd")
+	var invitation, unit, commands strings.Builder
+	for line := range strings.Lines(text) {
+		switch {
+		case strings.HasPrefix(line, "#= "):
+			invitation.WriteString(line[3:])
+		case strings.HasPrefix(line, "#   "):
+			commands.WriteString(line[4:])
+		case !strings.HasPrefix(line, "#"):
+			unit.WriteString(line)
+		}
+	}
+	checkInvitation(t, invitation.String())
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "tunnel-agent.service"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "etc/systemd/system"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	script := "set -e\nsystemctl() { :; }\n" + strings.ReplaceAll(commands.String(), "/etc/", "etc/")
+	cmd := exec.Command("sh", "-c", script)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, file := range []struct {
+		name, want string
+		mode       os.FileMode // bits that must not be set
+	}{
+		{"etc/tunnel-agent/invitation.env", invitation.String(), 0o077},
+		{"etc/systemd/system/tunnel-agent.service", unit.String(), 0},
+	} {
+		got, err := os.ReadFile(filepath.Join(dir, file.name))
+		info, statErr := os.Stat(filepath.Join(dir, file.name))
+		if err != nil || statErr != nil || string(got) != file.want || info.Mode()&file.mode != 0 {
+			t.Errorf("%s: got %q, %v, %v; want %q", file.name, got, info, err, file.want)
+		}
+	}
+	if strings.Contains(unit.String(), "CAUSEWAY_") {
+		t.Error("the unit holds a variable of the invitation, which systemd shows to every user")
+	}
+}
+
+// decode is strict: a field that Kubernetes does not know is an error.
+func decode(t *testing.T, text string) (objects []runtime.Object) {
+	t.Helper()
+	decoder := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, json.SerializerOptions{Yaml: true, Strict: true})
+	for document := range strings.SplitSeq(text, "---\n") {
+		object, _, err := decoder.Decode([]byte(document), nil, nil)
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, document)
+		}
+		objects = append(objects, object)
+	}
+	return objects
+}
+
+// The manifest is the base with its Secret, where and with the image that it
+// is to be.
+func TestEnrollManifest(t *testing.T) {
+	objects := decode(t, enrolled(t, "manifest"))
+	if len(objects) != 5 {
+		t.Fatalf("got %d objects, want 5", len(objects))
+	}
+	namespace, set, secret := objects[0].(*corev1.Namespace), objects[2].(*appsv1.StatefulSet), objects[4].(*corev1.Secret)
+	checkInvitation(t, secret.StringData["invitation.env"])
+	for _, o := range objects[1:] {
+		if o, ok := o.(metav1.Object); !ok || o.GetNamespace() != "tunnels" {
+			t.Errorf("got %T in %q, want all in tunnels", o, o.GetNamespace())
+		}
+	}
+	pod := set.Spec.Template
+	if namespace.Name != "tunnels" || pod.Spec.Containers[0].Image != "registry.example/agent@sha256:0" {
+		t.Errorf("got %s, %s", namespace.Name, pod.Spec.Containers[0].Image)
+	}
+	if pod.Spec.Volumes[0].Secret.SecretName != secret.Name || set.Spec.Selector.MatchLabels["app.kubernetes.io/name"] != pod.Labels["app.kubernetes.io/name"] {
+		t.Error("the objects don't refer to each other")
+	}
+	if set.Spec.VolumeClaimTemplates[0].Name != pod.Spec.Containers[0].VolumeMounts[1].Name {
+		t.Error("the certificate is not kept on the volume")
+	}
+}
+
+// The Secret is what the base lacks.
+func TestEnrollSecret(t *testing.T) {
+	objects := decode(t, enrolled(t, "secret"))
+	base := decode(t, deploy.Agent())
+	secret, set := objects[0].(*corev1.Secret), base[2].(*appsv1.StatefulSet)
+	checkInvitation(t, secret.StringData["invitation.env"])
+	if len(objects) != 1 || secret.Namespace != "tunnels" || set.Spec.Template.Spec.Volumes[0].Secret.SecretName != secret.Name {
+		t.Errorf("got %d objects, %s/%s", len(objects), secret.Namespace, secret.Name)
+	}
+}
+
+func TestBadCommands(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	broken := t.TempDir()
+	if err := os.WriteFile(filepath.Join(broken, authorityFile), []byte("canary"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	anyPort := t.TempDir()
+	if err := saveGateway(t.Context(), dirState{anyPort}, &doorFlags{connect: "127.0.0.1:0"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, args, want string
+		usage            bool
+	}{
+		{"unknown command", "nonsense", "unknown command nonsense", true},
+		{"no cluster", "enroll -state DIR -server a:1", "one CLUSTER", true},
+		{"two clusters", "enroll a b -state DIR -server a:1", "one CLUSTER", true},
+		{"format", "enroll a -state DIR -server a:1 -format xml", "command, env, manifest, secret, systemd", true},
+		{"no server", "enroll a -state DIR", "-advertise", true},
+		{"bad life", "enroll a -state DIR -server a:1 -life -5m", "-life is not above zero", true},
+		{"server's scheme", "enroll a -state DIR -server ftp://u:canary@a:1", "-server: address 1: ", true},
+		{"bad cluster", "enroll a|b -state DIR -server a:1", "cluster", false},
+		{"no directory", "enroll a -state FILE -server a:1", "-state", false},
+		{"broken authority", "enroll a -state BROKEN -server a:1", "BROKEN/authority.pem", false},
+		{"revoke without agent", "revoke a -state DIR", "AGENT", true},
+		{"payload without name", "payload a -state DIR", "NAME", true},
+		{"large payload", "payload a b -state DIR", "more than", false},
+		{"ticket, port 0", "ticket a -state DIR -gateway http://a:0", "-gateway", true},
+		{"ticket, scheme", "ticket a -state DIR -gateway ftp://a:1", "-gateway", true},
+		{"ticket, life", "ticket a -state DIR -gateway http://a:1 -life 0", "-life is not above zero", true},
+		{"ticket, server at port 0", "ticket a -state PORT0", "the gateway's URL is unknown", true},
+		{"serve, argument", "serve x", `unexpected argument "x"`, true},
+		{"serve, nobody", "-listen=", "no agent can connect", true},
+		{"serve, certificate without key", "-websocket 127.0.0.1:0 -websocket-cert x", "go together", true},
+		{"serve, no certificate", "-state DIR -websocket 127.0.0.1:0 -websocket-cert FILE -websocket-key FILE", "-websocket-cert", false},
+		{"serve, forward", "-state DIR -forward 127.0.0.1:0", "LISTEN=CLUSTER/HOST:PORT", true},
+		{"serve, forward without cluster", "-state DIR -forward 127.0.0.1:0=/a:1", "LISTEN=CLUSTER/HOST:PORT", true},
+		{"serve, forward without port", "-state DIR -forward 127.0.0.1:0=a/b", "missing port", true},
+		{"serve, address", "-state DIR -forward 192.0.2.1:1=a/b:1", "-forward", false},
+		{"serve, address for agents", "-state DIR -listen 192.0.2.1:1", "-listen", false},
+		{"serve, address for WebSockets", "-state DIR -websocket 192.0.2.1:1", "-websocket", false},
+		{"serve, address of a door", "-state DIR -connect 192.0.2.1:1", "-connect", false},
+		{"serve, watch", "-watch 0", "-watch", true},
+		{"serve, broken authority", "-state BROKEN", "BROKEN/authority.pem", false},
+		{"serve, scheme to advertise", "-advertise a:1,ftp://b:1", "-advertise: address 2: ", true},
+		{"serve, scheme of a peer", "-peers https://b", "-peers: address 1: ", true},
+		{"serve, name", "-state DIR -name a|b", `-name "a|b"`, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			args := strings.Fields(strings.NewReplacer("DIR", t.TempDir(), "FILE", file, "BROKEN", broken, "PORT0", anyPort).Replace(tt.args))
+			if !slices.Contains([]string{"enroll", "revoke", "payload", "ticket", "nonsense"}, args[0]) {
+				args = append(args[:len(args):len(args)], "-status=")
+				if !strings.Contains(tt.args, "-listen") {
+					args = append(args, "-listen=127.0.0.1:0")
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			err := Run(ctx, args, strings.NewReader(strings.Repeat("x", 2<<20)), io.Discard, io.Discard)
+			var mistake cli.UsageError
+			want := strings.ReplaceAll(tt.want, "BROKEN", broken)
+			if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "canary") || errors.As(err, &mistake) != tt.usage {
+				t.Errorf("got %v, want %q, a mistake of usage %v", err, want, tt.usage)
+			}
+		})
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, command := range []string{"serve", "enroll", "revoke", "payload"} {
+		var out bytes.Buffer
+		if err := Run(t.Context(), []string{command, "-h"}, nil, &out, io.Discard); !errors.Is(err, flag.ErrHelp) || !strings.Contains(out.String(), "-state") {
+			t.Errorf("%s: got %v and %q", command, err, &out)
+		}
+	}
+	var format bytes.Buffer
+	Run(t.Context(), []string{"enroll", "-h"}, nil, &format, io.Discard)
+	if !strings.Contains(format.String(), "-format format\n") {
+		t.Errorf("got %s, want the name of what -format takes", &format)
+	}
+	var out bytes.Buffer
+	if err := Run(t.Context(), []string{"help"}, nil, &out, io.Discard); err != nil || out.String() != usage {
+		t.Errorf("got %v and %q", err, &out)
+	}
+}

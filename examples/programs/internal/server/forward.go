@@ -1,0 +1,106 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+)
+
+// forward is a listener and the target of its connections.
+type forward struct{ listen, cluster, target string }
+
+// parseForward reads LISTEN=CLUSTER/HOST:PORT. A cluster's name may hold
+// slashes, a target none.
+func parseForward(text string) (forward, error) {
+	listen, to, ok := strings.Cut(text, "=")
+	slash := strings.LastIndexByte(to, '/')
+	if !ok || slash <= 0 {
+		return forward{}, cli.UsageError{Text: fmt.Sprintf("tunnel-server: -forward %q is not LISTEN=CLUSTER/HOST:PORT", text)}
+	}
+	f := forward{listen, to[:slash], to[slash+1:]}
+	for _, address := range []string{f.listen, f.target} {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return forward{}, cli.UsageError{Text: fmt.Sprintf("tunnel-server: -forward %q: %v", text, err)}
+		}
+	}
+	return f, nil
+}
+
+// forward serves l until ctx ends, and its connections for the grace.
+func (p *program) forward(ctx context.Context, l net.Listener, to forward) error {
+	defer l.Close()
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	relaying, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var connections sync.WaitGroup
+	defer func() {
+		defer time.AfterFunc(p.grace, cancel).Stop()
+		connections.Wait()
+	}()
+	for {
+		conn, err := l.Accept()
+		switch {
+		case err == nil:
+			connections.Go(func() { p.forwardConn(relaying, conn, to) })
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ECONNABORTED):
+			time.Sleep(50 * time.Millisecond) // that passes
+		default:
+			return err
+		}
+	}
+}
+
+func (p *program) forwardConn(ctx context.Context, conn net.Conn, to forward) {
+	target, err := p.server.Dialer(to.cluster).DialContext(ctx, "tcp", to.target)
+	if err != nil {
+		p.log.Warn("forward", "error", err)
+		resetConn(conn) // a client could take an end for an answer
+		return
+	}
+	relayConns(ctx, conn, target)
+}
+
+// relayConns copies in both directions until both have ended. When one fails, or ctx
+// ends, both connections are reset: data that was cut must not look complete.
+func relayConns(ctx context.Context, a, b net.Conn) {
+	reset := func() {
+		resetConn(a)
+		resetConn(b)
+	}
+	defer a.Close()
+	defer b.Close()
+	defer context.AfterFunc(ctx, reset)()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
+		wg.Go(func() {
+			_, err := io.Copy(way[0], way[1])
+			if half, ok := way[0].(interface{ CloseWrite() error }); ok && err == nil {
+				err = half.CloseWrite()
+			}
+			if err != nil {
+				reset()
+			}
+		})
+	}
+}
+
+// resetConn closes a connection so that its peer sees that it was no regular end.
+func resetConn(conn net.Conn) {
+	switch c := conn.(type) {
+	case interface{ Reset(code uint32) error }:
+		c.Reset(0)
+	case *net.TCPConn:
+		c.SetLinger(0)
+	}
+	conn.Close()
+}

@@ -1,0 +1,113 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/tunnel"
+	tunnelkube "github.com/causewayproject/causeway/tunnel/kubernetes"
+)
+
+// The next authority is kept in the same Secret, under keys that AuthoritySecret does
+// not read.
+const (
+	nextCert = "next.crt"
+	nextKey  = "next.key"
+)
+
+// rotateSteps are the steps of a rollover, see tunnel.Authority.
+var rotateSteps = map[string]func(data map[string][]byte) error{
+	"add":    addAuthority,
+	"switch": switchAuthority,
+	"drop":   dropAuthority,
+}
+
+// rotateCommand takes one step, and prints which authority signs then.
+func rotateCommand(ctx context.Context, args []string, stdout io.Writer) error {
+	set := flag.NewFlagSet("tunnel-server rotate", flag.ContinueOnError)
+	flags := addStateFlags(set)
+	positional, err := cli.Parse(set, args, stdout)
+	if err != nil {
+		return err
+	}
+	if len(positional) != 1 || rotateSteps[positional[0]] == nil {
+		return cli.UsageError{Text: "tunnel-server rotate: one of add, switch, drop"}
+	}
+	if flags.secrets == "" {
+		return cli.UsageError{Text: "tunnel-server rotate: -secrets is required"}
+	}
+	st, err := flags.open(slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	if err := st.(*secretState).rotate(ctx, rotateSteps[positional[0]]); err != nil {
+		return fmt.Errorf("tunnel-server rotate: %w", err)
+	}
+	a, err := st.(*secretState).authority.Load(ctx)
+	if err == nil {
+		_, err = fmt.Fprintf(stdout, "%s signs, %d more trusted\n", a.Pin(), len(a.Trusted))
+	}
+	return err
+}
+
+// rotate applies a step to the version of the Secret that it has read. Of two at the
+// same time, one fails.
+func (s *secretState) rotate(ctx context.Context, step func(map[string][]byte) error) error {
+	secret, err := s.secretClient().Get(ctx, s.authority.Name, metav1.GetOptions{})
+	if err == nil {
+		err = step(secret.Data)
+	}
+	if err == nil {
+		_, err = s.secretClient().Update(ctx, secret, metav1.UpdateOptions{})
+	}
+	return err
+}
+
+// addAuthority makes agents and servers trust the next authority.
+func addAuthority(data map[string][]byte) error {
+	if data[nextCert] != nil || data[tunnelkube.DataTrusted] != nil {
+		return errors.New("another authority is trusted already: switch or drop comes next")
+	}
+	a, err := tunnel.NewAuthority()
+	if err != nil {
+		return err
+	}
+	if data[nextCert], data[nextKey], err = a.PEM(); err != nil {
+		return err
+	}
+	data[tunnelkube.DataTrusted] = data[nextCert]
+	return nil
+}
+
+// switchAuthority makes the next authority sign.
+func switchAuthority(data map[string][]byte) error {
+	if data[nextCert] == nil {
+		return errors.New("there is no other authority: add comes first")
+	}
+	data[tunnelkube.DataTrusted] = slices.Clone(data[corev1.TLSCertKey])
+	data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey] = data[nextCert], data[nextKey]
+	delete(data, nextCert)
+	delete(data, nextKey)
+	return nil
+}
+
+// dropAuthority makes agents and servers trust only the authority that signs, whether
+// or not it is the new one.
+func dropAuthority(data map[string][]byte) error {
+	if data[tunnelkube.DataTrusted] == nil {
+		return errors.New("no other authority is trusted")
+	}
+	for _, key := range []string{tunnelkube.DataTrusted, nextCert, nextKey} {
+		delete(data, key)
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+// watcher looks for what commands have written to the state, and applies it to the
+// connected agents.
+type watcher struct {
+	*program
+	mu        sync.Mutex                 // guards the field below
+	delivered map[tunnel.Identity]string // digest of the payloads that the agent was sent last
+}
+
+func newWatcher(p *program) *watcher {
+	return &watcher{program: p, delivered: map[tunnel.Identity]string{}}
+}
+
+// payloads returns what an agent gets when it connects.
+func (w *watcher) payloads(ctx context.Context, id tunnel.Identity) ([]tunnel.Payload, error) {
+	list, err := w.state.payloads(ctx, id.Cluster)
+	if err == nil {
+		w.notePayloads(id, payloadDigest(list))
+	}
+	return list, err
+}
+
+// notePayloads reports whether the agent was sent other payloads before, and remembers
+// these.
+func (w *watcher) notePayloads(id tunnel.Identity, digest string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	changed := w.delivered[id] != digest
+	w.delivered[id] = digest
+	return changed
+}
+
+func payloadDigest(list []tunnel.Payload) string {
+	h := sha256.New()
+	for _, p := range list {
+		fmt.Fprintf(h, "%q %q\n", p.Name, p.Data)
+	}
+	return string(h.Sum(nil))
+}
+
+func (w *watcher) run(ctx context.Context, every time.Duration) {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			w.checkState(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (w *watcher) checkState(ctx context.Context) {
+	if err := loadTickets(ctx, w.state, w.tickets); err != nil {
+		w.log.Warn("state", "error", err)
+	}
+	online := map[tunnel.Identity]bool{}
+	for _, cluster := range w.server.Status().Clusters {
+		for _, s := range cluster.Sessions {
+			online[tunnel.Identity{Cluster: s.Cluster, Agent: s.Agent}] = true
+		}
+	}
+	push := map[string][]tunnel.Payload{}
+	for id := range online {
+		revoked, err := w.isRevoked(ctx, id)
+		if err == nil && revoked {
+			err = w.server.Revoke(ctx, id) // ends its sessions
+		} else if err == nil {
+			var list []tunnel.Payload
+			if list, err = w.state.payloads(ctx, id.Cluster); err == nil && w.notePayloads(id, payloadDigest(list)) {
+				push[id.Cluster] = list
+			}
+		}
+		if err != nil {
+			w.log.Warn("state", "agent", id.String(), "error", err)
+		}
+	}
+	for cluster, list := range push {
+		for _, p := range list {
+			logPayload(w.log, "pushed", w.server.Push(ctx, cluster, p), "cluster", cluster, "name", p.Name)
+		}
+	}
+	w.forgetOffline(online)
+}
+
+// logPayload writes event, or a warning if an agent did not accept the payload.
+func logPayload(log *slog.Logger, event string, err error, args ...any) {
+	if err != nil {
+		log.Warn("payload not accepted", append(args, "error", err)...)
+		return
+	}
+	log.Info(event, args...)
+}
+
+// isRevoked reads the revocation, unless the state tells the server by itself.
+func (w *watcher) isRevoked(ctx context.Context, id tunnel.Identity) (bool, error) {
+	if _, tells := w.state.(follower); tells {
+		return false, nil
+	}
+	return w.server.Store.Revoked(ctx, id)
+}
+
+func (w *watcher) forgetOffline(online map[tunnel.Identity]bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id := range w.delivered {
+		if !online[id] {
+			delete(w.delivered, id)
+		}
+	}
+}

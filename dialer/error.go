@@ -104,7 +104,9 @@ func (e *Error) Is(target error) bool {
 
 var _ net.Error = (*Error)(nil)
 
-// Refusal is the answer of an HTTP proxy that did not connect.
+// Refusal is the answer of an HTTP proxy that did not connect. Where the proxy has
+// repeated the credentials, or another long value of a header, that it was sent, it
+// says *** in their place.
 type Refusal struct {
 	// StatusCode and Reason are from the status line. Reason may be empty.
 	StatusCode int

@@ -12,6 +12,10 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/causewayproject/causeway/internal/mask"
 )
 
 const (
@@ -122,7 +126,7 @@ func (p *HTTP2) sendRequest(ctx context.Context, h *httpDial, cc *http2Conn, hea
 	if err != nil {
 		stop()
 		cancel()
-		return nil, nil, contextError(ctx, cc.wire.failureCause(s.frames.Load(), err))
+		return nil, nil, contextError(ctx, h.maskStreamError(cc.wire.failureCause(s.frames.Load(), err)))
 	}
 	s.silence = min(max(2*time.Since(began), minSilence), linger)
 	if res.StatusCode/100 != 2 {
@@ -151,6 +155,18 @@ func (p *HTTP2) sendRequest(ctx context.Context, h *httpDial, cc *http2Conn, hea
 	}
 	go s.copyFromTarget(res.Body)
 	return s, nil, nil
+}
+
+// maskStreamError masks the cause of net/http's error for a stream, which quotes a
+// header that is not valid.
+func (h *httpDial) maskStreamError(err error) error {
+	var stream http2.StreamError
+	var reset *resetError
+	if !errors.As(err, &stream) || stream.Cause == nil || errors.As(err, &reset) {
+		return err
+	}
+	stream.Cause = mask.Error(stream.Cause, h.sentSecrets())
+	return stream
 }
 
 // readHTTP2Refusal reads the beginning of the body and ends the stream.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/causewayproject/causeway/internal/abort"
+	"github.com/causewayproject/causeway/internal/mask"
 )
 
 // HTTPConnect dials through an HTTP proxy with the CONNECT method (RFC 9110, section
@@ -81,9 +82,11 @@ func (d *HTTPConnect) DialContext(ctx context.Context, network, address string) 
 type httpDial struct {
 	*HTTPConnect
 	proxyDial
-	attempt       int       // 407 answers so far
-	authorization string    // for the next request
-	buf           [256]byte // for requests that fit
+	attempt       int         // 407 answers so far
+	authorization string      // for the next request
+	refused       []string    // the authorizations of earlier requests
+	header        http.Header // of the field Header, as it was sent last
+	buf           [256]byte   // for requests that fit
 }
 
 // dial connects to the proxy, and once more for each 407 after which the proxy closes
@@ -168,7 +171,7 @@ func (h *httpDial) askProxy(ctx context.Context, request func(context.Context) (
 		s := h.startPhase(phase, h.target.authority)
 		refusal, kept, err := request(ctx)
 		if err == nil && refusal != nil {
-			err = h.newError(ctx, phase, refusal)
+			err = h.newError(ctx, phase, h.maskRefusal(refusal))
 		}
 		s.endPhase(err)
 		switch {
@@ -200,6 +203,7 @@ func (h *httpDial) authenticate(ctx context.Context, refusal *Refusal) error {
 		h.attempt++
 		c.Attempt = h.attempt
 		c.Header = refusal.Header
+		h.refused = append(h.refused, h.authorization)
 	}
 	value, err := h.Auth.Authenticate(ctx, c)
 	if err == nil && !httpguts.ValidHeaderFieldValue(value) {
@@ -265,7 +269,31 @@ func (h *httpDial) extraHeader(ctx context.Context) (http.Header, error) {
 	if err != nil {
 		return nil, fmt.Errorf("field Header: %w", err)
 	}
+	h.header = header
 	return header, checkHeader(header)
+}
+
+// sentSecrets returns what this dial has sent to the proxy and no error may quote.
+func (h *httpDial) sentSecrets() []string {
+	secrets := mask.Header(h.header)
+	for _, value := range append(h.refused, h.authorization) {
+		secrets = append(secrets, mask.Authorization(value)...)
+	}
+	return secrets
+}
+
+// maskRefusal returns a copy of refusal without the secrets that were sent: a proxy may
+// repeat them.
+func (h *httpDial) maskRefusal(refusal *Refusal) *Refusal {
+	secrets := h.sentSecrets()
+	masked := &Refusal{StatusCode: refusal.StatusCode, Reason: mask.Text(refusal.Reason, true, secrets), Header: refusal.Header.Clone()}
+	for _, values := range masked.Header {
+		for i, value := range values {
+			values[i] = mask.Text(value, false, secrets)
+		}
+	}
+	masked.Body = []byte(mask.Text(string(refusal.Body), true, secrets))
+	return masked
 }
 
 func checkHeader(header http.Header) error {

@@ -20,14 +20,14 @@ const module = "github.com/causewayproject/causeway"
 // beside internal/test in examples. A package that is not listed fails.
 var arrows = map[string][]string{
 	"":                           {},
-	"/dialer":                    {"/noproxy", "/internal/abort"},
+	"/dialer":                    {"/noproxy", "/internal/abort", "/internal/mask"},
 	"/tunnel/egress":             {"/dialer"},
 	"/kubeconfig":                {"/dialer", "/internal/yamledit", "/kubeconfig/internal/entry", "/kubeconfig/internal/field"},
 	"/kubeconfig/connect":        {"/dialer", "/kubeconfig", "/kubeconfig/internal/entry", "/kubeconfig/internal/field", "/kubeconfig/internal/route", "/kubeconfig/probe", "/tunnel/gateway", "/internal/abort", "/internal/backoff", "/internal/group"},
 	"/kubeconfig/internal/entry": {"/kubeconfig/internal/field"},
 	"/kubeconfig/internal/field": {"/dialer", "/noproxy"},
 	"/kubeconfig/internal/route": {"/dialer", "/noproxy", "/internal/abort", "/kubeconfig/internal/entry", "/kubeconfig/internal/field"},
-	"/kubeconfig/probe":          {"/dialer", "/internal/abort", "/kubeconfig/internal/entry", "/kubeconfig/internal/field", "/kubeconfig/internal/route"},
+	"/kubeconfig/probe":          {"/dialer", "/internal/abort", "/internal/mask", "/kubeconfig/internal/entry", "/kubeconfig/internal/field", "/kubeconfig/internal/route"},
 	"/kubeconfig/provider":       {"/internal/yamledit", "/kubeconfig", "/kubeconfig/probe", "/noproxy", "/internal/backoff", "/internal/controller"},
 	"/internal/linktest":         {"/internal/abort"},
 	"/noproxy":                   {},
@@ -39,7 +39,7 @@ var arrows = map[string][]string{
 	"/tunnel/internal/session":   {"/internal/group", "/internal/mux", "/tunnel/internal/carrier", "/tunnel/internal/socket", "/tunnel/internal/wire"},
 	"/tunnel/internal/socket":    {},
 	"/tunnel/internal/target":    {},
-	"/tunnel/internal/websocket": {"/tunnel/internal/socket"},
+	"/tunnel/internal/websocket": {"/internal/mask", "/tunnel/internal/socket"},
 	"/tunnel/internal/wire":      {},
 	"/tunnel/gateway":            {"/internal/abort", "/internal/admission", "/internal/group", "/internal/relay"},
 	"/tunnel/kubernetes":         {"/tunnel", "/tunnel/gateway", "/internal/backoff", "/internal/turns"},
@@ -51,6 +51,7 @@ var arrows = map[string][]string{
 	"/examples/tunnelssh":        {"/tunnel"},
 	"/examples/yamux-agent":      {}, // nothing of ours: the wire is open
 	"/internal/abort":            {},
+	"/internal/mask":             {},
 	"/internal/admission":        {"/internal/abort", "/internal/turns"},
 	"/internal/backoff":          {},
 	"/internal/controller":       {"/internal/backoff"},

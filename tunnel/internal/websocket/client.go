@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/mask"
 	"github.com/causewayproject/causeway/tunnel/internal/socket"
 )
 
@@ -90,6 +91,10 @@ func upgrade(conn net.Conn, u *url.URL, header http.Header) (early []byte, err e
 		password, _ := user.Password()
 		req.SetBasicAuth(user.Username(), password)
 	}
+	secrets := mask.Header(req.Header)
+	for _, values := range u.Query() {
+		secrets = append(secrets, values...)
+	}
 	req.Header.Set("Upgrade", "websocket")
 	req.Header.Set("Connection", "Upgrade")
 	req.Header.Set("Sec-WebSocket-Version", "13")
@@ -107,9 +112,9 @@ func upgrade(conn net.Conn, u *url.URL, header http.Header) (early []byte, err e
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, fmt.Errorf("the connection ended before the answer was complete: %w", io.ErrUnexpectedEOF)
 	case err != nil:
-		return nil, fmt.Errorf("reading the answer: %w", err)
+		return nil, fmt.Errorf("reading the answer: %w", mask.Error(err, secrets))
 	case res.StatusCode != http.StatusSwitchingProtocols:
-		return nil, upgradeRefusal(res, conn)
+		return nil, upgradeRefusal(res, conn, secrets)
 	}
 	if err := checkUpgrade(res.Header, key); err != nil {
 		return nil, err
@@ -134,14 +139,14 @@ func checkUpgrade(h http.Header, key string) error {
 	return nil
 }
 
-// upgradeRefusal returns the status of an answer and its first words. conn is closed
-// if they do not come in time.
-func upgradeRefusal(res *http.Response, conn net.Conn) error {
+// upgradeRefusal returns the status of an answer and its first words, without secrets
+// that were sent and that the answer repeats. conn is closed if it does not come in time.
+func upgradeRefusal(res *http.Response, conn net.Conn, secrets []string) error {
 	stop := socket.CloseAfter(conn, refusalWait)
 	body, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
 	stop()
 	status := fmt.Sprintf("%d %s", res.StatusCode, http.StatusText(res.StatusCode))
-	if words := strings.Join(strings.Fields(string(body)), " "); words != "" {
+	if words := strings.Join(strings.Fields(mask.Text(string(body), len(body) == maxRefusal, secrets)), " "); words != "" {
 		return fmt.Errorf("the answer is %s: %q", status, words)
 	}
 	return fmt.Errorf("the answer is %s", status)

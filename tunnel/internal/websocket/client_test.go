@@ -51,6 +51,9 @@ func TestWebSocketAnswers(t *testing.T) {
 		{"refusal", "HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\nno\tagents", false, `403 Forbidden: "no agents"`, 0},
 		{"long refusal", "HTTP/1.1 502 Bad Gateway\r\n\r\n" + strings.Repeat("x", 1000), false, `"` + strings.Repeat("x", 200) + `"`, 0},
 		{"refusal whose body does not come", "HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\nno", false, `403 Forbidden: "no"`, time.Second},
+		{"refusal with what was sent", "HTTP/1.1 403 Forbidden\r\nContent-Length: 46\r\n\r\nhidden Basic dXNlcjpoaWRkZW4= k3y q%3Dhidd%65n", false, `"*** Basic *** *** q%3D***"`, 0},
+		{"cut refusal with what was sent", "HTTP/1.1 403 Forbidden\r\n\r\n" + strings.Repeat("x", 196) + "hidden", false, `x***"`, 0},
+		{"status with what was sent", "HTTP/1.1 hidden\r\n\r\n", false, `"***"`, 0},
 		{"redirect", "HTTP/1.1 302 Found\r\nLocation: /\r\nContent-Length: 0\r\n\r\n", false, "302 Found", 0},
 		{"success without an upgrade", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", false, `200 OK: "hi"`, 0},
 		{"upgrade to something else", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n", false, "no upgrade to WebSocket", 0},
@@ -85,11 +88,11 @@ func TestWebSocketAnswers(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				defer cancel()
 				began := time.Now()
-				conn, err := connect(ctx, a, "ws://user:hidden@server.test")
+				conn, err := connect(ctx, a, "ws://user:hidden@server.test?key=k3y")
 				if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 					t.Errorf("got %v, want %q", err, tt.want)
 				}
-				if err != nil && (strings.Contains(err.Error(), "hidden") || strings.ContainsAny(err.Error(), "\n\t")) {
+				if err != nil && (strings.Contains(err.Error(), "hidd") || strings.Contains(err.Error(), "k3y") || strings.Contains(err.Error(), "dXNlcjpoaWRkZW4") || strings.ContainsAny(err.Error(), "\n\t")) {
 					t.Errorf("the error is not fit for a log: %q", err)
 				}
 				if got := time.Since(began); got != tt.after {

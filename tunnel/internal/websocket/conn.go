@@ -226,7 +226,7 @@ func (c *Conn) handleControl(f frame) error {
 	}
 	payload := c.in[f.size:size:size]
 	c.in = c.in[size:]
-	mask(payload, f.key)
+	maskPayload(payload, f.key)
 	switch f.opcode {
 	case opClose:
 		c.readErr = io.EOF
@@ -242,7 +242,7 @@ func (c *Conn) unmask(p []byte) {
 	if c.client || len(p) == 0 {
 		return
 	}
-	mask(p, c.key)
+	maskPayload(p, c.key)
 	var turned [4]byte
 	for i := range turned {
 		turned[i] = c.key[(i+len(p))%4]
@@ -250,8 +250,8 @@ func (c *Conn) unmask(p []byte) {
 	c.key = turned
 }
 
-// mask masks p, or removes the mask: both are an XOR with the key.
-func mask(p []byte, key [4]byte) {
+// maskPayload masks p, or removes the mask: both are an XOR with the key.
+func maskPayload(p []byte, key [4]byte) {
 	if key == [4]byte{} {
 		return
 	}
@@ -302,7 +302,7 @@ func (c *Conn) writeFrameLocked(opcode byte, p []byte) error {
 	}
 	head := len(b)
 	b = append(b, p...)
-	mask(b[head:], key)
+	maskPayload(b[head:], key)
 	if _, c.writeErr = c.Conn.Write(b); c.writeErr == nil {
 		c.writeErr = socket.Flush(c.Conn)
 	}

@@ -1,0 +1,61 @@
+package mask_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/causewayproject/causeway/internal/mask"
+)
+
+func TestText(t *testing.T) {
+	for _, test := range []struct {
+		name, text, secret string
+		cut                bool
+		want               string
+	}{
+		{"plain", "user s3cret sent", "s3cret", false, "user *** sent"},
+		{"twice", "s3crets3cret", "s3cret", false, "******"},
+		{"percent", "http://u:s3%63ret@p", "s3cret", false, "http://u:***@p"},
+		{"percent, lower case", "a%2fb%3ac", "a/b:c", false, "***"},
+		{"query", "a+b", "a b", false, "***"},
+		{"HTML", "a&amp;b&lt;&#34;&#x27;", `a&b<"'`, false, "***"},
+		{"JSON", `a\u0026\"b`, `a&"b`, false, "***"},
+		{"a % of its own", "%41%2541", "%41", false, "******"},
+		{"cut", "the password s3cr", "s3cret", true, "the password ***"},
+		{"cut within an escape", "the password s3c%7", "s3cret", true, "the password ***"},
+		{"not cut", "the password s3cr", "s3cret", false, "the password s3cr"},
+		{"none", "nothing", "", true, "nothing"},
+	} {
+		if got := mask.Text(test.text, test.cut, []string{test.secret}); got != test.want {
+			t.Errorf("%s: got %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+func TestHeader(t *testing.T) {
+	secrets := mask.Header(http.Header{
+		"Proxy-Authorization": {"Basic dTpwYXNzOndvcmQ="}, // u:pass:word
+		"Authorization":       {"Bearer t0ken"},
+		"X-Key":               {"0123456789"},
+		"X-Short":             {"on"},
+	})
+	for _, text := range []string{"pass:word", "dTpwYXNzOndvcmQ=", "dTpwYXNzOndvcmQ", "cGFzczp3b3Jk", "t0ken", "0123456789"} {
+		if got := mask.Text(text, false, secrets); strings.Trim(got, "*=") != "" {
+			t.Errorf("%q: got %q, want it masked", text, got)
+		}
+	}
+	if got := mask.Text("turn on", false, secrets); got != "turn on" {
+		t.Errorf("got %q, want a short value left as it is", got)
+	}
+}
+
+func FuzzText(f *testing.F) {
+	f.Add("a%41&amp;b", "A&b")
+	f.Fuzz(func(t *testing.T, text, secret string) {
+		got := mask.Text(text, false, []string{secret})
+		if secret != "" && !strings.ContainsAny(secret, "*") && strings.Contains(got, secret) {
+			t.Errorf("%q without %q is %q", text, secret, got)
+		}
+	})
+}

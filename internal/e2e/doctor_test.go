@@ -42,8 +42,8 @@ func TestDoctor(t *testing.T) {
 		{"direct", b.Network.Proxy, nil, nil, append(good, "route    direct")},
 		{"squid", b.Network.Client, b.Squid.URL(), nil, good},
 		{"dante", b.Network.Client, b.Dante.URL(), nil, append(good, "\n  ok     proxy auth ")},
-		{"wrong-password", b.Network.Client, &wrong, nil, []string{"\n  FAIL   proxy auth ", "\nremedy   Correct user name and password in proxy-url"}},
-		{"wrong-password-socks5", b.Network.Client, &wrongSOCKS, nil, []string{"\n  FAIL   proxy auth ", "\nremedy   Correct user name and password in proxy-url"}},
+		{"wrong-password", b.Network.Client, &wrong, nil, []string{"\n  FAIL   proxy auth ", "\nremedy   Correct user name and password in the kubeconfig's proxy-url"}},
+		{"wrong-password-socks5", b.Network.Client, &wrongSOCKS, nil, []string{"\n  FAIL   proxy auth ", "\nremedy   Correct user name and password in the kubeconfig's proxy-url"}},
 		{"port-not-allowed", b.Network.Client, b.Squid.URL(), func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
 			c.Server = "https://" + b.Kube.Host() + ":" + deniedPort
 		}, []string{"\n  FAIL   connect ", "\nremedy   Allow CONNECT to 192.0.2.10:2379", "acl SSL_ports port 2379"}},

@@ -11,9 +11,11 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/mask"
 	"github.com/causewayproject/causeway/kubeconfig/internal/route"
 	"k8s.io/client-go/transport"
 )
@@ -54,7 +56,7 @@ func (p *probing) queryAPI(ctx context.Context) bool {
 		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
 	}
 	defer base.CloseIdleConnections()
-	seen := &countedRequests{rt: base}
+	seen := &sentRequests{rt: base}
 	rt, err := transport.HTTPWrappersForConfig(p.creds, seen)
 	if err != nil {
 		return p.fail(PhaseAuth, 0, finding{err.Error(), "Correct the user entry of the kubeconfig."}, err)
@@ -78,18 +80,31 @@ func (p *probing) queryAPI(ctx context.Context) bool {
 	return true
 }
 
-// countedRequests tells a plugin's failure from the connection's.
-type countedRequests struct {
+// sentRequests tells a plugin's failure from the connection's, and keeps what an answer
+// may repeat.
+type sentRequests struct {
 	rt http.RoundTripper
 	n  atomic.Int64
+
+	mu      sync.Mutex // guards secrets
+	secrets []string   // that were sent
 }
 
-func (s *countedRequests) RoundTrip(req *http.Request) (*http.Response, error) {
+func (s *sentRequests) RoundTrip(req *http.Request) (*http.Response, error) {
 	s.n.Add(1)
+	s.mu.Lock()
+	s.secrets = mask.Authorization(req.Header.Get("Authorization"))
+	s.mu.Unlock()
 	return s.rt.RoundTrip(req)
 }
 
-func (p *probing) sendRequest(ctx context.Context, rt http.RoundTripper, seen *countedRequests, method, path string) (*apiAnswer, error) {
+func (s *sentRequests) sentSecrets() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.secrets
+}
+
+func (p *probing) sendRequest(ctx context.Context, rt http.RoundTripper, seen *sentRequests, method, path string) (*apiAnswer, error) {
 	if p.pluginErr != nil {
 		return nil, &errNoCredentials{p.pluginErr}
 	}
@@ -115,7 +130,7 @@ func (p *probing) sendRequest(ctx context.Context, rt http.RoundTripper, seen *c
 		if seen.n.Load() == before {
 			return nil, &errNoCredentials{endedBy(ctx, err)}
 		}
-		return nil, endedBy(ctx, err)
+		return nil, endedBy(ctx, mask.Error(err, seen.sentSecrets()))
 	}
 	defer resp.Body.Close()
 	a := &apiAnswer{status: resp.StatusCode}
@@ -124,6 +139,7 @@ func (p *probing) sendRequest(ctx context.Context, rt http.RoundTripper, seen *c
 	if a.body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer)); err != nil {
 		return nil, endedBy(ctx, err)
 	}
+	a.body = []byte(mask.Text(string(a.body), true, seen.sentSecrets()))
 	return a, nil
 }
 

@@ -47,5 +47,5 @@ func ExampleRun() {
 	// tcp true
 	// proxy auth false
 	// probe: proxy auth: the proxy answered 407: user name and password are missing or wrong
-	// Correct user name and password in proxy-url; percent-encode : / ? # @ % and spaces in them.
+	// Correct user name and password in the kubeconfig's proxy-url (percent-encode : / ? # @ % and spaces); with the Kubeconfig Provider, in the Secret that the annotation route-secret names.
 }

@@ -96,7 +96,7 @@ func byProxy(scheme string, tlsConfig *tls.Config, handle proxyFunc) change {
 
 func withLogin(scheme string, handle proxyFunc) change {
 	return func(t *testing.T, _ *probed, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
-		c.ProxyURL = (&url.URL{Scheme: scheme, User: url.UserPassword("u", "wrong"), Host: script(t, nil, handle)}).String()
+		c.ProxyURL = (&url.URL{Scheme: scheme, User: url.UserPassword("u", "p4ss"), Host: script(t, nil, handle)}).String()
 	}
 }
 
@@ -130,9 +130,9 @@ func TestProbeProxyFails(t *testing.T) {
 		{"CA", byProxy("https", &tls.Config{Certificates: []tls.Certificate{pki.NewCAWith(nil, func(c *x509.Certificate) { c.Subject.CommonName = "office" }).Server("p", "127.0.0.1")}}, mute),
 			failure{probe.PhaseProxyTLS, `issued by "office"`, "Name the proxy's CA"}},
 		{"407 without a login", byProxy("http", nil, (&proxytest.HTTP{Username: "u", Password: "p"}).Handle),
-			failure{probe.PhaseProxyAuth, "the proxy answered 407: user name and password are missing or wrong", "Correct user name and password in proxy-url"}},
+			failure{probe.PhaseProxyAuth, "the proxy answered 407: user name and password are missing or wrong", "Correct user name and password in the kubeconfig's proxy-url"}},
 		{"407 with a wrong login", withLogin("http", (&proxytest.HTTP{Username: "u", Password: "p"}).Handle),
-			failure{probe.PhaseProxyAuth, "407", "Correct user name and password in proxy-url"}},
+			failure{probe.PhaseProxyAuth, "407", "Correct user name and password in the kubeconfig's proxy-url"}},
 		{"407 of a gateway, the ticket ended", withLogin("http", gateway407("the ticket ended at 2026-01-02 15:04:05 UTC; make a new one with: causeway ticket default/prod")),
 			failure{probe.PhaseProxyAuth, "407 Proxy Authentication Required: the ticket ended at 2026-01-02 15:04:05 UTC; make a new one with: causeway ticket default/prod", adviceTicket}},
 		{"407 of a gateway, the ticket was revoked", withLogin("http", gateway407("the ticket was revoked")),
@@ -148,7 +148,7 @@ func TestProbeProxyFails(t *testing.T) {
 		{"NTLM", withLogin("http", says("HTTP/1.1 407 No\r\nProxy-Authenticate: Negotiate\r\nProxy-Authenticate: NTLM\r\n"+noLength)),
 			failure{probe.PhaseProxyAuth, "a login by Negotiate, NTLM", "Ask the proxy's operator for Basic"}},
 		{"socks5 without a login", byProxy("socks5", nil, (&proxytest.SOCKS5{Username: "u", Password: "p"}).Handle),
-			failure{probe.PhaseProxyAuth, "the proxy wants a login", "Write user and password into proxy-url"}},
+			failure{probe.PhaseProxyAuth, "the proxy wants a login", "Set user name and password in the kubeconfig's proxy-url"}},
 		{"socks5 with a wrong login", withLogin("socks5", (&proxytest.SOCKS5{Username: "u", Password: "p"}).Handle),
 			failure{probe.PhaseProxyAuth, "the proxy refuses the user name and password", "Correct user name and password"}},
 		{"hangs up", byProxy("http", nil, hangsUp),

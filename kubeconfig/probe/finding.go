@@ -170,7 +170,10 @@ func reachFinding(err error, who, addr, field string) finding {
 
 const (
 	adviceScheme = "Correct the scheme and port in proxy-url: http, https or socks5, as the proxy speaks."
-	adviceLogin  = "Correct user name and password in proxy-url; percent-encode : / ? # @ % and spaces in them."
+	// placeLogin is where a password belongs. Whoever reads it may have it from an Event
+	// about an annotation, which is no such place.
+	placeLogin  = " in the kubeconfig's proxy-url (percent-encode : / ? # @ % and spaces); with the Kubeconfig Provider, in the Secret that the annotation route-secret names."
+	adviceLogin = "Correct user name and password" + placeLogin
 )
 
 // proxyAuthFinding explains a proxy's answer to credentials.
@@ -181,7 +184,7 @@ func proxyAuthFinding(e *dialer.Error) finding {
 		return refusedLogin(refusal)
 	case errors.Is(e.Err, dialer.ErrNoAuthMethod):
 		return finding{"the proxy wants a login that proxy-url does not hold, or one of another kind than user name and password",
-			"Write user and password into proxy-url: socks5://user:password@host:port."}
+			"Set user name and password" + placeLogin}
 	case errors.Is(e.Err, dialer.ErrLogin):
 		return finding{"the proxy refuses the user name and password", adviceLogin}
 	case timedOut(e.Err):
@@ -223,5 +226,5 @@ func gatewayLogin(r *dialer.Refusal) finding {
 		cause = fmt.Sprintf("the proxy answered %d %s", r.StatusCode, line)
 	}
 	return finding{"the tunnel's gateway refuses the login: " + cause,
-		"Make a new ticket, with the command in the answer if it has one, and write its user name and password into proxy-url."}
+		"Make a new ticket, with the command in the answer if it has one, and set its user name and password" + placeLogin}
 }

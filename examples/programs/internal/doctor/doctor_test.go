@@ -151,7 +151,7 @@ route    http://PROXY
   FAIL   proxy auth T  the proxy answered 407: user name and password are missing or wrong
 
 cause    proxy auth: the proxy answered 407: user name and password are missing or wrong
-remedy   Correct user name and password in proxy-url; percent-encode : / ? # @ % and spaces in them.
+remedy   Correct user name and password in the kubeconfig's proxy-url (percent-encode : / ? # @ % and spaces); with the Kubeconfig Provider, in the Secret that the annotation route-secret names.
 `
 	if diff := cmp.Diff(want, strings.ReplaceAll(c.steady(out), proxy, "PROXY")); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

@@ -131,6 +131,12 @@ var _ http.RoundTripper = (*clientTransport)(nil)
 
 // RoundTrip sends req to the API server where it is now.
 func (t *clientTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Response != nil && !route.ServesURL(*t.client.known.Load(), req.URL) {
+		if req.Body != nil {
+			req.Body.Close()
+		}
+		return nil, fmt.Errorf("connect: the API server redirects to %s://%s: not followed, for the credentials would go there", req.URL.Scheme, req.URL.Host)
+	}
 	g := t.client.enterRoute()
 	if g == nil {
 		if req.Body != nil {

@@ -142,7 +142,8 @@ func (c *Client) Config() *rest.Config {
 
 // HTTP returns an HTTP client that authenticates to the API server by the
 // kubeconfig and follows no environment. Requests to another host go to that
-// host through the same route, with the same credentials: don't make them.
+// host through the same route, with the same credentials: don't make them. A redirect
+// that leads away from the API server's URL is not followed, and is an error.
 func (c *Client) HTTP() *http.Client { return &http.Client{Transport: c.transport} }
 
 // Close closes every connection of the Client, idle or in use. Requests that

@@ -78,6 +78,11 @@ func Forward(req *http.Request, now Server, known []Server) *http.Request {
 	return &own
 }
 
+// ServesURL reports whether u is below the URL of one of known.
+func ServesURL(known []Server, u *url.URL) bool {
+	return slices.ContainsFunc(known, func(s Server) bool { return s.servesURL(u) })
+}
+
 // WithServer returns known and s.
 func WithServer(known []Server, s Server) []Server {
 	if slices.ContainsFunc(known, func(k Server) bool { return k.Text == s.Text }) {

@@ -93,9 +93,9 @@ func newMerge(existing []byte) (*merge, error) {
 	if err != nil {
 		return nil, field.Wrap("existing", err)
 	}
-	config, err := clientcmd.Load(existing)
-	if err != nil { // which quotes what it can't read
-		return nil, field.Errorf("existing", "is no kubeconfig: a field has another type, or two entries have one name")
+	config, err := entry.Load(existing)
+	if err != nil {
+		return nil, field.Wrap("existing", err)
 	}
 	current, err := entry.FollowContext(config)
 	if err != nil {

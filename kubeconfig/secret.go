@@ -71,9 +71,20 @@ func Secret(name, namespace string, config *clientcmdapi.Config, owner *metav1.O
 	return secret, nil
 }
 
+// Load returns the kubeconfig in a YAML or JSON text. It is clientcmd.Load with errors
+// that are fit for a log: clientcmd's quote what they can't read, and all users with
+// their tokens and passwords if two have one name. An empty text is an error.
+func Load(text []byte) (*clientcmdapi.Config, error) {
+	config, err := entry.Load(text)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: the text %w", err)
+	}
+	return config, nil
+}
+
 // FromSecret returns the kubeconfig of a Secret as Cluster API keeps it, under
 // [SecretKey]. An error names the Secret and quotes nothing that is in it, as
-// clientcmd.Load's errors may: a password, for example.
+// with [Load].
 func FromSecret(secret *corev1.Secret) (*clientcmdapi.Config, error) {
 	data, ok := secret.Data[SecretKey]
 	err := fmt.Errorf("has no key %q", SecretKey)

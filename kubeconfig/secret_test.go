@@ -135,7 +135,7 @@ func TestFromSecret(t *testing.T) {
 	}{
 		"no key":     {nil, `kubeconfig: Secret ns/a-kubeconfig: has no key "value"`},
 		"empty":      {map[string][]byte{"value": nil}, `kubeconfig: Secret ns/a-kubeconfig: key "value": is empty`},
-		"unreadable": {map[string][]byte{"value": []byte("users: *s3cret")}, `kubeconfig: Secret ns/a-kubeconfig: key "value": is not a kubeconfig`},
+		"unreadable": {map[string][]byte{"value": []byte("users: *s3cret")}, `kubeconfig: Secret ns/a-kubeconfig: key "value": is not YAML, or not a mapping`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a-kubeconfig"}, Data: test.data}

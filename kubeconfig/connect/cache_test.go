@@ -83,7 +83,7 @@ func TestCacheFollows(t *testing.T) {
 
 	bad := cacheSecret(t, "a", 12, config)
 	bad.Data[kubeconfig.SecretKey] = []byte("s3cret: {")
-	if _, _, err := cache.Get(bad); err == nil || err.Error() != `kubeconfig: Secret ns/a: key "value": is not a kubeconfig` {
+	if _, _, err := cache.Get(bad); err == nil || err.Error() != `kubeconfig: Secret ns/a: key "value": is not YAML, or not a mapping` {
 		t.Errorf("of a broken Secret: got %v", err)
 	}
 	delete(bad.Data, kubeconfig.SecretKey)

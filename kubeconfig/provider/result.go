@@ -4,7 +4,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/probe"
@@ -33,10 +32,10 @@ func (p *planner) probeResult(key string, age func(Result) time.Duration, value 
 		p.scheduleAfter(p.config.probeInterval())
 		return invalidResult(err), true
 	}
-	config, err := clientcmd.Load(text)
-	if err != nil { // its text quotes the kubeconfig
+	config, err := kubeconfig.Load(text)
+	if err != nil {
 		p.scheduleAfter(p.config.probeInterval())
-		return invalidResult(errNotYAML), true
+		return invalidResult(err), true
 	}
 	p.action.Probe = append(p.action.Probe, Candidate{Key: key, Config: config})
 	return Result{}, false

@@ -45,5 +45,5 @@ const (
 	DataState            = "causeway-state"          // JSON: the provider's memory
 	DataApplied          = "causeway-applied-route"  // JSON: the route that was accepted last
 	DataOriginal         = "causeway-original-route" // JSON: the route before the first decoration
-	DataPrevious         = "causeway-previous-route" // JSON: the route before the last switch, for falling and rolling back
+	DataPrevious         = "causeway-previous-route" // JSON: the routes that worked before it, the newest first, for falling and rolling back
 )

@@ -20,6 +20,7 @@ const ConditionRoute = "RouteReady"
 const (
 	ReasonReady           = "Ready"
 	ReasonRolledBack      = "RolledBack"         // AnnotationRollback: the route in use is the one before
+	ReasonKept            = "RouteKept"          // nothing names a route any more, and the last one stays
 	ReasonFellBack        = "FellBack"           // the configured route failed within its grace period
 	ReasonNotProbed       = "NotProbed"          // AnnotationProbe is "off"
 	ReasonInvalidSettings = "InvalidSettings"    // an annotation, or the Secret that route-secret names
@@ -44,6 +45,9 @@ const (
 	ReasonHandedBack = "HandedBack"
 	ReasonDeleted    = "SecondaryDeleted"
 )
+
+const keptMessage = "No annotation or flag names the route any more, and the last one is kept. " +
+	"To have the API server reached directly, set " + AnnotationProxyURL + " to " + Direct + ", or " + AnnotationMode + " to off"
 
 // reasonOf returns the phase in the form of a condition's reason.
 func reasonOf(phase probe.Phase) string {

@@ -100,10 +100,10 @@ func (p *planner) rebuildKubeconfig(why error) {
 		return
 	}
 	p.records.Created = created
-	r := p.base.current
-	r.Endpoint = p.endpointOf(r.Server)
-	if a := p.records.applied; a != nil {
-		r = p.withServer(*a, r)
+	r, err := p.routeToRebuild()
+	if err != nil {
+		p.setCondition(p.faultVerdict(err))
+		return
 	}
 	value, err := p.base.withRoute(r)
 	if err != nil {
@@ -113,6 +113,25 @@ func (p *planner) rebuildKubeconfig(why error) {
 	p.acceptRoute(r)
 	p.addEvent(corev1.EventTypeWarning, ReasonRebuilt, p.target.Name+": "+why.Error()+"; it was made anew")
 	p.updateTarget(value)
+}
+
+// routeToRebuild returns the accepted route, or the configured one if the records can't be
+// read, too.
+func (p *planner) routeToRebuild() (route, error) {
+	desired, err := p.desiredRoute()
+	current := p.base.current
+	current.Endpoint = p.endpointOf(current.Server)
+	switch a := p.records.applied; {
+	case a != nil && (a.leadsThrough() || !desired.leadsThrough()):
+		return p.withServer(*a, current), nil
+	case p.fault != nil:
+		return route{}, p.fault
+	case err != nil:
+		return route{}, err
+	case !p.direct && !p.settings.namesRoute():
+		return route{}, errors.New(p.target.Name + ": neither the kubeconfig nor the route that it had can be read: set " + AnnotationProxyURL + ", to " + Direct + " for none")
+	}
+	return desired, nil
 }
 
 // faultVerdict turns an error into a condition.

@@ -108,8 +108,8 @@ func (p *planner) desiredRoute() (route, error) {
 		return bare, err
 	}
 	p.inputs = inputsOf(bare, *spec)
-	if p.records.applied != nil && p.records.Inputs == p.inputs {
-		return *p.records.applied, nil
+	if a := p.records.applied; a != nil && p.records.Inputs == p.inputs && (a.leadsThrough() || p.direct || !p.settings.namesRoute()) {
+		return *a, nil
 	}
 	base, err := p.base.withRoute(bare)
 	if err != nil {
@@ -195,6 +195,7 @@ func (p *planner) mergeSpec(natural string) (*kubeconfig.Spec, error) {
 	if proxied && s.NoProxy != "" && noproxy.Parse(s.NoProxy).Bypass(serverAddress(server)) {
 		spec.Route = kubeconfig.Route{Direct: true}
 	}
+	p.direct = spec.Route.Direct
 	zone := spec.Route.Tunnel != nil && spec.Route.Tunnel.Zone != ""
 	switch {
 	case zone && s.Mode == Rewrite:

@@ -24,11 +24,17 @@
 // # How a route is switched
 //
 // A new route is probed first, and written when the probe passed: until then the
-// present route stays. The Secret keeps the previous one ([DataPrevious]). Within
+// present route stays. The Secret keeps those that worked before ([DataPrevious]). Within
 // the grace period the new route is probed more often. If it fails twice in a row
-// while the previous one works, the previous one is written again. The new one is
+// while a previous one works, that one is written again. The new one is
 // tried again after a hold-off that doubles each time, up to a day, or when the
 // configuration changes. [AnnotationRollback] asks for the previous route.
+//
+// A route by a proxy, a gateway or another server turns into a direct one only if the
+// configuration says [Direct], if a no-proxy list has the API server, or if the mode is off
+// or names another Secret. It stays if nothing names it any more, such as after a restart
+// without a flag, or after clusterctl move, which leaves a Namespace's annotations behind:
+// the reason is then [ReasonKept]. No fall-back and no rollback goes from it to a direct route.
 //
 // If another program drops an accepted route, as Cluster API does with each
 // rotation, it is written again at once. Changed credentials of the

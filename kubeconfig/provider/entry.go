@@ -41,6 +41,10 @@ func (r route) sameEntry(o route) bool {
 	return r.Server == o.Server && r.ProxyURL == o.ProxyURL && r.TLSServerName == o.TLSServerName && bytes.Equal(r.Extension, o.Extension)
 }
 
+// leadsThrough reports whether the route is more than the API server's own address: a proxy,
+// a gateway, or another server that stands before it.
+func (r route) leadsThrough() bool { return r.ProxyURL != "" || r.Natural != "" }
+
 // equal compares all fields.
 func (r route) equal(o route) bool {
 	return r.sameEntry(o) && r.Natural == o.Natural && r.Endpoint == o.Endpoint

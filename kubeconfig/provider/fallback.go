@@ -18,28 +18,33 @@ func (p *planner) rollBack(r route, hold *bool) bool {
 		*hold = true
 		return false
 	}
-	if p.records.previous == nil {
+	before := p.routesToFallBackTo(r)
+	if len(before) == 0 {
 		return false
 	}
-	previous := p.previousRoute()
-	value, err := p.base.withRoute(previous)
+	value, err := p.base.withRoute(before[0])
 	if err != nil {
 		return false
 	}
-	p.records.applied, p.records.previous, p.records.State, p.records.Inputs = &previous, &r, StateRolledBack, ""
+	p.records.applied, p.records.previous, p.records.State, p.records.Inputs = &before[0], []route{r}, StateRolledBack, ""
 	p.addEvent(corev1.EventTypeNormal, ReasonRolledBack, "the previous route is in use again, as the annotation "+AnnotationRollback+" asks for")
 	p.updateTarget(value)
 	return true
 }
 
-// previousRoute returns the previous route. A secondary Secret takes its server from
-// the first.
-func (p *planner) previousRoute() route {
-	r := *p.records.previous
-	if p.follows {
-		r = p.withServer(r, p.base.current)
+// routesToFallBackTo returns the previous routes, the newest first, without those that
+// would lead directly where r does not. A secondary Secret takes its server from the first.
+func (p *planner) routesToFallBackTo(r route) []route {
+	var before []route
+	for _, previous := range p.records.previous {
+		if previous.leadsThrough() || !r.leadsThrough() {
+			if p.follows {
+				previous = p.withServer(previous, p.base.current)
+			}
+			before = append(before, previous)
+		}
 	}
-	return r
+	return before
 }
 
 // watchGrace checks a new route, and falls back to the previous one if it fails. It
@@ -49,7 +54,7 @@ func (p *planner) watchGrace(r route) bool {
 		return false
 	}
 	left := p.records.Since.Add(p.settings.Grace).Sub(p.config.Now)
-	if p.settings.NoProbe || p.records.previous == nil {
+	if p.settings.NoProbe || len(p.records.previous) == 0 {
 		p.records.State = StateReady
 		return false
 	}
@@ -58,7 +63,7 @@ func (p *planner) watchGrace(r route) bool {
 	case !ok:
 		return true
 	case result.Report.OK():
-		if left <= 0 {
+		if p.healthy = true; left <= 0 {
 			p.records.State = StateReady
 		} else {
 			p.scheduleAfter(left)
@@ -67,23 +72,34 @@ func (p *planner) watchGrace(r route) bool {
 	case result.Failures < failureThreshold:
 		return false
 	}
-	previous := p.previousRoute()
-	value, err := p.base.withRoute(previous)
-	if err != nil {
-		return false
-	}
-	other, ok := p.probeResult(hashParts(value), p.graceResultLifetime, func() ([]byte, error) { return value, nil })
-	switch {
-	case !ok:
-		return true
-	case !other.Report.OK():
-		return false // the API server is down, or the network here
-	}
-	p.fallBack(r, previous, value, result)
-	return true
+	return p.fallBackFrom(r, result)
 }
 
-func (p *planner) fallBack(r, previous route, value []byte, result Result) {
+// fallBackFrom switches to the newest previous route that works. It returns false if none
+// does: the API server is down, or the network here.
+func (p *planner) fallBackFrom(r route, failed Result) bool {
+	pending := false
+	before := p.routesToFallBackTo(r)
+	for i, previous := range before {
+		value, err := p.base.withRoute(previous)
+		if err != nil {
+			continue
+		}
+		result, ok := p.probeResult(hashParts(value), p.graceResultLifetime, func() ([]byte, error) { return value, nil })
+		switch {
+		case !ok:
+			pending = true
+		case result.Report.OK() && !pending:
+			p.records.applied, p.records.previous = &previous, before[i+1:]
+			p.fallBack(r, value, failed)
+			return true
+		}
+	}
+	return pending
+}
+
+// fallBack writes value. r is the route that failed.
+func (p *planner) fallBack(r route, value []byte, result Result) {
 	if name := routeDigest(r); p.records.Failed != name {
 		p.records.Failed, p.records.Failures = name, 0
 	}
@@ -93,7 +109,6 @@ func (p *planner) fallBack(r, previous route, value []byte, result Result) {
 	}
 	p.records.Failures++
 	p.records.RetryAt = p.config.Now.Add(hold).UTC().Truncate(timeUnit)
-	p.records.applied, p.records.previous = &previous, nil
 	p.records.State, p.records.Inputs = StateFellBack, ""
 	p.setCondition(notReady(ReasonFellBack, "the configured route failed within its grace period, and the previous one is in use. "+
 		"It is tried again later, or when the configuration changes. It failed with: "+probeVerdict(result).message))

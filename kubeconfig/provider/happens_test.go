@@ -250,6 +250,9 @@ func TestWhatHappens(t *testing.T) {
 		marked(w)
 		delete(w.cluster.Annotations, provider.AnnotationProxyURL)
 		w.settle()
+		w.proxy(proxyA) // not by accident
+		w.annotate("proxy-url", "direct")
+		w.settle()
 		w.proxy("")
 		w.kept()
 	})

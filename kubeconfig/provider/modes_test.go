@@ -38,6 +38,9 @@ func TestModes(t *testing.T) {
 		w.settle()
 		delete(w.cluster.Annotations, provider.AnnotationProxyURL)
 		w.settle()
+		w.proxy(proxyA)
+		w.annotate("proxy-url", "direct")
+		w.settle()
 		w.proxy("")
 	})
 	inBubble(t, "own, and credentials of another CA", func(t *testing.T, w *world) {

@@ -67,7 +67,10 @@ type planner struct {
 	base    *document      // has the credentials and the natural server
 	follows bool           // base is the kubeconfig of another Secret
 
-	inputs string // the configured route's, see inputsOf
+	inputs  string // the configured route's, see inputsOf
+	direct  bool   // the settings say that the API server is reached directly
+	kept    bool   // the settings name no route any more, and the accepted one stays
+	healthy bool   // in the grace period: the route works
 
 	action Action
 }
@@ -83,6 +86,9 @@ func (p *planner) makePlan() {
 	case p.settings.Mode == Off:
 		p.handBackAll()
 		return
+	}
+	p.keepMode()
+	switch {
 	case p.fault != nil:
 	case p.settings.Mode == Secondary && p.handBackSecret(p.secrets.Kubeconfig):
 		return
@@ -194,13 +200,19 @@ func (p *planner) writeRecords(s *corev1.Secret) {
 // reconcileRoute keeps the accepted route in the Secret, and then moves on to the
 // configured one. The first step that has something to do ends the plan.
 func (p *planner) reconcileRoute() {
-	restored := p.acceptedRoute()
-	if p.restoreRoute(restored) {
-		return
-	}
 	desired, err := p.desiredRoute()
 	if err != nil && p.fault == nil {
 		p.fault = err
+	}
+	restored := p.acceptedRoute()
+	if p.fault == nil && (desired.leadsThrough() || p.direct) && p.usesConfigured() && p.heldRoute(p.base.current).sameEntry(desired) {
+		restored = desired // whatever the records say
+	}
+	if p.restoreRoute(restored) {
+		return
+	}
+	if p.fault == nil && restored.leadsThrough() && !desired.leadsThrough() && !p.direct {
+		desired, p.kept, p.inputs = restored, true, ""
 	}
 	hold := p.fault != nil
 	if done := p.rollBack(restored, &hold); done {
@@ -248,6 +260,30 @@ func (p *planner) finishPlan(restored, desired route) {
 	p.updateTarget(p.target.Data[kubeconfig.SecretKey])
 }
 
+// keepMode keeps the mode as long as it may have vanished along with a route: the Secret
+// with that route is neither handed back nor deleted.
+func (p *planner) keepMode() {
+	if p.fault != nil || p.settings.namesRoute() || p.settings.ProxyURL == Direct {
+		return
+	}
+	has := func(s *corev1.Secret) bool {
+		a := readRecords(s).applied
+		return managerOf(s) == p.config.providerName() && a != nil && a.leadsThrough()
+	}
+	switch {
+	case p.settings.Mode == Secondary && has(p.secrets.Kubeconfig):
+		p.settings.Mode = Decorate
+	case p.settings.Mode != Secondary && !p.settings.explicit && has(p.secrets.Secondary):
+		p.settings.Mode = Secondary
+	}
+}
+
+// usesConfigured reports whether the configured route was accepted, or none was yet.
+func (p *planner) usesConfigured() bool {
+	_, asked := p.cluster.Annotations[AnnotationRollback]
+	return !asked && p.records.State != StateFellBack && p.records.State != StateRolledBack
+}
+
 // rollbackActive reports whether AnnotationRollback is set and the previous route is in
 // use.
 func (p *planner) rollbackActive() bool {
@@ -260,11 +296,15 @@ func (p *planner) rollbackActive() bool {
 func (p *planner) refineVerdict(v verdict) verdict {
 	_, asked := p.cluster.Annotations[AnnotationRollback]
 	switch {
+	case v.status == metav1.ConditionFalse && p.kept:
+		v.message += ". " + keptMessage
 	case v.status == metav1.ConditionFalse:
 	case p.rollbackActive():
 		v.reason, v.message = ReasonRolledBack, "the previous route is in use for as long as the Cluster has the annotation "+AnnotationRollback
 	case asked:
 		v.reason, v.message = ReasonNoPrevious, AnnotationRollback+" asks for the previous route, and there is none"
+	case p.kept:
+		v.reason, v.message = ReasonKept, keptMessage
 	case p.rotationBlocked():
 		v.reason, v.message = ReasonNoCA, "the client certificate is past half of its life, and there is no key in "+p.cluster.Name+"-ca to make another with"
 	}

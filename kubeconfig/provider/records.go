@@ -30,6 +30,10 @@ type secretState struct {
 	Created bool       `json:"created,omitempty"` // the Secret is the provider's own
 	Inputs  string     `json:"inputs,omitempty"`  // what the route in use was made of, if it is the configured one
 
+	// Digests are those of the routes that the Secret keeps, by their data keys. A route that
+	// was changed since, by hand or by a restore of a part, is not believed.
+	Digests map[string]string `json:"digests,omitempty"`
+
 	Failed   string    `json:"failed,omitempty"`   // digest of the route that fell back
 	Failures int       `json:"failures,omitempty"` // how often it did
 	RetryAt  time.Time `json:"retryAt,omitzero"`
@@ -38,8 +42,9 @@ type secretState struct {
 // records is all that the provider keeps in a Secret. Its routes never change.
 type records struct {
 	secretState
-	applied, original, previous *route
-	condition                   *metav1.Condition
+	applied, original *route
+	previous          []route // those that worked before applied, the newest first
+	condition         *metav1.Condition
 }
 
 // readRecords skips records that it can't read: such a Secret is decorated as if for
@@ -52,7 +57,9 @@ func readRecords(s *corev1.Secret) records {
 	if json.Unmarshal(s.Data[DataState], &r.secretState) != nil {
 		r.secretState = secretState{}
 	}
-	r.applied, r.original, r.previous = decodeRoute(s, DataApplied), decodeRoute(s, DataOriginal), decodeRoute(s, DataPrevious)
+	decodeRoute(s, DataApplied, r.Digests, &r.applied)
+	decodeRoute(s, DataOriginal, r.Digests, &r.original)
+	decodeRoute(s, DataPrevious, r.Digests, &r.previous)
 	var conditions []metav1.Condition
 	if json.Unmarshal([]byte(s.Annotations[AnnotationConditions]), &conditions) == nil {
 		i := slices.IndexFunc(conditions, func(c metav1.Condition) bool { return c.Type == ConditionRoute })
@@ -63,12 +70,11 @@ func readRecords(s *corev1.Secret) records {
 	return r
 }
 
-func decodeRoute(s *corev1.Secret, key string) *route {
-	var r route
-	if json.Unmarshal(s.Data[key], &r) != nil || r.Server == "" {
-		return nil
+// decodeRoute leaves into as it is if the key is not what the provider wrote.
+func decodeRoute(s *corev1.Secret, key string, digests map[string]string, into any) {
+	if text := s.Data[key]; len(text) > 0 && hashParts(text) == digests[key] {
+		_ = json.Unmarshal(text, into) // the provider's own
 	}
-	return &r
 }
 
 // writeTo puts r into s, which must be the caller's own copy.
@@ -76,12 +82,14 @@ func (r records) writeTo(s *corev1.Secret, manager string, shown RouteState) {
 	if s.Data == nil {
 		s.Data = map[string][]byte{}
 	}
-	s.Data[DataState] = encodeJSON(r.secretState)
-	for key, route := range map[string]*route{DataApplied: r.applied, DataOriginal: r.original, DataPrevious: r.previous} {
-		if delete(s.Data, key); route != nil {
-			s.Data[key] = encodeJSON(route)
+	r.Digests = map[string]string{}
+	for key, value := range map[string]any{DataApplied: r.applied, DataOriginal: r.original, DataPrevious: r.previous} {
+		delete(s.Data, key)
+		if text := encodeJSON(value); string(text) != "null" && string(text) != "[]" {
+			s.Data[key], r.Digests[key] = text, hashParts(text)
 		}
 	}
+	s.Data[DataState] = encodeJSON(r.secretState)
 	if s.Annotations == nil {
 		s.Annotations = map[string]string{}
 	}

@@ -14,11 +14,27 @@ import (
 func (p *planner) acceptedRoute() route {
 	current := p.base.current
 	current.Endpoint = p.endpointOf(current.Server)
-	a := p.records.applied
-	if a == nil {
+	held := p.heldRoute(current)
+	if a := p.records.applied; a != nil && (a.leadsThrough() || held.ProxyURL == "" || p.direct) {
+		return p.withServer(*a, current)
+	}
+	return held
+}
+
+// heldRoute returns the route that the target has now.
+func (p *planner) heldRoute(current route) route {
+	if !p.follows {
 		return current
 	}
-	return p.withServer(*a, current)
+	own, err := parseDocument(p.target.Data[kubeconfig.SecretKey])
+	if err != nil {
+		return current
+	}
+	held := own.current
+	if held.Server != current.Server {
+		held.Natural = current.Server
+	}
+	return held
 }
 
 func (p *planner) withServer(r, current route) route {

@@ -94,6 +94,11 @@ type resolved struct {
 	explicit bool // the mode is named
 }
 
+// namesRoute reports whether the settings name a way that is not direct.
+func (s Settings) namesRoute() bool {
+	return s.ProxyURL != "" && s.ProxyURL != Direct || s.Gateway != "" || s.RouteSecret != "" || s.Mode == Rewrite
+}
+
 func resolveSettings(cluster Cluster, config Config) (resolved, error) {
 	l := layers{
 		{"Cluster", cluster.Namespace, cluster.Annotations},

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -107,8 +108,7 @@ func (p *planner) switchTo(r route, a attempt, result *Result) bool {
 	return true
 }
 
-// recordSwitch keeps r as the previous route. A route that is still in its grace
-// period does not become the previous one.
+// recordSwitch keeps the routes to fall back to.
 func (p *planner) recordSwitch(r, desired route, probed bool) {
 	if p.records.Failed != routeDigest(desired) {
 		p.records.Failed, p.records.Failures, p.records.RetryAt = "", 0, time.Time{}
@@ -124,11 +124,27 @@ func (p *planner) recordSwitch(r, desired route, probed bool) {
 		}
 		return
 	}
-	if p.records.State != StateGrace || p.records.previous == nil || p.records.previous.sameEntry(desired) {
-		p.records.previous = &r
-	}
+	p.records.previous = p.routesBefore(r, desired)
 	p.records.State, p.records.Since = StateReady, time.Time{}
 	if probed {
 		p.records.State, p.records.Since = StateGrace, p.config.Now.UTC().Truncate(timeUnit)
 	}
+}
+
+// maxPrevious is how many routes the Secret keeps to fall back to.
+const maxPrevious = 3
+
+// routesBefore returns the routes to fall back to, the newest first, after a switch from r
+// to desired. A route that is still in its grace period is one of them if it works, and
+// those before it stay.
+func (p *planner) routesBefore(r, desired route) []route {
+	before := []route{r}
+	if p.records.State == StateGrace {
+		before = slices.Concat(before, p.records.previous)
+		if !p.healthy {
+			before = before[1:]
+		}
+	}
+	before = slices.DeleteFunc(before, desired.sameEntry)
+	return before[:min(len(before), maxPrevious)]
 }

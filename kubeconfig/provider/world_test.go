@@ -290,6 +290,7 @@ func (w *world) do(a provider.Action) bool {
 		if w.admit(*slot, a.Update) != a.Update {
 			w.t.Fatal("a webhook changes what the provider writes")
 		}
+		w.notDirect(*slot, a.Update)
 		*slot = w.stored(a.Update)
 	case a.Delete != nil:
 		*w.slot(a.Delete.Name) = nil
@@ -298,6 +299,21 @@ func (w *world) do(a provider.Action) bool {
 	}
 	w.writes++
 	return true
+}
+
+// notDirect fails if a write turns a route by a proxy into a direct one, and nothing says
+// that.
+func (w *world) notDirect(before, after *corev1.Secret) {
+	w.t.Helper()
+	was, is := w.entry(before), w.entry(after)
+	if was == nil || is == nil || was.ProxyURL == "" || is.ProxyURL != "" {
+		return
+	}
+	s, _ := provider.Resolve(w.cluster, w.config)
+	if s.ProxyURL == provider.Direct || s.NoProxy != "" || s.Mode == provider.Off || s.Mode == provider.Rewrite || s.Mode == provider.Secondary {
+		return
+	}
+	w.t.Fatalf("direct, and nothing says so: %+v", s)
 }
 
 func (w *world) slot(secret string) **corev1.Secret {

@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -31,8 +32,8 @@ func TestPeerTransport(t *testing.T) {
 // A mesh over wss, whose certificates are of an authority that the system does
 // not know.
 func TestPeerTransportPrivateAuthority(t *testing.T) {
-	outer := tunnel.WebSocket{TLS: clientTLS()}
-	outer.TLS.Certificates = serverTLS().Certificates
+	outer := tunnel.WebSocket{TLS: pki.ClientTLS()}
+	outer.TLS.Certificates = pki.ServerTLS().Certificates
 	peers := &members{}
 	a := newBed(t, &tunnel.Server{Name: "a"})
 	l, err := outer.Listen(t.Context(), "wss://127.0.0.1:0/peers")

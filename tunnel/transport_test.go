@@ -1,32 +1,16 @@
 package tunnel_test
 
 import (
-	"crypto/tls"
 	"errors"
 	"net"
 	"reflect"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/tunnel"
 )
-
-// authority signs what the tests' servers show, inside and outside.
-var authority = sync.OnceValue(func() *pki.CA { return pki.NewCA("test") })
-
-// now is the time for certificates, for synctest has another one.
-func now() time.Time { return authority().Cert.NotBefore.Add(time.Hour) }
-
-var serverTLS = sync.OnceValue(func() *tls.Config {
-	return &tls.Config{Time: now, Certificates: []tls.Certificate{authority().Server("server.test", "127.0.0.1")}}
-})
-
-func clientTLS() *tls.Config {
-	return &tls.Config{Time: now, RootCAs: authority().Pool(), ServerName: "server.test"}
-}
 
 // transports are the ones to test, each with an address to listen at.
 var transports = []struct {
@@ -36,9 +20,9 @@ var transports = []struct {
 	{"tcp", "127.0.0.1:0", func() tunnel.Transport { return tunnel.TCP{} }},
 	{"ws", "ws://127.0.0.1:0/tunnel", func() tunnel.Transport { return tunnel.WebSocket{} }},
 	{"wss", "wss://127.0.0.1:0", func() tunnel.Transport {
-		config := clientTLS()
+		config := pki.ClientTLS()
 		config.ServerName = ""
-		config.Certificates = serverTLS().Certificates
+		config.Certificates = pki.ServerTLS().Certificates
 		return tunnel.WebSocket{TLS: config}
 	}},
 }

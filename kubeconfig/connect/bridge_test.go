@@ -183,7 +183,7 @@ func TestBridgeServerVerification(t *testing.T) {
 	newKubelet(t, api, true)
 	config := build(t, api, kubeconfig.Route{})
 	config.Clusters["c1"].CertificateAuthorityData = pki.NewCAWith(nil, nil).CertPEM()
-	c := newClient(t, config, &connect.Options{Dialer: api.dialer()})
+	c := kubetest.NewClient(t, config, &connect.Options{Dialer: api.dialer()})
 	if err := c.Exec(t.Context(), execOptions("true")); err == nil || !strings.Contains(err.Error(), "unknown authority") {
 		t.Errorf("another CA: got %v", err)
 	}
@@ -218,7 +218,7 @@ func TestBridge(t *testing.T) {
 	api := newAPIServer(t)
 	var mu sync.Mutex
 	dialed := map[string]int{}
-	c := newClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{
+	c := kubetest.NewClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{
 		Dialer: dialer.Func(func(ctx context.Context, network, address string) (net.Conn, error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -294,7 +294,7 @@ func TestBridgeOfAnother(t *testing.T) {
 // The password is in no error, whatever goes wrong behind the bridge.
 func TestBridgePasswordInErrors(t *testing.T) {
 	api := newAPIServer(t)
-	c := newClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{
+	c := kubetest.NewClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{
 		Dialer: dialer.Func(func(context.Context, string, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED }),
 	})
 	bridge, err := bridgeOf(c)

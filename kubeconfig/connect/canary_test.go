@@ -41,7 +41,7 @@ func TestNoSecretInClient(t *testing.T) {
 	} {
 		config := config.DeepCopy()
 		change(config.AuthInfos["c1-admin"])
-		c := newClient(t, config, opts)
+		c := kubetest.NewClient(t, config, opts)
 		kubetest.CheckLeaks(t, name+": Client", c, keys...)
 		kubetest.CheckLeaks(t, name+": Config", c.Config(), keys...)
 		kubetest.CheckLeaks(t, name+": HTTP", c.HTTP(), keys...)
@@ -80,7 +80,7 @@ func TestNoSecretInClient(t *testing.T) {
 		}
 	}
 	// No proxy at all: what a request fails with.
-	c := newClient(t, config, &connect.Options{Forward: api.dialer()})
+	c := kubetest.NewClient(t, config, &connect.Options{Forward: api.dialer()})
 	for _, e := range kubetest.ErrorTree(namespaces(c.Config())) {
 		kubetest.CheckLeaks(t, "request", e, keys...)
 	}

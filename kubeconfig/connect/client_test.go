@@ -40,20 +40,6 @@ func build(t *testing.T, api *apiServer, route kubeconfig.Route) *clientcmdapi.C
 	return config
 }
 
-func newClient(t *testing.T, config *clientcmdapi.Config, opts *connect.Options) *connect.Client {
-	t.Helper()
-	c, err := connect.New(config, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return c
-}
-
 // namespaces lists namespaces through a new clientset.
 func namespaces(config *rest.Config) error {
 	clientset, err := kubernetes.NewForConfig(config)
@@ -92,7 +78,7 @@ func TestClientRoutes(t *testing.T) {
 			p := newProxy(t, api, test.user, test.tls, test.serve)
 			config := build(t, api, kubeconfig.Route{ProxyURL: p.url(test.scheme)})
 			opts := &connect.Options{ProxyTLS: &tls.Config{RootCAs: proxyCA.Pool()}}
-			c := newClient(t, config, opts)
+			c := kubetest.NewClient(t, config, opts)
 			if err := namespaces(c.Config()); err != nil {
 				t.Fatal(err)
 			}
@@ -117,7 +103,7 @@ func TestClientProxyCA(t *testing.T) {
 	api := newAPIServer(t)
 	config := &tls.Config{Certificates: []tls.Certificate{api.ca.Server("127.0.0.1", "127.0.0.1")}}
 	p := newProxy(t, api, nil, config, serveConnect)
-	c := newClient(t, build(t, api, kubeconfig.Route{ProxyURL: p.url("https")}), nil)
+	c := kubetest.NewClient(t, build(t, api, kubeconfig.Route{ProxyURL: p.url("https")}), nil)
 	var cert *tls.CertificateVerificationError
 	if err := namespaces(c.Config()); !errors.As(err, &cert) {
 		t.Errorf("got %v, want a proxy that is not trusted", err)
@@ -131,7 +117,7 @@ func TestClientProxyRefuses(t *testing.T) {
 	api := newAPIServer(t)
 	p := newProxy(t, api, url.UserPassword("u", "right"), nil, serveConnect)
 	config := build(t, api, kubeconfig.Route{ProxyURL: strings.Replace(p.url("http"), "right", "wr0ngSecret", 1)})
-	err := namespaces(newClient(t, config, nil).Config())
+	err := namespaces(kubetest.NewClient(t, config, nil).Config())
 	var de *dialer.Error
 	if !errors.As(err, &de) || de.Status != http.StatusProxyAuthRequired {
 		t.Fatalf("got %v, want the proxy's 407", err)
@@ -155,7 +141,7 @@ func TestClientIgnoresEnvironment(t *testing.T) {
 		"Forward": {Forward: api.dialer()},
 		"Dialer":  {Dialer: api.dialer()},
 	} {
-		c := newClient(t, build(t, api, kubeconfig.Route{}), opts)
+		c := kubetest.NewClient(t, build(t, api, kubeconfig.Route{}), opts)
 		if err := namespaces(c.Config()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -171,7 +157,7 @@ func TestClientDialerReplacesRoute(t *testing.T) {
 	api := newAPIServer(t)
 	config := build(t, api, kubeconfig.Route{ProxyURL: kubetest.DeadProxy})
 	config.Clusters["c1"].ProxyURL = "tunnel:whatever" // not even read
-	c := newClient(t, config, &connect.Options{Dialer: api.dialer()})
+	c := kubetest.NewClient(t, config, &connect.Options{Dialer: api.dialer()})
 	if err := namespaces(c.Config()); err != nil {
 		t.Error(err)
 	}
@@ -185,7 +171,7 @@ func TestClientForwardReachesProxy(t *testing.T) {
 		asked = append(asked, address)
 		return new(net.Dialer).DialContext(ctx, network, p.addr)
 	})
-	c := newClient(t, build(t, api, kubeconfig.Route{ProxyURL: "http://proxy.test"}), &connect.Options{Forward: forward})
+	c := kubetest.NewClient(t, build(t, api, kubeconfig.Route{ProxyURL: "http://proxy.test"}), &connect.Options{Forward: forward})
 	if err := namespaces(c.Config()); err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +183,7 @@ func TestClientForwardReachesProxy(t *testing.T) {
 // All that is made of a Client shares one connection.
 func TestClientOneTransport(t *testing.T) {
 	api := newAPIServer(t)
-	c := newClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{Forward: api.dialer()})
+	c := kubetest.NewClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{Forward: api.dialer()})
 	for range 20 {
 		config := c.Config()
 		config.QPS, config.UserAgent = -1, "test"
@@ -223,7 +209,7 @@ func TestClientOneTransport(t *testing.T) {
 
 func TestClientConfigIsACopy(t *testing.T) {
 	api := newAPIServer(t)
-	c := newClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{Forward: api.dialer()})
+	c := kubetest.NewClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{Forward: api.dialer()})
 	config := c.Config()
 	config.Host, config.Transport = "https://192.0.2.1", nil
 	if got := c.Config(); got.Host != "https://"+apiAddress || got.Transport == nil {
@@ -282,7 +268,7 @@ func TestClientUsers(t *testing.T) {
 			config.AuthInfos["c1-admin"] = test.user
 			config.Clusters["c1"].CertificateAuthorityData = nil
 			config.Clusters["c1"].CertificateAuthority = file("ca.crt", api.ca.CertPEM())
-			c := newClient(t, config, nil)
+			c := kubetest.NewClient(t, config, nil)
 			if err := namespaces(c.Config()); err != nil {
 				t.Fatal(err)
 			}
@@ -334,7 +320,7 @@ func TestClientServerVerification(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			config := build(t, api, kubeconfig.Route{})
 			test.change(config.Clusters["c1"])
-			err := namespaces(newClient(t, config, &connect.Options{Forward: api.dialer()}).Config())
+			err := namespaces(kubetest.NewClient(t, config, &connect.Options{Forward: api.dialer()}).Config())
 			var cert *tls.CertificateVerificationError
 			if test.fails != errors.As(err, &cert) || !test.fails && err != nil {
 				t.Errorf("got %v, want a certificate error: %t", err, test.fails)

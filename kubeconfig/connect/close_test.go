@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/test/kubetest"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/connect"
 )
@@ -39,7 +40,7 @@ func get(c *http.Client, path string) (*http.Response, error) {
 func TestCloseEndsConnections(t *testing.T) {
 	api := newAPIServer(t)
 	p := newProxy(t, api, nil, nil, serveConnect)
-	c := newClient(t, build(t, api, kubeconfig.Route{ProxyURL: p.url("http")}), nil)
+	c := kubetest.NewClient(t, build(t, api, kubeconfig.Route{ProxyURL: p.url("http")}), nil)
 	if err := namespaces(c.Config()); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +66,7 @@ func TestCloseEndsConnections(t *testing.T) {
 
 func TestCloseEndsWatch(t *testing.T) {
 	api := newAPIServer(t)
-	c := newClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{Forward: api.dialer()})
+	c := kubetest.NewClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{Forward: api.dialer()})
 	clientset, err := kubernetes.NewForConfig(c.Config())
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +92,7 @@ func TestCloseEndsRequests(t *testing.T) {
 		t.Run(protocol, func(t *testing.T) {
 			api := newAPIServer(t)
 			api.TLS.NextProtos = []string{protocol}
-			c := newClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{Forward: api.dialer()})
+			c := kubetest.NewClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{Forward: api.dialer()})
 			resp, err := get(c.HTTP(), "/api/v1/namespaces?watch=true")
 			if err != nil {
 				t.Fatal(err)
@@ -125,7 +126,7 @@ func TestCloseEndsRequests(t *testing.T) {
 // An answer that ends in its own time is not an error, closed or not.
 func TestCloseKeepsEOF(t *testing.T) {
 	api := newAPIServer(t)
-	c := newClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{Forward: api.dialer()})
+	c := kubetest.NewClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{Forward: api.dialer()})
 	resp, err := get(c.HTTP(), "/version")
 	if err != nil {
 		t.Fatal(err)
@@ -148,7 +149,7 @@ func TestCloseEndsDial(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	})
-	c := newClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{Dialer: d})
+	c := kubetest.NewClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{Dialer: d})
 	failed := make(chan error)
 	go func() { failed <- namespaces(c.Config()) }()
 	<-dialing
@@ -166,7 +167,7 @@ func TestCloseBeatsDial(t *testing.T) {
 		<-closed
 		return ours, nil
 	})
-	c := newClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{Dialer: d})
+	c := kubetest.NewClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{Dialer: d})
 	failed := make(chan error)
 	go func() { failed <- namespaces(c.Config()) }()
 	<-dialing
@@ -187,7 +188,7 @@ func TestClientReconnects(t *testing.T) {
 		open = append(open, conn)
 		return conn, err
 	})
-	c := newClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{Dialer: d})
+	c := kubetest.NewClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{Dialer: d})
 	for range 3 {
 		if err := namespaces(c.Config()); err != nil {
 			t.Fatal(err)

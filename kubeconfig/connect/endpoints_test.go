@@ -124,7 +124,7 @@ func TestEndpoints(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				c := newClient(t, config, opts)
+				c := kubetest.NewClient(t, config, opts)
 				if err := namespaces(c.Config()); err != nil {
 					t.Fatal(err)
 				}
@@ -163,7 +163,7 @@ func TestEndpointComesBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newClient(t, config, &connect.Options{Forward: n})
+	c := kubetest.NewClient(t, config, &connect.Options{Forward: n})
 	for _, step := range []struct {
 		what, one, two string
 		want           []string
@@ -196,7 +196,7 @@ func TestEndpointVerification(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = namespaces(newClient(t, config, &connect.Options{Forward: n}).Config())
+	err = namespaces(kubetest.NewClient(t, config, &connect.Options{Forward: n}).Config())
 	var cert *tls.CertificateVerificationError
 	var failures dialer.Failures
 	if !errors.As(err, &cert) || !errors.As(err, &failures) || len(failures) != 2 {
@@ -227,7 +227,7 @@ func TestEndpointsProxyRefuses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = namespaces(newClient(t, config, nil).Config())
+			err = namespaces(kubetest.NewClient(t, config, nil).Config())
 			var failures dialer.Failures
 			if !errors.As(err, &failures) || len(failures) != 1 {
 				t.Errorf("got %v, want one failure", err)

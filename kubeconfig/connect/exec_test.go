@@ -16,6 +16,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/test/kubetest"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/connect"
 )
@@ -26,7 +27,7 @@ var protocols = map[string]bool{"websocket": true, "spdy": false}
 // overDialer is a Client by whose dialer alone the API server is reached.
 func overDialer(t *testing.T, api *apiServer) *connect.Client {
 	t.Helper()
-	return newClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{Dialer: api.dialer()})
+	return kubetest.NewClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{Dialer: api.dialer()})
 }
 
 func execOptions(command ...string) connect.ExecOptions {
@@ -81,7 +82,7 @@ func TestExecToken(t *testing.T) {
 			k := newKubelet(t, api, webSocket)
 			config := build(t, api, kubeconfig.Route{})
 			config.AuthInfos["c1-admin"] = &clientcmdapi.AuthInfo{Token: "t", Impersonate: "jane"}
-			c := newClient(t, config, &connect.Options{Dialer: api.dialer()})
+			c := kubetest.NewClient(t, config, &connect.Options{Dialer: api.dialer()})
 			o := execOptions("true", "a b")
 			o.Container = "etcd"
 			if err := c.Exec(t.Context(), o); err != nil {
@@ -132,7 +133,7 @@ func TestExecRouteError(t *testing.T) {
 	p := newProxy(t, api, nil, nil, serveConnect)
 	config := build(t, api, kubeconfig.Route{ProxyURL: p.url("http")})
 	config.Clusters["c1"].Server = "https://elsewhere.test"
-	c := newClient(t, config, nil)
+	c := kubetest.NewClient(t, config, nil)
 	var de *dialer.Error
 	if err := c.Exec(t.Context(), execOptions("true")); !errors.As(err, &de) || de.Status != http.StatusBadGateway {
 		t.Errorf("Exec: got %v, want the proxy's 502", err)
@@ -182,7 +183,7 @@ func TestExecEnds(t *testing.T) {
 					<-ctx.Done()
 					return nil, ctx.Err()
 				})
-				c := newClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{Dialer: d})
+				c := kubetest.NewClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{Dialer: d})
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				failed := make(chan error)

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/causewayproject/causeway/internal/test/kubetest"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/connect"
 )
@@ -109,7 +110,7 @@ func newFollowed(t *testing.T, linger time.Duration) *followed {
 	f.proxy = newProxy(t, f.one, nil, nil, serveConnect)
 	f.network = &network{hosts: map[string]string{apiAddress: f.one.addr(), otherAddress: f.two.addr(), "proxy.test:80": f.proxy.addr}}
 	f.first = buildAt(t, f.one, apiAddress)
-	f.Client = newClient(t, f.first, &connect.Options{
+	f.Client = kubetest.NewClient(t, f.first, &connect.Options{
 		Forward: f.network, Source: f.source, Linger: linger,
 		Changed: func(err error) { f.changes = append(f.changes, err) },
 	})
@@ -427,7 +428,7 @@ func (stops) Watch(context.Context, func(*clientcmdapi.Config, error)) {}
 func TestFollowEnds(t *testing.T) {
 	api := newAPIServer(t)
 	told := make(chan error)
-	c := newClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{
+	c := kubetest.NewClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{
 		Forward: api.dialer(), Source: stops{}, Changed: func(err error) { told <- err },
 	})
 	if err := <-told; err == nil || !strings.Contains(err.Error(), "Source") {

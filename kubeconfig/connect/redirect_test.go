@@ -45,7 +45,7 @@ func TestRedirectKeepsToken(t *testing.T) {
 	config.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	config.Clusters["c"] = &clientcmdapi.Cluster{Server: api.URL + "/base", InsecureSkipTLSVerify: true}
 	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: kubetest.Canary}
-	client := newClient(t, config, nil)
+	client := kubetest.NewClient(t, config, nil)
 	byConfig, err := rest.HTTPClientFor(client.Config())
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/causewayproject/causeway/internal/test/kubetest"
 	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/internal/test/proxytest"
 	"github.com/causewayproject/causeway/kubeconfig"
@@ -26,7 +27,7 @@ func TestRouteHeader(t *testing.T) {
 		return (&proxytest.HTTP{Dial: api.dial, Log: func(r proxytest.Request) { got = r.Header }}).Handle
 	})
 	header := map[string][]string{"X-Tenant": {"a", "b"}, "Proxy-Authorization": {"Custom s3cret"}}
-	c := newClient(t, build(t, api, kubeconfig.Route{ProxyURL: p.url("http"), Header: header}), nil)
+	c := kubetest.NewClient(t, build(t, api, kubeconfig.Route{ProxyURL: p.url("http"), Header: header}), nil)
 	if err := namespaces(c.Config()); err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +46,7 @@ func TestRouteHeaderRefused(t *testing.T) {
 	api := newAPIServer(t)
 	p := newProxy(t, api, nil, nil, func(*proxy) proxyFunc { return refuse })
 	config := build(t, api, kubeconfig.Route{ProxyURL: p.url("http"), Header: map[string][]string{"Proxy-Authorization": {"Custom s3cret"}}})
-	err := namespaces(newClient(t, config, nil).Config())
+	err := namespaces(kubetest.NewClient(t, config, nil).Config())
 	if err == nil || !strings.Contains(err.Error(), "407") || strings.Contains(err.Error(), "s3cret") {
 		t.Errorf("got %v, want the 407", err)
 	}
@@ -66,7 +67,7 @@ func TestRouteNoProxy(t *testing.T) {
 		p := newProxy(t, api, nil, nil, serveConnect)
 		forward := hosts{apiAddress: api.addr(), "proxy.test:80": p.addr}
 		config := build(t, api, kubeconfig.Route{ProxyURL: "http://proxy.test", NoProxy: test.list})
-		if err := namespaces(newClient(t, config, &connect.Options{Forward: forward}).Config()); err != nil {
+		if err := namespaces(kubetest.NewClient(t, config, &connect.Options{Forward: forward}).Config()); err != nil {
 			t.Errorf("%s: %v", test.list, err)
 		}
 		if got := len(p.targets()) == 0; got != test.direct {
@@ -83,7 +84,7 @@ func TestRouteNoProxyLoopback(t *testing.T) {
 	p := newProxyOver(t, n.DialContext, serveConnect)
 	config := build(t, api, kubeconfig.Route{ProxyURL: p.url("http"), NoProxy: "other.test"})
 	config.Clusters["c1"].Server = "https://127.0.0.1:6443"
-	if err := namespaces(newClient(t, config, nil).Config()); err != nil || len(p.targets()) != 1 {
+	if err := namespaces(kubetest.NewClient(t, config, nil).Config()); err != nil || len(p.targets()) != 1 {
 		t.Errorf("got %v, %v, want one connection through the proxy", err, p.targets())
 	}
 }
@@ -142,7 +143,7 @@ func TestRouteProxyTLS(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			config := build(t, api, kubeconfig.Route{ProxyURL: p.url("https"), ProxyTLS: &test.tls})
 			config.Clusters["c1"].LocationOfOrigin = filepath.Join(dir, "config")
-			err := namespaces(newClient(t, config, test.opts).Config())
+			err := namespaces(kubetest.NewClient(t, config, test.opts).Config())
 			if test.fails != (err != nil) {
 				t.Errorf("got %v, want an error: %t", err, test.fails)
 			}
@@ -160,7 +161,7 @@ func TestRouteProxySecretChanges(t *testing.T) {
 	config := build(t, api, kubeconfig.Route{ProxyURL: p.url("https"), ProxyTLS: &kubeconfig.ProxyTLS{
 		CA: ca.CertPEM(), Secret: &kubeconfig.SecretRef{Namespace: "ns", Name: "client"},
 	}})
-	c := newClient(t, config, &connect.Options{
+	c := kubetest.NewClient(t, config, &connect.Options{
 		ReadSecret: func(context.Context, string, string) (map[string][]byte, error) { return secret, failure },
 	})
 	const field = `clusters["c1"].extensions["causewayproject.github.io/route"].proxyTLS.secret`

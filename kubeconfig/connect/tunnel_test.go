@@ -52,7 +52,7 @@ func TestTunnelThroughGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 	newKubelet(t, api, true)
-	c := newClient(t, config, nil)
+	c := kubetest.NewClient(t, config, nil)
 	if err := namespaces(c.Config()); err != nil {
 		t.Error(err)
 	}
@@ -61,7 +61,7 @@ func TestTunnelThroughGateway(t *testing.T) {
 	}
 	tickets.Revoke(user, time.Hour)
 	var de *dialer.Error
-	if err := namespaces(newClient(t, config, nil).Config()); !errors.As(err, &de) || de.Status != http.StatusProxyAuthRequired {
+	if err := namespaces(kubetest.NewClient(t, config, nil).Config()); !errors.As(err, &de) || de.Status != http.StatusProxyAuthRequired {
 		t.Errorf("revoked: got %v, want 407", err)
 	}
 }

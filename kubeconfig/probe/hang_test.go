@@ -16,6 +16,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/test/kubetest"
 	"github.com/causewayproject/causeway/kubeconfig/connect"
 	"github.com/causewayproject/causeway/kubeconfig/probe"
 )
@@ -131,7 +132,7 @@ func TestProbeHangs(t *testing.T) {
 			config := newProbed(t, h.answers).config(t)
 			h.cluster, h.user = config.Clusters["c1"], config.AuthInfos["c1-admin"]
 			test.set(t, h)
-			r := newClient(t, config, &h.opts).Probe(h.late)
+			r := kubetest.NewClient(t, config, &h.opts).Probe(h.late)
 			checkFailure(t, r, test.want)
 			if err := r.Err(); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("got %v, want a timeout", err)
@@ -142,7 +143,7 @@ func TestProbeHangs(t *testing.T) {
 
 func TestProbeEnded(t *testing.T) {
 	api := newProbed(t, nil)
-	c := newClient(t, api.config(t), nil)
+	c := kubetest.NewClient(t, api.config(t), nil)
 	ctx, cancel := context.WithCancel(probeContext(t))
 	cancel()
 	r := c.Probe(ctx)

@@ -219,7 +219,7 @@ func TestProbeGood(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			config := api.config(t)
 			config.Clusters["c1"].ProxyURL = test.proxy.String()
-			c := newClient(t, config, &connect.Options{ProxyTLS: &tls.Config{RootCAs: proxyCA.Pool()}})
+			c := kubetest.NewClient(t, config, &connect.Options{ProxyTLS: &tls.Config{RootCAs: proxyCA.Pool()}})
 			r := c.Probe(probeContext(t))
 			if !r.OK() || r.Err() != nil || r.Failed() != nil {
 				t.Fatalf("got %v", r.Err())

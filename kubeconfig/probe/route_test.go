@@ -97,7 +97,7 @@ func TestProbeDialers(t *testing.T) {
 			config := newProbed(t, nil).config(t)
 			config.Clusters["c1"].Server = "https://" + noName + ":6443"
 			config.Clusters["c1"].ProxyURL = test.url
-			checkFailure(t, newClient(t, config, &test.opts).Probe(probeContext(t)), test.want)
+			checkFailure(t, kubetest.NewClient(t, config, &test.opts).Probe(probeContext(t)), test.want)
 		})
 	}
 }

@@ -65,7 +65,7 @@ var arrows = map[string][]string{
 	"/internal/test/clitest":     {},
 	"/internal/test/docs":        {},
 	"/internal/test/imports":     {},
-	"/internal/test/kubetest":    {"/internal/test/pki", "/kubeconfig"},
+	"/internal/test/kubetest":    {"/internal/test/pki", "/kubeconfig", "/kubeconfig/connect"},
 	"/internal/test/pki":         {},
 	"/internal/test/proxytest":   {"/internal/relay"},
 	"/internal/test/sockettest":  {},

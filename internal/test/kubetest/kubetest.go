@@ -13,8 +13,11 @@ import (
 	"strings"
 	"testing"
 
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
 	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/connect"
 )
 
 // Spec is a good Spec, from which tests change one thing.
@@ -25,6 +28,21 @@ func Spec(ca *pki.CA) kubeconfig.Spec {
 		CA:          ca.CertPEM(),
 		Credentials: kubeconfig.Credentials{CAKey: ca.KeyPEM(), KeyAlgorithm: kubeconfig.ECDSAP256},
 	}
+}
+
+// NewClient returns a Client that is closed when the test ends.
+func NewClient(t *testing.T, config *clientcmdapi.Config, opts *connect.Options) *connect.Client {
+	t.Helper()
+	c, err := connect.New(config, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
 }
 
 // DeadProxy is where the environment of SetDeadEnvironment leads.

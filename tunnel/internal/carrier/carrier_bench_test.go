@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 )
 
@@ -23,7 +24,7 @@ import (
 func BenchmarkCarrier(b *testing.B) {
 	b.Run("tls/stock", func(b *testing.B) {
 		x, y := stock(b)
-		throughput(b, tls.Client(x, clientTLS()), tls.Server(y, serverTLS()), func() error { return nil })
+		throughput(b, tls.Client(x, pki.ClientTLS()), tls.Server(y, pki.ServerTLS()), func() error { return nil })
 	})
 	b.Run("carrier/stock", func(b *testing.B) {
 		x, y := stock(b)
@@ -33,7 +34,7 @@ func BenchmarkCarrier(b *testing.B) {
 	for _, tt := range transports {
 		b.Run("tls/"+tt.name, func(b *testing.B) {
 			x, y := ends(b, tt)
-			throughput(b, tls.Client(x, clientTLS()), tls.Server(y, serverTLS()), func() error { return nil })
+			throughput(b, tls.Client(x, pki.ClientTLS()), tls.Server(y, pki.ServerTLS()), func() error { return nil })
 		})
 		b.Run("carrier/"+tt.name, func(b *testing.B) {
 			x, y := ends(b, tt)

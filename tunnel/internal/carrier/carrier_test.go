@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/net/nettest"
 
+	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 	"github.com/causewayproject/causeway/tunnel/internal/websocket"
 )
@@ -220,9 +221,9 @@ func TestHandshakeWithSomethingElse(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			raw := speaker(t, tt.say)
-			config := clientTLS()
+			config := pki.ClientTLS()
 			if tt.server {
-				config = serverTLS()
+				config = pki.ServerTLS()
 			}
 			_, err := handshake(testContext(t), raw, config, tt.server)
 			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
@@ -245,9 +246,9 @@ func TestHandshakeTimesOut(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
 			defer cancel()
 			began := time.Now()
-			config := clientTLS()
+			config := pki.ClientTLS()
 			if server {
-				config = serverTLS()
+				config = pki.ServerTLS()
 			}
 			_, err := handshake(ctx, a, config, server)
 			if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 7*time.Second {
@@ -262,12 +263,12 @@ func TestOldTLSIsRefused(t *testing.T) {
 	a, b := net.Pipe()
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		config := clientTLS()
+		config := pki.ClientTLS()
 		config.MaxVersion = tls.VersionTLS12
 		tls.Client(b, config).Handshake()
 		b.Close()
 	})
-	if _, err := handshake(testContext(t), a, serverTLS(), true); err == nil {
+	if _, err := handshake(testContext(t), a, pki.ServerTLS(), true); err == nil {
 		t.Error("TLS 1.2 was accepted")
 	}
 	wg.Wait()

@@ -8,12 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/tunnel/internal/socket"
 )
 
 // The peer takes no bytes in these.
 func TestCloseUnblocks(t *testing.T) {
-	serverTLS() // outside of the bubbles
+	pki.ServerTLS() // outside of the bubbles
 	tests := []struct {
 		name  string
 		wrap  func(a, b net.Conn) (net.Conn, net.Conn)
@@ -71,7 +72,7 @@ func TestCloseUnblocks(t *testing.T) {
 // Who sends while a Close says goodbye waits no longer than that, and in no lock,
 // which would stop the clock of a test like this one.
 func TestSendDuringClose(t *testing.T) {
-	serverTLS() // outside of the bubbles
+	pki.ServerTLS() // outside of the bubbles
 	for _, tt := range []struct {
 		name string
 		wrap func(a, b net.Conn) (net.Conn, net.Conn)

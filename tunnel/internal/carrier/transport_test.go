@@ -19,20 +19,6 @@ import (
 	"github.com/causewayproject/causeway/tunnel/internal/websocket"
 )
 
-// authority signs what the tests' servers show, inside and outside.
-var authority = sync.OnceValue(func() *pki.CA { return pki.NewCA("test") })
-
-// now is the time for certificates, for synctest has another one.
-func now() time.Time { return authority().Cert.NotBefore.Add(time.Hour) }
-
-var serverTLS = sync.OnceValue(func() *tls.Config {
-	return &tls.Config{Time: now, Certificates: []tls.Certificate{authority().Server("server.test", "127.0.0.1")}}
-})
-
-func clientTLS() *tls.Config {
-	return &tls.Config{Time: now, RootCAs: authority().Pool(), ServerName: "server.test"}
-}
-
 // A transport dials a listener that it has made at an address.
 type transport struct {
 	name   string
@@ -45,9 +31,9 @@ var transports = []transport{
 	tcp(0),
 	webSocket("ws", nil),
 	webSocket("wss", func() *tls.Config {
-		config := clientTLS()
+		config := pki.ClientTLS()
 		config.ServerName = ""
-		config.Certificates = serverTLS().Certificates
+		config.Certificates = pki.ServerTLS().Certificates
 		return config
 	}),
 }
@@ -147,8 +133,8 @@ func carriers(t testing.TB, a, b net.Conn) (agent, server *carrier.Conn) {
 	ctx := testContext(t)
 	var wg sync.WaitGroup
 	var err1, err2 error
-	wg.Go(func() { agent, err1 = handshake(ctx, a, clientTLS(), false) })
-	wg.Go(func() { server, err2 = handshake(ctx, b, serverTLS(), true) })
+	wg.Go(func() { agent, err1 = handshake(ctx, a, pki.ClientTLS(), false) })
+	wg.Go(func() { server, err2 = handshake(ctx, b, pki.ServerTLS(), true) })
 	wg.Wait()
 	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
@@ -209,7 +195,7 @@ func TestHandshakeIsBoundByItsContext(t *testing.T) {
 			_, server := ends(t, tt)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 			defer cancel()
-			_, err := handshake(ctx, server, serverTLS(), true)
+			_, err := handshake(ctx, server, pki.ServerTLS(), true)
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("got %v, want DeadlineExceeded", err)
 			}

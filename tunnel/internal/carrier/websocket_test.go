@@ -28,7 +28,7 @@ import (
 // everything is sent back.
 func upgraded(t *testing.T) http.Handler {
 	return websocket.Handler(func(conn net.Conn) {
-		server, err := handshake(testContext(t), conn, serverTLS(), true)
+		server, err := handshake(testContext(t), conn, pki.ServerTLS(), true)
 		if err != nil {
 			t.Error(err)
 			return
@@ -41,7 +41,7 @@ func upgraded(t *testing.T) http.Handler {
 // exchange checks that an upgraded server is at the other end of conn.
 func exchange(t *testing.T, conn net.Conn, secret string) {
 	t.Helper()
-	agent, err := handshake(testContext(t), conn, clientTLS(), false)
+	agent, err := handshake(testContext(t), conn, pki.ClientTLS(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,14 +63,14 @@ func TestWebSocketThroughAProxy(t *testing.T) {
 	for _, scheme := range []string{"ws", "wss"} {
 		t.Run(scheme, func(t *testing.T) {
 			server := httptest.NewUnstartedServer(upgraded(t))
-			if server.TLS = serverTLS().Clone(); scheme == "wss" {
+			if server.TLS = pki.ServerTLS().Clone(); scheme == "wss" {
 				server.StartTLS()
 			} else {
 				server.Start()
 			}
 			defer server.Close()
 			address := scheme + "://" + server.Listener.Addr().String() + "/a?b=c"
-			config := clientTLS()
+			config := pki.ClientTLS()
 			config.ServerName = ""
 			conn, err := dialWebSocket(testContext(t), through.DialContext, address, config, nil)
 			if err != nil {
@@ -154,7 +154,7 @@ func TestWebSocketThroughALoadBalancer(t *testing.T) {
 		t.Errorf("the load balancer saw %d bytes, with the secret or none", seen.all.Len())
 	}
 
-	if _, err := dialWebSocket(testContext(t), toBalancer, "wss://lb.test/", clientTLS(), nil); err == nil || !strings.Contains(err.Error(), "outer TLS") {
+	if _, err := dialWebSocket(testContext(t), toBalancer, "wss://lb.test/", pki.ClientTLS(), nil); err == nil || !strings.Contains(err.Error(), "outer TLS") {
 		t.Errorf("with another authority: got %v, want an error of the outer TLS", err)
 	}
 }

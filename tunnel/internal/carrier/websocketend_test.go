@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 	"github.com/causewayproject/causeway/tunnel/internal/websocket"
 )
@@ -190,7 +191,7 @@ func TestCutInTheRecordOfAnOuterTLS(t *testing.T) {
 // handshaken are the two ends of a TLS.
 func handshaken(t *testing.T, client, server net.Conn) [2]net.Conn {
 	t.Helper()
-	c, s := tls.Client(client, clientTLS()), tls.Server(server, serverTLS())
+	c, s := tls.Client(client, pki.ClientTLS()), tls.Server(server, pki.ServerTLS())
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if err := s.HandshakeContext(context.Background()); err != nil {

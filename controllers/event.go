@@ -30,11 +30,13 @@ type eventLog struct {
 
 // tell creates an Event about the object, which has this UID, unless it was told
 // already. version is the resourceVersion that the Event is about, if any. The Event
-// holds no secret.
-func (l *eventLog) tell(object runtime.Object, uid types.UID, kind, reason, message, version string) {
-	if l.isNew(fmt.Sprintf("%q %q %q %q %q", uid, kind, reason, message, version), time.Now()) {
-		l.recorder.Event(object, kind, reason, cutText(message, maxNote))
+// holds no secret. It reports whether it was new.
+func (l *eventLog) tell(object runtime.Object, uid types.UID, kind, reason, message, version string) bool {
+	if !l.isNew(fmt.Sprintf("%q %q %q %q %q", uid, kind, reason, message, version), time.Now()) {
+		return false
 	}
+	l.recorder.Event(object, kind, reason, cutText(message, maxNote))
+	return true
 }
 
 // isNew notes the Event, and reports whether it was not told in eventWindow.

@@ -105,6 +105,7 @@ const (
 	ReasonOverride     = "InvalidProxyOverride"      // <cluster>-proxy-override
 	ReasonCluster      = "InvalidProxyConfiguration" // the merged configuration, or a field of the Cluster
 	ReasonNotOurs      = "NotOurs"                   // an object is in the way
+	ReasonWriteFailed  = "WriteFailed"               // a write to the API server failed
 )
 
 // recheck is when an object that is in the way is looked at again: it isn't

@@ -34,7 +34,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	if parts[0] == "apis" && len(parts) <= 3 {
+	if parts[0] == "apis" && len(parts) <= 3 || parts[0] == "api" && len(parts) <= 2 {
 		s.answerDiscovery(w, parts)
 		return
 	}
@@ -63,8 +63,19 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 func (s *Server) answerDiscovery(w http.ResponseWriter, parts []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(parts) < 2 {
-		writeStatus(w, http.StatusNotFound, "NotFound")
+	switch strings.Join(parts, "/") {
+	case "api":
+		writeJSON(w, metav1.APIVersions{Versions: []string{"v1"}})
+		return
+	case "api/v1":
+		writeJSON(w, coreResources)
+		return
+	case "apis":
+		var list metav1.APIGroupList
+		for name, g := range s.served {
+			list.Groups = append(list.Groups, apiGroup(name, g))
+		}
+		writeJSON(w, list)
 		return
 	}
 	g, ok := s.served[parts[1]]
@@ -72,8 +83,7 @@ func (s *Server) answerDiscovery(w http.ResponseWriter, parts []string) {
 	case !ok || len(parts) == 3 && parts[2] != g.Version:
 		writeStatus(w, http.StatusNotFound, "NotFound")
 	case len(parts) == 2:
-		v := metav1.GroupVersionForDiscovery{GroupVersion: parts[1] + "/" + g.Version, Version: g.Version}
-		writeJSON(w, metav1.APIGroup{Name: parts[1], Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v})
+		writeJSON(w, apiGroup(parts[1], g))
 	default:
 		list := metav1.APIResourceList{GroupVersion: parts[1] + "/" + g.Version}
 		for name, kind := range g.Kinds {
@@ -81,6 +91,17 @@ func (s *Server) answerDiscovery(w http.ResponseWriter, parts []string) {
 		}
 		writeJSON(w, list)
 	}
+}
+
+var coreResources = metav1.APIResourceList{GroupVersion: "v1", APIResources: []metav1.APIResource{
+	{Name: "secrets", Kind: "Secret", Namespaced: true},
+	{Name: "configmaps", Kind: "ConfigMap", Namespaced: true},
+	{Name: "namespaces", Kind: "Namespace"},
+}}
+
+func apiGroup(name string, g Group) metav1.APIGroup {
+	v := metav1.GroupVersionForDiscovery{GroupVersion: name + "/" + g.Version, Version: g.Version}
+	return metav1.APIGroup{Name: name, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v}
 }
 
 func isSelected(r *http.Request, key Key, u *unstructured.Unstructured, of Key) bool {

@@ -1,0 +1,194 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/causewayproject/causeway/proxyconfig/propagate"
+)
+
+// proxyRun is a ProxyReconciler in a manager.
+type proxyRun struct {
+	ProxyReconciler
+	installation types.NamespacedName
+
+	cluster  *unstructured.Unstructured // an empty one, of the version that is served
+	clusters client.Reader              // the manager's cache
+	live     client.Reader              // the API server
+	writer   client.Writer
+
+	own, overrides, installations, envs ownCaches
+
+	events eventLog
+	writes writeLog
+}
+
+// checkInstallation tells of the installation's Secret, once for all Clusters.
+func (p *proxyRun) checkInstallation(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	secret, err := p.readInstallation(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if _, err = p.Config.ReadInstallation(secret); err == nil {
+		log.FromContext(ctx).Info("the installation's Secret can be used")
+		return reconcile.Result{}, nil
+	}
+	if secret == nil {
+		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: p.installation.Namespace, Name: p.installation.Name}}
+	}
+	log.FromContext(ctx).Error(err, "the installation's Secret can't be used: nothing is written")
+	p.tellWarning(ctx, secret, propagate.ReasonInstallation, err)
+	return reconcile.Result{}, nil
+}
+
+func (p *proxyRun) readInstallation(ctx context.Context) (*corev1.Secret, error) {
+	return getObject(ctx, p.installations.of(p.installation.Namespace), p.installation, &corev1.Secret{})
+}
+
+// tellWarning tells of what people have to mend.
+func (p *proxyRun) tellWarning(ctx context.Context, about client.Object, reason string, err error) {
+	p.tellEvents(ctx, about, []propagate.Event{{Type: corev1.EventTypeWarning, Reason: reason, Message: err.Error()}})
+}
+
+func (p *proxyRun) tellEvents(ctx context.Context, about client.Object, events []propagate.Event) {
+	for _, e := range events {
+		if p.events.tell(about, about.GetUID(), e.Type, e.Reason, e.Message, "") {
+			log.FromContext(ctx).Info(e.Message, "reason", e.Reason)
+		}
+	}
+}
+
+func (p *proxyRun) readCluster(u *unstructured.Unstructured) (propagate.Cluster, error) {
+	c, err := propagate.ReadCluster(u)
+	if err == nil && p.Facts != nil {
+		p.Facts(u, &c.Facts)
+	}
+	return c, err
+}
+
+func (p *proxyRun) reconcileCluster(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	if !p.isInScope(request.Namespace) {
+		return reconcile.Result{}, nil
+	}
+	u := p.cluster.DeepCopy()
+	if err := p.clusters.Get(ctx, request.NamespacedName, u); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	cluster, err := p.readCluster(u)
+	if err != nil {
+		p.tellWarning(ctx, u, propagate.ReasonCluster, err)
+		return reconcile.Result{}, nil
+	}
+	held, err := p.heldObjects(ctx, request.NamespacedName)
+	if err != nil {
+		return retryLater(err)
+	}
+	return p.applyPlan(ctx, u, func(found client.Object) (propagate.Action, error) {
+		switch o := found.(type) {
+		case *corev1.ConfigMap:
+			held.ConfigMap = o
+		case *corev1.Secret:
+			if strings.HasSuffix(o.Name, propagate.SuffixSystemdProxy) {
+				held.SystemdProxy = o
+			} else {
+				held.Secret = o
+			}
+		}
+		return propagate.Plan(cluster, held, p.Config)
+	})
+}
+
+// heldObjects returns what there is for a Cluster. propagate.Plan does not write to it.
+func (p *proxyRun) heldObjects(ctx context.Context, cluster types.NamespacedName) (propagate.Held, error) {
+	named := func(suffix string) types.NamespacedName {
+		return types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Name + suffix}
+	}
+	own := p.own.of(cluster.Namespace)
+	var (
+		h    propagate.Held
+		errs [5]error
+	)
+	h.Installation, errs[0] = p.readInstallation(ctx)
+	h.Override, errs[1] = getObject(ctx, p.overrides.of(cluster.Namespace), named(propagate.SuffixOverride), &corev1.Secret{})
+	h.SystemdProxy, errs[2] = getWritten(ctx, p, own, named(propagate.SuffixSystemdProxy), &corev1.Secret{})
+	h.Secret, errs[3] = getWritten(ctx, p, own, named(propagate.SuffixValues), &corev1.Secret{})
+	h.ConfigMap, errs[4] = getWritten(ctx, p, own, named(propagate.SuffixValues), &corev1.ConfigMap{})
+	return h, errors.Join(errs[:]...)
+}
+
+// reconcileNamespace writes the namespace's Secret of EnvSecrets.
+func (p *proxyRun) reconcileNamespace(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	envs := p.envs.of(metav1.NamespaceAll)
+	name := types.NamespacedName{Namespace: request.Name, Name: p.EnvSecrets.Name}
+	ns, err := getObject(ctx, envs, request.NamespacedName, &corev1.Namespace{})
+	if err != nil || ns == nil || ns.DeletionTimestamp != nil || name == p.installation {
+		return reconcile.Result{}, err
+	}
+	installation, err := p.readInstallation(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	held, err := getWritten(ctx, p, envs, name, &corev1.Secret{})
+	if err != nil {
+		return retryLater(err)
+	}
+	about := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
+	return p.applyPlan(ctx, about, func(found client.Object) (propagate.Action, error) {
+		if s, ok := found.(*corev1.Secret); ok {
+			held = s
+		}
+		return propagate.PlanEnv(name.Namespace, name.Name, installation, held, p.Config)
+	})
+}
+
+// maxPlans is how often a plan is made again at once, since another writer was faster.
+const maxPlans = 4
+
+// applyPlan plans, and writes. If an object turns out to be another than the caches
+// have, since they hold only ours, or are late, it plans once more with that one.
+func (p *proxyRun) applyPlan(ctx context.Context, about client.Object, plan func(found client.Object) (propagate.Action, error)) (reconcile.Result, error) {
+	var found client.Object
+	var err error
+	for range maxPlans {
+		action, problem := plan(found) // people have to mend it: trying again does not
+		log.FromContext(ctx).V(1).Info("planned", "writes", len(action.Writes), "problem", problem)
+		found, err = p.writeObjects(ctx, action.Writes)
+		if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) {
+			if found, err = p.readLive(ctx, found); err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			if !apierrors.IsNotFound(err) && ctx.Err() == nil {
+				p.tellWarning(ctx, about, propagate.ReasonWriteFailed, err)
+			}
+			return reconcile.Result{}, err
+		}
+		p.tellEvents(ctx, about, action.Events)
+		if action.After > 0 {
+			return reconcile.Result{RequeueAfter: wait.Jitter(action.After, 0.25)}, nil
+		}
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{RequeueAfter: time.Second}, nil
+}
+
+// retryLater is the result for an error of getWritten.
+func retryLater(err error) (reconcile.Result, error) {
+	if errors.Is(err, errCacheLate) {
+		return reconcile.Result{RequeueAfter: time.Second}, nil // the event comes sooner
+	}
+	return reconcile.Result{}, err
+}

@@ -1,0 +1,143 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/causewayproject/causeway/proxyconfig/propagate"
+)
+
+// getObject returns nil if there is no such object.
+func getObject[T client.Object](ctx context.Context, from client.Reader, name types.NamespacedName, object T) (T, error) {
+	err := from.Get(ctx, name, object)
+	if err == nil {
+		return object, nil
+	}
+	var none T
+	return none, client.IgnoreNotFound(err)
+}
+
+// errCacheLate says that a cache doesn't show the last write yet.
+var errCacheLate = errors.New("controllers: the cache does not show the last write")
+
+// getWritten is getObject for one of ours in a cache: a plan of what was before our
+// last write would write again. It is errCacheLate until the cache shows that write.
+// If that takes too long, as when the object was deleted in between, it asks the
+// API server.
+func getWritten[T client.Object](ctx context.Context, p *proxyRun, from client.Reader, name types.NamespacedName, object T) (T, error) {
+	got, err := getObject(ctx, from, name, object)
+	if err != nil {
+		return got, err
+	}
+	var none T
+	version := ""
+	if client.Object(got) != client.Object(none) {
+		version = got.GetResourceVersion()
+	}
+	switch late := p.writes.cacheDelay(writeKey(object, name), version, time.Now()); {
+	case late == 0:
+		return got, nil
+	case late < maxCacheDelay:
+		return none, errCacheLate
+	}
+	p.writes.forgetWrite(writeKey(object, name))
+	return getObject(ctx, p.live, name, object)
+}
+
+// writeObjects writes the objects in their order, up to the first that fails, and
+// returns that one with the error. A write that fails is planned anew, never
+// repeated.
+func (p *proxyRun) writeObjects(ctx context.Context, objects []propagate.Object) (failed client.Object, err error) {
+	for _, o := range objects {
+		object := client.Object(o.Secret)
+		if o.Secret == nil {
+			object = o.ConfigMap
+		}
+		verb := "update"
+		if object.GetResourceVersion() == "" {
+			verb = "create"
+			err = p.writer.Create(ctx, object)
+		} else {
+			err = p.writer.Update(ctx, object)
+		}
+		if err != nil {
+			return object, writeError(verb, kindOf(object), nameOf(object), err)
+		}
+		p.writes.noteWrite(writeKey(object, nameOf(object)), object.GetResourceVersion(), time.Now())
+		log.FromContext(ctx).Info("wrote", "object", o.String(), "verb", verb)
+	}
+	return nil, nil
+}
+
+// readLive asks the API server for an object, which may be in no cache.
+func (p *proxyRun) readLive(ctx context.Context, object client.Object) (client.Object, error) {
+	var found client.Object = &corev1.Secret{}
+	if _, ok := object.(*corev1.ConfigMap); ok {
+		found = &corev1.ConfigMap{}
+	}
+	if err := p.live.Get(ctx, nameOf(object), found); err != nil {
+		return nil, writeError("get", kindOf(object), nameOf(object), err)
+	}
+	return found, nil
+}
+
+func kindOf(object client.Object) string {
+	if _, ok := object.(*corev1.ConfigMap); ok {
+		return "ConfigMap"
+	}
+	return "Secret"
+}
+
+// maxCacheDelay is how long a cache is waited for.
+const maxCacheDelay = 5 * time.Second
+
+// writeLog has the last write of each object until a cache shows it. It may be
+// lost at any time, at the cost of a few conflicts. The zero value is ready for use.
+type writeLog struct {
+	mu     sync.Mutex // guards writes
+	writes map[string]lastWrite
+}
+
+type lastWrite struct {
+	version string
+	at      time.Time
+}
+
+func writeKey(object client.Object, name types.NamespacedName) string {
+	return kindOf(object) + " " + name.String()
+}
+
+func (l *writeLog) noteWrite(object, version string, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.writes == nil {
+		l.writes = map[string]lastWrite{}
+	}
+	l.writes[object] = lastWrite{version, now}
+}
+
+func (l *writeLog) forgetWrite(object string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.writes, object)
+}
+
+// cacheDelay returns how long ago the last write of the object was, if the cache,
+// which has it in this version, "" for none, does not show it; 0 if it does.
+func (l *writeLog) cacheDelay(object, version string, now time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last, ok := l.writes[object]
+	if ok && (version == "" || isOlder(version, last.version)) {
+		return max(now.Sub(last.at), 1)
+	}
+	delete(l.writes, object)
+	return 0
+}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/backoff"
@@ -34,6 +35,7 @@ type peers struct {
 	inbound  map[*inboundPeer]bool
 	found    map[string]finding // by cluster
 	err      error              // of Peers, the last
+	left     time.Time          // when the last session of either direction ended; zero: none has
 }
 
 // start looks for the other replicas, unless it does so already. From here on
@@ -212,6 +214,24 @@ func (p *peers) isStarting() bool {
 	return p.awaitsList() && errors.Is(p.memberError(), errNoList) || len(p.untriedPeers()) > 0
 }
 
+// unreachableSince returns since when no other replica could be reached, and why. err
+// is nil while one has a session with this one, or its host answers, and if there is
+// no other replica.
+func (p *peers) unreachableSince() (since time.Time, err error) {
+	p.mu.Lock()
+	since = p.left
+	connected := len(p.outbound)+len(p.inbound) > 0
+	p.mu.Unlock()
+	rows := p.statusRows()
+	answers := func(r peerStatus) bool {
+		return r.err == nil || errors.Is(r.err, syscall.ECONNREFUSED) || r.isMisconfigured()
+	}
+	if connected || len(rows) == 0 || slices.ContainsFunc(rows, answers) {
+		return since, nil
+	}
+	return since, p.missingAnswers(0)
+}
+
 // replicaNames returns the names of the replicas that run; this one's is the first,
 // unless it drains. ok is false once peers is closed: agents are not told any more.
 func (p *peers) replicaNames() (names []string, ok bool) {
@@ -257,6 +277,7 @@ func (p *peers) addOutbound(l *outboundPeer) {
 func (p *peers) removeOutbound(l *outboundPeer) {
 	p.mu.Lock()
 	delete(p.outbound, l)
+	p.left = time.Now()
 	for cluster, f := range p.found {
 		if f.link == l {
 			delete(p.found, cluster)
@@ -282,6 +303,7 @@ func (p *peers) removeInbound(g *inboundPeer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.inbound, g)
+	p.left = time.Now()
 }
 
 // inboundOf returns the inbound sessions that belong to the group.

@@ -18,6 +18,7 @@ type registry struct {
 	clusters map[string]*cluster
 	revoked  map[Identity]bool // since the Server began
 	sweepAt  int               // sweepLocked is called when there are so many clusters
+	emptied  time.Time         // when the last session ended; zero: none has, or one is open
 }
 
 // maxSessions is how many sessions one agent may have, draining ones included: an
@@ -47,7 +48,7 @@ func (r *registry) add(sess *agentSession) (replaced []*agentSession, ok bool) {
 	if r.sessions == nil {
 		r.sessions, r.byAgent, r.clusters = map[*agentSession]bool{}, map[Identity][]*agentSession{}, map[string]*cluster{}
 	}
-	r.sessions[sess] = true
+	r.sessions[sess], r.emptied = true, time.Time{}
 	r.byAgent[sess.id] = append(r.byAgent[sess.id], sess)
 	c := r.clusters[sess.id.Cluster]
 	if c == nil {
@@ -117,7 +118,9 @@ func (r *registry) remove(sess *agentSession, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stopDialsLocked(sess)
-	delete(r.sessions, sess)
+	if delete(r.sessions, sess); len(r.sessions) == 0 {
+		r.emptied = time.Now()
+	}
 	its := slices.DeleteFunc(r.byAgent[sess.id], func(other *agentSession) bool { return other == sess })
 	if r.byAgent[sess.id] = its; len(its) == 0 {
 		delete(r.byAgent, sess.id)
@@ -130,6 +133,14 @@ func (r *registry) remove(sess *agentSession, err error) {
 	if err != nil {
 		c.lastErr = err
 	}
+}
+
+// emptySince returns when the last agent left. ok is false while there is one, and
+// before the first one came.
+func (r *registry) emptySince() (t time.Time, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.emptied, !r.emptied.IsZero()
 }
 
 // dialCandidates returns the sessions that a dial may use, the best first: suspect

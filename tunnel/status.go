@@ -114,10 +114,18 @@ func (r *registry) clusterSnapshots(now time.Time) map[string]*clusterSnapshot {
 //	/healthz                 200 while the process can answer
 //	/readyz                  200 while the Server takes agents, else 503. With Peers
 //	                         it is 503 also until each of them is connected or
-//	                         can't be connected, for 10 seconds at most
+//	                         can't be connected, for 10 seconds at most; and
+//	                         while the Server is cut off (see below)
 //	/readyz?cluster=NAME     200 while an agent of the cluster takes streams, else 503
 //	/status                  Status as JSON
 //	/status?cluster=NAME     its ClusterStatus, else 404
+//
+// A Server is cut off if no agent is connected any more, and Peers names other replicas
+// of which none can be reached, both for 15 seconds: every dial would fail. A replica
+// whose host refuses connections is down, and does not count as out of reach. A Server
+// that no agent has come to yet is not cut off. Of each 5 minutes that it lasts, /readyz
+// is 200 for the last one, so that agents can come back through a load balancer that
+// asks for it.
 //
 // It shows the names of clusters and the addresses of agents to every client that
 // can reach it: serve it where only operators can.
@@ -131,17 +139,43 @@ func (s *Server) StatusHandler() http.Handler {
 
 func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 	status := s.Status()
-	name := r.FormValue("cluster")
+	name, cutOff := r.FormValue("cluster"), s.cutOffCause()
 	switch c, ok := status.findCluster(name); {
 	case !status.Ready:
 		writeText(w, http.StatusServiceUnavailable, "draining")
 	case s.peers.isStarting():
 		writeText(w, http.StatusServiceUnavailable, "meeting the other replicas")
+	case cutOff != nil && name == "":
+		writeText(w, http.StatusServiceUnavailable, "cut off: no agent is connected, and "+cutOff.Error())
 	case name != "" && (!ok || !c.Connected):
 		writeText(w, http.StatusServiceUnavailable, "no agent of the cluster is connected")
 	default:
 		writeText(w, http.StatusOK, "ok")
 	}
+}
+
+const (
+	// cutOffDelay is how long agents and replicas have to come back.
+	cutOffDelay = 15 * time.Second
+	// In each cutOffRound a Server that is cut off is ready for cutOffPause.
+	cutOffRound = 5 * time.Minute
+	cutOffPause = time.Minute
+)
+
+// cutOffCause returns why the Server can serve no dial, as StatusHandler defines it.
+func (s *Server) cutOffCause() error {
+	since, ok := s.registry.emptySince()
+	if !ok {
+		return nil
+	}
+	unreachable, err := s.peers.unreachableSince()
+	if unreachable.After(since) {
+		since = unreachable
+	}
+	if lasts := time.Since(since) - cutOffDelay; lasts < 0 || lasts%cutOffRound >= cutOffRound-cutOffPause {
+		return nil
+	}
+	return err
 }
 
 func (s *Server) serveStatus(w http.ResponseWriter, r *http.Request) {

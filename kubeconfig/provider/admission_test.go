@@ -141,6 +141,11 @@ func TestRestoreRouteNothing(t *testing.T) {
 		if w.admit(old, regenerated) == regenerated {
 			t.Fatal("the regenerated Secret is left as it is")
 		}
+		w.secrets.Kubeconfig = w.stored(old)
+		w.annotate("proxy-url", proxyB)
+		w.settle()
+		switched := w.secrets.Kubeconfig
+		w.proxy(proxyB)
 		edit := func(s *corev1.Secret, change func(s *corev1.Secret)) *corev1.Secret {
 			s = s.DeepCopy()
 			change(s)
@@ -153,16 +158,14 @@ func TestRestoreRouteNothing(t *testing.T) {
 			s.Annotations = nil
 		}
 		for name, tt := range map[string]struct{ old, written *corev1.Secret }{
-			"created":      {nil, regenerated},
-			"created anew": {nil, edit(regenerated, anew)},
-			"replaced":     {old, edit(regenerated, anew)},
-			"adopted":      {edit(old, unmanaged), regenerated},
-			"handed back":  {old, edit(regenerated, unmanaged)},
-			"another's":    {edit(old, others), edit(regenerated, others)},
-			"the same":     {old, old},
-			"switched": {old, edit(regenerated, func(s *corev1.Secret) {
-				s.Data[provider.DataApplied] = []byte(`{"server":"https://b.test","proxyURL":"http://b.test:3128"}`)
-			})},
+			"created":                 {nil, regenerated},
+			"created anew":            {nil, edit(regenerated, anew)},
+			"replaced":                {old, edit(regenerated, anew)},
+			"adopted":                 {edit(old, unmanaged), regenerated},
+			"handed back":             {old, edit(regenerated, unmanaged)},
+			"another's":               {edit(old, others), edit(regenerated, others)},
+			"the same":                {old, old},
+			"switched":                {old, edit(switched, func(s *corev1.Secret) { s.Data[kubeconfig.SecretKey] = regenerated.Data[kubeconfig.SecretKey] })},
 			"records lost":            {old, edit(regenerated, func(s *corev1.Secret) { delete(s.Data, provider.DataApplied) })},
 			"records that no one has": {edit(old, anew), edit(regenerated, anew)},
 			"can't be read":           {old, edit(regenerated, func(s *corev1.Secret) { s.Data[kubeconfig.SecretKey] = []byte("clusters: [" + canary) })},

@@ -7,12 +7,15 @@ go 1.26.0
 
 replace github.com/causewayproject/causeway => ../..
 
+replace github.com/causewayproject/causeway/controllers => ../../controllers
+
 // What cluster-api requires of it has no published version: it replaces it by
 // a folder of its own.
 replace sigs.k8s.io/cluster-api/api => sigs.k8s.io/cluster-api/api v1.14.2
 
 require (
-	github.com/causewayproject/causeway v0.0.0-00010101000000-000000000000
+	github.com/causewayproject/causeway v0.1.0
+	github.com/causewayproject/causeway/controllers v0.0.0-00010101000000-000000000000
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.22.1
 	github.com/compose-spec/compose-go/v2 v2.16.2

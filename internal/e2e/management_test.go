@@ -47,6 +47,7 @@ func TestManagement(t *testing.T) {
 		t.Run("control plane", m.testControlPlane)
 		t.Run("program", m.testProgram)
 		t.Run("regenerate", m.testRegenerate)
+		t.Run("admission", m.testAdmission)
 		t.Run("events", m.testEvents)
 		t.Run("leader", m.testLeader)
 	})

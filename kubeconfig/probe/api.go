@@ -51,9 +51,12 @@ func (e *errNoCredentials) Unwrap() error { return e.err }
 
 // queryAPI asks for our user name, whether the API server is ready, and its version.
 func (p *probing) queryAPI(ctx context.Context) bool {
-	base := &http.Transport{
-		DialContext: p.connect, DialTLSContext: p.connect, ForceAttemptHTTP2: p.tls != nil,
-		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
+	base := p.transport
+	if base == nil {
+		base = &http.Transport{
+			DialContext: p.connect, DialTLSContext: p.connect, ForceAttemptHTTP2: p.tls != nil,
+			Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
+		}
 	}
 	defer base.CloseIdleConnections()
 	seen := &sentRequests{rt: base}

@@ -19,7 +19,9 @@ func connectFinding(e *dialer.Error) finding {
 		refusal *dialer.Refusal
 		reply   dialer.SOCKSReply
 	)
-	switch {
+	switch _, alerted := alertOf(e.Err); {
+	case alerted: // in TLS 1.3 the proxy judges our certificate after the handshake
+		return proxyTLSFinding(e.Err, e.Addr)
 	case errors.As(e.Err, &refusal):
 		return refusalFinding(refusal, e.Addr)
 	case errors.As(e.Err, &reply):

@@ -121,32 +121,63 @@ const defaultTimeout = 15 * time.Second
 // For options that a kubeconfig can't say, see the method Probe of
 // connect.Client.
 func Run(ctx context.Context, config *clientcmdapi.Config) Report {
+	return Options{}.Run(ctx, config)
+}
+
+// Options say how to probe. The zero value is that of [Run].
+type Options struct {
+	// Plain goes the way of a client-go that knows nothing of this library, as kubectl,
+	// Cluster API and Flux do. Our extension of the kubeconfig is not read: neither its
+	// endpoints nor what it says of the proxy count. An https proxy is verified as the
+	// API server is, by the kubeconfig's CA and tls-server-name. Without a proxy-url,
+	// HTTPS_PROXY and NO_PROXY of this process count.
+	Plain bool
+	// ReadSecret returns the data of the Secret that the extension names for an https
+	// proxy, see connect.Options.ReadSecret. If nil, such a kubeconfig fails in
+	// PhaseConfig, unless Plain is set.
+	ReadSecret func(ctx context.Context, namespace, name string) (map[string][]byte, error)
+}
+
+// Run is the function [Run], with options.
+func (o Options) Run(ctx context.Context, config *clientcmdapi.Config) Report {
+	if o.Plain {
+		return runPlain(ctx, config)
+	}
 	began := time.Now()
-	opts := &route.Options{}
-	settings, err := opts.ReadSettings(config)
-	if err != nil {
-		return unusableReport(config, time.Since(began), err)
-	}
-	r, err := opts.New(settings)
-	if err != nil {
-		return unusableReport(config, time.Since(began), err)
-	}
-	_, credentials, err := r.Credentials(func(d dialer.Dialer) route.DialFunc { return d.DialContext })
+	r, credentials, err := newRoute(&route.Options{ReadSecret: o.ReadSecret}, config)
 	if err != nil {
 		return unusableReport(config, time.Since(began), err)
 	}
 	return RunRoute(ctx, r, credentials, r.Dialer.DialContext)
 }
 
+func newRoute(opts *route.Options, config *clientcmdapi.Config) (*route.Route, *route.Credentials, error) {
+	settings, err := opts.ReadSettings(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := opts.New(settings)
+	if err != nil {
+		return nil, nil, err
+	}
+	_, credentials, err := r.Credentials(func(d dialer.Dialer) route.DialFunc { return d.DialContext })
+	return r, credentials, err
+}
+
 // RunRoute is Run for package connect, whose clients have a route.
 func RunRoute(ctx context.Context, r *route.Route, credentials *route.Credentials, dial route.DialFunc) Report {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, defaultTimeout)
-		defer cancel()
-	}
+	ctx, cancel := withDeadline(ctx)
+	defer cancel()
 	p := newProbing(r, credentials, dial)
 	defer p.close()
 	p.run(ctx)
 	return p.report
+}
+
+// withDeadline returns ctx with a deadline.
+func withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, defaultTimeout)
 }

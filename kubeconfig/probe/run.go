@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"net"
+	"net/http"
 	"net/url"
 	"strings"
 	"sync"
@@ -29,6 +30,8 @@ type probing struct {
 	creds  *transport.Config
 	tls    *tls.Config // the API server's; nil without TLS
 	dial   route.DialFunc
+
+	transport *http.Transport // of the requests; nil: one that dials by dial
 
 	pluginErr error // why the exec plugin gave no credentials
 	pluginRan time.Duration

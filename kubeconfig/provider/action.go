@@ -1,6 +1,8 @@
 package provider
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,6 +56,26 @@ type Result struct {
 type Candidate struct {
 	Key    string // a hash: says nothing of the kubeconfig
 	Config *clientcmdapi.Config
+	// Extension asks for the way of a Client of package connect, which honours the
+	// kubeconfig's extension. Without it, the way is that of a plain client-go.
+	Extension bool
+	// Secret is the one that the extension names for an https proxy; nil for none. It is one
+	// of Plan's arguments, only to be read.
+	Secret *corev1.Secret
+}
+
+// Options are those to probe c.Config with: c.Options().Run(ctx, c.Config).
+func (c Candidate) Options() probe.Options {
+	o := probe.Options{Plain: !c.Extension}
+	if s := c.Secret; s != nil {
+		o.ReadSecret = func(_ context.Context, namespace, name string) (map[string][]byte, error) {
+			if s.Namespace != namespace || s.Name != name {
+				return nil, fmt.Errorf("provider: the kubeconfig names the Secret %s/%s, which is not the %s of the Cluster", namespace, name, AnnotationRouteSecret)
+			}
+			return s.Data, nil
+		}
+	}
+	return o
 }
 
 // Action is what to do next: probes, then Plan again with their answers; or a

@@ -19,18 +19,19 @@ const ConditionRoute = "RouteReady"
 // ConnectFailed, TLSFailed, AuthFailed, ReadyzFailed, ConfigFailed.
 const (
 	ReasonReady           = "Ready"
-	ReasonRolledBack      = "RolledBack"         // AnnotationRollback: the route in use is the one before
-	ReasonKept            = "RouteKept"          // nothing names a route any more, and the last one stays
-	ReasonFellBack        = "FellBack"           // the configured route failed within its grace period
-	ReasonNotProbed       = "NotProbed"          // AnnotationProbe is "off"
-	ReasonInvalidSettings = "InvalidSettings"    // an annotation, or the Secret that route-secret names
-	ReasonManagedByOther  = "ManagedByOther"     // the Secret has another's AnnotationManager
-	ReasonNotOurs         = "NotOurs"            // the Secret is a user's
-	ReasonNoEndpoint      = "WaitingForEndpoint" // the Cluster has no endpoint yet
-	ReasonNoSecret        = "WaitingForSecret"   // the control plane makes it
-	ReasonNoCA            = "CAMissing"          // there is no <cluster>-ca, or no key in it, to make credentials with
-	ReasonCorrupted       = "Corrupted"          // the kubeconfig can't be read
-	ReasonNoPrevious      = "NoPreviousRoute"    // AnnotationRollback, and nothing to roll back to
+	ReasonRolledBack      = "RolledBack"           // AnnotationRollback: the route in use is the one before
+	ReasonCausewayOnly    = "ReadyForCausewayOnly" // a plain client-go fails, and our own clients get there by the kubeconfig's extension
+	ReasonKept            = "RouteKept"            // nothing names a route any more, and the last one stays
+	ReasonFellBack        = "FellBack"             // the configured route failed within its grace period
+	ReasonNotProbed       = "NotProbed"            // AnnotationProbe is "off"
+	ReasonInvalidSettings = "InvalidSettings"      // an annotation, or the Secret that route-secret names
+	ReasonManagedByOther  = "ManagedByOther"       // the Secret has another's AnnotationManager
+	ReasonNotOurs         = "NotOurs"              // the Secret is a user's
+	ReasonNoEndpoint      = "WaitingForEndpoint"   // the Cluster has no endpoint yet
+	ReasonNoSecret        = "WaitingForSecret"     // the control plane makes it
+	ReasonNoCA            = "CAMissing"            // there is no <cluster>-ca, or no key in it, to make credentials with
+	ReasonCorrupted       = "Corrupted"            // the kubeconfig can't be read
+	ReasonNoPrevious      = "NoPreviousRoute"      // AnnotationRollback, and nothing to roll back to
 	ReasonOff             = "Off"
 	ReasonDeleting        = "Deleting"            // nothing is made for a Cluster that goes away
 	ReasonNoNamespace     = "WaitingForNamespace" // its annotations are not known yet
@@ -91,6 +92,16 @@ func probeVerdict(r Result) verdict {
 		message += ". " + step.Advice
 	}
 	return verdict{metav1.ConditionFalse, reasonOf(step.Phase), message}
+}
+
+// routeVerdict turns the outcome of a route into a condition.
+func routeVerdict(o outcome) verdict {
+	v := probeVerdict(o.Result)
+	if o.extended {
+		v.reason = ReasonCausewayOnly
+		v.message = "only programs that use package connect reach the API server by this route; kubectl and Cluster API's controllers fail: " + v.message
+	}
+	return v
 }
 
 // newCondition makes a condition of v. If before says the same, its time stays;

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/url"
@@ -25,7 +26,7 @@ func (p *planner) readRoute() (kubeconfig.Route, error) {
 		return kubeconfig.Route{Direct: true}, nil
 	}
 	if s.RouteSecret == "" {
-		return p.proxyRoute(s.ProxyURL, nil), nil
+		return p.proxyRoute(s.ProxyURL, nil)
 	}
 	if secret == nil {
 		return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "there is no Secret %s with the label %s", s.RouteSecret, LabelRoute)
@@ -41,17 +42,17 @@ func (p *planner) readRoute() (kubeconfig.Route, error) {
 		if s.ProxyURL+s.Gateway == "" {
 			return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "the Secret %s has no key %s, and no annotation names a proxy or gateway", s.RouteSecret, KeyProxyURL)
 		}
-		return p.proxyRoute(s.ProxyURL, secret), nil
+		return p.proxyRoute(s.ProxyURL, secret)
 	}
 	if at := s.layers.findLayer(AnnotationRouteSecret); at == min(s.layers.findLayer(AnnotationProxyURL), s.layers.findLayer(AnnotationGateway)) {
 		return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "the Secret %s has the key %s, and an annotation names a proxy too: want one of them", s.RouteSecret, KeyProxyURL)
 	}
 	s.Gateway = ""
-	return p.proxyRoute(whole, secret), nil
+	return p.proxyRoute(whole, secret)
 }
 
 // proxyRoute returns the route by a proxy or the gateway; zero if neither is set.
-func (p *planner) proxyRoute(proxy string, secret *corev1.Secret) kubeconfig.Route {
+func (p *planner) proxyRoute(proxy string, secret *corev1.Secret) (kubeconfig.Route, error) {
 	s := p.settings
 	user, password := secretText(secret, KeyUsername), secretText(secret, KeyPassword)
 	route := kubeconfig.Route{ProxyURL: proxy}
@@ -62,31 +63,37 @@ func (p *planner) proxyRoute(proxy string, secret *corev1.Secret) kubeconfig.Rou
 			Gateway: s.Gateway, User: user, Password: password, Cluster: s.TunnelCluster, Zone: s.TunnelZone,
 		}}
 	case proxy == "":
-		return kubeconfig.Route{}
+		return kubeconfig.Route{}, nil
 	case user+password != "":
 		if u, err := url.Parse(proxy); err == nil && u.User == nil {
 			u.User = url.UserPassword(user, password)
 			route.ProxyURL = u.String()
 		}
 	}
-	if secret != nil && strings.HasPrefix(strings.ToLower(proxy), "https:") {
-		route.ProxyTLS = p.proxyTLS(secret)
+	if secret == nil || !strings.HasPrefix(strings.ToLower(proxy), "https:") {
+		return route, nil
 	}
-	return route
+	var err error
+	route.ProxyTLS, err = p.proxyTLS(secret)
+	return route, err
 }
 
 // proxyTLS copies the CA. It refers to the Secret for the client certificate and its
 // key, which must not be copied.
-func (p *planner) proxyTLS(secret *corev1.Secret) *kubeconfig.ProxyTLS {
+func (p *planner) proxyTLS(secret *corev1.Secret) (*kubeconfig.ProxyTLS, error) {
 	t := &kubeconfig.ProxyTLS{CA: secret.Data["ca.crt"]}
-	if len(secret.Data[corev1.TLSCertKey]) > 0 && len(secret.Data[corev1.TLSPrivateKeyKey]) > 0 {
+	cert, key := secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]
+	if len(cert)+len(key) > 0 {
+		if _, err := tls.X509KeyPair(cert, key); err != nil { // it quotes nothing, and says little
+			return nil, p.settings.layers.errorf(AnnotationRouteSecret, "the Secret %s: %s and %s are no PEM certificate with its private key, for the proxy", p.settings.RouteSecret, corev1.TLSCertKey, corev1.TLSPrivateKeyKey)
+		}
 		namespace, name, _ := strings.Cut(p.settings.RouteSecret, "/")
 		t.Secret = &kubeconfig.SecretRef{Namespace: namespace, Name: name}
 	}
 	if len(t.CA) == 0 && t.Secret == nil {
-		return nil
+		return nil, nil
 	}
-	return t
+	return t, nil
 }
 
 // secretText returns the value without a final newline, which files have.

@@ -40,6 +40,14 @@
 // rotation, it is written again at once. Changed credentials of the
 // same proxy are probed, and have no grace period.
 //
+// # Whose verdict
+//
+// A kubeconfig is probed as a plain client-go goes, since its readers are Cluster API, Flux
+// and kubectl. What only package connect's Clients can take, by the kubeconfig's extension, is
+// told with the reason [ReasonCausewayOnly], status False: an https proxy with a CA or a client
+// certificate of its own, and endpoints beside a server that is down. Such a route never
+// replaces one that works for a plain client-go.
+//
 // # Security
 //
 // The Secrets hold the routes, the proxy's password included. Annotations, Events,

@@ -72,12 +72,18 @@ func (p *planner) watchGrace(r route) bool {
 	case result.Failures < failureThreshold:
 		return false
 	}
-	return p.fallBackFrom(r, result)
+	if p.fallBackFrom(r, result) {
+		return true
+	}
+	if result.extended && left <= 0 {
+		p.records.State = StateReady
+	}
+	return false
 }
 
 // fallBackFrom switches to the newest previous route that works. It returns false if none
 // does: the API server is down, or the network here.
-func (p *planner) fallBackFrom(r route, failed Result) bool {
+func (p *planner) fallBackFrom(r route, failed outcome) bool {
 	pending := false
 	before := p.routesToFallBackTo(r)
 	for i, previous := range before {
@@ -85,7 +91,7 @@ func (p *planner) fallBackFrom(r route, failed Result) bool {
 		if err != nil {
 			continue
 		}
-		result, ok := p.probeResult(hashParts(value), p.graceResultLifetime, func() ([]byte, error) { return value, nil })
+		result, ok := p.probeResult(Candidate{Key: hashParts(value)}, p.graceResultLifetime, func() ([]byte, error) { return value, nil })
 		switch {
 		case !ok:
 			pending = true
@@ -99,7 +105,7 @@ func (p *planner) fallBackFrom(r route, failed Result) bool {
 }
 
 // fallBack writes value. r is the route that failed.
-func (p *planner) fallBack(r route, value []byte, result Result) {
+func (p *planner) fallBack(r route, value []byte, result outcome) {
 	if name := routeDigest(r); p.records.Failed != name {
 		p.records.Failed, p.records.Failures = name, 0
 	}
@@ -111,7 +117,7 @@ func (p *planner) fallBack(r route, value []byte, result Result) {
 	p.records.RetryAt = p.config.Now.Add(hold).UTC().Truncate(timeUnit)
 	p.records.State, p.records.Inputs = StateFellBack, ""
 	p.setCondition(notReady(ReasonFellBack, "the configured route failed within its grace period, and the previous one is in use. "+
-		"It is tried again later, or when the configuration changes. It failed with: "+probeVerdict(result).message))
+		"It is tried again later, or when the configuration changes. It failed with: "+routeVerdict(result).message))
 	p.updateTarget(value)
 }
 

@@ -168,7 +168,10 @@ func TestModes(t *testing.T) {
 		w.annotate("route-secret", "route")
 		w.route("route", map[string]string{"ca.crt": string(w.ca.cert), "tls.crt": "x", "tls.key": canary})
 		w.settle()
-		if value := string(w.secrets.Kubeconfig.Data["value"]); !strings.Contains(value, kubeconfig.ExtensionName) || strings.Contains(value, canary) {
+		w.condition(metav1.ConditionFalse, provider.ReasonInvalidSettings)
+		w.route("route", map[string]string{"ca.crt": string(w.ca.cert), "tls.crt": string(w.ca.cert), "tls.key": string(w.ca.key)})
+		w.settle()
+		if value := string(w.secrets.Kubeconfig.Data["value"]); !strings.Contains(value, kubeconfig.ExtensionName) || strings.Contains(value, base64.StdEncoding.EncodeToString(w.ca.key)) {
 			t.Error("the proxy's TLS is not in the extension, or the key is")
 		}
 	})

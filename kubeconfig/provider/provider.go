@@ -96,13 +96,11 @@ func (o *Options) planFunc() func(Cluster, Secrets, Config) (Action, error) {
 	return Plan
 }
 
-func (o *Options) probeFunc() func(context.Context, Cluster, *clientcmdapi.Config) probe.Report {
+func (o *Options) probeCandidate(ctx context.Context, cluster Cluster, c Candidate) probe.Report {
 	if o.Probe != nil {
-		return o.Probe
+		return o.Probe(ctx, cluster, c.Config)
 	}
-	return func(ctx context.Context, _ Cluster, config *clientcmdapi.Config) probe.Report {
-		return probe.Run(ctx, config)
-	}
+	return c.Options().Run(ctx, c.Config)
 }
 
 // Provider is the controller around [Plan]: it watches Clusters and what

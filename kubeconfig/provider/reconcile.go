@@ -131,7 +131,7 @@ func (r *run) runProbe(ctx context.Context, cluster Cluster, candidate Candidate
 	limit, cancel := context.WithTimeout(ctx, cmp.Or(r.opts.ProbeTimeout, defaultProbeTimeout))
 	defer cancel()
 	began := time.Now()
-	report := r.opts.probeFunc()(limit, cluster, candidate.Config)
+	report := r.opts.probeCandidate(limit, cluster, candidate)
 	now := time.Now()
 	if ctx.Err() != nil { // a canceled probe says nothing about the Cluster
 		r.state.finishProbe(key, cluster.UID, candidate.Key, nil, now)

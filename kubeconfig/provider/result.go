@@ -20,8 +20,8 @@ const (
 
 // probeResult returns the result for a kubeconfig. Without a fresh one, it asks for a
 // probe and returns false. age is how long a result is valid.
-func (p *planner) probeResult(key string, age func(Result) time.Duration, value func() ([]byte, error)) (Result, bool) {
-	if r, ok := p.config.Results[key]; ok {
+func (p *planner) probeResult(c Candidate, age func(Result) time.Duration, value func() ([]byte, error)) (Result, bool) {
+	if r, ok := p.config.Results[c.Key]; ok {
 		if left := r.At.Add(age(r)).Sub(p.config.Now); left > 0 {
 			p.scheduleAfter(left)
 			return r, true
@@ -32,13 +32,29 @@ func (p *planner) probeResult(key string, age func(Result) time.Duration, value 
 		p.scheduleAfter(p.config.probeInterval())
 		return invalidResult(err), true
 	}
-	config, err := kubeconfig.Load(text)
-	if err != nil {
+	if c.Config, err = kubeconfig.Load(text); err != nil {
 		p.scheduleAfter(p.config.probeInterval())
 		return invalidResult(err), true
 	}
-	p.action.Probe = append(p.action.Probe, Candidate{Key: key, Config: config})
+	p.action.Probe = append(p.action.Probe, c)
 	return Result{}, false
+}
+
+// outcome is the answer to what is asked of a route.
+type outcome struct {
+	Result        // of a plain client-go
+	extended bool // it fails, and our own clients get to the API server by the extension
+}
+
+// probeRoute is probeResult for a kubeconfig with the route r. Only if a plain client-go fails
+// does it ask for the way that the extension shows.
+func (p *planner) probeRoute(r route, key string, age func(Result) time.Duration, value func() ([]byte, error)) (outcome, bool) {
+	plain, ok := p.probeResult(Candidate{Key: key}, age, value)
+	if !ok || plain.Report.OK() || len(r.Extension) == 0 {
+		return outcome{Result: plain}, ok
+	}
+	own, ok := p.probeResult(Candidate{Key: hashParts([]byte(key), []byte("extension")), Extension: true, Secret: p.secrets.Route}, age, value)
+	return outcome{plain, ok && own.Report.OK()}, ok
 }
 
 // invalidResult is the result for a kubeconfig that can't be read.
@@ -62,13 +78,13 @@ func (p *planner) graceResultLifetime(Result) time.Duration {
 }
 
 // resultInUse returns the result for the Secret's kubeconfig.
-func (p *planner) resultInUse() (Result, bool) {
+func (p *planner) resultInUse() (outcome, bool) {
 	age := p.resultLifetime
 	if p.records.State == StateGrace {
 		age = p.graceResultLifetime
 	}
 	value := p.target.Data[kubeconfig.SecretKey]
-	return p.probeResult(hashParts(value), age, func() ([]byte, error) { return value, nil })
+	return p.probeRoute(p.heldRoute(p.base.current), hashParts(value), age, func() ([]byte, error) { return value, nil })
 }
 
 // routeHealth returns the condition of the route in use; false while it is being
@@ -81,7 +97,7 @@ func (p *planner) routeHealth() (verdict, bool) {
 	if !ok {
 		return verdict{}, false
 	}
-	v, before := probeVerdict(result), p.records.condition
+	v, before := routeVerdict(result), p.records.condition
 	if before == nil {
 		before = p.cluster.Condition
 	}

@@ -55,21 +55,25 @@ func (p *planner) tryAttempts(r, desired route) bool {
 		desired = r
 	}
 	pending := false
-	var last Result
+	var last outcome
 	for _, a := range p.listAttempts(r, desired) {
 		if p.settings.NoProbe {
 			return p.switchTo(r, a, nil)
 		}
 		key, err := p.attemptKey(a)
 		if err != nil {
-			last = invalidResult(err)
+			last = outcome{Result: invalidResult(err)}
 			continue
 		}
-		result, ok := p.probeResult(key, p.resultLifetime, func() ([]byte, error) { return p.attemptValue(a) })
+		result, ok := p.probeRoute(a.route, key, p.resultLifetime, func() ([]byte, error) { return p.attemptValue(a) })
+		accepted := ok && result.Report.OK()
+		if ok && result.extended {
+			accepted, ok = p.routeIsDown()
+		}
 		switch {
 		case !ok:
 			pending = true
-		case result.Report.OK() && !pending:
+		case accepted && !pending:
 			return p.switchTo(r, a, &result)
 		}
 		last = result
@@ -78,7 +82,7 @@ func (p *planner) tryAttempts(r, desired route) bool {
 		return true
 	}
 	if !desired.sameEntry(r) {
-		v := probeVerdict(last)
+		v := routeVerdict(last)
 		v.message = "the configured route is not in use yet, since it failed the probe: " + v.message
 		p.setCondition(v)
 		p.shown = StateProbing
@@ -86,8 +90,15 @@ func (p *planner) tryAttempts(r, desired route) bool {
 	return false
 }
 
+// routeIsDown reports whether the route in use fails for a plain client-go. Only then it
+// may be replaced by one that only our own clients can take.
+func (p *planner) routeIsDown() (down, ok bool) {
+	result, ok := p.resultInUse()
+	return ok && !result.Report.OK() && result.Failures >= failureThreshold, ok
+}
+
 // switchTo writes the attempt. result is nil if it was not probed.
-func (p *planner) switchTo(r route, a attempt, result *Result) bool {
+func (p *planner) switchTo(r route, a attempt, result *outcome) bool {
 	value, err := p.attemptValue(a)
 	if err != nil {
 		p.setCondition(notReady(ReasonNoCA, err.Error()))
@@ -102,7 +113,7 @@ func (p *planner) switchTo(r route, a attempt, result *Result) bool {
 		p.addEvent(corev1.EventTypeNormal, ReasonRotated, "the CA of the Secret "+p.target.Name+" is that of "+p.cluster.Name+"-ca now")
 	}
 	if result != nil {
-		p.setCondition(p.refineVerdict(probeVerdict(*result)))
+		p.setCondition(p.refineVerdict(routeVerdict(*result)))
 	}
 	p.updateTarget(value)
 	return true

@@ -1,0 +1,152 @@
+package probe
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/causewayproject/causeway/internal/mask"
+	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
+	"github.com/causewayproject/causeway/kubeconfig/internal/route"
+)
+
+const advicePlainTLS = "client-go verifies an https proxy by the CA and tls-server-name that the kubeconfig has for the API server, and shows it the same client certificate. " +
+	"Use an http or socks5 proxy, or a certificate of the proxy that the cluster's CA issued."
+
+// runPlain asks the API server by the transport that client-go makes. Only if that fails,
+// the way is gone again phase by phase, to name the one that fails.
+func runPlain(ctx context.Context, config *clientcmdapi.Config) Report {
+	began := time.Now()
+	ctx, cancel := withDeadline(ctx)
+	defer cancel()
+	config, proxy, err := plainConfig(config)
+	if err != nil {
+		return unusableReport(config, time.Since(began), err)
+	}
+	// The proxy's TLS settings are the API server's, which only a route has.
+	r, credentials, err := newRoute(&route.Options{}, config)
+	if err == nil && proxy != nil {
+		forProxy := &tls.Config{MinVersion: tls.VersionTLS12}
+		if credentials.TLS != nil {
+			forProxy = credentials.TLS.Clone()
+		}
+		r, credentials, err = newRoute(&route.Options{ProxyTLS: forProxy}, config)
+	}
+	if err != nil {
+		return unusableReport(config, time.Since(began), err)
+	}
+	p := newProbing(r, credentials, r.Dialer.DialContext)
+	defer p.close()
+	p.transport = p.clientGoTransport(proxy, credentials.TLS)
+	asked, stop := context.WithTimeout(ctx, remainingShare(ctx))
+	defer stop()
+	if p.checkConfig(asked) && p.checkPlugin(asked) && p.queryAPI(asked) {
+		return p.report
+	}
+	failed := p.report.Failed()
+	var (
+		answer *statusError
+		none   *errNoCredentials
+	)
+	if failed.Phase == PhaseConfig || errors.As(failed.Err, &answer) || errors.As(failed.Err, &none) {
+		return p.report
+	}
+	phases := newProbing(r, credentials, r.Dialer.DialContext)
+	defer phases.close()
+	if phases.checkConfig(ctx) && phases.checkConnection(ctx) {
+		if proxy != nil && proxy.User != nil {
+			password, _ := proxy.User.Password()
+			failed.Cause = mask.Text(failed.Cause, true, mask.Login(proxy.User.Username(), password))
+		}
+		phases.report.Steps = append(phases.report.Steps, *failed)
+	} else if last := phases.report.Failed(); last.Phase == PhaseProxyTLS || last.Phase == PhaseConnect && alerted(last.Err) {
+		last.Advice = advicePlainTLS
+	}
+	return phases.report
+}
+
+func alerted(err error) bool {
+	_, ok := alertOf(err)
+	return ok
+}
+
+// remainingShare is how long the requests may take. The rest is for naming the phase.
+func remainingShare(ctx context.Context) time.Duration {
+	deadline, _ := ctx.Deadline()
+	return time.Until(deadline) * 3 / 4
+}
+
+// plainConfig returns config without our extension, and with the proxy that client-go
+// uses for it; nil for none.
+func plainConfig(config *clientcmdapi.Config) (*clientcmdapi.Config, *url.URL, error) {
+	if config == nil {
+		return nil, nil, field.Wrap("config", field.ErrRequired)
+	}
+	config = config.DeepCopy()
+	current, err := entry.FollowContext(config)
+	if err != nil {
+		return config, nil, err
+	}
+	delete(current.Cluster.Extensions, entry.ExtensionName)
+	if current.Cluster.ProxyURL == "" {
+		u, err := environmentProxy(current.Cluster.Server)
+		if err == nil && u != nil {
+			current.Cluster.ProxyURL = u.String()
+		}
+		return config, u, field.Wrap("HTTPS_PROXY", err)
+	}
+	u, err := url.Parse(current.Cluster.ProxyURL)
+	switch {
+	case err != nil:
+		return config, nil, field.Errorf(current.Field("proxy-url"), "is no URL") // the error quotes it
+	case u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "socks5":
+		return config, nil, field.Errorf(current.Field("proxy-url"), "client-go takes http, https and socks5, and not the scheme %q", u.Scheme)
+	}
+	return config, u, nil
+}
+
+var errNoProxyURL = errors.New("this process's environment names a proxy that is no URL")
+
+// environmentProxy returns the proxy that the environment has for the server, as client-go
+// reads it.
+func environmentProxy(server string) (*url.URL, error) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return nil, nil // reported elsewhere
+	}
+	proxy, err := utilnet.NewProxierWithNoProxyCIDR(http.ProxyFromEnvironment)(&http.Request{URL: u})
+	if err != nil {
+		return nil, errNoProxyURL
+	}
+	return proxy, nil
+}
+
+// clientGoTransport returns what client-go's package transport makes, but keeps its
+// connections, to close them.
+func (p *probing) clientGoTransport(proxy *url.URL, config *tls.Config) *http.Transport {
+	d := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
+	if config != nil {
+		config = config.Clone()
+	}
+	return utilnet.SetTransportDefaults(&http.Transport{
+		Proxy:               func(*http.Request) (*url.URL, error) { return proxy, nil },
+		TLSHandshakeTimeout: 10 * time.Second,
+		TLSClientConfig:     config,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := d.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			p.closeAtEnd(conn)
+			return conn, nil
+		},
+	})
+}

@@ -1,0 +1,132 @@
+package provider_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/provider"
+)
+
+const secureProxy = "https://p.test:3129"
+
+// extended makes what client-go can't take of the proxy the only way that works, beside
+// direct.
+func extended(w *world) {
+	w.controlPlane()
+	w.annotate("proxy-url", secureProxy)
+	w.annotate("route-secret", "route")
+	w.route("route", map[string]string{"ca.crt": string(w.ca.cert)})
+	w.probe = func(c *clientcmdapi.Cluster) error {
+		if c.ProxyURL == secureProxy {
+			return errors.New("proxy tls: the proxy's certificate is issued by another")
+		}
+		return nil
+	}
+	w.own = func(*clientcmdapi.Cluster) error { return nil }
+}
+
+// The verdict is a plain client-go's.
+func TestCausewayOnly(t *testing.T) {
+	failing := func(w *world, of ...string) {
+		plain := w.probe
+		w.probe = func(c *clientcmdapi.Cluster) error {
+			if err := down(of...)(c); err != nil {
+				return err
+			}
+			return plain(c)
+		}
+	}
+	inBubble(t, "does not replace what works", func(t *testing.T, w *world) {
+		extended(w)
+		w.wait(30 * time.Minute)
+		w.proxy("")
+		w.condition(metav1.ConditionFalse, provider.ReasonCausewayOnly)
+		if m := w.cluster.Condition.Message; !strings.Contains(m, "not in use yet") || !strings.Contains(m, "issued by another") {
+			t.Errorf("got %q", m)
+		}
+	})
+	inBubble(t, "replaces what does not work", func(t *testing.T, w *world) {
+		extended(w)
+		failing(w, "")
+		w.wait(30 * time.Minute)
+		w.proxy(secureProxy)
+		w.condition(metav1.ConditionFalse, provider.ReasonCausewayOnly)
+		w.phase(provider.StateReady)
+		writes := w.writes
+		w.wait(time.Hour)
+		if w.writes != writes {
+			t.Errorf("%d writes at rest", w.writes-writes)
+		}
+		w.own = down(secureProxy)
+		w.wait(10 * time.Minute)
+		w.condition(metav1.ConditionFalse, "ProxyTLSFailed")
+	})
+	inBubble(t, "falls back to what a plain client-go can take", func(t *testing.T, w *world) {
+		decorated(w)
+		controlPlane := w.secrets.Kubeconfig
+		extended(w)
+		w.secrets.Kubeconfig = w.stored(controlPlane)
+		plain := w.probe
+		failing(w, proxyA)
+		w.wait(5 * time.Minute)
+		w.proxy(secureProxy)
+		w.probe = plain
+		w.wait(5 * time.Minute)
+		w.proxy(proxyA)
+		w.wait(2 * time.Hour)
+		w.proxy(proxyA)
+		w.condition(metav1.ConditionFalse, provider.ReasonCausewayOnly)
+	})
+	inBubble(t, "more endpoints", func(t *testing.T, w *world) {
+		w.cluster.MoreEndpoints = []kubeconfig.Endpoint{{Host: "192.0.2.11", Port: 6443}}
+		decorated(w)
+		w.probe, w.own = down(proxyA), down()
+		w.wait(10 * time.Minute)
+		w.condition(metav1.ConditionFalse, provider.ReasonCausewayOnly)
+		w.probe = down()
+		w.wait(time.Minute)
+		w.condition(metav1.ConditionTrue, provider.ReasonReady)
+	})
+	inBubble(t, "a plain route is asked for once", func(t *testing.T, w *world) {
+		w.cluster.MoreEndpoints = []kubeconfig.Endpoint{{Host: "192.0.2.11", Port: 6443}}
+		decorated(w)
+		w.own = func(*clientcmdapi.Cluster) error { t.Error("the extension is probed beside it"); return nil }
+		w.wait(10 * time.Minute)
+	})
+}
+
+// A Candidate says how it is to be probed, and has the Secret for that.
+func TestCandidate(t *testing.T) {
+	inBubble(t, "", func(t *testing.T, w *world) {
+		extended(w)
+		w.route("route", map[string]string{"tls.crt": string(w.ca.cert), "tls.key": string(w.ca.key)})
+		w.config.Now = time.Now()
+		for plain := true; ; plain = false {
+			a, err := provider.Plan(w.cluster, w.secrets, w.config)
+			if err != nil || len(a.Probe) == 0 {
+				t.Fatalf("got %s, %v", toJSON(a), err)
+			}
+			c := a.Probe[0]
+			if o := c.Options(); o.Plain != plain || c.Extension == plain {
+				t.Fatalf("got plain %v, want %v", o.Plain, plain)
+			} else if !plain {
+				data, err := o.ReadSecret(context.Background(), namespace, "route")
+				if err != nil || string(data["tls.key"]) != string(w.ca.key) {
+					t.Errorf("got %v", err)
+				}
+				if _, err := o.ReadSecret(context.Background(), namespace, "another"); err == nil {
+					t.Error("another Secret is read")
+				}
+				return
+			}
+			w.answer(c)
+		}
+	})
+}

@@ -107,15 +107,28 @@ func trimClusters(object any) (any, error) {
 	}
 	kept := trimObject(u, clusterFields...)
 	path := conditionsPath(u.GetAPIVersion())
-	list, _, _ := unstructured.NestedSlice(u.Object, path...)
-	list = slices.DeleteFunc(list, func(c any) bool {
-		m, ok := c.(map[string]any)
-		return !ok || m["type"] != provider.ConditionRoute
-	})
-	if len(list) > 0 {
-		_ = unstructured.SetNestedSlice(kept.Object, list, path...) // no error: the path is a new one
+	if list, ok, _ := unstructured.NestedFieldCopy(u.Object, path...); ok {
+		_ = unstructured.SetNestedField(kept.Object, list, path...) // no error: the path is a new one
+		keepConditions(kept, provider.ConditionRoute, path...)
 	}
 	return kept, nil
+}
+
+// keepConditions removes conditions of other types from the list at the path.
+func keepConditions(u *unstructured.Unstructured, conditionType string, path ...string) {
+	list, ok, _ := unstructured.NestedSlice(u.Object, path...)
+	if !ok {
+		return
+	}
+	list = slices.DeleteFunc(list, func(c any) bool {
+		m, ok := c.(map[string]any)
+		return !ok || m["type"] != conditionType
+	})
+	if len(list) == 0 {
+		unstructured.RemoveNestedField(u.Object, path...)
+		return
+	}
+	_ = unstructured.SetNestedSlice(u.Object, list, path...) // no error: it was a list
 }
 
 // trimObject returns a new object with what names u, its annotations that are read, and

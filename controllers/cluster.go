@@ -8,11 +8,12 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 )
 
 const (
@@ -45,12 +46,10 @@ func servedClusters(mapper meta.RESTMapper) (*unstructured.Unstructured, error) 
 	return nil, ErrNoCRD
 }
 
-// hasWatchFilter accepts the objects with the value of Cluster API's watch filter
-// label; all, if the value is empty.
-func hasWatchFilter(value string) predicate.TypedPredicate[*unstructured.Unstructured] {
-	return predicate.NewTypedPredicateFuncs(func(u *unstructured.Unstructured) bool {
-		return value == "" || u.GetLabels()[watchFilterLabel] == value
-	})
+// passesFilter reports whether the object has the value of Cluster API's watch filter
+// label. All do if the value is empty.
+func passesFilter(object client.Object, value string) bool {
+	return value == "" || object.GetLabels()[watchFilterLabel] == value
 }
 
 // conditionsPath is where a Cluster has its conditions of type metav1.Condition.
@@ -61,16 +60,44 @@ func conditionsPath(apiVersion string) []string {
 	return []string{"status", "conditions"}
 }
 
+// refusedError is an object that the API server finds invalid. Its text leaves out what
+// the API server quotes of the object; Unwrap returns it all.
+type refusedError struct {
+	text string
+	err  error
+}
+
+// Error says which fields are invalid, and quotes none.
+func (e *refusedError) Error() string { return e.text }
+
+// Unwrap returns the API server's error.
+func (e *refusedError) Unwrap() error { return e.err }
+
 // writeError says which write failed, of what kind of object, and leaves out what an
 // API server quotes of the object that it refuses. A nil err stays nil.
 func writeError(verb, kind string, object types.NamespacedName, err error) error {
 	if err == nil {
 		return nil
 	}
-	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
-		return fmt.Errorf("%s %s %s: the API server finds it invalid (%s)", verb, kind, object, apierrors.ReasonForError(err))
+	if !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) {
+		return fmt.Errorf("%s %s %s: %w", verb, kind, object, err)
 	}
-	return fmt.Errorf("%s %s %s: %w", verb, kind, object, err)
+	var fields []string
+	var status apierrors.APIStatus
+	if errors.As(err, &status) && status.Status().Details != nil {
+		for _, cause := range status.Status().Details.Causes {
+			text := cause.Field + " " + strings.TrimPrefix(string(cause.Type), "FieldValue")
+			if cause.Type == metav1.CauseType(field.ErrorTypeForbidden) { // which quotes no value
+				text = cause.Field + " " + cause.Message
+			}
+			fields = append(fields, text)
+		}
+	}
+	text := fmt.Sprintf("%s %s %s: the API server finds it invalid", verb, kind, object)
+	if len(fields) > 0 {
+		text += ": " + strings.Join(fields, ", ")
+	}
+	return &refusedError{text, err}
 }
 
 // isOlder reports whether resourceVersion a is before b. It is false if one of

@@ -29,7 +29,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Unlock()
 	if fault != nil {
 		if code := fault(r); code != 0 {
-			writeStatus(w, code, map[bool]string{true: "Invalid", false: "InternalError"}[code == http.StatusUnprocessableEntity])
+			writeStatus(w, code, cmp.Or(faultReasons[code], "InternalError"))
 			return
 		}
 	}
@@ -58,6 +58,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	default:
 		s.answerObject(w, r, key, body)
 	}
+}
+
+// faultReasons are those of some status codes.
+var faultReasons = map[int]string{
+	http.StatusUnprocessableEntity: "Invalid", http.StatusForbidden: "Forbidden", http.StatusConflict: "Conflict",
+	http.StatusGone: "Expired", http.StatusTooManyRequests: "TooManyRequests",
 }
 
 func (s *Server) answerDiscovery(w http.ResponseWriter, parts []string) {

@@ -1,0 +1,298 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/probe"
+	"github.com/causewayproject/causeway/kubeconfig/provider"
+)
+
+// kubeconfigController names the controller in metrics, logs and Events, and, with
+// Config.Name, as a manager of fields.
+const kubeconfigController = "kubeconfig-provider"
+
+const (
+	defaultProbeTimeout = 15 * time.Second
+	probeSlots          = 64 // probes that are new; see probeSlotTime
+	// probeSlotTime is how long a probe counts. One that takes longer waits for an
+	// answer, which costs little, and clusters that are down must not delay others.
+	probeSlotTime = 500 * time.Millisecond
+	// cacheDelay is when to look again, if nothing happens, at a cache that is late.
+	cacheDelay = time.Second
+)
+
+// KubeconfigReconciler keeps the kubeconfig Secrets of Cluster API's Clusters as
+// [provider.Plan] wants them: it watches Clusters and what belongs to them, probes
+// beside the workers, writes by resourceVersion, and says in the condition
+// [provider.ConditionRoute] and in Events what it does.
+//
+// It sees the Secrets that are labelled with cluster.x-k8s.io/cluster-name, and the
+// Secrets with [provider.LabelRoute]. Its fields are read by SetupWithManager.
+type KubeconfigReconciler struct {
+	// Config is the installation's. Now and Results are not read.
+	Config provider.Config
+	// Namespaces are those whose Clusters are looked after. If empty, all. The
+	// manager's cache must have them, see [CacheOptions].
+	Namespaces []string
+	// WatchFilter is the value that Clusters must have in their label
+	// cluster.x-k8s.io/watch-filter. If empty, all are looked after.
+	WatchFilter string
+	// Probe tries a kubeconfig. If nil, [probe.Run]. Another one knows tunnels that
+	// end in this process, say. It returns when ctx ends, and is called by several
+	// goroutines at once.
+	Probe func(ctx context.Context, cluster provider.Cluster, config *clientcmdapi.Config) probe.Report
+	// ProbeTimeout ends a probe. 15 seconds if 0.
+	ProbeTimeout time.Duration
+
+	plan func(provider.Cluster, provider.Secrets, provider.Config) (provider.Action, error) // in tests
+}
+
+// SetupWithManager adds the controller to the manager. ctx bounds the requests that ask
+// which version of Clusters is served; without any, the error is [ErrNoCRD]. The
+// manager's scheme must have Secrets and Namespaces. Nothing is written before the
+// manager is started, and none of the controller's probes and writes goes on when it
+// has ended.
+func (r *KubeconfigReconciler) SetupWithManager(ctx context.Context, mgr manager.Manager, options controller.Options) error {
+	if r.ProbeTimeout < 0 {
+		return errors.New("controllers: KubeconfigReconciler.ProbeTimeout: want no negative time")
+	}
+	kind, err := servedClusters(mgr.GetRESTMapper())
+	if err != nil {
+		return err
+	}
+	k := &kubeconfigRun{
+		KubeconfigReconciler: *r,
+		mgr:                  mgr,
+		kind:                 kind,
+		own:                  ownCaches{},
+		state:                newClusterStates(),
+		events:               &eventLog{recorder: mgr.GetEventRecorderFor(kubeconfigController)},
+		slots:                make(chan struct{}, probeSlots),
+	}
+	if k.plan == nil {
+		k.plan = provider.Plan
+	}
+	if k.Probe == nil {
+		k.Probe = func(ctx context.Context, _ provider.Cluster, config *clientcmdapi.Config) probe.Report {
+			return probe.Run(ctx, config)
+		}
+	}
+	if k.metrics, err = newProviderMetrics(); err != nil {
+		return err
+	}
+	if err := k.addCaches(ctx); err != nil {
+		return err
+	}
+	options.Reconciler = k
+	if k.controller, err = controller.New(kubeconfigController, mgr, options); err != nil {
+		return err
+	}
+	k.infrastructure = newInfrastructure(k)
+	for _, watched := range k.listSources() {
+		if err := k.controller.Watch(watched); err != nil {
+			return err
+		}
+	}
+	return mgr.Add(manager.RunnableFunc(k.waitStopped))
+}
+
+// kubeconfigRun is a KubeconfigReconciler in a manager.
+type kubeconfigRun struct {
+	KubeconfigReconciler
+	mgr        manager.Manager
+	controller controller.Controller
+	kind       *unstructured.Unstructured // an empty Cluster
+	own        ownCaches                  // Namespaces, route Secrets, infrastructure
+	state      *clusterStates
+	events     *eventLog
+	metrics    *providerMetrics
+
+	infrastructure *infrastructure
+	slots          chan struct{}  // one for each probe that is new
+	running        sync.WaitGroup // probes, and searches for kinds
+
+	// Set when the controller is started, before the first Reconcile.
+	ctx   context.Context
+	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
+}
+
+// waitStopped keeps the manager from ending before what was started has ended.
+func (k *kubeconfigRun) waitStopped(ctx context.Context) error {
+	<-ctx.Done()
+	k.running.Wait()
+	return nil
+}
+
+// addCaches adds the caches beside the manager's. The Secret of the installation's
+// route may be in a namespace of its own.
+func (k *kubeconfigRun) addCaches(ctx context.Context) error {
+	scopes := scopesOf(k.Namespaces)
+	if ns, _, ok := strings.Cut(k.Config.Defaults.RouteSecret, "/"); ok && len(k.Namespaces) > 0 && !slices.Contains(scopes, ns) {
+		scopes = append(scopes, ns)
+	}
+	routes := cache.ByObject{Label: hasLabel(provider.LabelRoute), Transform: cache.TransformStripManagedFields()}
+	for _, ns := range scopes {
+		spaces := cache.ByObject{Transform: trimNamespace}
+		if ns != metav1.NamespaceAll {
+			spaces.Field = fields.OneTermEqualSelector(metav1.ObjectNameField, ns)
+		}
+		err := k.own.addCache(k.mgr, ns, cache.Options{
+			DefaultTransform: trimInfrastructure,
+			ByObject:         map[client.Object]cache.ByObject{&corev1.Secret{}: routes, &corev1.Namespace{}: spaces},
+		})
+		if err == nil {
+			err = fillCache(ctx, k.own[ns], &corev1.Secret{})
+		}
+		if err == nil && (ns == metav1.NamespaceAll || k.looksAfter(ns)) {
+			err = fillCache(ctx, k.own[ns], &corev1.Namespace{})
+		}
+		if err != nil {
+			return fmt.Errorf("controllers: caches of Namespaces and route Secrets: %w", err)
+		}
+	}
+	if err := fillCache(ctx, k.mgr.GetCache(), k.kind, &corev1.Secret{}); err != nil {
+		return fmt.Errorf("controllers: the manager's cache: %w", err)
+	}
+	return nil
+}
+
+// fillCache has the cache watch the objects as soon as it is started, whether this
+// process is the leader or not.
+func fillCache(ctx context.Context, from cache.Cache, objects ...client.Object) error {
+	for _, object := range objects {
+		if _, err := from.GetInformer(ctx, object); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// looksAfter reports whether Clusters of the namespace are looked after.
+func (k *kubeconfigRun) looksAfter(namespace string) bool {
+	return len(k.Namespaces) == 0 || slices.Contains(k.Namespaces, namespace)
+}
+
+// listSources are what leads to plans, beside the infrastructure.
+func (k *kubeconfigRun) listSources() []source.Source {
+	all := []source.Source{
+		source.Func(k.noteStart),
+		source.Kind(k.mgr.GetCache(), k.kind.DeepCopy(), &handler.TypedEnqueueRequestForObject[*unstructured.Unstructured]{}, changedCluster()),
+		source.Kind(k.mgr.GetCache(), &corev1.Secret{}, queueAll(k.clustersOfSecret)),
+	}
+	for ns, own := range k.own {
+		all = append(all, source.Kind(own, &corev1.Secret{}, queueAll(func(s *corev1.Secret) []reconcile.Request {
+			return k.state.findClusters(func(_ types.NamespacedName, c *clusterState) bool { return c.route == nameOf(s) })
+		})))
+		if ns == metav1.NamespaceAll || k.looksAfter(ns) {
+			all = append(all, source.Kind(own, &corev1.Namespace{}, queueAll(func(n *corev1.Namespace) []reconcile.Request {
+				return k.state.findClusters(func(key types.NamespacedName, _ *clusterState) bool { return key.Namespace == n.Name })
+			}), changedNamespace()))
+		}
+	}
+	return all
+}
+
+// noteStart keeps what the controller is started with.
+func (k *kubeconfigRun) noteStart(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	k.ctx, k.queue = ctx, queue
+	return nil
+}
+
+// queueAll queues what find returns for an object, before and after a change.
+func queueAll[T client.Object](find func(T) []reconcile.Request) handler.TypedEventHandler[T, reconcile.Request] {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	add := func(q queue, object T) {
+		for _, request := range find(object) {
+			q.Add(request)
+		}
+	}
+	return handler.TypedFuncs[T, reconcile.Request]{
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[T], q queue) { add(q, e.Object) },
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[T], q queue) {
+			add(q, e.ObjectOld)
+			add(q, e.ObjectNew)
+		},
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[T], q queue) { add(q, e.Object) },
+	}
+}
+
+// clustersOfSecret is told of each version of a labelled Secret, and remembers it.
+func (k *kubeconfigRun) clustersOfSecret(s *corev1.Secret) []reconcile.Request {
+	name := s.Labels[kubeconfig.ClusterNameLabel]
+	if name == "" {
+		return nil
+	}
+	key := types.NamespacedName{Namespace: s.Namespace, Name: name}
+	k.state.noteVersion(key, s.ResourceVersion)
+	return []reconcile.Request{{NamespacedName: key}}
+}
+
+// changedCluster leaves out changes of what is not read. Other fields of a Cluster's
+// status change all the time.
+func changedCluster() predicate.TypedPredicate[*unstructured.Unstructured] {
+	return predicate.TypedFuncs[*unstructured.Unstructured]{UpdateFunc: func(e event.TypedUpdateEvent[*unstructured.Unstructured]) bool {
+		before, _ := trimClusters(e.ObjectOld)
+		after, _ := trimClusters(e.ObjectNew)
+		a, b := before.(*unstructured.Unstructured), after.(*unstructured.Unstructured)
+		return a.GetUID() != b.GetUID() || a.GetGeneration() != b.GetGeneration() ||
+			(a.GetDeletionTimestamp() == nil) != (b.GetDeletionTimestamp() == nil) ||
+			!maps.Equal(a.GetAnnotations(), b.GetAnnotations()) || !maps.Equal(a.GetLabels(), b.GetLabels()) ||
+			!reflect.DeepEqual(a.Object["spec"], b.Object["spec"]) || !reflect.DeepEqual(a.Object["status"], b.Object["status"])
+	}}
+}
+
+func changedNamespace() predicate.TypedPredicate[*corev1.Namespace] {
+	return predicate.TypedFuncs[*corev1.Namespace]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Namespace]) bool {
+		return !maps.Equal(ownAnnotations(e.ObjectOld.Annotations), ownAnnotations(e.ObjectNew.Annotations))
+	}}
+}
+
+// trimNamespace keeps the annotations that are read.
+func trimNamespace(object any) (any, error) {
+	ns, ok := object.(*corev1.Namespace)
+	if !ok {
+		return object, nil
+	}
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: ns.Name, UID: ns.UID, ResourceVersion: ns.ResourceVersion, Annotations: ownAnnotations(ns.Annotations),
+	}}, nil
+}
+
+// trimInfrastructure reduces unstructured objects to what provider.ReadCluster reads.
+func trimInfrastructure(object any) (any, error) {
+	u, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return object, nil
+	}
+	kept := trimObject(u, provider.InfrastructureFields()...)
+	for _, path := range [][]string{{"status", "conditions"}, {"status", "v1beta2", "conditions"}} {
+		keepConditions(kept, "Ready", path...)
+	}
+	return kept, nil
+}

@@ -1,0 +1,187 @@
+package controllers
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/causewayproject/causeway/kubeconfig/provider"
+)
+
+var _ reconcile.Reconciler = (*kubeconfigRun)(nil)
+
+// Reconcile plans for one Cluster, and does what the plan says.
+func (k *kubeconfigRun) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	key := request.NamespacedName
+	u := k.kind.DeepCopy()
+	err := k.mgr.GetCache().Get(ctx, key, u)
+	if client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, err
+	}
+	if err != nil || !k.looksAfter(key.Namespace) || !passesFilter(u, k.WatchFilter) {
+		k.state.forget(key)
+		return reconcile.Result{}, nil
+	}
+	cluster, ready, err := k.readCluster(ctx, key, u)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	config := k.Config
+	config.Now = time.Now()
+	if !ready || !k.state.caughtUp(key, config.Now) {
+		return reconcile.Result{RequeueAfter: cacheDelay}, nil // an event comes sooner
+	}
+	if c := k.state.conditionAfter(key, u.GetResourceVersion()); c != nil {
+		cluster.Condition = c
+	}
+	config.Results = k.state.probeResults(key)
+	secrets, err := k.readSecrets(ctx, cluster)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	action, err := k.plan(cluster, secrets, config)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	log.FromContext(ctx).V(1).Info("Planned", "probes", len(action.Probe), "write", writeName(action))
+	if len(action.Probe) > 0 {
+		k.startProbes(cluster, action.Probe)
+		return reconcile.Result{}, nil // the probes queue it
+	}
+	after, err := k.applyAction(ctx, u, cluster, action, config)
+	return reconcile.Result{RequeueAfter: after}, err
+}
+
+// readCluster makes a Cluster from the caches, and tracks it. It returns false if a
+// cache does not have what the plan depends on yet.
+func (k *kubeconfigRun) readCluster(ctx context.Context, key types.NamespacedName, u *unstructured.Unstructured) (provider.Cluster, bool, error) {
+	ref := readReference(u)
+	uid := string(u.GetUID())
+	k.state.track(key, uid, types.NamespacedName{}, ref)
+	var ns corev1.Namespace
+	err := k.own.of(key.Namespace).Get(ctx, client.ObjectKey{Name: key.Namespace}, &ns)
+	if err != nil {
+		return provider.Cluster{}, false, client.IgnoreNotFound(err)
+	}
+	object, ready, err := k.infrastructure.objectFor(ctx, ref)
+	if err != nil || !ready {
+		return provider.Cluster{}, false, err
+	}
+	cluster, err := provider.ReadCluster(u, object)
+	if err != nil {
+		k.events.tell(u, u.GetUID(), corev1.EventTypeWarning, "InvalidEndpoint", err.Error(), "")
+	}
+	cluster.NamespaceAnnotations = ns.Annotations
+	settings, _ := provider.Resolve(cluster, k.Config) // Plan reports the error
+	k.state.track(key, uid, secretName(settings.RouteSecret), ref)
+	return cluster, true, nil
+}
+
+// readSecrets reads them from the caches.
+func (k *kubeconfigRun) readSecrets(ctx context.Context, cluster provider.Cluster) (provider.Secrets, error) {
+	var firstErr error
+	read := func(from client.Reader, name types.NamespacedName) *corev1.Secret {
+		s := &corev1.Secret{}
+		err := from.Get(ctx, name, s)
+		if err == nil {
+			return s
+		}
+		if !apierrors.IsNotFound(err) {
+			firstErr = cmp.Or(firstErr, err)
+		}
+		return nil
+	}
+	labelled := func(name string) *corev1.Secret {
+		return read(k.mgr.GetCache(), types.NamespacedName{Namespace: cluster.Namespace, Name: name})
+	}
+	settings, _ := provider.Resolve(cluster, k.Config)
+	s := provider.Secrets{Kubeconfig: labelled(cluster.Name + "-kubeconfig"), CA: labelled(cluster.Name + "-ca")}
+	if settings.SecondaryName != "" {
+		s.Secondary = labelled(settings.SecondaryName)
+	}
+	if route := secretName(settings.RouteSecret); route.Name != "" {
+		if own := k.own.of(route.Namespace); own != nil {
+			s.Route = read(own, route)
+		}
+	}
+	return s, firstErr
+}
+
+// secretName reads namespace/name.
+func secretName(text string) types.NamespacedName {
+	namespace, name, ok := strings.Cut(text, "/")
+	if !ok {
+		return types.NamespacedName{}
+	}
+	return types.NamespacedName{Namespace: namespace, Name: name}
+}
+
+// startProbes starts the probes that don't run yet. Each queues its Cluster when it
+// ends, so that no worker waits for a probe.
+func (k *kubeconfigRun) startProbes(cluster provider.Cluster, candidates []provider.Candidate) {
+	key := types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Name}
+	for _, candidate := range candidates {
+		if k.state.startProbe(key, candidate.Key) {
+			k.running.Go(func() {
+				k.runProbe(cluster, key, candidate)
+				k.queue.Add(reconcile.Request{NamespacedName: key})
+			})
+		}
+	}
+}
+
+// runProbe waits for a free slot, and probes. The slot is free again when the probe has
+// ended, or after probeSlotTime.
+func (k *kubeconfigRun) runProbe(cluster provider.Cluster, key types.NamespacedName, candidate provider.Candidate) {
+	select {
+	case k.slots <- struct{}{}:
+		timer := time.AfterFunc(probeSlotTime, func() { <-k.slots })
+		defer func() {
+			if timer.Stop() {
+				<-k.slots
+			}
+		}()
+	case <-k.ctx.Done():
+	}
+	if k.ctx.Err() != nil { // if both cases are ready, select takes either
+		k.state.finishProbe(key, cluster.UID, candidate.Key, nil, time.Time{})
+		return
+	}
+	limit, cancel := context.WithTimeout(k.ctx, cmp.Or(k.ProbeTimeout, defaultProbeTimeout))
+	defer cancel()
+	began := time.Now()
+	report := k.Probe(limit, cluster, candidate.Config)
+	now := time.Now()
+	if k.ctx.Err() != nil { // a canceled probe says nothing about the Cluster
+		k.state.finishProbe(key, cluster.UID, candidate.Key, nil, now)
+		return
+	}
+	k.metrics.countProbe(now.Sub(began), report)
+	logger := k.mgr.GetLogger().WithName(kubeconfigController).WithValues("namespace", key.Namespace, "name", key.Name)
+	logger.V(1).Info("Probed", "route", report.Route, "took", now.Sub(began).String(), "error", errorText(report.Err()))
+	k.state.finishProbe(key, cluster.UID, candidate.Key, &report, now)
+}
+
+// errorText is for logs that write an error of a deeper level as one.
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// spreadTime makes d longer by up to a quarter, so that what was seen in the same
+// second doesn't stay together.
+func spreadTime(d time.Duration) time.Duration {
+	return d + time.Duration(rand.Int64N(int64(d)/4+1))
+}

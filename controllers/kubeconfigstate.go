@@ -1,0 +1,259 @@
+package controllers
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/causewayproject/causeway/kubeconfig/probe"
+	"github.com/causewayproject/causeway/kubeconfig/provider"
+)
+
+const (
+	maxResults   = 8                // for each Cluster
+	cacheTimeout = 30 * time.Second // how long to wait until the cache shows a write
+
+	firstBackoff = time.Second
+	maxBackoff   = 5 * time.Minute
+
+	firstReplan = 100 * time.Millisecond // after a conflict
+	maxReplan   = 10 * time.Second
+)
+
+// clusterStates is the knowledge about Clusters that the API server doesn't hold. If it
+// is lost, the only cost is a few probes.
+type clusterStates struct {
+	mu       sync.Mutex // guards the field below
+	clusters map[types.NamespacedName]*clusterState
+}
+
+type clusterState struct {
+	uid            string
+	route          types.NamespacedName // the route Secret
+	infrastructure reference
+	results        map[string]provider.Result
+	running        map[string]bool // keys of the probes that run
+
+	seenVersion string // the newest of the Cluster's Secrets that the cache has had
+	lastWrite   *secretWrite
+	conflicts   int                      // since the last write that succeeded
+	failures    map[string]*writeFailure // by what was to be written
+	condition   *conditionWrite
+	refused     *refusedCondition
+}
+
+// secretWrite is a write of a Secret that the cache may not show yet.
+type secretWrite struct {
+	version string // the resourceVersion after the write; for a deletion, before it
+	deleted bool
+	at      time.Time
+}
+
+// writeFailure is a write that failed, how often, and when to try again.
+type writeFailure struct {
+	err     error
+	times   int
+	retryAt time.Time
+}
+
+// conditionWrite is a condition that was written, and the Cluster's resourceVersion
+// since.
+type conditionWrite struct {
+	condition metav1.Condition
+	version   string
+}
+
+// refusedCondition is a condition that another writer's is in the way of.
+type refusedCondition struct{ wanted, others metav1.Condition }
+
+func newClusterStates() *clusterStates {
+	return &clusterStates{clusters: map[types.NamespacedName]*clusterState{}}
+}
+
+// track records the Cluster and what it depends on. A Cluster with another UID is a new
+// one, and starts without state.
+func (l *clusterStates) track(key types.NamespacedName, uid string, route types.NamespacedName, infrastructure reference) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.clusters[key]
+	if c == nil || c.uid != uid {
+		c = &clusterState{uid: uid, results: map[string]provider.Result{}, running: map[string]bool{}, failures: map[string]*writeFailure{}}
+		l.clusters[key] = c
+	}
+	c.route, c.infrastructure = route, infrastructure
+}
+
+func (l *clusterStates) forget(key types.NamespacedName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.clusters, key)
+}
+
+// findClusters returns the Clusters that match.
+func (l *clusterStates) findClusters(match func(types.NamespacedName, *clusterState) bool) []reconcile.Request {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var found []reconcile.Request
+	for key, c := range l.clusters {
+		if match(key, c) {
+			found = append(found, reconcile.Request{NamespacedName: key})
+		}
+	}
+	return found
+}
+
+// change calls f with the Cluster's state, unless the Cluster is gone. f must not block.
+func (l *clusterStates) change(key types.NamespacedName, f func(*clusterState)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c := l.clusters[key]; c != nil {
+		f(c)
+	}
+}
+
+func (l *clusterStates) probeResults(key types.NamespacedName) (results map[string]provider.Result) {
+	l.change(key, func(c *clusterState) { results = maps.Clone(c.results) })
+	return results
+}
+
+// startProbe marks the probe as running. It returns false if it runs already, or if
+// the Cluster is gone.
+func (l *clusterStates) startProbe(key types.NamespacedName, probe string) (started bool) {
+	l.change(key, func(c *clusterState) {
+		started = !c.running[probe]
+		c.running[probe] = true
+	})
+	return started
+}
+
+// finishProbe records the result of a probe, unless the Cluster is gone. report is nil
+// if the probe was canceled.
+func (l *clusterStates) finishProbe(key types.NamespacedName, uid, probe string, report *probe.Report, now time.Time) {
+	l.change(key, func(c *clusterState) {
+		if c.uid != uid {
+			return
+		}
+		delete(c.running, probe)
+		if report == nil {
+			return
+		}
+		result := provider.Result{Report: *report, At: now}
+		if !report.OK() {
+			result.Failures = c.results[probe].Failures + 1
+		}
+		c.results[probe] = result
+		for len(c.results) > maxResults {
+			oldest := probe
+			for k, r := range c.results {
+				if r.At.Before(c.results[oldest].At) {
+					oldest = k
+				}
+			}
+			delete(c.results, oldest)
+		}
+	})
+}
+
+// noteVersion records a version of a Secret that the cache has or had.
+func (l *clusterStates) noteVersion(key types.NamespacedName, version string) {
+	l.change(key, func(c *clusterState) {
+		if !isOlder(version, c.seenVersion) {
+			c.seenVersion = version
+		}
+	})
+}
+
+// caughtUp reports whether the cache shows the last write.
+func (l *clusterStates) caughtUp(key types.NamespacedName, now time.Time) (shown bool) {
+	shown = true
+	l.change(key, func(c *clusterState) {
+		w := c.lastWrite
+		if w == nil {
+			return
+		}
+		seen := c.seenVersion != "" && !isOlder(c.seenVersion, w.version)
+		if w.deleted { // a newer one than that which was deleted
+			seen = isOlder(w.version, c.seenVersion)
+		}
+		if shown = seen || now.Sub(w.at) > cacheTimeout; shown {
+			c.lastWrite = nil
+		}
+	})
+	return shown
+}
+
+// noteConflict returns when to plan again after a conflict: a cache that is late may
+// lead to several.
+func (l *clusterStates) noteConflict(key types.NamespacedName) (after time.Duration) {
+	l.change(key, func(c *clusterState) {
+		after = spreadTime(min(firstReplan<<min(c.conflicts, 20), maxReplan))
+		c.conflicts++
+	})
+	return after
+}
+
+// noteFailure counts a write that failed, and returns how often it has, and when to try
+// again.
+func (l *clusterStates) noteFailure(key types.NamespacedName, what string, err error, now time.Time) (times int, retryAt time.Time) {
+	l.change(key, func(c *clusterState) {
+		f := c.failures[what]
+		if f == nil {
+			f = &writeFailure{}
+			c.failures[what] = f
+		}
+		f.err, f.times = err, f.times+1
+		f.retryAt = now.Add(min(firstBackoff<<min(f.times-1, 20), maxBackoff))
+		times, retryAt = f.times, f.retryAt
+	})
+	return times, retryAt
+}
+
+// failureOf returns the failure of a write that must not be tried yet; nil for none.
+func (l *clusterStates) failureOf(key types.NamespacedName, what string, now time.Time) (found *writeFailure) {
+	l.change(key, func(c *clusterState) {
+		if f := c.failures[what]; f != nil && now.Before(f.retryAt) {
+			found = &writeFailure{f.err, f.times, f.retryAt}
+		}
+	})
+	return found
+}
+
+// keepFailures forgets the failures of Secrets' writes but one: the others are not
+// wanted any more.
+func (l *clusterStates) keepFailures(key types.NamespacedName, what string) {
+	l.change(key, func(c *clusterState) {
+		maps.DeleteFunc(c.failures, func(name string, _ *writeFailure) bool { return name != what && name != conditionWrites })
+	})
+}
+
+// conditionAfter returns the condition if it was written after the version, and nil
+// otherwise.
+func (l *clusterStates) conditionAfter(key types.NamespacedName, version string) (written *metav1.Condition) {
+	l.change(key, func(c *clusterState) {
+		if c.condition == nil {
+			return
+		}
+		if !isOlder(version, c.condition.version) {
+			c.condition = nil
+			return
+		}
+		written = c.condition.condition.DeepCopy()
+	})
+	return written
+}
+
+// writeName names what an Action writes; empty for nothing. Another Secret of that name
+// is another write.
+func writeName(a provider.Action) string {
+	for verb, s := range map[string]*corev1.Secret{writeCreate: a.Create, writeUpdate: a.Update, writeDelete: a.Delete} {
+		if s != nil {
+			return verb + " " + s.Name + " " + string(s.UID)
+		}
+	}
+	return ""
+}

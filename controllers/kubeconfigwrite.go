@@ -1,0 +1,243 @@
+package controllers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/provider"
+)
+
+// What is written, in metrics and errors.
+const (
+	writeCreate     = "create"
+	writeUpdate     = "update"
+	writeDelete     = "delete"
+	conditionWrites = "condition"
+)
+
+const (
+	maxConditionMsg = 32768 // bytes
+	// patientTimes is how often a write fails, unless the API server refuses it for
+	// what it is, before that is told of.
+	patientTimes = 3
+)
+
+var errUnconditional = errors.New("controllers: an Update or Delete without the resourceVersion that was read")
+
+// applyAction writes the Secret, then the Events and the condition, and returns when to
+// plan again; 0 for never. A write that failed is planned again, later each time,
+// whatever leads to plans until then.
+func (k *kubeconfigRun) applyAction(ctx context.Context, u *unstructured.Unstructured, cluster provider.Cluster, action provider.Action, config provider.Config) (time.Duration, error) {
+	key := nameOf(u)
+	what := writeName(action)
+	k.state.keepFailures(key, what)
+	version := ""
+	if what != "" {
+		failed := k.state.failureOf(key, what, config.Now)
+		if failed == nil {
+			var err error
+			if version, err = k.writeSecret(ctx, key, what, action); err != nil {
+				if k.isConflict(ctx, action, err) {
+					return k.state.noteConflict(key), nil
+				}
+				log.FromContext(ctx).Error(err, "Write of a Secret")
+				times, retryAt := k.state.noteFailure(key, what, err, config.Now)
+				failed = &writeFailure{err, times, retryAt}
+			}
+		}
+		if failed != nil {
+			if isRefusal(failed.err) || failed.times >= patientTimes {
+				told := provider.WriteFailed(cluster, action, config, failed.err)
+				k.tellEvents(u, told.Events, "")
+				if _, err := k.applyCondition(ctx, cluster, told); err != nil {
+					log.FromContext(ctx).Error(err, "Write of a condition")
+				}
+			}
+			return max(time.Until(failed.retryAt), time.Millisecond), nil
+		}
+	}
+	k.tellEvents(u, action.Events, version)
+	wait, err := k.applyCondition(ctx, cluster, action)
+	if err != nil || wait > 0 {
+		return wait, err
+	}
+	if action.After > 0 {
+		return spreadTime(action.After), nil
+	}
+	return 0, nil
+}
+
+func (k *kubeconfigRun) tellEvents(u *unstructured.Unstructured, events []provider.Event, version string) {
+	for _, e := range events {
+		k.events.tell(u, u.GetUID(), e.Type, e.Reason, e.Message, version)
+	}
+}
+
+// isRefusal reports whether the API server refuses what is to be written, or the
+// writer: it will the next time, too.
+func isRefusal(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsUnauthorized(err) ||
+		apierrors.IsAlreadyExists(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsRequestEntityTooLargeError(err)
+}
+
+// isConflict reports whether the Secret is another one than was planned for: the next
+// plan sees it. One that exists and lacks the label is never seen, and is a failure.
+func (k *kubeconfigRun) isConflict(ctx context.Context, action provider.Action, err error) bool {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) && action.Create == nil {
+		return true
+	}
+	if !apierrors.IsAlreadyExists(err) {
+		return false
+	}
+	var secret corev1.Secret
+	wanted := action.Create
+	if k.mgr.GetAPIReader().Get(ctx, nameOf(wanted), &secret) != nil {
+		return true
+	}
+	return secret.Labels[kubeconfig.ClusterNameLabel] == wanted.Labels[kubeconfig.ClusterNameLabel]
+}
+
+// writeSecret returns the Secret's new resourceVersion.
+func (k *kubeconfigRun) writeSecret(ctx context.Context, key types.NamespacedName, what string, action provider.Action) (string, error) {
+	owner := client.FieldOwner(k.fieldManager())
+	verb, secret := writeCreate, action.Create
+	w := secretWrite{at: time.Now()}
+	var err error
+	switch {
+	case action.Create != nil:
+		err = k.mgr.GetClient().Create(ctx, secret, owner)
+		w.version = secret.ResourceVersion
+	case action.Update != nil:
+		verb, secret = writeUpdate, action.Update
+		if err = errUnconditional; secret.ResourceVersion != "" {
+			err = k.mgr.GetClient().Update(ctx, secret, owner)
+		}
+		w.version = secret.ResourceVersion
+	default:
+		verb, secret = writeDelete, action.Delete
+		w.version, w.deleted = secret.ResourceVersion, true
+		if err = errUnconditional; secret.ResourceVersion != "" && secret.UID != "" {
+			err = client.IgnoreNotFound(k.mgr.GetClient().Delete(ctx, secret, client.Preconditions{UID: &secret.UID, ResourceVersion: &w.version}))
+		}
+	}
+	k.metrics.countWrite(verb, err)
+	if err != nil {
+		return "", writeError(verb, "Secret", nameOf(secret), err)
+	}
+	log.FromContext(ctx).Info("Wrote a Secret", "verb", verb, "secret", secret.Name)
+	k.state.change(key, func(c *clusterState) {
+		c.lastWrite, c.conflicts = &w, 0
+		delete(c.failures, what)
+	})
+	return w.version, nil
+}
+
+func (k *kubeconfigRun) fieldManager() string {
+	name := k.Config.Name
+	if name == "" {
+		name = "causeway"
+	}
+	return kubeconfigController + "-" + name
+}
+
+// applyCondition writes the condition to the Cluster's status, unless it has it already.
+// It replaces another writer's condition only if this provider manages the Secret:
+// there is one writer at a time. It returns when to try again; 0 if all is well.
+func (k *kubeconfigRun) applyCondition(ctx context.Context, cluster provider.Cluster, action provider.Action) (time.Duration, error) {
+	if action.Condition == nil {
+		return 0, nil
+	}
+	key := types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Name}
+	now := time.Now()
+	c := *action.Condition
+	c.Message = cutText(c.Message, maxConditionMsg)
+	var others metav1.Condition
+	if has := cluster.Condition; has != nil {
+		others = *has
+		if has.Status == c.Status {
+			c.LastTransitionTime = has.LastTransitionTime
+		}
+		if sameCondition(*has, c) {
+			return 0, nil
+		}
+	}
+	if c.LastTransitionTime.IsZero() {
+		c.LastTransitionTime = metav1.Time{Time: now}
+	}
+	refused := false
+	k.state.change(key, func(s *clusterState) {
+		refused = s.refused != nil && sameCondition(s.refused.wanted, c) && sameCondition(s.refused.others, others)
+	})
+	if refused && !action.Managed {
+		return 0, nil
+	}
+	if failed := k.state.failureOf(key, conditionWrites, now); failed != nil {
+		return time.Until(failed.retryAt), nil
+	}
+	version, err := k.patchStatus(ctx, cluster, c, action.Managed)
+	switch {
+	case apierrors.IsNotFound(err):
+		return 0, nil // the Cluster is gone
+	case apierrors.IsConflict(err) && !action.Managed:
+		k.state.change(key, func(s *clusterState) { s.refused = &refusedCondition{c, others} })
+		return 0, nil
+	}
+	k.metrics.countWrite(conditionWrites, err)
+	if err != nil {
+		log.FromContext(ctx).Error(err, "Write of a condition")
+		_, retryAt := k.state.noteFailure(key, conditionWrites, err, now)
+		return time.Until(retryAt), nil
+	}
+	log.FromContext(ctx).Info("Wrote the condition", "status", c.Status, "reason", c.Reason)
+	k.state.change(key, func(s *clusterState) {
+		s.condition = &conditionWrite{c, version}
+		delete(s.failures, conditionWrites)
+	})
+	return 0, nil
+}
+
+// sameCondition compares all but the times, which follow from the rest.
+func sameCondition(a, b metav1.Condition) bool {
+	return a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message && a.ObservedGeneration == b.ObservedGeneration
+}
+
+// patchStatus applies the condition, and returns the Cluster's new resourceVersion.
+// Without force, a condition of another manager is a conflict.
+func (k *kubeconfigRun) patchStatus(ctx context.Context, cluster provider.Cluster, c metav1.Condition, force bool) (string, error) {
+	entry := map[string]any{
+		"type": c.Type, "status": string(c.Status), "reason": c.Reason, "message": c.Message,
+		"lastTransitionTime": c.LastTransitionTime.UTC().Format(time.RFC3339),
+	}
+	if c.ObservedGeneration != 0 {
+		entry["observedGeneration"] = c.ObservedGeneration
+	}
+	u := k.kind.DeepCopy()
+	u.SetNamespace(cluster.Namespace)
+	u.SetName(cluster.Name)
+	// With the UID, a Cluster that was created again doesn't get it.
+	u.SetUID(types.UID(cluster.UID))
+	if err := unstructured.SetNestedSlice(u.Object, []any{entry}, conditionsPath(cluster.APIVersion)...); err != nil {
+		return "", err
+	}
+	data, err := json.Marshal(u)
+	if err != nil {
+		return "", err
+	}
+	opts := []client.SubResourcePatchOption{client.FieldOwner(k.fieldManager())}
+	if force {
+		opts = append(opts, client.ForceOwnership)
+	}
+	err = k.mgr.GetClient().Status().Patch(ctx, u, client.RawPatch(types.ApplyPatchType, data), opts...)
+	return u.GetResourceVersion(), err
+}

@@ -1,0 +1,79 @@
+package controllers
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/causewayproject/causeway/kubeconfig/probe"
+)
+
+// providerMetrics are the KubeconfigReconciler's, in controller-runtime's registry
+// beside those that it has of each controller.
+type providerMetrics struct {
+	probes, writes *prometheus.CounterVec
+	probeTime      *prometheus.HistogramVec
+}
+
+// newProviderMetrics registers them, or finds those of a manager before.
+func newProviderMetrics() (*providerMetrics, error) {
+	m := &providerMetrics{
+		probes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "causeway_provider_probes_total", Help: "Probes of a route, by the phase that failed; empty if none did.",
+		}, []string{"failed"}),
+		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "causeway_provider_writes_total", Help: "Writes to the management cluster.",
+		}, []string{"kind", "result"}),
+		probeTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "causeway_provider_probe_duration_seconds", Help: "Duration of probes.",
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20},
+		}, []string{"result"}),
+	}
+	var err error
+	m.probes = registerMetric(m.probes, &err)
+	m.writes = registerMetric(m.writes, &err)
+	m.probeTime = registerMetric(m.probeTime, &err)
+	m.probes.WithLabelValues("")
+	for _, result := range []string{"ok", "error"} {
+		m.probeTime.WithLabelValues(result)
+		for _, kind := range []string{writeCreate, writeUpdate, writeDelete, conditionWrites} {
+			m.writes.WithLabelValues(kind, result)
+		}
+	}
+	return m, err
+}
+
+// registerMetric returns the collector that is registered under its name.
+func registerMetric[T prometheus.Collector](collector T, failed *error) T {
+	err := metrics.Registry.Register(collector)
+	var already prometheus.AlreadyRegisteredError
+	if errors.As(err, &already) {
+		if before, ok := already.ExistingCollector.(T); ok {
+			return before
+		}
+	}
+	*failed = errors.Join(*failed, err)
+	return collector
+}
+
+func (m *providerMetrics) countWrite(kind string, err error) {
+	m.writes.WithLabelValues(kind, resultOf(err)).Inc()
+}
+
+func (m *providerMetrics) countProbe(took time.Duration, report probe.Report) {
+	phase := ""
+	if step := report.Failed(); step != nil {
+		phase = string(step.Phase)
+	}
+	m.probes.WithLabelValues(phase).Inc()
+	m.probeTime.WithLabelValues(resultOf(report.Err())).Observe(took.Seconds())
+}
+
+func resultOf(err error) string {
+	if err != nil {
+		return "error"
+	}
+	return "ok"
+}

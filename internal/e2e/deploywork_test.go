@@ -102,7 +102,7 @@ func (d *deploying) testTunnel(t *testing.T) {
 	first := s.pods[0]
 
 	s.forgotten()
-	d.kubectl(t, first.exec(t, "", "enroll", "-format", "secret", "-server", agents, workloadName), "apply", "--server-side", "--validate=strict", "-f", "-")
+	d.kubectl(t, first.exec(t, "", "enroll", "--format", "secret", "--server", agents, workloadName), "apply", "--server-side", "--validate=strict", "-f", "-")
 	agent := d.start(t, "tunnel-agent")
 	agent.ready(t)
 	if !strings.Contains(agent.running.Stderr(), "cluster="+workloadName) {

@@ -92,9 +92,9 @@ func TestDoctor(t *testing.T) {
 // doctor runs the doctor to its end, and wants its status to be what it says.
 func (p *programs) doctor(t *testing.T, from *bed.Namespace, path string, timeout time.Duration) string {
 	t.Helper()
-	argv := []string{p.path("doctor"), "-kubeconfig", path}
+	argv := []string{p.path("causeway"), "doctor", "--kubeconfig", path}
 	if timeout > 0 {
-		argv = append(argv, "-timeout", timeout.String())
+		argv = append(argv, "--timeout", timeout.String())
 	}
 	out, err := from.Run(t.Context(), bed.Command{Argv: argv, Env: []string{"GORACE=atexit_sleep_ms=0"}})
 	t.Logf("%s:\n%s", t.Name(), out)
@@ -139,7 +139,7 @@ func expire(t *testing.T, u *clientcmdapi.AuthInfo) {
 func doctorTunnel(t *testing.T, p *programs) {
 	p.t = t
 	p.startServer()
-	invitation := p.command("", "enroll", "-state", p.path("server"), "-format", "env", cluster)
+	invitation := p.command("", "enroll", "--state", p.path("server"), "--format", "env", cluster)
 	for path, content := range map[string]string{p.path("invitation"): invitation, p.path("ticketed"): p.ticketed()} {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)

@@ -28,7 +28,7 @@ func (m *management) testMany(t *testing.T) {
 	annotations := m.routeBy(t, namespace, "route", m.squid.route)
 	m.bearMany(t, namespace, n)
 	began := time.Now()
-	program := m.run(t, "-namespace", namespace, "-proxy-url", annotations[provider.AnnotationProxyURL], "-route-secret", namespace+"/route")
+	program := m.run(t, "--namespace", namespace, "--proxy-url", annotations[provider.AnnotationProxyURL], "--route-secret", namespace+"/route")
 	m.waitAllReady(t, namespace, n)
 	took := time.Since(began)
 	memory, err := program.PeakMemory()

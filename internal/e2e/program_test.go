@@ -66,7 +66,7 @@ func (m *management) run(t *testing.T, args ...string) *bed.Running {
 
 func (m *management) start(t *testing.T, d deployment, args ...string) *bed.Running {
 	t.Helper()
-	argv := append([]string{d.program, d.command, "-kubeconfig", d.kubeconfig, "-health", ""}, args...)
+	argv := append([]string{d.program, d.command, "--kubeconfig", d.kubeconfig, "--health", ""}, args...)
 	r, err := m.bed.Network.Client.Start(t.Context(), bed.Command{Argv: argv})
 	if err != nil {
 		t.Fatal(err)
@@ -86,8 +86,8 @@ func (m *management) testProgram(t *testing.T) {
 	t.Parallel()
 	const namespace = "program"
 	annotations := m.routeBy(t, namespace, "route", m.squid.route)
-	program := m.run(t, "-namespace", namespace, "-leader-election", "kubeconfig-provider",
-		"-proxy-url", annotations[provider.AnnotationProxyURL], "-route-secret", namespace+"/route")
+	program := m.run(t, "--namespace", namespace, "--leader-election", "kubeconfig-provider",
+		"--proxy-url", annotations[provider.AnnotationProxyURL], "--route-secret", namespace+"/route")
 	lead := func(c *clusterv1.Cluster, name string) {
 		t.Helper()
 		eventually(t, name+" to lead to the cluster", func(ctx context.Context) error {

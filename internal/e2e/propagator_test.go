@@ -31,7 +31,7 @@ func (m *management) testPropagator(t *testing.T) {
 	p := m.startPropagation(t, manyClusters(t))
 	t.Run("password", p.testPassword)
 	t.Run("killed", p.testKilled)
-	program := p.run(t, "-leader-election", propagatorBase)
+	program := p.run(t, "--leader-election", propagatorBase)
 	p.await(t, p.rendered(t))
 	for _, tt := range []struct {
 		name string
@@ -154,7 +154,7 @@ func (p *propagation) install(t *testing.T, data map[string][]byte) {
 // run runs the program until the test ends, and returns when it works.
 func (p *propagation) run(t *testing.T, args ...string) *bed.Running {
 	t.Helper()
-	program := p.start(t, p.program, append(args, "-pod-secret", "pods-proxy", "-pod-namespaces", corev1.LabelMetadataName+"="+propagatedIn)...)
+	program := p.start(t, p.program, append(args, "--pod-secret", "pods-proxy", "--pod-namespaces", corev1.LabelMetadataName+"="+propagatedIn)...)
 	p.logs = append(p.logs, program)
 	eventually(t, "the program to work", func(context.Context) error {
 		if !strings.Contains(program.Stderr(), "msg=leading on=true") {

@@ -18,7 +18,7 @@ func (p *propagation) testPassword(t *testing.T) {
 	p.install(t, p.config.EnvSecretData())
 	before := p.writes(t)
 	began := time.Now()
-	program := p.run(t, "-leader-election", propagatorBase)
+	program := p.run(t, "--leader-election", propagatorBase)
 	p.await(t, p.rendered(t))
 	t.Logf("%d Clusters had their objects after %v", n, time.Since(began))
 	p.awaitPods(t)

@@ -70,9 +70,9 @@ func startInjection(t *testing.T, b *bed.Bed) *injection {
 			t.Fatal(err)
 		}
 	}
-	in.program = p.start(b.Network.API, bed.Command{Argv: []string{p.path("causeway"), "injector", "-listen", net.JoinHostPort(bed.APIIP, "0"), "-health", "",
-		"-config", p.dir, "-cert", p.path("tls.crt"), "-key", p.path("tls.key"), "-secret", "proxy", "-drain-delay", "1ms",
-		"-always", "kube-system/" + certManagerLabel}})
+	in.program = p.start(b.Network.API, bed.Command{Argv: []string{p.path("causeway"), "injector", "--listen", net.JoinHostPort(bed.APIIP, "0"), "--health", "",
+		"--config", p.dir, "--cert", p.path("tls.crt"), "--key", p.path("tls.key"), "--secret", "proxy", "--drain-delay", "1ms",
+		"--always", "kube-system/" + certManagerLabel}})
 	in.register(in.address())
 	return in
 }

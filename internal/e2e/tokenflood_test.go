@@ -37,8 +37,8 @@ func (r *replicas) testTokenFlood(t *testing.T) {
 	r.allow(t, "carol", "flood")
 	p := &programs{t, r.bed, t.TempDir()}
 	goBuild(t, programsModule, p.dir, "./causeway")
-	server := p.start(r.bed.Network.API, bed.Command{Argv: []string{p.path("causeway"), "server", "-state", p.path("server"),
-		"-listen", "127.0.0.1:0", "-status", "", "-connect", floodDoor, "-door-token-audience", floodAudience, "-kubeconfig", r.kubeconfig(t, p)}})
+	server := p.start(r.bed.Network.API, bed.Command{Argv: []string{p.path("causeway"), "server", "--state", p.path("server"),
+		"--listen", "127.0.0.1:0", "--status", "", "--connect", floodDoor, "--door-token-audience", floodAudience, "--kubeconfig", r.kubeconfig(t, p)}})
 	eventually(t, "the program to listen", func(context.Context) error {
 		if log := server.Stderr(); !strings.Contains(log, "for=connect ") {
 			return fmt.Errorf("it wrote %q", log)

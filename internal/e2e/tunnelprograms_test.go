@@ -71,9 +71,9 @@ const connectDoor = "127.0.0.1:3128"
 func (p *programs) startServer() *bed.Running {
 	p.t.Helper()
 	address := net.JoinHostPort(bed.HubIP, tunnelPort)
-	return p.start(p.bed.Network.Hub, bed.Command{Argv: []string{p.path("causeway"), "server", "-state", p.path("server"),
-		"-listen", address, "-advertise", address, "-status", "", "-connect", connectDoor,
-		"-forward", apiFront + "=" + cluster + "/" + apiTarget, "-forward", sshFront + "=" + cluster + "/" + p.bed.SSH.Address()}})
+	return p.start(p.bed.Network.Hub, bed.Command{Argv: []string{p.path("causeway"), "server", "--state", p.path("server"),
+		"--listen", address, "--advertise", address, "--status", "", "--connect", connectDoor,
+		"--forward", apiFront + "=" + cluster + "/" + apiTarget, "--forward", sshFront + "=" + cluster + "/" + p.bed.SSH.Address()}})
 }
 
 // command runs a command of causeway until it has worked: the first may
@@ -96,17 +96,17 @@ func (p *programs) command(stdin string, args ...string) (out string) {
 func (p *programs) ticketed() string {
 	p.t.Helper()
 	beside := tunnelKubeconfig(p.t, p.bed, kubeconfig.Endpoint{Host: bed.APIIP, Port: bed.APIPort})
-	return p.command(string(beside), "kubeconfig", "-state", p.path("server"), cluster)
+	return p.command(string(beside), "kubeconfig", "--state", p.path("server"), cluster)
 }
 
 // startAgent starts an agent with an invitation in its environment or, if that
 // is empty, in a file.
 func (p *programs) startAgent(invitation ...string) *bed.Running {
 	p.t.Helper()
-	argv := []string{p.path("causeway-agent"), "-state", p.path("agent"), "-status", "", "-allow", p.bed.SSH.Address(),
-		"-alias", apiTarget + "=" + p.bed.Kube.Address(), "-authorized-keys", p.bed.SSH.AuthorizedKeys()}
+	argv := []string{p.path("causeway-agent"), "--state", p.path("agent"), "--status", "", "--allow", p.bed.SSH.Address(),
+		"--alias", apiTarget + "=" + p.bed.Kube.Address(), "--authorized-keys", p.bed.SSH.AuthorizedKeys()}
 	if len(invitation) == 0 {
-		argv = append(argv, "-invitation", p.path("invitation"))
+		argv = append(argv, "--invitation", p.path("invitation"))
 	}
 	env := append([]string{"HTTPS_PROXY=" + p.bed.Office.URL().String()}, invitation...)
 	return p.start(p.bed.Network.API, bed.Command{Argv: argv, Env: env})
@@ -152,7 +152,7 @@ func TestTunnelPrograms(t *testing.T) {
 	p := buildPrograms(t, b)
 	forgetKeys(t, b)
 	server := p.startServer()
-	invitation := p.command("", "enroll", "-state", p.path("server"), "-format", "env", cluster)
+	invitation := p.command("", "enroll", "--state", p.path("server"), "--format", "env", cluster)
 	for path, content := range map[string][]byte{
 		p.path("invitation"): []byte(invitation),
 		p.path("kubeconfig"): tunnelKubeconfig(t, b, kubeconfig.Endpoint{Host: "127.0.0.1", Port: 6443}),
@@ -169,7 +169,7 @@ func TestTunnelPrograms(t *testing.T) {
 	p.works("kubectl with a ticket", b.Kubectl(p.path("ticketed"), "get", "namespaces", "-o", "name", "--request-timeout=5s"), "namespace/default\n")
 
 	key, public := newKey(t)
-	p.command(public, "payload", "-state", p.path("server"), cluster, "authorized_keys")
+	p.command(public, "payload", "--state", p.path("server"), cluster, "authorized_keys")
 	p.works("ssh", sshCommand(t, b, key), bed.ProxyUser+" "+bed.APIIP+" 22\n")
 
 	server.Stop()

@@ -3,10 +3,18 @@ package main
 
 import (
 	"context"
+	"errors"
+	"flag"
+	"fmt"
 	"io"
-	"strings"
+	"os"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/examples/programs/internal/doctor"
 	"github.com/causewayproject/causeway/examples/programs/internal/injector"
 	"github.com/causewayproject/causeway/examples/programs/internal/noproxy"
@@ -16,44 +24,91 @@ import (
 	"github.com/causewayproject/causeway/examples/programs/internal/server"
 )
 
-const usage = `usage: causeway COMMAND [flags]
+const long = `Reaches Kubernetes clusters through proxies and tunnels, and keeps the proxy settings of
+clusters.
 
-  server, enroll, ticket, kubeconfig, revoke, payload, rotate
-  doctor, noproxy, proxyconfig
-  provider, propagator, injector
+Each flag may be a variable instead: --door-cert is CAUSEWAY_DOOR_CERT. A flag counts more.
 
--h after a command lists its flags.
-`
+It ends with status 0 if all went well, 1 if not, and 2 for a mistake on the command line.`
 
-func main() { cli.Main(run) }
+func main() {
+	cli.Main(func(ctx context.Context) (string, error) {
+		cmd, err := command.Execute(ctx, newRoot(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+		return cmd.CommandPath(), err
+	})
+}
 
-// run is main with arguments and streams that tests can set.
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
-	if len(args) == 0 {
-		return cli.UsageError{Text: "causeway: no command"}
+func newRoot() *cobra.Command {
+	root := command.Parent(&cobra.Command{Use: "causeway", Short: "Reach clusters through proxies and tunnels", Long: long})
+	for _, group := range []struct {
+		id, title string
+		commands  []*cobra.Command
+	}{
+		{"tunnel", "The tunnel's server, beside the controllers (causeway-agent is the other end):", []*cobra.Command{
+			legacy("server", server.Run), legacy("enroll", server.Run), legacy("ticket", server.Run), legacy("kubeconfig", server.Run),
+			legacy("revoke", server.Run), legacy("payload", server.Run), legacy("rotate", server.Run)}},
+		{"look", "Look into a route and a configuration, and print them:", []*cobra.Command{
+			doctor.Command(), noproxy.Command(), proxyconfig.Command()}},
+		{"cluster", "Run in a cluster:", []*cobra.Command{
+			legacy("provider", provider.Run), legacy("propagator", propagator.Run), injector.Command()}},
+		{"other", "Others:", []*cobra.Command{versionCommand()}},
+	} {
+		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
+		for _, cmd := range group.commands {
+			cmd.GroupID = group.id
+			root.AddCommand(cmd)
+		}
 	}
-	command := args[0]
-	args = args[1:]
-	switch command {
-	case "server":
-		return server.Run(ctx, append([]string{"serve"}, args...), stdin, stdout, stderr)
-	case "enroll", "ticket", "kubeconfig", "revoke", "payload", "rotate":
-		return server.Run(ctx, append([]string{command}, args...), stdin, stdout, stderr)
-	case "doctor":
-		return doctor.Run(ctx, args, stdin, stdout, stderr)
-	case "noproxy":
-		return noproxy.Run(ctx, args, stdin, stdout, stderr)
-	case "proxyconfig":
-		return proxyconfig.Run(ctx, args, stdin, stdout, stderr)
-	case "provider":
-		return provider.Run(ctx, args, stdin, stdout, stderr)
-	case "propagator":
-		return propagator.Run(ctx, args, stdin, stdout, stderr)
-	case "injector":
-		return injector.Run(ctx, args, stdin, stdout, stderr)
-	case "help", "-h", "-help", "--help":
-		_, err := io.WriteString(stdout, usage)
+	root.SetHelpCommandGroupID("other")
+	root.SetCompletionCommandGroupID("other")
+	return root
+}
+
+// legacy is a command that still reads its flags itself.
+func legacy(name string, run func(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error) *cobra.Command {
+	return &cobra.Command{Use: name, DisableFlagParsing: true, RunE: func(cmd *cobra.Command, args []string) error {
+		switch name {
+		case "server":
+			args = append([]string{"serve"}, args...)
+		case "provider", "propagator":
+		default:
+			args = append([]string{name}, args...)
+		}
+		err := run(cmd.Context(), args, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
 		return err
+	}}
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "print the version, and what it was built from",
+		Example: "  causeway version",
+		Args:    command.Args,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "causeway", buildVersion())
+			return err
+		},
 	}
-	return cli.UsageError{Text: "causeway: unknown command " + command + "; the commands are\n" + strings.TrimPrefix(usage, "usage:")}
+}
+
+// buildVersion is what the Go tool noted in the binary.
+func buildVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "(unknown)"
+	}
+	text := info.Main.Version
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			text += ", commit " + s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			text += " with changes"
+		}
+	}
+	return text + ", " + info.GoVersion + " " + runtime.GOOS + "/" + runtime.GOARCH
 }

@@ -279,8 +279,8 @@ func TestCommands(t *testing.T) {
 			t.Errorf("%s: %s knows no command %s", c.page, c.program, c.subcommand)
 		}
 		for _, name := range c.flags {
-			if name != "h" && !regexp.MustCompile(`(?m)^  -`+regexp.QuoteMeta(name)+`\b`).MatchString(help[key]) {
-				t.Errorf("%s: %s has no flag -%s; got\n%s", c.page, key, name, help[key])
+			if name != "h" && !regexp.MustCompile(`(?m)^ +--?`+regexp.QuoteMeta(name)+`\b`).MatchString(help[key]) {
+				t.Errorf("%s: %s has no flag %s; got\n%s", c.page, key, name, help[key])
 			}
 		}
 	}

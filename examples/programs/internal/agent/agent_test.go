@@ -271,7 +271,7 @@ func TestBadFlags(t *testing.T) {
 		})
 	}
 	var out strings.Builder
-	if err := Run(t.Context(), []string{"-h"}, nil, &out, io.Discard); !errors.Is(err, flag.ErrHelp) || !strings.Contains(out.String(), "TUNNEL_AGENT_SOME_FLAG") {
+	if err := Run(t.Context(), []string{"-h"}, nil, &out, io.Discard); !errors.Is(err, flag.ErrHelp) || !strings.Contains(out.String(), "CAUSEWAY_SOME_FLAG") {
 		t.Errorf("got %v and %s", err, fmt.Sprint(&out))
 	}
 }

@@ -1,12 +1,10 @@
-// Package cli is what the command lines of the examples have in common.
+// Package cli is what causeway and causeway-agent have in common.
 package cli
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -21,6 +19,9 @@ type UsageError struct{ Text string }
 
 func (e UsageError) Error() string { return e.Text }
 
+// Mistake returns a [UsageError].
+func Mistake(format string, args ...any) error { return UsageError{fmt.Sprintf(format, args...)} }
+
 // ErrFailed ends a program with status 1 that has said why already.
 var ErrFailed = errors.New("failed")
 
@@ -30,6 +31,9 @@ type List []string
 
 // String returns the entries with commas.
 func (l *List) String() string { return strings.Join(*l, ",") }
+
+// Type is for the help of pflag.
+func (l *List) Type() string { return "list" }
 
 // Set adds entries.
 func (l *List) Set(text string) error {
@@ -41,65 +45,28 @@ func (l *List) Set(text string) error {
 	return nil
 }
 
-// Parse reads flags, before and after positional arguments, which it returns.
-// A flag that is not given has the value of the variable PROGRAM_FLAG_NAME, if
-// there is one. Help goes to stdout.
-func Parse(set *flag.FlagSet, args []string, stdout io.Writer) (positional []string, err error) {
-	set.SetOutput(io.Discard)
-	for {
-		switch err := set.Parse(args); {
-		case errors.Is(err, flag.ErrHelp):
-			fmt.Fprintf(stdout, "flags of %s; each may be a variable instead, such as %s:\n", set.Name(), variable(set, "some-flag"))
-			set.SetOutput(stdout)
-			set.PrintDefaults()
-			return nil, err
-		case err != nil:
-			return nil, UsageError{set.Name() + ": " + err.Error()}
-		}
-		if set.NArg() == 0 {
-			return positional, fromEnvironment(set)
-		}
-		positional, args = append(positional, set.Arg(0)), set.Args()[1:]
-	}
-}
-
-func fromEnvironment(set *flag.FlagSet) (err error) {
-	given := map[string]bool{}
-	set.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	set.VisitAll(func(f *flag.Flag) {
-		text, ok := os.LookupEnv(variable(set, f.Name))
-		if !ok || given[f.Name] || err != nil {
-			return
-		}
-		if set.Set(f.Name, text) != nil {
-			err = UsageError{set.Name() + ": the variable " + variable(set, f.Name) + " has a bad value"}
-		}
-	})
-	return err
-}
-
-func variable(set *flag.FlagSet, name string) string {
-	program, _, _ := strings.Cut(set.Name(), " ")
-	return strings.ToUpper(strings.NewReplacer("-", "_").Replace(program + "_" + name))
+// Variable returns the name of the variable that stands for a flag.
+func Variable(flag string) string {
+	return "CAUSEWAY_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
 // Main runs a program until it is done or a signal ends its context; a second
-// signal ends the process. It does not return.
-func Main(run func(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error) {
+// signal ends the process. It does not return. The function returns the name of what
+// failed, for the message.
+func Main(run func(ctx context.Context) (name string, err error)) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	name, err := run(ctx)
 	var mistake UsageError
 	switch {
-	case err == nil, errors.Is(err, flag.ErrHelp):
+	case err == nil:
 		os.Exit(0)
 	case errors.As(err, &mistake):
-		fmt.Fprintf(os.Stderr, "%v; -h says more\n", err)
+		fmt.Fprintf(os.Stderr, "%s: %v (see: %s --help)\n", name, err, name)
 		os.Exit(2)
-	case errors.Is(err, ErrFailed):
-		os.Exit(1)
+	case !errors.Is(err, ErrFailed):
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 	}
-	fmt.Fprintln(os.Stderr, err)
 	os.Exit(1)
 }
 

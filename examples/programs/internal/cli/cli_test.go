@@ -31,9 +31,9 @@ func TestParse(t *testing.T) {
 	}{
 		{"defaults", nil, nil, time.Hour, nil, nil, ""},
 		{"flags on both sides", nil, []string{"-life", "1s", "A", "-list", "a,b", "B", "-list=c"}, time.Second, []string{"a", "b", "c"}, []string{"A", "B"}, ""},
-		{"variables", map[string]string{"SOME_PROGRAM_LIFE": "2s", "SOME_PROGRAM_LIST": "a, b,"}, []string{"A"}, 2 * time.Second, []string{"a", "b"}, []string{"A"}, ""},
-		{"a flag counts more", map[string]string{"SOME_PROGRAM_LIFE": "2s", "SOME_PROGRAM_LIST": "x"}, []string{"-life=3s", "-list=y"}, 3 * time.Second, []string{"y"}, nil, ""},
-		{"bad variable", map[string]string{"SOME_PROGRAM_LIFE": "canary"}, nil, time.Hour, nil, nil, "SOME_PROGRAM_LIFE"},
+		{"variables", map[string]string{"CAUSEWAY_LIFE": "2s", "CAUSEWAY_LIST": "a, b,"}, []string{"A"}, 2 * time.Second, []string{"a", "b"}, []string{"A"}, ""},
+		{"a flag counts more", map[string]string{"CAUSEWAY_LIFE": "2s", "CAUSEWAY_LIST": "x"}, []string{"-life=3s", "-list=y"}, 3 * time.Second, []string{"y"}, nil, ""},
+		{"bad variable", map[string]string{"CAUSEWAY_LIFE": "canary"}, nil, time.Hour, nil, nil, "CAUSEWAY_LIFE"},
 		{"bad flag", nil, []string{"-life", "x"}, time.Hour, nil, nil, "life"},
 		{"unknown flag", nil, []string{"A", "-nonsense"}, time.Hour, nil, nil, "nonsense"},
 	} {
@@ -67,7 +67,7 @@ func TestHelp(t *testing.T) {
 	if _, err := cli.Parse(set, []string{"-h"}, &out); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("got %v, want ErrHelp", err)
 	}
-	for _, want := range []string{"SOME_PROGRAM_SOME_FLAG", "the answer", "42"} {
+	for _, want := range []string{"CAUSEWAY_SOME_FLAG", "the answer", "42"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("got %q, want %s in it", &out, want)
 		}

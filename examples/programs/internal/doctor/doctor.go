@@ -1,44 +1,70 @@
-// Doctor connects to the API server of a kubeconfig, through its proxy if it has one.
-// It says which phase fails, why, and what to do about it:
-//
-//	$ doctor -kubeconfig prod.conf
-//	context  kubernetes-admin@prod
-//	server   https://192.0.2.10:6443
-//	route    http://192.0.2.1:3128
-//
-//	  ok     config        0.1 ms  client certificate "kubernetes-admin" until 2027-03-01
-//	  ok     tcp           0.4 ms  192.0.2.1:3128
-//	  FAIL   proxy auth    2.1 ms  the proxy answered 407: user name and password are missing or wrong
-//
-//	cause    proxy auth: the proxy answered 407: user name and password are missing or wrong
-//	remedy   Correct user name and password in proxy-url; percent-encode : / ? # @ % and spaces in them.
-//
-// The kubeconfig is -kubeconfig, or the files of the variable KUBECONFIG, merged as
-// kubectl merges them, or ~/.kube/config. Only the kubeconfig decides the route. Notes
-// below the table say what other programs would do, because of HTTPS_PROXY for example.
-//
-// -json prints the same for programs. The status is 0 if everything works, 1 if not, and
-// 2 for a mistake on the command line. Doctor prints no secret and changes nothing in
-// the cluster.
+// Package doctor is the command that goes the way of a kubeconfig, phase by phase.
 package doctor
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
-	"fmt"
 	"io"
 	"os"
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/kubeconfig/probe"
 )
+
+const long = `Connects to the API server of a kubeconfig, through its proxy if it has one. It says which
+phase fails, why, and what to do about it.
+
+The kubeconfig is --kubeconfig, or the files of the variable KUBECONFIG, merged as kubectl
+merges them, or ~/.kube/config. Only the kubeconfig decides the route. Notes below the
+table say what other programs would do, because of HTTPS_PROXY for example.
+
+The status is 0 if everything works, and 1 if not. It prints no secret, and changes nothing
+in the cluster.`
+
+const example = `  $ causeway doctor --kubeconfig prod.conf
+  context  kubernetes-admin@prod
+  server   https://192.0.2.10:6443
+  route    http://192.0.2.1:3128
+
+    ok     config        0.1 ms  client certificate "kubernetes-admin" until 2027-03-01
+    ok     tcp           0.4 ms  192.0.2.1:3128
+    FAIL   proxy auth    2.1 ms  the proxy answered 407: user name and password are missing or wrong
+
+  cause    proxy auth: the proxy answered 407: user name and password are missing or wrong
+  remedy   Correct user name and password in proxy-url; percent-encode : / ? # @ % and spaces in them.`
+
+// Command returns the command.
+func Command() *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:     "doctor",
+		Short:   "go the way of a kubeconfig, and say what stops it and what to do",
+		Long:    long,
+		Example: example,
+		Args:    command.Args,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.timeout <= 0 {
+				return cli.Mistake("--timeout must be more than zero, such as 15s")
+			}
+			return o.run(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+	set := cmd.Flags()
+	set.StringVar(&o.kubeconfig, "kubeconfig", "", "the kubeconfig `file`; without it KUBECONFIG, or ~/.kube/config")
+	set.StringVar(&o.context, "context", "", "the `name` of the context; without it the current one")
+	set.DurationVar(&o.timeout, "timeout", 15*time.Second, "how long all of it may take")
+	set.BoolVar(&o.json, "json", false, "print JSON")
+	command.Choice(cmd, &o.color, "color", "auto", "when to use colours; auto is for terminals, unless NO_COLOR is set", "auto", "always", "never")
+	return cmd
+}
 
 // options are the flags.
 type options struct {
@@ -47,7 +73,7 @@ type options struct {
 	json                       bool
 }
 
-// diagnosis is what -json prints.
+// diagnosis is what --json prints.
 type diagnosis struct {
 	Context string       `json:"context"`
 	OK      bool         `json:"ok"`
@@ -55,12 +81,7 @@ type diagnosis struct {
 	Notes   []string     `json:"notes"`
 }
 
-// run is main without the process.
-func Run(ctx context.Context, args []string, _ io.Reader, stdout, _ io.Writer) error {
-	o, err := parse(args, stdout)
-	if err != nil {
-		return err
-	}
+func (o options) run(ctx context.Context, stdout io.Writer) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	d := diagnose(ctx, o)
@@ -76,28 +97,6 @@ func Run(ctx context.Context, args []string, _ io.Reader, stdout, _ io.Writer) e
 		err = cli.ErrFailed
 	}
 	return err
-}
-
-func parse(args []string, stdout io.Writer) (options, error) {
-	var o options
-	set := flag.NewFlagSet("doctor", flag.ContinueOnError)
-	set.StringVar(&o.kubeconfig, "kubeconfig", "", "the kubeconfig `file`; without it KUBECONFIG, or ~/.kube/config")
-	set.StringVar(&o.context, "context", "", "the `name` of the context; without it the current one")
-	set.DurationVar(&o.timeout, "timeout", 15*time.Second, "how long all of it may take")
-	set.BoolVar(&o.json, "json", false, "print JSON")
-	set.StringVar(&o.color, "color", "auto", "auto, always or never; auto is for terminals, unless NO_COLOR is set")
-	rest, err := cli.Parse(set, args, stdout)
-	switch {
-	case err != nil:
-		return o, err
-	case len(rest) > 0:
-		return o, cli.UsageError{Text: fmt.Sprintf("doctor: unexpected argument %q", rest[0])}
-	case o.timeout <= 0:
-		return o, cli.UsageError{Text: "doctor: -timeout must be more than zero, such as 15s"}
-	case o.color != "auto" && o.color != "always" && o.color != "never":
-		return o, cli.UsageError{Text: fmt.Sprintf("doctor: -color is auto, always or never, not %q", o.color)}
-	}
-	return o, nil
 }
 
 func diagnose(ctx context.Context, o options) diagnosis {
@@ -138,7 +137,7 @@ func loadKubeconfig(o options) (*clientcmdapi.Config, error) {
 func unreadableReport(err error, took time.Duration) probe.Report {
 	advice := "Mend the file; kubectl config view says the same of it."
 	if errors.Is(err, errNoKubeconfig) || errors.Is(err, os.ErrNotExist) {
-		advice = "Name a file by -kubeconfig or the variable KUBECONFIG."
+		advice = "Name a file by --kubeconfig or the variable KUBECONFIG."
 	}
 	return probe.Report{Steps: []probe.Step{{
 		Phase: probe.PhaseConfig, Took: took, Err: err, Advice: advice,

@@ -37,16 +37,16 @@ func (d directory) read() (c proxyconfig.Config, err error) {
 		case errors.Is(err, fs.ErrNotExist):
 			continue
 		case err != nil:
-			return proxyconfig.Config{}, fmt.Errorf("proxy-injector: -config: %w", err)
+			return proxyconfig.Config{}, fmt.Errorf("--config: %w", err)
 		}
 		found = true
 		*f.value = strings.TrimRight(string(text), "\r\n")
 	}
 	if !found {
 		if _, err := os.ReadDir(string(d)); err != nil {
-			return c, fmt.Errorf("proxy-injector: -config: the folder can't be read: %w", err)
+			return c, fmt.Errorf("--config: the folder can't be read: %w", err)
 		}
-		return c, fmt.Errorf("proxy-injector: -config: none of HTTP_PROXY, HTTPS_PROXY and NO_PROXY is in %s", string(d))
+		return c, fmt.Errorf("--config: none of HTTP_PROXY, HTTPS_PROXY and NO_PROXY is in %s", string(d))
 	}
 	return c, nil
 }

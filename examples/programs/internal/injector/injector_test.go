@@ -2,6 +2,7 @@ package injector
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -20,6 +21,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/internal/test/clitest"
 	"github.com/causewayproject/causeway/internal/test/pki"
 )
@@ -59,9 +61,14 @@ func (f *files) write(name string, text []byte) {
 	}
 }
 
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	_, err := command.Execute(ctx, Command(), args, stdin, stdout, stderr)
+	return err
+}
+
 func (f *files) args(more ...string) []string {
-	return append([]string{"-listen", "127.0.0.1:0", "-health", "127.0.0.1:0", "-config", filepath.Join(f.dir, "config"),
-		"-cert", filepath.Join(f.dir, "tls.crt"), "-key", filepath.Join(f.dir, "tls.key"), "-secret", "proxy", "-drain-delay", "1ms"}, more...)
+	return append([]string{"--listen", "127.0.0.1:0", "--health", "127.0.0.1:0", "--config", filepath.Join(f.dir, "config"),
+		"--cert", filepath.Join(f.dir, "tls.crt"), "--key", filepath.Join(f.dir, "tls.key"), "--secret", "proxy", "--drain-delay", "1ms"}, more...)
 }
 
 // client is the API server, which keeps no connection here.
@@ -105,7 +112,7 @@ func (f *files) mustAsk(address string) (patch, serial string) {
 // its answers and its log.
 func TestRun(t *testing.T) {
 	f := newFiles(t)
-	p := clitest.Start(t, Run, nil, f.args()...)
+	p := clitest.Start(t, run, nil, f.args()...)
 	address := p.Await(`for=reviews address=(\S+)`)
 	patch, serial := f.mustAsk(address)
 	if !strings.Contains(patch, `"first,$(KUBERNETES_SERVICE_HOST)"`) || !strings.Contains(patch, `{"name":"proxy","key":"HTTPS_PROXY"}`) {
@@ -169,7 +176,7 @@ func refused(t *testing.T, address string) {
 // What was asked before the end is answered.
 func TestDrain(t *testing.T) {
 	f := newFiles(t)
-	p := clitest.Start(t, Run, nil, f.args("-drain", "1m")...)
+	p := clitest.Start(t, run, nil, f.args("--drain", "1m")...)
 	address, health := p.Await(`for=reviews address=(\S+)`), p.Await(`for=health address=(\S+)`)
 	page := func(path string, want int) {
 		t.Helper()
@@ -209,7 +216,7 @@ func TestDrain(t *testing.T) {
 func TestClientCA(t *testing.T) {
 	f := newFiles(t)
 	f.write("ca.crt", f.ca.CertPEM())
-	p := clitest.Start(t, Run, nil, f.args("-client-ca", filepath.Join(f.dir, "ca.crt"))...)
+	p := clitest.Start(t, run, nil, f.args("--client-ca", filepath.Join(f.dir, "ca.crt"))...)
 	address := p.Await(`for=reviews address=(\S+)`)
 	if _, _, err := f.ask(address, strings.NewReader(question)); err == nil {
 		t.Error("got an answer without a certificate, want none")
@@ -234,20 +241,20 @@ func TestUsage(t *testing.T) {
 		usage bool
 		want  string
 	}{
-		{"nothing", nil, true, "-cert, -key and -config are required"},
+		{"nothing", nil, true, "--cert and --key and --config must be set"},
 		{"an argument", f.args("extra"), true, `unexpected argument "extra"`},
-		{"a rule without a namespace", f.args("-always", "cert-manager"), true, `-always "cert-manager" is not NAMESPACE/LABEL=VALUE`},
-		{"a rule that is no selector", f.args("-always", "a/b=c=d"), true, `-always "a/b=c=d"`},
-		{"Secret and plain", f.args("-plain"), false, "Secret: there is one, and Plain is set"},
-		{"user and password, and nowhere to put them", f.args("-secret", ""), false, "-secret names the Secret"},
-		{"no such directory", f.args("-config", f.dir+"/none"), false, "-config: the folder can't be read: open " + f.dir + "/none: no such file"},
-		{"another directory", f.args("-config", f.dir), false, "none of HTTP_PROXY, HTTPS_PROXY and NO_PROXY is in"},
-		{"no certificate", f.args("-cert", f.dir+"/none"), false, "-cert and -key: "},
-		{"no client CA in it", f.args("-client-ca", f.dir+"/config/NO_PROXY"), false, "-client-ca: there is no certificate in it"},
+		{"a rule without a namespace", f.args("--always", "cert-manager"), true, `--always "cert-manager" is not NAMESPACE/LABEL=VALUE`},
+		{"a rule that is no selector", f.args("--always", "a/b=c=d"), true, `--always "a/b=c=d"`},
+		{"Secret and plain", f.args("--plain"), false, "Secret: there is one, and Plain is set"},
+		{"user and password, and nowhere to put them", f.args("--secret", ""), false, "--secret names the Secret"},
+		{"no such directory", f.args("--config", f.dir+"/none"), false, "--config: the folder can't be read: open " + f.dir + "/none: no such file"},
+		{"another directory", f.args("--config", f.dir), false, "none of HTTP_PROXY, HTTPS_PROXY and NO_PROXY is in"},
+		{"no certificate", f.args("--cert", f.dir+"/none"), false, "--cert and --key: "},
+		{"no client CA in it", f.args("--client-ca", f.dir+"/config/NO_PROXY"), false, "--client-ca: there is no certificate in it"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer
-			err := Run(t.Context(), tt.args, nil, &out, &out)
+			err := run(t.Context(), tt.args, nil, &out, &out)
 			var mistake cli.UsageError
 			if err == nil || errors.As(err, &mistake) != tt.usage || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error()+out.String(), canary) {
 				t.Errorf("got %v, want %q; of usage: %t", err, tt.want, tt.usage)

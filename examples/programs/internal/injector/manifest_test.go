@@ -2,11 +2,12 @@ package injector
 
 import (
 	"bytes"
-	"io"
+	"errors"
 	"os"
 	"slices"
 	"testing"
 
+	"github.com/spf13/pflag"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -96,7 +97,9 @@ func TestManifest(t *testing.T) {
 func TestManifestScope(t *testing.T) {
 	m := readManifest(t)
 	var f flags
-	if err := f.parse(m.deployment.Spec.Template.Spec.Containers[0].Args[1:], io.Discard); err != nil {
+	set := pflag.NewFlagSet("injector", pflag.ContinueOnError)
+	f.add(set)
+	if err := errors.Join(set.Parse(m.deployment.Spec.Template.Spec.Containers[0].Args[1:]), f.scope()); err != nil {
 		t.Fatal(err)
 	}
 	if grace := m.deployment.Spec.Template.Spec.TerminationGracePeriodSeconds; f.delay+f.drain >= 1e9*30 || *grace != 30 {

@@ -36,17 +36,17 @@ func newServer(ctx context.Context, f *flags, h http.Handler, log *slog.Logger) 
 		log.Info("certificate renewed")
 	})
 	if err != nil {
-		return nil, fmt.Errorf("proxy-injector: -cert and -key: %w", err)
+		return nil, fmt.Errorf("--cert and --key: %w", err)
 	}
 	config := &tls.Config{GetCertificate: certificate.Get, MinVersion: tls.VersionTLS12}
 	if f.clientCA != "" {
 		text, err := os.ReadFile(f.clientCA)
 		if err != nil {
-			return nil, fmt.Errorf("proxy-injector: -client-ca: %w", err)
+			return nil, fmt.Errorf("--client-ca: %w", err)
 		}
 		config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
 		if !config.ClientCAs.AppendCertsFromPEM(text) {
-			return nil, errors.New("proxy-injector: -client-ca: there is no certificate in it")
+			return nil, errors.New("--client-ca: there is no certificate in it")
 		}
 	}
 	s := &server{log: log, delay: f.delay, drain: f.drain}
@@ -60,11 +60,11 @@ func newServer(ctx context.Context, f *flags, h http.Handler, log *slog.Logger) 
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	if s.l, err = new(net.ListenConfig).Listen(ctx, "tcp", f.listen); err != nil {
-		return nil, fmt.Errorf("proxy-injector: -listen: %w", err)
+		return nil, fmt.Errorf("--listen: %w", err)
 	}
 	if s.health, err = cli.Listen(ctx, f.health); err != nil {
 		s.l.Close()
-		return nil, fmt.Errorf("proxy-injector: -health: %w", err)
+		return nil, fmt.Errorf("--health: %w", err)
 	}
 	return s, nil
 }
@@ -78,14 +78,14 @@ func (s *server) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if err := s.http.ServeTLS(s.l, "", ""); !errors.Is(err, http.ErrServerClosed) {
-			fail(fmt.Errorf("proxy-injector: %w", err))
+			fail(err)
 		}
 	})
 	s.log.Info("listening", "for", "reviews", "address", s.l.Addr().String())
 	if s.health != nil {
 		wg.Go(func() {
 			if err := cli.ServeHTTP(late, s.health, s.pages()); err != nil {
-				fail(fmt.Errorf("proxy-injector: health: %w", err))
+				fail(fmt.Errorf("--health: %w", err))
 			}
 		})
 		s.log.Info("listening", "for", "health", "address", s.health.Addr().String())

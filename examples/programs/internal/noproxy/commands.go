@@ -1,42 +1,57 @@
 package noproxy
 
 import (
-	"flag"
 	"fmt"
 	"io"
 	"net"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/noproxy"
 )
 
-func runExplain(args []string, stdout io.Writer) error {
-	flags := flag.NewFlagSet("explain", flag.ContinueOnError)
-	list := flags.String("list", "", "the no_proxy `list`; required")
-	asJSON := flags.Bool("json", false, "write JSON")
-	if err := parse(flags, args, stdout); err != nil {
-		return err
+func explainCommand() *cobra.Command {
+	var list string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "explain TARGET...",
+		Short: "say which entry of a list decides about each target, and why",
+		Long:  "Says which entry of a list decides about each TARGET, a host, host:port or URL, and why.",
+		Example: `  $ causeway noproxy explain --list '.svc,10.96.0.0/12,example.com:8443' https://10.96.0.1/ example.com:443
+  TARGET           VERDICT            ENTRY  TEXT          REASON
+  10.96.0.1:443    direct             1      10.96.0.0/12  an address of the network
+  example.com:443  through the proxy  -      -             no entry covers it; entry 2 "example.com:8443" is for port 8443 only`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case !cmd.Flags().Changed("list"): // an empty list is one
+				return cli.Mistake("--list must be set")
+			case len(args) == 0:
+				return cli.Mistake("TARGET is missing, such as example.com:443; usage: %s", cmd.UseLine())
+			}
+			return explain(cmd.OutOrStdout(), list, args, asJSON)
+		},
 	}
-	switch {
-	case !isSet(flags, "list"):
-		return usageError("explain: -list is required")
-	case flags.NArg() == 0:
-		return usageError("explain: no target, such as example.com:443")
-	}
-	rules := noproxy.Parse(*list)
+	cmd.Flags().StringVar(&list, "list", "", "the no_proxy `list`; required")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	return cmd
+}
+
+func explain(stdout io.Writer, list string, targets []string, asJSON bool) error {
+	rules := noproxy.Parse(list)
 	var answers []noproxy.Explanation
-	for _, arg := range flags.Args() {
-		host, port, err := parseTarget(arg)
+	for _, target := range targets {
+		host, port, err := parseTarget(target)
 		if err != nil {
 			return err
 		}
 		answers = append(answers, rules.Explain(host, port))
 	}
-	if *asJSON {
+	if asJSON {
 		return writeJSON(stdout, answers)
 	}
 	return writeExplanations(stdout, answers)
@@ -47,7 +62,7 @@ func parseTarget(arg string) (host, port string, err error) {
 	if strings.Contains(arg, "://") {
 		u, err := url.Parse(arg)
 		if err != nil || u.Hostname() == "" {
-			return "", "", usageError("a target is not a URL with a host") // may hold credentials
+			return "", "", cli.Mistake("a target is not a URL with a host") // may hold credentials
 		}
 		port := u.Port()
 		if port == "" {
@@ -56,51 +71,70 @@ func parseTarget(arg string) (host, port string, err error) {
 		return u.Hostname(), port, nil
 	}
 	if strings.ContainsAny(arg, "@/ ") { // no URL, and no credentials to repeat
-		return "", "", usageError("a target is a host, host:port or URL")
+		return "", "", cli.Mistake("a target is a host, host:port or URL")
 	}
 	if host, port, err := net.SplitHostPort(arg); err == nil {
 		if _, err := strconv.ParseUint(port, 10, 16); err != nil || host == "" {
-			return "", "", usageError(fmt.Sprintf("target %q is not a host and a port", arg))
+			return "", "", cli.Mistake("target %q is not a host and a port", arg)
 		}
 		return host, port, nil
 	}
 	host = strings.TrimSuffix(strings.TrimPrefix(arg, "["), "]")
 	if host == "" {
-		return "", "", usageError("a target is a host, host:port or URL")
+		return "", "", cli.Mistake("a target is a host, host:port or URL")
 	}
 	return host, "", nil
 }
 
-func runLint(args []string, stdout io.Writer) error {
-	flags := flag.NewFlagSet("lint", flag.ContinueOnError)
-	list := flags.String("list", "", "the no_proxy `list`; required")
-	names := flags.String("for", "", "`consumers` to ask, separated by commas; all if empty")
-	asJSON := flags.Bool("json", false, "write JSON")
-	if err := parse(flags, args, stdout); err != nil {
-		return err
+func lintCommand() *cobra.Command {
+	var list string
+	var names cli.List
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "lint",
+		Short: "say where other programs read a list in another way than Go",
+		Long: `Says where other programs read a list in another way than Go, and what to write instead. The
+status is 1 if it finds something, so that it can guard a chart in CI.`,
+		Example: `  $ causeway noproxy lint --for wget,urllib --list 'localhost,127.0.0.1,[::1],*.example.com'
+  CONSUMER  ENTRY  TEXT           DOES                                                                          WRITE
+  wget      -      -              sends ::1 through the proxy unless it is listed                               localhost,127.0.0.1,::1
+  wget      3      *.example.com  sends https://www.example.com/ through the proxy, where Go connects directly  ".example.com" for it
+  urllib    3      *.example.com  sends https://www.example.com/ through the proxy, where Go connects directly  "example.com" if the name itself may be reached directly`,
+		Args: command.Args,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("list") {
+				return cli.Mistake("--list must be set")
+			}
+			var consumers []noproxy.Consumer
+			for _, name := range names {
+				c, err := noproxy.ParseConsumer(name)
+				if err != nil {
+					return cli.Mistake("--for: %v", err)
+				}
+				consumers = append(consumers, c)
+			}
+			findings := noproxy.Lint(list, consumers...)
+			if err := writeLint(cmd.OutOrStdout(), asJSON, findings); err != nil {
+				return err
+			}
+			if len(findings) > 0 {
+				return cli.ErrFailed
+			}
+			return nil
+		},
 	}
-	switch {
-	case !isSet(flags, "list"):
-		return usageError("lint: -list is required")
-	case flags.NArg() > 0:
-		return usageError(fmt.Sprintf("lint: unexpected argument %q", flags.Arg(0)))
+	cmd.Flags().StringVar(&list, "list", "", "the no_proxy `list`; required")
+	cmd.Flags().Var(&names, "for", "`consumers` to ask: "+strings.Join(consumerNames(), ", ")+"; default all")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	command.Complete(cmd, "for", consumerNames()...)
+	return cmd
+}
+
+func consumerNames() (names []string) {
+	for _, c := range noproxy.Consumers() {
+		names = append(names, c.String())
 	}
-	var consumers []noproxy.Consumer
-	for _, name := range splitList(*names) {
-		c, err := noproxy.ParseConsumer(name)
-		if err != nil {
-			return usageError("lint: " + err.Error())
-		}
-		consumers = append(consumers, c)
-	}
-	findings := noproxy.Lint(*list, consumers...)
-	if err := writeLint(stdout, *asJSON, findings); err != nil {
-		return err
-	}
-	if len(findings) > 0 {
-		return cli.ErrFailed
-	}
-	return nil
+	return names
 }
 
 func writeLint(stdout io.Writer, asJSON bool, findings []noproxy.Finding) error {
@@ -114,17 +148,6 @@ func writeLint(stdout io.Writer, asJSON bool, findings []noproxy.Finding) error 
 	return writeFindings(stdout, findings)
 }
 
-// splitList splits at commas; empty parts are dropped.
-func splitList(s string) []string {
-	var parts []string
-	for part := range strings.SplitSeq(s, ",") {
-		if part = strings.TrimSpace(part); part != "" {
-			parts = append(parts, part)
-		}
-	}
-	return parts
-}
-
 // clusterResult is what the cluster command writes as JSON.
 type clusterResult struct {
 	List     string            `json:"list"`
@@ -133,47 +156,44 @@ type clusterResult struct {
 	Findings []noproxy.Finding `json:"findings,omitempty"`
 }
 
-func runCluster(args []string, stdout io.Writer) error {
-	flags := flag.NewFlagSet("cluster", flag.ContinueOnError)
+func clusterCommand() *cobra.Command {
 	var c noproxy.Cluster
-	listFlag(flags, &c.PodCIDRs, "pods", "networks of pods")
-	listFlag(flags, &c.ServiceCIDRs, "services", "networks of services")
-	listFlag(flags, &c.NodeCIDRs, "nodes", "networks of nodes")
-	listFlag(flags, &c.ControlPlaneHosts, "control-plane", "names or addresses of the API server")
-	listFlag(flags, &c.Extra, "extra", "further entries")
-	flags.StringVar(&c.ServiceDomain, "domain", "cluster.local", "DNS `domain` of services")
-	flags.StringVar((*string)(&c.Cloud), "cloud", "", "aws, gcp, azure or openstack")
-	flags.StringVar(&c.Region, "region", "", "`region` of the cloud; required for aws")
-	layout := flags.String("layout", "merged", "`order` of the list: merged or giantswarm")
-	name := flags.String("for", "", "`consumer` to write the list for")
-	asJSON := flags.Bool("json", false, "write JSON")
-	if err := parse(flags, args, stdout); err != nil {
-		return err
+	var cloud, layout, consumer string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "cluster",
+		Short:   "print the list that a cluster needs",
+		Long:    "Prints the list that a cluster needs, with the origin of each entry, or in the form for one program.",
+		Example: "  causeway noproxy cluster --pods 10.244.0.0/16 --services 10.96.0.0/12 --cloud azure --for wget",
+		Args:    command.Args,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c.Cloud = noproxy.Cloud(cloud)
+			if layout == "giantswarm" {
+				c.Layout = noproxy.GiantSwarm
+			}
+			result, err := listResult(c, consumer)
+			switch {
+			case err != nil:
+				return err
+			case asJSON:
+				return writeJSON(cmd.OutOrStdout(), result)
+			}
+			return writeCluster(cmd.OutOrStdout(), result)
+		},
 	}
-	if flags.NArg() > 0 {
-		return usageError(fmt.Sprintf("cluster: unexpected argument %q", flags.Arg(0)))
-	}
-	i := slices.Index([]string{"merged", "giantswarm"}, *layout)
-	if i < 0 {
-		return usageError(fmt.Sprintf("cluster: unknown layout %q, want merged or giantswarm", *layout))
-	}
-	c.Layout = noproxy.Layout(i)
-	result, err := listResult(c, *name)
-	if err != nil {
-		return err
-	}
-	if *asJSON {
-		return writeJSON(stdout, result)
-	}
-	return writeCluster(stdout, result)
-}
-
-// listFlag adds a flag that may be repeated, whose values may have commas.
-func listFlag(flags *flag.FlagSet, to *[]string, name, what string) {
-	flags.Func(name, what+", as a `list` with commas; may be repeated", func(s string) error {
-		*to = append(*to, splitList(s)...)
-		return nil
-	})
+	set := cmd.Flags()
+	set.Var((*cli.List)(&c.PodCIDRs), "pods", "`networks` of pods; several are allowed")
+	set.Var((*cli.List)(&c.ServiceCIDRs), "services", "`networks` of services; several are allowed")
+	set.Var((*cli.List)(&c.NodeCIDRs), "nodes", "`networks` of nodes; several are allowed")
+	set.Var((*cli.List)(&c.ControlPlaneHosts), "control-plane", "names or addresses (`hosts`) of the API server; several are allowed")
+	set.Var((*cli.List)(&c.Extra), "extra", "further `entries`; several are allowed")
+	set.StringVar(&c.ServiceDomain, "domain", "cluster.local", "DNS `domain` of services")
+	command.Choice(cmd, &cloud, "cloud", "", "the cloud that the cluster is in", "aws", "gcp", "azure", "openstack")
+	set.StringVar(&c.Region, "region", "", "`region` of the cloud; required for aws")
+	command.Choice(cmd, &layout, "layout", "merged", "order of the list", "merged", "giantswarm")
+	command.Choice(cmd, &consumer, "for", "", "the program to write the list for", consumerNames()...)
+	set.BoolVar(&asJSON, "json", false, "write JSON")
+	return cmd
 }
 
 func listResult(c noproxy.Cluster, consumer string) (clusterResult, error) {
@@ -185,7 +205,7 @@ func listResult(c noproxy.Cluster, consumer string) (clusterResult, error) {
 	if consumer != "" {
 		who, err := noproxy.ParseConsumer(consumer)
 		if err != nil {
-			return clusterResult{}, usageError("cluster: " + err.Error())
+			return clusterResult{}, err
 		}
 		result.List, result.Findings = entries.For(who)
 	}

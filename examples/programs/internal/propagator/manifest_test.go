@@ -66,7 +66,7 @@ func TestManifest(t *testing.T) {
 	m := readManifest(t)
 	var f flags
 	c := m.deployment.Spec.Template.Spec.Containers[0]
-	args := strings.ReplaceAll(strings.Join(c.Args, "\n"), "$("+c.Env[0].Name+")", m.namespace.Name)
+	args := strings.ReplaceAll(strings.Join(c.Args[1:], "\n"), "$("+c.Env[0].Name+")", m.namespace.Name)
 	if err := f.parse(strings.Split(args, "\n"), io.Discard); err != nil {
 		t.Fatal(err)
 	}

@@ -75,7 +75,7 @@ func (f *flags) parse(args []string, stdout io.Writer) error {
 	set.StringVar(&f.podNamespaces, "pod-namespaces", "", "label `selector` of the namespaces with -pod-secret; empty for all")
 	set.IntVar(&f.workers, "workers", 8, "how many Clusters are looked at side by side")
 	set.StringVar(&f.lease, "leader-election", "", "`namespace` of the Lease that lets one of several replicas work; empty for none")
-	set.StringVar(&f.health, "health", "127.0.0.1:8081", "`address` of /healthz, /readyz and /metrics; empty for none")
+	set.StringVar(&f.health, "health", "127.0.0.1:8083", "`address` of /healthz, /readyz and /metrics; empty for none")
 	positional, err := cli.Parse(set, args, stdout)
 	if err == nil && len(positional) > 0 {
 		err = usage("unexpected argument %q", positional[0])

@@ -64,7 +64,7 @@ func (f *flags) parse(args []string, stdout io.Writer) error {
 	set.IntVar(&f.workers, "workers", 4, "how many Clusters are looked at side by side")
 	set.IntVar(&f.probes, "probes", 32, "how many probes run side by side")
 	set.StringVar(&f.lease, "leader-election", "", "`namespace` of the Lease that lets one of several replicas work; empty for none")
-	set.StringVar(&f.health, "health", "127.0.0.1:8081", "`address` of /healthz, /readyz and /metrics; empty for none")
+	set.StringVar(&f.health, "health", "127.0.0.1:8082", "`address` of /healthz, /readyz and /metrics; empty for none")
 	positional, err := cli.Parse(set, args, stdout)
 	if err == nil && len(positional) > 0 {
 		err = cli.UsageError{Text: fmt.Sprintf("kubeconfig-provider: unexpected argument %q", positional[0])}

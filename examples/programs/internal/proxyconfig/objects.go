@@ -2,7 +2,6 @@ package proxyconfig
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -16,7 +15,7 @@ import (
 // kubeadm has no credentials: they are in the Secret that it refers to.
 func kubeadm(o options, s *spec) (string, error) {
 	if s.Name == "" {
-		return "", cli.UsageError{Text: "proxyconfig: -name is required"}
+		return "", cli.Mistake("--name must be set for --format %s", o.format)
 	}
 	files, err := proxyconfig.KubeadmFiles(proxyconfig.ClusterValues{Name: s.Name}.SystemdSecret(), o.units...)
 	if err != nil {
@@ -29,20 +28,12 @@ func kubeadm(o options, s *spec) (string, error) {
 // values are manifests for the management cluster.
 func values(o options, s *spec, layers proxyconfig.Layers, merged *proxyconfig.Merged) (string, error) {
 	if s.Name == "" {
-		return "", cli.UsageError{Text: "proxyconfig: -name is required"}
+		return "", cli.Mistake("--name must be set for --format %s", o.format)
 	}
 	v := proxyconfig.ClusterValues{Name: s.Name, Namespace: cmp.Or(s.Namespace, "default"), Config: merged.Config, EnvSecret: o.envSecret}
-	who := slices.Index([]string{"everywhere", "machines", "nowhere"}, o.credentials)
-	if who < 0 {
-		return "", cli.UsageError{Text: fmt.Sprintf("proxyconfig: -credentials: unknown %q, want everywhere, machines or nowhere", o.credentials)}
-	}
-	v.Credentials = proxyconfig.Credentials(who)
-	switch o.containerd {
-	case "computed":
-	case "installation":
+	v.Credentials = proxyconfig.Credentials(slices.Index([]string{"everywhere", "machines", "nowhere"}, o.credentials))
+	if o.containerd == "installation" {
 		v.ContainerdNoProxy = layers.Installation.NoProxy
-	default:
-		return "", cli.UsageError{Text: fmt.Sprintf("proxyconfig: -containerd-list: unknown %q, want computed or installation", o.containerd)}
 	}
 	if len(s.Cluster.Pods) > 0 {
 		v.PodCIDR = s.Cluster.Pods[0]

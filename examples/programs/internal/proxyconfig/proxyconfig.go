@@ -1,52 +1,94 @@
-// Proxyconfig prints what carries the proxy configuration of a cluster, in the
-// form that its reader takes:
-//
-//	$ export PROXYCONFIG_HTTPS=http://user:p%40ss@proxy.example.com:3128
-//	$ proxyconfig -no-proxy internal.example.com -pods 10.244.0.0/16 -services 10.96.0.0/12 -format systemd
-//	[Service]
-//	Environment="HTTPS_PROXY=http://user:p%%40ss@proxy.example.com:3128"
-//	...
-//
-//	env         exports for a POSIX shell
-//	docker-env  a file for docker run --env-file and kubectl create --from-env-file
-//	compose     a .env file for Docker Compose
-//	systemd     a drop-in, for containerd, kubelet or any service
-//	kubeadm     files: of a KubeadmConfig, with the drop-in of the Secret below
-//	values      ConfigMap and Secrets of Giant Swarm's cluster apps
-//	docker      config.json of the docker client
-//	jvm         arguments of java, as java @file takes them
-//	apt         a file for /etc/apt/apt.conf.d
-//	npm         .npmrc
-//	git         .gitconfig
-//
-// Flags or a YAML file (-file) describe the cluster; flags change single settings of
-// the file:
-//
-//	name: prod
-//	namespace: default
-//	installation: {http: ..., https: ..., noProxy: ...}
-//	cluster: {pods: [...], services: [...], nodes: [...], controlPlane: [...], domain: ..., cloud: ..., region: ..., layout: merged}
-//	user: {http: ..., https: ..., noProxy: ..., direct: false, ownList: false}
-//
-// Passwords are better off in the file or in variables than in flags, which other
-// users of the machine see. They are printed, of course: the output is a secret,
-// but for that of kubeadm. Standard error tells where the reader takes the list in
-// another way than Go (-lint, and the format jvm).
+// Package proxyconfig is the command that prints what carries the proxy configuration of
+// a cluster.
 package proxyconfig
 
 import (
-	"context"
-	"flag"
 	"fmt"
 	"io"
 	"os"
-	"slices"
-	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/noproxy"
 	"github.com/causewayproject/causeway/proxyconfig"
 )
+
+const long = `Prints what carries the proxy configuration of a cluster, in the form that its reader
+takes (--format):
+
+  env         exports for a POSIX shell
+  docker-env  a file for docker run --env-file and kubectl create --from-env-file
+  compose     a .env file for Docker Compose
+  systemd     a drop-in, for containerd, kubelet or any service
+  kubeadm     files: of a KubeadmConfig, with the drop-in of the Secret below
+  values      ConfigMap and Secrets of Giant Swarm's cluster apps
+  docker      config.json of the docker client
+  jvm         arguments of java, as java @file takes them
+  apt         a file for /etc/apt/apt.conf.d
+  npm         .npmrc
+  git         .gitconfig
+
+Flags or a YAML file (--file) describe the cluster; flags change single settings of the
+file:
+
+  name: prod
+  namespace: default
+  installation: {http: ..., https: ..., noProxy: ...}
+  cluster: {pods: [...], services: [...], nodes: [...], controlPlane: [...], domain: ..., cloud: ..., region: ..., layout: merged}
+  user: {http: ..., https: ..., noProxy: ..., direct: false, ownList: false}
+
+Passwords are better off in the file or in variables than in flags, which other users of
+the machine see. They are printed, of course: the output is a secret, but for that of
+kubeadm. Standard error tells where the reader takes the list in another way than Go
+(--lint, and the format jvm).`
+
+const example = `  $ export CAUSEWAY_HTTPS=http://user:p%40ss@proxy.example.com:3128
+  $ causeway proxyconfig --no-proxy internal.example.com --pods 10.244.0.0/16 --services 10.96.0.0/12 --format systemd
+  [Service]
+  Environment="HTTPS_PROXY=http://user:p%%40ss@proxy.example.com:3128"
+  ...`
+
+var formats = []string{"env", "docker-env", "compose", "systemd", "kubeadm", "values", "docker", "jvm", "apt", "npm", "git"}
+
+// Command returns the command.
+func Command() *cobra.Command {
+	var o options
+	s := new(spec)
+	cmd := &cobra.Command{
+		Use:     "proxyconfig",
+		Short:   "print a cluster's proxy configuration, in one of eleven formats",
+		Long:    long,
+		Example: example,
+		Args:    command.Args,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := o.readFile(s)
+			if err != nil {
+				return err
+			}
+			return o.run(s, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	set := cmd.Flags()
+	command.Choice(cmd, &o.format, "format", "env", "what to print", formats...)
+	set.StringVar(&o.file, "file", "", "YAML `file` of what flags say otherwise")
+	command.Choice(cmd, &o.credentials, "credentials", "everywhere", "of values: who gets them", "everywhere", "machines", "nowhere")
+	command.Choice(cmd, &o.containerd, "containerd-list", "computed", "of values: the list for containerd", "computed", "installation")
+	set.StringVar(&o.envSecret, "env-secret", "", "of values: `name` of a Secret in the workload cluster to which env refers")
+	set.Var(&o.units, "unit", "of kubeadm: `service` that gets the drop-in; several are allowed; default containerd")
+	set.Var(&o.lint, "lint", "`consumer` to check the list for, such as curl; several are allowed")
+	command.Complete(cmd, "lint", consumers()...)
+	s.flags(cmd)
+	return cmd
+}
+
+func consumers() (names []string) {
+	for _, c := range noproxy.Consumers() {
+		names = append(names, c.String())
+	}
+	return names
+}
 
 // options are the flags that are not part of the file.
 type options struct {
@@ -54,12 +96,7 @@ type options struct {
 	units, lint                                      cli.List
 }
 
-// run is main without the process.
-func Run(_ context.Context, args []string, _ io.Reader, stdout, stderr io.Writer) error {
-	o, s, err := parse(args, stdout)
-	if err != nil {
-		return err
-	}
+func (o options) run(s *spec, stdout, stderr io.Writer) error {
 	layers, err := s.layers()
 	if err != nil {
 		return err
@@ -75,7 +112,7 @@ func Run(_ context.Context, args []string, _ io.Reader, stdout, stderr io.Writer
 	for _, name := range o.lint {
 		consumer, err := noproxy.ParseConsumer(name)
 		if err != nil {
-			return cli.UsageError{Text: "proxyconfig: -lint: " + err.Error()}
+			return cli.Mistake("--lint: %v", err)
 		}
 		findings = append(findings, merged.Lint(consumer)...)
 	}
@@ -86,38 +123,20 @@ func Run(_ context.Context, args []string, _ io.Reader, stdout, stderr io.Writer
 	return err
 }
 
-func parse(args []string, stdout io.Writer) (options, *spec, error) {
-	var o options
-	var s spec
-	set := flag.NewFlagSet("proxyconfig", flag.ContinueOnError)
-	set.StringVar(&o.format, "format", "env", strings.Join(formats(), ", "))
-	set.StringVar(&o.file, "file", "", "YAML `file` of what flags say otherwise")
-	set.StringVar(&o.credentials, "credentials", "everywhere", "of values: who gets them: everywhere, machines or nowhere")
-	set.StringVar(&o.containerd, "containerd-list", "computed", "of values: the list for containerd: computed or installation")
-	set.StringVar(&o.envSecret, "env-secret", "", "of values: `name` of a Secret in the workload cluster to which env refers")
-	set.Var(&o.units, "unit", "of kubeadm: `service` that gets the drop-in; several are allowed; default containerd")
-	set.Var(&o.lint, "lint", "`consumer` to check the list for, such as curl; several are allowed")
-	s.flags(set)
-	positional, err := cli.Parse(set, args, stdout)
-	switch {
-	case err != nil:
-		return o, nil, err
-	case len(positional) > 0:
-		return o, nil, cli.UsageError{Text: fmt.Sprintf("proxyconfig: unexpected argument %q", positional[0])}
-	case !slices.Contains(formats(), o.format):
-		return o, nil, cli.UsageError{Text: fmt.Sprintf("proxyconfig: unknown format %q, want %s", o.format, strings.Join(formats(), ", "))}
-	case o.file == "":
-		return o, &s, nil
+// readFile returns the file's spec, changed by that of the flags.
+func (o options) readFile(flags *spec) (*spec, error) {
+	if o.file == "" {
+		return flags, nil
 	}
 	text, err := os.ReadFile(o.file)
 	if err != nil {
-		return o, nil, fmt.Errorf("proxyconfig: -file: %w", err)
+		return nil, fmt.Errorf("--file: %w", err)
 	}
 	base, err := read(text)
 	if err != nil {
-		return o, nil, err
+		return nil, err
 	}
-	return o, base, base.change(s)
+	return base, base.change(*flags)
 }
 
 // byFormat has the renderings that need only the configuration.
@@ -130,10 +149,6 @@ var byFormat = map[string]func(proxyconfig.Config) (string, error){
 	"apt":        proxyconfig.Config.AptConfig,
 	"npm":        proxyconfig.Config.NPMConfig,
 	"git":        proxyconfig.Config.GitConfig,
-}
-
-func formats() []string {
-	return []string{"env", "docker-env", "compose", "systemd", "kubeadm", "values", "docker", "jvm", "apt", "npm", "git"}
 }
 
 func render(o options, s *spec, layers proxyconfig.Layers, merged *proxyconfig.Merged) (string, []noproxy.Finding, error) {

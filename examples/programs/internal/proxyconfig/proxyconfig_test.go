@@ -10,14 +10,15 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/command"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func command(t *testing.T, args ...string) (stdout, stderr string, err error) {
+func runCommand(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, notes strings.Builder
-	err = Run(t.Context(), args, strings.NewReader(""), &out, &notes)
+	_, err = command.Execute(t.Context(), Command(), args, strings.NewReader(""), &out, &notes)
 	return out.String(), notes.String(), err
 }
 
@@ -62,7 +63,7 @@ func TestFormats(t *testing.T) {
 		{"npm", "noproxy=\"" + list + "\"\n"},
 		{"git", "\tproxy = \"http://user:SECRET%40@proxy.test:3128\"\n"},
 	} {
-		got, _, err := command(t, "-file", path, "-format", c.format)
+		got, _, err := runCommand(t, "--file", path, "--format", c.format)
 		if err != nil || !strings.Contains(got, c.want) {
 			t.Errorf("%s: got error %v and\n%s\nwant in it\n%s", c.format, err, got, c.want)
 		}
@@ -70,8 +71,8 @@ func TestFormats(t *testing.T) {
 			t.Errorf("%s: the password is in the output: %t:\n%s", c.format, !hidden, got)
 		}
 	}
-	for _, format := range formats() {
-		if _, _, err := command(t, "-file", path, "-format", format); err != nil {
+	for _, format := range formats {
+		if _, _, err := runCommand(t, "--file", path, "--format", format); err != nil {
 			t.Errorf("%s: %v", format, err)
 		}
 	}
@@ -80,7 +81,7 @@ func TestFormats(t *testing.T) {
 // A flag changes one setting of the file, and leaves the others.
 func TestFlagsChangeTheFile(t *testing.T) {
 	path := write(t, file)
-	got, _, err := command(t, "-file", path, "-user-https", "http://own.test:1", "-own-list")
+	got, _, err := runCommand(t, "--file", path, "--user-https", "http://own.test:1", "--own-list")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,20 +90,20 @@ func TestFlagsChangeTheFile(t *testing.T) {
 			t.Errorf("got\n%s\nwant %s in it", got, want)
 		}
 	}
-	t.Setenv("PROXYCONFIG_HTTPS", "http://variable.test:1")
-	if got, _, err := command(t); err != nil || !strings.Contains(got, "HTTPS_PROXY='http://variable.test:1'") {
+	t.Setenv("CAUSEWAY_HTTPS", "http://variable.test:1")
+	if got, _, err := runCommand(t); err != nil || !strings.Contains(got, "HTTPS_PROXY='http://variable.test:1'") {
 		t.Errorf("got error %v and\n%s\nwant the variable's proxy", err, got)
 	}
 }
 
 func TestOptionsOfValues(t *testing.T) {
 	path := write(t, file)
-	plain, _, err := command(t, "-file", path, "-format", "values")
+	plain, _, err := runCommand(t, "--file", path, "--format", "values")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"-credentials", "machines"}, {"-credentials", "nowhere"}, {"-containerd-list", "installation"}, {"-env-secret", "proxy"}, {"-namespace", "org"}} {
-		got, _, err := command(t, append(args, "-file", path, "-format", "values")...)
+	for _, args := range [][]string{{"--credentials", "machines"}, {"--credentials", "nowhere"}, {"--containerd-list", "installation"}, {"--env-secret", "proxy"}, {"--namespace", "org"}} {
+		got, _, err := runCommand(t, append(args, "--file", path, "--format", "values")...)
 		if err != nil || got == plain {
 			t.Errorf("%q: got error %v and the same: %t", args, err, got == plain)
 		}
@@ -110,7 +111,7 @@ func TestOptionsOfValues(t *testing.T) {
 }
 
 func TestFindingsAreOnStderr(t *testing.T) {
-	out, notes, err := command(t, "-format", "jvm", "-https", "http://a:1", "-no-proxy", "10.128.0.0/9", "-lint", "wget")
+	out, notes, err := runCommand(t, "--format", "jvm", "--https", "http://a:1", "--no-proxy", "10.128.0.0/9", "--lint", "wget")
 	if err != nil || !strings.Contains(notes, "jvm") || !strings.Contains(notes, "wget") || strings.Contains(out, "wget") {
 		t.Errorf("got error %v, output\n%s\nand notes\n%s", err, out, notes)
 	}
@@ -122,24 +123,24 @@ func TestMistakes(t *testing.T) {
 		want  string
 		usage bool
 	}{
-		{[]string{"-format", "x"}, `unknown format "x"`, true},
+		{[]string{"--format", "x"}, `"--format" flag: want env, docker-env, compose, systemd, kubeadm, values, docker, jvm, apt, npm or git`, true},
 		{[]string{"x"}, `unexpected argument "x"`, true},
-		{[]string{"-layout", "x"}, `unknown layout "x"`, true},
-		{[]string{"-lint", "x"}, "-lint: ", true},
-		{[]string{"-format", "kubeadm"}, "-name is required", true},
-		{[]string{"-format", "values", "-name", "a", "-credentials", "x"}, `-credentials: unknown "x"`, true},
-		{[]string{"-format", "values", "-name", "a", "-containerd-list", "x"}, `-containerd-list: unknown "x"`, true},
-		{[]string{"-format", "values"}, "-name is required", true},
-		{[]string{"-https", "http://u:SECRET@x@a"}, "Installation.HTTPSProxy", false},
-		{[]string{"-file", "/no/such/file"}, "-file: ", false},
-		{[]string{"-file", write(t, "SECRET: 1\n")}, "-file: a key of the file is unknown; want name, namespace, installation, cluster, user", false},
-		{[]string{"-file", write(t, "user: {SECRET: 1}\n")}, "-file: a key of user is unknown; want http, https, noProxy, direct, ownList", false},
-		{[]string{"-file", write(t, "user: {http: [SECRET]}\n")}, "-file: a key is there twice, or", false},
-		{[]string{"-file", write(t, "- SECRET\n")}, "-file: a key is there twice, or", false},
-		{[]string{"-file", write(t, "SECRET: [\n")}, "-file: not YAML", false},
-		{[]string{"-file", write(t, "installation: {direct: true}\n")}, "the user's", true},
+		{[]string{"--layout", "x"}, `"--layout" flag: want merged or giantswarm`, true},
+		{[]string{"--lint", "x"}, "--lint: ", true},
+		{[]string{"--format", "kubeadm"}, "--name must be set", true},
+		{[]string{"--format", "values", "--name", "a", "--credentials", "x"}, `"--credentials" flag: want everywhere, machines or nowhere`, true},
+		{[]string{"--format", "values", "--name", "a", "--containerd-list", "x"}, `"--containerd-list" flag: want computed or installation`, true},
+		{[]string{"--format", "values"}, "--name must be set", true},
+		{[]string{"--https", "http://u:SECRET@x@a"}, "Installation.HTTPSProxy", false},
+		{[]string{"--file", "/no/such/file"}, "--file: ", false},
+		{[]string{"--file", write(t, "SECRET: 1\n")}, "--file: a key of the file is unknown; want name, namespace, installation, cluster, user", false},
+		{[]string{"--file", write(t, "user: {SECRET: 1}\n")}, "--file: a key of user is unknown; want http, https, noProxy, direct, ownList", false},
+		{[]string{"--file", write(t, "user: {http: [SECRET]}\n")}, "--file: a key is there twice, or", false},
+		{[]string{"--file", write(t, "- SECRET\n")}, "--file: a key is there twice, or", false},
+		{[]string{"--file", write(t, "SECRET: [\n")}, "--file: not YAML", false},
+		{[]string{"--file", write(t, "installation: {direct: true}\n")}, "the user's", true},
 	} {
-		out, _, err := command(t, c.args...)
+		out, _, err := runCommand(t, c.args...)
 		var mistake cli.UsageError
 		if out != "" || err == nil || !strings.Contains(err.Error(), c.want) || errors.As(err, &mistake) != c.usage || strings.Contains(err.Error(), "SECRET") {
 			t.Errorf("%q: got %q and error %v, want %q", c.args, out, err, c.want)

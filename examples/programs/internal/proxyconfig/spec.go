@@ -3,21 +3,22 @@ package proxyconfig
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/noproxy"
 	"github.com/causewayproject/causeway/proxyconfig"
 )
 
-// spec is the content of -file. A field that is not set changes nothing.
+// spec is the content of --file. A field that is not set changes nothing.
 type spec struct {
 	Name         string  `json:"name,omitempty"`
 	Namespace    string  `json:"namespace,omitempty"`
@@ -45,7 +46,8 @@ type cluster struct {
 	Layout       string   `json:"layout,omitempty"`
 }
 
-func (s *spec) flags(set *flag.FlagSet) {
+func (s *spec) flags(cmd *cobra.Command) {
+	set := cmd.Flags()
 	set.StringVar(&s.Name, "name", "", "`name` of the cluster, for kubeadm and values")
 	set.StringVar(&s.Namespace, "namespace", "", "`namespace` of the cluster, for values; default default")
 	set.StringVar(&s.Installation.HTTP, "http", "", "`URL` of the proxy for http")
@@ -61,9 +63,9 @@ func (s *spec) flags(set *flag.FlagSet) {
 	set.Var(&s.Cluster.Nodes, "nodes", "`networks` of nodes")
 	set.Var(&s.Cluster.ControlPlane, "control-plane", "names or addresses (`hosts`) of the API server")
 	set.StringVar(&s.Cluster.Domain, "domain", "", "DNS `domain` of services; default cluster.local")
-	set.StringVar(&s.Cluster.Cloud, "cloud", "", "aws, gcp, azure or openstack")
+	command.Choice(cmd, &s.Cluster.Cloud, "cloud", "", "the cloud that the cluster is in", "aws", "gcp", "azure", "openstack")
 	set.StringVar(&s.Cluster.Region, "region", "", "`region` of the cloud; required for aws")
-	set.StringVar(&s.Cluster.Layout, "layout", "", "`order` of the list: merged (the default) or giantswarm")
+	command.Choice(cmd, &s.Cluster.Layout, "layout", "", "order of the list; default merged", "merged", "giantswarm")
 }
 
 // read reads a file. The errors of YAML quote it, and it has passwords: what is
@@ -75,12 +77,12 @@ func read(text []byte) (*spec, error) {
 	}
 	var anything any
 	if yaml.Unmarshal(text, &anything) != nil {
-		return nil, errors.New("proxyconfig: -file: not YAML")
+		return nil, errors.New("--file: not YAML")
 	}
 	if section, known := unknownKey(anything, reflect.TypeOf(s), "the file"); known != nil {
-		return nil, fmt.Errorf("proxyconfig: -file: a key of %s is unknown; want %s", section, strings.Join(known, ", "))
+		return nil, fmt.Errorf("--file: a key of %s is unknown; want %s", section, strings.Join(known, ", "))
 	}
-	return nil, errors.New("proxyconfig: -file: a key is there twice, or its value has another type; pods, services, nodes and controlPlane are lists, direct and ownList true or false")
+	return nil, errors.New("--file: a key is there twice, or its value has another type; pods, services, nodes and controlPlane are lists, direct and ownList true or false")
 }
 
 // unknownKey returns a section with a key that its type does not have, and the keys
@@ -120,10 +122,10 @@ func (s *spec) layers() (proxyconfig.Layers, error) {
 	c := s.Cluster
 	layout := slices.Index([]string{"merged", "giantswarm"}, c.Layout)
 	if c.Layout != "" && layout < 0 {
-		return proxyconfig.Layers{}, cli.UsageError{Text: fmt.Sprintf("proxyconfig: unknown layout %q, want merged or giantswarm", c.Layout)}
+		return proxyconfig.Layers{}, cli.Mistake("unknown layout %q, want merged or giantswarm", c.Layout)
 	}
 	if s.Installation.Direct || s.Installation.OwnList {
-		return proxyconfig.Layers{}, cli.UsageError{Text: "proxyconfig: direct and ownList are the user's, not the installation's"}
+		return proxyconfig.Layers{}, cli.Mistake("direct and ownList are the user's, not the installation's")
 	}
 	return proxyconfig.Layers{
 		Installation: s.Installation.config(),

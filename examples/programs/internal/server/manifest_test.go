@@ -54,7 +54,7 @@ func TestManifest(t *testing.T) {
 	if peers == nil || !peers.Spec.PublishNotReadyAddresses || peers.Spec.ClusterIP != corev1.ClusterIPNone || len(peers.Spec.Ports) != 1 {
 		t.Errorf("got Service %v for %s", peers, f.replicas.service)
 	}
-	host, _, _ := strings.Cut(os.Getenv("TUNNEL_SERVER_GATEWAY"), ".")
+	host, _, _ := strings.Cut(os.Getenv("CAUSEWAY_GATEWAY"), ".")
 	gateway := services[strings.TrimPrefix(host, "http://")]
 	if gateway == nil || !strings.HasSuffix(f.doors.connect, ":3128") || gateway.Spec.Ports[0].Port != 3128 {
 		t.Errorf("got Service %v for %s", gateway, host)

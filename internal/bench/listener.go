@@ -1,21 +1,17 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"sync"
+
+	"github.com/causewayproject/causeway/internal/test/proxytest"
 )
 
 // A listener runs a function per connection, on a port of 127.0.0.1 that the
 // kernel chose. Close closes the connections and waits for the functions.
-type listener struct {
-	net.Listener
-	wg sync.WaitGroup
-
-	mu     sync.Mutex // guards the fields below
-	conns  map[net.Conn]bool
-	closed bool
-}
+type listener struct{ *proxytest.Server }
 
 // listen starts one. The connection is closed when handle returns.
 func listen(handle func(net.Conn)) (*listener, error) {
@@ -23,54 +19,14 @@ func listen(handle func(net.Conn)) (*listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
-	s := &listener{Listener: l, conns: map[net.Conn]bool{}}
-	s.wg.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			if s.add(conn) {
-				s.wg.Go(func() {
-					defer s.remove(conn)
-					handle(conn)
-				})
-			}
-		}
-	})
-	return s, nil
+	return &listener{proxytest.Serve(l, func(_ context.Context, conn net.Conn) { handle(conn) })}, nil
 }
 
-func (s *listener) addr() string { return s.Addr().String() }
+func (l *listener) addr() string { return l.Addr() }
 
-func (s *listener) Close() error {
-	err := s.Listener.Close()
-	s.mu.Lock()
-	s.closed = true
-	for conn := range s.conns {
-		conn.Close()
-	}
-	s.mu.Unlock()
-	s.wg.Wait()
-	return err
-}
-
-func (s *listener) add(conn net.Conn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		conn.Close()
-		return false
-	}
-	s.conns[conn] = true
-	return true
-}
-
-func (s *listener) remove(conn net.Conn) {
-	conn.Close()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.conns, conn)
+func (l *listener) Close() error {
+	l.Server.Close()
+	return nil
 }
 
 var chunks = sync.Pool{New: func() any { return new([chunkSize]byte) }}

@@ -85,15 +85,54 @@ func Load(text []byte) (*clientcmdapi.Config, error) {
 // FromSecret returns the kubeconfig of a Secret as Cluster API keeps it, under
 // [SecretKey]. An error names the Secret and quotes nothing that is in it, as
 // with [Load].
+//
+// A kubeconfig that names a program (exec, auth-provider) or a file (tokenFile,
+// client-certificate, client-key, certificate-authority) is an error: a user that may
+// only write Secrets could run programs here, or have this program's own token sent to a
+// server of theirs. If all writers of the Secret may do that, use Load.
 func FromSecret(secret *corev1.Secret) (*clientcmdapi.Config, error) {
-	data, ok := secret.Data[SecretKey]
-	err := fmt.Errorf("has no key %q", SecretKey)
-	if ok {
-		var config *clientcmdapi.Config
-		if config, err = entry.Load(data); err == nil {
-			return config, nil
-		}
-		err = fmt.Errorf("key %q: %w", SecretKey, err)
+	config, err := loadSecret(secret)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: Secret %s/%s: %w", secret.Namespace, secret.Name, err)
 	}
-	return nil, fmt.Errorf("kubeconfig: Secret %s/%s: %w", secret.Namespace, secret.Name, err)
+	return config, nil
+}
+
+func loadSecret(secret *corev1.Secret) (*clientcmdapi.Config, error) {
+	data, ok := secret.Data[SecretKey]
+	if !ok {
+		return nil, fmt.Errorf("has no key %q", SecretKey)
+	}
+	config, err := entry.Load(data)
+	if err == nil {
+		err = checkLocal(config)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("key %q: %w", SecretKey, err)
+	}
+	return config, nil
+}
+
+// checkLocal returns an error if the kubeconfig names a program or a file, in any of its
+// entries: the caller may choose another context.
+func checkLocal(config *clientcmdapi.Config) error {
+	for name, cluster := range config.Clusters {
+		if cluster != nil && cluster.CertificateAuthority != "" {
+			return fmt.Errorf("the cluster %q names a file (certificate-authority)", name)
+		}
+	}
+	for name, user := range config.AuthInfos {
+		switch {
+		case user == nil:
+		case user.Exec != nil:
+			return fmt.Errorf("the user %q names a program (exec)", name)
+		case user.AuthProvider != nil:
+			return fmt.Errorf("the user %q names a program (auth-provider)", name)
+		case user.TokenFile != "":
+			return fmt.Errorf("the user %q names a file (tokenFile)", name)
+		case user.ClientCertificate != "" || user.ClientKey != "":
+			return fmt.Errorf("the user %q names a file (client-certificate or client-key)", name)
+		}
+	}
+	return nil
 }

@@ -18,6 +18,7 @@ import (
 var roles = map[string]bed.Role{
 	"agent":               agentRole,
 	"client":              clientRole,
+	"connect-cache":       cacheRole,
 	"cluster-api":         clusterAPIRole,
 	"cluster-api-manager": capiRole,
 	"crash":               crashRole,

@@ -66,8 +66,8 @@ type cacheEntry struct {
 // to call when it is not used any more; a second call does nothing. The Client
 // is the Cache's to close. The Secret is only read.
 //
-// If the Secret holds no kubeconfig that can be used, Get returns an error. A
-// Client that the Cache already has for the Secret keeps the last good kubeconfig for
+// If the Secret holds no kubeconfig that can be used, or one that names a program or a
+// file ([kubeconfig.FromSecret]), Get returns an error. A Client that the Cache already has for the Secret keeps the last good kubeconfig for
 // its users. A Secret that is older than the newest that Get has seen, by its
 // resourceVersion, changes nothing, whatever its UID. If there is no Client yet,
 // it is an error.

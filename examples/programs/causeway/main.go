@@ -44,9 +44,7 @@ func newRoot() *cobra.Command {
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"tunnel", "The tunnel's server, beside the controllers (causeway-agent is the other end):", []*cobra.Command{
-			legacy("server", server.Run), legacy("enroll", server.Run), legacy("ticket", server.Run), legacy("kubeconfig", server.Run),
-			legacy("revoke", server.Run), legacy("payload", server.Run), legacy("rotate", server.Run)}},
+		{"tunnel", "The tunnel's server, beside the controllers (causeway-agent is the other end):", server.Commands()},
 		{"look", "Look into a route and a configuration, and print them:", []*cobra.Command{
 			doctor.Command(), noproxy.Command(), proxyconfig.Command()}},
 		{"cluster", "Run in a cluster:", []*cobra.Command{
@@ -67,13 +65,6 @@ func newRoot() *cobra.Command {
 // legacy is a command that still reads its flags itself.
 func legacy(name string, run func(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error) *cobra.Command {
 	return &cobra.Command{Use: name, DisableFlagParsing: true, RunE: func(cmd *cobra.Command, args []string) error {
-		switch name {
-		case "server":
-			args = append([]string{"serve"}, args...)
-		case "provider", "propagator":
-		default:
-			args = append([]string{name}, args...)
-		}
 		err := run(cmd.Context(), args, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		if errors.Is(err, flag.ErrHelp) {
 			return nil

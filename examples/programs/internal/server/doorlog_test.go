@@ -49,7 +49,7 @@ func floodDoor(t *testing.T, addr, ask string, n int) {
 // A stranger at the doors does not fill the log, nor hide what happens to clients.
 func TestStrangersDoNotFillTheLog(t *testing.T) {
 	dir := t.TempDir()
-	p := startServer(t, dir, "-connect", "127.0.0.1:0", "-socks5", "127.0.0.1:0", "-sni", "127.0.0.1:0", "-sni-name", "a.example.com="+cluster+"/api:443")
+	p := startServer(t, dir, "--connect", "127.0.0.1:0", "--socks5", "127.0.0.1:0", "--sni", "127.0.0.1:0", "--sni-name", "a.example.com="+cluster+"/api:443")
 	connect, socks, sni := address(p, "connect"), address(p, "socks5"), address(p, "sni")
 	before := strings.Count(p.Text(), "\n")
 	const n = 2000
@@ -61,7 +61,7 @@ func TestStrangersDoNotFillTheLog(t *testing.T) {
 	floodDoor(t, sni, "GET / HTTP/1.1\r\n\r\n", n)
 	p.Await(`remote=127\.0\.0\.9:\d+ door=connect phase=authenticate error="gateway: the credentials are missing or wrong"`)
 	p.Await(`remote=127\.0\.0\.9:\d+ door=sni phase=handshake`)
-	u, err := url.Parse(command(t, "", "ticket", cluster, "-state", dir, "-user", "ann", "-gateway", "http://"+connect))
+	u, err := url.Parse(output(t, "", "ticket", cluster, "--state", dir, "--user", "ann", "--gateway", "http://"+connect))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,12 +5,13 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"flag"
 	"fmt"
 	"net"
 	"os"
 	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/tunnel/gateway"
@@ -25,30 +26,30 @@ type doorFlags struct {
 	opaque                           bool
 }
 
-func (f *doorFlags) add(set *flag.FlagSet) {
+func (f *doorFlags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.connect, "connect", "", "`address` of an HTTP proxy that leads clients with a ticket to their cluster; keep it on loopback")
 	set.StringVar(&f.connectTLS, "connect-tls", "", "`address` of the same with TLS")
-	set.StringVar(&f.cert, "door-cert", "", "PEM `file`: the certificate of -connect-tls")
+	set.StringVar(&f.cert, "door-cert", "", "PEM `file`: the certificate of --connect-tls")
 	set.StringVar(&f.key, "door-key", "", "PEM `file` of its key")
-	set.StringVar(&f.clientCA, "door-client-ca", "", "PEM `file`: at -connect-tls, a certificate of this authority is as good as a ticket; its common name is the cluster")
-	set.Var(&f.audiences, "door-token-audience", "`name` of the proxies that no other service has: at -connect and -connect-tls, a token for it of the cluster that -kubeconfig leads to, such as a ServiceAccount's, is as good as a ticket, with CLUSTER as the user, if RBAC there lets it connect on clusters/tunnel in cluster.x-k8s.io of that namespace and name; several are allowed")
-	set.BoolVar(&f.opaque, "door-token-opaque", false, "ask about tokens, too, that do not say that they are for a -door-token-audience, such as those of OIDC and of Secrets: it then has to be one of kube-apiserver's own --api-audiences")
+	set.StringVar(&f.clientCA, "door-client-ca", "", "PEM `file`: at --connect-tls, a certificate of this authority is as good as a ticket; its common name is the cluster")
+	set.Var(&f.audiences, "door-token-audience", "`name` of the proxies that no other service has: at --connect and --connect-tls, a token for it of the cluster that --kubeconfig leads to, such as a ServiceAccount's, is as good as a ticket, with CLUSTER as the user, if RBAC there lets it connect on clusters/tunnel in cluster.x-k8s.io of that namespace and name; several are allowed")
+	set.BoolVar(&f.opaque, "door-token-opaque", false, "ask about tokens, too, that do not say that they are for a --door-token-audience, such as those of OIDC and of Secrets: it then has to be one of kube-apiserver's own --api-audiences")
 	set.Var(&f.sockets, "connect-unix", "`PATH=CLUSTER`: a proxy on a unix socket: who may open it, such as the cluster's kube-apiserver, needs no ticket; several are allowed")
 	set.StringVar(&f.socks5, "socks5", "", "`address` of a SOCKS5 proxy for clients with a ticket; keep it on loopback")
-	set.StringVar(&f.sni, "sni", "", "`address` that leads TLS by the name that it asks for, see -sni-name")
-	set.Var(&f.names, "sni-name", "`NAME=CLUSTER/HOST:PORT`: where -sni leads a name to, for whoever asks; several are allowed")
+	set.StringVar(&f.sni, "sni", "", "`address` that leads TLS by the name that it asks for, see --sni-name")
+	set.Var(&f.names, "sni-name", "`NAME=CLUSTER/HOST:PORT`: where --sni leads a name to, for whoever asks; several are allowed")
 }
 
 func (f *doorFlags) check() error {
 	switch {
 	case (f.connectTLS == "") != (f.cert == ""), (f.cert == "") != (f.key == ""), f.clientCA != "" && f.connectTLS == "":
-		return cli.UsageError{Text: "tunnel-server: -connect-tls, -door-cert and -door-key go together"}
+		return cli.Mistake("--connect-tls, --door-cert and --door-key go together")
 	case len(f.audiences) > 0 && f.connect == "" && f.connectTLS == "":
-		return cli.UsageError{Text: "tunnel-server: -door-token-audience goes with -connect or -connect-tls"}
+		return cli.Mistake("--door-token-audience goes with --connect or --connect-tls")
 	case f.opaque && len(f.audiences) == 0:
-		return cli.UsageError{Text: "tunnel-server: -door-token-opaque goes with -door-token-audience"}
+		return cli.Mistake("--door-token-opaque goes with --door-token-audience")
 	case (f.sni == "") != (len(f.names) == 0):
-		return cli.UsageError{Text: "tunnel-server: -sni and -sni-name go together"}
+		return cli.Mistake("--sni and --sni-name go together")
 	}
 	return nil
 }
@@ -89,7 +90,7 @@ func (p *program) addDoors(ctx context.Context, f *doorFlags, add func(name stri
 	for _, text := range f.sockets {
 		path, cluster, ok := strings.Cut(text, "=")
 		if !ok || path == "" || cluster == "" {
-			return cli.UsageError{Text: fmt.Sprintf("tunnel-server: -connect-unix %q is not PATH=CLUSTER", text)}
+			return cli.Mistake("--connect-unix %q is not PATH=CLUSTER", text)
 		}
 		g := p.newGateway()
 		g.Authenticate = func(context.Context, gateway.Credentials) (gateway.Identity, error) {
@@ -110,18 +111,18 @@ func (p *program) addDoors(ctx context.Context, f *doorFlags, add func(name stri
 func (f *doorFlags) tlsConfig() (*tls.Config, error) {
 	config, err := serverTLS(f.cert, f.key)
 	if err != nil {
-		return nil, fmt.Errorf("tunnel-server: -door-cert: %w", err)
+		return nil, fmt.Errorf("--door-cert: %w", err)
 	}
 	if f.clientCA == "" {
 		return config, nil
 	}
 	text, err := os.ReadFile(f.clientCA)
 	if err != nil {
-		return nil, fmt.Errorf("tunnel-server: -door-client-ca: %w", err)
+		return nil, fmt.Errorf("--door-client-ca: %w", err)
 	}
 	config.ClientAuth, config.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
 	if !config.ClientCAs.AppendCertsFromPEM(text) {
-		return nil, errors.New("tunnel-server: -door-client-ca: there is no certificate in it")
+		return nil, errors.New("--door-client-ca: there is no certificate in it")
 	}
 	return config, nil
 }
@@ -144,7 +145,7 @@ func (f *doorFlags) sniTable() (*gateway.Table, error) {
 		name, to, ok := strings.Cut(text, "=")
 		slash := strings.LastIndexByte(to, '/')
 		if !ok || name == "" || slash <= 0 {
-			return nil, cli.UsageError{Text: fmt.Sprintf("tunnel-server: -sni-name %q is not NAME=CLUSTER/HOST:PORT", text)}
+			return nil, cli.Mistake("--sni-name %q is not NAME=CLUSTER/HOST:PORT", text)
 		}
 		names[name] = gateway.Place{Cluster: to[:slash], Address: to[slash+1:]}
 	}
@@ -189,7 +190,7 @@ func (f *doorFlags) byToken(state *stateFlags) (authenticator, error) {
 	// requests.
 	client, err := state.client()
 	if err != nil {
-		return nil, fmt.Errorf("tunnel-server: -door-token-audience: -kubeconfig: %w", err)
+		return nil, fmt.Errorf("--door-token-audience: --kubeconfig: %w", err)
 	}
 	review := &tunnelkube.TokenReview{Client: client, Audiences: f.audiences, Opaque: f.opaque}
 	return review.Authenticate, nil

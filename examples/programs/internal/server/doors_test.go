@@ -18,10 +18,10 @@ import (
 )
 
 // command runs a command beside the server, and returns what it prints.
-func command(t *testing.T, stdin string, args ...string) string {
+func output(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	var out strings.Builder
-	if err := Run(t.Context(), args, strings.NewReader(stdin), &out, io.Discard); err != nil {
+	if err := run(t.Context(), args, strings.NewReader(stdin), &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	return strings.TrimSpace(out.String())
@@ -70,18 +70,18 @@ func TestDoors(t *testing.T) {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(dir, "api.sock")
-	p := startServer(t, dir, "-connect", "127.0.0.1:0", "-connect-unix", socket+"="+cluster,
-		"-connect-tls", "127.0.0.1:0", "-door-cert", filepath.Join(dir, "door.crt"), "-door-key", filepath.Join(dir, "door.key"),
-		"-door-client-ca", filepath.Join(dir, "ca.crt"))
-	inv := newInvitation(t, dir, "-server", address(p, "listen"))
+	p := startServer(t, dir, "--connect", "127.0.0.1:0", "--connect-unix", socket+"="+cluster,
+		"--connect-tls", "127.0.0.1:0", "--door-cert", filepath.Join(dir, "door.crt"), "--door-key", filepath.Join(dir, "door.key"),
+		"--door-client-ca", filepath.Join(dir, "ca.crt"))
+	inv := newInvitation(t, dir, "--server", address(p, "listen"))
 	receive(t, "agent", startAgent(t, inv, echo(t), nil).connected)
 	plain, secure := "http://"+address(p, "connect"), "https://"+address(p, "connect-tls")
-	ticket := command(t, "", "ticket", cluster, "-state", dir, "-gateway", plain)
+	ticket := output(t, "", "ticket", cluster, "--state", dir, "--gateway", plain)
 	parsed, err := url.Parse(ticket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := url.Parse(command(t, "", "ticket", "default/other", "-state", dir, "-gateway", plain))
+	other, err := url.Parse(output(t, "", "ticket", "default/other", "--state", dir, "--gateway", plain))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestDoors(t *testing.T) {
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the socket has %v, %v, want mode 0600", info.Mode(), err)
 	}
-	command(t, "", "ticket", "-revoke-all", "-state", dir)
+	output(t, "", "ticket", "--revoke-all", "--state", dir)
 	deadline := time.Now().Add(20 * time.Second)
 	for err = nil; err == nil; err = through(t, ticket, nil) {
 		if time.Now().After(deadline) {
@@ -123,7 +123,7 @@ func TestDoors(t *testing.T) {
 	if want := "the ticket was revoked; make a new one with: causeway ticket " + cluster; !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}
-	again := command(t, "", "ticket", cluster, "-state", dir, "-gateway", plain)
+	again := output(t, "", "ticket", cluster, "--state", dir, "--gateway", plain)
 	for err = through(t, again, nil); err != nil; err = through(t, again, nil) {
 		if time.Now().After(deadline) {
 			t.Fatalf("a ticket of the new key is refused: %v", err)
@@ -140,7 +140,7 @@ users: [{name: u, user: {token: t}}]
 contexts: [{name: x, context: {cluster: c, user: u}}]
 current-context: x
 `
-	out := command(t, given, "kubeconfig", cluster, "-state", t.TempDir(), "-gateway", "http://127.0.0.1:3128", "-user", "me")
+	out := output(t, given, "kubeconfig", cluster, "--state", t.TempDir(), "--gateway", "http://127.0.0.1:3128", "--user", "me")
 	config, err := clientcmd.Load([]byte(out))
 	if err != nil {
 		t.Fatal(err)

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,103 +11,128 @@ import (
 	"text/template"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/causewayproject/causeway/examples/deploy"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
 // maxPayload is the size of a message of the tunnel, less room for the name.
 const maxPayload = 1<<20 - 1<<10
 
-func enrollCommand(ctx context.Context, args []string, stdout io.Writer) error {
-	set := flag.NewFlagSet("tunnel-server enroll", flag.ContinueOnError)
-	flags := addStateFlags(set)
-	var addresses cli.List
-	set.Var(&addresses, "server", "`address` of the server: host:port, or a wss URL; several are allowed; default: what the server was told to -advertise")
-	format := set.String("format", "command", "the `format` of what is printed: one of "+strings.Join(slices.Sorted(maps.Keys(formats)), ", "))
-	life := set.Duration("life", time.Hour, "how long the token is valid")
-	var d agentConfig
-	set.StringVar(&d.Image, "image", "causeway-agent:latest", "the `image` of the agent in a manifest")
-	set.StringVar(&d.Namespace, "namespace", "tunnel-agent", "the `namespace` of the agent in a manifest")
-	positional, err := cli.Parse(set, args, stdout)
+func enrollCommand() *cobra.Command {
+	e := new(enrollment)
+	cmd := &cobra.Command{
+		Use:   "enroll CLUSTER",
+		Short: "print what starts an agent of CLUSTER: an invitation",
+		Long: `Prints what starts an agent of CLUSTER, such as default/prod. It holds a token: the first
+program that uses it becomes the agent.`,
+		Example: `  causeway enroll default/prod                    # a command line
+  causeway enroll default/prod --format env >invitation
+  causeway enroll default/prod --format systemd   # or secret, manifest
+  causeway enroll default/prod --secrets tunnel-server/tunnel --kubeconfig admin.conf`,
+		Args: command.Args,
+		RunE: func(cmd *cobra.Command, args []string) error { return e.run(cmd.Context(), args[0], cmd.OutOrStdout()) },
+	}
+	set := cmd.Flags()
+	e.state = addStateFlags(set)
+	set.Var(&e.servers, "server", "`address` of the server: host:port, or a wss URL; several are allowed; default: what the server was told to --advertise")
+	command.Choice(cmd, &e.format, "format", "command", "what to print", slices.Sorted(maps.Keys(formats))...)
+	set.DurationVar(&e.life, "life", time.Hour, "how long the token is valid")
+	set.StringVar(&e.agent.Image, "image", "causeway-agent:latest", "the `image` of the agent in a manifest")
+	set.StringVar(&e.agent.Namespace, "namespace", "tunnel-agent", "the `namespace` of the agent in a manifest")
+	return cmd
+}
+
+// enrollment is the flags of enroll.
+type enrollment struct {
+	state   *stateFlags
+	servers cli.List
+	format  string
+	life    time.Duration
+	agent   agentConfig
+}
+
+func (e *enrollment) run(ctx context.Context, cluster string, stdout io.Writer) error {
+	if e.life <= 0 {
+		return cli.Mistake("--life must be more than zero, such as 1h")
+	}
+	if err := checkServers("--server", e.servers); err != nil {
+		return err
+	}
+	st, server, err := e.state.openServer(ctx)
 	if err != nil {
 		return err
 	}
-	render, ok := formats[*format]
-	if len(positional) != 1 || !ok {
-		return cli.UsageError{Text: "tunnel-server enroll: one CLUSTER, and a -format of " + strings.Join(slices.Sorted(maps.Keys(formats)), ", ")}
-	}
-	if *life <= 0 {
-		return cli.UsageError{Text: "tunnel-server enroll: -life is not above zero"}
-	}
-	if err := checkServers("tunnel-server enroll: -server", addresses); err != nil {
-		return err
-	}
-	st, server, err := flags.openServer(ctx)
-	if err != nil {
-		return err
-	}
-	if len(addresses) == 0 {
-		if addresses, err = advertisedServers(ctx, st); err != nil {
+	if len(e.servers) == 0 {
+		if e.servers, err = advertisedServers(ctx, st); err != nil {
 			return err
 		}
 	}
-	if len(addresses) == 0 {
-		return cli.UsageError{Text: "tunnel-server enroll: the server's address is unknown: set -server here, or -advertise of the server"}
+	if len(e.servers) == 0 {
+		return cli.Mistake("the server's address is unknown: set --server here, or --advertise of the server")
 	}
-	if d.Invitation, err = server.Invite(ctx, positional[0], *life); err != nil {
+	if e.agent.Invitation, err = server.Invite(ctx, cluster, e.life); err != nil {
 		return err
 	}
-	d.Invitation.Servers = addresses
-	return render(stdout, d)
+	e.agent.Invitation.Servers = e.servers
+	return formats[e.format](stdout, e.agent)
 }
 
-// revokeCommand accepts an agent that has not enrolled, too: a Store may have
-// forgotten it, or another PKI may issue its certificate.
-func revokeCommand(ctx context.Context, args []string, stdout io.Writer) error {
-	set := flag.NewFlagSet("tunnel-server revoke", flag.ContinueOnError)
-	flags := addStateFlags(set)
-	positional, err := cli.Parse(set, args, stdout)
-	if err != nil {
-		return err
+// An agent that has not enrolled can be revoked, too: a Store may have forgotten it.
+func revokeCommand() *cobra.Command {
+	var flags *stateFlags
+	cmd := &cobra.Command{
+		Use:     "revoke CLUSTER AGENT",
+		Short:   "end an agent of CLUSTER, for good",
+		Long:    "Ends AGENT of CLUSTER, for good. The server's log, its page and /status have the names.",
+		Example: "  causeway revoke default/prod k3w7hq2nxy5zr4ta",
+		Args:    command.Args,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			_, server, err := flags.openServer(cmd.Context())
+			if err != nil {
+				return err
+			}
+			id := tunnel.Identity{Cluster: args[0], Agent: args[1]}
+			if err := server.Revoke(cmd.Context(), id); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "agent %q of cluster %q is revoked, whether or not it ever connected: /status of the server lists those that are connected\n", id.Agent, id.Cluster)
+			return err
+		},
 	}
-	if len(positional) != 2 {
-		return cli.UsageError{Text: "tunnel-server revoke: CLUSTER and AGENT are required; /status of the server lists them"}
-	}
-	_, server, err := flags.openServer(ctx)
-	if err != nil {
-		return err
-	}
-	id := tunnel.Identity{Cluster: positional[0], Agent: positional[1]}
-	if err := server.Revoke(ctx, id); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(stdout, "agent %q of cluster %q is revoked, whether or not it ever connected: /status of the server lists those that are connected\n", id.Agent, id.Cluster)
-	return err
+	flags = addStateFlags(cmd.Flags())
+	return cmd
 }
 
-func payloadCommand(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
-	set := flag.NewFlagSet("tunnel-server payload", flag.ContinueOnError)
-	flags := addStateFlags(set)
-	positional, err := cli.Parse(set, args, stdout)
-	if err != nil {
-		return err
+func payloadCommand() *cobra.Command {
+	var flags *stateFlags
+	cmd := &cobra.Command{
+		Use:   "payload CLUSTER NAME <FILE",
+		Short: "hand the agents of CLUSTER data, such as SSH keys",
+		Long: `Sends the data on standard input, as NAME, to the connected agents of CLUSTER, and to each
+agent that connects later.`,
+		Example: "  causeway payload default/prod authorized_keys <id_ed25519.pub",
+		Args:    command.Args,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			data, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxPayload+1))
+			if err != nil {
+				return err
+			}
+			if len(data) > maxPayload {
+				return fmt.Errorf("standard input has more than %d bytes", maxPayload)
+			}
+			st, err := flags.open(slog.New(slog.DiscardHandler))
+			if err != nil {
+				return err
+			}
+			return st.setPayload(cmd.Context(), args[0], tunnel.Payload{Name: args[1], Data: data})
+		},
 	}
-	if len(positional) != 2 {
-		return cli.UsageError{Text: "tunnel-server payload: CLUSTER and NAME are required, and the data on standard input"}
-	}
-	data, err := io.ReadAll(io.LimitReader(stdin, maxPayload+1))
-	if err != nil {
-		return err
-	}
-	if len(data) > maxPayload {
-		return fmt.Errorf("tunnel-server payload: more than %d bytes", maxPayload)
-	}
-	st, err := flags.open(slog.New(slog.DiscardHandler))
-	if err != nil {
-		return err
-	}
-	return st.setPayload(ctx, positional[0], tunnel.Payload{Name: positional[1], Data: data})
+	flags = addStateFlags(cmd.Flags())
+	return cmd
 }
 
 // agentConfig is the data of the formats.
@@ -137,7 +161,7 @@ func renderTemplate(text string) func(io.Writer, agentConfig) error {
 }
 
 // The variables are in the environment: other users see the arguments of a process.
-const commandText = `{{range .Lines}}{{.}} {{end}}causeway-agent -state ./tunnel-agent
+const commandText = `{{range .Lines}}{{.}} {{end}}causeway-agent --state ./tunnel-agent
 `
 
 const envText = `{{range .Lines}}{{.}}
@@ -162,13 +186,13 @@ Wants=network-online.target
 After=network-online.target
 
 [Service]
-ExecStart=/usr/local/bin/causeway-agent -invitation /etc/tunnel-agent/invitation.env -state /var/lib/tunnel-agent
+ExecStart=/usr/local/bin/causeway-agent --invitation /etc/tunnel-agent/invitation.env --state /var/lib/tunnel-agent
 StateDirectory=tunnel-agent
 StateDirectoryMode=0700
 Restart=always
 RestartSec=5
 TimeoutStopSec=45
-# To write -authorized-keys, add its folder to ReadWritePaths.
+# To write --authorized-keys, add its folder to ReadWritePaths.
 CapabilityBoundingSet=
 NoNewPrivileges=yes
 PrivateDevices=yes

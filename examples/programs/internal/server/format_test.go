@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"io"
 	"os"
 	"os/exec"
@@ -30,9 +29,9 @@ import (
 func enrolled(t *testing.T, format string) string {
 	t.Helper()
 	var out bytes.Buffer
-	args := []string{"enroll", oddCluster, "-state", t.TempDir(), "-server", "192.0.2.1:8443,wss://tunnel.example.com/a?b=$c", "-format", format, "-life", "2h",
-		"-image", "registry.example/agent@sha256:0", "-namespace", "tunnels"}
-	if err := Run(t.Context(), args, nil, &out, io.Discard); err != nil {
+	args := []string{"enroll", oddCluster, "--state", t.TempDir(), "--server", "192.0.2.1:8443,wss://tunnel.example.com/a?b=$c", "--format", format, "--life", "2h",
+		"--image", "registry.example/agent@sha256:0", "--namespace", "tunnels"}
+	if err := run(t.Context(), args, nil, &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -73,7 +72,7 @@ func TestEnrollCommand(t *testing.T) {
 	}
 	env, _ := os.ReadFile(filepath.Join(dir, "env"))
 	checkInvitation(t, string(env))
-	if args, _ := os.ReadFile(filepath.Join(dir, "args")); string(args) != "-state ./tunnel-agent\n" {
+	if args, _ := os.ReadFile(filepath.Join(dir, "args")); string(args) != "--state ./tunnel-agent\n" {
 		t.Errorf("got arguments %q, want no secret among them", args)
 	}
 }
@@ -193,74 +192,55 @@ func TestBadCommands(t *testing.T) {
 		name, args, want string
 		usage            bool
 	}{
-		{"unknown command", "nonsense", "unknown command nonsense", true},
-		{"no cluster", "enroll -state DIR -server a:1", "one CLUSTER", true},
-		{"two clusters", "enroll a b -state DIR -server a:1", "one CLUSTER", true},
-		{"format", "enroll a -state DIR -server a:1 -format xml", "command, env, manifest, secret, systemd", true},
-		{"no server", "enroll a -state DIR", "-advertise", true},
-		{"bad life", "enroll a -state DIR -server a:1 -life -5m", "-life is not above zero", true},
-		{"server's scheme", "enroll a -state DIR -server ftp://u:canary@a:1", "-server: address 1: ", true},
-		{"bad cluster", "enroll a|b -state DIR -server a:1", "cluster", false},
-		{"no directory", "enroll a -state FILE -server a:1", "-state", false},
-		{"broken authority", "enroll a -state BROKEN -server a:1", "BROKEN/authority.pem", false},
-		{"revoke without agent", "revoke a -state DIR", "AGENT", true},
-		{"payload without name", "payload a -state DIR", "NAME", true},
-		{"large payload", "payload a b -state DIR", "more than", false},
-		{"ticket, port 0", "ticket a -state DIR -gateway http://a:0", "-gateway", true},
-		{"ticket, scheme", "ticket a -state DIR -gateway ftp://a:1", "-gateway", true},
-		{"ticket, life", "ticket a -state DIR -gateway http://a:1 -life 0", "-life is not above zero", true},
-		{"ticket, server at port 0", "ticket a -state PORT0", "the gateway's URL is unknown", true},
-		{"serve, argument", "serve x", `unexpected argument "x"`, true},
-		{"serve, nobody", "-listen=", "no agent can connect", true},
-		{"serve, certificate without key", "-websocket 127.0.0.1:0 -websocket-cert x", "go together", true},
-		{"serve, no certificate", "-state DIR -websocket 127.0.0.1:0 -websocket-cert FILE -websocket-key FILE", "-websocket-cert", false},
-		{"serve, forward", "-state DIR -forward 127.0.0.1:0", "LISTEN=CLUSTER/HOST:PORT", true},
-		{"serve, forward without cluster", "-state DIR -forward 127.0.0.1:0=/a:1", "LISTEN=CLUSTER/HOST:PORT", true},
-		{"serve, forward without port", "-state DIR -forward 127.0.0.1:0=a/b", "missing port", true},
-		{"serve, address", "-state DIR -forward 192.0.2.1:1=a/b:1", "-forward", false},
-		{"serve, address for agents", "-state DIR -listen 192.0.2.1:1", "-listen", false},
-		{"serve, address for WebSockets", "-state DIR -websocket 192.0.2.1:1", "-websocket", false},
-		{"serve, address of a door", "-state DIR -connect 192.0.2.1:1", "-connect", false},
-		{"serve, watch", "-watch 0", "-watch", true},
-		{"serve, broken authority", "-state BROKEN", "BROKEN/authority.pem", false},
-		{"serve, scheme to advertise", "-advertise a:1,ftp://b:1", "-advertise: address 2: ", true},
-		{"serve, scheme of a peer", "-peers https://b", "-peers: address 1: ", true},
-		{"serve, name", "-state DIR -name a|b", `-name "a|b"`, true},
+		{"no cluster", "enroll --state DIR --server a:1", "CLUSTER is missing; usage: causeway enroll CLUSTER [flags]", true},
+		{"two clusters", "enroll a b --state DIR --server a:1", `unexpected argument "b"`, true},
+		{"format", "enroll a --state DIR --server a:1 --format xml", "want command, env, manifest, secret or systemd", true},
+		{"no server", "enroll a --state DIR", "--advertise", true},
+		{"bad life", "enroll a --state DIR --server a:1 --life -5m", "--life must be more than zero", true},
+		{"server's scheme", "enroll a --state DIR --server ftp://u:canary@a:1", "--server: address 1: ", true},
+		{"bad cluster", "enroll a|b --state DIR --server a:1", "cluster", false},
+		{"no directory", "enroll a --state FILE --server a:1", "--state", false},
+		{"broken authority", "enroll a --state BROKEN --server a:1", "BROKEN/authority.pem", false},
+		{"revoke without agent", "revoke a --state DIR", "AGENT", true},
+		{"payload without name", "payload a --state DIR", "NAME", true},
+		{"large payload", "payload a b --state DIR", "more than", false},
+		{"ticket, port 0", "ticket a --state DIR --gateway http://a:0", "--gateway", true},
+		{"ticket, scheme", "ticket a --state DIR --gateway ftp://a:1", "--gateway", true},
+		{"ticket, life", "ticket a --state DIR --gateway http://a:1 --life 0", "--life must be more than zero", true},
+		{"ticket, server at port 0", "ticket a --state PORT0", "the gateway's URL is unknown", true},
+		{"serve, argument", "server x", `unexpected argument "x"`, true},
+		{"serve, nobody", "--listen=", "no agent can connect", true},
+		{"serve, certificate without key", "--websocket 127.0.0.1:0 --websocket-cert x", "go together", true},
+		{"serve, no certificate", "--state DIR --websocket 127.0.0.1:0 --websocket-cert FILE --websocket-key FILE", "--websocket-cert", false},
+		{"serve, forward", "--state DIR --forward 127.0.0.1:0", "LISTEN=CLUSTER/HOST:PORT", true},
+		{"serve, forward without cluster", "--state DIR --forward 127.0.0.1:0=/a:1", "LISTEN=CLUSTER/HOST:PORT", true},
+		{"serve, forward without port", "--state DIR --forward 127.0.0.1:0=a/b", "missing port", true},
+		{"serve, address", "--state DIR --forward 192.0.2.1:1=a/b:1", "--forward", false},
+		{"serve, address for agents", "--state DIR --listen 192.0.2.1:1", "--listen", false},
+		{"serve, address for WebSockets", "--state DIR --websocket 192.0.2.1:1", "--websocket", false},
+		{"serve, address of a door", "--state DIR --connect 192.0.2.1:1", "--connect", false},
+		{"serve, watch", "--watch 0", "--watch", true},
+		{"serve, broken authority", "--state BROKEN", "BROKEN/authority.pem", false},
+		{"serve, scheme to advertise", "--advertise a:1,ftp://b:1", "--advertise: address 2: ", true},
+		{"serve, scheme of a peer", "--peers https://b", "--peers: address 1: ", true},
+		{"serve, name", "--state DIR --name a|b", `--name "a|b"`, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			args := strings.Fields(strings.NewReplacer("DIR", t.TempDir(), "FILE", file, "BROKEN", broken, "PORT0", anyPort).Replace(tt.args))
-			if !slices.Contains([]string{"enroll", "revoke", "payload", "ticket", "nonsense"}, args[0]) {
-				args = append(args[:len(args):len(args)], "-status=")
-				if !strings.Contains(tt.args, "-listen") {
-					args = append(args, "-listen=127.0.0.1:0")
+			if !slices.Contains([]string{"enroll", "revoke", "payload", "ticket"}, args[0]) {
+				args = append(args[:len(args):len(args)], "--status=")
+				if !strings.Contains(tt.args, "--listen") {
+					args = append(args, "--listen=127.0.0.1:0")
 				}
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			err := Run(ctx, args, strings.NewReader(strings.Repeat("x", 2<<20)), io.Discard, io.Discard)
+			err := run(ctx, args, strings.NewReader(strings.Repeat("x", 2<<20)), io.Discard, io.Discard)
 			var mistake cli.UsageError
 			want := strings.ReplaceAll(tt.want, "BROKEN", broken)
 			if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "canary") || errors.As(err, &mistake) != tt.usage {
 				t.Errorf("got %v, want %q, a mistake of usage %v", err, want, tt.usage)
 			}
 		})
-	}
-}
-
-func TestHelp(t *testing.T) {
-	for _, command := range []string{"serve", "enroll", "revoke", "payload"} {
-		var out bytes.Buffer
-		if err := Run(t.Context(), []string{command, "-h"}, nil, &out, io.Discard); !errors.Is(err, flag.ErrHelp) || !strings.Contains(out.String(), "-state") {
-			t.Errorf("%s: got %v and %q", command, err, &out)
-		}
-	}
-	var format bytes.Buffer
-	Run(t.Context(), []string{"enroll", "-h"}, nil, &format, io.Discard)
-	if !strings.Contains(format.String(), "-format format\n") {
-		t.Errorf("got %s, want the name of what -format takes", &format)
-	}
-	var out bytes.Buffer
-	if err := Run(t.Context(), []string{"help"}, nil, &out, io.Discard); err != nil || out.String() != usage {
-		t.Errorf("got %v and %q", err, &out)
 	}
 }

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -23,12 +22,12 @@ func parseForward(text string) (forward, error) {
 	listen, to, ok := strings.Cut(text, "=")
 	slash := strings.LastIndexByte(to, '/')
 	if !ok || slash <= 0 {
-		return forward{}, cli.UsageError{Text: fmt.Sprintf("tunnel-server: -forward %q is not LISTEN=CLUSTER/HOST:PORT", text)}
+		return forward{}, cli.Mistake("--forward %q is not LISTEN=CLUSTER/HOST:PORT", text)
 	}
 	f := forward{listen, to[:slash], to[slash+1:]}
 	for _, address := range []string{f.listen, f.target} {
 		if _, _, err := net.SplitHostPort(address); err != nil {
-			return forward{}, cli.UsageError{Text: fmt.Sprintf("tunnel-server: -forward %q: %v", text, err)}
+			return forward{}, cli.Mistake("--forward %q: %v", text, err)
 		}
 	}
 	return f, nil

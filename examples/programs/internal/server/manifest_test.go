@@ -1,17 +1,26 @@
 package server
 
 import (
-	"io"
+	"errors"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/causewayproject/causeway/examples/programs/internal/command"
 )
+
+func parse(f *serveFlags, args ...string) error {
+	set := pflag.NewFlagSet("server", pflag.ContinueOnError)
+	f.add(set)
+	return errors.Join(set.Parse(args), command.ReadVariables(set), f.check())
+}
 
 // The flags of the deployment are flags, its variables too, and its Services are
 // those that they name; what ends a pod leaves it the time that it takes.
@@ -37,7 +46,7 @@ func TestManifest(t *testing.T) {
 		}
 	}
 	var f serveFlags
-	if err := f.parse(c.Args[1:], io.Discard); err != nil {
+	if err := parse(&f, c.Args[1:]...); err != nil {
 		t.Fatal(err)
 	}
 	if len(f.doors.audiences) > 0 {
@@ -86,7 +95,7 @@ func TestTokenReviewComponent(t *testing.T) {
 	}
 	t.Setenv(patch[0].Value.Name, patch[0].Value.Value)
 	var f serveFlags
-	if err := f.parse([]string{"-connect=:3128"}, io.Discard); err != nil {
+	if err := parse(&f, "--connect=:3128"); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"tunnel-server-gateway.$(POD_NAMESPACE).svc"}; !slices.Equal(f.doors.audiences, want) {

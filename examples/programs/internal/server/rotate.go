@@ -3,16 +3,17 @@ package server
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"slices"
 
+	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/tunnel"
 	tunnelkube "github.com/causewayproject/causeway/tunnel/kubernetes"
 )
@@ -31,26 +32,40 @@ var rotateSteps = map[string]func(data map[string][]byte) error{
 	"drop":   dropAuthority,
 }
 
-// rotateCommand takes one step, and prints which authority signs then.
-func rotateCommand(ctx context.Context, args []string, stdout io.Writer) error {
-	set := flag.NewFlagSet("tunnel-server rotate", flag.ContinueOnError)
-	flags := addStateFlags(set)
-	positional, err := cli.Parse(set, args, stdout)
+func rotateCommand() *cobra.Command {
+	flags := new(stateFlags)
+	cmd := &cobra.Command{
+		Use:   "rotate add|switch|drop",
+		Short: "replace the authority in --secrets, in three steps",
+		Long: `Replaces the authority of the servers, in three steps: add has agents trust a new one. When
+all of them have connected since, switch: invitations that are out are void then. After
+the life of a certificate (7 days), drop. Each step prints which authority signs then. Only a state in --secrets can be rotated.`,
+		Example:   "  causeway rotate add --secrets tunnel-server/tunnel --kubeconfig admin.conf",
+		ValidArgs: []string{"add", "switch", "drop"},
+		Args:      command.Args,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			step := rotateSteps[args[0]]
+			if step == nil {
+				return cli.Mistake("unknown step %q: want add, switch or drop", args[0])
+			}
+			if err := command.Require(cmd, "secrets"); err != nil {
+				return err
+			}
+			return flags.rotate(cmd.Context(), step, cmd.OutOrStdout())
+		},
+	}
+	flags.addSecrets(cmd.Flags())
+	return cmd
+}
+
+// rotate takes one step, and prints which authority signs then.
+func (f *stateFlags) rotate(ctx context.Context, step func(map[string][]byte) error, stdout io.Writer) error {
+	st, err := f.open(slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
-	if len(positional) != 1 || rotateSteps[positional[0]] == nil {
-		return cli.UsageError{Text: "tunnel-server rotate: one of add, switch, drop"}
-	}
-	if flags.secrets == "" {
-		return cli.UsageError{Text: "tunnel-server rotate: -secrets is required"}
-	}
-	st, err := flags.open(slog.New(slog.DiscardHandler))
-	if err != nil {
+	if err := st.(*secretState).rotate(ctx, step); err != nil {
 		return err
-	}
-	if err := st.(*secretState).rotate(ctx, rotateSteps[positional[0]]); err != nil {
-		return fmt.Errorf("tunnel-server rotate: %w", err)
 	}
 	a, err := st.(*secretState).authority.Load(ctx)
 	if err == nil {

@@ -13,7 +13,7 @@ import (
 func TestRotate(t *testing.T) {
 	r := startReplicas(t)
 	st := newSecrets(t, r.api)
-	inv, err := tunnel.ParseInvitation(r.command("", "enroll", cluster, "-format", "env", "-server", address(r.servers[0], "listen")))
+	inv, err := tunnel.ParseInvitation(r.output("", "enroll", cluster, "--format", "env", "--server", address(r.servers[0], "listen")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestRotate(t *testing.T) {
 		{"add", true, false, 1},
 		{"drop", false, false, 0},
 	} {
-		if err := Run(t.Context(), append([]string{"rotate", step.name}, r.flags...), nil, io.Discard, io.Discard); (err != nil) != step.fails {
+		if err := run(t.Context(), append([]string{"rotate", step.name}, r.flags...), nil, io.Discard, io.Discard); (err != nil) != step.fails {
 			t.Errorf("%s: got %v", step.name, err)
 		}
 		a, err := st.authority.Load(t.Context())
@@ -61,7 +61,7 @@ func TestRotate(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", step.name, a, second)
 		}
 	}
-	if text := r.command("", "enroll", cluster, "-format", "env", "-server", "a:1"); !strings.Contains(text, second) {
+	if text := r.output("", "enroll", cluster, "--format", "env", "--server", "a:1"); !strings.Contains(text, second) {
 		t.Errorf("got an invitation without the pin %s", second)
 	}
 }

@@ -202,11 +202,11 @@ type replicas struct {
 func startReplicas(t *testing.T) *replicas {
 	t.Helper()
 	r := &replicas{t: t, api: apitest.New(t)}
-	r.flags = []string{"-secrets", "tunnel-server/tunnel", "-kubeconfig", kubeconfigOf(t, r.api.URL)}
+	r.flags = []string{"--secrets", "tunnel-server/tunnel", "--kubeconfig", kubeconfigOf(t, r.api.URL)}
 	for i := range r.servers {
-		r.servers[i] = clitest.Start(t, Run, nil, append([]string{"-listen", "127.0.0.1:0", "-status", "", "-watch", "10ms", "-grace", "5s",
-			"-connect", "127.0.0.1:0", "-forward", "127.0.0.1:0=" + cluster + "/api:443", "-name", "replica-" + strconv.Itoa(i),
-			"-peers-service", "peers"}, r.flags...)...)
+		r.servers[i] = clitest.Start(t, run, nil, append([]string{"--listen", "127.0.0.1:0", "--status", "", "--watch", "10ms", "--grace", "5s",
+			"--connect", "127.0.0.1:0", "--forward", "127.0.0.1:0=" + cluster + "/api:443", "--name", "replica-" + strconv.Itoa(i),
+			"--peers-service", "peers"}, r.flags...)...)
 		host, port, err := net.SplitHostPort(address(r.servers[i], "listen"))
 		if err != nil {
 			t.Fatal(err)
@@ -222,17 +222,17 @@ func startReplicas(t *testing.T) *replicas {
 	return r
 }
 
-func (r *replicas) command(stdin string, args ...string) string {
+func (r *replicas) output(stdin string, args ...string) string {
 	r.t.Helper()
-	return command(r.t, stdin, append(args, r.flags...)...)
+	return output(r.t, stdin, append(args, r.flags...)...)
 }
 
 // What a command writes reaches all replicas, and a client of any the agent,
 // wherever that is connected.
 func TestReplicas(t *testing.T) {
 	r := startReplicas(t)
-	r.command("first", "payload", cluster, "name")
-	inv, err := tunnel.ParseInvitation(r.command("", "enroll", cluster, "-format", "env", "-server", address(r.servers[0], "listen")))
+	r.output("first", "payload", cluster, "name")
+	inv, err := tunnel.ParseInvitation(r.output("", "enroll", cluster, "--format", "env", "--server", address(r.servers[0], "listen")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,16 +246,16 @@ func TestReplicas(t *testing.T) {
 			return echoes(address(s, "forward"))
 		})
 	}
-	r.command("second", "payload", cluster, "name")
+	r.output("second", "payload", cluster, "name")
 	for receive(t, "changed payload", e.payloads) != "name=second" { // the first may come from either replica
 	}
-	ticket := r.command("", "ticket", cluster, "-gateway", "http://"+address(r.servers[1], "connect"))
+	ticket := r.output("", "ticket", cluster, "--gateway", "http://"+address(r.servers[1], "connect"))
 	if err := through(t, ticket, nil); err != nil {
 		t.Errorf("with a ticket: %v", err)
 	}
-	r.command("", "ticket", "-revoke-all")
+	r.output("", "ticket", "--revoke-all")
 	wait(t, "the ticket's end", func() bool { return through(t, ticket, nil) != nil })
-	r.command("", "revoke", id.Cluster, id.Agent)
+	r.output("", "revoke", id.Cluster, id.Agent)
 	receive(t, "end of the session", e.disconnected)
 	for {
 		var refused *tunnel.Error
@@ -285,14 +285,14 @@ func TestReplicaFlags(t *testing.T) {
 		args, want string
 		usage      bool
 	}{
-		{"-secrets tunnel", "NAMESPACE/PREFIX", true},
-		{"-secrets /tunnel", "NAMESPACE/PREFIX", true},
-		{"-secrets a/Tunnel", "NAMESPACE/PREFIX", true},
-		{"-secrets a/b -kubeconfig /none", "-kubeconfig", false},
-		{"-peers-service a", "goes with -secrets", true},
-		{"-secrets a/b -peers-service a -peers b:1", "exclude each other", true},
+		{"--secrets tunnel", "NAMESPACE/PREFIX", true},
+		{"--secrets /tunnel", "NAMESPACE/PREFIX", true},
+		{"--secrets a/Tunnel", "NAMESPACE/PREFIX", true},
+		{"--secrets a/b --kubeconfig /none", "--kubeconfig", false},
+		{"--peers-service a", "goes with --secrets", true},
+		{"--secrets a/b --peers-service a --peers b:1", "exclude each other", true},
 	} {
-		err := Run(t.Context(), append(strings.Fields(tt.args), "-listen", "127.0.0.1:0"), nil, io.Discard, io.Discard)
+		err := run(t.Context(), append(strings.Fields(tt.args), "--listen", "127.0.0.1:0"), nil, io.Discard, io.Discard)
 		var mistake cli.UsageError
 		if err == nil || !strings.Contains(err.Error(), tt.want) || errors.As(err, &mistake) != tt.usage {
 			t.Errorf("%s: got %v, want %q, a mistake of usage %v", tt.args, err, tt.want, tt.usage)

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,7 +14,11 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/tunnel"
 	tunnelkube "github.com/causewayproject/causeway/tunnel/kubernetes"
 	"github.com/causewayproject/causeway/tunnel/status"
@@ -31,8 +34,61 @@ type serveFlags struct {
 	replicas                           replicaFlags
 }
 
-func (f *serveFlags) parse(args []string, stdout io.Writer) error {
-	set := flag.NewFlagSet("tunnel-server", flag.ContinueOnError)
+const serverLong = `Runs the tunnel's end beside the controllers. Agents connect to it, and each of its
+listeners forwards to a target that the agents of one cluster dial.
+
+The state directory holds the authority that signs all certificates, which is created at
+the first start, and the tokens and revocations. The other commands work on it, whether or
+not the server runs. Several servers with the same state act as one: a client of any of
+them reaches the agents of all. In Kubernetes their state is in Secrets (--secrets), and
+they find each other by a Service (--peers-service); examples/deploy deploys them.
+
+Clients that can't be changed use a door: an HTTP proxy (--connect, --connect-tls,
+--connect-unix), SOCKS5 (--socks5), a server name (--sni). A ticket says which cluster a
+client of the proxies may reach; kubeconfig and ticket make one. In Kubernetes, RBAC can
+say so instead: with --door-token-audience a client shows a token of its ServiceAccount,
+and needs the verb connect on clusters/tunnel in cluster.x-k8s.io.
+
+Every client that can connect to a --forward listener reaches its target: keep it on
+loopback, in a pod of its own, or behind a firewall. The same goes for --status, which has
+a page for operators at /, and serves /healthz, /readyz and /status.
+
+Strangers can't fill the log: for the failures of one source there is one line a minute,
+and the next one says how many were left out. The listener for agents uses up to 5,000
+file descriptors for connections that are not authenticated yet, and so do the doors.
+
+On SIGTERM the agents are told to connect to another server, and open connections live on
+for --grace.`
+
+const serverExample = `  causeway server --state /var/lib/tunnel-server --listen :8443 --advertise tunnel.example.com:8443 \
+    --forward 127.0.0.1:6443=default/prod/kubernetes.default.svc:443 --connect 127.0.0.1:3128
+
+  causeway server --secrets tunnel-server/tunnel --peers-service tunnel-server-peers
+
+  causeway server --secrets tunnel-server/tunnel --connect :3128 --door-token-audience tunnel.example.com
+  token=$(kubectl create token annie --audience tunnel.example.com)
+  HTTPS_PROXY=http://default%2Fprod:$token@127.0.0.1:3128 kubectl --kubeconfig admin.conf --server https://kubernetes.default.svc get nodes`
+
+func serverCommand() *cobra.Command {
+	f := new(serveFlags)
+	cmd := &cobra.Command{
+		Use:     "server",
+		Short:   "run the tunnel's server, with doors for clients",
+		Long:    serverLong,
+		Example: serverExample,
+		Args:    command.Args,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			return f.run(cmd.Context(), cmd.ErrOrStderr())
+		},
+	}
+	f.add(cmd.Flags())
+	return cmd
+}
+
+func (f *serveFlags) add(set *pflag.FlagSet) {
 	f.state = addStateFlags(set)
 	set.StringVar(&f.listen, "listen", ":8443", "`address` for agents; empty for none")
 	set.StringVar(&f.websocket, "websocket", "", "`address` for agents that come by WebSocket, for a load balancer in front; default none")
@@ -44,21 +100,19 @@ func (f *serveFlags) parse(args []string, stdout io.Writer) error {
 	f.doors.add(set)
 	f.replicas.add(set)
 	set.DurationVar(&f.grace, "grace", 30*time.Second, "how long open connections live on after a signal")
-	set.DurationVar(&f.watch, "watch", 2*time.Second, "how often to look for what commands changed in the -state")
-	positional, err := cli.Parse(set, args, stdout)
+	set.DurationVar(&f.watch, "watch", 2*time.Second, "how often to look for what commands changed in the --state")
+}
+
+func (f *serveFlags) check() error {
 	switch {
-	case err != nil:
-		return err
-	case len(positional) > 0:
-		return cli.UsageError{Text: fmt.Sprintf("tunnel-server: unexpected argument %q", positional[0])}
 	case f.listen == "" && f.websocket == "":
-		return cli.UsageError{Text: "tunnel-server: no agent can connect: one of -listen and -websocket is required"}
+		return cli.Mistake("no agent can connect: one of --listen and --websocket must be set")
 	case f.watch <= 0:
-		return cli.UsageError{Text: "tunnel-server: -watch is not above zero"}
+		return cli.Mistake("--watch must be more than zero, such as 2s")
 	case (f.tlsCert == "") != (f.tlsKey == ""), f.tlsCert != "" && f.websocket == "":
-		return cli.UsageError{Text: "tunnel-server: -websocket-cert and -websocket-key go together, with -websocket"}
+		return cli.Mistake("--websocket-cert and --websocket-key go together, with --websocket")
 	}
-	if err := checkServers("tunnel-server: -advertise", f.advertise); err != nil {
+	if err := checkServers("--advertise", f.advertise); err != nil {
 		return err
 	}
 	if err := f.doors.check(); err != nil {
@@ -89,11 +143,7 @@ type program struct {
 	late context.Context
 }
 
-func serveCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	var f serveFlags
-	if err := f.parse(args, stdout); err != nil {
-		return err
-	}
+func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
 	log := slog.New(slog.NewTextHandler(stderr, nil))
 	st, err := f.state.open(log)
 	if err != nil {
@@ -118,7 +168,7 @@ func serveCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	p.page.Fleet = server.Fleet
 	server.Payloads = p.watch.payloads
 	server.Hooks = serverHooks(p.log)
-	services, err := p.listen(ctx, &f)
+	services, err := p.listen(ctx, f)
 	if err != nil {
 		return err
 	}
@@ -139,7 +189,7 @@ func (f *serveFlags) openState(ctx context.Context, st state) (*tunnel.Server, *
 		err = loadTickets(ctx, st, t)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("tunnel-server: state: %w", err)
+		return nil, nil, fmt.Errorf("state: %w", err)
 	}
 	return server, t, nil
 }
@@ -166,7 +216,7 @@ func (p *program) listen(ctx context.Context, f *serveFlags) (services []service
 		if l, err = listen(); l != nil {
 			services = append(services, service{name, l, run})
 		} else if err != nil {
-			err = fmt.Errorf("tunnel-server: -%s: %w", name, err)
+			err = fmt.Errorf("--%s: %w", name, err)
 		}
 	}
 	add := func(name, address string, run func(net.Listener) error) {
@@ -195,7 +245,7 @@ func (f *serveFlags) websocketListener(ctx context.Context) (func() (net.Listene
 	if f.tlsCert != "" {
 		var err error
 		if t.TLS, err = serverTLS(f.tlsCert, f.tlsKey); err != nil {
-			return nil, fmt.Errorf("tunnel-server: -websocket-cert: %w", err)
+			return nil, fmt.Errorf("--websocket-cert: %w", err)
 		}
 	}
 	return func() (net.Listener, error) {
@@ -215,7 +265,7 @@ func (p *program) run(ctx context.Context, end context.CancelFunc, services []se
 		p.log.Info("listening", "for", s.name, "address", s.l.Addr().String())
 		wg.Go(func() {
 			if err := s.run(s.l); err != nil {
-				fail(fmt.Errorf("tunnel-server: %s: %w", s.name, err))
+				fail(fmt.Errorf("%s: %w", s.name, err))
 			}
 		})
 	}
@@ -264,22 +314,22 @@ type replicaFlags struct {
 	addresses     cli.List
 }
 
-func (f *replicaFlags) add(set *flag.FlagSet) {
-	set.StringVar(&f.name, "name", "", "`name` of this server among its replicas; default: the host's, and with -peers a random one")
+func (f *replicaFlags) add(set *pflag.FlagSet) {
+	set.StringVar(&f.name, "name", "", "`name` of this server among its replicas; default: the host's, and with --peers a random one")
 	set.Var(&f.addresses, "peers", "`address` of the other replicas: host:port, whose name may stand for all of them, or a wss URL (a private authority of its certificate: in SSL_CERT_FILE); several are allowed")
-	set.StringVar(&f.service, "peers-service", "", "`name` of a Service, in the namespace of the -secrets, whose endpoints are the replicas; instead of -peers")
+	set.StringVar(&f.service, "peers-service", "", "`name` of a Service, in the namespace of the --secrets, whose endpoints are the replicas; instead of --peers")
 }
 
 func (f *replicaFlags) check(state *stateFlags) error {
 	switch {
 	case f.service != "" && state.secrets == "":
-		return cli.UsageError{Text: "tunnel-server: -peers-service goes with -secrets"}
+		return cli.Mistake("--peers-service goes with --secrets")
 	case f.service != "" && len(f.addresses) > 0:
-		return cli.UsageError{Text: "tunnel-server: -peers and -peers-service exclude each other"}
+		return cli.Mistake("--peers and --peers-service exclude each other")
 	case strings.ContainsFunc(f.name, func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsSpace(r) || r == '|' }):
-		return cli.UsageError{Text: fmt.Sprintf("tunnel-server: -name %q holds a space, a bar or a character that does not print", f.name)}
+		return cli.Mistake("--name %q holds a space, a bar or a character that does not print", f.name)
 	}
-	return checkServers("tunnel-server: -peers", f.addresses)
+	return checkServers("--peers", f.addresses)
 }
 
 // configurePeers makes the server find its replicas.

@@ -17,8 +17,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"go.uber.org/goleak"
 
+	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/internal/test/clitest"
 	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/internal/test/proxytest"
@@ -29,11 +31,20 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const cluster = "default/prod"
 
+// run runs a command; without its name, the server.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	if args[0][0] == '-' {
+		args = append([]string{"server"}, args...)
+	}
+	_, err := command.Execute(ctx, command.Parent(&cobra.Command{Use: "causeway"}, Commands()...), args, stdin, stdout, stderr)
+	return err
+}
+
 // startServer runs a server with a listener that leads to the target api:443.
 func startServer(t *testing.T, dir string, args ...string) *clitest.Program {
 	t.Helper()
-	return clitest.Start(t, Run, nil, append([]string{"-state", dir, "-listen", "127.0.0.1:0", "-status", "127.0.0.1:0",
-		"-forward", "127.0.0.1:0=" + cluster + "/api:443", "-watch", "10ms", "-grace", "5s"}, args...)...)
+	return clitest.Start(t, run, nil, append([]string{"--state", dir, "--listen", "127.0.0.1:0", "--status", "127.0.0.1:0",
+		"--forward", "127.0.0.1:0=" + cluster + "/api:443", "--watch", "10ms", "--grace", "5s"}, args...)...)
 }
 
 func address(p *clitest.Program, name string) string {
@@ -44,7 +55,7 @@ func address(p *clitest.Program, name string) string {
 func newInvitation(t *testing.T, dir string, args ...string) tunnel.Invitation {
 	t.Helper()
 	var out strings.Builder
-	if err := Run(t.Context(), append([]string{"enroll", cluster, "-state", dir, "-format", "env"}, args...), nil, &out, io.Discard); err != nil {
+	if err := run(t.Context(), append([]string{"enroll", cluster, "--state", dir, "--format", "env"}, args...), nil, &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	inv, err := tunnel.ParseInvitation(out.String())
@@ -160,7 +171,7 @@ func TestServer(t *testing.T) {
 	if got := statusOf(t, status+"/readyz?cluster="+cluster); got != http.StatusServiceUnavailable {
 		t.Errorf("got %d without an agent, want 503", got)
 	}
-	e := startAgent(t, newInvitation(t, dir, "-server", address(p, "listen")), echo(t), nil)
+	e := startAgent(t, newInvitation(t, dir, "--server", address(p, "listen")), echo(t), nil)
 	receive(t, "connection", e.connected)
 	p.Await(`msg=connected cluster=default/prod`)
 	conn := dialLocal(t, forward)
@@ -181,7 +192,7 @@ func TestServer(t *testing.T) {
 func TestStatusAddress(t *testing.T) {
 	dir := t.TempDir()
 	p := startServer(t, dir)
-	e := startAgent(t, newInvitation(t, dir, "-server", address(p, "listen")), echo(t), nil)
+	e := startAgent(t, newInvitation(t, dir, "--server", address(p, "listen")), echo(t), nil)
 	receive(t, "connection", e.connected)
 	p.Await(`msg=connected cluster=default/prod`)
 	host, err := os.Hostname()
@@ -234,7 +245,7 @@ func statusOf(t *testing.T, url string) int {
 func TestServerDrains(t *testing.T) {
 	dir := t.TempDir()
 	p := startServer(t, dir)
-	e := startAgent(t, newInvitation(t, dir, "-server", address(p, "listen")), echo(t), nil)
+	e := startAgent(t, newInvitation(t, dir, "--server", address(p, "listen")), echo(t), nil)
 	receive(t, "connection", e.connected)
 	p.Await(`msg=connected`)
 	conn := dialLocal(t, address(p, "forward"))
@@ -264,8 +275,8 @@ func TestServerDrains(t *testing.T) {
 // An open connection has no more than the grace.
 func TestServerGrace(t *testing.T) {
 	dir := t.TempDir()
-	p := startServer(t, dir, "-grace", "50ms")
-	e := startAgent(t, newInvitation(t, dir, "-server", address(p, "listen")), echo(t), nil)
+	p := startServer(t, dir, "--grace", "50ms")
+	e := startAgent(t, newInvitation(t, dir, "--server", address(p, "listen")), echo(t), nil)
 	receive(t, "connection", e.connected)
 	p.Await(`msg=connected`)
 	conn := dialLocal(t, address(p, "forward"))
@@ -289,8 +300,8 @@ func TestServerWebSocket(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p := startServer(t, dir, "-listen=", "-websocket", "127.0.0.1:0", "-websocket-cert", cert, "-websocket-key", key)
-	inv := newInvitation(t, dir, "-server", "wss://"+address(p, "websocket")+"/agent")
+	p := startServer(t, dir, "--listen=", "--websocket", "127.0.0.1:0", "--websocket-cert", cert, "--websocket-key", key)
+	inv := newInvitation(t, dir, "--server", "wss://"+address(p, "websocket")+"/agent")
 	e := startAgent(t, inv, echo(t), func(a *tunnel.Agent) {
 		a.Transport = tunnel.WebSocket{TLS: &tls.Config{RootCAs: ca.Pool()}}
 	})
@@ -306,7 +317,7 @@ func TestServerWebSocket(t *testing.T) {
 
 // A client whose request has no end costs little, and is not heard to its end.
 func TestServerWebSocketBoundsRequests(t *testing.T) {
-	p := startServer(t, t.TempDir(), "-listen=", "-websocket", "127.0.0.1:0")
+	p := startServer(t, t.TempDir(), "--listen=", "--websocket", "127.0.0.1:0")
 	conn, err := net.Dial("tcp", address(p, "websocket"))
 	if err != nil {
 		t.Fatal(err)
@@ -327,30 +338,30 @@ func TestServerWebSocketBoundsRequests(t *testing.T) {
 // What the commands write reaches a server that runs.
 func TestCommandsBesideTheServer(t *testing.T) {
 	dir := t.TempDir()
-	command := func(stdin string, args ...string) {
+	output := func(stdin string, args ...string) {
 		t.Helper()
-		if err := Run(t.Context(), append(args, "-state", dir), strings.NewReader(stdin), io.Discard, io.Discard); err != nil {
+		if err := run(t.Context(), append(args, "--state", dir), strings.NewReader(stdin), io.Discard, io.Discard); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p := startServer(t, dir, "-advertise", "203.0.113.1:1,wss://tunnel.example.com/")
+	p := startServer(t, dir, "--advertise", "203.0.113.1:1,wss://tunnel.example.com/")
 	listen := address(p, "listen")
 	if got := newInvitation(t, dir).Servers; !slices.Equal(got, []string{"203.0.113.1:1", "wss://tunnel.example.com/"}) {
 		t.Errorf("got servers %q, want those that the server advertises", got)
 	}
-	command("first", "payload", cluster, "../name")
-	e := startAgent(t, newInvitation(t, dir, "-server", listen), echo(t), nil)
+	output("first", "payload", cluster, "../name")
+	e := startAgent(t, newInvitation(t, dir, "--server", listen), echo(t), nil)
 	id := receive(t, "connection", e.connected)
 	if got := receive(t, "payload", e.payloads); got != "../name=first" {
 		t.Errorf("got payload %q when it connected", got)
 	}
-	command("second", "payload", cluster, "../name")
+	output("second", "payload", cluster, "../name")
 	// The first may come once more: an agent that connects gets what there is.
 	for receive(t, "changed payload", e.payloads) != "../name=second" {
 	}
-	command("other", "payload", "default/other", "name")
+	output("other", "payload", "default/other", "name")
 	p.Await(`msg=pushed`)
-	command("", "revoke", id.Cluster, id.Agent)
+	output("", "revoke", id.Cluster, id.Agent)
 	receive(t, "end of the session", e.disconnected)
 	for {
 		var refused *tunnel.Error
@@ -374,8 +385,8 @@ func TestPayloadAtConnect(t *testing.T) {
 	if err := st.setPayload(t.Context(), cluster, tunnel.Payload{Name: "name", Data: []byte("data")}); err != nil {
 		t.Fatal(err)
 	}
-	p := startServer(t, dir, "-watch", "1h")
-	e := startAgent(t, newInvitation(t, dir, "-server", address(p, "listen")), "127.0.0.1:1", nil)
+	p := startServer(t, dir, "--watch", "1h")
+	e := startAgent(t, newInvitation(t, dir, "--server", address(p, "listen")), "127.0.0.1:1", nil)
 	if got := receive(t, "payload", e.payloads); got != "name=data" {
 		t.Errorf("got payload %q", got)
 	}
@@ -386,13 +397,13 @@ func TestPayloadRefused(t *testing.T) {
 	dir := t.TempDir()
 	payload := func(data string) {
 		t.Helper()
-		if err := Run(t.Context(), []string{"payload", cluster, "name", "-state", dir}, strings.NewReader(data), io.Discard, io.Discard); err != nil {
+		if err := run(t.Context(), []string{"payload", cluster, "name", "--state", dir}, strings.NewReader(data), io.Discard, io.Discard); err != nil {
 			t.Fatal(err)
 		}
 	}
 	p := startServer(t, dir)
 	payload("first")
-	startAgent(t, newInvitation(t, dir, "-server", address(p, "listen")), "127.0.0.1:1", func(a *tunnel.Agent) {
+	startAgent(t, newInvitation(t, dir, "--server", address(p, "listen")), "127.0.0.1:1", func(a *tunnel.Agent) {
 		a.Payload = func(_ context.Context, p tunnel.Payload) error { return errors.New("no place for " + string(p.Data)) }
 	})
 	p.Await(`level=WARN msg="payload not accepted" cluster=default/prod agent=\S+ name=name error=.*no place for first`)
@@ -411,9 +422,9 @@ func TestListenersAreClosed(t *testing.T) {
 	}
 	address := l.Addr().String()
 	l.Close()
-	err = Run(t.Context(), []string{"-state", t.TempDir(), "-listen", address, "-status", "192.0.2.1:1"}, nil, io.Discard, io.Discard)
-	if err == nil || !strings.Contains(err.Error(), "-status") {
-		t.Fatalf("got %v, want the error of -status", err)
+	err = run(t.Context(), []string{"--state", t.TempDir(), "--listen", address, "--status", "192.0.2.1:1"}, nil, io.Discard, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "--status") {
+		t.Fatalf("got %v, want the error of --status", err)
 	}
 	if l, err = net.Listen("tcp", address); err != nil {
 		t.Fatalf("the listener for agents is still there: %v", err)

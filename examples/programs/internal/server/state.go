@@ -3,13 +3,13 @@ package server
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
 	"strings"
 
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -51,12 +51,17 @@ type follower interface {
 
 type stateFlags struct{ dir, secrets, kubeconfig string }
 
-func addStateFlags(set *flag.FlagSet) *stateFlags {
+func addStateFlags(set *pflag.FlagSet) *stateFlags {
 	f := new(stateFlags)
 	set.StringVar(&f.dir, "state", "/var/lib/tunnel-server", "`directory` of the authority's key, tokens and revocations")
-	set.StringVar(&f.secrets, "secrets", "", "`NAMESPACE/PREFIX` of Secrets that have it instead: what several servers share")
-	set.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` that leads to the cluster with the -secrets; default: the pod's own")
+	f.addSecrets(set)
 	return f
+}
+
+// addSecrets adds the flags of a state in Secrets.
+func (f *stateFlags) addSecrets(set *pflag.FlagSet) {
+	set.StringVar(&f.secrets, "secrets", "", "`NAMESPACE/PREFIX` of Secrets that have it instead: what several servers share")
+	set.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` that leads to the cluster with the --secrets; default: the pod's own")
 }
 
 // open opens the state without creating an authority.
@@ -64,18 +69,18 @@ func (f *stateFlags) open(log *slog.Logger) (state, error) {
 	if f.secrets == "" {
 		st, err := openDir(f.dir)
 		if err != nil {
-			return nil, fmt.Errorf("tunnel-server: -state: %w", err)
+			return nil, fmt.Errorf("--state: %w", err)
 		}
 		st.warnIfPublic(log)
 		return st, nil
 	}
 	namespace, prefix, ok := strings.Cut(f.secrets, "/")
 	if wrong := validation.IsDNS1123Label(prefix); !ok || namespace == "" || len(wrong) > 0 {
-		return nil, cli.UsageError{Text: fmt.Sprintf("tunnel-server: -secrets %q is not NAMESPACE/PREFIX", f.secrets)}
+		return nil, cli.Mistake("--secrets %q is not NAMESPACE/PREFIX", f.secrets)
 	}
 	client, err := f.client()
 	if err != nil {
-		return nil, fmt.Errorf("tunnel-server: -kubeconfig: %w", err)
+		return nil, fmt.Errorf("--kubeconfig: %w", err)
 	}
 	return newSecretState(client, namespace, prefix, log), nil
 }
@@ -103,7 +108,7 @@ func (f *stateFlags) openServer(ctx context.Context) (state, *tunnel.Server, err
 	}
 	server, err := st.server(ctx)
 	if err != nil {
-		return nil, nil, fmt.Errorf("tunnel-server: state: %w", err)
+		return nil, nil, fmt.Errorf("state: %w", err)
 	}
 	return st, server, nil
 }
@@ -113,7 +118,7 @@ func (f *stateFlags) openServer(ctx context.Context) (state, *tunnel.Server, err
 func checkServers(what string, addresses []string) error {
 	for i, address := range addresses {
 		if _, err := tunnel.TransportFor(address); err != nil {
-			return cli.UsageError{Text: fmt.Sprintf("%s: address %d: %v", what, i+1, err)}
+			return cli.Mistake("%s: address %d: %v", what, i+1, err)
 		}
 	}
 	return nil
@@ -123,7 +128,7 @@ func saveServers(ctx context.Context, st state, addresses []string) error {
 	return st.replace(ctx, serversFile, []byte(strings.Join(addresses, "\n")+"\n"))
 }
 
-// advertisedServers returns the addresses of -advertise, or nil.
+// advertisedServers returns the addresses of --advertise, or nil.
 func advertisedServers(ctx context.Context, st state) ([]string, error) {
 	text, err := st.read(ctx, serversFile)
 	if errors.Is(err, fs.ErrNotExist) {

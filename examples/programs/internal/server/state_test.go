@@ -34,7 +34,7 @@ func TestPublicAuthority(t *testing.T) {
 // nobody's.
 func TestRevokeSaysWhom(t *testing.T) {
 	var out strings.Builder
-	if err := Run(t.Context(), []string{"revoke", "default/prod", "nobody", "-state", t.TempDir()}, nil, &out, io.Discard); err != nil {
+	if err := run(t.Context(), []string{"revoke", "default/prod", "nobody", "--state", t.TempDir()}, nil, &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{`"nobody"`, `"default/prod"`, "whether or not it ever connected"} {

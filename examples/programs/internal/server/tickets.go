@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -14,9 +13,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
@@ -26,48 +29,46 @@ const apiServer = "https://kubernetes.default.svc:443"
 
 type ticketFlags struct {
 	state         *stateFlags
-	gateway, user *string
-	life          *time.Duration
+	gateway, user string
+	life          time.Duration
 }
 
-func addTicketFlags(set *flag.FlagSet) ticketFlags {
-	return ticketFlags{
-		state:   addStateFlags(set),
-		gateway: set.String("gateway", "", "`URL` of the proxy as clients see it; default: the server's -connect or -connect-tls"),
-		user:    set.String("user", "client", "`name` of who gets the ticket, for the log"),
-		life:    set.Duration("life", 24*time.Hour, "how long the ticket is valid"),
-	}
+func (f *ticketFlags) add(set *pflag.FlagSet) {
+	f.state = addStateFlags(set)
+	set.StringVar(&f.gateway, "gateway", "", "`URL` of the proxy as clients see it; default: the server's --connect or --connect-tls")
+	set.StringVar(&f.user, "user", "client", "`name` of who gets the ticket, for the log")
+	set.DurationVar(&f.life, "life", 24*time.Hour, "how long the ticket is valid")
 }
 
 // issueTicket returns the URL of the proxy, with a ticket for the cluster in it.
-func (f ticketFlags) issueTicket(ctx context.Context, cluster string) (*url.URL, error) {
+func (f *ticketFlags) issueTicket(ctx context.Context, cluster string) (*url.URL, error) {
 	st, err := f.state.open(slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
-	text := *f.gateway
+	text := f.gateway
 	if text == "" {
 		b, err := st.read(ctx, gatewayFile)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("tunnel-server: state: %w", err)
+			return nil, fmt.Errorf("state: %w", err)
 		}
 		if err != nil {
-			return nil, cli.UsageError{Text: "tunnel-server: the gateway's URL is unknown: set -gateway here, or -connect of the server"}
+			return nil, cli.Mistake("the gateway's URL is unknown: set --gateway here, or --connect of the server")
 		}
 		text = string(b)
 	}
 	u, err := url.Parse(text)
 	if err != nil || !slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme) || u.Hostname() == "" || u.Port() == "0" || u.User != nil {
-		return nil, cli.UsageError{Text: "tunnel-server: -gateway is not http://HOST:PORT, https:// or socks5://"}
+		return nil, cli.Mistake("--gateway must be http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT")
 	}
-	if *f.life <= 0 {
-		return nil, cli.UsageError{Text: "tunnel-server: -life is not above zero"}
+	if f.life <= 0 {
+		return nil, cli.Mistake("--life must be more than zero, such as 24h")
 	}
 	var t tickets
 	if err := loadTickets(ctx, st, &t); err != nil {
-		return nil, fmt.Errorf("tunnel-server: state: %w", err)
+		return nil, fmt.Errorf("state: %w", err)
 	}
-	user, password, err := t.Issue(gateway.Identity{Name: *f.user, Cluster: cluster}, *f.life)
+	user, password, err := t.Issue(gateway.Identity{Name: f.user, Cluster: cluster}, f.life)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +77,7 @@ func (f ticketFlags) issueTicket(ctx context.Context, cluster string) (*url.URL,
 }
 
 // ticketKeySize is the size of each key in ticketKeyFile. The first one signs, the
-// others did before a -revoke-all.
+// others did before a --revoke-all.
 const ticketKeySize = 32
 
 // tickets are the tickets that the state's key signs.
@@ -153,67 +154,88 @@ func (t *tickets) findFormer(ctx context.Context, c gateway.Credentials) (former
 	return former
 }
 
-// ticketCommand prints the URL of the proxy: HTTPS_PROXY for any program.
-func ticketCommand(ctx context.Context, args []string, stdout io.Writer) error {
-	set := flag.NewFlagSet("tunnel-server ticket", flag.ContinueOnError)
-	f := addTicketFlags(set)
-	revoke := set.Bool("revoke-all", false, "end all tickets instead, of all clusters")
-	positional, err := cli.Parse(set, args, stdout)
-	if err != nil {
-		return err
-	}
-	if *revoke && len(positional) == 0 {
-		st, err := f.state.open(slog.New(slog.DiscardHandler))
-		if err != nil {
+func ticketCommand() *cobra.Command {
+	var f ticketFlags
+	var revoke bool
+	cmd := &cobra.Command{
+		Use:   "ticket CLUSTER",
+		Short: "print a proxy URL that leads to CLUSTER: HTTPS_PROXY for any program",
+		Long: `Prints the URL of the server's proxy with a ticket for CLUSTER in it: HTTPS_PROXY for any
+program. With --revoke-all it ends all tickets instead, of all clusters.`,
+		Example: `  HTTPS_PROXY=$(causeway ticket default/prod) curl -k https://kubernetes.default.svc/version
+  causeway ticket --revoke-all`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if revoke && len(args) == 0 {
+				st, err := f.state.open(slog.New(slog.DiscardHandler))
+				if err != nil {
+					return err
+				}
+				return revokeTickets(cmd.Context(), st)
+			}
+			if revoke {
+				return cli.Mistake("--revoke-all ends the tickets of all clusters: leave CLUSTER out")
+			}
+			if err := command.Args(cmd, args); err != nil {
+				return err
+			}
+			u, err := f.issueTicket(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), u)
 			return err
-		}
-		return revokeTickets(ctx, st)
+		},
 	}
-	if *revoke || len(positional) != 1 {
-		return cli.UsageError{Text: "tunnel-server ticket: one CLUSTER, or -revoke-all"}
-	}
-	u, err := f.issueTicket(ctx, positional[0])
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(stdout, u)
-	return err
+	f.add(cmd.Flags())
+	cmd.Flags().BoolVar(&revoke, "revoke-all", false, "end all tickets instead, of all clusters")
+	return cmd
 }
 
-// kubeconfigCommand reads a kubeconfig of the cluster, and prints it with the proxy URL
-// and the server for the way through the tunnel.
-func kubeconfigCommand(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
-	set := flag.NewFlagSet("tunnel-server kubeconfig", flag.ContinueOnError)
-	f := addTicketFlags(set)
-	positional, err := cli.Parse(set, args, stdout)
-	if err != nil {
-		return err
+func kubeconfigCommand() *cobra.Command {
+	var f ticketFlags
+	cmd := &cobra.Command{
+		Use:   "kubeconfig CLUSTER <FILE",
+		Short: "give a kubeconfig of CLUSTER the route through the tunnel",
+		Long: `Reads a kubeconfig of CLUSTER on standard input, and prints it with the server's proxy, a
+ticket for CLUSTER, and the API server's name beside the agent.`,
+		Example: "  causeway kubeconfig default/prod <admin.conf >prod.conf",
+		Args:    command.Args,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			config, err := readKubeconfig(cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			u, err := f.issueTicket(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			to := config.Clusters[config.Contexts[config.CurrentContext].Cluster]
+			to.Server, to.ProxyURL = apiServer, u.String()
+			out, err := clientcmd.Write(*config)
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), strings.TrimSuffix(string(out), "\n")+"\n")
+			return err
+		},
 	}
-	if len(positional) != 1 {
-		return cli.UsageError{Text: "tunnel-server kubeconfig: one CLUSTER, and its kubeconfig on standard input"}
-	}
-	text, err := io.ReadAll(stdin)
+	f.add(cmd.Flags())
+	return cmd
+}
+
+// readKubeconfig reads one whose current context has a cluster.
+func readKubeconfig(r io.Reader) (*clientcmdapi.Config, error) {
+	text, err := io.ReadAll(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	config, err := clientcmd.Load(text)
 	if err != nil {
-		return fmt.Errorf("tunnel-server kubeconfig: standard input: %w", err)
+		return nil, fmt.Errorf("standard input: %w", err)
 	}
 	current := config.Contexts[config.CurrentContext]
 	if current == nil || config.Clusters[current.Cluster] == nil {
-		return fmt.Errorf("tunnel-server kubeconfig: standard input has no cluster for its context %q", config.CurrentContext)
+		return nil, fmt.Errorf("standard input has no cluster for its context %q", config.CurrentContext)
 	}
-	u, err := f.issueTicket(ctx, positional[0])
-	if err != nil {
-		return err
-	}
-	to := config.Clusters[current.Cluster]
-	to.Server, to.ProxyURL = apiServer, u.String()
-	out, err := clientcmd.Write(*config)
-	if err != nil {
-		return err
-	}
-	_, err = io.WriteString(stdout, strings.TrimSuffix(string(out), "\n")+"\n")
-	return err
+	return config, nil
 }

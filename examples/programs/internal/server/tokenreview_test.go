@@ -85,10 +85,10 @@ func kubeconfigOf(t *testing.T, server string) string {
 func TestTokenReview(t *testing.T) {
 	api, asked := reviewer(t)
 	dir := t.TempDir()
-	p := startServer(t, dir, "-connect", "127.0.0.1:0", "-door-token-audience", audience, "-kubeconfig", kubeconfigOf(t, api.URL))
-	opaque := startServer(t, t.TempDir(), "-connect", "127.0.0.1:0", "-door-token-audience", audience, "-door-token-opaque", "-kubeconfig", kubeconfigOf(t, api.URL))
-	other := startServer(t, t.TempDir(), "-connect", "127.0.0.1:0")
-	inv := newInvitation(t, dir, "-server", address(p, "listen"))
+	p := startServer(t, dir, "--connect", "127.0.0.1:0", "--door-token-audience", audience, "--kubeconfig", kubeconfigOf(t, api.URL))
+	opaque := startServer(t, t.TempDir(), "--connect", "127.0.0.1:0", "--door-token-audience", audience, "--door-token-opaque", "--kubeconfig", kubeconfigOf(t, api.URL))
+	other := startServer(t, t.TempDir(), "--connect", "127.0.0.1:0")
+	inv := newInvitation(t, dir, "--server", address(p, "listen"))
 	receive(t, "agent", startAgent(t, inv, echo(t), nil).connected)
 	p.Await(`msg=connected cluster=default/prod`)
 	proxy := "http://" + address(p, "connect")
@@ -97,7 +97,7 @@ func TestTokenReview(t *testing.T) {
 		want        int   // status; zero is success
 		asks        int32 // about tokens
 	}{
-		{"a ticket", command(t, "", "ticket", cluster, "-state", dir, "-gateway", proxy), 0, 0},
+		{"a ticket", output(t, "", "ticket", cluster, "--state", dir, "--gateway", proxy), 0, 0},
 		{"a token", with(url.UserPassword(cluster, tokenOf("annie")), proxy), 0, 1},
 		{"a token for another cluster", with(url.UserPassword("default/other", tokenOf("annie")), proxy), 403, 0},
 		{"a wrong token", with(url.UserPassword(cluster, tokenOf("bob")), proxy), 407, 1},
@@ -130,13 +130,13 @@ func TestTokenReviewFlags(t *testing.T) {
 		args, want string
 		usage      bool
 	}{
-		{"-door-token-audience a", "-door-token-audience goes with -connect or -connect-tls", true},
-		{"-door-token-audience a -socks5 127.0.0.1:0", "-door-token-audience goes with -connect or -connect-tls", true},
-		{"-door-token-opaque -connect 127.0.0.1:0", "-door-token-opaque goes with -door-token-audience", true},
-		{"-door-token-audience a -connect 127.0.0.1:0", "-door-token-audience: -kubeconfig: ", false},
-		{"-door-token-audience a -connect 127.0.0.1:0 -kubeconfig /none", "-door-token-audience: -kubeconfig: ", false},
+		{"--door-token-audience a", "--door-token-audience goes with --connect or --connect-tls", true},
+		{"--door-token-audience a --socks5 127.0.0.1:0", "--door-token-audience goes with --connect or --connect-tls", true},
+		{"--door-token-opaque --connect 127.0.0.1:0", "--door-token-opaque goes with --door-token-audience", true},
+		{"--door-token-audience a --connect 127.0.0.1:0", "--door-token-audience: --kubeconfig: ", false},
+		{"--door-token-audience a --connect 127.0.0.1:0 --kubeconfig /none", "--door-token-audience: --kubeconfig: ", false},
 	} {
-		err := Run(t.Context(), append(strings.Fields(tt.args), "-listen", "127.0.0.1:0", "-state", t.TempDir()), nil, io.Discard, io.Discard)
+		err := run(t.Context(), append(strings.Fields(tt.args), "--listen", "127.0.0.1:0", "--state", t.TempDir()), nil, io.Discard, io.Discard)
 		var mistake cli.UsageError
 		if err == nil || !strings.Contains(err.Error(), tt.want) || errors.As(err, &mistake) != tt.usage {
 			t.Errorf("%s: got %v, want %q, a mistake of usage %v", tt.args, err, tt.want, tt.usage)

@@ -33,6 +33,7 @@ type Cluster struct {
 	Deleting             bool
 	Endpoint             kubeconfig.Endpoint   // zero if not known yet
 	MoreEndpoints        []kubeconfig.Endpoint // the infrastructure object's status.apiEndpoints, beyond Endpoint
+	Infrastructure       *Infrastructure       // nil without an infrastructure object
 	HasControlPlane      bool                  // spec.controlPlaneRef
 	HasTopology          bool                  // spec.topology: a ClusterClass makes its control plane
 	NamespaceAnnotations map[string]string     // its Namespace's
@@ -50,9 +51,11 @@ type Secrets struct {
 }
 
 // ReadCluster reads a Cluster of cluster.x-k8s.io/v1beta2 or v1beta1, and of
-// its infrastructure object status.apiEndpoints: objects with host and port, or
-// strings. infrastructure may be nil. The caller adds the
-// Namespace's annotations. Both objects are only read.
+// its infrastructure object whether it is ready or has failed, and status.apiEndpoints:
+// objects with host and port, or strings. The first of them is the Endpoint of a Cluster
+// without spec.controlPlaneEndpoint. infrastructure may be nil. The caller adds the
+// Namespace's annotations. Both objects are only read, of the fields that
+// [ClusterFields] and [InfrastructureFields] list.
 //
 // An endpoint that can't be used is an error, such as one whose host has a
 // scheme: the URL that Cluster API makes of it reaches no server. The Cluster
@@ -78,8 +81,13 @@ func ReadCluster(cluster, infrastructure *unstructured.Unstructured) (Cluster, e
 		return c, fmt.Errorf("provider: spec.controlPlaneEndpoint: %w", err)
 	}
 	c.Endpoint = endpoint
-	if infrastructure != nil {
-		c.MoreEndpoints, err = readEndpoints(infrastructure.Object, endpoint)
+	if infrastructure == nil {
+		return c, nil
+	}
+	c.Infrastructure = readInfrastructure(infrastructure)
+	c.MoreEndpoints, err = readEndpoints(infrastructure.Object, endpoint)
+	if c.Endpoint == (kubeconfig.Endpoint{}) && len(c.MoreEndpoints) > 0 {
+		c.Endpoint, c.MoreEndpoints = c.MoreEndpoints[0], c.MoreEndpoints[1:]
 	}
 	return c, err
 }
@@ -90,16 +98,6 @@ func ReadCluster(cluster, infrastructure *unstructured.Unstructured) (Cluster, e
 func ClusterFields() [][]string {
 	return [][]string{
 		{"spec", "paused"}, {"spec", "controlPlaneEndpoint"}, {"spec", "controlPlaneRef"}, {"spec", "topology"},
-		{"status", "conditions"}, {"status", "v1beta2", "conditions"},
-	}
-}
-
-// InfrastructureFields returns the paths of an infrastructure object that [ReadCluster]
-// reads. Of the conditions, only the one of type Ready is read.
-func InfrastructureFields() [][]string {
-	return [][]string{
-		{"status", "apiEndpoints"}, {"status", "ready"}, {"status", "initialization", "provisioned"},
-		{"status", "errorReason"}, {"status", "errorMessage"}, {"status", "failureReason"}, {"status", "failureMessage"},
 		{"status", "conditions"}, {"status", "v1beta2", "conditions"},
 	}
 }

@@ -46,6 +46,7 @@ func TestReadCluster(t *testing.T) {
 				c.Paused, c.HasControlPlane = true, true
 				c.MoreEndpoints = []kubeconfig.Endpoint{{Host: "2001:db8::1", Port: 6443}, {Host: "b.test", Port: 443}, {Host: "2001:db8::2", Port: 443}}
 				c.Condition = &metav1.Condition{Reason: "Ready"}
+				c.Infrastructure = &provider.Infrastructure{}
 			}},
 		{name: "v1beta1's conditions", cluster: clusterObject("v1beta1", object{"controlPlaneEndpoint": endpoint}, object{"conditions": []any{}, "v1beta2": object{"conditions": ready}}),
 			change: func(c *provider.Cluster) {

@@ -19,19 +19,20 @@ const ConditionRoute = "RouteReady"
 // ConnectFailed, TLSFailed, AuthFailed, ReadyzFailed, ConfigFailed.
 const (
 	ReasonReady           = "Ready"
-	ReasonRolledBack      = "RolledBack"           // AnnotationRollback: the route in use is the one before
-	ReasonCausewayOnly    = "ReadyForCausewayOnly" // a plain client-go fails, and our own clients get there by the kubeconfig's extension
-	ReasonKept            = "RouteKept"            // nothing names a route any more, and the last one stays
-	ReasonFellBack        = "FellBack"             // the configured route failed within its grace period
-	ReasonNotProbed       = "NotProbed"            // AnnotationProbe is "off"
-	ReasonInvalidSettings = "InvalidSettings"      // an annotation, or the Secret that route-secret names
-	ReasonManagedByOther  = "ManagedByOther"       // the Secret has another's AnnotationManager
-	ReasonNotOurs         = "NotOurs"              // the Secret is a user's
-	ReasonNoEndpoint      = "WaitingForEndpoint"   // the Cluster has no endpoint yet
-	ReasonNoSecret        = "WaitingForSecret"     // the control plane makes it
-	ReasonNoCA            = "CAMissing"            // there is no <cluster>-ca, or no key in it, to make credentials with
-	ReasonCorrupted       = "Corrupted"            // the kubeconfig can't be read
-	ReasonNoPrevious      = "NoPreviousRoute"      // AnnotationRollback, and nothing to roll back to
+	ReasonRolledBack      = "RolledBack"             // AnnotationRollback: the route in use is the one before
+	ReasonCausewayOnly    = "ReadyForCausewayOnly"   // a plain client-go fails, and our own clients get there by the kubeconfig's extension
+	ReasonKept            = "RouteKept"              // nothing names a route any more, and the last one stays
+	ReasonFellBack        = "FellBack"               // the configured route failed within its grace period
+	ReasonNotProbed       = "NotProbed"              // AnnotationProbe is "off"
+	ReasonInvalidSettings = "InvalidSettings"        // an annotation, or the Secret that route-secret names
+	ReasonManagedByOther  = "ManagedByOther"         // the Secret has another's AnnotationManager
+	ReasonNotOurs         = "NotOurs"                // the Secret is a user's
+	ReasonNoEndpoint      = "WaitingForEndpoint"     // the Cluster has no endpoint yet
+	ReasonNoSecret        = "WaitingForSecret"       // the control plane makes it
+	ReasonNoControlPlane  = "WaitingForControlPlane" // a ClusterClass makes it, and it makes the Secret
+	ReasonNoCA            = "CAMissing"              // there is no <cluster>-ca, or no key in it, to make credentials with
+	ReasonCorrupted       = "Corrupted"              // the kubeconfig can't be read
+	ReasonNoPrevious      = "NoPreviousRoute"        // AnnotationRollback, and nothing to roll back to
 	ReasonOff             = "Off"
 	ReasonDeleting        = "Deleting"            // nothing is made for a Cluster that goes away
 	ReasonNoNamespace     = "WaitingForNamespace" // its annotations are not known yet
@@ -145,6 +146,9 @@ func withoutNumbers(text string) string {
 // setCondition makes v the condition. It adds an Event if neither the Cluster nor
 // the Secret has this status and reason yet.
 func (p *planner) setCondition(v verdict) {
+	if i := p.cluster.Infrastructure; i != nil && i.Failed && v.status != metav1.ConditionTrue {
+		v.message += ". " + i.String()
+	}
 	tells := func(c *metav1.Condition) bool { return c != nil && c.Status == v.status && c.Reason == v.reason }
 	before := p.records.condition
 	if before == nil || tells(p.cluster.Condition) && !tells(before) {

@@ -18,6 +18,9 @@ func (p *planner) createSecret() {
 	case p.cluster.Deleting:
 		p.setCondition(notReady(ReasonDeleting, "the Cluster goes away: nothing is made for it"))
 		return
+	case p.settings.Mode == Decorate && !p.settings.explicit && !p.cluster.HasControlPlane:
+		p.setCondition(notReady(ReasonNoControlPlane, "spec.topology is set, and there is no spec.controlPlaneRef yet: its control plane makes the Secret "+p.cluster.Name+kubeconfigSuffix))
+		return
 	case p.settings.Mode == Decorate || p.settings.Mode == Rewrite:
 		p.setCondition(notReady(ReasonNoSecret, "the control plane has not made the Secret "+p.cluster.Name+kubeconfigSuffix+" yet"))
 		return

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/causewayproject/causeway/kubeconfig"
 )
@@ -34,9 +35,16 @@ func (p *planner) clusterCA() (cert, key []byte) {
 	return p.secrets.CA.Data[corev1.TLSCertKey], p.secrets.CA.Data[corev1.TLSPrivateKeyKey]
 }
 
-// ownsCredentials reports whether the provider makes the credentials.
+// ownsCredentials reports whether the provider makes the credentials. Those that it made
+// stay its own in every mode, until the Secret gets another owner than the Cluster.
 func (p *planner) ownsCredentials() bool {
-	return p.settings.Mode == Own || p.settings.Mode == Secondary && !p.follows
+	switch p.settings.Mode {
+	case Own:
+		return true
+	case Secondary:
+		return !p.follows
+	}
+	return p.managed && p.records.Created && !slices.ContainsFunc(p.target.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind != "Cluster" })
 }
 
 // identityChange compares the kubeconfig with <cluster>-ca. Further certificates in

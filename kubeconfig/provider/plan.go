@@ -107,7 +107,11 @@ func (p *planner) makePlan() {
 	}
 	switch {
 	case p.cluster.Endpoint == (kubeconfig.Endpoint{}):
-		p.setCondition(notReady(ReasonNoEndpoint, "the Cluster has no spec.controlPlaneEndpoint yet"))
+		v := notReady(ReasonNoEndpoint, "the Cluster has no spec.controlPlaneEndpoint yet")
+		if i := p.cluster.Infrastructure; i != nil && !i.Failed {
+			v.message += ". " + i.String()
+		}
+		p.setCondition(v)
 	case p.fault != nil && !p.managed:
 		p.setCondition(p.faultVerdict(p.fault))
 	case p.readBase():

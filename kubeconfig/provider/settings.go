@@ -1,11 +1,15 @@
 package provider
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 	"github.com/causewayproject/causeway/noproxy"
 )
 
@@ -14,8 +18,8 @@ type Mode string
 
 // The modes.
 const (
-	// Auto is Decorate if the Cluster has a controlPlaneRef, and Own otherwise. The
-	// default. As an annotation also "auto".
+	// Auto is Decorate if the Cluster has a controlPlaneRef, or will have one since a
+	// ClusterClass makes it, and Own otherwise. The default. As an annotation also "auto".
 	Auto Mode = ""
 	// Own: the provider makes the kubeconfig Secret, its credentials included,
 	// and rotates them. One that another made is adopted, its owner and type
@@ -71,8 +75,22 @@ type SettingError struct {
 	Err   error
 }
 
-// Error names the annotation and where it stands, and says what is wrong with it.
+// whereDefaults is the SettingError.Where of a field of Config.Defaults.
+const whereDefaults = "Config.Defaults"
+
+// settingFields are the fields of Settings that stand for annotations.
+var settingFields = map[string]string{
+	AnnotationMode: "Mode", AnnotationProxyURL: "ProxyURL", AnnotationGateway: "Gateway", AnnotationTunnelCluster: "TunnelCluster",
+	AnnotationTunnelZone: "TunnelZone", AnnotationRouteSecret: "RouteSecret", AnnotationNoProxy: "NoProxy",
+	AnnotationTLSServerName: "TLSServerName", AnnotationServer: "Server", AnnotationSecondary: "SecondaryName", AnnotationGrace: "Grace",
+}
+
+// Error names the annotation and where it stands, or the field of Config.Defaults, and says
+// what is wrong with it.
 func (e *SettingError) Error() string {
+	if name := settingFields[e.Annotation]; name != "" && e.Where == whereDefaults {
+		return fmt.Sprintf("provider: %s.%s: %v", whereDefaults, name, e.Err)
+	}
 	return fmt.Sprintf("provider: %s of the %s: %v", e.Annotation, e.Where, e.Err)
 }
 
@@ -85,6 +103,19 @@ func (e *SettingError) Unwrap() error { return e.Err }
 func Resolve(cluster Cluster, config Config) (Settings, error) {
 	r, err := resolveSettings(cluster, config)
 	return r.Settings, err
+}
+
+// Check returns what is wrong with the Config of an installation, before any Cluster is known:
+// a [*SettingError] for a field of Defaults. What Clusters may add is not missed.
+func (c Config) Check() error {
+	if c.Interval < 0 {
+		return errors.New("provider: Config.Interval: want no negative duration")
+	}
+	if c.Defaults.Mode == Rewrite && c.Defaults.Server == "" {
+		c.Defaults.Server = "any:443"
+	}
+	_, err := Resolve(Cluster{Namespace: "any", Name: "any"}, c)
+	return err
 }
 
 // resolved are Settings with their sources.
@@ -103,7 +134,7 @@ func resolveSettings(cluster Cluster, config Config) (resolved, error) {
 	l := layers{
 		{"Cluster", cluster.Namespace, cluster.Annotations},
 		{"Namespace", cluster.Namespace, cluster.NamespaceAnnotations},
-		{"Config.Defaults", "", config.Defaults.asAnnotations()},
+		{whereDefaults, "", config.Defaults.asAnnotations()},
 	}
 	r := resolved{layers: l}
 	r.ProxyURL, r.Gateway = l.nearestValue(AnnotationProxyURL), l.nearestValue(AnnotationGateway)
@@ -145,7 +176,7 @@ func (r *resolved) readMode(cluster Cluster) error {
 	}
 	r.explicit = false
 	r.Mode = Own
-	if cluster.HasControlPlane {
+	if cluster.HasControlPlane || cluster.HasTopology {
 		r.Mode = Decorate
 	}
 	return nil
@@ -206,9 +237,15 @@ func (r *resolved) checkValues(Cluster) error {
 		if u, err := url.Parse(text); strings.Contains(text, "@") || err == nil && u.User != nil {
 			return r.layers.errorf(annotation, "holds user info: put it into the Secret that route-secret names")
 		}
+		if _, err := field.ParseProxyURL(text); err != nil {
+			return r.layers.wrapError(annotation, err)
+		}
 	}
 	if r.Mode == Secondary && strings.HasSuffix(r.SecondaryName, kubeconfigSuffix) {
 		return r.layers.errorf(AnnotationSecondary, "ends in %s: Cluster API takes such a Secret for another cluster's", kubeconfigSuffix)
+	}
+	if problems := validation.IsDNS1123Subdomain(r.SecondaryName); r.Mode == Secondary && len(problems) > 0 {
+		return r.layers.errorf(AnnotationSecondary, "is no name of a Secret: %s", problems[0])
 	}
 	if r.Mode == Rewrite {
 		if _, err := parseServer(r.Server); err != nil {

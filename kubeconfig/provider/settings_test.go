@@ -89,6 +89,9 @@ func TestResolveErrors(t *testing.T) {
 		{"probe", "probe", "on or off", m{"probe": "no"}, provider.Settings{}},
 		{"no-proxy", "no-proxy", "network", m{"no-proxy": "10.0.0.0/99"}, provider.Settings{}},
 		{"secondary name", "secondary-name", "-kubeconfig", m{"mode": "secondary", "secondary-name": "c1-x-kubeconfig"}, provider.Settings{}},
+		{"secondary name that no Secret has", "secondary-name", "name of a Secret", m{"mode": "secondary", "secondary-name": "No_Secret"}, provider.Settings{}},
+		{"scheme", "proxy-url", "ftp", m{"proxy-url": "ftp://p"}, provider.Settings{}},
+		{"no host", "gateway", "host", m{"gateway": "http://"}, provider.Settings{}},
 		{"no server", "server", "missing", m{"mode": "rewrite"}, provider.Settings{}},
 		{"server", "server", "host:port", m{"mode": "rewrite", "server": "http://u:" + canary + "@x"}, provider.Settings{}},
 	}
@@ -104,6 +107,35 @@ func TestResolveErrors(t *testing.T) {
 			}
 			if strings.Contains(err.Error(), canary) {
 				t.Error("holds a secret")
+			}
+		})
+	}
+}
+
+// What is wrong with an installation's Config is told before there is a Cluster, by the
+// name of the field.
+func TestCheck(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		config provider.Config
+		says   string // empty: nothing is wrong
+	}{
+		{"nothing", provider.Config{}, ""},
+		{"all of it", provider.Config{Defaults: provider.Settings{ProxyURL: "http://p", RouteSecret: "n/s", Mode: provider.Own, NoProxy: "10.0.0.0/8", Grace: time.Minute}}, ""},
+		{"a Cluster names the server", provider.Config{Defaults: provider.Settings{Mode: provider.Rewrite}}, ""},
+		{"unreadable", provider.Config{Defaults: provider.Settings{ProxyURL: "http://%zz" + canary}}, "Config.Defaults.ProxyURL"},
+		{"scheme", provider.Config{Defaults: provider.Settings{ProxyURL: "ftp://p"}}, "Config.Defaults.ProxyURL"},
+		{"password", provider.Config{Defaults: provider.Settings{ProxyURL: "http://u:" + canary + "@p"}}, "Config.Defaults.ProxyURL: holds user info: put it into the Secret that route-secret names"},
+		{"gateway", provider.Config{Defaults: provider.Settings{Gateway: "http://"}}, "Config.Defaults.Gateway"},
+		{"mode", provider.Config{Defaults: provider.Settings{Mode: "owned"}}, "Config.Defaults.Mode"},
+		{"grace", provider.Config{Defaults: provider.Settings{Grace: -1}}, "Config.Defaults.Grace"},
+		{"route-secret", provider.Config{Defaults: provider.Settings{RouteSecret: "s"}}, "Config.Defaults.RouteSecret"},
+		{"interval", provider.Config{Interval: -1}, "Config.Interval"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			err := test.config.Check()
+			if (err == nil) != (test.says == "") || err != nil && (!strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), canary)) {
+				t.Errorf("got %v, want %q", err, test.says)
 			}
 		})
 	}

@@ -60,7 +60,7 @@ func (b *bed) setPlan(plan func(provider.Cluster, provider.Secrets, provider.Con
 
 // setProbe counts the probes that have an answer.
 func (b *bed) setProbe(answer func(context.Context, provider.Cluster) probe.Report) {
-	b.r.Probe = func(ctx context.Context, c provider.Cluster, _ *clientcmdapi.Config) probe.Report {
+	b.r.Probe = func(ctx context.Context, c provider.Cluster, _ provider.Candidate) probe.Report {
 		report := answer(ctx, c)
 		if ctx.Err() == nil {
 			b.count(b.probes, c.Namespace+"/"+c.Name)

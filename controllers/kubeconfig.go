@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -63,10 +62,10 @@ type KubeconfigReconciler struct {
 	// WatchFilter is the value that Clusters must have in their label
 	// cluster.x-k8s.io/watch-filter. If empty, all are looked after.
 	WatchFilter string
-	// Probe tries a kubeconfig. If nil, [probe.Run]. Another one knows tunnels that
-	// end in this process, say. It returns when ctx ends, and is called by several
-	// goroutines at once.
-	Probe func(ctx context.Context, cluster provider.Cluster, config *clientcmdapi.Config) probe.Report
+	// Probe tries a kubeconfig. If nil, candidate.Options().Run. Another one knows tunnels
+	// that end in this process, say, and minds candidate.Extension. It returns when ctx
+	// ends, and is called by several goroutines at once.
+	Probe func(ctx context.Context, cluster provider.Cluster, candidate provider.Candidate) probe.Report
 	// ProbeTimeout ends a probe. 15 seconds if 0.
 	ProbeTimeout time.Duration
 
@@ -81,6 +80,9 @@ type KubeconfigReconciler struct {
 func (r *KubeconfigReconciler) SetupWithManager(ctx context.Context, mgr manager.Manager, options controller.Options) error {
 	if r.ProbeTimeout < 0 {
 		return errors.New("controllers: KubeconfigReconciler.ProbeTimeout: want no negative time")
+	}
+	if err := r.Config.Check(); err != nil {
+		return err
 	}
 	kind, err := servedClusters(mgr.GetRESTMapper())
 	if err != nil {
@@ -99,8 +101,8 @@ func (r *KubeconfigReconciler) SetupWithManager(ctx context.Context, mgr manager
 		k.plan = provider.Plan
 	}
 	if k.Probe == nil {
-		k.Probe = func(ctx context.Context, _ provider.Cluster, config *clientcmdapi.Config) probe.Report {
-			return probe.Run(ctx, config)
+		k.Probe = func(ctx context.Context, _ provider.Cluster, candidate provider.Candidate) probe.Report {
+			return candidate.Options().Run(ctx, candidate.Config)
 		}
 	}
 	if k.metrics, err = newProviderMetrics(); err != nil {

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 
@@ -186,7 +185,7 @@ func TestProbeTimeout(t *testing.T) {
 	b := newBed(t)
 	b.r.ProbeTimeout = time.Millisecond
 	probes := make(chan struct{}, 8)
-	b.r.Probe = func(ctx context.Context, _ provider.Cluster, _ *clientcmdapi.Config) probe.Report {
+	b.r.Probe = func(ctx context.Context, _ provider.Cluster, _ provider.Candidate) probe.Report {
 		probes <- struct{}{}
 		<-ctx.Done()
 		return probe.Report{Steps: []probe.Step{{Phase: probe.PhaseTCP, Err: ctx.Err()}}}

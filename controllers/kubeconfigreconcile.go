@@ -160,7 +160,7 @@ func (k *kubeconfigRun) runProbe(cluster provider.Cluster, key types.NamespacedN
 	limit, cancel := context.WithTimeout(k.ctx, cmp.Or(k.ProbeTimeout, defaultProbeTimeout))
 	defer cancel()
 	began := time.Now()
-	report := k.Probe(limit, cluster, candidate.Config)
+	report := k.Probe(limit, cluster, candidate)
 	now := time.Now()
 	if k.ctx.Err() != nil { // a canceled probe says nothing about the Cluster
 		k.state.finishProbe(key, cluster.UID, candidate.Key, nil, now)

@@ -71,12 +71,19 @@ func (e *EnvSecrets) namespaceSelector() (labels.Selector, error) {
 	return selector, nil
 }
 
+// Check returns an error that names a field that can't be used. SetupWithManager calls
+// it.
+func (r *ProxyReconciler) Check() error {
+	_, err := r.EnvSecrets.namespaceSelector()
+	return errors.Join(r.Config.Check(), err)
+}
+
 // SetupWithManager adds the controllers proxy, proxy-installation and, with
 // EnvSecrets, proxy-env to the manager, each with opts. Where opts has no RateLimiter,
 // they wait 100 ms after a first failure, and a minute at most. The error is
 // [ErrNoCRD] if the API server serves no Clusters. r is read once.
 func (r *ProxyReconciler) SetupWithManager(ctx context.Context, mgr manager.Manager, opts controller.Options) error {
-	if err := r.Config.Check(); err != nil {
+	if err := r.Check(); err != nil {
 		return err
 	}
 	envs, err := r.EnvSecrets.namespaceSelector()
@@ -125,7 +132,8 @@ func (p *proxyRun) addCaches(ctx context.Context, mgr manager.Manager, envs labe
 		}
 		return err
 	}
-	var errs []error
+	_, err := mgr.GetCache().GetInformer(ctx, p.cluster)
+	errs := []error{err}
 	for _, ns := range scopesOf(p.Namespaces) {
 		errs = append(errs,
 			add(p.own, ns, map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: ours}, &corev1.ConfigMap{}: {Label: ours}}),

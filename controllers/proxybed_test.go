@@ -80,7 +80,7 @@ func (l proxyLog) note(message string, err error, pairs []any) {
 	case message == "planned":
 		l.plans[fmt.Sprint(values["namespace"], "/", values["name"])]++
 	case message == "wrote":
-		l.order = append(l.order, fmt.Sprint(values["verb"], " ", values["object"]))
+		l.order = append(l.order, fmt.Sprint(values["verb"], " ", values["target"]))
 	case strings.HasPrefix(message, "the installation's Secret can"):
 		l.installations = append(l.installations, err)
 	case err != nil:
@@ -245,4 +245,21 @@ func settledProxies(t testing.TB) *proxyBed {
 		}
 	}
 	return b
+}
+
+// A password that changes: the time until 500 Clusters have it, two Secrets
+// each.
+func BenchmarkProxyPassword(b *testing.B) {
+	const clusters = 500
+	bed := newProxyBed(b)
+	bed.install(proxy)
+	for i := range clusters {
+		bed.Set("clusters", proxiedCluster("org", fmt.Sprint("c", i)))
+	}
+	bed.run()
+	bed.Until(b, "the objects", func() bool { return len(bed.since(0)) == 3*clusters })
+	for n := 1; b.Loop(); n++ {
+		bed.install(fmt.Sprintf("http://user:p%d@proxy.test:3128", n))
+		bed.Until(b, "the change", func() bool { return len(bed.since(0)) == (3+2*n)*clusters })
+	}
 }

@@ -49,7 +49,7 @@ func (p *proxyRun) checkInstallation(ctx context.Context, _ reconcile.Request) (
 		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: p.installation.Namespace, Name: p.installation.Name}}
 	}
 	log.FromContext(ctx).Error(err, "the installation's Secret can't be used: nothing is written")
-	p.tellWarning(ctx, secret, propagate.ReasonInstallation, err)
+	p.events.tell(secret, secret.UID, corev1.EventTypeWarning, propagate.ReasonInstallation, err.Error(), "")
 	return reconcile.Result{}, nil
 }
 

@@ -71,7 +71,7 @@ func (p *proxyRun) writeObjects(ctx context.Context, objects []propagate.Object)
 			return object, writeError(verb, kindOf(object), nameOf(object), err)
 		}
 		p.writes.noteWrite(writeKey(object, nameOf(object)), object.GetResourceVersion(), time.Now())
-		log.FromContext(ctx).Info("wrote", "object", o.String(), "verb", verb)
+		log.FromContext(ctx).Info("wrote", "target", o.String(), "verb", verb)
 	}
 	return nil, nil
 }

@@ -59,7 +59,7 @@ var providerRights = []string{
 var propagatorRights = []string{
 	"clusters.cluster.x-k8s.io [] [] [list watch]",
 	"configmaps [] [] [get list watch create update]",
-	"events.events.k8s.io [] [] [create]",
+	"events [] [] [create]",
 	"secrets [] [] [get list watch create update]",
 }
 

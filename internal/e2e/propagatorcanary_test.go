@@ -75,7 +75,7 @@ func (p *propagation) scanLogs(t *testing.T, passwords []string) {
 			t.Errorf("the password %.8s is in the log", password)
 		}
 	}
-	for _, text := range []string{"c0001-proxy-override", "there is none; what was written before stays", `msg=wrote object="Secret ` + propagatedIn + "/c0000-systemd-proxy"} {
+	for _, text := range []string{"c0001-proxy-override", "there is none; what was written before stays", `target="Secret ` + propagatedIn + "/c0000-systemd-proxy"} {
 		if !strings.Contains(all.String(), text) {
 			t.Errorf("the log has no %q", text)
 		}

@@ -22,7 +22,7 @@ func (p *propagation) testPassword(t *testing.T) {
 	p.await(t, p.rendered(t))
 	t.Logf("%d Clusters had their objects after %v", n, time.Since(began))
 	p.awaitPods(t)
-	p.wrote(t, before, map[string]int{"POST secrets": 2*n + 1, "POST configmaps": n})
+	p.wrote(t, before, map[string]int{"POST secrets": 2*n + 1, "POST configmaps": n, "POST events": 1}) // of the Lease
 	p.owned(t)
 
 	before = p.writes(t)

@@ -4,9 +4,8 @@
 //
 // [Plan] is the centre: a pure function from a [Cluster], what the API server
 // holds of it ([Held]) and the [Config] to what is to be written, an [Action].
-// [Propagator] is a controller around it, on client-go only.
-// examples/proxy-propagator runs it; in a controller-runtime manager it is a
-// Runnable: manager.RunnableFunc(p.Run).
+// Package controllers has a ProxyReconciler that runs it in a manager of
+// controller-runtime, and "causeway propagator" is a program with that manager.
 //
 // # Configuration
 //
@@ -33,7 +32,7 @@
 //
 // A machine that is made before spec.controlPlaneEndpoint is known would always send
 // requests for its API server to the proxy. The drop-in is therefore not made, and
-// not changed, without an endpoint (or a host that Options.Facts gives):
+// not changed, without an endpoint (or another of Cluster.Facts.ControlPlaneHosts):
 // Cluster API waits for a Secret that a KubeadmConfig's files refer to. The values
 // are written at once, and again with the endpoint, as charts read them again.
 //
@@ -41,17 +40,17 @@
 // without the label giantswarm.io/managed-by, or with another's value, is never
 // written, and an Event says what to do about it. With KeyDirect, or credentials
 // that go nowhere, the objects hold less, and are not deleted, since machines
-// refer to them; they go with the Cluster. The Propagator skips a paused Cluster,
-// and one that is being deleted.
+// refer to them; they go with the Cluster. Nothing is written for a paused Cluster, or
+// one that is being deleted.
 //
 // # Rolling a password
 //
 //  1. Have the proxy accept both passwords.
 //  2. Change the installation's Secret, or the override. All objects of all
-//     Clusters are rendered again, within 10 seconds for 500 of them; Hooks.Wrote
+//     Clusters are rendered again, within 10 seconds for 500 of them; the log
 //     tells of each, in the order above, Clusters in none.
 //  3. Charts are rendered again by whatever deploys them, and pods with the variables
-//     restart with that. Pods that refer to a Secret of [EnvSecrets], or to any
+//     restart with that. Pods that refer to a Secret of [PlanEnv], or to any
 //     by valueFrom, keep the old password until someone restarts them.
 //  4. Machines keep the drop-in that they were made with. Have new ones made
 //     (clusterctl alpha rollout restart), or write the file to them by other means.
@@ -64,8 +63,5 @@
 // # Security
 //
 // The Secrets hold the proxies' passwords; package proxyconfig lists their
-// readers. Errors, Events, and what hooks are told hold none. The Propagator
-// sees the Secrets that it manages, overrides and the installation's, by the
-// selectors of its watches; RBAC can't restrict a watch by label, so that its
-// service account could read the others of these namespaces.
+// readers. Errors, Events, and what is logged hold none.
 package propagate

@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/causewayproject/causeway/noproxy"
 	"github.com/causewayproject/causeway/proxyconfig/propagate"
@@ -35,20 +34,4 @@ func ExamplePlan() {
 	// Secret default/prod-systemd-proxy
 	// Secret default/prod-cluster-values
 	// ConfigMap default/prod-cluster-values
-}
-
-// In a program: it runs until the context ends.
-func ExampleNew() {
-	config, err := rest.InClusterConfig()
-	if err != nil {
-		log.Fatal(err)
-	}
-	p, err := propagate.New(propagate.Options{
-		REST:   config,
-		Config: propagate.Config{Installation: "system/proxy"},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	_ = p // p.Run(ctx), or mgr.Add(manager.RunnableFunc(p.Run))
 }

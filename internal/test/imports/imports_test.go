@@ -32,7 +32,7 @@ var arrows = map[string][]string{
 	"/internal/linktest":         {"/internal/abort"},
 	"/noproxy":                   {},
 	"/proxyconfig":               {"/noproxy"},
-	"/proxyconfig/propagate":     {"/internal/controller", "/noproxy", "/proxyconfig"},
+	"/proxyconfig/propagate":     {"/noproxy", "/proxyconfig"},
 	"/proxyconfig/webhook":       {"/proxyconfig"},
 	"/tunnel":                    {"/internal/abort", "/internal/admission", "/internal/backoff", "/internal/group", "/internal/mux", "/internal/relay", "/tunnel/internal/carrier", "/tunnel/internal/session", "/tunnel/internal/socket", "/tunnel/internal/target", "/tunnel/internal/websocket", "/tunnel/internal/wire"},
 	"/tunnel/internal/carrier":   {"/internal/admission", "/internal/group", "/tunnel/internal/socket", "/tunnel/internal/websocket"},

@@ -3,7 +3,6 @@ package propagator
 import (
 	"bytes"
 	"io"
-	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -15,8 +14,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
-
-	"github.com/causewayproject/causeway/examples/programs/internal/metrics"
 )
 
 // manifest is what is in the file, one of each.
@@ -73,14 +70,14 @@ func TestManifest(t *testing.T) {
 	if path := c.Env[0].ValueFrom.FieldRef.FieldPath; path != "metadata.namespace" {
 		t.Errorf("got %s in %s, want its namespace", path, c.Env[0].Name)
 	}
-	opts, err := f.options(slog.New(slog.DiscardHandler), metrics.New(""))
+	r, err := f.reconciler()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l := opts.LeaderElection; l.Namespace != m.role.Namespace || !slices.Equal(m.role.Rules[1].ResourceNames, []string{l.Name}) {
-		t.Errorf("got the Lease %s/%s and rights on %q, want them to fit", l.Namespace, l.Name, m.role.Rules[1].ResourceNames)
+	if p := f.program(r); p.LeaseNamespace != m.role.Namespace || !slices.Equal(m.role.Rules[1].ResourceNames, []string{p.LeaseName}) {
+		t.Errorf("got the Lease %s/%s and rights on %q, want them to fit", p.LeaseNamespace, p.LeaseName, m.role.Rules[1].ResourceNames)
 	}
-	if got, want := opts.Config.Installation, m.namespace.Name+"/installation-proxy"; got != want {
+	if got, want := r.Config.Installation, m.namespace.Name+"/installation-proxy"; got != want {
 		t.Errorf("got the installation's Secret %s, want %s", got, want)
 	}
 	subjects := []rbacv1.Subject{{Kind: "ServiceAccount", Name: m.account.Name, Namespace: m.account.Namespace}}

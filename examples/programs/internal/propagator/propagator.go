@@ -24,23 +24,21 @@ package propagator
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"slices"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/causewayproject/causeway/controllers"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
-	"github.com/causewayproject/causeway/examples/programs/internal/metrics"
+	"github.com/causewayproject/causeway/examples/programs/internal/management"
 	"github.com/causewayproject/causeway/noproxy"
 	"github.com/causewayproject/causeway/proxyconfig"
 	"github.com/causewayproject/causeway/proxyconfig/propagate"
@@ -87,130 +85,61 @@ func usage(format string, args ...any) error {
 	return cli.UsageError{Text: program + ": " + fmt.Sprintf(format, args...)}
 }
 
-// options returns the Propagator's, except the clients of the API server.
-func (f *flags) options(log *slog.Logger, m *metrics.Metrics) (propagate.Options, error) {
-	opts := propagate.Options{
-		Namespaces: f.namespaces, Config: f.config, Workers: f.workers, Hooks: hooks(log, m, f.config.Installation),
-	}
+// reconciler is what the flags say.
+func (f *flags) reconciler() (*controllers.ProxyReconciler, error) {
+	r := &controllers.ProxyReconciler{Config: f.config, Namespaces: f.namespaces}
 	namespace, name, _ := strings.Cut(f.config.Installation, "/")
 	if namespace == "" || name == "" || strings.Contains(name, "/") {
-		return opts, usage("-installation %q is not NAMESPACE/NAME", f.config.Installation)
+		return nil, usage("-installation %q is not NAMESPACE/NAME", f.config.Installation)
 	}
 	credentials := slices.Index([]string{"everywhere", "machines", "nowhere"}, f.credentials)
 	if credentials < 0 {
-		return opts, usage("-credentials %q: want everywhere, machines or nowhere", f.credentials)
+		return nil, usage("-credentials %q: want everywhere, machines or nowhere", f.credentials)
 	}
-	opts.Config.Credentials = proxyconfig.Credentials(credentials)
+	r.Config.Credentials = proxyconfig.Credentials(credentials)
 	if f.containerd != "computed" && f.containerd != "installation" {
-		return opts, usage("-containerd %q: want computed or installation", f.containerd)
+		return nil, usage("-containerd %q: want computed or installation", f.containerd)
 	}
-	opts.Config.ContainerdInstallation = f.containerd == "installation"
+	r.Config.ContainerdInstallation = f.containerd == "installation"
 	f.facts.NodeCIDRs = f.nodes
 	if _, err := f.facts.List(); err != nil {
-		return opts, usage("%v", err)
+		return nil, usage("%v", err)
 	}
-	opts.Facts = func(_ *unstructured.Unstructured, facts *noproxy.Cluster) {
+	r.Facts = func(_ *unstructured.Unstructured, facts *noproxy.Cluster) {
 		facts.NodeCIDRs, facts.Cloud, facts.Region = slices.Clone(f.facts.NodeCIDRs), f.facts.Cloud, f.facts.Region
 	}
 	if f.podSecret != "" {
 		selector, err := metav1.ParseToLabelSelector(f.podNamespaces)
 		if err != nil {
-			return opts, usage("-pod-namespaces: %v", err)
+			return nil, usage("-pod-namespaces: %v", err)
 		}
-		opts.EnvSecrets = &propagate.EnvSecrets{Name: f.podSecret, Namespaces: selector}
+		r.EnvSecrets = &controllers.EnvSecrets{Name: f.podSecret, Namespaces: selector}
 	}
-	if f.lease != "" {
-		opts.LeaderElection = &propagate.LeaderElection{Namespace: f.lease, Name: program + "-" + f.config.ManagedBy}
+	if err := r.Check(); err != nil {
+		return nil, usage("%v", err)
 	}
-	return opts, nil
+	return r, nil
 }
 
-func (f *flags) propagator(log *slog.Logger, m *metrics.Metrics) (*propagate.Propagator, error) {
-	opts, err := f.options(log, m)
-	if err != nil {
-		return nil, err
-	}
-	opts.REST, err = clientcmd.BuildConfigFromFlags("", f.kubeconfig)
-	if f.kubeconfig == "" {
-		opts.REST, err = rest.InClusterConfig()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: -kubeconfig: %w", program, err)
-	}
-	rest.AddUserAgent(opts.REST, program)
-	return propagate.New(opts)
-}
-
-// run is main without the process.
+// Run runs the command, without the process.
 func Run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writer) error {
 	var f flags
 	if err := f.parse(args, stdout); err != nil {
 		return err
 	}
-	log := slog.New(slog.NewTextHandler(stderr, nil))
-	m := metrics.New("causeway_propagate_")
-	p, err := f.propagator(log, m)
+	r, err := f.reconciler()
 	if err != nil {
 		return err
 	}
-	return cli.RunController(ctx, log, program, f.health, p, m)
+	return f.program(r).Run(ctx, slog.New(slog.NewTextHandler(stderr, nil)))
 }
 
-// hooks say what is wrong with the installation's Secret once, and not for each
-// Cluster and namespace that waits for it.
-func hooks(log *slog.Logger, m *metrics.Metrics, installation string) propagate.Hooks {
-	said := func(err error) bool {
-		var of *propagate.SourceError
-		return errors.As(err, &of) && of.Secret == installation
+func (f *flags) program(r *controllers.ProxyReconciler) management.Program {
+	return management.Program{
+		Name: program, Kubeconfig: f.kubeconfig, Health: f.health, Cache: controllers.CacheOptions(f.namespaces...),
+		LeaseNamespace: f.lease, LeaseName: program + "-" + f.config.ManagedBy,
+		Setup: func(ctx context.Context, mgr manager.Manager) error {
+			return r.SetupWithManager(ctx, mgr, controller.Options{MaxConcurrentReconciles: f.workers})
+		},
 	}
-	return propagate.Hooks{
-		Installation: func(err error) {
-			m.Set("installation_ok", number(err == nil))
-			if err != nil {
-				log.Warn("installation", "error", err)
-				return
-			}
-			log.Info("installation", "ok", true)
-		},
-		Planned: func(cluster types.NamespacedName, _ time.Duration, err error) {
-			m.Add("plans_total", "result", result(err))
-			if err != nil && !said(err) {
-				log.Warn("plan", "cluster", cluster.String(), "error", err)
-			}
-		},
-		PlannedEnv: func(namespace string, err error) {
-			m.Add("plans_total", "result", result(err))
-			if err != nil && !said(err) {
-				log.Warn("plan", "namespace", namespace, "error", err)
-			}
-		},
-		Wrote: func(object string, kind propagate.Write, err error) {
-			m.Add("writes_total", "kind", string(kind), "result", result(err))
-			if err != nil {
-				log.Warn("write", "object", object, "kind", kind, "error", err)
-				return
-			}
-			log.Info("wrote", "object", object, "kind", kind)
-		},
-		Queued: func(depth int) { m.Set("queue_depth", depth) },
-		Leading: func(on bool) {
-			log.Info("leading", "on", on)
-			m.Set("leading", number(on))
-		},
-		Error: func(err error) { log.Warn("failed", "error", err) },
-	}
-}
-
-func number(on bool) int {
-	if on {
-		return 1
-	}
-	return 0
-}
-
-func result(err error) string {
-	if err != nil {
-		return "error"
-	}
-	return "ok"
 }

@@ -12,10 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/internal/test/apitest"
@@ -25,8 +27,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// management returns the arguments that lead to an API server.
-func management(t *testing.T, server string) []string {
+// managementArgs returns the arguments that lead to an API server.
+func managementArgs(t *testing.T, server string) []string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "management.conf")
 	config := clientcmdapi.NewConfig()
@@ -66,17 +68,17 @@ func TestRun(t *testing.T) {
 		"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": map[string]any{"namespace": "org", "name": "prod"},
 		"spec": map[string]any{"controlPlaneEndpoint": map[string]any{"host": "192.0.2.1", "port": int64(6443)}},
 	})
-	args := append(management(t, s.URL), "-node-cidr", "10.1.1.0/24", "-cloud", "openstack", "-pod-secret", "proxy", "-pod-namespaces", "team=a")
+	args := append(managementArgs(t, s.URL), "-node-cidr", "10.1.1.0/24", "-cloud", "openstack", "-pod-secret", "proxy", "-pod-namespaces", "team=a")
 	p := clitest.Start(t, Run, nil, args...)
 	address := p.Await(`for=health address=(\S+)`)
-	p.Await(`wrote object="ConfigMap org/prod-cluster-values" kind=create`)
-	p.Await(`wrote object="Secret web/proxy" kind=create`)
+	p.Await(`msg=wrote .*target="ConfigMap org/prod-cluster-values" verb=create`)
+	p.Await(`msg=wrote .*target="Secret web/proxy" verb=create`)
 	values, _, _ := unstructured.NestedString(s.Get(apitest.Named("configmaps", "org", "prod-cluster-values")).Object, "data", "values")
 	if want := "cluster.local,192.0.2.1,10.1.1.0/24,169.254.169.254,svc,127.0.0.1,localhost\n"; !strings.HasSuffix(values, want) {
 		t.Errorf("got %q, want one that ends in %q", values, want)
 	}
 	for name, want := range map[string]string{
-		"/healthz": "ok", "/readyz": "ok", "/metrics": `causeway_propagate_writes_total{kind="create",result="ok"} 4`,
+		"/healthz": "ok", "/readyz": "ok", "/metrics": `controller_runtime_reconcile_total{controller="proxy",result="success"}`,
 	} {
 		if code, text := page(t, address, name); code != http.StatusOK || !strings.Contains(text, want) {
 			t.Errorf("got %d %q of %s, want 200 and %s", code, text, name, want)
@@ -91,6 +93,21 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// reconciled counts the Clusters and namespaces that were looked at in this process.
+func reconciled(t *testing.T) (n int) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, found := range regexp.MustCompile(`controller_runtime_reconcile_total{controller="proxy(?:-env)?",result="success"} (\d+)`).FindAllStringSubmatch(w.Body.String(), -1) {
+		count, err := strconv.Atoi(found[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += count
+	}
+	return n
+}
+
 // TestNoInstallation: that the installation's Secret is missing is one line, however
 // many Clusters and namespaces wait for it; what is wrong with a Cluster's own is
 // another.
@@ -100,21 +117,15 @@ func TestNoInstallation(t *testing.T) {
 		s.Set("clusters", map[string]any{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": map[string]any{"namespace": "org", "name": name}})
 	}
 	s.Set("namespaces", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "web"}})
-	p := clitest.Start(t, Run, nil, append(management(t, s.URL), "-pod-secret", "proxy")...)
-	address := p.Await(`for=health address=(\S+)`)
-	p.Await(`level=WARN msg=installation .*there is none`)
+	before := reconciled(t)
+	p := clitest.Start(t, Run, nil, append(managementArgs(t, s.URL), "-pod-secret", "proxy")...)
+	p.Await(`level=ERROR msg="the installation's Secret can't be used: nothing is written" .*there is none`)
 	deadline := time.Now().Add(20 * time.Second)
-	plans := regexp.MustCompile(`plans_total\{result="error"\} (\d+)`)
-	for n := 0; n < 4; {
-		_, text := page(t, address, "/metrics")
-		if found := plans.FindStringSubmatch(text); found != nil {
-			n, _ = strconv.Atoi(found[1])
-		}
+	for reconciled(t) < before+4 {
 		if time.Now().After(deadline) {
-			t.Fatalf("got %d plans, want 4 in %s", n, text)
+			t.Fatalf("got %d reconciled, want the Clusters and the namespace", reconciled(t)-before)
 		}
 	}
-	http.DefaultClient.CloseIdleConnections()
 	s.Set("secrets", map[string]any{
 		"apiVersion": "v1", "kind": "Secret",
 		"metadata": map[string]any{"namespace": "org", "name": "one-proxy-override", "labels": map[string]any{propagate.LabelOverride: ""}},
@@ -124,8 +135,8 @@ func TestNoInstallation(t *testing.T) {
 		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"namespace": "proxy-propagator", "name": "installation-proxy"},
 		"data": map[string]any{"direct": "dHJ1ZQ=="},
 	})
-	p.Await(`level=WARN msg=plan cluster=org/one .*want true or false`)
-	p.Await(`wrote object="ConfigMap org/two-cluster-values"`)
+	p.Await(`msg=".*want true or false" .*name=one .*reason=InvalidProxyOverride`)
+	p.Await(`msg=wrote .*target="ConfigMap org/two-cluster-values"`)
 	if err := p.Stop(); err != nil {
 		t.Error(err)
 	}
@@ -136,9 +147,9 @@ func TestNoInstallation(t *testing.T) {
 
 // TestNoClusterAPI: it is alive, and says what is missing.
 func TestNoClusterAPI(t *testing.T) {
-	server := httptest.NewServer(http.NotFoundHandler())
-	defer server.Close()
-	p := clitest.Start(t, Run, nil, management(t, server.URL)...)
+	s := apitest.New(t)
+	s.Serve("cluster.x-k8s.io", nil)
+	p := clitest.Start(t, Run, nil, managementArgs(t, s.URL)...)
 	address := p.Await(`for=health address=(\S+)`)
 	p.Await(`clusters.cluster.x-k8s.io`)
 	for name, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/metrics": 200} {
@@ -166,7 +177,7 @@ func TestUsage(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"-installation", "noslash"}, {"-managed-by", "x y"}, {"-pod-secret", "A B"}} {
-		if err := Run(t.Context(), append(management(t, "http://127.0.0.1:1"), args...), nil, io.Discard, io.Discard); err == nil {
+		if err := Run(t.Context(), append(managementArgs(t, "http://127.0.0.1:1"), args...), nil, io.Discard, io.Discard); err == nil {
 			t.Errorf("got no error of %q", args)
 		}
 	}

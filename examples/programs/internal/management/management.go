@@ -1,0 +1,199 @@
+// Package management runs a reconciler in the management cluster: what the commands
+// provider and propagator have in common.
+package management
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/causewayproject/causeway/controllers"
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+)
+
+const (
+	defaultQPS   = 200
+	defaultBurst = 400
+	setupRetry   = 5 * time.Second
+)
+
+var errNotFilled = errors.New("the caches are not filled")
+
+// Program is what runs.
+type Program struct {
+	Name       string // of the user agent and the Lease
+	Kubeconfig string // file that leads to the management cluster; "": the pod's own
+	Health     string // address of /healthz, /readyz and /metrics; "": none
+	// LeaseNamespace has the Lease that lets one of several replicas work; "": no
+	// leader election.
+	LeaseNamespace string
+	LeaseName      string // Name, if empty
+	Cache          cache.Options
+	// Setup adds the reconcilers, once Clusters are served.
+	Setup func(ctx context.Context, mgr manager.Manager) error
+}
+
+// Run runs the program until ctx ends, and returns nil then. While no Clusters are
+// served, or the API server can't be reached, it tries again, and is alive but not
+// ready.
+func (p Program) Run(ctx context.Context, log *slog.Logger) error {
+	rest, err := p.restConfig()
+	if err != nil {
+		return fmt.Errorf("--kubeconfig: %w", err)
+	}
+	logger := logr.FromSlogHandler(log.Handler())
+	ctrllog.SetLogger(logger)
+	again := true // in one process, as tests do
+	mgr, err := manager.New(rest, manager.Options{
+		Logger: logger, Cache: p.Cache,
+		Metrics:          server.Options{BindAddress: "0"}, // they are on the page beside /healthz
+		LeaderElection:   p.LeaseNamespace != "",
+		LeaderElectionID: cmp.Or(p.LeaseName, p.Name), LeaderElectionNamespace: p.LeaseNamespace,
+		LeaderElectionReleaseOnCancel: true, // the process ends when Start has returned
+		Controller:                    config.Controller{SkipNameValidation: &again},
+	})
+	if err != nil {
+		return err
+	}
+	h := &health{err: errNotFilled}
+	if err := mgr.Add(runnable{h.setReady}); err != nil {
+		return err
+	}
+	stop, err := p.servePage(ctx, log, h)
+	if err != nil {
+		return err
+	}
+	return errors.Join(p.runManager(ctx, log, mgr, h), stop())
+}
+
+func (p Program) restConfig() (*rest.Config, error) {
+	c, err := rest.InClusterConfig()
+	if p.Kubeconfig != "" {
+		c, err = clientcmd.BuildConfigFromFlags("", p.Kubeconfig)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.QPS, c.Burst, c.WarningHandler = defaultQPS, defaultBurst, rest.NoWarnings{}
+	return rest.AddUserAgent(c, p.Name), nil
+}
+
+// runManager sets the manager up, and runs it.
+func (p Program) runManager(ctx context.Context, log *slog.Logger, mgr manager.Manager, h *health) error {
+	for {
+		err := checkClusters(mgr)
+		h.setError(cmp.Or(err, errNotFilled))
+		if err == nil {
+			break
+		}
+		log.Warn("waiting", "error", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(setupRetry):
+		}
+	}
+	if err := p.Setup(ctx, mgr); err != nil {
+		return err
+	}
+	var leading sync.WaitGroup
+	defer leading.Wait()
+	ended := make(chan struct{})
+	defer close(ended)
+	leading.Go(func() {
+		select {
+		case <-mgr.Elected():
+			log.Info("leading", "on", true)
+		case <-ended:
+		}
+	})
+	return mgr.Start(ctx)
+}
+
+// checkClusters returns an error unless the API server serves Clusters.
+func checkClusters(mgr manager.Manager) error {
+	_, err := mgr.GetRESTMapper().RESTMapping(schema.GroupKind{Group: "cluster.x-k8s.io", Kind: "Cluster"})
+	if meta.IsNoMatchError(err) {
+		return controllers.ErrNoCRD
+	}
+	return err
+}
+
+// servePage has /healthz, /readyz and /metrics at Health, until stop is called.
+func (p Program) servePage(ctx context.Context, log *slog.Logger, h *health) (stop func() error, err error) {
+	l, err := cli.Listen(ctx, p.Health)
+	if err != nil {
+		return nil, fmt.Errorf("--health: %w", err)
+	}
+	if l == nil {
+		return func() error { return nil }, nil
+	}
+	log.Info("listening", "for", "health", "address", l.Addr().String())
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.Handle("/readyz", h)
+	mux.Handle("/metrics", promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{}))
+	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
+	page := make(chan error, 1)
+	go func() { page <- cli.ServeHTTP(ctx, l, mux) }()
+	return func() error {
+		end()
+		return <-page
+	}, nil
+}
+
+// runnable runs when the caches are filled, in the leader or not.
+type runnable struct{ ready func() }
+
+// Start does not block.
+func (r runnable) Start(context.Context) error {
+	r.ready()
+	return nil
+}
+
+// NeedLeaderElection is false: who waits to lead is ready, too.
+func (r runnable) NeedLeaderElection() bool { return false }
+
+// health answers /readyz.
+type health struct {
+	mu  sync.Mutex // guards err
+	err error      // why it is not ready
+}
+
+func (h *health) setReady() { h.setError(nil) }
+
+func (h *health) setError(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.err = err
+}
+
+// ServeHTTP answers 200, or 503 with the reason.
+func (h *health) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	h.mu.Lock()
+	err := h.err
+	h.mu.Unlock()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ok")
+}

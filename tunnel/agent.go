@@ -21,7 +21,9 @@ import (
 type Agent struct {
 	// Servers are addresses of one Server, or of its replicas, or of a load
 	// balancer in front of them: host:port, or a ws or wss URL. They are tried in
-	// turn. If empty, the agent uses those of the invitation.
+	// turn. If empty, the agent uses those of the invitation, and once it has a
+	// certificate and no invitation, those of the last invitation, which Credentials
+	// keeps.
 	Servers []string
 	// Dial connects to a server, for example through a corporate proxy. If nil, a
 	// net.Dialer does.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/causewayproject/causeway/tunnel/internal/socket"
@@ -52,19 +53,40 @@ func (r *runner) prepareAttempt(ctx context.Context) (servers []string, enrol bo
 		case err != nil:
 			return nil, false, err
 		}
+		if !enrol {
+			r.keepServers(ctx, r.invitation)
+		}
 	}
 	servers, err = r.serversOr(r.invitation)
 	return servers, enrol, err
 }
 
-// serversOr returns the field Servers, or else those of the invitation.
+// keepServers saves the addresses of an invitation that has others than are kept, for
+// when it is gone. That they can't be saved is no reason not to connect.
+func (r *runner) keepServers(ctx context.Context, inv Invitation) {
+	_, _ = r.updateCredentials(ctx, func(held *Credentials) (*Credentials, error) {
+		ours := inv.Cluster == "" || inv.Cluster == held.identity().Cluster
+		if !held.isEnrolled() || !ours || len(inv.Servers) == 0 || slices.Equal(inv.Servers, held.Servers) {
+			return held, nil
+		}
+		next := *held
+		next.Servers = inv.Servers
+		return &next, nil
+	})
+}
+
+// serversOr returns the field Servers, or else those of the invitation, or else those
+// that are kept with the certificate.
 func (r *runner) serversOr(inv Invitation) ([]string, error) {
 	servers := r.Servers
 	if len(servers) == 0 {
 		servers = inv.Servers
 	}
+	if held := r.held(); len(servers) == 0 && held != nil {
+		servers = held.Servers
+	}
 	if len(servers) == 0 {
-		return nil, configError("field Servers of the Agent is empty, and no invitation names one")
+		return nil, configError("field Servers of the Agent is empty, and neither an invitation nor the Credentials name one")
 	}
 	return servers, nil
 }
@@ -109,6 +131,7 @@ func (r *runner) enroll(ctx context.Context, server string) error {
 		}
 		return err
 	}
+	made.Servers = inv.Servers
 	if _, err := r.updateCredentials(ctx, func(*Credentials) (*Credentials, error) { return made, nil }); err != nil {
 		return err
 	}

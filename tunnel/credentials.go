@@ -25,6 +25,9 @@ type Credentials struct {
 	// Roots are the authorities that the server's certificate may be of; empty
 	// before the enrolment.
 	Roots []*x509.Certificate
+	// Servers are the addresses of the last invitation that named some. They are used if
+	// neither the Agent nor an invitation names any. May be empty.
+	Servers []string
 
 	external *externalIdentity // if not nil, the agent does not enrol, and Key is not used
 }
@@ -167,6 +170,7 @@ func (c *Credentials) acceptRenewal(answer *wire.Message, key crypto.Signer) (*C
 	if err != nil {
 		return nil, err
 	}
+	next.Servers = c.Servers
 	if next.identity() != id {
 		return nil, &Error{Op: "renew", Cluster: id.Cluster, Code: CodeBadCertificate, Err: errors.New("the server gave another identity")}
 	}
@@ -184,7 +188,9 @@ func (c *Credentials) withAuthorities(m *wire.Message) (*Credentials, error) {
 	if g == c.external && slices.EqualFunc(roots, c.Roots, (*x509.Certificate).Equal) {
 		return c, nil
 	}
-	return &Credentials{Key: c.Key, Chain: c.Chain, Roots: roots, external: g}, nil
+	next := *c
+	next.Roots, next.external = roots, g
+	return &next, nil
 }
 
 // parseIssued reads an ISSUED, and checks that it has a certificate of key, for an

@@ -50,7 +50,7 @@ func (s *MemoryCredentials) Save(_ context.Context, c *Credentials) error {
 }
 
 // FileStore is a [CredentialStore] in one file, credentials.pem, with the key
-// (PKCS #8), the certificates and the authorities. The file is replaced as a whole,
+// (PKCS #8), the certificates, the authorities and the servers' addresses. The file is replaced as a whole,
 // and only its owner can read it.
 type FileStore struct {
 	// Dir is the directory, which no other agent may use. It is made if it is
@@ -63,6 +63,7 @@ var _ CredentialStore = FileStore{}
 const (
 	credentialsFile = "credentials.pem"
 	pemRoot         = "CAUSEWAY AUTHORITY" // not CERTIFICATE: it is no part of the chain
+	pemServers      = "CAUSEWAY SERVERS"   // an address a line
 )
 
 // Load implements [CredentialStore]. If the file cannot be read, or its parts do not
@@ -118,6 +119,9 @@ func (c *Credentials) encode() ([]byte, error) {
 	for _, cert := range c.Roots {
 		text.Write(encodePEM(pemRoot, cert.Raw))
 	}
+	if len(c.Servers) > 0 {
+		text.Write(encodePEM(pemServers, []byte(strings.Join(c.Servers, "\n"))))
+	}
 	return text.Bytes(), nil
 }
 
@@ -139,6 +143,8 @@ func decodeCredentials(text []byte) (*Credentials, error) {
 				return nil, errors.New("the key cannot be read") // the cause may quote it
 			}
 			c.Key, _ = key.(crypto.Signer)
+		case pemServers:
+			c.Servers = strings.Split(string(block.Bytes), "\n")
 		case pemCertificate, pemRoot:
 			cert, err := x509.ParseCertificate(block.Bytes)
 			if err != nil {

@@ -102,7 +102,7 @@ func (f *flags) provisionHost(ctx context.Context, server *tunnel.Server, addr n
 		return err
 	}
 	inv.Servers = []string{cmp.Or(f.advertise, addr.String())}
-	fmt.Fprintf(stderr, "Start the agent where it reaches the host, with a token that is good until %s:\n\n%s causeway-agent -state ./tunnel-agent -allow %s -authorized-keys ~/.ssh/authorized_keys\n\n",
+	fmt.Fprintf(stderr, "Start the agent where it reaches the host, with a token that is good until %s:\n\n%s causeway-agent -state ./agent-state -allow %s -authorized-keys ~/.ssh/authorized_keys\n\n",
 		inv.Expires.Format(time.TimeOnly), strings.ReplaceAll(strings.TrimSpace(inv.Reveal()), "\n", " "), f.host)
 	wait, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()

@@ -225,7 +225,7 @@ func TestCut(t *testing.T) {
 // The file may be what enroll prints by default, a command that holds the token.
 func TestNoInvitation(t *testing.T) {
 	for _, content := range []string{
-		"CAUSEWAY_SERVERS=192.0.2.1:1 CAUSEWAY_TOKEN=causeway1.s3cr3t CAUSEWAY_PIN=sha256:00 causeway-agent -state ./tunnel-agent\n",
+		"CAUSEWAY_SERVERS=192.0.2.1:1 CAUSEWAY_TOKEN=causeway1.s3cr3t CAUSEWAY_PIN=sha256:00 causeway-agent -state ./agent-state\n",
 		"CAUSEWAY_SERVERS=192.0.2.1:1\nCAUSEWAY_TOKEN=s3cr3t%\nCAUSEWAY_PIN=sha256:00\n",
 		"",
 	} {

@@ -7,7 +7,8 @@
 // in the environment instead. It is read when the agent has no valid certificate: to
 // enrol an agent again that was revoked, or that was off for too long, put a new
 // invitation into the file; a restart is not needed. The invitation also holds the
-// server's address: keep it, or set -server.
+// server's address, which is kept in the -state, beside the certificate: an invitation
+// that is there later, and names another address, counts more, and -server most.
 //
 // Without -allow, only the cluster's API server can be reached:
 //

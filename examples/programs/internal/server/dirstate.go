@@ -1,12 +1,12 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -24,8 +24,20 @@ const (
 	payloadsDir   = "payloads"      // CLUSTER/NAME, escaped
 )
 
+// openDir makes the folder if it is missing.
 func openDir(dir string) (dirState, error) {
-	return dirState{dir}, os.MkdirAll(dir, 0o700)
+	s := dirState{dir}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return s, err
+	}
+	return s, s.checkModes()
+}
+
+func (s dirState) check(context.Context) error {
+	if _, err := os.Stat(s.pathOf(authorityFile)); err != nil {
+		return err
+	}
+	return s.checkModes()
 }
 
 func (s dirState) server(context.Context) (*tunnel.Server, error) {
@@ -65,14 +77,20 @@ func (s dirState) loadAuthority() (*tunnel.Authority, error) {
 	}
 }
 
-// warnIfPublic warns if every user of the machine can read the authority's key. A
-// group may read it: Kubernetes mounts volumes for one.
-func (s dirState) warnIfPublic(log *slog.Logger) {
-	info, err := os.Stat(s.pathOf(authorityFile))
-	if err == nil && info.Mode().Perm()&0o007 != 0 && runtime.GOOS != "windows" {
-		log.Warn("every user of this machine can read or write the authority's key: set the file's mode to 600, or replace the authority",
-			"file", s.pathOf(authorityFile), "mode", info.Mode().Perm().String())
+// checkModes returns an error if every user of the machine can read the authority's key,
+// or put another one in its place. A group may: Kubernetes mounts volumes for one.
+func (s dirState) checkModes() error {
+	if runtime.GOOS == "windows" {
+		return nil
 	}
+	if info, err := os.Stat(s.dir); err != nil || info.Mode().Perm()&0o002 != 0 {
+		return cmp.Or(err, errors.New("every user of this machine can write to the folder: set its mode to 700, or name a folder of its own below it"))
+	}
+	info, err := os.Stat(s.pathOf(authorityFile))
+	if err == nil && info.Mode().Perm()&0o007 != 0 {
+		return fmt.Errorf("every user of this machine can read or write %s, the authority's key: set its mode to 600, or replace the authority", authorityFile)
+	}
+	return nil
 }
 
 // newAuthority creates the authority. If two processes start at once, one succeeds

@@ -51,7 +51,8 @@ func (f *doorFlags) check() error {
 	case (f.sni == "") != (len(f.names) == 0):
 		return cli.Mistake("--sni and --sni-name go together")
 	}
-	return nil
+	_, err := f.sniTable()
+	return err
 }
 
 // newGateway returns a Gateway for clients with a ticket or a token.
@@ -146,6 +147,9 @@ func (f *doorFlags) sniTable() (*gateway.Table, error) {
 		slash := strings.LastIndexByte(to, '/')
 		if !ok || name == "" || slash <= 0 {
 			return nil, cli.Mistake("--sni-name %q is not NAME=CLUSTER/HOST:PORT", text)
+		}
+		if err := checkDialable(to[slash+1:]); err != nil {
+			return nil, cli.Mistake("--sni-name %q: %v", text, err)
 		}
 		names[name] = gateway.Place{Cluster: to[:slash], Address: to[slash+1:]}
 	}

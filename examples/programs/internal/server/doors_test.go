@@ -140,7 +140,7 @@ users: [{name: u, user: {token: t}}]
 contexts: [{name: x, context: {cluster: c, user: u}}]
 current-context: x
 `
-	out := output(t, given, "kubeconfig", cluster, "--state", t.TempDir(), "--gateway", "http://127.0.0.1:3128", "--user", "me")
+	out := output(t, given, "kubeconfig", cluster, "--state", newState(t), "--gateway", "http://127.0.0.1:3128", "--user", "me")
 	config, err := clientcmd.Load([]byte(out))
 	if err != nil {
 		t.Fatal(err)

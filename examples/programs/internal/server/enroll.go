@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -124,7 +123,7 @@ agent that connects later.`,
 			if len(data) > maxPayload {
 				return fmt.Errorf("standard input has more than %d bytes", maxPayload)
 			}
-			st, err := flags.open(slog.New(slog.DiscardHandler))
+			st, err := flags.open(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -161,7 +160,7 @@ func renderTemplate(text string) func(io.Writer, agentConfig) error {
 }
 
 // The variables are in the environment: other users see the arguments of a process.
-const commandText = `{{range .Lines}}{{.}} {{end}}causeway-agent --state ./tunnel-agent
+const commandText = `{{range .Lines}}{{.}} {{end}}causeway-agent --state ./agent-state
 `
 
 const envText = `{{range .Lines}}{{.}}

@@ -29,7 +29,7 @@ import (
 func enrolled(t *testing.T, format string) string {
 	t.Helper()
 	var out bytes.Buffer
-	args := []string{"enroll", oddCluster, "--state", t.TempDir(), "--server", "192.0.2.1:8443,wss://tunnel.example.com/a?b=$c", "--format", format, "--life", "2h",
+	args := []string{"enroll", oddCluster, "--state", newState(t), "--server", "192.0.2.1:8443,wss://tunnel.example.com/a?b=$c", "--format", format, "--life", "2h",
 		"--image", "registry.example/agent@sha256:0", "--namespace", "tunnels"}
 	if err := run(t.Context(), args, nil, &out, io.Discard); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestEnrollCommand(t *testing.T) {
 	}
 	env, _ := os.ReadFile(filepath.Join(dir, "env"))
 	checkInvitation(t, string(env))
-	if args, _ := os.ReadFile(filepath.Join(dir, "args")); string(args) != "--state ./tunnel-agent\n" {
+	if args, _ := os.ReadFile(filepath.Join(dir, "args")); string(args) != "--state ./agent-state\n" {
 		t.Errorf("got arguments %q, want no secret among them", args)
 	}
 }
@@ -184,7 +184,7 @@ func TestBadCommands(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(broken, authorityFile), []byte("canary"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	anyPort := t.TempDir()
+	anyPort := newState(t)
 	if err := saveGateway(t.Context(), dirState{anyPort}, &doorFlags{connect: "127.0.0.1:0"}); err != nil {
 		t.Fatal(err)
 	}
@@ -223,10 +223,20 @@ func TestBadCommands(t *testing.T) {
 		{"serve, broken authority", "--state BROKEN", "BROKEN/authority.pem", false},
 		{"serve, scheme to advertise", "--advertise a:1,ftp://b:1", "--advertise: address 2: ", true},
 		{"serve, scheme of a peer", "--peers https://b", "--peers: address 1: ", true},
+		{"serve, address without a port", "--advertise a", "--advertise: address 1: ", true},
+		{"serve, address without a host", "--advertise :8443", "--advertise: address 1: it has no host", true},
+		{"serve, address with port 0", "--advertise a:0", "--advertise: address 1: its port", true},
+		{"serve, address with a name of a port", "--advertise a:https", "--advertise: address 1: its port", true},
+		{"enroll, address without a host", "enroll a --state DIR --server :1", "--server: address 1: it has no host", true},
+		{"serve, peer without a port", "--peers b", "--peers: address 1: ", true},
+		{"serve, garbage as a peer", "--peers b:1,!?*:7", "--peers: address 2: its host", true},
+		{"serve, URL of a peer with port 0", "--peers wss://b:0", "--peers: address 1: its port", true},
+		{"serve, server name without a port", "--sni 127.0.0.1:0 --sni-name a=default/prod/b", `--sni-name "a=default/prod/b": it has no port`, true},
+		{"serve, server name without a host", "--sni 127.0.0.1:0 --sni-name a=default/prod/:1", "--sni-name", true},
 		{"serve, name", "--state DIR --name a|b", `--name "a|b"`, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			args := strings.Fields(strings.NewReplacer("DIR", t.TempDir(), "FILE", file, "BROKEN", broken, "PORT0", anyPort).Replace(tt.args))
+			args := strings.Fields(strings.NewReplacer("DIR", newState(t), "FILE", file, "BROKEN", broken, "PORT0", anyPort).Replace(tt.args))
 			if !slices.Contains([]string{"enroll", "revoke", "payload", "ticket"}, args[0]) {
 				args = append(args[:len(args):len(args)], "--status=")
 				if !strings.Contains(tt.args, "--listen") {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -60,7 +59,7 @@ the life of a certificate (7 days), drop. Each step prints which authority signs
 
 // rotate takes one step, and prints which authority signs then.
 func (f *stateFlags) rotate(ctx context.Context, step func(map[string][]byte) error, stdout io.Writer) error {
-	st, err := f.open(slog.New(slog.DiscardHandler))
+	st, err := f.open(ctx)
 	if err != nil {
 		return err
 	}

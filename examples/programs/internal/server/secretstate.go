@@ -57,6 +57,11 @@ func newSecretState(client kubernetes.Interface, namespace, prefix string, log *
 	}
 }
 
+func (s *secretState) check(ctx context.Context) error {
+	_, err := s.authority.Load(ctx)
+	return err
+}
+
 func (s *secretState) server(ctx context.Context) (*tunnel.Server, error) {
 	a, err := s.authority.LoadOrCreate(ctx)
 	if err != nil {

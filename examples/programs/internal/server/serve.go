@@ -115,6 +115,11 @@ func (f *serveFlags) check() error {
 	if err := checkServers("--advertise", f.advertise); err != nil {
 		return err
 	}
+	for _, text := range f.forward {
+		if _, err := parseForward(text); err != nil {
+			return err
+		}
+	}
 	if err := f.doors.check(); err != nil {
 		return err
 	}
@@ -145,7 +150,7 @@ type program struct {
 
 func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
 	log := slog.New(slog.NewTextHandler(stderr, nil))
-	st, err := f.state.open(log)
+	st, err := f.state.create(log)
 	if err != nil {
 		return err
 	}
@@ -189,7 +194,7 @@ func (f *serveFlags) openState(ctx context.Context, st state) (*tunnel.Server, *
 		err = loadTickets(ctx, st, t)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("state: %w", err)
+		return nil, nil, fmt.Errorf("%s: %w", f.state, err)
 	}
 	return server, t, nil
 }

@@ -402,8 +402,9 @@ func TestPayloadRefused(t *testing.T) {
 		}
 	}
 	p := startServer(t, dir)
+	listen := address(p, "listen") // there is a state
 	payload("first")
-	startAgent(t, newInvitation(t, dir, "--server", address(p, "listen")), "127.0.0.1:1", func(a *tunnel.Agent) {
+	startAgent(t, newInvitation(t, dir, "--server", listen), "127.0.0.1:1", func(a *tunnel.Agent) {
 		a.Payload = func(_ context.Context, p tunnel.Payload) error { return errors.New("no place for " + string(p.Data)) }
 	})
 	p.Await(`level=WARN msg="payload not accepted" cluster=default/prod agent=\S+ name=name error=.*no place for first`)

@@ -1,13 +1,18 @@
 package server
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/url"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -21,6 +26,8 @@ import (
 
 // state is what servers and commands share.
 type state interface {
+	// check returns fs.ErrNotExist if no server has created the state yet.
+	check(ctx context.Context) error
 	// server returns a Server with the authority, which it creates if necessary, and
 	// the store.
 	server(ctx context.Context) (*tunnel.Server, error)
@@ -64,15 +71,45 @@ func (f *stateFlags) addSecrets(set *pflag.FlagSet) {
 	set.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` that leads to the cluster with the --secrets; default: the pod's own")
 }
 
-// open opens the state without creating an authority.
-func (f *stateFlags) open(log *slog.Logger) (state, error) {
-	if f.secrets == "" {
-		st, err := openDir(f.dir)
-		if err != nil {
-			return nil, fmt.Errorf("--state: %w", err)
-		}
-		st.warnIfPublic(log)
+// String names the flag that says where the state is.
+func (f *stateFlags) String() string {
+	if f.secrets != "" {
+		return "--secrets " + f.secrets
+	}
+	return "--state " + f.dir
+}
+
+// open opens the state for a command. Only a server creates one: a name that was
+// mistyped must not become another authority.
+func (f *stateFlags) open(ctx context.Context) (state, error) {
+	st, err := f.newState(slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	if err = st.check(ctx); err == nil {
 		return st, nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("no server has its state there: %w. Name the server's own --state or --secrets: only the server creates them", err)
+	}
+	return nil, fmt.Errorf("%s: %w", f, err)
+}
+
+// create opens the state for the server, which may be the first one.
+func (f *stateFlags) create(log *slog.Logger) (state, error) {
+	st, err := f.newState(log)
+	if f.secrets == "" {
+		if st, err = openDir(f.dir); err != nil {
+			return nil, fmt.Errorf("%s: %w", f, err)
+		}
+	}
+	return st, err
+}
+
+// newState does not look whether the state exists.
+func (f *stateFlags) newState(log *slog.Logger) (state, error) {
+	if f.secrets == "" {
+		return dirState{f.dir}, nil
 	}
 	namespace, prefix, ok := strings.Cut(f.secrets, "/")
 	if wrong := validation.IsDNS1123Label(prefix); !ok || namespace == "" || len(wrong) > 0 {
@@ -102,13 +139,13 @@ func (f *stateFlags) client() (kubernetes.Interface, error) {
 // openServer opens the state for a command. The Server serves nothing and need not be
 // closed.
 func (f *stateFlags) openServer(ctx context.Context) (state, *tunnel.Server, error) {
-	st, err := f.open(slog.New(slog.DiscardHandler))
+	st, err := f.open(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	server, err := st.server(ctx)
 	if err != nil {
-		return nil, nil, fmt.Errorf("state: %w", err)
+		return nil, nil, fmt.Errorf("%s: %w", f, err)
 	}
 	return st, server, nil
 }
@@ -117,15 +154,55 @@ func (f *stateFlags) openServer(ctx context.Context) (state, *tunnel.Server, err
 // does not show the address: a URL may hold a secret.
 func checkServers(what string, addresses []string) error {
 	for i, address := range addresses {
-		if _, err := tunnel.TransportFor(address); err != nil {
+		_, err := tunnel.TransportFor(address)
+		if err == nil {
+			err = checkDialable(address)
+		}
+		if err != nil {
 			return cli.Mistake("%s: address %d: %v", what, i+1, err)
 		}
 	}
 	return nil
 }
 
+// checkDialable returns an error if nobody can dial host:port, or the URL.
+func checkDialable(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if u, urlErr := url.Parse(address); strings.Contains(address, "://") && urlErr == nil {
+		host, port, err = u.Hostname(), cmp.Or(u.Port(), "443"), nil
+	}
+	switch {
+	case err != nil:
+		return errors.New("it has no port, or is not HOST:PORT")
+	case host == "":
+		return errors.New("it has no host")
+	}
+	if strings.ContainsFunc(host, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-._:%", r)
+	}) {
+		return errors.New("its host is not a name or an IP address")
+	}
+	return checkPort(port)
+}
+
+func checkPort(port string) error {
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return errors.New("its port is not a number from 1 to 65535")
+	}
+	return nil
+}
+
+// replaceChanged does not write what is there already: a full disk is no reason not to
+// start.
+func replaceChanged(ctx context.Context, st state, name string, data []byte) error {
+	if old, err := st.read(ctx, name); err == nil && bytes.Equal(old, data) {
+		return nil
+	}
+	return st.replace(ctx, name, data)
+}
+
 func saveServers(ctx context.Context, st state, addresses []string) error {
-	return st.replace(ctx, serversFile, []byte(strings.Join(addresses, "\n")+"\n"))
+	return replaceChanged(ctx, st, serversFile, []byte(strings.Join(addresses, "\n")+"\n"))
 }
 
 // advertisedServers returns the addresses of --advertise, or nil.
@@ -147,5 +224,5 @@ func saveGateway(ctx context.Context, st state, f *doorFlags) error {
 	if host, port, err := net.SplitHostPort(address); err != nil || host == "" || port == "0" {
 		return nil // nobody can dial it
 	}
-	return st.replace(ctx, gatewayFile, []byte(scheme+address))
+	return replaceChanged(ctx, st, gatewayFile, []byte(scheme+address))
 }

@@ -1,32 +1,83 @@
 package server
 
 import (
-	"bytes"
+	"errors"
+	"fmt"
 	"io"
-	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/causewayproject/causeway/internal/test/apitest"
 )
 
-// A key that every user of the machine can read is said once, in the server's log.
-func TestPublicAuthority(t *testing.T) {
-	for mode, want := range map[os.FileMode]int{0o600: 0, 0o660: 0, 0o644: 1} {
-		f := stateFlags{dir: t.TempDir()}
-		st := dirState{f.dir}
-		if _, err := st.loadAuthority(); err != nil {
+// newState returns the folder of a server's state.
+func newState(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if _, err := (dirState{dir}).loadAuthority(); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// What other users of the machine can read or write is no place for the key.
+func TestModesOfState(t *testing.T) {
+	for _, test := range []struct {
+		folder, key os.FileMode
+		want        string
+	}{
+		{0o700, 0o600, ""},
+		{0o775, 0o660, ""},
+		{0o700, 0o644, "authority.pem, the authority's key"},
+		{0o777, 0o600, "can write to the folder"},
+	} {
+		dir := newState(t)
+		if err := errors.Join(os.Chmod(dir, test.folder), os.Chmod(filepath.Join(dir, authorityFile), test.key)); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chmod(st.pathOf(authorityFile), mode); err != nil {
-			t.Fatal(err)
+		for _, args := range []string{"server --listen 127.0.0.1:0 --status= --forward 192.0.2.1:1=a/b:1", "enroll default/prod --server a:1"} {
+			err := run(t.Context(), append(strings.Fields(args), "--state", dir), nil, io.Discard, io.Discard)
+			said := fmt.Sprint(err)
+			if test.want == "" && strings.Contains(said, "--state") || test.want != "" && (!strings.Contains(said, "--state "+dir) || !strings.Contains(said, test.want)) {
+				t.Errorf("folder %o, key %o, %s: got %v, want %q", test.folder, test.key, args, err, test.want)
+			}
 		}
-		var text bytes.Buffer
-		if _, err := f.open(slog.New(slog.NewTextHandler(&text, nil))); err != nil {
-			t.Fatal(err)
+	}
+}
+
+// Only the server makes a state: a command that was given another folder says so, and
+// leaves nothing there.
+func TestCommandsMakeNoState(t *testing.T) {
+	empty, api := t.TempDir(), apitest.New(t)
+	leads := kubeconfigOf(t, api.URL)
+	for _, args := range []string{
+		"enroll default/prod --server a:1",
+		"ticket default/prod --gateway http://127.0.0.1:3128",
+		"ticket --revoke-all",
+		"revoke default/prod agent",
+		"payload default/prod name",
+		"kubeconfig default/prod --gateway http://127.0.0.1:3128",
+	} {
+		for _, dir := range []string{filepath.Join(empty, "mistyped"), empty} {
+			var out strings.Builder
+			const config = `{"current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c"}}], "clusters": [{"name": "c", "cluster": {}}]}`
+			err := run(t.Context(), append(strings.Fields(args), "--state", dir), strings.NewReader(config), &out, io.Discard)
+			if err == nil || !strings.Contains(err.Error(), "--state "+dir+": no server has its state there") || out.Len() > 0 {
+				t.Errorf("%s: got %v and %q, want an error of --state %s", args, err, &out, dir)
+			}
 		}
-		if got := strings.Count(text.String(), "file="+st.pathOf(authorityFile)); got != want {
-			t.Errorf("mode %o: got %q, want %d warnings", mode, &text, want)
+		err := run(t.Context(), append(strings.Fields(args), "--secrets", "tunnel-server/mistyped", "--kubeconfig", leads), strings.NewReader("{}"), io.Discard, io.Discard)
+		if name, _, _ := strings.Cut(args, " "); name != "kubeconfig" && (err == nil || !strings.Contains(err.Error(), "--secrets tunnel-server/mistyped: no server has its state there")) {
+			t.Errorf("%s: got %v, want an error of --secrets", args, err)
 		}
+		if left, err := os.ReadDir(empty); err != nil || len(left) > 0 {
+			t.Fatalf("%s: made %v, %v", args, left, err)
+		}
+	}
+	if wrote := api.AllWrites(); len(wrote) > 0 {
+		t.Errorf("the commands wrote %v", wrote)
 	}
 }
 
@@ -34,7 +85,7 @@ func TestPublicAuthority(t *testing.T) {
 // nobody's.
 func TestRevokeSaysWhom(t *testing.T) {
 	var out strings.Builder
-	if err := run(t.Context(), []string{"revoke", "default/prod", "nobody", "--state", t.TempDir()}, nil, &out, io.Discard); err != nil {
+	if err := run(t.Context(), []string{"revoke", "default/prod", "nobody", "--state", newState(t)}, nil, &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{`"nobody"`, `"default/prod"`, "whether or not it ever connected"} {

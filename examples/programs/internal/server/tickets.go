@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"net/url"
 	"slices"
 	"strings"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
+	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
@@ -42,7 +42,7 @@ func (f *ticketFlags) add(set *pflag.FlagSet) {
 
 // issueTicket returns the URL of the proxy, with a ticket for the cluster in it.
 func (f *ticketFlags) issueTicket(ctx context.Context, cluster string) (*url.URL, error) {
-	st, err := f.state.open(slog.New(slog.DiscardHandler))
+	st, err := f.state.open(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func (f *ticketFlags) issueTicket(ctx context.Context, cluster string) (*url.URL
 	if text == "" {
 		b, err := st.read(ctx, gatewayFile)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("state: %w", err)
+			return nil, fmt.Errorf("%s: %w", f.state, err)
 		}
 		if err != nil {
 			return nil, cli.Mistake("the gateway's URL is unknown: set --gateway here, or --connect of the server")
@@ -66,7 +66,7 @@ func (f *ticketFlags) issueTicket(ctx context.Context, cluster string) (*url.URL
 	}
 	var t tickets
 	if err := loadTickets(ctx, st, &t); err != nil {
-		return nil, fmt.Errorf("state: %w", err)
+		return nil, fmt.Errorf("%s: %w", f.state, err)
 	}
 	user, password, err := t.Issue(gateway.Identity{Name: f.user, Cluster: cluster}, f.life)
 	if err != nil {
@@ -166,7 +166,7 @@ program. With --revoke-all it ends all tickets instead, of all clusters.`,
   causeway ticket --revoke-all`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if revoke && len(args) == 0 {
-				st, err := f.state.open(slog.New(slog.DiscardHandler))
+				st, err := f.state.open(cmd.Context())
 				if err != nil {
 					return err
 				}
@@ -229,7 +229,7 @@ func readKubeconfig(r io.Reader) (*clientcmdapi.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := clientcmd.Load(text)
+	config, err := kubeconfig.Load(text)
 	if err != nil {
 		return nil, fmt.Errorf("standard input: %w", err)
 	}

@@ -3,8 +3,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"os"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/agent"
@@ -13,10 +11,6 @@ import (
 
 func main() {
 	cli.Main(func(ctx context.Context) (string, error) {
-		err := agent.Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
-		if errors.Is(err, flag.ErrHelp) {
-			err = nil
-		}
-		return "causeway-agent", err
+		return "causeway-agent", agent.Run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	})
 }

@@ -1,39 +1,9 @@
-// Tunnel-agent is the tunnel's end that runs next to a cluster. It connects to a
-// tunnel-server, and dials for it the targets that -allow names.
-//
-//	tunnel-agent -invitation invitation.env -state /var/lib/tunnel-agent
-//
-// The invitation is the output of "tunnel-server enroll CLUSTER -format env". It may be
-// in the environment instead. It is read when the agent has no valid certificate: to
-// enrol an agent again that was revoked, or that was off for too long, put a new
-// invitation into the file; a restart is not needed. The invitation also holds the
-// server's address, which is kept in the -state, beside the certificate: an invitation
-// that is there later, and names another address, counts more, and -server most.
-//
-// Without -allow, only the cluster's API server can be reached:
-//
-//	-allow kubernetes.default.svc:443,10.0.0.0/8:22,*.monitoring.svc:9090
-//
-// An agent that does not run in a pod cannot resolve kubernetes.default.svc, and needs
-// an alias:
-//
-//	-alias kubernetes.default.svc:443=127.0.0.1:6443
-//
-// The agent connects through the proxy of -proxy, or else of the environment
-// (HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY); with -proxy direct through none. Put a
-// proxy's password into the environment: other users see the arguments of a process.
-//
-// With -authorized-keys, the server may set the SSH public keys between two marks in that
-// file, by a payload named authorized_keys: the server's operators can then log in as
-// the file's owner.
-//
-// On SIGTERM the server is told, and open connections live on for -grace.
+// Package agent is the tunnel's end beside a cluster: the program causeway-agent.
 package agent
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -43,10 +13,49 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/tunnel"
 )
+
+const help = `Runs the tunnel's end beside a cluster. It connects to a server (causeway server), and dials
+for it the targets that --allow names.
+
+The invitation is the output of "causeway enroll CLUSTER --format env". It may be in the
+environment instead. It is read when the agent has no valid certificate: to enrol an agent
+again that was revoked, or that was off for too long, put a new invitation into the file; a
+restart is not needed. The invitation also holds the server's address, which is kept in
+--state, beside the certificate: an invitation that is there later, and names another
+address, counts more, and --server most.
+
+Without --allow, only the cluster's API server can be reached. An agent that does not run
+in a pod cannot resolve kubernetes.default.svc, and needs an --alias.
+
+The agent connects through the proxy of --proxy, or else of the environment (HTTPS_PROXY,
+HTTP_PROXY, ALL_PROXY, NO_PROXY); with --proxy direct through none. Put a proxy's password
+into the environment: other users see the arguments of a process.
+
+With --authorized-keys, the server may set the SSH public keys between two marks in that
+file, by a payload named authorized_keys: the server's operators can then log in as the
+file's owner.
+
+On SIGTERM the server is told, and open connections live on for --grace. The status is 0
+after that, 1 if something failed, and 2 for a mistake on the command line.
+
+Each flag may be a variable instead: --allow is CAUSEWAY_ALLOW. A flag counts more.
+
+Usage:
+  causeway-agent [flags]
+
+Examples:
+  causeway-agent --invitation invitation.env --state /var/lib/tunnel-agent
+  causeway-agent --invitation invitation.env --allow kubernetes.default.svc:443,10.0.0.0/8:22,*.monitoring.svc:9090
+  causeway-agent --invitation invitation.env --alias kubernetes.default.svc:443=127.0.0.1:6443
+
+Flags:
+`
 
 type flags struct {
 	invitation, state, proxy, keys, status string
@@ -54,8 +63,7 @@ type flags struct {
 	grace                                  time.Duration
 }
 
-func (f *flags) parse(args []string, stdout io.Writer) error {
-	set := flag.NewFlagSet("tunnel-agent", flag.ContinueOnError)
+func (f *flags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.invitation, "invitation", "", "`file` with the invitation; default: the environment")
 	set.StringVar(&f.state, "state", "/var/lib/tunnel-agent", "`directory` of the key and the certificate")
 	set.Var(&f.servers, "server", "`address` of the server: host:port, or a ws or wss URL; several are allowed; default: the invitation's")
@@ -65,17 +73,34 @@ func (f *flags) parse(args []string, stdout io.Writer) error {
 	set.StringVar(&f.keys, "authorized-keys", "", "`file` that takes SSH public keys from the server; default: none does")
 	set.StringVar(&f.status, "status", "127.0.0.1:8081", "`address` of /healthz, /readyz and /status; empty for none")
 	set.DurationVar(&f.grace, "grace", 30*time.Second, "how long open connections live on after a signal")
-	positional, err := cli.Parse(set, args, stdout)
-	if err == nil && len(positional) > 0 {
-		err = cli.UsageError{Text: fmt.Sprintf("tunnel-agent: unexpected argument %q", positional[0])}
-	}
-	return err
 }
 
-// run is main with arguments and streams that tests can set.
-func Run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writer) error {
+// parse returns pflag.ErrHelp after it has written the help to stdout.
+func (f *flags) parse(args []string, stdout io.Writer) error {
+	set := pflag.NewFlagSet("causeway-agent", pflag.ContinueOnError)
+	f.add(set)
+	set.Usage = func() { fmt.Fprint(stdout, help+set.FlagUsages()) }
+	if err := cli.CheckDashes(args); err != nil {
+		return err
+	}
+	switch err := set.Parse(args); {
+	case errors.Is(err, pflag.ErrHelp):
+		return err
+	case err != nil:
+		return cli.FlagMistake(set, err)
+	case set.NArg() > 0:
+		return cli.Mistake("unexpected argument %q", set.Arg(0))
+	}
+	return cli.ReadVariables(set)
+}
+
+// Run runs the agent until ctx ends. Its arguments and streams are those of a process.
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var f flags
-	if err := f.parse(args, stdout); err != nil {
+	switch err := f.parse(args, stdout); {
+	case errors.Is(err, pflag.ErrHelp):
+		return nil
+	case err != nil:
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(stderr, nil))
@@ -84,11 +109,11 @@ func Run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writ
 		return err
 	}
 	if _, err := agent.Credentials.Load(ctx); err != nil { // it would be tried for ever
-		return fmt.Errorf("tunnel-agent: -state: %w", err)
+		return fmt.Errorf("--state: %w", err)
 	}
 	l, err := cli.Listen(ctx, f.status)
 	if err != nil {
-		return fmt.Errorf("tunnel-agent: -status: %w", err)
+		return fmt.Errorf("--status: %w", err)
 	}
 	// The status page lives until the last stream has ended.
 	late, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -107,13 +132,13 @@ func Run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writ
 func (f *flags) newAgent(log *slog.Logger) (*tunnel.Agent, error) {
 	out, err := f.newDialer()
 	if err != nil {
-		return nil, fmt.Errorf("tunnel-agent: -proxy: %w", err)
+		return nil, fmt.Errorf("--proxy: %w", err)
 	}
 	aliases := map[string]string{}
 	for _, text := range f.aliases {
 		from, to, ok := strings.Cut(text, "=")
 		if !ok {
-			return nil, cli.UsageError{Text: fmt.Sprintf("tunnel-agent: -alias %q is not TARGET=ADDRESS", text)}
+			return nil, cli.Mistake("--alias %q is not TARGET=ADDRESS", text)
 		}
 		aliases[from] = to
 	}
@@ -162,8 +187,8 @@ func (f *flags) readInvitation(context.Context) (tunnel.Invitation, error) {
 			lines = append(lines, v)
 		}
 	}
-	if len(lines) == 0 {
-		return tunnel.Invitation{}, errors.New("no -invitation, and none in the environment")
+	if os.Getenv("CAUSEWAY_TOKEN") == "" {
+		return tunnel.Invitation{}, errors.New("no --invitation, and no CAUSEWAY_TOKEN in the environment")
 	}
 	return tunnel.ParseInvitation(strings.Join(lines, "\n"))
 }
@@ -174,7 +199,7 @@ func programVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		version = info.Main.Version
 	}
-	return "tunnel-agent " + version
+	return "causeway-agent " + version
 }
 
 func agentHooks(log *slog.Logger) tunnel.AgentHooks {

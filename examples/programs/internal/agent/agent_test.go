@@ -3,8 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"flag"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -30,6 +28,10 @@ func TestMain(m *testing.M) {
 		os.Unsetenv(name)
 	}
 	goleak.VerifyTestMain(m)
+}
+
+func run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writer) error {
+	return Run(ctx, args, stdout, stderr)
 }
 
 // newServer returns a Server and an address where it takes agents.
@@ -109,9 +111,9 @@ func TestAgent(t *testing.T) {
 	target := echo(t, "target")
 	keys := filepath.Join(t.TempDir(), "authorized_keys")
 	state := t.TempDir()
-	args := []string{"-invitation", invitationFile(t, invite(t, server, address)), "-state", state, "-status", "127.0.0.1:0",
-		"-allow", target + ",127.0.0.1:1", "-alias", "api:443=" + target, "-authorized-keys", keys}
-	p := clitest.Start(t, Run, nil, args...)
+	args := []string{"--invitation", invitationFile(t, invite(t, server, address)), "--state", state, "--status", "127.0.0.1:0",
+		"--allow", target + ",127.0.0.1:1", "--alias", "api:443=" + target, "--authorized-keys", keys}
+	p := clitest.Start(t, run, nil, args...)
 	p.Await(`msg=connected server=\S+ cluster=default/prod`)
 	for _, name := range []string{target, "api:443"} {
 		if got, err := greeting(t, server, name); got != "target" || err != nil {
@@ -141,7 +143,7 @@ func TestAgent(t *testing.T) {
 	}
 	// The second time the certificate is there, and the token spent.
 	args[1] = filepath.Join(t.TempDir(), "none")
-	p = clitest.Start(t, Run, nil, append(args, "-server", address)...)
+	p = clitest.Start(t, run, nil, append(args, "--server", address)...)
 	p.Await(`msg=connected`)
 	if err := p.Stop(); err != nil || strings.Contains(p.Text(), "msg=enrolled") {
 		t.Errorf("got %v and\n%s, want no enrolment", err, p.Text())
@@ -169,10 +171,10 @@ func TestAgentEnvironment(t *testing.T) {
 	t.Setenv("CAUSEWAY_OTHER", "of another\nprogram")
 	t.Setenv("TUNNEL_AGENT_STATE", t.TempDir())
 	t.Setenv("TUNNEL_AGENT_STATUS", "")
-	p := clitest.Start(t, Run, nil)
+	p := clitest.Start(t, run, nil)
 	p.Await(`msg=connected`)
 	if _, err := greeting(t, server, "127.0.0.1:443"); err == nil {
-		t.Error("an agent without -allow dialed a loopback address")
+		t.Error("an agent without --allow dialed a loopback address")
 	}
 }
 
@@ -182,7 +184,7 @@ func TestAgentThroughProxy(t *testing.T) {
 		name  string
 		proxy func(t *testing.T, url string) (args []string)
 	}{
-		{"flag", func(_ *testing.T, url string) []string { return []string{"-proxy", url} }},
+		{"flag", func(_ *testing.T, url string) []string { return []string{"--proxy", url} }},
 		{"environment", func(t *testing.T, url string) []string { t.Setenv("HTTPS_PROXY", url); return nil }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -201,7 +203,7 @@ func TestAgentThroughProxy(t *testing.T) {
 			proxy := proxytest.Serve(l, handler.Handle)
 			t.Cleanup(proxy.Close)
 			args := tt.proxy(t, "http://user:p%40ss@"+proxy.Addr())
-			p := clitest.Start(t, Run, nil, append(args, "-invitation", invitationFile(t, invite(t, server, name)), "-state", t.TempDir(), "-status", "")...)
+			p := clitest.Start(t, run, nil, append(args, "--invitation", invitationFile(t, invite(t, server, name)), "--state", t.TempDir(), "--status", "")...)
 			p.Await(`msg=connected server=` + name)
 			if strings.Contains(p.Text(), "p%40ss") || strings.Contains(p.Text(), "p@ss") {
 				t.Error("the log shows the password")
@@ -214,12 +216,12 @@ func TestFlags(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
 	f := flags{proxy: "direct"}
 	if d, err := f.newDialer(); d != (dialer.Direct{}) || err != nil {
-		t.Errorf("got %T, %v for -proxy direct", d, err)
+		t.Errorf("got %T, %v for --proxy direct", d, err)
 	}
 	for grace, want := range map[time.Duration]time.Duration{0: -1, time.Second: time.Second} {
 		f.grace = grace
 		if a, err := f.newAgent(slog.New(slog.DiscardHandler)); err != nil || a.Grace != want {
-			t.Errorf("got %v, %v for -grace %v; want %v", a.Grace, err, grace, want)
+			t.Errorf("got %v, %v for --grace %v; want %v", a.Grace, err, grace, want)
 		}
 	}
 }
@@ -230,7 +232,7 @@ func TestAgentFails(t *testing.T) {
 	inv := invite(t, server, address)
 	token := inv.Token
 	inv.Pin = "sha256:" + strings.Repeat("0", 64)
-	p := clitest.Start(t, Run, nil, "-invitation", invitationFile(t, inv), "-state", t.TempDir(), "-status", "")
+	p := clitest.Start(t, run, nil, "--invitation", invitationFile(t, inv), "--state", t.TempDir(), "--status", "")
 	p.Await(`msg=failed .*pinned`)
 	if err := p.Stop(); err != nil || strings.Contains(p.Text(), token) {
 		t.Errorf("got %v, and the token in the log: %v", err, strings.Contains(p.Text(), token))
@@ -253,17 +255,19 @@ func TestBadFlags(t *testing.T) {
 		want  string
 		usage bool
 	}{
-		{"unknown", []string{"-nonsense"}, "nonsense", true},
+		{"unknown", []string{"--nonsense"}, "unknown flag --nonsense", true},
+		{"one dash", []string{"-allow", "a:1"}, "unknown flag -allow: flags have two dashes: --allow", true},
+		{"mistyped", []string{"--alow", "a:1"}, "did you mean --allow?", true},
 		{"argument", []string{"x"}, `unexpected argument "x"`, true},
-		{"alias", []string{"-alias", "a:1"}, "TARGET=ADDRESS", true},
-		{"pattern", []string{"-allow", "a"}, `field Allow, entry "a"`, false},
-		{"server", []string{"-server", "a"}, "field Servers", false},
-		{"proxy", []string{"-proxy", "ftp://u:canary@p"}, "-proxy", false},
-		{"damaged credentials", []string{"-state", damaged, "-server", "127.0.0.1:1"}, "-state: tunnel: config: file store: credentials.pem in " + damaged, false},
-		{"status", []string{"-status", taken.Addr().String()}, "-status", false},
+		{"alias", []string{"--alias", "a:1"}, "TARGET=ADDRESS", true},
+		{"pattern", []string{"--allow", "a"}, `field Allow, entry "a"`, false},
+		{"server", []string{"--server", "a"}, "field Servers", false},
+		{"proxy", []string{"--proxy", "ftp://u:canary@p"}, "--proxy", false},
+		{"damaged credentials", []string{"--state", damaged, "--server", "127.0.0.1:1"}, "--state: tunnel: config: file store: credentials.pem in " + damaged, false},
+		{"status", []string{"--status", taken.Addr().String()}, "--status", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			err := Run(t.Context(), append([]string{"-state", t.TempDir(), "-status", "127.0.0.1:0"}, tt.args...), nil, io.Discard, io.Discard)
+			err := Run(t.Context(), append([]string{"--state", t.TempDir(), "--status", "127.0.0.1:0"}, tt.args...), io.Discard, io.Discard)
 			var mistake cli.UsageError
 			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "canary") || errors.As(err, &mistake) != tt.usage {
 				t.Errorf("got %v, want %q, a mistake of usage %v", err, tt.want, tt.usage)
@@ -271,7 +275,7 @@ func TestBadFlags(t *testing.T) {
 		})
 	}
 	var out strings.Builder
-	if err := Run(t.Context(), []string{"-h"}, nil, &out, io.Discard); !errors.Is(err, flag.ErrHelp) || !strings.Contains(out.String(), "CAUSEWAY_SOME_FLAG") {
-		t.Errorf("got %v and %s", err, fmt.Sprint(&out))
+	if err := Run(t.Context(), []string{"-h"}, &out, io.Discard); err != nil || !strings.Contains(out.String(), "--allow pattern ") {
+		t.Errorf("got %v and %s", err, &out)
 	}
 }

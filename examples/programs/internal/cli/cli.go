@@ -45,11 +45,6 @@ func (l *List) Set(text string) error {
 	return nil
 }
 
-// Variable returns the name of the variable that stands for a flag.
-func Variable(flag string) string {
-	return "CAUSEWAY_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
-}
-
 // Main runs a program until it is done or a signal ends its context; a second
 // signal ends the process. It does not return. The function returns the name of what
 // failed, for the message.

@@ -6,12 +6,10 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 )
@@ -19,39 +17,22 @@ import (
 // Execute runs the command below root that args name, and returns it. Mistakes in args
 // are a [cli.UsageError].
 func Execute(ctx context.Context, root *cobra.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) (*cobra.Command, error) {
-	for _, arg := range args {
-		if strings.HasPrefix(arg, "-h") && arg != "-h" { // pflag would take -health for -h
-			return root, cli.Mistake("unknown flag %s: flags have two dashes", arg)
-		}
+	if err := cli.CheckDashes(args); err != nil {
+		return root, err
 	}
 	root.SetArgs(append([]string{}, args...))
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.SetFlagErrorFunc(describeFlagError)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return cli.FlagMistake(cmd.Flags(), err) })
 	root.SetUsageTemplate(strings.NewReplacer(
 		"{{if .Runnable}}\n  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}",
 		"\n  {{if .HasAvailableSubCommands}}{{.CommandPath}} COMMAND{{else}}{{.UseLine}}{{end}}",
 		"rpad .Name .NamePadding", "rpad .Use 24", // with its arguments
 	).Replace(root.UsageTemplate()))
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return ReadVariables(cmd.Flags()) }
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return cli.ReadVariables(cmd.Flags()) }
 	return root.ExecuteContextC(ctx)
-}
-
-// ReadVariables gives each flag that was not given the value of its variable, if there
-// is one.
-func ReadVariables(flags *pflag.FlagSet) (err error) {
-	flags.VisitAll(func(f *pflag.Flag) {
-		text, ok := os.LookupEnv(cli.Variable(f.Name))
-		if !ok || f.Changed || f.Name == "help" || err != nil {
-			return
-		}
-		if flags.Set(f.Name, text) != nil { // its error shows the value, which may be secret
-			err = cli.Mistake("the variable %s is not a value of --%s: want %s", cli.Variable(f.Name), f.Name, f.Value.Type())
-		}
-	})
-	return err
 }
 
 // Args is for commands that take as many arguments as their line of usage names.
@@ -135,57 +116,4 @@ func joinOr(words []string) string {
 		return strings.Join(words, "")
 	}
 	return strings.Join(words[:last], ", ") + " or " + words[last]
-}
-
-// describeFlagError makes a mistake of an error of pflag.
-func describeFlagError(cmd *cobra.Command, err error) error {
-	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) {
-		return cli.Mistake("%v", err)
-	}
-	typed, name := "--"+unknown.GetSpecifiedName(), unknown.GetSpecifiedName()
-	if short := unknown.GetSpecifiedShortnames(); short != "" {
-		name, _, _ = strings.Cut(short, "=")
-		typed = "-" + name
-	}
-	near := nearestFlag(cmd.Flags(), name)
-	switch {
-	case near == name:
-		return cli.Mistake("unknown flag %s: flags have two dashes: --%s", typed, name)
-	case near != "":
-		return cli.Mistake("unknown flag %s: did you mean --%s?", typed, near)
-	}
-	return cli.Mistake("unknown flag %s", typed)
-}
-
-// nearestFlag returns the flag that is most like name, or "" if none is.
-func nearestFlag(flags *pflag.FlagSet, name string) (near string) {
-	least := 3
-	flags.VisitAll(func(f *pflag.Flag) {
-		if d := editDistance(f.Name, name); d < least {
-			near, least = f.Name, d
-		}
-	})
-	return near
-}
-
-// editDistance returns how many letters must change, come or go to make b of a.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -13,13 +13,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/causewayproject/causeway/examples/programs/internal/command"
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 )
 
 func parse(f *serveFlags, args ...string) error {
 	set := pflag.NewFlagSet("server", pflag.ContinueOnError)
 	f.add(set)
-	return errors.Join(set.Parse(args), command.ReadVariables(set), f.check())
+	return errors.Join(set.Parse(args), cli.ReadVariables(set), f.check())
 }
 
 // The flags of the deployment are flags, its variables too, and its Services are

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"errors"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// Variable returns the name of the variable that stands for a flag.
+func Variable(flag string) string {
+	return "CAUSEWAY_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// ReadVariables gives each flag that was not given the value of its variable, if there
+// is one.
+func ReadVariables(flags *pflag.FlagSet) (err error) {
+	flags.VisitAll(func(f *pflag.Flag) {
+		text, ok := os.LookupEnv(Variable(f.Name))
+		if !ok || f.Changed || f.Name == "help" || err != nil {
+			return
+		}
+		if flags.Set(f.Name, text) != nil { // its error shows the value, which may be secret
+			err = Mistake("the variable %s is not a value of --%s: want %s", Variable(f.Name), f.Name, f.Value.Type())
+		}
+	})
+	return err
+}
+
+// CheckDashes refuses -health and the like, which pflag would take for -h.
+func CheckDashes(args []string) error {
+	for _, arg := range args {
+		if strings.HasPrefix(arg, "-h") && arg != "-h" {
+			return Mistake("unknown flag %s: flags have two dashes", arg)
+		}
+	}
+	return nil
+}
+
+// FlagMistake makes a mistake of an error of pflag.
+func FlagMistake(flags *pflag.FlagSet, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return Mistake("%v", err)
+	}
+	typed, name := "--"+unknown.GetSpecifiedName(), unknown.GetSpecifiedName()
+	if short := unknown.GetSpecifiedShortnames(); short != "" {
+		name, _, _ = strings.Cut(short, "=")
+		typed = "-" + name
+	}
+	near := nearestFlag(flags, name)
+	switch {
+	case near == name:
+		return Mistake("unknown flag %s: flags have two dashes: --%s", typed, name)
+	case near != "":
+		return Mistake("unknown flag %s: did you mean --%s?", typed, near)
+	}
+	return Mistake("unknown flag %s", typed)
+}
+
+// nearestFlag returns the flag that is most like name, or "" if none is.
+func nearestFlag(flags *pflag.FlagSet, name string) (near string) {
+	least := 3
+	flags.VisitAll(func(f *pflag.Flag) {
+		if d := editDistance(f.Name, name); d < least {
+			near, least = f.Name, d
+		}
+	})
+	return near
+}
+
+// editDistance returns how many letters must change, come or go to make b of a.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"context"
 	"slices"
 	"strings"
 
@@ -72,6 +73,17 @@ func (c ownCaches) addCache(mgr manager.Manager, namespace string, opts cache.Op
 	return mgr.Add(cacheRunnable{own})
 }
 
+// fillCache has the cache watch the objects as soon as it is started, whether this
+// process is the leader or not.
+func fillCache(ctx context.Context, from cache.Cache, objects ...client.Object) error {
+	for _, object := range objects {
+		if _, err := from.GetInformer(ctx, object); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // cacheRunnable tells the manager that it is a cache.
 type cacheRunnable struct{ cache.Cache }
 
@@ -84,6 +96,11 @@ func scopesOf(namespaces []string) []string {
 		return []string{metav1.NamespaceAll}
 	}
 	return slices.Compact(slices.Sorted(slices.Values(namespaces)))
+}
+
+// isWatched reports whether Clusters of the namespace are looked after.
+func isWatched(namespaces []string, namespace string) bool {
+	return len(namespaces) == 0 || slices.Contains(namespaces, namespace)
 }
 
 // clusterFields are kept of an unstructured Cluster, beside some of metadata and

@@ -137,7 +137,7 @@ func (i *infrastructure) watchKind(gk schema.GroupKind, kind *infrastructureKind
 	})
 	var errs []error
 	for ns, own := range i.run.own {
-		if ns == "" || i.run.looksAfter(ns) {
+		if ns == "" || isWatched(i.run.Namespaces, ns) {
 			errs = append(errs, i.run.controller.Watch(source.Kind(own, kind.object.DeepCopy(), clusters)))
 		}
 	}

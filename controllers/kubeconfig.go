@@ -171,7 +171,7 @@ func (k *kubeconfigRun) addCaches(ctx context.Context) error {
 		if err == nil {
 			err = fillCache(ctx, k.own[ns], &corev1.Secret{})
 		}
-		if err == nil && (ns == metav1.NamespaceAll || k.looksAfter(ns)) {
+		if err == nil && (ns == metav1.NamespaceAll || isWatched(k.Namespaces, ns)) {
 			err = fillCache(ctx, k.own[ns], &corev1.Namespace{})
 		}
 		if err != nil {
@@ -182,22 +182,6 @@ func (k *kubeconfigRun) addCaches(ctx context.Context) error {
 		return fmt.Errorf("controllers: the manager's cache: %w", err)
 	}
 	return nil
-}
-
-// fillCache has the cache watch the objects as soon as it is started, whether this
-// process is the leader or not.
-func fillCache(ctx context.Context, from cache.Cache, objects ...client.Object) error {
-	for _, object := range objects {
-		if _, err := from.GetInformer(ctx, object); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// looksAfter reports whether Clusters of the namespace are looked after.
-func (k *kubeconfigRun) looksAfter(namespace string) bool {
-	return len(k.Namespaces) == 0 || slices.Contains(k.Namespaces, namespace)
 }
 
 // listSources are what leads to plans, beside the infrastructure.
@@ -211,7 +195,7 @@ func (k *kubeconfigRun) listSources() []source.Source {
 		all = append(all, source.Kind(own, &corev1.Secret{}, queueAll(func(s *corev1.Secret) []reconcile.Request {
 			return k.state.findClusters(func(_ types.NamespacedName, c *clusterState) bool { return c.route == nameOf(s) })
 		})))
-		if ns == metav1.NamespaceAll || k.looksAfter(ns) {
+		if ns == metav1.NamespaceAll || isWatched(k.Namespaces, ns) {
 			all = append(all, source.Kind(own, &corev1.Namespace{}, queueAll(func(n *corev1.Namespace) []reconcile.Request {
 				return k.state.findClusters(func(key types.NamespacedName, _ *clusterState) bool { return key.Namespace == n.Name })
 			}), changedNamespace()))

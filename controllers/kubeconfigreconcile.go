@@ -28,7 +28,7 @@ func (k *kubeconfigRun) Reconcile(ctx context.Context, request reconcile.Request
 	if client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, err
 	}
-	if err != nil || !k.looksAfter(key.Namespace) || !passesFilter(u, k.WatchFilter) {
+	if err != nil || !isWatched(k.Namespaces, key.Namespace) || !passesFilter(u, k.WatchFilter) {
 		k.state.forget(key)
 		return reconcile.Result{}, nil
 	}

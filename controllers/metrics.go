@@ -45,6 +45,32 @@ func newProviderMetrics() (*providerMetrics, error) {
 	return m, err
 }
 
+// proxyMetrics are the ProxyReconciler's.
+type proxyMetrics struct {
+	installation prometheus.Gauge
+	writes       *prometheus.CounterVec
+}
+
+// newProxyMetrics registers them, or finds those of a manager before.
+func newProxyMetrics() (*proxyMetrics, error) {
+	m := &proxyMetrics{
+		installation: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "causeway_propagate_installation_ok", Help: "1 if the installation's Secret can be used; otherwise nothing is written.",
+		}),
+		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "causeway_propagate_writes_total", Help: "Writes of Secrets and ConfigMaps.",
+		}, []string{"kind", "result"}),
+	}
+	var err error
+	m.installation = registerMetric(m.installation, &err)
+	m.writes = registerMetric(m.writes, &err)
+	for _, result := range []string{"ok", "error"} {
+		m.writes.WithLabelValues(writeCreate, result)
+		m.writes.WithLabelValues(writeUpdate, result)
+	}
+	return m, err
+}
+
 // registerMetric returns the collector that is registered under its name.
 func registerMetric[T prometheus.Collector](collector T, failed *error) T {
 	err := metrics.Registry.Register(collector)

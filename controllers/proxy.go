@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -105,6 +107,9 @@ func (r *ProxyReconciler) SetupWithManager(ctx context.Context, mgr manager.Mana
 		own:             ownCaches{}, overrides: ownCaches{}, installations: ownCaches{}, envs: ownCaches{},
 	}
 	p.events.recorder = mgr.GetEventRecorderFor(proxyProgram)
+	if p.metrics, err = newProxyMetrics(); err != nil {
+		return fmt.Errorf("controllers: metrics: %w", err)
+	}
 	if err := p.addCaches(ctx, mgr, envs); err != nil {
 		return fmt.Errorf("controllers: caches of Secrets: %w", err)
 	}
@@ -125,15 +130,12 @@ func (p *proxyRun) addCaches(ctx context.Context, mgr manager.Manager, envs labe
 		err := to.addCache(mgr, namespace, cache.Options{
 			ByObject: objects, DefaultTransform: cache.TransformStripManagedFields(), DefaultUnsafeDisableDeepCopy: &shared,
 		})
-		for object := range objects {
-			if err == nil {
-				_, err = to[namespace].GetInformer(ctx, object)
-			}
+		if err != nil {
+			return err
 		}
-		return err
+		return fillCache(ctx, to[namespace], slices.Collect(maps.Keys(objects))...)
 	}
-	_, err := mgr.GetCache().GetInformer(ctx, p.cluster)
-	errs := []error{err}
+	errs := []error{fillCache(ctx, mgr.GetCache(), p.cluster)}
 	for _, ns := range scopesOf(p.Namespaces) {
 		errs = append(errs,
 			add(p.own, ns, map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: ours}, &corev1.ConfigMap{}: {Label: ours}}),

@@ -3,7 +3,6 @@ package controllers
 import (
 	"context"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -128,9 +127,4 @@ func (p *proxyRun) allNamespaces(ctx context.Context, _ *corev1.Secret) (request
 		requests = append(requests, requestOf("", list.Items[i].Name))
 	}
 	return requests
-}
-
-// isInScope reports whether Clusters of the namespace are looked after.
-func (p *proxyRun) isInScope(namespace string) bool {
-	return len(p.Namespaces) == 0 || slices.Contains(p.Namespaces, namespace)
 }

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -31,8 +30,9 @@ type proxyRun struct {
 
 	own, overrides, installations, envs ownCaches
 
-	events eventLog
-	writes writeLog
+	events  eventLog
+	writes  writeLog
+	metrics *proxyMetrics
 }
 
 // checkInstallation tells of the installation's Secret, once for all Clusters.
@@ -42,9 +42,11 @@ func (p *proxyRun) checkInstallation(ctx context.Context, _ reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	if _, err = p.Config.ReadInstallation(secret); err == nil {
+		p.metrics.installation.Set(1)
 		log.FromContext(ctx).Info("the installation's Secret can be used")
 		return reconcile.Result{}, nil
 	}
+	p.metrics.installation.Set(0)
 	if secret == nil {
 		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: p.installation.Namespace, Name: p.installation.Name}}
 	}
@@ -79,7 +81,7 @@ func (p *proxyRun) readCluster(u *unstructured.Unstructured) (propagate.Cluster,
 }
 
 func (p *proxyRun) reconcileCluster(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	if !p.isInScope(request.Namespace) {
+	if !isWatched(p.Namespaces, request.Namespace) {
 		return reconcile.Result{}, nil
 	}
 	u := p.cluster.DeepCopy()
@@ -178,7 +180,7 @@ func (p *proxyRun) applyPlan(ctx context.Context, about client.Object, plan func
 		}
 		p.tellEvents(ctx, about, action.Events)
 		if action.After > 0 {
-			return reconcile.Result{RequeueAfter: wait.Jitter(action.After, 0.25)}, nil
+			return reconcile.Result{RequeueAfter: spreadTime(action.After)}, nil
 		}
 		return reconcile.Result{}, nil
 	}

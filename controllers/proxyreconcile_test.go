@@ -44,10 +44,13 @@ func TestProxySetup(t *testing.T) {
 		{"EnvSecrets with a bad selector", controllers.ProxyReconciler{Config: valid, EnvSecrets: &controllers.EnvSecrets{
 			Name: "a", Namespaces: &metav1.LabelSelector{MatchLabels: map[string]string{"a b": ""}}}}, "EnvSecrets.Namespaces"},
 	} {
-		err := tt.r.SetupWithManager(t.Context(), b.manager(), controller.Options{})
+		err := tt.r.Check()
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want %q", tt.name, err, tt.want)
 		}
+	}
+	if err := new(controllers.ProxyReconciler).SetupWithManager(t.Context(), b.manager(), controller.Options{}); err == nil {
+		t.Error("got no error without a Config, want one")
 	}
 	b.Serve("cluster.x-k8s.io", nil)
 	if err := b.reconciler.SetupWithManager(t.Context(), b.manager(), controller.Options{}); !errors.Is(err, controllers.ErrNoCRD) {

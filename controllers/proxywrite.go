@@ -60,13 +60,14 @@ func (p *proxyRun) writeObjects(ctx context.Context, objects []propagate.Object)
 		if o.Secret == nil {
 			object = o.ConfigMap
 		}
-		verb := "update"
+		verb := writeUpdate
 		if object.GetResourceVersion() == "" {
-			verb = "create"
+			verb = writeCreate
 			err = p.writer.Create(ctx, object)
 		} else {
 			err = p.writer.Update(ctx, object)
 		}
+		p.metrics.writes.WithLabelValues(verb, resultOf(err)).Inc()
 		if err != nil {
 			return object, writeError(verb, kindOf(object), nameOf(object), err)
 		}

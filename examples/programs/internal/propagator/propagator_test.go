@@ -78,7 +78,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("got %q, want one that ends in %q", values, want)
 	}
 	for name, want := range map[string]string{
-		"/healthz": "ok", "/readyz": "ok", "/metrics": `controller_runtime_reconcile_total{controller="proxy",result="success"}`,
+		"/healthz": "ok", "/readyz": "ok", "/metrics": `causeway_propagate_writes_total{kind="create",result="ok"} 4`,
 	} {
 		if code, text := page(t, address, name); code != http.StatusOK || !strings.Contains(text, want) {
 			t.Errorf("got %d %q of %s, want 200 and %s", code, text, name, want)

@@ -48,7 +48,7 @@ func newRoot() *cobra.Command {
 		{"look", "Look into a route and a configuration, and print them:", []*cobra.Command{
 			doctor.Command(), noproxy.Command(), proxyconfig.Command()}},
 		{"cluster", "Run in a cluster:", []*cobra.Command{
-			legacy("provider", provider.Run), legacy("propagator", propagator.Run), injector.Command()}},
+			legacy("provider", provider.Run), propagator.Command(), injector.Command()}},
 		{"other", "Others:", []*cobra.Command{versionCommand()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})

@@ -2,12 +2,12 @@ package propagator
 
 import (
 	"bytes"
-	"io"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -61,10 +61,12 @@ func readManifest(t *testing.T) *manifest {
 // TestManifest parses strictly, and its parts fit each other and the program.
 func TestManifest(t *testing.T) {
 	m := readManifest(t)
-	var f flags
+	f := new(flags)
+	cmd := new(cobra.Command)
+	f.add(cmd)
 	c := m.deployment.Spec.Template.Spec.Containers[0]
 	args := strings.ReplaceAll(strings.Join(c.Args[1:], "\n"), "$("+c.Env[0].Name+")", m.namespace.Name)
-	if err := f.parse(strings.Split(args, "\n"), io.Discard); err != nil {
+	if err := cmd.ParseFlags(strings.Split(args, "\n")); err != nil {
 		t.Fatal(err)
 	}
 	if path := c.Env[0].ValueFrom.FieldRef.FieldPath; path != "metadata.namespace" {

@@ -1,6 +1,7 @@
 package propagator
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/internal/test/apitest"
 	"github.com/causewayproject/causeway/internal/test/clitest"
 	"github.com/causewayproject/causeway/proxyconfig/propagate"
@@ -38,7 +40,7 @@ func managementArgs(t *testing.T, server string) []string {
 	if err := clientcmd.WriteToFile(*config, path); err != nil {
 		t.Fatal(err)
 	}
-	return []string{"-kubeconfig", path, "-health", "127.0.0.1:0"}
+	return []string{"--kubeconfig", path, "--health", "127.0.0.1:0"}
 }
 
 func page(t *testing.T, address, name string) (int, string) {
@@ -55,6 +57,11 @@ func page(t *testing.T, address, name string) (int, string) {
 	return res.StatusCode, string(text)
 }
 
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	_, err := command.Execute(ctx, Command(), args, stdin, stdout, stderr)
+	return err
+}
+
 // TestRun: one Cluster's objects, and the end as a signal has it.
 func TestRun(t *testing.T) {
 	const password = "Canary7f3aSecret"
@@ -68,8 +75,8 @@ func TestRun(t *testing.T) {
 		"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": map[string]any{"namespace": "org", "name": "prod"},
 		"spec": map[string]any{"controlPlaneEndpoint": map[string]any{"host": "192.0.2.1", "port": int64(6443)}},
 	})
-	args := append(managementArgs(t, s.URL), "-node-cidr", "10.1.1.0/24", "-cloud", "openstack", "-pod-secret", "proxy", "-pod-namespaces", "team=a")
-	p := clitest.Start(t, Run, nil, args...)
+	args := append(managementArgs(t, s.URL), "--node-cidr", "10.1.1.0/24", "--cloud", "openstack", "--pod-secret", "proxy", "--pod-namespaces", "team=a")
+	p := clitest.Start(t, run, nil, args...)
 	address := p.Await(`for=health address=(\S+)`)
 	p.Await(`msg=wrote .*target="ConfigMap org/prod-cluster-values" verb=create`)
 	p.Await(`msg=wrote .*target="Secret web/proxy" verb=create`)
@@ -118,7 +125,7 @@ func TestNoInstallation(t *testing.T) {
 	}
 	s.Set("namespaces", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "web"}})
 	before := reconciled(t)
-	p := clitest.Start(t, Run, nil, append(managementArgs(t, s.URL), "-pod-secret", "proxy")...)
+	p := clitest.Start(t, run, nil, append(managementArgs(t, s.URL), "--pod-secret", "proxy")...)
 	p.Await(`level=ERROR msg="the installation's Secret can't be used: nothing is written" .*there is none`)
 	deadline := time.Now().Add(20 * time.Second)
 	for reconciled(t) < before+4 {
@@ -149,7 +156,7 @@ func TestNoInstallation(t *testing.T) {
 func TestNoClusterAPI(t *testing.T) {
 	s := apitest.New(t)
 	s.Serve("cluster.x-k8s.io", nil)
-	p := clitest.Start(t, Run, nil, managementArgs(t, s.URL)...)
+	p := clitest.Start(t, run, nil, managementArgs(t, s.URL)...)
 	address := p.Await(`for=health address=(\S+)`)
 	p.Await(`clusters.cluster.x-k8s.io`)
 	for name, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/metrics": 200} {
@@ -162,22 +169,22 @@ func TestNoClusterAPI(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{
-		{"extra"}, {"-credentials", "some"}, {"-containerd", "none"}, {"-node-cidr", "10.0.0.1"}, {"-cloud", "x"}, {"-cloud", "aws"},
-		{"-pod-secret", "a", "-pod-namespaces", "a b"},
+		{"extra"}, {"--credentials", "some"}, {"--containerd", "none"}, {"--node-cidr", "10.0.0.1"}, {"--cloud", "x"}, {"--cloud", "aws"},
+		{"--pod-secret", "a", "--pod-namespaces", "a b"},
 	} {
-		err := Run(t.Context(), args, nil, io.Discard, io.Discard)
+		err := run(t.Context(), args, nil, io.Discard, io.Discard)
 		if !errors.As(err, new(cli.UsageError)) {
 			t.Errorf("got %v of %q, want a UsageError", err, args)
 		}
 	}
 	for _, installation := range []string{"", "noslash", "/name", "namespace/", "a/b/c"} {
-		err := Run(t.Context(), []string{"-installation", installation}, nil, io.Discard, io.Discard)
-		if want := "-installation " + strconv.Quote(installation) + " is not NAMESPACE/NAME"; !errors.As(err, new(cli.UsageError)) || !strings.Contains(err.Error(), want) {
+		err := run(t.Context(), []string{"--installation", installation}, nil, io.Discard, io.Discard)
+		if want := "--installation " + strconv.Quote(installation) + " is not NAMESPACE/NAME"; !errors.As(err, new(cli.UsageError)) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want a UsageError with %q", err, want)
 		}
 	}
-	for _, args := range [][]string{{"-installation", "noslash"}, {"-managed-by", "x y"}, {"-pod-secret", "A B"}} {
-		if err := Run(t.Context(), append(managementArgs(t, "http://127.0.0.1:1"), args...), nil, io.Discard, io.Discard); err == nil {
+	for _, args := range [][]string{{"--installation", "noslash"}, {"--managed-by", "x y"}, {"--pod-secret", "A B"}} {
+		if err := run(t.Context(), append(managementArgs(t, "http://127.0.0.1:1"), args...), nil, io.Discard, io.Discard); err == nil {
 			t.Errorf("got no error of %q", args)
 		}
 	}

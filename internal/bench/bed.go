@@ -111,14 +111,14 @@ func (b *bed) connect(ctx context.Context, n int) (string, error) {
 
 // waitSessions waits until the server too has seen n agents.
 func (b *bed) waitSessions(ctx context.Context, n int) error {
-	return poll(ctx, 10*time.Millisecond, func() (bool, error) {
+	return pollUntil(ctx, 10*time.Millisecond, func() (bool, error) {
 		r, err := b.server.call(ctx, request{Op: "sessions"})
 		return int(r.N) >= n, err
 	})
 }
 
-// poll calls done until it says so.
-func poll(ctx context.Context, every time.Duration, done func() (bool, error)) error {
+// pollUntil calls done until it says so.
+func pollUntil(ctx context.Context, every time.Duration, done func() (bool, error)) error {
 	t := time.NewTicker(every)
 	defer t.Stop()
 	for {
@@ -141,8 +141,8 @@ func (b *bed) tunnelProcesses() []*process {
 	return []*process{b.server, b.agent}
 }
 
-// usages returns the server's and the agent's, which is zero without one.
-func (b *bed) usages(ctx context.Context, tidy bool) (server, agent usage, err error) {
+// endUsages returns the server's and the agent's, which is zero without one.
+func (b *bed) endUsages(ctx context.Context, tidy bool) (server, agent usage, err error) {
 	s, err := b.server.call(ctx, request{Op: "usage", Tidy: tidy})
 	if err != nil {
 		return usage{}, usage{}, err
@@ -154,8 +154,8 @@ func (b *bed) usages(ctx context.Context, tidy bool) (server, agent usage, err e
 	return s.Usage, a.Usage, err
 }
 
-// profile starts the CPU profiles of server and agent, if the plan wants them.
-func (b *bed) profile(ctx context.Context, measure string) (stop func() error, err error) {
+// startProfiles starts the CPU profiles of server and agent, if the plan wants them.
+func (b *bed) startProfiles(ctx context.Context, measure string) (stop func() error, err error) {
 	if b.profiles == "" {
 		return func() error { return nil }, nil
 	}

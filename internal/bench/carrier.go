@@ -134,7 +134,7 @@ func newGathered(conn net.Conn) (*gathered, error) {
 
 func (g *gathered) Read(b []byte) (int, error) {
 	if len(g.unread) == 0 {
-		if err := g.fill(); err != nil {
+		if err := g.fillBuffer(); err != nil {
 			return 0, err
 		}
 	}
@@ -147,8 +147,8 @@ func (g *gathered) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// fill takes a buffer only when there is something to read.
-func (g *gathered) fill() error {
+// fillBuffer takes a buffer only when there is something to read.
+func (g *gathered) fillBuffer() error {
 	var n int
 	var rerr error
 	err := g.raw.Read(func(fd uintptr) bool {

@@ -19,9 +19,9 @@ type (
 const RoleEnv = roleEnv
 
 var (
-	Play     = play
+	Play     = playRole
 	Median   = median
-	Choose   = choose
+	Choose   = chooseRows
 	RowNames = rowNames
 )
 
@@ -40,7 +40,7 @@ func Run(ctx context.Context, names []string, what string, s Sizes, profiles str
 	p := &plan{measures: m, sizes: s, runs: 1, timeout: time.Minute, profiles: profiles, progress: progress}
 	for _, name := range names {
 		r := row{name: name, newServer: limitRow.newServer}
-		if known, err := choose(name); err == nil {
+		if known, err := chooseRows(name); err == nil {
 			r = known[0]
 		}
 		p.rows = append(p.rows, r)

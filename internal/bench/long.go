@@ -20,8 +20,8 @@ type line struct {
 // longMeasure is all of them, long-1000-50 that of 1000 Mbit/s and 50 ms.
 const longMeasure = "long"
 
-// lines are those of the measure long.
-func lines() []line {
+// longLines are those of the measure long.
+func longLines() []line {
 	var all []line
 	for _, mbit := range lineRates {
 		for _, ms := range lineTrips {
@@ -47,27 +47,27 @@ func (l line) name() string {
 	return fmt.Sprintf("%s-%d-%d", longMeasure, l.Mbit, l.RoundTrip.Milliseconds())
 }
 
-func (l line) key(way string) string {
+func (l line) metricKey(way string) string {
 	return l.name() + "." + way
 }
 
 func longMeasures() []measure {
 	var m []measure
-	for _, l := range lines() {
-		m = append(m, measure{name: l.name(), run: l.measure, line: l, fits: func(r row) bool { return r.newServer != nil }})
+	for _, l := range longLines() {
+		m = append(m, measure{name: l.name(), run: l.measureRates, line: l, fits: func(r row) bool { return r.newServer != nil }})
 	}
 	return m
 }
 
-// measure takes the rate each way, over one stream in its second second.
-func (l line) measure(ctx context.Context, b *bed, _ sizes) (map[string]float64, error) {
+// measureRates takes the rate each way, over one stream in its second second.
+func (l line) measureRates(ctx context.Context, b *bed, _ sizes) (map[string]float64, error) {
 	m := map[string]float64{}
 	for _, way := range []string{"down", "up"} {
 		r, err := b.client.call(ctx, request{Op: "rate-" + way, Addr: b.front})
 		if err != nil {
 			return nil, err
 		}
-		m[l.key(way)] = float64(r.N) / 1e6
+		m[l.metricKey(way)] = float64(r.N) / 1e6
 	}
 	return m, nil
 }
@@ -82,7 +82,7 @@ func longSections() []section {
 			}
 			for _, ms := range lineTrips {
 				l := line{time.Duration(ms) * time.Millisecond, mbit}
-				one.metrics = append(one.metrics, metric{l.key(way), fmt.Sprintf("%d ms", ms), "MB/s", "%.1f"})
+				one.metrics = append(one.metrics, metric{l.metricKey(way), fmt.Sprintf("%d ms", ms), "MB/s", "%.1f"})
 			}
 			s = append(s, one)
 		}
@@ -129,20 +129,20 @@ func (r *linkRole) Close() error {
 // rateAfter is when a rate is taken, and for how long.
 const rateAfter = time.Second
 
-// rate returns the bytes that arrive in the second after rateAfter.
-func (c *clientRole) rate(ctx context.Context, q request) (int64, error) {
+// measureRate returns the bytes that arrive in the second after rateAfter.
+func (c *clientRole) measureRate(ctx context.Context, q request) (int64, error) {
 	conn, err := c.dial(ctx, q.Addr)
 	if err != nil {
 		return 0, err
 	}
 	defer conn.Close()
 	if q.Op == "rate-down" {
-		if _, err := conn.Write(header(modeSource, 1<<62)); err != nil {
+		if _, err := conn.Write(targetHeader(modeSource, 1<<62)); err != nil {
 			return 0, err
 		}
-		return meter(conn)
+		return meterRate(conn)
 	}
-	if _, err := conn.Write(header(modeMeter, 0)); err != nil {
+	if _, err := conn.Write(targetHeader(modeMeter, 0)); err != nil {
 		return 0, err
 	}
 	go func() { // until the connection is closed
@@ -158,8 +158,8 @@ func (c *clientRole) rate(ctx context.Context, q request) (int64, error) {
 	return int64(binary.BigEndian.Uint64(answer[:])), err
 }
 
-// meter returns how many bytes a second come after the first one.
-func meter(conn net.Conn) (int64, error) {
+// meterRate returns how many bytes a second come after the first one.
+func meterRate(conn net.Conn) (int64, error) {
 	buf := make([]byte, endBuffer)
 	began := time.Now()
 	var first time.Duration

@@ -15,7 +15,7 @@ import (
 )
 
 func main() {
-	rig.Main(roleEnv, play, func(ctx context.Context) error { return command(ctx, os.Args[1:]) })
+	rig.Main(roleEnv, playRole, func(ctx context.Context) error { return runCommand(ctx, os.Args[1:]) })
 }
 
 var (
@@ -25,13 +25,13 @@ var (
 
 const shortRows = "loopback,limit,causeway"
 
-// command is the program with its arguments.
-func command(ctx context.Context, args []string) error {
+// runCommand runs the program with its arguments.
+func runCommand(ctx context.Context, args []string) error {
 	p, out, err := parse(args)
 	if err != nil {
 		return err
 	}
-	return p.report(ctx, out)
+	return p.runAndWrite(ctx, out)
 }
 
 // parse reads the arguments: what to do, and the folder for the results.
@@ -64,15 +64,15 @@ func parse(args []string) (p *plan, out string, err error) {
 		return nil, "", fmt.Errorf("bench: size %d: want 1 to 1000000", *size)
 	}
 	p.sizes.Bytes = *size * 1e6
-	if p.rows, err = choose(*names); err != nil {
+	if p.rows, err = chooseRows(*names); err != nil {
 		return nil, "", err
 	}
 	p.measures, err = chooseMeasures(*what)
 	return p, out, err
 }
 
-// report runs the plan and writes the results.
-func (p *plan) report(ctx context.Context, dir string) error {
+// runAndWrite runs the plan and writes the results.
+func (p *plan) runAndWrite(ctx context.Context, dir string) error {
 	const files = 16 << 10 // ends of a thousand streams, and then some
 	allowed, err := rig.RaiseFiles(files)
 	if err == nil && allowed < files {
@@ -91,7 +91,7 @@ func (p *plan) report(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	res.Conditions = p.conditions(began)
+	res.Conditions = p.describeConditions(began)
 	fmt.Print(res.table())
 	if dir != "" {
 		if err := res.write(dir); err != nil {
@@ -106,7 +106,7 @@ func (p *plan) report(ctx context.Context, dir string) error {
 
 func rowNames() string {
 	var names []string
-	for _, r := range rows() {
+	for _, r := range allRows() {
 		names = append(names, r.name)
 	}
 	return strings.Join(names, ",")
@@ -114,7 +114,7 @@ func rowNames() string {
 
 func measureNames() string {
 	var names []string
-	for _, m := range measures() {
+	for _, m := range allMeasures() {
 		names = append(names, m.name)
 	}
 	return strings.Join(append(names, longMeasure), ",")

@@ -48,13 +48,13 @@ func latencyName(stalled int) string {
 	return fmt.Sprintf("stalled%d", stalled)
 }
 
-func measures() []measure {
+func allMeasures() []measure {
 	var m []measure
 	for _, t := range transfers {
 		m = append(m, measure{name: t.name, run: t.run})
 	}
 	for _, n := range stalls {
-		m = append(m, measure{name: latencyName(n), run: latency(n)})
+		m = append(m, measure{name: latencyName(n), run: latencyMeasure(n)})
 	}
 	return append(m,
 		measure{name: "agents", run: idleAgents, fits: func(r row) bool { return r.idleAgents > 0 }},
@@ -65,7 +65,7 @@ func measures() []measure {
 // long, which takes minutes.
 func chooseMeasures(names string) ([]measure, error) {
 	if names == "" {
-		return measures(), nil
+		return allMeasures(), nil
 	}
 	var chosen []measure
 	for name := range strings.SplitSeq(names, ",") {
@@ -73,7 +73,7 @@ func chooseMeasures(names string) ([]measure, error) {
 			chosen = append(chosen, longMeasures()...)
 			continue
 		}
-		all := append(measures(), longMeasures()...)
+		all := append(allMeasures(), longMeasures()...)
 		i := slices.IndexFunc(all, func(m measure) bool { return m.name == name })
 		if i < 0 {
 			return nil, fmt.Errorf("bench: there is no measure %q", name)
@@ -98,11 +98,11 @@ func (t transfer) run(ctx context.Context, b *bed, s sizes) (map[string]float64,
 	if err := b.resetPeaks(ctx); err != nil {
 		return nil, err
 	}
-	stop, err := b.profile(ctx, t.name)
+	stop, err := b.startProfiles(ctx, t.name)
 	if err != nil {
 		return nil, err
 	}
-	server0, agent0, err := b.usages(ctx, false)
+	server0, agent0, err := b.endUsages(ctx, false)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (t transfer) run(ctx context.Context, b *bed, s sizes) (map[string]float64,
 	if err != nil {
 		return nil, err
 	}
-	server, agent, err := b.usages(ctx, false)
+	server, agent, err := b.endUsages(ctx, false)
 	if err != nil {
 		return nil, err
 	}
@@ -119,11 +119,11 @@ func (t transfer) run(ctx context.Context, b *bed, s sizes) (map[string]float64,
 		t.name + ".rate": total / 1e6 / r.Took.Seconds(),
 		t.name + ".cpu":  cpu.Seconds() / (total / 1e9),
 	}
-	b.peaks(m, t.name, server, agent)
+	b.addPeaks(m, t.name, server, agent)
 	return m, stop()
 }
 
-func latency(stalled int) func(context.Context, *bed, sizes) (map[string]float64, error) {
+func latencyMeasure(stalled int) func(context.Context, *bed, sizes) (map[string]float64, error) {
 	name := latencyName(stalled)
 	return func(ctx context.Context, b *bed, s sizes) (map[string]float64, error) {
 		q := request{Op: "latency", Addr: b.front, Dials: s.Dials / 10, Trips: s.Trips / 10}
@@ -131,7 +131,7 @@ func latency(stalled int) func(context.Context, *bed, sizes) (map[string]float64
 			return nil, err
 		}
 		if stalled > 0 {
-			if err := b.stall(ctx, stalled); err != nil {
+			if err := b.stallStreams(ctx, stalled); err != nil {
 				return nil, err
 			}
 		}
@@ -141,29 +141,29 @@ func latency(stalled int) func(context.Context, *bed, sizes) (map[string]float64
 			return nil, err
 		}
 		m := map[string]float64{
-			name + ".dial.p50": milliseconds(quantile(r.Dials, 0.50)),
-			name + ".dial.p99": milliseconds(quantile(r.Dials, 0.99)),
-			name + ".trip.p50": milliseconds(quantile(r.Trips, 0.50)),
-			name + ".trip.p99": milliseconds(quantile(r.Trips, 0.99)),
+			name + ".dial.p50": asMilliseconds(quantile(r.Dials, 0.50)),
+			name + ".dial.p99": asMilliseconds(quantile(r.Dials, 0.99)),
+			name + ".trip.p50": asMilliseconds(quantile(r.Trips, 0.50)),
+			name + ".trip.p99": asMilliseconds(quantile(r.Trips, 0.99)),
 		}
 		if b.server == nil {
 			return m, nil
 		}
-		server, agent, err := b.usages(ctx, false)
-		b.peaks(m, name, server, agent)
+		server, agent, err := b.endUsages(ctx, false)
+		b.addPeaks(m, name, server, agent)
 		return m, err
 	}
 }
 
-// peaks adds those of a measure.
-func (b *bed) peaks(m map[string]float64, name string, server, agent usage) {
+// addPeaks adds those of a measure.
+func (b *bed) addPeaks(m map[string]float64, name string, server, agent usage) {
 	m[name+".peak.server"] = float64(server.Peak) / 1e6
 	if b.agent != nil {
 		m[name+".peak.agent"] = float64(agent.Peak) / 1e6
 	}
 }
 
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+func asMilliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 const (
 	memoryLimit = 4 << 30 // for a server or an agent with stalled streams
@@ -172,16 +172,16 @@ const (
 	stallTime   = 5 * time.Second // after which it is measured while they move
 )
 
-// stall opens streams that are not read, and waits until everything between
+// stallStreams opens streams that are not read, and waits until everything between
 // the target and the client is full.
-func (b *bed) stall(ctx context.Context, n int) error {
+func (b *bed) stallStreams(ctx context.Context, n int) error {
 	if _, err := b.client.call(ctx, request{Op: "stall", Addr: b.front, N: n}); err != nil {
 		return err
 	}
 	end := time.Now().Add(stallTime)
 	var last int64
 	still := 0
-	return poll(ctx, stallPoll, func() (bool, error) {
+	return pollUntil(ctx, stallPoll, func() (bool, error) {
 		r, err := b.target.call(ctx, request{Op: "sent"})
 		if err != nil {
 			return false, err
@@ -190,7 +190,7 @@ func (b *bed) stall(ctx context.Context, n int) error {
 			last, still = r.N, 0
 		}
 		if b.server != nil {
-			server, agent, err := b.usages(ctx, false)
+			server, agent, err := b.endUsages(ctx, false)
 			if err != nil {
 				return false, err
 			}
@@ -252,8 +252,8 @@ func (b *bed) memoryOf(ctx context.Context, name string, n int, add func() error
 // ended are gone: as long as the heaps shrink, twice at least.
 func (b *bed) settledUsages(ctx context.Context) (server, agent usage, err error) {
 	last := int64(-1)
-	err = poll(ctx, 300*time.Millisecond, func() (bool, error) {
-		if server, agent, err = b.usages(ctx, true); err != nil {
+	err = pollUntil(ctx, 300*time.Millisecond, func() (bool, error) {
+		if server, agent, err = b.endUsages(ctx, true); err != nil {
 			return false, err
 		}
 		sum := server.Heap + agent.Heap

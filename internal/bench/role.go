@@ -62,8 +62,8 @@ func newRole(name string) (role, error) {
 // closeTimeout is how long a role may take to end.
 const closeTimeout = 3 * time.Second
 
-// play answers requests until the input ends.
-func play(name string, in io.Reader, out io.Writer) error {
+// playRole answers requests until the input ends.
+func playRole(name string, in io.Reader, out io.Writer) error {
 	r, err := newRole(name)
 	if err != nil {
 		return err
@@ -72,14 +72,14 @@ func play(name string, in io.Reader, out io.Writer) error {
 	if _, err := rig.RaiseFiles(0); err != nil {
 		return fmt.Errorf("bench: open files: %w", err)
 	}
-	err = rig.Serve(in, out, closeTimeout, func(gone context.Context, q request) reply { return answer(gone, r, q) })
+	err = rig.Serve(in, out, closeTimeout, func(gone context.Context, q request) reply { return answerRequest(gone, r, q) })
 	if err != nil {
 		return fmt.Errorf("bench: %s: %w", name, err)
 	}
 	return nil
 }
 
-func answer(ctx context.Context, r role, q request) reply {
+func answerRequest(ctx context.Context, r role, q request) reply {
 	ctx, cancel := context.WithTimeout(ctx, q.Timeout)
 	defer cancel()
 	var a reply

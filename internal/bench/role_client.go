@@ -22,19 +22,19 @@ type clientRole struct {
 func (c *clientRole) handleRequest(ctx context.Context, q request) (reply, error) {
 	switch q.Op {
 	case "start":
-		chosen, err := choose(q.Row)
+		chosen, err := chooseRows(q.Row)
 		if err == nil {
 			c.half, err = chosen[0].newClient(&q.Setup)
 		}
 		return reply{}, err
 	case "down", "up":
-		took, err := c.transfer(ctx, q)
+		took, err := c.transferBytes(ctx, q)
 		return reply{Took: took}, err
 	case "rate-down", "rate-up":
-		n, err := c.rate(ctx, q)
+		n, err := c.measureRate(ctx, q)
 		return reply{N: n}, err
 	case "latency":
-		return c.latency(ctx, q)
+		return c.measureLatency(ctx, q)
 	case "stall":
 		return reply{}, c.stallStreams(ctx, q)
 	case "idle":
@@ -89,18 +89,18 @@ func (c *clientRole) dialEcho(ctx context.Context, addr string) (net.Conn, error
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.Write(append(header(modeEcho, 0), 'x')); err != nil {
+	if _, err := conn.Write(append(targetHeader(modeEcho, 0), 'x')); err != nil {
 		conn.Close()
 		return nil, err
 	}
-	if err := expect(conn, 'x'); err != nil {
+	if err := expectByte(conn, 'x'); err != nil {
 		conn.Close()
 		return nil, err
 	}
 	return conn, nil
 }
 
-func expect(conn net.Conn, want byte) error {
+func expectByte(conn net.Conn, want byte) error {
 	var b [1]byte
 	if _, err := io.ReadFull(conn, b[:]); err != nil {
 		return fmt.Errorf("bench: client: %w", err)
@@ -111,9 +111,9 @@ func expect(conn net.Conn, want byte) error {
 	return nil
 }
 
-// transfer moves Size bytes over each of N streams at once. The clock starts
+// transferBytes moves Size bytes over each of N streams at once. The clock starts
 // when the streams are open; the target's answer ends it.
-func (c *clientRole) transfer(ctx context.Context, q request) (time.Duration, error) {
+func (c *clientRole) transferBytes(ctx context.Context, q request) (time.Duration, error) {
 	conns := make([]net.Conn, q.N)
 	for i := range conns {
 		conn, err := c.dial(ctx, q.Addr)
@@ -140,14 +140,14 @@ func (c *clientRole) transfer(ctx context.Context, q request) (time.Duration, er
 }
 
 func download(conn net.Conn, size int64) error {
-	if _, err := conn.Write(header(modeSource, size)); err != nil {
+	if _, err := conn.Write(targetHeader(modeSource, size)); err != nil {
 		return err
 	}
-	return receive(conn, size)
+	return receiveBytes(conn, size)
 }
 
 func upload(conn net.Conn, size int64) error {
-	if _, err := conn.Write(header(modeSink, size)); err != nil {
+	if _, err := conn.Write(targetHeader(modeSink, size)); err != nil {
 		return err
 	}
 	buf := make([]byte, endBuffer)
@@ -158,10 +158,10 @@ func upload(conn net.Conn, size int64) error {
 		}
 		sent += int64(n)
 	}
-	return expect(conn, modeSink)
+	return expectByte(conn, modeSink)
 }
 
-func (c *clientRole) latency(ctx context.Context, q request) (reply, error) {
+func (c *clientRole) measureLatency(ctx context.Context, q request) (reply, error) {
 	var r reply
 	for range q.Dials {
 		began := time.Now()
@@ -183,7 +183,7 @@ func (c *clientRole) latency(ctx context.Context, q request) (reply, error) {
 		if _, err := conn.Write([]byte{b}); err != nil {
 			return r, err
 		}
-		if err := expect(conn, b); err != nil {
+		if err := expectByte(conn, b); err != nil {
 			return r, err
 		}
 		r.Trips = append(r.Trips, time.Since(began))
@@ -199,7 +199,7 @@ func (c *clientRole) stallStreams(ctx context.Context, q request) error {
 			return err
 		}
 		c.keepOpen(conn)
-		if _, err := conn.Write(header(modeSource, math.MaxInt64)); err != nil {
+		if _, err := conn.Write(targetHeader(modeSource, math.MaxInt64)); err != nil {
 			return err
 		}
 	}

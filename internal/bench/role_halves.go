@@ -11,7 +11,7 @@ type agentRole struct{ half agent }
 func (a *agentRole) handleRequest(ctx context.Context, q request) (reply, error) {
 	switch q.Op {
 	case "start":
-		chosen, err := choose(q.Row)
+		chosen, err := chooseRows(q.Row)
 		if err != nil {
 			return reply{}, err
 		}
@@ -45,7 +45,7 @@ type serverRole struct {
 func (s *serverRole) handleRequest(_ context.Context, q request) (reply, error) {
 	switch q.Op {
 	case "start":
-		chosen, err := choose(q.Row)
+		chosen, err := chooseRows(q.Row)
 		if err != nil {
 			return reply{}, err
 		}

@@ -17,7 +17,7 @@ const (
 	headerSize = 9
 )
 
-func header(mode byte, size int64) []byte {
+func targetHeader(mode byte, size int64) []byte {
 	return binary.BigEndian.AppendUint64([]byte{mode}, uint64(size))
 }
 
@@ -59,27 +59,27 @@ func (t *targetRole) serve(conn net.Conn) {
 	size := int64(binary.BigEndian.Uint64(head[1:]))
 	switch head[0] {
 	case modeEcho:
-		t.echo(conn)
+		t.echoBytes(conn)
 	case modeSource:
-		if t.send(conn, size) == nil {
+		if t.sendBytes(conn, size) == nil {
 			conn.Read(head[:1])
 		}
 	case modeSink:
-		if receive(conn, size) == nil {
+		if receiveBytes(conn, size) == nil {
 			conn.Write(head[:1])
 			conn.Read(head[:1])
 		}
 	case modeMeter:
-		if rate, err := meter(conn); err == nil {
+		if rate, err := meterRate(conn); err == nil {
 			conn.Write(binary.BigEndian.AppendUint64(nil, uint64(rate)))
 			io.Copy(io.Discard, conn)
 		}
 	}
 }
 
-// echo has a small buffer: what it is asked to give back is small, and a
+// echoBytes has a small buffer: what it is asked to give back is small, and a
 // thousand of them are kept open.
-func (t *targetRole) echo(conn net.Conn) {
+func (t *targetRole) echoBytes(conn net.Conn) {
 	var buf [512]byte
 	for {
 		n, err := conn.Read(buf[:])
@@ -92,7 +92,7 @@ func (t *targetRole) echo(conn net.Conn) {
 	}
 }
 
-func (t *targetRole) send(conn net.Conn, size int64) error {
+func (t *targetRole) sendBytes(conn net.Conn, size int64) error {
 	buf := make([]byte, endBuffer)
 	for size > 0 {
 		n, err := conn.Write(buf[:min(size, endBuffer)])
@@ -105,8 +105,8 @@ func (t *targetRole) send(conn net.Conn, size int64) error {
 	return nil
 }
 
-// receive takes exactly so many bytes.
-func receive(conn net.Conn, size int64) error {
+// receiveBytes takes exactly so many bytes.
+func receiveBytes(conn net.Conn, size int64) error {
 	buf := make([]byte, endBuffer)
 	for size > 0 {
 		n, err := conn.Read(buf[:min(size, endBuffer)])

@@ -76,25 +76,25 @@ type parent interface {
 	childPIDs() []int
 }
 
-// rows is every row, in the order of the table. The first is the fastest that
+// allRows is every row, in the order of the table. The first is the fastest that
 // this machine can be; ratios are to limitRow.
-func rows() []row {
+func allRows() []row {
 	return []row{loopbackRow, limitRow, yamuxRow, yamuxFairRow, remotedialerRow, opensshRow, causewayRow, replicaRow,
 		gatewayRow, gatewayTLSRow, spliceRow, gatewayPlainRow}
 }
 
-// choose returns the rows that a list of names asks for, all for "".
-func choose(names string) ([]row, error) {
+// chooseRows returns the rows that a list of names asks for, all for "".
+func chooseRows(names string) ([]row, error) {
 	if names == "" {
-		return rows(), nil
+		return allRows(), nil
 	}
 	var chosen []row
 	for name := range strings.SplitSeq(names, ",") {
-		i := slices.IndexFunc(rows(), func(r row) bool { return r.name == name })
+		i := slices.IndexFunc(allRows(), func(r row) bool { return r.name == name })
 		if i < 0 {
 			return nil, fmt.Errorf("bench: there is no row %q", name)
 		}
-		chosen = append(chosen, rows()[i])
+		chosen = append(chosen, allRows()[i])
 	}
 	return chosen, nil
 }

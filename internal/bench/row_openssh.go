@@ -43,9 +43,9 @@ type program struct {
 	cmd *exec.Cmd
 }
 
-// start makes the kernel end the process with the thread that started it, which
+// startProgram makes the kernel end the process with the thread that started it, which
 // Go keeps: should this process be killed, the other doesn't stay.
-func start(cmd *exec.Cmd) (*program, error) {
+func startProgram(cmd *exec.Cmd) (*program, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
@@ -117,7 +117,7 @@ func (v *sshServer) serve(conn net.Conn) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	}
 	cmd.Stdin, cmd.Stdout = f, f
-	p, err := start(cmd)
+	p, err := startProgram(cmd)
 	f.Close()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -201,7 +201,7 @@ func (a *sshAgent) connectOne(ctx context.Context, server string) (string, error
 	if err != nil {
 		return "", fmt.Errorf("bench: openssh: %w", err)
 	}
-	p, err := start(cmd)
+	p, err := startProgram(cmd)
 	if err != nil {
 		return "", err
 	}

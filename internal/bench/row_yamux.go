@@ -168,7 +168,7 @@ type batcher struct {
 func newBatcher(c *carrier) *batcher {
 	b := &batcher{carrier: c, done: make(chan struct{})}
 	b.change.L = &b.mu
-	go b.run()
+	go b.writeLoop()
 	return b
 }
 
@@ -186,8 +186,8 @@ func (b *batcher) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// run ends at the first error, which Close makes.
-func (b *batcher) run() {
+// writeLoop ends at the first error, which Close makes.
+func (b *batcher) writeLoop() {
 	defer close(b.done)
 	var spare []byte
 	for {
@@ -207,12 +207,12 @@ func (b *batcher) run() {
 			err = b.below.Flush()
 		}
 		if err != nil {
-			b.fail(err)
+			b.recordError(err)
 		}
 	}
 }
 
-func (b *batcher) fail(err error) {
+func (b *batcher) recordError(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.err == nil {
@@ -223,7 +223,7 @@ func (b *batcher) fail(err error) {
 
 // Close drops what was not sent, and waits for the writer.
 func (b *batcher) Close() error {
-	b.fail(net.ErrClosed)
+	b.recordError(net.ErrClosed)
 	err := b.below.Close()
 	<-b.done
 	return err

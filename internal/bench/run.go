@@ -70,20 +70,20 @@ func (p *plan) run(ctx context.Context) (*result, error) {
 					res.Failures = append(res.Failures, failure{n + 1, r.name, m.name, err.Error()})
 					continue
 				}
-				res.Rows[i].add(values, units())
+				res.Rows[i].add(values, metricUnits())
 			}
 		}
 	}
 	return res, nil
 }
 
-// units is each metric's, and that of the peaks for which the table has no room.
-func units() map[string]string {
+// metricUnits is each metric's, and that of the peaks for which the table has no room.
+func metricUnits() map[string]string {
 	units := map[string]string{}
-	for _, m := range measures() {
+	for _, m := range allMeasures() {
 		units[m.name+".peak.server"], units[m.name+".peak.agent"] = "MB", "MB"
 	}
-	for _, s := range sections() {
+	for _, s := range allSections() {
 		for _, m := range s.metrics {
 			units[m.Key] = m.Unit
 		}
@@ -126,7 +126,7 @@ func (p *plan) reportProgress(n int, m measure, r row, values map[string]float64
 		fmt.Fprintf(p.progress, "  FAILED: %v\n", err)
 		return
 	}
-	for _, s := range sections() {
+	for _, s := range allSections() {
 		for _, c := range s.metrics {
 			if v, ok := values[c.Key]; ok {
 				fmt.Fprintf(p.progress, "  "+c.Round+" %s", v, c.Unit)
@@ -143,7 +143,7 @@ type conditions struct {
 	Sizes   sizes
 }
 
-func (p *plan) conditions(began time.Time) conditions {
+func (p *plan) describeConditions(began time.Time) conditions {
 	c := conditions{Conditions: rig.ConditionsSince(began), Runs: p.runs, Sizes: p.sizes}
 	for _, r := range p.rows {
 		if r.name == opensshRow.name {

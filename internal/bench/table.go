@@ -19,10 +19,10 @@ func (r *result) table() string {
 	}
 	fmt.Fprintf(&b, "%.0f MB a throughput measure, %d dials, %d round trips, %d idle agents at most, %d idle streams\n",
 		float64(c.Sizes.Bytes)/1e6, c.Sizes.Dials, c.Sizes.Trips, c.Sizes.Agents, c.Sizes.Streams)
-	for _, s := range sections() {
+	for _, s := range allSections() {
 		if lines := r.sectionLines(s); lines != nil {
 			fmt.Fprintf(&b, "\n%s (%s)\n", s.title, s.note)
-			b.WriteString(align(lines))
+			b.WriteString(alignColumns(lines))
 		}
 	}
 	b.WriteString("\nRows\n")
@@ -56,7 +56,7 @@ func (r *result) sectionLines(s section) [][]string {
 				has = true
 				cell = fmt.Sprintf(m.Round, v.Median)
 				if s.ratio {
-					cell += r.ratio(row, m)
+					cell += r.limitRatio(row, m)
 				}
 			}
 			line = append(line, cell)
@@ -72,8 +72,8 @@ func (r *result) sectionLines(s section) [][]string {
 	return lines
 }
 
-// ratio is that to the limit row's median, or "" without one.
-func (r *result) ratio(row rowResult, m metric) string {
+// limitRatio is that to the limit row's median, or "" without one.
+func (r *result) limitRatio(row rowResult, m metric) string {
 	for _, limit := range r.Rows {
 		if v, ok := limit.Values[m.Key]; ok && limit.Name == limitRow.name && v.Median > 0 {
 			return fmt.Sprintf(" (%.2f)", row.Values[m.Key].Median/v.Median)
@@ -82,8 +82,8 @@ func (r *result) ratio(row rowResult, m metric) string {
 	return ""
 }
 
-// align pads the first column on its right and the others on their left.
-func align(lines [][]string) string {
+// alignColumns pads the first column on its right and the others on their left.
+func alignColumns(lines [][]string) string {
 	width := make([]int, len(lines[0]))
 	for _, line := range lines {
 		for i, cell := range line {
@@ -117,8 +117,8 @@ type section struct {
 	metrics []metric
 }
 
-// sections is every metric, in the table's order.
-func sections() []section {
+// allSections is every metric, in the table's order.
+func allSections() []section {
 	s := []section{
 		{title: "Throughput, MB/s", note: "more is better; wanders by 30%", ratio: true, metrics: perTransfer("rate", "MB/s", "%.0f")},
 		{title: "CPU of server and agent, s/GB", note: "less is better; the steady figure", ratio: true, metrics: perTransfer("cpu", "s/GB", "%.2f")},
@@ -128,9 +128,9 @@ func sections() []section {
 	}
 	s = append(s, longSections()...)
 	return append(s,
-		section{title: "Peak resident memory, MB", note: "of the process or, of ssh, processes", metrics: peaks()},
-		section{title: "Memory of an idle agent, KiB", note: "heap: live, with stacks; less is better", metrics: idle("agents")},
-		section{title: "Memory of an idle stream, KiB", note: "heap: live, with stacks; less is better", metrics: idle("streams")})
+		section{title: "Peak resident memory, MB", note: "of the process or, of ssh, processes", metrics: peakMetrics()},
+		section{title: "Memory of an idle agent, KiB", note: "heap: live, with stacks; less is better", metrics: idleMetrics("agents")},
+		section{title: "Memory of an idle stream, KiB", note: "heap: live, with stacks; less is better", metrics: idleMetrics("streams")})
 }
 
 func perTransfer(name, unit, round string) []metric {
@@ -155,7 +155,7 @@ func latencySection(stalled int) section {
 	}}
 }
 
-func peaks() []metric {
+func peakMetrics() []metric {
 	var m []metric
 	for _, t := range transfers[1:2] {
 		m = append(m,
@@ -168,7 +168,7 @@ func peaks() []metric {
 		metric{latencyName(most) + ".peak.agent", fmt.Sprintf("%d stalled: agent", most), "MB", "%.0f"})
 }
 
-func idle(name string) []metric {
+func idleMetrics(name string) []metric {
 	return []metric{
 		{name + ".server.heap", "server: heap", "KiB", "%.1f"},
 		{name + ".agent.heap", "agent: heap", "KiB", "%.1f"},

@@ -43,7 +43,7 @@ func newAgents() *agentsRole {
 
 func (a *agentsRole) ops() map[string]op {
 	return map[string]op{
-		"start": handler(a.start), "add": handler(a.add), "ready": handler(a.setReady), "count": handler(a.count), "kick": handler(a.kick),
+		"start": handler(a.start), "add": handler(a.addAgents), "ready": handler(a.setReady), "count": handler(a.countSessions), "kick": handler(a.restartAgents),
 	}
 }
 
@@ -71,8 +71,8 @@ func (a *agentsRole) start(_ context.Context, args agentsArgs) (addresses []stri
 // invited is an Invitation, whose own JSON keeps the token back.
 type invited struct{ Cluster, Token, Pin string }
 
-// add starts an agent for each, all at once.
-func (a *agentsRole) add(_ context.Context, invitations []invited) (none, error) {
+// addAgents starts an agent for each, all at once.
+func (a *agentsRole) addAgents(_ context.Context, invitations []invited) (none, error) {
 	for _, inv := range invitations {
 		m := &member{Agent: &tunnel.Agent{
 			Servers: []string{"service:443"}, Dial: a.dial, Credentials: &tunnel.MemoryCredentials{},
@@ -83,14 +83,14 @@ func (a *agentsRole) add(_ context.Context, invitations []invited) (none, error)
 			FirstBackoff: a.backoff, MaxBackoff: 4 * a.backoff, Program: "scale",
 		}}
 		a.agents = append(a.agents, m)
-		a.run(m)
+		a.runAgent(m)
 	}
 	return none{}, nil
 }
 
 var allowed = []string{"127.0.0.1:*"}
 
-func (a *agentsRole) run(m *member) {
+func (a *agentsRole) runAgent(m *member) {
 	ctx, cancel := context.WithCancel(a.ctx)
 	m.cancel, m.ran = cancel, make(chan struct{})
 	ran := m.ran
@@ -104,9 +104,9 @@ func (a *agentsRole) run(m *member) {
 	})
 }
 
-// kick ends that many agents, and starts them again with the certificates that
+// restartAgents ends that many agents, and starts them again with the certificates that
 // they have.
-func (a *agentsRole) kick(_ context.Context, n int) (none, error) {
+func (a *agentsRole) restartAgents(_ context.Context, n int) (none, error) {
 	var kicked []*member
 	for _, i := range rand.Perm(len(a.agents))[:min(n, len(a.agents))] {
 		kicked = append(kicked, a.agents[i])
@@ -114,7 +114,7 @@ func (a *agentsRole) kick(_ context.Context, n int) (none, error) {
 	}
 	for _, m := range kicked {
 		<-m.ran
-		a.run(m)
+		a.runAgent(m)
 	}
 	return none{}, nil
 }
@@ -160,8 +160,8 @@ func (c census) plus(d census) census {
 	return sum
 }
 
-// count leaves out sessions with servers that are gone or drain.
-func (a *agentsRole) count(_ context.Context, gone []string) (census, error) {
+// countSessions leaves out sessions with servers that are gone or drain.
+func (a *agentsRole) countSessions(_ context.Context, gone []string) (census, error) {
 	c := census{Agents: len(a.agents), Sessions: map[string]int{}}
 	for _, m := range a.agents {
 		var names []string

@@ -9,7 +9,7 @@ import (
 const RoleEnv = roleEnv
 
 var (
-	Play       = play
+	Play       = playRole
 	ParseBusy  = parseBusy
 	ParseSteps = parseSteps
 )
@@ -25,12 +25,12 @@ type (
 
 // Run does all that a short run does.
 func Run(ctx context.Context, out string, progress io.Writer) error {
-	return command(ctx, []string{"-short", "-out", out}, progress, progress)
+	return runCommand(ctx, []string{"-short", "-out", out}, progress, progress)
 }
 
 // Parse returns the phases and the time of the soak.
 func Parse(args ...string) (map[string]bool, time.Duration, error) {
-	p, err := parse(args)
+	p, err := parseArgs(args)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -139,7 +139,7 @@ func (f *fleet) startReplica(ctx context.Context, s *server) error {
 // waitJoined waits until a replica has met all others that run, and has
 // connections and dials go to it.
 func (f *fleet) waitJoined(ctx context.Context, s *server) error {
-	err := f.poll(ctx, func() (bool, error) {
+	err := f.pollUntil(ctx, func() (bool, error) {
 		f.mu.Lock()
 		want := -1 // not itself
 		for _, other := range f.replicas {
@@ -210,7 +210,7 @@ func (f *fleet) collectDials(ctx context.Context) (sum dials, err error) {
 
 // waitDials adds the results of the dials to sum, until that has so many.
 func (f *fleet) waitDials(ctx context.Context, sum *dials, least int) error {
-	return f.poll(ctx, func() (bool, error) {
+	return f.pollUntil(ctx, func() (bool, error) {
 		d, err := f.collectDials(ctx)
 		sum.add(d)
 		return len(sum.Took)+sum.failed() >= least, err
@@ -219,7 +219,7 @@ func (f *fleet) waitDials(ctx context.Context, sum *dials, least int) error {
 
 // waitSessions waits until each agent has sessions with two replicas.
 func (f *fleet) waitSessions(ctx context.Context) error {
-	return f.poll(ctx, func() (bool, error) {
+	return f.pollUntil(ctx, func() (bool, error) {
 		c, err := f.countSessions(ctx)
 		return c.Two == len(f.places), err
 	})
@@ -289,8 +289,8 @@ func (f *fleet) sumUsage(ctx context.Context, tidy bool) (u [2]usage, err error)
 	return u, nil
 }
 
-// poll waits until something is so.
-func (f *fleet) poll(ctx context.Context, ok func() (bool, error)) error {
+// pollUntil waits until something is so.
+func (f *fleet) pollUntil(ctx context.Context, ok func() (bool, error)) error {
 	tick := time.NewTicker(f.Poll)
 	defer tick.Stop()
 	for {

@@ -52,13 +52,13 @@ func (d *dials) add(e dials) {
 		d.Failed[code] += n
 	}
 	for _, text := range e.Examples {
-		d.example(text)
+		d.keepExample(text)
 	}
 }
 
 const maxExamples = 5
 
-func (d *dials) example(text string) {
+func (d *dials) keepExample(text string) {
 	if len(d.Examples) < maxExamples {
 		d.Examples = append(d.Examples, text)
 	}
@@ -121,7 +121,7 @@ func (l *load) run() {
 			tick.Reset(loadTick)
 		case <-ticks:
 			for _, p := range l.dueDials() {
-				go l.dial(p)
+				go l.dialOnce(p)
 			}
 		}
 	}
@@ -143,14 +143,14 @@ func (l *load) dueDials() (places []place) {
 	return places
 }
 
-// dial dials, has the target answer, and notes how it went.
-func (l *load) dial(p place) {
+// dialOnce dials, has the target answer, and notes how it went.
+func (l *load) dialOnce(p place) {
 	began := time.Now()
 	conn, err := l.server.Dialer(p.Cluster).DialContext(context.Background(), "tcp", p.Target)
 	took := time.Since(began)
 	code := codeOf(err)
 	if err == nil {
-		if err = echo(conn); err != nil {
+		if err = exchangeByte(conn); err != nil {
 			code = "no answer"
 		}
 		conn.Close()

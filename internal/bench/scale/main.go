@@ -19,8 +19,8 @@ import (
 )
 
 func main() {
-	rig.Main(roleEnv, play, func(ctx context.Context) error {
-		return command(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	rig.Main(roleEnv, playRole, func(ctx context.Context) error {
+		return runCommand(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	})
 }
 
@@ -45,8 +45,8 @@ type plan struct {
 	progress io.Writer
 }
 
-// shorten is a plan of some seconds.
-func (p *plan) shorten() {
+// useShortTimes shortens the plan to some seconds.
+func (p *plan) useShortTimes() {
 	p.Steps, p.Idle = []int{8, 16}, 200*time.Millisecond
 	p.Rate, p.Dialling = 50, time.Second
 	p.RestartRate, p.Settle, p.Rest, p.Soak, p.Poll = 50, 200*time.Millisecond, 0, time.Second, 50*time.Millisecond
@@ -55,8 +55,8 @@ func (p *plan) shorten() {
 
 const allPhases = "idle,dials,restart,soak"
 
-// parse reads the arguments.
-func parse(args []string) (*plan, error) {
+// parseArgs reads the arguments.
+func parseArgs(args []string) (*plan, error) {
 	p := &plan{
 		RestartRate: 200, Settle: 10 * time.Second, Rest: 65 * time.Second, Poll: 250 * time.Millisecond,
 		phases: map[string]bool{}, progress: io.Discard,
@@ -83,7 +83,7 @@ func parse(args []string) (*plan, error) {
 		return nil, err
 	}
 	if *brief {
-		p.shorten()
+		p.useShortTimes()
 		*phases = allPhases
 	}
 	if p.Soak > 0 {
@@ -117,14 +117,14 @@ func parseSteps(s string) (steps []int, err error) {
 	return steps, nil
 }
 
-// command is the program with its arguments.
-func command(ctx context.Context, args []string, out, progress io.Writer) error {
-	p, err := parse(args)
+// runCommand runs the program with its arguments.
+func runCommand(ctx context.Context, args []string, out, progress io.Writer) error {
+	p, err := parseArgs(args)
 	if err != nil {
 		return err
 	}
 	p.progress = progress
-	res, err := p.do(ctx)
+	res, err := p.runPhases(ctx)
 	if res == nil {
 		return err
 	}
@@ -135,9 +135,9 @@ func command(ctx context.Context, args []string, out, progress io.Writer) error 
 	return errors.Join(err, res.write(p.out))
 }
 
-// do runs the phases with processes of their own, which have ended when it
+// runPhases runs the phases with processes of their own, which have ended when it
 // returns. With the error of a phase, the result is what there was before.
-func (p *plan) do(ctx context.Context) (*result, error) {
+func (p *plan) runPhases(ctx context.Context) (*result, error) {
 	if p.profiles != "" {
 		if err := os.MkdirAll(p.profiles, 0o755); err != nil {
 			return nil, fmt.Errorf("scale: %w", err)

@@ -22,7 +22,7 @@ type idle struct {
 
 var sideNames = [2]string{"replicas", "agents"}
 
-func (i *idle) sides() [2]side { return [2]side{i.ServerSide, i.AgentSide} }
+func (i *idle) bothSides() [2]side { return [2]side{i.ServerSide, i.AgentSide} }
 
 // side has the costs of one end's processes. Memory is per agent, without the first
 // few, which also cost what a process needs once.
@@ -80,7 +80,7 @@ func (f *fleet) idlePhase(ctx context.Context, res *result) error {
 			return err
 		}
 		e := enrolment{n, n - before, time.Since(began)}
-		f.reportProgress("%d agents, %d of them new after %v", n, e.New, round(e.Took))
+		f.reportProgress("%d agents, %d of them new after %v", n, e.New, roundForTable(e.Took))
 		res.Enrol = append(res.Enrol, e)
 		step, err := f.measureIdle(ctx, base, n)
 		if err != nil {
@@ -103,7 +103,7 @@ func (f *fleet) measureIdle(ctx context.Context, base [2]usage, n int) (*idle, e
 	if err != nil {
 		return nil, err
 	}
-	if err := pause(ctx, f.Idle); err != nil {
+	if err := sleepContext(ctx, f.Idle); err != nil {
 		return nil, err
 	}
 	after, err := f.sumUsage(ctx, false)
@@ -143,7 +143,7 @@ func (f *fleet) dialPhase(ctx context.Context, res *result) error {
 	if err := f.dialAt(ctx, f.Rate); err != nil {
 		return err
 	}
-	if err := pause(ctx, f.Dialling); err != nil {
+	if err := sleepContext(ctx, f.Dialling); err != nil {
 		return err
 	}
 	var d dials
@@ -156,7 +156,7 @@ func (f *fleet) dialPhase(ctx context.Context, res *result) error {
 	took := time.Since(began)
 	rest, err := f.collectDials(ctx)
 	d.add(rest)
-	res.Dials = &dialling{Asked: f.Rate, dialCount: d.count(), P50: percentile(d.Took, 50), P99: percentile(d.Took, 99)}
+	res.Dials = &dialling{Asked: f.Rate, dialCount: d.asCount(), P50: percentile(d.Took, 50), P99: percentile(d.Took, 99)}
 	res.Dials.Rate = float64(res.Dials.Dials) / took.Seconds()
 	f.reportProgress("%s", res.Dials)
 	return err
@@ -182,14 +182,14 @@ func (f *fleet) restartPhase(ctx context.Context, res *result) error {
 		{"restart of all", false, 0, f.Rest, f.replicas},
 		{"kill of all", true, 0, f.Rest, f.replicas},
 	} {
-		if err := pause(ctx, t.rest); err != nil {
+		if err := sleepContext(ctx, t.rest); err != nil {
 			return err
 		}
 		stop := func() {}
 		if t.which[0] == f.replicas[1] { // so that the profiled one stays
 			stop = f.startProfiles(ctx, "restart")
 		}
-		r, err := f.restart(ctx, t.what, t.kill, t.rate, t.which...)
+		r, err := f.restartReplicas(ctx, t.what, t.kill, t.rate, t.which...)
 		stop()
 		if err != nil {
 			return err
@@ -225,7 +225,7 @@ func (f *fleet) soakPhase(ctx context.Context, res *result) error {
 		if err := f.dialAt(ctx, f.RestartRate); err != nil {
 			return err
 		}
-		if err := pause(ctx, f.Settle/2+time.Duration(rand.Int64N(int64(f.Settle)+1))); err != nil {
+		if err := sleepContext(ctx, f.Settle/2+time.Duration(rand.Int64N(int64(f.Settle)+1))); err != nil {
 			return err
 		}
 		if err := f.waitDials(ctx, &sum, 1); err != nil {
@@ -240,7 +240,7 @@ func (f *fleet) soakPhase(ctx context.Context, res *result) error {
 		return err
 	}
 	sum.add(d)
-	s.Dials, s.Took = sum.count(), time.Since(began)
+	s.Dials, s.Took = sum.asCount(), time.Since(began)
 	if err := f.waitSessions(ctx); err != nil {
 		return err
 	}
@@ -269,7 +269,7 @@ func (f *fleet) causeAccident(ctx context.Context, s *soak) error {
 		s.Kicked += (kicked/len(f.agents) + 1) * len(f.agents)
 		return nil
 	}
-	r, err := f.restart(ctx, what, kill, rate, which...)
+	r, err := f.restartReplicas(ctx, what, kill, rate, which...)
 	if err == nil {
 		f.reportProgress("%s", r)
 		r.Curve = nil // too many to draw
@@ -313,7 +313,7 @@ func (f *fleet) profiledProcesses() map[string]*process {
 	return map[string]*process{"replica": f.replicas[0].process, "agents": f.agents[0]}
 }
 
-func pause(ctx context.Context, d time.Duration) error {
+func sleepContext(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

@@ -32,7 +32,7 @@ func newReplica() *replica { return &replica{peers: map[string]int{}} }
 func (r *replica) ops() map[string]op {
 	return map[string]op{
 		"start": handler(r.start), "peers": handler(r.countPeers), "places": handler(r.setPlaces), "rate": handler(r.setRate),
-		"results": handler(r.results), "leave": handler(r.leave),
+		"results": handler(r.takeResults), "leave": handler(r.drainAndLeave),
 	}
 }
 
@@ -105,24 +105,24 @@ func (r *replica) setRate(_ context.Context, rate float64) (none, error) {
 	return none{}, nil
 }
 
-// results returns the results of the dials since its last call; if none
+// takeResults returns the results of the dials since its last call; if none
 // begin any more, it waits for those under way.
-func (r *replica) results(context.Context, none) (dials, error) {
+func (r *replica) takeResults(context.Context, none) (dials, error) {
 	d := r.load.takeResult()
 	d.Forwarded = int(r.forwarded.Swap(0))
 	return d, nil
 }
 
-// leave ends the server as a rolling restart does: it drains while dials that
+// drainAndLeave ends the server as a rolling restart does: it drains while dials that
 // began before are under way.
-func (r *replica) leave(ctx context.Context, _ none) (dials, error) {
+func (r *replica) drainAndLeave(ctx context.Context, _ none) (dials, error) {
 	r.load.setRate(0)
 	ctx, cancel := context.WithTimeout(ctx, r.grace)
 	defer cancel()
 	if err := r.server.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return dials{}, err
 	}
-	return r.results(ctx, none{})
+	return r.takeResults(ctx, none{})
 }
 
 // Close ends the server at once.

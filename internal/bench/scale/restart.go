@@ -35,13 +35,13 @@ type dialCount struct {
 	Examples         []string       `json:",omitempty"`
 }
 
-func (d dials) count() dialCount {
+func (d dials) asCount() dialCount {
 	return dialCount{len(d.Took) + d.failed(), d.Forwarded, d.Failed, d.Examples}
 }
 
-// restart ends replicas, all at once, and starts them again, while the others
+// restartReplicas ends replicas, all at once, and starts them again, while the others
 // dial at a rate.
-func (f *fleet) restart(ctx context.Context, what string, kill bool, rate float64, which ...*server) (*restart, error) {
+func (f *fleet) restartReplicas(ctx context.Context, what string, kill bool, rate float64, which ...*server) (*restart, error) {
 	r := &restart{What: what, Replicas: len(which), Killed: kill, Least: len(f.places)}
 	if _, err := f.collectDials(ctx); err != nil { // what there was before
 		return nil, err
@@ -65,7 +65,7 @@ func (f *fleet) restart(ctx context.Context, what string, kill bool, rate float6
 	var watched sync.WaitGroup
 	var watchErr error
 	watched.Go(func() {
-		watchErr = f.poll(watching, func() (bool, error) { return f.checkSessions(watching, began, r) })
+		watchErr = f.pollUntil(watching, func() (bool, error) { return f.checkSessions(watching, began, r) })
 	})
 	sum, err := f.replaceReplicas(ctx, began, kill, rate, r, which)
 	if err != nil {
@@ -82,7 +82,7 @@ func (f *fleet) restart(ctx context.Context, what string, kill bool, rate float6
 		return nil, err
 	}
 	r.Load.Phase = what
-	if err := pause(ctx, f.Settle); err != nil { // the dials go on
+	if err := sleepContext(ctx, f.Settle); err != nil { // the dials go on
 		return nil, err
 	}
 	return r, f.endRestart(ctx, r, sum)
@@ -183,7 +183,7 @@ func (f *fleet) endRestart(ctx context.Context, r *restart, sum dials) error {
 		return err
 	}
 	sum.add(rest)
-	r.Dials = sum.count()
+	r.Dials = sum.asCount()
 	if err := f.waitSessions(ctx); err != nil {
 		return err
 	}

@@ -62,8 +62,8 @@ func newRole(name string) (role, error) {
 // closeTimeout is how long a role may take to end.
 const closeTimeout = 10 * time.Second
 
-// play answers requests until the input ends.
-func play(name string, in io.Reader, out io.Writer) error {
+// playRole answers requests until the input ends.
+func playRole(name string, in io.Reader, out io.Writer) error {
 	r, err := newRole(name)
 	if err != nil {
 		return err
@@ -74,14 +74,14 @@ func play(name string, in io.Reader, out io.Writer) error {
 	}
 	ops := r.ops()
 	ops["usage"], ops["profile"], ops["heap"] = handler(ownUsage), handler(profile), handler(heapProfile)
-	err = rig.Serve(in, out, closeTimeout, func(ctx context.Context, q request) reply { return answer(ctx, ops, q) })
+	err = rig.Serve(in, out, closeTimeout, func(ctx context.Context, q request) reply { return answerRequest(ctx, ops, q) })
 	if err != nil {
 		return fmt.Errorf("scale: %s: %w", name, err)
 	}
 	return nil
 }
 
-func answer(ctx context.Context, ops map[string]op, q request) (a reply) {
+func answerRequest(ctx context.Context, ops map[string]op, q request) (a reply) {
 	f := ops[q.Op]
 	if f == nil {
 		return reply{Err: fmt.Sprintf("there is no request %q", q.Op)}

@@ -18,7 +18,7 @@ const (
 	limitBackAll = 60 * time.Second
 )
 
-func round(d time.Duration) time.Duration {
+func roundForTable(d time.Duration) time.Duration {
 	switch {
 	case d < time.Millisecond:
 		return d.Round(time.Microsecond)
@@ -28,14 +28,14 @@ func round(d time.Duration) time.Duration {
 	return d.Round(100 * time.Millisecond)
 }
 
-func kib(bytes float64) string { return fmt.Sprintf("%.1f KiB", bytes/1024) }
+func formatKiB(bytes float64) string { return fmt.Sprintf("%.1f KiB", bytes/1024) }
 
-func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
+func formatPercent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
 func (i *idle) String() string {
 	line := fmt.Sprintf("%d idle agents, %d sessions:", i.Agents, i.Sessions)
-	for n, s := range i.sides() {
-		line += fmt.Sprintf(" %s %s heap, %s resident an agent, %s CPU;", sideNames[n], kib(s.Heap), kib(s.RSS), percent(s.CPU))
+	for n, s := range i.bothSides() {
+		line += fmt.Sprintf(" %s %s heap, %s resident an agent, %s CPU;", sideNames[n], formatKiB(s.Heap), formatKiB(s.RSS), formatPercent(s.CPU))
 	}
 	return line
 }
@@ -54,12 +54,12 @@ func (d dialCount) String() string {
 }
 
 func (d *dialling) String() string {
-	return fmt.Sprintf("%.0f a second (%.0f asked for): %v; p50 %v, p99 %v", d.Rate, d.Asked, d.dialCount, round(d.P50), round(d.P99))
+	return fmt.Sprintf("%.0f a second (%.0f asked for): %v; p50 %v, p99 %v", d.Rate, d.Asked, d.dialCount, roundForTable(d.P50), roundForTable(d.P99))
 }
 
 func (r *restart) String() string {
 	line := fmt.Sprintf("%s: left after %v, ready after %v, all agents with a session after %v (least %d) and with two after %v, sessions %v",
-		r.What, round(r.Left), round(r.Back), round(r.One), r.Least, round(r.Two), r.Shares)
+		r.What, roundForTable(r.Left), roundForTable(r.Back), roundForTable(r.One), r.Least, roundForTable(r.Two), r.Shares)
 	if r.Dials.Dials > 0 {
 		line += fmt.Sprintf("; %v", r.Dials)
 	}
@@ -68,11 +68,11 @@ func (r *restart) String() string {
 
 func (s *soak) String() string {
 	return fmt.Sprintf("%v, %d restarts of replicas, %d of agents; %v; heap before and after: replicas %.1f and %.1f MiB, agents %.1f and %.1f MiB; goroutines %d and %d, %d and %d",
-		round(s.Took), len(s.Restarts), s.Kicked, s.Dials, mib(s.Before[0]), mib(s.After[0]), mib(s.Before[1]), mib(s.After[1]),
+		roundForTable(s.Took), len(s.Restarts), s.Kicked, s.Dials, heapMiB(s.Before[0]), heapMiB(s.After[0]), heapMiB(s.Before[1]), heapMiB(s.After[1]),
 		s.Before[0].Goroutines, s.After[0].Goroutines, s.Before[1].Goroutines, s.After[1].Goroutines)
 }
 
-func mib(u usage) float64 { return float64(u.Heap) / (1 << 20) }
+func heapMiB(u usage) float64 { return float64(u.Heap) / (1 << 20) }
 
 // table returns the result as text for people.
 func (r *result) table() string {
@@ -114,9 +114,9 @@ func (r *result) idleTable(w *tabwriter.Writer) {
 	}
 	fmt.Fprint(w, "idle agents\tsessions\tenrolled in\treplicas: heap\tresident\tCPU\tagents: heap\tresident\tCPU\t\n")
 	for i, s := range r.Idle {
-		fmt.Fprintf(w, "%d\t%d\t%v\t", s.Agents, s.Sessions, round(r.Enrol[i].Took))
-		for _, side := range s.sides() {
-			fmt.Fprintf(w, "%s\t%s\t%s\t", kib(side.Heap), kib(side.RSS), percent(side.CPU))
+		fmt.Fprintf(w, "%d\t%d\t%v\t", s.Agents, s.Sessions, roundForTable(r.Enrol[i].Took))
+		for _, side := range s.bothSides() {
+			fmt.Fprintf(w, "%s\t%s\t%s\t", formatKiB(side.Heap), formatKiB(side.RSS), formatPercent(side.CPU))
 		}
 		fmt.Fprint(w, "\n")
 	}
@@ -128,7 +128,7 @@ func restartTable(w *tabwriter.Writer, prefix string, all []*restart) {
 	}
 	for _, r := range all {
 		fmt.Fprintf(w, "%s%s\t%v\t%v\t%v\t%v\t%d\t%.2f\t%.2f\t%v\n",
-			prefix, r.What, round(r.Left), round(r.Back), round(r.One), round(r.Two), r.Least, r.Load.Own, r.Load.Others, r.Dials)
+			prefix, r.What, roundForTable(r.Left), roundForTable(r.Back), roundForTable(r.One), roundForTable(r.Two), r.Least, r.Load.Own, r.Load.Others, r.Dials)
 	}
 }
 
@@ -143,14 +143,14 @@ func (r *result) verdicts() (all []verdict) {
 	add := func(what, want, got string, met bool) { all = append(all, verdict{what, want, got, met}) }
 	if n := len(r.Idle); n > 0 {
 		last := r.Idle[n-1]
-		for i, s := range last.sides() {
+		for i, s := range last.bothSides() {
 			name := sideNames[i]
 			sessions := float64(last.Sessions) / float64(last.Agents)
-			got := fmt.Sprintf("heap and stacks %s, resident %s; a session %s, %s", kib(s.Heap), kib(s.RSS), kib(s.Heap/sessions), kib(s.RSS/sessions))
+			got := fmt.Sprintf("heap and stacks %s, resident %s; a session %s, %s", formatKiB(s.Heap), formatKiB(s.RSS), formatKiB(s.Heap/sessions), formatKiB(s.RSS/sessions))
 			add("memory of an idle agent, "+name, "40 KiB", got, s.Heap <= limitMemory)
-			add("CPU of the idle agents, "+name, "10% of a core", percent(s.CPU), s.CPU < limitCPU)
+			add("CPU of the idle agents, "+name, "10% of a core", formatPercent(s.CPU), s.CPU < limitCPU)
 		}
-		all = append(all, r.growth(last)...)
+		all = append(all, r.growthVerdicts(last)...)
 	}
 	if r.Dials != nil {
 		add("dials", "none fails", r.Dials.String(), len(r.Dials.Failed) == 0)
@@ -160,7 +160,7 @@ func (r *result) verdicts() (all []verdict) {
 		if t.Replicas > 1 {
 			limit = limitBackAll
 		}
-		add(t.What+", all with two sessions", limit.String(), round(t.Two).String(), t.Two <= limit)
+		add(t.What+", all with two sessions", limit.String(), roundForTable(t.Two).String(), t.Two <= limit)
 		if !t.Killed && t.Dials.Dials > 0 {
 			add(t.What+", dials", "none fails", t.Dials.String(), len(t.Dials.Failed) == 0)
 		}
@@ -168,18 +168,18 @@ func (r *result) verdicts() (all []verdict) {
 	return all
 }
 
-// growth compares an agent among the most with one among a hundred.
-func (r *result) growth(last idle) (all []verdict) {
+// growthVerdicts compares an agent among the most with one among a hundred.
+func (r *result) growthVerdicts(last idle) (all []verdict) {
 	for _, few := range r.Idle {
 		if few.Agents != 100 || last.Agents <= few.Agents {
 			continue
 		}
-		for i, s := range last.sides() {
-			before := few.sides()[i]
+		for i, s := range last.bothSides() {
+			before := few.bothSides()[i]
 			heap, rss := s.Heap/before.Heap, s.RSS/before.RSS
 			all = append(all, verdict{
 				"memory of an agent beside that among 100, " + sideNames[i], "at most 120%",
-				fmt.Sprintf("heap and stacks %s, resident %s", percent(heap), percent(rss)), max(heap, rss) <= limitGrowth,
+				fmt.Sprintf("heap and stacks %s, resident %s", formatPercent(heap), formatPercent(rss)), max(heap, rss) <= limitGrowth,
 			})
 		}
 	}

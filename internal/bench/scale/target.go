@@ -28,8 +28,8 @@ func serveTarget(l net.Listener) {
 
 const answerTimeout = 30 * time.Second
 
-// echo has the target answer a byte.
-func echo(conn net.Conn) error {
+// exchangeByte has the target answer a byte.
+func exchangeByte(conn net.Conn) error {
 	conn.SetDeadline(time.Now().Add(answerTimeout))
 	if _, err := conn.Write([]byte{7}); err != nil {
 		return err

@@ -50,7 +50,7 @@ func Start(ctx context.Context) (*Bed, error) {
 	if err := errors.Join(removeStaleNamespaces(ctx), removeStaleFolders()); err != nil {
 		return nil, err
 	}
-	b, name, err := prepare()
+	b, name, err := prepareBed()
 	if err != nil {
 		return nil, err
 	}
@@ -63,8 +63,8 @@ func Start(ctx context.Context) (*Bed, error) {
 	return b, nil
 }
 
-// prepare makes the bed's folder and starts what outlives the servers.
-func prepare() (*Bed, string, error) {
+// prepareBed makes the bed's folder and starts what outlives the servers.
+func prepareBed() (*Bed, string, error) {
 	name := runName()
 	b := &Bed{Dir: filepath.Join(os.TempDir(), name), bin: os.Getenv(BinEnv)}
 	b.close = sync.OnceValue(b.closeOnce)

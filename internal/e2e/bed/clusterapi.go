@@ -68,12 +68,12 @@ func (b *Bed) StartClusterAPI(ctx context.Context) (*ClusterAPI, error) {
 // AddHost gives the API server's namespace another address, for another API
 // server: the proxies reach it as they reach the first.
 func (n *Network) AddHost(ctx context.Context, address string) error {
-	return ip(ctx, "-n", n.API.Name, "addr", "add", address+"/24", "dev", "eth0")
+	return runIP(ctx, "-n", n.API.Name, "addr", "add", address+"/24", "dev", "eth0")
 }
 
 // InstallClusterAPI makes Cluster API's types known to an API server.
 func InstallClusterAPI(ctx context.Context, k *Kube) error {
-	dir, err := output(ctx, "", "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api")
+	dir, err := runOutput(ctx, "", "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api")
 	if err != nil {
 		return err
 	}

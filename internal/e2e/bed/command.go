@@ -32,7 +32,7 @@ type Running struct {
 // ends it with Stop or Wait.
 func (n *Namespace) Start(ctx context.Context, c Command) (*Running, error) {
 	r := &Running{done: make(chan struct{})}
-	r.cmd = exec.CommandContext(ctx, program("ip"), append([]string{"netns", "exec", n.Name}, c.Argv...)...)
+	r.cmd = exec.CommandContext(ctx, programPath("ip"), append([]string{"netns", "exec", n.Name}, c.Argv...)...)
 	r.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + n.run.dir}, c.Env...)
 	r.cmd.Dir = n.run.dir
 	r.cmd.Stdin = c.Stdin
@@ -142,7 +142,7 @@ func PlayRole(roles map[string]Role) (code int, ok bool) {
 	}
 	role := roles[name]
 	if name == watcherRole {
-		role = watch
+		role = watchRole
 	}
 	err := fmt.Errorf("there is no role %q", name)
 	if role != nil {
@@ -196,7 +196,7 @@ func PlayAlone(ctx context.Context, role string, in, out any, env ...string) err
 		return err
 	}
 	args := append([]string{"--net", "--mount", "--pid", "--fork", "--kill-child", "--"}, c.Argv...)
-	cmd := exec.CommandContext(ctx, program("unshare"), args...)
+	cmd := exec.CommandContext(ctx, programPath("unshare"), args...)
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, c.Env...)
 	cmd.Stdin = c.Stdin
 	var stderr strings.Builder

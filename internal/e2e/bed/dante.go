@@ -24,9 +24,9 @@ func (d *Dante) URL() *url.URL { return proxyURL("socks5", dantePort) }
 // Log returns the lines of its log, among them one a connection:
 //
 //	... pass(1): tcp/connect [: username%causeway@198.51.100.2.4711 ... 192.0.2.10.6443
-func (d *Dante) Log() ([]string, error) { return logLines(d.log()) }
+func (d *Dante) Log() ([]string, error) { return logLines(d.logPath()) }
 
-func (d *Dante) log() string { return filepath.Join(d.dir, "connections.log") }
+func (d *Dante) logPath() string { return filepath.Join(d.dir, "connections.log") }
 
 const danteConfig = `logoutput: ${dir}/connections.log
 internal: ${proxy} port = ${port}
@@ -64,12 +64,12 @@ func startDante(ctx context.Context, ns *Namespace, dir string) (*Dante, error) 
 	if err := d.writeFiles(ctx); err != nil {
 		return nil, err
 	}
-	p, err := ns.start("danted", "/bin/sh", "-e", "-c", danteScript, "danted", dir, program("danted"))
+	p, err := ns.start("danted", "/bin/sh", "-e", "-c", danteScript, "danted", dir, programPath("danted"))
 	if err != nil {
 		return nil, err
 	}
 	if err := ns.waitListening(ctx, p, net.JoinHostPort(ProxyIP, strconv.Itoa(dantePort))); err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, tail(d.log()))
+		return nil, fmt.Errorf("%w\n%s", err, tail(d.logPath()))
 	}
 	return d, nil
 }
@@ -78,7 +78,7 @@ func (d *Dante) writeFiles(ctx context.Context) error {
 	if err := os.Mkdir(d.dir, 0o755); err != nil {
 		return fmt.Errorf("bed: dante: %w", err)
 	}
-	config := expand(danteConfig, map[string]string{
+	config := expandTemplate(danteConfig, map[string]string{
 		"dir":     d.dir,
 		"proxy":   ProxyIP,
 		"port":    strconv.Itoa(dantePort),

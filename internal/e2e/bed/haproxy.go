@@ -71,7 +71,7 @@ func startHAProxy(ctx context.Context, ns *Namespace, dir string, clientCA *pki.
 		return nil, err
 	}
 	var err error
-	h.process, err = ns.start("haproxy", program("haproxy"), "-db", "-f", filepath.Join(dir, "haproxy.cfg"))
+	h.process, err = ns.start("haproxy", programPath("haproxy"), "-db", "-f", filepath.Join(dir, "haproxy.cfg"))
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (h *HAProxy) writeFiles(dir string, clientCA *pki.CA) error {
 		return fmt.Errorf("bed: haproxy: %w", err)
 	}
 	cert, key := pki.PEM(h.CA.Server("proxy.test", ProxyIP))
-	config := expand(haproxyConfig, map[string]string{
+	config := expandTemplate(haproxyConfig, map[string]string{
 		"dir":       dir,
 		"proxy":     ProxyIP,
 		"port":      strconv.Itoa(haproxyPort),

@@ -190,7 +190,7 @@ func (k *Kube) waitReady(ctx context.Context) error {
 	defer transport.CloseIdleConnections()
 	return Poll(ctx, "kube-apiserver to be ready", func(ctx context.Context) error {
 		for _, p := range []*Process{k.etcd, k.apiserver} {
-			if err := p.exited(); err != nil {
+			if err := p.exitError(); err != nil {
 				return Stop(err)
 			}
 		}

@@ -50,7 +50,7 @@ func startKubelet(ns *Namespace, kube *Kube) (*Kubelet, error) {
 	k := &Kubelet{ns: ns}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	quiet := log.New(io.Discard, "", 0)
-	k.server = &http.Server{Handler: k.handler(), ErrorLog: quiet, TLSConfig: &tls.Config{
+	k.server = &http.Server{Handler: k.newHandler(), ErrorLog: quiet, TLSConfig: &tls.Config{
 		Certificates: []tls.Certificate{kube.CA.Server(NodeName, APIIP)},
 		ClientAuth:   tls.RequireAndVerifyClientCert,
 		ClientCAs:    kube.CA.Pool(),
@@ -78,17 +78,17 @@ func (k *Kubelet) close() {
 	k.serving.Wait()
 }
 
-func (k *Kubelet) handler() http.Handler {
+func (k *Kubelet) newHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", k.logs)
+	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", k.serveLogs)
 	mux.HandleFunc("/exec/{namespace}/{pod}/{container}", func(w http.ResponseWriter, r *http.Request) {
-		if opts, ok := streams(w, r); ok {
+		if opts, ok := parseStreams(w, r); ok {
 			remotecommand.ServeExec(w, r, k, r.PathValue("pod"), "", r.PathValue("container"), r.Form["command"], opts,
 				time.Hour, remotecommand.DefaultStreamCreationTimeout, remotecommand.SupportedStreamingProtocols)
 		}
 	})
 	mux.HandleFunc("/attach/{namespace}/{pod}/{container}", func(w http.ResponseWriter, r *http.Request) {
-		if opts, ok := streams(w, r); ok {
+		if opts, ok := parseStreams(w, r); ok {
 			remotecommand.ServeAttach(w, r, k, r.PathValue("pod"), "", r.PathValue("container"), opts,
 				time.Hour, remotecommand.DefaultStreamCreationTimeout, remotecommand.SupportedStreamingProtocols)
 		}
@@ -105,7 +105,7 @@ func (k *Kubelet) handler() http.Handler {
 	return mux
 }
 
-func streams(w http.ResponseWriter, r *http.Request) (*remotecommand.Options, bool) {
+func parseStreams(w http.ResponseWriter, r *http.Request) (*remotecommand.Options, bool) {
 	opts, err := remotecommand.NewOptions(r)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -113,9 +113,9 @@ func streams(w http.ResponseWriter, r *http.Request) (*remotecommand.Options, bo
 	return opts, err == nil
 }
 
-// logs answers "line 1" to "line 3", and when asked to follow, ten more lines
+// serveLogs answers "line 1" to "line 3", and when asked to follow, ten more lines
 // a second.
-func (k *Kubelet) logs(w http.ResponseWriter, r *http.Request) {
+func (k *Kubelet) serveLogs(w http.ResponseWriter, r *http.Request) {
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
 	for n := 1; ; n++ {
@@ -149,7 +149,7 @@ func (k *Kubelet) ExecInContainer(ctx context.Context, _, _, _ string, argv []st
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(k.ctx, cancel)()
-	cmd := exec.CommandContext(ctx, program("ip"), append([]string{"netns", "exec", k.ns.Name}, argv...)...)
+	cmd := exec.CommandContext(ctx, programPath("ip"), append([]string{"netns", "exec", k.ns.Name}, argv...)...)
 	cmd.Dir = k.ns.run.dir
 	// Nil interfaces, not interfaces of nil: the command gets /dev/null.
 	if out != nil {

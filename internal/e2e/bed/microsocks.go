@@ -27,7 +27,7 @@ func (m *Microsocks) Log() ([]string, error) { return logLines(m.process.log) }
 
 func startMicrosocks(ctx context.Context, ns *Namespace) (*Microsocks, error) {
 	port := strconv.Itoa(microsocksPort)
-	p, err := ns.start("microsocks", program("microsocks"), "-i", ProxyIP, "-p", port, "-u", ProxyUser, "-P", ProxyPassword)
+	p, err := ns.start("microsocks", programPath("microsocks"), "-i", ProxyIP, "-p", port, "-u", ProxyUser, "-P", ProxyPassword)
 	if err != nil {
 		return nil, err
 	}

@@ -45,11 +45,11 @@ func Missing(ctx context.Context) []string {
 		{"npm", "the Debian package npm"},
 		{"python3", "the Debian package python3"},
 	} {
-		if _, err := exec.LookPath(program(p.name)); err != nil {
+		if _, err := exec.LookPath(programPath(p.name)); err != nil {
 			missing = append(missing, fmt.Sprintf("%s: install %s, or run .ci/install", p.name, p.from))
 		}
 	}
-	if version, err := output(ctx, "", "squid", "-v"); err == nil && !strings.Contains(version, "--with-openssl") {
+	if version, err := runOutput(ctx, "", "squid", "-v"); err == nil && !strings.Contains(version, "--with-openssl") {
 		missing = append(missing, "a squid with TLS: install the Debian package squid-openssl in place of squid")
 	}
 	return append(missing, missingBinaries()...)

@@ -69,38 +69,38 @@ func newNetwork(ctx context.Context, name string, run *runner) (*Network, error)
 		name string
 	}{{&n.Client, "client"}, {&n.Proxy, "proxy"}, {&n.API, "api"}, {&n.Hub, "hub"}} {
 		var err error
-		if *made.ns, err = n.add(ctx, made.name); err != nil {
+		if *made.ns, err = n.addNamespace(ctx, made.name); err != nil {
 			return nil, err
 		}
 	}
-	if err := link(ctx, n.Client, "eth0", ClientIP+"/29", n.Proxy, "eth0", ProxyIP+"/29"); err != nil {
+	if err := linkNamespaces(ctx, n.Client, "eth0", ClientIP+"/29", n.Proxy, "eth0", ProxyIP+"/29"); err != nil {
 		return nil, err
 	}
-	if err := link(ctx, n.Proxy, "eth1", ProxyAPIIP+"/24", n.API, "eth0", APIIP+"/24"); err != nil {
+	if err := linkNamespaces(ctx, n.Proxy, "eth1", ProxyAPIIP+"/24", n.API, "eth0", APIIP+"/24"); err != nil {
 		return nil, err
 	}
-	if err := link(ctx, n.Proxy, "eth2", HubProxyIP+"/29", n.Hub, "eth0", HubIP+"/29"); err != nil {
+	if err := linkNamespaces(ctx, n.Proxy, "eth2", HubProxyIP+"/29", n.Hub, "eth0", HubIP+"/29"); err != nil {
 		return nil, err
 	}
 	for _, address := range []string{HubWebIP, HubManagementIP, HubSpareIP} {
-		if err := ip(ctx, "-n", n.Hub.Name, "addr", "add", address+"/29", "dev", "eth0"); err != nil {
+		if err := runIP(ctx, "-n", n.Hub.Name, "addr", "add", address+"/29", "dev", "eth0"); err != nil {
 			return nil, err
 		}
 	}
 	return n, nil
 }
 
-// add makes a namespace of the run, which the watcher removes.
-func (n *Network) add(ctx context.Context, name string) (*Namespace, error) {
+// addNamespace makes a namespace of the run, which the watcher removes.
+func (n *Network) addNamespace(ctx context.Context, name string) (*Namespace, error) {
 	ns := &Namespace{Name: n.name + "-" + name, run: n.run}
 	return ns, ns.create(ctx)
 }
 
 func (n *Namespace) create(ctx context.Context) error {
-	if err := ip(ctx, "netns", "add", n.Name); err != nil {
+	if err := runIP(ctx, "netns", "add", n.Name); err != nil {
 		return err
 	}
-	if err := ip(ctx, "-n", n.Name, "link", "set", "lo", "up"); err != nil {
+	if err := runIP(ctx, "-n", n.Name, "link", "set", "lo", "up"); err != nil {
 		return err
 	}
 	// A new namespace may inherit forwarding from the host: the proxy's must
@@ -110,26 +110,26 @@ func (n *Namespace) create(ctx context.Context) error {
 	})
 }
 
-// link joins two namespaces by a veth pair. Both ends are made inside, so that
+// linkNamespaces joins two namespaces by a veth pair. Both ends are made inside, so that
 // their names meet no interface of the host's.
-func link(ctx context.Context, a *Namespace, aDev, aAddr string, b *Namespace, bDev, bAddr string) error {
-	err := ip(ctx, "-n", a.Name, "link", "add", aDev, "type", "veth", "peer", "name", bDev, "netns", b.Name)
+func linkNamespaces(ctx context.Context, a *Namespace, aDev, aAddr string, b *Namespace, bDev, bAddr string) error {
+	err := runIP(ctx, "-n", a.Name, "link", "add", aDev, "type", "veth", "peer", "name", bDev, "netns", b.Name)
 	if err != nil {
 		return err
 	}
 	for _, end := range []struct{ name, dev, addr string }{{a.Name, aDev, aAddr}, {b.Name, bDev, bAddr}} {
-		if err := ip(ctx, "-n", end.name, "addr", "add", end.addr, "dev", end.dev); err != nil {
+		if err := runIP(ctx, "-n", end.name, "addr", "add", end.addr, "dev", end.dev); err != nil {
 			return err
 		}
-		if err := ip(ctx, "-n", end.name, "link", "set", end.dev, "up"); err != nil {
+		if err := runIP(ctx, "-n", end.name, "link", "set", end.dev, "up"); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func ip(ctx context.Context, args ...string) error {
-	out, err := exec.CommandContext(ctx, program("ip"), args...).CombinedOutput()
+func runIP(ctx context.Context, args ...string) error {
+	out, err := exec.CommandContext(ctx, programPath("ip"), args...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("bed: ip %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
 	}
@@ -144,12 +144,12 @@ func (n *Namespace) Do(fn func() error) error {
 		// Never unlocked: the thread ends with the goroutine, and nothing
 		// else can run on it in the wrong namespace.
 		runtime.LockOSThread()
-		result <- n.enter(fn)
+		result <- n.enterNamespace(fn)
 	}()
 	return <-result
 }
 
-func (n *Namespace) enter(fn func() error) error {
+func (n *Namespace) enterNamespace(fn func() error) error {
 	f, err := os.Open(filepath.Join(namespaceDir, n.Name))
 	if err != nil {
 		return fmt.Errorf("bed: namespace: %w", err)
@@ -194,7 +194,7 @@ func (n *Namespace) Listen(address string) (net.Listener, error) {
 // waitListening waits until something accepts connections at address.
 func (n *Namespace) waitListening(ctx context.Context, p *Process, address string) error {
 	return Poll(ctx, p.name+" to listen at "+address, func(ctx context.Context) error {
-		if err := p.exited(); err != nil {
+		if err := p.exitError(); err != nil {
 			return Stop(err)
 		}
 		conn, err := n.DialContext(ctx, "tcp", address)
@@ -212,7 +212,7 @@ func removeNamespaces(ctx context.Context, names ...string) error {
 		if _, err := os.Stat(filepath.Join(namespaceDir, name)); errors.Is(err, os.ErrNotExist) {
 			continue
 		}
-		errs = append(errs, ip(ctx, "netns", "del", name))
+		errs = append(errs, runIP(ctx, "netns", "del", name))
 	}
 	return errors.Join(errs...)
 }

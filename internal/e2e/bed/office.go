@@ -84,7 +84,7 @@ func (o *Office) writeFiles(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	config := expand(officeConfig, map[string]string{
+	config := expandTemplate(officeConfig, map[string]string{
 		"dir": o.dir, "address": o.address(), "auth": squidAuth, "user": squidUser,
 	})
 	for name, content := range map[string]string{
@@ -100,7 +100,7 @@ func (o *Office) writeFiles(ctx context.Context) error {
 
 // Start starts the proxy after a Stop, and waits until it listens.
 func (o *Office) Start(ctx context.Context) (err error) {
-	o.process, err = o.ns.start("office", "/bin/sh", "-e", "-c", squidScript, "office", o.dir, program("squid"))
+	o.process, err = o.ns.start("office", "/bin/sh", "-e", "-c", squidScript, "office", o.dir, programPath("squid"))
 	if err != nil {
 		return err
 	}

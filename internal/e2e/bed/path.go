@@ -27,34 +27,34 @@ type Path struct {
 // NewPath makes a path. The caller closes it; the bed's end does too.
 func (b *Bed) NewPath(ctx context.Context) (*Path, error) {
 	p := &Path{}
-	if err := p.make(ctx, b.Network); err != nil {
+	if err := p.createPath(ctx, b.Network); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }
 
-func (p *Path) make(ctx context.Context, n *Network) error {
+func (p *Path) createPath(ctx context.Context, n *Network) error {
 	number := n.paths.Add(1)
 	for _, made := range []struct {
 		ns   **Namespace
 		name string
 	}{{&p.Near, "near"}, {&p.Router, "router"}, {&p.Far, "far"}} {
 		var err error
-		if *made.ns, err = n.add(ctx, fmt.Sprintf("%s%d", made.name, number)); err != nil {
+		if *made.ns, err = n.addNamespace(ctx, fmt.Sprintf("%s%d", made.name, number)); err != nil {
 			return err
 		}
 	}
-	if err := link(ctx, p.Router, "eth0", NearRouterIP+"/29", p.Near, "eth0", NearIP+"/29"); err != nil {
+	if err := linkNamespaces(ctx, p.Router, "eth0", NearRouterIP+"/29", p.Near, "eth0", NearIP+"/29"); err != nil {
 		return err
 	}
-	if err := link(ctx, p.Router, "eth1", FarRouterIP+"/29", p.Far, "eth0", FarIP+"/29"); err != nil {
+	if err := linkNamespaces(ctx, p.Router, "eth1", FarRouterIP+"/29", p.Far, "eth0", FarIP+"/29"); err != nil {
 		return err
 	}
 	for _, end := range []struct {
 		ns      *Namespace
 		gateway string
 	}{{p.Near, NearRouterIP}, {p.Far, FarRouterIP}} {
-		if err := ip(ctx, "-n", end.ns.Name, "route", "add", "default", "via", end.gateway); err != nil {
+		if err := runIP(ctx, "-n", end.ns.Name, "route", "add", "default", "via", end.gateway); err != nil {
 			return err
 		}
 	}
@@ -64,7 +64,7 @@ func (p *Path) make(ctx context.Context, n *Network) error {
 	if err != nil {
 		return fmt.Errorf("bed: path: %w", err)
 	}
-	return p.nft(ctx, pathRules)
+	return p.runNFT(ctx, pathRules)
 }
 
 const pathRules = `table ip bed {
@@ -77,8 +77,8 @@ const pathRules = `table ip bed {
 	}
 }`
 
-func (p *Path) nft(ctx context.Context, rules string) error {
-	_, err := p.Router.Run(ctx, Command{Argv: []string{program("nft"), "-f", "-"}, Stdin: strings.NewReader(rules + "\n")})
+func (p *Path) runNFT(ctx context.Context, rules string) error {
+	_, err := p.Router.Run(ctx, Command{Argv: []string{programPath("nft"), "-f", "-"}, Stdin: strings.NewReader(rules + "\n")})
 	return err
 }
 
@@ -88,12 +88,12 @@ func (p *Path) Fault(ctx context.Context, rules ...string) error {
 	for _, rule := range rules {
 		fmt.Fprintf(&text, "add rule ip bed faults %s\n", rule)
 	}
-	return p.nft(ctx, text.String())
+	return p.runNFT(ctx, text.String())
 }
 
 // SetLink sets the router's link to the far host up or down. Its routes stay.
 func (p *Path) SetLink(ctx context.Context, state string) error {
-	return ip(ctx, "-n", p.Router.Name, "link", "set", "eth1", state)
+	return runIP(ctx, "-n", p.Router.Name, "link", "set", "eth1", state)
 }
 
 // Balance starts a load balancer on the router, haproxy, that listens on the
@@ -101,7 +101,7 @@ func (p *Path) SetLink(ctx context.Context, state string) error {
 // for as long as idle says, in the form that haproxy takes ("5s").
 func (p *Path) Balance(ctx context.Context, port int, idle string) (address string, err error) {
 	address = fmt.Sprintf("%s:%d", FarRouterIP, port)
-	config := expand(balanceConfig, map[string]string{
+	config := expandTemplate(balanceConfig, map[string]string{
 		"address": address, "target": fmt.Sprintf("%s:%d", NearIP, port), "idle": idle,
 	})
 	name := "balance-" + p.Router.Name
@@ -109,7 +109,7 @@ func (p *Path) Balance(ctx context.Context, port int, idle string) (address stri
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		return "", fmt.Errorf("bed: load balancer: %w", err)
 	}
-	process, err := p.Router.start(name, program("haproxy"), "-db", "-f", path)
+	process, err := p.Router.start(name, programPath("haproxy"), "-db", "-f", path)
 	if err != nil {
 		return "", err
 	}

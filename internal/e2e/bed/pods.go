@@ -48,14 +48,14 @@ func (b *Bed) StartCluster(ctx context.Context, name string, args ...string) (*C
 }
 
 func (c *Cluster) start(ctx context.Context, b *Bed, name string, args []string) (err error) {
-	if c.Node, err = c.network.add(ctx, fmt.Sprintf("node%d", c.number)); err != nil {
+	if c.Node, err = c.network.addNamespace(ctx, fmt.Sprintf("node%d", c.number)); err != nil {
 		return err
 	}
 	err = c.Node.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644) })
 	if err != nil {
 		return fmt.Errorf("bed: cluster: %w", err)
 	}
-	if err := ip(ctx, "-n", c.Node.Name, "addr", "add", clusterIP+"/32", "dev", "lo"); err != nil {
+	if err := runIP(ctx, "-n", c.Node.Name, "addr", "add", clusterIP+"/32", "dev", "lo"); err != nil {
 		return err
 	}
 	if c.Kube, err = b.StartKube(ctx, c.Node, name, clusterIP, args...); err != nil {
@@ -84,7 +84,7 @@ func (c *Cluster) AddService(ctx context.Context, address string, target func() 
 	if err != nil {
 		return fmt.Errorf("bed: service: %w", err)
 	}
-	if err := ip(ctx, "-n", c.Node.Name, "addr", "replace", host+"/32", "dev", "lo"); err != nil {
+	if err := runIP(ctx, "-n", c.Node.Name, "addr", "replace", host+"/32", "dev", "lo"); err != nil {
 		return err
 	}
 	l, err := c.Node.Listen(address)
@@ -106,14 +106,14 @@ func (c *Cluster) AddHost(ctx context.Context) (*Namespace, string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	number := len(c.pods) + 1
-	pod, err := c.network.add(ctx, fmt.Sprintf("pod%d-%d", c.number, number))
+	pod, err := c.network.addNamespace(ctx, fmt.Sprintf("pod%d-%d", c.number, number))
 	if err != nil {
 		return nil, "", err
 	}
 	c.pods = append(c.pods, pod)
 	net4 := "10.1." + strconv.Itoa(number)
-	if err := link(ctx, c.Node, "pod"+strconv.Itoa(number), net4+".1/30", pod, "eth0", net4+".2/30"); err != nil {
+	if err := linkNamespaces(ctx, c.Node, "pod"+strconv.Itoa(number), net4+".1/30", pod, "eth0", net4+".2/30"); err != nil {
 		return nil, "", err
 	}
-	return pod, net4 + ".2", ip(ctx, "-n", pod.Name, "route", "add", "default", "via", net4+".1")
+	return pod, net4 + ".2", runIP(ctx, "-n", pod.Name, "route", "add", "default", "via", net4+".1")
 }

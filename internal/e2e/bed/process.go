@@ -107,7 +107,7 @@ func (n *Namespace) start(name string, argv ...string) (*Process, error) {
 		return nil, fmt.Errorf("bed: start %s: %w", name, err)
 	}
 	defer out.Close() // the child has its own copy
-	args := append([]string{"-c", initScript, name, program("ip"), "netns", "exec", n.Name}, argv...)
+	args := append([]string{"-c", initScript, name, programPath("ip"), "netns", "exec", n.Name}, argv...)
 	p := &Process{name: name, log: logPath, cmd: exec.Command("/bin/sh", args...), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	p.cmd.Dir = n.run.dir
@@ -127,8 +127,8 @@ func (p *Process) wait() {
 	close(p.done)
 }
 
-// exited returns nil while the process runs, and what it said when it ended.
-func (p *Process) exited() error {
+// exitError returns nil while the process runs, and what it said when it ended.
+func (p *Process) exitError() error {
 	select {
 	case <-p.done:
 		return fmt.Errorf("%s ended: %v; its output:\n%s", p.name, p.err, tail(p.log))
@@ -182,9 +182,9 @@ func logLines(path string) ([]string, error) {
 	return lines[:len(lines)-1], nil
 }
 
-// program returns the path of a system program. The folders of the
+// programPath returns the path of a system program. The folders of the
 // administrator's programs are not in everybody's PATH.
-func program(name string) string {
+func programPath(name string) string {
 	if path, err := exec.LookPath(name); err == nil {
 		return path
 	}
@@ -196,9 +196,9 @@ func program(name string) string {
 	return name
 }
 
-// output runs a program outside of the namespaces and returns what it printed.
-func output(ctx context.Context, stdin, name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, program(name), args...)
+// runOutput runs a program outside of the namespaces and returns what it printed.
+func runOutput(ctx context.Context, stdin, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, programPath(name), args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr

@@ -102,7 +102,7 @@ func startSquid(ctx context.Context, ns *Namespace, dir string, clientCA *pki.CA
 	if err := s.writeFiles(ctx, clientCA); err != nil {
 		return nil, err
 	}
-	p, err := ns.start("squid", "/bin/sh", "-e", "-c", squidScript, "squid", dir, program("squid"))
+	p, err := ns.start("squid", "/bin/sh", "-e", "-c", squidScript, "squid", dir, programPath("squid"))
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (s *Squid) writeFiles(ctx context.Context, clientCA *pki.CA) error {
 	if err != nil {
 		return err
 	}
-	config := expand(squidConfig, map[string]string{
+	config := expandTemplate(squidConfig, map[string]string{
 		"dir":       s.dir,
 		"proxy":     ProxyIP,
 		"port":      strconv.Itoa(squidPort),
@@ -149,8 +149,8 @@ func (s *Squid) writeFiles(ctx context.Context, clientCA *pki.CA) error {
 	return chown(s.dir, squidUser)
 }
 
-// expand fills in the ${name}s of a configuration file.
-func expand(text string, values map[string]string) string {
+// expandTemplate fills in the ${name}s of a configuration file.
+func expandTemplate(text string, values map[string]string) string {
 	return os.Expand(text, func(name string) string { return values[name] })
 }
 

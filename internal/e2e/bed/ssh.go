@@ -94,7 +94,7 @@ func startSSH(ctx context.Context, n *Network, dir string) (*SSH, error) {
 }
 
 func (s *SSH) startSSHD(ctx context.Context, ns *Namespace, name, address string, flags ...string) (*Process, error) {
-	argv := append([]string{"/bin/sh", "-e", "-c", sshdScript, name, s.dir, filepath.Join(s.dir, name+".conf"), program("sshd")}, flags...)
+	argv := append([]string{"/bin/sh", "-e", "-c", sshdScript, name, s.dir, filepath.Join(s.dir, name+".conf"), programPath("sshd")}, flags...)
 	p, err := ns.start(name, argv...)
 	if err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func (s *SSH) startSSHD(ctx context.Context, ns *Namespace, name, address string
 // startDynamic starts ssh -D where the client is, so that what the client says
 // to its SOCKS5 server crosses the link inside SSH.
 func (s *SSH) startDynamic(ctx context.Context, ns *Namespace) error {
-	argv := []string{program("ssh"), "-N", "-D", s.URL().Host, "-F", "none",
+	argv := []string{programPath("ssh"), "-N", "-D", s.URL().Host, "-F", "none",
 		"-i", filepath.Join(s.dir, "client"), "-p", strconv.Itoa(jumpHostPort)}
 	for _, option := range []string{
 		"BatchMode=yes",
@@ -133,7 +133,7 @@ func (s *SSH) writeFiles(ctx context.Context) error {
 		return err
 	}
 	for _, name := range []string{"host", "client"} {
-		if _, err := output(ctx, "", "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", filepath.Join(s.dir, name)); err != nil {
+		if _, err := runOutput(ctx, "", "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", filepath.Join(s.dir, name)); err != nil {
 			return err
 		}
 	}
@@ -143,8 +143,8 @@ func (s *SSH) writeFiles(ctx context.Context) error {
 	}
 	for name, content := range map[string]string{
 		"known_hosts":   fmt.Sprintf("[%s]:%d %s", ProxyIP, jumpHostPort, host),
-		"sshd.conf":     s.config(APIIP, sshPort, "QUIET"),
-		"jumphost.conf": s.config(ProxyIP, jumpHostPort, "DEBUG1"), // less does not tell of connections
+		"sshd.conf":     s.configText(APIIP, sshPort, "QUIET"),
+		"jumphost.conf": s.configText(ProxyIP, jumpHostPort, "DEBUG1"), // less does not tell of connections
 	} {
 		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(content), 0o644); err != nil {
 			return fmt.Errorf("bed: ssh: %w", err)
@@ -156,8 +156,8 @@ func (s *SSH) writeFiles(ctx context.Context) error {
 	return os.Chown(s.AuthorizedKeys(), proxyUID, proxyGID)
 }
 
-func (s *SSH) config(address string, port int, level string) string {
-	return expand(sshdConfig, map[string]string{
+func (s *SSH) configText(address string, port int, level string) string {
+	return expandTemplate(sshdConfig, map[string]string{
 		"dir":     s.dir,
 		"address": address,
 		"port":    strconv.Itoa(port),

@@ -29,40 +29,40 @@ const StarRouterIP = "10.2.0.1"
 // bed's end does too.
 func (b *Bed) NewStar(ctx context.Context, names ...string) (*Star, error) {
 	s := &Star{number: map[string]int{}}
-	if err := s.make(ctx, b.Network, names); err != nil {
+	if err := s.createStar(ctx, b.Network, names); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-func (s *Star) make(ctx context.Context, n *Network, names []string) (err error) {
+func (s *Star) createStar(ctx context.Context, n *Network, names []string) (err error) {
 	number := n.paths.Add(1)
-	if s.Router, err = n.add(ctx, fmt.Sprintf("star%d", number)); err != nil {
+	if s.Router, err = n.addNamespace(ctx, fmt.Sprintf("star%d", number)); err != nil {
 		return err
 	}
 	for i, name := range names {
-		host, err := n.add(ctx, fmt.Sprintf("star%d-%s", number, name))
+		host, err := n.addNamespace(ctx, fmt.Sprintf("star%d-%s", number, name))
 		if err != nil {
 			return err
 		}
 		s.hosts = append(s.hosts, host)
 		s.number[name] = i + 1
 		gateway := fmt.Sprintf("10.2.%d.1", i+1)
-		if err := link(ctx, s.Router, "host"+fmt.Sprint(i+1), gateway+"/24", host, "eth0", s.IP(name)+"/24"); err != nil {
+		if err := linkNamespaces(ctx, s.Router, "host"+fmt.Sprint(i+1), gateway+"/24", host, "eth0", s.IP(name)+"/24"); err != nil {
 			return err
 		}
-		if err := ip(ctx, "-n", host.Name, "route", "add", "default", "via", gateway); err != nil {
+		if err := runIP(ctx, "-n", host.Name, "route", "add", "default", "via", gateway); err != nil {
 			return err
 		}
 	}
-	if err := ip(ctx, "-n", s.Router.Name, "addr", "add", StarRouterIP+"/32", "dev", "lo"); err != nil {
+	if err := runIP(ctx, "-n", s.Router.Name, "addr", "add", StarRouterIP+"/32", "dev", "lo"); err != nil {
 		return err
 	}
 	err = s.Router.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644) })
 	if err != nil {
 		return fmt.Errorf("bed: star: %w", err)
 	}
-	return s.nft(ctx, starRules)
+	return s.runNFT(ctx, starRules)
 }
 
 // starRules has the faults of what passes the router, ends there, or comes from
@@ -83,8 +83,8 @@ const starRules = `table ip bed {
 	}
 }`
 
-func (s *Star) nft(ctx context.Context, rules string) error {
-	_, err := s.Router.Run(ctx, Command{Argv: []string{program("nft"), "-f", "-"}, Stdin: strings.NewReader(rules + "\n")})
+func (s *Star) runNFT(ctx context.Context, rules string) error {
+	_, err := s.Router.Run(ctx, Command{Argv: []string{programPath("nft"), "-f", "-"}, Stdin: strings.NewReader(rules + "\n")})
 	return err
 }
 
@@ -101,21 +101,21 @@ func (s *Star) IP(name string) string {
 
 // Cut drops what a host sends to the others, which may be "router".
 func (s *Star) Cut(ctx context.Context, from string, to ...string) error {
-	return s.nft(ctx, s.rules("drop", from, to))
+	return s.runNFT(ctx, s.faultRules("drop", from, to))
 }
 
 // Reset answers what a host sends to the others with TCP's reset, instead of
 // all other faults.
 func (s *Star) Reset(ctx context.Context, from string, to ...string) error {
-	return s.nft(ctx, noFaults+s.rules("meta l4proto tcp reject with tcp reset", from, to))
+	return s.runNFT(ctx, noFaults+s.faultRules("meta l4proto tcp reject with tcp reset", from, to))
 }
 
 // Heal ends all faults.
-func (s *Star) Heal(ctx context.Context) error { return s.nft(ctx, noFaults) }
+func (s *Star) Heal(ctx context.Context) error { return s.runNFT(ctx, noFaults) }
 
 const noFaults = "flush chain ip bed faults\n"
 
-func (s *Star) rules(verdict, from string, to []string) string {
+func (s *Star) faultRules(verdict, from string, to []string) string {
 	var rules strings.Builder
 	for _, name := range to {
 		fmt.Fprintf(&rules, "add rule ip bed faults ip saddr %s ip daddr %s %s\n", s.IP(from), s.IP(name), verdict)

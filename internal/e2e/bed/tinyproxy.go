@@ -51,7 +51,7 @@ func startTinyproxy(ctx context.Context, ns *Namespace, dir string) (*Tinyproxy,
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("bed: tinyproxy: %w", err)
 	}
-	config := expand(tinyproxyConfig, map[string]string{
+	config := expandTemplate(tinyproxyConfig, map[string]string{
 		"proxy":    ProxyIP,
 		"port":     strconv.Itoa(tinyproxyPort),
 		"apiport":  strconv.Itoa(APIPort),
@@ -63,7 +63,7 @@ func startTinyproxy(ctx context.Context, ns *Namespace, dir string) (*Tinyproxy,
 	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
 		return nil, fmt.Errorf("bed: tinyproxy: %w", err)
 	}
-	p, err := ns.start("tinyproxy", program("tinyproxy"), "-d", "-c", path)
+	p, err := ns.start("tinyproxy", programPath("tinyproxy"), "-d", "-c", path)
 	if err != nil {
 		return nil, err
 	}

@@ -46,5 +46,5 @@ func copyWith(dir, path string, mode os.FileMode, line string) error {
 // hashPassword returns the password in the form that /etc/shadow has. Perl is
 // on every Debian system, and calls the function that the servers check with.
 func hashPassword(ctx context.Context, password string) (string, error) {
-	return output(ctx, password, "perl", "-e", `print crypt(<STDIN>, '$6$causeway$')`)
+	return runOutput(ctx, password, "perl", "-e", `print crypt(<STDIN>, '$6$causeway$')`)
 }

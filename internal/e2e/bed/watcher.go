@@ -53,8 +53,8 @@ func (w *watcher) close() error {
 	return nil
 }
 
-// watch is the watcher's role. Its arguments are the folder and the run's name.
-func watch(ctx context.Context, in io.Reader, _ io.Writer) error {
+// watchRole is the watcher's role. Its arguments are the folder and the run's name.
+func watchRole(ctx context.Context, in io.Reader, _ io.Writer) error {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	if len(os.Args) != 3 {
 		return errors.New("bed: watcher: want a folder and a run's name")

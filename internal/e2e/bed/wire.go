@@ -35,37 +35,37 @@ type Wire struct {
 // and at most queue bytes wait at an end. The caller closes it.
 func (b *Bed) NewWire(ctx context.Context, delay time.Duration, rate int64, queue int) (*Wire, error) {
 	w := &Wire{delay: delay, rate: rate, queue: queue, ended: make(chan struct{})}
-	if err := w.make(ctx, b.Network); err != nil {
+	if err := w.createWire(ctx, b.Network); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
 	return w, nil
 }
 
-func (w *Wire) make(ctx context.Context, n *Network) error {
+func (w *Wire) createWire(ctx context.Context, n *Network) error {
 	number := n.paths.Add(1)
 	for _, end := range []struct {
 		ns              **Namespace
 		name, own, peer string
 	}{{&w.Near, "near", NearIP, FarIP}, {&w.Far, "far", FarIP, NearIP}} {
-		ns, err := n.add(ctx, fmt.Sprintf("%s%d", end.name, number))
+		ns, err := n.addNamespace(ctx, fmt.Sprintf("%s%d", end.name, number))
 		*end.ns = ns
 		if err != nil {
 			return err
 		}
-		device, err := ns.tun("eth0")
+		device, err := ns.openTUN("eth0")
 		if err != nil {
 			return err
 		}
 		w.devices = append(w.devices, device)
-		if err := ip(ctx, "-n", ns.Name, "addr", "add", end.own, "peer", end.peer, "dev", "eth0"); err != nil {
+		if err := runIP(ctx, "-n", ns.Name, "addr", "add", end.own, "peer", end.peer, "dev", "eth0"); err != nil {
 			return err
 		}
-		if err := ip(ctx, "-n", ns.Name, "link", "set", "eth0", "up", "mtu", fmt.Sprint(wireMTU)); err != nil {
+		if err := runIP(ctx, "-n", ns.Name, "link", "set", "eth0", "up", "mtu", fmt.Sprint(wireMTU)); err != nil {
 			return err
 		}
 	}
-	w.direction(w.devices[0], w.devices[1])
-	w.direction(w.devices[1], w.devices[0])
+	w.carryPackets(w.devices[0], w.devices[1])
+	w.carryPackets(w.devices[1], w.devices[0])
 	return nil
 }
 
@@ -82,8 +82,8 @@ func (w *Wire) Close() error {
 	return removeMade(w.Near, w.Far)
 }
 
-// tun makes a device whose packets are read from the file and written to it.
-func (n *Namespace) tun(name string) (*os.File, error) {
+// openTUN makes a device whose packets are read from the file and written to it.
+func (n *Namespace) openTUN(name string) (*os.File, error) {
 	var fd int
 	err := n.Do(func() (err error) {
 		if fd, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
@@ -111,12 +111,12 @@ type packet struct {
 	arrives time.Time
 }
 
-// direction passes packets from one device to the other until Close.
-func (w *Wire) direction(from, to *os.File) {
+// carryPackets passes packets from one device to the other until Close.
+func (w *Wire) carryPackets(from, to *os.File) {
 	flight := make(chan packet, 1<<16) // the queue's bound and the rate keep it far from full
 	w.wg.Go(func() {
 		defer close(flight)
-		w.send(from, flight)
+		w.sendPackets(from, flight)
 	})
 	w.wg.Go(func() {
 		for p := range flight {
@@ -131,8 +131,8 @@ func (w *Wire) direction(from, to *os.File) {
 	})
 }
 
-// send is the near end of a direction: a queue that empties at the rate.
-func (w *Wire) send(from *os.File, flight chan<- packet) {
+// sendPackets is the near end of a direction: a queue that empties at the rate.
+func (w *Wire) sendPackets(from *os.File, flight chan<- packet) {
 	var idle time.Time // when all that is in the queue has left it
 	buf := make([]byte, wireMTU)
 	for {

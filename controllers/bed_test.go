@@ -1,6 +1,7 @@
 package controllers_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -31,6 +32,8 @@ type bed struct {
 	t    *testing.T
 	r    *controllers.KubeconfigReconciler
 	opts ctrl.Options
+
+	workers int // 4 if 0
 
 	mu     sync.Mutex // guards the fields below
 	plans  map[string]int
@@ -94,7 +97,7 @@ func (b *bed) manager(t *testing.T) ctrl.Manager {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.r.SetupWithManager(t.Context(), mgr, controller.Options{MaxConcurrentReconciles: 4}); err != nil {
+	if err := b.r.SetupWithManager(t.Context(), mgr, controller.Options{MaxConcurrentReconciles: cmp.Or(b.workers, 4)}); err != nil {
 		t.Fatal(err)
 	}
 	return mgr

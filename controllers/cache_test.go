@@ -2,6 +2,7 @@ package controllers_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -13,13 +14,13 @@ import (
 )
 
 // trimTwice trims an object, and then the result: the result is the same.
-func trimTwice(t *testing.T, object any) any {
+func trimTwice(t *testing.T, trim func(any) (any, error), object any) any {
 	t.Helper()
-	once, err := controllers.TrimClusters(object)
+	once, err := trim(object)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := controllers.TrimClusters(once)
+	again, err := trim(once)
 	if diff := cmp.Diff(once, again); diff != "" || err != nil {
 		t.Errorf("got %v, and another result the second time:\n%s", err, diff)
 	}
@@ -54,7 +55,7 @@ func TestTrimClusters(t *testing.T) {
 			want = map[string]any{"v1beta2": map[string]any{"conditions": conditions[1:]}}
 		}
 		object["status"] = status
-		got := trimTwice(t, &unstructured.Unstructured{Object: object}).(*unstructured.Unstructured).Object
+		got := trimTwice(t, controllers.TrimClusters, &unstructured.Unstructured{Object: object}).(*unstructured.Unstructured).Object
 		if diff := cmp.Diff(map[string]any{
 			"apiVersion": "cluster.x-k8s.io/" + version, "kind": "Cluster",
 			"metadata": map[string]any{
@@ -83,8 +84,58 @@ func TestTrimOthers(t *testing.T) {
 			"apiVersion": "g/v1", "kind": "Cluster", "metadata": map[string]any{"name": "one"}, "spec": map[string]any{"x": "y"}}},
 		&metav1.Status{},
 	} {
-		if got := trimTwice(t, object); got != object {
+		if got := trimTwice(t, controllers.TrimClusters, object); got != object {
 			t.Errorf("got %v, want the object as it is", got)
 		}
+	}
+}
+
+// TestTrimOwn is about the objects of the reconciler's own caches.
+func TestTrimOwn(t *testing.T) {
+	ns := &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "a", UID: "u", ResourceVersion: "7", Labels: map[string]string{"l": "l"},
+			Annotations: map[string]string{"other": "x", provider.AnnotationMode: "own"},
+		},
+		Spec: corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"f"}},
+	}
+	want := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "a", UID: "u", ResourceVersion: "7", Annotations: map[string]string{provider.AnnotationMode: "own"},
+	}}
+	if diff := cmp.Diff(want, trimTwice(t, controllers.TrimNamespace, ns)); diff != "" {
+		t.Errorf("Namespace: got (+), want (-):\n%s", diff)
+	}
+	endpoints := []any{map[string]any{"host": "h", "port": int64(1)}}
+	ready := map[string]any{"type": "Ready", "status": "True"}
+	object := map[string]any{
+		"apiVersion": "g/v1", "kind": "TestCluster", "metadata": map[string]any{"namespace": "a", "name": "one", "resourceVersion": "7"},
+		"spec": map[string]any{"x": "y"}, "status": map[string]any{
+			"ready": true, "apiEndpoints": endpoints, "network": "n", "conditions": []any{ready, map[string]any{"type": "Other"}},
+		},
+	}
+	got := trimTwice(t, controllers.TrimInfrastructure, &unstructured.Unstructured{Object: object}).(*unstructured.Unstructured).Object
+	if diff := cmp.Diff(map[string]any{
+		"apiVersion": "g/v1", "kind": "TestCluster", "metadata": map[string]any{"namespace": "a", "name": "one", "resourceVersion": "7"},
+		"status": map[string]any{"ready": true, "apiEndpoints": endpoints, "conditions": []any{ready}},
+	}, got); diff != "" {
+		t.Errorf("infrastructure: got (+), want (-):\n%s", diff)
+	}
+}
+
+// TestSpreadTime is later than asked, by up to a quarter, and not always the same.
+func TestSpreadTime(t *testing.T) {
+	seen := map[time.Duration]bool{}
+	for range 100 {
+		d := controllers.SpreadTime(time.Minute)
+		if d < time.Minute || d > 75*time.Second {
+			t.Errorf("got %v, want a minute to 75 s", d)
+		}
+		seen[d] = true
+	}
+	if len(seen) < 50 {
+		t.Errorf("got %d different ones of 100", len(seen))
+	}
+	if d := controllers.SpreadTime(1); d != 1 {
+		t.Errorf("got %v, want 1ns", d)
 	}
 }

@@ -7,8 +7,11 @@ go 1.26.0
 
 replace github.com/causewayproject/causeway => ../..
 
+replace github.com/causewayproject/causeway/controllers => ../../controllers
+
 require (
-	github.com/causewayproject/causeway v0.0.0-00010101000000-000000000000
+	github.com/causewayproject/causeway v0.1.0
+	github.com/causewayproject/causeway/controllers v0.0.0-00010101000000-000000000000
 	go.uber.org/goleak v1.3.0
 	k8s.io/api v0.36.3
 	k8s.io/apimachinery v0.36.3

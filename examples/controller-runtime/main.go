@@ -14,18 +14,16 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metrics "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/controllers"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
 
@@ -35,9 +33,10 @@ func main() {
 	lease := flag.String("leader-election", "", "`namespace` of the Lease; empty for none")
 	flag.Parse()
 	ctrl.SetLogger(zap.New())
-	m, err := newManager(ctrl.GetConfigOrDie(), defaults, *lease)
+	ctx := ctrl.SetupSignalHandler()
+	m, err := newManager(ctx, ctrl.GetConfigOrDie(), defaults, *lease)
 	if err == nil {
-		err = m.Start(ctrl.SetupSignalHandler())
+		err = m.Start(ctx)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -47,29 +46,20 @@ func main() {
 
 // newManager returns a manager with the provider and the controller in it. The
 // manager elects the leader for both.
-func newManager(config *rest.Config, defaults provider.Settings, lease string) (manager.Manager, error) {
-	ofClusters, err := labels.NewRequirement(kubeconfig.ClusterNameLabel, selection.Exists, nil)
-	if err != nil {
-		return nil, err
-	}
+func newManager(ctx context.Context, config *rest.Config, defaults provider.Settings, lease string) (manager.Manager, error) {
 	m, err := ctrl.NewManager(config, ctrl.Options{
 		Metrics:                       metrics.Options{BindAddress: "0"},
 		LeaderElection:                lease != "",
 		LeaderElectionNamespace:       lease,
 		LeaderElectionID:              "controller-runtime-example",
 		LeaderElectionReleaseOnCancel: true,
-		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
-			&corev1.Secret{}: {Label: labels.NewSelector().Add(*ofClusters)},
-		}},
+		Cache:                         controllers.CacheOptions(), // Secrets of Clusters, and no others
 	})
 	if err != nil {
 		return nil, err
 	}
-	p, err := provider.New(provider.Options{REST: config, Config: provider.Config{Defaults: defaults}})
-	if err != nil {
-		return nil, err
-	}
-	if err := m.Add(manager.RunnableFunc(p.Run)); err != nil { // needs leadership, as any Runnable
+	p := &controllers.KubeconfigReconciler{Config: provider.Config{Defaults: defaults}}
+	if err := p.SetupWithManager(ctx, m, controller.Options{MaxConcurrentReconciles: 4}); err != nil {
 		return nil, err
 	}
 	return m, ctrl.NewControllerManagedBy(m).Named("nodes").For(&corev1.Secret{}).Complete(&reconciler{Client: m.GetClient()})

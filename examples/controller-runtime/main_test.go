@@ -57,21 +57,34 @@ func Example() {
 	// Output: 2 <nil>
 }
 
-// twoNodes is as much of an API server as the client asks for.
+// twoNodes is as much of an API server as the client and the manager ask for.
 func twoNodes(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	switch r.URL.Path {
 	case "/api":
 		json.NewEncoder(w).Encode(metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
 	case "/apis":
-		json.NewEncoder(w).Encode(metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}})
+		json.NewEncoder(w).Encode(metav1.APIGroupList{
+			TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"},
+			Groups: []metav1.APIGroup{{
+				Name:             "cluster.x-k8s.io",
+				Versions:         []metav1.GroupVersionForDiscovery{{GroupVersion: "cluster.x-k8s.io/v1beta2", Version: "v1beta2"}},
+				PreferredVersion: metav1.GroupVersionForDiscovery{GroupVersion: "cluster.x-k8s.io/v1beta2", Version: "v1beta2"},
+			}},
+		})
 	case "/api/v1":
 		json.NewEncoder(w).Encode(metav1.APIResourceList{
 			TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "v1",
 			APIResources: []metav1.APIResource{
 				{Name: "nodes", SingularName: "node", Kind: "Node"},
 				{Name: "secrets", SingularName: "secret", Kind: "Secret", Namespaced: true},
+				{Name: "namespaces", SingularName: "namespace", Kind: "Namespace"},
 			},
+		})
+	case "/apis/cluster.x-k8s.io/v1beta2":
+		json.NewEncoder(w).Encode(metav1.APIResourceList{
+			TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "cluster.x-k8s.io/v1beta2",
+			APIResources: []metav1.APIResource{{Name: "clusters", SingularName: "cluster", Kind: "Cluster", Namespaced: true}},
 		})
 	case "/api/v1/nodes":
 		json.NewEncoder(w).Encode(corev1.NodeList{
@@ -95,7 +108,7 @@ func TestNodesOfWhatIsNoKubeconfig(t *testing.T) {
 func TestManager(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(twoNodes))
 	defer server.Close()
-	m, err := newManager(&rest.Config{Host: server.URL}, provider.Settings{ProxyURL: "http://proxy:3128"}, "system")
+	m, err := newManager(t.Context(), &rest.Config{Host: server.URL}, provider.Settings{ProxyURL: "http://proxy:3128"}, "system")
 	if err != nil || m == nil {
 		t.Errorf("got %v, want a manager", err)
 	}

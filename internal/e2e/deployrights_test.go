@@ -51,7 +51,7 @@ var providerRights = []string{
 	"*.infrastructure.cluster.x-k8s.io [] [] [list watch]",
 	"clusters.cluster.x-k8s.io [] [] [list watch]",
 	"clusters.cluster.x-k8s.io/status [] [] [patch]",
-	"events.events.k8s.io [] [] [create]",
+	"events [] [] [create patch]",
 	"namespaces [] [] [list watch]",
 	"secrets [] [] [get list watch create update delete]",
 }

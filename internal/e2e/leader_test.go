@@ -35,7 +35,7 @@ func (m *management) testLeader(t *testing.T) {
 	}
 	programs := map[string]*bed.Running{}
 	for _, name := range []string{"one", "two"} {
-		programs[name] = m.startProvider(t, providerInput{Namespaces: []string{namespace}, Leader: &provider.LeaderElection{
+		programs[name] = m.startProvider(t, providerInput{Namespaces: []string{namespace}, Leader: &leaderInput{
 			Namespace: namespace, Identity: name, Lease: 5 * time.Second, Renew: 4 * time.Second, Retry: 500 * time.Millisecond}})
 	}
 	m.waitDecorated(t, all...)

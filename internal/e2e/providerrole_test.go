@@ -6,16 +6,23 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
+	"github.com/go-logr/logr/funcr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/causewayproject/causeway/controllers"
 	"github.com/causewayproject/causeway/internal/e2e/bed"
-	"github.com/causewayproject/causeway/kubeconfig/probe"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
 
@@ -23,11 +30,16 @@ type providerInput struct {
 	Kubeconfig []byte // of the management cluster; the administrator's if empty
 	Namespaces []string
 	Config     provider.Config
-	Leader     *provider.LeaderElection
+	Leader     *leaderInput
 }
 
-// providerRole is a kubeconfig provider, until SIGTERM. It prints all that its
-// hooks are told, as a careless program would.
+type leaderInput struct {
+	Namespace, Identity string
+	Lease, Renew, Retry time.Duration
+}
+
+// providerRole is a kubeconfig provider, until SIGTERM. It prints all that is logged,
+// as a careless program would.
 func providerRole(ctx context.Context, in io.Reader, out io.Writer) error {
 	var input providerInput
 	if err := json.NewDecoder(in).Decode(&input); err != nil {
@@ -39,35 +51,45 @@ func providerRole(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	p, err := provider.New(provider.Options{REST: config, Namespaces: input.Namespaces, Config: input.Config,
-		LeaderElection: input.Leader, Hooks: printingHooks(out)})
+	config.QPS, config.Burst = 200, 400
+	ctrl.SetLogger(funcr.New(func(prefix, args string) {
+		fmt.Fprintln(out, time.Now().Format("15:04:05.000"), prefix, args)
+	}, funcr.Options{Verbosity: 6}))
+	options := ctrl.Options{
+		Metrics: server.Options{BindAddress: "0"},
+		Cache:   controllers.CacheOptions(input.Namespaces...),
+	}
+	if input.Leader != nil {
+		if err := input.Leader.apply(config, &options); err != nil {
+			return err
+		}
+	}
+	mgr, err := ctrl.NewManager(config, options)
 	if err != nil {
 		return err
 	}
-	return p.Run(ctx)
+	r := &controllers.KubeconfigReconciler{Config: input.Config, Namespaces: input.Namespaces}
+	if err := r.SetupWithManager(ctx, mgr, controller.Options{MaxConcurrentReconciles: 4}); err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
 }
 
-func printingHooks(out io.Writer) provider.Hooks {
-	var mu sync.Mutex // one line after the other
-	print := func(format string, args ...any) {
-		mu.Lock()
-		defer mu.Unlock()
-		fmt.Fprintf(out, time.Now().Format("15:04:05.000 ")+format+"\n", args...)
+// apply has the manager elect a leader by a Lease, in which this process has its own
+// name.
+func (l *leaderInput) apply(config *rest.Config, options *ctrl.Options) error {
+	leases, err := coordinationv1.NewForConfig(config)
+	if err != nil {
+		return err
 	}
-	return provider.Hooks{
-		Planned: func(cluster types.NamespacedName, took time.Duration, err error) {
-			print("planned %s: %v %#v", cluster, err, err)
-		},
-		Wrote: func(cluster types.NamespacedName, kind provider.Write, err error) {
-			print("wrote %s of %s: %v", kind, cluster, err)
-		},
-		Probed: func(cluster types.NamespacedName, took time.Duration, report probe.Report) {
-			text, err := json.Marshal(report)
-			print("probed %s in %v: %s %v %+v", cluster, took, text, err, report.Failed())
-		},
-		Leading: func(leading bool) { print("leading: %t", leading) },
-		Error:   func(err error) { print("error: %v %#v", err, err) },
+	options.LeaderElection, options.LeaderElectionReleaseOnCancel = true, true
+	options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = ptr.To(l.Lease), ptr.To(l.Renew), ptr.To(l.Retry)
+	options.LeaderElectionResourceLockInterface = &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: l.Namespace, Name: "kubeconfig-provider"},
+		Client:     leases,
+		LockConfig: resourcelock.ResourceLockConfig{Identity: l.Identity},
 	}
+	return nil
 }
 
 // startProvider starts a provider beside the management cluster, until the test

@@ -26,7 +26,7 @@ type Config struct {
 
 func (c Config) providerName() string {
 	if c.Name == "" {
-		return defaultName
+		return "causeway"
 	}
 	return c.Name
 }

@@ -14,12 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/causewayproject/causeway/internal/controller"
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
 // Group is that of Cluster API's Clusters.
-const Group = controller.Group
+const Group = "cluster.x-k8s.io"
 
 // Cluster is what a plan needs of a Cluster, of cluster.x-k8s.io/v1beta2 or
 // v1beta1.
@@ -70,7 +69,7 @@ func ReadCluster(cluster, infrastructure *unstructured.Unstructured) (Cluster, e
 	c := Cluster{
 		Namespace: cluster.GetNamespace(), Name: cluster.GetName(), UID: string(cluster.GetUID()),
 		APIVersion: cluster.GetAPIVersion(), Annotations: cluster.GetAnnotations(),
-		Paused: controller.Paused(cluster), Deleting: cluster.GetDeletionTimestamp() != nil,
+		Paused: isPaused(cluster), Deleting: cluster.GetDeletionTimestamp() != nil,
 		Generation: cluster.GetGeneration(), HasControlPlane: len(reference) > 0, Condition: readCondition(cluster),
 	}
 	topology, _, _ := unstructured.NestedFieldNoCopy(o, "spec", "topology")
@@ -90,6 +89,14 @@ func ReadCluster(cluster, infrastructure *unstructured.Unstructured) (Cluster, e
 		c.Endpoint, c.MoreEndpoints = c.MoreEndpoints[0], c.MoreEndpoints[1:]
 	}
 	return c, err
+}
+
+// isPaused reports whether controllers are to skip a Cluster. The annotation's value says
+// nothing.
+func isPaused(cluster *unstructured.Unstructured) bool {
+	_, annotated := cluster.GetAnnotations()[Group+"/paused"]
+	paused, _, _ := unstructured.NestedBool(cluster.Object, "spec", "paused")
+	return annotated || paused
 }
 
 // ClusterFields returns the paths of a Cluster that [ReadCluster] reads beside its
@@ -236,9 +243,6 @@ func (c Cluster) serverURL() string {
 func (c Cluster) ownerReference() *metav1.OwnerReference {
 	return &metav1.OwnerReference{APIVersion: c.APIVersion, Kind: "Cluster", Name: c.Name, UID: types.UID(c.UID)}
 }
-
-// ErrNoCRD says that the API server serves no Clusters.
-var ErrNoCRD = errors.New(packageName + controller.NoCRD)
 
 // conditionsPath is where a Cluster has its conditions of type metav1.Condition.
 func conditionsPath(apiVersion string) []string {

@@ -6,12 +6,11 @@
 // Cluster (the [Cluster], its [Secrets], the [Config]) to what is to be done next,
 // an [Action]. A program that has a controller already calls Plan from there.
 //
-// [Provider] is a controller around it that needs only client-go. It watches, probes
-// beside its workers, writes by resourceVersion, and plans again if a write
-// found a newer version. It sees the Secrets that are labelled with
-// cluster.x-k8s.io/cluster-name, as Cluster API's own controllers do, and
-// [LabelRoute]. examples/kubeconfig-provider runs it; in a controller-runtime
-// manager it is a Runnable: manager.RunnableFunc(p.Run).
+// Module controllers has the reconciler around it, for a manager of
+// controller-runtime: it watches, probes beside its workers, writes by
+// resourceVersion, and plans again if a write found a newer version. It sees the
+// Secrets that are labelled with cluster.x-k8s.io/cluster-name, as Cluster API's own
+// controllers do, and [LabelRoute].
 //
 // # Configuration
 //

@@ -1,13 +1,11 @@
 package provider_test
 
 import (
-	"context"
 	"fmt"
 	"log"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/kubeconfig"
@@ -46,20 +44,4 @@ func ExamplePlan() {
 	// Output:
 	// probe http://proxy.example.com:3128
 	// write false
-}
-
-// In a program: it runs until the context ends.
-func ExampleNew() {
-	config, err := rest.InClusterConfig()
-	if err != nil {
-		log.Fatal(err)
-	}
-	p, err := provider.New(provider.Options{
-		REST:   config,
-		Config: provider.Config{Defaults: provider.Settings{ProxyURL: "http://proxy.example.com:3128"}},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	log.Fatal(p.Run(context.Background())) // or mgr.Add(manager.RunnableFunc(p.Run))
 }

@@ -1,6 +1,6 @@
 // Package prometheus collects Prometheus metrics of a tunnel's Server and Agent and of a
 // Gateway. It is a module of its own, so that importers of the library do not depend on
-// client_golang. Package provider, below it, collects those of a kubeconfig provider.
+// client_golang. Module controllers has those of a kubeconfig provider.
 //
 //	server := &tunnel.Server{Authority: authority}
 //	metrics := &prometheus.Server{Status: server.Status}
@@ -10,10 +10,6 @@
 // Hooks fill the counters and histograms, and call the hooks that they replace. Gauges
 // are read from one Status at each scrape. For two servers of one process in one
 // registry, use client_golang's WrapRegistererWith.
-//
-// A program without client_golang can write the text format itself:
-// examples/kubeconfig-provider does, with the names of package provider and without its
-// histograms, so that the alerts fit both.
 //
 // metrics.md lists all metrics, alerts.yaml has alert rules, and dashboard.json is a
 // dashboard for Grafana. Tests check that both use only metrics and labels that exist.

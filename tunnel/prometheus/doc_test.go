@@ -55,7 +55,8 @@ func page(families []*dto.MetricFamily) string {
 	} {
 		fmt.Fprintf(&b, "\n## %s\n\n| metric | type | labels | |\n| --- | --- | --- | --- |\n", part.title)
 		for _, f := range families {
-			if strings.HasPrefix(f.GetName(), part.prefix) {
+			ours := strings.HasPrefix(f.GetName(), "causeway_")
+			if strings.HasPrefix(f.GetName(), part.prefix) || !ours && part.title == "Provider" { // controller-runtime's
 				fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.GetName(), strings.ToLower(f.GetType().String()), labelNames(f), f.GetHelp())
 			}
 		}

@@ -9,14 +9,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/causewayproject/causeway/kubeconfig/probe"
-	kubeprovider "github.com/causewayproject/causeway/kubeconfig/provider"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 	metrics "github.com/causewayproject/causeway/tunnel/prometheus"
-	"github.com/causewayproject/causeway/tunnel/prometheus/provider"
 )
 
 var errAny = errors.New("any")
@@ -41,11 +37,38 @@ func everything() []prometheus.Collector {
 	doors.Ended(gateway.Request{Door: gateway.DoorConnect}, gateway.Ended{Took: time.Second, Err: errAny})
 	doors.Failed(&gateway.Error{Request: gateway.Request{Door: gateway.DoorSNI}, Phase: gateway.PhaseRoute})
 
-	p := &provider.Provider{}
-	p.Hooks(kubeprovider.Hooks{}).Probed(types.NamespacedName{}, time.Second, probe.Report{
-		Steps: []probe.Step{{Phase: probe.PhaseTCP, Err: errAny}},
-	})
-	return []prometheus.Collector{server, agent, g, p}
+	return append(ofProvider(), server, agent, g)
+}
+
+// ofProvider are the metrics of a kubeconfig provider that alerts and the dashboard use.
+// Module controllers has them, and controller-runtime; a test there looks for those
+// that metrics.md lists.
+func ofProvider() []prometheus.Collector {
+	counter := func(name, help string, labels ...string) prometheus.Collector {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		c.WithLabelValues(make([]string, len(labels))...)
+		return c
+	}
+	gauge := func(name, help string, labels ...string) prometheus.Collector {
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+		g.WithLabelValues(make([]string, len(labels))...)
+		return g
+	}
+	histogram := func(name, help string, labels ...string) prometheus.Collector {
+		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help}, labels)
+		h.WithLabelValues(make([]string, len(labels))...)
+		return h
+	}
+	return []prometheus.Collector{
+		counter("causeway_provider_probes_total", "Probes of a route, by the phase that failed; empty if none did.", "failed"),
+		counter("causeway_provider_writes_total", "Writes to the management cluster.", "kind", "result"),
+		histogram("causeway_provider_probe_duration_seconds", "Duration of probes.", "result"),
+		counter("controller_runtime_reconcile_total", "Plans of Clusters, with controller kubeconfig-provider.", "controller", "result"),
+		counter("controller_runtime_reconcile_errors_total", "Plans of Clusters that failed.", "controller"),
+		histogram("controller_runtime_reconcile_time_seconds", "Duration of plans and their writes, without probes.", "controller"),
+		gauge("workqueue_depth", "Clusters that wait in the queue, with name kubeconfig-provider.", "name"),
+		gauge("leader_election_master_status", "1 while this provider is the leader, 0 while it stands by, by the name of the Lease.", "name"),
+	}
 }
 
 // described returns the names of what the collectors describe.

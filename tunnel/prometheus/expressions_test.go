@@ -36,7 +36,7 @@ func vocabularyOf(t *testing.T) vocabulary {
 }
 
 var (
-	metricName = regexp.MustCompile(`\b(causeway_\w+)(?:\{([^}]*)\})?`)
+	metricName = regexp.MustCompile(`\b((?:causeway|controller_runtime|workqueue|leader_election)_\w+)(?:\{([^}]*)\})?`)
 	matcher    = regexp.MustCompile(`(\w+)\s*(?:=~|!~|!=|=)`)
 	grouping   = regexp.MustCompile(`\b(?:by|on|without)\s*\(([^)]*)\)`)
 )

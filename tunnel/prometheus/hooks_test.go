@@ -5,11 +5,9 @@ import (
 	"testing"
 	"time"
 
-	kubeprovider "github.com/causewayproject/causeway/kubeconfig/provider"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 	metrics "github.com/causewayproject/causeway/tunnel/prometheus"
-	"github.com/causewayproject/causeway/tunnel/prometheus/provider"
 )
 
 // The embedder's hooks are called, all of them, once, with what the tunnel says.
@@ -17,7 +15,6 @@ func TestHooksCallThrough(t *testing.T) {
 	t.Run("server", func(t *testing.T) { checkThrough(t, (&metrics.Server{}).Hooks) })
 	t.Run("agent", func(t *testing.T) { checkThrough(t, (&metrics.Agent{}).Hooks) })
 	t.Run("gateway", func(t *testing.T) { checkThrough(t, (&metrics.Gateway{}).Hooks) })
-	t.Run("provider", func(t *testing.T) { checkThrough(t, (&provider.Provider{}).Hooks) })
 }
 
 func checkThrough[H any](t *testing.T, wrap func(H) H) {
@@ -80,10 +77,9 @@ func sampleOf(t reflect.Type) reflect.Value {
 }
 
 var (
-	_ func(tunnel.Hooks) tunnel.Hooks             = (&metrics.Server{}).Hooks
-	_ func(tunnel.AgentHooks) tunnel.AgentHooks   = (&metrics.Agent{}).Hooks
-	_ func(gateway.Hooks) gateway.Hooks           = (&metrics.Gateway{}).Hooks
-	_ func(kubeprovider.Hooks) kubeprovider.Hooks = (&provider.Provider{}).Hooks
+	_ func(tunnel.Hooks) tunnel.Hooks           = (&metrics.Server{}).Hooks
+	_ func(tunnel.AgentHooks) tunnel.AgentHooks = (&metrics.Agent{}).Hooks
+	_ func(gateway.Hooks) gateway.Hooks         = (&metrics.Gateway{}).Hooks
 )
 
 // A hook of the embedder's takes nothing from what is counted.

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Who has a tunnel and no provider builds no client-go.
+// Who has a tunnel builds no client-go.
 func TestImports(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".").CombinedOutput()
 	if err != nil {

@@ -30,21 +30,22 @@ import (
 	"log/slog"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/causewayproject/causeway/controllers"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
-	"github.com/causewayproject/causeway/examples/programs/internal/metrics"
-	"github.com/causewayproject/causeway/kubeconfig/probe"
+	"github.com/causewayproject/causeway/examples/programs/internal/management"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
+
+const program = "kubeconfig-provider"
 
 type flags struct {
 	kubeconfig, mode, lease, health string
 	namespaces                      cli.List
 	config                          provider.Config
-	workers, probes                 int
+	workers                         int
 }
 
 func (f *flags) parse(args []string, stdout io.Writer) error {
@@ -62,7 +63,6 @@ func (f *flags) parse(args []string, stdout io.Writer) error {
 	set.DurationVar(&d.Grace, "grace", 10*time.Minute, "how long a new route is watched, and the one before fallen back to")
 	set.DurationVar(&f.config.Interval, "interval", time.Minute, "time between two probes of a route that is in use")
 	set.IntVar(&f.workers, "workers", 4, "how many Clusters are looked at side by side")
-	set.IntVar(&f.probes, "probes", 32, "how many probes run side by side")
 	set.StringVar(&f.lease, "leader-election", "", "`namespace` of the Lease that lets one of several replicas work; empty for none")
 	set.StringVar(&f.health, "health", "127.0.0.1:8082", "`address` of /healthz, /readyz and /metrics; empty for none")
 	positional, err := cli.Parse(set, args, stdout)
@@ -75,96 +75,25 @@ func (f *flags) parse(args []string, stdout io.Writer) error {
 	return err
 }
 
-// options are the Provider's.
-func (f *flags) options(log *slog.Logger, m *metrics.Metrics) (provider.Options, error) {
-	if _, err := provider.Resolve(provider.Cluster{Namespace: "any", Name: "any"}, f.config); err != nil {
-		return provider.Options{}, cli.UsageError{Text: "kubeconfig-provider: " + err.Error()}
-	}
-	load := rest.InClusterConfig
-	if f.kubeconfig != "" {
-		load = func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", f.kubeconfig) }
-	}
-	config, err := load()
-	if err != nil {
-		return provider.Options{}, fmt.Errorf("kubeconfig-provider: -kubeconfig: %w", err)
-	}
-	rest.AddUserAgent(config, "kubeconfig-provider")
-	opts := provider.Options{
-		REST:       config,
-		Namespaces: f.namespaces,
-		Config:     f.config,
-		Workers:    f.workers,
-		Probes:     f.probes,
-		Hooks:      hooks(log, m),
-	}
-	if f.lease != "" {
-		opts.LeaderElection = &provider.LeaderElection{Namespace: f.lease, Name: "kubeconfig-provider-" + f.config.Name}
-	}
-	return opts, nil
-}
-
-// run is main without the process.
+// Run runs the command, without the process.
 func Run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writer) error {
 	var f flags
 	if err := f.parse(args, stdout); err != nil {
 		return err
 	}
-	log := slog.New(slog.NewTextHandler(stderr, nil))
-	m := metrics.New("causeway_provider_")
-	opts, err := f.options(log, m)
-	if err != nil {
-		return err
+	if _, err := provider.Resolve(provider.Cluster{Namespace: "any", Name: "any"}, f.config); err != nil {
+		return cli.UsageError{Text: program + ": " + err.Error()}
 	}
-	p, err := provider.New(opts)
-	if err != nil {
-		return err
-	}
-	return cli.RunController(ctx, log, "kubeconfig-provider", f.health, p, m)
+	return f.program().Run(ctx, slog.New(slog.NewTextHandler(stderr, nil)))
 }
 
-func hooks(log *slog.Logger, m *metrics.Metrics) provider.Hooks {
-	return provider.Hooks{
-		Planned: func(cluster types.NamespacedName, _ time.Duration, err error) {
-			m.Add("plans_total", "result", result(err))
-			if err != nil {
-				log.Warn("plan", "cluster", cluster.String(), "error", err)
-			}
-		},
-		Wrote: func(cluster types.NamespacedName, kind provider.Write, err error) {
-			m.Add("writes_total", "kind", string(kind), "result", result(err))
-			if err != nil {
-				log.Warn("write", "cluster", cluster.String(), "kind", kind, "error", err)
-				return
-			}
-			log.Info("wrote", "cluster", cluster.String(), "kind", kind)
-		},
-		Probed: func(cluster types.NamespacedName, took time.Duration, report probe.Report) {
-			phase := ""
-			if step := report.Failed(); step != nil {
-				phase = string(step.Phase)
-				log.Warn("probe", "cluster", cluster.String(), "route", report.Route, "phase", phase, "cause", step.Cause, "took", took)
-			}
-			m.Add("probes_total", "failed", phase)
-		},
-		Queued: func(depth int) { m.Set("queue_depth", depth) },
-		Leading: func(on bool) {
-			log.Info("leading", "on", on)
-			n := 0
-			if on {
-				n = 1
-			}
-			m.Set("leading", n)
-		},
-		Error: func(err error) {
-			m.Add("errors_total")
-			log.Warn("failed", "error", err)
+func (f *flags) program() management.Program {
+	r := &controllers.KubeconfigReconciler{Config: f.config, Namespaces: f.namespaces}
+	return management.Program{
+		Name: program, Kubeconfig: f.kubeconfig, Health: f.health, Cache: controllers.CacheOptions(f.namespaces...),
+		LeaseNamespace: f.lease, LeaseName: program + "-" + f.config.Name,
+		Setup: func(ctx context.Context, mgr manager.Manager) error {
+			return r.SetupWithManager(ctx, mgr, controller.Options{MaxConcurrentReconciles: f.workers})
 		},
 	}
-}
-
-func result(err error) string {
-	if err != nil {
-		return "error"
-	}
-	return "ok"
 }

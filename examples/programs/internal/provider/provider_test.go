@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/internal/test/apitest"
 	"github.com/causewayproject/causeway/internal/test/clitest"
 )
 
@@ -30,8 +30,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestRun before an API server without Cluster API: it is alive, says what is
 // missing, and ends when it is told to.
 func TestRun(t *testing.T) {
-	server := httptest.NewServer(http.NotFoundHandler())
-	defer server.Close()
+	server := apitest.New(t)
+	server.Serve("cluster.x-k8s.io", nil)
 	path := filepath.Join(t.TempDir(), "management.conf")
 	config := clientcmdapi.NewConfig()
 	config.Clusters["m"] = &clientcmdapi.Cluster{Server: server.URL}

@@ -38,7 +38,7 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 	var f flags
 	set := flag.NewFlagSet("quickstart", flag.ContinueOnError)
 	set.StringVar(&f.kubeconfig, "kubeconfig", "", "reach the cluster of this `file`'s current context, instead of a stand-in")
-	set.StringVar(&f.proxy, "proxy", "", "reach it through the proxy at this `URL`: http, https, socks5 or socks5h")
+	set.StringVar(&f.proxy, "proxy", "", "reach it through the proxy at this `URL`: http, https, socks5 or socks5h (default: its proxy-url)")
 	set.StringVar(&f.proxyCA, "proxy-ca", "", "PEM `file` of the CA of an https proxy (default: the system's roots)")
 	set.StringVar(&f.out, "o", "", "write the kubeconfig to this `file`, credentials included")
 	switch err := set.Parse(args); {

@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,6 +14,8 @@ import (
 
 	"go.uber.org/goleak"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/causewayproject/causeway/internal/test/pki"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -76,7 +81,8 @@ func TestBadFlags(t *testing.T) {
 		{"argument", []string{"x"}, `unexpected argument "x"`},
 		{"proxy alone", []string{"-proxy", "http://p"}, "need -kubeconfig"},
 		{"no file", []string{"-kubeconfig", filepath.Join(dir, "none")}, "-kubeconfig"},
-		{"no context", []string{"-kubeconfig", write("empty", "")}, "current-context"},
+		{"two users", []string{"-kubeconfig", write("two", strings.Replace(head, "users: [", "users: [{name: u, user: {password: canary}}, ", 1))}, `has two users of the name "u"`},
+		{"no context", []string{"-kubeconfig", write("empty", "")}, "is empty"},
 		{"plain http", []string{"-kubeconfig", plain}, "not an https URL"},
 		{"no CA", []string{"-kubeconfig", good}, "CA"},
 		{"bad proxy", []string{"-kubeconfig", good, "-proxy", "ftp://u:canary@p"}, `-proxy: dialer: config: the scheme "ftp"`},
@@ -88,5 +94,32 @@ func TestBadFlags(t *testing.T) {
 				t.Errorf("got %v, want it to contain %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// The kubeconfig's own proxy is taken, unless -proxy names another.
+func TestOwnProxy(t *testing.T) {
+	asked := make(chan string, 100)
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.Method + " " + r.Host
+		http.Error(w, "no", http.StatusForbidden)
+	}))
+	defer proxy.Close()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	ca := base64.StdEncoding.EncodeToString(pki.NewCA("ca").CertPEM())
+	text := "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: k, user: u}}]\nusers: [{name: u, user: {token: t}}]\n" +
+		"clusters: [{name: k, cluster: {server: 'https://api.test:6443', certificate-authority-data: " + ca + ", proxy-url: '" + strings.Replace(proxy.URL, "://", "://u:p@", 1) + "'}}]\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	err := run(t.Context(), []string{"-kubeconfig", file}, &out)
+	select {
+	case got := <-asked:
+		if got != "CONNECT api.test:6443" || !strings.Contains(out.String(), proxy.URL) {
+			t.Errorf("the proxy was asked for %s; got %v and\n%s", got, err, &out)
+		}
+	default:
+		t.Errorf("the proxy was not asked; got %v and\n%s", err, &out)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -10,7 +11,6 @@ import (
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/dialer"
@@ -18,24 +18,25 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig/connect"
 )
 
-// userDemo returns a demo with a kubeconfig's cluster, through -proxy.
+// userDemo returns a demo with a kubeconfig's cluster, through -proxy or its own proxy-url.
 func userDemo(f flags) (*demo, error) {
-	config, err := clientcmd.LoadFromFile(f.kubeconfig)
+	config, err := connect.FileSource(f.kubeconfig).Read(context.Background())
 	if err != nil {
-		return nil, fmt.Errorf("-kubeconfig: %w", err)
-	}
-	if err := clientcmd.ResolveLocalPaths(config); err != nil {
 		return nil, fmt.Errorf("-kubeconfig: %w", err)
 	}
 	spec, err := specOf(config)
 	if err != nil {
 		return nil, fmt.Errorf("-kubeconfig %s: %w", f.kubeconfig, err)
 	}
-	r := route{name: "directly", route: kubeconfig.Route{ProxyURL: f.proxy}}
-	if f.proxy != "" {
-		u, err := dialer.ParseURL(f.proxy)
+	flag, proxy := "-proxy", f.proxy
+	if proxy == "" {
+		flag, proxy = "proxy-url of -kubeconfig", config.Clusters[config.Contexts[config.CurrentContext].Cluster].ProxyURL
+	}
+	r := route{name: "directly", route: kubeconfig.Route{ProxyURL: proxy}}
+	if proxy != "" {
+		u, err := dialer.ParseURL(proxy)
 		if err != nil {
-			return nil, fmt.Errorf("-proxy: %w", err)
+			return nil, fmt.Errorf("%s: %w", flag, err)
 		}
 		r.name = u.Scheme + "://" + u.Host
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
+	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/probe"
 )
 
@@ -121,6 +123,9 @@ func loadKubeconfig(o options) (*clientcmdapi.Config, error) {
 	rules.ExplicitPath = o.kubeconfig
 	rules.MigrationRules = nil // which would write
 	rules.WarnIfAllMissing = false
+	if err := checkFiles(rules); err != nil {
+		return nil, err
+	}
 	config, err := rules.Load()
 	switch {
 	case err != nil:
@@ -133,9 +138,24 @@ func loadKubeconfig(o options) (*clientcmdapi.Config, error) {
 	return config, nil
 }
 
+// checkFiles returns an error for the first file that can't be read. It quotes nothing of
+// the file, as the loading rules' error does.
+func checkFiles(rules *clientcmd.ClientConfigLoadingRules) error {
+	for _, file := range rules.GetLoadingPrecedence() {
+		text, err := os.ReadFile(file)
+		if err != nil || len(text) == 0 {
+			continue // for the rules
+		}
+		if _, err := kubeconfig.Load(text); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	return nil
+}
+
 // unreadableReport is the report for a kubeconfig that can't be read.
 func unreadableReport(err error, took time.Duration) probe.Report {
-	advice := "Mend the file; kubectl config view says the same of it."
+	advice := "Mend the file."
 	if errors.Is(err, errNoKubeconfig) || errors.Is(err, os.ErrNotExist) {
 		advice = "Name a file by --kubeconfig or the variable KUBECONFIG."
 	}

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
@@ -27,6 +26,7 @@ import (
 
 	"github.com/causewayproject/causeway/controllers"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/restconfig"
 )
 
 const (
@@ -85,10 +85,7 @@ func (p Program) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 func (p Program) restConfig() (*rest.Config, error) {
-	c, err := rest.InClusterConfig()
-	if p.Kubeconfig != "" {
-		c, err = clientcmd.BuildConfigFromFlags("", p.Kubeconfig)
-	}
+	c, err := restconfig.Load(p.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}

@@ -18,9 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/restconfig"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -123,11 +123,7 @@ func (f *stateFlags) newState(log *slog.Logger) (state, error) {
 }
 
 func (f *stateFlags) client() (kubernetes.Interface, error) {
-	load := rest.InClusterConfig
-	if f.kubeconfig != "" {
-		load = func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", f.kubeconfig) }
-	}
-	config, err := load()
+	config, err := restconfig.Load(f.kubeconfig)
 	if err != nil {
 		return nil, err
 	}

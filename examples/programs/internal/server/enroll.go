@@ -76,6 +76,9 @@ func (e *enrollment) run(ctx context.Context, cluster string, stdout io.Writer) 
 	if e.agent.Invitation, err = server.Invite(ctx, cluster, e.life); err != nil {
 		return err
 	}
+	if err := noteCluster(ctx, st, cluster); err != nil {
+		return fmt.Errorf("%s: %w", e.state, err)
+	}
 	e.agent.Invitation.Servers = e.servers
 	return formats[e.format](stdout, e.agent)
 }
@@ -90,7 +93,10 @@ func revokeCommand() *cobra.Command {
 		Example: "  causeway revoke default/prod k3w7hq2nxy5zr4ta",
 		Args:    command.Args,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			_, server, err := flags.openServer(cmd.Context())
+			st, server, err := flags.openServer(cmd.Context())
+			if err == nil {
+				err = checkCluster(cmd.Context(), st, args[0])
+			}
 			if err != nil {
 				return err
 			}
@@ -124,6 +130,9 @@ agent that connects later.`,
 				return fmt.Errorf("standard input has more than %d bytes", maxPayload)
 			}
 			st, err := flags.open(cmd.Context())
+			if err == nil {
+				err = checkCluster(cmd.Context(), st, args[0])
+			}
 			if err != nil {
 				return err
 			}

@@ -231,11 +231,11 @@ func (r *replicas) output(stdin string, args ...string) string {
 // wherever that is connected.
 func TestReplicas(t *testing.T) {
 	r := startReplicas(t)
-	r.output("first", "payload", cluster, "name")
 	inv, err := tunnel.ParseInvitation(r.output("", "enroll", cluster, "--format", "env", "--server", address(r.servers[0], "listen")))
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.output("first", "payload", cluster, "name")
 	e := startAgent(t, inv, echo(t), nil)
 	id := receive(t, "connection", e.connected)
 	if got := receive(t, "payload", e.payloads); got != "name=first" {

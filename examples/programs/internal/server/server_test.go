@@ -359,6 +359,7 @@ func TestCommandsBesideTheServer(t *testing.T) {
 	// The first may come once more: an agent that connects gets what there is.
 	for receive(t, "changed payload", e.payloads) != "../name=second" {
 	}
+	output("", "enroll", "default/other")
 	output("other", "payload", "default/other", "name")
 	p.Await(`msg=pushed`)
 	output("", "revoke", id.Cluster, id.Agent)
@@ -403,8 +404,9 @@ func TestPayloadRefused(t *testing.T) {
 	}
 	p := startServer(t, dir)
 	listen := address(p, "listen") // there is a state
+	inv := newInvitation(t, dir, "--server", listen)
 	payload("first")
-	startAgent(t, newInvitation(t, dir, "--server", listen), "127.0.0.1:1", func(a *tunnel.Agent) {
+	startAgent(t, inv, "127.0.0.1:1", func(a *tunnel.Agent) {
 		a.Payload = func(_ context.Context, p tunnel.Payload) error { return errors.New("no place for " + string(p.Data)) }
 	})
 	p.Await(`level=WARN msg="payload not accepted" cluster=default/prod agent=\S+ name=name error=.*no place for first`)

@@ -197,6 +197,28 @@ func replaceChanged(ctx context.Context, st state, name string, data []byte) err
 	return st.replace(ctx, name, data)
 }
 
+// noteCluster records that an agent of the cluster was invited.
+func noteCluster(ctx context.Context, st state, cluster string) error {
+	if checkCluster(ctx, st, cluster) == nil {
+		return nil // on a full disk, too
+	}
+	if err := st.create(ctx, clusterFile(cluster), []byte(cluster+"\n")); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// checkCluster returns an error if no agent of the cluster was ever invited.
+func checkCluster(ctx context.Context, st state, cluster string) error {
+	_, err := st.read(ctx, clusterFile(cluster))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("unknown cluster %q: no agent of it was ever invited (causeway enroll); the server's page and log have the names", cluster)
+	}
+	return err
+}
+
+func clusterFile(cluster string) string { return "cluster-" + hashName(cluster) }
+
 func saveServers(ctx context.Context, st state, addresses []string) error {
 	return replaceChanged(ctx, st, serversFile, []byte(strings.Join(addresses, "\n")+"\n"))
 }

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/internal/test/apitest"
 )
 
@@ -84,13 +86,49 @@ func TestCommandsMakeNoState(t *testing.T) {
 // A name may be revoked that has not enrolled; the command says that it may be
 // nobody's.
 func TestRevokeSaysWhom(t *testing.T) {
+	dir := newState(t)
+	newInvitation(t, dir, "--server", "a:1")
 	var out strings.Builder
-	if err := run(t.Context(), []string{"revoke", "default/prod", "nobody", "--state", newState(t)}, nil, &out, io.Discard); err != nil {
+	if err := run(t.Context(), []string{"revoke", "default/prod", "nobody", "--state", dir}, nil, &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{`"nobody"`, `"default/prod"`, "whether or not it ever connected"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("got %q, want %s", out.String(), want)
+		}
+	}
+}
+
+// A cluster whose name was mistyped has no agents to revoke, or to hand a payload to.
+func TestUnknownCluster(t *testing.T) {
+	api := apitest.New(t)
+	leads := kubeconfigOf(t, api.URL)
+	st, err := (&stateFlags{secrets: "tunnel-server/tunnel", kubeconfig: leads}).create(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.server(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, state := range []string{"--state " + newState(t), "--secrets tunnel-server/tunnel --kubeconfig " + leads} {
+		do := func(args string) error {
+			return run(t.Context(), strings.Fields(args+" "+state), strings.NewReader("data"), io.Discard, io.Discard)
+		}
+		for range 2 { // a second invitation is none of an unknown cluster
+			if err := do("enroll default/prod --server a:1"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, args := range []string{"revoke default/prd agent", "payload default/prd name"} {
+			var mistake cli.UsageError
+			if err := do(args); err == nil || errors.As(err, &mistake) || !strings.Contains(err.Error(), `unknown cluster "default/prd"`) {
+				t.Errorf("%s: got %v, want that the cluster is unknown", args, err)
+			}
+		}
+		for _, args := range []string{"revoke default/prod agent", "payload default/prod name"} {
+			if err := do(args); err != nil {
+				t.Errorf("%s: %v", args, err)
+			}
 		}
 	}
 }

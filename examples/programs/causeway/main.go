@@ -3,10 +3,7 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -48,7 +45,7 @@ func newRoot() *cobra.Command {
 		{"look", "Look into a route and a configuration, and print them:", []*cobra.Command{
 			doctor.Command(), noproxy.Command(), proxyconfig.Command()}},
 		{"cluster", "Run in a cluster:", []*cobra.Command{
-			legacy("provider", provider.Run), propagator.Command(), injector.Command()}},
+			provider.Command(), propagator.Command(), injector.Command()}},
 		{"other", "Others:", []*cobra.Command{versionCommand()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
@@ -60,17 +57,6 @@ func newRoot() *cobra.Command {
 	root.SetHelpCommandGroupID("other")
 	root.SetCompletionCommandGroupID("other")
 	return root
-}
-
-// legacy is a command that still reads its flags itself.
-func legacy(name string, run func(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error) *cobra.Command {
-	return &cobra.Command{Use: name, DisableFlagParsing: true, RunE: func(cmd *cobra.Command, args []string) error {
-		err := run(cmd.Context(), args, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
-		if errors.Is(err, flag.ErrHelp) {
-			return nil
-		}
-		return err
-	}}
 }
 
 func versionCommand() *cobra.Command {

@@ -41,9 +41,6 @@ func TestCommands(t *testing.T) {
 	ports := map[string]string{"8081": "causeway-agent"}
 	count := 0
 	eachCommand(func(cmd *cobra.Command) {
-		if cmd.DisableFlagParsing {
-			return
-		}
 		count++
 		if cmd.Short == "" || !strings.Contains(cmd.Example, cmd.CommandPath()) {
 			t.Errorf("%s: got %q, %q", cmd.CommandPath(), cmd.Short, cmd.Example)

@@ -80,18 +80,11 @@ func (f *flags) parse(args []string, stdout io.Writer) error {
 	set := pflag.NewFlagSet("causeway-agent", pflag.ContinueOnError)
 	f.add(set)
 	set.Usage = func() { fmt.Fprint(stdout, help+set.FlagUsages()) }
-	if err := cli.CheckDashes(args); err != nil {
-		return err
+	err := cli.Parse(set, args)
+	if err == nil && set.NArg() > 0 {
+		err = cli.Mistake("unexpected argument %q", set.Arg(0))
 	}
-	switch err := set.Parse(args); {
-	case errors.Is(err, pflag.ErrHelp):
-		return err
-	case err != nil:
-		return cli.FlagMistake(set, err)
-	case set.NArg() > 0:
-		return cli.Mistake("unexpected argument %q", set.Arg(0))
-	}
-	return cli.ReadVariables(set)
+	return err
 }
 
 // Run runs the agent until ctx ends. Its arguments and streams are those of a process.

@@ -13,6 +13,21 @@ func Variable(flag string) string {
 	return "CAUSEWAY_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
+// Parse reads args, and then the variables of flags that were not given. The error is
+// pflag.ErrHelp or a [UsageError].
+func Parse(flags *pflag.FlagSet, args []string) error {
+	if err := CheckDashes(args); err != nil {
+		return err
+	}
+	switch err := flags.Parse(args); {
+	case errors.Is(err, pflag.ErrHelp):
+		return err
+	case err != nil:
+		return FlagMistake(flags, err)
+	}
+	return ReadVariables(flags)
+}
+
 // ReadVariables gives each flag that was not given the value of its variable, if there
 // is one.
 func ReadVariables(flags *pflag.FlagSet) (err error) {

@@ -1,45 +1,67 @@
-// Kubeconfig-provider gives every Cluster of Cluster API a kubeconfig that works
-// from where the controllers are, and keeps it working.
-//
-//	kubeconfig-provider -kubeconfig management.conf -proxy-url http://proxy.example.com:3128 -route-secret system/proxy
-//
-// Without flags it runs in a pod, and looks after the Clusters that annotations
-// tell it about; examples/deploy/kubeconfig-provider deploys it. The flags are
-// the defaults of all Clusters; annotations of a Namespace, and then of a
-// Cluster, count more:
-//
-//	kubectl annotate cluster prod causewayproject.github.io/proxy-url=http://other.example.com:3128
-//
-// A proxy's user and password are in a Secret (keys username and password, label
-// causewayproject.github.io/route), which -route-secret or the annotation
-// route-secret names. A new route is probed before it is switched to; to go back
-// to the one before, and to return to the new one:
-//
-//	kubectl annotate cluster prod causewayproject.github.io/rollback=
-//	kubectl annotate cluster prod causewayproject.github.io/rollback-
-//
-// Events tell what happens to a Cluster, and so does its condition RouteReady.
-// The process answers on /healthz, /readyz and /metrics (Prometheus' text).
+// Package provider is the command that gives every Cluster a kubeconfig that works from
+// where the controllers are.
 package provider
 
 import (
 	"context"
-	"flag"
-	"fmt"
-	"io"
 	"log/slog"
 	"time"
 
+	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/causewayproject/causeway/controllers"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/examples/programs/internal/management"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
 
 const program = "kubeconfig-provider"
+
+const long = `Gives every Cluster of Cluster API a kubeconfig that works from where the controllers are,
+and keeps it working.
+
+Without flags it runs in a pod, and looks after the Clusters that annotations tell it
+about; examples/deploy/kubeconfig-provider deploys it. The flags are the defaults of all
+Clusters; annotations of a Namespace, and then of a Cluster, count more:
+
+  kubectl annotate cluster prod causewayproject.github.io/proxy-url=http://other.example.com:3128
+
+A proxy's user and password are in a Secret (keys username and password, label
+causewayproject.github.io/route), which --route-secret or the annotation route-secret
+names. A new route is probed before it is switched to; to go back to the one before, and to
+return to the new one:
+
+  kubectl annotate cluster prod causewayproject.github.io/rollback=
+  kubectl annotate cluster prod causewayproject.github.io/rollback-
+
+Events tell what happens to a Cluster, and so does its condition RouteReady. The process
+answers on /healthz, /readyz and /metrics (Prometheus' text).`
+
+// Command returns the command.
+func Command() *cobra.Command {
+	f := new(flags)
+	cmd := &cobra.Command{
+		Use:     "provider",
+		Short:   "give every Cluster a kubeconfig that works from here, and keep it working",
+		Long:    long,
+		Example: "  causeway provider --kubeconfig management.conf --proxy-url http://proxy.example.com:3128 --route-secret system/proxy",
+		Args:    command.Args,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.mode != "auto" {
+				f.config.Defaults.Mode = provider.Mode(f.mode)
+			}
+			if _, err := provider.Resolve(provider.Cluster{Namespace: "any", Name: "any"}, f.config); err != nil {
+				return cli.Mistake("%v", err)
+			}
+			return f.program().Run(cmd.Context(), slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
 
 type flags struct {
 	kubeconfig, mode, lease, health string
@@ -48,15 +70,15 @@ type flags struct {
 	workers                         int
 }
 
-func (f *flags) parse(args []string, stdout io.Writer) error {
-	set := flag.NewFlagSet("kubeconfig-provider", flag.ContinueOnError)
+func (f *flags) add(cmd *cobra.Command) {
+	set := cmd.Flags()
 	d := &f.config.Defaults
 	set.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` that leads to the management cluster; default: the pod's own")
 	set.Var(&f.namespaces, "namespace", "`name` of a namespace whose Clusters are looked after; several are allowed; default all")
 	set.StringVar(&f.config.Name, "name", "causeway", "`name` of this provider: one with another name leaves its Secrets alone")
-	set.StringVar(&f.mode, "mode", "auto", "`mode` of Clusters: auto, own, decorate, secondary, rewrite or off")
+	command.Choice(cmd, &f.mode, "mode", "auto", "what is done with a Cluster's Secret, unless an annotation says otherwise", "auto", "own", "decorate", "secondary", "rewrite", "off")
 	set.StringVar(&d.ProxyURL, "proxy-url", "", "`URL` of the proxy that leads to the Clusters, without user and password; or direct")
-	set.StringVar(&d.Gateway, "gateway", "", "`URL` of the tunnel's gateway, instead of -proxy-url")
+	set.StringVar(&d.Gateway, "gateway", "", "`URL` of the tunnel's gateway, instead of --proxy-url")
 	set.StringVar(&d.RouteSecret, "route-secret", "", "`namespace/name` of the Secret with the proxy's user and password")
 	set.StringVar(&d.NoProxy, "no-proxy", "", "no_proxy `list`: Clusters on it are reached directly")
 	set.StringVar(&d.TLSServerName, "tls-server-name", "", "`name` that API servers' certificates are verified for; default: the endpoint")
@@ -65,26 +87,6 @@ func (f *flags) parse(args []string, stdout io.Writer) error {
 	set.IntVar(&f.workers, "workers", 4, "how many Clusters are looked at side by side")
 	set.StringVar(&f.lease, "leader-election", "", "`namespace` of the Lease that lets one of several replicas work; empty for none")
 	set.StringVar(&f.health, "health", "127.0.0.1:8082", "`address` of /healthz, /readyz and /metrics; empty for none")
-	positional, err := cli.Parse(set, args, stdout)
-	if err == nil && len(positional) > 0 {
-		err = cli.UsageError{Text: fmt.Sprintf("kubeconfig-provider: unexpected argument %q", positional[0])}
-	}
-	if f.mode != "auto" {
-		d.Mode = provider.Mode(f.mode)
-	}
-	return err
-}
-
-// Run runs the command, without the process.
-func Run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writer) error {
-	var f flags
-	if err := f.parse(args, stdout); err != nil {
-		return err
-	}
-	if _, err := provider.Resolve(provider.Cluster{Namespace: "any", Name: "any"}, f.config); err != nil {
-		return cli.UsageError{Text: program + ": " + err.Error()}
-	}
-	return f.program().Run(ctx, slog.New(slog.NewTextHandler(stderr, nil)))
 }
 
 func (f *flags) program() management.Program {

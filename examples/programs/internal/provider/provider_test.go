@@ -2,6 +2,7 @@ package provider
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"go.uber.org/goleak"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -21,11 +23,17 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/internal/test/apitest"
 	"github.com/causewayproject/causeway/internal/test/clitest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	_, err := command.Execute(ctx, Command(), args, stdin, stdout, stderr)
+	return err
+}
 
 // TestRun before an API server without Cluster API: it is alive, says what is
 // missing, and ends when it is told to.
@@ -40,7 +48,7 @@ func TestRun(t *testing.T) {
 	if err := clientcmd.WriteToFile(*config, path); err != nil {
 		t.Fatal(err)
 	}
-	p := clitest.Start(t, Run, nil, "-kubeconfig", path, "-health", "127.0.0.1:0")
+	p := clitest.Start(t, run, nil, "--kubeconfig", path, "--health", "127.0.0.1:0")
 	address := p.Await(`for=health address=(\S+)`)
 	p.Await(`clusters.cluster.x-k8s.io`)
 	for page, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/metrics": 200} {
@@ -61,10 +69,10 @@ func TestRun(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{
-		{"extra"}, {"-mode", "nonsense"}, {"-proxy-url", "http://user:canary@proxy:1"}, {"-route-secret", "noslash"},
-		{"-proxy-url", "http://proxy:1", "-gateway", "http://gateway:1"},
+		{"extra"}, {"--mode", "nonsense"}, {"--proxy-url", "http://user:canary@proxy:1"}, {"--route-secret", "noslash"},
+		{"--proxy-url", "http://proxy:1", "--gateway", "http://gateway:1"},
 	} {
-		err := Run(t.Context(), args, nil, io.Discard, io.Discard)
+		err := run(t.Context(), args, nil, io.Discard, io.Discard)
 		var mistake cli.UsageError
 		if !errors.As(err, &mistake) || strings.Contains(err.Error(), "canary") {
 			t.Errorf("got %v of %q, want a UsageError", err, args)
@@ -114,9 +122,10 @@ func TestManifest(t *testing.T) {
 	if len(kinds) > 0 {
 		t.Fatalf("the manifest lacks %v", len(kinds))
 	}
-	var f flags
+	f, cmd := new(flags), new(cobra.Command)
+	f.add(cmd)
 	c := deployment.Spec.Template.Spec.Containers[0]
-	if err := f.parse(c.Args[1:], io.Discard); err != nil {
+	if err := cmd.ParseFlags(c.Args[1:]); err != nil {
 		t.Fatal(err)
 	}
 	if e := c.Env[0]; f.lease != "$("+e.Name+")" || e.ValueFrom.FieldRef.FieldPath != "metadata.namespace" || len(lease) != 1 || lease[0] != "kubeconfig-provider-"+f.config.Name {

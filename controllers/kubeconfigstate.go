@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	maxResults   = 8                // for each Cluster
+	maxResults   = 16               // for each Cluster
 	cacheTimeout = 30 * time.Second // how long to wait until the cache shows a write
 
 	firstBackoff = time.Second

@@ -212,6 +212,12 @@ func TestWhatHappens(t *testing.T) {
 		marked(w)
 		for _, broken := range []func(){
 			func() { w.annotate("proxy-url", "ftp://a.test") },
+			func() { w.annotate("gateway", "http://gw.test:1") }, // beside proxy-url
+			func() { delete(w.cluster.Annotations, provider.AnnotationGateway); w.annotate("mode", "x") },
+			func() { delete(w.cluster.Annotations, provider.AnnotationMode); w.annotate("grace-period", "x") },
+			func() { delete(w.cluster.Annotations, provider.AnnotationGrace); w.annotate("probe", "x") },
+			func() { delete(w.cluster.Annotations, provider.AnnotationProbe); w.annotate("no-proxy", "10.0.0.0/99") },
+			func() { delete(w.cluster.Annotations, provider.AnnotationNoProxy) },
 			func() { w.annotate("proxy-url", "http://u:"+canary+"@a.test") },
 			func() { w.annotate("proxy-url", proxyB); w.annotate("route-secret", "gone") },
 			func() { w.route("gone", nil) },

@@ -80,9 +80,11 @@ func (p *planner) makePlan() {
 	case p.cluster.NamespaceUnknown:
 		p.setCondition(verdict{metav1.ConditionUnknown, ReasonNoNamespace, "the Namespace " + p.cluster.Namespace + " is not known yet, nor is what its annotations say"})
 		return
-	case p.settings.Mode == Auto: // it could not be read
-		p.setCondition(p.faultVerdict(p.fault))
-		return
+	case p.settings.Mode == Auto: // it could not be read, and the Secret that there is keeps its route
+		p.settings.Mode = Decorate
+		if managerOf(p.secrets.Kubeconfig) == "" && managerOf(p.secrets.Secondary) != "" {
+			p.settings.Mode = Secondary
+		}
 	case p.settings.Mode == Off:
 		p.handBackAll()
 		return

@@ -138,13 +138,14 @@ func resolveSettings(cluster Cluster, config Config) (resolved, error) {
 	}
 	r := resolved{layers: l}
 	r.ProxyURL, r.Gateway = l.nearestValue(AnnotationProxyURL), l.nearestValue(AnnotationGateway)
+	var both error
 	switch proxy, gateway := l.findLayer(AnnotationProxyURL), l.findLayer(AnnotationGateway); {
 	case proxy < gateway:
 		r.Gateway = ""
 	case gateway < proxy:
 		r.ProxyURL = ""
 	case proxy < len(l):
-		return r, l.errorf(AnnotationGateway, "stands beside proxy-url: want one of them")
+		both = l.errorf(AnnotationGateway, "stands beside proxy-url: want one of them")
 	}
 	r.TunnelCluster, r.TunnelZone = l.nearestValue(AnnotationTunnelCluster), l.nearestValue(AnnotationTunnelZone)
 	r.NoProxy, r.TLSServerName = l.nearestValue(AnnotationNoProxy), l.nearestValue(AnnotationTLSServerName)
@@ -160,7 +161,7 @@ func resolveSettings(cluster Cluster, config Config) (resolved, error) {
 			return r, err
 		}
 	}
-	return r, nil
+	return r, both
 }
 
 func (r *resolved) readMode(cluster Cluster) error {

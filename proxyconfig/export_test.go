@@ -3,5 +3,4 @@ package proxyconfig
 var (
 	SystemdQuote = systemdQuote
 	ShellQuote   = shellQuote
-	JavaQuote    = javaQuote
 )

@@ -5,7 +5,6 @@ import (
 	"crypto"
 	"crypto/tls"
 	"crypto/x509"
-	"net"
 	"time"
 
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
@@ -81,11 +80,6 @@ func (c *Credentials) Identity() Identity { return c.identity() }
 func (c *Credentials) RenewAt() time.Time { return c.renewAt() }
 
 func (c *Credentials) Expires() time.Time { return c.expires() }
-
-// AskFor is Enroll with a message of the test's own.
-func AskFor(ctx context.Context, conn net.Conn, m *wire.Message) (*wire.Message, error) {
-	return exchangeMessages(ctx, conn, m)
-}
 
 // SetClock has the server judge and issue by another clock than the agent's.
 func (s *Server) SetClock(now func() time.Time) error {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,11 +30,10 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	capikubeconfig "sigs.k8s.io/cluster-api/util/kubeconfig"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 	"sigs.k8s.io/yaml"
 
-	"github.com/causewayproject/causeway/controllers"
 	"github.com/causewayproject/causeway/internal/e2e/bed"
+	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/internal/test/proxytest"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
@@ -51,7 +51,7 @@ func (m *management) testAdmission(t *testing.T) {
 	if err := capikubeconfig.CreateSecret(t.Context(), m.admin, c, quickly); err != nil {
 		t.Fatal(err)
 	}
-	m.startProvider(t, providerInput{Namespaces: []string{namespace}})
+	program := m.run(t, "--namespace", namespace)
 	eventually(t, "the first decoration", func(ctx context.Context) error { return m.routed(ctx, c, d) })
 	r := m.startReader(t, c, d)
 	r.await(t)
@@ -61,7 +61,8 @@ func (m *management) testAdmission(t *testing.T) {
 		t.Errorf("got %+v without a webhook, want %d versions without a route, and requests that went directly", without, rounds)
 	}
 
-	hook := m.startRouteWebhook(t)
+	program.Stop()
+	hook := m.startRouteWebhook(t, namespace)
 	hook.register(namespace)
 	hook.await("it to be asked", c, nil)
 	if got := r.measure(t, "webhook", rounds, func() { m.regenerate(t, c) }); got.versions != 0 || got.requests != 0 {
@@ -81,7 +82,7 @@ func (m *management) testAdmission(t *testing.T) {
 		t.Errorf("got %+v of Secrets that are created anew, want %d versions without a route", got, fewRounds)
 	}
 
-	hook.stop()
+	hook.program.Stop()
 	refused := func() {
 		s, err := m.stored(t.Context(), c)
 		if err != nil {
@@ -96,6 +97,7 @@ func (m *management) testAdmission(t *testing.T) {
 		t.Errorf("got %+v while the webhook is down and Fail, want 0", got)
 	}
 	m.testUnasked(t, namespace, c)
+	m.run(t, "--namespace", namespace)
 	hook.setPolicy(admissionregistrationv1.Ignore)
 	hook.await("writes to pass", c, func(err error) bool { return err == nil })
 	if got := r.measure(t, "down, Ignore", fewRounds, func() { m.regenerate(t, c) }); got.versions != fewRounds {
@@ -353,25 +355,30 @@ type routeWebhook struct {
 	m       *management
 	name    string
 	address string
-	stop    func()
+	program *bed.Running
 }
 
-// startRouteWebhook serves it beside the management cluster, until stop.
-func (m *management) startRouteWebhook(t *testing.T) *routeWebhook {
+// startRouteWebhook runs the provider with the webhook, beside the management
+// cluster.
+func (m *management) startRouteWebhook(t *testing.T, namespace string) *routeWebhook {
 	t.Helper()
-	handler, err := admission.StandaloneWebhook(&admission.Webhook{Handler: &controllers.KubeconfigWebhook{}}, admission.StandaloneOptions{})
-	if err != nil {
-		t.Fatal(err)
+	dir := t.TempDir()
+	cert, key := pki.PEM(m.CA.Server("127.0.0.1"))
+	for name, text := range map[string][]byte{"tls.crt": cert, "tls.key": key} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	mux := http.NewServeMux()
-	mux.Handle(controllers.KubeconfigWebhookPath, handler)
 	l := listen(t, m.bed.Network.Client, "127.0.0.1:0")
-	stop := serveTLS(t, l, mux, &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{m.CA.Server("127.0.0.1")}})
-	return &routeWebhook{t: t, m: m, address: l.Addr().String(), stop: stop}
+	address := l.Addr().String()
+	l.Close()
+	program := m.run(t, "--namespace", namespace, "--webhook-listen", address,
+		"--webhook-cert", filepath.Join(dir, "tls.crt"), "--webhook-key", filepath.Join(dir, "tls.key"))
+	return &routeWebhook{t: t, m: m, address: address, program: program}
 }
 
-// serveTLS serves until the test ends, or stop is called.
-func serveTLS(t *testing.T, l net.Listener, h http.Handler, config *tls.Config) (stop func()) {
+// serveTLS serves until the test ends.
+func serveTLS(t *testing.T, l net.Listener, h http.Handler, config *tls.Config) {
 	server := &http.Server{Handler: h, TLSConfig: config, ReadHeaderTimeout: time.Minute}
 	var serving sync.WaitGroup
 	serving.Go(func() {
@@ -379,12 +386,10 @@ func serveTLS(t *testing.T, l net.Listener, h http.Handler, config *tls.Config) 
 			t.Error(err)
 		}
 	})
-	stop = func() {
+	t.Cleanup(func() {
 		server.Close()
 		serving.Wait()
-	}
-	t.Cleanup(stop)
-	return stop
+	})
 }
 
 // register creates the component's configuration. What differs: the address, since

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/causewayproject/causeway/controllers"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
@@ -47,6 +48,7 @@ type Program struct {
 	LeaseNamespace string
 	LeaseName      string // Name, if empty
 	Cache          cache.Options
+	Webhook        webhook.Server // of reconcilers that have one
 	// Setup adds the reconcilers, once Clusters are served.
 	Setup func(ctx context.Context, mgr manager.Manager) error
 }
@@ -63,7 +65,7 @@ func (p Program) Run(ctx context.Context, log *slog.Logger) error {
 	ctrllog.SetLogger(logger)
 	again := true // in one process, as tests do
 	mgr, err := manager.New(rest, manager.Options{
-		Logger: logger, Cache: p.Cache,
+		Logger: logger, Cache: p.Cache, WebhookServer: p.Webhook,
 		Metrics:          server.Options{BindAddress: "0"}, // they are on the page beside /healthz
 		LeaderElection:   p.LeaseNamespace != "",
 		LeaderElectionID: cmp.Or(p.LeaseName, p.Name), LeaderElectionNamespace: p.LeaseNamespace,

@@ -56,7 +56,13 @@ func Command() *cobra.Command {
 			if _, err := provider.Resolve(provider.Cluster{Namespace: "any", Name: "any"}, f.config); err != nil {
 				return cli.Mistake("%v", err)
 			}
-			return f.program().Run(cmd.Context(), slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
+			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+			p := f.program()
+			var err error
+			if p.Webhook, err = f.webhook.server(log); err != nil {
+				return err
+			}
+			return p.Run(cmd.Context(), log)
 		},
 	}
 	f.add(cmd)
@@ -68,6 +74,7 @@ type flags struct {
 	namespaces                      cli.List
 	config                          provider.Config
 	workers                         int
+	webhook                         webhookFlags
 }
 
 func (f *flags) add(cmd *cobra.Command) {
@@ -87,6 +94,7 @@ func (f *flags) add(cmd *cobra.Command) {
 	set.IntVar(&f.workers, "workers", 4, "how many Clusters are looked at side by side")
 	set.StringVar(&f.lease, "leader-election", "", "`namespace` of the Lease that lets one of several replicas work; empty for none")
 	set.StringVar(&f.health, "health", "127.0.0.1:8082", "`address` of /healthz, /readyz and /metrics; empty for none")
+	f.webhook.add(set)
 }
 
 func (f *flags) program() management.Program {
@@ -95,6 +103,11 @@ func (f *flags) program() management.Program {
 		Name: program, Kubeconfig: f.kubeconfig, Health: f.health, Cache: controllers.CacheOptions(f.namespaces...),
 		LeaseNamespace: f.lease, LeaseName: program + "-" + f.config.Name,
 		Setup: func(ctx context.Context, mgr manager.Manager) error {
+			if f.webhook.listen != "" {
+				if err := (&controllers.KubeconfigWebhook{Config: f.config}).SetupWithManager(mgr); err != nil {
+					return err
+				}
+			}
 			return r.SetupWithManager(ctx, mgr, controller.Options{MaxConcurrentReconciles: f.workers})
 		},
 	}

@@ -1,0 +1,55 @@
+package provider
+
+import (
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+
+	"github.com/spf13/pflag"
+	crwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/proxyconfig/webhook"
+)
+
+// webhookFlags say where the webhook is that puts lost routes back at admission.
+type webhookFlags struct{ listen, cert, key string }
+
+func (f *webhookFlags) add(set *pflag.FlagSet) {
+	set.StringVar(&f.listen, "webhook-listen", "", "`address` of the webhook that puts a lost route back before a kubeconfig is stored; empty for none")
+	set.StringVar(&f.cert, "webhook-cert", "", "`file` of its certificate and its chain, PEM; followed")
+	set.StringVar(&f.key, "webhook-key", "", "`file` of the certificate's key, PEM")
+}
+
+// server returns the manager's webhook server; nil if there is to be none. It listens
+// when the manager is started.
+func (f *webhookFlags) server(log *slog.Logger) (crwebhook.Server, error) {
+	if f.listen == "" {
+		if f.cert+f.key != "" {
+			return nil, cli.Mistake("--webhook-cert and --webhook-key: there is no --webhook-listen")
+		}
+		return nil, nil
+	}
+	host, text, err := net.SplitHostPort(f.listen)
+	port, portErr := strconv.ParseUint(text, 10, 16)
+	if err != nil || portErr != nil || port == 0 {
+		return nil, cli.Mistake("--webhook-listen %q: want host:port or :port, with a port that is not 0", f.listen)
+	}
+	if f.cert == "" || f.key == "" {
+		return nil, cli.Mistake("--webhook-listen wants --webhook-cert and --webhook-key")
+	}
+	certificate, err := webhook.LoadCertificate(f.cert, f.key, func(err error) {
+		if err != nil {
+			log.Warn("certificate: the one before stays", "error", err)
+			return
+		}
+		log.Info("certificate renewed")
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--webhook-cert and --webhook-key: %w", err)
+	}
+	return crwebhook.NewServer(crwebhook.Options{Host: host, Port: int(port),
+		TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = certificate.Get }}}), nil
+}

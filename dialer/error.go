@@ -85,6 +85,9 @@ func (e *Error) portAdvice() string {
 	if err != nil || port == "443" || e.Op != opHTTP || e.Status != http.StatusForbidden {
 		return ""
 	}
+	if r, ok := e.Err.(*Refusal); ok && r.Header.Get("Proxy-Status") != "" {
+		return "" // the proxy says why (RFC 9209)
+	}
 	return " (many proxies allow CONNECT to port 443 only by default: allow port " + sanitizeText(port) + " there)"
 }
 

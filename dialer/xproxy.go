@@ -12,7 +12,7 @@ import (
 
 // ToProxy returns d as a dialer of golang.org/x/net/proxy, for functions that take
 // one, such as [proxy.SOCKS5]. It is a [proxy.ContextDialer] too. Its Dial is
-// DialContext with context.Background.
+// DialContext with context.Background. If d is nil, every dial fails in [PhaseConfig].
 func ToProxy(d Dialer) proxy.Dialer { return toProxy{d} }
 
 type toProxy struct{ Dialer }
@@ -21,6 +21,13 @@ var _ proxy.ContextDialer = toProxy{}
 
 func (d toProxy) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
+}
+
+func (d toProxy) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	if isNil(d.Dialer) {
+		return nil, &Error{Op: opProxy, Phase: PhaseConfig, Addr: address, Err: errors.New("the Dialer is nil")}
+	}
+	return d.Dialer.DialContext(ctx, network, address)
 }
 
 // FromProxy returns d as a Dialer. Its dials end with their context, and its errors
@@ -34,7 +41,7 @@ func (d toProxy) Dial(network, address string) (net.Conn, error) {
 // golang.org/x/net's SOCKS5 has a data race on cancel if its forward dialer has no
 // DialContext: pass ToProxy(FromProxy(forward)) to it.
 func FromProxy(d proxy.Dialer) Dialer {
-	if ours, ok := d.(toProxy); ok {
+	if ours, ok := d.(toProxy); ok && !isNil(ours.Dialer) {
 		return ours.Dialer
 	}
 	return fromProxy{d}

@@ -216,3 +216,16 @@ func TestRegisteredSchemes(t *testing.T) {
 		}
 	}
 }
+
+// A dialer that is not there is an error of the dial, and no panic in the caller.
+func TestToProxyNil(t *testing.T) {
+	for _, d := range []dialer.Dialer{nil, (*dialer.HTTPConnect)(nil)} {
+		if _, err := dialer.FromProxy(dialer.ToProxy(d)).DialContext(t.Context(), "tcp", target); err == nil {
+			t.Error("no error of FromProxy")
+		}
+		conn, err := dialer.ToProxy(d).Dial("tcp", target)
+		if e := (*dialer.Error)(nil); conn != nil || !errors.As(err, &e) || e.Phase != dialer.PhaseConfig {
+			t.Errorf("got %v, %v, want an error of the configuration", conn, err)
+		}
+	}
+}

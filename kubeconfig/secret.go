@@ -91,6 +91,9 @@ func Load(text []byte) (*clientcmdapi.Config, error) {
 // only write Secrets could run programs here, or have this program's own token sent to a
 // server of theirs. If all writers of the Secret may do that, use Load.
 func FromSecret(secret *corev1.Secret) (*clientcmdapi.Config, error) {
+	if secret == nil {
+		return nil, errors.New("kubeconfig: the Secret is nil")
+	}
 	config, err := loadSecret(secret)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: Secret %s/%s: %w", secret.Namespace, secret.Name, err)

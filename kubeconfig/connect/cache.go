@@ -2,6 +2,7 @@ package connect
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -72,6 +73,9 @@ type cacheEntry struct {
 // resourceVersion, changes nothing, whatever its UID. If there is no Client yet,
 // it is an error.
 func (c *Cache) Get(secret *corev1.Secret) (client *Client, release func(), err error) {
+	if secret == nil {
+		return nil, nil, errors.New("connect: the Secret is nil")
+	}
 	key := types.NamespacedName{Namespace: secret.Namespace, Name: secret.Name}
 	e, replaced, err := c.acquire(key, secret)
 	closeClient(replaced)

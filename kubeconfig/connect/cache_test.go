@@ -285,3 +285,13 @@ func TestCacheAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+func TestCacheWithoutSecret(t *testing.T) {
+	var cache connect.Cache
+	if _, _, err := cache.Get(nil); err == nil {
+		t.Error("no error for no Secret")
+	}
+	if _, err := kubeconfig.FromSecret(nil); err == nil {
+		t.Error("no error of FromSecret for no Secret")
+	}
+}

@@ -33,7 +33,7 @@ func formerTickets(t *testing.T, tickets *gateway.Tickets) (ended, revoked shown
 		return shown{user, password}
 	}
 	ended, revoked = issue("ann", time.Nanosecond), issue("bob", time.Hour)
-	tickets.Revoke("bob", time.Hour)
+	tickets.Revoked = func(t gateway.Ticket) bool { return t.Identity.Name == "bob" }
 	var other gateway.Tickets
 	user, password, err := other.Issue(gateway.Identity{Name: "ann", Cluster: "default/prod"}, time.Nanosecond)
 	if err != nil {
@@ -53,7 +53,8 @@ func formerTickets(t *testing.T, tickets *gateway.Tickets) (ended, revoked shown
 func TestFormerTickets(t *testing.T) {
 	var tickets gateway.Tickets
 	ended, revoked, strangers := formerTickets(t, &tickets)
-	g := &gateway.Gateway{Dial: dialEcho, Grace: -1}
+	failed := make(chan string, 1000)
+	g := &gateway.Gateway{Dial: dialEcho, Grace: -1, Hooks: gateway.Hooks{Failed: func(err error) { failed <- err.Error() }}}
 	g.Authenticate = func(ctx context.Context, c gateway.Credentials) (gateway.Identity, error) {
 		id, err := tickets.Authenticate(ctx, c)
 		if former, ok := err.(*gateway.TicketError); ok {
@@ -86,7 +87,13 @@ func TestFormerTickets(t *testing.T) {
 				shown shown
 				want  []string
 			}{{ended, tt.ended}, {revoked, tt.again}} {
+				for len(failed) > 0 {
+					<-failed
+				}
 				got := tt.ask(t, known.shown)
+				if log := <-failed; !strings.Contains(log, "the ticket ") {
+					t.Errorf("the hook is told %q, want the reason", log)
+				}
 				for _, want := range known.want {
 					if !strings.Contains(got, want) {
 						t.Errorf("%s is told %q, want %q", known.shown.user, got, want)

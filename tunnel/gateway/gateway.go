@@ -115,12 +115,6 @@ type Credentials struct {
 	Remote net.Addr
 }
 
-// Shown reports whether the client showed a user name, a password, a token or a
-// certificate.
-func (c *Credentials) Shown() bool {
-	return c.User != "" || c.Password != "" || c.Bearer != "" || len(c.Certificates) > 0
-}
-
 // Identity says which client it is.
 type Identity struct {
 	// Name is used for limits, hooks and Status. It must not be a secret.

@@ -73,14 +73,6 @@ func TestTickets(t *testing.T) {
 			}
 		}
 
-		one.Revoke("ann", time.Hour)
-		if valid(&one, user, password) {
-			t.Error("a revoked ticket is valid")
-		}
-		time.Sleep(time.Nanosecond)
-		if _, renewed, _ := one.Issue(ann, time.Hour); !valid(&one, user, renewed) {
-			t.Error("a ticket that was issued after a revocation is not valid")
-		}
 		two.Revoked = func(ticket gateway.Ticket) bool {
 			return ticket.Identity == ann && ticket.Expires.Sub(ticket.Issued) == time.Hour
 		}
@@ -88,7 +80,7 @@ func TestTickets(t *testing.T) {
 			t.Error("a ticket that Revoked knows is valid")
 		}
 		two.Revoked = nil
-		time.Sleep(time.Hour - 2*time.Nanosecond)
+		time.Sleep(time.Hour - time.Nanosecond)
 		if !valid(&two, user, password) {
 			t.Error("a ticket ended early")
 		}

@@ -27,9 +27,8 @@ type Tickets struct {
 	// replicas may share, for example. Set it before the first call.
 	Revoked func(Ticket) bool
 
-	mu      sync.Mutex // guards the fields below
-	keys    [][]byte   // the first one signs
-	revoked map[string]revocation
+	mu   sync.Mutex // guards keys
+	keys [][]byte   // the first one signs
 }
 
 // Ticket is the content of a password of Tickets.
@@ -65,11 +64,6 @@ func (e *TicketError) Error() string {
 
 // Unwrap returns ErrCredentials.
 func (e *TicketError) Unwrap() error { return ErrCredentials }
-
-type revocation struct {
-	upto    time.Time // tickets that were issued until then are revoked
-	expires time.Time // when the last such ticket ends
-}
 
 const (
 	ticketVersion = 1
@@ -122,23 +116,6 @@ func (t *Tickets) Issue(id Identity, life time.Duration) (user, password string,
 	return id.Name, password, nil
 }
 
-// Revoke revokes the tickets of a name that were issued so far, on this replica. life
-// is the longest that they may live.
-func (t *Tickets) Revoke(name string, life time.Duration) {
-	now := time.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for other, r := range t.revoked {
-		if now.After(r.expires) {
-			delete(t.revoked, other)
-		}
-	}
-	if t.revoked == nil {
-		t.revoked = map[string]revocation{}
-	}
-	t.revoked[name] = revocation{now, now.Add(life)}
-}
-
 // Authenticate serves as Gateway.Authenticate. The error is a
 // [*TicketError] if the ticket is genuine.
 func (t *Tickets) Authenticate(_ context.Context, c Credentials) (Identity, error) {
@@ -162,17 +139,10 @@ func (t *Tickets) Authenticate(_ context.Context, c Credentials) (Identity, erro
 		return Identity{}, ErrCredentials
 	case !time.Now().Before(ticket.Expires):
 		return Identity{}, &TicketError{Ticket: ticket}
-	case t.isRevoked(ticket):
+	case t.Revoked != nil && t.Revoked(ticket):
 		return Identity{}, &TicketError{Ticket: ticket, Revoked: true}
 	}
 	return ticket.Identity, nil
-}
-
-func (t *Tickets) isRevoked(ticket Ticket) bool {
-	t.mu.Lock()
-	r, ok := t.revoked[ticket.Identity.Name]
-	t.mu.Unlock()
-	return ok && !ticket.Issued.After(r.upto) || t.Revoked != nil && t.Revoked(ticket)
 }
 
 func (t *Tickets) allKeys() [][]byte {

@@ -203,7 +203,7 @@ func (d *deploying) testProvider(t *testing.T) {
 	d.create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "hidden-kubeconfig"}})
 	m.bear(t, namespace, "hidden", w, birth{noControlPlane: true})
 	eventually(t, "an Event about a Secret in the way", func(context.Context) error {
-		if got := d.kubectl(t, "", "get", "events.events.k8s.io", "-n", namespace, "-o", "jsonpath={.items[*].reason}"); !strings.Contains(got, "SecretNotLabelled") {
+		if got := d.kubectl(t, "", "get", "events.events.k8s.io", "-n", namespace, "-o", "jsonpath={.items[*].reason}"); !strings.Contains(got, "WriteFailed") {
 			return fmt.Errorf("got %q", got)
 		}
 		return nil

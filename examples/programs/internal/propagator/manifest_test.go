@@ -91,6 +91,9 @@ func TestManifest(t *testing.T) {
 	}
 	for _, rule := range m.clusterRole.Rules {
 		for _, verb := range []string{"delete", "deletecollection", "patch", "*"} {
+			if verb == "patch" && slices.Equal(rule.Resources, []string{"events"}) {
+				continue // how client-go's recorder repeats an Event
+			}
 			if slices.Contains(rule.Verbs, verb) {
 				t.Errorf("got %s on %v, which nothing needs", verb, rule.Resources)
 			}

@@ -102,6 +102,7 @@ func TestMistakes(t *testing.T) {
 		{"injector --frobnicate", "unknown flag --frobnicate"},
 		{"injector --drain", "flag needs an argument: --drain"},
 		{"injector --drain soon", `invalid argument "soon" for "--drain" flag`},
+		{"completion bsh", `unknown command "bsh": did you mean bash, zsh or fish?`},
 		{"version x", `unexpected argument "x"`},
 	} {
 		out, err := run(t, strings.Fields(tt.args)...)

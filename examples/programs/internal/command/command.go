@@ -24,6 +24,12 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdin io.R
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	root.InitDefaultCompletionCmd() // it keeps the output that is set now
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" {
+			Parent(cmd)
+		}
+	}
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return cli.FlagMistake(cmd.Flags(), err) })
 	root.SetUsageTemplate(strings.NewReplacer(

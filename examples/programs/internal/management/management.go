@@ -61,8 +61,16 @@ func (p Program) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("--kubeconfig: %w", err)
 	}
-	logger := logr.FromSlogHandler(log.Handler())
-	ctrllog.SetLogger(logger)
+	ctrllog.SetLogger(logr.FromSlogHandler(log.Handler()))
+	h := &health{err: errNotFilled}
+	stop, err := p.servePage(ctx, log, h)
+	if err != nil {
+		return err
+	}
+	return errors.Join(p.runManager(ctx, log, rest, h), stop())
+}
+
+func (p Program) newManager(rest *rest.Config, logger logr.Logger, h *health) (manager.Manager, error) {
 	again := true // in one process, as tests do
 	mgr, err := manager.New(rest, manager.Options{
 		Logger: logger, Cache: p.Cache, WebhookServer: p.Webhook,
@@ -73,17 +81,9 @@ func (p Program) Run(ctx context.Context, log *slog.Logger) error {
 		Controller:                    config.Controller{SkipNameValidation: &again},
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	h := &health{err: errNotFilled}
-	if err := mgr.Add(runnable{h.setReady}); err != nil {
-		return err
-	}
-	stop, err := p.servePage(ctx, log, h)
-	if err != nil {
-		return err
-	}
-	return errors.Join(p.runManager(ctx, log, mgr, h), stop())
+	return mgr, mgr.Add(runnable{h.setReady})
 }
 
 func (p Program) restConfig() (*rest.Config, error) {
@@ -96,9 +96,16 @@ func (p Program) restConfig() (*rest.Config, error) {
 }
 
 // runManager sets the manager up, and runs it.
-func (p Program) runManager(ctx context.Context, log *slog.Logger, mgr manager.Manager, h *health) error {
+func (p Program) runManager(ctx context.Context, log *slog.Logger, rest *rest.Config, h *health) error {
+	var mgr manager.Manager
 	for {
-		err := checkClusters(mgr)
+		var err error
+		if mgr == nil { // making one asks the API server
+			mgr, err = p.newManager(rest, logr.FromSlogHandler(log.Handler()), h)
+		}
+		if err == nil {
+			err = checkClusters(mgr)
+		}
 		h.setError(cmp.Or(err, errNotFilled))
 		if err == nil {
 			break

@@ -67,6 +67,34 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// An API server that can't be reached is waited for: the program is alive, and not ready.
+func TestAPIServerAway(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"], config.Contexts["c"] = &clientcmdapi.Cluster{Server: "http://127.0.0.1:1"}, &clientcmdapi.Context{Cluster: "c"}
+	config.CurrentContext = "c"
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	p := clitest.Start(t, run, nil, "--kubeconfig", path, "--health", "127.0.0.1:0")
+	address := p.Await(`for=health address=(\S+)`)
+	p.Await(`msg=waiting error=.*connection refused`)
+	for page, want := range map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusServiceUnavailable} {
+		res, err := http.Get("http://" + address + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != want {
+			t.Errorf("got %d of %s, want %d", res.StatusCode, page, want)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if err := p.Stop(); err != nil {
+		t.Errorf("got %v, want nil", err)
+	}
+}
+
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{
 		{"extra"}, {"--mode", "nonsense"}, {"--proxy-url", "http://user:canary@proxy:1"}, {"--route-secret", "noslash"},

@@ -115,8 +115,9 @@ func revokeCommand() *cobra.Command {
 func payloadCommand() *cobra.Command {
 	var flags *stateFlags
 	cmd := &cobra.Command{
-		Use:   "payload CLUSTER NAME <FILE",
-		Short: "hand the agents of CLUSTER data, such as SSH keys",
+		Use:                   "payload CLUSTER NAME <FILE",
+		DisableFlagsInUseLine: true, // they would stand behind <FILE
+		Short:                 "hand the agents of CLUSTER data, such as SSH keys",
 		Long: `Sends the data on standard input, as NAME, to the connected agents of CLUSTER, and to each
 agent that connects later.`,
 		Example: "  causeway payload default/prod authorized_keys <id_ed25519.pub",
@@ -136,7 +137,11 @@ agent that connects later.`,
 			if err != nil {
 				return err
 			}
-			return st.setPayload(cmd.Context(), args[0], tunnel.Payload{Name: args[1], Data: data})
+			if err := st.setPayload(cmd.Context(), args[0], tunnel.Payload{Name: args[1], Data: data}); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "the agents of cluster %q get %q, %d bytes; the server's log says who took it\n", args[0], args[1], len(data))
+			return err
 		},
 	}
 	flags = addStateFlags(cmd.Flags())

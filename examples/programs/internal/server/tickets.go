@@ -170,7 +170,11 @@ program. With --revoke-all it ends all tickets instead, of all clusters.`,
 				if err != nil {
 					return err
 				}
-				return revokeTickets(cmd.Context(), st)
+				if err := revokeTickets(cmd.Context(), st); err != nil {
+					return err
+				}
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), "all tickets are revoked")
+				return err
 			}
 			if revoke {
 				return cli.Mistake("--revoke-all ends the tickets of all clusters: leave CLUSTER out")
@@ -194,8 +198,9 @@ program. With --revoke-all it ends all tickets instead, of all clusters.`,
 func kubeconfigCommand() *cobra.Command {
 	var f ticketFlags
 	cmd := &cobra.Command{
-		Use:   "kubeconfig CLUSTER <FILE",
-		Short: "give a kubeconfig of CLUSTER the route through the tunnel",
+		Use:                   "kubeconfig CLUSTER <FILE",
+		DisableFlagsInUseLine: true, // they would stand behind <FILE
+		Short:                 "give a kubeconfig of CLUSTER the route through the tunnel",
 		Long: `Reads a kubeconfig of CLUSTER on standard input, and prints it with the server's proxy, a
 ticket for CLUSTER, and the API server's name beside the agent.`,
 		Example: "  causeway kubeconfig default/prod <admin.conf >prod.conf",

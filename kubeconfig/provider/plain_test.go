@@ -3,10 +3,12 @@ package provider_test
 import (
 	"context"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -129,4 +131,38 @@ func TestCandidate(t *testing.T) {
 			w.answer(c)
 		}
 	})
+}
+
+// A Secret's kubeconfig must not choose a program that the provider runs, or a file that it sends.
+func TestCandidateNamesNothingLocal(t *testing.T) {
+	for name, user := range map[string]string{
+		"a program":      "exec: {apiVersion: client.authentication.k8s.io/v1, command: sh, interactiveMode: Never}",
+		"an old program": "auth-provider: {name: oidc}",
+		"a token's file": "tokenFile: /run/token",
+		"a key's file":   "client-certificate: /tls.crt\n    client-key: /tls.key",
+	} {
+		t.Run(name, func(t *testing.T) {
+			secret := &corev1.Secret{Data: map[string][]byte{kubeconfig.SecretKey: []byte(`
+current-context: c
+contexts: [{name: c, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "https://10.0.0.1:6443"}}]
+users:
+- name: u
+  user:
+    ` + user + "\n")}}
+			secret.Namespace, secret.Name, secret.ResourceVersion = "org", "prod-kubeconfig", "1"
+			action, err := provider.Plan(provider.Cluster{
+				Namespace: "org", Name: "prod", APIVersion: "cluster.x-k8s.io/v1beta2", HasControlPlane: true,
+				Endpoint: kubeconfig.Endpoint{Host: "10.0.0.1", Port: 6443},
+			}, provider.Secrets{Kubeconfig: secret}, provider.Config{Now: time.Unix(1e9, 0), Defaults: provider.Settings{ProxyURL: "http://p.test:3128"}})
+			if err != nil || len(action.Probe) == 0 {
+				t.Fatalf("got %d candidates, %v", len(action.Probe), err)
+			}
+			for _, c := range action.Probe {
+				if got := c.Config.AuthInfos["u"]; !reflect.DeepEqual(got, clientcmdapi.NewAuthInfo()) {
+					t.Errorf("got a user with %+v", *got)
+				}
+			}
+		})
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/probe"
@@ -36,8 +37,20 @@ func (p *planner) probeResult(c Candidate, age func(Result) time.Duration, value
 		p.scheduleAfter(p.config.probeInterval())
 		return invalidResult(err), true
 	}
+	dropLocalUsers(c.Config)
 	p.action.Probe = append(p.action.Probe, c)
 	return Result{}, false
+}
+
+// dropLocalUsers takes the credentials away from users that name a program or a file. A user
+// that may only write Secrets could otherwise run programs where the probe runs, or have its
+// token file sent to a server of theirs. The probe then asks as system:anonymous.
+func dropLocalUsers(config *clientcmdapi.Config) {
+	for name, user := range config.AuthInfos {
+		if user.Exec != nil || user.AuthProvider != nil || user.TokenFile != "" || user.ClientCertificate != "" || user.ClientKey != "" {
+			config.AuthInfos[name] = clientcmdapi.NewAuthInfo()
+		}
+	}
 }
 
 // outcome is the answer to what is asked of a route.

@@ -38,10 +38,10 @@ const kubeconfigController = "kubeconfig-provider"
 
 const (
 	defaultProbeTimeout = 15 * time.Second
-	probeSlots          = 64 // probes that are new; see probeSlotTime
+	maxProbes           = 32 // that are new, see probeSlotTime
 	// probeSlotTime is how long a probe counts. One that takes longer waits for an
 	// answer, which costs little, and clusters that are down must not delay others.
-	probeSlotTime = 500 * time.Millisecond
+	probeSlotTime = 2 * time.Second
 	// cacheDelay is when to look again, if nothing happens, at a cache that is late.
 	cacheDelay = time.Second
 )
@@ -95,7 +95,7 @@ func (r *KubeconfigReconciler) SetupWithManager(ctx context.Context, mgr manager
 		own:                  ownCaches{},
 		state:                newClusterStates(),
 		events:               &eventLog{recorder: mgr.GetEventRecorderFor(kubeconfigController)},
-		slots:                make(chan struct{}, probeSlots),
+		slots:                probeSlots{free: maxProbes},
 	}
 	if k.plan == nil {
 		k.plan = provider.Plan
@@ -136,7 +136,7 @@ type kubeconfigRun struct {
 	metrics    *providerMetrics
 
 	infrastructure *infrastructure
-	slots          chan struct{}  // one for each probe that is new
+	slots          probeSlots
 	running        sync.WaitGroup // probes, and searches for kinds
 
 	// Set when the controller is started, before the first Reconcile.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -143,20 +144,16 @@ func (k *kubeconfigRun) startProbes(cluster provider.Cluster, candidates []provi
 // runProbe waits for a free slot, and probes. The slot is free again when the probe has
 // ended, or after probeSlotTime.
 func (k *kubeconfigRun) runProbe(cluster provider.Cluster, key types.NamespacedName, candidate provider.Candidate) {
-	select {
-	case k.slots <- struct{}{}:
-		timer := time.AfterFunc(probeSlotTime, func() { <-k.slots })
-		defer func() {
-			if timer.Stop() {
-				<-k.slots
-			}
-		}()
-	case <-k.ctx.Done():
-	}
-	if k.ctx.Err() != nil { // if both cases are ready, select takes either
+	if !k.slots.take(k.ctx) {
 		k.state.finishProbe(key, cluster.UID, candidate.Key, nil, time.Time{})
 		return
 	}
+	timer := time.AfterFunc(probeSlotTime, k.slots.release)
+	defer func() {
+		if timer.Stop() {
+			k.slots.release()
+		}
+	}()
 	limit, cancel := context.WithTimeout(k.ctx, cmp.Or(k.ProbeTimeout, defaultProbeTimeout))
 	defer cancel()
 	began := time.Now()
@@ -170,6 +167,46 @@ func (k *kubeconfigRun) runProbe(cluster provider.Cluster, key types.NamespacedN
 	logger := k.mgr.GetLogger().WithName(kubeconfigController).WithValues("namespace", key.Namespace, "name", key.Name)
 	logger.V(1).Info("Probed", "route", report.Route, "took", now.Sub(began).String(), "error", errorText(report.Err()))
 	k.state.finishProbe(key, cluster.UID, candidate.Key, &report, now)
+}
+
+// probeSlots bounds how many new probes run. Who asked last is first: at the start the
+// many Clusters that are there don't delay the one that is made.
+type probeSlots struct {
+	mu      sync.Mutex // guards the fields below
+	free    int
+	waiting []chan struct{}
+}
+
+// take waits for a slot; false says that ctx ended, after which there are no more.
+func (s *probeSlots) take(ctx context.Context) bool {
+	s.mu.Lock()
+	if s.free > 0 {
+		s.free--
+		s.mu.Unlock()
+		return ctx.Err() == nil
+	}
+	turn := make(chan struct{})
+	s.waiting = append(s.waiting, turn)
+	s.mu.Unlock()
+	select {
+	case <-turn:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// release gives a slot to the last one who waits.
+func (s *probeSlots) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := len(s.waiting) - 1
+	if last < 0 {
+		s.free++
+		return
+	}
+	close(s.waiting[last])
+	s.waiting = s.waiting[:last]
 }
 
 // errorText is for logs that write an error of a deeper level as one.

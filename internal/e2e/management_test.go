@@ -52,6 +52,8 @@ func TestManagement(t *testing.T) {
 		t.Run("admission", m.testAdmission)
 		t.Run("events", m.testEvents)
 		t.Run("leader", m.testLeader)
+		t.Run("two providers", m.testTwoProviders)
+		t.Run("immutable", m.testImmutable)
 	})
 	t.Run("many", m.testMany)
 	t.Run("propagator", m.testPropagator)

@@ -34,7 +34,7 @@ const username, password = "controller", "p@ss:w/rd%+&'"
 // next is what to try after the stand-ins.
 const next = `Try next:
   go run ./examples/quickstart -kubeconfig FILE -proxy URL   a cluster and a proxy of yours
-  go run ./examples/doctor -kubeconfig FILE                  what stops a connection, and the remedy
+  causeway doctor --kubeconfig FILE                          what stops a connection, and the remedy
   docs/tunnel.md                                             a tunnel to a cluster that nothing leads into
   README.md                                                  which package you need
 `

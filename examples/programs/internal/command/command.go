@@ -35,7 +35,7 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdin io.R
 	root.SetUsageTemplate(strings.NewReplacer(
 		"{{if .Runnable}}\n  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}",
 		"\n  {{if .HasAvailableSubCommands}}{{.CommandPath}} COMMAND{{else}}{{.UseLine}}{{end}}",
-		"rpad .Name .NamePadding", "rpad .Use 24", // with its arguments
+		"rpad .Name .NamePadding", "rpad .Use 27", // with its arguments
 	).Replace(root.UsageTemplate()))
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return cli.ReadVariables(cmd.Flags()) }
 	return root.ExecuteContextC(ctx)

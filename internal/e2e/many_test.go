@@ -37,8 +37,8 @@ func (m *management) testMany(t *testing.T) {
 	}
 	program.Stop()
 	t.Logf("%d Clusters were reconciled in %v, with %d MB of memory; the log has %d bytes", n, took, memory>>20, len(program.Stderr()))
-	if memory > 400<<20 {
-		t.Errorf("it took %d MB, want 400", memory>>20)
+	if memory > 200<<20 {
+		t.Errorf("it took %d MB, want 200", memory>>20)
 	}
 	if took > time.Minute {
 		t.Errorf("it took %v, want a minute", took)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -129,17 +130,19 @@ func environmentProxy(server string) (*url.URL, error) {
 	return proxy, nil
 }
 
-// clientGoTransport returns what client-go's package transport makes, but keeps its
-// connections, to close them.
+// clientGoTransport returns what client-go's package transport makes, with two
+// differences. It keeps its connections, to close them. And HTTP/2 is net/http's: the one that
+// client-go sets up keeps a closed connection's memory for 30 seconds.
 func (p *probing) clientGoTransport(proxy *url.URL, config *tls.Config) *http.Transport {
 	d := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
 	if config != nil {
 		config = config.Clone()
 	}
-	return utilnet.SetTransportDefaults(&http.Transport{
+	return &http.Transport{
 		Proxy:               func(*http.Request) (*url.URL, error) { return proxy, nil },
 		TLSHandshakeTimeout: 10 * time.Second,
 		TLSClientConfig:     config,
+		ForceAttemptHTTP2:   os.Getenv("DISABLE_HTTP2") == "", // client-go's variable
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := d.DialContext(ctx, network, address)
 			if err != nil {
@@ -148,5 +151,5 @@ func (p *probing) clientGoTransport(proxy *url.URL, config *tls.Config) *http.Tr
 			p.closeAtEnd(conn)
 			return conn, nil
 		},
-	})
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	goruntime "runtime"
 	"testing"
 	"time"
 
@@ -183,6 +184,32 @@ func TestPlainHangs(t *testing.T) {
 	r := probe.Options{Plain: true}.Run(ctx, config)
 	checkFailure(t, r, failure{probe.PhaseConnect, "the proxy does not answer", ""})
 	kubetest.CheckLeaks(t, "report", r)
+}
+
+// A controller probes hundreds of clusters every few seconds: nothing of a probe may stay.
+func TestPlainHoldsNoMemory(t *testing.T) {
+	const probes = 100
+	config := newProbed(t, nil).config(t)
+	heap := func() int {
+		var m goruntime.MemStats
+		goruntime.GC()
+		goruntime.GC() // what the first one finalized
+		goruntime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	run := func() {
+		for range probes {
+			if r := (probe.Options{Plain: true}).Run(probeContext(t), config); !r.OK() {
+				t.Fatal(r.Err())
+			}
+		}
+	}
+	run()
+	before := heap()
+	run()
+	if held := (heap() - before) / probes; held > 20<<10 {
+		t.Errorf("a probe that is over holds %d bytes", held)
+	}
 }
 
 // A client certificate for the proxy is in a Secret.

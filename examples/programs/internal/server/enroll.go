@@ -94,12 +94,10 @@ func revokeCommand() *cobra.Command {
 		Args:    command.Args,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			st, server, err := flags.openServer(cmd.Context())
-			if err == nil {
-				err = checkCluster(cmd.Context(), st, args[0])
-			}
 			if err != nil {
 				return err
 			}
+			warnUnknown(cmd.Context(), st, args[0], cmd.ErrOrStderr())
 			id := tunnel.Identity{Cluster: args[0], Agent: args[1]}
 			if err := server.Revoke(cmd.Context(), id); err != nil {
 				return err
@@ -131,12 +129,10 @@ agent that connects later.`,
 				return fmt.Errorf("standard input has more than %d bytes", maxPayload)
 			}
 			st, err := flags.open(cmd.Context())
-			if err == nil {
-				err = checkCluster(cmd.Context(), st, args[0])
-			}
 			if err != nil {
 				return err
 			}
+			warnUnknown(cmd.Context(), st, args[0], cmd.ErrOrStderr())
 			if err := st.setPayload(cmd.Context(), args[0], tunnel.Payload{Name: args[1], Data: data}); err != nil {
 				return err
 			}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -150,9 +151,11 @@ func (f *stateFlags) openServer(ctx context.Context) (state, *tunnel.Server, err
 // does not show the address: a URL may hold a secret.
 func checkServers(what string, addresses []string) error {
 	for i, address := range addresses {
-		_, err := tunnel.TransportFor(address)
-		if err == nil {
-			err = checkDialable(address)
+		err := checkDialable(address)
+		if strings.Contains(address, "://") {
+			if _, urlErr := tunnel.TransportFor(address); urlErr != nil {
+				err = urlErr
+			}
 		}
 		if err != nil {
 			return cli.Mistake("%s: address %d: %v", what, i+1, err)
@@ -199,7 +202,7 @@ func replaceChanged(ctx context.Context, st state, name string, data []byte) err
 
 // noteCluster records that an agent of the cluster was invited.
 func noteCluster(ctx context.Context, st state, cluster string) error {
-	if checkCluster(ctx, st, cluster) == nil {
+	if _, err := st.read(ctx, clusterFile(cluster)); err == nil {
 		return nil // on a full disk, too
 	}
 	if err := st.create(ctx, clusterFile(cluster), []byte(cluster+"\n")); !errors.Is(err, fs.ErrExist) {
@@ -208,13 +211,16 @@ func noteCluster(ctx context.Context, st state, cluster string) error {
 	return nil
 }
 
-// checkCluster returns an error if no agent of the cluster was ever invited.
-func checkCluster(ctx context.Context, st state, cluster string) error {
-	_, err := st.read(ctx, clusterFile(cluster))
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("unknown cluster %q: no agent of it was ever invited (causeway enroll); the server's page and log have the names", cluster)
+// warnUnknown writes a warning if there is no record that an agent of the cluster was
+// invited. It is no error: a state of an earlier version, or a partial copy of one, has
+// no such record of a cluster whose agents are connected.
+func warnUnknown(ctx context.Context, st state, cluster string, stderr io.Writer) {
+	switch _, err := st.read(ctx, clusterFile(cluster)); {
+	case errors.Is(err, fs.ErrNotExist):
+		fmt.Fprintf(stderr, "warning: this state has no record of an invitation of cluster %q: check the name; the server's page and log have the names\n", cluster)
+	case err != nil:
+		fmt.Fprintf(stderr, "warning: it can't be checked that an agent of cluster %q was invited: %v\n", cluster, err)
 	}
-	return err
 }
 
 func clusterFile(cluster string) string { return "cluster-" + hashName(cluster) }

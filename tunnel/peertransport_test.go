@@ -86,7 +86,7 @@ func TestNoAgentSaysWhyPeersAreMissing(t *testing.T) {
 		peers []string
 		want  string
 	}{
-		{"a name without a port", []string{"replica-b"}, "the replica at replica-b can't be asked: without a Transport of its own, the server's address is host:port or a ws or wss URL: "},
+		{"a name without a port", []string{"replica-b"}, "the replica at replica-b can't be asked: the server's address is neither host:port nor a ws or wss URL: "},
 		{"a scheme", []string{"https://ann:hidden@b:1/"}, "the replica at https://ann:xxxxx@b:1/ can't be asked: the scheme of the server's address is neither ws nor wss"},
 		{"no URL", []string{"wss://ann:hidden\n@b:1/"}, "the replica at (not a URL) can't be asked: the server's address is not a URL"},
 		{"the same name", []string{"twin:1"}, `the replica at twin:1 can't be asked: field Name of the Server: the replica at twin:1 has the name "a" too`},

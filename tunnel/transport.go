@@ -41,7 +41,7 @@ func TransportFor(address string) (Transport, error) {
 		return WebSocket{}, nil
 	}
 	if _, _, err := net.SplitHostPort(address); err != nil {
-		return nil, configError("without a Transport of its own, the server's address is host:port or a ws or wss URL: %w", err)
+		return nil, configError("the server's address is neither host:port nor a ws or wss URL: %w", err)
 	}
 	return TCP{}, nil
 }

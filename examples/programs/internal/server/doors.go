@@ -172,6 +172,9 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	}
 	// It gets its name when its mode is right.
 	l, err := new(net.ListenConfig).Listen(ctx, "unix", path+".new")
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return nil, fmt.Errorf("%s: %w", path, op.Err) // without .new, of which nobody knows
+	}
 	if err != nil {
 		return nil, err
 	}

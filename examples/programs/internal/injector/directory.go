@@ -19,8 +19,8 @@ const every = time.Second
 // A directory has a file for each variable.
 type directory string
 
-// read returns an error if all of the files are missing: that is a wrong
-// directory, not a cluster without a proxy.
+// read returns an error if there is no proxy: that is a wrong directory or an empty
+// Secret, not a cluster without a proxy.
 func (d directory) read() (c proxyconfig.Config, err error) {
 	dir := string(d)
 	// The kubelet swaps this link: resolve it once, to read files of one version.
@@ -42,11 +42,14 @@ func (d directory) read() (c proxyconfig.Config, err error) {
 		found = true
 		*f.value = strings.TrimRight(string(text), "\r\n")
 	}
-	if !found {
+	switch {
+	case !found:
 		if _, err := os.ReadDir(string(d)); err != nil {
 			return c, fmt.Errorf("--config: the folder can't be read: %w", err)
 		}
 		return c, fmt.Errorf("--config: none of HTTP_PROXY, HTTPS_PROXY and NO_PROXY is in %s", string(d))
+	case strings.TrimSpace(c.HTTPProxy+c.HTTPSProxy) == "":
+		return c, fmt.Errorf("--config: HTTP_PROXY and HTTPS_PROXY in %s are missing or empty: there is no proxy to put into pods", string(d))
 	}
 	return c, nil
 }

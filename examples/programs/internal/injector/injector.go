@@ -5,6 +5,7 @@ package injector
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
+	"github.com/causewayproject/causeway/noproxy"
 	"github.com/causewayproject/causeway/proxyconfig"
 	"github.com/causewayproject/causeway/proxyconfig/webhook"
 )
@@ -23,7 +25,8 @@ import (
 const long = `Puts the variables of a proxy into the pods of a cluster, as an admission webhook.
 
 --config is a directory with the files HTTP_PROXY, HTTPS_PROXY and NO_PROXY: a Secret or
-ConfigMap as a pod mounts it. It is followed, and so are the certificate's files. A proxy
+ConfigMap as a pod mounts it. It is followed, and so are the certificate's files; one
+without a proxy, or with an entry of NO_PROXY that covers nothing, is refused. A proxy
 with user and password gets into pods as a reference to the Secret --secret of their own
 namespace, whose keys have the same names:
 
@@ -146,6 +149,11 @@ func (f *flags) injector(c proxyconfig.Config) (*proxyconfig.Injector, error) {
 	o.Config = c
 	if o.Secret == "" && !o.Plain && c != c.WithoutCredentials() {
 		return nil, errors.New("--config: a proxy has user or password: --secret names the Secret that pods get them from, --plain copies them into pods")
+	}
+	// A comma at the end does no harm, and NewInjector takes it away.
+	_, err := (noproxy.Options{Strict: true}).Parse(strings.TrimRight(c.NoProxy, ", "))
+	if wrong, ok := errors.AsType[*noproxy.EntryError](err); ok { // the first
+		return nil, fmt.Errorf("--config: NO_PROXY: %w", wrong)
 	}
 	return proxyconfig.NewInjector(o)
 }

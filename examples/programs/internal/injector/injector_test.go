@@ -47,6 +47,14 @@ func newFiles(t *testing.T) *files {
 
 func (f *files) variable(name, text string) { f.write(filepath.Join("config", name), []byte(text)) }
 
+// with makes another directory of a configuration.
+func (f *files) with(name, proxy, list string) string {
+	f.write(filepath.Join(name, "HTTP_PROXY"), nil)
+	f.write(filepath.Join(name, "HTTPS_PROXY"), []byte(proxy))
+	f.write(filepath.Join(name, "NO_PROXY"), []byte(list))
+	return filepath.Join(f.dir, name)
+}
+
 func (f *files) certificate() {
 	cert, key := pki.PEM(f.ca.Server("127.0.0.1"))
 	f.write("tls.crt", cert)
@@ -128,6 +136,14 @@ func TestRun(t *testing.T) {
 	p.Await(`config: the one before stays`)
 	if patch, _ := f.mustAsk(address); !strings.Contains(patch, "second") {
 		t.Errorf("got %s, want the second list still", patch)
+	}
+	f.variable("HTTPS_PROXY", "\n")
+	p.Await(`config: the one before stays" error="[^"]*HTTP_PROXY and HTTPS_PROXY in`)
+	f.variable("HTTPS_PROXY", "http://user:"+canary+"@proxy:1\n")
+	f.variable("NO_PROXY", "10.0.0.0/99")
+	p.Await(`config: the one before stays" error=.*10\.0\.0\.0/99`)
+	if patch, _ := f.mustAsk(address); !strings.Contains(patch, "second") || !strings.Contains(patch, `"key":"HTTPS_PROXY"`) {
+		t.Errorf("got %s, want the second list and the proxy still", patch)
 	}
 	f.certificate()
 	if _, renewed := f.mustAsk(address); renewed == serial {
@@ -249,6 +265,9 @@ func TestUsage(t *testing.T) {
 		{"user and password, and nowhere to put them", f.args("--secret", ""), false, "--secret names the Secret"},
 		{"no such directory", f.args("--config", f.dir+"/none"), false, "--config: the folder can't be read: open " + f.dir + "/none: no such file"},
 		{"another directory", f.args("--config", f.dir), false, "none of HTTP_PROXY, HTTPS_PROXY and NO_PROXY is in"},
+		{"empty files", f.args("--config", f.with("empty", "", "a")), false, "--config: HTTP_PROXY and HTTPS_PROXY in " + f.dir + "/empty are missing or empty"},
+		{"an entry that can't be used", f.args("--config", f.with("bad", "http://proxy:1", "a,10.0.0.0/99")), false, `--config: NO_PROXY: noproxy: entry 1 "10.0.0.0/99"`},
+		{"a URL in the list", f.args("--config", f.with("url", "http://proxy:1", "http://u:"+canary+"@a")), false, `--config: NO_PROXY: noproxy: entry 0 "http://redacted"`},
 		{"no certificate", f.args("--cert", f.dir+"/none"), false, "--cert and --key: "},
 		{"no client CA in it", f.args("--client-ca", f.dir+"/config/NO_PROXY"), false, "--client-ca: there is no certificate in it"},
 	} {

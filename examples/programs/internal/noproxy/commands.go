@@ -1,6 +1,7 @@
 package noproxy
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -21,7 +22,8 @@ func explainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain TARGET...",
 		Short: "say which entry of a list decides about each target, and why",
-		Long:  "Says which entry of a list decides about each TARGET, a host, host:port or URL, and why.",
+		Long: `Says which entry of a list decides about each TARGET, a host, host:port or URL, and why.
+An entry that covers nothing is a warning on standard error.`,
 		Example: `  $ causeway noproxy explain --list '.svc,10.96.0.0/12,example.com:8443' https://10.96.0.1/ example.com:443
   TARGET           VERDICT            ENTRY  TEXT          REASON
   10.96.0.1:443    direct             1      10.96.0.0/12  an address of the network
@@ -33,7 +35,7 @@ func explainCommand() *cobra.Command {
 			case len(args) == 0:
 				return cli.Mistake("TARGET is missing, such as example.com:443; usage: %s", cmd.UseLine())
 			}
-			return explain(cmd.OutOrStdout(), list, args, asJSON)
+			return explain(cmd.OutOrStdout(), cmd.ErrOrStderr(), list, args, asJSON)
 		},
 	}
 	cmd.Flags().StringVar(&list, "list", "", "the no_proxy `list`; required")
@@ -41,8 +43,15 @@ func explainCommand() *cobra.Command {
 	return cmd
 }
 
-func explain(stdout io.Writer, list string, targets []string, asJSON bool) error {
-	rules := noproxy.Parse(list)
+func explain(stdout, stderr io.Writer, list string, targets []string, asJSON bool) error {
+	rules, err := noproxy.Options{Strict: true}.Parse(list)
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range all.Unwrap() {
+			if e, ok := errors.AsType[*noproxy.EntryError](err); ok {
+				fmt.Fprintf(stderr, "warning: entry %d %q covers nothing: %s\n", e.Index, e.Text, e.Reason)
+			}
+		}
+	}
 	var answers []noproxy.Explanation
 	for _, target := range targets {
 		host, port, err := parseTarget(target)

@@ -195,3 +195,28 @@ func TestHelp(t *testing.T) {
 		}
 	}
 }
+
+// What an entry that covers nothing was meant for goes to the proxy: explain says so, and
+// its answers stay the same.
+func TestExplainUnusable(t *testing.T) {
+	for _, tt := range []struct {
+		name, list, entry, want string
+	}{
+		{"networks and a URL", "10.0.0.0/99,10.1.1.1,http://u:hunter2@a.com,10.0.0.0/33", "1", `warning: entry 0 "10.0.0.0/99" covers nothing: not a network; write an address, a slash and a length that fits it
+warning: entry 2 "http://redacted" covers nothing: a URL or credentials; write the host alone
+warning: entry 3 "10.0.0.0/33" covers nothing: not a network; write an address, a slash and a length that fits it
+`},
+		{"only usable ones", "10.0.0.0/8", "0", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var out, stderr bytes.Buffer
+			_, err := command.Execute(t.Context(), Command(), []string{"explain", "--json", "--list", tt.list, "10.1.1.1"}, nil, &out, &stderr)
+			if err != nil || !strings.Contains(out.String(), `"index": `+tt.entry) || !json.Valid(out.Bytes()) {
+				t.Errorf("got %v, %s; want entry %s", err, &out, tt.entry)
+			}
+			if diff := cmp.Diff(tt.want, stderr.String()); diff != "" {
+				t.Errorf("want - got +:\n%s", diff)
+			}
+		})
+	}
+}

@@ -90,9 +90,14 @@ func probeVerdict(r Result) verdict {
 	}
 	message := step.Cause
 	if step.Advice != "" {
-		message += ". " + step.Advice
+		message = addSentence(message, step.Advice)
 	}
 	return verdict{metav1.ConditionFalse, reasonOf(step.Phase), message}
+}
+
+// addSentence appends more to a message, which may end with a full stop.
+func addSentence(message, more string) string {
+	return strings.TrimSuffix(message, ".") + ". " + more
 }
 
 // routeVerdict turns the outcome of a route into a condition.
@@ -147,7 +152,7 @@ func withoutNumbers(text string) string {
 // the Secret has this status and reason yet.
 func (p *planner) setCondition(v verdict) {
 	if i := p.cluster.Infrastructure; i != nil && i.Failed && v.status != metav1.ConditionTrue {
-		v.message += ". " + i.String()
+		v.message = addSentence(v.message, i.String())
 	}
 	tells := func(c *metav1.Condition) bool { return c != nil && c.Status == v.status && c.Reason == v.reason }
 	before := p.records.condition

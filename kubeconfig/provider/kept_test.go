@@ -115,8 +115,8 @@ func TestRouteKept(t *testing.T) {
 		w.wait(5 * time.Minute)
 		w.proxy(proxyA)
 		w.condition(metav1.ConditionFalse, "TCPFailed")
-		if !strings.Contains(w.cluster.Condition.Message, "to direct") {
-			t.Errorf("got %q", w.cluster.Condition.Message)
+		if m := w.cluster.Condition.Message; !strings.Contains(m, "to direct") || strings.Contains(m, "..") || !strings.Contains(m, "Do something. No annotation or flag") {
+			t.Errorf("got %q, want the advice, and how to have it direct, as sentences", m)
 		}
 		w.probe = down()
 		w.config.Defaults.ProxyURL = proxyA

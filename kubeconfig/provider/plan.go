@@ -303,7 +303,7 @@ func (p *planner) refineVerdict(v verdict) verdict {
 	_, asked := p.cluster.Annotations[AnnotationRollback]
 	switch {
 	case v.status == metav1.ConditionFalse && p.kept:
-		v.message += ". " + keptMessage
+		v.message = addSentence(v.message, keptMessage)
 	case v.status == metav1.ConditionFalse:
 	case p.rollbackActive():
 		v.reason, v.message = ReasonRolledBack, "the previous route is in use for as long as the Cluster has the annotation "+AnnotationRollback

@@ -77,6 +77,9 @@ func (d *demo) run(ctx context.Context, w io.Writer, out string) error {
 	return errors.Join(failed...)
 }
 
+// notThePassword is no ordinary word: errors have *** in the place of each password.
+const notThePassword = "not-the-password"
+
 // failingRoutes returns the routes that must not work: no proxy, and each proxy
 // with a wrong password.
 func (d *demo) failingRoutes() []route {
@@ -85,7 +88,7 @@ func (d *demo) failingRoutes() []route {
 	for _, r := range d.routes {
 		if t := r.route.Tunnel; t != nil {
 			without := *t
-			without.Password = "wrong"
+			without.Password = notThePassword
 			wrong = append(wrong, route{r.name + ", wrong ticket", kubeconfig.Route{Tunnel: &without}, r.options})
 		}
 		u, err := url.Parse(r.route.ProxyURL)
@@ -94,7 +97,7 @@ func (d *demo) failingRoutes() []route {
 		}
 		proxied = true
 		if u.User != nil {
-			u.User = url.UserPassword(u.User.Username(), "wrong")
+			u.User = url.UserPassword(u.User.Username(), notThePassword)
 			wrong = append(wrong, route{r.name + ", wrong password", kubeconfig.Route{ProxyURL: u.String()}, r.options})
 		}
 	}

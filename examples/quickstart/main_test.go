@@ -38,7 +38,7 @@ func TestStandIns(t *testing.T) {
 		`HTTP proxy, wrong password .* 407 `,
 		`HTTPS proxy, wrong password .* 407 `,
 		`SOCKS5 proxy, wrong password .* refused the user name and password`,
-		`TUNNEL, wrong ticket .* 407 `,
+		`TUNNEL, wrong ticket .* 407 .*the credentials are missing or wrong`,
 		`Try next:`,
 	} {
 		if !regexp.MustCompile(want).Match(out.Bytes()) {

@@ -253,6 +253,11 @@ func (r *resolved) checkValues(Cluster) error {
 			return r.layers.wrapError(AnnotationServer, err)
 		}
 	}
+	if r.TLSServerName != "" {
+		if err := field.CheckHost(r.TLSServerName); err != nil {
+			return r.layers.wrapError(AnnotationTLSServerName, err)
+		}
+	}
 	if _, err := (noproxy.Options{Strict: true}).Parse(r.NoProxy); err != nil {
 		return r.layers.wrapError(AnnotationNoProxy, err)
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -109,6 +111,60 @@ func TestMistakes(t *testing.T) {
 		var mistake cli.UsageError
 		if !errors.As(err, &mistake) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "canary") || out != "" {
 			t.Errorf("%q: got %v and %q, want %q", tt.args, err, out, tt.want)
+		}
+	}
+}
+
+// A value that can't work is refused at the start, with the flag's name.
+func TestFlagValues(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "config")
+	text := "current-context: a\ncontexts: [{name: a, context: {cluster: a}}]\nclusters: [{name: a, cluster: {server: 'https://127.0.0.1:1'}}]\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ args, want string }{
+		{"provider --workers -1", "--workers must be more than zero"},
+		{"provider --interval 0", "--interval must be more than zero"},
+		{"provider --grace 0", "--grace must be more than zero"},
+		{"provider --tls-server-name a\tb", "--tls-server-name: holds a space"},
+		{"provider --namespace A_B", `--namespace "A_B" is not`},
+		{"provider --leader-election A_B", `--leader-election "A_B" is not`},
+		{"provider --name ", "--name must be set"},
+		{"provider --health bad --kubeconfig " + config, "--health: listen tcp: address bad"},
+		{"provider --proxy-url http://u:canary@h", "--proxy-url: holds user info"},
+		{"provider --gateway ftp://x", `--gateway: the scheme "ftp"`},
+		{"propagator --workers 0", "--workers must be more than zero"},
+		{"propagator --namespace A_B", `--namespace "A_B" is not`},
+		{"propagator --leader-election A_B", `--leader-election "A_B" is not`},
+		{"propagator --managed-by ", "--managed-by must be set"},
+		{"propagator --managed-by a\tb", "--managed-by: a valid label"},
+		{"propagator --node-cidr x", `--node-cidr entry 0 "x"`},
+		{"propagator --pod-secret A_B", "--pod-secret: want the name"},
+		{"server --grace -1s", "--grace must not be less than zero"},
+		{"noproxy cluster --pods x --services y", `--services entry 0 "y": not a network such as 10.0.0.0/8 or 2001:db8::/32; --pods entry 0 "x"`},
+		{"proxyconfig --https u:canary@h", "--https: "},
+		{"proxyconfig --user-no-proxy http://u:canary@h", "--user-no-proxy: "},
+		{"proxyconfig --pods 10.0.0.0/33", `--pods entry 0 "10.0.0.0/33"`},
+		{"proxyconfig --cloud aws", `--region "": required`},
+		{"proxyconfig --https http://h:1 --format values --name A_B", "--name: "},
+	} {
+		_, err := run(t, strings.Split(tt.args, " ")...)
+		var mistake cli.UsageError
+		if !errors.As(err, &mistake) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "canary") {
+			t.Errorf("%q: got %v, want %q", tt.args, err, tt.want)
+		}
+	}
+}
+
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
+
+// Help that can't be written is an error.
+func TestHelpNotWritten(t *testing.T) {
+	for _, args := range []string{"--help", "help doctor", "provider --help"} {
+		if _, err := command.Execute(t.Context(), newRoot(), strings.Fields(args), nil, fullDisk{}, io.Discard); !errors.Is(err, io.ErrShortWrite) {
+			t.Errorf("%s: got %v, want %v", args, err, io.ErrShortWrite)
 		}
 	}
 }

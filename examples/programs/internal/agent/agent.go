@@ -44,7 +44,9 @@ file's owner.
 On SIGTERM the server is told, and open connections live on for --grace. The status is 0
 after that, 1 if something failed, and 2 for a mistake on the command line.
 
-Each flag may be a variable instead: --allow is CAUSEWAY_ALLOW. A flag counts more.
+Each flag may be a variable instead: --allow is CAUSEWAY_ALLOW. A flag counts more. A
+variable that is empty is an empty value, and not the default; one that is no flag is
+ignored.
 
 Usage:
   causeway-agent [flags]
@@ -79,8 +81,13 @@ func (f *flags) add(set *pflag.FlagSet) {
 func (f *flags) parse(args []string, stdout io.Writer) error {
 	set := pflag.NewFlagSet("causeway-agent", pflag.ContinueOnError)
 	f.add(set)
-	set.Usage = func() { fmt.Fprint(stdout, help+set.FlagUsages()) }
+	set.Usage = func() {}
 	err := cli.Parse(set, args)
+	if errors.Is(err, pflag.ErrHelp) {
+		if _, err := fmt.Fprint(stdout, help+set.FlagUsages()); err != nil {
+			return err
+		}
+	}
 	if err == nil && set.NArg() > 0 {
 		err = cli.Mistake("unexpected argument %q", set.Arg(0))
 	}
@@ -117,7 +124,9 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		log.Info("listening", "for", "status", "address", l.Addr().String())
 		go func() { page <- cli.ServeHTTP(late, l, agent.StatusHandler()) }()
 	}
-	err = agent.Run(ctx)
+	err = cli.FieldMistake(agent.Run(ctx), // it returns what can't work
+		"tunnel: config: field Servers of the Agent", "--server",
+		"tunnel: config: field Allow", "--allow", "tunnel: config: field Aliases", "--alias")
 	end()
 	return errors.Join(err, <-page)
 }
@@ -125,7 +134,10 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 func (f *flags) newAgent(log *slog.Logger) (*tunnel.Agent, error) {
 	out, err := f.newDialer()
 	if err != nil {
-		return nil, fmt.Errorf("--proxy: %w", err)
+		return nil, cli.Mistake("--proxy: %v", err)
+	}
+	if f.grace < 0 {
+		return nil, cli.Mistake("--grace must not be less than zero")
 	}
 	aliases := map[string]string{}
 	for _, text := range f.aliases {
@@ -202,6 +214,10 @@ func agentHooks(log *slog.Logger) tunnel.AgentHooks {
 		},
 		Disconnected: func(server string, err error) { log.Info("disconnected", "server", server, "error", err) },
 		Failed: func(server string, err error, retry time.Duration) {
+			if e, ok := errors.AsType[*tunnel.Error](err); ok && e.Code == tunnel.CodeRevoked {
+				log.Warn("this agent was revoked: enroll it again, with a new invitation (causeway enroll)", "server", server, "retry", retry)
+				return
+			}
 			log.Warn("failed", "server", server, "error", err, "retry", retry)
 		},
 		Enrolled: func(id tunnel.Identity, until time.Time) {

@@ -239,6 +239,17 @@ func TestAgentFails(t *testing.T) {
 	}
 }
 
+// An agent that was revoked says so, and what to do.
+func TestAgentRevoked(t *testing.T) {
+	server, address := newServer(t)
+	p := clitest.Start(t, run, nil, "--invitation", invitationFile(t, invite(t, server, address)), "--state", t.TempDir(), "--status", "")
+	agent := p.Await(`msg=connected .*agent=(\S+)`)
+	if err := server.Revoke(t.Context(), tunnel.Identity{Cluster: "default/prod", Agent: agent}); err != nil {
+		t.Fatal(err)
+	}
+	p.Await(`msg="this agent was revoked: enroll it again, with a new invitation`)
+}
+
 func TestBadFlags(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -260,11 +271,13 @@ func TestBadFlags(t *testing.T) {
 		{"mistyped", []string{"--alow", "a:1"}, "did you mean --allow?", true},
 		{"argument", []string{"x"}, `unexpected argument "x"`, true},
 		{"alias", []string{"--alias", "a:1"}, "TARGET=ADDRESS", true},
-		{"pattern", []string{"--allow", "a"}, `field Allow, entry "a"`, false},
-		{"server", []string{"--server", "a"}, "field Servers", false},
-		{"proxy", []string{"--proxy", "ftp://u:canary@p"}, "--proxy", false},
+		{"pattern", []string{"--allow", "a"}, `--allow, entry "a"`, true},
+		{"server", []string{"--server", "a"}, `--server: "a"`, true},
+		{"proxy", []string{"--proxy", "ftp://u:canary@p"}, "--proxy", true},
+		{"grace", []string{"--grace", "-1s"}, "--grace must not be less than zero", true},
 		{"damaged credentials", []string{"--state", damaged, "--server", "127.0.0.1:1"}, "--state: tunnel: config: file store: credentials.pem in " + damaged, false},
 		{"status", []string{"--status", taken.Addr().String()}, "--status", false},
+		{"status without a port", []string{"--status", "a"}, "--status: listen tcp: address a: missing port", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := Run(t.Context(), append([]string{"--state", t.TempDir(), "--status", "127.0.0.1:0"}, tt.args...), io.Discard, io.Discard)

@@ -22,6 +22,16 @@ func (e UsageError) Error() string { return e.Text }
 // Mistake returns a [UsageError].
 func Mistake(format string, args ...any) error { return UsageError{fmt.Sprintf(format, args...)} }
 
+// FieldMistake makes a mistake of a library's error. Fields are pairs: what the error
+// calls a field, and the flag that it is to name instead. It returns nil for nil.
+func FieldMistake(err error, fields ...string) error {
+	if err == nil {
+		return nil
+	}
+	fields = append(fields[:len(fields):len(fields)], "\n", "; ") // errors.Join has lines
+	return Mistake("%s", strings.NewReplacer(fields...).Replace(err.Error()))
+}
+
 // ErrFailed ends a program with status 1 that has said why already.
 var ErrFailed = errors.New("failed")
 
@@ -65,12 +75,18 @@ func Main(run func(ctx context.Context) (name string, err error)) {
 	os.Exit(1)
 }
 
-// Listen is net.Listen; an empty address is no listener, and no error.
+// Listen is net.Listen; an empty address is no listener, and no error. What can't be an
+// address is a [UsageError].
 func Listen(ctx context.Context, address string) (net.Listener, error) {
 	if address == "" {
 		return nil, nil
 	}
-	return new(net.ListenConfig).Listen(ctx, "tcp", address)
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	var wrong *net.AddrError
+	if errors.As(err, &wrong) {
+		return nil, Mistake("%v", err)
+	}
+	return l, err
 }
 
 // ServeHTTP serves h on l until ctx ends, and closes l. Connections that h

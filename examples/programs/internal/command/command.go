@@ -3,6 +3,8 @@
 package command
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -38,7 +40,16 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdin io.R
 		"rpad .Name .NamePadding", "rpad .Use 27", // with its arguments
 	).Replace(root.UsageTemplate()))
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return cli.ReadVariables(cmd.Flags()) }
-	return root.ExecuteContextC(ctx)
+	var helpErr error
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) { // which would leave out the error
+		var text bytes.Buffer
+		cmd.SetOut(&text)
+		help(cmd, args)
+		_, helpErr = text.WriteTo(stdout)
+	})
+	cmd, err := root.ExecuteContextC(ctx)
+	return cmd, cmp.Or(err, helpErr)
 }
 
 // Args is for commands that take as many arguments as their line of usage names.
@@ -78,6 +89,14 @@ func Require(cmd *cobra.Command, names ...string) error {
 		return nil
 	}
 	return cli.Mistake("--%s must be set", strings.Join(missing, " and --"))
+}
+
+// ClusterFlags are the flags for the fields of a noproxy.Cluster, for
+// [cli.FieldMistake].
+var ClusterFlags = []string{
+	"noproxy: cluster: PodCIDRs", "--pods", "noproxy: cluster: ServiceCIDRs", "--services",
+	"noproxy: cluster: NodeCIDRs", "--nodes", "noproxy: cluster: ControlPlaneHosts", "--control-plane",
+	"noproxy: cluster: ServiceDomain", "--domain", "noproxy: cluster: Region", "--region", "noproxy: cluster: Extra", "--extra",
 }
 
 // Choice adds a flag that takes one of a few values, which completion lists. Its usage

@@ -109,6 +109,9 @@ func (f *flags) run(ctx context.Context, stderr io.Writer) error {
 	if err := f.scope(); err != nil {
 		return err
 	}
+	if _, err := proxyconfig.NewInjector(f.options); err != nil { // without the proxies: a flag is wrong
+		return cli.FieldMistake(err, "proxyconfig: Secret", "--secret", "Plain", "--plain", "Scope.Skip", "--skip-namespace", "Scope.Always", "--always")
+	}
 	log := slog.New(slog.NewTextHandler(stderr, nil))
 	source := directory(f.config)
 	config, err := source.read()

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/config"
@@ -51,6 +52,23 @@ type Program struct {
 	Webhook        webhook.Server // of reconcilers that have one
 	// Setup adds the reconcilers, once Clusters are served.
 	Setup func(ctx context.Context, mgr manager.Manager) error
+}
+
+// CheckFlags returns a mistake for values of flags that provider and propagator have, and
+// that can't work.
+func CheckFlags(namespaces []string, lease string, workers int) error {
+	for _, namespace := range namespaces {
+		if len(validation.IsDNS1123Label(namespace)) > 0 {
+			return cli.Mistake("--namespace %q is not the name of a namespace", namespace)
+		}
+	}
+	switch {
+	case lease != "" && len(validation.IsDNS1123Label(lease)) > 0:
+		return cli.Mistake("--leader-election %q is not the name of a namespace", lease)
+	case workers <= 0:
+		return cli.Mistake("--workers must be more than zero")
+	}
+	return nil
 }
 
 // Run runs the program until ctx ends, and returns nil then. While no Clusters are

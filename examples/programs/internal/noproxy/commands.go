@@ -208,7 +208,7 @@ func clusterCommand() *cobra.Command {
 func listResult(c noproxy.Cluster, consumer string) (clusterResult, error) {
 	entries, err := c.List()
 	if err != nil {
-		return clusterResult{}, err
+		return clusterResult{}, cli.FieldMistake(err, command.ClusterFlags...)
 	}
 	result := clusterResult{List: entries.String(), For: consumer, Entries: entries}
 	if consumer != "" {

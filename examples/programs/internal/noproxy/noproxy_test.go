@@ -181,9 +181,9 @@ func TestUsageErrors(t *testing.T) {
 func TestInvalidCluster(t *testing.T) {
 	var out bytes.Buffer
 	err := run(t, []string{"cluster", "--pods", "10.0.0.0/99"}, &out)
-	var field *noproxy.FieldError
-	if !errors.As(err, &field) || field.Field != "PodCIDRs" {
-		t.Errorf("got %v, want an error about PodCIDRs", err)
+	var mistake cli.UsageError
+	if !errors.As(err, &mistake) || !strings.Contains(err.Error(), `--pods entry 0 "10.0.0.0/99"`) {
+		t.Errorf("got %v, want an error about --pods", err)
 	}
 }
 

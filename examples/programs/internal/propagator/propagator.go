@@ -57,6 +57,12 @@ func Command() *cobra.Command {
 		Example: example,
 		Args:    command.Args,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := command.Require(cmd, "managed-by"); err != nil {
+				return err
+			}
+			if err := management.CheckFlags(f.namespaces, f.lease, f.workers); err != nil {
+				return err
+			}
 			r, err := f.reconciler()
 			if err != nil {
 				return err
@@ -109,7 +115,7 @@ func (f *flags) reconciler() (*controllers.ProxyReconciler, error) {
 	r.Config.ContainerdInstallation = f.containerd == "installation"
 	f.facts.NodeCIDRs = f.nodes
 	if _, err := f.facts.List(); err != nil {
-		return nil, cli.Mistake("%v", err)
+		return nil, cli.FieldMistake(err, "noproxy: cluster: NodeCIDRs", "--node-cidr", "noproxy: cluster: Region", "--region")
 	}
 	r.Facts = func(_ *unstructured.Unstructured, facts *noproxy.Cluster) {
 		facts.NodeCIDRs, facts.Cloud, facts.Region = slices.Clone(f.facts.NodeCIDRs), f.facts.Cloud, f.facts.Region
@@ -122,7 +128,8 @@ func (f *flags) reconciler() (*controllers.ProxyReconciler, error) {
 		r.EnvSecrets = &controllers.EnvSecrets{Name: f.podSecret, Namespaces: selector}
 	}
 	if err := r.Check(); err != nil {
-		return nil, cli.Mistake("%v", err)
+		return nil, cli.FieldMistake(err, "propagate: Config.ManagedBy", "--managed-by", "controllers: EnvSecrets.Name", "--pod-secret",
+			"controllers: EnvSecrets.Namespaces", "--pod-namespaces")
 	}
 	return r, nil
 }

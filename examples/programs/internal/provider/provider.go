@@ -53,8 +53,8 @@ func Command() *cobra.Command {
 			if f.mode != "auto" {
 				f.config.Defaults.Mode = provider.Mode(f.mode)
 			}
-			if _, err := provider.Resolve(provider.Cluster{Namespace: "any", Name: "any"}, f.config); err != nil {
-				return cli.Mistake("%v", err)
+			if err := f.check(cmd); err != nil {
+				return err
 			}
 			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 			p := f.program()
@@ -95,6 +95,25 @@ func (f *flags) add(cmd *cobra.Command) {
 	set.StringVar(&f.lease, "leader-election", "", "`namespace` of the Lease that lets one of several replicas work; empty for none")
 	set.StringVar(&f.health, "health", "127.0.0.1:8082", "`address` of /healthz, /readyz and /metrics; empty for none")
 	f.webhook.add(set)
+}
+
+func (f *flags) check(cmd *cobra.Command) error {
+	if err := command.Require(cmd, "name"); err != nil {
+		return err
+	}
+	switch {
+	case f.config.Interval <= 0:
+		return cli.Mistake("--interval must be more than zero, such as 1m")
+	case f.config.Defaults.Grace <= 0:
+		return cli.Mistake("--grace must be more than zero, such as 10m")
+	}
+	if err := management.CheckFlags(f.namespaces, f.lease, f.workers); err != nil {
+		return err
+	}
+	const defaults = "provider: Config.Defaults."
+	return cli.FieldMistake(f.config.Check(), defaults+"ProxyURL", "--proxy-url", defaults+"Gateway", "--gateway",
+		defaults+"RouteSecret", "--route-secret", defaults+"NoProxy", "--no-proxy",
+		defaults+"TLSServerName", "--tls-server-name", defaults+"Mode", "--mode")
 }
 
 func (f *flags) program() management.Program {

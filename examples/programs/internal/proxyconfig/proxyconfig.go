@@ -103,11 +103,11 @@ func (o options) run(s *spec, stdout, stderr io.Writer) error {
 	}
 	merged, err := layers.Merge()
 	if err != nil {
-		return err
+		return o.fieldError(err)
 	}
 	text, findings, err := render(o, s, layers, merged)
 	if err != nil {
-		return err
+		return o.fieldError(err)
 	}
 	for _, name := range o.lint {
 		consumer, err := noproxy.ParseConsumer(name)
@@ -121,6 +121,21 @@ func (o options) run(s *spec, stdout, stderr io.Writer) error {
 	}
 	_, err = io.WriteString(stdout, text)
 	return err
+}
+
+// fieldError returns a mistake that names the flag; with --file, the field is one of both.
+func (o options) fieldError(err error) error {
+	if o.file != "" {
+		return err
+	}
+	return cli.FieldMistake(err, append([]string{
+		"proxyconfig: Installation.HTTPProxy", "--http", "proxyconfig: Installation.HTTPSProxy", "--https",
+		"proxyconfig: Installation.NoProxy", "--no-proxy", "proxyconfig: User.HTTPProxy", "--user-http",
+		"proxyconfig: User.HTTPSProxy", "--user-https", "proxyconfig: User.NoProxy", "--user-no-proxy",
+		"proxyconfig: HTTPProxy", "--http", "proxyconfig: HTTPSProxy", "--https", "proxyconfig: NoProxy", "--no-proxy",
+		"proxyconfig: Namespace", "--namespace", "proxyconfig: Name", "--name",
+		"proxyconfig: EnvSecret", "--env-secret", "proxyconfig: units", "--unit",
+	}, command.ClusterFlags...)...)
 }
 
 // readFile returns the file's spec, changed by that of the flags.

@@ -131,7 +131,7 @@ func TestMistakes(t *testing.T) {
 		{[]string{"--format", "values", "--name", "a", "--credentials", "x"}, `"--credentials" flag: want everywhere, machines or nowhere`, true},
 		{[]string{"--format", "values", "--name", "a", "--containerd-list", "x"}, `"--containerd-list" flag: want computed or installation`, true},
 		{[]string{"--format", "values"}, "--name must be set", true},
-		{[]string{"--https", "http://u:SECRET@x@a"}, "Installation.HTTPSProxy", false},
+		{[]string{"--https", "http://u:SECRET@x@a"}, "--https: ", true},
 		{[]string{"--file", "/no/such/file"}, "--file: ", false},
 		{[]string{"--file", write(t, "SECRET: 1\n")}, "--file: a key of the file is unknown; want name, namespace, installation, cluster, user", false},
 		{[]string{"--file", write(t, "user: {SECRET: 1}\n")}, "--file: a key of user is unknown; want http, https, noProxy, direct, ownList", false},

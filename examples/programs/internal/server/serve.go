@@ -107,6 +107,8 @@ func (f *serveFlags) check() error {
 	switch {
 	case f.listen == "" && f.websocket == "":
 		return cli.Mistake("no agent can connect: one of --listen and --websocket must be set")
+	case f.grace < 0:
+		return cli.Mistake("--grace must not be less than zero")
 	case f.watch <= 0:
 		return cli.Mistake("--watch must be more than zero, such as 2s")
 	case (f.tlsCert == "") != (f.tlsKey == ""), f.tlsCert != "" && f.websocket == "":

@@ -130,6 +130,7 @@ func TestCheck(t *testing.T) {
 		{"mode", provider.Config{Defaults: provider.Settings{Mode: "owned"}}, "Config.Defaults.Mode"},
 		{"grace", provider.Config{Defaults: provider.Settings{Grace: -1}}, "Config.Defaults.Grace"},
 		{"route-secret", provider.Config{Defaults: provider.Settings{RouteSecret: "s"}}, "Config.Defaults.RouteSecret"},
+		{"server name", provider.Config{Defaults: provider.Settings{TLSServerName: "a b"}}, "Config.Defaults.TLSServerName"},
 		{"interval", provider.Config{Interval: -1}, "Config.Interval"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package tunnel
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
 	"net/url"
@@ -41,6 +42,11 @@ func TransportFor(address string) (Transport, error) {
 		return WebSocket{}, nil
 	}
 	if _, _, err := net.SplitHostPort(address); err != nil {
+		// Without the address, which may be a URL with a password that lacks its scheme.
+		var reason *net.AddrError
+		if errors.As(err, &reason) {
+			err = errors.New(reason.Err)
+		}
 		return nil, configError("the server's address is neither host:port nor a ws or wss URL: %w", err)
 	}
 	return TCP{}, nil

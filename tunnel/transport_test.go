@@ -83,6 +83,7 @@ func TestTransportFor(t *testing.T) {
 		{"wss://[2001:db8::1]/", "2001:db8::1", tunnel.WebSocket{}, ""},
 		{"server.test", "", nil, "missing port"},
 		{"", "", nil, "missing port"},
+		{"ann:hidden@server.test:7443", "", nil, "too many colons"},
 		{"https://server.test", "server.test", nil, "neither ws nor wss"},
 		{"wss:///path", "", nil, "no host"},
 		{"wss://server.test/#x", "server.test", nil, "fragment"},

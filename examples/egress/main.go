@@ -26,6 +26,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/causewayproject/causeway/tunnel/egress"
@@ -50,7 +51,7 @@ func main() {
 // run is main without the process.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	if len(args) == 0 {
-		return errors.New(usage)
+		return errors.New(strings.TrimSpace(usage))
 	}
 	switch args[0] {
 	case "config":

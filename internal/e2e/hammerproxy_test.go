@@ -296,6 +296,12 @@ func (d *hammerDoors) block(i int, blocked bool) {
 	d.blocked[hammerHost(i)] = blocked
 }
 
+func (d *hammerDoors) isBlocked(i int) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.blocked[hammerHost(i)]
+}
+
 func (d *hammerDoors) requests() (directly map[string]int, through int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -21,8 +21,8 @@ import (
 // CacheOptions are what the reconcilers want of the manager's cache: of Secrets those
 // labelled with cluster.x-k8s.io/cluster-name, as Cluster API's own controllers have it,
 // and of unstructured Clusters the fields that are read. Typed objects keep all
-// fields. Without namespaces, it has those of all. A caller who has options of their
-// own merges the two; without any of this the reconcilers work, and hold more memory.
+// fields. Without namespaces, it has those of all. If you have options of your own, merge
+// the two. Without these, the reconcilers work and hold more memory.
 func CacheOptions(namespaces ...string) cache.Options {
 	opts := cache.Options{
 		DefaultTransform: trimClusters,

@@ -3,7 +3,6 @@
 // clients and caches, with its leader election, health, metrics, logs and Events.
 //
 // Clusters are read as unstructured objects, in the version that the API server
-// serves (v1beta2 or v1beta1), so that no version of Cluster API is imposed on who
-// imports this package. [CacheOptions] has the manager's cache keep what is read and
-// no more.
+// serves (v1beta2 or v1beta1): an importer may have any version of Cluster API's own
+// types, or none. With [CacheOptions] the manager's cache keeps only what is read.
 package controllers

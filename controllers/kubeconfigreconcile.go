@@ -196,7 +196,7 @@ func (s *probeSlots) take(ctx context.Context) bool {
 	}
 }
 
-// release gives a slot to the last one who waits.
+// release gives the slot to the caller that came last.
 func (s *probeSlots) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -64,8 +64,8 @@ func Args(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// Parent makes cmd a command that only has commands below it, and says so to whoever
-// names none of them.
+// Parent makes cmd a command that only has commands below it. Without one of them, it is
+// a mistake.
 func Parent(cmd *cobra.Command, children ...*cobra.Command) *cobra.Command {
 	cmd.AddCommand(children...)
 	cmd.SuggestionsMinimumDistance = 2

@@ -193,7 +193,7 @@ func (r runnable) Start(context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection is false: who waits to lead is ready, too.
+// NeedLeaderElection is false: a process that waits to lead is ready, too.
 func (r runnable) NeedLeaderElection() bool { return false }
 
 // health answers /readyz.

@@ -173,7 +173,7 @@ func trimObject(u *unstructured.Unstructured, paths ...[]string) *unstructured.U
 	return kept
 }
 
-// ownAnnotations returns a copy of those that are read; nil without any.
+// ownAnnotations returns a copy of the annotations that are read, or nil.
 func ownAnnotations(all map[string]string) map[string]string {
 	var kept map[string]string
 	for name, value := range all {

@@ -71,8 +71,8 @@ func readReference(u *unstructured.Unstructured) reference {
 	return r
 }
 
-// objectFor returns the object; nil if there is none, or if its kind can't be watched.
-// It returns false while the cache is being filled.
+// objectFor returns the object. It returns nil if the object doesn't exist, or if its kind
+// can't be watched, and false while the cache is being filled.
 func (i *infrastructure) objectFor(ctx context.Context, ref reference) (*unstructured.Unstructured, bool, error) {
 	if ref == (reference{}) {
 		return nil, true, nil
@@ -137,7 +137,7 @@ func (i *infrastructure) watchKind(gk schema.GroupKind, kind *infrastructureKind
 	})
 	var errs []error
 	for ns, own := range i.run.own {
-		if ns == "" || isWatched(i.run.Namespaces, ns) {
+		if isWatched(i.run.Namespaces, ns) {
 			errs = append(errs, i.run.controller.Watch(source.Kind(own, kind.object.DeepCopy(), clusters)))
 		}
 	}

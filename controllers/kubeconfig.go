@@ -171,7 +171,7 @@ func (k *kubeconfigRun) addCaches(ctx context.Context) error {
 		if err == nil {
 			err = fillCache(ctx, k.own[ns], &corev1.Secret{})
 		}
-		if err == nil && (ns == metav1.NamespaceAll || isWatched(k.Namespaces, ns)) {
+		if err == nil && isWatched(k.Namespaces, ns) {
 			err = fillCache(ctx, k.own[ns], &corev1.Namespace{})
 		}
 		if err != nil {
@@ -195,7 +195,7 @@ func (k *kubeconfigRun) listSources() []source.Source {
 		all = append(all, source.Kind(own, &corev1.Secret{}, queueAll(func(s *corev1.Secret) []reconcile.Request {
 			return k.state.findClusters(func(_ types.NamespacedName, c *clusterState) bool { return c.route == nameOf(s) })
 		})))
-		if ns == metav1.NamespaceAll || isWatched(k.Namespaces, ns) {
+		if isWatched(k.Namespaces, ns) {
 			all = append(all, source.Kind(own, &corev1.Namespace{}, queueAll(func(n *corev1.Namespace) []reconcile.Request {
 				return k.state.findClusters(func(key types.NamespacedName, _ *clusterState) bool { return key.Namespace == n.Name })
 			}), changedNamespace()))

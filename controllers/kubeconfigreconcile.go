@@ -3,13 +3,13 @@ package controllers
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -46,7 +46,7 @@ func (k *kubeconfigRun) Reconcile(ctx context.Context, request reconcile.Request
 		cluster.Condition = c
 	}
 	config.Results = k.state.probeResults(key)
-	secrets, err := k.readSecrets(ctx, cluster)
+	secrets, err := k.readSecrets(ctx, key, cluster)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -67,8 +67,7 @@ func (k *kubeconfigRun) Reconcile(ctx context.Context, request reconcile.Request
 // cache does not have what the plan depends on yet.
 func (k *kubeconfigRun) readCluster(ctx context.Context, key types.NamespacedName, u *unstructured.Unstructured) (provider.Cluster, bool, error) {
 	ref := readReference(u)
-	uid := string(u.GetUID())
-	k.state.track(key, uid, types.NamespacedName{}, ref)
+	k.state.track(key, string(u.GetUID()), ref)
 	var ns corev1.Namespace
 	err := k.own.of(key.Namespace).Get(ctx, client.ObjectKey{Name: key.Namespace}, &ns)
 	if err != nil {
@@ -83,39 +82,28 @@ func (k *kubeconfigRun) readCluster(ctx context.Context, key types.NamespacedNam
 		k.events.tell(u, u.GetUID(), corev1.EventTypeWarning, "InvalidEndpoint", err.Error(), "")
 	}
 	cluster.NamespaceAnnotations = ns.Annotations
-	settings, _ := provider.Resolve(cluster, k.Config) // Plan reports the error
-	k.state.track(key, uid, secretName(settings.RouteSecret), ref)
 	return cluster, true, nil
 }
 
-// readSecrets reads them from the caches.
-func (k *kubeconfigRun) readSecrets(ctx context.Context, cluster provider.Cluster) (provider.Secrets, error) {
-	var firstErr error
-	read := func(from client.Reader, name types.NamespacedName) *corev1.Secret {
-		s := &corev1.Secret{}
-		err := from.Get(ctx, name, s)
-		if err == nil {
-			return s
-		}
-		if !apierrors.IsNotFound(err) {
-			firstErr = cmp.Or(firstErr, err)
-		}
-		return nil
+// readSecrets reads them from the caches, and tracks the route Secret.
+func (k *kubeconfigRun) readSecrets(ctx context.Context, key types.NamespacedName, cluster provider.Cluster) (provider.Secrets, error) {
+	settings, _ := provider.Resolve(cluster, k.Config) // Plan reports the error
+	route := secretName(settings.RouteSecret)
+	k.state.change(key, func(c *clusterState) { c.route = route })
+	var s provider.Secrets
+	var errs [4]error
+	labelled := func(name string) (*corev1.Secret, error) {
+		return getObject(ctx, k.mgr.GetCache(), types.NamespacedName{Namespace: key.Namespace, Name: name}, &corev1.Secret{})
 	}
-	labelled := func(name string) *corev1.Secret {
-		return read(k.mgr.GetCache(), types.NamespacedName{Namespace: cluster.Namespace, Name: name})
-	}
-	settings, _ := provider.Resolve(cluster, k.Config)
-	s := provider.Secrets{Kubeconfig: labelled(cluster.Name + "-kubeconfig"), CA: labelled(cluster.Name + "-ca")}
+	s.Kubeconfig, errs[0] = labelled(key.Name + "-kubeconfig")
+	s.CA, errs[1] = labelled(key.Name + "-ca")
 	if settings.SecondaryName != "" {
-		s.Secondary = labelled(settings.SecondaryName)
+		s.Secondary, errs[2] = labelled(settings.SecondaryName)
 	}
-	if route := secretName(settings.RouteSecret); route.Name != "" {
-		if own := k.own.of(route.Namespace); own != nil {
-			s.Route = read(own, route)
-		}
+	if own := k.own.of(route.Namespace); route.Name != "" && own != nil {
+		s.Route, errs[3] = getObject(ctx, own, route, &corev1.Secret{})
 	}
-	return s, firstErr
+	return s, errors.Join(errs[:]...)
 }
 
 // secretName reads namespace/name.
@@ -169,8 +157,8 @@ func (k *kubeconfigRun) runProbe(cluster provider.Cluster, key types.NamespacedN
 	k.state.finishProbe(key, cluster.UID, candidate.Key, &report, now)
 }
 
-// probeSlots bounds how many new probes run. Who asked last is first: at the start the
-// many Clusters that are there don't delay the one that is made.
+// probeSlots bounds how many new probes run. The last caller gets the first slot: at the
+// start the many Clusters that are there don't delay the one that is made.
 type probeSlots struct {
 	mu      sync.Mutex // guards the fields below
 	free    int

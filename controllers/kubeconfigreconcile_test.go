@@ -274,7 +274,7 @@ func TestNamespaceFirst(t *testing.T) {
 	}
 }
 
-// TestWatchFilter: Clusters without the label's value are left alone.
+// TestWatchFilter wants no write for a Cluster without the value of the label.
 func TestWatchFilter(t *testing.T) {
 	b := newBed(t)
 	b.r.WatchFilter = "ours"

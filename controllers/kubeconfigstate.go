@@ -75,9 +75,9 @@ func newClusterStates() *clusterStates {
 	return &clusterStates{clusters: map[types.NamespacedName]*clusterState{}}
 }
 
-// track records the Cluster and what it depends on. A Cluster with another UID is a new
+// track records the Cluster and its infrastructure. A Cluster with another UID is a new
 // one, and starts without state.
-func (l *clusterStates) track(key types.NamespacedName, uid string, route types.NamespacedName, infrastructure reference) {
+func (l *clusterStates) track(key types.NamespacedName, uid string, infrastructure reference) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.clusters[key]
@@ -85,7 +85,7 @@ func (l *clusterStates) track(key types.NamespacedName, uid string, route types.
 		c = &clusterState{uid: uid, results: map[string]provider.Result{}, running: map[string]bool{}, failures: map[string]*writeFailure{}}
 		l.clusters[key] = c
 	}
-	c.route, c.infrastructure = route, infrastructure
+	c.infrastructure = infrastructure
 }
 
 func (l *clusterStates) forget(key types.NamespacedName) {

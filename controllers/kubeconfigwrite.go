@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -215,12 +216,9 @@ func sameCondition(a, b metav1.Condition) bool {
 // patchStatus applies the condition, and returns the Cluster's new resourceVersion.
 // Without force, a condition of another manager is a conflict.
 func (k *kubeconfigRun) patchStatus(ctx context.Context, cluster provider.Cluster, c metav1.Condition, force bool) (string, error) {
-	entry := map[string]any{
-		"type": c.Type, "status": string(c.Status), "reason": c.Reason, "message": c.Message,
-		"lastTransitionTime": c.LastTransitionTime.UTC().Format(time.RFC3339),
-	}
-	if c.ObservedGeneration != 0 {
-		entry["observedGeneration"] = c.ObservedGeneration
+	entry, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&c)
+	if err != nil {
+		return "", err
 	}
 	u := k.kind.DeepCopy()
 	u.SetNamespace(cluster.Namespace)

@@ -10,8 +10,8 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig/probe"
 )
 
-// providerMetrics are the KubeconfigReconciler's, in controller-runtime's registry
-// beside those that it has of each controller.
+// providerMetrics are the KubeconfigReconciler's. They are in controller-runtime's
+// registry, which also has the metrics of each controller.
 type providerMetrics struct {
 	probes, writes *prometheus.CounterVec
 	probeTime      *prometheus.HistogramVec

@@ -189,7 +189,7 @@ var (
 	installed  = apitest.Named("secrets", "system", "proxy")
 )
 
-// value returns a key of a Secret; "" if there is none.
+// value returns the value of a key of a Secret, or "".
 func (b *proxyBed) value(key apitest.Key, name string) string {
 	u := b.Get(key)
 	if u == nil {

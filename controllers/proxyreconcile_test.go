@@ -306,8 +306,8 @@ func TestProxyShortLived(t *testing.T) {
 	}
 }
 
-// TestProxySelectors: no Secret or ConfigMap is asked for but those that are ours,
-// the overrides and the installation's.
+// TestProxySelectors wants three selections of Secrets and ConfigMaps to be asked for: our
+// own, the overrides and the installation's.
 func TestProxySelectors(t *testing.T) {
 	b := newProxyBed(t)
 	b.install(proxy)
@@ -360,8 +360,8 @@ func TestProxyFacts(t *testing.T) {
 	b.Until(t, "other nodes", func() bool { return strings.Contains(b.value(systemd, "containerdProxy"), ",10.2.2.0/24,") })
 }
 
-// TestProxyNamespaces: Clusters elsewhere are left alone, and the old version is
-// understood.
+// TestProxyNamespaces wants no write for Clusters in other namespaces. It uses the old
+// version of Clusters.
 func TestProxyNamespaces(t *testing.T) {
 	b := newProxyBed(t)
 	b.Serve("cluster.x-k8s.io", &apitest.Group{Version: "v1beta1", Kinds: map[string]string{"clusters": "Cluster"}})

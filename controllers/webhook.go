@@ -22,9 +22,9 @@ const KubeconfigWebhookPath = "/kubeconfigs"
 // of the API server, and has no side effects.
 //
 // It refuses no write. Register it for the UPDATE of Secrets with the label
-// cluster.x-k8s.io/cluster-name; the manifest in examples/deploy/components has the
-// conditions that keep other Secrets in the API server. What is to happen while it
-// does not answer is the registration's failurePolicy.
+// cluster.x-k8s.io/cluster-name. The manifest in examples/deploy/components also has
+// conditions, so that the API server sends no other Secret. The failurePolicy of the
+// registration says what happens while the webhook does not answer.
 type KubeconfigWebhook struct {
 	// Config is the KubeconfigReconciler's. Only its Name is read.
 	Config provider.Config

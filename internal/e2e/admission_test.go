@@ -149,7 +149,7 @@ func (m *management) openDoors(t *testing.T) *doors {
 	return d
 }
 
-// openDoor serves /version to whoever shows a certificate of the cluster's CA.
+// openDoor serves /version to clients with a certificate of the cluster's CA.
 func (m *management) openDoor(t *testing.T, count *atomic.Int64) net.Listener {
 	t.Helper()
 	ca := m.squid.kube.CA

@@ -4,12 +4,13 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
-	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
 
 // Cluster API's contract for kubeconfig Secrets.
@@ -125,16 +126,8 @@ func checkLocal(config *clientcmdapi.Config) error {
 		}
 	}
 	for name, user := range config.AuthInfos {
-		switch {
-		case user == nil:
-		case user.Exec != nil:
-			return fmt.Errorf("the user %q names a program (exec)", name)
-		case user.AuthProvider != nil:
-			return fmt.Errorf("the user %q names a program (auth-provider)", name)
-		case user.TokenFile != "":
-			return fmt.Errorf("the user %q names a file (tokenFile)", name)
-		case user.ClientCertificate != "" || user.ClientKey != "":
-			return fmt.Errorf("the user %q names a file (client-certificate or client-key)", name)
+		if local := entry.LocalName(user); local != "" {
+			return fmt.Errorf("the user %q names %s", name, local)
 		}
 	}
 	return nil

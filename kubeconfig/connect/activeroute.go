@@ -68,7 +68,7 @@ func (g *activeRoute) makeTransport() error {
 	return nil
 }
 
-// beginRequest reports whether a request may begin, which leave ends.
+// beginRequest reports whether a request may begin. endRequest ends it.
 func (g *activeRoute) beginRequest() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -146,7 +146,7 @@ func (t *clientTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := g.rt.RoundTrip(t.client.readdressRequest(req, g))
 	if err != nil {
-		err = g.conns.explainError(err) // before leave: that may be what closes them
+		err = g.conns.explainError(err) // before endRequest, which may close them
 		g.endRequest()
 		return nil, err
 	}

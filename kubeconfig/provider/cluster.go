@@ -212,16 +212,21 @@ func serverAddress(server string) (host, port string) {
 
 // readCondition looks where v1beta2 has its conditions, in both versions.
 func readCondition(cluster *unstructured.Unstructured) *metav1.Condition {
-	value, _, _ := unstructured.NestedFieldNoCopy(cluster.Object, conditionsPath(cluster.GetAPIVersion())...)
+	var c metav1.Condition
+	found := findCondition(cluster, ConditionRoute, conditionsPath(cluster.GetAPIVersion()))
+	if found == nil || runtime.DefaultUnstructuredConverter.FromUnstructured(found, &c) != nil {
+		return nil
+	}
+	return &c
+}
+
+// findCondition returns the condition of the type in the list at the path, or nil.
+func findCondition(u *unstructured.Unstructured, conditionType string, path []string) map[string]any {
+	value, _, _ := unstructured.NestedFieldNoCopy(u.Object, path...)
 	list, _ := value.([]any)
 	for _, item := range list {
-		m, _ := item.(map[string]any)
-		if m["type"] != ConditionRoute {
-			continue
-		}
-		var c metav1.Condition
-		if runtime.DefaultUnstructuredConverter.FromUnstructured(m, &c) == nil {
-			return &c
+		if c, _ := item.(map[string]any); c["type"] == conditionType {
+			return c
 		}
 	}
 	return nil

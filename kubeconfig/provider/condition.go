@@ -4,9 +4,10 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/causewayproject/causeway/kubeconfig/probe"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/causewayproject/causeway/kubeconfig/probe"
 )
 
 // ConditionRoute is the type of Action.Condition, and of the one in a Secret's

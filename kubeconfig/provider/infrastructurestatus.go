@@ -63,7 +63,7 @@ func readInfrastructure(u *unstructured.Unstructured) *Infrastructure {
 		i.Ready = i.Ready || ready
 	}
 	for _, path := range readyConditions {
-		c := readyCondition(u, path)
+		c := findCondition(u, "Ready", path)
 		status, _ := c["status"].(string)
 		i.Ready = i.Ready || status == "True"
 		if i.Reason+i.Message == "" && status != "True" {
@@ -81,17 +81,6 @@ func firstText(u *unstructured.Unstructured, paths [][]string) string {
 		}
 	}
 	return ""
-}
-
-func readyCondition(u *unstructured.Unstructured, path []string) map[string]any {
-	value, _, _ := unstructured.NestedFieldNoCopy(u.Object, path...)
-	list, _ := value.([]any)
-	for _, item := range list {
-		if c, _ := item.(map[string]any); c["type"] == "Ready" {
-			return c
-		}
-	}
-	return nil
 }
 
 // oneLine returns value, if it is a string, in one line of bounded length.

@@ -7,6 +7,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
 	"github.com/causewayproject/causeway/kubeconfig/probe"
 )
 
@@ -47,7 +48,7 @@ func (p *planner) probeResult(c Candidate, age func(Result) time.Duration, value
 // token file sent to a server of theirs. The probe then asks as system:anonymous.
 func dropLocalUsers(config *clientcmdapi.Config) {
 	for name, user := range config.AuthInfos {
-		if user.Exec != nil || user.AuthProvider != nil || user.TokenFile != "" || user.ClientCertificate != "" || user.ClientKey != "" {
+		if entry.LocalName(user) != "" {
 			config.AuthInfos[name] = clientcmdapi.NewAuthInfo()
 		}
 	}

@@ -29,7 +29,7 @@ var arrows = map[string][]string{
 	"/kubeconfig/internal/field": {"/dialer", "/noproxy"},
 	"/kubeconfig/internal/route": {"/dialer", "/noproxy", "/internal/abort", "/kubeconfig/internal/entry", "/kubeconfig/internal/field"},
 	"/kubeconfig/probe":          {"/dialer", "/internal/abort", "/internal/mask", "/kubeconfig/internal/entry", "/kubeconfig/internal/field", "/kubeconfig/internal/route"},
-	"/kubeconfig/provider":       {"/internal/yamledit", "/kubeconfig", "/kubeconfig/internal/field", "/kubeconfig/probe", "/noproxy"},
+	"/kubeconfig/provider":       {"/internal/yamledit", "/kubeconfig", "/kubeconfig/internal/entry", "/kubeconfig/internal/field", "/kubeconfig/probe", "/noproxy"},
 	"/internal/linktest":         {"/internal/abort"},
 	"/noproxy":                   {},
 	"/proxyconfig":               {"/noproxy"},

@@ -46,3 +46,20 @@ func explainUnreadable(data []byte) error {
 	}
 	return errors.New("is not a kubeconfig: a field has another type or value")
 }
+
+// LocalName returns what a user entry has that is not in the kubeconfig itself: a program
+// that is run, or a file that is read. It returns "" if the entry has all that it needs.
+func LocalName(user *clientcmdapi.AuthInfo) string {
+	switch {
+	case user == nil:
+	case user.Exec != nil:
+		return "a program (exec)"
+	case user.AuthProvider != nil:
+		return "a program (auth-provider)"
+	case user.TokenFile != "":
+		return "a file (tokenFile)"
+	case user.ClientCertificate != "" || user.ClientKey != "":
+		return "a file (client-certificate or client-key)"
+	}
+	return ""
+}

@@ -5,10 +5,14 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net/http"
+	"os"
 	"regexp"
 	"sync"
 	"testing"
 	"time"
+
+	"sigs.k8s.io/yaml"
 )
 
 // Program is a program that runs beside the test.
@@ -92,5 +96,47 @@ func (p *Program) Await(pattern string) string {
 		case <-late:
 			p.t.Fatalf("no %s in the output", pattern)
 		}
+	}
+}
+
+// Get returns the status and the body of a page. It keeps no connection.
+func Get(t testing.TB, url string) (status int, body string) {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	res, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(text)
+}
+
+// ReadManifest parses a manifest strictly into objects, by kind. The manifest must have
+// each kind once, and no other.
+func ReadManifest(t testing.TB, file string, objects map[string]any) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, document := range bytes.Split(text, []byte("\n---\n")) {
+		var head struct{ Kind string }
+		if err := yaml.Unmarshal(document, &head); err != nil {
+			t.Fatal(err)
+		}
+		if objects[head.Kind] == nil {
+			t.Fatalf("got a second or unknown %q", head.Kind)
+		}
+		if err := yaml.UnmarshalStrict(document, objects[head.Kind]); err != nil {
+			t.Errorf("%s: %v", head.Kind, err)
+		}
+		delete(objects, head.Kind)
+	}
+	if len(objects) > 0 {
+		t.Fatalf("the manifest lacks %d kinds", len(objects))
 	}
 }

@@ -135,7 +135,7 @@ func TestAgent(t *testing.T) {
 		t.Errorf("got keys %q, %v", got, err)
 	}
 	page := p.Await(`for=status address=(\S+)`)
-	if got := statusOf(t, "http://"+page+"/readyz"); got != http.StatusOK {
+	if got, _ := clitest.Get(t, "http://"+page+"/readyz"); got != http.StatusOK {
 		t.Errorf("got %d from /readyz, want 200", got)
 	}
 	if err := p.Stop(); err != nil {
@@ -148,17 +148,6 @@ func TestAgent(t *testing.T) {
 	if err := p.Stop(); err != nil || strings.Contains(p.Text(), "msg=enrolled") {
 		t.Errorf("got %v and\n%s, want no enrolment", err, p.Text())
 	}
-}
-
-func statusOf(t *testing.T, url string) int {
-	t.Helper()
-	res, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res.Body.Close()
-	http.DefaultClient.CloseIdleConnections()
-	return res.StatusCode
 }
 
 // The invitation is in the environment, and the agent was told nothing else.

@@ -75,8 +75,8 @@ func Main(run func(ctx context.Context) (name string, err error)) {
 	os.Exit(1)
 }
 
-// Listen is net.Listen; an empty address is no listener, and no error. What can't be an
-// address is a [UsageError].
+// Listen is net.Listen. For an empty address it returns nil and no error; for text that is
+// not an address, a [UsageError].
 func Listen(ctx context.Context, address string) (net.Listener, error) {
 	if address == "" {
 		return nil, nil

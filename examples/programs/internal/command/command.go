@@ -8,12 +8,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/proxyconfig/webhook"
 )
 
 // Execute runs the command below root that args name, and returns it. Mistakes in args
@@ -89,6 +91,17 @@ func Require(cmd *cobra.Command, names ...string) error {
 		return nil
 	}
 	return cli.Mistake("--%s must be set", strings.Join(missing, " and --"))
+}
+
+// LoadCertificate is [webhook.LoadCertificate], which logs what became of a change.
+func LoadCertificate(cert, key string, log *slog.Logger) (*webhook.Certificate, error) {
+	return webhook.LoadCertificate(cert, key, func(err error) {
+		if err != nil {
+			log.Warn("certificate: the one before stays", "error", err)
+			return
+		}
+		log.Info("certificate renewed")
+	})
 }
 
 // ClusterFlags are the flags for the fields of a noproxy.Cluster, for

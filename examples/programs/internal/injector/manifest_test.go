@@ -1,9 +1,7 @@
 package injector
 
 import (
-	"bytes"
 	"errors"
-	"os"
 	"slices"
 	"testing"
 
@@ -15,8 +13,8 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"sigs.k8s.io/yaml"
 
+	"github.com/causewayproject/causeway/internal/test/clitest"
 	"github.com/causewayproject/causeway/proxyconfig"
 )
 
@@ -33,31 +31,11 @@ type manifest struct {
 
 func readManifest(t *testing.T) *manifest {
 	t.Helper()
-	text, err := os.ReadFile("../../../deploy/proxy-injector/manifest.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
 	m := new(manifest)
-	objects := map[string]any{
+	clitest.ReadManifest(t, "../../../deploy/proxy-injector/manifest.yaml", map[string]any{
 		"Namespace": &m.namespace, "ServiceAccount": &m.account, "Deployment": &m.deployment,
 		"PodDisruptionBudget": &m.budget, "Service": &m.service, "NetworkPolicy": &m.policy, "MutatingWebhookConfiguration": &m.webhooks,
-	}
-	for _, document := range bytes.Split(text, []byte("\n---\n")) {
-		var head struct{ Kind string }
-		if err := yaml.Unmarshal(document, &head); err != nil {
-			t.Fatal(err)
-		}
-		if objects[head.Kind] == nil {
-			t.Fatalf("got a second or unknown %q", head.Kind)
-		}
-		if err := yaml.UnmarshalStrict(document, objects[head.Kind]); err != nil {
-			t.Errorf("%s: %v", head.Kind, err)
-		}
-		delete(objects, head.Kind)
-	}
-	if len(objects) > 0 {
-		t.Fatalf("the manifest lacks %d kinds", len(objects))
-	}
+	})
 	return m
 }
 

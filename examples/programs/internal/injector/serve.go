@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
-	"github.com/causewayproject/causeway/proxyconfig/webhook"
+	"github.com/causewayproject/causeway/examples/programs/internal/command"
 )
 
 // A server is the webhook and its health.
@@ -28,13 +28,7 @@ type server struct {
 }
 
 func newServer(ctx context.Context, f *flags, h http.Handler, log *slog.Logger) (*server, error) {
-	certificate, err := webhook.LoadCertificate(f.cert, f.key, func(err error) {
-		if err != nil {
-			log.Warn("certificate: the one before stays", "error", err)
-			return
-		}
-		log.Info("certificate renewed")
-	})
+	certificate, err := command.LoadCertificate(f.cert, f.key, log)
 	if err != nil {
 		return nil, fmt.Errorf("--cert and --key: %w", err)
 	}

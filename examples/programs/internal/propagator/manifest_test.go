@@ -1,8 +1,6 @@
 package propagator
 
 import (
-	"bytes"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +11,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"sigs.k8s.io/yaml"
+
+	"github.com/causewayproject/causeway/internal/test/clitest"
 )
 
 // manifest is what is in the file, one of each.
@@ -29,32 +28,12 @@ type manifest struct {
 
 func readManifest(t *testing.T) *manifest {
 	t.Helper()
-	text, err := os.ReadFile("../../../deploy/proxy-propagator/manifest.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
 	m := new(manifest)
-	objects := map[string]any{
+	clitest.ReadManifest(t, "../../../deploy/proxy-propagator/manifest.yaml", map[string]any{
 		"Namespace": &m.namespace, "ServiceAccount": &m.account, "ClusterRole": &m.clusterRole, "ClusterRoleBinding": &m.everywhere,
 		"Role": &m.role, "RoleBinding": &m.binding, "Deployment": &m.deployment,
 		"PodDisruptionBudget": new(policyv1.PodDisruptionBudget), "NetworkPolicy": new(networkingv1.NetworkPolicy),
-	}
-	for _, document := range bytes.Split(text, []byte("\n---\n")) {
-		var head struct{ Kind string }
-		if err := yaml.Unmarshal(document, &head); err != nil {
-			t.Fatal(err)
-		}
-		if objects[head.Kind] == nil {
-			t.Fatalf("got a second or unknown %q", head.Kind)
-		}
-		if err := yaml.UnmarshalStrict(document, objects[head.Kind]); err != nil {
-			t.Errorf("%s: %v", head.Kind, err)
-		}
-		delete(objects, head.Kind)
-	}
-	if len(objects) > 0 {
-		t.Fatalf("the manifest lacks %d kinds", len(objects))
-	}
+	})
 	return m
 }
 

@@ -43,20 +43,6 @@ func managementArgs(t *testing.T, server string) []string {
 	return []string{"--kubeconfig", path, "--health", "127.0.0.1:0"}
 }
 
-func page(t *testing.T, address, name string) (int, string) {
-	t.Helper()
-	res, err := http.Get("http://" + address + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res.StatusCode, string(text)
-}
-
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	_, err := command.Execute(ctx, Command(), args, stdin, stdout, stderr)
 	return err
@@ -87,7 +73,7 @@ func TestRun(t *testing.T) {
 	for name, want := range map[string]string{
 		"/healthz": "ok", "/readyz": "ok", "/metrics": `causeway_propagate_writes_total{kind="create",result="ok"} 4`,
 	} {
-		if code, text := page(t, address, name); code != http.StatusOK || !strings.Contains(text, want) {
+		if code, text := clitest.Get(t, "http://"+address+name); code != http.StatusOK || !strings.Contains(text, want) {
 			t.Errorf("got %d %q of %s, want 200 and %s", code, text, name, want)
 		}
 	}
@@ -160,7 +146,7 @@ func TestNoClusterAPI(t *testing.T) {
 	address := p.Await(`for=health address=(\S+)`)
 	p.Await(`clusters.cluster.x-k8s.io`)
 	for name, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/metrics": 200} {
-		if code, _ := page(t, address, name); code != want {
+		if code, _ := clitest.Get(t, "http://"+address+name); code != want {
 			t.Errorf("got %d of %s, want %d", code, name, want)
 		}
 	}

@@ -1,12 +1,10 @@
 package provider
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,7 +18,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"sigs.k8s.io/yaml"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
@@ -52,16 +49,10 @@ func TestRun(t *testing.T) {
 	address := p.Await(`for=health address=(\S+)`)
 	p.Await(`clusters.cluster.x-k8s.io`)
 	for page, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/metrics": 200} {
-		res, err := http.Get("http://" + address + page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res.Body.Close()
-		if res.StatusCode != want {
-			t.Errorf("got %d of %s, want %d", res.StatusCode, page, want)
+		if got, _ := clitest.Get(t, "http://"+address+page); got != want {
+			t.Errorf("got %d of %s, want %d", got, page, want)
 		}
 	}
-	http.DefaultClient.CloseIdleConnections()
 	if err := p.Stop(); err != nil {
 		t.Errorf("got %v, want nil", err)
 	}
@@ -80,16 +71,10 @@ func TestAPIServerAway(t *testing.T) {
 	address := p.Await(`for=health address=(\S+)`)
 	p.Await(`msg=waiting error=.*connection refused`)
 	for page, want := range map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusServiceUnavailable} {
-		res, err := http.Get("http://" + address + page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res.Body.Close()
-		if res.StatusCode != want {
-			t.Errorf("got %d of %s, want %d", res.StatusCode, page, want)
+		if got, _ := clitest.Get(t, "http://"+address+page); got != want {
+			t.Errorf("got %d of %s, want %d", got, page, want)
 		}
 	}
-	http.DefaultClient.CloseIdleConnections()
 	if err := p.Stop(); err != nil {
 		t.Errorf("got %v, want nil", err)
 	}
@@ -110,46 +95,15 @@ func TestUsage(t *testing.T) {
 
 // TestManifest parses strictly, and its arguments are flags.
 func TestManifest(t *testing.T) {
-	text, err := os.ReadFile("../../../deploy/kubeconfig-provider/manifest.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	kinds := map[string]func() any{
-		"Namespace":           func() any { return &corev1.Namespace{} },
-		"ServiceAccount":      func() any { return &corev1.ServiceAccount{} },
-		"ClusterRole":         func() any { return &rbacv1.ClusterRole{} },
-		"ClusterRoleBinding":  func() any { return &rbacv1.ClusterRoleBinding{} },
-		"Role":                func() any { return &rbacv1.Role{} },
-		"RoleBinding":         func() any { return &rbacv1.RoleBinding{} },
-		"Deployment":          func() any { return &appsv1.Deployment{} },
-		"PodDisruptionBudget": func() any { return &policyv1.PodDisruptionBudget{} },
-		"NetworkPolicy":       func() any { return &networkingv1.NetworkPolicy{} },
-	}
-	var deployment *appsv1.Deployment
-	var lease []string
-	for _, document := range bytes.Split(text, []byte("\n---\n")) {
-		var head struct{ Kind string }
-		if err := yaml.Unmarshal(document, &head); err != nil {
-			t.Fatal(err)
-		}
-		if kinds[head.Kind] == nil {
-			t.Fatalf("got a second or unknown %q", head.Kind)
-		}
-		object := kinds[head.Kind]()
-		delete(kinds, head.Kind)
-		if err := yaml.UnmarshalStrict(document, object); err != nil {
-			t.Errorf("%s: %v", head.Kind, err)
-		}
-		switch o := object.(type) {
-		case *appsv1.Deployment:
-			deployment = o
-		case *rbacv1.Role:
-			lease = o.Rules[1].ResourceNames
-		}
-	}
-	if len(kinds) > 0 {
-		t.Fatalf("the manifest lacks %v", len(kinds))
-	}
+	var deployment appsv1.Deployment
+	var role rbacv1.Role
+	clitest.ReadManifest(t, "../../../deploy/kubeconfig-provider/manifest.yaml", map[string]any{
+		"Namespace": new(corev1.Namespace), "ServiceAccount": new(corev1.ServiceAccount),
+		"ClusterRole": new(rbacv1.ClusterRole), "ClusterRoleBinding": new(rbacv1.ClusterRoleBinding),
+		"Role": &role, "RoleBinding": new(rbacv1.RoleBinding), "Deployment": &deployment,
+		"PodDisruptionBudget": new(policyv1.PodDisruptionBudget), "NetworkPolicy": new(networkingv1.NetworkPolicy),
+	})
+	lease := role.Rules[1].ResourceNames
 	f, cmd := new(flags), new(cobra.Command)
 	f.add(cmd)
 	c := deployment.Spec.Template.Spec.Containers[0]

@@ -8,10 +8,10 @@ import (
 	"strconv"
 
 	"github.com/spf13/pflag"
-	crwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
-	"github.com/causewayproject/causeway/proxyconfig/webhook"
+	"github.com/causewayproject/causeway/examples/programs/internal/command"
 )
 
 // webhookFlags say where the webhook is that puts lost routes back at admission.
@@ -25,7 +25,7 @@ func (f *webhookFlags) add(set *pflag.FlagSet) {
 
 // server returns the manager's webhook server; nil if there is to be none. It listens
 // when the manager is started.
-func (f *webhookFlags) server(log *slog.Logger) (crwebhook.Server, error) {
+func (f *webhookFlags) server(log *slog.Logger) (webhook.Server, error) {
 	if f.listen == "" {
 		if f.cert+f.key != "" {
 			return nil, cli.Mistake("--webhook-cert and --webhook-key: there is no --webhook-listen")
@@ -40,16 +40,10 @@ func (f *webhookFlags) server(log *slog.Logger) (crwebhook.Server, error) {
 	if f.cert == "" || f.key == "" {
 		return nil, cli.Mistake("--webhook-listen wants --webhook-cert and --webhook-key")
 	}
-	certificate, err := webhook.LoadCertificate(f.cert, f.key, func(err error) {
-		if err != nil {
-			log.Warn("certificate: the one before stays", "error", err)
-			return
-		}
-		log.Info("certificate renewed")
-	})
+	certificate, err := command.LoadCertificate(f.cert, f.key, log)
 	if err != nil {
 		return nil, fmt.Errorf("--webhook-cert and --webhook-key: %w", err)
 	}
-	return crwebhook.NewServer(crwebhook.Options{Host: host, Port: int(port),
+	return webhook.NewServer(webhook.Options{Host: host, Port: int(port),
 		TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = certificate.Get }}}), nil
 }

@@ -168,7 +168,7 @@ func TestServer(t *testing.T) {
 		t.Errorf("got %v without an agent, want a reset", err)
 	}
 	p.Await(`msg=forward error=.*no agent is connected`)
-	if got := statusOf(t, status+"/readyz?cluster="+cluster); got != http.StatusServiceUnavailable {
+	if got, _ := clitest.Get(t, status+"/readyz?cluster="+cluster); got != http.StatusServiceUnavailable {
 		t.Errorf("got %d without an agent, want 503", got)
 	}
 	e := startAgent(t, newInvitation(t, dir, "--server", address(p, "listen")), echo(t), nil)
@@ -183,7 +183,7 @@ func TestServer(t *testing.T) {
 	if rest, err := io.ReadAll(conn); err != nil || len(rest) > 0 {
 		t.Errorf("got %q, %v after the end, want an end", rest, err)
 	}
-	if got := statusOf(t, status+"/readyz?cluster="+cluster); got != http.StatusOK {
+	if got, _ := clitest.Get(t, status+"/readyz?cluster="+cluster); got != http.StatusOK {
 		t.Errorf("got %d with an agent, want 200", got)
 	}
 }
@@ -229,17 +229,6 @@ func awaitBody(t *testing.T, url, want string) {
 	}
 }
 
-func statusOf(t *testing.T, url string) int {
-	t.Helper()
-	res, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res.Body.Close()
-	http.DefaultClient.CloseIdleConnections()
-	return res.StatusCode
-}
-
 // A connection that is open when the signal comes lives on, and the program
 // waits for it; new ones are not taken.
 func TestServerDrains(t *testing.T) {
@@ -259,7 +248,7 @@ func TestServerDrains(t *testing.T) {
 		t.Fatalf("the program ended with a connection open: %v", err)
 	default:
 	}
-	if got := statusOf(t, "http://"+address(p, "status")+"/healthz"); got != http.StatusOK {
+	if got, _ := clitest.Get(t, "http://"+address(p, "status")+"/healthz"); got != http.StatusOK {
 		t.Errorf("got %d from /healthz while it drains, want 200", got)
 	}
 	conn.Close()

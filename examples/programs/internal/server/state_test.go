@@ -120,7 +120,7 @@ func TestUnknownCluster(t *testing.T) {
 			}
 			return out.String(), warnings.String()
 		}
-		for range 2 { // a second invitation is none of an unknown cluster
+		for range 2 { // the cluster of a second invitation is known already
 			do("enroll default/prod --server a:1")
 		}
 		for _, args := range []string{"revoke default/prd agent", "payload default/prd name"} {

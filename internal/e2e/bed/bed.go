@@ -11,8 +11,8 @@ import (
 	"github.com/causewayproject/causeway/internal/test/pki"
 )
 
-// BinEnv names the environment variable with the folder of kube-apiserver,
-// etcd and kubectl, as kube/build.sh prints it.
+// BinEnv names the environment variable with the folder of kube-apiserver, etcd,
+// kubeadm and the others, as kube/build.sh prints it.
 const BinEnv = "CAUSEWAY_E2E_BIN"
 
 // maxDir leaves room for a socket's name: the kernel takes 107 bytes in all.

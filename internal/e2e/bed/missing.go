@@ -39,6 +39,8 @@ func Missing(ctx context.Context) []string {
 		{"mount", "the Debian package mount"},
 		{"unshare", "the Debian package util-linux"},
 		{"/lib/systemd/systemd", "the Debian package systemd"},
+		{"cloud-init", "the Debian package cloud-init"},
+		{"containerd", "the Debian package containerd"},
 		{"/usr/lib/apt/apt-helper", "Debian's apt"},
 		{"git", "the Debian package git"},
 		{"java", "the Debian package default-jre-headless"},
@@ -61,7 +63,7 @@ func missingBinaries() []string {
 		return []string{BinEnv + " in the environment, the folder that internal/e2e/kube/build.sh prints: run .ci/e2e"}
 	}
 	var missing []string
-	for _, name := range []string{"kube-apiserver", "etcd", "kubectl"} {
+	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "etcd", "kubeadm", "kubectl"} {
 		if _, err := exec.LookPath(filepath.Join(bin, name)); err != nil {
 			missing = append(missing, fmt.Sprintf("%s in %s (%s): run .ci/e2e", name, bin, BinEnv))
 		}

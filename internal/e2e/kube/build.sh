@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds kube-apiserver, etcd and kubectl at the versions of this module and
-# prints the folder that holds them. A second run with the same versions
-# builds nothing.
+# Builds kube-apiserver, kube-controller-manager, etcd, kubeadm and kubectl at
+# the versions of this module and prints the folder that holds them. A second
+# run with the same versions builds nothing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -20,7 +20,7 @@ done
 
 if [ ! -e "$dir/complete" ]; then
 	mkdir -p "$dir"
-	for tool in k8s.io/kubernetes/cmd/kube-apiserver go.etcd.io/etcd/server/v3 k8s.io/kubernetes/cmd/kubectl; do
+	for tool in k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kubeadm,kubectl} go.etcd.io/etcd/server/v3; do
 		name=$(basename "${tool%/server/v3}")
 		CGO_ENABLED=0 go build -trimpath -ldflags "$ldflags" -o "$dir/$name" "$tool" >&2
 	done

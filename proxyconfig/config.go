@@ -27,8 +27,9 @@ type Config struct {
 const maxValue = 128<<10 - len("HTTPS_PROXY=") - 1
 
 // Validate returns an error that wraps a [*FieldError] for each field that
-// can't be used, without its value. Every rendering of this package keeps valid
-// values unchanged.
+// can't be used, without its value. The reader of a rendering gets valid values
+// unchanged. A rendering whose reader can't have one returns a [*FieldError] of
+// its own.
 //
 // The user name and the password of a URL have to be percent-encoded. A valid
 // URL may hold $, but not $$ and $(, which Kubernetes expands in a pod's

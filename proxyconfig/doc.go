@@ -13,10 +13,11 @@
 //	...
 //	dropIn, err := merged.SystemdDropIn()
 //
-// A [Config] is three values, which [Config.Validate] checks once; what is valid
-// goes through each rendering unchanged. A password that is not percent-encoded
-// is refused, and never repaired: programs would differ about where it ends.
-// net/url's UserPassword encodes one.
+// A [Config] is three values, which [Config.Validate] checks once. A rendering's
+// reader gets what is valid unchanged, or the rendering is refused by a
+// [*FieldError], where a tool has no way to read it. A password that is not
+// percent-encoded is refused, and never repaired: programs would differ about
+// where it ends. net/url's UserPassword encodes one.
 //
 // A proxy's port belongs into its URL: without one Go and Python take 80 for
 // http, and curl takes 1080.

@@ -71,15 +71,29 @@ func proxyProperties(u *url.URL, host, port, user, password, defaultPort string)
 }
 
 // JVMArguments returns the properties as a file of arguments: java @file, or
-// JDK_JAVA_OPTIONS=@file. Findings and errors are those of
+// JDK_JAVA_OPTIONS=@file. Java reads it by its locale, and only ASCII where that is C, as
+// in most containers: a user name or a password with another character is a
+// [*FieldError]. Findings and the other errors are those of
 // [Config.JVMProperties].
 func (c Config) JVMArguments() (string, []noproxy.Finding, error) {
 	vars, findings, err := c.JVMProperties()
+	if err != nil {
+		return "", nil, err
+	}
+	var errs []error
+	for i, v := range c.upperCaseVars() {
+		if strings.ContainsFunc(plainUser(v.Value), func(r rune) bool { return r > 0x7f }) {
+			errs = append(errs, fieldErrorf(fieldNames[i], "the user name or the password has a character that is not ASCII, which java reads by its locale; choose another password, or set JVMProperties in the program"))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return "", nil, err
+	}
 	var b strings.Builder
 	for _, v := range vars {
 		b.WriteString(javaQuote("-D"+v.Name+"="+v.Value) + "\n")
 	}
-	return b.String(), findings, err
+	return b.String(), findings, nil
 }
 
 // javaQuote quotes for an argument file of the java command.

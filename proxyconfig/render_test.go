@@ -52,8 +52,8 @@ HTTPS_PROXY=http://b
 https_proxy=http://b
 NO_PROXY=.c.test,d.test,10.0.0.1,10.0.0.0/8,a b
 no_proxy=.c.test,d.test,10.0.0.1,10.0.0.0/8,a b
-`, `HTTP_PROXY="http://u:a'%40\$;@a:1"
-http_proxy="http://u:a'%40\$;@a:1"
+`, `HTTP_PROXY='http://u:a%27%40$;@a:1'
+http_proxy='http://u:a%27%40$;@a:1'
 HTTPS_PROXY='http://b'
 https_proxy='http://b'
 NO_PROXY='.c.test,d.test,10.0.0.1,10.0.0.0/8,a b'
@@ -116,7 +116,7 @@ func TestRenderingsRefuseTheInvalid(t *testing.T) {
 	}
 }
 
-func TestSchemesOfTools(t *testing.T) {
+func TestRefusalsOfTools(t *testing.T) {
 	for _, c := range []struct {
 		tool   string
 		config proxyconfig.Config
@@ -129,6 +129,13 @@ func TestSchemesOfTools(t *testing.T) {
 		{"apt", proxyconfig.Config{HTTPProxy: "socks5://a:1"}, "HTTPProxy"},
 		{"apt", proxyconfig.Config{HTTPSProxy: "socks5://a:1"}, "HTTPSProxy"},
 		{"apt", proxyconfig.Config{HTTPSProxy: "socks5h://a:1"}, ""},
+		{"jvm", proxyconfig.Config{HTTPProxy: "http://u:%C3%A9SECRET@a:1"}, "HTTPProxy"},
+		{"jvm", proxyconfig.Config{HTTPSProxy: "socks5://%FF:SECRET@a:1"}, "HTTPSProxy"},
+		{"git", proxyconfig.Config{HTTPSProxy: "http://u:SECRET%2541@a:1"}, "HTTPSProxy"},
+		{"git", proxyconfig.Config{HTTPProxy: "http://%25ff:SECRET@a:1"}, "HTTPProxy"},
+		{"git", proxyconfig.Config{HTTPProxy: "http://u:%25fg%25@a:1"}, ""},
+		{"docker env", proxyconfig.Config{NoProxy: strings.Repeat("x", 64<<10-len("NO_PROXY=\n")+1)}, "NoProxy"},
+		{"docker env", proxyconfig.Config{HTTPSProxy: "http://u:" + strings.Repeat("SECRET", 12000) + "@a:1"}, "HTTPSProxy"},
 	} {
 		for _, r := range renderings {
 			if r.name != c.tool {
@@ -139,7 +146,7 @@ func TestSchemesOfTools(t *testing.T) {
 			switch got := errors.As(err, &field); {
 			case c.want == "" && (err != nil || text == ""):
 				t.Errorf("%s of %v: got error %v", c.tool, c.config, err)
-			case c.want != "" && (!got || field.Field != c.want || text != ""):
+			case c.want != "" && (!got || field.Field != c.want || text != "" || strings.Contains(err.Error(), "SECRET")):
 				t.Errorf("%s of %v: got %q and error %v, want one for %s", c.tool, c.config, text, err, c.want)
 			}
 		}

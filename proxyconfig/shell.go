@@ -19,10 +19,16 @@ func shellQuote(text string) string {
 
 // DockerEnvFile returns the variables of [Config.Env] as a file for --env-file of
 // docker run, podman run and kubectl create --from-env-file. These know no
-// quotes: the rest of the line after the first = is the value.
-// Docker Compose and shells read such a file otherwise: see
-// [Config.ComposeEnvFile]. An error is that of [Config.Validate].
+// quotes: the rest of the line after the first = is the value. They read no line
+// of 64 KiB or more: such a value is a [*FieldError], besides those of
+// [Config.Validate]. Docker Compose and shells read such a file otherwise: see
+// [Config.ComposeEnvFile].
 func (c Config) DockerEnvFile() (string, error) {
+	for i, v := range c.upperCaseVars() {
+		if n := len(v.Name + "=" + v.Value + "\n"); n > maxEnvFileLine {
+			return "", fieldErrorf(fieldNames[i], "docker and kubectl read no line of %d bytes from a file of variables; want %d at most", n, maxEnvFileLine)
+		}
+	}
 	return c.renderEnv(func(b *strings.Builder, vars []Var) {
 		for _, v := range vars {
 			b.WriteString(v.Name + "=" + v.Value + "\n")
@@ -30,10 +36,16 @@ func (c Config) DockerEnvFile() (string, error) {
 	})
 }
 
+// maxEnvFileLine is a line and its end (bufio.MaxScanTokenSize).
+const maxEnvFileLine = 64 << 10
+
+// fieldNames are the fields of upperCaseVars.
+var fieldNames = []string{"HTTPProxy", "HTTPSProxy", "NoProxy"}
+
 // ComposeEnvFile returns the variables of [Config.Env] as a .env file for Docker
-// Compose, which takes quotes off and expands $ without quotes. Values are
-// in single quotes, and in double ones if they have a single one. An error is
-// that of [Config.Validate].
+// Compose, 1.29 and later, which takes quotes off and expands $ without quotes.
+// Values are in single quotes. A single quote of a password is %27 there, which is
+// the same password. An error is that of [Config.Validate].
 func (c Config) ComposeEnvFile() (string, error) {
 	return c.renderEnv(func(b *strings.Builder, vars []Var) {
 		for _, v := range vars {
@@ -42,12 +54,9 @@ func (c Config) ComposeEnvFile() (string, error) {
 	})
 }
 
-// composeQuote quotes a valid value, which has no " and no backslash. Compose's
-// versions do not agree about \' within single quotes, but about \$ within double
-// ones.
+// composeQuote quotes a valid value: only the user info of a URL has a single
+// quote. Compose's versions do not agree about \' within single quotes, nor about
+// \$ within double ones.
 func composeQuote(value string) string {
-	if !strings.Contains(value, "'") {
-		return "'" + value + "'"
-	}
-	return `"` + strings.ReplaceAll(value, "$", `\$`) + `"`
+	return "'" + strings.ReplaceAll(value, "'", "%27") + "'"
 }

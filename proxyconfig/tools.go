@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/causewayproject/causeway/noproxy"
@@ -83,21 +84,27 @@ func (c Config) NPMConfig() (string, error) {
 
 // GitConfig returns a section for a .gitconfig. git has one proxy for all URLs,
 // which is HTTPSProxy, or HTTPProxy if that is "". It has no word for a list,
-// but takes it from the variable NO_PROXY, with this section too. With a libcurl
-// before 8.8 (2024) git decodes a password twice, wherever it is from: one
-// with a % before two hexadecimal digits is another then. An error is that of
-// [Config.Validate].
+// but takes it from the variable NO_PROXY, with this section too.
+//
+// With a libcurl before 8.8 (2024) git decodes a password twice, wherever it is
+// from, and one that has a % before two hexadecimal digits becomes another: that is
+// a [*FieldError], besides those of [Config.Validate].
 func (c Config) GitConfig() (string, error) {
 	if err := c.Validate(); err != nil {
 		return "", err
 	}
-	proxy := c.HTTPSProxy
+	field, proxy := "HTTPSProxy", c.HTTPSProxy
 	if proxy == "" {
-		proxy = c.HTTPProxy
+		field, proxy = "HTTPProxy", c.HTTPProxy
 	}
 	if proxy == "" {
 		return "", nil
 	}
+	if looksEncoded.MatchString(plainUser(proxy)) {
+		return "", fieldErrorf(field, "the user name or the password itself has a %% before two hexadecimal digits, which git with a libcurl before 8.8 decodes again; choose another password")
+	}
 	// In quotes, as a ; or a # would begin a comment.
 	return "[http]\n\tproxy = \"" + proxy + "\"\n", nil
 }
+
+var looksEncoded = regexp.MustCompile("%[0-9A-Fa-f]{2}")

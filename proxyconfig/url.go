@@ -117,6 +117,16 @@ func withoutUser(text string) string {
 	return text
 }
 
+// plainUser is the decoded user info of a valid URL, or "".
+func plainUser(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.User == nil {
+		return ""
+	}
+	password, _ := u.User.Password()
+	return u.User.Username() + ":" + password
+}
+
 func redactURL(text string) string {
 	switch bare := withoutUser(text); {
 	case text == "":

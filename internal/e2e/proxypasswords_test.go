@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -23,24 +24,54 @@ const raw = "-._~!$&'*+,;=()"
 // twice is the form that is another password when it is decoded twice.
 const twice = "what looks encoded"
 
-// A passwordForm is a password, and how the URL has it.
-type passwordForm struct{ name, password, inURL string }
+// notASCII is the form that Java reads by its locale.
+const notASCII = "not ASCII"
+
+// A passwordForm is a password, how the URL has it, and the list beside it. If
+// the list is "", it is usualList.
+type passwordForm struct{ name, password, inURL, list string }
+
+// usualList has much that a format may take for itself, and is longer than the
+// 2048 bytes of systemd's first versions.
+var usualList = "localhost, .svc;%n#" + strings.Repeat(",name.example.com", 200)
+
+// longList is the form whose list docker refuses to read.
+const longList = "a list of 100,000 bytes"
+
+// listForms are lists that a format may take apart, beside a password of no
+// special characters.
+func listForms() []passwordForm {
+	forms := []passwordForm{
+		{name: "every host", list: "*"},
+		{name: "addresses", list: "[2001:db8::1],2001:db8::/32,10.0.0.0/8,10.1.2.3,example.com:8080,.svc,*.test"},
+		{name: "blanks", list: " , a ,b  "},
+		{name: "signs", list: "#a,;b,!c,%d,{e},=f,(g),&h,|i,<j>,~k,?l,^m,%%n,+o"},
+		{name: "a sign in front", list: ";a"},
+		{name: "a list of docker's longest line", list: strings.Repeat("x", 64<<10-len("NO_PROXY=\n"))},
+		{name: longList, list: strings.TrimSuffix(strings.Repeat("name.example.com,", 6000), ",")},
+	}
+	for i := range forms {
+		forms[i].password, forms[i].inURL = "pass", "pass"
+	}
+	return forms
+}
 
 // passwordForms are a password of each character, at its ends and in the middle,
 // percent-encoded and, where that is valid, as it is; and passwords of all of them.
 func passwordForms() []passwordForm {
 	forms := []passwordForm{
-		{"all", "p" + hostile + "w", escape("p" + hostile + "w")},
-		{"raw", raw + "%\"$", raw + "%25%22$"},
-		{"what Kubernetes would expand", "$(HOME)$$", "%24%28HOME%29%24%24"},
-		{"what a shell would expand", "${HOME}`id`$(id)", escape("${HOME}`id`$(id)")},
-		{twice, "%41%2541", escape("%41%2541")},
+		{name: "all", password: "p" + hostile + "w", inURL: escape("p" + hostile + "w")},
+		{name: "raw", password: raw + "%\"$", inURL: raw + "%25%22$"},
+		{name: "what Kubernetes would expand", password: "$(HOME)$$", inURL: "%24%28HOME%29%24%24"},
+		{name: "what a shell would expand", password: "${HOME}`id`$(id)", inURL: escape("${HOME}`id`$(id)")},
+		{name: twice, password: "%41%2541", inURL: escape("%41%2541")},
+		{name: notASCII, password: "pässwörd", inURL: escape("pässwörd")},
 	}
 	for _, c := range "+&'\"%@:\\$` " {
 		password := strings.ReplaceAll("xaxxbx", "x", string(c))
-		forms = append(forms, passwordForm{fmt.Sprintf("%c", c), password, escape(password)})
+		forms = append(forms, passwordForm{name: fmt.Sprintf("%c", c), password: password, inURL: escape(password)})
 		if once := string(c) + "a" + string(c) + "b" + string(c); strings.ContainsRune(raw, c) {
-			forms = append(forms, passwordForm{fmt.Sprintf("%c raw", c), once, once})
+			forms = append(forms, passwordForm{name: fmt.Sprintf("%c raw", c), password: once, inURL: once})
 		}
 	}
 	return forms
@@ -59,12 +90,10 @@ func escape(text string) string {
 	return b.String()
 }
 
-// config has the password for the proxy at address, and a list with much that a
-// format may take for itself, longer than the 2048 bytes of systemd's first
-// versions.
+// config has the password for the proxy at address, and the list.
 func (f passwordForm) config(address string) proxyconfig.Config {
 	at := "http://us%40er:" + f.inURL + "@" + address
-	return proxyconfig.Config{HTTPProxy: at, HTTPSProxy: at, NoProxy: "localhost, .svc;%n#" + strings.Repeat(",name.example.com", 200)}
+	return proxyconfig.Config{HTTPProxy: at, HTTPSProxy: at, NoProxy: cmp.Or(f.list, usualList)}
 }
 
 // environment is what Env has, by name.
@@ -79,7 +108,7 @@ func environment(c proxyconfig.Config) map[string]string {
 // The forms have what they say: net/http's own parser is what they are held
 // against.
 func TestPasswordForms(t *testing.T) {
-	for _, f := range passwordForms() {
+	for _, f := range append(passwordForms(), listForms()...) {
 		c := f.config("proxy.test:3128")
 		if err := c.Validate(); err != nil {
 			t.Errorf("%s: %v", f.name, err)

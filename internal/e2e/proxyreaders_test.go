@@ -3,9 +3,13 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,8 +17,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/compose-spec/compose-go/v2/dotenv"
-	"github.com/docker/cli/pkg/kvfile"
+	"github.com/compose-spec/compose-go/v2/cli"
+	"sigs.k8s.io/yaml"
 
 	"github.com/causewayproject/causeway/internal/e2e/bed"
 	"github.com/causewayproject/causeway/proxyconfig"
@@ -23,11 +27,12 @@ import (
 // proxyReader is a program that uses a rendering to ask for both targets, or for
 // the first alone. FILE in args is the rendering.
 type proxyReader struct {
-	name   string
-	args   []string
-	env    string // a variable that names the rendering
-	render func(proxyconfig.Config) (string, error)
-	once   bool
+	name    string
+	args    []string
+	env     string // a variable that names the rendering
+	render  func(proxyconfig.Config) (string, error)
+	refuses refusals
+	once    bool
 }
 
 const (
@@ -56,7 +61,7 @@ func proxyReaders(t *testing.T) []proxyReader {
 		sh("wget", "wget", "-qO-", farTarget, farTargetTLS),
 		sh("python3", "python3", "-c", pythonOpensBoth, farTarget, farTargetTLS),
 		sh("net/http", "env", bed.RoleEnv+"=get", "GORACE=atexit_sleep_ms=0", self),
-		{name: "git", args: []string{"git", "ls-remote", farTarget}, env: "GIT_CONFIG_GLOBAL", render: proxyconfig.Config.GitConfig, once: true},
+		{name: "git", args: []string{"git", "ls-remote", farTarget}, env: "GIT_CONFIG_GLOBAL", render: proxyconfig.Config.GitConfig, refuses: refusals{twice: "HTTPSProxy"}, once: true},
 		{name: "apt", args: []string{"/usr/lib/apt/apt-helper", "download-file", farTarget, "/dev/null"}, env: "APT_CONFIG", render: proxyconfig.Config.AptConfig, once: true},
 		{name: "npm", args: []string{"npm", "view", "x", "--registry", "http://far.test/", "--userconfig", "FILE", "--fetch-retries=0", "--no-update-notifier"}, render: proxyconfig.Config.NPMConfig, once: true},
 	}
@@ -85,18 +90,11 @@ func TestProgramsSendThePassword(t *testing.T) {
 	for _, r := range proxyReaders(t) {
 		t.Run(strings.ReplaceAll(r.name, "/", " "), func(t *testing.T) {
 			t.Parallel()
-			forms := passwordForms()
-			switch r.name {
-			case "npm":
-				forms = forms[:5] // a second each
-			case "git": // with a libcurl of before 8.8: see GitConfig
-				forms = slices.DeleteFunc(forms, func(f passwordForm) bool { return f.name == twice })
-			}
-			for _, f := range forms {
+			for _, f := range passwordForms() {
 				proxy := newPasswordProxy(t) // nobody comes late to the next one's
-				text, err := r.render(f.config(proxy.address()))
-				if err != nil {
-					t.Fatal(err)
+				text, ok := r.refuses.rendered(t, f, f.config(proxy.address()), r.render)
+				if !ok {
+					continue
 				}
 				out := r.run(t, text)
 				want := []string{"far.test us@er " + f.password, "far.test:443 us@er " + f.password}
@@ -130,97 +128,263 @@ func (r proxyReader) run(t *testing.T, text string) string {
 	return string(out)
 }
 
-// The environment that the formats' own readers make of a rendering.
+// refusals are the forms that a rendering refuses, each with the field that the
+// error names.
+type refusals map[string]string
+
+// rendered returns the rendering of a form, and false if it was refused as it has
+// to be.
+func (r refusals) rendered(t *testing.T, f passwordForm, c proxyconfig.Config, render func(proxyconfig.Config) (string, error)) (string, bool) {
+	t.Helper()
+	text, err := render(c)
+	want := r[f.name]
+	var field *proxyconfig.FieldError
+	switch {
+	case want == "" && err != nil:
+		t.Fatalf("%s: %v", f.name, err)
+	case want != "" && (!errors.As(err, &field) || field.Field != want || text != "" || strings.Contains(err.Error(), f.inURL)):
+		t.Errorf("%s: got %d bytes and error %v, want one for %s", f.name, len(text), err, want)
+	}
+	return text, want == ""
+}
+
+// The environment that the formats' own readers make of a rendering is what was
+// configured, or the rendering is refused.
 func TestReadersOfEnvironments(t *testing.T) {
 	t.Parallel()
 	for _, r := range []struct {
-		name   string
-		render func(proxyconfig.Config) (string, error)
-		read   func(t *testing.T, path string) map[string]string
+		name    string
+		render  func(proxyconfig.Config) (string, error)
+		refuses refusals
+		read    func(t *testing.T, texts []string) []map[string]string
 	}{
-		{"sh", proxyconfig.Config.ShellExports, readWithSh},
-		{"docker --env-file", proxyconfig.Config.DockerEnvFile, readAsDocker},
-		{"kubectl --from-env-file", proxyconfig.Config.DockerEnvFile, readWithKubectl},
-		{"compose", proxyconfig.Config.ComposeEnvFile, readAsCompose},
+		{"bash", proxyconfig.Config.ShellExports, nil, readWithShell("bash")},
+		{"dash", proxyconfig.Config.ShellExports, nil, readWithShell("dash")},
+		{"docker --env-file", proxyconfig.Config.DockerEnvFile, refusals{longList: "NoProxy"}, readWithDocker("env", "--env-file", "FILE")},
+		{"docker config.json", proxyconfig.Config.DockerConfig, nil, readWithDocker("config.json")},
+		{"kubectl --from-env-file", proxyconfig.Config.DockerEnvFile, refusals{longList: "NoProxy"}, readWithKubectl},
+		{"compose 1", proxyconfig.Config.ComposeEnvFile, nil, readWithCompose1},
+		{"compose 2", proxyconfig.Config.ComposeEnvFile, nil, readAsCompose2},
 	} {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
-			for _, f := range passwordForms() {
-				c := f.config("proxy.test:3128")
-				text, err := r.render(c)
-				if err != nil {
-					t.Fatal(err)
+			var forms []passwordForm
+			var texts []string
+			for _, f := range append(passwordForms(), listForms()...) {
+				if text, ok := r.refuses.rendered(t, f, f.config("proxy.test:3128"), r.render); ok {
+					forms, texts = append(forms, f), append(texts, text)
 				}
-				path := filepath.Join(t.TempDir(), "env")
-				writeFile(t, path, text)
-				if got, want := r.read(t, path), environment(c); !maps.Equal(got, want) {
-					t.Errorf("%s: got %q, want %q", f.name, got, want)
+			}
+			for i, got := range r.read(t, texts) {
+				want := environment(forms[i].config("proxy.test:3128"))
+				if !maps.EqualFunc(got, want, sameURL) {
+					t.Errorf("%s: got %q, want %q", forms[i].name, got, want)
 				}
 			}
 		})
 	}
 }
 
-func readWithSh(t *testing.T, path string) map[string]string {
+// sameURL reports whether two values are equal but for how they write a single
+// quote of a password. No list has one.
+func sameURL(a, b string) bool {
+	return strings.ReplaceAll(a, "%27", "'") == strings.ReplaceAll(b, "%27", "'")
+}
+
+// readEach reads the texts one by one, each from a file.
+func readEach(t *testing.T, texts []string, read func(path string) map[string]string) (all []map[string]string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "sh", "-euc", `. "$0"; exec env -0`, path)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	path := filepath.Join(t.TempDir(), "file")
+	for _, text := range texts {
+		writeFile(t, path, text)
+		all = append(all, read(path))
+	}
+	return all
+}
+
+// readerOutput runs a program that reads a rendering.
+func readerOutput(t *testing.T, env []string, argv ...string) []byte {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, env...)
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatal(err)
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			out = append(out, exit.Stderr...)
+		}
+		t.Fatalf("%s: %v\n%s", argv[0], err, out)
 	}
-	return proxyVariables(string(out), "\x00")
+	return out
 }
 
-// readAsDocker reads with the code of docker's command line.
-func readAsDocker(t *testing.T, path string) map[string]string {
-	t.Helper()
-	lines, err := kvfile.Parse(path, os.LookupEnv)
-	if err != nil {
-		t.Fatal(err)
+func readWithShell(shell string) func(*testing.T, []string) []map[string]string {
+	return func(t *testing.T, texts []string) []map[string]string {
+		return readEach(t, texts, func(path string) map[string]string {
+			return proxyVariables(string(readerOutput(t, nil, shell, "-euc", `. "$0"; exec env -0`, path)), "\x00")
+		})
 	}
-	return proxyVariables(strings.Join(lines, "\x00"), "\x00")
 }
 
-// readAsCompose reads with the code of Docker Compose, version 2.
-func readAsCompose(t *testing.T, path string) map[string]string {
-	t.Helper()
-	vars, err := dotenv.Read(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return vars
-}
-
-func readWithKubectl(t *testing.T, path string) map[string]string {
-	t.Helper()
+func readWithKubectl(t *testing.T, texts []string) []map[string]string {
 	kubectl := filepath.Join(os.Getenv(bed.BinEnv), "kubectl")
-	cmd := exec.CommandContext(t.Context(), kubectl, "create", "configmap", "x", "--from-env-file="+path, "--dry-run=client", "-o", "json")
-	cmd.Env = []string{"KUBECONFIG=/dev/null", "HOME=" + t.TempDir()}
-	out, err := cmd.Output()
+	return readEach(t, texts, func(path string) map[string]string {
+		out := readerOutput(t, []string{"KUBECONFIG=/dev/null"}, kubectl, "create", "configmap", "x", "--from-env-file="+path, "--dry-run=client", "-o", "json")
+		var got struct{ Data map[string]string }
+		if err := json.Unmarshal(out, &got); err != nil {
+			t.Fatal(err)
+		}
+		return got.Data
+	})
+}
+
+// newDockerDaemon returns the socket of a docker daemon that starts nothing, and
+// the environments of the containers that it is asked for.
+func newDockerDaemon(t *testing.T) (socket string, containers <-chan []string) {
+	t.Helper()
+	socket = filepath.Join(sharedDir(t), "docker.sock")
+	l, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got struct{ Data map[string]string }
-	if err := json.Unmarshal(out, &got); err != nil {
+	asked := make(chan []string, 1)
+	mux := http.NewServeMux()
+	mux.HandleFunc("/_ping", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Api-Version", "1.44") })
+	mux.HandleFunc("POST /{version}/containers/create", func(w http.ResponseWriter, r *http.Request) {
+		var container struct{ Env []string }
+		if err := json.NewDecoder(r.Body).Decode(&container); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		asked <- container.Env
+		w.WriteHeader(http.StatusCreated)
+		io.WriteString(w, `{"Id": "x"}`)
+	})
+	mux.HandleFunc("POST /{version}/containers/x/start", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	s := &httptest.Server{Listener: l, Config: &http.Server{Handler: mux}}
+	s.Start()
+	t.Cleanup(s.Close)
+	return socket, asked
+}
+
+// readWithDocker has docker run a container by the file of that name, or with an
+// argument that names it.
+func readWithDocker(name string, args ...string) func(*testing.T, []string) []map[string]string {
+	return func(t *testing.T, texts []string) []map[string]string {
+		socket, containers := newDockerDaemon(t)
+		path := filepath.Join(t.TempDir(), name)
+		var all []map[string]string
+		for _, text := range texts {
+			writeFile(t, path, text)
+			argv := []string{"docker", "--config", filepath.Dir(path), "--host", "unix://" + socket, "run", "--detach"}
+			for _, arg := range args {
+				argv = append(argv, strings.ReplaceAll(arg, "FILE", path))
+			}
+			readerOutput(t, nil, append(argv, "image")...)
+			all = append(all, proxyVariables(strings.Join(<-containers, "\x00"), "\x00"))
+		}
+		return all
+	}
+}
+
+// composeFile has a service for each of the files env0, env1 and so on, and one
+// that has the variables of a .env put into its own.
+func composeFile(t *testing.T, dir string, texts []string) string {
+	t.Helper()
+	services := map[string]any{}
+	for i, text := range texts {
+		name := fmt.Sprintf("env%d", i)
+		writeFile(t, filepath.Join(dir, name), text)
+		services[name] = map[string]any{"image": "x", "env_file": []string{name}}
+	}
+	writeFile(t, filepath.Join(dir, ".env"), texts[0])
+	interpolated := map[string]string{}
+	for name := range environment(proxyconfig.Config{HTTPProxy: "x", HTTPSProxy: "x", NoProxy: "x"}) {
+		interpolated[name] = "${" + name + "}"
+	}
+	services["interpolated"] = map[string]any{"image": "x", "environment": interpolated}
+	text, err := yaml.Marshal(map[string]any{"services": services})
+	if err != nil {
 		t.Fatal(err)
 	}
-	return got.Data
+	path := filepath.Join(dir, "compose.yaml")
+	writeFile(t, path, string(text))
+	return path
+}
+
+// inOrder returns the environments of composeFile's services. That of the first
+// file and the interpolated one have to be equal.
+func inOrder(t *testing.T, services map[string]map[string]string, n int) (all []map[string]string) {
+	t.Helper()
+	for i := range n {
+		all = append(all, services[fmt.Sprintf("env%d", i)])
+	}
+	if got := services["interpolated"]; !maps.Equal(got, all[0]) {
+		t.Errorf("got %q by the .env, want %q", got, all[0])
+	}
+	return all
+}
+
+// readWithCompose1 reads with Debian's Docker Compose 1.29. It prints what would
+// be read again, with each $ twice.
+func readWithCompose1(t *testing.T, texts []string) []map[string]string {
+	path := composeFile(t, t.TempDir(), texts)
+	out := readerOutput(t, nil, "/usr/bin/docker-compose", "--file", path, "config")
+	var got struct {
+		Services map[string]struct{ Environment map[string]string }
+	}
+	if err := yaml.Unmarshal(out, &got); err != nil {
+		t.Fatal(err)
+	}
+	services := map[string]map[string]string{}
+	for name, s := range got.Services {
+		services[name] = map[string]string{}
+		for variable, value := range s.Environment {
+			services[name][variable] = strings.ReplaceAll(value, "$$", "$")
+		}
+	}
+	return inOrder(t, services, len(texts))
+}
+
+// readAsCompose2 reads with the loader of Docker Compose 2 and later.
+func readAsCompose2(t *testing.T, texts []string) []map[string]string {
+	options, err := cli.NewProjectOptions([]string{composeFile(t, t.TempDir(), texts)}, cli.WithName("x"), cli.WithEnvFiles(), cli.WithDotEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	project, err := options.LoadProject(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	services := map[string]map[string]string{}
+	for name, s := range project.Services {
+		services[name] = map[string]string{}
+		for variable, value := range s.Environment {
+			services[name][variable] = *value
+		}
+	}
+	return inOrder(t, services, len(texts))
 }
 
 // The java command reads the file of arguments, and says what its properties are.
+// In the locale C it reads nothing but ASCII.
 func TestJavaReadsTheArguments(t *testing.T) {
 	t.Parallel()
+	arguments := func(c proxyconfig.Config) (string, error) {
+		text, _, err := c.JVMArguments()
+		return text, err
+	}
 	for _, f := range passwordForms() {
 		c := f.config("proxy.test:3128")
 		c.NoProxy = "localhost,.svc"
-		text, _, err := c.JVMArguments()
-		if err != nil {
-			t.Fatal(err)
+		text, ok := refusals{notASCII: "HTTPProxy"}.rendered(t, f, c, arguments)
+		if !ok {
+			continue
 		}
 		file := filepath.Join(t.TempDir(), "args")
 		writeFile(t, file, text)
 		cmd := exec.CommandContext(t.Context(), "java", "-XX:TieredStopAtLevel=1", "@"+file, "-XshowSettings:properties", "-version")
+		cmd.Env = append(os.Environ(), "LC_ALL=C")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
@@ -229,6 +393,41 @@ func TestJavaReadsTheArguments(t *testing.T) {
 			"http.proxyPassword = " + f.password, "https.proxyPassword = " + f.password, "http.nonProxyHosts = localhost|*.localhost|*.svc"} {
 			if !strings.Contains(string(out), "    "+want+"\n") {
 				t.Errorf("%s: want %q in\n%s", f.name, want, out)
+			}
+		}
+	}
+}
+
+// npm and apt say what they read of a list.
+func TestNPMAndAptReadTheList(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, f := range listForms() {
+		c := f.config("proxy.test:3128")
+		npmrc, err := c.NPMConfig()
+		if err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, filepath.Join(dir, "npmrc"), npmrc)
+		got := string(readerOutput(t, nil, "npm", "config", "get", "noproxy", "--userconfig", filepath.Join(dir, "npmrc"), "--no-update-notifier"))
+		if want := strings.TrimSpace(c.NoProxy); strings.TrimSpace(got) != want {
+			t.Errorf("%s: npm reads %q, want %q", f.name, got, want)
+		}
+		aptConf, err := c.AptConfig()
+		if err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, filepath.Join(dir, "apt.conf"), aptConf)
+		out := string(readerOutput(t, []string{"APT_CONFIG=" + filepath.Join(dir, "apt.conf")}, "apt-config", "dump", "Acquire"))
+		for _, want := range []string{"", "::10.1.2.3", "::a", "::name.example.com"} {
+			line := "Acquire::https::Proxy" + want + " \"DIRECT\";\n"
+			if want == "" {
+				line = "Acquire::https::Proxy \"" + c.HTTPSProxy + "\";\n"
+			}
+			if direct := want == "" || slices.ContainsFunc(strings.Split(c.NoProxy, ","), func(item string) bool {
+				return strings.TrimSpace(item) == strings.TrimPrefix(want, "::")
+			}); strings.Contains(out, line) != direct {
+				t.Errorf("%s: got the line %t, want %t: %s", f.name, !direct, direct, line)
 			}
 		}
 	}

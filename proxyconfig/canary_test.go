@@ -41,7 +41,7 @@ func TestNothingPrintsTheCredentials(t *testing.T) {
 	objects := must(proxyconfig.ClusterValues{Name: "a", Namespace: "b", Config: merged.Config}.Build())(t)
 	for name, value := range map[string]any{
 		"Config": c, "*Config": &c, "Layers": layers, "*Layers": &layers, "Override": layers.User, "Merged": *merged, "*Merged": merged,
-		"ClusterValues": proxyconfig.ClusterValues{Config: c}, "ClusterObjects": *objects, "*ClusterObjects": objects, "Validate": c.Validate(),
+		"ClusterValues": proxyconfig.ClusterValues{Config: c}, "Kubeadm": proxyconfig.Kubeadm{Config: c}, "ClusterObjects": *objects, "*ClusterObjects": objects, "Validate": c.Validate(),
 	} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
 			if text := fmt.Sprintf(verb, value); leaks(text) {
@@ -63,7 +63,9 @@ func TestWhereTheCanaryIs(t *testing.T) {
 	c := config("http://user:" + canary + "@proxy:3128")
 	o := must(proxyconfig.ClusterValues{Name: "a", Namespace: "b", Config: c}.Build())(t)
 	_, findings, err := c.JVMProperties()
-	files := must(proxyconfig.KubeadmFiles(proxyconfig.SecretKey{Name: "a", Key: "b"}))(t)
+	spec := func(way proxyconfig.StaticPods) any {
+		return must(proxyconfig.Kubeadm{Secret: "a", StaticPods: way, Config: c}.Build())(t)
+	}
 	for _, w := range []struct {
 		what  string
 		value any
@@ -73,7 +75,14 @@ func TestWhereTheCanaryIs(t *testing.T) {
 		{"Secret", string(o.Secret.Data["values"]), true},
 		{"systemd Secret", string(o.SystemdProxy.Data["containerdProxy"]), true},
 		{"metadata", []any{o.Secret.ObjectMeta, o.SystemdProxy.ObjectMeta}, false},
-		{"kubeadm files", files, false},
+		{"kubeadm's script", string(o.SystemdProxy.Data["kubeadmProxy"]), true},
+		{"kubeadm's patch", string(o.SystemdProxy.Data["etcd-patch"]), true},
+		{"kubeadm", spec(proxyconfig.StaticPodsNone), false},
+		{"kubeadm, environment", spec(proxyconfig.StaticPodsEnvironment), false},
+		{"kubeadm, patches", spec(proxyconfig.StaticPodsPatches), false},
+		{"kubeadm, extraEnvs", spec(proxyconfig.StaticPodsExtraEnvs), false},
+		{"kubeadm, extraEnvs as asked for", spec(proxyconfig.StaticPodsExtraEnvsWithCredentials), true},
+		{"findings about static pods", (&proxyconfig.Merged{Config: c}).LintStaticPods(proxyconfig.StaticPodsExtraEnvs), false},
 		{"EnvVars", c.EnvVars(), true},
 		{"EnvVarsFrom", c.EnvVarsFrom("x", false), false},
 		{"WithoutCredentials", c.WithoutCredentials().EnvVars(), false},

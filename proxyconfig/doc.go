@@ -27,13 +27,14 @@
 // [Layers] are the installation's configuration, what package noproxy computes
 // for the cluster, and what its owner wants otherwise, in one place. [Merged]
 // says of each value where it is from. [ClusterValues] makes the ConfigMap and
-// the Secrets that Giant Swarm's cluster apps read, [KubeadmFiles] the entries in
-// a KubeadmConfig that put the drop-in onto machines.
+// the Secrets that Giant Swarm's cluster apps read, [Kubeadm] the part of a
+// KubeadmConfig that puts the drop-in onto machines, has the services take it, and
+// gives the variables to kubeadm and static pods.
 //
-// The entries are those of Cluster API's own types (kubeadm's have no files), and
-// systemd reads the drop-in as it was meant: the tests have both do it. What
-// containerd's own configuration and kubeadm's phases make of the environment
-// takes a machine, and nothing here checks it.
+// The tests boot systemd with machines that cloud-init and Ignition's files make,
+// as Cluster API renders them, and read the environment of a running containerd;
+// kubeadm itself renders the static pods. A machine that lives keeps what it was
+// made with.
 //
 // # Formats and their readers
 //

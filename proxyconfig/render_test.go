@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"sigs.k8s.io/yaml"
 
 	"github.com/causewayproject/causeway/noproxy"
 	"github.com/causewayproject/causeway/proxyconfig"
@@ -192,56 +191,6 @@ func TestDockerConfigIsJSON(t *testing.T) {
 		want := map[string]string{"httpProxy": u.url, "httpsProxy": u.url, "noProxy": golden}
 		if diff := cmp.Diff(want, got.Proxies.Default); diff != "" {
 			t.Errorf("%s: %s", u.name, diff)
-		}
-	}
-}
-
-// rfcFiles is the sample of the RFC, with a cluster's name.
-const rfcFiles = `files:
-  - path: /etc/systemd/system/containerd.service.d/http-proxy.conf
-    permissions: "0600"
-    contentFrom:
-      secret:
-        name: prod-systemd-proxy
-        key: containerdProxy   
-`
-
-func TestKubeadmFilesAreTheRFCs(t *testing.T) {
-	var want struct{ Files []proxyconfig.File }
-	if err := yaml.UnmarshalStrict([]byte(rfcFiles), &want); err != nil {
-		t.Fatal(err)
-	}
-	got := must(proxyconfig.KubeadmFiles(proxyconfig.ClusterValues{Name: "prod"}.SystemdSecret()))(t)
-	if diff := cmp.Diff(want.Files, got); diff != "" {
-		t.Error(diff)
-	}
-}
-
-func TestKubeadmFiles(t *testing.T) {
-	from := proxyconfig.ClusterValues{Name: "prod"}.SystemdSecret()
-	got := must(proxyconfig.KubeadmFiles(from, "containerd", "kubelet.service", "my@unit-1"))(t)
-	var paths []string
-	for _, f := range got {
-		paths = append(paths, f.Path)
-		if f.Permissions != "0600" || f.ContentFrom.Secret != (proxyconfig.SecretKey{Name: "prod-systemd-proxy", Key: "containerdProxy"}) {
-			t.Errorf("got %+v, want mode 0600 and the Secret's key", f)
-		}
-	}
-	want := []string{"/etc/systemd/system/containerd.service.d/http-proxy.conf", "/etc/systemd/system/kubelet.service.d/http-proxy.conf", "/etc/systemd/system/my@unit-1.service.d/http-proxy.conf"}
-	if !slices.Equal(paths, want) {
-		t.Errorf("got %q, want %q", paths, want)
-	}
-	if alone := must(proxyconfig.KubeadmFiles(from))(t); len(alone) != 1 || alone[0] != got[0] {
-		t.Errorf("got %v, want containerd's", alone)
-	}
-	for _, units := range [][]string{{""}, {".service"}, {"../x"}, {"a b"}, {"a\n"}} {
-		if files, err := proxyconfig.KubeadmFiles(from, units...); err == nil {
-			t.Errorf("%q: got %v, want an error", units, files)
-		}
-	}
-	for _, from := range []proxyconfig.SecretKey{{}, {Name: "a"}, {Key: "a"}} {
-		if files, err := proxyconfig.KubeadmFiles(from); err == nil {
-			t.Errorf("%v: got %v, want an error", from, files)
 		}
 	}
 }

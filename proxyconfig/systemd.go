@@ -4,7 +4,7 @@ import "strings"
 
 // SystemdDropIn returns a drop-in that sets the variables of [Config.Env] for a
 // service: for containerd it is a file such as
-// /etc/systemd/system/containerd.service.d/http-proxy.conf. See [KubeadmFiles].
+// /etc/systemd/system/containerd.service.d/http-proxy.conf. See [Kubeadm].
 // systemctl show prints the variables, credentials included, to everybody with the
 // right to run it, whatever the mode of the file.
 //

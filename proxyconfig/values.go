@@ -16,7 +16,8 @@ import (
 const (
 	// ValuesKey is the key of both objects <cluster>-cluster-values.
 	ValuesKey = "values"
-	// ContainerdKey is the key of the Secret <cluster>-systemd-proxy.
+	// ContainerdKey is the key of the Secret <cluster>-systemd-proxy with the
+	// drop-in. The others are for kubeadm, see [StaticPods].
 	ContainerdKey = "containerdProxy"
 
 	labelCluster    = "giantswarm.io/cluster"
@@ -62,12 +63,13 @@ type ClusterValues struct {
 type Credentials int
 
 const (
-	// CredentialsEverywhere is the values of apps and the machines' drop-in, as
-	// Giant Swarm has it: the right to read Secrets or pods of the workload
-	// cluster is the right to read them.
+	// CredentialsEverywhere is the values of apps, the machines' drop-in and what
+	// kubeadm gets, as Giant Swarm has it: the right to read Secrets or pods of the
+	// workload cluster is the right to read them.
 	CredentialsEverywhere Credentials = iota
 	// CredentialsOnMachines is only the drop-in: root of the cluster's machines
-	// reads them, and users with the right to run systemctl there.
+	// reads them, and users with the right to run systemctl there. What kubeadm
+	// gets has none, as it would write them into pods.
 	CredentialsOnMachines
 	// CredentialsNowhere leaves them out: for a proxy that knows clusters by
 	// their addresses, or one nearby that adds the credentials.
@@ -92,11 +94,9 @@ func (o ClusterObjects) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, o
 // one by one.
 func (o ClusterObjects) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// SystemdSecret returns where the drop-in of [ClusterObjects] is, for
-// [KubeadmFiles].
-func (v ClusterValues) SystemdSecret() SecretKey {
-	return SecretKey{Name: v.Name + "-systemd-proxy", Key: ContainerdKey}
-}
+// SystemdSecret returns the name of the Secret SystemdProxy of [ClusterObjects], for
+// [Kubeadm].
+func (v ClusterValues) SystemdSecret() string { return v.Name + "-systemd-proxy" }
 
 // Build returns the objects, the same bytes for the same values. It sends
 // nothing anywhere. An error wraps a [*FieldError] for each field that can't be
@@ -128,14 +128,20 @@ func (v ClusterValues) Build() (*ClusterObjects, error) {
 	if err != nil {
 		return nil, fmt.Errorf("proxyconfig: values: %w", err)
 	}
+	// kubeadm writes them into pods and a DaemonSet of the workload cluster.
+	machine, err := inApps.staticPodKeys()
+	if err != nil {
+		return nil, err
+	}
+	machine[ContainerdKey] = []byte(dropIn)
 	values := v.Name + "-cluster-values"
 	return &ClusterObjects{
 		ConfigMap: &corev1.ConfigMap{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
 			ObjectMeta: v.objectMeta(values), Data: map[string]string{ValuesKey: string(public)},
 		},
-		Secret:       v.newSecret(values, ValuesKey, private),
-		SystemdProxy: v.newSecret(v.SystemdSecret().Name, ContainerdKey, []byte(dropIn)),
+		Secret:       v.newSecret(values, map[string][]byte{ValuesKey: private}),
+		SystemdProxy: v.newSecret(v.SystemdSecret(), machine),
 	}, nil
 }
 
@@ -181,10 +187,10 @@ func (v ClusterValues) objectMeta(name string) metav1.ObjectMeta {
 	}
 }
 
-func (v ClusterValues) newSecret(name, key string, value []byte) *corev1.Secret {
+func (v ClusterValues) newSecret(name string, data map[string][]byte) *corev1.Secret {
 	return &corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-		ObjectMeta: v.objectMeta(name), Type: corev1.SecretTypeOpaque, Data: map[string][]byte{key: value},
+		ObjectMeta: v.objectMeta(name), Type: corev1.SecretTypeOpaque, Data: data,
 	}
 }
 

@@ -194,6 +194,15 @@ func TestWhereCredentialsGo(t *testing.T) {
 			if got := strings.Count(machines, with); got != c.machines {
 				t.Errorf("machines: got the password %d times, want %d:\n%s", got, c.machines, machines)
 			}
+			for _, key := range []string{"kubeadmProxy", "kube-apiserver-patch", "kube-controller-manager-patch", "kube-scheduler-patch", "etcd-patch"} {
+				want := with // what pods have
+				if c.apps == 0 {
+					want = without
+				}
+				if text := string(o.SystemdProxy.Data[key]); strings.Count(text, want) != 4 {
+					t.Errorf("%s: want %s 4 times:\n%s", key, want, text)
+				}
+			}
 			urls := 6
 			if c.envSecret != "" {
 				urls = 4

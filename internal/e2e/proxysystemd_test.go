@@ -63,13 +63,10 @@ func TestSystemdStartsServicesByTheDropIn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		files, err := proxyconfig.KubeadmFiles(proxyconfig.SecretKey{Name: "a", Key: "b"}, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		dropIn, ok := strings.CutPrefix(files[0].Path, "/etc/systemd/system/")
+		path := kubeadmSpec(t, proxyconfig.StaticPodsNone, proxyconfig.Config{}, name).Files[0].Path
+		dropIn, ok := strings.CutPrefix(path, "/etc/systemd/system/")
 		if !ok {
-			t.Fatalf("got the path %s, where systemd does not look", files[0].Path)
+			t.Fatalf("got the path %s, where systemd does not look", path)
 		}
 		writeFile(t, filepath.Join(dir, "units", dropIn), text)
 		writeFile(t, filepath.Join(dir, "units", name+".service"), fmt.Sprintf(systemdService, dir, name))

@@ -177,7 +177,7 @@ func TestPlanChanges(t *testing.T) {
 		}, []string{systemd, values}},
 		{"another list", func(w *world) { w.installation("HTTP_PROXY", proxy, "HTTPS_PROXY", proxy, "NO_PROXY", "a.test") }, []string{systemd, values, facts}},
 		{"direct", func(w *world) { w.override("direct", "true") }, []string{systemd, values}},
-		{"credentials on machines", func(w *world) { w.override("credentials", "machines") }, []string{values}},
+		{"credentials on machines", func(w *world) { w.override("credentials", "machines") }, []string{systemd, values}},
 		{"the endpoint", func(w *world) { w.cluster.Facts.ControlPlaneHosts = []string{"192.0.2.1"} }, []string{systemd, values, facts}},
 		{"the endpoint is gone", func(w *world) { w.cluster.Facts.ControlPlaneHosts = nil }, []string{values, facts}},
 		{"paused", func(w *world) { w.cluster.Paused = true; w.override("direct", "true") }, nil},

@@ -9,20 +9,27 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/noproxy"
 	"github.com/causewayproject/causeway/proxyconfig"
 )
 
-// kubeadm has no credentials: they are in the Secret that it refers to.
-func kubeadm(o options, s *spec) (string, error) {
+// staticPods are the ways of --static-pods.
+var staticPods = []string{"none", "environment", "patches", "extra-envs", "extra-envs-with-credentials"}
+
+// kubeadm has no credentials, unless extraEnvs are asked for with them: they are
+// in the Secret that it refers to.
+func kubeadm(o options, s *spec, merged *proxyconfig.Merged) (string, []noproxy.Finding, error) {
 	if s.Name == "" {
-		return "", cli.Mistake("--name must be set for --format %s", o.format)
+		return "", nil, cli.Mistake("--name must be set for --format %s", o.format)
 	}
-	files, err := proxyconfig.KubeadmFiles(proxyconfig.ClusterValues{Name: s.Name}.SystemdSecret(), o.units...)
+	way := proxyconfig.StaticPods(slices.Index(staticPods, o.staticPods))
+	k := proxyconfig.Kubeadm{Secret: proxyconfig.ClusterValues{Name: s.Name}.SystemdSecret(), Units: o.units, StaticPods: way, Config: merged.Config}
+	built, err := k.Build()
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	text, err := yaml.Marshal(map[string]any{"files": files})
-	return string(text), err
+	text, err := yaml.Marshal(built)
+	return string(text), merged.LintStaticPods(way), err
 }
 
 // values are manifests for the management cluster.

@@ -22,7 +22,8 @@ takes (--format):
   docker-env  a file for docker run --env-file and kubectl create --from-env-file
   compose     a .env file for Docker Compose
   systemd     a drop-in, for containerd, kubelet or any service
-  kubeadm     files: of a KubeadmConfig, with the drop-in of the Secret below
+  kubeadm     files and preKubeadmCommands of a KubeadmConfig, with the drop-in of the
+              Secret below; --static-pods adds what kubeadm and static pods need
   values      ConfigMap and Secrets of Giant Swarm's cluster apps
   docker      config.json of the docker client
   jvm         arguments of java, as java @file takes them
@@ -41,8 +42,21 @@ file:
 
 Passwords are better off in the file or in variables than in flags, which other users of
 the machine see. They are printed, of course: the output is a secret, but for that of
-kubeadm. Standard error tells where the reader takes the list in another way than Go
-(--lint, and the format jvm).`
+kubeadm without extra-envs-with-credentials. Standard error tells where the reader
+takes the list in another way than Go (--lint, and the format jvm), and what static
+pods could not reach (--static-pods).
+
+How static pods get the variables (--static-pods), for machines of a control plane:
+
+  none                         they get none
+  environment                  kubeadm gets them, and copies them; not for etcd
+  patches                      kubeadm's patches, from the Secret
+  extra-envs                   plain text, without user name and password; needs
+                               Kubernetes 1.31 or newer
+  extra-envs-with-credentials  the same, with user name and password in plain text
+
+Static pods need --nodes, --services, --pods and --control-plane, or a propagator with
+--node-cidr: without the nodes' networks the cluster may not start.`
 
 const example = `  $ export CAUSEWAY_HTTPS=http://user:p%40ss@proxy.example.com:3128
   $ causeway proxyconfig --no-proxy internal.example.com --pods 10.244.0.0/16 --services 10.96.0.0/12 --format systemd
@@ -76,7 +90,8 @@ func Command() *cobra.Command {
 	command.Choice(cmd, &o.credentials, "credentials", "everywhere", "of values: who gets them", "everywhere", "machines", "nowhere")
 	command.Choice(cmd, &o.containerd, "containerd-list", "computed", "of values: the list for containerd", "computed", "installation")
 	set.StringVar(&o.envSecret, "env-secret", "", "of values: `name` of a Secret in the workload cluster to which env refers")
-	set.Var(&o.units, "unit", "of kubeadm: `service` that gets the drop-in; several are allowed; default containerd")
+	set.Var(&o.units, "unit", "of kubeadm: `service` that gets the drop-in, such as crio, docker or kubelet; several are allowed; default containerd")
+	command.Choice(cmd, &o.staticPods, "static-pods", "none", "of kubeadm: how static pods get the variables", staticPods...)
 	set.Var(&o.lint, "lint", "`consumer` to check the list for, such as curl; several are allowed")
 	command.Complete(cmd, "lint", consumers()...)
 	s.flags(cmd)
@@ -92,8 +107,8 @@ func consumers() (names []string) {
 
 // options are the flags that are not part of the file.
 type options struct {
-	format, file, credentials, containerd, envSecret string
-	units, lint                                      cli.List
+	format, file, credentials, containerd, envSecret, staticPods string
+	units, lint                                                  cli.List
 }
 
 func (o options) run(s *spec, stdout, stderr io.Writer) error {
@@ -134,7 +149,7 @@ func (o options) fieldError(err error) error {
 		"proxyconfig: User.HTTPSProxy", "--user-https", "proxyconfig: User.NoProxy", "--user-no-proxy",
 		"proxyconfig: HTTPProxy", "--http", "proxyconfig: HTTPSProxy", "--https", "proxyconfig: NoProxy", "--no-proxy",
 		"proxyconfig: Namespace", "--namespace", "proxyconfig: Name", "--name",
-		"proxyconfig: EnvSecret", "--env-secret", "proxyconfig: units", "--unit",
+		"proxyconfig: EnvSecret", "--env-secret", "proxyconfig: Units", "--unit",
 	}, command.ClusterFlags...)...)
 }
 
@@ -171,8 +186,7 @@ func render(o options, s *spec, layers proxyconfig.Layers, merged *proxyconfig.M
 	case "jvm":
 		return merged.JVMArguments()
 	case "kubeadm":
-		text, err := kubeadm(o, s)
-		return text, nil, err
+		return kubeadm(o, s, merged)
 	case "values":
 		text, err := values(o, s, layers, merged)
 		return text, nil, err

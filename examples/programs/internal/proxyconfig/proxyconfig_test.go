@@ -54,6 +54,7 @@ func TestFormats(t *testing.T) {
 		{"compose", "no_proxy='" + list + "'\n"},
 		{"systemd", "Environment=\"https_proxy=http://user:SECRET%%40@proxy.test:3128\"\n"},
 		{"kubeadm", "files:\n- contentFrom:\n    secret:\n      key: containerdProxy\n      name: prod-systemd-proxy\n  path: /etc/systemd/system/containerd.service.d/http-proxy.conf\n  permissions: \"0600\"\n"},
+		{"kubeadm", "preKubeadmCommands:\n- systemctl daemon-reload\n- systemctl try-restart containerd.service || true\n"},
 		{"values", "kind: ConfigMap\n"},
 		{"values", "      DNS:\n        IP: 10.96.0.10\n"},
 		{"values", "name: prod-systemd-proxy\n"},
@@ -110,6 +111,29 @@ func TestOptionsOfValues(t *testing.T) {
 	}
 }
 
+func TestStaticPods(t *testing.T) {
+	path := write(t, file)
+	for _, c := range []struct {
+		way, want string
+		secret    bool
+		findings  int
+	}{
+		{"none", "  path: /etc/systemd/system/crio.service.d/http-proxy.conf\n", false, 0},
+		{"environment", "- . /etc/kubernetes/kubeadm-proxy.sh\n", false, 2},
+		{"patches", "joinConfiguration:\n  patches:\n    directory: /etc/kubernetes/patches\n", false, 2},
+		{"extra-envs", "  etcd:\n    local:\n      extraEnvs:\n      - name: HTTP_PROXY\n        value: http://proxy.test:3128\n", false, 3},
+		{"extra-envs-with-credentials", "      - name: HTTP_PROXY\n        value: http://user:SECRET%40@proxy.test:3128\n", true, 2},
+	} {
+		got, notes, err := runCommand(t, "--file", path, "--format", "kubeadm", "--unit", "crio", "--static-pods", c.way)
+		if err != nil || !strings.Contains(got, c.want) || strings.Contains(got, "SECRET") != c.secret {
+			t.Errorf("%s: got error %v and\n%s\nwant in it\n%s", c.way, err, got, c.want)
+		}
+		if n := strings.Count(notes, "\n"); n != c.findings || strings.Contains(notes, "SECRET") || strings.Contains(notes, "--nodes") != (n > 0) {
+			t.Errorf("%s: want %d findings, the nodes' networks among them:\n%s", c.way, c.findings, notes)
+		}
+	}
+}
+
 func TestFindingsAreOnStderr(t *testing.T) {
 	out, notes, err := runCommand(t, "--format", "jvm", "--https", "http://a:1", "--no-proxy", "10.128.0.0/9", "--lint", "wget")
 	if err != nil || !strings.Contains(notes, "jvm") || !strings.Contains(notes, "wget") || strings.Contains(out, "wget") {
@@ -128,6 +152,8 @@ func TestMistakes(t *testing.T) {
 		{[]string{"--layout", "x"}, `"--layout" flag: want merged or giantswarm`, true},
 		{[]string{"--lint", "x"}, "--lint: ", true},
 		{[]string{"--format", "kubeadm"}, "--name must be set", true},
+		{[]string{"--format", "kubeadm", "--name", "a", "--unit", "a b"}, "--unit", true},
+		{[]string{"--format", "kubeadm", "--name", "a", "--static-pods", "x"}, `"--static-pods" flag: want none, environment, patches, extra-envs or extra-envs-with-credentials`, true},
 		{[]string{"--format", "values", "--name", "a", "--credentials", "x"}, `"--credentials" flag: want everywhere, machines or nowhere`, true},
 		{[]string{"--format", "values", "--name", "a", "--containerd-list", "x"}, `"--containerd-list" flag: want computed or installation`, true},
 		{[]string{"--format", "values"}, "--name must be set", true},

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -41,6 +42,7 @@ type injection struct {
 	clients *kubernetes.Clientset
 	kubectl string // path of a kubeconfig
 	program *bed.Running
+	memory  int64 // the limit of the manifest
 }
 
 func startInjection(t *testing.T, b *bed.Bed) *injection {
@@ -70,7 +72,15 @@ func startInjection(t *testing.T, b *bed.Bed) *injection {
 			t.Fatal(err)
 		}
 	}
-	in.program = p.start(b.Network.API, bed.Command{Argv: []string{p.path("causeway"), "injector", "--listen", net.JoinHostPort(bed.APIIP, "0"), "--health", "",
+	var deployment appsv1.Deployment
+	in.manifest("Deployment", &deployment)
+	container := deployment.Spec.Template.Spec.Containers[0]
+	in.memory = container.Resources.Limits.Memory().Value()
+	var env []string
+	for _, v := range container.Env {
+		env = append(env, v.Name+"="+v.Value)
+	}
+	in.program = p.start(b.Network.API, bed.Command{Env: env, Argv: []string{p.path("causeway"), "injector", "--listen", net.JoinHostPort(bed.APIIP, "0"), "--health", "",
 		"--config", p.dir, "--cert", p.path("tls.crt"), "--key", p.path("tls.key"), "--secret", "proxy", "--drain-delay", "1ms",
 		"--always", "kube-system/" + certManagerLabel}})
 	in.register(in.address())
@@ -99,24 +109,31 @@ func (in *injection) address() (address string) {
 	return address
 }
 
-// register creates the manifest's own configuration. What differs: the address,
-// since Services lead nowhere here, and the namespace, since other tests have
-// pods.
-func (in *injection) register(address string) {
+// manifest reads the object of a kind in the manifest.
+func (in *injection) manifest(kind string, to any) {
 	in.t.Helper()
 	text, err := os.ReadFile("../../examples/deploy/proxy-injector/manifest.yaml")
 	if err != nil {
 		in.t.Fatal(err)
 	}
-	documents := bytes.Split(text, []byte("\n---\n"))
-	n := slices.IndexFunc(documents, func(d []byte) bool { return bytes.Contains(d, []byte("\nkind: MutatingWebhookConfiguration\n")) })
-	if n < 0 {
-		in.t.Fatal("the manifest has no MutatingWebhookConfiguration")
+	for document := range bytes.SplitSeq(text, []byte("\n---\n")) {
+		if bytes.Contains(document, []byte("\nkind: "+kind+"\n")) {
+			if err := yaml.UnmarshalStrict(document, to); err != nil {
+				in.t.Fatal(err)
+			}
+			return
+		}
 	}
+	in.t.Fatalf("the manifest has no %s", kind)
+}
+
+// register creates the manifest's own configuration. What differs: the address,
+// since Services lead nowhere here, and the namespace, since other tests have
+// pods.
+func (in *injection) register(address string) {
+	in.t.Helper()
 	var config admissionregistrationv1.MutatingWebhookConfiguration
-	if err := yaml.UnmarshalStrict(documents[n], &config); err != nil {
-		in.t.Fatal(err)
-	}
+	in.manifest("MutatingWebhookConfiguration", &config)
 	for i := range config.Webhooks {
 		url := "https://" + address + *config.Webhooks[i].ClientConfig.Service.Path
 		config.Webhooks[i].ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: in.bed.Kube.CA.CertPEM()}
@@ -217,6 +234,7 @@ func TestProxyInjector(t *testing.T) {
 	}
 	t.Run("debug", in.debug)
 	t.Run("rate", in.rate)
+	t.Run("flood", in.flood)
 	in.down()
 	t.Run("canary", in.canary)
 }

@@ -12,7 +12,9 @@
 //	server := &http.Server{
 //		Handler:           h,
 //		TLSConfig:         &tls.Config{GetCertificate: certificate.Get},
-//		ReadHeaderTimeout: 10 * time.Second,
+//		ReadHeaderTimeout: 5 * time.Second,
+//		ReadTimeout:       10 * time.Second,
+//		WriteTimeout:      10 * time.Second,
 //	}
 //	err = server.ServeTLS(listener, "", "")
 //
@@ -27,6 +29,14 @@
 //
 // It allows all other requests that it can read, a DELETE or a ConfigMap, without
 // a change.
+//
+// # Strangers
+//
+// A Handler bounds what a request costs: the memory for large bodies and answers
+// (Options.MaxBytes), how many bodies are parsed at once, and how many values one may
+// have. The http.Server has to bound the rest: how many connections there are, and how
+// long a request may take (ReadTimeout, WriteTimeout). HTTP/2 has many requests in a
+// connection; API servers don't use it for webhooks, so leave it out.
 //
 // # Readers of the credentials
 //

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"sync/atomic"
@@ -13,7 +12,6 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/causewayproject/causeway/proxyconfig"
 )
@@ -30,6 +28,12 @@ type Options struct {
 	// MaxBody is how many bytes an AdmissionReview may have. If 0, 8 MiB: the
 	// API server takes objects of up to 3 MiB, and sends the old one, too.
 	MaxBody int64
+	// MaxBytes is how many bytes of AdmissionReviews of more than 64 KiB are held at
+	// once; parsing needs as many again, and more. If it is less than MaxBody, it is
+	// MaxBody. A further one waits for a second before it is read, and is answered
+	// with the HTTP status 503. The others don't wait: of these, as many are held as
+	// the server has connections.
+	MaxBytes int64
 	// Hooks tell what happens.
 	Hooks Hooks
 }
@@ -40,6 +44,8 @@ func (o *Options) maxBody() int64 {
 	}
 	return o.MaxBody
 }
+
+func (o *Options) maxBytes() int64 { return max(o.MaxBytes, o.maxBody()) }
 
 // Hooks are called by the goroutine of the request. A nil hook is not called.
 type Hooks struct {
@@ -79,6 +85,8 @@ type Review struct {
 type Handler struct {
 	injector atomic.Pointer[proxyconfig.Injector]
 	opts     Options
+	large    byteBudget
+	parsing  chan struct{} // has an element for each body that is being parsed
 }
 
 var _ http.Handler = (*Handler)(nil)
@@ -86,7 +94,7 @@ var _ http.Handler = (*Handler)(nil)
 // New returns a Handler that uses i, which may be nil until Use: requests are
 // answered with 503 then.
 func New(i *proxyconfig.Injector, opts Options) *Handler {
-	h := &Handler{opts: opts}
+	h := &Handler{opts: opts, large: byteBudget{free: opts.maxBytes()}, parsing: make(chan struct{}, maxParsed)}
 	h.Use(i)
 	return h
 }
@@ -112,6 +120,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	told := Review{Status: http.StatusOK}
 	answer, err := h.answer(w, r, &told)
+	if size := int64(len(answer)); size > smallBody { // its reader may be slow
+		var release func()
+		if release, err = h.takeLarge(r.Context(), size); err == nil {
+			defer release()
+		}
+	}
 	told.Took = time.Since(start)
 	if err != nil {
 		told.Status, told.Err = http.StatusInternalServerError, err
@@ -139,7 +153,24 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, told *Review) (
 	if i == nil {
 		return nil, statusErrorf(http.StatusServiceUnavailable, "no configuration yet")
 	}
-	req, err := h.read(w, r)
+	if r.Method != http.MethodPost {
+		return nil, statusErrorf(http.StatusMethodNotAllowed, "got %s, want POST", r.Method)
+	}
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
+		return nil, statusErrorf(http.StatusUnsupportedMediaType, "the content type is not application/json")
+	}
+	body, release, err := h.readBody(w, r)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	select {
+	case h.parsing <- struct{}{}:
+		defer func() { <-h.parsing }()
+	case <-r.Context().Done():
+		return nil, statusErrorf(http.StatusServiceUnavailable, "%w", context.Cause(r.Context()))
+	}
+	req, err := parseReview(body)
 	if err != nil {
 		return nil, err
 	}
@@ -151,33 +182,4 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, told *Review) (
 		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
 		Response: response,
 	})
-}
-
-func (h *Handler) read(w http.ResponseWriter, r *http.Request) (*admissionv1.AdmissionRequest, error) {
-	if r.Method != http.MethodPost {
-		return nil, statusErrorf(http.StatusMethodNotAllowed, "got %s, want POST", r.Method)
-	}
-	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
-		return nil, statusErrorf(http.StatusUnsupportedMediaType, "the content type is not application/json")
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.opts.maxBody()))
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
-		return nil, statusErrorf(http.StatusRequestEntityTooLarge, "more than %d bytes", large.Limit)
-	case err != nil:
-		return nil, statusErrorf(http.StatusBadRequest, "read the body: %w", err)
-	}
-	// A parser's error may have a piece of the body in it, and that a secret.
-	var review admissionv1.AdmissionReview
-	if err := utiljson.Unmarshal(body, &review); err != nil {
-		return nil, statusErrorf(http.StatusBadRequest, "the body is not an AdmissionReview: it does not parse")
-	}
-	if review.APIVersion != admissionv1.SchemeGroupVersion.String() || review.Kind != "AdmissionReview" {
-		return nil, statusErrorf(http.StatusBadRequest, "the body is not an AdmissionReview of admission.k8s.io/v1")
-	}
-	if review.Request == nil || review.Request.UID == "" {
-		return nil, statusErrorf(http.StatusBadRequest, "the AdmissionReview has no request with a uid")
-	}
-	return review.Request, nil
 }

@@ -184,7 +184,7 @@ func TestRefuses(t *testing.T) {
 		{"no uid", "POST", media, edited(func(r *admissionv1.AdmissionRequest) { r.UID = "" }), 400},
 		{"no pod", "POST", media, edited(func(r *admissionv1.AdmissionRequest) { r.Object.Raw = []byte(`"` + canary + `"`) }), 400},
 		{"a number that a parser's error would have in it", "POST", media, edited(func(r *admissionv1.AdmissionRequest) {
-			r.Object.Raw = []byte(`{"metadata":{"generation":` + longNumber + `}}`)
+			r.Object.Raw = []byte(`{"spec":{"containers":` + longNumber + `}}`)
 		}), 400},
 		{"no object", "POST", media, edited(func(r *admissionv1.AdmissionRequest) { r.Object.Raw = nil }), 400},
 		{"no old pod", "POST", media, edited(func(r *admissionv1.AdmissionRequest) {

@@ -44,12 +44,16 @@ func newServer(ctx context.Context, f *flags, h http.Handler, log *slog.Logger) 
 		}
 	}
 	s := &server{log: log, delay: f.delay, drain: f.drain}
+	limit := connLimit{max: maxConnections}
 	s.http = &http.Server{
 		Handler:           h,
 		TLSConfig:         config,
-		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       30 * time.Second, // the longest timeout that a webhook can have
-		WriteTimeout:      30 * time.Second,
+		TLSNextProto:      map[string]func(*http.Server, *tls.Conn, http.Handler){}, // no HTTP/2: API servers don't use it for webhooks
+		ConnState:         limit.track,
+		MaxHeaderBytes:    16 << 10,
+		ReadHeaderTimeout: 5 * time.Second, // the handshake, too
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      10 * time.Second,
 		IdleTimeout:       5 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}

@@ -1,220 +1,149 @@
-package main_test
+// Package scale runs a fleet on one machine: thousands of agents, each with sessions
+// with two of three replicas of the tunnel's server. It measures what they cost
+// and how soon they are back. The README says how to read what it says.
+package scale
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"maps"
+	"flag"
+	"fmt"
+	"io"
 	"os"
-	"path/filepath"
-	"slices"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
-	scale "github.com/causewayproject/causeway/internal/bench/scale"
+	"github.com/causewayproject/causeway/internal/bench/internal/rig"
 )
 
+var (
+	agentsFlag = flag.String("agents", "", "numbers of agents, with commas between, ascending; the last is that of all phases (default: 8 and 16 for some seconds, to see that it works, without the limits)")
+	soakFlag   = flag.Duration("soak", 0, "restarts, kills and reconnections at random for so long: 30m, say")
+	profiles   = flag.String("profiles", "", "folder for profiles of CPU and memory")
+)
+
+// closeTimeout is how long a role may take to end.
+const closeTimeout = 10 * time.Second
+
 func TestMain(m *testing.M) {
-	// The processes that the tests start are this one again.
-	if name := os.Getenv(scale.RoleEnv); name != "" {
-		if scale.Play(name, os.Stdin, os.Stdout) != nil {
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
+	rig.Play(map[string]io.Closer{"replica": &replica{}, "agents": &agentsRole{}}, closeTimeout)
 	goleak.VerifyTestMain(m)
 }
 
-// isolate gives what the test starts a folder for the reports of races.
-func isolate(t *testing.T) {
-	t.Helper()
-	dir := t.TempDir()
-	t.Setenv("GORACE", "atexit_sleep_ms=0 log_path="+filepath.Join(dir, "race"))
-	t.Cleanup(func() {
-		left, err := filepath.Glob(filepath.Join(dir, "*"))
-		if err != nil || len(left) > 0 {
-			t.Errorf("got files %q, error %v; want none", left, err)
-		}
-		for _, name := range left {
-			if b, err := os.ReadFile(name); err == nil {
-				t.Logf("%s:\n%s", name, b)
-			}
-		}
-	})
+// A plan says what to do.
+type plan struct {
+	limits      bool          // figures that miss theirs are failures
+	steps       []int         // numbers of agents
+	idle        time.Duration // how long CPU time is measured at each
+	rate        float64       // dials a second
+	dialling    time.Duration // how long
+	restartRate float64       // dials a second while replicas come and go
+	settle      time.Duration // how long the dials go on when all are back
+	rest        time.Duration // before replicas go, for agents to forget what was before
+	soak        time.Duration
+	poll        time.Duration // how often agents are asked how they are: thousands have to think about it
+	backoff     time.Duration // FirstBackoff of the agents, and a quarter of MaxBackoff; zero: theirs
+	grace       time.Duration // the replicas'
 }
 
-// TestShort runs all phases with few agents. Figures are for a machine that has
-// time, as is that no dial fails: here it counts that there are some, and that
-// agents come back.
-func TestShort(t *testing.T) {
-	isolate(t)
-	out := t.TempDir()
-	if err := scale.Run(t.Context(), out, t.Output()); err != nil {
-		t.Fatal(err)
+var (
+	full = plan{
+		limits: true, idle: 30 * time.Second, rate: 1000, dialling: 30 * time.Second,
+		restartRate: 200, settle: 10 * time.Second, rest: 65 * time.Second, poll: 250 * time.Millisecond, grace: 10 * time.Second,
 	}
-	var res scale.Result
-	b, err := os.ReadFile(filepath.Join(out, "result.json"))
+	short = plan{
+		steps: []int{8, 16}, idle: 200 * time.Millisecond, rate: 50, dialling: time.Second,
+		restartRate: 50, settle: 200 * time.Millisecond, soak: time.Second, poll: 50 * time.Millisecond,
+		backoff: 200 * time.Millisecond, grace: 5 * time.Second,
+	}
+)
+
+func newPlan(agents string, soak time.Duration) (plan, error) {
+	if agents == "" {
+		return short, nil
+	}
+	p := full
+	p.soak = soak
+	last := warmUp
+	for text := range strings.SplitSeq(agents, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n <= last {
+			return p, fmt.Errorf("numbers of agents %q: want some above %d, ascending", agents, warmUp)
+		}
+		last = n
+		p.steps = append(p.steps, n)
+	}
+	return p, nil
+}
+
+func TestPlan(t *testing.T) {
+	for agents, want := range map[string][]int{"": {8, 16}, "10,100": {10, 100}, "6": nil, "10,10": nil, "10,": nil, "x": nil} {
+		p, err := newPlan(agents, 0)
+		if (err != nil) != (want == nil) || want != nil && fmt.Sprint(p.steps) != fmt.Sprint(want) {
+			t.Errorf("%q: got %v, error %v; want %v", agents, p.steps, err, want)
+		}
+	}
+}
+
+// TestFleet does the phases that -run names: TestFleet/restart, say. The agents of
+// all of them are started before.
+func TestFleet(t *testing.T) {
+	p, err := newPlan(*agentsFlag, *soakFlag)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(b, &res); err != nil {
-		t.Fatal(err)
+	if *profiles != "" {
+		if err := os.MkdirAll(*profiles, 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if n := len(res.Idle); n != 2 || res.Idle[1].Agents != 16 || res.Idle[1].Sessions != 32 {
-		t.Errorf("got idle %+v, want 16 agents at last, with 32 sessions", res.Idle)
-	}
-	if d := res.Dials; d == nil || d.P50 == 0 || d.Forwarded == 0 {
-		t.Errorf("got %+v, want dials, some of them forwarded", d)
-	}
-	if len(res.Restarts) != 6 {
-		t.Errorf("got %d restarts, want 6", len(res.Restarts))
-	}
-	for _, r := range res.Restarts {
-		checkRestart(t, r)
-	}
-	if s := res.Soak; s == nil || s.Dials.Dials == 0 || len(s.Restarts) == 0 && s.Kicked == 0 {
-		t.Errorf("got %+v, want a soak with dials and accidents", s)
-	}
-	checkFiles(t, out)
-}
-
-func checkRestart(t *testing.T, r *scale.Restart) {
-	t.Helper()
-	var sessions int
-	for _, n := range r.Shares {
-		sessions += n
-	}
-	if sessions != 32 {
-		t.Errorf("%s: got sessions %v, want 32 in all", r.What, r.Shares)
-	}
-	if r.Two <= 0 || r.One <= 0 || r.One > r.Two || r.Back < r.Left {
-		t.Errorf("%s: got %+v, want times in their order", r.What, r)
-	}
-	if first := r.Curve[0]; r.Replicas > 1 && first.One > 0 || r.What == "restart of one" && first.Two == 16 {
-		t.Errorf("%s: got %+v at first, want no session counted whose replica is to go", r.What, first)
-	}
-	if r.Replicas == 1 && r.Dials.Dials == 0 {
-		t.Errorf("%s: got no dial", r.What)
+	t.Logf("%d cores, %s", runtime.NumCPU(), runtime.Version())
+	f := newFleet(t, p)
+	m := f.startMeter()
+	f.idlePhase()
+	f.Logf("idle: %s", m.read())
+	f.sendPlaces()
+	f.runPhase(t, "dials", f.dialPhase)
+	f.runPhase(t, "restart", f.restartPhase)
+	if p.soak > 0 {
+		f.runPhase(t, "soak", f.soakPhase)
 	}
 }
 
-func checkFiles(t *testing.T, out string) {
-	t.Helper()
-	table, err := os.ReadFile(filepath.Join(out, "table.txt"))
-	if err != nil || !strings.Contains(string(table), "kill of all") {
-		t.Errorf("got table %q, error %v; want the restarts in it", table, err)
+func (f *fleet) runPhase(t *testing.T, name string, phase func()) {
+	ended := true
+	t.Run(name, func(t *testing.T) {
+		ended = false
+		f.T = t
+		m := f.startMeter()
+		phase()
+		f.Logf("%s", m.read())
+		ended = true
+	})
+	if f.T = t; !ended {
+		t.FailNow() // the next one would begin with half a fleet
 	}
 }
 
-// cancelling cancels at the first line of progress.
-type cancelling struct{ cancel context.CancelFunc }
-
-func (c cancelling) Write(b []byte) (int, error) {
-	c.cancel()
-	return len(b), nil
+// check says whether a figure keeps its limit, and fails the test if it does not.
+// The figures of a short run are for a machine that has time.
+func (f *fleet) check(met bool, what, want, got string) {
+	switch {
+	case met:
+		f.Logf("ok: %s: wanted %s, got %s", what, want, got)
+	case f.limits:
+		f.Errorf("MISSED: %s: wanted %s, got %s", what, want, got)
+	default:
+		f.Logf("missed: %s: wanted %s, got %s", what, want, got)
+	}
 }
 
-func TestCancelled(t *testing.T) {
-	isolate(t)
-	ctx, cancel := context.WithCancel(t.Context())
+func (f *fleet) sleep(d time.Duration) {
+	ctx, cancel := context.WithTimeout(f.Context(), d)
 	defer cancel()
-	if err := scale.Run(ctx, t.TempDir(), cancelling{cancel}); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want %v", err, context.Canceled)
-	}
-}
-
-func TestParse(t *testing.T) {
-	for _, tt := range []struct {
-		args, want string // phases; "": an error
-		soak       time.Duration
-	}{
-		{"", "dials,idle,restart", 0},
-		{"-soak=30m", "dials,idle,restart,soak", 30 * time.Minute},
-		{"-phases=idle -soak=3m", "idle,soak", 3 * time.Minute},
-		{"-phases=dials", "dials,idle", 0},
-		{"-short", "dials,idle,restart,soak", time.Second},
-		{"-phases=other", "", 0},
-		{"-agents=100,10", "", 0},
-		{"other", "", 0},
-	} {
-		phases, soak, err := scale.Parse(strings.Fields(tt.args)...)
-		got := strings.Join(slices.Sorted(maps.Keys(phases)), ",")
-		if got != tt.want || soak != tt.soak || (err != nil) != (tt.want == "") {
-			t.Errorf("%q: got %q, soak %v, error %v; want %q, soak %v", tt.args, got, soak, err, tt.want, tt.soak)
-		}
-	}
-}
-
-func TestParseSteps(t *testing.T) {
-	got, err := scale.ParseSteps("10,100")
-	if err != nil || !slices.Equal(got, []int{10, 100}) {
-		t.Errorf("got %v, error %v; want 10 and 100", got, err)
-	}
-	for _, bad := range []string{"", "6", "10,10", "10,", "x"} {
-		if got, err := scale.ParseSteps(bad); err == nil {
-			t.Errorf("%q: got %v, want an error", bad, got)
-		}
-	}
-}
-
-func TestParseBusy(t *testing.T) {
-	got, err := scale.ParseBusy("cpu  100 20 3 9999 8888 4 5 600 70 8\ncpu0 1 1 1 1 1 1 1 1 0 0\n")
-	if want := 7320 * time.Millisecond; got != want || err != nil {
-		t.Errorf("got %v, error %v; want %v", got, err, want)
-	}
-	for _, bad := range []string{"", "cpu 1 2 3\n", "cpu a 2 3 4 5 6 7 8\n", "cpu0 1 2 3 4 5 6 7 8\n"} {
-		if got, err := scale.ParseBusy(bad); err == nil {
-			t.Errorf("%q: got %v, want an error", bad, got)
-		}
-	}
-}
-
-func TestPercentile(t *testing.T) {
-	values := make([]int, 100)
-	for i := range values {
-		values[i] = 100 - i
-	}
-	for _, tt := range []struct{ p, want int }{{0, 1}, {50, 51}, {99, 100}, {100, 100}} {
-		if got := scale.Percentile(values, tt.p); got != tt.want {
-			t.Errorf("%d: got %d, want %d", tt.p, got, tt.want)
-		}
-	}
-	if got := scale.Percentile(nil, 50); got != 0 || values[0] != 100 {
-		t.Errorf("got %d and a first value %d, want 0, and the values in their order", got, values[0])
-	}
-}
-
-// Each figure that is over its limit is said to be missed.
-func TestVerdicts(t *testing.T) {
-	good := scale.Side{Heap: 40 << 10, RSS: 50 << 10, CPU: 0.05}
-	fat := scale.Side{Heap: 41 << 10, RSS: 60 << 10, CPU: 0.05}
-	busy := scale.Side{Heap: 40 << 10, RSS: 50 << 10, CPU: 0.11}
-	light := scale.Side{Heap: 30 << 10, RSS: 49 << 10}
-	idle := func(n int, s scale.Side) scale.Idle {
-		return scale.Idle{Agents: n, Sessions: 2 * n, ServerSide: s, AgentSide: good}
-	}
-	failed := scale.DialCount{Dials: 10, Failed: map[string]int{"no agent": 1}}
-	for _, tt := range []struct {
-		name string
-		res  scale.Result
-		want string
-	}{
-		{"good", scale.Result{Idle: []scale.Idle{idle(100, good), idle(5000, good)}}, ""},
-		{"fat", scale.Result{Idle: []scale.Idle{idle(5000, fat)}}, "memory of an idle agent, replicas"},
-		{"busy", scale.Result{Idle: []scale.Idle{idle(5000, busy)}}, "CPU of the idle agents, replicas"},
-		{"grows", scale.Result{Idle: []scale.Idle{idle(100, light), idle(5000, good)}}, "memory of an agent beside that among 100, replicas"},
-		{"late", scale.Result{Restarts: []*scale.Restart{{What: "one", Replicas: 1, Two: 31 * time.Second}}}, "one, all with two sessions"},
-		{"all late", scale.Result{Restarts: []*scale.Restart{{What: "all", Replicas: 3, Two: 61 * time.Second}}}, "all, all with two sessions"},
-		{"dials", scale.Result{Dials: scale.NewDialling(failed)}, "dials"},
-		{"restart with dials", scale.Result{Restarts: []*scale.Restart{{What: "one", Replicas: 1, Dials: failed}}}, "one, dials"},
-		{"kill with dials", scale.Result{Restarts: []*scale.Restart{{What: "one", Replicas: 1, Killed: true, Dials: failed}}}, ""},
-		{"all in time", scale.Result{Restarts: []*scale.Restart{{What: "all", Replicas: 3, Two: 59 * time.Second}}}, ""},
-	} {
-		if got := strings.Join(tt.res.Missed(), "; "); got != tt.want {
-			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
-		}
-	}
+	<-ctx.Done()
 }

@@ -1,182 +1,187 @@
-// Package rig is the base of the programs here: child processes that answer
-// requests, the system's figures about them, and files for the results.
+// Package rig is the base of the benchmarks here: the test's program again, in
+// processes of their own that play roles, and the system's figures about them.
 package rig
 
 import (
-	"bufio"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
+	"net/rpc"
+	"net/rpc/jsonrpc"
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime/pprof"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 )
 
-// Main is the main of a program: it plays the role that the variable names, or
-// does the command, whose context an interrupt ends. It does not return.
-func Main(variable string, play func(role string, in io.Reader, out io.Writer) error, command func(context.Context) error) {
-	var err error
-	if role := os.Getenv(variable); role != "" {
-		err = play(role, os.Stdin, os.Stdout)
-	} else {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		err = command(ctx)
-		stop()
+// roleEnv names the role that a process is started for.
+const roleEnv = "CAUSEWAY_BENCH_ROLE"
+
+// openFiles are enough for the ends of a thousand streams, and for half of 5,000
+// agents.
+const openFiles = 16 << 10
+
+// None is what a method takes or returns that has nothing to say.
+type None = struct{}
+
+// Play plays a role if this process was started for one, and does not return
+// then: net/rpc calls the role's methods until the input ends, since whoever
+// started this process is then gone, or wants it to go. Then the role is closed.
+// A process that takes longer than patience to end is ended.
+func Play(roles map[string]io.Closer, patience time.Duration) {
+	name := os.Getenv(roleEnv)
+	if name == "" {
+		return
 	}
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, err)
+	if err := playRole(roles[name], patience); err != nil {
+		fmt.Fprintf(os.Stderr, "bench: %s: %v\n", name, err)
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-// A Child is this program once more, in a process of its own: it is asked by
-// lines of JSON on its standard input and answers on its standard output. Its
-// methods are safe for concurrent use.
-type Child[Q, R any] struct {
-	cmd     *exec.Cmd
-	in      io.WriteCloser
-	stderr  head   // is written to until replies is closed
-	replies chan R // closed when the process has ended
-
-	asking sync.Mutex // one request at a time
+func playRole(role io.Closer, patience time.Duration) error {
+	// ^C reaches the whole group: the first process ends the others in order.
+	signal.Ignore(syscall.SIGINT)
+	if err := raiseFiles(openFiles); err != nil {
+		return fmt.Errorf("open files: %w", err)
+	}
+	s := rpc.NewServer()
+	if err := s.RegisterName("Role", role); err != nil {
+		return err
+	}
+	s.ServeCodec(jsonrpc.NewServerCodec(stream{requests{patience}, os.Stdout}))
+	return role.Close()
 }
 
-// Start starts one that has the variable in its environment. The caller calls
-// Stop or Kill.
-func Start[Q, R any](variable, value string) (*Child[Q, R], error) {
+// requests is the standard input.
+type requests struct{ patience time.Duration }
+
+func (r requests) Read(b []byte) (int, error) {
+	n, err := os.Stdin.Read(b)
+	if err != nil {
+		time.AfterFunc(r.patience, func() { os.Exit(1) })
+	}
+	return n, err
+}
+
+type stream struct {
+	io.Reader
+	io.WriteCloser
+}
+
+// A Child is a process that plays a role.
+type Child struct {
+	Name     string
+	cmd      *exec.Cmd
+	client   *rpc.Client
+	wait     func() error
+	patience time.Duration
+}
+
+// Start starts one, which may take so long to end. What it says on its standard
+// error is said on this process's. The caller calls Stop.
+func Start(role string, patience time.Duration) (*Child, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	c := &Child[Q, R]{cmd: exec.Command(exe), replies: make(chan R, 1)}
-	c.cmd.Env = append(os.Environ(), variable+"="+value)
-	c.cmd.Stderr = &c.stderr
-	if c.in, err = c.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := c.cmd.StdoutPipe()
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), roleEnv+"="+role, "GORACE=atexit_sleep_ms=0")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
-	if err := c.cmd.Start(); err != nil {
+	out, err := cmd.StdoutPipe()
+	if err != nil {
 		return nil, err
 	}
-	go c.read(out)
-	return c, nil
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	client := jsonrpc.NewClient(stream{out, in})
+	return &Child{role, cmd, client, sync.OnceValue(cmd.Wait), patience}, nil
 }
 
-// read ends with the process.
-func (c *Child[Q, R]) read(out io.Reader) {
-	defer close(c.replies)
-	d := json.NewDecoder(out)
-	for {
-		var r R
-		if d.Decode(&r) != nil {
-			break
-		}
-		c.replies <- r
-	}
-	io.Copy(io.Discard, out)
-	c.cmd.Wait()
-}
-
-// Ask sends a request and waits for the reply. When ctx ends first the process
-// can't be used any more: its next reply would be to this request.
-func (c *Child[Q, R]) Ask(ctx context.Context, q Q) (r R, err error) {
-	c.asking.Lock()
-	defer c.asking.Unlock()
-	if err := json.NewEncoder(c.in).Encode(q); err != nil {
-		return r, err
-	}
+// Call calls a method of the role. When ctx ends first it kills the process.
+func (c *Child) Call(ctx context.Context, method string, args, reply any) error {
+	call := c.client.Go("Role."+method, args, reply, make(chan *rpc.Call, 1))
 	select {
-	case r, ok := <-c.replies:
-		if !ok {
-			return r, fmt.Errorf("the process ended: %s", c.stderr.b)
+	case <-call.Done:
+		if call.Error != nil {
+			return fmt.Errorf("%s: %s: %w", c.Name, method, call.Error)
 		}
-		return r, nil
+		return nil
 	case <-ctx.Done():
 		c.cmd.Process.Kill()
-		return r, ctx.Err()
+		return fmt.Errorf("%s: %s: %w", c.Name, method, ctx.Err())
 	}
 }
 
-// Stop ends the process, which may take so long to end what it started, and
-// waits for it.
-func (c *Child[Q, R]) Stop(patience time.Duration) {
-	c.in.Close()
-	kill := time.AfterFunc(patience, func() { c.cmd.Process.Kill() })
+// Stop ends the process, and returns how it ended.
+func (c *Child) Stop() error {
+	c.client.Close()
+	kill := time.AfterFunc(2*c.patience, func() { c.cmd.Process.Kill() })
 	defer kill.Stop()
-	for range c.replies { // to a request that was given up
-	}
-}
-
-// Kill ends the process, which has no time for anything, and waits for it.
-func (c *Child[Q, R]) Kill() {
-	c.cmd.Process.Kill()
-	c.Stop(0)
-}
-
-// Serve is the child's side: it answers until the input ends, since whoever
-// started this process is then gone, or wants it to go. That ends the context,
-// even during a request, and after patience the process: it is not to wait for a
-// peer's Close for longer.
-func Serve[Q, R any](in io.Reader, out io.Writer, patience time.Duration, answer func(context.Context, Q) R) error {
-	// ^C reaches the whole group: the first process ends the others in order.
-	signal.Ignore(syscall.SIGINT)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	requests := make(chan Q)
-	go func() {
-		defer cancel()
-		defer close(requests)
-		d := json.NewDecoder(bufio.NewReader(in))
-		for {
-			var q Q
-			if d.Decode(&q) != nil {
-				time.AfterFunc(patience, func() { os.Exit(1) })
-				return
-			}
-			requests <- q
-		}
-	}()
-	w := json.NewEncoder(out)
-	for q := range requests {
-		if err := w.Encode(answer(ctx, q)); err != nil {
-			return err
-		}
+	if err := c.wait(); err != nil {
+		return fmt.Errorf("%s: %w", c.Name, err)
 	}
 	return nil
 }
 
-// Profile writes a CPU profile to the file until it is called with none. The
-// file ends with the process.
-func Profile(path string) error {
-	if path == "" {
-		pprof.StopCPUProfile()
-		return nil
-	}
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	return pprof.StartCPUProfile(f)
+// Kill ends the process, which has no time for anything, and waits for it.
+func (c *Child) Kill() {
+	c.cmd.Process.Kill()
+	c.Stop()
 }
 
-// A head keeps the first bytes that are written to it: a program's last words are
-// short, and a panic's output begins with the reason.
-type head struct{ b []byte }
+// Poll calls done until it reports true, or an error, which it returns.
+func Poll(ctx context.Context, every time.Duration, done func() (bool, error)) error {
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		if ok, err := done(); ok || err != nil {
+			return err
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
 
-const headSize = 4 << 10
+// Percentile returns the value that p percent of values are below, or zero without
+// values. It does not change their order.
+func Percentile[T cmp.Ordered](values []T, p int) (v T) {
+	if len(values) == 0 {
+		return v
+	}
+	return slices.Sorted(slices.Values(values))[min(len(values)*p/100, len(values)-1)]
+}
 
-func (h *head) Write(p []byte) (int, error) {
-	h.b = append(h.b, p[:min(len(p), headSize-len(h.b))]...)
-	return len(p), nil
+// Echo writes a byte and reads it back: the whole way is up.
+func Echo(conn io.ReadWriter, b byte) error {
+	if _, err := conn.Write([]byte{b}); err != nil {
+		return err
+	}
+	return Expect(conn, b)
+}
+
+// Expect reads a byte.
+func Expect(conn io.Reader, want byte) error {
+	var got [1]byte
+	if _, err := io.ReadFull(conn, got[:]); err != nil {
+		return err
+	}
+	if got[0] != want {
+		return errors.New("another byte came back")
+	}
+	return nil
 }

@@ -3,13 +3,10 @@ package rig_test
 import (
 	"context"
 	"errors"
-	"fmt"
+	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,41 +15,44 @@ import (
 	"github.com/causewayproject/causeway/internal/bench/internal/rig"
 )
 
-// childEnv holds how long a child is patient.
-const childEnv = "CAUSEWAY_RIG_PATIENCE"
-
 func TestMain(m *testing.M) {
 	// The processes that the tests start are this one again.
-	if patience, err := time.ParseDuration(os.Getenv(childEnv)); err == nil {
-		rig.Serve(os.Stdin, os.Stdout, patience, answer)
-		if deaf {
-			time.Sleep(time.Minute)
-		}
-		os.Exit(0)
-	}
-	os.Setenv("GORACE", "atexit_sleep_ms=0")
+	rig.Play(map[string]io.Closer{"role": &role{}}, patience)
 	goleak.VerifyTestMain(m)
 }
 
-// deaf is a child that stays when its input ends.
-var deaf bool
+const patience = 100 * time.Millisecond
 
-func answer(ctx context.Context, q string) string {
-	switch q {
-	case "die":
-		fmt.Fprint(os.Stderr, "no more", strings.Repeat(".", 1<<20))
-		os.Exit(3)
-	case "wait":
-		<-ctx.Done()
-	case "deaf":
-		deaf = true
-	}
-	return q
+// A role that is deaf does not end.
+type role struct {
+	rig.Process
+	deaf bool
 }
 
-func start(t *testing.T) *rig.Child[string, string] {
+func (r *role) Deaf(_ rig.None, _ *rig.None) error {
+	r.deaf = true
+	return nil
+}
+
+func (*role) Wait(rig.None, *rig.None) error { select {} }
+
+func (*role) Die(rig.None, *rig.None) error {
+	os.Exit(3)
+	return nil
+}
+
+func (*role) Fail(_ rig.None, _ *rig.None) error { return errors.New("out of luck") }
+
+func (r *role) Close() error {
+	if r.deaf {
+		select {}
+	}
+	return nil
+}
+
+func start(t *testing.T) *rig.Child {
 	t.Helper()
-	c, err := rig.Start[string, string](childEnv, "1m")
+	c, err := rig.Start("role", patience)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,26 +60,22 @@ func start(t *testing.T) *rig.Child[string, string] {
 	return c
 }
 
-// Whoever asks gets the reply to its own request.
-func TestAsk(t *testing.T) {
+func TestUsage(t *testing.T) {
 	c := start(t)
-	var wg sync.WaitGroup
-	for i := range 2000 {
-		wg.Go(func() {
-			q := fmt.Sprint(i)
-			if r, err := c.Ask(t.Context(), q); r != q || err != nil {
-				t.Errorf("got %q, error %v; want %q", r, err, q)
-			}
-		})
+	var u rig.Usage
+	if err := c.Call(t.Context(), "Usage", true, &u); err != nil || u.RSS == 0 || u.Peak < u.RSS || u.Heap == 0 || u.CPU == 0 {
+		t.Errorf("got %+v, error %v; want figures", u, err)
 	}
-	wg.Wait()
+	if err := c.Stop(); err != nil {
+		t.Error(err)
+	}
 }
 
-// The error has the beginning of what a process said that died.
-func TestDead(t *testing.T) {
-	_, err := start(t).Ask(t.Context(), "die")
-	if err == nil || !strings.Contains(err.Error(), ": no more...") || len(err.Error()) > 5<<10 {
-		t.Errorf("got %.99v, want an error with what it said, cut", err)
+func TestCallErrors(t *testing.T) {
+	for method, want := range map[string]string{"Fail": "role: Fail: out of luck", "Die": "role: Die: ", "None": "role: None: rpc: can't find"} {
+		if err := start(t).Call(t.Context(), method, rig.None{}, nil); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
 	}
 }
 
@@ -88,42 +84,22 @@ func TestGivenUp(t *testing.T) {
 	c := start(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if r, err := c.Ask(ctx, "wait"); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %q, error %v; want %v", r, err, context.Canceled)
+	if err := c.Call(ctx, "Wait", rig.None{}, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
-	ctx, cancel = context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	if r, err := c.Ask(ctx, "more"); err == nil || ctx.Err() != nil {
-		t.Errorf("got %q, error %v; want that of a process that has ended", r, err)
+	if err := c.Call(t.Context(), "Usage", false, new(rig.Usage)); err == nil {
+		t.Error("got no error of a process that was killed")
 	}
 }
 
-// Stop kills a process that does not end in time.
+// The end of the input ends a process, whatever it does.
 func TestStop(t *testing.T) {
 	c := start(t)
-	if r, err := c.Ask(t.Context(), "deaf"); err != nil {
-		t.Fatalf("got %q, error %v", r, err)
+	if err := c.Call(t.Context(), "Deaf", rig.None{}, nil); err != nil {
+		t.Fatal(err)
 	}
-	began := time.Now()
-	c.Stop(time.Millisecond)
-	if took := time.Since(began); took > 30*time.Second {
-		t.Errorf("got %v, want less than the child's own patience", took)
-	}
-}
-
-// The end of the input ends a request that waits, and a process that does not end.
-func TestServe(t *testing.T) {
-	for _, tt := range []struct{ request, patience, code string }{
-		{"wait", "1m", "exit status 0"},
-		{"deaf", "1ms", "exit status 1"},
-	} {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), childEnv+"="+tt.patience)
-		cmd.Stdin = strings.NewReader(`"` + tt.request + `"`)
-		cmd.Run()
-		if got := cmd.ProcessState.String(); got != tt.code {
-			t.Errorf("%s: got %s, want %s", tt.request, got, tt.code)
-		}
+	if err := c.Stop(); err == nil || err.Error() != "role: exit status 1" {
+		t.Errorf("got %v, want that the process ended itself", err)
 	}
 }
 
@@ -146,13 +122,17 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-func TestRaiseFiles(t *testing.T) {
-	var before, after syscall.Rlimit
-	syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before)
-	syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 100, Max: before.Max})
-	got, err := rig.RaiseFiles(0)
-	syscall.Getrlimit(syscall.RLIMIT_NOFILE, &after)
-	if got != before.Max || after.Cur != got || err != nil {
-		t.Errorf("got %d, error %v, limits %+v; want %d", got, err, after, before.Max)
+func TestPercentile(t *testing.T) {
+	values := make([]int, 100)
+	for i := range values {
+		values[i] = 100 - i
+	}
+	for _, tt := range []struct{ p, want int }{{0, 1}, {50, 51}, {99, 100}, {100, 100}} {
+		if got := rig.Percentile(values, tt.p); got != tt.want {
+			t.Errorf("%d: got %d, want %d", tt.p, got, tt.want)
+		}
+	}
+	if got := rig.Percentile([]int(nil), 50); got != 0 || values[0] != 100 {
+		t.Errorf("got %d and a first value %d, want 0, and the values in their order", got, values[0])
 	}
 }

@@ -2,9 +2,12 @@ package rig
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
+	"runtime/pprof"
 	"strconv"
 	"syscall"
 	"time"
@@ -12,24 +15,76 @@ import (
 
 // A Usage is what a process has used.
 type Usage struct {
-	CPU  time.Duration // user and system
-	Peak int64         // bytes, the resident memory's highest since the last reset
-	RSS  int64         // bytes, resident now
-	Heap int64         // bytes of live heap and of stacks; zero: not a Go program
+	CPU        time.Duration // user and system
+	Peak       int64         // bytes, the resident memory's highest since the last reset
+	RSS        int64         // bytes, resident now
+	Heap       int64         // bytes of live heap and of stacks; zero: not a Go program
+	Goroutines int
 }
 
-// Own is this process's.
-func Own() (Usage, error) {
-	var r syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
-		return Usage{}, err
+// Plus is the sum.
+func (u Usage) Plus(v Usage) Usage {
+	return Usage{u.CPU + v.CPU, u.Peak + v.Peak, u.RSS + v.RSS, u.Heap + v.Heap, u.Goroutines + v.Goroutines}
+}
+
+// Process has the methods that every role has. Roles embed it.
+type Process struct{}
+
+// So many collections shrink stacks to the size in use: each one halves them. A
+// process that idles has as many in ten minutes.
+const collections = 5
+
+// Usage is this process's. tidy collects the garbage and returns the memory first.
+func (Process) Usage(tidy bool, u *Usage) (err error) {
+	if tidy {
+		for range collections {
+			runtime.GC()
+		}
+		debug.FreeOSMemory()
+	}
+	if *u, err = Status("/proc/self/status"); err != nil {
+		return err
 	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	u, err := Status("/proc/self/status")
-	u.CPU = time.Duration(r.Utime.Nano() + r.Stime.Nano())
-	u.Heap = int64(m.HeapAlloc + m.StackInuse)
-	return u, err
+	u.Heap, u.Goroutines = int64(m.HeapAlloc+m.StackInuse), runtime.NumGoroutine()
+	u.CPU, err = CPU(syscall.RUSAGE_SELF)
+	return err
+}
+
+// CPU is user and system time of this process, or of its children that have ended.
+func CPU(who int) (time.Duration, error) {
+	var r syscall.Rusage
+	err := syscall.Getrusage(who, &r)
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano()), err
+}
+
+// ResetPeak makes the peak of the memory what is resident now.
+func (Process) ResetPeak(None, *None) error {
+	return os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
+}
+
+// Profile writes a CPU profile to the file until it is called with none. The
+// file ends with the process.
+func (Process) Profile(path string, _ *None) error {
+	if path == "" {
+		pprof.StopCPUProfile()
+		return nil
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return pprof.StartCPUProfile(f)
+}
+
+// HeapProfile writes a profile of the memory in use to the file.
+func (Process) HeapProfile(path string, _ *None) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(pprof.WriteHeapProfile(f), f.Close())
 }
 
 // Status reads Peak and RSS from a status file of /proc.
@@ -62,20 +117,20 @@ func Field(b []byte, name string) (int64, error) {
 	return 0, fmt.Errorf("there is no %s", name)
 }
 
-// RaiseFiles raises the number of open files to what the system allows, for
-// this process and its children, and returns it.
-func RaiseFiles(want uint64) (uint64, error) {
+// raiseFiles raises the number of open files to what the system allows, for
+// this process and its children.
+func raiseFiles(want uint64) error {
 	var r syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
-		return 0, err
+		return err
 	}
 	if r.Max < want { // root may
 		syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: want, Max: want})
 		if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	// Set it even where Go has: Go takes its own change back in children.
 	r.Cur = r.Max
-	return r.Cur, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &r)
+	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &r)
 }

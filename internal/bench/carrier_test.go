@@ -1,17 +1,16 @@
-package main
+package bench
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/test/pki"
@@ -75,10 +74,7 @@ type carrier struct {
 }
 
 func newCarrier(conn net.Conn, wrap func(net.Conn) *tls.Conn) (*carrier, error) {
-	below, err := newGathered(conn)
-	if err != nil {
-		return nil, err
-	}
+	below := newGathered(conn)
 	c := &carrier{wrap(below), below}
 	if err := handshake(c.Conn); err != nil {
 		return nil, err
@@ -101,87 +97,30 @@ func handshake(c *tls.Conn) error {
 // gatherSize is that of the buffers below TLS.
 const gatherSize = 128 << 10
 
-var gatherBuffers = sync.Pool{New: func() any { return new([gatherSize]byte) }}
-
 // gathered is what lies below TLS: it reads as much as there is, and gathers
-// what is written until Flush, once gather was called. While nothing comes or
-// goes it holds no buffer.
+// what is written until Flush, once the handshake is over.
 type gathered struct {
 	net.Conn
-	raw syscall.RawConn
-
-	// Of the one reader.
-	in     *[gatherSize]byte // nil: nothing is left of it
-	unread []byte
+	in *bufio.Reader
 
 	mu     sync.Mutex // guards the fields below: the reader writes alerts
 	gather bool
-	out    *[gatherSize]byte // nil: it holds nothing
-	n      int               // bytes in out
+	out    *bufio.Writer
 }
 
-func newGathered(conn net.Conn) (*gathered, error) {
-	c, ok := conn.(syscall.Conn)
-	if !ok {
-		return nil, errors.New("bench: carrier: not a socket")
-	}
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return nil, fmt.Errorf("bench: carrier: %w", err)
-	}
-	return &gathered{Conn: conn, raw: raw}, nil
+func newGathered(conn net.Conn) *gathered {
+	return &gathered{Conn: conn, in: bufio.NewReaderSize(conn, gatherSize), out: bufio.NewWriterSize(conn, gatherSize)}
 }
 
-func (g *gathered) Read(b []byte) (int, error) {
-	if len(g.unread) == 0 {
-		if err := g.fillBuffer(); err != nil {
-			return 0, err
-		}
-	}
-	n := copy(b, g.unread)
-	g.unread = g.unread[n:]
-	if len(g.unread) == 0 {
-		gatherBuffers.Put(g.in)
-		g.in = nil
-	}
-	return n, nil
-}
+func (g *gathered) Read(b []byte) (int, error) { return g.in.Read(b) }
 
-// fillBuffer takes a buffer only when there is something to read.
-func (g *gathered) fillBuffer() error {
-	var n int
-	var rerr error
-	err := g.raw.Read(func(fd uintptr) bool {
-		if g.in == nil {
-			g.in = gatherBuffers.Get().(*[gatherSize]byte)
-		}
-		for {
-			if n, rerr = syscall.Read(int(fd), g.in[:]); rerr != syscall.EINTR {
-				break
-			}
-		}
-		if rerr == syscall.EAGAIN {
-			gatherBuffers.Put(g.in)
-			g.in = nil
-			return false
-		}
-		return true
-	})
-	if err == nil {
-		err = rerr
+func (g *gathered) Write(b []byte) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.gather {
+		return g.Conn.Write(b)
 	}
-	if err == nil && n == 0 {
-		err = io.EOF
-	}
-	if err != nil {
-		if g.in != nil {
-			gatherBuffers.Put(g.in)
-			g.in = nil
-		}
-		return err
-	}
-	g.unread = g.in[:n]
-	return nil
+	return g.out.Write(b)
 }
 
 func (g *gathered) startGathering() {
@@ -190,40 +129,9 @@ func (g *gathered) startGathering() {
 	g.gather = true
 }
 
-func (g *gathered) Write(b []byte) (int, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.gather {
-		return g.Conn.Write(b)
-	}
-	if g.n+len(b) > gatherSize {
-		if err := g.flushLocked(); err != nil {
-			return 0, err
-		}
-	}
-	if len(b) > gatherSize {
-		return g.Conn.Write(b)
-	}
-	if g.out == nil {
-		g.out = gatherBuffers.Get().(*[gatherSize]byte)
-	}
-	g.n += copy(g.out[g.n:], b)
-	return len(b), nil
-}
-
 // Flush sends what was gathered.
 func (g *gathered) Flush() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.flushLocked()
-}
-
-func (g *gathered) flushLocked() error {
-	if g.out == nil {
-		return nil
-	}
-	_, err := g.Conn.Write(g.out[:g.n])
-	gatherBuffers.Put(g.out)
-	g.out, g.n = nil, 0
-	return err
+	return g.out.Flush()
 }

@@ -1,30 +1,28 @@
-package main
+package bench
 
 import (
 	"context"
 	"fmt"
 	"net"
-	"slices"
-	"strings"
 )
 
 // A row is one way from the client to the target. Its two halves run in
 // processes of their own, and only know of each other what they send each other.
 type row struct {
-	name  string
-	about string // for the table's reader
+	name string
 
 	// newServer is nil where the client dials the target itself, newAgent where
 	// the server does.
-	newAgent  func(*setup) (agent, error)
-	newServer func(*setup) (server, error)
-	newClient func(*setup) (client, error) // nil: it dials where it is told to
+	newAgent  func(*Setup) (agent, error)
+	newServer func(*Setup) (server, error)
+	newClient func(*Setup) (dialFunc, error) // nil: it dials where it is told to
 
 	idleAgents int // how many to connect for the memory of one; zero: agents of this row can't idle
 }
 
-// A setup is what a half is told before it starts.
-type setup struct {
+// A Setup is what a half is told before it starts.
+type Setup struct {
+	Row    string
 	Dir    string // has the certificates, and room for what a half wants to write
 	Target string // host:port; the agent's, and what the server's dial asks for
 	Peer   string // the server's half: where the agent listens, if it does
@@ -52,17 +50,13 @@ type server interface {
 	Close() error
 }
 
-// A client is how clients get to the target by way of the server. Close ends
-// what its dials share.
-type client interface {
-	dial(ctx context.Context, server string) (net.Conn, error)
-	Close() error
-}
+// A dialFunc is how clients get to the target by way of the server.
+type dialFunc func(ctx context.Context, server string) (net.Conn, error)
 
 // A door is a server that lets clients in itself; it does without dial.
 type door interface {
 	// front is where clients get in.
-	front() (string, error)
+	front() string
 }
 
 // A relayer is a server that has a relay of its own.
@@ -77,24 +71,17 @@ type parent interface {
 }
 
 // allRows is every row, in the order of the table. The first is the fastest that
-// this machine can be; ratios are to limitRow.
+// this machine can be.
 func allRows() []row {
 	return []row{loopbackRow, limitRow, yamuxRow, yamuxFairRow, remotedialerRow, opensshRow, causewayRow, replicaRow,
 		gatewayRow, gatewayTLSRow, spliceRow, gatewayPlainRow}
 }
 
-// chooseRows returns the rows that a list of names asks for, all for "".
-func chooseRows(names string) ([]row, error) {
-	if names == "" {
-		return allRows(), nil
-	}
-	var chosen []row
-	for name := range strings.SplitSeq(names, ",") {
-		i := slices.IndexFunc(allRows(), func(r row) bool { return r.name == name })
-		if i < 0 {
-			return nil, fmt.Errorf("bench: there is no row %q", name)
+func chooseRow(name string) (row, error) {
+	for _, r := range allRows() {
+		if r.name == name {
+			return r, nil
 		}
-		chosen = append(chosen, allRows()[i])
 	}
-	return chosen, nil
+	return row{}, fmt.Errorf("there is no row %q", name)
 }

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -17,7 +17,6 @@ import (
 // enrolment and all.
 var causewayRow = row{
 	name:       "causeway",
-	about:      "package tunnel: Server.Dialer, Agent",
 	newAgent:   newCausewayAgent,
 	newServer:  newCausewayServer,
 	idleAgents: 200,
@@ -57,7 +56,7 @@ type causewayAgent struct {
 	wg          sync.WaitGroup
 }
 
-func newCausewayAgent(s *setup) (agent, error) {
+func newCausewayAgent(s *Setup) (agent, error) {
 	a := &causewayAgent{dir: s.Dir, target: s.Target}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	return a, nil
@@ -114,7 +113,7 @@ type causewayServer struct {
 	served chan error
 }
 
-func newCausewayServer(s *setup) (server, error) {
+func newCausewayServer(s *Setup) (server, error) {
 	authority, err := causewayAuthority(s.Dir)
 	if err != nil {
 		return nil, err
@@ -155,7 +154,6 @@ func (c *causewayServer) Close() error {
 // dials go by the one that has. Both are in the server's process.
 var replicaRow = row{
 	name:       "replica",
-	about:      "causeway through a second replica, which the clients dial",
 	newAgent:   newCausewayAgent,
 	newServer:  newReplicaServer,
 	idleAgents: 200,
@@ -167,7 +165,7 @@ type replicaServer struct {
 	served          chan error
 }
 
-func newReplicaServer(s *setup) (server, error) {
+func newReplicaServer(s *Setup) (server, error) {
 	far, err := newCausewayServer(s)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"bufio"
@@ -20,7 +20,6 @@ import (
 // halves here only start them.
 var opensshRow = row{
 	name:       "openssh",
-	about:      "Debian's ssh -R, aes128-gcm@openssh.com; a process per agent",
 	newAgent:   newSSHAgent,
 	newServer:  newSSHServer,
 	idleAgents: 20,
@@ -90,7 +89,7 @@ type sshServer struct {
 	sshds []*program
 }
 
-func newSSHServer(s *setup) (server, error) {
+func newSSHServer(s *Setup) (server, error) {
 	path, err := exec.LookPath("sshd")
 	if err != nil {
 		if path, err = exec.LookPath("/usr/sbin/sshd"); err != nil {
@@ -157,7 +156,7 @@ type sshAgent struct {
 	sshs        []*program
 }
 
-func newSSHAgent(s *setup) (agent, error) {
+func newSSHAgent(s *Setup) (agent, error) {
 	return &sshAgent{dir: s.Dir, target: s.Target}, writeSSHKeys(s.Dir)
 }
 
@@ -241,13 +240,4 @@ func (a *sshAgent) Close() error {
 		p.end()
 	}
 	return nil
-}
-
-// sshVersion is what ssh says of itself.
-func sshVersion() string {
-	out, err := exec.Command("ssh", "-V").CombinedOutput()
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(out))
 }

@@ -1,24 +1,28 @@
-package main
+package scale
 
 import (
 	"context"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"net"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/bench/internal/rig"
+	"github.com/causewayproject/causeway/internal/test/proxytest"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
 // agentsRole is many agents, and targets beside them.
 type agentsRole struct {
+	rig.Process
 	ctx    context.Context
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	targets []net.Listener
+	targets []*proxytest.Server
 	backoff time.Duration
 	agents  []*member
 
@@ -35,44 +39,33 @@ type member struct {
 	ran    chan struct{}
 }
 
-func newAgents() *agentsRole {
-	a := &agentsRole{}
-	a.ctx, a.cancel = context.WithCancel(context.Background())
-	return a
-}
-
-func (a *agentsRole) ops() map[string]op {
-	return map[string]op{
-		"start": handler(a.start), "add": handler(a.addAgents), "ready": handler(a.setReady), "count": handler(a.countSessions), "kick": handler(a.restartAgents),
-	}
-}
-
-// agentsArgs say how the agents are to be.
-type agentsArgs struct {
+// AgentsArgs say how the agents are to be.
+type AgentsArgs struct {
 	Targets int // how many to listen at
 	Backoff time.Duration
 }
 
-// start returns the targets' addresses.
-func (a *agentsRole) start(_ context.Context, args agentsArgs) (addresses []string, err error) {
+// Start returns the targets' addresses.
+func (a *agentsRole) Start(args AgentsArgs, addresses *[]string) error {
+	a.ctx, a.cancel = context.WithCancel(context.Background())
 	a.backoff = args.Backoff
 	for range args.Targets {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
-			return nil, err
+			return err
 		}
-		a.targets = append(a.targets, l)
-		addresses = append(addresses, l.Addr().String())
-		a.work.Go(func() { serveTarget(l) })
+		target := proxytest.Serve(l, func(_ context.Context, conn net.Conn) { io.Copy(conn, conn) })
+		a.targets = append(a.targets, target)
+		*addresses = append(*addresses, target.Addr())
 	}
-	return addresses, nil
+	return nil
 }
 
 // invited is an Invitation, whose own JSON keeps the token back.
 type invited struct{ Cluster, Token, Pin string }
 
-// addAgents starts an agent for each, all at once.
-func (a *agentsRole) addAgents(_ context.Context, invitations []invited) (none, error) {
+// Add starts an agent for each, all at once.
+func (a *agentsRole) Add(invitations []invited, _ *rig.None) error {
 	for _, inv := range invitations {
 		m := &member{Agent: &tunnel.Agent{
 			Servers: []string{"service:443"}, Dial: a.dial, Credentials: &tunnel.MemoryCredentials{},
@@ -85,7 +78,7 @@ func (a *agentsRole) addAgents(_ context.Context, invitations []invited) (none, 
 		a.agents = append(a.agents, m)
 		a.runAgent(m)
 	}
-	return none{}, nil
+	return nil
 }
 
 var allowed = []string{"127.0.0.1:*"}
@@ -104,9 +97,9 @@ func (a *agentsRole) runAgent(m *member) {
 	})
 }
 
-// restartAgents ends that many agents, and starts them again with the certificates that
+// Kick ends that many agents, and starts them again with the certificates that
 // they have.
-func (a *agentsRole) restartAgents(_ context.Context, n int) (none, error) {
+func (a *agentsRole) Kick(n int, _ *rig.None) error {
 	var kicked []*member
 	for _, i := range rand.Perm(len(a.agents))[:min(n, len(a.agents))] {
 		kicked = append(kicked, a.agents[i])
@@ -116,15 +109,15 @@ func (a *agentsRole) restartAgents(_ context.Context, n int) (none, error) {
 		<-m.ran
 		a.runAgent(m)
 	}
-	return none{}, nil
+	return nil
 }
 
-// setReady says to which replicas connections go.
-func (a *agentsRole) setReady(_ context.Context, addresses []string) (none, error) {
+// Ready says to which replicas connections go.
+func (a *agentsRole) Ready(addresses []string, _ *rig.None) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ready = addresses
-	return none{}, nil
+	return nil
 }
 
 var errNoReplica = errors.New("no replica is ready")
@@ -143,16 +136,16 @@ func (a *agentsRole) dial(ctx context.Context, network, _ string) (net.Conn, err
 	return new(net.Dialer).DialContext(ctx, network, address)
 }
 
-// A census is how many agents there are, and how many of them have a session,
+// A Census is how many agents there are, and how many of them have a session,
 // and sessions with two servers.
-type census struct {
+type Census struct {
 	Agents, One, Two int
 	Sessions         map[string]int // by server
 }
 
-func (c census) plus(d census) census {
-	sum := census{c.Agents + d.Agents, c.One + d.One, c.Two + d.Two, map[string]int{}}
-	for _, one := range []census{c, d} {
+func (c Census) plus(d Census) Census {
+	sum := Census{c.Agents + d.Agents, c.One + d.One, c.Two + d.Two, map[string]int{}}
+	for _, one := range []Census{c, d} {
 		for name, n := range one.Sessions {
 			sum.Sessions[name] += n
 		}
@@ -160,9 +153,9 @@ func (c census) plus(d census) census {
 	return sum
 }
 
-// countSessions leaves out sessions with servers that are gone or drain.
-func (a *agentsRole) countSessions(_ context.Context, gone []string) (census, error) {
-	c := census{Agents: len(a.agents), Sessions: map[string]int{}}
+// Count leaves out sessions with servers that are gone or drain.
+func (a *agentsRole) Count(gone []string, reply *Census) error {
+	c := Census{Agents: len(a.agents), Sessions: map[string]int{}}
 	for _, m := range a.agents {
 		var names []string
 		for _, s := range m.Status().Sessions {
@@ -180,11 +173,15 @@ func (a *agentsRole) countSessions(_ context.Context, gone []string) (census, er
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return c, a.failing
+	*reply = c
+	return a.failing
 }
 
 // Close ends the agents and the targets.
 func (a *agentsRole) Close() error {
+	if a.cancel == nil {
+		return nil
+	}
 	a.cancel()
 	for _, l := range a.targets {
 		l.Close()

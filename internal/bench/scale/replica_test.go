@@ -1,4 +1,4 @@
-package main
+package scale
 
 import (
 	"context"
@@ -8,17 +8,18 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/bench/internal/rig"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
 // replica is one of the tunnel's servers, and what dials by it.
 type replica struct {
+	rig.Process
 	server *tunnel.Server
 	store  remoteStore
 	drain  context.CancelFunc
 	served chan error // closed after what Serve returned
 	grace  time.Duration
-	places []place
 	load   *load
 
 	forwarded atomic.Int64
@@ -27,17 +28,8 @@ type replica struct {
 	peers map[string]int
 }
 
-func newReplica() *replica { return &replica{peers: map[string]int{}} }
-
-func (r *replica) ops() map[string]op {
-	return map[string]op{
-		"start": handler(r.start), "peers": handler(r.countPeers), "places": handler(r.setPlaces), "rate": handler(r.setRate),
-		"results": handler(r.takeResults), "leave": handler(r.drainAndLeave),
-	}
-}
-
-// replicaArgs has a replica's identity and settings.
-type replicaArgs struct {
+// ReplicaArgs has a replica's identity and settings.
+type ReplicaArgs struct {
 	Name, Address    string
 	Peers            []string // this one's address may be among them
 	Certificate, Key []byte   // the Authority's, PEM
@@ -45,17 +37,17 @@ type replicaArgs struct {
 	Grace            time.Duration
 }
 
-func (r *replica) start(_ context.Context, args replicaArgs) (none, error) {
+func (r *replica) Start(args ReplicaArgs, _ *rig.None) error {
 	authority, err := tunnel.ParseAuthority(args.Certificate, args.Key)
 	if err != nil {
-		return none{}, err
+		return err
 	}
 	if r.store, err = dialStore(args.Store); err != nil {
-		return none{}, err
+		return err
 	}
 	l, err := net.Listen("tcp", args.Address)
 	if err != nil {
-		return none{}, err
+		return err
 	}
 	r.server = &tunnel.Server{
 		Name: args.Name, Authority: authority, Store: r.store, Peers: tunnel.StaticPeers(args.Peers), Grace: args.Grace,
@@ -65,6 +57,7 @@ func (r *replica) start(_ context.Context, args replicaArgs) (none, error) {
 			PeerDisconnected: func(name string, _ error) { r.countPeer(name, -1) },
 		},
 	}
+	r.peers = map[string]int{}
 	r.load, r.grace = newLoad(r.server), args.Grace
 	ctx, cancel := context.WithCancel(context.Background())
 	r.drain, r.served = cancel, make(chan error, 1)
@@ -72,7 +65,7 @@ func (r *replica) start(_ context.Context, args replicaArgs) (none, error) {
 		defer close(r.served)
 		r.served <- r.server.Serve(ctx, l)
 	}()
-	return none{}, nil
+	return nil
 }
 
 func (r *replica) countPeer(name string, n int) {
@@ -83,46 +76,46 @@ func (r *replica) countPeer(name string, n int) {
 	}
 }
 
-// countPeers is how many other replicas this one has a session with.
-func (r *replica) countPeers(context.Context, none) (int, error) {
+// Peers is how many other replicas this one has a session with.
+func (r *replica) Peers(_ rig.None, n *int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.peers), nil
+	*n = len(r.peers)
+	return nil
 }
 
 // A place is a target, and the cluster that it is in.
 type place struct{ Cluster, Target string }
 
-func (r *replica) setPlaces(_ context.Context, places []place) (none, error) {
-	r.places = places
+func (r *replica) Places(places []place, _ *rig.None) error {
 	r.load.setPlaces(places)
-	return none{}, nil
+	return nil
 }
 
-// setRate sets how many dials a second begin here from now on.
-func (r *replica) setRate(_ context.Context, rate float64) (none, error) {
+// Rate sets how many dials a second begin here from now on.
+func (r *replica) Rate(rate float64, _ *rig.None) error {
 	r.load.setRate(rate)
-	return none{}, nil
+	return nil
 }
 
-// takeResults returns the results of the dials since its last call; if none
+// Results returns the results of the dials since its last call; if none
 // begin any more, it waits for those under way.
-func (r *replica) takeResults(context.Context, none) (dials, error) {
-	d := r.load.takeResult()
+func (r *replica) Results(_ rig.None, d *Dials) error {
+	*d = r.load.takeResult()
 	d.Forwarded = int(r.forwarded.Swap(0))
-	return d, nil
+	return nil
 }
 
-// drainAndLeave ends the server as a rolling restart does: it drains while dials that
+// Leave ends the server as a rolling restart does: it drains while dials that
 // began before are under way.
-func (r *replica) drainAndLeave(ctx context.Context, _ none) (dials, error) {
+func (r *replica) Leave(_ rig.None, d *Dials) error {
 	r.load.setRate(0)
-	ctx, cancel := context.WithTimeout(ctx, r.grace)
+	ctx, cancel := context.WithTimeout(context.Background(), r.grace)
 	defer cancel()
 	if err := r.server.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return dials{}, err
+		return err
 	}
-	return r.takeResults(ctx, none{})
+	return r.Results(rig.None{}, d)
 }
 
 // Close ends the server at once.

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -8,11 +8,10 @@ import (
 
 // loopbackRow has nothing between the client and the target: what the machine
 // and the two ends of the measurement can do.
-var loopbackRow = row{name: "loopback", about: "the client dials the target"}
+var loopbackRow = row{name: "loopback"}
 
 var limitRow = row{
 	name:      "limit",
-	about:     "a TLS 1.3 connection per stream, nothing multiplexed",
 	newAgent:  newLimitAgent,
 	newServer: newLimitServer,
 }
@@ -29,7 +28,7 @@ func plainTLS(conn net.Conn, wrap func(net.Conn) *tls.Conn) (net.Conn, error) {
 // figures; a connection for each stream that waits to be used would.
 type limitAgent struct{ *listener }
 
-func newLimitAgent(s *setup) (agent, error) {
+func newLimitAgent(s *Setup) (agent, error) {
 	config, err := serverTLS(s.Dir)
 	if err != nil {
 		return nil, err
@@ -61,7 +60,7 @@ type limitServer struct {
 	config *tls.Config
 }
 
-func newLimitServer(s *setup) (server, error) {
+func newLimitServer(s *Setup) (server, error) {
 	config, err := clientTLS(s.Dir)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -17,7 +17,6 @@ import (
 
 var remotedialerRow = row{
 	name:       "remotedialer",
-	about:      "github.com/rancher/remotedialer over a WebSocket in TLS 1.3",
 	newAgent:   newRemotedialerAgent,
 	newServer:  newRemotedialerServer,
 	idleAgents: 200,
@@ -34,7 +33,7 @@ type remotedialerAgent struct {
 	n      int
 }
 
-func newRemotedialerAgent(s *setup) (agent, error) {
+func newRemotedialerAgent(s *Setup) (agent, error) {
 	logrus.SetOutput(io.Discard)
 	config, err := clientTLS(s.Dir)
 	a := &remotedialerAgent{config: config}
@@ -85,7 +84,7 @@ type remotedialerServer struct {
 	wg     sync.WaitGroup
 }
 
-func newRemotedialerServer(s *setup) (server, error) {
+func newRemotedialerServer(s *Setup) (server, error) {
 	logrus.SetOutput(io.Discard)
 	config, err := serverTLS(s.Dir)
 	if err != nil {

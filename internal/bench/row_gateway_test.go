@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -15,30 +15,26 @@ import (
 var (
 	gatewayRow = row{
 		name:       "gateway",
-		about:      "causeway behind the CONNECT door of tunnel/gateway",
 		newAgent:   newCausewayAgent,
-		newServer:  func(s *setup) (server, error) { return newGatewayServer(s, false) },
-		newClient:  func(s *setup) (client, error) { return newGatewayClient(s, false) },
+		newServer:  func(s *Setup) (server, error) { return newGatewayServer(s, false) },
+		newClient:  func(s *Setup) (dialFunc, error) { return newGatewayClient(s, false) },
 		idleAgents: 200,
 	}
 	gatewayTLSRow = row{
 		name:       "gateway-tls",
-		about:      "gateway, its door with TLS 1.3",
 		newAgent:   newCausewayAgent,
-		newServer:  func(s *setup) (server, error) { return newGatewayServer(s, true) },
-		newClient:  func(s *setup) (client, error) { return newGatewayClient(s, true) },
+		newServer:  func(s *Setup) (server, error) { return newGatewayServer(s, true) },
+		newClient:  func(s *Setup) (dialFunc, error) { return newGatewayClient(s, true) },
 		idleAgents: 200,
 	}
 	spliceRow = row{
 		name:      "splice",
-		about:     "no tunnel, no agent: internal/relay between two TCP connections",
 		newServer: newSpliceServer,
 	}
 	gatewayPlainRow = row{
 		name:      "gateway-plain",
-		about:     "no tunnel, no agent: the CONNECT door in front of a TCP dial",
 		newServer: newPlainGateway,
-		newClient: func(s *setup) (client, error) { return newGatewayClient(s, false) },
+		newClient: func(s *Setup) (dialFunc, error) { return newGatewayClient(s, false) },
 	}
 )
 
@@ -67,7 +63,7 @@ func openGateway(g *gateway.Gateway) (*gatewayDoor, error) {
 	return d, nil
 }
 
-func (d *gatewayDoor) front() (string, error) { return d.l.Addr().String(), nil }
+func (d *gatewayDoor) front() string { return d.l.Addr().String() }
 
 func (d *gatewayDoor) Close() error {
 	err := d.g.Close()
@@ -80,7 +76,7 @@ type gatewayServer struct {
 	*gatewayDoor
 }
 
-func newGatewayServer(s *setup, secure bool) (server, error) {
+func newGatewayServer(s *Setup, secure bool) (server, error) {
 	half, err := newCausewayServer(s)
 	if err != nil {
 		return nil, err
@@ -111,7 +107,7 @@ func (g *gatewayServer) Close() error {
 // A spliceServer is a server without a tunnel.
 type spliceServer struct{ target string }
 
-func newSpliceServer(s *setup) (server, error) { return &spliceServer{s.Target}, nil }
+func newSpliceServer(s *Setup) (server, error) { return &spliceServer{s.Target}, nil }
 
 func (*spliceServer) addr() string  { return "" }
 func (*spliceServer) sessions() int { return 0 }
@@ -128,7 +124,7 @@ type plainGateway struct {
 	*gatewayDoor
 }
 
-func newPlainGateway(s *setup) (server, error) {
+func newPlainGateway(s *Setup) (server, error) {
 	d, err := openGateway(&gateway.Gateway{Dial: func(ctx context.Context, r gateway.Request) (net.Conn, error) {
 		return dialTCP(ctx, r.Address)
 	}})
@@ -137,28 +133,17 @@ func newPlainGateway(s *setup) (server, error) {
 
 func (p *plainGateway) Close() error { return p.gatewayDoor.Close() }
 
-// A gatewayClient asks a CONNECT door for the target.
-type gatewayClient struct {
-	proxy  dialer.HTTPConnect
-	target string
-}
-
-func newGatewayClient(s *setup, secure bool) (client, error) {
-	c := &gatewayClient{
-		proxy:  dialer.HTTPConnect{Auth: dialer.Basic(dialer.Password(gatewayUser, gatewayPassword))},
-		target: s.Target,
-	}
+// newGatewayClient asks a CONNECT door for the target.
+func newGatewayClient(s *Setup, secure bool) (dialFunc, error) {
+	proxy := dialer.HTTPConnect{Auth: dialer.Basic(dialer.Password(gatewayUser, gatewayPassword))}
 	var err error
 	if secure {
-		c.proxy.TLSConfig, err = clientTLS(s.Dir)
+		proxy.TLSConfig, err = clientTLS(s.Dir)
 	}
-	return c, err
+	target := s.Target
+	return func(ctx context.Context, server string) (net.Conn, error) {
+		door := proxy
+		door.Addr = server
+		return door.DialContext(ctx, "tcp", target)
+	}, err
 }
-
-func (c *gatewayClient) dial(ctx context.Context, server string) (net.Conn, error) {
-	proxy := c.proxy
-	proxy.Addr = server
-	return proxy.DialContext(ctx, "tcp", c.target)
-}
-
-func (*gatewayClient) Close() error { return nil }

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"bytes"
@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -15,61 +13,44 @@ import (
 	"github.com/causewayproject/causeway/internal/bench/internal/rig"
 )
 
-// A usage is what a role has used: its process, or the processes that it started.
-type usage = rig.Usage
-
-func addUsage(u, v usage) usage {
-	return usage{CPU: u.CPU + v.CPU, Peak: u.Peak + v.Peak, RSS: u.RSS + v.RSS, Heap: u.Heap + v.Heap}
-}
-
-// ownUsage is this process's. tidy collects the garbage and returns the memory
-// first.
-func ownUsage(tidy bool) (usage, error) {
-	if tidy {
-		runtime.GC() // twice: a sync.Pool keeps its content for one
-		debug.FreeOSMemory()
-	}
-	return rig.Own()
-}
-
 // childrenUsage returns the usage of processes with their descendants. Memory that
 // they share counts once for each process in the peak, and in parts in the resident
 // memory.
-func childrenUsage(pids []int) (usage, error) {
-	var sum usage
+func childrenUsage(pids []int) (rig.Usage, error) {
+	var sum rig.Usage
 	for _, pid := range pids {
 		u, err := processUsage(pid)
 		if err != nil {
-			return usage{}, err
+			return rig.Usage{}, err
 		}
 		below, err := childPIDs(pid)
 		if err != nil {
-			return usage{}, err
+			return rig.Usage{}, err
 		}
 		rest, err := childrenUsage(below)
 		if err != nil {
-			return usage{}, err
+			return rig.Usage{}, err
 		}
-		sum = addUsage(sum, addUsage(u, rest))
+		sum = sum.Plus(u).Plus(rest)
 	}
 	return sum, nil
 }
 
-func processUsage(pid int) (usage, error) {
+func processUsage(pid int) (rig.Usage, error) {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
 	u, err := rig.Status(filepath.Join(dir, "status"))
 	if err != nil {
-		return usage{}, err
+		return rig.Usage{}, err
 	}
 	// schedstat counts nanoseconds, where stat counts hundredths of a second;
 	// it is a thread's, and these programs have one.
 	sched, err := os.ReadFile(filepath.Join(dir, "schedstat"))
 	if err != nil {
-		return usage{}, err
+		return rig.Usage{}, err
 	}
 	ns, err := strconv.ParseInt(string(bytes.Fields(sched)[0]), 10, 64)
 	if err != nil {
-		return usage{}, err
+		return rig.Usage{}, err
 	}
 	u.CPU = time.Duration(ns)
 	if rollup, err := os.ReadFile(filepath.Join(dir, "smaps_rollup")); err == nil {

@@ -1,11 +1,12 @@
-package main
+package bench
 
 import (
-	"context"
 	"encoding/binary"
 	"io"
 	"net"
 	"sync/atomic"
+
+	"github.com/causewayproject/causeway/internal/bench/internal/rig"
 )
 
 // A client's first bytes tell the target a mode, and how many bytes.
@@ -26,22 +27,22 @@ const endBuffer = 256 << 10
 
 // A targetRole is what the agent dials.
 type targetRole struct {
+	rig.Process
 	l    *listener
 	sent atomic.Int64
 }
 
-func (t *targetRole) handleRequest(_ context.Context, q request) (reply, error) {
-	switch q.Op {
-	case "start":
-		var err error
-		if t.l, err = listen(t.serve); err != nil {
-			return reply{}, err
-		}
-		return reply{Addr: t.l.addr()}, nil
-	case "sent":
-		return reply{N: t.sent.Load()}, nil
+func (t *targetRole) Start(_ rig.None, addr *string) (err error) {
+	if t.l, err = listen(t.serve); err == nil {
+		*addr = t.l.addr()
 	}
-	return reply{}, errOp
+	return err
+}
+
+// Sent is how many bytes were sent.
+func (t *targetRole) Sent(_ rig.None, n *int64) error {
+	*n = t.sent.Load()
+	return nil
 }
 
 func (t *targetRole) Close() error {
@@ -59,9 +60,11 @@ func (t *targetRole) serve(conn net.Conn) {
 	size := int64(binary.BigEndian.Uint64(head[1:]))
 	switch head[0] {
 	case modeEcho:
-		t.echoBytes(conn)
+		// Its buffer is small: what it is asked to give back is small, and a
+		// thousand of them are kept open.
+		io.CopyBuffer(struct{ io.Writer }{conn}, struct{ io.Reader }{conn}, make([]byte, 512))
 	case modeSource:
-		if t.sendBytes(conn, size) == nil {
+		if sendBytes(conn, size, &t.sent) == nil {
 			conn.Read(head[:1])
 		}
 	case modeSink:
@@ -71,32 +74,20 @@ func (t *targetRole) serve(conn net.Conn) {
 		}
 	case modeMeter:
 		if rate, err := meterRate(conn); err == nil {
-			conn.Write(binary.BigEndian.AppendUint64(nil, uint64(rate)))
+			binary.Write(conn, binary.BigEndian, rate)
 			io.Copy(io.Discard, conn)
 		}
 	}
 }
 
-// echoBytes has a small buffer: what it is asked to give back is small, and a
-// thousand of them are kept open.
-func (t *targetRole) echoBytes(conn net.Conn) {
-	var buf [512]byte
-	for {
-		n, err := conn.Read(buf[:])
-		if err != nil {
-			return
-		}
-		if _, err := conn.Write(buf[:n]); err != nil {
-			return
-		}
-	}
-}
-
-func (t *targetRole) sendBytes(conn net.Conn, size int64) error {
+// sendBytes sends exactly so many bytes, and counts them in sent unless that is nil.
+func sendBytes(conn net.Conn, size int64, sent *atomic.Int64) error {
 	buf := make([]byte, endBuffer)
 	for size > 0 {
 		n, err := conn.Write(buf[:min(size, endBuffer)])
-		t.sent.Add(int64(n))
+		if sent != nil {
+			sent.Add(int64(n))
+		}
 		if err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -16,9 +16,8 @@ import (
 )
 
 var (
-	yamuxRow     = newYamuxRow("yamux", "hashicorp/yamux as it comes, over TLS 1.3", yamuxKind{secure: plainTLS, chunk: chunkSize})
-	yamuxFairRow = newYamuxRow("yamux-fair", "hashicorp/yamux with batched writes, buffers below TLS, windows of 1 MiB, and frames as long as ours",
-		yamuxKind{secure: batchedTLS, window: 1 << 20, chunk: mux.MaxFirst})
+	yamuxRow     = newYamuxRow("yamux", yamuxKind{secure: plainTLS, chunk: chunkSize})
+	yamuxFairRow = newYamuxRow("yamux-fair", yamuxKind{secure: batchedTLS, window: 1 << 20, chunk: mux.MaxFirst})
 )
 
 // A yamuxKind is how a row uses hashicorp/yamux.
@@ -28,12 +27,11 @@ type yamuxKind struct {
 	chunk  int    // bytes of a relay's buffer, which are the most that a frame carries
 }
 
-func newYamuxRow(name, about string, kind yamuxKind) row {
+func newYamuxRow(name string, kind yamuxKind) row {
 	return row{
 		name:       name,
-		about:      about,
-		newAgent:   func(s *setup) (agent, error) { return newYamuxAgent(s, kind) },
-		newServer:  func(s *setup) (server, error) { return newYamuxServer(s, kind) },
+		newAgent:   func(s *Setup) (agent, error) { return newYamuxAgent(s, kind) },
+		newServer:  func(s *Setup) (server, error) { return newYamuxServer(s, kind) },
 		idleAgents: 200,
 	}
 }
@@ -63,7 +61,7 @@ type yamuxAgent struct {
 	open   []*yamux.Session
 }
 
-func newYamuxAgent(s *setup, kind yamuxKind) (agent, error) {
+func newYamuxAgent(s *Setup, kind yamuxKind) (agent, error) {
 	config, err := clientTLS(s.Dir)
 	return &yamuxAgent{config: config, target: s.Target, kind: kind}, err
 }
@@ -116,7 +114,7 @@ type yamuxServer struct {
 	count atomic.Int64
 }
 
-func newYamuxServer(s *setup, kind yamuxKind) (server, error) {
+func newYamuxServer(s *Setup, kind yamuxKind) (server, error) {
 	config, err := serverTLS(s.Dir)
 	if err != nil {
 		return nil, err

@@ -1,12 +1,15 @@
-package main
+package scale
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/bench/internal/rig"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -24,25 +27,27 @@ type load struct {
 	began  time.Time // when the rate's schedule began
 	begun  int       // since began
 	under  int       // way
-	result dials
+	result Dials
 }
 
-// dials are the results of dials.
-type dials struct {
+// Dials are the results of dials.
+type Dials struct {
 	Failed    map[string]int  `json:",omitempty"` // by the error's code
 	Examples  []string        `json:",omitempty"` // some errors
 	Forwarded int             // by another replica
 	Took      []time.Duration `json:",omitempty"` // only dials that did not fail
 }
 
-func (d dials) failed() (n int) {
+func (d Dials) count() int { return len(d.Took) + d.failed() }
+
+func (d Dials) failed() (n int) {
 	for _, m := range d.Failed {
 		n += m
 	}
 	return n
 }
 
-func (d *dials) add(e dials) {
+func (d *Dials) add(e Dials) {
 	d.Forwarded += e.Forwarded
 	d.Took = append(d.Took, e.Took...)
 	for code, n := range e.Failed {
@@ -51,17 +56,17 @@ func (d *dials) add(e dials) {
 		}
 		d.Failed[code] += n
 	}
-	for _, text := range e.Examples {
-		d.keepExample(text)
-	}
+	const maxExamples = 5
+	d.Examples = append(d.Examples, e.Examples[:min(len(e.Examples), maxExamples-len(d.Examples))]...)
 }
 
-const maxExamples = 5
-
-func (d *dials) keepExample(text string) {
-	if len(d.Examples) < maxExamples {
-		d.Examples = append(d.Examples, text)
+func (d Dials) String() string {
+	line := fmt.Sprintf("%d dials, %d forwarded, %d failed; p50 %v, p99 %v", d.count(), d.Forwarded, d.failed(),
+		roundForLog(rig.Percentile(d.Took, 50)), roundForLog(rig.Percentile(d.Took, 99)))
+	if d.failed() > 0 {
+		line += fmt.Sprintf("; failed: %v, such as %q", d.Failed, d.Examples)
 	}
+	return line
 }
 
 // newLoad returns one whose rate is zero. The caller closes it.
@@ -89,14 +94,14 @@ func (l *load) setRate(rate float64) {
 }
 
 // takeResult waits for what is under way; dials that begin meanwhile count too.
-func (l *load) takeResult() dials {
+func (l *load) takeResult() Dials {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.under > 0 && l.rate == 0 {
 		l.idle.Wait()
 	}
 	d := l.result
-	l.result = dials{}
+	l.result = Dials{}
 	return d
 }
 
@@ -160,7 +165,7 @@ func (l *load) dialOnce(p place) {
 	if err == nil {
 		l.result.Took = append(l.result.Took, took)
 	} else {
-		l.result.add(dials{Failed: map[string]int{code: 1}, Examples: []string{err.Error()}})
+		l.result.add(Dials{Failed: map[string]int{code: 1}, Examples: []string{err.Error()}})
 	}
 	if l.under--; l.under == 0 {
 		l.idle.Broadcast()
@@ -181,4 +186,12 @@ func (l *load) close() {
 	<-l.ended
 	l.setRate(0)
 	l.takeResult()
+}
+
+const answerTimeout = 30 * time.Second
+
+// exchangeByte has the target answer a byte.
+func exchangeByte(conn net.Conn) error {
+	conn.SetDeadline(time.Now().Add(answerTimeout))
+	return rig.Echo(conn, 7)
 }

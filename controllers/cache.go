@@ -38,8 +38,13 @@ func CacheOptions(namespaces ...string) cache.Options {
 }
 
 // hasLabel selects the objects that have the label, with any value.
-func hasLabel(name string) labels.Selector {
-	r, err := labels.NewRequirement(name, selection.Exists, nil)
+func hasLabel(name string) labels.Selector { return labelSelector(name, selection.Exists) }
+
+// lacksLabel selects the others.
+func lacksLabel(name string) labels.Selector { return labelSelector(name, selection.DoesNotExist) }
+
+func labelSelector(name string, op selection.Operator) labels.Selector {
+	r, err := labels.NewRequirement(name, op, nil)
 	if err != nil {
 		panic(err) // the names are constants
 	}

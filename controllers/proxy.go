@@ -29,8 +29,10 @@ import (
 //
 // It reads Clusters from the manager's cache. Of Secrets and ConfigMaps it has
 // caches of its own, which ask for no others than its own, the overrides and the
-// installation's: a cache has one selector for a kind. RBAC can't restrict a watch by
-// label, so that its service account could read the others of these namespaces.
+// installation's: a cache has one selector for a kind. Of all other Secrets it watches the
+// metadata, and keeps the names, to find an override without its label. RBAC can't
+// restrict a watch by label, so that its service account could read the others of these
+// namespaces.
 type ProxyReconciler struct {
 	// Config is the installation's. Required.
 	Config propagate.Config
@@ -104,7 +106,7 @@ func (r *ProxyReconciler) SetupWithManager(ctx context.Context, mgr manager.Mana
 		clusters:        mgr.GetCache(),
 		live:            mgr.GetAPIReader(),
 		writer:          client.WithFieldOwner(mgr.GetClient(), proxyProgram+"-"+r.Config.Labels()[propagate.LabelManagedBy]),
-		own:             ownCaches{}, overrides: ownCaches{}, installations: ownCaches{}, envs: ownCaches{},
+		own:             ownCaches{}, overrides: ownCaches{}, unlabelled: ownCaches{}, installations: ownCaches{}, envs: ownCaches{},
 	}
 	p.events.recorder = mgr.GetEventRecorderFor(proxyProgram)
 	if p.metrics, err = newProxyMetrics(); err != nil {
@@ -139,7 +141,8 @@ func (p *proxyRun) addCaches(ctx context.Context, mgr manager.Manager, envs labe
 	for _, ns := range scopesOf(p.Namespaces) {
 		errs = append(errs,
 			add(p.own, ns, map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: ours}, &corev1.ConfigMap{}: {Label: ours}}),
-			add(p.overrides, ns, map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: hasLabel(propagate.LabelOverride)}}))
+			add(p.overrides, ns, map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: hasLabel(propagate.LabelOverride)}}),
+			add(p.unlabelled, ns, map[client.Object]cache.ByObject{secretMetadata(): {Label: lacksLabel(propagate.LabelOverride), Transform: trimMetadata}}))
 	}
 	named := fields.OneTermEqualSelector("metadata.name", p.installation.Name)
 	errs = append(errs, add(p.installations, p.installation.Namespace, map[client.Object]cache.ByObject{&corev1.Secret{}: {Field: named}}))
@@ -149,4 +152,22 @@ func (p *proxyRun) addCaches(ctx context.Context, mgr manager.Manager, envs labe
 			&corev1.Namespace{}: {Label: envs}, &corev1.Secret{}: {Label: ours, Field: named}}))
 	}
 	return errors.Join(errs...)
+}
+
+// secretMetadata is what a cache knows a Secret's metadata by.
+func secretMetadata() *metav1.PartialObjectMetadata {
+	m := &metav1.PartialObjectMetadata{}
+	m.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	return m
+}
+
+// trimMetadata reduces metadata to what names an object.
+func trimMetadata(object any) (any, error) {
+	m, ok := object.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return object, nil
+	}
+	kept := &metav1.PartialObjectMetadata{TypeMeta: m.TypeMeta}
+	kept.Namespace, kept.Name, kept.UID, kept.ResourceVersion = m.Namespace, m.Name, m.UID, m.ResourceVersion
+	return kept, nil
 }

@@ -32,11 +32,14 @@ func (p *proxyRun) addControllers(mgr manager.Manager, opts controller.Options) 
 	clusters := []source.Source{source.Kind(mgr.GetCache(), p.cluster, &handler.TypedEnqueueRequestForObject[*unstructured.Unstructured]{}, changed)}
 	for _, c := range p.own {
 		clusters = append(clusters,
-			source.Kind(c, &corev1.Secret{}, clustersOf[*corev1.Secret](propagate.SuffixSystemdProxy, propagate.SuffixValues)),
-			source.Kind(c, &corev1.ConfigMap{}, clustersOf[*corev1.ConfigMap](propagate.SuffixValues)))
+			source.Kind(c, &corev1.Secret{}, clustersOf[*corev1.Secret](propagate.SuffixSystemdProxy, p.Config.ValuesSuffix())),
+			source.Kind(c, &corev1.ConfigMap{}, clustersOf[*corev1.ConfigMap](p.Config.ValuesSuffix())))
 	}
 	for _, c := range p.overrides {
 		clusters = append(clusters, source.Kind(c, &corev1.Secret{}, clustersOf[*corev1.Secret](propagate.SuffixOverride)))
+	}
+	for _, c := range p.unlabelled {
+		clusters = append(clusters, source.Kind(c, secretMetadata(), clustersOf[*metav1.PartialObjectMetadata](propagate.SuffixOverride)))
 	}
 	installation := func(requests handler.TypedMapFunc[*corev1.Secret, reconcile.Request]) source.Source {
 		c := p.installations.of(p.installation.Namespace)

@@ -3,7 +3,6 @@ package controllers
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,7 +27,7 @@ type proxyRun struct {
 	live     client.Reader              // the API server
 	writer   client.Writer
 
-	own, overrides, installations, envs ownCaches
+	own, overrides, unlabelled, installations, envs ownCaches
 
 	events  eventLog
 	writes  writeLog
@@ -102,7 +101,7 @@ func (p *proxyRun) reconcileCluster(ctx context.Context, request reconcile.Reque
 		case *corev1.ConfigMap:
 			held.ConfigMap = o
 		case *corev1.Secret:
-			if strings.HasSuffix(o.Name, propagate.SuffixSystemdProxy) {
+			if o.Name == request.Name+propagate.SuffixSystemdProxy {
 				held.SystemdProxy = o
 			} else {
 				held.Secret = o
@@ -120,13 +119,15 @@ func (p *proxyRun) heldObjects(ctx context.Context, cluster types.NamespacedName
 	own := p.own.of(cluster.Namespace)
 	var (
 		h    propagate.Held
-		errs [5]error
+		errs [6]error
 	)
 	h.Installation, errs[0] = p.readInstallation(ctx)
 	h.Override, errs[1] = getObject(ctx, p.overrides.of(cluster.Namespace), named(propagate.SuffixOverride), &corev1.Secret{})
 	h.SystemdProxy, errs[2] = getWritten(ctx, p, own, named(propagate.SuffixSystemdProxy), &corev1.Secret{})
-	h.Secret, errs[3] = getWritten(ctx, p, own, named(propagate.SuffixValues), &corev1.Secret{})
-	h.ConfigMap, errs[4] = getWritten(ctx, p, own, named(propagate.SuffixValues), &corev1.ConfigMap{})
+	h.Secret, errs[3] = getWritten(ctx, p, own, named(p.Config.ValuesSuffix()), &corev1.Secret{})
+	h.ConfigMap, errs[4] = getWritten(ctx, p, own, named(p.Config.ValuesSuffix()), &corev1.ConfigMap{})
+	unlabelled, err := getObject(ctx, p.unlabelled.of(cluster.Namespace), named(propagate.SuffixOverride), secretMetadata())
+	h.Unlabelled, errs[5] = unlabelled != nil, err
 	return h, errors.Join(errs[:]...)
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/causewayproject/causeway/controllers"
 	"github.com/causewayproject/causeway/internal/test/apitest"
 	"github.com/causewayproject/causeway/noproxy"
+	"github.com/causewayproject/causeway/proxyconfig"
 	"github.com/causewayproject/causeway/proxyconfig/propagate"
 )
 
@@ -306,8 +307,8 @@ func TestProxyShortLived(t *testing.T) {
 	}
 }
 
-// TestProxySelectors wants three selections of Secrets and ConfigMaps to be asked for: our
-// own, the overrides and the installation's.
+// TestProxySelectors wants four selections of Secrets and ConfigMaps to be asked for: our
+// own, the overrides, the installation's, and of the others the metadata only.
 func TestProxySelectors(t *testing.T) {
 	b := newProxyBed(t)
 	b.install(proxy)
@@ -318,7 +319,11 @@ func TestProxySelectors(t *testing.T) {
 		if r.Method == http.MethodGet && strings.HasPrefix(r.URL.Path, "/api/v1/") {
 			mu.Lock()
 			defer mu.Unlock()
-			asked[r.URL.Path+" "+r.URL.Query().Get("labelSelector")+" "+r.URL.Query().Get("fieldSelector")] = true
+			of := r.URL.Query().Get("fieldSelector")
+			if first, _, _ := strings.Cut(r.Header.Get("Accept"), ","); strings.Contains(first, ";as=PartialObjectMetadata") {
+				of += "metadata alone"
+			}
+			asked[r.URL.Path+" "+r.URL.Query().Get("labelSelector")+" "+of] = true
 		}
 		return 0
 	})
@@ -330,12 +335,58 @@ func TestProxySelectors(t *testing.T) {
 		"/api/v1/configmaps giantswarm.io/managed-by=causeway ",
 		"/api/v1/namespaces proxy=on ",
 		"/api/v1/namespaces/system/secrets  metadata.name=proxy",
+		"/api/v1/secrets !causewayproject.github.io/proxy-override metadata alone",
 		"/api/v1/secrets causewayproject.github.io/proxy-override ",
 		"/api/v1/secrets giantswarm.io/managed-by=causeway ",
 		"/api/v1/secrets giantswarm.io/managed-by=causeway metadata.name=env",
 	}
 	if got := slices.Sorted(maps.Keys(asked)); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestProxyUnlabelled: an override without its label is told of, whenever it is made, and
+// read once it has the label.
+func TestProxyUnlabelled(t *testing.T) {
+	b := settledProxies(t)
+	before := b.AllWrites()
+	b.Set("secrets", secretWith("org", "one-proxy-override", nil, "HTTP_PROXY", other, "HTTPS_PROXY", other))
+	b.Until(t, "the Event", func() bool { return b.Wrote("POST events") == 1 })
+	after := b.AllWrites()
+	delete(after, "POST events")
+	if !maps.Equal(after, before) || !b.current(proxy)() {
+		t.Errorf("got %v, want %v", after, before)
+	}
+	for _, u := range b.List("events") {
+		about := u.Object["involvedObject"].(map[string]any)
+		if about["kind"] != "Cluster" || about["name"] != "one" || u.Object["reason"] != propagate.ReasonOverride || !strings.Contains(u.Object["message"].(string), "has no label") {
+			t.Errorf("got %v, want one about the Cluster", u.Object)
+		}
+	}
+	b.Set("secrets", secretWith("org", "stranger", nil, "x", canary))
+	b.override("HTTP_PROXY", other, "HTTPS_PROXY", other)
+	b.Until(t, "the override", b.current(other))
+}
+
+// TestProxyValuesName: objects of its own name are kept beside those of another operator.
+func TestProxyValuesName(t *testing.T) {
+	b := newProxyBed(t)
+	b.install(proxy)
+	b.reconciler.Config.ValuesName = "proxy-values"
+	b.reconciler.Config.Further = func(c propagate.Cluster) (proxyconfig.FurtherValues, error) {
+		return proxyconfig.FurtherValues{ConfigMap: map[string]any{"clusterID": c.Name}}, nil
+	}
+	b.Set("secrets", secretWith("org", "one-cluster-values", map[string]any{propagate.LabelManagedBy: "cluster-apps-operator"}, "values", "theirs"))
+	b.Set("clusters", proxiedCluster("org", "one"))
+	b.run()
+	values, facts := apitest.Named("secrets", "org", "one-proxy-values"), apitest.Named("configmaps", "org", "one-proxy-values")
+	made := func() bool { return strings.Contains(b.value(values, "values"), proxy+"\n") && b.Get(facts) != nil }
+	b.Until(t, "the objects", made)
+	b.Remove(values)
+	b.Until(t, "another", made)
+	text, _, _ := unstructured.NestedString(b.Get(facts).Object, "data", "values")
+	if !strings.Contains(text, "clusterID: one\n") || b.value(valuesOf, "values") != "theirs" || b.Wrote("POST events") > 0 {
+		t.Errorf("got\n%s\nand %d Events", text, b.Wrote("POST events"))
 	}
 }
 

@@ -64,10 +64,11 @@
 //   - be root on a machine, read its user data where a cloud shows it, or run
 //     systemctl show there, which takes no privileges.
 //
-// ClusterValues.Credentials takes the workload cluster's API out of it
-// ([CredentialsOnMachines]): containerd has them, and charts get the proxies
-// without. Pods that need them get them by [Config.EnvVarsFrom], or
-// ClusterValues.EnvSecret, from a Secret that is made where it is needed.
+// ClusterValues.Credentials takes charts out of it ([CredentialsOnMachines]): containerd
+// has them, and charts get the proxies without. Pods that need them get them by
+// [Config.EnvVarsFrom] from a Secret that is made where it is needed; by
+// ClusterValues.EnvSecret, external-dns-app and cert-manager-app do too. chart-operator
+// has variables with values, and can't: a proxy that wants credentials refuses it then.
 // Use [CredentialsNowhere] for a proxy that knows clusters by their addresses, or
 // for one nearby which adds the credentials. Give each cluster credentials of its
 // own, by Layers.User, so that one can be taken back.

@@ -13,11 +13,11 @@ import (
 // proxy section. Each setting is read from any of these keys; others are
 // ignored:
 //
-//	cluster.proxy.http, .https, .noProxy        as ClusterValues writes it
-//	cluster.proxy.httpProxy, .httpsProxy        the draft of Giant Swarm's RFC
+//	cluster.proxy.http, .https, .noProxy        as charts of today read them
+//	cluster.proxy.httpProxy, .httpsProxy        those of Giant Swarm's RFC
 //	proxy.*                                     all of them, without cluster
-//	http_proxy, https_proxy, no_proxy           cert-manager's
-//	env: of HTTP_PROXY, HTTPS_PROXY, NO_PROXY   chart-operator's; either case
+//	http_proxy, https_proxy, no_proxy           those of cert-manager-app 3
+//	env: of HTTP_PROXY, HTTPS_PROXY, NO_PROXY   those of external-dns-app; either case
 //
 // Places that disagree are an error, and so is what is not valid: a [*FieldError]
 // which names the key, and holds no value.

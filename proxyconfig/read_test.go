@@ -10,13 +10,14 @@ import (
 
 // What Build writes, ReadValues reads.
 func TestReadsWhatItWrites(t *testing.T) {
-	for _, u := range urls {
+	for i, u := range append(urls, urls...) {
 		v := rfcValues(t)
 		v.Config = config(u.url)
+		v.Layout = proxyconfig.Layout(i / len(urls))
 		o := must(v.Build())(t)
 		for _, documents := range [][][]byte{
 			{[]byte(o.ConfigMap.Data["values"]), o.Secret.Data["values"]}, {o.Secret.Data["values"]},
-		} {
+		}[:2-v.Layout] {
 			if got := must(proxyconfig.ReadValues(documents...))(t); got != v.Config {
 				t.Errorf("%s: got %v, want %v", u.name, got, v.Config)
 			}
@@ -41,6 +42,30 @@ func TestReadValues(t *testing.T) {
 	}
 	if got := must(proxyconfig.ReadValues())(t); !got.IsZero() {
 		t.Errorf("got %v of nothing, want nothing", got)
+	}
+}
+
+// What Build wrote before there was a Layout is read.
+func TestReadsWhatItWrote(t *testing.T) {
+	before := strings.ReplaceAll(`cluster:
+  proxy:
+    http: URL
+    https: URL
+    noProxy: LIST
+env:
+- name: NO_PROXY
+  value: LIST
+- name: HTTP_PROXY
+  value: URL
+- name: HTTPS_PROXY
+  value: URL
+http_proxy: URL
+https_proxy: URL
+no_proxy: LIST
+`, "LIST", golden)
+	before = strings.ReplaceAll(before, "URL", rfcProxy)
+	if got := must(proxyconfig.ReadValues([]byte(rfcConfigMap), []byte(before)))(t); got != config(rfcProxy) {
+		t.Errorf("got %v, want %v", got, config(rfcProxy))
 	}
 }
 

@@ -4,17 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"sigs.k8s.io/yaml"
 )
 
 // Names of Giant Swarm's cluster apps.
 const (
-	// ValuesKey is the key of both objects <cluster>-cluster-values.
+	// ValuesKey is the key of the ConfigMap and of the Secret with values.
 	ValuesKey = "values"
 	// ContainerdKey is the key of the Secret <cluster>-systemd-proxy with the
 	// drop-in. The others are for kubeadm, see [StaticPods].
@@ -27,7 +27,8 @@ const (
 
 // ClusterValues is what makes the objects from which Giant Swarm's cluster apps
 // take a cluster's proxy configuration. The objects' names are made only of
-// cluster and namespace, so another operator must not write them too.
+// cluster and namespace, so another operator must not write them too: beside
+// cluster-apps-operator, set ValuesName.
 type ClusterValues struct {
 	// Name and Namespace are those of the Cluster. Required.
 	Name, Namespace string
@@ -45,19 +46,78 @@ type ClusterValues struct {
 	// CredentialsEverywhere.
 	Credentials Credentials
 
-	// EnvSecret is the name of a Secret in the workload cluster, with the keys of
-	// [Config.EnvSecretData], to which the values' env: refers. If "", env: has
-	// the values.
+	// EnvSecret is the name of a Secret of the workload cluster, in the namespace of
+	// the pods, with the keys of [Config.EnvSecretData]. The variables of external-dns-app
+	// and of cert-manager-app refer to it then, in place of having the values;
+	// chart-operator can't refer to a Secret. Their pods wait for it. If "", the
+	// values are in the charts' manifests.
 	EnvSecret string
 
 	// PodCIDR, ServiceCIDR and DNSIP are facts of the cluster for the ConfigMap.
 	// Empty ones are left out.
 	PodCIDR, ServiceCIDR, DNSIP string
 
+	// Layout is where the keys are. The zero value is LayoutCharts.
+	Layout Layout
+
+	// ValuesName follows the cluster's name and a dash in the names of the ConfigMap
+	// and the Secret with values. If "", it is cluster-values, as
+	// cluster-apps-operator has it. An App takes objects with other names by its
+	// spec.extraConfigs.
+	ValuesName string
+
+	// Further are values of others, which are merged into the documents. The zero
+	// value has none.
+	Further FurtherValues
+
 	// ManagedBy is the value of the label giantswarm.io/managed-by. If "", it is
 	// causeway.
 	ManagedBy string
 }
+
+// Layout is where charts find the keys.
+type Layout int
+
+const (
+	// LayoutCharts is the one that charts of today read: all keys of the ConfigMap are
+	// below cluster:, and the Secret has them for each chart.
+	//
+	//	cluster.proxy.http, .https, .noProxy       chart-operator, cert-manager-app from 4.0.1,
+	//	                                           kyverno-policies-connectivity, cluster-autoscaler-app
+	//	cluster.proxy.httpProxy, .httpsProxy       what follows the RFC
+	//	http_proxy, https_proxy, no_proxy          cert-manager-app 3
+	//	env                                        external-dns-app
+	//	cert-manager.extraEnv and two more         cert-manager-app from 4.0.0, with EnvSecret only
+	//
+	// A chart's own proxy.http, .https and .noProxy come before cluster.proxy: they
+	// are for users, and are not written. chart-operator and cluster-autoscaler-app
+	// take none of the three unless all are set.
+	LayoutCharts Layout = iota
+	// LayoutRFC is the example of Giant Swarm's RFC, and nothing else: calico, kubernetes and
+	// proxy.noProxy are at the top of the ConfigMap, and the Secret has
+	// cluster.proxy.httpProxy and .httpsProxy. Charts of today read none of it but
+	// proxy.noProxy.
+	LayoutRFC
+)
+
+// FurtherValues are what charts read besides a proxy configuration: where
+// [ClusterValues] writes the objects in place of another operator, they are what
+// that one wrote. They are what encoding/json can marshal, and are only read. A key
+// that is ours too, in whichever of the two documents, is an error unless its value
+// is the same.
+type FurtherValues struct {
+	ConfigMap map[string]any // such as baseDomain, clusterCA, clusterDNSIP, clusterID, provider
+	Secret    map[string]any // such as the credentials for a cloud
+}
+
+// String tells nothing of what the values are.
+func (f FurtherValues) String() string { return "proxyconfig.FurtherValues{(redacted)}" }
+
+// Format writes String, whatever the verb.
+func (f FurtherValues) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, f.String()) }
+
+// MarshalText returns String: JSON and logs hold no secret.
+func (f FurtherValues) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
 
 // Credentials says where the user info of proxy URLs may go.
 type Credentials int
@@ -69,7 +129,9 @@ const (
 	CredentialsEverywhere Credentials = iota
 	// CredentialsOnMachines is only the drop-in: root of the cluster's machines
 	// reads them, and users with the right to run systemctl there. What kubeadm
-	// gets has none, as it would write them into pods.
+	// gets has none, as it would write them into pods. Charts get the proxies without:
+	// a proxy that wants credentials refuses what has no EnvSecret, such as
+	// chart-operator.
 	CredentialsOnMachines
 	// CredentialsNowhere leaves them out: for a proxy that knows clusters by
 	// their addresses, or one nearby that adds the credentials.
@@ -79,8 +141,8 @@ const (
 // ClusterObjects are what [ClusterValues.Build] returns. Those with credentials
 // are Secrets; the ConfigMap never has any.
 type ClusterObjects struct {
-	ConfigMap    *corev1.ConfigMap // <cluster>-cluster-values
-	Secret       *corev1.Secret    // <cluster>-cluster-values
+	ConfigMap    *corev1.ConfigMap // <cluster>-cluster-values, or as ValuesName says
+	Secret       *corev1.Secret    // of the same name
 	SystemdProxy *corev1.Secret    // <cluster>-systemd-proxy
 }
 
@@ -120,13 +182,9 @@ func (v ClusterValues) Build() (*ClusterObjects, error) {
 	if err != nil {
 		return nil, err
 	}
-	public, err := yaml.Marshal(v.configMapValues())
+	public, private, err := v.renderValues(inApps)
 	if err != nil {
-		return nil, fmt.Errorf("proxyconfig: values: %w", err)
-	}
-	private, err := yaml.Marshal(secretValues(inApps, v.EnvSecret))
-	if err != nil {
-		return nil, fmt.Errorf("proxyconfig: values: %w", err)
+		return nil, err
 	}
 	// kubeadm writes them into pods and a DaemonSet of the workload cluster.
 	machine, err := inApps.staticPodKeys()
@@ -134,7 +192,7 @@ func (v ClusterValues) Build() (*ClusterObjects, error) {
 		return nil, err
 	}
 	machine[ContainerdKey] = []byte(dropIn)
-	values := v.Name + "-cluster-values"
+	values := v.Name + "-" + v.valuesName()
 	return &ClusterObjects{
 		ConfigMap: &corev1.ConfigMap{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
@@ -151,7 +209,7 @@ func (v ClusterValues) validate() error {
 		field, value string
 		check        func(string) []string
 	}{
-		{"Name", v.Name + "-cluster-values", validation.IsDNS1123Subdomain},
+		{"Name", v.Name + "-systemd-proxy", validation.IsDNS1123Subdomain},
 		{"Name", v.Name, validation.IsValidLabelValue},
 		{"Namespace", v.Namespace, validation.IsDNS1123Label},
 		{"ManagedBy", v.managedBy(), validation.IsValidLabelValue},
@@ -163,13 +221,43 @@ func (v ClusterValues) validate() error {
 	if v.Name == "" {
 		errs = append(errs, fieldErrorf("Name", "required"))
 	}
-	if v.EnvSecret != "" && len(validation.IsDNS1123Subdomain(v.EnvSecret)) > 0 {
+	if v.isTakenName() || len(validation.IsDNS1123Subdomain(v.valuesName())) > 0 ||
+		len(v.Name)+1+len(v.valuesName()) > validation.DNS1123SubdomainMaxLength {
+		errs = append(errs, fieldErrorf("ValuesName", "not what a name can end in, or the end of another Secret's of a Cluster; want one such as proxy-values"))
+	}
+	switch {
+	case v.EnvSecret == "":
+	case len(validation.IsDNS1123Subdomain(v.EnvSecret)) > 0:
 		errs = append(errs, fieldErrorf("EnvSecret", "not the name of a Secret"))
+	case v.Layout == LayoutRFC:
+		errs = append(errs, fieldErrorf("EnvSecret", "LayoutRFC has no key that refers to a Secret"))
+	}
+	switch v.Layout {
+	case LayoutCharts:
+		errs = append(errs, fieldError("Config.NoProxy", checkUnquoted(v.Config.NoProxy)))
+	case LayoutRFC:
+	default:
+		errs = append(errs, fieldErrorf("Layout", "unknown"))
 	}
 	if v.Credentials < CredentialsEverywhere || v.Credentials > CredentialsNowhere {
 		errs = append(errs, fieldErrorf("Credentials", "unknown"))
 	}
 	return errors.Join(errs...)
+}
+
+// takenNames are the ends of the names of Secrets that Cluster API has, or we.
+var takenNames = []string{"kubeconfig", "ca", "etcd", "sa", "proxy", "apiserver-etcd-client", "systemd-proxy", "proxy-override"}
+
+// isTakenName also finds the end of a name, which is that of another Cluster's Secret.
+func (v ClusterValues) isTakenName() bool {
+	return slices.ContainsFunc(takenNames, func(name string) bool { return strings.HasSuffix("-"+v.valuesName(), "-"+name) })
+}
+
+func (v ClusterValues) valuesName() string {
+	if v.ValuesName == "" {
+		return "cluster-values"
+	}
+	return v.ValuesName
 }
 
 func (v ClusterValues) managedBy() string {

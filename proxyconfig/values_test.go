@@ -1,12 +1,16 @@
 package proxyconfig_test
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
+	"math"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/causewayproject/causeway/proxyconfig"
@@ -42,7 +46,7 @@ Environment="NO_PROXY=172.16.0.0/16,internal.corpdomain.net,example.com"
 Environment="no_proxy=172.16.0.0/16,internal.corpdomain.net,example.com"
 `
 
-// rfcSecret is the sample of the RFC, byte for byte: with the keys of its draft.
+// rfcSecret is the sample of the RFC, byte for byte.
 const rfcSecret = `cluster:
   proxy:
     httpProxy: http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128
@@ -57,60 +61,159 @@ const rfcInstallation = `proxy:
   https: "http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128"
 `
 
-// wantSecret has what cert-manager and chart-operator read besides.
-const wantSecret = `cluster:
+// chartsConfigMap and chartsSecret are what charts of today read; LIST is the list.
+const chartsConfigMap = `cluster:
+  calico:
+    CIDR: 100.96.0.0/11
+  kubernetes:
+    API:
+      clusterIPRange: 10.96.0.0/12
+    DNS:
+      IP: 10.96.0.10
+  proxy:
+    noProxy: LIST
+`
+
+const chartsSecret = `cluster:
   proxy:
     http: http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128
+    httpProxy: http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128
     https: http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128
+    httpsProxy: http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128
     noProxy: LIST
 env:
-- name: NO_PROXY
-  value: LIST
 - name: HTTP_PROXY
   value: http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128
 - name: HTTPS_PROXY
   value: http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128
+- name: NO_PROXY
+  value: LIST
 http_proxy: http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128
 https_proxy: http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128
 no_proxy: LIST
 `
 
 func TestGoldenValues(t *testing.T) {
-	v := rfcValues(t)
-	got := must(v.Build())(t)
-	for _, c := range []struct{ what, got, want string }{
-		{"ConfigMap", got.ConfigMap.Namespace + "/" + got.ConfigMap.Name, "org-giantswarm/mycluster-cluster-values"},
-		{"Secret", got.Secret.Namespace + "/" + got.Secret.Name, "org-giantswarm/mycluster-cluster-values"},
-		{"systemd Secret", got.SystemdProxy.Namespace + "/" + got.SystemdProxy.Name, "org-giantswarm/mycluster-systemd-proxy"},
-		{"ConfigMap's values", got.ConfigMap.Data["values"], rfcConfigMap},
-		{"Secret's values", string(got.Secret.Data["values"]), strings.ReplaceAll(wantSecret, "LIST", golden)},
+	for _, c := range []struct {
+		name              string
+		change            func(*proxyconfig.ClusterValues)
+		object            string
+		configMap, secret string
+	}{
+		{"charts", func(*proxyconfig.ClusterValues) {}, "mycluster-cluster-values", chartsConfigMap, chartsSecret},
+		{"RFC", func(v *proxyconfig.ClusterValues) { v.Layout = proxyconfig.LayoutRFC }, "mycluster-cluster-values", rfcConfigMap, rfcSecret},
+		{"a name of its own", func(v *proxyconfig.ClusterValues) { v.ValuesName = "proxy-values" }, "mycluster-proxy-values", chartsConfigMap, chartsSecret},
 	} {
-		if diff := cmp.Diff(c.want, c.got); diff != "" {
-			t.Errorf("%s: %s", c.what, diff)
-		}
-	}
-	want := map[string]string{"giantswarm.io/cluster": "mycluster", "giantswarm.io/managed-by": "causeway"}
-	for _, labels := range []map[string]string{got.ConfigMap.Labels, got.Secret.Labels, got.SystemdProxy.Labels} {
-		if !maps.Equal(labels, want) {
-			t.Errorf("got labels %v, want %v", labels, want)
-		}
-	}
-	for _, annotations := range []map[string]string{got.ConfigMap.Annotations, got.Secret.Annotations, got.SystemdProxy.Annotations} {
-		if !strings.Contains(annotations["giantswarm.io/notes"], "causeway") {
-			t.Errorf("got annotations %v, want a note of who manages it", annotations)
-		}
-	}
-	if again := must(v.Build())(t); !cmp.Equal(got, again) {
-		t.Error("the second time differs")
+		t.Run(c.name, func(t *testing.T) {
+			v := rfcValues(t)
+			c.change(&v)
+			got := must(v.Build())(t)
+			for _, c := range []struct{ what, got, want string }{
+				{"ConfigMap", got.ConfigMap.Namespace + "/" + got.ConfigMap.Name, "org-giantswarm/" + c.object},
+				{"Secret", got.Secret.Namespace + "/" + got.Secret.Name, "org-giantswarm/" + c.object},
+				{"systemd Secret", got.SystemdProxy.Namespace + "/" + got.SystemdProxy.Name, "org-giantswarm/mycluster-systemd-proxy"},
+				{"ConfigMap's values", got.ConfigMap.Data["values"], strings.ReplaceAll(c.configMap, "LIST", golden)},
+				{"Secret's values", string(got.Secret.Data["values"]), strings.ReplaceAll(c.secret, "LIST", golden)},
+			} {
+				if diff := cmp.Diff(c.want, c.got); diff != "" {
+					t.Errorf("%s: %s", c.what, diff)
+				}
+			}
+			want := map[string]string{"giantswarm.io/cluster": "mycluster", "giantswarm.io/managed-by": "causeway"}
+			for _, meta := range []metav1.ObjectMeta{got.ConfigMap.ObjectMeta, got.Secret.ObjectMeta, got.SystemdProxy.ObjectMeta} {
+				if !maps.Equal(meta.Labels, want) {
+					t.Errorf("got labels %v, want %v", meta.Labels, want)
+				}
+				if !strings.Contains(meta.Annotations["giantswarm.io/notes"], "causeway") {
+					t.Errorf("got annotations %v, want a note of who manages it", meta.Annotations)
+				}
+			}
+			if again := must(v.Build())(t); !cmp.Equal(got, again) {
+				t.Error("the second time differs")
+			}
+		})
 	}
 }
 
-// Deviation: the operator writes cluster.proxy.http and https, and so do we, where
-// the RFC's draft has httpProxy and httpsProxy.
-func TestKeysOfTheSecret(t *testing.T) {
-	want := strings.ReplaceAll(rfcSecret, "Proxy:", ":")
-	if got := string(must(rfcValues(t).Build())(t).Secret.Data["values"]); !strings.HasPrefix(got, want) {
-		t.Errorf("got\n%s\nwant it to begin with\n%s", got, want)
+// Values of others are merged into the documents, and none of both is lost.
+func TestFurtherValues(t *testing.T) {
+	v := rfcValues(t)
+	v.Further = proxyconfig.FurtherValues{
+		ConfigMap: map[string]any{
+			"baseDomain": "example.com", "clusterID": "mycluster", "bootstrapMode": map[string]any{"enabled": true, "apiServerPodPort": 6443},
+			"cluster": map[string]any{"private": true, "calico": map[string]string{"CIDR": "100.96.0.0/11"}, "kubernetes": map[string]any{"API": map[string]any{"port": int64(9007199254740993)}}},
+		},
+		Secret: map[string]any{"cloud": map[string]any{"password": "SECRET"}},
+	}
+	before := fmt.Sprint(v.Further.ConfigMap)
+	o := must(v.Build())(t)
+	for _, c := range []struct{ got, want string }{
+		{o.ConfigMap.Data["values"], `baseDomain: example.com
+bootstrapMode:
+  apiServerPodPort: 6443
+  enabled: true
+cluster:
+  calico:
+    CIDR: 100.96.0.0/11
+  kubernetes:
+    API:
+      clusterIPRange: 10.96.0.0/12
+      port: 9007199254740993
+    DNS:
+      IP: 10.96.0.10
+  private: true
+  proxy:
+    noProxy: ` + golden + `
+clusterID: mycluster
+`},
+		{string(o.Secret.Data["values"]), "cloud:\n  password: SECRET\n" + strings.ReplaceAll(chartsSecret, "LIST", golden)},
+	} {
+		if diff := cmp.Diff(c.want, c.got); diff != "" {
+			t.Error(diff)
+		}
+	}
+	if got := must(proxyconfig.ReadValues([]byte(o.ConfigMap.Data["values"]), o.Secret.Data["values"]))(t); got != v.Config {
+		t.Errorf("got %v, want %v", got, v.Config)
+	}
+	if after := fmt.Sprint(v.Further.ConfigMap); after != before {
+		t.Errorf("got %s, which was %s", after, before)
+	}
+	if text := fmt.Sprintf("%v %+v %#v %s", v, v.Further, v.Further, must(json.Marshal(v.Further))(t)); strings.Contains(text, "SECRET") {
+		t.Errorf("got %s", text)
+	}
+}
+
+// A key that is ours is not silently lost, nor does it take ours away.
+func TestFurtherValuesInConflict(t *testing.T) {
+	configMap := func(values map[string]any) proxyconfig.FurtherValues {
+		return proxyconfig.FurtherValues{ConfigMap: values}
+	}
+	secret := func(values map[string]any) proxyconfig.FurtherValues {
+		return proxyconfig.FurtherValues{Secret: values}
+	}
+	for _, c := range []struct {
+		name        string
+		further     proxyconfig.FurtherValues
+		field, path string
+	}{
+		{"another value", configMap(map[string]any{"cluster": map[string]any{"calico": map[string]any{"CIDR": "SECRET"}}}), "Further.ConfigMap", "cluster.calico.CIDR is"},
+		{"a text for a section", configMap(map[string]any{"cluster": map[string]any{"kubernetes": "SECRET"}}), "Further.ConfigMap", "cluster.kubernetes is"},
+		{"nothing for a section", configMap(map[string]any{"cluster": nil}), "Further.ConfigMap", "cluster is"},
+		{"the Secret's key in the ConfigMap", configMap(map[string]any{"http_proxy": "SECRET"}), "Further.ConfigMap", "http_proxy is"},
+		{"a list", secret(map[string]any{"env": []any{}}), "Further.Secret", "env is"},
+		{"the ConfigMap's key in the Secret", secret(map[string]any{"cluster": map[string]any{"kubernetes": map[string]any{"DNS": map[string]any{"IP": "SECRET"}}}}),
+			"Further.Secret", "cluster.kubernetes.DNS.IP is"},
+		{"a URL", secret(map[string]any{"cluster": map[string]any{"proxy": map[string]any{"https": "SECRET"}}}), "Further.Secret", "cluster.proxy.https is"},
+		{"no JSON", secret(map[string]any{"SECRET": func() {}}), "Further.Secret", "not an object"},
+		{"no number of JSON", configMap(map[string]any{"SECRET": math.Inf(1)}), "Further.ConfigMap", "not an object"},
+	} {
+		v := rfcValues(t)
+		v.Further = c.further
+		o, err := v.Build()
+		var field *proxyconfig.FieldError
+		if o != nil || !errors.As(err, &field) || field.Field != c.field || !strings.Contains(err.Error(), ": "+c.path) || strings.Contains(err.Error(), "SECRET") {
+			t.Errorf("%s: got error %v, want one of %s for %s", c.name, err, c.field, c.path)
+		}
 	}
 }
 
@@ -149,8 +252,8 @@ func TestPercentIsDoubledForSystemd(t *testing.T) {
 	if text := string(o.SystemdProxy.Data["containerdProxy"]); strings.Count(text, "a%%40b") != 4 {
 		t.Errorf("got, want %%%%40 four times:\n%s", text)
 	}
-	if text := string(o.Secret.Data["values"]); strings.Count(text, "a%40b") != 6 {
-		t.Errorf("got, want %%40 six times:\n%s", text)
+	if text := string(o.Secret.Data["values"]); strings.Count(text, "a%40b") != 8 {
+		t.Errorf("got, want %%40 eight times:\n%s", text)
 	}
 }
 
@@ -177,8 +280,8 @@ func TestWhereCredentialsGo(t *testing.T) {
 		envSecret      string
 		apps, machines int // how often the password is there
 	}{
-		{"everywhere", proxyconfig.CredentialsEverywhere, "", 6, 4},
-		{"everywhere, env by a Secret", proxyconfig.CredentialsEverywhere, "proxy", 4, 4},
+		{"everywhere", proxyconfig.CredentialsEverywhere, "", 8, 4},
+		{"everywhere, env by a Secret", proxyconfig.CredentialsEverywhere, "proxy", 6, 4},
 		{"machines", proxyconfig.CredentialsOnMachines, "", 0, 4},
 		{"machines, env by a Secret", proxyconfig.CredentialsOnMachines, "proxy", 0, 4},
 		{"nowhere", proxyconfig.CredentialsNowhere, "", 0, 0},
@@ -203,15 +306,15 @@ func TestWhereCredentialsGo(t *testing.T) {
 					t.Errorf("%s: want %s 4 times:\n%s", key, want, text)
 				}
 			}
-			urls := 6
+			urls := 8
 			if c.envSecret != "" {
-				urls = 4
+				urls = 6
 			}
 			if got := strings.Count(apps, with) + strings.Count(apps, without); got != urls {
 				t.Errorf("got %d URLs for apps, want %d", got, urls)
 			}
-			if got := strings.Contains(apps, "secretKeyRef:\n      key: HTTPS_PROXY\n      name: proxy"); got != (c.envSecret != "") {
-				t.Errorf("a reference to the Secret: got %t:\n%s", got, apps)
+			if got := strings.Count(apps, "key: HTTPS_PROXY"); got != strings.Count(apps, "name: proxy\n")/2 || (got == 4) != (c.envSecret != "") {
+				t.Errorf("got %d references to the Secret:\n%s", got, apps)
 			}
 			if text := must(yaml.Marshal(o.ConfigMap))(t); strings.Contains(string(text), "192.168.52.220") {
 				t.Errorf("the proxy is in the ConfigMap:\n%s", text)
@@ -235,6 +338,19 @@ func TestInvalidValues(t *testing.T) {
 		{"Credentials", func(v *proxyconfig.ClusterValues) { v.Credentials = 3 }},
 		{"Credentials", func(v *proxyconfig.ClusterValues) { v.Credentials = -1 }},
 		{"EnvSecret", func(v *proxyconfig.ClusterValues) { v.EnvSecret = "A b" }},
+		{"EnvSecret", func(v *proxyconfig.ClusterValues) { v.EnvSecret, v.Layout = "proxy", proxyconfig.LayoutRFC }},
+		{"Layout", func(v *proxyconfig.ClusterValues) { v.Layout = 2 }},
+		{"ValuesName", func(v *proxyconfig.ClusterValues) { v.ValuesName = "-proxy-values" }},
+		{"ValuesName", func(v *proxyconfig.ClusterValues) { v.ValuesName = "proxy" }},
+		{"ValuesName", func(v *proxyconfig.ClusterValues) { v.ValuesName = "systemd-proxy" }},
+		{"ValuesName", func(v *proxyconfig.ClusterValues) { v.ValuesName = "my-kubeconfig" }},
+		{"ValuesName", func(v *proxyconfig.ClusterValues) { v.ValuesName = strings.Repeat("a", 250) }},
+		{"Config.NoProxy", func(v *proxyconfig.ClusterValues) { v.Config.NoProxy = "*" }},
+		{"Config.NoProxy", func(v *proxyconfig.ClusterValues) { v.Config.NoProxy = "[fd00::1]:443,a" }},
+		{"Config.NoProxy", func(v *proxyconfig.ClusterValues) { v.Config.NoProxy = "a.test, # b.test" }},
+		{"Config.NoProxy", func(v *proxyconfig.ClusterValues) { v.Config.NoProxy = "a.test: b.test" }},
+		{"Config.NoProxy", func(v *proxyconfig.ClusterValues) { v.Config.NoProxy = "10.0" }},
+		{"Config.NoProxy", func(v *proxyconfig.ClusterValues) { v.Config.NoProxy = "a.test,fd00::" }},
 		{"ManagedBy", func(v *proxyconfig.ClusterValues) { v.ManagedBy = "a b" }},
 	} {
 		v := rfcValues(t)

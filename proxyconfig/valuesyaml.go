@@ -1,91 +1,189 @@
 package proxyconfig
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"reflect"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 )
 
-// values is the part that concerns proxies of the key "values" in Giant Swarm's
-// objects. The older keys are read, never written.
+// values are the keys of the documents that concern proxies: all that were ever
+// written, for ReadValues.
 type values struct {
-	Calico     *calico     `json:"calico,omitempty"`
-	Kubernetes *kubernetes `json:"kubernetes,omitempty"`
-
 	Proxy   *proxySection `json:"proxy,omitempty"`
 	Cluster *struct {
 		Proxy *proxySection `json:"proxy,omitempty"`
 	} `json:"cluster,omitempty"`
-
-	// For chart-operator, and apps that take a list of variables.
-	Env []corev1.EnvVar `json:"env,omitempty"`
-
-	// For cert-manager, whose schema has these.
-	HTTPProxy  string `json:"http_proxy,omitempty"`
-	HTTPSProxy string `json:"https_proxy,omitempty"`
-	NoProxy    string `json:"no_proxy,omitempty"`
-}
-
-type calico struct {
-	CIDR string `json:"CIDR,omitempty"`
-}
-
-type kubernetes struct {
-	API *struct {
-		ClusterIPRange string `json:"clusterIPRange,omitempty"`
-	} `json:"API,omitempty"`
-	DNS *struct {
-		IP string `json:"IP,omitempty"`
-	} `json:"DNS,omitempty"`
+	Env        []corev1.EnvVar `json:"env,omitempty"`
+	HTTPProxy  string          `json:"http_proxy,omitempty"`
+	HTTPSProxy string          `json:"https_proxy,omitempty"`
+	NoProxy    string          `json:"no_proxy,omitempty"`
 }
 
 type proxySection struct {
-	HTTP    string `json:"http,omitempty"`
-	HTTPS   string `json:"https,omitempty"`
-	NoProxy string `json:"noProxy,omitempty"`
-
-	// Of the RFC's draft.
+	HTTP       string `json:"http,omitempty"`
+	HTTPS      string `json:"https,omitempty"`
+	NoProxy    string `json:"noProxy,omitempty"`
 	HTTPProxy  string `json:"httpProxy,omitempty"`
 	HTTPSProxy string `json:"httpsProxy,omitempty"`
 }
 
-// configMapValues are the values of the ConfigMap. Of the proxy it has only the list.
-func (v ClusterValues) configMapValues() values {
-	var f values
-	if v.PodCIDR != "" {
-		f.Calico = &calico{CIDR: v.PodCIDR}
+// configMapValues are our values of the ConfigMap. Of the proxy it has only the list.
+func (v ClusterValues) configMapValues() map[string]any {
+	document := map[string]any{}
+	section := document
+	if v.Layout == LayoutCharts {
+		section = map[string]any{}
+		document["cluster"] = section
 	}
-	if v.ServiceCIDR != "" || v.DNSIP != "" {
-		f.Kubernetes = &kubernetes{}
-	}
-	if v.ServiceCIDR != "" {
-		f.Kubernetes.API = &struct {
-			ClusterIPRange string `json:"clusterIPRange,omitempty"`
-		}{v.ServiceCIDR}
-	}
-	if v.DNSIP != "" {
-		f.Kubernetes.DNS = &struct {
-			IP string `json:"IP,omitempty"`
-		}{v.DNSIP}
-	}
-	f.Proxy = &proxySection{NoProxy: v.Config.NoProxy}
-	return f
+	setValue(section, v.PodCIDR, "calico", "CIDR")
+	setValue(section, v.ServiceCIDR, "kubernetes", "API", "clusterIPRange")
+	setValue(section, v.DNSIP, "kubernetes", "DNS", "IP")
+	setValue(section, v.Config.NoProxy, "proxy", "noProxy")
+	return document
 }
 
-// secretValues are the values of the Secret.
-func secretValues(c Config, envSecret string) values {
-	s := values{HTTPProxy: c.HTTPProxy, HTTPSProxy: c.HTTPSProxy, NoProxy: c.NoProxy}
-	s.Cluster = &struct {
-		Proxy *proxySection `json:"proxy,omitempty"`
-	}{&proxySection{HTTP: c.HTTPProxy, HTTPS: c.HTTPSProxy, NoProxy: c.NoProxy}}
-	vars := c.EnvVars()
-	if envSecret != "" {
-		vars = c.EnvVarsFrom(envSecret, true)
+// secretValues are our values of the Secret, with the configuration of charts.
+func (v ClusterValues) secretValues(c Config) map[string]any {
+	document := map[string]any{}
+	setValue(document, c.HTTPProxy, "cluster", "proxy", "httpProxy")
+	setValue(document, c.HTTPSProxy, "cluster", "proxy", "httpsProxy")
+	if v.Layout == LayoutRFC {
+		return document
 	}
-	for _, name := range []string{noProxy, httpProxy, httpsProxy} {
-		if i := slices.IndexFunc(vars, func(e corev1.EnvVar) bool { return e.Name == name }); i >= 0 {
-			s.Env = append(s.Env, vars[i])
+	setValue(document, c.HTTPProxy, "cluster", "proxy", "http")
+	setValue(document, c.HTTPSProxy, "cluster", "proxy", "https")
+	setValue(document, c.NoProxy, "cluster", "proxy", "noProxy")
+	setValue(document, c.HTTPProxy, "http_proxy")
+	setValue(document, c.HTTPSProxy, "https_proxy")
+	setValue(document, c.NoProxy, "no_proxy")
+	vars := c.EnvVars()
+	if v.EnvSecret != "" {
+		vars = c.EnvVarsFrom(v.EnvSecret, true)
+	}
+	vars = slices.DeleteFunc(vars, func(e corev1.EnvVar) bool { return lower[e.Name] == "" }) // upper case only
+	if len(vars) > 0 {
+		document["env"] = vars
+	}
+	if v.EnvSecret != "" && len(vars) > 0 {
+		extra := map[string]any{"extraEnv": vars}
+		document["cert-manager"] = map[string]any{"extraEnv": vars, "webhook": extra, "cainjector": extra}
+	}
+	return document
+}
+
+// setValue sets the text at the path, unless it is empty.
+func setValue(document map[string]any, text string, path ...string) {
+	if text == "" {
+		return
+	}
+	for _, key := range path[:len(path)-1] {
+		next, ok := document[key].(map[string]any)
+		if !ok {
+			next = map[string]any{}
+			document[key] = next
+		}
+		document = next
+	}
+	document[path[len(path)-1]] = text
+}
+
+// renderValues returns the documents of the ConfigMap and of the Secret, with the
+// further values in them.
+func (v ClusterValues) renderValues(inCharts Config) (public, private []byte, err error) {
+	var ours, further [2]map[string]any
+	fields := [2]string{"Further.ConfigMap", "Further.Secret"}
+	var errs []error
+	for i, document := range []map[string]any{v.configMapValues(), v.secretValues(inCharts)} {
+		if ours[i], err = plainObject(document); err != nil {
+			return nil, nil, errors.New("proxyconfig: values: not an object of JSON")
 		}
 	}
-	return s
+	for i, document := range []map[string]any{v.Further.ConfigMap, v.Further.Secret} {
+		if further[i], err = plainObject(document); err != nil {
+			errs = append(errs, fieldErrorf(fields[i], "not an object of JSON"))
+			continue
+		}
+		// Charts get both documents as one, in which the Secret's keys win.
+		for _, document := range ours {
+			if path := conflictingPath(document, further[i]); path != "" {
+				errs = append(errs, fieldErrorf(fields[i], "%s is one of the keys with the proxy configuration, and has another value there; leave it out", path))
+				break
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, nil, err
+	}
+	var texts [2][]byte
+	for i := range texts {
+		mergeObject(ours[i], further[i])
+		if texts[i], err = yaml.Marshal(ours[i]); err != nil {
+			return nil, nil, errors.New("proxyconfig: values: not YAML")
+		}
+	}
+	return texts[0], texts[1], nil
+}
+
+// plainObject returns what JSON makes of the object. Its errors may quote a value.
+func plainObject(object map[string]any) (map[string]any, error) {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	plain := map[string]any{}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber() // a float64 would lose digits
+	return plain, d.Decode(&plain)
+}
+
+// conflictingPath returns the path of a key that both objects have with other values,
+// or "".
+func conflictingPath(a, b map[string]any) string {
+	for key, value := range a {
+		other, both := b[key]
+		if !both || reflect.DeepEqual(value, other) {
+			continue
+		}
+		inA, ok := value.(map[string]any)
+		inB, okB := other.(map[string]any)
+		if !ok || !okB {
+			return key
+		}
+		if path := conflictingPath(inA, inB); path != "" {
+			return key + "." + path
+		}
+	}
+	return ""
+}
+
+// mergeObject adds all of from to an object that has no conflict with it.
+func mergeObject(to, from map[string]any) {
+	for key, value := range from {
+		inTo, ok := to[key].(map[string]any)
+		if inFrom, okFrom := value.(map[string]any); ok && okFrom {
+			mergeObject(inTo, inFrom)
+			continue
+		}
+		to[key] = value
+	}
+}
+
+// checkUnquoted refuses a list that reaches no reader of a chart as it is: chart-operator
+// and others write it into their manifests without quotes.
+func checkUnquoted(list string) error {
+	var read map[string]any
+	if list == "" || yaml.Unmarshal([]byte("list: "+list), &read) == nil && read["list"] == any(list) {
+		return nil
+	}
+	reason := "charts write it into their manifests without quotes, where YAML reads something else"
+	if strings.HasSuffix(list, ":") {
+		return errors.New(reason + "; write an address that ends in :: with its mask, such as fd00::/128")
+	}
+	return errors.New(reason + "; it may not begin with *, !, &, %, [, { or a space, and have no : or # beside a space")
 }

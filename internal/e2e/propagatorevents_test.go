@@ -76,6 +76,14 @@ func (p *propagation) testOverride(t *testing.T) {
 	p.told(t, propagatedIn, "Cluster", "c0001", propagate.ReasonOverride, "c0001-proxy-override")
 	p.bear(t, "after-broken")
 	p.unchanged(t, before)
+
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: propagatedIn, Name: "c0002-proxy-override"}, Data: map[string][]byte{propagate.KeyDirect: []byte("true")}}
+	if err := p.admin.Create(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	p.told(t, propagatedIn, "Cluster", "c0002", propagate.ReasonOverride, "has no label")
+	p.bear(t, "after-unlabelled")
+	p.unchanged(t, before)
 	delete(p.clusters, "c0000") // they are not as the others any more
 	delete(p.clusters, "c0001")
 }

@@ -15,11 +15,11 @@
 //
 // One place holds a Cluster's own settings: the Secret
 // <cluster>-proxy-override of its namespace with the label [LabelOverride]; the
-// Key constants say what both Secrets hold. Without the label it is not seen. An override
-// that can't be used stops only its Cluster's writes. Authors of overrides
-// can't let the installation's credentials go further than Config.Credentials
-// does, but may send all else where they like: the right to write Secrets beside a
-// Cluster is the right to choose its proxies.
+// Key constants say what both Secrets hold. Without the label it is not read, and an
+// Event says so. An override that can't be used stops only its Cluster's writes. Authors
+// of overrides can't let the installation's credentials go further than
+// Config.Credentials does, but may send all else where they like: the right to write
+// Secrets beside a Cluster is the right to choose its proxies.
 //
 // # What is written
 //
@@ -29,6 +29,12 @@
 //     it is made, comes first.
 //   - Secret <cluster>-cluster-values.
 //   - ConfigMap <cluster>-cluster-values.
+//
+// cluster-apps-operator writes the last two as well, with values besides the proxies
+// that charts need: baseDomain, clusterCA, clusterDNSIP, clusterID, provider and others.
+// Beside it, set Config.ValuesName, and name the two objects in the spec.extraConfigs of
+// Apps. In place of it, Config.Further returns those values. Objects in the shape that
+// this package wrote before it had Config.Layout are written again.
 //
 // A machine that is made before spec.controlPlaneEndpoint is known would always send
 // requests for its API server to the proxy. The drop-in is therefore not made, and

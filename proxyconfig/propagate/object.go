@@ -18,10 +18,10 @@ const (
 	kindConfigMap = "ConfigMap"
 )
 
-// A Cluster's objects have its name with one of these behind it.
+// A Cluster's objects have its name with one of these behind it, or with
+// [Config.ValuesSuffix].
 const (
 	SuffixSystemdProxy = "-systemd-proxy"  // a Secret
-	SuffixValues       = "-cluster-values" // a Secret and a ConfigMap
 	SuffixOverride     = "-proxy-override" // a Secret that people write
 )
 

@@ -1,6 +1,7 @@
 package propagate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -30,6 +31,15 @@ type Config struct {
 	ContainerdInstallation bool
 	// EnvSecret is ClusterValues.EnvSecret: a Secret of the workload cluster.
 	EnvSecret string
+	// Layout is where charts find the keys. The zero value is LayoutCharts.
+	Layout proxyconfig.Layout
+	// ValuesName is ClusterValues.ValuesName. "cluster-values" if empty.
+	ValuesName string
+	// Further, if not nil, returns the values of others for a Cluster, which are merged
+	// into ours. Plan calls it, so several goroutines may. With an error, which must not
+	// hold a secret, nothing is written. A plan is made again after a minute, as what it
+	// reads is not watched. If nil, there are none.
+	Further func(Cluster) (proxyconfig.FurtherValues, error)
 	// MergedList has the lists in the order of noproxy.Merged. If false, it is
 	// noproxy.GiantSwarm.
 	MergedList bool
@@ -44,7 +54,20 @@ func (c Config) Check() error {
 	if problems := validation.IsValidLabelValue(c.managedBy()); len(problems) > 0 {
 		return errors.New("propagate: Config.ManagedBy: " + problems[0])
 	}
-	return nil
+	// Build checks the others, of whatever Cluster.
+	example := proxyconfig.ClusterValues{Name: "a", Namespace: "a", Credentials: c.Credentials, EnvSecret: c.EnvSecret, Layout: c.Layout, ValuesName: c.ValuesName}
+	_, err := example.Build()
+	var field *proxyconfig.FieldError
+	if errors.As(err, &field) {
+		return fmt.Errorf("propagate: Config.%s: %w", field.Field, field.Err)
+	}
+	return err
+}
+
+// ValuesSuffix is behind the Cluster's name in those of the ConfigMap and the Secret
+// with values.
+func (c Config) ValuesSuffix() string {
+	return "-" + cmp.Or(c.ValuesName, "cluster-values")
 }
 
 // Labels are those of the objects that are ours. Others are not written.
@@ -71,8 +94,12 @@ type Held struct {
 	Installation *corev1.Secret    // Config.Installation
 	Override     *corev1.Secret    // <cluster>-proxy-override, if it has LabelOverride
 	SystemdProxy *corev1.Secret    // <cluster>-systemd-proxy
-	Secret       *corev1.Secret    // <cluster>-cluster-values
-	ConfigMap    *corev1.ConfigMap // <cluster>-cluster-values
+	Secret       *corev1.Secret    // <cluster>-cluster-values, or as Config.ValuesName says
+	ConfigMap    *corev1.ConfigMap // of the same name
+
+	// Unlabelled says that there is a Secret <cluster>-proxy-override without
+	// LabelOverride. It is not read; an Event says so.
+	Unlabelled bool
 }
 
 // Format writes only the type, whatever the verb.
@@ -103,6 +130,7 @@ type Event struct {
 const (
 	ReasonInstallation = "InvalidProxyInstallation"  // on the installation's Secret
 	ReasonOverride     = "InvalidProxyOverride"      // <cluster>-proxy-override
+	ReasonIncomplete   = "IncompleteProxy"           // a chart takes nothing of the merged configuration
 	ReasonCluster      = "InvalidProxyConfiguration" // the merged configuration, or a field of the Cluster
 	ReasonNotOurs      = "NotOurs"                   // an object is in the way
 	ReasonWriteFailed  = "WriteFailed"               // a write to the API server failed
@@ -154,14 +182,37 @@ func Plan(cluster Cluster, held Held, config Config) (Action, error) {
 	if err != nil {
 		return p.refusePlan(ReasonCluster, fmt.Errorf("propagate: Cluster %s/%s: %w", cluster.Namespace, cluster.Name, err))
 	}
+	p.tellIgnored(values.Config)
+	if config.Further != nil {
+		p.action.After = recheck
+	}
 	p.planSystemdProxy(objects.SystemdProxy)
 	p.planSecret(held.Secret, objects.Secret)
 	p.planConfigMap(held.ConfigMap, objects.ConfigMap)
 	return p.action, errors.Join(p.errs...)
 }
 
+// tellIgnored tells of settings that somebody made and that have no effect.
+func (p *planner) tellIgnored(c proxyconfig.Config) {
+	tell := func(reason, format string, args ...any) {
+		p.action.Events = append(p.action.Events, warningEvent(reason, fmt.Errorf("propagate: "+format, args...)))
+	}
+	if name := p.cluster.Name + SuffixOverride; p.held.Unlabelled {
+		tell(ReasonOverride, "Secret %s/%s is not read, as it has no label %s: kubectl -n %[1]s label secret %[2]s %[3]s=",
+			p.cluster.Namespace, name, LabelOverride)
+	}
+	if (c.HTTPProxy == "") != (c.HTTPSProxy == "") && p.config.Layout == proxyconfig.LayoutCharts {
+		tell(ReasonIncomplete, "Cluster %s/%s has a proxy for one of http and https: chart-operator takes none unless both are set",
+			p.cluster.Namespace, p.cluster.Name)
+	}
+}
+
 func (p *planner) refusePlan(reason string, err error) (Action, error) {
-	return Action{Events: []Event{warningEvent(reason, err)}}, err
+	a := Action{Events: []Event{warningEvent(reason, err)}}
+	if p.config.Further != nil {
+		a.After = recheck
+	}
+	return a, err
 }
 
 func warningEvent(reason string, err error) Event {
@@ -179,7 +230,13 @@ func (p *planner) mergeLayers(installation proxyconfig.Config, user override) (p
 	v := proxyconfig.ClusterValues{
 		Name: p.cluster.Name, Namespace: p.cluster.Namespace, Config: merged.Config,
 		Credentials: p.config.Credentials, EnvSecret: p.config.EnvSecret, ManagedBy: p.config.managedBy(),
+		Layout: p.config.Layout, ValuesName: p.config.ValuesName,
 		PodCIDR: firstNetwork(facts.PodCIDRs), ServiceCIDR: firstNetwork(facts.ServiceCIDRs), DNSIP: dnsIP(firstNetwork(facts.ServiceCIDRs)),
+	}
+	if p.config.Further != nil {
+		if v.Further, err = p.config.Further(p.cluster); err != nil {
+			return v, fmt.Errorf("propagate: Cluster %s/%s: further values: %w", p.cluster.Namespace, p.cluster.Name, err)
+		}
 	}
 	if c := user.credentials; c != nil {
 		// An override must not pass on the installation's credentials.

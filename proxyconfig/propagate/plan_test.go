@@ -30,6 +30,12 @@ func TestPlanConfiguration(t *testing.T) {
 		{"values", func(w *world) {
 			w.installation("values", "proxy: {http: '"+proxy+"', https: '"+proxy+"', noProxy: '"+people+"'}")
 		}, everywhere(proxy, golden)},
+		{"values as files have them", func(w *world) {
+			w.installation("HTTP_PROXY", proxy+"\n", "HTTPS_PROXY", proxy+"\r\n", "NO_PROXY", people+"\n")
+		}, everywhere(proxy, golden)},
+		{"override: values as files have them", func(w *world) {
+			w.override("HTTP_PROXY", other+"\n", "HTTPS_PROXY", other+"\n", "NO_PROXY", "a.test\n")
+		}, everywhere(other, strings.Replace(golden, people, people+",a.test", 1))},
 		{"values and keys that agree", func(w *world) {
 			w.installation("values", "http_proxy: "+proxy, "HTTP_PROXY", proxy, "HTTPS_PROXY", proxy, "NO_PROXY", people)
 		}, everywhere(proxy, golden)},
@@ -259,7 +265,7 @@ func TestPlanForeign(t *testing.T) {
 				case 2:
 					tt.change(&w.held.ConfigMap.ObjectMeta, &w.held.ConfigMap.Immutable)
 				}
-				w.installation("HTTP_PROXY", other, "NO_PROXY", "a.test")
+				w.installation("HTTP_PROXY", other, "HTTPS_PROXY", other, "NO_PROXY", "a.test")
 				action, err := w.plan()
 				var notOurs *propagate.NotOursError
 				if !errors.As(err, &notOurs) || notOurs.Object != object || err.Error() != "propagate: "+object+" "+tt.want {
@@ -299,15 +305,16 @@ func TestPlanFacts(t *testing.T) {
 	w.cluster.Facts.ServiceCIDRs = []string{"10.96.0.0/12", "fd00::/112"}
 	w.config.ManagedBy, w.config.EnvSecret = "me", "proxy-env"
 	w.settle()
-	const want = `calico:
-  CIDR: 100.96.0.0/11
-kubernetes:
-  API:
-    clusterIPRange: 10.96.0.0/12
-  DNS:
-    IP: 10.96.0.10
-proxy:
-  noProxy: cluster.local,10.96.0.0/12,fd00::/112,100.96.0.0/11,178.170.32.59,` + people + `,svc,127.0.0.1,localhost
+	const want = `cluster:
+  calico:
+    CIDR: 100.96.0.0/11
+  kubernetes:
+    API:
+      clusterIPRange: 10.96.0.0/12
+    DNS:
+      IP: 10.96.0.10
+  proxy:
+    noProxy: cluster.local,10.96.0.0/12,fd00::/112,100.96.0.0/11,178.170.32.59,` + people + `,svc,127.0.0.1,localhost
 `
 	if got := w.held.ConfigMap.Data["values"]; got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

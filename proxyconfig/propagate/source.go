@@ -20,7 +20,8 @@ const LabelOverride = "causewayproject.github.io/proxy-override"
 // Keys of the installation's Secret, and of a Secret <cluster>-proxy-override.
 // Another key is an error. HTTP_PROXY, HTTPS_PROXY and NO_PROXY are as
 // [proxyconfig.Config.EnvSecretData] makes them; KeyValues is a document for
-// [proxyconfig.ReadValues]. Keys that set the same thing have to agree.
+// [proxyconfig.ReadValues]. Keys that set the same thing have to agree. Line ends behind
+// a value are left out, as those of files.
 const (
 	KeyValues     = "values"
 	KeyHTTPProxy  = "HTTP_PROXY"
@@ -119,7 +120,8 @@ func readSource(secret *corev1.Secret, words ...string) (override, error) {
 		case key == KeyValues:
 			documents = append(documents, value)
 		case key == KeyHTTPProxy, key == KeyHTTPSProxy, key == KeyNoProxy:
-			variables = append(variables, corev1.EnvVar{Name: key, Value: string(value)})
+			// kubectl create secret --from-file takes the line's end too.
+			variables = append(variables, corev1.EnvVar{Name: key, Value: strings.TrimRight(string(value), "\r\n")})
 		case slices.Contains(words, key):
 			fail(key, settings[key](strings.TrimSpace(string(value))))
 		default:

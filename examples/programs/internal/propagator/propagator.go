@@ -30,16 +30,17 @@ machines, and the values for its charts.
 
 Without --kubeconfig it runs in a pod; examples/deploy/proxy-propagator deploys it. It
 writes, into the namespace of each Cluster, the Secret <cluster>-systemd-proxy, and the
-Secret and the ConfigMap <cluster>-cluster-values. A Secret beside a Cluster holds its own
-settings:
+Secret and the ConfigMap <cluster>-cluster-values. cluster-apps-operator writes the last
+two as well: beside it, set --values-name proxy-values, and name the two in the
+spec.extraConfigs of Apps. A Secret beside a Cluster holds its own settings:
 
   kubectl create secret generic prod-proxy-override --from-literal=direct=true
   kubectl label secret prod-proxy-override causewayproject.github.io/proxy-override=
 
 It takes the keys of the installation's Secret, direct and ownList (true or false),
 containerd (installation or computed) and credentials (everywhere, machines or nowhere).
-Events report settings that can't be used, and objects that are in the way. The process
-answers on /healthz, /readyz and /metrics (Prometheus' text).`
+Events report settings that can't be used or have no effect, an override without the label
+among them, and objects that are in the way. The process answers on /healthz, /readyz and /metrics (Prometheus' text).`
 
 const example = `  kubectl -n proxy-propagator create secret generic installation-proxy \
     --from-literal=HTTP_PROXY=http://user:p%40ss@proxy.example.com:3128 \
@@ -76,6 +77,7 @@ func Command() *cobra.Command {
 
 type flags struct {
 	kubeconfig, credentials, containerd string
+	layout                              string
 	podSecret, podNamespaces            string
 	lease, health                       string
 	namespaces, nodes                   cli.List
@@ -90,10 +92,12 @@ func (f *flags) add(cmd *cobra.Command) {
 	set.Var(&f.namespaces, "namespace", "`name` of a namespace whose Clusters are looked after; several are allowed; default all")
 	set.StringVar(&f.config.Installation, "installation", "proxy-propagator/installation-proxy", "`namespace/name` of the Secret with the installation's proxies")
 	set.StringVar(&f.config.ManagedBy, "managed-by", "causeway", "`value` of the label giantswarm.io/managed-by; objects with another one are left alone")
-	command.Choice(cmd, &f.credentials, "credentials", "everywhere", "where the proxies' credentials go", "everywhere", "machines", "nowhere")
+	command.Choice(cmd, &f.credentials, "credentials", "everywhere", "where the proxies' credentials go; with machines, chart-operator and others without --env-secret use the proxy without them", "everywhere", "machines", "nowhere")
 	command.Choice(cmd, &f.containerd, "containerd", "computed", "the list that containerd gets: computed for the cluster, or only the installation's", "computed", "installation")
 	set.BoolVar(&f.config.MergedList, "merged-list", false, "lists in the order of package noproxy, each item once, and not as Giant Swarm has them")
-	set.StringVar(&f.config.EnvSecret, "env-secret", "", "`name` of a Secret in the workload cluster, to which the values of charts refer, instead of having the proxies")
+	set.StringVar(&f.config.EnvSecret, "env-secret", "", "`name` of a Secret in the workload cluster, to which the pods of external-dns-app and cert-manager-app refer, instead of having the proxies; chart-operator can't")
+	command.Choice(cmd, &f.layout, "values-layout", "charts", "where the values are: as charts of today read them, or as in Giant Swarm's RFC", "charts", "rfc")
+	set.StringVar(&f.config.ValuesName, "values-name", "cluster-values", "`name` behind the Cluster's and a dash, of the Secret and the ConfigMap with values")
 	set.Var(&f.nodes, "node-cidr", "`network` of the Clusters' nodes; several are allowed")
 	command.Choice(cmd, (*string)(&f.facts.Cloud), "cloud", "", "the cloud that the Clusters are in", "aws", "gcp", "azure", "openstack")
 	set.StringVar(&f.facts.Region, "region", "", "`name` of the cloud's region, which aws needs")
@@ -112,6 +116,9 @@ func (f *flags) reconciler() (*controllers.ProxyReconciler, error) {
 		return nil, cli.Mistake("--installation %q is not NAMESPACE/NAME", f.config.Installation)
 	}
 	r.Config.Credentials = proxyconfig.Credentials(slices.Index([]string{"everywhere", "machines", "nowhere"}, f.credentials))
+	if f.layout == "rfc" {
+		r.Config.Layout = proxyconfig.LayoutRFC
+	}
 	r.Config.ContainerdInstallation = f.containerd == "installation"
 	f.facts.NodeCIDRs = f.nodes
 	if _, err := f.facts.List(); err != nil {
@@ -128,7 +135,8 @@ func (f *flags) reconciler() (*controllers.ProxyReconciler, error) {
 		r.EnvSecrets = &controllers.EnvSecrets{Name: f.podSecret, Namespaces: selector}
 	}
 	if err := r.Check(); err != nil {
-		return nil, cli.FieldMistake(err, "propagate: Config.ManagedBy", "--managed-by", "controllers: EnvSecrets.Name", "--pod-secret",
+		return nil, cli.FieldMistake(err, "propagate: Config.ManagedBy", "--managed-by",
+			"propagate: Config.ValuesName", "--values-name", "propagate: Config.EnvSecret", "--env-secret", "controllers: EnvSecrets.Name", "--pod-secret",
 			"controllers: EnvSecrets.Namespaces", "--pod-namespaces")
 	}
 	return r, nil

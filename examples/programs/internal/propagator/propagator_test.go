@@ -61,14 +61,14 @@ func TestRun(t *testing.T) {
 		"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": map[string]any{"namespace": "org", "name": "prod"},
 		"spec": map[string]any{"controlPlaneEndpoint": map[string]any{"host": "192.0.2.1", "port": int64(6443)}},
 	})
-	args := append(managementArgs(t, s.URL), "--node-cidr", "10.1.1.0/24", "--cloud", "openstack", "--pod-secret", "proxy", "--pod-namespaces", "team=a")
+	args := append(managementArgs(t, s.URL), "--node-cidr", "10.1.1.0/24", "--cloud", "openstack", "--values-name", "proxy-values", "--values-layout", "rfc", "--pod-secret", "proxy", "--pod-namespaces", "team=a")
 	p := clitest.Start(t, run, nil, args...)
 	address := p.Await(`for=health address=(\S+)`)
-	p.Await(`msg=wrote .*target="ConfigMap org/prod-cluster-values" verb=create`)
+	p.Await(`msg=wrote .*target="ConfigMap org/prod-proxy-values" verb=create`)
 	p.Await(`msg=wrote .*target="Secret web/proxy" verb=create`)
-	values, _, _ := unstructured.NestedString(s.Get(apitest.Named("configmaps", "org", "prod-cluster-values")).Object, "data", "values")
-	if want := "cluster.local,192.0.2.1,10.1.1.0/24,169.254.169.254,svc,127.0.0.1,localhost\n"; !strings.HasSuffix(values, want) {
-		t.Errorf("got %q, want one that ends in %q", values, want)
+	values, _, _ := unstructured.NestedString(s.Get(apitest.Named("configmaps", "org", "prod-proxy-values")).Object, "data", "values")
+	if want := "proxy:\n  noProxy: cluster.local,192.0.2.1,10.1.1.0/24,169.254.169.254,svc,127.0.0.1,localhost\n"; values != want {
+		t.Errorf("got %q, want %q", values, want)
 	}
 	for name, want := range map[string]string{
 		"/healthz": "ok", "/readyz": "ok", "/metrics": `causeway_propagate_writes_total{kind="create",result="ok"} 4`,
@@ -156,7 +156,8 @@ func TestNoClusterAPI(t *testing.T) {
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{
 		{"extra"}, {"--credentials", "some"}, {"--containerd", "none"}, {"--node-cidr", "10.0.0.1"}, {"--cloud", "x"}, {"--cloud", "aws"},
-		{"--pod-secret", "a", "--pod-namespaces", "a b"},
+		{"--pod-secret", "a", "--pod-namespaces", "a b"}, {"--values-layout", "x"}, {"--values-name", "systemd-proxy"}, {"--env-secret", "A B"},
+		{"--env-secret", "proxy", "--values-layout", "rfc"},
 	} {
 		err := run(t.Context(), args, nil, io.Discard, io.Discard)
 		if !errors.As(err, new(cli.UsageError)) {

@@ -37,7 +37,10 @@ func values(o options, s *spec, layers proxyconfig.Layers, merged *proxyconfig.M
 	if s.Name == "" {
 		return "", cli.Mistake("--name must be set for --format %s", o.format)
 	}
-	v := proxyconfig.ClusterValues{Name: s.Name, Namespace: cmp.Or(s.Namespace, "default"), Config: merged.Config, EnvSecret: o.envSecret}
+	v := proxyconfig.ClusterValues{Name: s.Name, Namespace: cmp.Or(s.Namespace, "default"), Config: merged.Config, EnvSecret: o.envSecret, ValuesName: o.valuesName}
+	if o.valuesLayout == "rfc" {
+		v.Layout = proxyconfig.LayoutRFC
+	}
 	v.Credentials = proxyconfig.Credentials(slices.Index([]string{"everywhere", "machines", "nowhere"}, o.credentials))
 	if o.containerd == "installation" {
 		v.ContainerdNoProxy = layers.Installation.NoProxy

@@ -56,7 +56,7 @@ func TestFormats(t *testing.T) {
 		{"kubeadm", "files:\n- contentFrom:\n    secret:\n      key: containerdProxy\n      name: prod-systemd-proxy\n  path: /etc/systemd/system/containerd.service.d/http-proxy.conf\n  permissions: \"0600\"\n"},
 		{"kubeadm", "preKubeadmCommands:\n- systemctl daemon-reload\n- systemctl try-restart containerd.service || true\n"},
 		{"values", "kind: ConfigMap\n"},
-		{"values", "      DNS:\n        IP: 10.96.0.10\n"},
+		{"values", "        DNS:\n          IP: 10.96.0.10\n"},
 		{"values", "name: prod-systemd-proxy\n"},
 		{"docker", `"noProxy": "` + list + `"`},
 		{"jvm", "\"-Dhttp.proxyPassword=SECRET@\"\n"},
@@ -103,7 +103,8 @@ func TestOptionsOfValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"--credentials", "machines"}, {"--credentials", "nowhere"}, {"--containerd-list", "installation"}, {"--env-secret", "proxy"}, {"--namespace", "org"}} {
+	for _, args := range [][]string{{"--credentials", "machines"}, {"--credentials", "nowhere"}, {"--containerd-list", "installation"}, {"--env-secret", "proxy"}, {"--namespace", "org"},
+		{"--values-layout", "rfc"}, {"--values-name", "proxy-values"}} {
 		got, _, err := runCommand(t, append(args, "--file", path, "--format", "values")...)
 		if err != nil || got == plain {
 			t.Errorf("%q: got error %v and the same: %t", args, err, got == plain)
@@ -157,6 +158,8 @@ func TestMistakes(t *testing.T) {
 		{[]string{"--format", "values", "--name", "a", "--credentials", "x"}, `"--credentials" flag: want everywhere, machines or nowhere`, true},
 		{[]string{"--format", "values", "--name", "a", "--containerd-list", "x"}, `"--containerd-list" flag: want computed or installation`, true},
 		{[]string{"--format", "values"}, "--name must be set", true},
+		{[]string{"--format", "values", "--name", "a", "--values-layout", "x"}, `"--values-layout" flag: want charts or rfc`, true},
+		{[]string{"--format", "values", "--name", "a", "--values-name", "proxy"}, "--values-name: ", true},
 		{[]string{"--https", "http://u:SECRET@x@a"}, "--https: ", true},
 		{[]string{"--file", "/no/such/file"}, "--file: ", false},
 		{[]string{"--file", write(t, "SECRET: 1\n")}, "--file: a key of the file is unknown; want name, namespace, installation, cluster, user", false},

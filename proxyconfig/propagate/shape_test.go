@@ -1,0 +1,154 @@
+package propagate_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/causewayproject/causeway/proxyconfig"
+	"github.com/causewayproject/causeway/proxyconfig/propagate"
+)
+
+// oldConfigMap and oldSecret are what was written before there was a Layout.
+const (
+	oldConfigMap = "calico:\n  CIDR: 100.96.0.0/11\nkubernetes:\n  API:\n    clusterIPRange: 100.64.0.0/13\n  DNS:\n    IP: 100.64.0.10\nproxy:\n  noProxy: " + golden + "\n"
+	oldSecret    = "cluster:\n  proxy:\n    http: " + proxy + "\n    https: " + proxy + "\n    noProxy: " + golden +
+		"\nenv:\n- name: NO_PROXY\n  value: " + golden + "\n- name: HTTP_PROXY\n  value: " + proxy + "\n- name: HTTPS_PROXY\n  value: " + proxy +
+		"\nhttp_proxy: " + proxy + "\nhttps_proxy: " + proxy + "\nno_proxy: " + golden + "\n"
+)
+
+// Objects of the version before are read, and written once in the shape of today;
+// keys, labels and owners of others stay.
+func TestPlanUpgrade(t *testing.T) {
+	w := newWorld(t)
+	w.settle()
+	w.held.ConfigMap.Data = map[string]string{"values": oldConfigMap, "theirs": "x"}
+	w.held.Secret.Data = map[string][]byte{"values": []byte(oldSecret)}
+	w.held.Secret.Labels["theirs"] = "x"
+	if got, want := w.values(), (proxyconfig.Config{HTTPProxy: proxy, HTTPSProxy: proxy, NoProxy: golden}); got != want {
+		t.Errorf("got %v of the old objects, want %v", got, want)
+	}
+	names, err := w.settle()
+	if want := []string{"update Secret org/one-cluster-values", "update ConfigMap org/one-cluster-values"}; err != nil || !slices.Equal(names, want) {
+		t.Errorf("got %v, %v, want %v", names, err, want)
+	}
+	if !w.got().equal(everywhere(proxy, golden)) || w.held.ConfigMap.Data["theirs"] != "x" || w.held.Secret.Labels["theirs"] != "x" {
+		t.Errorf("got %v, %v", w.got(), w.held.ConfigMap.Data)
+	}
+	if text := w.held.ConfigMap.Data["values"]; !strings.HasPrefix(text, "cluster:\n  calico:") || strings.Contains(text, "\nproxy:") {
+		t.Errorf("got\n%s\nwant all of it below cluster:", text)
+	}
+	w.config.Layout = proxyconfig.LayoutRFC
+	if names, err := w.settle(); err != nil || len(names) != 2 || w.held.ConfigMap.Data["values"] != oldConfigMap {
+		t.Errorf("got %v, %v and\n%s\nwant the RFC's", names, err, w.held.ConfigMap.Data["values"])
+	}
+}
+
+// Names of one's own: what another operator has under the usual ones stays.
+func TestPlanValuesName(t *testing.T) {
+	w := newWorld(t)
+	w.config.ValuesName = "proxy-values"
+	want := []string{"create Secret org/one-systemd-proxy", "create Secret org/one-proxy-values", "create ConfigMap org/one-proxy-values"}
+	if names, err := w.settle(); err != nil || !slices.Equal(names, want) || w.config.ValuesSuffix() != "-proxy-values" {
+		t.Errorf("got %v, %v, want %v", names, err, want)
+	}
+	if got := (propagate.Config{}).ValuesSuffix(); got != "-cluster-values" {
+		t.Errorf("got %s", got)
+	}
+	for field, c := range map[string]propagate.Config{
+		"ValuesName": {ValuesName: "systemd-proxy"}, "Layout": {Layout: 7}, "EnvSecret": {EnvSecret: "A B"}, "Credentials": {Credentials: 9},
+	} {
+		c.Installation = "a/b"
+		if err := c.Check(); err == nil || !strings.HasPrefix(err.Error(), "propagate: Config."+field+": ") {
+			t.Errorf("%s: got %v", field, err)
+		}
+	}
+}
+
+// What charts need besides comes from the program, and is merged; a conflict with ours
+// stops the Cluster's writes and names the key.
+func TestPlanFurther(t *testing.T) {
+	w := newWorld(t)
+	asked := ""
+	further := proxyconfig.FurtherValues{ConfigMap: map[string]any{"clusterID": "one", "cluster": map[string]any{"private": true}}}
+	w.config.Further = func(c propagate.Cluster) (proxyconfig.FurtherValues, error) {
+		asked = c.Namespace + "/" + c.Name
+		return further, nil
+	}
+	if names, err := w.settle(); err != nil || !slices.Equal(names, all) || asked != "org/one" {
+		t.Errorf("got %v, %v for %s", names, err, asked)
+	}
+	text := w.held.ConfigMap.Data["values"]
+	if !strings.Contains(text, "clusterID: one\n") || !strings.Contains(text, "private: true\n") || !w.got().equal(everywhere(proxy, golden)) {
+		t.Errorf("got\n%s", text)
+	}
+	if action, _ := w.plan(); action.After != time.Minute {
+		t.Errorf("got After %v, want a minute: nothing watches what the function reads", action.After)
+	}
+	further.ConfigMap["clusterID"] = "two"
+	if names, err := w.settle(); err != nil || !slices.Equal(names, []string{"update ConfigMap org/one-cluster-values"}) {
+		t.Errorf("got %v, %v", names, err)
+	}
+	for _, tt := range []struct {
+		name, want string
+		config     func(propagate.Cluster) (proxyconfig.FurtherValues, error)
+	}{
+		{"a conflict", "Further.Secret: cluster.proxy.http is", func(propagate.Cluster) (proxyconfig.FurtherValues, error) {
+			return proxyconfig.FurtherValues{Secret: map[string]any{"cluster": map[string]any{"proxy": map[string]any{"http": canary}}}}, nil
+		}},
+		{"an error", "Cluster org/one: further values: no CA yet", func(propagate.Cluster) (proxyconfig.FurtherValues, error) {
+			return proxyconfig.FurtherValues{}, errors.New("no CA yet")
+		}},
+	} {
+		w.config.Further = tt.config
+		action, err := w.plan()
+		if err == nil || !strings.Contains(err.Error(), tt.want) || len(action.Writes) > 0 || action.After != time.Minute ||
+			len(action.Events) != 1 || action.Events[0].Reason != propagate.ReasonCluster {
+			t.Errorf("%s: got %v and %v, want %q, an Event and no write", tt.name, action, err, tt.want)
+		}
+	}
+}
+
+// What has no effect is told of, and the rest is written.
+func TestPlanTellsWhatIsIgnored(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		change       func(*world)
+		reason, text string
+	}{
+		{"nothing", func(*world) {}, "", ""},
+		{"an override without its label", func(w *world) { w.held.Unlabelled = true }, propagate.ReasonOverride,
+			"kubectl -n org label secret one-proxy-override " + propagate.LabelOverride + "="},
+		{"https only", func(w *world) { w.installation("HTTPS_PROXY", proxy) }, propagate.ReasonIncomplete, "chart-operator takes none"},
+		{"https only, the RFC's layout", func(w *world) {
+			w.config.Layout = proxyconfig.LayoutRFC
+			w.installation("HTTPS_PROXY", proxy)
+		}, "", ""},
+		{"direct", func(w *world) { w.override("direct", "true") }, "", ""},
+	} {
+		w := newWorld(t)
+		tt.change(w)
+		action, err := w.plan()
+		if err != nil || len(action.Writes) != 3 {
+			t.Errorf("%s: got %v, %v, want all three written", tt.name, action.Writes, err)
+		}
+		reason, text := "", ""
+		for _, e := range action.Events {
+			reason, text = reason+e.Reason, text+e.Message
+		}
+		if reason != tt.reason || !strings.Contains(text, tt.text) {
+			t.Errorf("%s: got the Event %q %q, want %q %q", tt.name, reason, text, tt.reason, tt.text)
+		}
+	}
+}
+
+// The Secret for pods takes values as files have them.
+func TestPlanEnvOfFiles(t *testing.T) {
+	installation := source("system", "proxy", []string{"HTTP_PROXY", proxy + "\n", "HTTPS_PROXY", proxy + "\n"})
+	action, err := propagate.PlanEnv("web", "proxy", installation, nil, propagate.Config{Installation: "system/proxy"})
+	if err != nil || len(action.Writes) != 1 || string(action.Writes[0].Secret.Data["HTTP_PROXY"]) != proxy {
+		t.Errorf("got %v, %v, want the URL without the line's end", action, err)
+	}
+}

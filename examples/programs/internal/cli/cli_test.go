@@ -31,6 +31,7 @@ func TestParse(t *testing.T) {
 		{"defaults", nil, nil, time.Hour, nil, nil, ""},
 		{"flags on both sides", nil, []string{"--life", "1s", "A", "--list", "a,b", "B", "--list=c"}, time.Second, []string{"a", "b", "c"}, []string{"A", "B"}, ""},
 		{"variables", map[string]string{"CAUSEWAY_LIFE": "2s", "CAUSEWAY_LIST": "a, b,"}, []string{"A"}, 2 * time.Second, []string{"a", "b"}, []string{"A"}, ""},
+		{"variables of a Secret made from files", map[string]string{"CAUSEWAY_LIFE": "2s\n", "CAUSEWAY_LIST": "a\r\n"}, nil, 2 * time.Second, []string{"a"}, nil, ""},
 		{"a flag counts more", map[string]string{"CAUSEWAY_LIFE": "2s", "CAUSEWAY_LIST": "x"}, []string{"--life=3s", "--list=y"}, 3 * time.Second, []string{"y"}, nil, ""},
 		{"bad variable", map[string]string{"CAUSEWAY_LIFE": "canary"}, nil, time.Hour, nil, nil, "CAUSEWAY_LIFE"},
 		{"bad flag", nil, []string{"--life", "x"}, time.Hour, nil, nil, "life"},

@@ -29,14 +29,14 @@ func Parse(flags *pflag.FlagSet, args []string) error {
 }
 
 // ReadVariables gives each flag that was not given the value of its variable, if there
-// is one.
+// is one. A newline at its end is left out: a Secret has one that was made from a file.
 func ReadVariables(flags *pflag.FlagSet) (err error) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		text, ok := os.LookupEnv(Variable(f.Name))
 		if !ok || f.Changed || f.Name == "help" || err != nil {
 			return
 		}
-		if flags.Set(f.Name, text) != nil { // its error shows the value, which may be secret
+		if flags.Set(f.Name, strings.TrimRight(text, "\r\n")) != nil { // its error shows the value, which may be secret
 			err = Mistake("the variable %s is not a value of --%s: want %s", Variable(f.Name), f.Name, f.Value.Type())
 		}
 	})

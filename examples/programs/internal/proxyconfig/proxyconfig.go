@@ -3,11 +3,14 @@
 package proxyconfig
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
@@ -39,6 +42,9 @@ file:
   installation: {http: ..., https: ..., noProxy: ...}
   cluster: {pods: [...], services: [...], nodes: [...], controlPlane: [...], domain: ..., cloud: ..., region: ..., layout: merged}
   user: {http: ..., https: ..., noProxy: ..., direct: false, ownList: false}
+
+The section proxy: {http: ..., https: ..., noProxy: ...} of charts' values, at the top or
+below cluster, is another way to write installation.
 
 Passwords are better off in the file or in variables than in flags, which other users of
 the machine see. They are printed, of course: the output is a secret, but for that of
@@ -85,6 +91,7 @@ func Command() *cobra.Command {
 		},
 	}
 	set := cmd.Flags()
+	o.flags = set
 	command.Choice(cmd, &o.format, "format", "env", "what to print", formats...)
 	set.StringVar(&o.file, "file", "", "YAML `file` of what flags say otherwise")
 	command.Choice(cmd, &o.credentials, "credentials", "everywhere", "of values: who gets them", "everywhere", "machines", "nowhere")
@@ -112,6 +119,7 @@ type options struct {
 	format, file, credentials, containerd, envSecret, staticPods string
 	valuesLayout, valuesName                                     string
 	units, lint                                                  cli.List
+	flags                                                        *pflag.FlagSet
 }
 
 func (o options) run(s *spec, stdout, stderr io.Writer) error {
@@ -141,19 +149,34 @@ func (o options) run(s *spec, stdout, stderr io.Writer) error {
 	return err
 }
 
-// fieldError returns a mistake that names the flag; with --file, the field is one of both.
+// fieldError names the flag, or the key of the file that the field is from.
 func (o options) fieldError(err error) error {
-	if o.file != "" {
-		return err
-	}
-	return cli.FieldMistake(err, append([]string{
+	names := append([]string{
 		"proxyconfig: Installation.HTTPProxy", "--http", "proxyconfig: Installation.HTTPSProxy", "--https",
 		"proxyconfig: Installation.NoProxy", "--no-proxy", "proxyconfig: User.HTTPProxy", "--user-http",
 		"proxyconfig: User.HTTPSProxy", "--user-https", "proxyconfig: User.NoProxy", "--user-no-proxy",
 		"proxyconfig: HTTPProxy", "--http", "proxyconfig: HTTPSProxy", "--https", "proxyconfig: NoProxy", "--no-proxy",
 		"proxyconfig: Namespace", "--namespace", "proxyconfig: Name", "--name",
 		"proxyconfig: EnvSecret", "--env-secret", "proxyconfig: ValuesName", "--values-name", "proxyconfig: Units", "--unit",
-	}, command.ClusterFlags...)...)
+	}, command.ClusterFlags...)
+	if o.file == "" {
+		return cli.FieldMistake(err, names...)
+	}
+	for i := 1; i < len(names); i += 2 {
+		flag := strings.TrimPrefix(names[i], "--")
+		if key := fileKeys[flag]; key != "" && !o.flags.Changed(flag) {
+			names[i] = "--file: " + key
+		}
+	}
+	return errors.New(cli.FieldMistake(err, names...).Error())
+}
+
+// fileKeys are the keys of the file that flags change.
+var fileKeys = map[string]string{
+	"http": "installation.http", "https": "installation.https", "no-proxy": "installation.noProxy",
+	"user-http": "user.http", "user-https": "user.https", "user-no-proxy": "user.noProxy",
+	"name": "name", "namespace": "namespace", "pods": "cluster.pods", "services": "cluster.services", "nodes": "cluster.nodes",
+	"control-plane": "cluster.controlPlane", "domain": "cluster.domain", "region": "cluster.region",
 }
 
 // readFile returns the file's spec, changed by that of the flags.

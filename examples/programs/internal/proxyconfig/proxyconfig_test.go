@@ -97,6 +97,25 @@ func TestFlagsChangeTheFile(t *testing.T) {
 	}
 }
 
+// The section of charts' values is the installation's, and a flag changes it.
+func TestFileHasTheProxySectionOfValues(t *testing.T) {
+	for _, text := range []string{
+		"proxy:\n  noProxy: \"172.16.0.0/16,internal.corpdomain.net,example.com\"\n  http: \"http://u:SECRET@192.168.52.220:3128\"\n  https: \"http://u:SECRET@192.168.52.220:3128\"\n",
+		"cluster: {proxy: {noProxy: '172.16.0.0/16,internal.corpdomain.net,example.com', httpProxy: 'http://u:SECRET@192.168.52.220:3128', httpsProxy: 'http://u:SECRET@192.168.52.220:3128'}}",
+	} {
+		path := write(t, text)
+		got, _, err := runCommand(t, "--file", path, "--format", "docker", "--https", "http://own.test:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{`"httpProxy": "http://u:SECRET@192.168.52.220:3128"`, `"httpsProxy": "http://own.test:1"`, "172.16.0.0/16,internal.corpdomain.net,example.com"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("got\n%s\nwant %s in it", got, want)
+			}
+		}
+	}
+}
+
 func TestOptionsOfValues(t *testing.T) {
 	path := write(t, file)
 	plain, _, err := runCommand(t, "--file", path, "--format", "values")
@@ -162,9 +181,18 @@ func TestMistakes(t *testing.T) {
 		{[]string{"--format", "values", "--name", "a", "--values-name", "proxy"}, "--values-name: ", true},
 		{[]string{"--https", "http://u:SECRET@x@a"}, "--https: ", true},
 		{[]string{"--file", "/no/such/file"}, "--file: ", false},
-		{[]string{"--file", write(t, "SECRET: 1\n")}, "--file: a key of the file is unknown; want name, namespace, installation, cluster, user", false},
+		{[]string{"--file", write(t, "SECRET: 1\n")}, "--file: a key of the file is unknown; want name, namespace, installation, cluster, user, proxy", false},
 		{[]string{"--file", write(t, "user: {SECRET: 1}\n")}, "--file: a key of user is unknown; want http, https, noProxy, direct, ownList", false},
 		{[]string{"--file", write(t, "user: {http: [SECRET]}\n")}, "--file: a key is there twice, or", false},
+		{[]string{"--file", write(t, "proxy: {SECRET: 1}\n")}, "--file: a key of proxy is unknown; want http, https, noProxy, httpProxy, httpsProxy", false},
+		{[]string{"--file", write(t, "proxy: {http: http://u:SECRET@x@a}\n")}, "--file: proxy.http: more than one @", false},
+		{[]string{"--file", write(t, "proxy: {http: http://SECRET@a, httpProxy: http://SECRET@b}\n")}, "--file: proxy.httpProxy: differs from proxy.http", false},
+		{[]string{"--file", write(t, "cluster: {proxy: {https: http://u:SECRET@x@a}}\n")}, "--file: cluster.proxy.https: more than one @", false},
+		{[]string{"--file", write(t, "proxy: {http: http://SECRET@a}\ninstallation: {http: http://SECRET@b}\n")}, "--file: installation.http is not what the section proxy says", false},
+		{[]string{"--file", write(t, "installation: {https: http://u:SECRET@x@a}\n")}, "--file: installation.https: more than one @", false},
+		{[]string{"--file", write(t, "installation: {https: http://SECRET@a}\n"), "--http", "http://u:SECRET@x@a"}, "--http: more than one @", false},
+		{[]string{"--file", write(t, "cluster: {pods: [10.0.0.0/33]}\n")}, "--file: cluster.pods entry 0", false},
+		{[]string{"--file", write(t, "proxy: {http: http://u:%C3%A9SECRET@a}\n"), "--format", "jvm"}, "--file: installation.http: the user name or the password has a character", false},
 		{[]string{"--file", write(t, "- SECRET\n")}, "--file: a key is there twice, or", false},
 		{[]string{"--file", write(t, "SECRET: [\n")}, "--file: not YAML", false},
 		{[]string{"--file", write(t, "installation: {direct: true}\n")}, "the user's", true},

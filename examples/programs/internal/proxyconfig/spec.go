@@ -1,6 +1,7 @@
 package proxyconfig
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +26,19 @@ type spec struct {
 	Installation layer   `json:"installation,omitzero"`
 	Cluster      cluster `json:"cluster,omitzero"`
 	User         layer   `json:"user,omitzero"`
+
+	// Proxy is another way to write Installation.
+	Proxy proxySection `json:"proxy,omitzero"`
+}
+
+// proxySection is that of values: what configures cluster-apps-operator for all
+// clusters has it at the top, and a cluster's values below cluster.
+type proxySection struct {
+	HTTP       string `json:"http,omitempty"`
+	HTTPS      string `json:"https,omitempty"`
+	NoProxy    string `json:"noProxy,omitempty"`
+	HTTPProxy  string `json:"httpProxy,omitempty"`
+	HTTPSProxy string `json:"httpsProxy,omitempty"`
 }
 
 type layer struct {
@@ -44,6 +58,8 @@ type cluster struct {
 	Cloud        string   `json:"cloud,omitempty"`
 	Region       string   `json:"region,omitempty"`
 	Layout       string   `json:"layout,omitempty"`
+
+	Proxy proxySection `json:"proxy,omitzero"`
 }
 
 func (s *spec) flags(cmd *cobra.Command) {
@@ -73,7 +89,7 @@ func (s *spec) flags(cmd *cobra.Command) {
 func read(text []byte) (*spec, error) {
 	var s spec
 	if yaml.UnmarshalStrict(text, &s) == nil {
-		return &s, nil
+		return &s, s.takeProxySections()
 	}
 	var anything any
 	if yaml.Unmarshal(text, &anything) != nil {
@@ -83,6 +99,30 @@ func read(text []byte) (*spec, error) {
 		return nil, fmt.Errorf("--file: a key of %s is unknown; want %s", section, strings.Join(known, ", "))
 	}
 	return nil, errors.New("--file: a key is there twice, or its value has another type; pods, services, nodes and controlPlane are lists, direct and ownList true or false")
+}
+
+// takeProxySections moves them to the installation's.
+func (s *spec) takeProxySections() error {
+	document, err := yaml.Marshal(spec{Cluster: cluster{Proxy: s.Cluster.Proxy}, Proxy: s.Proxy})
+	if err != nil {
+		return err
+	}
+	c, err := proxyconfig.ReadValues(document)
+	if err != nil {
+		return fmt.Errorf("--file: %v", cli.FieldMistake(err, "proxyconfig: ", "")) // the file is no mistake in the arguments
+	}
+	s.Proxy, s.Cluster.Proxy = proxySection{}, proxySection{}
+	for _, f := range []struct {
+		key  string
+		to   *string
+		from string
+	}{{"http", &s.Installation.HTTP, c.HTTPProxy}, {"https", &s.Installation.HTTPS, c.HTTPSProxy}, {"noProxy", &s.Installation.NoProxy, c.NoProxy}} {
+		if f.from != "" && *f.to != "" && f.from != *f.to {
+			return fmt.Errorf("--file: installation.%s is not what the section proxy says; write one of them", f.key)
+		}
+		*f.to = cmp.Or(*f.to, f.from)
+	}
+	return nil
 }
 
 // unknownKey returns a section with a key that its type does not have, and the keys

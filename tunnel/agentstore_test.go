@@ -1,7 +1,6 @@
 package tunnel_test
 
 import (
-	"context"
 	"crypto"
 	"crypto/x509"
 	"os"
@@ -73,6 +72,12 @@ func TestFileStoreRefuses(t *testing.T) {
 		if got, err := s.Load(t.Context()); err != nil || !sameCredentials(got, good) {
 			t.Errorf("%s: got %v, %v; want the old ones", name, got, err)
 		}
+		if text, err := c.PEM(); codeIn(err) != tunnel.CodeConfig || text != nil {
+			t.Errorf("%s: got %q, %v; want %v", name, text, err, tunnel.CodeConfig)
+		}
+	}
+	if got, err := tunnel.ParseCredentials([]byte(pemOf(t, good))); err != nil || !sameCredentials(got, good) {
+		t.Errorf("got %v, %v; want %v", got, err, good)
 	}
 	s := tunnel.FileStore{Dir: t.TempDir()}
 	text := pemOf(t, good)
@@ -83,6 +88,9 @@ func TestFileStoreRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c, err := s.Load(t.Context()); codeIn(err) != tunnel.CodeConfig || c != nil {
+			t.Errorf("%s: got %v, %v; want %v", name, c, err, tunnel.CodeConfig)
+		}
+		if c, err := tunnel.ParseCredentials([]byte(damaged)); codeIn(err) != tunnel.CodeConfig || c != nil {
 			t.Errorf("%s: got %v, %v; want %v", name, c, err, tunnel.CodeConfig)
 		}
 	}
@@ -97,11 +105,7 @@ func TestFileStoreRefuses(t *testing.T) {
 }
 
 func pemOf(t testing.TB, c *tunnel.Credentials) string {
-	s := tunnel.FileStore{Dir: t.TempDir()}
-	if err := s.Save(context.Background(), c); err != nil {
-		t.Fatal(err)
-	}
-	return string(must(os.ReadFile(filepath.Join(s.Dir, "credentials.pem")))(t))
+	return string(must(c.PEM())(t))
 }
 
 // TestFileStoreAtomic: whoever reads while another writes sees the old or the

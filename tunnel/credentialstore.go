@@ -79,7 +79,7 @@ func (s FileStore) Load(context.Context) (*Credentials, error) {
 	if err != nil {
 		return nil, configError("file store: %w", err)
 	}
-	c, err := decodeCredentials(text)
+	c, err := parseCredentials(text)
 	if err != nil {
 		return nil, configError("file store: %s in %s: %w", credentialsFile, s.Dir, err)
 	}
@@ -91,7 +91,7 @@ func (s FileStore) Save(_ context.Context, c *Credentials) error {
 	if s.Dir == "" {
 		return configError("file store: field Dir is required")
 	}
-	text, err := c.encode()
+	text, err := c.encodePEM()
 	if err == nil {
 		err = os.MkdirAll(s.Dir, privateDir)
 	}
@@ -104,7 +104,28 @@ func (s FileStore) Save(_ context.Context, c *Credentials) error {
 	return nil
 }
 
-func (c *Credentials) encode() ([]byte, error) {
+// PEM returns the text that [ParseCredentials] reads, for a [CredentialStore]. It
+// holds the key. The error is an [*Error] with CodeConfig: the parts do not fit
+// together, or the key cannot be written.
+func (c *Credentials) PEM() ([]byte, error) {
+	text, err := c.encodePEM()
+	if err != nil {
+		return nil, configError("credentials: %w", err)
+	}
+	return text, nil
+}
+
+// ParseCredentials reads what [Credentials.PEM] returned. The error is an [*Error] with
+// CodeConfig, and does not quote the key.
+func ParseCredentials(text []byte) (*Credentials, error) {
+	c, err := parseCredentials(text)
+	if err != nil {
+		return nil, configError("credentials: %w", err)
+	}
+	return c, nil
+}
+
+func (c *Credentials) encodePEM() ([]byte, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
@@ -125,7 +146,7 @@ func (c *Credentials) encode() ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-func decodeCredentials(text []byte) (*Credentials, error) {
+func parseCredentials(text []byte) (*Credentials, error) {
 	c := &Credentials{}
 	for {
 		block, rest := pem.Decode(text)
@@ -133,7 +154,10 @@ func decodeCredentials(text []byte) (*Credentials, error) {
 			if len(bytes.TrimSpace(rest)) > 0 {
 				return nil, errors.New("the PEM is damaged")
 			}
-			return c, c.check()
+			if err := c.check(); err != nil {
+				return nil, err
+			}
+			return c, nil
 		}
 		text = rest
 		switch block.Type {

@@ -33,9 +33,16 @@ address, counts more, and --server most.
 Without --allow, only the cluster's API server can be reached. An agent that does not run
 in a pod cannot resolve kubernetes.default.svc, and needs an --alias.
 
-The agent connects through the proxy of --proxy, or else of the environment (HTTPS_PROXY,
-HTTP_PROXY, ALL_PROXY, NO_PROXY); with --proxy direct through none. Put a proxy's password
-into the environment: other users see the arguments of a process.
+The agent connects to the server through the proxy of --proxy, or else of the invitation
+(causeway enroll --proxy), or else of the environment (HTTPS_PROXY, HTTP_PROXY, ALL_PROXY,
+NO_PROXY); with --proxy direct through none. It reads the invitation's proxy for each
+connection: keep that file, and change a password there. Targets and the API server are
+never behind a proxy. Put a proxy's password into the environment or the invitation: other
+users see the arguments of a process.
+
+In a pod, --secret has a Secret keep the key and the certificate instead of a volume. It
+must exist, and a Role must allow get and update of it: the manifest of causeway enroll has
+all that. If it is lost, the agent enrols again, which takes a new invitation.
 
 With --authorized-keys, the server may set the SSH public keys between two marks in that
 file, by a payload named authorized_keys: the server's operators can then log in as the
@@ -60,18 +67,21 @@ Flags:
 `
 
 type flags struct {
-	invitation, state, proxy, keys, status string
-	servers, allow, aliases                cli.List
-	grace                                  time.Duration
+	invitation, state, secret, proxy, noProxy, keys, status string
+
+	servers, allow, aliases cli.List
+	grace                   time.Duration
 }
 
 func (f *flags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.invitation, "invitation", "", "`file` with the invitation; default: the environment")
 	set.StringVar(&f.state, "state", "/var/lib/tunnel-agent", "`directory` of the key and the certificate")
+	set.StringVar(&f.secret, "secret", "", "`name` of a Secret in the pod's namespace that has them instead")
 	set.Var(&f.servers, "server", "`address` of the server: host:port, or a ws or wss URL; several are allowed; default: the invitation's")
 	set.Var(&f.allow, "allow", "`pattern` host:port of targets that the server may reach; several are allowed; default kubernetes.default.svc:443")
 	set.Var(&f.aliases, "alias", "`TARGET=ADDRESS` to dial instead of a target, which is then allowed; several are allowed")
-	set.StringVar(&f.proxy, "proxy", "", "`URL` of the proxy that leads out, or direct; default: the environment's")
+	set.StringVar(&f.proxy, "proxy", "", "`URL` of the proxy that leads out, or direct; default: the invitation's, or the environment's")
+	set.StringVar(&f.noProxy, "no-proxy", "", "`list` of hosts, as in NO_PROXY, that --proxy is not for")
 	set.StringVar(&f.keys, "authorized-keys", "", "`file` that takes SSH public keys from the server; default: none does")
 	set.StringVar(&f.status, "status", "127.0.0.1:8081", "`address` of /healthz, /readyz and /status; empty for none")
 	set.DurationVar(&f.grace, "grace", 30*time.Second, "how long open connections live on after a signal")
@@ -108,8 +118,10 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if _, err := agent.Credentials.Load(ctx); err != nil { // it would be tried for ever
-		return fmt.Errorf("--state: %w", err)
+	if f.secret == "" { // the API server may be away for a while
+		if _, err := agent.Credentials.Load(ctx); err != nil { // it would be tried for ever
+			return fmt.Errorf("--state: %w", err)
+		}
 	}
 	l, err := cli.Listen(ctx, f.status)
 	if err != nil {
@@ -132,12 +144,18 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 func (f *flags) newAgent(log *slog.Logger) (*tunnel.Agent, error) {
-	out, err := f.newDialer()
+	out, err := f.newDialer(log)
 	if err != nil {
-		return nil, cli.Mistake("--proxy: %v", err)
+		return nil, cli.Mistake("%v", err)
 	}
 	if f.grace < 0 {
 		return nil, cli.Mistake("--grace must not be less than zero")
+	}
+	var credentials tunnel.CredentialStore = tunnel.FileStore{Dir: f.state}
+	if f.secret != "" {
+		if credentials, err = newSecretStore(f.secret); err != nil {
+			return nil, cli.Mistake("--secret: %v", err)
+		}
 	}
 	aliases := map[string]string{}
 	for _, text := range f.aliases {
@@ -150,7 +168,7 @@ func (f *flags) newAgent(log *slog.Logger) (*tunnel.Agent, error) {
 	a := &tunnel.Agent{
 		Servers:     f.servers,
 		Dial:        out.DialContext,
-		Credentials: tunnel.FileStore{Dir: f.state},
+		Credentials: credentials,
 		Invitation:  f.readInvitation,
 		Targets:     tunnel.Targets{Allow: f.allow, Aliases: aliases},
 		Grace:       f.grace,
@@ -167,18 +185,21 @@ func (f *flags) newAgent(log *slog.Logger) (*tunnel.Agent, error) {
 }
 
 // newDialer returns the dialer that connects to the server.
-func (f *flags) newDialer() (dialer.Dialer, error) {
-	switch f.proxy {
-	case "":
-		return dialer.FromEnvironment()
-	case "direct":
-		return dialer.Direct{}, nil
+func (f *flags) newDialer(log *slog.Logger) (dialer.Dialer, error) {
+	switch {
+	case f.proxy != "":
+		return proxySetting{f.proxy, f.noProxy}.newDialer("--proxy")
+	case f.noProxy != "":
+		return nil, errors.New("--no-proxy is for --proxy, which is missing")
 	}
-	u, err := dialer.ParseURL(f.proxy)
+	environment, err := dialer.FromEnvironment()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--proxy: %w", err)
 	}
-	return dialer.FromURL(u, nil)
+	if f.invitation == "" {
+		return environment, nil
+	}
+	return &fileProxy{file: f.invitation, environment: environment, log: log}, nil
 }
 
 // readInvitation is called whenever the agent has to enrol.

@@ -171,10 +171,17 @@ func TestAgentEnvironment(t *testing.T) {
 func TestAgentThroughProxy(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		proxy func(t *testing.T, url string) (args []string)
+		proxy func(t *testing.T, url string) (args []string, line string)
 	}{
-		{"flag", func(_ *testing.T, url string) []string { return []string{"--proxy", url} }},
-		{"environment", func(t *testing.T, url string) []string { t.Setenv("HTTPS_PROXY", url); return nil }},
+		{"flag", func(_ *testing.T, url string) ([]string, string) { return []string{"--proxy", url}, "" }},
+		{"environment", func(t *testing.T, url string) ([]string, string) { t.Setenv("HTTPS_PROXY", url); return nil, "" }},
+		{"invitation", func(t *testing.T, url string) ([]string, string) {
+			t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1") // of others
+			return nil, "export CAUSEWAY_PROXY='" + url + "'\n"
+		}},
+		{"flag before invitation", func(_ *testing.T, url string) ([]string, string) {
+			return []string{"--proxy", url, "--no-proxy", "other.example"}, "CAUSEWAY_PROXY=http://127.0.0.1:1\n"
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			server, address := newServer(t)
@@ -191,8 +198,12 @@ func TestAgentThroughProxy(t *testing.T) {
 			}}
 			proxy := proxytest.Serve(l, handler.Handle)
 			t.Cleanup(proxy.Close)
-			args := tt.proxy(t, "http://user:p%40ss@"+proxy.Addr())
-			p := clitest.Start(t, run, nil, append(args, "--invitation", invitationFile(t, invite(t, server, name)), "--state", t.TempDir(), "--status", "")...)
+			args, line := tt.proxy(t, "http://user:p%40ss@"+proxy.Addr())
+			file := filepath.Join(t.TempDir(), "invitation.env")
+			if err := os.WriteFile(file, []byte(invite(t, server, name).Reveal()+line), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			p := clitest.Start(t, run, nil, append(args, "--invitation", file, "--state", t.TempDir(), "--status", "")...)
 			p.Await(`msg=connected server=` + name)
 			if strings.Contains(p.Text(), "p%40ss") || strings.Contains(p.Text(), "p@ss") {
 				t.Error("the log shows the password")
@@ -204,7 +215,7 @@ func TestAgentThroughProxy(t *testing.T) {
 func TestFlags(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
 	f := flags{proxy: "direct"}
-	if d, err := f.newDialer(); d != (dialer.Direct{}) || err != nil {
+	if d, err := f.newDialer(slog.New(slog.DiscardHandler)); d != (dialer.Direct{}) || err != nil {
 		t.Errorf("got %T, %v for --proxy direct", d, err)
 	}
 	for grace, want := range map[time.Duration]time.Duration{0: -1, time.Second: time.Second} {
@@ -263,6 +274,8 @@ func TestBadFlags(t *testing.T) {
 		{"pattern", []string{"--allow", "a"}, `--allow, entry "a"`, true},
 		{"server", []string{"--server", "a"}, `--server: "a"`, true},
 		{"proxy", []string{"--proxy", "ftp://u:canary@p"}, "--proxy", true},
+		{"no-proxy", []string{"--no-proxy", "a"}, "--no-proxy is for --proxy", true},
+		{"secret", []string{"--secret", "a"}, "--secret: this is not a pod", true},
 		{"grace", []string{"--grace", "-1s"}, "--grace must not be less than zero", true},
 		{"damaged credentials", []string{"--state", damaged, "--server", "127.0.0.1:1"}, "--state: tunnel: config: file store: credentials.pem in " + damaged, false},
 		{"status", []string{"--status", taken.Addr().String()}, "--status", false},

@@ -1,0 +1,116 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+const (
+	// accountDir is where the kubelet puts the pod's token, the API server's authority
+	// and the name of the namespace.
+	accountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+	apiTimeout = 10 * time.Second // of a request
+	maxAnswer  = 4 << 20          // bytes: a Secret has 1 MiB at most, before base64
+	maxReason  = 300              // bytes of what the API server says, in an error
+)
+
+// podClient asks the API server as the pod's ServiceAccount. The kubelet replaces the
+// token and the authority, so each request reads them; and requests are days apart,
+// so each has a connection of its own. It uses no proxy.
+type podClient struct {
+	dir     string // has the files token, ca.crt and namespace
+	address string // host:port of the API server
+}
+
+// newPodClient returns an error if this is not a pod, or one without a token.
+func newPodClient() (*podClient, error) {
+	host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
+	if host == "" || port == "" {
+		return nil, errors.New("this is not a pod: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
+	}
+	c := &podClient{dir: accountDir, address: net.JoinHostPort(strings.Trim(host, "[]"), port)}
+	if _, err := c.namespace(); err != nil {
+		return nil, fmt.Errorf("the pod has no token (automountServiceAccountToken): %w", err)
+	}
+	return c, nil
+}
+
+func (c *podClient) namespace() (string, error) {
+	name, err := os.ReadFile(filepath.Join(c.dir, "namespace"))
+	return strings.TrimSpace(string(name)), err
+}
+
+// statusError is an answer of the API server that is not 200.
+type statusError struct {
+	code int
+	text string
+}
+
+func (e *statusError) Error() string { return e.text }
+
+// newStatusError keeps what the API server says of the reason.
+func newStatusError(res *http.Response, body []byte) *statusError {
+	var status struct{ Message string }
+	_ = json.Unmarshal(body, &status) // a proxy in between has its own pages
+	text := "the API server answers " + res.Status
+	if status.Message != "" {
+		text += ": " + strings.ToValidUTF8(status.Message[:min(len(status.Message), maxReason)], "")
+	}
+	if res.StatusCode == http.StatusUnauthorized {
+		text += ": it does not take the pod's token"
+	}
+	return &statusError{res.StatusCode, text}
+}
+
+// request sends body, in JSON, and returns the answer to it.
+func (c *podClient) request(ctx context.Context, method, path string, body []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	token, err := os.ReadFile(filepath.Join(c.dir, "token"))
+	if err != nil {
+		return nil, err
+	}
+	ca, err := os.ReadFile(filepath.Join(c.dir, "ca.crt"))
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(ca) {
+		return nil, fmt.Errorf("%s/ca.crt has no certificate", c.dir)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "https://"+c.address+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, errors.New("KUBERNETES_SERVICE_HOST or KUBERNETES_SERVICE_PORT is not one")
+	}
+	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "causeway-agent") // managedFields have it, too
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}
+	res, err := transport.RoundTrip(req) // which follows no redirect
+	if err != nil {
+		return nil, fmt.Errorf("the API server at %s: %w", c.address, err)
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return nil, err
+	}
+	if res.StatusCode != http.StatusOK {
+		return nil, newStatusError(res, answer)
+	}
+	return answer, nil
+}

@@ -95,8 +95,6 @@ func (b *base) take(object runtime.Object) {
 		b.account = o
 	case *appsv1.Deployment:
 		b.template, b.replicas = &o.Spec.Template, *o.Spec.Replicas
-	case *appsv1.StatefulSet:
-		b.template, b.replicas = &o.Spec.Template, *o.Spec.Replicas
 	}
 }
 

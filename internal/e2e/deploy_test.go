@@ -222,7 +222,7 @@ func missing(want, got any, path string) string {
 func (d *deploying) template(t *testing.T, base string) *corev1.PodTemplateSpec {
 	t.Helper()
 	for _, o := range d.objects[base] {
-		if kind := o.GetKind(); kind != "Deployment" && kind != "StatefulSet" {
+		if o.GetKind() != "Deployment" {
 			continue
 		}
 		got := new(unstructured.Unstructured)

@@ -66,17 +66,9 @@ func (d *deploying) start(t *testing.T, base string) *pod {
 	return p
 }
 
-// podOf is a Pod of a template; a mount without a volume is of a claim's template.
+// podOf is a Pod of a template.
 func podOf(template *corev1.PodTemplateSpec, name string) *corev1.Pod {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: template.Namespace, Name: name, Labels: template.Labels}, Spec: *template.Spec.DeepCopy()}
-	for _, m := range pod.Spec.Containers[0].VolumeMounts {
-		if slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name }) {
-			continue
-		}
-		claim := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: m.Name + "-" + name}}
-		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: m.Name, VolumeSource: claim})
-	}
-	return pod
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: template.Namespace, Name: name, Labels: template.Labels}, Spec: *template.Spec.DeepCopy()}
 }
 
 // image makes the files of the image, and those that a kubelet adds.
@@ -138,38 +130,21 @@ func (p *pod) value(v corev1.EnvVar) string {
 	return map[string]string{"metadata.name": p.name, "metadata.namespace": p.object.Namespace}[v.ValueFrom.FieldRef.FieldPath]
 }
 
-// mount makes a volume: a Secret's files with their mode and fsGroup, or a claim,
-// which is the program's to write to.
+// mount makes a volume: a Secret's files with their mode and fsGroup.
 func (p *pod) mount(t *testing.T, v corev1.VolumeMount) {
 	t.Helper()
-	to := filepath.Join(p.container.Root, v.MountPath)
-	if err := os.MkdirAll(to, 0o755); err != nil {
+	i := slices.IndexFunc(p.object.Spec.Volumes, func(volume corev1.Volume) bool { return volume.Name == v.Name && volume.Secret != nil })
+	if i < 0 {
+		t.Fatalf("%s: the mount %s is of no Secret", p.name, v.Name)
+	}
+	volume := p.object.Spec.Volumes[i].Secret
+	s, err := p.d.secret(t.Context(), p.object.Namespace, volume.SecretName)
+	if err != nil {
 		t.Fatal(err)
 	}
-	for _, volume := range p.object.Spec.Volumes {
-		if volume.Name != v.Name || volume.Secret == nil {
-			continue
-		}
-		s, err := p.d.secret(t.Context(), p.object.Namespace, volume.Secret.SecretName)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for name, data := range s.Data {
-			p.write(t, filepath.Join(v.MountPath, name), data, os.FileMode(*volume.Secret.DefaultMode), int(*p.object.Spec.SecurityContext.FSGroup))
-		}
-		return
+	for name, data := range s.Data {
+		p.write(t, filepath.Join(v.MountPath, name), data, os.FileMode(*volume.DefaultMode), int(*p.object.Spec.SecurityContext.FSGroup))
 	}
-	claim := p.d.path(p.name + "-" + v.Name)
-	if err := os.Mkdir(claim, 0o770); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chown(claim, 0, int(*p.object.Spec.SecurityContext.FSGroup)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(claim, 0o2770); err != nil {
-		t.Fatal(err)
-	}
-	p.container.Mounts = append(p.container.Mounts, bed.Mount{From: claim, To: v.MountPath, ReadOnly: v.ReadOnly})
 }
 
 // account mounts a token of the ServiceAccount.

@@ -33,7 +33,8 @@ var rights = []struct {
 		"secrets [] [] [get list watch create update delete]",
 	}},
 	{"tunnel-server", "default", nil},
-	{"tunnel-agent", "tunnel-agent", nil},
+	{"tunnel-agent", "tunnel-agent", []string{"secrets [] [tunnel-agent-state] [get update]"}},
+	{"tunnel-agent", "default", nil},
 	{"proxy-injector", "proxy-injector", nil},
 	{"proxy-propagator", "default", propagatorRights},
 	{"proxy-propagator", "proxy-propagator", append([]string{

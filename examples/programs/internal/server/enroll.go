@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/causewayproject/causeway/examples/deploy"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/tunnel"
@@ -27,11 +26,29 @@ func enrollCommand() *cobra.Command {
 		Use:   "enroll CLUSTER",
 		Short: "print what starts an agent of CLUSTER: an invitation",
 		Long: `Prints what starts an agent of CLUSTER, such as default/prod. It holds a token: the first
-program that uses it becomes the agent.`,
+program that uses it becomes the agent.
+
+With --proxy, the agent connects through that proxy, whatever its environment says, in each
+format; the password is where the token is. Other users see the arguments of a process: put
+a URL with a password into the variable CAUSEWAY_PROXY. --no-proxy has the servers that the
+agent reaches directly; names of the cluster need no entry, and neither targets nor the
+cluster's API server are ever behind the proxy.
+
+The manifest needs no volume: the agent keeps its certificate in a Secret. Its NetworkPolicy
+allows DNS, the ports of the servers and of the proxy, 443 and 6443 of the API server, and
+those of --allow. A control plane without a network plugin takes an agent with
+
+  --host-network --toleration node-role.kubernetes.io/control-plane
+
+It then uses the node's network and DNS, in a namespace whose pod security is privileged;
+its status is on the node's loopback, port 8081; and it tolerates nodes that are not ready.
+A NetworkPolicy would not apply to it: there is none. If the plugin replaces kube-proxy, add
+--api-server, since the API server's Service is not there either.`,
 		Example: `  causeway enroll default/prod                    # a command line
   causeway enroll default/prod --format env >invitation
   causeway enroll default/prod --format systemd   # or secret, manifest
-  causeway enroll default/prod --secrets tunnel-server/tunnel --kubeconfig admin.conf`,
+  causeway enroll default/prod --secrets tunnel-server/tunnel --kubeconfig admin.conf
+  CAUSEWAY_PROXY=http://user:p%40ss@proxy:3128 causeway enroll default/prod --format manifest`,
 		Args: command.Args,
 		RunE: func(cmd *cobra.Command, args []string) error { return e.run(cmd.Context(), args[0], cmd.OutOrStdout()) },
 	}
@@ -42,6 +59,10 @@ program that uses it becomes the agent.`,
 	set.DurationVar(&e.life, "life", time.Hour, "how long the token is valid")
 	set.StringVar(&e.agent.Image, "image", "causeway-agent:latest", "the `image` of the agent in a manifest")
 	set.StringVar(&e.agent.Namespace, "namespace", "tunnel-agent", "the `namespace` of the agent in a manifest")
+	set.StringVar(&e.proxy, "proxy", "", "`URL` of the proxy that leads the agent out, or direct; default: its environment's")
+	set.Var(&e.noProxy, "no-proxy", "`list` of hosts, as in NO_PROXY, that --proxy is not for")
+	set.Var(&e.allow, "allow", "`pattern` host:port of targets, for the agent's --allow; several are allowed; not in env and secret")
+	e.pod.addFlags(set)
 	return cmd
 }
 
@@ -51,6 +72,10 @@ type enrollment struct {
 	servers cli.List
 	format  string
 	life    time.Duration
+	proxy   string
+	noProxy cli.List
+	allow   cli.List
+	pod     podFlags
 	agent   agentConfig
 }
 
@@ -59,6 +84,9 @@ func (e *enrollment) run(ctx context.Context, cluster string, stdout io.Writer) 
 		return cli.Mistake("--life must be more than zero, such as 1h")
 	}
 	if err := checkServers("--server", e.servers); err != nil {
+		return err
+	}
+	if err := e.checkAgent(); err != nil {
 		return err
 	}
 	st, server, err := e.state.openServer(ctx)
@@ -81,6 +109,24 @@ func (e *enrollment) run(ctx context.Context, cluster string, stdout io.Writer) 
 	}
 	e.agent.Invitation.Servers = e.servers
 	return formats[e.format](stdout, e.agent)
+}
+
+// checkAgent reads the flags that are for the agent.
+func (e *enrollment) checkAgent() (err error) {
+	switch {
+	case len(e.allow) > 0 && (e.format == "env" || e.format == "secret"):
+		return cli.Mistake("--allow is an argument of the agent: with --format %s, give it there", e.format)
+	case e.format != "manifest" && e.pod.isSet():
+		return cli.Mistake("--host-network, --toleration and --api-server are for --format manifest")
+	}
+	if e.agent.Proxy, err = readAgentProxy(e.proxy, e.noProxy); err != nil {
+		return err
+	}
+	if e.agent.Allow, err = readTargets(e.allow); err != nil {
+		return err
+	}
+	e.agent.Pod, err = e.pod.read()
+	return err
 }
 
 // An agent that has not enrolled can be revoked, too: a Store may have forgotten it.
@@ -147,13 +193,25 @@ agent that connects later.`,
 // agentConfig is the data of the formats.
 type agentConfig struct {
 	Invitation       tunnel.Invitation
+	Proxy            agentProxy
+	Allow            []targetPattern
 	Image, Namespace string
+	Pod              podConfig
 }
 
-// Lines returns the invitation's variables. None of their characters is special to a
-// shell, systemd or YAML.
+// Lines returns the variables of the invitation and of the proxy. None of their
+// characters is special to a shell that assigns them, to systemd or to YAML.
 func (d agentConfig) Lines() []string {
-	return strings.Split(strings.TrimSpace(d.Invitation.Reveal()), "\n")
+	return append(strings.Split(strings.TrimSpace(d.Invitation.Reveal()), "\n"), d.Proxy.lines()...)
+}
+
+// Patterns returns the targets as one list; "" for none.
+func (d agentConfig) Patterns() string {
+	var texts []string
+	for _, p := range d.Allow {
+		texts = append(texts, p.text)
+	}
+	return strings.Join(texts, ",")
 }
 
 var formats = map[string]func(io.Writer, agentConfig) error{
@@ -170,7 +228,7 @@ func renderTemplate(text string) func(io.Writer, agentConfig) error {
 }
 
 // The variables are in the environment: other users see the arguments of a process.
-const commandText = `{{range .Lines}}{{.}} {{end}}causeway-agent --state ./agent-state
+const commandText = `{{range .Lines}}{{.}} {{end}}causeway-agent --state ./agent-state{{with .Patterns}} --allow '{{.}}'{{end}}
 `
 
 const envText = `{{range .Lines}}{{.}}
@@ -195,7 +253,7 @@ Wants=network-online.target
 After=network-online.target
 
 [Service]
-ExecStart=/usr/local/bin/causeway-agent --invitation /etc/tunnel-agent/invitation.env --state /var/lib/tunnel-agent
+ExecStart=/usr/local/bin/causeway-agent --invitation /etc/tunnel-agent/invitation.env --state /var/lib/tunnel-agent{{with .Patterns}} --allow {{.}}{{end}}
 StateDirectory=tunnel-agent
 StateDirectoryMode=0700
 Restart=always
@@ -226,17 +284,3 @@ stringData:
     {{.}}
 {{- end}}
 `
-
-// renderManifest writes the base of the agent, with its namespace and image, and the
-// Secret.
-func renderManifest(w io.Writer, d agentConfig) error {
-	base := strings.NewReplacer(
-		"kind: Namespace\nmetadata:\n  name: tunnel-agent\n", "kind: Namespace\nmetadata:\n  name: "+d.Namespace+"\n",
-		"  namespace: tunnel-agent\n", "  namespace: "+d.Namespace+"\n",
-		"image: causeway-agent:dev\n", fmt.Sprintf("image: %q\n", d.Image),
-	).Replace(deploy.Agent())
-	if _, err := io.WriteString(w, base+"---\n"); err != nil {
-		return err
-	}
-	return renderTemplate(secretText)(w, d)
-}

@@ -15,7 +15,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -26,12 +25,12 @@ import (
 )
 
 // enrolled returns what enroll prints for a cluster with an odd name.
-func enrolled(t *testing.T, format string) string {
+func enrolled(t *testing.T, format string, more ...string) string {
 	t.Helper()
 	var out bytes.Buffer
 	args := []string{"enroll", oddCluster, "--state", newState(t), "--server", "192.0.2.1:8443,wss://tunnel.example.com/a?b=$c", "--format", format, "--life", "2h",
 		"--image", "registry.example/agent@sha256:0", "--namespace", "tunnels"}
-	if err := run(t.Context(), args, nil, &out, io.Discard); err != nil {
+	if err := run(t.Context(), append(args, more...), nil, &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -137,39 +136,13 @@ func decode(t *testing.T, text string) (objects []runtime.Object) {
 	return objects
 }
 
-// The manifest is the base with its Secret, where and with the image that it
-// is to be.
-func TestEnrollManifest(t *testing.T) {
-	objects := decode(t, enrolled(t, "manifest"))
-	if len(objects) != 5 {
-		t.Fatalf("got %d objects, want 5", len(objects))
-	}
-	namespace, set, secret := objects[0].(*corev1.Namespace), objects[2].(*appsv1.StatefulSet), objects[4].(*corev1.Secret)
-	checkInvitation(t, secret.StringData["invitation.env"])
-	for _, o := range objects[1:] {
-		if o, ok := o.(metav1.Object); !ok || o.GetNamespace() != "tunnels" {
-			t.Errorf("got %T in %q, want all in tunnels", o, o.GetNamespace())
-		}
-	}
-	pod := set.Spec.Template
-	if namespace.Name != "tunnels" || pod.Spec.Containers[0].Image != "registry.example/agent@sha256:0" {
-		t.Errorf("got %s, %s", namespace.Name, pod.Spec.Containers[0].Image)
-	}
-	if pod.Spec.Volumes[0].Secret.SecretName != secret.Name || set.Spec.Selector.MatchLabels["app.kubernetes.io/name"] != pod.Labels["app.kubernetes.io/name"] {
-		t.Error("the objects don't refer to each other")
-	}
-	if set.Spec.VolumeClaimTemplates[0].Name != pod.Spec.Containers[0].VolumeMounts[1].Name {
-		t.Error("the certificate is not kept on the volume")
-	}
-}
-
 // The Secret is what the base lacks.
 func TestEnrollSecret(t *testing.T) {
 	objects := decode(t, enrolled(t, "secret"))
 	base := decode(t, deploy.Agent())
-	secret, set := objects[0].(*corev1.Secret), base[2].(*appsv1.StatefulSet)
+	secret, deployment := objects[0].(*corev1.Secret), object[*appsv1.Deployment](t, base)
 	checkInvitation(t, secret.StringData["invitation.env"])
-	if len(objects) != 1 || secret.Namespace != "tunnels" || set.Spec.Template.Spec.Volumes[0].Secret.SecretName != secret.Name {
+	if len(objects) != 1 || secret.Namespace != "tunnels" || deployment.Spec.Template.Spec.Volumes[0].Secret.SecretName != secret.Name {
 		t.Errorf("got %d objects, %s/%s", len(objects), secret.Namespace, secret.Name)
 	}
 }
@@ -198,6 +171,19 @@ func TestBadCommands(t *testing.T) {
 		{"no server", "enroll a --state DIR", "--advertise", true},
 		{"bad life", "enroll a --state DIR --server a:1 --life -5m", "--life must be more than zero", true},
 		{"server's scheme", "enroll a --state DIR --server ftp://u:canary@a:1", "--server: address 1: ", true},
+		{"proxy", "enroll a --state DIR --server a:1 --proxy http://u:canary/@p:1", "--proxy: ", true},
+		{"proxy's scheme", "enroll a --state DIR --server a:1 --proxy canary:p", "--proxy: ", true},
+		{"list without a proxy", "enroll a --state DIR --server a:1 --no-proxy b", "--no-proxy is for --proxy", true},
+		{"list beside direct", "enroll a --state DIR --server a:1 --proxy direct --no-proxy b", "--no-proxy is for a proxy", true},
+		{"bad list", "enroll a --state DIR --server a:1 --proxy http://p:1 --no-proxy b,10.0.0.0/99", `--no-proxy entry 1 "10.0.0.0/99"`, true},
+		{"bad target", "enroll a --state DIR --server a:1 --allow b", `--allow, entry "b"`, true},
+		{"target in env", "enroll a --state DIR --server a:1 --allow b:1 --format env", "--allow is an argument of the agent: with --format env, give it there", true},
+		{"pod in env", "enroll a --state DIR --server a:1 --host-network --format env", "are for --format manifest", true},
+		{"effect", "enroll a --state DIR --server a:1 --toleration b:Never --format manifest", `--toleration "b:Never": the effect is not NoSchedule, PreferNoSchedule, NoExecute`, true},
+		{"key", "enroll a --state DIR --server a:1 --toleration b/c/d --format manifest", `--toleration "b/c/d": the key`, true},
+		{"value", "enroll a --state DIR --server a:1 --toleration b=! --format manifest", `--toleration "b=!": the value`, true},
+		{"API server", "enroll a --state DIR --server a:1 --api-server b --format manifest", `--api-server "b" is not HOST:PORT`, true},
+		{"API server's URL", "enroll a --state DIR --server a:1 --api-server https://b:1 --format manifest", "is not HOST:PORT", true},
 		{"bad cluster", "enroll a|b --state DIR --server a:1", "cluster", false},
 		{"no directory", "enroll a --state FILE --server a:1", "--state", false},
 		{"broken authority", "enroll a --state BROKEN --server a:1", "BROKEN/authority.pem", false},

@@ -166,10 +166,7 @@ func checkServers(what string, addresses []string) error {
 
 // checkDialable returns an error if nobody can dial host:port, or the URL.
 func checkDialable(address string) error {
-	host, port, err := net.SplitHostPort(address)
-	if u, urlErr := url.Parse(address); strings.Contains(address, "://") && urlErr == nil {
-		host, port, err = u.Hostname(), cmp.Or(u.Port(), "443"), nil
-	}
+	host, port, err := splitAddress(address)
 	switch {
 	case err != nil:
 		return errors.New("it has no port, or is not HOST:PORT")
@@ -182,6 +179,19 @@ func checkDialable(address string) error {
 		return errors.New("its host is not a name or an IP address")
 	}
 	return checkPort(port)
+}
+
+// splitAddress splits host:port, or the URL of a WebSocket.
+func splitAddress(address string) (host, port string, err error) {
+	u, err := url.Parse(address)
+	if !strings.Contains(address, "://") || err != nil {
+		return net.SplitHostPort(address)
+	}
+	port = "443"
+	if u.Scheme == "ws" {
+		port = "80"
+	}
+	return u.Hostname(), cmp.Or(u.Port(), port), nil
 }
 
 func checkPort(port string) error {

@@ -1,0 +1,224 @@
+package server
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/causewayproject/causeway/examples/deploy"
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+)
+
+// podFlags are the flags of enroll that say where the pod of a manifest runs.
+type podFlags struct {
+	hostNetwork bool
+	tolerations cli.List
+	apiServer   string
+}
+
+func (f *podFlags) addFlags(set *pflag.FlagSet) {
+	set.BoolVar(&f.hostNetwork, "host-network", false, "have the pod of a manifest on its node's network, before there is a network plugin")
+	set.Var(&f.tolerations, "toleration", "`taint` that the pod of a manifest tolerates: KEY[=VALUE][:EFFECT], or * for all; several are allowed")
+	set.StringVar(&f.apiServer, "api-server", "", "`address` host:port of the cluster's API server, in a manifest; default: its Service")
+}
+
+func (f *podFlags) isSet() bool { return f.hostNetwork || len(f.tolerations) > 0 || f.apiServer != "" }
+
+// podConfig is what podFlags say.
+type podConfig struct {
+	hostNetwork bool
+	tolerations []toleration
+	host        string // of the API server; "": its Service's
+	port        int
+}
+
+// toleration is one of a pod. If value is "", it is for every value; if effect is "",
+// for every effect; if key is "", for every taint.
+type toleration struct{ key, value, effect string }
+
+var taintEffects = []string{"NoSchedule", "PreferNoSchedule", "NoExecute"}
+
+func (f *podFlags) read() (c podConfig, err error) {
+	c.hostNetwork = f.hostNetwork
+	if f.hostNetwork { // a node without a network plugin is not ready
+		c.tolerations = append(c.tolerations, toleration{key: "node.kubernetes.io/not-ready"})
+	}
+	for _, text := range f.tolerations {
+		t, err := readToleration(text)
+		if err != nil {
+			return c, cli.Mistake("--toleration %q: %v", text, err)
+		}
+		if !slices.Contains(c.tolerations, t) {
+			c.tolerations = append(c.tolerations, t)
+		}
+	}
+	if f.apiServer == "" {
+		return c, nil
+	}
+	if err := checkDialable(f.apiServer); err != nil || strings.Contains(f.apiServer, "://") {
+		return c, cli.Mistake("--api-server %q is not HOST:PORT", f.apiServer)
+	}
+	host, port, err := net.SplitHostPort(f.apiServer)
+	if err != nil {
+		return c, cli.Mistake("--api-server %q is not HOST:PORT", f.apiServer)
+	}
+	c.host = host
+	c.port, err = strconv.Atoi(port)
+	return c, err
+}
+
+// readToleration reads a taint in the form that kubectl taint takes.
+func readToleration(text string) (t toleration, err error) {
+	if text == "*" {
+		return t, nil
+	}
+	if i := strings.LastIndexByte(text, ':'); i >= 0 {
+		t.effect = text[i+1:]
+		text = text[:i]
+		if !slices.Contains(taintEffects, t.effect) {
+			return t, fmt.Errorf("the effect is not %s", strings.Join(taintEffects, ", "))
+		}
+	}
+	t.key, t.value, _ = strings.Cut(text, "=")
+	if wrong := validation.IsQualifiedName(t.key); len(wrong) > 0 {
+		return t, fmt.Errorf("the key: %s", wrong[0])
+	}
+	if wrong := validation.IsValidLabelValue(t.value); len(wrong) > 0 {
+		return t, fmt.Errorf("the value: %s", wrong[0])
+	}
+	return t, nil
+}
+
+func (t toleration) yaml() string {
+	lines := []string{"operator: Exists"}
+	if t.value != "" {
+		lines = []string{"operator: Equal", fmt.Sprintf("value: %q", t.value)}
+	}
+	if t.key != "" {
+		lines = append([]string{fmt.Sprintf("key: %q", t.key)}, lines...)
+	}
+	if t.effect != "" {
+		lines = append(lines, "effect: "+t.effect)
+	}
+	return "      - " + strings.Join(lines, "\n        ") + "\n"
+}
+
+// renderManifest writes the base of the agent, changed to what the flags say, and the
+// Secret.
+func renderManifest(w io.Writer, d agentConfig) error {
+	b := &baseText{text: deploy.Agent()}
+	if d.Pod.hostNetwork {
+		b.useHostNetwork()
+	} else {
+		b.replace("    - port: 8443\n", portLines(d))
+	}
+	b.addPod(d)
+	b.replace("image: causeway-agent:dev\n", fmt.Sprintf("image: %q\n", d.Image))
+	b.replace("kind: Namespace\nmetadata:\n  name: tunnel-agent\n", "kind: Namespace\nmetadata:\n  name: "+d.Namespace+"\n")
+	b.text = strings.ReplaceAll(b.text, "  namespace: tunnel-agent\n", "  namespace: "+d.Namespace+"\n")
+	if b.err != nil {
+		return b.err
+	}
+	if _, err := io.WriteString(w, b.text+"---\n"); err != nil {
+		return err
+	}
+	return renderTemplate(secretText)(w, d)
+}
+
+// baseText is the base while it is changed.
+type baseText struct {
+	text string
+	err  error // the first
+}
+
+// replace replaces what is there once.
+func (b *baseText) replace(before, after string) {
+	if n := strings.Count(b.text, before); n != 1 && b.err == nil {
+		b.err = fmt.Errorf("the base of the agent has %q %d times, and not once", before, n)
+	}
+	b.text = strings.Replace(b.text, before, after, 1)
+}
+
+// hostStatus is where an agent on its node's network has its status.
+const hostStatus = "8081"
+
+// useHostNetwork has the pod on its node's network: its port is the node's, so that
+// only the node's loopback has it.
+func (b *baseText) useHostNetwork() {
+	b.replace("    pod-security.kubernetes.io/enforce: restricted\n", "    pod-security.kubernetes.io/enforce: privileged # hostNetwork\n")
+	b.replace("      serviceAccountName: tunnel-agent\n", "      serviceAccountName: tunnel-agent\n      hostNetwork: true\n      dnsPolicy: Default # the node's: there may be no DNS in the cluster yet\n")
+	b.replace("        - --status=:8080\n", "        - --status=127.0.0.1:"+hostStatus+"\n")
+	b.replace("          containerPort: 8080\n", "          containerPort: "+hostStatus+"\n          hostPort: "+hostStatus+"\n          hostIP: 127.0.0.1\n")
+	for _, path := range []string{"/healthz", "/readyz"} {
+		b.replace("            path: "+path+"\n", "            host: 127.0.0.1\n            path: "+path+"\n")
+	}
+	rest, _, found := strings.Cut(b.text, "---\n# Nobody connects")
+	if !found && b.err == nil {
+		b.err = fmt.Errorf("the base of the agent has no NetworkPolicy")
+	}
+	b.text = rest + "# There is no NetworkPolicy: none applies to a pod on its node's network. What the\n# agent may connect to is for the node's firewall.\n"
+}
+
+// addPod adds arguments, variables and tolerations.
+func (b *baseText) addPod(d agentConfig) {
+	args, env, tolerations := "", "", ""
+	if patterns := d.Patterns(); patterns != "" {
+		args += fmt.Sprintf("        - %q\n", "--allow="+patterns)
+	}
+	address := ""
+	switch {
+	case d.Pod.host != "":
+		address = net.JoinHostPort(d.Pod.host, strconv.Itoa(d.Pod.port))
+		env = fmt.Sprintf("        env:\n        - name: KUBERNETES_SERVICE_HOST\n          value: %q\n        - name: KUBERNETES_SERVICE_PORT\n          value: \"%d\"\n", d.Pod.host, d.Pod.port)
+	case d.Pod.hostNetwork: // the node's DNS does not know the name
+		address = "[$(KUBERNETES_SERVICE_HOST)]:$(KUBERNETES_SERVICE_PORT)"
+	}
+	// An alias allows its target.
+	if address != "" && (len(d.Allow) == 0 || slices.ContainsFunc(d.Allow, targetPattern.coversAPI)) {
+		args += fmt.Sprintf("        - %q\n", "--alias="+apiTarget+":443="+address)
+	}
+	const before = "        ports:\n        - name: status\n"
+	b.replace(before, args+env+before)
+	for _, t := range d.Pod.tolerations {
+		tolerations += t.yaml()
+	}
+	if tolerations != "" {
+		const before = "      enableServiceLinks: false\n"
+		b.replace(before, before+"      tolerations:\n"+tolerations)
+	}
+}
+
+// portLines are the ports of the NetworkPolicy beside those of DNS and of the API
+// server that the base names.
+func portLines(d agentConfig) string {
+	ports := []targetPattern{{from: d.Proxy.port, to: d.Proxy.port}, {from: d.Pod.port, to: d.Pod.port}}
+	for _, address := range d.Invitation.Servers {
+		_, text, _ := splitAddress(address)
+		port, _ := strconv.Atoi(text) // enroll has checked it
+		ports = append(ports, targetPattern{from: port, to: port})
+	}
+	ports = slices.DeleteFunc(ports, func(p targetPattern) bool { return p.from == 0 })
+	for _, p := range d.Allow {
+		if p.from == 0 {
+			return "  - {} # --allow has a pattern of all ports\n"
+		}
+		ports = append(ports, targetPattern{from: p.from, to: p.to})
+	}
+	slices.SortFunc(ports, func(a, b targetPattern) int { return (a.from-b.from)<<16 + a.to - b.to })
+	text := ""
+	for _, p := range slices.Compact(ports) {
+		switch {
+		case p.from != p.to:
+			text += fmt.Sprintf("    - port: %d\n      endPort: %d\n", p.from, p.to)
+		case !slices.Contains([]int{53, 443, 6443}, p.from):
+			text += fmt.Sprintf("    - port: %d\n", p.from)
+		}
+	}
+	return text
+}

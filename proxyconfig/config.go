@@ -58,6 +58,11 @@ func checkList(list string) error {
 	if strings.Contains(list, "@") || strings.Contains(list, "://") {
 		return errors.New("a URL or credentials; write hosts alone")
 	}
+	for _, mark := range []string{"{{", "{%", "{#"} { // Jinja: cloud-init reads Cluster API's user data as a template
+		if strings.Contains(list, mark) {
+			return fmt.Errorf("the characters %s, which cloud-init takes for a template and no host has", mark)
+		}
+	}
 	for i := range len(list) {
 		switch b := list[i]; {
 		case b < ' ' || b == 0x7f:

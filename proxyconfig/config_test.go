@@ -108,6 +108,9 @@ func TestInvalidLists(t *testing.T) {
 		{"dollar", "$HOME", "no host has"},
 		{"backslash", `a\`, "no host has"},
 		{"backquote", "`a`", "no host has"},
+		{"template", "{{a}}", "cloud-init"},
+		{"template statement", "{%a", "cloud-init"},
+		{"template comment", "a,{#b", "cloud-init"},
 		{"long", strings.Repeat("a,", 64<<10), "bytes"},
 	} {
 		got := proxyconfig.Config{NoProxy: c.list}

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -45,53 +44,20 @@ type ProxyReconciler struct {
 	// to that are not noticed. It must not write to the Cluster, which has the fields
 	// that the manager's cache keeps: with [CacheOptions], few.
 	Facts func(cluster *unstructured.Unstructured, facts *noproxy.Cluster)
-	// EnvSecrets are written in the management cluster. If nil, none.
-	EnvSecrets *EnvSecrets
-}
-
-// EnvSecrets are Secrets with the installation's configuration in the management
-// cluster itself, to which proxyconfig.Options refers: see [propagate.PlanEnv]. A
-// Secret that is not ours stays as it is, and when a namespace is no longer
-// selected, the Secret stays: pods refer to it.
-type EnvSecrets struct {
-	// Name of the Secret in each namespace. Required.
-	Name string
-	// Namespaces selects namespaces by label. If nil, none; an empty one, all.
-	Namespaces *metav1.LabelSelector
-}
-
-// namespaceSelector returns nil for no Secrets.
-func (e *EnvSecrets) namespaceSelector() (labels.Selector, error) {
-	if e == nil || e.Namespaces == nil {
-		return nil, nil
-	}
-	if len(validation.IsDNS1123Subdomain(e.Name)) > 0 {
-		return nil, errors.New("controllers: EnvSecrets.Name: want the name of a Secret")
-	}
-	selector, err := metav1.LabelSelectorAsSelector(e.Namespaces)
-	if err != nil {
-		return nil, fmt.Errorf("controllers: EnvSecrets.Namespaces: %w", err)
-	}
-	return selector, nil
 }
 
 // Check returns an error that names a field that can't be used. SetupWithManager calls
 // it.
 func (r *ProxyReconciler) Check() error {
-	_, err := r.EnvSecrets.namespaceSelector()
-	return errors.Join(r.Config.Check(), err)
+	return r.Config.Check()
 }
 
-// SetupWithManager adds the controllers proxy, proxy-installation and, with
-// EnvSecrets, proxy-env to the manager, each with opts. Where opts has no RateLimiter,
+// SetupWithManager adds the controllers proxy and proxy-installation to the manager, each
+// with opts. Where opts has no RateLimiter,
 // they wait 100 ms after a first failure, and a minute at most. The error is
 // [ErrNoCRD] if the API server serves no Clusters. r is read once.
 func (r *ProxyReconciler) SetupWithManager(ctx context.Context, mgr manager.Manager, opts controller.Options) error {
 	if err := r.Check(); err != nil {
-		return err
-	}
-	envs, err := r.EnvSecrets.namespaceSelector()
-	if err != nil {
 		return err
 	}
 	cluster, err := servedClusters(mgr.GetRESTMapper())
@@ -106,13 +72,13 @@ func (r *ProxyReconciler) SetupWithManager(ctx context.Context, mgr manager.Mana
 		clusters:        mgr.GetCache(),
 		live:            mgr.GetAPIReader(),
 		writer:          client.WithFieldOwner(mgr.GetClient(), proxyProgram+"-"+r.Config.Labels()[propagate.LabelManagedBy]),
-		own:             ownCaches{}, overrides: ownCaches{}, unlabelled: ownCaches{}, installations: ownCaches{}, envs: ownCaches{},
+		own:             ownCaches{}, overrides: ownCaches{}, unlabelled: ownCaches{}, installations: ownCaches{},
 	}
 	p.events.recorder = mgr.GetEventRecorderFor(proxyProgram)
 	if p.metrics, err = newProxyMetrics(); err != nil {
 		return fmt.Errorf("controllers: metrics: %w", err)
 	}
-	if err := p.addCaches(ctx, mgr, envs); err != nil {
+	if err := p.addCaches(ctx, mgr); err != nil {
 		return fmt.Errorf("controllers: caches of Secrets: %w", err)
 	}
 	if err := p.addControllers(mgr, opts); err != nil {
@@ -125,7 +91,7 @@ const proxyProgram = "proxy-propagator" // names what it writes
 
 // addCaches adds a cache for each selection of Secrets, since a cache has one selector
 // for a kind. They are filled whether this process is the leader or not.
-func (p *proxyRun) addCaches(ctx context.Context, mgr manager.Manager, envs labels.Selector) error {
+func (p *proxyRun) addCaches(ctx context.Context, mgr manager.Manager) error {
 	ours := labels.SelectorFromSet(p.Config.Labels())
 	add := func(to ownCaches, namespace string, objects map[client.Object]cache.ByObject) error {
 		shared := true // neither propagate.Plan nor a handler writes to an object
@@ -146,11 +112,6 @@ func (p *proxyRun) addCaches(ctx context.Context, mgr manager.Manager, envs labe
 	}
 	named := fields.OneTermEqualSelector("metadata.name", p.installation.Name)
 	errs = append(errs, add(p.installations, p.installation.Namespace, map[client.Object]cache.ByObject{&corev1.Secret{}: {Field: named}}))
-	if envs != nil {
-		named := fields.OneTermEqualSelector("metadata.name", p.EnvSecrets.Name)
-		errs = append(errs, add(p.envs, metav1.NamespaceAll, map[client.Object]cache.ByObject{
-			&corev1.Namespace{}: {Label: envs}, &corev1.Secret{}: {Label: ours, Field: named}}))
-	}
 	return errors.Join(errs...)
 }
 

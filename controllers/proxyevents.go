@@ -24,9 +24,8 @@ import (
 	"github.com/causewayproject/causeway/proxyconfig/propagate"
 )
 
-// addControllers adds one for Clusters, one for the installation's Secret, of
-// which is told once and not for each Cluster, and one for the namespaces that have
-// a Secret of EnvSecrets.
+// addControllers adds one for Clusters, and one for the installation's Secret, of which
+// is told once and not for each Cluster.
 func (p *proxyRun) addControllers(mgr manager.Manager, opts controller.Options) error {
 	changed := predicate.TypedFuncs[*unstructured.Unstructured]{UpdateFunc: p.isClusterChanged}
 	clusters := []source.Source{source.Kind(mgr.GetCache(), p.cluster, &handler.TypedEnqueueRequestForObject[*unstructured.Unstructured]{}, changed)}
@@ -57,14 +56,6 @@ func (p *proxyRun) addControllers(mgr manager.Manager, opts controller.Options) 
 	if err == nil {
 		err = addController(mgr, "proxy-installation", opts, p.checkInstallation, missing,
 			installation(func(context.Context, *corev1.Secret) []reconcile.Request { return only }))
-	}
-	if envs := p.envs[metav1.NamespaceAll]; err == nil && envs != nil {
-		err = addController(mgr, "proxy-env", opts, p.reconcileNamespace, installation(p.allNamespaces),
-			source.Kind(envs, &corev1.Namespace{}, &handler.TypedEnqueueRequestForObject[*corev1.Namespace]{}, predicate.TypedFuncs[*corev1.Namespace]{
-				UpdateFunc: func(event.TypedUpdateEvent[*corev1.Namespace]) bool { return false }}),
-			source.Kind(envs, &corev1.Secret{}, handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, s *corev1.Secret) []reconcile.Request {
-				return []reconcile.Request{requestOf("", s.Namespace)}
-			})))
 	}
 	return err
 }
@@ -117,17 +108,6 @@ func (p *proxyRun) allClusters(ctx context.Context, _ *corev1.Secret) (requests 
 	}
 	for i := range list.Items {
 		requests = append(requests, reconcile.Request{NamespacedName: nameOf(&list.Items[i])})
-	}
-	return requests
-}
-
-func (p *proxyRun) allNamespaces(ctx context.Context, _ *corev1.Secret) (requests []reconcile.Request) {
-	var list corev1.NamespaceList
-	if err := p.envs.of("").List(ctx, &list); err != nil {
-		log.FromContext(ctx).Error(err, "list Namespaces")
-	}
-	for i := range list.Items {
-		requests = append(requests, requestOf("", list.Items[i].Name))
 	}
 	return requests
 }

@@ -27,7 +27,7 @@ type proxyRun struct {
 	live     client.Reader              // the API server
 	writer   client.Writer
 
-	own, overrides, unlabelled, installations, envs ownCaches
+	own, overrides, unlabelled, installations ownCaches
 
 	events  eventLog
 	writes  writeLog
@@ -129,31 +129,6 @@ func (p *proxyRun) heldObjects(ctx context.Context, cluster types.NamespacedName
 	unlabelled, err := getObject(ctx, p.unlabelled.of(cluster.Namespace), named(propagate.SuffixOverride), secretMetadata())
 	h.Unlabelled, errs[5] = unlabelled != nil, err
 	return h, errors.Join(errs[:]...)
-}
-
-// reconcileNamespace writes the namespace's Secret of EnvSecrets.
-func (p *proxyRun) reconcileNamespace(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	envs := p.envs.of(metav1.NamespaceAll)
-	name := types.NamespacedName{Namespace: request.Name, Name: p.EnvSecrets.Name}
-	ns, err := getObject(ctx, envs, request.NamespacedName, &corev1.Namespace{})
-	if err != nil || ns == nil || ns.DeletionTimestamp != nil || name == p.installation {
-		return reconcile.Result{}, err
-	}
-	installation, err := p.readInstallation(ctx)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	held, err := getWritten(ctx, p, envs, name, &corev1.Secret{})
-	if err != nil {
-		return retryLater(err)
-	}
-	about := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
-	return p.applyPlan(ctx, about, func(found client.Object) (propagate.Action, error) {
-		if s, ok := found.(*corev1.Secret); ok {
-			held = s
-		}
-		return propagate.PlanEnv(name.Namespace, name.Name, installation, held, p.Config)
-	})
 }
 
 // maxPlans is how often a plan is made again at once, since another writer was faster.

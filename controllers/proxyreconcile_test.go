@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -29,7 +28,6 @@ import (
 func TestProxySetup(t *testing.T) {
 	b := newProxyBed(t)
 	valid := propagate.Config{Installation: "a/b"}
-	all := &metav1.LabelSelector{}
 	for _, tt := range []struct {
 		name string
 		r    controllers.ProxyReconciler
@@ -40,10 +38,6 @@ func TestProxySetup(t *testing.T) {
 		{"an installation nowhere", controllers.ProxyReconciler{Config: propagate.Config{Installation: "b"}}, "Config.Installation"},
 		{"an installation too deep", controllers.ProxyReconciler{Config: propagate.Config{Installation: "a/b/c"}}, "Config.Installation"},
 		{"bad label", controllers.ProxyReconciler{Config: propagate.Config{Installation: "a/b", ManagedBy: "x y"}}, "Config.ManagedBy"},
-		{"no EnvSecrets", controllers.ProxyReconciler{Config: valid, EnvSecrets: &controllers.EnvSecrets{}}, ""},
-		{"EnvSecrets without name", controllers.ProxyReconciler{Config: valid, EnvSecrets: &controllers.EnvSecrets{Namespaces: all}}, "EnvSecrets.Name"},
-		{"EnvSecrets with a bad selector", controllers.ProxyReconciler{Config: valid, EnvSecrets: &controllers.EnvSecrets{
-			Name: "a", Namespaces: &metav1.LabelSelector{MatchLabels: map[string]string{"a b": ""}}}}, "EnvSecrets.Namespaces"},
 	} {
 		err := tt.r.Check()
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
@@ -312,7 +306,6 @@ func TestProxyShortLived(t *testing.T) {
 func TestProxySelectors(t *testing.T) {
 	b := newProxyBed(t)
 	b.install(proxy)
-	b.reconciler.EnvSecrets = &controllers.EnvSecrets{Name: "env", Namespaces: &metav1.LabelSelector{MatchLabels: map[string]string{"proxy": "on"}}}
 	var mu sync.Mutex // guards the set
 	asked := map[string]bool{}
 	b.SetFault(func(r *http.Request) int {
@@ -333,12 +326,10 @@ func TestProxySelectors(t *testing.T) {
 	defer mu.Unlock()
 	want := []string{
 		"/api/v1/configmaps giantswarm.io/managed-by=causeway ",
-		"/api/v1/namespaces proxy=on ",
 		"/api/v1/namespaces/system/secrets  metadata.name=proxy",
 		"/api/v1/secrets !causewayproject.github.io/proxy-override metadata alone",
 		"/api/v1/secrets causewayproject.github.io/proxy-override ",
 		"/api/v1/secrets giantswarm.io/managed-by=causeway ",
-		"/api/v1/secrets giantswarm.io/managed-by=causeway metadata.name=env",
 	}
 	if got := slices.Sorted(maps.Keys(asked)); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

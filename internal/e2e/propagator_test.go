@@ -13,7 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -65,7 +64,6 @@ const propagatedIn = "propagator"
 func (m *management) startPropagation(t *testing.T, n int) *propagation {
 	t.Helper()
 	p := &propagation{management: m, program: m.deploy(t, "propagator", "proxy-propagator"), clusters: map[string]*clusterv1.Cluster{}}
-	m.mayListNamespaces(t)
 	var others clusterv1.ClusterList
 	if err := m.admin.List(t.Context(), &others); err != nil {
 		t.Fatal(err)
@@ -87,16 +85,6 @@ func (m *management) startPropagation(t *testing.T, n int) *propagation {
 	}
 	p.next("172.16.0.0/16,internal.example.com")
 	return p
-}
-
-// mayListNamespaces adds what -pod-secret takes beside the manifest.
-func (m *management) mayListNamespaces(t *testing.T) {
-	t.Helper()
-	meta := metav1.ObjectMeta{Name: propagatorBase + "-pod-secret"}
-	m.create(t, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"list", "watch"}}}})
-	m.create(t, &rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: propagatorBase, Name: propagatorBase}}})
 }
 
 // bearProxied makes a Cluster that has what a list is computed from.
@@ -154,7 +142,7 @@ func (p *propagation) install(t *testing.T, data map[string][]byte) {
 // run runs the program until the test ends, and returns when it works.
 func (p *propagation) run(t *testing.T, args ...string) *bed.Running {
 	t.Helper()
-	program := p.start(t, p.program, append(args, "--pod-secret", "pods-proxy", "--pod-namespaces", corev1.LabelMetadataName+"="+propagatedIn)...)
+	program := p.start(t, p.program, args...)
 	p.logs = append(p.logs, program)
 	eventually(t, "the program to work", func(context.Context) error {
 		if !strings.Contains(program.Stderr(), "msg=leading on=true") {

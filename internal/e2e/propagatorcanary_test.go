@@ -14,7 +14,7 @@ func (p *propagation) testCanary(t *testing.T) {
 	for _, old := range p.passwords {
 		want[old] = nil
 	}
-	all := []string{"Secret " + propagatorBase + "/installation-proxy", secretName("pods-proxy"), secretName("foreign-cluster-values")}
+	all := []string{"Secret " + propagatorBase + "/installation-proxy", secretName("foreign-cluster-values")}
 	holds := func(password, cluster string) {
 		want[password] = append(want[password], secretName(cluster+"-systemd-proxy"), secretName(cluster+"-cluster-values"))
 	}

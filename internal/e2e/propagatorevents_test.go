@@ -169,7 +169,6 @@ func (p *propagation) testDeleted(t *testing.T) {
 	p.next("after.example.com")
 	p.install(t, p.config.EnvSecretData())
 	p.await(t, p.rendered(t))
-	p.awaitPods(t)
 	now := p.held(t, propagatedIn)
 	for _, name := range objectsOf(gone.Name) {
 		if now[name].version != old[name].version {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/causewayproject/causeway/proxyconfig"
 	"github.com/causewayproject/causeway/proxyconfig/propagate"
 )
@@ -144,11 +146,52 @@ func TestPlanTellsWhatIsIgnored(t *testing.T) {
 	}
 }
 
-// The Secret for pods takes values as files have them.
-func TestPlanEnvOfFiles(t *testing.T) {
+// Values are taken as files have them.
+func TestInstallationOfFiles(t *testing.T) {
 	installation := source("system", "proxy", []string{"HTTP_PROXY", proxy + "\n", "HTTPS_PROXY", proxy + "\n"})
-	action, err := propagate.PlanEnv("web", "proxy", installation, nil, propagate.Config{Installation: "system/proxy"})
-	if err != nil || len(action.Writes) != 1 || string(action.Writes[0].Secret.Data["HTTP_PROXY"]) != proxy {
-		t.Errorf("got %v, %v, want the URL without the line's end", action, err)
+	c, err := propagate.Config{Installation: "system/proxy"}.ReadInstallation(installation)
+	if err != nil || c.HTTPProxy != proxy {
+		t.Errorf("got %v, %v, want the URL without the line's end", c, err)
+	}
+}
+
+// The Secret for pods is written from the latest version of its source, and keeps what
+// others have put into it.
+func TestPlanEnv(t *testing.T) {
+	want := propagate.EnvSecret{Namespace: "web", Name: "proxy", Source: "uid", Version: "9", Config: proxyconfig.Config{HTTPProxy: proxy, NoProxy: "a.test"}}
+	action, err := propagate.PlanEnv(want, nil, propagate.Config{})
+	if err != nil || len(action.Writes) != 1 {
+		t.Fatalf("got %v, %v, want a Secret", action, err)
+	}
+	made := action.Writes[0].Secret
+	if string(made.Data["HTTP_PROXY"]) != proxy || made.Annotations[propagate.AnnotationSource] != "uid/9" {
+		t.Errorf("got %v", made)
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*corev1.Secret, *propagate.EnvSecret)
+		writes int
+	}{
+		{"nothing", func(*corev1.Secret, *propagate.EnvSecret) {}, 0},
+		{"another URL", func(_ *corev1.Secret, want *propagate.EnvSecret) { want.Config.HTTPProxy, want.Version = other, "10" }, 1},
+		{"an older version of the source", func(_ *corev1.Secret, want *propagate.EnvSecret) { want.Config.HTTPProxy, want.Version = other, "8" }, 0},
+		{"another source", func(_ *corev1.Secret, want *propagate.EnvSecret) {
+			want.Config.HTTPProxy, want.Version, want.Source = other, "8", "new"
+		}, 1},
+		{"an edit", func(held *corev1.Secret, _ *propagate.EnvSecret) { delete(held.Data, "NO_PROXY") }, 1},
+		{"a key of others", func(held *corev1.Secret, _ *propagate.EnvSecret) { held.Data["x"] = nil }, 0},
+		{"another's", func(held *corev1.Secret, want *propagate.EnvSecret) { held.Labels, want.Config.HTTPProxy = nil, other }, 0},
+	} {
+		held, next := made.DeepCopy(), want
+		tt.change(held, &next)
+		action, err := propagate.PlanEnv(next, held, propagate.Config{})
+		if len(action.Writes) != tt.writes || (err != nil) != (tt.name == "another's") {
+			t.Errorf("%s: got %v, %v, want %d writes", tt.name, action.Writes, err, tt.writes)
+		}
+		if len(action.Writes) == 1 {
+			if again, _ := propagate.PlanEnv(next, action.Writes[0].Secret, propagate.Config{}); len(again.Writes) > 0 {
+				t.Errorf("%s: got another write", tt.name)
+			}
+		}
 	}
 }

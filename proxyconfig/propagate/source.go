@@ -101,12 +101,11 @@ func setChoice[T any](to **T, text string, of map[string]T) error {
 }
 
 // readSource reads a Secret that has the proxies' keys and some of the words.
-func readSource(secret *corev1.Secret, words ...string) (override, error) {
+func readSource(secret *corev1.Secret, documents [][]byte, words ...string) (override, error) {
 	var (
 		o         override
 		errs      []error
 		variables []corev1.EnvVar
-		documents [][]byte
 	)
 	fail := func(key string, err error) {
 		if err != nil {
@@ -140,14 +139,15 @@ func knownKeys(words []string) []string {
 	return append([]string{KeyValues, KeyHTTPProxy, KeyHTTPSProxy, KeyNoProxy}, words...)
 }
 
-// ReadInstallation returns what the installation's Secret, nil for none, says.
+// ReadInstallation returns what the installation's Secret, nil for none, says, together
+// with further documents, as the Secret's key values may hold one.
 // That there is no proxy has to be said by [KeyDirect]: a Secret that is gone, or
 // was emptied, is an error. It wraps a [*SourceError] for each mistake.
-func (c Config) ReadInstallation(secret *corev1.Secret) (proxyconfig.Config, error) {
+func (c Config) ReadInstallation(secret *corev1.Secret, documents ...[]byte) (proxyconfig.Config, error) {
 	if secret == nil {
 		return proxyconfig.Config{}, &SourceError{Secret: c.Installation, Err: errors.New("there is none; what was written before stays")}
 	}
-	o, err := readSource(secret, KeyDirect)
+	o, err := readSource(secret, documents, KeyDirect)
 	if err != nil {
 		return proxyconfig.Config{}, err
 	}
@@ -163,5 +163,5 @@ func readOverride(secret *corev1.Secret) (override, error) {
 	if secret == nil {
 		return override{}, nil
 	}
-	return readSource(secret, KeyDirect, KeyOwnList, KeyContainerd, KeyCredentials)
+	return readSource(secret, nil, KeyDirect, KeyOwnList, KeyContainerd, KeyCredentials)
 }

@@ -139,7 +139,6 @@ func TestFlagValues(t *testing.T) {
 		{"propagator --managed-by ", "--managed-by must be set"},
 		{"propagator --managed-by a\tb", "--managed-by: a valid label"},
 		{"propagator --node-cidr x", `--node-cidr entry 0 "x"`},
-		{"propagator --pod-secret A_B", "--pod-secret: want the name"},
 		{"server --grace -1s", "--grace must not be less than zero"},
 		{"noproxy cluster --pods x --services y", `--services entry 0 "y": not a network such as 10.0.0.0/8 or 2001:db8::/32; --pods entry 0 "x"`},
 		{"proxyconfig --https u:canary@h", "--https: "},

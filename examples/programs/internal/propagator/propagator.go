@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -78,7 +77,6 @@ func Command() *cobra.Command {
 type flags struct {
 	kubeconfig, credentials, containerd string
 	layout                              string
-	podSecret, podNamespaces            string
 	lease, health                       string
 	namespaces, nodes                   cli.List
 	facts                               noproxy.Cluster
@@ -101,8 +99,6 @@ func (f *flags) add(cmd *cobra.Command) {
 	set.Var(&f.nodes, "node-cidr", "`network` of the Clusters' nodes; several are allowed")
 	command.Choice(cmd, (*string)(&f.facts.Cloud), "cloud", "", "the cloud that the Clusters are in", "aws", "gcp", "azure", "openstack")
 	set.StringVar(&f.facts.Region, "region", "", "`name` of the cloud's region, which aws needs")
-	set.StringVar(&f.podSecret, "pod-secret", "", "`name` of a Secret with the installation's proxies for pods of the management cluster; empty for none")
-	set.StringVar(&f.podNamespaces, "pod-namespaces", "", "label `selector` of the namespaces with --pod-secret; empty for all")
 	set.IntVar(&f.workers, "workers", 8, "how many Clusters are looked at side by side")
 	set.StringVar(&f.lease, "leader-election", "", "`namespace` of the Lease that lets one of several replicas work; empty for none")
 	set.StringVar(&f.health, "health", "127.0.0.1:8083", "`address` of /healthz, /readyz and /metrics; empty for none")
@@ -127,17 +123,9 @@ func (f *flags) reconciler() (*controllers.ProxyReconciler, error) {
 	r.Facts = func(_ *unstructured.Unstructured, facts *noproxy.Cluster) {
 		facts.NodeCIDRs, facts.Cloud, facts.Region = slices.Clone(f.facts.NodeCIDRs), f.facts.Cloud, f.facts.Region
 	}
-	if f.podSecret != "" {
-		selector, err := metav1.ParseToLabelSelector(f.podNamespaces)
-		if err != nil {
-			return nil, cli.Mistake("--pod-namespaces: %v", err)
-		}
-		r.EnvSecrets = &controllers.EnvSecrets{Name: f.podSecret, Namespaces: selector}
-	}
 	if err := r.Check(); err != nil {
 		return nil, cli.FieldMistake(err, "propagate: Config.ManagedBy", "--managed-by",
-			"propagate: Config.ValuesName", "--values-name", "propagate: Config.EnvSecret", "--env-secret", "controllers: EnvSecrets.Name", "--pod-secret",
-			"controllers: EnvSecrets.Namespaces", "--pod-namespaces")
+			"propagate: Config.ValuesName", "--values-name", "propagate: Config.EnvSecret", "--env-secret")
 	}
 	return r, nil
 }

@@ -56,22 +56,20 @@ func TestRun(t *testing.T) {
 		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"namespace": "proxy-propagator", "name": "installation-proxy"},
 		"data": map[string]any{"HTTP_PROXY": "aHR0cDovL3U6Q2FuYXJ5N2YzYVNlY3JldEBwcm94eS50ZXN0OjE="},
 	})
-	s.Set("namespaces", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "web", "labels": map[string]any{"team": "a"}}})
 	s.Set("clusters", map[string]any{
 		"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": map[string]any{"namespace": "org", "name": "prod"},
 		"spec": map[string]any{"controlPlaneEndpoint": map[string]any{"host": "192.0.2.1", "port": int64(6443)}},
 	})
-	args := append(managementArgs(t, s.URL), "--node-cidr", "10.1.1.0/24", "--cloud", "openstack", "--values-name", "proxy-values", "--values-layout", "rfc", "--pod-secret", "proxy", "--pod-namespaces", "team=a")
+	args := append(managementArgs(t, s.URL), "--node-cidr", "10.1.1.0/24", "--cloud", "openstack", "--values-name", "proxy-values", "--values-layout", "rfc")
 	p := clitest.Start(t, run, nil, args...)
 	address := p.Await(`for=health address=(\S+)`)
 	p.Await(`msg=wrote .*target="ConfigMap org/prod-proxy-values" verb=create`)
-	p.Await(`msg=wrote .*target="Secret web/proxy" verb=create`)
 	values, _, _ := unstructured.NestedString(s.Get(apitest.Named("configmaps", "org", "prod-proxy-values")).Object, "data", "values")
 	if want := "proxy:\n  noProxy: cluster.local,192.0.2.1,10.1.1.0/24,169.254.169.254,svc,127.0.0.1,localhost\n"; values != want {
 		t.Errorf("got %q, want %q", values, want)
 	}
 	for name, want := range map[string]string{
-		"/healthz": "ok", "/readyz": "ok", "/metrics": `causeway_propagate_writes_total{kind="create",result="ok"} 4`,
+		"/healthz": "ok", "/readyz": "ok", "/metrics": `causeway_propagate_writes_total{kind="create",result="ok"} 3`,
 	} {
 		if code, text := clitest.Get(t, "http://"+address+name); code != http.StatusOK || !strings.Contains(text, want) {
 			t.Errorf("got %d %q of %s, want 200 and %s", code, text, name, want)
@@ -86,12 +84,12 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// reconciled counts the Clusters and namespaces that were looked at in this process.
+// reconciled counts the Clusters that were looked at in this process.
 func reconciled(t *testing.T) (n int) {
 	t.Helper()
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	for _, found := range regexp.MustCompile(`controller_runtime_reconcile_total{controller="proxy(?:-env)?",result="success"} (\d+)`).FindAllStringSubmatch(w.Body.String(), -1) {
+	for _, found := range regexp.MustCompile(`controller_runtime_reconcile_total{controller="proxy",result="success"} (\d+)`).FindAllStringSubmatch(w.Body.String(), -1) {
 		count, err := strconv.Atoi(found[1])
 		if err != nil {
 			t.Fatal(err)
@@ -102,21 +100,20 @@ func reconciled(t *testing.T) (n int) {
 }
 
 // TestNoInstallation: that the installation's Secret is missing is one line, however
-// many Clusters and namespaces wait for it; what is wrong with a Cluster's own is
+// many Clusters wait for it; what is wrong with a Cluster's own is
 // another.
 func TestNoInstallation(t *testing.T) {
 	s := apitest.New(t)
 	for _, name := range []string{"one", "two", "three"} {
 		s.Set("clusters", map[string]any{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": map[string]any{"namespace": "org", "name": name}})
 	}
-	s.Set("namespaces", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "web"}})
 	before := reconciled(t)
-	p := clitest.Start(t, run, nil, append(managementArgs(t, s.URL), "--pod-secret", "proxy")...)
+	p := clitest.Start(t, run, nil, managementArgs(t, s.URL)...)
 	p.Await(`level=ERROR msg="the installation's Secret can't be used: nothing is written" .*there is none`)
 	deadline := time.Now().Add(20 * time.Second)
-	for reconciled(t) < before+4 {
+	for reconciled(t) < before+3 {
 		if time.Now().After(deadline) {
-			t.Fatalf("got %d reconciled, want the Clusters and the namespace", reconciled(t)-before)
+			t.Fatalf("got %d reconciled, want the Clusters", reconciled(t)-before)
 		}
 	}
 	s.Set("secrets", map[string]any{
@@ -156,7 +153,7 @@ func TestNoClusterAPI(t *testing.T) {
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{
 		{"extra"}, {"--credentials", "some"}, {"--containerd", "none"}, {"--node-cidr", "10.0.0.1"}, {"--cloud", "x"}, {"--cloud", "aws"},
-		{"--pod-secret", "a", "--pod-namespaces", "a b"}, {"--values-layout", "x"}, {"--values-name", "systemd-proxy"}, {"--env-secret", "A B"},
+		{"--values-layout", "x"}, {"--values-name", "systemd-proxy"}, {"--env-secret", "A B"},
 		{"--env-secret", "proxy", "--values-layout", "rfc"},
 	} {
 		err := run(t.Context(), args, nil, io.Discard, io.Discard)
@@ -170,7 +167,7 @@ func TestUsage(t *testing.T) {
 			t.Errorf("got %v, want a UsageError with %q", err, want)
 		}
 	}
-	for _, args := range [][]string{{"--installation", "noslash"}, {"--managed-by", "x y"}, {"--pod-secret", "A B"}} {
+	for _, args := range [][]string{{"--installation", "noslash"}, {"--managed-by", "x y"}} {
 		if err := run(t.Context(), append(managementArgs(t, "http://127.0.0.1:1"), args...), nil, io.Discard, io.Discard); err == nil {
 			t.Errorf("got no error of %q", args)
 		}

@@ -1,0 +1,309 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/causewayproject/causeway/proxyconfig"
+	"github.com/causewayproject/causeway/proxyconfig/propagate"
+)
+
+// PodSecretReconciler follows a cluster's proxy configuration, and keeps the Secret that
+// injected pods refer to (proxyconfig.Options.Secret) in the namespaces that have such
+// pods. It needs no CustomResourceDefinition.
+//
+// It needs no leader either, so that a namespace that is made while a replica ends has
+// its Secret at once: each replica writes, by the version that it has read, and none
+// writes what it has read of an older version of the source than the Secret is from.
+//
+// A Secret that is not ours stays as it is, and an Event says so. None is deleted: pods
+// refer to it. In a namespace that no longer wants it, a Secret of ours is still kept
+// current, for the pods that restart there, and not made again once somebody deleted it.
+type PodSecretReconciler struct {
+	// Source is the namespace/name of the Secret with the configuration: what
+	// [propagate.Config.ReadInstallation] takes. A ConfigMap of that name adds its key
+	// values, if there is one: so <cluster>-cluster-values can be it. Required.
+	Source string
+	// Name is that of the Secrets. If "", none are written.
+	Name string
+	// ManagedBy is [propagate.Config.ManagedBy].
+	ManagedBy string
+	// Namespaces reports whether a namespace is to have the Secret. Required with Name.
+	Namespaces func(proxyconfig.Namespace) bool
+	// Render returns what the Secrets hold, given the Source's configuration; an error
+	// leaves them as they are. It is called for each change of the Source, and after
+	// Refresh, by one goroutine at a time. If nil, it is what the Source says.
+	Render func(proxyconfig.Config) (proxyconfig.Config, error)
+
+	run atomic.Pointer[podSecretRun]
+}
+
+// podSecretRun is a PodSecretReconciler in a manager.
+type podSecretRun struct {
+	*proxyRun
+	name       string
+	namespaces func(proxyconfig.Namespace) bool
+	render     func(proxyconfig.Config) (proxyconfig.Config, error)
+
+	sources, secrets ownCaches
+	refresh, changed chan event.GenericEvent
+	current          atomic.Pointer[propagate.EnvSecret] // nil until the Source could be read
+
+	mu    sync.Mutex // guards wrote
+	wrote map[string]podSecretWrite
+}
+
+// podSecretWrite is the last one in a namespace.
+type podSecretWrite struct {
+	secret propagate.EnvSecret
+	at     time.Time
+}
+
+// Check returns an error that names a field that can't be used.
+func (r *PodSecretReconciler) Check() error {
+	if err := (propagate.Config{Installation: r.Source, ManagedBy: r.ManagedBy}).Check(); err != nil {
+		return fmt.Errorf("controllers: PodSecretReconciler.Source: %w", err)
+	}
+	switch {
+	case r.Name == "":
+		return nil
+	case len(validation.IsDNS1123Subdomain(r.Name)) > 0:
+		return errors.New("controllers: PodSecretReconciler.Name: want the name of a Secret")
+	case r.Namespaces == nil:
+		return errors.New("controllers: PodSecretReconciler.Namespaces is required")
+	}
+	return nil
+}
+
+// SetupWithManager adds the controllers pod-proxy and, with Name, pod-secret to the
+// manager, which run on each replica. r is read once.
+func (r *PodSecretReconciler) SetupWithManager(ctx context.Context, mgr manager.Manager, opts controller.Options) error {
+	if err := r.Check(); err != nil {
+		return err
+	}
+	namespace, name, _ := strings.Cut(r.Source, "/")
+	p := &podSecretRun{
+		proxyRun: &proxyRun{
+			ProxyReconciler: ProxyReconciler{Config: propagate.Config{Installation: r.Source, ManagedBy: r.ManagedBy}},
+			installation:    types.NamespacedName{Namespace: namespace, Name: name},
+			live:            mgr.GetAPIReader(),
+			writer:          client.WithFieldOwner(mgr.GetClient(), podSecretProgram),
+		},
+		name: r.Name, namespaces: r.Namespaces, render: r.Render, sources: ownCaches{}, secrets: ownCaches{},
+		refresh: make(chan event.GenericEvent, 1), changed: make(chan event.GenericEvent, 1), wrote: map[string]podSecretWrite{},
+	}
+	p.events.recorder = mgr.GetEventRecorderFor(podSecretProgram)
+	var err error
+	if p.metrics, err = newProxyMetrics(); err != nil {
+		return fmt.Errorf("controllers: metrics: %w", err)
+	}
+	if err := p.addCaches(ctx, mgr); err != nil {
+		return fmt.Errorf("controllers: caches of Secrets: %w", err)
+	}
+	everywhere := false
+	opts.NeedLeaderElection = &everywhere
+	if err := p.addControllers(mgr, opts); err != nil {
+		return fmt.Errorf("controllers: %w", err)
+	}
+	r.run.Store(p)
+	return nil
+}
+
+const podSecretProgram = "proxy-injector" // names what it writes
+
+func (p *podSecretRun) addCaches(ctx context.Context, mgr manager.Manager) error {
+	add := func(to ownCaches, namespace, name string, more ...client.Object) error {
+		shared := true // nothing writes to an object
+		opts := cache.Options{ByObject: map[client.Object]cache.ByObject{}, DefaultTransform: cache.TransformStripManagedFields(), DefaultUnsafeDisableDeepCopy: &shared}
+		named := cache.ByObject{Field: fields.OneTermEqualSelector("metadata.name", name)}
+		opts.ByObject[&corev1.Secret{}], opts.ByObject[&corev1.ConfigMap{}] = named, named
+		if err := to.addCache(mgr, namespace, opts); err != nil {
+			return err
+		}
+		return fillCache(ctx, to[namespace], append(more, &corev1.Secret{})...)
+	}
+	err := add(p.sources, p.installation.Namespace, p.installation.Name, &corev1.ConfigMap{})
+	if err == nil && p.name != "" {
+		err = add(p.secrets, metav1.NamespaceAll, p.name, &corev1.Namespace{})
+	}
+	return err
+}
+
+func (p *podSecretRun) addControllers(mgr manager.Manager, opts controller.Options) error {
+	only := []reconcile.Request{{NamespacedName: p.installation}}
+	from := p.sources[p.installation.Namespace]
+	whole := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return only })
+	one := opts
+	one.MaxConcurrentReconciles = 1   // as Render is promised
+	p.refresh <- event.GenericEvent{} // there is no event if there is no Secret
+	err := addController(mgr, "pod-proxy", one, p.reconcileSource, source.Channel(p.refresh, whole),
+		source.Kind[client.Object](from, &corev1.Secret{}, whole), source.Kind[client.Object](from, &corev1.ConfigMap{}, whole))
+	if err != nil || p.name == "" {
+		return err
+	}
+	secrets := p.secrets[metav1.NamespaceAll]
+	return addController(mgr, "pod-secret", opts, p.reconcileNamespace,
+		source.Channel(p.changed, handler.EnqueueRequestsFromMapFunc(p.allNamespaces)),
+		source.Kind[client.Object](secrets, &corev1.Namespace{}, &handler.EnqueueRequestForObject{}),
+		source.Kind[client.Object](secrets, &corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, s client.Object) []reconcile.Request {
+			return []reconcile.Request{requestOf("", s.GetNamespace())}
+		})))
+}
+
+// Refresh has Render called again. It does not wait, and may be called at any time.
+func (r *PodSecretReconciler) Refresh() {
+	if p := r.run.Load(); p != nil {
+		trigger(p.refresh)
+	}
+}
+
+// trigger leaves an event for who reads the channel, unless one is there.
+func trigger(events chan event.GenericEvent) {
+	select {
+	case events <- event.GenericEvent{}:
+	default:
+	}
+}
+
+// Has reports whether the namespace has a Secret of the Name with the key, as far as
+// the cache knows; whose Secret it is does not matter. It does not wait.
+func (r *PodSecretReconciler) Has(namespace, key string) bool {
+	p := r.run.Load()
+	if p == nil || p.name == "" {
+		return false
+	}
+	s := &corev1.Secret{}
+	err := p.secrets.of(namespace).Get(context.Background(), types.NamespacedName{Namespace: namespace, Name: p.name}, s)
+	_, ok := s.Data[key]
+	return err == nil && ok
+}
+
+// reconcileSource reads the configuration.
+func (p *podSecretRun) reconcileSource(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	from := p.sources.of(p.installation.Namespace)
+	secret, err := getObject(ctx, from, p.installation, &corev1.Secret{})
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	values, err := getObject(ctx, from, p.installation, &corev1.ConfigMap{})
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	var more [][]byte
+	if values != nil {
+		more = append(more, []byte(values.Data[proxyconfig.ValuesKey]))
+	}
+	c, err := p.Config.ReadInstallation(secret, more...)
+	if err == nil && p.render != nil {
+		c, err = p.render(c)
+	}
+	if err != nil {
+		p.metrics.installation.Set(0)
+		log.FromContext(ctx).Error(err, "the configuration can't be used: what was before stays", "source", p.Config.Installation)
+		return reconcile.Result{}, nil
+	}
+	p.metrics.installation.Set(1)
+	next := &propagate.EnvSecret{Config: c, Source: secret.UID, Version: secret.ResourceVersion}
+	if before := p.current.Swap(next); before == nil || *before != *next {
+		trigger(p.changed)
+	}
+	return reconcile.Result{}, nil
+}
+
+// allNamespaces are those that there are: also a Secret that no longer is wanted
+// follows.
+func (p *podSecretRun) allNamespaces(ctx context.Context, _ client.Object) (requests []reconcile.Request) {
+	var list corev1.NamespaceList
+	if err := p.secrets.of("").List(ctx, &list); err != nil {
+		log.FromContext(ctx).Error(err, "list Namespaces")
+	}
+	for i := range list.Items {
+		requests = append(requests, requestOf("", list.Items[i].Name))
+	}
+	return requests
+}
+
+// rewriteDelay is how long a Secret stays as this process has written it, if somebody
+// has changed it since: replicas with different flags would write in turns, without end.
+const rewriteDelay = 10 * time.Second
+
+// reconcileNamespace writes the namespace's Secret.
+func (p *podSecretRun) reconcileNamespace(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	current := p.current.Load()
+	name := types.NamespacedName{Namespace: request.Name, Name: p.name}
+	if current == nil || name == p.installation {
+		return reconcile.Result{}, nil
+	}
+	from := p.secrets.of(name.Namespace)
+	ns, err := getObject(ctx, from, types.NamespacedName{Name: name.Namespace}, &corev1.Namespace{})
+	if err != nil || ns == nil || ns.DeletionTimestamp != nil {
+		return reconcile.Result{}, err
+	}
+	held, err := getObject(ctx, from, name, &corev1.Secret{})
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	ours := held != nil && held.Labels[propagate.LabelManagedBy] == p.Config.Labels()[propagate.LabelManagedBy]
+	if !ours && !p.namespaces(proxyconfig.Namespace{Name: ns.Name, Labels: ns.Labels}) {
+		return reconcile.Result{}, nil
+	}
+	want := *current
+	want.Namespace, want.Name = name.Namespace, name.Name
+	if wait := p.untilRewrite(want, time.Now()); wait > 0 && held != nil {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	about := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
+	result, err := p.applyPlan(ctx, about, func(found client.Object) (propagate.Action, error) {
+		if s, ok := found.(*corev1.Secret); ok {
+			held = s
+		}
+		action, err := propagate.PlanEnv(want, held, p.Config)
+		if len(action.Writes) > 0 {
+			p.noteRewrite(want, time.Now())
+		}
+		return action, err
+	})
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return reconcile.Result{}, nil
+	}
+	return result, err
+}
+
+func (p *podSecretRun) noteRewrite(secret propagate.EnvSecret, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wrote[secret.Namespace] = podSecretWrite{secret, now}
+}
+
+// untilRewrite returns how long not to write what this process has written already.
+func (p *podSecretRun) untilRewrite(secret propagate.EnvSecret, now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last, ok := p.wrote[secret.Namespace]
+	if !ok || last.secret != secret || now.Sub(last.at) >= rewriteDelay {
+		delete(p.wrote, secret.Namespace)
+		return 0
+	}
+	return rewriteDelay - now.Sub(last.at)
+}

@@ -27,7 +27,7 @@ import (
 // password changed and whatever happens to the program; and the password is
 // where it belongs, and nowhere else.
 func (m *management) testPropagator(t *testing.T) {
-	p := m.startPropagation(t, manyClusters(t))
+	p := m.startPropagation(t, max(300, manyClusters(t)))
 	t.Run("password", p.testPassword)
 	t.Run("killed", p.testKilled)
 	program := p.run(t, "--leader-election", propagatorBase)

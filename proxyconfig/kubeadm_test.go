@@ -2,11 +2,13 @@ package proxyconfig_test
 
 import (
 	"errors"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/http/httpproxy"
 	"sigs.k8s.io/yaml"
 
 	"github.com/causewayproject/causeway/noproxy"
@@ -142,6 +144,34 @@ func TestLintStaticPods(t *testing.T) {
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// What static pods call is reached directly once nothing is reported, by the rules
+// of Go, in which they are written.
+func TestStaticPodsReachTheCluster(t *testing.T) {
+	for _, layout := range []noproxy.Layout{noproxy.Merged, noproxy.GiantSwarm} {
+		m := must(proxyconfig.Layers{
+			Installation: proxyconfig.Config{HTTPProxy: "http://proxy.test:3128", HTTPSProxy: "http://proxy.test:3128"},
+			Cluster: noproxy.Cluster{NodeCIDRs: []string{"10.1.0.0/16"}, ServiceCIDRs: []string{"10.96.0.0/12"}, PodCIDRs: []string{"10.244.0.0/16"},
+				ControlPlaneHosts: []string{"api.prod.test"}, Layout: layout},
+		}.Merge())(t)
+		if findings := m.LintStaticPods(proxyconfig.StaticPodsEnvironment); len(findings) > 0 {
+			t.Fatalf("got %v", findings)
+		}
+		proxyOf := (&httpproxy.Config{HTTPSProxy: m.HTTPSProxy, NoProxy: m.NoProxy}).ProxyFunc()
+		for what, target := range map[string]string{
+			"a webhook": "https://hook.team.svc:443", "etcd of the node": "https://127.0.0.1:2379", "another etcd": "https://10.1.0.5:2380",
+			"a kubelet": "https://10.1.0.6:10250", "the API server of the node": "https://10.1.0.4:6443", "the control plane": "https://api.prod.test:6443",
+			"the Service kubernetes": "https://10.96.0.1:443", "a pod of an aggregated API": "https://10.244.3.4:4443",
+		} {
+			if u, err := proxyOf(must(url.Parse(target))(t)); u != nil || err != nil {
+				t.Errorf("layout %d: %s is reached through %v, %v", layout, what, u, err)
+			}
+		}
+		if u, err := proxyOf(must(url.Parse("https://issuer.example.com"))(t)); u == nil || err != nil {
+			t.Errorf("layout %d: got %v, %v for what is outside", layout, u, err)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	"sigs.k8s.io/cluster-api/bootstrap/kubeadm/pkg/cloudinit"
 	"sigs.k8s.io/cluster-api/bootstrap/kubeadm/pkg/ignition"
+	"sigs.k8s.io/yaml"
 
 	"github.com/causewayproject/causeway/internal/e2e/bed"
 	"github.com/causewayproject/causeway/proxyconfig"
@@ -86,7 +88,7 @@ func formUnit(i int) string { return fmt.Sprintf("form%d.service", i) }
 
 func newMachine(t *testing.T) *machine {
 	t.Helper()
-	m := &machine{T: t, dir: sharedDir(t), forms: append(passwordForms(), listForms()...)}
+	m := &machine{T: t, dir: sharedDir(t), forms: machineForms(t)}
 	c := m.forms[0].config(proxyAddress)
 	// Of these, crio is missing, and idle does not run.
 	m.spec = clusterAPISpec(t, kubeadmSpec(t, proxyconfig.StaticPodsEnvironment, c, "crio", "idle", "broken", "containerd"))
@@ -251,24 +253,129 @@ func TestMachineByIgnition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for path, f := range ignitionFiles(t, data) {
+		m.write("files"+path, f.text)
+		if err := os.Chmod(filepath.Join(m.dir, "files", path), f.mode); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var config ignitiontypes.Config
 	if err := json.Unmarshal(data, &config); err != nil {
 		t.Fatal(err)
-	}
-	for _, f := range config.Storage.Files {
-		source, ok := strings.CutPrefix(f.Contents.Source, "data:,")
-		text, err := url.PathUnescape(source)
-		if !ok || err != nil || f.Mode == nil {
-			t.Fatalf("%s: got %.100s, %v", f.Path, f.Contents.Source, err)
-		}
-		m.write("files"+f.Path, text)
-		if err := os.Chmod(filepath.Join(m.dir, "files", f.Path), os.FileMode(*f.Mode)); err != nil {
-			t.Fatal(err)
-		}
 	}
 	for _, unit := range config.Systemd.Units {
 		m.write("units/"+unit.Name, unit.Contents)
 	}
 	m.boot("", "kubeadm.service")
 	m.checkProxy()
+}
+
+// An ignitionFile is a file that Ignition writes before a machine boots.
+type ignitionFile struct {
+	text string
+	mode os.FileMode
+}
+
+// ignitionFiles returns the files of a configuration by their paths.
+func ignitionFiles(t *testing.T, data []byte) map[string]ignitionFile {
+	t.Helper()
+	var config ignitiontypes.Config
+	if err := json.Unmarshal(data, &config); err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]ignitionFile{}
+	for _, f := range config.Storage.Files {
+		source, ok := strings.CutPrefix(f.Contents.Source, "data:,")
+		text, err := url.PathUnescape(source)
+		if !ok || err != nil || f.Mode == nil {
+			t.Fatalf("%s: got %.100s, %v", f.Path, f.Contents.Source, err)
+		}
+		files[f.Path] = ignitionFile{text: text, mode: os.FileMode(*f.Mode)}
+	}
+	return files
+}
+
+// joinScripts are the scripts in which a machine runs the commands and kubeadm,
+// when it joins: cloud-init's runcmd is one for sh, Ignition's one for bash.
+func joinScripts(t *testing.T, commands []string) map[string]string {
+	t.Helper()
+	scripts := map[string]string{}
+	base := func() cloudinit.BaseUserData { return cloudinit.BaseUserData{PreKubeadmCommands: commands} }
+	for name, render := range map[string]func() ([]byte, error){
+		"cloud-init, worker": func() ([]byte, error) { return cloudinit.NewNode(&cloudinit.NodeInput{BaseUserData: base()}) },
+		"cloud-init, control plane": func() ([]byte, error) {
+			return cloudinit.NewJoinControlPlane(&cloudinit.ControlPlaneJoinInput{BaseUserData: base()})
+		},
+	} {
+		text, err := render()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var data struct{ Runcmd []string }
+		if err := yaml.Unmarshal(text, &data); err != nil {
+			t.Fatal(err)
+		}
+		scripts[name] = "#!/bin/sh\n" + strings.Join(data.Runcmd, "\n") + "\n"
+	}
+	for name, render := range map[string]func() ([]byte, string, error){
+		"Ignition, worker": func() ([]byte, string, error) {
+			return ignition.NewNode(&ignition.NodeInput{NodeInput: &cloudinit.NodeInput{BaseUserData: base()}})
+		},
+		"Ignition, control plane": func() ([]byte, string, error) {
+			return ignition.NewJoinControlPlane(&ignition.ControlPlaneJoinInput{ControlPlaneJoinInput: &cloudinit.ControlPlaneJoinInput{BaseUserData: base()}})
+		},
+	} {
+		text, _, err := render()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for path, f := range ignitionFiles(t, text) {
+			if path == "/etc/kubeadm.sh" {
+				scripts[name] = f.text
+			}
+		}
+	}
+	return scripts
+}
+
+// The commands and kubeadm are one shell, so kubeadm that joins a cluster has the
+// variables, too.
+func TestKubeadmJoinsWithTheVariables(t *testing.T) {
+	t.Parallel()
+	dir := sharedDir(t)
+	for _, name := range []string{"systemctl", "mv", "mkdir"} { // not on the machine of the test
+		writeFile(t, filepath.Join(dir, "bin", name), "#!/bin/sh\n")
+	}
+	writeFile(t, filepath.Join(dir, "bin/kubeadm"), "#!/bin/sh\n[ \"$1\" = join ] && env -0 >"+dir+"/env\nexit 1\n")
+	for _, name := range []string{"systemctl", "mv", "mkdir", "kubeadm"} {
+		if err := os.Chmod(filepath.Join(dir, "bin", name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commands := kubeadmSpec(t, proxyconfig.StaticPodsEnvironment, proxyconfig.Config{}).PreKubeadmCommands
+	commands[len(commands)-1] = strings.ReplaceAll(commands[len(commands)-1], kubeadmEnvironment, dir+"/script")
+	scripts := joinScripts(t, commands)
+	if len(scripts) != 4 {
+		t.Fatalf("got %d scripts", len(scripts))
+	}
+	forms := machineForms(t)
+	for name, script := range scripts {
+		writeFile(t, filepath.Join(dir, "join"), script)
+		shell, _, _ := strings.Cut(strings.TrimPrefix(script, "#!"), "\n")
+		for _, f := range forms {
+			c := f.config(proxyAddress)
+			writeFile(t, filepath.Join(dir, "script"), string(machineSecret(t, c)[proxyconfig.KubeadmKey]))
+			os.Remove(filepath.Join(dir, "env"))
+			join := exec.CommandContext(t.Context(), shell, filepath.Join(dir, "join"))
+			join.Env = []string{"PATH=" + filepath.Join(dir, "bin") + ":" + os.Getenv("PATH")}
+			out, _ := join.CombinedOutput() // kubeadm fails
+			got, err := os.ReadFile(filepath.Join(dir, "env"))
+			if err != nil {
+				t.Fatalf("%s: %v\n%s", name, err, out)
+			}
+			if got, want := proxyVariables(string(got), "\x00"), environment(c); !maps.Equal(got, want) {
+				t.Errorf("%s: %s: got %d variables, want %d", name, f.name, len(got), len(want))
+			}
+		}
+	}
 }

@@ -25,8 +25,9 @@
 //
 // In this order, each with the Cluster as an owner:
 //
-//   - Secret <cluster>-systemd-proxy, the drop-in: what a machine reads once, when
-//     it is made, comes first.
+//   - Secret <cluster>-systemd-proxy, the drop-in and what kubeadm reads (see
+//     [proxyconfig.StaticPods]): what a machine reads once, when it is made, comes
+//     first. Static pods need the nodes' networks in Cluster.Facts.
 //   - Secret <cluster>-cluster-values.
 //   - ConfigMap <cluster>-cluster-values.
 //

@@ -96,7 +96,7 @@ func (f *flags) add(cmd *cobra.Command) {
 	set.StringVar(&f.config.EnvSecret, "env-secret", "", "`name` of a Secret in the workload cluster, to which the pods of external-dns-app and cert-manager-app refer, instead of having the proxies; chart-operator can't")
 	command.Choice(cmd, &f.layout, "values-layout", "charts", "where the values are: as charts of today read them, or as in Giant Swarm's RFC", "charts", "rfc")
 	set.StringVar(&f.config.ValuesName, "values-name", "cluster-values", "`name` behind the Cluster's and a dash, of the Secret and the ConfigMap with values")
-	set.Var(&f.nodes, "node-cidr", "`network` of the Clusters' nodes; several are allowed")
+	set.Var(&f.nodes, "node-cidr", "`network` of the Clusters' nodes, which static pods have to reach; several are allowed")
 	command.Choice(cmd, (*string)(&f.facts.Cloud), "cloud", "", "the cloud that the Clusters are in", "aws", "gcp", "azure", "openstack")
 	set.StringVar(&f.facts.Region, "region", "", "`name` of the cloud's region, which aws needs")
 	set.IntVar(&f.workers, "workers", 8, "how many Clusters are looked at side by side")

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 
 	"github.com/causewayproject/causeway/controllers"
+	"github.com/causewayproject/causeway/proxyconfig"
 	"github.com/causewayproject/causeway/proxyconfig/propagate"
 )
 
@@ -17,7 +18,13 @@ func ExampleProxyReconciler() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	r := controllers.ProxyReconciler{Config: propagate.Config{Installation: "system/proxy"}}
+	r := controllers.ProxyReconciler{Config: propagate.Config{
+		Installation: "system/proxy",
+		// In place of cluster-apps-operator: what charts read besides the proxies.
+		Further: func(c propagate.Cluster) (proxyconfig.FurtherValues, error) {
+			return proxyconfig.FurtherValues{ConfigMap: map[string]any{"clusterID": c.Name, "baseDomain": "example.com"}}, nil
+		},
+	}}
 	if err := r.SetupWithManager(context.Background(), mgr, controller.Options{MaxConcurrentReconciles: 8}); err != nil {
 		log.Fatal(err)
 	}

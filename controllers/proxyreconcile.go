@@ -127,7 +127,7 @@ func (p *proxyRun) heldObjects(ctx context.Context, cluster types.NamespacedName
 	h.Secret, errs[3] = getWritten(ctx, p, own, named(p.Config.ValuesSuffix()), &corev1.Secret{})
 	h.ConfigMap, errs[4] = getWritten(ctx, p, own, named(p.Config.ValuesSuffix()), &corev1.ConfigMap{})
 	unlabelled, err := getObject(ctx, p.unlabelled.of(cluster.Namespace), named(propagate.SuffixOverride), secretMetadata())
-	h.Unlabelled, errs[5] = unlabelled != nil, err
+	h.Unlabelled, errs[5] = unlabelled != nil && h.Override == nil, err // with both, one cache is late
 	return h, errors.Join(errs[:]...)
 }
 

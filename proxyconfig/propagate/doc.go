@@ -33,9 +33,10 @@
 //
 // cluster-apps-operator writes the last two as well, with values besides the proxies
 // that charts need: baseDomain, clusterCA, clusterDNSIP, clusterID, provider and others.
-// Beside it, set Config.ValuesName, and name the two objects in the spec.extraConfigs of
-// Apps. In place of it, Config.Further returns those values. Objects in the shape that
-// this package wrote before it had Config.Layout are written again.
+// Beside it, set Config.ValuesName, name the two objects in the spec.extraConfigs of
+// Apps, and leave its own proxy empty: it would write <cluster>-systemd-proxy too. In
+// place of it, Config.Further returns those values. Objects in the shape that this
+// package wrote before it had Config.Layout are written again.
 //
 // A machine that is made before spec.controlPlaneEndpoint is known would always send
 // requests for its API server to the proxy. The drop-in is therefore not made, and

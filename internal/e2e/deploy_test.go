@@ -55,6 +55,7 @@ func TestDeploy(t *testing.T) {
 	t.Run("injector", d.testInjector)
 	t.Run("propagator", d.testPropagator)
 	t.Run("audit", d.testAudit)
+	t.Run("agent", d.testAgent)
 }
 
 func startDeploying(t *testing.T) *deploying {

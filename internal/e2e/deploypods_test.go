@@ -46,12 +46,24 @@ type pod struct {
 // start makes the Pod of a base, and runs it until the test ends.
 func (d *deploying) start(t *testing.T, base string) *pod {
 	t.Helper()
+	p := d.newPod(t, base)
+	p.run(t)
+	return p
+}
+
+// newPod makes the Pod of a base, with its files, on a host of its own or on its node's
+// network.
+func (d *deploying) newPod(t *testing.T, base string) *pod {
+	t.Helper()
 	d.pods++
 	template := d.template(t, base)
 	p := &pod{d: d, name: fmt.Sprintf("%s-%d", base, d.pods)}
 	p.object = podOf(template, p.name)
 	var err error
-	if p.host, p.ip, err = d.AddHost(t.Context()); err != nil {
+	if p.host, p.ip = d.Node, d.Kube.Host(); !template.Spec.HostNetwork {
+		p.host, p.ip, err = d.AddHost(t.Context())
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	p.image(t)
@@ -62,7 +74,6 @@ func (d *deploying) start(t *testing.T, base string) *pod {
 		p.account(t)
 	}
 	d.create(t, p.object.DeepCopy())
-	p.run(t)
 	return p
 }
 
@@ -77,14 +88,18 @@ func (p *pod) image(t *testing.T) {
 	security, c := p.object.Spec.SecurityContext, p.object.Spec.Containers[0]
 	program, _, _ := strings.Cut(c.Image, ":")
 	p.container = bed.Container{Root: p.d.path(p.name), Argv: []string{"/" + program}, User: *security.RunAsUser, Group: *security.RunAsGroup}
-	for _, arg := range c.Args {
-		p.container.Argv = append(p.container.Argv, p.expand(arg))
-	}
 	p.container.Env = []string{"KUBERNETES_SERVICE_HOST=" + bed.ServiceIP, "KUBERNETES_SERVICE_PORT=443"}
 	for _, v := range c.Env {
 		p.container.Env = append(p.container.Env, v.Name+"="+p.value(v))
 	}
-	p.write(t, "/etc/hosts", []byte("127.0.0.1 localhost\n"+bed.ServiceIP+" kubernetes.default.svc\n"), 0o644, 0)
+	for _, arg := range c.Args {
+		p.container.Argv = append(p.container.Argv, p.expand(arg))
+	}
+	hosts := "127.0.0.1 localhost\n"
+	if !p.object.Spec.HostNetwork { // the node does not know the names of the cluster
+		hosts += bed.ServiceIP + " kubernetes.default.svc\n"
+	}
+	p.write(t, "/etc/hosts", []byte(hosts), 0o644, 0)
 	text, err := os.ReadFile(p.d.path(program))
 	if err != nil {
 		t.Fatal(err)
@@ -114,9 +129,9 @@ var reference = regexp.MustCompile(`\$\(([^)]+)\)`)
 // expand fills in variables that are defined before, as Kubernetes does.
 func (p *pod) expand(text string) string {
 	return reference.ReplaceAllStringFunc(text, func(found string) string {
-		for _, v := range p.object.Spec.Containers[0].Env {
-			if "$("+v.Name+")" == found {
-				return p.value(v)
+		for _, v := range slices.Backward(p.container.Env) {
+			if name, value, _ := strings.Cut(v, "="); "$("+name+")" == found {
+				return value
 			}
 		}
 		return found
@@ -147,10 +162,10 @@ func (p *pod) mount(t *testing.T, v corev1.VolumeMount) {
 	}
 }
 
-// account mounts a token of the ServiceAccount.
-func (p *pod) account(t *testing.T) {
+// account mounts a token of the ServiceAccount, for the API server or for others.
+func (p *pod) account(t *testing.T, audiences ...string) {
 	t.Helper()
-	token := &authenticationv1.TokenRequest{}
+	token := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences}}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: p.object.Namespace, Name: p.object.Spec.ServiceAccountName}}
 	if err := p.d.admin.SubResource("token").Create(t.Context(), account, token); err != nil {
 		t.Fatal(err)

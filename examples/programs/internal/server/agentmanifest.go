@@ -116,7 +116,7 @@ func renderManifest(w io.Writer, d agentConfig) error {
 	if d.Pod.hostNetwork {
 		b.useHostNetwork()
 	} else {
-		b.replace("    - port: 8443\n", portLines(d))
+		b.replace("    - port: 8443\n      protocol: TCP\n", portLines(d))
 	}
 	b.addPod(d)
 	b.replace("image: causeway-agent:dev\n", fmt.Sprintf("image: %q\n", d.Image))
@@ -215,9 +215,9 @@ func portLines(d agentConfig) string {
 	for _, p := range slices.Compact(ports) {
 		switch {
 		case p.from != p.to:
-			text += fmt.Sprintf("    - port: %d\n      endPort: %d\n", p.from, p.to)
+			text += fmt.Sprintf("    - port: %d\n      endPort: %d\n      protocol: TCP\n", p.from, p.to)
 		case !slices.Contains([]int{53, 443, 6443}, p.from):
-			text += fmt.Sprintf("    - port: %d\n", p.from)
+			text += fmt.Sprintf("    - port: %d\n      protocol: TCP\n", p.from)
 		}
 	}
 	return text

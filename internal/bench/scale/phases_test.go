@@ -12,6 +12,8 @@ import (
 
 // The limits that the figures should keep.
 const (
+	limitedAgents = 5000 // for what agents cost: fewer of them cost more each
+
 	limitMemory  = 40 << 10 // bytes of heap and stacks of an idle agent, a side
 	limitGrowth  = 1.2      // memory of an agent among the most, to that of one among a hundred
 	limitCPU     = 0.1      // cores, for all idle agents
@@ -54,6 +56,9 @@ func (f *fleet) idlePhase() {
 		}
 	}
 	for i, s := range last {
+		if f.limits && len(f.places) < limitedAgents {
+			continue
+		}
 		f.check(s.heap <= limitMemory, "memory of an idle agent, "+sideNames[i], "40 KiB", s.String())
 		f.check(s.cpu < limitCPU, "CPU of the idle agents, "+sideNames[i], "10% of a core", s.String())
 		if few := hundred[i]; few.heap > 0 {

@@ -22,7 +22,7 @@ func chain(b *bed.Bed) []hop {
 // for somebody in its own namespace.
 func TestClientChain(t *testing.T) {
 	b := sharedBed(t)
-	squid := route{log: b.Squid.AccessLog}
+	squid := route{log: b.Squid.Log}
 	dante := danteRoute(b)
 	toDante := []string{"tls=TLS/1.3 ", "client-certificate=- ", "status=200", " CONNECT " + b.Dante.URL().Host + " ", "user=" + bed.ProxyUser}
 	fromSquid := []string{

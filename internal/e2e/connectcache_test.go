@@ -295,7 +295,7 @@ func TestConnectCache(t *testing.T) {
 	if err := os.WriteFile(input.TokenFile, []byte("the controller's own"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	before, err := b.Squid.AccessLog()
+	before, err := b.Squid.Log()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,7 +333,7 @@ func TestConnectCache(t *testing.T) {
 		t.Errorf("after the changes of the route: got %q and the proxy %q", got.Wrong, got.Proxy)
 	}
 	err = bed.Poll(t.Context(), "squid's log", func(context.Context) error {
-		now, err := b.Squid.AccessLog()
+		now, err := b.Squid.Log()
 		if err != nil {
 			return err
 		}

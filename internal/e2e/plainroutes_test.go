@@ -62,7 +62,7 @@ func (m *management) testPlainRoutes(t *testing.T) {
 	if err := m.reachesByOwn(t, c, "secure"); err != nil {
 		t.Error(err)
 	}
-	lines, err := m.bed.Squid.AccessLog()
+	lines, err := m.bed.Squid.Log()
 	if err != nil || !strings.Contains(strings.Join(lines, "\n"), "client-certificate=/CN=proxy-client") {
 		t.Errorf("squid saw no client certificate of the Secret: %v", err)
 	}

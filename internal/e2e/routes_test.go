@@ -37,7 +37,7 @@ func squidRoutes(b *bed.Bed) []route {
 	return []route{{
 		name:    "squid-http",
 		proxy:   b.Squid.URL(),
-		log:     b.Squid.AccessLog,
+		log:     b.Squid.Log,
 		logged:  []string{http, "status=200", connect, user},
 		client:  []string{http, "status=200", connect, user},
 		refused: []string{http, "status=407", connect},
@@ -45,7 +45,7 @@ func squidRoutes(b *bed.Bed) []route {
 		name:    "squid-https",
 		proxy:   b.Squid.TLSURL(),
 		proxyCA: b.Squid.CA.CertPEM(),
-		log:     b.Squid.AccessLog,
+		log:     b.Squid.Log,
 		// kubectl shows an https proxy the certificate that is meant for the
 		// server. That the log has it gives its absence with our client a
 		// meaning.

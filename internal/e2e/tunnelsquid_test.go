@@ -110,7 +110,7 @@ func wantLogged(t *testing.T, b *bed.Bed, connect string) {
 	t.Helper()
 	want := fmt.Sprintf("client=%s status=200 %s", bed.APIIP, connect)
 	err := bed.Poll(t.Context(), "squid to log "+want, func(context.Context) error {
-		lines, err := b.Office.AccessLog()
+		lines, err := b.Office.Log()
 		if err != nil {
 			return bed.Stop(err)
 		}

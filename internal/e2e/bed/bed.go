@@ -24,13 +24,9 @@ type Bed struct {
 	Kube    *Kube
 	Kubelet *Kubelet
 
-	Squid      *Squid
-	HAProxy    *HAProxy
-	Tinyproxy  *Tinyproxy
-	Dante      *Dante
-	Microsocks *Microsocks
-	SSH        *SSH
-	Office     *Office
+	Squid, HAProxy, Tinyproxy, Dante, Microsocks, Office *Proxy
+
+	SSH *SSH
 
 	// Dir is a folder that lives as long as the bed, and the HOME of the
 	// commands that run in it.

@@ -1,7 +1,6 @@
 package bed
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
 	"github.com/causewayproject/causeway/internal/test/pki"
@@ -155,26 +153,21 @@ func infrastructureCRD(kind string) *unstructured.Unstructured {
 // changed something, as "VERB resource.group", by its own metrics. Those of the
 // API server itself count, too.
 func (k *Kube) Writes(ctx context.Context) (map[string]int, error) {
-	clients, err := kubernetes.NewForConfig(k.Config())
-	if err != nil {
-		return nil, fmt.Errorf("bed: metrics: %w", err)
-	}
-	text, err := clients.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	text, err := k.clients().Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("bed: metrics: %w", err)
 	}
 	writes := map[string]int{}
-	lines := bufio.NewScanner(strings.NewReader(string(text)))
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		labels, value, ok := strings.Cut(strings.TrimPrefix(lines.Text(), "apiserver_request_total{"), "} ")
-		if !ok || !strings.HasPrefix(lines.Text(), "apiserver_request_total{") {
+	for line := range strings.Lines(string(text)) {
+		line, ok := strings.CutPrefix(line, "apiserver_request_total{")
+		if !ok {
 			continue
 		}
+		labels, value, _ := strings.Cut(line, "} ")
 		l := parseLabels(labels)
 		switch l["verb"] {
 		case "POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION":
-			n, err := strconv.ParseFloat(value, 64)
+			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
 			if err != nil {
 				return nil, fmt.Errorf("bed: metrics: %w", err)
 			}
@@ -182,7 +175,7 @@ func (k *Kube) Writes(ctx context.Context) (map[string]int, error) {
 			writes[strings.TrimSuffix(l["verb"]+" "+resource+"."+l["group"], ".")] += int(n)
 		}
 	}
-	return writes, lines.Err()
+	return writes, nil
 }
 
 // parseLabels takes labels whose values hold neither quotes nor commas.

@@ -73,13 +73,13 @@ func newNetwork(ctx context.Context, name string, run *runner) (*Network, error)
 			return nil, err
 		}
 	}
-	if err := linkNamespaces(ctx, n.Client, "eth0", ClientIP+"/29", n.Proxy, "eth0", ProxyIP+"/29"); err != nil {
+	if err := linkNamespaces(ctx, n.Client, "eth0", ClientIP+"/29", n.Proxy, ProxyIP+"/29"); err != nil {
 		return nil, err
 	}
-	if err := linkNamespaces(ctx, n.Proxy, "eth1", ProxyAPIIP+"/24", n.API, "eth0", APIIP+"/24"); err != nil {
+	if err := linkNamespaces(ctx, n.Proxy, "eth1", ProxyAPIIP+"/24", n.API, APIIP+"/24"); err != nil {
 		return nil, err
 	}
-	if err := linkNamespaces(ctx, n.Proxy, "eth2", HubProxyIP+"/29", n.Hub, "eth0", HubIP+"/29"); err != nil {
+	if err := linkNamespaces(ctx, n.Proxy, "eth2", HubProxyIP+"/29", n.Hub, HubIP+"/29"); err != nil {
 		return nil, err
 	}
 	for _, address := range []string{HubWebIP, HubManagementIP, HubSpareIP} {
@@ -105,19 +105,33 @@ func (n *Namespace) create(ctx context.Context) error {
 	}
 	// A new namespace may inherit forwarding from the host: the proxy's must
 	// not become a router.
+	return n.setForwarding("0")
+}
+
+// setForwarding makes the namespace a router by "1", and a host by "0".
+func (n *Namespace) setForwarding(value string) error {
 	return n.Do(func() error {
-		return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("0"), 0o644)
+		if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte(value), 0o644); err != nil {
+			return fmt.Errorf("bed: forwarding: %w", err)
+		}
+		return nil
 	})
 }
 
-// linkNamespaces joins two namespaces by a veth pair. Both ends are made inside, so that
+// runNFT adds to the namespace's rules.
+func (n *Namespace) runNFT(ctx context.Context, rules string) error {
+	_, err := n.Run(ctx, Command{Argv: []string{programPath("nft"), "-f", "-"}, Stdin: strings.NewReader(rules + "\n")})
+	return err
+}
+
+// linkNamespaces joins two namespaces by a veth pair, which is eth0 in b. Both ends are made inside, so that
 // their names meet no interface of the host's.
-func linkNamespaces(ctx context.Context, a *Namespace, aDev, aAddr string, b *Namespace, bDev, bAddr string) error {
-	err := runIP(ctx, "-n", a.Name, "link", "add", aDev, "type", "veth", "peer", "name", bDev, "netns", b.Name)
+func linkNamespaces(ctx context.Context, a *Namespace, aDev, aAddr string, b *Namespace, bAddr string) error {
+	err := runIP(ctx, "-n", a.Name, "link", "add", aDev, "type", "veth", "peer", "name", "eth0", "netns", b.Name)
 	if err != nil {
 		return err
 	}
-	for _, end := range []struct{ name, dev, addr string }{{a.Name, aDev, aAddr}, {b.Name, bDev, bAddr}} {
+	for _, end := range []struct{ name, dev, addr string }{{a.Name, aDev, aAddr}, {b.Name, "eth0", bAddr}} {
 		if err := runIP(ctx, "-n", end.name, "addr", "add", end.addr, "dev", end.dev); err != nil {
 			return err
 		}

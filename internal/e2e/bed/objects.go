@@ -26,19 +26,19 @@ func (k *Kube) Config() *rest.Config {
 	}
 }
 
+// clients are the administrator's.
+func (k *Kube) clients() *kubernetes.Clientset { return kubernetes.NewForConfigOrDie(k.Config()) }
+
 // addNode makes the Node by which kube-apiserver finds the Kubelet.
 func (k *Kube) addNode(ctx context.Context) error {
-	clients, err := kubernetes.NewForConfig(k.Config())
-	if err != nil {
-		return fmt.Errorf("bed: node: %w", err)
-	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName}}
-	if node, err = clients.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
+	node, err := k.clients().CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+	if err != nil {
 		return fmt.Errorf("bed: node: %w", err)
 	}
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: APIIP}}
 	node.Status.DaemonEndpoints.KubeletEndpoint.Port = kubeletPort
-	if _, err = clients.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
+	if _, err = k.clients().CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("bed: node: %w", err)
 	}
 	return nil
@@ -46,12 +46,8 @@ func (k *Kube) addNode(ctx context.Context) error {
 
 // AddNamespace makes a namespace.
 func (k *Kube) AddNamespace(ctx context.Context, name string) error {
-	clients, err := kubernetes.NewForConfig(k.Config())
-	if err != nil {
-		return fmt.Errorf("bed: namespace: %w", err)
-	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if _, err := clients.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
+	if _, err := k.clients().CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("bed: namespace: %w", err)
 	}
 	return nil
@@ -59,11 +55,7 @@ func (k *Kube) AddNamespace(ctx context.Context, name string) error {
 
 // AddPod makes a pod in a namespace that exists; it runs at once.
 func (k *Kube) AddPod(ctx context.Context, namespace, name string) error {
-	clients, err := kubernetes.NewForConfig(k.Config())
-	if err != nil {
-		return fmt.Errorf("bed: pod: %w", err)
-	}
-	pods := clients.CoreV1().Pods(namespace)
+	pods := k.clients().CoreV1().Pods(namespace)
 	pod, err := pods.Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       corev1.PodSpec{NodeName: NodeName, Containers: []corev1.Container{{Name: "main", Image: "none", Stdin: true}}},

@@ -44,10 +44,10 @@ func (p *Path) createPath(ctx context.Context, n *Network) error {
 			return err
 		}
 	}
-	if err := linkNamespaces(ctx, p.Router, "eth0", NearRouterIP+"/29", p.Near, "eth0", NearIP+"/29"); err != nil {
+	if err := linkNamespaces(ctx, p.Router, "eth0", NearRouterIP+"/29", p.Near, NearIP+"/29"); err != nil {
 		return err
 	}
-	if err := linkNamespaces(ctx, p.Router, "eth1", FarRouterIP+"/29", p.Far, "eth0", FarIP+"/29"); err != nil {
+	if err := linkNamespaces(ctx, p.Router, "eth1", FarRouterIP+"/29", p.Far, FarIP+"/29"); err != nil {
 		return err
 	}
 	for _, end := range []struct {
@@ -58,13 +58,10 @@ func (p *Path) createPath(ctx context.Context, n *Network) error {
 			return err
 		}
 	}
-	err := p.Router.Do(func() error {
-		return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644)
-	})
-	if err != nil {
-		return fmt.Errorf("bed: path: %w", err)
+	if err := p.Router.setForwarding("1"); err != nil {
+		return err
 	}
-	return p.runNFT(ctx, pathRules)
+	return p.Router.runNFT(ctx, pathRules)
 }
 
 const pathRules = `table ip bed {
@@ -77,18 +74,13 @@ const pathRules = `table ip bed {
 	}
 }`
 
-func (p *Path) runNFT(ctx context.Context, rules string) error {
-	_, err := p.Router.Run(ctx, Command{Argv: []string{programPath("nft"), "-f", "-"}, Stdin: strings.NewReader(rules + "\n")})
-	return err
-}
-
 // Fault adds rules to the router's forwarding chain, as "tcp sport 4711 drop".
 func (p *Path) Fault(ctx context.Context, rules ...string) error {
 	var text strings.Builder
 	for _, rule := range rules {
 		fmt.Fprintf(&text, "add rule ip bed faults %s\n", rule)
 	}
-	return p.runNFT(ctx, text.String())
+	return p.Router.runNFT(ctx, text.String())
 }
 
 // SetLink sets the router's link to the far host up or down. Its routes stay.

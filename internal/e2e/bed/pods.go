@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -51,9 +50,8 @@ func (c *Cluster) start(ctx context.Context, b *Bed, name string, args []string)
 	if c.Node, err = c.network.addNamespace(ctx, fmt.Sprintf("node%d", c.number)); err != nil {
 		return err
 	}
-	err = c.Node.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644) })
-	if err != nil {
-		return fmt.Errorf("bed: cluster: %w", err)
+	if err := c.Node.setForwarding("1"); err != nil {
+		return err
 	}
 	if err := runIP(ctx, "-n", c.Node.Name, "addr", "add", clusterIP+"/32", "dev", "lo"); err != nil {
 		return err
@@ -112,7 +110,7 @@ func (c *Cluster) AddHost(ctx context.Context) (*Namespace, string, error) {
 	}
 	c.pods = append(c.pods, pod)
 	net4 := "10.1." + strconv.Itoa(number)
-	if err := linkNamespaces(ctx, c.Node, "pod"+strconv.Itoa(number), net4+".1/30", pod, "eth0", net4+".2/30"); err != nil {
+	if err := linkNamespaces(ctx, c.Node, "pod"+strconv.Itoa(number), net4+".1/30", pod, net4+".2/30"); err != nil {
 		return nil, "", err
 	}
 	return pod, net4 + ".2", runIP(ctx, "-n", pod.Name, "route", "add", "default", "via", net4+".1")

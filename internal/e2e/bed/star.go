@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 
 	"github.com/causewayproject/causeway/internal/relay"
@@ -48,7 +47,7 @@ func (s *Star) createStar(ctx context.Context, n *Network, names []string) (err 
 		s.hosts = append(s.hosts, host)
 		s.number[name] = i + 1
 		gateway := fmt.Sprintf("10.2.%d.1", i+1)
-		if err := linkNamespaces(ctx, s.Router, "host"+fmt.Sprint(i+1), gateway+"/24", host, "eth0", s.IP(name)+"/24"); err != nil {
+		if err := linkNamespaces(ctx, s.Router, "host"+fmt.Sprint(i+1), gateway+"/24", host, s.IP(name)+"/24"); err != nil {
 			return err
 		}
 		if err := runIP(ctx, "-n", host.Name, "route", "add", "default", "via", gateway); err != nil {
@@ -58,11 +57,10 @@ func (s *Star) createStar(ctx context.Context, n *Network, names []string) (err 
 	if err := runIP(ctx, "-n", s.Router.Name, "addr", "add", StarRouterIP+"/32", "dev", "lo"); err != nil {
 		return err
 	}
-	err = s.Router.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644) })
-	if err != nil {
-		return fmt.Errorf("bed: star: %w", err)
+	if err := s.Router.setForwarding("1"); err != nil {
+		return err
 	}
-	return s.runNFT(ctx, starRules)
+	return s.Router.runNFT(ctx, starRules)
 }
 
 // starRules has the faults of what passes the router, ends there, or comes from
@@ -83,11 +81,6 @@ const starRules = `table ip bed {
 	}
 }`
 
-func (s *Star) runNFT(ctx context.Context, rules string) error {
-	_, err := s.Router.Run(ctx, Command{Argv: []string{programPath("nft"), "-f", "-"}, Stdin: strings.NewReader(rules + "\n")})
-	return err
-}
-
 // Host returns a host by its name.
 func (s *Star) Host(name string) *Namespace { return s.hosts[s.number[name]-1] }
 
@@ -101,17 +94,17 @@ func (s *Star) IP(name string) string {
 
 // Cut drops what a host sends to the others, which may be "router".
 func (s *Star) Cut(ctx context.Context, from string, to ...string) error {
-	return s.runNFT(ctx, s.faultRules("drop", from, to))
+	return s.Router.runNFT(ctx, s.faultRules("drop", from, to))
 }
 
 // Reset answers what a host sends to the others with TCP's reset, instead of
 // all other faults.
 func (s *Star) Reset(ctx context.Context, from string, to ...string) error {
-	return s.runNFT(ctx, noFaults+s.faultRules("meta l4proto tcp reject with tcp reset", from, to))
+	return s.Router.runNFT(ctx, noFaults+s.faultRules("meta l4proto tcp reject with tcp reset", from, to))
 }
 
 // Heal ends all faults.
-func (s *Star) Heal(ctx context.Context) error { return s.runNFT(ctx, noFaults) }
+func (s *Star) Heal(ctx context.Context) error { return s.Router.runNFT(ctx, noFaults) }
 
 const noFaults = "flush chain ip bed faults\n"
 

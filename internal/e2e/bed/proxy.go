@@ -1,0 +1,151 @@
+package bed
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+
+	"github.com/causewayproject/causeway/internal/test/pki"
+)
+
+// The credentials of the proxies. The password holds what URLs, the passwd
+// format and shells give a meaning to.
+const (
+	ProxyUser     = "causeway"
+	ProxyPassword = "p@ss:w/rd%+&'"
+	// tinyproxy's configuration file takes no other characters in a password.
+	tinyproxyPassword = "p.ss-w_rd"
+)
+
+const (
+	squidPort      = 3128
+	squidTLSPort   = 3129
+	haproxyPort    = 3130
+	haproxyTLSPort = 3131
+	officePort     = 3140
+	tinyproxyPort  = 8888
+	dantePort      = 1080
+	microsocksPort = 1081
+)
+
+// A Proxy is a proxy in the proxy namespace.
+type Proxy struct {
+	// CA signed the certificate of the port with TLS of squid and of haproxy. The
+	// port asks for a client certificate of the cluster's authority, without
+	// insisting: the log tells whether a client sent a certificate meant for the
+	// API server.
+	CA *pki.CA
+
+	ns          *Namespace
+	name, dir   string
+	url, tlsURL url.URL // that with TLS is empty without the port
+	argv        []string
+	log         string // path; "": its output
+	errors      string // path of what it says when it does not start; "": its output
+	process     *Process
+}
+
+// URL returns the proxy's URL with credentials.
+func (p *Proxy) URL() *url.URL { return new(p.url) }
+
+// TLSURL returns the URL of the port with TLS, with credentials.
+func (p *Proxy) TLSURL() *url.URL { return new(p.tlsURL) }
+
+// Log returns the lines of its log since the last start; see proxies.go.
+func (p *Proxy) Log() ([]string, error) {
+	if p.log == "" {
+		return logLines(p.process.log)
+	}
+	return logLines(p.log)
+}
+
+// Start starts the proxy after a Stop, and waits until it listens.
+func (p *Proxy) Start(ctx context.Context) (err error) {
+	if p.process, err = p.ns.start(p.name, p.argv...); err != nil {
+		return err
+	}
+	for _, u := range []url.URL{p.url, p.tlsURL} {
+		if u.Host == "" {
+			continue
+		}
+		if err = p.ns.waitListening(ctx, p.process, u.Host); err != nil && p.errors != "" {
+			err = fmt.Errorf("%w\n%s", err, tail(p.errors))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Stop ends the proxy and all that goes through it.
+func (p *Proxy) Stop() { p.process.Stop() }
+
+func proxyURL(scheme, host string, port int) url.URL {
+	return url.URL{
+		Scheme: scheme,
+		User:   url.UserPassword(ProxyUser, ProxyPassword),
+		Host:   net.JoinHostPort(host, strconv.Itoa(port)),
+	}
+}
+
+// writeFiles writes files to the proxy's folder, which is new, filled in by
+// expandConfig.
+func (p *Proxy) writeFiles(mode os.FileMode, files map[string]string) error {
+	if err := os.Mkdir(p.dir, mode); err != nil {
+		return fmt.Errorf("bed: %s: %w", p.name, err)
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(p.dir, name), []byte(content), 0o644); err != nil {
+			return fmt.Errorf("bed: %s: %w", p.name, err)
+		}
+	}
+	return nil
+}
+
+// expandConfig fills in the ${name}s of a proxy's configuration file.
+func (p *Proxy) expandConfig(text string) string {
+	return expandTemplate(text, map[string]string{
+		"dir":      p.dir,
+		"inside":   ProxyIP,
+		"outside":  ProxyAPIIP,
+		"api":      APIIP,
+		"address":  p.url.Host,
+		"tls":      p.tlsURL.Host,
+		"port":     p.url.Port(),
+		"user":     ProxyUser,
+		"password": tinyproxyPassword,
+		"apiport":  strconv.Itoa(APIPort),
+		"sshport":  strconv.Itoa(sshPort),
+		"dante":    strconv.Itoa(dantePort),
+		"squid":    net.JoinHostPort(ProxyIP, strconv.Itoa(squidPort)),
+	})
+}
+
+// expandTemplate fills in the ${name}s of a configuration file.
+func expandTemplate(text string, values map[string]string) string {
+	return os.Expand(text, func(name string) string { return values[name] })
+}
+
+// chown gives a folder of files to the user that a server becomes.
+func chown(dir, name string) error {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return fmt.Errorf("bed: owner of %s: %w", dir, err)
+	}
+	uid, err := strconv.Atoi(u.Uid)
+	if err != nil {
+		return fmt.Errorf("bed: user %s: %w", name, err)
+	}
+	return filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Chown(path, uid, -1)
+	})
+}

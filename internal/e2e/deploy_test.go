@@ -44,7 +44,7 @@ type deploying struct {
 // their work with its flags, rights and security, and no right is left over.
 func TestDeploy(t *testing.T) {
 	t.Parallel() // waits much
-	d := startDeploying(t)
+	d := startDeploying(t, "deploy")
 	for _, base := range bases {
 		d.apply(base)
 	}
@@ -58,7 +58,8 @@ func TestDeploy(t *testing.T) {
 	t.Run("agent", d.testAgent)
 }
 
-func startDeploying(t *testing.T) *deploying {
+// startDeploying starts the cluster, whose name no other test has.
+func startDeploying(t *testing.T, name string) *deploying {
 	t.Helper()
 	d := &deploying{t: t, bed: sharedBed(t), dir: t.TempDir(), objects: map[string][]*unstructured.Unstructured{}}
 	// A container's user has to get through.
@@ -73,7 +74,7 @@ func startDeploying(t *testing.T) *deploying {
 		t.Fatal(err)
 	}
 	var err error
-	if d.Cluster, err = d.bed.StartCluster(t.Context(), "deploy", "--audit-policy-file="+policy, "--audit-log-path="+d.audit); err != nil {
+	if d.Cluster, err = d.bed.StartCluster(t.Context(), name, "--audit-policy-file="+policy, "--audit-log-path="+d.audit); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -158,11 +158,17 @@ func (m *machine) writeUnits() {
 // boot runs the command after all that is named, and ends.
 func (m *machine) boot(command, after string) {
 	m.Helper()
+	m.start(command, after)()
+}
+
+// start is boot, and returns what waits for the end.
+func (m *machine) start(command, after string) (wait func()) {
+	m.Helper()
 	modes := "stat -c '%a %n' " + containerdDropIn + " " + kubeadmEnvironment + " >" + m.dir + "/modes"
 	m.write("end", "set -eu\nsh "+m.dir+"/probe after\n"+modes+"\n"+command)
 	m.write("units/end.service", ourTarget+"After="+after+"\nSuccessAction=exit-force\nFailureAction=exit-force\n[Service]\nType=oneshot\nExecStart=/bin/sh "+m.dir+"/end\n")
 	m.write("units/default.target", ourTarget+"Wants=multi-user.target end.service "+after+"\n")
-	bootSystemd(m.T, m.dir)
+	return startSystemd(m.T, m.dir)
 }
 
 // checkEnvironment compares what a process has.
@@ -200,19 +206,17 @@ func (m *machine) checkProxy() {
 	}
 }
 
-// Debian's cloud-init makes a machine of what Cluster API renders for it: it writes
-// the files after systemd has loaded the units, and runs the commands at the end.
-// Before these, and so without them, nothing has a proxy.
-func TestMachineByCloudInit(t *testing.T) {
-	t.Parallel()
-	m := newMachine(t)
-	cluster, init := kubeadmConfigs(t, m.spec, newKubeadm)
+// seedCloudInit renders the user data as Cluster API does, and gives it to Debian's
+// cloud-init, whose units are cloudInitUnits.
+func (m *machine) seedCloudInit() {
+	m.Helper()
+	cluster, init := kubeadmConfigs(m.T, m.spec, newKubeadm)
 	data, err := cloudinit.NewInitControlPlane(&cloudinit.ControlPlaneInput{
 		BaseUserData:         cloudinit.BaseUserData{AdditionalFiles: m.files, PreKubeadmCommands: m.spec.PreKubeadmCommands},
 		ClusterConfiguration: cluster, InitConfiguration: init,
 	})
 	if err != nil {
-		t.Fatal(err)
+		m.Fatal(err)
 	}
 	m.write("files/etc/cloud/cloud.cfg", cloudConfig)
 	m.write("files/var/lib/cloud/seed/nocloud/meta-data", "instance-id: prod-1\nlocal-hostname: prod-1\n")
@@ -221,6 +225,17 @@ func TestMachineByCloudInit(t *testing.T) {
 		m.debianUnit(name)
 	}
 	m.write("units/cloud-config.target", ourTarget+"Wants=cloud-init-local.service cloud-init.service\nAfter=cloud-init-local.service cloud-init.service\n")
+}
+
+const cloudInitUnits = "cloud-init.service cloud-final.service"
+
+// Debian's cloud-init makes a machine of what Cluster API renders for it: it writes
+// the files after systemd has loaded the units, and runs the commands at the end.
+// Before these, and so without them, nothing has a proxy.
+func TestMachineByCloudInit(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.seedCloudInit()
 	m.write("units/before.service", ourTarget+"After=multi-user.target cloud-init.service\nBefore=cloud-final.service\n[Service]\nType=oneshot\nExecStart=/usr/bin/test -s "+
 		containerdDropIn+"\nExecStart=/bin/sh "+m.dir+"/probe before\n")
 	// containerd goes through all forms.
@@ -228,7 +243,7 @@ func TestMachineByCloudInit(t *testing.T) {
 		m.write(fmt.Sprintf("dropins/%d", i), string(machineSecret(t, f.config(proxyAddress))[proxyconfig.ContainerdKey]))
 	}
 	m.write("commands", strings.Join(kubeadmSpec(t, proxyconfig.StaticPodsNone, proxyconfig.Config{}).PreKubeadmCommands, "\n")+"\n")
-	m.boot(fmt.Sprintf(rollScript, m.dir), "before.service cloud-init.service cloud-final.service")
+	m.boot(fmt.Sprintf(rollScript, m.dir), "before.service "+cloudInitUnits)
 
 	m.checkEnvironment("containerd, before the commands", "probe.before.containerd.service", map[string]string{})
 	for i, f := range m.forms {

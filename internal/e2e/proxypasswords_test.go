@@ -3,6 +3,7 @@ package e2e
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -131,8 +132,17 @@ type passwordProxy struct {
 }
 
 func newPasswordProxy(t *testing.T) *passwordProxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return servePasswordProxy(t, l)
+}
+
+func servePasswordProxy(t *testing.T, l net.Listener) *passwordProxy {
 	p := &passwordProxy{}
-	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	p.Server = &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		login := http.Header{"Authorization": r.Header["Proxy-Authorization"]}
 		user, password, ok := (&http.Request{Header: login}).BasicAuth()
 		if !ok {
@@ -144,7 +154,8 @@ func newPasswordProxy(t *testing.T) *passwordProxy {
 		p.seen = append(p.seen, r.URL.Host+" "+user+" "+password)
 		p.mu.Unlock()
 		w.WriteHeader(http.StatusNotFound)
-	}))
+	})}}
+	p.Start()
 	t.Cleanup(p.Close)
 	return p
 }

@@ -60,16 +60,16 @@ func proxyReaders(t *testing.T) []proxyReader {
 		sh("curl", "curl", "-sS", farTarget, farTargetTLS),
 		sh("wget", "wget", "-qO-", farTarget, farTargetTLS),
 		sh("python3", "python3", "-c", pythonOpensBoth, farTarget, farTargetTLS),
-		sh("net/http", "env", bed.RoleEnv+"=get", "GORACE=atexit_sleep_ms=0", self),
+		sh("net/http", "env", bed.RoleEnv+"=get", "GORACE=atexit_sleep_ms=0", self, farTarget, farTargetTLS),
 		{name: "git", args: []string{"git", "ls-remote", farTarget}, env: "GIT_CONFIG_GLOBAL", render: proxyconfig.Config.GitConfig, refuses: refusals{twice: "HTTPSProxy"}, once: true},
 		{name: "apt", args: []string{"/usr/lib/apt/apt-helper", "download-file", farTarget, "/dev/null"}, env: "APT_CONFIG", render: proxyconfig.Config.AptConfig, once: true},
 		{name: "npm", args: []string{"npm", "view", "x", "--registry", "http://far.test/", "--userconfig", "FILE", "--fetch-retries=0", "--no-update-notifier"}, render: proxyconfig.Config.NPMConfig, once: true},
 	}
 }
 
-// getRole asks for both targets by the environment, as Go programs do.
+// getRole asks for its arguments by the environment, as Go programs do.
 func getRole(ctx context.Context, _ io.Reader, out io.Writer) error {
-	for _, target := range []string{farTarget, farTargetTLS} {
+	for _, target := range os.Args[1:] {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 		if err != nil {
 			return err

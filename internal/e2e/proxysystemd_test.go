@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"bytes"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -56,14 +58,21 @@ trap 'find "$own" -depth -type d -exec rmdir {} \;' EXIT
 )
 `
 
-// bootSystemd waits until a unit ends systemd.
-func bootSystemd(t *testing.T, dir string) {
+// startSystemd returns what waits until a unit ends systemd.
+func startSystemd(t *testing.T, dir string) (wait func()) {
 	t.Helper()
-	boot := exec.CommandContext(t.Context(), "unshare", "--mount", "--net", "--uts", "--ipc", "sh", "-c", systemdBoot, "sh", dir, os.Getenv(bed.BinEnv))
-	out, err := boot.CombinedOutput()
-	if err != nil {
-		log, _ := os.ReadFile(filepath.Join(dir, "log"))
-		t.Fatalf("systemd: %v\n%s\n%s", err, out, log)
+	boot := exec.CommandContext(context.WithoutCancel(t.Context()), "unshare", "--mount", "--net", "--uts", "--ipc", "sh", "-c", systemdBoot, "sh", dir, os.Getenv(bed.BinEnv))
+	var out bytes.Buffer
+	boot.Stdout, boot.Stderr = &out, &out
+	if err := boot.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		if err := boot.Wait(); err != nil {
+			log, _ := os.ReadFile(filepath.Join(dir, "log"))
+			t.Fatalf("systemd: %v\n%s\n%s", err, &out, log)
+		}
 	}
 }
 

@@ -1,0 +1,504 @@
+package e2e
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/causewayproject/causeway/internal/e2e/bed"
+	"github.com/causewayproject/causeway/internal/test/pki"
+	"github.com/causewayproject/causeway/proxyconfig"
+)
+
+const (
+	proxiedNamespace = "org" // of the Cluster
+	proxiedWorkload  = "web" // the namespace of the pods
+
+	// Inside of the cluster's networks, and outside of them.
+	webServiceIP = "10.0.0.50"
+	outside      = "far.test"
+)
+
+var insideNames = []string{"web.web.svc", "web.web.svc.cluster.local"}
+
+// A proxied is a cluster behind a proxy that asks for a password: one API server is
+// the management cluster's and the workload cluster's.
+type proxied struct {
+	*deploying
+	proxy  *passwordProxy
+	direct *directServer
+	pod    string // address of one more server
+}
+
+// From nothing: an installation Secret and a Cluster are made, and the programs,
+// as their manifests deploy them, make all that machines and pods need. Then the
+// password changes: all follow, but the machine and the pod that live.
+func TestProxyFromNothing(t *testing.T) {
+	t.Parallel() // waits much
+	began := time.Now()
+	p := startProxied(t)
+	t.Logf("the cluster was ready after %v", time.Since(began).Round(time.Millisecond))
+
+	first := passwordForm{name: "first", password: "1" + hostile, inURL: escape("1" + hostile)}
+	p.install(t, first)
+	p.start(t, propagatorBase).ready(t)
+	cluster := p.bearProxied(t)
+	config := p.awaitObjects(t, cluster, first)
+	p.applyKubeadmConfig(t)
+	machine := p.makeMachine(t)
+	machine.await()
+	machine.checkEnvironment("containerd", "probe.after.containerd.service", environment(config))
+	machine.checkEnvironment("kubeadm", "kubeadm.env", environment(config))
+	p.startInjector(t)
+	p.startDeployments(t)
+	pod := p.awaitPod(t, "", first)
+	p.checkVerdicts(t, pod, first)
+
+	second := passwordForm{name: "second", password: "2" + hostile, inURL: escape("2" + hostile)}
+	rotated := time.Now()
+	p.install(t, second)
+	next := p.awaitObjects(t, cluster, second)
+	p.writePodSecrets(t)
+	p.kubectl(t, "", "rollout", "restart", "deployment/web", "-n", proxiedWorkload)
+	p.checkVerdicts(t, p.awaitPod(t, pod.name, second), second)
+	t.Logf("a new pod uses the new password %v after it changed", time.Since(rotated).Round(time.Millisecond))
+	made := p.makeMachine(t)
+	made.await()
+	made.checkEnvironment("containerd of a new machine", "probe.after.containerd.service", environment(next))
+	made.end()
+	// Nothing reaches a machine that lives: not its containerd, nor its drop-in.
+	machine.end()
+	machine.checkEnvironment("containerd of the machine that lives", "probe.later.containerd.service", environment(config))
+	if got, want := machine.read("dropin"), machine.file(containerdDropIn); got != want {
+		t.Error("the machine that lives has another drop-in")
+	}
+}
+
+// startProxied starts the cluster, its proxy, and what is inside and outside.
+func startProxied(t *testing.T) *proxied {
+	t.Helper()
+	p := &proxied{deploying: startDeploying(t, "proxied")}
+	p.proxy = servePasswordProxy(t, listen(t, p.Node, net.JoinHostPort(p.Kube.Host(), "0")))
+	p.direct = &directServer{}
+	inside := listen(t, p.Node, net.JoinHostPort(p.Kube.Host(), "0"))
+	p.direct.serve(t, inside)
+	if err := p.AddService(t.Context(), net.JoinHostPort(webServiceIP, "80"), inside.Addr().String); err != nil {
+		t.Fatal(err)
+	}
+	host, ip, err := p.AddHost(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.pod = net.JoinHostPort(ip, "8080")
+	p.direct.serve(t, listen(t, host, p.pod))
+	for _, base := range []string{propagatorBase, injectorBase} {
+		p.apply(base)
+	}
+	for _, name := range []string{proxiedNamespace, proxiedWorkload} {
+		p.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	return p
+}
+
+// A directServer keeps the hosts that it is asked for.
+type directServer struct {
+	mu   sync.Mutex // guards the field below
+	seen []string
+}
+
+func (s *directServer) serve(t *testing.T, l net.Listener) {
+	h := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.seen = append(s.seen, r.Host)
+	})}}
+	h.Start()
+	t.Cleanup(h.Close)
+}
+
+// take returns the hosts since it was called before.
+func (s *directServer) take() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := slices.Compact(slices.Sorted(slices.Values(s.seen)))
+	s.seen = nil
+	return seen
+}
+
+// install has kubectl write the installation's Secret from files, as editors leave
+// them: with a newline at the end.
+func (p *proxied) install(t *testing.T, f passwordForm) {
+	t.Helper()
+	c := f.config(p.proxy.address())
+	for name, text := range map[string]string{"HTTP_PROXY": c.HTTPProxy, "HTTPS_PROXY": c.HTTPSProxy, "NO_PROXY": "registry.corp.test"} {
+		writeFile(t, p.path("installation", name), text+"\n")
+	}
+	made := p.kubectl(t, "", "create", "secret", "generic", "installation-proxy", "-n", propagatorBase,
+		"--from-file", p.path("installation"), "--dry-run=client", "-o", "yaml")
+	p.kubectl(t, made, "apply", "-f", "-")
+}
+
+// bearProxied makes the Cluster, with the networks of the bed.
+func (p *proxied) bearProxied(t *testing.T) *clusterv1.Cluster {
+	t.Helper()
+	c := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: proxiedNamespace, Name: "prod"}, Spec: clusterv1.ClusterSpec{
+		ClusterNetwork: clusterv1.ClusterNetwork{
+			Pods:     clusterv1.NetworkRanges{CIDRBlocks: []string{"10.1.0.0/16"}},
+			Services: clusterv1.NetworkRanges{CIDRBlocks: []string{"10.0.0.0/24"}},
+		},
+		ControlPlaneEndpoint: clusterv1.APIEndpoint{Host: p.Kube.Host(), Port: p.Kube.Port()},
+		InfrastructureRef:    clusterv1.ContractVersionedObjectReference{APIGroup: bed.InfrastructureGroup, Kind: bed.InfrastructureKind, Name: "prod"},
+	}}
+	p.create(t, c)
+	return c
+}
+
+// awaitObjects waits until the Cluster's objects have the password, and returns the
+// configuration that they hold.
+func (p *proxied) awaitObjects(t *testing.T, cluster *clusterv1.Cluster, f passwordForm) (c proxyconfig.Config) {
+	t.Helper()
+	want := f.config(p.proxy.address())
+	eventually(t, "the Cluster's objects", func(ctx context.Context) error {
+		values := &corev1.ConfigMap{}
+		if err := p.admin.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: "prod-cluster-values"}, values); err != nil {
+			return err
+		}
+		private, err := p.secret(ctx, cluster.Namespace, "prod-cluster-values")
+		if err != nil {
+			return err
+		}
+		machines, err := p.secret(ctx, cluster.Namespace, dropInSecret)
+		if err != nil {
+			return err
+		}
+		if c, err = proxyconfig.ReadValues([]byte(values.Data[proxyconfig.ValuesKey]), private.Data[proxyconfig.ValuesKey]); err != nil {
+			return bed.Stop(err)
+		}
+		dropIn, err := c.SystemdDropIn()
+		if err != nil {
+			return bed.Stop(err)
+		}
+		if c.HTTPProxy != want.HTTPProxy || c.HTTPSProxy != want.HTTPSProxy || string(machines.Data[proxyconfig.ContainerdKey]) != dropIn {
+			return errors.New("they have another password")
+		}
+		return nil
+	})
+	return c
+}
+
+// applyKubeadmConfig makes a KubeadmConfig of what the program prints for it.
+func (p *proxied) applyKubeadmConfig(t *testing.T) {
+	t.Helper()
+	out := readerOutput(t, nil, p.path("causeway"), "proxyconfig", "--format", "kubeadm", "--name", "prod", "--namespace", proxiedNamespace, "--static-pods", "environment")
+	var spec proxyconfig.KubeadmSpec
+	if err := yaml.Unmarshal(out, &spec); err != nil {
+		t.Fatal(err)
+	}
+	p.create(t, &bootstrapv1.KubeadmConfig{ObjectMeta: metav1.ObjectMeta{Namespace: proxiedNamespace, Name: "prod-control-plane"}, Spec: *clusterAPISpec(t, &spec)})
+}
+
+// A livingMachine is a machine that runs until end.
+type livingMachine struct {
+	*machine
+	hold *os.File
+	wait func()
+}
+
+// liveScript lets the machine live until somebody writes to $1/hold.
+const liveScript = `
+: >%[1]s/up
+read -r _ <%[1]s/hold
+sh %[1]s/probe later
+cp ` + containerdDropIn + ` %[1]s/dropin
+`
+
+// makeMachine boots one by what the API server has.
+func (p *proxied) makeMachine(t *testing.T) *livingMachine {
+	t.Helper()
+	config := &bootstrapv1.KubeadmConfig{}
+	if err := p.admin.Get(t.Context(), client.ObjectKey{Namespace: proxiedNamespace, Name: "prod-control-plane"}, config); err != nil {
+		t.Fatal(err)
+	}
+	secret, err := p.secret(t.Context(), proxiedNamespace, dropInSecret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &livingMachine{machine: &machine{T: t, dir: sharedDir(t), spec: &config.Spec, files: resolveFiles(t, &config.Spec, secret.Data)}}
+	m.writeUnits()
+	m.seedCloudInit()
+	hold := filepath.Join(m.dir, "hold")
+	if err := unix.Mkfifo(hold, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if m.hold, err = os.OpenFile(hold, os.O_RDWR, 0); err != nil {
+		t.Fatal(err)
+	}
+	m.wait = m.start(fmt.Sprintf(liveScript, m.dir), cloudInitUnits)
+	t.Cleanup(m.end)
+	return m
+}
+
+// await waits until the machine has run kubeadm.
+func (m *livingMachine) await() {
+	m.Helper()
+	eventually(m.T, "the machine", func(context.Context) error {
+		_, err := os.Stat(filepath.Join(m.dir, "up"))
+		return err
+	})
+}
+
+// end ends the machine, once.
+func (m *livingMachine) end() {
+	if m.hold == nil {
+		return
+	}
+	fmt.Fprintln(m.hold)
+	m.wait()
+	m.hold.Close()
+	m.hold = nil
+}
+
+// file is the content that Cluster API wrote to a file of the machine.
+func (m *livingMachine) file(path string) string {
+	m.Helper()
+	for _, f := range m.files {
+		if f.Path == path {
+			return f.Content
+		}
+	}
+	m.Fatalf("there is no file %s", path)
+	panic("not reached")
+}
+
+const injectorBase = "proxy-injector"
+
+// startInjector starts the webhook, and waits until the API server asks it.
+func (p *proxied) startInjector(t *testing.T) {
+	t.Helper()
+	cert, key := pki.PEM(p.Kube.CA.Server(injectorBase + "." + injectorBase + ".svc"))
+	p.create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: injectorBase, Name: injectorBase + "-tls"}, Data: map[string][]byte{corev1.TLSCertKey: cert, corev1.TLSPrivateKeyKey: key}})
+	p.writePodSecrets(t)
+	injector := p.start(t, injectorBase)
+	injector.ready(t)
+	p.service(t, injectorBase, injectorBase, func(port string) string { return injector.address(port) })
+	for n := range 2 { // what cainjector does
+		patch := fmt.Sprintf(`[{"op":"add","path":"/webhooks/%d/clientConfig/caBundle","value":%q}]`, n, base64.StdEncoding.EncodeToString(p.Kube.CA.CertPEM()))
+		p.kubectl(t, "", "patch", "mutatingwebhookconfiguration", injectorBase, "--type=json", "-p", patch)
+	}
+	eventually(t, "pods with the variables", func(ctx context.Context) error {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: proxiedWorkload, Name: "tried"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}}}}
+		if err := p.admin.Create(ctx, pod, client.DryRunAll); err != nil {
+			return err
+		}
+		if got := variables(pod.Spec.Containers[0].Env); len(got) != 6 {
+			return fmt.Errorf("got %q", got)
+		}
+		return nil
+	})
+}
+
+// startDeployments starts the controllers that make pods of a Deployment, and
+// makes one.
+func (p *proxied) startDeployments(t *testing.T) {
+	t.Helper()
+	controllers, err := p.Node.Start(t.Context(), bed.Command{Argv: []string{filepath.Join(os.Getenv(bed.BinEnv), "kube-controller-manager"),
+		"--kubeconfig", p.path("admin"), "--controllers=deployment-controller,replicaset-controller", "--leader-elect=false", "--secure-port=0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		controllers.Stop()
+		if t.Failed() {
+			t.Logf("kube-controller-manager: %s", controllers.Stderr())
+		}
+	})
+	labels := map[string]string{"app": "web"}
+	p.create(t, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: proxiedWorkload, Name: "web"}, Spec: appsv1.DeploymentSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}}}},
+	}})
+}
+
+// A proxiedPod is one of the Deployment's, with the environment that a kubelet would
+// give it now.
+type proxiedPod struct {
+	name string
+	env  map[string]string
+}
+
+// awaitPod waits for one with another name that starts with the password.
+func (p *proxied) awaitPod(t *testing.T, other string, f passwordForm) (pod proxiedPod) {
+	t.Helper()
+	want := f.config(p.proxy.address())
+	eventually(t, "a pod of the Deployment", func(ctx context.Context) error {
+		var list corev1.PodList
+		if err := p.admin.List(ctx, &list, client.InNamespace(proxiedWorkload)); err != nil {
+			return err
+		}
+		for _, found := range list.Items {
+			if found.Name == other {
+				continue
+			}
+			env, err := p.environmentOf(ctx, &found)
+			if err != nil {
+				return err
+			}
+			pod = proxiedPod{found.Name, env}
+			if len(env) != 6 || env["HTTPS_PROXY"] != want.HTTPSProxy || env["http_proxy"] != want.HTTPProxy {
+				return fmt.Errorf("%s has %d variables", found.Name, len(env))
+			}
+			return nil
+		}
+		return errors.New("there is none")
+	})
+	return pod
+}
+
+// environmentOf does what a kubelet does.
+func (p *proxied) environmentOf(ctx context.Context, pod *corev1.Pod) (map[string]string, error) {
+	env := map[string]string{}
+	for _, v := range pod.Spec.Containers[0].Env {
+		if v.ValueFrom == nil {
+			env[v.Name] = strings.ReplaceAll(v.Value, "$(KUBERNETES_SERVICE_HOST)", bed.ServiceIP)
+			continue
+		}
+		from := v.ValueFrom.SecretKeyRef
+		s, err := p.secret(ctx, pod.Namespace, from.Name)
+		if err != nil {
+			return nil, err
+		}
+		value, ok := s.Data[from.Key]
+		if !ok {
+			return nil, fmt.Errorf("the Secret %s has no %s", from.Name, from.Key)
+		}
+		env[v.Name] = string(value)
+	}
+	return env, nil
+}
+
+const (
+	pythonOpensAll = `import sys, requests
+for url in sys.argv[1:]:
+    try: requests.get(url, timeout=30)
+    except OSError as e: print(e)
+`
+	// Gradle and others give the JVM the password in this way.
+	javaOpensAll = `import java.net.*;
+
+public class Open {
+    public static void main(String[] urls) throws Exception {
+        Authenticator.setDefault(new Authenticator() {
+            protected PasswordAuthentication getPasswordAuthentication() {
+                return new PasswordAuthentication(System.getProperty("http.proxyUser"), System.getProperty("http.proxyPassword").toCharArray());
+            }
+        });
+        for (String url : urls) {
+            try {
+                ((HttpURLConnection) new URL(url).openConnection()).getResponseCode();
+            } catch (java.io.IOException e) {
+                System.out.println(e);
+            }
+        }
+    }
+}
+`
+)
+
+// checkVerdicts runs programs in the pod's network, with its environment: Services
+// and pods they reach directly, and all else by the proxy with the password.
+func (p *proxied) checkVerdicts(t *testing.T, pod proxiedPod, f passwordForm) {
+	t.Helper()
+	host, _, err := p.AddHost(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	arguments, _, err := proxyconfig.Config{HTTPProxy: pod.env["HTTP_PROXY"], HTTPSProxy: pod.env["HTTPS_PROXY"], NoProxy: pod.env["NO_PROXY"]}.JVMArguments()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := sharedDir(t)
+	writeFile(t, filepath.Join(dir, "hosts"), "127.0.0.1 localhost\n"+webServiceIP+" "+strings.Join(insideNames, " ")+"\n")
+	writeFile(t, filepath.Join(dir, "arguments"), arguments)
+	writeFile(t, filepath.Join(dir, "Open.java"), javaOpensAll)
+	inside := append([]string{webServiceIP, p.pod}, insideNames...)
+	slices.Sort(inside)
+	urls := []string{"http://" + outside + "/"}
+	for _, name := range inside {
+		urls = append(urls, "http://"+name+"/")
+	}
+	var env []string
+	for name, value := range pod.env {
+		env = append(env, name+"="+value)
+	}
+	for _, program := range []struct {
+		name string
+		argv []string
+		env  []string
+	}{
+		{"Go", []string{self}, append(env, bed.RoleEnv+"=get", "GORACE=atexit_sleep_ms=0")},
+		{"curl", []string{"curl", "-sS"}, env},
+		{"Python", []string{"python3", "-c", pythonOpensAll}, env},
+		{"Java", []string{"java", "-XX:TieredStopAtLevel=1", "@" + filepath.Join(dir, "arguments"), filepath.Join(dir, "Open.java")}, nil},
+	} {
+		argv := append([]string{"sh", "-c", `mount --bind "$0" /etc/hosts && exec "$@"`, filepath.Join(dir, "hosts")}, program.argv...)
+		running, err := host.Start(t.Context(), bed.Command{Argv: append(argv, urls...), Env: program.env})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = running.Wait()
+		if got := p.direct.take(); !slices.Equal(got, inside) {
+			t.Errorf("%s: got %q directly, want %q; %v\n%s", program.name, got, inside, err, running.Stdout())
+		}
+		if got, want := p.proxy.take(), []string{outside + " us@er " + f.password}; !slices.Equal(got, want) {
+			t.Errorf("%s: got %q by the proxy, want %q; %v\n%s", program.name, got, want, err, running.Stdout())
+		}
+	}
+}
+
+// writePodSecrets writes the Secret that pods refer to, and the one that the injector
+// mounts, as a person does.
+func (p *proxied) writePodSecrets(t *testing.T) {
+	t.Helper()
+	values, err := p.secret(t.Context(), proxiedNamespace, "prod-cluster-values")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := proxyconfig.ReadValues(values.Data[proxyconfig.ValuesKey])
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := c.DockerEnvFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, p.path("proxy.env"), file)
+	for _, namespace := range []string{injectorBase, proxiedWorkload} {
+		made := p.kubectl(t, "", "create", "secret", "generic", "proxy", "-n", namespace, "--from-env-file", p.path("proxy.env"), "--dry-run=client", "-o", "yaml")
+		p.kubectl(t, made, "apply", "-f", "-")
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/causewayproject/causeway/internal/test/pki"
@@ -31,6 +32,7 @@ type Kube struct {
 	bin, dir  string
 	name      string   // what its programs' names begin with
 	args      []string // kube-apiserver's, besides the common ones
+	env       []string // kube-apiserver's, besides the bed's
 	names     []string // in its certificate, besides the common ones
 	apiserver *Process
 	etcd      *Process
@@ -56,7 +58,11 @@ func startKube(ctx context.Context, ns *Namespace, bin, dir string, ca *pki.CA) 
 // may be out of its reach. It runs until Stop, at the latest until the bed
 // ends.
 func (b *Bed) StartKube(ctx context.Context, ns *Namespace, name, host string, args ...string) (*Kube, error) {
-	k := &Kube{CA: b.Kube.CA, ns: ns, host: host, bin: b.bin, dir: filepath.Join(b.Dir, name), name: name + "-", args: args}
+	return b.startOtherKube(ctx, &Kube{ns: ns, host: host, name: name, args: args})
+}
+
+func (b *Bed) startOtherKube(ctx context.Context, k *Kube) (*Kube, error) {
+	k.CA, k.bin, k.dir, k.name = b.Kube.CA, b.bin, filepath.Join(b.Dir, k.name), k.name+"-"
 	err := k.start(ctx)
 	if err == nil {
 		err = k.addNode(ctx)
@@ -66,6 +72,11 @@ func (b *Bed) StartKube(ctx context.Context, ns *Namespace, name, host string, a
 		return nil, err
 	}
 	return k, nil
+}
+
+// StartKubeWithEnv is StartKube with more variables for kube-apiserver, as name=value.
+func (b *Bed) StartKubeWithEnv(ctx context.Context, ns *Namespace, name, host string, env ...string) (*Kube, error) {
+	return b.startOtherKube(ctx, &Kube{ns: ns, host: host, name: name, env: env})
 }
 
 // Stop ends both programs and waits for their end.
@@ -160,7 +171,8 @@ func (k *Kube) startAPIServer() error {
 		"--allow-privileged=true",
 		"--disable-admission-plugins=ServiceAccount", // no controller makes any
 	}
-	k.apiserver, err = k.ns.start(k.name+"kube-apiserver", append(argv, k.args...)...)
+	argv = slices.Concat([]string{"env"}, k.env, argv, k.args)
+	k.apiserver, err = k.ns.start(k.name+"kube-apiserver", argv...)
 	return err
 }
 

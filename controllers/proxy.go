@@ -74,6 +74,7 @@ func (r *ProxyReconciler) SetupWithManager(ctx context.Context, mgr manager.Mana
 		writer:          client.WithFieldOwner(mgr.GetClient(), proxyProgram+"-"+r.Config.Labels()[propagate.LabelManagedBy]),
 		own:             ownCaches{}, overrides: ownCaches{}, unlabelled: ownCaches{}, installations: ownCaches{},
 	}
+	p.values, p.systemd = r.Config.Suffixes()
 	p.events.recorder = mgr.GetEventRecorderFor(proxyProgram)
 	if p.metrics, err = newProxyMetrics(); err != nil {
 		return fmt.Errorf("controllers: metrics: %w", err)

@@ -31,8 +31,8 @@ func (p *proxyRun) addControllers(mgr manager.Manager, opts controller.Options) 
 	clusters := []source.Source{source.Kind(mgr.GetCache(), p.cluster, &handler.TypedEnqueueRequestForObject[*unstructured.Unstructured]{}, changed)}
 	for _, c := range p.own {
 		clusters = append(clusters,
-			source.Kind(c, &corev1.Secret{}, clustersOf[*corev1.Secret](propagate.SuffixSystemdProxy, p.Config.ValuesSuffix())),
-			source.Kind(c, &corev1.ConfigMap{}, clustersOf[*corev1.ConfigMap](p.Config.ValuesSuffix())))
+			source.Kind(c, &corev1.Secret{}, clustersOf[*corev1.Secret](p.systemd, p.values)),
+			source.Kind(c, &corev1.ConfigMap{}, clustersOf[*corev1.ConfigMap](p.values)))
 	}
 	for _, c := range p.overrides {
 		clusters = append(clusters, source.Kind(c, &corev1.Secret{}, clustersOf[*corev1.Secret](propagate.SuffixOverride)))

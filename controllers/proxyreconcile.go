@@ -22,6 +22,8 @@ type proxyRun struct {
 	ProxyReconciler
 	installation types.NamespacedName
 
+	values, systemd string // Config.Suffixes
+
 	cluster  *unstructured.Unstructured // an empty one, of the version that is served
 	clusters client.Reader              // the manager's cache
 	live     client.Reader              // the API server
@@ -101,7 +103,7 @@ func (p *proxyRun) reconcileCluster(ctx context.Context, request reconcile.Reque
 		case *corev1.ConfigMap:
 			held.ConfigMap = o
 		case *corev1.Secret:
-			if o.Name == request.Name+propagate.SuffixSystemdProxy {
+			if o.Name == request.Name+p.systemd {
 				held.SystemdProxy = o
 			} else {
 				held.Secret = o
@@ -123,9 +125,9 @@ func (p *proxyRun) heldObjects(ctx context.Context, cluster types.NamespacedName
 	)
 	h.Installation, errs[0] = p.readInstallation(ctx)
 	h.Override, errs[1] = getObject(ctx, p.overrides.of(cluster.Namespace), named(propagate.SuffixOverride), &corev1.Secret{})
-	h.SystemdProxy, errs[2] = getWritten(ctx, p, own, named(propagate.SuffixSystemdProxy), &corev1.Secret{})
-	h.Secret, errs[3] = getWritten(ctx, p, own, named(p.Config.ValuesSuffix()), &corev1.Secret{})
-	h.ConfigMap, errs[4] = getWritten(ctx, p, own, named(p.Config.ValuesSuffix()), &corev1.ConfigMap{})
+	h.SystemdProxy, errs[2] = getWritten(ctx, p, own, named(p.systemd), &corev1.Secret{})
+	h.Secret, errs[3] = getWritten(ctx, p, own, named(p.values), &corev1.Secret{})
+	h.ConfigMap, errs[4] = getWritten(ctx, p, own, named(p.values), &corev1.ConfigMap{})
 	unlabelled, err := getObject(ctx, p.unlabelled.of(cluster.Namespace), named(propagate.SuffixOverride), secretMetadata())
 	h.Unlabelled, errs[5] = unlabelled != nil && h.Override == nil, err // with both, one cache is late
 	return h, errors.Join(errs[:]...)

@@ -363,7 +363,7 @@ func TestProxyUnlabelled(t *testing.T) {
 func TestProxyValuesName(t *testing.T) {
 	b := newProxyBed(t)
 	b.install(proxy)
-	b.reconciler.Config.ValuesName = "proxy-values"
+	b.reconciler.Config.ValuesName, b.reconciler.Config.SystemdName = "proxy-values", "machine-proxies"
 	b.reconciler.Config.Further = func(c propagate.Cluster) (proxyconfig.FurtherValues, error) {
 		return proxyconfig.FurtherValues{ConfigMap: map[string]any{"clusterID": c.Name}}, nil
 	}
@@ -371,12 +371,17 @@ func TestProxyValuesName(t *testing.T) {
 	b.Set("clusters", proxiedCluster("org", "one"))
 	b.run()
 	values, facts := apitest.Named("secrets", "org", "one-proxy-values"), apitest.Named("configmaps", "org", "one-proxy-values")
-	made := func() bool { return strings.Contains(b.value(values, "values"), proxy+"\n") && b.Get(facts) != nil }
+	machines := apitest.Named("secrets", "org", "one-machine-proxies")
+	made := func() bool {
+		return strings.Contains(b.value(values, "values"), proxy+"\n") && b.Get(facts) != nil && strings.Contains(b.value(machines, "containerdProxy"), proxy)
+	}
 	b.Until(t, "the objects", made)
-	b.Remove(values)
-	b.Until(t, "another", made)
+	for _, object := range []apitest.Key{values, facts, machines} {
+		b.Remove(object)
+		b.Until(t, "another", made)
+	}
 	text, _, _ := unstructured.NestedString(b.Get(facts).Object, "data", "values")
-	if !strings.Contains(text, "clusterID: one\n") || b.value(valuesOf, "values") != "theirs" || b.Wrote("POST events") > 0 {
+	if !strings.Contains(text, "clusterID: one\n") || b.value(valuesOf, "values") != "theirs" || b.Get(systemd) != nil || b.Wrote("POST events") > 0 {
 		t.Errorf("got\n%s\nand %d Events", text, b.Wrote("POST events"))
 	}
 }

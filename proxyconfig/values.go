@@ -1,6 +1,7 @@
 package proxyconfig
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +29,7 @@ const (
 // ClusterValues is what makes the objects from which Giant Swarm's cluster apps
 // take a cluster's proxy configuration. The objects' names are made only of
 // cluster and namespace, so another operator must not write them too: beside
-// cluster-apps-operator, set ValuesName.
+// cluster-apps-operator, set ValuesName and, where it has a proxy, SystemdName.
 type ClusterValues struct {
 	// Name and Namespace are those of the Cluster. Required.
 	Name, Namespace string
@@ -61,10 +62,11 @@ type ClusterValues struct {
 	Layout Layout
 
 	// ValuesName follows the cluster's name and a dash in the names of the ConfigMap
-	// and the Secret with values. If "", it is cluster-values, as
-	// cluster-apps-operator has it. An App takes objects with other names by its
-	// spec.extraConfigs.
-	ValuesName string
+	// and the Secret with values, SystemdName in that of the Secret SystemdProxy. If "",
+	// they are cluster-values and systemd-proxy, as cluster-apps-operator has them. An
+	// App takes objects with other names by its spec.extraConfigs; chart-operator's
+	// does not, as cluster-apps-operator puts its spec back.
+	ValuesName, SystemdName string
 
 	// Further are values of others, which are merged into the documents. The zero
 	// value has none.
@@ -143,7 +145,7 @@ const (
 type ClusterObjects struct {
 	ConfigMap    *corev1.ConfigMap // <cluster>-cluster-values, or as ValuesName says
 	Secret       *corev1.Secret    // of the same name
-	SystemdProxy *corev1.Secret    // <cluster>-systemd-proxy
+	SystemdProxy *corev1.Secret    // <cluster>-systemd-proxy, or as SystemdName says
 }
 
 // String tells nothing of what the objects hold.
@@ -158,7 +160,9 @@ func (o ClusterObjects) MarshalText() ([]byte, error) { return []byte(o.String()
 
 // SystemdSecret returns the name of the Secret SystemdProxy of [ClusterObjects], for
 // [Kubeadm].
-func (v ClusterValues) SystemdSecret() string { return v.Name + "-systemd-proxy" }
+func (v ClusterValues) SystemdSecret() string {
+	return v.Name + "-" + cmp.Or(v.SystemdName, defaultSystemdName)
+}
 
 // Build returns the objects, the same bytes for the same values. It sends
 // nothing anywhere. An error wraps a [*FieldError] for each field that can't be
@@ -209,7 +213,7 @@ func (v ClusterValues) validate() error {
 		field, value string
 		check        func(string) []string
 	}{
-		{"Name", v.Name + "-systemd-proxy", validation.IsDNS1123Subdomain},
+		{"Name", v.Name + "-" + defaultSystemdName, validation.IsDNS1123Subdomain},
 		{"Name", v.Name, validation.IsValidLabelValue},
 		{"Namespace", v.Namespace, validation.IsDNS1123Label},
 		{"ManagedBy", v.managedBy(), validation.IsValidLabelValue},
@@ -221,10 +225,8 @@ func (v ClusterValues) validate() error {
 	if v.Name == "" {
 		errs = append(errs, fieldErrorf("Name", "required"))
 	}
-	if v.isTakenName() || len(validation.IsDNS1123Subdomain(v.valuesName())) > 0 ||
-		len(v.Name)+1+len(v.valuesName()) > validation.DNS1123SubdomainMaxLength {
-		errs = append(errs, fieldErrorf("ValuesName", "not what a name can end in, or the end of another Secret's of a Cluster; want one such as proxy-values"))
-	}
+	systemd := cmp.Or(v.SystemdName, defaultSystemdName)
+	errs = append(errs, v.checkEnd("ValuesName", v.valuesName(), defaultValuesName, ""), v.checkEnd("SystemdName", systemd, defaultSystemdName, v.valuesName()))
 	switch {
 	case v.EnvSecret == "":
 	case len(validation.IsDNS1123Subdomain(v.EnvSecret)) > 0:
@@ -245,20 +247,25 @@ func (v ClusterValues) validate() error {
 	return errors.Join(errs...)
 }
 
+const (
+	defaultValuesName  = "cluster-values"
+	defaultSystemdName = "systemd-proxy"
+)
+
 // takenNames are the ends of the names of Secrets that Cluster API has, or we.
-var takenNames = []string{"kubeconfig", "ca", "etcd", "sa", "proxy", "apiserver-etcd-client", "systemd-proxy", "proxy-override"}
+var takenNames = []string{"kubeconfig", "ca", "etcd", "sa", "proxy", "apiserver-etcd-client", "proxy-override", defaultValuesName, defaultSystemdName}
 
-// isTakenName also finds the end of a name, which is that of another Cluster's Secret.
-func (v ClusterValues) isTakenName() bool {
-	return slices.ContainsFunc(takenNames, func(name string) bool { return strings.HasSuffix("-"+v.valuesName(), "-"+name) })
-}
-
-func (v ClusterValues) valuesName() string {
-	if v.ValuesName == "" {
-		return "cluster-values"
+// checkEnd refuses what no name can end in, and the ends of other Secrets' names:
+// one may be that of another Cluster.
+func (v ClusterValues) checkEnd(field, end, byDefault, other string) error {
+	taken := slices.ContainsFunc(takenNames, func(name string) bool { return strings.HasSuffix("-"+end, "-"+name) })
+	if end == other || taken && end != byDefault || len(validation.IsDNS1123Subdomain(end)) > 0 || len(v.Name)+1+len(end) > validation.DNS1123SubdomainMaxLength {
+		return fieldErrorf(field, "not what a name can end in, or the end of another Secret's of a Cluster; want one such as proxy-values or machine-proxies")
 	}
-	return v.ValuesName
+	return nil
 }
+
+func (v ClusterValues) valuesName() string { return cmp.Or(v.ValuesName, defaultValuesName) }
 
 func (v ClusterValues) managedBy() string {
 	if v.ManagedBy == "" {

@@ -97,12 +97,13 @@ func TestGoldenValues(t *testing.T) {
 	for _, c := range []struct {
 		name              string
 		change            func(*proxyconfig.ClusterValues)
-		object            string
+		object, systemd   string
 		configMap, secret string
 	}{
-		{"charts", func(*proxyconfig.ClusterValues) {}, "mycluster-cluster-values", chartsConfigMap, chartsSecret},
-		{"RFC", func(v *proxyconfig.ClusterValues) { v.Layout = proxyconfig.LayoutRFC }, "mycluster-cluster-values", rfcConfigMap, rfcSecret},
-		{"a name of its own", func(v *proxyconfig.ClusterValues) { v.ValuesName = "proxy-values" }, "mycluster-proxy-values", chartsConfigMap, chartsSecret},
+		{"charts", func(*proxyconfig.ClusterValues) {}, "mycluster-cluster-values", "mycluster-systemd-proxy", chartsConfigMap, chartsSecret},
+		{"RFC", func(v *proxyconfig.ClusterValues) { v.Layout = proxyconfig.LayoutRFC }, "mycluster-cluster-values", "mycluster-systemd-proxy", rfcConfigMap, rfcSecret},
+		{"names of its own", func(v *proxyconfig.ClusterValues) { v.ValuesName, v.SystemdName = "proxy-values", "machine-proxies" },
+			"mycluster-proxy-values", "mycluster-machine-proxies", chartsConfigMap, chartsSecret},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := rfcValues(t)
@@ -111,7 +112,8 @@ func TestGoldenValues(t *testing.T) {
 			for _, c := range []struct{ what, got, want string }{
 				{"ConfigMap", got.ConfigMap.Namespace + "/" + got.ConfigMap.Name, "org-giantswarm/" + c.object},
 				{"Secret", got.Secret.Namespace + "/" + got.Secret.Name, "org-giantswarm/" + c.object},
-				{"systemd Secret", got.SystemdProxy.Namespace + "/" + got.SystemdProxy.Name, "org-giantswarm/mycluster-systemd-proxy"},
+				{"systemd Secret", got.SystemdProxy.Namespace + "/" + v.SystemdSecret(), "org-giantswarm/" + c.systemd},
+				{"systemd Secret's name", got.SystemdProxy.Name, c.systemd},
 				{"ConfigMap's values", got.ConfigMap.Data["values"], strings.ReplaceAll(c.configMap, "LIST", golden)},
 				{"Secret's values", string(got.Secret.Data["values"]), strings.ReplaceAll(c.secret, "LIST", golden)},
 			} {
@@ -342,6 +344,9 @@ func TestInvalidValues(t *testing.T) {
 		{"Layout", func(v *proxyconfig.ClusterValues) { v.Layout = 2 }},
 		{"ValuesName", func(v *proxyconfig.ClusterValues) { v.ValuesName = "-proxy-values" }},
 		{"ValuesName", func(v *proxyconfig.ClusterValues) { v.ValuesName = "proxy" }},
+		{"SystemdName", func(v *proxyconfig.ClusterValues) { v.ValuesName, v.SystemdName = "x-y", "x-y" }},
+		{"SystemdName", func(v *proxyconfig.ClusterValues) { v.SystemdName = "cluster-values" }},
+		{"SystemdName", func(v *proxyconfig.ClusterValues) { v.SystemdName = "a_b" }},
 		{"ValuesName", func(v *proxyconfig.ClusterValues) { v.ValuesName = "systemd-proxy" }},
 		{"ValuesName", func(v *proxyconfig.ClusterValues) { v.ValuesName = "my-kubeconfig" }},
 		{"ValuesName", func(v *proxyconfig.ClusterValues) { v.ValuesName = strings.Repeat("a", 250) }},

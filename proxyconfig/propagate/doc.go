@@ -31,10 +31,11 @@
 //   - Secret <cluster>-cluster-values.
 //   - ConfigMap <cluster>-cluster-values.
 //
-// cluster-apps-operator writes the last two as well, with values besides the proxies
-// that charts need: baseDomain, clusterCA, clusterDNSIP, clusterID, provider and others.
-// Beside it, set Config.ValuesName, name the two objects in the spec.extraConfigs of
-// Apps, and leave its own proxy empty: it would write <cluster>-systemd-proxy too. In
+// cluster-apps-operator writes objects with these names as well: the last two with
+// values besides the proxies that charts need (baseDomain, clusterCA, clusterDNSIP,
+// clusterID, provider and others), the first where it has a proxy. Beside it, set
+// Config.ValuesName and SystemdName, and name the objects in the spec.extraConfigs of Apps
+// and in KubeadmConfigs; chart-operator's App stays with cluster-apps-operator's. In
 // place of it, Config.Further returns those values. Objects in the shape that this
 // package wrote before it had Config.Layout are written again.
 //

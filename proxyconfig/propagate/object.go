@@ -18,12 +18,9 @@ const (
 	kindConfigMap = "ConfigMap"
 )
 
-// A Cluster's objects have its name with one of these behind it, or with
-// [Config.ValuesSuffix].
-const (
-	SuffixSystemdProxy = "-systemd-proxy"  // a Secret
-	SuffixOverride     = "-proxy-override" // a Secret that people write
-)
+// SuffixOverride is behind the Cluster's name in that of the Secret that people write.
+// [Config.Suffixes] has those of what is written.
+const SuffixOverride = "-proxy-override"
 
 // Object is one that is to be written: one of the fields is set. It is created
 // where it has no resourceVersion, and updated with the one that was read.

@@ -33,8 +33,9 @@ type Config struct {
 	EnvSecret string
 	// Layout is where charts find the keys. The zero value is LayoutCharts.
 	Layout proxyconfig.Layout
-	// ValuesName is ClusterValues.ValuesName. "cluster-values" if empty.
-	ValuesName string
+	// ValuesName and SystemdName are those of ClusterValues. "cluster-values" and
+	// "systemd-proxy" if empty.
+	ValuesName, SystemdName string
 	// Further, if not nil, returns the values of others for a Cluster, which are merged
 	// into ours. Plan calls it, so several goroutines may. With an error, which must not
 	// hold a secret, nothing is written. A plan is made again after a minute, as what it
@@ -55,7 +56,7 @@ func (c Config) Check() error {
 		return errors.New("propagate: Config.ManagedBy: " + problems[0])
 	}
 	// Build checks the others, of whatever Cluster.
-	example := proxyconfig.ClusterValues{Name: "a", Namespace: "a", Credentials: c.Credentials, EnvSecret: c.EnvSecret, Layout: c.Layout, ValuesName: c.ValuesName}
+	example := proxyconfig.ClusterValues{Name: "a", Namespace: "a", Credentials: c.Credentials, EnvSecret: c.EnvSecret, Layout: c.Layout, ValuesName: c.ValuesName, SystemdName: c.SystemdName}
 	_, err := example.Build()
 	var field *proxyconfig.FieldError
 	if errors.As(err, &field) {
@@ -64,10 +65,10 @@ func (c Config) Check() error {
 	return err
 }
 
-// ValuesSuffix is behind the Cluster's name in those of the ConfigMap and the Secret
-// with values.
-func (c Config) ValuesSuffix() string {
-	return "-" + cmp.Or(c.ValuesName, "cluster-values")
+// Suffixes are behind the Cluster's name in those of the ConfigMap and the Secret with
+// values, and of the Secret for machines.
+func (c Config) Suffixes() (values, systemd string) {
+	return "-" + cmp.Or(c.ValuesName, "cluster-values"), "-" + cmp.Or(c.SystemdName, "systemd-proxy")
 }
 
 // Labels are those of the objects that are ours. Others are not written.
@@ -93,7 +94,7 @@ func (c Config) listLayout() noproxy.Layout {
 type Held struct {
 	Installation *corev1.Secret    // Config.Installation
 	Override     *corev1.Secret    // <cluster>-proxy-override, if it has LabelOverride
-	SystemdProxy *corev1.Secret    // <cluster>-systemd-proxy
+	SystemdProxy *corev1.Secret    // <cluster>-systemd-proxy, or as Config.SystemdName says
 	Secret       *corev1.Secret    // <cluster>-cluster-values, or as Config.ValuesName says
 	ConfigMap    *corev1.ConfigMap // of the same name
 
@@ -230,7 +231,7 @@ func (p *planner) mergeLayers(installation proxyconfig.Config, user override) (p
 	v := proxyconfig.ClusterValues{
 		Name: p.cluster.Name, Namespace: p.cluster.Namespace, Config: merged.Config,
 		Credentials: p.config.Credentials, EnvSecret: p.config.EnvSecret, ManagedBy: p.config.managedBy(),
-		Layout: p.config.Layout, ValuesName: p.config.ValuesName,
+		Layout: p.config.Layout, ValuesName: p.config.ValuesName, SystemdName: p.config.SystemdName,
 		PodCIDR: firstNetwork(facts.PodCIDRs), ServiceCIDR: firstNetwork(facts.ServiceCIDRs), DNSIP: dnsIP(firstNetwork(facts.ServiceCIDRs)),
 	}
 	if p.config.Further != nil {

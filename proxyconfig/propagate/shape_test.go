@@ -51,16 +51,23 @@ func TestPlanUpgrade(t *testing.T) {
 // Names of one's own: what another operator has under the usual ones stays.
 func TestPlanValuesName(t *testing.T) {
 	w := newWorld(t)
-	w.config.ValuesName = "proxy-values"
-	want := []string{"create Secret org/one-systemd-proxy", "create Secret org/one-proxy-values", "create ConfigMap org/one-proxy-values"}
-	if names, err := w.settle(); err != nil || !slices.Equal(names, want) || w.config.ValuesSuffix() != "-proxy-values" {
+	w.config.ValuesName, w.config.SystemdName = "proxy-values", "my-systemd"
+	want := []string{"create Secret org/one-my-systemd", "create Secret org/one-proxy-values", "create ConfigMap org/one-proxy-values"}
+	action, err := w.plan()
+	var names []string
+	for _, o := range action.Writes {
+		names = append(names, "create "+o.String())
+	}
+	if err != nil || !slices.Equal(names, want) {
 		t.Errorf("got %v, %v, want %v", names, err, want)
 	}
-	if got := (propagate.Config{}).ValuesSuffix(); got != "-cluster-values" {
-		t.Errorf("got %s", got)
+	for c, want := range map[*propagate.Config][2]string{&w.config: {"-proxy-values", "-my-systemd"}, {}: {"-cluster-values", "-systemd-proxy"}} {
+		if values, systemd := c.Suffixes(); values != want[0] || systemd != want[1] {
+			t.Errorf("got %s and %s, want %v", values, systemd, want)
+		}
 	}
 	for field, c := range map[string]propagate.Config{
-		"ValuesName": {ValuesName: "systemd-proxy"}, "Layout": {Layout: 7}, "EnvSecret": {EnvSecret: "A B"}, "Credentials": {Credentials: 9},
+		"ValuesName": {ValuesName: "systemd-proxy"}, "SystemdName": {SystemdName: "a_b"}, "Layout": {Layout: 7}, "EnvSecret": {EnvSecret: "A B"}, "Credentials": {Credentials: 9},
 	} {
 		c.Installation = "a/b"
 		if err := c.Check(); err == nil || !strings.HasPrefix(err.Error(), "propagate: Config."+field+": ") {

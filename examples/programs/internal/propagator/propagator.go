@@ -29,9 +29,10 @@ machines, and the values for its charts.
 
 Without --kubeconfig it runs in a pod; examples/deploy/proxy-propagator deploys it. It
 writes, into the namespace of each Cluster, the Secret <cluster>-systemd-proxy, and the
-Secret and the ConfigMap <cluster>-cluster-values. cluster-apps-operator writes the last
-two as well: beside it, set --values-name proxy-values, and name the two in the
-spec.extraConfigs of Apps. A Secret beside a Cluster holds its own settings:
+Secret and the ConfigMap <cluster>-cluster-values. cluster-apps-operator writes these as
+well: beside it, set --values-name proxy-values --systemd-name machine-proxies, and name
+them in the spec.extraConfigs of Apps and in KubeadmConfigs. A Secret beside a Cluster
+holds its own settings:
 
   kubectl create secret generic prod-proxy-override --from-literal=direct=true
   kubectl label secret prod-proxy-override causewayproject.github.io/proxy-override=
@@ -96,6 +97,7 @@ func (f *flags) add(cmd *cobra.Command) {
 	set.StringVar(&f.config.EnvSecret, "env-secret", "", "`name` of a Secret in the workload cluster, to which the pods of external-dns-app and cert-manager-app refer, instead of having the proxies; chart-operator can't")
 	command.Choice(cmd, &f.layout, "values-layout", "charts", "where the values are: as charts of today read them, or as in Giant Swarm's RFC", "charts", "rfc")
 	set.StringVar(&f.config.ValuesName, "values-name", "cluster-values", "`name` behind the Cluster's and a dash, of the Secret and the ConfigMap with values")
+	set.StringVar(&f.config.SystemdName, "systemd-name", "systemd-proxy", "`name` behind the Cluster's and a dash, of the Secret for machines")
 	set.Var(&f.nodes, "node-cidr", "`network` of the Clusters' nodes, which static pods have to reach; several are allowed")
 	command.Choice(cmd, (*string)(&f.facts.Cloud), "cloud", "", "the cloud that the Clusters are in", "aws", "gcp", "azure", "openstack")
 	set.StringVar(&f.facts.Region, "region", "", "`name` of the cloud's region, which aws needs")
@@ -125,7 +127,7 @@ func (f *flags) reconciler() (*controllers.ProxyReconciler, error) {
 	}
 	if err := r.Check(); err != nil {
 		return nil, cli.FieldMistake(err, "propagate: Config.ManagedBy", "--managed-by",
-			"propagate: Config.ValuesName", "--values-name", "propagate: Config.EnvSecret", "--env-secret")
+			"propagate: Config.ValuesName", "--values-name", "propagate: Config.SystemdName", "--systemd-name", "propagate: Config.EnvSecret", "--env-secret")
 	}
 	return r, nil
 }

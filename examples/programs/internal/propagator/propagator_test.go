@@ -153,7 +153,7 @@ func TestNoClusterAPI(t *testing.T) {
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{
 		{"extra"}, {"--credentials", "some"}, {"--containerd", "none"}, {"--node-cidr", "10.0.0.1"}, {"--cloud", "x"}, {"--cloud", "aws"},
-		{"--values-layout", "x"}, {"--values-name", "systemd-proxy"}, {"--env-secret", "A B"},
+		{"--values-layout", "x"}, {"--values-name", "systemd-proxy"}, {"--systemd-name", "ca"}, {"--env-secret", "A B"},
 		{"--env-secret", "proxy", "--values-layout", "rfc"},
 	} {
 		err := run(t.Context(), args, nil, io.Discard, io.Discard)

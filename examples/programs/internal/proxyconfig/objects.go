@@ -23,7 +23,7 @@ func kubeadm(o options, s *spec, merged *proxyconfig.Merged) (string, []noproxy.
 		return "", nil, cli.Mistake("--name must be set for --format %s", o.format)
 	}
 	way := proxyconfig.StaticPods(slices.Index(staticPods, o.staticPods))
-	k := proxyconfig.Kubeadm{Secret: proxyconfig.ClusterValues{Name: s.Name}.SystemdSecret(), Units: o.units, StaticPods: way, Config: merged.Config}
+	k := proxyconfig.Kubeadm{Secret: proxyconfig.ClusterValues{Name: s.Name, SystemdName: o.systemdName}.SystemdSecret(), Units: o.units, StaticPods: way, Config: merged.Config}
 	built, err := k.Build()
 	if err != nil {
 		return "", nil, err
@@ -37,7 +37,7 @@ func values(o options, s *spec, layers proxyconfig.Layers, merged *proxyconfig.M
 	if s.Name == "" {
 		return "", cli.Mistake("--name must be set for --format %s", o.format)
 	}
-	v := proxyconfig.ClusterValues{Name: s.Name, Namespace: cmp.Or(s.Namespace, "default"), Config: merged.Config, EnvSecret: o.envSecret, ValuesName: o.valuesName}
+	v := proxyconfig.ClusterValues{Name: s.Name, Namespace: cmp.Or(s.Namespace, "default"), Config: merged.Config, EnvSecret: o.envSecret, ValuesName: o.valuesName, SystemdName: o.systemdName}
 	if o.valuesLayout == "rfc" {
 		v.Layout = proxyconfig.LayoutRFC
 	}

@@ -99,6 +99,7 @@ func Command() *cobra.Command {
 	set.StringVar(&o.envSecret, "env-secret", "", "of values: `name` of a Secret in the workload cluster to which pods of external-dns-app and cert-manager-app refer")
 	command.Choice(cmd, &o.valuesLayout, "values-layout", "charts", "of values: as charts of today read them, or as in Giant Swarm's RFC", "charts", "rfc")
 	set.StringVar(&o.valuesName, "values-name", "cluster-values", "of values: `name` of the ConfigMap and the Secret, behind the cluster's and a dash")
+	set.StringVar(&o.systemdName, "systemd-name", "systemd-proxy", "of values and kubeadm: `name` of the Secret for machines, behind the cluster's and a dash")
 	set.Var(&o.units, "unit", "of kubeadm: `service` that gets the drop-in, such as crio, docker or kubelet; several are allowed; default containerd")
 	command.Choice(cmd, &o.staticPods, "static-pods", "none", "of kubeadm: how static pods get the variables", staticPods...)
 	set.Var(&o.lint, "lint", "`consumer` to check the list for, such as curl; several are allowed")
@@ -117,7 +118,7 @@ func consumers() (names []string) {
 // options are the flags that are not part of the file.
 type options struct {
 	format, file, credentials, containerd, envSecret, staticPods string
-	valuesLayout, valuesName                                     string
+	valuesLayout, valuesName, systemdName                        string
 	units, lint                                                  cli.List
 	flags                                                        *pflag.FlagSet
 }
@@ -157,7 +158,7 @@ func (o options) fieldError(err error) error {
 		"proxyconfig: User.HTTPSProxy", "--user-https", "proxyconfig: User.NoProxy", "--user-no-proxy",
 		"proxyconfig: HTTPProxy", "--http", "proxyconfig: HTTPSProxy", "--https", "proxyconfig: NoProxy", "--no-proxy",
 		"proxyconfig: Namespace", "--namespace", "proxyconfig: Name", "--name",
-		"proxyconfig: EnvSecret", "--env-secret", "proxyconfig: ValuesName", "--values-name", "proxyconfig: Units", "--unit",
+		"proxyconfig: EnvSecret", "--env-secret", "proxyconfig: ValuesName", "--values-name", "proxyconfig: SystemdName", "--systemd-name", "proxyconfig: Units", "--unit",
 	}, command.ClusterFlags...)
 	if o.file == "" {
 		return cli.FieldMistake(err, names...)

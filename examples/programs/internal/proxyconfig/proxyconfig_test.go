@@ -123,7 +123,7 @@ func TestOptionsOfValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"--credentials", "machines"}, {"--credentials", "nowhere"}, {"--containerd-list", "installation"}, {"--env-secret", "proxy"}, {"--namespace", "org"},
-		{"--values-layout", "rfc"}, {"--values-name", "proxy-values"}} {
+		{"--values-layout", "rfc"}, {"--values-name", "proxy-values"}, {"--systemd-name", "machine-proxies"}} {
 		got, _, err := runCommand(t, append(args, "--file", path, "--format", "values")...)
 		if err != nil || got == plain {
 			t.Errorf("%q: got error %v and the same: %t", args, err, got == plain)

@@ -53,11 +53,15 @@ type PodSecretReconciler struct {
 	Namespaces func(proxyconfig.Namespace) bool
 	// Render returns what the Secrets hold, given the Source's configuration; an error
 	// leaves them as they are. It is called for each change of the Source, and after
-	// Refresh, by one goroutine at a time. If nil, it is what the Source says.
+	// Refresh, by one goroutine at a time. An error is logged, unless it is ErrNotYet. If
+	// nil, it is what the Source says.
 	Render func(proxyconfig.Config) (proxyconfig.Config, error)
 
 	run atomic.Pointer[podSecretRun]
 }
+
+// ErrNotYet says that Render has yet to know something, and that Refresh will be called.
+var ErrNotYet = errors.New("controllers: not yet")
 
 // podSecretRun is a PodSecretReconciler in a manager.
 type podSecretRun struct {
@@ -217,6 +221,9 @@ func (p *podSecretRun) reconcileSource(ctx context.Context, _ reconcile.Request)
 	c, err := p.Config.ReadInstallation(secret, more...)
 	if err == nil && p.render != nil {
 		c, err = p.render(c)
+	}
+	if errors.Is(err, ErrNotYet) {
+		return reconcile.Result{}, nil
 	}
 	if err != nil {
 		p.metrics.installation.Set(0)

@@ -22,10 +22,10 @@ type Options struct {
 	// matter, "http://secret@proxy.example.com:3128" will do. A proxy without
 	// them is always plain, and so is the list.
 	//
-	// Nothing here creates the Secret. A pod in a namespace without it waits
-	// (CreateContainerConfigError, which names the Secret) and starts when it
-	// exists. Containers read it when they start: a new password reaches them
-	// by a restart.
+	// Nothing here creates the Secret: controllers.PodSecretReconciler does, or people.
+	// A pod in a namespace without it waits (CreateContainerConfigError, which names
+	// the Secret) and starts when it exists. Containers read it when they start: a new
+	// password reaches them by a restart.
 	//
 	// Empty: user and password need Plain.
 	Secret string

@@ -136,6 +136,20 @@ func (i *Injector) Wants(ns Namespace, pod *metav1.ObjectMeta) (bool, Reason) {
 	return true, Default
 }
 
+// WantsNamespace reports whether the Scope has pods of the namespace, by a rule or
+// without labels of their own: there the Secret of Options has to be. Pods whose own
+// label takes them in elsewhere don't count.
+func (i *Injector) WantsNamespace(ns Namespace) bool {
+	s := &i.scope
+	for _, r := range s.always {
+		if r.namespace == ns.Name || r.namespace == "" {
+			return true
+		}
+	}
+	wanted, _ := i.Wants(ns, &metav1.ObjectMeta{})
+	return wanted
+}
+
 func injectLabel(l map[string]string) (said, wanted bool) {
 	value := l[LabelInject]
 	return value == "true" || value == "false", value == "true"

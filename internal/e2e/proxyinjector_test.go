@@ -187,7 +187,10 @@ func variables(env []corev1.EnvVar) []string {
 	return lines
 }
 
-var injected = []string{"HTTPS_PROXY=(proxy)", "https_proxy=(proxy)", "NO_PROXY=svc,.local,$(KUBERNETES_SERVICE_HOST)", "no_proxy=svc,.local,$(KUBERNETES_SERVICE_HOST)"}
+// podList is what pods reach directly, before the API server's own address.
+const podList = "localhost,127.0.0.1,svc,cluster.local,cluster.local.,kubernetes,kubernetes.default,.local"
+
+var injected = []string{"HTTPS_PROXY=(proxy)", "https_proxy=(proxy)", "NO_PROXY=" + podList + ",$(KUBERNETES_SERVICE_HOST)", "no_proxy=" + podList + ",$(KUBERNETES_SERVICE_HOST)"}
 
 // await waits until a pod that is created, in a dry run, is as want says: the
 // API server takes up a configuration after a while.

@@ -25,6 +25,13 @@ type Options struct {
 	// If nil, labels are left to the webhook's namespaceSelector; an AdmissionReview
 	// does not have them. proxyconfig.Namespace says what that means.
 	NamespaceLabels func(ctx context.Context, name string) (map[string]string, error)
+	// HasSecret reports whether the namespace has the Secret with the key, from a cache.
+	// While it has not, a reference of the Injector to it is optional: the pod starts
+	// without the proxy, and does not wait for what may never come. Several goroutines
+	// call it.
+	//
+	// If nil, references are as proxyconfig.Options has them.
+	HasSecret func(namespace, secret, key string) bool
 	// MaxBody is how many bytes an AdmissionReview may have. If 0, 8 MiB: the
 	// API server takes objects of up to 3 MiB, and sends the old one, too.
 	MaxBody int64

@@ -4,8 +4,6 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/causewayproject/causeway/proxyconfig"
 )
 
 // An operation of a JSON patch (RFC 6902). It is always "add", made from what
@@ -19,10 +17,10 @@ type operation struct {
 // operations are those for a pod that is created or, if there was an old one,
 // for the ephemeral containers that it has not had: the others can't be changed,
 // and a patch of one would have the request refused.
-func patchOperations(i *proxyconfig.Injector, p, old *pod) (ops []operation, injected []string) {
+func patchOperations(missingOf func(container) []corev1.EnvVar, p, old *pod) (ops []operation, injected []string) {
 	add := func(list string, containers []container, had map[string]bool) {
 		for n, c := range containers {
-			if missing := i.Missing(c.Env, c.EnvFrom); !had[c.Name] && len(missing) > 0 {
+			if missing := missingOf(c); !had[c.Name] && len(missing) > 0 {
 				ops = append(ops, toEnv("/spec/"+list+"/"+strconv.Itoa(n)+"/env", c.Env, missing)...)
 				injected = append(injected, c.Name)
 			}

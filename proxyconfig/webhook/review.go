@@ -113,15 +113,18 @@ func (h *Handler) review(ctx context.Context, i *proxyconfig.Injector, req *requ
 	if err != nil || !wanted {
 		return response, err
 	}
+	missing := func(c container) []corev1.EnvVar {
+		return h.optionalUntilThere(req.Namespace, i.Missing(c.Env, c.EnvFrom))
+	}
 	var ops []operation
 	if create {
-		ops, told.Injected = patchOperations(i, &p, nil)
+		ops, told.Injected = patchOperations(missing, &p, nil)
 	} else {
 		var old pod
 		if err := utiljson.Unmarshal(req.OldObject, &old); err != nil {
 			return nil, statusErrorf(http.StatusBadRequest, "the old object is not a pod: it does not parse")
 		}
-		ops, told.Injected = patchOperations(i, &p, &old)
+		ops, told.Injected = patchOperations(missing, &p, &old)
 	}
 	if len(ops) == 0 {
 		return response, nil
@@ -130,6 +133,22 @@ func (h *Handler) review(ctx context.Context, i *proxyconfig.Injector, req *requ
 	response.PatchType = &kind
 	response.Patch, err = json.Marshal(ops)
 	return response, err
+}
+
+// optionalUntilThere makes the references optional for which Options.HasSecret knows no
+// Secret. It may write to vars, and not through their pointers.
+func (h *Handler) optionalUntilThere(namespace string, vars []corev1.EnvVar) []corev1.EnvVar {
+	if h.opts.HasSecret == nil {
+		return vars
+	}
+	for n := range vars {
+		if from := vars[n].ValueFrom; from != nil && !h.opts.HasSecret(namespace, from.SecretKeyRef.Name, from.SecretKeyRef.Key) {
+			vars[n] = *vars[n].DeepCopy()
+			yes := true
+			vars[n].ValueFrom.SecretKeyRef.Optional = &yes
+		}
+	}
+	return vars
 }
 
 func (h *Handler) wants(ctx context.Context, i *proxyconfig.Injector, namespace string, meta *metav1.ObjectMeta, told *Review) (wanted bool, err error) {

@@ -126,6 +126,9 @@ var listKinds = map[string][2]string{
 	"secrets":        {"v1", "SecretList"},
 	"configmaps":     {"v1", "ConfigMapList"},
 	"namespaces":     {"v1", "NamespaceList"},
+	"nodes":          {"v1", "NodeList"},
+	"services":       {"v1", "ServiceList"},
+	"servicecidrs":   {"networking.k8s.io/v1", "ServiceCIDRList"},
 	"clusters":       {"v1", "ClusterList"},
 	"endpointslices": {"discovery.k8s.io/v1", "EndpointSliceList"},
 }

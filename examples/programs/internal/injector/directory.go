@@ -16,7 +16,7 @@ import (
 // every is how often a directory is looked at.
 const every = time.Second
 
-// A directory has a file for each variable.
+// A directory has a file for each variable, or values of charts.
 type directory string
 
 // read returns an error if there is no proxy: that is a wrong directory or an empty
@@ -28,6 +28,16 @@ func (d directory) read() (c proxyconfig.Config, err error) {
 		dir = data
 	}
 	found := false
+	values, err := os.ReadFile(filepath.Join(dir, "values"))
+	switch {
+	case err == nil:
+		found = true
+		if c, err = proxyconfig.ReadValues(values); err != nil {
+			return proxyconfig.Config{}, fmt.Errorf("--config: values: %w", err)
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return proxyconfig.Config{}, fmt.Errorf("--config: %w", err)
+	}
 	for _, f := range []struct {
 		name  string
 		value *string
@@ -40,14 +50,18 @@ func (d directory) read() (c proxyconfig.Config, err error) {
 			return proxyconfig.Config{}, fmt.Errorf("--config: %w", err)
 		}
 		found = true
-		*f.value = strings.TrimRight(string(text), "\r\n")
+		value := strings.TrimRight(string(text), "\r\n")
+		if *f.value != "" && *f.value != value {
+			return proxyconfig.Config{}, fmt.Errorf("--config: %s differs from values", f.name)
+		}
+		*f.value = value
 	}
 	switch {
 	case !found:
 		if _, err := os.ReadDir(string(d)); err != nil {
 			return c, fmt.Errorf("--config: the folder can't be read: %w", err)
 		}
-		return c, fmt.Errorf("--config: none of HTTP_PROXY, HTTPS_PROXY and NO_PROXY is in %s", string(d))
+		return c, fmt.Errorf("--config: none of HTTP_PROXY, HTTPS_PROXY, NO_PROXY and values is in %s", string(d))
 	case strings.TrimSpace(c.HTTPProxy+c.HTTPSProxy) == "":
 		return c, fmt.Errorf("--config: HTTP_PROXY and HTTPS_PROXY in %s are missing or empty: there is no proxy to put into pods", string(d))
 	}

@@ -24,17 +24,28 @@ import (
 
 const long = `Puts the variables of a proxy into the pods of a cluster, as an admission webhook.
 
---config is a directory with the files HTTP_PROXY, HTTPS_PROXY and NO_PROXY: a Secret or
-ConfigMap as a pod mounts it. It is followed, and so are the certificate's files; one
-without a proxy, or with an entry of NO_PROXY that covers nothing, is refused. A proxy
-with user and password gets into pods as a reference to the Secret --secret of their own
-namespace, whose keys have the same names:
+The configuration is in a Secret with the keys HTTP_PROXY, HTTPS_PROXY and NO_PROXY, or
+values: what charts read, such as <cluster>-cluster-values. --config is a directory with
+it, as a pod mounts it: the program then asks the API server for nothing, and a change
+arrives when the kubelet has written it, after a minute or more. --config-secret names it:
+the program follows it at once, and a ConfigMap of that name, if there is one, adds its
+key values.
+
+A proxy with user and password gets into pods as a reference to the Secret --secret of
+their own namespace, whose keys have the same names. With --config-secret the program keeps
+that Secret in all namespaces that it has pods of, and a reference is optional until the
+Secret is there. One that is not ours stays as it is, and an Event says so; none is
+deleted. With --config you make it yourself, and a pod without it waits for it:
 
   kubectl -n web create secret generic proxy --from-env-file proxy.env
 
-Nothing here creates that Secret, and a pod without it waits for it. A pod's label, or its
-namespace's, causewayproject.github.io/inject-proxy=false keeps it out.
-examples/deploy/proxy-injector deploys it, and says what failurePolicy means.
+NO_PROXY also gets what the cluster has to reach directly: --pods, --services, --domain and
+--nodes. With --config-secret those that are not set are looked up (kubeadm's
+ClusterConfiguration, ServiceCIDRs, the Service kube-dns, Nodes) and followed; the log has
+what was found and what was not. --exact leaves the list as it is.
+
+A pod's label, or its namespace's, causewayproject.github.io/inject-proxy=false keeps it
+out. examples/deploy/proxy-injector deploys it, and says what failurePolicy means.
 
 It answers on /healthz and /readyz. On SIGTERM it is first not ready, then takes no more
 connections, and ends when what it was asked is answered.`
@@ -43,14 +54,18 @@ connections, and ends when what it was asked is answered.`
 func Command() *cobra.Command {
 	f := new(flags)
 	cmd := &cobra.Command{
-		Use:     "injector",
-		Short:   "put a proxy's variables into pods, as an admission webhook",
-		Long:    long,
-		Example: "  causeway injector --config /config --secret proxy --cert /tls/tls.crt --key /tls/tls.key",
-		Args:    command.Args,
+		Use:   "injector",
+		Short: "put a proxy's variables into pods, as an admission webhook",
+		Long:  long,
+		Example: `  causeway injector --config /config --secret proxy --pods 10.244.0.0/16 --services 10.96.0.0/12 --cert /tls/tls.crt --key /tls/tls.key
+  causeway injector --config-secret proxy-injector/proxy --secret proxy --cert /tls/tls.crt --key /tls/tls.key`,
+		Args: command.Args,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := command.Require(cmd, "cert", "key", "config"); err != nil {
+			if err := command.Require(cmd, "cert", "key"); err != nil {
 				return err
+			}
+			if (f.config == "") == (f.source == "") {
+				return cli.Mistake("--config or --config-secret must be set, and not both")
 			}
 			return f.run(cmd.Context(), cmd.ErrOrStderr())
 		},
@@ -60,11 +75,14 @@ func Command() *cobra.Command {
 }
 
 type flags struct {
-	listen, health, cert, key, clientCA, config string
-	skip, always                                cli.List
-	kubeSystem                                  bool
-	options                                     proxyconfig.Options // without Config
-	delay, drain                                time.Duration
+	listen, health, cert, key, clientCA string
+	config, source, kubeconfig          string
+	skip, always                        cli.List
+	kubeSystem                          bool
+	options                             proxyconfig.Options // without Config
+	pods, services, nodes               cli.List
+	domain                              string
+	delay, drain                        time.Duration
 }
 
 func (f *flags) add(set *pflag.FlagSet) {
@@ -74,11 +92,17 @@ func (f *flags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.cert, "cert", "", "`file` of the certificate and its chain, PEM; required")
 	set.StringVar(&f.key, "key", "", "`file` of its key, PEM; required")
 	set.StringVar(&f.clientCA, "client-ca", "", "`file` of the authority of the API server's client certificate; empty: anyone may ask")
-	set.StringVar(&f.config, "config", "", "`directory` with HTTP_PROXY, HTTPS_PROXY and NO_PROXY; required")
+	set.StringVar(&f.config, "config", "", "`directory` with the configuration")
+	set.StringVar(&f.source, "config-secret", "", "`namespace/name` of the Secret with the configuration, instead of --config")
+	set.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` that leads to the cluster of --config-secret; default: the pod's own")
 	set.StringVar(&o.Secret, "secret", "", "`name` of the Secret of a pod's namespace with the proxies that have user and password")
 	set.BoolVar(&o.Optional, "optional", false, "start pods without a proxy where the Secret is missing")
 	set.BoolVar(&o.Plain, "plain", false, "copy user and password into pods, instead of --secret")
-	set.BoolVar(&o.Exact, "exact", false, "do not add the API server's address to NO_PROXY")
+	set.Var(&f.pods, "pods", "`networks` of pods, for NO_PROXY")
+	set.Var(&f.services, "services", "`networks` of services, for NO_PROXY")
+	set.Var(&f.nodes, "nodes", "`networks` of nodes, for NO_PROXY")
+	set.StringVar(&f.domain, "domain", "", "DNS `domain` of services, for NO_PROXY; default cluster.local")
+	set.BoolVar(&o.Exact, "exact", false, "add nothing to NO_PROXY")
 	set.BoolVar(&o.KeepEnvFrom, "keep-env-from", false, "leave containers alone whose envFrom may set a proxy")
 	set.BoolVar(&o.Scope.MirrorPods, "mirror-pods", false, "take in mirror pods")
 	set.BoolVar(&f.kubeSystem, "kube-system", false, "take in kube-system")
@@ -109,63 +133,62 @@ func (f *flags) run(ctx context.Context, stderr io.Writer) error {
 	if err := f.scope(); err != nil {
 		return err
 	}
-	if _, err := proxyconfig.NewInjector(f.options); err != nil { // without the proxies: a flag is wrong
+	scope, err := proxyconfig.NewInjector(f.options)
+	if err != nil { // without the proxies: a flag is wrong
 		return cli.FieldMistake(err, "proxyconfig: Secret", "--secret", "Plain", "--plain", "Scope.Skip", "--skip-namespace", "Scope.Always", "--always")
 	}
+	if _, err := f.facts().List(); err != nil {
+		return cli.FieldMistake(err, command.ClusterFlags...)
+	}
 	log := slog.New(slog.NewTextHandler(stderr, nil))
-	source := directory(f.config)
-	config, err := source.read()
-	if err != nil {
-		return err
+	p := &program{flags: f, log: log, scope: scope}
+	if f.source != "" {
+		return p.runWithSecret(ctx)
 	}
-	injector, err := f.injector(config)
-	if err != nil {
-		return err
-	}
-	h := webhook.New(injector, webhook.Options{Hooks: hooks(log)})
-	s, err := newServer(ctx, f, h, log)
-	if err != nil {
-		return err
-	}
-	followed := make(chan struct{})
-	ctx, stop := context.WithCancel(ctx)
-	go func() {
-		defer close(followed)
-		source.follow(ctx, config, func(c proxyconfig.Config, err error) {
-			injector, err := f.use(c, err)
-			if err != nil {
-				log.Warn("config: the one before stays", "error", err)
-				return
-			}
-			h.Use(injector)
-			log.Info("config", "config", c.String())
-		})
-	}()
-	err = s.run(ctx)
-	stop()
-	<-followed
-	return err
+	return p.runWithDirectory(ctx)
 }
 
-func (f *flags) injector(c proxyconfig.Config) (*proxyconfig.Injector, error) {
-	o := f.options
-	o.Config = c
-	if o.Secret == "" && !o.Plain && c != c.WithoutCredentials() {
-		return nil, errors.New("--config: a proxy has user or password: --secret names the Secret that pods get them from, --plain copies them into pods")
+// facts are those of the flags.
+func (f *flags) facts() noproxy.Cluster {
+	return noproxy.Cluster{PodCIDRs: f.pods, ServiceCIDRs: f.services, NodeCIDRs: f.nodes, ServiceDomain: f.domain}
+}
+
+// withFacts adds to NO_PROXY what the cluster has to reach directly.
+func (f *flags) withFacts(c proxyconfig.Config, facts noproxy.Cluster) (proxyconfig.Config, error) {
+	if f.options.Exact || strings.TrimSpace(c.NoProxy) == "*" { // which programs know only as the whole list
+		return c, nil
+	}
+	merged, err := proxyconfig.Layers{Installation: c, Cluster: facts}.Merge()
+	if err != nil {
+		return proxyconfig.Config{}, err
+	}
+	return merged.Config, nil
+}
+
+// injector checks the configuration, adds the facts, and returns what pods get, too.
+func (f *flags) injector(c proxyconfig.Config, facts noproxy.Cluster) (*proxyconfig.Injector, proxyconfig.Config, error) {
+	from := "--config"
+	if f.source != "" {
+		from = "--config-secret"
+	}
+	if f.options.Secret == "" && !f.options.Plain && c != c.WithoutCredentials() {
+		return nil, c, fmt.Errorf("%s: a proxy has user or password: --secret names the Secret that pods get them from, --plain copies them into pods", from)
 	}
 	// A comma at the end does no harm, and NewInjector takes it away.
 	_, err := (noproxy.Options{Strict: true}).Parse(strings.TrimRight(c.NoProxy, ", "))
 	if wrong, ok := errors.AsType[*noproxy.EntryError](err); ok { // the first
-		return nil, fmt.Errorf("--config: NO_PROXY: %w", wrong)
+		return nil, c, fmt.Errorf("%s: NO_PROXY: %w", from, wrong)
 	}
-	return proxyconfig.NewInjector(o)
-}
-
-func (f *flags) use(c proxyconfig.Config, err error) (*proxyconfig.Injector, error) {
-	if err != nil {
-		return nil, err
+	if err := c.Validate(); err != nil {
+		return nil, c, fmt.Errorf("%s: %w", from, err)
 	}
-	return f.injector(c)
+	if c, err = f.withFacts(c, facts); err != nil {
+		return nil, c, err
+	}
+	o := f.options
+	o.Config = c
+	i, err := proxyconfig.NewInjector(o)
+	return i, c, err
 }
 
 func hooks(log *slog.Logger) webhook.Hooks {

@@ -55,6 +55,13 @@ func (f *files) with(name, proxy, list string) string {
 	return filepath.Join(f.dir, name)
 }
 
+// values makes one that has values, and another file.
+func (f *files) values(dir, name, text string) string {
+	f.write(filepath.Join(dir, "values"), []byte("cluster: {proxy: {https: 'http://user:"+canary+"@proxy:1'}}"))
+	f.write(filepath.Join(dir, name), []byte(text))
+	return filepath.Join(f.dir, dir)
+}
+
 func (f *files) certificate() {
 	cert, key := pki.PEM(f.ca.Server("127.0.0.1"))
 	f.write("tls.crt", cert)
@@ -120,10 +127,10 @@ func (f *files) mustAsk(address string) (patch, serial string) {
 // its answers and its log.
 func TestRun(t *testing.T) {
 	f := newFiles(t)
-	p := clitest.Start(t, run, nil, f.args()...)
+	p := clitest.Start(t, run, nil, f.args("--pods", "10.244.0.0/16")...)
 	address := p.Await(`for=reviews address=(\S+)`)
 	patch, serial := f.mustAsk(address)
-	if !strings.Contains(patch, `"first,$(KUBERNETES_SERVICE_HOST)"`) || !strings.Contains(patch, `{"name":"proxy","key":"HTTPS_PROXY"}`) {
+	if !strings.Contains(patch, `"localhost,127.0.0.1,svc,cluster.local,cluster.local.,kubernetes,kubernetes.default,10.244.0.0/16,first,$(KUBERNETES_SERVICE_HOST)"`) || !strings.Contains(patch, `{"name":"proxy","key":"HTTPS_PROXY"}`) {
 		t.Errorf("got %s, want the list and the Secret", patch)
 	}
 	p.Await(`review namespace=a pod=p reason=default containers=c`)
@@ -257,7 +264,11 @@ func TestUsage(t *testing.T) {
 		usage bool
 		want  string
 	}{
-		{"nothing", nil, true, "--cert and --key and --config must be set"},
+		{"nothing", nil, true, "--cert and --key must be set"},
+		{"two configurations", f.args("--config-secret", "a/b"), true, "--config or --config-secret must be set, and not both"},
+		{"no name of a Secret for it", f.args("--config", "", "--config-secret", "a"), true, `--config-secret "a" is not NAMESPACE/NAME`},
+		{"no network", f.args("--pods", "10.0.0.1"), true, `--pods entry 0 "10.0.0.1": not a network`},
+		{"values that differ", f.args("--config", f.values("differ", "HTTPS_PROXY", "http://other:1")), false, "--config: HTTPS_PROXY differs from values"},
 		{"an argument", f.args("extra"), true, `unexpected argument "extra"`},
 		{"a rule without a namespace", f.args("--always", "cert-manager"), true, `--always "cert-manager" is not NAMESPACE/LABEL=VALUE`},
 		{"a rule that is no selector", f.args("--always", "a/b=c=d"), true, `--always "a/b=c=d"`},
@@ -265,7 +276,7 @@ func TestUsage(t *testing.T) {
 		{"no name of a Secret", f.args("--secret", "A b"), true, "--secret: not the name of a Secret"},
 		{"user and password, and nowhere to put them", f.args("--secret", ""), false, "--secret names the Secret"},
 		{"no such directory", f.args("--config", f.dir+"/none"), false, "--config: the folder can't be read: open " + f.dir + "/none: no such file"},
-		{"another directory", f.args("--config", f.dir), false, "none of HTTP_PROXY, HTTPS_PROXY and NO_PROXY is in"},
+		{"another directory", f.args("--config", f.dir), false, "none of HTTP_PROXY, HTTPS_PROXY, NO_PROXY and values is in"},
 		{"empty files", f.args("--config", f.with("empty", "", "a")), false, "--config: HTTP_PROXY and HTTPS_PROXY in " + f.dir + "/empty are missing or empty"},
 		{"an entry that can't be used", f.args("--config", f.with("bad", "http://proxy:1", "a,10.0.0.0/99")), false, `--config: NO_PROXY: noproxy: entry 1 "10.0.0.0/99"`},
 		{"a URL in the list", f.args("--config", f.with("url", "http://proxy:1", "http://u:"+canary+"@a")), false, `--config: NO_PROXY: noproxy: entry 0 "http://redacted"`},

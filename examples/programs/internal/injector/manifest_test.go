@@ -83,7 +83,7 @@ func TestManifestScope(t *testing.T) {
 	if grace := m.deployment.Spec.Template.Spec.TerminationGracePeriodSeconds; f.delay+f.drain >= 1e9*30 || *grace != 30 {
 		t.Errorf("got %v and %v to drain in %d s", f.delay, f.drain, *grace)
 	}
-	injector, err := f.injector(proxyconfig.Config{HTTPProxy: "http://u:p@proxy"})
+	injector, _, err := f.injector(proxyconfig.Config{HTTPProxy: "http://u:p@proxy"}, f.facts())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,10 +24,11 @@ type server struct {
 	http         *http.Server
 	l, health    net.Listener // health may be nil
 	draining     atomic.Bool
+	used         *atomic.Bool // false until there is a configuration
 	delay, drain time.Duration
 }
 
-func newServer(ctx context.Context, f *flags, h http.Handler, log *slog.Logger) (*server, error) {
+func newServer(ctx context.Context, f *program, log *slog.Logger) (*server, error) {
 	certificate, err := command.LoadCertificate(f.cert, f.key, log)
 	if err != nil {
 		return nil, fmt.Errorf("--cert and --key: %w", err)
@@ -43,10 +44,10 @@ func newServer(ctx context.Context, f *flags, h http.Handler, log *slog.Logger) 
 			return nil, errors.New("--client-ca: there is no certificate in it")
 		}
 	}
-	s := &server{log: log, delay: f.delay, drain: f.drain}
+	s := &server{log: log, used: &f.used, delay: f.delay, drain: f.drain}
 	limit := connLimit{max: maxConnections}
 	s.http = &http.Server{
-		Handler:           h,
+		Handler:           f.handler,
 		TLSConfig:         config,
 		TLSNextProto:      map[string]func(*http.Server, *tls.Conn, http.Handler){}, // no HTTP/2: API servers don't use it for webhooks
 		ConnState:         limit.track,
@@ -111,8 +112,11 @@ func (s *server) pages() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if s.draining.Load() {
+		switch {
+		case s.draining.Load():
 			http.Error(w, "draining", http.StatusServiceUnavailable)
+		case !s.used.Load():
+			http.Error(w, "no configuration yet", http.StatusServiceUnavailable)
 		}
 	})
 	return mux

@@ -1,0 +1,315 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/yaml"
+
+	"github.com/causewayproject/causeway/noproxy"
+)
+
+// ClusterFacts follows what a cluster's API server knows of the cluster's own networks.
+// It is a Runnable of a manager, and runs on each replica. It reads
+//
+//	ConfigMap kube-system/kubeadm-config   the networks of pods and services, the domain, the control plane's endpoint
+//	ServiceCIDRs                           the networks of services
+//	Service kube-system/kube-dns           its addresses
+//	Nodes                                  their networks of pods
+//
+// and does without what it may not read, or what there is not.
+type ClusterFacts struct {
+	// Changed is called with the facts, by one goroutine at a time: once all has been
+	// read or has failed, at the latest after ten seconds, and again after each change.
+	// unknown are the fields for which nothing was found, with the reason. Required.
+	Changed func(facts noproxy.Cluster, unknown []UnknownFact)
+
+	client kubernetes.Interface
+	moved  chan struct{} // has an element when something may have changed
+
+	kubeadm, services, dns, nodes *factSource
+}
+
+// UnknownFact is a field of a noproxy.Cluster that could not be discovered.
+type UnknownFact struct{ Field, Reason string }
+
+var (
+	_ manager.Runnable               = (*ClusterFacts)(nil)
+	_ manager.LeaderElectionRunnable = (*ClusterFacts)(nil)
+)
+
+const (
+	factsWait  = 10 * time.Second       // for the first answers
+	factsDelay = 500 * time.Millisecond // nodes come in crowds
+)
+
+// SetupWithManager adds f to the manager.
+func (f *ClusterFacts) SetupWithManager(mgr manager.Manager) error {
+	config := rest.CopyConfig(mgr.GetConfig())
+	client, err := kubernetes.NewForConfigAndClient(config, mgr.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("controllers: ClusterFacts: %w", err)
+	}
+	f.client, f.moved = client, make(chan struct{}, 1)
+	core, system := client.CoreV1().RESTClient(), "kube-system"
+	named := func(name string) fields.Selector { return fields.OneTermEqualSelector("metadata.name", name) }
+	for _, s := range []struct {
+		to        **factSource
+		what      string
+		client    cache.Getter
+		resource  string
+		namespace string
+		selector  fields.Selector
+		object    runtime.Object
+	}{
+		{&f.kubeadm, "ConfigMap kube-system/kubeadm-config", core, "configmaps", system, named("kubeadm-config"), &corev1.ConfigMap{}},
+		{&f.services, "ServiceCIDRs", client.NetworkingV1().RESTClient(), "servicecidrs", "", fields.Everything(), &networkingv1.ServiceCIDR{}},
+		{&f.dns, "Service kube-system/kube-dns", core, "services", system, named("kube-dns"), &corev1.Service{}},
+		{&f.nodes, "Nodes", core, "nodes", "", fields.Everything(), &corev1.Node{}},
+	} {
+		*s.to = &factSource{what: s.what}
+		watch := cache.NewListWatchFromClient(s.client, s.resource, s.namespace, s.selector)
+		if err := (*s.to).follow(watch, s.object, f.note); err != nil {
+			return fmt.Errorf("controllers: ClusterFacts: %w", err)
+		}
+	}
+	return mgr.Add(f)
+}
+
+// NeedLeaderElection is false.
+func (f *ClusterFacts) NeedLeaderElection() bool { return false }
+
+func (f *ClusterFacts) note() {
+	select {
+	case f.moved <- struct{}{}:
+	default:
+	}
+}
+
+func (f *ClusterFacts) sources() []*factSource {
+	return []*factSource{f.kubeadm, f.services, f.dns, f.nodes}
+}
+
+// Start runs until ctx ends.
+func (f *ClusterFacts) Start(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, s := range f.sources() {
+		wg.Go(func() { s.informer.Run(ctx.Done()) })
+	}
+	late := time.After(factsWait)
+	for waiting := true; waiting && slices.ContainsFunc(f.sources(), (*factSource).isPending); {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-late:
+			waiting = false
+		case <-f.moved:
+		case <-time.After(100 * time.Millisecond): // there is no event when an empty list has come
+		}
+	}
+	var told []any
+	for {
+		facts, unknown := f.read()
+		if now := []any{facts, unknown}; !reflect.DeepEqual(now, told) {
+			told = now
+			f.Changed(facts, unknown)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-f.moved:
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(factsDelay):
+		}
+	}
+}
+
+// read computes what is known now.
+func (f *ClusterFacts) read() (facts noproxy.Cluster, unknown []UnknownFact) {
+	missing := func(field string, sources ...*factSource) {
+		var reasons []string
+		for _, s := range sources {
+			reasons = append(reasons, s.reason())
+		}
+		unknown = append(unknown, UnknownFact{field, strings.Join(reasons, "; ")})
+	}
+	for _, o := range f.kubeadm.objects() {
+		facts = kubeadmFacts(o.(*corev1.ConfigMap).Data["ClusterConfiguration"])
+	}
+	var services []string
+	for _, o := range f.services.objects() {
+		services = append(services, o.(*networkingv1.ServiceCIDR).Spec.CIDRs...)
+	}
+	facts.ServiceCIDRs = uniqueNetworks(append(facts.ServiceCIDRs, services...))
+	for _, o := range f.dns.objects() {
+		for _, ip := range o.(*corev1.Service).Spec.ClusterIPs {
+			if addr, err := netip.ParseAddr(ip); err == nil {
+				facts.Extra = append(facts.Extra, addr.String())
+			}
+		}
+	}
+	pods := facts.PodCIDRs
+	for _, o := range f.nodes.objects() {
+		pods = append(pods, o.(*corev1.Node).Spec.PodCIDRs...)
+	}
+	facts.PodCIDRs = uniqueNetworks(pods)
+	if len(facts.PodCIDRs) == 0 {
+		missing("PodCIDRs", f.kubeadm, f.nodes)
+	}
+	if len(facts.ServiceCIDRs) == 0 {
+		missing("ServiceCIDRs", f.kubeadm, f.services)
+	}
+	if facts.ServiceDomain == "" {
+		missing("ServiceDomain", f.kubeadm) // which then is cluster.local
+	}
+	unknown = append(unknown, UnknownFact{"NodeCIDRs", "no object has the networks of nodes"})
+	return facts, unknown
+}
+
+// kubeadmFacts reads a ClusterConfiguration. What can't be used is left out.
+func kubeadmFacts(text string) (facts noproxy.Cluster) {
+	var c struct {
+		ControlPlaneEndpoint string `json:"controlPlaneEndpoint"`
+		Networking           struct {
+			DNSDomain     string `json:"dnsDomain"`
+			PodSubnet     string `json:"podSubnet"`
+			ServiceSubnet string `json:"serviceSubnet"`
+		} `json:"networking"`
+	}
+	if yaml.Unmarshal([]byte(text), &c) != nil {
+		return facts
+	}
+	facts.PodCIDRs = uniqueNetworks(strings.Split(c.Networking.PodSubnet, ","))
+	facts.ServiceCIDRs = uniqueNetworks(strings.Split(c.Networking.ServiceSubnet, ","))
+	if _, err := (noproxy.Cluster{ServiceDomain: c.Networking.DNSDomain}).List(); err == nil {
+		facts.ServiceDomain = c.Networking.DNSDomain
+	}
+	host := c.ControlPlaneEndpoint
+	if n := strings.LastIndexByte(host, ':'); n >= 0 && !strings.HasSuffix(host, "]") {
+		host = host[:n]
+	}
+	if _, err := (noproxy.Cluster{ControlPlaneHosts: []string{host}}).List(); err == nil && host != "" {
+		facts.ControlPlaneHosts = []string{host}
+	}
+	return facts
+}
+
+// uniqueNetworks returns the networks, sorted, each pair of halves as the whole, and
+// without those that another one has. What is no network is left out.
+func uniqueNetworks(texts []string) []string {
+	var all []netip.Prefix
+	for _, text := range texts {
+		if p, err := netip.ParsePrefix(strings.TrimSpace(text)); err == nil {
+			all = append(all, p.Masked())
+		}
+	}
+	for joined := true; joined; {
+		slices.SortFunc(all, func(a, b netip.Prefix) int {
+			if n := a.Addr().Compare(b.Addr()); n != 0 {
+				return n
+			}
+			return a.Bits() - b.Bits()
+		})
+		joined = false
+		var kept []netip.Prefix
+		for _, p := range all {
+			if len(kept) == 0 {
+				kept = append(kept, p)
+				continue
+			}
+			last := &kept[len(kept)-1]
+			whole := netip.PrefixFrom(p.Addr(), max(p.Bits()-1, 0)).Masked()
+			switch {
+			case last.Contains(p.Addr()) && last.Bits() <= p.Bits():
+			case last.Bits() == p.Bits() && whole.Contains(last.Addr()):
+				*last, joined = whole, true
+			default:
+				kept = append(kept, p)
+			}
+		}
+		all = kept
+	}
+	var result []string
+	for _, p := range all {
+		result = append(result, p.String())
+	}
+	return result
+}
+
+// factSource is one of the kinds of objects.
+type factSource struct {
+	what     string
+	informer cache.SharedIndexInformer
+
+	mu  sync.Mutex // guards err
+	err error      // of the last attempt, until one has worked
+}
+
+// follow sets the informer up; moved is called for each change.
+func (s *factSource) follow(from cache.ListerWatcher, object runtime.Object, moved func()) error {
+	s.informer = cache.NewSharedIndexInformer(from, object, 0, cache.Indexers{})
+	return errors.Join(
+		s.informer.SetTransform(trimFact),
+		s.informer.SetWatchErrorHandler(func(_ *cache.Reflector, err error) {
+			s.mu.Lock()
+			s.err = err
+			s.mu.Unlock()
+			moved()
+		}),
+		func() error {
+			_, err := s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+				AddFunc: func(any) { moved() }, UpdateFunc: func(any, any) { moved() }, DeleteFunc: func(any) { moved() }})
+			return err
+		}())
+}
+
+// trimFact keeps of a Node what is read.
+func trimFact(object any) (any, error) {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return object, nil
+	}
+	kept := &corev1.Node{Spec: corev1.NodeSpec{PodCIDRs: node.Spec.PodCIDRs}}
+	kept.Name, kept.UID, kept.ResourceVersion = node.Name, node.UID, node.ResourceVersion
+	return kept, nil
+}
+
+func (s *factSource) objects() []any { return s.informer.GetStore().List() }
+
+func (s *factSource) lastError() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+func (s *factSource) isPending() bool { return !s.informer.HasSynced() && s.lastError() == nil }
+
+// reason says why it gives nothing.
+func (s *factSource) reason() string {
+	switch err := s.lastError(); {
+	case s.informer.HasSynced():
+		return s.what + ": it has none"
+	case err != nil:
+		return fmt.Sprintf("%s: %v", s.what, err)
+	}
+	return s.what + ": no answer"
+}

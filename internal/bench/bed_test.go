@@ -30,7 +30,7 @@ type bed struct {
 // newBed starts the processes. What goes wrong ends the benchmark.
 func newBed(b *testing.B, r row, l line) *bed {
 	s := Setup{Row: r.name, Dir: b.TempDir()}
-	ctx, cancel := context.WithTimeout(b.Context(), measureTimeout)
+	ctx, cancel := context.WithTimeout(interrupted, measureTimeout)
 	bed := &bed{B: b, ctx: ctx, row: r, line: l}
 	b.Cleanup(func() {
 		bed.stop()

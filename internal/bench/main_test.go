@@ -1,8 +1,11 @@
 package bench
 
 import (
+	"context"
 	"flag"
 	"io"
+	"os"
+	"os/signal"
 	"testing"
 	"time"
 
@@ -18,6 +21,10 @@ const (
 	measureTimeout = 2 * time.Minute // for one measure of one row
 )
 
+// interrupted ends with the first interrupt: a benchmark then ends its processes, and
+// removes their folder.
+var interrupted context.Context
+
 func TestMain(m *testing.M) {
 	rig.Play(map[string]io.Closer{
 		"target": &targetRole{},
@@ -26,5 +33,10 @@ func TestMain(m *testing.M) {
 		"client": &clientRole{},
 		"link":   &linkRole{},
 	}, closeTimeout)
-	goleak.VerifyTestMain(m)
+	var stop context.CancelFunc
+	interrupted, stop = signal.NotifyContext(context.Background(), os.Interrupt)
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent(), goleak.Cleanup(func(code int) {
+		stop()
+		os.Exit(code)
+	}))
 }

@@ -65,30 +65,31 @@ func TestProxyFromNothing(t *testing.T) {
 	cluster := p.bearProxied(t)
 	config := p.awaitObjects(t, cluster, first)
 	p.applyKubeadmConfig(t)
-	machine := p.makeMachine(t)
-	machine.await()
-	machine.checkEnvironment("containerd", "probe.after.containerd.service", environment(config))
-	machine.checkEnvironment("kubeadm", "kubeadm.env", environment(config))
+	machine := p.makeMachine(t) // boots meanwhile
 	p.startInjector(t)
 	p.startDeployments(t)
 	pod := p.awaitPod(t, "", first)
 	p.checkVerdicts(t, pod, first)
+	machine.await()
+	machine.checkSix("containerd", "probe.after.containerd.service", config)
+	machine.checkSix("kubeadm", "kubeadm.env", config)
 
 	second := passwordForm{name: "second", password: "2" + hostile, inURL: escape("2" + hostile)}
 	rotated := time.Now()
 	p.install(t, second)
 	next := p.awaitObjects(t, cluster, second)
+	made := p.makeMachine(t)
 	p.writePodSecrets(t)
 	p.kubectl(t, "", "rollout", "restart", "deployment/web", "-n", proxiedWorkload)
-	p.checkVerdicts(t, p.awaitPod(t, pod.name, second), second)
-	t.Logf("a new pod uses the new password %v after it changed", time.Since(rotated).Round(time.Millisecond))
-	made := p.makeMachine(t)
+	restarted := p.awaitPod(t, pod.name, second)
+	t.Logf("a new pod has the new password %v after it changed", time.Since(rotated).Round(time.Millisecond))
+	p.checkVerdicts(t, restarted, second)
 	made.await()
-	made.checkEnvironment("containerd of a new machine", "probe.after.containerd.service", environment(next))
+	made.checkSix("containerd of a new machine", "probe.after.containerd.service", next)
 	made.end()
 	// Nothing reaches a machine that lives: not its containerd, nor its drop-in.
 	machine.end()
-	machine.checkEnvironment("containerd of the machine that lives", "probe.later.containerd.service", environment(config))
+	machine.checkSix("containerd of the machine that lives", "probe.later.containerd.service", config)
 	if got, want := machine.read("dropin"), machine.file(containerdDropIn); got != want {
 		t.Error("the machine that lives has another drop-in")
 	}
@@ -265,6 +266,16 @@ func (m *livingMachine) await() {
 		_, err := os.Stat(filepath.Join(m.dir, "up"))
 		return err
 	})
+}
+
+// checkSix wants all six variables of a process.
+func (m *livingMachine) checkSix(what, path string, c proxyconfig.Config) {
+	m.Helper()
+	want := environment(c)
+	if len(want) != 6 {
+		m.Errorf("%s: got %d variables to look for, want 6", what, len(want))
+	}
+	m.checkEnvironment(what, path, want)
 }
 
 // end ends the machine, once.

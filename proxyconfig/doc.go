@@ -59,7 +59,8 @@
 //
 //   - read Secrets of the Cluster's namespace in the management cluster;
 //   - read Secrets, Deployments or pods of a chart that takes them, in the
-//     workload cluster: they are values of variables there;
+//     workload cluster: they are values of variables there. cert-manager-app from 4.0.1
+//     has them in a ConfigMap of kube-system;
 //   - run a container in such a pod, or exec into it;
 //   - be root on a machine, read its user data where a cloud shows it, or run
 //     systemctl show there, which takes no privileges.
@@ -73,6 +74,6 @@
 // for one nearby which adds the credentials. Give each cluster credentials of its
 // own, by Layers.User, so that one can be taken back.
 //
-// The ConfigMap, the entries for kubeadm, errors, findings, and what the types of
+// Our ConfigMap, the entries for kubeadm, errors, findings, and what the types of
 // this package print hold none. A [Var] and the renderings do.
 package proxyconfig

@@ -25,7 +25,11 @@ func (p *propagation) testPassword(t *testing.T) {
 	before = p.writes(t)
 	p.next(p.config.NoProxy)
 	began = time.Now()
-	p.install(t, p.config.EnvSecretData())
+	data := p.config.EnvSecretData()
+	for name, value := range data {
+		data[name] = append(value, '\n') // kubectl create secret --from-file has the file's last byte
+	}
+	p.install(t, data)
 	seen := p.await(t, p.rendered(t))
 	p.wrote(t, before, map[string]int{"PUT secrets": 2*n + 1}) // the installation's too
 	took := p.perCluster(seen, began)

@@ -58,9 +58,10 @@
 //  2. Change the installation's Secret, or the override. All objects of all
 //     Clusters are rendered again, within 10 seconds for 500 of them; the log
 //     tells of each, in the order above, Clusters in none.
-//  3. Charts are rendered again by whatever deploys them, and pods with the variables
-//     restart with that. Pods that refer to a Secret of [PlanEnv], or to any
-//     by valueFrom, keep the old password until someone restarts them.
+//  3. Charts are rendered again by whatever deploys them, and pods whose manifests hold
+//     the values, such as chart-operator's, restart with that. Those that refer to an
+//     object keep the old password until someone restarts them: to a Secret of
+//     [PlanEnv], or, as cert-manager-app's from 4.0.1, to a ConfigMap of their chart.
 //  4. Machines keep the drop-in that they were made with. Have new ones made
 //     (clusterctl alpha rollout restart), or write the file to them by other means.
 //  5. Once no connection uses the old password, as the proxy's log has it, drop it

@@ -2,6 +2,9 @@ package proxyconfig
 
 import (
 	"errors"
+	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/causewayproject/causeway/noproxy"
 )
@@ -47,7 +50,9 @@ type Merged struct {
 	HTTPProxyFrom, HTTPSProxyFrom string
 
 	// List is NoProxy with the provenance of each entry: FromInstallation,
-	// FromUser, or what [noproxy.Cluster] says.
+	// FromUser, or what [noproxy.Cluster] says. NoProxy has the addresses that it
+	// marks as within a network, too, since not all programs read networks; but for
+	// those of [noproxy.Cluster]'s Services.
 	List noproxy.List
 }
 
@@ -85,7 +90,7 @@ func (l Layers) Merge() (*Merged, error) {
 		}
 	}
 	m.List = joinLists(computed, m.List, l.Cluster.Layout)
-	m.NoProxy = m.List.String()
+	m.NoProxy = sharedList(m.List)
 	if err := prefixFields("Merged", m.Validate()); err != nil {
 		return nil, err // too long in total
 	}
@@ -99,6 +104,21 @@ func (m *Merged) takeProxies(c Config, from string) {
 	if c.HTTPSProxy != "" {
 		m.HTTPSProxy, m.HTTPSProxyFrom = c.HTTPSProxy, from
 	}
+}
+
+// sharedList is the list for programs of all kinds. Beside a network it has the
+// addresses of it that somebody named, since Python, wget and others read no networks.
+func sharedList(l noproxy.List) string {
+	var items []string
+	for _, e := range l {
+		_, err := netip.ParseAddr(e.Text)
+		named := err == nil && strings.Contains(e.Within, "/") && !strings.HasPrefix(e.From, "Cluster.ServiceCIDRs") &&
+			!slices.Contains(items, e.Text)
+		if e.Skipped == "" && (e.Within == "" || named) {
+			items = append(items, e.Text)
+		}
+	}
+	return strings.Join(items, ",")
 }
 
 // joinLists puts others into a cluster's list. In Giant Swarm's order they come before

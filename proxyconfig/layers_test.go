@@ -53,6 +53,11 @@ func TestMerge(t *testing.T) {
 			proxyconfig.Config{HTTPProxy: rfcProxy, HTTPSProxy: rfcProxy, NoProxy: computed + ",mesh.test"}, [2]string{"installation", "installation"}, "user"},
 		{"what others cover", proxyconfig.Layers{Installation: installation, User: proxyconfig.Override{Config: proxyconfig.Config{NoProxy: "a.corp.test"}}},
 			proxyconfig.Config{HTTPProxy: rfcProxy, HTTPSProxy: rfcProxy, NoProxy: computed + ",corp.test"}, [2]string{"installation", "installation"}, "user"},
+		{"addresses of networks", proxyconfig.Layers{
+			Installation: proxyconfig.Config{NoProxy: "127.0.0.0/8,192.0.2.0/24"},
+			Cluster:      noproxy.Cluster{ServiceCIDRs: []string{"10.96.0.0/12"}, ControlPlaneHosts: []string{"192.0.2.10"}},
+			User:         proxyconfig.Override{Config: proxyconfig.Config{NoProxy: "192.0.2.10,192.0.2.11"}}},
+			proxyconfig.Config{NoProxy: computed + ",10.96.0.0/12,192.0.2.10,127.0.0.0/8,192.0.2.0/24,192.0.2.11"}, [2]string{}, "user"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := must(c.layers.Merge())(t)

@@ -131,7 +131,7 @@ type Event struct {
 const (
 	ReasonInstallation = "InvalidProxyInstallation"  // on the installation's Secret
 	ReasonOverride     = "InvalidProxyOverride"      // <cluster>-proxy-override
-	ReasonIncomplete   = "IncompleteProxy"           // a chart takes nothing of the merged configuration
+	ReasonIncomplete   = "IncompleteProxy"           // a chart takes nothing of the merged configuration, or an entry of its list covers nothing
 	ReasonCluster      = "InvalidProxyConfiguration" // the merged configuration, or a field of the Cluster
 	ReasonNotOurs      = "NotOurs"                   // an object is in the way
 	ReasonWriteFailed  = "WriteFailed"               // a write to the API server failed
@@ -205,6 +205,9 @@ func (p *planner) tellIgnored(c proxyconfig.Config) {
 	if (c.HTTPProxy == "") != (c.HTTPSProxy == "") && p.config.Layout == proxyconfig.LayoutCharts {
 		tell(ReasonIncomplete, "Cluster %s/%s has a proxy for one of http and https: chart-operator takes none unless both are set",
 			p.cluster.Namespace, p.cluster.Name)
+	}
+	if _, err := (noproxy.Options{Strict: true}).Parse(c.NoProxy); err != nil {
+		tell(ReasonIncomplete, "Cluster %s/%s has a list with entries that cover nothing: %w", p.cluster.Namespace, p.cluster.Name, err)
 	}
 }
 

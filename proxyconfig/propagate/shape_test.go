@@ -136,6 +136,7 @@ func TestPlanTellsWhatIsIgnored(t *testing.T) {
 			w.installation("HTTPS_PROXY", proxy)
 		}, "", ""},
 		{"direct", func(w *world) { w.override("direct", "true") }, "", ""},
+		{"a list with spaces", func(w *world) { w.override("NO_PROXY", "a.test b.test") }, propagate.ReasonIncomplete, `"a.test b.test"`},
 	} {
 		w := newWorld(t)
 		tt.change(w)

@@ -49,7 +49,7 @@ below cluster, is another way to write installation.
 Passwords are better off in the file or in variables than in flags, which other users of
 the machine see. They are printed, of course: the output is a secret, but for that of
 kubeadm without extra-envs-with-credentials. Standard error tells where the reader
-takes the list in another way than Go (--lint, and the format jvm), and what static
+takes the list in another way than Go (--lint, and the format jvm), which of its entries cover nothing, and what static
 pods could not reach (--static-pods).
 
 How static pods get the variables (--static-pods), for machines of a control plane:
@@ -142,6 +142,9 @@ func (o options) run(s *spec, stdout, stderr io.Writer) error {
 			return cli.Mistake("--lint: %v", err)
 		}
 		findings = append(findings, merged.Lint(consumer)...)
+	}
+	if _, err := (noproxy.Options{Strict: true}).Parse(merged.NoProxy); err != nil {
+		fmt.Fprintf(stderr, "the list has entries that cover nothing:\n%v\n", err)
 	}
 	for _, f := range findings {
 		fmt.Fprintln(stderr, f)

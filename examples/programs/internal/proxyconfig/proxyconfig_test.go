@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -158,6 +159,15 @@ func TestFindingsAreOnStderr(t *testing.T) {
 	out, notes, err := runCommand(t, "--format", "jvm", "--https", "http://a:1", "--no-proxy", "10.128.0.0/9", "--lint", "wget")
 	if err != nil || !strings.Contains(notes, "jvm") || !strings.Contains(notes, "wget") || strings.Contains(out, "wget") {
 		t.Errorf("got error %v, output\n%s\nand notes\n%s", err, out, notes)
+	}
+}
+
+func TestEntriesThatCoverNothing(t *testing.T) {
+	for _, list := range []string{"a.test b.test", "a;b", "10.0.0.0/33"} {
+		out, notes, err := runCommand(t, "--https", "http://a:1", "--no-proxy", "c.test,"+list)
+		if err != nil || !strings.Contains(out, list) || !strings.Contains(notes, strconv.Quote(list)) || strings.Contains(notes, "c.test") {
+			t.Errorf("%s: got error %v, output\n%s\nand notes\n%s", list, err, out, notes)
+		}
 	}
 }
 

@@ -53,14 +53,19 @@ done
 cp -r /etc/kubernetes/manifests %[1]s
 `
 	// rollScript puts each drop-in into the place of containerd's, and plays the
-	// commands.
+	// commands, while a container runs.
 	rollScript = `
 set -eu
+mkdir /run/rootfs
+mount --bind / /run/rootfs
+ctr run --detach --cpu-shares 0 --rootfs /run/rootfs living /bin/sleep infinity
+ctr task ls >%[1]s/tasks.before
 for dropin in %[1]s/dropins/*; do
 	cp "$dropin" ` + containerdDropIn + `
 	. %[1]s/commands
 	sh %[1]s/probe "${dropin##*/}"
 done
+ctr task ls >%[1]s/tasks.after
 `
 	// cloudConfig has the modules that Cluster API's user data is for: the others
 	// would resize the machine's disks.
@@ -231,7 +236,8 @@ const cloudInitUnits = "cloud-init.service cloud-final.service"
 
 // Debian's cloud-init makes a machine of what Cluster API renders for it: it writes
 // the files after systemd has loaded the units, and runs the commands at the end.
-// Before these, and so without them, nothing has a proxy.
+// Before these, and so without them, nothing has a proxy. A machine that lives is
+// changed by the same commands, and its containers live on.
 func TestMachineByCloudInit(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -250,6 +256,9 @@ func TestMachineByCloudInit(t *testing.T) {
 		m.checkEnvironment(f.name+", before the commands", "probe.before."+formUnit(i), map[string]string{})
 	}
 	m.checkProxy()
+	if before, after := m.read("tasks.before"), m.read("tasks.after"); before != after || !strings.Contains(after, "RUNNING") {
+		t.Errorf("a container does not live through the restarts: got\n%swant\n%s", after, before)
+	}
 	for i, f := range m.forms {
 		m.checkEnvironment("containerd: "+f.name, fmt.Sprintf("probe.%d.containerd.service", i), environment(f.config(proxyAddress)))
 	}

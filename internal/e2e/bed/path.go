@@ -61,18 +61,8 @@ func (p *Path) createPath(ctx context.Context, n *Network) error {
 	if err := p.Router.setForwarding("1"); err != nil {
 		return err
 	}
-	return p.Router.runNFT(ctx, pathRules)
+	return p.Router.runNFT(ctx, readConfig("path.nft", nil))
 }
-
-const pathRules = `table ip bed {
-	chain firewall {
-		type filter hook forward priority -10;
-		iifname "eth0" ct state new drop
-	}
-	chain faults {
-		type filter hook forward priority 0;
-	}
-}`
 
 // Fault adds rules to the router's forwarding chain, as "tcp sport 4711 drop".
 func (p *Path) Fault(ctx context.Context, rules ...string) error {
@@ -93,7 +83,7 @@ func (p *Path) SetLink(ctx context.Context, state string) error {
 // for as long as idle says, in the form that haproxy takes ("5s").
 func (p *Path) Balance(ctx context.Context, port int, idle string) (address string, err error) {
 	address = fmt.Sprintf("%s:%d", FarRouterIP, port)
-	config := expandTemplate(balanceConfig, map[string]string{
+	config := readConfig("balance.cfg", map[string]string{
 		"address": address, "target": fmt.Sprintf("%s:%d", NearIP, port), "idle": idle,
 	})
 	name := "balance-" + p.Router.Name
@@ -107,20 +97,6 @@ func (p *Path) Balance(ctx context.Context, port int, idle string) (address stri
 	}
 	return address, p.Far.waitListening(ctx, process, address)
 }
-
-const balanceConfig = `global
-    user haproxy
-    group haproxy
-    maxconn 1000
-defaults
-    mode tcp
-    timeout connect 10s
-    timeout client ${idle}
-    timeout server ${idle}
-listen balance
-    bind ${address}
-    server tunnel ${target}
-`
 
 // Close removes the path's namespaces. The caller has to stop before what runs
 // in them.

@@ -23,19 +23,10 @@ func startSquid(ctx context.Context, ns *Namespace, dir string, clientCA *pki.CA
 	p.CA = pki.NewCA("proxy authority")
 	p.url, p.tlsURL = proxyURL("http", ProxyIP, squidPort), proxyURL("https", ProxyIP, squidTLSPort)
 	cert, key := pki.PEM(p.CA.Server("proxy.test", ProxyIP))
-	return p, p.startSquid(ctx, squidConfig, map[string]string{
+	return p, p.startSquid(ctx, "squid.conf", map[string]string{
 		"proxy.pem": string(cert) + string(key), "client-ca.crt": string(clientCA.CertPEM()),
 	})
 }
-
-const squidConfig = `http_port ${address}
-https_port ${tls} tls-cert=${dir}/proxy.pem clientca=${dir}/client-ca.crt sslflags=CONDITIONAL_AUTH
-acl api port ${apiport} ${sshport} ${dante}
-acl CONNECT method CONNECT
-http_access deny !CONNECT
-http_access deny !api
-logformat tunnel port=%>lp tls=%ssl::>negotiated_version client-certificate=%ssl::>cert_subject status=%03>Hs %rm %ru user=%un
-`
 
 // startOffice starts the squid that stands between the API server's network and
 // the rest of the world: with the rules of Debian's squid.conf, which let a CONNECT
@@ -46,39 +37,8 @@ logformat tunnel port=%>lp tls=%ssl::>negotiated_version client-certificate=%ssl
 func startOffice(ctx context.Context, ns *Namespace, dir string) (*Proxy, error) {
 	p := newSquid(ns, "office", dir)
 	p.url = proxyURL("http", ProxyAPIIP, officePort)
-	return p, p.startSquid(ctx, officeConfig, map[string]string{})
+	return p, p.startSquid(ctx, "office.conf", map[string]string{})
 }
-
-const officeConfig = `http_port ${address}
-acl SSL_ports port 443
-acl Safe_ports port 80 21 443 70 210 1025-65535 280 488 591 777
-http_access deny !Safe_ports
-http_access deny CONNECT !SSL_ports
-logformat tunnel client=%>a status=%03>Hs %rm %ru user=%un
-`
-
-const squidCommon = `visible_hostname proxy.test
-auth_param basic program ` + squidAuth + ` ${dir}/passwords
-auth_param basic children 2 startup=1 idle=1
-auth_param basic realm test
-acl authenticated proxy_auth REQUIRED
-http_access allow authenticated
-http_access deny all
-access_log stdio:${dir}/access.log tunnel
-cache_log ${dir}/cache.log
-pid_filename ${dir}/squid.pid
-coredump_dir none
-cache deny all
-cache_mem 0
-max_filedescriptors 1024
-netdb_filename none
-pinger_enable off
-# The defaults have the client's name in them, which costs a lookup each.
-url_rewrite_extras "%>a"
-store_id_extras "%>a"
-cache_effective_user ` + squidUser + `
-shutdown_lifetime 0 seconds
-`
 
 // squid shares memory under names that another squid has too, and leaves it
 // behind when it is killed: it gets a private folder for it.
@@ -100,8 +60,8 @@ func (p *Proxy) startSquid(ctx context.Context, config string, files map[string]
 		return err
 	}
 	files["passwords"] = ProxyUser + ":" + hash + "\n"
-	files["squid.conf"] = p.expandConfig(config + squidCommon)
-	if err := p.writeFiles(0o755, files); err != nil {
+	files["squid.conf"] = p.expandConfig(config, "squidcommon.conf")
+	if err := writeFiles(p.dir, 0o755, files); err != nil {
 		return err
 	}
 	if err := chown(p.dir, squidUser); err != nil {
@@ -128,36 +88,16 @@ func startHAProxy(ctx context.Context, ns *Namespace, dir string, clientCA *pki.
 		argv: []string{programPath("haproxy"), "-db", "-f", filepath.Join(dir, "haproxy.cfg")},
 	}
 	cert, key := pki.PEM(p.CA.Server("proxy.test", ProxyIP))
-	err := p.writeFiles(0o700, map[string]string{
+	err := writeFiles(p.dir, 0o700, map[string]string{
 		"proxy.pem":     string(cert) + string(key),
 		"client-ca.crt": string(clientCA.CertPEM()),
-		"haproxy.cfg":   p.expandConfig(haproxyConfig),
+		"haproxy.cfg":   p.expandConfig("haproxy.cfg"),
 	})
 	if err != nil {
 		return nil, err
 	}
 	return p, p.Start(ctx)
 }
-
-const haproxyConfig = `global
-    log stdout format raw daemon
-    user haproxy
-    group haproxy
-    maxconn 1000
-defaults
-    mode http
-    log global
-    log-format "port=%fp tls=%sslv client-certificate=%[ssl_c_s_dn] status=%ST %HM %HU %HV"
-    timeout connect 10s
-    timeout client 10m
-    timeout server 10m
-frontend proxy
-    bind ${address}
-    bind ${tls} ssl crt ${dir}/proxy.pem alpn h2,http/1.1 ca-file ${dir}/client-ca.crt verify optional
-    default_backend squid
-backend squid
-    server squid ${squid}
-`
 
 // startTinyproxy starts tinyproxy. It lets an authenticated user CONNECT to the
 // ports of the API server and sshd. A tunnel leaves in its log
@@ -170,23 +110,11 @@ func startTinyproxy(ctx context.Context, ns *Namespace, dir string) (*Proxy, err
 		argv: []string{programPath("tinyproxy"), "-d", "-c", filepath.Join(dir, "tinyproxy.conf")},
 	}
 	p.url.User = url.UserPassword(ProxyUser, tinyproxyPassword)
-	if err := p.writeFiles(0o755, map[string]string{"tinyproxy.conf": p.expandConfig(tinyproxyConfig)}); err != nil {
+	if err := writeFiles(p.dir, 0o755, map[string]string{"tinyproxy.conf": p.expandConfig("tinyproxy.conf")}); err != nil {
 		return nil, err
 	}
 	return p, p.Start(ctx)
 }
-
-const tinyproxyConfig = `Listen ${inside}
-Port ${port}
-User nobody
-Group nogroup
-LogLevel Info
-MaxClients 200
-Timeout 600
-ConnectPort ${apiport}
-ConnectPort ${sshport}
-BasicAuth ${user} ${password}
-`
 
 // startDante starts danted, a SOCKS5 server that asks for a user name and a
 // password. Its log has among others a line a connection:
@@ -198,7 +126,7 @@ func startDante(ctx context.Context, ns *Namespace, dir string) (*Proxy, error) 
 		ns: ns, name: "danted", dir: dir, url: proxyURL("socks5", ProxyIP, dantePort), log: log, errors: log,
 		argv: []string{"/bin/sh", "-e", "-c", danteScript, "danted", dir, programPath("danted")},
 	}
-	if err := p.writeFiles(0o755, map[string]string{"danted.conf": p.expandConfig(danteConfig)}); err != nil {
+	if err := writeFiles(p.dir, 0o755, map[string]string{"danted.conf": p.expandConfig("danted.conf")}); err != nil {
 		return nil, err
 	}
 	if err := writeUser(ctx, dir); err != nil {
@@ -206,34 +134,6 @@ func startDante(ctx context.Context, ns *Namespace, dir string) (*Proxy, error) 
 	}
 	return p, p.Start(ctx)
 }
-
-const danteConfig = `logoutput: ${dir}/connections.log
-internal: ${inside} port = ${port}
-external: ${outside}
-user.privileged: root
-user.unprivileged: nobody
-clientmethod: none
-socksmethod: username
-
-client pass {
-    from: 0/0 to: 0/0
-    log: error
-}
-socks pass {
-    from: 0/0 to: ${api}/32 port = ${apiport}
-    command: connect
-    log: error connect disconnect
-}
-socks pass {
-    from: 0/0 to: ${api}/32 port = ${sshport}
-    command: connect
-    log: error connect disconnect
-}
-socks block {
-    from: 0/0 to: 0/0
-    log: error connect
-}
-`
 
 // Dante checks names against the system's users and offers no file of its own.
 const danteScript = mountUser + `exec "$2" -f "$1/danted.conf" -p "$1/danted.pid"`

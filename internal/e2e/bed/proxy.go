@@ -2,13 +2,17 @@ package bed
 
 import (
 	"context"
+	"embed"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/url"
 	"os"
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/causewayproject/causeway/internal/test/pki"
 )
@@ -94,42 +98,63 @@ func proxyURL(scheme, host string, port int) url.URL {
 	}
 }
 
-// writeFiles writes files to the proxy's folder, which is new, filled in by
-// expandConfig.
-func (p *Proxy) writeFiles(mode os.FileMode, files map[string]string) error {
-	if err := os.Mkdir(p.dir, mode); err != nil {
-		return fmt.Errorf("bed: %s: %w", p.name, err)
+// writeFiles writes files to a folder, which it makes.
+func writeFiles(dir string, mode os.FileMode, files map[string]string) error {
+	if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("bed: %w", err)
 	}
 	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(p.dir, name), []byte(content), 0o644); err != nil {
-			return fmt.Errorf("bed: %s: %w", p.name, err)
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			return fmt.Errorf("bed: %w", err)
 		}
 	}
 	return nil
 }
 
-// expandConfig fills in the ${name}s of a proxy's configuration file.
-func (p *Proxy) expandConfig(text string) string {
-	return expandTemplate(text, map[string]string{
+// expandConfig returns the proxy's configuration, of files in the folder config.
+func (p *Proxy) expandConfig(names ...string) string {
+	values := map[string]string{
 		"dir":      p.dir,
-		"inside":   ProxyIP,
-		"outside":  ProxyAPIIP,
-		"api":      APIIP,
 		"address":  p.url.Host,
 		"tls":      p.tlsURL.Host,
 		"port":     p.url.Port(),
+		"outside":  ProxyAPIIP,
+		"inside":   ProxyIP,
 		"user":     ProxyUser,
 		"password": tinyproxyPassword,
-		"apiport":  strconv.Itoa(APIPort),
-		"sshport":  strconv.Itoa(sshPort),
 		"dante":    strconv.Itoa(dantePort),
 		"squid":    net.JoinHostPort(ProxyIP, strconv.Itoa(squidPort)),
-	})
+
+		"auth": squidAuth, "squiduser": squidUser,
+	}
+	var text strings.Builder
+	for _, name := range names {
+		text.WriteString(readConfig(name, values))
+	}
+	return text.String()
 }
 
-// expandTemplate fills in the ${name}s of a configuration file.
-func expandTemplate(text string, values map[string]string) string {
-	return os.Expand(text, func(name string) string { return values[name] })
+//go:embed config
+var configs embed.FS
+
+// readConfig returns a file of the folder config with its ${name}s filled in, and
+// those of the API server and the sshd beside it.
+func readConfig(name string, values map[string]string) string {
+	text, err := configs.ReadFile("config/" + name)
+	if err != nil {
+		panic(err) // the names are constants
+	}
+	return os.Expand(string(text), func(name string) string {
+		switch name {
+		case "api":
+			return APIIP
+		case "apiport":
+			return strconv.Itoa(APIPort)
+		case "sshport":
+			return strconv.Itoa(sshPort)
+		}
+		return values[name]
+	})
 }
 
 // chown gives a folder of files to the user that a server becomes.

@@ -53,21 +53,6 @@ func (s *SSH) HostKey() (string, error) {
 //	debug1: server_request_direct_tcpip: originator 127.0.0.1 port 4711, target 192.0.2.10 port 6443
 func (s *SSH) Log() ([]string, error) { return logLines(s.jumpHost.log) }
 
-// The two differ in where they listen and what they log.
-const sshdConfig = `ListenAddress ${address}:${port}
-HostKey ${dir}/host
-PidFile none
-UsePAM no
-UseDNS no
-LogLevel ${level}
-MaxStartups 1000
-StrictModes no
-AuthenticationMethods publickey
-AuthorizedKeysFile ${dir}/client.pub ${dir}/authorized_keys
-AllowTcpForwarding local
-PermitOpen ${api}:${apiport} ${api}:${sshport}
-`
-
 // sshd wants a folder in /run, which Debian makes when it starts the service.
 const sshdScript = mountUser + `mount -t tmpfs tmpfs /run
 mkdir -m 755 /run/sshd
@@ -141,14 +126,13 @@ func (s *SSH) writeFiles(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("bed: ssh: %w", err)
 	}
-	for name, content := range map[string]string{
+	err = writeFiles(s.dir, 0o755, map[string]string{
 		"known_hosts":   fmt.Sprintf("[%s]:%d %s", ProxyIP, jumpHostPort, host),
 		"sshd.conf":     s.configText(APIIP, sshPort, "QUIET"),
 		"jumphost.conf": s.configText(ProxyIP, jumpHostPort, "DEBUG1"), // less does not tell of connections
-	} {
-		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(content), 0o644); err != nil {
-			return fmt.Errorf("bed: ssh: %w", err)
-		}
+	})
+	if err != nil {
+		return err
 	}
 	if err := os.WriteFile(s.AuthorizedKeys(), nil, 0o600); err != nil {
 		return fmt.Errorf("bed: ssh: %w", err)
@@ -156,14 +140,8 @@ func (s *SSH) writeFiles(ctx context.Context) error {
 	return os.Chown(s.AuthorizedKeys(), proxyUID, proxyGID)
 }
 
+// configText is that of one of the two, which differ in where they listen and what they
+// log.
 func (s *SSH) configText(address string, port int, level string) string {
-	return expandTemplate(sshdConfig, map[string]string{
-		"dir":     s.dir,
-		"address": address,
-		"port":    strconv.Itoa(port),
-		"level":   level,
-		"api":     APIIP,
-		"apiport": strconv.Itoa(APIPort),
-		"sshport": strconv.Itoa(sshPort),
-	})
+	return readConfig("sshd.conf", map[string]string{"dir": s.dir, "address": address, "port": strconv.Itoa(port), "level": level})
 }

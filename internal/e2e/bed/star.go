@@ -60,26 +60,8 @@ func (s *Star) createStar(ctx context.Context, n *Network, names []string) (err 
 	if err := s.Router.setForwarding("1"); err != nil {
 		return err
 	}
-	return s.Router.runNFT(ctx, starRules)
+	return s.Router.runNFT(ctx, readConfig("star.nft", nil))
 }
-
-// starRules has the faults of what passes the router, ends there, or comes from
-// there.
-const starRules = `table ip bed {
-	chain faults { }
-	chain passing {
-		type filter hook forward priority 0;
-		jump faults
-	}
-	chain local {
-		type filter hook input priority 0;
-		jump faults
-	}
-	chain own {
-		type filter hook output priority 0;
-		jump faults
-	}
-}`
 
 // Host returns a host by its name.
 func (s *Star) Host(name string) *Namespace { return s.hosts[s.number[name]-1] }

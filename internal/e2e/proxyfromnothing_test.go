@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -67,6 +68,7 @@ func TestProxyFromNothing(t *testing.T) {
 	p.applyKubeadmConfig(t)
 	machine := p.makeMachine(t) // boots meanwhile
 	p.startInjector(t)
+	p.awaitPodSecret(t, first)
 	p.startDeployments(t)
 	pod := p.awaitPod(t, "", first)
 	p.checkVerdicts(t, pod, first)
@@ -79,7 +81,8 @@ func TestProxyFromNothing(t *testing.T) {
 	p.install(t, second)
 	next := p.awaitObjects(t, cluster, second)
 	made := p.makeMachine(t)
-	p.writePodSecrets(t)
+	p.bringValues(t)
+	p.awaitPodSecret(t, second)
 	p.kubectl(t, "", "rollout", "restart", "deployment/web", "-n", proxiedWorkload)
 	restarted := p.awaitPod(t, pod.name, second)
 	t.Logf("a new pod has the new password %v after it changed", time.Since(rotated).Round(time.Millisecond))
@@ -112,9 +115,8 @@ func startProxied(t *testing.T) *proxied {
 	}
 	p.pod = net.JoinHostPort(ip, "8080")
 	p.direct.serve(t, listen(t, host, p.pod))
-	for _, base := range []string{propagatorBase, injectorBase} {
-		p.apply(base)
-	}
+	p.apply(propagatorBase)
+	p.component(injectorBase, "pod-secrets")
 	for _, name := range []string{proxiedNamespace, proxiedWorkload} {
 		p.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
@@ -308,7 +310,7 @@ func (p *proxied) startInjector(t *testing.T) {
 	t.Helper()
 	cert, key := pki.PEM(p.Kube.CA.Server(injectorBase + "." + injectorBase + ".svc"))
 	p.create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: injectorBase, Name: injectorBase + "-tls"}, Data: map[string][]byte{corev1.TLSCertKey: cert, corev1.TLSPrivateKeyKey: key}})
-	p.writePodSecrets(t)
+	p.bringValues(t)
 	injector := p.start(t, injectorBase)
 	injector.ready(t)
 	p.service(t, injectorBase, injectorBase, func(port string) string { return injector.address(port) })
@@ -491,25 +493,39 @@ func (p *proxied) checkVerdicts(t *testing.T, pod proxiedPod, f passwordForm) {
 	}
 }
 
-// writePodSecrets writes the Secret that pods refer to, and the one that the injector
-// mounts, as a person does.
-func (p *proxied) writePodSecrets(t *testing.T) {
+// bringValues does what brings values into a workload cluster: it copies the
+// Cluster's Secret and ConfigMap to where the injector reads them.
+func (p *proxied) bringValues(t *testing.T) {
 	t.Helper()
-	values, err := p.secret(t.Context(), proxiedNamespace, "prod-cluster-values")
+	private, err := p.secret(t.Context(), proxiedNamespace, "prod-cluster-values")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := proxyconfig.ReadValues(values.Data[proxyconfig.ValuesKey])
-	if err != nil {
+	public := &corev1.ConfigMap{}
+	if err := p.admin.Get(t.Context(), client.ObjectKey{Namespace: proxiedNamespace, Name: "prod-cluster-values"}, public); err != nil {
 		t.Fatal(err)
 	}
-	file, err := c.DockerEnvFile()
-	if err != nil {
-		t.Fatal(err)
+	meta := metav1.ObjectMeta{Namespace: injectorBase, Name: "proxy"}
+	for _, object := range []client.Object{&corev1.Secret{ObjectMeta: meta, Data: private.Data}, &corev1.ConfigMap{ObjectMeta: meta, Data: public.Data}} {
+		err := p.admin.Update(t.Context(), object)
+		if apierrors.IsNotFound(err) {
+			err = p.admin.Create(t.Context(), object)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
-	writeFile(t, p.path("proxy.env"), file)
-	for _, namespace := range []string{injectorBase, proxiedWorkload} {
-		made := p.kubectl(t, "", "create", "secret", "generic", "proxy", "-n", namespace, "--from-env-file", p.path("proxy.env"), "--dry-run=client", "-o", "yaml")
-		p.kubectl(t, made, "apply", "-f", "-")
-	}
+}
+
+// awaitPodSecret waits until new pods get the password.
+func (p *proxied) awaitPodSecret(t *testing.T, f passwordForm) {
+	t.Helper()
+	want := f.config(p.proxy.address()).HTTPSProxy
+	eventually(t, "the Secret of the pods", func(ctx context.Context) error {
+		s, err := p.secret(ctx, proxiedWorkload, "proxy")
+		if err == nil && string(s.Data["HTTPS_PROXY"]) != want {
+			err = errors.New("it has another password")
+		}
+		return err
+	})
 }

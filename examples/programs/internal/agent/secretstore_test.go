@@ -246,7 +246,10 @@ func TestSecretStoreSave(t *testing.T) {
 			}
 		}, "not a Secret"},
 		{"a redirect", func(s *secretServer, _ *secretStore) {
-			s.before = func(w http.ResponseWriter, r *http.Request) bool { http.Redirect(w, r, "/else", 302); return true }
+			s.before = func(w http.ResponseWriter, r *http.Request) bool {
+				http.Redirect(w, r, "/else", http.StatusFound)
+				return true
+			}
 		}, "302"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -43,7 +43,7 @@ type Bed struct {
 func Start(ctx context.Context) (*Bed, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errors.New("the bed was not ready in time"))
 	defer cancel()
-	if err := errors.Join(removeStaleNamespaces(ctx), removeStaleFolders()); err != nil {
+	if err := errors.Join(removeNamespaces(ctx, isStale), removeStaleFolders()); err != nil {
 		return nil, err
 	}
 	b, name, err := prepareBed()

@@ -6,11 +6,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -219,38 +221,30 @@ func (n *Namespace) waitListening(ctx context.Context, p *Process, address strin
 	})
 }
 
-// removeNamespaces removes those of the namespaces that exist.
-func removeNamespaces(ctx context.Context, names ...string) error {
+// removeNamespaces removes the namespaces whose names match.
+func removeNamespaces(ctx context.Context, match func(name string) bool) error {
+	entries, err := os.ReadDir(namespaceDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("bed: list namespaces: %w", err)
+	}
 	var errs []error
-	for _, name := range names {
-		if _, err := os.Stat(filepath.Join(namespaceDir, name)); errors.Is(err, os.ErrNotExist) {
+	for _, e := range entries {
+		if !match(e.Name()) {
 			continue
 		}
-		errs = append(errs, runIP(ctx, "netns", "del", name))
+		err := runIP(ctx, "netns", "del", e.Name())
+		if _, gone := os.Stat(filepath.Join(namespaceDir, e.Name())); !errors.Is(gone, fs.ErrNotExist) {
+			errs = append(errs, err) // no other run has removed it
+		}
 	}
 	return errors.Join(errs...)
 }
 
-// removeStaleNamespaces removes the namespaces of runs whose process is gone.
-func removeStaleNamespaces(ctx context.Context) error { return removeNamespacesIf(ctx, isStale) }
-
-// removeNamespacesOf removes the namespaces of a run.
-func removeNamespacesOf(ctx context.Context, run string) error {
-	return removeNamespacesIf(ctx, func(name string) bool { return strings.HasPrefix(name, run+"-") })
-}
-
-func removeNamespacesIf(ctx context.Context, remove func(name string) bool) error {
-	entries, err := os.ReadDir(namespaceDir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("bed: list namespaces: %w", err)
-	}
-	var names []string
-	for _, e := range entries {
-		if remove(e.Name()) {
-			names = append(names, e.Name())
-		}
-	}
-	return removeNamespaces(ctx, names...)
+// removeMade removes namespaces, those that are nil left out.
+func removeMade(made ...*Namespace) error {
+	return removeNamespaces(context.Background(), func(name string) bool {
+		return slices.ContainsFunc(made, func(ns *Namespace) bool { return ns != nil && ns.Name == name })
+	})
 }
 
 // isStale tells whether name belongs to a run whose process is gone.

@@ -101,13 +101,3 @@ func (p *Path) Balance(ctx context.Context, port int, idle string) (address stri
 // Close removes the path's namespaces. The caller has to stop before what runs
 // in them.
 func (p *Path) Close() error { return removeMade(p.Near, p.Router, p.Far) }
-
-func removeMade(made ...*Namespace) error {
-	var names []string
-	for _, ns := range made {
-		if ns != nil {
-			names = append(names, ns.Name)
-		}
-	}
-	return removeNamespaces(context.Background(), names...)
-}

@@ -65,7 +65,9 @@ func watchRole(ctx context.Context, in io.Reader, _ io.Writer) error {
 	dir, run := os.Args[1], os.Args[2]
 	// Processes may still write until the kernel has killed them.
 	return errors.Join(
-		Poll(ctx, "namespaces to go", func(ctx context.Context) error { return removeNamespacesOf(ctx, run) }),
+		Poll(ctx, "namespaces to go", func(ctx context.Context) error {
+			return removeNamespaces(ctx, func(name string) bool { return strings.HasPrefix(name, run+"-") })
+		}),
 		Poll(ctx, "folder to go", func(context.Context) error { return os.RemoveAll(dir) }),
 	)
 }

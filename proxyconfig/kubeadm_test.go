@@ -94,6 +94,19 @@ func TestStaticPodsReferToTheSecret(t *testing.T) {
 	}
 }
 
+// Each static pod has the list twice, and a Secret 1 MiB.
+func TestListsThatFitIntoTheSecret(t *testing.T) {
+	for size, want := range map[int]bool{80_000: true, 100_000: false} {
+		v := rfcValues(t)
+		v.Config.NoProxy = strings.Repeat("a.test,", size/7)
+		o, err := v.Build()
+		var field *proxyconfig.FieldError
+		if want && err != nil || !want && (!errors.As(err, &field) || field.Field != "Config.NoProxy" || o != nil) {
+			t.Errorf("%d bytes: got error %v", size, err)
+		}
+	}
+}
+
 func TestExtraEnvsHaveNoCredentialsUnlessAskedFor(t *testing.T) {
 	c := config("http://user:SECRET@proxy:3128")
 	for way, want := range map[proxyconfig.StaticPods]proxyconfig.Config{

@@ -16,6 +16,9 @@ const KubeadmKey = "kubeadmProxy"
 // StaticPods is how kube-apiserver, kube-controller-manager, kube-scheduler and
 // etcd get the variables. The kubelet runs them from manifests that kubeadm
 // writes, so nothing can inject into them later, and they can refer to no Secret.
+// Whichever way it is, everybody with the right to read pods in kube-system reads
+// their variables there. [CredentialsOnMachines] leaves the user info out of the
+// Secret's part of it.
 //
 // A kube-apiserver with a proxy sends through it what the list does not name: calls
 // to the kubelets at the nodes' addresses, for logs and exec, and to webhooks and
@@ -49,7 +52,9 @@ const (
 	StaticPodsExtraEnvs
 
 	// StaticPodsExtraEnvsWithCredentials is StaticPodsExtraEnvs with the user
-	// info: everybody with the right to read the KubeadmControlPlane reads it.
+	// info: everybody with the right to read the KubeadmControlPlane reads it, and
+	// every machine of the cluster, as kubeadm keeps it in the ConfigMap
+	// kubeadm-config of kube-system.
 	StaticPodsExtraEnvsWithCredentials
 )
 
@@ -141,6 +146,13 @@ func (c Config) staticPodKeys() (map[string][]byte, error) {
 		data[patchKey(pod)] = patch
 	}
 	return data, nil
+}
+
+func dataSize(data map[string][]byte) (size int) {
+	for _, value := range data {
+		size += len(value)
+	}
+	return size
 }
 
 // LintStaticPods returns what static pods that get the configuration in this way

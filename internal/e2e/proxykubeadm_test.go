@@ -49,7 +49,7 @@ func machineSecret(t *testing.T, c proxyconfig.Config) map[string][]byte {
 // name of their field, as charts would misread them.
 func machineForms(t *testing.T) []passwordForm {
 	t.Helper()
-	return slices.DeleteFunc(append(passwordForms(), listForms()...), func(f passwordForm) bool {
+	forms := slices.DeleteFunc(append(passwordForms(), listForms()...), func(f passwordForm) bool {
 		_, err := proxyconfig.ClusterValues{Name: "prod", Namespace: "org", Config: f.config(proxyAddress)}.Build()
 		var field *proxyconfig.FieldError
 		if err != nil && !errors.As(err, &field) {
@@ -57,6 +57,10 @@ func machineForms(t *testing.T) []passwordForm {
 		}
 		return err != nil
 	})
+	if want := len(passwordForms()); len(forms) < want || forms[want-1] != passwordForms()[want-1] {
+		t.Fatal("a password is refused: want only lists to be")
+	}
+	return forms
 }
 
 // clusterAPISpec is the spec as Cluster API has it, with what it sets itself.

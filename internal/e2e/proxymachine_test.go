@@ -244,9 +244,14 @@ func TestMachineByCloudInit(t *testing.T) {
 	m.seedCloudInit()
 	m.write("units/before.service", ourTarget+"After=multi-user.target cloud-init.service\nBefore=cloud-final.service\n[Service]\nType=oneshot\nExecStart=/usr/bin/test -s "+
 		containerdDropIn+"\nExecStart=/bin/sh "+m.dir+"/probe before\n")
-	// containerd goes through all forms.
-	for i, f := range m.forms {
-		m.write(fmt.Sprintf("dropins/%d", i), string(machineSecret(t, f.config(proxyAddress))[proxyconfig.ContainerdKey]))
+	// containerd goes through all forms, also those that charts would misread.
+	all := append(passwordForms(), listForms()...)
+	for i, f := range all {
+		dropIn, err := f.config(proxyAddress).SystemdDropIn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.write(fmt.Sprintf("dropins/%d", i), dropIn)
 	}
 	m.write("commands", strings.Join(kubeadmSpec(t, proxyconfig.StaticPodsNone, proxyconfig.Config{}).PreKubeadmCommands, "\n")+"\n")
 	m.boot(fmt.Sprintf(rollScript, m.dir), "before.service "+cloudInitUnits)
@@ -259,7 +264,7 @@ func TestMachineByCloudInit(t *testing.T) {
 	if before, after := m.read("tasks.before"), m.read("tasks.after"); before != after || !strings.Contains(after, "RUNNING") {
 		t.Errorf("a container does not live through the restarts: got\n%swant\n%s", after, before)
 	}
-	for i, f := range m.forms {
+	for i, f := range all {
 		m.checkEnvironment("containerd: "+f.name, fmt.Sprintf("probe.%d.containerd.service", i), environment(f.config(proxyAddress)))
 	}
 }

@@ -57,7 +57,7 @@ type proxied struct {
 func TestProxyFromNothing(t *testing.T) {
 	t.Parallel() // waits much
 	began := time.Now()
-	p := startProxied(t)
+	p := startProxied(t, "proxied")
 	t.Logf("the cluster was ready after %v", time.Since(began).Round(time.Millisecond))
 
 	first := passwordForm{name: "first", password: "1" + hostile, inURL: escape("1" + hostile)}
@@ -98,10 +98,10 @@ func TestProxyFromNothing(t *testing.T) {
 	}
 }
 
-// startProxied starts the cluster, its proxy, and what is inside and outside.
-func startProxied(t *testing.T) *proxied {
+// startProxied starts the cluster, whose name no other test has, its proxy, and what is inside and outside.
+func startProxied(t *testing.T, name string) *proxied {
 	t.Helper()
-	p := &proxied{deploying: startDeploying(t, "proxied")}
+	p := &proxied{deploying: startDeploying(t, name)}
 	p.proxy = servePasswordProxy(t, listen(t, p.Node, net.JoinHostPort(p.Kube.Host(), "0")))
 	p.direct = &directServer{}
 	inside := listen(t, p.Node, net.JoinHostPort(p.Kube.Host(), "0"))

@@ -89,7 +89,7 @@ func startInjection(t *testing.T, b *bed.Bed) *injection {
 
 const injectPassword = "hunter2-canary"
 
-var injectConfig = proxyconfig.Config{HTTPSProxy: "http://user:" + injectPassword + "@proxy.example.com:3128", NoProxy: "svc,.local"}
+var injectConfig = proxyconfig.Config{HTTPSProxy: "http://user:" + injectPassword + "@proxy.example.com:3128", NoProxy: "svc,.corp.test"}
 
 var reviewsAt = regexp.MustCompile(`for=reviews address=(\S+)`)
 
@@ -188,7 +188,7 @@ func variables(env []corev1.EnvVar) []string {
 }
 
 // podList is what pods reach directly, before the API server's own address.
-const podList = "localhost,127.0.0.1,svc,cluster.local,cluster.local.,kubernetes,kubernetes.default,.local"
+const podList = "localhost,127.0.0.1,svc,cluster.local,cluster.local.,kubernetes,kubernetes.default,.corp.test"
 
 var injected = []string{"HTTPS_PROXY=(proxy)", "https_proxy=(proxy)", "NO_PROXY=" + podList + ",$(KUBERNETES_SERVICE_HOST)", "no_proxy=" + podList + ",$(KUBERNETES_SERVICE_HOST)"}
 

@@ -1,17 +1,21 @@
 package proxyconfig
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
+	goyaml "go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 )
 
 // ReadValues returns the configuration that documents of values hold: those of
 // the ConfigMap and the Secret <cluster>-cluster-values, or an installation's
-// proxy section. Each setting is read from any of these keys; others are
-// ignored:
+// proxy section. Each setting is read from any of these keys. Others are
+// ignored, but not within a proxy section, where one is likely a slip:
 //
 //	cluster.proxy.http, .https, .noProxy        as charts of today read them
 //	cluster.proxy.httpProxy, .httpsProxy        those of Giant Swarm's RFC
@@ -19,16 +23,16 @@ import (
 //	http_proxy, https_proxy, no_proxy           those of cert-manager-app 3
 //	env: of HTTP_PROXY, HTTPS_PROXY, NO_PROXY   those of external-dns-app; either case
 //
-// Places that disagree are an error, and so is what is not valid: a [*FieldError]
-// which names the key, and holds no value.
+// Places that disagree are an error, and so are a key that is there twice, a second
+// document in one text, and what is not valid: a [*FieldError] which names the key,
+// and holds no value.
 func ReadValues(documents ...[]byte) (Config, error) {
 	var found [3]setting
 	var errs []error
 	for i, text := range documents {
-		var v values
-		// The text of a YAML error quotes the document.
-		if yaml.Unmarshal(text, &v) != nil {
-			errs = append(errs, fieldErrorf(fmt.Sprintf("documents[%d]", i), "not YAML with the types of values"))
+		v, err := decodeValues(text)
+		if err != nil {
+			errs = append(errs, fieldError(fmt.Sprintf("documents[%d]", i), err))
 			continue
 		}
 		for _, p := range v.allPlaces() {
@@ -44,6 +48,39 @@ func ReadValues(documents ...[]byte) (Config, error) {
 	}
 	return c, nil
 }
+
+// decodeValues returns no error of a decoder's, whose text quotes the document.
+func decodeValues(text []byte) (v values, err error) {
+	var sections struct {
+		Proxy   map[string]any `json:"proxy"`
+		Cluster struct {
+			Proxy map[string]any `json:"proxy"`
+		} `json:"cluster"`
+	}
+	decoder := goyaml.NewDecoder(bytes.NewReader(text))
+	if decoder.Decode(new(goyaml.Node)) == nil && decoder.Decode(new(goyaml.Node)) == nil {
+		return v, errors.New("more than one document of YAML")
+	}
+	if _, err := yaml.YAMLToJSONStrict(text); err != nil {
+		return v, errors.New("not YAML, or a key is there twice")
+	}
+	if yaml.Unmarshal(text, &v) != nil || yaml.Unmarshal(text, &sections) != nil {
+		return v, errors.New("not YAML with the types of values")
+	}
+	for _, section := range []struct {
+		name string
+		keys map[string]any
+	}{{"proxy", sections.Proxy}, {"cluster.proxy", sections.Cluster.Proxy}} {
+		for key := range section.keys {
+			if !slices.Contains(proxyKeys, key) {
+				return v, fmt.Errorf("%s has an unknown key; want one of %s", section.name, strings.Join(proxyKeys, ", "))
+			}
+		}
+	}
+	return v, nil
+}
+
+var proxyKeys = []string{"http", "https", "noProxy", "httpProxy", "httpsProxy"}
 
 // setting is one that was read, and where.
 type setting struct{ key, value string }

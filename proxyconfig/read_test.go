@@ -45,6 +45,28 @@ func TestReadValues(t *testing.T) {
 	}
 }
 
+// A slip in the section of the proxies takes no proxy away from anybody.
+func TestReadValuesRefusesSlips(t *testing.T) {
+	const section = "{http: 'http://u:SECRET@a:1', https: 'http://u:SECRET@a:1', noProxy: b}"
+	for name, text := range map[string]string{
+		"a key of proxy":         "proxy: {htp: 'http://u:SECRET@a:1', https: 'http://u:SECRET@a:1'}",
+		"a key in another case":  "proxy: {http: 'http://u:SECRET@a:1', noproxy: b}",
+		"a key of cluster.proxy": "cluster: {proxy: {no_proxy: b}}",
+		"a key twice":            "proxy:\n  http: http://u:SECRET@a:1\n  http: http://u:SECRET@b:1\n",
+		"two documents":          "proxy: " + section + "\n---\nproxy: {}\n",
+	} {
+		c, err := proxyconfig.ReadValues([]byte(text))
+		if !c.IsZero() || err == nil || !strings.Contains(err.Error(), "documents[0]") || strings.Contains(err.Error(), "SECRET") {
+			t.Errorf("%s: got %v and error %v, want one about documents[0]", name, c, err)
+		}
+	}
+	for _, text := range []string{"# a comment\n---\nproxy: " + section + "\n", "other: {proxy: {htp: x}}\nproxy: " + section, ""} {
+		if _, err := proxyconfig.ReadValues([]byte(text)); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
 // What Build wrote before there was a Layout is read.
 func TestReadsWhatItWrote(t *testing.T) {
 	before := strings.ReplaceAll(`cluster:

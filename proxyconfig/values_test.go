@@ -351,6 +351,7 @@ func TestInvalidValues(t *testing.T) {
 		{"ValuesName", func(v *proxyconfig.ClusterValues) { v.ValuesName = "my-kubeconfig" }},
 		{"ValuesName", func(v *proxyconfig.ClusterValues) { v.ValuesName = strings.Repeat("a", 250) }},
 		{"Config.NoProxy", func(v *proxyconfig.ClusterValues) { v.Config.NoProxy = "*" }},
+		{"Config.NoProxy", func(v *proxyconfig.ClusterValues) { v.Config.NoProxy = strings.Repeat("a.test,", 15000) }},
 		{"Config.NoProxy", func(v *proxyconfig.ClusterValues) { v.Config.NoProxy = "[fd00::1]:443,a" }},
 		{"Config.NoProxy", func(v *proxyconfig.ClusterValues) { v.Config.NoProxy = "a.test, # b.test" }},
 		{"Config.NoProxy", func(v *proxyconfig.ClusterValues) { v.Config.NoProxy = "a.test: b.test" }},

@@ -68,8 +68,8 @@ func (e *NotOursError) Error() string {
 	case e.ManagedBy == "":
 		return fmt.Sprintf("propagate: %s has no label %s, and is left as it is: delete it, or set the label to %s", e.Object, LabelManagedBy, e.Want)
 	}
-	return fmt.Sprintf("propagate: %s is managed by %s, and is left as it is: delete it, or set its label %s to %s",
-		e.Object, e.ManagedBy, LabelManagedBy, e.Want)
+	return fmt.Sprintf("propagate: %s is managed by %s, and is left as it is: give ours another name by ValuesName or SystemdName (--values-name, --systemd-name), "+
+		"or set its label %s to %s, and its values give way to ours", e.Object, e.ManagedBy, LabelManagedBy, e.Want)
 }
 
 // isOurs reports whether a held object may be written, and says so if not.

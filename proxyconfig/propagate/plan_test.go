@@ -106,6 +106,7 @@ func TestPlanRefuses(t *testing.T) {
 		{"no installation", func(w *world) { w.held.Installation = nil }, installation, "", ""},
 		{"an empty one", func(w *world) { w.installation() }, installation, "", ""},
 		{"one with a list alone", func(w *world) { w.installation("NO_PROXY", people) }, installation, "", ""},
+		{"direct, and proxies", func(w *world) { w.installation("direct", "true", "HTTP_PROXY", proxy) }, installation, "direct", ""},
 		{"one that is not direct", func(w *world) { w.installation("direct", "false") }, installation, "", ""},
 		{"a bad URL", func(w *world) { w.installation("HTTP_PROXY", "http://user:"+canary+"@x@proxy") }, installation, "", ""},
 		{"no YAML", func(w *world) { w.installation("values", "a: ["+canary) }, installation, "", ""},
@@ -247,7 +248,7 @@ func TestPlanForeign(t *testing.T) {
 		want   string
 	}{
 		{"another manager's", func(m *metav1.ObjectMeta, _ **bool) { m.Labels[propagate.LabelManagedBy] = "app-operator" },
-			"is managed by app-operator, and is left as it is: delete it, or set its label giantswarm.io/managed-by to causeway"},
+			"is managed by app-operator, and is left as it is: give ours another name by ValuesName or SystemdName (--values-name, --systemd-name), or set its label giantswarm.io/managed-by to causeway, and its values give way to ours"},
 		{"nobody's", func(m *metav1.ObjectMeta, _ **bool) { m.Labels = nil },
 			"has no label giantswarm.io/managed-by, and is left as it is: delete it, or set the label to causeway"},
 		{"immutable", func(_ *metav1.ObjectMeta, i **bool) { *i = &immutable }, "is immutable: delete it, and it is made anew"},

@@ -155,6 +155,10 @@ func (c Config) ReadInstallation(secret *corev1.Secret, documents ...[]byte) (pr
 		return proxyconfig.Config{}, &SourceError{Secret: secret.Namespace + "/" + secret.Name,
 			Err: errors.New("it names no proxy; if that is meant, set the key " + KeyDirect + " to true")}
 	}
+	if o.HTTPProxy+o.HTTPSProxy != "" && o.Direct {
+		return proxyconfig.Config{}, &SourceError{Secret: secret.Namespace + "/" + secret.Name, Key: KeyDirect,
+			Err: errors.New("it is true, and there are proxies; want one of them")}
+	}
 	return o.Config, nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"regexp"
 	"slices"
@@ -225,23 +224,23 @@ func (d *deploying) testProvider(t *testing.T) {
 // testInjector: the API server finds the webhook by its Service, and pods get the
 // variables.
 func (d *deploying) testInjector(t *testing.T) {
-	const base = "proxy-injector"
-	cert, key := pki.PEM(d.Kube.CA.Server("proxy-injector.proxy-injector.svc"))
-	for name, data := range map[string]map[string][]byte{
-		"proxy":              {"HTTPS_PROXY": []byte("http://user:" + injectPassword + "@proxy.example.com:3128"), "NO_PROXY": []byte("svc")},
-		"proxy-injector-tls": {corev1.TLSCertKey: cert, corev1.TLSPrivateKeyKey: key},
-	} {
-		d.create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: base, Name: name}, Data: data})
-	}
-	p := d.start(t, base)
+	d.create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: injectorBase, Name: "proxy"}, Data: map[string][]byte{
+		"HTTPS_PROXY": []byte("http://user:" + injectPassword + "@proxy.example.com:3128"), "NO_PROXY": []byte("svc")}})
+	d.startInjector(t, "default").end(t)
+}
+
+const injectorBase = "proxy-injector"
+
+// startInjector starts the webhook, and returns when the API server asks it about the
+// namespace's pods.
+func (d *deploying) startInjector(t *testing.T, namespace string) *pod {
+	t.Helper()
+	d.certifyInjector(t)
+	p := d.start(t, injectorBase)
 	p.ready(t)
-	d.service(t, base, base, func(port string) string { return net.JoinHostPort(p.ip, p.port(port)) })
-	for n := range 2 { // what cainjector does
-		patch := fmt.Sprintf(`[{"op":"add","path":"/webhooks/%d/clientConfig/caBundle","value":%q}]`, n, base64.StdEncoding.EncodeToString(d.Kube.CA.CertPEM()))
-		d.kubectl(t, "", "patch", "mutatingwebhookconfiguration", base, "--type=json", "-p", patch)
-	}
+	d.leadToInjector(t, p.address)
 	eventually(t, "pods with the variables", func(ctx context.Context) error {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "injected"},
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "injected"},
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}}}}
 		if err := d.admin.Create(ctx, pod, client.DryRunAll); err != nil {
 			return err
@@ -251,5 +250,23 @@ func (d *deploying) testInjector(t *testing.T) {
 		}
 		return nil
 	})
-	p.end(t)
+	return p
+}
+
+// certifyInjector makes the Secret with the webhook's certificate.
+func (d *deploying) certifyInjector(t *testing.T) {
+	t.Helper()
+	cert, key := pki.PEM(d.Kube.CA.Server(injectorBase + "." + injectorBase + ".svc"))
+	d.create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: injectorBase, Name: injectorBase + "-tls"},
+		Data: map[string][]byte{corev1.TLSCertKey: cert, corev1.TLSPrivateKeyKey: key}})
+}
+
+// leadToInjector leads the API server to the webhook's pods, which it trusts then.
+func (d *deploying) leadToInjector(t *testing.T, target func(port string) string) {
+	t.Helper()
+	d.service(t, injectorBase, injectorBase, target)
+	for n := range 2 { // what cainjector does
+		patch := fmt.Sprintf(`[{"op":"add","path":"/webhooks/%d/clientConfig/caBundle","value":%q}]`, n, base64.StdEncoding.EncodeToString(d.Kube.CA.CertPEM()))
+		d.kubectl(t, "", "patch", "mutatingwebhookconfiguration", injectorBase, "--type=json", "-p", patch)
+	}
 }

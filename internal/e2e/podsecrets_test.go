@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/causewayproject/causeway/internal/e2e/bed"
-	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/noproxy"
 	"github.com/causewayproject/causeway/proxyconfig"
 )
@@ -57,8 +56,7 @@ func startPodCluster(t *testing.T) *podCluster {
 	goBuild(t, "kube", c.expand, "./expand")
 	c.component(injectorBase, "pod-secrets")
 	c.create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: corev1.NodeSpec{PodCIDR: podFacts.PodCIDRs[0], PodCIDRs: podFacts.PodCIDRs}})
-	cert, key := pki.PEM(c.Kube.CA.Server(injectorBase + "." + injectorBase + ".svc"))
-	c.create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: injectorBase, Name: injectorBase + "-tls"}, Data: map[string][]byte{corev1.TLSCertKey: cert, corev1.TLSPrivateKeyKey: key}})
+	c.certifyInjector(t)
 	return c
 }
 
@@ -72,11 +70,7 @@ func (c *podCluster) startReplicas(t *testing.T) {
 		r.ready(t)
 	}
 	var turn atomic.Int32
-	c.service(t, injectorBase, injectorBase, func(port string) string { return c.replicas[int(turn.Add(1))%2].address(port) })
-	for n := range 2 { // what cainjector does
-		patch := fmt.Sprintf(`[{"op":"add","path":"/webhooks/%d/clientConfig/caBundle","value":%q}]`, n, base64.StdEncoding.EncodeToString(c.Kube.CA.CertPEM()))
-		c.kubectl(t, "", "patch", "mutatingwebhookconfiguration", injectorBase, "--type=json", "-p", patch)
-	}
+	c.leadToInjector(t, func(port string) string { return c.replicas[int(turn.Add(1))%2].address(port) })
 }
 
 // configure writes the Secret that the injector follows.

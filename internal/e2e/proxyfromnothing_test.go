@@ -2,17 +2,12 @@ package e2e
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -27,7 +22,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/causewayproject/causeway/internal/e2e/bed"
-	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/proxyconfig"
 )
 
@@ -53,11 +47,12 @@ type proxied struct {
 
 // From nothing: an installation Secret and a Cluster are made, and the programs,
 // as their manifests deploy them, make all that machines and pods need. Then the
-// password changes: all follow, but the machine and the pod that live.
+// password changes: all follow, but the machine that lives.
 func TestProxyFromNothing(t *testing.T) {
 	t.Parallel() // waits much
 	began := time.Now()
 	p := startProxied(t, "proxied")
+	p.component(injectorBase, "pod-secrets")
 	t.Logf("the cluster was ready after %v", time.Since(began).Round(time.Millisecond))
 
 	first := passwordForm{name: "first", password: "1" + hostile, inURL: escape("1" + hostile)}
@@ -67,7 +62,8 @@ func TestProxyFromNothing(t *testing.T) {
 	config := p.awaitObjects(t, cluster, first)
 	p.applyKubeadmConfig(t)
 	machine := p.makeMachine(t) // boots meanwhile
-	p.startInjector(t)
+	p.bringValues(t)
+	p.startInjector(t, proxiedWorkload)
 	p.awaitPodSecret(t, first)
 	p.startDeployments(t)
 	pod := p.awaitPod(t, "", first)
@@ -98,7 +94,8 @@ func TestProxyFromNothing(t *testing.T) {
 	}
 }
 
-// startProxied starts the cluster, whose name no other test has, its proxy, and what is inside and outside.
+// startProxied starts the cluster, whose name no other test has, its proxy, and what
+// is inside and outside.
 func startProxied(t *testing.T, name string) *proxied {
 	t.Helper()
 	p := &proxied{deploying: startDeploying(t, name)}
@@ -116,36 +113,10 @@ func startProxied(t *testing.T, name string) *proxied {
 	p.pod = net.JoinHostPort(ip, "8080")
 	p.direct.serve(t, listen(t, host, p.pod))
 	p.apply(propagatorBase)
-	p.component(injectorBase, "pod-secrets")
 	for _, name := range []string{proxiedNamespace, proxiedWorkload} {
 		p.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	return p
-}
-
-// A directServer keeps the hosts that it is asked for.
-type directServer struct {
-	mu   sync.Mutex // guards the field below
-	seen []string
-}
-
-func (s *directServer) serve(t *testing.T, l net.Listener) {
-	h := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.seen = append(s.seen, r.Host)
-	})}}
-	h.Start()
-	t.Cleanup(h.Close)
-}
-
-// take returns the hosts since it was called before.
-func (s *directServer) take() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	seen := slices.Compact(slices.Sorted(slices.Values(s.seen)))
-	s.seen = nil
-	return seen
 }
 
 // install has kubectl write the installation's Secret from files, as editors leave
@@ -195,7 +166,7 @@ func (p *proxied) awaitObjects(t *testing.T, cluster *clusterv1.Cluster, f passw
 			return err
 		}
 		if c, err = proxyconfig.ReadValues([]byte(values.Data[proxyconfig.ValuesKey]), private.Data[proxyconfig.ValuesKey]); err != nil {
-			return bed.Stop(err)
+			return err
 		}
 		dropIn, err := c.SystemdDropIn()
 		if err != nil {
@@ -303,33 +274,6 @@ func (m *livingMachine) file(path string) string {
 	panic("not reached")
 }
 
-const injectorBase = "proxy-injector"
-
-// startInjector starts the webhook, and waits until the API server asks it.
-func (p *proxied) startInjector(t *testing.T) {
-	t.Helper()
-	cert, key := pki.PEM(p.Kube.CA.Server(injectorBase + "." + injectorBase + ".svc"))
-	p.create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: injectorBase, Name: injectorBase + "-tls"}, Data: map[string][]byte{corev1.TLSCertKey: cert, corev1.TLSPrivateKeyKey: key}})
-	p.bringValues(t)
-	injector := p.start(t, injectorBase)
-	injector.ready(t)
-	p.service(t, injectorBase, injectorBase, func(port string) string { return injector.address(port) })
-	for n := range 2 { // what cainjector does
-		patch := fmt.Sprintf(`[{"op":"add","path":"/webhooks/%d/clientConfig/caBundle","value":%q}]`, n, base64.StdEncoding.EncodeToString(p.Kube.CA.CertPEM()))
-		p.kubectl(t, "", "patch", "mutatingwebhookconfiguration", injectorBase, "--type=json", "-p", patch)
-	}
-	eventually(t, "pods with the variables", func(ctx context.Context) error {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: proxiedWorkload, Name: "tried"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}}}}
-		if err := p.admin.Create(ctx, pod, client.DryRunAll); err != nil {
-			return err
-		}
-		if got := variables(pod.Spec.Containers[0].Env); len(got) != 6 {
-			return fmt.Errorf("got %q", got)
-		}
-		return nil
-	})
-}
-
 // startDeployments starts the controllers that make pods of a Deployment, and
 // makes one.
 func (p *proxied) startDeployments(t *testing.T) {
@@ -408,89 +352,6 @@ func (p *proxied) environmentOf(ctx context.Context, pod *corev1.Pod) (map[strin
 		env[v.Name] = string(value)
 	}
 	return env, nil
-}
-
-const (
-	pythonOpensAll = `import sys, requests
-for url in sys.argv[1:]:
-    try: requests.get(url, timeout=30)
-    except OSError as e: print(e)
-`
-	// Gradle and others give the JVM the password in this way.
-	javaOpensAll = `import java.net.*;
-
-public class Open {
-    public static void main(String[] urls) throws Exception {
-        Authenticator.setDefault(new Authenticator() {
-            protected PasswordAuthentication getPasswordAuthentication() {
-                return new PasswordAuthentication(System.getProperty("http.proxyUser"), System.getProperty("http.proxyPassword").toCharArray());
-            }
-        });
-        for (String url : urls) {
-            try {
-                ((HttpURLConnection) new URL(url).openConnection()).getResponseCode();
-            } catch (java.io.IOException e) {
-                System.out.println(e);
-            }
-        }
-    }
-}
-`
-)
-
-// checkVerdicts runs programs in the pod's network, with its environment: Services
-// and pods they reach directly, and all else by the proxy with the password.
-func (p *proxied) checkVerdicts(t *testing.T, pod proxiedPod, f passwordForm) {
-	t.Helper()
-	host, _, err := p.AddHost(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	arguments, _, err := proxyconfig.Config{HTTPProxy: pod.env["HTTP_PROXY"], HTTPSProxy: pod.env["HTTPS_PROXY"], NoProxy: pod.env["NO_PROXY"]}.JVMArguments()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := sharedDir(t)
-	writeFile(t, filepath.Join(dir, "hosts"), "127.0.0.1 localhost\n"+webServiceIP+" "+strings.Join(insideNames, " ")+"\n")
-	writeFile(t, filepath.Join(dir, "arguments"), arguments)
-	writeFile(t, filepath.Join(dir, "Open.java"), javaOpensAll)
-	inside := append([]string{webServiceIP, p.pod}, insideNames...)
-	slices.Sort(inside)
-	urls := []string{"http://" + outside + "/"}
-	for _, name := range inside {
-		urls = append(urls, "http://"+name+"/")
-	}
-	var env []string
-	for name, value := range pod.env {
-		env = append(env, name+"="+value)
-	}
-	for _, program := range []struct {
-		name string
-		argv []string
-		env  []string
-	}{
-		{"Go", []string{self}, append(env, bed.RoleEnv+"=get", "GORACE=atexit_sleep_ms=0")},
-		{"curl", []string{"curl", "-sS"}, env},
-		{"Python", []string{"python3", "-c", pythonOpensAll}, env},
-		{"Java", []string{"java", "-XX:TieredStopAtLevel=1", "@" + filepath.Join(dir, "arguments"), filepath.Join(dir, "Open.java")}, nil},
-	} {
-		argv := append([]string{"sh", "-c", `mount --bind "$0" /etc/hosts && exec "$@"`, filepath.Join(dir, "hosts")}, program.argv...)
-		running, err := host.Start(t.Context(), bed.Command{Argv: append(argv, urls...), Env: program.env})
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = running.Wait()
-		if got := p.direct.take(); !slices.Equal(got, inside) {
-			t.Errorf("%s: got %q directly, want %q; %v\n%s", program.name, got, inside, err, running.Stdout())
-		}
-		if got, want := p.proxy.take(), []string{outside + " us@er " + f.password}; !slices.Equal(got, want) {
-			t.Errorf("%s: got %q by the proxy, want %q; %v\n%s", program.name, got, want, err, running.Stdout())
-		}
-	}
 }
 
 // bringValues does what brings values into a workload cluster: it copies the

@@ -72,7 +72,7 @@ var shared struct {
 	closed bool
 }
 
-func sharedBed(t *testing.T) *bed.Bed {
+func sharedBed(t testing.TB) *bed.Bed {
 	t.Helper()
 	shared.mu.Lock()
 	defer shared.mu.Unlock()

@@ -32,7 +32,7 @@ const certManagerLabel = "app.kubernetes.io/instance=cert-manager"
 
 // injection is the proxy injector, deployed beside the API server.
 type injection struct {
-	t *testing.T
+	t testing.TB
 	// namespace is the one whose pods the API server asks about, beside
 	// cert-manager's in kube-system. What is made elsewhere has it in its name:
 	// the bed outlives the test, and the test may run again.
@@ -45,7 +45,7 @@ type injection struct {
 	memory  int64 // the limit of the manifest
 }
 
-func startInjection(t *testing.T, b *bed.Bed) *injection {
+func startInjection(t testing.TB, b *bed.Bed) *injection {
 	t.Helper()
 	config := b.Kube.Config()
 	config.QPS = -1
@@ -236,7 +236,6 @@ func TestProxyInjector(t *testing.T) {
 		})
 	}
 	t.Run("debug", in.debug)
-	t.Run("rate", in.rate)
 	t.Run("flood", in.flood)
 	in.down()
 	t.Run("canary", in.canary)

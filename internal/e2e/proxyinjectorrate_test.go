@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -12,44 +13,51 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// rate has 200 pods a second admitted, by turns in a namespace that the webhook
-// is asked about and in one that it is not: turns of a tenth of a second, so that
-// what else the machine does slows down both. The times are logged and not
-// asserted. That each pod is admitted, and with its variables, is.
-func (in *injection) rate(t *testing.T) {
+// BenchmarkAdmission has 200 pods a second admitted, by turns in a namespace that the
+// webhook is asked about and in one that it is not: turns of a tenth of a second, so
+// that what else the machine does slows down both. Each pod is admitted, and with its
+// variables.
+func BenchmarkAdmission(b *testing.B) {
+	in := startInjection(b, sharedBed(b))
+	in.await("the webhook to be asked", func(env []string, err error) bool { return err == nil && slices.Equal(env, injected) })
 	const rounds, each = 50, 20
 	took := map[string][]time.Duration{}
-	before := in.asked(t)
+	before := in.asked(b)
 	var spent time.Duration
-	for range rounds {
-		for _, namespace := range []string{"default", in.namespace} {
-			began := time.Now()
-			took[namespace] = append(took[namespace], in.admit(t, namespace, each)...)
-			if namespace == in.namespace {
-				spent += time.Since(began)
+	for b.Loop() {
+		for range rounds {
+			for _, namespace := range []string{"default", in.namespace} {
+				began := time.Now()
+				took[namespace] = append(took[namespace], in.admit(b, namespace, each)...)
+				if namespace == in.namespace {
+					spent += time.Since(began)
+				}
 			}
 		}
 	}
+	pods := b.N * rounds * each
 	for namespace, d := range took {
-		if len(d) != rounds*each {
-			t.Fatalf("got %d pods in %s, want %d", len(d), namespace, rounds*each)
+		if len(d) != pods {
+			b.Fatalf("got %d pods in %s, want %d", len(d), namespace, pods)
 		}
 		slices.Sort(d)
 	}
-	quantile := func(namespace string, q float64) time.Duration {
+	quantile := func(namespace string, q float64) float64 {
 		d := took[namespace]
-		return d[int(q*float64(len(d)-1))].Round(10 * time.Microsecond)
+		return float64(d[int(q*float64(len(d)-1))].Microseconds()) / 1000
 	}
-	t.Logf("%.0f pods/s; p50 %v, p90 %v and p99 %v, %v, %v and %v without the webhook", rounds*each/spent.Seconds(),
-		quantile(in.namespace, .5), quantile(in.namespace, .9), quantile(in.namespace, .99),
-		quantile("default", .5), quantile("default", .9), quantile("default", .99))
-	after := in.asked(t)
+	b.ReportMetric(float64(pods)/spent.Seconds(), "pods/s")
+	for _, q := range []float64{50, 99} {
+		b.ReportMetric(quantile(in.namespace, q/100), fmt.Sprintf("p%.0f-ms", q))
+		b.ReportMetric(quantile("default", q/100), fmt.Sprintf("p%.0f-ms-without", q))
+	}
+	after := in.asked(b)
 	for le := range after {
 		after[le] -= before[le]
 	}
-	t.Logf("the API server has waited for the webhook, by its own count of seconds: %v", after)
-	if n := after["+Inf"]; n < rounds*each {
-		t.Errorf("the API server has asked %d times, want %d at least", n, rounds*each)
+	b.Logf("the API server has waited for the webhook, by its own count of seconds: %v", after)
+	if n := after["+Inf"]; n < pods {
+		b.Errorf("the API server has asked %d times, want %d at least", n, pods)
 	}
 }
 
@@ -57,7 +65,7 @@ var askedBucket = regexp.MustCompile(`(?m)^apiserver_admission_webhook_admission
 
 // asked is how often the API server has waited for the webhook not longer than
 // so many seconds.
-func (in *injection) asked(t *testing.T) map[string]int {
+func (in *injection) asked(t testing.TB) map[string]int {
 	t.Helper()
 	text, err := in.clients.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 	if err != nil {
@@ -76,7 +84,7 @@ func (in *injection) asked(t *testing.T) map[string]int {
 
 // admit has n pods admitted, one each 5 ms or as soon as there is a worker for
 // it, and returns the time from when each was due.
-func (in *injection) admit(t *testing.T, namespace string, n int) (took []time.Duration) {
+func (in *injection) admit(t testing.TB, namespace string, n int) (took []time.Duration) {
 	var mu sync.Mutex // guards took
 	var wg sync.WaitGroup
 	due := make(chan time.Time, n)

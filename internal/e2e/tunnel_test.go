@@ -97,7 +97,7 @@ func (h *hub) session(within time.Duration) tunnel.SessionInfo {
 	return next(h.t, h.connected, within, "a session")
 }
 
-func next[T any](t *testing.T, c <-chan T, within time.Duration, what string) T {
+func next[T any](t testing.TB, c <-chan T, within time.Duration, what string) T {
 	t.Helper()
 	timer := time.NewTimer(within)
 	defer timer.Stop()

@@ -51,7 +51,7 @@ func kubeTunnel(t *testing.T, b *bed.Bed) *hub {
 	return h
 }
 
-func tunnelKubeconfig(t *testing.T, b *bed.Bed, endpoint kubeconfig.Endpoint) []byte {
+func tunnelKubeconfig(t testing.TB, b *bed.Bed, endpoint kubeconfig.Endpoint) []byte {
 	t.Helper()
 	config, err := kubeconfig.Spec{
 		Name:          "bed",

@@ -20,7 +20,7 @@ import (
 // programs are those of the tunnel, deployed: the server in the
 // hub's namespace, the agent beside the API server and behind the office proxy.
 type programs struct {
-	t   *testing.T
+	t   testing.TB
 	bed *bed.Bed
 	dir string
 }
@@ -37,7 +37,7 @@ func buildPrograms(t *testing.T, b *bed.Bed) *programs {
 const programsModule = "../../examples/programs"
 
 // goBuild builds packages of a module's folder into a directory.
-func goBuild(t *testing.T, folder, into string, args ...string) {
+func goBuild(t testing.TB, folder, into string, args ...string) {
 	t.Helper()
 	build := exec.CommandContext(t.Context(), "go", append([]string{"build", "-o", into + "/"}, args...)...)
 	build.Dir = folder

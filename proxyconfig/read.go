@@ -58,7 +58,7 @@ func decodeValues(text []byte) (v values, err error) {
 		} `json:"cluster"`
 	}
 	decoder := goyaml.NewDecoder(bytes.NewReader(text))
-	if decoder.Decode(new(goyaml.Node)) == nil && decoder.Decode(new(goyaml.Node)) == nil {
+	if first, second := decoder.Decode(new(goyaml.Node)), decoder.Decode(new(goyaml.Node)); first == nil && second == nil {
 		return v, errors.New("more than one document of YAML")
 	}
 	if _, err := yaml.YAMLToJSONStrict(text); err != nil {

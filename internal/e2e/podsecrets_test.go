@@ -383,6 +383,18 @@ func (c *podCluster) testRights(t *testing.T) {
 			t.Errorf("never used its right to %s", g)
 		}
 	}
+	// The token would otherwise lead to any other: the API server writes a
+	// ServiceAccount's into a Secret of that type, whatever its name.
+	for what, manifest := range map[string]string{
+		"a ServiceAccount's token": "{name: proxy, namespace: default, annotations: {kubernetes.io/service-account.name: default}}\ntype: kubernetes.io/service-account-token",
+		"another name":             "{name: other, namespace: default}",
+	} {
+		create := c.bed.Kubectl(c.path("admin"), "create", "-f", "-", "--as=system:serviceaccount:"+injectorBase+":"+injectorBase)
+		create.Stdin = strings.NewReader("apiVersion: v1\nkind: Secret\nmetadata: " + manifest + "\n")
+		if out, err := c.Node.Run(t.Context(), create); err == nil || !strings.Contains(err.Error(), "creates no Secrets but") {
+			t.Errorf("%s: got %q and %v, want the policy's refusal", what, out, err)
+		}
+	}
 	for _, r := range c.replicas {
 		if log := r.running.Stderr(); strings.Contains(log, "us%40er") || strings.Contains(log, base64.StdEncoding.EncodeToString([]byte("http://us%40er"))) {
 			t.Error("the user and the password are in the log")

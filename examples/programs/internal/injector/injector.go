@@ -33,8 +33,8 @@ key values.
 
 A proxy with user and password gets into pods as a reference to the Secret --secret of
 their own namespace, whose keys have the same names. With --config-secret the program keeps
-that Secret in all namespaces that it has pods of, and a reference is optional until the
-Secret is there. One that is not ours stays as it is, and an Event says so; none is
+that Secret in every namespace whose pods would get variables, before there are pods, and a
+reference is optional until the Secret is there. One that is not ours stays as it is, and an Event says so; none is
 deleted. With --config you make it yourself, and a pod without it waits for it:
 
   kubectl -n web create secret generic proxy --from-env-file proxy.env

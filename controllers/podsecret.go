@@ -228,6 +228,10 @@ func (p *podSecretRun) reconcileSource(ctx context.Context, _ reconcile.Request)
 	if err != nil {
 		p.metrics.installation.Set(0)
 		log.FromContext(ctx).Error(err, "the configuration can't be used: what was before stays", "source", p.Config.Installation)
+		if secret == nil {
+			secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: p.installation.Namespace, Name: p.installation.Name}}
+		}
+		p.events.tell(secret, secret.UID, corev1.EventTypeWarning, propagate.ReasonInstallation, err.Error(), "")
 		return reconcile.Result{}, nil
 	}
 	p.metrics.installation.Set(1)

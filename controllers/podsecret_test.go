@@ -67,7 +67,7 @@ func TestPodSecrets(t *testing.T) {
 	b.Set("secrets", secretWith("system", "proxy", nil, "HTTPS_PROXY", other))
 	b.Until(t, "the change", func() bool { return b.value(a, "HTTPS_PROXY") == other })
 	if got := b.value(a, "HTTP_PROXY") + b.value(a, "NO_PROXY"); got != "" {
-		t.Errorf("got %q, want what is not set gone", got)
+		t.Errorf("got %q, want what is not set empty", got)
 	}
 	b.Set("namespaces", namespace("late", on))
 	late := apitest.Named("secrets", "late", "proxy")
@@ -147,7 +147,11 @@ func TestPodSecretRender(t *testing.T) {
 			return c, nil
 		}}
 	b.runPodSecrets(r)
-	b.Until(t, "the refusal", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.errs) > 0 })
+	b.Until(t, "the refusal, and an Event of it", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.errs) > 0 && b.Wrote("POST events") == 1
+	})
 	a := apitest.Named("secrets", "a", "proxy")
 	if b.Get(a) != nil {
 		t.Error("got a Secret, want none")
@@ -159,7 +163,7 @@ func TestPodSecretRender(t *testing.T) {
 		r.Refresh()
 		b.Until(t, want, func() bool { return b.value(a, "NO_PROXY") == want })
 	}
-	if got, want := b.AllWrites(), map[string]int{"POST secrets": 1, "PUT secrets": 1}; !maps.Equal(got, want) {
+	if got, want := b.AllWrites(), map[string]int{"POST events": 1, "POST secrets": 1, "PUT secrets": 1}; !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -12,7 +12,8 @@ import (
 
 // Options are what Inject puts into pods, and into which.
 type Options struct {
-	// Config is what the pods get. A value that is empty is no variable.
+	// Config is what the pods get. A value that is empty is no variable. NoProxy
+	// may have 16 KiB.
 	Config Config
 
 	// Secret is the name of a Secret in the pod's own namespace with the data of
@@ -107,8 +108,14 @@ func (o *Options) checkOptions() error {
 	if o.Secret != "" && o.Plain {
 		return fieldErrorf("Secret", "there is one, and Plain is set: want one of them")
 	}
+	if len(o.Config.NoProxy) > maxInjected {
+		return fieldErrorf("Config.NoProxy", "%d bytes: pods have the list twice in each container, and %d at most are put into them; write networks and domains", len(o.Config.NoProxy), maxInjected)
+	}
 	return o.Config.Validate()
 }
+
+// maxInjected keeps a pod of 32 containers below etcd's limit of 1.5 MiB.
+const maxInjected = 16 << 10
 
 func (o *Options) secretReference(key string) *corev1.EnvVarSource {
 	ref := &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: o.Secret}, Key: key}

@@ -242,6 +242,7 @@ func TestInjectRefuses(t *testing.T) {
 		{"credentials and nowhere to put them", "Config.HTTPSProxy", proxyconfig.Options{Config: user}},
 		{"a Secret and Plain", "Secret", proxyconfig.Options{Config: user, Secret: "s", Plain: true}},
 		{"no name of a Secret", "Secret", proxyconfig.Options{Config: user, Secret: injectCanary + "/"}},
+		{"a list that makes pods too large", "Config.NoProxy", proxyconfig.Options{Config: proxyconfig.Config{HTTPProxy: "http://p", NoProxy: strings.Repeat("a.test,", 2400)}}},
 		{"no URL", "HTTPProxy", proxyconfig.Options{Config: proxyconfig.Config{HTTPProxy: injectCanary + "@proxy"}, Plain: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -36,7 +36,8 @@ func (e EnvSecret) Format(f fmt.State, _ rune) {
 }
 
 // PlanEnv says what is to be written for an EnvSecret. Other keys of the Secret are
-// kept. held is what the API server holds, nil for nothing; if it was written from a
+// kept. A key that is no longer set is kept with an empty value, which programs take
+// for no proxy: a container that refers to a key can't start without it. held is what the API server holds, nil for nothing; if it was written from a
 // later version of the source, nothing is to be done, since another process knows more.
 // The error is a [*NotOursError].
 func PlanEnv(want EnvSecret, held *corev1.Secret, config Config) (Action, error) {
@@ -53,7 +54,9 @@ func PlanEnv(want EnvSecret, held *corev1.Secret, config Config) (Action, error)
 	if p.isOurs(Object{Secret: held}, held.Immutable) && !want.isOlder(held.Annotations[AnnotationSource]) {
 		next := held.DeepCopy()
 		for _, key := range []string{KeyHTTPProxy, KeyHTTPSProxy, KeyNoProxy} {
-			delete(next.Data, key)
+			if _, ok := next.Data[key]; ok {
+				next.Data[key] = nil // for pods that refer to it
+			}
 		}
 		next.Data = mergeMap(next.Data, data)
 		if !equality.Semantic.DeepEqual(held.Data, next.Data) {

@@ -187,6 +187,7 @@ func TestPlanEnv(t *testing.T) {
 			want.Config.HTTPProxy, want.Version, want.Source = other, "8", "new"
 		}, 1},
 		{"an edit", func(held *corev1.Secret, _ *propagate.EnvSecret) { delete(held.Data, "NO_PROXY") }, 1},
+		{"no proxy any more", func(_ *corev1.Secret, want *propagate.EnvSecret) { want.Config.HTTPProxy = "" }, 1},
 		{"a key of others", func(held *corev1.Secret, _ *propagate.EnvSecret) { held.Data["x"] = nil }, 0},
 		{"another's", func(held *corev1.Secret, want *propagate.EnvSecret) { held.Labels, want.Config.HTTPProxy = nil, other }, 0},
 	} {
@@ -197,6 +198,9 @@ func TestPlanEnv(t *testing.T) {
 			t.Errorf("%s: got %v, %v, want %d writes", tt.name, action.Writes, err, tt.writes)
 		}
 		if len(action.Writes) == 1 {
+			if got, ok := action.Writes[0].Secret.Data["HTTP_PROXY"]; !ok || string(got) != next.Config.HTTPProxy {
+				t.Errorf("%s: got %q (%v), want a key with %q, as pods refer to it", tt.name, got, ok, next.Config.HTTPProxy)
+			}
 			if again, _ := propagate.PlanEnv(next, action.Writes[0].Secret, propagate.Config{}); len(again.Writes) > 0 {
 				t.Errorf("%s: got another write", tt.name)
 			}

@@ -191,10 +191,23 @@ func (f *flags) injector(c proxyconfig.Config, facts noproxy.Cluster) (*proxycon
 	return i, c, err
 }
 
+const (
+	maxName  = 253 // Kubernetes'
+	maxNames = 1 << 10
+)
+
+func cutText(text string, length int) string {
+	if len(text) > length {
+		return text[:length] + "..."
+	}
+	return text
+}
+
 func hooks(log *slog.Logger) webhook.Hooks {
 	return webhook.Hooks{Reviewed: func(r webhook.Review) {
-		args := []any{"namespace", r.Namespace, "pod", r.Name, "reason", string(r.Reason), "containers", strings.Join(r.Injected, ","),
-			"dryRun", r.DryRun, "took", r.Took}
+		// Anyone may ask, with names of any length.
+		args := []any{"namespace", cutText(r.Namespace, maxName), "pod", cutText(r.Name, maxName), "reason", string(r.Reason),
+			"containers", cutText(strings.Join(r.Injected, ","), maxNames), "dryRun", r.DryRun, "took", r.Took}
 		if r.Err != nil {
 			log.Warn("review", append(args, "status", r.Status, "error", r.Err)...)
 			return

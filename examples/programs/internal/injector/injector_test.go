@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -24,6 +25,7 @@ import (
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/internal/test/clitest"
 	"github.com/causewayproject/causeway/internal/test/pki"
+	"github.com/causewayproject/causeway/proxyconfig/webhook"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -291,5 +293,15 @@ func TestUsage(t *testing.T) {
 				t.Errorf("got %v, want %q; of usage: %t", err, tt.want, tt.usage)
 			}
 		})
+	}
+}
+
+// Anyone who reaches the port writes the log: a request is one short line.
+func TestLogIsBounded(t *testing.T) {
+	var b strings.Builder
+	long := strings.Repeat("a", 1<<20)
+	hooks(slog.New(slog.NewTextHandler(&b, nil))).Reviewed(webhook.Review{Namespace: long, Name: long, Injected: []string{long, long}})
+	if b.Len() > 2000 || !strings.Contains(b.String(), "aaa...") {
+		t.Errorf("got a line of %d bytes", b.Len())
 	}
 }

@@ -28,7 +28,7 @@ var proxyPorts = map[string]int{"http": 80, "https": 443, "socks5": 1080, "socks
 func readAgentProxy(text string, list cli.List) (p agentProxy, err error) {
 	switch {
 	case text == "" && len(list) > 0:
-		return p, cli.Mistake("--no-proxy is for --proxy, which is missing")
+		return p, cli.Mistake("--no-proxy (CAUSEWAY_NO_PROXY) is for --proxy (CAUSEWAY_PROXY), which is missing")
 	case text == "":
 		return p, nil
 	case text == "direct" && len(list) > 0:
@@ -39,6 +39,10 @@ func readAgentProxy(text string, list cli.List) (p agentProxy, err error) {
 	u, err := dialer.ParseURL(text)
 	if err != nil {
 		return p, cli.Mistake("--proxy: %v", err)
+	}
+	// Programs differ about where a password ends that is not percent-encoded.
+	if strings.Count(text, "@") > 1 {
+		return p, cli.Mistake("--proxy: more than one @; percent-encode the user name and the password: @ is %%40")
 	}
 	// Names of Services: the tunnel's server may be one.
 	hosts, err := noproxy.Cluster{Extra: list}.List()

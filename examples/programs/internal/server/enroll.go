@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
@@ -58,7 +59,7 @@ A NetworkPolicy would not apply to it: there is none. If the plugin replaces kub
 	command.Choice(cmd, &e.format, "format", "command", "what to print", slices.Sorted(maps.Keys(formats))...)
 	set.DurationVar(&e.life, "life", time.Hour, "how long the token is valid")
 	set.StringVar(&e.agent.Image, "image", "causeway-agent:latest", "the `image` of the agent in a manifest")
-	set.StringVar(&e.agent.Namespace, "namespace", "tunnel-agent", "the `namespace` of the agent in a manifest")
+	set.StringVar(&e.agent.Namespace, "namespace", "tunnel-agent", "the `namespace` of the agent in a manifest, which makes it")
 	set.StringVar(&e.proxy, "proxy", "", "`URL` of the proxy that leads the agent out, or direct; default: its environment's")
 	set.Var(&e.noProxy, "no-proxy", "`list` of hosts, as in NO_PROXY, that --proxy is not for")
 	set.Var(&e.allow, "allow", "`pattern` host:port of targets, for the agent's --allow; several are allowed; not in env and secret")
@@ -118,6 +119,14 @@ func (e *enrollment) checkAgent() (err error) {
 		return cli.Mistake("--allow is an argument of the agent: with --format %s, give it there", e.format)
 	case e.format != "manifest" && e.pod.isSet():
 		return cli.Mistake("--host-network, --toleration and --api-server are for --format manifest")
+	}
+	if e.format == "manifest" || e.format == "secret" {
+		if len(validation.IsDNS1123Label(e.agent.Namespace)) > 0 {
+			return cli.Mistake("--namespace %q is not the name of a namespace", e.agent.Namespace)
+		}
+		if strings.HasPrefix(e.agent.Namespace, "kube-") || e.agent.Namespace == "default" {
+			return cli.Mistake("--namespace %s is others', and the manifest sets the pod security of its namespace: want one for the agent alone", e.agent.Namespace)
+		}
 	}
 	if e.agent.Proxy, err = readAgentProxy(e.proxy, e.noProxy); err != nil {
 		return err

@@ -70,7 +70,7 @@ func (s *secretStore) Load(ctx context.Context) (*tunnel.Credentials, error) {
 	var c *tunnel.Credentials
 	if len(text) > 0 {
 		if c, err = tunnel.ParseCredentials(text); err != nil {
-			return nil, s.wrap(fmt.Errorf("entry %s: %w", credentialsKey, err))
+			return nil, s.wrap(fmt.Errorf("entry %s: %w; remove the entry, and put a new invitation in place", credentialsKey, err))
 		}
 	}
 	s.known = []string{string(text)}

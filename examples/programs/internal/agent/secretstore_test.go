@@ -339,7 +339,7 @@ func TestSecretStoreBroken(t *testing.T) {
 	s, store := newSecretServer(t)
 	_, text := newCredentials(t)
 	s.object["data"] = map[string]any{credentialsKey: []byte(text[:len(text)/2])}
-	if _, err := store.Load(t.Context()); err == nil || !strings.Contains(err.Error(), "the Secret state: entry credentials.pem") {
+	if _, err := store.Load(t.Context()); err == nil || !strings.Contains(err.Error(), "the Secret state: entry credentials.pem") || !strings.Contains(err.Error(), "remove the entry") {
 		t.Errorf("got %v", err)
 	}
 	s.before = func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }

@@ -43,9 +43,11 @@ type ClusterFacts struct {
 	moved  chan struct{} // has an element when something may have changed
 
 	kubeadm, services, dns, nodes *factSource
+	configured                    noproxy.Cluster // by kubeadm's, as it was read last
 }
 
-// UnknownFact is a field of a noproxy.Cluster that could not be discovered.
+// UnknownFact is a field of a noproxy.Cluster that could not be discovered, or
+// ClusterConfiguration, if that is no YAML; what it said before then stays.
 type UnknownFact struct{ Field, Reason string }
 
 var (
@@ -153,13 +155,19 @@ func (f *ClusterFacts) read() (facts noproxy.Cluster, unknown []UnknownFact) {
 		unknown = append(unknown, UnknownFact{field, strings.Join(reasons, "; ")})
 	}
 	for _, o := range f.kubeadm.objects() {
-		facts = kubeadmFacts(o.(*corev1.ConfigMap).Data["ClusterConfiguration"])
+		configured, err := kubeadmFacts(o.(*corev1.ConfigMap).Data["ClusterConfiguration"])
+		if err != nil {
+			unknown = append(unknown, UnknownFact{"ClusterConfiguration", f.kubeadm.what + ": not YAML: what it said before stays"})
+			continue
+		}
+		f.configured = configured
 	}
+	facts = f.configured
 	var services []string
 	for _, o := range f.services.objects() {
 		services = append(services, o.(*networkingv1.ServiceCIDR).Spec.CIDRs...)
 	}
-	facts.ServiceCIDRs = uniqueNetworks(append(facts.ServiceCIDRs, services...))
+	facts.ServiceCIDRs = uniqueNetworks(append(services, facts.ServiceCIDRs...))
 	for _, o := range f.dns.objects() {
 		for _, ip := range o.(*corev1.Service).Spec.ClusterIPs {
 			if addr, err := netip.ParseAddr(ip); err == nil {
@@ -167,7 +175,7 @@ func (f *ClusterFacts) read() (facts noproxy.Cluster, unknown []UnknownFact) {
 			}
 		}
 	}
-	pods := facts.PodCIDRs
+	pods := slices.Clone(facts.PodCIDRs)
 	for _, o := range f.nodes.objects() {
 		pods = append(pods, o.(*corev1.Node).Spec.PodCIDRs...)
 	}
@@ -185,8 +193,8 @@ func (f *ClusterFacts) read() (facts noproxy.Cluster, unknown []UnknownFact) {
 	return facts, unknown
 }
 
-// kubeadmFacts reads a ClusterConfiguration. What can't be used is left out.
-func kubeadmFacts(text string) (facts noproxy.Cluster) {
+// kubeadmFacts reads a ClusterConfiguration. A field that can't be used is left out.
+func kubeadmFacts(text string) (facts noproxy.Cluster, err error) {
 	var c struct {
 		ControlPlaneEndpoint string `json:"controlPlaneEndpoint"`
 		Networking           struct {
@@ -195,8 +203,8 @@ func kubeadmFacts(text string) (facts noproxy.Cluster) {
 			ServiceSubnet string `json:"serviceSubnet"`
 		} `json:"networking"`
 	}
-	if yaml.Unmarshal([]byte(text), &c) != nil {
-		return facts
+	if err := yaml.Unmarshal([]byte(text), &c); err != nil {
+		return facts, err
 	}
 	facts.PodCIDRs = uniqueNetworks(strings.Split(c.Networking.PodSubnet, ","))
 	facts.ServiceCIDRs = uniqueNetworks(strings.Split(c.Networking.ServiceSubnet, ","))
@@ -210,7 +218,7 @@ func kubeadmFacts(text string) (facts noproxy.Cluster) {
 	if _, err := (noproxy.Cluster{ControlPlaneHosts: []string{host}}).List(); err == nil && host != "" {
 		facts.ControlPlaneHosts = []string{host}
 	}
-	return facts
+	return facts, nil
 }
 
 // uniqueNetworks returns the networks, sorted, each pair of halves as the whole, and

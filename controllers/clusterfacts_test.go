@@ -94,6 +94,15 @@ func TestClusterFacts(t *testing.T) {
 		_, facts, _ := got.last()
 		return len(facts.ServiceCIDRs) == 1 && facts.ServiceCIDRs[0] == "10.96.0.0/15"
 	})
+	b.kubeadm("networking: [")
+	b.Until(t, "a word about what is no YAML", func() bool {
+		_, _, unknown := got.last()
+		return strings.Contains(unknown, "ClusterConfiguration: ConfigMap kube-system/kubeadm-config: not YAML")
+	})
+	want.ServiceCIDRs = []string{"10.96.0.0/15"}
+	if _, facts, _ := got.last(); !cmp.Equal(facts, want) {
+		t.Errorf("got %v, want what was there before: %v", facts, want)
+	}
 }
 
 // Without kubeadm the nodes' networks are taken, joined; what may not be read is named.

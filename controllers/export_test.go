@@ -1,6 +1,26 @@
 package controllers
 
-import "github.com/causewayproject/causeway/kubeconfig/provider"
+import (
+	"time"
+
+	"github.com/causewayproject/causeway/kubeconfig/provider"
+	"github.com/causewayproject/causeway/proxyconfig/propagate"
+)
+
+// RewriteDelays are how long a pods' Secret is left alone that somebody changes each time.
+func RewriteDelays(writes int) (delays []time.Duration) {
+	p := &podSecretRun{wrote: map[string]podSecretWrite{}}
+	now, secret := time.Now(), propagate.EnvSecret{Namespace: "a"}
+	for range writes {
+		p.noteRewrite(secret, now)
+		delays = append(delays, p.untilRewrite(secret, now))
+		now = now.Add(delays[len(delays)-1])
+		if p.untilRewrite(secret, now) > 0 || p.untilRewrite(propagate.EnvSecret{Namespace: "a", Version: "2"}, now) > 0 {
+			return nil
+		}
+	}
+	return delays
+}
 
 // For the tests of what a cache keeps.
 var (

@@ -82,6 +82,7 @@ type podSecretRun struct {
 type podSecretWrite struct {
 	secret propagate.EnvSecret
 	at     time.Time
+	delay  time.Duration // until the same is written again
 }
 
 // Check returns an error that names a field that can't be used.
@@ -255,9 +256,13 @@ func (p *podSecretRun) allNamespaces(ctx context.Context, _ client.Object) (requ
 	return requests
 }
 
-// rewriteDelay is how long a Secret stays as this process has written it, if somebody
-// has changed it since: replicas with different flags would write in turns, without end.
-const rewriteDelay = 10 * time.Second
+// rewriteDelay is how long a Secret that somebody changed after this process wrote it is
+// left alone: replicas with different flags would write in turns, without end. It doubles
+// each time, up to maxRewriteDelay.
+const (
+	rewriteDelay    = 10 * time.Second
+	maxRewriteDelay = 10 * time.Minute
+)
 
 // reconcileNamespace writes the namespace's Secret.
 func (p *podSecretRun) reconcileNamespace(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
@@ -304,7 +309,11 @@ func (p *podSecretRun) reconcileNamespace(ctx context.Context, request reconcile
 func (p *podSecretRun) noteRewrite(secret propagate.EnvSecret, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.wrote[secret.Namespace] = podSecretWrite{secret, now}
+	delay := rewriteDelay
+	if last, ok := p.wrote[secret.Namespace]; ok && last.secret == secret {
+		delay = min(2*last.delay, maxRewriteDelay)
+	}
+	p.wrote[secret.Namespace] = podSecretWrite{secret, now, delay}
 }
 
 // untilRewrite returns how long not to write what this process has written already.
@@ -312,9 +321,8 @@ func (p *podSecretRun) untilRewrite(secret propagate.EnvSecret, now time.Time) t
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	last, ok := p.wrote[secret.Namespace]
-	if !ok || last.secret != secret || now.Sub(last.at) >= rewriteDelay {
-		delete(p.wrote, secret.Namespace)
+	if !ok || last.secret != secret {
 		return 0
 	}
-	return rewriteDelay - now.Sub(last.at)
+	return max(0, last.delay-now.Sub(last.at))
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 
@@ -126,6 +128,14 @@ func TestPodSecretReplicas(t *testing.T) {
 	close(stuck)
 	if got := b.value(a, "HTTP_PROXY"); got != other {
 		t.Errorf("got %q, want the later one", got)
+	}
+}
+
+// Replicas with different flags write less and less.
+func TestPodSecretRewrites(t *testing.T) {
+	want := []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 320 * time.Second, 10 * time.Minute, 10 * time.Minute}
+	if got := controllers.RewriteDelays(len(want)); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

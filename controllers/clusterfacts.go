@@ -32,7 +32,7 @@ import (
 //	Service kube-system/kube-dns           its addresses
 //	Nodes                                  their networks of pods
 //
-// and does without what it may not read, or what there is not.
+// and reports what is missing, or may not be read.
 type ClusterFacts struct {
 	// Changed is called with the facts, by one goroutine at a time: once all has been
 	// read or has failed, at the latest after ten seconds, and again after each change.

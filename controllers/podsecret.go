@@ -33,9 +33,9 @@ import (
 // injected pods refer to (proxyconfig.Options.Secret) in the namespaces that have such
 // pods. It needs no CustomResourceDefinition.
 //
-// It needs no leader either, so that a namespace that is made while a replica ends has
-// its Secret at once: each replica writes, by the version that it has read, and none
-// writes what it has read of an older version of the source than the Secret is from.
+// It needs no leader either, so that a new namespace has its Secret at once, even while a
+// replica ends. Each replica writes. The Secret says which version of the source it is
+// from, and a replica that has read an older one leaves it alone.
 //
 // A Secret that is not ours stays as it is, and an Event says so. None is deleted: pods
 // refer to it. In a namespace that no longer wants it, a Secret of ours is still kept
@@ -183,7 +183,7 @@ func (r *PodSecretReconciler) Refresh() {
 	}
 }
 
-// trigger leaves an event for who reads the channel, unless one is there.
+// trigger sends an event, unless one waits in the channel already.
 func trigger(events chan event.GenericEvent) {
 	select {
 	case events <- event.GenericEvent{}:
@@ -191,8 +191,8 @@ func trigger(events chan event.GenericEvent) {
 	}
 }
 
-// Has reports whether the namespace has a Secret of the Name with the key, as far as
-// the cache knows; whose Secret it is does not matter. It does not wait.
+// Has reports whether the namespace has a Secret of the Name with the key, whoever made
+// it. It asks the cache, and does not wait.
 func (r *PodSecretReconciler) Has(namespace, key string) bool {
 	p := r.run.Load()
 	if p == nil || p.name == "" {
@@ -243,8 +243,8 @@ func (p *podSecretRun) reconcileSource(ctx context.Context, _ reconcile.Request)
 	return reconcile.Result{}, nil
 }
 
-// allNamespaces are those that there are: also a Secret that no longer is wanted
-// follows.
+// allNamespaces returns a request for each Namespace: a Secret that is no longer wanted
+// follows the source, too.
 func (p *podSecretRun) allNamespaces(ctx context.Context, _ client.Object) (requests []reconcile.Request) {
 	var list corev1.NamespaceList
 	if err := p.secrets.of("").List(ctx, &list); err != nil {

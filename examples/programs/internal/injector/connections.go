@@ -12,11 +12,11 @@ import (
 // for each review that it waits for, and by default at most 200 writes under way.
 const maxConnections = 256
 
-// A connLimit bounds the connections of a server. A new one is always taken: in its
-// place goes the oldest of those that were never answered or, without such, the one
-// whose last answer is the oldest. So a client that opens connections and asks nothing
-// takes none away from the API server. The zero value is not ready for use: max is
-// required.
+// A connLimit bounds the connections of a server. A new one is always taken. In its
+// place goes the oldest of those that have not sent a request, or of those that were
+// never answered, or the one whose last answer is the oldest. So a client that opens
+// connections and asks nothing takes only those away that are in their handshake. The
+// zero value is not ready for use: max is required.
 type connLimit struct {
 	max int
 
@@ -25,13 +25,21 @@ type connLimit struct {
 }
 
 type connUse struct {
-	answered bool
-	at       time.Time // when it was answered, or opened
+	stage connStage
+	at    time.Time // when it was answered, or opened
 }
 
+type connStage int
+
+const (
+	opened connStage = iota
+	asking           // its handshake is over, and a request has begun
+	answered
+)
+
 func (u connUse) isBefore(other connUse) bool {
-	if u.answered != other.answered {
-		return !u.answered
+	if u.stage != other.stage {
+		return u.stage < other.stage
 	}
 	return u.at.Before(other.at)
 }
@@ -64,9 +72,13 @@ func (l *connLimit) note(conn net.Conn, state http.ConnState, now time.Time) (ol
 			l.conns = map[net.Conn]connUse{}
 		}
 		l.conns[conn] = connUse{at: now}
+	case http.StateActive:
+		if use, ok := l.conns[conn]; ok && use.stage == opened {
+			l.conns[conn] = connUse{asking, use.at}
+		}
 	case http.StateIdle:
 		if _, ok := l.conns[conn]; ok {
-			l.conns[conn] = connUse{true, now}
+			l.conns[conn] = connUse{answered, now}
 		}
 	case http.StateClosed:
 		delete(l.conns, conn)

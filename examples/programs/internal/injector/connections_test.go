@@ -9,8 +9,8 @@ import (
 
 type testConn struct{ net.Conn }
 
-// A connection that was never answered goes first, the oldest of them; then the one
-// whose last answer is the oldest.
+// A connection without a request goes first, then one that was never answered, the oldest
+// of them; then the one whose last answer is the oldest.
 func TestConnLimit(t *testing.T) {
 	l := &connLimit{max: 3}
 	var now time.Time
@@ -19,7 +19,7 @@ func TestConnLimit(t *testing.T) {
 		return l.note(conn, state, now)
 	}
 	var c []net.Conn
-	for range 8 {
+	for range 11 {
 		c = append(c, &testConn{})
 	}
 	for n, step := range []struct {
@@ -33,6 +33,8 @@ func TestConnLimit(t *testing.T) {
 		{1, http.StateClosed, -1}, {2, http.StateIdle, -1}, // told late
 		{4, http.StateIdle, -1}, {3, http.StateIdle, -1}, {0, http.StateIdle, -1},
 		{5, http.StateNew, 4}, {6, http.StateNew, 5}, {6, http.StateClosed, -1}, {7, http.StateNew, -1},
+		{7, http.StateActive, -1}, {3, http.StateClosed, -1}, {8, http.StateNew, -1}, {9, http.StateNew, 8}, // what asks stays
+		{9, http.StateActive, -1}, {10, http.StateNew, 7},
 	} {
 		got := -1
 		if conn := do(c[step.conn], step.state); conn != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -232,8 +233,8 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// A component that gives rights gives them to the account of a base, by a role of its own;
-// what it patches, the test of the base's program reads.
+// A component that gives rights gives them to the account of a base, by a role of its own,
+// and may have a policy that narrows them; what it patches, the test of the base's program reads.
 func TestComponents(t *testing.T) {
 	dirs, err := filepath.Glob("components/*")
 	if err != nil || len(dirs) == 0 {
@@ -250,7 +251,8 @@ func TestComponents(t *testing.T) {
 		if len(roles)+len(bindings) == 0 {
 			continue // it gives no rights
 		}
-		if len(roles) != 1 || len(bindings) != 1 || len(b.objects) != 2 {
+		policies, policyBindings := of[*admissionregistrationv1.ValidatingAdmissionPolicy](b), of[*admissionregistrationv1.ValidatingAdmissionPolicyBinding](b)
+		if len(roles) != 1 || len(bindings) != 1 || len(policies) != len(policyBindings) || len(b.objects) != 2+2*len(policies) {
 			t.Fatalf("%s: got %v", dir, b.objects)
 		}
 		role, binding := roles[0], bindings[0]

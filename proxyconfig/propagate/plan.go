@@ -203,7 +203,7 @@ func (p *planner) tellIgnored(c proxyconfig.Config) {
 			p.cluster.Namespace, name, LabelOverride)
 	}
 	if (c.HTTPProxy == "") != (c.HTTPSProxy == "") && p.config.Layout == proxyconfig.LayoutCharts {
-		tell(ReasonIncomplete, "Cluster %s/%s has a proxy for one of http and https: chart-operator takes none unless both are set",
+		tell(ReasonIncomplete, "Cluster %s/%s has a proxy for one of http and https: chart-operator takes none unless both are set, and machines reach the other targets without a proxy",
 			p.cluster.Namespace, p.cluster.Name)
 	}
 	if _, err := (noproxy.Options{Strict: true}).Parse(c.NoProxy); err != nil {

@@ -197,7 +197,7 @@ func TestProxyForeign(t *testing.T) {
 			t.Errorf("got %v, want %v and theirs as they were", got, want)
 		}
 		for _, u := range b.List("events") {
-			if note := fmt.Sprint(u.Object["message"]); u.Object["reason"] != propagate.ReasonNotOurs || !strings.Contains(note, "delete it, or set") {
+			if note := fmt.Sprint(u.Object["message"]); u.Object["reason"] != propagate.ReasonNotOurs || !strings.Contains(note, "or set") {
 				t.Errorf("got %v", u.Object)
 			}
 		}

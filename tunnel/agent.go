@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"fmt"
+	mathrand "math/rand/v2"
 	"sync"
 	"time"
 
@@ -34,6 +34,15 @@ type Agent struct {
 	// Credentials keeps the agent's key and certificate. Required, unless
 	// GetClientCertificate is set.
 	Credentials CredentialStore
+	// Replica is the name of this process among the agents that share Credentials, or
+	// a certificate of GetClientCertificate, such as the pod's name. To the Server they are
+	// separate agents of one Identity: dials use all of them, and a new session replaces
+	// older ones of the same Replica only. At most 63 bytes, printable, without spaces and
+	// bars. If empty, nobody else uses them.
+	//
+	// Agents that share Credentials also share the renewals: one renews, and the others
+	// load what it has saved. [CredentialStore] says what their stores must do.
+	Replica string
 	// GetClientCertificate returns the certificate of an agent that does not
 	// enrol, such as one of SPIFFE or of a corporate PKI, which [Server.Identify]
 	// has to know. It is called before each connection attempt, and again after two
@@ -120,6 +129,9 @@ func (a *Agent) check() error {
 	case a.GetClientCertificate == nil && a.Credentials == nil:
 		return configError("field Credentials of the Agent is required: FileStore keeps them in a folder")
 	}
+	if err := wire.CheckAgentReplica(a.Replica); err != nil {
+		return configError("field Replica of the Agent: %w", err)
+	}
 	for _, s := range a.Servers {
 		if a.Transport == nil {
 			if _, err := TransportFor(s); err != nil {
@@ -147,6 +159,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		Agent: a, targets: targets, backoff: &backoff.Backoff{First: a.FirstBackoff, Max: a.MaxBackoff},
 		changed: make(chan struct{}, 1), updating: make(chan struct{}, 1),
 	}
+	if a.Replica != "" {
+		r.renewDelay = mathrand.Float64()
+	}
 	r.ctx = context.WithoutCancel(ctx) // sessions outlive ctx by Grace
 	r.sessions = group.New(r.ctx)
 	r.run(ctx)
@@ -171,6 +186,7 @@ type runner struct {
 	serverIndex int              // index of the server to try
 
 	renewed        time.Time // the last time; zero: never
+	renewDelay     float64   // in parts of the longest delay; zero without a Replica
 	renewing       *renewal  // nil: none
 	renewNotBefore time.Time // to be renewed again, since it failed
 	enrolling
@@ -249,47 +265,4 @@ func (r *runner) dialCarrier(ctx context.Context, server string, config *tls.Con
 		return nil, connectError(ctx, server, err)
 	}
 	return c, nil
-}
-
-// held returns the credentials; nil before the first ones.
-func (r *runner) held() *Credentials {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.credentials
-}
-
-func (r *runner) identity() Identity { return r.held().identity() }
-
-// updateCredentials replaces the credentials by those that change returns, after they
-// are saved: else they would be lost with the process. Those of GetClientCertificate
-// are not saved, since somebody else keeps them.
-func (r *runner) updateCredentials(ctx context.Context, change func(*Credentials) (*Credentials, error)) (*Credentials, error) {
-	select {
-	case r.updating <- struct{}{}:
-		defer func() { <-r.updating }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	held := r.held()
-	next, err := change(held)
-	if err != nil || next == held {
-		return held, err
-	}
-	if r.Credentials != nil {
-		if err := r.Credentials.Save(ctx, next); err != nil {
-			return nil, &Error{Op: "connect", Code: CodeInternal, Err: fmt.Errorf("saving the credentials: %w", err)}
-		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.credentials = next
-	return next, nil
-}
-
-// trustRoots replaces the authorities that are trusted by those of a WELCOME or ROOTS.
-func (r *runner) trustRoots(ctx context.Context, m *wire.Message) error {
-	ctx, cancel := context.WithTimeout(ctx, payloadTimeout)
-	defer cancel()
-	_, err := r.updateCredentials(ctx, func(held *Credentials) (*Credentials, error) { return held.withAuthorities(m) })
-	return err
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/causewayproject/causeway/tunnel/internal/socket"
@@ -19,9 +20,9 @@ import (
 // enrolling is what a runner knows about its enrolments.
 type enrolling struct {
 	invitation Invitation
-	spent      string        // the token that made the credentials, or can't
+	spent      string        // the invitation's token that made the credentials, or can't
 	key        crypto.Signer // of the enrolment that is under way
-	rejected   bool          // the server does not take the credentials
+	rejected   atomic.Bool   // the server does not take the credentials
 	revoked    bool          // nor the key that was saved before they were made
 }
 
@@ -32,24 +33,21 @@ func (r *runner) prepareAttempt(ctx context.Context) (servers []string, enrol bo
 		servers, err = r.prepareGiven(ctx)
 		return servers, false, err
 	}
-	if r.held() == nil {
-		c, err := r.Credentials.Load(ctx)
-		if err != nil {
-			return nil, false, &Error{Op: "connect", Code: CodeNoIdentity, Err: err}
+	if enrol = r.needsEnrolment(); enrol {
+		if _, err := r.loadCredentials(ctx); err != nil {
+			return nil, false, err
 		}
-		r.mu.Lock()
-		r.credentials = c
-		r.mu.Unlock()
+		enrol = r.needsEnrolment()
 	}
 	held := r.held()
-	enrol = !held.isEnrolled() || r.rejected || time.Now().After(held.expires())
 	if enrol || len(r.Servers) == 0 {
 		r.invitation, err = r.readInvitation(ctx, enrol)
 		switch {
 		case err != nil && held.isEnrolled():
 			// The server decides: its clock may be the right one, and the reason
 			// for the refusal may be gone.
-			r.rejected, enrol = false, false
+			r.rejected.Store(false)
+			enrol = false
 		case err != nil:
 			return nil, false, err
 		}
@@ -59,6 +57,12 @@ func (r *runner) prepareAttempt(ctx context.Context) (servers []string, enrol bo
 	}
 	servers, err = r.serversOr(r.invitation)
 	return servers, enrol, err
+}
+
+// needsEnrolment reports whether there is no certificate that the server may take.
+func (r *runner) needsEnrolment() bool {
+	held := r.held()
+	return !held.isEnrolled() || r.rejected.Load() || time.Now().After(held.expires())
 }
 
 // keepServers saves the addresses of an invitation that has others than are kept, for
@@ -110,7 +114,7 @@ func (r *runner) readInvitation(ctx context.Context, enrol bool) (Invitation, er
 // enroll gets a certificate from the server.
 func (r *runner) enroll(ctx context.Context, server string) error {
 	inv := r.invitation
-	if err := r.makeKey(ctx); err != nil {
+	if err := r.makeKey(ctx); err != nil || !r.needsEnrolment() { // another agent has enrolled meanwhile
 		return err
 	}
 	config := enrollTLS(inv.Pin)
@@ -123,21 +127,42 @@ func (r *runner) enroll(ctx context.Context, server string) error {
 	made, err := requestCertificate(ctx, c, c.State(), inv, r.key, r.Program)
 	if err != nil {
 		switch codeOf(err) {
-		case CodeTokenUnknown, CodeTokenExpired, CodeTokenUsed, CodeWrongCluster:
+		case CodeTokenExpired, CodeTokenUsed:
 			r.spent = inv.Token
+		case CodeTokenUnknown, CodeWrongCluster:
+			r.spendToken(inv.Token)
 		case CodeRevoked:
 			// The key's name is what was revoked: the next attempt has another.
-			r.spent, r.key, r.revoked = inv.Token, nil, true
+			r.spendToken(inv.Token)
+			r.key, r.revoked = nil, true
 		}
 		return err
 	}
 	made.Servers = inv.Servers
-	if _, err := r.updateCredentials(ctx, func(*Credentials) (*Credentials, error) { return made, nil }); err != nil {
+	before := r.held()
+	made, err = r.updateCredentials(ctx, func(held *Credentials) (*Credentials, error) {
+		if held.isEnrolled() && held != before { // another agent was faster
+			return held, nil
+		}
+		return made, nil
+	})
+	if err != nil {
 		return err
 	}
-	r.spent, r.key, r.rejected = inv.Token, nil, false
+	r.spendToken(inv.Token)
+	r.key = nil
+	r.rejected.Store(false)
 	callHook2(r.Hooks.Enrolled, made.identity(), made.expires())
 	return nil
+}
+
+// spendToken notes that the token is of no more use. That of another issuer may be: it can
+// enrol again, and what it was refused for may pass. Then the waits between the attempts
+// grow, as after other failures.
+func (r *runner) spendToken(token string) {
+	if wire.IsOwnToken(token) {
+		r.spent = token
+	}
 }
 
 // makeKey makes the key to enrol with. Before the first enrolment the key is saved:
@@ -157,11 +182,17 @@ func (r *runner) makeKey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	made := &Credentials{Key: key}
 	if first {
-		_, err = r.updateCredentials(ctx, func(*Credentials) (*Credentials, error) { return &Credentials{Key: key}, nil })
+		made, err = r.updateCredentials(ctx, func(now *Credentials) (*Credentials, error) {
+			if now != held { // another agent was faster: the token is for its key
+				return now, nil
+			}
+			return made, nil
+		})
 	}
 	if err == nil {
-		r.key, r.revoked = key, false
+		r.key, r.revoked = made.Key, false
 	}
 	return err
 }
@@ -171,7 +202,7 @@ func (r *runner) makeKey(ctx context.Context) error {
 func (r *runner) noteRefusal(err error) {
 	switch codeOf(err) {
 	case CodeCertificateExpired, CodeBadCertificate, CodeRevoked, CodeServerCertificate:
-		r.rejected = true
+		r.rejected.Store(true)
 	}
 }
 
@@ -297,7 +328,7 @@ func (r *runner) nextRenewal() (*serverSession, time.Duration) {
 // with it, unlike with GetClientCertificate.
 func (r *runner) renewIn() time.Duration {
 	c := r.held()
-	in := time.Until(c.renewAt())
+	in := time.Until(c.renewAt()) + r.renewalDelay(c)
 	if !r.renewed.IsZero() && c.external == nil {
 		in = max(in, time.Until(r.renewed.Add(c.expires().Sub(c.renewAt()))))
 	}
@@ -319,6 +350,14 @@ func (r *runner) renew(ctx context.Context, l *serverSession) error {
 	if held := r.held(); held.external != nil {
 		return r.rotateCertificate(ctx, held)
 	}
+	if found, err := r.loadCredentials(ctx); err != nil || found {
+		if found {
+			held := r.held()
+			callHook2(r.Hooks.Renewed, held.identity(), held.expires())
+		}
+		return err
+	}
+	before := r.held()
 	key, m, err := newRequest(l.carrier.State())
 	if err != nil {
 		return &Error{Op: "renew", Code: CodeInternal, Err: err}
@@ -334,7 +373,12 @@ func (r *runner) renew(ctx context.Context, l *serverSession) error {
 			if answer.Text(wire.TagID) != m.Text(wire.TagID) {
 				continue
 			}
-			next, err := r.updateCredentials(ctx, func(held *Credentials) (*Credentials, error) { return held.acceptRenewal(answer, key) })
+			next, err := r.updateCredentials(ctx, func(held *Credentials) (*Credentials, error) {
+				if held.Chain[0] != before.Chain[0] { // another agent was faster
+					return held, nil
+				}
+				return held.acceptRenewal(answer, key)
+			})
 			if err == nil {
 				callHook2(r.Hooks.Renewed, next.identity(), next.expires())
 			}

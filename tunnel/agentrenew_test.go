@@ -294,11 +294,11 @@ type silentStore struct {
 	silent *atomic.Bool
 }
 
-func (s *silentStore) Revoked(ctx context.Context, id tunnel.Identity) (bool, error) {
+func (s *silentStore) Revoked(ctx context.Context, id tunnel.Identity) (time.Time, error) {
 	if s.silent.Load() {
 		s.asked()
 		<-ctx.Done()
-		return false, ctx.Err()
+		return time.Time{}, ctx.Err()
 	}
 	return s.MemoryStore.Revoked(ctx, id)
 }

@@ -25,12 +25,14 @@ type agentSession struct {
 	session.Session
 	server  *Server
 	id      Identity
+	replica string // among the agents with this identity; empty if it names none
 	number  string // unique in the server's life
 	remote  net.Addr
 	seq     uint64        // higher for a later session
 	carrier *carrier.Conn // of mux
 	// byIdentify: Server.Identify has identified the agent, and not the authority.
 	byIdentify bool
+	after      time.Time // the revocation of the cluster that its certificate was made after
 	// welcomed is the authority that accepted the agent, and that its WELCOME says to
 	// trust.
 	welcomed *Authority
@@ -53,7 +55,7 @@ func (s *Server) acceptAgent(ctx context.Context, g *group.Group, c *carrier.Con
 	a := s.authority.Load() // before it is used: serveSession checks whether it was replaced
 	asking, cancel := storeContext(ctx)
 	defer cancel()
-	id, cert, byIdentify, err := s.enroller.identify(asking, c.State())
+	id, cert, byIdentify, err := s.registrar.identify(asking, c.State())
 	if err != nil {
 		session.RefuseStranger(ctx, c, refusalOf(wire.MsgRefusal, err))
 		return nil, err
@@ -61,17 +63,14 @@ func (s *Server) acceptAgent(ctx context.Context, g *group.Group, c *carrier.Con
 	c.Admit()
 	m := mux.Server(c, s.KeepAlive.muxConfig(1)) // agents open the control stream only
 	control, hello, err := acceptHello(ctx, m, id.Cluster, func(hello *wire.Message) *Error {
-		if s.alreadyConnected(hello) {
-			return &Error{Op: "connect", Cluster: id.Cluster, Code: CodeHeld}
-		}
-		return nil
+		return s.checkHello(id, hello)
 	})
 	if err != nil {
 		return nil, err
 	}
 	seq := s.seq.Add(1)
 	sess := &agentSession{
-		server: s, id: id, byIdentify: byIdentify, number: strconv.FormatUint(seq, 10), seq: seq,
+		server: s, id: id, replica: hello.Text(wire.TagName), byIdentify: byIdentify, after: madeAfter(cert, byIdentify), number: strconv.FormatUint(seq, 10), seq: seq,
 		remote: c.RemoteAddr(), carrier: c, expiry: cert.NotAfter, proven: cert, welcomed: a, servers: s.announcedNames(),
 	}
 	sess.Init(session.Config{Role: sess, Mux: m, Control: control, Group: g, Limit: s.streamLimit(hello)})
@@ -81,6 +80,17 @@ func (s *Server) acceptAgent(ctx context.Context, g *group.Group, c *carrier.Con
 	}
 	sess.sendOrClose(a.addRoots(welcome).AddStrings(wire.TagServer, sess.servers))
 	return sess, nil
+}
+
+// checkHello returns why the agent that says HELLO gets no session; nil if it does.
+func (s *Server) checkHello(id Identity, hello *wire.Message) *Error {
+	if err := wire.CheckAgentReplica(hello.Text(wire.TagName)); err != nil {
+		return refusedError("connect", id.Cluster, CodeBadRequest, "HELLO: %w", err)
+	}
+	if s.alreadyConnected(hello) {
+		return &Error{Op: "connect", Cluster: id.Cluster, Code: CodeHeld}
+	}
+	return nil
 }
 
 // streamLimit returns how many streams the session may have: the lower of the Server's
@@ -146,7 +156,7 @@ func (s *Server) registerSession(sess *agentSession) bool {
 	}
 	// The certificate may have been renewed at another replica, or without us.
 	s.extendSessions(sess, until)
-	for _, old := range s.registry.excessSessions(sess.id) {
+	for _, old := range s.registry.excessSessions(sess) {
 		old.CloseWithCause(errors.New("the agent has too many sessions"))
 	}
 	if sess.Group.Accepting().Err() != nil {
@@ -175,11 +185,11 @@ func (s *Server) renewCertificate(sess *agentSession, m *wire.Message) {
 	sess.renewalAsked = time.Now()
 	ctx, cancel := context.WithTimeout(sess.Group.Context(), session.LingerTimeout)
 	defer cancel()
-	answer := s.enroller.answerRenew(ctx, sess.id, sess.carrier.State(), m)
+	answer := s.registrar.answerRenew(ctx, sess.id, sess.carrier.State(), m)
 	if err := messageError(answer, "renew", sess.id.Cluster, ""); err != nil {
 		s.Hooks.reportRefused(sess.remote, err)
 		if codeOf(err) == CodeRevoked { // by another server of the Store
-			s.closeRevoked(sess.id)
+			s.closeRevoked(sess.id, time.Now())
 			return
 		}
 	} else if cert, err := x509.ParseCertificate(answer.Bytes(wire.TagCertificate)); err == nil {
@@ -195,10 +205,11 @@ func (s *Server) renewCertificate(sess *agentSession, m *wire.Message) {
 // extendSessions lets all sessions of the agent live until its latest certificate, that
 // of sess, expires: streams on older sessions may outlive the certificate with which
 // those began. Certificates of the authority don't extend sessions that Identify
-// accepted, nor the other way round.
+// accepted, nor the other way round. Each replica of the agent has to show the
+// certificate itself.
 func (s *Server) extendSessions(sess *agentSession, until time.Time) {
 	for _, its := range s.registry.ofAgent(sess.id) {
-		if its.byIdentify == sess.byIdentify {
+		if its.byIdentify == sess.byIdentify && its.replica == sess.replica {
 			its.extendLife(until)
 		}
 	}
@@ -224,7 +235,7 @@ func (sess *agentSession) lifeEnd() time.Time {
 func (sess *agentSession) expireLater() {
 	sess.state.Lock()
 	defer sess.state.Unlock()
-	sess.expiring = time.AfterFunc(sess.expiry.Sub(sess.server.enroller.clock()), sess.closeExpired)
+	sess.expiring = time.AfterFunc(sess.expiry.Sub(sess.server.registrar.clock()), sess.closeExpired)
 }
 
 func (sess *agentSession) stopExpiry() {
@@ -248,7 +259,7 @@ func (sess *agentSession) checkExpired() bool {
 	if sess.expiring == nil {
 		return false
 	}
-	left := sess.expiry.Sub(sess.server.enroller.clock())
+	left := sess.expiry.Sub(sess.server.registrar.clock())
 	if left > 0 {
 		sess.expiring.Reset(left)
 	}
@@ -263,7 +274,7 @@ func (sess *agentSession) closeUntrusted(a *Authority) {
 	sess.state.Lock()
 	cert := sess.proven
 	sess.state.Unlock()
-	if err := verifyLeaf(cert, a.allCertificates(), withinLife(cert, sess.server.enroller.clock()), x509.ExtKeyUsageClientAuth); err != nil {
+	if err := verifyLeaf(cert, a.allCertificates(), withinLife(cert, sess.server.registrar.clock()), x509.ExtKeyUsageClientAuth); err != nil {
 		sess.CloseWithCause(&Error{Op: "connect", Cluster: sess.id.Cluster, Code: CodeBadCertificate, Err: err})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"net/url"
 	"time"
 
@@ -34,7 +35,7 @@ import (
 // If the key of A was stolen, go to the third step at once: all agents then need
 // new invitations. An invitation has the pin of the authority that signs, so the
 // second step makes open invitations useless, although their tokens stay valid while
-// A is trusted.
+// A is trusted. [Server.Invitations] then returns them with the pin of B.
 //
 // An Authority is not changed once it is in use; it is then safe for
 // concurrent use, if its Key is.
@@ -180,8 +181,9 @@ func (a *Authority) addRoots(m *wire.Message) *wire.Message {
 // issueCertificate signs a certificate that lives from now on, and not longer than the
 // authority. It holds no more than it has to, since both ends of a session keep it in
 // memory, parsed. Basic constraints, which a leaf does not need, would be the fifth
-// extension, and for five crypto/x509 allocates eight.
-func (a *Authority) issueCertificate(pub crypto.PublicKey, uri *url.URL, usage []x509.ExtKeyUsage, now time.Time, life time.Duration) (*x509.Certificate, error) {
+// extension, and for five crypto/x509 allocates eight. A nil serial number is replaced
+// by a random one.
+func (a *Authority) issueCertificate(pub crypto.PublicKey, serial *big.Int, uri *url.URL, usage []x509.ExtKeyUsage, now time.Time, life time.Duration) (*x509.Certificate, error) {
 	end := now.Add(life)
 	if last := a.Certificate.NotAfter; end.After(last) {
 		end = last
@@ -190,11 +192,12 @@ func (a *Authority) issueCertificate(pub crypto.PublicKey, uri *url.URL, usage [
 		return nil, errors.New("the authority's certificate has expired")
 	}
 	return signCertificate(&x509.Certificate{
-		NotBefore:   now.Add(-backdate),
-		NotAfter:    end,
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: usage,
-		URIs:        []*url.URL{uri},
+		SerialNumber: serial,
+		NotBefore:    now.Add(-backdate),
+		NotAfter:     end,
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  usage,
+		URIs:         []*url.URL{uri},
 	}, a.Certificate, pub, a.Key)
 }
 

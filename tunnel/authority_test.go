@@ -66,7 +66,7 @@ func TestAuthorityEnds(t *testing.T) {
 	}
 	for name, bad := range map[string]*tunnel.Authority{"none": nil, "empty": {}, "no key": {Certificate: a.Certificate}, "no certificate": {Key: a.Key}, "ended": {Certificate: ended(a.Certificate), Key: a.Key}} {
 		s.authority.Store(bad)
-		if _, err := s.enroller.TLSConfig().GetCertificate(nil); err == nil {
+		if _, err := s.registrar.TLSConfig().GetCertificate(nil); err == nil {
 			t.Errorf("%s: the server has a certificate", name)
 		}
 	}

@@ -17,6 +17,14 @@ import (
 
 // CredentialStore keeps an agent's credentials. One agent uses it, from one
 // goroutine at a time.
+//
+// Agents with a Replica may share what it keeps, such as a Secret. Each then has a
+// CredentialStore of its own, whose Save replaces only what this one has loaded or saved
+// last. If there is anything else, another agent was faster: Save leaves it and returns
+// [ErrCredentialsChanged]. The agent then loads that, and goes on with it. So all have the
+// key of the first one, for which the server takes the same token again, and of several
+// renewals one is kept. The older certificate is good until it ends. A FileStore can't be
+// shared.
 type CredentialStore interface {
 	// Load returns what was saved last; nil and no error if nothing was.
 	Load(ctx context.Context) (*Credentials, error)
@@ -24,6 +32,10 @@ type CredentialStore interface {
 	// either the old or the new credentials, whole.
 	Save(ctx context.Context, c *Credentials) error
 }
+
+// ErrCredentialsChanged is the error of a Save that would replace credentials that another
+// agent has saved.
+var ErrCredentialsChanged = errors.New("tunnel: another agent has saved its credentials")
 
 // MemoryCredentials is a [CredentialStore] that ends with the process. The
 // zero value is empty. It is safe for concurrent use.

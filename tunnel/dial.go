@@ -32,7 +32,10 @@ func (d *Dialer) Cluster() string { return d.cluster }
 // DialContext returns a connection to address, host:port, which an agent of
 // the cluster resolves and dials; network is "tcp". It takes one round trip,
 // and returns once the target is connected. The agent with the fewest streams
-// is asked first; if its session fails before it has answered, the next one is.
+// is asked first; if its session fails before it has answered, the next one is. So it is
+// if the target refuses the connection, up to three agents: a target such as
+// kubernetes.default.svc:443 is another machine's API server to each of them, and one may
+// be starting.
 // If no agent of the cluster is connected to this replica, the other replicas are
 // asked. The dial fails with [CodeNoAgent] once all of them have said that they
 // have no agent; the error says which of them could not be asked, and why.
@@ -109,7 +112,11 @@ type dialRun struct {
 	*Dialer
 	network, address string
 	tried            map[*agentSession]bool
+	refused          int // how many agents or replicas have said that the target refuses
 }
+
+// maxRefused is how many agents are asked for a target that refuses the connection.
+const maxRefused = 3
 
 func (d *Dialer) newDial(network, address string) *dialRun {
 	return &dialRun{Dialer: d, network: network, address: address, tried: map[*agentSession]bool{}}
@@ -151,11 +158,11 @@ func (r *dialRun) dialAny(ctx context.Context) (*mux.Stream, *Error) {
 		return stream, err
 	}
 	stream, err := r.dialAgents(ctx, false)
-	if err == nil || !mayRetry(err) {
+	if err == nil || !r.mayRetry(err) {
 		return stream, err
 	}
 	stream, err = r.dialPeers(ctx, err)
-	if err == nil || !mayRetry(err) || ctx.Err() != nil {
+	if err == nil || !r.mayRetry(err) || ctx.Err() != nil {
 		return stream, err
 	}
 	stream, last := r.dialAgents(ctx, true)
@@ -166,11 +173,13 @@ func (r *dialRun) dialAny(ctx context.Context) (*mux.Stream, *Error) {
 }
 
 // mayRetry reports whether another agent or replica may do better: this one was
-// asked at most, and has dialed nothing.
-func mayRetry(err *Error) bool {
+// asked at most, and has connected to nothing.
+func (r *dialRun) mayRetry(err *Error) bool {
 	switch err.Code {
 	case CodeNoAgent, CodeLost, CodeTooManyStreams, CodeDraining:
 		return true
+	case CodeRefused:
+		return r.refused < maxRefused
 	}
 	return false
 }
@@ -186,7 +195,7 @@ func (r *dialRun) dialAgents(ctx context.Context, suspects bool) (*mux.Stream, *
 		}
 		r.tried[sess] = true
 		stream, err := r.dialAgent(ctx, sess)
-		if err == nil || !mayRetry(err) || ctx.Err() != nil {
+		if err == nil || !r.mayRetry(err) || ctx.Err() != nil {
 			return stream, err
 		}
 		last = err
@@ -208,7 +217,7 @@ func (r *dialRun) dialPeers(ctx context.Context, local *Error) (stream *mux.Stre
 		callHook3(r.server.Hooks.Forwarded, r.cluster, time.Since(began), withoutTarget(cause))
 	}()
 	if l := r.server.peers.recallHolder(r.cluster); l != nil {
-		if stream, err = r.dialPeer(ctx, l); err == nil || !mayRetry(err) {
+		if stream, err = r.dialPeer(ctx, l); err == nil || !r.mayRetry(err) {
 			return stream, err
 		}
 	}
@@ -223,8 +232,8 @@ func (r *dialRun) dialPeers(ctx context.Context, local *Error) (stream *mux.Stre
 // one after the other.
 func (r *dialRun) searchPeers(ctx context.Context, last *Error) (*mux.Stream, *Error) {
 	patience := wire.AskPatience
-	if r.nextAgent() != nil {
-		patience = wire.AskTimeout // the suspect ones here are tried after that
+	if r.nextAgent() != nil || last.Code == CodeRefused {
+		patience = wire.AskTimeout // the suspect ones here are tried after that, or there is an answer
 	}
 	peers := &r.server.peers
 	q := peers.startSearch(ctx, r.cluster, patience)
@@ -234,7 +243,7 @@ func (r *dialRun) searchPeers(ctx context.Context, last *Error) (*mux.Stream, *E
 		if err == nil {
 			peers.rememberHolder(r.cluster, l)
 		}
-		if err == nil || !mayRetry(err) {
+		if err == nil || !r.mayRetry(err) {
 			return stream, err
 		}
 		last = err
@@ -289,7 +298,7 @@ func (r *dialRun) dialPeer(ctx context.Context, l *outboundPeer) (*mux.Stream, *
 	case CodeLost:
 		err = r.newError(CodeLost, errPeerLost{err.Err})
 	}
-	if mayRetry(err) {
+	if err.Code != CodeRefused && r.mayRetry(err) {
 		r.server.peers.forgetHolder(r.cluster, l)
 	}
 	return nil, err
@@ -313,6 +322,9 @@ func (r *dialRun) dialThrough(ctx context.Context, s *session.Session, m *wire.M
 	var refused *Error
 	if errors.As(messageError(answer, "dial", r.cluster, r.address), &refused) {
 		stream.Close()
+		if refused.Code == CodeRefused {
+			r.refused++
+		}
 		return nil, refused
 	}
 	stream.SetReadDeadline(time.Time{})

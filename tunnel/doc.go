@@ -33,10 +33,14 @@
 // The [Authority] of the Server signs the Server's certificate and those of the
 // agents. Unless [Server.Identify] is set, nothing else is trusted. A load balancer
 // that terminates the outer TLS of a WebSocket sees neither credentials nor data. An
-// agent begins with an [Invitation]: the server's address, a token for one agent and
-// one cluster, signed by the authority, and the hash of the authority's key. The
+// agent begins with an [Invitation]: the server's address, a token for one cluster and
+// one agent or several, signed by the authority, and the hash of the authority's key. The
 // agent makes its own key, checks the server against the hash before it sends the
 // token, and gets a certificate with its [Identity], which it renews while it runs.
+//
+// If the agents' platform gives them tokens, such as those of ServiceAccounts, an
+// [Enroller] verifies them in place of invitations, so that nothing secret has to be
+// carried to a cluster.
 //
 // If every workload already has a certificate, by SPIFFE or a corporate PKI, agents
 // need not enrol. Server.Identify verifies such a certificate and returns its
@@ -53,6 +57,14 @@
 // dial which cluster. The Agent's [Targets] decide what may be dialed there: by default
 // only the API server, as a pod finds it. They are applied after the name was
 // resolved, so that no name leads to loopback or to a cloud's metadata service.
+//
+// # Several agents
+//
+// A cluster may have any number of agents. Dials use the one with the fewest streams, and
+// try the next one if a session is lost. Each has an invitation of its own, or one that
+// is for several (InviteAgents), or they are processes that share credentials, such as the pods of a Deployment with one Secret:
+// then each has a name, the field Replica of the Agent, and [CredentialStore] says how
+// they share.
 //
 // # Replicas
 //

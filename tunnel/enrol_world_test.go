@@ -32,13 +32,13 @@ type tunnelServer struct {
 	authority atomic.Pointer[tunnel.Authority]
 	store     tunnel.Store
 	ahead     atomic.Int64 // of the server's clock, in nanoseconds
-	enroller  *tunnel.Enroller
+	registrar *tunnel.Registrar
 }
 
 func newTunnelServer(t testing.TB, store tunnel.Store) *tunnelServer {
 	s := &tunnelServer{t: t, store: store}
 	s.authority.Store(newAuthority(t))
-	s.enroller = tunnel.NewEnroller(s.authority.Load, store, 0, s.now)
+	s.registrar = tunnel.NewRegistrar(s.authority.Load, store, 0, s.now)
 	return s
 }
 
@@ -58,11 +58,11 @@ func (s *tunnelServer) invite(cluster string) tunnel.Invitation {
 
 func (s *tunnelServer) inviteFor(cluster string, life time.Duration) tunnel.Invitation {
 	s.t.Helper()
-	token, expires, err := s.enroller.Invite(s.t.Context(), cluster, life)
+	inv, err := s.registrar.Invite(s.t.Context(), cluster, life)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return tunnel.Invitation{Cluster: cluster, Token: token, Pin: s.authority.Load().Pin(), Expires: expires}
+	return inv
 }
 
 // linkTLS returns both ends of a TLS connection, and what the handshakes said.
@@ -97,7 +97,7 @@ func tcpPipe(t testing.TB) (a, b net.Conn) {
 // link is linkTLS with this server, and both have to be content.
 func (s *tunnelServer) link(client *tls.Config) (a, b *tls.Conn) {
 	s.t.Helper()
-	a, b, err1, err2 := linkTLS(s.t, client, s.enroller.TLSConfig())
+	a, b, err1, err2 := linkTLS(s.t, client, s.registrar.TLSConfig())
 	if err := errors.Join(err1, err2); err != nil {
 		s.t.Fatal(err)
 	}
@@ -127,13 +127,13 @@ func answer(t testing.TB, conn *tls.Conn, f func(*wire.Message) *wire.Message) (
 // enroll lets an agent enrol. err is the agent's view, hookErr the server's.
 func (s *tunnelServer) enroll(inv tunnel.Invitation, key crypto.Signer) (c *tunnel.Credentials, id tunnel.Identity, err, hookErr error) {
 	s.t.Helper()
-	a, b, err1, err2 := linkTLS(s.t, tunnel.EnrollTLS(inv.Pin), s.enroller.TLSConfig())
+	a, b, err1, err2 := linkTLS(s.t, tunnel.EnrollTLS(inv.Pin), s.registrar.TLSConfig())
 	if err1 != nil {
 		return nil, id, err1, err2
 	}
 	state := b.ConnectionState()
 	wait := answer(s.t, b, func(m *wire.Message) (out *wire.Message) {
-		out, id, hookErr = s.enroller.Enroll(s.t.Context(), &state, m)
+		out, id, hookErr = s.registrar.Enroll(s.t.Context(), &state, m)
 		return out
 	})
 	agentState := a.ConnectionState()
@@ -155,7 +155,7 @@ func (s *tunnelServer) enrolled(cluster string) *tunnel.Credentials {
 // connect opens a session's connection, and returns whom the server sees.
 func (s *tunnelServer) connect(c *tunnel.Credentials) (tunnel.Identity, error) {
 	s.t.Helper()
-	_, b, err1, err2 := linkTLS(s.t, c.TLSConfig(), s.enroller.TLSConfig())
+	_, b, err1, err2 := linkTLS(s.t, c.TLSConfig(), s.registrar.TLSConfig())
 	if err1 != nil {
 		return tunnel.Identity{}, err1
 	}
@@ -163,7 +163,7 @@ func (s *tunnelServer) connect(c *tunnel.Credentials) (tunnel.Identity, error) {
 		return tunnel.Identity{}, err2
 	}
 	state := b.ConnectionState()
-	id, _, err := s.enroller.Identify(s.t.Context(), &state)
+	id, _, err := s.registrar.Identify(s.t.Context(), &state)
 	return id, err
 }
 
@@ -181,7 +181,7 @@ func (s *tunnelServer) renewOn(c *tunnel.Credentials, a, b *tls.Conn) (*tunnel.C
 	if err != nil {
 		return nil, err
 	}
-	return c.Accept(s.enroller.Renew(s.t.Context(), c.Identity(), &stateB, m), key)
+	return c.Accept(s.registrar.Renew(s.t.Context(), c.Identity(), &stateB, m), key)
 }
 
 func newKey(t testing.TB) *ecdsa.PrivateKey {
@@ -249,12 +249,16 @@ func tokenText(body, signature []byte) string {
 // was not, but then it is now.
 func spentFor(t testing.TB, store tunnel.Store, token string) string {
 	t.Helper()
-	body, _ := tokenParts(t, token)
-	id := strings.ToLower(base32.StdEncoding.EncodeToString(body[:10]))
-	if tok := must(store.ClaimToken(t.Context(), id, "nobody"))(t); tok.Key != "nobody" {
-		return tok.Key
+	if tok := must(store.ClaimToken(t.Context(), tokenID(t, token), "nobody"))(t); tok.Keys[0] != "nobody" {
+		return tok.Keys[0]
 	}
 	return ""
+}
+
+func tokenID(t testing.TB, token string) string {
+	t.Helper()
+	body, _ := tokenParts(t, token)
+	return strings.ToLower(base32.StdEncoding.EncodeToString(body[:10]))
 }
 
 // brokenStore fails, with a cause that nobody else is to see.

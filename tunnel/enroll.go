@@ -10,10 +10,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"sync"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/turns"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 	"github.com/causewayproject/causeway/tunnel/internal/session"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
@@ -26,32 +27,34 @@ const (
 	agentNameBytes = 10 // 16 characters: too many for anybody to find a key with a given name
 )
 
-// enroller is the server's side of enrolment, identity and renewal. It is safe
+// registrar is the server's side of enrolment, identity and renewal. It is safe
 // for concurrent use.
-type enroller struct {
+type registrar struct {
 	authority func() *Authority // another one after SetAuthority
 	store     Store
 	life      time.Duration    // of an agent's certificate; if zero, 7 days
 	now       func() time.Time // nil: time.Now
 	// identifyOther is the Server's field Identify; it may be nil.
 	identifyOther func(tls.ConnectionState) (Identity, error)
+	enroller      Enroller // the Server's field; it may be nil
 
 	own    atomic.Pointer[serverCertificate]
 	claims claims // of tokens
+	calls  calls  // of enroller
 }
 
-func (e *enroller) clock() time.Time {
-	if e.now == nil {
+func (r *registrar) clock() time.Time {
+	if r.now == nil {
 		return time.Now()
 	}
-	return e.now()
+	return r.now()
 }
 
-func (e *enroller) agentLife() time.Duration {
-	if e.life <= 0 {
+func (r *registrar) agentLife() time.Duration {
+	if r.life <= 0 {
 		return defaultLife
 	}
-	return e.life
+	return r.life
 }
 
 // refusedError is an error whose text the other side gets.
@@ -90,52 +93,28 @@ func refusalOf(kind wire.Kind, err error) *wire.Message {
 
 func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// invite makes a token for an agent of the cluster. If life is zero, the
-// token expires in an hour.
-func (e *enroller) invite(ctx context.Context, cluster string, life time.Duration) (token string, expires time.Time, err error) {
-	if err := wire.CheckCluster(cluster); err != nil {
-		return "", time.Time{}, configError("cluster: %w", err)
-	}
-	if life < 0 {
-		return "", time.Time{}, configError("the life of a token is negative")
-	}
-	if life == 0 {
-		life = defaultInvite
-	}
-	a, now := e.authority(), e.clock().UTC()
-	if err := a.check(); err != nil {
-		return "", time.Time{}, internalError("enroll", cluster, err)
-	}
-	expires = now.Add(life).Truncate(time.Millisecond) // as in the token
-	id, token, err := wire.SignToken(a.Key, a.Certificate, cluster, expires)
-	if err == nil {
-		err = e.store.AddToken(ctx, Token{ID: id, Cluster: cluster, Created: now, Expires: expires})
-	}
-	if err != nil {
-		return "", time.Time{}, internalError("enroll", cluster, err)
-	}
-	return token, expires, nil
-}
-
-// answerEnroll returns the answer to an ENROLL, and the identity that was enrolled. If
-// the answer is a refusal, the error is its reason, an [*Error].
-func (e *enroller) answerEnroll(ctx context.Context, state *tls.ConnectionState, m *wire.Message) (*wire.Message, Identity, error) {
-	answer, id, err := e.enrollAgent(ctx, state, m)
+// answerEnroll returns the answer to an ENROLL that came from there, and the identity
+// that was enrolled. If the answer is a refusal, the error is its reason, an [*Error].
+func (r *registrar) answerEnroll(ctx context.Context, from netip.Prefix, state *tls.ConnectionState, m *wire.Message) (*wire.Message, Identity, error) {
+	answer, id, err := r.enrollAgent(ctx, from, state, m)
 	if err != nil {
 		return refusalOf(wire.MsgIssued, err), id, err
 	}
 	return answer, id, nil
 }
 
-func (e *enroller) enrollAgent(ctx context.Context, state *tls.ConnectionState, m *wire.Message) (*wire.Message, Identity, error) {
+func (r *registrar) enrollAgent(ctx context.Context, from netip.Prefix, state *tls.ConnectionState, m *wire.Message) (*wire.Message, Identity, error) {
 	if m.Kind != wire.MsgEnroll || len(m.Body) > maxEnroll || state.NegotiatedProtocol != protoEnroll {
 		return nil, Identity{}, refusedError("enroll", "", CodeBadRequest, "not an enrolment")
 	}
 	if !m.Speaks() {
 		return nil, Identity{}, refusedError("enroll", "", CodeVersion, "this server speaks version %d", wire.Version)
 	}
+	if r.enroller != nil && !wire.IsOwnToken(m.Text(wire.TagToken)) {
+		return r.enrollOther(ctx, from, state, m)
+	}
 	// A client without a token that we signed causes no call of the Store.
-	t, err := e.verifyToken(m)
+	t, err := r.verifyToken(m)
 	if err != nil {
 		return nil, Identity{}, err
 	}
@@ -143,75 +122,85 @@ func (e *enroller) enrollAgent(ctx context.Context, state *tls.ConnectionState, 
 	if err != nil {
 		return nil, Identity{}, refusedError("enroll", t.Cluster, CodeBadProof, "%w", err)
 	}
-	id, err := e.spendToken(ctx, t, pub)
+	id, after, err := r.spendToken(ctx, t, pub)
 	if err != nil {
 		return nil, id, err
 	}
-	answer, err := e.answerIssued("enroll", id, pub)
+	answer, err := r.answerIssued("enroll", id, after, pub)
 	return answer, id, err
 }
 
-// spendToken spends the token for the key, unless it was spent for another key, and
-// returns the identity of that key.
-func (e *enroller) spendToken(ctx context.Context, t wire.Token, pub crypto.PublicKey) (Identity, error) {
+// nameAgent returns the identity that a new agent with this key has, and the key's
+// fingerprint in hex.
+func nameAgent(cluster string, pub crypto.PublicKey) (id Identity, key string, err error) {
 	sum, err := fingerprint(pub)
 	if err != nil {
-		return Identity{}, internalError("enroll", t.Cluster, err)
+		return Identity{}, "", internalError("enroll", cluster, err)
 	}
-	id := Identity{Cluster: t.Cluster, Agent: wire.Base32.EncodeToString(sum[:agentNameBytes])}
-	key := hex.EncodeToString(sum[:])
-	entry, err := e.claims.takeTurn(ctx, t.ID)
-	if err != nil {
-		return id, internalError("enroll", id.Cluster, err)
-	}
-	defer entry.endTurn()
-	known := entry.isRemembered(time.Now())
-	if !known || entry.holder == key {
-		if err := e.checkRevoked(ctx, "enroll", id); err != nil {
-			return id, err
-		}
-	}
-	if !known {
-		holder, err := e.claimToken(ctx, t.ID, key)
-		if err != nil {
-			return id, internalError("enroll", id.Cluster, err)
-		}
-		entry.remember(holder)
-	}
-	switch entry.holder {
-	case key:
-		return id, nil
-	case "":
-		return id, refusedError("enroll", id.Cluster, CodeTokenUnknown, "")
-	}
-	return id, refusedError("enroll", id.Cluster, CodeTokenUsed, "")
+	return Identity{Cluster: cluster, Agent: wire.Base32.EncodeToString(sum[:agentNameBytes])}, hex.EncodeToString(sum[:]), nil
 }
 
-// claimToken returns the key that the token is spent for, the given one if it came
-// first; "" if the Store does not have the token.
-func (e *enroller) claimToken(ctx context.Context, id, key string) (holder string, err error) {
-	t, err := e.store.ClaimToken(ctx, id, key)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
+// spendToken spends the token for the key, unless it was spent for as many other keys as
+// it is for. It returns the identity of the key, and the revocation of the cluster that
+// the token was made after.
+func (r *registrar) spendToken(ctx context.Context, t wire.Token, pub crypto.PublicKey) (Identity, time.Time, error) {
+	id, key, err := nameAgent(t.Cluster, pub)
+	if err != nil {
+		return id, time.Time{}, err
 	}
-	return t.Key, err
+	entry, err := r.claims.takeTurn(ctx, t.ID)
+	if err != nil {
+		return id, time.Time{}, internalError("enroll", id.Cluster, err)
+	}
+	defer entry.endTurn()
+	if err := entry.refuse(id.Cluster, key); err != nil {
+		return id, time.Time{}, err
+	}
+	if err := r.checkAgentRevoked(ctx, "enroll", id); err != nil {
+		return id, time.Time{}, err
+	}
+	if !entry.holds(key) {
+		if err := r.claimToken(ctx, entry, t.ID, key); err != nil {
+			return id, time.Time{}, internalError("enroll", id.Cluster, err)
+		}
+		if err := entry.refuse(id.Cluster, key); err != nil {
+			return id, time.Time{}, err
+		}
+	}
+	revoked, err := r.store.Revoked(ctx, Identity{Cluster: id.Cluster})
+	if err != nil {
+		return id, time.Time{}, internalError("enroll", id.Cluster, err)
+	}
+	entry.void = entry.token.After.Before(revoked)
+	return id, entry.token.After, entry.refuse(id.Cluster, key)
+}
+
+// claimToken spends the token for the key, if it can be, and remembers what it then is.
+func (r *registrar) claimToken(ctx context.Context, entry *claim, id, key string) error {
+	t, err := r.store.ClaimToken(ctx, id, key)
+	missing := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !missing {
+		return err
+	}
+	entry.remember(t, missing)
+	return nil
 }
 
 // verifyToken returns the message's token, if it may be spent as far as can be known
 // without the Store.
-func (e *enroller) verifyToken(m *wire.Message) (wire.Token, error) {
+func (r *registrar) verifyToken(m *wire.Message) (wire.Token, error) {
 	t, err := wire.ParseToken(m.Text(wire.TagToken))
 	if err != nil {
 		return wire.Token{}, refusedError("enroll", "", CodeTokenUnknown, "%w", err)
 	}
-	a := e.authority()
+	a := r.authority()
 	if err := a.check(); err != nil {
 		return wire.Token{}, internalError("enroll", "", err)
 	}
 	if err := t.Verify(a.allCertificates()); err != nil {
 		return wire.Token{}, refusedError("enroll", "", CodeTokenUnknown, "%w", err)
 	}
-	if !e.clock().Before(t.Expires) {
+	if !r.clock().Before(t.Expires) {
 		return wire.Token{}, refusedError("enroll", t.Cluster, CodeTokenExpired, "it ended at %s", formatTime(t.Expires))
 	}
 	if want := m.Text(wire.TagCluster); want != "" && want != t.Cluster {
@@ -222,22 +211,22 @@ func (e *enroller) verifyToken(m *wire.Message) (wire.Token, error) {
 
 // answerRenew returns the answer to a RENEW of the session of id. The certificate that
 // the session began with must still be valid.
-func (e *enroller) answerRenew(ctx context.Context, id Identity, state *tls.ConnectionState, m *wire.Message) *wire.Message {
-	answer, err := e.renewCertificate(ctx, id, state, m)
+func (r *registrar) answerRenew(ctx context.Context, id Identity, state *tls.ConnectionState, m *wire.Message) *wire.Message {
+	answer, err := r.renewCertificate(ctx, id, state, m)
 	if err != nil {
 		answer = refusalOf(wire.MsgIssued, err)
 	}
 	return answer.AddBytes(wire.TagID, m.Bytes(wire.TagID))
 }
 
-func (e *enroller) renewCertificate(ctx context.Context, id Identity, state *tls.ConnectionState, m *wire.Message) (*wire.Message, error) {
+func (r *registrar) renewCertificate(ctx context.Context, id Identity, state *tls.ConnectionState, m *wire.Message) (*wire.Message, error) {
 	if m.Kind != wire.MsgRenew || len(m.Body) > maxEnroll {
 		return nil, refusedError("renew", id.Cluster, CodeBadRequest, "not a renewal")
 	}
 	// Identify is not asked: a certificate of another PKI is renewed by that PKI.
-	found, _, err := e.issuedTo("renew", state)
+	found, _, err := r.issuedTo("renew", state)
 	if err == nil {
-		_, err = e.inForce(ctx, "renew", found, state)
+		_, err = r.inForce(ctx, "renew", found, state, false)
 	}
 	if err != nil {
 		return nil, err
@@ -249,15 +238,17 @@ func (e *enroller) renewCertificate(ctx context.Context, id Identity, state *tls
 	if err != nil {
 		return nil, refusedError("renew", id.Cluster, CodeBadProof, "%w", err)
 	}
-	return e.answerIssued("renew", id, pub)
+	return r.answerIssued("renew", id, madeAfter(state.PeerCertificates[0], false), pub)
 }
 
-func (e *enroller) answerIssued(op string, id Identity, pub crypto.PublicKey) (*wire.Message, error) {
-	a := e.authority()
+// answerIssued issues a certificate that is made after this revocation of the cluster; see
+// agentSerial.
+func (r *registrar) answerIssued(op string, id Identity, after time.Time, pub crypto.PublicKey) (*wire.Message, error) {
+	a := r.authority()
 	if err := a.check(); err != nil {
 		return nil, internalError(op, id.Cluster, err)
 	}
-	cert, err := a.issueCertificate(pub, id.URI(), []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, e.clock(), e.agentLife())
+	cert, err := a.issueCertificate(pub, agentSerial(after), id.URI(), []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, r.clock(), r.agentLife())
 	if err != nil {
 		return nil, internalError(op, id.Cluster, err)
 	}
@@ -275,7 +266,7 @@ func (s *Server) serveEnrolment(ctx context.Context, c *carrier.Conn) {
 	}
 	asking, cancel := storeContext(ctx)
 	defer cancel()
-	answer, id, err := s.enroller.answerEnroll(asking, c.State(), m)
+	answer, id, err := s.registrar.answerEnroll(asking, turns.Source(c.RemoteAddr()), c.State(), m)
 	if err != nil {
 		s.Hooks.reportRefused(c.RemoteAddr(), err)
 	} else {
@@ -294,82 +285,4 @@ func (s *Server) serveEnrolment(ctx context.Context, c *carrier.Conn) {
 func storeContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, _ := ctx.Deadline() // admit's
 	return context.WithTimeout(ctx, time.Until(deadline)*2/3)
-}
-
-// claimMemory is how long the Store's answer about a token is remembered: a client
-// that repeats a token causes one call of the Store in that time.
-const claimMemory = time.Minute
-
-// claims keeps callers that have a token from using up the Store: one at a time
-// asks about a token, and the answer is remembered. Only tokens that an authority
-// signed come here, so its size is bounded by the invitations that were used in
-// the last two minutes. The zero value is ready; it is safe for concurrent use.
-type claims struct {
-	mu    sync.Mutex        // guards the fields below
-	known map[string]*claim // by the token's ID
-	swept time.Time
-}
-
-// claim is what is known about one token.
-type claim struct {
-	turn chan struct{} // holds one while a caller has the turn and owns the fields below
-
-	holder string    // the key that the token was spent for; empty if the Store does not have the token
-	until  time.Time // holder is remembered until then
-}
-
-// takeTurn waits for the caller's turn with the token. The caller ends it by
-// endTurn.
-func (c *claims) takeTurn(ctx context.Context, id string) (*claim, error) {
-	entry := c.entry(id)
-	select {
-	case entry.turn <- struct{}{}:
-		return entry, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-func (c *claims) entry(id string) *claim {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if now := time.Now(); now.Sub(c.swept) >= claimMemory {
-		c.sweepLocked(now)
-	}
-	entry := c.known[id]
-	if entry == nil {
-		entry = &claim{turn: make(chan struct{}, 1)}
-		c.known[id] = entry
-	}
-	return entry
-}
-
-// sweepLocked forgets the tokens that are no longer remembered and that nobody has
-// the turn with. A caller that waits for one may then ask beside a later caller,
-// which costs the Store one question more.
-func (c *claims) sweepLocked(now time.Time) {
-	c.swept = now
-	if c.known == nil {
-		c.known = map[string]*claim{}
-	}
-	for id, entry := range c.known {
-		select {
-		case entry.turn <- struct{}{}:
-			if !entry.isRemembered(now) {
-				delete(c.known, id)
-			}
-			entry.endTurn()
-		default:
-		}
-	}
-}
-
-func (c *claim) endTurn() { <-c.turn }
-
-// isRemembered reports whether holder counts.
-func (c *claim) isRemembered(now time.Time) bool { return now.Before(c.until) }
-
-// remember keeps what the Store said.
-func (c *claim) remember(holder string) {
-	c.holder, c.until = holder, time.Now().Add(claimMemory)
 }

@@ -30,7 +30,7 @@ func FuzzEnroll(f *testing.F) {
 		if err != nil {
 			return
 		}
-		out, id, err := s.enroller.Enroll(t.Context(), &stateB, m)
+		out, id, err := s.registrar.Enroll(t.Context(), &stateB, m)
 		code := tunnel.Code(out.Uint(wire.TagCode))
 		_, malformed := wire.Read(bytes.NewReader(out.Encode()), wire.MaxBody)
 		if out.Kind != wire.MsgIssued || malformed != nil || (code == 0) != (err == nil) {

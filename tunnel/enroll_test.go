@@ -94,7 +94,7 @@ func TestEnrollRefuses(t *testing.T) {
 		{"P-224", request{key: p224}, tunnel.CodeBadProof, false},
 		{"RSA 1024", request{key: rsaKey(1024)}, tunnel.CodeBadProof, false},
 		{"store out of order", request{server: func(s *tunnelServer, _ tunnel.Invitation) {
-			s.enroller = tunnel.NewEnroller(s.authority.Load, brokenStore{s.store}, 0, s.now)
+			s.registrar = tunnel.NewRegistrar(s.authority.Load, brokenStore{s.store}, 0, s.now)
 		}}, tunnel.CodeInternal, false},
 	}
 	for _, test := range tests {
@@ -148,7 +148,7 @@ func (r request) send(s *tunnelServer, inv tunnel.Invitation) (tunnel.Code, erro
 	if r.edit != nil {
 		r.edit(m)
 	}
-	out, _, err := s.enroller.Enroll(t.Context(), &stateB, m)
+	out, _, err := s.registrar.Enroll(t.Context(), &stateB, m)
 	if (tunnel.Code(out.Uint(wire.TagCode)) == 0) != (err == nil) || strings.Contains(string(out.Bytes(wire.TagText)), errBroken.Error()) {
 		t.Errorf("got the answer %v %q and the error %v", tunnel.Code(out.Uint(wire.TagCode)), out.Bytes(wire.TagText), err)
 	}
@@ -168,7 +168,7 @@ func TestEnrollStolenRequest(t *testing.T) {
 	}
 	_, thief := s.link(tunnel.EnrollTLS(inv.Pin))
 	state := thief.ConnectionState()
-	out, _, err := s.enroller.Enroll(t.Context(), &state, m)
+	out, _, err := s.registrar.Enroll(t.Context(), &state, m)
 	if tunnel.Code(out.Uint(wire.TagCode)) != tunnel.CodeBadProof || codeIn(err) != tunnel.CodeBadProof {
 		t.Errorf("got %v, %v; want %v", tunnel.Code(out.Uint(wire.TagCode)), err, tunnel.CodeBadProof)
 	}
@@ -196,7 +196,7 @@ func TestEnrollAgain(t *testing.T) {
 		t.Errorf("a minute later: got %v, want %v", err, tunnel.CodeTokenExpired)
 	}
 	s.setAhead(0)
-	if err := s.store.Revoke(t.Context(), first); err != nil {
+	if _, err := s.store.Revoke(t.Context(), first, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err, _ := s.enroll(inv, key); codeIn(err) != tunnel.CodeRevoked {
@@ -214,7 +214,7 @@ func TestEnrollOnSession(t *testing.T) {
 	if err := m.AddRequest(&stateA, newKey(t)); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.enroller.Enroll(t.Context(), &stateB, m); codeIn(err) != tunnel.CodeBadRequest {
+	if _, _, err := s.registrar.Enroll(t.Context(), &stateB, m); codeIn(err) != tunnel.CodeBadRequest {
 		t.Errorf("got %v, want %v", err, tunnel.CodeBadRequest)
 	}
 }
@@ -248,7 +248,7 @@ func TestInviteRefuses(t *testing.T) {
 		cluster string
 		life    time.Duration
 	}{{"", 0}, {"a b", 0}, {strings.Repeat("x", 600), 0}, {"prod", -1}} {
-		if token, _, err := s.enroller.Invite(t.Context(), test.cluster, test.life); codeIn(err) != tunnel.CodeConfig || token != "" {
+		if inv, err := s.registrar.Invite(t.Context(), test.cluster, test.life); codeIn(err) != tunnel.CodeConfig || inv.Token != "" {
 			t.Errorf("%.20q for %v: got %v, want %v", test.cluster, test.life, err, tunnel.CodeConfig)
 		}
 	}

@@ -47,17 +47,18 @@ const (
 	CodeVersion Code = 32
 	// CodeCertificateExpired: the agent's certificate has expired.
 	CodeCertificateExpired Code = 33
-	// CodeRevoked: the agent was revoked.
+	// CodeRevoked: the agent was revoked, by itself or with all agents of its cluster.
 	CodeRevoked Code = 34
 	// CodeBadCertificate: the certificate is not one that the server's
 	// authority issued to an agent, nor one that Server.Identify accepts.
 	CodeBadCertificate Code = 35
-	// CodeTokenUnknown: no authority of the server signed the token, or it is not
-	// in the Store (any more).
+	// CodeTokenUnknown: no authority of the server signed the token, it is not in the
+	// Store (any more), or all invitations of its cluster were revoked. Or
+	// Server.Enroller does not accept it.
 	CodeTokenUnknown Code = 36
 	// CodeTokenExpired: the token has expired.
 	CodeTokenExpired Code = 37
-	// CodeTokenUsed: another key was enrolled with the token.
+	// CodeTokenUsed: other keys were enrolled with the token, as many as it is for.
 	CodeTokenUsed Code = 38
 	// CodeWrongCluster: the token or certificate is for another cluster.
 	CodeWrongCluster Code = 39

@@ -5,6 +5,7 @@ import (
 	"crypto"
 	"crypto/tls"
 	"crypto/x509"
+	"net/netip"
 	"time"
 
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
@@ -12,7 +13,7 @@ import (
 
 // What the tests of enrolment, identity and trust reach inside for.
 
-type Enroller = enroller
+type Registrar = registrar
 
 const (
 	ProtoTunnel = protoTunnel
@@ -26,34 +27,57 @@ var (
 	EnrollTLS  = enrollTLS
 	Enroll     = requestCertificate
 	NewRequest = newRequest
+
+	AgentSerial = agentSerial
 )
 
-func NewEnroller(authority func() *Authority, store Store, life time.Duration, now func() time.Time) *Enroller {
-	return &enroller{authority: authority, store: store, life: life, now: now}
+func NewRegistrar(authority func() *Authority, store Store, life time.Duration, now func() time.Time) *Registrar {
+	return &registrar{authority: authority, store: store, life: life, now: now}
 }
 
-func (e *enroller) TLSConfig() *tls.Config { return e.serverTLS() }
+func (r *registrar) SetIdentify(f func(tls.ConnectionState) (Identity, error)) { r.identifyOther = f }
 
-func (e *enroller) PeerTLS() (*tls.Config, error) {
-	config, _, err := e.peerTLS()
+func (r *registrar) SetEnroller(e Enroller) { r.enroller = e }
+
+func (r *registrar) AskEnroller(ctx context.Context, from netip.Prefix, e Enrollment) (string, error) {
+	return r.askEnroller(ctx, from, e)
+}
+
+// Sources returns how many sources have calls of the Enroller.
+func (r *registrar) Sources() int {
+	r.calls.mu.Lock()
+	defer r.calls.mu.Unlock()
+	return len(r.calls.sources)
+}
+
+func MadeAfter(c *x509.Certificate) time.Time { return madeAfter(c, false) }
+
+func (r *registrar) TLSConfig() *tls.Config { return r.serverTLS() }
+
+func (r *registrar) PeerTLS() (*tls.Config, error) {
+	config, _, err := r.peerTLS()
 	return config, err
 }
 
-func (e *enroller) Invite(ctx context.Context, cluster string, life time.Duration) (string, time.Time, error) {
-	return e.invite(ctx, cluster, life)
+func (r *registrar) Invite(ctx context.Context, cluster string, life time.Duration) (Invitation, error) {
+	return r.invite(ctx, cluster, 1, life)
 }
 
-func (e *enroller) Identify(ctx context.Context, state *tls.ConnectionState) (Identity, *x509.Certificate, error) {
-	id, cert, _, err := e.identify(ctx, state)
+func (r *registrar) InviteAgents(ctx context.Context, cluster string, agents int, life time.Duration) (Invitation, error) {
+	return r.invite(ctx, cluster, agents, life)
+}
+
+func (r *registrar) Identify(ctx context.Context, state *tls.ConnectionState) (Identity, *x509.Certificate, error) {
+	id, cert, _, err := r.identify(ctx, state)
 	return id, cert, err
 }
 
-func (e *enroller) Enroll(ctx context.Context, state *tls.ConnectionState, m *wire.Message) (*wire.Message, Identity, error) {
-	return e.answerEnroll(ctx, state, m)
+func (r *registrar) Enroll(ctx context.Context, state *tls.ConnectionState, m *wire.Message) (*wire.Message, Identity, error) {
+	return r.answerEnroll(ctx, netip.Prefix{}, state, m)
 }
 
-func (e *enroller) Renew(ctx context.Context, id Identity, state *tls.ConnectionState, m *wire.Message) *wire.Message {
-	return e.answerRenew(ctx, id, state, m)
+func (r *registrar) Renew(ctx context.Context, id Identity, state *tls.ConnectionState, m *wire.Message) *wire.Message {
+	return r.answerRenew(ctx, id, state, m)
 }
 
 func (a *Authority) Roots() *wire.Message { return a.addRoots(wire.New(wire.MsgRoots)) }
@@ -85,7 +109,7 @@ func (c *Credentials) Expires() time.Time { return c.expires() }
 func (s *Server) SetClock(now func() time.Time) error {
 	err := s.setup()
 	if err == nil {
-		s.enroller.now = now
+		s.registrar.now = now
 	}
 	return err
 }

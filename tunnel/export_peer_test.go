@@ -29,7 +29,7 @@ func RawPeerCarrier(ctx context.Context, conn net.Conn, c *Credentials) (net.Con
 
 // ServerCredentials are those of a server, in the form of an agent's.
 func ServerCredentials(a *Authority) (*Credentials, error) {
-	e := &enroller{authority: func() *Authority { return a }}
+	e := &registrar{authority: func() *Authority { return a }}
 	own, err := e.ownCertificate()
 	if err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func ServerCredentials(a *Authority) (*Credentials, error) {
 
 // PeerHandshake is what a replica says of a server with this certificate.
 func PeerHandshake(ctx context.Context, a *Authority, near, far net.Conn, key crypto.Signer, cert *x509.Certificate) error {
-	e := &enroller{authority: func() *Authority { return a }}
+	e := &registrar{authority: func() *Authority { return a }}
 	config, _, err := e.peerTLS()
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func ReadRevoked(b []byte) (id Identity, ok bool) {
 	}
 	s := &Server{}
 	s.handleRevoked(m)
-	for _, id = range s.registry.allRevoked() {
+	for id := range s.registry.allRevoked() {
 		return id, true
 	}
 	return id, false

@@ -30,7 +30,7 @@ func (s *Server) TellServers(names ...string) error {
 func (s *Server) ServeGreeted(ctx context.Context, conn net.Conn, between func()) error {
 	g := group.New(ctx)
 	defer g.Drain(ctx) // the session stays in it
-	c, err := carrier.Server(ctx, conn, s.enroller.serverTLS())
+	c, err := carrier.Server(ctx, conn, s.registrar.serverTLS())
 	if err != nil {
 		return err
 	}

@@ -104,6 +104,51 @@ func TestForbiddenAsksNobody(t *testing.T) {
 	})
 }
 
+// A target is another machine's API server to each agent, and one of them is starting:
+// the dial comes to another agent, here or at another replica.
+func TestRefusedElsewhere(t *testing.T) {
+	for _, where := range []string{"a", "b"} {
+		t.Run(where, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newReplicas(t, "a", "b")
+				r.mesh()
+				starting, serving := testTargets(), testTargets()
+				starting.Aliases, serving.Aliases = map[string]string{"api:443": "x:1"}, map[string]string{"api:443": "x:7"}
+				r.at("a", &tunnel.Agent{Targets: starting})
+				r.at(where, &tunnel.Agent{Targets: serving})
+				for range 5 {
+					conn, err := r.beds["a"].dial("api:443")
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer conn.Close() // the agent that is starting has the fewest streams
+					checkEcho(t, conn)
+				}
+			})
+		})
+	}
+}
+
+// A target that refuses everywhere is asked for at three agents, and at no more.
+func TestRefusedEverywhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, &tunnel.Server{})
+		for range 5 {
+			b.agent(&tunnel.Agent{})
+		}
+		if _, err := b.dial("x:1"); codeOf(err) != tunnel.CodeRefused {
+			t.Errorf("got %v, want it refused", err)
+		}
+		var dials uint64
+		for _, s := range b.sessions() {
+			dials += s.Dials
+		}
+		if dials != 3 {
+			t.Errorf("got %d dials, want 3", dials)
+		}
+	})
+}
+
 // A dial right after the agent has connected elsewhere comes to it, whatever
 // was found before; and one hop is the most.
 func TestForwardFindsAtOnce(t *testing.T) {

@@ -32,9 +32,9 @@ func (s *hangingStore) ClaimToken(ctx context.Context, id, key string) (tunnel.T
 	return s.MemoryStore.ClaimToken(ctx, id, key)
 }
 
-func (s *hangingStore) Revoked(ctx context.Context, id tunnel.Identity) (bool, error) {
+func (s *hangingStore) Revoked(ctx context.Context, id tunnel.Identity) (time.Time, error) {
 	if err := s.wait(ctx); err != nil {
-		return false, err
+		return time.Time{}, err
 	}
 	return s.MemoryStore.Revoked(ctx, id)
 }

@@ -84,30 +84,30 @@ func identifyBy(identify func(tls.ConnectionState) (Identity, error), state *tls
 // Identify and not from a certificate of the authority. The error is an [*Error] with
 // CodeCertificateExpired, CodeRevoked, CodeBadCertificate, CodeInternal or a code of
 // Identify's; with the first two the identity is returned too.
-func (e *enroller) identify(ctx context.Context, state *tls.ConnectionState) (id Identity, cert *x509.Certificate, byIdentify bool, err error) {
-	id, issued, err := e.issuedTo("connect", state)
-	if !issued && e.identifyOther != nil && len(state.PeerCertificates) > 0 {
+func (r *registrar) identify(ctx context.Context, state *tls.ConnectionState) (id Identity, cert *x509.Certificate, byIdentify bool, err error) {
+	id, issued, err := r.issuedTo("connect", state)
+	if !issued && r.identifyOther != nil && len(state.PeerCertificates) > 0 {
 		byIdentify = true
-		id, err = identifyBy(e.identifyOther, state)
+		id, err = identifyBy(r.identifyOther, state)
 	}
 	if err == nil {
-		cert, err = e.inForce(ctx, "connect", id, state)
+		cert, err = r.inForce(ctx, "connect", id, state, byIdentify)
 	}
 	return id, cert, byIdentify, err
 }
 
 // issuedTo returns the identity in the client's certificate, and whether the authority
 // issued it at all.
-func (e *enroller) issuedTo(op string, state *tls.ConnectionState) (id Identity, issued bool, err error) {
+func (r *registrar) issuedTo(op string, state *tls.ConnectionState) (id Identity, issued bool, err error) {
 	if len(state.PeerCertificates) == 0 {
 		return Identity{}, false, refusedError(op, "", CodeBadCertificate, "the agent showed none")
 	}
-	a, leaf := e.authority(), state.PeerCertificates[0]
+	a, leaf := r.authority(), state.PeerCertificates[0]
 	if err := a.check(); err != nil {
 		return Identity{}, false, internalError(op, "", err)
 	}
 	// First of all it has to be one of ours: that of another PKI is not "expired".
-	if err := verifyLeaf(leaf, a.allCertificates(), withinLife(leaf, e.clock()), x509.ExtKeyUsageClientAuth); err != nil {
+	if err := verifyLeaf(leaf, a.allCertificates(), withinLife(leaf, r.clock()), x509.ExtKeyUsageClientAuth); err != nil {
 		return Identity{}, false, refusedError(op, "", CodeBadCertificate, "%w", err)
 	}
 	if id, err = identityOf(leaf); err != nil {
@@ -118,27 +118,16 @@ func (e *enroller) issuedTo(op string, state *tls.ConnectionState) (id Identity,
 
 // inForce returns the client's certificate, if it is valid now and its identity was not
 // revoked.
-func (e *enroller) inForce(ctx context.Context, op string, id Identity, state *tls.ConnectionState) (*x509.Certificate, error) {
-	leaf, now := state.PeerCertificates[0], e.clock()
+func (r *registrar) inForce(ctx context.Context, op string, id Identity, state *tls.ConnectionState, byIdentify bool) (*x509.Certificate, error) {
+	leaf, now := state.PeerCertificates[0], r.clock()
 	switch {
 	case now.After(leaf.NotAfter):
 		return nil, refusedError(op, id.Cluster, CodeCertificateExpired, "it ended at %s, and now it is %s", formatTime(leaf.NotAfter), formatTime(now))
 	case now.Before(leaf.NotBefore):
 		return nil, refusedError(op, id.Cluster, CodeBadCertificate, "it begins at %s, and now it is %s", formatTime(leaf.NotBefore), formatTime(now))
 	}
-	if err := e.checkRevoked(ctx, op, id); err != nil {
+	if err := r.checkRevoked(ctx, op, id, madeAfter(leaf, byIdentify)); err != nil {
 		return nil, err
 	}
 	return leaf, nil
-}
-
-func (e *enroller) checkRevoked(ctx context.Context, op string, id Identity) error {
-	revoked, err := e.store.Revoked(ctx, id)
-	switch {
-	case err != nil:
-		return internalError(op, id.Cluster, err)
-	case revoked:
-		return refusedError(op, id.Cluster, CodeRevoked, "")
-	}
-	return nil
 }

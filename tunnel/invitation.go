@@ -24,13 +24,17 @@ type Invitation struct {
 	Cluster string
 	// Token is the secret, signed by the server's authority. It begins with
 	// "causeway1." and has some 150 characters, more with an authority of RSA:
-	// SPEC.md has the form and the sizes. Required to enrol.
+	// SPEC.md has the form and the sizes. A JSON Web Token of at most 8 KiB is one for the
+	// Server's Enroller. Required to enrol.
 	Token string
 	// Pin is the [Pin] of the server's authority. Required.
 	Pin string
 	// Expires is when the token ends, by the server's clock, for people to read. If
 	// zero, it is not known.
 	Expires time.Time
+	// Agents is how many more agents may enrol with the token, for people to read. Zero
+	// if it is not known: the text form does not have it.
+	Agents int
 }
 
 // The variables of an invitation's text form.
@@ -156,7 +160,7 @@ func (i Invitation) check() error {
 	if i.Token == "" {
 		return configError("invitation: field Token (%s) is missing", envToken)
 	}
-	if _, err := wire.ParseToken(i.Token); err != nil {
+	if err := wire.CheckToken(i.Token); err != nil {
 		return configError("invitation: field Token (%s): %w", envToken, err)
 	}
 	if err := checkPin(i.Pin); err != nil {

@@ -130,10 +130,10 @@ type failingStore struct {
 	failed  atomic.Int32
 }
 
-func (s *failingStore) Revoked(ctx context.Context, id tunnel.Identity) (bool, error) {
+func (s *failingStore) Revoked(ctx context.Context, id tunnel.Identity) (time.Time, error) {
 	if s.failing.Load() {
 		s.failed.Add(1)
-		return false, errors.New("the store is away")
+		return time.Time{}, errors.New("the store is away")
 	}
 	return s.MemoryStore.Revoked(ctx, id)
 }
@@ -186,7 +186,7 @@ func TestRevocationElsewhere(t *testing.T) {
 		store := &tunnel.MemoryStore{}
 		b := newBed(t, &tunnel.Server{Store: store, CertificateLife: time.Hour})
 		b.agent(&tunnel.Agent{})
-		if err := store.Revoke(t.Context(), tunnel.Identity{Cluster: testCluster, Agent: b.sessions()[0].Agent}); err != nil {
+		if _, err := store.Revoke(t.Context(), tunnel.Identity{Cluster: testCluster, Agent: b.sessions()[0].Agent}, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(45 * time.Minute) // it renews after 40

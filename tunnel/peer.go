@@ -169,7 +169,7 @@ func (p *peer) openSession(ctx context.Context) (*outboundPeer, error) {
 	s := p.peers.server
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(s.HandshakeTimeout, 15*time.Second))
 	defer cancel()
-	config, expires, err := s.enroller.peerTLS()
+	config, expires, err := s.registrar.peerTLS()
 	if err != nil {
 		return nil, err
 	}
@@ -184,8 +184,8 @@ func (p *peer) openSession(ctx context.Context) (*outboundPeer, error) {
 		return nil, connectError(ctx, p.address, err)
 	}
 	l := newOutboundPeer(p, c, m, control, welcome.Text(wire.TagServer))
-	l.rotateAt = time.Now().Add(expires.Sub(s.enroller.clock()) / 2)
-	if !s.enroller.signedNow(l.cert) {
+	l.rotateAt = time.Now().Add(expires.Sub(s.registrar.clock()) / 2)
+	if !s.registrar.signedNow(l.cert) {
 		l.rotateAt = time.Now().Add(lateRotation)
 	}
 	p.peers.addOutbound(l) // before the one that it replaces is retired
@@ -223,31 +223,4 @@ func (p *peer) checkAnswer(answer *wire.Message) error {
 		return fmt.Errorf("%w: %w", wire.ErrMalformed, err)
 	}
 	return nil
-}
-
-// sendRevoked sends the agents that were revoked since this replica began: the
-// other replica may not have been told.
-func (s *Server) sendRevoked(control *mux.Stream) error {
-	var b []byte
-	for _, id := range s.registry.allRevoked() {
-		b = append(b, revokedMessage(id).Encode()...)
-	}
-	if len(b) == 0 {
-		return nil
-	}
-	_, err := control.Write(b)
-	return err
-}
-
-func revokedMessage(id Identity) *wire.Message {
-	return wire.New(wire.MsgRevoked).AddString(wire.TagCluster, id.Cluster).AddString(wire.TagName, id.Agent)
-}
-
-// handleRevoked takes a REVOKED from another replica. It is not passed on: the
-// replica whose Revoke was called tells all of them.
-func (s *Server) handleRevoked(m *wire.Message) {
-	id := Identity{Cluster: m.Text(wire.TagCluster), Agent: m.Text(wire.TagName)}
-	if wire.CheckCluster(id.Cluster) == nil && wire.CheckAgent(id.Agent) == nil {
-		s.closeRevoked(id)
-	}
 }

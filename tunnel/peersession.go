@@ -46,7 +46,7 @@ func (l *outboundPeer) replaceSoon() { l.replacing.Do(func() { close(l.replaceNo
 // closeUntrusted closes the session if the replica's certificate is of no authority
 // that is still trusted.
 func (l *outboundPeer) closeUntrusted() {
-	if err := l.peer.peers.server.enroller.trustsPeerNow(l.cert); err != nil {
+	if err := l.peer.peers.server.registrar.trustsPeerNow(l.cert); err != nil {
 		l.CloseWithCause(&Error{Op: "connect", Addr: l.peer.address, Code: CodeServerCertificate, Err: err})
 	}
 }
@@ -131,7 +131,7 @@ type inboundPeer struct {
 // acceptPeer reads a peer's HELLO and answers it. If the peer is this replica itself,
 // it sees that in the answer, and closes the session.
 func (s *Server) acceptPeer(ctx context.Context, g *group.Group, c *carrier.Conn) (*inboundPeer, error) {
-	if err := s.enroller.verifyPeer(c.State()); err != nil {
+	if err := s.registrar.verifyPeer(c.State()); err != nil {
 		refused := &Error{Op: "connect", Code: CodeBadCertificate, Err: err}
 		session.RefuseStranger(ctx, c, refusalOf(wire.MsgRefusal, refused))
 		return nil, refused
@@ -182,7 +182,7 @@ func (p *inboundPeer) ShutdownCause() error { return p.server.whyClosed("") }
 // closeUntrusted closes the session if the replica's certificate is of no authority
 // that is still trusted.
 func (p *inboundPeer) closeUntrusted() {
-	if err := p.server.enroller.trustsPeerNow(p.cert); err != nil {
+	if err := p.server.registrar.trustsPeerNow(p.cert); err != nil {
 		p.CloseWithCause(&Error{Op: "connect", Code: CodeBadCertificate, Err: err})
 	}
 }

@@ -16,22 +16,30 @@ type registry struct {
 	sessions map[*agentSession]bool
 	byAgent  map[Identity][]*agentSession // in the order in which they registered
 	clusters map[string]*cluster
-	revoked  map[Identity]bool // since the Server began
-	sweepAt  int               // sweepLocked is called when there are so many clusters
-	emptied  time.Time         // when the last session ended; zero: none has, or one is open
+	revoked  map[Identity]time.Time // since the Server began; without an Agent: all of a cluster
+	sweepAt  int                    // sweepLocked is called when there are so many clusters
+	emptied  time.Time              // when the last session ended; zero: none has, or one is open
 }
 
-// maxSessions is how many sessions one agent may have, draining ones included: an
-// agent whose streams outlive that many renewals loses the oldest session.
-const maxSessions = 64
+// The limits of sessions, draining ones included. Beyond them the oldest session ends:
+// that of an agent whose streams outlive so many renewals, for example.
+const (
+	maxSessions       = 64   // of one replica of an agent
+	maxSharedSessions = 1024 // of all replicas of an agent together
+)
 
 // cluster is the record of a cluster that has, or had, an agent.
 type cluster struct {
-	agents  map[string]*agentSession // of each agent the newest session that takes streams
-	open    int                      // how many sessions are open
-	until   time.Time                // until then an agent whose session ended may come back
+	agents  map[agentKey]*agentSession // of each agent the newest session that takes streams
+	open    int                        // how many sessions are open
+	until   time.Time                  // until then an agent whose session ended may come back
 	lastErr error
 }
+
+// agentKey tells the agents of a cluster apart.
+type agentKey struct{ agent, replica string }
+
+func (sess *agentSession) agentKey() agentKey { return agentKey{sess.id.Agent, sess.replica} }
 
 // isForgettable reports whether no agent of the cluster is connected, and none can
 // come back without a new invitation. An agent that did not enrol counts for a week.
@@ -42,7 +50,7 @@ func (c *cluster) isForgettable(now time.Time) bool { return c.open == 0 && now.
 func (r *registry) add(sess *agentSession) (replaced []*agentSession, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.revoked[sess.id] {
+	if r.isRevokedLocked(sess) {
 		return nil, false
 	}
 	if r.sessions == nil {
@@ -53,14 +61,14 @@ func (r *registry) add(sess *agentSession) (replaced []*agentSession, ok bool) {
 	c := r.clusters[sess.id.Cluster]
 	if c == nil {
 		if len(r.clusters) >= r.sweepAt { // twice as many as were left the last time
-			r.sweepLocked(sess.server.enroller.clock())
+			r.sweepLocked(sess.server.registrar.clock())
 			r.sweepAt = 2*len(r.clusters) + 16
 		}
-		c = &cluster{agents: map[string]*agentSession{}}
+		c = &cluster{agents: map[agentKey]*agentSession{}}
 		r.clusters[sess.id.Cluster] = c
 	}
 	c.open++
-	old := c.agents[sess.id.Agent]
+	old := c.agents[sess.agentKey()]
 	switch {
 	case old == nil:
 	case old.seq > sess.seq: // a newer session was registered first
@@ -68,7 +76,7 @@ func (r *registry) add(sess *agentSession) (replaced []*agentSession, ok bool) {
 	default:
 		replaced = append(replaced, old)
 	}
-	c.agents[sess.id.Agent] = sess
+	c.agents[sess.agentKey()] = sess
 	return replaced, true
 }
 
@@ -78,22 +86,33 @@ func (r *registry) sweepLocked(now time.Time) {
 }
 
 // revoke refuses new sessions of the agent from now on, also one for which the Store
-// was asked before. It returns the agent's present sessions.
-func (r *registry) revoke(id Identity) []*agentSession {
+// was asked before. If id has no Agent, it refuses those of the whole cluster whose
+// certificate was made before at. It returns the present sessions that it refuses.
+func (r *registry) revoke(id Identity, at time.Time) []*agentSession {
 	r.mu.Lock()
 	if r.revoked == nil {
-		r.revoked = map[Identity]bool{}
+		r.revoked = map[Identity]time.Time{}
 	}
-	r.revoked[id] = true
+	if at.After(r.revoked[id]) {
+		r.revoked[id] = at
+	}
 	r.mu.Unlock()
-	return r.ofAgent(id)
+	if id.Agent != "" {
+		return r.ofAgent(id)
+	}
+	return r.sessionsWhere(func(sess *agentSession) bool { return sess.id.Cluster == id.Cluster && sess.after.Before(at) })
 }
 
-// allRevoked returns the agents for which revoke was called.
-func (r *registry) allRevoked() []Identity {
+func (r *registry) isRevokedLocked(sess *agentSession) bool {
+	_, revoked := r.revoked[sess.id]
+	return revoked || sess.after.Before(r.revoked[Identity{Cluster: sess.id.Cluster}])
+}
+
+// allRevoked returns what revoke was called with.
+func (r *registry) allRevoked() map[Identity]time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Collect(maps.Keys(r.revoked))
+	return maps.Clone(r.revoked)
 }
 
 // stopDials makes dials use other sessions of the cluster.
@@ -104,8 +123,8 @@ func (r *registry) stopDials(sess *agentSession) {
 }
 
 func (r *registry) stopDialsLocked(sess *agentSession) {
-	if c := r.clusters[sess.id.Cluster]; c != nil && c.agents[sess.id.Agent] == sess {
-		delete(c.agents, sess.id.Agent)
+	if c := r.clusters[sess.id.Cluster]; c != nil && c.agents[sess.agentKey()] == sess {
+		delete(c.agents, sess.agentKey())
 	}
 }
 
@@ -113,7 +132,7 @@ func (r *registry) stopDialsLocked(sess *agentSession) {
 func (r *registry) remove(sess *agentSession, err error) {
 	until := sess.lifeEnd()
 	if sess.byIdentify { // it can come back at any time, with another certificate
-		until = sess.server.enroller.clock().Add(defaultLife)
+		until = sess.server.registrar.clock().Add(defaultLife)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -197,10 +216,13 @@ func (r *registry) ofAgent(id Identity) []*agentSession {
 	return slices.Clone(r.byAgent[id])
 }
 
-// excessSessions returns the agent's oldest sessions, as many as are above the limit.
-func (r *registry) excessSessions(id Identity) []*agentSession {
-	its := r.ofAgent(id)
-	return its[:max(len(its)-maxSessions, 0)]
+// excessSessions returns the oldest sessions of the replica of sess, and of all replicas
+// of its agent, as many as are above the limits.
+func (r *registry) excessSessions(sess *agentSession) []*agentSession {
+	all := r.ofAgent(sess.id)
+	excess := all[:max(len(all)-maxSharedSessions, 0)]
+	its := slices.DeleteFunc(slices.Clone(all[len(excess):]), func(other *agentSession) bool { return other.replica != sess.replica })
+	return slices.Concat(excess, its[:max(len(its)-maxSessions, 0)])
 }
 
 func (r *registry) sessionsWhere(keep func(*agentSession) bool) []*agentSession {

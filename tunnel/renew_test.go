@@ -40,7 +40,7 @@ func TestRenewRefuses(t *testing.T) {
 		if !kind {
 			m = wire.New(wire.MsgEnroll)
 		}
-		return s.enroller.Renew(t.Context(), id, &stateB, m)
+		return s.registrar.Renew(t.Context(), id, &stateB, m)
 	}
 	check := func(name string, got *wire.Message, want tunnel.Code) {
 		t.Helper()
@@ -58,11 +58,11 @@ func TestRenewRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	thiefID, _, err := s.enroller.Identify(t.Context(), &thiefState)
+	thiefID, _, err := s.registrar.Identify(t.Context(), &thiefState)
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer := s.enroller.Renew(t.Context(), thiefID, &thiefState, stolen)
+	answer := s.registrar.Renew(t.Context(), thiefID, &thiefState, stolen)
 	check("stolen request", answer, tunnel.CodeBadProof)
 	if got, want := string(answer.Bytes(wire.TagID)), string(stolen.Bytes(wire.TagID)); got != want || want == "" {
 		t.Errorf("the answer's id is %q, want %q", got, want)
@@ -71,7 +71,7 @@ func TestRenewRefuses(t *testing.T) {
 	s.setAhead(tunnel.DefaultLife + time.Second)
 	check("expired since", ask(c.Identity(), true), tunnel.CodeCertificateExpired)
 	s.setAhead(0)
-	if err := s.store.Revoke(t.Context(), c.Identity()); err != nil {
+	if _, err := s.store.Revoke(t.Context(), c.Identity(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	check("revoked since", ask(c.Identity(), true), tunnel.CodeRevoked)

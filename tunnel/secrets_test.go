@@ -60,7 +60,7 @@ func TestSecretsDoNotShow(t *testing.T) {
 		A tunnel.Authority
 	}
 	values := []any{inv, &inv, *c, c, *a, a, all{inv, *c, *a}, &all{inv, *c, *a}, []tunnel.Credentials{*c}, map[string]tunnel.Authority{"a": *a},
-		[]tunnel.Invitation{inv}, s.store, saved, s.enroller, c.TLSConfig(), s.enroller.TLSConfig(), tunnel.EnrollTLS(inv.Pin),
+		[]tunnel.Invitation{inv}, s.store, saved, s.registrar, c.TLSConfig(), s.registrar.TLSConfig(), tunnel.EnrollTLS(inv.Pin),
 		badKey, otherKey, badText, twice, refused, hook, pin}
 	for _, v := range values {
 		for how, text := range shown(v) {

@@ -53,13 +53,16 @@ type Server struct {
 	// it. The session ends at the certificate's NotAfter, unless the agent has
 	// another session here by then, with a later certificate. Two sessions with the
 	// same Identity belong to one agent, enrolled or not, and the newest gets the
-	// streams. To keep the two kinds apart do not return agent names of the form
+	// streams, unless the agents name different replicas ([Agent.Replica]). To keep the two kinds apart do not return agent names of the form
 	// that enrolments use (16 characters of a-z2-7).
 	//
 	// Identify is called once for each session, by several goroutines at the same
 	// time. It must return soon and must not use the network: HandshakeTimeout does
 	// not end it, and Close waits for it.
 	Identify func(state tls.ConnectionState) (Identity, error)
+	// Enroller lets agents in by tokens that are not the Authority's, such as those of
+	// a ServiceAccount. If nil, only tokens of invitations count.
+	Enroller Enroller
 	// Peers says where the other replicas are. If a dial's cluster has no session
 	// here, the dial is forwarded to a replica that has one, over one hop; only the
 	// policy of the Server that got the dial applies. If nil, there are no other
@@ -119,7 +122,7 @@ type Server struct {
 
 	once      sync.Once
 	setupErr  error
-	enroller  *enroller
+	registrar *registrar
 	tls       *tls.Config // of its carriers
 	authority atomic.Pointer[Authority]
 	registry  registry
@@ -176,8 +179,8 @@ func (s *Server) setup() error {
 		if store == nil {
 			store = &MemoryStore{}
 		}
-		s.enroller = &enroller{authority: s.authority.Load, store: store, life: s.CertificateLife, identifyOther: s.Identify}
-		s.tls = s.enroller.serverTLS()
+		s.registrar = &registrar{authority: s.authority.Load, store: store, life: s.CertificateLife, identifyOther: s.Identify, enroller: s.Enroller}
+		s.tls = s.registrar.serverTLS()
 		s.groups.Leaving = s.drainGroup
 		s.admission = admission.New(cmp.Or(s.MaxPending, 1000), carrier.HelloTimeout)
 	})
@@ -328,41 +331,4 @@ func (s *Server) replaceAuthority(a *Authority) (was *Authority, sessions []*age
 		sess.sendOrClose(m)
 	}
 	return was, sessions
-}
-
-// Invite returns what one agent needs to enrol for the cluster, here or at any
-// replica that has the same Store and trusts the Authority. The token can be used by
-// one agent, until life (zero: 1 hour) has passed. The caller fills in Servers.
-func (s *Server) Invite(ctx context.Context, cluster string, life time.Duration) (Invitation, error) {
-	if err := s.setup(); err != nil {
-		return Invitation{}, err
-	}
-	token, expires, err := s.enroller.invite(ctx, cluster, life)
-	if err != nil {
-		return Invitation{}, err
-	}
-	return Invitation{Cluster: cluster, Token: token, Pin: s.authority.Load().Pin(), Expires: expires}, nil
-}
-
-// Revoke ends the agent's sessions and streams, and refuses it from now on.
-// Replicas that are connected by Peers do the same at once, others once they are
-// connected. Servers that only share the Store refuse it too; they end its sessions
-// when they ask the Store again, at the latest when it connects or renews.
-func (s *Server) Revoke(ctx context.Context, id Identity) error {
-	if err := s.setup(); err != nil {
-		return err
-	}
-	if err := s.enroller.store.Revoke(ctx, id); err != nil {
-		return err
-	}
-	s.closeRevoked(id)
-	s.peers.sendToAll(revokedMessage(id))
-	return nil
-}
-
-// closeRevoked ends the sessions of an agent that was revoked.
-func (s *Server) closeRevoked(id Identity) {
-	for _, sess := range s.registry.revoke(id) {
-		sess.CloseWithCause(&Error{Op: "connect", Cluster: id.Cluster, Code: CodeRevoked})
-	}
 }

@@ -94,6 +94,9 @@ func connectError(ctx context.Context, server string, err error) error {
 func (r *runner) sayHello(ctx context.Context, m *mux.Session, held []string) (*mux.Stream, *wire.Message, error) {
 	hello := wire.New(wire.MsgHello).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, rand.Text()).
 		AddString(wire.TagProgram, r.Program).AddTime(wire.TagTime, time.Now()).AddUint(wire.TagLimit, uint64(cmp.Or(r.MaxStreams, 1000)))
+	if r.Replica != "" {
+		hello.AddString(wire.TagName, r.Replica)
+	}
 	for _, name := range held {
 		hello.AddString(wire.TagHeld, name)
 	}

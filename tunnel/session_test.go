@@ -1,6 +1,7 @@
 package tunnel_test
 
 import (
+	"context"
 	"io"
 	"net"
 	"sync"
@@ -133,17 +134,27 @@ func TestOvertakenSession(t *testing.T) {
 
 // An agent that is revoked while it connects is not let in.
 func TestRevokeWhileConnecting(t *testing.T) {
+	t.Run("the agent", func(t *testing.T) { testRevokeWhileConnecting(t, false) })
+	t.Run("the cluster", func(t *testing.T) { testRevokeWhileConnecting(t, true) })
+}
+
+func testRevokeWhileConnecting(t *testing.T, all bool) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &slowStore{enter: make(chan struct{}), leave: make(chan struct{})}
+		store := &slowStore{enter: make(chan struct{}), leave: make(chan struct{}), cluster: all}
 		refused := make(chan error, 100)
 		b := newBed(t, &tunnel.Server{Store: store, Hooks: tunnel.Hooks{Refused: refusals(refused)}})
 		creds := &tunnel.MemoryCredentials{}
 		b.agent(&tunnel.Agent{Credentials: creds})
 		id := tunnel.Identity{Cluster: testCluster, Agent: b.sessions()[0].Agent}
+		inv := b.invite() // asks the Store, too
 		store.slow.Store(true)
-		b.start(&tunnel.Agent{Credentials: creds})
+		b.start(&tunnel.Agent{Credentials: creds, Invitation: func(context.Context) (tunnel.Invitation, error) { return inv, nil }})
 		<-store.enter
-		if err := b.s.Revoke(t.Context(), id); err != nil {
+		revoke := func() error { return b.s.Revoke(t.Context(), id) }
+		if all {
+			revoke = func() error { return b.s.RevokeCluster(t.Context(), testCluster) }
+		}
+		if err := revoke(); err != nil {
 			t.Fatal(err)
 		}
 		close(store.leave)

@@ -31,10 +31,11 @@ type ClusterStatus struct {
 type SessionInfo struct {
 	Cluster string    `json:"cluster"`
 	Agent   string    `json:"agent"`
-	ID      string    `json:"id"`      // unique in the Server's life
-	Remote  string    `json:"remote"`  // where the carrier came from
-	Since   time.Time `json:"since"`   // when the session began
-	Expires time.Time `json:"expires"` // when the agent's latest certificate does
+	Replica string    `json:"replica,omitempty"` // of the agent: [Agent.Replica]
+	ID      string    `json:"id"`                // unique in the Server's life
+	Remote  string    `json:"remote"`            // where the carrier came from
+	Since   time.Time `json:"since"`             // when the session began
+	Expires time.Time `json:"expires"`           // when the agent's latest certificate does
 	// Draining: it accepts no new streams.
 	Draining bool `json:"draining"`
 	Streams  int  `json:"streams"` // open now
@@ -56,7 +57,7 @@ func (sess *agentSession) sessionInfo() SessionInfo {
 		remote = sess.remote.String()
 	}
 	return SessionInfo{
-		Cluster: sess.id.Cluster, Agent: sess.id.Agent, ID: sess.number, Remote: remote,
+		Cluster: sess.id.Cluster, Agent: sess.id.Agent, Replica: sess.replica, ID: sess.number, Remote: remote,
 		Since: sess.Since, Expires: sess.lifeEnd(), Draining: sess.Retired(),
 		Streams: sess.OpenStreams(),
 		Dials:   sess.dials.Load(), Failed: sess.failed.Load(),
@@ -71,7 +72,7 @@ func (s *Server) Status() Status {
 		return status
 	}
 	status.Ready = !s.groups.Closed() && !s.peers.isDraining()
-	for name, c := range s.registry.clusterSnapshots(s.enroller.clock()) {
+	for name, c := range s.registry.clusterSnapshots(s.registrar.clock()) {
 		cs := ClusterStatus{Cluster: name, Sessions: []SessionInfo{}}
 		for _, sess := range c.sessions {
 			info := sess.sessionInfo()

@@ -61,7 +61,7 @@ func TestDirStoreMissing(t *testing.T) {
 	for _, dir := range []string{"", filepath.Join(t.TempDir(), "not", "mounted")} {
 		s := tunnel.DirStore{Dir: dir}
 		if got, err := s.Revoked(t.Context(), tunnel.Identity{Cluster: "c", Agent: "a"}); err == nil {
-			t.Errorf("%q: got %t, want an error", dir, got)
+			t.Errorf("%q: got %v, want an error", dir, got)
 		}
 		if _, err := s.ClaimToken(t.Context(), storetest.Token(0, time.Time{}).ID, "k"); err == nil || errors.Is(err, fs.ErrNotExist) && dir == "" {
 			t.Errorf("%q: got %v", dir, err)
@@ -81,7 +81,7 @@ func TestDirStoreDamaged(t *testing.T) {
 	if _, err := s.ClaimToken(t.Context(), tok.ID, "k"); err == nil || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want an error that says so", err)
 	}
-	for _, bad := range []tunnel.Token{{ID: "../../evil"}, {ID: strings.Repeat("a", 15) + "\n"}, {ID: strings.Repeat("A", 16)}, {ID: storetest.Token(1, time.Time{}).ID, Key: "k"}} {
+	for _, bad := range []tunnel.Token{{ID: "../../evil"}, {ID: strings.Repeat("a", 15) + "\n"}, {ID: strings.Repeat("A", 16)}, {ID: storetest.Token(1, time.Time{}).ID, Keys: []string{"k"}}} {
 		if err := s.AddToken(t.Context(), bad); err == nil {
 			t.Errorf("%v was added", bad.ID)
 		}
@@ -123,7 +123,7 @@ func TestChild(t *testing.T) {
 		fmt.Println("ready")
 		bufio.NewReader(os.Stdin).ReadString('\n')
 		tok, err := tunnel.DirStore{Dir: args[1]}.ClaimToken(t.Context(), args[2], args[3])
-		fmt.Println(tok.Key, err)
+		fmt.Println(tok.Keys, err)
 	case "save": // directory of the store, directories to copy from in turn
 		var saved []*tunnel.Credentials
 		for _, dir := range args[2:] {
@@ -177,7 +177,7 @@ func TestClaimProcesses(t *testing.T) {
 		keys[n] = out.Text()
 	}
 	storetest.OneWinner(t, keys)
-	if got := must(s.ClaimToken(t.Context(), tok.ID, "late"))(t); got.Key+" <nil>" != keys[0] {
-		t.Errorf("got %q in the store, want %q", got.Key, keys[0])
+	if got := must(s.ClaimToken(t.Context(), tok.ID, "late"))(t); fmt.Sprint(got.Keys, " <nil>") != keys[0] {
+		t.Errorf("got %v in the store, want %q", got.Keys, keys[0])
 	}
 }

@@ -55,9 +55,9 @@ func (s *throttledStore) ClaimToken(ctx context.Context, id, key string) (tunnel
 	return s.countingStore.ClaimToken(ctx, id, key)
 }
 
-func (s *throttledStore) Revoked(ctx context.Context, id tunnel.Identity) (bool, error) {
+func (s *throttledStore) Revoked(ctx context.Context, id tunnel.Identity) (time.Time, error) {
 	if err := s.wait(ctx); err != nil {
-		return false, err
+		return time.Time{}, err
 	}
 	return s.countingStore.Revoked(ctx, id)
 }

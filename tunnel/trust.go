@@ -57,29 +57,29 @@ func enrollTLS(pin string) *tls.Config {
 
 // peerTLS returns the configuration of a replica that dials another one, and when
 // the certificate in it ends.
-func (e *enroller) peerTLS() (*tls.Config, time.Time, error) {
-	own, err := e.ownCertificate()
+func (r *registrar) peerTLS() (*tls.Config, time.Time, error) {
+	own, err := r.ownCertificate()
 	if err != nil {
 		return nil, time.Time{}, err
 	}
 	config := clientTLS(protoPeer, own, func(state tls.ConnectionState) error {
-		if err := e.verifyPeer(&state); err != nil {
+		if err := r.verifyPeer(&state); err != nil {
 			return &Error{Op: "connect", Code: CodeServerCertificate, Err: err}
 		}
 		return nil
 	})
-	config.Time = e.clock
+	config.Time = r.clock
 	return config, own.Leaf.NotAfter, nil
 }
 
 // serverTLS is the configuration of a server, for all carriers. It takes any client
 // certificate whose key the client holds, or none: identify decides about it.
-func (e *enroller) serverTLS() *tls.Config {
+func (r *registrar) serverTLS() *tls.Config {
 	return admission.LimitMessages(carrier.Harden(&tls.Config{
 		NextProtos:     []string{protoTunnel, protoEnroll, protoPeer},
 		ClientAuth:     tls.RequestClientCert,
-		Time:           e.clock,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return e.ownCertificate() },
+		Time:           r.clock,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return r.ownCertificate() },
 		VerifyConnection: func(state tls.ConnectionState) error {
 			if state.NegotiatedProtocol == "" { // crypto/tls allows it
 				return &Error{Op: "connect", Code: CodeVersion, Err: errors.New("the client names no protocol (ALPN)")}
@@ -193,19 +193,19 @@ func tunnelURIs(cert *x509.Certificate) []*url.URL {
 
 // ownCertificate returns the server's certificate. A new one is made once half of
 // its life is over or another authority signs; two calls may both make one.
-func (e *enroller) ownCertificate() (*tls.Certificate, error) {
-	a, now := e.authority(), e.clock()
+func (r *registrar) ownCertificate() (*tls.Certificate, error) {
+	a, now := r.authority(), r.clock()
 	if err := a.check(); err != nil {
 		return nil, err
 	}
-	if c := e.own.Load(); c != nil && c.issuer.Equal(a.Certificate) && now.Before(c.renewAt) && !now.Before(c.Leaf.NotBefore) {
+	if c := r.own.Load(); c != nil && c.issuer.Equal(a.Certificate) && now.Before(c.renewAt) && !now.Before(c.Leaf.NotBefore) {
 		return &c.Certificate, nil
 	}
 	key, err := newKey()
 	if err != nil {
 		return nil, err
 	}
-	leaf, err := a.issueCertificate(key.Public(), &url.URL{Scheme: uriScheme, Host: serverHost}, serverUsages(), now, serverLife)
+	leaf, err := a.issueCertificate(key.Public(), nil, &url.URL{Scheme: uriScheme, Host: serverHost}, serverUsages(), now, serverLife)
 	if err != nil {
 		return nil, &Error{Op: "serve", Code: CodeInternal, Err: err}
 	}
@@ -215,7 +215,7 @@ func (e *enroller) ownCertificate() (*tls.Certificate, error) {
 		PrivateKey:  key,
 		Leaf:        leaf,
 	}
-	e.own.Store(c)
+	r.own.Store(c)
 	return &c.Certificate, nil
 }
 
@@ -236,26 +236,26 @@ func serverUsages() []x509.ExtKeyUsage {
 // verifyPeer checks, at either end, that the other one is a server of the same
 // authority. An agent's certificate is not enough, nor is a server's that was
 // issued before servers had peers.
-func (e *enroller) verifyPeer(state *tls.ConnectionState) error {
-	a := e.authority()
+func (r *registrar) verifyPeer(state *tls.ConnectionState) error {
+	a := r.authority()
 	if err := a.check(); err != nil {
 		return err
 	}
-	return verifyServer(state, protoPeer, a.allCertificates(), e.clock(), serverUsages()...)
+	return verifyServer(state, protoPeer, a.allCertificates(), r.clock(), serverUsages()...)
 }
 
 // trustsPeerNow checks the certificate of a peer's session that is open by the
 // authorities of now. The end of the certificate's life does not end the session.
-func (e *enroller) trustsPeerNow(leaf *x509.Certificate) error {
-	a := e.authority()
+func (r *registrar) trustsPeerNow(leaf *x509.Certificate) error {
+	a := r.authority()
 	if err := a.check(); err != nil {
 		return err
 	}
-	return verifyLeaf(leaf, a.allCertificates(), withinLife(leaf, e.clock()), serverUsages()...)
+	return verifyLeaf(leaf, a.allCertificates(), withinLife(leaf, r.clock()), serverUsages()...)
 }
 
 // signedNow reports whether the authority that signs now has signed the
 // certificate. That of another authority may soon be of no use.
-func (e *enroller) signedNow(leaf *x509.Certificate) bool {
-	return leaf.CheckSignatureFrom(e.authority().Certificate) == nil
+func (r *registrar) signedNow(leaf *x509.Certificate) bool {
+	return leaf.CheckSignatureFrom(r.authority().Certificate) == nil
 }

@@ -103,21 +103,21 @@ func TestImpostor(t *testing.T) {
 func TestProtocols(t *testing.T) {
 	s := newTunnelServer(t, &tunnel.MemoryStore{})
 	c := s.enrolled("prod")
-	none := s.enroller.TLSConfig()
+	none := s.registrar.TLSConfig()
 	none.NextProtos = nil
 	if _, _, err, _ := linkTLS(t, c.TLSConfig(), none); codeIn(err) != tunnel.CodeServerCertificate {
 		t.Errorf("a server without ALPN: got %v", err)
 	}
-	if _, _, _, err := linkTLS(t, &tls.Config{InsecureSkipVerify: true}, s.enroller.TLSConfig()); codeIn(err) != tunnel.CodeVersion {
+	if _, _, _, err := linkTLS(t, &tls.Config{InsecureSkipVerify: true}, s.registrar.TLSConfig()); codeIn(err) != tunnel.CodeVersion {
 		t.Errorf("a client without ALPN: got %v, want %v", err, tunnel.CodeVersion)
 	}
 	old := c.TLSConfig()
 	old.MinVersion, old.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
-	if _, _, err, _ := linkTLS(t, old, s.enroller.TLSConfig()); err == nil {
+	if _, _, err, _ := linkTLS(t, old, s.registrar.TLSConfig()); err == nil {
 		t.Error("the server speaks TLS 1.2")
 	}
 	for name, agent := range map[string]*tls.Config{"session": c.TLSConfig(), "enrolment": tunnel.EnrollTLS(s.authority.Load().Pin())} {
-		old := s.enroller.TLSConfig()
+		old := s.registrar.TLSConfig()
 		old.MinVersion, old.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
 		if _, _, err, _ := linkTLS(t, agent, old); err == nil {
 			t.Errorf("%s: the agent speaks TLS 1.2", name)
@@ -130,7 +130,7 @@ func TestEachIsHardened(t *testing.T) {
 	s := newTunnelServer(t, &tunnel.MemoryStore{})
 	for name, config := range map[string]*tls.Config{
 		"session": s.enrolled("prod").TLSConfig(), "enrolment": tunnel.EnrollTLS(s.authority.Load().Pin()),
-		"server": s.enroller.TLSConfig(), "peer": must(s.enroller.PeerTLS())(t),
+		"server": s.registrar.TLSConfig(), "peer": must(s.registrar.PeerTLS())(t),
 	} {
 		if config.MinVersion != tls.VersionTLS13 || !config.SessionTicketsDisabled || !config.DynamicRecordSizingDisabled {
 			t.Errorf("%s: got version %x, tickets %t, small records %t; want %x, false, false",
@@ -166,7 +166,7 @@ func TestIdentify(t *testing.T) {
 	s := newTunnelServer(t, &tunnel.MemoryStore{})
 	a, key := s.authority.Load(), newKey(t)
 	revoked := tunnel.Identity{Cluster: "prod", Agent: "revoked"}
-	if err := s.store.Revoke(t.Context(), revoked); err != nil {
+	if _, err := s.store.Revoke(t.Context(), revoked, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	uri := func(text ...string) func(*x509.Certificate) {
@@ -247,7 +247,7 @@ func TestAuthorityForServers(t *testing.T) {
 func TestServerCertificate(t *testing.T) {
 	s := newTunnelServer(t, &tunnel.MemoryStore{})
 	serial := func() *big.Int {
-		cert := must(s.enroller.TLSConfig().GetCertificate(&tls.ClientHelloInfo{}))(t)
+		cert := must(s.registrar.TLSConfig().GetCertificate(&tls.ClientHelloInfo{}))(t)
 		if len(cert.Certificate) != 2 || len(cert.Leaf.DNSNames) > 0 {
 			t.Errorf("got %d certificates and names %q", len(cert.Certificate), cert.Leaf.DNSNames)
 		}

@@ -16,7 +16,7 @@
 //	authority, err := kubernetes.AuthoritySecret{Client: client, Namespace: ns, Name: "tunnel-authority"}.LoadOrCreate(ctx)
 //	store := &kubernetes.SecretStore{Client: client, Namespace: ns}
 //	server := &tunnel.Server{Authority: authority, Store: store}
-//	store.Expel = func(id tunnel.Identity) { server.Revoke(ctx, id) }
+//	store.Expel = server.Expel
 //	go store.Run(ctx)
 //
 // # Rights

@@ -33,7 +33,7 @@ func Example() {
 	}
 	store := &kubernetes.SecretStore{Client: client, Namespace: "tunnel"}
 	server := &tunnel.Server{Authority: first, Store: store}
-	store.Expel = func(id tunnel.Identity) { server.Revoke(ctx, id) }
+	store.Expel = server.Expel
 	go store.Run(ctx)
 	go authority.Watch(ctx, server.SetAuthority)
 

@@ -27,41 +27,69 @@ const (
 
 type revokedRecord struct {
 	Cluster string    `json:"cluster"`
-	Agent   string    `json:"agent"`
+	Agent   string    `json:"agent,omitempty"`
 	At      time.Time `json:"at"`
 }
 
 // Revoke implements [tunnel.Store].
-func (s *SecretStore) Revoke(ctx context.Context, id tunnel.Identity) error {
+func (s *SecretStore) Revoke(ctx context.Context, id tunnel.Identity, now time.Time) (at time.Time, err error) {
 	if err := s.checkFields(); err != nil {
-		return err
+		return at, err
 	}
 	name := s.revokedName(id)
-	if known, live, _ := s.lookUpRevoked(name); known && live {
-		return nil
+	err = retryConflicts(ctx, func() error {
+		at = now
+		secret, err := s.newSecret(name, LabelRevoked, revokedRecord{id.Cluster, id.Agent, at})
+		if err == nil {
+			_, err = s.secretClient().Create(ctx, secret, metav1.CreateOptions{})
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		if id.Agent != "" {
+			return nil
+		}
+		at, err = s.revokeAgain(ctx, name, id, now)
+		return err
+	})
+	if err != nil {
+		return at, wrapError("revoke", err)
 	}
-	secret, err := s.newSecret(name, LabelRevoked, revokedRecord{id.Cluster, id.Agent, time.Now().UTC()})
-	if err == nil {
-		_, err = s.secretClient().Create(ctx, secret, metav1.CreateOptions{})
+	s.addRevoked(name, at)
+	return at, nil
+}
+
+// revokeAgain replaces the time of a revocation by now, or by one that is later than what
+// was recorded. A damaged record is replaced.
+func (s *SecretStore) revokeAgain(ctx context.Context, name string, id tunnel.Identity, now time.Time) (at time.Time, err error) {
+	secret, err := s.secretClient().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return at, err
 	}
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return wrapError("revoke", err)
+	at = now
+	if was := s.revokedTime(secret); !now.After(was) {
+		at = was.Add(time.Millisecond)
 	}
-	s.addRevoked(name)
-	return nil
+	text, err := json.Marshal(revokedRecord{id.Cluster, id.Agent, at})
+	if err != nil {
+		return at, err
+	}
+	secret.Data = map[string][]byte{dataKey: text}
+	_, err = s.secretClient().Update(ctx, secret, metav1.UpdateOptions{})
+	return at, err
 }
 
 // Revoked implements [tunnel.Store]. While Run watches, the answer comes from
 // memory, which learns another server's revocation by the watch. When the watch is
 // lost, the API server is asked; if it does not answer, memory counts for MaxStale.
-func (s *SecretStore) Revoked(ctx context.Context, id tunnel.Identity) (bool, error) {
+func (s *SecretStore) Revoked(ctx context.Context, id tunnel.Identity) (time.Time, error) {
 	if err := s.checkFields(); err != nil {
-		return false, err
+		return time.Time{}, err
 	}
 	name := s.revokedName(id)
-	known, live, recent := s.lookUpRevoked(name)
-	if known || live {
-		return known, nil
+	at, known, live, recent := s.lookUpRevoked(name)
+	if live || known && id.Agent != "" {
+		return s.checkTime(name, at, known)
 	}
 	ask := ctx
 	if recent {
@@ -69,31 +97,42 @@ func (s *SecretStore) Revoked(ctx context.Context, id tunnel.Identity) (bool, er
 		ask, cancel = context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 	}
-	_, err := s.secretClient().Get(ask, name, metav1.GetOptions{})
+	secret, err := s.secretClient().Get(ask, name, metav1.GetOptions{})
 	switch {
 	case err == nil:
-		return true, nil
-	case apierrors.IsNotFound(err), recent && ctx.Err() == nil:
-		return false, nil
+		return s.checkTime(name, s.revokedTime(secret), true)
+	case apierrors.IsNotFound(err):
+		return time.Time{}, nil
+	case recent && ctx.Err() == nil:
+		return s.checkTime(name, at, known)
 	}
-	return false, wrapError("read revocation", err)
+	return time.Time{}, wrapError("read revocation", err)
 }
 
-// lookUpRevoked returns what is in memory: whether the agent is known to be
-// revoked, whether memory is up to date (live), and whether it was so within
-// MaxStale (recent).
-func (s *SecretStore) lookUpRevoked(name string) (known, live, recent bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, known = s.revoked[name]
-	return known, s.live, !s.lost.IsZero() && time.Since(s.lost) < cmp.Or(s.MaxStale, defaultMaxStale)
+// checkTime returns the time of a revocation, if there is one. If its Secret is damaged,
+// the error says so.
+func (s *SecretStore) checkTime(name string, at time.Time, known bool) (time.Time, error) {
+	if known && at.IsZero() {
+		return at, errDamaged(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: name}})
+	}
+	return at, nil
 }
 
-func (s *SecretStore) addRevoked(name string) {
+// lookUpRevoked returns what is in memory: when the agent or cluster was revoked (zero:
+// its Secret is damaged) and whether it was (known), whether memory is up to date (live),
+// and whether it was so within MaxStale (recent).
+func (s *SecretStore) lookUpRevoked(name string) (at time.Time, known, live, recent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.live { // or else it could not be forgotten
-		s.revoked[name] = struct{}{}
+	at, known = s.revoked[name]
+	return at, known, s.live, !s.lost.IsZero() && time.Since(s.lost) < cmp.Or(s.MaxStale, defaultMaxStale)
+}
+
+func (s *SecretStore) addRevoked(name string, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.live && at.After(s.revoked[name]) { // if it were not live, it could not be forgotten
+		s.revoked[name] = at
 	}
 }
 
@@ -103,7 +142,7 @@ func (s *SecretStore) Run(ctx context.Context) error {
 	if err := s.checkFields(); err != nil {
 		return err
 	}
-	wait, told := backoff.Backoff{First: time.Second}, map[string]struct{}{}
+	wait, told := backoff.Backoff{First: time.Second}, map[string]time.Time{}
 	for {
 		began := time.Now()
 		err := s.listAndWatch(ctx, told)
@@ -124,7 +163,7 @@ func (s *SecretStore) Run(ctx context.Context) error {
 //
 // It is not a Reflector of client-go: Revoked has to know whether a watch is open,
 // and Error that one has ended, and a Reflector tells neither.
-func (s *SecretStore) listAndWatch(ctx context.Context, told map[string]struct{}) error {
+func (s *SecretStore) listAndWatch(ctx context.Context, told map[string]time.Time) error {
 	version, listed, err := s.listRevoked(ctx)
 	for err == nil {
 		version, err = s.watchRevoked(ctx, version, listed, told)
@@ -135,9 +174,9 @@ func (s *SecretStore) listAndWatch(ctx context.Context, told map[string]struct{}
 
 // listRevoked replaces what is in memory.
 func (s *SecretStore) listRevoked(ctx context.Context) (version string, listed []corev1.Secret, err error) {
-	found := map[string]struct{}{}
-	version, err = s.eachSecret(ctx, LabelRevoked, func(secret *corev1.Secret) error {
-		found[secret.Name] = struct{}{}
+	found := map[string]time.Time{}
+	version, err = s.eachSecret(ctx, LabelRevoked, "", func(secret *corev1.Secret) error {
+		found[secret.Name] = s.revokedTime(secret)
 		listed = append(listed, *secret)
 		return nil
 	})
@@ -152,9 +191,8 @@ func (s *SecretStore) listRevoked(ctx context.Context) (version string, listed [
 
 // watchRevoked keeps memory up to date until the watch ends, and returns the
 // version at which the next watch begins. After an error the Secrets are listed
-// again. Expel is called with what was listed only when memory is live, because
-// Revoke, which it calls, then writes nothing.
-func (s *SecretStore) watchRevoked(ctx context.Context, version string, listed []corev1.Secret, told map[string]struct{}) (string, error) {
+// again.
+func (s *SecretStore) watchRevoked(ctx context.Context, version string, listed []corev1.Secret, told map[string]time.Time) (string, error) {
 	began := time.Now()
 	w, err := s.secretClient().Watch(ctx, metav1.ListOptions{
 		LabelSelector: LabelRevoked + "=" + s.namePrefix(), ResourceVersion: version, AllowWatchBookmarks: true,
@@ -194,11 +232,11 @@ func (s *SecretStore) setLive(yes bool) {
 }
 
 // applyEvent applies one event to memory. A bookmark changes nothing.
-func (s *SecretStore) applyEvent(kind watch.EventType, secret *corev1.Secret, told map[string]struct{}) {
+func (s *SecretStore) applyEvent(kind watch.EventType, secret *corev1.Secret, told map[string]time.Time) {
 	s.mu.Lock()
 	switch kind {
 	case watch.Added, watch.Modified:
-		s.revoked[secret.Name] = struct{}{}
+		s.revoked[secret.Name] = s.revokedTime(secret)
 	case watch.Deleted:
 		delete(s.revoked, secret.Name)
 	}
@@ -212,22 +250,27 @@ func (s *SecretStore) applyEvent(kind watch.EventType, secret *corev1.Secret, to
 }
 
 // expelOnce calls Expel, once for each revocation.
-func (s *SecretStore) expelOnce(secret *corev1.Secret, told map[string]struct{}) {
-	_, before := told[secret.Name]
-	id, ok := s.revokedIdentity(secret)
-	if s.Expel == nil || before || !ok {
+func (s *SecretStore) expelOnce(secret *corev1.Secret, told map[string]time.Time) {
+	r, ok := s.parseRevoked(secret)
+	if s.Expel == nil || !ok || !r.At.After(told[secret.Name]) {
 		return
 	}
-	told[secret.Name] = struct{}{}
-	s.Expel(id)
+	told[secret.Name] = r.At
+	s.Expel(tunnel.Identity{Cluster: r.Cluster, Agent: r.Agent}, r.At)
 }
 
-// revokedIdentity returns whom a Secret revokes, if its name agrees with its data.
-func (s *SecretStore) revokedIdentity(secret *corev1.Secret) (tunnel.Identity, bool) {
-	var r revokedRecord
+// parseRevoked returns the record in a Secret, if the Secret's name agrees with it.
+func (s *SecretStore) parseRevoked(secret *corev1.Secret) (r revokedRecord, ok bool) {
 	err := json.Unmarshal(secret.Data[dataKey], &r)
-	id := tunnel.Identity{Cluster: r.Cluster, Agent: r.Agent}
-	return id, err == nil && s.revokedName(id) == secret.Name
+	return r, err == nil && s.revokedName(tunnel.Identity{Cluster: r.Cluster, Agent: r.Agent}) == secret.Name
+}
+
+// revokedTime returns when it was revoked; zero if the Secret is damaged.
+func (s *SecretStore) revokedTime(secret *corev1.Secret) time.Time {
+	if r, ok := s.parseRevoked(secret); ok {
+		return r.At
+	}
+	return time.Time{}
 }
 
 // revokedName hashes the identity, which may hold slashes and dots.

@@ -30,7 +30,7 @@ func newReplicas(t *testing.T, set func(*kubernetes.SecretStore)) *replicas {
 	t.Helper()
 	r := &replicas{api: apitest.New(t), expelled: make(chan tunnel.Identity, 100), errs: make(chan error, 100)}
 	r.first, r.runs = store(t, r.api), store(t, r.api)
-	r.runs.Expel, r.runs.Error = tell(r.expelled), tell(r.errs)
+	r.runs.Expel, r.runs.Error = func(id tunnel.Identity, _ time.Time) { r.expelled <- id }, tell(r.errs)
 	if set != nil {
 		set(r.runs)
 	}
@@ -42,7 +42,7 @@ func newReplicas(t *testing.T, set func(*kubernetes.SecretStore)) *replicas {
 
 func (r *replicas) revoke(t *testing.T, name string) {
 	t.Helper()
-	if err := r.first.Revoke(t.Context(), agent(name)); err != nil {
+	if _, err := r.first.Revoke(t.Context(), agent(name), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -57,8 +57,8 @@ func (r *replicas) expels(t *testing.T, name string) {
 // revoked wants an answer of the second store.
 func (r *replicas) revoked(t *testing.T, name string, want bool) {
 	t.Helper()
-	if got, err := r.runs.Revoked(t.Context(), agent(name)); err != nil || got != want {
-		t.Errorf("%s: got %t, %v, want %t", name, got, err, want)
+	if got, err := r.runs.Revoked(t.Context(), agent(name)); err != nil || got.IsZero() == want {
+		t.Errorf("%s: got %v, %v, revoked: want %t", name, got, err, want)
 	}
 }
 
@@ -69,15 +69,6 @@ func TestRevokedFromMemory(t *testing.T) {
 	gets := asked(r.api, http.MethodGet)
 	r.revoke(t, "new")
 	r.expels(t, "new")
-	posts := r.api.Wrote("POST secrets")
-	for _, name := range []string{"old", "new"} { // as tunnel.Server.Revoke does for Expel
-		if err := r.runs.Revoke(t.Context(), agent(name)); err != nil {
-			t.Error(err)
-		}
-	}
-	if got := r.api.Wrote("POST secrets"); got != posts {
-		t.Errorf("got %d more writes, want none", got-posts)
-	}
 	r.revoked(t, "old", true)
 	r.revoked(t, "new", true)
 	for n := range 5000 {
@@ -87,7 +78,7 @@ func TestRevokedFromMemory(t *testing.T) {
 		t.Errorf("got %d requests for a Secret, want none", n)
 	}
 	r.api.Hold("secrets", true) // the watch tells nothing
-	if err := r.runs.Revoke(t.Context(), agent("own")); err != nil {
+	if _, err := r.runs.Revoke(t.Context(), agent("own"), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	r.revoked(t, "own", true)
@@ -119,8 +110,8 @@ func TestRevokedAway(t *testing.T) {
 			}
 			r.revoked(t, "old", true)
 			got, err := r.runs.Revoked(t.Context(), agent("other"))
-			if got || (err == nil) != tt.ok {
-				t.Errorf("got %t, %v, want false, an error: %t", got, err, !tt.ok)
+			if !got.IsZero() || (err == nil) != tt.ok {
+				t.Errorf("got %v, %v, want zero, an error: %t", got, err, !tt.ok)
 			}
 		})
 	}
@@ -161,10 +152,10 @@ func TestRevokedAsked(t *testing.T) {
 	})
 	start(t, runs.Run)
 	receive(t, errs, "the error of the watch")
-	if err := first.Revoke(t.Context(), agent("a")); err != nil {
+	if _, err := first.Revoke(t.Context(), agent("a"), time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := runs.Revoked(t.Context(), agent("a")); err != nil || !got {
-		t.Errorf("got %t, %v, want true", got, err)
+	if got, err := runs.Revoked(t.Context(), agent("a")); err != nil || got.IsZero() {
+		t.Errorf("got %v, %v, want revoked", got, err)
 	}
 }

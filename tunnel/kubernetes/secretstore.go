@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/causewayproject/causeway/internal/backoff"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -28,11 +31,11 @@ import (
 // Its methods are safe for concurrent use; its fields must not change after the
 // first call.
 //
-// A token is claimed by an update with the resourceVersion at which it was unused:
-// of several servers one succeeds, and the others read its name. Tokens that
+// A token is claimed by an update with the resourceVersion at which it was read: of
+// several servers one succeeds, and the others read it again. Tokens that
 // expired a week ago are deleted when a new one is added, at most once an hour.
-// Revocations stay; one that is older than the life of an agent's certificate may
-// be deleted by hand.
+// Revocations stay; one that is older than the life of an agent's certificate, and of
+// any invitation for the cluster, may be deleted by hand.
 //
 // The server looks up a revocation each time an agent connects. [SecretStore.Run]
 // keeps them in memory; without it each look-up is a request. Tokens are read and
@@ -43,7 +46,7 @@ import (
 // Namespace. RBAC can't select Secrets by labels: give it a namespace of its own.
 type SecretStore struct {
 	// Client reaches the API server. Required. An enrolment takes two requests, or
-	// three without Run: client-go's default limit of 5 a second (rest.Config.QPS)
+	// four without Run: client-go's default limit of 5 a second (rest.Config.QPS)
 	// is too low when many agents enrol at once.
 	Client kubernetes.Interface
 	// Namespace holds the Secrets. Required.
@@ -56,20 +59,20 @@ type SecretStore struct {
 	// minutes; if negative, no such agent is let in.
 	MaxStale time.Duration
 	// Expel, if not nil, is called by Run once for every revocation, those of other
-	// servers included. It should call [tunnel.Server.Revoke], which ends the
-	// agent's sessions here and does not write the revocation again. If nil, such a
-	// session lives until its agent reconnects or renews its certificate.
-	Expel func(id tunnel.Identity)
+	// servers included. It should be [tunnel.Server.Expel], which ends the sessions
+	// here. If nil, such a session lives until its agent reconnects or renews its
+	// certificate.
+	Expel func(id tunnel.Identity, at time.Time)
 	// Error, if not nil, is called when Run can't watch the Secrets. The watch is
 	// tried again. It must not block.
 	Error func(error)
 
-	mu        sync.Mutex // guards the fields below
-	revoked   map[string]struct{}
-	live      bool          // a watch keeps revoked up to date
-	lost      time.Time     // when live ended; zero if it never began
-	lastSweep time.Time     // when tokens were last looked through, by Token.Created
-	turns     chan struct{} // holds one for each call about a token that is under way
+	mu        sync.Mutex           // guards the fields below
+	revoked   map[string]time.Time // by the Secret's name; zero: the Secret is damaged
+	live      bool                 // a watch keeps revoked up to date
+	lost      time.Time            // when live ended; zero if it never began
+	lastSweep time.Time            // when tokens were last looked through, by Token.Created
+	turns     chan struct{}        // holds one for each call about a token that is under way
 }
 
 var _ tunnel.Store = (*SecretStore)(nil)
@@ -78,13 +81,16 @@ var _ tunnel.Store = (*SecretStore)(nil)
 const (
 	LabelToken   = "causewayproject.github.io/tunnel-token"
 	LabelRevoked = "causewayproject.github.io/tunnel-revoked"
+	// labelCluster is on tokens; its value is a digest of the cluster. Those of older
+	// versions do not have it.
+	labelCluster = "causewayproject.github.io/tunnel-cluster"
 )
 
 const (
 	tokenGrace = 7 * 24 * time.Hour // as tunnel.Store says
 	sweepEvery = time.Hour
 	pageSize   = 500
-	claimTries = 10 // writes of others that may come between
+	writeTries = 100 // of others' writes that may come between
 	// tokenCalls is how many calls about tokens may have requests in the Client's
 	// queue at once. Another request waits behind at most so many: a second by
 	// client-go's default limit.
@@ -93,12 +99,33 @@ const (
 	dataKey = "value"
 )
 
+// tokenRecord is a token in a Secret. The first key has a field of its own, since older
+// versions wrote only that: to them a token with a key is used.
 type tokenRecord struct {
-	ID      string    `json:"id"`
-	Cluster string    `json:"cluster"`
-	Created time.Time `json:"created"`
-	Expires time.Time `json:"expires"`
-	Key     string    `json:"key,omitempty"`
+	ID       string    `json:"id"`
+	Cluster  string    `json:"cluster"`
+	Agents   int       `json:"agents,omitempty"`
+	After    time.Time `json:"after,omitzero"`
+	Created  time.Time `json:"created"`
+	Expires  time.Time `json:"expires"`
+	Key      string    `json:"key,omitempty"`
+	MoreKeys []string  `json:"moreKeys,omitempty"`
+}
+
+func newTokenRecord(t tunnel.Token) tokenRecord {
+	r := tokenRecord{ID: t.ID, Cluster: t.Cluster, Agents: t.Agents, After: t.After, Created: t.Created, Expires: t.Expires}
+	if len(t.Keys) > 0 {
+		r.Key, r.MoreKeys = t.Keys[0], t.Keys[1:]
+	}
+	return r
+}
+
+func (r tokenRecord) token() tunnel.Token {
+	t := tunnel.Token{ID: r.ID, Cluster: r.Cluster, Agents: r.Agents, After: r.After, Created: r.Created, Expires: r.Expires}
+	if r.Key != "" {
+		t.Keys = append([]string{r.Key}, r.MoreKeys...)
+	}
+	return t
 }
 
 var errNoToken = fmt.Errorf("tunnel/kubernetes: token: %w", fs.ErrNotExist)
@@ -108,7 +135,7 @@ func (s *SecretStore) AddToken(ctx context.Context, t tunnel.Token) error {
 	if err := s.checkFields(); err != nil {
 		return err
 	}
-	if t.ID == "" || t.Key != "" {
+	if t.ID == "" || len(t.Keys) > 0 {
 		return errors.New("tunnel/kubernetes: token: not a new one")
 	}
 	end, err := s.awaitTurn(ctx)
@@ -121,8 +148,9 @@ func (s *SecretStore) AddToken(ctx context.Context, t tunnel.Token) error {
 			s.reportError(wrapError("look for tokens that ended", err)) // the next hour will do
 		}
 	}
-	secret, err := s.newSecret(s.tokenName(t.ID), LabelToken, tokenRecord(t))
+	secret, err := s.newSecret(s.tokenName(t.ID), LabelToken, newTokenRecord(t))
 	if err == nil {
+		secret.Labels[labelCluster] = clusterDigest(t.Cluster)
 		_, err = s.secretClient().Create(ctx, secret, metav1.CreateOptions{})
 	}
 	if apierrors.IsAlreadyExists(err) {
@@ -173,26 +201,82 @@ func (s *SecretStore) ClaimToken(ctx context.Context, id, key string) (tunnel.To
 		return tunnel.Token{}, wrapError("claim token", err)
 	}
 	defer end()
-	var conflict error
-	for range claimTries {
-		t, secret, err := s.readToken(ctx, id)
-		if err != nil || t.Key != "" {
-			return t, err
+	var t tunnel.Token
+	err = retryConflicts(ctx, func() error {
+		got, secret, err := s.readToken(ctx, id)
+		t = got
+		if err != nil || len(t.Keys) >= max(t.Agents, 1) || slices.Contains(t.Keys, key) {
+			return err
 		}
-		t.Key = key
-		if secret.Data[dataKey], err = json.Marshal(tokenRecord(t)); err != nil {
-			return tunnel.Token{}, wrapError("claim token", err)
+		t.Keys = append(t.Keys, key)
+		if secret.Data[dataKey], err = json.Marshal(newTokenRecord(t)); err == nil {
+			_, err = s.secretClient().Update(ctx, secret, metav1.UpdateOptions{})
 		}
-		_, err = s.secretClient().Update(ctx, secret, metav1.UpdateOptions{})
-		switch {
-		case err == nil:
-			return t, nil
-		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
-			return tunnel.Token{}, wrapError("claim token", err)
-		}
-		conflict = err // somebody was faster: look what it is now
+		return wrapError("claim token", err)
+	})
+	if err != nil {
+		return tunnel.Token{}, err
 	}
-	return tunnel.Token{}, wrapError("claim token", conflict)
+	return t, nil
+}
+
+// retryConflicts calls write again while somebody else's write came first. It waits a
+// random time before, since the other servers try again, too.
+func retryConflicts(ctx context.Context, write func() error) (err error) {
+	wait := backoff.Backoff{First: 5 * time.Millisecond, Max: 100 * time.Millisecond}
+	for range writeTries {
+		err = write()
+		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
+			return err
+		}
+		select {
+		case <-time.After(wait.Next(0)):
+		case <-ctx.Done():
+			return err
+		}
+	}
+	return err
+}
+
+// Tokens implements [tunnel.Store]. A token whose Secret is damaged is left out.
+func (s *SecretStore) Tokens(ctx context.Context, cluster string) (all []tunnel.Token, err error) {
+	if err := s.checkFields(); err != nil {
+		return nil, err
+	}
+	end, err := s.awaitTurn(ctx)
+	if err != nil {
+		return nil, wrapError("list tokens", err)
+	}
+	defer end()
+	for _, which := range []string{labelCluster + "=" + clusterDigest(cluster), "!" + labelCluster} {
+		_, err := s.eachSecret(ctx, LabelToken, which, func(secret *corev1.Secret) error {
+			if t, err := parseToken(secret); err == nil && t.Cluster == cluster && s.tokenName(t.ID) == secret.Name {
+				all = append(all, t)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, wrapError("list tokens", err)
+		}
+	}
+	return all, nil
+}
+
+// RemoveToken implements [tunnel.Store].
+func (s *SecretStore) RemoveToken(ctx context.Context, id string) error {
+	if err := s.checkFields(); err != nil {
+		return err
+	}
+	end, err := s.awaitTurn(ctx)
+	if err != nil {
+		return wrapError("remove token", err)
+	}
+	defer end()
+	err = s.secretClient().Delete(ctx, s.tokenName(id), metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return wrapError("remove token", err)
 }
 
 // sweepDue reports whether it is time to look for old tokens.
@@ -209,7 +293,7 @@ func (s *SecretStore) sweepDue(now time.Time) bool {
 // sweepTokens deletes the tokens that expired long ago. A token that can't be read
 // stays.
 func (s *SecretStore) sweepTokens(ctx context.Context, now time.Time) error {
-	_, err := s.eachSecret(ctx, LabelToken, func(secret *corev1.Secret) error {
+	_, err := s.eachSecret(ctx, LabelToken, "", func(secret *corev1.Secret) error {
 		if t, err := parseToken(secret); err != nil || now.Sub(t.Expires) < tokenGrace {
 			return nil
 		}
@@ -224,10 +308,10 @@ func (s *SecretStore) sweepTokens(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// eachSecret calls f with the Secrets that have the label, and returns the version
-// of the list.
-func (s *SecretStore) eachSecret(ctx context.Context, label string, f func(*corev1.Secret) error) (version string, err error) {
-	options := metav1.ListOptions{LabelSelector: label + "=" + s.namePrefix(), Limit: pageSize}
+// eachSecret calls f with the Secrets that have the label, and that the other selector
+// matches if it is not empty. It returns the version of the list.
+func (s *SecretStore) eachSecret(ctx context.Context, label, other string, f func(*corev1.Secret) error) (version string, err error) {
+	options := metav1.ListOptions{LabelSelector: strings.TrimSuffix(label+"="+s.namePrefix()+","+other, ","), Limit: pageSize}
 	for {
 		page, err := s.secretClient().List(ctx, options)
 		if err != nil {
@@ -249,7 +333,7 @@ func parseToken(secret *corev1.Secret) (tunnel.Token, error) {
 	if err := json.Unmarshal(secret.Data[dataKey], &r); err != nil {
 		return tunnel.Token{}, errDamaged(secret)
 	}
-	return tunnel.Token(r), nil
+	return r.token(), nil
 }
 
 // errDamaged hides the cause, which quotes the data.
@@ -267,6 +351,9 @@ func (s *SecretStore) newSecret(name, label string, value any) (*corev1.Secret, 
 
 // tokenName hashes the id, which may be any text and is confidential.
 func (s *SecretStore) tokenName(id string) string { return s.namePrefix() + "-token-" + hashName(id) }
+
+// clusterDigest is the value of a label: at most 63 characters.
+func clusterDigest(cluster string) string { return hashName(cluster)[:40] }
 
 func hashName(text string) string {
 	sum := sha256.Sum256([]byte(text))

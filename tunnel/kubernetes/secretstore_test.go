@@ -60,8 +60,8 @@ func TestClaimBetween(t *testing.T) {
 			return 0
 		})
 		got, err := one.ClaimToken(t.Context(), tok.ID, "mine")
-		if got.Key != tt.want || !errors.Is(err, tt.err) {
-			t.Errorf("%s: got %q, %v, want %q, %v", tt.name, got.Key, err, tt.want, tt.err)
+		if strings.Join(got.Keys, " ") != tt.want || !errors.Is(err, tt.err) {
+			t.Errorf("%s: got %q, %v, want %q, %v", tt.name, got.Keys, err, tt.want, tt.err)
 		}
 		if puts == 0 {
 			t.Errorf("%s: nothing was written", tt.name)
@@ -94,7 +94,7 @@ func TestTokenDamaged(t *testing.T) {
 			}
 		}
 	}
-	for _, bad := range []tunnel.Token{{}, {ID: "a", Key: "k"}} {
+	for _, bad := range []tunnel.Token{{}, {ID: "a", Keys: []string{"k"}}} {
 		if err := one.AddToken(t.Context(), bad); err == nil {
 			t.Errorf("%+v was added", bad)
 		}
@@ -199,7 +199,7 @@ func TestSecretStoreAway(t *testing.T) {
 	for what, call := range map[string]func() error{
 		"add":     func() error { return one.AddToken(ctx, storetest.Token(1, time.Now())) },
 		"claim":   func() error { _, err := one.ClaimToken(ctx, tok.ID, "k"); return err },
-		"revoke":  func() error { return one.Revoke(ctx, id) },
+		"revoke":  func() error { _, err := one.Revoke(ctx, id, time.Now()); return err },
 		"revoked": func() error { _, err := one.Revoked(ctx, id); return err },
 	} {
 		err := call()

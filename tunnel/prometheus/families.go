@@ -6,7 +6,7 @@ import "github.com/causewayproject/causeway/tunnel/prometheus/internal/family"
 var (
 	ready          = gauge("causeway_tunnel_ready", "1 while the server takes agents, 0 once it drains.")
 	clusters       = gauge("causeway_tunnel_clusters", "Clusters that have an agent, or had one since the server started whose certificate has not expired; connected ones have a session that takes streams.", "state")
-	agents         = gauge("causeway_tunnel_agents", "Agents that have a session.")
+	agents         = gauge("causeway_tunnel_agents", "Agents that have a session; each replica of an agent counts.")
 	sessions       = gauge("causeway_tunnel_sessions", "Sessions; draining ones take no new streams.", "state")
 	streams        = gauge("causeway_tunnel_streams", "Open relayed connections.")
 	receivedBytes  = counter("causeway_tunnel_received_bytes_total", "Payload that came from agents.")

@@ -17,7 +17,7 @@ import (
 // collectStatus sends the metrics of a Status.
 func (m *Server) collectStatus(status tunnel.Status, ch chan<- prometheus.Metric) {
 	var connected, active, draining, open int
-	held := map[tunnel.Identity]bool{}
+	held := map[agentKey]bool{}
 	per := newClusterSeries()
 	for i := range status.Clusters {
 		c := &status.Clusters[i]
@@ -57,12 +57,15 @@ type summary struct {
 	expires         time.Time     // the first; zero: there is no session
 }
 
+// agentKey tells agents apart: replicas of one are several.
+type agentKey struct{ cluster, agent, replica string }
+
 // summaryOf sums the sessions up, and adds their agents to held.
-func summaryOf(c *tunnel.ClusterStatus, held map[tunnel.Identity]bool) summary {
+func summaryOf(c *tunnel.ClusterStatus, held map[agentKey]bool) summary {
 	var sum summary
 	for i := range c.Sessions {
 		s := &c.Sessions[i]
-		held[tunnel.Identity{Cluster: s.Cluster, Agent: s.Agent}] = true
+		held[agentKey{s.Cluster, s.Agent, s.Replica}] = true
 		sum.streams += s.Streams
 		if s.Draining {
 			continue

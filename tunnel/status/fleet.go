@@ -54,6 +54,14 @@ type session struct {
 	tunnel.SessionInfo
 }
 
+// agentText is the agent's name, with that of its replica.
+func (s *session) agentText() string {
+	if s.Replica == "" {
+		return s.Agent
+	}
+	return s.Agent + ", " + s.Replica
+}
+
 type lastError struct{ replica, text string }
 
 // addSample takes what Fleet returned.

@@ -138,7 +138,7 @@ func (b *fleetRecord) pageFacts() []fact {
 	for _, c := range b.clusters {
 		names := map[string]bool{}
 		for i := range c.sessions {
-			names[c.sessions[i].Agent] = true
+			names[c.sessions[i].agentText()] = true
 		}
 		agents, sessions = agents+len(names), sessions+len(c.sessions)
 		if c.state.isReachable() {
@@ -258,10 +258,10 @@ func (c *clusterRecord) agentSessions(now time.Time) (holds []agentRow, more int
 			return holds, len(c.sessions) - room
 		}
 		s := &c.sessions[i]
-		at := slices.IndexFunc(holds, func(h agentRow) bool { return h.Agent == s.Agent })
+		at := slices.IndexFunc(holds, func(h agentRow) bool { return h.Agent == s.agentText() })
 		if at < 0 {
 			at = len(holds)
-			holds = append(holds, agentRow{Agent: s.Agent})
+			holds = append(holds, agentRow{Agent: s.agentText()})
 		}
 		holds[at].Sessions = append(holds[at].Sessions, heldBy{s.replica, formatBrief(now.Sub(s.Since)), s.draining})
 	}
@@ -298,7 +298,7 @@ func (b *fleetRecord) clusterDetail(c *clusterRecord) *clusterDetail {
 	for i := range c.sessions {
 		s := &c.sessions[i]
 		v.Sessions = append(v.Sessions, sessionRow{
-			Key: s.replica + " " + s.ID, Agent: s.Agent, Replica: s.replica, Remote: s.Remote,
+			Key: s.replica + " " + s.ID, Agent: s.agentText(), Replica: s.replica, Remote: s.Remote,
 			Since: formatTime(s.Since, b.at), For: formatBrief(b.at.Sub(s.Since)), Expires: formatTime(s.Expires, b.at), Leaving: s.draining,
 			Streams: s.Streams, Dials: s.Dials, Failed: s.Failed,
 			In: formatBytes(float64(s.BytesIn)), Out: formatBytes(float64(s.BytesOut)), Trip: sessionRoundTrip(s),

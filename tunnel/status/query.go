@@ -111,7 +111,7 @@ func (c *clusterRecord) matchesWords(words []string) bool {
 	add(stateTexts[c.state].word)
 	for i := range c.sessions {
 		add(c.sessions[i].replica)
-		add(c.sessions[i].Agent)
+		add(c.sessions[i].agentText())
 		add(c.sessions[i].Remote)
 	}
 	for _, home := range c.lastReplicas {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net"
 	"net/rpc"
+	"time"
 
 	"github.com/causewayproject/causeway/internal/test/proxytest"
 	"github.com/causewayproject/causeway/tunnel"
@@ -50,7 +51,7 @@ func (s *storeService) ClaimToken(c Claim, r *Claimed) (err error) {
 	return err
 }
 
-func (s *storeService) Revoked(agent tunnel.Identity, revoked *bool) (err error) {
+func (s *storeService) Revoked(agent tunnel.Identity, revoked *time.Time) (err error) {
 	*revoked, err = s.store.Revoked(context.Background(), agent)
 	return err
 }
@@ -88,8 +89,10 @@ func (s remoteStore) ClaimToken(ctx context.Context, id, key string) (tunnel.Tok
 	return r.Token, nil
 }
 
-func (s remoteStore) Revoked(ctx context.Context, id tunnel.Identity) (bool, error) {
-	revoked := new(bool)
-	err := s.call(ctx, "Store.Revoked", id, revoked)
-	return err == nil && *revoked, err
+func (s remoteStore) Revoked(ctx context.Context, id tunnel.Identity) (time.Time, error) {
+	revoked := new(time.Time)
+	if err := s.call(ctx, "Store.Revoked", id, revoked); err != nil {
+		return time.Time{}, err
+	}
+	return *revoked, nil
 }

@@ -231,11 +231,7 @@ func (s *Server) answerObject(w http.ResponseWriter, r *http.Request, key Key, b
 		writeJSON(w, statusOf(http.StatusOK, ""))
 	case http.MethodPatch:
 		u := has.DeepCopy()
-		for _, path := range [][]string{{"status", "conditions"}, {"status", "v1beta2", "conditions"}} {
-			if list, ok, _ := unstructured.NestedSlice(sent.Object, path...); ok {
-				MergeCondition(u, path, list[0].(map[string]any))
-			}
-		}
+		s.applyConditionLocked(r.URL.Query().Get("fieldManager"), key, u, sent)
 		s.putObjectLocked(key, u)
 		writeJSON(w, u.Object)
 	}
@@ -256,6 +252,24 @@ func decode(body []byte, object *map[string]any) error {
 		}
 	}
 	return json.Unmarshal(body, object)
+}
+
+// applyConditionLocked does what a server-side apply of one condition does, or of none: what
+// the manager has applied before, and does not send any more, is taken away.
+func (s *Server) applyConditionLocked(manager string, key Key, u, sent *unstructured.Unstructured) {
+	owner := fmt.Sprint(manager, key)
+	for _, path := range [][]string{{"status", "conditions"}, {"status", "v1beta2", "conditions"}} {
+		if list, ok, _ := unstructured.NestedSlice(sent.Object, path...); ok {
+			entry := list[0].(map[string]any)
+			s.applied[owner] = entry["type"]
+			MergeCondition(u, path, entry)
+			return
+		}
+		if list, ok, _ := unstructured.NestedSlice(u.Object, path...); ok && s.applied[owner] != nil {
+			list = slices.DeleteFunc(list, func(c any) bool { return c.(map[string]any)["type"] == s.applied[owner] })
+			unstructured.SetNestedSlice(u.Object, list, path...)
+		}
+	}
 }
 
 // MergeCondition puts a condition into the list at path, as a server-side apply

@@ -33,6 +33,7 @@ type Server struct {
 	bodies        []string         // of requests
 	served        map[string]Group // by name
 	changed       chan struct{}    // closed at each change, and replaced
+	applied       map[string]any   // the type of the condition that a manager of fields has applied to an object
 	heldResources map[string]bool  // resources whose watches stand still
 	fault         func(*http.Request) int
 }
@@ -63,6 +64,7 @@ func New(t testing.TB) *Server {
 	s := &Server{
 		objects:       map[Key]*unstructured.Unstructured{},
 		writes:        map[string]int{},
+		applied:       map[string]any{},
 		heldResources: map[string]bool{},
 		changed:       make(chan struct{}),
 		version:       10,

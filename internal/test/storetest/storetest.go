@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -25,8 +26,11 @@ func Run(t *testing.T, open func(*testing.T) Pair) {
 		run  func(*testing.T, Pair)
 	}{
 		{"tokens", testTokens},
+		{"several", testSeveral},
+		{"list", testList},
 		{"forget", testForget},
 		{"revoked", testRevoked},
+		{"cluster", testCluster},
 		{"race", func(t *testing.T, s Pair) { Race(t, s, 8) }},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, open(t)) })
@@ -57,7 +61,7 @@ func testTokens(t *testing.T, s Pair) {
 		t.Errorf("added twice: got %v, want %v", err, fs.ErrExist)
 	}
 	want := tok
-	want.Key = "first"
+	want.Keys = []string{"first"}
 	for _, key := range []string{"first", "second", "first"} {
 		if got, err := s[1].ClaimToken(ctx, tok.ID, key); err != nil || !cmp.Equal(got, want) {
 			t.Errorf("claimed by %s: got %v, %v; want %v", key, got, err, want)
@@ -65,6 +69,68 @@ func testTokens(t *testing.T, s Pair) {
 	}
 	if got, err := s[0].ClaimToken(ctx, tok.ID, "third"); err != nil || !cmp.Equal(got, want) {
 		t.Errorf("claimed at the other store: got %v, %v; want %v", got, err, want)
+	}
+}
+
+// several: a token takes as many keys as it is for.
+func testSeveral(t *testing.T, s Pair) {
+	ctx, tok := t.Context(), Token(0, now)
+	tok.Agents, tok.After = 3, now.Add(-time.Hour).Truncate(time.Millisecond)
+	if err := s[0].AddToken(ctx, tok); err != nil {
+		t.Fatal(err)
+	}
+	want := tok
+	for n, key := range []string{"a", "b", "a", "c", "d", "b"} {
+		if !slices.Contains(want.Keys, key) && len(want.Keys) < 3 {
+			want.Keys = append(slices.Clone(want.Keys), key)
+		}
+		if got, err := s[n%2].ClaimToken(ctx, tok.ID, key); err != nil || !cmp.Equal(got, want) {
+			t.Errorf("claimed by %s: got %+v, %v; want %+v", key, got, err, want)
+		}
+	}
+}
+
+// list: the tokens of a cluster, used ones too, until they are removed.
+func testList(t *testing.T, s Pair) {
+	ctx := t.Context()
+	var want []tunnel.Token
+	for n, cluster := range []string{"default/prod", "default/staging", "default/prod"} {
+		tok := Token(n, now)
+		tok.Cluster = cluster
+		if err := s[n%2].AddToken(ctx, tok); err != nil {
+			t.Fatal(err)
+		}
+		if n == 2 {
+			claimed, err := s[0].ClaimToken(ctx, tok.ID, "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			tok = claimed
+		}
+		if cluster == "default/prod" {
+			want = append(want, tok)
+		}
+	}
+	for range 2 {
+		got, err := s[1].Tokens(ctx, "default/prod")
+		slices.SortFunc(got, func(a, b tunnel.Token) int { return strings.Compare(a.ID, b.ID) })
+		if err != nil || !cmp.Equal(got, want) {
+			t.Errorf("got %+v, %v; want %+v", got, err, want)
+		}
+		for range 2 {
+			if err := s[0].RemoveToken(ctx, want[0].ID); err != nil {
+				t.Errorf("removing it: %v", err)
+			}
+		}
+		if _, err := s[1].ClaimToken(ctx, want[0].ID, "k"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("claimed after it was removed: got %v, want %v", err, fs.ErrNotExist)
+		}
+		if want = want[1:]; len(want) == 0 {
+			break
+		}
+	}
+	if err := s[0].RemoveToken(ctx, "../tokens/"+Token(1, now).ID); err != nil {
+		t.Errorf("removing what is no ID: %v", err)
 	}
 }
 
@@ -82,7 +148,7 @@ func testForget(t *testing.T, s Pair) {
 		t.Fatal(err)
 	}
 	add(s[0], 1, tok.Expires.Add(week-1))
-	if got, err := s[0].ClaimToken(ctx, tok.ID, "second"); err != nil || got.Key != "first" {
+	if got, err := s[0].ClaimToken(ctx, tok.ID, "second"); err != nil || !slices.Equal(got.Keys, []string{"first"}) {
 		t.Errorf("just before a week: got %v, %v", got, err)
 	}
 	add(s[1], 2, tok.Expires.Add(week))
@@ -97,7 +163,7 @@ func testForget(t *testing.T, s Pair) {
 func testRevoked(t *testing.T, s Pair) {
 	id := tunnel.Identity{Cluster: "default/prod", Agent: "a"}
 	for range 2 {
-		if err := s[0].Revoke(t.Context(), id); err != nil {
+		if _, err := s[0].Revoke(t.Context(), id, now); err != nil {
 			t.Error(err)
 		}
 	}
@@ -110,9 +176,66 @@ func testRevoked(t *testing.T, s Pair) {
 		{tunnel.Identity{Cluster: "default", Agent: "prod/a"}, false},
 		{tunnel.Identity{Cluster: "../..", Agent: "a"}, false},
 	} {
-		if got, err := s[1].Revoked(t.Context(), test.id); err != nil || got != test.want {
-			t.Errorf("%v: got %t, %v; want %t", test.id, got, err, test.want)
+		if got, err := s[1].Revoked(t.Context(), test.id); err != nil || got.IsZero() == test.want {
+			t.Errorf("%v: got %v, %v; revoked: want %t", test.id, got, err, test.want)
 		}
+	}
+}
+
+// cluster: the revocation of a cluster has a time, each a later one.
+func testCluster(t *testing.T, s Pair) {
+	ctx, id := t.Context(), tunnel.Identity{Cluster: "default/prod"}
+	now := now.Truncate(time.Millisecond)
+	want := func(want time.Time) {
+		t.Helper()
+		for n := range s {
+			if got, err := s[n].Revoked(ctx, id); err != nil || !got.Equal(want) {
+				t.Errorf("got %v, %v; want %v", got, err, want)
+			}
+		}
+	}
+	want(time.Time{})
+	for n, step := range []struct{ now, want time.Time }{
+		{now, now},
+		{now.Add(-time.Hour), now.Add(time.Millisecond)},
+		{now.Add(time.Millisecond), now.Add(2 * time.Millisecond)},
+		{now.Add(time.Hour), now.Add(time.Hour)},
+	} {
+		if got, err := s[n%2].Revoke(ctx, id, step.now); err != nil || !got.Equal(step.want) {
+			t.Errorf("revoked at %v: got %v, %v; want %v", step.now, got, err, step.want)
+		}
+		want(step.want)
+	}
+	for _, other := range []tunnel.Identity{{Cluster: "default/prod", Agent: "a"}, {Cluster: "default"}, {Cluster: "default/prod/"}} {
+		if got, err := s[0].Revoked(ctx, other); err != nil || !got.IsZero() {
+			t.Errorf("%+v: got %v, %v; want not revoked", other, got, err)
+		}
+	}
+	raceRevocations(t, s, id, now.Add(2*time.Hour))
+}
+
+// raceRevocations revokes the cluster at the same time by many: each gets a time of its
+// own, and the last one counts.
+func raceRevocations(t *testing.T, s Pair, id tunnel.Identity, now time.Time) {
+	t.Helper()
+	times := make([]time.Time, 8)
+	var wg sync.WaitGroup
+	for n := range times {
+		wg.Go(func() {
+			at, err := s[n%2].Revoke(t.Context(), id, now)
+			if err != nil {
+				t.Error(err)
+			}
+			times[n] = at
+		})
+	}
+	wg.Wait()
+	slices.SortFunc(times, time.Time.Compare)
+	if len(slices.CompactFunc(slices.Clone(times), time.Time.Equal)) != len(times) {
+		t.Errorf("got the times %v, want each once", times)
+	}
+	if got, err := s[0].Revoked(t.Context(), id); err != nil || !got.Equal(times[len(times)-1]) {
+		t.Errorf("got %v, %v; want the last of %v", got, err, times)
 	}
 }
 
@@ -133,7 +256,7 @@ func Race(t *testing.T, s Pair, rounds int) {
 				if err != nil {
 					t.Error(err)
 				}
-				keys[n] = got.Key
+				keys[n] = got.Keys[0]
 			})
 		}
 		close(start)

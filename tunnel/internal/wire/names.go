@@ -10,6 +10,10 @@ import (
 // MaxReplica is how long the name of a replica may be.
 const MaxReplica = 64
 
+// MaxAgentReplica is how long the name of an agent's replica may be: as long as a pod's
+// host name.
+const MaxAgentReplica = 63
+
 const (
 	maxCluster = 253 + 1 + 253 // namespace/name
 	maxAgent   = 64
@@ -30,6 +34,15 @@ func CheckAgent(name string) error {
 // server.
 func CheckReplica(name string) error {
 	return checkName("replica", name, MaxReplica)
+}
+
+// CheckAgentReplica returns an error unless the name may tell an agent from others with
+// its certificate. The empty name may: there are no others.
+func CheckAgentReplica(name string) error {
+	if name == "" {
+		return nil
+	}
+	return checkName("agent's replica", name, MaxAgentReplica)
 }
 
 func checkName(what, name string, most int) error {

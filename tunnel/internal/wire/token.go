@@ -31,6 +31,8 @@ const (
 	// make a token of 3,448 bytes.
 	maxToken = 4 << 10
 
+	maxOtherToken = 8 << 10
+
 	tokenIDSize  = 10 // random bytes: 16 characters
 	tokenKeySize = 4  // bytes of the authority's pin
 	tokenHeader  = tokenIDSize + 8 + tokenKeySize
@@ -52,21 +54,29 @@ type Token struct {
 var errTokenFormat = errors.New("not a token: that begins with " + tokenPrefix + " and has two more parts, with a dot between them. " +
 	"One that was made by an older version is void: make a new invitation")
 
-// SignToken makes a token for an agent of the cluster. key is the key of the
-// authority whose certificate is authority.
-func SignToken(key crypto.Signer, authority *x509.Certificate, cluster string, expires time.Time) (id, text string, err error) {
-	body := make([]byte, tokenIDSize, tokenHeader+len(cluster))
-	rand.Read(body) // crashes the program rather than fail
-	id = Base32.EncodeToString(body)
+// NewTokenID returns a random ID.
+func NewTokenID() string {
+	id := make([]byte, tokenIDSize)
+	rand.Read(id) // crashes the program rather than fail
+	return Base32.EncodeToString(id)
+}
+
+// SignToken returns the text of the token with this ID, for an agent of the cluster. key
+// is the key of the authority whose certificate is authority.
+func SignToken(key crypto.Signer, authority *x509.Certificate, id, cluster string, expires time.Time) (text string, err error) {
+	body, err := Base32.DecodeString(id)
+	if err != nil || !IsTokenID(id) {
+		return "", errors.New("not the ID of a token")
+	}
 	body = binary.BigEndian.AppendUint64(body, uint64(expires.UnixMilli()))
 	body = append(body, authorityID(authority)...)
 	body = append(body, cluster...)
 	_, hash := tokenAlgorithm(authority.PublicKey)
 	signature, err := crypto.SignMessage(key, rand.Reader, append([]byte(tokenLabel), body...), hash)
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
-	return id, tokenPrefix + encodePart(body) + "." + encodePart(signature), nil
+	return tokenPrefix + encodePart(body) + "." + encodePart(signature), nil
 }
 
 func authorityID(authority *x509.Certificate) []byte {
@@ -117,6 +127,26 @@ func ParseToken(text string) (Token, error) {
 		return Token{}, errTokenFormat
 	}
 	return t, nil
+}
+
+// IsOwnToken reports whether the text is that of a token which an authority signs, by
+// its beginning.
+func IsOwnToken(text string) bool { return strings.HasPrefix(text, tokenPrefix) }
+
+// CheckToken returns an error if no server can take the token: it is neither an own one
+// nor has the form of a JSON Web Token. The error holds nothing of it.
+func CheckToken(text string) error {
+	mistyped := len(text) >= len(tokenPrefix) && strings.EqualFold(text[:len(tokenPrefix)], tokenPrefix)
+	if mistyped {
+		_, err := ParseToken(text)
+		return err
+	}
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_."
+	strange := func(c rune) bool { return !strings.ContainsRune(letters, c) }
+	if strings.Count(text, ".") != 2 || strings.ContainsFunc(text, strange) || len(text) > maxOtherToken {
+		return errTokenFormat
+	}
+	return nil
 }
 
 func encodePart(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }

@@ -1,0 +1,176 @@
+package tunnel
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/binary"
+	"math/big"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
+)
+
+// Revoke ends the agent's sessions and streams, and refuses it from now on.
+// Replicas that are connected by Peers do the same at once, others once they are
+// connected. Servers that only share the Store refuse it too; they end its sessions
+// when they ask the Store again, at the latest when it connects or renews. An agent
+// whose invitation is for several, or that enrols by [Server.Enroller], may come back
+// under another name.
+func (s *Server) Revoke(ctx context.Context, id Identity) error {
+	if id.Agent == "" {
+		return configError("field Agent of the Identity is empty: RevokeCluster revokes all agents of a cluster")
+	}
+	return s.revoke(ctx, id)
+}
+
+// RevokeCluster revokes all agents of the cluster that have enrolled until now, also
+// those that are not known here, and all its invitations. Sessions end as with
+// [Server.Revoke]. Later invitations for the same cluster count. Only one that is made by
+// a replica that has not learnt of the revocation yet is void; a replica learns of it
+// when it next reads the Store.
+//
+// No clocks are compared: each invitation, and each certificate that comes of it, says
+// after which revocation of the cluster it was made, and counts until the next one. Two
+// kinds of agents can come back:
+//
+//   - Those of [Server.Identify], with a certificate that begins after the revocation, by
+//     the clock of this server.
+//   - Those of [Server.Enroller], as long as it accepts their tokens.
+func (s *Server) RevokeCluster(ctx context.Context, cluster string) error {
+	if err := wire.CheckCluster(cluster); err != nil {
+		return configError("cluster: %w", err)
+	}
+	return s.revoke(ctx, Identity{Cluster: cluster})
+}
+
+func (s *Server) revoke(ctx context.Context, id Identity) error {
+	if err := s.setup(); err != nil {
+		return err
+	}
+	at, err := s.registrar.store.Revoke(ctx, id, s.registrar.clock().UTC().Truncate(time.Millisecond))
+	if err != nil {
+		return err
+	}
+	s.closeRevoked(id, at)
+	s.peers.sendToAll(revokedMessage(id, at))
+	return nil
+}
+
+// Expel ends the sessions of an agent that another server of the Store has revoked, or
+// those of all agents of a cluster if the field Agent is empty. The time is the Store's.
+// It writes nothing, and is for programs that learn of revocations before the Server asks
+// the Store; see the field Expel of tunnel/kubernetes.SecretStore.
+func (s *Server) Expel(id Identity, at time.Time) {
+	if s.setup() == nil {
+		s.closeRevoked(id, at)
+	}
+}
+
+// closeRevoked is Expel.
+func (s *Server) closeRevoked(id Identity, at time.Time) {
+	for _, sess := range s.registry.revoke(id, at) {
+		sess.CloseWithCause(&Error{Op: "connect", Cluster: id.Cluster, Code: CodeRevoked})
+	}
+}
+
+// checkRevoked returns an error if the agent was revoked, or all agents of its cluster
+// were after the revocation that its certificate was made after.
+func (r *registrar) checkRevoked(ctx context.Context, op string, id Identity, after time.Time) error {
+	if err := r.checkAgentRevoked(ctx, op, id); err != nil {
+		return err
+	}
+	at, err := r.store.Revoked(ctx, Identity{Cluster: id.Cluster})
+	switch {
+	case err != nil:
+		return internalError(op, id.Cluster, err)
+	case after.Before(at):
+		return refusedError(op, id.Cluster, CodeRevoked, "all agents of the cluster were, at %s", formatTime(at))
+	}
+	return nil
+}
+
+func (r *registrar) checkAgentRevoked(ctx context.Context, op string, id Identity) error {
+	at, err := r.store.Revoked(ctx, id)
+	switch {
+	case err != nil:
+		return internalError(op, id.Cluster, err)
+	case !at.IsZero():
+		return refusedError(op, id.Cluster, CodeRevoked, "")
+	}
+	return nil
+}
+
+// The serial number of an agent's certificate says which revocation of its cluster it was
+// made after: 2 bytes that say so, 6 bytes of milliseconds since 1970 (0: there was none),
+// and 8 random bytes. The serial numbers of other certificates have 20 random bytes.
+const (
+	serialMark = 0x4357 // "CW"
+	serialSize = 16
+	timeBits   = 48
+)
+
+// agentSerial returns the serial number of a certificate that is made after this
+// revocation of the cluster; zero: there was none.
+func agentSerial(after time.Time) *big.Int {
+	b := make([]byte, serialSize)
+	ms := max(after.UnixMilli(), 0) // the zero time is before 1970
+	binary.BigEndian.PutUint64(b, serialMark<<timeBits|uint64(ms)&(1<<timeBits-1))
+	rand.Read(b[8:])
+	return new(big.Int).SetBytes(b)
+}
+
+// madeAfter returns the revocation of the cluster that an agent's certificate was made
+// after; zero if there was none, or if the certificate does not say so. One that another
+// PKI issued counts from its beginning.
+func madeAfter(cert *x509.Certificate, byIdentify bool) time.Time {
+	if byIdentify {
+		return cert.NotBefore
+	}
+	b := cert.SerialNumber.Bytes()
+	if len(b) != serialSize {
+		return time.Time{}
+	}
+	head := binary.BigEndian.Uint64(b)
+	ms := head & (1<<timeBits - 1)
+	if head>>timeBits != serialMark || ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(ms)).UTC()
+}
+
+// sendRevoked sends the agents that were revoked since this replica began: the
+// other replica may not have been told.
+func (s *Server) sendRevoked(control *mux.Stream) error {
+	var b []byte
+	for id, at := range s.registry.allRevoked() {
+		b = append(b, revokedMessage(id, at).Encode()...)
+	}
+	if len(b) == 0 {
+		return nil
+	}
+	_, err := control.Write(b)
+	return err
+}
+
+func revokedMessage(id Identity, at time.Time) *wire.Message {
+	m := wire.New(wire.MsgRevoked).AddString(wire.TagCluster, id.Cluster)
+	if id.Agent == "" {
+		return m.AddTime(wire.TagTime, at)
+	}
+	return m.AddString(wire.TagName, id.Agent)
+}
+
+// handleRevoked takes a REVOKED from another replica. It is not passed on: the
+// replica whose Revoke was called tells all of them.
+func (s *Server) handleRevoked(m *wire.Message) {
+	id := Identity{Cluster: m.Text(wire.TagCluster), Agent: m.Text(wire.TagName)}
+	at := time.Now()
+	if ms := m.Uint(wire.TagTime); id.Agent == "" {
+		at = time.UnixMilli(int64(ms & (1<<timeBits - 1)))
+	}
+	if wire.CheckCluster(id.Cluster) == nil && (id.Agent == "" && at.UnixMilli() > 0 || wire.CheckAgent(id.Agent) == nil) {
+		s.closeRevoked(id, at)
+	}
+}

@@ -19,6 +19,10 @@
 //	c, err := egress.Parse(text)
 //	d, err := c.Dialer(egress.Cluster)
 //
+// [Sidecar] is such a gateway's end beside a kube-apiserver. SetPhase adds it to the manifest
+// of a static pod or of a Deployment, in phases that can be taken back; "causeway egress set"
+// does so, with a report before and a check after each switch.
+//
 // A selection with Konnectivity's other protocol, GRPC, can be read and written but
 // not dialed: run Konnectivity's server with --mode=http-connect.
 //

@@ -1,0 +1,173 @@
+package egress
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"path"
+	"strconv"
+
+	"go.yaml.in/yaml/v3"
+	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/causewayproject/causeway/internal/yamledit"
+)
+
+// validate names the fields as Go does; programs replace the names by their flags'.
+func (s *Sidecar) validate() error {
+	var errs []error
+	for _, required := range []struct{ field, value string }{{"Image", s.Image}, {"Cluster", s.Cluster}, {"Gateway", s.Gateway}} {
+		if required.value == "" {
+			errs = append(errs, fmt.Errorf("egress: Sidecar.%s is required", required.field))
+		}
+	}
+	sources := 0
+	for _, value := range []string{s.CredentialsPath, s.CredentialsSecret, s.TokenAudience} {
+		if value != "" {
+			sources++
+		}
+	}
+	if sources != 1 {
+		errs = append(errs, errors.New("egress: exactly one of Sidecar.CredentialsPath, Sidecar.CredentialsSecret and Sidecar.TokenAudience is required"))
+	}
+	if s.Gateway != "" {
+		if err := CheckGateway(s.Gateway); err != nil {
+			errs = append(errs, fmt.Errorf("egress: Sidecar.Gateway: %w", err))
+		}
+	}
+	if !path.IsAbs(s.baseDir()) || s.CredentialsPath != "" && !path.IsAbs(s.CredentialsPath) {
+		errs = append(errs, errors.New("egress: Sidecar.Dir and Sidecar.CredentialsPath are absolute paths"))
+	}
+	return errors.Join(errs...)
+}
+
+// CheckGateway returns why a text is not the URL of a gateway. It quotes nothing of the
+// text, which may hold a password.
+func CheckGateway(text string) error {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Port() != "" && !isPort(u.Port()):
+		return errors.New("it is not http://host:port or https://host:port")
+	case u.User != nil:
+		return errors.New("it has user info, which everybody sees who can read the manifest: the credentials are in files")
+	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
+		return errors.New("it has more than a host and a port")
+	}
+	return nil
+}
+
+// takeUser fills in the user that kube-apiserver runs as.
+func (s *Sidecar) takeUser(pod *podNodes) error {
+	if s.User != 0 {
+		return nil
+	}
+	nonRoot := false
+	for _, holder := range []*yaml.Node{pod.container, pod.spec} { // the container's counts more
+		security := yamledit.Child(holder, "securityContext")
+		if user := yamledit.Child(security, "runAsUser"); user != nil {
+			id, err := strconv.ParseInt(user.Value, 10, 64)
+			if err != nil {
+				return errors.New("egress: kube-apiserver's securityContext.runAsUser is no number")
+			}
+			s.User = id
+			return nil
+		}
+		if n := yamledit.Child(security, "runAsNonRoot"); n != nil && n.Value == "true" {
+			nonRoot = true
+		}
+	}
+	if nonRoot {
+		return errors.New("egress: kube-apiserver has runAsNonRoot without runAsUser: set runAsUser in the manifest, or Sidecar.User, so that both can open the socket")
+	}
+	return nil
+}
+
+// sidecarParts are what a Sidecar adds to a pod.
+type sidecarParts struct{ initContainers, mounts, volumes []any }
+
+func (s *Sidecar) parts() sidecarParts {
+	credentials := path.Join(s.baseDir(), "credentials")
+	security := map[string]any{
+		"allowPrivilegeEscalation": false,
+		"capabilities":             map[string]any{"drop": []string{"ALL"}},
+		"readOnlyRootFilesystem":   true,
+		"runAsNonRoot":             s.User != 0,
+		"runAsUser":                s.User,
+	}
+	socket := map[string]any{"name": socketVolume, "mountPath": s.SocketDir()}
+	return sidecarParts{
+		initContainers: []any{map[string]any{
+			"name":  SidecarName,
+			"image": s.Image,
+			"args": []string{"egress", "serve", s.Cluster, "--gateway=" + s.Gateway,
+				"--credentials=" + credentials, "--dir=" + s.SocketDir()},
+			"env":           []any{map[string]any{"name": "GOMEMLIMIT", "value": "200MiB"}},
+			"restartPolicy": "Always",
+			// kube-apiserver starts when the socket and the configuration are there.
+			"startupProbe": map[string]any{
+				"exec":             map[string]any{"command": []string{"/causeway", "egress", "probe", "--dir=" + s.SocketDir()}},
+				"failureThreshold": 60,
+				"periodSeconds":    1,
+				"timeoutSeconds":   5,
+			},
+			"resources": map[string]any{
+				"requests": map[string]any{"cpu": "10m", "memory": "48Mi"},
+				"limits":   map[string]any{"memory": "256Mi"},
+			},
+			"securityContext": security,
+			"volumeMounts": []any{socket,
+				map[string]any{"name": credentialsVolume, "mountPath": credentials, "readOnly": true}},
+		}},
+		mounts: []any{socket},
+		volumes: []any{s.socketSource(),
+			s.credentialsSource()},
+	}
+}
+
+func (s *Sidecar) socketSource() map[string]any {
+	if s.CredentialsPath != "" {
+		return map[string]any{"name": socketVolume, "hostPath": map[string]any{"path": s.SocketDir(), "type": "DirectoryOrCreate"}}
+	}
+	return map[string]any{"name": socketVolume, "emptyDir": map[string]any{}}
+}
+
+func (s *Sidecar) credentialsSource() map[string]any {
+	volume := map[string]any{"name": credentialsVolume}
+	switch {
+	case s.CredentialsPath != "":
+		volume["hostPath"] = map[string]any{"path": s.CredentialsPath, "type": "Directory"}
+	case s.CredentialsSecret != "":
+		volume["secret"] = map[string]any{"secretName": s.CredentialsSecret}
+	default:
+		volume["projected"] = map[string]any{"sources": []any{map[string]any{
+			"serviceAccountToken": map[string]any{"audience": s.TokenAudience, "path": "token"}}}}
+	}
+	return volume
+}
+
+func (s *Sidecar) flag() string { return configFlag + "=" + path.Join(s.SocketDir(), ConfigName) }
+
+// Patches returns what SetPhase does as patches of a Pod: a strategic merge patch with the
+// Sidecar, and, for [PhaseOn], a JSON patch (RFC 6902) that adds the flag to the command of
+// the first container. They are what kubeadm's directory of patches takes, as
+// kube-apiserver0+strategic.yaml and kube-apiserver1+json.yaml. The Sidecar runs as User.
+// For PhaseOff both are nil.
+func (s *Sidecar) Patches(to Phase) (strategic, flag []byte, err error) {
+	if to == PhaseOff {
+		return nil, nil, nil
+	}
+	if err := s.validate(); err != nil {
+		return nil, nil, err
+	}
+	parts := s.parts()
+	strategic, err = sigsyaml.Marshal(map[string]any{"spec": map[string]any{
+		"initContainers": parts.initContainers,
+		"containers":     []any{map[string]any{"name": apiServerName, "volumeMounts": parts.mounts}},
+		"volumes":        parts.volumes,
+	}})
+	if err != nil || to != PhaseOn {
+		return strategic, nil, err
+	}
+	flag, err = sigsyaml.Marshal([]any{map[string]any{"op": "add", "path": "/spec/containers/0/command/-", "value": s.flag()}})
+	return strategic, flag, err
+}

@@ -2,6 +2,7 @@ package proxyconfig
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -31,11 +32,12 @@ func ReadValues(documents ...[]byte) (Config, error) {
 	var errs []error
 	for i, text := range documents {
 		v, err := decodeValues(text)
-		if err != nil {
+		places, unknown := v.allPlaces()
+		if err := cmp.Or(err, unknown); err != nil {
 			errs = append(errs, fieldError(fmt.Sprintf("documents[%d]", i), err))
 			continue
 		}
-		for _, p := range v.allPlaces() {
+		for _, p := range places {
 			errs = append(errs, found[p.setting].takeValue(p.key, p.value))
 		}
 	}
@@ -49,14 +51,20 @@ func ReadValues(documents ...[]byte) (Config, error) {
 	return c, nil
 }
 
+// values are the keys of the documents that concern proxies: all that were ever written.
+type values struct {
+	Proxy   map[string]string `json:"proxy"`
+	Cluster struct {
+		Proxy map[string]string `json:"proxy"`
+	} `json:"cluster"`
+	Env        []corev1.EnvVar `json:"env"`
+	HTTPProxy  string          `json:"http_proxy"`
+	HTTPSProxy string          `json:"https_proxy"`
+	NoProxy    string          `json:"no_proxy"`
+}
+
 // decodeValues returns no error of a decoder's, whose text quotes the document.
 func decodeValues(text []byte) (v values, err error) {
-	var sections struct {
-		Proxy   map[string]any `json:"proxy"`
-		Cluster struct {
-			Proxy map[string]any `json:"proxy"`
-		} `json:"cluster"`
-	}
 	decoder := goyaml.NewDecoder(bytes.NewReader(text))
 	if first, second := decoder.Decode(new(goyaml.Node)), decoder.Decode(new(goyaml.Node)); first == nil && second == nil {
 		return v, errors.New("more than one document of YAML")
@@ -64,23 +72,11 @@ func decodeValues(text []byte) (v values, err error) {
 	if _, err := yaml.YAMLToJSONStrict(text); err != nil {
 		return v, errors.New("not YAML, or a key is there twice")
 	}
-	if yaml.Unmarshal(text, &v) != nil || yaml.Unmarshal(text, &sections) != nil {
+	if yaml.Unmarshal(text, &v) != nil {
 		return v, errors.New("not YAML with the types of values")
-	}
-	for _, section := range []struct {
-		name string
-		keys map[string]any
-	}{{"proxy", sections.Proxy}, {"cluster.proxy", sections.Cluster.Proxy}} {
-		for key := range section.keys {
-			if !slices.Contains(proxyKeys, key) {
-				return v, fmt.Errorf("%s has an unknown key; want one of %s", section.name, strings.Join(proxyKeys, ", "))
-			}
-		}
 	}
 	return v, nil
 }
-
-var proxyKeys = []string{"http", "https", "noProxy", "httpProxy", "httpsProxy"}
 
 // setting is one that was read, and where.
 type setting struct{ key, value string }
@@ -101,19 +97,30 @@ type place struct {
 	key, value string
 }
 
-// allPlaces are all that a document may hold, set or not.
-func (v values) allPlaces() []place {
-	var all []place
-	section := func(prefix string, p *proxySection) {
-		if p != nil {
-			all = append(all, place{0, prefix + ".http", p.HTTP}, place{1, prefix + ".https", p.HTTPS}, place{2, prefix + ".noProxy", p.NoProxy},
-				place{0, prefix + ".httpProxy", p.HTTPProxy}, place{1, prefix + ".httpsProxy", p.HTTPSProxy})
+// proxyKeys are those of a proxy section, and the settings that they are.
+var proxyKeys = []struct {
+	key     string
+	setting int
+}{{"http", 0}, {"https", 1}, {"noProxy", 2}, {"httpProxy", 0}, {"httpsProxy", 1}}
+
+// allPlaces are all that a document may hold, set or not. The error names a section with
+// a key of another name.
+func (v values) allPlaces() (all []place, err error) {
+	for _, section := range []struct {
+		name string
+		keys map[string]string
+	}{{"cluster.proxy", v.Cluster.Proxy}, {"proxy", v.Proxy}} {
+		var known []string
+		for _, p := range proxyKeys {
+			known = append(known, p.key)
+			all = append(all, place{p.setting, section.name + "." + p.key, section.keys[p.key]})
+		}
+		for key := range section.keys {
+			if !slices.Contains(known, key) {
+				return nil, fmt.Errorf("%s has an unknown key; want one of %s", section.name, strings.Join(known, ", "))
+			}
 		}
 	}
-	if v.Cluster != nil {
-		section("cluster.proxy", v.Cluster.Proxy)
-	}
-	section("proxy", v.Proxy)
 	all = append(all, place{0, "http_proxy", v.HTTPProxy}, place{1, "https_proxy", v.HTTPSProxy}, place{2, "no_proxy", v.NoProxy})
 	for _, e := range v.Env {
 		for i, name := range []string{httpProxy, httpsProxy, noProxy} {
@@ -122,7 +129,7 @@ func (v values) allPlaces() []place {
 			}
 		}
 	}
-	return all
+	return all, nil
 }
 
 func plainValue(e corev1.EnvVar) string {

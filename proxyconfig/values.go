@@ -54,9 +54,10 @@ type ClusterValues struct {
 	// values are in the charts' manifests.
 	EnvSecret string
 
-	// PodCIDR, ServiceCIDR and DNSIP are facts of the cluster for the ConfigMap.
-	// Empty ones are left out.
-	PodCIDR, ServiceCIDR, DNSIP string
+	// PodCIDR and ServiceCIDR are networks of the cluster for the ConfigMap, which
+	// also gets the address of the DNS: the tenth of ServiceCIDR, as kubeadm and others
+	// have it. Empty ones are left out.
+	PodCIDR, ServiceCIDR string
 
 	// Layout is where the keys are. The zero value is LayoutCharts.
 	Layout Layout

@@ -20,7 +20,7 @@ import (
 func rfcValues(t testing.TB) proxyconfig.ClusterValues {
 	return proxyconfig.ClusterValues{
 		Name: "mycluster", Namespace: "org-giantswarm", Config: must(rfcLayers().Merge())(t).Config,
-		PodCIDR: "100.96.0.0/11", ServiceCIDR: "10.96.0.0/12", DNSIP: "10.96.0.10",
+		PodCIDR: "100.96.0.0/11", ServiceCIDR: "10.96.0.0/12",
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -11,27 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 )
-
-// values are the keys of the documents that concern proxies: all that were ever
-// written, for ReadValues.
-type values struct {
-	Proxy   *proxySection `json:"proxy,omitempty"`
-	Cluster *struct {
-		Proxy *proxySection `json:"proxy,omitempty"`
-	} `json:"cluster,omitempty"`
-	Env        []corev1.EnvVar `json:"env,omitempty"`
-	HTTPProxy  string          `json:"http_proxy,omitempty"`
-	HTTPSProxy string          `json:"https_proxy,omitempty"`
-	NoProxy    string          `json:"no_proxy,omitempty"`
-}
-
-type proxySection struct {
-	HTTP       string `json:"http,omitempty"`
-	HTTPS      string `json:"https,omitempty"`
-	NoProxy    string `json:"noProxy,omitempty"`
-	HTTPProxy  string `json:"httpProxy,omitempty"`
-	HTTPSProxy string `json:"httpsProxy,omitempty"`
-}
 
 // configMapValues are our values of the ConfigMap. Of the proxy it has only the list.
 func (v ClusterValues) configMapValues() map[string]any {
@@ -43,9 +23,25 @@ func (v ClusterValues) configMapValues() map[string]any {
 	}
 	setValue(section, v.PodCIDR, "calico", "CIDR")
 	setValue(section, v.ServiceCIDR, "kubernetes", "API", "clusterIPRange")
-	setValue(section, v.DNSIP, "kubernetes", "DNS", "IP")
+	setValue(section, dnsAddress(v.ServiceCIDR), "kubernetes", "DNS", "IP")
 	setValue(section, v.Config.NoProxy, "proxy", "noProxy")
 	return document
+}
+
+// dnsAddress is the tenth address of the network, or "".
+func dnsAddress(cidr string) string {
+	p, err := netip.ParsePrefix(cidr)
+	if err != nil {
+		return ""
+	}
+	addr := p.Masked().Addr()
+	for range 10 {
+		addr = addr.Next()
+	}
+	if !p.Contains(addr) {
+		return ""
+	}
+	return addr.String()
 }
 
 // secretValues are our values of the Secret, with the configuration of charts.

@@ -34,6 +34,7 @@ const (
 	KeyUsername = "username"
 	KeyPassword = "password"
 	KeyProxyURL = "proxy-url" // whole, user info included; instead of the annotation
+	KeyGateway  = "gateway"   // a tunnel's gateway, without user info, unless an annotation beside route-secret names one
 )
 
 // Annotations and data keys of the Secrets that the provider writes. The data

@@ -35,6 +35,7 @@ type Cluster struct {
 	Infrastructure       *Infrastructure       // nil without an infrastructure object
 	HasControlPlane      bool                  // spec.controlPlaneRef
 	HasTopology          bool                  // spec.topology: a ClusterClass makes its control plane
+	Tunnel               bool                  // LabelTunnel is "true": only agents lead there
 	NamespaceAnnotations map[string]string     // its Namespace's
 	NamespaceUnknown     bool                  // its Namespace was not read yet: Plan waits, since that may have annotations
 	Condition            *metav1.Condition     // its ConditionRoute, unchanged; nil without one
@@ -71,6 +72,7 @@ func ReadCluster(cluster, infrastructure *unstructured.Unstructured) (Cluster, e
 		APIVersion: cluster.GetAPIVersion(), Annotations: cluster.GetAnnotations(),
 		Paused: isPaused(cluster), Deleting: cluster.GetDeletionTimestamp() != nil,
 		Generation: cluster.GetGeneration(), HasControlPlane: len(reference) > 0, Condition: readCondition(cluster),
+		Tunnel: cluster.GetLabels()[LabelTunnel] == "true",
 	}
 	topology, _, _ := unstructured.NestedFieldNoCopy(o, "spec", "topology")
 	c.HasTopology = topology != nil
@@ -100,8 +102,8 @@ func isPaused(cluster *unstructured.Unstructured) bool {
 }
 
 // ClusterFields returns the paths of a Cluster that [ReadCluster] reads beside its
-// metadata (namespace, name, uid, generation, deletionTimestamp, annotations): a cache
-// may drop all others. Of the conditions, only the [ConditionRoute] is read.
+// metadata (namespace, name, uid, generation, deletionTimestamp, annotations, the label
+// [LabelTunnel]): a cache may drop all others. Of the conditions, only the [ConditionRoute] is read.
 func ClusterFields() [][]string {
 	return [][]string{
 		{"spec", "paused"}, {"spec", "controlPlaneEndpoint"}, {"spec", "controlPlaneRef"}, {"spec", "topology"},

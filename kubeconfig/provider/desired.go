@@ -34,17 +34,21 @@ func (p *planner) readRoute() (kubeconfig.Route, error) {
 	if _, ok := secret.Labels[LabelRoute]; !ok {
 		return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "the Secret %s lacks the label %s, without which it is not for routes", s.RouteSecret, LabelRoute)
 	}
+	at, named := s.layers.findLayer(AnnotationRouteSecret), min(s.layers.findLayer(AnnotationProxyURL), s.layers.findLayer(AnnotationGateway))
+	if gateway := secretText(secret, KeyGateway); gateway != "" && at < named {
+		s.ProxyURL, s.Gateway = "", gateway
+	}
 	whole := secretText(secret, KeyProxyURL)
 	if whole == "" {
 		if s.ProxyURL+s.Gateway != "" && len(secret.Data) == 0 {
 			return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "the Secret %s is empty: want %s and %s, or %s", s.RouteSecret, KeyUsername, KeyPassword, KeyProxyURL)
 		}
 		if s.ProxyURL+s.Gateway == "" {
-			return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "the Secret %s has no key %s, and no annotation names a proxy or gateway", s.RouteSecret, KeyProxyURL)
+			return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "the Secret %s has no key %s or %s, and no annotation names a proxy or gateway", s.RouteSecret, KeyProxyURL, KeyGateway)
 		}
 		return p.proxyRoute(s.ProxyURL, secret)
 	}
-	if at := s.layers.findLayer(AnnotationRouteSecret); at == min(s.layers.findLayer(AnnotationProxyURL), s.layers.findLayer(AnnotationGateway)) {
+	if at == named {
 		return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "the Secret %s has the key %s, and an annotation names a proxy too: want one of them", s.RouteSecret, KeyProxyURL)
 	}
 	s.Gateway = ""

@@ -131,8 +131,9 @@ func (s Settings) namesRoute() bool {
 }
 
 func resolveSettings(cluster Cluster, config Config) (resolved, error) {
+	annotations, tunneled := cluster.routeAnnotations()
 	l := layers{
-		{"Cluster", cluster.Namespace, cluster.Annotations},
+		{"Cluster", cluster.Namespace, annotations},
 		{"Namespace", cluster.Namespace, cluster.NamespaceAnnotations},
 		{whereDefaults, "", config.Defaults.asAnnotations()},
 	}
@@ -150,6 +151,12 @@ func resolveSettings(cluster Cluster, config Config) (resolved, error) {
 	r.TunnelCluster, r.TunnelZone = l.nearestValue(AnnotationTunnelCluster), l.nearestValue(AnnotationTunnelZone)
 	r.NoProxy, r.TLSServerName = l.nearestValue(AnnotationNoProxy), l.nearestValue(AnnotationTLSServerName)
 	r.Server, r.SecondaryName = l.nearestValue(AnnotationServer), l.nearestValue(AnnotationSecondary)
+	if tunneled && l.findLayer(AnnotationNoProxy) > 0 { // it may lead directly
+		r.NoProxy = ""
+	}
+	if tunneled && l.findLayer(AnnotationProxyURL) > 0 {
+		r.ProxyURL = ""
+	}
 	if r.TunnelCluster == "" {
 		r.TunnelCluster = cluster.Namespace + "/" + cluster.Name
 	}

@@ -57,7 +57,7 @@ func (p *planner) tryAttempts(r, desired route) bool {
 	pending := false
 	var last outcome
 	for _, a := range p.listAttempts(r, desired) {
-		if p.settings.NoProbe {
+		if p.settings.NoProbe || p.leavesDirect(r, a.route) {
 			return p.switchTo(r, a, nil)
 		}
 		key, err := p.attemptKey(a)
@@ -88,6 +88,12 @@ func (p *planner) tryAttempts(r, desired route) bool {
 		p.shown = StateProbing
 	}
 	return false
+}
+
+// leavesDirect reports whether a Cluster that only agents lead to gets its first route. It
+// is not probed before: the direct one leads nowhere, and no agent may be there yet.
+func (p *planner) leavesDirect(r, desired route) bool {
+	return p.cluster.Tunnel && !r.leadsThrough() && desired.leadsThrough()
 }
 
 // routeIsDown reports whether the route in use fails for a plain client-go. Only then it

@@ -3,7 +3,6 @@ package propagate
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -91,26 +90,10 @@ func (c Cluster) withOwner(refs []metav1.OwnerReference) []metav1.OwnerReference
 	return kept
 }
 
-// firstNetwork of the networks, and the address of the DNS in it: the tenth, where
-// kubeadm and others have it.
+// firstNetwork returns "" if there are no networks.
 func firstNetwork(networks []string) string {
 	if len(networks) == 0 {
 		return ""
 	}
 	return networks[0]
-}
-
-func dnsIP(services string) string {
-	p, err := netip.ParsePrefix(services)
-	if err != nil {
-		return ""
-	}
-	addr := p.Masked().Addr()
-	for range 10 {
-		addr = addr.Next()
-	}
-	if !p.Contains(addr) {
-		return ""
-	}
-	return addr.String()
 }

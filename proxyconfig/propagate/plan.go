@@ -235,7 +235,7 @@ func (p *planner) mergeLayers(installation proxyconfig.Config, user override) (p
 		Name: p.cluster.Name, Namespace: p.cluster.Namespace, Config: merged.Config,
 		Credentials: p.config.Credentials, EnvSecret: p.config.EnvSecret, ManagedBy: p.config.managedBy(),
 		Layout: p.config.Layout, ValuesName: p.config.ValuesName, SystemdName: p.config.SystemdName,
-		PodCIDR: firstNetwork(facts.PodCIDRs), ServiceCIDR: firstNetwork(facts.ServiceCIDRs), DNSIP: dnsIP(firstNetwork(facts.ServiceCIDRs)),
+		PodCIDR: firstNetwork(facts.PodCIDRs), ServiceCIDR: firstNetwork(facts.ServiceCIDRs),
 	}
 	if p.config.Further != nil {
 		if v.Further, err = p.config.Further(p.cluster); err != nil {

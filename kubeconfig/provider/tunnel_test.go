@@ -1,0 +1,153 @@
+package provider_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/causewayproject/causeway/kubeconfig/provider"
+)
+
+const tunnelGateway = "http://gateway.test:3128"
+
+// ticket makes the Secret that the tunnel's server writes.
+func (w *world) ticket(password string) {
+	w.route(name+provider.SuffixTunnelRoute, map[string]string{
+		provider.KeyUsername: namespace + "/" + name, provider.KeyPassword: password, provider.KeyGateway: tunnelGateway})
+}
+
+func (w *world) throughTunnel(password string) {
+	w.t.Helper()
+	w.proxy("http://" + namespace + "%2F" + name + ":" + password + "@gateway.test:3128")
+}
+
+// A Cluster with the label goes through the tunnel, whatever the settings farther away say.
+func TestTunnelLabel(t *testing.T) {
+	inBubble(t, "waits for the Secret", func(t *testing.T, w *world) {
+		w.cluster.Tunnel = true
+		w.controlPlane()
+		w.settle()
+		if w.condition(metav1.ConditionFalse, provider.ReasonInvalidSettings); w.writes != 0 {
+			t.Fatal("written")
+		}
+		w.ticket("one")
+		w.settle()
+		w.throughTunnel("one")
+	})
+	inBubble(t, "before an agent is there", func(t *testing.T, w *world) {
+		w.cluster.Tunnel = true
+		w.probe = down("gateway.test")
+		w.ticket("one")
+		w.controlPlane()
+		w.settle()
+		w.throughTunnel("one")
+		w.condition(metav1.ConditionFalse, "TCPFailed")
+		w.probe = down("")
+		w.wait(2 * time.Minute)
+		w.throughTunnel("one")
+		w.condition(metav1.ConditionTrue, provider.ReasonReady)
+	})
+	for setting, set := range map[string]func(*world){
+		"a proxy for all":              func(w *world) { w.config.Defaults.ProxyURL = proxyA },
+		"a gateway for all":            func(w *world) { w.config.Defaults.Gateway = "http://other.test:3128" },
+		"direct for all":               func(w *world) { w.config.Defaults.ProxyURL = provider.Direct },
+		"a list of what is direct":     func(w *world) { w.config.Defaults.NoProxy = "192.0.2.0/24" },
+		"a proxy of the Namespace":     func(w *world) { w.cluster.NamespaceAnnotations[provider.AnnotationProxyURL] = proxyA },
+		"a direct Namespace":           func(w *world) { w.cluster.NamespaceAnnotations[provider.AnnotationProxyURL] = provider.Direct },
+		"the Secret of the Namespace":  func(w *world) { w.cluster.NamespaceAnnotations[provider.AnnotationRouteSecret] = "other" },
+		"an empty annotation":          func(w *world) { w.annotate("proxy-url", " ") },
+		"the list of a Namespace":      func(w *world) { w.cluster.NamespaceAnnotations[provider.AnnotationNoProxy] = "*" },
+		"the provider makes it itself": func(w *world) { w.cluster.HasControlPlane = false },
+	} {
+		inBubble(t, setting, func(t *testing.T, w *world) {
+			w.cluster.Tunnel = true
+			set(w)
+			if w.cluster.HasControlPlane {
+				w.controlPlane()
+			}
+			w.ticket("one")
+			w.settle()
+			w.throughTunnel("one")
+		})
+	}
+}
+
+// Annotations of the Cluster count more than its label.
+func TestTunnelLabelIsNotNearest(t *testing.T) {
+	inBubble(t, "proxy", func(t *testing.T, w *world) {
+		w.cluster.Tunnel = true
+		w.controlPlane()
+		w.annotate("proxy-url", proxyA)
+		w.settle()
+		w.proxy(proxyA)
+	})
+	inBubble(t, "gateway, with the ticket", func(t *testing.T, w *world) {
+		w.cluster.Tunnel = true
+		w.controlPlane()
+		w.annotate("gateway", "http://nearer.test:3128")
+		w.ticket("one")
+		w.settle()
+		w.proxy("http://" + namespace + "%2F" + name + ":one@nearer.test:3128")
+	})
+}
+
+// A fresh ticket is probed once, and begins no grace period.
+func TestTunnelTicketRenewed(t *testing.T) {
+	inBubble(t, "", func(t *testing.T, w *world) {
+		w.cluster.Tunnel = true
+		w.controlPlane()
+		w.ticket("one")
+		w.wait(20 * time.Minute)
+		w.phase(provider.StateReady)
+		probes, writes := w.probes, w.writes
+		w.ticket("two")
+		w.settle()
+		w.throughTunnel("two")
+		w.phase(provider.StateReady)
+		if w.probes-probes != 1 || w.writes-writes != 1 {
+			t.Errorf("got %d probes and %d writes for another ticket, want 1 and 1", w.probes-probes, w.writes-writes)
+		}
+		w.secrets.Route = nil
+		w.settle()
+		w.throughTunnel("two")
+	})
+}
+
+func TestReadTunnelLabel(t *testing.T) {
+	for value, want := range map[string]bool{"true": true, "false": false, "yes": false} {
+		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster"}}
+		u.SetLabels(map[string]string{provider.LabelTunnel: value})
+		if c, err := provider.ReadCluster(u, nil); err != nil || c.Tunnel != want {
+			t.Errorf("%q: got %t, %v, want %t", value, c.Tunnel, err, want)
+		}
+	}
+}
+
+// The files name keys of the Secret that the tunnel's server writes, for root only.
+func TestAgentFiles(t *testing.T) {
+	keys := []string{provider.KeyAgentInvitation, provider.KeyAgentUnit, provider.KeyAgentPod}
+	for _, spec := range []any{provider.AgentFiles("c1"), provider.AgentPodFiles("c1")} {
+		text := toJSON(spec)
+		if !strings.Contains(text, `"name":"c1-tunnel-agent"`) || strings.Contains(text, `"0644"`) {
+			t.Errorf("got %s", text)
+		}
+	}
+	seen := map[string]bool{}
+	for _, f := range slices.Concat(provider.AgentFiles("c1").Files, provider.AgentPodFiles("c1").Files) {
+		seen[f.ContentFrom.Secret.Key] = true
+		if f.Permissions != "0600" {
+			t.Errorf("%s: got mode %s, want 0600", f.Path, f.Permissions)
+		}
+	}
+	if got := slices.Sorted(maps.Keys(seen)); !slices.Equal(got, slices.Sorted(slices.Values(keys))) {
+		t.Errorf("got the keys %q, want %q", got, keys)
+	}
+	if commands := provider.AgentFiles("c1").PreKubeadmCommands; len(commands) != 2 {
+		t.Errorf("got %q", commands)
+	}
+}

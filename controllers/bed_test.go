@@ -106,7 +106,11 @@ func (b *bed) manager(t *testing.T) ctrl.Manager {
 // run starts a manager. stop ends it, and returns what it returned.
 func (b *bed) run(t *testing.T) (stop func() error) {
 	t.Helper()
-	mgr := b.manager(t)
+	return b.runManager(t, b.manager(t))
+}
+
+func (b *bed) runManager(t *testing.T, mgr ctrl.Manager) (stop func() error) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {

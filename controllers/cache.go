@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -78,6 +79,19 @@ func (c ownCaches) addCache(mgr manager.Manager, namespace string, opts cache.Op
 	return mgr.Add(cacheRunnable{own})
 }
 
+// addFilled adds a cache of the objects alone, and has it filled on each replica. It
+// shares its objects: whoever gets one must not write to it.
+func (c ownCaches) addFilled(ctx context.Context, mgr manager.Manager, namespace string, objects map[client.Object]cache.ByObject) error {
+	shared := true
+	err := c.addCache(mgr, namespace, cache.Options{
+		ByObject: objects, DefaultTransform: cache.TransformStripManagedFields(), DefaultUnsafeDisableDeepCopy: &shared,
+	})
+	if err != nil {
+		return err
+	}
+	return fillCache(ctx, c[namespace], slices.Collect(maps.Keys(objects))...)
+}
+
 // fillCache has the cache watch the objects as soon as it is started, whether this
 // process is the leader or not.
 func fillCache(ctx context.Context, from cache.Cache, objects ...client.Object) error {
@@ -109,7 +123,7 @@ func isWatched(namespaces []string, namespace string) bool {
 }
 
 // clusterFields are kept of an unstructured Cluster, beside some of metadata and
-// the condition of provider.ConditionRoute.
+// our conditions.
 var clusterFields = [][]string{
 	{"spec", "paused"},
 	{"spec", "clusterNetwork"},
@@ -131,20 +145,21 @@ func trimClusters(object any) (any, error) {
 	path := conditionsPath(u.GetAPIVersion())
 	if list, ok, _ := unstructured.NestedFieldCopy(u.Object, path...); ok {
 		_ = unstructured.SetNestedField(kept.Object, list, path...) // no error: the path is a new one
-		keepConditions(kept, provider.ConditionRoute, path...)
+		keepConditions(kept, []string{provider.ConditionRoute, provider.ConditionTunnel}, path...)
 	}
 	return kept, nil
 }
 
 // keepConditions removes conditions of other types from the list at the path.
-func keepConditions(u *unstructured.Unstructured, conditionType string, path ...string) {
+func keepConditions(u *unstructured.Unstructured, types []string, path ...string) {
 	list, ok, _ := unstructured.NestedSlice(u.Object, path...)
 	if !ok {
 		return
 	}
 	list = slices.DeleteFunc(list, func(c any) bool {
 		m, ok := c.(map[string]any)
-		return !ok || m["type"] != conditionType
+		name, _ := m["type"].(string)
+		return !ok || !slices.Contains(types, name)
 	})
 	if len(list) == 0 {
 		unstructured.RemoveNestedField(u.Object, path...)
@@ -153,8 +168,8 @@ func keepConditions(u *unstructured.Unstructured, conditionType string, path ...
 	_ = unstructured.SetNestedSlice(u.Object, list, path...) // no error: it was a list
 }
 
-// trimObject returns a new object with what names u, its annotations that are read, and
-// the fields of the paths.
+// trimObject returns a new object with what names u, its labels and annotations that are
+// read, and the fields of the paths.
 func trimObject(u *unstructured.Unstructured, paths ...[]string) *unstructured.Unstructured {
 	kept := &unstructured.Unstructured{Object: map[string]any{}}
 	kept.SetGroupVersionKind(u.GroupVersionKind())
@@ -164,8 +179,17 @@ func trimObject(u *unstructured.Unstructured, paths ...[]string) *unstructured.U
 	kept.SetResourceVersion(u.GetResourceVersion())
 	kept.SetGeneration(u.GetGeneration())
 	kept.SetDeletionTimestamp(u.GetDeletionTimestamp())
-	if value, ok := u.GetLabels()[watchFilterLabel]; ok {
-		kept.SetLabels(map[string]string{watchFilterLabel: value})
+	var own map[string]string
+	for _, name := range []string{watchFilterLabel, provider.LabelTunnel} {
+		if value, ok := u.GetLabels()[name]; ok {
+			if own == nil {
+				own = map[string]string{}
+			}
+			own[name] = value
+		}
+	}
+	if own != nil {
+		kept.SetLabels(own)
 	}
 	if annotations := ownAnnotations(u.GetAnnotations()); annotations != nil {
 		kept.SetAnnotations(annotations)

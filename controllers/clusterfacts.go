@@ -221,8 +221,8 @@ func kubeadmFacts(text string) (facts noproxy.Cluster, err error) {
 	return facts, nil
 }
 
-// uniqueNetworks returns the networks, sorted, each pair of halves as the whole, and
-// without those that another one has. What is no network is left out.
+// uniqueNetworks returns the networks, sorted. Two halves become the whole. A network
+// within another one is left out, and so is a text that is not a network.
 func uniqueNetworks(texts []string) []string {
 	var all []netip.Prefix
 	for _, text := range texts {

@@ -7,7 +7,8 @@ import (
 	"github.com/causewayproject/causeway/proxyconfig/propagate"
 )
 
-// RewriteDelays are how long a pods' Secret is left alone that somebody changes each time.
+// RewriteDelays returns the waits before each write, if somebody else changes the Secret
+// after each.
 func RewriteDelays(writes int) (delays []time.Duration) {
 	p := &podSecretRun{wrote: map[string]podSecretWrite{}}
 	now, secret := time.Now(), propagate.EnvSecret{Namespace: "a"}
@@ -34,3 +35,6 @@ var (
 func (r *KubeconfigReconciler) SetPlan(plan func(provider.Cluster, provider.Secrets, provider.Config) (provider.Action, error)) {
 	r.plan = plan
 }
+
+// SetNow replaces [time.Now].
+func (r *TunnelReconciler) SetNow(now func() time.Time) { r.now = now }

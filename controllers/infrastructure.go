@@ -104,7 +104,7 @@ func (i *infrastructure) ensureKind(gk schema.GroupKind) *infrastructureKind {
 	if kind == nil {
 		kind = &infrastructureKind{since: time.Now(), watched: make(chan struct{})}
 		i.kinds[gk] = kind
-		i.run.running.Go(func() { i.watchKind(gk, kind) })
+		i.run.start(func() { i.watchKind(gk, kind) })
 	}
 	return kind
 }

@@ -138,15 +138,29 @@ type kubeconfigRun struct {
 	infrastructure *infrastructure
 	slots          probeSlots
 	running        sync.WaitGroup // probes, and searches for kinds
+	runMu          sync.Mutex     // guards ended, and running's way from zero
+	ended          bool           // nothing is started any more
 
 	// Set when the controller is started, before the first Reconcile.
 	ctx   context.Context
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
+// start runs f in a goroutine, unless the manager ends.
+func (k *kubeconfigRun) start(f func()) {
+	k.runMu.Lock()
+	defer k.runMu.Unlock()
+	if !k.ended {
+		k.running.Go(f)
+	}
+}
+
 // waitStopped keeps the manager from ending before what was started has ended.
 func (k *kubeconfigRun) waitStopped(ctx context.Context) error {
 	<-ctx.Done()
+	k.runMu.Lock()
+	k.ended = true
+	k.runMu.Unlock()
 	k.running.Wait()
 	return nil
 }
@@ -278,7 +292,7 @@ func trimInfrastructure(object any) (any, error) {
 	}
 	kept := trimObject(u, provider.InfrastructureFields()...)
 	for _, path := range [][]string{{"status", "conditions"}, {"status", "v1beta2", "conditions"}} {
-		keepConditions(kept, "Ready", path...)
+		keepConditions(kept, []string{"Ready"}, path...)
 	}
 	return kept, nil
 }

@@ -216,26 +216,34 @@ func sameCondition(a, b metav1.Condition) bool {
 // patchStatus applies the condition, and returns the Cluster's new resourceVersion.
 // Without force, a condition of another manager is a conflict.
 func (k *kubeconfigRun) patchStatus(ctx context.Context, cluster provider.Cluster, c metav1.Condition, force bool) (string, error) {
-	entry, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&c)
-	if err != nil {
-		return "", err
+	opts := []client.SubResourcePatchOption{client.FieldOwner(k.fieldManager())}
+	if force {
+		opts = append(opts, client.ForceOwnership)
 	}
 	u := k.kind.DeepCopy()
 	u.SetNamespace(cluster.Namespace)
 	u.SetName(cluster.Name)
-	// With the UID, a Cluster that was created again doesn't get it.
 	u.SetUID(types.UID(cluster.UID))
-	if err := unstructured.SetNestedSlice(u.Object, []any{entry}, conditionsPath(cluster.APIVersion)...); err != nil {
-		return "", err
+	return applyCondition(ctx, k.mgr.GetClient(), u, &c, opts...)
+}
+
+// applyCondition applies the condition to a Cluster of which u has the version, the name and
+// the UID; with that, a Cluster that was created again doesn't get it. nil takes away what
+// this manager of fields has applied before. It returns the new resourceVersion.
+func applyCondition(ctx context.Context, to client.Client, u *unstructured.Unstructured, c *metav1.Condition, opts ...client.SubResourcePatchOption) (string, error) {
+	if c != nil {
+		entry, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c)
+		if err == nil {
+			err = unstructured.SetNestedSlice(u.Object, []any{entry}, conditionsPath(u.GetAPIVersion())...)
+		}
+		if err != nil {
+			return "", err
+		}
 	}
 	data, err := json.Marshal(u)
 	if err != nil {
 		return "", err
 	}
-	opts := []client.SubResourcePatchOption{client.FieldOwner(k.fieldManager())}
-	if force {
-		opts = append(opts, client.ForceOwnership)
-	}
-	err = k.mgr.GetClient().Status().Patch(ctx, u, client.RawPatch(types.ApplyPatchType, data), opts...)
+	err = to.Status().Patch(ctx, u, client.RawPatch(types.ApplyPatchType, data), opts...)
 	return u.GetResourceVersion(), err
 }

@@ -71,6 +71,41 @@ func newProxyMetrics() (*proxyMetrics, error) {
 	return m, err
 }
 
+// tunnelMetrics are the TunnelReconciler's.
+type tunnelMetrics struct {
+	clusters *prometheus.GaugeVec
+	writes   *prometheus.CounterVec
+}
+
+// newTunnelMetrics registers them, or finds those of a manager before.
+func newTunnelMetrics() (*tunnelMetrics, error) {
+	m := &tunnelMetrics{
+		clusters: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "causeway_tunnel_clusters", Help: "Clusters with the label, by whether an agent is connected. Only the leader has them.",
+		}, []string{"connected"}),
+		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "causeway_tunnel_cluster_writes_total", Help: "Writes of Secrets and conditions.",
+		}, []string{"kind", "result"}),
+	}
+	var err error
+	m.clusters = registerMetric(m.clusters, &err)
+	m.writes = registerMetric(m.writes, &err)
+	for _, kind := range []string{writeCreate, writeUpdate, writeDelete, conditionWrites} {
+		m.writes.WithLabelValues(kind, "ok")
+		m.writes.WithLabelValues(kind, "error")
+	}
+	return m, err
+}
+
+func (m *tunnelMetrics) showClusters(with, without int) {
+	m.clusters.WithLabelValues("true").Set(float64(with))
+	m.clusters.WithLabelValues("false").Set(float64(without))
+}
+
+func (m *tunnelMetrics) countWrite(kind string, err error) {
+	m.writes.WithLabelValues(kind, resultOf(err)).Inc()
+}
+
 // registerMetric returns the collector that is registered under its name.
 func registerMetric[T prometheus.Collector](collector T, failed *error) T {
 	err := metrics.Registry.Register(collector)

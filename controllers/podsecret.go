@@ -34,8 +34,8 @@ import (
 // pods. It needs no CustomResourceDefinition.
 //
 // It needs no leader either, so that a new namespace has its Secret at once, even while a
-// replica ends. Each replica writes. The Secret says which version of the source it is
-// from, and a replica that has read an older one leaves it alone.
+// replica ends. Each replica writes. The Secret says from which version of the source it
+// was made, and a replica with an older version does not replace it.
 //
 // A Secret that is not ours stays as it is, and an Event says so. None is deleted: pods
 // refer to it. In a namespace that no longer wants it, a Secret of ours is still kept
@@ -138,19 +138,15 @@ func (r *PodSecretReconciler) SetupWithManager(ctx context.Context, mgr manager.
 const podSecretProgram = "proxy-injector" // names what it writes
 
 func (p *podSecretRun) addCaches(ctx context.Context, mgr manager.Manager) error {
-	add := func(to ownCaches, namespace, name string, more ...client.Object) error {
-		shared := true // nothing writes to an object
-		opts := cache.Options{ByObject: map[client.Object]cache.ByObject{}, DefaultTransform: cache.TransformStripManagedFields(), DefaultUnsafeDisableDeepCopy: &shared}
-		named := cache.ByObject{Field: fields.OneTermEqualSelector("metadata.name", name)}
-		opts.ByObject[&corev1.Secret{}], opts.ByObject[&corev1.ConfigMap{}] = named, named
-		if err := to.addCache(mgr, namespace, opts); err != nil {
-			return err
-		}
-		return fillCache(ctx, to[namespace], append(more, &corev1.Secret{})...)
+	named := func(name string) cache.ByObject {
+		return cache.ByObject{Field: fields.OneTermEqualSelector("metadata.name", name)}
 	}
-	err := add(p.sources, p.installation.Namespace, p.installation.Name, &corev1.ConfigMap{})
+	source := named(p.installation.Name)
+	err := p.sources.addFilled(ctx, mgr, p.installation.Namespace,
+		map[client.Object]cache.ByObject{&corev1.Secret{}: source, &corev1.ConfigMap{}: source})
 	if err == nil && p.name != "" {
-		err = add(p.secrets, metav1.NamespaceAll, p.name, &corev1.Namespace{})
+		err = p.secrets.addFilled(ctx, mgr, metav1.NamespaceAll,
+			map[client.Object]cache.ByObject{&corev1.Secret{}: named(p.name), &corev1.Namespace{}: {}})
 	}
 	return err
 }
@@ -191,8 +187,8 @@ func trigger(events chan event.GenericEvent) {
 	}
 }
 
-// Has reports whether the namespace has a Secret of the Name with the key, whoever made
-// it. It asks the cache, and does not wait.
+// Has reports whether the namespace has a Secret with the Name and the key, even one that
+// somebody else made. It asks the cache, and does not wait.
 func (r *PodSecretReconciler) Has(namespace, key string) bool {
 	p := r.run.Load()
 	if p == nil || p.name == "" {
@@ -227,12 +223,8 @@ func (p *podSecretRun) reconcileSource(ctx context.Context, _ reconcile.Request)
 		return reconcile.Result{}, nil
 	}
 	if err != nil {
-		p.metrics.installation.Set(0)
 		log.FromContext(ctx).Error(err, "the configuration can't be used: what was before stays", "source", p.Config.Installation)
-		if secret == nil {
-			secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: p.installation.Namespace, Name: p.installation.Name}}
-		}
-		p.events.tell(secret, secret.UID, corev1.EventTypeWarning, propagate.ReasonInstallation, err.Error(), "")
+		p.refuseInstallation(secret, err)
 		return reconcile.Result{}, nil
 	}
 	p.metrics.installation.Set(1)

@@ -44,8 +44,8 @@ func (b *proxyBed) runPodSecrets(r *controllers.PodSecretReconciler) (stop func(
 
 func proxied(ns proxyconfig.Namespace) bool { return ns.Labels["proxy"] == "on" }
 
-// The Secret of pods is in the namespaces that want it, follows its source, and leaves
-// others' alone.
+// The Secret of pods is in the namespaces that want it, follows its source, and does
+// not change a Secret that others made.
 func TestPodSecrets(t *testing.T) {
 	b := newProxyBed(t)
 	b.install(proxy)

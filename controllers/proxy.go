@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,9 +51,9 @@ func (r *ProxyReconciler) Check() error {
 }
 
 // SetupWithManager adds the controllers proxy and proxy-installation to the manager, each
-// with opts. Where opts has no RateLimiter,
-// they wait 100 ms after a first failure, and a minute at most. The error is
-// [ErrNoCRD] if the API server serves no Clusters. r is read once.
+// with opts. Where opts has no RateLimiter, they wait 100 ms after a first failure, and
+// a minute at most. The error is [ErrNoCRD] if the API server serves no Clusters. r is
+// read once.
 func (r *ProxyReconciler) SetupWithManager(ctx context.Context, mgr manager.Manager, opts controller.Options) error {
 	if err := r.Check(); err != nil {
 		return err
@@ -94,25 +92,15 @@ const proxyProgram = "proxy-propagator" // names what it writes
 // for a kind. They are filled whether this process is the leader or not.
 func (p *proxyRun) addCaches(ctx context.Context, mgr manager.Manager) error {
 	ours := labels.SelectorFromSet(p.Config.Labels())
-	add := func(to ownCaches, namespace string, objects map[client.Object]cache.ByObject) error {
-		shared := true // neither propagate.Plan nor a handler writes to an object
-		err := to.addCache(mgr, namespace, cache.Options{
-			ByObject: objects, DefaultTransform: cache.TransformStripManagedFields(), DefaultUnsafeDisableDeepCopy: &shared,
-		})
-		if err != nil {
-			return err
-		}
-		return fillCache(ctx, to[namespace], slices.Collect(maps.Keys(objects))...)
-	}
 	errs := []error{fillCache(ctx, mgr.GetCache(), p.cluster)}
 	for _, ns := range scopesOf(p.Namespaces) {
 		errs = append(errs,
-			add(p.own, ns, map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: ours}, &corev1.ConfigMap{}: {Label: ours}}),
-			add(p.overrides, ns, map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: hasLabel(propagate.LabelOverride)}}),
-			add(p.unlabelled, ns, map[client.Object]cache.ByObject{secretMetadata(): {Label: lacksLabel(propagate.LabelOverride), Transform: trimMetadata}}))
+			p.own.addFilled(ctx, mgr, ns, map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: ours}, &corev1.ConfigMap{}: {Label: ours}}),
+			p.overrides.addFilled(ctx, mgr, ns, map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: hasLabel(propagate.LabelOverride)}}),
+			p.unlabelled.addFilled(ctx, mgr, ns, map[client.Object]cache.ByObject{secretMetadata(): {Label: lacksLabel(propagate.LabelOverride), Transform: trimMetadata}}))
 	}
 	named := fields.OneTermEqualSelector("metadata.name", p.installation.Name)
-	errs = append(errs, add(p.installations, p.installation.Namespace, map[client.Object]cache.ByObject{&corev1.Secret{}: {Field: named}}))
+	errs = append(errs, p.installations.addFilled(ctx, mgr, p.installation.Namespace, map[client.Object]cache.ByObject{&corev1.Secret{}: {Field: named}}))
 	return errors.Join(errs...)
 }
 

@@ -47,13 +47,19 @@ func (p *proxyRun) checkInstallation(ctx context.Context, _ reconcile.Request) (
 		log.FromContext(ctx).Info("the installation's Secret can be used")
 		return reconcile.Result{}, nil
 	}
+	log.FromContext(ctx).Error(err, "the installation's Secret can't be used: nothing is written")
+	p.refuseInstallation(secret, err)
+	return reconcile.Result{}, nil
+}
+
+// refuseInstallation tells why the installation's Secret, nil if there is none, can't be
+// used.
+func (p *proxyRun) refuseInstallation(secret *corev1.Secret, err error) {
 	p.metrics.installation.Set(0)
 	if secret == nil {
 		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: p.installation.Namespace, Name: p.installation.Name}}
 	}
-	log.FromContext(ctx).Error(err, "the installation's Secret can't be used: nothing is written")
 	p.events.tell(secret, secret.UID, corev1.EventTypeWarning, propagate.ReasonInstallation, err.Error(), "")
-	return reconcile.Result{}, nil
 }
 
 func (p *proxyRun) readInstallation(ctx context.Context) (*corev1.Secret, error) {
@@ -125,9 +131,9 @@ func (p *proxyRun) heldObjects(ctx context.Context, cluster types.NamespacedName
 	)
 	h.Installation, errs[0] = p.readInstallation(ctx)
 	h.Override, errs[1] = getObject(ctx, p.overrides.of(cluster.Namespace), named(propagate.SuffixOverride), &corev1.Secret{})
-	h.SystemdProxy, errs[2] = getWritten(ctx, p, own, named(p.systemd), &corev1.Secret{})
-	h.Secret, errs[3] = getWritten(ctx, p, own, named(p.values), &corev1.Secret{})
-	h.ConfigMap, errs[4] = getWritten(ctx, p, own, named(p.values), &corev1.ConfigMap{})
+	h.SystemdProxy, errs[2] = getWritten(ctx, &p.writes, p.live, own, named(p.systemd), &corev1.Secret{})
+	h.Secret, errs[3] = getWritten(ctx, &p.writes, p.live, own, named(p.values), &corev1.Secret{})
+	h.ConfigMap, errs[4] = getWritten(ctx, &p.writes, p.live, own, named(p.values), &corev1.ConfigMap{})
 	unlabelled, err := getObject(ctx, p.unlabelled.of(cluster.Namespace), named(propagate.SuffixOverride), secretMetadata())
 	h.Unlabelled, errs[5] = unlabelled != nil && h.Override == nil, err // with both, one cache is late
 	return h, errors.Join(errs[:]...)

@@ -29,9 +29,9 @@ var errCacheLate = errors.New("controllers: the cache does not show the last wri
 
 // getWritten is getObject for one of ours in a cache: a plan of what was before our
 // last write would write again. It is errCacheLate until the cache shows that write.
-// If that takes too long, as when the object was deleted in between, it asks the
-// API server.
-func getWritten[T client.Object](ctx context.Context, p *proxyRun, from client.Reader, name types.NamespacedName, object T) (T, error) {
+// If that takes too long, as when the object was deleted in between, it asks live, which
+// is the API server.
+func getWritten[T client.Object](ctx context.Context, writes *writeLog, live, from client.Reader, name types.NamespacedName, object T) (T, error) {
 	got, err := getObject(ctx, from, name, object)
 	if err != nil {
 		return got, err
@@ -41,14 +41,14 @@ func getWritten[T client.Object](ctx context.Context, p *proxyRun, from client.R
 	if client.Object(got) != client.Object(none) {
 		version = got.GetResourceVersion()
 	}
-	switch late := p.writes.cacheDelay(writeKey(object, name), version, time.Now()); {
+	switch late := writes.cacheDelay(writeKey(object, name), version, time.Now()); {
 	case late == 0:
 		return got, nil
 	case late < maxCacheDelay:
 		return none, errCacheLate
 	}
-	p.writes.forgetWrite(writeKey(object, name))
-	return getObject(ctx, p.live, name, object)
+	writes.forgetWrite(writeKey(object, name))
+	return getObject(ctx, live, name, object)
 }
 
 // writeObjects writes the objects in their order, up to the first that fails, and

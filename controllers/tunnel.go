@@ -1,0 +1,232 @@
+package controllers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/causewayproject/causeway/kubeconfig/provider"
+	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/gateway"
+)
+
+const (
+	tunnelController = "tunnel-clusters" // names the controller, and what it writes
+
+	defaultInvitationLife   = 24 * time.Hour
+	defaultInvitationAgents = 16
+
+	// labelTunnelRecord is on the Secrets that record which Clusters have invitations. Its
+	// value is the prefix of TunnelReconciler.Records.
+	labelTunnelRecord = provider.Prefix + "tunnel-record"
+)
+
+// TunnelServer is what a TunnelReconciler needs of the tunnel's server. A *tunnel.Server is
+// one.
+type TunnelServer interface {
+	// InviteAgents returns an invitation for several agents of the cluster.
+	InviteAgents(ctx context.Context, cluster string, agents int, life time.Duration) (tunnel.Invitation, error)
+	// Invitations returns those of the cluster that can still be used.
+	Invitations(ctx context.Context, cluster string) ([]tunnel.Invitation, error)
+	// RevokeCluster ends all agents and invitations of the cluster.
+	RevokeCluster(ctx context.Context, cluster string) error
+	// Fleet returns the state of all replicas.
+	Fleet(ctx context.Context) []tunnel.ReplicaStatus
+}
+
+// TunnelReconciler has the machines of Clusters come with an agent of the tunnel, and shows
+// in each Cluster whether one is connected. It looks after the Clusters that have the label
+// [provider.LabelTunnel] with the value "true". The name of a Cluster in the tunnel is
+// namespace/name. Beside each Cluster it keeps the Secrets with
+// [provider.SuffixTunnelAgent] and [provider.SuffixTunnelRoute], and in its status the
+// condition [provider.ConditionTunnel].
+//
+// When the label or the Cluster is gone, all agents of the cluster are revoked, and both
+// Secrets are deleted. No finalizer holds up a Cluster: Secrets in the namespace of Records
+// say what is to be ended. While a Cluster is being deleted, its agents stay: others may
+// have to reach it. A Cluster that is paused is left alone, and so are its agents if it
+// then vanishes, since clusterctl move does that.
+//
+// Its fields are read by SetupWithManager.
+type TunnelReconciler struct {
+	// Server is the tunnel's server in this process. Required.
+	Server TunnelServer
+	// Tickets sign the passwords of the Secrets with provider.SuffixTunnelRoute. Required.
+	Tickets *gateway.Tickets
+	// SetPayload sets what the agents of a cluster are handed, at all replicas; it writes
+	// nothing if that is set already, and nothing for empty Data that was never set. If nil,
+	// provider.AnnotationTunnelSSH is ignored.
+	SetPayload func(ctx context.Context, cluster string, p tunnel.Payload) error
+	// Records is NAMESPACE/PREFIX of the Secrets that record which Clusters have
+	// invitations. Required. The namespace is the server's own.
+	Records string
+
+	// Servers are the addresses that agents connect to. Required.
+	Servers []string
+	// Gateway is the URL of the proxy that leads into the tunnel, for the Secrets with
+	// provider.SuffixTunnelRoute. If "", the kubeconfig provider has to know it.
+	Gateway string
+	// Environment are more lines NAME=value of an agent's invitation, such as
+	// CAUSEWAY_PROXY. They may hold a password. May be empty.
+	Environment []string
+	// Image is that of causeway-agent in static pods. If "", there is no static pod.
+	Image string
+	// Life is how long an invitation can be used; after half of it there is a new one. 24
+	// hours if 0.
+	Life time.Duration
+	// Agents is how many machines can use one invitation. 16 if 0.
+	Agents int
+
+	// Namespaces are those whose Clusters are looked after. If empty, all. The manager's
+	// cache must have them, see [CacheOptions].
+	Namespaces []string
+	// Changed has the reconciler ask Server.Fleet at once, when something was received. It
+	// asks every two seconds anyway. May be nil.
+	Changed <-chan struct{}
+	// Refused are errors of Server.Hooks.Refused, of which Events tell if they name a
+	// Cluster. May be nil.
+	Refused <-chan error
+
+	now func() time.Time // in tests
+}
+
+// Check returns an error that names a field that can't be used. SetupWithManager calls it.
+func (r *TunnelReconciler) Check() error {
+	namespace, prefix, ok := strings.Cut(r.Records, "/")
+	switch {
+	case r.Server == nil:
+		return errors.New("controllers: TunnelReconciler.Server is required")
+	case r.Tickets == nil:
+		return errors.New("controllers: TunnelReconciler.Tickets is required")
+	case len(r.Servers) == 0:
+		return errors.New("controllers: TunnelReconciler.Servers is required")
+	case !ok || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Label(prefix)) > 0:
+		return errors.New("controllers: TunnelReconciler.Records: want NAMESPACE/PREFIX")
+	case r.Life < 0:
+		return errors.New("controllers: TunnelReconciler.Life: want no negative time")
+	case r.Agents < 0:
+		return errors.New("controllers: TunnelReconciler.Agents: want no negative number")
+	}
+	if r.Gateway != "" {
+		settings := provider.Settings{Gateway: r.Gateway}
+		if err := (provider.Config{Defaults: settings}).Check(); err != nil {
+			return fmt.Errorf("controllers: TunnelReconciler.Gateway: %w", errors.Unwrap(err))
+		}
+	}
+	for i, line := range r.Environment {
+		if name, _, ok := strings.Cut(line, "="); !ok || name == "" || strings.ContainsAny(line, "\r\n") {
+			return fmt.Errorf("controllers: TunnelReconciler.Environment[%d]: want NAME=value in one line", i)
+		}
+	}
+	return nil
+}
+
+// SetupWithManager adds the controller to the manager. Without Clusters that the API server
+// serves, the error is [ErrNoCRD]. Where opts has no RateLimiter, the controller waits 100
+// ms after a first failure, and a minute at most. Only the leader asks Server.Fleet and
+// writes.
+func (r *TunnelReconciler) SetupWithManager(ctx context.Context, mgr manager.Manager, opts controller.Options) error {
+	if err := r.Check(); err != nil {
+		return err
+	}
+	kind, err := servedClusters(mgr.GetRESTMapper())
+	if err != nil {
+		return err
+	}
+	t := &tunnelRun{
+		TunnelReconciler: *r, mgr: mgr, kind: kind, live: mgr.GetAPIReader(),
+		writer:  client.WithFieldOwner(mgr.GetClient(), tunnelController),
+		records: ownCaches{}, keys: ownCaches{},
+		states: newTunnelStates(),
+		events: &eventLog{recorder: mgr.GetEventRecorderFor(tunnelController)},
+	}
+	t.Life, t.Agents = cmp.Or(r.Life, defaultInvitationLife), cmp.Or(r.Agents, defaultInvitationAgents)
+	if t.now == nil {
+		t.now = time.Now
+	}
+	if t.metrics, err = newTunnelMetrics(); err != nil {
+		return fmt.Errorf("controllers: metrics: %w", err)
+	}
+	if err := t.addCaches(ctx); err != nil {
+		return fmt.Errorf("controllers: caches of Clusters and Secrets: %w", err)
+	}
+	if err := addController(mgr, tunnelController, opts, t.reconcileCluster, t.listSources()...); err != nil {
+		return fmt.Errorf("controllers: %w", err)
+	}
+	return mgr.Add(manager.RunnableFunc(t.followFleet))
+}
+
+// tunnelRun is a TunnelReconciler in a manager.
+type tunnelRun struct {
+	TunnelReconciler
+	mgr    manager.Manager
+	kind   *unstructured.Unstructured // an empty Cluster
+	live   client.Reader              // the API server
+	writer client.Client
+
+	records ownCaches // the Secrets with labelTunnelRecord
+	keys    ownCaches // the Secrets with SSH keys
+
+	states  *tunnelStates
+	events  *eventLog
+	writes  writeLog
+	metrics *tunnelMetrics
+}
+
+// addCaches adds the caches beside the manager's.
+func (t *tunnelRun) addCaches(ctx context.Context) error {
+	namespace, prefix, _ := strings.Cut(t.Records, "/")
+	records := labels.SelectorFromSet(labels.Set{labelTunnelRecord: prefix})
+	errs := []error{
+		fillCache(ctx, t.mgr.GetCache(), t.kind, &corev1.Secret{}),
+		t.records.addFilled(ctx, t.mgr, namespace, map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: records}}),
+	}
+	if t.SetPayload != nil {
+		sshType := fields.OneTermEqualSelector("type", string(corev1.SecretTypeSSHAuth))
+		for _, ns := range scopesOf(t.Namespaces) {
+			errs = append(errs, t.keys.addFilled(ctx, t.mgr, ns, map[client.Object]cache.ByObject{&corev1.Secret{}: {Field: sshType}}))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// listSources are what leads to a look at a Cluster, beside the state of its agents.
+func (t *tunnelRun) listSources() []source.Source {
+	all := []source.Source{
+		source.Func(t.states.noteStart),
+		source.Kind(t.mgr.GetCache(), t.kind.DeepCopy(), &handler.TypedEnqueueRequestForObject[*unstructured.Unstructured]{}, changedCluster()),
+		source.Kind(t.mgr.GetCache(), &corev1.Secret{}, clustersOf[*corev1.Secret](provider.SuffixTunnelAgent, provider.SuffixTunnelRoute)),
+	}
+	for _, c := range t.records {
+		all = append(all, source.Kind(c, &corev1.Secret{}, queueAll(func(s *corev1.Secret) []reconcile.Request {
+			key := secretName(string(s.Data[recordCluster]))
+			if key == (types.NamespacedName{}) {
+				return nil
+			}
+			return []reconcile.Request{{NamespacedName: key}}
+		})))
+	}
+	for _, c := range t.keys {
+		all = append(all, source.Kind(c, &corev1.Secret{}, queueAll(func(s *corev1.Secret) []reconcile.Request {
+			return t.states.clustersWithKey(nameOf(s))
+		})))
+	}
+	return all
+}

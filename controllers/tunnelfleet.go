@@ -1,0 +1,275 @@
+package controllers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+// fleetInterval is the time between two looks at all replicas. A look at a large fleet takes
+// a tenth of the time at most.
+const fleetInterval = 2 * time.Second
+
+// tunnelSeen is what the replicas say of a cluster's agents.
+type tunnelSeen struct {
+	agents int // that are connected, each process once
+	// silent says that a replica did not answer, which may have more agents; "" if all did.
+	silent    string
+	lastError string    // why a session ended, the last time
+	expires   time.Time // the first end of a certificate that is in use; zero if nobody is connected
+}
+
+// fleetClusters sums up what the replicas say, by the names of clusters. silent is that of
+// clusters that none of them names.
+func fleetClusters(fleet []tunnel.ReplicaStatus) (seen map[string]tunnelSeen, silent string) {
+	for _, r := range fleet {
+		switch {
+		case r.Self && r.LastError != "":
+			silent = "the server does not know its other replicas: " + r.LastError
+		case !r.Self && (r.LastError != "" || !r.Connected && !r.Draining):
+			silent = "replica " + cmp.Or(r.Name, r.Address) + " of the server does not answer"
+		}
+	}
+	seen = map[string]tunnelSeen{}
+	agents := map[string]map[string]bool{}
+	for _, r := range fleet {
+		for _, c := range r.Status.Clusters {
+			s := seen[c.Cluster]
+			s.silent = silent
+			if c.LastError != "" && (s.lastError == "" || c.LastError < s.lastError) { // always the same one
+				s.lastError = c.LastError
+			}
+			if agents[c.Cluster] == nil {
+				agents[c.Cluster] = map[string]bool{}
+			}
+			for _, session := range c.Sessions {
+				if session.Draining {
+					continue
+				}
+				agents[c.Cluster][processName(session)] = true
+				if ends := session.Expires.UTC().Truncate(time.Second); s.expires.IsZero() || ends.Before(s.expires) {
+					s.expires = ends
+				}
+			}
+			s.agents = len(agents[c.Cluster])
+			seen[c.Cluster] = s
+		}
+	}
+	return seen, silent
+}
+
+// processName is the same for all sessions of one process.
+func processName(s tunnel.SessionInfo) string { return s.Agent + "/" + s.Replica }
+
+// followFleet looks at all replicas until ctx ends, and queues the Clusters whose agents
+// came or went.
+func (t *tunnelRun) followFleet(ctx context.Context) error {
+	t.states.begin(t.now())
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-t.Refused:
+			t.tellRefusal(ctx, err)
+			continue
+		case <-t.Changed:
+		case <-timer.C:
+		}
+		began := time.Now()
+		seen, silent := fleetClusters(t.Server.Fleet(ctx))
+		if ctx.Err() != nil {
+			return nil
+		}
+		t.states.noteFleet(seen, silent, t.now())
+		t.metrics.showClusters(t.states.countConnected())
+		timer.Reset(max(fleetInterval, 10*time.Since(began)))
+	}
+}
+
+// refusals are what the Events of a Cluster tell of, with the advice.
+var refusals = map[tunnel.Code]string{
+	tunnel.CodeTokenUsed:          "as many machines as an invitation is for have used it; machines that are made from now on get a new one",
+	tunnel.CodeTokenExpired:       "the machine was made long ago and has started only now: make it anew",
+	tunnel.CodeRevoked:            "its machine is from a time when the Cluster had no label, or was another one: make it anew",
+	tunnel.CodeCertificateExpired: "it was off for too long: make its machine anew",
+}
+
+// tellRefusal tells of an agent that was refused, if it has proven which cluster's it is.
+func (t *tunnelRun) tellRefusal(ctx context.Context, err error) {
+	var refused *tunnel.Error
+	if !errors.As(err, &refused) || refusals[refused.Code] == "" {
+		return
+	}
+	key := secretName(refused.Cluster)
+	u := t.kind.DeepCopy()
+	if !t.states.isTracked(key) || t.mgr.GetCache().Get(ctx, key, u) != nil {
+		return
+	}
+	message := fmt.Sprintf("an agent was refused: %s: %s", refused.Code, refusals[refused.Code])
+	if t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonAgentRefused, message, "") {
+		log.FromContext(ctx).Info(message, "cluster", key.String())
+	}
+}
+
+// tunnelStates is what is known of the Clusters with the label, beside what the API server
+// holds.
+type tunnelStates struct {
+	mu       sync.Mutex // guards the fields below
+	clusters map[types.NamespacedName]*tunnelState
+	queue    workqueue.TypedRateLimitingInterface[reconcile.Request]
+	began    time.Time // when this process began to look; zero before
+	looked   bool      // at the fleet, once at least
+	silent   string    // of the last look, for Clusters that no replica names
+	fleet    map[string]tunnelSeen
+}
+
+// tunnelState is one Cluster's.
+type tunnelState struct {
+	paused    bool // when it was there last
+	key       types.NamespacedName
+	seen      tunnelSeen
+	changedAt time.Time         // when the number of agents changed, or the replicas that answer
+	checkedAt time.Time         // when the invitation was compared with the server's
+	invited   tunnel.Invitation // that was made last; the Secret may not have it yet
+	payload   string            // "set:" and what was set last
+	condition *conditionWrite
+}
+
+func newTunnelStates() *tunnelStates {
+	return &tunnelStates{clusters: map[types.NamespacedName]*tunnelState{}}
+}
+
+// noteStart keeps the queue that the controller is started with.
+func (l *tunnelStates) noteStart(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queue = queue
+	return nil
+}
+
+func (l *tunnelStates) begin(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.began = now
+}
+
+// age returns how long this process has looked at the fleet; false before the first look.
+func (l *tunnelStates) age(now time.Time) (time.Duration, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return now.Sub(l.began), l.looked
+}
+
+// track has the Cluster's agents looked at, and notes whether the Cluster is paused.
+func (l *tunnelStates) track(key types.NamespacedName, paused bool, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.clusters[key]
+	if s == nil {
+		s = &tunnelState{seen: l.seenLocked(key), changedAt: now}
+		l.clusters[key] = s
+	}
+	s.paused = paused
+}
+
+// seenLocked is what the last look said of the cluster.
+func (l *tunnelStates) seenLocked(key types.NamespacedName) tunnelSeen {
+	seen, ok := l.fleet[key.String()]
+	if !ok {
+		seen.silent = l.silent
+	}
+	return seen
+}
+
+func (l *tunnelStates) isTracked(key types.NamespacedName) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.clusters[key] != nil
+}
+
+func (l *tunnelStates) forget(key types.NamespacedName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.clusters, key)
+}
+
+// change calls f with the Cluster's state, unless it is not tracked. f must not block.
+func (l *tunnelStates) change(key types.NamespacedName, f func(*tunnelState)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s := l.clusters[key]; s != nil {
+		f(s)
+	}
+}
+
+// get returns a copy of the Cluster's state; the zero value if it is not tracked.
+func (l *tunnelStates) get(key types.NamespacedName) (state tunnelState) {
+	l.change(key, func(s *tunnelState) { state = *s })
+	return state
+}
+
+// noteFleet keeps what a look at the fleet has shown, and queues the Clusters of which that
+// is new.
+func (l *tunnelStates) noteFleet(seen map[string]tunnelSeen, silent string, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first := !l.looked
+	l.looked, l.fleet, l.silent = true, seen, silent
+	for key, s := range l.clusters {
+		next := l.seenLocked(key)
+		if !first && next == s.seen {
+			continue
+		}
+		if next.agents != s.seen.agents || (next.silent == "") != (s.seen.silent == "") || first {
+			s.changedAt = now
+			if next.agents != s.seen.agents {
+				s.checkedAt = time.Time{} // an agent may have used the invitation up
+			}
+		}
+		s.seen = next
+		if l.queue != nil {
+			l.queue.Add(reconcile.Request{NamespacedName: key})
+		}
+	}
+}
+
+// clustersWithKey returns the Clusters that name the Secret with an SSH key.
+func (l *tunnelStates) clustersWithKey(secret types.NamespacedName) (found []reconcile.Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, s := range l.clusters {
+		if s.key == secret {
+			found = append(found, reconcile.Request{NamespacedName: key})
+		}
+	}
+	return slices.Clip(found)
+}
+
+// countConnected returns how many Clusters with the label have an agent, and how many have
+// none.
+func (l *tunnelStates) countConnected() (with, without int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.clusters {
+		if s.seen.agents > 0 {
+			with++
+		} else {
+			without++
+		}
+	}
+	return with, without
+}

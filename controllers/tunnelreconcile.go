@@ -1,0 +1,227 @@
+package controllers
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/provider"
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+const (
+	// lookInterval is how often each Cluster is looked at if nothing happens: tickets may
+	// have been revoked. It costs no request.
+	lookInterval = time.Minute
+	// goneDelay is how long a Cluster must have been missing that this process has never
+	// seen: the objects of a restored cluster come one after the other.
+	goneDelay = 10 * time.Minute
+)
+
+// Keys of a record.
+const (
+	recordCluster = "cluster" // namespace/name
+	recordToken   = "token"   // the hash of the last token, in hex
+)
+
+// reconcileCluster does what one Cluster needs.
+func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	key := request.NamespacedName
+	u := t.kind.DeepCopy()
+	err := t.mgr.GetCache().Get(ctx, key, u)
+	switch {
+	case !isWatched(t.Namespaces, key.Namespace):
+		return reconcile.Result{}, nil
+	case apierrors.IsNotFound(err):
+		return t.reconcileGone(ctx, key)
+	case err != nil:
+		return reconcile.Result{}, err
+	}
+	cluster, endpointErr := provider.ReadCluster(u, nil)
+	record, err := t.readRecord(ctx, key)
+	if err != nil {
+		return retryLater(err)
+	}
+	label := u.GetLabels()[provider.LabelTunnel]
+	off := label == "" || label == "false"
+	if off && record == nil {
+		t.states.forget(key)
+		return reconcile.Result{}, nil
+	}
+	t.states.track(key, cluster.Paused, t.now())
+	switch {
+	case cluster.Paused:
+		return reconcile.Result{}, nil
+	case off:
+		return reconcile.Result{}, errors.Join(t.removeCondition(ctx, u), t.endTunnel(ctx, key, record))
+	case label != "true":
+		t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonTunnelLabel,
+			fmt.Sprintf("the label %s is %q: want true, or false. Nothing is changed", provider.LabelTunnel, cutText(label, 63)), "")
+		return reconcile.Result{}, nil
+	case endpointErr != nil:
+		cluster.Endpoint = kubeconfig.Endpoint{}
+	}
+	return t.reconcileLabelled(ctx, u, cluster, record)
+}
+
+// reconcileLabelled keeps what belongs to a Cluster with the label. One thing that can't be
+// done does not hold up the others.
+func (t *tunnelRun) reconcileLabelled(ctx context.Context, u *unstructured.Unstructured, cluster provider.Cluster, record *corev1.Secret) (reconcile.Result, error) {
+	next := lookInterval
+	wait, conditionErr := t.reconcileCondition(ctx, u, cluster)
+	if wait > 0 {
+		next = min(next, wait)
+	}
+	var err error
+	if !cluster.Deleting && record == nil {
+		record, err = t.createRecord(ctx, nameOf(u))
+	}
+	if err == nil {
+		err = errors.Join(t.reconcileAgent(ctx, u, cluster, record), t.reconcileRoute(ctx, u, cluster), t.reconcileKey(ctx, u, cluster))
+	}
+	if err = errors.Join(conditionErr, err); errors.Is(err, errCacheLate) {
+		next, err = time.Second, nil // the event comes sooner
+	}
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: spreadTime(next)}, nil
+}
+
+// reconcileGone ends what a Cluster has left that is gone.
+func (t *tunnelRun) reconcileGone(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
+	record, err := t.readRecord(ctx, key)
+	if err != nil {
+		return retryLater(err)
+	}
+	seen, paused := t.states.isTracked(key), t.states.get(key).paused
+	if record == nil {
+		t.states.forget(key)
+		return reconcile.Result{}, nil
+	}
+	if paused { // clusterctl move has taken it along
+		log.FromContext(ctx).Info("the paused Cluster is gone: its agents stay")
+		if err := t.deleteObject(ctx, record); err != nil {
+			return reconcile.Result{}, err
+		}
+		t.states.forget(key)
+		return reconcile.Result{}, nil
+	}
+	if age, _ := t.states.age(t.now()); !seen && age < goneDelay {
+		return reconcile.Result{RequeueAfter: goneDelay - min(age, goneDelay) + time.Second}, nil
+	}
+	if err := t.endTunnel(ctx, key, record); err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{}, nil
+}
+
+// endTunnel ends all agents of a cluster, deletes its Secrets, and then the record, so that
+// a failure leads here again. The Secrets may be gone already, with the Cluster.
+func (t *tunnelRun) endTunnel(ctx context.Context, key types.NamespacedName, record *corev1.Secret) error {
+	if err := t.Server.RevokeCluster(ctx, key.String()); err != nil {
+		return fmt.Errorf("revoke the agents of %s: %w", key, err)
+	}
+	log.FromContext(ctx).Info("revoked all agents")
+	if t.SetPayload != nil {
+		if err := t.SetPayload(ctx, key.String(), tunnel.Payload{Name: keysPayload}); err != nil {
+			return fmt.Errorf("SSH keys of %s: %w", key, err)
+		}
+	}
+	for _, suffix := range []string{provider.SuffixTunnelAgent, provider.SuffixTunnelRoute} {
+		secret, err := t.readOwn(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name + suffix})
+		if err != nil {
+			return err
+		}
+		if secret == nil || secret.Labels[provider.LabelTunnel] == "" {
+			continue
+		}
+		if err := t.deleteObject(ctx, secret); err != nil {
+			return err
+		}
+	}
+	if err := t.deleteObject(ctx, record); err != nil {
+		return err
+	}
+	t.states.forget(key)
+	return nil
+}
+
+// recordName is the name of the record of a Cluster.
+func (t *tunnelRun) recordName(key types.NamespacedName) types.NamespacedName {
+	namespace, prefix, _ := strings.Cut(t.Records, "/")
+	sum := sha256.Sum256([]byte(key.String()))
+	return types.NamespacedName{Namespace: namespace, Name: prefix + "-record-" + hex.EncodeToString(sum[:16])}
+}
+
+// readRecord returns nil if the Cluster has none.
+func (t *tunnelRun) readRecord(ctx context.Context, key types.NamespacedName) (*corev1.Secret, error) {
+	name := t.recordName(key)
+	return getWritten(ctx, &t.writes, t.live, t.records.of(name.Namespace), name, &corev1.Secret{})
+}
+
+// createRecord is called before the first invitation.
+func (t *tunnelRun) createRecord(ctx context.Context, key types.NamespacedName) (*corev1.Secret, error) {
+	name := t.recordName(key)
+	_, prefix, _ := strings.Cut(t.Records, "/")
+	record := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, Labels: map[string]string{labelTunnelRecord: prefix}},
+		Data:       map[string][]byte{recordCluster: []byte(key.String())},
+	}
+	return record, t.writeObject(ctx, record)
+}
+
+// readOwn returns a Secret that has the label of Cluster API; nil without one.
+func (t *tunnelRun) readOwn(ctx context.Context, name types.NamespacedName) (*corev1.Secret, error) {
+	return getWritten(ctx, &t.writes, t.live, t.mgr.GetCache(), name, &corev1.Secret{})
+}
+
+// writeObject creates a Secret without a resourceVersion, and updates another one.
+func (t *tunnelRun) writeObject(ctx context.Context, secret *corev1.Secret) error {
+	verb := writeUpdate
+	var err error
+	if secret.ResourceVersion == "" {
+		verb = writeCreate
+		err = t.writer.Create(ctx, secret)
+	} else {
+		err = t.writer.Update(ctx, secret)
+	}
+	t.metrics.countWrite(verb, err)
+	if err != nil {
+		return writeError(verb, "Secret", nameOf(secret), err)
+	}
+	t.writes.noteWrite(writeKey(secret, nameOf(secret)), secret.ResourceVersion, time.Now())
+	log.FromContext(ctx).Info("wrote a Secret", "verb", verb, "secret", secret.Name)
+	return nil
+}
+
+// deleteObject deletes the Secret as it was read, unless it is gone.
+func (t *tunnelRun) deleteObject(ctx context.Context, secret *corev1.Secret) error {
+	err := client.IgnoreNotFound(t.writer.Delete(ctx, secret, client.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion}))
+	t.metrics.countWrite(writeDelete, err)
+	t.writes.forgetWrite(writeKey(secret, nameOf(secret)))
+	return writeError(writeDelete, "Secret", nameOf(secret), err)
+}
+
+// spreadOf returns a time up to d that is always the same for the Cluster, so that what
+// many Clusters got in the same second is not renewed in one.
+func spreadOf(key types.NamespacedName, d time.Duration) time.Duration {
+	h := fnv.New32a()
+	h.Write([]byte(key.String()))
+	return time.Duration(float64(d) * float64(h.Sum32()) / (1 << 32))
+}

@@ -1,0 +1,210 @@
+package controllers
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/provider"
+	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/gateway"
+)
+
+const (
+	// ticketLife is that of the password in a route Secret. After half of it there is a
+	// new one: clients of the kubeconfig that keep the former one have the other half.
+	ticketLife = 7 * 24 * time.Hour
+	// annotationExpires is when the ticket of a route Secret ends.
+	annotationExpires = provider.Prefix + "expires"
+	// checkInterval is the time between two questions whether an invitation can still be used.
+	checkInterval = 10 * time.Minute
+	// clockSlack is how much longer than its life an invitation may seem to live.
+	clockSlack = 5 * time.Minute
+)
+
+// reconcileAgent keeps the Secret with what machines get. There is none before the endpoint
+// is known: Cluster API would put files without it onto the first machine.
+func (t *tunnelRun) reconcileAgent(ctx context.Context, u *unstructured.Unstructured, cluster provider.Cluster, record *corev1.Secret) error {
+	key := nameOf(u)
+	secret, err := t.readOwn(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name + provider.SuffixTunnelAgent})
+	if err != nil || cluster.Deleting || cluster.Endpoint.Host == "" || record == nil {
+		return err
+	}
+	invitation, usable := t.readInvitation(secret, record, key)
+	if usable {
+		usable = t.checkInvitation(ctx, key, invitation)
+	}
+	if !usable {
+		if invitation, err = t.invite(ctx, u, record); err != nil {
+			return err
+		}
+	}
+	files := agentFiles{
+		invitation: invitation, environment: t.Environment, image: t.Image,
+		endpoint: cluster.Endpoint, port: apiServerPort(u), ssh: cluster.Annotations[provider.AnnotationTunnelSSH] != "",
+	}
+	return t.keepSecret(ctx, u, secret, provider.SuffixTunnelAgent, nil, nil, files.render())
+}
+
+// readInvitation returns the one in the Secret, and whether it is as it was made, and new
+// enough. If the Secret could not be written, it is the one that was made for that.
+func (t *tunnelRun) readInvitation(secret, record *corev1.Secret, key types.NamespacedName) (tunnel.Invitation, bool) {
+	var i tunnel.Invitation
+	if secret != nil {
+		i, _ = tunnel.ParseInvitation(string(secret.Data[provider.KeyAgentInvitation]))
+	}
+	made := string(record.Data[recordToken])
+	if i.Cluster != key.String() || tokenHash(i.Token) != made {
+		if i = t.states.get(key).invited; i.Token == "" || tokenHash(i.Token) != made {
+			return i, false
+		}
+	}
+	i.Servers = t.Servers
+	left := i.Expires.Sub(t.now())
+	return i, left <= t.Life+clockSlack && left > t.Life/2+spreadOf(key, t.Life/8)
+}
+
+// checkInvitation reports whether the server still takes the invitation: its authority may
+// be another one now, and as many agents as it is for may have used it. It asks seldom, and
+// takes no answer for a yes.
+func (t *tunnelRun) checkInvitation(ctx context.Context, key types.NamespacedName, i tunnel.Invitation) bool {
+	now := t.now()
+	if now.Sub(t.states.get(key).checkedAt) < checkInterval {
+		return true
+	}
+	list, err := t.Server.Invitations(ctx, key.String())
+	t.states.change(key, func(s *tunnelState) { s.checkedAt = now })
+	return err != nil || slices.ContainsFunc(list, func(other tunnel.Invitation) bool {
+		return other.Pin == i.Pin && other.Expires.Unix() == i.Expires.Unix()
+	})
+}
+
+// invite makes an invitation, and notes its hash in the record before anybody can use it.
+func (t *tunnelRun) invite(ctx context.Context, u *unstructured.Unstructured, record *corev1.Secret) (tunnel.Invitation, error) {
+	i, err := t.Server.InviteAgents(ctx, nameOf(u).String(), t.Agents, t.Life)
+	if err != nil {
+		t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonInvitation, "no invitation could be made: "+err.Error(), "")
+		return i, fmt.Errorf("invite agents of %s: %w", nameOf(u), err)
+	}
+	i.Servers = t.Servers
+	t.states.change(nameOf(u), func(s *tunnelState) { s.checkedAt, s.invited = t.now(), i })
+	changed := record.DeepCopy()
+	changed.Data[recordToken] = []byte(tokenHash(i.Token))
+	return i, t.writeObject(ctx, changed)
+}
+
+func tokenHash(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])
+}
+
+// apiServerPort is where the API server of a control plane machine listens.
+func apiServerPort(u *unstructured.Unstructured) int64 {
+	if port, ok, _ := unstructured.NestedInt64(u.Object, "spec", "clusterNetwork", "apiServerPort"); ok && port > 0 {
+		return port
+	}
+	return 6443
+}
+
+// reconcileRoute keeps the Secret with the ticket for the kubeconfig.
+func (t *tunnelRun) reconcileRoute(ctx context.Context, u *unstructured.Unstructured, cluster provider.Cluster) error {
+	key := nameOf(u)
+	secret, err := t.readOwn(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name + provider.SuffixTunnelRoute})
+	if err != nil || secret == nil && cluster.Deleting {
+		return err
+	}
+	data := map[string][]byte{}
+	expires := ""
+	if t.isTicketGood(ctx, secret, key) {
+		data[provider.KeyUsername], data[provider.KeyPassword] = secret.Data[provider.KeyUsername], secret.Data[provider.KeyPassword]
+		expires = secret.Annotations[annotationExpires]
+	} else {
+		user, password, err := t.Tickets.Issue(gateway.Identity{Name: key.String(), Cluster: key.String()}, ticketLife)
+		if err != nil {
+			return fmt.Errorf("ticket of %s: %w", key, err)
+		}
+		data[provider.KeyUsername], data[provider.KeyPassword] = []byte(user), []byte(password)
+		expires = t.now().Add(ticketLife).UTC().Format(time.RFC3339)
+	}
+	if t.Gateway != "" {
+		data[provider.KeyGateway] = []byte(t.Gateway)
+	}
+	return t.keepSecret(ctx, u, secret, provider.SuffixTunnelRoute, map[string]string{provider.LabelRoute: ""},
+		map[string]string{annotationExpires: expires}, data)
+}
+
+// isTicketGood reports whether the gateway takes the ticket, and it is new enough.
+func (t *tunnelRun) isTicketGood(ctx context.Context, secret *corev1.Secret, key types.NamespacedName) bool {
+	if secret == nil {
+		return false
+	}
+	credentials := gateway.Credentials{User: string(secret.Data[provider.KeyUsername]), Password: string(secret.Data[provider.KeyPassword])}
+	id, err := t.Tickets.Authenticate(ctx, credentials)
+	expires, timeErr := time.Parse(time.RFC3339, secret.Annotations[annotationExpires])
+	left := expires.Sub(t.now())
+	return err == nil && timeErr == nil && id.Cluster == key.String() && id.Name == key.String() &&
+		left > ticketLife/2+spreadOf(key, ticketLife/8) && left <= ticketLife+clockSlack
+}
+
+// keepSecret writes the Secret unless it is so already. What others have added to it stays.
+// present is nil if there is none.
+func (t *tunnelRun) keepSecret(ctx context.Context, u *unstructured.Unstructured, present *corev1.Secret, suffix string, labels, annotations map[string]string, data map[string][]byte) error {
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName() + suffix}}
+	if present != nil {
+		if present.Labels[provider.LabelTunnel] == "" {
+			t.tellWriteFailed(u, suffix, "a Secret of this name is there, and not the server's: delete it")
+			return nil
+		}
+		secret = present.DeepCopy()
+	}
+	secret.Labels = mergeInto(secret.Labels, labels, map[string]string{kubeconfig.ClusterNameLabel: u.GetName(), provider.LabelTunnel: "true"})
+	secret.Annotations = mergeInto(secret.Annotations, annotations)
+	secret.Data = mergeInto(secret.Data, data)
+	if _, wanted := data[provider.KeyAgentPod]; !wanted {
+		delete(secret.Data, provider.KeyAgentPod)
+	}
+	if !slices.ContainsFunc(secret.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == u.GetUID() }) {
+		// A Cluster that was made anew owns it, and not the one before.
+		secret.OwnerReferences = []metav1.OwnerReference{{APIVersion: u.GetAPIVersion(), Kind: clusterKind, Name: u.GetName(), UID: u.GetUID()}}
+	}
+	if present != nil && maps.Equal(present.Labels, secret.Labels) && maps.Equal(present.Annotations, secret.Annotations) &&
+		maps.EqualFunc(present.Data, secret.Data, bytes.Equal) && len(present.OwnerReferences) == len(secret.OwnerReferences) &&
+		(len(present.OwnerReferences) == 0 || present.OwnerReferences[0].UID == secret.OwnerReferences[0].UID) {
+		return nil
+	}
+	err := t.writeObject(ctx, secret)
+	if err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil {
+		t.tellWriteFailed(u, suffix, err.Error())
+	}
+	return err
+}
+
+func (t *tunnelRun) tellWriteFailed(u *unstructured.Unstructured, suffix, problem string) {
+	t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonWriteFailed, "the Secret "+u.GetName()+suffix+" can't be written: "+problem, "")
+}
+
+// mergeInto returns a map with all of them; a later one counts more. It writes to none.
+func mergeInto[V any](all ...map[string]V) map[string]V {
+	var merged map[string]V
+	for _, m := range all {
+		for name, value := range m {
+			if merged == nil {
+				merged = map[string]V{}
+			}
+			merged[name] = value
+		}
+	}
+	return merged
+}

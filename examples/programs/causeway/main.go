@@ -13,6 +13,7 @@ import (
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/examples/programs/internal/doctor"
+	"github.com/causewayproject/causeway/examples/programs/internal/egress"
 	"github.com/causewayproject/causeway/examples/programs/internal/injector"
 	"github.com/causewayproject/causeway/examples/programs/internal/noproxy"
 	"github.com/causewayproject/causeway/examples/programs/internal/propagator"
@@ -43,7 +44,7 @@ func newRoot() *cobra.Command {
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"tunnel", "The tunnel's server, beside the controllers (causeway-agent is the other end):", server.Commands()},
+		{"tunnel", "The tunnel's server, beside the controllers (causeway-agent is the other end):", append(server.Commands(), egress.Command())},
 		{"look", "Look into a route and a configuration, and print them:", []*cobra.Command{
 			doctor.Command(), noproxy.Command(), proxyconfig.Command()}},
 		{"cluster", "Run in a cluster:", []*cobra.Command{

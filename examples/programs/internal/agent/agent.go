@@ -42,7 +42,13 @@ users see the arguments of a process.
 
 In a pod, --secret has a Secret keep the key and the certificate instead of a volume. It
 must exist, and a Role must allow get and update of it: the manifest of causeway enroll has
-all that. If it is lost, the agent enrols again, which takes a new invitation.
+all that. If it is lost, the agent enrols again, which takes a new invitation. Any number of
+pods share the Secret, and one invitation: together they are one agent, and connections go
+through all of them. Each needs a name, --replica.
+
+With --join-token, the agent enrols with the token of its ServiceAccount in that file, which
+the kubelet keeps current, and the invitation has no token: it holds no secret. The file is
+read for each enrolment. The server has to know the cluster (causeway join add).
 
 With --authorized-keys, the server may set the SSH public keys between two marks in that
 file, by a payload named authorized_keys: the server's operators can then log in as the
@@ -67,7 +73,7 @@ Flags:
 `
 
 type flags struct {
-	invitation, state, secret, proxy, noProxy, keys, status string
+	invitation, joinToken, state, secret, replica, proxy, noProxy, keys, status string
 
 	servers, allow, aliases cli.List
 	grace                   time.Duration
@@ -75,8 +81,10 @@ type flags struct {
 
 func (f *flags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.invitation, "invitation", "", "`file` with the invitation; default: the environment")
+	set.StringVar(&f.joinToken, "join-token", "", "`file` with the ServiceAccount's token to enrol with; the invitation then has none")
 	set.StringVar(&f.state, "state", "/var/lib/tunnel-agent", "`directory` of the key and the certificate")
 	set.StringVar(&f.secret, "secret", "", "`name` of a Secret in the pod's namespace that has them instead")
+	set.StringVar(&f.replica, "replica", "", "`name` of this pod among those that share --secret; default: the host's name")
 	set.Var(&f.servers, "server", "`address` of the server: host:port, or a ws or wss URL; several are allowed; default: the invitation's")
 	set.Var(&f.allow, "allow", "`pattern` host:port of targets that the server may reach; several are allowed; default kubernetes.default.svc:443")
 	set.Var(&f.aliases, "alias", "`TARGET=ADDRESS` to dial instead of a target, which is then allowed; several are allowed")
@@ -137,7 +145,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		go func() { page <- cli.ServeHTTP(late, l, agent.StatusHandler()) }()
 	}
 	err = cli.FieldMistake(agent.Run(ctx), // it returns what can't work
-		"tunnel: config: field Servers of the Agent", "--server",
+		"tunnel: config: field Servers of the Agent", "--server", "tunnel: config: field Replica of the Agent", "--replica",
 		"tunnel: config: field Allow", "--allow", "tunnel: config: field Aliases", "--alias")
 	end()
 	return errors.Join(err, <-page)
@@ -157,6 +165,10 @@ func (f *flags) newAgent(log *slog.Logger) (*tunnel.Agent, error) {
 			return nil, cli.Mistake("--secret: %v", err)
 		}
 	}
+	replica, err := f.replicaName()
+	if err != nil {
+		return nil, err
+	}
 	aliases := map[string]string{}
 	for _, text := range f.aliases {
 		from, to, ok := strings.Cut(text, "=")
@@ -169,11 +181,12 @@ func (f *flags) newAgent(log *slog.Logger) (*tunnel.Agent, error) {
 		Servers:     f.servers,
 		Dial:        out.DialContext,
 		Credentials: credentials,
+		Replica:     replica,
 		Invitation:  f.readInvitation,
 		Targets:     tunnel.Targets{Allow: f.allow, Aliases: aliases},
 		Grace:       f.grace,
 		Program:     programVersion(),
-		Hooks:       agentHooks(log),
+		Hooks:       agentHooks(log, f.joinToken != ""),
 	}
 	if f.grace == 0 {
 		a.Grace = -1 // none, and not the default
@@ -182,6 +195,25 @@ func (f *flags) newAgent(log *slog.Logger) (*tunnel.Agent, error) {
 		a.Payload = keysFile(f.keys).takePayload
 	}
 	return a, nil
+}
+
+// maxReplica is how much of a host's name is used, in bytes.
+const maxReplica = 63
+
+// replicaName returns the name of this process among those that share the Secret; "" if
+// it shares nothing.
+func (f *flags) replicaName() (string, error) {
+	switch {
+	case f.replica != "" && f.secret == "":
+		return "", cli.Mistake("--replica is for --secret, which is missing: only a Secret can be shared")
+	case f.replica != "" || f.secret == "":
+		return f.replica, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", cli.Mistake("--replica: %v", err)
+	}
+	return host[:min(len(host), maxReplica)], nil
 }
 
 // newDialer returns the dialer that connects to the server.
@@ -204,19 +236,27 @@ func (f *flags) newDialer(log *slog.Logger) (dialer.Dialer, error) {
 
 // readInvitation is called whenever the agent has to enrol.
 func (f *flags) readInvitation(context.Context) (tunnel.Invitation, error) {
+	if f.joinToken != "" {
+		return f.readJoin()
+	}
 	if f.invitation != "" {
 		return tunnel.ReadInvitation(f.invitation)
 	}
+	if os.Getenv("CAUSEWAY_TOKEN") == "" {
+		return tunnel.Invitation{}, errors.New("no --invitation, and no CAUSEWAY_TOKEN in the environment")
+	}
+	return tunnel.ParseInvitation(environmentLines())
+}
+
+// environmentLines returns the variables that may be an invitation's.
+func environmentLines() string {
 	var lines []string
 	for _, v := range os.Environ() {
 		if strings.HasPrefix(v, "CAUSEWAY_") && !strings.Contains(v, "\n") {
 			lines = append(lines, v)
 		}
 	}
-	if os.Getenv("CAUSEWAY_TOKEN") == "" {
-		return tunnel.Invitation{}, errors.New("no --invitation, and no CAUSEWAY_TOKEN in the environment")
-	}
-	return tunnel.ParseInvitation(strings.Join(lines, "\n"))
+	return strings.Join(lines, "\n")
 }
 
 // programVersion is the name and version that the server's status shows.
@@ -228,7 +268,12 @@ func programVersion() string {
 	return "causeway-agent " + version
 }
 
-func agentHooks(log *slog.Logger) tunnel.AgentHooks {
+// joins says that the agent enrols with a token of its ServiceAccount.
+func agentHooks(log *slog.Logger, joins bool) tunnel.AgentHooks {
+	revoked := "this agent was revoked: enroll it again, with a new invitation (causeway enroll)"
+	if joins {
+		revoked = "this agent was revoked: it joins again with the next token, if the server lets the cluster's agents join"
+	}
 	return tunnel.AgentHooks{
 		Connected: func(server string, id tunnel.Identity) {
 			log.Info("connected", "server", server, "cluster", id.Cluster, "agent", id.Agent)
@@ -236,7 +281,7 @@ func agentHooks(log *slog.Logger) tunnel.AgentHooks {
 		Disconnected: func(server string, err error) { log.Info("disconnected", "server", server, "error", err) },
 		Failed: func(server string, err error, retry time.Duration) {
 			if e, ok := errors.AsType[*tunnel.Error](err); ok && e.Code == tunnel.CodeRevoked {
-				log.Warn("this agent was revoked: enroll it again, with a new invitation (causeway enroll)", "server", server, "retry", retry)
+				log.Warn(revoked, "server", server, "retry", retry)
 				return
 			}
 			log.Warn("failed", "server", server, "error", err, "retry", retry)

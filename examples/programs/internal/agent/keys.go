@@ -14,6 +14,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -114,7 +115,7 @@ func replaceFile(path string, data []byte) error {
 	}
 	defer os.Remove(f.Name())
 	if info, statErr := os.Stat(path); statErr == nil {
-		err = errors.Join(f.Chmod(info.Mode().Perm()), keepOwner(f, info))
+		err = errors.Join(f.Chmod(info.Mode().Perm()), cli.KeepOwner(f, info))
 	}
 	if err == nil {
 		_, err = f.Write(data)

@@ -23,8 +23,9 @@ const maxConflicts = 5
 // must exist: it takes the rights to get and to update that one. One agent uses it,
 // from one goroutine at a time.
 //
-// It does not replace credentials that another process has written meanwhile: those
-// are the newer ones, and the Secret is all that a next pod has.
+// The pods of a Deployment share the Secret, each with a secretStore of its own. It does
+// not replace credentials that another pod has written meanwhile: those are the newer
+// ones, and the Secret is all that a next pod has.
 type secretStore struct {
 	api  *podClient
 	name string
@@ -101,7 +102,7 @@ func (s *secretStore) replace(ctx context.Context, text []byte) error {
 	// An empty Secret was lost, and made again.
 	before := string(data[credentialsKey])
 	if before != "" && !slices.Contains(s.known, before) {
-		return errors.New("another agent has written its credentials there: each agent needs a Secret of its own")
+		return tunnel.ErrCredentialsChanged
 	}
 	data[credentialsKey] = text
 	if object["data"], err = json.Marshal(data); err != nil {

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -17,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/causewayproject/causeway/tunnel"
 )
@@ -29,7 +31,7 @@ type secretServer struct {
 	mu       sync.Mutex // guards the fields below
 	token    string
 	version  int
-	object   map[string]any                                               // nil: there is none
+	object   map[string]any                                               // nil: the Secret does not exist
 	before   func(w http.ResponseWriter, r *http.Request) (answered bool) // nil: nothing
 	requests []string
 }
@@ -221,7 +223,7 @@ func TestSecretStoreSave(t *testing.T) {
 			if err := second.Save(t.Context(), other); err != nil {
 				t.Error(err)
 			}
-		}, "another agent has written its credentials there"},
+		}, "another agent has saved its credentials"},
 		{"it is deleted", func(s *secretServer, _ *secretStore) { s.object = nil }, "apply the agent's manifest"},
 		{"the token has another audience", func(s *secretServer, _ *secretStore) { s.token = "token-2" }, "it does not take the pod's token"},
 		{"no right", func(s *secretServer, _ *secretStore) {
@@ -268,8 +270,8 @@ func TestSecretStoreSave(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "the Secret state: ") || len(err.Error()) > 2*maxReason || strings.Contains(err.Error(), "token-1") {
 				t.Errorf("got %v, want %q", err, tt.want)
 			}
-			if strings.HasPrefix(tt.name, "another agent") && s.saved() != otherText {
-				t.Error("what the other one wrote is gone")
+			if strings.HasPrefix(tt.name, "another agent") && (s.saved() != otherText || !errors.Is(err, tunnel.ErrCredentialsChanged)) {
+				t.Errorf("got %v, and what the other one wrote is gone: %t", err, s.saved() != otherText)
 			}
 			// An agent tries again, and finds what is there now.
 			s.do(func() { s.before, s.token = nil, "token-1" })
@@ -350,5 +352,71 @@ func TestSecretStoreBroken(t *testing.T) {
 	cancel()
 	if _, err := store.Load(ctx); err == nil || !strings.Contains(err.Error(), "canceled") {
 		t.Errorf("got %v, want that it was canceled", err)
+	}
+}
+
+// Pods that start at once and share a Secret are one agent: with one token, one key and
+// one certificate, also after they have renewed it.
+func TestSecretStoreShared(t *testing.T) {
+	const pods = 5
+	s, store := newSecretServer(t)
+	server, address := newServer(t)
+	server.CertificateLife = 6 * time.Second
+	inv := invite(t, server, address)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ran, renewed := make(chan error, pods), make(chan string, 100)
+	for n := range pods {
+		agent := &tunnel.Agent{
+			Replica: fmt.Sprint("pod-", n), Credentials: &secretStore{api: store.api, name: "state"}, Grace: -1,
+			Invitation: func(context.Context) (tunnel.Invitation, error) { return inv, nil },
+			Hooks: tunnel.AgentHooks{
+				Failed:  func(_ string, err error, _ time.Duration) { t.Errorf("pod-%d: %v", n, err) },
+				Renewed: func(id tunnel.Identity, _ time.Time) { renewed <- fmt.Sprint("pod-", n, " ", id.Agent) },
+			},
+		}
+		go func() { ran <- agent.Run(ctx) }()
+	}
+	who := map[string]bool{}
+	for len(who) < pods {
+		who[<-renewed] = true
+	}
+	cancel()
+	for range pods {
+		if err := <-ran; err != nil {
+			t.Error(err)
+		}
+	}
+	saved, err := tunnel.ParseCredentials([]byte(s.saved()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _, _ := strings.Cut(fmt.Sprint(saved), ",") // tunnel.Credentials{default/prod (agent NAME), until ...}
+	for name := range who {
+		if _, agent, _ := strings.Cut(name, " "); !strings.HasSuffix(id, "(agent "+agent+")") {
+			t.Errorf("%s is not that of the Secret, %s", name, id)
+		}
+	}
+}
+
+func TestReplicaName(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		flags flags
+		want  string
+	}{
+		{flags{}, ""},
+		{flags{secret: "state"}, host[:min(len(host), maxReplica)]},
+		{flags{secret: "state", replica: "pod-1"}, "pod-1"},
+	} {
+		if got, err := tt.flags.replicaName(); err != nil || got != tt.want {
+			t.Errorf("%+v: got %q, %v, want %q", tt.flags, got, err, tt.want)
+		}
+	}
+	if _, err := (&flags{replica: "pod-1"}).replicaName(); err == nil || !strings.Contains(err.Error(), "--replica is for --secret") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -89,6 +89,33 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	return l, err
 }
 
+// ListenUnix listens on a socket that only the user can open. It replaces a socket
+// that a former process has left.
+func ListenUnix(ctx context.Context, path string) (net.Listener, error) {
+	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		conn.Close()
+		return nil, fmt.Errorf("%s is in use", path)
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
+	// It gets its name when its mode is right.
+	l, err := new(net.ListenConfig).Listen(ctx, "unix", path+".new")
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return nil, fmt.Errorf("%s: %w", path, op.Err) // without .new, of which nobody knows
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	if err := errors.Join(os.Chmod(path+".new", 0o600), os.Rename(path+".new", path)); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
 // ServeHTTP serves h on l until ctx ends, and closes l. Connections that h
 // took over are h's.
 func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler) error {

@@ -12,10 +12,10 @@ import (
 // for each review that it waits for, and by default at most 200 writes under way.
 const maxConnections = 256
 
-// A connLimit bounds the connections of a server. A new one is always taken. In its
-// place goes the oldest of those that have not sent a request, or of those that were
-// never answered, or the one whose last answer is the oldest. So a client that opens
-// connections and asks nothing takes only those away that are in their handshake. The
+// A connLimit bounds the connections of a server. A new one is always accepted. If
+// there are too many, one is closed: the oldest that has not sent a request, or else the
+// oldest that was never answered, or else the one whose last answer is the oldest. So a
+// client that opens connections and asks nothing can only close those in a handshake. The
 // zero value is not ready for use: max is required.
 type connLimit struct {
 	max int

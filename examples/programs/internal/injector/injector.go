@@ -40,9 +40,9 @@ deleted. With --config you make it yourself, and a pod without it waits for it:
   kubectl -n web create secret generic proxy --from-env-file proxy.env
 
 NO_PROXY also gets what the cluster has to reach directly: --pods, --services, --domain and
---nodes. With --config-secret those that are not set are looked up (kubeadm's
-ClusterConfiguration, ServiceCIDRs, the Service kube-dns, Nodes) and followed; the log has
-what was found and what was not. --exact leaves the list as it is.
+--nodes. With --config-secret, it looks up those that you do not set (kubeadm's
+ClusterConfiguration, ServiceCIDRs, the Service kube-dns, Nodes), and follows them; the log
+has what it found and what it did not. --exact leaves the list as it is.
 
 A pod's label, or its namespace's, causewayproject.github.io/inject-proxy=false keeps it
 out. examples/deploy/proxy-injector deploys it, and says what failurePolicy means.

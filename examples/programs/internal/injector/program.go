@@ -169,7 +169,7 @@ func (p *program) newManager(ctx context.Context, client *rest.Config, r *contro
 	return mgr, facts.SetupWithManager(mgr)
 }
 
-// factFlags are those that say what could not be discovered.
+// factFlags are the flags for facts that can't be discovered.
 var factFlags = map[string]string{"PodCIDRs": "--pods", "ServiceCIDRs": "--services", "ServiceDomain": "--domain", "NodeCIDRs": "--nodes"}
 
 // takeFacts puts the flags in the place of what was discovered, and logs both.

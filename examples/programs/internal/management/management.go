@@ -174,7 +174,7 @@ func (p Program) servePage(ctx context.Context, log *slog.Logger, h *health) (st
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.Handle("/readyz", h)
-	mux.Handle("/metrics", promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{}))
+	mux.Handle("/metrics", MetricsHandler())
 	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
 	page := make(chan error, 1)
 	go func() { page <- cli.ServeHTTP(ctx, l, mux) }()
@@ -182,6 +182,11 @@ func (p Program) servePage(ctx context.Context, log *slog.Logger, h *health) (st
 		end()
 		return <-page
 	}, nil
+}
+
+// MetricsHandler serves the metrics of the reconcilers, in Prometheus' text.
+func MetricsHandler() http.Handler {
+	return promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{})
 }
 
 // runnable runs when the caches are filled, in the leader or not.

@@ -2,7 +2,6 @@ package proxyconfig
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -50,7 +49,6 @@ func values(o options, s *spec, layers proxyconfig.Layers, merged *proxyconfig.M
 	}
 	if len(s.Cluster.Services) > 0 {
 		v.ServiceCIDR = s.Cluster.Services[0]
-		v.DNSIP = dnsAddress(v.ServiceCIDR)
 	}
 	objects, err := v.Build()
 	if err != nil {
@@ -65,20 +63,4 @@ func values(o options, s *spec, layers proxyconfig.Layers, merged *proxyconfig.M
 		documents = append(documents, string(text))
 	}
 	return strings.Join(documents, "---\n"), nil
-}
-
-// dnsAddress is the address that kubeadm gives to the DNS, or "".
-func dnsAddress(cidr string) string {
-	p, err := netip.ParsePrefix(cidr)
-	if err != nil {
-		return ""
-	}
-	addr := p.Masked().Addr()
-	for range 10 {
-		addr = addr.Next()
-	}
-	if !p.Contains(addr) {
-		return ""
-	}
-	return addr.String()
 }

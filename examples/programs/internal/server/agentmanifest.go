@@ -20,15 +20,19 @@ type podFlags struct {
 	hostNetwork bool
 	tolerations cli.List
 	apiServer   string
+	count       countFlags
 }
 
 func (f *podFlags) addFlags(set *pflag.FlagSet) {
 	set.BoolVar(&f.hostNetwork, "host-network", false, "have the pod of a manifest on its node's network, before there is a network plugin")
 	set.Var(&f.tolerations, "toleration", "`taint` that the pod of a manifest tolerates: KEY[=VALUE][:EFFECT], or * for all; several are allowed")
 	set.StringVar(&f.apiServer, "api-server", "", "`address` host:port of the cluster's API server, in a manifest; default: its Service")
+	f.count.addFlags(set)
 }
 
-func (f *podFlags) isSet() bool { return f.hostNetwork || len(f.tolerations) > 0 || f.apiServer != "" }
+func (f *podFlags) isSet() bool {
+	return f.hostNetwork || len(f.tolerations) > 0 || f.apiServer != "" || f.count != countFlags{replicas: defaultReplicas}
+}
 
 // podConfig is what podFlags say.
 type podConfig struct {
@@ -36,6 +40,7 @@ type podConfig struct {
 	tolerations []toleration
 	host        string // of the API server; "": its Service's
 	port        int
+	count       countFlags
 }
 
 // toleration is one of a pod. If value is "", it is for every value; if effect is "",
@@ -45,7 +50,10 @@ type toleration struct{ key, value, effect string }
 var taintEffects = []string{"NoSchedule", "PreferNoSchedule", "NoExecute"}
 
 func (f *podFlags) read() (c podConfig, err error) {
-	c.hostNetwork = f.hostNetwork
+	if err := f.count.check(); err != nil {
+		return c, err
+	}
+	c.hostNetwork, c.count = f.hostNetwork, f.count
 	if f.hostNetwork { // a node without a network plugin is not ready
 		c.tolerations = append(c.tolerations, toleration{key: "node.kubernetes.io/not-ready"})
 	}
@@ -119,14 +127,26 @@ func renderManifest(w io.Writer, d agentConfig) error {
 		b.replace("    - port: 8443\n      protocol: TCP\n", portLines(d))
 	}
 	b.addPod(d)
+	b.setCount(d.Pod)
 	b.replace("image: causeway-agent:dev\n", fmt.Sprintf("image: %q\n", d.Image))
 	b.replace("kind: Namespace\nmetadata:\n  name: tunnel-agent\n", "kind: Namespace\nmetadata:\n  name: "+d.Namespace+"\n")
 	b.text = strings.ReplaceAll(b.text, "  namespace: tunnel-agent\n", "  namespace: "+d.Namespace+"\n")
+	if d.Audience != "" {
+		b.useJoin(d)
+	}
 	if b.err != nil {
 		return b.err
 	}
 	if _, err := io.WriteString(w, b.text+"---\n"); err != nil {
 		return err
+	}
+	if d.Pod.count.nodesPerAgent > 0 {
+		if err := renderTemplate(autoscalerText)(w, d); err != nil {
+			return err
+		}
+	}
+	if d.Audience != "" {
+		return renderTemplate(configText)(w, d)
 	}
 	return renderTemplate(secretText)(w, d)
 }
@@ -149,7 +169,8 @@ func (b *baseText) replace(before, after string) {
 const hostStatus = "8081"
 
 // useHostNetwork has the pod on its node's network: its port is the node's, so that
-// only the node's loopback has it.
+// only the node's loopback has it. A node has room for one such pod, also during an
+// update.
 func (b *baseText) useHostNetwork() {
 	b.replace("    pod-security.kubernetes.io/enforce: restricted\n", "    pod-security.kubernetes.io/enforce: privileged # hostNetwork\n")
 	b.replace("      serviceAccountName: tunnel-agent\n", "      serviceAccountName: tunnel-agent\n      hostNetwork: true\n      dnsPolicy: Default # the node's: there may be no DNS in the cluster yet\n")
@@ -158,6 +179,7 @@ func (b *baseText) useHostNetwork() {
 	for _, path := range []string{"/healthz", "/readyz"} {
 		b.replace("            path: "+path+"\n", "            host: 127.0.0.1\n            path: "+path+"\n")
 	}
+	b.replace("      maxSurge: 1\n      maxUnavailable: 0\n", "      maxSurge: 0 # a port of the node is free when the old pod has ended\n      maxUnavailable: 1\n")
 	rest, _, found := strings.Cut(b.text, "---\n# Nobody connects")
 	if !found && b.err == nil {
 		b.err = fmt.Errorf("the base of the agent has no NetworkPolicy")
@@ -167,7 +189,7 @@ func (b *baseText) useHostNetwork() {
 
 // addPod adds arguments, variables and tolerations.
 func (b *baseText) addPod(d agentConfig) {
-	args, env, tolerations := "", "", ""
+	args, env := "", ""
 	if patterns := d.Patterns(); patterns != "" {
 		args += fmt.Sprintf("        - %q\n", "--allow="+patterns)
 	}
@@ -175,7 +197,7 @@ func (b *baseText) addPod(d agentConfig) {
 	switch {
 	case d.Pod.host != "":
 		address = net.JoinHostPort(d.Pod.host, strconv.Itoa(d.Pod.port))
-		env = fmt.Sprintf("        env:\n        - name: KUBERNETES_SERVICE_HOST\n          value: %q\n        - name: KUBERNETES_SERVICE_PORT\n          value: \"%d\"\n", d.Pod.host, d.Pod.port)
+		env = d.Pod.apiVariables()
 	case d.Pod.hostNetwork: // the node's DNS does not know the name
 		address = "[$(KUBERNETES_SERVICE_HOST)]:$(KUBERNETES_SERVICE_PORT)"
 	}
@@ -183,15 +205,28 @@ func (b *baseText) addPod(d agentConfig) {
 	if address != "" && (len(d.Allow) == 0 || slices.ContainsFunc(d.Allow, targetPattern.coversAPI)) {
 		args += fmt.Sprintf("        - %q\n", "--alias="+apiTarget+":443="+address)
 	}
-	const before = "        ports:\n        - name: status\n"
-	b.replace(before, args+env+before)
-	for _, t := range d.Pod.tolerations {
-		tolerations += t.yaml()
-	}
-	if tolerations != "" {
+	const before = "        env:\n"
+	b.replace(before, args+before+env)
+	if tolerations := d.Pod.Tolerations(); tolerations != "" {
 		const before = "      enableServiceLinks: false\n"
-		b.replace(before, before+"      tolerations:\n"+tolerations)
+		b.replace(before, before+tolerations)
 	}
+}
+
+// apiVariables are those of a pod that does not use the API server's Service.
+func (c podConfig) apiVariables() string {
+	return fmt.Sprintf("        - name: KUBERNETES_SERVICE_HOST\n          value: %q\n        - name: KUBERNETES_SERVICE_PORT\n          value: \"%d\"\n", c.host, c.port)
+}
+
+// Tolerations returns those of a pod; "" for none.
+func (c podConfig) Tolerations() (text string) {
+	for _, t := range c.tolerations {
+		text += t.yaml()
+	}
+	if text != "" {
+		text = "      tolerations:\n" + text
+	}
+	return text
 }
 
 // portLines are the ports of the NetworkPolicy beside those of DNS and of the API

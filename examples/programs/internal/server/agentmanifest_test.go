@@ -1,6 +1,8 @@
 package server
 
 import (
+	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -12,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -74,7 +77,7 @@ func TestEnrollManifest(t *testing.T) {
 	if len(state.Data)+len(state.StringData) > 0 {
 		t.Error("kubectl apply would replace what the agent has written")
 	}
-	// One agent, with rights to its own Secret.
+	// Rights to its own Secret.
 	rule := object[*rbacv1.Role](t, objects).Rules
 	want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{state.Name}, Verbs: []string{"get", "update"}}}
 	if diff := cmp.Diff(want, rule); diff != "" {
@@ -83,7 +86,7 @@ func TestEnrollManifest(t *testing.T) {
 	if subject := object[*rbacv1.RoleBinding](t, objects).Subjects[0]; subject.Namespace != "tunnels" || subject.Name != pod.Spec.ServiceAccountName {
 		t.Errorf("got the rights for %+v", subject)
 	}
-	if *deployment.Spec.Replicas != 1 || deployment.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType || !slices.Contains(pod.Spec.Containers[0].Args, "--secret="+state.Name) {
+	if *deployment.Spec.Replicas != 2 || !slices.Contains(pod.Spec.Containers[0].Args, "--secret="+state.Name) {
 		t.Errorf("got %+v", deployment.Spec)
 	}
 	// What differs from the base are these, and the ports of the servers.
@@ -91,6 +94,90 @@ func TestEnrollManifest(t *testing.T) {
 		"causeway-agent:dev", `"registry.example/agent@sha256:0"`).Replace(deploy.Agent())
 	if got, _, _ := strings.Cut(text, "---\napiVersion: v1\nkind: Secret\nmetadata:\n  name: tunnel-agent-invitation"); got != base {
 		t.Error(cmp.Diff(base, got))
+	}
+}
+
+// A pod is only ended when another one is connected, and one node has them all only if
+// there is no other.
+func TestEnrollRedundancy(t *testing.T) {
+	for _, tt := range []struct {
+		args               string
+		replicas           int32
+		surge, unavailable int32
+	}{
+		{"", 2, 1, 0},
+		{"--replicas 1", 1, 1, 0},
+		{"--replicas 7", 7, 1, 0},
+		{"--host-network", 2, 0, 1}, // the port is the node's
+	} {
+		objects := decode(t, enrolled(t, "manifest", strings.Fields(tt.args)...))
+		d, budget := object[*appsv1.Deployment](t, objects), object[*policyv1.PodDisruptionBudget](t, objects)
+		update := d.Spec.Strategy.RollingUpdate
+		if *d.Spec.Replicas != tt.replicas || update.MaxSurge.IntVal != tt.surge || update.MaxUnavailable.IntVal != tt.unavailable {
+			t.Errorf("%s: got %d replicas, %+v", tt.args, *d.Spec.Replicas, update)
+		}
+		labels := d.Spec.Template.Labels
+		if budget.Spec.MaxUnavailable.IntVal != 1 || !maps.Equal(budget.Spec.Selector.MatchLabels, labels) || *budget.Spec.UnhealthyPodEvictionPolicy != policyv1.AlwaysAllow {
+			t.Errorf("got %+v", budget.Spec)
+		}
+		apart := d.Spec.Template.Spec.TopologySpreadConstraints
+		if len(apart) != 1 || apart[0].TopologyKey != corev1.LabelHostname || apart[0].WhenUnsatisfiable != corev1.ScheduleAnyway || !maps.Equal(apart[0].LabelSelector.MatchLabels, labels) {
+			t.Errorf("got %+v", apart)
+		}
+		env := d.Spec.Template.Spec.Containers[0].Env
+		if last := env[len(env)-1]; last.Name != "CAUSEWAY_REPLICA" || last.ValueFrom.FieldRef.FieldPath != "metadata.name" {
+			t.Errorf("got %+v", env)
+		}
+	}
+}
+
+// The number of pods follows that of the nodes.
+func TestEnrollAutoscaler(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                               `{"nodesPerReplica": 50, "min": 2, "max": 256, "preventSinglePointFailure": true, "includeUnschedulableNodes": true}`,
+		"--replicas 3 --max-replicas 10": `{"nodesPerReplica": 50, "min": 3, "max": 10, "preventSinglePointFailure": true, "includeUnschedulableNodes": true}`,
+		"--api-server 192.0.2.1:16443 --toleration *": `{"nodesPerReplica": 50, "min": 2, "max": 256, "preventSinglePointFailure": true, "includeUnschedulableNodes": true}`,
+	} {
+		objects := decode(t, enrolled(t, "manifest", append(strings.Fields(args), "--nodes-per-agent", "50")...))
+		if got := object[*corev1.ConfigMap](t, objects).Data["linear"]; got != want {
+			t.Errorf("%s: got %s, want %s", args, got, want)
+		}
+		var agent, scaler *appsv1.Deployment
+		for _, o := range objects {
+			if d, ok := o.(*appsv1.Deployment); ok && d.Name == "tunnel-agent" {
+				agent = d
+			} else if ok {
+				scaler = d
+			}
+		}
+		if agent.Spec.Replicas != nil {
+			t.Error("kubectl apply would undo what the autoscaler has set")
+		}
+		spec := scaler.Spec.Template.Spec
+		for _, arg := range []string{"--target=deployment/" + agent.Name, "--namespace=" + agent.Namespace, "--configmap=tunnel-agent-autoscaler"} {
+			if !slices.Contains(spec.Containers[0].Command, arg) {
+				t.Errorf("got %q, want %s", spec.Containers[0].Command, arg)
+			}
+		}
+		if special := strings.Contains(args, "--api-server"); special != (len(spec.Tolerations) == 1) || special != (len(spec.Containers[0].Env) == 2) {
+			t.Errorf("%s: got tolerations %+v, variables %+v", args, spec.Tolerations, spec.Containers[0].Env)
+		}
+	}
+}
+
+func TestEnrollCountMistakes(t *testing.T) {
+	for args, want := range map[string]string{
+		"--replicas 0":                           "--replicas 0: want 1 to 256",
+		"--replicas 257":                         "--replicas 257: want 1 to 256",
+		"--nodes-per-agent -1":                   "--nodes-per-agent -1 is less than zero",
+		"--max-replicas 3":                       "--max-replicas is for --nodes-per-agent, which is missing",
+		"--nodes-per-agent 9 --max-replicas 1":   "--max-replicas 1: want 2 (--replicas) to 256",
+		"--nodes-per-agent 9 --max-replicas 300": "--max-replicas 300: want 2 (--replicas) to 256",
+	} {
+		argv := append([]string{"enroll", "default/prod", "--state", newState(t), "--format", "manifest", "--server", "a:1"}, strings.Fields(args)...)
+		if err := run(t.Context(), argv, nil, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", args, err, want)
+		}
 	}
 }
 
@@ -181,7 +268,7 @@ func TestEnrollAPIServer(t *testing.T) {
 		objects := decode(t, enrolled(t, "manifest", append(more, "--api-server", "[fd00::1]:7443")...))
 		c := object[*appsv1.Deployment](t, objects).Spec.Template.Spec.Containers[0]
 		want := []corev1.EnvVar{{Name: "KUBERNETES_SERVICE_HOST", Value: "fd00::1"}, {Name: "KUBERNETES_SERVICE_PORT", Value: "7443"}}
-		if diff := cmp.Diff(want, c.Env); diff != "" || !slices.Contains(c.Args, "--alias=kubernetes.default.svc:443=[fd00::1]:7443") {
+		if diff := cmp.Diff(want, c.Env[:2]); diff != "" || !slices.Contains(c.Args, "--alias=kubernetes.default.svc:443=[fd00::1]:7443") {
 			t.Errorf("%s in %q", diff, c.Args)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
-	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/noproxy"
 	"github.com/causewayproject/causeway/tunnel"
 )
@@ -47,7 +46,7 @@ func readAgentProxy(text string, list cli.List) (p agentProxy, err error) {
 	// Names of Services: the tunnel's server may be one.
 	hosts, err := noproxy.Cluster{Extra: list}.List()
 	if err != nil {
-		return p, cli.FieldMistake(err, command.ClusterFlags[len(command.ClusterFlags)-2], "--no-proxy")
+		return p, cli.FieldMistake(err, "noproxy: cluster: Extra", "--no-proxy")
 	}
 	p = agentProxy{url: encodeURL(u), noProxy: hosts.String(), port: proxyPorts[u.Scheme]}
 	if port, err := strconv.Atoi(u.Port()); err == nil {

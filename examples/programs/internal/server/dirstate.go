@@ -141,6 +141,24 @@ func (s dirState) create(_ context.Context, name string, data []byte) error {
 	return s.writeFile(name, data, os.Link)
 }
 
+func (s dirState) list(_ context.Context, prefix string) (values [][]byte, err error) {
+	entries, err := os.ReadDir(s.dir)
+	for _, entry := range entries {
+		if err != nil || !strings.HasPrefix(entry.Name(), prefix) {
+			continue
+		}
+		var data []byte
+		if data, err = os.ReadFile(s.pathOf(entry.Name())); err == nil {
+			values = append(values, data)
+		} else if errors.Is(err, fs.ErrNotExist) {
+			err = nil // it was removed meanwhile
+		}
+	}
+	return values, err
+}
+
+func (s dirState) remove(_ context.Context, name string) error { return os.Remove(s.pathOf(name)) }
+
 // escapeName makes a file name of any name, such as "..".
 func escapeName(name string) string { return "=" + url.PathEscape(name) }
 

@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -97,7 +96,7 @@ func (p *program) addDoors(ctx context.Context, f *doorFlags, add func(name stri
 		g.Authenticate = func(context.Context, gateway.Credentials) (gateway.Identity, error) {
 			return gateway.Identity{Name: path, Cluster: cluster}, nil
 		}
-		add("connect-unix", func() (net.Listener, error) { return listenUnix(ctx, path) }, func(l net.Listener) error { return g.ServeConnect(ctx, l) })
+		add("connect-unix", func() (net.Listener, error) { return cli.ListenUnix(ctx, path) }, func(l net.Listener) error { return g.ServeConnect(ctx, l) })
 	}
 	table, err := f.sniTable()
 	if err != nil {
@@ -156,33 +155,6 @@ func (f *doorFlags) sniTable() (*gateway.Table, error) {
 	table := new(gateway.Table)
 	table.Set(names)
 	return table, nil
-}
-
-// listenUnix listens on a socket that only the user can open. It replaces a socket
-// that a former process has left.
-func listenUnix(ctx context.Context, path string) (net.Listener, error) {
-	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		conn.Close()
-		return nil, fmt.Errorf("%s is in use", path)
-	}
-	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
-		if err := os.Remove(path); err != nil {
-			return nil, err
-		}
-	}
-	// It gets its name when its mode is right.
-	l, err := new(net.ListenConfig).Listen(ctx, "unix", path+".new")
-	if op, ok := errors.AsType[*net.OpError](err); ok {
-		return nil, fmt.Errorf("%s: %w", path, op.Err) // without .new, of which nobody knows
-	}
-	if err != nil {
-		return nil, err
-	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	if err := errors.Join(os.Chmod(path+".new", 0o600), os.Rename(path+".new", path)); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return l, nil
 }
 
 // authenticator returns the identity of a door's client.

@@ -2,8 +2,10 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -27,7 +29,14 @@ func enrollCommand() *cobra.Command {
 		Use:   "enroll CLUSTER",
 		Short: "print what starts an agent of CLUSTER: an invitation",
 		Long: `Prints what starts an agent of CLUSTER, such as default/prod. It holds a token: the first
-program that uses it becomes the agent.
+program that uses it becomes the agent. With --agents N the first N do, each on a machine of
+its own. The pods of a manifest share one Secret, and count as one agent.
+
+--show makes no token: it prints the newest one of CLUSTER that can still be used.
+
+With --join there is no token: the manifest holds no secret, can be kept in Git, and is good
+for any number of agents. The agent joins with the token of its ServiceAccount, once the
+cluster is registered (causeway join add).
 
 With --proxy, the agent connects through that proxy, whatever its environment says, in each
 format; the password is where the token is. Other users see the arguments of a process: put
@@ -35,7 +44,10 @@ a URL with a password into the variable CAUSEWAY_PROXY. --no-proxy has the serve
 agent reaches directly; names of the cluster need no entry, and neither targets nor the
 cluster's API server are ever behind the proxy.
 
-The manifest needs no volume: the agent keeps its certificate in a Secret. Its NetworkPolicy
+The manifest needs no volume: the agent keeps its certificate in a Secret, which its pods
+share. There are two pods, or --replicas: connections go through all of them. With
+--nodes-per-agent, kubernetes-sigs/cluster-proportional-autoscaler has their number follow
+that of the nodes, between --replicas and --max-replicas. The agent's NetworkPolicy
 allows DNS, the ports of the servers and of the proxy, 443 and 6443 of the API server, and
 those of --allow. A control plane without a network plugin takes an agent with
 
@@ -43,21 +55,36 @@ those of --allow. A control plane without a network plugin takes an agent with
 
 It then uses the node's network and DNS, in a namespace whose pod security is privileged;
 its status is on the node's loopback, port 8081; and it tolerates nodes that are not ready.
-A NetworkPolicy would not apply to it: there is none. If the plugin replaces kube-proxy, add
+It has no NetworkPolicy, since none would apply to it. A node has room for one such pod: a
+cluster of one node takes --replicas 1. If the plugin replaces kube-proxy, add
 --api-server, since the API server's Service is not there either.`,
 		Example: `  causeway enroll default/prod                    # a command line
   causeway enroll default/prod --format env >invitation
   causeway enroll default/prod --format systemd   # or secret, manifest
+  causeway enroll default/prod --format manifest --join # no secret in it
+  causeway enroll default/prod --agents 3 --life 24h --format env >invitation
+  causeway enroll default/prod --show --format manifest
   causeway enroll default/prod --secrets tunnel-server/tunnel --kubeconfig admin.conf
   CAUSEWAY_PROXY=http://user:p%40ss@proxy:3128 causeway enroll default/prod --format manifest`,
 		Args: command.Args,
-		RunE: func(cmd *cobra.Command, args []string) error { return e.run(cmd.Context(), args[0], cmd.OutOrStdout()) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if e.join && (cmd.Flags().Changed("life") || cmd.Flags().Changed("agents")) {
+				return cli.Mistake("--join makes no token: --life and --agents are not for it")
+			}
+			if e.show && (cmd.Flags().Changed("life") || cmd.Flags().Changed("agents") || e.join) {
+				return cli.Mistake("--show makes nothing: --life, --agents and --join are not for it")
+			}
+			return e.run(cmd.Context(), args[0], cmd.OutOrStdout())
+		},
 	}
 	set := cmd.Flags()
 	e.state = addStateFlags(set)
 	set.Var(&e.servers, "server", "`address` of the server: host:port, or a wss URL; several are allowed; default: what the server was told to --advertise")
 	command.Choice(cmd, &e.format, "format", "command", "what to print", slices.Sorted(maps.Keys(formats))...)
+	set.BoolVar(&e.join, "join", false, "print a manifest without a token: the agent joins with that of its ServiceAccount (causeway join add)")
 	set.DurationVar(&e.life, "life", time.Hour, "how long the token is valid")
+	set.IntVar(&e.agents, "agents", 1, "how many agents the token is for, each with a state of its own: 1 to 1000")
+	set.BoolVar(&e.show, "show", false, "print the cluster's newest token that can still be used, and make none")
 	set.StringVar(&e.agent.Image, "image", "causeway-agent:latest", "the `image` of the agent in a manifest")
 	set.StringVar(&e.agent.Namespace, "namespace", "tunnel-agent", "the `namespace` of the agent in a manifest, which makes it")
 	set.StringVar(&e.proxy, "proxy", "", "`URL` of the proxy that leads the agent out, or direct; default: its environment's")
@@ -72,7 +99,10 @@ type enrollment struct {
 	state   *stateFlags
 	servers cli.List
 	format  string
+	join    bool
 	life    time.Duration
+	agents  int
+	show    bool
 	proxy   string
 	noProxy cli.List
 	allow   cli.List
@@ -83,6 +113,9 @@ type enrollment struct {
 func (e *enrollment) run(ctx context.Context, cluster string, stdout io.Writer) error {
 	if e.life <= 0 {
 		return cli.Mistake("--life must be more than zero, such as 1h")
+	}
+	if e.agents < 1 || e.agents > 1000 {
+		return cli.Mistake("--agents must be from 1 to 1000")
 	}
 	if err := checkServers("--server", e.servers); err != nil {
 		return err
@@ -102,23 +135,49 @@ func (e *enrollment) run(ctx context.Context, cluster string, stdout io.Writer) 
 	if len(e.servers) == 0 {
 		return cli.Mistake("the server's address is unknown: set --server here, or --advertise of the server")
 	}
-	if e.agent.Invitation, err = server.Invite(ctx, cluster, e.life); err != nil {
-		return err
+	if e.join {
+		return e.printJoin(ctx, st, server, cluster, stdout)
 	}
-	if err := noteCluster(ctx, st, cluster); err != nil {
-		return fmt.Errorf("%s: %w", e.state, err)
+	if e.agent.Invitation, err = e.invite(ctx, st, server, cluster); err != nil {
+		return err
 	}
 	e.agent.Invitation.Servers = e.servers
 	return formats[e.format](stdout, e.agent)
 }
 
+// invite returns a new invitation, or with --show the newest one that there is.
+func (e *enrollment) invite(ctx context.Context, st state, server *tunnel.Server, cluster string) (tunnel.Invitation, error) {
+	if e.show {
+		open, err := server.Invitations(ctx, cluster)
+		if err == nil && len(open) == 0 {
+			err = fmt.Errorf("no invitation of cluster %q can be used: all have ended, or were used or revoked. Without --show, enroll makes one", cluster)
+		}
+		if err != nil {
+			return tunnel.Invitation{}, err
+		}
+		return open[len(open)-1], nil
+	}
+	inv, err := server.InviteAgents(ctx, cluster, e.agents, e.life)
+	if err != nil {
+		return inv, err
+	}
+	if err := noteCluster(ctx, st, cluster); err != nil {
+		return inv, fmt.Errorf("%s: %w", e.state, err)
+	}
+	return inv, nil
+}
+
 // checkAgent reads the flags that are for the agent.
 func (e *enrollment) checkAgent() (err error) {
 	switch {
+	case e.join && e.format != "manifest":
+		return cli.Mistake("--join is for --format manifest")
+	case e.join && strings.Contains(e.proxy, "@"):
+		return cli.Mistake("--join makes a manifest without a secret, and the proxy has a user or a password: leave it out, and give the agent CAUSEWAY_PROXY from a Secret")
 	case len(e.allow) > 0 && (e.format == "env" || e.format == "secret"):
 		return cli.Mistake("--allow is an argument of the agent: with --format %s, give it there", e.format)
 	case e.format != "manifest" && e.pod.isSet():
-		return cli.Mistake("--host-network, --toleration and --api-server are for --format manifest")
+		return cli.Mistake("--host-network, --toleration, --api-server, --replicas, --nodes-per-agent and --max-replicas are for --format manifest")
 	}
 	if e.format == "manifest" || e.format == "secret" {
 		if len(validation.IsDNS1123Label(e.agent.Namespace)) > 0 {
@@ -141,18 +200,41 @@ func (e *enrollment) checkAgent() (err error) {
 // An agent that has not enrolled can be revoked, too: a Store may have forgotten it.
 func revokeCommand() *cobra.Command {
 	var flags *stateFlags
+	var all bool
 	cmd := &cobra.Command{
-		Use:     "revoke CLUSTER AGENT",
-		Short:   "end an agent of CLUSTER, for good",
-		Long:    "Ends AGENT of CLUSTER, for good. The server's log, its page and /status have the names.",
-		Example: "  causeway revoke default/prod k3w7hq2nxy5zr4ta",
-		Args:    command.Args,
+		Use:   "revoke CLUSTER AGENT",
+		Short: "end an agent of CLUSTER, or all, for good",
+		Long: `Ends AGENT of CLUSTER, for good. The server's log, its page and /status have the names.
+
+With --all instead of AGENT it ends all agents of CLUSTER that have enrolled until now,
+connected or not, and all its invitations. Invitations that are made later can be used.
+
+An agent of a cluster that is registered (causeway join) joins again with the next token of
+its ServiceAccount, as another agent. To keep it out, remove the registration before, and
+wait until each server has logged that.`,
+		Example: `  causeway revoke default/prod k3w7hq2nxy5zr4ta
+  causeway revoke default/prod --all`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case all && len(args) == 2:
+				return cli.Mistake("AGENT %q and --all: want one of them", args[1])
+			case all && len(args) == 1:
+				return nil
+			case len(args) == 1:
+				return cli.Mistake("AGENT is missing; to end all agents of the cluster, give --all in its place")
+			}
+			return command.Args(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			st, server, err := flags.openServer(cmd.Context())
 			if err != nil {
 				return err
 			}
 			warnUnknown(cmd.Context(), st, args[0], cmd.ErrOrStderr())
+			warnJoins(cmd.Context(), st, args[0], cmd.ErrOrStderr())
+			if all {
+				return revokeAll(cmd.Context(), server, args[0], cmd.OutOrStdout())
+			}
 			id := tunnel.Identity{Cluster: args[0], Agent: args[1]}
 			if err := server.Revoke(cmd.Context(), id); err != nil {
 				return err
@@ -162,7 +244,25 @@ func revokeCommand() *cobra.Command {
 		},
 	}
 	flags = addStateFlags(cmd.Flags())
+	cmd.Flags().BoolVar(&all, "all", false, "end all agents and invitations of CLUSTER that there are until now")
 	return cmd
+}
+
+// warnJoins says that a revocation does not last while the cluster is registered.
+func warnJoins(ctx context.Context, st state, cluster string, stderr io.Writer) {
+	_, err := readJoin(ctx, st, cluster)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	fmt.Fprintf(stderr, "warning: a token of a ServiceAccount lets agents of cluster %q join again, revoked or not. To keep them out: causeway join remove %[1]s, wait until each server has logged that, then revoke\n", cluster)
+}
+
+func revokeAll(ctx context.Context, server *tunnel.Server, cluster string, stdout io.Writer) error {
+	if err := server.RevokeCluster(ctx, cluster); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(stdout, "all agents of cluster %q that have enrolled until now are revoked, and its invitations\n", cluster)
+	return err
 }
 
 func payloadCommand() *cobra.Command {
@@ -206,12 +306,21 @@ type agentConfig struct {
 	Allow            []targetPattern
 	Image, Namespace string
 	Pod              podConfig
+	Audience         string // of the token to join with; "": the invitation has a token
 }
 
 // Lines returns the variables of the invitation and of the proxy. None of their
 // characters is special to a shell that assigns them, to systemd or to YAML.
 func (d agentConfig) Lines() []string {
 	return append(strings.Split(strings.TrimSpace(d.Invitation.Reveal()), "\n"), d.Proxy.lines()...)
+}
+
+// Agents says how many agents the token is for.
+func (d agentConfig) Agents() string {
+	if n := d.Invitation.Agents; n > 1 {
+		return fmt.Sprintf("%d agents", n)
+	}
+	return "one agent"
 }
 
 // Patterns returns the targets as one list; "" for none.
@@ -246,7 +355,7 @@ const envText = `{{range .Lines}}{{.}}
 // The invitation is in comments: systemd would show variables of the unit to
 // every user of the machine. The agent reads it from its file, so that a new
 // one in the same place enrols it again without a restart.
-const systemdText = `# An agent of the cluster {{printf "%q" .Invitation.Cluster}}. This file holds a token, for one agent, until
+const systemdText = `# An agent of the cluster {{printf "%q" .Invitation.Cluster}}. This file holds a token, for {{.Agents}}, until
 # {{.Invitation.Expires.Format "2006-01-02 15:04:05 MST"}}. As root, with the file saved as ./tunnel-agent.service:
 #
 #   mkdir -p -m 700 /etc/tunnel-agent

@@ -68,11 +68,7 @@ func (s *secretState) server(ctx context.Context) (*tunnel.Server, error) {
 		return nil, err
 	}
 	server := &tunnel.Server{Authority: a, Store: s.store}
-	s.store.Expel = func(id tunnel.Identity) {
-		if err := server.Revoke(context.WithoutCancel(ctx), id); err != nil {
-			s.log.Warn("state", "agent", id.String(), "error", err)
-		}
-	}
+	s.store.Expel = server.Expel
 	return server, nil
 }
 
@@ -131,6 +127,38 @@ func (s *secretState) create(ctx context.Context, name string, data []byte) erro
 	_, err := s.secretClient().Create(ctx, s.newSecret(name, nil, map[string][]byte{keyValue: data}), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("the Secret %s/%s: %w", s.namespace, s.secretName(name), fs.ErrExist)
+	}
+	return err
+}
+
+// list uses the cache if there is one.
+func (s *secretState) list(ctx context.Context, prefix string) (values [][]byte, err error) {
+	var found []*corev1.Secret
+	if memory := s.cached.Load(); memory != nil {
+		for _, object := range (*memory).GetStore().List() {
+			found = append(found, object.(*corev1.Secret))
+		}
+	} else {
+		all, err := s.secretClient().List(ctx, metav1.ListOptions{LabelSelector: labels.Set{labelState: s.prefix}.String()})
+		if err != nil {
+			return nil, err
+		}
+		for n := range all.Items {
+			found = append(found, &all.Items[n])
+		}
+	}
+	found = slices.DeleteFunc(found, func(f *corev1.Secret) bool { return !strings.HasPrefix(f.Name, s.secretName(prefix)) })
+	slices.SortFunc(found, func(a, b *corev1.Secret) int { return strings.Compare(a.Name, b.Name) })
+	for _, secret := range found {
+		values = append(values, secret.Data[keyValue])
+	}
+	return values, nil
+}
+
+func (s *secretState) remove(ctx context.Context, name string) error {
+	err := s.secretClient().Delete(ctx, s.secretName(name), metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("the Secret %s/%s: %w", s.namespace, s.secretName(name), fs.ErrNotExist)
 	}
 	return err
 }

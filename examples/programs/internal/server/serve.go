@@ -19,6 +19,7 @@ import (
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
+	"github.com/causewayproject/causeway/examples/programs/internal/management"
 	"github.com/causewayproject/causeway/tunnel"
 	tunnelkube "github.com/causewayproject/causeway/tunnel/kubernetes"
 	"github.com/causewayproject/causeway/tunnel/status"
@@ -32,6 +33,7 @@ type serveFlags struct {
 	grace, watch                       time.Duration
 	doors                              doorFlags
 	replicas                           replicaFlags
+	clusters                           clusterFlags
 }
 
 const serverLong = `Runs the tunnel's end beside the controllers. Agents connect to it, and each of its
@@ -53,6 +55,11 @@ Every client that can connect to a --forward listener reaches its target: keep i
 loopback, in a pod of its own, or behind a firewall. The same goes for --status, which has
 a page for operators at /, and serves /healthz, /readyz and /status.
 
+With --clusters, a server with its state in --secrets also looks after the Clusters of
+Cluster API beside it: a machine of one that has the label causewayproject.github.io/tunnel=true
+comes with an agent, and the Cluster's kubeconfig leads through the tunnel. One replica at a
+time does that. The --status address then has /metrics, too.
+
 Strangers can't fill the log: for the failures of one source there is one line a minute,
 and the next one says how many were left out. The listener for agents uses up to 5,000
 file descriptors for connections that are not authenticated yet, and so do the doors.
@@ -64,6 +71,9 @@ const serverExample = `  causeway server --state /var/lib/tunnel-server --listen
     --forward 127.0.0.1:6443=default/prod/kubernetes.default.svc:443 --connect 127.0.0.1:3128
 
   causeway server --secrets tunnel-server/tunnel --peers-service tunnel-server-peers
+
+  causeway server --secrets tunnel-server/tunnel --advertise tunnel.example.com:8443 --connect :3128 --clusters \
+    --gateway http://tunnel-server-gateway.tunnel-server.svc:3128
 
   causeway server --secrets tunnel-server/tunnel --connect :3128 --door-token-audience tunnel.example.com
   token=$(kubectl create token annie --audience tunnel.example.com)
@@ -99,6 +109,7 @@ func (f *serveFlags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.status, "status", "127.0.0.1:8080", "`address` of a page for operators at /, and of /healthz, /readyz and /status; empty for none")
 	f.doors.add(set)
 	f.replicas.add(set)
+	f.clusters.add(set)
 	set.DurationVar(&f.grace, "grace", 30*time.Second, "how long open connections live on after a signal")
 	set.DurationVar(&f.watch, "watch", 2*time.Second, "how often to look for what commands changed in the --state")
 }
@@ -125,6 +136,9 @@ func (f *serveFlags) check() error {
 	if err := f.doors.check(); err != nil {
 		return err
 	}
+	if err := f.clusters.check(f.state); err != nil {
+		return err
+	}
 	return f.replicas.check(f.state)
 }
 
@@ -144,8 +158,10 @@ type program struct {
 	byToken      authenticator // nil: there are no tokens
 	doorLog      *doorLog
 	grace, every time.Duration
+	joins        *joins
 	watch        *watcher
 	page         status.Handler
+	clusters     *clusters // nil: no Clusters are looked after
 	// late ends after the grace. The server and the status page run until then.
 	late context.Context
 }
@@ -171,10 +187,19 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
 		log: log, state: st, server: server, tickets: tickets, byToken: byToken, doorLog: newDoorLog(log),
 		grace: f.grace, every: f.watch, late: late,
 	}
+	if p.joins, err = newJoins(ctx, p); err != nil {
+		return fmt.Errorf("%s: %w", f.state, err)
+	}
 	p.watch = newWatcher(p)
 	p.page.Fleet = server.Fleet
 	server.Payloads = p.watch.payloads
 	server.Hooks = serverHooks(p.log)
+	if p.clusters, err = p.newClusters(ctx, f); err != nil {
+		return err
+	}
+	if p.clusters != nil {
+		server.Hooks = p.clusters.addHooks(server.Hooks)
+	}
 	services, err := p.listen(ctx, f)
 	if err != nil {
 		return err
@@ -278,6 +303,9 @@ func (p *program) run(ctx context.Context, end context.CancelFunc, services []se
 	}
 	wg.Go(func() { p.watch.run(ctx, p.every) })
 	wg.Go(func() { p.page.Run(ctx) })
+	if p.clusters != nil {
+		wg.Go(func() { p.clusters.run(ctx) })
+	}
 	if st, ok := p.state.(follower); ok {
 		wg.Go(func() { st.follow(p.late, p.server) })
 	}
@@ -299,10 +327,10 @@ func (p *program) run(ctx context.Context, end context.CancelFunc, services []se
 func serverHooks(log *slog.Logger) tunnel.Hooks {
 	return tunnel.Hooks{
 		Connected: func(s tunnel.SessionInfo) {
-			log.Info("connected", "cluster", s.Cluster, "agent", s.Agent, "session", s.ID, "remote", s.Remote)
+			log.Info("connected", "cluster", s.Cluster, "agent", s.Agent, "replica", s.Replica, "session", s.ID, "remote", s.Remote)
 		},
 		Disconnected: func(s tunnel.SessionInfo, err error) {
-			log.Info("disconnected", "cluster", s.Cluster, "agent", s.Agent, "session", s.ID, "error", err)
+			log.Info("disconnected", "cluster", s.Cluster, "agent", s.Agent, "replica", s.Replica, "session", s.ID, "error", err)
 		},
 		Refused:  (&refusalLog{log: log}).refused,
 		Enrolled: func(id tunnel.Identity) { log.Info("enrolled", "cluster", id.Cluster, "agent", id.Agent) },
@@ -361,6 +389,9 @@ func (p *program) statusHandler() http.Handler {
 	programs := p.server.StatusHandler()
 	for _, path := range []string{"/healthz", "/readyz", "/status"} {
 		mux.Handle(path, programs)
+	}
+	if p.clusters != nil {
+		mux.Handle("/metrics", management.MetricsHandler())
 	}
 	return mux
 }

@@ -9,6 +9,6 @@ import (
 // Commands returns the server, and what works on its state.
 func Commands() []*cobra.Command {
 	return []*cobra.Command{
-		serverCommand(), enrollCommand(), revokeCommand(), payloadCommand(), ticketCommand(), kubeconfigCommand(), rotateCommand(),
+		serverCommand(), enrollCommand(), joinCommand(), revokeCommand(), payloadCommand(), ticketCommand(), kubeconfigCommand(), rotateCommand(),
 	}
 }

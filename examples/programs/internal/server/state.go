@@ -38,6 +38,11 @@ type state interface {
 	replace(ctx context.Context, name string, data []byte) error
 	// create sets the value of a name without one; fs.ErrExist if it has one.
 	create(ctx context.Context, name string, data []byte) error
+	// list returns the values of the names that begin with prefix, in the order of the
+	// names.
+	list(ctx context.Context, prefix string) ([][]byte, error)
+	// remove removes a name; fs.ErrNotExist if it has no value.
+	remove(ctx context.Context, name string) error
 
 	setPayload(ctx context.Context, cluster string, p tunnel.Payload) error
 	payloads(ctx context.Context, cluster string) ([]tunnel.Payload, error)
@@ -48,6 +53,7 @@ const (
 	serversFile   = "servers"     // the addresses that agents are given, a line each
 	ticketKeyFile = "tickets.key" // what signs tickets
 	gatewayFile   = "gateway"     // the URL of the first door for tickets
+	audienceFile  = "audience"    // of the tokens that agents join with
 )
 
 // follower is a state that tells the server when others write to it, revocations

@@ -67,6 +67,9 @@ func (w *watcher) checkState(ctx context.Context) {
 	if err := loadTickets(ctx, w.state, w.tickets); err != nil {
 		w.log.Warn("state", "error", err)
 	}
+	if err := w.joins.follow(ctx); err != nil {
+		w.log.Warn("state", "error", err)
+	}
 	online := map[tunnel.Identity]bool{}
 	for _, cluster := range w.server.Status().Clusters {
 		for _, s := range cluster.Sessions {
@@ -75,10 +78,8 @@ func (w *watcher) checkState(ctx context.Context) {
 	}
 	push := map[string][]tunnel.Payload{}
 	for id := range online {
-		revoked, err := w.isRevoked(ctx, id)
-		if err == nil && revoked {
-			err = w.server.Revoke(ctx, id) // ends its sessions
-		} else if err == nil {
+		revoked, err := w.expelRevoked(ctx, id)
+		if err == nil && !revoked {
 			var list []tunnel.Payload
 			if list, err = w.state.payloads(ctx, id.Cluster); err == nil && w.notePayloads(id, payloadDigest(list)) {
 				push[id.Cluster] = list
@@ -105,12 +106,24 @@ func logPayload(log *slog.Logger, event string, err error, args ...any) {
 	log.Info(event, args...)
 }
 
-// isRevoked reads the revocation, unless the state tells the server by itself.
-func (w *watcher) isRevoked(ctx context.Context, id tunnel.Identity) (bool, error) {
+// expelRevoked ends the agent's sessions if it was revoked, and those of all agents of
+// the cluster that were revoked together. It reports whether this one was revoked by
+// itself. A follower does all that.
+func (w *watcher) expelRevoked(ctx context.Context, id tunnel.Identity) (revoked bool, err error) {
 	if _, tells := w.state.(follower); tells {
 		return false, nil
 	}
-	return w.server.Store.Revoked(ctx, id)
+	for _, which := range []tunnel.Identity{id, {Cluster: id.Cluster}} {
+		at, err := w.server.Store.Revoked(ctx, which)
+		if err != nil {
+			return false, err
+		}
+		if !at.IsZero() {
+			w.server.Expel(which, at)
+			revoked = revoked || which == id
+		}
+	}
+	return revoked, nil
 }
 
 func (w *watcher) forgetOffline(online map[tunnel.Identity]bool) {

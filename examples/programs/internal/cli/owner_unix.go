@@ -1,6 +1,6 @@
 //go:build unix
 
-package agent
+package cli
 
 import (
 	"io/fs"
@@ -8,7 +8,8 @@ import (
 	"syscall"
 )
 
-func keepOwner(f *os.File, info fs.FileInfo) error {
+// KeepOwner gives a file the owner of another one, where the system has owners.
+func KeepOwner(f *os.File, info fs.FileInfo) error {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return f.Chown(int(st.Uid), int(st.Gid))
 	}

@@ -1,0 +1,241 @@
+package egress
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/causewayproject/causeway/tunnel/egress"
+)
+
+// An answer is what came of a request.
+type answer struct {
+	request
+	err error
+}
+
+// onePod says whether the request of its kind in one pod is enough.
+func (r request) onePod() bool { return r.kind == "logs" || r.kind == "exec" }
+
+// makeRequests makes each request; of several for the same thing, it stops at the first one
+// that succeeds.
+func (s *survey) makeRequests(ctx context.Context) (all []answer) {
+	done := map[string]bool{}
+	for _, r := range s.requests {
+		if r.onePod() && done[r.kind] {
+			continue
+		}
+		limited, cancel := context.WithTimeout(ctx, requestTimeout)
+		a := answer{r, r.run(limited)}
+		cancel()
+		done[r.kind] = a.err == nil
+		all = append(all, a)
+	}
+	return all
+}
+
+// A report is what is known about a switch.
+type report struct {
+	cluster       string
+	from, to      egress.Phase
+	targets       []target
+	ways          []comparison
+	waysErr       error
+	before, after []answer
+	notes         []string
+}
+
+// failuresBefore says what speaks against the switch.
+func (r *report) failuresBefore() (all []string) {
+	if r.from == egress.PhaseOff || r.to == egress.PhaseOff && r.from == egress.PhaseBeside {
+		return nil // kube-apiserver goes its own way before and after
+	}
+	if r.waysErr != nil {
+		return []string{fmt.Sprintf("the ways can't be compared: %v", r.waysErr)}
+	}
+	if r.from == r.to {
+		same := *r
+		same.after = r.before
+		return same.failuresAfter(false)
+	}
+	return r.failedTargets(r.to == egress.PhaseOn)
+}
+
+// failedTargets says where one of the ways is worse than the other one.
+func (r *report) failedTargets(tunnel bool) (all []string) {
+	kubelets, reached, last := 0, 0, ""
+	for _, c := range r.ways {
+		next, other, way := c.Direct, c.Tunnel, "directly"
+		if tunnel {
+			next, other, way = c.Tunnel, c.Direct, "through the tunnel"
+		}
+		kind, name := r.nameOf(c.Target)
+		switch {
+		case next.Error != "" && other.Error == "":
+			all = append(all, fmt.Sprintf("%s can't be reached %s, though the other way works: %s", name, way, next.Error))
+		case next.Error == "" && other.Error == "" && next.Certificate != other.Certificate:
+			all = append(all, fmt.Sprintf("%s: the two ways lead to different servers: the certificates differ", name))
+		}
+		if kind == "kubelet" {
+			kubelets++
+			if last = cmp.Or(next.Error, last); next.Error == "" {
+				reached++
+			}
+		}
+	}
+	if tunnel && kubelets > 0 && reached == 0 && len(all) == 0 {
+		all = append(all, "no kubelet can be reached through the tunnel, nor directly: "+last)
+	}
+	return all
+}
+
+// nameOf returns the kind of an address, and what a message calls it.
+func (r *report) nameOf(address string) (kind, name string) {
+	for _, t := range r.targets {
+		if t.address == address {
+			return t.kind, t.kind + " " + t.name + " (" + address + ")"
+		}
+	}
+	return "", address
+}
+
+// failedSidecar says what speaks for taking a new sidecar out again: it is what is to be
+// used next.
+func (r *report) failedSidecar() []string {
+	switch {
+	case r.from != egress.PhaseOff:
+		return nil
+	case r.waysErr != nil:
+		return []string{fmt.Sprintf("the ways can't be compared: %v", r.waysErr)}
+	}
+	return r.failedTargets(true)
+}
+
+// failuresAfter says which requests speak for going back: they worked before, or they fail
+// though the comparison has reached their target through the tunnel. With force, those that
+// the report has announced do not count.
+func (r *report) failuresAfter(force bool) (all []string) {
+	worked, passed := map[string]bool{}, map[string]bool{}
+	for _, b := range r.before {
+		worked[b.kind+" "+b.name] = b.err == nil
+	}
+	for _, a := range r.after {
+		passed[a.kind] = passed[a.kind] || a.err == nil
+	}
+	for _, a := range r.after {
+		if a.err == nil || a.onePod() && passed[a.kind] {
+			continue
+		}
+		reached, known := r.reached(a.address)
+		switch {
+		case force && known && !reached: // announced
+		case worked[a.kind+" "+a.name], a.proof && reached && r.to == egress.PhaseOn:
+			all = append(all, fmt.Sprintf("%s %s fails: %v", a.kind, a.name, a.err))
+		}
+	}
+	return all
+}
+
+// reached returns whether the comparison has reached an address by the way of the new phase.
+func (r *report) reached(address string) (reached, known bool) {
+	for _, c := range r.ways {
+		if c.Target == address && r.to == egress.PhaseOn {
+			return c.Tunnel.Error == "", true
+		} else if c.Target == address {
+			return c.Direct.Error == "", true
+		}
+	}
+	return false, false
+}
+
+// write writes the report as tables.
+func (r *report) write(w io.Writer) {
+	fmt.Fprintf(w, "cluster  %s\nphase    %s -> %s\n", r.cluster, r.from, r.to)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if len(r.ways) > 0 {
+		fmt.Fprintln(table, "\nTARGET\tADDRESS\tDIRECTLY\tTHROUGH THE TUNNEL")
+	}
+	for _, t := range r.targets {
+		for _, c := range r.ways {
+			if c.Target == t.address {
+				fmt.Fprintf(table, "%s %s\t%s\t%s\t%s\n", t.kind, t.name, t.address, c.Direct.text(), c.Tunnel.text())
+			}
+		}
+	}
+	if len(r.before) > 0 {
+		fmt.Fprintln(table, "\nREQUEST\tBEFORE\tAFTER")
+	}
+	for _, b := range r.before {
+		after := "-"
+		for _, a := range r.after {
+			if a.kind == b.kind && a.name == b.name {
+				after = errorText(a.err)
+			}
+		}
+		fmt.Fprintf(table, "%s %s\t%s\t%s\n", b.kind, b.name, errorText(b.err), after)
+	}
+	table.Flush()
+	for _, note := range r.notes {
+		fmt.Fprintln(w, "note     "+note)
+	}
+}
+
+func (r result) text() string {
+	if r.Error != "" {
+		return shorten(r.Error)
+	}
+	return "ok " + r.Took.Round(time.Millisecond/10).String()
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return "ok"
+	}
+	return shorten(err.Error())
+}
+
+// shorten keeps a text on its line of a table; PROBLEM lines have the whole.
+func shorten(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > 60 {
+		text = text[:57] + "..."
+	}
+	return "FAILS: " + text
+}
+
+// writeChange prints the lines that a switch removes and adds.
+func writeChange(w io.Writer, before, next []byte) {
+	fmt.Fprintln(w, "\nchange of the manifest:")
+	a, b := bytes.Split(before, []byte("\n")), bytes.Split(next, []byte("\n"))
+	// The longest common subsequence: manifests have some hundred lines.
+	common := make([][]int, len(a)+1)
+	for i := range common {
+		common[i] = make([]int, len(b)+1)
+	}
+	for i := len(a) - 1; i >= 0; i-- {
+		for j := len(b) - 1; j >= 0; j-- {
+			if bytes.Equal(a[i], b[j]) {
+				common[i][j] = common[i+1][j+1] + 1
+			} else {
+				common[i][j] = max(common[i+1][j], common[i][j+1])
+			}
+		}
+	}
+	for i, j := 0, 0; i < len(a) || j < len(b); {
+		switch {
+		case i < len(a) && j < len(b) && bytes.Equal(a[i], b[j]):
+			i, j = i+1, j+1
+		case j == len(b) || i < len(a) && common[i+1][j] >= common[i][j+1]:
+			fmt.Fprintf(w, "  - %s\n", a[i])
+			i++
+		default:
+			fmt.Fprintf(w, "  + %s\n", b[j])
+			j++
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package egress
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/command"
+	"github.com/causewayproject/causeway/tunnel/egress"
+	"github.com/causewayproject/causeway/tunnel/gateway"
+)
+
+const serveLong = `Runs beside a kube-apiserver: an HTTP proxy on a unix socket that leads to CLUSTER through a
+gateway of the tunnel's server (its --connect or --connect-tls). Only the user that it runs as
+can open the socket. Beside the socket it writes the EgressSelectorConfiguration that names it.
+
+The credentials are files of one directory, such as a mounted Secret. They are read anew for
+each connection:
+
+  username, password  a ticket; without username it is CLUSTER
+  token               a ServiceAccount's token; the user is CLUSTER
+  tls.crt, tls.key    a client certificate, at an https gateway
+  ca.crt              the authority of an https gateway; without it the system's
+
+It needs no right in any cluster. While the gateway can't be reached, it tries again for three
+seconds, and then kube-apiserver's connection fails; it never connects to the target directly.`
+
+func serveCommand() *cobra.Command {
+	var r relay
+	var address, dir string
+	cmd := &cobra.Command{
+		Use:     "serve CLUSTER",
+		Short:   "run the sidecar: a proxy on a unix socket that leads to CLUSTER",
+		Long:    serveLong,
+		Example: "  causeway egress serve default/prod --gateway https://tunnel.example.com:3129 --credentials /etc/kubernetes/causeway-egress --dir /run/causeway-egress/socket",
+		Args:    command.Args,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if err := command.Require(cmd, "gateway", "credentials", "dir"); err != nil {
+				return err
+			}
+			if err := egress.CheckGateway(address); err != nil {
+				return cli.Mistake("--gateway: %v", err)
+			}
+			if r.gateway, err = url.Parse(address); err != nil {
+				return cli.Mistake("--gateway: it is no URL")
+			}
+			r.cluster, r.log = args[0], slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+			return r.run(cmd.Context(), dir)
+		},
+	}
+	set := cmd.Flags()
+	set.StringVar(&address, "gateway", "", "`URL` of the gateway, http or https, without credentials")
+	set.StringVar(&r.credentials, "credentials", "", "`directory` with the files of the credentials")
+	set.StringVar(&dir, "dir", "", "`directory` for "+egress.SocketName+" and "+egress.ConfigName)
+	return cmd
+}
+
+// relay leads to a cluster through a gateway.
+type relay struct {
+	gateway     *url.URL
+	cluster     string
+	credentials string // directory
+	log         *slog.Logger
+}
+
+// run serves until ctx ends.
+func (r *relay) run(ctx context.Context, dir string) error {
+	socket, err := filepath.Abs(filepath.Join(dir, egress.SocketName))
+	if err != nil {
+		return cli.Mistake("--dir: %v", err)
+	}
+	l, err := cli.ListenUnix(ctx, socket)
+	if err != nil {
+		return fmt.Errorf("--dir: %w", err)
+	}
+	if err := writeConfiguration(socket); err != nil {
+		return errors.Join(fmt.Errorf("--dir: %w", err), l.Close())
+	}
+	r.log.Info("listening", "socket", socket, "gateway", r.gateway.String(), "cluster", r.cluster)
+	g := &gateway.Gateway{
+		Authenticate: func(context.Context, gateway.Credentials) (gateway.Identity, error) {
+			return gateway.Identity{Name: "kube-apiserver", Cluster: r.cluster}, nil
+		},
+		Dial:  func(ctx context.Context, q gateway.Request) (net.Conn, error) { return r.dial(ctx, q.Address) },
+		Hooks: gateway.Hooks{Failed: func(err error) { r.log.Warn("failed", "error", err) }},
+	}
+	return g.ServeConnect(ctx, l)
+}
+
+// writeConfiguration writes the EgressSelectorConfiguration beside the socket.
+func writeConfiguration(socket string) error {
+	config := egress.Configuration{Selections: []egress.Selection{{Name: egress.Cluster, Connection: egress.ThroughSocket(socket)}}}
+	text, err := config.Marshal()
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(filepath.Dir(socket), egress.ConfigName)
+	if err := os.WriteFile(path+".new", text, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+const (
+	redialFor   = 3 * time.Second
+	redialAfter = 100 * time.Millisecond
+)
+
+// dial asks the gateway for a target. A gateway that gave no answer is asked again for a
+// while: a replica that ends leaves a moment in which its address leads nowhere. Its answer
+// is final.
+func (r *relay) dial(ctx context.Context, target string) (net.Conn, error) {
+	for until := time.Now().Add(redialFor); ; {
+		conn, err := r.dialOnce(ctx, target)
+		var failed *dialer.Error
+		if err == nil || !errors.As(err, &failed) || failed.Status != 0 || failed.Phase == dialer.PhaseConfig || failed.Phase == dialer.PhaseAuth || time.Now().After(until) {
+			return conn, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(redialAfter):
+		}
+	}
+}
+
+func (r *relay) dialOnce(ctx context.Context, target string) (net.Conn, error) {
+	d := &dialer.HTTPConnect{Addr: gatewayAddress(r.gateway)}
+	auth, certificate, err := r.readCredentials()
+	if err != nil {
+		return nil, err
+	}
+	d.Auth = auth
+	if r.gateway.Scheme == "https" {
+		if d.TLSConfig, err = r.readTLS(certificate); err != nil {
+			return nil, err
+		}
+	}
+	return d.DialContext(ctx, "tcp", target)
+}
+
+func gatewayAddress(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return net.JoinHostPort(u.Hostname(), port)
+}
+
+// readCredentials returns what is in the directory; certificate is nil if there is none.
+func (r *relay) readCredentials() (auth dialer.Authenticator, certificate *tls.Certificate, err error) {
+	user, err1 := r.readFile("username")
+	password, err2 := r.readFile("password")
+	token, err3 := r.readFile("token")
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case password != "":
+		auth = dialer.Basic(dialer.Password(cmp.Or(user, r.cluster), password))
+	case token != "":
+		auth = dialer.Basic(dialer.Password(r.cluster, token))
+	}
+	if r.gateway.Scheme == "https" {
+		pair, err := tls.LoadX509KeyPair(filepath.Join(r.credentials, "tls.crt"), filepath.Join(r.credentials, "tls.key"))
+		switch {
+		case err == nil:
+			certificate = &pair
+		case !errors.Is(err, fs.ErrNotExist):
+			return nil, nil, fmt.Errorf("--credentials: tls.crt: %w", err)
+		}
+	}
+	if auth == nil && certificate == nil {
+		return nil, nil, fmt.Errorf("--credentials: %s has neither password nor token, nor tls.crt and tls.key for an https gateway", r.credentials)
+	}
+	return auth, certificate, nil
+}
+
+// readFile returns "" for a file that is missing.
+func (r *relay) readFile(name string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(r.credentials, name))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("--credentials: %w", err)
+	}
+	return strings.TrimRight(string(text), "\r\n"), nil
+}
+
+func (r *relay) readTLS(certificate *tls.Certificate) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if certificate != nil {
+		config.Certificates = []tls.Certificate{*certificate}
+	}
+	text, err := r.readFile("ca.crt")
+	if err != nil || text == "" {
+		return config, err
+	}
+	config.RootCAs = x509.NewCertPool()
+	if !config.RootCAs.AppendCertsFromPEM([]byte(text)) {
+		return nil, errors.New("--credentials: ca.crt holds no certificate")
+	}
+	return config, nil
+}

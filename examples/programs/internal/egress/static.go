@@ -1,0 +1,173 @@
+package egress
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/tunnel/egress"
+)
+
+// A place is where a kube-apiserver is defined.
+type place struct {
+	read func(ctx context.Context) (manifest []byte, err error)
+	// write replaces the manifest by next, if it is still the one that was read.
+	write func(ctx context.Context, before, next []byte, phase egress.Phase) error
+	// ready returns nil when the kube-apiserver of the manifest serves, and not the one
+	// before it.
+	ready func(ctx context.Context) error
+	// compare connects to targets by both ways, from where the sidecar is.
+	compare func(ctx context.Context, targets []string) ([]comparison, error)
+	former  string // says where the manifest of the phase before is
+}
+
+// A staticPod is a manifest that a kubelet runs.
+type staticPod struct {
+	path, state string
+	cluster     *cluster
+	started     string // when the process that served last has started
+}
+
+func newStaticPlace(ctx context.Context, f *placeFlags, c *cluster) (*place, error) {
+	p := &staticPod{path: f.manifest, state: f.state, cluster: c}
+	started, err := p.startTime(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig: the API server's /metrics: %w", err)
+	}
+	p.started = started
+	return &place{
+		read:  func(context.Context) ([]byte, error) { return os.ReadFile(f.manifest) },
+		write: p.write,
+		ready: p.ready,
+		compare: func(ctx context.Context, targets []string) ([]comparison, error) {
+			if err := checkListens(ctx, f.sidecar.SocketDir()); err != nil {
+				return nil, fmt.Errorf("the sidecar does not listen: %w", err)
+			}
+			return compareWays(ctx, f.sidecar.SocketDir(), targets), nil
+		},
+		former: "the manifest of the phase before is in " + f.state,
+	}, nil
+}
+
+// write keeps the manifest in the state directory, and replaces it at once: the kubelet
+// reads every file in the directory of manifests, complete or not.
+func (p *staticPod) write(_ context.Context, before, next []byte, phase egress.Phase) error {
+	now, err := os.ReadFile(p.path)
+	if err != nil {
+		return fmt.Errorf("--manifest: %w", err)
+	}
+	if !bytes.Equal(now, before) {
+		return errors.New("--manifest: somebody has changed it meanwhile: run the command again")
+	}
+	info, err := os.Stat(p.path)
+	if err != nil {
+		return fmt.Errorf("--manifest: %w", err)
+	}
+	if err := os.MkdirAll(p.state, 0o700); err != nil {
+		return fmt.Errorf("--state: %w", err)
+	}
+	name := filepath.Base(p.path)
+	if err := writeWhole(filepath.Join(p.state, name+"."+string(phase)), before, info); err != nil {
+		return fmt.Errorf("--state: %w", err)
+	}
+	fresh := filepath.Join(p.state, name+".new")
+	if err := writeWhole(fresh, next, info); err != nil {
+		return fmt.Errorf("--state: %w", err)
+	}
+	switch err := os.Rename(fresh, p.path); {
+	case errors.Is(err, syscall.EXDEV):
+		return fmt.Errorf("--state: %s is on another file system than --manifest, so that the kubelet could read half a manifest: name another directory", p.state)
+	case err != nil:
+		return fmt.Errorf("--manifest: %w", err)
+	}
+	return nil
+}
+
+// writeWhole writes a file with the mode and the owner of another one.
+func writeWhole(path string, data []byte, like os.FileInfo) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = cli.KeepOwner(f, like)
+	}
+	if err == nil {
+		err = f.Chmod(like.Mode().Perm())
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// ready returns nil if another process serves than before.
+func (p *staticPod) ready(ctx context.Context) error {
+	started, err := p.startTime(ctx)
+	switch {
+	case err != nil:
+		return err
+	case started == p.started:
+		return errors.New("the kubelet has not restarted kube-apiserver yet")
+	}
+	if _, err := p.cluster.CoreV1().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx); err != nil {
+		return err
+	}
+	p.started = started
+	return nil
+}
+
+// startTime returns when the process of the API server started.
+func (p *staticPod) startTime(ctx context.Context) (string, error) {
+	metrics, err := p.cluster.CoreV1().RESTClient().Get().AbsPath("/metrics").Stream(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer metrics.Close()
+	lines := bufio.NewReader(metrics)
+	for {
+		line, err := lines.ReadString('\n')
+		if value, ok := strings.CutPrefix(line, "process_start_time_seconds "); ok {
+			return value, nil
+		}
+		if err == io.EOF {
+			return "", errors.New("there is no process_start_time_seconds")
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+}
+
+// apiServerFlag finds a flag in the text of a manifest.
+func apiServerFlag(manifest []byte, name string) string {
+	m := regexp.MustCompile(`(?m)--` + name + `=([^\s"',\]]+)`).FindSubmatch(manifest)
+	if m == nil {
+		return ""
+	}
+	return string(m[1])
+}
+
+// localServer returns the URL of the kube-apiserver of a manifest; "" if the manifest does
+// not say its address. A kubeconfig may lead to a load balancer, and so to another one.
+func localServer(manifest []byte) string {
+	host, port := apiServerFlag(manifest, "advertise-address"), apiServerFlag(manifest, "secure-port")
+	if host == "" {
+		return ""
+	}
+	if port == "" {
+		port = "6443"
+	}
+	return "https://" + net.JoinHostPort(host, port)
+}

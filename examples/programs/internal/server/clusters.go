@@ -1,0 +1,172 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/causewayproject/causeway/controllers"
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/management"
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+// clusterFlags are those of the agents that the machines of Clusters come with.
+type clusterFlags struct {
+	on                    bool
+	gateway, image, proxy string
+	noProxy               cli.List
+}
+
+func (f *clusterFlags) add(set *pflag.FlagSet) {
+	set.BoolVar(&f.on, "clusters", false, "look after the Clusters of Cluster API with the label causewayproject.github.io/tunnel=true: give their machines agents, and show in each whether one is connected; goes with --secrets")
+	set.StringVar(&f.gateway, "gateway", "", "`URL` of --connect or --connect-tls as clients see it, for the kubeconfigs of --clusters; default: the kubeconfig provider knows it")
+	set.StringVar(&f.image, "agent-image", "", "the `image` of causeway-agent, for static pods of --clusters; default: there are none")
+	set.StringVar(&f.proxy, "agent-proxy", "", "`URL` of the proxy that leads agents of --clusters out, or direct; default: the machine's drop-in for tunnel-agent.service, if it has one")
+	set.Var(&f.noProxy, "agent-no-proxy", "`list` of hosts, as in NO_PROXY, that --agent-proxy is not for")
+}
+
+func (f *clusterFlags) check(state *stateFlags) error {
+	if !f.on {
+		return nil // the gateway's variable is for other commands, too
+	}
+	if state.secrets == "" {
+		return cli.Mistake("--clusters goes with --secrets, in the cluster that has the Clusters")
+	}
+	_, err := f.environment()
+	return err
+}
+
+// environment are more lines of invitations.
+func (f *clusterFlags) environment() ([]string, error) {
+	proxy, err := readAgentProxy(f.proxy, f.noProxy)
+	return proxy.lines(), cli.FieldMistake(err, "--proxy", "--agent-proxy", "--no-proxy", "--agent-no-proxy", "CAUSEWAY_", "CAUSEWAY_AGENT_")
+}
+
+// clusters runs the reconciler of Clusters in the server's process. The zero value runs
+// nothing.
+type clusters struct {
+	program management.Program
+	log     *slog.Logger
+	changed chan struct{}
+	refused chan error
+}
+
+const (
+	firstClustersRetry = 5 * time.Second
+	maxClustersRetry   = time.Minute
+)
+
+// newClusters returns an error for flags that can't work.
+func (p *program) newClusters(ctx context.Context, f *serveFlags) (*clusters, error) {
+	if !f.clusters.on {
+		return nil, nil
+	}
+	st := p.state.(*secretState)
+	servers, err := advertisedServers(ctx, st)
+	if err != nil {
+		return nil, err
+	}
+	if len(servers) == 0 {
+		return nil, cli.Mistake("--clusters goes with --advertise, which is what agents connect to")
+	}
+	environment, err := f.clusters.environment()
+	if err != nil {
+		return nil, err
+	}
+	c := &clusters{log: p.log, changed: make(chan struct{}, 1), refused: make(chan error, 16)}
+	r := &controllers.TunnelReconciler{
+		Server: clusterServer{p.server, st}, Tickets: &p.tickets.Tickets, SetPayload: p.setClusterPayload, Records: f.state.secrets,
+		Servers: servers, Gateway: f.clusters.gateway, Environment: environment, Image: f.clusters.image,
+		Changed: c.changed, Refused: c.refused,
+	}
+	if err := r.Check(); err != nil {
+		return nil, cli.FieldMistake(err, "controllers: TunnelReconciler.Gateway", "--gateway", "controllers: TunnelReconciler.Records", "--secrets")
+	}
+	c.program = management.Program{
+		Name: "tunnel-clusters", Kubeconfig: f.state.kubeconfig, Cache: controllers.CacheOptions(),
+		LeaseNamespace: st.namespace, LeaseName: st.prefix + "-clusters",
+		Setup: func(ctx context.Context, mgr manager.Manager) error {
+			return r.SetupWithManager(ctx, mgr, controller.Options{MaxConcurrentReconciles: 4})
+		},
+	}
+	return c, nil
+}
+
+// run runs until ctx ends, whatever happens to the API server: the tunnel goes on.
+func (c *clusters) run(ctx context.Context) {
+	for wait := firstClustersRetry; ctx.Err() == nil; wait = min(2*wait, maxClustersRetry) {
+		began := time.Now()
+		err := c.program.Run(ctx, c.log)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > maxClustersRetry {
+			wait = firstClustersRetry
+		}
+		c.log.Warn("clusters", "error", err, "retry", wait)
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+// addHooks has the reconciler look when an agent comes or goes here. Nothing waits for it.
+func (c *clusters) addHooks(h tunnel.Hooks) tunnel.Hooks {
+	notice := func() {
+		select {
+		case c.changed <- struct{}{}:
+		default: // it is about to look
+		}
+	}
+	connected, disconnected, refused := h.Connected, h.Disconnected, h.Refused
+	h.Connected = func(s tunnel.SessionInfo) { connected(s); notice() }
+	h.Disconnected = func(s tunnel.SessionInfo, err error) { disconnected(s, err); notice() }
+	h.Refused = func(remote net.Addr, err error) {
+		refused(remote, err)
+		select {
+		case c.refused <- err:
+		default: // strangers cause thousands
+		}
+	}
+	return h
+}
+
+// clusterServer notes the clusters that get invitations, as enroll does.
+type clusterServer struct {
+	*tunnel.Server
+	state state
+}
+
+// InviteAgents implements controllers.TunnelServer.
+func (s clusterServer) InviteAgents(ctx context.Context, cluster string, agents int, life time.Duration) (tunnel.Invitation, error) {
+	if err := noteCluster(ctx, s.state, cluster); err != nil {
+		return tunnel.Invitation{}, err
+	}
+	return s.Server.InviteAgents(ctx, cluster, agents, life)
+}
+
+// setClusterPayload writes what is new.
+func (p *program) setClusterPayload(ctx context.Context, cluster string, payload tunnel.Payload) error {
+	list, err := p.state.payloads(ctx, cluster)
+	if err != nil {
+		return err
+	}
+	var had []byte
+	for _, one := range list {
+		if one.Name == payload.Name {
+			had = one.Data
+		}
+	}
+	if bytes.Equal(had, payload.Data) {
+		return nil
+	}
+	return p.state.setPayload(ctx, cluster, payload)
+}

@@ -1,0 +1,148 @@
+package server
+
+import (
+	"bufio"
+	"encoding/base64"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/causewayproject/causeway/internal/test/apitest"
+	"github.com/causewayproject/causeway/internal/test/clitest"
+	"github.com/causewayproject/causeway/kubeconfig/provider"
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+// clustersAPI is an API server with one Cluster that has the label.
+func clustersAPI(t *testing.T) (api *apitest.Server, config string) {
+	t.Helper()
+	api = apitest.New(t)
+	api.Set("clusters", map[string]any{
+		"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
+		"metadata": map[string]any{"namespace": "default", "name": "prod", "labels": map[string]any{provider.LabelTunnel: "true"}},
+		"spec":     map[string]any{"controlPlaneEndpoint": map[string]any{"host": "192.0.2.1", "port": int64(6443)}},
+	})
+	config = filepath.Join(t.TempDir(), "management.conf")
+	c := clientcmdapi.NewConfig()
+	c.Clusters["m"], c.Contexts["m"], c.CurrentContext = &clientcmdapi.Cluster{Server: api.URL}, &clientcmdapi.Context{Cluster: "m"}, "m"
+	if err := clientcmd.WriteToFile(*c, config); err != nil {
+		t.Fatal(err)
+	}
+	return api, config
+}
+
+// freePort returns an address that was free a moment ago.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// text is a key of a Secret; "" if there is none.
+func text(api *apitest.Server, namespace, name, key string) string {
+	u := api.Get(apitest.Named("secrets", namespace, name))
+	if u == nil {
+		return ""
+	}
+	value, _, _ := unstructured.NestedString(u.Object, "data", key)
+	plain, _ := base64.StdEncoding.DecodeString(value)
+	return string(plain)
+}
+
+func tunnelStatus(api *apitest.Server) string {
+	u := api.Get(apitest.Named("clusters", "default", "prod"))
+	list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	for _, c := range list {
+		if c := c.(map[string]any); c["type"] == provider.ConditionTunnel {
+			return c["status"].(string) + " " + c["reason"].(string)
+		}
+	}
+	return ""
+}
+
+// A Cluster's agent comes by the Secret, the condition says so, and the door takes the
+// Secret's ticket; and while the API server is away, the tunnel goes on.
+func TestClusters(t *testing.T) {
+	api, config := clustersAPI(t)
+	agents, door := freePort(t), freePort(t)
+	p := clitest.Start(t, run, nil, "server", "--secrets", "tunnel-server/tunnel", "--kubeconfig", config, "--listen", agents, "--advertise", agents,
+		"--status", "127.0.0.1:0", "--connect", door, "--gateway", "http://"+door, "--clusters", "--forward", "127.0.0.1:0=default/prod/api:443", "--grace", "1s")
+	api.Until(t, "the Secrets", func() bool {
+		return text(api, "default", "prod-tunnel-agent", provider.KeyAgentInvitation) != "" && text(api, "default", "prod-tunnel-route", provider.KeyPassword) != ""
+	})
+	inv, err := tunnel.ParseInvitation(text(api, "default", "prod-tunnel-agent", provider.KeyAgentInvitation))
+	if err != nil || inv.Cluster != "default/prod" || len(inv.Servers) != 1 || inv.Servers[0] != agents {
+		t.Fatalf("got %v, %v", inv, err)
+	}
+	agent := startAgent(t, inv, echo(t), nil)
+	receive(t, "session", agent.connected)
+	api.Until(t, "the condition", func() bool { return tunnelStatus(api) == "True Connected" })
+	if code, page := clitest.Get(t, "http://"+address(p, "status")+"/metrics"); code != http.StatusOK || !strings.Contains(page, `causeway_tunnel_clusters{connected="true"} 1`) {
+		t.Errorf("got %d of /metrics:\n%s", code, page)
+	}
+	ticket := text(api, "default", "prod-tunnel-route", provider.KeyUsername) + ":" + text(api, "default", "prod-tunnel-route", provider.KeyPassword)
+	if got := throughDoor(t, door, ticket); got != http.StatusOK {
+		t.Errorf("got status %d at the door with the Secret's ticket, want 200", got)
+	}
+
+	var away atomic.Bool
+	away.Store(true)
+	api.SetFault(func(*http.Request) int {
+		if away.Load() {
+			return http.StatusInternalServerError
+		}
+		return 0
+	})
+	p.Await(`leader election lost|Failed to update lease`)
+	if got := throughDoor(t, door, ticket); got != http.StatusOK {
+		t.Errorf("got status %d while the API server is away, want 200", got)
+	}
+	away.Store(false)
+	api.Change(apitest.Named("clusters", "default", "prod"), func(u *unstructured.Unstructured) { u.SetLabels(nil) })
+	api.Until(t, "the Secrets' end", func() bool { return text(api, "default", "prod-tunnel-agent", provider.KeyAgentInvitation) == "" })
+	if err := p.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// throughDoor asks the door for api:443, and returns its status.
+func throughDoor(t *testing.T, door, ticket string) int {
+	t.Helper()
+	conn, err := net.Dial("tcp", door)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("CONNECT api:443 HTTP/1.1\r\nHost: api:443\r\nProxy-Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte(ticket)) + "\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode
+}
+
+func TestClustersFlags(t *testing.T) {
+	for _, tt := range []struct{ args, want string }{
+		{"--clusters", "--clusters goes with --secrets"},
+		{"--clusters --secrets a/b --agent-proxy ftp://proxy:1", "--agent-proxy"},
+		{"--clusters --secrets a/b --agent-no-proxy svc", "--agent-no-proxy (CAUSEWAY_AGENT_NO_PROXY) is for --agent-proxy (CAUSEWAY_AGENT_PROXY)"},
+	} {
+		var f serveFlags
+		if err := parse(&f, strings.Fields(tt.args)...); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want %s", tt.args, err, tt.want)
+		}
+	}
+}

@@ -1,0 +1,267 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/command"
+	"github.com/causewayproject/causeway/examples/programs/internal/restconfig"
+	"github.com/causewayproject/causeway/tunnel/oidc"
+)
+
+// joinSubject is the ServiceAccount of the agent's manifest.
+const joinSubject = "system:serviceaccount:tunnel-agent:tunnel-agent"
+
+func joinCommand() *cobra.Command {
+	return command.Parent(&cobra.Command{
+		Use:   "join",
+		Short: "let the agents of a cluster in by their ServiceAccount's token",
+		Long: `Lets the agents of a cluster in by the token of their ServiceAccount, which the kubelet puts
+into their pod: no secret is carried to the cluster. A server that runs follows within its
+--watch.`,
+		Example: "  causeway join list",
+	}, joinAddCommand(), joinListCommand(), joinRemoveCommand())
+}
+
+// joinFlags are those of join add.
+type joinFlags struct {
+	state                                   *stateFlags
+	issuer, jwks, from, ca, proxy, audience string
+	subjects                                cli.List
+}
+
+func joinAddCommand() *cobra.Command {
+	f := new(joinFlags)
+	cmd := &cobra.Command{
+		Use:   "add CLUSTER",
+		Short: "register CLUSTER, or replace its registration",
+		Long: `Registers CLUSTER, or replaces its registration: whose tokens its agents join with.
+
+With --from, the issuer and its public keys are read from the cluster, once; so they are with
+--jwks from a file. If the cluster gets another key, add it again. Without either, the server
+fetches the keys from the issuer, a URL of https, and follows when they change: through
+--proxy, or else as the server's environment says.
+
+A token is good for one agent. It has to be for the --audience and no other, to be of a
+--subject, to be bound to a pod, and to live for an hour or less.`,
+		Example: `  causeway join add default/prod --from admin.conf
+  causeway join add default/prod --issuer https://oidc.eks.eu-west-1.amazonaws.com/id/0123456789ABCDEF
+  causeway join add default/prod --issuer https://kubernetes.default.svc.cluster.local --jwks prod.jwks`,
+		Args: command.Args,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.run(cmd.Context(), args[0], cmd.OutOrStdout())
+		},
+	}
+	set := cmd.Flags()
+	f.state = addStateFlags(set)
+	set.StringVar(&f.from, "from", "", "kubeconfig `file` that leads to CLUSTER, whose issuer and keys are read there")
+	set.StringVar(&f.issuer, "issuer", "", "`URL` of the issuer, as the cluster's tokens have it")
+	set.StringVar(&f.jwks, "jwks", "", "`file` of the issuer's public keys: a JWK set, or PEM; default: they are fetched from the issuer")
+	set.StringVar(&f.ca, "ca", "", "PEM `file` of the authority of the issuer's certificate; default: the server machine's")
+	set.StringVar(&f.proxy, "proxy", "", "`URL` of the proxy that leads the server to the issuer, or direct; default: its environment's")
+	set.StringVar(&f.audience, "audience", "", "`audience` of the tokens; default: one of this installation, which list prints")
+	set.Var(&f.subjects, "subject", "`ServiceAccount` that may join, as the tokens have it; several are allowed; default: "+joinSubject)
+	return cmd
+}
+
+func (f *joinFlags) run(ctx context.Context, cluster string, stdout io.Writer) error {
+	r, err := f.record(ctx, cluster)
+	if err != nil {
+		return err
+	}
+	st, err := f.state.open(ctx)
+	if err != nil {
+		return err
+	}
+	if r.Audience == "" {
+		if r.Audience, err = joinAudience(ctx, st); err != nil {
+			return fmt.Errorf("%s: %w", f.state, err)
+		}
+	}
+	if err := r.check(); err != nil {
+		return err
+	}
+	text, err := json.Marshal(r)
+	if err == nil {
+		err = st.replace(ctx, joinFile(cluster), text)
+	}
+	if err == nil {
+		err = noteCluster(ctx, st, cluster)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.state, err)
+	}
+	_, err = fmt.Fprintf(stdout, "agents of cluster %q may join with a token of %s\n  audience %s\n  subject  %s\n  keys     %s\n",
+		cluster, r.Issuer, r.Audience, strings.Join(r.Subjects, ", "), r.keysText())
+	return err
+}
+
+// record returns what the flags say. The audience may be empty.
+func (f *joinFlags) record(ctx context.Context, cluster string) (r joinRecord, err error) {
+	switch {
+	case f.from != "" && (f.issuer != "" || f.jwks != ""):
+		return r, cli.Mistake("--from reads the issuer and its keys: leave --issuer and --jwks out")
+	case f.from == "" && f.issuer == "":
+		return r, cli.Mistake("one of --issuer and --from must be set")
+	case (f.from != "" || f.jwks != "") && (f.ca != "" || f.proxy != ""):
+		return r, cli.Mistake("--ca and --proxy are for keys that the server fetches: leave them out, or --from and --jwks")
+	}
+	r = joinRecord{Cluster: cluster, Issuer: f.issuer, Audience: f.audience, Subjects: f.subjects, Proxy: f.proxy}
+	if len(r.Subjects) == 0 {
+		r.Subjects = []string{joinSubject}
+	}
+	if f.from != "" {
+		if r.Issuer, r.Keys, err = readIssuer(ctx, f.from); err != nil {
+			return r, fmt.Errorf("--from: %w", err)
+		}
+	}
+	for _, file := range []struct {
+		flag, name string
+		to         *string
+	}{{"--jwks", f.jwks, &r.Keys}, {"--ca", f.ca, &r.CA}} {
+		if file.name == "" {
+			continue
+		}
+		text, err := os.ReadFile(file.name)
+		switch {
+		case err != nil:
+			return r, fmt.Errorf("%s: %w", file.flag, err)
+		case len(text) == 0 || len(text) > maxIssuer:
+			return r, cli.Mistake("%s: %s is empty, or has more than %d bytes", file.flag, file.name, maxIssuer)
+		}
+		*file.to = string(text)
+	}
+	return r, nil
+}
+
+// check returns a mistake that names the flag.
+func (r joinRecord) check() error {
+	to, err := r.registration()
+	if err != nil {
+		return cli.Mistake("%v", err)
+	}
+	// The library is asked again by the server, which has the same version.
+	prefix := fmt.Sprintf("oidc: registration of %q: field ", r.Cluster)
+	return cli.FieldMistake(new(oidc.Issuers).Register(to),
+		prefix+"Issuer", "--issuer", prefix+"Keys", "the keys", prefix+"Subjects", "--subject", "oidc: registration: field Cluster", "CLUSTER")
+}
+
+func (r joinRecord) keysText() string {
+	if r.Keys != "" {
+		return "fixed"
+	}
+	if u, err := dialer.ParseURL(r.Proxy); err == nil {
+		return "fetched through " + u.Redacted()
+	}
+	return "fetched"
+}
+
+const maxIssuer = 256 << 10
+
+// readIssuer asks the API server of a kubeconfig who signs its tokens, and by which keys.
+func readIssuer(ctx context.Context, file string) (issuer, keys string, err error) {
+	config, err := restconfig.Load(file)
+	if err != nil {
+		return "", "", err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return "", "", err
+	}
+	get := func(path string) []byte {
+		var text []byte
+		if err == nil {
+			text, err = client.Discovery().RESTClient().Get().AbsPath(path).DoRaw(ctx)
+		}
+		return text
+	}
+	document, set := get("/.well-known/openid-configuration"), get("/openid/v1/jwks")
+	if err != nil {
+		return "", "", err
+	}
+	var found struct {
+		Issuer string `json:"issuer"`
+	}
+	if json.Unmarshal(document, &found) != nil || found.Issuer == "" || len(set) > maxIssuer {
+		return "", "", errors.New("the API server does not say who issues its tokens")
+	}
+	return found.Issuer, string(set), nil
+}
+
+func joinListCommand() *cobra.Command {
+	var flags *stateFlags
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "print the clusters that are registered, and the audience of this installation",
+		Example: "  causeway join list",
+		Args:    command.Args,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			st, err := flags.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			audience, err := joinAudience(cmd.Context(), st)
+			if err != nil {
+				return fmt.Errorf("%s: %w", flags, err)
+			}
+			records, listErr := readJoins(cmd.Context(), st)
+			if listErr != nil {
+				listErr = fmt.Errorf("%s: %w", flags, listErr)
+			}
+			return errors.Join(printJoins(cmd.OutOrStdout(), audience, records), listErr)
+		},
+	}
+	flags = addStateFlags(cmd.Flags())
+	return cmd
+}
+
+func printJoins(stdout io.Writer, audience string, records []joinRecord) error {
+	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "the audience of this installation is %s\n\nCLUSTER\tISSUER\tKEYS\tAUDIENCE\tSUBJECTS\n", audience)
+	for _, r := range records {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.Cluster, r.Issuer, r.keysText(), r.Audience, strings.Join(r.Subjects, ","))
+	}
+	return w.Flush()
+}
+
+func joinRemoveCommand() *cobra.Command {
+	var flags *stateFlags
+	cmd := &cobra.Command{
+		Use:   "remove CLUSTER",
+		Short: "let no more agents of CLUSTER join",
+		Long: `Lets no more agents of CLUSTER join. Those that have joined keep their certificates, and
+renew them. To end them all, wait until each server has logged the removal: an agent that joins
+in between stays. Then causeway revoke CLUSTER --all.`,
+		Example: "  causeway join remove default/prod",
+		Args:    command.Args,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			st, err := flags.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			err = st.remove(cmd.Context(), joinFile(args[0]))
+			if errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("cluster %q is not registered: causeway join list has those that are", args[0])
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", flags, err)
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "no more agents of cluster %q can join; those that have joined stay\n", args[0])
+			return err
+		},
+	}
+	flags = addStateFlags(cmd.Flags())
+	return cmd
+}

@@ -234,7 +234,8 @@ func TestRoles(t *testing.T) {
 }
 
 // A component that gives rights gives them to the account of a base, by a role of its own,
-// and may have a policy that narrows them; what it patches, the test of the base's program reads.
+// and may have a second one for the base's namespace, and a policy that narrows them;
+// what it patches, the test of the base's program reads.
 func TestComponents(t *testing.T) {
 	dirs, err := filepath.Glob("components/*")
 	if err != nil || len(dirs) == 0 {
@@ -252,10 +253,18 @@ func TestComponents(t *testing.T) {
 			continue // it gives no rights
 		}
 		policies, policyBindings := of[*admissionregistrationv1.ValidatingAdmissionPolicy](b), of[*admissionregistrationv1.ValidatingAdmissionPolicyBinding](b)
-		if len(roles) != 1 || len(bindings) != 1 || len(policies) != len(policyBindings) || len(b.objects) != 2+2*len(policies) {
+		local, localBindings := of[*rbacv1.Role](b), of[*rbacv1.RoleBinding](b)
+		if len(roles) != 1 || len(bindings) != 1 || len(policies) != len(policyBindings) || len(local) != len(localBindings) ||
+			len(b.objects) != 2+2*len(policies)+2*len(local) {
 			t.Fatalf("%s: got %v", dir, b.objects)
 		}
 		role, binding := roles[0], bindings[0]
+		for n, r := range local {
+			if localBindings[n].RoleRef.Name != r.Name || !slices.Equal(localBindings[n].Subjects, binding.Subjects) || r.Namespace != binding.Subjects[0].Namespace {
+				t.Errorf("%s: got %+v for %s/%s", dir, localBindings[n], r.Namespace, r.Name)
+			}
+			role.Rules = append(role.Rules, r.Rules...)
+		}
 		if binding.RoleRef.Kind != "ClusterRole" || binding.RoleRef.Name != role.Name || len(binding.Subjects) != 1 {
 			t.Errorf("%s: got %+v, want the role %s for one account", dir, binding, role.Name)
 		}

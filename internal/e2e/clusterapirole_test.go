@@ -24,6 +24,7 @@ import (
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/bootstrap/kubeadm/reconcilers/kubeadmconfig"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/controlplane/kubeadm/reconcilers/kubeadmcontrolplane"
 	"sigs.k8s.io/cluster-api/controlplane/kubeadm/setup"
@@ -42,6 +43,9 @@ type capiInput struct {
 	// and that of the kubeadm control plane, which makes, adopts and rotates
 	// kubeconfigs.
 	Controllers bool
+	// Bootstrap adds that of Clusters, and kubeadm's bootstrap provider, which makes
+	// the user data of machines.
+	Bootstrap bool
 }
 
 // capiState is what Cluster API thinks of its connection to a Cluster.
@@ -102,8 +106,18 @@ func capiRole(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	// Half a minute, by default: longer than a test of a few seconds.
 	clusters.(interface{ SetConnectionCreationRetryInterval(time.Duration) }).SetConnectionCreationRetryInterval(time.Second)
+	if input.Controllers || input.Bootstrap {
+		if err := addClusters(ctx, mgr, clusters); err != nil {
+			return err
+		}
+	}
 	if input.Controllers {
-		if err := addControllers(ctx, mgr, secrets, clusters); err != nil {
+		if err := addControlPlanes(ctx, mgr, secrets, clusters); err != nil {
+			return err
+		}
+	}
+	if input.Bootstrap {
+		if err := addBootstrap(ctx, mgr, secrets, clusters); err != nil {
 			return err
 		}
 	}
@@ -113,16 +127,26 @@ func capiRole(ctx context.Context, in io.Reader, out io.Writer) error {
 	return mgr.Start(ctx)
 }
 
-func addControllers(ctx context.Context, mgr ctrl.Manager, secrets client.Client, clusters clustercache.ClusterCache) error {
-	err := (&clusterreconciler.Reconciler{
+func addClusters(ctx context.Context, mgr ctrl.Manager, clusters clustercache.ClusterCache) error {
+	return (&clusterreconciler.Reconciler{
 		Client:                      mgr.GetClient(),
 		APIReader:                   mgr.GetAPIReader(),
 		ClusterCache:                clusters,
 		RemoteConnectionGracePeriod: 2 * time.Minute,
 	}).SetupWithManager(ctx, mgr, controller.Options{MaxConcurrentReconciles: 10})
-	if err != nil {
-		return err
-	}
+}
+
+func addBootstrap(ctx context.Context, mgr ctrl.Manager, secrets client.Client, clusters clustercache.ClusterCache) error {
+	return (&kubeadmconfig.Reconciler{
+		Client:              mgr.GetClient(),
+		SecretCachingClient: secrets,
+		APIReader:           mgr.GetAPIReader(),
+		ClusterCache:        clusters,
+		TokenTTL:            kubeadmconfig.DefaultTokenTTL,
+	}).SetupWithManager(ctx, mgr, controller.Options{MaxConcurrentReconciles: 10})
+}
+
+func addControlPlanes(ctx context.Context, mgr ctrl.Manager, secrets client.Client, clusters clustercache.ClusterCache) error {
 	return (&kubeadmcontrolplane.Reconciler{
 		Client:                      mgr.GetClient(),
 		APIReader:                   mgr.GetAPIReader(),

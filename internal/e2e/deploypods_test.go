@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -56,11 +57,17 @@ func (d *deploying) start(t *testing.T, base string) *pod {
 func (d *deploying) newPod(t *testing.T, base string) *pod {
 	t.Helper()
 	d.pods++
-	template := d.template(t, base)
-	p := &pod{d: d, name: fmt.Sprintf("%s-%d", base, d.pods)}
-	p.object = podOf(template, p.name)
+	p := d.prepare(t, podOf(d.template(t, base), fmt.Sprintf("%s-%d", base, d.pods)))
+	d.create(t, p.object.DeepCopy())
+	return p
+}
+
+// prepare makes a Pod's files, and its host.
+func (d *deploying) prepare(t *testing.T, object *corev1.Pod) *pod {
+	t.Helper()
+	p := &pod{d: d, name: object.Name, object: object}
 	var err error
-	if p.host, p.ip = d.Node, d.Kube.Host(); !template.Spec.HostNetwork {
+	if p.host, p.ip = d.Node, d.Kube.Host(); !object.Spec.HostNetwork {
 		p.host, p.ip, err = d.AddHost(t.Context())
 	}
 	if err != nil {
@@ -73,7 +80,6 @@ func (d *deploying) newPod(t *testing.T, base string) *pod {
 	if yes := p.object.Spec.AutomountServiceAccountToken; yes != nil && *yes {
 		p.account(t)
 	}
-	d.create(t, p.object.DeepCopy())
 	return p
 }
 
@@ -86,11 +92,11 @@ func podOf(template *corev1.PodTemplateSpec, name string) *corev1.Pod {
 func (p *pod) image(t *testing.T) {
 	t.Helper()
 	security, c := p.object.Spec.SecurityContext, p.object.Spec.Containers[0]
-	program, _, _ := strings.Cut(c.Image, ":")
+	program, _, _ := strings.Cut(path.Base(c.Image), ":")
 	p.container = bed.Container{Root: p.d.path(p.name), Argv: []string{"/" + program}, User: *security.RunAsUser, Group: *security.RunAsGroup}
 	p.container.Env = []string{"KUBERNETES_SERVICE_HOST=" + bed.ServiceIP, "KUBERNETES_SERVICE_PORT=443"}
 	for _, v := range c.Env {
-		p.container.Env = append(p.container.Env, v.Name+"="+p.value(v))
+		p.container.Env = append(p.container.Env, v.Name+"="+p.value(t, v))
 	}
 	for _, arg := range c.Args {
 		p.container.Argv = append(p.container.Argv, p.expand(arg))
@@ -138,9 +144,17 @@ func (p *pod) expand(text string) string {
 	})
 }
 
-func (p *pod) value(v corev1.EnvVar) string {
+func (p *pod) value(t *testing.T, v corev1.EnvVar) string {
+	t.Helper()
 	if v.ValueFrom == nil {
 		return p.expand(v.Value)
+	}
+	if from := v.ValueFrom.SecretKeyRef; from != nil {
+		s, err := p.d.secret(t.Context(), p.object.Namespace, from.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(s.Data[from.Key])
 	}
 	return map[string]string{"metadata.name": p.name, "metadata.namespace": p.object.Namespace}[v.ValueFrom.FieldRef.FieldPath]
 }

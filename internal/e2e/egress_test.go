@@ -27,6 +27,8 @@ const (
 	webService  = bed.APIIP + ":18080" // the endpoint of a Service
 	webhook     = bed.APIIP + ":18443" // that of a webhook's
 	webhookIP   = "10.0.0.50"          // and the webhook's Service
+	extension   = bed.APIIP + ":18444" // that of a webhook and of an aggregated API
+	extensionIP = "10.0.0.51"          // and their Service
 )
 
 // What goes by kube-apiserver's selection "cluster" goes through the gateway,
@@ -127,7 +129,7 @@ func startEgressAgent(t *testing.T, b *bed.Bed, h *hub) *bed.Running {
 		Dir:        filepath.Join(t.TempDir(), "agent"),
 		Proxy:      []hop{{URL: b.Office.URL().String()}},
 		Allow:      []string{b.Kubelet.Address(), webService},
-		Aliases:    map[string]string{net.JoinHostPort(webhookIP, "443"): webhook},
+		Aliases:    map[string]string{net.JoinHostPort(webhookIP, "443"): webhook, net.JoinHostPort(extensionIP, "443"): extension},
 	})
 	h.session(20 * time.Second)
 	return agent
@@ -150,19 +152,24 @@ func egressSocket(t *testing.T, b *bed.Bed, g *gateway.Gateway) (net.Listener, e
 func egressTLS(t *testing.T, b *bed.Bed, g *gateway.Gateway) (net.Listener, egress.Connection) {
 	ca := pki.NewCA("egress")
 	host, _, _ := net.SplitHostPort(egressProxy)
-	g.TLS = &tls.Config{
+	g.TLS, g.Authenticate = egressMutual(ca, host)
+	return listen(t, b.Network.Hub, egressProxy), egress.ThroughTLS("https://"+egressProxy, egressFiles(t, ca))
+}
+
+// egressMutual lets clients in whose certificate names the cluster.
+func egressMutual(ca *pki.CA, host string) (*tls.Config, func(context.Context, gateway.Credentials) (gateway.Identity, error)) {
+	config := &tls.Config{
 		Certificates: []tls.Certificate{ca.Server(host)},
 		ClientAuth:   tls.RequireAndVerifyClientCert,
 		ClientCAs:    ca.Pool(),
 	}
-	g.Authenticate = func(_ context.Context, c gateway.Credentials) (gateway.Identity, error) {
+	return config, func(_ context.Context, c gateway.Credentials) (gateway.Identity, error) {
 		if len(c.Certificates) == 0 {
 			return gateway.Identity{}, gateway.ErrCredentials
 		}
 		name := c.Certificates[0].Subject.CommonName
 		return gateway.Identity{Name: name, Cluster: name}, nil
 	}
-	return listen(t, b.Network.Hub, egressProxy), egress.ThroughTLS("https://"+egressProxy, egressFiles(t, ca))
 }
 
 // egressFiles are what kube-apiserver needs for a proxy of this authority.

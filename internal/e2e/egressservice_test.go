@@ -114,6 +114,73 @@ webhooks:
 	})
 }
 
+// serveExtension has a webhook that is asked about updates of ConfigMaps, and an aggregated
+// API, until stop is called.
+func serveExtension(ctx context.Context, c *cell) (stop func() error, err error) {
+	pair := c.bed.Kube.CA.Server("extension." + c.namespace + ".svc")
+	end, err := c.serveHTTP(extension, &pair, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasPrefix(r.URL.Path, "/apis") {
+			io.WriteString(w, `{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "extension.example.com/v1", "resources": []}`)
+			return
+		}
+		var review admissionv1.AdmissionReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Request == nil {
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprintf(w, `{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": {"uid": %q, "allowed": true}}`, review.Request.UID)
+	})
+	if err != nil {
+		return nil, err
+	}
+	ca, err := json.Marshal(c.bed.Kube.CA.CertPEM()) // base64
+	if err != nil {
+		return nil, err
+	}
+	objects := fmt.Sprintf(`
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: one}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: extension}
+spec: {clusterIP: %s, ports: [{port: 443}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: extension, labels: {kubernetes.io/service-name: extension}}
+addressType: IPv4
+endpoints: [{addresses: [%s], conditions: {ready: true}}]
+ports: [{port: 18444}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: extension}
+webhooks:
+- name: extension.example.com
+  clientConfig: {service: {namespace: %s, name: extension}, caBundle: %s}
+  rules: [{apiGroups: [""], apiVersions: [v1], operations: [UPDATE], resources: [configmaps]}]
+  sideEffects: None
+  timeoutSeconds: 2
+  admissionReviewVersions: [v1]
+---
+apiVersion: apiregistration.k8s.io/v1
+kind: APIService
+metadata: {name: v1.extension.example.com}
+spec: {group: extension.example.com, version: v1, groupPriorityMinimum: 1, versionPriority: 1, caBundle: %[4]s, service: {namespace: %[3]s, name: extension}}
+`, extensionIP, bed.APIIP, c.namespace, ca)
+	if err := c.apply(ctx, objects); err != nil {
+		return nil, errors.Join(err, ctx.Err())
+	}
+	return func() error {
+		defer end()
+		_, err := c.hub.Run(ctx, c.kubectl(objects, "delete", "-f", "-"))
+		return err
+	}, nil
+}
+
 func refuseAdmission(w http.ResponseWriter, r *http.Request) {
 	var review admissionv1.AdmissionReview
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Request == nil {

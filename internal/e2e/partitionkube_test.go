@@ -105,13 +105,11 @@ func (k *splitKube) replica(name string) *kubeReplica {
 	store := k.store(k.clientAt(name))
 	server := &tunnel.Server{Store: store, Peers: k.slices(name, "tunnel"), HandshakeTimeout: 9 * time.Second}
 	r := &kubeReplica{replica: s.replica(name, server)}
-	store.Expel = func(id tunnel.Identity) {
+	store.Expel = func(id tunnel.Identity, at time.Time) {
 		r.mu.Lock()
 		r.expelled = append(r.expelled, id)
 		r.mu.Unlock()
-		if err := server.Revoke(context.Background(), id); err != nil {
-			s.t.Error(err)
-		}
+		server.Expel(id, at)
 	}
 	store.Error = func(err error) {
 		r.mu.Lock()
@@ -130,7 +128,7 @@ func revoked(agent string) tunnel.Identity {
 // revoke has the API server know a revocation that no replica is told of.
 func (k *splitKube) revoke(store *kubernetes.SecretStore, agent string) {
 	k.split.t.Helper()
-	if err := store.Revoke(k.split.t.Context(), revoked(agent)); err != nil {
+	if _, err := store.Revoke(k.split.t.Context(), revoked(agent), time.Now()); err != nil {
 		k.split.t.Fatal(err)
 	}
 }

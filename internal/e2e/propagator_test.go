@@ -186,7 +186,7 @@ func (p *propagation) renderedOf(t *testing.T, c *clusterv1.Cluster) map[string]
 		t.Fatal(err)
 	}
 	o, err := proxyconfig.ClusterValues{Name: c.Name, Namespace: c.Namespace, Config: merged.Config,
-		PodCIDR: network.Pods.CIDRBlocks[0], ServiceCIDR: network.Services.CIDRBlocks[0], DNSIP: "10.96.0.10"}.Build()
+		PodCIDR: network.Pods.CIDRBlocks[0], ServiceCIDR: network.Services.CIDRBlocks[0]}.Build()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -119,7 +119,7 @@ func overlay(to, from map[string]any) {
 }
 
 func chartsCluster(c proxyconfig.Config) proxyconfig.ClusterValues {
-	return proxyconfig.ClusterValues{Name: "one", Namespace: "org", Config: c, PodCIDR: "100.96.0.0/11", ServiceCIDR: "10.96.0.0/12", DNSIP: "10.96.0.10"}
+	return proxyconfig.ClusterValues{Name: "one", Namespace: "org", Config: c, PodCIDR: "100.96.0.0/11", ServiceCIDR: "10.96.0.0/12"}
 }
 
 // Each chart of today gets each password, and the list, as they are.

@@ -173,7 +173,7 @@ func (m *machine) start(command, after string) (wait func()) {
 	m.write("end", "set -eu\nsh "+m.dir+"/probe after\n"+modes+"\n"+command)
 	m.write("units/end.service", ourTarget+"After="+after+"\nSuccessAction=exit-force\nFailureAction=exit-force\n[Service]\nType=oneshot\nExecStart=/bin/sh "+m.dir+"/end\n")
 	m.write("units/default.target", ourTarget+"Wants=multi-user.target end.service "+after+"\n")
-	return startSystemd(m.T, m.dir)
+	return startSystemd(m.T, m.dir, nil)
 }
 
 // checkEnvironment compares what a process has.
@@ -211,8 +211,7 @@ func (m *machine) checkProxy() {
 	}
 }
 
-// seedCloudInit renders the user data as Cluster API does, and gives it to Debian's
-// cloud-init, whose units are cloudInitUnits.
+// seedCloudInit renders the user data as Cluster API does.
 func (m *machine) seedCloudInit() {
 	m.Helper()
 	cluster, init := kubeadmConfigs(m.T, m.spec, newKubeadm)
@@ -223,9 +222,15 @@ func (m *machine) seedCloudInit() {
 	if err != nil {
 		m.Fatal(err)
 	}
+	m.seedUserData(string(data))
+}
+
+// seedUserData gives user data to Debian's cloud-init, whose units are cloudInitUnits.
+func (m *machine) seedUserData(data string) {
+	m.Helper()
 	m.write("files/etc/cloud/cloud.cfg", cloudConfig)
 	m.write("files/var/lib/cloud/seed/nocloud/meta-data", "instance-id: prod-1\nlocal-hostname: prod-1\n")
-	m.write("files/var/lib/cloud/seed/nocloud/user-data", string(data))
+	m.write("files/var/lib/cloud/seed/nocloud/user-data", data)
 	for _, name := range []string{"cloud-init-local.service", "cloud-init.service", "cloud-config.service", "cloud-final.service"} {
 		m.debianUnit(name)
 	}

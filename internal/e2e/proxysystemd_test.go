@@ -15,9 +15,9 @@ import (
 // systemdBoot boots systemd as the first process of namespaces of its own, on a
 // copy of the machine's files that it may change: it reads only the units in
 // $1/units, which are its /etc/systemd/system, and finds the files of $1/files, and
-// the folder $2. It sees a cgroup of its own, and no network. What it has to say is
-// in $1/log. It ends by itself, and when it hangs: nothing else would end it after
-// a test's panic.
+// the folder $2, but nothing of an agent that ran on the host. It sees a cgroup of
+// its own, and no network but that of its namespace. What it has to say is in $1/log.
+// It ends by itself, and when it hangs: nothing else would end it after a test's panic.
 const systemdBoot = `
 set -eu
 dir=$1
@@ -48,6 +48,7 @@ trap 'find "$own" -depth -type d -exec rmdir {} \;' EXIT
 		mount --bind "$0" ".$0"
 		mount --bind "$1" ".$1"
 		mount --bind "$0/units" etc/systemd/system
+		rm -rf var/lib/tunnel-agent
 		cp -a "$0/files/." .
 		pivot_root . mnt
 		cd /
@@ -58,10 +59,16 @@ trap 'find "$own" -depth -type d -exec rmdir {} \;' EXIT
 )
 `
 
-// startSystemd returns what waits until a unit ends systemd.
-func startSystemd(t *testing.T, dir string) (wait func()) {
+// startSystemd returns what waits until a unit ends systemd. A machine without a
+// network namespace has no network.
+func startSystemd(t *testing.T, dir string, network *bed.Namespace) (wait func()) {
 	t.Helper()
-	boot := exec.CommandContext(context.WithoutCancel(t.Context()), "unshare", "--mount", "--net", "--uts", "--ipc", "sh", "-c", systemdBoot, "sh", dir, os.Getenv(bed.BinEnv))
+	argv := []string{"unshare", "--net"}
+	if network != nil {
+		argv = []string{"nsenter", "--net=/run/netns/" + network.Name, "unshare"}
+	}
+	argv = append(argv, "--mount", "--uts", "--ipc", "sh", "-c", systemdBoot, "sh", dir, os.Getenv(bed.BinEnv))
+	boot := exec.CommandContext(context.WithoutCancel(t.Context()), argv[0], argv[1:]...)
 	var out bytes.Buffer
 	boot.Stdout, boot.Stderr = &out, &out
 	if err := boot.Start(); err != nil {

@@ -31,6 +31,7 @@ var roles = map[string]bed.Role{
 	"no-proxy":            noProxyRole,
 	"proxy-command":       proxyCommandRole,
 	"targets":             targetsRole,
+	"requests":            requestsRole,
 	"through":             throughRole,
 }
 

@@ -174,7 +174,7 @@ func (r *replicas) testAuthority(t *testing.T) {
 }
 
 // An agent enrols at one replica with the invitation of the other, which
-// revokes it later.
+// revokes it later; then all agents of the cluster.
 func (r *replicas) testAgent(t *testing.T) {
 	authority := kubernetes.AuthoritySecret{Client: r.one, Namespace: r.namespace, Name: "authority"}
 	a, err := authority.LoadOrCreate(t.Context())
@@ -193,33 +193,40 @@ func (r *replicas) testAgent(t *testing.T) {
 	t.Cleanup(func() { other.Close() })
 	address := net.JoinHostPort(bed.HubIP, tunnelPort)
 	h := newHub(t, &tunnel.Server{Authority: a, Store: store}, listen(t, r.bed.Network.Hub, address))
-	store.Expel = func(id tunnel.Identity) {
-		if err := h.Revoke(context.Background(), id); err != nil {
-			t.Error(err)
-		}
-	}
+	store.Expel = h.Expel
 	store.Error = func(err error) { t.Logf("the store: %v", err) }
 	during(t, store.Run)
-	inv, err := other.Invite(t.Context(), cluster, 0)
-	if err != nil {
-		t.Fatal(err)
+	agent := func(inviter *tunnel.Server) tunnel.SessionInfo {
+		t.Helper()
+		inv, err := inviter.Invite(t.Context(), cluster, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inv.Servers = []string{address}
+		startAgent(t, r.bed.Network.API, agentInput{Invitation: inv.Reveal(), Proxy: []hop{{URL: r.bed.Office.URL().String()}},
+			Aliases: map[string]string{apiTarget: r.bed.Kube.Address()}})
+		return h.session(30 * time.Second)
 	}
-	inv.Servers = []string{address}
-	startAgent(t, r.bed.Network.API, agentInput{Invitation: inv.Reveal(), Proxy: []hop{{URL: r.bed.Office.URL().String()}},
-		Aliases: map[string]string{apiTarget: r.bed.Kube.Address()}})
-	info := h.session(30 * time.Second)
+	ended := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var refused *tunnel.Error
+		if err := next(t, h.disconnected, 30*time.Second, "the end of the session"); !errors.As(err, &refused) || refused.Code != tunnel.CodeRevoked {
+			t.Errorf("the session ended with %v, want %v", err, tunnel.CodeRevoked)
+		}
+	}
+	info := agent(other)
 	conn, err := h.dial(t.Context(), apiTarget)
 	if err != nil {
 		t.Fatal(err)
 	}
 	conn.Close()
-	if err := other.Revoke(t.Context(), tunnel.Identity{Cluster: info.Cluster, Agent: info.Agent}); err != nil {
-		t.Fatal(err)
-	}
-	var refused *tunnel.Error
-	if err := next(t, h.disconnected, 30*time.Second, "the end of the session"); !errors.As(err, &refused) || refused.Code != tunnel.CodeRevoked {
-		t.Errorf("the session ended with %v, want %v", err, tunnel.CodeRevoked)
-	}
+	ended(other.Revoke(t.Context(), tunnel.Identity{Cluster: info.Cluster, Agent: info.Agent}))
+	agent(h.Server)
+	ended(other.RevokeCluster(t.Context(), cluster))
+	agent(other) // a later invitation counts
 }
 
 // during runs something until the test ends; it has to end well.

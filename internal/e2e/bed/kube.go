@@ -34,6 +34,7 @@ type Kube struct {
 	args      []string // kube-apiserver's, besides the common ones
 	env       []string // kube-apiserver's, besides the bed's
 	names     []string // in its certificate, besides the common ones
+	command   []string // kube-apiserver's
 	apiserver *Process
 	etcd      *Process
 }
@@ -126,6 +127,25 @@ func (k *Kube) SetCA(ctx context.Context, ca *pki.CA) error {
 	return k.waitReady(ctx)
 }
 
+// RotateTokenKey starts the API server again with another key for the tokens of
+// ServiceAccounts. Tokens of the key before stay valid.
+func (k *Kube) RotateTokenKey(ctx context.Context) error {
+	former, err := os.ReadFile(filepath.Join(k.dir, "apiserver.key"))
+	if err != nil {
+		return fmt.Errorf("bed: rotate: %w", err)
+	}
+	path := filepath.Join(k.dir, "former.key")
+	if err := os.WriteFile(path, former, 0o600); err != nil {
+		return fmt.Errorf("bed: rotate: %w", err)
+	}
+	k.apiserver.Stop()
+	k.args = append(k.args, "--service-account-key-file="+path)
+	if err := k.startAPIServer(); err != nil { // with a new apiserver.key
+		return err
+	}
+	return k.waitReady(ctx)
+}
+
 func (k *Kube) etcdURL() string { return "unix://" + filepath.Join(k.dir, "etcd.sock") }
 
 func (k *Kube) startEtcd() (err error) {
@@ -171,10 +191,28 @@ func (k *Kube) startAPIServer() error {
 		"--allow-privileged=true",
 		"--disable-admission-plugins=ServiceAccount", // no controller makes any
 	}
-	argv = slices.Concat([]string{"env"}, k.env, argv, k.args)
-	k.apiserver, err = k.ns.start(k.name+"kube-apiserver", argv...)
+	return k.StartAPIServer(append(argv, k.args...))
+}
+
+// StartAPIServer starts kube-apiserver with a command of the test's, such as a
+// changed one of APIServerCommand, after StopAPIServer.
+func (k *Kube) StartAPIServer(command []string) (err error) {
+	k.command = command
+	// Its own /proc, as in a container: its metrics tell when the process has started.
+	argv := []string{"/bin/sh", "-c", `mount -t proc proc /proc && exec env "$@"`, "kube-apiserver"}
+	k.apiserver, err = k.ns.start(k.name+"kube-apiserver", slices.Concat(argv, k.env, command)...)
 	return err
 }
+
+// StopAPIServer stops kube-apiserver. etcd runs on.
+func (k *Kube) StopAPIServer() { k.apiserver.Stop() }
+
+// APIServerCommand returns the program and the flags that kube-apiserver was
+// started with last.
+func (k *Kube) APIServerCommand() []string { return slices.Clone(k.command) }
+
+// WaitReady waits until the API server is ready.
+func (k *Kube) WaitReady(ctx context.Context) error { return k.waitReady(ctx) }
 
 // writeCertificates writes what kube-apiserver serves with, and what it trusts
 // clients of: the authority and those before it.

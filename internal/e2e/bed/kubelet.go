@@ -41,6 +41,26 @@ type Kubelet struct {
 	ctx     context.Context // ends what it executes
 	stop    context.CancelFunc
 	serving sync.WaitGroup
+
+	mu     sync.Mutex // guards the field below
+	places map[string]podPlace
+}
+
+// A podPlace is where commands of a pod run.
+type podPlace struct {
+	ns      *Namespace
+	program string
+}
+
+// PlacePod has commands in the pod of that name run in another namespace, and be this
+// program's, whatever path they name.
+func (k *Kubelet) PlacePod(name string, ns *Namespace, program string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.places == nil {
+		k.places = map[string]podPlace{}
+	}
+	k.places[name] = podPlace{ns, program}
 }
 
 // Address returns the host:port where kube-apiserver finds it.
@@ -144,12 +164,18 @@ var (
 
 // ExecInContainer runs the command in the Kubelet's namespace, with the
 // machine's files.
-func (k *Kubelet) ExecInContainer(ctx context.Context, _, _, _ string, argv []string, in io.Reader, out, errs io.WriteCloser,
+func (k *Kubelet) ExecInContainer(ctx context.Context, pod, _, _ string, argv []string, in io.Reader, out, errs io.WriteCloser,
 	_ bool, _ <-chan remotecommand.TerminalSize, _ time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(k.ctx, cancel)()
-	cmd := exec.CommandContext(ctx, programPath("ip"), append([]string{"netns", "exec", k.ns.Name}, argv...)...)
+	ns := k.ns
+	k.mu.Lock()
+	if place, ok := k.places[pod]; ok {
+		ns, argv = place.ns, append([]string{place.program}, argv[1:]...)
+	}
+	k.mu.Unlock()
+	cmd := exec.CommandContext(ctx, programPath("ip"), append([]string{"netns", "exec", ns.Name}, argv...)...)
 	cmd.Dir = k.ns.run.dir
 	// Nil interfaces, not interfaces of nil: the command gets /dev/null.
 	if out != nil {

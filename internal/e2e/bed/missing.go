@@ -38,6 +38,7 @@ func Missing(ctx context.Context) []string {
 		{"perl", "the Debian package perl-base"},
 		{"mount", "the Debian package mount"},
 		{"unshare", "the Debian package util-linux"},
+		{"nsenter", "the Debian package util-linux"},
 		{"/lib/systemd/systemd", "the Debian package systemd"},
 		{"cloud-init", "the Debian package cloud-init"},
 		{"containerd", "the Debian package containerd"},

@@ -22,6 +22,8 @@
 //     they run in;
 //   - [github.com/causewayproject/causeway/tunnel/egress] reads and writes
 //     kube-apiserver's EgressSelectorConfiguration;
+//   - tunnel/oidc, a module of its own, lets agents join by a token of their
+//     ServiceAccount;
 //   - tunnel/prometheus, a module of its own, lets a Prometheus watch all of it.
 //
 // The parts fit together by the type of [net.Dialer.DialContext]. The packages

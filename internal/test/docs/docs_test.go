@@ -225,7 +225,7 @@ func commands(p page, programs []string) (all []command) {
 					goto done
 				case isFlag && name != "":
 					c.flags = append(c.flags, name)
-				case (i == 0 || i == 1 && c.subcommand == "noproxy") && regexp.MustCompile(`^[a-z]+$`).MatchString(word):
+				case (i == 0 || i == 1 && slices.Contains([]string{"noproxy", "egress", "join"}, c.subcommand)) && regexp.MustCompile(`^[a-z]+$`).MatchString(word):
 					c.subcommand = strings.TrimSpace(c.subcommand + " " + word)
 				}
 			}

@@ -79,8 +79,8 @@ func (c ownCaches) addCache(mgr manager.Manager, namespace string, opts cache.Op
 	return mgr.Add(cacheRunnable{own})
 }
 
-// addFilled adds a cache of the objects alone, and has it filled on each replica. It
-// shares its objects: whoever gets one must not write to it.
+// addFilled adds a cache of these objects, which every replica fills, leader or not. Callers
+// must not change the objects that they read from it.
 func (c ownCaches) addFilled(ctx context.Context, mgr manager.Manager, namespace string, objects map[client.Object]cache.ByObject) error {
 	shared := true
 	err := c.addCache(mgr, namespace, cache.Options{

@@ -52,8 +52,8 @@ func (p *proxyRun) checkInstallation(ctx context.Context, _ reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// refuseInstallation tells why the installation's Secret, nil if there is none, can't be
-// used.
+// refuseInstallation reports why the installation's Secret can't be used. secret is nil if
+// the Secret is missing.
 func (p *proxyRun) refuseInstallation(secret *corev1.Secret, err error) {
 	p.metrics.installation.Set(0)
 	if secret == nil {

@@ -61,8 +61,8 @@ type TunnelServer interface {
 // When the label or the Cluster is gone, all agents of the cluster are revoked, and both
 // Secrets are deleted. No finalizer holds up a Cluster: Secrets in the namespace of Records
 // say what is to be ended. While a Cluster is being deleted, its agents stay: others may
-// have to reach it. A Cluster that is paused is left alone, and so are its agents if it
-// then vanishes, since clusterctl move does that.
+// have to reach it. Nothing is done for a paused Cluster. If it vanishes while it is
+// paused, its agents stay, since clusterctl move does that.
 //
 // Its fields are read by SetupWithManager.
 type TunnelReconciler struct {

@@ -340,7 +340,7 @@ func TestTunnelEndpoint(t *testing.T) {
 	}
 }
 
-// TestTunnelKey: the key of the Secret gets to the agents, and one is made if there is none.
+// TestTunnelKey: the Secret's key reaches the agents, and a missing Secret is made.
 func TestTunnelKey(t *testing.T) {
 	b := newTunnelBed(t)
 	one := b.labelled("one")

@@ -26,7 +26,7 @@ import (
 const keysPayload = "authorized_keys"
 
 // reconcileKey hands the Cluster's agents the public key of the Secret that the annotation
-// names, and makes the Secret if there is none. Without the annotation, the agents lose
+// names, and makes the Secret if it is missing. Without the annotation, the agents lose
 // the key that they had.
 func (t *tunnelRun) reconcileKey(ctx context.Context, u *unstructured.Unstructured, cluster provider.Cluster) error {
 	if t.SetPayload == nil {

@@ -34,8 +34,8 @@ const (
 	clockSlack = 5 * time.Minute
 )
 
-// reconcileAgent keeps the Secret with what machines get. There is none before the endpoint
-// is known: Cluster API would put files without it onto the first machine.
+// reconcileAgent keeps the Secret with the machines' files up to date. It makes the Secret
+// only once the endpoint is known: Cluster API would give the first machine files without it.
 func (t *tunnelRun) reconcileAgent(ctx context.Context, u *unstructured.Unstructured, cluster provider.Cluster, record *corev1.Secret) error {
 	key := nameOf(u)
 	secret, err := t.readOwn(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name + provider.SuffixTunnelAgent})
@@ -158,8 +158,8 @@ func (t *tunnelRun) isTicketGood(ctx context.Context, secret *corev1.Secret, key
 		left > ticketLife/2+spreadOf(key, ticketLife/8) && left <= ticketLife+clockSlack
 }
 
-// keepSecret writes the Secret unless it is so already. What others have added to it stays.
-// present is nil if there is none.
+// keepSecret writes the Secret if it differs. It keeps what others have added. present is nil
+// if the Secret is missing.
 func (t *tunnelRun) keepSecret(ctx context.Context, u *unstructured.Unstructured, present *corev1.Secret, suffix string, labels, annotations map[string]string, data map[string][]byte) error {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName() + suffix}}
 	if present != nil {

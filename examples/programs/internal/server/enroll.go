@@ -23,12 +23,7 @@ import (
 // maxPayload is the size of a message of the tunnel, less room for the name.
 const maxPayload = 1<<20 - 1<<10
 
-func enrollCommand() *cobra.Command {
-	e := new(enrollment)
-	cmd := &cobra.Command{
-		Use:   "enroll CLUSTER",
-		Short: "print what starts an agent of CLUSTER: an invitation",
-		Long: `Prints what starts an agent of CLUSTER, such as default/prod. It holds a token: the first
+const enrollLong = `Prints what starts an agent of CLUSTER, such as default/prod. It holds a token: the first
 program that uses it becomes the agent. With --agents N the first N do, each on a machine of
 its own. The pods of a manifest share one Secret, and count as one agent.
 
@@ -57,16 +52,25 @@ It then uses the node's network and DNS, in a namespace whose pod security is pr
 its status is on the node's loopback, port 8081; and it tolerates nodes that are not ready.
 It has no NetworkPolicy, since none would apply to it. A node has room for one such pod: a
 cluster of one node takes --replicas 1. If the plugin replaces kube-proxy, add
---api-server, since the API server's Service is not there either.`,
-		Example: `  causeway enroll default/prod                    # a command line
+--api-server, since the API server's Service is not there either.`
+
+const enrollExample = `  causeway enroll default/prod                    # a command line
   causeway enroll default/prod --format env >invitation
   causeway enroll default/prod --format systemd   # or secret, manifest
   causeway enroll default/prod --format manifest --join # no secret in it
   causeway enroll default/prod --agents 3 --life 24h --format env >invitation
   causeway enroll default/prod --show --format manifest
   causeway enroll default/prod --secrets tunnel-server/tunnel --kubeconfig admin.conf
-  CAUSEWAY_PROXY=http://user:p%40ss@proxy:3128 causeway enroll default/prod --format manifest`,
-		Args: command.Args,
+  CAUSEWAY_PROXY=http://user:p%40ss@proxy:3128 causeway enroll default/prod --format manifest`
+
+func enrollCommand() *cobra.Command {
+	e := new(enrollment)
+	cmd := &cobra.Command{
+		Use:     "enroll CLUSTER",
+		Short:   "print what starts an agent of CLUSTER: an invitation",
+		Long:    enrollLong,
+		Example: enrollExample,
+		Args:    command.Args,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if e.join && (cmd.Flags().Changed("life") || cmd.Flags().Changed("agents")) {
 				return cli.Mistake("--join makes no token: --life and --agents are not for it")

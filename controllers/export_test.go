@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"errors"
 	"time"
 
 	"github.com/causewayproject/causeway/kubeconfig/provider"
@@ -38,3 +39,11 @@ func (r *KubeconfigReconciler) SetPlan(plan func(provider.Cluster, provider.Secr
 
 // SetNow replaces [time.Now].
 func (r *TunnelReconciler) SetNow(now func() time.Time) { r.now = now }
+
+// RegisterMetrics registers those of the other reconcilers, as their SetupWithManager does.
+func RegisterMetrics() error {
+	_, err := newProxyMetrics()
+	tunnels, err2 := newTunnelMetrics()
+	tunnels.showClusters(0, 0)
+	return errors.Join(err, err2)
+}

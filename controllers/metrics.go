@@ -81,10 +81,10 @@ type tunnelMetrics struct {
 func newTunnelMetrics() (*tunnelMetrics, error) {
 	m := &tunnelMetrics{
 		clusters: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "causeway_tunnel_clusters", Help: "Clusters with the label, by whether an agent is connected. Only the leader has them.",
+			Name: "causeway_managed_clusters", Help: "Clusters with the label causewayproject.github.io/tunnel=true, by whether an agent is connected. Only the leader has them.",
 		}, []string{"connected"}),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "causeway_tunnel_cluster_writes_total", Help: "Writes of Secrets and conditions.",
+			Name: "causeway_managed_cluster_writes_total", Help: "Writes of Secrets and conditions of the Clusters with the label.",
 		}, []string{"kind", "result"}),
 	}
 	var err error

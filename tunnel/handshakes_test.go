@@ -23,6 +23,9 @@ func TestHandshakesInTurn(t *testing.T) {
 			t.Errorf("got %d sessions while no handshake has its turn, want the one that was there", n)
 		}
 		b.echo().Close()
+		if st := b.s.Status(); st.Pending == 0 || st.Waiting != 0 || st.AuthorityExpires.IsZero() {
+			t.Errorf("got %d pending, %d waiting, authority until %v; want the handshake", st.Pending, st.Waiting, st.AuthorityExpires)
+		}
 		release()
 		b.await()
 	})

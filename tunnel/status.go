@@ -14,6 +14,12 @@ type Status struct {
 	// Ready: the Server accepts agents.
 	Ready    bool            `json:"ready"`
 	Clusters []ClusterStatus `json:"clusters"` // by name
+	// Pending counts the carriers in their handshake (see MaxPending), and Waiting those
+	// that wait to begin it.
+	Pending int `json:"pending"`
+	Waiting int `json:"waiting"`
+	// AuthorityExpires is when the certificate of the authority that signs does.
+	AuthorityExpires time.Time `json:"authorityExpires,omitzero"`
 }
 
 // ClusterStatus is the state of a cluster. The cluster has an agent, or has had one
@@ -72,6 +78,8 @@ func (s *Server) Status() Status {
 		return status
 	}
 	status.Ready = !s.groups.Closed() && !s.peers.isDraining()
+	status.Pending, status.Waiting = s.admission.Load()
+	status.AuthorityExpires = s.authority.Load().Certificate.NotAfter
 	for name, c := range s.registry.clusterSnapshots(s.registrar.clock()) {
 		cs := ClusterStatus{Cluster: name, Sessions: []SessionInfo{}}
 		for _, sess := range c.sessions {

@@ -8,6 +8,7 @@ require (
 	github.com/causewayproject/causeway v0.1.0
 	github.com/causewayproject/causeway/controllers v0.1.0
 	github.com/causewayproject/causeway/tunnel/oidc v0.1.0
+	github.com/causewayproject/causeway/tunnel/prometheus v0.1.0
 	github.com/go-jose/go-jose/v4 v4.1.8
 	github.com/go-logr/logr v1.4.3
 	github.com/google/go-cmp v0.7.0

@@ -124,6 +124,13 @@ func New(max int, hello time.Duration) *Admission {
 	}
 }
 
+// Load returns how many connections have a place, and how many wait for one.
+func (a *Admission) Load() (held, waiting int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.used, int(a.waiting.Load())
+}
+
 // Enter gives conn a place until Leave. Another connection may take it: then conn is
 // reset, and the place's context ends. The error is ErrCrowded or ctx's cause.
 func (a *Admission) Enter(ctx context.Context, conn net.Conn) (*Place, error) {

@@ -97,6 +97,40 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
+// What a status says: one has the place, and one waits for it.
+func TestLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := admission.New(1, 0)
+		check := func(wantHeld, wantWaiting int) {
+			t.Helper()
+			synctest.Wait()
+			if held, waiting := all.Load(); held != wantHeld || waiting != wantWaiting {
+				t.Errorf("got %d places and %d that wait, want %d and %d", held, waiting, wantHeld, wantWaiting)
+			}
+		}
+		check(0, 0)
+		first, err := all.Enter(t.Context(), connFrom(t, "192.0.2.1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		first.Reach(admission.Proven)
+		entered := make(chan *admission.Place)
+		go func() {
+			second, err := all.Enter(t.Context(), connFrom(t, "192.0.2.1"))
+			if err != nil {
+				t.Error(err)
+			}
+			entered <- second
+		}()
+		check(1, 1)
+		first.Leave()
+		second := <-entered
+		check(1, 0)
+		second.Leave()
+		check(0, 0)
+	})
+}
+
 // Whoever leaves twice gives one place back, and one turn.
 func TestLeaveTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

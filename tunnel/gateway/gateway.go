@@ -251,6 +251,10 @@ type Status struct {
 	// Open counts the open connections and HTTP/2 streams, those in their handshake
 	// included.
 	Open int `json:"open"`
+	// Pending counts the connections that are not authenticated yet (see MaxPending),
+	// and Waiting those that wait to be read.
+	Pending int `json:"pending"`
+	Waiting int `json:"waiting"`
 	// Total counts all connections and streams, and Failed only failures before
 	// a byte was relayed.
 	Total  uint64 `json:"total"`
@@ -273,6 +277,7 @@ func (g *Gateway) Status() Status {
 		Ready: !g.set.Closed(), Total: v.total.Load(), Failed: v.failed.Load(),
 		BytesIn: v.in.Load(), BytesOut: v.out.Load(), Clients: map[string]int{},
 	}
+	s.Pending, s.Waiting = g.pending.Load()
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s.Open = v.open

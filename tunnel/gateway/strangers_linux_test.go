@@ -194,7 +194,8 @@ func testStrangers(t *testing.T, d rawDoor, do func(net.Conn)) {
 		took, _ = letIn(t, d, addr, "127.0.0.9")
 		same = max(same, took)
 	}
-	open := g.Status().Open
+	status := g.Status()
+	open := status.Open
 	stop()
 	t.Logf("let in within %v at an address of their own, %v at the strangers', %v without them; %d connections, %d open, %d failures",
 		elsewhere, same, calm, came.Load(), open, failed.Load())
@@ -203,6 +204,9 @@ func testStrangers(t *testing.T, d rawDoor, do func(net.Conn)) {
 	}
 	if slack := 20 * calm; elsewhere > 2*time.Second+slack || same > 10*time.Second+slack {
 		t.Errorf("a client was kept out for %v, want 2 s, or for %v beside the strangers, want 10 s", elsewhere, same)
+	}
+	if status.Pending == 0 || status.Pending > maxPending || status.Waiting > 4*maxPending {
+		t.Errorf("got %d connections that are not authenticated and %d that wait, want %d and %d at most", status.Pending, status.Waiting, maxPending, 4*maxPending)
 	}
 	if most := 5*maxPending + 10; open > most { // a place, and four that wait for it
 		t.Errorf("%d connections are open, want %d at most", open, most)

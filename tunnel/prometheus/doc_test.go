@@ -3,6 +3,7 @@ package prometheus_test
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -37,6 +38,9 @@ const preface = `# Metrics
 
 The package's tests write this file from the descriptions of the collectors.
 
+Each program of [examples/programs](../../examples/programs) serves its own at /metrics, beside
+those of its Go process ([how](../../docs/operators.md#metrics-and-alerts)).
+
 The alert rules ([alerts.yaml](alerts.yaml)) and the dashboard for Grafana
 ([dashboard.json](dashboard.json)) use only these metrics and labels, which tests
 check. promtool checks both, and runs the rules' own tests ([testdata](testdata)).
@@ -50,13 +54,18 @@ func page(families []*dto.MetricFamily) string {
 	for _, part := range []struct{ prefix, title string }{
 		{"causeway_tunnel_", "Server"},
 		{"causeway_agent_", "Agent"},
-		{"causeway_gateway_", "Gateway"},
+		{"causeway_gateway_", "Gateway, with a label listener in the program"},
+		{"causeway_injector_", "Injector"},
+		{"causeway_certificate_|causeway_token_", "Certificates and tokens of the programs"},
 		{"causeway_provider_", "Provider"},
+		{"causeway_propagate_", "Propagator"},
+		{"causeway_managed_", "Server with --clusters"},
+		{"controller_runtime_|workqueue_|leader_", "Provider, propagator, injector and server with --clusters"},
 	} {
+		named := regexp.MustCompile("^(" + part.prefix + ")")
 		fmt.Fprintf(&b, "\n## %s\n\n| metric | type | labels | |\n| --- | --- | --- | --- |\n", part.title)
 		for _, f := range families {
-			ours := strings.HasPrefix(f.GetName(), "causeway_")
-			if strings.HasPrefix(f.GetName(), part.prefix) || !ours && part.title == "Provider" { // controller-runtime's
+			if named.MatchString(f.GetName()) {
 				fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.GetName(), strings.ToLower(f.GetType().String()), labelNames(f), f.GetHelp())
 			}
 		}

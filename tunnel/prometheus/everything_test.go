@@ -37,38 +37,53 @@ func everything() []prometheus.Collector {
 	doors.Ended(gateway.Request{Door: gateway.DoorConnect}, gateway.Ended{Took: time.Second, Err: errAny})
 	doors.Failed(&gateway.Error{Request: gateway.Request{Door: gateway.DoorSNI}, Phase: gateway.PhaseRoute})
 
-	return append(ofProvider(), server, agent, g)
+	return append(ofPrograms(), server, agent, g)
 }
 
-// ofProvider are the metrics of a kubeconfig provider that alerts and the dashboard use.
-// Module controllers has them, and controller-runtime; a test there looks for those
-// that metrics.md lists.
-func ofProvider() []prometheus.Collector {
-	counter := func(name, help string, labels ...string) prometheus.Collector {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-		c.WithLabelValues(make([]string, len(labels))...)
-		return c
+// ofPrograms are the metrics of the programs and of module controllers. Tests there look
+// for those that metrics.md lists.
+func ofPrograms() []prometheus.Collector {
+	vectors := []prometheus.Collector{
+		counterOf("causeway_provider_probes_total", "Probes of a route, by the phase that failed; empty if none did.", "failed"),
+		counterOf("causeway_provider_writes_total", "Writes to the management cluster.", "kind", "result"),
+		histogramOf("causeway_provider_probe_duration_seconds", "Duration of probes.", "result"),
+		counterOf("causeway_propagate_writes_total", "Writes of Secrets and ConfigMaps.", "kind", "result"),
+		gaugeOf("causeway_propagate_installation_ok", "1 if the installation's Secret can be used; otherwise nothing is written."),
+		gaugeOf("causeway_managed_clusters", "Clusters with the label causewayproject.github.io/tunnel=true, by whether an agent is connected. Only the leader has them.", "connected"),
+		counterOf("causeway_managed_cluster_writes_total", "Writes of Secrets and conditions of the Clusters with the label.", "kind", "result"),
 	}
-	gauge := func(name, help string, labels ...string) prometheus.Collector {
-		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
-		g.WithLabelValues(make([]string, len(labels))...)
-		return g
-	}
-	histogram := func(name, help string, labels ...string) prometheus.Collector {
-		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help}, labels)
-		h.WithLabelValues(make([]string, len(labels))...)
-		return h
-	}
-	return []prometheus.Collector{
-		counter("causeway_provider_probes_total", "Probes of a route, by the phase that failed; empty if none did.", "failed"),
-		counter("causeway_provider_writes_total", "Writes to the management cluster.", "kind", "result"),
-		histogram("causeway_provider_probe_duration_seconds", "Duration of probes.", "result"),
-		counter("controller_runtime_reconcile_total", "Plans of Clusters, with controller kubeconfig-provider.", "controller", "result"),
-		counter("controller_runtime_reconcile_errors_total", "Plans of Clusters that failed.", "controller"),
-		histogram("controller_runtime_reconcile_time_seconds", "Duration of plans and their writes, without probes.", "controller"),
-		gauge("workqueue_depth", "Clusters that wait in the queue, with name kubeconfig-provider.", "name"),
-		gauge("leader_election_master_status", "1 while this provider is the leader, 0 while it stands by, by the name of the Lease.", "name"),
-	}
+	vectors = append(vectors,
+		counterOf("controller_runtime_reconcile_total", "Plans of a controller, by result.", "controller", "result"),
+		counterOf("controller_runtime_reconcile_errors_total", "Plans of a controller that failed.", "controller"),
+		histogramOf("controller_runtime_reconcile_time_seconds", "Duration of plans and their writes, without probes.", "controller"),
+		gaugeOf("workqueue_depth", "What waits in the queue of a controller, with name as the controller's.", "name"),
+		histogramOf("workqueue_work_duration_seconds", "Duration of the work on one entry of a queue.", "name"),
+		gaugeOf("leader_election_master_status", "1 while this process is the leader, 0 while it stands by, by the name of the Lease.", "name"),
+	)
+	return append(vectors,
+		gaugeOf("causeway_certificate_expiry_timestamp_seconds", "When a certificate that the program serves with expires, by the flag of its listener; absent while it can't be read.", "listener"),
+		counterOf("causeway_token_reviews_total", "Clients of doors whose token was looked at, by result: accepted, refused or unavailable (nobody could decide).", "result"),
+		counterOf("causeway_injector_reviews_total", "Questions of API servers about pods, by answer: injected, unchanged or error.", "result"),
+		histogramOf("causeway_injector_review_duration_seconds", "Duration of answers about pods.", "result"),
+	)
+}
+
+func counterOf(name, help string, labels ...string) prometheus.Collector {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	c.WithLabelValues(make([]string, len(labels))...)
+	return c
+}
+
+func gaugeOf(name, help string, labels ...string) prometheus.Collector {
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	g.WithLabelValues(make([]string, len(labels))...)
+	return g
+}
+
+func histogramOf(name, help string, labels ...string) prometheus.Collector {
+	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help}, labels)
+	h.WithLabelValues(make([]string, len(labels))...)
+	return h
 }
 
 // described returns the names of what the collectors describe.

@@ -5,6 +5,8 @@ import "github.com/causewayproject/causeway/tunnel/prometheus/internal/family"
 // The families of a Server, over all clusters.
 var (
 	ready          = gauge("causeway_tunnel_ready", "1 while the server takes agents, 0 once it drains.")
+	handshakes     = gauge("causeway_tunnel_handshakes", "Carriers that are not authenticated yet; waiting ones have no place of MaxPending yet.", "state")
+	authorityEnds  = gauge("causeway_tunnel_authority_expiry_timestamp_seconds", "When the certificate of the authority that signs expires; absent until the server is set up.")
 	clusters       = gauge("causeway_tunnel_clusters", "Clusters that have an agent, or had one since the server started whose certificate has not expired; connected ones have a session that takes streams.", "state")
 	agents         = gauge("causeway_tunnel_agents", "Agents that have a session; each replica of an agent counts.")
 	sessions       = gauge("causeway_tunnel_sessions", "Sessions; draining ones take no new streams.", "state")
@@ -43,7 +45,7 @@ var (
 
 var (
 	serverFamilies = []family.Family{
-		ready, clusters, agents, sessions, streams, receivedBytes, sentBytes, sessionsOpened, sessionsClosed,
+		ready, handshakes, authorityEnds, clusters, agents, sessions, streams, receivedBytes, sentBytes, sessionsOpened, sessionsClosed,
 		refusals, enrollments, renewals, payloads, dials, dialDuration,
 		peersConnected, peersDisconnected, forwards, forwardDuration,
 	}
@@ -79,6 +81,7 @@ var (
 var (
 	gatewayReady       = gauge("causeway_gateway_ready", "1 while the gateway takes clients, 0 once it drains.")
 	gatewayOpen        = gauge("causeway_gateway_connections", "Open connections and HTTP/2 streams of clients, those in their handshake included.")
+	gatewayHandshakes  = gauge("causeway_gateway_handshakes", "Connections that are not authenticated yet; waiting ones have no place of MaxPending yet.", "state")
 	gatewayTotal       = counter("causeway_gateway_connections_total", "Connections and HTTP/2 streams of clients.")
 	gatewayReceived    = counter("causeway_gateway_received_bytes_total", "Bytes that came from clients, on connections that have ended.")
 	gatewaySent        = counter("causeway_gateway_sent_bytes_total", "Bytes that went to clients, on connections that have ended.")
@@ -88,7 +91,7 @@ var (
 	gatewayLasted      = long("causeway_gateway_connection_duration_seconds", "Duration of relayed connections, the handshake included.", "door")
 
 	gatewayFamilies = []family.Family{
-		gatewayReady, gatewayOpen, gatewayTotal, gatewayReceived, gatewaySent, gatewayFailures, gatewayInterrupted,
+		gatewayReady, gatewayOpen, gatewayHandshakes, gatewayTotal, gatewayReceived, gatewaySent, gatewayFailures, gatewayInterrupted,
 		gatewayDialTook, gatewayLasted,
 	}
 )

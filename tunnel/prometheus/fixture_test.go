@@ -18,7 +18,7 @@ var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // statusOf returns that of a server with n clusters, each with an agent and a
 // session, sorted as a Server's are; it counts what makes the values differ.
 func statusOf(n int) func() tunnel.Status {
-	status := tunnel.Status{Ready: true}
+	status := tunnel.Status{Ready: true, AuthorityExpires: epoch}
 	for i := range n {
 		name := fmt.Sprintf("organization-%03d/cluster-%05d", i/25, i)
 		status.Clusters = append(status.Clusters, tunnel.ClusterStatus{Cluster: name, Connected: true, Sessions: []tunnel.SessionInfo{{

@@ -98,6 +98,8 @@ func (m *Gateway) Collect(ch chan<- prometheus.Metric) {
 	}
 	send(ch, gatewayReady, float64(one))
 	send(ch, gatewayOpen, float64(status.Open))
+	send(ch, gatewayHandshakes, float64(status.Pending), "pending")
+	send(ch, gatewayHandshakes, float64(status.Waiting), "waiting")
 	send(ch, gatewayTotal, float64(status.Total))
 	send(ch, gatewayReceived, float64(status.BytesIn))
 	send(ch, gatewaySent, float64(status.BytesOut))

@@ -10,7 +10,7 @@ import (
 )
 
 func TestGateway(t *testing.T) {
-	status := gateway.Status{Ready: true, Open: 3, Total: 5, Failed: 2, BytesIn: 7, BytesOut: 11, Clients: map[string]int{"anna": 3}}
+	status := gateway.Status{Ready: true, Open: 3, Pending: 2, Waiting: 1, Total: 5, Failed: 2, BytesIn: 7, BytesOut: 11, Clients: map[string]int{"anna": 3}}
 	m := &metrics.Gateway{Status: func() gateway.Status { return status }}
 	hooks := m.Hooks(gateway.Hooks{})
 	connect, sni := gateway.Request{Door: gateway.DoorConnect, Address: "10.0.0.1:22"}, gateway.Request{Door: gateway.DoorSNI}
@@ -26,6 +26,8 @@ func TestGateway(t *testing.T) {
 	expect(t, got, map[string]float64{
 		"causeway_gateway_ready":                                                 1,
 		"causeway_gateway_connections":                                           3,
+		`causeway_gateway_handshakes{state="pending"}`:                           2,
+		`causeway_gateway_handshakes{state="waiting"}`:                           1,
 		"causeway_gateway_connections_total":                                     5,
 		"causeway_gateway_received_bytes_total":                                  7,
 		"causeway_gateway_sent_bytes_total":                                      11,

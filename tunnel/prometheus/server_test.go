@@ -12,7 +12,7 @@ import (
 	metrics "github.com/causewayproject/causeway/tunnel/prometheus"
 )
 
-func none() tunnel.Status { return tunnel.Status{} }
+func none() tunnel.Status { return tunnel.Status{AuthorityExpires: epoch} }
 
 func TestServerHooks(t *testing.T) {
 	revoked := &tunnel.Error{Op: "renew", Code: tunnel.CodeRevoked}
@@ -75,7 +75,7 @@ func TestServerHooks(t *testing.T) {
 
 // Of two clusters, one has a session that drains beside two that don't.
 func TestServerStatus(t *testing.T) {
-	status := tunnel.Status{Ready: true, Clusters: []tunnel.ClusterStatus{
+	status := tunnel.Status{Ready: true, Pending: 5, Waiting: 6, AuthorityExpires: epoch, Clusters: []tunnel.ClusterStatus{
 		{Cluster: "a", Connected: true, Sessions: []tunnel.SessionInfo{
 			{Cluster: "a", Agent: "x", ID: "1", Draining: true, Streams: 1, Expires: epoch, RoundTrip: time.Hour, BytesIn: 1, BytesOut: 10, Dials: 3, Failed: 1},
 			{Cluster: "a", Agent: "x", ID: "2", Streams: 2, Expires: epoch.Add(2 * time.Hour), RoundTrip: 3 * time.Second, BytesIn: 2, BytesOut: 20},
@@ -88,6 +88,9 @@ func TestServerStatus(t *testing.T) {
 	got := scrape(t, registryOf(t, m))
 	expect(t, got, map[string]float64{
 		"causeway_tunnel_ready":                                                     1,
+		`causeway_tunnel_handshakes{state="pending"}`:                               5,
+		`causeway_tunnel_handshakes{state="waiting"}`:                               6,
+		"causeway_tunnel_authority_expiry_timestamp_seconds":                        float64(epoch.Unix()),
 		`causeway_tunnel_clusters{state="connected"}`:                               1,
 		`causeway_tunnel_clusters{state="disconnected"}`:                            1,
 		"causeway_tunnel_agents":                                                    2,
@@ -183,8 +186,8 @@ func TestServerSeries(t *testing.T) {
 		}
 		return all, buckets
 	}
-	if all, buckets := count(); all != 99 || buckets != 72 {
-		t.Errorf("got %d series, %d of them buckets, want 99 and 72", all, buckets)
+	if all, buckets := count(); all != 102 || buckets != 72 {
+		t.Errorf("got %d series, %d of them buckets, want 102 and 72", all, buckets)
 	}
 	codes := []tunnel.Code{9999}
 	for code := range metrics.Codes() {
@@ -200,8 +203,8 @@ func TestServerSeries(t *testing.T) {
 		hooks.PeerDisconnected("a", err)
 		hooks.Forwarded("a", time.Second, err)
 	}
-	if all, _ := count(); all != 457 {
-		t.Errorf("got %d series with every code, want 457", all)
+	if all, _ := count(); all != 460 {
+		t.Errorf("got %d series with every code, want 460", all)
 	}
 }
 

@@ -40,6 +40,11 @@ func (m *Server) collectStatus(status tunnel.Status, ch chan<- prometheus.Metric
 		one = 1
 	}
 	send(ch, ready, float64(one))
+	send(ch, handshakes, float64(status.Pending), "pending")
+	send(ch, handshakes, float64(status.Waiting), "waiting")
+	if !status.AuthorityExpires.IsZero() {
+		send(ch, authorityEnds, float64(status.AuthorityExpires.UnixMilli())/1000)
+	}
 	send(ch, clusters, float64(connected), "connected")
 	send(ch, clusters, float64(len(status.Clusters)-connected), "disconnected")
 	send(ch, agents, float64(len(held)))

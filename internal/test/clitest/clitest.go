@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -113,6 +114,36 @@ func Get(t testing.TB, url string) (status int, body string) {
 		t.Fatal(err)
 	}
 	return res.StatusCode, string(text)
+}
+
+var family = regexp.MustCompile(`(?m)^# TYPE (causeway_\w+) `)
+
+// CheckMetrics reads a program's page of metrics. It has each series of want, as in
+// name{labels} value, and those of a Go process, and metrics.md lists each family of ours.
+func CheckMetrics(t testing.TB, url string, want ...string) {
+	t.Helper()
+	list, err := os.ReadFile("../../../../tunnel/prometheus/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, page := Get(t, url)
+	families := family.FindAllStringSubmatch(page, -1)
+	if status != http.StatusOK || len(families) == 0 {
+		t.Fatalf("got %d of %s:\n%s", status, url, page)
+	}
+	for _, f := range families {
+		if !bytes.Contains(list, []byte("| `"+f[1]+"` |")) {
+			t.Errorf("metrics.md does not list %s", f[1])
+		}
+	}
+	for _, series := range append(want, "go_goroutines ", "process_open_fds ") {
+		if !strings.Contains("\n"+page, "\n"+series) {
+			t.Errorf("the metrics lack %s", series)
+		}
+	}
+	if t.Failed() {
+		t.Log(page)
+	}
 }
 
 // ReadManifest parses a manifest strictly into objects, by kind. The manifest must have

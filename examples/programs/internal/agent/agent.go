@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -17,7 +18,9 @@ import (
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/metrics"
 	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/prometheus"
 )
 
 const help = `Runs the tunnel's end beside a cluster. It connects to a server (causeway server), and dials
@@ -91,7 +94,7 @@ func (f *flags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.proxy, "proxy", "", "`URL` of the proxy that leads out, or direct; default: the invitation's, or the environment's")
 	set.StringVar(&f.noProxy, "no-proxy", "", "`list` of hosts, as in NO_PROXY, that --proxy is not for")
 	set.StringVar(&f.keys, "authorized-keys", "", "`file` that takes SSH public keys from the server; default: none does")
-	set.StringVar(&f.status, "status", "127.0.0.1:8081", "`address` of /healthz, /readyz and /status; empty for none")
+	set.StringVar(&f.status, "status", "127.0.0.1:8081", "`address` of /healthz, /readyz, /status and /metrics; empty for none")
 	set.DurationVar(&f.grace, "grace", 30*time.Second, "how long open connections live on after a signal")
 }
 
@@ -126,6 +129,8 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	counted := &prometheus.Agent{Status: agent.Status}
+	agent.Hooks = counted.Hooks(agent.Hooks)
 	if f.secret == "" { // the API server may be away for a while
 		if _, err := agent.Credentials.Load(ctx); err != nil { // it would be tried for ever
 			return fmt.Errorf("--state: %w", err)
@@ -142,13 +147,21 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		page <- nil
 	} else {
 		log.Info("listening", "for", "status", "address", l.Addr().String())
-		go func() { page <- cli.ServeHTTP(late, l, agent.StatusHandler()) }()
+		go func() { page <- cli.ServeHTTP(late, l, statusHandler(agent, counted)) }()
 	}
 	err = cli.FieldMistake(agent.Run(ctx), // it returns what can't work
 		"tunnel: config: field Servers of the Agent", "--server", "tunnel: config: field Replica of the Agent", "--replica",
 		"tunnel: config: field Allow", "--allow", "tunnel: config: field Aliases", "--alias")
 	end()
 	return errors.Join(err, <-page)
+}
+
+// statusHandler serves the agent's own paths, and /metrics.
+func statusHandler(a *tunnel.Agent, counted *prometheus.Agent) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", a.StatusHandler())
+	mux.Handle("GET /metrics", metrics.Handler(nil, counted))
+	return mux
 }
 
 func (f *flags) newAgent(log *slog.Logger) (*tunnel.Agent, error) {

@@ -128,6 +128,8 @@ func TestAgent(t *testing.T) {
 		t.Errorf("got %v, want it refused", err)
 	}
 	p.Await(`msg=dial .*refused`)
+	clitest.CheckMetrics(t, "http://"+p.Await(`for=status address=(\S+)`)+"/metrics", `causeway_agent_sessions{state="active"} 1`,
+		`causeway_agent_dials_total{code="ok"} 2`, `causeway_agent_dials_total{code="denied"} 1`, "causeway_agent_certificate_expiry_timestamp_seconds ")
 	if err := server.Push(t.Context(), "default/prod", tunnel.Payload{Name: "authorized_keys", Data: []byte(key1)}); err != nil {
 		t.Error(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -21,8 +22,10 @@ import (
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
+	"github.com/causewayproject/causeway/examples/programs/internal/metrics"
 	"github.com/causewayproject/causeway/tunnel/egress"
 	"github.com/causewayproject/causeway/tunnel/gateway"
+	"github.com/causewayproject/causeway/tunnel/prometheus"
 )
 
 const serveLong = `Runs beside a kube-apiserver: an HTTP proxy on a unix socket that leads to CLUSTER through a
@@ -42,7 +45,7 @@ seconds, and then kube-apiserver's connection fails; it never connects to the ta
 
 func serveCommand() *cobra.Command {
 	var r relay
-	var address, dir string
+	var address, dir, health string
 	cmd := &cobra.Command{
 		Use:     "serve CLUSTER",
 		Short:   "run the sidecar: a proxy on a unix socket that leads to CLUSTER",
@@ -60,13 +63,14 @@ func serveCommand() *cobra.Command {
 				return cli.Mistake("--gateway: it is no URL")
 			}
 			r.cluster, r.log = args[0], slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-			return r.run(cmd.Context(), dir)
+			return r.run(cmd.Context(), dir, health)
 		},
 	}
 	set := cmd.Flags()
 	set.StringVar(&address, "gateway", "", "`URL` of the gateway, http or https, without credentials")
 	set.StringVar(&r.credentials, "credentials", "", "`directory` with the files of the credentials")
 	set.StringVar(&dir, "dir", "", "`directory` for "+egress.SocketName+" and "+egress.ConfigName)
+	set.StringVar(&health, "health", "", "`address` of /healthz and /metrics; empty for none")
 	return cmd
 }
 
@@ -79,7 +83,7 @@ type relay struct {
 }
 
 // run serves until ctx ends.
-func (r *relay) run(ctx context.Context, dir string) error {
+func (r *relay) run(ctx context.Context, dir, health string) error {
 	socket, err := filepath.Abs(filepath.Join(dir, egress.SocketName))
 	if err != nil {
 		return cli.Mistake("--dir: %v", err)
@@ -91,15 +95,47 @@ func (r *relay) run(ctx context.Context, dir string) error {
 	if err := writeConfiguration(socket); err != nil {
 		return errors.Join(fmt.Errorf("--dir: %w", err), l.Close())
 	}
+	page, err := cli.Listen(ctx, health)
+	if err != nil {
+		return errors.Join(fmt.Errorf("--health: %w", err), l.Close())
+	}
+	g := r.newGateway()
+	counted := &prometheus.Gateway{Status: g.Status}
+	g.Hooks = counted.Hooks(g.Hooks)
 	r.log.Info("listening", "socket", socket, "gateway", r.gateway.String(), "cluster", r.cluster)
-	g := &gateway.Gateway{
+	if page == nil {
+		return g.ServeConnect(ctx, l)
+	}
+	r.log.Info("listening", "for", "health", "address", page.Addr().String())
+	late, end := context.WithCancel(context.WithoutCancel(ctx)) // until the last connection has ended
+	serving, stop := context.WithCancel(ctx)
+	defer stop()
+	failed := make(chan error, 1)
+	go func() {
+		failed <- cli.ServeHTTP(late, page, pages(counted))
+		stop()
+	}()
+	err = g.ServeConnect(serving, l)
+	end()
+	return errors.Join(err, <-failed)
+}
+
+// pages serves /healthz, which says that the process answers, and /metrics.
+func pages(counted *prometheus.Gateway) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.Handle("GET /metrics", metrics.Handler(nil, counted))
+	return mux
+}
+
+func (r *relay) newGateway() *gateway.Gateway {
+	return &gateway.Gateway{
 		Authenticate: func(context.Context, gateway.Credentials) (gateway.Identity, error) {
 			return gateway.Identity{Name: "kube-apiserver", Cluster: r.cluster}, nil
 		},
 		Dial:  func(ctx context.Context, q gateway.Request) (net.Conn, error) { return r.dial(ctx, q.Address) },
 		Hooks: gateway.Hooks{Failed: func(err error) { r.log.Warn("failed", "error", err) }},
 	}
-	return g.ServeConnect(ctx, l)
 }
 
 // writeConfiguration writes the EgressSelectorConfiguration beside the socket.

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/test/clitest"
 	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/internal/test/proxytest"
 	"github.com/causewayproject/causeway/tunnel/egress"
@@ -185,6 +186,32 @@ func TestServe(t *testing.T) {
 	stop()
 	if log := b.log.String(); strings.Contains(log, "password=") || !strings.Contains(log, "407") {
 		t.Errorf("got the log %s", log)
+	}
+}
+
+// The address of --health has metrics of what kube-apiserver asked for.
+func TestServeHealth(t *testing.T) {
+	b := newBench(t)
+	b.serveGateway(b.newGateway())
+	p := clitest.Start(t, func(ctx context.Context, args []string, _ io.Reader, _, stderr io.Writer) error {
+		cmd := serveCommand()
+		cmd.SetArgs(args)
+		cmd.SetErr(stderr)
+		return cmd.ExecuteContext(ctx)
+	}, nil, "default/prod", "--gateway", b.scheme+b.address, "--credentials", b.credentials, "--dir", b.dir, "--health", "127.0.0.1:0")
+	page := "http://" + p.Await(`for=health address=(\S+)`)
+	b.wantStatus(502) // no credentials
+	b.writeTicket()
+	if err := b.dial(); err != nil {
+		t.Error(err)
+	}
+	if status, _ := clitest.Get(t, page+"/healthz"); status != 200 {
+		t.Errorf("got status %d of /healthz", status)
+	}
+	clitest.CheckMetrics(t, page+"/metrics", `causeway_gateway_dial_duration_seconds_count{door="connect",result="ok"} 1`,
+		`causeway_gateway_failures_total{door="connect",phase="dial"} 1`, "causeway_gateway_ready 1")
+	if err := p.Stop(); err != nil {
+		t.Error(err)
 	}
 }
 

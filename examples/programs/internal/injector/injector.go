@@ -47,7 +47,7 @@ has what it found and what it did not. --exact leaves the list as it is.
 A pod's label, or its namespace's, causewayproject.github.io/inject-proxy=false keeps it
 out. examples/deploy/proxy-injector deploys it, and says what failurePolicy means.
 
-It answers on /healthz and /readyz. On SIGTERM it is first not ready, then takes no more
+It answers on /healthz, /readyz and /metrics. On SIGTERM it is first not ready, then takes no more
 connections, and ends when what it was asked is answered.`
 
 // Command returns the command.
@@ -88,7 +88,7 @@ type flags struct {
 func (f *flags) add(set *pflag.FlagSet) {
 	o := &f.options
 	set.StringVar(&f.listen, "listen", ":9443", "`address` of the webhook, on any path")
-	set.StringVar(&f.health, "health", "127.0.0.1:8084", "`address` of /healthz and /readyz; empty for none")
+	set.StringVar(&f.health, "health", "127.0.0.1:8084", "`address` of /healthz, /readyz and /metrics; empty for none")
 	set.StringVar(&f.cert, "cert", "", "`file` of the certificate and its chain, PEM; required")
 	set.StringVar(&f.key, "key", "", "`file` of its key, PEM; required")
 	set.StringVar(&f.clientCA, "client-ca", "", "`file` of the authority of the API server's client certificate; empty: anyone may ask")
@@ -141,7 +141,7 @@ func (f *flags) run(ctx context.Context, stderr io.Writer) error {
 		return cli.FieldMistake(err, command.ClusterFlags...)
 	}
 	log := slog.New(slog.NewTextHandler(stderr, nil))
-	p := &program{flags: f, log: log, scope: scope}
+	p := &program{flags: f, log: log, scope: scope, reviews: newReviewMetrics()}
 	if f.source != "" {
 		return p.runWithSecret(ctx)
 	}
@@ -203,15 +203,16 @@ func cutText(text string, length int) string {
 	return text
 }
 
-func hooks(log *slog.Logger) webhook.Hooks {
+func (p *program) hooks() webhook.Hooks {
 	return webhook.Hooks{Reviewed: func(r webhook.Review) {
+		p.reviews.count(r)
 		// Anyone may ask, with names of any length.
 		args := []any{"namespace", cutText(r.Namespace, maxName), "pod", cutText(r.Name, maxName), "reason", string(r.Reason),
 			"containers", cutText(strings.Join(r.Injected, ","), maxNames), "dryRun", r.DryRun, "took", r.Took}
 		if r.Err != nil {
-			log.Warn("review", append(args, "status", r.Status, "error", r.Err)...)
+			p.log.Warn("review", append(args, "status", r.Status, "error", r.Err)...)
 			return
 		}
-		log.Info("review", args...)
+		p.log.Info("review", args...)
 	}}
 }

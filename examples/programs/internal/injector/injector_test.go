@@ -158,6 +158,8 @@ func TestRun(t *testing.T) {
 	if _, renewed := f.mustAsk(address); renewed == serial {
 		t.Error("got the same certificate, want the renewed one")
 	}
+	clitest.CheckMetrics(t, "http://"+p.Await(`for=health address=(\S+)`)+"/metrics", `causeway_injector_reviews_total{result="injected"} 5`,
+		`causeway_injector_reviews_total{result="error"} 0`, `causeway_certificate_expiry_timestamp_seconds{listener="listen"} `)
 	if err := p.Stop(); err != nil {
 		t.Errorf("got %v, want nil", err)
 	}
@@ -300,7 +302,8 @@ func TestUsage(t *testing.T) {
 func TestLogIsBounded(t *testing.T) {
 	var b strings.Builder
 	long := strings.Repeat("a", 1<<20)
-	hooks(slog.New(slog.NewTextHandler(&b, nil))).Reviewed(webhook.Review{Namespace: long, Name: long, Injected: []string{long, long}})
+	p := &program{log: slog.New(slog.NewTextHandler(&b, nil)), reviews: newReviewMetrics()}
+	p.hooks().Reviewed(webhook.Review{Namespace: long, Name: long, Injected: []string{long, long}})
 	if b.Len() > 2000 || !strings.Contains(b.String(), "aaa...") {
 		t.Errorf("got a line of %d bytes", b.Len())
 	}

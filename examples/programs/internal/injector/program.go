@@ -33,6 +33,7 @@ type program struct {
 	scope   *proxyconfig.Injector // without proxies
 	handler *webhook.Handler
 	used    atomic.Bool // the handler has a configuration
+	reviews reviewMetrics
 
 	mu         sync.Mutex       // guards the field below
 	discovered *noproxy.Cluster // nil until it was looked for
@@ -57,7 +58,7 @@ func (p *program) runWithDirectory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.handler = webhook.New(nil, webhook.Options{Hooks: hooks(p.log)})
+	p.handler = webhook.New(nil, webhook.Options{Hooks: p.hooks()})
 	if _, err := p.use(c, p.facts()); err != nil {
 		return err
 	}
@@ -106,7 +107,7 @@ func (p *program) runWithSecret(ctx context.Context) error {
 	}
 	client.QPS, client.Burst, client.WarningHandler = clientQPS, clientBurst, rest.NoWarnings{}
 	ctrllog.SetLogger(logr.FromSlogHandler(p.log.Handler()))
-	p.handler = webhook.New(nil, webhook.Options{Hooks: hooks(p.log), HasSecret: func(namespace, _, key string) bool { return r.Has(namespace, key) }})
+	p.handler = webhook.New(nil, webhook.Options{Hooks: p.hooks(), HasSecret: func(namespace, _, key string) bool { return r.Has(namespace, key) }})
 	s, err := newServer(ctx, p, p.log)
 	if err != nil {
 		return err

@@ -16,6 +16,8 @@ import (
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
+	"github.com/causewayproject/causeway/examples/programs/internal/management"
+	"github.com/causewayproject/causeway/examples/programs/internal/metrics"
 )
 
 // A server is the webhook and its health.
@@ -25,6 +27,7 @@ type server struct {
 	l, health    net.Listener // health may be nil
 	draining     atomic.Bool
 	used         *atomic.Bool // false until there is a configuration
+	metrics      http.Handler
 	delay, drain time.Duration
 }
 
@@ -44,7 +47,8 @@ func newServer(ctx context.Context, f *program, log *slog.Logger) (*server, erro
 			return nil, errors.New("--client-ca: there is no certificate in it")
 		}
 	}
-	s := &server{log: log, used: &f.used, delay: f.delay, drain: f.drain}
+	s := &server{log: log, used: &f.used, delay: f.delay, drain: f.drain,
+		metrics: management.MetricsHandler(&f.reviews, metrics.Certificates{"listen": certificate.Get})}
 	limit := connLimit{max: maxConnections}
 	s.http = &http.Server{
 		Handler:           f.handler,
@@ -110,6 +114,7 @@ func (s *server) run(ctx context.Context) error {
 
 func (s *server) pages() http.Handler {
 	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", s.metrics)
 	mux.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
 		switch {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -22,12 +22,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/causewayproject/causeway/controllers"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/metrics"
 	"github.com/causewayproject/causeway/examples/programs/internal/restconfig"
 )
 
@@ -49,7 +50,8 @@ type Program struct {
 	LeaseNamespace string
 	LeaseName      string // Name, if empty
 	Cache          cache.Options
-	Webhook        webhook.Server // of reconcilers that have one
+	Webhook        webhook.Server         // of reconcilers that have one
+	Metrics        []prometheus.Collector // beside those of the reconcilers
 	// Setup adds the reconcilers, once Clusters are served.
 	Setup func(ctx context.Context, mgr manager.Manager) error
 }
@@ -174,7 +176,7 @@ func (p Program) servePage(ctx context.Context, log *slog.Logger, h *health) (st
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.Handle("/readyz", h)
-	mux.Handle("/metrics", MetricsHandler())
+	mux.Handle("GET /metrics", MetricsHandler(p.Metrics...))
 	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
 	page := make(chan error, 1)
 	go func() { page <- cli.ServeHTTP(ctx, l, mux) }()
@@ -184,9 +186,10 @@ func (p Program) servePage(ctx context.Context, log *slog.Logger, h *health) (st
 	}, nil
 }
 
-// MetricsHandler serves the metrics of the reconcilers, in Prometheus' text.
-func MetricsHandler() http.Handler {
-	return promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{})
+// MetricsHandler serves the collectors' metrics, and those of reconcilers, of requests to
+// API servers and of the process.
+func MetricsHandler(own ...prometheus.Collector) http.Handler {
+	return metrics.Handler(ctrlmetrics.Registry, own...)
 }
 
 // runnable runs when the caches are filled, in the leader or not.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -58,10 +59,11 @@ func Command() *cobra.Command {
 			}
 			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 			p := f.program()
-			var err error
-			if p.Webhook, err = f.webhook.server(log); err != nil {
+			webhook, certificates, err := f.webhook.server(log)
+			if err != nil {
 				return err
 			}
+			p.Webhook, p.Metrics = webhook, []prometheus.Collector{certificates}
 			return p.Run(cmd.Context(), log)
 		},
 	}

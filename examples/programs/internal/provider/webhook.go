@@ -12,6 +12,7 @@ import (
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
+	"github.com/causewayproject/causeway/examples/programs/internal/metrics"
 )
 
 // webhookFlags say where the webhook is that puts lost routes back at admission.
@@ -23,27 +24,28 @@ func (f *webhookFlags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.key, "webhook-key", "", "`file` of the certificate's key, PEM")
 }
 
-// server returns the manager's webhook server; nil if there is to be none. It listens
-// when the manager is started.
-func (f *webhookFlags) server(log *slog.Logger) (webhook.Server, error) {
+// server returns the manager's webhook server, and its certificate; nil if there is to be
+// none. It listens when the manager is started.
+func (f *webhookFlags) server(log *slog.Logger) (webhook.Server, metrics.Certificates, error) {
 	if f.listen == "" {
 		if f.cert+f.key != "" {
-			return nil, cli.Mistake("--webhook-cert and --webhook-key: there is no --webhook-listen")
+			return nil, nil, cli.Mistake("--webhook-cert and --webhook-key: there is no --webhook-listen")
 		}
-		return nil, nil
+		return nil, nil, nil
 	}
 	host, text, err := net.SplitHostPort(f.listen)
 	port, portErr := strconv.ParseUint(text, 10, 16)
 	if err != nil || portErr != nil || port == 0 {
-		return nil, cli.Mistake("--webhook-listen %q: want host:port or :port, with a port that is not 0", f.listen)
+		return nil, nil, cli.Mistake("--webhook-listen %q: want host:port or :port, with a port that is not 0", f.listen)
 	}
 	if f.cert == "" || f.key == "" {
-		return nil, cli.Mistake("--webhook-listen wants --webhook-cert and --webhook-key")
+		return nil, nil, cli.Mistake("--webhook-listen wants --webhook-cert and --webhook-key")
 	}
 	certificate, err := command.LoadCertificate(f.cert, f.key, log)
 	if err != nil {
-		return nil, fmt.Errorf("--webhook-cert and --webhook-key: %w", err)
+		return nil, nil, fmt.Errorf("--webhook-cert and --webhook-key: %w", err)
 	}
 	return webhook.NewServer(webhook.Options{Host: host, Port: int(port),
-		TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = certificate.Get }}}), nil
+			TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = certificate.Get }}}),
+		metrics.Certificates{"webhook-listen": certificate.Get}, nil
 }

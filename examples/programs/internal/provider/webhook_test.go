@@ -6,6 +6,8 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/metrics"
 	"github.com/causewayproject/causeway/internal/test/pki"
 )
 
@@ -36,7 +39,7 @@ func TestWebhookCertificate(t *testing.T) {
 	}
 	first, second := pki.NewCA("first"), pki.NewCA("second")
 	write(first)
-	server, err := f.server(slog.New(slog.DiscardHandler))
+	server, certificates, err := f.server(slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,6 +65,11 @@ func TestWebhookCertificate(t *testing.T) {
 		} else if time.Now().After(deadline) {
 			t.Fatal(err)
 		}
+	}
+	page := httptest.NewRecorder()
+	metrics.Handler(nil, certificates).ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	if !strings.Contains(page.Body.String(), `causeway_certificate_expiry_timestamp_seconds{listener="webhook-listen"} `) {
+		t.Errorf("got no end of the certificate in %s", page.Body)
 	}
 	write(second)
 	if err := trusts(second); err != nil {
@@ -90,7 +98,7 @@ func TestWebhookUsage(t *testing.T) {
 		if err := set.Parse(strings.Fields(tt.args)); err != nil {
 			t.Fatal(err)
 		}
-		_, err := f.server(slog.New(slog.DiscardHandler))
+		_, _, err := f.server(slog.New(slog.DiscardHandler))
 		if tt.want == "" {
 			if err != nil {
 				t.Errorf("got %v of %q", err, tt.args)

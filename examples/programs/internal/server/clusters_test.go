@@ -88,9 +88,8 @@ func TestClusters(t *testing.T) {
 	agent := startAgent(t, inv, echo(t), nil)
 	receive(t, "session", agent.connected)
 	api.Until(t, "the condition", func() bool { return tunnelStatus(api) == "True Connected" })
-	if code, page := clitest.Get(t, "http://"+address(p, "status")+"/metrics"); code != http.StatusOK || !strings.Contains(page, `causeway_tunnel_clusters{connected="true"} 1`) {
-		t.Errorf("got %d of /metrics:\n%s", code, page)
-	}
+	clitest.CheckMetrics(t, "http://"+address(p, "status")+"/metrics", `causeway_managed_clusters{connected="true"} 1`,
+		`causeway_tunnel_clusters{state="connected"} 1`, `leader_election_master_status{name="tunnel-clusters"} 1`, `workqueue_depth{`)
 	ticket := text(api, "default", "prod-tunnel-route", provider.KeyUsername) + ":" + text(api, "default", "prod-tunnel-route", provider.KeyPassword)
 	if got := throughDoor(t, door, ticket); got != http.StatusOK {
 		t.Errorf("got status %d at the door with the Secret's ticket, want 200", got)

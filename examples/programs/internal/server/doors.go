@@ -54,45 +54,53 @@ func (f *doorFlags) check() error {
 	return err
 }
 
-// newGateway returns a Gateway for clients with a ticket or a token.
-func (p *program) newGateway() *gateway.Gateway {
+// newGateway returns a Gateway for clients with a ticket or a token. Its metrics have the
+// name of the listener.
+func (p *program) newGateway(listener string) *gateway.Gateway {
 	grace := p.grace
 	if grace == 0 {
 		grace = -1
 	}
-	return &gateway.Gateway{
+	g := &gateway.Gateway{
 		Dial: func(ctx context.Context, r gateway.Request) (net.Conn, error) {
 			return p.server.Dialer(r.Cluster).DialContext(ctx, "tcp", r.Address)
 		},
 		Authenticate: gateway.FirstOf(p.tickets.Authenticate, p.byToken),
 		Grace:        grace,
-		Hooks:        gateway.Hooks{Failed: p.doorLog.failed},
 	}
+	g.Hooks = p.metrics.addGateway(listener, g.Status).Hooks(gateway.Hooks{Failed: p.doorLog.failed})
+	return g
 }
 
 // addDoors adds a service for each door.
 func (p *program) addDoors(ctx context.Context, f *doorFlags, add func(name string, l func() (net.Listener, error), run func(net.Listener) error)) error {
-	listen := func(address string) func() (net.Listener, error) {
-		return func() (net.Listener, error) { return cli.Listen(ctx, address) }
+	addAddress := func(name, address string, serve func(*gateway.Gateway, context.Context, net.Listener) error, change func(*gateway.Gateway)) {
+		if address == "" {
+			return
+		}
+		g := p.newGateway(name)
+		change(g)
+		add(name, func() (net.Listener, error) { return cli.Listen(ctx, address) }, func(l net.Listener) error { return serve(g, ctx, l) })
 	}
-	plain := p.newGateway()
-	add("connect", listen(f.connect), func(l net.Listener) error { return plain.ServeConnect(ctx, l) })
-	add("socks5", listen(f.socks5), func(l net.Listener) error { return plain.ServeSOCKS5(ctx, l) })
+	byTicket := func(*gateway.Gateway) {}
+	addAddress("connect", f.connect, (*gateway.Gateway).ServeConnect, byTicket)
+	addAddress("socks5", f.socks5, (*gateway.Gateway).ServeSOCKS5, byTicket)
 	if f.connectTLS != "" {
 		config, err := f.tlsConfig()
 		if err != nil {
 			return err
 		}
-		g := p.newGateway()
-		g.TLS, g.Authenticate = config, gateway.FirstOf(byCertificate, g.Authenticate)
-		add("connect-tls", listen(f.connectTLS), func(l net.Listener) error { return g.ServeConnect(ctx, l) })
+		p.metrics.certificates["connect-tls"] = config.GetCertificate
+		addAddress("connect-tls", f.connectTLS, (*gateway.Gateway).ServeConnect, func(g *gateway.Gateway) {
+			g.TLS, g.Authenticate = config, gateway.FirstOf(byCertificate, g.Authenticate)
+		})
 	}
 	for _, text := range f.sockets {
 		path, cluster, ok := strings.Cut(text, "=")
 		if !ok || path == "" || cluster == "" {
 			return cli.Mistake("--connect-unix %q is not PATH=CLUSTER", text)
 		}
-		g := p.newGateway()
+		g := p.newGateway("connect-unix:" + path)
 		g.Authenticate = func(context.Context, gateway.Credentials) (gateway.Identity, error) {
 			return gateway.Identity{Name: path, Cluster: cluster}, nil
 		}
@@ -102,9 +110,9 @@ func (p *program) addDoors(ctx context.Context, f *doorFlags, add func(name stri
 	if err != nil {
 		return err
 	}
-	sni := p.newGateway()
-	sni.Authenticate, sni.Route = gateway.Anyone, gateway.ByTable(table)
-	add("sni", listen(f.sni), func(l net.Listener) error { return sni.ServeSNI(ctx, l) })
+	addAddress("sni", f.sni, (*gateway.Gateway).ServeSNI, func(g *gateway.Gateway) {
+		g.Authenticate, g.Route = gateway.Anyone, gateway.ByTable(table)
+	})
 	return nil
 }
 

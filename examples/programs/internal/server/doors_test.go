@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/test/clitest"
 	"github.com/causewayproject/causeway/internal/test/pki"
 )
 
@@ -113,6 +114,15 @@ func TestDoors(t *testing.T) {
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the socket has %v, %v, want mode 0600", info.Mode(), err)
 	}
+	socketDoor := `{door="connect",listener="connect-unix:` + socket + `",`
+	clitest.CheckMetrics(t, "http://"+address(p, "status")+"/metrics",
+		`causeway_tunnel_cluster_sessions{cluster="default/prod"} 1`, `causeway_tunnel_enrollments_total 1`,
+		`causeway_tunnel_dials_total{code="no_agent"} 2`, "causeway_tunnel_authority_expiry_timestamp_seconds ",
+		`causeway_certificate_expiry_timestamp_seconds{listener="connect-tls"} `,
+		`causeway_gateway_failures_total{door="connect",listener="connect",phase="authenticate"} 1`,
+		`causeway_gateway_failures_total{door="connect",listener="connect-tls",phase="authenticate"} 1`,
+		`causeway_gateway_handshakes{listener="connect",state="waiting"} 0`,
+		`causeway_gateway_dial_duration_seconds_count`+socketDoor+`result="ok"} 1`)
 	output(t, "", "ticket", "--revoke-all", "--state", dir)
 	deadline := time.Now().Add(20 * time.Second)
 	for err = nil; err == nil; err = through(t, ticket, nil) {

@@ -53,16 +53,17 @@ and needs the verb connect on clusters/tunnel in cluster.x-k8s.io.
 
 Every client that can connect to a --forward listener reaches its target: keep it on
 loopback, in a pod of its own, or behind a firewall. The same goes for --status, which has
-a page for operators at /, and serves /healthz, /readyz and /status.
+a page for operators at /, and serves /healthz, /readyz, /status and /metrics (Prometheus'
+text).
 
 With --clusters, a server with its state in --secrets also looks after the Clusters of
 Cluster API beside it: a machine of one that has the label causewayproject.github.io/tunnel=true
 comes with an agent, and the Cluster's kubeconfig leads through the tunnel. One replica at a
-time does that. The --status address then has /metrics, too.
+time does that.
 
 Strangers can't fill the log: for the failures of one source there is one line a minute,
 and the next one says how many were left out. The listener for agents uses up to 5,000
-file descriptors for connections that are not authenticated yet, and so do the doors.
+file descriptors for connections that are not authenticated yet, and so does each door.
 
 On SIGTERM the agents are told to connect to another server, and open connections live on
 for --grace.`
@@ -106,7 +107,7 @@ func (f *serveFlags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.tlsKey, "websocket-key", "", "PEM `file` of its key")
 	set.Var(&f.advertise, "advertise", "`address` that enroll gives to agents: host:port, or a wss URL; several are allowed")
 	set.Var(&f.forward, "forward", "`LISTEN=CLUSTER/HOST:PORT`: a listener, and what its connections are led to; several are allowed")
-	set.StringVar(&f.status, "status", "127.0.0.1:8080", "`address` of a page for operators at /, and of /healthz, /readyz and /status; empty for none")
+	set.StringVar(&f.status, "status", "127.0.0.1:8080", "`address` of a page for operators at /, and of /healthz, /readyz, /status and /metrics; empty for none")
 	f.doors.add(set)
 	f.replicas.add(set)
 	f.clusters.add(set)
@@ -157,6 +158,7 @@ type program struct {
 	tickets      *tickets
 	byToken      authenticator // nil: there are no tokens
 	doorLog      *doorLog
+	metrics      *serverMetrics
 	grace, every time.Duration
 	joins        *joins
 	watch        *watcher
@@ -184,16 +186,17 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
 	late, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	p := &program{
-		log: log, state: st, server: server, tickets: tickets, byToken: byToken, doorLog: newDoorLog(log),
+		log: log, state: st, server: server, tickets: tickets, doorLog: newDoorLog(log), metrics: newServerMetrics(server),
 		grace: f.grace, every: f.watch, late: late,
 	}
+	p.byToken = p.metrics.countReviews(byToken)
 	if p.joins, err = newJoins(ctx, p); err != nil {
 		return fmt.Errorf("%s: %w", f.state, err)
 	}
 	p.watch = newWatcher(p)
 	p.page.Fleet = server.Fleet
 	server.Payloads = p.watch.payloads
-	server.Hooks = serverHooks(p.log)
+	server.Hooks = p.metrics.tunnel.Hooks(serverHooks(p.log))
 	if p.clusters, err = p.newClusters(ctx, f); err != nil {
 		return err
 	}
@@ -229,7 +232,7 @@ func (f *serveFlags) openState(ctx context.Context, st state) (*tunnel.Server, *
 // listen opens all listeners before anything runs, so that a wrong address ends the
 // program at once.
 func (p *program) listen(ctx context.Context, f *serveFlags) (services []service, err error) {
-	websocket, err := f.websocketListener(ctx)
+	websocket, err := f.websocketListener(ctx, p.metrics)
 	if err != nil {
 		return nil, err
 	}
@@ -272,13 +275,14 @@ func (p *program) listen(ctx context.Context, f *serveFlags) (services []service
 
 // websocketListener returns a function that listens for agents by WebSocket, or returns
 // nil if there is no address.
-func (f *serveFlags) websocketListener(ctx context.Context) (func() (net.Listener, error), error) {
+func (f *serveFlags) websocketListener(ctx context.Context, m *serverMetrics) (func() (net.Listener, error), error) {
 	var t tunnel.WebSocket
 	if f.tlsCert != "" {
 		var err error
 		if t.TLS, err = serverTLS(f.tlsCert, f.tlsKey); err != nil {
 			return nil, fmt.Errorf("--websocket-cert: %w", err)
 		}
+		m.certificates["websocket"] = t.TLS.GetCertificate
 	}
 	return func() (net.Listener, error) {
 		if f.websocket == "" {
@@ -390,8 +394,6 @@ func (p *program) statusHandler() http.Handler {
 	for _, path := range []string{"/healthz", "/readyz", "/status"} {
 		mux.Handle(path, programs)
 	}
-	if p.clusters != nil {
-		mux.Handle("/metrics", management.MetricsHandler())
-	}
+	mux.Handle("GET /metrics", management.MetricsHandler(p.metrics.collectors()...))
 	return mux
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/internal/test/clitest"
 )
 
 const audience = "tunnel.example.com"
@@ -119,6 +120,8 @@ func TestTokenReview(t *testing.T) {
 			t.Errorf("%s: got %d questions, want %d", tt.name, n, tt.asks)
 		}
 	}
+	clitest.CheckMetrics(t, "http://"+address(p, "status")+"/metrics", `causeway_token_reviews_total{result="accepted"} 1`,
+		`causeway_token_reviews_total{result="refused"} 4`, `causeway_token_reviews_total{result="unavailable"} 0`)
 	if err := p.Stop(); err != nil {
 		t.Error(err)
 	}

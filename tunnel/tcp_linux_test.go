@@ -46,12 +46,12 @@ func TestTCPOptions(t *testing.T) {
 			check(t, b, 30*time.Second)
 		})
 	}
-	t.Run("a listener of package net", func(t *testing.T) {
+	t.Run("another listener", func(t *testing.T) {
 		plain, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := socket.TuneListener(plain, 0)
+		l := socket.TuneListener(wrappingListener{plain}, 0)
 		defer l.Close()
 		near, err := net.Dial("tcp", l.Addr().String())
 		if err != nil {
@@ -79,4 +79,12 @@ func TestTCPOptions(t *testing.T) {
 		defer conn.Close()
 		check(t, conn, 30*time.Second)
 	})
+}
+
+// wrappingListener is a listener of a program.
+type wrappingListener struct{ net.Listener }
+
+func (l wrappingListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	return sockettest.Wrapped{Conn: conn}, err
 }

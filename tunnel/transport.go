@@ -139,6 +139,13 @@ func (w WebSocket) Listen(ctx context.Context, address string) (net.Listener, er
 	return carrier.ListenWebSocket(l, u.Path, config), nil
 }
 
+// NewListener is Listen on a listener that is there already, such as one that reads the
+// PROXY protocol: with any path, and with outer TLS if the field TLS is not nil. The
+// listener that it returns owns l.
+func (w WebSocket) NewListener(l net.Listener) net.Listener {
+	return carrier.ListenWebSocket(l, "", w.TLS)
+}
+
 // parseWebSocketURL returns a [CodeConfig], which does not repeat the address.
 func parseWebSocketURL(address string) (*url.URL, error) {
 	u, err := websocket.ParseURL(address)

@@ -326,6 +326,7 @@ func testPhaseFaults(t *testing.T, b *bed.Bed, program string) {
 	removeConfig := func() error { return os.Remove(filepath.Join(p.dir, "socket", egress.ConfigName)) }
 	failPod := func() error { return fmt.Errorf("the image can't be pulled") }
 	deny := func() error { p.denied.Store(true); return nil }
+	soon := []string{"--timeout", "20s"} // it is waited for to the end
 	for _, tt := range []struct {
 		name     string
 		to       egress.Phase
@@ -338,18 +339,18 @@ func testPhaseFaults(t *testing.T, b *bed.Bed, program string) {
 		{"gateway away", egress.PhaseBeside, nil, nil, 2, []string{"can't be reached through the tunnel", "going back to off"}, []string{"--gateway", "http://" + bed.HubIP + ":3130"}},
 		{"wrong ticket", egress.PhaseBeside, p.wrongTicket, nil, 2, []string{"407", "going back to off"}, nil},
 		{"kubelet denied", egress.PhaseBeside, deny, nil, 2, []string{"403", "going back to off"}, nil},
-		{"pod does not start", egress.PhaseBeside, nil, failPod, 2, []string{"does not work within", "going back to off"}, nil},
+		{"pod does not start", egress.PhaseBeside, nil, failPod, 2, []string{"does not work within", "going back to off"}, soon},
 		{"", egress.PhaseBeside, nil, nil, 1, nil, nil},
 		{"wrong ticket, known before", egress.PhaseOn, p.wrongTicket, nil, 0, []string{"stays in the phase beside"}, nil},
 		{"kubelet denied, known before", egress.PhaseOn, deny, nil, 0, []string{"403", "stays in the phase beside"}, nil},
 		{"sidecar away, known before", egress.PhaseOn, func() error { return os.Rename(socket, socket+".away") }, nil, 0, []string{"the ways can't be compared"}, nil},
-		{"wrong ticket", egress.PhaseOn, nil, p.wrongTicket, 2, []string{"logs egress/pod fails", "going back to beside"}, nil},
-		{"kubelet denied", egress.PhaseOn, nil, deny, 2, []string{"logs egress/pod fails", "going back to beside"}, nil},
-		{"no configuration", egress.PhaseOn, nil, removeConfig, 2, []string{"does not work within", "going back to beside"}, nil},
+		{"wrong ticket", egress.PhaseOn, nil, p.wrongTicket, 2, []string{"logs egress/pod fails", "going back to beside"}, soon},
+		{"kubelet denied", egress.PhaseOn, nil, deny, 2, []string{"logs egress/pod fails", "going back to beside"}, soon},
+		{"no configuration", egress.PhaseOn, nil, removeConfig, 2, []string{"does not work within", "going back to beside"}, soon},
 		{"", egress.PhaseOn, nil, nil, 1, nil, nil},
-		{"pod does not start", egress.PhaseBeside, nil, failPod, 2, []string{"does not work within", "going back to on"}, nil},
+		{"pod does not start", egress.PhaseBeside, nil, failPod, 2, []string{"does not work within", "going back to on"}, soon},
 		{"", egress.PhaseBeside, nil, nil, 1, nil, nil},
-		{"pod does not start", egress.PhaseOff, nil, failPod, 2, []string{"does not work within", "going back to beside"}, nil},
+		{"pod does not start", egress.PhaseOff, nil, failPod, 2, []string{"does not work within", "going back to beside"}, soon},
 	} {
 		good := tt.name == ""
 		t.Run(strings.Trim(tt.name+" to "+string(tt.to), " "), func(t *testing.T) {

@@ -73,6 +73,7 @@ func TestInterop(t *testing.T) {
 		t.Fatal(err)
 	}
 	table := newInteropTable(doors, interopRows())
+	before := webSockets(t, b)
 	t.Run("doors", func(t *testing.T) {
 		for i, d := range doors {
 			t.Run(d.name, func(t *testing.T) {
@@ -88,7 +89,7 @@ func TestInterop(t *testing.T) {
 		return // of some doors alone
 	}
 	interop.Store(table)
-	wantWebSockets(t, b, doors)
+	wantWebSockets(t, before, webSockets(t, b), doors)
 	if err := table.check("../../docs/gateway.md"); err != nil {
 		t.Error(err)
 	}

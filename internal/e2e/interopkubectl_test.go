@@ -158,9 +158,14 @@ func wantPage(ctx context.Context, transport *http.Transport, url string) error 
 	return err
 }
 
-// wantWebSockets wants the API server to have seen one half of the streaming
-// rows as WebSockets: kubectl goes over to SPDY by itself where they fail.
-func wantWebSockets(t *testing.T, b *bed.Bed, doors []*door) {
+// Counters of the API server: requests to stream as WebSockets.
+const (
+	translatedStreams = "apiserver_stream_translator_requests_total"
+	tunneledStreams   = "apiserver_stream_tunnel_requests_total"
+)
+
+// webSockets reads both counters.
+func webSockets(t *testing.T, b *bed.Bed) map[string]int {
 	t.Helper()
 	clients, err := kubernetes.NewForConfig(b.Kube.Config())
 	if err != nil {
@@ -170,6 +175,24 @@ func wantWebSockets(t *testing.T, b *bed.Bed, doors []*door) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	counts := map[string]int{}
+	for line := range strings.Lines(string(metrics)) {
+		name, _, _ := strings.Cut(line, "{")
+		if fields := strings.Fields(line); (name == translatedStreams || name == tunneledStreams) && len(fields) == 2 {
+			n, err := strconv.Atoi(fields[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			counts[name] += n
+		}
+	}
+	return counts
+}
+
+// wantWebSockets wants the API server to have seen one half of the streaming
+// rows as WebSockets: kubectl goes over to SPDY by itself where they fail.
+func wantWebSockets(t *testing.T, before, after map[string]int, doors []*door) {
+	t.Helper()
 	kubectls := 0
 	for _, d := range doors {
 		if _, cannot := d.cannot["kubectl"]; !cannot {
@@ -177,20 +200,10 @@ func wantWebSockets(t *testing.T, b *bed.Bed, doors []*door) {
 		}
 	}
 	for name, want := range map[string]int{
-		"apiserver_stream_translator_requests_total": 5 * kubectls, // exec, attach, cp to the pod (two) and back
-		"apiserver_stream_tunnel_requests_total":     kubectls,     // port-forward
+		translatedStreams: 5 * kubectls, // exec, attach, cp to the pod (two) and back
+		tunneledStreams:   kubectls,     // port-forward
 	} {
-		got := 0
-		for line := range strings.Lines(string(metrics)) {
-			if fields := strings.Fields(line); strings.HasPrefix(line, name+"{") && len(fields) == 2 {
-				n, err := strconv.Atoi(fields[1])
-				if err != nil {
-					t.Fatal(err)
-				}
-				got += n
-			}
-		}
-		if got != want {
+		if got := after[name] - before[name]; got != want {
 			t.Errorf("%s: got %d, want %d", name, got, want)
 		}
 	}

@@ -68,12 +68,34 @@ func (p *programs) start(ns *bed.Namespace, c bed.Command) *bed.Running {
 // connectDoor is where the server takes CONNECT.
 const connectDoor = "127.0.0.1:3128"
 
-func (p *programs) startServer() *bed.Running {
+// startServer starts the server with these flags, too.
+func (p *programs) startServer(flags ...string) *bed.Running {
 	p.t.Helper()
 	address := net.JoinHostPort(bed.HubIP, tunnelPort)
-	return p.start(p.bed.Network.Hub, bed.Command{Argv: []string{p.path("causeway"), "server", "--state", p.path("server"),
+	return p.start(p.bed.Network.Hub, bed.Command{Argv: append([]string{p.path("causeway"), "server", "--state", p.path("server"),
 		"--listen", address, "--advertise", address, "--status", "", "--connect", connectDoor,
-		"--forward", apiFront + "=" + cluster + "/" + apiTarget, "--forward", sshFront + "=" + cluster + "/" + p.bed.SSH.Address()}})
+		"--forward", apiFront + "=" + cluster + "/" + apiTarget, "--forward", sshFront + "=" + cluster + "/" + p.bed.SSH.Address()}, flags...)})
+}
+
+// balanced is a listener of a server behind startBalancer.
+var balanced = []string{"--listen", "127.0.0.1:8443", "--proxy-protocol-from", "127.0.0.9"}
+
+// startBalancer starts HAProxy in front of the server, which tells it who connects.
+func (p *programs) startBalancer() {
+	p.t.Helper()
+	text := `defaults
+    mode tcp
+    timeout connect 10s
+    timeout client 1h
+    timeout server 1h
+listen balance
+    bind ` + net.JoinHostPort(bed.HubIP, tunnelPort) + `
+    server tunnel 127.0.0.1:8443 source 127.0.0.9 send-proxy-v2
+`
+	if err := os.WriteFile(p.path("haproxy.cfg"), []byte(text), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+	p.start(p.bed.Network.Hub, bed.Command{Argv: []string{"haproxy", "-db", "-f", p.path("haproxy.cfg")}})
 }
 
 // command runs a command of causeway until it has worked: the first may
@@ -146,12 +168,14 @@ func (p *programs) ends(r *bed.Running) {
 
 // The programs do what their documentation promises: enrol
 // behind a proxy that the environment names, lead kubectl and ssh through, hand
-// over a key, come back after SIGKILL, and end when they are told to.
+// over a key, come back after SIGKILL, and end when they are told to. HAProxy is in front of
+// the server, whose log has the agent's address.
 func TestTunnelPrograms(t *testing.T) {
 	b := sharedBed(t)
 	p := buildPrograms(t, b)
 	forgetKeys(t, b)
-	server := p.startServer()
+	p.startBalancer()
+	server := p.startServer(balanced...)
 	invitation := p.command("", "enroll", "--state", p.path("server"), "--format", "env", cluster)
 	for path, content := range map[string][]byte{
 		p.path("invitation"): []byte(invitation),
@@ -165,6 +189,9 @@ func TestTunnelPrograms(t *testing.T) {
 	agent := p.startAgent()
 	kubectl := b.Kubectl(p.path("kubeconfig"), "get", "namespaces", "-o", "name", "--request-timeout=5s")
 	p.works("kubectl", kubectl, "namespace/default\n")
+	if log := server.Stderr(); !strings.Contains(log, "msg=connected") || !strings.Contains(log, "remote="+bed.HubProxyIP+":") {
+		t.Errorf("the log lacks the address that the agent comes from:\n%s", log)
+	}
 
 	p.works("kubectl with a ticket", b.Kubectl(p.path("ticketed"), "get", "namespaces", "-o", "name", "--request-timeout=5s"), "namespace/default\n")
 
@@ -173,7 +200,7 @@ func TestTunnelPrograms(t *testing.T) {
 	p.works("ssh", sshCommand(t, b, key), bed.ProxyUser+" "+bed.APIIP+" 22\n")
 
 	server.Stop()
-	server = p.startServer()
+	server = p.startServer(balanced...)
 	p.works("kubectl after the server was killed", kubectl, "namespace/default\n")
 	agent.Stop()
 	agent = p.startAgent()

@@ -7,14 +7,13 @@ import (
 
 const defaultUserTimeout = 30 * time.Second
 
-// TuneListener returns a listener that tunes what l accepts. A listener that is
-// not of package net is returned as it is: it has tuned its connections itself, or
-// they are not of TCP.
+// TuneListener returns a listener that tunes what l accepts, as Tune does. A listener of
+// TuneListener is returned as it is.
 func TuneListener(l net.Listener, userTimeout time.Duration) net.Listener {
-	if plain, ok := l.(*net.TCPListener); ok {
-		return tunedListener{plain, userTimeout}
+	if tuned, ok := l.(tunedListener); ok {
+		return tuned
 	}
-	return l
+	return tunedListener{l, userTimeout}
 }
 
 type tunedListener struct {

@@ -63,7 +63,7 @@ func (p *program) newGateway(listener string) *gateway.Gateway {
 	}
 	g := &gateway.Gateway{
 		Dial: func(ctx context.Context, r gateway.Request) (net.Conn, error) {
-			return p.server.Dialer(r.Cluster).DialContext(ctx, "tcp", r.Address)
+			return p.dial(ctx, r.Cluster, r.Address, r.Credentials.Remote)
 		},
 		Authenticate: gateway.FirstOf(p.tickets.Authenticate, p.byToken),
 		Grace:        grace,

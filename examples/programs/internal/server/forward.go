@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -59,13 +60,26 @@ func (p *program) forward(ctx context.Context, l net.Listener, to forward) error
 }
 
 func (p *program) forwardConn(ctx context.Context, conn net.Conn, to forward) {
-	target, err := p.server.Dialer(to.cluster).DialContext(ctx, "tcp", to.target)
+	target, err := p.dial(ctx, to.cluster, to.target, conn.RemoteAddr())
 	if err != nil {
 		p.log.Warn("forward", "error", err)
 		resetConn(conn) // a client could take an end for an answer
 		return
 	}
 	relayConns(ctx, conn, target)
+}
+
+// dial connects a target for a client.
+func (p *program) dial(ctx context.Context, cluster, address string, client net.Addr) (net.Conn, error) {
+	target, err := p.server.Dialer(cluster).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.headers.writeHeader(target, cluster, address, client); err != nil {
+		target.Close()
+		return nil, fmt.Errorf("PROXY header: %w", err)
+	}
+	return target, nil
 }
 
 // relayConns copies in both directions until both have ended. When one fails, or ctx
@@ -95,7 +109,11 @@ func relayConns(ctx context.Context, a, b net.Conn) {
 
 // resetConn closes a connection so that its peer sees that it was no regular end.
 func resetConn(conn net.Conn) {
-	switch c := conn.(type) {
+	below := conn
+	if c, ok := conn.(*clientConn); ok {
+		below = c.Conn
+	}
+	switch c := below.(type) {
 	case interface{ Reset(code uint32) error }:
 		c.Reset(0)
 	case *net.TCPConn:

@@ -32,6 +32,7 @@ type serveFlags struct {
 	forward, advertise                 cli.List
 	grace, watch                       time.Duration
 	doors                              doorFlags
+	headers                            proxyProtocol
 	replicas                           replicaFlags
 	clusters                           clusterFlags
 }
@@ -109,6 +110,7 @@ func (f *serveFlags) add(set *pflag.FlagSet) {
 	set.Var(&f.forward, "forward", "`LISTEN=CLUSTER/HOST:PORT`: a listener, and what its connections are led to; several are allowed")
 	set.StringVar(&f.status, "status", "127.0.0.1:8080", "`address` of a page for operators at /, and of /healthz, /readyz, /status and /metrics; empty for none")
 	f.doors.add(set)
+	f.headers.add(set)
 	f.replicas.add(set)
 	f.clusters.add(set)
 	set.DurationVar(&f.grace, "grace", 30*time.Second, "how long open connections live on after a signal")
@@ -137,6 +139,9 @@ func (f *serveFlags) check() error {
 	if err := f.doors.check(); err != nil {
 		return err
 	}
+	if err := f.headers.check(); err != nil {
+		return err
+	}
 	if err := f.clusters.check(f.state); err != nil {
 		return err
 	}
@@ -159,6 +164,7 @@ type program struct {
 	byToken      authenticator // nil: there are no tokens
 	doorLog      *doorLog
 	metrics      *serverMetrics
+	headers      *proxyProtocol
 	grace, every time.Duration
 	joins        *joins
 	watch        *watcher
@@ -186,7 +192,7 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
 	late, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	p := &program{
-		log: log, state: st, server: server, tickets: tickets, doorLog: newDoorLog(log), metrics: newServerMetrics(server),
+		log: log, state: st, server: server, tickets: tickets, doorLog: newDoorLog(log), metrics: newServerMetrics(server), headers: &f.headers,
 		grace: f.grace, every: f.watch, late: late,
 	}
 	p.byToken = p.metrics.countReviews(byToken)
@@ -232,7 +238,7 @@ func (f *serveFlags) openState(ctx context.Context, st state) (*tunnel.Server, *
 // listen opens all listeners before anything runs, so that a wrong address ends the
 // program at once.
 func (p *program) listen(ctx context.Context, f *serveFlags) (services []service, err error) {
-	websocket, err := f.websocketListener(ctx, p.metrics)
+	websocket, err := f.websocketTransport(p.metrics)
 	if err != nil {
 		return nil, err
 	}
@@ -243,12 +249,17 @@ func (p *program) listen(ctx context.Context, f *serveFlags) (services []service
 			}
 		}
 	}()
+	log := &refusalLog{log: p.log}
+	refused := func(remote net.Addr, err error) { log.refused(remote, err) }
 	addListener := func(name string, listen func() (net.Listener, error), run func(net.Listener) error) {
 		if err != nil {
 			return
 		}
 		var l net.Listener
 		if l, err = listen(); l != nil {
+			if _, ok := l.(*net.TCPListener); ok && name != "status" {
+				l = p.headers.wrapListener(l, refused)
+			}
 			services = append(services, service{name, l, run})
 		} else if err != nil {
 			err = fmt.Errorf("--%s: %w", name, err)
@@ -258,7 +269,7 @@ func (p *program) listen(ctx context.Context, f *serveFlags) (services []service
 		addListener(name, func() (net.Listener, error) { return cli.Listen(ctx, address) }, run)
 	}
 	add("listen", f.listen, func(l net.Listener) error { return p.server.Serve(p.late, l) })
-	addListener("websocket", websocket, func(l net.Listener) error { return p.server.Serve(p.late, l) })
+	add("websocket", f.websocket, func(l net.Listener) error { return p.server.Serve(p.late, websocket.NewListener(l)) })
 	add("status", f.status, func(l net.Listener) error { return cli.ServeHTTP(p.late, l, p.statusHandler()) })
 	for _, text := range f.forward {
 		to, parseErr := parseForward(text)
@@ -273,23 +284,15 @@ func (p *program) listen(ctx context.Context, f *serveFlags) (services []service
 	return services, err
 }
 
-// websocketListener returns a function that listens for agents by WebSocket, or returns
-// nil if there is no address.
-func (f *serveFlags) websocketListener(ctx context.Context, m *serverMetrics) (func() (net.Listener, error), error) {
-	var t tunnel.WebSocket
+// websocketTransport reads the certificate.
+func (f *serveFlags) websocketTransport(m *serverMetrics) (t tunnel.WebSocket, err error) {
 	if f.tlsCert != "" {
-		var err error
 		if t.TLS, err = serverTLS(f.tlsCert, f.tlsKey); err != nil {
-			return nil, fmt.Errorf("--websocket-cert: %w", err)
+			return t, fmt.Errorf("--websocket-cert: %w", err)
 		}
 		m.certificates["websocket"] = t.TLS.GetCertificate
 	}
-	return func() (net.Listener, error) {
-		if f.websocket == "" {
-			return nil, nil
-		}
-		return t.Listen(ctx, f.websocket)
-	}, nil
+	return t, nil
 }
 
 // run runs the services until ctx ends or one of them fails, and drains.

@@ -1,0 +1,254 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pires/go-proxyproto"
+	"github.com/spf13/pflag"
+
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+)
+
+const (
+	headerTimeout = 5 * time.Second // a load balancer sends the header at once
+	maxHeaders    = 1000            // that are waited for at one listener
+)
+
+// proxyProtocol is the use of HAProxy's PROXY protocol, versions 1 and 2, by which a load
+// balancer names the client of a TCP connection.
+type proxyProtocol struct {
+	from, to cli.List // the flags
+	// networks are those of the load balancers in front of the listeners.
+	networks []netip.Prefix
+}
+
+func (p *proxyProtocol) add(set *pflag.FlagSet) {
+	set.Var(&p.from, "proxy-protocol-from", "`network` of load balancers in front of the listeners, such as 10.0.0.0/24: connections from there have to begin with a PROXY header, version 1 or 2, and the client is who it names; several are allowed; not for --status and --connect-unix; default none")
+	set.Var(&p.to, "proxy-protocol-to", "`CLUSTER/HOST:PORT` of a target, as clients name it, to which connections begin with a PROXY header, version 2, that names the client; several are allowed")
+}
+
+func (p *proxyProtocol) check() error {
+	for _, text := range p.from {
+		network, err := netip.ParsePrefix(text)
+		if ip, ipErr := netip.ParseAddr(text); ipErr == nil && ip.Zone() == "" {
+			network, err = netip.PrefixFrom(ip, ip.BitLen()), nil
+		}
+		switch {
+		case err != nil:
+			return cli.Mistake("--proxy-protocol-from %q is not a network, such as 10.0.0.0/24", text)
+		case network != network.Masked():
+			return cli.Mistake("--proxy-protocol-from %q has bits behind its prefix: want %s", text, network.Masked())
+		case network.Bits() == 0:
+			return cli.Mistake("--proxy-protocol-from %q: whoever connects could name any client: want the networks of the load balancers", text)
+		}
+		p.networks = append(p.networks, network)
+	}
+	for _, text := range p.to {
+		slash := strings.LastIndexByte(text, '/')
+		if slash <= 0 {
+			return cli.Mistake("--proxy-protocol-to %q is not CLUSTER/HOST:PORT", text)
+		}
+		if err := checkDialable(text[slash+1:]); err != nil {
+			return cli.Mistake("--proxy-protocol-to %q: %v", text, err)
+		}
+	}
+	return nil
+}
+
+// wrapListener returns a listener that reads the headers. Refused is told what was closed.
+func (p *proxyProtocol) wrapListener(l net.Listener, refused func(remote net.Addr, err error)) net.Listener {
+	if len(p.networks) == 0 {
+		return l
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	h := &headerListener{
+		Listener: l, networks: p.networks, refused: refused, ctx: ctx, cancel: cancel,
+		ready: make(chan accepted), slots: make(chan struct{}, maxHeaders),
+	}
+	h.wg.Go(h.run)
+	return h
+}
+
+// headerListener accepts the connections whose header it has read, and those that need
+// none. Header and client take as long as they like: none holds up another.
+type headerListener struct {
+	net.Listener
+	networks []netip.Prefix
+	refused  func(remote net.Addr, err error)
+	ctx      context.Context // of the goroutines; it ends with the listener
+	cancel   context.CancelFunc
+	ready    chan accepted
+	slots    chan struct{} // a header that is waited for has one
+	wg       sync.WaitGroup
+}
+
+// accepted is what Accept returns.
+type accepted struct {
+	conn net.Conn
+	err  error
+}
+
+// Accept returns the next connection.
+func (l *headerListener) Accept() (net.Conn, error) {
+	select {
+	case a := <-l.ready:
+		return a.conn, a.err
+	case <-l.ctx.Done():
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Addr: l.Addr(), Err: net.ErrClosed}
+	}
+}
+
+// Close waits for the goroutines. Connections that were accepted live on.
+func (l *headerListener) Close() error {
+	l.cancel()
+	err := l.Listener.Close()
+	l.wg.Wait()
+	return err
+}
+
+func (l *headerListener) run() {
+	for {
+		conn, err := l.Listener.Accept()
+		switch {
+		case err != nil:
+			if !l.hand(accepted{err: err}) {
+				return
+			}
+		case !l.isBalancer(conn.RemoteAddr()):
+			l.handConn(conn)
+		default:
+			l.startHeader(conn)
+		}
+	}
+}
+
+// hand makes Accept return a, and reports whether it will.
+func (l *headerListener) hand(a accepted) bool {
+	select {
+	case l.ready <- a:
+		return true
+	case <-l.ctx.Done():
+		return false
+	}
+}
+
+func (l *headerListener) handConn(conn net.Conn) {
+	if !l.hand(accepted{conn: conn}) {
+		conn.Close()
+	}
+}
+
+func (l *headerListener) isBalancer(remote net.Addr) bool {
+	tcp, ok := remote.(*net.TCPAddr)
+	if !ok {
+		return false
+	}
+	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
+	return slices.ContainsFunc(l.networks, func(n netip.Prefix) bool { return n.Contains(ip) })
+}
+
+func (l *headerListener) startHeader(conn net.Conn) {
+	select {
+	case l.slots <- struct{}{}:
+	default:
+		conn.Close()
+		l.refused(conn.RemoteAddr(), fmt.Errorf("proxy protocol: %d connections have not sent their header yet", maxHeaders))
+		return
+	}
+	l.wg.Go(func() {
+		client, err := l.readHeader(conn)
+		<-l.slots
+		if err != nil {
+			conn.Close()
+			if l.ctx.Err() == nil {
+				l.refused(conn.RemoteAddr(), fmt.Errorf("proxy protocol: %w", err))
+			}
+			return
+		}
+		l.handConn(client)
+	})
+}
+
+// readHeader returns the connection as that of the client whom the header names.
+func (l *headerListener) readHeader(conn net.Conn) (net.Conn, error) {
+	stop := context.AfterFunc(l.ctx, func() { conn.Close() })
+	defer stop()
+	conn.SetReadDeadline(time.Now().Add(headerTimeout))
+	r := bufio.NewReader(conn)
+	header, err := proxyproto.Read(r)
+	if err != nil {
+		return nil, err
+	}
+	early, _ := r.Peek(r.Buffered())
+	client := &clientConn{Conn: conn, early: early, remote: conn.RemoteAddr()}
+	if !header.Command.IsLocal() { // else the balancer itself connects, to see whether we live
+		tcp, ok := header.SourceAddr.(*net.TCPAddr)
+		if !ok {
+			return nil, errors.New("the header's source is not an address of TCP")
+		}
+		client.remote = tcp
+	}
+	return client, conn.SetReadDeadline(time.Time{})
+}
+
+// clientConn is the connection of a client behind a load balancer.
+type clientConn struct {
+	net.Conn
+	early  []byte // what came with the header
+	remote net.Addr
+}
+
+// RemoteAddr returns the client's address.
+func (c *clientConn) RemoteAddr() net.Addr { return c.remote }
+
+// NetConn returns the connection to the load balancer.
+func (c *clientConn) NetConn() net.Conn { return c.Conn }
+
+// Read reads what the client sent.
+func (c *clientConn) Read(p []byte) (int, error) {
+	if len(c.early) == 0 {
+		return c.Conn.Read(p)
+	}
+	n := copy(p, c.early)
+	if c.early = c.early[n:]; len(c.early) == 0 {
+		c.early = nil
+	}
+	return n, nil
+}
+
+// CloseWrite ends what is written.
+func (c *clientConn) CloseWrite() error {
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return half.CloseWrite()
+}
+
+// writeHeader tells the target who its client is, if the flag says so.
+func (p *proxyProtocol) writeHeader(target net.Conn, cluster, address string, client net.Addr) error {
+	if !slices.ContainsFunc(p.to, func(to string) bool { return strings.EqualFold(to, cluster+"/"+address) }) {
+		return nil
+	}
+	header := &proxyproto.Header{Version: 2, Command: proxyproto.LOCAL, TransportProtocol: proxyproto.UNSPEC}
+	if tcp, ok := client.(*net.TCPAddr); ok {
+		to := &net.TCPAddr{IP: net.IPv4zero} // nobody knows the address that the client asked for
+		if tcp.IP.To4() == nil {
+			to.IP = net.IPv6zero
+		}
+		_, port, _ := net.SplitHostPort(address)
+		to.Port, _ = net.LookupPort("tcp", port)
+		header = proxyproto.HeaderProxyFromAddrs(2, tcp, to)
+	}
+	_, err := header.WriteTo(target)
+	return err
+}

@@ -46,7 +46,8 @@ func TestConnAddrs(t *testing.T) {
 	if got, want := conn.LocalAddr(), (tunnel.Addr{Cluster: testCluster}); got != want {
 		t.Errorf("LocalAddr: got %v, want %v", got, want)
 	}
-	if got, want := conn.RemoteAddr(), (tunnel.Addr{Cluster: testCluster, Target: "echo:7"}); got != want {
+	agent := b.s.Status().Clusters[0].Sessions[0].Agent
+	if got, want := conn.RemoteAddr(), (tunnel.Addr{Cluster: testCluster, Target: "echo:7", Agent: agent}); got != want {
 		t.Errorf("RemoteAddr: got %v, want %v", got, want)
 	}
 	if got, want := conn.RemoteAddr().String(), testCluster+"|echo:7"; got != want {

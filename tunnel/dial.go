@@ -266,11 +266,19 @@ func (r *dialRun) dialAgent(ctx context.Context, sess *agentSession) (*mux.Strea
 	elsewhere := func(ctx context.Context) bool {
 		return r.nextAgent() != nil || r.server.peers.anyHas(ctx, r.cluster)
 	}
-	stream, err := r.dialThrough(ctx, &sess.Session, wire.New(wire.MsgDial), elsewhere)
+	stream, _, err := r.dialThrough(ctx, &sess.Session, wire.New(wire.MsgDial), elsewhere)
 	if err != nil {
 		sess.failed.Add(1)
+		return nil, err
 	}
-	return stream, err
+	r.setAddrs(stream, Addr{Agent: sess.id.Agent, Replica: sess.replica})
+	return stream, nil
+}
+
+// setAddrs sets the addresses of the stream's ends; far says who has dialed.
+func (r *dialRun) setAddrs(stream *mux.Stream, far Addr) {
+	far.Cluster, far.Target = r.cluster, r.address
+	stream.SetAddrs(Addr{Cluster: r.cluster}, far)
 }
 
 // errMoved says that a replica had an agent when it was asked, and none when it
@@ -288,8 +296,9 @@ func (e errPeerLost) Unwrap() error { return e.error }
 func (r *dialRun) dialPeer(ctx context.Context, l *outboundPeer) (*mux.Stream, *Error) {
 	l.countStream()
 	m := wire.New(wire.MsgForward).AddString(wire.TagCluster, r.cluster)
-	stream, err := r.dialThrough(ctx, &l.Session, m, func(context.Context) bool { return true })
+	stream, answer, err := r.dialThrough(ctx, &l.Session, m, func(context.Context) bool { return true })
 	if err == nil {
+		r.setAddrs(stream, forwardedAddr(l.name, answer))
 		return stream, nil
 	}
 	switch err.Code {
@@ -304,10 +313,19 @@ func (r *dialRun) dialPeer(ctx context.Context, l *outboundPeer) (*mux.Stream, *
 	return nil, err
 }
 
+// forwardedAddr returns what a replica says about the agent that has dialed.
+func forwardedAddr(peer string, answer *wire.Message) Addr {
+	a := Addr{Peer: peer, Agent: answer.Text(wire.TagName), Replica: answer.Text(wire.TagID)}
+	if wire.CheckAgent(a.Agent) != nil || wire.CheckAgentReplica(a.Replica) != nil {
+		a.Agent, a.Replica = "", "" // an older replica says nothing
+	}
+	return a
+}
+
 // dialThrough sends m, a DIAL or FORWARD, on a stream of the session, and returns
-// the stream once the other end has dialed. If that is silent and elsewhere returns
+// the stream and the answer once the other end has dialed. If that is silent and elsewhere returns
 // true, the dial is given up: somebody else may do better.
-func (r *dialRun) dialThrough(ctx context.Context, s *session.Session, m *wire.Message, elsewhere func(context.Context) bool) (*mux.Stream, *Error) {
+func (r *dialRun) dialThrough(ctx context.Context, s *session.Session, m *wire.Message, elsewhere func(context.Context) bool) (*mux.Stream, *wire.Message, *Error) {
 	deadline, _ := ctx.Deadline()
 	m.AddString(wire.TagNetwork, r.network).AddString(wire.TagAddress, r.address).
 		AddUint(wire.TagTime, uint64(max(time.Until(deadline).Milliseconds(), 1)))
@@ -317,7 +335,7 @@ func (r *dialRun) dialThrough(ctx context.Context, s *session.Session, m *wire.M
 		err = wire.ErrMalformed
 	}
 	if err != nil {
-		return nil, r.explainError(ctx, err)
+		return nil, nil, r.explainError(ctx, err)
 	}
 	var refused *Error
 	if errors.As(messageError(answer, "dial", r.cluster, r.address), &refused) {
@@ -325,11 +343,10 @@ func (r *dialRun) dialThrough(ctx context.Context, s *session.Session, m *wire.M
 		if refused.Code == CodeRefused {
 			r.refused++
 		}
-		return nil, refused
+		return nil, nil, refused
 	}
 	stream.SetReadDeadline(time.Time{})
-	stream.SetAddrs(Addr{Cluster: r.cluster}, Addr{Cluster: r.cluster, Target: r.address})
-	return stream, nil
+	return stream, answer, nil
 }
 
 // explainError returns the error with a code for why no answer came.
@@ -360,6 +377,12 @@ type Addr struct {
 	// Target is host:port as it was asked for. It is empty at the end that
 	// dialed.
 	Target string
+	// Agent is the agent that dialed, and Replica its [Agent.Replica]. They are empty
+	// at the end that dialed.
+	Agent, Replica string
+	// Peer is the name of the Server's replica that the dial was forwarded to; empty
+	// if it was not forwarded.
+	Peer string
 }
 
 var _ net.Addr = Addr{}

@@ -20,10 +20,15 @@ func TestForward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReplicas(t, "a", "b", "c")
 		r.mesh()
-		r.at("b", &tunnel.Agent{})
+		r.at("b", &tunnel.Agent{Replica: "pod-1"})
+		agent := r.beds["b"].s.Status().Clusters[0].Sessions[0].Agent
 		for name, b := range r.beds {
 			conn := b.echo()
-			if got, want := conn.RemoteAddr(), (tunnel.Addr{Cluster: testCluster, Target: "echo:7"}); got != want {
+			want := tunnel.Addr{Cluster: testCluster, Target: "echo:7", Agent: agent, Replica: "pod-1"}
+			if name != "b" {
+				want.Peer = "b"
+			}
+			if got := conn.RemoteAddr(); got != want {
 				t.Errorf("by %s: got %v, want %v", name, got, want)
 			}
 			conn.Close()

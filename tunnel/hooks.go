@@ -41,6 +41,10 @@ type Hooks struct {
 	// dials, PeerDisconnected when it has ended; err is nil if in order.
 	PeerConnected    func(name string)
 	PeerDisconnected func(name string, err error)
+	// PeerFailed is called when an attempt to connect to another replica has failed,
+	// or was refused. Address is the one that Peers gives, without the password of a
+	// URL. The next attempt follows after 10 seconds at most.
+	PeerFailed func(address string, err error)
 }
 
 func (h *Hooks) reportRefused(remote net.Addr, err error) { callHook2(h.Refused, remote, err) }

@@ -63,6 +63,9 @@ func (p *peer) run(ctx context.Context) {
 		}
 		if err != nil {
 			p.recordFailure(err)
+			if ctx.Err() == nil {
+				callHook2(p.peers.server.Hooks.PeerFailed, p.address, err)
+			}
 			p.endFirstAttempt()
 			p.waitRetry(ctx, b.Next(0))
 			continue

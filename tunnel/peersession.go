@@ -245,7 +245,11 @@ func (p *inboundPeer) dialFor(stream *mux.Stream, m *wire.Message) *mux.Stream {
 		wire.Write(stream, refusalOf(wire.MsgDialed, forwardedError(err)))
 		return nil
 	}
-	if wire.Write(stream, wire.New(wire.MsgDialed)) != nil {
+	answer := wire.New(wire.MsgDialed)
+	if a, ok := far.RemoteAddr().(Addr); ok {
+		answer.AddString(wire.TagName, a.Agent).AddString(wire.TagID, a.Replica)
+	}
+	if wire.Write(stream, answer) != nil {
 		far.Reset(0)
 		return nil
 	}

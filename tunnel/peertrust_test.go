@@ -155,9 +155,15 @@ func TestStrangersAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReplicas(t)
 		r.serve(&tunnel.Server{Name: "b", Authority: newAuthority(t), Peers: &members{}})
-		a := r.serve(&tunnel.Server{Name: "a", Peers: &members{all: []string{"b:1"}}})
+		failed := make(chan string, 100)
+		a := r.serve(&tunnel.Server{Name: "a", Peers: &members{all: []string{"b:1"}}, Hooks: tunnel.Hooks{
+			PeerFailed: func(address string, err error) { failed <- address + ": " + err.Error() },
+		}})
 		synctest.Wait()
 		want := "tunnel: connect b:1: the server's certificate is not trusted: x509: "
+		if got := <-failed; !strings.HasPrefix(got, "b:1: "+want) {
+			t.Errorf("got %q from PeerFailed, want %q", got, want)
+		}
 		if got := a.s.Fleet(t.Context())[1]; got.Connected || !strings.HasPrefix(got.LastError, want) {
 			t.Errorf("got %+v, want %q and the cause", got, want)
 		}

@@ -174,10 +174,11 @@ func (r *clientRequest) dial(ctx context.Context) (net.Conn, error) {
 // relay copies between client and target until both have ended or ctx ends. Both are
 // closed when it returns. early was already read from the client.
 func (r *clientRequest) relay(ctx context.Context, early []byte, client, target net.Conn) {
+	to := target.RemoteAddr()
 	res := relay.RelayEarly(ctx, early, client, target)
 	r.g.requests.in.Add(uint64(res.AToB))
 	r.g.requests.out.Add(uint64(res.BToA))
 	if ended := r.g.Hooks.Ended; ended != nil {
-		ended(r.request, Ended{In: res.AToB, Out: res.BToA, Took: time.Since(r.began), Err: res.Err})
+		ended(r.request, Ended{In: res.AToB, Out: res.BToA, Took: time.Since(r.began), Target: to, Err: res.Err})
 	}
 }

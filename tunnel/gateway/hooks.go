@@ -117,6 +117,9 @@ type Hooks struct {
 type Ended struct {
 	In, Out int64 // bytes from and to the client
 	Took    time.Duration
+	// Target is the remote address of the connection that Dial returned; nil if it has
+	// none. A tunnel's tells which agent dialed.
+	Target net.Addr
 	// Err is what ended it; nil if both sides ended in order.
 	Err error
 }

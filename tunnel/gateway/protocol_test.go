@@ -210,6 +210,9 @@ func TestEarlyRelay(t *testing.T) {
 				expect(t, client, []byte("answer"))
 				expectEnd(t, client)
 				e := <-ended
+				if e.Target == nil || e.Target.String() != target.LocalAddr().String() {
+					t.Errorf("got the target's address %v, want %v", e.Target, target.LocalAddr())
+				}
 				if e.Err != nil || e.In < 5 || e.Out != 6 {
 					t.Errorf("got %+v, want no error, 5 bytes or more in and 6 out", e)
 				}

@@ -57,7 +57,7 @@ func ofPrograms() []prometheus.Collector {
 		counterOf("controller_runtime_reconcile_errors_total", "Plans of a controller that failed.", "controller"),
 		histogramOf("controller_runtime_reconcile_time_seconds", "Duration of plans and their writes, without probes.", "controller"),
 		gaugeOf("workqueue_depth", "What waits in the queue of a controller, with name as the controller's.", "name"),
-		histogramOf("workqueue_work_duration_seconds", "Duration of the work on one entry of a queue.", "name"),
+		gaugeOf("workqueue_longest_running_processor_seconds", "How long the work on one entry of the queue has lasted, the longest.", "name"),
 		gaugeOf("leader_election_master_status", "1 while this process is the leader, 0 while it stands by, by the name of the Lease.", "name"),
 	)
 	return append(vectors,

@@ -22,6 +22,7 @@ const (
 	ReasonTunnelDisconnected = "Disconnected"          // none is connected any more
 	ReasonTunnelNever        = "NeverConnected"        // none was connected yet
 	ReasonTunnelNoEndpoint   = "WaitingForEndpoint"    // without it there is no invitation
+	ReasonTunnelNoInvitation = "NoInvitation"          // it can't be made, or its Secret not be written
 	ReasonTunnelSilent       = "ReplicaDoesNotAnswer"  // which may have an agent; the status is Unknown
 	reasonTunnelLabel        = "InvalidTunnelLabel"    // of an Event, as those below
 	reasonInvitation         = "InvitationFailed"      // no invitation could be made
@@ -70,6 +71,8 @@ func tunnelCondition(had *metav1.Condition, s tunnelState, cluster provider.Clus
 		want.Status, want.Reason = metav1.ConditionFalse, ReasonTunnelDisconnected
 	case cluster.Endpoint.Host == "":
 		want.Status, want.Reason = metav1.ConditionFalse, ReasonTunnelNoEndpoint
+	case s.problem != "":
+		want.Status, want.Reason = metav1.ConditionFalse, ReasonTunnelNoInvitation
 	default:
 		want.Status, want.Reason = metav1.ConditionFalse, ReasonTunnelNever
 	}
@@ -77,7 +80,7 @@ func tunnelCondition(had *metav1.Condition, s tunnelState, cluster provider.Clus
 	if had.Status != want.Status || had.LastTransitionTime.IsZero() {
 		want.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
 	}
-	want.Message = cutText(tunnelMessage(want, s.seen, cluster.Name), maxNote)
+	want.Message = cutText(tunnelMessage(want, s, cluster.Name), maxNote)
 	if recount := countDelay - now.Sub(s.changedAt); wasConnected && want.Status == had.Status && want.Message != had.Message && recount > 0 && recount <= countDelay {
 		want.Message = had.Message
 		return want, recount
@@ -87,7 +90,8 @@ func tunnelCondition(had *metav1.Condition, s tunnelState, cluster provider.Clus
 
 // tunnelMessage says since when it is so, and what a person has to know. It changes only
 // with the state.
-func tunnelMessage(c metav1.Condition, seen tunnelSeen, cluster string) string {
+func tunnelMessage(c metav1.Condition, s tunnelState, cluster string) string {
+	seen := s.seen
 	since := c.LastTransitionTime.UTC().Format("2006-01-02 15:04:05 UTC")
 	text := ""
 	switch c.Reason {
@@ -103,6 +107,8 @@ func tunnelMessage(c metav1.Condition, seen tunnelSeen, cluster string) string {
 		text = fmt.Sprintf("since %s; no agent has connected yet: the Secret %s has the invitation, which a KubeadmConfig puts onto machines", since, cluster+provider.SuffixTunnelAgent)
 	case ReasonTunnelNoEndpoint:
 		text = fmt.Sprintf("since %s; the invitation waits for the Cluster's spec.controlPlaneEndpoint", since)
+	case ReasonTunnelNoInvitation:
+		text = fmt.Sprintf("since %s; machines can't get an agent: %s", since, s.problem)
 	case ReasonTunnelDisconnected:
 		text = fmt.Sprintf("since %s; no agent is connected", since)
 	case ReasonTunnelSilent:

@@ -507,3 +507,33 @@ func TestTunnelCheck(t *testing.T) {
 		}
 	}
 }
+
+// TestTunnelNoInvitation: the condition says why machines get no agent, and what to do.
+func TestTunnelNoInvitation(t *testing.T) {
+	b := newTunnelBed(t)
+	b.Set("secrets", map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"namespace": "a", "name": "one" + provider.SuffixTunnelAgent}})
+	one := b.labelled("one")
+	long := b.labelled(strings.Repeat("n", 64))
+	b.runTunnel(t)
+	b.untilCondition(one, "False NoInvitation: machines can't get an agent: the Secret one-tunnel-agent can't be written: a Secret of this name is there, and not the server's: delete it")
+	b.untilCondition(long, "False NoInvitation: machines can't get an agent: the Secret "+long.Name+"-tunnel-agent can't be written: the Cluster's name has 64 characters")
+	b.Remove(agentSecret("one"))
+	b.Change(one, func(u *unstructured.Unstructured) { annotate(u, "look", "again") })
+	b.untilCondition(one, "False NeverConnected")
+	if b.Get(agentSecret("one")) == nil {
+		t.Error("there is no Secret")
+	}
+}
+
+// TestTunnelEmptyLabel: a label without a value is a mistake, and ends nothing.
+func TestTunnelEmptyLabel(t *testing.T) {
+	b := newTunnelBed(t)
+	one := b.labelled("one")
+	b.runTunnel(t)
+	b.settled("one")
+	b.Change(one, func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{provider.LabelTunnel: ""}) })
+	b.Until(t, "the Event", func() bool { return slices.Contains(b.eventReasons(), "InvalidTunnelLabel") })
+	if b.read(func() bool { return b.revoked["a/one"] > 0 }) || b.Get(agentSecret("one")) == nil {
+		t.Error("the agents were revoked, or the Secret is gone")
+	}
+}

@@ -145,6 +145,7 @@ type tunnelState struct {
 	changedAt time.Time         // when the number of agents changed, or the replicas that answer
 	checkedAt time.Time         // when the invitation was compared with the server's
 	invited   tunnel.Invitation // that was made last; the Secret may not have it yet
+	problem   string            // why the Secret for the machines is not written; "" if it is
 	payload   string            // "set:" and what was set last
 	condition *conditionWrite
 }

@@ -57,8 +57,8 @@ func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Requ
 	if err != nil {
 		return retryLater(err)
 	}
-	label := u.GetLabels()[provider.LabelTunnel]
-	off := label == "" || label == "false"
+	label, labelled := u.GetLabels()[provider.LabelTunnel]
+	off := !labelled || label == "false"
 	if off && record == nil {
 		t.states.forget(key)
 		return reconcile.Result{}, nil
@@ -82,17 +82,17 @@ func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Requ
 // reconcileLabelled keeps what belongs to a Cluster with the label. One thing that can't be
 // done does not hold up the others.
 func (t *tunnelRun) reconcileLabelled(ctx context.Context, u *unstructured.Unstructured, cluster provider.Cluster, record *corev1.Secret) (reconcile.Result, error) {
-	next := lookInterval
-	wait, conditionErr := t.reconcileCondition(ctx, u, cluster)
-	if wait > 0 {
-		next = min(next, wait)
-	}
 	var err error
 	if !cluster.Deleting && record == nil {
 		record, err = t.createRecord(ctx, nameOf(u))
 	}
 	if err == nil {
 		err = errors.Join(t.reconcileAgent(ctx, u, cluster, record), t.reconcileRoute(ctx, u, cluster), t.reconcileKey(ctx, u, cluster))
+	}
+	next := lookInterval
+	wait, conditionErr := t.reconcileCondition(ctx, u, cluster) // it tells of the problem of an invitation, too
+	if wait > 0 {
+		next = min(next, wait)
 	}
 	if err = errors.Join(conditionErr, err); errors.Is(err, errCacheLate) {
 		next, err = time.Second, nil // the event comes sooner

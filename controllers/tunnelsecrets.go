@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
@@ -48,6 +49,7 @@ func (t *tunnelRun) reconcileAgent(ctx context.Context, u *unstructured.Unstruct
 	}
 	if !usable {
 		if invitation, err = t.invite(ctx, u, record); err != nil {
+			t.setProblem(key, "no invitation could be made: "+err.Error())
 			return err
 		}
 	}
@@ -55,7 +57,14 @@ func (t *tunnelRun) reconcileAgent(ctx context.Context, u *unstructured.Unstruct
 		invitation: invitation, environment: t.Environment, image: t.Image,
 		endpoint: cluster.Endpoint, port: apiServerPort(u), ssh: cluster.Annotations[provider.AnnotationTunnelSSH] != "",
 	}
-	return t.keepSecret(ctx, u, secret, provider.SuffixTunnelAgent, nil, nil, files.render())
+	problem, err := t.keepSecret(ctx, u, secret, provider.SuffixTunnelAgent, nil, nil, files.render())
+	t.setProblem(key, problem)
+	return err
+}
+
+// setProblem is for the condition: "" if machines can get an agent.
+func (t *tunnelRun) setProblem(key types.NamespacedName, problem string) {
+	t.states.change(key, func(s *tunnelState) { s.problem = problem })
 }
 
 // readInvitation returns the one in the Secret, and whether it is as it was made, and new
@@ -141,8 +150,9 @@ func (t *tunnelRun) reconcileRoute(ctx context.Context, u *unstructured.Unstruct
 	if t.Gateway != "" {
 		data[provider.KeyGateway] = []byte(t.Gateway)
 	}
-	return t.keepSecret(ctx, u, secret, provider.SuffixTunnelRoute, map[string]string{provider.LabelRoute: ""},
+	_, err = t.keepSecret(ctx, u, secret, provider.SuffixTunnelRoute, map[string]string{provider.LabelRoute: ""},
 		map[string]string{annotationExpires: expires}, data)
+	return err
 }
 
 // isTicketGood reports whether the gateway takes the ticket, and it is new enough.
@@ -159,13 +169,16 @@ func (t *tunnelRun) isTicketGood(ctx context.Context, secret *corev1.Secret, key
 }
 
 // keepSecret writes the Secret if it differs. It keeps what others have added. present is nil
-// if the Secret is missing.
-func (t *tunnelRun) keepSecret(ctx context.Context, u *unstructured.Unstructured, present *corev1.Secret, suffix string, labels, annotations map[string]string, data map[string][]byte) error {
+// if the Secret is missing. problem says why it can't be written, and what to do; "" if it is
+// written, or the next try may well do so.
+func (t *tunnelRun) keepSecret(ctx context.Context, u *unstructured.Unstructured, present *corev1.Secret, suffix string, labels, annotations map[string]string, data map[string][]byte) (problem string, err error) {
+	if n := len(u.GetName()); n > validation.LabelValueMaxLength {
+		return t.tellWriteFailed(u, suffix, fmt.Sprintf("the Cluster's name has %d characters, and the label with it can have %d: make the Cluster under a shorter name", n, validation.LabelValueMaxLength)), nil
+	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName() + suffix}}
 	if present != nil {
 		if present.Labels[provider.LabelTunnel] == "" {
-			t.tellWriteFailed(u, suffix, "a Secret of this name is there, and not the server's: delete it")
-			return nil
+			return t.tellWriteFailed(u, suffix, foreignSecret), nil
 		}
 		secret = present.DeepCopy()
 	}
@@ -182,17 +195,25 @@ func (t *tunnelRun) keepSecret(ctx context.Context, u *unstructured.Unstructured
 	if present != nil && maps.Equal(present.Labels, secret.Labels) && maps.Equal(present.Annotations, secret.Annotations) &&
 		maps.EqualFunc(present.Data, secret.Data, bytes.Equal) && len(present.OwnerReferences) == len(secret.OwnerReferences) &&
 		(len(present.OwnerReferences) == 0 || present.OwnerReferences[0].UID == secret.OwnerReferences[0].UID) {
-		return nil
+		return "", nil
 	}
-	err := t.writeObject(ctx, secret)
-	if err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil {
-		t.tellWriteFailed(u, suffix, err.Error())
+	err = t.writeObject(ctx, secret)
+	switch {
+	case err == nil, apierrors.IsConflict(err), ctx.Err() != nil:
+		return "", err
+	case apierrors.IsAlreadyExists(err):
+		return t.tellWriteFailed(u, suffix, foreignSecret), err
 	}
-	return err
+	return t.tellWriteFailed(u, suffix, err.Error()), err
 }
 
-func (t *tunnelRun) tellWriteFailed(u *unstructured.Unstructured, suffix, problem string) {
-	t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonWriteFailed, "the Secret "+u.GetName()+suffix+" can't be written: "+problem, "")
+const foreignSecret = "a Secret of this name is there, and not the server's: delete it"
+
+// tellWriteFailed returns what the Event says.
+func (t *tunnelRun) tellWriteFailed(u *unstructured.Unstructured, suffix, problem string) string {
+	text := "the Secret " + u.GetName() + suffix + " can't be written: " + problem
+	t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonWriteFailed, text, "")
+	return text
 }
 
 // mergeInto returns a map with all of them; a later one counts more. It writes to none.

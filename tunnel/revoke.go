@@ -42,7 +42,32 @@ func (s *Server) RevokeCluster(ctx context.Context, cluster string) error {
 	if err := wire.CheckCluster(cluster); err != nil {
 		return configError("cluster: %w", err)
 	}
-	return s.revoke(ctx, Identity{Cluster: cluster})
+	if err := s.revoke(ctx, Identity{Cluster: cluster}); err != nil {
+		return err
+	}
+	s.registrar.removeVoidTokens(ctx, cluster)
+	return nil
+}
+
+// removeVoidTokens removes the cluster's tokens that an earlier revocation has made void.
+// Those of the latest one stay until they expire: an agent that shows one learns that it was
+// revoked. What can't be removed now is removed next time.
+func (r *registrar) removeVoidTokens(ctx context.Context, cluster string) {
+	tokens, err := r.store.Tokens(ctx, cluster)
+	if err != nil {
+		return
+	}
+	var latest time.Time // of the revocations before this one, as far as a token tells
+	for _, t := range tokens {
+		if t.After.After(latest) {
+			latest = t.After
+		}
+	}
+	for _, t := range tokens {
+		if t.Cluster == cluster && t.After.Before(latest) {
+			r.store.RemoveToken(ctx, t.ID)
+		}
+	}
 }
 
 func (s *Server) revoke(ctx context.Context, id Identity) error {

@@ -291,3 +291,23 @@ func TestRevokeNobody(t *testing.T) {
 		t.Errorf("the cluster was revoked at %v", at)
 	}
 }
+
+// TestRevokeClusterOften: tokens that a revocation has made void don't pile up.
+func TestRevokeClusterOften(t *testing.T) {
+	store := &tunnel.MemoryStore{}
+	s := &tunnel.Server{Authority: newAuthority(t), Store: store}
+	defer s.Close()
+	must(s.InviteAgents(t.Context(), "staging", 1, time.Hour))(t)
+	for range 20 {
+		must(s.InviteAgents(t.Context(), "prod", 1, time.Hour))(t)
+		if err := s.RevokeCluster(t.Context(), "prod"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := must(store.Tokens(t.Context(), "prod"))(t); len(got) > 2 {
+		t.Errorf("got %d tokens, want 2 at most", len(got))
+	}
+	if got := must(s.Invitations(t.Context(), "staging"))(t); len(got) != 1 {
+		t.Errorf("got %v, want the other cluster's invitation", got)
+	}
+}

@@ -139,6 +139,14 @@ func TestDoors(t *testing.T) {
 			t.Fatalf("a ticket of the new key is refused: %v", err)
 		}
 	}
+	output(t, "", "revoke", cluster, "--all", "--state", dir)
+	if err := through(t, again, nil); err == nil || !strings.Contains(err.Error(), "407") || !strings.Contains(err.Error(), "the ticket was revoked") {
+		t.Errorf("got %v of a ticket from before the cluster's revocation, want that it was revoked", err)
+	}
+	later := output(t, "", "ticket", cluster, "--state", dir, "--gateway", plain)
+	if err := through(t, later, nil); err != nil && strings.Contains(err.Error(), "407") {
+		t.Errorf("a ticket that was made after the revocation is refused: %v", err)
+	}
 }
 
 // What kubeconfig prints leads to the same cluster and user by the gateway.

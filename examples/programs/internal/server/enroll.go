@@ -211,7 +211,8 @@ func revokeCommand() *cobra.Command {
 		Long: `Ends AGENT of CLUSTER, for good. The server's log, its page and /status have the names.
 
 With --all instead of AGENT it ends all agents of CLUSTER that have enrolled until now,
-connected or not, and all its invitations. Invitations that are made later can be used.
+connected or not, all its invitations, and the tickets of its clients. Invitations and
+tickets that are made later can be used.
 
 An agent of a cluster that is registered (causeway join) joins again with the next token of
 its ServiceAccount, as another agent. To keep it out, remove the registration before, and
@@ -248,7 +249,7 @@ wait until each server has logged that.`,
 		},
 	}
 	flags = addStateFlags(cmd.Flags())
-	cmd.Flags().BoolVar(&all, "all", false, "end all agents and invitations of CLUSTER that there are until now")
+	cmd.Flags().BoolVar(&all, "all", false, "end all agents, invitations and tickets of CLUSTER that there are until now")
 	return cmd
 }
 
@@ -265,7 +266,7 @@ func revokeAll(ctx context.Context, server *tunnel.Server, cluster string, stdou
 	if err := server.RevokeCluster(ctx, cluster); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(stdout, "all agents of cluster %q that have enrolled until now are revoked, and its invitations\n", cluster)
+	_, err := fmt.Fprintf(stdout, "all agents of cluster %q that have enrolled until now are revoked, and its invitations and tickets\n", cluster)
 	return err
 }
 

@@ -232,6 +232,7 @@ func (f *serveFlags) openState(ctx context.Context, st state) (*tunnel.Server, *
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", f.state, err)
 	}
+	t.followRevocations(server.Store)
 	return server, t, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,6 +21,7 @@ import (
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
@@ -84,7 +86,35 @@ const ticketKeySize = 32
 type tickets struct {
 	gateway.Tickets
 	revoked gateway.Tickets // with former keys
+
+	mu   sync.Mutex           // guards the field below
+	ends map[string]time.Time // when all of a cluster were revoked, as the store said last
 }
+
+// followRevocations has a revocation of all agents of a cluster (causeway revoke --all, or
+// the end of a Cluster) end its tickets, too: a new cluster of the same name has clients of
+// its own. While the store does not answer, what it said before counts.
+func (t *tickets) followRevocations(store tunnel.Store) {
+	t.ends = map[string]time.Time{}
+	t.Tickets.Revoked = func(ticket gateway.Ticket) bool {
+		ctx, cancel := context.WithTimeout(context.Background(), revocationTimeout)
+		defer cancel()
+		cluster := ticket.Identity.Cluster
+		at, err := store.Revoked(ctx, tunnel.Identity{Cluster: cluster})
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		switch {
+		case err != nil:
+			at = t.ends[cluster]
+		case !at.IsZero():
+			t.ends[cluster] = at
+		}
+		return !ticket.Issued.After(at)
+	}
+}
+
+// revocationTimeout is how long a client waits for a store that does not answer.
+const revocationTimeout = 3 * time.Second
 
 // loadTickets sets the keys of the tickets from the state, which gets one if it has
 // none.

@@ -69,10 +69,10 @@ func tunnelCondition(had *metav1.Condition, s tunnelState, cluster provider.Clus
 		want.Status, want.Reason = metav1.ConditionUnknown, ReasonTunnelNever
 	case wasConnected, had.Reason == ReasonTunnelDisconnected, had.Reason == ReasonTunnelSilent:
 		want.Status, want.Reason = metav1.ConditionFalse, ReasonTunnelDisconnected
-	case cluster.Endpoint.Host == "":
-		want.Status, want.Reason = metav1.ConditionFalse, ReasonTunnelNoEndpoint
 	case s.problem != "":
 		want.Status, want.Reason = metav1.ConditionFalse, ReasonTunnelNoInvitation
+	case cluster.Endpoint.Host == "":
+		want.Status, want.Reason = metav1.ConditionFalse, ReasonTunnelNoEndpoint
 	default:
 		want.Status, want.Reason = metav1.ConditionFalse, ReasonTunnelNever
 	}

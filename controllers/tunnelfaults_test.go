@@ -514,7 +514,15 @@ func TestTunnelNoInvitation(t *testing.T) {
 	b.Set("secrets", map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"namespace": "a", "name": "one" + provider.SuffixTunnelAgent}})
 	one := b.labelled("one")
 	long := b.labelled(strings.Repeat("n", 64))
+	c := cluster("a", "host", nil)
+	c["metadata"].(map[string]any)["labels"] = map[string]any{provider.LabelTunnel: "true"}
+	unstructured.SetNestedField(c, "[fe80::1%eth0]", "spec", "controlPlaneEndpoint", "host")
+	b.Set("clusters", c)
 	b.runTunnel(t)
+	b.untilCondition(apitest.Named("clusters", "a", "host"), "False NoInvitation: machines can't get an agent: ")
+	if got := b.tunnelCondition(apitest.Named("clusters", "a", "host")); !strings.Contains(got, "spec.controlPlaneEndpoint: the host") {
+		t.Errorf("got %s, want the field's name", got)
+	}
 	b.untilCondition(one, "False NoInvitation: machines can't get an agent: the Secret one-tunnel-agent can't be written: a Secret of this name is there, and not the server's: delete it")
 	b.untilCondition(long, "False NoInvitation: machines can't get an agent: the Secret "+long.Name+"-tunnel-agent can't be written: the Cluster's name has 64 characters")
 	b.Remove(agentSecret("one"))

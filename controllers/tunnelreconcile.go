@@ -75,6 +75,9 @@ func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Requ
 		return reconcile.Result{}, nil
 	case endpointErr != nil:
 		cluster.Endpoint = kubeconfig.Endpoint{}
+		t.setProblem(key, endpointErr.Error())
+	case cluster.Endpoint.Host == "":
+		t.setProblem(key, "")
 	}
 	return t.reconcileLabelled(ctx, u, cluster, record)
 }

@@ -3,6 +3,8 @@ package server
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"net"
 	"time"
@@ -151,6 +153,18 @@ func (s clusterServer) InviteAgents(ctx context.Context, cluster string, agents 
 		return tunnel.Invitation{}, err
 	}
 	return s.Server.InviteAgents(ctx, cluster, agents, life)
+}
+
+// RevokeCluster implements controllers.TunnelServer. Nobody is to be warned of a cluster
+// that nobody was invited to any more.
+func (s clusterServer) RevokeCluster(ctx context.Context, cluster string) error {
+	if err := s.Server.RevokeCluster(ctx, cluster); err != nil {
+		return err
+	}
+	if err := s.state.remove(ctx, clusterFile(cluster)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // setClusterPayload writes what is new.

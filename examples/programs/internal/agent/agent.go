@@ -12,6 +12,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -137,7 +138,10 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 	}
 	l, err := cli.Listen(ctx, f.status)
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE): // others of the machine must not keep the agent from connecting
+		log.Warn("there is no status page: the address of --status is in use", "address", f.status)
+	case err != nil:
 		return fmt.Errorf("--status: %w", err)
 	}
 	// The status page lives until the last stream has ended.

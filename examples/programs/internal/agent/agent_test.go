@@ -252,12 +252,21 @@ func TestAgentRevoked(t *testing.T) {
 	p.Await(`msg="this agent was revoked: enroll it again, with a new invitation`)
 }
 
-func TestBadFlags(t *testing.T) {
+// Another program of the machine that has the port of the status page does not keep the
+// agent away.
+func TestAgentStatusTaken(t *testing.T) {
+	server, address := newServer(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer taken.Close()
+	p := clitest.Start(t, run, nil, "--invitation", invitationFile(t, invite(t, server, address)), "--state", t.TempDir(), "--status", taken.Addr().String())
+	p.Await(`level=WARN msg="there is no status page: the address of --status is in use"`)
+	p.Await(`msg=connected`)
+}
+
+func TestBadFlags(t *testing.T) {
 	damaged := t.TempDir()
 	if err := os.WriteFile(filepath.Join(damaged, "credentials.pem"), []byte("canary"), 0o600); err != nil {
 		t.Fatal(err)
@@ -280,7 +289,7 @@ func TestBadFlags(t *testing.T) {
 		{"secret", []string{"--secret", "a"}, "--secret: this is not a pod", true},
 		{"grace", []string{"--grace", "-1s"}, "--grace must not be less than zero", true},
 		{"damaged credentials", []string{"--state", damaged, "--server", "127.0.0.1:1"}, "--state: tunnel: config: file store: credentials.pem in " + damaged, false},
-		{"status", []string{"--status", taken.Addr().String()}, "--status", false},
+		{"status", []string{"--status", "192.0.2.1:1"}, "--status", false},
 		{"status without a port", []string{"--status", "a"}, "--status: listen tcp: address a: missing port", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -89,7 +89,8 @@ func (p *program) newClusters(ctx context.Context, f *serveFlags) (*clusters, er
 		Changed: c.changed, Refused: c.refused,
 	}
 	if err := r.Check(); err != nil {
-		return nil, cli.FieldMistake(err, "controllers: TunnelReconciler.Gateway", "--gateway", "controllers: TunnelReconciler.Records", "--secrets")
+		return nil, cli.FieldMistake(err, "controllers: TunnelReconciler.Gateway", "--gateway",
+			"put it into the Secret that route-secret names", "leave it out, since each Cluster gets a ticket of its own", "controllers: TunnelReconciler.Records", "--secrets")
 	}
 	c.program = management.Program{
 		Name: "tunnel-clusters", Kubeconfig: f.state.kubeconfig, Cache: controllers.CacheOptions(),

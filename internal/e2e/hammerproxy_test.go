@@ -41,7 +41,8 @@ type faultProxy struct {
 	mu      sync.Mutex // guards the fields below
 	rand    *rand.Rand
 	faults  bool
-	denied  time.Time // until when writes are
+	denied  time.Time     // until when writes are
+	held    chan struct{} // writes wait until it is closed; nil: they do not wait
 	counts  map[string]int
 	watches map[*http.Request]context.CancelFunc
 	written map[string]int
@@ -82,6 +83,9 @@ func startFaultProxy(t *testing.T, m *management, seed uint64) *faultProxy {
 func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	watch := r.URL.Query().Get("watch") != ""
 	write := r.Method != http.MethodGet && r.Method != http.MethodHead
+	if write {
+		p.awaitRelease(r.Context())
+	}
 	fault := p.choose(r, watch, write)
 	switch {
 	case fault == "429":
@@ -114,6 +118,31 @@ func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.next.ServeHTTP(w, r.WithContext(ctx))
 	default:
 		p.next.ServeHTTP(w, r)
+	}
+}
+
+// holdWrites has writes wait until it is called again.
+func (p *faultProxy) holdWrites(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if on {
+		p.held = make(chan struct{})
+		return
+	}
+	close(p.held)
+	p.held = nil
+}
+
+func (p *faultProxy) awaitRelease(ctx context.Context) {
+	p.mu.Lock()
+	held := p.held
+	p.mu.Unlock()
+	if held == nil {
+		return
+	}
+	select {
+	case <-held:
+	case <-ctx.Done():
 	}
 }
 

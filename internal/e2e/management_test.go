@@ -54,6 +54,7 @@ func TestManagement(t *testing.T) {
 		t.Run("leader", m.testLeader)
 		t.Run("two providers", m.testTwoProviders)
 		t.Run("immutable", m.testImmutable)
+		t.Run("alerts", m.testAlerts)
 	})
 	t.Run("many", m.testMany)
 	t.Run("propagator", m.testPropagator)

@@ -43,6 +43,8 @@ func Missing(ctx context.Context) []string {
 		{"cloud-init", "the Debian package cloud-init"},
 		{"containerd", "the Debian package containerd"},
 		{"/usr/lib/apt/apt-helper", "Debian's apt"},
+		{"prometheus", "the Debian package prometheus"},
+		{"promtool", "the Debian package prometheus"},
 		{"git", "the Debian package git"},
 		{"java", "the Debian package default-jre-headless"},
 		{"npm", "the Debian package npm"},

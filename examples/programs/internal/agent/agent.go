@@ -19,6 +19,7 @@ import (
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/logs"
 	"github.com/causewayproject/causeway/examples/programs/internal/metrics"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/prometheus"
@@ -81,6 +82,7 @@ type flags struct {
 
 	servers, allow, aliases cli.List
 	grace                   time.Duration
+	log                     logs.Flags
 }
 
 func (f *flags) add(set *pflag.FlagSet) {
@@ -97,6 +99,7 @@ func (f *flags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.keys, "authorized-keys", "", "`file` that takes SSH public keys from the server; default: none does")
 	set.StringVar(&f.status, "status", "127.0.0.1:8081", "`address` of /healthz, /readyz, /status and /metrics; empty for none")
 	set.DurationVar(&f.grace, "grace", 30*time.Second, "how long open connections live on after a signal")
+	f.log.Add(set)
 }
 
 // parse returns pflag.ErrHelp after it has written the help to stdout.
@@ -125,8 +128,10 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	case err != nil:
 		return err
 	}
-	log := slog.New(slog.NewTextHandler(stderr, nil))
-	agent, err := f.newAgent(log)
+	log := f.log.New(stderr)
+	dials := &logs.Sampler{Log: log, PerKind: 10}
+	defer dials.Start()()
+	agent, err := f.newAgent(dials)
 	if err != nil {
 		return err
 	}
@@ -168,8 +173,8 @@ func statusHandler(a *tunnel.Agent, counted *prometheus.Agent) http.Handler {
 	return mux
 }
 
-func (f *flags) newAgent(log *slog.Logger) (*tunnel.Agent, error) {
-	out, err := f.newDialer(log)
+func (f *flags) newAgent(dials *logs.Sampler) (*tunnel.Agent, error) {
+	out, err := f.newDialer(dials.Log)
 	if err != nil {
 		return nil, cli.Mistake("%v", err)
 	}
@@ -203,7 +208,7 @@ func (f *flags) newAgent(log *slog.Logger) (*tunnel.Agent, error) {
 		Targets:     tunnel.Targets{Allow: f.allow, Aliases: aliases},
 		Grace:       f.grace,
 		Program:     programVersion(),
-		Hooks:       agentHooks(log, f.joinToken != ""),
+		Hooks:       agentHooks(dials, f.joinToken != ""),
 	}
 	if f.grace == 0 {
 		a.Grace = -1 // none, and not the default
@@ -285,36 +290,47 @@ func programVersion() string {
 	return "causeway-agent " + version
 }
 
-// joins says that the agent enrols with a token of its ServiceAccount.
-func agentHooks(log *slog.Logger, joins bool) tunnel.AgentHooks {
-	revoked := "this agent was revoked: enroll it again, with a new invitation (causeway enroll)"
-	if joins {
-		revoked = "this agent was revoked: it joins again with the next token, if the server lets the cluster's agents join"
-	}
+// agentHooks write to the log. A server can ask for thousands of dials in a second. joins
+// says that the agent enrols with a token of its ServiceAccount.
+func agentHooks(dials *logs.Sampler, joins bool) tunnel.AgentHooks {
+	log := dials.Log
 	return tunnel.AgentHooks{
 		Connected: func(server string, id tunnel.Identity) {
 			log.Info("connected", "server", server, "cluster", id.Cluster, "agent", id.Agent)
 		},
 		Disconnected: func(server string, err error) { log.Info("disconnected", "server", server, "error", err) },
 		Failed: func(server string, err error, retry time.Duration) {
-			if e, ok := errors.AsType[*tunnel.Error](err); ok && e.Code == tunnel.CodeRevoked {
-				log.Warn(revoked, "server", server, "retry", retry)
-				return
+			e, ok := errors.AsType[*tunnel.Error](err)
+			switch revoked := ok && e.Code == tunnel.CodeRevoked; {
+			case revoked && joins:
+				log.Warn("this agent was revoked: it joins again with the next token, if the server lets the cluster's agents join", "server", server, "retry", retry)
+			case revoked:
+				log.Warn("this agent was revoked: enroll it again, with a new invitation (causeway enroll)", "server", server, "retry", retry)
+			default:
+				log.Warn("failed", "server", server, "error", err, "retry", retry)
 			}
-			log.Warn("failed", "server", server, "error", err, "retry", retry)
 		},
 		Enrolled: func(id tunnel.Identity, until time.Time) {
 			log.Info("enrolled", "cluster", id.Cluster, "agent", id.Agent, "until", until)
 		},
-		Renewed: func(id tunnel.Identity, until time.Time) { log.Info("renewed", "agent", id.Agent, "until", until) },
-		Dialed: func(took time.Duration, err error) {
-			if err == nil {
-				return
-			}
-			// The server gets the error's text, too; the cause says more.
-			var op *net.OpError
-			errors.As(err, &op)
-			log.Warn("dial", "error", err, "cause", op, "took", took)
+		Renewed: func(id tunnel.Identity, until time.Time) {
+			log.Info("renewed", "cluster", id.Cluster, "agent", id.Agent, "until", until)
 		},
+		Dialed: func(took time.Duration, err error) { logDial(dials, took, err) },
 	}
+}
+
+func logDial(dials *logs.Sampler, took time.Duration, err error) {
+	if err == nil {
+		dials.Log.Debug("dialed", "duration", took)
+		return
+	}
+	reason, cause := "", error(nil)
+	if e, ok := errors.AsType[*tunnel.Error](err); ok {
+		reason = e.Code.String()
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok { // the server gets the error's text, too; this says more
+		cause = op
+	}
+	dials.Write(slog.LevelWarn, "dial failed", "", reason, "error", err, "cause", cause, "duration", took)
 }

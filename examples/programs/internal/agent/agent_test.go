@@ -17,6 +17,7 @@ import (
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/logs"
 	"github.com/causewayproject/causeway/internal/test/clitest"
 	"github.com/causewayproject/causeway/internal/test/proxytest"
 	"github.com/causewayproject/causeway/tunnel"
@@ -127,7 +128,7 @@ func TestAgent(t *testing.T) {
 	if _, err := greeting(t, server, "127.0.0.1:1"); !errors.As(err, &e) || e.Code != tunnel.CodeRefused {
 		t.Errorf("got %v, want it refused", err)
 	}
-	p.Await(`msg=dial .*refused`)
+	p.Await(`msg="dial failed" .*refused`)
 	clitest.CheckMetrics(t, "http://"+p.Await(`for=status address=(\S+)`)+"/metrics", `causeway_agent_sessions{state="active"} 1`,
 		`causeway_agent_dials_total{code="ok"} 2`, `causeway_agent_dials_total{code="denied"} 1`, "causeway_agent_certificate_expiry_timestamp_seconds ")
 	if err := server.Push(t.Context(), "default/prod", tunnel.Payload{Name: "authorized_keys", Data: []byte(key1)}); err != nil {
@@ -222,7 +223,7 @@ func TestFlags(t *testing.T) {
 	}
 	for grace, want := range map[time.Duration]time.Duration{0: -1, time.Second: time.Second} {
 		f.grace = grace
-		if a, err := f.newAgent(slog.New(slog.DiscardHandler)); err != nil || a.Grace != want {
+		if a, err := f.newAgent(&logs.Sampler{Log: slog.New(slog.DiscardHandler)}); err != nil || a.Grace != want {
 			t.Errorf("got %v, %v for --grace %v; want %v", a.Grace, err, grace, want)
 		}
 	}

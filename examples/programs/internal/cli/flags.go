@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -104,4 +105,41 @@ func editDistance(a, b string) int {
 		}
 	}
 	return row[len(b)]
+}
+
+// NewChoice returns the value of a flag that takes one of a few texts. It sets to.
+func NewChoice(to *string, value string, choices ...string) pflag.Value {
+	*to = value
+	return choice{to, choices}
+}
+
+type choice struct {
+	value   *string
+	choices []string
+}
+
+func (c choice) String() string {
+	if c.value == nil {
+		return ""
+	}
+	return *c.value
+}
+
+func (c choice) Set(text string) error {
+	if !slices.Contains(c.choices, text) {
+		return errors.New("want " + JoinOr(c.choices))
+	}
+	*c.value = text
+	return nil
+}
+
+func (c choice) Type() string { return strings.Join(c.choices, "|") }
+
+// JoinOr returns "a, b or c".
+func JoinOr(words []string) string {
+	last := len(words) - 1
+	if last < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
 }

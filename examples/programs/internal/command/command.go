@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"slices"
@@ -77,7 +76,7 @@ func Parent(cmd *cobra.Command, children ...*cobra.Command) *cobra.Command {
 			return cli.Mistake("COMMAND is missing; usage: %s COMMAND", cmd.CommandPath())
 		}
 		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-			return cli.Mistake("unknown command %q: did you mean %s?", args[0], joinOr(near))
+			return cli.Mistake("unknown command %q: did you mean %s?", args[0], cli.JoinOr(near))
 		}
 		return cli.Mistake("unknown command %q", args[0])
 	}
@@ -115,43 +114,11 @@ var ClusterFlags = []string{
 // Choice adds a flag that takes one of a few values, which completion lists. Its usage
 // names them.
 func Choice(cmd *cobra.Command, to *string, name, value, usage string, choices ...string) {
-	*to = value
-	cmd.Flags().Var(choice{to, choices}, name, usage)
+	cmd.Flags().Var(cli.NewChoice(to, value, choices...), name, usage)
 	cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // Complete lists values that a flag may have, for completion.
 func Complete(cmd *cobra.Command, name string, choices ...string) {
 	cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
-}
-
-type choice struct {
-	value   *string
-	choices []string
-}
-
-func (c choice) String() string {
-	if c.value == nil {
-		return ""
-	}
-	return *c.value
-}
-
-func (c choice) Set(text string) error {
-	if !slices.Contains(c.choices, text) {
-		return errors.New("want " + joinOr(c.choices))
-	}
-	*c.value = text
-	return nil
-}
-
-func (c choice) Type() string { return strings.Join(c.choices, "|") }
-
-// joinOr returns "a, b or c".
-func joinOr(words []string) string {
-	last := len(words) - 1
-	if last < 1 {
-		return strings.Join(words, "")
-	}
-	return strings.Join(words[:last], ", ") + " or " + words[last]
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
+	"github.com/causewayproject/causeway/examples/programs/internal/logs"
 	"github.com/causewayproject/causeway/examples/programs/internal/metrics"
 	"github.com/causewayproject/causeway/tunnel/egress"
 	"github.com/causewayproject/causeway/tunnel/gateway"
@@ -46,6 +47,7 @@ seconds, and then kube-apiserver's connection fails; it never connects to the ta
 func serveCommand() *cobra.Command {
 	var r relay
 	var address, dir, health string
+	var log logs.Flags
 	cmd := &cobra.Command{
 		Use:     "serve CLUSTER",
 		Short:   "run the sidecar: a proxy on a unix socket that leads to CLUSTER",
@@ -62,7 +64,8 @@ func serveCommand() *cobra.Command {
 			if r.gateway, err = url.Parse(address); err != nil {
 				return cli.Mistake("--gateway: it is no URL")
 			}
-			r.cluster, r.log = args[0], slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+			r.cluster, r.log = args[0], log.New(cmd.ErrOrStderr())
+			r.failures.Log, r.failures.PerKind = r.log, 10
 			return r.run(cmd.Context(), dir, health)
 		},
 	}
@@ -71,6 +74,7 @@ func serveCommand() *cobra.Command {
 	set.StringVar(&r.credentials, "credentials", "", "`directory` with the files of the credentials")
 	set.StringVar(&dir, "dir", "", "`directory` for "+egress.SocketName+" and "+egress.ConfigName)
 	set.StringVar(&health, "health", "", "`address` of /healthz and /metrics; empty for none")
+	log.Add(set)
 	return cmd
 }
 
@@ -80,6 +84,7 @@ type relay struct {
 	cluster     string
 	credentials string // directory
 	log         *slog.Logger
+	failures    logs.Sampler
 }
 
 // run serves until ctx ends.
@@ -99,6 +104,7 @@ func (r *relay) run(ctx context.Context, dir, health string) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("--health: %w", err), l.Close())
 	}
+	defer r.failures.Start()()
 	g := r.newGateway()
 	counted := &prometheus.Gateway{Status: g.Status}
 	g.Hooks = counted.Hooks(g.Hooks)
@@ -134,7 +140,14 @@ func (r *relay) newGateway() *gateway.Gateway {
 			return gateway.Identity{Name: "kube-apiserver", Cluster: r.cluster}, nil
 		},
 		Dial:  func(ctx context.Context, q gateway.Request) (net.Conn, error) { return r.dial(ctx, q.Address) },
-		Hooks: gateway.Hooks{Failed: func(err error) { r.log.Warn("failed", "error", err) }},
+		Hooks: gateway.Hooks{Failed: r.failed},
+	}
+}
+
+// failed writes a line; kube-apiserver may fail a thousand times in a second.
+func (r *relay) failed(err error) {
+	if e, ok := errors.AsType[*gateway.Error](err); ok {
+		r.failures.Write(slog.LevelWarn, "failed", "", string(e.Phase), "phase", string(e.Phase), "target", e.Request.Address, "error", e.Err)
 	}
 }
 

@@ -13,10 +13,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/time/rate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
+	"github.com/causewayproject/causeway/examples/programs/internal/logs"
 	"github.com/causewayproject/causeway/noproxy"
 	"github.com/causewayproject/causeway/proxyconfig"
 	"github.com/causewayproject/causeway/proxyconfig/webhook"
@@ -83,10 +85,12 @@ type flags struct {
 	pods, services, nodes               cli.List
 	domain                              string
 	delay, drain                        time.Duration
+	log                                 logs.Flags
 }
 
 func (f *flags) add(set *pflag.FlagSet) {
 	o := &f.options
+	f.log.Add(set)
 	set.StringVar(&f.listen, "listen", ":9443", "`address` of the webhook, on any path")
 	set.StringVar(&f.health, "health", "127.0.0.1:8084", "`address` of /healthz, /readyz and /metrics; empty for none")
 	set.StringVar(&f.cert, "cert", "", "`file` of the certificate and its chain, PEM; required")
@@ -140,8 +144,9 @@ func (f *flags) run(ctx context.Context, stderr io.Writer) error {
 	if _, err := f.facts().List(); err != nil {
 		return cli.FieldMistake(err, command.ClusterFlags...)
 	}
-	log := slog.New(slog.NewTextHandler(stderr, nil))
-	p := &program{flags: f, log: log, scope: scope, reviews: newReviewMetrics()}
+	log := f.log.New(stderr)
+	p := &program{flags: f, log: log, scope: scope, reviews: newReviewMetrics(), asked: newAskedLog(log)}
+	defer p.asked.Start()()
 	if f.source != "" {
 		return p.runWithSecret(ctx)
 	}
@@ -203,16 +208,21 @@ func cutText(text string, length int) string {
 	return text
 }
 
+// newAskedLog is for what others cause: anyone may ask.
+func newAskedLog(log *slog.Logger) *logs.Sampler {
+	return &logs.Sampler{Log: log, PerKind: 1000, Lines: rate.NewLimiter(5, 5)}
+}
+
 func (p *program) hooks() webhook.Hooks {
 	return webhook.Hooks{Reviewed: func(r webhook.Review) {
 		p.reviews.count(r)
-		// Anyone may ask, with names of any length.
+		level := slog.LevelInfo
 		args := []any{"namespace", cutText(r.Namespace, maxName), "pod", cutText(r.Name, maxName), "reason", string(r.Reason),
-			"containers", cutText(strings.Join(r.Injected, ","), maxNames), "dryRun", r.DryRun, "took", r.Took}
+			"containers", cutText(strings.Join(r.Injected, ","), maxNames), "dryRun", r.DryRun, "duration", r.Took}
 		if r.Err != nil {
-			p.log.Warn("review", append(args, "status", r.Status, "error", r.Err)...)
-			return
+			level = slog.LevelWarn
+			args = append(args, "status", r.Status, "error", r.Err)
 		}
-		p.log.Info("review", args...)
+		p.asked.Write(level, "review", "", string(r.Reason), args...)
 	}}
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/causewayproject/causeway/controllers"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/logs"
 	"github.com/causewayproject/causeway/examples/programs/internal/restconfig"
 	"github.com/causewayproject/causeway/noproxy"
 	"github.com/causewayproject/causeway/proxyconfig"
@@ -34,6 +35,7 @@ type program struct {
 	handler *webhook.Handler
 	used    atomic.Bool // the handler has a configuration
 	reviews reviewMetrics
+	asked   *logs.Sampler
 
 	mu         sync.Mutex       // guards the field below
 	discovered *noproxy.Cluster // nil until it was looked for

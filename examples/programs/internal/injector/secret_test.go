@@ -42,7 +42,7 @@ func TestConfigSecret(t *testing.T) {
 		"--cert", filepath.Join(f.dir, "tls.crt"), "--key", filepath.Join(f.dir, "tls.key"), "--secret", "proxy", "--services", "10.1.0.0/16",
 		"--skip-namespace", "proxy-injector,always", "--always", "always/app=x", "--drain-delay", "1ms")
 	address, health := p.Await(`for=reviews address=(\S+)`), p.Await(`for=health address=(\S+)`)
-	p.Await(`msg="the cluster's own" pods=10.244.0.0/16 services=10.1.0.0/16 domain=""`)
+	p.Await(`msg="the cluster's own" pods=10.244.0.0/16 services=10.1.0.0/16`)
 	p.Await(`msg="not discovered" what=ServiceDomain set=--domain`)
 	p.Await(`what was before stays" .*there is none`)
 	if code, text := clitest.Get(t, "http://"+health+"/readyz"); code != 503 || !strings.Contains(text, "no configuration yet") {

@@ -6,16 +6,19 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	stdlog "log"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
+	"github.com/causewayproject/causeway/examples/programs/internal/logs"
 	"github.com/causewayproject/causeway/examples/programs/internal/management"
 	"github.com/causewayproject/causeway/examples/programs/internal/metrics"
 )
@@ -60,7 +63,7 @@ func newServer(ctx context.Context, f *program, log *slog.Logger) (*server, erro
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      10 * time.Second,
 		IdleTimeout:       5 * time.Minute,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		ErrorLog:          stdlog.New(httpErrors{f.asked}, "", 0),
 	}
 	if s.l, err = new(net.ListenConfig).Listen(ctx, "tcp", f.listen); err != nil {
 		return nil, fmt.Errorf("--listen: %w", err)
@@ -70,6 +73,14 @@ func newServer(ctx context.Context, f *program, log *slog.Logger) (*server, erro
 		return nil, fmt.Errorf("--health: %w", err)
 	}
 	return s, nil
+}
+
+// httpErrors writes what an http.Server says, such as of clients that are no API server.
+type httpErrors struct{ asked *logs.Sampler }
+
+func (h httpErrors) Write(text []byte) (int, error) {
+	h.asked.Write(slog.LevelWarn, "http", "", "", "error", strings.TrimSpace(string(text)))
+	return len(text), nil
 }
 
 // run serves until ctx ends or a listener fails, and drains.

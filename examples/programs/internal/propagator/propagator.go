@@ -4,7 +4,6 @@ package propagator
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 	"strings"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/causewayproject/causeway/controllers"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
+	"github.com/causewayproject/causeway/examples/programs/internal/logs"
 	"github.com/causewayproject/causeway/examples/programs/internal/management"
 	"github.com/causewayproject/causeway/noproxy"
 	"github.com/causewayproject/causeway/proxyconfig"
@@ -68,7 +68,7 @@ func Command() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return f.program(r).Run(cmd.Context(), slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
+			return f.program(r).Run(cmd.Context(), f.log.New(cmd.ErrOrStderr()))
 		},
 	}
 	f.add(cmd)
@@ -83,10 +83,12 @@ type flags struct {
 	facts                               noproxy.Cluster
 	config                              propagate.Config
 	workers                             int
+	log                                 logs.Flags
 }
 
 func (f *flags) add(cmd *cobra.Command) {
 	set := cmd.Flags()
+	f.log.Add(set)
 	set.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` that leads to the management cluster; default: the pod's own")
 	set.Var(&f.namespaces, "namespace", "`name` of a namespace whose Clusters are looked after; several are allowed; default all")
 	set.StringVar(&f.config.Installation, "installation", "proxy-propagator/installation-proxy", "`namespace/name` of the Secret with the installation's proxies")

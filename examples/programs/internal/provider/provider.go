@@ -4,7 +4,6 @@ package provider
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +14,7 @@ import (
 	"github.com/causewayproject/causeway/controllers"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
+	"github.com/causewayproject/causeway/examples/programs/internal/logs"
 	"github.com/causewayproject/causeway/examples/programs/internal/management"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
@@ -57,7 +57,7 @@ func Command() *cobra.Command {
 			if err := f.check(cmd); err != nil {
 				return err
 			}
-			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+			log := f.log.New(cmd.ErrOrStderr())
 			p := f.program()
 			webhook, certificates, err := f.webhook.server(log)
 			if err != nil {
@@ -77,10 +77,12 @@ type flags struct {
 	config                          provider.Config
 	workers                         int
 	webhook                         webhookFlags
+	log                             logs.Flags
 }
 
 func (f *flags) add(cmd *cobra.Command) {
 	set := cmd.Flags()
+	f.log.Add(set)
 	d := &f.config.Defaults
 	set.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` that leads to the management cluster; default: the pod's own")
 	set.Var(&f.namespaces, "namespace", "`name` of a namespace whose Clusters are looked after; several are allowed; default all")

@@ -68,7 +68,7 @@ func (p *program) newGateway(listener string) *gateway.Gateway {
 		Authenticate: gateway.FirstOf(p.tickets.Authenticate, p.byToken),
 		Grace:        grace,
 	}
-	g.Hooks = p.metrics.addGateway(listener, g.Status).Hooks(gateway.Hooks{Failed: p.doorLog.failed})
+	g.Hooks = p.metrics.addGateway(listener, g.Status).Hooks(p.events.doorHooks(listener))
 	return g
 }
 

@@ -19,7 +19,7 @@ import (
 )
 
 // command runs a command beside the server, and returns what it prints.
-func output(t *testing.T, stdin string, args ...string) string {
+func output(t testing.TB, stdin string, args ...string) string {
 	t.Helper()
 	var out strings.Builder
 	if err := run(t.Context(), args, strings.NewReader(stdin), &out, io.Discard); err != nil {
@@ -29,7 +29,7 @@ func output(t *testing.T, stdin string, args ...string) string {
 }
 
 // through dials api:443 through a proxy and has a word sent back.
-func through(t *testing.T, proxy string, config *tls.Config) error {
+func through(t testing.TB, proxy string, config *tls.Config) error {
 	t.Helper()
 	u, err := dialer.ParseURL(proxy)
 	if err != nil {

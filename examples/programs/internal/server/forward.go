@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
 // forward is a listener and the target of its connections.
@@ -60,13 +62,18 @@ func (p *program) forward(ctx context.Context, l net.Listener, to forward) error
 }
 
 func (p *program) forwardConn(ctx context.Context, conn net.Conn, to forward) {
-	target, err := p.dial(ctx, to.cluster, to.target, conn.RemoteAddr())
+	began := time.Now()
+	a := access{door: "forward", remote: conn.RemoteAddr(), cluster: to.cluster, target: to.target}
+	target, err := p.dial(ctx, to.cluster, to.target, a.remote)
 	if err != nil {
-		p.log.Warn("forward", "error", err)
+		p.events.clientFailed(a, gateway.PhaseDial, err)
 		resetConn(conn) // a client could take an end for an answer
 		return
 	}
-	relayConns(ctx, conn, target)
+	e := gateway.Ended{Target: target.RemoteAddr()}
+	e.In, e.Out, e.Err = relayConns(ctx, conn, target)
+	e.Took = time.Since(began)
+	p.log.LogAttrs(ctx, slog.LevelInfo, "access", a.endedAttrs(e)...)
 }
 
 // dial connects a target for a client.
@@ -82,29 +89,38 @@ func (p *program) dial(ctx context.Context, cluster, address string, client net.
 	return target, nil
 }
 
-// relayConns copies in both directions until both have ended. When one fails, or ctx
-// ends, both connections are reset: data that was cut must not look complete.
-func relayConns(ctx context.Context, a, b net.Conn) {
-	reset := func() {
-		resetConn(a)
-		resetConn(b)
-	}
+// relayConns copies in both directions until both have ended, and returns how many bytes
+// came from each. When one fails, or ctx ends, both connections are reset: data that was
+// cut must not look complete. The error is the first.
+func relayConns(ctx context.Context, a, b net.Conn) (fromA, fromB int64, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	defer a.Close()
 	defer b.Close()
+	reset := sync.OnceFunc(func() {
+		resetConn(a)
+		resetConn(b)
+	})
 	defer context.AfterFunc(ctx, reset)()
 	var wg sync.WaitGroup
-	defer wg.Wait()
-	for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
+	for _, way := range []struct {
+		to, from net.Conn
+		n        *int64
+	}{{b, a, &fromA}, {a, b, &fromB}} {
 		wg.Go(func() {
-			_, err := io.Copy(way[0], way[1])
-			if half, ok := way[0].(interface{ CloseWrite() error }); ok && err == nil {
+			n, err := io.Copy(way.to, way.from)
+			*way.n = n
+			if half, ok := way.to.(interface{ CloseWrite() error }); ok && err == nil {
 				err = half.CloseWrite()
 			}
 			if err != nil {
+				cancel(err)
 				reset()
 			}
 		})
 	}
+	wg.Wait()
+	return fromA, fromB, context.Cause(ctx)
 }
 
 // resetConn closes a connection so that its peer sees that it was no regular end.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
+	"github.com/causewayproject/causeway/examples/programs/internal/logs"
 	"github.com/causewayproject/causeway/examples/programs/internal/management"
 	"github.com/causewayproject/causeway/tunnel"
 	tunnelkube "github.com/causewayproject/causeway/tunnel/kubernetes"
@@ -35,6 +36,7 @@ type serveFlags struct {
 	headers                            proxyProtocol
 	replicas                           replicaFlags
 	clusters                           clusterFlags
+	log                                logs.Flags
 }
 
 const serverLong = `Runs the tunnel's end beside the controllers. Agents connect to it, and each of its
@@ -62,8 +64,9 @@ Cluster API beside it: a machine of one that has the label causewayproject.githu
 comes with an agent, and the Cluster's kubeconfig leads through the tunnel. One replica at a
 time does that.
 
-Strangers can't fill the log: for the failures of one source there is one line a minute,
-and the next one says how many were left out. The listener for agents uses up to 5,000
+The log has a line for each connection that a client got, and for each session of an agent;
+docs/logs.md lists all. Strangers can't fill it: for the failures of one source there is one
+line a minute, and another that says how many were left out. The listener for agents uses up to 5,000
 file descriptors for connections that are not authenticated yet, and so does each door.
 
 On SIGTERM the agents are told to connect to another server, and open connections live on
@@ -113,6 +116,7 @@ func (f *serveFlags) add(set *pflag.FlagSet) {
 	f.headers.add(set)
 	f.replicas.add(set)
 	f.clusters.add(set)
+	f.log.Add(set)
 	set.DurationVar(&f.grace, "grace", 30*time.Second, "how long open connections live on after a signal")
 	set.DurationVar(&f.watch, "watch", 2*time.Second, "how often to look for what commands changed in the --state")
 }
@@ -162,7 +166,7 @@ type program struct {
 	server       *tunnel.Server
 	tickets      *tickets
 	byToken      authenticator // nil: there are no tokens
-	doorLog      *doorLog
+	events       *events
 	metrics      *serverMetrics
 	headers      *proxyProtocol
 	grace, every time.Duration
@@ -175,7 +179,7 @@ type program struct {
 }
 
 func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
-	log := slog.New(slog.NewTextHandler(stderr, nil))
+	log := f.log.New(stderr)
 	st, err := f.state.create(log)
 	if err != nil {
 		return err
@@ -192,7 +196,7 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
 	late, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	p := &program{
-		log: log, state: st, server: server, tickets: tickets, doorLog: newDoorLog(log), metrics: newServerMetrics(server), headers: &f.headers,
+		log: log, state: st, server: server, tickets: tickets, events: newEvents(log), metrics: newServerMetrics(server), headers: &f.headers,
 		grace: f.grace, every: f.watch, late: late,
 	}
 	p.byToken = p.metrics.countReviews(byToken)
@@ -202,7 +206,7 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
 	p.watch = newWatcher(p)
 	p.page.Fleet = server.Fleet
 	server.Payloads = p.watch.payloads
-	server.Hooks = p.metrics.tunnel.Hooks(serverHooks(p.log))
+	server.Hooks = p.metrics.tunnel.Hooks(p.events.tunnelHooks())
 	if p.clusters, err = p.newClusters(ctx, f); err != nil {
 		return err
 	}
@@ -250,8 +254,6 @@ func (p *program) listen(ctx context.Context, f *serveFlags) (services []service
 			}
 		}
 	}()
-	log := &refusalLog{log: p.log}
-	refused := func(remote net.Addr, err error) { log.refused(remote, err) }
 	addListener := func(name string, listen func() (net.Listener, error), run func(net.Listener) error) {
 		if err != nil {
 			return
@@ -259,7 +261,7 @@ func (p *program) listen(ctx context.Context, f *serveFlags) (services []service
 		var l net.Listener
 		if l, err = listen(); l != nil {
 			if _, ok := l.(*net.TCPListener); ok && name != "status" {
-				l = p.headers.wrapListener(l, refused)
+				l = p.headers.wrapListener(l, p.events.refused)
 			}
 			services = append(services, service{name, l, run})
 		} else if err != nil {
@@ -300,6 +302,7 @@ func (f *serveFlags) websocketTransport(m *serverMetrics) (t tunnel.WebSocket, e
 func (p *program) run(ctx context.Context, end context.CancelFunc, services []service) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
+	defer p.events.start()()
 	var wg sync.WaitGroup
 	for _, s := range services {
 		p.log.Info("listening", "for", s.name, "address", s.l.Addr().String())
@@ -330,25 +333,6 @@ func (p *program) run(ctx context.Context, end context.CancelFunc, services []se
 		return cause
 	}
 	return nil
-}
-
-func serverHooks(log *slog.Logger) tunnel.Hooks {
-	return tunnel.Hooks{
-		Connected: func(s tunnel.SessionInfo) {
-			log.Info("connected", "cluster", s.Cluster, "agent", s.Agent, "replica", s.Replica, "session", s.ID, "remote", s.Remote)
-		},
-		Disconnected: func(s tunnel.SessionInfo, err error) {
-			log.Info("disconnected", "cluster", s.Cluster, "agent", s.Agent, "replica", s.Replica, "session", s.ID, "error", err)
-		},
-		Refused:  (&refusalLog{log: log}).refused,
-		Enrolled: func(id tunnel.Identity) { log.Info("enrolled", "cluster", id.Cluster, "agent", id.Agent) },
-		Renewed: func(id tunnel.Identity, until time.Time) {
-			log.Info("renewed", "cluster", id.Cluster, "agent", id.Agent, "until", until)
-		},
-		Delivered: func(id tunnel.Identity, name string, err error) {
-			logPayload(log, "payload", err, "cluster", id.Cluster, "agent", id.Agent, "name", name)
-		},
-	}
 }
 
 // replicaFlags are the flags about the other servers with the same state.

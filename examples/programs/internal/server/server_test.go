@@ -41,7 +41,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 }
 
 // startServer runs a server with a listener that leads to the target api:443.
-func startServer(t *testing.T, dir string, args ...string) *clitest.Program {
+func startServer(t testing.TB, dir string, args ...string) *clitest.Program {
 	t.Helper()
 	return clitest.Start(t, run, nil, append([]string{"--state", dir, "--listen", "127.0.0.1:0", "--status", "127.0.0.1:0",
 		"--forward", "127.0.0.1:0=" + cluster + "/api:443", "--watch", "10ms", "--grace", "5s"}, args...)...)
@@ -52,7 +52,7 @@ func address(p *clitest.Program, name string) string {
 }
 
 // newInvitation runs enroll beside the server.
-func newInvitation(t *testing.T, dir string, args ...string) tunnel.Invitation {
+func newInvitation(t testing.TB, dir string, args ...string) tunnel.Invitation {
 	t.Helper()
 	var out strings.Builder
 	if err := run(t.Context(), append([]string{"enroll", cluster, "--state", dir, "--format", "env"}, args...), nil, &out, io.Discard); err != nil {
@@ -73,7 +73,7 @@ type agentEvents struct {
 }
 
 // startAgent runs an agent that knows where api:443 is until the test ends.
-func startAgent(t *testing.T, inv tunnel.Invitation, target string, change func(*tunnel.Agent)) *agentEvents {
+func startAgent(t testing.TB, inv tunnel.Invitation, target string, change func(*tunnel.Agent)) *agentEvents {
 	t.Helper()
 	e := &agentEvents{make(chan tunnel.Identity, 100), make(chan tunnel.Identity, 100), make(chan string, 100), make(chan error, 100)}
 	a := &tunnel.Agent{
@@ -106,7 +106,7 @@ func startAgent(t *testing.T, inv tunnel.Invitation, target string, change func(
 	return e
 }
 
-func receive[T any](t *testing.T, what string, c <-chan T) T {
+func receive[T any](t testing.TB, what string, c <-chan T) T {
 	t.Helper()
 	select {
 	case v := <-c:
@@ -118,7 +118,7 @@ func receive[T any](t *testing.T, what string, c <-chan T) T {
 }
 
 // echo is a target.
-func echo(t *testing.T) string {
+func echo(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -144,7 +144,7 @@ func dialLocal(t *testing.T, address string) *net.TCPConn {
 }
 
 // say sends a word, and reads it back.
-func say(t *testing.T, conn net.Conn, word string) {
+func say(t testing.TB, conn net.Conn, word string) {
 	t.Helper()
 	if _, err := io.WriteString(conn, word); err != nil {
 		t.Fatal(err)
@@ -167,7 +167,7 @@ func TestServer(t *testing.T) {
 	if !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("got %v without an agent, want a reset", err)
 	}
-	p.Await(`msg=forward error=.*no agent is connected`)
+	p.Await(`msg="door failed" .*door=forward .*error=.*no agent is connected`)
 	if got, _ := clitest.Get(t, status+"/readyz?cluster="+cluster); got != http.StatusServiceUnavailable {
 		t.Errorf("got %d without an agent, want 503", got)
 	}
@@ -436,7 +436,7 @@ func TestServiceFails(t *testing.T) {
 	}
 	late, end := context.WithCancel(t.Context())
 	defer end()
-	p := &program{log: slog.New(slog.DiscardHandler), state: st, server: server, every: time.Hour, late: late}
+	p := &program{log: slog.New(slog.DiscardHandler), events: newEvents(slog.New(slog.DiscardHandler)), state: st, server: server, every: time.Hour, late: late}
 	p.watch = newWatcher(p)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -457,7 +457,7 @@ func TestServiceFails(t *testing.T) {
 func TestRefusedLog(t *testing.T) {
 	for code, want := range map[tunnel.Code]bool{tunnel.CodeHeld: false, tunnel.CodeRevoked: true} {
 		var text bytes.Buffer
-		serverHooks(slog.New(slog.NewTextHandler(&text, nil))).Refused(tunnel.Addr{Cluster: "x"}, &tunnel.Error{Op: "connect", Code: code})
+		newEvents(slog.New(slog.NewTextHandler(&text, nil))).refused(tunnel.Addr{Cluster: "x"}, &tunnel.Error{Op: "connect", Code: code})
 		if got := strings.Contains(text.String(), "level=WARN msg=refused"); got != want {
 			t.Errorf("%v: got %q, want a warning: %t", code, text.String(), want)
 		}

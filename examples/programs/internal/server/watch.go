@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -91,19 +90,14 @@ func (w *watcher) checkState(ctx context.Context) {
 	}
 	for cluster, list := range push {
 		for _, p := range list {
-			logPayload(w.log, "pushed", w.server.Push(ctx, cluster, p), "cluster", cluster, "name", p.Name)
+			if err := w.server.Push(ctx, cluster, p); err != nil {
+				w.log.Warn("payload not accepted", "cluster", cluster, "name", p.Name, "error", err)
+			} else {
+				w.log.Info("pushed", "cluster", cluster, "name", p.Name)
+			}
 		}
 	}
 	w.forgetOffline(online)
-}
-
-// logPayload writes event, or a warning if an agent did not accept the payload.
-func logPayload(log *slog.Logger, event string, err error, args ...any) {
-	if err != nil {
-		log.Warn("payload not accepted", append(args, "error", err)...)
-		return
-	}
-	log.Info(event, args...)
 }
 
 // expelRevoked ends the agent's sessions if it was revoked, and those of all agents of

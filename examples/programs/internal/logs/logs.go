@@ -1,0 +1,65 @@
+// Package logs is how the programs write their log. docs/logs.md lists the lines.
+package logs
+
+import (
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+)
+
+// Flags are the flags about the log.
+type Flags struct{ format, level string }
+
+// Add adds the flags to a command.
+func (f *Flags) Add(set *pflag.FlagSet) {
+	set.Var(cli.NewChoice(&f.format, "text", "text", "json"), "log-format", "how the lines of the log are written: as key=value, or each as a JSON object")
+	set.Var(cli.NewChoice(&f.level, "info", "debug", "info", "warn", "error"), "log-level", "the least important lines that are written")
+}
+
+// New returns the logger that the flags ask for.
+func (f *Flags) New(w io.Writer) *slog.Logger {
+	o := &slog.HandlerOptions{ReplaceAttr: replaceText}
+	o.Level = map[string]slog.Level{"debug": slog.LevelDebug, "warn": slog.LevelWarn, "error": slog.LevelError}[f.level] // else 0: info
+	if f.format == "json" {
+		o.ReplaceAttr = replaceJSON
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}
+
+// maxValue is how long a text in a line may be, in bytes: others choose some of them.
+const maxValue = 1 << 10
+
+// replaceText leaves out keys without a value, and cuts long texts.
+func replaceText(_ []string, a slog.Attr) slog.Attr {
+	switch v := a.Value; v.Kind() {
+	case slog.KindString:
+		if text := v.String(); len(text) == 0 {
+			return slog.Attr{}
+		} else if len(text) > maxValue {
+			a.Value = slog.StringValue(text[:maxValue] + "...")
+		}
+	case slog.KindAny:
+		switch v := v.Any().(type) {
+		case nil:
+			return slog.Attr{}
+		case error:
+			if text := v.Error(); len(text) > maxValue {
+				a.Value = slog.StringValue(text[:maxValue] + "...")
+			}
+		}
+	}
+	return a
+}
+
+// replaceJSON writes durations in seconds, too: slog's nanoseconds are for nobody.
+func replaceJSON(groups []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		return slog.Float64(a.Key, a.Value.Duration().Round(time.Microsecond).Seconds())
+	}
+	return replaceText(groups, a)
+}

@@ -1,0 +1,141 @@
+package logs
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+const (
+	sampleTime = time.Minute
+	maxKinds   = 1000 // that are told apart
+)
+
+// Sampler writes the first lines of each kind of event in a minute, and at the end of
+// the minute how many it has left out. Whoever causes the events can't fill the log.
+type Sampler struct {
+	Log *slog.Logger
+	// PerKind is how many lines a kind has in a minute. Zero means 1.
+	PerKind int
+	// Lines bounds the lines of all kinds together. If nil, they are not bounded.
+	Lines *rate.Limiter
+
+	mu    sync.Mutex // guards the fields below
+	kinds map[kind]*count
+	rest  int       // events of kinds that have no line
+	told  time.Time // when rest was written last
+}
+
+// kind are the events that are summed up together.
+type kind struct{ event, source, reason string }
+
+type count struct {
+	level   slog.Level
+	since   time.Time
+	written int
+	left    int // events without a line
+}
+
+// Write writes a line with the text event and args, unless there were enough of its kind:
+// those with the same event, source and reason.
+func (s *Sampler) Write(level slog.Level, event, source, reason string, args ...any) {
+	ctx := context.Background()
+	if s.Log.Enabled(ctx, level) && s.admit(kind{event, source, reason}, level, time.Now()) {
+		s.Log.Log(ctx, level, event, args...)
+	}
+}
+
+// admit reports whether an event has a line, and else counts it.
+func (s *Sampler) admit(k kind, level slog.Level, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.kinds[k]
+	if c == nil {
+		if len(s.kinds) >= maxKinds {
+			s.rest++
+			return false
+		}
+		if s.kinds == nil {
+			s.kinds = map[kind]*count{}
+		}
+		c = &count{level: level, since: now}
+		s.kinds[k] = c
+	}
+	if c.left == 0 && c.written < max(s.PerKind, 1) && s.mayWrite(now) {
+		c.written++
+		return true
+	}
+	c.left++
+	return false
+}
+
+func (s *Sampler) mayWrite(now time.Time) bool { return s.Lines == nil || s.Lines.AllowN(now, 1) }
+
+// Start has the sums written until stop is called, which writes the last ones.
+func (s *Sampler) Start() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+func (s *Sampler) run(ctx context.Context) {
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case now := <-t.C:
+			s.sumUp(now.Add(-sampleTime), now)
+		case <-ctx.Done():
+			now := time.Now()
+			s.sumUp(now, now)
+			return
+		}
+	}
+}
+
+type sum struct {
+	kind
+	count
+}
+
+// sumUp writes the sums of the kinds that began before a time.
+func (s *Sampler) sumUp(before, now time.Time) {
+	sums, rest := s.takeSums(before, now)
+	for _, m := range sums {
+		s.Log.Log(context.Background(), m.level, "more of the same", "event", m.event, "source", m.source, "reason", m.reason,
+			"count", m.left, "since", m.since.UTC().Truncate(time.Millisecond))
+	}
+	if rest > 0 {
+		s.Log.Warn("more events than lines", "count", rest)
+	}
+}
+
+func (s *Sampler) takeSums(before, now time.Time) (sums []sum, rest int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rest > 0 && !s.told.After(before) && s.mayWrite(now) {
+		rest, s.rest, s.told = s.rest, 0, now
+	}
+	for k, c := range s.kinds {
+		switch {
+		case c.since.After(before):
+			continue
+		case c.left > 0 && s.mayWrite(now):
+			sums = append(sums, sum{k, *c})
+		default:
+			s.rest += c.left
+		}
+		delete(s.kinds, k)
+	}
+	return sums, rest
+}

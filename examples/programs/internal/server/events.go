@@ -1,0 +1,195 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/causewayproject/causeway/examples/programs/internal/logs"
+	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/gateway"
+)
+
+// events writes what happens to the log. The kinds of senders have lines of their own, so
+// that one can't use up those of another. The metrics count all of it.
+type events struct {
+	log *slog.Logger
+	// strangers are clients, agents and replicas without an identity: a hundred lines in
+	// a minute, and never more than ten in a second.
+	strangers logs.Sampler
+	// known are failures of clients with an identity, and of other replicas.
+	known logs.Sampler
+	// sessions are those of agents and replicas.
+	sessions logs.Sampler
+}
+
+func newEvents(log *slog.Logger) *events {
+	return &events{
+		log:       log,
+		strangers: logs.Sampler{Log: log, Lines: rate.NewLimiter(rate.Every(time.Minute/100), 8)},
+		known:     logs.Sampler{Log: log, Lines: rate.NewLimiter(10, 100)},
+		sessions:  logs.Sampler{Log: log, PerKind: 20},
+	}
+}
+
+// start has the sums written until stop is called.
+func (v *events) start() (stop func()) {
+	stops := []func(){v.strangers.Start(), v.known.Start(), v.sessions.Start()}
+	return func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}
+}
+
+// refused is the hook Refused of the tunnel.
+func (v *events) refused(remote net.Addr, err error) {
+	reason, level := "", slog.LevelWarn
+	if e, ok := errors.AsType[*tunnel.Error](err); ok {
+		if reason = e.Code.String(); e.Code == tunnel.CodeHeld {
+			level = slog.LevelDebug // it looks for another replica
+		}
+	}
+	v.strangers.Write(level, "refused", sourceOf(remote), reason, "remote", remote.String(), "error", err)
+}
+
+// doorHooks are the hooks of the Gateway of a listener.
+func (v *events) doorHooks(door string) gateway.Hooks {
+	return gateway.Hooks{
+		Ended:  func(r gateway.Request, e gateway.Ended) { v.doorEnded(door, r, e) },
+		Failed: func(err error) { v.doorFailed(door, err) },
+	}
+}
+
+func (v *events) doorEnded(door string, r gateway.Request, e gateway.Ended) {
+	ctx := context.Background()
+	if !v.log.Enabled(ctx, slog.LevelInfo) {
+		return
+	}
+	a := newAccess(door, r)
+	if a.client != "" {
+		v.log.LogAttrs(ctx, slog.LevelInfo, "access", a.endedAttrs(e)...)
+		return
+	}
+	v.strangers.Write(slog.LevelInfo, "access", sourceOf(a.remote), door+" "+a.cluster, anyAttrs(a.endedAttrs(e))...)
+}
+
+func (v *events) doorFailed(door string, err error) {
+	e, ok := errors.AsType[*gateway.Error](err)
+	if !ok {
+		return
+	}
+	a := newAccess(door, e.Request)
+	if a.client != "" {
+		v.clientFailed(a, e.Phase, e.Err)
+		return
+	}
+	a.cluster, a.target = "", "" // a stranger chose them
+	v.strangers.Write(slog.LevelWarn, "door failed", sourceOf(a.remote), door+" "+string(e.Phase), anyAttrs(a.failedAttrs(e.Phase, e.Err))...)
+}
+
+// clientFailed writes a line about a client with an identity, or of a --forward listener.
+func (v *events) clientFailed(a access, phase gateway.Phase, err error) {
+	reason := fmt.Sprint(a.door, " ", phase, " ", a.cluster)
+	if e, ok := errors.AsType[*tunnel.Error](err); ok {
+		reason += ": " + e.Code.String()
+	}
+	v.known.Write(slog.LevelWarn, "door failed", a.client, reason, anyAttrs(a.failedAttrs(phase, err))...)
+}
+
+// access is what a client asked for.
+type access struct {
+	door, client, cluster, target string
+	remote                        net.Addr
+}
+
+func newAccess(door string, r gateway.Request) access {
+	return access{door: door, client: r.Client.Name, cluster: r.Cluster, target: r.Address, remote: r.Credentials.Remote}
+}
+
+func (a *access) attrs() []slog.Attr {
+	return append(make([]slog.Attr, 0, 12), slog.String("remote", a.remote.String()), slog.String("door", a.door),
+		slog.String("client", a.client), slog.String("cluster", a.cluster), slog.String("target", a.target))
+}
+
+func (a *access) endedAttrs(e gateway.Ended) []slog.Attr {
+	to, _ := e.Target.(tunnel.Addr)
+	attrs := append(a.attrs(), slog.String("agent", to.Agent), slog.String("replica", to.Replica), slog.String("peer", to.Peer),
+		slog.Int64("bytesIn", e.In), slog.Int64("bytesOut", e.Out), slog.Duration("duration", e.Took))
+	if e.Err != nil {
+		attrs = append(attrs, slog.Any("error", e.Err))
+	}
+	return attrs
+}
+
+func (a *access) failedAttrs(phase gateway.Phase, err error) []slog.Attr {
+	return append(a.attrs(), slog.String("phase", string(phase)), slog.Any("error", err))
+}
+
+func anyAttrs(attrs []slog.Attr) []any {
+	all := make([]any, len(attrs))
+	for i, a := range attrs {
+		all[i] = a
+	}
+	return all
+}
+
+// sourceOf returns the address of a client, or for IPv6 its network (/64), because one
+// site has a whole network.
+func sourceOf(remote net.Addr) string {
+	ip, err := netip.ParseAddrPort(remote.String())
+	if err != nil {
+		return ""
+	}
+	addr := ip.Addr().Unmap().WithZone("")
+	if addr.Is4() {
+		return addr.String()
+	}
+	prefix, _ := addr.Prefix(64)
+	return prefix.String()
+}
+
+// tunnelHooks are the hooks of the tunnel's server.
+func (v *events) tunnelHooks() tunnel.Hooks {
+	return tunnel.Hooks{
+		Connected: func(s tunnel.SessionInfo) {
+			v.sessions.Write(slog.LevelInfo, "connected", agentName(s.Cluster, s.Agent), "",
+				"cluster", s.Cluster, "agent", s.Agent, "replica", s.Replica, "session", s.ID, "remote", s.Remote)
+		},
+		Disconnected: func(s tunnel.SessionInfo, err error) {
+			v.sessions.Write(slog.LevelInfo, "disconnected", agentName(s.Cluster, s.Agent), "",
+				"cluster", s.Cluster, "agent", s.Agent, "replica", s.Replica, "session", s.ID, "remote", s.Remote,
+				"duration", time.Since(s.Since), "dials", s.Dials, "failed", s.Failed, "bytesIn", s.BytesIn, "bytesOut", s.BytesOut, "error", err)
+		},
+		Refused: v.refused,
+		Enrolled: func(id tunnel.Identity) {
+			v.sessions.Write(slog.LevelInfo, "enrolled", agentName(id.Cluster, ""), "", "cluster", id.Cluster, "agent", id.Agent)
+		},
+		Renewed: func(id tunnel.Identity, until time.Time) {
+			v.sessions.Write(slog.LevelInfo, "renewed", agentName(id.Cluster, id.Agent), "", "cluster", id.Cluster, "agent", id.Agent, "until", until)
+		},
+		Delivered: func(id tunnel.Identity, name string, err error) {
+			source := agentName(id.Cluster, id.Agent)
+			if err != nil {
+				v.sessions.Write(slog.LevelWarn, "payload not accepted", source, name, "cluster", id.Cluster, "agent", id.Agent, "name", name, "error", err)
+				return
+			}
+			v.sessions.Write(slog.LevelInfo, "payload", source, name, "cluster", id.Cluster, "agent", id.Agent, "name", name)
+		},
+		PeerConnected: func(name string) { v.sessions.Write(slog.LevelInfo, "peer connected", name, "", "peer", name) },
+		PeerDisconnected: func(name string, err error) {
+			v.sessions.Write(slog.LevelInfo, "peer disconnected", name, "", "peer", name, "error", err)
+		},
+		PeerFailed: func(address string, err error) {
+			v.known.Write(slog.LevelWarn, "peer failed", address, "", "address", address, "error", err)
+		},
+	}
+}
+
+func agentName(cluster, agent string) string { return cluster + "/" + agent }

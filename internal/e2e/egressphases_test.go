@@ -27,6 +27,7 @@ func TestEgressPhases(t *testing.T) {
 	b := sharedBed(t)
 	dir := t.TempDir()
 	goBuild(t, programsModule, dir, "./causeway") // as it is deployed
+	t.Run("render", func(t *testing.T) { testRender(t, filepath.Join(dir, "causeway")) })
 	t.Run("static pod, ticket", func(t *testing.T) { testStaticPhases(t, b, filepath.Join(dir, "causeway")) })
 	t.Run("Deployment, certificate", func(t *testing.T) { testHostedPhases(t, b, filepath.Join(dir, "causeway")) })
 	t.Run("faults", func(t *testing.T) { testPhaseFaults(t, b, filepath.Join(dir, "causeway")) })
@@ -370,4 +371,9 @@ func testPhaseFaults(t *testing.T, b *bed.Bed, program string) {
 			p.works()
 		})
 	}
+	// As after a command that was killed before it went back.
+	p.pod.kube.StopAPIServer()
+	p.set(egress.PhaseOff, false, 0, []string{"--force goes back to the phase before"})
+	p.set(egress.PhaseOff, true, 1, []string{"there is no report", "and works"}, "--force")
+	p.works()
 }

@@ -142,6 +142,9 @@ func (s *Sidecar) addTo(pod *podNodes, to Phase) error {
 	if other := pod.configFlag(); other != "" {
 		return fmt.Errorf("egress: kube-apiserver has %s already: take it out first, in its own restart", other)
 	}
+	if first := pod.wrapper(); first != "" {
+		return fmt.Errorf("egress: kube-apiserver's command begins with %q: want kube-apiserver itself in the command, since a script may drop the flag that is added", first)
+	}
 	copied := *s
 	if err := copied.takeUser(pod); err != nil {
 		return err
@@ -246,6 +249,16 @@ func (p *podNodes) flags() *yaml.Node {
 		}
 	}
 	return nil
+}
+
+// wrapper returns the first word of a command that does not name kube-apiserver; "" if it
+// does, or if the image decides.
+func (p *podNodes) wrapper() string {
+	list := yamledit.Child(p.container, "command")
+	if list == nil || len(list.Content) == 0 || slices.ContainsFunc(list.Content, func(n *yaml.Node) bool { return path.Base(n.Value) == apiServerName }) {
+		return ""
+	}
+	return list.Content[0].Value
 }
 
 func (p *podNodes) allFlags() (all []*yaml.Node) {

@@ -125,6 +125,7 @@ func TestSetPhaseErrors(t *testing.T) {
 		change               func(*egress.Sidecar)
 	}{
 		{"konnectivity", other, "--egress-selector-config-file=/etc/konnectivity.yaml already", nil},
+		{"script", strings.Replace(off, "    - kube-apiserver\n", "    - /bin/sh\n    - -c\n", 1), `begins with "/bin/sh"`, nil},
 		{"no kind", "a: b", "has no kind", nil},
 		{"another kind", "kind: Service", "a Service", nil},
 		{"another pod", strings.ReplaceAll(off, "name: kube-apiserver", "name: etcd"), "no container kube-apiserver", nil},
@@ -137,6 +138,10 @@ func TestSetPhaseErrors(t *testing.T) {
 		{"two sources", off, "exactly one", func(s *egress.Sidecar) { s.TokenAudience = "x" }},
 		{"no source", off, "exactly one", func(s *egress.Sidecar) { s.CredentialsPath = "" }},
 		{"relative", off, "absolute", func(s *egress.Sidecar) { s.Dir = "run" }},
+		{"root", off, "is the root", func(s *egress.Sidecar) { s.Dir = "/" }},
+		{"long", off, "too long", func(s *egress.Sidecar) { s.Dir = "/" + strings.Repeat("d", 90) }},
+		{"space", off, "holds a space", func(s *egress.Sidecar) { s.Image = "a b" }},
+		{"user", off, "Sidecar.User", func(s *egress.Sidecar) { s.User = -1 }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := staticSidecar

@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"path"
 	"strconv"
+	"strings"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 	sigsyaml "sigs.k8s.io/yaml"
@@ -35,11 +37,27 @@ func (s *Sidecar) validate() error {
 			errs = append(errs, fmt.Errorf("egress: Sidecar.Gateway: %w", err))
 		}
 	}
+	if strings.ContainsFunc(s.Image+s.Cluster, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
+		errs = append(errs, errors.New("egress: Sidecar.Image or Sidecar.Cluster holds a space, or a character that does not print"))
+	}
+	if s.User < 0 {
+		errs = append(errs, errors.New("egress: Sidecar.User is less than zero"))
+	}
+	if n := len(path.Join(s.SocketDir(), SocketName)); n > maxSocketPath {
+		errs = append(errs, fmt.Errorf("egress: Sidecar.Dir is too long: the path of the socket in it has %d bytes, and can have %d", n, maxSocketPath))
+	}
+	if path.Clean(s.baseDir()) == "/" {
+		errs = append(errs, errors.New("egress: Sidecar.Dir is the root: want a directory of its own"))
+	}
 	if !path.IsAbs(s.baseDir()) || s.CredentialsPath != "" && !path.IsAbs(s.CredentialsPath) {
 		errs = append(errs, errors.New("egress: Sidecar.Dir and Sidecar.CredentialsPath are absolute paths"))
 	}
 	return errors.Join(errs...)
 }
+
+// maxSocketPath is that of Linux, less what the program of the Sidecar adds while it makes
+// the socket.
+const maxSocketPath = 107 - len(".new")
 
 // CheckGateway returns why a text is not the URL of a gateway. It quotes nothing of the
 // text, which may hold a password.

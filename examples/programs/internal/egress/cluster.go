@@ -68,6 +68,9 @@ func (c *cluster) takeSurvey(ctx context.Context) (*survey, error) {
 			return nil, fmt.Errorf("--kubeconfig: %w", err)
 		}
 	}
+	if len(s.targets) == 0 { // a cluster without nodes: at least the way to the agent is tried
+		s.targets = []target{{kindAPIServer, "kubernetes", "kubernetes.default.svc:443"}}
+	}
 	return s, nil
 }
 

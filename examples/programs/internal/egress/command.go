@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
@@ -55,9 +58,27 @@ func (f *sidecarFlags) add(set *pflag.FlagSet) {
 
 // fieldFlags are the flags for the fields that errors of the library name.
 var fieldFlags = []string{
+	"egress: Sidecar.Image or Sidecar.Cluster", "--image or CLUSTER",
 	"egress: Sidecar.Image", "--image", "egress: Sidecar.Cluster", "CLUSTER", "egress: Sidecar.Gateway", "--gateway",
 	"Sidecar.CredentialsPath", "--credentials", "Sidecar.CredentialsSecret", "--credentials-secret",
+	"egress: Sidecar.Dir", "--dir", "egress: Sidecar.User", "--user",
 	"Sidecar.TokenAudience", "--token-audience", "Sidecar.Dir", "--dir", "Sidecar.User", "--user",
+}
+
+// checkPlace returns a mistake for what does not fit together, or can't be a name.
+func (f *sidecarFlags) checkPlace(static bool) error {
+	namespace, name, _ := strings.Cut(f.deployment, "/")
+	switch {
+	case f.deployment != "" && (len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0):
+		return cli.Mistake("--deployment %q is not NAMESPACE/NAME", f.deployment)
+	case f.sidecar.CredentialsSecret != "" && len(validation.IsDNS1123Subdomain(f.sidecar.CredentialsSecret)) > 0:
+		return cli.Mistake("--credentials-secret %q is not the name of a Secret", f.sidecar.CredentialsSecret)
+	case !static && f.sidecar.CredentialsPath != "":
+		return cli.Mistake("--credentials is for a static pod; a Deployment takes --credentials-secret or --token-audience")
+	case static && f.sidecar.CredentialsSecret+f.sidecar.TokenAudience != "":
+		return cli.Mistake("a static pod can have no Secret and no token: it takes --credentials")
+	}
+	return nil
 }
 
 // parsePhase reads the argument PHASE.
@@ -106,11 +127,20 @@ the form that a KubeadmConfig takes.`,
 
 func (f *sidecarFlags) render(phase egress.Phase) ([]byte, error) {
 	if f.manifest == "" {
+		if err := f.checkPlace(f.deployment == ""); err != nil {
+			return nil, err
+		}
 		return f.renderPatches(phase)
 	}
 	manifest, err := os.ReadFile(f.manifest)
 	if err != nil {
 		return nil, fmt.Errorf("--manifest: %w", err)
+	}
+	var object struct{ Kind string }
+	if yaml.Unmarshal(manifest, &object) == nil { // else SetPhase says what is wrong
+		if err := f.checkPlace(object.Kind == "Pod"); err != nil {
+			return nil, err
+		}
 	}
 	text, err := f.sidecar.SetPhase(manifest, phase)
 	return text, cli.FieldMistake(err, fieldFlags...)
@@ -140,12 +170,11 @@ func (f *placeFlags) check() error {
 		return cli.Mistake("exactly one of --manifest and --deployment must be set")
 	case f.deployment != "" && (f.management == "" || f.kubeconfig == ""):
 		return cli.Mistake("--deployment goes with --management-kubeconfig and --kubeconfig")
-	case f.deployment != "" && f.sidecar.CredentialsPath != "":
-		return cli.Mistake("--credentials is for a static pod; a Deployment takes --credentials-secret or --token-audience")
-	case f.manifest != "" && f.sidecar.CredentialsSecret+f.sidecar.TokenAudience != "":
-		return cli.Mistake("a static pod can have no Secret and no token: it takes --credentials")
 	case f.timeout <= 0:
 		return cli.Mistake("--timeout must be more than zero, such as 5m")
+	}
+	if err := f.checkPlace(f.manifest != ""); err != nil {
+		return err
 	}
 	if f.manifest != "" {
 		beside := filepath.Join(filepath.Dir(filepath.Dir(f.manifest)), "causeway-egress")

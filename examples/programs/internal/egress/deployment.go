@@ -52,6 +52,10 @@ func (p *hostedPod) path() []string {
 func (p *hostedPod) read(ctx context.Context) ([]byte, error) {
 	text, err := p.clients.AppsV1().RESTClient().Get().AbsPath(p.path()...).SetHeader("Accept", "application/json").DoRaw(ctx)
 	if err != nil {
+		// The text of a raw answer is poor.
+		if _, better := p.clients.AppsV1().Deployments(p.namespace).Get(ctx, p.name, metav1.GetOptions{}); better != nil {
+			err = better
+		}
 		return nil, fmt.Errorf("--deployment: %w", err)
 	}
 	// The status and the record of fields are not what somebody wrote.

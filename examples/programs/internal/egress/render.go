@@ -20,6 +20,8 @@ func (f *sidecarFlags) renderPatches(phase egress.Phase) ([]byte, error) {
 		return nil, cli.FieldMistake(err, fieldFlags...)
 	case f.deployment != "":
 		return f.renderComponent(strategic, flag)
+	case phase == egress.PhaseOff: // kubeadm refuses a directory that is not there
+		return yaml.Marshal(map[string]any{"files": []any{}})
 	}
 	files := []any{}
 	for _, file := range []struct {
@@ -35,10 +37,7 @@ func (f *sidecarFlags) renderPatches(phase egress.Phase) ([]byte, error) {
 }
 
 func (f *sidecarFlags) renderComponent(strategic, flag []byte) ([]byte, error) {
-	namespace, name, ok := strings.Cut(f.deployment, "/")
-	if !ok || namespace == "" || name == "" {
-		return nil, cli.Mistake("--deployment %q is not NAMESPACE/NAME", f.deployment)
-	}
+	namespace, name, _ := strings.Cut(f.deployment, "/")
 	patches := []any{}
 	if strategic != nil {
 		var pod map[string]any

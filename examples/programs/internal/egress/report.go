@@ -66,6 +66,10 @@ func (r *report) failuresBefore() (all []string) {
 	return r.failedTargets(r.to == egress.PhaseOn)
 }
 
+// kindAPIServer is the kind of the target of a cluster without nodes: the agent's own API
+// server, which each agent may dial by its usual name.
+const kindAPIServer = "API server"
+
 // failedTargets says where one of the ways is worse than the other one.
 func (r *report) failedTargets(tunnel bool) (all []string) {
 	kubelets, reached, last := 0, 0, ""
@@ -81,7 +85,7 @@ func (r *report) failedTargets(tunnel bool) (all []string) {
 		case next.Error == "" && other.Error == "" && next.Certificate != other.Certificate:
 			all = append(all, fmt.Sprintf("%s: the two ways lead to different servers: the certificates differ", name))
 		}
-		if kind == "kubelet" {
+		if kind == "kubelet" || kind == kindAPIServer {
 			kubelets++
 			if last = cmp.Or(next.Error, last); next.Error == "" {
 				reached++
@@ -89,7 +93,11 @@ func (r *report) failedTargets(tunnel bool) (all []string) {
 		}
 	}
 	if tunnel && kubelets > 0 && reached == 0 && len(all) == 0 {
-		all = append(all, "no kubelet can be reached through the tunnel, nor directly: "+last)
+		what := "no kubelet can be reached through the tunnel, nor directly: "
+		if r.targets[0].kind == kindAPIServer {
+			what = "the cluster has no nodes, and its API server can't be reached through the tunnel: "
+		}
+		all = append(all, what+last)
 	}
 	return all
 }

@@ -111,6 +111,10 @@ func TestWriteManifest(t *testing.T) {
 }
 
 func TestMistakes(t *testing.T) {
+	pod := filepath.Join(t.TempDir(), "pod.yaml")
+	if err := os.WriteFile(pod, []byte("kind: Pod"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct{ args, want string }{
 		{"set half default/prod --manifest /m", "PHASE"},
 		{"set on default/prod", "--manifest and --deployment"},
@@ -122,17 +126,68 @@ func TestMistakes(t *testing.T) {
 		{"set on default/prod --manifest /m/a.yaml --timeout 0s", "--timeout"},
 		{"render on default/prod", "--image"},
 		{"render on default/prod --image i --gateway http://u:s3cr3t@h:1 --credentials /c", "--gateway"},
+		{"render on default/prod --image i --gateway http://h:1 --deployment a/b --credentials /c", "--credentials is for a static pod"},
+		{"render on default/prod --image i --gateway http://h:1 --deployment a/b_ --credentials-secret c", "NAMESPACE/NAME"},
+		{"render on default/prod --image i --gateway http://h:1 --deployment a/b --credentials-secret C_", "--credentials-secret"},
+		{"render on default/prod --image i --gateway http://h:1 --credentials-secret c", "it takes --credentials"},
+		{"render on default/prod --image i --gateway http://h:1 --manifest " + pod + " --credentials-secret c", "it takes --credentials"},
+		{"render on default/prod --image i --gateway http://h:1 --credentials /c --user -1", "--user is less than zero"},
+		{"render on default/prod --image i --gateway http://h:1 --credentials /c --dir /", "--dir is the root"},
+		{"render on default/prod --image i --gateway http://h:1 --credentials /c --dir /" + strings.Repeat("d", 90), "--dir is too long"},
+		{"render on default/\tprod --image i --gateway http://h:1 --credentials /c", "CLUSTER"},
 		{"serve default/prod --gateway http://h:1 --dir /d", "--credentials"},
 		{"serve default/prod --gateway h:1 --dir /d --credentials /c", "--gateway"},
 		{"probe a:1", "--dir"},
 	} {
 		cmd := Command()
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
-		cmd.SetArgs(strings.Fields(tt.args))
+		cmd.SetArgs(strings.Split(tt.args, " "))
 		err := cmd.ExecuteContext(t.Context())
 		var mistake cli.UsageError
 		if !errors.As(err, &mistake) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "s3cr3t") {
 			t.Errorf("%s: got %v, want a mistake with %q", tt.args, err, tt.want)
 		}
+	}
+}
+
+// The first mistake of a newcomer: the directory of the credentials is not there yet.
+func TestSetWithoutCredentials(t *testing.T) {
+	manifest := filepath.Join(t.TempDir(), "kube-apiserver.yaml")
+	if err := os.WriteFile(manifest, []byte("kind: Pod"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := Command()
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetArgs([]string{"set", "beside", "default/prod", "--manifest", manifest, "--credentials", "/nonexistent", "--image", "i", "--gateway", "http://h:1"})
+	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "--credentials: open /nonexistent") {
+		t.Errorf("got %v, want what is wrong with --credentials", err)
+	}
+}
+
+// A manifest that is a link is another program's: the file behind it would stay as it was.
+func TestManifestLink(t *testing.T) {
+	dir := t.TempDir()
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "file"), []byte("one"), 0o600), os.Symlink("file", filepath.Join(dir, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	p := &staticPod{path: filepath.Join(dir, "link"), state: filepath.Join(dir, "state")}
+	if err := p.write(t.Context(), []byte("one"), []byte("two"), egress.PhaseOff); err == nil || !strings.Contains(err.Error(), "not a file but a link") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(p.state); err == nil {
+		t.Error("the refused switch left something in --state")
+	}
+}
+
+// In a cluster without nodes, the API server is what the tunnel has to reach.
+func TestNoNodes(t *testing.T) {
+	r := report{from: egress.PhaseBeside, to: egress.PhaseOn, targets: []target{{kindAPIServer, "kubernetes", "k:443"}}}
+	r.ways = []comparison{{Target: "k:443", Direct: result{Error: "no such host"}, Tunnel: result{Error: "407"}}}
+	if got := r.failuresBefore(); len(got) != 1 || !strings.Contains(got[0], "API server can't be reached through the tunnel: 407") {
+		t.Errorf("got %q", got)
+	}
+	r.ways[0].Tunnel.Error = ""
+	if got := r.failuresBefore(); len(got) != 0 {
+		t.Errorf("got %q, want nothing: nobody reaches it directly", got)
 	}
 }

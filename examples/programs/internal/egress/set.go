@@ -1,12 +1,15 @@
 package egress
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,6 +35,9 @@ reached directly, it goes back to the phase before, and says why.
 
 For a static pod it runs on the machine with the --manifest, as root: on each control plane
 machine, one after the other. For a Deployment it runs anywhere.
+
+If kube-apiserver does not answer at all, --force goes back by one phase without a report: after
+a switch that was killed before it went back by itself.
 
 In the phase that the kube-apiserver has already it only makes the report and changes nothing.
 The status is 0 if the kube-apiserver is in PHASE and works, and 1 if not.`
@@ -60,12 +66,16 @@ func setCommand() *cobra.Command {
 			if err := f.check(); err != nil {
 				return err
 			}
-			s, end, err := f.newSwitch(cmd.Context(), to, cmd.OutOrStdout())
+			// A terminal that is lost, or a pipe that nobody reads, leaves nothing half done.
+			signal.Ignore(syscall.SIGPIPE)
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP)
+			defer stop()
+			s, end, err := f.newSwitch(ctx, to, cmd.OutOrStdout())
 			if err != nil {
 				return err
 			}
 			defer end()
-			return s.run(cmd.Context())
+			return s.run(ctx)
 		},
 	}
 	f.add(cmd.Flags())
@@ -75,14 +85,14 @@ func setCommand() *cobra.Command {
 // newSwitch connects to the clusters; end closes what it opened.
 func (f *placeFlags) newSwitch(ctx context.Context, to egress.Phase, out io.Writer) (s *phaseSwitch, end func(), err error) {
 	var clients []*connect.Client
-	end = func() {
+	closeAll := func() {
 		for _, c := range clients {
 			c.Close()
 		}
 	}
 	defer func() {
 		if err != nil {
-			end()
+			closeAll()
 		}
 	}()
 	local := ""
@@ -93,7 +103,7 @@ func (f *placeFlags) newSwitch(ctx context.Context, to egress.Phase, out io.Writ
 		}
 		local = localServer(manifest)
 		if _, err := os.ReadDir(f.sidecar.CredentialsPath); err != nil && to != egress.PhaseOff {
-			return nil, nil, fmt.Errorf("--credentials: %w: the sidecar would not start", err)
+			return nil, nil, fmt.Errorf("--credentials: %w: the sidecar would not start; make the directory, with the files username and password", err)
 		}
 	}
 	client, err := newClient(ctx, f.kubeconfig, local)
@@ -107,7 +117,7 @@ func (f *placeFlags) newSwitch(ctx context.Context, to egress.Phase, out io.Writ
 	}
 	if f.manifest != "" {
 		s.place, err = newStaticPlace(ctx, f, s.cluster)
-		return s, end, err
+		return s, closeAll, err
 	}
 	management, err := newClient(ctx, f.management, "")
 	if err != nil {
@@ -115,7 +125,7 @@ func (f *placeFlags) newSwitch(ctx context.Context, to egress.Phase, out io.Writ
 	}
 	clients = append(clients, management)
 	s.place, err = newHostedPlace(f, management)
-	return s, end, err
+	return s, closeAll, err
 }
 
 // newClient returns a client of a kubeconfig's cluster, at another address unless local is
@@ -157,8 +167,16 @@ func (s *phaseSwitch) run(ctx context.Context) error {
 	if err := cli.FieldMistake(err, fieldFlags...); err != nil && s.from != s.to {
 		return err
 	}
+	back := slices.Index(phases, s.to) < slices.Index(phases, s.from)
 	before, err := s.cluster.takeSurvey(ctx)
-	if err != nil {
+	switch {
+	case err == nil:
+	case back && s.force:
+		fmt.Fprintf(s.out, "kube-apiserver does not answer, so there is no report: %v\n", err)
+		return s.goBack(ctx, manifest, next)
+	case back:
+		return fmt.Errorf("kube-apiserver does not answer (--force goes back to %s all the same): %w", s.to, err)
+	default:
 		return err
 	}
 	s.report = report{cluster: s.sidecar.Cluster, from: s.from, to: s.to, notes: before.notes}
@@ -183,6 +201,23 @@ func (s *phaseSwitch) run(ctx context.Context) error {
 		return nil
 	}
 	return s.apply(ctx, before, manifest, next)
+}
+
+// goBack brings a kube-apiserver that does not answer to the phase before.
+func (s *phaseSwitch) goBack(ctx context.Context, manifest, next []byte) error {
+	writeChange(s.out, manifest, next)
+	if s.dryRun {
+		return nil
+	}
+	if err := s.place.write(ctx, manifest, next, s.from); err != nil {
+		return err
+	}
+	fmt.Fprintf(s.out, "\nswitched to %s; waiting for kube-apiserver\n", s.to)
+	if err := s.waitReady(ctx); err != nil {
+		return fmt.Errorf("kube-apiserver is in the phase %s, and does not work within %v (its log may say why): %w", s.to, s.timeout, err)
+	}
+	fmt.Fprintf(s.out, "kube-apiserver is in the phase %s and works\n", s.to)
+	return nil
 }
 
 func (s *phaseSwitch) onlyReported(failures []string) error {
@@ -213,6 +248,10 @@ func (s *phaseSwitch) apply(ctx context.Context, before *survey, manifest, next 
 	if err := s.place.write(ctx, manifest, next, s.from); err != nil {
 		return err
 	}
+	written, err := s.place.read(ctx)
+	if err != nil {
+		written = next
+	}
 	fmt.Fprintf(s.out, "\nswitched to %s; waiting for kube-apiserver\n", s.to)
 	failures := s.verify(ctx, before)
 	if len(failures) == 0 {
@@ -226,24 +265,39 @@ func (s *phaseSwitch) apply(ctx context.Context, before *survey, manifest, next 
 		ctx = context.WithoutCancel(ctx)
 	}
 	fmt.Fprintf(s.out, "going back to %s\n", s.from)
-	// What the API server made of the manifest counts: defaults and versions.
-	now, err := s.place.read(ctx)
-	if err == nil {
-		err = s.place.write(ctx, now, manifest, s.to)
-	}
-	if err == nil {
-		err = s.waitReady(ctx)
-	}
-	if err != nil {
+	if err := s.restore(ctx, written, manifest); err != nil {
 		return fmt.Errorf("kube-apiserver did not come back to the phase %s: %w; %s", s.from, err, s.place.former)
 	}
 	fmt.Fprintf(s.out, "kube-apiserver is in the phase %s again, and works\n", s.from)
 	return cli.ErrFailed
 }
 
+// restore brings the former manifest back. If somebody has changed the manifest since it was
+// written, only the phase is taken back.
+func (s *phaseSwitch) restore(ctx context.Context, written, former []byte) error {
+	// What the API server made of the manifest counts: defaults and versions.
+	now, err := s.place.read(ctx)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(specOf(now), specOf(written)) {
+		fmt.Fprintln(s.out, "somebody has changed the manifest meanwhile: the change stays, and only the phase goes back")
+		if former, err = s.sidecar.SetPhase(now, s.from); err != nil {
+			return err
+		}
+	}
+	if err := s.place.write(ctx, now, former, s.to); err != nil {
+		return err
+	}
+	return s.waitReady(ctx)
+}
+
 // verify returns why the new phase is not good.
 func (s *phaseSwitch) verify(ctx context.Context, before *survey) []string {
-	if err := s.waitReady(ctx); err != nil {
+	switch err := s.waitReady(ctx); {
+	case err != nil && ctx.Err() != nil:
+		return []string{"the command was stopped before kube-apiserver worked"}
+	case err != nil:
 		return []string{fmt.Sprintf("kube-apiserver does not work within %v (its log may say why): %v", s.timeout, err)}
 	}
 	if s.from == egress.PhaseOff {
@@ -259,6 +313,9 @@ func (s *phaseSwitch) verify(ctx context.Context, before *survey) []string {
 		}
 		waitMoment(ctx)
 	}
+	if s.to == egress.PhaseOn && s.manifest != "" && len(failures) == 0 {
+		failures = s.checkUse(ctx)
+	}
 	s.report.write(s.out)
 	if failed := s.report.failedSidecar(); s.force {
 		for _, text := range failed {
@@ -268,6 +325,17 @@ func (s *phaseSwitch) verify(ctx context.Context, before *survey) []string {
 		failures = append(failures, failed...)
 	}
 	return failures
+}
+
+// checkUse says if kube-apiserver goes its own way all the same: a script that starts it may
+// have lost the flag. Of several replicas, another one could answer.
+func (s *phaseSwitch) checkUse(ctx context.Context) []string {
+	connected := slices.ContainsFunc(s.report.after, func(a answer) bool { return a.err == nil && a.onePod() })
+	dials, err := s.cluster.readMetric(ctx, dialsMetric)
+	if !connected || err != nil || dials != "" && dials != "0" {
+		return nil
+	}
+	return []string{"kube-apiserver does not use the sidecar: it has connected to a kubelet, and its metric " + dialsMetric + " counts nothing. Does it get the flag --egress-selector-config-file?"}
 }
 
 // waitReady waits until the kube-apiserver of the manifest serves.

@@ -41,8 +41,8 @@ type staticPod struct {
 func newStaticPlace(ctx context.Context, f *placeFlags, c *cluster) (*place, error) {
 	p := &staticPod{path: f.manifest, state: f.state, cluster: c}
 	started, err := p.startTime(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig: the API server's /metrics: %w", err)
+	if err != nil && !f.force { // with it, whatever serves later has been restarted
+		return nil, fmt.Errorf("--kubeconfig: the API server's /metrics: %w; if kube-apiserver is down, --force goes back to the phase before", err)
 	}
 	p.started = started
 	return &place{
@@ -69,9 +69,12 @@ func (p *staticPod) write(_ context.Context, before, next []byte, phase egress.P
 	if !bytes.Equal(now, before) {
 		return errors.New("--manifest: somebody has changed it meanwhile: run the command again")
 	}
-	info, err := os.Stat(p.path)
-	if err != nil {
+	info, err := os.Lstat(p.path)
+	switch {
+	case err != nil:
 		return fmt.Errorf("--manifest: %w", err)
+	case info.Mode().Type() != 0:
+		return errors.New("--manifest: it is not a file but a link, or something else: name the file itself")
 	}
 	if err := os.MkdirAll(p.state, 0o700); err != nil {
 		return fmt.Errorf("--state: %w", err)
@@ -130,7 +133,20 @@ func (p *staticPod) ready(ctx context.Context) error {
 
 // startTime returns when the process of the API server started.
 func (p *staticPod) startTime(ctx context.Context) (string, error) {
-	metrics, err := p.cluster.CoreV1().RESTClient().Get().AbsPath("/metrics").Stream(ctx)
+	started, err := p.cluster.readMetric(ctx, "process_start_time_seconds")
+	if err == nil && started == "" {
+		err = errors.New("there is no process_start_time_seconds")
+	}
+	return started, err
+}
+
+// dialsMetric counts the connections that kube-apiserver has made through its egress
+// selector.
+const dialsMetric = "apiserver_egress_dialer_dial_start_total"
+
+// readMetric returns the value of the API server's first series of a metric; "" without one.
+func (c *cluster) readMetric(ctx context.Context, name string) (string, error) {
+	metrics, err := c.CoreV1().RESTClient().Get().AbsPath("/metrics").Stream(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -138,11 +154,11 @@ func (p *staticPod) startTime(ctx context.Context) (string, error) {
 	lines := bufio.NewReader(metrics)
 	for {
 		line, err := lines.ReadString('\n')
-		if value, ok := strings.CutPrefix(line, "process_start_time_seconds "); ok {
-			return value, nil
+		if rest, ok := strings.CutPrefix(line, name); ok && (rest[0] == ' ' || rest[0] == '{') {
+			return strings.TrimSpace(rest[strings.LastIndexByte(strings.TrimSpace(rest), ' ')+1:]), nil
 		}
 		if err == io.EOF {
-			return "", errors.New("there is no process_start_time_seconds")
+			return "", nil
 		}
 		if err != nil {
 			return "", err

@@ -36,13 +36,15 @@ func run(ctx context.Context, args []string, _ io.Reader, stdout, stderr io.Writ
 }
 
 // newServer returns a Server and an address where it takes agents.
-func newServer(t *testing.T) (*tunnel.Server, string) {
+func newServer(t *testing.T) (*tunnel.Server, string) { return startServer(t, &tunnel.Server{}) }
+
+func startServer(t *testing.T, server *tunnel.Server) (*tunnel.Server, string) {
 	t.Helper()
 	authority, err := tunnel.NewAuthority()
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &tunnel.Server{Authority: authority}
+	server.Authority = authority
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -360,8 +360,7 @@ func TestSecretStoreBroken(t *testing.T) {
 func TestSecretStoreShared(t *testing.T) {
 	const pods = 5
 	s, store := newSecretServer(t)
-	server, address := newServer(t)
-	server.CertificateLife = 6 * time.Second
+	server, address := startServer(t, &tunnel.Server{CertificateLife: 6 * time.Second})
 	inv := invite(t, server, address)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

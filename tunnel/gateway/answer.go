@@ -1,18 +1,20 @@
 package gateway
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/causewayproject/causeway/internal/admission"
 )
 
 const (
 	basicChallenge = `Basic realm="causeway", charset="UTF-8"`
-	retryAfter     = "1" // seconds
+	retryAfter     = time.Second // unless the error knows better
 )
 
 // answer is the HTTP answer to a client that is refused.
@@ -20,9 +22,10 @@ type answer struct {
 	status int
 	kind   string // of RFC 9209, 2.3
 	detail string // for people; no secret, printable, bounded
+	retry  time.Duration
 }
 
-var errInternal = &answer{500, "proxy_internal_error", ""}
+var errInternal = &answer{status: 500, kind: "proxy_internal_error"}
 
 // answerFor returns the answer for an *Error or a *requestError.
 func answerFor(err error) *answer {
@@ -32,7 +35,7 @@ func answerFor(err error) *answer {
 	)
 	switch {
 	case errors.As(err, &bad):
-		return &answer{bad.status, "http_request_error", bad.text}
+		return &answer{status: bad.status, kind: "http_request_error", detail: bad.text}
 	case !errors.As(err, &e):
 		return errInternal
 	}
@@ -41,38 +44,42 @@ func answerFor(err error) *answer {
 	case PhaseHandshake:
 		switch {
 		case errors.Is(e.Err, errShutdown):
-			return &answer{503, "proxy_internal_response", detail}
+			return &answer{status: 503, kind: "proxy_internal_response", detail: detail}
 		case errors.Is(e.Err, admission.ErrCrowded):
-			return &answer{503, "connection_limit_reached", detail}
+			return &answer{status: 503, kind: "connection_limit_reached", detail: detail}
 		}
-		return &answer{408, "http_request_error", "the request took too long"}
+		return &answer{status: 408, kind: "http_request_error", detail: "the request took too long"}
 	case PhaseLimit:
 		if errors.Is(e.Err, errTooManyOf) {
-			return &answer{429, "connection_limit_reached", detail}
+			return &answer{status: 429, kind: "connection_limit_reached", detail: detail}
 		}
-		return &answer{503, "connection_limit_reached", detail}
+		return &answer{status: 503, kind: "connection_limit_reached", detail: detail}
 	case PhaseAuthenticate:
 		switch reasonOf(e.Err) {
 		case reasonUnavailable:
-			return &answer{503, "proxy_internal_error", "nobody can be authenticated at the moment"}
+			return &answer{status: 503, kind: "proxy_internal_error", detail: "nobody can be authenticated at the moment"}
 		case reasonForbidden:
-			return &answer{403, "http_request_denied", "the client is known, and not let in"}
+			return &answer{status: 403, kind: "http_request_denied", detail: "the client is known, and not let in"}
 		}
 		if ticket := (*TicketError)(nil); errors.As(e.Err, &ticket) {
-			return &answer{407, "http_request_denied", printableLine(ticket.Error())}
+			return &answer{status: 407, kind: "http_request_denied", detail: printableLine(ticket.Error())}
 		}
-		return &answer{407, "http_request_denied", "the credentials are missing or wrong"}
+		return &answer{status: 407, kind: "http_request_denied", detail: "the credentials are missing or wrong"}
 	case PhaseRoute:
 		switch reasonOf(e.Err) {
 		case reasonForbidden:
-			return &answer{403, "http_request_denied", detail}
+			return &answer{status: 403, kind: "http_request_denied", detail: detail}
 		case reasonUnavailable:
-			return &answer{503, "destination_unavailable", detail}
+			return &answer{status: 503, kind: "destination_unavailable", detail: detail}
 		}
-		return &answer{400, "destination_not_found", detail}
+		return &answer{status: 400, kind: "destination_not_found", detail: detail}
 	}
 	r := reasonOf(e.Err)
-	return &answer{r.status, r.kind, detail}
+	a := &answer{status: r.status, kind: r.kind, detail: detail}
+	if limited := (Limited)(nil); errors.As(e.Err, &limited) {
+		a.retry = limited.RetryAfter()
+	}
+	return a
 }
 
 // text is one line for people. It is the reason phrase, because net/http, and so
@@ -100,7 +107,8 @@ func (a *answer) fields(yield func(name, value string) bool) {
 	case 405:
 		yield("Allow", "CONNECT")
 	case 429, 503:
-		yield("Retry-After", retryAfter)
+		wait := cmp.Or(a.retry, retryAfter)
+		yield("Retry-After", strconv.FormatInt(int64((wait+time.Second-1)/time.Second), 10))
 	}
 }
 

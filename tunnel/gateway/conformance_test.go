@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/internal/abort"
@@ -200,6 +201,11 @@ type unavailable struct{ error }
 
 func (unavailable) Unavailable() bool { return true }
 
+// limited is another one.
+type limited struct{ error }
+
+func (limited) RetryAfter() time.Duration { return 1200 * time.Millisecond }
+
 func testRefusals(t *testing.T, d door) {
 	for _, tt := range []struct {
 		err         error
@@ -212,6 +218,8 @@ func testRefusals(t *testing.T, d door) {
 		{&net.DNSError{Err: "no such host", IsNotFound: true}, 502, 4},
 		{context.DeadlineExceeded, 504, 6},
 		{unavailable{errors.New("no agent")}, 503, 3},
+		{limited{syscall.EACCES}, 429, 1},
+		{unavailable{limited{errors.New("nobody")}}, 503, 3},
 	} {
 		b := newBed(t, d, func(g *gateway.Gateway) {
 			g.Dial = func(context.Context, gateway.Request) (net.Conn, error) { return nil, tt.err }

@@ -122,3 +122,19 @@ func serveTCP(t *testing.T, g *gateway.Gateway) *net.TCPConn {
 	conn.SetDeadline(time.Now().Add(10 * time.Second))
 	return conn.(*net.TCPConn)
 }
+
+// Retry-After has the time that the error knows, in whole seconds.
+func TestRetryAfter(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{limited{syscall.EACCES}, "2"}, // 1.2 s
+		{unavailable{syscall.EACCES}, "1"},
+	} {
+		e := &gateway.Error{Phase: gateway.PhaseDial, Err: tt.err}
+		if got := string(gateway.Answer(e)); !strings.Contains(got, "\r\nRetry-After: "+tt.want+"\r\n") {
+			t.Errorf("got %q, want %s seconds", got, tt.want)
+		}
+	}
+}

@@ -30,7 +30,8 @@ type Gateway struct {
 	// Dial connects the target that a client asked for. Required. The context ends
 	// when the client hangs up, or after DialTimeout. The Gateway closes the
 	// connection. The text of an error reaches the client if the door's protocol has
-	// room for it, so it must hold no secret.
+	// room for it, so it must hold no secret. [Unavailable] and [Limited] are errors
+	// that say when to try again.
 	Dial func(ctx context.Context, r Request) (net.Conn, error)
 
 	// Authenticate returns the client's identity, or why it is refused. If nil, all

@@ -59,6 +59,7 @@ var (
 	reasonRefused            = &reason{502, "connection_refused", replyRefused}
 	reasonTimeout            = &reason{504, "connection_timeout", replyExpired}
 	reasonUnavailable        = &reason{503, "destination_unavailable", replyNetworkUnreachable} // try again later
+	reasonLimited            = &reason{429, "connection_limit_reached", replyFailed}
 )
 
 // Unavailable is implemented by an error that means "try again later": Dial has no
@@ -66,18 +67,26 @@ var (
 // The answer is 503.
 type Unavailable interface{ Unavailable() bool }
 
+// Limited is implemented by an error that means "too much": the client may have no
+// connection for so long, or nobody knows how long if that is zero. The answer is 429,
+// or 503 if the error is an [Unavailable], with Retry-After.
+type Limited interface{ RetryAfter() time.Duration }
+
 // reasonOf classifies an error.
 func reasonOf(err error) *reason {
 	var (
 		dns         *net.DNSError
 		timeout     interface{ Timeout() bool }
 		unavailable Unavailable
+		limited     Limited
 	)
 	switch {
 	// First: an Unavailable may wrap a cause that is another reason, such as EACCES
 	// from a service that was asked.
 	case errors.As(err, &unavailable) && unavailable.Unavailable():
 		return reasonUnavailable
+	case errors.As(err, &limited):
+		return reasonLimited
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
 		return reasonForbidden
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -2,12 +2,8 @@ package server
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -62,9 +58,7 @@ func (p *program) newGateway(listener string) *gateway.Gateway {
 		grace = -1
 	}
 	g := &gateway.Gateway{
-		Dial: func(ctx context.Context, r gateway.Request) (net.Conn, error) {
-			return p.dial(ctx, r.Cluster, r.Address, r.Credentials.Remote)
-		},
+		Dial:         p.dial,
 		Authenticate: gateway.FirstOf(p.tickets.Authenticate, p.byToken),
 		Grace:        grace,
 	}
@@ -86,7 +80,7 @@ func (p *program) addDoors(ctx context.Context, f *doorFlags, add func(name stri
 	addAddress("connect", f.connect, (*gateway.Gateway).ServeConnect, byTicket)
 	addAddress("socks5", f.socks5, (*gateway.Gateway).ServeSOCKS5, byTicket)
 	if f.connectTLS != "" {
-		config, err := f.tlsConfig()
+		config, err := f.tlsConfig(p.log)
 		if err != nil {
 			return err
 		}
@@ -114,37 +108,6 @@ func (p *program) addDoors(ctx context.Context, f *doorFlags, add func(name stri
 		g.Authenticate, g.Route = gateway.Anyone, gateway.ByTable(table)
 	})
 	return nil
-}
-
-func (f *doorFlags) tlsConfig() (*tls.Config, error) {
-	config, err := serverTLS(f.cert, f.key)
-	if err != nil {
-		return nil, fmt.Errorf("--door-cert: %w", err)
-	}
-	if f.clientCA == "" {
-		return config, nil
-	}
-	text, err := os.ReadFile(f.clientCA)
-	if err != nil {
-		return nil, fmt.Errorf("--door-client-ca: %w", err)
-	}
-	config.ClientAuth, config.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
-	if !config.ClientCAs.AppendCertsFromPEM(text) {
-		return nil, errors.New("--door-client-ca: there is no certificate in it")
-	}
-	return config, nil
-}
-
-// serverTLS reads the certificate for each connection: certificates get
-// renewed.
-func serverTLS(cert, key string) (*tls.Config, error) {
-	if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
-		return nil, err
-	}
-	return &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		return &pair, err
-	}}, nil
 }
 
 func (f *doorFlags) sniTable() (*gateway.Table, error) {

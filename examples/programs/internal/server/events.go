@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"time"
 
 	"golang.org/x/time/rate"
 
+	"github.com/causewayproject/causeway/examples/programs/internal/limits"
 	"github.com/causewayproject/causeway/examples/programs/internal/logs"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
@@ -56,7 +56,7 @@ func (v *events) refused(remote net.Addr, err error) {
 			level = slog.LevelDebug // it looks for another replica
 		}
 	}
-	v.strangers.Write(level, "refused", sourceOf(remote), reason, "remote", remote.String(), "error", err)
+	v.strangers.Write(level, "refused", limits.SourceOf(remote), reason, "remote", remote.String(), "error", err)
 }
 
 // doorHooks are the hooks of the Gateway of a listener.
@@ -77,7 +77,7 @@ func (v *events) doorEnded(door string, r gateway.Request, e gateway.Ended) {
 		v.log.LogAttrs(ctx, slog.LevelInfo, "access", a.endedAttrs(e)...)
 		return
 	}
-	v.strangers.Write(slog.LevelInfo, "access", sourceOf(a.remote), door+" "+a.cluster, anyAttrs(a.endedAttrs(e))...)
+	v.strangers.Write(slog.LevelInfo, "access", limits.SourceOf(a.remote), door+" "+a.cluster, anyAttrs(a.endedAttrs(e))...)
 }
 
 func (v *events) doorFailed(door string, err error) {
@@ -91,7 +91,7 @@ func (v *events) doorFailed(door string, err error) {
 		return
 	}
 	a.cluster, a.target = "", "" // a stranger chose them
-	v.strangers.Write(slog.LevelWarn, "door failed", sourceOf(a.remote), door+" "+string(e.Phase), anyAttrs(a.failedAttrs(e.Phase, e.Err))...)
+	v.strangers.Write(slog.LevelWarn, "door failed", limits.SourceOf(a.remote), door+" "+string(e.Phase), anyAttrs(a.failedAttrs(e.Phase, e.Err))...)
 }
 
 // clientFailed writes a line about a client with an identity, or of a --forward listener.
@@ -99,6 +99,9 @@ func (v *events) clientFailed(a access, phase gateway.Phase, err error) {
 	reason := fmt.Sprint(a.door, " ", phase, " ", a.cluster)
 	if e, ok := errors.AsType[*tunnel.Error](err); ok {
 		reason += ": " + e.Code.String()
+	}
+	if e, ok := errors.AsType[*limits.Error](err); ok {
+		reason += ": " + e.Limit
 	}
 	v.known.Write(slog.LevelWarn, "door failed", a.client, reason, anyAttrs(a.failedAttrs(phase, err))...)
 }
@@ -138,21 +141,6 @@ func anyAttrs(attrs []slog.Attr) []any {
 		all[i] = a
 	}
 	return all
-}
-
-// sourceOf returns the address of a client, or for IPv6 its network (/64), because one
-// site has a whole network.
-func sourceOf(remote net.Addr) string {
-	ip, err := netip.ParseAddrPort(remote.String())
-	if err != nil {
-		return ""
-	}
-	addr := ip.Addr().Unmap().WithZone("")
-	if addr.Is4() {
-		return addr.String()
-	}
-	prefix, _ := addr.Prefix(64)
-	return prefix.String()
 }
 
 // tunnelHooks are the hooks of the tunnel's server.

@@ -49,7 +49,7 @@ func BenchmarkAccessLine(b *testing.B) {
 func BenchmarkDoorDial(b *testing.B) {
 	for _, level := range []string{"info", "warn"} {
 		b.Run("--log-level="+level, func(b *testing.B) {
-			ticket := serveQuietly(b, level)
+			ticket := serveQuietly(b, level, echo(b))("ann")
 			b.ReportAllocs()
 			for b.Loop() {
 				if err := through(b, ticket, nil); err != nil {
@@ -60,9 +60,9 @@ func BenchmarkDoorDial(b *testing.B) {
 	}
 }
 
-// serveQuietly runs a server whose log nobody reads, and an agent. It returns a ticket for
-// its door.
-func serveQuietly(b *testing.B, level string) (ticket string) {
+// serveQuietly runs a server whose log nobody reads, and an agent that leads to the target.
+// It returns what makes a user's ticket for its door.
+func serveQuietly(b *testing.B, level, target string, args ...string) (ticket func(user string) string) {
 	out, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
 		b.Fatal(err)
@@ -71,7 +71,7 @@ func serveQuietly(b *testing.B, level string) (ticket string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- run(ctx, []string{"--state", dir, "--listen", listen, "--status", page, "--connect", connect, "--log-level", level}, nil, out, out)
+		done <- run(ctx, append([]string{"--state", dir, "--listen", listen, "--status", page, "--connect", connect, "--log-level", level}, args...), nil, out, out)
 	}()
 	b.Cleanup(func() {
 		cancel()
@@ -90,9 +90,11 @@ func serveQuietly(b *testing.B, level string) (ticket string) {
 		}
 		runtime.Gosched()
 	}
-	agent := startAgent(b, newInvitation(b, dir, "--server", listen), echo(b), nil)
+	agent := startAgent(b, newInvitation(b, dir, "--server", listen), target, nil)
 	receive(b, "session", agent.connected)
-	return strings.TrimSpace(output(b, "", "ticket", cluster, "--state", dir, "--user", "ann", "--gateway", "http://"+connect))
+	return func(user string) string {
+		return strings.TrimSpace(output(b, "", "ticket", cluster, "--state", dir, "--user", user, "--gateway", "http://"+connect))
+	}
 }
 
 func freeAddress(b *testing.B) string {

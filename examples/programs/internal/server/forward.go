@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/limits"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
@@ -64,7 +65,7 @@ func (p *program) forward(ctx context.Context, l net.Listener, to forward) error
 func (p *program) forwardConn(ctx context.Context, conn net.Conn, to forward) {
 	began := time.Now()
 	a := access{door: "forward", remote: conn.RemoteAddr(), cluster: to.cluster, target: to.target}
-	target, err := p.dial(ctx, to.cluster, to.target, a.remote)
+	target, err := p.dial(ctx, gateway.Request{Cluster: to.cluster, Address: to.target, Credentials: gateway.Credentials{Remote: a.remote}})
 	if err != nil {
 		p.events.clientFailed(a, gateway.PhaseDial, err)
 		resetConn(conn) // a client could take an end for an answer
@@ -76,17 +77,20 @@ func (p *program) forwardConn(ctx context.Context, conn net.Conn, to forward) {
 	p.log.LogAttrs(ctx, slog.LevelInfo, "access", a.endedAttrs(e)...)
 }
 
-// dial connects a target for a client.
-func (p *program) dial(ctx context.Context, cluster, address string, client net.Addr) (net.Conn, error) {
-	target, err := p.server.Dialer(cluster).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return nil, err
-	}
-	if err := p.headers.writeHeader(target, cluster, address, client); err != nil {
-		target.Close()
-		return nil, fmt.Errorf("PROXY header: %w", err)
-	}
-	return target, nil
+// dial connects a target for a client, within the limits.
+func (p *program) dial(ctx context.Context, r gateway.Request) (net.Conn, error) {
+	client := limits.Client{Name: r.Client.Name, Cluster: r.Cluster, Remote: r.Credentials.Remote}
+	return p.limiter.Admit(ctx, client, func(ctx context.Context) (net.Conn, error) {
+		target, err := p.server.Dialer(r.Cluster).DialContext(ctx, "tcp", r.Address)
+		if err != nil {
+			return nil, err
+		}
+		if err := p.headers.writeHeader(target, r.Cluster, r.Address, r.Credentials.Remote); err != nil {
+			target.Close()
+			return nil, fmt.Errorf("PROXY header: %w", err)
+		}
+		return target, nil
+	})
 }
 
 // relayConns copies in both directions until both have ended, and returns how many bytes

@@ -19,6 +19,7 @@ import (
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
+	"github.com/causewayproject/causeway/examples/programs/internal/limits"
 	"github.com/causewayproject/causeway/examples/programs/internal/logs"
 	"github.com/causewayproject/causeway/examples/programs/internal/management"
 	"github.com/causewayproject/causeway/tunnel"
@@ -31,6 +32,7 @@ type serveFlags struct {
 	listen, websocket, tlsCert, tlsKey string
 	status                             string
 	forward, advertise                 cli.List
+	limits                             string
 	grace, watch                       time.Duration
 	doors                              doorFlags
 	headers                            proxyProtocol
@@ -69,7 +71,8 @@ docs/logs.md lists all. Strangers can't fill it: for the failures of one source 
 line a minute, and another that says how many were left out. The listener for agents uses up to 5,000
 file descriptors for connections that are not authenticated yet, and so does each door.
 
-On SIGTERM the agents are told to connect to another server, and open connections live on
+Certificates, --door-client-ca and --limits are read again when the files change, or at once on
+SIGHUP. What can't be used is logged, and what was there before stays. On SIGTERM the agents are told to connect to another server, and open connections live on
 for --grace.`
 
 const serverExample = `  causeway server --state /var/lib/tunnel-server --listen :8443 --advertise tunnel.example.com:8443 \
@@ -112,6 +115,7 @@ func (f *serveFlags) add(set *pflag.FlagSet) {
 	set.Var(&f.advertise, "advertise", "`address` that enroll gives to agents: host:port, or a wss URL; several are allowed")
 	set.Var(&f.forward, "forward", "`LISTEN=CLUSTER/HOST:PORT`: a listener, and what its connections are led to; several are allowed")
 	set.StringVar(&f.status, "status", "127.0.0.1:8080", "`address` of a page for operators at /, and of /healthz, /readyz, /status and /metrics; empty for none")
+	set.StringVar(&f.limits, "limits", "", "YAML `file`: how many connections, dials and bytes clients, clusters and sources may have, of each replica; it is read again when it changes; default no limits (see docs/operators.md)")
 	f.doors.add(set)
 	f.headers.add(set)
 	f.replicas.add(set)
@@ -169,6 +173,8 @@ type program struct {
 	events       *events
 	metrics      *serverMetrics
 	headers      *proxyProtocol
+	limiter      limits.Limiter
+	limitsFile   *limits.File // nil: there is none
 	grace, every time.Duration
 	joins        *joins
 	watch        *watcher
@@ -200,6 +206,12 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
 		grace: f.grace, every: f.watch, late: late,
 	}
 	p.byToken = p.metrics.countReviews(byToken)
+	p.metrics.limits = p.limiter.Counts
+	if f.limits != "" {
+		if p.limitsFile, err = limits.Open(f.limits, &p.limiter); err != nil {
+			return fmt.Errorf("--limits: %w", err)
+		}
+	}
 	if p.joins, err = newJoins(ctx, p); err != nil {
 		return fmt.Errorf("%s: %w", f.state, err)
 	}
@@ -243,7 +255,7 @@ func (f *serveFlags) openState(ctx context.Context, st state) (*tunnel.Server, *
 // listen opens all listeners before anything runs, so that a wrong address ends the
 // program at once.
 func (p *program) listen(ctx context.Context, f *serveFlags) (services []service, err error) {
-	websocket, err := f.websocketTransport(p.metrics)
+	websocket, err := f.websocketTransport(p)
 	if err != nil {
 		return nil, err
 	}
@@ -288,12 +300,12 @@ func (p *program) listen(ctx context.Context, f *serveFlags) (services []service
 }
 
 // websocketTransport reads the certificate.
-func (f *serveFlags) websocketTransport(m *serverMetrics) (t tunnel.WebSocket, err error) {
+func (f *serveFlags) websocketTransport(p *program) (t tunnel.WebSocket, err error) {
 	if f.tlsCert != "" {
-		if t.TLS, err = serverTLS(f.tlsCert, f.tlsKey); err != nil {
+		if t.TLS, err = serverTLS(f.tlsCert, f.tlsKey, p.log); err != nil {
 			return t, fmt.Errorf("--websocket-cert: %w", err)
 		}
-		m.certificates["websocket"] = t.TLS.GetCertificate
+		p.metrics.certificates["websocket"] = t.TLS.GetCertificate
 	}
 	return t, nil
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"os"
+	"os/signal"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/causewayproject/causeway/tunnel"
@@ -52,13 +55,20 @@ func payloadDigest(list []tunnel.Payload) string {
 func (w *watcher) run(ctx context.Context, every time.Duration) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
+	defer signal.Stop(reload)
 	for {
 		select {
 		case <-ticker.C:
-			w.checkState(ctx)
+		case <-reload:
 		case <-ctx.Done():
 			return
 		}
+		if w.limitsFile != nil {
+			w.limitsFile.Check(w.log)
+		}
+		w.checkState(ctx)
 	}
 }
 

@@ -1,0 +1,161 @@
+package server
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/test/clitest"
+	"github.com/causewayproject/causeway/internal/test/pki"
+)
+
+func writeFile(t testing.TB, dir, name, text string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil { // the server may be reading
+		t.Fatal(err)
+	}
+	return path
+}
+
+// dialThrough dials api:443 through a proxy.
+func dialThrough(t testing.TB, proxy string) (net.Conn, error) {
+	t.Helper()
+	u, err := dialer.ParseURL(proxy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := dialer.FromURL(u, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := d.DialContext(t.Context(), "tcp", "api:443")
+	if err == nil {
+		t.Cleanup(func() { conn.Close() })
+	}
+	return conn, err
+}
+
+// The file's limits count at the doors and at --forward, what is wrong in a new one
+// changes nothing, and a client learns why.
+func TestLimits(t *testing.T) {
+	dir := t.TempDir()
+	file := writeFile(t, t.TempDir(), "limits.yaml", "client: {connections: 1}")
+	p := startServer(t, dir, "--connect", "127.0.0.1:0", "--limits", file)
+	receive(t, "agent", startAgent(t, newInvitation(t, dir, "--server", address(p, "listen")), echo(t), nil).connected)
+	ticket := output(t, "", "ticket", cluster, "--state", dir, "--user", "ann", "--gateway", "http://"+address(p, "connect"))
+	other := output(t, "", "ticket", cluster, "--state", dir, "--user", "bob", "--gateway", "http://"+address(p, "connect"))
+	conn, err := dialThrough(t, ticket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = dialThrough(t, ticket)
+	if e, ok := errors.AsType[*dialer.Refusal](err); !ok || e.StatusCode != 429 || !strings.Contains(err.Error(), `client "ann": connections: at most 1`) {
+		t.Errorf("got %v, want 429 and why", err)
+	}
+	p.Await(`msg="door failed".*client=ann.*limit: client`)
+	if _, err := dialThrough(t, other); err != nil {
+		t.Errorf("another client: %v", err)
+	}
+	say(t, conn, "hello")
+
+	writeFile(t, filepath.Dir(file), "limits.yaml", "clients: {ann: {connection: 2}}")
+	p.Await(`level=WARN msg="limits: those before stay" error=.*unknown field`)
+	if _, err := dialThrough(t, ticket); err == nil {
+		t.Error("a file with a mistake has taken the limits away")
+	}
+	writeFile(t, filepath.Dir(file), "limits.yaml", "clients: {ann: {connections: 2}}\ncluster: {connections: 3}")
+	p.Await(`level=INFO msg=limits file=` + file)
+	if _, err := dialThrough(t, ticket); err != nil {
+		t.Errorf("the second connection: %v", err)
+	}
+	forwarded := dialLocal(t, address(p, "forward"))
+	if _, err := forwarded.Read(make([]byte, 1)); err == nil {
+		t.Error("--forward leads to a cluster with three connections")
+	}
+	clitest.CheckMetrics(t, "http://"+address(p, "status")+"/metrics",
+		`causeway_limit_refusals_total{kind="client",limit="connections"} 2`, `causeway_limit_refusals_total{kind="cluster",limit="connections"} 1`,
+		`causeway_limit_wait_seconds_total{kind="total"} 0`)
+}
+
+func TestLimitsMistake(t *testing.T) {
+	file := writeFile(t, t.TempDir(), "limits.yaml", "client: {connections: -1}")
+	for path, want := range map[string]string{file: "client.connections: want more than zero", file + ".none": "no such file"} {
+		err := run(t.Context(), []string{"--state", t.TempDir(), "--limits", path}, nil, nil, nil)
+		if err == nil || !strings.Contains(err.Error(), "--limits: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+// SIGHUP has the files read at once.
+func TestHangup(t *testing.T) {
+	ours := make(chan os.Signal, 1) // the signal must not end the test
+	signal.Notify(ours, syscall.SIGHUP)
+	defer signal.Stop(ours)
+	file := writeFile(t, t.TempDir(), "limits.yaml", "")
+	p := startServer(t, t.TempDir(), "--limits", file, "--watch", "1h")
+	address(p, "listen")
+	writeFile(t, filepath.Dir(file), "limits.yaml", "total: {connections: 5}")
+	told := make(chan string, 1)
+	go func() { told <- p.Await("msg=limits file=") }()
+	for {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-told:
+			return
+		case <-time.After(10 * time.Millisecond): // it may not listen yet
+		}
+	}
+}
+
+// The files of a door are followed; what can't be used changes nothing.
+func TestDoorFilesAreFollowed(t *testing.T) {
+	dir, files := t.TempDir(), t.TempDir()
+	first, second := pki.NewCA("first"), pki.NewCA("second")
+	write := func(ca *pki.CA) {
+		cert, key := pki.PEM(ca.Server("127.0.0.1"))
+		writeFile(t, files, "door.key", string(key)) // in between, the two don't match
+		writeFile(t, files, "door.crt", string(cert))
+		writeFile(t, files, "ca.crt", string(ca.CertPEM()))
+	}
+	write(first)
+	p := startServer(t, dir, "--connect-tls", "127.0.0.1:0", "--door-cert", filepath.Join(files, "door.crt"),
+		"--door-key", filepath.Join(files, "door.key"), "--door-client-ca", filepath.Join(files, "ca.crt"))
+	receive(t, "agent", startAgent(t, newInvitation(t, dir, "--server", address(p, "listen")), echo(t), nil).connected)
+	url := "https://" + address(p, "connect-tls")
+	dial := func(ca *pki.CA) error {
+		return through(t, url, &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{ca.Client(cluster)}})
+	}
+	if err := dial(first); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, files, "door.crt", "nonsense")
+	writeFile(t, files, "ca.crt", "nonsense")
+	if err := dial(first); err != nil {
+		t.Errorf("with files that can't be used: %v", err)
+	}
+	p.Await(`level=WARN msg="certificate: the one before stays"`)
+	p.Await(`level=WARN msg="client authorities: those before stay" error="--door-client-ca: there is no certificate in it"`)
+	write(second)
+	if err := dial(second); err != nil {
+		t.Errorf("with the next files: %v", err)
+	}
+	if err := dial(first); err == nil {
+		t.Error("the first authority still counts")
+	}
+	p.Await(`msg="client authorities" file=`)
+}

@@ -14,6 +14,7 @@ type limitedConn struct {
 	limiter *Limiter
 	client  string // the name, or the source: who has a share
 	holders []*holder
+	metered bool          // a limit of bytes was for one of them when it began
 	done    chan struct{} // closed by Close and Reset
 	once    sync.Once
 }
@@ -57,6 +58,9 @@ func (c *limitedConn) CloseWrite() error {
 
 // spend waits until all holders may have n bytes more, at most maxPiece.
 func (c *limitedConn) spend(n int) error {
+	if !c.metered {
+		return nil
+	}
 	for _, h := range c.holders {
 		if waited := h.bytes.take(c.done, c.client, n); waited > 0 {
 			c.limiter.countWait(h, waited)
@@ -74,28 +78,42 @@ func (c *limitedConn) Write(p []byte) (n int, err error) {
 }
 
 // Read reads what the target sends.
-func (c *limitedConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p[:min(len(p), maxPiece)])
+func (c *limitedConn) Read(b []byte) (int, error) { return paced{c, c.Conn, nil}.Read(b) }
+
+// DeliverTo is WriteTo for a connection to which nobody else writes meanwhile.
+func (c *limitedConn) DeliverTo(to net.Conn) (int64, error) {
+	if conn, ok := c.Conn.(interface{ DeliverTo(net.Conn) (int64, error) }); ok && !c.metered {
+		return conn.DeliverTo(to)
+	}
+	return io.Copy(paced{c, nil, to}, c.Conn)
+}
+
+// ReadFrom writes what it reads from r.
+func (c *limitedConn) ReadFrom(r io.Reader) (int64, error) {
+	if c.metered {
+		r = paced{c, r, nil}
+	}
+	return io.Copy(c.Conn, r)
+}
+
+// paced spends what it reads and writes.
+type paced struct {
+	c *limitedConn
+	r io.Reader
+	w io.Writer
+}
+
+func (p paced) Write(b []byte) (int, error) { return writePieces(b, p.c.spend, p.w.Write) }
+
+func (p paced) Read(b []byte) (int, error) {
+	n, err := p.r.Read(b[:min(len(b), maxPiece)])
 	if n > 0 {
-		if spent := c.spend(n); spent != nil {
+		if spent := p.c.spend(n); spent != nil {
 			return 0, spent
 		}
 	}
 	return n, err
 }
-
-// WriteTo writes to w what the target sends.
-func (c *limitedConn) WriteTo(w io.Writer) (int64, error) {
-	return io.Copy(pacedWriter{w, c}, c.Conn)
-}
-
-// pacedWriter spends before it writes.
-type pacedWriter struct {
-	io.Writer
-	c *limitedConn
-}
-
-func (w pacedWriter) Write(p []byte) (int, error) { return writePieces(p, w.c.spend, w.Writer.Write) }
 
 func writePieces(p []byte, spend func(int) error, write func([]byte) (int, error)) (n int, err error) {
 	for {

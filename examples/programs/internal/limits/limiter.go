@@ -8,6 +8,7 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -185,6 +186,7 @@ func (l *Limiter) Admit(ctx context.Context, c Client, dial func(context.Context
 		return dial(ctx)
 	}
 	all, err := l.enterLocked(c)
+	metered := slices.ContainsFunc(all, func(h *holder) bool { return h.limit.BytesPerSecond+h.limit.BytesPerDay > 0 })
 	l.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -194,7 +196,9 @@ func (l *Limiter) Admit(ctx context.Context, c Client, dial func(context.Context
 		l.leave(all)
 		return nil, err
 	}
-	return &limitedConn{Conn: conn, limiter: l, client: cmp.Or(c.Name, SourceOf(c.Remote)), holders: all, done: make(chan struct{})}, nil
+	return &limitedConn{
+		Conn: conn, limiter: l, client: cmp.Or(c.Name, SourceOf(c.Remote)), holders: all, metered: metered, done: make(chan struct{}),
+	}, nil
 }
 
 // enterLocked counts a connection for all whose limits it has to keep.

@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -260,9 +261,13 @@ func TestFairShares(t *testing.T) {
 	})
 }
 
+type discard struct{ net.Conn }
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+
 // What a target sends counts, too, however it is read.
 func TestReadsCount(t *testing.T) {
-	for _, how := range []string{"Read", "WriteTo"} {
+	for _, how := range []string{"Read", "DeliverTo"} {
 		t.Run(how, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLimiter(t, "cluster: {bytesPerSecond: 1Mi}")
@@ -281,7 +286,9 @@ func TestReadsCount(t *testing.T) {
 				if how == "Read" {
 					n, err = io.Copy(io.Discard, struct{ io.Reader }{conn})
 				} else {
-					n, err = conn.(io.WriterTo).WriteTo(io.Discard)
+					n, err = conn.(interface {
+						DeliverTo(net.Conn) (int64, error)
+					}).DeliverTo(discard{})
 				}
 				if took := time.Since(began); n != 5<<20 || err != nil || took < 4500*time.Millisecond || took > 5100*time.Millisecond {
 					t.Errorf("got %d bytes and %v in %v", n, err, took)
@@ -291,9 +298,30 @@ func TestReadsCount(t *testing.T) {
 	}
 }
 
+// What a client sends counts, too, when it is read from its connection.
+func TestReadFrom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, "cluster: {bytesPerSecond: 1Mi}")
+		near, far := net.Pipe()
+		conn, err := l.Admit(t.Context(), Client{Cluster: "prod"}, func(context.Context) (net.Conn, error) { return near, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			conn.(io.ReaderFrom).ReadFrom(bytes.NewReader(make([]byte, 5<<20)))
+			conn.Close()
+		}()
+		began := time.Now()
+		n, err := io.Copy(io.Discard, far)
+		if took := time.Since(began); n != 5<<20 || err != nil || took < 4500*time.Millisecond || took > 5100*time.Millisecond {
+			t.Errorf("got %d bytes and %v in %v", n, err, took)
+		}
+	})
+}
+
 func TestBytesPerDay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, "client: {bytesPerDay: 1Gi}")
+		l := newLimiter(t, "client: {bytesPerDay: 48Mi}")
 		near, far := net.Pipe()
 		go io.Copy(io.Discard, far)
 		conn, err := l.Admit(t.Context(), Client{Name: "ann", Cluster: "prod"}, func(context.Context) (net.Conn, error) { return near, nil })
@@ -301,15 +329,15 @@ func TestBytesPerDay(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		n, err := conn.Write(make([]byte, 2<<30))
-		if e, _ := errors.AsType[*Error](err); e == nil || e.Limit != "bytesPerDay" || n != 1<<30 {
+		n, err := conn.Write(make([]byte, 96<<20))
+		if e, _ := errors.AsType[*Error](err); e == nil || e.Limit != "bytesPerDay" || n != 48<<20 {
 			t.Errorf("got %d and %v", n, err)
 		}
-		if _, err := admit(t, l, "ann", "prod", ""); err == nil || !strings.Contains(err.Error(), "bytesPerDay: at most 1073741824") {
+		if _, err := admit(t, l, "ann", "prod", ""); err == nil || !strings.Contains(err.Error(), "bytesPerDay: at most 50331648") {
 			t.Errorf("got %v", err)
 		}
 		time.Sleep(time.Hour)
-		if n, err := conn.Write(make([]byte, 40<<20)); err != nil {
+		if n, err := conn.Write(make([]byte, 2<<20-1<<17)); err != nil {
 			t.Errorf("an hour later: %d bytes and %v", n, err)
 		}
 	})

@@ -56,7 +56,7 @@ func page(families []*dto.MetricFamily) string {
 		{"causeway_agent_", "Agent"},
 		{"causeway_gateway_", "Gateway, with a label listener in the program"},
 		{"causeway_injector_", "Injector"},
-		{"causeway_certificate_|causeway_token_", "Certificates and tokens of the programs"},
+		{"causeway_certificate_|causeway_token_|causeway_limit_", "Certificates, tokens and limits of the programs"},
 		{"causeway_provider_", "Provider"},
 		{"causeway_propagate_", "Propagator"},
 		{"causeway_managed_", "Server with --clusters"},

@@ -27,6 +27,7 @@ var (
 var (
 	peersConnected    = gauge("causeway_tunnel_peers", "Other replicas that this one has a session with.")
 	peersDisconnected = counter("causeway_tunnel_peer_disconnects_total", "Sessions with other replicas that ended, by cause; ok: in order.", "code")
+	peersFailed       = counter("causeway_tunnel_peer_failures_total", "Attempts to connect to another replica that failed.", "code")
 	forwards          = counter("causeway_tunnel_forwards_total", "Dials that went to another replica, by result.", "code")
 	forwardDuration   = quick("causeway_tunnel_forward_duration_seconds", "Duration of dials that went to another replica.", "result")
 )
@@ -47,7 +48,7 @@ var (
 	serverFamilies = []family.Family{
 		ready, handshakes, authorityEnds, clusters, agents, sessions, streams, receivedBytes, sentBytes, sessionsOpened, sessionsClosed,
 		refusals, enrollments, renewals, payloads, dials, dialDuration,
-		peersConnected, peersDisconnected, forwards, forwardDuration,
+		peersConnected, peersDisconnected, peersFailed, forwards, forwardDuration,
 	}
 	clusterFamilies = []family.Family{
 		clusterSessions, clusterReceived, clusterSent, clusterDials, clusterFailures,

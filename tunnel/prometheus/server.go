@@ -56,6 +56,7 @@ func (m *Server) setup() *serverEvents {
 			dialTook: v.Histogram(dialDuration, family.Results...),
 			peers: peers{
 				gone:     v.Counter(peersDisconnected, codeOK),
+				failed:   v.Counter(peersFailed),
 				forwards: v.Counter(forwards, codeOK),
 				took:     v.Histogram(forwardDuration, family.Results...),
 				held:     map[string]int{},
@@ -94,6 +95,7 @@ func (m *Server) Hooks(next tunnel.Hooks) tunnel.Hooks {
 	h.Forwarded = family.Chain3(e.peers.forwarded, next.Forwarded)
 	h.PeerConnected = family.Chain(e.peers.connected, next.PeerConnected)
 	h.PeerDisconnected = family.Chain2(e.peers.disconnected, next.PeerDisconnected)
+	h.PeerFailed = family.Chain2(func(_ string, err error) { e.peers.failed.WithLabelValues(codeOf(err)).Inc() }, next.PeerFailed)
 	return h
 }
 
@@ -122,8 +124,8 @@ func (m *Server) Collect(ch chan<- prometheus.Metric) {
 // peers are the families of other replicas. Their names are not labels: a
 // replica gets a new one each time it starts.
 type peers struct {
-	gone, forwards *prometheus.CounterVec
-	took           *prometheus.HistogramVec
+	gone, failed, forwards *prometheus.CounterVec
+	took                   *prometheus.HistogramVec
 
 	mu   sync.Mutex     // guards the field below
 	held map[string]int // sessions by name

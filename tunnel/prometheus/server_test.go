@@ -234,6 +234,7 @@ func TestPeers(t *testing.T) {
 	hooks.PeerConnected("c")
 	hooks.PeerConnected("c") // the old session is still there
 	hooks.PeerDisconnected("c", errAny)
+	hooks.PeerFailed("192.0.2.1:8443", &tunnel.Error{Code: tunnel.CodeLost})
 	hooks.Forwarded("a", time.Second, nil)
 	hooks.Forwarded("a", 2*time.Second, &tunnel.Error{Code: tunnel.CodeNoAgent})
 	hooks.Forwarded("a", 0, errAny)
@@ -241,6 +242,7 @@ func TestPeers(t *testing.T) {
 		`causeway_tunnel_forwards_total{code="other"}`:                 1,
 		"causeway_tunnel_peers":                                        2,
 		`causeway_tunnel_peer_disconnects_total{code="lost"}`:          1,
+		`causeway_tunnel_peer_failures_total{code="lost"}`:             1,
 		`causeway_tunnel_forwards_total{code="ok"}`:                    1,
 		`causeway_tunnel_forwards_total{code="no_agent"}`:              1,
 		`causeway_tunnel_forward_duration_seconds_sum{result="ok"}`:    1,

@@ -37,6 +37,8 @@ func TestDoctor(t *testing.T) {
 	wrong.User = url.UserPassword(bed.ProxyUser, "wrong")
 	wrongSOCKS := *b.Dante.URL()
 	wrongSOCKS.User = wrong.User
+	none, noneSOCKS := *b.Squid.URL(), *b.Dante.URL()
+	none.User, noneSOCKS.User = nil, nil
 	good := []string{"\n  ok     readyz ", "  as kubernetes-admin\n", "\ngood     the API server is reached: v1."}
 	for _, test := range []doctorTest{
 		{"direct", b.Network.Proxy, nil, nil, append(good, "route    direct")},
@@ -44,6 +46,8 @@ func TestDoctor(t *testing.T) {
 		{"dante", b.Network.Client, b.Dante.URL(), nil, append(good, "\n  ok     proxy auth ")},
 		{"wrong-password", b.Network.Client, &wrong, nil, []string{"\n  FAIL   proxy auth ", "\nremedy   Correct user name and password in the kubeconfig's proxy-url"}},
 		{"wrong-password-socks5", b.Network.Client, &wrongSOCKS, nil, []string{"\n  FAIL   proxy auth ", "\nremedy   Correct user name and password in the kubeconfig's proxy-url"}},
+		{"no-password", b.Network.Client, &none, nil, []string{"\n  FAIL   proxy auth ", "407: it wants a user name and password, and proxy-url has none", "\nremedy   Set user name and password in the kubeconfig's proxy-url"}},
+		{"no-password-socks5", b.Network.Client, &noneSOCKS, nil, []string{"\n  FAIL   proxy auth ", "wants a user name and password, and proxy-url has none", "--proxy-url=socks5://USER:PASSWORD@HOST:PORT"}},
 		{"port-not-allowed", b.Network.Client, b.Squid.URL(), func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
 			c.Server = "https://" + b.Kube.Host() + ":" + deniedPort
 		}, []string{"\n  FAIL   connect ", "\nremedy   Allow CONNECT to 192.0.2.10:2379", "acl SSL_ports port 2379"}},

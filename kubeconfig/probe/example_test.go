@@ -46,6 +46,6 @@ func ExampleRun() {
 	// config true
 	// tcp true
 	// proxy auth false
-	// probe: proxy auth: the proxy answered 407: user name and password are missing or wrong
+	// probe: proxy auth: the proxy answered 407: it refused the user name and password
 	// Correct user name and password in the kubeconfig's proxy-url (percent-encode : / ? # @ % and spaces); with the Kubeconfig Provider, in the Secret that the annotation route-secret names.
 }

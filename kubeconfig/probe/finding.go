@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"strings"
 	"syscall"
@@ -83,11 +82,18 @@ func decidingError(err error) *dialer.Error {
 	return e
 }
 
-// dialFinding explains the error of a dial to target.
-func dialFinding(err error, proxied bool, target string) (Phase, finding) {
+// dialWay is what a finding says of a dial, besides its error.
+type dialWay struct {
+	target  string // the API server's host:port
+	proxied bool
+	noLogin bool // there is a proxy, and its URL has no user name
+}
+
+// dialFinding explains the error of a dial.
+func dialFinding(err error, way dialWay) (Phase, finding) {
 	e := decidingError(err)
 	if e == nil {
-		return foreignFinding(err, proxied, target)
+		return foreignFinding(err, way)
 	}
 	phase := dialPhases[e.Phase]
 	if f, ok := canceledFinding(err); ok {
@@ -105,7 +111,7 @@ func dialFinding(err error, proxied bool, target string) (Phase, finding) {
 	case dialer.PhaseTLS:
 		return phase, proxyTLSFinding(e.Err, addr)
 	case dialer.PhaseAuth:
-		return phase, proxyAuthFinding(e)
+		return phase, proxyAuthFinding(e, way)
 	case dialer.PhaseConnect:
 		return phase, connectFinding(e)
 	}
@@ -113,9 +119,9 @@ func dialFinding(err error, proxied bool, target string) (Phase, finding) {
 }
 
 // foreignFinding explains an error of another package's dialer, such as a tunnel's.
-func foreignFinding(err error, proxied bool, target string) (Phase, finding) {
+func foreignFinding(err error, way dialWay) (Phase, finding) {
 	phase := PhaseTCP
-	if proxied {
+	if way.proxied {
 		phase = PhaseConnect
 	}
 	var unavailable interface{ Unavailable() bool } // gateway.Unavailable
@@ -125,7 +131,7 @@ func foreignFinding(err error, proxied bool, target string) (Phase, finding) {
 	case errors.As(err, &unavailable) && unavailable.Unavailable():
 		return PhaseConnect, finding{err.Error(), adviceAgent}
 	}
-	return phase, reachFinding(err, "the API server", target, "server")
+	return phase, reachFinding(err, "the API server", way.target, "server")
 }
 
 // lookupFinding explains a failed lookup by this side.
@@ -174,17 +180,20 @@ const (
 	// about an annotation, which is no such place.
 	placeLogin  = " in the kubeconfig's proxy-url (percent-encode : / ? # @ % and spaces); with the Kubeconfig Provider, in the Secret that the annotation route-secret names."
 	adviceLogin = "Correct user name and password" + placeLogin
+	// adviceNoLogin has a command because the form of the URL is what people look for.
+	adviceNoLogin = "Set user name and password" + placeLogin + " For example: kubectl config set-cluster NAME --proxy-url=http://USER:PASSWORD@HOST:PORT"
 )
 
 // proxyAuthFinding explains a proxy's answer to credentials.
-func proxyAuthFinding(e *dialer.Error) finding {
+func proxyAuthFinding(e *dialer.Error, way dialWay) finding {
 	var refusal *dialer.Refusal
 	switch {
 	case errors.As(e.Err, &refusal):
-		return refusedLogin(refusal)
+		return refusedLogin(refusal, way)
+	case errors.Is(e.Err, dialer.ErrNoAuthMethod) && way.noLogin:
+		return finding{"the proxy wants a user name and password, and proxy-url has none", strings.Replace(adviceNoLogin, "http://", "socks5://", 1)}
 	case errors.Is(e.Err, dialer.ErrNoAuthMethod):
-		return finding{"the proxy wants a login that proxy-url does not hold, or one of another kind than user name and password",
-			"Set user name and password" + placeLogin}
+		return finding{"the proxy wants a login of another kind than user name and password", "Ask the proxy's operator for a login by user name and password (RFC 1929)."}
 	case errors.Is(e.Err, dialer.ErrLogin):
 		return finding{"the proxy refuses the user name and password", adviceLogin}
 	case timedOut(e.Err):
@@ -196,9 +205,9 @@ func proxyAuthFinding(e *dialer.Error) finding {
 }
 
 // refusedLogin explains a 407, and tinyproxy's 401.
-func refusedLogin(r *dialer.Refusal) finding {
+func refusedLogin(r *dialer.Refusal, way dialWay) finding {
 	if name, _ := proxyStatus(r.Header); name == "causeway" {
-		return gatewayLogin(r)
+		return gatewayLogin(r, way.noLogin)
 	}
 	schemes := r.Header.Values("Proxy-Authenticate")
 	basic := len(schemes) == 0
@@ -210,17 +219,23 @@ func refusedLogin(r *dialer.Refusal) finding {
 	}
 	switch {
 	case !basic:
-		return finding{fmt.Sprintf("the proxy answered %d: it wants a login by %s, and proxy-url has only Basic", r.StatusCode, strings.Join(offered, ", ")),
-			"Ask the proxy's operator for Basic, or for a rule that lets this machine through; a program can set connect.Options.Dialer, with a dialer.Authenticator."}
-	case r.StatusCode == http.StatusUnauthorized:
-		return finding{"the proxy answered 401: the user name or password is wrong", adviceLogin}
+		return finding{fmt.Sprintf("the proxy answered %d: it wants a login by %s, and proxy-url can hold one for Basic only", r.StatusCode, strings.Join(offered, ", ")),
+			"Ask the proxy's operator for Basic, or for a rule that lets this machine through."}
+	case way.noLogin:
+		return finding{fmt.Sprintf("the proxy answered %d: it wants a user name and password, and proxy-url has none", r.StatusCode), adviceNoLogin}
+	case !way.proxied: // by a program's own dialer
+		return finding{fmt.Sprintf("the proxy answered %d: user name and password are missing or wrong", r.StatusCode), adviceLogin}
 	}
-	return finding{fmt.Sprintf("the proxy answered %d: user name and password are missing or wrong", r.StatusCode), adviceLogin}
+	return finding{fmt.Sprintf("the proxy answered %d: it refused the user name and password", r.StatusCode), adviceLogin}
 }
 
 // gatewayLogin is for a 407 of the tunnel's gateway, whose body is one line that says
 // what is wrong with a ticket.
-func gatewayLogin(r *dialer.Refusal) finding {
+func gatewayLogin(r *dialer.Refusal, noLogin bool) finding {
+	if noLogin {
+		return finding{fmt.Sprintf("the tunnel's gateway answered %d: it wants a ticket or a user name and password, and proxy-url has none", r.StatusCode),
+			"Make a ticket beside the tunnel's server, with: causeway ticket CLUSTER. It prints the proxy as a URL; set its user name and password" + placeLogin}
+	}
 	cause := r.Error()
 	if line, _, _ := strings.Cut(string(r.Body), "\n"); line != "" {
 		cause = fmt.Sprintf("the proxy answered %d %s", r.StatusCode, line)

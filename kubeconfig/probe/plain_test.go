@@ -61,12 +61,17 @@ func clientGo(t *testing.T, config *clientcmdapi.Config) error {
 
 func setRoute(t *testing.T, config *clientcmdapi.Config, extension map[string]any) {
 	t.Helper()
+	setExtension(t, config.Clusters["c1"], extension)
+}
+
+func setExtension(t *testing.T, c *clientcmdapi.Cluster, extension map[string]any) {
+	t.Helper()
 	extension["apiVersion"], extension["kind"] = kubeconfig.ExtensionAPIVersion, kubeconfig.ExtensionKind
 	raw, err := json.Marshal(extension)
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.Clusters["c1"].Extensions = map[string]runtime.Object{kubeconfig.ExtensionName: &runtime.Unknown{Raw: raw, ContentType: "application/json"}}
+	c.Extensions = map[string]runtime.Object{kubeconfig.ExtensionName: &runtime.Unknown{Raw: raw, ContentType: "application/json"}}
 }
 
 // What the probe says of a kubeconfig is what client-go makes of it.

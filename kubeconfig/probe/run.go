@@ -27,6 +27,7 @@ type probing struct {
 	report Report
 	server *url.URL
 	user   userFacts
+	way    dialWay
 	creds  *transport.Config
 	tls    *tls.Config // the API server's; nil without TLS
 	dial   route.DialFunc
@@ -48,6 +49,7 @@ func newProbing(r *route.Route, credentials *route.Credentials, dial route.DialF
 	if r.Proxy != nil {
 		p.report.Route = field.WithoutUser(r.Proxy.String())
 	}
+	p.way = dialWay{target: route.AddressOf(p.server), proxied: r.Proxy != nil, noLogin: r.Proxy != nil && !r.HasLogin()}
 	p.user = userOf(r.Settings.Current.User, p.creds)
 	if p.server.Scheme == "https" {
 		p.tls = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -121,7 +123,7 @@ func (p *probing) checkConnection(ctx context.Context) bool {
 	r := newRecorder(p.report.Steps)
 	conn, err := p.dial(r.trace(ctx), "tcp", route.AddressOf(p.server))
 	if err != nil {
-		phase, f := dialFinding(err, p.report.Route != "direct", route.AddressOf(p.server))
+		phase, f := dialFinding(err, p.way)
 		steps, took := r.failedSteps(phase)
 		p.report.Steps = steps
 		return p.fail(phase, took, f, err)

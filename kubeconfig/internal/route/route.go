@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
 	corev1 "k8s.io/api/core/v1"
@@ -95,6 +96,23 @@ func (r *Route) Credentials(wrap func(dialer.Dialer) DialFunc) (*transport.Confi
 		return nil, nil, fmt.Errorf("kubeconfig: %w", err)
 	}
 	return config, &Credentials{Config: &own, TLS: tlsConfig}, nil
+}
+
+// HasLogin reports whether the kubeconfig has credentials for the proxy.
+func (r *Route) HasLogin() bool {
+	if r.Proxy != nil && r.Proxy.User != nil {
+		return true
+	}
+	e := r.Settings.extension
+	if e == nil {
+		return false
+	}
+	for name := range e.Header {
+		if strings.EqualFold(name, "Proxy-Authorization") {
+			return true
+		}
+	}
+	return false
 }
 
 // Install makes t, which dials by the route, try the endpoints until a TLS

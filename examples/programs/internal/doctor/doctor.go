@@ -38,10 +38,10 @@ const example = `  $ causeway doctor --kubeconfig prod.conf
 
     ok     config        0.1 ms  client certificate "kubernetes-admin" until 2027-03-01
     ok     tcp           0.4 ms  192.0.2.1:3128
-    FAIL   proxy auth    2.1 ms  the proxy answered 407: user name and password are missing or wrong
+    FAIL   proxy auth    2.1 ms  the proxy answered 407: it refused the user name and password
 
-  cause    proxy auth: the proxy answered 407: user name and password are missing or wrong
-  remedy   Correct user name and password in proxy-url; percent-encode : / ? # @ % and spaces in them.`
+  cause    proxy auth: the proxy answered 407: it refused the user name and password
+  remedy   Correct user name and password in the kubeconfig's proxy-url (percent-encode ...`
 
 // Command returns the command.
 func Command() *cobra.Command {

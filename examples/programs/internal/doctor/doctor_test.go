@@ -149,9 +149,9 @@ route    http://PROXY
 
   ok     config T  token
   ok     tcp T  PROXY
-  FAIL   proxy auth T  the proxy answered 407: user name and password are missing or wrong
+  FAIL   proxy auth T  the proxy answered 407: it refused the user name and password
 
-cause    proxy auth: the proxy answered 407: user name and password are missing or wrong
+cause    proxy auth: the proxy answered 407: it refused the user name and password
 remedy   Correct user name and password in the kubeconfig's proxy-url (percent-encode : / ? # @ % and spaces); with the Kubeconfig Provider, in the Secret that the annotation route-secret names.
 `
 	if diff := cmp.Diff(want, strings.ReplaceAll(c.steady(out), proxy, "PROXY")); diff != "" {

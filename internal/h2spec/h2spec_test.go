@@ -28,9 +28,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // cases is how many h2spec has, the strict ones included. net/http passes 141.
 const cases = 146
 
+// sometimes is the exception that passes if the door has answered before the trailers come.
+const sometimes = "generic/4/4"
+
 // exceptions are the cases that the door does not pass, and why.
 var exceptions = map[string]string{
-	"generic/4/4": "It ends a request by trailers. In a tunnel they are a stream error: RFC 9113, 8.5.",
+	sometimes:     "It ends a request by trailers. In a tunnel they are a stream error: RFC 9113, 8.5.",
 	"http2/3.5/2": "It begins with something else than HTTP/2. The door speaks HTTP/1.1 too, and answers in that.",
 }
 
@@ -51,7 +54,7 @@ func TestDoor(t *testing.T) {
 			seen++
 			reason, excepted := exceptions[id]
 			switch failure := failureOf(tc); {
-			case failure == nil && excepted:
+			case failure == nil && excepted && id != sometimes:
 				t.Errorf("%s passes: it is no exception any more", id)
 			case failure == nil:
 				passed++

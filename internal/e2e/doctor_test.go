@@ -37,6 +37,8 @@ func TestDoctor(t *testing.T) {
 	wrong.User = url.UserPassword(bed.ProxyUser, "wrong")
 	wrongSOCKS := *b.Dante.URL()
 	wrongSOCKS.User = wrong.User
+	asSOCKS, asHTTP := *b.Squid.URL(), *b.Dante.URL()
+	asSOCKS.Scheme, asHTTP.Scheme = asHTTP.Scheme, asSOCKS.Scheme
 	none, noneSOCKS := *b.Squid.URL(), *b.Dante.URL()
 	none.User, noneSOCKS.User = nil, nil
 	good := []string{"\n  ok     readyz ", "  as kubernetes-admin\n", "\ngood     the API server is reached: v1."}
@@ -48,6 +50,8 @@ func TestDoctor(t *testing.T) {
 		{"wrong-password-socks5", b.Network.Client, &wrongSOCKS, nil, []string{"\n  FAIL   proxy auth ", "\nremedy   Correct user name and password in the kubeconfig's proxy-url"}},
 		{"no-password", b.Network.Client, &none, nil, []string{"\n  FAIL   proxy auth ", "407: it wants a user name and password, and proxy-url has none", "\nremedy   Set user name and password in the kubeconfig's proxy-url"}},
 		{"no-password-socks5", b.Network.Client, &noneSOCKS, nil, []string{"\n  FAIL   proxy auth ", "wants a user name and password, and proxy-url has none", "--proxy-url=socks5://USER:PASSWORD@HOST:PORT"}},
+		{"squid-as-socks5", b.Network.Client, &asSOCKS, nil, []string{"\n  FAIL   connect ", "speaks HTTP, and proxy-url begins with socks5://", "\nremedy   Write http:// in place of socks5://"}},
+		{"dante-as-http", b.Network.Client, &asHTTP, nil, []string{"\n  FAIL   connect ", "speaks SOCKS5, and proxy-url begins with http://", "\nremedy   Write socks5:// in place of http://"}},
 		{"port-not-allowed", b.Network.Client, b.Squid.URL(), func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
 			c.Server = "https://" + b.Kube.Host() + ":" + deniedPort
 		}, []string{"\n  FAIL   connect ", "\nremedy   Allow CONNECT to 192.0.2.10:2379", "acl SSL_ports port 2379"}},

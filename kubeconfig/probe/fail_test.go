@@ -53,6 +53,18 @@ func blurts(text string) proxyFunc {
 	}
 }
 
+// waits answers who begins with hello, and lets others wait.
+func waits(hello, answer string) proxyFunc {
+	return func(_ context.Context, conn net.Conn) {
+		b := make([]byte, 512)
+		if n, _ := conn.Read(b); strings.HasPrefix(string(b[:n]), hello) {
+			io.WriteString(conn, answer)
+			return
+		}
+		io.Copy(io.Discard, conn)
+	}
+}
+
 func mute(_ context.Context, conn net.Conn) { io.Copy(io.Discard, conn) }
 
 func hangsUp(_ context.Context, conn net.Conn) { conn.Read(make([]byte, 1)) }
@@ -124,9 +136,13 @@ func TestProbeProxyFails(t *testing.T) {
 		{"https, not http", byProxy("http", &tls.Config{Certificates: []tls.Certificate{pki.NewCAWith(nil, nil).Server("p", "127.0.0.1")}}, mute),
 			failure{probe.PhaseConnect, "the proxy closed the connection", adviceScheme}},
 		{"socks5, not http", byProxy("http", nil, (&proxytest.SOCKS5{}).Handle),
-			failure{probe.PhaseConnect, "the proxy closed the connection without an answer", adviceScheme}},
+			failure{probe.PhaseConnect, "speaks SOCKS5, and proxy-url begins with http://", "Write socks5:// in place of http:// in the kubeconfig's proxy-url"}},
+		{"socks5 that waits, not http", byProxy("http", nil, waits("\x05", "\x05\xff")),
+			failure{probe.PhaseConnect, "speaks SOCKS5, and proxy-url begins with http://", "Write socks5:// in place"}},
 		{"http, not socks5", byProxy("socks5", nil, blurts("HTTP/1.1 400 Bad Request\r\n"+noLength)),
-			failure{probe.PhaseConnect, "the answer is HTTP", adviceScheme}},
+			failure{probe.PhaseConnect, "speaks HTTP, and proxy-url begins with socks5://", "Write http:// in place of socks5://"}},
+		{"http that waits, not socks5", byProxy("socks5", nil, waits("O", "HTTP/1.1 400 Bad Request\r\n")),
+			failure{probe.PhaseConnect, "speaks HTTP, and proxy-url begins with socks5://", "Write http:// in place of socks5:// in the kubeconfig's proxy-url"}},
 		{"CA", byProxy("https", &tls.Config{Certificates: []tls.Certificate{pki.NewCAWith(nil, func(c *x509.Certificate) { c.Subject.CommonName = "office" }).Server("p", "127.0.0.1")}}, mute),
 			failure{probe.PhaseProxyTLS, `issued by "office"`, "Name the proxy's CA"}},
 		{"407 without a login", byProxy("http", nil, (&proxytest.HTTP{Username: "u", Password: "p"}).Handle),

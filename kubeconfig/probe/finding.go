@@ -91,6 +91,9 @@ type dialWay struct {
 
 // dialFinding explains the error of a dial.
 func dialFinding(err error, way dialWay) (Phase, finding) {
+	if other := (*otherProtocol)(nil); errors.As(err, &other) {
+		return PhaseConnect, other.finding()
+	}
 	e := decidingError(err)
 	if e == nil {
 		return foreignFinding(err, way)

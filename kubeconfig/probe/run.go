@@ -17,6 +17,7 @@ import (
 
 	"k8s.io/client-go/transport"
 
+	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/internal/abort"
 	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 	"github.com/causewayproject/causeway/kubeconfig/internal/route"
@@ -32,6 +33,8 @@ type probing struct {
 	tls    *tls.Config // the API server's; nil without TLS
 	dial   route.DialFunc
 
+	forward dialer.Dialer // to the proxy; nil without one
+
 	transport *http.Transport // of the requests; nil: one that dials by dial
 
 	pluginErr error // why the exec plugin gave no credentials
@@ -44,7 +47,7 @@ type probing struct {
 }
 
 func newProbing(r *route.Route, credentials *route.Credentials, dial route.DialFunc) *probing {
-	p := &probing{creds: credentials.Config, server: r.Server.URL, dial: dial}
+	p := &probing{creds: credentials.Config, server: r.Server.URL, dial: dial, forward: r.Forward}
 	p.report.Server, p.report.Route = r.Settings.Current.ServerURL(), "direct"
 	if r.Proxy != nil {
 		p.report.Route = field.WithoutUser(r.Proxy.String())
@@ -121,7 +124,7 @@ func (p *probing) checkPlugin(ctx context.Context) bool {
 // checkConnection makes the connection.
 func (p *probing) checkConnection(ctx context.Context) bool {
 	r := newRecorder(p.report.Steps)
-	conn, err := p.dial(r.trace(ctx), "tcp", route.AddressOf(p.server))
+	conn, err := p.dialAndAsk(ctx, r)
 	if err != nil {
 		phase, f := dialFinding(err, p.way)
 		steps, took := r.failedSteps(phase)

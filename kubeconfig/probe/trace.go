@@ -19,7 +19,8 @@ type recorder struct {
 	mu      sync.Mutex // guards the fields below
 	steps   []Step
 	proxied bool
-	ended   bool // hooks may be called after the dial
+	reached string // the proxy, as scheme://host:port, that was last asked for something
+	ended   bool   // hooks may be called after the dial
 }
 
 func newRecorder(before []Step) *recorder {
@@ -27,7 +28,7 @@ func newRecorder(before []Step) *recorder {
 }
 
 func (r *recorder) trace(ctx context.Context) context.Context {
-	return dialer.WithTrace(ctx, &dialer.Trace{Done: r.event})
+	return dialer.WithTrace(ctx, &dialer.Trace{Start: r.begin, Done: r.event})
 }
 
 var dialPhases = map[dialer.Phase]Phase{
@@ -54,6 +55,22 @@ func (r *recorder) event(e dialer.Event) {
 	}
 	r.steps[i].Took += e.Duration
 	r.steps[i].Detail = eventDetail(e)
+}
+
+// begin notes the proxy that is asked.
+func (r *recorder) begin(e dialer.Event) {
+	if e.Phase != dialer.PhaseConnect {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reached = e.Proxy
+}
+
+func (r *recorder) reachedProxy() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.reached
 }
 
 // eventDetail is what a phase found.

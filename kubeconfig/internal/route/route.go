@@ -44,6 +44,7 @@ type Route struct {
 	ServerName string        // that of the API server's certificate
 	Dialer     dialer.Dialer // for any address; tries the endpoints if it is the API server's
 	Proxy      *url.URL      // as a kubeconfig names it; nil without one
+	Forward    dialer.Dialer // to the proxy; nil without one
 
 	direct    dialer.Dialer // Dialer without the endpoints
 	mixed     bool          // some addresses are dialed without the proxy
@@ -153,7 +154,7 @@ func (o *Options) newRoute(s *Settings, srv Server) (*Route, error) {
 		return nil, field.Wrap(path, err)
 	}
 	if s.extension == nil || s.extension.NoProxy == "" {
-		return &Route{Dialer: d, Proxy: proxy}, nil
+		return &Route{Dialer: d, Proxy: proxy, Forward: forward}, nil
 	}
 	return s.withNoProxy(d, forward, proxy, srv)
 }
@@ -189,7 +190,7 @@ func (s *Settings) withNoProxy(d, forward dialer.Dialer, proxy *url.URL, srv Ser
 	if host, port, err := net.SplitHostPort(srv.Address); err == nil && rules.Bypass(host, port) {
 		proxy = nil
 	}
-	return &Route{Dialer: &dialer.Router{NoProxy: rules, Direct: forward, Default: d}, Proxy: proxy, mixed: true}, nil
+	return &Route{Dialer: &dialer.Router{NoProxy: rules, Direct: forward, Default: d}, Proxy: proxy, Forward: forward, mixed: true}, nil
 }
 
 // proxyDialer returns a dialer that goes through proxy, with what the extension

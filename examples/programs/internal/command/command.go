@@ -6,10 +6,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"io"
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -93,14 +95,25 @@ func Require(cmd *cobra.Command, names ...string) error {
 }
 
 // LoadCertificate is [webhook.LoadCertificate], which logs what became of a change.
-func LoadCertificate(cert, key string, log *slog.Logger) (*webhook.Certificate, error) {
-	return webhook.LoadCertificate(cert, key, func(err error) {
+func LoadCertificate(cert, key string, log *slog.Logger) (c *webhook.Certificate, err error) {
+	c, err = webhook.LoadCertificate(cert, key, func(err error) {
 		if err != nil {
 			log.Warn("certificate: the one before stays", "error", err)
 			return
 		}
-		log.Info("certificate renewed")
+		if pair, err := c.Get(nil); err == nil {
+			logEnd(pair, log)
+		}
 	})
+	return c, err
+}
+
+func logEnd(pair *tls.Certificate, log *slog.Logger) {
+	if until := pair.Leaf.NotAfter; time.Now().After(until) {
+		log.Warn("certificate renewed, by one that has expired", "until", until)
+	} else {
+		log.Info("certificate renewed", "until", until)
+	}
 }
 
 // ClusterFlags are the flags for the fields of a noproxy.Cluster, for

@@ -159,5 +159,14 @@ func TestDoorFilesAreFollowed(t *testing.T) {
 	if err := dial(first); err == nil {
 		t.Error("the first authority still counts")
 	}
+	p.Await(`level=INFO msg="certificate renewed" until=20`)
+	yesterday := time.Now().AddDate(0, 0, -1)
+	cert, key := pki.PEM(second.ClientFor("door", yesterday.AddDate(0, 0, -1), yesterday))
+	writeFile(t, files, "door.key", string(key))
+	writeFile(t, files, "door.crt", string(cert))
+	if err := dial(second); err == nil {
+		t.Error("the client takes a certificate that has expired")
+	}
+	p.Await(`level=WARN msg="certificate renewed, by one that has expired" until=` + yesterday.UTC().Format("2006-01-02"))
 	p.Await(`msg="client authorities" file=`)
 }

@@ -75,7 +75,7 @@ func TestProbeConfigFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			*c = *config.Clusters["c1"]
-		}, failure{probe.PhaseConfig, "Options.ReadSecret: required for", "in the program that connects"}},
+		}, failure{probe.PhaseConfig, "in a Secret, which is not read here: required for", "in proxyTLS in place of secret"}},
 		{"a file that is not there", func(_ *testing.T, _ *probed, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
 			*u = clientcmdapi.AuthInfo{ClientCertificate: "/nonexistent/a.crt", ClientKey: "/nonexistent/a.key"}
 		}, failure{probe.PhaseConfig, "/nonexistent/a.", ""}},

@@ -42,6 +42,7 @@ type proxyErrorKind int
 const (
 	kindNone proxyErrorKind = iota
 	kindForbidden
+	kindDenied // for this client
 	kindNoName
 	kindRefused
 	kindTimeout
@@ -56,7 +57,7 @@ var proxyErrorKinds = map[string]proxyErrorKind{
 	"ERR_DNS_FAIL":              kindNoName,
 	"ERR_CONNECT_FAIL":          kindRefused,
 	"ERR_CANNOT_FORWARD":        kindNoRoute,
-	"http_request_denied":       kindForbidden,
+	"http_request_denied":       kindDenied,
 	"destination_ip_prohibited": kindForbidden,
 	"dns_error":                 kindNoName,
 	"dns_timeout":               kindNoName,
@@ -109,8 +110,8 @@ func refusalFinding(r *dialer.Refusal, addr string) finding {
 			adviceAgent}
 	}
 	switch {
-	case r.StatusCode == http.StatusForbidden || kind == kindForbidden:
-		return forbiddenFinding(r, name, addr)
+	case r.StatusCode == http.StatusForbidden || kind == kindForbidden || kind == kindDenied:
+		return forbiddenFinding(r, name, kind, addr)
 	case r.StatusCode == http.StatusMethodNotAllowed, r.StatusCode == http.StatusNotImplemented,
 		r.StatusCode == http.StatusBadRequest && name == "", r.StatusCode == http.StatusNotFound:
 		return finding{"what answers at proxy-url does not do CONNECT: " + r.Error(),
@@ -121,6 +122,9 @@ func refusalFinding(r *dialer.Refusal, addr string) finding {
 		return finding{"the proxy takes no more connections: " + r.Error(), "Close some, or have the proxy's limit raised."}
 	}
 	if f, ok := unreachedFinding(kind, addr); ok {
+		if name == "causeway" {
+			return behindAgent(r, addr)
+		}
 		f.cause += ": " + r.Error()
 		return f
 	}
@@ -130,15 +134,25 @@ func refusalFinding(r *dialer.Refusal, addr string) finding {
 	return finding{r.Error() + errorPage(r.Header), "Ask the proxy's operator, with this answer and the address " + addr + "."}
 }
 
+// behindAgent is for a target that the tunnel's agent does not reach.
+func behindAgent(r *dialer.Refusal, addr string) finding {
+	return finding{"the tunnel's agent is connected, and does not reach " + addr + ": " + r.Error(),
+		"Check server in the kubeconfig, and from the agent's host that it resolves and reaches " + addr + "."}
+}
+
 func adviceBehind(addr string) string {
 	return fmt.Sprintf("Check server in the kubeconfig, and from the proxy's host that it resolves and reaches %s.", addr)
 }
 
-func forbiddenFinding(r *dialer.Refusal, name, addr string) finding {
+func forbiddenFinding(r *dialer.Refusal, name string, kind proxyErrorKind, addr string) finding {
 	_, port, _ := net.SplitHostPort(addr)
-	if name == "causeway" {
+	switch {
+	case name == "causeway" && kind == kindDenied:
+		return finding{"the tunnel's gateway knows this client, and does not let it in: " + r.Error(),
+			"If the ticket is for another cluster, make one for this cluster (causeway ticket CLUSTER), and set its user name and password" + placeLogin}
+	case name == "causeway":
 		return finding{"the tunnel does not allow the connection: " + r.Error(),
-			fmt.Sprintf("Allow %s in the policies of the gateway, the tunnel's server and the agent.", addr)}
+			fmt.Sprintf("Add %s to --allow of causeway-agent, or correct server in the kubeconfig.", addr)}
 	}
 	f := finding{cause: fmt.Sprintf("the proxy does not allow CONNECT to %s: %v%s", addr, r, errorPage(r.Header))}
 	f.advice = fmt.Sprintf("Allow CONNECT to %s in the proxy's rules", addr)

@@ -201,6 +201,9 @@ func alertFinding(alert uint8) finding {
 	return finding{"the API server ended the TLS handshake: " + text, "Read the log of what listens there: it says why."}
 }
 
+// inProxyTLS is where a kubeconfig says what it can't say of an https proxy by itself.
+const inProxyTLS = " in proxyTLS of the kubeconfig's clusters[].cluster.extensions (" + entry.ExtensionName + ")."
+
 // proxyTLSFinding explains why the handshake with an https proxy failed.
 func proxyTLSFinding(err error, addr string) finding {
 	var (
@@ -213,17 +216,17 @@ func proxyTLSFinding(err error, addr string) finding {
 	switch {
 	case errors.As(err, &hostname):
 		return finding{fmt.Sprintf("the proxy's certificate is not for %s, but for %s", hostname.Host, certificateNames(hostname.Certificate)),
-			"Write one of these names into proxy-url, or set the proxy's server name (Route.ProxyTLS, connect.Options.ProxyTLS)."}
+			"Write one of these names into the kubeconfig's proxy-url, or as serverName" + inProxyTLS}
 	case errors.As(err, &unknown) && unknown.Cert != nil:
 		return finding{fmt.Sprintf("the proxy's certificate is issued by %q, which is not trusted for the proxy", issuerName(unknown.Cert)),
-			"Name the proxy's CA (Route.ProxyTLS, connect.Options.ProxyTLS), or add it to this machine's roots. The kubeconfig's own CA is not used for the proxy."}
+			"Add the proxy's CA to this machine's roots, or set it as certificateAuthorityData" + inProxyTLS + " The certificate-authority-data of the cluster entry is for the API server only."}
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return notNow(invalid.Cert, "the proxy's certificate", "Have it renewed")
 	case errors.As(err, &record):
 		return finding{"what listens at " + addr + " does not speak TLS: it is not an https proxy", "Write http:// or socks5:// in proxy-url, or the port of the proxy that speaks TLS."}
 	case alerted && (alert == 42 || alert == 116 || alert == 48 || alert == 40):
 		return finding{"the proxy does not accept us in the TLS handshake: " + tls.AlertError(alert).Error(),
-			"Show the proxy a client certificate (Route.ProxyTLS, connect.Options.ProxyTLS) if it wants one."}
+			"If the proxy wants a client certificate, set clientCertificate and clientKey" + inProxyTLS}
 	case timedOut(err):
 		return finding{"the proxy does not answer to TLS", adviceScheme}
 	case hungUp(err):

@@ -10,6 +10,7 @@ package probe
 
 import (
 	"context"
+	"crypto/tls"
 	"time"
 
 	"github.com/causewayproject/causeway/dialer"
@@ -136,6 +137,10 @@ type Options struct {
 	// proxy, see connect.Options.ReadSecret. If nil, such a kubeconfig fails in
 	// PhaseConfig, unless Plain is set.
 	ReadSecret func(ctx context.Context, namespace, name string) (map[string][]byte, error)
+	// ProxyTLS is for an https proxy, in place of what the extension says of it. Its
+	// ServerName is the proxy's host if it is empty. If nil, the extension counts, and
+	// without it the system's roots. Plain ignores it.
+	ProxyTLS *tls.Config
 }
 
 // Run is the function [Run], with options.
@@ -144,7 +149,7 @@ func (o Options) Run(ctx context.Context, config *clientcmdapi.Config) Report {
 		return runPlain(ctx, config)
 	}
 	began := time.Now()
-	r, credentials, err := newRoute(&route.Options{ReadSecret: o.ReadSecret}, config)
+	r, credentials, err := newRoute(&route.Options{ReadSecret: o.ReadSecret, ProxyTLS: o.ProxyTLS}, config)
 	if err != nil {
 		return unusableReport(config, time.Since(began), err)
 	}

@@ -224,8 +224,9 @@ func configFinding(err error) finding {
 			"Bring the file along, or put its contents into the kubeconfig where it works: kubectl config view --raw --flatten."}
 	case errors.As(err, &invalid) && invalid.Field == "current-context":
 		return finding{"current-context: " + invalid.Err.Error(), "Name one that there is: kubectl config get-contexts lists them, kubectl config use-context sets one."}
-	case errors.As(err, &invalid) && strings.HasPrefix(invalid.Field, "Options."):
-		return finding{invalid.Field + ": " + invalid.Err.Error(), "Set it in the program that connects, and probe by its Client: the kubeconfig alone can't say it."}
+	case errors.As(err, &invalid) && invalid.Field == "Options.ReadSecret":
+		return finding{"the kubeconfig's certificates for the proxy are in a Secret, which is not read here: " + invalid.Err.Error(),
+			"Set certificateAuthority, clientCertificate and clientKey in proxyTLS in place of secret, or look where the Secret can be read."}
 	case errors.As(err, &invalid):
 		return finding{invalid.Field + ": " + invalid.Err.Error(), "Correct " + invalid.Field + " in the kubeconfig."}
 	}

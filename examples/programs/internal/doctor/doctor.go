@@ -3,6 +3,8 @@ package doctor
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -56,12 +58,16 @@ func Command() *cobra.Command {
 			if o.timeout <= 0 {
 				return cli.Mistake("--timeout must be more than zero, such as 15s")
 			}
+			if err := o.readProxyCA(); err != nil {
+				return err
+			}
 			return o.run(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
 	set := cmd.Flags()
 	set.StringVar(&o.kubeconfig, "kubeconfig", "", "the kubeconfig `file`; without it KUBECONFIG, or ~/.kube/config")
 	set.StringVar(&o.context, "context", "", "the `name` of the context; without it the current one")
+	set.StringVar(&o.proxyCA, "proxy-ca", "", "PEM `file` of the CA of an https proxy, in place of what the kubeconfig says; without it the kubeconfig's extension, or this machine's roots")
 	set.DurationVar(&o.timeout, "timeout", 15*time.Second, "how long all of it may take")
 	set.BoolVar(&o.json, "json", false, "print JSON")
 	command.Choice(cmd, &o.color, "color", "auto", "when to use colours; auto is for terminals, unless NO_COLOR is set", "auto", "always", "never")
@@ -70,9 +76,28 @@ func Command() *cobra.Command {
 
 // options are the flags.
 type options struct {
-	kubeconfig, context, color string
-	timeout                    time.Duration
-	json                       bool
+	kubeconfig, context, color, proxyCA string
+	timeout                             time.Duration
+	json                                bool
+
+	proxyTLS *tls.Config // of proxyCA; nil without
+}
+
+// readProxyCA reads the file of --proxy-ca.
+func (o *options) readProxyCA() error {
+	if o.proxyCA == "" {
+		return nil
+	}
+	text, err := os.ReadFile(o.proxyCA)
+	if err != nil {
+		return cli.Mistake("--proxy-ca: %v", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(text) {
+		return cli.Mistake("--proxy-ca: %s holds no PEM certificate", o.proxyCA)
+	}
+	o.proxyTLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
+	return nil
 }
 
 // diagnosis is what --json prints.
@@ -107,12 +132,38 @@ func diagnose(ctx context.Context, o options) diagnosis {
 	if err != nil {
 		return diagnosis{Context: o.context, Notes: []string{}, Report: unreadableReport(err, time.Since(began))}
 	}
-	d := diagnosis{Context: config.CurrentContext, Notes: []string{}, Report: probe.Run(ctx, config)}
+	opts := probe.Options{}
+	if o.proxyTLS != nil && proxyScheme(config) == "https" {
+		opts.ProxyTLS = o.proxyTLS
+	}
+	d := diagnosis{Context: config.CurrentContext, Notes: []string{}, Report: opts.Run(ctx, config)}
+	nameProxyCA(&d.Report)
 	d.OK = d.Report.OK()
+	if o.proxyTLS != nil && opts.ProxyTLS == nil {
+		d.Notes = append(d.Notes, "--proxy-ca is not used: proxy-url in the kubeconfig names no https proxy.")
+	}
 	if n := environmentNotes(config, d.Report, os.Getenv); n != nil {
-		d.Notes = n
+		d.Notes = append(d.Notes, n...)
 	}
 	return d
+}
+
+// proxyScheme returns the scheme of the current context's proxy.
+func proxyScheme(config *clientcmdapi.Config) string {
+	current := config.Contexts[config.CurrentContext]
+	if current == nil || config.Clusters[current.Cluster] == nil {
+		return ""
+	}
+	scheme, _, _ := strings.Cut(config.Clusters[current.Cluster].ProxyURL, "://")
+	return strings.ToLower(scheme)
+}
+
+// nameProxyCA adds the flag to the advice about a proxy's certificate that is not trusted.
+func nameProxyCA(r *probe.Report) {
+	var unknown x509.UnknownAuthorityError
+	if s := r.Failed(); s != nil && s.Phase == probe.PhaseProxyTLS && errors.As(s.Err, &unknown) {
+		s.Advice += " To try a CA here: --proxy-ca FILE."
+	}
 }
 
 var errNoKubeconfig = errors.New("there is no kubeconfig, or it is empty")

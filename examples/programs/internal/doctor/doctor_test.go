@@ -187,6 +187,34 @@ remedy   Correct user name and password in the kubeconfig's proxy-url (percent-e
 	}
 }
 
+// The CA of an https proxy is in no kubeconfig.
+func TestProxyCA(t *testing.T) {
+	ca, c := pki.NewCA("office"), newCluster(t)
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{ca.Server("127.0.0.1")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := proxytest.Serve(l, (&proxytest.HTTP{}).Handle)
+	t.Cleanup(s.Close)
+	direct := c.file(t)
+	c.config.Clusters["prod"].ProxyURL = "https://" + s.Addr()
+	path, file := c.file(t), filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(file, ca.CertPEM(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := doctor(t, "--kubeconfig", path)
+	if want := "To try a CA here: --proxy-ca FILE."; err == nil || !strings.Contains(out, want) || !strings.Contains(out, `issued by "office"`) {
+		t.Errorf("got %v of\n%s\nwant %q", err, out, want)
+	}
+	if out, err := doctor(t, "--kubeconfig", path, "--proxy-ca", file); err != nil || strings.Contains(out, "--proxy-ca") {
+		t.Errorf("got %v of\n%s", err, out)
+	}
+	out, err = doctor(t, "--kubeconfig", direct, "--proxy-ca", file)
+	if want := "--proxy-ca is not used: proxy-url in the kubeconfig names no https proxy."; err != nil || !strings.Contains(out, want) {
+		t.Errorf("got %v of\n%s\nwant %q", err, out, want)
+	}
+}
+
 func TestKubeconfigs(t *testing.T) {
 	c := newCluster(t)
 	path := c.file(t)
@@ -248,6 +276,8 @@ func TestUsage(t *testing.T) {
 	}{
 		{[]string{"x"}, `unexpected argument "x"`},
 		{[]string{"--timeout", "0s"}, "--timeout must be more than zero, such as 15s"},
+		{[]string{"--proxy-ca", "/nonexistent/ca"}, "--proxy-ca: open /nonexistent/ca: no such file or directory"},
+		{[]string{"--proxy-ca", "doctor.go"}, "--proxy-ca: doctor.go holds no PEM certificate"},
 		{[]string{"--color", "pink"}, `"--color" flag: want auto, always or never`},
 		{[]string{"--verbose"}, "unknown flag --verbose"},
 	} {

@@ -26,6 +26,7 @@ type agentSession struct {
 	server  *Server
 	id      Identity
 	replica string // among the agents with this identity; empty if it names none
+	program string // the agent's, as it says
 	number  string // unique in the server's life
 	remote  net.Addr
 	seq     uint64        // higher for a later session
@@ -42,6 +43,7 @@ type agentSession struct {
 
 	dials  atomic.Uint64
 	failed atomic.Uint64
+	denied atomic.Uint64 // of failed
 
 	state    sync.Mutex            // guards the fields below
 	waiting  map[string]chan error // payloads by id
@@ -70,7 +72,7 @@ func (s *Server) acceptAgent(ctx context.Context, g *group.Group, c *carrier.Con
 	}
 	seq := s.seq.Add(1)
 	sess := &agentSession{
-		server: s, id: id, replica: hello.Text(wire.TagName), byIdentify: byIdentify, after: madeAfter(cert, byIdentify), number: strconv.FormatUint(seq, 10), seq: seq,
+		server: s, id: id, replica: hello.Text(wire.TagName), program: wire.Printable(hello.Text(wire.TagProgram)), byIdentify: byIdentify, after: madeAfter(cert, byIdentify), number: strconv.FormatUint(seq, 10), seq: seq,
 		remote: c.RemoteAddr(), carrier: c, expiry: cert.NotAfter, proven: cert, welcomed: a, servers: s.announcedNames(),
 	}
 	sess.Init(session.Config{Role: sess, Mux: m, Control: control, Group: g, Limit: s.streamLimit(hello)})

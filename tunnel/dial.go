@@ -63,6 +63,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	stream, err := d.dial(ctx, network, address)
 	callHook3(d.server.Hooks.Dialed, d.cluster, time.Since(began), withoutTarget(err))
 	if err != nil {
+		d.server.failures.record(ctx, d.cluster, err)
 		return nil, err // not a nil *mux.Stream in a net.Conn
 	}
 	return stream, nil
@@ -269,6 +270,9 @@ func (r *dialRun) dialAgent(ctx context.Context, sess *agentSession) (*mux.Strea
 	stream, _, err := r.dialThrough(ctx, &sess.Session, wire.New(wire.MsgDial), elsewhere)
 	if err != nil {
 		sess.failed.Add(1)
+		if err.Code == CodeDenied {
+			sess.denied.Add(1)
+		}
 		return nil, err
 	}
 	r.setAddrs(stream, Addr{Agent: sess.id.Agent, Replica: sess.replica})

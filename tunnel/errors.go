@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -186,7 +187,14 @@ func (e *Error) reasonText() string {
 	case e.Code == CodeConfig, e.Code == CodeInternal:
 		return e.Err.Error()
 	}
-	return e.Code.String() + ": " + e.Err.Error()
+	if lost, ok := errors.AsType[*mux.LostError](e.Err); ok && e.Code == CodeLost { // it says it in full
+		return lost.Error()
+	}
+	cause := e.Err
+	if op, ok := cause.(*net.OpError); ok && op.Net == "tunnel" { // of a stream, which is no matter of the reader
+		cause = op.Err
+	}
+	return e.Code.String() + ": " + cause.Error()
 }
 
 // Unwrap returns the cause.

@@ -34,6 +34,7 @@ type cluster struct {
 	open    int                        // how many sessions are open
 	until   time.Time                  // until then an agent whose session ended may come back
 	lastErr error
+	last    *EndedSession // nil: none has ended
 }
 
 // agentKey tells the agents of a cluster apart.
@@ -134,6 +135,10 @@ func (r *registry) remove(sess *agentSession, err error) {
 	if sess.byIdentify { // it can come back at any time, with another certificate
 		until = sess.server.registrar.clock().Add(defaultLife)
 	}
+	last := &EndedSession{SessionInfo: sess.sessionInfo(), Ended: time.Now()}
+	if err != nil {
+		last.Error = err.Error()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stopDialsLocked(sess)
@@ -149,7 +154,7 @@ func (r *registry) remove(sess *agentSession, err error) {
 	if until.After(c.until) {
 		c.until = until
 	}
-	if err != nil {
+	if c.last = last; err != nil {
 		c.lastErr = err
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -218,7 +219,11 @@ func (r *peerStatus) askStatus(ctx context.Context) {
 // requestStatus asks the replica for its Status.
 func (l *outboundPeer) requestStatus(ctx context.Context) (*Status, error) {
 	fail := func(err error) (*Status, error) {
-		return nil, &Error{Op: "status", Addr: l.peer.address, Code: CodeLost, Err: err}
+		code := CodeLost
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			code = CodeTimeout
+		}
+		return nil, &Error{Op: "status", Addr: l.peer.address, Code: code, Err: err}
 	}
 	l.countStream()
 	stream, err := l.Open(ctx, wire.New(wire.MsgFleet))

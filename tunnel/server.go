@@ -126,6 +126,7 @@ type Server struct {
 	tls       *tls.Config // of its carriers
 	authority atomic.Pointer[Authority]
 	registry  registry
+	failures  dialFailures
 	peers     peers
 	began     time.Time
 	groups    group.Set

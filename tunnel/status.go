@@ -20,6 +20,11 @@ type Status struct {
 	Waiting int `json:"waiting"`
 	// AuthorityExpires is when the certificate of the authority that signs does.
 	AuthorityExpires time.Time `json:"authorityExpires,omitzero"`
+	// Failures are the dials that this Server was asked for and that failed, until a day
+	// after the last of a cluster; of 5,000 clusters at most. They are sorted by cluster,
+	// the latest Code first. The cluster may be none of Clusters: another replica has its
+	// agent, or there is none.
+	Failures []DialFailures `json:"failures,omitempty"`
 }
 
 // ClusterStatus is the state of a cluster. The cluster has an agent, or has had one
@@ -31,6 +36,16 @@ type ClusterStatus struct {
 	Sessions  []SessionInfo `json:"sessions"` // the oldest first
 	// LastError says why a session ended that did not end in order: the last such.
 	LastError string `json:"lastError,omitempty"`
+	// Last is the session that ended last. It is nil while there are Sessions.
+	Last *EndedSession `json:"last,omitempty"`
+}
+
+// EndedSession is what is known of an agent that has left.
+type EndedSession struct {
+	SessionInfo
+	Ended time.Time `json:"ended"`
+	// Error says why; empty if the agent ended it in order.
+	Error string `json:"error,omitempty"`
 }
 
 // SessionInfo is the state of an agent's session.
@@ -40,14 +55,17 @@ type SessionInfo struct {
 	Replica string    `json:"replica,omitempty"` // of the agent: [Agent.Replica]
 	ID      string    `json:"id"`                // unique in the Server's life
 	Remote  string    `json:"remote"`            // where the carrier came from
+	Program string    `json:"program,omitempty"` // the agent's [Agent.Program]
 	Since   time.Time `json:"since"`             // when the session began
 	Expires time.Time `json:"expires"`           // when the agent's latest certificate does
 	// Draining: it accepts no new streams.
 	Draining bool `json:"draining"`
 	Streams  int  `json:"streams"` // open now
-	// Dials that went to this session, and those of them that failed.
+	// Dials that went to this session, those of them that failed, and those of the failed
+	// that the agent's policy denied ([CodeDenied]).
 	Dials  uint64 `json:"dials"`
 	Failed uint64 `json:"failed"`
+	Denied uint64 `json:"denied"`
 	// BytesIn came from the agent, BytesOut went to it. Both count the payload of
 	// streams.
 	BytesIn  uint64 `json:"bytesIn"`
@@ -63,10 +81,10 @@ func (sess *agentSession) sessionInfo() SessionInfo {
 		remote = sess.remote.String()
 	}
 	return SessionInfo{
-		Cluster: sess.id.Cluster, Agent: sess.id.Agent, Replica: sess.replica, ID: sess.number, Remote: remote,
+		Cluster: sess.id.Cluster, Agent: sess.id.Agent, Replica: sess.replica, ID: sess.number, Remote: remote, Program: sess.program,
 		Since: sess.Since, Expires: sess.lifeEnd(), Draining: sess.Retired(),
 		Streams: sess.OpenStreams(),
-		Dials:   sess.dials.Load(), Failed: sess.failed.Load(),
+		Dials:   sess.dials.Load(), Failed: sess.failed.Load(), Denied: sess.denied.Load(),
 		BytesIn: stats.BytesIn, BytesOut: stats.BytesOut, RoundTrip: stats.RTT,
 	}
 }
@@ -90,15 +108,20 @@ func (s *Server) Status() Status {
 		if c.lastErr != nil {
 			cs.LastError = c.lastErr.Error()
 		}
+		if len(c.sessions) == 0 {
+			cs.Last = c.last
+		}
 		status.Clusters = append(status.Clusters, cs)
 	}
 	slices.SortFunc(status.Clusters, func(a, b ClusterStatus) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	status.Failures = s.failures.all()
 	return status
 }
 
 type clusterSnapshot struct {
 	sessions []*agentSession
 	lastErr  error
+	last     *EndedSession
 }
 
 func (r *registry) clusterSnapshots(now time.Time) map[string]*clusterSnapshot {
@@ -108,7 +131,7 @@ func (r *registry) clusterSnapshots(now time.Time) map[string]*clusterSnapshot {
 	r.sweepLocked(now)
 	snapshot := map[string]*clusterSnapshot{}
 	for name, c := range maps.All(r.clusters) {
-		snapshot[name] = &clusterSnapshot{lastErr: c.lastErr}
+		snapshot[name] = &clusterSnapshot{lastErr: c.lastErr, last: c.last}
 	}
 	for _, sess := range sessions {
 		if c := snapshot[sess.id.Cluster]; c != nil { // else it has ended meanwhile
@@ -127,7 +150,7 @@ func (r *registry) clusterSnapshots(now time.Time) map[string]*clusterSnapshot {
 //	                         while the Server is cut off (see below)
 //	/readyz?cluster=NAME     200 while an agent of the cluster takes streams, else 503
 //	/status                  Status as JSON
-//	/status?cluster=NAME     its ClusterStatus, else 404
+//	/status?cluster=NAME     its ClusterStatus, and its Failures; else 404
 //
 // A Server is cut off if no agent is connected any more, and Peers names other replicas
 // of which none can be reached, both for 15 seconds: every dial would fail. A replica
@@ -136,8 +159,8 @@ func (r *registry) clusterSnapshots(now time.Time) map[string]*clusterSnapshot {
 // is 200 for the last one, so that agents can come back through a load balancer that
 // asks for it.
 //
-// It shows the names of clusters and the addresses of agents to every client that
-// can reach it: serve it where only operators can.
+// It shows the names of clusters, the addresses of agents, and the targets and callers of
+// dials that failed to every client that can reach it: serve it where only operators can.
 func (s *Server) StatusHandler() http.Handler {
 	m := http.NewServeMux()
 	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
@@ -195,7 +218,11 @@ func (s *Server) serveStatus(w http.ResponseWriter, r *http.Request) {
 	case name == "":
 		writeJSON(w, status)
 	case ok:
-		writeJSON(w, c)
+		failures := slices.DeleteFunc(status.Failures, func(f DialFailures) bool { return f.Cluster != name })
+		writeJSON(w, struct {
+			ClusterStatus
+			Failures []DialFailures `json:"failures,omitempty"`
+		}{c, failures})
 	default:
 		writeText(w, http.StatusNotFound, "no agent of the cluster is known")
 	}

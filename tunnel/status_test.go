@@ -135,7 +135,7 @@ func TestAgentLastError(t *testing.T) {
 		if codeOf(err) != tunnel.CodeLost || !strings.Contains(err.Error(), "closed pipe") && !strings.Contains(err.Error(), "EOF") {
 			t.Errorf("got %v, want the cause of the loss", err)
 		}
-		if op := new(net.OpError); errors.As(err, &op) && op.Net == "mux" {
+		if op := new(net.OpError); errors.As(err, &op) && op.Net == "tunnel" {
 			t.Errorf("got %v, want nothing of a stream", err)
 		}
 		synctest.Wait()

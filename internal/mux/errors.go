@@ -21,21 +21,21 @@ const (
 
 var (
 	// ErrGoAway is returned by [Session.Open] when the peer takes no new streams.
-	ErrGoAway = errors.New("mux: the peer takes no new streams")
+	ErrGoAway = errors.New("the other end takes no new streams")
 
 	// ErrSettled is returned by [Session.Open] after [Session.Settle].
-	ErrSettled = errors.New("mux: the session opens no more streams, it is about to end")
+	ErrSettled = errors.New("the session opens no more streams, it is about to end")
 
 	// ErrExhausted is returned by [Session.Open] when the session has used all its
 	// 2^31 stream ids.
-	ErrExhausted = errors.New("mux: no stream ids are left")
+	ErrExhausted = errors.New("no stream ids are left")
 
 	// ErrTooLong is returned by [Session.Open] for more than [MaxFirst] first bytes.
 	ErrTooLong = errors.New("mux: the first bytes don't fit into a frame")
 
 	// ErrSessionClosed is the error of a session after [Session.Close]. It wraps
 	// net.ErrClosed.
-	ErrSessionClosed = fmt.Errorf("mux: session closed: %w", net.ErrClosed)
+	ErrSessionClosed = fmt.Errorf("the session was closed: %w", net.ErrClosed)
 )
 
 // ResetError is the error of a stream that was aborted. errors.Is finds
@@ -48,9 +48,9 @@ type ResetError struct {
 func (e *ResetError) Error() string {
 	by := "here"
 	if e.Remote {
-		by = "by the peer"
+		by = "by the other end"
 	}
-	return "mux: stream reset " + by + ": " + codeText(e.Code)
+	return "the stream was reset " + by + ": " + codeText(e.Code)
 }
 
 func codeText(code uint32) string {
@@ -78,7 +78,7 @@ func (e *ResetError) Is(target error) bool {
 // deadline has not passed.
 type LostError struct{ Err error }
 
-func (e *LostError) Error() string { return "mux: session lost: " + e.Err.Error() }
+func (e *LostError) Error() string { return "the connection was lost: " + e.Err.Error() }
 
 // Is reports whether target is ECONNRESET or in the cause, as the type says.
 func (e *LostError) Is(target error) bool {
@@ -111,7 +111,7 @@ func newLostError(err error) error {
 // the session. It is the cause of a [LostError].
 type ProtocolError struct{ Reason string }
 
-func (e *ProtocolError) Error() string { return "mux: protocol error: " + e.Reason }
+func (e *ProtocolError) Error() string { return "the other end broke the protocol: " + e.Reason }
 
 func protocolError(format string, args ...any) error {
 	return &LostError{&ProtocolError{fmt.Sprintf(format, args...)}}
@@ -120,6 +120,6 @@ func protocolError(format string, args ...any) error {
 // Causes of a LostError: the peer was silent for DeadAfter, or took nothing for
 // writeTimeout. They wrap ETIMEDOUT and no deadline, since no stream's has passed.
 var (
-	errSilent  = fmt.Errorf("mux: nothing came from the peer: %w", syscall.ETIMEDOUT)
-	errBlocked = fmt.Errorf("mux: the carrier took nothing: %w", syscall.ETIMEDOUT)
+	errSilent  = fmt.Errorf("nothing came from the other end: %w", syscall.ETIMEDOUT)
+	errBlocked = fmt.Errorf("the other end took nothing: %w", syscall.ETIMEDOUT)
 )

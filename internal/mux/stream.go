@@ -216,7 +216,7 @@ func (st *Stream) opError(op string, err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return err
 	}
-	return &net.OpError{Op: op, Net: "mux", Source: st.local, Addr: st.remote, Err: err}
+	return &net.OpError{Op: op, Net: "tunnel", Source: st.local, Addr: st.remote, Err: err}
 }
 
 // SetAddrs sets what LocalAddr and RemoteAddr return. Without it they return the

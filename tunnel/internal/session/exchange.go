@@ -99,7 +99,7 @@ func (s *Session) Open(ctx context.Context, m *wire.Message) (*mux.Stream, error
 	stream, err := s.openLimited(short, m.Encode())
 	if err != nil && short.Err() != nil && ctx.Err() == nil {
 		s.markSuspect()
-		return nil, &mux.LostError{Err: errors.New("the carrier takes nothing")}
+		return nil, &mux.LostError{Err: errors.New("the other end takes nothing")}
 	}
 	return stream, err
 }

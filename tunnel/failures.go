@@ -1,0 +1,125 @@
+package tunnel
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
+)
+
+// DialFailures are the dials to a cluster that failed with the same Code.
+type DialFailures struct {
+	Cluster string `json:"cluster"`
+	Code    Code   `json:"code"`
+	Reason  string `json:"reason"` // the Code in words
+	Side    Side   `json:"side"`
+	Count   uint64 `json:"count"`
+	// Last is when the last of them failed, Text why, Target what it was for, and Caller
+	// who asked for it; see [WithCaller].
+	Last   time.Time `json:"last"`
+	Text   string    `json:"text"`
+	Target string    `json:"target"`
+	Caller string    `json:"caller,omitempty"`
+}
+
+// Side says where to look for the cause of a dial's failure.
+type Side string
+
+const (
+	// SidePolicy: the agent's Targets or the Server's AllowDial do not allow the dial.
+	SidePolicy Side = "policy"
+	// SideTarget: the agent has tried, and the target, its name or the way to it is the
+	// trouble. A dial that got no answer in time is one, too.
+	SideTarget Side = "target"
+	// SideTunnel: no agent was connected, the session was lost, or it was busy.
+	SideTunnel Side = "tunnel"
+	// SideCaller: the caller gave up, or asked for what is no address.
+	SideCaller Side = "caller"
+)
+
+var codeSides = map[Code]Side{
+	CodeDenied: SidePolicy, CodeForbidden: SidePolicy,
+	CodeRefused: SideTarget, CodeNotFound: SideTarget, CodeTimeout: SideTarget, CodeUnreachable: SideTarget, CodeReset: SideTarget,
+	CodeCanceled: SideCaller, CodeConfig: SideCaller,
+}
+
+// Side says where to look for the cause of a dial that failed with c.
+func (c Code) Side() Side { return cmp.Or(codeSides[c], SideTunnel) }
+
+type callerKey struct{}
+
+// WithCaller returns a context whose dials say in [Status], should they fail, who asked
+// for them: a client's name or address, and no secret.
+func WithCaller(ctx context.Context, caller string) context.Context {
+	return context.WithValue(ctx, callerKey{}, caller)
+}
+
+const (
+	// keepFailures is how long failures are kept after the last of them.
+	keepFailures = 24 * time.Hour
+	// maxFailing is of how many clusters they are kept. A caller may name any.
+	maxFailing = 5000
+)
+
+// dialFailures are the failed dials of a Server. The zero value is empty.
+type dialFailures struct {
+	mu       sync.Mutex // guards the field below
+	clusters map[string][]DialFailures
+}
+
+// record counts a dial that has failed.
+func (f *dialFailures) record(ctx context.Context, cluster string, err error) {
+	e, ok := errors.AsType[*Error](err)
+	if !ok || e.Op != "dial" {
+		return
+	}
+	caller, _ := ctx.Value(callerKey{}).(string)
+	one := DialFailures{
+		Cluster: cluster, Code: e.Code, Reason: e.Code.String(), Side: e.Code.Side(),
+		Count: 1, Last: time.Now(), Text: wire.Printable(e.reasonText()), Target: wire.Printable(e.Addr), Caller: wire.Printable(caller),
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	its, known := f.clusters[cluster]
+	if !known && len(f.clusters) >= maxFailing {
+		f.dropOldestLocked()
+	}
+	if f.clusters == nil {
+		f.clusters = map[string][]DialFailures{}
+	}
+	if i := slices.IndexFunc(its, func(d DialFailures) bool { return d.Code == e.Code }); i >= 0 {
+		one.Count += its[i].Count
+		its = slices.Delete(its, i, i+1)
+	}
+	f.clusters[cluster] = slices.Insert(its, 0, one) // the latest first
+}
+
+func (f *dialFailures) dropOldestLocked() {
+	var oldest string
+	for cluster, its := range f.clusters {
+		if oldest == "" || its[0].Last.Before(f.clusters[oldest][0].Last) {
+			oldest = cluster
+		}
+	}
+	delete(f.clusters, oldest)
+}
+
+// all returns the failures by cluster, the latest first, and forgets old ones.
+func (f *dialFailures) all() []DialFailures {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []DialFailures
+	for cluster, its := range f.clusters {
+		if time.Since(its[0].Last) > keepFailures {
+			delete(f.clusters, cluster)
+			continue
+		}
+		all = append(all, its...)
+	}
+	slices.SortStableFunc(all, func(a, b DialFailures) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	return all
+}

@@ -1,0 +1,104 @@
+package tunnel_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/causewayproject/causeway/internal/test/targettest"
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+// The status of a Server tells why dials failed, where to look, and who asked for what.
+func TestStatusTellsWhyDialsFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, &tunnel.Server{})
+		b.agent(&tunnel.Agent{Targets: tunnel.Targets{
+			Allow: []string{"*:7"}, Resolver: &targettest.Network{Hosts: map[string]string{"echo": "192.0.2.1"}},
+		}})
+		dial := func(caller, cluster, target string) {
+			conn, err := b.s.Dialer(cluster).DialContext(tunnel.WithCaller(t.Context(), caller), "tcp", target)
+			if err == nil {
+				conn.Close()
+				t.Fatalf("got a connection to %s", target)
+			}
+		}
+		for range 3 {
+			dial("ann", testCluster, "ssh.example.com:22")
+			time.Sleep(time.Second)
+		}
+		dial("bob", testCluster, "nowhere:7")
+		dial("eve", "default/other", "echo:7")
+		status := b.s.Status()
+		now := time.Now()
+		want := []tunnel.DialFailures{
+			{Cluster: "default/other", Code: tunnel.CodeNoAgent, Reason: "no agent is connected", Side: tunnel.SideTunnel, Count: 1, Last: now, Target: "echo:7", Caller: "eve"},
+			{Cluster: testCluster, Code: tunnel.CodeNotFound, Reason: "the agent finds no address for the target's name", Side: tunnel.SideTarget, Count: 1, Last: now, Target: "nowhere:7", Caller: "bob"},
+			{Cluster: testCluster, Code: tunnel.CodeDenied, Reason: "the agent's policy does not allow the target", Side: tunnel.SidePolicy, Count: 3, Last: now.Add(-time.Second), Target: "ssh.example.com:22", Caller: "ann"},
+		}
+		if diff := cmp.Diff(want, status.Failures, cmpopts.IgnoreFields(tunnel.DialFailures{}, "Text")); diff != "" {
+			t.Error(diff)
+		}
+		for _, f := range status.Failures {
+			if !strings.HasPrefix(f.Text, f.Reason) {
+				t.Errorf("got the text %q of %q", f.Text, f.Reason)
+			}
+		}
+		w := httptest.NewRecorder()
+		b.s.StatusHandler().ServeHTTP(w, httptest.NewRequest("GET", "/status?cluster="+testCluster, nil))
+		var one struct{ Failures []tunnel.DialFailures }
+		if err := json.Unmarshal(w.Body.Bytes(), &one); err != nil || len(one.Failures) != 2 || one.Failures[0].Text != status.Failures[1].Text {
+			t.Errorf("got %v and %+v of the cluster, want its failures", err, one)
+		}
+		if s := status.Clusters[0].Sessions[0]; s.Failed != 4 || s.Denied != 3 {
+			t.Errorf("got %d failed, %d denied; want 4 and 3", s.Failed, s.Denied)
+		}
+		time.Sleep(25 * time.Hour)
+		if got := b.s.Status().Failures; len(got) > 0 {
+			t.Errorf("got %+v a day later", got)
+		}
+	})
+}
+
+// A caller may name any cluster: the failures of so many are kept, the latest.
+func TestFailuresAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, &tunnel.Server{})
+		const n, most = 5100, 5000
+		for i := range n {
+			if _, err := b.s.Dialer(fmt.Sprintf("default/%05d", i)).DialContext(t.Context(), "tcp", "echo:7"); err == nil {
+				t.Fatal("got a connection")
+			}
+			time.Sleep(time.Millisecond)
+		}
+		got := b.s.Status().Failures
+		if len(got) != most || got[0].Cluster != fmt.Sprintf("default/%05d", n-most) {
+			t.Errorf("got %d from %s, want the last %d", len(got), got[0].Cluster, most)
+		}
+	})
+}
+
+// A lost agent leaves who and where it was, what it ran, and why it left.
+func TestStatusKeepsTheLastSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, &tunnel.Server{})
+		a := b.agent(&tunnel.Agent{Program: "causeway-agent v1.2.3", Replica: "pod-1"})
+		s := b.s.Status().Clusters[0].Sessions[0]
+		if s.Program != "causeway-agent v1.2.3" || b.s.Status().Clusters[0].Last != nil {
+			t.Errorf("got %+v", b.s.Status().Clusters[0])
+		}
+		a.stop()
+		synctest.Wait()
+		last := b.s.Status().Clusters[0].Last
+		if last == nil || last.Agent != s.Agent || last.Remote != s.Remote || last.Replica != "pod-1" || last.Program != s.Program || !last.Ended.Equal(time.Now()) {
+			t.Errorf("got %+v, want what %+v was", last, s)
+		}
+	})
+}

@@ -35,7 +35,7 @@ var troubles = map[int]string{17: "down", 58: "down", 23: "failing", 91: "draini
 
 // madeError is why the sessions of a cluster ended.
 func madeError(cluster string) string {
-	silence := errors.New("mux: nothing came from the peer: i/o timeout")
+	silence := errors.New("nothing came from the other end: i/o timeout")
 	return (&tunnel.Error{Op: "connect", Cluster: cluster, Code: tunnel.CodeLost, Err: silence}).Error()
 }
 
@@ -74,7 +74,7 @@ func newMadeFleet(n int, now time.Time) *madeFleet {
 func (f *madeFleet) session(name, agent string, i, j int) tunnel.SessionInfo {
 	return tunnel.SessionInfo{
 		Cluster: name, Agent: agent, ID: fmt.Sprintf("%d-%d", i, j),
-		Remote: fmt.Sprintf("198.51.100.%d:%d", i%250, 40000+i), Since: f.began.Add(-time.Duration(f.random.IntN(90000)) * time.Second),
+		Program: "causeway-agent v0.1.0", Remote: fmt.Sprintf("198.51.100.%d:%d", i%250, 40000+i), Since: f.began.Add(-time.Duration(f.random.IntN(90000)) * time.Second),
 		Expires: f.began.Add(400 * time.Hour), Streams: f.random.IntN(4), Dials: 100,
 	}
 }
@@ -86,6 +86,9 @@ func (f *madeFleet) next() []tunnel.ReplicaStatus {
 	late := f.calls > 40
 	for i := range f.replicas {
 		f.replicas[i].Status.Clusters = nil
+	}
+	if late {
+		f.replicas[1].Status.Failures = f.failures()
 	}
 	for i := range f.clusters {
 		c := &f.clusters[i]
@@ -100,6 +103,7 @@ func (f *madeFleet) next() []tunnel.ReplicaStatus {
 				}
 				if late && c.trouble == "down" {
 					status.LastError = madeError(c.name)
+					status.Last = &tunnel.EndedSession{SessionInfo: c.sessions[j], Ended: f.began.Add(400 * time.Second), Error: status.LastError}
 				} else {
 					status.Sessions, status.Connected = append(status.Sessions, c.sessions[j]), !c.sessions[j].Draining
 				}
@@ -110,6 +114,22 @@ func (f *madeFleet) next() []tunnel.ReplicaStatus {
 		}
 	}
 	return append([]tunnel.ReplicaStatus(nil), f.replicas...)
+}
+
+// failures are those of the dials that somebody asked the second replica for.
+func (f *madeFleet) failures() []tunnel.DialFailures {
+	one := func(cluster int, code tunnel.Code, n uint64, ago time.Duration, target, caller, why string) tunnel.DialFailures {
+		return tunnel.DialFailures{
+			Cluster: f.clusters[cluster].name, Code: code, Reason: code.String(), Side: code.Side(), Count: n,
+			Last: f.began.Add(595*time.Second - ago), Text: code.String() + why, Target: target, Caller: caller,
+		}
+	}
+	return []tunnel.DialFailures{
+		one(17, tunnel.CodeNoAgent, 12, 3*time.Second, "kubernetes.default.svc:443", "cluster-api", ": the replica at 10.4.1.22:8443 can't be asked: no answer in time"),
+		one(23, tunnel.CodeRefused, 40, time.Second, "kubernetes.default.svc:443", "system:serviceaccount:capi-system:capi-manager", ": connection refused"),
+		one(23, tunnel.CodeDenied, 71, 50*time.Second, "[2001:db8:85a3:1234:5678:8a2e:370:7334]:22", "annie.example@corp.example.com", ""),
+		one(64, tunnel.CodeNotFound, 1, 200*time.Second, "prometheus.monitoring.svc.cluster.local:9090", "192.0.2.17:40122", ": no such host"),
+	}
 }
 
 func (f *madeFleet) move(c *madeCluster, s *tunnel.SessionInfo, late bool) {

@@ -39,7 +39,7 @@ func record(t *testing.T, n int, uris ...string) recording {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(1000 * time.Hour) // midnight of New Year looks odd
 		f := newMadeFleet(n, time.Now())
-		h := &status.Handler{Fleet: f.get}
+		h := &status.Handler{Fleet: f.get, Program: "causeway v0.1.1-0.20261123120000-0123456789ab"}
 		ctx, cancel := context.WithCancel(t.Context())
 		ran := make(chan error, 1)
 		go func() { ran <- h.Run(ctx) }()
@@ -87,11 +87,29 @@ const faint = `(() => {
 	return seen < 5 ? ["only " + seen + " texts"] : found;
 })()`
 
+// broken lists the words that are cut in the middle. A word is letters and digits: a name
+// may be cut at what is between them.
+const broken = `(() => {
+	const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+	const found = [];
+	for (let n = texts.nextNode(); n; n = texts.nextNode()) {
+		if (n.parentElement.closest("noscript, [hidden], .skip")) continue;
+		for (const m of n.data.matchAll(/[\p{L}\p{N}]+/gu)) {
+			const r = document.createRange();
+			r.setStart(n, m.index);
+			r.setEnd(n, m.index + m[0].length);
+			const lines = new Set([...r.getClientRects()].map((box) => Math.round(box.top)));
+			if (lines.size > 1) found.push(m[0]);
+		}
+	}
+	return found;
+})()`
+
 // The page can be read in the light, in the dark and on a phone, where nothing
 // has to be scrolled sideways. A folder in CAUSEWAY_E2E_SHOTS gets pictures.
 func TestStatusPageLooks(t *testing.T) {
-	pages := map[string]string{"all": "/", "one": "/?cluster=default%2Fap-south-stage-23", "gone": "/?cluster=other", "none": "/?q=none"}
-	server := httptest.NewServer(record(t, 200, "/", pages["one"], pages["gone"], pages["none"]))
+	pages := map[string]string{"all": "/", "one": "/?cluster=default%2Fap-south-stage-23", "lost": "/?cluster=default%2Fap-south-stage-17", "gone": "/?cluster=other", "none": "/?q=none"}
+	server := httptest.NewServer(record(t, 200, "/", pages["one"], pages["lost"], pages["gone"], pages["none"]))
 	t.Cleanup(server.Close) // after the browser, whose console would complain
 	b := newBrowser(t)
 	for _, v := range views {
@@ -103,6 +121,9 @@ func TestStatusPageLooks(t *testing.T) {
 			}
 			if texts := value[[]string](b, faint); len(texts) > 0 {
 				t.Errorf("%s, %s: hard to read: %q", v.name, name, texts)
+			}
+			if words := value[[]string](b, broken); len(words) > 0 && v.width >= 1280 {
+				t.Errorf("%s, %s: cut in the middle: %q", v.name, name, words)
 			}
 			b.shoot(v.name + "-" + name + ".png")
 		}

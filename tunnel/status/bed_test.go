@@ -97,7 +97,10 @@ func text(n *html.Node) string {
 	var b strings.Builder
 	for d := range n.Descendants() {
 		if d.Type == html.TextNode {
-			b.WriteString(d.Data + " ")
+			b.WriteString(d.Data)
+			if d.NextSibling == nil || d.NextSibling.Data != "wbr" {
+				b.WriteByte(' ')
+			}
 		}
 	}
 	return strings.Join(strings.Fields(b.String()), " ")

@@ -13,8 +13,8 @@
 //
 // # Security
 //
-// The page shows the names of clusters, the agents' addresses and why sessions
-// ended to every client that can load it. It has no users of its own: serve it behind
+// The page shows the names of clusters, the agents' addresses, why sessions ended, and
+// who asked in vain for which target, to every client that can load it. It has no users of its own: serve it behind
 // authentication, or where only operators can reach it. It changes nothing; its
 // only form is the search.
 //

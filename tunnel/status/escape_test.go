@@ -21,15 +21,19 @@ const hostile = `<script>alert(1)</script>"'><img src=x onerror=alert(1)>` + "`{
 
 // hostileFleet has the text wherever there is one.
 func hostileFleet(text string) fleet {
-	s := tunnel.SessionInfo{Cluster: text, Agent: text, ID: text, Remote: text, Streams: 1}
+	s := tunnel.SessionInfo{Cluster: text, Agent: text, ID: text, Remote: text, Program: text, Streams: 1}
 	f := fleet{server(text, s), {Name: text + "2", Address: text, LastError: text}}
 	f[0].Status.Clusters[0].LastError = text
+	f[0].Status.Clusters = append(f[0].Status.Clusters, tunnel.ClusterStatus{
+		Cluster: text + "x", Last: &tunnel.EndedSession{SessionInfo: tunnel.SessionInfo{Agent: text, Program: text, Remote: text}, Error: text},
+	})
+	f[0].Status.Failures = []tunnel.DialFailures{{Cluster: text, Text: text, Target: text, Caller: text, Side: tunnel.Side(text)}}
 	return f
 }
 
 func TestEscape(t *testing.T) {
 	f := hostileFleet(hostile)
-	h := &status.Handler{Fleet: f.get, Title: hostile}
+	h := &status.Handler{Fleet: f.get, Title: hostile, Program: hostile}
 	for _, uri := range hostileURIs(hostile) {
 		text := request(h, "GET", uri).Body.String()
 		if strings.Contains(text, "<script>alert") || strings.Contains(text, "<img") {
@@ -49,7 +53,7 @@ func hostileURIs(text string) []string {
 
 // allowed are the elements of the page.
 var allowed = strings.Fields("html head meta title link script body a header h1 h2 h3 noscript p div dl dt dd small span b br " +
-	"table thead tbody tr th td form label input button nav svg path main")
+	"table thead tbody tr th td wbr form label input button nav svg path main")
 
 // checkHarmless fails for all in a page that could run, load or lead elsewhere.
 func checkHarmless(t *testing.T, what, text string) {

@@ -113,12 +113,13 @@ func TestFailuresAge(t *testing.T) {
 func TestOneCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := moved(draining(dialed(session("c", "1"), 7, 2)), 1500, 20, 3, 5*time.Millisecond)
+		s.Program, s.Denied = "causeway-agent v1.2.3", 1
 		s.Since, s.Expires = time.Now().Add(-90*time.Minute), time.Now().Add(30*24*time.Hour)
 		f := fleet{server("a", s, session("c", "2")), server("b", gone("c"))}
 		f[1].Status.Clusters[0].LastError = "tunnel: lost"
 		h := &status.Handler{Fleet: f.get, Title: "Edge"}
 		page := get(t, h, "/?cluster=c")
-		want := []string{"a", "agent-c", "Draining", "192.0.2.1:5000", "31 Dec 1999 22:30 UTC 1 h", "31 Jan 00:00 UTC", "3", "7, 2 failed", "1.5 kB 20 B", "5.0 ms"}
+		want := []string{"a", "agent-c causeway-agent v1.2.3", "Draining", "192.0.2.1:5000", "31 Dec 1999 22:30 UTC 1 h", "31 Jan 00:00 UTC", "3", "7, 1 failed, 1 denied", "1.5 kB 20 B", "5.0 ms"}
 		if got := table(t, page, "sessions"); len(got) != 2 || !slices.Equal(got[0], want) || got[1][2] != "Takes streams" || got[1][9] != "-" {
 			t.Errorf("got %q, want %q and one without a round trip", got, want)
 		}

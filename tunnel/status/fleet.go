@@ -23,7 +23,8 @@ type fleetRecord struct {
 	step     time.Duration
 	replicas []replica
 	clusters map[string]*clusterRecord
-	total    clusterRecord // all clusters together
+	failures []tunnel.DialFailures // the latest first; a cluster may be none of clusters
+	total    clusterRecord         // all clusters together
 }
 
 // replica is a replica at the last sample.
@@ -39,10 +40,11 @@ type clusterRecord struct {
 	name          string
 	state         state
 	sessions      []session // now
+	seen          []session // those of the last sample that had any
+	ended         []endedSession
 	errors        []lastError
 	lastSeen      time.Time // when a replica knew of it
 	lastReachable time.Time // when it could be dialed; zero: never as far as was seen
-	lastReplicas  []string  // the replicas that held it last, held or not
 	current       point
 	history       history
 }
@@ -64,6 +66,12 @@ func (s *session) agentText() string {
 
 type lastError struct{ replica, text string }
 
+// endedSession is the last session of a replica that has none of the cluster any more.
+type endedSession struct {
+	replica string
+	tunnel.EndedSession
+}
+
 // addSample takes what Fleet returned.
 func (b *fleetRecord) addSample(at time.Time, step time.Duration, fleet []tunnel.ReplicaStatus) {
 	if b.clusters == nil {
@@ -80,6 +88,7 @@ func (b *fleetRecord) addSample(at time.Time, step time.Duration, fleet []tunnel
 		b.addReplica(&fleet[i])
 	}
 	slices.SortStableFunc(b.replicas, compareReplicas)
+	b.failures = mergeFailures(fleet)
 	b.total.current = point{roundTrip: unknown}
 	replicas, takers := map[string]*replica{}, 0
 	for i := range b.replicas {
@@ -116,7 +125,7 @@ func (b *fleetRecord) beginSample() map[string][]session {
 	was := make(map[string][]session, len(b.clusters))
 	for name, c := range b.clusters {
 		was[name] = c.sessions
-		c.sessions, c.errors = nil, nil
+		c.sessions, c.ended, c.errors = nil, nil, nil
 	}
 	b.replicas = nil
 	return was
@@ -152,6 +161,9 @@ func (b *fleetRecord) addCluster(r *replica, status *tunnel.ClusterStatus) {
 	if len(status.Sessions) > 0 {
 		r.clusters++
 	}
+	if status.Last != nil {
+		c.ended = append(c.ended, endedSession{r.Name, *status.Last})
+	}
 	if status.LastError != "" {
 		c.errors = append(c.errors, lastError{r.Name, status.LastError})
 	}
@@ -164,7 +176,7 @@ func (b *fleetRecord) addToTotal(p point) {
 	if isKnown(p.in) {
 		t.in, t.out = t.in+p.in, t.out+p.out
 	}
-	t.dials, t.failed = t.dials+p.dials, t.failed+p.failed
+	t.dials, t.failed, t.denied = t.dials+p.dials, t.failed+p.failed, t.denied+p.denied
 }
 
 // updatePoint computes the current point from the sessions and those of the
@@ -173,13 +185,10 @@ func (c *clusterRecord) updatePoint(was []session, elapsed time.Duration, answer
 	now := point{roundTrip: unknown}
 	var in, out uint64
 	if len(c.sessions) > 0 {
-		c.lastReplicas = nil
+		c.seen = c.sessions
 	}
 	for i := range c.sessions {
 		s := &c.sessions[i]
-		if !slices.Contains(c.lastReplicas, s.replica) {
-			c.lastReplicas = append(c.lastReplicas, s.replica)
-		}
 		now.streams += float32(s.Streams)
 		if trip := float32(s.RoundTrip.Seconds()); trip > 0 && !(now.roundTrip > trip) {
 			now.roundTrip = trip // the slowest of several
@@ -192,6 +201,7 @@ func (c *clusterRecord) updatePoint(was []session, elapsed time.Duration, answer
 		in, out = in+dIn, out+dOut
 		now.dials += uint32(counterGrowth(s.Dials, before.Dials))
 		now.failed += uint32(counterGrowth(s.Failed, before.Failed))
+		now.denied += uint32(counterGrowth(s.Denied, before.Denied))
 		if r := replicas[s.replica]; r != nil && elapsed > 0 {
 			r.in, r.out = r.in+float32(float64(dIn)/elapsed.Seconds()), r.out+float32(float64(dOut)/elapsed.Seconds())
 		}
@@ -201,6 +211,16 @@ func (c *clusterRecord) updatePoint(was []session, elapsed time.Duration, answer
 		now.in, now.out = float32(float64(in)/elapsed.Seconds()), float32(float64(out)/elapsed.Seconds())
 	}
 	c.current = now
+}
+
+// lastReplicas are the replicas that held the cluster last.
+func (c *clusterRecord) lastReplicas() (names []string) {
+	for i := range c.seen {
+		if !slices.Contains(names, c.seen[i].replica) {
+			names = append(names, c.seen[i].replica)
+		}
+	}
+	return names
 }
 
 // previousSession returns what a session was at the sample before, or zeros.
@@ -231,6 +251,7 @@ type point struct {
 	in, out       float32 // bytes a second
 	roundTrip     float32 // seconds
 	dials, failed uint32
+	denied        uint32 // of failed, by the agent's policy
 }
 
 var unknown = float32(math.NaN())
@@ -251,7 +272,7 @@ type history struct {
 func (h *history) addPoint(step int64, p point) {
 	if step == h.next-1 {
 		was := h.points[step%slots]
-		p.dials, p.failed = p.dials+was.dials, p.failed+was.failed
+		p.dials, p.failed, p.denied = p.dials+was.dials, p.failed+was.failed, p.denied+was.denied
 		if !isKnown(p.in) { // the first sample knows no rates
 			p.in, p.out = was.in, was.out
 		}
@@ -276,10 +297,11 @@ func (h *history) pointsUntil(step int64) (points [slots]point) {
 	return points
 }
 
-// dialsUntil returns how many dials there were in the points up to a step.
-func (h *history) dialsUntil(step int64) (dials, failed uint32) {
+// dialsUntil returns how many dials there were in the points up to a step. Failed are
+// those that failed, but not by the agent's policy: that is no trouble of the cluster.
+func (h *history) dialsUntil(step int64) (dials, failed, denied uint32) {
 	for _, p := range h.pointsUntil(step) {
-		dials, failed = dials+p.dials, failed+p.failed
+		dials, failed, denied = dials+p.dials, failed+p.failed-p.denied, denied+p.denied
 	}
-	return dials, failed
+	return dials, failed, denied
 }

@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"html/template"
 	"math"
 	"strconv"
 	"strings"
@@ -59,6 +60,21 @@ func formatBrief(d time.Duration) string {
 	number, rest, _ := strings.Cut(formatDuration(d), " ")
 	unit, _, _ := strings.Cut(rest, " ")
 	return number + " " + unit
+}
+
+// breakableHTML lets an address or a name go on in the next line: behind a colon or an at
+// sign, and before what follows the dot of a name. Digits behind a dot stay together.
+func breakableHTML(text string) template.HTML {
+	var b strings.Builder
+	from := 0
+	for i := 1; i < len(text); i++ {
+		before, next := text[i-1], text[i]
+		if before == ':' || before == '@' || before == '.' && (next|0x20 >= 'a' && next|0x20 <= 'z') {
+			b.WriteString(template.HTMLEscapeString(text[from:i]) + "<wbr>")
+			from = i
+		}
+	}
+	return template.HTML(b.String() + template.HTMLEscapeString(text[from:]))
 }
 
 func formatRate(v float32) string {

@@ -34,6 +34,9 @@ type Handler struct {
 	Fleet func(context.Context) []tunnel.ReplicaStatus
 	// Title is the title of the page. Empty means "Tunnel".
 	Title string
+	// Program is the name and version of the program, at the top of the page. Empty: it
+	// is left out.
+	Program string
 	// Step is the time between two of the 60 points of a sparkline, and how often
 	// Run asks Fleet. Zero means 10 seconds.
 	Step time.Duration
@@ -169,7 +172,7 @@ func (h *Handler) buildPage(ctx context.Context, q query) (*page, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.book.buildPage(q, cmp.Or(h.Title, "Tunnel")), nil
+	return h.book.buildPage(q, cmp.Or(h.Title, "Tunnel"), h.Program), nil
 }
 
 // sample asks Fleet unless there is a fresh answer. Of several calls at once one
@@ -215,7 +218,7 @@ func (h *Handler) askFleet(ctx context.Context) {
 //go:embed page.html page.css page.js icon.svg
 var content embed.FS
 
-var templates = template.Must(template.ParseFS(content, "page.html"))
+var templates = template.Must(template.New("").Funcs(template.FuncMap{"breakable": breakableHTML}).ParseFS(content, "page.html"))
 
 // file is a file that the page loads. Its ETag changes with the text: a browser
 // asks each time, and keeps what it has until then.

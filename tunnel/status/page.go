@@ -10,7 +10,8 @@ import (
 // page is the data of the template.
 type page struct {
 	Title    string
-	Refresh  int // seconds between updates
+	Program  string // with its version
+	Refresh  int    // seconds between updates
 	At       string
 	Span     string // how far back the charts go
 	Query    query
@@ -24,8 +25,11 @@ type page struct {
 	Where    string // which rows of how many
 	Previous string // URL; empty on the first page
 	Next     string
-	Home     string         // the URL of all clusters
-	Detail   *clusterDetail // the cluster that was asked for; nil: none was, or it is not known
+	// Failures are those of the cluster, or the latest of all; AllFailures is how many
+	// there are.
+	Failures    []failureRow
+	AllFailures int
+	Detail      *clusterDetail // the cluster that was asked for; nil: none was, or it is not known
 }
 
 type fact struct {
@@ -80,11 +84,12 @@ type heldBy struct {
 }
 
 // buildPage makes the page that q asks for.
-func (b *fleetRecord) buildPage(q query, title string) *page {
+func (b *fleetRecord) buildPage(q query, title, program string) *page {
 	p := &page{
-		Title: title, Refresh: int(refreshInterval / time.Second), At: b.at.UTC().Format("2 Jan 2006 15:04:05 UTC"), Span: formatDuration(slots * b.step),
-		Query: q, Home: query{Q: q.Q, State: q.State, Sort: q.Sort, Page: q.Page}.link(),
+		Title: title, Program: program, Refresh: int(refreshInterval / time.Second), At: b.at.UTC().Format("2 Jan 2006 15:04:05 UTC"), Span: formatDuration(slots * b.step),
+		Query: q,
 	}
+	p.Failures, p.AllFailures = b.failureRows(q.Cluster)
 	p.Headline, p.Key = b.headlineNotes()
 	if q.Cluster != "" {
 		if c := b.clusters[q.Cluster]; c != nil {
@@ -243,7 +248,7 @@ func (b *fleetRecord) clusterRow(c *clusterRecord) row {
 		v.Error = c.errors[0].text
 	}
 	if len(c.sessions) == 0 {
-		v.LastReplicas = c.lastReplicas
+		v.LastReplicas = c.lastReplicas()
 	}
 	v.Agents, v.More = c.agentSessions(b.at)
 	return v
@@ -275,32 +280,37 @@ type clusterDetail struct {
 	Dials    string
 	Errors   []errorRow
 	Sessions []sessionRow
+	Lost     []lostRow // who was connected last, if nobody is
 }
 
 type errorRow struct{ Replica, Text string }
 
 type sessionRow struct {
-	Key, Agent, Replica, Remote string
-	Since, For, Expires         string
-	Leaving                     bool
-	Streams                     int
-	Dials, Failed               uint64
-	In, Out, Trip               string
+	Key, Agent, Replica   string
+	Program, Remote       string
+	Since, For, Expires   string
+	Leaving               bool
+	Streams               int
+	Dials, Failed, Denied uint64
+	In, Out, Trip         string
 }
 
 func (b *fleetRecord) clusterDetail(c *clusterRecord) *clusterDetail {
 	v := &clusterDetail{row: b.clusterRow(c), Means: stateTexts[c.state].means}
-	dials, failed := c.history.dialsUntil(b.lastStep())
-	v.Dials = fmt.Sprintf("%d, %d failed", dials, failed)
+	dials, failed, denied := c.history.dialsUntil(b.lastStep())
+	v.Dials, v.Lost = fmt.Sprintf("%d, %d failed", dials, failed), b.lostRows(c)
+	if denied > 0 {
+		v.Dials += fmt.Sprintf(", %d denied", denied)
+	}
 	for _, e := range c.errors {
 		v.Errors = append(v.Errors, errorRow{e.replica, e.text})
 	}
 	for i := range c.sessions {
 		s := &c.sessions[i]
 		v.Sessions = append(v.Sessions, sessionRow{
-			Key: s.replica + " " + s.ID, Agent: s.agentText(), Replica: s.replica, Remote: s.Remote,
+			Key: s.replica + " " + s.ID, Agent: s.agentText(), Replica: s.replica, Program: s.Program, Remote: s.Remote,
 			Since: formatTime(s.Since, b.at), For: formatBrief(b.at.Sub(s.Since)), Expires: formatTime(s.Expires, b.at), Leaving: s.draining,
-			Streams: s.Streams, Dials: s.Dials, Failed: s.Failed,
+			Streams: s.Streams, Dials: s.Dials, Failed: s.Failed - min(s.Denied, s.Failed), Denied: s.Denied,
 			In: formatBytes(float64(s.BytesIn)), Out: formatBytes(float64(s.BytesOut)), Trip: sessionRoundTrip(s),
 		})
 	}

@@ -109,13 +109,10 @@ func (c *clusterRecord) matchesWords(words []string) bool {
 	add := func(s string) { text.WriteString(strings.ToLower(s) + "\n") }
 	add(c.name)
 	add(stateTexts[c.state].word)
-	for i := range c.sessions {
-		add(c.sessions[i].replica)
-		add(c.sessions[i].agentText())
-		add(c.sessions[i].Remote)
-	}
-	for _, home := range c.lastReplicas {
-		add(home)
+	for i := range c.seen { // now, or when it was last held
+		add(c.seen[i].replica)
+		add(c.seen[i].agentText())
+		add(c.seen[i].Remote)
 	}
 	for _, e := range c.errors {
 		add(e.text)

@@ -25,7 +25,7 @@ const (
 var stateTexts = [states]struct{ key, word, sign, means string }{
 	healthy:     {"ok", "OK", "✓", "at least two replicas hold it, or there is only one"},
 	oneReplica:  {"alone", "One replica", "1", "only one of several replicas holds it: it is lost while that one restarts"},
-	dialsFail:   {"failing", "Dials fail", "!", "5% of the dials of the last minutes failed, or more"},
+	dialsFail:   {"failing", "Dials fail", "!", "5% of the dials of the last minutes failed, or more, without those that the agent's policy denied"},
 	draining:    {"draining", "Draining", "→", "its sessions take no new connections"},
 	unreachable: {"down", "No agent", "✕", "no connection can be made"},
 }
@@ -42,13 +42,13 @@ func (c *clusterRecord) classify(step int64, takers int) state {
 			homes[c.sessions[i].replica] = true
 		}
 	}
-	dials, failed := c.history.dialsUntil(step)
+	dials, failed, denied := c.history.dialsUntil(step)
 	switch {
 	case len(c.sessions) == 0:
 		return unreachable
 	case len(homes) == 0:
 		return draining
-	case failed > 0 && failed*20 >= dials:
+	case failed > 0 && failed*20 >= dials-denied:
 		return dialsFail
 	case takers > 1 && len(homes) == 1:
 		return oneReplica
@@ -64,8 +64,12 @@ func (b *fleetRecord) problemText(c *clusterRecord) string {
 	case draining:
 		return "It takes no new connections: all its sessions drain."
 	case dialsFail:
-		dials, failed := c.history.dialsUntil(b.lastStep())
-		return fmt.Sprintf("%d of %d dials failed in the last %s.", failed, dials, formatDuration(b.historySpan()))
+		dials, failed, denied := c.history.dialsUntil(b.lastStep())
+		text := fmt.Sprintf("%d of %d dials failed in the last %s.", failed, dials-denied, formatDuration(b.historySpan()))
+		if last := b.lastFailure(c.name); last != nil {
+			text += " The last one: " + last.Text + "."
+		}
+		return text
 	case oneReplica:
 		i := slices.IndexFunc(c.sessions, func(s session) bool { return !s.draining })
 		return "Only " + c.sessions[i].replica + " holds it: it is lost while that replica restarts."
@@ -80,8 +84,9 @@ func (b *fleetRecord) absenceText(c *clusterRecord) string {
 		text = fmt.Sprintf("Gone for %s, since %s.", formatDuration(b.at.Sub(c.lastReachable)), formatTime(c.lastReachable, b.at))
 	}
 	var silent []string
+	held := c.lastReplicas()
 	for _, r := range b.replicas {
-		if !r.Connected && slices.Contains(c.lastReplicas, r.Name) {
+		if !r.Connected && slices.Contains(held, r.Name) {
 			silent = append(silent, r.Name)
 		}
 	}

@@ -23,6 +23,11 @@ func dialed(s tunnel.SessionInfo, dials, failed uint64) tunnel.SessionInfo {
 	return s
 }
 
+func denied(s tunnel.SessionInfo, n uint64) tunnel.SessionInfo {
+	s.Denied = n
+	return s
+}
+
 func TestStates(t *testing.T) {
 	leaves := server("b", session("c", "2"))
 	leaves.Draining = true
@@ -52,6 +57,10 @@ func TestStates(t *testing.T) {
 			"Dials fail", "1 of 20 dials failed in the last 10 s.", "1 of 1 cluster has dials that fail: c.", "failing"},
 		{"fewer fail", fleet{server("a", dialed(session("c", "1"), 100, 0))}, fleet{server("a", dialed(session("c", "1"), 121, 1))},
 			"OK", "", "Every cluster can be reached: 1.", "ok"},
+		{"the agent's policy denied them", fleet{server("a", dialed(session("c", "1"), 100, 0))}, fleet{server("a", denied(dialed(session("c", "1"), 120, 20), 20))},
+			"OK", "", "Every cluster can be reached: 1.", "ok"},
+		{"of those it allowed, 5% fail", fleet{server("a", dialed(session("c", "1"), 100, 0))}, fleet{server("a", denied(dialed(session("c", "1"), 140, 21), 20))},
+			"Dials fail", "1 of 20 dials failed in the last 10 s.", "1 of 1 cluster has dials that fail: c.", "failing"},
 		{"they failed before", nil, fleet{server("a", dialed(session("c", "1"), 100, 100))},
 			"OK", "", "Every cluster can be reached: 1.", "ok"},
 		{"no session, never seen", nil, fleet{server("a", gone("c"))},

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -207,7 +206,7 @@ func (f *flags) newAgent(dials *logs.Sampler) (*tunnel.Agent, error) {
 		Invitation:  f.readInvitation,
 		Targets:     tunnel.Targets{Allow: f.allow, Aliases: aliases},
 		Grace:       f.grace,
-		Program:     programVersion(),
+		Program:     cli.Version("causeway-agent"),
 		Hooks:       agentHooks(dials, f.joinToken != ""),
 	}
 	if f.grace == 0 {
@@ -279,15 +278,6 @@ func environmentLines() string {
 		}
 	}
 	return strings.Join(lines, "\n")
-}
-
-// programVersion is the name and version that the server's status shows.
-func programVersion() string {
-	version := "(unknown)"
-	if info, ok := debug.ReadBuildInfo(); ok {
-		version = info.Main.Version
-	}
-	return "causeway-agent " + version
 }
 
 // agentHooks write to the log. A server can ask for thousands of dials in a second. joins

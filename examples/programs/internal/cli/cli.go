@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -30,6 +31,15 @@ func FieldMistake(err error, fields ...string) error {
 	}
 	fields = append(fields[:len(fields):len(fields)], "\n", "; ") // errors.Join has lines
 	return Mistake("%s", strings.NewReplacer(fields...).Replace(err.Error()))
+}
+
+// Version returns the name of a program with its version, as the Go tool noted it.
+func Version(program string) string {
+	version := "(unknown)"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		version = info.Main.Version
+	}
+	return program + " " + version
 }
 
 // ErrFailed ends a program with status 1 that has said why already.

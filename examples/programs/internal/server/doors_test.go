@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -173,5 +174,33 @@ current-context: x
 	}
 	if c.Server != "https://kubernetes.default.svc:443" || string(c.CertificateAuthorityData) != "ca" || config.AuthInfos["u"].Token != "t" {
 		t.Errorf("got %s", out)
+	}
+}
+
+// Who asked in vain is in the status, on the page and in the log: by name with a ticket, by
+// address at --forward.
+func TestWhoAskedInVain(t *testing.T) {
+	dir := t.TempDir()
+	p := startServer(t, dir, "--connect", "127.0.0.1:0")
+	ticket := output(t, "", "ticket", "default/never", "--state", dir, "--gateway", "http://"+address(p, "connect"), "--user", "ann")
+	if err := through(t, ticket, nil); err == nil {
+		t.Fatal("got a connection")
+	}
+	p.Await(`door=connect client=ann cluster=default/never target=api:443 phase=dial .* side=tunnel`)
+	conn, err := net.Dial("tcp", address(p, "forward"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	io.Copy(io.Discard, conn)
+	page := "http://" + address(p, "status")
+	for path, wants := range map[string][]string{
+		"/status":                       {`"caller": "ann"`, `"caller": "` + conn.LocalAddr().String() + `"`, `"side": "tunnel"`},
+		"/?q=":                          {"no agent is connected", "<small>causeway "},
+		"/live?cluster=default%2Fnever": {`data-label="Who asked">ann<`},
+	} {
+		for _, want := range wants {
+			awaitBody(t, page+path, want)
+		}
 	}
 }

@@ -132,7 +132,11 @@ func (a *access) endedAttrs(e gateway.Ended) []slog.Attr {
 }
 
 func (a *access) failedAttrs(phase gateway.Phase, err error) []slog.Attr {
-	return append(a.attrs(), slog.String("phase", string(phase)), slog.Any("error", err))
+	attrs := append(a.attrs(), slog.String("phase", string(phase)), slog.Any("error", err))
+	if e, ok := errors.AsType[*tunnel.Error](err); ok {
+		attrs = append(attrs, slog.String("side", string(e.Code.Side())))
+	}
+	return attrs
 }
 
 func anyAttrs(attrs []slog.Attr) []any {

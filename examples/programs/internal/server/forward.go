@@ -14,6 +14,7 @@ import (
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/limits"
+	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
@@ -79,6 +80,11 @@ func (p *program) forwardConn(ctx context.Context, conn net.Conn, to forward) {
 
 // dial connects a target for a client, within the limits.
 func (p *program) dial(ctx context.Context, r gateway.Request) (net.Conn, error) {
+	caller := r.Client.Name
+	if caller == "" && r.Credentials.Remote != nil {
+		caller = r.Credentials.Remote.String()
+	}
+	ctx = tunnel.WithCaller(ctx, caller)
 	client := limits.Client{Name: r.Client.Name, Cluster: r.Cluster, Remote: r.Credentials.Remote}
 	return p.limiter.Admit(ctx, client, func(ctx context.Context) (net.Conn, error) {
 		target, err := p.server.Dialer(r.Cluster).DialContext(ctx, "tcp", r.Address)

@@ -216,7 +216,7 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
 		return fmt.Errorf("%s: %w", f.state, err)
 	}
 	p.watch = newWatcher(p)
-	p.page.Fleet = server.Fleet
+	p.page.Fleet, p.page.Program = server.Fleet, cli.Version("causeway")
 	server.Payloads = p.watch.payloads
 	server.Hooks = p.metrics.tunnel.Hooks(p.events.tunnelHooks())
 	if p.clusters, err = p.newClusters(ctx, f); err != nil {

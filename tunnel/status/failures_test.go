@@ -1,0 +1,125 @@
+package status_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/status"
+)
+
+func failure(cluster string, code tunnel.Code, n uint64, ago time.Duration, caller string) tunnel.DialFailures {
+	return tunnel.DialFailures{
+		Cluster: cluster, Code: code, Reason: code.String(), Side: code.Side(), Count: n, Last: time.Now().Add(-ago),
+		Text: code.String() + ", it says", Target: "api:443", Caller: caller,
+	}
+}
+
+// The page tells why dials fail: of all replicas together, the latest first, and a denial
+// apart from trouble.
+func TestFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Hour)
+		f := fleet{server("a", session("c", "1"), gone("down")), server("b", session("c", "2")), {Name: "lost"}}
+		f[0].Status.Failures = []tunnel.DialFailures{failure("c", tunnel.CodeDenied, 70, time.Minute, "ann"), failure("down", tunnel.CodeNoAgent, 3, time.Hour, "bob")}
+		f[1].Status.Failures = []tunnel.DialFailures{failure("c", tunnel.CodeDenied, 1, time.Second, "eve"), failure("c", tunnel.CodeRefused, 2, 2*time.Minute, ""), failure("never", tunnel.CodeCanceled, 1, 3*time.Hour, "bob")}
+		f[2].Status.Failures = []tunnel.DialFailures{failure("c", tunnel.CodeTimeout, 1, 0, "")} // an old answer
+		h := &status.Handler{Fleet: f.get, Program: "causeway v1.2.3"}
+		want := [][]string{
+			{"⊘ Denied by policy", "71", "00:59:59 UTC 3 s ago", "eve", "api:443", "the agent's policy does not allow the target, it says"},
+			{"! Target", "2", "00:58:00 UTC 2 min ago", "-", "api:443", "the target refused the connection, it says"},
+		}
+		if diff := cmp.Diff(want, table(t, get(t, h, "/?cluster=c"), "failures")); diff != "" {
+			t.Error(diff)
+		}
+		page := get(t, h, "/")
+		rows := table(t, page, "failures")
+		if diff := cmp.Diff([]string{"c", "c", "down", "never"}, column(rows, 1)); diff != "" {
+			t.Error(diff)
+		}
+		if diff := cmp.Diff([]string{"⊘ Denied by policy", "! Target", "✕ Tunnel", "→ Caller"}, column(rows, 0)); diff != "" {
+			t.Error(diff)
+		}
+		if got := text(all(page, "h1")[0]); got != "Tunnel causeway v1.2.3" {
+			t.Errorf("got %q, want title and version", got)
+		}
+		never := parse(t, request(h, "GET", "/?cluster=never").Body.String())
+		if rows := table(t, never, "failures"); len(rows) != 1 || rows[0][0] != "→ Caller" {
+			t.Errorf("got %q of a cluster that never had an agent", rows)
+		}
+	})
+}
+
+func column(rows [][]string, i int) (cells []string) {
+	for _, row := range rows {
+		cells = append(cells, row[i])
+	}
+	return cells
+}
+
+// The last failure is the problem of a cluster whose dials fail, and a denial is not.
+func TestProblemNamesTheLastFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fleet{server("a", session("c", "1"))}
+		h := &status.Handler{Fleet: f.get}
+		get(t, h, "/")
+		f = fleet{server("a", dialed(session("c", "1"), 20, 5))}
+		f[0].Status.Failures = []tunnel.DialFailures{failure("c", tunnel.CodeDenied, 9, 0, "ann"), failure("c", tunnel.CodeRefused, 5, time.Second, "bob")}
+		want := "5 of 20 dials failed in the last 10 s. The last one: the target refused the connection, it says."
+		if got := table(t, get(t, h, "/"), "clusters")[0][6]; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+// The page of all clusters has room for the latest only.
+func TestManyFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fleet{server("a")}
+		for i := range 30 {
+			f[0].Status.Failures = append(f[0].Status.Failures, failure(fmt.Sprintf("c%02d", i), tunnel.CodeNoAgent, 1, time.Duration(30-i)*time.Second, ""))
+		}
+		page := get(t, &status.Handler{Fleet: f.get}, "/")
+		if rows := table(t, page, "failures"); len(rows) != 5 || rows[0][1] != "c29" || !strings.Contains(text(page), "The latest of 30") {
+			t.Errorf("got %q, want the five latest of 30", rows)
+		}
+	})
+}
+
+// A cluster without an agent tells who was connected, from where, and why no more; also
+// if the replica that knows it is gone.
+func TestLostAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := session("c", "1")
+		s.Program, s.Replica = "causeway-agent v1.2.3", "pod-1"
+		f := fleet{server("a", s)}
+		h := &status.Handler{Fleet: f.get}
+		if page := get(t, h, "/?cluster=c"); len(all(page, ".lost")) > 0 {
+			t.Errorf("got a lost agent: %s", text(page))
+		}
+		s.ID = "2"
+		f = fleet{server("a", gone("c")), server("b", s)}
+		get(t, h, "/")
+		f[0].Status.Clusters[0].Last = &tunnel.EndedSession{SessionInfo: session("c", "1"), Ended: time.Now(), Error: "tunnel: connect c: it was lost"}
+		f[1] = tunnel.ReplicaStatus{Name: "b", LastError: "no route"}
+		want := [][]string{
+			{"a", "agent-c", "192.0.2.1:5000", "00:00:04 UTC", "00:00:04 UTC 2 s ago", "tunnel: connect c: it was lost"},
+			{"b", "agent-c, pod-1 causeway-agent v1.2.3", "192.0.2.1:5000", "00:00:00 UTC", "00:00:04 UTC 2 s ago", "The replica can't be asked, or has restarted."},
+		}
+		if diff := cmp.Diff(want, table(t, get(t, h, "/?cluster=c"), "lost")); diff != "" {
+			t.Error(diff)
+		}
+		f[0].Status.Clusters[0].Last.Error = ""
+		if got := table(t, get(t, h, "/?cluster=c"), "lost")[0][5]; got != "The agent ended it in order." {
+			t.Errorf("got %q", got)
+		}
+		if found := names(t, get(t, h, "/?q=pod-1")); len(found) != 1 {
+			t.Errorf("got %q, want to find the cluster by the agent it had", found)
+		}
+	})
+}

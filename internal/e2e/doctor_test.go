@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -108,6 +109,9 @@ func (p *programs) doctor(t *testing.T, from *bed.Namespace, path string, timeou
 	t.Logf("%s:\n%s", t.Name(), out)
 	if (err == nil) != strings.Contains(out, "\ngood ") {
 		t.Errorf("got %v of\n%s", err, out)
+	}
+	if exit := (*exec.ExitError)(nil); strings.Contains(out, "no agent is connected") && (!errors.As(err, &exit) || exit.ExitCode() != 5) {
+		t.Errorf("got %v, want status 5 for the tunnel", err)
 	}
 	if strings.Contains(out, "p@ss") || strings.Contains(out, "p%40ss") {
 		t.Errorf("the password is in\n%s", out)

@@ -36,6 +36,20 @@ func connectFinding(e *dialer.Error) finding {
 	return finding{e.Err.Error(), adviceScheme}
 }
 
+// isOfTunnel reports whether a tunnel's gateway, or a tunnel's own dialer, says that it does
+// not connect.
+func isOfTunnel(err error) bool {
+	var (
+		refusal     *dialer.Refusal
+		unavailable interface{ Unavailable() bool }
+	)
+	if e := decidingError(err); e != nil && errors.As(e.Err, &refusal) {
+		name, _ := proxyStatus(refusal.Header)
+		return name == "causeway"
+	}
+	return errors.As(err, &unavailable) && unavailable.Unavailable()
+}
+
 // A proxyErrorKind is what a proxy's own error code means.
 type proxyErrorKind int
 

@@ -69,6 +69,7 @@ type Step struct {
 	Detail string        `json:"detail,omitempty"` // what was found: an address, a certificate's name
 	Cause  string        `json:"cause,omitempty"`  // why it failed; empty if it did not
 	Advice string        `json:"advice,omitempty"` // what to do
+	Tunnel bool          `json:"tunnel,omitempty"` // in PhaseConnect: the tunnel behind its gateway failed, or forbids it
 	Err    error         `json:"-"`                // nil if it did not fail
 }
 

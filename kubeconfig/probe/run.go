@@ -129,7 +129,7 @@ func (p *probing) checkConnection(ctx context.Context) bool {
 		phase, f := dialFinding(err, p.way)
 		steps, took := r.failedSteps(phase)
 		p.report.Steps = steps
-		return p.fail(phase, took, f, err)
+		return p.add(Step{Phase: phase, Took: took, Cause: f.cause, Advice: f.advice, Err: err, Tunnel: phase == PhaseConnect && isOfTunnel(err)})
 	}
 	p.closeAtEnd(conn)
 	steps, proxied := r.passedSteps(conn)

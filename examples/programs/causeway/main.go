@@ -29,7 +29,8 @@ Each flag may be a variable instead: --door-cert is CAUSEWAY_DOOR_CERT. A flag c
 A variable that is empty is an empty value, and not the default; one that is no flag of the
 command is ignored.
 
-It ends with status 0 if all went well, 1 if not, and 2 for a mistake on the command line.`
+It ends with status 0 if all went well, 1 if not, and 2 for a mistake on the command line.
+A status above 2 is explained in the help of the command that has it.`
 
 func main() {
 	cli.Main(func(ctx context.Context) (string, error) {

@@ -45,6 +45,14 @@ func Version(program string) string {
 // ErrFailed ends a program with status 1 that has said why already.
 var ErrFailed = errors.New("failed")
 
+// Status ends a program with this status. It has said why already, as with [ErrFailed].
+type Status int
+
+func (s Status) Error() string { return fmt.Sprintf("status %d", int(s)) }
+
+// Is makes errors.Is find ErrFailed.
+func (s Status) Is(target error) bool { return target == ErrFailed }
+
 // List is a flag that may be given several times, and holds commas between
 // entries.
 type List []string
@@ -72,10 +80,15 @@ func Main(run func(ctx context.Context) (name string, err error)) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	name, err := run(ctx)
-	var mistake UsageError
+	var (
+		mistake UsageError
+		status  Status
+	)
 	switch {
 	case err == nil:
 		os.Exit(0)
+	case errors.As(err, &status):
+		os.Exit(int(status))
 	case errors.As(err, &mistake):
 		fmt.Fprintf(os.Stderr, "%s: %v (see: %s --help)\n", name, err, name)
 		os.Exit(2)

@@ -30,8 +30,19 @@ The kubeconfig is --kubeconfig, or the files of the variable KUBECONFIG, merged 
 merges them, or ~/.kube/config. Only the kubeconfig decides the route. Notes below the
 table say what other programs would do, because of HTTPS_PROXY for example.
 
-The status is 0 if everything works, and 1 if not. It prints no secret, and changes nothing
-in the cluster.`
+The status says what failed:
+
+  0  nothing, everything works
+  1  the kubeconfig can't be used
+  2  a mistake on the command line
+  3  the connection: a name, the network, the proxy, or what the proxy connects to
+  4  the login to the proxy or the tunnel's gateway, its ticket included
+  5  the tunnel: no agent, a target that is not allowed, or one that the agent does not reach
+  6  TLS with the API server
+  7  the API server refuses the credentials, or does not answer to them
+  8  the API server is not ready
+
+It prints no secret, and changes nothing in the cluster.`
 
 const example = `  $ causeway doctor --kubeconfig prod.conf
   context  kubernetes-admin@prod
@@ -69,16 +80,17 @@ func Command() *cobra.Command {
 	set.StringVar(&o.context, "context", "", "the `name` of the context; without it the current one")
 	set.StringVar(&o.proxyCA, "proxy-ca", "", "PEM `file` of the CA of an https proxy, in place of what the kubeconfig says; without it the kubeconfig's extension, or this machine's roots")
 	set.DurationVar(&o.timeout, "timeout", 15*time.Second, "how long all of it may take")
-	set.BoolVar(&o.json, "json", false, "print JSON")
+	command.Choice(cmd, &o.output, "output", "text", "how the report is written", "text", "json")
+	set.BoolVar(&o.json, "json", false, "the same as --output json")
 	command.Choice(cmd, &o.color, "color", "auto", "when to use colours; auto is for terminals, unless NO_COLOR is set", "auto", "always", "never")
 	return cmd
 }
 
 // options are the flags.
 type options struct {
-	kubeconfig, context, color, proxyCA string
-	timeout                             time.Duration
-	json                                bool
+	kubeconfig, context, color, output, proxyCA string
+	timeout                                     time.Duration
+	json                                        bool
 
 	proxyTLS *tls.Config // of proxyCA; nil without
 }
@@ -100,10 +112,11 @@ func (o *options) readProxyCA() error {
 	return nil
 }
 
-// diagnosis is what --json prints.
+// diagnosis is what --output json prints. docs/troubleshooting.md has its fields.
 type diagnosis struct {
 	Context string       `json:"context"`
 	OK      bool         `json:"ok"`
+	Status  int          `json:"status"`
 	Report  probe.Report `json:"report"`
 	Notes   []string     `json:"notes"`
 }
@@ -112,7 +125,8 @@ func (o options) run(ctx context.Context, stdout io.Writer) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	d := diagnose(ctx, o)
-	if o.json {
+	d.Status = statusOf(d.Report)
+	if o.json || o.output == "json" {
 		enc := json.NewEncoder(stdout)
 		enc.SetIndent("", "  ")
 		enc.SetEscapeHTML(false)
@@ -121,7 +135,7 @@ func (o options) run(ctx context.Context, stdout io.Writer) (err error) {
 		err = newTable(stdout, o.color).write(d)
 	}
 	if err == nil && !d.OK {
-		err = cli.ErrFailed
+		err = cli.Status(d.Status)
 	}
 	return err
 }

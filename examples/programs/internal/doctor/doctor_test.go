@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -53,6 +54,8 @@ func newCluster(t *testing.T) *cluster {
 	ca := pki.NewCA("kubernetes")
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
+		case r.Header.Get("Authorization") == "Bearer early":
+			w.WriteHeader(http.StatusInternalServerError)
 		case r.Header.Get("Authorization") != "Bearer "+secret:
 			w.WriteHeader(http.StatusUnauthorized)
 		case r.Method == http.MethodPost:
@@ -169,6 +172,7 @@ remedy   Correct user name and password in the kubeconfig's proxy-url (percent-e
 	var d struct {
 		Context string
 		OK      *bool
+		Status  int
 		Notes   []string
 		Report  struct {
 			Server, Route string
@@ -182,8 +186,62 @@ remedy   Correct user name and password in the kubeconfig's proxy-url (percent-e
 		t.Fatalf("got %v, %v of\n%s", err, jsonErr, text)
 	}
 	last := d.Report.Steps[len(d.Report.Steps)-1]
-	if d.Context != "admin@prod" || d.OK == nil || *d.OK || d.Notes == nil || d.Report.Route != "http://"+proxy || last.Phase != "proxy auth" || last.Cause == "" || last.Advice == "" || last.Took <= 0 {
+	if out, _ := doctor(t, "--kubeconfig", path, "--output", "json"); regexp.MustCompile(`"took": \d+`).ReplaceAllString(out, "") != regexp.MustCompile(`"took": \d+`).ReplaceAllString(text, "") {
+		t.Errorf("--output json: got\n%s\nwant\n%s", out, text)
+	}
+	if d.Status != 4 || d.Context != "admin@prod" || d.OK == nil || *d.OK || d.Notes == nil || d.Report.Route != "http://"+proxy || last.Phase != "proxy auth" || last.Cause == "" || last.Advice == "" || last.Took <= 0 {
 		t.Errorf("got %s", text)
+	}
+}
+
+// Each cause has its status.
+func TestStatus(t *testing.T) {
+	serve := func(answer string) string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := proxytest.Serve(l, func(_ context.Context, conn net.Conn) {
+			if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+				io.WriteString(conn, "HTTP/1.1 "+answer+"\r\nContent-Length: 0\r\n\r\n")
+			}
+		})
+		t.Cleanup(s.Close)
+		return "http://" + s.Addr()
+	}
+	for _, test := range []struct {
+		name   string
+		change func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo)
+		want   int
+	}{
+		{"kubeconfig", func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.ProxyURL = "ftp://x" }, 1},
+		{"network", func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.ProxyURL = "http://127.0.0.1:1" }, 3},
+		{"proxy's rules", func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.ProxyURL = serve("403 No") }, 3},
+		{"login", func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.ProxyURL = serve("407 No") }, 4},
+		{"ticket", func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
+			c.ProxyURL = serve("407 No\r\nProxy-Status: causeway; error=http_request_denied")
+		}, 4},
+		{"no agent", func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
+			c.ProxyURL = serve("503 No\r\nProxy-Status: causeway; error=destination_unavailable")
+		}, 5},
+		{"the agent's policy", func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
+			c.ProxyURL = serve("403 No\r\nProxy-Status: causeway; error=destination_ip_prohibited")
+		}, 5},
+		{"TLS", func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
+			c.CertificateAuthorityData = pki.NewCA("x").CertPEM()
+		}, 6},
+		{"credentials", func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) { u.Token = "wrong" }, 7},
+		{"not ready", func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) { u.Token = "early" }, 8},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := newCluster(t)
+			test.change(c.config.Clusters["prod"], c.config.AuthInfos["admin"])
+			out, err := doctor(t, "--kubeconfig", c.file(t))
+			var got cli.Status
+			if !errors.As(err, &got) || int(got) != test.want || !errors.Is(err, cli.ErrFailed) {
+				t.Errorf("got %v, want status %d, of\n%s", err, test.want, out)
+			}
+		})
 	}
 }
 
@@ -278,6 +336,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"--timeout", "0s"}, "--timeout must be more than zero, such as 15s"},
 		{[]string{"--proxy-ca", "/nonexistent/ca"}, "--proxy-ca: open /nonexistent/ca: no such file or directory"},
 		{[]string{"--proxy-ca", "doctor.go"}, "--proxy-ca: doctor.go holds no PEM certificate"},
+		{[]string{"--output", "yaml"}, `"--output" flag: want text or json`},
 		{[]string{"--color", "pink"}, `"--color" flag: want auto, always or never`},
 		{[]string{"--verbose"}, "unknown flag --verbose"},
 	} {

@@ -173,4 +173,39 @@ func doctorTunnel(t *testing.T, p *programs) {
 	if err != nil {
 		t.Error(err)
 	}
+	doctorRefusals(t, p)
+}
+
+// What the gateway answers to a target that the agent does not allow, and to a ticket that
+// was revoked.
+func doctorRefusals(t *testing.T, p *programs) {
+	config, err := clientcmd.LoadFromFile(p.path("ticketed"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range config.Clusters {
+		c.Server = "https://kubernetes.default.svc:6444"
+	}
+	if err := clientcmd.WriteToFile(*config, p.path("denied")); err != nil {
+		t.Fatal(err)
+	}
+	out := p.doctor(t, p.bed.Network.Hub, p.path("denied"), 0)
+	for _, want := range []string{"\n  FAIL   connect ", "the agent's policy does not allow the target", "\nremedy   Add kubernetes.default.svc:6444 to --allow of causeway-agent"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("got\n%s\nwant %q in it", out, want)
+		}
+	}
+	p.command("", "ticket", "--state", p.path("server"), "--revoke-all")
+	err = bed.Poll(t.Context(), "the ticket to be refused", func(context.Context) error {
+		out := p.doctor(t, p.bed.Network.Hub, p.path("ticketed"), 0)
+		for _, want := range []string{"\n  FAIL   proxy auth ", "the ticket was revoked", "\nremedy   Make a new ticket"} {
+			if !strings.Contains(out, want) {
+				return fmt.Errorf("it says\n%s\nwant %q", out, want)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }

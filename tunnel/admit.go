@@ -42,14 +42,14 @@ func (s *Server) admit(g *group.Group, conn net.Conn) (serve func()) {
 	defer cancel()
 	p, err := s.admission.Enter(ctx, conn)
 	if err != nil {
-		s.Hooks.reportRefused(conn.RemoteAddr(), handshakeError(ctx, "connect", "", err))
+		s.reportRefused(conn.RemoteAddr(), handshakeError(ctx, "connect", "", err))
 		return nil
 	}
 	defer p.Leave()
 	ctx = p.Context()
 	c, err := carrier.Accept(p, conn, s.tls)
 	if err != nil {
-		s.Hooks.reportRefused(conn.RemoteAddr(), handshakeError(ctx, "connect", "", err))
+		s.reportRefused(conn.RemoteAddr(), handshakeError(ctx, "connect", "", err))
 		return nil
 	}
 	switch c.State().NegotiatedProtocol {
@@ -60,15 +60,15 @@ func (s *Server) admit(g *group.Group, conn net.Conn) (serve func()) {
 		if err == nil {
 			return func() { s.serveSession(sess) }
 		}
-		s.Hooks.reportRefused(conn.RemoteAddr(), err)
+		s.reportRefused(conn.RemoteAddr(), err)
 	case protoPeer:
 		peer, err := s.acceptPeer(ctx, g, c)
 		if err == nil {
 			return peer.start
 		}
-		s.Hooks.reportRefused(conn.RemoteAddr(), err)
+		s.reportRefused(conn.RemoteAddr(), err)
 	default:
-		s.Hooks.reportRefused(conn.RemoteAddr(), &Error{Op: "connect", Code: CodeVersion, Err: errors.New("the client offered no protocol of the tunnel by ALPN")})
+		s.reportRefused(conn.RemoteAddr(), &Error{Op: "connect", Code: CodeVersion, Err: errors.New("the client offered no protocol of the tunnel by ALPN")})
 	}
 	c.Close()
 	return nil

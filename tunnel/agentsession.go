@@ -109,7 +109,7 @@ func (s *Server) streamLimit(hello *wire.Message) int {
 func (s *Server) serveSession(sess *agentSession) {
 	if !s.registerSession(sess) {
 		sess.Mux.Close()
-		s.Hooks.reportRefused(sess.remote, &Error{Op: "connect", Cluster: sess.id.Cluster, Code: CodeRevoked})
+		s.reportRefused(sess.remote, &Error{Op: "connect", Cluster: sess.id.Cluster, Code: CodeRevoked})
 		return
 	}
 	sess.expireLater()
@@ -189,7 +189,7 @@ func (s *Server) renewCertificate(sess *agentSession, m *wire.Message) {
 	defer cancel()
 	answer := s.registrar.answerRenew(ctx, sess.id, sess.carrier.State(), m)
 	if err := messageError(answer, "renew", sess.id.Cluster, ""); err != nil {
-		s.Hooks.reportRefused(sess.remote, err)
+		s.reportRefused(sess.remote, err)
 		if codeOf(err) == CodeRevoked { // by another server of the Store
 			s.closeRevoked(sess.id, time.Now())
 			return

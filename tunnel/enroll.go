@@ -261,14 +261,14 @@ func (s *Server) serveEnrolment(ctx context.Context, c *carrier.Conn) {
 	defer stop()
 	m, err := wire.Read(c, maxEnroll)
 	if err != nil {
-		s.Hooks.reportRefused(c.RemoteAddr(), handshakeError(ctx, "enroll", "", err))
+		s.reportRefused(c.RemoteAddr(), handshakeError(ctx, "enroll", "", err))
 		return
 	}
 	asking, cancel := storeContext(ctx)
 	defer cancel()
 	answer, id, err := s.registrar.answerEnroll(asking, turns.Source(c.RemoteAddr()), c.State(), m)
 	if err != nil {
-		s.Hooks.reportRefused(c.RemoteAddr(), err)
+		s.reportRefused(c.RemoteAddr(), err)
 	} else {
 		callHook1(s.Hooks.Enrolled, id)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -122,4 +123,54 @@ func (f *dialFailures) all() []DialFailures {
 	}
 	slices.SortStableFunc(all, func(a, b DialFailures) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	return all
+}
+
+// Refusals are carriers, enrolments and renewals that a Server has refused for the same
+// reason. Strangers cause most of them.
+type Refusals struct {
+	Op     string `json:"op"` // of the [Error]
+	Code   Code   `json:"code"`
+	Reason string `json:"reason"` // the Code in words
+	Count  uint64 `json:"count"`
+	// Last is when the last of them was refused, Text why, and Remote where it came from.
+	Last   time.Time `json:"last"`
+	Text   string    `json:"text"` // with the cluster, if one is known
+	Remote string    `json:"remote"`
+}
+
+// refusals are those of a Server, the latest first. The zero value is empty.
+type refusals struct {
+	mu   sync.Mutex // guards the field below
+	list []Refusals // few, since each has another Op or Code
+}
+
+// reportRefused counts, and calls the hook.
+func (s *Server) reportRefused(remote net.Addr, err error) {
+	if e, ok := errors.AsType[*Error](err); ok && e.Code != CodeHeld { // which is no failure
+		s.refusals.record(remote, e)
+	}
+	callHook2(s.Hooks.Refused, remote, err)
+}
+
+func (r *refusals) record(remote net.Addr, e *Error) {
+	text := e.reasonText()
+	if e.Cluster != "" {
+		text = e.Cluster + ": " + text
+	}
+	one := Refusals{Op: e.Op, Code: e.Code, Reason: e.Code.String(), Count: 1, Last: time.Now(), Text: wire.Printable(text), Remote: remote.String()}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := slices.IndexFunc(r.list, func(o Refusals) bool { return o.Op == e.Op && o.Code == e.Code }); i >= 0 {
+		one.Count += r.list[i].Count
+		r.list = slices.Delete(r.list, i, i+1)
+	}
+	r.list = slices.Insert(r.list, 0, one)
+}
+
+// all returns the refusals, and forgets old ones.
+func (r *refusals) all() []Refusals {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.list = slices.DeleteFunc(r.list, func(o Refusals) bool { return time.Since(o.Last) > keepFailures })
+	return slices.Clone(r.list)
 }

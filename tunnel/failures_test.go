@@ -3,6 +3,7 @@ package tunnel_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -99,6 +100,31 @@ func TestStatusKeepsTheLastSession(t *testing.T) {
 		last := b.s.Status().Clusters[0].Last
 		if last == nil || last.Agent != s.Agent || last.Remote != s.Remote || last.Replica != "pod-1" || last.Program != s.Program || !last.Ended.Equal(time.Now()) {
 			t.Errorf("got %+v, want what %+v was", last, s)
+		}
+	})
+}
+
+// The status tells who was refused, and forgets it a day later.
+func TestStatusTellsWhoWasRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, &tunnel.Server{})
+		for range 2 {
+			stranger := b.wire()
+			stranger.Write([]byte("hello, this is no TLS\n"))
+			io.Copy(io.Discard, stranger)
+		}
+		synctest.Wait()
+		got := b.s.Status().Refusals
+		want := []tunnel.Refusals{{Op: "connect", Code: tunnel.CodeBadRequest, Reason: tunnel.CodeBadRequest.String(), Count: 2, Last: time.Now()}}
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(tunnel.Refusals{}, "Text", "Remote")); diff != "" {
+			t.Error(diff)
+		}
+		if len(got) == 1 && (!strings.Contains(got[0].Text, "TLS") || got[0].Remote == "") {
+			t.Errorf("got %+v", got[0])
+		}
+		time.Sleep(25 * time.Hour)
+		if got := b.s.Status().Refusals; len(got) > 0 {
+			t.Errorf("got %+v a day later", got)
 		}
 	})
 }

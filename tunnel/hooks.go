@@ -47,8 +47,6 @@ type Hooks struct {
 	PeerFailed func(address string, err error)
 }
 
-func (h *Hooks) reportRefused(remote net.Addr, err error) { callHook2(h.Refused, remote, err) }
-
 func callHook1[A any](hook func(A), a A) {
 	if hook != nil {
 		hook(a)

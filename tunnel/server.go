@@ -127,6 +127,7 @@ type Server struct {
 	authority atomic.Pointer[Authority]
 	registry  registry
 	failures  dialFailures
+	refusals  refusals
 	peers     peers
 	began     time.Time
 	groups    group.Set

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Status is the state of a Server at one moment. It contains no address of a target.
+// Status is the state of a Server at one moment.
 type Status struct {
 	// Ready: the Server accepts agents.
 	Ready    bool            `json:"ready"`
@@ -25,6 +25,9 @@ type Status struct {
 	// the latest Code first. The cluster may be none of Clusters: another replica has its
 	// agent, or there is none.
 	Failures []DialFailures `json:"failures,omitempty"`
+	// Refusals are the agents, replicas and strangers that this Server has refused, until a
+	// day after the last with the same Op and Code; the latest first.
+	Refusals []Refusals `json:"refusals,omitempty"`
 }
 
 // ClusterStatus is the state of a cluster. The cluster has an agent, or has had one
@@ -114,7 +117,7 @@ func (s *Server) Status() Status {
 		status.Clusters = append(status.Clusters, cs)
 	}
 	slices.SortFunc(status.Clusters, func(a, b ClusterStatus) int { return cmp.Compare(a.Cluster, b.Cluster) })
-	status.Failures = s.failures.all()
+	status.Failures, status.Refusals = s.failures.all(), s.refusals.all()
 	return status
 }
 

@@ -53,6 +53,51 @@ func (b *fleetRecord) lastFailure(cluster string) *tunnel.DialFailures {
 	return nil
 }
 
+// mergeRefusals returns the refusals of all replicas: one for each operation and code, the
+// latest first.
+func mergeRefusals(fleet []tunnel.ReplicaStatus) (all []tunnel.Refusals) {
+	for i := range fleet {
+		if !fleet[i].Connected && !fleet[i].Self {
+			continue
+		}
+		for _, r := range fleet[i].Status.Refusals {
+			j := slices.IndexFunc(all, func(o tunnel.Refusals) bool { return o.Op == r.Op && o.Code == r.Code })
+			if j < 0 {
+				all = append(all, r)
+				continue
+			}
+			count := all[j].Count + r.Count
+			if r.Last.After(all[j].Last) {
+				all[j] = r
+			}
+			all[j].Count = count
+		}
+	}
+	slices.SortStableFunc(all, func(a, b tunnel.Refusals) int { return b.Last.Compare(a.Last) })
+	return all
+}
+
+// refusalRow shows the refusals of one operation and code.
+type refusalRow struct {
+	Key, What, Text, Remote string
+	Count                   uint64
+	Last, Ago               string
+}
+
+// opTexts say what was refused, for people.
+var opTexts = map[string]string{"connect": "Connection", "enroll": "Enrolment", "renew": "Renewal"}
+
+func (b *fleetRecord) refusalRows() (rows []refusalRow) {
+	for i := range b.refusals {
+		r := &b.refusals[i]
+		rows = append(rows, refusalRow{
+			Key: fmt.Sprint(r.Op, " ", uint32(r.Code)), What: cmp.Or(opTexts[r.Op], r.Op), Text: r.Text, Remote: r.Remote, Count: r.Count,
+			Last: formatTime(r.Last, b.at), Ago: formatBrief(b.at.Sub(r.Last)),
+		})
+	}
+	return rows
+}
+
 // sideTexts say where to look, for people.
 var sideTexts = map[tunnel.Side]struct{ word, means, sign, key string }{
 	tunnel.SidePolicy: {"Denied by policy", "a rule of the agent or the server does not allow it: nothing is broken", "⊘", "alone"},

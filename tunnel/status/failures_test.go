@@ -123,3 +123,25 @@ func TestLostAgent(t *testing.T) {
 		}
 	})
 }
+
+// The page tells which agents and strangers were refused, of all replicas together.
+func TestRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Hour)
+		refusal := func(op string, code tunnel.Code, n uint64, ago time.Duration, text string) tunnel.Refusals {
+			return tunnel.Refusals{Op: op, Code: code, Count: n, Last: time.Now().Add(-ago), Text: text, Remote: "192.0.2.9:1"}
+		}
+		f := fleet{server("a"), server("b"), {Name: "lost"}}
+		f[0].Status.Refusals = []tunnel.Refusals{refusal("connect", tunnel.CodeBadRequest, 1000, time.Minute, "no <TLS>")}
+		f[1].Status.Refusals = []tunnel.Refusals{refusal("enroll", tunnel.CodeInternal, 1, 0, "c: no space left"), refusal("connect", tunnel.CodeBadRequest, 7, time.Hour, "older")}
+		f[2].Status.Refusals = []tunnel.Refusals{refusal("renew", tunnel.CodeRevoked, 1, 0, "an old answer")}
+		h := &status.Handler{Fleet: f.get}
+		want := [][]string{
+			{"Enrolment", "1", "01:00:00 UTC 2 s ago", "192.0.2.9:1", "c: no space left"},
+			{"Connection", "1007", "00:59:00 UTC 1 min ago", "192.0.2.9:1", "no <TLS>"},
+		}
+		if diff := cmp.Diff(want, table(t, get(t, h, "/"), "refusals")); diff != "" {
+			t.Error(diff)
+		}
+	})
+}

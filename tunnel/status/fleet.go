@@ -23,6 +23,7 @@ type fleetRecord struct {
 	step     time.Duration
 	replicas []replica
 	clusters map[string]*clusterRecord
+	refusals []tunnel.Refusals
 	failures []tunnel.DialFailures // the latest first; a cluster may be none of clusters
 	total    clusterRecord         // all clusters together
 }
@@ -88,7 +89,7 @@ func (b *fleetRecord) addSample(at time.Time, step time.Duration, fleet []tunnel
 		b.addReplica(&fleet[i])
 	}
 	slices.SortStableFunc(b.replicas, compareReplicas)
-	b.failures = mergeFailures(fleet)
+	b.failures, b.refusals = mergeFailures(fleet), mergeRefusals(fleet)
 	b.total.current = point{roundTrip: unknown}
 	replicas, takers := map[string]*replica{}, 0
 	for i := range b.replicas {

@@ -29,6 +29,7 @@ type page struct {
 	// there are.
 	Failures    []failureRow
 	AllFailures int
+	Refusals    []refusalRow
 	Detail      *clusterDetail // the cluster that was asked for; nil: none was, or it is not known
 }
 
@@ -97,7 +98,7 @@ func (b *fleetRecord) buildPage(q query, title, program string) *page {
 		}
 		return p
 	}
-	p.Facts = b.pageFacts()
+	p.Facts, p.Refusals = b.pageFacts(), b.refusalRows()
 	for i := range b.replicas {
 		p.Replicas = append(p.Replicas, newReplicaRow(&b.replicas[i], b.at))
 	}

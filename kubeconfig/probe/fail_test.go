@@ -221,6 +221,7 @@ func TestProbeConnectFails(t *testing.T) {
 		{"a block page", http1("403 Forbidden", "Content-Type: text/html\r\n"), failure{connect, "(with a web page)", "Allow CONNECT to 127.0.0.1:"}},
 		{"no CONNECT", http1("405 Method Not Allowed", ""), failure{connect, "does not do CONNECT", "Point proxy-url to a forward proxy"}},
 		{"a web server", http1("400 Bad Request", ""), failure{connect, "does not do CONNECT", "Point proxy-url to a forward proxy"}},
+		{"our SOCKS5 door", http1("400 Bad Request: this is a SOCKS5 proxy", ""), failure{connect, "this is a SOCKS5 proxy", "Write socks5:// in place of http://"}},
 		{"a portal", http1("302 Found", "Location: https://login.test/\r\n"), failure{connect, "sends elsewhere", "log in"}},
 		{"too many", http1("429 Too Many Requests", ""), failure{connect, "takes no more connections", "Close some"}},
 		{"squid finds no name", http1("503 Service Unavailable", "X-Squid-Error: ERR_DNS_FAIL 0\r\n"), failure{connect, "the proxy finds no address", "mend the proxy's DNS"}},

@@ -124,6 +124,8 @@ func refusalFinding(r *dialer.Refusal, addr string) finding {
 			adviceAgent}
 	}
 	switch {
+	case r.StatusCode == http.StatusBadRequest && name == "" && strings.Contains(r.Error(), "SOCKS"): // as the gateway's SOCKS5 door says
+		return finding{"what answers at proxy-url is no HTTP proxy: " + r.Error(), "Write socks5:// in place of http:// in the kubeconfig's proxy-url, if that is the right proxy."}
 	case r.StatusCode == http.StatusForbidden || kind == kindForbidden || kind == kindDenied:
 		return forbiddenFinding(r, name, kind, addr)
 	case r.StatusCode == http.StatusMethodNotAllowed, r.StatusCode == http.StatusNotImplemented,

@@ -68,6 +68,9 @@ const (
 
 // Parse reads YAML. An error names the field.
 func Parse(b []byte) (*Config, error) {
+	if len(bytes.TrimSpace(b)) == 0 { // it may have been caught while it is written
+		return nil, errors.New("the file is empty: write {} for no limits")
+	}
 	docs := yamlutil.NewYAMLReader(bufio.NewReader(bytes.NewReader(b)))
 	doc, err := docs.Read()
 	if err != nil && err != io.EOF {

@@ -44,8 +44,8 @@ sources:
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" || err != nil {
 		t.Errorf("got %v: %s", err, diff)
 	}
-	if got, err := Parse(nil); err != nil || got.Total != (Limit{}) {
-		t.Errorf("got %+v and %v for nothing", got, err)
+	if got, err := Parse([]byte("{}")); err != nil || got.Total != (Limit{}) {
+		t.Errorf("got %+v and %v for no limits", got, err)
 	}
 }
 
@@ -62,6 +62,7 @@ func TestParseNamesTheField(t *testing.T) {
 		"sources: {example.com: {}}":             `sources["example.com"]: want a network`,
 		"sources: {'2001:db8::1/128': {}}":       "want no smaller network",
 		"clusters: {'': {}}":                     "clusters: a name is empty",
+		" \n":                                    "the file is empty: write {}",
 		"total: {}\n---\ntotal: {}":              "one YAML document",
 		"client: {connections: 1}\nclient: {}\n": "already set",
 	} {

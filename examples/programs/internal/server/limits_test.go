@@ -106,7 +106,7 @@ func TestHangup(t *testing.T) {
 	ours := make(chan os.Signal, 1) // the signal must not end the test
 	signal.Notify(ours, syscall.SIGHUP)
 	defer signal.Stop(ours)
-	file := writeFile(t, t.TempDir(), "limits.yaml", "")
+	file := writeFile(t, t.TempDir(), "limits.yaml", "{}")
 	p := startServer(t, t.TempDir(), "--limits", file, "--watch", "1h")
 	address(p, "listen")
 	writeFile(t, filepath.Dir(file), "limits.yaml", "total: {connections: 5}")

@@ -179,6 +179,10 @@ func (r *clientRequest) relay(ctx context.Context, early []byte, client, target 
 	r.g.requests.in.Add(uint64(res.AToB))
 	r.g.requests.out.Add(uint64(res.BToA))
 	if ended := r.g.Hooks.Ended; ended != nil {
-		ended(r.request, Ended{In: res.AToB, Out: res.BToA, Took: time.Since(r.began), Target: to, Err: res.Err})
+		err := res.Err
+		if cause := errors.Unwrap(err); cause != nil { // without the relay's own words
+			err = cause
+		}
+		ended(r.request, Ended{In: res.AToB, Out: res.BToA, Took: time.Since(r.began), Target: to, Err: err})
 	}
 }

@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"strings"
@@ -136,5 +137,34 @@ func TestRetryAfter(t *testing.T) {
 		if got := string(gateway.Answer(e)); !strings.Contains(got, "\r\nRetry-After: "+tt.want+"\r\n") {
 			t.Errorf("got %q, want %s seconds", got, tt.want)
 		}
+	}
+}
+
+// Ended has the error of the connection that failed, in its own words.
+func TestEndedSaysWhy(t *testing.T) {
+	target, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer target.Close()
+	ended := make(chan gateway.Ended, 1)
+	client := serveTCP(t, &gateway.Gateway{
+		Authenticate: gateway.Anyone,
+		Dial: func(ctx context.Context, _ gateway.Request) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", target.Addr().String())
+		},
+		Hooks: gateway.Hooks{Ended: func(_ gateway.Request, e gateway.Ended) { ended <- e }},
+	})
+	if _, err := io.WriteString(client, "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := target.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.(*net.TCPConn).SetLinger(0)
+	conn.Close()
+	if e := <-ended; !errors.Is(e.Err, syscall.ECONNRESET) || strings.Contains(e.Err.Error(), "relay") {
+		t.Errorf("got %v, want the reset alone", e.Err)
 	}
 }

@@ -248,3 +248,22 @@ func TestProbeConnectFails(t *testing.T) {
 		}, failure{connect, "or finds no address for its name", "mend the proxy's DNS"}},
 	})
 }
+
+// A gateway that does not understand the request is no failure of its tunnel.
+func TestStepTunnel(t *testing.T) {
+	for _, tt := range []struct {
+		status, kind string
+		want         bool
+	}{
+		{"503 Service Unavailable: no agent", "destination_unavailable", true},
+		{"400 Bad Request: this door speaks TLS", "http_request_error", false},
+	} {
+		api := newProbed(t, nil)
+		config := api.config(t)
+		byProxy("http", nil, says("HTTP/1.1 "+tt.status+"\r\nProxy-Status: causeway; error="+tt.kind+"\r\n"+noLength))(t, api, config.Clusters["c1"], nil)
+		r := probe.Run(probeContext(t), config)
+		if got := r.Failed(); got == nil || got.Phase != probe.PhaseConnect || got.Tunnel != tt.want {
+			t.Errorf("%s: got %+v, want Tunnel %v", tt.status, got, tt.want)
+		}
+	}
+}

@@ -45,7 +45,7 @@ func isOfTunnel(err error) bool {
 	)
 	if e := decidingError(err); e != nil && errors.As(e.Err, &refusal) {
 		name, _ := proxyStatus(refusal.Header)
-		return name == "causeway"
+		return name == "causeway" && refusal.StatusCode != http.StatusBadRequest // which is about the request
 	}
 	return errors.As(err, &unavailable) && unavailable.Unavailable()
 }

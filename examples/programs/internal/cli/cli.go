@@ -136,8 +136,17 @@ func ListenUnix(ctx context.Context, path string) (net.Listener, error) {
 	if err := errors.Join(os.Chmod(path+".new", 0o600), os.Rename(path+".new", path)); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	return l, nil
+	return renamed{l, &net.UnixAddr{Net: "unix", Name: path}}, nil
 }
+
+// renamed is a listener whose socket has another name since it was made.
+type renamed struct {
+	net.Listener
+	addr net.Addr
+}
+
+// Addr returns the present name.
+func (r renamed) Addr() net.Addr { return r.addr }
 
 // ServeHTTP serves h on l until ctx ends, and closes l. Connections that h
 // took over are h's.

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"log/slog"
 	"slices"
@@ -98,14 +99,17 @@ func Require(cmd *cobra.Command, names ...string) error {
 func LoadCertificate(cert, key string, log *slog.Logger) (c *webhook.Certificate, err error) {
 	c, err = webhook.LoadCertificate(cert, key, func(err error) {
 		if err != nil {
-			log.Warn("certificate: the one before stays", "error", err)
+			log.Warn("certificate: the one before stays", "error", errors.Unwrap(err)) // not every listener is a webhook's
 			return
 		}
 		if pair, err := c.Get(nil); err == nil {
 			logEnd(pair, log)
 		}
 	})
-	return c, err
+	if err != nil {
+		return nil, errors.Unwrap(err)
+	}
+	return c, nil
 }
 
 func logEnd(pair *tls.Certificate, log *slog.Logger) {

@@ -65,15 +65,16 @@ func (b *bucket) setRate(bytesPerSecond int64) {
 	b.serveLocked()
 }
 
-// take waits for n bytes, at most maxPiece, and returns how long that took. When done is
-// closed it returns at once.
-func (b *bucket) take(done <-chan struct{}, client string, n int) time.Duration {
+// takeNow takes n bytes, at most maxPiece, if they are there and nobody waits.
+func (b *bucket) takeNow(n int) bool {
 	b.mu.Lock()
-	if b.rate == nil || len(b.waiting) == 0 && b.rate.AllowN(time.Now(), n) {
-		b.mu.Unlock()
-		return 0
-	}
-	began := time.Now()
+	defer b.mu.Unlock()
+	return b.rate == nil || len(b.waiting) == 0 && b.rate.AllowN(time.Now(), n)
+}
+
+// take waits for n bytes, at most maxPiece. It returns false at once when done is closed.
+func (b *bucket) take(done <-chan struct{}, client string, n int) bool {
+	b.mu.Lock()
 	w := &waiter{n: n, start: max(b.now-maxLag, b.finish[client]), seq: b.seq, ready: make(chan struct{})}
 	b.seq++
 	b.finish[client] = w.start + int64(n)
@@ -82,15 +83,27 @@ func (b *bucket) take(done <-chan struct{}, client string, n int) time.Duration 
 	b.mu.Unlock()
 	select {
 	case <-w.ready:
+		return true
 	case <-done:
-		b.mu.Lock()
-		if w.index >= 0 {
-			heap.Remove(&b.waiting, w.index)
-			b.serveLocked()
-		}
-		b.mu.Unlock()
 	}
-	return time.Since(began)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if w.index < 0 { // it was its turn, just now
+		return true
+	}
+	heap.Remove(&b.waiting, w.index)
+	b.serveLocked()
+	return false
+}
+
+// refund gives back n bytes that were taken.
+func (b *bucket) refund(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.rate != nil {
+		b.rate.AllowN(time.Now(), -n)
+	}
+	b.serveLocked()
 }
 
 // serveLocked lets those go on whose turn it is, and has itself called for the next.

@@ -68,9 +68,6 @@ const (
 
 // Parse reads YAML. An error names the field.
 func Parse(b []byte) (*Config, error) {
-	if len(bytes.TrimSpace(b)) == 0 { // it may have been caught while it is written
-		return nil, errors.New("the file is empty: write {} for no limits")
-	}
 	docs := yamlutil.NewYAMLReader(bufio.NewReader(bytes.NewReader(b)))
 	doc, err := docs.Read()
 	if err != nil && err != io.EOF {
@@ -81,6 +78,9 @@ func Parse(b []byte) (*Config, error) {
 	}
 	var f file
 	if err := yaml.UnmarshalStrict(doc, &f); err != nil {
+		return nil, err
+	}
+	if err := checkValues(doc); err != nil {
 		return nil, err
 	}
 	r := reader{}
@@ -97,6 +97,29 @@ func Parse(b []byte) (*Config, error) {
 		c.Sources[network] = r.limit(field, l)
 	}
 	return c, errors.Join(r.errs...)
+}
+
+// checkValues returns an error for a field without a value: it was to have one, and would
+// be no limit. The rest of the document is right.
+func checkValues(doc []byte) error {
+	var all any
+	if err := yaml.Unmarshal(doc, &all); err != nil {
+		return err
+	}
+	return checkValue("the file", all)
+}
+
+func checkValue(field string, value any) error {
+	if value == nil {
+		return fmt.Errorf("%s has no value: write {} for no limits", field)
+	}
+	fields, _ := value.(map[string]any)
+	for name, v := range fields {
+		if err := checkValue(name, v); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func parseNetwork(s string) (netip.Prefix, error) {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 )
 
 // limitedConn is the connection to a target. It counts for its holders until it is
@@ -56,14 +57,25 @@ func (c *limitedConn) CloseWrite() error {
 	return half.CloseWrite()
 }
 
-// spend waits until all holders may have n bytes more, at most maxPiece.
-func (c *limitedConn) spend(n int) error {
+// spend takes n bytes, at most maxPiece, from all holders. If one of them has too few,
+// it calls beforeWait, if that is not nil, and waits.
+func (c *limitedConn) spend(n int, beforeWait func() error) (err error) {
 	if !c.metered {
 		return nil
 	}
-	for _, h := range c.holders {
-		if waited := h.bytes.take(c.done, c.client, n); waited > 0 {
-			c.limiter.countWait(h, waited)
+	for i, h := range c.holders {
+		if !h.bytes.takeNow(n) {
+			if beforeWait != nil {
+				err = beforeWait()
+				beforeWait = nil
+			}
+			if err == nil && !c.wait(h, n) {
+				err = net.ErrClosed
+			}
+			if err != nil {
+				c.refund(c.holders[:i], n)
+				return err
+			}
 		}
 		if err := c.limiter.spendDay(h, n); err != nil {
 			return err
@@ -72,10 +84,27 @@ func (c *limitedConn) spend(n int) error {
 	return nil
 }
 
-// Write writes what the client sends.
-func (c *limitedConn) Write(p []byte) (n int, err error) {
-	return writePieces(p, c.spend, c.Conn.Write)
+// wait reports whether the holder had n bytes before the connection was closed.
+func (c *limitedConn) wait(h *holder, n int) bool {
+	began := time.Now()
+	ok := h.bytes.take(c.done, c.client, n)
+	c.limiter.countWait(h, time.Since(began))
+	return ok
 }
+
+// refund gives back what was not written.
+func (c *limitedConn) refund(holders []*holder, n int) {
+	if !c.metered {
+		return
+	}
+	for _, h := range holders {
+		h.bytes.refund(n)
+		h.day.refund(n)
+	}
+}
+
+// Write writes what the client sends.
+func (c *limitedConn) Write(p []byte) (int, error) { return c.writePieces(p, c.Conn.Write) }
 
 // Read reads what the target sends.
 func (c *limitedConn) Read(b []byte) (int, error) { return paced{c, c.Conn, nil}.Read(b) }
@@ -85,7 +114,12 @@ func (c *limitedConn) DeliverTo(to net.Conn) (int64, error) {
 	if conn, ok := c.Conn.(interface{ DeliverTo(net.Conn) (int64, error) }); ok && !c.metered {
 		return conn.DeliverTo(to)
 	}
-	return io.Copy(paced{c, nil, to}, c.Conn)
+	return c.WriteTo(to)
+}
+
+// WriteTo writes to w what the target sends.
+func (c *limitedConn) WriteTo(w io.Writer) (int64, error) {
+	return io.Copy(paced{c, nil, w}, c.Conn)
 }
 
 // ReadFrom writes what it reads from r.
@@ -103,27 +137,42 @@ type paced struct {
 	w io.Writer
 }
 
-func (p paced) Write(b []byte) (int, error) { return writePieces(b, p.c.spend, p.w.Write) }
+func (p paced) Write(b []byte) (int, error) { return p.c.writePieces(b, p.w.Write) }
 
 func (p paced) Read(b []byte) (int, error) {
 	n, err := p.r.Read(b[:min(len(b), maxPiece)])
 	if n > 0 {
-		if spent := p.c.spend(n); spent != nil {
+		if spent := p.c.spend(n, nil); spent != nil {
 			return 0, spent
 		}
 	}
 	return n, err
 }
 
-func writePieces(p []byte, spend func(int) error, write func([]byte) (int, error)) (n int, err error) {
+// maxHead is how many bytes are written before a wait. A client that has closed its
+// connection answers by a reset, and then takes nothing from those who wait with it.
+const maxHead = 1 << 10
+
+func (c *limitedConn) writePieces(p []byte, write func([]byte) (int, error)) (n int, err error) {
 	for {
-		piece := p[n:min(len(p), n+maxPiece)]
-		if err := spend(len(piece)); err != nil {
+		end, head := min(len(p), n+maxPiece), 0
+		piece := p[n:end]
+		err := c.spend(len(piece), func() (err error) {
+			head, err = write(piece[:min(len(piece), maxHead)])
+			return err
+		})
+		if n += head; err != nil {
 			return n, err
 		}
-		m, err := write(piece)
-		if n += m; err != nil || n >= len(p) {
-			return n, err
+		if head < len(piece) {
+			m, err := write(piece[head:])
+			if n += m; err != nil {
+				c.refund(c.holders, end-n)
+				return n, err
+			}
+		}
+		if n >= len(p) {
+			return n, nil
 		}
 	}
 }

@@ -163,6 +163,12 @@ func (m *meter) allow(now time.Time, n int) bool {
 	return r == nil || r.AllowN(now, n)
 }
 
+func (m *meter) refund(n int) {
+	if r := m.limiter.Load(); r != nil {
+		r.AllowN(time.Now(), -n)
+	}
+}
+
 // wait returns when there will be n tokens; zero if there are.
 func (m *meter) wait(now time.Time, n float64) time.Duration {
 	r := m.limiter.Load()

@@ -51,18 +51,23 @@ sources:
 
 func TestParseNamesTheField(t *testing.T) {
 	for text, want := range map[string]string{
-		"clients: {ann: {connections: 0}}":       `clients["ann"].connections: want more than zero`,
-		"total: {dialsPerSecond: -1}":            "total.dialsPerSecond: want 0.001",
-		"client: {bytesPerSecond: 1}":            "client.bytesPerSecond: want at least 16Ki",
-		"client: {bytesPerDay: 16Ki}":            "client.bytesPerDay: want at least 1Mi",
-		"client: {bytesPerSecond: ten}":          "quantities must match",
-		"user: {connections: 1}":                 `unknown field "user"`,
-		"client: {conections: 1}":                `unknown field "conections"`,
-		"sources: {10.0.0.1/8: {}}":              `sources["10.0.0.1/8"]: bits behind its prefix: want 10.0.0.0/8`,
-		"sources: {example.com: {}}":             `sources["example.com"]: want a network`,
-		"sources: {'2001:db8::1/128': {}}":       "want no smaller network",
-		"clusters: {'': {}}":                     "clusters: a name is empty",
-		" \n":                                    "the file is empty: write {}",
+		"clients: {ann: {connections: 0}}": `clients["ann"].connections: want more than zero`,
+		"total: {dialsPerSecond: -1}":      "total.dialsPerSecond: want 0.001",
+		"client: {bytesPerSecond: 1}":      "client.bytesPerSecond: want at least 16Ki",
+		"client: {bytesPerDay: 16Ki}":      "client.bytesPerDay: want at least 1Mi",
+		"client: {bytesPerSecond: ten}":    "quantities must match",
+		"user: {connections: 1}":           `unknown field "user"`,
+		"client: {conections: 1}":          `unknown field "conections"`,
+		"sources: {10.0.0.1/8: {}}":        `sources["10.0.0.1/8"]: bits behind its prefix: want 10.0.0.0/8`,
+		"sources: {example.com: {}}":       `sources["example.com"]: want a network`,
+		"sources: {'2001:db8::1/128': {}}": "want no smaller network",
+		"clusters: {'': {}}":               "clusters: a name is empty",
+		" \n":                              "the file has no value: write {} for no limits",
+		"# only comments\n":                "the file has no value",
+		"client:\n":                        "client has no value: write {}",
+		"clients: {ann: }":                 "ann has no value",
+		"client: {connections: }":          "connections has no value",
+
 		"total: {}\n---\ntotal: {}":              "one YAML document",
 		"client: {connections: 1}\nclient: {}\n": "already set",
 	} {
@@ -265,6 +270,45 @@ func TestFairShares(t *testing.T) {
 type discard struct{ net.Conn }
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
+
+// gone is the connection of a client that has closed it: the first write meets nobody,
+// and the next one a reset.
+type gone struct {
+	net.Conn
+	writes int
+}
+
+func (g *gone) Write(p []byte) (int, error) {
+	if g.writes++; g.writes > 1 {
+		return 0, io.ErrClosedPipe
+	}
+	return len(p), nil
+}
+
+// Clients that have closed their connections take nothing from one that has not.
+func TestClientsThatAreGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, "client: {bytesPerSecond: 64Ki}")
+		var wg sync.WaitGroup
+		for range 100 {
+			near, far := net.Pipe()
+			conn, err := l.Admit(t.Context(), Client{Name: "ann", Cluster: "prod"}, func(context.Context) (net.Conn, error) { return near, nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+			wg.Go(func() { far.Write(make([]byte, 1<<20)) })
+			wg.Go(func() {
+				conn.(io.WriterTo).WriteTo(new(gone))
+				conn.Close()
+			})
+		}
+		synctest.Wait()
+		if got := stream(t, l, "ann", 1, 10*time.Second); got < 8*64<<10 {
+			t.Errorf("got %d bytes in 10 s beside clients that are gone, want 640 KiB", got)
+		}
+		wg.Wait()
+	})
+}
 
 // What a target sends counts, too, however it is read.
 func TestReadsCount(t *testing.T) {

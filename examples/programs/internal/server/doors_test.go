@@ -112,6 +112,7 @@ func TestDoors(t *testing.T) {
 			t.Errorf("%s: got %v, want %d", tt.name, err, tt.want)
 		}
 	}
+	p.Await(`for=connect-unix address=` + socket + "\n")
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the socket has %v, %v, want mode 0600", info.Mode(), err)
 	}

@@ -150,7 +150,7 @@ func TestDoorFilesAreFollowed(t *testing.T) {
 	if err := dial(first); err != nil {
 		t.Errorf("with files that can't be used: %v", err)
 	}
-	p.Await(`level=WARN msg="certificate: the one before stays"`)
+	p.Await(`level=WARN msg="certificate: the one before stays" error="tls: failed to find any PEM data`)
 	p.Await(`level=WARN msg="client authorities: those before stay" error="--door-client-ca: there is no certificate in it"`)
 	write(second)
 	if err := dial(second); err != nil {

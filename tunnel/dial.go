@@ -74,7 +74,7 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (*mux.Stream
 	if err := s.setup(); err != nil {
 		return nil, err
 	}
-	run := d.newDial(network, address)
+	run := d.newDial(network, address, shareOf(ctx))
 	if s.groups.Closed() {
 		return nil, run.newError(CodeClosed, nil)
 	}
@@ -100,8 +100,8 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (*mux.Stream
 
 // dialForwarded dials for another replica, which has checked that the dial is
 // allowed: by the sessions of this replica only.
-func (d *Dialer) dialForwarded(ctx context.Context, network, address string) (*mux.Stream, *Error) {
-	run := d.newDial(network, address)
+func (d *Dialer) dialForwarded(ctx context.Context, network, address string, share uint64) (*mux.Stream, *Error) {
+	run := d.newDial(network, address, share)
 	if err := run.checkAddress(); err != nil {
 		return nil, run.newError(CodeBadRequest, err)
 	}
@@ -112,6 +112,7 @@ func (d *Dialer) dialForwarded(ctx context.Context, network, address string) (*m
 type dialRun struct {
 	*Dialer
 	network, address string
+	share            uint64 // of the caller: see mux.Stream.SetShare
 	tried            map[*agentSession]bool
 	refused          int // how many agents or replicas have said that the target refuses
 }
@@ -119,8 +120,8 @@ type dialRun struct {
 // maxRefused is how many agents are asked for a target that refuses the connection.
 const maxRefused = 3
 
-func (d *Dialer) newDial(network, address string) *dialRun {
-	return &dialRun{Dialer: d, network: network, address: address, tried: map[*agentSession]bool{}}
+func (d *Dialer) newDial(network, address string, share uint64) *dialRun {
+	return &dialRun{Dialer: d, network: network, address: address, share: share, tried: map[*agentSession]bool{}}
 }
 
 func (r *dialRun) checkAddress() error {
@@ -333,6 +334,9 @@ func (r *dialRun) dialThrough(ctx context.Context, s *session.Session, m *wire.M
 	deadline, _ := ctx.Deadline()
 	m.AddString(wire.TagNetwork, r.network).AddString(wire.TagAddress, r.address).
 		AddUint(wire.TagTime, uint64(max(time.Until(deadline).Milliseconds(), 1)))
+	if r.share != 0 {
+		m.AddUint(wire.TagShare, r.share)
+	}
 	stream, answer, err := s.Exchange(ctx, m, elsewhere)
 	if err == nil && answer.Kind != wire.MsgDialed {
 		stream.Reset(0)
@@ -350,6 +354,7 @@ func (r *dialRun) dialThrough(ctx context.Context, s *session.Session, m *wire.M
 		return nil, nil, refused
 	}
 	stream.SetReadDeadline(time.Time{})
+	stream.SetShare(r.share)
 	return stream, answer, nil
 }
 

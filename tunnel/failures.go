@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"hash/maphash"
 	"net"
 	"slices"
 	"sync"
@@ -53,10 +54,31 @@ func (c Code) Side() Side { return cmp.Or(codeSides[c], SideTunnel) }
 
 type callerKey struct{}
 
-// WithCaller returns a context whose dials say in [Status], should they fail, who asked
-// for them: a client's name or address, and no secret.
+// WithCaller returns a context for dials of one caller, such as a client's name or its
+// address without the port. What connections of one caller send by a session of an agent,
+// in either direction, is together as much as that of another caller, if both have more
+// to send; so a client with a hundred connections takes no more than one with a single
+// one. Callers that are not named, or are empty, count as one. [Status] says who asked for
+// dials that fail: it must be no secret. Agents see only a number in its place.
 func WithCaller(ctx context.Context, caller string) context.Context {
 	return context.WithValue(ctx, callerKey{}, caller)
+}
+
+func callerOf(ctx context.Context) string {
+	caller, _ := ctx.Value(callerKey{}).(string)
+	return caller
+}
+
+// shareSeed keeps an agent from finding out a caller by its number.
+var shareSeed = maphash.MakeSeed()
+
+// shareOf returns the number that stands for the context's caller: zero without one.
+func shareOf(ctx context.Context) uint64 {
+	caller := callerOf(ctx)
+	if caller == "" {
+		return 0
+	}
+	return maphash.String(shareSeed, caller)
 }
 
 const (
@@ -78,7 +100,7 @@ func (f *dialFailures) record(ctx context.Context, cluster string, err error) {
 	if !ok || e.Op != "dial" {
 		return
 	}
-	caller, _ := ctx.Value(callerKey{}).(string)
+	caller := callerOf(ctx)
 	one := DialFailures{
 		Cluster: cluster, Code: e.Code, Reason: e.Code.String(), Side: e.Code.Side(),
 		Count: 1, Last: time.Now(), Text: wire.Printable(e.reasonText()), Target: wire.Printable(e.Addr), Caller: wire.Printable(caller),

@@ -240,7 +240,7 @@ func (p *inboundPeer) dialFor(stream *mux.Stream, m *wire.Message) *mux.Stream {
 	ctx, cancel := dialContext(p.Streams.Context(), stream, m)
 	defer cancel()
 	d := &Dialer{server: p.server, cluster: m.Text(wire.TagCluster)}
-	far, err := d.dialForwarded(ctx, m.Text(wire.TagNetwork), m.Text(wire.TagAddress))
+	far, err := d.dialForwarded(ctx, m.Text(wire.TagNetwork), m.Text(wire.TagAddress), m.Uint(wire.TagShare))
 	if err != nil {
 		wire.Write(stream, refusalOf(wire.MsgDialed, forwardedError(err)))
 		return nil
@@ -249,6 +249,7 @@ func (p *inboundPeer) dialFor(stream *mux.Stream, m *wire.Message) *mux.Stream {
 	if a, ok := far.RemoteAddr().(Addr); ok {
 		answer.AddString(wire.TagName, a.Agent).AddString(wire.TagID, a.Replica)
 	}
+	stream.SetShare(m.Uint(wire.TagShare))
 	if wire.Write(stream, answer) != nil {
 		far.Reset(0)
 		return nil

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	maxQueued        = 512 << 10     // bytes of payload queued in a session
+	maxQueued        = 512 << 10     // bytes of payload queued in a session; twice that if shares compete
 	batchSize        = 4 * frameSize // bytes written at a time
 	slowBatchSize    = frameSize     // the same for a carrier that is slow
 	interactiveBurst = 64 << 10      // bytes of interactive frames before a bulk frame
@@ -21,19 +21,21 @@ const (
 // first frame is small: they go ahead of bulk, up to interactiveBurst bytes. So a
 // keystroke need not wait for a frame of each download, and a flood of small
 // frames does not stop the downloads. Each turn sends one frame of a stream, and
-// the stream goes to the end of bulk if it has more.
+// the stream goes to the end of bulk if it has more. Shares send as many bytes of bulk as
+// each other, and have one place each among those that wait for room.
 type sender struct {
-	writerWake        sync.Cond  // writeLoop has something to send, or the session ended
-	controlQueue      streamList // streams with a control frame
-	interactive, bulk streamList // streams with data
-	roomWaiters       streamList // streams whose Write waits for queuedBytes to fall
-	queuedBytes       int        // payload in frames, including those being written
-	carrierInUse      bool       // a goroutine writes to the carrier, or is about to
-	writeLoopRuns     bool       // there is a writeLoop
-	sentOnlyPings     bool       // the last batch had only pings
-	batch             batch      // of the goroutine that set carrierInUse
-	refusals          []uint32   // ids of streams to reset with CodeTooMany
-	refusalSent       sync.Cond  // there are fewer refusals, or the session ended
+	writerWake    sync.Cond  // writeLoop has something to send, or the session ended
+	controlQueue  streamList // streams with a control frame
+	interactive   streamList // streams with data, the first frame of which is small
+	bulk          shareQueue // streams with other data
+	roomWaiters   shareQueue // streams whose Write waits for queuedBytes to fall
+	queuedBytes   int        // payload in frames, including those being written
+	carrierInUse  bool       // a goroutine writes to the carrier, or is about to
+	writeLoopRuns bool       // there is a writeLoop
+	sentOnlyPings bool       // the last batch had only pings
+	batch         batch      // of the goroutine that set carrierInUse
+	refusals      []uint32   // ids of streams to reset with CodeTooMany
+	refusalSent   sync.Cond  // there are fewer refusals, or the session ended
 }
 
 // writeTimeout is how long the carrier may take no bytes before the session ends.
@@ -48,8 +50,8 @@ func (q *sender) init(mu *sync.Mutex) {
 	q.writerWake.L, q.refusalSent.L = mu, mu
 	q.controlQueue.kind = listControl
 	q.interactive.kind = listInteractive
-	q.bulk.kind = listBulk
-	q.roomWaiters.kind = listRoom
+	q.bulk.heads.kind = listBulk
+	q.roomWaiters.heads.kind = listRoom
 	q.batch.limit = batchSize
 }
 
@@ -100,17 +102,21 @@ func (s *Session) queueDataLocked(st *Stream, small bool) {
 }
 
 // hasRoomLocked reports whether n more bytes of st can be queued. Writers get room
-// in their order. A small write of a stream that has nothing queued always finds
-// room, so that bulk data doesn't stop it.
+// in the order of their turns. A small write of a stream that has nothing queued always
+// finds room, so that bulk data doesn't stop it. A stream whose share has nothing else
+// queued need not wait for other shares, or it would have nothing to send in its turn.
 func (s *Session) hasRoomLocked(st *Stream, n int) bool {
-	first := s.roomWaiters.empty() || s.roomWaiters.first == st
+	if len(s.shares) > 1 && s.bulk.isAlone(st) && s.queuedBytes+n <= 2*maxQueued {
+		return true
+	}
+	first := s.roomWaiters.empty() || s.roomWaiters.first() == st
 	return first && s.queuedBytes+n <= maxQueued || st.nframes == 0 && n <= smallFrame
 }
 
 // wakeRoomWaiterLocked wakes the first writer that waits for room, if there is
 // enough for a full frame, and an Open.
 func (s *Session) wakeRoomWaiterLocked() {
-	if st := s.roomWaiters.first; st != nil && s.queuedBytes+maxPayload <= maxQueued {
+	if st := s.roomWaiters.first(); st != nil && s.queuedBytes+maxPayload <= maxQueued {
 		st.writable.Broadcast()
 	}
 	s.openReady.Signal()
@@ -211,7 +217,7 @@ func (s *Session) stopIdleWriterLocked() {
 // carrier; several streams have bulk data, and their Readers would not be read
 // while the caller writes; or the carrier is slow.
 func (s *Session) takeCarrierLocked() bool {
-	if s.carrierInUse || s.err != nil || s.batch.limit != batchSize || s.bulk.first != s.bulk.last {
+	if s.carrierInUse || s.err != nil || s.batch.limit != batchSize || s.bulk.hasOthers() {
 		return false
 	}
 	s.carrierInUse = true
@@ -332,8 +338,11 @@ func (st *Stream) takeAckFlagLocked() uint16 {
 }
 
 func (s *Session) gatherDataLocked(b *batch) {
-	small := 0
-	for b.bytes < b.limit {
+	small, limit := 0, b.limit
+	if s.bulk.hasOtherShares() { // one with a single stream has but few frames ready
+		limit = slowBatchSize
+	}
+	for b.bytes < limit {
 		var st *Stream
 		if !s.interactive.empty() && (small < interactiveBurst || s.bulk.empty()) {
 			st = s.interactive.pop()
@@ -348,7 +357,9 @@ func (s *Session) gatherDataLocked(b *batch) {
 	}
 }
 
-// takeDataLocked adds one frame of st to the batch, and its end after the last.
+// takeDataLocked adds one frame of st to the batch, with a small one that follows it, and
+// the end after the last. If the small one took a turn, a Write of a bit more than a frame
+// would cost two.
 func (s *Session) takeDataLocked(b *batch, st *Stream) {
 	h := header{id: st.id, flags: st.takeAckFlagLocked()}
 	if st.synWanted {
@@ -358,11 +369,11 @@ func (s *Session) takeDataLocked(b *batch, st *Stream) {
 		h.flags |= flagSYN
 	}
 	if st.nframes > 0 {
-		f := st.popFrameLocked()
-		h.kind, h.length = typeData, uint32(f.w-headerSize)
-		s.bytesOut += uint64(h.length)
-		b.addFrame(f, h)
+		s.takeFrameLocked(b, st, h)
 		h.flags = 0
+		if st.nframes > 0 && st.frames[0].w <= smallFrame {
+			s.takeFrameLocked(b, st, h)
+		}
 	} else if h.flags != 0 && !st.writeClosed {
 		h.kind = typeWindow
 		b.addHeader(h)
@@ -373,6 +384,14 @@ func (s *Session) takeDataLocked(b *batch, st *Stream) {
 		return
 	}
 	s.takeEndLocked(b, st, h.flags)
+}
+
+func (s *Session) takeFrameLocked(b *batch, st *Stream, h header) {
+	f := st.popFrameLocked()
+	h.kind, h.length = typeData, uint32(f.w-headerSize)
+	s.bytesOut += uint64(h.length)
+	st.share.sent += int64(h.length)
+	b.addFrame(f, h)
 }
 
 // takeEndLocked adds the end of st to the batch, if CloseWrite or Close was called.

@@ -88,6 +88,7 @@ type Session struct {
 
 	sender
 	pinger
+	shares      map[uint64]*share
 	grownTotal  int           // bytes by which windows exceed initialWindow
 	reclaimedAt time.Duration // instant of the last reclaimIdleLocked
 	lastDirect  *Stream       // the last stream that writeDirectLocked was called for
@@ -116,6 +117,7 @@ func newSession(carrier net.Conn, c *Config, client bool) *Session {
 		nextID:      2,
 		acceptQueue: streamList{kind: listAccept},
 		ackQueue:    streamList{kind: listAck},
+		shares:      map[uint64]*share{0: {streams: 1}}, // stays
 	}
 	if c != nil {
 		s.config = *c

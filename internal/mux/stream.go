@@ -33,6 +33,7 @@ type Stream struct {
 	readLimit     deadline
 	writeLimit    deadline
 	window        flowControl
+	share         *share
 
 	first, last *buffer       // what was received
 	inUse       bool          // first is being read without the lock
@@ -63,7 +64,8 @@ var (
 )
 
 func newStream(s *Session, id uint32) *Stream {
-	st := &Stream{session: s, id: id}
+	st := &Stream{session: s, id: id, share: s.shares[0]}
+	st.share.streams++
 	st.readable.L = &s.mu
 	st.writable.L = &s.mu
 	st.window = flowControl{send: initialWindow, receive: initialWindow, size: initialWindow}
@@ -151,7 +153,9 @@ func (s *Session) removeStreamLocked(st *Stream) {
 	st.removed = true
 	delete(s.streams, st.id)
 	s.streamEnded.Broadcast()
+	s.roomWaiters.remove(st)
 	s.dropFramesLocked(st)
+	s.leaveShareLocked(st)
 	s.controlQueue.remove(st)
 	s.ackQueue.remove(st)
 	s.releaseWindowLocked(st)

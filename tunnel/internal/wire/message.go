@@ -70,6 +70,7 @@ const (
 	TagProgram     Tag = 17 // string: name and version of the program
 	TagServer      Tag = 18 // string, repeated: names of servers, the sender's first
 	TagHeld        Tag = 19 // string, repeated: names of servers that the agent has a session with
+	TagShare       Tag = 20 // uint: streams with the same number share their turns
 )
 
 // Limits of a message's body, in bytes.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,11 +81,7 @@ func (p *program) forwardConn(ctx context.Context, conn net.Conn, to forward) {
 
 // dial connects a target for a client, within the limits.
 func (p *program) dial(ctx context.Context, r gateway.Request) (net.Conn, error) {
-	caller := r.Client.Name
-	if caller == "" && r.Credentials.Remote != nil {
-		caller = r.Credentials.Remote.String()
-	}
-	ctx = tunnel.WithCaller(ctx, caller)
+	ctx = tunnel.WithCaller(ctx, cmp.Or(r.Client.Name, limits.SourceOf(r.Credentials.Remote)))
 	client := limits.Client{Name: r.Client.Name, Cluster: r.Cluster, Remote: r.Credentials.Remote}
 	return p.limiter.Admit(ctx, client, func(ctx context.Context) (net.Conn, error) {
 		target, err := p.server.Dialer(r.Cluster).DialContext(ctx, "tcp", r.Address)

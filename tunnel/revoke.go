@@ -74,10 +74,15 @@ func (s *Server) revoke(ctx context.Context, id Identity) error {
 	if err := s.setup(); err != nil {
 		return err
 	}
-	at, err := s.registrar.store.Revoke(ctx, id, s.registrar.clock().UTC().Truncate(time.Millisecond))
+	// A Store keeps milliseconds. What was made until now is before the next one, and what
+	// is made once this returns is after it.
+	now := s.registrar.clock().UTC()
+	next := now.Truncate(time.Millisecond).Add(time.Millisecond)
+	at, err := s.registrar.store.Revoke(ctx, id, next)
 	if err != nil {
 		return err
 	}
+	defer time.Sleep(next.Sub(now))
 	s.closeRevoked(id, at)
 	s.peers.sendToAll(revokedMessage(id, at))
 	return nil

@@ -84,10 +84,10 @@ func (b *tlsBytes) vector(size int) (tlsBytes, bool) {
 const maxNames = 64
 
 // LimitMessages makes a server with this configuration refuse handshake messages that
-// take much memory for their size. It changes config, but not what its
-// GetConfigForClient returns.
+// take much memory for their size. It changes config, and limits clones of what
+// its GetConfigForClient returns.
 func LimitMessages(config *tls.Config) *tls.Config {
-	choose, verify := config.GetConfigForClient, config.VerifyConnection
+	choose := config.GetConfigForClient
 	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		if n := len(hello.SupportedProtos); n > maxNames {
 			return nil, fmt.Errorf("the client names %d protocols (ALPN), want %d at most", n, maxNames)
@@ -95,8 +95,19 @@ func LimitMessages(config *tls.Config) *tls.Config {
 		if choose == nil {
 			return nil, nil
 		}
-		return choose(hello)
+		chosen, err := choose(hello)
+		if chosen != nil {
+			chosen = chosen.Clone()
+			limitNames(chosen)
+		}
+		return chosen, err
 	}
+	limitNames(config)
+	return config
+}
+
+func limitNames(config *tls.Config) {
+	verify := config.VerifyConnection
 	// VerifyConnection is called before the client has proven that it has the key.
 	config.VerifyConnection = func(state tls.ConnectionState) error {
 		for _, c := range state.PeerCertificates {
@@ -109,7 +120,6 @@ func LimitMessages(config *tls.Config) *tls.Config {
 		}
 		return verify(state)
 	}
-	return config
 }
 
 // countNames counts names and extensions. A URI counts as four.

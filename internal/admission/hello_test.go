@@ -55,7 +55,8 @@ func TestSparing(t *testing.T) {
 		{name: "too many URIs", uris: 17, refused: true},
 		{name: "too many protocols", protocols: 65, refused: true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		// In each row with one configuration for all, and with one for each client.
+		tryHello := func(t *testing.T, perClient bool) {
 			ca := pki.NewCA("clients")
 			cert := ca.Client("client")
 			template := *cert.Leaf
@@ -82,15 +83,22 @@ func TestSparing(t *testing.T) {
 				io.Copy(io.Discard, far)
 			}()
 			verified := false
-			server := tls.Server(near, LimitMessages(&tls.Config{
+			config := &tls.Config{
 				Certificates: []tls.Certificate{ca.Server("127.0.0.1")}, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2"},
 				VerifyConnection: func(tls.ConnectionState) error { verified = true; return nil },
-			}))
+			}
+			if perClient {
+				chosen := config
+				config = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return chosen, nil }}
+			}
+			server := tls.Server(near, LimitMessages(config))
 			if err := server.Handshake(); (err != nil) != tt.refused || verified == tt.refused {
 				t.Errorf("got %v, the next check was called: %t; want it refused: %t", err, verified, tt.refused)
 			}
 			near.Close()
 			<-done
-		})
+		}
+		t.Run(tt.name, func(t *testing.T) { tryHello(t, false) })
+		t.Run(tt.name+", per client", func(t *testing.T) { tryHello(t, true) })
 	}
 }

@@ -16,18 +16,26 @@ import (
 func TestConnectALPN(t *testing.T) {
 	ca := pki.NewCA("gateway")
 	for _, tt := range []struct {
-		name   string
-		protos []string
-		want   string
+		name      string
+		protos    []string
+		perClient bool // by GetConfigForClient
+		want      string
 	}{
-		{"default", nil, "h2"},
-		{"HTTP/1.1 alone", []string{"http/1.1"}, "http/1.1"},
+		{"default", nil, false, "h2"},
+		{"HTTP/1.1 alone", []string{"http/1.1"}, false, "http/1.1"},
+		{"default for each client", nil, true, "h2"},
+		{"HTTP/1.1 alone for each client", []string{"http/1.1"}, true, "http/1.1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			config := &tls.Config{Certificates: []tls.Certificate{ca.Server("127.0.0.1")}, NextProtos: tt.protos}
+			if tt.perClient {
+				chosen := config
+				config = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return chosen, nil }}
+			}
 			raw := serveTCP(t, &gateway.Gateway{
 				Dial:         func(ctx context.Context, r gateway.Request) (net.Conn, error) { return dialTarget(t, ctx, r) },
 				Authenticate: gateway.Anyone,
-				TLS:          &tls.Config{Certificates: []tls.Certificate{ca.Server("127.0.0.1")}, NextProtos: tt.protos},
+				TLS:          config,
 			})
 			conn := tls.Client(raw, &tls.Config{RootCAs: ca.Pool(), ServerName: "127.0.0.1", NextProtos: []string{"h2", "http/1.1"}})
 			if _, err := io.WriteString(conn, "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n"); err != nil {

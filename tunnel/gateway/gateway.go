@@ -57,7 +57,8 @@ type Gateway struct {
 
 	// TLS, if not nil, makes the CONNECT and SOCKS5 doors speak TLS. Its ClientAuth
 	// and ClientCAs say which client certificates are accepted. ALPN offers HTTP/2,
-	// unless NextProtos is set. If nil, the doors are plain.
+	// unless NextProtos is set (here, or in what GetConfigForClient returns). If nil, the
+	// doors are plain.
 	TLS *tls.Config
 
 	// HandshakeTimeout bounds the time from the acceptance of a connection to the
@@ -168,16 +169,34 @@ func (g *Gateway) checkFields() error {
 		g.requests.setLimits(cmp.Or(g.MaxConns, 10_000), g.MaxPerClient)
 		g.pending = admission.New(cmp.Or(g.MaxPending, 1000), 0)
 		if g.TLS != nil {
-			g.connectTLS = admission.LimitMessages(g.TLS.Clone())
-			if len(g.TLS.NextProtos) == 0 {
-				g.connectTLS.NextProtos = connectALPN
-			}
+			g.connectTLS = admission.LimitMessages(withConnectALPN(g.TLS.Clone()))
 		}
 	})
 	if g.Dial == nil {
 		return errors.New("gateway: field Dial is required")
 	}
 	return nil
+}
+
+// withConnectALPN changes the configuration so that it, and those of GetConfigForClient,
+// offer what the CONNECT door speaks, unless they have protocols.
+func withConnectALPN(config *tls.Config) *tls.Config {
+	if len(config.NextProtos) == 0 {
+		config.NextProtos = connectALPN
+	}
+	get := config.GetConfigForClient
+	if get == nil {
+		return config
+	}
+	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		chosen, err := get(hello)
+		if chosen != nil && len(chosen.NextProtos) == 0 {
+			chosen = chosen.Clone()
+			chosen.NextProtos = connectALPN
+		}
+		return chosen, err
+	}
+	return config
 }
 
 func (g *Gateway) handshakeTimeout() time.Duration {

@@ -95,28 +95,28 @@ func Require(cmd *cobra.Command, names ...string) error {
 	return cli.Mistake("--%s must be set", strings.Join(missing, " and --"))
 }
 
-// LoadCertificate is [webhook.LoadCertificate], which logs what became of a change.
-func LoadCertificate(cert, key string, log *slog.Logger) (c *webhook.Certificate, err error) {
+// LoadCertificate is [webhook.LoadCertificate], which logs what became of a change; the
+// listener is a flag's name.
+func LoadCertificate(listener, cert, key string, log *slog.Logger) (c *webhook.Certificate, err error) {
 	c, err = webhook.LoadCertificate(cert, key, func(err error) {
 		if err != nil {
-			log.Warn("certificate: the one before stays", "error", errors.Unwrap(err)) // not every listener is a webhook's
-			return
-		}
-		if pair, err := c.Get(nil); err == nil {
-			logEnd(pair, log)
+			LogCertificate(log, listener, nil, errors.Unwrap(err))
+		} else if pair, err := c.Get(nil); err == nil {
+			LogCertificate(log, listener, pair, nil)
 		}
 	})
-	if err != nil {
-		return nil, errors.Unwrap(err)
-	}
-	return c, nil
+	return c, errors.Unwrap(err)
 }
 
-func logEnd(pair *tls.Certificate, log *slog.Logger) {
-	if until := pair.Leaf.NotAfter; time.Now().After(until) {
-		log.Warn("certificate renewed, by one that has expired", "until", until)
-	} else {
-		log.Info("certificate renewed", "until", until)
+// LogCertificate logs what became of a listener's certificate when its files changed.
+func LogCertificate(log *slog.Logger, listener string, now *tls.Certificate, err error) {
+	switch {
+	case err != nil:
+		log.Warn("certificate: the one before stays", "for", listener, "error", err)
+	case time.Now().After(now.Leaf.NotAfter):
+		log.Warn("certificate renewed, by one that has expired", "for", listener, "until", now.Leaf.NotAfter)
+	default:
+		log.Info("certificate renewed", "for", listener, "until", now.Leaf.NotAfter)
 	}
 }
 

@@ -35,7 +35,7 @@ type server struct {
 }
 
 func newServer(ctx context.Context, f *program, log *slog.Logger) (*server, error) {
-	certificate, err := command.LoadCertificate(f.cert, f.key, log)
+	certificate, err := command.LoadCertificate("listen", f.cert, f.key, log)
 	if err != nil {
 		return nil, fmt.Errorf("--cert and --key: %w", err)
 	}

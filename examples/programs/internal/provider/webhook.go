@@ -41,7 +41,7 @@ func (f *webhookFlags) server(log *slog.Logger) (webhook.Server, metrics.Certifi
 	if f.cert == "" || f.key == "" {
 		return nil, nil, cli.Mistake("--webhook-listen wants --webhook-cert and --webhook-key")
 	}
-	certificate, err := command.LoadCertificate(f.cert, f.key, log)
+	certificate, err := command.LoadCertificate("webhook-listen", f.cert, f.key, log)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--webhook-cert and --webhook-key: %w", err)
 	}

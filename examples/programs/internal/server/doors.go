@@ -80,14 +80,19 @@ func (p *program) addDoors(ctx context.Context, f *doorFlags, add func(name stri
 	addAddress("connect", f.connect, (*gateway.Gateway).ServeConnect, byTicket)
 	addAddress("socks5", f.socks5, (*gateway.Gateway).ServeSOCKS5, byTicket)
 	if f.connectTLS != "" {
-		config, err := f.tlsConfig(p.log)
+		config, err := p.followCertificate("connect-tls", f.cert, f.key)
 		if err != nil {
-			return err
+			return fmt.Errorf("--door-cert: %w", err)
 		}
-		p.metrics.certificates["connect-tls"] = config.GetCertificate
 		addAddress("connect-tls", f.connectTLS, (*gateway.Gateway).ServeConnect, func(g *gateway.Gateway) {
-			g.TLS, g.Authenticate = config, gateway.FirstOf(byCertificate, g.Authenticate)
+			g.TLS = config
+			if f.clientCA != "" {
+				err = p.followClientCAs(g, f.clientCA)
+			}
 		})
+		if err != nil {
+			return fmt.Errorf("--door-client-ca: %w", err)
+		}
 	}
 	for _, text := range f.sockets {
 		path, cluster, ok := strings.Cut(text, "=")
@@ -144,13 +149,4 @@ func (f *doorFlags) byToken(state *stateFlags) (authenticator, error) {
 	}
 	review := &tunnelkube.TokenReview{Client: client, Audiences: f.audiences, Opaque: f.opaque}
 	return review.Authenticate, nil
-}
-
-// byCertificate authenticates a client by its certificate.
-func byCertificate(_ context.Context, c gateway.Credentials) (gateway.Identity, error) {
-	if len(c.Certificates) == 0 {
-		return gateway.Identity{}, gateway.ErrCredentials
-	}
-	name := c.Certificates[0].Subject.CommonName
-	return gateway.Identity{Name: name, Cluster: name}, nil
 }

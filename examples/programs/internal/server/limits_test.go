@@ -5,7 +5,10 @@ package server
 import (
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -141,9 +144,9 @@ func TestDoorFilesAreFollowed(t *testing.T) {
 	p := startServer(t, dir, "--connect-tls", "127.0.0.1:0", "--door-cert", filepath.Join(files, "door.crt"),
 		"--door-key", filepath.Join(files, "door.key"), "--door-client-ca", filepath.Join(files, "ca.crt"))
 	receive(t, "agent", startAgent(t, newInvitation(t, dir, "--server", address(p, "listen")), echo(t), nil).connected)
-	url := "https://" + address(p, "connect-tls")
+	door := "https://" + address(p, "connect-tls")
 	dial := func(ca *pki.CA) error {
-		return through(t, url, &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{ca.Client(cluster)}})
+		return through(t, door, &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{ca.Client(cluster)}})
 	}
 	if err := dial(first); err != nil {
 		t.Fatal(err)
@@ -153,23 +156,73 @@ func TestDoorFilesAreFollowed(t *testing.T) {
 	if err := dial(first); err != nil {
 		t.Errorf("with files that can't be used: %v", err)
 	}
-	p.Await(`level=WARN msg="certificate: the one before stays" error="tls: failed to find any PEM data`)
+	p.Await(`level=WARN msg="certificate: the one before stays" for=connect-tls error="tls: failed to find any PEM data`)
 	p.Await(`level=WARN msg="client authorities: those before stay" error="--door-client-ca: there is no certificate in it"`)
+	if err := os.Remove(filepath.Join(files, "ca.crt")); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(files, "ca.crt"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.Await(`level=WARN msg="client authorities: those before stay" error=.*ca.crt is no file`)
+	if err := dial(first); err != nil {
+		t.Errorf("with a pipe: %v", err)
+	}
+	if err := os.Remove(filepath.Join(files, "ca.crt")); err != nil {
+		t.Fatal(err)
+	}
+	old := newStreams(t, door, &tls.Config{RootCAs: first.Pool(), Certificates: []tls.Certificate{first.Client(cluster)}})
+	if status := old.connect(t); status != 200 {
+		t.Errorf("got %d on a connection of HTTP/2", status)
+	}
 	write(second)
+	p.Await(`level=INFO msg="certificate renewed" for=connect-tls until=20`)
+	p.Await(`msg="client authorities" file=`)
+	if status := old.connect(t); status != 407 {
+		t.Errorf("got %d on a connection of HTTP/2 whose authority counts no more, want 407", status)
+	}
 	if err := dial(second); err != nil {
 		t.Errorf("with the next files: %v", err)
 	}
 	if err := dial(first); err == nil {
 		t.Error("the first authority still counts")
 	}
-	p.Await(`level=INFO msg="certificate renewed" until=20`)
 	yesterday := time.Now().AddDate(0, 0, -1)
 	cert, key := pki.PEM(second.ClientFor("door", yesterday.AddDate(0, 0, -1), yesterday))
 	writeFile(t, files, "door.key", string(key))
 	writeFile(t, files, "door.crt", string(cert))
+	p.Await(`level=WARN msg="certificate renewed, by one that has expired" for=connect-tls until=` + yesterday.UTC().Format("2006-01-02"))
 	if err := dial(second); err == nil {
 		t.Error("the client takes a certificate that has expired")
 	}
-	p.Await(`level=WARN msg="certificate renewed, by one that has expired" until=` + yesterday.UTC().Format("2006-01-02"))
-	p.Await(`msg="client authorities" file=`)
+}
+
+// streams is a client's connection of HTTP/2.
+type streams struct{ *http.ClientConn }
+
+func newStreams(t *testing.T, door string, config *tls.Config) streams {
+	u, err := url.Parse(door)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{TLSClientConfig: config, Protocols: new(http.Protocols)}
+	transport.Protocols.SetHTTP2(true)
+	conn, err := transport.NewClientConn(t.Context(), "https", u.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return streams{conn}
+}
+
+// connect returns the answer's status.
+func (s streams) connect(t *testing.T) int {
+	in, out := io.Pipe()
+	defer out.Close()
+	answer, err := s.RoundTrip((&http.Request{Method: http.MethodConnect, URL: &url.URL{Host: "api:443"}, Host: "api:443", Header: http.Header{}, Body: in, ContentLength: -1}).WithContext(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	return answer.StatusCode
 }

@@ -174,7 +174,6 @@ type program struct {
 	metrics      *serverMetrics
 	headers      *proxyProtocol
 	limiter      limits.Limiter
-	limitsFile   *limits.File // nil: there is none
 	grace, every time.Duration
 	joins        *joins
 	watch        *watcher
@@ -207,15 +206,15 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
 	}
 	p.byToken = p.metrics.countReviews(byToken)
 	p.metrics.limits = p.limiter.Counts
-	if f.limits != "" {
-		if p.limitsFile, err = limits.Open(f.limits, &p.limiter); err != nil {
-			return fmt.Errorf("--limits: %w", err)
-		}
-	}
 	if p.joins, err = newJoins(ctx, p); err != nil {
 		return fmt.Errorf("%s: %w", f.state, err)
 	}
 	p.watch = newWatcher(p)
+	if f.limits != "" {
+		if err := p.followLimits(f.limits); err != nil {
+			return fmt.Errorf("--limits: %w", err)
+		}
+	}
 	p.page.Fleet, p.page.Program = server.Fleet, cli.Version("causeway")
 	server.Payloads = p.watch.payloads
 	server.Hooks = p.metrics.tunnel.Hooks(p.events.tunnelHooks())
@@ -302,10 +301,9 @@ func (p *program) listen(ctx context.Context, f *serveFlags) (services []service
 // websocketTransport reads the certificate.
 func (f *serveFlags) websocketTransport(p *program) (t tunnel.WebSocket, err error) {
 	if f.tlsCert != "" {
-		if t.TLS, err = serverTLS(f.tlsCert, f.tlsKey, p.log); err != nil {
+		if t.TLS, err = p.followCertificate("websocket", f.tlsCert, f.tlsKey); err != nil {
 			return t, fmt.Errorf("--websocket-cert: %w", err)
 		}
-		p.metrics.certificates["websocket"] = t.TLS.GetCertificate
 	}
 	return t, nil
 }

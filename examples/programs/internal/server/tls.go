@@ -2,95 +2,140 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
-	"log/slog"
-	"os"
-	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
+	"github.com/causewayproject/causeway/examples/programs/internal/follow"
+	"github.com/causewayproject/causeway/examples/programs/internal/limits"
+	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
-// tlsConfig follows the files: what they hold counts from the next handshake on.
-func (f *doorFlags) tlsConfig(log *slog.Logger) (*tls.Config, error) {
-	config, err := serverTLS(f.cert, f.key, log)
-	if err != nil {
-		return nil, fmt.Errorf("--door-cert: %w", err)
-	}
-	if f.clientCA == "" {
-		return config, nil
-	}
-	authorities, err := loadClientCAs(f.clientCA, log)
-	if err != nil {
-		return nil, fmt.Errorf("--door-client-ca: %w", err)
-	}
-	config.ClientAuth, config.ClientCAs = tls.VerifyClientCertIfGiven, authorities.get()
-	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		now := config.Clone()
-		now.ClientCAs = authorities.get()
-		return now, nil
-	}
-	return config, nil
-}
-
-// serverTLS reads the certificate again for each connection: certificates get renewed.
-func serverTLS(cert, key string, log *slog.Logger) (*tls.Config, error) {
-	followed, err := command.LoadCertificate(cert, key, log)
+// followCertificate returns TLS with the certificate in the files, which counts from the
+// next handshake on when it changes.
+func (p *program) followCertificate(listener, cert, key string) (*tls.Config, error) {
+	var current atomic.Pointer[tls.Certificate]
+	files, err := follow.Open(func(texts [][]byte) error {
+		pair, err := tls.X509KeyPair(texts[0], texts[1])
+		if err == nil {
+			current.Store(&pair)
+		}
+		return err
+	}, cert, key)
 	if err != nil {
 		return nil, err
 	}
-	return &tls.Config{GetCertificate: followed.Get}, nil
+	p.watch.add(func() {
+		if changed, err := files.Check(); changed {
+			command.LogCertificate(p.log, listener, current.Load(), err)
+		}
+	})
+	get := func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current.Load(), nil }
+	p.metrics.certificates[listener] = get
+	return &tls.Config{GetCertificate: get}, nil
 }
 
-// clientCAs are the authorities in a file that is followed.
+// clientCAs are the authorities of clients' certificates.
 type clientCAs struct {
-	file string
-	log  *slog.Logger
-
-	mu   sync.Mutex // guards the fields below
-	text []byte     // as it was last read
-	pool *x509.CertPool
+	pool  *x509.CertPool
+	certs [][]byte // DER
 }
 
-func loadClientCAs(file string, log *slog.Logger) (*clientCAs, error) {
-	c := &clientCAs{file: file, log: log}
-	text, err := os.ReadFile(file)
-	if err == nil {
-		err = c.takeLocked(text)
+func parseClientCAs(text []byte) (*clientCAs, error) {
+	c := &clientCAs{pool: x509.NewCertPool()}
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == "CERTIFICATE" {
+			c.pool.AddCert(cert)
+			c.certs = append(c.certs, cert.Raw)
+		}
 	}
-	return c, err
+	if c.certs == nil {
+		return nil, errors.New("there is no certificate in it")
+	}
+	return c, nil
 }
 
-func (c *clientCAs) takeLocked(text []byte) error {
-	c.text = text
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(text) {
-		return errors.New("there is no certificate in it")
+// trust reports whether a chain that was verified once is still good.
+func (c *clientCAs) trust(chain []*x509.Certificate, now time.Time) bool {
+	for _, cert := range chain {
+		if now.After(cert.NotAfter) {
+			return false
+		}
 	}
-	c.pool = pool
+	last := chain[len(chain)-1].Raw
+	for _, cert := range c.certs {
+		if bytes.Equal(cert, last) {
+			return true
+		}
+	}
+	return false
+}
+
+// followClientCAs has the door ask for certificates of the authorities in the file, and
+// lets their clients in: those that are there when a client asks for a connection, since
+// the TLS of HTTP/2 may have begun long before.
+func (p *program) followClientCAs(g *gateway.Gateway, file string) error {
+	var current atomic.Pointer[clientCAs]
+	files, err := follow.Open(func(texts [][]byte) error {
+		c, err := parseClientCAs(texts[0])
+		if err == nil {
+			current.Store(c)
+		}
+		return err
+	}, file)
+	if err != nil {
+		return err
+	}
+	p.watch.add(func() {
+		switch changed, err := files.Check(); {
+		case err != nil:
+			p.log.Warn("client authorities: those before stay", "error", fmt.Errorf("--door-client-ca: %w", err))
+		case changed:
+			p.log.Info("client authorities", "file", file)
+		}
+	})
+	g.TLS.ClientAuth, g.TLS.ClientCAs = tls.VerifyClientCertIfGiven, current.Load().pool
+	first := g.TLS.Clone() // without GetConfigForClient
+	g.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now := first.Clone()
+		now.ClientCAs = current.Load().pool
+		return now, nil
+	}
+	g.Authenticate = gateway.FirstOf(func(_ context.Context, c gateway.Credentials) (gateway.Identity, error) {
+		if len(c.Certificates) == 0 || !current.Load().trust(c.Certificates, time.Now()) {
+			return gateway.Identity{}, gateway.ErrCredentials
+		}
+		name := c.Certificates[0].Subject.CommonName
+		return gateway.Identity{Name: name, Cluster: name}, nil
+	}, g.Authenticate)
 	return nil
 }
 
-// get returns what the file holds, or what it held when it could last be used.
-func (c *clientCAs) get() *x509.CertPool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	text, err := os.ReadFile(c.file)
+// followLimits reads the file of --limits, now and when it changes.
+func (p *program) followLimits(file string) error {
+	files, err := follow.Open(func(texts [][]byte) error {
+		c, err := limits.Parse(texts[0])
+		if err == nil {
+			p.limiter.Set(c)
+		}
+		return err
+	}, file)
 	if err != nil {
-		text = []byte("unreadable")
+		return err
 	}
-	if bytes.Equal(text, c.text) {
-		return c.pool
-	}
-	if taken := c.takeLocked(text); err == nil {
-		err = taken
-	}
-	if err != nil {
-		c.log.Warn("client authorities: those before stay", "error", fmt.Errorf("--door-client-ca: %w", err))
-	} else {
-		c.log.Info("client authorities", "file", c.file)
-	}
-	return c.pool
+	p.watch.add(func() {
+		switch changed, err := files.Check(); {
+		case err != nil:
+			p.log.Warn("limits: those before stay", "error", fmt.Errorf("--limits: %w", err))
+		case changed:
+			p.log.Info("limits", "file", file)
+		}
+	})
+	return nil
 }

@@ -14,9 +14,11 @@ import (
 )
 
 // watcher looks for what commands have written to the state, and applies it to the
-// connected agents.
+// connected agents; and for files that have changed.
 type watcher struct {
 	*program
+	files []func() // look whether files have changed
+
 	mu        sync.Mutex                 // guards the field below
 	delivered map[tunnel.Identity]string // digest of the payloads that the agent was sent last
 }
@@ -52,6 +54,9 @@ func payloadDigest(list []tunnel.Payload) string {
 	return string(h.Sum(nil))
 }
 
+// add has check called now and then, before run is called.
+func (w *watcher) add(check func()) { w.files = append(w.files, check) }
+
 func (w *watcher) run(ctx context.Context, every time.Duration) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -65,8 +70,8 @@ func (w *watcher) run(ctx context.Context, every time.Duration) {
 		case <-ctx.Done():
 			return
 		}
-		if w.limitsFile != nil {
-			w.limitsFile.Check(w.log)
+		for _, check := range w.files {
+			check()
 		}
 		w.checkState(ctx)
 	}

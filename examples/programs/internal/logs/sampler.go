@@ -25,7 +25,7 @@ type Sampler struct {
 
 	mu    sync.Mutex // guards the fields below
 	kinds map[kind]*count
-	rest  int       // events of kinds that have no line
+	rest  int       // events of kinds that have no line at the moment
 	told  time.Time // when rest was written last
 }
 
@@ -53,23 +53,22 @@ func (s *Sampler) admit(k kind, level slog.Level, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.kinds[k]
-	if c == nil {
-		if len(s.kinds) >= maxKinds {
-			s.rest++
-			return false
-		}
+	switch {
+	case c != nil && (c.left > 0 || c.written >= max(s.PerKind, 1) || !s.mayWrite(now)):
+		c.left++
+		return false
+	case c == nil && (len(s.kinds) >= maxKinds || !s.mayWrite(now)):
+		s.rest++ // of this kind the next event may have a line
+		return false
+	case c == nil:
 		if s.kinds == nil {
 			s.kinds = map[kind]*count{}
 		}
 		c = &count{level: level, since: now}
 		s.kinds[k] = c
 	}
-	if c.left == 0 && c.written < max(s.PerKind, 1) && s.mayWrite(now) {
-		c.written++
-		return true
-	}
-	c.left++
-	return false
+	c.written++
+	return true
 }
 
 func (s *Sampler) mayWrite(now time.Time) bool { return s.Lines == nil || s.Lines.AllowN(now, 1) }

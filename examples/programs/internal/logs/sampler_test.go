@@ -1,0 +1,43 @@
+package logs
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// A stranger with thousands of addresses takes the lines of that moment, and not those of a
+// minute: who comes after it has one.
+func TestSamplerAfterFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		s := &Sampler{Log: slog.New(slog.NewTextHandler(&out, nil)), Lines: rate.NewLimiter(rate.Every(time.Minute/100), 8)}
+		stop := s.Start()
+		flood := func(source string) {
+			for i := range 2000 {
+				s.Write(slog.LevelWarn, "refused", fmt.Sprint(source, i), "garbage", "remote", source)
+			}
+		}
+		flood("many")
+		for i := range 3 {
+			time.Sleep(3 * time.Second)
+			s.Write(slog.LevelWarn, "door failed", fmt.Sprint("host", i), "407", "remote", "host")
+		}
+		time.Sleep(10 * time.Second)
+		flood("again")
+		stop()
+		for text, want := range map[string]int{"remote=many": 8, "remote=host": 3, "remote=again": 8} {
+			if got := strings.Count(out.String(), text); got != want {
+				t.Errorf("got %d lines with %s, want %d:\n%s", got, text, want, &out)
+			}
+		}
+		if want := `msg="more events than lines" count=1992`; !strings.Contains(out.String(), want) {
+			t.Errorf("got no %s in\n%s", want, &out)
+		}
+	})
+}

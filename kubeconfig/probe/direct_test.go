@@ -90,6 +90,12 @@ func TestProbeConfigFails(t *testing.T) {
 		{"a token that expired", func(_ *testing.T, _ *probed, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
 			*u = clientcmdapi.AuthInfo{Token: jwt(time.Now().Add(-time.Minute))}
 		}, failure{probe.PhaseConfig, "the token expired on", "Get a new kubeconfig"}},
+		{"a token of two lines", func(_ *testing.T, _ *probed, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
+			*u = clientcmdapi.AuthInfo{Token: "secret\ninjected: x"}
+		}, failure{probe.PhaseConfig, "the token has a line break", "as one line"}},
+		{"a port that can't be", func(_ *testing.T, _ *probed, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
+			c.Server = "https://api.test:99999999"
+		}, failure{probe.PhaseConfig, "want a port from 1 to 65535", "Correct"}},
 	})
 	t.Run("no context", func(t *testing.T) {
 		config := newProbed(t, nil).config(t)

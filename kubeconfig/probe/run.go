@@ -91,7 +91,7 @@ func (p *probing) fail(phase Phase, took time.Duration, f finding, err error) bo
 func (p *probing) checkConfig(context.Context) bool {
 	began := time.Now()
 	if err := p.user.check(time.Now()); err != nil {
-		return p.fail(PhaseConfig, time.Since(began), expiredCredentials(err), err)
+		return p.fail(PhaseConfig, time.Since(began), uselessCredentials(err), err)
 	}
 	return p.add(Step{Phase: PhaseConfig, Took: time.Since(began), Detail: p.user.String()})
 }

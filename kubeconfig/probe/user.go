@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/transport"
@@ -19,6 +21,7 @@ import (
 type userFacts struct {
 	cert    *x509.Certificate // nil: none
 	token   bool
+	broken  bool      // the token can't be sent
 	expires time.Time // the token's, if a JWT says so
 	exec    bool
 	plugin  string // the name of an exec or auth provider plugin
@@ -31,6 +34,7 @@ func userOf(entry *clientcmdapi.AuthInfo, creds *transport.Config) userFacts {
 		u.cert = certs[0]
 	}
 	if u.token {
+		u.broken = !httpguts.ValidHeaderFieldValue(creds.BearerToken)
 		u.expires = expiryOf(creds.BearerToken)
 	}
 	if entry == nil || u.cert != nil || u.token || u.basic {
@@ -103,9 +107,13 @@ func (o *outdated) Error() string {
 	return o.what + " expired on " + formatMoment(o.at)
 }
 
+var errBrokenToken = errors.New("the token has a line break or another character that no token has")
+
 // check finds credentials that the API server can't accept.
 func (u userFacts) check(now time.Time) error {
 	switch {
+	case u.broken:
+		return errBrokenToken
 	case u.token && !u.expires.IsZero() && !now.Before(u.expires):
 		return &outdated{what: "the token", at: u.expires}
 	case u.cert == nil || u.token || u.basic: // the API server may take those
@@ -118,10 +126,12 @@ func (u userFacts) check(now time.Time) error {
 	return nil
 }
 
-func expiredCredentials(err error) finding {
+func uselessCredentials(err error) finding {
 	f := finding{cause: err.Error()}
 	var o *outdated
 	switch errors.As(err, &o); {
+	case o == nil:
+		f.advice = "Write the token into the kubeconfig (or its tokenFile) as one line."
 	case o.early:
 		f.advice = "Set this machine's clock right, or wait until then."
 	default:

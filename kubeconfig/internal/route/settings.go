@@ -157,6 +157,10 @@ func checkServer(server string) error {
 		return errors.New("the URL has no host: want https://host:port")
 	case u.User != nil:
 		return errors.New("the URL holds user info: credentials belong into the user entry")
+	case u.Port() != "":
+		if _, err := entry.ParsePort(u.Port()); err != nil {
+			return fmt.Errorf("the URL: %w", err)
+		}
 	}
 	return nil
 }

@@ -295,6 +295,7 @@ func TestKubeconfigs(t *testing.T) {
 		{"the variable's list", first + string(os.PathListSeparator) + path, nil, "good "},
 		{"a context", path, []string{"--context", "admin@prod"}, "good "},
 		{"no such context", path, []string{"--context", "x"}, `there is no context "x"`},
+		{"a context of two lines", path, []string{"--context", "a\n  ok     b"}, `context  "a\n  ok     b"` + "\n"},
 		{"no file", path, []string{"--kubeconfig", "/nonexistent/config"}, "Name a file by --kubeconfig"},
 		{"none", "", nil, "there is no kubeconfig"},
 		{"no YAML", path, []string{"--kubeconfig", broken}, "Mend the file"},

@@ -54,7 +54,7 @@ func isTerminal(w io.Writer) bool {
 }
 
 func (t *table) write(d diagnosis) error {
-	for _, row := range [][2]string{{"context", d.Context}, {"server", d.Report.Server}, {"route", d.Report.Route}} {
+	for _, row := range [][2]string{{"context", printable(d.Context)}, {"server", d.Report.Server}, {"route", d.Report.Route}} {
 		if row[1] != "" {
 			t.writeRow(faint, row[0], "", row[1])
 		}
@@ -76,6 +76,14 @@ func (t *table) write(d diagnosis) error {
 		t.writeRow(faint, "note", "", note)
 	}
 	return t.err
+}
+
+// printable quotes a name that would be more than one on a terminal.
+func printable(name string) string {
+	if quoted := strconv.Quote(name); quoted != `"`+name+`"` {
+		return quoted
+	}
+	return name
 }
 
 func reachedText(r probe.Report) string {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -99,28 +100,38 @@ func Parse(b []byte) (*Config, error) {
 	return c, errors.Join(r.errs...)
 }
 
-// checkValues returns an error for a field without a value: it was to have one, and would
-// be no limit. The rest of the document is right.
+// checkValues returns an error for a field without a value, which was to have one and would
+// be no limit, and for one in capital letters, of which there may be another. The rest of
+// the document is right.
 func checkValues(doc []byte) error {
 	var all any
 	if err := yaml.Unmarshal(doc, &all); err != nil {
 		return err
 	}
-	return checkValue("the file", all)
+	return checkValue("the file", all, true)
 }
 
-func checkValue(field string, value any) error {
+// checkValue is told whether the fields of the value are not names that somebody chose.
+func checkValue(field string, value any, ours bool) error {
 	if value == nil {
 		return fmt.Errorf("%s has no value: write {} for no limits", field)
 	}
 	fields, _ := value.(map[string]any)
 	for name, v := range fields {
-		if err := checkValue(name, v); err != nil {
+		if ours && !slices.Contains(spellings, name) {
+			return fmt.Errorf("unknown field %q: of small and capital letters, too, the spelling counts", name)
+		}
+		if err := checkValue(name, v, !ours || field != "the file" || !slices.Contains(named, name)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+var (
+	named     = []string{"clients", "clusters", "sources"}
+	spellings = append([]string{"total", "client", "cluster", "source", "connections", "dialsPerSecond", "bytesPerSecond", "bytesPerDay"}, named...)
+)
 
 func parseNetwork(s string) (netip.Prefix, error) {
 	if ip, err := netip.ParseAddr(s); err == nil && ip.Zone() == "" {
@@ -148,8 +159,8 @@ func (r *reader) fail(field, text string) {
 func (r *reader) limits(field string, of map[string]text) map[string]Limit {
 	all := make(map[string]Limit, len(of))
 	for name, l := range of {
-		if strings.TrimSpace(name) == "" {
-			r.fail(field, "a name is empty")
+		if name == "" || strings.TrimSpace(name) != name {
+			r.fail(field, fmt.Sprintf("the name %q is empty, or has spaces around it", name))
 		}
 		all[name] = r.limit(fmt.Sprintf("%s[%q]", field, name), l)
 	}

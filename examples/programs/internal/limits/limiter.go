@@ -135,7 +135,7 @@ func (c *Config) sourceLimit(name string) Limit {
 	return limit
 }
 
-// set gives the holder a Limit. The rates keep their tokens.
+// set gives the holder a Limit. What it has used counts on.
 func (h *holder) set(l Limit) {
 	h.limit = l
 	h.dials.set(l.DialsPerSecond, max(1, int(l.DialsPerSecond*10)))
@@ -152,9 +152,12 @@ func (m *meter) set(perSecond float64, burst int) {
 		m.limiter.Store(nil)
 	case r == nil:
 		m.limiter.Store(rate.NewLimiter(rate.Limit(perSecond), burst))
-	default:
-		r.SetLimit(rate.Limit(perSecond))
-		r.SetBurst(burst)
+	case r.Burst() != burst || r.Limit() != rate.Limit(perSecond):
+		now := time.Now()
+		used := max(0, float64(r.Burst())-r.TokensAt(now))
+		r = rate.NewLimiter(rate.Limit(perSecond), burst)
+		r.AllowN(now, int(min(used, float64(burst))))
+		m.limiter.Store(r)
 	}
 }
 

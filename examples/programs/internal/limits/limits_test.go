@@ -388,6 +388,15 @@ func TestBytesPerDay(t *testing.T) {
 		if n, err := conn.Write(make([]byte, 2<<20-1<<17)); err != nil {
 			t.Errorf("an hour later: %d bytes and %v", n, err)
 		}
+		// What was used counts when the limit changes.
+		l.Set(&Config{Client: Limit{BytesPerDay: 96 << 20}})
+		if n, err := conn.Write(make([]byte, 96<<20)); err == nil || n < 48<<20-1<<17 || n > 48<<20+1<<17 {
+			t.Errorf("with twice as much for a day: %d bytes and %v", n, err)
+		}
+		l.Set(&Config{Client: Limit{BytesPerDay: 10 << 20}})
+		if n, err := conn.Write(make([]byte, 1<<20)); err == nil || n > 1<<17 {
+			t.Errorf("with less for a day than was used: %d bytes and %v", n, err)
+		}
 	})
 }
 

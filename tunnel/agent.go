@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	mathrand "math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/backoff"
@@ -92,6 +93,8 @@ type Agent struct {
 	// Hooks are called when something happens.
 	Hooks AgentHooks
 
+	policy atomic.Pointer[target.Policy] // of the targets; nil before Run and SetTargets
+
 	mu    sync.Mutex // guards the field below
 	state agentState
 }
@@ -151,12 +154,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := a.check(); err != nil {
 		return err
 	}
-	targets, err := a.Targets.compile()
+	policy, err := a.Targets.compile()
 	if err != nil {
 		return err
 	}
+	a.policy.CompareAndSwap(nil, policy) // SetTargets may have been quicker
 	r := &runner{
-		Agent: a, targets: targets, backoff: &backoff.Backoff{First: a.FirstBackoff, Max: a.MaxBackoff},
+		Agent: a, backoff: &backoff.Backoff{First: a.FirstBackoff, Max: a.MaxBackoff},
 		changed: make(chan struct{}, 1), updating: make(chan struct{}, 1),
 	}
 	if a.Replica != "" {
@@ -168,11 +172,21 @@ func (a *Agent) Run(ctx context.Context) error {
 	return r.drainSessions()
 }
 
+// SetTargets replaces the field Targets, of an agent that runs or is about to: for dials
+// that come later. Open connections live on. The *[Error] of wrong targets has CodeConfig,
+// and changes nothing. SetTargets is safe for concurrent use.
+func (a *Agent) SetTargets(t Targets) error {
+	policy, err := t.compile()
+	if err == nil {
+		a.policy.Store(policy)
+	}
+	return err
+}
+
 // runner is the state of one Run. Only Run's goroutine uses the fields without a
 // lock.
 type runner struct {
 	*Agent
-	targets       *target.Policy
 	backoff       *backoff.Backoff // after a failure, or a session's end
 	searchBackoff backoff.Backoff  // after a server that the agent has already
 	ctx           context.Context  // of the sessions, which has no end

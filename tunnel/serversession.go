@@ -170,7 +170,7 @@ func (l *serverSession) dialRequested(stream *mux.Stream) net.Conn {
 		return nil
 	}
 	began := time.Now()
-	conn, err := dialTarget(ctx, l.runner.targets, m.Text(wire.TagNetwork), m.Text(wire.TagAddress))
+	conn, err := dialTarget(ctx, l.runner.policy.Load(), m.Text(wire.TagNetwork), m.Text(wire.TagAddress))
 	callHook2(l.runner.Hooks.Dialed, time.Since(began), err)
 	if l.Streams.Context().Err() != nil {
 		stream.Reset(uint32(CodeDraining))

@@ -36,7 +36,7 @@ var _ Resolver = (*net.Resolver)(nil)
 // allows link-local addresses, but the metadata service among them needs a pattern of
 // its own.
 //
-// An [Agent] reads Targets once, and does not change them.
+// An [Agent] reads Targets once, and does not change them; see [Agent.SetTargets].
 type Targets struct {
 	// Allow are patterns of host:port. If empty, "kubernetes.default.svc:443".
 	//

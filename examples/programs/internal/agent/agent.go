@@ -18,6 +18,7 @@ import (
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/follow"
 	"github.com/causewayproject/causeway/examples/programs/internal/logs"
 	"github.com/causewayproject/causeway/examples/programs/internal/metrics"
 	"github.com/causewayproject/causeway/tunnel"
@@ -80,6 +81,7 @@ type flags struct {
 	invitation, joinToken, state, secret, replica, proxy, noProxy, keys, status string
 
 	servers, allow, aliases cli.List
+	targets                 *follow.Files // of --allow; nil if it is no file
 	grace                   time.Duration
 	log                     logs.Flags
 }
@@ -91,7 +93,7 @@ func (f *flags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.secret, "secret", "", "`name` of a Secret in the pod's namespace that has them instead")
 	set.StringVar(&f.replica, "replica", "", "`name` of this pod among those that share --secret; default: the host's name")
 	set.Var(&f.servers, "server", "`address` of the server: host:port, or a ws or wss URL; several are allowed; default: the invitation's")
-	set.Var(&f.allow, "allow", "`pattern` host:port of targets that the server may reach; several are allowed; default kubernetes.default.svc:443")
+	set.Var(&f.allow, "allow", "`pattern` host:port of targets that the server may reach; several are allowed; default kubernetes.default.svc:443. Or file:PATH of a file with a pattern a line, which may change")
 	set.Var(&f.aliases, "alias", "`TARGET=ADDRESS` to dial instead of a target, which is then allowed; several are allowed")
 	set.StringVar(&f.proxy, "proxy", "", "`URL` of the proxy that leads out, or direct; default: the invitation's, or the environment's")
 	set.StringVar(&f.noProxy, "no-proxy", "", "`list` of hosts, as in NO_PROXY, that --proxy is not for")
@@ -157,10 +159,18 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		log.Info("listening", "for", "status", "address", l.Addr().String())
 		go func() { page <- cli.ServeHTTP(late, l, statusHandler(agent, counted)) }()
 	}
+	following, stop := context.WithCancel(ctx)
+	followed := make(chan struct{})
+	go func() {
+		defer close(followed)
+		f.followTargets(following, log)
+	}()
 	err = cli.FieldMistake(agent.Run(ctx), // it returns what can't work
 		"tunnel: config: field Servers of the Agent", "--server", "tunnel: config: field Replica of the Agent", "--replica",
 		"tunnel: config: field Allow", "--allow", "tunnel: config: field Aliases", "--alias")
 	end()
+	stop()
+	<-followed
 	return errors.Join(err, <-page)
 }
 
@@ -204,13 +214,16 @@ func (f *flags) newAgent(dials *logs.Sampler) (*tunnel.Agent, error) {
 		Credentials: credentials,
 		Replica:     replica,
 		Invitation:  f.readInvitation,
-		Targets:     tunnel.Targets{Allow: f.allow, Aliases: aliases},
+		Targets:     tunnel.Targets{Aliases: aliases},
 		Grace:       f.grace,
 		Program:     cli.Version("causeway-agent"),
 		Hooks:       agentHooks(dials, f.joinToken != ""),
 	}
 	if f.grace == 0 {
 		a.Grace = -1 // none, and not the default
+	}
+	if f.targets, err = openTargets(a, f.allow); err != nil {
+		return nil, err
 	}
 	if f.keys != "" {
 		a.Payload = keysFile(f.keys).takePayload

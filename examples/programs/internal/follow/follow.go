@@ -2,12 +2,64 @@
 package follow
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
 	"sync"
+	"syscall"
+	"time"
 )
+
+// Every is how often files are read again, if no flag says it.
+const Every = 2 * time.Second
+
+// Run calls check now and then, and when the process gets a SIGHUP, until ctx ends.
+func Run(ctx context.Context, every time.Duration, check func()) {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
+	defer signal.Stop(reload)
+	for {
+		select {
+		case <-ticker.C:
+		case <-reload:
+		case <-ctx.Done():
+			return
+		}
+		check()
+	}
+}
+
+// Path returns the file that a flag names as file:PATH in place of its values; empty if it
+// has values. The file has them, one a line.
+func Path(values []string) (string, error) {
+	for _, v := range values {
+		if path, ok := strings.CutPrefix(v, "file:"); ok && len(values) > 1 {
+			return "", fmt.Errorf("%q has to be alone: the file has all values", v)
+		} else if ok {
+			return path, nil
+		}
+	}
+	return "", nil
+}
+
+// Lines returns the values in a file: its lines, without those that are empty or begin with
+// "#". There has to be one.
+func Lines(text []byte) (values []string, err error) {
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			values = append(values, line)
+		}
+	}
+	if values == nil {
+		return nil, errors.New("there is no line with a value in it")
+	}
+	return values, nil
+}
 
 // Files are files that belong together, such as a certificate and its key.
 type Files struct {

@@ -12,23 +12,29 @@ import (
 )
 
 // Flags are the flags about the log.
-type Flags struct{ format, level string }
+type Flags struct {
+	format string
+	level  *levelFlag
+}
 
 // Add adds the flags to a command.
 func (f *Flags) Add(set *pflag.FlagSet) {
 	set.Var(cli.NewChoice(&f.format, "text", "text", "json"), "log-format", "how the lines of the log are written: as key=value, or each as a JSON object")
-	set.Var(cli.NewChoice(&f.level, "info", "debug", "info", "warn", "error"), "log-level", "the least important lines that are written")
+	f.level = new(levelFlag)
+	set.Var(f.level, "log-level", "the least important lines that are written; or file:PATH of a file that holds one of these words, and may change")
 }
 
-// New returns the logger that the flags ask for.
+// New returns the logger that the flags ask for; Add was called before.
 func (f *Flags) New(w io.Writer) *slog.Logger {
 	o := &slog.HandlerOptions{ReplaceAttr: replaceText}
-	o.Level = map[string]slog.Level{"debug": slog.LevelDebug, "warn": slog.LevelWarn, "error": slog.LevelError}[f.level] // else 0: info
+	o.Level = f.level
+	var h slog.Handler = slog.NewTextHandler(w, o)
 	if f.format == "json" {
 		o.ReplaceAttr = replaceJSON
-		return slog.New(slog.NewJSONHandler(w, o))
+		h = slog.NewJSONHandler(w, o)
 	}
-	return slog.New(slog.NewTextHandler(w, o))
+	f.level.log.Store(slog.New(h))
+	return slog.New(h)
 }
 
 // maxValue is how long a text in a line may be, in bytes: others choose some of them.

@@ -4,12 +4,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"os"
-	"os/signal"
 	"sync"
-	"syscall"
 	"time"
 
+	"github.com/causewayproject/causeway/examples/programs/internal/follow"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -58,23 +56,12 @@ func payloadDigest(list []tunnel.Payload) string {
 func (w *watcher) add(check func()) { w.files = append(w.files, check) }
 
 func (w *watcher) run(ctx context.Context, every time.Duration) {
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	reload := make(chan os.Signal, 1)
-	signal.Notify(reload, syscall.SIGHUP)
-	defer signal.Stop(reload)
-	for {
-		select {
-		case <-ticker.C:
-		case <-reload:
-		case <-ctx.Done():
-			return
-		}
+	follow.Run(ctx, every, func() {
 		for _, check := range w.files {
 			check()
 		}
 		w.checkState(ctx)
-	}
+	})
 }
 
 func (w *watcher) checkState(ctx context.Context) {

@@ -1,0 +1,71 @@
+package follow
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A change is told once, be it good or bad, and what can't be read is one.
+func TestCheck(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	write := func(path, text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(a, "1")
+	write(b, "1")
+	var taken string
+	f, err := Open(func(texts [][]byte) error {
+		if string(texts[0]) != string(texts[1]) {
+			return errors.New("they don't match")
+		}
+		taken = string(texts[0])
+		return nil
+	}, a, b)
+	if err != nil || taken != "1" {
+		t.Fatalf("got %v, %q", err, taken)
+	}
+	for _, step := range []struct {
+		do      func()
+		changed bool
+		err     string
+	}{
+		{func() {}, false, ""},
+		{func() { write(a, "2") }, true, "match"},
+		{func() {}, false, ""},
+		{func() { write(b, "2") }, true, ""},
+		{func() { os.Remove(b) }, true, "no such file"},
+		{func() {}, false, ""},
+		{func() { syscall.Mkfifo(b, 0o600) }, true, "is no file"},
+		{func() { os.Remove(b); write(b, "2") }, true, ""},
+	} {
+		step.do()
+		changed, err := f.Check()
+		if changed != step.changed || (err == nil) != (step.err == "") || err != nil && !strings.Contains(err.Error(), step.err) {
+			t.Errorf("got %t, %v, want %t, %q", changed, err, step.changed, step.err)
+		}
+	}
+	if taken != "2" {
+		t.Errorf("took %q", taken)
+	}
+}
+
+func TestLines(t *testing.T) {
+	got, err := Lines([]byte("# hosts\n a:1 \r\n\n\tb:2\n#c:3"))
+	if want := []string{"a:1", "b:2"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+	if got, err := Lines([]byte("# nothing\n")); err == nil {
+		t.Errorf("got %q of a file without a value", got)
+	}
+	if _, err := Path([]string{"a:1", "file:x"}); err == nil {
+		t.Error("a file beside a value is taken")
+	}
+}

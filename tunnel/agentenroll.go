@@ -106,7 +106,7 @@ func (r *runner) readInvitation(ctx context.Context, enrol bool) (Invitation, er
 	}
 	if enrol && inv.Token == r.spent {
 		return inv, &Error{Op: "enroll", Cluster: inv.Cluster, Code: CodeNoIdentity,
-			Err: errors.New("the invitation's token was used; put a new invitation in its place")}
+			Err: errors.New("the invitation's token was used, or refused before; put a new invitation in its place")}
 	}
 	return inv, nil
 }

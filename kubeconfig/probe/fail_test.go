@@ -224,6 +224,7 @@ func TestProbeConnectFails(t *testing.T) {
 		{"our SOCKS5 door", http1("400 Bad Request: this is a SOCKS5 proxy", ""), failure{connect, "this is a SOCKS5 proxy", "Write socks5:// in place of http://"}},
 		{"a portal", http1("302 Found", "Location: https://login.test/\r\n"), failure{connect, "sends elsewhere", "log in"}},
 		{"too many", http1("429 Too Many Requests", ""), failure{connect, "takes no more connections", "Close some"}},
+		{"too many of all", http1("503 limit", "Proxy-Status: causeway; error=connection_limit_reached\r\n"), failure{connect, "takes no more connections", "--limits"}},
 		{"squid finds no name", http1("503 Service Unavailable", "X-Squid-Error: ERR_DNS_FAIL 0\r\n"), failure{connect, "the proxy finds no address", "mend the proxy's DNS"}},
 		{"squid is refused", http1("503 Service Unavailable", "X-Squid-Error: ERR_CONNECT_FAIL 111\r\n"), failure{connect, "the proxy reaches nothing at", "Correct host and port in server"}},
 		{"bad gateway", http1("502 Bad Gateway", ""), failure{connect, "the proxy can't reach 127.0.0.1:", "from the proxy's host"}},

@@ -62,6 +62,7 @@ const (
 	kindTimeout
 	kindNoRoute
 	kindUnavailable
+	kindLimit
 )
 
 // proxyErrorKinds are the codes of squid (X-Squid-Error) and of Proxy-Status
@@ -80,6 +81,7 @@ var proxyErrorKinds = map[string]proxyErrorKind{
 	"connection_timeout":        kindTimeout,
 	"destination_ip_unroutable": kindNoRoute,
 	"destination_unavailable":   kindUnavailable,
+	"connection_limit_reached":  kindLimit,
 }
 
 // proxyStatus reads the last member of Proxy-Status, the proxy next to us.
@@ -134,8 +136,8 @@ func refusalFinding(r *dialer.Refusal, addr string) finding {
 			"Point proxy-url to a forward proxy: this may be a web server, or a port of the proxy that is for something else."}
 	case r.StatusCode/100 == 3:
 		return finding{"what answers at proxy-url sends elsewhere: " + r.Error(), "Point proxy-url to the proxy itself, or log in where it sends a browser."}
-	case r.StatusCode == http.StatusTooManyRequests:
-		return finding{"the proxy takes no more connections: " + r.Error(), "Close some, or have the proxy's limit raised."}
+	case r.StatusCode == http.StatusTooManyRequests, kind == kindLimit:
+		return finding{"the proxy takes no more connections: " + r.Error(), "Close some, wait, or have the limit raised (of a tunnel's server: --limits)."}
 	}
 	if f, ok := unreachedFinding(kind, addr); ok {
 		if name == "causeway" {

@@ -77,7 +77,7 @@ func answerFor(err error) *answer {
 	r := reasonOf(e.Err)
 	a := &answer{status: r.status, kind: r.kind, detail: detail}
 	if limited := (Limited)(nil); errors.As(e.Err, &limited) {
-		a.retry = limited.RetryAfter()
+		a.kind, a.retry = reasonLimited.kind, limited.RetryAfter()
 	}
 	return a
 }

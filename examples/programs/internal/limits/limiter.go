@@ -250,8 +250,8 @@ func (h *holder) check(now time.Time) *Error {
 	if wait := h.dials.wait(now, 1); wait > 0 {
 		return fail("dialsPerSecond", h.limit.DialsPerSecond, wait)
 	}
-	if wait := h.day.wait(now, 1); wait > 0 {
-		return fail("bytesPerDay", h.limit.BytesPerDay, h.day.wait(now, maxPiece))
+	if wait := h.day.wait(now, maxPiece); wait > 0 { // less is of no use
+		return fail("bytesPerDay", h.limit.BytesPerDay, wait)
 	}
 	return nil
 }

@@ -384,6 +384,10 @@ func TestBytesPerDay(t *testing.T) {
 		if _, err := admit(t, l, "ann", "prod", ""); err == nil || !strings.Contains(err.Error(), "bytesPerDay: at most 50331648") {
 			t.Errorf("got %v", err)
 		}
+		time.Sleep(30 * time.Second) // some 16 KiB have come back
+		if _, err := admit(t, l, "ann", "prod", ""); err == nil || !strings.Contains(err.Error(), "bytesPerDay") {
+			t.Errorf("half a minute later: %v", err)
+		}
 		time.Sleep(time.Hour)
 		if n, err := conn.Write(make([]byte, 2<<20-1<<17)); err != nil {
 			t.Errorf("an hour later: %d bytes and %v", n, err)

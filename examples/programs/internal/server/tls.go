@@ -31,6 +31,9 @@ func (p *program) followCertificate(listener, cert, key string) (*tls.Config, er
 	if err != nil {
 		return nil, err
 	}
+	if until := current.Load().Leaf.NotAfter; time.Now().After(until) {
+		p.log.Warn("certificate has expired", "for", listener, "until", until)
+	}
 	p.watch.add(func() {
 		if changed, err := files.Check(); changed {
 			command.LogCertificate(p.log, listener, current.Load(), err)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,6 +18,7 @@ type limitedConn struct {
 	holders []*holder
 	metered bool          // a limit of bytes was for one of them when it began
 	done    chan struct{} // closed by Close and Reset
+	ended   atomic.Bool   // the client sends no more
 	once    sync.Once
 }
 
@@ -50,6 +52,7 @@ func (c *limitedConn) Reset(code uint32) error {
 
 // CloseWrite ends what is written.
 func (c *limitedConn) CloseWrite() error {
+	c.ended.Store(true)
 	half, ok := c.Conn.(interface{ CloseWrite() error })
 	if !ok {
 		return errors.ErrUnsupported
@@ -149,14 +152,26 @@ func (p paced) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// maxHead is how many bytes are written before a wait. A client that has closed its
-// connection answers by a reset, and then takes nothing from those who wait with it.
-const maxHead = 1 << 10
+const (
+	// maxHead is how many bytes are written before a wait. A client that has closed its
+	// connection answers by a reset, and then takes nothing from those who wait with it.
+	maxHead = 1 << 10
+	// maxEnded is maxPiece for a client that sends no more: it may have closed its
+	// connection while it waited.
+	maxEnded = 4 << 10
+)
+
+func (c *limitedConn) pieceSize() int {
+	if c.ended.Load() {
+		return maxEnded
+	}
+	return maxPiece
+}
 
 func (c *limitedConn) writePieces(p []byte, write func([]byte) (int, error)) (n int, err error) {
 	for {
-		end, head := min(len(p), n+maxPiece), 0
-		piece := p[n:end]
+		head := 0
+		piece := p[n:min(len(p), n+c.pieceSize())]
 		err := c.spend(len(piece), func() (err error) {
 			head, err = write(piece[:min(len(piece), maxHead)])
 			return err
@@ -164,10 +179,14 @@ func (c *limitedConn) writePieces(p []byte, write func([]byte) (int, error)) (n 
 		if n += head; err != nil {
 			return n, err
 		}
+		if size := c.pieceSize(); len(piece) > size {
+			c.refund(c.holders, len(piece)-size)
+			piece = piece[:size]
+		}
 		if head < len(piece) {
 			m, err := write(piece[head:])
 			if n += m; err != nil {
-				c.refund(c.holders, end-n)
+				c.refund(c.holders, len(piece)-head-m)
 				return n, err
 			}
 		}

@@ -274,40 +274,58 @@ type discard struct{ net.Conn }
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
-// gone is the connection of a client that has closed it: the first write meets nobody,
-// and the next one a reset.
+// gone is the connection of a client that has closed it: some writes meet nobody, and the
+// next one a reset.
 type gone struct {
 	net.Conn
 	writes int
 }
 
 func (g *gone) Write(p []byte) (int, error) {
-	if g.writes++; g.writes > 1 {
+	if g.writes--; g.writes < 0 {
 		return 0, io.ErrClosedPipe
 	}
 	return len(p), nil
 }
 
-// Clients that have closed their connections take nothing from one that has not.
+// Clients that have closed their connections take little from one that has not: nothing if
+// they are gone before they wait.
 func TestClientsThatAreGone(t *testing.T) {
+	t.Run("before", func(t *testing.T) { clientsGo(t, false, 8*64<<10) })
+	t.Run("while they wait", func(t *testing.T) { clientsGo(t, true, 2*64<<10) })
+}
+
+func clientsGo(t *testing.T, wait bool, least int64) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, "client: {bytesPerSecond: 64Ki}")
 		var wg sync.WaitGroup
+		var conns []net.Conn
+		far := &gone{writes: 1}
+		if wait {
+			far.writes = 2
+		}
 		for range 100 {
+			to := *far
 			near, far := net.Pipe()
 			conn, err := l.Admit(t.Context(), Client{Name: "ann", Cluster: "prod"}, func(context.Context) (net.Conn, error) { return near, nil })
 			if err != nil {
 				t.Fatal(err)
 			}
 			wg.Go(func() { far.Write(make([]byte, 1<<20)) })
+			conns = append(conns, conn)
 			wg.Go(func() {
-				conn.(io.WriterTo).WriteTo(new(gone))
+				conn.(io.WriterTo).WriteTo(&to)
 				conn.Close()
 			})
 		}
 		synctest.Wait()
-		if got := stream(t, l, "ann", 1, 10*time.Second); got < 8*64<<10 {
-			t.Errorf("got %d bytes in 10 s beside clients that are gone, want 640 KiB", got)
+		for _, conn := range conns {
+			if wait {
+				conn.(interface{ CloseWrite() error }).CloseWrite()
+			}
+		}
+		if got := stream(t, l, "ann", 1, 10*time.Second); got < least {
+			t.Errorf("got %d bytes in 10 s beside clients that are gone, want %d of 640 KiB", got, least)
 		}
 		wg.Wait()
 	})

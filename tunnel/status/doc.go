@@ -3,7 +3,7 @@
 // which cluster, and the traffic of the last minutes.
 //
 //	page := &status.Handler{Fleet: server.Fleet}
-//	go page.Run(ctx) // optional: keeps a history while no page is open
+//	go page.Run(ctx) // optional: keeps the history for an hour after the last look
 //	mux.Handle("/tunnel/", authenticated(http.StripPrefix("/tunnel", page)))
 //
 // The server renders the page as HTML. A small script keeps it up to date, and

@@ -38,7 +38,7 @@ type Handler struct {
 	// is left out.
 	Program string
 	// Step is the time between two of the 60 points of a sparkline, and how often
-	// Run asks Fleet. Zero means 10 seconds.
+	// Run asks Fleet while somebody looks. Zero means 10 seconds.
 	Step time.Duration
 
 	once sync.Once
@@ -46,6 +46,7 @@ type Handler struct {
 
 	mu     sync.Mutex // guards the fields below
 	book   fleetRecord
+	looked time.Time     // when a page was last loaded, or brought up to date
 	asking chan struct{} // open while Fleet is asked; nil: it is not
 }
 
@@ -147,14 +148,19 @@ const (
 	fleetTimeout = 10 * time.Second
 )
 
-// Run asks Fleet once a Step until ctx ends, and returns nil. Without it the
-// Handler asks only while a page is open, and a page that is opened later shows
-// no history.
+// watchedFor is for how long Run asks after a page was last loaded.
+const watchedFor = time.Hour
+
+// Run asks Fleet once a Step, as long as a page was loaded in the last hour, until ctx
+// ends. It returns nil. Without it the Handler asks only while a page is open, and a page
+// that is closed and opened again has a gap in its history. While nobody looks nothing is
+// asked: if each replica asked all others, that would cost most of what a large fleet
+// sends.
 func (h *Handler) Run(ctx context.Context) error {
 	tick := time.NewTicker(h.step())
 	defer tick.Stop()
 	for {
-		if h.Fleet != nil && ctx.Err() == nil {
+		if h.Fleet != nil && ctx.Err() == nil && h.isWatched() {
 			h.sample(ctx)
 		}
 		select {
@@ -165,8 +171,17 @@ func (h *Handler) Run(ctx context.Context) error {
 	}
 }
 
+func (h *Handler) isWatched() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.looked.IsZero() && time.Since(h.looked) < watchedFor
+}
+
 // buildPage returns the page that q asks for.
 func (h *Handler) buildPage(ctx context.Context, q query) (*page, error) {
+	h.mu.Lock()
+	h.looked = time.Now()
+	h.mu.Unlock()
 	if err := h.sample(ctx); err != nil {
 		return nil, err
 	}

@@ -111,6 +111,7 @@ func TestFleetPanics(t *testing.T) {
 	})
 }
 
+// Run asks for an hour after somebody has looked, and never before.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
@@ -121,9 +122,18 @@ func TestRun(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ran := make(chan error, 1)
 		go func() { ran <- h.Run(ctx) }()
-		time.Sleep(10*time.Minute + time.Second)
+		time.Sleep(10*time.Minute + 30*time.Second)
+		if got := calls.Load(); got != 0 {
+			t.Errorf("got %d calls while nobody looked", got)
+		}
+		request(h, "GET", "/")
+		time.Sleep(10 * time.Minute)
 		if got := calls.Load(); got != 11 {
 			t.Errorf("got %d calls in ten minutes, want 11", got)
+		}
+		time.Sleep(5 * time.Hour)
+		if got := calls.Load(); got != 61 {
+			t.Errorf("got %d calls after hours, want those of the first, 61", got)
 		}
 		cancel()
 		if err := <-ran; err != nil {

@@ -136,6 +136,10 @@ type Event struct {
 	// TLS is the state of the connection to an https proxy, in Done of a PhaseTLS
 	// that succeeded; otherwise nil. It must not be modified.
 	TLS *tls.ConnectionState
+	// ProxyStatus is the last Proxy-Status (RFC 9209) of an HTTP/1.1 proxy's answer that
+	// it has connected, of at most 1 KiB, in Done of a PhaseConnect, or of the PhaseAuth
+	// of another request with credentials; empty without one. The proxy chooses the text.
+	ProxyStatus string
 	// Err is the error of the phase, in Done; nil if it succeeded.
 	Err error
 }

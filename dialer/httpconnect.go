@@ -2,6 +2,7 @@ package dialer
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
@@ -86,6 +88,7 @@ type httpDial struct {
 	authorization string      // for the next request
 	refused       []string    // the authorizations of earlier requests
 	header        http.Header // of the field Header, as it was sent last
+	proxyStatus   *string     // where to write that of a success; nil: nobody asks
 	buf           [256]byte   // for requests that fit
 }
 
@@ -169,6 +172,9 @@ func (h *httpDial) askProxy(ctx context.Context, request func(context.Context) (
 			phase = PhaseAuth
 		}
 		s := h.startPhase(phase, h.target.authority)
+		if s != nil {
+			h.proxyStatus = &s.event.ProxyStatus
+		}
 		refusal, kept, err := request(ctx)
 		if err == nil && refusal != nil {
 			err = h.newError(ctx, phase, h.maskRefusal(refusal))
@@ -226,11 +232,25 @@ func (h *httpDial) sendConnect(ctx context.Context, conn net.Conn, br *bufio.Rea
 	// A proxy that refuses early may have closed the connection. Then its answer says
 	// more than the error of the write.
 	_, werr := conn.Write(req)
-	refusal, kept, err = readReply(br, conn)
+	refusal, kept, err = readReply(br, conn, h.lookForStatus())
 	if err != nil && werr != nil {
 		err = werr
 	}
 	return refusal, kept, err
+}
+
+// lookForStatus returns what keeps the Proxy-Status of an answer's lines; nil if nobody
+// asks for it.
+func (h *httpDial) lookForStatus() func(line []byte) {
+	if h.proxyStatus == nil {
+		return nil
+	}
+	return func(line []byte) {
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		if strings.EqualFold(string(name), "Proxy-Status") && len(value) <= 1<<10 {
+			*h.proxyStatus = string(bytes.TrimSpace(value))
+		}
+	}
 }
 
 func (h *httpDial) appendRequest(ctx context.Context, b []byte) ([]byte, error) {

@@ -42,8 +42,8 @@ func putReader(br *bufio.Reader) {
 
 // readReply reads the answer to a CONNECT up to the end of its header and not further:
 // what follows a success belongs to the target. It skips interim answers. br reads
-// from conn.
-func readReply(br *bufio.Reader, conn net.Conn) (refusal *Refusal, kept bool, err error) {
+// from conn. seen, if not nil, is called with the lines of the header of a success.
+func readReply(br *bufio.Reader, conn net.Conn, seen func(line []byte)) (refusal *Refusal, kept bool, err error) {
 	budget := maxHeaderBytes
 	first, err := br.Peek(1)
 	if err != nil {
@@ -63,7 +63,11 @@ func readReply(br *bufio.Reader, conn net.Conn) (refusal *Refusal, kept bool, er
 		}
 		success, interim := status.code/100 == 2, status.code/100 == 1 && status.code != http.StatusSwitchingProtocols
 		if success || interim {
-			if err := skipHeader(br, &budget); err != nil {
+			report := seen
+			if interim {
+				report = nil
+			}
+			if err := skipHeader(br, &budget, report); err != nil {
 				return nil, false, replyError(err)
 			}
 			if success {
@@ -117,11 +121,15 @@ func readLine(br *bufio.Reader, budget *int) ([]byte, error) {
 	}
 }
 
-func skipHeader(br *bufio.Reader, budget *int) error {
+// skipHeader calls seen with each line, unless it is nil.
+func skipHeader(br *bufio.Reader, budget *int, seen func(line []byte)) error {
 	for {
 		line, err := readLine(br, budget)
 		if err != nil || len(line) == 0 {
 			return err
+		}
+		if seen != nil {
+			seen(line)
 		}
 	}
 }

@@ -399,6 +399,22 @@ var _ net.Addr = Addr{}
 // Network returns "tunnel".
 func (Addr) Network() string { return "tunnel" }
 
+// NextHop returns, for people, who has dialed; empty at the end that dialed. A
+// gateway.Gateway says it to its clients.
+func (a Addr) NextHop() string {
+	if a.Agent == "" {
+		return ""
+	}
+	hop := "agent " + a.Agent
+	if a.Replica != "" {
+		hop += " of " + a.Replica
+	}
+	if a.Peer != "" {
+		hop += " by replica " + a.Peer
+	}
+	return hop
+}
+
 // String returns "namespace/name" or "namespace/name|host:port".
 func (a Addr) String() string {
 	if a.Target == "" {

@@ -165,7 +165,7 @@ func doctorTunnel(t *testing.T, p *programs) {
 	}
 	p.startAgent()
 	err := bed.Poll(t.Context(), "the doctor to be content", func(context.Context) error {
-		if out := p.doctor(t, p.bed.Network.Hub, p.path("ticketed"), 0); !strings.Contains(out, "\ngood ") {
+		if out := p.doctor(t, p.bed.Network.Hub, p.path("ticketed"), 0); !strings.Contains(out, "\ngood ") || !strings.Contains(out, ":443 by agent ") {
 			return errors.New(fmt.Sprint("it says\n", out))
 		}
 		return nil

@@ -6,6 +6,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/causewayproject/causeway/dialer"
@@ -89,15 +90,31 @@ func proxyStatus(h http.Header) (name string, kind proxyErrorKind) {
 	if squid, _, _ := strings.Cut(h.Get("X-Squid-Error"), " "); squid != "" {
 		return "squid", proxyErrorKinds[squid]
 	}
-	members := splitUnquoted(strings.Join(h.Values("Proxy-Status"), ","), ',')
+	name, value := proxyStatusParam(strings.Join(h.Values("Proxy-Status"), ","), "error")
+	return name, proxyErrorKinds[value]
+}
+
+// proxyStatusParam returns the last member's name and its parameter; empty without one.
+func proxyStatusParam(status, key string) (name, value string) {
+	members := splitUnquoted(status, ',')
 	params := splitUnquoted(members[len(members)-1], ';')
-	name = strings.TrimSpace(params[0])
 	for _, param := range params[1:] {
-		if key, value, _ := strings.Cut(strings.TrimSpace(param), "="); key == "error" {
-			return name, proxyErrorKinds[value]
+		if k, v, _ := strings.Cut(strings.TrimSpace(param), "="); k == key {
+			value = v
+			break
 		}
 	}
-	return name, kindNone
+	return strings.TrimSpace(params[0]), value
+}
+
+// nextHop returns who has connected the target, as our gateway says.
+func nextHop(status string) string {
+	name, value := proxyStatusParam(status, "next-hop")
+	hop, err := strconv.Unquote(value)
+	if name != "causeway" || err != nil {
+		return ""
+	}
+	return hop
 }
 
 // splitUnquoted splits at sep, but not within quotes (RFC 8941).

@@ -82,6 +82,9 @@ func eventDetail(e dialer.Event) string {
 	case e.TLS != nil:
 		return handshakeDetail(*e.TLS, false)
 	case e.Phase == dialer.PhaseConnect || e.Phase == dialer.PhaseTCP:
+		if hop := nextHop(e.ProxyStatus); hop != "" {
+			return e.Addr + " by " + hop
+		}
 		return e.Addr
 	}
 	return ""

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -92,11 +93,35 @@ func (a *answer) text() string {
 	return s
 }
 
+// connectAnswer is the CONNECT door's answer once the target is connected.
+func connectAnswer(target net.Conn) string {
+	status := connectedStatus(target)
+	if status == "" {
+		return "HTTP/1.1 200 OK\r\n\r\n"
+	}
+	return "HTTP/1.1 200 OK\r\nProxy-Status: " + status + "\r\n\r\n"
+}
+
+// connectedStatus returns the Proxy-Status for a target that is connected: who has
+// connected it (RFC 9209, 2.3.2), if the address of its other end has a method NextHop.
+func connectedStatus(target net.Conn) string {
+	far, ok := target.RemoteAddr().(interface{ NextHop() string })
+	if !ok || far.NextHop() == "" {
+		return ""
+	}
+	return "causeway; next-hop=" + quoteField(printableLine(far.NextHop()))
+}
+
+// quoteField returns a string of RFC 8941.
+func quoteField(line string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(line) + `"`
+}
+
 // fields yields the header fields, except the ones for the body's framing.
 func (a *answer) fields(yield func(name, value string) bool) {
 	status := "causeway; error=" + a.kind
 	if a.detail != "" {
-		status += `; details="` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(a.detail) + `"`
+		status += "; details=" + quoteField(a.detail)
 	}
 	if !yield("Proxy-Status", status) || !yield("Content-Type", "text/plain; charset=utf-8") {
 		return

@@ -42,8 +42,8 @@ type protocol struct {
 	// the bytes that it has read and that the target must get. errSilent means that
 	// the client asked for nothing, and errHTTP2 that it goes on in HTTP/2.
 	negotiate func(ctx context.Context, c *clientConn) (early []byte, err error)
-	// connected tells the client that its target is connected.
-	connected string
+	// connected tells the client that its target is connected. May be nil.
+	connected func(target net.Conn) string
 	// refusal tells the client about an error; empty if the client would not
 	// understand it.
 	refusal func(err error) string
@@ -152,8 +152,8 @@ func (c *clientConn) negotiateAndDial(p *protocol) (net.Conn, error) {
 	}
 	c.early = append(early, c.early...)
 	c.conn.SetWriteDeadline(time.Now().Add(c.g.handshakeTimeout()))
-	if p.connected != "" {
-		_, err = io.WriteString(c.conn, p.connected)
+	if p.connected != nil {
+		_, err = io.WriteString(c.conn, p.connected(target))
 	}
 	if err != nil {
 		abort.Reset(target, 0)

@@ -15,7 +15,7 @@ import (
 var connectALPN = []string{"h2", "http/1.1"}
 
 var connectProtocol = protocol{
-	door: DoorConnect, negotiate: negotiateConnect, connected: "HTTP/1.1 200 OK\r\n\r\n", refusal: connectRefusal,
+	door: DoorConnect, negotiate: negotiateConnect, connected: connectAnswer, refusal: connectRefusal,
 }
 
 // tlsError is why a client's TLS failed: no HTTP answer reaches it.

@@ -58,7 +58,7 @@ func (c *h2c) DialContext(ctx context.Context, _, address string) (net.Conn, err
 	}
 	body, in := io.Pipe()
 	streamCtx, cancel := context.WithCancel(context.Background())
-	req := (&http.Request{Method: "CONNECT", URL: &url.URL{Host: address}, Host: address, Header: http.Header{}, Body: body, ContentLength: -1}).WithContext(streamCtx)
+	req := connectRequestOf(address, body).WithContext(streamCtx)
 	if c.user != "" {
 		req.Header.Set("Proxy-Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(c.user+":"+c.password)))
 	}
@@ -74,6 +74,10 @@ func (c *h2c) DialContext(ctx context.Context, _, address string) (net.Conn, err
 		return nil, &dialer.Error{Op: "h2c", Status: res.StatusCode, Err: &dialer.Refusal{StatusCode: res.StatusCode, Header: res.Header, Body: text}}
 	}
 	return &h2cStream{Conn: conn, out: res.Body, in: in, cancel: cancel}, nil
+}
+
+func connectRequestOf(address string, body io.ReadCloser) *http.Request {
+	return &http.Request{Method: "CONNECT", URL: &url.URL{Host: address}, Host: address, Header: http.Header{}, Body: body, ContentLength: -1}
 }
 
 type h2cStream struct {

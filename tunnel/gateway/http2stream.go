@@ -386,7 +386,7 @@ func (s *http2Stream) serve(ctx context.Context, request *connectRequest, err er
 		s.sendAnswer(answerFor(err))
 		return
 	}
-	if err := s.sendConnected(); err != nil {
+	if err := s.sendConnected(target); err != nil {
 		abort.Reset(target, 0)
 		v.recordFailure(PhaseRelay, err)
 		return
@@ -424,14 +424,19 @@ func (h *http2Conn) admitConnection() error {
 }
 
 // sendConnected answers 200 and opens the stream's window.
-func (s *http2Stream) sendConnected() error {
+func (s *http2Stream) sendConnected(target net.Conn) error {
 	s.h.mu.Lock()
 	defer s.h.mu.Unlock()
 	if s.err != nil {
 		return s.err
 	}
 	s.admitted = true
-	s.queueHeadersLocked(false, func(yield func(name, value string) bool) { yield(":status", "200") })
+	status := connectedStatus(target)
+	s.queueHeadersLocked(false, func(yield func(name, value string) bool) {
+		if yield(":status", "200") && status != "" {
+			yield("proxy-status", status)
+		}
+	})
 	s.openWindowLocked()
 	return nil
 }

@@ -85,7 +85,7 @@ func socksReply(code byte) string {
 }
 
 var socks5Protocol = protocol{
-	door: DoorSOCKS5, negotiate: negotiateSOCKS5, connected: socksReply(replySucceeded), refusal: socksRefusal,
+	door: DoorSOCKS5, negotiate: negotiateSOCKS5, connected: func(net.Conn) string { return socksReply(replySucceeded) }, refusal: socksRefusal,
 }
 
 // negotiateSOCKS5 negotiates and reads the request.

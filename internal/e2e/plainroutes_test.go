@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	capikubeconfig "sigs.k8s.io/cluster-api/util/kubeconfig"
 
+	"github.com/causewayproject/causeway/internal/e2e/bed"
 	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/connect"
@@ -71,11 +74,30 @@ func (m *management) testPlainRoutes(t *testing.T) {
 	if err := m.reaches(t.Context(), c, m.squid); err != nil {
 		t.Error(err)
 	}
+	m.checkDoctor(t, namespace+"/prod", "good ", "by an annotation of the Cluster.", "The condition RouteReady is True, Ready: ")
+	m.checkDoctor(t, namespace+"/none", "FAIL ", `"none" not found`, "remedy   Correct --cluster")
 	// What works is not replaced by what client-go can't take.
 	m.annotate(t, c, bySecure)
 	m.routeReady(t, c, metav1.ConditionFalse, provider.ReasonCausewayOnly)
 	if err := errors.Join(is("http")(t.Context()), m.reaches(t.Context(), c, m.squid)); err != nil {
 		t.Error(err)
+	}
+}
+
+// checkDoctor wants texts of what doctor says of a Cluster.
+func (m *management) checkDoctor(t *testing.T, cluster string, wants ...string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "management")
+	if err := os.WriteFile(file, m.config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := m.bed.Network.Client.Run(t.Context(), bed.Command{
+		Argv: []string{m.deployed.program, "doctor", "--kubeconfig", file, "--cluster", cluster}, Env: []string{"COLUMNS=500"},
+	})
+	for _, want := range wants {
+		if !strings.Contains(out, want) {
+			t.Errorf("got %v and\n%s\nwant %q in it", err, out, want)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,10 +38,13 @@ The status says what failed:
   2  a mistake on the command line
   3  the connection: a name, the network, the proxy, or what the proxy connects to
   4  the login to the proxy or the tunnel's gateway, its ticket included
-  5  the tunnel: no agent, a target that is not allowed, or one that the agent does not reach
+  5  the tunnel: no agent, a target that is not allowed, or one that the agent does not reach; or a limit
   6  TLS with the API server
   7  the API server refuses the credentials, or does not answer to them
   8  the API server is not ready
+
+With --cluster it begins at the management cluster of Cluster API, and tries the kubeconfig
+that the controllers there have for the Cluster.
 
 It prints no secret, and changes nothing in the cluster.`
 
@@ -72,12 +76,16 @@ func Command() *cobra.Command {
 			if err := o.readProxyCA(); err != nil {
 				return err
 			}
+			if parts := strings.Split(o.cluster, "/"); o.cluster != "" && (len(parts) != 2 || slices.Contains(parts, "")) {
+				return cli.Mistake("--cluster %q is not NAMESPACE/NAME", o.cluster)
+			}
 			return o.run(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
 	set := cmd.Flags()
 	set.StringVar(&o.kubeconfig, "kubeconfig", "", "the kubeconfig `file`; without it KUBECONFIG, or ~/.kube/config")
 	set.StringVar(&o.context, "context", "", "the `name` of the context; without it the current one")
+	set.StringVar(&o.cluster, "cluster", "", "`NAMESPACE/NAME` of a Cluster of Cluster API: --kubeconfig is the management cluster's, the kubeconfig is the one in the Cluster's Secret, and notes say what causeway provider was told and what it thinks")
 	set.StringVar(&o.proxyCA, "proxy-ca", "", "PEM `file` of the CA of an https proxy, in place of what the kubeconfig says; without it the kubeconfig's extension, or this machine's roots")
 	set.DurationVar(&o.timeout, "timeout", 15*time.Second, "how long all of it may take")
 	command.Choice(cmd, &o.output, "output", "text", "how the report is written", "text", "json")
@@ -88,9 +96,9 @@ func Command() *cobra.Command {
 
 // options are the flags.
 type options struct {
-	kubeconfig, context, color, output, proxyCA string
-	timeout                                     time.Duration
-	json                                        bool
+	kubeconfig, context, cluster, color, output, proxyCA string
+	timeout                                              time.Duration
+	json                                                 bool
 
 	proxyTLS *tls.Config // of proxyCA; nil without
 }
@@ -146,11 +154,21 @@ func diagnose(ctx context.Context, o options) diagnosis {
 	if err != nil {
 		return diagnosis{Context: o.context, Notes: []string{}, Report: unreadableReport(err, time.Since(began))}
 	}
+	about := []string{}
+	if o.cluster != "" {
+		var m *management
+		if m, err = newManagement(config, o.cluster); err == nil {
+			config, about, err = m.read(ctx)
+		}
+		if err != nil {
+			return diagnosis{Context: o.context, Notes: append([]string{}, about...), Report: unreadableReport(err, time.Since(began))}
+		}
+	}
 	opts := probe.Options{}
 	if o.proxyTLS != nil && proxyScheme(config) == "https" {
 		opts.ProxyTLS = o.proxyTLS
 	}
-	d := diagnosis{Context: config.CurrentContext, Notes: []string{}, Report: opts.Run(ctx, config)}
+	d := diagnosis{Context: config.CurrentContext, Notes: about, Report: opts.Run(ctx, config)}
 	nameProxyCA(&d.Report)
 	d.OK = d.Report.OK()
 	if o.proxyTLS != nil && opts.ProxyTLS == nil {
@@ -223,6 +241,9 @@ func unreadableReport(err error, took time.Duration) probe.Report {
 	advice := "Mend the file."
 	if errors.Is(err, errNoKubeconfig) || errors.Is(err, os.ErrNotExist) {
 		advice = "Name a file by --kubeconfig or the variable KUBECONFIG."
+	}
+	if e, ok := errors.AsType[clusterError](err); ok {
+		advice = e.advice
 	}
 	return probe.Report{Steps: []probe.Step{{
 		Phase: probe.PhaseConfig, Took: took, Err: err, Advice: advice,

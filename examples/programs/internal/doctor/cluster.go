@@ -1,0 +1,152 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/provider"
+)
+
+// clusterError is what is wrong before the Cluster's kubeconfig can be tried.
+type clusterError struct {
+	error
+	advice string
+}
+
+func (e clusterError) Unwrap() error { return e.error }
+
+// management reads a Cluster of Cluster API from its management cluster.
+type management struct {
+	client          dynamic.Interface
+	namespace, name string
+}
+
+func newManagement(config *clientcmdapi.Config, cluster string) (*management, error) {
+	m := &management{}
+	m.namespace, m.name, _ = strings.Cut(cluster, "/")
+	rest, err := clientcmd.NewDefaultClientConfig(*config, nil).ClientConfig()
+	if err == nil {
+		m.client, err = dynamic.NewForConfig(rest)
+	}
+	return m, err
+}
+
+// read returns the Cluster's kubeconfig, and notes about who has made it and why.
+func (m *management) read(ctx context.Context) (config *clientcmdapi.Config, notes []string, err error) {
+	cluster, err := m.readCluster(ctx)
+	if err != nil {
+		return nil, nil, clusterError{fmt.Errorf("Cluster %s/%s of the management cluster: %w", m.namespace, m.name, err),
+			"Correct --cluster, or --kubeconfig, which is the management cluster's; causeway doctor without --cluster tries that."}
+	}
+	notes = append(m.settingNotes(ctx, cluster), conditionNotes(cluster)...)
+	secret := &corev1.Secret{}
+	name := m.name + "-kubeconfig"
+	u, err := m.client.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(m.namespace).Get(ctx, name, metav1.GetOptions{})
+	if err == nil {
+		err = runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, secret)
+	}
+	if err == nil {
+		config, err = kubeconfig.Load(secret.Data[kubeconfig.SecretKey])
+	}
+	if err != nil {
+		return nil, notes, clusterError{fmt.Errorf("Secret %s/%s: %w", m.namespace, name, err),
+			"The notes say what the provider waits for; kubectl describe cluster has its Events."}
+	}
+	return config, notes, nil
+}
+
+// readCluster reads the Cluster by the version that the management cluster has.
+func (m *management) readCluster(ctx context.Context) (u *unstructured.Unstructured, err error) {
+	for _, version := range []string{"v1beta2", "v1beta1"} {
+		clusters := schema.GroupVersionResource{Group: provider.Group, Version: version, Resource: "clusters"}
+		u, err = m.client.Resource(clusters).Namespace(m.namespace).Get(ctx, m.name, metav1.GetOptions{})
+		if !apierrors.IsNotFound(err) {
+			return u, err
+		}
+	}
+	return nil, err
+}
+
+// settingNotes say what the provider was told, and by whom.
+func (m *management) settingNotes(ctx context.Context, cluster *unstructured.Unstructured) []string {
+	settings := map[string]string{}
+	namespace, err := m.client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, m.namespace, metav1.GetOptions{})
+	if err == nil {
+		addSettings(settings, namespace.GetAnnotations(), "the Namespace")
+	}
+	addSettings(settings, cluster.GetAnnotations(), "the Cluster")
+	var notes []string
+	for _, key := range slices.Sorted(maps.Keys(settings)) {
+		notes = append(notes, settings[key])
+	}
+	switch {
+	case err != nil:
+		notes = append(notes, fmt.Sprintf("The annotations of the Namespace, which count too, can't be read: %v.", err))
+	case notes == nil:
+		notes = []string{"No annotation of the Cluster or its Namespace is about the route: the provider's flags decide."}
+	}
+	return notes
+}
+
+func addSettings(to, annotations map[string]string, of string) {
+	for key, value := range annotations {
+		if short, ok := strings.CutPrefix(key, provider.Prefix); ok && value != "" {
+			to[short] = fmt.Sprintf("%s is %s, by an annotation of %s.", short, withoutLogin(value), of)
+		}
+	}
+}
+
+// withoutLogin quotes a value, without what may be a password: the provider refuses one in
+// an annotation.
+func withoutLogin(value string) string {
+	if !strings.Contains(value, "@") {
+		return fmt.Sprintf("%q", value)
+	}
+	if u, err := url.Parse(value); err == nil && u.User != nil {
+		u.User = url.User("***")
+		return fmt.Sprintf("%q", u)
+	}
+	return "not shown here, since it has an @"
+}
+
+// conditionNotes say what the provider, and the server that looks after the tunnel, think.
+func conditionNotes(cluster *unstructured.Unstructured) (notes []string) {
+	for _, kind := range []string{provider.ConditionRoute, provider.ConditionTunnel} {
+		if c := findCondition(cluster, kind); c != nil {
+			notes = append(notes, fmt.Sprintf("The condition %s is %s, %s: %s", kind, c.Status, c.Reason, printable(strings.Join(strings.Fields(c.Message), " "))))
+		} else if kind == provider.ConditionRoute {
+			notes = append(notes, "There is no condition "+kind+": causeway provider does not look after this Cluster.")
+		}
+	}
+	return notes
+}
+
+// findCondition looks where versions of Cluster API have conditions.
+func findCondition(cluster *unstructured.Unstructured, kind string) *metav1.Condition {
+	for _, path := range [][]string{{"status", "conditions"}, {"status", "v1beta2", "conditions"}} {
+		value, _, _ := unstructured.NestedFieldNoCopy(cluster.Object, path...)
+		list, _ := value.([]any)
+		for _, item := range list {
+			var c metav1.Condition
+			if m, _ := item.(map[string]any); m["type"] == kind && runtime.DefaultUnstructuredConverter.FromUnstructured(m, &c) == nil {
+				return &c
+			}
+		}
+	}
+	return nil
+}

@@ -1,9 +1,11 @@
 package tunnel_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -127,4 +129,50 @@ func TestStatusTellsWhoWasRefused(t *testing.T) {
 			t.Errorf("got %+v a day later", got)
 		}
 	})
+}
+
+// handled is a listener that tells when its refusals have a handler.
+type handled struct {
+	net.Listener
+	set chan struct{}
+}
+
+func (h handled) HandleRefused(f func(context.Context, net.Addr, error)) {
+	h.Listener.(interface {
+		HandleRefused(func(context.Context, net.Addr, error))
+	}).HandleRefused(f)
+	close(h.set)
+}
+
+// So it is with those whom the listener for WebSockets refuses before the tunnel's own TLS.
+func TestRefusedByWebSocket(t *testing.T) {
+	refused := make(chan error, 10)
+	b := newBed(t, &tunnel.Server{Hooks: tunnel.Hooks{Refused: func(_ net.Addr, err error) { refused <- err }}})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := handled{tunnel.WebSocket{}.NewListener(l), make(chan struct{})}
+	b.serveAlso(served)
+	<-served.set
+	for _, tt := range []struct{ say, want string }{
+		{"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "the answer is 426"},
+		{"garbage\r\n\r\n", "the answer is 400"},
+		{"GET /", "EOF"},
+	} {
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(conn, tt.say)
+		conn.(*net.TCPConn).CloseWrite()
+		io.Copy(io.Discard, conn)
+		conn.Close()
+		if err := <-refused; codeOf(err) != tunnel.CodeBadRequest || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%q: got %v, want %q", tt.say, err, tt.want)
+		}
+	}
+	if got := b.s.Status().Refusals; len(got) != 1 || got[0].Count != 3 {
+		t.Errorf("got %+v, want one row that counts three", got)
+	}
 }

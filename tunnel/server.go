@@ -202,6 +202,13 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return err
 	}
 	s.peers.start()
+	if ws, ok := l.(interface {
+		HandleRefused(func(context.Context, net.Addr, error))
+	}); ok {
+		ws.HandleRefused(func(ctx context.Context, remote net.Addr, err error) {
+			s.reportRefused(remote, handshakeError(ctx, "connect", "", err))
+		})
+	}
 	err := s.groups.Serve(ctx, socket.TuneListener(l, 0), s.grace(), s.serveCarrier)
 	switch {
 	case errors.Is(err, group.ErrClosed):

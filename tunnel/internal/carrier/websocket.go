@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/admission"
@@ -94,6 +95,7 @@ type wsListener struct {
 	done      chan struct{}  // closed when Accept is to fail
 	stop      func()         // ends the connections that were not accepted
 	wg        sync.WaitGroup // the groups
+	refused   atomic.Pointer[func(context.Context, net.Addr, error)]
 
 	mu    sync.Mutex // guards the fields below
 	ended bool
@@ -107,6 +109,7 @@ func (s *wsListener) serveRequest(g *group.Group, raw net.Conn) {
 	defer cancel()
 	p, err := s.admission.Enter(ctx, raw)
 	if err != nil {
+		s.reportRefused(ctx, raw, err)
 		raw.Close()
 		return
 	}
@@ -114,6 +117,7 @@ func (s *wsListener) serveRequest(g *group.Group, raw net.Conn) {
 	stop := context.AfterFunc(p.Context(), func() { raw.Close() })
 	conn, err := s.upgrade(p, raw)
 	if !stop() || err != nil {
+		s.reportRefused(p.Context(), raw, err)
 		raw.Close()
 		return
 	}
@@ -121,6 +125,18 @@ func (s *wsListener) serveRequest(g *group.Group, raw net.Conn) {
 	case s.conns <- conn:
 	case <-s.done:
 		conn.Close()
+	}
+}
+
+// HandleRefused has f called with why a connection did not come to Accept; its context has
+// the cause if that has ended. Who serves the listener counts them.
+func (s *wsListener) HandleRefused(f func(ctx context.Context, remote net.Addr, err error)) {
+	s.refused.Store(&f)
+}
+
+func (s *wsListener) reportRefused(ctx context.Context, conn net.Conn, err error) {
+	if f := s.refused.Load(); f != nil {
+		(*f)(ctx, conn.RemoteAddr(), err)
 	}
 }
 

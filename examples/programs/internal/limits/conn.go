@@ -114,10 +114,14 @@ func (c *limitedConn) Read(b []byte) (int, error) { return paced{c, c.Conn, nil}
 
 // DeliverTo is WriteTo for a connection to which nobody else writes meanwhile.
 func (c *limitedConn) DeliverTo(to net.Conn) (int64, error) {
-	if conn, ok := c.Conn.(interface{ DeliverTo(net.Conn) (int64, error) }); ok && !c.metered {
-		return conn.DeliverTo(to)
+	conn, ok := c.Conn.(interface{ DeliverTo(net.Conn) (int64, error) })
+	switch {
+	case !ok:
+		return c.WriteTo(to)
+	case c.metered:
+		to = pacedConn{to, c}
 	}
-	return c.WriteTo(to)
+	return conn.DeliverTo(to)
 }
 
 // WriteTo writes to w what the target sends.
@@ -128,9 +132,64 @@ func (c *limitedConn) WriteTo(w io.Writer) (int64, error) {
 // ReadFrom writes what it reads from r.
 func (c *limitedConn) ReadFrom(r io.Reader) (int64, error) {
 	if c.metered {
-		r = paced{c, r, nil}
+		p := paced{c, r, nil}
+		if r = p; isConn(p.r) {
+			r = pacedReader{p}
+		}
 	}
 	return io.Copy(c.Conn, r)
+}
+
+func isConn(r io.Reader) bool {
+	_, ok := r.(net.Conn)
+	return ok
+}
+
+// pacedConn is a client's connection for a stream of the tunnel, which may write to the
+// socket itself.
+type pacedConn struct {
+	net.Conn
+	c *limitedConn
+}
+
+func (p pacedConn) Write(b []byte) (int, error) { return p.c.writePieces(b, p.Conn.Write) }
+
+// Socket returns the connection below.
+func (p pacedConn) Socket() net.Conn { return p.Conn }
+
+// TakeNow takes n bytes from all holders, if all have them and nobody waits for them.
+func (p pacedConn) TakeNow(n int) bool {
+	for i, h := range p.c.holders {
+		if !h.bytes.takeNow(n) {
+			p.c.refund(p.c.holders[:i], n)
+			return false
+		}
+		if !h.day.allow(time.Now(), n) { // for Write to say it
+			h.bytes.refund(n)
+			p.c.refund(p.c.holders[:i], n)
+			return false
+		}
+	}
+	return true
+}
+
+// Refund gives back n bytes.
+func (p pacedConn) Refund(n int) { p.c.refund(p.c.holders, n) }
+
+// pacedReader is a client's connection, which a stream of the tunnel may read itself.
+type pacedReader struct{ paced }
+
+// Socket returns the connection below.
+func (p pacedReader) Socket() net.Conn { return p.r.(net.Conn) }
+
+// Pay takes n bytes from all holders.
+func (p pacedReader) Pay(n int) error {
+	for ; n > 0; n -= maxPiece {
+		if err := p.c.spend(min(n, maxPiece), nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // paced spends what it reads and writes.

@@ -54,12 +54,11 @@ func (c Code) Side() Side { return cmp.Or(codeSides[c], SideTunnel) }
 
 type callerKey struct{}
 
-// WithCaller returns a context for dials of one caller, such as a client's name or its
-// address without the port. What connections of one caller send by a session of an agent,
-// in either direction, is together as much as that of another caller, if both have more
-// to send; so a client with a hundred connections takes no more than one with a single
-// one. Callers that are not named, or are empty, count as one. [Status] says who asked for
-// dials that fail: it must be no secret. Agents see only a number in its place.
+// WithCaller returns a context for the dials of one caller: a client's name, or its
+// address without the port. Callers have equal shares of an agent's session, in both
+// directions, however many connections each has. Dials without a caller are those of one
+// more. [Status] shows the caller of a dial that fails, so it must be no secret. Agents
+// and other replicas see a number in its place.
 func WithCaller(ctx context.Context, caller string) context.Context {
 	return context.WithValue(ctx, callerKey{}, caller)
 }

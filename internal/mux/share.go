@@ -1,10 +1,10 @@
 package mux
 
-// maxLag is how many bytes a share may catch up that had nothing to send for a moment: who
-// has one stream can't always have the next frame ready.
+// maxLag is how many bytes a share may catch up after a moment without any to send. One
+// stream can't always have the next frame ready.
 const maxLag = 4 * frameSize
 
-// share is what streams have together of the carrier, however many they are.
+// share is a group of streams that has one part of the carrier.
 type share struct {
 	key     uint64
 	streams int                   // that belong to it
@@ -13,10 +13,9 @@ type share struct {
 	waiting [listCount]streamList // the others that want to be there
 }
 
-// SetShare makes the stream share the carrier with the streams of the session that have
-// the same key: while there are others too, they send as many bytes of bulk together as
-// those with another key, however many they are. Streams begin with the key 0. The peer
-// decides about what it sends.
+// SetShare puts the stream into the share with that key; a new stream is in share 0. All
+// shares of a session send the same number of bytes of bulk, as long as they have some,
+// however many streams each has. The peer has shares of its own for what it sends.
 func (st *Stream) SetShare(key uint64) {
 	s := st.session
 	s.mu.Lock()

@@ -50,7 +50,7 @@ func newManagement(config *clientcmdapi.Config, cluster string) (*management, er
 func (m *management) read(ctx context.Context) (config *clientcmdapi.Config, notes []string, err error) {
 	cluster, err := m.readCluster(ctx)
 	if err != nil {
-		return nil, nil, clusterError{fmt.Errorf("Cluster %s/%s of the management cluster: %w", m.namespace, m.name, err),
+		return nil, nil, clusterError{fmt.Errorf("the Cluster %s/%s of the management cluster: %w", m.namespace, m.name, err),
 			"Correct --cluster, or --kubeconfig, which is the management cluster's; causeway doctor without --cluster tries that."}
 	}
 	notes = append(m.settingNotes(ctx, cluster), conditionNotes(cluster)...)
@@ -64,7 +64,7 @@ func (m *management) read(ctx context.Context) (config *clientcmdapi.Config, not
 		config, err = kubeconfig.Load(secret.Data[kubeconfig.SecretKey])
 	}
 	if err != nil {
-		return nil, notes, clusterError{fmt.Errorf("Secret %s/%s: %w", m.namespace, name, err),
+		return nil, notes, clusterError{fmt.Errorf("the Secret %s/%s: %w", m.namespace, name, err),
 			"The notes say what the provider waits for; kubectl describe cluster has its Events."}
 	}
 	return config, notes, nil

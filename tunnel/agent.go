@@ -95,8 +95,9 @@ type Agent struct {
 
 	policy atomic.Pointer[target.Policy] // of the targets; nil before Run and SetTargets
 
-	mu    sync.Mutex // guards the field below
-	state agentState
+	mu         sync.Mutex // guards the fields below
+	state      agentState
+	targetsSet bool // by SetTargets: the field Targets counts no more
 }
 
 // AgentHooks are called as an Agent works. Each may be nil. Each is called on the
@@ -158,7 +159,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.policy.CompareAndSwap(nil, policy) // SetTargets may have been quicker
+	a.mu.Lock()
+	if !a.targetsSet { // SetTargets may have been quicker
+		a.policy.Store(policy)
+	}
+	a.mu.Unlock()
 	r := &runner{
 		Agent: a, backoff: &backoff.Backoff{First: a.FirstBackoff, Max: a.MaxBackoff},
 		changed: make(chan struct{}, 1), updating: make(chan struct{}, 1),
@@ -177,10 +182,14 @@ func (a *Agent) Run(ctx context.Context) error {
 // and changes nothing. SetTargets is safe for concurrent use.
 func (a *Agent) SetTargets(t Targets) error {
 	policy, err := t.compile()
-	if err == nil {
-		a.policy.Store(policy)
+	if err != nil {
+		return err
 	}
-	return err
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.policy.Store(policy)
+	a.targetsSet = true
+	return nil
 }
 
 // runner is the state of one Run. Only Run's goroutine uses the fields without a

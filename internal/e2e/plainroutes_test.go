@@ -75,7 +75,7 @@ func (m *management) testPlainRoutes(t *testing.T) {
 		t.Error(err)
 	}
 	m.checkDoctor(t, namespace+"/prod", "good ", "by an annotation of the Cluster.", "The condition RouteReady is True, Ready: ")
-	m.checkDoctor(t, namespace+"/none", "FAIL ", `"none" not found`, "remedy   Correct --cluster")
+	m.checkDoctor(t, namespace+"/none", "FAIL ", `"none" not found`, "remedy   Correct --capi-cluster")
 	// What works is not replaced by what client-go can't take.
 	m.annotate(t, c, bySecure)
 	m.routeReady(t, c, metav1.ConditionFalse, provider.ReasonCausewayOnly)
@@ -92,7 +92,7 @@ func (m *management) checkDoctor(t *testing.T, cluster string, wants ...string) 
 		t.Fatal(err)
 	}
 	out, err := m.bed.Network.Client.Run(t.Context(), bed.Command{
-		Argv: []string{m.deployed.program, "doctor", "--kubeconfig", file, "--cluster", cluster}, Env: []string{"COLUMNS=500"},
+		Argv: []string{m.deployed.program, "doctor", "--kubeconfig", file, "--capi-cluster", cluster}, Env: []string{"COLUMNS=500"},
 	})
 	for _, want := range wants {
 		if !strings.Contains(out, want) {

@@ -51,7 +51,7 @@ func (m *management) read(ctx context.Context) (config *clientcmdapi.Config, not
 	cluster, err := m.readCluster(ctx)
 	if err != nil {
 		return nil, nil, clusterError{fmt.Errorf("the Cluster %s/%s of the management cluster: %w", m.namespace, m.name, err),
-			"Correct --cluster, or --kubeconfig, which is the management cluster's; causeway doctor without --cluster tries that."}
+			"Correct --capi-cluster, or --kubeconfig, which is the management cluster's; causeway doctor without --capi-cluster tries that."}
 	}
 	notes = append(m.settingNotes(ctx, cluster), conditionNotes(cluster)...)
 	secret := &corev1.Secret{}
@@ -118,7 +118,7 @@ func withoutLogin(value string) string {
 		return fmt.Sprintf("%q", value)
 	}
 	if u, err := url.Parse(value); err == nil && u.User != nil {
-		u.User = url.User("***")
+		u.User = url.User("xxxxx")
 		return fmt.Sprintf("%q", u)
 	}
 	return "not shown here, since it has an @"

@@ -43,7 +43,7 @@ The status says what failed:
   7  the API server refuses the credentials, or does not answer to them
   8  the API server is not ready
 
-With --cluster it begins at the management cluster of Cluster API, and tries the kubeconfig
+With --capi-cluster it begins at the management cluster of Cluster API, and tries the kubeconfig
 that the controllers there have for the Cluster.
 
 It prints no secret, and changes nothing in the cluster.`
@@ -77,7 +77,7 @@ func Command() *cobra.Command {
 				return err
 			}
 			if parts := strings.Split(o.cluster, "/"); o.cluster != "" && (len(parts) != 2 || slices.Contains(parts, "")) {
-				return cli.Mistake("--cluster %q is not NAMESPACE/NAME", o.cluster)
+				return cli.Mistake("--capi-cluster %q is not NAMESPACE/NAME", o.cluster)
 			}
 			return o.run(cmd.Context(), cmd.OutOrStdout())
 		},
@@ -85,7 +85,7 @@ func Command() *cobra.Command {
 	set := cmd.Flags()
 	set.StringVar(&o.kubeconfig, "kubeconfig", "", "the kubeconfig `file`; without it KUBECONFIG, or ~/.kube/config")
 	set.StringVar(&o.context, "context", "", "the `name` of the context; without it the current one")
-	set.StringVar(&o.cluster, "cluster", "", "`NAMESPACE/NAME` of a Cluster of Cluster API: --kubeconfig is the management cluster's, the kubeconfig is the one in the Cluster's Secret, and notes say what causeway provider was told and what it thinks")
+	set.StringVar(&o.cluster, "capi-cluster", "", "`NAMESPACE/NAME` of a Cluster of Cluster API: --kubeconfig is the management cluster's, the kubeconfig is the one in the Cluster's Secret, and notes say what causeway provider was told and what it thinks")
 	set.StringVar(&o.proxyCA, "proxy-ca", "", "PEM `file` of the CA of an https proxy, in place of what the kubeconfig says; without it the kubeconfig's extension, or this machine's roots")
 	set.DurationVar(&o.timeout, "timeout", 15*time.Second, "how long all of it may take")
 	command.Choice(cmd, &o.output, "output", "text", "how the report is written", "text", "json")

@@ -337,7 +337,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"--timeout", "0s"}, "--timeout must be more than zero, such as 15s"},
 		{[]string{"--proxy-ca", "/nonexistent/ca"}, "--proxy-ca: open /nonexistent/ca: no such file or directory"},
 		{[]string{"--proxy-ca", "doctor.go"}, "--proxy-ca: doctor.go holds no PEM certificate"},
-		{[]string{"--cluster", "prod"}, `--cluster "prod" is not NAMESPACE/NAME`},
+		{[]string{"--capi-cluster", "prod"}, `--capi-cluster "prod" is not NAMESPACE/NAME`},
 		{[]string{"--output", "yaml"}, `"--output" flag: want text or json`},
 		{[]string{"--color", "pink"}, `"--color" flag: want auto, always or never`},
 		{[]string{"--verbose"}, "unknown flag --verbose"},

@@ -250,6 +250,7 @@ func TestSOCKS5AddressErrors(t *testing.T) {
 	}{
 		{"refused", []string{takeNone, "\x05\x05\x00" + bound4}, dialer.PhaseConnect, 5, syscall.ECONNREFUSED, 2, "192.0.2.1:443"},
 		{"wrong password", []string{takeLogin, "\x01\x01"}, dialer.PhaseAuth, 0, dialer.ErrLogin, 1, "password"},
+		{"a ticket that ended", []string{takeLogin, "\x01\x02"}, dialer.PhaseAuth, 0, dialer.LoginStatus(2), 1, "password (status 2)"},
 		{"no method", []string{"\x05\xff"}, dialer.PhaseAuth, 0, dialer.ErrNoAuthMethod, 1, "methods"},
 		{"no way to the proxy", nil, dialer.PhaseTCP, 0, down, 1, "first:1080"},
 	} {

@@ -183,6 +183,22 @@ var ErrNoAuthMethod = errors.New("dialer: the proxy accepts none of the authenti
 // password.
 var ErrLogin = errors.New("dialer: the proxy refused the user name and password")
 
+// LoginStatus is an [ErrLogin] with the status of a SOCKS5 proxy (RFC 1929, section 2),
+// which is not zero. Proxies have numbers of their own. A tunnel's gateway says 2 if the
+// ticket has ended, and 3 if it was revoked.
+type LoginStatus byte
+
+// Error returns the text of ErrLogin, with the status unless it is 1.
+func (s LoginStatus) Error() string {
+	if s == 1 {
+		return ErrLogin.Error()
+	}
+	return fmt.Sprintf("%v (status %d)", ErrLogin, byte(s))
+}
+
+// Is reports whether target is ErrLogin.
+func (LoginStatus) Is(target error) bool { return target == ErrLogin }
+
 // contextError returns ctx's error if ctx has ended, otherwise err: after a cancel the
 // error must not be "use of closed network connection".
 func contextError(ctx context.Context, err error) error {

@@ -239,7 +239,7 @@ func (s *socksDial) sendLogin(ctx context.Context, conn net.Conn) (err error) {
 	}
 	// Some proxies answer with version 5 here. Only the status counts.
 	if answer[1] != loginSuccessful {
-		return s.newError(ctx, PhaseAuth, ErrLogin)
+		return s.newError(ctx, PhaseAuth, LoginStatus(answer[1]))
 	}
 	return nil
 }

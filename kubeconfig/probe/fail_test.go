@@ -65,6 +65,15 @@ func waits(hello, answer string) proxyFunc {
 	}
 }
 
+// refusesTicket is a tunnel's gateway.
+func refusesTicket(_ context.Context, conn net.Conn) {
+	b := make([]byte, 512)
+	for _, answer := range []string{"\x05\x02", "\x01\x02"} {
+		conn.Read(b)
+		io.WriteString(conn, answer)
+	}
+}
+
 func mute(_ context.Context, conn net.Conn) { io.Copy(io.Discard, conn) }
 
 func hangsUp(_ context.Context, conn net.Conn) { conn.Read(make([]byte, 1)) }
@@ -175,6 +184,8 @@ func TestProbeProxyFails(t *testing.T) {
 			failure{probe.PhaseProxyAuth, "the proxy wants a user name and password, and proxy-url has none", "Set user name and password in the kubeconfig's proxy-url"}},
 		{"socks5 with a wrong login", withLogin("socks5", (&proxytest.SOCKS5{Username: "u", Password: "p"}).Handle),
 			failure{probe.PhaseProxyAuth, "the proxy refuses the user name and password", "Correct user name and password"}},
+		{"a ticket that ended, by SOCKS5", withLogin("socks5", refusesTicket),
+			failure{probe.PhaseProxyAuth, "if it is a tunnel's gateway, the ticket has ended", "Make a new ticket (causeway ticket CLUSTER), or correct user name and password in the kubeconfig's proxy-url"}},
 		{"hangs up", byProxy("http", nil, hangsUp),
 			failure{probe.PhaseConnect, "the proxy closed the connection without an answer", "rules"}},
 	})

@@ -181,8 +181,9 @@ const (
 	adviceScheme = "Correct the scheme and port in proxy-url: http, https or socks5, as the proxy speaks."
 	// placeLogin is where a password belongs. Whoever reads it may have it from an Event
 	// about an annotation, which is no such place.
-	placeLogin  = " in the kubeconfig's proxy-url (percent-encode : / ? # @ % and spaces); with the Kubeconfig Provider, in the Secret that the annotation route-secret names."
-	adviceLogin = "Correct user name and password" + placeLogin
+	placeLogin   = " in the kubeconfig's proxy-url (percent-encode : / ? # @ % and spaces); with the Kubeconfig Provider, in the Secret that the annotation route-secret names."
+	adviceTicket = "Make a new ticket (causeway ticket CLUSTER), or correct user name and password" + placeLogin
+	adviceLogin  = "Correct user name and password" + placeLogin
 	// adviceNoLogin has a command because the form of the URL is what people look for.
 	adviceNoLogin = "Set user name and password" + placeLogin + " For example: kubectl config set-cluster NAME --proxy-url=http://USER:PASSWORD@HOST:PORT"
 )
@@ -197,6 +198,10 @@ func proxyAuthFinding(e *dialer.Error, way dialWay) finding {
 		return finding{"the proxy wants a user name and password, and proxy-url has none", strings.Replace(adviceNoLogin, "http://", "socks5://", 1)}
 	case errors.Is(e.Err, dialer.ErrNoAuthMethod):
 		return finding{"the proxy wants a login of another kind than user name and password", "Ask the proxy's operator for a login by user name and password (RFC 1929)."}
+	case errors.Is(e.Err, dialer.LoginStatus(2)):
+		return finding{"the proxy refuses the user name and password, with status 2: if it is a tunnel's gateway, the ticket has ended", adviceTicket}
+	case errors.Is(e.Err, dialer.LoginStatus(3)):
+		return finding{"the proxy refuses the user name and password, with status 3: if it is a tunnel's gateway, the ticket was revoked", adviceTicket}
 	case errors.Is(e.Err, dialer.ErrLogin):
 		return finding{"the proxy refuses the user name and password", adviceLogin}
 	case timedOut(e.Err):

@@ -233,7 +233,7 @@ func replyFinding(r dialer.SOCKSReply, addr string) finding {
 	switch r {
 	case 2:
 		return finding{fmt.Sprintf("the proxy does not allow connections to %s: %v", addr, r),
-			fmt.Sprintf("Allow %s in the proxy's rules.", addr)}
+			fmt.Sprintf("Allow %s in the proxy's rules. If the proxy is a tunnel's gateway: add it to --allow of causeway-agent.", addr)}
 	case 3:
 		f, _ = unreachedFinding(kindNoRoute, addr)
 		f.advice += " If the proxy is a tunnel's gateway: start the tunnel's agent in the cluster."

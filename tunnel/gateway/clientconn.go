@@ -355,7 +355,7 @@ type cutDetector struct{ pendingConn }
 
 // errCut must not be io.ErrUnexpectedEOF itself: where a record ends, crypto/tls
 // makes io.EOF of that.
-var errCut = fmt.Errorf("the connection ended without the end of TLS: %w", io.ErrUnexpectedEOF)
+var errCut = fmt.Errorf("the connection was cut, or its program ended: %w", io.ErrUnexpectedEOF)
 
 func (d *cutDetector) Read(p []byte) (int, error) {
 	n, err := d.pendingConn.Read(p)

@@ -162,6 +162,10 @@ func TestEndedSaysWhy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// A target that resets too early is one that can't be dialed.
+	if _, err := io.ReadFull(client, make([]byte, len("HTTP/1.1 200 OK\r\n\r\n"))); err != nil {
+		t.Fatal(err)
+	}
 	conn.(*net.TCPConn).SetLinger(0)
 	conn.Close()
 	if e := <-ended; !errors.Is(e.Err, syscall.ECONNRESET) || strings.Contains(e.Err.Error(), "relay") {

@@ -51,7 +51,7 @@ func newGatherer(raw net.Conn) *gatherer {
 
 // errCut wraps io.ErrUnexpectedEOF and must not be that itself: at the end of a
 // record crypto/tls turns it into io.EOF, and then a cut looks like an end.
-var errCut = fmt.Errorf("the connection ended without the end of TLS: %w", io.ErrUnexpectedEOF)
+var errCut = fmt.Errorf("the connection was cut, or its program ended: %w", io.ErrUnexpectedEOF)
 
 func (g *gatherer) Read(p []byte) (int, error) {
 	n, err := g.records.Read(&g.source, p, g.place, g.nested)

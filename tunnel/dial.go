@@ -59,8 +59,18 @@ func (d *Dialer) Cluster() string { return d.cluster }
 // and, by errors.Is(err, syscall.ECONNRESET), a reset that is no end of file.
 // Its addresses are of type [Addr].
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	return d.DialEarly(ctx, network, address, nil)
+}
+
+// DialEarly is DialContext for a caller that has the first bytes for the target already,
+// at most 32 KiB. They travel with the dial, which saves a round trip to the agent, and
+// are written by nobody else. They may reach a target although the dial fails. If a
+// session fails before its agent has answered, the next agent has them too, so two
+// connections may get them: they have to be bytes that may come twice, such as
+// a TLS ClientHello. early must not change before DialEarly returns.
+func (d *Dialer) DialEarly(ctx context.Context, network, address string, early []byte) (net.Conn, error) {
 	began := time.Now()
-	stream, err := d.dial(ctx, network, address)
+	stream, err := d.dial(ctx, network, address, early)
 	callHook3(d.server.Hooks.Dialed, d.cluster, time.Since(began), withoutTarget(err))
 	if err != nil {
 		d.server.failures.record(ctx, d.cluster, err)
@@ -69,16 +79,16 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return stream, nil
 }
 
-func (d *Dialer) dial(ctx context.Context, network, address string) (*mux.Stream, error) {
+func (d *Dialer) dial(ctx context.Context, network, address string, early []byte) (*mux.Stream, error) {
 	s := d.server
 	if err := s.setup(); err != nil {
 		return nil, err
 	}
-	run := d.newDial(network, address, shareOf(ctx))
+	run := d.newDial(network, address, shareOf(ctx), early)
 	if s.groups.Closed() {
 		return nil, run.newError(CodeClosed, nil)
 	}
-	if err := run.checkAddress(); err != nil {
+	if err := run.check(); err != nil {
 		return nil, run.newError(CodeConfig, err)
 	}
 	if _, ok := ctx.Deadline(); !ok {
@@ -100,9 +110,9 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (*mux.Stream
 
 // dialForwarded dials for another replica, which has checked that the dial is
 // allowed: by the sessions of this replica only.
-func (d *Dialer) dialForwarded(ctx context.Context, network, address string, share uint64) (*mux.Stream, *Error) {
-	run := d.newDial(network, address, share)
-	if err := run.checkAddress(); err != nil {
+func (d *Dialer) dialForwarded(ctx context.Context, network, address string, share uint64, early []byte) (*mux.Stream, *Error) {
+	run := d.newDial(network, address, share, early)
+	if err := run.check(); err != nil {
 		return nil, run.newError(CodeBadRequest, err)
 	}
 	return run.dialAgents(ctx, true)
@@ -113,6 +123,7 @@ type dialRun struct {
 	*Dialer
 	network, address string
 	share            uint64 // of the caller: see mux.Stream.SetShare
+	early            []byte
 	tried            map[*agentSession]bool
 	refused          int // how many agents or replicas have said that the target refuses
 }
@@ -120,11 +131,11 @@ type dialRun struct {
 // maxRefused is how many agents are asked for a target that refuses the connection.
 const maxRefused = 3
 
-func (d *Dialer) newDial(network, address string, share uint64) *dialRun {
-	return &dialRun{Dialer: d, network: network, address: address, share: share, tried: map[*agentSession]bool{}}
+func (d *Dialer) newDial(network, address string, share uint64, early []byte) *dialRun {
+	return &dialRun{Dialer: d, network: network, address: address, share: share, early: early, tried: map[*agentSession]bool{}}
 }
 
-func (r *dialRun) checkAddress() error {
+func (r *dialRun) check() error {
 	if r.network != "tcp" {
 		return fmt.Errorf("network %q: only tcp is carried", wire.Printable(r.network))
 	}
@@ -138,6 +149,8 @@ func (r *dialRun) checkAddress() error {
 		return errors.New("the address has no port")
 	case len(r.address) > wire.MaxRequest/2:
 		return errors.New("the address is too long")
+	case len(r.early) > wire.MaxEarly:
+		return fmt.Errorf("%d early bytes: at most %d travel with a dial", len(r.early), wire.MaxEarly)
 	}
 	return nil
 }
@@ -301,6 +314,9 @@ func (e errPeerLost) Unwrap() error { return e.error }
 func (r *dialRun) dialPeer(ctx context.Context, l *outboundPeer) (*mux.Stream, *Error) {
 	l.countStream()
 	m := wire.New(wire.MsgForward).AddString(wire.TagCluster, r.cluster)
+	if len(r.early) > 0 {
+		m.AddUint(wire.TagEarly, uint64(len(r.early)))
+	}
 	stream, answer, err := r.dialThrough(ctx, &l.Session, m, func(context.Context) bool { return true })
 	if err == nil {
 		r.setAddrs(stream, forwardedAddr(l.name, answer))
@@ -337,7 +353,7 @@ func (r *dialRun) dialThrough(ctx context.Context, s *session.Session, m *wire.M
 	if r.share != 0 {
 		m.AddUint(wire.TagShare, r.share)
 	}
-	stream, answer, err := s.Exchange(ctx, m, elsewhere)
+	stream, answer, err := s.Exchange(ctx, m, r.early, elsewhere)
 	if err == nil && answer.Kind != wire.MsgDialed {
 		stream.Reset(0)
 		err = wire.ErrMalformed

@@ -33,6 +33,37 @@ func BenchmarkForward(b *testing.B) {
 				target.Close()
 			}
 		})
+		for _, early := range []bool{false, true} { // until the target has the first bytes
+			name := "first bytes/"
+			if early {
+				name = "early bytes/"
+			}
+			hello := make([]byte, 1700)
+			b.Run(name+way.name, func(b *testing.B) {
+				for b.Loop() {
+					d := way.bed.s.Dialer(testCluster)
+					var conn net.Conn
+					var err error
+					if early {
+						conn, err = d.DialEarly(b.Context(), "tcp", h.target.Addr().String(), hello)
+					} else if conn, err = d.DialContext(b.Context(), "tcp", h.target.Addr().String()); err == nil {
+						_, err = conn.Write(hello)
+					}
+					if err != nil {
+						b.Fatal(err)
+					}
+					target, err := h.target.Accept()
+					if err == nil {
+						_, err = io.ReadFull(target, make([]byte, len(hello)))
+					}
+					if err != nil {
+						b.Fatal(err)
+					}
+					conn.Close()
+					target.Close()
+				}
+			})
+		}
 		for _, dir := range []string{"down", "up"} {
 			b.Run(dir+"/"+way.name, func(b *testing.B) {
 				conn, target := h.pair(way.bed)

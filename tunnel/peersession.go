@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/x509"
+	"io"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -201,7 +202,11 @@ func (p *inboundPeer) serveStream(stream *mux.Stream) {
 // agent's stream, else nil.
 func (p *inboundPeer) answerRequest(stream *mux.Stream) *mux.Stream {
 	stream.SetReadDeadline(time.Now().Add(cmp.Or(p.server.HandshakeTimeout, 15*time.Second)))
+	var early []byte
 	m, err := wire.Read(stream, wire.MaxRequest)
+	if err == nil {
+		early, err = readEarly(stream, m)
+	}
 	if err != nil {
 		stream.Reset(uint32(CodeBadRequest))
 		return nil
@@ -211,13 +216,27 @@ func (p *inboundPeer) answerRequest(stream *mux.Stream) *mux.Stream {
 	case wire.MsgAsk:
 		wire.Write(stream, wire.New(wire.MsgHave).AddUint(wire.TagCode, uint64(p.server.hasAgent(m.Text(wire.TagCluster)))))
 	case wire.MsgForward:
-		return p.dialFor(stream, m)
+		return p.dialFor(stream, m, early)
 	case wire.MsgFleet:
 		p.server.sendStatus(stream)
 	default:
 		stream.Reset(uint32(CodeBadRequest))
 	}
 	return nil
+}
+
+// readEarly reads the data that m says follows it.
+func readEarly(stream *mux.Stream, m *wire.Message) ([]byte, error) {
+	n := m.Uint(wire.TagEarly)
+	switch {
+	case n == 0:
+		return nil, nil
+	case n > wire.MaxEarly:
+		return nil, wire.ErrMalformed
+	}
+	early := make([]byte, n)
+	_, err := io.ReadFull(stream, early)
+	return early, err
 }
 
 // hasAgent returns the code of the answer to ASK: zero if an agent is here that
@@ -236,11 +255,11 @@ func (s *Server) hasAgent(cluster string) Code {
 }
 
 // dialFor dials for the peer, which has checked that the dial is allowed, and answers.
-func (p *inboundPeer) dialFor(stream *mux.Stream, m *wire.Message) *mux.Stream {
+func (p *inboundPeer) dialFor(stream *mux.Stream, m *wire.Message, early []byte) *mux.Stream {
 	ctx, cancel := dialContext(p.Streams.Context(), stream, m)
 	defer cancel()
 	d := &Dialer{server: p.server, cluster: m.Text(wire.TagCluster)}
-	far, err := d.dialForwarded(ctx, m.Text(wire.TagNetwork), m.Text(wire.TagAddress), m.Uint(wire.TagShare))
+	far, err := d.dialForwarded(ctx, m.Text(wire.TagNetwork), m.Text(wire.TagAddress), m.Uint(wire.TagShare), early)
 	if err != nil {
 		wire.Write(stream, refusalOf(wire.MsgDialed, forwardedError(err)))
 		return nil

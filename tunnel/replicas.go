@@ -226,7 +226,7 @@ func (l *outboundPeer) requestStatus(ctx context.Context) (*Status, error) {
 		return nil, &Error{Op: "status", Addr: l.peer.address, Code: code, Err: err}
 	}
 	l.countStream()
-	stream, err := l.Open(ctx, wire.New(wire.MsgFleet))
+	stream, err := l.Open(ctx, wire.New(wire.MsgFleet).Encode())
 	if err != nil {
 		return fail(err)
 	}

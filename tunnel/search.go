@@ -163,7 +163,7 @@ func (l *outboundPeer) askForAgent(ctx context.Context, cluster string) Code {
 		defer cancel()
 	}
 	l.countStream()
-	stream, m, err := l.Exchange(ctx, wire.New(wire.MsgAsk).AddString(wire.TagCluster, cluster), func(context.Context) bool { return true })
+	stream, m, err := l.Exchange(ctx, wire.New(wire.MsgAsk).AddString(wire.TagCluster, cluster), nil, func(context.Context) bool { return true })
 	if err != nil {
 		return CodeLost
 	}

@@ -70,11 +70,11 @@ func (s *Session) endProbe(p *probe, alive bool) {
 	close(p.done)
 }
 
-// Exchange opens a stream with a message and reads the answer to it. A session that
-// stays silent is probed, and given up if elsewhere returns true: see awaitAnswer.
+// Exchange opens a stream with a message, and early, the data that follows it, and reads
+// the answer. The two have at most mux.MaxFirst bytes. A session that stays silent is probed, and given up if elsewhere returns true: see awaitAnswer.
 // The caller closes the stream, unless there is an error.
-func (s *Session) Exchange(ctx context.Context, m *wire.Message, elsewhere func(context.Context) bool) (*mux.Stream, *wire.Message, error) {
-	stream, err := s.Open(ctx, m)
+func (s *Session) Exchange(ctx context.Context, m *wire.Message, early []byte, elsewhere func(context.Context) bool) (*mux.Stream, *wire.Message, error) {
+	stream, err := s.Open(ctx, append(m.Encode(), early...))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -91,12 +91,12 @@ func (s *Session) Exchange(ctx context.Context, m *wire.Message, elsewhere func(
 	return stream, answer, nil
 }
 
-// Open opens a stream with a message. If the carrier takes nothing for
+// Open opens a stream with its first bytes, a message at least. If the carrier takes nothing for
 // wire.SuspectAfter, it returns a *mux.LostError and marks the session suspect.
-func (s *Session) Open(ctx context.Context, m *wire.Message) (*mux.Stream, error) {
+func (s *Session) Open(ctx context.Context, first []byte) (*mux.Stream, error) {
 	short, cancel := context.WithTimeout(ctx, wire.SuspectAfter)
 	defer cancel()
-	stream, err := s.openLimited(short, m.Encode())
+	stream, err := s.openLimited(short, first)
 	if err != nil && short.Err() != nil && ctx.Err() == nil {
 		s.markSuspect()
 		return nil, &mux.LostError{Err: errors.New("the other end takes nothing")}

@@ -71,13 +71,15 @@ const (
 	TagServer      Tag = 18 // string, repeated: names of servers, the sender's first
 	TagHeld        Tag = 19 // string, repeated: names of servers that the agent has a session with
 	TagShare       Tag = 20 // uint: streams with the same number share their turns
+	TagEarly       Tag = 21 // uint: bytes of data that follow the message
 )
 
 // Limits of a message's body, in bytes.
 const (
-	MaxBody    = 1 << 20 // any message
-	MaxHello   = 4 << 10 // MsgHello, which may be a stranger's
-	MaxRequest = 4 << 10 // the first message of a stream, and its answer
+	MaxBody    = 1 << 20  // any message
+	MaxHello   = 4 << 10  // MsgHello, which may be a stranger's
+	MaxRequest = 4 << 10  // the first message of a stream, and its answer
+	MaxEarly   = 32 << 10 // data that travels with a dial
 )
 
 const (

@@ -140,8 +140,11 @@ func (c *clientConn) negotiateAndDial(p *protocol) (net.Conn, error) {
 	ctx, cancel := context.WithCancelCause(c.group.Context())
 	defer cancel(nil)
 	c.conn.SetDeadline(time.Time{})
-	stop := c.watchHangup(func() { cancel(errHungUp) })
-	target, err := c.request.dial(ctx)
+	asked := len(c.early) > 0
+	early = append(early, c.early...)
+	c.early = nil
+	stop := c.watchHangup(asked, func() { cancel(errHungUp) })
+	target, early, err := c.request.dial(ctx, early)
 	stop()
 	if err != nil {
 		return nil, err
@@ -185,8 +188,9 @@ func (c *clientConn) negotiate(p *protocol) ([]byte, error) {
 }
 
 // watchHangup calls left when the client hangs up, until the function that it
-// returns is called. It keeps in early the bytes that the client sends meanwhile.
-func (c *clientConn) watchHangup(left func()) (stop func()) {
+// returns is called. It keeps in early the bytes that the client sends meanwhile. asked
+// says that it has sent some for its target: then it may end, and wait for an answer.
+func (c *clientConn) watchHangup(asked bool, left func()) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -199,8 +203,7 @@ func (c *clientConn) watchHangup(left func()) (stop func()) {
 			case err == nil:
 				continue
 			case errors.Is(err, os.ErrDeadlineExceeded):
-			case err == io.EOF && len(c.early) > 0:
-				// It has sent its request, and may wait for an answer.
+			case err == io.EOF && (asked || len(c.early) > 0):
 			default:
 				left()
 			}

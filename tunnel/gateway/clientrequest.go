@@ -21,6 +21,7 @@ type clientRequest struct {
 	request    Request // as far as it is known
 	counted    bool    // for MaxConns
 	countedFor string  // that it counts for; empty if for none
+	dialed     int     // bytes from the client that Dial has written
 }
 
 // requestCounts counts the requests of a Gateway.
@@ -150,12 +151,17 @@ func (r *clientRequest) countAdmitted(name string) error {
 	return nil
 }
 
-// dial connects the target. The error is an *Error around Dial's.
-func (r *clientRequest) dial(ctx context.Context) (net.Conn, error) {
+// dial connects the target. first is what the client has sent for it already; dial
+// returns what of it is still to be written. The error is an *Error around Dial's.
+func (r *clientRequest) dial(ctx context.Context, first []byte) (net.Conn, []byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.g.DialTimeout, 30*time.Second))
 	defer cancel()
 	began := time.Now()
-	conn, err := r.g.Dial(ctx, r.request)
+	request, early := r.request, first
+	if isHandshake(first) {
+		request.early = &early
+	}
+	conn, err := r.g.Dial(ctx, request)
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
@@ -166,9 +172,16 @@ func (r *clientRequest) dial(ctx context.Context) (net.Conn, error) {
 		dialed(r.request, time.Since(began), err)
 	}
 	if err != nil {
-		return nil, r.recordFailure(PhaseDial, err)
+		return nil, nil, r.recordFailure(PhaseDial, err)
 	}
-	return conn, nil
+	r.dialed = len(first) - len(early)
+	return conn, early, nil
+}
+
+// isHandshake reports whether b begins a TLS handshake, and may travel with a dial.
+func isHandshake(b []byte) bool {
+	const recordHandshake, recordHeader = 22, 5
+	return len(b) > recordHeader && len(b) <= maxEarly && b[0] == recordHandshake && b[1] == 3
 }
 
 // relay copies between client and target until both have ended or ctx ends. Both are
@@ -176,6 +189,7 @@ func (r *clientRequest) dial(ctx context.Context) (net.Conn, error) {
 func (r *clientRequest) relay(ctx context.Context, early []byte, client, target net.Conn) {
 	to := target.RemoteAddr()
 	res := relay.RelayEarly(ctx, early, client, target)
+	res.AToB += int64(r.dialed)
 	r.g.requests.in.Add(uint64(res.AToB))
 	r.g.requests.out.Add(uint64(res.BToA))
 	if ended := r.g.Hooks.Ended; ended != nil {

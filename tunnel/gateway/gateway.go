@@ -136,6 +136,23 @@ type Request struct {
 	Cluster string
 	// Address is the target, host:port. At the SNI door, Route sets it.
 	Address string
+
+	early *[]byte // of TakeEarly; nil if there are none
+}
+
+// TakeEarly is for Dial, and returns the first bytes that the client has sent for the
+// target already: a Dial that takes them writes them, and otherwise the Gateway does. With
+// [github.com/causewayproject/causeway/tunnel.Dialer.DialEarly] they save a round trip.
+// They are at most 16 KiB, and only what may come twice: the beginning of a TLS handshake,
+// which clients of the SNI door always send. It returns nil if there are none, and
+// in a second call.
+func (r Request) TakeEarly() []byte {
+	if r.early == nil {
+		return nil
+	}
+	early := *r.early
+	*r.early = nil
+	return early
 }
 
 var (

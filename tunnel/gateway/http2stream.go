@@ -381,7 +381,7 @@ func (s *http2Stream) serve(ctx context.Context, request *connectRequest, err er
 		s.sendAnswer(answerFor(err))
 		return
 	}
-	target, err := v.dial(ctx)
+	target, _, err := v.dial(ctx, nil)
 	if err != nil {
 		s.sendAnswer(answerFor(err))
 		return

@@ -187,12 +187,12 @@ func (m *meter) isFull(now time.Time) bool {
 }
 
 // Admit returns the connection that dial makes, within the limits; or an *[Error]. The
-// connection counts until it is closed.
-func (l *Limiter) Admit(ctx context.Context, c Client, dial func(context.Context) (net.Conn, error)) (net.Conn, error) {
+// connection counts until it is closed. metered tells dial that its bytes are limited.
+func (l *Limiter) Admit(ctx context.Context, c Client, dial func(ctx context.Context, metered bool) (net.Conn, error)) (net.Conn, error) {
 	l.mu.Lock()
 	if l.config == nil {
 		l.mu.Unlock()
-		return dial(ctx)
+		return dial(ctx, false)
 	}
 	all, err := l.enterLocked(c)
 	metered := slices.ContainsFunc(all, func(h *holder) bool { return h.limit.BytesPerSecond+h.limit.BytesPerDay > 0 })
@@ -200,7 +200,7 @@ func (l *Limiter) Admit(ctx context.Context, c Client, dial func(context.Context
 	if err != nil {
 		return nil, err
 	}
-	conn, err := dial(ctx)
+	conn, err := dial(ctx, metered)
 	if err != nil {
 		l.leave(all)
 		return nil, err

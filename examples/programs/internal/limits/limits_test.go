@@ -84,7 +84,7 @@ func TestParseNamesTheField(t *testing.T) {
 func admit(t *testing.T, l *Limiter, name, cluster, remote string) (net.Conn, error) {
 	t.Helper()
 	var near, far net.Conn
-	conn, err := l.Admit(t.Context(), Client{name, cluster, addr(remote)}, func(context.Context) (net.Conn, error) {
+	conn, err := l.Admit(t.Context(), Client{name, cluster, addr(remote)}, func(context.Context, bool) (net.Conn, error) {
 		near, far = net.Pipe()
 		t.Cleanup(func() { far.Close() })
 		return near, nil
@@ -157,7 +157,7 @@ func TestDialFails(t *testing.T) {
 	l := newLimiter(t, "total: {connections: 1}")
 	want := errors.New("no agent")
 	for range 3 {
-		if _, err := l.Admit(t.Context(), Client{Cluster: "prod"}, func(context.Context) (net.Conn, error) { return nil, want }); err != want {
+		if _, err := l.Admit(t.Context(), Client{Cluster: "prod"}, func(context.Context, bool) (net.Conn, error) { return nil, want }); err != want {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -205,7 +205,7 @@ func stream(t *testing.T, l *Limiter, name string, connections int, d time.Durat
 	)
 	for range connections {
 		near, far := net.Pipe()
-		conn, err := l.Admit(t.Context(), Client{Name: name, Cluster: "prod"}, func(context.Context) (net.Conn, error) { return near, nil })
+		conn, err := l.Admit(t.Context(), Client{Name: name, Cluster: "prod"}, func(context.Context, bool) (net.Conn, error) { return near, nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -307,7 +307,7 @@ func clientsGo(t *testing.T, wait bool, least int64) {
 		for range 100 {
 			to := *far
 			near, far := net.Pipe()
-			conn, err := l.Admit(t.Context(), Client{Name: "ann", Cluster: "prod"}, func(context.Context) (net.Conn, error) { return near, nil })
+			conn, err := l.Admit(t.Context(), Client{Name: "ann", Cluster: "prod"}, func(context.Context, bool) (net.Conn, error) { return near, nil })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -338,7 +338,7 @@ func TestReadsCount(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLimiter(t, "cluster: {bytesPerSecond: 1Mi}")
 				near, far := net.Pipe()
-				conn, err := l.Admit(t.Context(), Client{Cluster: "prod"}, func(context.Context) (net.Conn, error) { return near, nil })
+				conn, err := l.Admit(t.Context(), Client{Cluster: "prod"}, func(context.Context, bool) (net.Conn, error) { return near, nil })
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -369,7 +369,7 @@ func TestReadFrom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, "cluster: {bytesPerSecond: 1Mi}")
 		near, far := net.Pipe()
-		conn, err := l.Admit(t.Context(), Client{Cluster: "prod"}, func(context.Context) (net.Conn, error) { return near, nil })
+		conn, err := l.Admit(t.Context(), Client{Cluster: "prod"}, func(context.Context, bool) (net.Conn, error) { return near, nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -390,7 +390,7 @@ func TestBytesPerDay(t *testing.T) {
 		l := newLimiter(t, "client: {bytesPerDay: 48Mi}")
 		near, far := net.Pipe()
 		go io.Copy(io.Discard, far)
-		conn, err := l.Admit(t.Context(), Client{Name: "ann", Cluster: "prod"}, func(context.Context) (net.Conn, error) { return near, nil })
+		conn, err := l.Admit(t.Context(), Client{Name: "ann", Cluster: "prod"}, func(context.Context, bool) (net.Conn, error) { return near, nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -456,7 +456,7 @@ func TestNoLimits(t *testing.T) {
 	l := new(Limiter)
 	near, far := net.Pipe()
 	defer far.Close()
-	conn, err := l.Admit(t.Context(), Client{}, func(context.Context) (net.Conn, error) { return near, nil })
+	conn, err := l.Admit(t.Context(), Client{}, func(context.Context, bool) (net.Conn, error) { return near, nil })
 	if conn != near || err != nil {
 		t.Errorf("got %v and %v", conn, err)
 	}

@@ -83,16 +83,15 @@ func (p *program) forwardConn(ctx context.Context, conn net.Conn, to forward) {
 func (p *program) dial(ctx context.Context, r gateway.Request) (net.Conn, error) {
 	ctx = tunnel.WithCaller(ctx, cmp.Or(r.Client.Name, limits.SourceOf(r.Credentials.Remote)))
 	client := limits.Client{Name: r.Client.Name, Cluster: r.Cluster, Remote: r.Credentials.Remote}
-	return p.limiter.Admit(ctx, client, func(ctx context.Context) (net.Conn, error) {
-		target, err := p.server.Dialer(r.Cluster).DialContext(ctx, "tcp", r.Address)
+	return p.limiter.Admit(ctx, client, func(ctx context.Context, metered bool) (net.Conn, error) {
+		early, err := p.headers.header(r.Cluster, r.Address, r.Credentials.Remote)
 		if err != nil {
-			return nil, err
-		}
-		if err := p.headers.writeHeader(target, r.Cluster, r.Address, r.Credentials.Remote); err != nil {
-			target.Close()
 			return nil, fmt.Errorf("PROXY header: %w", err)
 		}
-		return target, nil
+		if !metered { // else they count when they are written
+			early = append(early, r.TakeEarly()...)
+		}
+		return p.server.Dialer(r.Cluster).DialEarly(ctx, "tcp", r.Address, early)
 	})
 }
 

@@ -234,10 +234,10 @@ func (c *clientConn) CloseWrite() error {
 	return half.CloseWrite()
 }
 
-// writeHeader tells the target who its client is, if the flag says so.
-func (p *proxyProtocol) writeHeader(target net.Conn, cluster, address string, client net.Addr) error {
+// header returns what tells the target who its client is; nothing unless the flag says so.
+func (p *proxyProtocol) header(cluster, address string, client net.Addr) ([]byte, error) {
 	if !slices.ContainsFunc(p.to, func(to string) bool { return strings.EqualFold(to, cluster+"/"+address) }) {
-		return nil
+		return nil, nil
 	}
 	header := &proxyproto.Header{Version: 2, Command: proxyproto.LOCAL, TransportProtocol: proxyproto.UNSPEC}
 	if tcp, ok := client.(*net.TCPAddr); ok {
@@ -249,6 +249,5 @@ func (p *proxyProtocol) writeHeader(target net.Conn, cluster, address string, cl
 		to.Port, _ = net.LookupPort("tcp", port)
 		header = proxyproto.HeaderProxyFromAddrs(2, tcp, to)
 	}
-	_, err := header.WriteTo(target)
-	return err
+	return header.Format()
 }

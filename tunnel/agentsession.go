@@ -153,6 +153,7 @@ func (s *Server) registerSession(sess *agentSession) bool {
 	if !ok {
 		return false
 	}
+	s.peers.tellArrival(sess.id.Cluster)
 	for _, old := range replaced {
 		s.retireSession(old)
 	}

@@ -22,9 +22,10 @@ const (
 )
 
 // raw has a replica at the address of the name which answers the messages of
-// its peers by a function.
-func (r *replicas) raw(name string, answer func(kind uint16, st *mux.Stream, session *mux.Session)) {
+// its peers by a function. The control streams of its sessions come by the channel.
+func (r *replicas) raw(name string, answer func(kind uint16, st *mux.Stream, session *mux.Session)) (controls <-chan *mux.Stream) {
 	r.t.Helper()
+	greeted := make(chan *mux.Stream, 100)
 	l, err := r.w.Listen(r.t.Context(), name+":1")
 	if err != nil {
 		r.t.Fatal(err)
@@ -43,6 +44,7 @@ func (r *replicas) raw(name string, answer func(kind uint16, st *mux.Stream, ses
 			}
 			r.t.Cleanup(func() { session.Close() })
 			control.Write(rawPeerWelcome(name))
+			greeted <- control
 			go func() {
 				for {
 					st, err := session.Accept(context.Background())
@@ -59,6 +61,7 @@ func (r *replicas) raw(name string, answer func(kind uint16, st *mux.Stream, ses
 			}()
 		}
 	}()
+	return greeted
 }
 
 // have answers ASK.

@@ -38,7 +38,8 @@ func (d *Dialer) Cluster() string { return d.cluster }
 // be starting.
 // If no agent of the cluster is connected to this replica, the other replicas are
 // asked. The dial fails with [CodeNoAgent] once all of them have said that they
-// have no agent; the error says which of them could not be asked, and why.
+// have no agent; the error says which of them could not be asked, and why. What they have
+// said counts for 10 seconds, or until an agent comes.
 //
 // What a dial waits for:
 //
@@ -246,6 +247,11 @@ func (r *dialRun) dialPeers(ctx context.Context, local *Error) (stream *mux.Stre
 // searchPeers asks all replicas at once, and has those dial that have an agent,
 // one after the other.
 func (r *dialRun) searchPeers(ctx context.Context, last *Error) (*mux.Stream, *Error) {
+	absences := &r.server.peers.absences
+	if absences.knows(r.cluster) {
+		return nil, last
+	}
+	began := absences.beginSearch()
 	patience := wire.AskPatience
 	if r.nextAgent() != nil || last.Code == CodeRefused {
 		patience = wire.AskTimeout // the suspect ones here are tried after that, or there is an answer
@@ -253,7 +259,9 @@ func (r *dialRun) searchPeers(ctx context.Context, last *Error) (*mux.Stream, *E
 	peers := &r.server.peers
 	q := peers.startSearch(ctx, r.cluster, patience)
 	defer q.stop()
+	found := false
 	for l := q.nextHolder(); l != nil; l = q.nextHolder() {
+		found = true
 		stream, err := r.dialPeer(ctx, l)
 		if err == nil {
 			peers.rememberHolder(r.cluster, l)
@@ -263,11 +271,15 @@ func (r *dialRun) searchPeers(ctx context.Context, last *Error) (*mux.Stream, *E
 		}
 		last = err
 	}
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return nil, r.newError(contextCode(ctx.Err()), ctx.Err())
-	case last.Code == CodeNoAgent && (last.Err == nil || q.silent > 0):
-		return nil, r.newError(CodeNoAgent, peers.missingAnswers(q.silent))
+	}
+	missing := peers.missingAnswers(q.silent)
+	if !found && missing == nil {
+		absences.remember(r.cluster, began)
+	}
+	if last.Code == CodeNoAgent && (last.Err == nil || q.silent > 0) {
+		return nil, r.newError(CodeNoAgent, missing)
 	}
 	return nil, last
 }

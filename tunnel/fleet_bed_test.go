@@ -145,8 +145,8 @@ func (r *replicas) at(name string, a *tunnel.Agent) *agent {
 	return r.beds[name].agent(a)
 }
 
-// mesh returns when each replica has a session with each other one. The test
-// runs in a bubble.
+// mesh returns when each replica has a session with each other one, and agents would
+// hear of it. The test runs in a bubble.
 func (r *replicas) mesh() {
 	r.t.Helper()
 	for range 60 {
@@ -156,6 +156,8 @@ func (r *replicas) mesh() {
 			whole = whole && len(connected(b.s)) == len(r.beds)
 		}
 		if whole {
+			time.Sleep(3 * time.Second) // the servers say it 2 s later
+			synctest.Wait()
 			return
 		}
 		time.Sleep(time.Second)

@@ -36,6 +36,8 @@ type peers struct {
 	found    map[string]finding // by cluster
 	err      error              // of Peers, the last
 	left     time.Time          // when the last session of either direction ended; zero: none has
+
+	absences absences
 }
 
 // start looks for the other replicas, unless it does so already. From here on
@@ -100,6 +102,7 @@ func isClosed(c <-chan struct{}) bool {
 
 // setAddresses keeps a session with each of the addresses, and with no other.
 func (p *peers) setAddresses(addresses []string) {
+	defer p.absences.forgetAll()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.err = nil
@@ -232,17 +235,29 @@ func (p *peers) unreachableSince() (since time.Time, err error) {
 	return since, p.missingAnswers(0)
 }
 
-// replicaNames returns the names of the replicas that run; this one's is the first,
-// unless it drains. ok is false once peers is closed: agents are not told any more.
-func (p *peers) replicaNames() (names []string, ok bool) {
-	connected := p.connectedPeers()
+// replicaNames returns names of replicas that run, maxAnnounced at most; this one's is
+// the first, unless it drains. Those in before stay if they run. Then come the replicas
+// that were connected last, since a rolling restart has them behind it. ok is false once
+// peers is closed: agents are not told any more.
+func (p *peers) replicaNames(before []string) (names []string, ok bool) {
+	others := p.connectedPeers()
+	slices.SortStableFunc(others, func(a, b *outboundPeer) int {
+		switch known := slices.Contains(before, a.name); {
+		case known == slices.Contains(before, b.name):
+			return b.Since.Compare(a.Since)
+		case known:
+			return -1
+		}
+		return 1
+	})
+	for _, l := range others[:min(len(others), maxAnnounced-1)] {
+		names = append(names, l.name)
+	}
+	slices.Sort(names)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.draining {
-		names = append(names, p.server.name)
-	}
-	for _, l := range connected {
-		names = append(names, l.name)
+		names = append([]string{p.server.name}, names...)
 	}
 	return names, !p.closed
 }
@@ -265,16 +280,18 @@ func (p *peers) isDraining() bool {
 }
 
 func (p *peers) addOutbound(l *outboundPeer) {
+	defer p.absences.forgetAll()
 	p.mu.Lock()
 	if p.outbound == nil {
 		p.outbound = map[*outboundPeer]bool{}
 	}
 	p.outbound[l] = true
 	p.mu.Unlock()
-	p.server.announceServers()
+	p.server.announceSoon()
 }
 
 func (p *peers) removeOutbound(l *outboundPeer) {
+	defer p.absences.forgetAll()
 	p.mu.Lock()
 	delete(p.outbound, l)
 	p.left = time.Now()
@@ -284,7 +301,7 @@ func (p *peers) removeOutbound(l *outboundPeer) {
 		}
 	}
 	p.mu.Unlock()
-	p.server.announceServers()
+	p.server.announceSoon()
 }
 
 func (p *peers) addInbound(g *inboundPeer) {
@@ -300,10 +317,22 @@ func (p *peers) addInbound(g *inboundPeer) {
 }
 
 func (p *peers) removeInbound(g *inboundPeer) {
+	p.absences.dropAsker(g)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.inbound, g)
 	p.left = time.Now()
+}
+
+// tellArrival tells the replicas that have asked in vain for the cluster that an agent of
+// it is here.
+func (p *peers) tellArrival(cluster string) {
+	p.mu.Lock()
+	all := slices.Collect(maps.Keys(p.inbound))
+	p.mu.Unlock()
+	for _, in := range p.absences.takeAskers(cluster, all) {
+		in.Send(wire.New(wire.MsgArrived).AddString(wire.TagCluster, cluster))
+	}
 }
 
 // inboundOf returns the inbound sessions that belong to the group.

@@ -187,6 +187,7 @@ func TestDrainReplica(t *testing.T) {
 		aTold, bTold := a.listen("a", "b", "c"), b.listen("b", "a", "c")
 		through := a.echo() // of a, by b
 		b.stopServe()
+		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		if got, want := aTold(), []string{"a", "c"}; !slices.Equal(got, want) {
 			t.Errorf("the agents of another replica were told %q, want %q", got, want)
@@ -204,7 +205,7 @@ func TestDrainReplica(t *testing.T) {
 		b.echo().Close() // by c
 		fromB := b.echo()
 		a.echo().Close() // by c, though b was remembered
-		time.Sleep(50 * time.Second)
+		time.Sleep(45 * time.Second)
 		checkEcho(t, through)
 		time.Sleep(20 * time.Second)
 		if _, err := through.Read(make([]byte, 1)); err == nil {

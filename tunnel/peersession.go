@@ -84,13 +84,15 @@ func (l *outboundPeer) HandleControl(m *wire.Message) {
 		l.Retire()
 	case wire.MsgRevoked:
 		l.peer.peers.server.handleRevoked(m)
+	case wire.MsgArrived:
+		l.peer.peers.absences.forget(m.Text(wire.TagCluster))
 	}
 }
 
 // HandleRetired tells the agents that the replica takes no more sessions.
 func (l *outboundPeer) HandleRetired() {
 	close(l.retiredDone)
-	l.peer.peers.server.announceServers()
+	l.peer.peers.server.announceSoon()
 }
 
 func (l *outboundPeer) HandleClosed() {}
@@ -214,7 +216,9 @@ func (p *inboundPeer) answerRequest(stream *mux.Stream) *mux.Stream {
 	stream.SetReadDeadline(time.Time{})
 	switch m.Kind {
 	case wire.MsgAsk:
-		wire.Write(stream, wire.New(wire.MsgHave).AddUint(wire.TagCode, uint64(p.server.hasAgent(m.Text(wire.TagCluster)))))
+		cluster := m.Text(wire.TagCluster)
+		p.server.peers.absences.noteAsked(p, cluster)
+		wire.Write(stream, wire.New(wire.MsgHave).AddUint(wire.TagCode, uint64(p.server.hasAgent(cluster))))
 	case wire.MsgForward:
 		return p.dialFor(stream, m, early)
 	case wire.MsgFleet:

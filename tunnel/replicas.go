@@ -286,11 +286,31 @@ func (s *Server) announcedNames() []string {
 	return append([]string{s.name}, s.announced...)
 }
 
+const (
+	// maxAnnounced is how many names agents hear. What they want to know is whether there
+	// is another server, and that one has come while they lack it.
+	maxAnnounced = 4
+	// announceDelay gathers the changes that the start of several servers brings.
+	announceDelay = 2 * time.Second
+)
+
+// announceSoon calls announceServers after announceDelay.
+func (s *Server) announceSoon() {
+	if s.announceWaits.Swap(true) {
+		return
+	}
+	s.peers.group.Go(func() {
+		sleep(s.peers.group.Accepting(), announceDelay)
+		s.announceWaits.Store(false)
+		s.announceServers()
+	})
+}
+
 // announceServers tells the agents which servers run, if that has changed.
 func (s *Server) announceServers() {
 	s.announcing.Lock()
 	defer s.announcing.Unlock()
-	names, ok := s.peers.replicaNames()
+	names, ok := s.peers.replicaNames(s.announced)
 	if !ok || slices.Equal(names, s.announced) {
 		return
 	}

@@ -20,8 +20,7 @@ type finding struct {
 }
 
 // recallHolder returns the replica that had an agent of the cluster a moment ago; nil
-// if none had. That a cluster has no agent is not remembered, since one may
-// have come.
+// if none had.
 func (p *peers) recallHolder(cluster string) *outboundPeer {
 	p.mu.Lock()
 	defer p.mu.Unlock()

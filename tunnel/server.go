@@ -138,7 +138,9 @@ type Server struct {
 	name string // Name, or a random one
 
 	announcing sync.Mutex // keeps messages to all agents in order; guards announced
-	announced  []string   // the names of the servers that run
+	announced  []string   // the names of servers that run, maxAnnounced at most
+
+	announceWaits atomic.Bool // announceSoon has begun
 }
 
 // KeepAlive says when a carrier is dead. Any byte from the other side is a

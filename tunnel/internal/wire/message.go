@@ -45,6 +45,7 @@ const (
 	MsgForward Kind = 66 // MsgDial for the sessions of the other server
 	MsgFleet   Kind = 67 // what do you know? And a piece of the answer
 	MsgRevoked Kind = 68 // end the sessions of this agent
+	MsgArrived Kind = 69 // an agent of the cluster that you have asked for is here
 )
 
 // Tag names a field of a message.

@@ -15,6 +15,7 @@ const (
 	ConnectTimeout = 5 * time.Second  // and a replica was not connected yet, ever          it has no agent
 	StartupTimeout = 10 * time.Second // since the start, and no list of replicas came      there are no others
 	FoundFor       = 10 * time.Second // since a replica had an agent of the cluster        it is not asked first any more
+	NoneFor        = 10 * time.Second // since no replica had one                           they are asked again
 	DialTimeout    = 30 * time.Second // since the dial, whose context has no deadline      it fails
 )
 

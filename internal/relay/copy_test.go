@@ -56,7 +56,7 @@ func (s *sink) Write(p []byte) (int, error) {
 }
 
 func TestCopyBuffered(t *testing.T) {
-	const k = 1 << 10
+	const k, large = 1 << 10, 32<<10 - 18
 	broken := errors.New("broken")
 	tests := []struct {
 		name  string
@@ -70,10 +70,10 @@ func TestCopyBuffered(t *testing.T) {
 	}{
 		{"empty", nil, io.EOF, 1000 * k, nil, []int{4 * k}, 0, nil},
 		{"small ones", []int{1, 100, 4*k - 1}, io.EOF, 1000 * k, nil, []int{4 * k, 4 * k, 4 * k, 4 * k}, 100 + 4*k, nil},
-		{"burst", []int{4 * k, 32 * k, 4 * k, 10, 20}, io.EOF, 1000 * k, nil,
-			[]int{4 * k, 32 * k, 32 * k, 32 * k, 4 * k, 4 * k}, 40*k + 30, nil},
-		{"read error", []int{4 * k, 32 * k}, broken, 1000 * k, nil, []int{4 * k, 32 * k, 32 * k}, 36 * k, broken},
-		{"write error", []int{4 * k, 32 * k}, io.EOF, 5 * k, broken, []int{4 * k, 32 * k}, 5 * k, broken},
+		{"burst", []int{4 * k, large, 4 * k, 10, 20}, io.EOF, 1000 * k, nil,
+			[]int{4 * k, large, large, large, 4 * k, 4 * k}, large + 8*k + 30, nil},
+		{"read error", []int{4 * k, large}, broken, 1000 * k, nil, []int{4 * k, large, large}, large + 4*k, broken},
+		{"write error", []int{4 * k, large}, io.EOF, 5 * k, broken, []int{4 * k, large}, 5 * k, broken},
 		{"short write", []int{1, 2}, io.EOF, 2, nil, []int{4 * k, 4 * k}, 2, io.ErrShortWrite},
 		{"a write's EOF is an error", []int{1, 2}, io.EOF, 2, io.EOF, []int{4 * k, 4 * k}, 2, io.EOF},
 	}

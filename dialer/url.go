@@ -198,7 +198,7 @@ func FromURL(u *url.URL, opts *Options) (Dialer, error) {
 	if u.Scheme == "https" {
 		d.TLSConfig = opts.TLSConfig
 		if d.TLSConfig == nil {
-			d.TLSConfig = &tls.Config{}
+			d.TLSConfig = &tls.Config{ClientSessionCache: tls.NewLRUClientSessionCache(1)}
 		}
 		d.HTTP2 = opts.HTTP2
 	}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 
@@ -87,7 +88,9 @@ func newGatewayServer(s *Setup, secure bool) (server, error) {
 	}}
 	var d *gatewayDoor
 	if secure {
-		g.TLS, err = serverTLS(s.Dir)
+		if g.TLS, err = serverTLS(s.Dir); err == nil {
+			g.TLS.SessionTicketsDisabled = false // as it is unless somebody says so
+		}
 	}
 	if err == nil {
 		d, err = openGateway(g)
@@ -138,7 +141,9 @@ func newGatewayClient(s *Setup, secure bool) (dialFunc, error) {
 	proxy := dialer.HTTPConnect{Auth: dialer.Basic(dialer.Password(gatewayUser, gatewayPassword))}
 	var err error
 	if secure {
-		proxy.TLSConfig, err = clientTLS(s.Dir)
+		if proxy.TLSConfig, err = clientTLS(s.Dir); err == nil {
+			proxy.TLSConfig.ClientSessionCache = tls.NewLRUClientSessionCache(1) // as FromURL does
+		}
 	}
 	target := s.Target
 	return func(ctx context.Context, server string) (net.Conn, error) {

@@ -33,8 +33,8 @@ type HTTPConnect struct {
 	// TLSConfig makes the proxy an https proxy. It is the configuration of the
 	// connection to the proxy, and never of the connection to the target. An empty
 	// ServerName means the host of Addr; it is required for a socket. NextProtos is
-	// ignored. A ClientSessionCache saves the proxy, and this process, half of
-	// a handshake; FromURL sets one. If nil, the connection to the proxy has no TLS.
+	// ignored. With a ClientSessionCache later handshakes need no signature; FromURL
+	// sets one. If nil, the connection to the proxy has no TLS.
 	TLSConfig *tls.Config
 	// HTTP2 allows an https proxy to choose HTTP/2, and keeps the connection that many
 	// dials share. The caller closes it. If nil, each dial has an HTTP/1.1 connection

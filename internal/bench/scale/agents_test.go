@@ -18,9 +18,10 @@ import (
 // agentsRole is many agents, and targets beside them.
 type agentsRole struct {
 	rig.Process
-	ctx    context.Context
-	cancel context.CancelFunc
-	work   sync.WaitGroup
+	traffic // with the replicas
+	ctx     context.Context
+	cancel  context.CancelFunc
+	work    sync.WaitGroup
 
 	targets []*proxytest.Server
 	backoff time.Duration
@@ -43,12 +44,13 @@ type member struct {
 type AgentsArgs struct {
 	Targets int // how many to listen at
 	Backoff time.Duration
+	Counted bool
 }
 
 // Start returns the targets' addresses.
 func (a *agentsRole) Start(args AgentsArgs, addresses *[]string) error {
 	a.ctx, a.cancel = context.WithCancel(context.Background())
-	a.backoff = args.Backoff
+	a.backoff, a.wanted = args.Backoff, args.Counted
 	for range args.Targets {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -68,7 +70,7 @@ type invited struct{ Cluster, Token, Pin string }
 func (a *agentsRole) Add(invitations []invited, _ *rig.None) error {
 	for _, inv := range invitations {
 		m := &member{Agent: &tunnel.Agent{
-			Servers: []string{"service:443"}, Dial: a.dial, Credentials: &tunnel.MemoryCredentials{},
+			Servers: []string{"service:443"}, Dial: a.dialReady, Credentials: &tunnel.MemoryCredentials{},
 			Invitation: func(context.Context) (tunnel.Invitation, error) {
 				return tunnel.Invitation{Cluster: inv.Cluster, Token: inv.Token, Pin: inv.Pin}, nil
 			},
@@ -124,7 +126,7 @@ var errNoReplica = errors.New("no replica is ready")
 
 // dial connects to one replica after the other, as a Service does: the balancer
 // chooses when a connection begins, and is not in its way afterwards.
-func (a *agentsRole) dial(ctx context.Context, network, _ string) (net.Conn, error) {
+func (a *agentsRole) dialReady(ctx context.Context, network, _ string) (net.Conn, error) {
 	a.mu.Lock()
 	if len(a.ready) == 0 {
 		a.mu.Unlock()
@@ -133,7 +135,7 @@ func (a *agentsRole) dial(ctx context.Context, network, _ string) (net.Conn, err
 	a.picked++
 	address := a.ready[a.picked%len(a.ready)]
 	a.mu.Unlock()
-	return new(net.Dialer).DialContext(ctx, network, address)
+	return a.dial(ctx, network, address)
 }
 
 // A Census is how many agents there are, and how many of them have a session,

@@ -16,9 +16,8 @@ import (
 )
 
 const (
-	replicas       = 3
-	agentProcesses = 2
-	targetsEach    = 4 // targets a process with agents
+	maxAgents   = 2500 // of a process, which has the ends of their sessions and of connections to targets
+	targetsEach = 4    // targets a process with agents
 )
 
 // fleet is all processes, and what the first one knows of them.
@@ -57,11 +56,11 @@ func newFleet(t *testing.T, p plan) *fleet {
 	}
 	f.inviter = &tunnel.Server{Authority: f.authority, Store: &f.store.MemoryStore}
 	t.Cleanup(f.close)
-	for range agentProcesses {
+	for range f.agentProcesses() {
 		a := f.startProcess("agents")
 		f.agents = append(f.agents, a)
 		var targets []string
-		f.call(a, "Start", AgentsArgs{targetsEach, f.backoff}, &targets)
+		f.call(a, "Start", AgentsArgs{targetsEach, f.backoff, f.counted}, &targets)
 		f.targets = append(f.targets, targets)
 	}
 	f.chooseAddresses()
@@ -72,6 +71,14 @@ func newFleet(t *testing.T, p plan) *fleet {
 		f.waitJoined(s)
 	}
 	return f
+}
+
+func (p plan) agentProcesses() int {
+	last := 0
+	if len(p.steps) > 0 {
+		last = p.steps[len(p.steps)-1]
+	}
+	return max(2, (last+maxAgents-1)/maxAgents)
 }
 
 func (f *fleet) startProcess(role string) *rig.Child {
@@ -108,7 +115,7 @@ func (f *fleet) pollUntil(done func() bool) {
 // where connections begin, since it is to be free after a restart too.
 func (f *fleet) chooseAddresses() {
 	a, b := rand.IntN(200)+1, rand.IntN(250)
-	for i := range replicas {
+	for i := range f.plan.replicas {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", a, b, i+1))
 		if err != nil {
 			f.Fatal(err)
@@ -132,7 +139,7 @@ func (f *fleet) startReplica(s *server) {
 	s.process = f.startProcess("replica")
 	s.generation++
 	f.call(s.process, "Start", ReplicaArgs{
-		Name: s.name, Address: s.address, Peers: peers, Certificate: cert, Key: key, Store: f.store.Addr(), Grace: f.grace,
+		Name: s.name, Address: s.address, Peers: peers, Certificate: cert, Key: key, Store: f.store.Addr(), Grace: f.grace, Counted: f.counted,
 	}, nil)
 	f.call(s.process, "Places", f.places, nil)
 }

@@ -37,6 +37,8 @@ func TestMain(m *testing.M) {
 // A plan says what to do.
 type plan struct {
 	limits      bool          // figures that miss theirs are failures
+	replicas    int           // how many: three, or more if a process may not open as many files as it would have sessions
+	counted     bool          // the bytes between processes
 	steps       []int         // numbers of agents
 	idle        time.Duration // how long CPU time is measured at each
 	rate        float64       // dials a second
@@ -52,11 +54,11 @@ type plan struct {
 
 var (
 	full = plan{
-		limits: true, idle: 30 * time.Second, rate: 1000, dialling: 30 * time.Second,
+		limits: true, replicas: 3, idle: 30 * time.Second, rate: 1000, dialling: 30 * time.Second,
 		restartRate: 200, settle: 10 * time.Second, rest: 65 * time.Second, poll: 250 * time.Millisecond, grace: 10 * time.Second,
 	}
 	short = plan{
-		steps: []int{8, 16}, idle: 200 * time.Millisecond, rate: 50, dialling: time.Second,
+		replicas: 3, steps: []int{8, 16}, idle: 200 * time.Millisecond, rate: 50, dialling: time.Second,
 		restartRate: 50, settle: 200 * time.Millisecond, soak: time.Second, poll: 50 * time.Millisecond,
 		backoff: 200 * time.Millisecond, grace: 5 * time.Second,
 	}
@@ -76,6 +78,9 @@ func newPlan(agents string, soak time.Duration) (plan, error) {
 		}
 		last = n
 		p.steps = append(p.steps, n)
+	}
+	if last > 8000 {
+		p.replicas = 4
 	}
 	return p, nil
 }

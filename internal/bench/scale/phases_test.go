@@ -16,9 +16,11 @@ const (
 
 	limitMemory  = 40 << 10 // bytes of heap and stacks of an idle agent, a side
 	limitGrowth  = 1.2      // memory of an agent among the most, to that of one among a hundred
-	limitCPU     = 0.1      // cores, for all idle agents
+	limitCPU     = 0.1      // cores, for 5,000 idle agents
 	limitBackOne = 30 * time.Second
 	limitBackAll = 60 * time.Second
+	limitStorm   = 90 * time.Second // the same for 20,000 agents
+	limitP99     = time.Second      // of the dials while agents come back
 )
 
 // warmUp is how many agents there are before memory is measured.
@@ -60,7 +62,7 @@ func (f *fleet) idlePhase() {
 			continue
 		}
 		f.check(s.heap <= limitMemory, "memory of an idle agent, "+sideNames[i], "40 KiB", s.String())
-		f.check(s.cpu < limitCPU, "CPU of the idle agents, "+sideNames[i], "10% of a core", s.String())
+		f.check(s.cpu < limitCPU*max(1, float64(len(f.places))/limitedAgents), "CPU of the idle agents, "+sideNames[i], "10% of a core for 5,000", s.String())
 		if few := hundred[i]; few.heap > 0 {
 			heap, rss := s.heap/few.heap, s.rss/few.rss
 			f.check(max(heap, rss) <= limitGrowth, "memory of an agent beside that among 100, "+sideNames[i], "at most 120%",
@@ -129,8 +131,8 @@ func (f *fleet) restartPhase() {
 		{"and the second", false, f.restartRate, 0, one(1)},
 		{"and the third", false, f.restartRate, 0, one(2)},
 		{"kill of one", true, f.restartRate, f.rest, one(0)},
-		{"restart of all", false, 0, f.rest, f.replicas},
-		{"kill of all", true, 0, f.rest, f.replicas},
+		{"restart of all", false, f.restartRate, f.rest, f.replicas},
+		{"kill of all", true, f.restartRate, f.rest, f.replicas},
 	} {
 		f.sleep(step.rest)
 		stop := func() {}
@@ -140,11 +142,18 @@ func (f *fleet) restartPhase() {
 		r := f.restartReplicas(step.what, step.kill, step.rate, step.which...)
 		stop()
 		limit := limitBackOne
-		if len(step.which) > 1 {
+		all := len(step.which) == len(f.replicas)
+		switch {
+		case all && len(f.places) > 10_000:
+			limit = limitStorm
+		case all:
 			limit = limitBackAll
 		}
 		f.check(r.two <= limit, step.what+", all with two sessions", limit.String(), roundForLog(r.two).String())
-		if !step.kill && r.dials.count() > 0 {
+		if all { // dials to clusters whose agent is not back fail
+			p99 := rig.Percentile(r.dials.Took, 99)
+			f.check(p99 < limitP99, step.what+", p99 of the dials that find an agent", limitP99.String(), r.dials.String())
+		} else if !step.kill && r.dials.count() > 0 {
 			f.check(len(r.dials.Failed) == 0, step.what+", dials", "none fails", r.dials.String())
 		}
 	}

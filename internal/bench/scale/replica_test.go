@@ -15,12 +15,13 @@ import (
 // replica is one of the tunnel's servers, and what dials by it.
 type replica struct {
 	rig.Process
-	server *tunnel.Server
-	store  remoteStore
-	drain  context.CancelFunc
-	served chan error // closed after what Serve returned
-	grace  time.Duration
-	load   *load
+	traffic // with the peers that it has dialed
+	server  *tunnel.Server
+	store   remoteStore
+	drain   context.CancelFunc
+	served  chan error // closed after what Serve returned
+	grace   time.Duration
+	load    *load
 
 	forwarded atomic.Int64
 
@@ -35,6 +36,7 @@ type ReplicaArgs struct {
 	Certificate, Key []byte   // the Authority's, PEM
 	Store            string   // where it is
 	Grace            time.Duration
+	Counted          bool
 }
 
 func (r *replica) Start(args ReplicaArgs, _ *rig.None) error {
@@ -50,14 +52,14 @@ func (r *replica) Start(args ReplicaArgs, _ *rig.None) error {
 		return err
 	}
 	r.server = &tunnel.Server{
-		Name: args.Name, Authority: authority, Store: r.store, Peers: tunnel.StaticPeers(args.Peers), Grace: args.Grace,
+		Name: args.Name, Authority: authority, Store: r.store, Peers: tunnel.StaticPeers(args.Peers), Grace: args.Grace, PeerDial: r.dial,
 		Hooks: tunnel.Hooks{
 			Forwarded:        func(string, time.Duration, error) { r.forwarded.Add(1) },
 			PeerConnected:    func(name string) { r.countPeer(name, 1) },
 			PeerDisconnected: func(name string, _ error) { r.countPeer(name, -1) },
 		},
 	}
-	r.peers = map[string]int{}
+	r.peers, r.wanted = map[string]int{}, args.Counted
 	r.load, r.grace = newLoad(r.server), args.Grace
 	ctx, cancel := context.WithCancel(context.Background())
 	r.drain, r.served = cancel, make(chan error, 1)

@@ -71,8 +71,9 @@ func (s *Session) endProbe(p *probe, alive bool) {
 }
 
 // Exchange opens a stream with a message, and early, the data that follows it, and reads
-// the answer. The two have at most mux.MaxFirst bytes. A session that stays silent is probed, and given up if elsewhere returns true: see awaitAnswer.
-// The caller closes the stream, unless there is an error.
+// the answer. The two have at most mux.MaxFirst bytes. A session that stays silent is
+// probed, and given up if elsewhere returns true: see awaitAnswer. The caller closes the
+// stream, unless there is an error.
 func (s *Session) Exchange(ctx context.Context, m *wire.Message, early []byte, elsewhere func(context.Context) bool) (*mux.Stream, *wire.Message, error) {
 	stream, err := s.Open(ctx, append(m.Encode(), early...))
 	if err != nil {
@@ -91,8 +92,9 @@ func (s *Session) Exchange(ctx context.Context, m *wire.Message, early []byte, e
 	return stream, answer, nil
 }
 
-// Open opens a stream with its first bytes, a message at least. If the carrier takes nothing for
-// wire.SuspectAfter, it returns a *mux.LostError and marks the session suspect.
+// Open opens a stream with its first bytes, a message at least. If the carrier takes
+// nothing for wire.SuspectAfter, it returns a *mux.LostError and marks the session
+// suspect.
 func (s *Session) Open(ctx context.Context, first []byte) (*mux.Stream, error) {
 	short, cancel := context.WithTimeout(ctx, wire.SuspectAfter)
 	defer cancel()

@@ -22,9 +22,8 @@ import (
 // roleEnv names the role that a process is started for.
 const roleEnv = "CAUSEWAY_BENCH_ROLE"
 
-// openFiles are enough for the ends of a thousand streams, and for half of 5,000
-// agents.
-const openFiles = 16 << 10
+// openFiles is wanted; where the system allows fewer, a process has those.
+const openFiles = 64 << 10
 
 // None is what a method takes or returns that has nothing to say.
 type None = struct{}

@@ -45,6 +45,7 @@ users:
 			"enroll default/prod --server a:1 --secrets a/b --kubeconfig FILE",
 			"ticket default/prod --gateway http://a:1 --secrets a/b --kubeconfig FILE",
 			"ticket --revoke-all --secrets a/b --kubeconfig FILE",
+			"ticket --revoke --secrets a/b --kubeconfig FILE",
 			"revoke default/prod agent --secrets a/b --kubeconfig FILE",
 			"payload default/prod name --secrets a/b --kubeconfig FILE",
 			"rotate add --secrets a/b --kubeconfig FILE",

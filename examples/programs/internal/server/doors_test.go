@@ -126,8 +126,23 @@ func TestDoors(t *testing.T) {
 		`causeway_gateway_failures_total{door="connect",listener="connect-tls",phase="authenticate"} 1`,
 		`causeway_gateway_handshakes{listener="connect",state="waiting"} 0`,
 		`causeway_gateway_dial_duration_seconds_count`+socketDoor+`result="ok"} 1`)
-	output(t, "", "ticket", "--revoke-all", "--state", dir)
+	second := output(t, "", "ticket", cluster, "--state", dir, "--gateway", plain)
+	if said, want := output(t, second, "ticket", "--revoke", "--state", dir), "the ticket of client for "+cluster+" is revoked"; !strings.Contains(said, want) {
+		t.Errorf("got %q, want %q", said, want)
+	}
 	deadline := time.Now().Add(20 * time.Second)
+	for err = nil; err == nil; err = through(t, second, nil) {
+		if time.Now().After(deadline) {
+			t.Fatal("the ticket that was revoked is still good")
+		}
+	}
+	if !strings.Contains(err.Error(), "the ticket was revoked; make a new one with: causeway ticket "+cluster) {
+		t.Errorf("got %v of a ticket that was revoked", err)
+	}
+	if err := through(t, ticket, nil); err != nil {
+		t.Errorf("the ticket that was not revoked: %v", err)
+	}
+	output(t, "", "ticket", "--revoke-all", "--state", dir)
 	for err = nil; err == nil; err = through(t, ticket, nil) {
 		if time.Now().After(deadline) {
 			t.Fatal("the ticket is still good")

@@ -57,6 +57,7 @@ func TestCommandsMakeNoState(t *testing.T) {
 		"enroll default/prod --server a:1",
 		"ticket default/prod --gateway http://127.0.0.1:3128",
 		"ticket --revoke-all",
+		"ticket --revoke",
 		"revoke default/prod agent",
 		"payload default/prod name",
 		"kubeconfig default/prod --gateway http://127.0.0.1:3128",

@@ -87,8 +87,9 @@ type tickets struct {
 	gateway.Tickets
 	revoked gateway.Tickets // with former keys
 
-	mu   sync.Mutex           // guards the field below
-	ends map[string]time.Time // when all of a cluster were revoked, as the store said last
+	mu         sync.Mutex           // guards the fields below
+	ends       map[string]time.Time // when all of a cluster were revoked, as the store said last
+	revokedIDs map[string]bool      // the tickets that were revoked one by one
 }
 
 // followRevocations has a revocation of all agents of a cluster (causeway revoke --all, or
@@ -97,6 +98,9 @@ type tickets struct {
 func (t *tickets) followRevocations(store tunnel.Store) {
 	t.ends = map[string]time.Time{}
 	t.Tickets.Revoked = func(ticket gateway.Ticket) bool {
+		if t.isRevoked(ticket) {
+			return true
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), revocationTimeout)
 		defer cancel()
 		cluster := ticket.Identity.Cluster
@@ -117,7 +121,7 @@ func (t *tickets) followRevocations(store tunnel.Store) {
 const revocationTimeout = 3 * time.Second
 
 // loadTickets sets the keys of the tickets from the state, which gets one if it has
-// none.
+// none, and reads which tickets were revoked.
 func loadTickets(ctx context.Context, st state, t *tickets) error {
 	keys, err := st.read(ctx, ticketKeyFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -136,7 +140,10 @@ func loadTickets(ctx context.Context, st state, t *tickets) error {
 		}
 		keys = keys[:ticketKeySize]
 	}
-	return t.SetKeys(keys)
+	if err := t.SetKeys(keys); err != nil {
+		return err
+	}
+	return t.loadRevoked(ctx, st)
 }
 
 // revokeTickets replaces the key of the state. Former keys are kept, so that clients
@@ -186,28 +193,27 @@ func (t *tickets) findFormer(ctx context.Context, c gateway.Credentials) (former
 
 func ticketCommand() *cobra.Command {
 	var f ticketFlags
-	var revoke bool
+	var revoke, revokeAll bool
 	cmd := &cobra.Command{
 		Use:   "ticket CLUSTER",
 		Short: "print a proxy URL that leads to CLUSTER: HTTPS_PROXY for any program",
 		Long: `Prints the URL of the server's proxy with a ticket for CLUSTER in it: HTTPS_PROXY for any
-program. With --revoke-all it ends all tickets instead, of all clusters.`,
+program. With --revoke it ends the ticket on standard input instead, the URL or a kubeconfig
+that has it; with --revoke-all all tickets, of all clusters. Servers know it within --watch.
+Connections that are open stay open.`,
 		Example: `  HTTPS_PROXY=$(causeway ticket default/prod) curl -k https://kubernetes.default.svc/version
+  causeway ticket --revoke <prod.conf
   causeway ticket --revoke-all`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if revoke && len(args) == 0 {
-				st, err := f.state.open(cmd.Context())
-				if err != nil {
-					return err
-				}
-				if err := revokeTickets(cmd.Context(), st); err != nil {
-					return err
-				}
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), "all tickets are revoked")
-				return err
-			}
-			if revoke {
+			switch {
+			case revoke && revokeAll:
+				return cli.Mistake("--revoke ends one ticket and --revoke-all all of them: leave one out")
+			case revoke && len(args) > 0:
+				return cli.Mistake("--revoke reads the ticket from standard input: leave CLUSTER out")
+			case revokeAll && len(args) > 0:
 				return cli.Mistake("--revoke-all ends the tickets of all clusters: leave CLUSTER out")
+			case revoke || revokeAll:
+				return f.revoke(cmd, revokeAll)
 			}
 			if err := command.Args(cmd, args); err != nil {
 				return err
@@ -221,8 +227,30 @@ program. With --revoke-all it ends all tickets instead, of all clusters.`,
 		},
 	}
 	f.add(cmd.Flags())
-	cmd.Flags().BoolVar(&revoke, "revoke-all", false, "end all tickets instead, of all clusters")
+	cmd.Flags().BoolVar(&revoke, "revoke", false, "end the ticket on standard input instead: its URL, or a kubeconfig that has it")
+	cmd.Flags().BoolVar(&revokeAll, "revoke-all", false, "end all tickets instead, of all clusters")
 	return cmd
+}
+
+// revoke ends all tickets, or the one on standard input.
+func (f *ticketFlags) revoke(cmd *cobra.Command, all bool) error {
+	st, err := f.state.open(cmd.Context())
+	if err != nil {
+		return err
+	}
+	said := "all tickets are revoked"
+	if all {
+		err = revokeTickets(cmd.Context(), st)
+	} else {
+		var t gateway.Ticket
+		t, err = revokeTicket(cmd.Context(), st, cmd.InOrStdin())
+		said = fmt.Sprintf("the ticket of %s for %s is revoked, which was to end at %s", t.Identity.Name, t.Identity.Cluster, t.Expires.UTC().Format("2006-01-02 15:04:05 MST"))
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), said)
+	return err
 }
 
 func kubeconfigCommand() *cobra.Command {

@@ -1,0 +1,138 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/tunnel/gateway"
+)
+
+// revokedPrefix begins the names of the tickets that were revoked one by one.
+const revokedPrefix = "ticket-revoked-"
+
+// revokedTicket is the value of such a name.
+type revokedTicket struct {
+	ID    string    `json:"id"`
+	Until time.Time `json:"until"` // it has ended then by itself
+}
+
+// ticketID returns the same for a ticket each time, and another text for another one.
+func ticketID(t gateway.Ticket) string {
+	return hashName(fmt.Sprintf("%q %q %d %d", t.Identity.Name, t.Identity.Cluster, t.Issued.UnixNano(), t.Expires.UnixNano()))
+}
+
+// loadRevoked reads which tickets were revoked one by one.
+func (t *tickets) loadRevoked(ctx context.Context, st state) error {
+	all, err := listRevoked(ctx, st)
+	if err != nil {
+		return err
+	}
+	ids := make(map[string]bool, len(all))
+	for _, r := range all {
+		ids[r.ID] = true
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.revokedIDs = ids
+	return nil
+}
+
+func (t *tickets) isRevoked(ticket gateway.Ticket) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.revokedIDs[ticketID(ticket)]
+}
+
+func listRevoked(ctx context.Context, st state) (all []revokedTicket, err error) {
+	texts, err := st.list(ctx, revokedPrefix)
+	for _, text := range texts {
+		var r revokedTicket
+		if err := json.Unmarshal(text, &r); err != nil {
+			return nil, fmt.Errorf("a value of %s*: %w", revokedPrefix, err)
+		}
+		all = append(all, r)
+	}
+	return all, err
+}
+
+// revokeTicket revokes the ticket in a kubeconfig, or in the URL that causeway ticket has
+// printed. It forgets those that have ended.
+func revokeTicket(ctx context.Context, st state, from io.Reader) (gateway.Ticket, error) {
+	user, err := readTicket(from)
+	if err != nil {
+		return gateway.Ticket{}, err
+	}
+	var t tickets
+	if err := loadTickets(ctx, st, &t); err != nil {
+		return gateway.Ticket{}, err
+	}
+	var ticket gateway.Ticket
+	t.Revoked = func(shown gateway.Ticket) bool {
+		ticket = shown
+		return false
+	}
+	password, _ := user.Password()
+	if _, err := t.Authenticate(ctx, gateway.Credentials{User: user.Username(), Password: password}); err != nil {
+		var former *gateway.TicketError
+		if errors.As(err, &former) {
+			former.Hint = ""
+			return gateway.Ticket{}, fmt.Errorf("standard input: %w: nothing is left to revoke", former)
+		}
+		return gateway.Ticket{}, errors.New("standard input: the ticket was not made by this server: name its own --state or --secrets")
+	}
+	value, err := json.Marshal(revokedTicket{ticketID(ticket), ticket.Expires})
+	if err == nil {
+		err = st.replace(ctx, revokedPrefix+ticketID(ticket), value)
+	}
+	if err == nil {
+		err = forgetEnded(ctx, st)
+	}
+	return ticket, err
+}
+
+// forgetEnded removes the revocations of tickets that have ended a day ago, so that
+// clocks need not agree.
+func forgetEnded(ctx context.Context, st state) error {
+	all, err := listRevoked(ctx, st)
+	for _, r := range all {
+		if time.Since(r.Until) < 24*time.Hour {
+			continue
+		}
+		if removed := st.remove(ctx, revokedPrefix+r.ID); removed != nil && !errors.Is(removed, fs.ErrNotExist) {
+			err = errors.Join(err, removed)
+		}
+	}
+	return err
+}
+
+var errNoTicket = cli.Mistake("standard input has no ticket: want the URL that causeway ticket printed, or the kubeconfig that has it")
+
+// readTicket returns user and password of the URL, or of the proxy-url of the kubeconfig's
+// current context.
+func readTicket(from io.Reader) (*url.Userinfo, error) {
+	text, err := io.ReadAll(io.LimitReader(from, 1<<20))
+	if err != nil {
+		return nil, err
+	}
+	line := strings.TrimSpace(string(text))
+	if strings.ContainsAny(line, " \n{") {
+		config, err := readKubeconfig(strings.NewReader(line))
+		if err != nil {
+			return nil, err
+		}
+		line = config.Clusters[config.Contexts[config.CurrentContext].Cluster].ProxyURL
+	}
+	u, err := url.Parse(line)
+	if err != nil || u.User == nil {
+		return nil, errNoTicket // err has the ticket
+	}
+	return u.User, nil
+}

@@ -154,8 +154,8 @@ func TestRefusedEverywhere(t *testing.T) {
 	})
 }
 
-// A dial right after the agent has connected elsewhere comes to it, whatever
-// was found before; and one hop is the most.
+// A dial comes to an agent that has connected elsewhere as soon as that replica has said
+// so, whatever was found before; and one hop is the most.
 func TestForwardFindsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReplicas(t, "a", "b", "c")
@@ -166,6 +166,7 @@ func TestForwardFindsAtOnce(t *testing.T) {
 		}
 		began := time.Now()
 		first := r.at("b", &tunnel.Agent{})
+		synctest.Wait()
 		a.echo().Close()
 		r.at("c", &tunnel.Agent{})
 		first.stop()

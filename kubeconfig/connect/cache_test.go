@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -269,6 +270,9 @@ func TestCacheAtOnce(t *testing.T) {
 			for j := range 10 {
 				secret := cacheSecret(t, fmt.Sprint("c", (i+j)%4), i*10+j, withToken(config, fmt.Sprint("t", j%2)))
 				client, release, err := cache.Get(secret)
+				if err != nil && strings.Contains(err.Error(), "there is a newer one") {
+					continue // whose Client another goroutine is about to make
+				}
 				if err != nil {
 					t.Error(err)
 					return

@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/bench/internal/rig"
@@ -23,6 +24,7 @@ type agentsRole struct {
 	cancel  context.CancelFunc
 	work    sync.WaitGroup
 
+	slots   chan struct{} // an attempt to connect has one: see maxAttempts
 	targets []*proxytest.Server
 	backoff time.Duration
 	agents  []*member
@@ -50,6 +52,7 @@ type AgentsArgs struct {
 // Start returns the targets' addresses.
 func (a *agentsRole) Start(args AgentsArgs, addresses *[]string) error {
 	a.ctx, a.cancel = context.WithCancel(context.Background())
+	a.slots = make(chan struct{}, maxAttempts)
 	a.backoff, a.wanted = args.Backoff, args.Counted
 	for range args.Targets {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -70,7 +73,7 @@ type invited struct{ Cluster, Token, Pin string }
 func (a *agentsRole) Add(invitations []invited, _ *rig.None) error {
 	for _, inv := range invitations {
 		m := &member{Agent: &tunnel.Agent{
-			Servers: []string{"service:443"}, Dial: a.dialReady, Credentials: &tunnel.MemoryCredentials{},
+			Servers: []string{"service:443"}, Dial: a.newDial(), Credentials: &tunnel.MemoryCredentials{},
 			Invitation: func(context.Context) (tunnel.Invitation, error) {
 				return tunnel.Invitation{Cluster: inv.Cluster, Token: inv.Token, Pin: inv.Pin}, nil
 			},
@@ -122,11 +125,36 @@ func (a *agentsRole) Ready(addresses []string, _ *rig.None) error {
 	return nil
 }
 
+// maxAttempts is how many agents of a process connect at once. Each has a machine of its own
+// elsewhere; thousands that share two cores would all be late.
+const maxAttempts = 32
+
+// newDial returns the function by which an agent dials. An attempt, which ends with its
+// context, has one slot though it may dial twice.
+func (a *agentsRole) newDial() tunnel.DialFunc {
+	var held atomic.Bool
+	return func(ctx context.Context, network, _ string) (net.Conn, error) {
+		if held.CompareAndSwap(false, true) {
+			select {
+			case a.slots <- struct{}{}:
+				context.AfterFunc(ctx, func() {
+					held.Store(false)
+					<-a.slots
+				})
+			case <-ctx.Done():
+				held.Store(false)
+				return nil, ctx.Err()
+			}
+		}
+		return a.dialReady(ctx, network)
+	}
+}
+
 var errNoReplica = errors.New("no replica is ready")
 
-// dial connects to one replica after the other, as a Service does: the balancer
+// dialReady connects to one replica after the other, as a Service does: the balancer
 // chooses when a connection begins, and is not in its way afterwards.
-func (a *agentsRole) dialReady(ctx context.Context, network, _ string) (net.Conn, error) {
+func (a *agentsRole) dialReady(ctx context.Context, network string) (net.Conn, error) {
 	a.mu.Lock()
 	if len(a.ready) == 0 {
 		a.mu.Unlock()

@@ -3,9 +3,6 @@ package tunnel
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strconv"
-	"sync"
 	"time"
 
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
@@ -35,62 +32,6 @@ func (s *Server) sendPayloads(sess *agentSession) {
 	}
 	for _, p := range payloads {
 		callHook3(s.Hooks.Delivered, sess.id, p.Name, sess.pushPayload(ctx, s.seq.Add(1), p))
-	}
-}
-
-// Push sends the payload to each agent of the cluster that is connected to this
-// replica, and returns when all have answered. It does not reach agents that are
-// connected to other replicas only: call it on each replica. An agent with sessions
-// to two of them gets the payload twice. The error joins an *[Error] for each agent
-// that did not accept the payload; if no agent is connected here, it has
-// [CodeNoAgent].
-func (s *Server) Push(ctx context.Context, cluster string, p Payload) error {
-	if err := s.setup(); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, payloadTimeout)
-	defer cancel()
-	sessions := s.registry.dialCandidates(cluster)
-	if len(sessions) == 0 {
-		return &Error{Op: "push", Cluster: cluster, Code: CodeNoAgent}
-	}
-	errs := make([]error, len(sessions))
-	var wg sync.WaitGroup
-	for i, sess := range sessions {
-		wg.Go(func() { errs[i] = sess.pushPayload(ctx, s.seq.Add(1), p) })
-	}
-	wg.Wait()
-	return errors.Join(errs...)
-}
-
-// pushPayload sends the payload, and waits for the agent's answer.
-func (sess *agentSession) pushPayload(ctx context.Context, seq uint64, p Payload) error {
-	id := strconv.FormatUint(seq, 10)
-	m := wire.New(wire.MsgPayload).AddString(wire.TagID, id).AddString(wire.TagName, p.Name).AddBytes(wire.TagData, p.Data)
-	if len(m.Body) > wire.MaxBody {
-		return &Error{Op: "push", Cluster: sess.id.Cluster, Code: CodeConfig,
-			Err: fmt.Errorf("payload %q has %d bytes, and a message takes %d at most", wire.Printable(p.Name), len(p.Data), wire.MaxBody)}
-	}
-	answered := make(chan error, 1)
-	sess.state.Lock()
-	if sess.waiting == nil {
-		sess.waiting = map[string]chan error{}
-	}
-	sess.waiting[id] = answered
-	sess.state.Unlock()
-	defer func() {
-		sess.state.Lock()
-		delete(sess.waiting, id)
-		sess.state.Unlock()
-	}()
-	sess.sendOrClose(m)
-	select {
-	case err := <-answered:
-		return err
-	case <-sess.Mux.Done():
-		return &Error{Op: "push", Cluster: sess.id.Cluster, Code: CodeLost, Err: sess.Mux.Err()}
-	case <-ctx.Done():
-		return &Error{Op: "push", Cluster: sess.id.Cluster, Code: contextCode(ctx.Err()), Err: ctx.Err()}
 	}
 }
 

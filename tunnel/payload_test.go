@@ -140,22 +140,3 @@ func TestSlowPayload(t *testing.T) {
 		}
 	})
 }
-
-// Push is of one replica's agents: the others' are theirs to tell.
-func TestPushIsLocal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newReplicas(t, "a", "b")
-		r.mesh()
-		var got []string
-		r.at("b", &tunnel.Agent{Payload: func(_ context.Context, p tunnel.Payload) error {
-			got = append(got, p.Name)
-			return nil
-		}})
-		if err := r.beds["a"].s.Push(t.Context(), testCluster, tunnel.Payload{Name: "by a"}); codeOf(err) != tunnel.CodeNoAgent {
-			t.Errorf("got %v of the other replica, want no agent", err)
-		}
-		if err := r.beds["b"].s.Push(t.Context(), testCluster, tunnel.Payload{Name: "by b"}); err != nil || !slices.Equal(got, []string{"by b"}) {
-			t.Errorf("got %v and %q, want the payload of its own replica", err, got)
-		}
-	})
-}

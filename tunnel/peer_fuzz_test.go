@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ func FuzzGuest(f *testing.F) {
 	f.Add(rawPeerHello("b"), []byte{}, rawMessage(66, uint16(7), []byte("none"), uint16(6), []byte("udp"), uint16(5), []byte("echo"), uint16(14), uint64(1<<63)))
 	f.Add(rawPeerHello("b"), []byte{0, 68, 0, 0, 0, 9}, rawMessage(64, uint16(7), cluster))
 	f.Add(rawPeerHello("a"), []byte{}, rawMessage(67))
+	f.Add(rawPeerHello("b"), []byte{}, slices.Concat(rawMessage(70, uint16(7), cluster), rawMessage(8, uint16(12), []byte("key"))))
 	f.Add(rawPeerHello(""), []byte{0, 68, 0, 0, 0, 9}, rawMessage(67))
 	b := newBed(f, &tunnel.Server{Name: "a", HandshakeTimeout: time.Second})
 	b.agent(&tunnel.Agent{})

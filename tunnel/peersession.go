@@ -223,6 +223,8 @@ func (p *inboundPeer) answerRequest(stream *mux.Stream) *mux.Stream {
 		return p.dialFor(stream, m, early)
 	case wire.MsgFleet:
 		p.server.sendStatus(stream)
+	case wire.MsgPush:
+		p.pushFor(stream, m.Text(wire.TagCluster))
 	default:
 		stream.Reset(uint32(CodeBadRequest))
 	}

@@ -218,13 +218,7 @@ func (r *peerStatus) askStatus(ctx context.Context) {
 
 // requestStatus asks the replica for its Status.
 func (l *outboundPeer) requestStatus(ctx context.Context) (*Status, error) {
-	fail := func(err error) (*Status, error) {
-		code := CodeLost
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			code = CodeTimeout
-		}
-		return nil, &Error{Op: "status", Addr: l.peer.address, Code: code, Err: err}
-	}
+	fail := func(err error) (*Status, error) { return nil, l.requestError("status", err) }
 	l.countStream()
 	stream, err := l.Open(ctx, wire.New(wire.MsgFleet).Encode())
 	if err != nil {
@@ -252,6 +246,19 @@ func (l *outboundPeer) requestStatus(ctx context.Context) (*Status, error) {
 		return fail(fmt.Errorf("%w: %w", wire.ErrMalformed, err))
 	}
 	return &status, nil
+}
+
+// requestError returns the error of a request that the replica has not answered.
+func (l *outboundPeer) requestError(op string, err error) error {
+	code := CodeLost
+	var reset *mux.ResetError
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		code = CodeTimeout
+	case errors.As(err, &reset) && reset.Code == uint32(CodeBadRequest):
+		code = CodeVersion // an older one
+	}
+	return &Error{Op: op, Addr: l.peer.address, Code: code, Err: err}
 }
 
 // sendStatus writes the Status of this replica, in several messages, and ends the

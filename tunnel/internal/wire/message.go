@@ -46,6 +46,7 @@ const (
 	MsgFleet   Kind = 67 // what do you know? And a piece of the answer
 	MsgRevoked Kind = 68 // end the sessions of this agent
 	MsgArrived Kind = 69 // an agent of the cluster that you have asked for is here
+	MsgPush    Kind = 70 // MsgPayload, which follows, for the agents of the other server
 )
 
 // Tag names a field of a message.

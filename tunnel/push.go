@@ -1,0 +1,195 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
+)
+
+// Push sends the payload to each agent of the cluster, whichever replica it is connected
+// to, and returns when all have answered, after 30 seconds at most. An agent with sessions
+// with two replicas gets the payload twice.
+//
+// The error joins an *[Error] for each agent that did not accept the payload, and one with
+// [CodeLost] if a replica could not be asked, whose agents may lack it. If no agent
+// is connected, the code is [CodeNoAgent].
+func (s *Server) Push(ctx context.Context, cluster string, p Payload) error {
+	if err := s.setup(); err != nil {
+		return err
+	}
+	if err := p.check(cluster); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, payloadTimeout)
+	defer cancel()
+	run := pushRun{results: map[agentKey]error{}}
+	run.pushing.Go(func() { s.pushHere(ctx, cluster, p, run.note) })
+	var missing error
+	if !s.peers.isAlone() {
+		q := s.peers.startSearch(ctx, cluster, wire.AskPatience)
+		for l := q.nextHolder(); l != nil; l = q.nextHolder() {
+			run.pushing.Go(func() { run.notePeer(l.push(ctx, cluster, p, run.note)) })
+		}
+		q.stop()
+		missing = s.peers.missingAnswers(q.silent)
+	}
+	run.pushing.Wait()
+	return run.err(cluster, missing)
+}
+
+// pushRun is one call of Push.
+type pushRun struct {
+	pushing sync.WaitGroup
+	mu      sync.Mutex         // guards the fields below
+	results map[agentKey]error // nil: one session of the agent has accepted the payload
+	lost    []error            // of replicas
+}
+
+func (r *pushRun) note(agent agentKey, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if before, known := r.results[agent]; !known || before != nil {
+		r.results[agent] = err
+	}
+}
+
+func (r *pushRun) notePeer(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lost = append(r.lost, err)
+}
+
+// err returns the error of Push; missing says why there may be more agents.
+func (r *pushRun) err(cluster string, missing error) error {
+	all := r.lost
+	for _, err := range r.results {
+		all = append(all, err)
+	}
+	switch {
+	case len(r.results) == 0 && errors.Join(all...) == nil:
+		return &Error{Op: "push", Cluster: cluster, Code: CodeNoAgent, Err: missing}
+	case missing != nil:
+		all = append(all, &Error{Op: "push", Cluster: cluster, Code: CodeLost, Err: missing})
+	}
+	return errors.Join(all...)
+}
+
+// pushHere sends the payload to the agents of this replica, and calls note for each, also
+// at the same time.
+func (s *Server) pushHere(ctx context.Context, cluster string, p Payload, note func(agentKey, error)) {
+	var wg sync.WaitGroup
+	for _, sess := range s.registry.dialCandidates(cluster) {
+		wg.Go(func() { note(sess.agentKey(), sess.pushPayload(ctx, s.seq.Add(1), p)) })
+	}
+	wg.Wait()
+}
+
+// push has the other replica push to its agents.
+func (l *outboundPeer) push(ctx context.Context, cluster string, p Payload, note func(agentKey, error)) error {
+	l.countStream()
+	stream, err := l.Open(ctx, wire.New(wire.MsgPush).AddString(wire.TagCluster, cluster).Encode())
+	if err != nil {
+		return l.requestError("push", err)
+	}
+	defer stream.Reset(0)
+	stop := context.AfterFunc(ctx, func() { stream.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	err = wire.Write(stream, p.message(""))
+	for err == nil {
+		var m *wire.Message
+		if m, err = wire.Read(stream, wire.MaxRequest); errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil && m.Kind != wire.MsgReceived {
+			err = wire.ErrMalformed
+		}
+		if err == nil {
+			note(agentKey{m.Text(wire.TagName), m.Text(wire.TagID)}, receivedError(m, cluster))
+		}
+	}
+	return l.requestError("push", err)
+}
+
+// pushFor pushes for the peer, and says what each agent has answered.
+func (p *inboundPeer) pushFor(stream *mux.Stream, cluster string) {
+	ctx, cancel := context.WithTimeout(p.Streams.Context(), payloadTimeout)
+	defer cancel()
+	stream.AfterReset(func(uint32, bool) { cancel() })
+	stream.SetDeadline(time.Now().Add(payloadTimeout))
+	payload, err := wire.Read(stream, wire.MaxBody)
+	if err != nil || payload.Kind != wire.MsgPayload {
+		stream.Reset(uint32(CodeBadRequest))
+		return
+	}
+	var writing sync.Mutex
+	p.server.pushHere(ctx, cluster, Payload{Name: payload.Text(wire.TagName), Data: payload.Bytes(wire.TagData)}, func(agent agentKey, err error) {
+		answer := wire.New(wire.MsgReceived)
+		if e := (*Error)(nil); errors.As(err, &e) {
+			e = forwardedError(e)
+			answer = refusalMessage(wire.MsgReceived, e.Code, wire.Printable(e.reasonText()))
+		}
+		writing.Lock()
+		defer writing.Unlock()
+		wire.Write(stream, answer.AddString(wire.TagName, agent.agent).AddString(wire.TagID, agent.replica))
+	})
+	stream.CloseWrite()
+}
+
+// receivedError returns the error in a RECEIVED of another replica.
+func receivedError(m *wire.Message, cluster string) error {
+	if messageCode(m) == codeNotHere {
+		return &Error{Op: "push", Cluster: cluster, Code: CodeLost}
+	}
+	return messageError(m, "push", cluster, "")
+}
+
+func (p Payload) message(id string) *wire.Message {
+	return wire.New(wire.MsgPayload).AddString(wire.TagID, id).AddString(wire.TagName, p.Name).AddBytes(wire.TagData, p.Data)
+}
+
+// check returns why the payload can't be sent.
+func (p Payload) check(cluster string) error {
+	const fields = 64 // of the message, and its id
+	if len(p.Name)+len(p.Data)+fields <= wire.MaxBody {
+		return nil
+	}
+	return &Error{Op: "push", Cluster: cluster, Code: CodeConfig,
+		Err: fmt.Errorf("payload %q has %d bytes, and a message takes %d at most", wire.Printable(p.Name), len(p.Data), wire.MaxBody)}
+}
+
+// pushPayload sends the payload, and waits for the agent's answer.
+func (sess *agentSession) pushPayload(ctx context.Context, seq uint64, p Payload) error {
+	if err := p.check(sess.id.Cluster); err != nil {
+		return err
+	}
+	id := strconv.FormatUint(seq, 10)
+	m := p.message(id)
+	answered := make(chan error, 1)
+	sess.state.Lock()
+	if sess.waiting == nil {
+		sess.waiting = map[string]chan error{}
+	}
+	sess.waiting[id] = answered
+	sess.state.Unlock()
+	defer func() {
+		sess.state.Lock()
+		delete(sess.waiting, id)
+		sess.state.Unlock()
+	}()
+	sess.sendOrClose(m)
+	select {
+	case err := <-answered:
+		return err
+	case <-sess.Mux.Done():
+		return &Error{Op: "push", Cluster: sess.id.Cluster, Code: CodeLost, Err: sess.Mux.Err()}
+	case <-ctx.Done():
+		return &Error{Op: "push", Cluster: sess.id.Cluster, Code: contextCode(ctx.Err()), Err: ctx.Err()}
+	}
+}

@@ -35,6 +35,12 @@ func (r *runner) run(ctx context.Context) {
 // refreshSessions drops the sessions that take no more streams, and plans attempts to
 // replace them.
 func (r *runner) refreshSessions() {
+	for _, l := range r.live {
+		another := func(other *serverSession) bool { return other != l && other.TakesStreams() }
+		if l.takeMoving() && slices.ContainsFunc(r.live, another) {
+			l.Retire()
+		}
+	}
 	r.live = slices.DeleteFunc(r.live, func(l *serverSession) bool {
 		if l.TakesStreams() {
 			if l.takeNewNames() {
@@ -235,6 +241,14 @@ func (l *serverSession) knownServers() []string {
 	l.state.Lock()
 	defer l.state.Unlock()
 	return l.servers
+}
+
+// takeMoving reports whether a MOVE has come since the last call.
+func (l *serverSession) takeMoving() (any bool) {
+	l.state.Lock()
+	defer l.state.Unlock()
+	any, l.moving = l.moving, false
+	return any
 }
 
 // takeNewNames reports whether a new name has come since the last call.

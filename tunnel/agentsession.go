@@ -38,6 +38,7 @@ type agentSession struct {
 	// trust.
 	welcomed *Authority
 	servers  []string // the names in its WELCOME
+	asked    bool     // by moveSessions
 
 	renewalAsked time.Time // HandleControl's: when the agent last asked for a certificate
 

@@ -61,6 +61,7 @@ func (p *peers) watchLocked() {
 	p.asked, p.listed = time.Now(), make(chan struct{})
 	p.group = group.New(context.Background())
 	p.group.Go(p.watchMembers)
+	p.group.Go(func() { p.balance(p.group.Accepting()) })
 }
 
 // close drains the sessions until ctx ends, and waits for the goroutines.

@@ -25,6 +25,7 @@ type outboundPeer struct {
 	cert     *x509.Certificate // the replica's
 	rotateAt time.Time         // when another session replaces it, before the certificates expire
 	opened   atomic.Uint64
+	load     atomic.Uint64 // how many agents' sessions the replica has, and one; 0: not known
 
 	replacing   sync.Once
 	replaceNow  chan struct{} // closed by replaceSoon
@@ -86,6 +87,8 @@ func (l *outboundPeer) HandleControl(m *wire.Message) {
 		l.peer.peers.server.handleRevoked(m)
 	case wire.MsgArrived:
 		l.peer.peers.absences.forget(m.Text(wire.TagCluster))
+	case wire.MsgLoad:
+		l.load.Store(min(m.Uint(wire.TagLimit), 1<<32) + 1)
 	}
 }
 
@@ -126,9 +129,10 @@ const maxPeerStreams = 1 << 16
 // replica opens streams, and this one dials for them by its agents.
 type inboundPeer struct {
 	session.Session
-	server *Server
-	name   string // the replica's
-	cert   *x509.Certificate
+	server   *Server
+	name     string // the replica's
+	cert     *x509.Certificate
+	toldLoad int // by tellLoad, and one; 0: nothing
 }
 
 // acceptPeer reads a peer's HELLO and answers it. If the peer is this replica itself,

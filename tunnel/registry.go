@@ -207,6 +207,16 @@ func (r *registry) dialCandidates(name string) []*agentSession {
 	return all
 }
 
+// countServing returns how many sessions take streams.
+func (r *registry) countServing() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.clusters {
+		n += len(c.agents)
+	}
+	return n
+}
+
 func (r *registry) allSessions() []*agentSession {
 	return r.sessionsWhere(func(*agentSession) bool { return true })
 }

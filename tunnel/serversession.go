@@ -35,6 +35,7 @@ type serverSession struct {
 	state    sync.Mutex      // guards the fields below
 	servers  []string        // the names that the server knows
 	newNames bool            // one of them was not known before
+	moving   bool            // the server has sent MOVE
 	payloads []*wire.Message // that wait for the field Payload
 	taking   bool            // takePayloads runs
 }
@@ -247,6 +248,11 @@ func (l *serverSession) HandleControl(m *wire.Message) {
 		l.trustRoots(m)
 	case wire.MsgServers:
 		l.learnServers(m)
+	case wire.MsgMove:
+		l.state.Lock()
+		l.moving = true
+		l.state.Unlock()
+		l.runner.wakeRun()
 	case wire.MsgPayload:
 		if !l.queuePayload(m) { // the rest of the control stream must not wait
 			l.receivedPayload(m, errors.New("too many payloads wait"))

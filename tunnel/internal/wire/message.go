@@ -35,6 +35,7 @@ const (
 	MsgPayload  Kind = 8  // server: a named piece of data for the agent
 	MsgReceived Kind = 9  // agent: the result of a payload
 	MsgServers  Kind = 10 // server: the names of the servers that run
+	MsgMove     Kind = 11 // server: another server has fewer agents
 	MsgDial     Kind = 16 // server: dial this target
 	MsgDialed   Kind = 17 // agent: the result
 	MsgEnroll   Kind = 32 // agent: a token and a key
@@ -47,6 +48,7 @@ const (
 	MsgRevoked Kind = 68 // end the sessions of this agent
 	MsgArrived Kind = 69 // an agent of the cluster that you have asked for is here
 	MsgPush    Kind = 70 // MsgPayload, which follows, for the agents of the other server
+	MsgLoad    Kind = 71 // how many sessions with agents there are here
 )
 
 // Tag names a field of a message.
@@ -68,7 +70,7 @@ const (
 	TagData        Tag = 13 // bytes
 	TagTime        Tag = 14 // uint: milliseconds since 1970, UTC
 	TagProof       Tag = 15 // bytes: signature that Prove makes
-	TagLimit       Tag = 16 // uint: streams that may be open at once
+	TagLimit       Tag = 16 // uint: streams that may be open at once; in MsgLoad, sessions
 	TagProgram     Tag = 17 // string: name and version of the program
 	TagServer      Tag = 18 // string, repeated: names of servers, the sender's first
 	TagHeld        Tag = 19 // string, repeated: names of servers that the agent has a session with

@@ -1,0 +1,169 @@
+package tunnel_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+// serving is how many sessions each replica has.
+func (r *replicas) serving() map[string]int {
+	n := map[string]int{}
+	for name, b := range r.beds {
+		n[name] = len(b.sessions())
+	}
+	return n
+}
+
+// TestBalance: a replica that comes late gets its share of sessions, while dials go on and
+// connections stay.
+func TestBalance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const agents = 60
+		r := newReplicas(t, "a", "b")
+		r.mesh()
+		for range agents {
+			r.beds["a"].start(&tunnel.Agent{Servers: []string{"a:1", "b:1", "c:1"}})
+		}
+		for slices.Max(slices.Collect(maps.Values(r.serving()))) < agents || slices.Min(slices.Collect(maps.Values(r.serving()))) < agents {
+			time.Sleep(time.Second)
+		}
+		var conns []net.Conn
+		for range 20 {
+			conns = append(conns, r.beds["a"].echo(), r.beds["b"].echo())
+		}
+		r.members.set("a:1", "b:1", "c:1")
+		r.serve(&tunnel.Server{Name: "c"})
+		r.mesh()
+
+		const most = 2*agents/3 + 2*agents/3/8 + 8 + 3 // what the others say may be 1/16 off
+		for began := time.Now(); slices.Max(slices.Collect(maps.Values(r.serving()))) > most; time.Sleep(time.Second) {
+			if time.Since(began) > 15*time.Minute {
+				t.Fatalf("got %v after a quarter of an hour, want %d at most", r.serving(), most)
+			}
+			for _, b := range r.beds {
+				b.echo().Close()
+			}
+		}
+		for _, conn := range conns {
+			checkEcho(t, conn)
+			conn.Close()
+		}
+		time.Sleep(time.Minute) // those that have answered come back
+		settled := r.serving()
+		time.Sleep(10 * time.Minute)
+		if now := r.serving(); !maps.Equal(now, settled) || now["a"]+now["b"]+now["c"] != 2*agents {
+			t.Errorf("got %v after %v, want all sessions, and peace", now, settled)
+		}
+	})
+}
+
+// TestBalanceKeeps: sessions that have nothing beside them stay.
+func TestBalanceKeeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplicas(t, "a", "b")
+		r.mesh()
+		for range 40 {
+			r.at("a", &tunnel.Agent{})
+		}
+		before := r.beds["a"].sessions()
+		time.Sleep(10 * time.Minute)
+		if got := r.beds["a"].sessions(); len(got) != 40 || got[0].ID != before[0].ID || got[39].ID != before[39].ID {
+			t.Errorf("got %d sessions, want the 40 of before", len(got))
+		}
+	})
+}
+
+// TestBalanceRaw: what a replica does with what others say.
+func TestBalanceRaw(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplicas(t, "a")
+		control := r.raw("b", serveRaw(0, 42))
+		r.members.set("a:1", "b:1")
+		c := <-control
+		const agents = 40
+		for range agents {
+			r.beds["a"].start(&tunnel.Agent{Servers: []string{"a:1"}})
+		}
+		for len(r.beds["a"].sessions()) < agents {
+			time.Sleep(time.Second)
+		}
+		for _, load := range []uint64{1 << 63, 1<<64 - 1, 0, 30} {
+			c.Write(rawMessage(71, uint16(16), load))
+		}
+		c.Write(rawMessage(71))
+		time.Sleep(5 * time.Minute)
+		if n := len(r.beds["a"].sessions()); n != agents {
+			t.Errorf("got %d sessions, want all %d: none of them is an agent's second", n, agents)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if conn, err := r.beds["a"].s.Dialer(testCluster).DialContext(ctx, "tcp", "echo:7"); err != nil {
+			t.Error(err)
+		} else {
+			conn.Close()
+		}
+	})
+}
+
+// TestMove: an agent whom both servers ask at once leaves one of them.
+func TestMove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, &tunnel.Server{})
+		store := &tunnel.MemoryCredentials{}
+		b.agent(&tunnel.Agent{Credentials: store}).stop()
+		a := &tunnel.Agent{Credentials: store, Servers: []string{"x:1", "y:1"}}
+		var controls []*mux.Stream
+		accept := func(name string) {
+			l, err := b.w.Listen(t.Context(), name+":1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close() // the session stays
+			if name == "x" {
+				b.start(a)
+			}
+			conn, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			session, control, err := tunnel.RawServer(t.Context(), conn, b.s.Authority)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { session.Close() })
+			if _, err := control.Write(tunnel.RawWelcome(b.s.Authority, name, "other")); err != nil {
+				t.Fatal(err)
+			}
+			controls = append(controls, control)
+		}
+		move := rawMessage(11)
+		accept("x")
+		controls[0].Write(move) // it has no other session
+		time.Sleep(time.Hour)
+		accept("y")
+		time.Sleep(time.Minute)
+		for _, c := range controls {
+			c.Write(move)
+		}
+		var left []string
+		for i, c := range controls {
+			c.SetReadDeadline(time.Now().Add(time.Minute))
+			if kind, _, err := readRaw(c); err == nil {
+				left = append(left, fmt.Sprint(i, " ", kind))
+			}
+		}
+		if len(left) != 1 || !strings.HasSuffix(left[0], " 4") {
+			t.Errorf("got %q, want DRAIN from one of the two", left)
+		}
+	})
+}

@@ -47,7 +47,7 @@ func pages(t *testing.T, patterns ...string) (all []page) {
 
 // guides are what users read first.
 func guides(t *testing.T) []page {
-	return pages(t, "README.md", "CONTRIBUTING.md", "docs/*.md", "examples/deploy/*.md")
+	return pages(t, "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs/*.md", "examples/deploy/*.md")
 }
 
 // everyPage adds the files that stand beside code.

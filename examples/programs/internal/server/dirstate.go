@@ -141,7 +141,8 @@ func (s dirState) create(_ context.Context, name string, data []byte) error {
 	return s.writeFile(name, data, os.Link)
 }
 
-func (s dirState) list(_ context.Context, prefix string) (values [][]byte, err error) {
+func (s dirState) list(_ context.Context, prefix string) (values map[string][]byte, err error) {
+	values = map[string][]byte{}
 	entries, err := os.ReadDir(s.dir)
 	for _, entry := range entries {
 		if err != nil || !strings.HasPrefix(entry.Name(), prefix) {
@@ -149,7 +150,7 @@ func (s dirState) list(_ context.Context, prefix string) (values [][]byte, err e
 		}
 		var data []byte
 		if data, err = os.ReadFile(s.pathOf(entry.Name())); err == nil {
-			values = append(values, data)
+			values[strings.TrimPrefix(entry.Name(), prefix)] = data
 		} else if errors.Is(err, fs.ErrNotExist) {
 			err = nil // it was removed meanwhile
 		}

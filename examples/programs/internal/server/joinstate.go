@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/causewayproject/causeway/dialer"
@@ -37,9 +39,9 @@ func readJoins(ctx context.Context, st state) (records []joinRecord, err error) 
 		return nil, err
 	}
 	records = make([]joinRecord, 0, len(texts))
-	for _, text := range texts {
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		var r joinRecord
-		if wrong := json.Unmarshal(text, &r); wrong != nil {
+		if wrong := json.Unmarshal(texts[name], &r); wrong != nil {
 			err = errors.Join(err, fmt.Errorf("a registration for join can't be read: %w", wrong))
 			continue
 		}

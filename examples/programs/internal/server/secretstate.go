@@ -132,7 +132,7 @@ func (s *secretState) create(ctx context.Context, name string, data []byte) erro
 }
 
 // list uses the cache if there is one.
-func (s *secretState) list(ctx context.Context, prefix string) (values [][]byte, err error) {
+func (s *secretState) list(ctx context.Context, prefix string) (values map[string][]byte, err error) {
 	var found []*corev1.Secret
 	if memory := s.cached.Load(); memory != nil {
 		for _, object := range (*memory).GetStore().List() {
@@ -147,10 +147,11 @@ func (s *secretState) list(ctx context.Context, prefix string) (values [][]byte,
 			found = append(found, &all.Items[n])
 		}
 	}
-	found = slices.DeleteFunc(found, func(f *corev1.Secret) bool { return !strings.HasPrefix(f.Name, s.secretName(prefix)) })
-	slices.SortFunc(found, func(a, b *corev1.Secret) int { return strings.Compare(a.Name, b.Name) })
+	values = map[string][]byte{}
 	for _, secret := range found {
-		values = append(values, secret.Data[keyValue])
+		if name, ok := strings.CutPrefix(secret.Name, s.secretName(prefix)); ok {
+			values[name] = secret.Data[keyValue]
+		}
 	}
 	return values, nil
 }

@@ -40,7 +40,7 @@ type state interface {
 	create(ctx context.Context, name string, data []byte) error
 	// list returns the values of the names that begin with prefix, in the order of the
 	// names.
-	list(ctx context.Context, prefix string) ([][]byte, error)
+	list(ctx context.Context, prefix string) (map[string][]byte, error)
 	// remove removes a name; fs.ErrNotExist if it has no value.
 	remove(ctx context.Context, name string) error
 
@@ -231,6 +231,9 @@ func noteCluster(ctx context.Context, st state, cluster string) error {
 // invited. It is no error: a state of an earlier version, or a partial copy of one, has
 // no such record of a cluster whose agents are connected.
 func warnUnknown(ctx context.Context, st state, cluster string, stderr io.Writer) {
+	if _, err := readJoin(ctx, st, cluster); err == nil {
+		return // its agents need no invitation
+	}
 	switch _, err := st.read(ctx, clusterFile(cluster)); {
 	case errors.Is(err, fs.ErrNotExist):
 		fmt.Fprintf(stderr, "warning: this state has no record of an invitation of cluster %q: check the name; the server's page and log have the names\n", cluster)

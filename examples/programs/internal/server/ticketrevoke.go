@@ -15,12 +15,12 @@ import (
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
-// revokedPrefix begins the names of the tickets that were revoked one by one.
+// revokedPrefix begins the names of the tickets that were revoked one by one; their ids
+// follow.
 const revokedPrefix = "ticket-revoked-"
 
 // revokedTicket is the value of such a name.
 type revokedTicket struct {
-	ID    string    `json:"id"`
 	Until time.Time `json:"until"` // it has ended then by itself
 }
 
@@ -31,13 +31,13 @@ func ticketID(t gateway.Ticket) string {
 
 // loadRevoked reads which tickets were revoked one by one.
 func (t *tickets) loadRevoked(ctx context.Context, st state) error {
-	all, err := listRevoked(ctx, st)
+	all, err := st.list(ctx, revokedPrefix)
 	if err != nil {
 		return err
 	}
 	ids := make(map[string]bool, len(all))
-	for _, r := range all {
-		ids[r.ID] = true
+	for id := range all {
+		ids[id] = true
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -49,18 +49,6 @@ func (t *tickets) isRevoked(ticket gateway.Ticket) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.revokedIDs[ticketID(ticket)]
-}
-
-func listRevoked(ctx context.Context, st state) (all []revokedTicket, err error) {
-	texts, err := st.list(ctx, revokedPrefix)
-	for _, text := range texts {
-		var r revokedTicket
-		if err := json.Unmarshal(text, &r); err != nil {
-			return nil, fmt.Errorf("a value of %s*: %w", revokedPrefix, err)
-		}
-		all = append(all, r)
-	}
-	return all, err
 }
 
 // revokeTicket revokes the ticket in a kubeconfig, or in the URL that causeway ticket has
@@ -88,7 +76,7 @@ func revokeTicket(ctx context.Context, st state, from io.Reader) (gateway.Ticket
 		}
 		return gateway.Ticket{}, errors.New("standard input: the ticket was not made by this server: name its own --state or --secrets")
 	}
-	value, err := json.Marshal(revokedTicket{ticketID(ticket), ticket.Expires})
+	value, err := json.Marshal(revokedTicket{ticket.Expires})
 	if err == nil {
 		err = st.replace(ctx, revokedPrefix+ticketID(ticket), value)
 	}
@@ -99,14 +87,15 @@ func revokeTicket(ctx context.Context, st state, from io.Reader) (gateway.Ticket
 }
 
 // forgetEnded removes the revocations of tickets that have ended a day ago, so that
-// clocks need not agree.
+// clocks need not agree. One whose end can't be read stays.
 func forgetEnded(ctx context.Context, st state) error {
-	all, err := listRevoked(ctx, st)
-	for _, r := range all {
-		if time.Since(r.Until) < 24*time.Hour {
+	all, err := st.list(ctx, revokedPrefix)
+	for id, value := range all {
+		var r revokedTicket
+		if json.Unmarshal(value, &r) != nil || r.Until.IsZero() || time.Since(r.Until) < 24*time.Hour {
 			continue
 		}
-		if removed := st.remove(ctx, revokedPrefix+r.ID); removed != nil && !errors.Is(removed, fs.ErrNotExist) {
+		if removed := st.remove(ctx, revokedPrefix+id); removed != nil && !errors.Is(removed, fs.ErrNotExist) {
 			err = errors.Join(err, removed)
 		}
 	}

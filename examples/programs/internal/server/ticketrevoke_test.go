@@ -78,8 +78,13 @@ func TestForgetRevoked(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id, until := range map[string]time.Time{"old": time.Now().Add(-25 * time.Hour), "ended": time.Now().Add(-time.Hour), "valid": time.Now().Add(time.Hour)} {
-		value, _ := json.Marshal(revokedTicket{id, until})
+		value, _ := json.Marshal(revokedTicket{until})
 		if err := st.replace(t.Context(), revokedPrefix+id, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id, value := range map[string]string{"empty": "", "other": "{}"} { // from a bad copy
+		if err := st.replace(t.Context(), revokedPrefix+id, []byte(value)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -87,7 +92,7 @@ func TestForgetRevoked(t *testing.T) {
 		t.Fatal(err)
 	}
 	var serving tickets
-	if err := serving.loadRevoked(t.Context(), st); err != nil || len(serving.revokedIDs) != 2 || serving.revokedIDs["old"] {
+	if err := serving.loadRevoked(t.Context(), st); err != nil || len(serving.revokedIDs) != 4 || serving.revokedIDs["old"] {
 		t.Errorf("got %v, %v, want that the old one is forgotten", serving.revokedIDs, err)
 	}
 }

@@ -154,7 +154,7 @@ func refusalFinding(r *dialer.Refusal, addr string) finding {
 	case r.StatusCode/100 == 3:
 		return finding{"what answers at proxy-url sends elsewhere: " + r.Error(), "Point proxy-url to the proxy itself, or log in where it sends a browser."}
 	case r.StatusCode == http.StatusTooManyRequests, kind == kindLimit:
-		return finding{"the proxy takes no more connections: " + r.Error(), "Close some, wait, or have the limit raised (of a tunnel's server: --limits)."}
+		return finding{"the proxy limits its clients: " + r.Error(), "Wait, close some connections, or have the limit raised (of a tunnel's server: --limits)."}
 	}
 	if f, ok := unreachedFinding(kind, addr); ok {
 		if name == "causeway" {

@@ -187,9 +187,8 @@ func (r *reader) bytes(field string, q *resource.Quantity, least int64) int64 {
 	if q == nil {
 		return 0
 	}
-	n := q.Value()
-	if n < least {
-		r.fail(field, fmt.Sprintf("want at least %s, such as 10Mi; leave it out for no limit", resource.NewQuantity(least, resource.BinarySI)))
+	if q.CmpInt64(least) < 0 || q.CmpInt64(1<<50) > 0 {
+		r.fail(field, fmt.Sprintf("want %s to 1Pi, such as 10Mi; leave it out for no limit", resource.NewQuantity(least, resource.BinarySI)))
 	}
-	return n
+	return q.Value()
 }

@@ -130,7 +130,17 @@ func TestUnknownCluster(t *testing.T) {
 				t.Errorf("%s: got %q and the warning %q, want that it is done, and that the cluster is unknown", args, out, warning)
 			}
 		}
-		for _, args := range []string{"revoke default/prod agent", "payload default/prod name"} {
+		const ticket = " --gateway http://gateway:1080"
+		if out, warning := do("ticket default/prd" + ticket); !strings.HasPrefix(out, "http://") || !strings.Contains(warning, `no record of an invitation of cluster "default/prd"`) {
+			t.Errorf("got %d bytes and the warning %q, want a ticket for an unknown cluster", len(out), warning)
+		}
+		for _, name := range []string{"default/a b", "default/x\n", "default/x\r\nX: y"} {
+			args := append([]string{"ticket", name}, strings.Fields(ticket+" "+state)...)
+			if err := run(t.Context(), args, strings.NewReader(""), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "CLUSTER") {
+				t.Errorf("ticket for %q: got %v", name, err)
+			}
+		}
+		for _, args := range []string{"revoke default/prod agent", "payload default/prod name", "ticket default/prod" + ticket} {
 			if _, warning := do(args); warning != "" {
 				t.Errorf("%s: got the warning %q, want none", args, warning)
 			}

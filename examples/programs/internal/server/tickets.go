@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -43,7 +44,10 @@ func (f *ticketFlags) add(set *pflag.FlagSet) {
 }
 
 // issueTicket returns the URL of the proxy, with a ticket for the cluster in it.
-func (f *ticketFlags) issueTicket(ctx context.Context, cluster string) (*url.URL, error) {
+func (f *ticketFlags) issueTicket(ctx context.Context, cluster string, stderr io.Writer) (*url.URL, error) {
+	if strings.ContainsFunc(cluster, func(r rune) bool { return !unicode.IsPrint(r) || r == ' ' }) {
+		return nil, cli.Mistake("the name of CLUSTER holds a space or a character that does not print")
+	}
 	st, err := f.state.open(ctx)
 	if err != nil {
 		return nil, err
@@ -75,6 +79,7 @@ func (f *ticketFlags) issueTicket(ctx context.Context, cluster string) (*url.URL
 		return nil, err
 	}
 	u.User = url.UserPassword(user, password)
+	warnUnknown(ctx, st, cluster, stderr)
 	return u, nil
 }
 
@@ -218,7 +223,7 @@ Connections that are open stay open.`,
 			if err := command.Args(cmd, args); err != nil {
 				return err
 			}
-			u, err := f.issueTicket(cmd.Context(), args[0])
+			u, err := f.issueTicket(cmd.Context(), args[0], cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -268,7 +273,7 @@ ticket for CLUSTER, and the API server's name beside the agent.`,
 			if err != nil {
 				return err
 			}
-			u, err := f.issueTicket(cmd.Context(), args[0])
+			u, err := f.issueTicket(cmd.Context(), args[0], cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}

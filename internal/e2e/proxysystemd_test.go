@@ -29,7 +29,7 @@ mkdir "$own"
 trap 'find "$own" -depth -type d -exec rmdir {} \;' EXIT
 (
 	sh -c 'echo $PPID' >"$own/cgroup.procs"
-	exec timeout 300 unshare --cgroup --pid --fork --kill-child --mount-proc sh -euc '
+	exec timeout 900 unshare --cgroup --pid --fork --kill-child --mount-proc sh -euc '
 		umount "$0/cgroup"
 		touch "$0/log"
 		mount -t tmpfs tmpfs "$0/layers"

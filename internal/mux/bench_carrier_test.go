@@ -4,9 +4,7 @@ import (
 	"bufio"
 	"net"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
 )
 
 // gathering is a socket below TLS that reads and writes many records at a time.
@@ -128,11 +126,4 @@ func (b *batcher) Close() error {
 	err := b.gathered.Close()
 	<-b.done
 	return err
-}
-
-// cpu is what the process has used.
-func cpu() time.Duration {
-	var u syscall.Rusage
-	syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

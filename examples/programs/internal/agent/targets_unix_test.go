@@ -1,0 +1,71 @@
+//go:build unix
+
+package agent
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/test/clitest"
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+// The targets of a file may change while the agent runs.
+func TestTargetsFile(t *testing.T) {
+	ours := make(chan os.Signal, 1) // the signal must not end the test
+	signal.Notify(ours, syscall.SIGHUP)
+	defer signal.Stop(ours)
+	server, address := newServer(t)
+	first, second := echo(t, "target"), echo(t, "target")
+	file := filepath.Join(t.TempDir(), "targets")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := []string{"--invitation", invitationFile(t, invite(t, server, address)), "--state", t.TempDir(), "--status", "127.0.0.1:0", "--allow", "file:" + file}
+	write("# none\n")
+	if err := run(t.Context(), args, nil, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "--allow: "+file+": there is no line") {
+		t.Errorf("got %v of a file without a target", err)
+	}
+	write(first)
+	p := clitest.Start(t, run, nil, args...)
+	p.Await(`msg=connected server=\S+ cluster=default/prod`)
+	hangUpUntil := func(line string) {
+		told := make(chan string, 1)
+		go func() { told <- p.Await(line) }()
+		for {
+			if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-told:
+				return
+			case <-time.After(10 * time.Millisecond): // it may not listen yet
+			}
+		}
+	}
+	check := func(target string, allowed bool) {
+		t.Helper()
+		_, err := greeting(t, server, target)
+		if e, _ := errors.AsType[*tunnel.Error](err); allowed != (err == nil) || !allowed && (e == nil || e.Code != tunnel.CodeDenied) {
+			t.Errorf("got %v, want it allowed: %t", err, allowed)
+		}
+	}
+	check(first, true)
+	check(second, false)
+	write(first + "\nnonsense")
+	hangUpUntil(`level=WARN msg="targets: those before stay" error=.*--allow: ` + file + `: .*nonsense`)
+	check(first, true)
+	write(second)
+	hangUpUntil(`msg=targets file=` + file)
+	check(first, false)
+	check(second, true)
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"sync"
 	"time"
@@ -93,28 +92,18 @@ func (s *Server) pushHere(ctx context.Context, cluster string, p Payload, note f
 
 // push has the other replica push to its agents.
 func (l *outboundPeer) push(ctx context.Context, cluster string, p Payload, note func(agentKey, error)) error {
-	l.countStream()
-	stream, err := l.Open(ctx, wire.New(wire.MsgPush).AddString(wire.TagCluster, cluster).Encode())
-	if err != nil {
-		return l.requestError("push", err)
-	}
-	defer stream.Reset(0)
-	stop := context.AfterFunc(ctx, func() { stream.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	err = wire.Write(stream, p.message(""))
-	for err == nil {
-		var m *wire.Message
-		if m, err = wire.Read(stream, wire.MaxRequest); errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil && m.Kind != wire.MsgReceived {
-			err = wire.ErrMalformed
-		}
+	request := wire.New(wire.MsgPush).AddString(wire.TagCluster, cluster)
+	err := l.requestAll(ctx, request, p.message(""), func(stream *mux.Stream) error {
+		m, err := readKind(stream, wire.MsgReceived, wire.MaxRequest)
 		if err == nil {
 			note(agentKey{m.Text(wire.TagName), m.Text(wire.TagID)}, receivedError(m, cluster))
 		}
+		return err
+	})
+	if err != nil {
+		return l.requestError("push", err)
 	}
-	return l.requestError("push", err)
+	return nil
 }
 
 // pushFor pushes for the peer, and says what each agent has answered.
@@ -123,8 +112,8 @@ func (p *inboundPeer) pushFor(stream *mux.Stream, cluster string) {
 	defer cancel()
 	stream.AfterReset(func(uint32, bool) { cancel() })
 	stream.SetDeadline(time.Now().Add(payloadTimeout))
-	payload, err := wire.Read(stream, wire.MaxBody)
-	if err != nil || payload.Kind != wire.MsgPayload {
+	payload, err := readKind(stream, wire.MsgPayload, wire.MaxBody)
+	if err != nil {
 		stream.Reset(uint32(CodeBadRequest))
 		return
 	}

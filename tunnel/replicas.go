@@ -218,34 +218,59 @@ func (r *peerStatus) askStatus(ctx context.Context) {
 
 // requestStatus asks the replica for its Status.
 func (l *outboundPeer) requestStatus(ctx context.Context) (*Status, error) {
-	fail := func(err error) (*Status, error) { return nil, l.requestError("status", err) }
-	l.countStream()
-	stream, err := l.Open(ctx, wire.New(wire.MsgFleet).Encode())
-	if err != nil {
-		return fail(err)
-	}
-	defer stream.Reset(0)
-	stop := context.AfterFunc(ctx, func() { stream.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
 	var text []byte
-	for {
-		m, err := wire.Read(stream, wire.MaxBody)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err == nil && (m.Kind != wire.MsgFleet || len(text) > maxFleet) {
+	err := l.requestAll(ctx, wire.New(wire.MsgFleet), nil, func(stream *mux.Stream) error {
+		m, err := readKind(stream, wire.MsgFleet, wire.MaxBody)
+		if err == nil && len(text) > maxFleet {
 			err = wire.ErrMalformed
 		}
-		if err != nil {
-			return fail(err)
+		if err == nil {
+			text = append(text, m.Bytes(wire.TagData)...)
 		}
-		text = append(text, m.Bytes(wire.TagData)...)
-	}
+		return err
+	})
 	var status Status
-	if err := json.Unmarshal(text, &status); err != nil {
-		return fail(fmt.Errorf("%w: %w", wire.ErrMalformed, err))
+	if err == nil {
+		if err = json.Unmarshal(text, &status); err != nil {
+			err = fmt.Errorf("%w: %w", wire.ErrMalformed, err)
+		}
+	}
+	if err != nil {
+		return nil, l.requestError("status", err)
 	}
 	return &status, nil
+}
+
+// requestAll sends a request, and more unless that is nil, on a stream of its own. It calls
+// take for each answer, until take returns io.EOF: that is their end.
+func (l *outboundPeer) requestAll(ctx context.Context, request, more *wire.Message, take func(*mux.Stream) error) error {
+	l.countStream()
+	stream, err := l.Open(ctx, request.Encode())
+	if err != nil {
+		return err
+	}
+	defer stream.Reset(0)
+	stop := context.AfterFunc(ctx, func() { stream.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if more != nil {
+		err = wire.Write(stream, more)
+	}
+	for err == nil {
+		err = take(stream)
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// readKind reads a message of this kind.
+func readKind(stream *mux.Stream, kind wire.Kind, most int) (*wire.Message, error) {
+	m, err := wire.Read(stream, most)
+	if err == nil && m.Kind != kind {
+		err = wire.ErrMalformed
+	}
+	return m, err
 }
 
 // requestError returns the error of a request that the replica has not answered.

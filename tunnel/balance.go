@@ -31,8 +31,8 @@ func (p *peers) tellLoad(own int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for in := range p.inbound {
-		if told := in.toldLoad; told == 0 || max(own-(told-1), told-1-own) > own/16 {
-			in.toldLoad = own + 1
+		if max(own-in.toldLoad, in.toldLoad-own) > own/16 {
+			in.toldLoad = own
 			in.Send(wire.New(wire.MsgLoad).AddUint(wire.TagLimit, uint64(own)))
 		}
 	}
@@ -48,10 +48,10 @@ func (p *peers) surplus(own int) int {
 	sum := own
 	for _, l := range others {
 		load := l.load.Load()
-		if load == 0 {
+		if load < 0 {
 			return 0 // it has just come, or is older than LOAD
 		}
-		sum += int(load - 1)
+		sum += int(load)
 	}
 	mean := sum / (len(others) + 1)
 	if own <= mean+mean/8+8 {

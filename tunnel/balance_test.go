@@ -1,7 +1,6 @@
 package tunnel_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"net"
@@ -58,7 +57,7 @@ func TestBalance(t *testing.T) {
 			checkEcho(t, conn)
 			conn.Close()
 		}
-		time.Sleep(time.Minute) // those that have answered come back
+		time.Sleep(time.Minute) // agents that were just asked to leave find another server
 		settled := r.serving()
 		time.Sleep(10 * time.Minute)
 		if now := r.serving(); !maps.Equal(now, settled) || now["a"]+now["b"]+now["c"] != 2*agents {
@@ -83,35 +82,62 @@ func TestBalanceKeeps(t *testing.T) {
 	})
 }
 
-// TestBalanceRaw: what a replica does with what others say.
+// TestBalanceRaw: an agent is asked to move when another replica says that it has far fewer
+// sessions, and not for what can't be.
 func TestBalanceRaw(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReplicas(t, "a")
-		control := r.raw("b", serveRaw(0, 42))
+		a := r.beds["a"]
+		controls := r.raw("b", serveRaw(0, 42))
 		r.members.set("a:1", "b:1")
-		c := <-control
-		const agents = 40
-		for range agents {
-			r.beds["a"].start(&tunnel.Agent{Servers: []string{"a:1"}})
+		peer := <-controls
+		_, session := a.rawSessionAt("a:1", a.enrolledAt("a:1")) // the first is asked first
+		control, err := session.Open(t.Context(), rawHello())
+		if err != nil {
+			t.Fatal(err)
 		}
-		for len(r.beds["a"].sessions()) < agents {
+		const agents = 41
+		for range agents - 1 {
+			a.start(&tunnel.Agent{Servers: []string{"a:1"}})
+		}
+		for len(a.sessions()) < agents {
 			time.Sleep(time.Second)
 		}
-		for _, load := range []uint64{1 << 63, 1<<64 - 1, 0, 30} {
-			c.Write(rawMessage(71, uint16(16), load))
+		isAsked := func() bool {
+			control.SetReadDeadline(time.Now().Add(time.Minute))
+			for {
+				switch kind, _, err := readRaw(control); {
+				case kind == 11:
+					return true
+				case err != nil:
+					return false
+				}
+			}
 		}
-		c.Write(rawMessage(71))
-		time.Sleep(5 * time.Minute)
-		if n := len(r.beds["a"].sessions()); n != agents {
-			t.Errorf("got %d sessions, want all %d: none of them is an agent's second", n, agents)
+		for _, tt := range []struct {
+			load []byte
+			want bool
+		}{
+			{nil, false},
+			{rawMessage(71, uint16(16), uint64(1<<63)), false},
+			{rawMessage(71, uint16(16), uint64(1<<64-1)), false},
+			{rawMessage(71, uint16(16), uint64(30)), false},
+			{rawMessage(71), true}, // zero
+		} {
+			if _, err := peer.Write(tt.load); err != nil {
+				t.Fatal(err)
+			}
+			if got := isAsked(); got != tt.want {
+				t.Errorf("after %x: asked to move: %t, want %t", tt.load, got, tt.want)
+			}
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if conn, err := r.beds["a"].s.Dialer(testCluster).DialContext(ctx, "tcp", "echo:7"); err != nil {
-			t.Error(err)
-		} else {
-			conn.Close()
+		time.Sleep(5 * time.Minute) // all are asked
+		if n := len(a.sessions()); n != agents {
+			t.Errorf("got %d sessions, want all %d: none has another one", n, agents)
 		}
+		session.Close()
+		synctest.Wait()
+		a.echo().Close()
 	})
 }
 

@@ -25,7 +25,7 @@ type outboundPeer struct {
 	cert     *x509.Certificate // the replica's
 	rotateAt time.Time         // when another session replaces it, before the certificates expire
 	opened   atomic.Uint64
-	load     atomic.Uint64 // how many agents' sessions the replica has, and one; 0: not known
+	load     atomic.Int64 // how many agents' sessions the replica has; -1: it has not said so
 
 	replacing   sync.Once
 	replaceNow  chan struct{} // closed by replaceSoon
@@ -37,6 +37,7 @@ func newOutboundPeer(p *peer, c *carrier.Conn, m *mux.Session, control *mux.Stre
 		peer: p, name: name, cert: c.State().PeerCertificates[0],
 		replaceNow: make(chan struct{}), retiredDone: make(chan struct{}),
 	}
+	l.load.Store(-1)
 	l.Init(session.Config{Role: l, Mux: m, Control: control, Group: p.peers.group, Dialed: true})
 	return l
 }
@@ -88,7 +89,7 @@ func (l *outboundPeer) HandleControl(m *wire.Message) {
 	case wire.MsgArrived:
 		l.peer.peers.absences.forget(m.Text(wire.TagCluster))
 	case wire.MsgLoad:
-		l.load.Store(min(m.Uint(wire.TagLimit), 1<<32) + 1)
+		l.load.Store(int64(min(m.Uint(wire.TagLimit), 1<<32)))
 	}
 }
 
@@ -132,7 +133,7 @@ type inboundPeer struct {
 	server   *Server
 	name     string // the replica's
 	cert     *x509.Certificate
-	toldLoad int // by tellLoad, and one; 0: nothing
+	toldLoad int // by tellLoad; -1: nothing
 }
 
 // acceptPeer reads a peer's HELLO and answers it. If the peer is this replica itself,
@@ -157,7 +158,7 @@ func (s *Server) acceptPeer(ctx context.Context, g *group.Group, c *carrier.Conn
 	welcome := wire.New(wire.MsgWelcome).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, s.peers.id).
 		AddString(wire.TagServer, s.name).AddTime(wire.TagTime, time.Now())
 	p := &inboundPeer{
-		server: s, name: hello.Text(wire.TagServer), cert: c.State().PeerCertificates[0],
+		server: s, name: hello.Text(wire.TagServer), cert: c.State().PeerCertificates[0], toldLoad: -1,
 	}
 	p.Init(session.Config{Role: p, Mux: m, Control: control, Group: g, Streams: group.New(g.Context())})
 	p.Send(welcome)

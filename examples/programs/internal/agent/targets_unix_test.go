@@ -6,12 +6,9 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/causewayproject/causeway/internal/test/clitest"
 	"github.com/causewayproject/causeway/tunnel"
@@ -19,9 +16,6 @@ import (
 
 // The targets of a file may change while the agent runs.
 func TestTargetsFile(t *testing.T) {
-	ours := make(chan os.Signal, 1) // the signal must not end the test
-	signal.Notify(ours, syscall.SIGHUP)
-	defer signal.Stop(ours)
 	server, address := newServer(t)
 	first, second := echo(t, "target"), echo(t, "target")
 	file := filepath.Join(t.TempDir(), "targets")
@@ -38,20 +32,6 @@ func TestTargetsFile(t *testing.T) {
 	write(first)
 	p := clitest.Start(t, run, nil, args...)
 	p.Await(`msg=connected server=\S+ cluster=default/prod`)
-	hangUpUntil := func(line string) {
-		told := make(chan string, 1)
-		go func() { told <- p.Await(line) }()
-		for {
-			if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
-				t.Fatal(err)
-			}
-			select {
-			case <-told:
-				return
-			case <-time.After(10 * time.Millisecond): // it may not listen yet
-			}
-		}
-	}
 	check := func(target string, allowed bool) {
 		t.Helper()
 		_, err := greeting(t, server, target)
@@ -62,10 +42,10 @@ func TestTargetsFile(t *testing.T) {
 	check(first, true)
 	check(second, false)
 	write(first + "\nnonsense")
-	hangUpUntil(`level=WARN msg="targets: those before stay" error=.*--allow: ` + file + `: .*nonsense`)
+	p.HangUpUntil(`level=WARN msg="targets: those before stay" error=.*--allow: ` + file + `: .*nonsense`)
 	check(first, true)
 	write(second)
-	hangUpUntil(`msg=targets file=` + file)
+	p.HangUpUntil(`msg=targets file=` + file)
 	check(first, false)
 	check(second, true)
 }

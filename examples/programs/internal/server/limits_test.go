@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -109,25 +108,11 @@ func TestLimitsMistake(t *testing.T) {
 
 // SIGHUP has the files read at once.
 func TestHangup(t *testing.T) {
-	ours := make(chan os.Signal, 1) // the signal must not end the test
-	signal.Notify(ours, syscall.SIGHUP)
-	defer signal.Stop(ours)
 	file := writeFile(t, t.TempDir(), "limits.yaml", "{}")
 	p := startServer(t, t.TempDir(), "--limits", file, "--watch", "1h")
 	address(p, "listen")
 	writeFile(t, filepath.Dir(file), "limits.yaml", "total: {connections: 5}")
-	told := make(chan string, 1)
-	go func() { told <- p.Await("msg=limits file=") }()
-	for {
-		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case <-told:
-			return
-		case <-time.After(10 * time.Millisecond): // it may not listen yet
-		}
-	}
+	p.HangUpUntil("msg=limits file=")
 }
 
 // The files of a door are followed; what can't be used changes nothing.

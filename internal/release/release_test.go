@@ -23,7 +23,8 @@ const (
 	main = "github.com/causewayproject/causeway"
 )
 
-// published are the folders of the modules with tags, each after those that it requires.
+// published are the folders of the modules that get a tag. A module comes after those that it
+// requires.
 var published = []string{"", "tunnel/prometheus", "tunnel/oidc", "controllers", "examples/programs"}
 
 // TestOutsider packs the modules as a proxy serves them, at the version that they require of
@@ -51,6 +52,14 @@ func TestOutsider(t *testing.T) {
 		})
 	}
 	t.Run("all and the pages' programs", func(t *testing.T) { o.buildAll(t, version, all) })
+}
+
+// TestTag: the script tags all of them.
+func TestTag(t *testing.T) {
+	script, err := os.ReadFile(filepath.Join(root, ".ci", "tag"))
+	if want := "modules=(" + strings.Join(published[1:], " ") + ")"; err != nil || !strings.Contains(string(script), want) {
+		t.Errorf(".ci/tag does not have %s: %v", want, err)
+	}
 }
 
 // requiredVersion is the version of the root module that the others require.
@@ -91,9 +100,6 @@ func parseMod(t *testing.T, folder string) *modfile.File {
 func serveModule(t *testing.T, proxy, folder, version string) {
 	t.Helper()
 	f := parseMod(t, folder)
-	if len(f.Replace) > 0 {
-		t.Errorf("%s has replace directives, which go install refuses", filepath.Join(folder, "go.mod"))
-	}
 	mod := module.Version{Path: f.Module.Mod.Path, Version: version}
 	escaped, err := module.EscapePath(mod.Path)
 	if err != nil {

@@ -37,6 +37,10 @@ type Handler struct {
 	// Program is the name and version of the program, at the top of the page. Empty: it
 	// is left out.
 	Program string
+	// Notes returns what else is wrong, as the program knows it, such as a certificate
+	// that has expired: a sentence each, beside those about the fleet. It must not block.
+	// If nil, nothing is.
+	Notes func() []string
 	// Step is the time between two of the 60 points of a sparkline, and how often
 	// Run asks Fleet while somebody looks. Zero means 10 seconds.
 	Step time.Duration
@@ -185,9 +189,13 @@ func (h *Handler) buildPage(ctx context.Context, q query) (*page, error) {
 	if err := h.sample(ctx); err != nil {
 		return nil, err
 	}
+	var notes []string
+	if h.Notes != nil {
+		notes = h.Notes()
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.book.buildPage(q, cmp.Or(h.Title, "Tunnel"), h.Program), nil
+	return h.book.buildPage(q, cmp.Or(h.Title, "Tunnel"), h.Program, notes), nil
 }
 
 // sample asks Fleet unless there is a fresh answer. Of several calls at once one

@@ -59,6 +59,22 @@ func TestNoFleet(t *testing.T) {
 	}
 }
 
+// What the program says is wrong is in the headline, and makes it a bad one.
+func TestNotes(t *testing.T) {
+	f := fleet{server("a", session("c", "1"))}
+	h := &status.Handler{Fleet: f.get}
+	if text := request(h, "GET", "/").Body.String(); !strings.Contains(text, `class="headline ok"`) {
+		t.Errorf("got %s; want a fleet without trouble", text)
+	}
+	h.Notes = func() []string { return []string{"The certificate of <x> has expired."} }
+	text := request(h, "GET", "/").Body.String()
+	for _, want := range []string{`class="headline failing"`, "The certificate of &lt;x&gt; has expired.", "<title>The certificate of"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("got %s; want %s in it", text, want)
+		}
+	}
+}
+
 // Mounted below a prefix, all that the page names is found.
 func TestMounted(t *testing.T) {
 	f := fleet{server("a", session("c", "1"))}

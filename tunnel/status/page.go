@@ -84,14 +84,14 @@ type heldBy struct {
 	Leaving      bool
 }
 
-// buildPage makes the page that q asks for.
-func (b *fleetRecord) buildPage(q query, title, program string) *page {
+// buildPage makes the page that q asks for. The headline has the other notes, too.
+func (b *fleetRecord) buildPage(q query, title, program string, others []string) *page {
 	p := &page{
 		Title: title, Program: program, Refresh: int(refreshInterval / time.Second), At: b.at.UTC().Format("2 Jan 2006 15:04:05 UTC"), Span: formatDuration(slots * b.step),
 		Query: q,
 	}
 	p.Failures, p.AllFailures = b.failureRows(q.Cluster)
-	p.Headline, p.Key = b.headlineNotes()
+	p.Headline, p.Key = b.headlineNotes(others)
 	if q.Cluster != "" {
 		if c := b.clusters[q.Cluster]; c != nil {
 			p.Detail = b.clusterDetail(c)

@@ -131,9 +131,9 @@ type headlineNote struct {
 	Sign, Text, URL string
 }
 
-// headlineNotes returns the sentences for a look of five seconds, and the key of the
-// worst state among them.
-func (b *fleetRecord) headlineNotes() (notes []headlineNote, key string) {
+// headlineNotes returns the sentences for a look of five seconds, those of others among
+// them, and the key of the worst state.
+func (b *fleetRecord) headlineNotes(others []string) (notes []headlineNote, key string) {
 	var silent, leaving []string
 	for _, r := range b.replicas {
 		switch {
@@ -164,6 +164,9 @@ func (b *fleetRecord) headlineNotes() (notes []headlineNote, key string) {
 	}
 	clusters(draining, "drains and takes no new connections", "drain and take no new connections")
 	clusters(dialsFail, "has dials that fail", "have dials that fail")
+	for _, text := range others {
+		add(dialsFail, "", "%s", text)
+	}
 	switch {
 	case len(b.clusters) == 0:
 		add(healthy, "", "No agent has connected yet.")

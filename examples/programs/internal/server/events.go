@@ -27,6 +27,7 @@ type events struct {
 	known logs.Sampler
 	// sessions are those of agents and replicas.
 	sessions logs.Sampler
+	refusals doorRefusals
 }
 
 func newEvents(log *slog.Logger) *events {
@@ -89,6 +90,9 @@ func (v *events) doorFailed(door string, err error) {
 	if a.client != "" {
 		v.clientFailed(a, e.Phase, e.Err)
 		return
+	}
+	if e.Phase != gateway.PhaseDial && e.Phase != gateway.PhaseRelay { // the tunnel counts those
+		v.refusals.record(door, e.Phase, a.remote, e.Err)
 	}
 	a.cluster, a.target = "", "" // a stranger chose them
 	v.strangers.Write(slog.LevelWarn, "door failed", limits.SourceOf(a.remote), door+" "+string(e.Phase), anyAttrs(a.failedAttrs(e.Phase, e.Err))...)

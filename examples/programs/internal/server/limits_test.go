@@ -180,6 +180,9 @@ func TestDoorFilesAreFollowed(t *testing.T) {
 	if err := dial(second); err == nil {
 		t.Error("the client takes a certificate that has expired")
 	}
+	for _, want := range []string{"The certificate of --connect-tls has expired, on ", "Client of --connect-tls: handshake"} {
+		awaitBody(t, "http://"+address(p, "status")+"/", want)
+	}
 }
 
 // streams is a client's connection of HTTP/2.

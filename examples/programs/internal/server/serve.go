@@ -219,7 +219,7 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
 			return fmt.Errorf("--limits: %w", err)
 		}
 	}
-	p.page.Fleet, p.page.Program = server.Fleet, cli.Version("causeway")
+	p.page.Fleet, p.page.Notes, p.page.Program = p.fleet, p.notes, cli.Version("causeway")
 	server.Payloads = p.watch.payloads
 	server.Hooks = p.metrics.tunnel.Hooks(p.events.tunnelHooks())
 	if p.clusters, err = p.newClusters(ctx, f); err != nil {

@@ -1,0 +1,70 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/gateway"
+)
+
+// doorRefusals are the strangers that the doors have refused, for the operators' page.
+type doorRefusals struct {
+	mu   sync.Mutex                 // guards the field below
+	last map[string]tunnel.Refusals // by listener and phase; few
+}
+
+func (r *doorRefusals) record(door string, phase gateway.Phase, remote net.Addr, err error) {
+	op := fmt.Sprintf("Client of --%s: %s", door, phase)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.last == nil {
+		r.last = map[string]tunnel.Refusals{}
+	}
+	r.last[op] = tunnel.Refusals{Op: op, Count: r.last[op].Count + 1, Last: time.Now(), Text: err.Error(), Remote: remote.String()}
+}
+
+// all returns the refusals, and forgets those that are older than a day.
+func (r *doorRefusals) all() []tunnel.Refusals {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.last, func(_ string, one tunnel.Refusals) bool { return time.Since(one.Last) > 24*time.Hour })
+	return slices.Collect(maps.Values(r.last))
+}
+
+// fleet returns what the page shows: what the replicas know, and whom the doors of this
+// one have refused.
+func (p *program) fleet(ctx context.Context) []tunnel.ReplicaStatus {
+	all := p.server.Fleet(ctx)
+	for i := range all {
+		if all[i].Self {
+			all[i].Status.Refusals = append(all[i].Status.Refusals, p.events.refusals.all()...)
+		}
+	}
+	return all
+}
+
+// expiresSoon is when an operator should look at a certificate, as the alert has it.
+const expiresSoon = 3 * 24 * time.Hour
+
+// notes returns what is wrong with the certificates of the listeners.
+func (p *program) notes() (notes []string) {
+	for _, listener := range slices.Sorted(maps.Keys(p.metrics.certificates)) {
+		pair, err := p.metrics.certificates[listener](nil)
+		if err != nil {
+			continue
+		}
+		switch until := pair.Leaf.NotAfter; {
+		case time.Now().After(until):
+			notes = append(notes, fmt.Sprintf("The certificate of --%s has expired, on %s: clients refuse it.", listener, until.UTC().Format("2 Jan 15:04 UTC")))
+		case time.Until(until) < expiresSoon:
+			notes = append(notes, fmt.Sprintf("The certificate of --%s expires on %s.", listener, until.UTC().Format("2 Jan 15:04 UTC")))
+		}
+	}
+	return notes
+}

@@ -3,6 +3,7 @@ package mux
 import (
 	"errors"
 	"os"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -197,11 +198,23 @@ func (s *Session) writeLoop() {
 	for s.err == nil {
 		switch {
 		case !s.carrierInUse && s.sendBatchLocked():
+			s.yieldToWritersLocked()
 		case s.sentOnlyPings:
 			return
 		default:
 			s.writerWake.Wait()
 		}
+	}
+}
+
+// yieldToWritersLocked lets writers run if only one of several shares has bulk to send. A
+// share with one stream has used up its frames, and its writer was woken; where all CPUs
+// are busy it would else run after the next batch of the others, and so miss its turn.
+func (s *Session) yieldToWritersLocked() {
+	if len(s.shares) > 1 && !s.bulk.empty() && !s.bulk.hasOtherShares() {
+		s.mu.Unlock()
+		runtime.Gosched()
+		s.mu.Lock()
 	}
 }
 

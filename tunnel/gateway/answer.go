@@ -51,6 +51,9 @@ func answerFor(err error) *answer {
 		}
 		return &answer{status: 408, kind: "http_request_error", detail: "the request took too long"}
 	case PhaseLimit:
+		if limited := (Limited)(nil); errors.As(e.Err, &limited) {
+			break
+		}
 		if errors.Is(e.Err, errTooManyOf) {
 			return &answer{status: 429, kind: "connection_limit_reached", detail: detail}
 		}

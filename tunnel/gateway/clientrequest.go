@@ -171,6 +171,9 @@ func (r *clientRequest) dial(ctx context.Context, first []byte) (net.Conn, []byt
 	if dialed := r.g.Hooks.Dialed; dialed != nil {
 		dialed(r.request, time.Since(began), err)
 	}
+	if limited := (Limited)(nil); errors.As(err, &limited) {
+		return nil, nil, r.recordFailure(PhaseLimit, err)
+	}
 	if err != nil {
 		return nil, nil, r.recordFailure(PhaseDial, err)
 	}

@@ -130,8 +130,6 @@ func socksRefusal(err error) string {
 		return noMethod
 	case !errors.As(err, &e), e.Phase == PhaseHandshake:
 		return "" // the client said nothing, or not all
-	case e.Phase == PhaseLimit:
-		return socksReply(replyFailed)
 	}
 	return socksReply(reasonOf(e.Err).socks)
 }

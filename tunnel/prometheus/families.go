@@ -86,7 +86,7 @@ var (
 	gatewayTotal       = counter("causeway_gateway_connections_total", "Connections and HTTP/2 streams of clients.")
 	gatewayReceived    = counter("causeway_gateway_received_bytes_total", "Bytes that came from clients, on connections that have ended.")
 	gatewaySent        = counter("causeway_gateway_sent_bytes_total", "Bytes that went to clients, on connections that have ended.")
-	gatewayFailures    = counter("causeway_gateway_failures_total", "Clients that got no connection, by the phase that failed.", "door", "phase")
+	gatewayFailures    = counter("causeway_gateway_failures_total", "Clients that got no connection, by the phase that failed, and by the side to look at: policy, target, tunnel or caller; empty: the gateway's own.", "door", "phase", "side")
 	gatewayInterrupted = counter("causeway_gateway_interrupted_total", "Connections that did not end in order.", "door")
 	gatewayDialTook    = quick("causeway_gateway_dial_duration_seconds", "Duration of dials for clients.", "door", "result")
 	gatewayLasted      = long("causeway_gateway_connection_duration_seconds", "Duration of relayed connections, the handshake included.", "door")

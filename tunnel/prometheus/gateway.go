@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 	"github.com/causewayproject/causeway/tunnel/prometheus/internal/family"
 )
@@ -57,7 +58,7 @@ func (m *Gateway) Hooks(next gateway.Hooks) gateway.Hooks {
 		if !errors.As(err, &e) {
 			e = &gateway.Error{}
 		}
-		m.failures.WithLabelValues(doorOf(e.Request.Door), phaseOf(e.Phase)).Inc()
+		m.failures.WithLabelValues(doorOf(e.Request.Door), phaseOf(e.Phase), sideOf(e.Err)).Inc()
 	}, next.Failed)
 	return h
 }
@@ -76,6 +77,22 @@ func phaseOf(p gateway.Phase) string {
 		return string(p)
 	}
 	return codeOther
+}
+
+// sideOf returns where to look because of an error, as [tunnel.Side] has it; empty where
+// only the gateway knows. A limit that Dial applies is a policy.
+func sideOf(err error) string {
+	var (
+		e       *tunnel.Error
+		limited gateway.Limited
+	)
+	switch {
+	case errors.As(err, &e):
+		return string(e.Code.Side())
+	case errors.As(err, &limited):
+		return string(tunnel.SidePolicy)
+	}
+	return ""
 }
 
 // Describe implements [prometheus.Collector].

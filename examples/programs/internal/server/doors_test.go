@@ -122,8 +122,8 @@ func TestDoors(t *testing.T) {
 		`causeway_tunnel_cluster_sessions{cluster="default/prod"} 1`, `causeway_tunnel_enrollments_total 1`,
 		`causeway_tunnel_dials_total{code="no_agent"} 2`, "causeway_tunnel_authority_expiry_timestamp_seconds ",
 		`causeway_certificate_expiry_timestamp_seconds{listener="connect-tls"} `,
-		`causeway_gateway_failures_total{door="connect",listener="connect",phase="authenticate"} 1`,
-		`causeway_gateway_failures_total{door="connect",listener="connect-tls",phase="authenticate"} 1`,
+		`causeway_gateway_failures_total{door="connect",listener="connect",phase="authenticate",side=""} 1`,
+		`causeway_gateway_failures_total{door="connect",listener="connect-tls",phase="authenticate",side=""} 1`,
 		`causeway_gateway_handshakes{listener="connect",state="waiting"} 0`,
 		`causeway_gateway_dial_duration_seconds_count`+socketDoor+`result="ok"} 1`)
 	second := output(t, "", "ticket", cluster, "--state", dir, "--gateway", plain)

@@ -137,8 +137,11 @@ func (a *access) endedAttrs(e gateway.Ended) []slog.Attr {
 
 func (a *access) failedAttrs(phase gateway.Phase, err error) []slog.Attr {
 	attrs := append(a.attrs(), slog.String("phase", string(phase)), slog.Any("error", err))
-	if e, ok := errors.AsType[*tunnel.Error](err); ok {
+	switch e, ok := errors.AsType[*tunnel.Error](err); {
+	case ok:
 		attrs = append(attrs, slog.String("side", string(e.Code.Side())))
+	case phase == gateway.PhaseLimit:
+		attrs = append(attrs, slog.String("side", string(tunnel.SidePolicy)))
 	}
 	return attrs
 }

@@ -69,7 +69,11 @@ func (p *program) forwardConn(ctx context.Context, conn net.Conn, to forward) {
 	a := access{door: "forward", remote: conn.RemoteAddr(), cluster: to.cluster, target: to.target}
 	target, err := p.dial(ctx, gateway.Request{Cluster: to.cluster, Address: to.target, Credentials: gateway.Credentials{Remote: a.remote}})
 	if err != nil {
-		p.events.clientFailed(a, gateway.PhaseDial, err)
+		phase := gateway.PhaseDial
+		if _, ok := errors.AsType[*limits.Error](err); ok {
+			phase = gateway.PhaseLimit
+		}
+		p.events.clientFailed(a, phase, err)
 		resetConn(conn) // a client could take an end for an answer
 		return
 	}

@@ -68,7 +68,7 @@ func TestLimits(t *testing.T) {
 	if e, ok := errors.AsType[*dialer.Refusal](err); !ok || e.StatusCode != 429 || !strings.Contains(err.Error(), `client "ann": connections: at most 1`) {
 		t.Errorf("got %v, want 429 and why", err)
 	}
-	p.Await(`msg="door failed".*client=ann.*limit: client`)
+	p.Await(`msg="door failed".*client=ann.*phase=limit.*limit: client`)
 	if _, err := dialThrough(t, other); err != nil {
 		t.Errorf("another client: %v", err)
 	}
@@ -90,7 +90,7 @@ func TestLimits(t *testing.T) {
 			t.Error("--forward leads to a cluster with three connections")
 		}
 	}
-	p.Await(`door=forward .*limit: cluster`)
+	p.Await(`door=forward .*phase=limit .*limit: cluster`)
 	clitest.CheckMetrics(t, "http://"+address(p, "status")+"/metrics",
 		`causeway_limit_refusals_total{kind="client",limit="connections"} 2`, `causeway_limit_refusals_total{kind="cluster",limit="connections"} 1`,
 		`causeway_limit_wait_seconds_total{kind="total"} 0`)

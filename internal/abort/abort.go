@@ -30,6 +30,20 @@ func Reset(conn net.Conn, code uint32) {
 	Close(conn)
 }
 
+// Guard has the system reset conn, if it is TCP, in case the process is killed: its end
+// would look like a regular one. Unguard ends that: call it before a regular Close, which
+// would else reset conn and lose what was not sent yet.
+func Guard(conn net.Conn) { setLinger(conn, 0) }
+
+// Unguard: see [Guard].
+func Unguard(conn net.Conn) { setLinger(conn, -1) }
+
+func setLinger(conn net.Conn, seconds int) {
+	if c, ok := innermostConn(conn).(*net.TCPConn); ok {
+		c.SetLinger(seconds)
+	}
+}
+
 type connResetter interface{ Reset(code uint32) error }
 
 // innermostConn follows NetConn, as *tls.Conn has it, and returns the first connection

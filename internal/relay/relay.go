@@ -40,6 +40,7 @@ type Result struct {
 //     crypto/tls takes an end of TCP between two records for one, without a
 //     close_notify.
 //   - When ctx ends, both sides are reset, and Err is an error of ctx.
+//   - If the process is killed, the system resets a side that is TCP.
 //   - A side that has sent its end is not read any more: only the next write notices
 //     that it was reset.
 //
@@ -52,6 +53,8 @@ func Relay(ctx context.Context, a, b net.Conn) Result { return RelayEarly(ctx, n
 // it writes them, early, to b first. Result counts them.
 func RelayEarly(ctx context.Context, early []byte, a, b net.Conn) Result {
 	r := &relay{a: a, b: b}
+	abort.Guard(a)
+	abort.Guard(b)
 	aborted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(aborted)
@@ -62,11 +65,15 @@ func RelayEarly(ctx context.Context, early []byte, a, b net.Conn) Result {
 	wg.Go(func() { res.BToA = r.copyOneWay(a, b, nil, "b to a") })
 	res.AToB = r.copyOneWay(b, a, early, "a to b")
 	wg.Wait()
-	a.Close()
-	b.Close()
 	if !stop() {
 		<-aborted
 	}
+	if r.err.Load() == nil {
+		abort.Unguard(a)
+		abort.Unguard(b)
+	}
+	a.Close()
+	b.Close()
 	if err := r.err.Load(); err != nil {
 		res.Err = *err
 	}
@@ -113,6 +120,7 @@ func (r *relay) copyOneWay(dst, src net.Conn, early []byte, direction string) (n
 		if errors.Is(err, errors.ErrUnsupported) {
 			// The other direction fails by this, unless it has ended too.
 			r.noHalfClose.Store(&err)
+			abort.Unguard(dst)
 			dst.Close()
 			return n
 		}

@@ -107,6 +107,7 @@ func relayConns(ctx context.Context, a, b net.Conn) (fromA, fromB int64, err err
 	defer cancel(nil)
 	defer a.Close()
 	defer b.Close()
+	setLinger(a, 0) // the system resets it if the program is killed
 	reset := sync.OnceFunc(func() {
 		resetConn(a)
 		resetConn(b)
@@ -130,20 +131,27 @@ func relayConns(ctx context.Context, a, b net.Conn) (fromA, fromB int64, err err
 		})
 	}
 	wg.Wait()
-	return fromA, fromB, context.Cause(ctx)
+	if err = context.Cause(ctx); err == nil {
+		setLinger(a, -1)
+	}
+	return fromA, fromB, err
 }
 
 // resetConn closes a connection so that its peer sees that it was no regular end.
 func resetConn(conn net.Conn) {
-	below := conn
-	if c, ok := conn.(*clientConn); ok {
-		below = c.Conn
-	}
-	switch c := below.(type) {
-	case interface{ Reset(code uint32) error }:
+	if c, ok := conn.(interface{ Reset(code uint32) error }); ok {
 		c.Reset(0)
-	case *net.TCPConn:
-		c.SetLinger(0)
 	}
+	setLinger(conn, 0)
 	conn.Close()
+}
+
+// setLinger is the method of [net.TCPConn], if there is one.
+func setLinger(conn net.Conn, seconds int) {
+	if c, ok := conn.(*clientConn); ok {
+		conn = c.Conn
+	}
+	if c, ok := conn.(*net.TCPConn); ok {
+		c.SetLinger(seconds)
+	}
 }

@@ -79,6 +79,7 @@ func (a *agentsRole) Add(invitations []invited, _ *rig.None) error {
 			},
 			Targets:      tunnel.Targets{Allow: allowed},
 			FirstBackoff: a.backoff, MaxBackoff: 4 * a.backoff, Program: "scale",
+			HandshakeTimeout: slotTimeout,
 		}}
 		a.agents = append(a.agents, m)
 		a.runAgent(m)
@@ -128,6 +129,11 @@ func (a *agentsRole) Ready(addresses []string, _ *rig.None) error {
 // maxAttempts is how many agents of a process connect at once. Each has a machine of its own
 // elsewhere; thousands that share two cores would all be late.
 const maxAttempts = 32
+
+// slotTimeout is the agents' HandshakeTimeout, which includes the wait for a slot. With the
+// usual 15 s, those that had waited longest would get a slot when they had no time left, and
+// servers would begin handshakes in vain. The servers' own HandshakeTimeout is the usual one.
+const slotTimeout = 5 * time.Minute
 
 // newDial returns the function by which an agent dials. An attempt, which ends with its
 // context, has one slot though it may dial twice.

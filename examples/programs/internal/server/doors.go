@@ -63,6 +63,7 @@ func (p *program) newGateway(listener string) *gateway.Gateway {
 		Grace:        grace,
 	}
 	g.Hooks = p.metrics.addGateway(listener, g.Status).Hooks(p.events.doorHooks(listener))
+	p.doorFailed[listener] = g.Hooks.Failed
 	return g
 }
 

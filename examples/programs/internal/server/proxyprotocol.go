@@ -16,6 +16,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
 const (
@@ -161,7 +163,7 @@ func (l *headerListener) startHeader(conn net.Conn) {
 	case l.slots <- struct{}{}:
 	default:
 		conn.Close()
-		l.refused(conn.RemoteAddr(), fmt.Errorf("proxy protocol: %d connections have not sent their header yet", maxHeaders))
+		l.refused(conn.RemoteAddr(), fmt.Errorf("%d connections have not sent theirs yet", maxHeaders))
 		return
 	}
 	l.wg.Go(func() {
@@ -170,7 +172,7 @@ func (l *headerListener) startHeader(conn net.Conn) {
 		if err != nil {
 			conn.Close()
 			if l.ctx.Err() == nil {
-				l.refused(conn.RemoteAddr(), fmt.Errorf("proxy protocol: %w", err))
+				l.refused(conn.RemoteAddr(), err)
 			}
 			return
 		}
@@ -250,4 +252,22 @@ func (p *proxyProtocol) header(cluster, address string, client net.Addr) ([]byte
 		header = proxyproto.HeaderProxyFromAddrs(2, tcp, to)
 	}
 	return header.Format()
+}
+
+// headerRefused reports a load balancer's connection whose PROXY header is missing or
+// wrong, as its listener reports others that it does not let in.
+func (p *program) headerRefused(listener string, remote net.Addr, err error) {
+	err = fmt.Errorf("PROXY header, which --proxy-protocol-from asks of this address: %w", err)
+	refused := &gateway.Error{Phase: gateway.PhaseHandshake, Err: err}
+	refused.Request.Door = gateway.Door(strings.TrimSuffix(listener, "-tls"))
+	refused.Request.Credentials.Remote = remote
+	switch failed := p.doorFailed[listener]; {
+	case failed != nil:
+		failed(refused)
+	case listener == "forward":
+		p.events.doorFailed(listener, refused)
+	default:
+		p.events.refusals.record(listener, refused.Phase, remote, err)
+		p.server.Hooks.Refused(remote, &tunnel.Error{Op: "connect", Code: tunnel.CodeBadRequest, Err: err})
+	}
 }

@@ -146,7 +146,26 @@ func TestProxyProtocolRefuses(t *testing.T) {
 		}
 		conn.Close()
 	}
-	p.Await(`msg=refused remote=127\.0\.0\.1:\d+ error="proxy protocol: `)
+	p.Await(`msg="door failed" remote=127\.0\.0\.1:\d+ door=forward .*phase=handshake error="PROXY header, which --proxy-protocol-from asks`)
+}
+
+// A balancer that sends no header is in the log, the metrics and on the page, as any other
+// stranger.
+func TestProxyProtocolRefused(t *testing.T) {
+	p, _, _ := startBehindBalancer(t, "--connect", "127.0.0.1:0")
+	for _, listener := range []string{"connect", "listen"} {
+		conn, err := dialFrom(balancer, []byte("hello, nothing of the kind"))(t.Context(), "tcp", address(p, listener))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		io.Copy(io.Discard, conn)
+		awaitBody(t, "http://"+address(p, "status")+"/", "Client of --"+listener+": handshake")
+	}
+	p.Await(`msg="door failed" .*door=connect .*error="PROXY header, which --proxy-protocol-from asks of this address: `)
+	p.Await(`msg=refused .* error="tunnel: connect: malformed or unknown message: PROXY header`)
+	clitest.CheckMetrics(t, "http://"+address(p, "status")+"/metrics", `causeway_tunnel_refusals_total{code="bad_request",op="connect"} 1`,
+		`causeway_gateway_failures_total{door="connect",listener="connect",phase="handshake",side=""} 1`)
 }
 
 // Agents behind a load balancer have their own address on the status page; so have the

@@ -174,6 +174,7 @@ type program struct {
 	events       *events
 	metrics      *serverMetrics
 	headers      *proxyProtocol
+	doorFailed   map[string]func(error) // the hooks Failed, by listener
 	limiter      limits.Limiter
 	grace, every time.Duration
 	joins        *joins
@@ -204,6 +205,7 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
 	p := &program{
 		log: log, state: st, server: server, tickets: tickets, events: newEvents(log), metrics: newServerMetrics(server), headers: &f.headers,
 		grace: f.grace, every: f.watch, late: late,
+		doorFailed: map[string]func(error){},
 	}
 	p.byToken = p.metrics.countReviews(byToken)
 	p.metrics.limits = p.limiter.Counts
@@ -276,7 +278,7 @@ func (p *program) listen(ctx context.Context, f *serveFlags) (services []service
 		var l net.Listener
 		if l, err = listen(); l != nil {
 			if _, ok := l.(*net.TCPListener); ok && name != "status" {
-				l = p.headers.wrapListener(l, p.events.refused)
+				l = p.headers.wrapListener(l, func(remote net.Addr, err error) { p.headerRefused(name, remote, err) })
 			}
 			services = append(services, service{name, l, run})
 		} else if err != nil {

@@ -2,8 +2,10 @@ package tunnel_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -165,5 +167,24 @@ func TestServerThatSendsAway(t *testing.T) {
 		}
 		l.Close()
 		work.Wait()
+	})
+}
+
+// A caller that gives up because the agent is silent is told so: it is no trouble of the
+// caller.
+func TestAgentDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplicas(t, "a")
+		link := newTestLink(t)
+		r.w.wrap = link.join
+		r.at("a", &tunnel.Agent{})
+		link.hang()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err := r.beds["a"].s.Dialer(testCluster).DialContext(ctx, "tcp", "echo:7")
+		var e *tunnel.Error
+		if !errors.As(err, &e) || e.Code.Side() != tunnel.SideTunnel || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "the agent does not answer") {
+			t.Errorf("got %v, want an error about the agent, and that the context has ended", err)
+		}
 	})
 }

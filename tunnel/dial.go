@@ -294,6 +294,9 @@ func (r *dialRun) dialAgent(ctx context.Context, sess *agentSession) (*mux.Strea
 		return r.nextAgent() != nil || r.server.peers.anyHas(ctx, r.cluster)
 	}
 	stream, _, err := r.dialThrough(ctx, &sess.Session, wire.New(wire.MsgDial), elsewhere)
+	if err != nil && ctx.Err() != nil && sess.IsSuspect() { // that is no trouble of the caller
+		err = r.newError(CodeLost, fmt.Errorf("the agent does not answer: %w", err.Err))
+	}
 	if err != nil {
 		sess.failed.Add(1)
 		if err.Code == CodeDenied {

@@ -29,7 +29,7 @@ func connectFinding(e *dialer.Error) finding {
 		return replyFinding(reply, e.Addr)
 	case timedOut(e.Err):
 		return finding{fmt.Sprintf("the proxy does not answer to the request for %s", e.Addr),
-			fmt.Sprintf("Check that the proxy reaches %s: a firewall behind it may drop the packets. ", e.Addr) + adviceScheme}
+			fmt.Sprintf("Check that the proxy reaches %s: a firewall behind it may drop the packets. If the proxy is a tunnel's gateway, the cluster's agent may hang: look at the server's page. ", e.Addr) + adviceScheme}
 	case hungUp(e.Err):
 		return finding{"the proxy closed the connection without an answer",
 			adviceScheme + " If it is right, let the proxy's operator look for this machine's address in its rules."}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -93,9 +94,10 @@ func (v *events) doorFailed(door string, err error) {
 	}
 	if e.Phase != gateway.PhaseDial && e.Phase != gateway.PhaseRelay { // the tunnel counts those
 		v.refusals.record(door, e.Phase, a.remote, e.Err)
+		a.cluster, a.target = "", "" // a stranger chose them
 	}
-	a.cluster, a.target = "", "" // a stranger chose them
-	v.strangers.Write(slog.LevelWarn, "door failed", limits.SourceOf(a.remote), door+" "+string(e.Phase), anyAttrs(a.failedAttrs(e.Phase, e.Err))...)
+	reason := strings.TrimSpace(fmt.Sprint(door, " ", e.Phase, " ", a.cluster))
+	v.strangers.Write(slog.LevelWarn, "door failed", limits.SourceOf(a.remote), reason, anyAttrs(a.failedAttrs(e.Phase, e.Err))...)
 }
 
 // clientFailed writes a line about a client with an identity, or of a --forward listener.

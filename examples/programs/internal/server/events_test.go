@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -73,6 +74,10 @@ func TestStrangersDoNotFillTheLog(t *testing.T) {
 		t.Error("a client got a connection without an agent")
 	}
 	p.Await(`remote=127\.0\.0\.1:\d+ door=connect client=ann cluster=default/prod target=api:443 phase=dial error=`)
+	if _, err := tls.Dial("tcp", sni, &tls.Config{ServerName: "a.example.com"}); err == nil {
+		t.Error("a client got a connection without an agent")
+	}
+	p.Await(`remote=127\.0\.0\.1:\d+ door=sni client="" cluster=default/prod target=api:443 phase=dial error=.* side=tunnel`)
 	lines := strings.Count(p.Text(), "\n") - before
 	t.Logf("%d lines in the log of %d requests", lines, 6*n)
 	if lines > 10 {
@@ -167,7 +172,7 @@ func TestFailuresAreSummedUp(t *testing.T) {
 		synctest.Wait()
 		got = text.take()
 		for _, want := range []string{
-			`event="door failed" source=192.0.2.1 reason="connect dial" count=999 since=`,
+			`event="door failed" source=192.0.2.1 reason="connect dial a/b" count=999 since=`,
 			`event="door failed" source=ann reason="connect dial a/b: the target refused the connection" count=999`,
 			`event="door failed" source=ann reason="connect dial a/b: the agent's policy does not allow the target" count=999`,
 		} {

@@ -102,7 +102,7 @@ func (b *bridge) startLocked() error {
 	case b.gateway != nil:
 		return nil
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := listenFirst("127.0.0.1:0", "[::1]:0") // a host may have no IPv4
 	if err != nil {
 		return fmt.Errorf("connect: bridge for exec and port-forward: %w", err)
 	}
@@ -111,6 +111,16 @@ func (b *bridge) startLocked() error {
 	b.served = make(chan struct{})
 	go b.serve(l)
 	return nil
+}
+
+// listenFirst listens at the first of the addresses that the host has.
+func listenFirst(addresses ...string) (l net.Listener, err error) {
+	for _, address := range addresses {
+		if l, err = net.Listen("tcp", address); err == nil {
+			break
+		}
+	}
+	return l, err
 }
 
 // serve ends with the gateway, which close closes.

@@ -346,3 +346,16 @@ func TestBridgeCloses(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// A host without IPv4 has the other address of loopback.
+func TestListenFirst(t *testing.T) {
+	const nobodys = "192.0.2.1:0" // for documentation: no host has it
+	l, err := connect.ListenFirst(nobodys, "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	if _, err := connect.ListenFirst(nobodys); err == nil {
+		t.Error("got no error for an address that the host does not have")
+	}
+}

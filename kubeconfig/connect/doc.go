@@ -34,7 +34,7 @@
 // # Security
 //
 // A Client prints without its secrets, and its errors hold none. A Client that
-// was used for exec or port-forward listens on 127.0.0.1. With the random
+// was used for exec or port-forward listens on loopback. With the random
 // password a program reaches the API server through it, and nothing else; the API
 // server still asks for credentials.
 package connect

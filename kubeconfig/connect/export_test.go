@@ -1,0 +1,4 @@
+package connect
+
+// ListenFirst is listenFirst.
+var ListenFirst = listenFirst

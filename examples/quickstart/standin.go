@@ -89,8 +89,11 @@ func (s *starter) serve(run func(ctx context.Context, l net.Listener)) (address 
 	if s.err != nil {
 		return ""
 	}
-	var l net.Listener
-	if l, s.err = net.Listen("tcp", "127.0.0.1:0"); s.err != nil {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil { // a host without IPv4
+		l, err = net.Listen("tcp", "[::1]:0")
+	}
+	if s.err = err; err != nil {
 		return ""
 	}
 	s.start(func(ctx context.Context) { run(ctx, l) })
@@ -118,7 +121,7 @@ func (s *starter) serveProxies(api string) []route {
 		return new(net.Dialer).DialContext(ctx, network, api)
 	}
 	ca := pki.NewCA("corporate proxy")
-	certificate := &tls.Config{Certificates: []tls.Certificate{ca.Server("127.0.0.1")}}
+	certificate := &tls.Config{Certificates: []tls.Certificate{ca.Server("127.0.0.1", "::1")}}
 	through := func(scheme string, handle func(context.Context, net.Conn)) kubeconfig.Route {
 		address := s.serve(func(ctx context.Context, l net.Listener) {
 			if scheme == "https" {

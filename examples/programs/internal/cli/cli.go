@@ -99,7 +99,8 @@ func Main(run func(ctx context.Context) (name string, err error)) {
 }
 
 // Listen is net.Listen. For an empty address it returns nil and no error; for text that is
-// not an address, a [UsageError].
+// not an address, a [UsageError]. On a host without 127.0.0.1 the error names the address
+// of IPv6 to take instead.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
 	if address == "" {
 		return nil, nil
@@ -108,6 +109,9 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	var wrong *net.AddrError
 	if errors.As(err, &wrong) {
 		return nil, Mistake("%v", err)
+	}
+	if host, port, _ := net.SplitHostPort(address); host == "127.0.0.1" && errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return nil, fmt.Errorf("%w: this host has no IPv4; take [::1]:%s", err, port)
 	}
 	return l, err
 }

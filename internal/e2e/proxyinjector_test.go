@@ -62,7 +62,7 @@ func startInjection(t testing.TB, b *bed.Bed) *injection {
 	if err := b.Kube.AddNamespace(t.Context(), in.namespace); err != nil {
 		t.Fatal(err)
 	}
-	p := &programs{t, b, t.TempDir()}
+	p := &programs{t: t, bed: b, dir: t.TempDir()}
 	goBuild(t, programsModule, p.dir, "./causeway") // as it is deployed: its time counts
 	cert, key := pki.PEM(b.Kube.CA.Server(bed.APIIP))
 	for name, text := range map[string][]byte{

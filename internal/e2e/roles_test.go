@@ -17,6 +17,7 @@ import (
 // namespace of the bed.
 var roles = map[string]bed.Role{
 	"agent":               agentRole,
+	"bridge":              bridgeRole,
 	"client":              clientRole,
 	"connect-cache":       cacheRole,
 	"cluster-api":         clusterAPIRole,

@@ -35,7 +35,7 @@ func (r *replicas) testTokenFlood(t *testing.T) {
 	const strangers, clients = 900, 20
 	r.account(t, clientsNamespace, "carol")
 	r.allow(t, "carol", "flood")
-	p := &programs{t, r.bed, t.TempDir()}
+	p := &programs{t: t, bed: r.bed, dir: t.TempDir()}
 	goBuild(t, programsModule, p.dir, "./causeway")
 	server := p.start(r.bed.Network.API, bed.Command{Argv: []string{p.path("causeway"), "server", "--state", p.path("server"),
 		"--listen", "127.0.0.1:0", "--status", "", "--connect", floodDoor, "--door-token-audience", floodAudience, "--kubeconfig", r.kubeconfig(t, p)}})

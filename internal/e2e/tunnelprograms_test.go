@@ -23,14 +23,22 @@ type programs struct {
 	t   testing.TB
 	bed *bed.Bed
 	dir string
+	env []string // of all of them
 }
 
 // buildPrograms builds them with the race detector.
 func buildPrograms(t *testing.T, b *bed.Bed) *programs {
 	t.Helper()
-	p := &programs{t, b, t.TempDir()}
+	p := &programs{t: t, bed: b, dir: t.TempDir()}
 	goBuild(t, programsModule, p.dir, "-race", "./causeway", "./causeway-agent")
 	return p
+}
+
+// within is p for a part of the test.
+func (p *programs) within(t testing.TB) *programs {
+	part := *p
+	part.t = t
+	return &part
 }
 
 // programsModule is the folder of the programs' module.
@@ -51,7 +59,7 @@ func (p *programs) path(name string) string { return filepath.Join(p.dir, name) 
 // start runs a program until the test ends.
 func (p *programs) start(ns *bed.Namespace, c bed.Command) *bed.Running {
 	p.t.Helper()
-	c.Env = append(c.Env, "GORACE=atexit_sleep_ms=0")
+	c.Env = append(append(c.Env, "GORACE=atexit_sleep_ms=0"), p.env...)
 	r, err := ns.Start(p.t.Context(), c)
 	if err != nil {
 		p.t.Fatal(err)
@@ -103,7 +111,7 @@ listen balance
 func (p *programs) command(stdin string, args ...string) (out string) {
 	p.t.Helper()
 	err := bed.Poll(p.t.Context(), strings.Join(args, " "), func(ctx context.Context) (err error) {
-		c := bed.Command{Argv: append([]string{p.path("causeway")}, args...), Stdin: strings.NewReader(stdin)}
+		c := bed.Command{Argv: append([]string{p.path("causeway")}, args...), Stdin: strings.NewReader(stdin), Env: p.env}
 		out, err = p.bed.Network.Hub.Run(ctx, c)
 		return err
 	})

@@ -85,7 +85,7 @@ func prepareBed() (*Bed, string, error) {
 func (b *Bed) startServers(ctx context.Context) error {
 	ca := pki.NewCA("kubernetes")
 	folder := func(name string) string { return filepath.Join(b.Dir, name) }
-	proxy := b.Network.Proxy
+	proxies := proxyHost{ns: b.Network.Proxy, dir: b.Dir, inside: ProxyIP, outside: ProxyAPIIP, api: APIIP}
 	starts := []func() error{
 		func() (err error) {
 			if b.Kube, err = startKube(ctx, b.Network.API, b.bin, folder("kube"), ca); err != nil {
@@ -96,12 +96,12 @@ func (b *Bed) startServers(ctx context.Context) error {
 			}
 			return b.Kube.addNode(ctx)
 		},
-		func() (err error) { b.Squid, err = startSquid(ctx, proxy, folder("squid"), ca); return err },
-		func() (err error) { b.HAProxy, err = startHAProxy(ctx, proxy, folder("haproxy"), ca); return err },
-		func() (err error) { b.Tinyproxy, err = startTinyproxy(ctx, proxy, folder("tinyproxy")); return err },
-		func() (err error) { b.Dante, err = startDante(ctx, proxy, folder("dante")); return err },
-		func() (err error) { b.Microsocks, err = startMicrosocks(ctx, proxy); return err },
-		func() (err error) { b.Office, err = startOffice(ctx, proxy, folder("office")); return err },
+		func() (err error) { b.Squid, err = startSquid(ctx, proxies, ca); return err },
+		func() (err error) { b.HAProxy, err = startHAProxy(ctx, proxies, ca); return err },
+		func() (err error) { b.Tinyproxy, err = startTinyproxy(ctx, proxies); return err },
+		func() (err error) { b.Dante, err = startDante(ctx, proxies); return err },
+		func() (err error) { b.Microsocks, err = startMicrosocks(ctx, proxies); return err },
+		func() (err error) { b.Office, err = startOffice(ctx, proxies); return err },
 		func() (err error) { b.SSH, err = startSSH(ctx, b.Network, folder("ssh")); return err },
 	}
 	errs := make([]error, len(starts))

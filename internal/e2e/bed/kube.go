@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/causewayproject/causeway/internal/test/pki"
 )
@@ -146,14 +147,26 @@ func (k *Kube) RotateTokenKey(ctx context.Context) error {
 	return k.waitReady(ctx)
 }
 
+// isIPv6 tells whether the control plane is on a host without IPv4.
+func (k *Kube) isIPv6() bool { return strings.Contains(k.host, ":") }
+
+func (k *Kube) loopback() string {
+	if k.isIPv6() {
+		return "::1"
+	}
+	return "127.0.0.1"
+}
+
 func (k *Kube) etcdURL() string { return "unix://" + filepath.Join(k.dir, "etcd.sock") }
 
 func (k *Kube) startEtcd() (err error) {
 	k.etcd, err = k.ns.start(k.name+"etcd", filepath.Join(k.bin, "etcd"),
 		"--data-dir="+filepath.Join(k.dir, "etcd"),
 		"--listen-client-urls="+k.etcdURL(),
-		"--advertise-client-urls=http://127.0.0.1:2379", // must be TCP; nobody uses it
-		"--listen-peer-urls=http://127.0.0.1:0",
+		"--advertise-client-urls=http://"+net.JoinHostPort(k.loopback(), "2379"), // must be TCP; nobody uses it
+		"--listen-peer-urls=http://"+net.JoinHostPort(k.loopback(), "0"),
+		"--initial-advertise-peer-urls=http://"+net.JoinHostPort(k.loopback(), "2380"),
+		"--initial-cluster=default=http://"+net.JoinHostPort(k.loopback(), "2380"),
 		"--unsafe-no-fsync",
 		"--log-level=warn",
 	)
@@ -168,6 +181,10 @@ func (k *Kube) startAPIServer() error {
 	kubeletCert, kubeletKey, err := writePair(k.dir, "kubelet-client", k.CA.Client("kube-apiserver-kubelet-client", "system:masters"))
 	if err != nil {
 		return err
+	}
+	services := "10.0.0.0/24"
+	if k.isIPv6() {
+		services = "fd00:10::/108"
 	}
 	argv := []string{filepath.Join(k.bin, "kube-apiserver"),
 		"--etcd-servers=" + k.etcdURL(),
@@ -186,7 +203,7 @@ func (k *Kube) startAPIServer() error {
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file=" + key,
 		"--service-account-signing-key-file=" + key,
-		"--service-cluster-ip-range=10.0.0.0/24",
+		"--service-cluster-ip-range=" + services,
 		"--authorization-mode=Node,RBAC",
 		"--allow-privileged=true",
 		"--disable-admission-plugins=ServiceAccount", // no controller makes any

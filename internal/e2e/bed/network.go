@@ -110,6 +110,11 @@ func (n *Namespace) create(ctx context.Context) error {
 	return n.setForwarding("0")
 }
 
+// removeIPv4 leaves the namespace with IPv6 only, 127.0.0.1 gone as well.
+func (n *Namespace) removeIPv4(ctx context.Context) error {
+	return runIP(ctx, "-n", n.Name, "-4", "addr", "flush", "dev", "lo")
+}
+
 // setForwarding makes the namespace a router by "1", and a host by "0".
 func (n *Namespace) setForwarding(value string) error {
 	return n.Do(func() error {
@@ -134,7 +139,11 @@ func linkNamespaces(ctx context.Context, a *Namespace, aDev, aAddr string, b *Na
 		return err
 	}
 	for _, end := range []struct{ name, dev, addr string }{{a.Name, aDev, aAddr}, {b.Name, "eth0", bAddr}} {
-		if err := runIP(ctx, "-n", end.name, "addr", "add", end.addr, "dev", end.dev); err != nil {
+		add := []string{"-n", end.name, "addr", "add", end.addr, "dev", end.dev}
+		if strings.Contains(end.addr, ":") {
+			add = append(add, "nodad") // usable at once: nobody else can have it
+		}
+		if err := runIP(ctx, add...); err != nil {
 			return err
 		}
 		if err := runIP(ctx, "-n", end.name, "link", "set", end.dev, "up"); err != nil {

@@ -18,11 +18,11 @@ const (
 // tunnel, as
 //
 //	port=3129 tls=TLS/1.3 client-certificate=- status=200 CONNECT 192.0.2.10:6443 user=causeway
-func startSquid(ctx context.Context, ns *Namespace, dir string, clientCA *pki.CA) (*Proxy, error) {
-	p := newSquid(ns, "squid", dir)
+func startSquid(ctx context.Context, h proxyHost, clientCA *pki.CA) (*Proxy, error) {
+	p := newSquid(h, "squid")
 	p.CA = pki.NewCA("proxy authority")
-	p.url, p.tlsURL = proxyURL("http", ProxyIP, squidPort), proxyURL("https", ProxyIP, squidTLSPort)
-	cert, key := pki.PEM(p.CA.Server("proxy.test", ProxyIP))
+	p.url, p.tlsURL = proxyURL("http", h.inside, squidPort), proxyURL("https", h.inside, squidTLSPort)
+	cert, key := pki.PEM(p.CA.Server("proxy.test", h.inside))
 	return p, p.startSquid(ctx, "squid.conf", map[string]string{
 		"proxy.pem": string(cert) + string(key), "client-ca.crt": string(clientCA.CertPEM()),
 	})
@@ -34,9 +34,9 @@ func startSquid(ctx context.Context, ns *Namespace, dir string, clientCA *pki.CA
 // Its log has a line a finished tunnel, as
 //
 //	client=192.0.2.10 status=200 CONNECT 203.0.113.2:443 user=causeway
-func startOffice(ctx context.Context, ns *Namespace, dir string) (*Proxy, error) {
-	p := newSquid(ns, "office", dir)
-	p.url = proxyURL("http", ProxyAPIIP, officePort)
+func startOffice(ctx context.Context, h proxyHost) (*Proxy, error) {
+	p := newSquid(h, "office")
+	p.url = proxyURL("http", h.outside, officePort)
 	return p, p.startSquid(ctx, "office.conf", map[string]string{})
 }
 
@@ -45,13 +45,11 @@ func startOffice(ctx context.Context, ns *Namespace, dir string) (*Proxy, error)
 const squidScript = `mount -t tmpfs tmpfs /dev/shm
 exec "$2" -N -f "$1/squid.conf"`
 
-func newSquid(ns *Namespace, name, dir string) *Proxy {
-	return &Proxy{
-		ns: ns, name: name, dir: dir,
-		log:    filepath.Join(dir, "access.log"),
-		errors: filepath.Join(dir, "cache.log"),
-		argv:   []string{"/bin/sh", "-e", "-c", squidScript, name, dir, programPath("squid")},
-	}
+func newSquid(h proxyHost, name string) *Proxy {
+	p := h.newProxy(name)
+	p.log, p.errors = filepath.Join(p.dir, "access.log"), filepath.Join(p.dir, "cache.log")
+	p.argv = []string{"/bin/sh", "-e", "-c", squidScript, p.name, p.dir, programPath("squid")}
+	return p
 }
 
 func (p *Proxy) startSquid(ctx context.Context, config string, files map[string]string) error {
@@ -81,13 +79,12 @@ func (p *Proxy) startSquid(ctx context.Context, config string, files map[string]
 // it ends the tunnel, as tinyproxy does. Its log has a line a finished tunnel, as
 //
 //	port=3131 tls=TLSv1.3 client-certificate=- status=200 CONNECT 192.0.2.10:6443 HTTP/2.0
-func startHAProxy(ctx context.Context, ns *Namespace, dir string, clientCA *pki.CA) (*Proxy, error) {
-	p := &Proxy{
-		ns: ns, name: "haproxy", dir: dir, CA: pki.NewCA("haproxy authority"),
-		url: proxyURL("http", ProxyIP, haproxyPort), tlsURL: proxyURL("https", ProxyIP, haproxyTLSPort),
-		argv: []string{programPath("haproxy"), "-db", "-f", filepath.Join(dir, "haproxy.cfg")},
-	}
-	cert, key := pki.PEM(p.CA.Server("proxy.test", ProxyIP))
+func startHAProxy(ctx context.Context, h proxyHost, clientCA *pki.CA) (*Proxy, error) {
+	p := h.newProxy("haproxy")
+	p.CA = pki.NewCA("haproxy authority")
+	p.url, p.tlsURL = proxyURL("http", h.inside, haproxyPort), proxyURL("https", h.inside, haproxyTLSPort)
+	p.argv = []string{programPath("haproxy"), "-db", "-f", filepath.Join(p.dir, "haproxy.cfg")}
+	cert, key := pki.PEM(p.CA.Server("proxy.test", h.inside))
 	err := writeFiles(p.dir, 0o700, map[string]string{
 		"proxy.pem":     string(cert) + string(key),
 		"client-ca.crt": string(clientCA.CertPEM()),
@@ -104,11 +101,10 @@ func startHAProxy(ctx context.Context, ns *Namespace, dir string, clientCA *pki.
 //
 //	CONNECT   ... Request (file descriptor 5): CONNECT 192.0.2.10:6443 HTTP/1.1
 //	CONNECT   ... Established connection to host "192.0.2.10" using file descriptor 6.
-func startTinyproxy(ctx context.Context, ns *Namespace, dir string) (*Proxy, error) {
-	p := &Proxy{
-		ns: ns, name: "tinyproxy", dir: dir, url: proxyURL("http", ProxyIP, tinyproxyPort),
-		argv: []string{programPath("tinyproxy"), "-d", "-c", filepath.Join(dir, "tinyproxy.conf")},
-	}
+func startTinyproxy(ctx context.Context, h proxyHost) (*Proxy, error) {
+	p := h.newProxy("tinyproxy")
+	p.url = proxyURL("http", h.inside, tinyproxyPort)
+	p.argv = []string{programPath("tinyproxy"), "-d", "-c", filepath.Join(p.dir, "tinyproxy.conf")}
 	p.url.User = url.UserPassword(ProxyUser, tinyproxyPassword)
 	if err := writeFiles(p.dir, 0o755, map[string]string{"tinyproxy.conf": p.expandConfig("tinyproxy.conf")}); err != nil {
 		return nil, err
@@ -120,16 +116,16 @@ func startTinyproxy(ctx context.Context, ns *Namespace, dir string) (*Proxy, err
 // password. Its log has among others a line a connection:
 //
 //	... pass(1): tcp/connect [: username%causeway@198.51.100.2.4711 ... 192.0.2.10.6443
-func startDante(ctx context.Context, ns *Namespace, dir string) (*Proxy, error) {
-	log := filepath.Join(dir, "connections.log")
-	p := &Proxy{
-		ns: ns, name: "danted", dir: dir, url: proxyURL("socks5", ProxyIP, dantePort), log: log, errors: log,
-		argv: []string{"/bin/sh", "-e", "-c", danteScript, "danted", dir, programPath("danted")},
-	}
+func startDante(ctx context.Context, h proxyHost) (*Proxy, error) {
+	p := h.newProxy("dante")
+	p.url = proxyURL("socks5", h.inside, dantePort)
+	p.log = filepath.Join(p.dir, "connections.log")
+	p.errors = p.log
+	p.argv = []string{"/bin/sh", "-e", "-c", danteScript, p.name, p.dir, programPath("danted")}
 	if err := writeFiles(p.dir, 0o755, map[string]string{"danted.conf": p.expandConfig("danted.conf")}); err != nil {
 		return nil, err
 	}
-	if err := writeUser(ctx, dir); err != nil {
+	if err := writeUser(ctx, p.dir); err != nil {
 		return nil, err
 	}
 	return p, p.Start(ctx)
@@ -143,8 +139,9 @@ const danteScript = mountUser + `exec "$2" -f "$1/danted.conf" -p "$1/danted.pid
 // that it made, and none of a refused password:
 //
 //	client[4] 198.51.100.2: connected to 192.0.2.10:6443
-func startMicrosocks(ctx context.Context, ns *Namespace) (*Proxy, error) {
-	p := &Proxy{ns: ns, name: "microsocks", url: proxyURL("socks5", ProxyIP, microsocksPort)}
-	p.argv = []string{programPath("microsocks"), "-i", ProxyIP, "-p", p.url.Port(), "-u", ProxyUser, "-P", ProxyPassword}
+func startMicrosocks(ctx context.Context, h proxyHost) (*Proxy, error) {
+	p := h.newProxy("microsocks")
+	p.url = proxyURL("socks5", h.inside, microsocksPort)
+	p.argv = []string{programPath("microsocks"), "-i", h.inside, "-p", p.url.Port(), "-u", ProxyUser, "-P", ProxyPassword}
 	return p, p.Start(ctx)
 }

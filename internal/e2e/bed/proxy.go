@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"os/user"
@@ -37,7 +38,26 @@ const (
 	microsocksPort = 1081
 )
 
-// A Proxy is a proxy in the proxy namespace.
+// A proxyHost is a host of proxies, with an address on either side, and the address of
+// the API server that they lead to.
+type proxyHost struct {
+	ns                   *Namespace
+	name                 string // what the names of its proxies begin with
+	dir                  string // has a folder for each of them
+	inside, outside, api string
+}
+
+func (h proxyHost) newProxy(name string) *Proxy {
+	return &Proxy{host: h, name: h.name + name, dir: filepath.Join(h.dir, h.name+name)}
+}
+
+// apiNet returns the address as a network of itself, as dante wants it.
+func (h proxyHost) apiNet() string {
+	address, _ := netip.ParseAddr(h.api)
+	return netip.PrefixFrom(address, address.BitLen()).String()
+}
+
+// A Proxy is a proxy on its host.
 type Proxy struct {
 	// CA signed the certificate of the port with TLS of squid and of haproxy. The
 	// port asks for a client certificate of the cluster's authority, without
@@ -45,7 +65,7 @@ type Proxy struct {
 	// API server.
 	CA *pki.CA
 
-	ns          *Namespace
+	host        proxyHost
 	name, dir   string
 	url, tlsURL url.URL // that with TLS is empty without the port
 	argv        []string
@@ -70,14 +90,14 @@ func (p *Proxy) Log() ([]string, error) {
 
 // Start starts the proxy after a Stop, and waits until it listens.
 func (p *Proxy) Start(ctx context.Context) (err error) {
-	if p.process, err = p.ns.start(p.name, p.argv...); err != nil {
+	if p.process, err = p.host.ns.start(p.name, p.argv...); err != nil {
 		return err
 	}
 	for _, u := range []url.URL{p.url, p.tlsURL} {
 		if u.Host == "" {
 			continue
 		}
-		if err = p.ns.waitListening(ctx, p.process, u.Host); err != nil && p.errors != "" {
+		if err = p.host.ns.waitListening(ctx, p.process, u.Host); err != nil && p.errors != "" {
 			err = fmt.Errorf("%w\n%s", err, tail(p.errors))
 		}
 		if err != nil {
@@ -118,12 +138,13 @@ func (p *Proxy) expandConfig(names ...string) string {
 		"address":  p.url.Host,
 		"tls":      p.tlsURL.Host,
 		"port":     p.url.Port(),
-		"outside":  ProxyAPIIP,
-		"inside":   ProxyIP,
+		"outside":  p.host.outside,
+		"inside":   p.host.inside,
+		"apinet":   p.host.apiNet(),
 		"user":     ProxyUser,
 		"password": tinyproxyPassword,
 		"dante":    strconv.Itoa(dantePort),
-		"squid":    net.JoinHostPort(ProxyIP, strconv.Itoa(squidPort)),
+		"squid":    net.JoinHostPort(p.host.inside, strconv.Itoa(squidPort)),
 
 		"auth": squidAuth, "squiduser": squidUser,
 	}
@@ -138,7 +159,7 @@ func (p *Proxy) expandConfig(names ...string) string {
 var configs embed.FS
 
 // readConfig returns a file of the folder config with its ${name}s filled in, and
-// those of the API server and the sshd beside it.
+// the ports of the API server and the sshd beside it.
 func readConfig(name string, values map[string]string) string {
 	text, err := configs.ReadFile("config/" + name)
 	if err != nil {
@@ -146,8 +167,6 @@ func readConfig(name string, values map[string]string) string {
 	}
 	return os.Expand(string(text), func(name string) string {
 		switch name {
-		case "api":
-			return APIIP
 		case "apiport":
 			return strconv.Itoa(APIPort)
 		case "sshport":

@@ -109,7 +109,7 @@ func (s *Site) start(ctx context.Context, n *Network) error {
 		return err
 	}
 	name := filepath.Base(s.dir)
-	s.Proxy = newSquid(s.gate, name+"-squid", filepath.Join(s.dir, "squid"))
+	s.Proxy = newSquid(proxyHost{ns: s.gate, name: name + "-", dir: s.dir}, "squid")
 	s.Proxy.url = proxyURL("http", siteIP, squidPort)
 	return errors.Join(s.Proxy.startSquid(ctx, "office.conf", map[string]string{}), s.startEtcd(name), s.startBalance(name))
 }

@@ -143,5 +143,5 @@ func (s *SSH) writeFiles(ctx context.Context) error {
 // configText is that of one of the two, which differ in where they listen and what they
 // log.
 func (s *SSH) configText(address string, port int, level string) string {
-	return readConfig("sshd.conf", map[string]string{"dir": s.dir, "address": address, "port": strconv.Itoa(port), "level": level})
+	return readConfig("sshd.conf", map[string]string{"api": APIIP, "dir": s.dir, "address": address, "port": strconv.Itoa(port), "level": level})
 }

@@ -37,11 +37,15 @@ type base struct {
 // bases reads the directories.
 func bases(t *testing.T) (all []*base) {
 	t.Helper()
-	files, err := filepath.Glob("*/*.yaml")
+	kustomizations, err := filepath.Glob("*/kustomization.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range files {
+	manifests, err := filepath.Glob("*/manifest.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range append(kustomizations, manifests...) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,92 @@
+{{- /* What the values change. */ -}}
+
+{{- /* causeway.checkValues refuses what is missing, and what is for another part. */ -}}
+{{- define "causeway.checkValues" -}}
+{{- $v := .root.Values }}
+{{- $has := dict }}
+{{- range .objects }}
+{{- $_ := set $has .kind true }}
+{{- if and (eq .kind "NetworkPolicy") (hasKey .spec "egress") }}{{ $_ := set $has "egress" true }}{{ end }}
+{{- end }}
+{{- $pods := list "image" "imagePullSecrets" "replicas" "resources" "args" "env" "volumes" "volumeMounts" "nodeSelector" "tolerations" }}
+{{- $needs := dict "egressPorts" "egress" }}
+{{- range $pods }}{{ $_ := set $needs . "Deployment" }}{{ end }}
+{{- range $value, $kind := $needs }}
+{{- if and (index $v $value) (not (hasKey $has $kind)) }}
+{{- fail (printf "%s: not for the part %s" $value $v.part) }}
+{{- end }}
+{{- end }}
+{{- if and (or $v.service.type $v.service.annotations) (ne $v.part "tunnel-server") }}
+{{- fail (printf "service: for the part tunnel-server, and not for %s" $v.part) }}
+{{- end }}
+{{- if and (or $v.webhook.caBundle $v.webhook.annotations) (not (hasKey $has "MutatingWebhookConfiguration")) }}
+{{- fail (printf "webhook: for the part proxy-injector, and for kubeconfig-provider with the component route-admission, and not for %s" $v.part) }}
+{{- end }}
+{{- if and $v.webhook.caBundle (not (contains "-----BEGIN CERTIFICATE-----" $v.webhook.caBundle)) }}
+{{- fail "webhook.caBundle: want a certificate in PEM: --set-file webhook.caBundle=ca.crt" }}
+{{- end }}
+{{- if and (hasKey $has "Deployment") (not $v.image) }}
+{{- $program := ternary "causeway-agent" "causeway" (eq $v.part "tunnel-agent") }}
+{{- fail (printf "image: required: where the image of %s is. For example: --set image=registry.example.com/%s:1" $program $program) }}
+{{- end }}
+{{- if ne $v.part "tunnel-agent" }}
+{{- if or $v.invitation $v.invitationSecret }}
+{{- fail (printf "invitation and invitationSecret: for the part tunnel-agent, and not for %s" $v.part) }}
+{{- end }}
+{{- else if and $v.invitation $v.invitationSecret }}
+{{- fail "invitation and invitationSecret: want one of them" }}
+{{- else if not (or $v.invitation $v.invitationSecret) }}
+{{- fail "invitation: required: \"causeway enroll CLUSTER --format env >invitation.env\" prints it, and --set-file invitation=invitation.env passes it. Or invitationSecret: the name of a Secret that has it" }}
+{{- else if and $v.invitation (not (contains "CAUSEWAY_TOKEN=" $v.invitation)) }}
+{{- fail "invitation: want what \"causeway enroll CLUSTER --format env\" prints, with CAUSEWAY_TOKEN: --set-file invitation=invitation.env" }}
+{{- end }}
+{{- end }}
+
+{{- /* causeway.setValues changes one object. */ -}}
+{{- define "causeway.setValues" -}}
+{{- $v := .root.Values }}
+{{- $object := .object }}
+{{- if eq .object.kind "Deployment" }}
+{{- include "causeway.setPod" (dict "v" $v "pod" .object.spec.template.spec) }}
+{{- with $v.replicas }}{{ $_ := set $object.spec "replicas" . }}{{ end }}
+{{- else if and (eq .object.kind "Service") (eq .object.metadata.name "tunnel-server") }}
+{{- with $v.service.type }}{{ $_ := set $object.spec "type" . }}{{ end }}
+{{- with $v.service.annotations }}{{ $_ := set $object.metadata "annotations" . }}{{ end }}
+{{- else if and (eq .object.kind "NetworkPolicy") $v.egressPorts }}
+{{- $ports := list }}
+{{- range $v.egressPorts }}{{ $ports = append $ports (dict "port" . "protocol" "TCP") }}{{ end }}
+{{- $_ := set .object.spec "egress" (append .object.spec.egress (dict "ports" $ports)) }}
+{{- else if eq .object.kind "MutatingWebhookConfiguration" }}
+{{- with $v.webhook.annotations }}{{ $_ := set $object.metadata "annotations" . }}{{ end }}
+{{- range .object.webhooks }}
+{{- $webhook := . }}
+{{- with $v.webhook.caBundle }}{{ $_ := set $webhook.clientConfig "caBundle" (b64enc .) }}{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* causeway.setPod changes the pods. */ -}}
+{{- define "causeway.setPod" -}}
+{{- $v := .v }}
+{{- $pod := .pod }}
+{{- $container := first .pod.containers }}
+{{- $_ := set $container "image" $v.image }}
+{{- with $v.resources }}{{ $_ := set $container "resources" . }}{{ end }}
+{{- range $name := list "args" "volumeMounts" }}
+{{- with index $v $name }}{{ $_ := set $container $name (concat (default list (index $container $name)) .) }}{{ end }}
+{{- end }}
+{{- $names := list }}
+{{- range $v.env }}{{ $names = append $names .name }}{{ end }}
+{{- $env := list }}
+{{- range $container.env }}{{ if not (has .name $names) }}{{ $env = append $env . }}{{ end }}{{ end }}
+{{- with concat $env $v.env }}{{ $_ := set $container "env" . }}{{ end }}
+{{- with $v.volumes }}{{ $_ := set $pod "volumes" (concat (default list $pod.volumes) .) }}{{ end }}
+{{- range $name := list "imagePullSecrets" "nodeSelector" "tolerations" }}
+{{- with index $v $name }}{{ $_ := set $pod $name . }}{{ end }}
+{{- end }}
+{{- with $v.invitationSecret }}
+{{- range $pod.volumes }}
+{{- if eq .name "invitation" }}{{ $_ := set .secret "secretName" $v.invitationSecret }}{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -37,6 +38,7 @@ type workers struct {
 type worked struct {
 	*pod
 	node  string
+	ready bool // as the Pod's status says
 	ended bool // it is deleted: not to be restarted
 }
 
@@ -54,7 +56,7 @@ func (d *deploying) startWorkers(t *testing.T, nodes ...string) *workers {
 	w := &workers{d: d, t: t, nodes: nodes, pods: map[string]*worked{}}
 	var err error
 	w.manager, err = d.Node.Start(t.Context(), bed.Command{Argv: []string{filepath.Join(os.Getenv(bed.BinEnv), "kube-controller-manager"),
-		"--kubeconfig=" + d.path("admin"), "--leader-elect=false", "--secure-port=0", "--controllers=deployment-controller,replicaset-controller,disruption-controller"}})
+		"--kubeconfig=" + d.path("admin"), "--leader-elect=false", "--secure-port=0", "--controllers=deployment-controller,replicaset-controller,disruption-controller,endpointslice-controller"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +85,7 @@ func (w *workers) watchPods(ctx context.Context) {
 	defer events.Stop()
 	for event := range events.ResultChan() {
 		object, ok := event.Object.(*corev1.Pod)
-		if !ok || event.Type == watch.Deleted || object.Labels["app.kubernetes.io/name"] != "tunnel-agent" {
+		if !ok || event.Type == watch.Deleted || !slices.Contains([]string{"tunnel-agent", serverBase}, object.Labels[programLabel]) {
 			continue // other programs are not here
 		}
 		p := w.find(object.Name)
@@ -102,6 +104,20 @@ func (w *workers) find(name string) *worked {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.pods[name]
+}
+
+const programLabel = "app.kubernetes.io/name"
+
+// ready are the Pods of a program that a Service leads to.
+func (w *workers) ready(program string) (pods []*worked) {
+	for _, p := range w.all() {
+		w.mu.Lock()
+		if p.ready && p.object.Labels[programLabel] == program {
+			pods = append(pods, p)
+		}
+		w.mu.Unlock()
+	}
+	return pods
 }
 
 // all are the Pods that are not deleted.
@@ -174,6 +190,9 @@ func (w *workers) keepPod(ctx context.Context, p *worked) {
 		if now := p.readiness(ctx); now != ready {
 			w.fault(ctx, w.setStatus(ctx, p, now))
 			ready = now
+			w.mu.Lock()
+			p.ready = now == corev1.ConditionTrue
+			w.mu.Unlock()
 		}
 	}
 }
@@ -237,7 +256,7 @@ func (w *workers) setStatus(ctx context.Context, p *worked, ready corev1.Conditi
 	return w.d.admin.Status().Patch(ctx, now, patch)
 }
 
-// endPod tells the program to end, and removes the Pod when it has.
+// endPod tells the program to end, after preStop, and removes the Pod when it has.
 func (w *workers) endPod(ctx context.Context, p *worked) {
 	w.mu.Lock()
 	again := p.ended
@@ -247,10 +266,17 @@ func (w *workers) endPod(ctx context.Context, p *worked) {
 	if again {
 		return
 	}
-	if err := running.Signal(syscall.SIGTERM); err != nil {
-		w.t.Error(err)
-	}
 	w.running.Go(func() {
+		if l := p.object.Spec.Containers[0].Lifecycle; l != nil {
+			select {
+			case <-time.After(time.Duration(l.PreStop.Sleep.Seconds) * time.Second):
+			case <-ctx.Done():
+				return
+			}
+		}
+		if err := running.Signal(syscall.SIGTERM); err != nil {
+			w.t.Error(err)
+		}
 		if err := running.Wait(); err != nil && ctx.Err() == nil {
 			w.t.Errorf("%s: %v", p.name, err)
 		}

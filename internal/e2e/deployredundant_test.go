@@ -60,7 +60,7 @@ func TestRedundantAgents(t *testing.T) {
 		{"drain", r.testDrain},
 	} {
 		t.Run(part.name, func(t *testing.T) {
-			dials := r.startDials()
+			dials := startDials(r.dial)
 			defer dials.stop(t)
 			part.run(t)
 		})
@@ -145,7 +145,8 @@ type runningDials struct {
 	failed []error
 }
 
-func (r *redundantAgents) startDials() *runningDials {
+// startDials makes a hundred dials a second, until stop.
+func startDials(dial func() error) *runningDials {
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &runningDials{cancel: cancel, done: make(chan struct{}), began: time.Now()}
 	go func() {
@@ -159,20 +160,23 @@ func (r *redundantAgents) startDials() *runningDials {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
-				dials.Go(func() { d.note(r.dial()) })
+				dials.Go(func() {
+					began := time.Now()
+					err := dial()
+					d.note(time.Since(began), err)
+				})
 			}
 		}
 	}()
 	return d
 }
 
-func (r *redundantAgents) dial() (took time.Duration, err error) {
-	began := time.Now()
+func (r *redundantAgents) dial() error {
 	conn, err := r.server.Dialer("agents/"+r.namespace).DialContext(context.Background(), "tcp", r.target)
 	if err == nil {
 		conn.Close()
 	}
-	return time.Since(began), err
+	return err
 }
 
 func (d *runningDials) note(took time.Duration, err error) {

@@ -216,6 +216,28 @@ func TestMonitoring(t *testing.T) {
 	}
 }
 
+// TestReleasedImage: a chart that a release has packaged has the release's image.
+func TestReleasedImage(t *testing.T) {
+	program, err := helmProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if out, err := exec.Command(program, "package", chart, "--version", "0.1.0", "--app-version", "v0.1.0", "--destination", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for part, want := range map[string]string{"tunnel-server": "image: ghcr.io/causewayproject/causeway:v0.1.0\n", "tunnel-agent": "image: ghcr.io/causewayproject/causeway-agent:v0.1.0\n"} {
+		args := []string{"template", "test", filepath.Join(dir, "causeway-0.1.0.tgz"), "--namespace", part, "--set", "part=" + part}
+		if part == "tunnel-agent" {
+			args = append(args, "--set", "invitationSecret=a")
+		}
+		out, err := exec.Command(program, args...).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%s: got %v, want %q\n%s", part, err, want, out)
+		}
+	}
+}
+
 // TestValues: values.yaml and values.schema.json have the same values, and the defaults pass.
 func TestValues(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(chart, "values.yaml"))

@@ -12,7 +12,7 @@ func TestRefused(t *testing.T) {
 		{"no part", "tunnel-server", imageValue, "part: required: what this release is, one of kubeconfig-provider, monitoring, proxy-injector, proxy-propagator, tunnel-agent, tunnel-server. For example: --set part=tunnel-server"},
 		{"an unknown part", "tunnel-server", "part: server\n", `part: got "server", want one of kubeconfig-provider`},
 		{"another namespace", "default", server, `the namespace is "default": install tunnel-server with --namespace tunnel-server --create-namespace`},
-		{"no image", "tunnel-agent", "part: tunnel-agent\n" + secretValue, "image: required: where the image of causeway-agent is. For example: --set image=registry.example.com/causeway-agent:1"},
+		{"no image", "tunnel-agent", "part: tunnel-agent\n" + secretValue, "image: required, since this chart is no release's: where the image of causeway-agent is. For example: --set image=registry.example.com/causeway-agent:1"},
 		{"no invitation", "tunnel-agent", "part: tunnel-agent\n" + imageValue, "invitation: required: \"causeway enroll CLUSTER --format env >invitation.env\" prints it"},
 		{"a path as invitation", "tunnel-agent", "part: tunnel-agent\ninvitation: invitation.env\n" + imageValue, "--set-file invitation=invitation.env"},
 		{"two invitations", "tunnel-agent", "part: tunnel-agent\ninvitation: CAUSEWAY_TOKEN=a\n" + secretValue + imageValue, "invitation and invitationSecret: want one of them"},

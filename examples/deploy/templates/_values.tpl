@@ -25,9 +25,9 @@
 {{- if and $v.webhook.caBundle (not (contains "-----BEGIN CERTIFICATE-----" $v.webhook.caBundle)) }}
 {{- fail "webhook.caBundle: want a certificate in PEM: --set-file webhook.caBundle=ca.crt" }}
 {{- end }}
-{{- if and (hasKey $has "Deployment") (not $v.image) }}
-{{- $program := ternary "causeway-agent" "causeway" (eq $v.part "tunnel-agent") }}
-{{- fail (printf "image: required: where the image of %s is. For example: --set image=registry.example.com/%s:1" $program $program) }}
+{{- if and (hasKey $has "Deployment") (not (include "causeway.image" .root)) }}
+{{- $program := include "causeway.program" .root }}
+{{- fail (printf "image: required, since this chart is no release's: where the image of %s is. For example: --set image=registry.example.com/%s:1" $program $program) }}
 {{- end }}
 {{- if ne $v.part "tunnel-agent" }}
 {{- if or $v.invitation $v.invitationSecret }}
@@ -42,12 +42,26 @@
 {{- end }}
 {{- end }}
 
+{{- define "causeway.program" -}}
+{{- ternary "causeway-agent" "causeway" (eq .Values.part "tunnel-agent") }}
+{{- end }}
+
+{{- /* causeway.image returns the image: the release's, which has the chart's appVersion, or
+nothing for a chart that is none's. */ -}}
+{{- define "causeway.image" -}}
+{{- if .Values.image }}
+{{- .Values.image }}
+{{- else if ne .Chart.AppVersion "dev" }}
+{{- printf "ghcr.io/causewayproject/%s:%s" (include "causeway.program" .) .Chart.AppVersion }}
+{{- end }}
+{{- end }}
+
 {{- /* causeway.setValues changes one object. */ -}}
 {{- define "causeway.setValues" -}}
 {{- $v := .root.Values }}
 {{- $object := .object }}
 {{- if eq .object.kind "Deployment" }}
-{{- include "causeway.setPod" (dict "v" $v "pod" .object.spec.template.spec) }}
+{{- include "causeway.setPod" (dict "v" $v "image" (include "causeway.image" .root) "pod" .object.spec.template.spec) }}
 {{- with $v.replicas }}{{ $_ := set $object.spec "replicas" . }}{{ end }}
 {{- else if and (eq .object.kind "Service") (eq .object.metadata.name "tunnel-server") }}
 {{- with $v.service.type }}{{ $_ := set $object.spec "type" . }}{{ end }}
@@ -70,7 +84,7 @@
 {{- $v := .v }}
 {{- $pod := .pod }}
 {{- $container := first .pod.containers }}
-{{- $_ := set $container "image" $v.image }}
+{{- $_ := set $container "image" .image }}
 {{- with $v.resources }}{{ $_ := set $container "resources" . }}{{ end }}
 {{- range $name := list "args" "volumeMounts" }}
 {{- with index $v $name }}{{ $_ := set $container $name (concat (default list (index $container $name)) .) }}{{ end }}

@@ -22,6 +22,7 @@ func TestRefused(t *testing.T) {
 		{"text for a number", "tunnel-server", server + "replicas: three\n", "at '/replicas': got string, want integer"},
 		{"no pods", "tunnel-server", server + "replicas: 0\n", "at '/replicas': minimum: got 0, want 1"},
 		{"a number for text", "tunnel-server", server + "env: [{name: A, value: 1}]\n", "at '/env/0/value': got number, want string"},
+		{"no quantity", "tunnel-server", server + "resources: {limits: {memory: 1Gib}}\n", "at '/resources/limits/memory': '1Gib' does not match pattern"},
 		{"text for a list", "tunnel-server", server + "args: --grace=5m\n", "at '/args': got string, want array"},
 		{"an unknown component", "tunnel-server", server + "components: [tokens]\n", `components: got "tokens", want some of cluster-agents, monitoring, pod-secrets, route-admission, token-review`},
 		{"another part's component", "tunnel-server", server + "components: [pod-secrets]\n", "components: pod-secrets is not for the part tunnel-server"},

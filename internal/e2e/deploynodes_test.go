@@ -175,6 +175,7 @@ func (w *workers) runPod(ctx context.Context, object *corev1.Pod) {
 func (w *workers) keepPod(ctx context.Context, p *worked) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
+	failures := int32(0)
 	for ready := corev1.ConditionStatus(""); ; {
 		select {
 		case <-ctx.Done():
@@ -187,7 +188,15 @@ func (w *workers) keepPod(ctx context.Context, p *worked) {
 		if p.running.Ended() != nil {
 			w.restart(p)
 		}
-		if now := p.readiness(ctx); now != ready {
+		now := p.readiness(ctx)
+		if failures++; now == corev1.ConditionTrue {
+			failures = 0
+		}
+		// A busy machine fails one probe, and a kubelet waits for more.
+		if ready == corev1.ConditionTrue && failures > 0 && failures < p.object.Spec.Containers[0].ReadinessProbe.FailureThreshold {
+			continue
+		}
+		if now != ready {
 			w.fault(ctx, w.setStatus(ctx, p, now))
 			ready = now
 			w.mu.Lock()

@@ -153,7 +153,11 @@ func TestFailuresAreSummedUp(t *testing.T) {
 		fail := func(ip, client string, err error) {
 			r := gateway.Request{Client: gateway.Identity{Name: client}, Cluster: "a/b", Address: "api:443"}
 			r.Credentials.Remote = &net.TCPAddr{IP: net.ParseIP(ip), Port: 1}
-			failed(&gateway.Error{Request: r, Phase: gateway.PhaseDial, Err: err})
+			phase := gateway.PhaseDial
+			if client == "" {
+				phase = gateway.PhaseAuthenticate
+			}
+			failed(&gateway.Error{Request: r, Phase: phase, Err: err})
 		}
 		for range 1000 {
 			fail("192.0.2.1", "", errors.New("no"))
@@ -172,7 +176,7 @@ func TestFailuresAreSummedUp(t *testing.T) {
 		synctest.Wait()
 		got = text.take()
 		for _, want := range []string{
-			`event="door failed" source=192.0.2.1 reason="connect dial a/b" count=999 since=`,
+			`event="door failed" source=192.0.2.1 reason="connect authenticate" count=999 since=`,
 			`event="door failed" source=ann reason="connect dial a/b: the target refused the connection" count=999`,
 			`event="door failed" source=ann reason="connect dial a/b: the agent's policy does not allow the target" count=999`,
 		} {

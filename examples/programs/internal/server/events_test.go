@@ -56,6 +56,10 @@ func TestStrangersDoNotFillTheLog(t *testing.T) {
 	dir := t.TempDir()
 	p := startServer(t, dir, "--connect", "127.0.0.1:0", "--socks5", "127.0.0.1:0", "--sni", "127.0.0.1:0", "--sni-name", "a.example.com="+cluster+"/api:443")
 	connect, socks, sni := address(p, "connect"), address(p, "socks5"), address(p, "sni")
+	if _, err := tls.Dial("tcp", sni, &tls.Config{ServerName: "a.example.com"}); err == nil {
+		t.Error("a client got a connection without an agent")
+	}
+	p.Await(`remote=127\.0\.0\.1:\d+ door=sni client="" cluster=default/prod target=api:443 phase=dial error=.* side=tunnel`)
 	before := strings.Count(p.Text(), "\n")
 	const n = 2000
 	floodDoor(t, connect, "CONNECT api:443 HTTP/1.1\r\nProxy-Authorization: Basic YTpi\r\n\r\n", n)
@@ -74,10 +78,6 @@ func TestStrangersDoNotFillTheLog(t *testing.T) {
 		t.Error("a client got a connection without an agent")
 	}
 	p.Await(`remote=127\.0\.0\.1:\d+ door=connect client=ann cluster=default/prod target=api:443 phase=dial error=`)
-	if _, err := tls.Dial("tcp", sni, &tls.Config{ServerName: "a.example.com"}); err == nil {
-		t.Error("a client got a connection without an agent")
-	}
-	p.Await(`remote=127\.0\.0\.1:\d+ door=sni client="" cluster=default/prod target=api:443 phase=dial error=.* side=tunnel`)
 	lines := strings.Count(p.Text(), "\n") - before
 	t.Logf("%d lines in the log of %d requests", lines, 6*n)
 	if lines > 10 {

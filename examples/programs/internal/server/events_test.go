@@ -59,7 +59,7 @@ func TestStrangersDoNotFillTheLog(t *testing.T) {
 	if _, err := tls.Dial("tcp", sni, &tls.Config{ServerName: "a.example.com"}); err == nil {
 		t.Error("a client got a connection without an agent")
 	}
-	p.Await(`remote=127\.0\.0\.1:\d+ door=sni client="" cluster=default/prod target=api:443 phase=dial error=.* side=tunnel`)
+	p.Await(`remote=127\.0\.0\.1:\d+ door=sni cluster=default/prod target=api:443 phase=dial error=.* side=tunnel`)
 	before := strings.Count(p.Text(), "\n")
 	const n = 2000
 	floodDoor(t, connect, "CONNECT api:443 HTTP/1.1\r\nProxy-Authorization: Basic YTpi\r\n\r\n", n)

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/causewayproject/causeway/examples/deploy"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/tunnel"
@@ -337,6 +338,16 @@ func (d agentConfig) Patterns() string {
 	return strings.Join(texts, ",")
 }
 
+// Unit returns the unit that the packages have, with the targets.
+func (d agentConfig) Unit() string {
+	unit := deploy.AgentUnit()
+	if patterns := d.Patterns(); patterns != "" {
+		const state = " --state /var/lib/tunnel-agent"
+		unit = strings.Replace(unit, state, state+" --allow "+patterns, 1)
+	}
+	return unit
+}
+
 var formats = map[string]func(io.Writer, agentConfig) error{
 	"command":  renderTemplate(commandText),
 	"env":      renderTemplate(envText),
@@ -370,30 +381,7 @@ const systemdText = `# An agent of the cluster {{printf "%q" .Invitation.Cluster
 #
 {{range .Lines}}#= {{.}}
 {{end}}
-[Unit]
-Description=Tunnel agent
-Wants=network-online.target
-After=network-online.target
-
-[Service]
-ExecStart=/usr/local/bin/causeway-agent --invitation /etc/tunnel-agent/invitation.env --state /var/lib/tunnel-agent{{with .Patterns}} --allow {{.}}{{end}}
-StateDirectory=tunnel-agent
-StateDirectoryMode=0700
-Restart=always
-RestartSec=5
-TimeoutStopSec=45
-# To write --authorized-keys, add its folder to ReadWritePaths.
-CapabilityBoundingSet=
-NoNewPrivileges=yes
-PrivateDevices=yes
-PrivateTmp=yes
-ProtectSystem=strict
-ProtectHome=read-only
-RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
-
-[Install]
-WantedBy=multi-user.target
-`
+{{.Unit}}`
 
 // secretText is the Secret that the agent's base needs.
 const secretText = `apiVersion: v1

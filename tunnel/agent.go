@@ -198,6 +198,7 @@ type runner struct {
 	*Agent
 	backoff       *backoff.Backoff // after a failure, or a session's end
 	searchBackoff backoff.Backoff  // after a server that the agent has already
+	searchTries   int              // how many such servers the search has found
 	ctx           context.Context  // of the sessions, which has no end
 
 	tls            *tls.Config  // of the latest session

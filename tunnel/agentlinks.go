@@ -65,6 +65,7 @@ func (r *runner) tryServer(ctx context.Context) {
 	case ctx.Err() != nil:
 	case len(held) > 0 && codeOf(err) == CodeHeld:
 		// The next time, a load balancer may pick another server.
+		r.searchTries++
 		r.planTry(r.searchBackoff.Next(0))
 	default:
 		wait := r.backoff.Next(0)
@@ -123,10 +124,15 @@ func (r *runner) planTry(wait time.Duration) {
 // server each time.
 func (r *runner) startSearch() time.Duration {
 	first := cmp.Or(r.FirstBackoff, 4*time.Second)
+	r.searchTries = 0
 	r.searchBackoff = backoff.Backoff{First: first / 4, Max: 10 * cmp.Or(r.MaxBackoff, 30*time.Second), Factor: 1.25}
 	spread := backoff.Backoff{First: first, Max: r.MaxBackoff}
 	return spread.Next(0)
 }
+
+// zoneTries is how many tries of a search, some 10 seconds, are for a server in another
+// zone. Of 4 servers in 2 zones, 63 of 64 agents find one.
+const zoneTries = 6
 
 // limitWait shortens the wait if the certificate of a session expires soon: its streams
 // end with the certificate, unless the new session happens to be with the same server.

@@ -39,6 +39,9 @@ type agentSession struct {
 	welcomed *Authority
 	servers  []string // the names in its WELCOME
 	asked    bool     // by moveSessions
+	// together: the agent's other session was in this zone when it came, for lack of
+	// replicas elsewhere. moveApart clears it.
+	together bool
 
 	renewalAsked time.Time // HandleControl's: when the agent last asked for a certificate
 
@@ -75,6 +78,7 @@ func (s *Server) acceptAgent(ctx context.Context, g *group.Group, c *carrier.Con
 	sess := &agentSession{
 		server: s, id: id, replica: hello.Text(wire.TagName), program: wire.Printable(hello.Text(wire.TagProgram)), byIdentify: byIdentify, after: madeAfter(cert, byIdentify), number: strconv.FormatUint(seq, 10), seq: seq,
 		remote: c.RemoteAddr(), carrier: c, expiry: cert.NotAfter, proven: cert, welcomed: a, servers: s.announcedNames(),
+		together: s.peers.holdsOwnZone(hello),
 	}
 	sess.Init(session.Config{Role: sess, Mux: m, Control: control, Group: g, Limit: s.streamLimit(hello)})
 	welcome := wire.New(wire.MsgWelcome).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, sess.number).AddTime(wire.TagTime, time.Now())
@@ -90,7 +94,7 @@ func (s *Server) checkHello(id Identity, hello *wire.Message) *Error {
 	if err := wire.CheckAgentReplica(hello.Text(wire.TagName)); err != nil {
 		return refusedError("connect", id.Cluster, CodeBadRequest, "HELLO: %w", err)
 	}
-	if s.alreadyConnected(hello) {
+	if s.alreadyConnected(hello) || s.peers.holdsOwnZone(hello) && s.peers.hasElsewhere() {
 		return &Error{Op: "connect", Cluster: id.Cluster, Code: CodeHeld}
 	}
 	return nil

@@ -13,6 +13,8 @@ import (
 const (
 	balanceEvery = 10 * time.Second
 	balancePart  = 100 // one session of so many moves at a time: each is a handshake
+	balanceSlack = 8   // so many above the share, and an eighth of it, are not too many
+	maxShare     = 2   // times the mean: a replica has no more for the sake of zones
 )
 
 // balance runs until ctx ends.
@@ -20,6 +22,9 @@ func (p *peers) balance(ctx context.Context) {
 	for sleep(ctx, balanceEvery); ctx.Err() == nil; sleep(ctx, balanceEvery) {
 		own := p.server.registry.countServing()
 		p.tellLoad(own)
+		if p.hasElsewhere() && p.server.moveApart(own/balancePart+1) {
+			continue
+		}
 		if n := p.surplus(own); n > 0 {
 			p.server.moveSessions(n)
 		}
@@ -39,7 +44,7 @@ func (p *peers) tellLoad(own int) {
 }
 
 // surplus returns how many of the sessions are to go elsewhere now: none unless there are
-// clearly more than at the other replicas on average.
+// clearly more than this replica's share.
 func (p *peers) surplus(own int) int {
 	if p.isDraining() {
 		return 0
@@ -53,11 +58,34 @@ func (p *peers) surplus(own int) int {
 		}
 		sum += int(load)
 	}
-	mean := sum / (len(others) + 1)
-	if own <= mean+mean/8+8 {
+	zones := map[string]int{p.ownZone(): 1}
+	for _, l := range others {
+		zones[l.zone()]++
+	}
+	share := fairShare(sum, zones, p.ownZone())
+	if own <= share+share/8+balanceSlack {
 		return 0
 	}
-	return min(own-mean, own/balancePart+1)
+	return min(own-share, own/balancePart+1)
+}
+
+// fairShare returns how many of sum sessions are to be at a replica in the zone own; zones
+// says how many replicas are in each zone. They are spread evenly, unless one zone has more
+// than half of the replicas: each agent is to have a session elsewhere, too.
+func fairShare(sum int, zones map[string]int, own string) int {
+	all, largest := 0, 0
+	for _, n := range zones {
+		all, largest = all+n, max(largest, n)
+	}
+	elsewhere := all - largest
+	if zones[""] > 0 || elsewhere == 0 || largest <= elsewhere {
+		return sum / all
+	}
+	share := min(sum/2/elsewhere, maxShare*sum/all) // of a replica elsewhere
+	if zones[own] == largest {
+		return (sum - share*elsewhere) / largest
+	}
+	return share
 }
 
 // moveSessions asks n agents to look for another server, by sessions without streams. An
@@ -68,13 +96,34 @@ func (s *Server) moveSessions(n int) {
 		if n == 0 {
 			return
 		}
-		if !sess.asked && !sess.Retired() && sess.OpenStreams() == 0 {
+		if !sess.asked && sess.askToMove() {
 			sess.asked = true
-			sess.sendOrClose(wire.New(wire.MsgMove))
 			n--
 		}
 	}
 	for _, sess := range all {
 		sess.asked = false
 	}
+}
+
+// moveApart asks up to n agents whose two sessions came into this zone. It reports whether
+// there was one.
+func (s *Server) moveApart(n int) (any bool) {
+	for _, sess := range s.registry.sessionsWhere(func(sess *agentSession) bool { return sess.together }) {
+		if n > 0 && sess.askToMove() {
+			sess.together = false
+			any = true
+			n--
+		}
+	}
+	return any
+}
+
+// askToMove asks the agent to look for another server, unless the session has streams.
+func (sess *agentSession) askToMove() bool {
+	if sess.Retired() || sess.OpenStreams() > 0 {
+		return false
+	}
+	sess.sendOrClose(wire.New(wire.MsgMove))
+	return true
 }

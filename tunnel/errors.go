@@ -66,8 +66,8 @@ const (
 	// CodeBadProof: the certificate signing request can't be read, or the other
 	// end has not proven that it holds the key.
 	CodeBadProof Code = 40
-	// CodeHeld: the agent has a session with this server already, and is looking
-	// for another server. It tries again; nothing is wrong.
+	// CodeHeld: the agent has a session with this server already, or with one of its
+	// zone, and is looking for another server. It tries again; nothing is wrong.
 	CodeHeld Code = 41
 
 	// codeNotHere: the other server has no session of the cluster that takes
@@ -116,7 +116,7 @@ var codeTexts = map[Code]string{
 	CodeTokenUsed:          "the token was used by another agent",
 	CodeWrongCluster:       "the token or certificate belongs to another cluster",
 	CodeBadProof:           "the certificate signing request does not prove its key",
-	CodeHeld:               "the agent has a session with this server already",
+	CodeHeld:               "the agent has a session with this server, or with one of its zone, already",
 	codeNotHere:            "no agent of the cluster is connected here",
 	CodeNoAgent:            "no agent is connected",
 	CodeForbidden:          "the server's policy does not allow the dial",

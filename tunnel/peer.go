@@ -38,6 +38,7 @@ type peer struct {
 
 	mu       sync.Mutex // guards the fields below
 	name     string     // of the replica that was found there last
+	zone     string     // as Peers says; empty: unknown
 	self     bool
 	draining bool
 	link     *outboundPeer // the newest; may have ended

@@ -75,12 +75,12 @@ func (p *peers) close(ctx context.Context) {
 	}
 }
 
-// watchMembers calls Watch of Peers, again and again.
+// watchMembers watches Peers, again and again.
 func (p *peers) watchMembers() {
 	b := &backoff.Backoff{First: time.Second}
 	for ctx := p.group.Accepting(); ctx.Err() == nil; {
 		began := time.Now()
-		err := p.server.Peers.Watch(ctx, p.setAddresses)
+		err := p.watchPeers(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -102,7 +102,7 @@ func isClosed(c <-chan struct{}) bool {
 }
 
 // setAddresses keeps a session with each of the addresses, and with no other.
-func (p *peers) setAddresses(addresses []string) {
+func (p *peers) setAddresses(addresses []string, zones map[string]string) {
 	defer p.absences.forgetAll()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,10 +117,11 @@ func (p *peers) setAddresses(addresses []string) {
 		}
 	}
 	for _, address := range addresses {
-		if p.byAddr[address] != nil {
+		if known := p.byAddr[address]; known != nil {
+			known.setZone(zones[address])
 			continue
 		}
-		kept := &peer{peers: p, dialAddress: address, address: withoutPassword(address), tried: make(chan struct{}), came: make(chan struct{}, 1)}
+		kept := &peer{peers: p, dialAddress: address, address: withoutPassword(address), zone: zones[address], tried: make(chan struct{}), came: make(chan struct{}, 1)}
 		ctx, cancel := context.WithCancel(p.group.Accepting())
 		kept.cancel = cancel
 		if !p.group.Go(func() { kept.run(ctx) }) {

@@ -32,6 +32,8 @@ type Membership interface {
 	// agent wait for it, up to 5 seconds. If Watch returns before ctx has ended, it
 	// is called again a little later. Until then the addresses stay, and the text of
 	// its error is in the errors of dials that find no agent.
+	//
+	// A Membership that also knows zones is a [ZoneMembership].
 	Watch(ctx context.Context, set func(addresses []string)) error
 }
 
@@ -112,6 +114,8 @@ type ReplicaStatus struct {
 	// Address is the one that Peers gives, without the password of a URL; empty for
 	// Self.
 	Address string `json:"address"`
+	// Zone is where it is; empty if Peers does not know: see [ZoneMembership].
+	Zone string `json:"zone,omitempty"`
 	// Connected: there is a session that forwards dials to it.
 	Connected bool `json:"connected"`
 	// Draining: it takes no new streams.
@@ -149,7 +153,7 @@ func (s *Server) Fleet(ctx context.Context) []ReplicaStatus {
 }
 
 func (s *Server) selfStatus() ReplicaStatus {
-	r := ReplicaStatus{Name: s.name, Self: true, Connected: true, Since: s.began, Status: s.Status(), Draining: s.peers.isDraining()}
+	r := ReplicaStatus{Name: s.name, Self: true, Connected: true, Since: s.began, Status: s.Status(), Draining: s.peers.isDraining(), Zone: s.peers.ownZone()}
 	if err := s.peers.memberError(); err != nil {
 		r.LastError = err.Error()
 	}
@@ -193,7 +197,7 @@ func (p *peers) statusRows() []peerStatus {
 func (p *peer) statusRow() (row peerStatus, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	row.Name, row.Address, row.Draining = p.name, p.address, p.draining
+	row.Name, row.Address, row.Zone, row.Draining = p.name, p.address, p.zone, p.draining
 	if row.err = p.err; p.err != nil {
 		row.LastError = p.err.Error()
 	}

@@ -60,6 +60,8 @@ type search struct {
 	pending int // answers that have not come
 	silent  int // replicas that did not answer
 
+	zone        string          // this replica's own; may be empty
+	holders     []*outboundPeer // that have answered, those in the zone first
 	suspects    []*outboundPeer // those whose agent does not answer at the moment
 	trySuspects *time.Timer     // they are tried when it fires, or when all have answered
 	fired       bool
@@ -74,7 +76,7 @@ type searchAnswer struct {
 // that is being connected for the first time is asked once it is connected. The
 // caller calls stop.
 func (p *peers) startSearch(ctx context.Context, cluster string, patience time.Duration) *search {
-	q := &search{}
+	q := &search{zone: p.ownZone()}
 	q.ctx, q.cancel = context.WithTimeout(ctx, patience)
 	p.awaitList(q.ctx)
 	untried := p.untriedPeers() // before connected, so that none is left out; one may be asked twice
@@ -92,15 +94,16 @@ func (p *peers) startSearch(ctx context.Context, cluster string, patience time.D
 }
 
 // nextHolder returns the next replica that has an agent, in the order of their
-// answers; nil after the last.
+// answers; nil after the last. Of those that have answered by now, one in the zone of
+// this replica comes first.
 func (q *search) nextHolder() *outboundPeer {
-	for q.pending > 0 && !(q.fired && len(q.suspects) > 0) {
+	for q.pending > 0 && !(q.fired && len(q.suspects) > 0) && (len(q.holders) == 0 || len(q.answers) > 0) {
 		select {
 		case a := <-q.answers: // all come before ctx ends, or then
 			q.pending--
 			switch a.code {
 			case 0:
-				return a.link
+				q.addHolder(a.link)
 			case CodeTimeout:
 				q.suspects = append(q.suspects, a.link)
 			case CodeLost:
@@ -110,12 +113,24 @@ func (q *search) nextHolder() *outboundPeer {
 			q.fired = true
 		}
 	}
-	if len(q.suspects) == 0 {
+	queue := &q.holders
+	if len(q.holders) == 0 {
+		queue = &q.suspects
+	}
+	if len(*queue) == 0 {
 		return nil
 	}
-	l := q.suspects[0]
-	q.suspects = q.suspects[1:]
+	l := (*queue)[0]
+	*queue = (*queue)[1:]
 	return l
+}
+
+func (q *search) addHolder(l *outboundPeer) {
+	at := len(q.holders)
+	if q.zone != "" && l.zone() == q.zone {
+		at = 0
+	}
+	q.holders = slices.Insert(q.holders, at, l)
 }
 
 // stop cancels the questions that are under way, and waits for them.

@@ -101,6 +101,9 @@ func (r *runner) sayHello(ctx context.Context, m *mux.Session, held []string) (*
 	for _, name := range held {
 		hello.AddString(wire.TagHeld, name)
 	}
+	if len(held) > 0 && r.searchTries < zoneTries {
+		hello.AddUint(wire.TagAgain, 1)
+	}
 	return session.SayHello(ctx, m, hello, wire.MaxBody, func(_ *mux.Stream, answer *wire.Message) error {
 		return checkWelcome(answer, r.identity().Cluster, "")
 	})

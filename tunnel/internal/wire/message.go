@@ -76,6 +76,7 @@ const (
 	TagHeld        Tag = 19 // string, repeated: names of servers that the agent has a session with
 	TagShare       Tag = 20 // uint: streams with the same number share their turns
 	TagEarly       Tag = 21 // uint: bytes of data that follow the message
+	TagAgain       Tag = 22 // uint: 1: the agent tries again if it is to go to another zone
 )
 
 // Limits of a message's body, in bytes.

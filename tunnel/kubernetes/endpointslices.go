@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"context"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -15,11 +16,15 @@ import (
 	"k8s.io/client-go/kubernetes"
 	discoverylisters "k8s.io/client-go/listers/discovery/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/causewayproject/causeway/tunnel"
 )
 
 // EndpointSlices finds the replicas of a Service by its EndpointSlices, so that
 // tunnel servers know each other: see [tunnel.Server.Peers]. It is safe for
 // concurrent use.
+//
+// The zone of a replica is that of its node, topology.kubernetes.io/zone.
 //
 // A replica is listed while it is ready or serving. One that terminates and still
 // serves is listed, too: it may hold the only session of an agent.
@@ -43,6 +48,8 @@ type EndpointSlices struct {
 	Error func(error)
 }
 
+var _ tunnel.ZoneMembership = EndpointSlices{}
+
 func (s EndpointSlices) checkFields() error {
 	switch {
 	case s.Client == nil:
@@ -61,6 +68,19 @@ func (s EndpointSlices) checkFields() error {
 // connections by WebSocket, Server.PeerTransport makes URLs of the addresses. The
 // error is about a field, or nil.
 func (s EndpointSlices) Watch(ctx context.Context, set func(addresses []string)) error {
+	var last []string
+	known := false
+	return s.WatchZones(ctx, func(zones map[string]string) {
+		if all := slices.Sorted(maps.Keys(zones)); !known || !slices.Equal(all, last) {
+			known, last = true, all
+			set(slices.Clone(all))
+		}
+	})
+}
+
+// WatchZones is Watch; set gets the zone of each address, too, and is also called when
+// only that has changed.
+func (s EndpointSlices) WatchZones(ctx context.Context, set func(zones map[string]string)) error {
 	if err := s.checkFields(); err != nil {
 		return err
 	}
@@ -68,16 +88,15 @@ func (s EndpointSlices) Watch(ctx context.Context, set func(addresses []string))
 		o.LabelSelector = labels.Set{discoveryv1.LabelServiceName: s.Service}.String()
 	})
 	lister := discoverylisters.NewEndpointSliceLister(informer.GetIndexer())
-	var last []string
-	known := false
+	var last map[string]string // nil: set was not called yet
 	err := followInformer(ctx, informer, func(err error) { s.reportError(wrapError("watch endpoint slices", err)) }, func() {
 		found, err := lister.List(labels.Everything())
 		if err != nil {
 			return // does not happen: Everything is a valid selector
 		}
-		if all := s.addresses(found); !known || !slices.Equal(all, last) {
-			known, last = true, all
-			set(slices.Clone(all))
+		if all := s.zonesOf(found); last == nil || !maps.Equal(all, last) {
+			last = all
+			set(maps.Clone(all))
 		}
 	})
 	return wrapError("watch endpoint slices", err)
@@ -89,9 +108,10 @@ func (s EndpointSlices) reportError(err error) {
 	}
 }
 
-// addresses returns the addresses of all slices. For a while, an endpoint may be in
-// two of them.
-func (s EndpointSlices) addresses(found []*discoveryv1.EndpointSlice) (all []string) {
+// zonesOf returns the addresses of all slices, with their zones. For a while, an endpoint
+// may be in two of them.
+func (s EndpointSlices) zonesOf(found []*discoveryv1.EndpointSlice) map[string]string {
+	all := map[string]string{}
 	for _, slice := range found {
 		port, ok := s.findPort(slice.Ports)
 		if !ok || slice.AddressType == discoveryv1.AddressTypeFQDN {
@@ -102,12 +122,16 @@ func (s EndpointSlices) addresses(found []*discoveryv1.EndpointSlice) (all []str
 				continue
 			}
 			for _, address := range endpoint.Addresses {
-				all = append(all, net.JoinHostPort(address, port))
+				address = net.JoinHostPort(address, port)
+				if zone := endpoint.Zone; zone != nil && *zone != "" {
+					all[address] = *zone
+				} else if all[address] == "" {
+					all[address] = ""
+				}
 			}
 		}
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	return all
 }
 
 // isServing reads the conditions as the API defines them: a missing Ready is true,

@@ -1,6 +1,7 @@
 package kubernetes_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/causewayproject/causeway/internal/test/apitest"
+	"github.com/causewayproject/causeway/tunnel/kubernetes"
 )
 
 // endpoint is one of a slice; conditions are pairs of a name and a value.
@@ -134,5 +136,43 @@ func TestEndpointSlicesLate(t *testing.T) {
 	api.SetFault(nil)
 	if addresses := receive(t, got, "the addresses"); !cmp.Equal(addresses, []string{"10.0.0.1:1"}) {
 		t.Errorf("got %q", addresses)
+	}
+}
+
+// inZone is an endpoint of a node with that zone.
+func inZone(zone, address string, conditions ...any) map[string]any {
+	e := endpoint(address, conditions...)
+	e["zone"] = zone
+	return e
+}
+
+// The zones of the replicas are those of the endpoints, and a change of them alone is told.
+func TestEndpointSlicesZones(t *testing.T) {
+	api := apitest.New(t)
+	ports := []any{port("", 1, "TCP")}
+	api.Set("endpointslices", slice("a", "IPv4", ports, inZone("east", "10.0.0.1"), inZone("west", "10.0.0.2"), endpoint("10.0.0.3"),
+		inZone("west", "10.0.0.4", "ready", false)))
+	api.Set("endpointslices", slice("b", "IPv4", ports, endpoint("10.0.0.1"))) // of an older controller
+	api.Set("endpointslices", slice("c", "IPv6", ports, inZone("east", "fd00::1")))
+	s := kubernetes.EndpointSlices{Client: client(t, api), Namespace: namespace, Service: "tunnel"}
+	got := make(chan map[string]string, 10)
+	start(t, func(ctx context.Context) error {
+		return s.WatchZones(ctx, func(zones map[string]string) { got <- zones })
+	})
+	want := map[string]string{"10.0.0.1:1": "east", "10.0.0.2:1": "west", "10.0.0.3:1": "", "[fd00::1]:1": "east"}
+	if diff := cmp.Diff(want, receive(t, got, "the zones")); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	addresses := make(chan []string, 10)
+	start(t, watchSlices(t, api, "", addresses, nil))
+	receive(t, addresses, "the addresses")
+	api.Set("endpointslices", slice("d", "IPv4", ports, inZone("west", "10.0.0.3")))
+	want["10.0.0.3:1"] = "west"
+	if diff := cmp.Diff(want, receive(t, got, "a zone that was unknown")); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	api.Set("endpointslices", slice("e", "IPv4", ports, endpoint("10.0.0.5")))
+	if got := receive(t, addresses, "another address"); len(got) != 5 {
+		t.Errorf("got %q after the zone, want nothing before the fifth address", got)
 	}
 }

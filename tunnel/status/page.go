@@ -40,6 +40,7 @@ type fact struct {
 
 type replicaRow struct {
 	Name, Address, URL string
+	Zone               string
 	Self               bool
 	State              string // a class: ok, draining or down
 	Sign, Word, Since  string
@@ -176,7 +177,7 @@ func formatOf(n, all int) string { return fmt.Sprintf("%d of %d", n, all) }
 
 func newReplicaRow(r *replica, now time.Time) replicaRow {
 	v := replicaRow{
-		Name: replicaName(r.Name, r.Address), Address: r.Address, Self: r.Self, Error: r.LastError, URL: query{Q: r.Name}.link(),
+		Name: replicaName(r.Name, r.Address), Address: r.Address, Zone: r.Zone, Self: r.Self, Error: r.LastError, URL: query{Q: r.Name}.link(),
 		Clusters: r.clusters, Sessions: r.sessions, Streams: r.streams, In: formatRate(r.in), Out: formatRate(r.out),
 		State: "ok", Sign: "✓", Word: "Answers",
 	}

@@ -172,3 +172,15 @@ func TestHeadlineCounts(t *testing.T) {
 		}
 	})
 }
+
+// The row of a replica has its zone, if that is known.
+func TestReplicaZone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fleet{server("a"), server("b")}
+		f[0].Zone = "eu-1"
+		rows := table(t, get(t, &status.Handler{Fleet: f.get}, "/"), "replicas")
+		if a, b := rows[0][1], rows[1][1]; a != "a zone eu-1" || b != "b" {
+			t.Errorf("got %q and %q, want the zone of a only", a, b)
+		}
+	})
+}

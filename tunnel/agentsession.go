@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/group"
@@ -45,15 +44,63 @@ type agentSession struct {
 
 	renewalAsked time.Time // HandleControl's: when the agent last asked for a certificate
 
-	dials  atomic.Uint64
-	failed atomic.Uint64
-	denied atomic.Uint64 // of failed
+	counts dialCounts
 
 	state    sync.Mutex            // guards the fields below
 	waiting  map[string]chan error // payloads by id
 	expiry   time.Time             // of the agent's latest certificate
 	expiring *time.Timer
 	proven   *x509.Certificate // the latest whose key was proven on this carrier
+}
+
+// dialCounts counts the dials of a session. The zero value is ready to use.
+type dialCounts struct {
+	mu        sync.Mutex // guards the fields below
+	dials     uint64
+	connected uint64
+	failed    uint64
+	denied    uint64 // of failed
+	settled   bool   // the counts are final
+}
+
+// begin counts a dial, and returns how many have begun.
+func (c *dialCounts) begin() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.settled {
+		c.dials++
+	}
+	return c.dials
+}
+
+// finish counts how a dial that has begun ended.
+func (c *dialCounts) finish(err *Error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.settled: // settle has counted it
+	case err == nil:
+		c.connected++
+	default:
+		c.failed++
+		if err.Code == CodeDenied {
+			c.denied++
+		}
+	}
+}
+
+// settle makes the counts final: the session has ended, so the dials that are under way
+// fail. Whoever reports the session's last figures does not wait for them.
+func (c *dialCounts) settle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failed, c.settled = c.dials-c.connected, true
+}
+
+func (c *dialCounts) load() (dials, failed, denied uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dials, c.failed, c.denied
 }
 
 // acceptAgent reads HELLO and answers it.
@@ -135,6 +182,7 @@ func (sess *agentSession) HandleRetired() { sess.server.registry.stopDials(sess)
 func (sess *agentSession) HandleClosed() { sess.stopExpiry() }
 
 func (sess *agentSession) HandleEnd(cause error) {
+	sess.counts.settle()
 	sess.server.registry.remove(sess, cause)
 	callHook2(sess.server.Hooks.Disconnected, sess.sessionInfo(), cause)
 }

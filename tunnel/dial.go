@@ -286,7 +286,7 @@ func (r *dialRun) searchPeers(ctx context.Context, last *Error) (*mux.Stream, *E
 
 // dialAgent has one agent dial.
 func (r *dialRun) dialAgent(ctx context.Context, sess *agentSession) (*mux.Stream, *Error) {
-	if sess.dials.Add(1) == wire.MaxOpened {
+	if sess.counts.begin() == wire.MaxOpened {
 		sess.sendOrClose(wire.New(wire.MsgDrain))
 	}
 	// If another replica has forwarded the dial, it can go elsewhere.
@@ -297,11 +297,8 @@ func (r *dialRun) dialAgent(ctx context.Context, sess *agentSession) (*mux.Strea
 	if err != nil && ctx.Err() != nil && sess.IsSuspect() { // that is no trouble of the caller
 		err = r.newError(CodeLost, fmt.Errorf("the agent does not answer: %w", err.Err))
 	}
+	sess.counts.finish(err)
 	if err != nil {
-		sess.failed.Add(1)
-		if err.Code == CodeDenied {
-			sess.denied.Add(1)
-		}
 		return nil, err
 	}
 	r.setAddrs(stream, Addr{Agent: sess.id.Agent, Replica: sess.replica})

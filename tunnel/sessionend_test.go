@@ -148,3 +148,36 @@ func TestSessionWhileSaving(t *testing.T) {
 		}
 	})
 }
+
+// The dials that end with their session are failed ones in its last figures.
+func TestDialsEndWithSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const dials = 100
+		last := make(chan tunnel.SessionInfo, 1)
+		b := newBed(t, &tunnel.Server{Hooks: tunnel.Hooks{Disconnected: func(i tunnel.SessionInfo, _ error) { last <- i }}})
+		var hole blackhole
+		b.agent(&tunnel.Agent{FirstBackoff: time.Hour, MaxBackoff: time.Hour, Targets: hole.targets()})
+		b.echo().Close()
+		failed := make(chan error, dials)
+		for range dials {
+			go func() {
+				_, err := b.dial("x:3")
+				failed <- err
+			}()
+		}
+		synctest.Wait()
+		b.w.cut()
+		for range dials {
+			if err := <-failed; codeOf(err) != tunnel.CodeLost {
+				t.Errorf("got %v, want lost", err)
+			}
+		}
+		reported := <-last
+		kept := b.s.Status().Clusters[0].Last
+		for _, got := range []tunnel.SessionInfo{reported, kept.SessionInfo} {
+			if got.Dials != dials+1 || got.Failed != dials || got.Denied != 0 {
+				t.Errorf("got %d dials, %d failed, %d denied; want %d, %d, 0", got.Dials, got.Failed, got.Denied, dials+1, dials)
+			}
+		}
+	})
+}

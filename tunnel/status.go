@@ -65,7 +65,8 @@ type SessionInfo struct {
 	Draining bool `json:"draining"`
 	Streams  int  `json:"streams"` // open now
 	// Dials that went to this session, those of them that failed, and those of the failed
-	// that the agent's policy denied ([CodeDenied]).
+	// that the agent's policy denied ([CodeDenied]). Of a session that has ended, those
+	// that were under way have failed, too.
 	Dials  uint64 `json:"dials"`
 	Failed uint64 `json:"failed"`
 	Denied uint64 `json:"denied"`
@@ -79,6 +80,7 @@ type SessionInfo struct {
 
 func (sess *agentSession) sessionInfo() SessionInfo {
 	stats := sess.Mux.Stats()
+	dials, failed, denied := sess.counts.load()
 	remote := ""
 	if sess.remote != nil {
 		remote = sess.remote.String()
@@ -87,7 +89,7 @@ func (sess *agentSession) sessionInfo() SessionInfo {
 		Cluster: sess.id.Cluster, Agent: sess.id.Agent, Replica: sess.replica, ID: sess.number, Remote: remote, Program: sess.program,
 		Since: sess.Since, Expires: sess.lifeEnd(), Draining: sess.Retired(),
 		Streams: sess.OpenStreams(),
-		Dials:   sess.dials.Load(), Failed: sess.failed.Load(), Denied: sess.denied.Load(),
+		Dials:   dials, Failed: failed, Denied: denied,
 		BytesIn: stats.BytesIn, BytesOut: stats.BytesOut, RoundTrip: stats.RTT,
 	}
 }

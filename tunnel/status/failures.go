@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/causewayproject/causeway/tunnel"
 )
@@ -153,22 +152,22 @@ func (b *fleetRecord) lostRows(c *clusterRecord) (rows []lostRow) {
 	if len(c.sessions) > 0 {
 		return nil
 	}
-	add := func(replica string, s *tunnel.SessionInfo, ended time.Time, why string) {
+	add := func(replica string, s *tunnel.SessionInfo, ended, ago, why string) {
 		of := session{SessionInfo: *s}
 		rows = append(rows, lostRow{
 			Key: replica + " " + s.ID, Agent: of.agentText(), Replica: replica, Program: s.Program, Remote: s.Remote,
-			Since: formatTime(s.Since, b.at), Ended: formatTime(ended, b.at), Ago: formatBrief(b.at.Sub(ended)), Why: why,
+			Since: formatTime(s.Since, b.at), Ended: ended, Ago: ago, Why: why,
 		})
 	}
 	slices.SortStableFunc(c.ended, func(x, y endedSession) int { return y.Ended.Compare(x.Ended) })
 	for i := range c.ended {
 		e := &c.ended[i]
-		add(e.replica, &e.SessionInfo, e.Ended, cmp.Or(e.Error, "The agent ended it in order."))
+		add(e.replica, &e.SessionInfo, formatTime(e.Ended, b.at), formatBrief(b.at.Sub(e.Ended)), cmp.Or(e.Error, "The agent ended it in order."))
 	}
 	for i := range c.seen {
 		s := &c.seen[i]
 		if !slices.ContainsFunc(c.ended, func(e endedSession) bool { return e.replica == s.replica }) {
-			add(s.replica, &s.SessionInfo, c.lastReachable, "The replica can't be asked, or has restarted.")
+			add(s.replica, &s.SessionInfo, formatTime(c.seenAt, b.at)+" or later", "", "The replica can't be asked, or has restarted.")
 		}
 	}
 	return rows

@@ -70,9 +70,31 @@ func TestProblemNamesTheLastFailure(t *testing.T) {
 		get(t, h, "/")
 		f = fleet{server("a", dialed(session("c", "1"), 20, 5))}
 		f[0].Status.Failures = []tunnel.DialFailures{failure("c", tunnel.CodeDenied, 9, 0, "ann"), failure("c", tunnel.CodeRefused, 5, time.Second, "bob")}
-		want := "5 of 20 dials failed in the last 10 s. The last one: the target refused the connection, it says."
+		want := "5 of 20 dials failed in the last 2 s. The last one: the target refused the connection, it says."
 		if got := table(t, get(t, h, "/"), "clusters")[0][6]; got != want {
 			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+// When an agent left is what its replica says, and not when somebody looked.
+func TestLostAgentSinceWhen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fleet{server("a", session("c", "1"))}
+		h := &status.Handler{Fleet: f.get}
+		get(t, h, "/")
+		time.Sleep(18 * time.Second)
+		lost := server("a", gone("c"))
+		lost.Status.Clusters[0].Last = &tunnel.EndedSession{SessionInfo: session("c", "1"), Ended: time.Now().Add(-7 * time.Second)}
+		f = fleet{lost}
+		for name, h := range map[string]*status.Handler{"seen before": h, "first looked at now": {Fleet: f.get}} {
+			page := parse(t, request(h, "GET", "/?cluster=c").Body.String())
+			if got := headline(page); len(got) != 2 || !strings.HasSuffix(got[0], "Gone for 7 s, since 00:00:13 UTC.") || got[1] != "Last held by a." {
+				t.Errorf("%s: got %q", name, got)
+			}
+			if got := table(t, page, "lost")[0][4]; got != "00:00:13 UTC 7 s ago" {
+				t.Errorf("%s: got until %q", name, got)
+			}
 		}
 	})
 }
@@ -109,7 +131,7 @@ func TestLostAgent(t *testing.T) {
 		f[1] = tunnel.ReplicaStatus{Name: "b", LastError: "no route"}
 		want := [][]string{
 			{"a", "agent-c", "192.0.2.1:5000", "00:00:04 UTC", "00:00:04 UTC 2 s ago", "tunnel: connect c: it was lost"},
-			{"b", "agent-c, pod-1 causeway-agent v1.2.3", "192.0.2.1:5000", "00:00:00 UTC", "00:00:04 UTC 2 s ago", "The replica can't be asked, or has restarted."},
+			{"b", "agent-c, pod-1 causeway-agent v1.2.3", "192.0.2.1:5000", "00:00:00 UTC", "00:00:04 UTC or later", "The replica can't be asked, or has restarted."},
 		}
 		if diff := cmp.Diff(want, table(t, get(t, h, "/?cluster=c"), "lost")); diff != "" {
 			t.Error(diff)

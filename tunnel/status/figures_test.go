@@ -99,13 +99,48 @@ func TestFailuresAge(t *testing.T) {
 		f = fleet{server("a", dialed(session("c", "1"), 4, 3))}
 		get(t, h, "/")
 		get(t, h, "/") // in the same step, and nothing is dialed
-		time.Sleep(9*time.Minute + 48*time.Second)
-		if got := facts(t, h, "/?cluster=c")["Dials, last 10 min"]; got != "4, 3 failed" {
+		for range 12 {
+			time.Sleep(47 * time.Second)
+			get(t, h, "/")
+		}
+		if got := facts(t, h, "/?cluster=c")["Dials to agents since this page was first opened, 9 min ago"]; got != "4, 3 failed" {
 			t.Errorf("got %q, want the dials of ten minutes ago", got)
 		}
 		time.Sleep(8 * time.Second)
-		if got := facts(t, h, "/?cluster=c")["Dials, last 10 min"]; got != "0, 0 failed" {
+		if got := facts(t, h, "/?cluster=c")["Dials to agents, last 10 min"]; got != "0, 0 failed" {
 			t.Errorf("got %q after ten minutes, want none", got)
+		}
+	})
+}
+
+// The figures of dials say of what time they are: that in which somebody looked.
+func TestSinceWhenDialsCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fleet{server("a", dialed(session("c", "1"), 100, 90))}
+		h := &status.Handler{Fleet: f.get}
+		dials := uint64(100)
+		for _, tt := range []struct {
+			after       time.Duration
+			times       int
+			title, want string
+		}{
+			{0, 1, "Dials to agents, from now on", "0, 0 failed"},
+			{10 * time.Second, 1, "Dials to agents since this page was first opened, 12 s ago", "1, 0 failed"},
+			{28 * time.Second, 21, "Dials to agents, last 10 min", "20, 0 failed"},
+			{3 * time.Hour, 1, "Dials to agents, last 3 h 0 min", "1, 0 failed"}, // nobody has looked
+			{28 * time.Second, 2, "Dials to agents, last 3 h 1 min", "3, 0 failed"},
+			{28 * time.Second, 20, "Dials to agents, last 10 min", "20, 0 failed"},
+		} {
+			var got map[string]string
+			for range tt.times {
+				time.Sleep(tt.after)
+				f = fleet{server("a", dialed(session("c", "1"), dials, 90))}
+				got = facts(t, h, "/?cluster=c")
+				dials++
+			}
+			if got[tt.title] != tt.want {
+				t.Errorf("got %q, want %s: %s", got, tt.title, tt.want)
+			}
 		}
 	})
 }

@@ -20,12 +20,19 @@ const (
 type fleetRecord struct {
 	at       time.Time // the last sample's; zero before the first one
 	began    time.Time
+	counted  samplePoint // the first that the figures of dials have
 	step     time.Duration
 	replicas []replica
 	clusters map[string]*clusterRecord
 	refusals []tunnel.Refusals
 	failures []tunnel.DialFailures // the latest first; a cluster may be none of clusters
 	total    clusterRecord         // all clusters together
+}
+
+// samplePoint is when a point begins, and its step.
+type samplePoint struct {
+	from time.Time
+	step int64
 }
 
 // replica is a replica at the last sample.
@@ -42,6 +49,7 @@ type clusterRecord struct {
 	state         state
 	sessions      []session // now
 	seen          []session // those of the last sample that had any
+	seenAt        time.Time
 	ended         []endedSession
 	errors        []lastError
 	lastSeen      time.Time // when a replica knew of it
@@ -76,9 +84,12 @@ type endedSession struct {
 // addSample takes what Fleet returned.
 func (b *fleetRecord) addSample(at time.Time, step time.Duration, fleet []tunnel.ReplicaStatus) {
 	if b.clusters == nil {
-		b.clusters, b.began = map[string]*clusterRecord{}, at
+		b.clusters, b.began, b.counted.from = map[string]*clusterRecord{}, at, at
 	}
 	elapsed := at.Sub(b.at)
+	if !b.at.IsZero() && elapsed > max(maxInterval, 2*step) { // nobody looked: what was before is not continued
+		b.counted = samplePoint{b.at, int64(at.Sub(b.began) / step)}
+	}
 	answered := map[string]bool{} // at the sample before
 	for _, r := range b.replicas {
 		answered[r.Name] = r.Connected
@@ -104,9 +115,12 @@ func (b *fleetRecord) addSample(at time.Time, step time.Duration, fleet []tunnel
 			delete(b.clusters, name)
 			continue
 		}
+		if len(c.sessions) > 0 {
+			c.seen, c.seenAt = c.sessions, at
+		}
 		c.updatePoint(was[name], elapsed, answered, replicas)
 		c.history.addPoint(b.lastStep(), c.current)
-		c.state = c.classify(b.lastStep(), takers)
+		c.state = b.classify(c, takers)
 		if c.state.isReachable() {
 			c.lastReachable = at
 		}
@@ -185,9 +199,6 @@ func (b *fleetRecord) addToTotal(p point) {
 func (c *clusterRecord) updatePoint(was []session, elapsed time.Duration, answered map[string]bool, replicas map[string]*replica) {
 	now := point{roundTrip: unknown}
 	var in, out uint64
-	if len(c.sessions) > 0 {
-		c.seen = c.sessions
-	}
 	for i := range c.sessions {
 		s := &c.sessions[i]
 		now.streams += float32(s.Streams)
@@ -221,7 +232,24 @@ func (c *clusterRecord) lastReplicas() (names []string) {
 			names = append(names, c.seen[i].replica)
 		}
 	}
+	if len(names) == 0 { // it was gone when somebody first looked
+		for i := range c.ended {
+			names = append(names, c.ended[i].replica)
+		}
+	}
 	return names
+}
+
+// leftAt returns when the last agent left. If exact is false no replica says so, and it is
+// when it was last seen. Zero: it never was.
+func (c *clusterRecord) leftAt() (t time.Time, exact bool) {
+	t = c.lastReachable
+	for i := range c.ended {
+		if ended := c.ended[i].Ended; !ended.Before(t) {
+			t, exact = ended, true
+		}
+	}
+	return t, exact
 }
 
 // previousSession returns what a session was at the sample before, or zeros.
@@ -298,10 +326,11 @@ func (h *history) pointsUntil(step int64) (points [slots]point) {
 	return points
 }
 
-// dialsUntil returns how many dials there were in the points up to a step. Failed are
+// dialsBetween returns how many dials there were in the points of the steps. Failed are
 // those that failed, but not by the agent's policy: that is no trouble of the cluster.
-func (h *history) dialsUntil(step int64) (dials, failed, denied uint32) {
-	for _, p := range h.pointsUntil(step) {
+func (h *history) dialsBetween(first, last int64) (dials, failed, denied uint32) {
+	points := h.pointsUntil(last)
+	for _, p := range points[max(slots-1-(last-first), 0):] {
 		dials, failed, denied = dials+p.dials, failed+p.failed-p.denied, denied+p.denied
 	}
 	return dials, failed, denied

@@ -279,7 +279,7 @@ func (c *clusterRecord) agentSessions(now time.Time) (holds []agentRow, more int
 type clusterDetail struct {
 	row
 	Means    string
-	Dials    string
+	Dials    fact
 	Errors   []errorRow
 	Sessions []sessionRow
 	Lost     []lostRow // who was connected last, if nobody is
@@ -299,10 +299,11 @@ type sessionRow struct {
 
 func (b *fleetRecord) clusterDetail(c *clusterRecord) *clusterDetail {
 	v := &clusterDetail{row: b.clusterRow(c), Means: stateTexts[c.state].means}
-	dials, failed, denied := c.history.dialsUntil(b.lastStep())
-	v.Dials, v.Lost = fmt.Sprintf("%d, %d failed", dials, failed), b.lostRows(c)
+	dials, failed, denied := b.recentDials(c)
+	v.Lost = b.lostRows(c)
+	v.Dials = fact{Name: b.dialsTitle(), Value: fmt.Sprintf("%d, %d failed", dials, failed)}
 	if denied > 0 {
-		v.Dials += fmt.Sprintf(", %d denied", denied)
+		v.Dials.Value += fmt.Sprintf(", %d denied", denied)
 	}
 	for _, e := range c.errors {
 		v.Errors = append(v.Errors, errorRow{e.replica, e.text})

@@ -33,16 +33,15 @@ var stateTexts = [states]struct{ key, word, sign, means string }{
 // isReachable reports whether new connections can be made.
 func (s state) isReachable() bool { return s < draining }
 
-// classify returns the state of the cluster at a step, when takers replicas take
-// new streams.
-func (c *clusterRecord) classify(step int64, takers int) state {
+// classify returns the state of the cluster, when takers replicas take new streams.
+func (b *fleetRecord) classify(c *clusterRecord, takers int) state {
 	homes := map[string]bool{}
 	for i := range c.sessions {
 		if !c.sessions[i].draining {
 			homes[c.sessions[i].replica] = true
 		}
 	}
-	dials, failed, denied := c.history.dialsUntil(step)
+	dials, failed, denied := b.recentDials(c)
 	switch {
 	case len(c.sessions) == 0:
 		return unreachable
@@ -64,8 +63,8 @@ func (b *fleetRecord) problemText(c *clusterRecord) string {
 	case draining:
 		return "It takes no new connections: all its sessions drain."
 	case dialsFail:
-		dials, failed, denied := c.history.dialsUntil(b.lastStep())
-		text := fmt.Sprintf("%d of %d dials failed in the last %s.", failed, dials-denied, formatDuration(b.historySpan()))
+		dials, failed, denied := b.recentDials(c)
+		text := fmt.Sprintf("%d of %d dials failed in the last %s.", failed, dials-denied, formatDuration(b.dialsSpan()))
 		if last := b.lastFailure(c.name); last != nil {
 			text += " The last one: " + last.Text + "."
 		}
@@ -79,9 +78,16 @@ func (b *fleetRecord) problemText(c *clusterRecord) string {
 
 // absenceText says since when a cluster has no agent, as far as was seen.
 func (b *fleetRecord) absenceText(c *clusterRecord) string {
-	text := "Gone since before this page was started."
-	if !c.lastReachable.IsZero() {
-		text = fmt.Sprintf("Gone for %s, since %s.", formatDuration(b.at.Sub(c.lastReachable)), formatTime(c.lastReachable, b.at))
+	left, exact := c.leftAt()
+	ago, clock := formatDuration(b.at.Sub(left)), formatTime(left, b.at)
+	var text string
+	switch {
+	case exact:
+		text = fmt.Sprintf("Gone for %s, since %s.", ago, clock)
+	case !left.IsZero():
+		text = fmt.Sprintf("It was last seen %s ago, at %s.", ago, clock)
+	default:
+		text = fmt.Sprintf("Gone since before this page was first opened, at %s.", formatTime(b.began, b.at))
 	}
 	var silent []string
 	held := c.lastReplicas()
@@ -96,9 +102,31 @@ func (b *fleetRecord) absenceText(c *clusterRecord) string {
 	return text
 }
 
-// historySpan returns how far back the history goes.
-func (b *fleetRecord) historySpan() time.Duration {
-	return min(slots*b.step, max(b.at.Sub(b.began), b.step))
+// recentDials returns the dials of a cluster in dialsSpan.
+func (b *fleetRecord) recentDials(c *clusterRecord) (dials, failed, denied uint32) {
+	return c.history.dialsBetween(b.counted.step, b.lastStep())
+}
+
+// dialsSpan returns the time that the figures of dials are of. That is the time of a chart,
+// or less if somebody looks only since then, or more: its first point may be of all the
+// time in which nobody looked.
+func (b *fleetRecord) dialsSpan() time.Duration {
+	if b.lastStep()-b.counted.step < slots {
+		return b.at.Sub(b.counted.from)
+	}
+	return slots * b.step
+}
+
+// dialsTitle says of what time the figures of dials are.
+func (b *fleetRecord) dialsTitle() string {
+	span := formatDuration(b.dialsSpan())
+	switch {
+	case b.at.Equal(b.began):
+		return "Dials to agents, from now on"
+	case b.counted.from.Equal(b.began) && b.lastStep() < slots:
+		return "Dials to agents since this page was first opened, " + span + " ago"
+	}
+	return "Dials to agents, last " + span
 }
 
 // compareReplicas sorts replicas in trouble first.
@@ -121,7 +149,9 @@ func replicaRank(r *replica) int {
 func compareTrouble(a, b *clusterRecord) int {
 	order := cmp.Compare(b.state, a.state)
 	if order == 0 && a.state >= draining {
-		order = b.lastReachable.Compare(a.lastReachable)
+		left, _ := a.leftAt()
+		later, _ := b.leftAt()
+		order = later.Compare(left)
 	}
 	return cmp.Or(order, cmp.Compare(a.name, b.name))
 }

@@ -54,21 +54,21 @@ func TestStates(t *testing.T) {
 		{"all drain", nil, fleet{leaves, server("a", draining(session("c", "1")))},
 			"Draining", "It takes no new connections: all its sessions drain.", "1 of 1 cluster drains and takes no new connections: c. Replica b: draining, the agents move to other replicas.", "draining"},
 		{"5% of the dials fail", fleet{server("a", dialed(session("c", "1"), 100, 0))}, fleet{server("a", dialed(session("c", "1"), 120, 1))},
-			"Dials fail", "1 of 20 dials failed in the last 10 s.", "1 of 1 cluster has dials that fail: c.", "failing"},
+			"Dials fail", "1 of 20 dials failed in the last 2 s.", "1 of 1 cluster has dials that fail: c.", "failing"},
 		{"fewer fail", fleet{server("a", dialed(session("c", "1"), 100, 0))}, fleet{server("a", dialed(session("c", "1"), 121, 1))},
 			"OK", "", "Every cluster can be reached: 1.", "ok"},
 		{"the agent's policy denied them", fleet{server("a", dialed(session("c", "1"), 100, 0))}, fleet{server("a", denied(dialed(session("c", "1"), 120, 20), 20))},
 			"OK", "", "Every cluster can be reached: 1.", "ok"},
 		{"of those it allowed, 5% fail", fleet{server("a", dialed(session("c", "1"), 100, 0))}, fleet{server("a", denied(dialed(session("c", "1"), 140, 21), 20))},
-			"Dials fail", "1 of 20 dials failed in the last 10 s.", "1 of 1 cluster has dials that fail: c.", "failing"},
+			"Dials fail", "1 of 20 dials failed in the last 2 s.", "1 of 1 cluster has dials that fail: c.", "failing"},
 		{"they failed before", nil, fleet{server("a", dialed(session("c", "1"), 100, 100))},
 			"OK", "", "Every cluster can be reached: 1.", "ok"},
 		{"no session, never seen", nil, fleet{server("a", gone("c"))},
-			"No agent", "Gone since before this page was started.", "1 of 1 cluster has no agent: c.", "down"},
+			"No agent", "Gone since before this page was first opened, at 00:00:02 UTC.", "1 of 1 cluster has no agent: c.", "down"},
 		{"no session any more", fleet{server("a", session("c", "1"))}, fleet{server("a", gone("c"))},
-			"No agent", "Gone for 2 s, since 00:00:02 UTC.", "1 of 1 cluster has no agent: c.", "down"},
+			"No agent", "It was last seen 2 s ago, at 00:00:02 UTC.", "1 of 1 cluster has no agent: c.", "down"},
 		{"its replica is gone", fleet{server("a"), server("b", session("c", "1"))}, fleet{server("a"), silent},
-			"No agent", "Gone for 2 s, since 00:00:02 UTC. It was on b, which can't be reached.", "1 of 1 cluster has no agent: c. Replica b can't be reached.", "down"},
+			"No agent", "It was last seen 2 s ago, at 00:00:02 UTC. It was on b, which can't be reached.", "1 of 1 cluster has no agent: c. Replica b can't be reached.", "down"},
 		{"a replica is gone", nil, fleet{server("a", session("c", "1")), silent},
 			"OK", "", "Replica b can't be reached.", "down"},
 	} {
@@ -149,7 +149,7 @@ func TestForgets(t *testing.T) {
 		f = fleet{server("a")}
 		time.Sleep(status.Keep - 2*time.Second)
 		row := table(t, get(t, h, "/"), "clusters")[0]
-		if row[6] != "Gone for 1 d 0 h, since 1 Jan 00:00 UTC." || row[2] != "was at a" {
+		if row[6] != "It was last seen 1 d 0 h ago, at 1 Jan 00:00 UTC." || row[2] != "was at a" {
 			t.Errorf("got %q, want since when and where", row)
 		}
 		if page := get(t, h, "/"); h.Clusters() != 0 || len(names(t, page)) != 0 || headline(page)[0] != "No agent has connected yet." {

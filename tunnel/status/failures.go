@@ -45,11 +45,17 @@ func mergeFailures(fleet []tunnel.ReplicaStatus) (all []tunnel.DialFailures) {
 // none.
 func (b *fleetRecord) lastFailure(cluster string) *tunnel.DialFailures {
 	for i := range b.failures {
-		if f := &b.failures[i]; f.Cluster == cluster && (f.Side == tunnel.SideTarget || f.Side == tunnel.SideTunnel) {
+		if f := &b.failures[i]; f.Cluster == cluster && isTrouble(f) {
 			return f
 		}
 	}
 	return nil
+}
+
+// isTrouble reports whether the failure is a trouble of the cluster: neither a rule nor the
+// caller is its cause.
+func isTrouble(f *tunnel.DialFailures) bool {
+	return f.Side == tunnel.SideTarget || f.Side == tunnel.SideTunnel
 }
 
 // mergeRefusals returns the refusals of all replicas: one for each operation and code, the

@@ -2,6 +2,8 @@ package status_test
 
 import (
 	"fmt"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -73,6 +75,40 @@ func TestProblemNamesTheLastFailure(t *testing.T) {
 		want := "5 of 20 dials failed in the last 2 s. The last one: the target refused the connection, it says."
 		if got := table(t, get(t, h, "/"), "clusters")[0][6]; got != want {
 			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+// Only a replica that is gone had the agent. The others know by the dials that fail that
+// there is none, and say so.
+func TestOnlyDialsKnowOfCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Hour)
+		f := fleet{server("b"), {Name: "a", LastError: "no route"}}
+		h := &status.Handler{Fleet: f.get}
+		if got := headline(get(t, h, "/")); !slices.Equal(got, []string{"Replica a can't be reached."}) {
+			t.Errorf("got %q, want nothing of agents: replica a may have some", got)
+		}
+		f = fleet{server("b")}
+		f[0].Status.Failures = []tunnel.DialFailures{
+			failure("c", tunnel.CodeNoAgent, 3, time.Second, "ann"), failure("wrong", tunnel.CodeConfig, 1, 0, "bob"), failure("not allowed", tunnel.CodeForbidden, 1, 0, "bob"),
+		}
+		page := get(t, h, "/")
+		if got := headline(page); !slices.Equal(got, []string{"1 of 1 cluster has no agent: c."}) {
+			t.Errorf("got %q, want the cluster and no other", got)
+		}
+		rows := table(t, page, "clusters")
+		if want := "No replica that answers knows of an agent. Dials fail, the last one 3 s ago."; len(rows) != 1 || rows[0][0] != "✕ No agent" || rows[0][6] != want {
+			t.Errorf("got %q, want %s", rows, want)
+		}
+		for _, link := range all(all(page, ".failures")[0], "a") {
+			if w := request(h, "GET", strings.TrimPrefix(attr(link, "href"), ".")); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "it says") {
+				t.Errorf("%s: got %d, want a page with the failure", attr(link, "href"), w.Code)
+			}
+		}
+		time.Sleep(status.Keep)
+		if get(t, h, "/"); h.Clusters() != 0 {
+			t.Errorf("got %d clusters a day after the last dial, want none", h.Clusters())
 		}
 	})
 }

@@ -50,9 +50,10 @@ type clusterRecord struct {
 	sessions      []session // now
 	seen          []session // those of the last sample that had any
 	seenAt        time.Time
+	known         bool // a replica has said that it had an agent
 	ended         []endedSession
 	errors        []lastError
-	lastSeen      time.Time // when a replica knew of it
+	lastSeen      time.Time // when a replica knew of it, or a dial for it failed
 	lastReachable time.Time // when it could be dialed; zero: never as far as was seen
 	current       point
 	history       history
@@ -101,6 +102,7 @@ func (b *fleetRecord) addSample(at time.Time, step time.Duration, fleet []tunnel
 	}
 	slices.SortStableFunc(b.replicas, compareReplicas)
 	b.failures, b.refusals = mergeFailures(fleet), mergeRefusals(fleet)
+	b.addFailingClusters()
 	b.total.current = point{roundTrip: unknown}
 	replicas, takers := map[string]*replica{}, 0
 	for i := range b.replicas {
@@ -162,12 +164,8 @@ func (b *fleetRecord) addReplica(r *tunnel.ReplicaStatus) {
 }
 
 func (b *fleetRecord) addCluster(r *replica, status *tunnel.ClusterStatus) {
-	c := b.clusters[status.Cluster]
-	if c == nil {
-		c = &clusterRecord{name: status.Cluster}
-		b.clusters[status.Cluster] = c
-	}
-	c.lastSeen = b.at
+	c := b.recordOf(status.Cluster)
+	c.lastSeen, c.known = b.at, true
 	for _, info := range status.Sessions {
 		c.sessions = append(c.sessions, session{replica: r.Name, draining: info.Draining || r.Draining, SessionInfo: info})
 		r.sessions++
@@ -182,6 +180,29 @@ func (b *fleetRecord) addCluster(r *replica, status *tunnel.ClusterStatus) {
 	if status.LastError != "" {
 		c.errors = append(c.errors, lastError{r.Name, status.LastError})
 	}
+}
+
+// addFailingClusters adds the clusters that dials have failed for. Perhaps only a replica
+// that is gone had an agent of one: then it is in trouble, and no replica knows of it.
+func (b *fleetRecord) addFailingClusters() {
+	for i := range b.failures {
+		f := &b.failures[i]
+		if !isTrouble(f) || b.at.Sub(f.Last) > keepCluster {
+			continue
+		}
+		if c := b.recordOf(f.Cluster); f.Last.After(c.lastSeen) {
+			c.lastSeen = f.Last
+		}
+	}
+}
+
+func (b *fleetRecord) recordOf(cluster string) *clusterRecord {
+	c := b.clusters[cluster]
+	if c == nil {
+		c = &clusterRecord{name: cluster}
+		b.clusters[cluster] = c
+	}
+	return c
 }
 
 // addToTotal adds a cluster's point to the total.

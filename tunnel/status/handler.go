@@ -25,7 +25,7 @@ import (
 // An answer of Fleet is used for two seconds and for all clients, so that many
 // open pages cost as much as one. A cluster with two sessions takes about 2.4 KiB,
 // and 5,000 clusters 12 MiB. A cluster is forgotten a day after the last replica
-// knew of it.
+// knew of it, and after the last dial for it that failed.
 type Handler struct {
 	// Fleet returns what each replica knows. Required. It is [tunnel.Server.Fleet],
 	// or, without other replicas, one ReplicaStatus around [tunnel.Server.Status].
@@ -105,7 +105,7 @@ func (h *Handler) servePage(w http.ResponseWriter, r *http.Request, template str
 		return
 	}
 	code := http.StatusOK
-	if template != "main" && q.Cluster != "" && p.Detail == nil { // an update that fails would be an error on the console
+	if template != "main" && q.Cluster != "" && p.Detail == nil && p.AllFailures == 0 { // an update that fails would be an error on the console
 		code = http.StatusNotFound
 	}
 	writeBody(w, r, code, "text/html; charset=utf-8", text.Bytes())

@@ -121,7 +121,7 @@ func (p *page) showPage(b *fleetRecord, found []*clusterRecord) {
 	}
 	switch {
 	case len(found) == 0 && len(b.clusters) == 0:
-		p.Where = "No cluster has connected yet."
+		p.Where = "No replica that answers knows of a cluster."
 	case len(found) == 0:
 		p.Where = "No cluster matches."
 	default:

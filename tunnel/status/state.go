@@ -86,8 +86,10 @@ func (b *fleetRecord) absenceText(c *clusterRecord) string {
 		text = fmt.Sprintf("Gone for %s, since %s.", ago, clock)
 	case !left.IsZero():
 		text = fmt.Sprintf("It was last seen %s ago, at %s.", ago, clock)
-	default:
+	case c.known:
 		text = fmt.Sprintf("Gone since before this page was first opened, at %s.", formatTime(b.began, b.at))
+	default: // addFailingClusters
+		text = fmt.Sprintf("No replica that answers knows of an agent. Dials fail, the last one %s ago.", formatDuration(b.at.Sub(c.lastSeen)))
 	}
 	var silent []string
 	held := c.lastReplicas()
@@ -198,7 +200,7 @@ func (b *fleetRecord) headlineNotes(others []string) (notes []headlineNote, key 
 		add(dialsFail, "", "%s", text)
 	}
 	switch {
-	case len(b.clusters) == 0:
+	case len(b.clusters) == 0 && len(silent) == 0: // a silent replica may have agents
 		add(healthy, "", "No agent has connected yet.")
 	case len(notes) == 0:
 		add(healthy, "", "Every cluster can be reached: %d.", len(b.clusters))

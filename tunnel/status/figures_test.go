@@ -124,7 +124,7 @@ func TestSinceWhenDialsCount(t *testing.T) {
 			times       int
 			title, want string
 		}{
-			{0, 1, "Dials to agents, from now on", "0, 0 failed"},
+			{0, 1, "Dials to agents, counted from now on", "0, 0 failed"},
 			{10 * time.Second, 1, "Dials to agents since this page was first opened, 12 s ago", "1, 0 failed"},
 			{28 * time.Second, 21, "Dials to agents, last 10 min", "20, 0 failed"},
 			{3 * time.Hour, 1, "Dials to agents, last 3 h 0 min", "1, 0 failed"}, // nobody has looked

@@ -85,7 +85,7 @@ func (b *fleetRecord) absenceText(c *clusterRecord) string {
 	case exact:
 		text = fmt.Sprintf("Gone for %s, since %s.", ago, clock)
 	case !left.IsZero():
-		text = fmt.Sprintf("It was last seen %s ago, at %s.", ago, clock)
+		text = fmt.Sprintf("An agent was last seen %s ago, at %s.", ago, clock)
 	case c.known:
 		text = fmt.Sprintf("Gone since before this page was first opened, at %s.", formatTime(b.began, b.at))
 	default: // addFailingClusters
@@ -124,7 +124,7 @@ func (b *fleetRecord) dialsTitle() string {
 	span := formatDuration(b.dialsSpan())
 	switch {
 	case b.at.Equal(b.began):
-		return "Dials to agents, from now on"
+		return "Dials to agents, counted from now on"
 	case b.counted.from.Equal(b.began) && b.lastStep() < slots:
 		return "Dials to agents since this page was first opened, " + span + " ago"
 	}

@@ -66,9 +66,9 @@ func TestStates(t *testing.T) {
 		{"no session, never seen", nil, fleet{server("a", gone("c"))},
 			"No agent", "Gone since before this page was first opened, at 00:00:02 UTC.", "1 of 1 cluster has no agent: c.", "down"},
 		{"no session any more", fleet{server("a", session("c", "1"))}, fleet{server("a", gone("c"))},
-			"No agent", "It was last seen 2 s ago, at 00:00:02 UTC.", "1 of 1 cluster has no agent: c.", "down"},
+			"No agent", "An agent was last seen 2 s ago, at 00:00:02 UTC.", "1 of 1 cluster has no agent: c.", "down"},
 		{"its replica is gone", fleet{server("a"), server("b", session("c", "1"))}, fleet{server("a"), silent},
-			"No agent", "It was last seen 2 s ago, at 00:00:02 UTC. It was on b, which can't be reached.", "1 of 1 cluster has no agent: c. Replica b can't be reached.", "down"},
+			"No agent", "An agent was last seen 2 s ago, at 00:00:02 UTC. It was on b, which can't be reached.", "1 of 1 cluster has no agent: c. Replica b can't be reached.", "down"},
 		{"a replica is gone", nil, fleet{server("a", session("c", "1")), silent},
 			"OK", "", "Replica b can't be reached.", "down"},
 	} {
@@ -149,7 +149,7 @@ func TestForgets(t *testing.T) {
 		f = fleet{server("a")}
 		time.Sleep(status.Keep - 2*time.Second)
 		row := table(t, get(t, h, "/"), "clusters")[0]
-		if row[6] != "It was last seen 1 d 0 h ago, at 1 Jan 00:00 UTC." || row[2] != "was at a" {
+		if row[6] != "An agent was last seen 1 d 0 h ago, at 1 Jan 00:00 UTC." || row[2] != "was at a" {
 			t.Errorf("got %q, want since when and where", row)
 		}
 		if page := get(t, h, "/"); h.Clusters() != 0 || len(names(t, page)) != 0 || headline(page)[0] != "No agent has connected yet." {

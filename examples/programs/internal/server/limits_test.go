@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/tools/clientcmd"
+
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/internal/test/clitest"
 	"github.com/causewayproject/causeway/internal/test/pki"
@@ -213,4 +215,36 @@ func (s streams) connect(t *testing.T) int {
 	}
 	answer.Body.Close()
 	return answer.StatusCode
+}
+
+// Tickets that nobody has named are clients of their own.
+func TestTicketsAreClients(t *testing.T) {
+	dir := t.TempDir()
+	file := writeFile(t, t.TempDir(), "limits.yaml", "client: {connections: 1}")
+	p := startServer(t, dir, "--connect", "127.0.0.1:0", "--limits", file)
+	receive(t, "agent", startAgent(t, newInvitation(t, dir, "--server", address(p, "listen")), echo(t), nil).connected)
+	const given = "{contexts: [{name: x, context: {cluster: c}}], current-context: x, clusters: [{name: c, cluster: {server: https://x}}]}"
+	gateway := []string{cluster, "--state", dir, "--gateway", "http://" + address(p, "connect")}
+	ticket := func(more ...string) string {
+		return output(t, "", append(append([]string{"ticket"}, gateway...), more...)...)
+	}
+	config, err := clientcmd.Load([]byte(output(t, given, append([]string{"kubeconfig"}, gateway...)...)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, proxy := range []string{ticket(), ticket(), config.Clusters["c"].ProxyURL} {
+		if _, err := dialThrough(t, proxy); err != nil {
+			t.Errorf("the first connection of %s: %v", strings.SplitN(proxy, ":", 3)[1], err)
+		}
+		_, err := dialThrough(t, proxy)
+		if err == nil || !strings.Contains(err.Error(), `limit: client "ticket-`) {
+			t.Errorf("the second connection: got %v", err)
+		}
+	}
+	if _, err := dialThrough(t, ticket("--user", "ann")); err != nil {
+		t.Error(err)
+	}
+	if _, err := dialThrough(t, ticket("--user", "ann")); err == nil || !strings.Contains(err.Error(), `client "ann"`) {
+		t.Errorf("a second ticket of ann: got %v", err)
+	}
 }

@@ -39,7 +39,7 @@ type ticketFlags struct {
 func (f *ticketFlags) add(set *pflag.FlagSet) {
 	f.state = addStateFlags(set)
 	set.StringVar(&f.gateway, "gateway", "", "`URL` of the proxy as clients see it; default: the server's --connect or --connect-tls")
-	set.StringVar(&f.user, "user", "client", "`name` of who gets the ticket, for the log")
+	set.StringVar(&f.user, "user", "", "`name` of the client that gets the ticket, for the log, the page and --limits; tickets with the same name are one client; default a new name, such as ticket-k3w7hq2n")
 	set.DurationVar(&f.life, "life", 24*time.Hour, "how long the ticket is valid")
 }
 
@@ -74,7 +74,11 @@ func (f *ticketFlags) issueTicket(ctx context.Context, cluster string, stderr io
 	if err := loadTickets(ctx, st, &t); err != nil {
 		return nil, fmt.Errorf("%s: %w", f.state, err)
 	}
-	user, password, err := t.Issue(gateway.Identity{Name: f.user, Cluster: cluster}, f.life)
+	name := f.user
+	if name == "" { // limits and fair shares are for each name
+		name = "ticket-" + strings.ToLower(rand.Text()[:8])
+	}
+	user, password, err := t.Issue(gateway.Identity{Name: name, Cluster: cluster}, f.life)
 	if err != nil {
 		return nil, err
 	}

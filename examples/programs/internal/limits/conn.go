@@ -102,7 +102,7 @@ func (c *limitedConn) refund(holders []*holder, n int) {
 	}
 	for _, h := range holders {
 		h.bytes.refund(n)
-		h.day.refund(n)
+		h.day.refund(time.Now(), n)
 	}
 }
 

@@ -80,7 +80,7 @@ type holder struct {
 	limit  Limit
 	open   int
 	dials  meter
-	day    meter
+	day    day
 	bytes  *bucket
 	counts *Count
 }
@@ -139,7 +139,7 @@ func (c *Config) sourceLimit(name string) Limit {
 func (h *holder) set(l Limit) {
 	h.limit = l
 	h.dials.set(l.DialsPerSecond, max(1, int(l.DialsPerSecond*10)))
-	h.day.set(float64(l.BytesPerDay)/(24*time.Hour).Seconds(), int(l.BytesPerDay))
+	h.day.set(time.Now(), l.BytesPerDay)
 	h.bytes.setRate(l.BytesPerSecond)
 }
 
@@ -164,12 +164,6 @@ func (m *meter) set(perSecond float64, burst int) {
 func (m *meter) allow(now time.Time, n int) bool {
 	r := m.limiter.Load()
 	return r == nil || r.AllowN(now, n)
-}
-
-func (m *meter) refund(n int) {
-	if r := m.limiter.Load(); r != nil {
-		r.AllowN(time.Now(), -n)
-	}
 }
 
 // wait returns when there will be n tokens; zero if there are.
@@ -279,7 +273,7 @@ func (l *Limiter) holderLocked(k holderKey) *holder {
 // sweepLocked forgets the holders that would be the same if they were made anew.
 func (l *Limiter) sweepLocked(now time.Time) {
 	for k, h := range l.holders {
-		if h.open == 0 && h.dials.isFull(now) && h.day.isFull(now) {
+		if h.open == 0 && h.dials.isFull(now) && h.day.isUnused(now) {
 			delete(l.holders, k)
 		}
 	}

@@ -424,6 +424,61 @@ func TestBytesPerDay(t *testing.T) {
 	})
 }
 
+// What was used of a day counts whatever the limits are in between, until it has come back.
+func TestBytesPerDayCountOn(t *testing.T) {
+	const mi = 1 << 20
+	client := func(perDay int64) *Config { return &Config{Client: Limit{BytesPerDay: perDay * mi}} }
+	own := func(perDay int64) *Config {
+		return &Config{Clients: map[string]Limit{"ann": {BytesPerDay: perDay * mi}}}
+	}
+	for _, tt := range []struct {
+		name  string
+		then  []*Config // 8 Mi of 10 Mi were used before
+		sleep time.Duration
+		last  *Config
+		want  int64 // Mi that are left
+	}{
+		{"higher", nil, 0, client(20), 12},
+		{"a limit of her own", nil, 0, own(10), 2},
+		{"none in between", []*Config{{}}, 0, client(10), 2},
+		{"none in between, then a limit of her own", []*Config{{}}, 0, own(10), 2},
+		{"none for twelve hours", []*Config{{}}, 12 * time.Hour, client(10), 7},
+		{"none for a day", []*Config{{}}, 24 * time.Hour, client(10), 10},
+		{"lower", nil, 0, client(5), 0},
+		{"lower in between", []*Config{client(5)}, 0, client(20), 12},
+		{"lower for twelve hours", []*Config{client(5)}, 12 * time.Hour, client(5), 1}, // the 3 Mi too many take 7.2 hours
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLimiter(t, "client: {bytesPerDay: 10Mi}")
+				send := func(most int64) int64 {
+					near, far := net.Pipe()
+					go io.Copy(io.Discard, far)
+					conn, err := l.Admit(t.Context(), Client{Name: "ann", Cluster: "prod"}, func(context.Context, bool) (net.Conn, error) { return near, nil })
+					if err != nil {
+						near.Close()
+						return 0
+					}
+					defer conn.Close()
+					n, _ := conn.Write(make([]byte, most))
+					return int64(n)
+				}
+				if got := send(8 * mi); got != 8*mi {
+					t.Fatalf("used %d bytes", got)
+				}
+				for _, c := range tt.then {
+					l.Set(c)
+				}
+				time.Sleep(tt.sleep)
+				l.Set(tt.last)
+				if got := send(30 * mi); got > tt.want*mi || got < tt.want*mi-maxPiece {
+					t.Errorf("%d bytes are left, want %d", got, tt.want*mi)
+				}
+			})
+		})
+	}
+}
+
 // A connection that waits for bytes ends at once when it is closed.
 func TestCloseWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -96,20 +96,12 @@ func (v *events) doorFailed(door string, err error) {
 		v.refusals.record(door, e.Phase, a.remote, e.Err)
 		a.cluster, a.target = "", "" // a stranger chose them
 	}
-	reason := strings.TrimSpace(fmt.Sprint(door, " ", e.Phase, " ", a.cluster))
-	v.strangers.Write(slog.LevelWarn, "door failed", limits.SourceOf(a.remote), reason, anyAttrs(a.failedAttrs(e.Phase, e.Err))...)
+	v.strangers.Write(slog.LevelWarn, "door failed", limits.SourceOf(a.remote), a.failureReason(e.Phase, e.Err), anyAttrs(a.failedAttrs(e.Phase, e.Err))...)
 }
 
 // clientFailed writes a line about a client with an identity, or of a --forward listener.
 func (v *events) clientFailed(a access, phase gateway.Phase, err error) {
-	reason := fmt.Sprint(a.door, " ", phase, " ", a.cluster)
-	if e, ok := errors.AsType[*tunnel.Error](err); ok {
-		reason += ": " + e.Code.String()
-	}
-	if e, ok := errors.AsType[*limits.Error](err); ok {
-		reason += ": " + e.Limit
-	}
-	v.known.Write(slog.LevelWarn, "door failed", a.client, reason, anyAttrs(a.failedAttrs(phase, err))...)
+	v.known.Write(slog.LevelWarn, "door failed", a.client, a.failureReason(phase, err), anyAttrs(a.failedAttrs(phase, err))...)
 }
 
 // access is what a client asked for.
@@ -120,6 +112,18 @@ type access struct {
 
 func newAccess(door string, r gateway.Request) access {
 	return access{door: door, client: r.Client.Name, cluster: r.Cluster, target: r.Address, remote: r.Credentials.Remote}
+}
+
+// failureReason is what tells the lines of a client's failures apart.
+func (a *access) failureReason(phase gateway.Phase, err error) string {
+	reason := strings.TrimSpace(fmt.Sprint(a.door, " ", phase, " ", a.cluster))
+	if e, ok := errors.AsType[*tunnel.Error](err); ok {
+		reason += ": " + e.Code.String()
+	}
+	if e, ok := errors.AsType[*limits.Error](err); ok {
+		reason += ": " + e.Kind + " " + e.Limit
+	}
+	return reason
 }
 
 func (a *access) attrs() []slog.Attr {

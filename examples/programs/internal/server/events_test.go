@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/causewayproject/causeway/examples/programs/internal/limits"
 	"github.com/causewayproject/causeway/examples/programs/internal/logs"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
@@ -188,6 +189,23 @@ func TestFailuresAreSummedUp(t *testing.T) {
 			t.Errorf("got %d lines a minute later, want 4:\n%s", n, got)
 		}
 	})
+}
+
+// Each limit that refuses a client has a line of its own.
+func TestEachLimitHasALine(t *testing.T) {
+	for _, client := range []string{"ann", ""} {
+		var text lineBuffer
+		v := newEvents(textLog(&text))
+		r := gateway.Request{Client: gateway.Identity{Name: client}, Cluster: "a/b", Address: "api:443"}
+		r.Credentials.Remote = &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}
+		for _, kind := range []string{"client", "cluster", "source", "client"} {
+			err := &limits.Error{Kind: kind, Name: "x", Limit: "connections", Most: "1"}
+			v.doorHooks("sni").Failed(&gateway.Error{Request: r, Phase: gateway.PhaseDial, Err: err})
+		}
+		if got := text.take(); strings.Count(got, "\n") != 3 || !strings.Contains(got, "limit: source x") {
+			t.Errorf("client %q: got these lines, want one of each kind:\n%s", client, got)
+		}
+	}
 }
 
 // An agent that connects a thousand times does not write a thousand lines.

@@ -2,9 +2,11 @@
 package follow
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -101,14 +103,30 @@ func (f *Files) Check() (changed bool, err error) {
 	return true, err
 }
 
-// readFile does not wait for the other end of a pipe.
+// maxFile is far more than any of the files has: limits for 100,000 users are 3 MiB.
+const maxFile = 16 << 20
+
+// byteOrderMark is what some editors begin a file of UTF-8 with.
+var byteOrderMark = []byte("\ufeff")
+
+// readFile returns what is in the file behind a byte order mark. It does not wait for the
+// other end of a pipe.
 func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() {
+	switch {
+	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is no file", path)
+	case info.Size() > maxFile:
+		return nil, fmt.Errorf("%s is too large: want at most %d MiB", path, maxFile>>20)
 	}
-	return os.ReadFile(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile)) // it may grow meanwhile
+	return bytes.TrimPrefix(text, byteOrderMark), err
 }

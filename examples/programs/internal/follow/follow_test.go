@@ -47,6 +47,9 @@ func TestCheck(t *testing.T) {
 		{func() {}, false, ""},
 		{func() { syscall.Mkfifo(b, 0o600) }, true, "is no file"},
 		{func() { os.Remove(b); write(b, "2") }, true, ""},
+		{func() { os.Truncate(b, 16<<20+1) }, true, b + " is too large: want at most 16 MiB"},
+		{func() { write(b, "2") }, true, ""},
+		{func() { write(b, "\ufeff2") }, false, ""}, // an editor's byte order mark
 	} {
 		step.do()
 		changed, err := f.Check()

@@ -138,7 +138,7 @@ func readCalls(t *testing.T) (written lines, loose map[string]bool) {
 // messageAt is which argument of a call is the message; its keys are after skip more.
 var messageAt = map[string]struct{ message, skip int }{
 	"Debug": {0, 0}, "Info": {0, 0}, "Warn": {0, 0}, "Error": {0, 0},
-	"Log": {2, 0}, "LogAttrs": {2, 0}, "Write": {1, 2},
+	"Log": {2, 0}, "LogAttrs": {2, 0}, "Write": {1, 2}, "NewRecord": {2, 1},
 }
 
 func readCall(call *ast.CallExpr, written lines, loose map[string]bool) {

@@ -85,7 +85,8 @@ func (f *levelFlag) followFile() {
 	case err != nil:
 		log.Warn("log level: the one before stays", "error", fmt.Errorf("--log-level: %w", err))
 	case changed:
-		level := slog.Level(f.level.Load())
-		log.Log(context.Background(), max(level, slog.LevelInfo), "log level", "to", strings.ToLower(level.String()))
+		line := slog.NewRecord(now, slog.LevelInfo, "log level", 0)
+		line.AddAttrs(slog.String("to", strings.ToLower(slog.Level(f.level.Load()).String())))
+		log.Handler().Handle(context.Background(), line) // whatever the level
 	}
 }

@@ -53,7 +53,7 @@ level=WARN msg=bad
 level=WARN msg="log level: the one before stays" error="--log-level: FILE: want debug, info, warn or error"
 level=DEBUG msg=fine
 level=WARN msg=bad
-level=ERROR msg="log level" to=error
+level=INFO msg="log level" to=error
 `
 		var got strings.Builder
 		for line := range strings.Lines(strings.ReplaceAll(out.String(), file, "FILE")) {

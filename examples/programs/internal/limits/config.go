@@ -5,16 +5,21 @@ package limits
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	yamlutil "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
+
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 )
 
 // Limit is what connections may take together. A zero field is no limit.
@@ -42,32 +47,13 @@ type Config struct {
 	Sources           map[netip.Prefix]Limit
 }
 
-// file is the text of a Config.
-type file struct {
-	Total    text            `json:"total"`
-	Client   text            `json:"client"`
-	Cluster  text            `json:"cluster"`
-	Source   text            `json:"source"`
-	Clients  map[string]text `json:"clients"`
-	Clusters map[string]text `json:"clusters"`
-	Sources  map[string]text `json:"sources"`
-}
-
-// text is that of a Limit.
-type text struct {
-	Connections    *int               `json:"connections"`
-	DialsPerSecond *float64           `json:"dialsPerSecond"`
-	BytesPerSecond *resource.Quantity `json:"bytesPerSecond"`
-	BytesPerDay    *resource.Quantity `json:"bytesPerDay"`
-}
-
 // With less, hardly a TLS handshake ends.
 const (
 	minPerSecond = 16 << 10
 	minPerDay    = 1 << 20
 )
 
-// Parse reads YAML. An error names the field.
+// Parse reads YAML. An error names the field, and what it takes.
 func Parse(b []byte) (*Config, error) {
 	docs := yamlutil.NewYAMLReader(bufio.NewReader(bytes.NewReader(b)))
 	doc, err := docs.Read()
@@ -77,61 +63,20 @@ func Parse(b []byte) (*Config, error) {
 	if more, err := docs.Read(); err != io.EOF || len(bytes.TrimSpace(more)) > 0 {
 		return nil, errors.New("want one YAML document")
 	}
-	var f file
-	if err := yaml.UnmarshalStrict(doc, &f); err != nil {
+	text, err := yaml.YAMLToJSONStrict(doc)
+	if err != nil {
 		return nil, err
 	}
-	if err := checkValues(doc); err != nil {
+	var all any
+	numbers := json.NewDecoder(bytes.NewReader(text))
+	numbers.UseNumber()
+	if err := numbers.Decode(&all); err != nil {
 		return nil, err
 	}
 	r := reader{}
-	c := &Config{
-		Total: r.limit("total", f.Total), Client: r.limit("client", f.Client), Cluster: r.limit("cluster", f.Cluster), Source: r.limit("source", f.Source),
-		Clients: r.limits("clients", f.Clients), Clusters: r.limits("clusters", f.Clusters), Sources: map[netip.Prefix]Limit{},
-	}
-	for name, l := range f.Sources {
-		field := fmt.Sprintf("sources[%q]", name)
-		network, err := parseNetwork(name)
-		if err != nil {
-			r.fail(field, err.Error())
-		}
-		c.Sources[network] = r.limit(field, l)
-	}
+	c := r.config(all)
 	return c, errors.Join(r.errs...)
 }
-
-// checkValues returns an error for a field without a value, which was to have one and would
-// be no limit, and for one in capital letters, of which there may be another. The rest of
-// the document is right.
-func checkValues(doc []byte) error {
-	var all any
-	if err := yaml.Unmarshal(doc, &all); err != nil {
-		return err
-	}
-	return checkValue("the file", all, true)
-}
-
-// checkValue is told whether the fields of the value are not names that somebody chose.
-func checkValue(field string, value any, ours bool) error {
-	if value == nil {
-		return fmt.Errorf("%s has no value: write {} for no limits", field)
-	}
-	fields, _ := value.(map[string]any)
-	for name, v := range fields {
-		if ours && !slices.Contains(spellings, name) {
-			return fmt.Errorf("unknown field %q: of small and capital letters, too, the spelling counts", name)
-		}
-		if err := checkValue(name, v, !ours || field != "the file" || !slices.Contains(named, name)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-var (
-	named     = []string{"clients", "clusters", "sources"}
-	spellings = append([]string{"total", "client", "cluster", "source", "connections", "dialsPerSecond", "bytesPerSecond", "bytesPerDay"}, named...)
-)
 
 func parseNetwork(s string) (netip.Prefix, error) {
 	if ip, err := netip.ParseAddr(s); err == nil && ip.Zone() == "" {
@@ -156,39 +101,127 @@ func (r *reader) fail(field, text string) {
 	r.errs = append(r.errs, fmt.Errorf("%s: %s", field, text))
 }
 
-func (r *reader) limits(field string, of map[string]text) map[string]Limit {
+// fields returns the fields of a value by their names.
+func (r *reader) fields(field string, value any) map[string]any {
+	of, ok := value.(map[string]any)
+	switch {
+	case ok:
+	case value == nil:
+		r.fail(field, "there is no value: write {} for no limits")
+	default:
+		r.fail(field, "want fields and their values, or {} for no limits")
+	}
+	return of
+}
+
+// unknown is told of a field that is none, be it for its capital letters.
+func (r *reader) unknown(field, name string, want []string) {
+	r.fail(field, fmt.Sprintf("unknown field %q: want %s", name, cli.JoinOr(want)))
+}
+
+func (r *reader) config(value any) *Config {
+	c := &Config{Clients: map[string]Limit{}, Clusters: map[string]Limit{}, Sources: map[netip.Prefix]Limit{}}
+	all := r.fields("the file", value)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		switch value := all[name]; name {
+		case "total":
+			c.Total = r.limit(name, value)
+		case "client":
+			c.Client = r.limit(name, value)
+		case "cluster":
+			c.Cluster = r.limit(name, value)
+		case "source":
+			c.Source = r.limit(name, value)
+		case "clients":
+			c.Clients = r.limits(name, value)
+		case "clusters":
+			c.Clusters = r.limits(name, value)
+		case "sources":
+			c.Sources = r.sources(name, value)
+		default:
+			r.unknown("the file", name, []string{"total", "client", "cluster", "source", "clients", "clusters", "sources"})
+		}
+	}
+	return c
+}
+
+func (r *reader) limits(field string, value any) map[string]Limit {
+	of := r.fields(field, value)
 	all := make(map[string]Limit, len(of))
-	for name, l := range of {
+	for _, name := range slices.Sorted(maps.Keys(of)) {
 		if name == "" || strings.TrimSpace(name) != name {
 			r.fail(field, fmt.Sprintf("the name %q is empty, or has spaces around it", name))
 		}
-		all[name] = r.limit(fmt.Sprintf("%s[%q]", field, name), l)
+		all[name] = r.limit(fmt.Sprintf("%s[%q]", field, name), of[name])
 	}
 	return all
 }
 
-func (r *reader) limit(field string, t text) (l Limit) {
-	if t.Connections != nil {
-		if l.Connections = *t.Connections; l.Connections <= 0 {
-			r.fail(field+".connections", "want more than zero; leave it out for no limit")
+func (r *reader) sources(field string, value any) map[netip.Prefix]Limit {
+	of := r.fields(field, value)
+	all := make(map[netip.Prefix]Limit, len(of))
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		field := fmt.Sprintf("%s[%q]", field, name)
+		network, err := parseNetwork(name)
+		if err != nil {
+			r.fail(field, err.Error())
+		}
+		all[network] = r.limit(field, of[name])
+	}
+	return all
+}
+
+func (r *reader) limit(field string, value any) (l Limit) {
+	all := r.fields(field, value)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		field, value := field+"."+name, all[name]
+		number, isNumber := value.(json.Number)
+		var err error
+		switch name {
+		case "connections":
+			l.Connections, err = strconv.Atoi(number.String())
+			r.check(field, value, isNumber && err == nil && l.Connections > 0, "a whole number, 1 or more")
+		case "dialsPerSecond":
+			l.DialsPerSecond, err = number.Float64()
+			r.check(field, value, isNumber && err == nil && l.DialsPerSecond >= 0.001 && l.DialsPerSecond <= 1e6, "a number, 0.001 to 1000000")
+		case "bytesPerSecond":
+			l.BytesPerSecond = r.bytes(field, value, minPerSecond)
+		case "bytesPerDay":
+			l.BytesPerDay = r.bytes(field, value, minPerDay)
+		default:
+			r.unknown(strings.TrimSuffix(field, "."+name), name, []string{"connections", "dialsPerSecond", "bytesPerSecond", "bytesPerDay"})
 		}
 	}
-	if t.DialsPerSecond != nil {
-		if l.DialsPerSecond = *t.DialsPerSecond; l.DialsPerSecond < 0.001 || l.DialsPerSecond > 1e6 {
-			r.fail(field+".dialsPerSecond", "want 0.001 to 1000000; leave it out for no limit")
-		}
-	}
-	l.BytesPerSecond = r.bytes(field+".bytesPerSecond", t.BytesPerSecond, minPerSecond)
-	l.BytesPerDay = r.bytes(field+".bytesPerDay", t.BytesPerDay, minPerDay)
 	return l
 }
 
-func (r *reader) bytes(field string, q *resource.Quantity, least int64) int64 {
-	if q == nil {
-		return 0
+func (r *reader) bytes(field string, value any, least int64) int64 {
+	text := ""
+	switch value := value.(type) {
+	case json.Number:
+		text = value.String()
+	case string:
+		text = value
 	}
-	if q.CmpInt64(least) < 0 || q.CmpInt64(1<<50) > 0 {
-		r.fail(field, fmt.Sprintf("want %s to 1Pi, such as 10Mi; leave it out for no limit", resource.NewQuantity(least, resource.BinarySI)))
-	}
+	q, err := resource.ParseQuantity(text)
+	ok := err == nil && q.CmpInt64(least) >= 0 && q.CmpInt64(1<<50) <= 0
+	r.check(field, value, ok, fmt.Sprintf("a number of bytes, %s to 1Pi, such as 10Mi", resource.NewQuantity(least, resource.BinarySI)))
 	return q.Value()
+}
+
+// check is told whether a value is right, and what the field takes.
+func (r *reader) check(field string, value any, ok bool, want string) {
+	if ok {
+		return
+	}
+	got := "got what is no number"
+	switch value := value.(type) {
+	case nil:
+		got = "there is no value"
+	case json.Number:
+		got = "got " + value.String()
+	case string:
+		got = fmt.Sprintf("got %.40q", value)
+	}
+	r.fail(field, got+", want "+want+"; leave it out for no limit")
 }

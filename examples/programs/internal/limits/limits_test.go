@@ -50,28 +50,44 @@ sources:
 }
 
 func TestParseNamesTheField(t *testing.T) {
+	const (
+		connections = "want a whole number, 1 or more; leave it out"
+		dials       = "want a number, 0.001 to 1000000; leave it out"
+		perSecond   = "want a number of bytes, 16Ki to 1Pi, such as 10Mi; leave it out"
+		perDay      = "want a number of bytes, 1Mi to 1Pi, such as 10Mi; leave it out"
+	)
 	for text, want := range map[string]string{
-		"clients: {ann: {connections: 0}}":                `clients["ann"].connections: want more than zero`,
-		"total: {dialsPerSecond: -1}":                     "total.dialsPerSecond: want 0.001",
-		"client: {bytesPerSecond: 1e99}":                  "client.bytesPerSecond: want 16Ki to 1Pi",
-		"client: {bytesPerSecond: 9999999999999999999Gi}": "client.bytesPerSecond: want 16Ki to 1Pi",
-		"client: {bytesPerSecond: 1}":                     "client.bytesPerSecond: want 16Ki to 1Pi",
-		"client: {bytesPerDay: 16Ki}":                     "client.bytesPerDay: want 1Mi to 1Pi",
-		"client: {bytesPerSecond: ten}":                   "quantities must match",
-		"user: {connections: 1}":                          `unknown field "user"`,
-		"client: {conections: 1}":                         `unknown field "conections"`,
+		"clients: {ann: {connections: 0}}":                `clients["ann"].connections: got 0, ` + connections,
+		"client: {connections: '5'}":                      `client.connections: got "5", ` + connections,
+		"client: {connections: 1.5}":                      "client.connections: got 1.5, " + connections,
+		"client: {connections: 99999999999999999999}":     ", " + connections,
+		"client: {connections: [5]}":                      "client.connections: got what is no number, " + connections,
+		"client: {connections: }":                         "client.connections: there is no value, " + connections,
+		"total: {dialsPerSecond: -1}":                     "total.dialsPerSecond: got -1, " + dials,
+		"total: {dialsPerSecond: .nan}":                   "unsupported value: NaN",
+		"total: {dialsPerSecond: fast}":                   `total.dialsPerSecond: got "fast", ` + dials,
+		"client: {bytesPerSecond: 1e99}":                  "client.bytesPerSecond: got 1e+99, " + perSecond,
+		"client: {bytesPerSecond: 9999999999999999999Gi}": `client.bytesPerSecond: got "9999999999999999999Gi", ` + perSecond,
+		"client: {bytesPerSecond: 1}":                     "client.bytesPerSecond: got 1, " + perSecond,
+		"client: {bytesPerSecond: 1MB}":                   `client.bytesPerSecond: got "1MB", ` + perSecond,
+		"client: {bytesPerSecond: true}":                  "client.bytesPerSecond: got what is no number, " + perSecond,
+		"client: {bytesPerDay: 16Ki}":                     `client.bytesPerDay: got "16Ki", ` + perDay,
+		"user: {connections: 1}":                          `the file: unknown field "user": want total, client`,
+		"client: {conections: 1}":                         `client: unknown field "conections": want connections, dialsPerSecond`,
+		"client: 5":                                       "client: want fields and their values, or {}",
+		"clients: [ann]":                                  "clients: want fields and their values",
+		"5":                                               "the file: want fields and their values",
 		"sources: {10.0.0.1/8: {}}":                       `sources["10.0.0.1/8"]: bits behind its prefix: want 10.0.0.0/8`,
 		"sources: {example.com: {}}":                      `sources["example.com"]: want a network`,
 		"sources: {'2001:db8::1/128': {}}":                "want no smaller network",
 		"clusters: {'': {}}":                              `clusters: the name "" is empty`,
 		"clusters: {' default/prod': {}}":                 `clusters: the name " default/prod" is empty, or has spaces`,
 		"Client: {connections: 1}":                        `unknown field "Client"`,
-		"clients: {ann: {Connections: 1}}":                `unknown field "Connections"`,
-		" \n":                                             "the file has no value: write {} for no limits",
-		"# only comments\n":                               "the file has no value",
-		"client:\n":                                       "client has no value: write {}",
-		"clients: {ann: }":                                "ann has no value",
-		"client: {connections: }":                         "connections has no value",
+		"clients: {ann: {Connections: 1}}":                `clients["ann"]: unknown field "Connections"`,
+		" \n":                                             "the file: there is no value: write {} for no limits",
+		"# only comments\n":                               "the file: there is no value",
+		"client:\n":                                       "client: there is no value: write {}",
+		"clients: {ann: }":                                `clients["ann"]: there is no value`,
 
 		"total: {}\n---\ntotal: {}":              "one YAML document",
 		"client: {connections: 1}\nclient: {}\n": "already set",

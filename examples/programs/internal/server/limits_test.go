@@ -81,7 +81,8 @@ func TestLimits(t *testing.T) {
 	if _, err := dialThrough(t, ticket); err == nil {
 		t.Error("a file with a mistake has taken the limits away")
 	}
-	writeFile(t, filepath.Dir(file), "limits.yaml", "clients: {ann: {connections: 2}}\ncluster: {connections: 3}")
+	writeFile(t, filepath.Dir(file), "limits.yaml", "clients: {ann: {connections: 2}}\nclusters: {"+cluster+": {connections: 3}, DEFAULT/prod: {}, default/dev: {}}")
+	p.Await(`level=WARN msg="limits: no agent was invited" cluster="DEFAULT/prod, default/dev"`)
 	p.Await(`level=INFO msg=limits file=` + file)
 	if _, err := dialThrough(t, ticket); err != nil {
 		t.Errorf("the second connection: %v", err)
@@ -100,7 +101,7 @@ func TestLimits(t *testing.T) {
 
 func TestLimitsMistake(t *testing.T) {
 	file := writeFile(t, t.TempDir(), "limits.yaml", "client: {connections: -1}")
-	for path, want := range map[string]string{file: "client.connections: want more than zero", file + ".none": "no such file"} {
+	for path, want := range map[string]string{file: "client.connections: got -1, want a whole number, 1 or more", file + ".none": "no such file"} {
 		err := run(t.Context(), []string{"--state", t.TempDir(), "--limits", path}, nil, nil, nil)
 		if err == nil || !strings.Contains(err.Error(), "--limits: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)

@@ -242,7 +242,9 @@ func warnUnknown(ctx context.Context, st state, cluster string, stderr io.Writer
 	}
 }
 
-func clusterFile(cluster string) string { return "cluster-" + hashName(cluster) }
+const clusterPrefix = "cluster-"
+
+func clusterFile(cluster string) string { return clusterPrefix + hashName(cluster) }
 
 func saveServers(ctx context.Context, st state, addresses []string) error {
 	return replaceChanged(ctx, st, serversFile, []byte(strings.Join(addresses, "\n")+"\n"))

@@ -8,6 +8,9 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -126,6 +129,7 @@ func (p *program) followLimits(file string) error {
 		c, err := limits.Parse(texts[0])
 		if err == nil {
 			p.limiter.Set(c)
+			p.warnUnknownClusters(c)
 		}
 		return err
 	}, file)
@@ -141,4 +145,33 @@ func (p *program) followLimits(file string) error {
 		}
 	})
 	return nil
+}
+
+// warnUnknownClusters names the clusters that have limits and no agents: one whose name is
+// wrong has no limit. It says nothing if the state can't be read.
+func (p *program) warnUnknownClusters(c *limits.Config) {
+	if len(c.Clusters) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(p.late, revocationTimeout)
+	defer cancel()
+	invited, err := p.state.list(ctx, clusterPrefix)
+	if err != nil {
+		return
+	}
+	joining, err := p.state.list(ctx, joinPrefix)
+	if err != nil {
+		return
+	}
+	var unknown []string
+	for _, cluster := range slices.Sorted(maps.Keys(c.Clusters)) {
+		_, isInvited := invited[hashName(cluster)]
+		_, mayJoin := joining[hashName(cluster)]
+		if !isInvited && !mayJoin {
+			unknown = append(unknown, cluster)
+		}
+	}
+	if unknown != nil {
+		p.log.Warn("limits: no agent was invited", "cluster", strings.Join(unknown, ", "))
+	}
 }

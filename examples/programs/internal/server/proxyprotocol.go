@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -186,6 +187,7 @@ func (l *headerListener) readHeader(conn net.Conn) (net.Conn, error) {
 	defer stop()
 	conn.SetReadDeadline(time.Now().Add(headerTimeout))
 	r := bufio.NewReader(conn)
+	awaitLine(r)
 	header, err := proxyproto.Read(r)
 	if err != nil {
 		return nil, err
@@ -200,6 +202,21 @@ func (l *headerListener) readHeader(conn net.Conn) (net.Conn, error) {
 		client.remote = tcp
 	}
 	return client, conn.SetReadDeadline(time.Time{})
+}
+
+// awaitLine waits for all of a header of version 1, which may come in pieces: proxyproto
+// takes no pieces. What is wrong with it, Read says.
+func awaitLine(r *bufio.Reader) {
+	const begin, most = "PROXY", 107
+	for n := 1; n <= most; n = r.Buffered() + 1 {
+		if _, err := r.Peek(n); err != nil {
+			return
+		}
+		line, _ := r.Peek(r.Buffered())
+		if bytes.IndexByte(line, '\n') >= 0 || !bytes.HasPrefix(line, []byte(begin[:min(len(begin), len(line))])) {
+			return
+		}
+	}
 }
 
 // clientConn is the connection of a client behind a load balancer.

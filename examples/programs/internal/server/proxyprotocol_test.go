@@ -112,6 +112,28 @@ func TestProxyProtocol(t *testing.T) {
 	}
 }
 
+// A header may come in pieces.
+func TestProxyProtocolInPieces(t *testing.T) {
+	for version := byte(1); version <= 2; version++ {
+		header := headerFor(t, version, "203.0.113.7:4567", nil)
+		for n := 1; n < len(header); n++ {
+			near, far := net.Pipe() // a Read gets no more than a Write has
+			go func() {
+				far.Write(header[:n])
+				far.Write(header[n:])
+				far.Close()
+			}()
+			conn, err := (&headerListener{ctx: t.Context()}).readHeader(near)
+			if err != nil {
+				t.Errorf("version %d in %d bytes and the rest: %v", version, n, err)
+			} else if conn.RemoteAddr().String() != "203.0.113.7:4567" {
+				t.Errorf("version %d in %d bytes and the rest: got %v", version, n, conn.RemoteAddr())
+			}
+			near.Close()
+		}
+	}
+}
+
 // A connection from a load balancer without a right header gets nowhere.
 func TestProxyProtocolRefuses(t *testing.T) {
 	p, _, _ := startBehindBalancer(t)

@@ -49,8 +49,19 @@ func (p *program) use(c proxyconfig.Config, facts noproxy.Cluster) (proxyconfig.
 	}
 	p.handler.Use(injector)
 	p.used.Store(true)
-	p.log.Info("config", "config", c.String())
+	p.log.Info("config", "config", variables(c))
 	return c, nil
+}
+
+// variables returns the configuration as pods get it, without secrets and in one line.
+func variables(c proxyconfig.Config) string {
+	var all []string
+	for _, v := range c.Redacted().Env() {
+		if v.Name == strings.ToUpper(v.Name) {
+			all = append(all, v.Name+"="+v.Value)
+		}
+	}
+	return strings.Join(all, " ")
 }
 
 // runWithDirectory asks no API server.

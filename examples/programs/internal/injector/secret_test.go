@@ -57,7 +57,7 @@ func TestConfigSecret(t *testing.T) {
 	}
 	s.Set("configmaps", map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"namespace": "proxy-injector", "name": "source"},
 		"data": map[string]any{"values": "cluster: {proxy: {noProxy: corp.test}}"}})
-	p.Await(`msg=config .*corp\.test`)
+	p.Await(`msg=config config="HTTPS_PROXY=http://redacted@proxy:1 NO_PROXY=localhost,.*,corp\.test"`)
 	const list = "localhost,127.0.0.1,svc,cluster.local,cluster.local.,kubernetes,kubernetes.default,10.1.0.0/16,10.244.0.0/16,corp.test"
 	inA := apitest.Named("secrets", "a", "proxy")
 	s.Until(t, "the list", func() bool {

@@ -127,7 +127,8 @@ func TestDoors(t *testing.T) {
 		`causeway_gateway_handshakes{listener="connect",state="waiting"} 0`,
 		`causeway_gateway_dial_duration_seconds_count`+socketDoor+`result="ok"} 1`)
 	second := output(t, "", "ticket", cluster, "--state", dir, "--gateway", plain)
-	if said, want := output(t, second, "ticket", "--revoke", "--state", dir), "the ticket of client for "+cluster+" is revoked"; !strings.Contains(said, want) {
+	name := strings.SplitN(second, ":", 3)[1][len("//"):]
+	if said, want := output(t, second, "ticket", "--revoke", "--state", dir), "the ticket of "+name+" for "+cluster+" is revoked"; !strings.Contains(said, want) {
 		t.Errorf("got %q, want %q", said, want)
 	}
 	deadline := time.Now().Add(20 * time.Second)

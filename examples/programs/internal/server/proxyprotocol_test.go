@@ -121,7 +121,6 @@ func TestProxyProtocolInPieces(t *testing.T) {
 			go func() {
 				far.Write(header[:n])
 				far.Write(header[n:])
-				far.Close()
 			}()
 			conn, err := (&headerListener{ctx: t.Context()}).readHeader(near)
 			if err != nil {
@@ -130,6 +129,7 @@ func TestProxyProtocolInPieces(t *testing.T) {
 				t.Errorf("version %d in %d bytes and the rest: got %v", version, n, conn.RemoteAddr())
 			}
 			near.Close()
+			far.Close()
 		}
 	}
 }

@@ -209,7 +209,7 @@ func TestServeHealth(t *testing.T) {
 		t.Errorf("got status %d of /healthz", status)
 	}
 	clitest.CheckMetrics(t, page+"/metrics", `causeway_gateway_dial_duration_seconds_count{door="connect",result="ok"} 1`,
-		`causeway_gateway_failures_total{door="connect",phase="dial",side="tunnel"} 1`, "causeway_gateway_ready 1")
+		`causeway_gateway_failures_total{door="connect",phase="dial",side=""} 1`, "causeway_gateway_ready 1")
 	if err := p.Stop(); err != nil {
 		t.Error(err)
 	}

@@ -27,7 +27,10 @@ import (
 	"github.com/causewayproject/causeway/proxyconfig/propagate"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// controller-runtime's wrapper of a watch keeps this if the watch ends while an event comes.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("k8s.io/apimachinery/pkg/watch.(*filteredWatch).loop"))
+}
 
 // managementArgs returns the arguments that lead to an API server.
 func managementArgs(t *testing.T, server string) []string {

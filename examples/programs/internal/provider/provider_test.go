@@ -25,7 +25,10 @@ import (
 	"github.com/causewayproject/causeway/internal/test/clitest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// controller-runtime's wrapper of a watch keeps this if the watch ends while an event comes.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("k8s.io/apimachinery/pkg/watch.(*filteredWatch).loop"))
+}
 
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	_, err := command.Execute(ctx, Command(), args, stdin, stdout, stderr)

@@ -179,11 +179,11 @@ func TestAgentDoesNotAnswer(t *testing.T) {
 		r.w.wrap = link.join
 		r.at("a", &tunnel.Agent{})
 		link.hang()
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(10*time.Second, cancel)
 		_, err := r.beds["a"].s.Dialer(testCluster).DialContext(ctx, "tcp", "echo:7")
 		var e *tunnel.Error
-		if !errors.As(err, &e) || e.Code.Side() != tunnel.SideTunnel || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "the agent does not answer") {
+		if !errors.As(err, &e) || e.Code.Side() != tunnel.SideTunnel || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "the agent does not answer") {
 			t.Errorf("got %v, want an error about the agent, and that the context has ended", err)
 		}
 	})

@@ -294,8 +294,12 @@ func (r *dialRun) dialAgent(ctx context.Context, sess *agentSession) (*mux.Strea
 		return r.nextAgent() != nil || r.server.peers.anyHas(ctx, r.cluster)
 	}
 	stream, _, err := r.dialThrough(ctx, &sess.Session, wire.New(wire.MsgDial), elsewhere)
-	if err != nil && ctx.Err() != nil && sess.IsSuspect() { // that is no trouble of the caller
-		err = r.newError(CodeLost, fmt.Errorf("the agent does not answer: %w", err.Err))
+	if err != nil && ctx.Err() != nil && sess.IsSuspect() {
+		code := err.Code
+		if code == CodeCanceled { // it is no trouble of the caller
+			code = CodeLost
+		}
+		err = r.newError(code, fmt.Errorf("the agent does not answer: %w", err.Err))
 	}
 	sess.counts.finish(err)
 	if err != nil {

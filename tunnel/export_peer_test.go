@@ -124,8 +124,8 @@ func (s *Server) PeerStreams() (n uint64) {
 // FairShare is how many of sum sessions are to be at a replica in the zone own.
 var FairShare = fairShare
 
-// HoldersIn is the order in which a replica in the zone takes others that have an agent: it
-// gets the zones of those that have answered, and one more has not.
+// HoldersIn returns in which order a replica in the zone takes the replicas that have an
+// agent. It gets the zones of those that have answered; one more has not answered yet.
 func HoldersIn(zone string, zones ...string) (order []string) {
 	q := &search{zone: zone, pending: len(zones) + 1, answers: make(chan searchAnswer, len(zones)+1), trySuspects: time.NewTimer(time.Hour)}
 	for _, zone := range zones {

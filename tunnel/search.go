@@ -94,8 +94,8 @@ func (p *peers) startSearch(ctx context.Context, cluster string, patience time.D
 }
 
 // nextHolder returns the next replica that has an agent, in the order of their
-// answers; nil after the last. Of those that have answered by now, one in the zone of
-// this replica comes first.
+// answers; nil after the last. If several have answered, one in this replica's zone
+// comes first.
 func (q *search) nextHolder() *outboundPeer {
 	for q.pending > 0 && !(q.fired && len(q.suspects) > 0) && (len(q.holders) == 0 || len(q.answers) > 0) {
 		select {

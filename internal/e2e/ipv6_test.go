@@ -73,7 +73,7 @@ func (o *ipv6) write(t *testing.T, name string, data []byte) string {
 	return o.path(name)
 }
 
-// kubeconfig leads to the API server by a proxy; nil is none.
+// kubeconfig leads to the API server through the proxy, or directly if it is nil.
 func (o *ipv6) kubeconfig(t *testing.T, proxy *url.URL) []byte {
 	t.Helper()
 	var r kubeconfig.Route

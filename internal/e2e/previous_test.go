@@ -21,8 +21,7 @@ import (
 const previousEnv = "CAUSEWAY_E2E_PREVIOUS"
 
 // Agents and servers of the last release work with those of this one, and replicas of
-// both are each other's peers, with one state. What is dialed comes whole, a half-close
-// and a reset included.
+// both are each other's peers, with one state. Data, a half-close and a reset arrive.
 func TestPreviousVersion(t *testing.T) {
 	previous := previousVersion(t)
 	b := sharedBed(t)

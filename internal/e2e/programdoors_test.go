@@ -29,8 +29,8 @@ func doorAddress(loopback string, port int) string {
 	return net.JoinHostPort(loopback, strconv.Itoa(port))
 }
 
-// doorFlags are the flags of a server with a door of each kind; those that don't ask for
-// a ticket lead to the API server of a cluster.
+// doorFlags are the flags of a server with a door of each kind. The doors without tickets
+// lead to the API server of a cluster.
 func (p *programs) doorFlags(loopback string, ca *pki.CA, cluster string) []string {
 	cert, key := p.writeCertificate("door", ca, loopback) // kubectl trusts a proxy as it does the API server
 	return []string{

@@ -146,7 +146,7 @@ func inZone(zone, address string, conditions ...any) map[string]any {
 	return e
 }
 
-// The zones of the replicas are those of the endpoints, and a change of them alone is told.
+// The zones of the replicas are those of the endpoints. If only a zone changes, set is called.
 func TestEndpointSlicesZones(t *testing.T) {
 	api := apitest.New(t)
 	ports := []any{port("", 1, "TCP")}

@@ -79,8 +79,8 @@ func TestProblemNamesTheLastFailure(t *testing.T) {
 	})
 }
 
-// Only a replica that is gone had the agent. The others know by the dials that fail that
-// there is none, and say so.
+// The only replica that had the agent is gone. Failed dials tell the others that the cluster
+// has no agent, and the page says so.
 func TestOnlyDialsKnowOfCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Hour)

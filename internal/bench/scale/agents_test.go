@@ -131,8 +131,8 @@ func (a *agentsRole) Ready(addresses []string, _ *rig.None) error {
 const maxAttempts = 32
 
 // slotTimeout is the agents' HandshakeTimeout, which includes the wait for a slot. With the
-// usual 15 s, those that had waited longest would get a slot when they had no time left, and
-// servers would begin handshakes in vain. The servers' own HandshakeTimeout is the usual one.
+// usual 15 s, the agents that waited longest got a slot with no time left, so that servers
+// began handshakes in vain. The servers have the usual HandshakeTimeout.
 const slotTimeout = 5 * time.Minute
 
 // newDial returns the function by which an agent dials. An attempt, which ends with its

@@ -114,7 +114,7 @@ func (r *reader) fields(field string, value any) map[string]any {
 	return of
 }
 
-// unknown is told of a field that is none, be it for its capital letters.
+// unknown reports a field that does not exist. Capital letters count.
 func (r *reader) unknown(field, name string, want []string) {
 	r.fail(field, fmt.Sprintf("unknown field %q: want %s", name, cli.JoinOr(want)))
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// day counts the bytes of a day. What was used comes back evenly. A new limit changes
-// nothing of that: what is more than the new one comes back as fast as under the old one.
+// day counts the bytes of a day. Used bytes come back evenly over a day. A new limit does
+// not change that: bytes above the new limit come back as fast as under the old one.
 type day struct {
 	mu    sync.Mutex // guards the fields below
 	limit float64    // bytes a day; zero: no limit, and nothing counts

@@ -204,8 +204,8 @@ func (l *headerListener) readHeader(conn net.Conn) (net.Conn, error) {
 	return client, conn.SetReadDeadline(time.Time{})
 }
 
-// awaitLine waits for all of a header of version 1, which may come in pieces: proxyproto
-// takes no pieces. What is wrong with it, Read says.
+// awaitLine waits for all of a header of version 1. It may come in pieces, which proxyproto
+// does not wait for. An error is left to proxyproto's Read.
 func awaitLine(r *bufio.Reader) {
 	const begin, most = "PROXY", 107
 	for n := 1; n <= most; n = r.Buffered() + 1 {

@@ -106,7 +106,7 @@ func getOnce(client *http.Client, url string) error {
 // counted.
 func endRequests(t *testing.T, r *bed.Running, sent int) requestsAnswer {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	if err := r.WaitFor(ctx, fmt.Sprintf(`{"Sent":%d,`, sent)); err != nil {
 		t.Fatal(err)

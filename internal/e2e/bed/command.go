@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
+	"time"
 )
 
 // A Command is a program to run in a namespace until it ends.
@@ -53,10 +55,24 @@ func (r *Running) wait() {
 }
 
 // Wait waits for the command's end. The error has what it wrote to its
-// standard error.
+// standard error. A command that has not ended by itself after waitTimeout is
+// told to quit: a Go program then writes where its goroutines are.
 func (r *Running) Wait() error {
-	<-r.done
-	return r.err
+	timer := time.NewTimer(waitTimeout)
+	defer timer.Stop()
+	select {
+	case <-r.done:
+		return r.err
+	case <-timer.C:
+	}
+	r.Signal(syscall.SIGQUIT)
+	timer.Reset(stopTimeout)
+	select {
+	case <-r.done:
+	case <-timer.C:
+		r.Stop()
+	}
+	return errors.Join(fmt.Errorf("bed: %s: no end within %v", strings.Join(r.cmd.Args[4:], " "), waitTimeout), r.err)
 }
 
 // Ended returns nil while the command runs, and an error with what it wrote to

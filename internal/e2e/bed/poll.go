@@ -14,6 +14,7 @@ const (
 	pollTimeout  = 30 * time.Second
 	pollEvery    = 50 * time.Millisecond
 	stopTimeout  = 5 * time.Second
+	waitTimeout  = 10 * time.Minute
 )
 
 // stopError ends a Poll at once.

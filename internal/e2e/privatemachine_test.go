@@ -94,9 +94,10 @@ func bootMachine(t *testing.T, site *bed.Site, number int, agent string, userDat
 	if m.hold, err = os.OpenFile(hold, os.O_RDWR, 0); err != nil {
 		t.Fatal(err)
 	}
-	m.write("end", fmt.Sprintf("read -r _ <%s/hold\n", m.dir))
-	// The machine is shut down in order: services get SIGTERM.
-	m.write("units/end.service", ourTarget+"[Service]\nType=oneshot\nExecStart=/bin/sh "+m.dir+"/end\nExecStart=systemctl --no-block exit\n")
+	// The machine is shut down in order: services get SIGTERM. A busy systemd may not answer
+	// at once.
+	m.write("end", fmt.Sprintf("read -r _ <%s/hold\nuntil systemctl --no-block exit; do sleep 1; done\n", m.dir))
+	m.write("units/end.service", ourTarget+"[Service]\nType=oneshot\nExecStart=/bin/sh "+m.dir+"/end\n")
 	m.write("units/default.target", ourTarget+"Wants=multi-user.target end.service "+cloudInitUnits+"\n")
 	m.wait = startSystemd(t, m.dir, ns)
 	t.Cleanup(func() {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/causewayproject/causeway/internal/e2e/bed"
 )
@@ -29,7 +30,7 @@ mkdir "$own"
 trap 'find "$own" -depth -type d -exec rmdir {} \;' EXIT
 (
 	sh -c 'echo $PPID' >"$own/cgroup.procs"
-	exec timeout 900 unshare --cgroup --pid --fork --kill-child --mount-proc sh -euc '
+	exec timeout --signal=KILL 900 unshare --cgroup --pid --fork --kill-child --mount-proc sh -euc '
 		umount "$0/cgroup"
 		touch "$0/log"
 		mount -t tmpfs tmpfs "$0/layers"
@@ -71,6 +72,7 @@ func startSystemd(t *testing.T, dir string, network *bed.Namespace) (wait func()
 	boot := exec.CommandContext(context.WithoutCancel(t.Context()), argv[0], argv[1:]...)
 	var out bytes.Buffer
 	boot.Stdout, boot.Stderr = &out, &out
+	boot.WaitDelay = 10 * time.Second // for who holds the output
 	if err := boot.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,12 @@ func TestRefused(t *testing.T) {
 		{"a typo", "tunnel-server", server + "replica: 3\n", "additional properties 'replica' not allowed"},
 		{"a typo below", "tunnel-server", server + "service: {kind: NodePort}\n", "at '/service': additional properties 'kind' not allowed"},
 		{"text for a number", "tunnel-server", server + "replicas: three\n", "at '/replicas': got string, want integer"},
+		{"too many pods", "tunnel-server", server + "replicas: 99999999999\n", "want 1,000"},
+		{"a URL as image", "tunnel-server", "part: tunnel-server\nimage: https://registry.example.com/causeway:1\n", `image: "https://registry.example.com/causeway:1" is no image: want REGISTRY/NAME:TAG, without https://`},
+		{"an image in upper case", "tunnel-server", "part: tunnel-server\nimage: registry.example.com/Causeway\n", "is no image"},
+		{"an invitation without token", "tunnel-agent", "part: tunnel-agent\ninvitation: CAUSEWAY_TOKEN=\n" + imageValue, "--set-file invitation=invitation.env"},
+		{"no name of a Secret", "tunnel-agent", "part: tunnel-agent\ninvitationSecret: Bad_Name\n" + imageValue, `invitationSecret: "Bad_Name" is no name of a Secret`},
+		{"half a certificate", "proxy-injector", "part: proxy-injector\nwebhook: {caBundle: '-----BEGIN CERTIFICATE-----'}\n" + imageValue, "webhook.caBundle: want a certificate in PEM"},
 		{"no pods", "tunnel-server", server + "replicas: 0\n", "at '/replicas': minimum: got 0, want 1"},
 		{"a number for text", "tunnel-server", server + "env: [{name: A, value: 1}]\n", "at '/env/0/value': got number, want string"},
 		{"no quantity", "tunnel-server", server + "resources: {limits: {memory: 1Gib}}\n", "at '/resources/limits/memory': '1Gib' does not match pattern"},
@@ -38,5 +44,23 @@ func TestRefused(t *testing.T) {
 				t.Errorf("got %v, want %q\n%s", err, row.want, out)
 			}
 		})
+	}
+}
+
+// TestNull: null is the default of each value.
+func TestNull(t *testing.T) {
+	values := "part: tunnel-server\n" + imageValue
+	for _, name := range []string{"components", "imagePullSecrets", "resources", "args", "env", "volumes", "volumeMounts", "nodeSelector",
+		"tolerations", "egressPorts", "service", "webhook", "invitation", "invitationSecret"} {
+		values += name + ": null\n"
+	}
+	for _, command := range []string{"template", "install"} { // install shows the notes
+		args := []string{command, "test"}
+		if command == "install" {
+			args = append(args, "--dry-run=client")
+		}
+		if _, err := runHelm(t, args, "tunnel-server", values); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -16,14 +16,19 @@
 {{- fail (printf "%s: not for the part %s" $value $v.part) }}
 {{- end }}
 {{- end }}
-{{- if and (or $v.service.type $v.service.annotations) (ne $v.part "tunnel-server") }}
+{{- if and (or ($v.service).type ($v.service).annotations) (ne $v.part "tunnel-server") }}
 {{- fail (printf "service: for the part tunnel-server, and not for %s" $v.part) }}
 {{- end }}
-{{- if and (or $v.webhook.caBundle $v.webhook.annotations) (not (hasKey $has "MutatingWebhookConfiguration")) }}
+{{- if and (or ($v.webhook).caBundle ($v.webhook).annotations) (not (hasKey $has "MutatingWebhookConfiguration")) }}
 {{- fail (printf "webhook: for the part proxy-injector, and for kubeconfig-provider with the component route-admission, and not for %s" $v.part) }}
 {{- end }}
-{{- if and $v.webhook.caBundle (not (contains "-----BEGIN CERTIFICATE-----" $v.webhook.caBundle)) }}
+{{- $ca := ($v.webhook).caBundle }}
+{{- if and $ca (not (regexMatch "(?s)-----BEGIN CERTIFICATE-----\n.+-----END CERTIFICATE-----" $ca)) }}
 {{- fail "webhook.caBundle: want a certificate in PEM: --set-file webhook.caBundle=ca.crt" }}
+{{- end }}
+{{- $registry := "([A-Za-z0-9.-]+|\\[[0-9a-fA-F:]+\\])(:[0-9]+)?/" }}
+{{- if and $v.image (not (regexMatch (printf "^(%s)?[a-z0-9._/-]+(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?(@[a-z0-9]+:[0-9a-f]+)?$" $registry) $v.image)) }}
+{{- fail (printf "image: %q is no image: want REGISTRY/NAME:TAG, without https://, and with a NAME in lower case" $v.image) }}
 {{- end }}
 {{- if and (hasKey $has "Deployment") (not (include "causeway.image" .root)) }}
 {{- $program := include "causeway.program" .root }}
@@ -37,8 +42,10 @@
 {{- fail "invitation and invitationSecret: want one of them" }}
 {{- else if not (or $v.invitation $v.invitationSecret) }}
 {{- fail "invitation: required: \"causeway enroll CLUSTER --format env >invitation.env\" prints it, and --set-file invitation=invitation.env passes it. Or invitationSecret: the name of a Secret that has it" }}
-{{- else if and $v.invitation (not (contains "CAUSEWAY_TOKEN=" $v.invitation)) }}
+{{- else if and $v.invitation (not (regexMatch "(?m)^CAUSEWAY_TOKEN=\\S" $v.invitation)) }}
 {{- fail "invitation: want what \"causeway enroll CLUSTER --format env\" prints, with CAUSEWAY_TOKEN: --set-file invitation=invitation.env" }}
+{{- else if and $v.invitationSecret (not (regexMatch "^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$" $v.invitationSecret)) }}
+{{- fail (printf "invitationSecret: %q is no name of a Secret: want lower case letters, digits, - and ." $v.invitationSecret) }}
 {{- end }}
 {{- end }}
 
@@ -64,17 +71,17 @@ nothing for a chart that is none's. */ -}}
 {{- include "causeway.setPod" (dict "v" $v "image" (include "causeway.image" .root) "pod" .object.spec.template.spec) }}
 {{- with $v.replicas }}{{ $_ := set $object.spec "replicas" . }}{{ end }}
 {{- else if and (eq .object.kind "Service") (eq .object.metadata.name "tunnel-server") }}
-{{- with $v.service.type }}{{ $_ := set $object.spec "type" . }}{{ end }}
-{{- with $v.service.annotations }}{{ $_ := set $object.metadata "annotations" . }}{{ end }}
+{{- with ($v.service).type }}{{ $_ := set $object.spec "type" . }}{{ end }}
+{{- with ($v.service).annotations }}{{ $_ := set $object.metadata "annotations" . }}{{ end }}
 {{- else if and (eq .object.kind "NetworkPolicy") $v.egressPorts }}
 {{- $ports := list }}
 {{- range $v.egressPorts }}{{ $ports = append $ports (dict "port" . "protocol" "TCP") }}{{ end }}
 {{- $_ := set .object.spec "egress" (append .object.spec.egress (dict "ports" $ports)) }}
 {{- else if eq .object.kind "MutatingWebhookConfiguration" }}
-{{- with $v.webhook.annotations }}{{ $_ := set $object.metadata "annotations" . }}{{ end }}
+{{- with ($v.webhook).annotations }}{{ $_ := set $object.metadata "annotations" . }}{{ end }}
 {{- range .object.webhooks }}
 {{- $webhook := . }}
-{{- with $v.webhook.caBundle }}{{ $_ := set $webhook.clientConfig "caBundle" (b64enc .) }}{{ end }}
+{{- with ($v.webhook).caBundle }}{{ $_ := set $webhook.clientConfig "caBundle" (b64enc .) }}{{ end }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -93,7 +100,7 @@ nothing for a chart that is none's. */ -}}
 {{- range $v.env }}{{ $names = append $names .name }}{{ end }}
 {{- $env := list }}
 {{- range $container.env }}{{ if not (has .name $names) }}{{ $env = append $env . }}{{ end }}{{ end }}
-{{- with concat $env $v.env }}{{ $_ := set $container "env" . }}{{ end }}
+{{- with concat $env (default list $v.env) }}{{ $_ := set $container "env" . }}{{ end }}
 {{- with $v.volumes }}{{ $_ := set $pod "volumes" (concat (default list $pod.volumes) .) }}{{ end }}
 {{- range $name := list "imagePullSecrets" "nodeSelector" "tolerations" }}
 {{- with index $v $name }}{{ $_ := set $pod $name . }}{{ end }}

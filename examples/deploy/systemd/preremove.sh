@@ -1,6 +1,5 @@
 #!/bin/sh
 # Runs before deb (remove) or rpm (0) takes the files away, and not in an upgrade.
-set -e
 case "$1" in
 remove | 0)
 	if [ -d /run/systemd/system ]; then
@@ -8,3 +7,4 @@ remove | 0)
 	fi
 	;;
 esac
+exit 0

@@ -133,6 +133,9 @@ func ReadInvitation(path string) (Invitation, error) {
 func (i *Invitation) setVariable(name, value string) (err error) {
 	switch name {
 	case envServers:
+		if strings.Contains(value, " ") {
+			return errors.New(envServers + " has a space: want one variable a line")
+		}
 		for s := range strings.SplitSeq(value, ",") {
 			if s, err = unescapeEnv(s); err != nil || s == "" {
 				return errors.Join(errors.New("an address of "+envServers+" is empty or wrong"), err)

@@ -69,6 +69,7 @@ func TestParseInvitation(t *testing.T) {
 		{strings.Replace(minimal, "abcdef\n", "abcd\n", 1), tunnel.Invitation{}, "Pin"},
 		{minimal + minimal, tunnel.Invitation{}, "line 3"},
 		{minimal + testTokenText, tunnel.Invitation{}, "line 3"},
+		{"CAUSEWAY_SERVERS=a:1 CAUSEWAY_TOKEN=" + testTokenText + " causeway-agent", tunnel.Invitation{}, "line 1: CAUSEWAY_SERVERS has a space: want one variable a line"},
 		{minimal + "CAUSEWAY_CLUSTER=%zz", tunnel.Invitation{}, "line 3"},
 		{minimal + "CAUSEWAY_CLUSTER=a b", tunnel.Invitation{}, "Cluster"},
 		{minimal + "CAUSEWAY_SERVERS=a:1,,b:1", tunnel.Invitation{}, "line 3"},

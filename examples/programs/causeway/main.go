@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
@@ -70,26 +68,8 @@ func versionCommand() *cobra.Command {
 		Example: "  causeway version",
 		Args:    command.Args,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), "causeway", buildVersion())
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), cli.Build("causeway"))
 			return err
 		},
 	}
-}
-
-// buildVersion is what the Go tool noted in the binary.
-func buildVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "(unknown)"
-	}
-	text := info.Main.Version
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			text += ", commit " + s.Value
-		case s.Key == "vcs.modified" && s.Value == "true":
-			text += " with changes"
-		}
-	}
-	return text + ", " + info.GoVersion + " " + runtime.GOOS + "/" + runtime.GOARCH
 }

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -68,6 +70,7 @@ ignored.
 
 Usage:
   causeway-agent [flags]
+  causeway-agent version
 
 Examples:
   causeway-agent --invitation invitation.env --state /var/lib/tunnel-agent
@@ -122,6 +125,10 @@ func (f *flags) parse(args []string, stdout io.Writer) error {
 
 // Run runs the agent until ctx ends. Its arguments and streams are those of a process.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if slices.Equal(args, []string{"version"}) {
+		_, err := fmt.Fprintln(stdout, cli.Build("causeway-agent"))
+		return err
+	}
 	var f flags
 	switch err := f.parse(args, stdout); {
 	case errors.Is(err, pflag.ErrHelp):
@@ -274,7 +281,11 @@ func (f *flags) readInvitation(context.Context) (tunnel.Invitation, error) {
 		return f.readJoin()
 	}
 	if f.invitation != "" {
-		return tunnel.ReadInvitation(f.invitation)
+		i, err := tunnel.ReadInvitation(f.invitation)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w; \"causeway enroll CLUSTER --format env\" prints an invitation", err)
+		}
+		return i, err
 	}
 	if os.Getenv("CAUSEWAY_TOKEN") == "" {
 		return tunnel.Invitation{}, errors.New("no --invitation, and no CAUSEWAY_TOKEN in the environment")

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -227,6 +228,32 @@ func TestFlags(t *testing.T) {
 		f.grace = grace
 		if a, err := f.newAgent(&logs.Sampler{Log: slog.New(slog.DiscardHandler)}); err != nil || a.Grace != want {
 			t.Errorf("got %v, %v for --grace %v; want %v", a.Grace, err, grace, want)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	var out bytes.Buffer
+	if err := Run(t.Context(), []string{"version"}, &out, io.Discard); err != nil || !strings.HasPrefix(out.String(), "causeway-agent ") || !strings.Contains(out.String(), "go1.") {
+		t.Errorf("got %q, %v", &out, err)
+	}
+}
+
+// Another form of the invitation is no reason to read the file's text aloud.
+func TestInvitationOfAnotherForm(t *testing.T) {
+	for _, text := range []string{
+		"CAUSEWAY_SERVERS=a:1 CAUSEWAY_TOKEN=canary causeway-agent --alias b:1=c:1\n",
+		"apiVersion: v1\nstringData:\n  token: canary\n",
+		"[Service]\nEnvironment=CAUSEWAY_TOKEN=canary\n",
+	} {
+		path := filepath.Join(t.TempDir(), "invitation")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p := clitest.Start(t, run, nil, "--invitation", path, "--state", t.TempDir(), "--status", "")
+		p.Await(`msg=failed .*in .*; \\"causeway enroll CLUSTER --format env\\" prints an invitation`)
+		if err := p.Stop(); err != nil || strings.Contains(p.Text(), "canary") {
+			t.Errorf("got %v\n%s", err, p.Text())
 		}
 	}
 }

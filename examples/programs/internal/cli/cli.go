@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -40,6 +41,24 @@ func Version(program string) string {
 		version = info.Main.Version
 	}
 	return program + " " + version
+}
+
+// Build is [Version], and what the program was built from.
+func Build(program string) string {
+	text := Version(program)
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return text
+	}
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			text += ", commit " + s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			text += " with changes"
+		}
+	}
+	return text + ", " + info.GoVersion + " " + runtime.GOOS + "/" + runtime.GOARCH
 }
 
 // ErrFailed ends a program with status 1 that has said why already.

@@ -194,6 +194,9 @@ func (e *Error) reasonText() string {
 	if op, ok := cause.(*net.OpError); ok && op.Net == "tunnel" { // of a stream, which is no matter of the reader
 		cause = op.Err
 	}
+	if e.Code == CodeLost && (e.Op == "connect" || e.Op == "enroll") {
+		return "no session: " + cause.Error()
+	}
 	return e.Code.String() + ": " + cause.Error()
 }
 

@@ -91,9 +91,9 @@ func TestNoAgentSaysWhyPeersAreMissing(t *testing.T) {
 		{"no URL", []string{"wss://ann:hidden\n@b:1/"}, "the replica at (not a URL) can't be asked: the server's address is not a URL"},
 		{"the same name", []string{"twin:1"}, `the replica at twin:1 can't be asked: field Name of the Server: the replica at twin:1 has the name "a" too`},
 		{"another authority", []string{"stranger:1"}, "the replica at stranger:1 can't be asked: the server's certificate is not trusted: x509: "},
-		{"nobody there", []string{"gone:1"}, "the replica at gone:1 can't be asked: the session was lost: connection refused"},
+		{"nobody there", []string{"gone:1"}, "the replica at gone:1 can't be asked: no session: connection refused"},
 		{"one does not come", []string{"slow:1"}, "1 of the other replicas did not answer"},
-		{"it has not come", []string{"slow:1", "gone:1"}, "the replica at gone:1 can't be asked: the session was lost: connection refused; 1 of the other replicas did not answer"},
+		{"it has not come", []string{"slow:1", "gone:1"}, "the replica at gone:1 can't be asked: no session: connection refused; 1 of the other replicas did not answer"},
 		{"several", []string{"gone:1", "gone:2", "stranger:1", "b:1"}, "3 of the other replicas can't be asked (at stranger:1: the server's certificate is not trusted: "},
 		{"a long story", []string{"long:1", "long:2", strings.Repeat("x", 10000)}, "3 of the other replicas can't be asked (at xxx"},
 	} {

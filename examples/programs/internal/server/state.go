@@ -175,7 +175,7 @@ func checkDialable(address string) error {
 	host, port, err := splitAddress(address)
 	switch {
 	case err != nil:
-		return errors.New("it has no port, or is not HOST:PORT")
+		return errors.New("it has no port, or is not HOST:PORT, with brackets around an IPv6 host")
 	case host == "":
 		return errors.New("it has no host")
 	}

@@ -33,13 +33,12 @@ func (r *runner) run(ctx context.Context) {
 }
 
 // refreshSessions drops the sessions that take no more streams, and plans attempts to
-// replace them.
+// replace them. One whose server has sent MOVE is left once it is replaced, and stays if it
+// is the only one.
 func (r *runner) refreshSessions() {
 	for _, l := range r.live {
-		another := func(other *serverSession) bool { return other != l && other.TakesStreams() }
-		if l.takeMoving() && slices.ContainsFunc(r.live, another) {
-			l.Retire()
-		}
+		another := func(other *serverSession) bool { return other != l && !other.leaving && other.TakesStreams() }
+		l.leaving = (l.takeMoving() || l.leaving) && slices.ContainsFunc(r.live, another)
 	}
 	r.live = slices.DeleteFunc(r.live, func(l *serverSession) bool {
 		if l.TakesStreams() {
@@ -148,14 +147,17 @@ func (r *runner) limitWait(wait time.Duration) time.Duration {
 // isStale reports whether the session was opened with an older certificate.
 func (r *runner) isStale(l *serverSession) bool { return l.cert != r.held().Chain[0] }
 
-// needsServer reports whether another session is needed. Stale ones don't count.
+// isOutdated reports whether another session is to replace this one.
+func (r *runner) isOutdated(l *serverSession) bool { return l.leaving || r.isStale(l) }
+
+// needsServer reports whether another session is needed. Outdated ones don't count.
 func (r *runner) needsServer() bool {
 	return r.countFresh() < r.wantedServers()
 }
 
 func (r *runner) countFresh() (n int) {
 	for _, l := range r.live {
-		if !r.isStale(l) {
+		if !r.isOutdated(l) {
 			n++
 		}
 	}
@@ -180,7 +182,7 @@ func (r *runner) wantedServers() int {
 // heldNames returns the names of the servers with which there is a session that is kept.
 func (r *runner) heldNames() (held []string) {
 	for _, l := range r.live {
-		if l.name != "" && !r.isStale(l) {
+		if l.name != "" && !r.isOutdated(l) {
 			held = append(held, l.name)
 		}
 	}
@@ -188,12 +190,12 @@ func (r *runner) heldNames() (held []string) {
 }
 
 // addLive adds a new session. It replaces one with the same server, or else one that is
-// stale. Once no other session is needed, it replaces all stale ones.
+// stale. Once no other session is needed, it replaces all outdated ones.
 func (r *runner) addLive(l *serverSession) {
 	r.live = append(r.live, l)
 	replaced := r.retireMatching(func(old *serverSession) bool { return old.name == l.name && old != l })
 	if !r.needsServer() {
-		r.retireMatching(r.isStale)
+		r.retireMatching(r.isOutdated)
 		return
 	}
 	if i := slices.IndexFunc(r.live, r.isStale); i >= 0 && !replaced {

@@ -141,13 +141,14 @@ func TestBalanceRaw(t *testing.T) {
 	})
 }
 
-// TestMove: an agent whom both servers ask at once leaves one of them.
+// TestMove: an agent whom both servers ask at once leaves one of them, once it has found
+// a third.
 func TestMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, &tunnel.Server{})
 		store := &tunnel.MemoryCredentials{}
 		b.agent(&tunnel.Agent{Credentials: store}).stop()
-		a := &tunnel.Agent{Credentials: store, Servers: []string{"x:1", "y:1"}}
+		a := &tunnel.Agent{Credentials: store, Servers: []string{"x:1", "y:1", "z:1"}}
 		var controls []*mux.Stream
 		accept := func(name string) {
 			l, err := b.w.Listen(t.Context(), name+":1")
@@ -181,15 +182,21 @@ func TestMove(t *testing.T) {
 		for _, c := range controls {
 			c.Write(move)
 		}
-		var left []string
-		for i, c := range controls {
-			c.SetReadDeadline(time.Now().Add(time.Minute))
-			if kind, _, err := readRaw(c); err == nil {
-				left = append(left, fmt.Sprint(i, " ", kind))
+		said := func() (all []string) {
+			for i, c := range controls {
+				c.SetReadDeadline(time.Now().Add(time.Minute))
+				if kind, _, err := readRaw(c); err == nil {
+					all = append(all, fmt.Sprint(i, " ", kind))
+				}
 			}
+			return all
 		}
-		if len(left) != 1 || !strings.HasSuffix(left[0], " 4") {
-			t.Errorf("got %q, want DRAIN from one of the two", left)
+		if left := said(); left != nil {
+			t.Errorf("got %q before there is another server, want nothing", left)
+		}
+		accept("z")
+		if left := said(); len(left) != 1 || !strings.HasSuffix(left[0], " 4") || strings.HasPrefix(left[0], "2") {
+			t.Errorf("got %q, want DRAIN from one of the first two", left)
 		}
 	})
 }

@@ -29,6 +29,7 @@ type serverSession struct {
 	name    string            // of the server; empty if it sends none
 	cert    *x509.Certificate // the agent's
 	carrier *carrier.Conn     // of mux
+	leaving bool              // once another session replaces it; only Run's goroutine uses it
 
 	issued chan *wire.Message // the latest answer to RENEW
 

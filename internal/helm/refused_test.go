@@ -47,6 +47,21 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestTaken: what the programs read, the chart takes.
+func TestTaken(t *testing.T) {
+	for _, row := range []struct{ name, part, values string }{
+		{"an invitation for a shell", "tunnel-agent", "invitation: export CAUSEWAY_TOKEN=causeway1.a\n"},
+		{"a certificate of Windows", "proxy-injector", `webhook: {caBundle: "-----BEGIN CERTIFICATE-----\r\nAAAA\r\n-----END CERTIFICATE-----\r\n"}` + "\n"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := runHelm(t, []string{"template", "test"}, row.part, "part: "+row.part+"\n"+row.values+imageValue); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestNull: null is the default of each value.
 func TestNull(t *testing.T) {
 	values := "part: tunnel-server\n" + imageValue

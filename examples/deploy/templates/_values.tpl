@@ -23,7 +23,7 @@
 {{- fail (printf "webhook: for the part proxy-injector, and for kubeconfig-provider with the component route-admission, and not for %s" $v.part) }}
 {{- end }}
 {{- $ca := ($v.webhook).caBundle }}
-{{- if and $ca (not (regexMatch "(?s)-----BEGIN CERTIFICATE-----\n.+-----END CERTIFICATE-----" $ca)) }}
+{{- if and $ca (not (regexMatch "(?s)-----BEGIN CERTIFICATE-----\r?\n.+-----END CERTIFICATE-----" $ca)) }}
 {{- fail "webhook.caBundle: want a certificate in PEM: --set-file webhook.caBundle=ca.crt" }}
 {{- end }}
 {{- $registry := "([A-Za-z0-9.-]+|\\[[0-9a-fA-F:]+\\])(:[0-9]+)?/" }}
@@ -42,7 +42,7 @@
 {{- fail "invitation and invitationSecret: want one of them" }}
 {{- else if not (or $v.invitation $v.invitationSecret) }}
 {{- fail "invitation: required: \"causeway enroll CLUSTER --format env >invitation.env\" prints it, and --set-file invitation=invitation.env passes it. Or invitationSecret: the name of a Secret that has it" }}
-{{- else if and $v.invitation (not (regexMatch "(?m)^CAUSEWAY_TOKEN=\\S" $v.invitation)) }}
+{{- else if and $v.invitation (not (regexMatch "CAUSEWAY_TOKEN=\\S" $v.invitation)) }}
 {{- fail "invitation: want what \"causeway enroll CLUSTER --format env\" prints, with CAUSEWAY_TOKEN: --set-file invitation=invitation.env" }}
 {{- else if and $v.invitationSecret (not (regexMatch "^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$" $v.invitationSecret)) }}
 {{- fail (printf "invitationSecret: %q is no name of a Secret: want lower case letters, digits, - and ." $v.invitationSecret) }}

@@ -186,9 +186,13 @@ func (n *Namespace) enterNamespace(fn func() error) error {
 	return fn()
 }
 
-// DialContext dials from inside the namespace. The address is a literal one:
-// a lookup would run outside.
+// DialContext dials from inside the namespace, until the bed is closed: an http.Transport
+// goes on with a dial after its request has ended. The address is a literal one: a lookup
+// would run outside.
 func (n *Namespace) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(n.run.open, cancel)()
 	var conn net.Conn
 	err := n.Do(func() (err error) {
 		conn, err = new(net.Dialer).DialContext(ctx, network, address)

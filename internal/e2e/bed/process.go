@@ -21,15 +21,18 @@ import (
 type runner struct {
 	dir  string // logs, one file a process
 	jobs chan func()
-	quit chan struct{}
 	done chan struct{}
+
+	open context.Context // until close
+	quit context.CancelFunc
 
 	mu        sync.Mutex // guards the fields below
 	processes []*Process
 }
 
 func newRunner(dir string) *runner {
-	r := &runner{dir: dir, jobs: make(chan func()), quit: make(chan struct{}), done: make(chan struct{})}
+	r := &runner{dir: dir, jobs: make(chan func()), done: make(chan struct{})}
+	r.open, r.quit = context.WithCancel(context.Background())
 	go r.loop()
 	return r
 }
@@ -41,7 +44,7 @@ func (r *runner) loop() {
 		select {
 		case job := <-r.jobs:
 			job()
-		case <-r.quit:
+		case <-r.open.Done():
 			return
 		}
 	}
@@ -59,7 +62,7 @@ func (r *runner) start(cmd *exec.Cmd) error {
 	select {
 	case r.jobs <- func() { result <- cmd.Start() }:
 		return <-result
-	case <-r.quit:
+	case <-r.open.Done():
 		return errors.New("bed: the bed is closed")
 	}
 }
@@ -72,7 +75,7 @@ func (r *runner) close() {
 	for i := len(processes) - 1; i >= 0; i-- {
 		processes[i].Stop()
 	}
-	close(r.quit)
+	r.quit()
 	<-r.done
 }
 

@@ -86,6 +86,7 @@ func TestTransportFor(t *testing.T) {
 		{"ann:hidden@server.test:7443", "", nil, "too many colons"},
 		{"https://server.test", "server.test", nil, "neither ws nor wss"},
 		{"wss:///path", "", nil, "no host"},
+		{"wss://2001:db8::1:8443", "2001:db8::1", nil, "without brackets"},
 		{"wss://server.test/#x", "server.test", nil, "fragment"},
 		{"wss://user:hidden\n@server.test", "", nil, "not a URL"},
 	}

@@ -42,6 +42,8 @@ func ParseURL(address string) (*url.URL, error) {
 		return nil, errors.New("the scheme of the server's address is neither ws nor wss")
 	case u.Hostname() == "":
 		return nil, errors.New("the server's address has no host")
+	case strings.Contains(u.Hostname(), ":") && !strings.HasPrefix(u.Host, "["):
+		return nil, errors.New("the server's address has IPv6 without brackets; write it as in wss://[2001:db8::1]:8443")
 	case u.Fragment != "":
 		return nil, errors.New("the server's address has a fragment")
 	}

@@ -22,8 +22,12 @@ func (r *runner) run(ctx context.Context) {
 		case r.nextTry.IsZero(): // no attempt is planned yet
 			r.planTry(r.limitWait(r.startSearch()))
 		case !time.Now().Before(r.nextTry):
-			r.tryServer(ctx)
-			continue
+			wait := r.takeAttempt()
+			if wait == 0 {
+				r.tryServer(ctx)
+				continue
+			}
+			r.nextTry = time.Now().Add(wait)
 		}
 		r.awaitWork(ctx)
 	}
@@ -53,6 +57,21 @@ func (r *runner) refreshSessions() {
 	})
 }
 
+// quickAttempts is how many attempts an agent may make at once; after them it makes one in
+// FirstBackoff. Searches and failures are slower than that, so it only holds up an agent
+// whose servers ask for sessions and end them again and again.
+const quickAttempts = 10
+
+// takeAttempt returns zero if an attempt may begin now, and else when to ask again.
+func (r *runner) takeAttempt() time.Duration {
+	attempt := r.attempts.Reserve()
+	wait := attempt.Delay()
+	if wait > 0 {
+		attempt.Cancel()
+	}
+	return wait
+}
+
 // tryServer tries to open another session.
 func (r *runner) tryServer(ctx context.Context) {
 	r.nextTry = time.Time{}
@@ -61,6 +80,10 @@ func (r *runner) tryServer(ctx context.Context) {
 	switch {
 	case err == nil:
 		r.addLive(l)
+		if slices.Contains(held, l.name) { // though the agent has said that it has it
+			r.searchTries++
+			r.planTry(r.searchBackoff.Next(0))
+		}
 	case ctx.Err() != nil:
 	case len(held) > 0 && codeOf(err) == CodeHeld:
 		// The next time, a load balancer may pick another server.

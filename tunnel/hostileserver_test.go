@@ -2,9 +2,15 @@ package tunnel_test
 
 import (
 	"bytes"
+	"fmt"
+	"io"
+	"net"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/tunnel"
@@ -114,6 +120,112 @@ func TestAgentMaxStreams(t *testing.T) {
 		want := append(make([]uint32, 10), 7, 7, 7, 7, 7)
 		if !slices.Equal(codes, want) {
 			t.Errorf("got resets with %v, want %v", codes, want)
+		}
+	})
+}
+
+// serveSessions is a server that has each session served by serve until it is closed.
+func (b *bed) serveSessions(serve func(number int, session *mux.Session, control *mux.Stream)) {
+	b.t.Helper()
+	l, err := b.w.Listen(b.t.Context(), "raw:1")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	b.t.Cleanup(func() {
+		l.Close()
+		serving.Wait()
+	})
+	serving.Go(func() {
+		for number := 1; ; number++ {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() { b.serveRaw(conn, number, serve) })
+		}
+	})
+}
+
+func (b *bed) serveRaw(conn net.Conn, number int, serve func(number int, session *mux.Session, control *mux.Stream)) {
+	session, control, err := tunnel.RawServer(b.t.Context(), conn, b.s.Authority)
+	if err != nil {
+		conn.Close()
+		return
+	}
+	defer session.Close()
+	if _, err := control.Write(tunnel.RawWelcome(b.s.Authority, "raw", "other")); err == nil {
+		serve(number, session, control)
+	}
+}
+
+// Whatever a server does, an agent connects some times a minute.
+func TestAgentAttempts(t *testing.T) {
+	servers := func(number int) []byte {
+		return rawMessage(10, uint16(18), []byte("old"), uint16(18), fmt.Appendf(nil, "new-%d", number))
+	}
+	for _, tt := range []struct {
+		name  string
+		serve func(number int, session *mux.Session, control *mux.Stream)
+	}{
+		{"DRAIN at once", func(_ int, _ *mux.Session, control *mux.Stream) {
+			control.Write(rawMessage(4))
+			io.Copy(io.Discard, control)
+		}},
+		{"another name, and the end", func(number int, _ *mux.Session, control *mux.Stream) {
+			control.Write(servers(number))
+			time.Sleep(20 * time.Millisecond)
+		}},
+		{"other names without end", func(number int, session *mux.Session, control *mux.Stream) {
+			for i := 0; session.Err() == nil; i++ {
+				control.Write(servers(number<<20 + i))
+				time.Sleep(20 * time.Millisecond)
+			}
+		}},
+		{"the name that the agent has", func(_ int, _ *mux.Session, control *mux.Stream) { io.Copy(io.Discard, control) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t, &tunnel.Server{})
+				store := &tunnel.MemoryCredentials{}
+				b.agent(&tunnel.Agent{Credentials: store}).stop()
+				var sessions atomic.Int64
+				b.serveSessions(func(number int, session *mux.Session, control *mux.Stream) {
+					sessions.Add(1)
+					tt.serve(number, session, control)
+				})
+				b.start(&tunnel.Agent{Credentials: store, Servers: []string{"raw:1"}, FirstBackoff: 4 * time.Second})
+				time.Sleep(10 * time.Minute)
+				if n := sessions.Load(); n < 2 || n > 10*60/4+10 {
+					t.Errorf("got %d sessions in 10 minutes, want one in 4 seconds at most, and 10", n)
+				}
+			})
+		})
+	}
+}
+
+// Sessions that drain for ever don't become more and more.
+func TestAgentMaxSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, &tunnel.Server{})
+		store := &tunnel.MemoryCredentials{}
+		b.agent(&tunnel.Agent{Credentials: store}).stop()
+		dial := rawMessage(16, uint16(6), []byte("tcp"), uint16(5), []byte("echo:7"))
+		var sessions, now atomic.Int64
+		b.serveSessions(func(_ int, session *mux.Session, control *mux.Stream) {
+			sessions.Add(1)
+			now.Add(1)
+			defer now.Add(-1)
+			if _, _, err := readRaw(open(t, session, dial)); err != nil {
+				t.Error(err)
+			}
+			control.Write(rawMessage(4)) // the stream stays open
+			<-session.Done()
+		})
+		b.start(&tunnel.Agent{Credentials: store, Servers: []string{"raw:1"}, FirstBackoff: time.Second, MaxBackoff: time.Second})
+		time.Sleep(3 * time.Minute)
+		if all, open := sessions.Load(), now.Load(); all < 100 || open < 10 || open > 64 {
+			t.Errorf("got %d sessions, %d of them open, want 64 at most", all, open)
 		}
 	})
 }

@@ -68,6 +68,9 @@ func (r *runner) openSession(ctx context.Context, server string, held []string) 
 		l.name = l.servers[0]
 	}
 	r.addSession(l, r.held())
+	if open := r.openSessions(); len(open) > maxSessions {
+		open[0].CloseWithCause(errors.New("the agent has too many sessions"))
+	}
 	l.Begin()
 	go l.start()
 	return l, nil

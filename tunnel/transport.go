@@ -4,11 +4,15 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 	"github.com/causewayproject/causeway/tunnel/internal/socket"
@@ -32,24 +36,48 @@ type Transport interface {
 }
 
 // TransportFor returns the default Transport for the address of a server:
-// [TCP] for host:port, [WebSocket] for a ws or wss URL. Any other address is an
-// [Error] of [CodeConfig], which holds no password of a URL.
+// [TCP] for host:port, [WebSocket] for a ws or wss URL. Any other address, or one that
+// nobody can dial, is an [Error] of [CodeConfig], which holds no password of a URL.
 func TransportFor(address string) (Transport, error) {
 	if strings.Contains(address, "://") {
-		if _, err := parseWebSocketURL(address); err != nil {
+		u, err := parseWebSocketURL(address)
+		if err != nil {
 			return nil, err
 		}
-		return WebSocket{}, nil
+		host, port, _ := net.SplitHostPort(websocket.HostPort(u))
+		return WebSocket{}, checkDialable(host, port)
 	}
-	if _, _, err := net.SplitHostPort(address); err != nil {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
 		// Without the address, which may be a URL with a password that lacks its scheme.
 		var reason *net.AddrError
 		if errors.As(err, &reason) {
 			err = errors.New(reason.Err)
 		}
+		if _, ip := netip.ParseAddr(address); ip == nil {
+			err = fmt.Errorf("%w; IPv6 stands in brackets, as in [2001:db8::1]:8443", err)
+		}
 		return nil, configError("the server's address is neither host:port nor a ws or wss URL: %w", err)
 	}
-	return TCP{}, nil
+	return TCP{}, checkDialable(host, port)
+}
+
+func checkDialable(host, port string) error {
+	if host == "" {
+		return configError("the server's address has no host")
+	}
+	if strings.ContainsFunc(host, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-._:%", r)
+	}) {
+		return configError("the host of the server's address is neither a name nor an IP address")
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && ip.Is6() && ip.IsLinkLocalUnicast() && ip.Zone() == "" {
+		return configError("the server's address is link-local, and names no zone, as in [fe80::1%%eth0]:8443")
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return configError("the port of the server's address is not a number from 1 to 65535")
+	}
+	return nil
 }
 
 // TCP is the Transport for addresses of the form host:port. The zero value is
@@ -172,7 +200,7 @@ func dialCarrier(ctx context.Context, t Transport, dial DialFunc, address string
 }
 
 // withoutPassword returns the address of a server for people to read. The query of a
-// URL may hold a secret too.
+// URL may hold a secret too, and a URL may lack its scheme.
 func withoutPassword(address string) string {
 	if strings.Contains(address, "://") {
 		u, err := url.Parse(address)
@@ -183,6 +211,8 @@ func withoutPassword(address string) string {
 			u.RawQuery = "xxxxx"
 		}
 		address = u.Redacted()
+	} else if i := strings.LastIndexByte(address, '@'); i >= 0 {
+		address = "xxxxx" + address[i:]
 	}
 	return wire.Printable(address)
 }

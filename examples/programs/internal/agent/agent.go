@@ -211,7 +211,7 @@ func (f *flags) newAgent(dials *logs.Sampler) (*tunnel.Agent, error) {
 	for _, text := range f.aliases {
 		from, to, ok := strings.Cut(text, "=")
 		if !ok {
-			return nil, cli.Mistake("--alias %q is not TARGET=ADDRESS", text)
+			return nil, cli.Mistake("--alias %s is not TARGET=ADDRESS", cli.Quote(text))
 		}
 		aliases[from] = to
 	}

@@ -314,13 +314,15 @@ func TestBadFlags(t *testing.T) {
 		{"alias", []string{"--alias", "a:1"}, "TARGET=ADDRESS", true},
 		{"pattern", []string{"--allow", "a"}, `--allow, entry "a"`, true},
 		{"server", []string{"--server", "a"}, `--server: "a"`, true},
+		{"server with a password", []string{"--server", "u:canary@a:1"}, `--server: "xxxxx@a:1"`, true},
+		{"server's port", []string{"--server", "a:0"}, `--server: "a:0": tunnel: config: the port of the server's address is not a number from 1 to 65535`, true},
 		{"proxy", []string{"--proxy", "ftp://u:canary@p"}, "--proxy", true},
 		{"no-proxy", []string{"--no-proxy", "a"}, "--no-proxy is for --proxy", true},
 		{"secret", []string{"--secret", "a"}, "--secret: this is not a pod", true},
 		{"grace", []string{"--grace", "-1s"}, "--grace must not be less than zero", true},
 		{"damaged credentials", []string{"--state", damaged, "--server", "127.0.0.1:1"}, "--state: tunnel: config: file store: credentials.pem in " + damaged, false},
 		{"status", []string{"--status", "192.0.2.1:1"}, "--status", false},
-		{"status without a port", []string{"--status", "a"}, "--status: listen tcp: address a: missing port", true},
+		{"status without a port", []string{"--status", "a"}, `--status: "a" is not HOST:PORT: missing port`, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := Run(t.Context(), append([]string{"--state", t.TempDir(), "--status", "127.0.0.1:0"}, tt.args...), io.Discard, io.Discard)

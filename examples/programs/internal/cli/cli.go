@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -117,6 +118,15 @@ func Main(run func(ctx context.Context) (name string, err error)) {
 	os.Exit(1)
 }
 
+// Quote quotes an address for a message, without what is before an @: that may be a
+// password.
+func Quote(address string) string {
+	if i := strings.LastIndexByte(address, '@'); i >= 0 {
+		address = "xxxxx" + address[i:]
+	}
+	return strconv.Quote(address)
+}
+
 // Listen is net.Listen. For an empty address it returns nil and no error; for text that is
 // not an address, a [UsageError]. On a host without 127.0.0.1 the error names the address
 // of IPv6 to take instead.
@@ -127,7 +137,7 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	var wrong *net.AddrError
 	if errors.As(err, &wrong) {
-		return nil, Mistake("%v", err)
+		return nil, Mistake("%s is not HOST:PORT: %s", Quote(address), wrong.Err)
 	}
 	if host, port, _ := net.SplitHostPort(address); host == "127.0.0.1" && errors.Is(err, syscall.EADDRNOTAVAIL) {
 		return nil, fmt.Errorf("%w: this host has no IPv4; take [::1]:%s", err, port)

@@ -122,10 +122,10 @@ func (f *doorFlags) sniTable() (*gateway.Table, error) {
 		name, to, ok := strings.Cut(text, "=")
 		slash := strings.LastIndexByte(to, '/')
 		if !ok || name == "" || slash <= 0 {
-			return nil, cli.Mistake("--sni-name %q is not NAME=CLUSTER/HOST:PORT", text)
+			return nil, cli.Mistake("--sni-name %s is not NAME=CLUSTER/HOST:PORT", cli.Quote(text))
 		}
 		if err := checkDialable(to[slash+1:]); err != nil {
-			return nil, cli.Mistake("--sni-name %q: %v", text, err)
+			return nil, cli.Mistake("--sni-name %s: %v", cli.Quote(text), err)
 		}
 		names[name] = gateway.Place{Cluster: to[:slash], Address: to[slash+1:]}
 	}

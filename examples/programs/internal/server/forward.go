@@ -28,13 +28,14 @@ func parseForward(text string) (forward, error) {
 	listen, to, ok := strings.Cut(text, "=")
 	slash := strings.LastIndexByte(to, '/')
 	if !ok || slash <= 0 {
-		return forward{}, cli.Mistake("--forward %q is not LISTEN=CLUSTER/HOST:PORT", text)
+		return forward{}, cli.Mistake("--forward %s is not LISTEN=CLUSTER/HOST:PORT", cli.Quote(text))
 	}
 	f := forward{listen, to[:slash], to[slash+1:]}
-	for _, address := range []string{f.listen, f.target} {
-		if _, _, err := net.SplitHostPort(address); err != nil {
-			return forward{}, cli.Mistake("--forward %q: %v", text, err)
-		}
+	if _, _, err := net.SplitHostPort(f.listen); err != nil {
+		return forward{}, cli.Mistake("--forward %s: LISTEN is not HOST:PORT", cli.Quote(text))
+	}
+	if err := checkDialable(f.target); err != nil {
+		return forward{}, cli.Mistake("--forward %s: the target: %v", cli.Quote(text), err)
 	}
 	return f, nil
 }

@@ -158,10 +158,8 @@ func (f *stateFlags) openServer(ctx context.Context) (state, *tunnel.Server, err
 func checkServers(what string, addresses []string) error {
 	for i, address := range addresses {
 		err := checkDialable(address)
-		if strings.Contains(address, "://") {
-			if _, urlErr := tunnel.TransportFor(address); urlErr != nil {
-				err = urlErr
-			}
+		if err == nil {
+			_, err = tunnel.TransportFor(address)
 		}
 		if err != nil {
 			return cli.Mistake("%s: address %d: %v", what, i+1, err)

@@ -174,7 +174,7 @@ func (r *dialRun) dialAny(ctx context.Context) (*mux.Stream, *Error) {
 		return stream, err
 	}
 	stream, err := r.dialAgents(ctx, false)
-	if err == nil || !r.mayRetry(err) || ctx.Err() != nil {
+	if err == nil || !r.mayRetry(err) || ctx.Err() != nil && err.Code != CodeNoAgent {
 		return stream, err
 	}
 	stream, err = r.dialPeers(ctx, err)

@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/causewayproject/causeway/internal/backoff"
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
@@ -168,8 +166,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.mu.Unlock()
 	r := &runner{
 		Agent: a, backoff: &backoff.Backoff{First: a.FirstBackoff, Max: a.MaxBackoff},
-		attempts: rate.NewLimiter(rate.Every(cmp.Or(a.FirstBackoff, 4*time.Second)), quickAttempts),
-		changed:  make(chan struct{}, 1), updating: make(chan struct{}, 1),
+		changed: make(chan struct{}, 1), updating: make(chan struct{}, 1),
 	}
 	if a.Replica != "" {
 		r.renewDelay = mathrand.Float64()
@@ -202,7 +199,7 @@ type runner struct {
 	backoff       *backoff.Backoff // after a failure, or a session's end
 	searchBackoff backoff.Backoff  // after a server that the agent has already
 	searchTries   int              // how many such servers the search has found
-	attempts      *rate.Limiter    // see takeAttempt
+	attempted     time.Time        // when as many attempts would have ended, one in each FirstBackoff
 	ctx           context.Context  // of the sessions, which has no end
 
 	tls            *tls.Config  // of the latest session

@@ -64,12 +64,15 @@ const quickAttempts = 10
 
 // takeAttempt returns zero if an attempt may begin now, and else when to ask again.
 func (r *runner) takeAttempt() time.Duration {
-	attempt := r.attempts.Reserve()
-	wait := attempt.Delay()
-	if wait > 0 {
-		attempt.Cancel()
+	each, now := cmp.Or(r.FirstBackoff, 4*time.Second), time.Now()
+	if wait := r.attempted.Add(-(quickAttempts - 1) * each).Sub(now); wait > 0 {
+		return wait
 	}
-	return wait
+	if r.attempted.Before(now) {
+		r.attempted = now
+	}
+	r.attempted = r.attempted.Add(each)
+	return 0
 }
 
 // tryServer tries to open another session.

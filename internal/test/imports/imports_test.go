@@ -116,7 +116,6 @@ var direct = []string{
 	"go.uber.org/goleak",
 	"go.yaml.in/yaml/v3",
 	"golang.org/x/net",
-	"golang.org/x/time",              // the rate of an agent's attempts
 	"gopkg.in/evanphx/json-patch.v4", // in tests: what kube-apiserver applies patches with
 	"k8s.io/api",
 	"k8s.io/apimachinery",

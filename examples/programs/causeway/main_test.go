@@ -130,7 +130,7 @@ func TestFlagValues(t *testing.T) {
 		{"provider --namespace A_B", `--namespace "A_B" is not`},
 		{"provider --leader-election A_B", `--leader-election "A_B" is not`},
 		{"provider --name ", "--name must be set"},
-		{"provider --health bad --kubeconfig " + config, "--health: listen tcp: address bad"},
+		{"provider --health bad --kubeconfig " + config, `--health: "bad" is not HOST:PORT: missing port in address`},
 		{"provider --proxy-url http://u:canary@h", "--proxy-url: holds user info"},
 		{"provider --gateway ftp://x", `--gateway: the scheme "ftp"`},
 		{"propagator --workers 0", "--workers must be more than zero"},

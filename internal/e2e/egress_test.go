@@ -26,9 +26,9 @@ const (
 	egressProxy = "127.0.0.1:8131"
 	webService  = bed.APIIP + ":18080" // the endpoint of a Service
 	webhook     = bed.APIIP + ":18443" // that of a webhook's
-	webhookIP   = "10.0.0.50"          // and the webhook's Service
+	webhookIP   = "10.0.0.14"          // and the webhook's Service; no Service gets one of the first 16 by chance
 	extension   = bed.APIIP + ":18444" // that of a webhook and of an aggregated API
-	extensionIP = "10.0.0.51"          // and their Service
+	extensionIP = "10.0.0.15"          // and their Service
 )
 
 // What goes by kube-apiserver's selection "cluster" goes through the gateway,

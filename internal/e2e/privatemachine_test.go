@@ -95,8 +95,11 @@ func bootMachine(t *testing.T, site *bed.Site, number int, agent string, userDat
 		t.Fatal(err)
 	}
 	// The machine is shut down in order: services get SIGTERM. A busy systemd may not answer
-	// at once.
-	m.write("end", fmt.Sprintf("read -r _ <%s/hold\nuntil systemctl --no-block exit; do sleep 1; done\n", m.dir))
+	// at once. Cloud-init has it read its units again: after the folder of the units was
+	// unmounted it would not know how to end.
+	m.write("end", fmt.Sprintf("read -r _ <%s/hold\n"+
+		"while [ \"$(systemctl show --property=ActiveState --value cloud-final.service)\" = activating ]; do sleep 1; done\n"+
+		"until systemctl --no-block exit; do sleep 1; done\n", m.dir))
 	m.write("units/end.service", ourTarget+"[Service]\nType=oneshot\nExecStart=/bin/sh "+m.dir+"/end\n")
 	m.write("units/default.target", ourTarget+"Wants=multi-user.target end.service "+cloudInitUnits+"\n")
 	m.wait = startSystemd(t, m.dir, ns)

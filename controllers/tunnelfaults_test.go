@@ -18,6 +18,7 @@ import (
 
 	"github.com/causewayproject/causeway/controllers"
 	"github.com/causewayproject/causeway/internal/test/apitest"
+	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 	"github.com/causewayproject/causeway/tunnel"
 )
@@ -370,8 +371,17 @@ func TestTunnelKey(t *testing.T) {
 	b.Until(t, "the changed key", payload(b.value(second, provider.KeySSHPublic)))
 	b.Change(key, func(u *unstructured.Unstructured) { unstructured.RemoveNestedField(u.Object, "data", "ssh-privatekey") })
 	b.Until(t, "the Event", func() bool { return slices.Contains(b.eventReasons(), "InvalidSSHKey") })
+	_, large := pki.NewCA("large").LargeRSA()
+	b.Change(key, func(u *unstructured.Unstructured) {
+		unstructured.SetNestedField(u.Object, base64.StdEncoding.EncodeToString(large), "data", "ssh-privatekey")
+	})
+	b.Until(t, "the Event of a large key", func() bool { return slices.ContainsFunc(b.List("events"), tooLarge) })
 	b.Change(one, func(u *unstructured.Unstructured) { u.SetAnnotations(nil) })
 	b.Until(t, "no key", payload(""))
+}
+
+func tooLarge(event *unstructured.Unstructured) bool {
+	return strings.Contains(fmt.Sprint(event.Object["message"]), "too large: want RSA with at most 8192 bits")
 }
 
 // TestTunnelServerErrors: what the API server or the store refuses is tried again, and no

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/causewayproject/causeway/internal/keypair"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 	"github.com/causewayproject/causeway/tunnel"
@@ -80,7 +81,11 @@ func (t *tunnelRun) publicKey(ctx context.Context, u *unstructured.Unstructured,
 	if secret == nil {
 		return t.createKey(ctx, u, name)
 	}
-	private, err := ssh.ParsePrivateKey(secret.Data[corev1.SSHAuthPrivateKey])
+	text := secret.Data[corev1.SSHAuthPrivateKey]
+	if err := keypair.Check(text); err != nil {
+		return "", &keyError{fmt.Sprintf("the Secret %s: %s: %s", name.Name, corev1.SSHAuthPrivateKey, err)}
+	}
+	private, err := ssh.ParsePrivateKey(text)
 	if err != nil { // the error may be of one with a passphrase
 		return "", &keyError{fmt.Sprintf("the Secret %s has no key %s that can be read: want a private key without a passphrase", name.Name, corev1.SSHAuthPrivateKey)}
 	}

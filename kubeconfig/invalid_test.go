@@ -40,6 +40,7 @@ func invalidSpecs(t testing.TB) []invalidSpec {
 		return pki.CertPEM(leaf), pki.KeyPEM(signer)
 	}
 	leafPEM, leafKey := pair(nil)
+	largePEM, largeKey := good.LargeRSA()
 	oldPEM, oldKey := pair(func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })
 	servePEM, serveKey := pair(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} })
 
@@ -126,6 +127,11 @@ func invalidSpecs(t testing.TB) []invalidSpec {
 		{"CA key is no PEM", creds(kubeconfig.Credentials{CAKey: []byte("key")}), "Credentials.CAKey", "no private key"},
 		{"CA key is a certificate", creds(kubeconfig.Credentials{CAKey: good.CertPEM()}), "Credentials.CAKey", "no private key"},
 		{"CA key is broken", creds(kubeconfig.Credentials{CAKey: []byte("-----BEGIN PRIVATE KEY-----\naGVsbG8=\n-----END PRIVATE KEY-----\n")}), "Credentials.CAKey", "can't be read"},
+		{"large CA key", creds(kubeconfig.Credentials{CAKey: largeKey}), "Credentials.CAKey", "too large: want RSA with at most 8192 bits"},
+		{"large client key", creds(kubeconfig.Credentials{Certificate: leafPEM, Key: largeKey}), "Credentials.Key", "too large"},
+		{"large key in a certificate", creds(kubeconfig.Credentials{Certificate: largePEM, Key: leafKey}), "Credentials.Certificate", "the RSA key has 32768 bits"},
+		{"large key in the CA", ca(string(largePEM)), "CA", "the RSA key has 32768 bits"},
+		{"many certificates in the CA", ca(strings.Repeat(string(other.CertPEM()), 513)), "CA", "want at most 512 certificates"},
 		{"CA key cut off", creds(kubeconfig.Credentials{CAKey: good.KeyPEM()[:100]}), "Credentials.CAKey", "cut off"},
 		{"CA key encrypted", creds(kubeconfig.Credentials{CAKey: pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED PRIVATE KEY"})}), "Credentials.CAKey", "encrypted"},
 		{"CA key encrypted the old way", creds(kubeconfig.Credentials{CAKey: pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Headers: map[string]string{"DEK-Info": "x"}})}), "Credentials.CAKey", "encrypted"},

@@ -1,7 +1,6 @@
 package provider
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/url"
@@ -9,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/causewayproject/causeway/internal/keypair"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/noproxy"
 )
@@ -88,8 +88,8 @@ func (p *planner) proxyTLS(secret *corev1.Secret) (*kubeconfig.ProxyTLS, error) 
 	t := &kubeconfig.ProxyTLS{CA: secret.Data["ca.crt"]}
 	cert, key := secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]
 	if len(cert)+len(key) > 0 {
-		if _, err := tls.X509KeyPair(cert, key); err != nil { // it quotes nothing, and says little
-			return nil, p.settings.layers.errorf(AnnotationRouteSecret, "the Secret %s: %s and %s are no PEM certificate with its private key, for the proxy", p.settings.RouteSecret, corev1.TLSCertKey, corev1.TLSPrivateKeyKey)
+		if _, err := keypair.X509(cert, key); err != nil {
+			return nil, p.settings.layers.errorf(AnnotationRouteSecret, "the Secret %s: %s and %s, for the proxy: %w", p.settings.RouteSecret, corev1.TLSCertKey, corev1.TLSPrivateKeyKey, err)
 		}
 		namespace, name, _ := strings.Cut(p.settings.RouteSecret, "/")
 		t.Secret = &kubeconfig.SecretRef{Namespace: namespace, Name: name}

@@ -12,7 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/causewayproject/causeway/internal/keypair"
 	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
 
 // halfLife is when Cluster API renews its certificates: half a year before
@@ -67,7 +69,11 @@ func (p *planner) identityChange() identity {
 		return identity{}
 	}
 	have := parseCertificates(havePEM)
-	missing := !same && slices.ContainsFunc(ca, func(c *x509.Certificate) bool { return !slices.ContainsFunc(have, c.Equal) })
+	known := map[string]bool{}
+	for _, c := range have {
+		known[string(c.Raw)] = true
+	}
+	missing := !same && slices.ContainsFunc(ca, func(c *x509.Certificate) bool { return !known[string(c.Raw)] })
 	client := parseCertificates(base64Data(p.base.user, "client-certificate-data"))
 	foreign := len(client) > 0 && findIssuer(client[0], ca) == nil
 	id := identity{ca: caPEM, sign: foreign && len(key) > 0}
@@ -75,18 +81,20 @@ func (p *planner) identityChange() identity {
 	return id
 }
 
-// parseCertificates skips blocks that it can't parse. Other code reports them.
+// parseCertificates skips blocks that it can't parse or use, and those beyond
+// field.MaxCertificates. Other code reports them.
 func parseCertificates(data []byte) []*x509.Certificate {
 	var certs []*x509.Certificate
-	for {
+	for range field.MaxCertificates {
 		var block *pem.Block
 		if block, data = pem.Decode(data); block == nil {
-			return certs
+			break
 		}
-		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && keypair.CheckPublic(cert.PublicKey) == nil {
 			certs = append(certs, cert)
 		}
 	}
+	return certs
 }
 
 // findIssuer returns the certificate that signed cert; of several, the one that
@@ -94,7 +102,8 @@ func parseCertificates(data []byte) []*x509.Certificate {
 func findIssuer(cert *x509.Certificate, ca []*x509.Certificate) *x509.Certificate {
 	var longest *x509.Certificate
 	for _, c := range ca {
-		if (longest == nil || c.NotAfter.After(longest.NotAfter)) && cert.CheckSignatureFrom(c) == nil {
+		later := longest == nil || c.NotAfter.After(longest.NotAfter)
+		if later && bytes.Equal(cert.RawIssuer, c.RawSubject) && cert.CheckSignatureFrom(c) == nil {
 			longest = c
 		}
 	}

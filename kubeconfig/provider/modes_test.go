@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
@@ -81,6 +82,19 @@ func TestModes(t *testing.T) {
 		time.Sleep(200 * 24 * time.Hour)
 		w.settle()
 		w.condition(metav1.ConditionTrue, provider.ReasonNoCA)
+	})
+	inBubble(t, "a large CA", func(t *testing.T, w *world) {
+		w.controlPlane()
+		w.mark()
+		w.settle()
+		w.secrets.CA.Data["tls.crt"], w.secrets.CA.Data["tls.key"] = pki.NewCA("large").LargeRSA()
+		w.settle()
+		w.kept()
+		w.secrets.Kubeconfig, w.cluster.HasControlPlane = nil, false
+		w.settle()
+		if got := w.cluster.Condition.Message; !strings.Contains(got, "the RSA key has 32768 bits") {
+			t.Errorf("got %q, want what is wrong with the CA", got)
+		}
 	})
 	inBubble(t, "own adopts", func(t *testing.T, w *world) {
 		w.controlPlane()
@@ -169,6 +183,12 @@ func TestModes(t *testing.T) {
 		w.route("route", map[string]string{"ca.crt": string(w.ca.cert), "tls.crt": "x", "tls.key": canary})
 		w.settle()
 		w.condition(metav1.ConditionFalse, provider.ReasonInvalidSettings)
+		large, largeKey := pki.NewCA("large").LargeRSA()
+		w.route("route", map[string]string{"ca.crt": string(w.ca.cert), "tls.crt": string(large), "tls.key": string(largeKey)})
+		w.settle()
+		if got := w.cluster.Condition.Message; !strings.Contains(got, "tls.crt and tls.key, for the proxy: the private key is too large: want RSA with at most 8192 bits") {
+			t.Errorf("got %q of a large key for the proxy", got)
+		}
 		w.route("route", map[string]string{"ca.crt": string(w.ca.cert), "tls.crt": string(w.ca.cert), "tls.key": string(w.ca.key)})
 		w.settle()
 		if value := string(w.secrets.Kubeconfig.Data["value"]); !strings.Contains(value, kubeconfig.ExtensionName) || strings.Contains(value, base64.StdEncoding.EncodeToString(w.ca.key)) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/oidc"
 )
@@ -55,6 +56,7 @@ func TestRegister(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	large, _ := pki.NewCA("large").LargeRSA()
 	many := make([]*key, 33)
 	for n := range many {
 		many[n] = good
@@ -84,6 +86,8 @@ func TestRegister(t *testing.T) {
 		{"empty", keys(""), "neither a JWK set nor PEM"},
 		{"a symmetric key", keys(`{"keys":[{"kty":"oct","k":"AAAA"}]}`), "there is no key in it"},
 		{"a small key", keys(string(jwks(withID(t, small)))), "there is no key in it"},
+		{"a large key", keys(string(large)), "there is no key in it"},
+		{"a private key that is not checked", keys(`{"keys":[{"kty":"RSA","e":"AQAB","n":"AQAB","d":"AQAB"}]}`), "it has a private key"},
 		{"a private key", keys("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"), `a block "PRIVATE KEY"`},
 		{"too many keys", keys(string(jwks(many...))), "33 keys, and 32 is the most"},
 		{"http", issuer("http://issuer.example"), "field Issuer: without Keys"},

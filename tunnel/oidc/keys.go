@@ -14,6 +14,8 @@ import (
 	"fmt"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/causewayproject/causeway/internal/keypair"
 )
 
 // maxKeys is how many keys an issuer may have: a token without a key's name is
@@ -40,7 +42,7 @@ func parseKeys(data []byte) (keys keySet, err error) {
 	case err != nil:
 		return nil, err
 	case len(keys) == 0:
-		return nil, errors.New("there is no key in it that signs tokens: want RSA of 2048 bits or more, or ECDSA")
+		return nil, errors.New("there is no key in it that signs tokens: want RSA of 2048 to 8192 bits, or ECDSA")
 	case len(keys) > maxKeys:
 		return nil, fmt.Errorf("it has %d keys, and %d is the most", len(keys), maxKeys)
 	}
@@ -56,17 +58,18 @@ func keysFromSet(data []byte) (keys keySet, err error) {
 		return nil, errors.New("it is neither a JWK set nor PEM")
 	}
 	for _, text := range set.Keys {
-		var key jose.JSONWebKey
-		if key.UnmarshalJSON(text) != nil || key.Use != "" && key.Use != "sig" {
+		var head struct {
+			Use     string          `json:"use"`
+			Private json.RawMessage `json:"d"`
+		}
+		if json.Unmarshal(text, &head) != nil || head.Use != "" && head.Use != "sig" {
 			continue
 		}
-		if !key.IsPublic() {
-			if _, symmetric := key.Key.([]byte); symmetric {
-				continue
-			}
+		if head.Private != nil { // go-jose would check the key, however large it is
 			return nil, errors.New("it has a private key: only public ones belong here")
 		}
-		if canSign(key.Key) {
+		var key jose.JSONWebKey
+		if key.UnmarshalJSON(text) == nil && canSign(key.Key) {
 			keys = append(keys, signingKey{key.KeyID, key.Algorithm, key.Key})
 		}
 	}
@@ -115,7 +118,7 @@ func keyIDOf(public crypto.PublicKey) string {
 func canSign(public crypto.PublicKey) bool {
 	switch key := public.(type) {
 	case *rsa.PublicKey:
-		return key.N.BitLen() >= 2048
+		return key.N.BitLen() >= 2048 && keypair.CheckPublic(key) == nil // a token costs a signature's check
 	case *ecdsa.PublicKey:
 		return algorithmOf(key) != ""
 	}

@@ -8,10 +8,13 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/pem"
+	"math/big"
 	"net"
 	"time"
 )
@@ -118,6 +121,21 @@ func (ca *CA) newLeaf(commonName string, usage x509.ExtKeyUsage, change func(*x5
 	change(template)
 	cert := signCertificate(template, ca.Cert, key, ca.Key)
 	return tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}
+}
+
+// LargeRSA returns an RSA key of 32,768 bits, and a CA's certificate for it. The numbers
+// are not prime: the key is for tests that it is refused before it is used.
+func (ca *CA) LargeRSA() (cert, key []byte) {
+	number := func(bits uint) *big.Int { return new(big.Int).SetBit(big.NewInt(1), int(bits)-1, 1) }
+	n, half := number(32768), number(16384)
+	der := must(asn1.Marshal(struct {
+		Version                         int
+		N, E, D, P, Q, Dp, Dq, Inverted *big.Int
+	}{0, n, big.NewInt(65537), n, half, half, half, half, half}))
+	public := &rsa.PublicKey{N: n, E: 65537}
+	template := *ca.Cert
+	certDER := must(x509.CreateCertificate(rand.Reader, &template, ca.Cert, public, ca.Key))
+	return encodePEM("CERTIFICATE", certDER), encodePEM("RSA PRIVATE KEY", der)
 }
 
 // PEM returns a certificate and its key.

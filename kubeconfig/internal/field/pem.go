@@ -9,10 +9,16 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/keypair"
 )
 
 // BlockCertificate is the type of a certificate's PEM block.
 const BlockCertificate = "CERTIFICATE"
+
+// MaxCertificates is how many certificates one text may have. Each is compared with others
+// and may have to be checked as an issuer. A system's own bundle has some 150.
+const MaxCertificates = 512
 
 var errCutOff = errors.New("holds a PEM block that can't be read: it is cut off or its base64 is broken")
 
@@ -45,6 +51,9 @@ func ParseCertificates(data []byte) ([]*x509.Certificate, error) {
 	if len(blocks) == 0 {
 		return nil, errors.New("holds no PEM block: want PEM certificates")
 	}
+	if len(blocks) > MaxCertificates {
+		return nil, fmt.Errorf("holds %d PEM blocks: want at most %d certificates", len(blocks), MaxCertificates)
+	}
 	certs := make([]*x509.Certificate, len(blocks))
 	for i, block := range blocks {
 		switch {
@@ -55,6 +64,9 @@ func ParseCertificates(data []byte) ([]*x509.Certificate, error) {
 		}
 		if certs[i], err = x509.ParseCertificate(block.Bytes); err != nil {
 			return nil, fmt.Errorf("PEM block %d is no certificate: %w", i+1, err)
+		}
+		if err := keypair.CheckPublic(certs[i].PublicKey); err != nil {
+			return nil, fmt.Errorf("PEM block %d: %w", i+1, err)
 		}
 	}
 	return certs, nil
@@ -95,29 +107,13 @@ func ParsePrivateKey(data []byte) (crypto.Signer, *pem.Block, error) {
 		case !strings.HasSuffix(block.Type, "PRIVATE KEY"):
 			continue // certificates, EC PARAMETERS
 		}
-		key := parseKeyDER(block.Bytes)
-		if key == nil {
-			return nil, nil, errors.New("the private key can't be read: want PKCS #1, PKCS #8 or SEC 1 (EC)")
+		key, err := keypair.ParseDER(block.Bytes)
+		if err != nil {
+			return nil, nil, err
 		}
 		return key, &pem.Block{Type: block.Type, Bytes: block.Bytes}, nil
 	}
 	return nil, nil, errors.New("holds no private key: want one in PEM")
-}
-
-// parseKeyDER goes by the content, as Cluster API does: the types of PEM
-// blocks are often wrong. It returns nil if there is no key.
-func parseKeyDER(der []byte) crypto.Signer {
-	if key, err := x509.ParsePKCS1PrivateKey(der); err == nil {
-		return key
-	}
-	if key, err := x509.ParsePKCS8PrivateKey(der); err == nil {
-		signer, _ := key.(crypto.Signer)
-		return signer
-	}
-	if key, err := x509.ParseECPrivateKey(der); err == nil {
-		return key
-	}
-	return nil
 }
 
 // SamePublicKey reports whether a and b are one key.

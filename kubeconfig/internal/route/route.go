@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/keypair"
 	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 	"github.com/causewayproject/causeway/noproxy"
 	"k8s.io/client-go/rest"
@@ -333,9 +334,9 @@ func setCertificate(config *tls.Config, certificate, key []byte) error {
 	if len(certificate)+len(key) == 0 {
 		return nil
 	}
-	pair, err := tls.X509KeyPair(certificate, key)
+	pair, err := keypair.X509(certificate, key)
 	if err != nil {
-		return errors.New("want a PEM certificate and its private key")
+		return err
 	}
 	config.Certificates = []tls.Certificate{pair}
 	return nil

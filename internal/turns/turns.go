@@ -18,6 +18,10 @@ var ErrFull = errors.New("too many of this source wait for their turn")
 // Queue gives turns to sources of type K. Make one by [New]. Its methods are safe
 // for concurrent use.
 type Queue[K comparable] struct {
+	// NewestFirst gives a source's turns to the goroutine that came last. It is set before
+	// the first use.
+	NewestFirst bool
+
 	maxWaiting int
 
 	mu      sync.Mutex // guards the fields below
@@ -76,12 +80,20 @@ func (q *Queue[K]) Leave() {
 	from := q.order[0]
 	q.order = q.order[1:]
 	queue := q.waiting[from]
-	close(queue[0])
+	next := 0
+	if q.NewestFirst {
+		next = len(queue) - 1
+	}
+	close(queue[next])
 	if len(queue) == 1 {
 		delete(q.waiting, from)
 		return
 	}
-	q.waiting[from] = queue[1:]
+	if next == 0 {
+		q.waiting[from] = queue[1:]
+	} else {
+		q.waiting[from] = queue[:next]
+	}
 	q.order = append(q.order, from)
 }
 

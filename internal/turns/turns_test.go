@@ -58,6 +58,31 @@ func TestQueue(t *testing.T) {
 	})
 }
 
+// TestNewestFirst: within a source, whoever came last is next.
+func TestNewestFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := turns.New[string](1, 0)
+		queue.NewestFirst = true
+		queue.Enter(t.Context(), "a")
+		order := make(chan string, 10)
+		for _, who := range []string{"a1", "a2", "b1", "a3", "b2"} {
+			go func() {
+				queue.Enter(t.Context(), who[:1])
+				order <- who
+			}()
+			synctest.Wait()
+		}
+		var got []string
+		for range 5 {
+			queue.Leave()
+			got = append(got, <-order)
+		}
+		if want := []string{"a3", "b2", "a2", "b1", "a1"}; !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	})
+}
+
 func TestSource(t *testing.T) {
 	for addr, want := range map[string]string{
 		"192.0.2.1:1":           "192.0.2.1/32",

@@ -58,10 +58,15 @@ type ownCaches map[string]cache.Cache
 
 // of returns the cache that objects of the namespace are in; nil if none is.
 func (c ownCaches) of(namespace string) cache.Cache {
-	if own := c[namespace]; own != nil {
-		return own
+	return c[c.scopeOf(namespace)]
+}
+
+// scopeOf returns the key of the cache that objects of the namespace are in.
+func (c ownCaches) scopeOf(namespace string) string {
+	if c[namespace] != nil {
+		return namespace
 	}
-	return c[metav1.NamespaceAll]
+	return metav1.NamespaceAll
 }
 
 // addCache adds a cache of a namespace, "" for all, to the manager, which starts it

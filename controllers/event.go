@@ -1,21 +1,24 @@
 package controllers
 
 import (
+	"cmp"
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"strings"
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 const (
-	eventWindow = time.Hour // in which the same Event is told once
-	maxEvents   = 4096      // that are remembered
-	maxNote     = 1024      // bytes
+	eventWindow = time.Hour   // in which the same Event is told once
+	eventSweep  = time.Minute // between two looks for what is older
+	maxEvents   = 32          // that are remembered of an object; whose texts may be a tenant's
+	maxNote     = 1024        // bytes
 )
 
 // eventLog creates Events by the manager's recorder, each once in eventWindow: the
@@ -24,38 +27,64 @@ const (
 type eventLog struct {
 	recorder record.EventRecorder
 
-	mu   sync.Mutex // guards told
-	told map[string]time.Time
+	mu    sync.Mutex                                 // guards the fields below
+	told  map[string]map[[sha256.Size]byte]time.Time // by object
+	swept time.Time
 }
 
 // tell creates an Event about the object, which has this UID, unless it was told
 // already. version is the resourceVersion that the Event is about, if any. The Event
 // holds no secret. It reports whether it was new.
-func (l *eventLog) tell(object runtime.Object, uid types.UID, kind, reason, message, version string) bool {
-	if !l.isNew(fmt.Sprintf("%q %q %q %q %q", uid, kind, reason, message, version), time.Now()) {
+func (l *eventLog) tell(object client.Object, uid types.UID, kind, reason, message, version string) bool {
+	of := cmp.Or(string(uid), nameOf(object).String())
+	if !l.isNew(of, fmt.Sprintf("%q %q %q %q", kind, reason, message, version), time.Now()) {
 		return false
 	}
 	l.recorder.Event(object, kind, reason, cutText(message, maxNote))
 	return true
 }
 
-// isNew notes the Event, and reports whether it was not told in eventWindow.
-func (l *eventLog) isNew(event string, now time.Time) bool {
+// isNew notes the Event of an object, and reports whether it was not told in eventWindow.
+func (l *eventLog) isNew(object, event string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.told == nil {
-		l.told = map[string]time.Time{}
-	}
-	if at, ok := l.told[event]; ok && now.Sub(at) < eventWindow {
+	l.forgetLocked(now)
+	told, key := l.told[object], sha256.Sum256([]byte(event))
+	if at, ok := told[key]; ok && now.Sub(at) < eventWindow {
 		return false
 	}
-	if len(l.told) >= maxEvents {
-		maps.DeleteFunc(l.told, func(_ string, at time.Time) bool { return now.Sub(at) >= eventWindow })
+	if told == nil {
+		told = map[[sha256.Size]byte]time.Time{}
+		l.told[object] = told
 	}
-	if len(l.told) < maxEvents {
-		l.told[event] = now
+	told[key] = now
+	for len(told) > maxEvents {
+		oldest := key
+		for k, at := range told {
+			if at.Before(told[oldest]) {
+				oldest = k
+			}
+		}
+		delete(told, oldest)
 	}
 	return true
+}
+
+// forgetLocked removes what is older than eventWindow.
+func (l *eventLog) forgetLocked(now time.Time) {
+	if l.told == nil {
+		l.told = map[string]map[[sha256.Size]byte]time.Time{}
+	}
+	if now.Sub(l.swept) < eventSweep {
+		return
+	}
+	l.swept = now
+	for object, told := range l.told {
+		maps.DeleteFunc(told, func(_ [sha256.Size]byte, at time.Time) bool { return now.Sub(at) >= eventWindow })
+		if len(told) == 0 {
+			delete(l.told, object)
+		}
+	}
 }
 
 // cutText shortens text to n bytes, at a rune's border.

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/causewayproject/causeway/kubeconfig/provider"
@@ -46,4 +47,23 @@ func RegisterMetrics() error {
 	tunnels, err2 := newTunnelMetrics()
 	tunnels.showClusters(0, 0)
 	return errors.Join(err, err2)
+}
+
+// SetKindInterval replaces the time between two searches for kinds.
+func (r *KubeconfigReconciler) SetKindInterval(d time.Duration) { r.kindInterval = d }
+
+// EventsRemembered returns how many of the Events of an object are remembered, and whether
+// the last one is told again, and that of another object.
+func EventsRemembered(events int) (remembered int, again, other bool) {
+	l, now := &eventLog{}, time.Now()
+	l.isNew("b", "x", now)
+	for n := range events {
+		l.isNew("a", strings.Repeat("text", n), now.Add(time.Duration(n)))
+	}
+	again, other = l.isNew("a", strings.Repeat("text", events-1), now), l.isNew("b", "x", now)
+	remembered = len(l.told["a"])
+	if l.isNew("c", "x", now.Add(eventWindow+eventSweep)); len(l.told) != 1 {
+		remembered = -1 // what is old is not forgotten
+	}
+	return remembered, again, other
 }

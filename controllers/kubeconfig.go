@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/causewayproject/causeway/internal/turns"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/probe"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
@@ -69,14 +70,16 @@ type KubeconfigReconciler struct {
 	// ProbeTimeout ends a probe. 15 seconds if 0.
 	ProbeTimeout time.Duration
 
-	plan func(provider.Cluster, provider.Secrets, provider.Config) (provider.Action, error) // in tests
+	kindInterval time.Duration                                                                      // in tests
+	plan         func(provider.Cluster, provider.Secrets, provider.Config) (provider.Action, error) // in tests
 }
 
 // SetupWithManager adds the controller to the manager. ctx bounds the requests that ask
 // which version of Clusters is served; without any, the error is [ErrNoCRD]. The
 // manager's scheme must have Secrets and Namespaces. Nothing is written before the
 // manager is started, and none of the controller's probes and writes goes on when it
-// has ended.
+// has ended. Where options has no RateLimiter, the controller waits 100 ms after a first
+// failure, and a minute at most. Namespaces take turns at its workers and probes.
 func (r *KubeconfigReconciler) SetupWithManager(ctx context.Context, mgr manager.Manager, options controller.Options) error {
 	if r.ProbeTimeout < 0 {
 		return errors.New("controllers: KubeconfigReconciler.ProbeTimeout: want no negative time")
@@ -95,8 +98,10 @@ func (r *KubeconfigReconciler) SetupWithManager(ctx context.Context, mgr manager
 		own:                  ownCaches{},
 		state:                newClusterStates(),
 		events:               &eventLog{recorder: mgr.GetEventRecorderFor(kubeconfigController)},
-		slots:                probeSlots{free: maxProbes},
+		slots:                turns.New[string](maxProbes, 0),
 	}
+	// At the start the many Clusters that are there don't delay the one that is made.
+	k.slots.NewestFirst = true
 	if k.plan == nil {
 		k.plan = provider.Plan
 	}
@@ -111,15 +116,9 @@ func (r *KubeconfigReconciler) SetupWithManager(ctx context.Context, mgr manager
 	if err := k.addCaches(ctx); err != nil {
 		return err
 	}
-	options.Reconciler = k
-	if k.controller, err = controller.New(kubeconfigController, mgr, options); err != nil {
-		return err
-	}
 	k.infrastructure = newInfrastructure(k)
-	for _, watched := range k.listSources() {
-		if err := k.controller.Watch(watched); err != nil {
-			return err
-		}
+	if err := addController(mgr, kubeconfigController, options, k.Reconcile, k.listSources()...); err != nil {
+		return err
 	}
 	return mgr.Add(manager.RunnableFunc(k.waitStopped))
 }
@@ -127,19 +126,18 @@ func (r *KubeconfigReconciler) SetupWithManager(ctx context.Context, mgr manager
 // kubeconfigRun is a KubeconfigReconciler in a manager.
 type kubeconfigRun struct {
 	KubeconfigReconciler
-	mgr        manager.Manager
-	controller controller.Controller
-	kind       *unstructured.Unstructured // an empty Cluster
-	own        ownCaches                  // Namespaces, route Secrets, infrastructure
-	state      *clusterStates
-	events     *eventLog
-	metrics    *providerMetrics
+	mgr     manager.Manager
+	kind    *unstructured.Unstructured // an empty Cluster
+	own     ownCaches                  // Namespaces, route Secrets, infrastructure
+	state   *clusterStates
+	events  *eventLog
+	metrics *providerMetrics
 
 	infrastructure *infrastructure
-	slots          probeSlots
-	running        sync.WaitGroup // probes, and searches for kinds
-	runMu          sync.Mutex     // guards ended, and running's way from zero
-	ended          bool           // nothing is started any more
+	slots          *turns.Queue[string] // of new probes, by namespace
+	running        sync.WaitGroup       // probes, and the search for kinds
+	runMu          sync.Mutex           // guards ended, and running's way from zero
+	ended          bool                 // nothing is started any more
 
 	// Set when the controller is started, before the first Reconcile.
 	ctx   context.Context
@@ -180,7 +178,9 @@ func (k *kubeconfigRun) addCaches(ctx context.Context) error {
 		}
 		err := k.own.addCache(k.mgr, ns, cache.Options{
 			DefaultTransform: trimInfrastructure,
-			ByObject:         map[client.Object]cache.ByObject{&corev1.Secret{}: routes, &corev1.Namespace{}: spaces},
+			// A read of a kind that is not watched any more does not watch it again.
+			ReaderFailOnMissingInformer: true,
+			ByObject:                    map[client.Object]cache.ByObject{&corev1.Secret{}: routes, &corev1.Namespace{}: spaces},
 		})
 		if err == nil {
 			err = fillCache(ctx, k.own[ns], &corev1.Secret{})
@@ -218,9 +218,10 @@ func (k *kubeconfigRun) listSources() []source.Source {
 	return all
 }
 
-// noteStart keeps what the controller is started with.
+// noteStart keeps what the controller is started with, and starts what it needs.
 func (k *kubeconfigRun) noteStart(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	k.ctx, k.queue = ctx, queue
+	k.start(k.infrastructure.followKinds)
 	return nil
 }
 

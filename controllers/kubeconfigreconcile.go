@@ -6,7 +6,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/causewayproject/causeway/kubeconfig/probe"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
 
@@ -66,10 +66,13 @@ func (k *kubeconfigRun) Reconcile(ctx context.Context, request reconcile.Request
 // readCluster makes a Cluster from the caches, and tracks it. It returns false if a
 // cache does not have what the plan depends on yet.
 func (k *kubeconfigRun) readCluster(ctx context.Context, key types.NamespacedName, u *unstructured.Unstructured) (provider.Cluster, bool, error) {
-	ref := readReference(u)
+	ref, err := readReference(u)
+	if err != nil {
+		k.events.tell(u, u.GetUID(), corev1.EventTypeWarning, "InvalidInfrastructure", err.Error(), "")
+	}
 	k.state.track(key, string(u.GetUID()), ref)
 	var ns corev1.Namespace
-	err := k.own.of(key.Namespace).Get(ctx, client.ObjectKey{Name: key.Namespace}, &ns)
+	err = k.own.of(key.Namespace).Get(ctx, client.ObjectKey{Name: key.Namespace}, &ns)
 	if err != nil {
 		return provider.Cluster{}, false, client.IgnoreNotFound(err)
 	}
@@ -132,20 +135,23 @@ func (k *kubeconfigRun) startProbes(cluster provider.Cluster, candidates []provi
 // runProbe waits for a free slot, and probes. The slot is free again when the probe has
 // ended, or after probeSlotTime.
 func (k *kubeconfigRun) runProbe(cluster provider.Cluster, key types.NamespacedName, candidate provider.Candidate) {
-	if !k.slots.take(k.ctx) {
+	if k.slots.Enter(k.ctx, key.Namespace) != nil {
 		k.state.finishProbe(key, cluster.UID, candidate.Key, nil, time.Time{})
 		return
 	}
-	timer := time.AfterFunc(probeSlotTime, k.slots.release)
+	timer := time.AfterFunc(probeSlotTime, k.slots.Leave)
 	defer func() {
 		if timer.Stop() {
-			k.slots.release()
+			k.slots.Leave()
 		}
 	}()
 	limit, cancel := context.WithTimeout(k.ctx, cmp.Or(k.ProbeTimeout, defaultProbeTimeout))
 	defer cancel()
 	began := time.Now()
-	report := k.Probe(limit, cluster, candidate)
+	var report probe.Report
+	if k.ctx.Err() == nil { // the turn may have come with the end
+		report = k.Probe(limit, cluster, candidate)
+	}
 	now := time.Now()
 	if k.ctx.Err() != nil { // a canceled probe says nothing about the Cluster
 		k.state.finishProbe(key, cluster.UID, candidate.Key, nil, now)
@@ -155,46 +161,6 @@ func (k *kubeconfigRun) runProbe(cluster provider.Cluster, key types.NamespacedN
 	logger := k.mgr.GetLogger().WithName(kubeconfigController).WithValues("namespace", key.Namespace, "name", key.Name)
 	logger.V(1).Info("Probed", "route", report.Route, "took", now.Sub(began).String(), "error", errorText(report.Err()))
 	k.state.finishProbe(key, cluster.UID, candidate.Key, &report, now)
-}
-
-// probeSlots bounds how many new probes run. The last caller gets the first slot: at the
-// start the many Clusters that are there don't delay the one that is made.
-type probeSlots struct {
-	mu      sync.Mutex // guards the fields below
-	free    int
-	waiting []chan struct{}
-}
-
-// take waits for a slot; false says that ctx ended, after which there are no more.
-func (s *probeSlots) take(ctx context.Context) bool {
-	s.mu.Lock()
-	if s.free > 0 {
-		s.free--
-		s.mu.Unlock()
-		return ctx.Err() == nil
-	}
-	turn := make(chan struct{})
-	s.waiting = append(s.waiting, turn)
-	s.mu.Unlock()
-	select {
-	case <-turn:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// release gives the slot to the caller that came last.
-func (s *probeSlots) release() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	last := len(s.waiting) - 1
-	if last < 0 {
-		s.free++
-		return
-	}
-	close(s.waiting[last])
-	s.waiting = s.waiting[:last]
 }
 
 // errorText is for logs that write an error of a deeper level as one.

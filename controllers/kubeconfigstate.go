@@ -107,6 +107,16 @@ func (l *clusterStates) findClusters(match func(types.NamespacedName, *clusterSt
 	return found
 }
 
+// infrastructures returns what the Clusters name.
+func (l *clusterStates) infrastructures() (all []reference) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.clusters {
+		all = append(all, c.infrastructure)
+	}
+	return all
+}
+
 // change calls f with the Cluster's state, unless the Cluster is gone. f must not block.
 func (l *clusterStates) change(key types.NamespacedName, f func(*clusterState)) {
 	l.mu.Lock()

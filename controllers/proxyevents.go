@@ -60,16 +60,19 @@ func (p *proxyRun) addControllers(mgr manager.Manager, opts controller.Options) 
 	return err
 }
 
+// addController adds a controller whose workers the namespaces share.
 func addController(mgr manager.Manager, name string, opts controller.Options, reconciler reconcile.Func, sources ...source.Source) error {
+	opts.DefaultFromConfig(mgr.GetControllerOptions())
 	opts.Reconciler = reconciler
 	if opts.RateLimiter == nil {
 		opts.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, time.Minute)
 	}
+	turns := shareWorkers(&opts)
 	c, err := controller.New(name, mgr, opts)
 	if err != nil {
 		return err
 	}
-	for _, s := range sources {
+	for _, s := range append([]source.Source{turns}, sources...) {
 		if err := c.Watch(s); err != nil {
 			return err
 		}

@@ -165,7 +165,7 @@ func (t *tunnelRun) tellTransition(u *unstructured.Unstructured, had *metav1.Con
 	default:
 		return
 	}
-	if t.events.isNew(fmt.Sprintf("%q %q", u.GetUID(), now.Reason), t.now()) {
+	if t.events.isNew(string(u.GetUID()), now.Reason, t.now()) {
 		t.events.recorder.Event(u, kind, "Tunnel"+now.Reason, cutText(now.Message, maxNote))
 	}
 }

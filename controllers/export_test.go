@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -47,6 +48,15 @@ func RegisterMetrics() error {
 	tunnels, err2 := newTunnelMetrics()
 	tunnels.showClusters(0, 0)
 	return errors.Join(err, err2)
+}
+
+// WritesRemembered returns how many writes are remembered, of one a second.
+func WritesRemembered(writes int) int {
+	l, now := &writeLog{}, time.Now()
+	for n := range writes {
+		l.noteWrite(fmt.Sprint(n), "1", now.Add(time.Duration(n)*time.Second))
+	}
+	return len(l.writes)
 }
 
 // SetKindInterval replaces the time between two searches for kinds.

@@ -43,6 +43,9 @@ const (
 	// probeSlotTime is how long a probe counts. One that takes longer waits for an
 	// answer, which costs little, and clusters that are down must not delay others.
 	probeSlotTime = 2 * time.Second
+	// maxProbeWait is how long a probe waits for its turn. If it is still wanted then, it is
+	// planned again.
+	maxProbeWait = 5 * time.Minute
 	// cacheDelay is when to look again, if nothing happens, at a cache that is late.
 	cacheDelay = time.Second
 )

@@ -135,7 +135,9 @@ func (k *kubeconfigRun) startProbes(cluster provider.Cluster, candidates []provi
 // runProbe waits for a free slot, and probes. The slot is free again when the probe has
 // ended, or after probeSlotTime.
 func (k *kubeconfigRun) runProbe(cluster provider.Cluster, key types.NamespacedName, candidate provider.Candidate) {
-	if k.slots.Enter(k.ctx, key.Namespace) != nil {
+	wait, cancel := context.WithTimeout(k.ctx, maxProbeWait)
+	defer cancel()
+	if k.slots.Enter(wait, key.Namespace) != nil {
 		k.state.finishProbe(key, cluster.UID, candidate.Key, nil, time.Time{})
 		return
 	}

@@ -16,6 +16,7 @@ import (
 
 const (
 	maxResults   = 16               // for each Cluster
+	maxRunning   = 16               // probes of each Cluster
 	cacheTimeout = 30 * time.Second // how long to wait until the cache shows a write
 
 	firstBackoff = time.Second
@@ -131,12 +132,13 @@ func (l *clusterStates) probeResults(key types.NamespacedName) (results map[stri
 	return results
 }
 
-// startProbe marks the probe as running. It returns false if it runs already, or if
-// the Cluster is gone.
+// startProbe marks the probe as running. It returns false if it runs already, if many of
+// the Cluster do, or if the Cluster is gone.
 func (l *clusterStates) startProbe(key types.NamespacedName, probe string) (started bool) {
 	l.change(key, func(c *clusterState) {
-		started = !c.running[probe]
-		c.running[probe] = true
+		if started = !c.running[probe] && len(c.running) < maxRunning; started {
+			c.running[probe] = true
+		}
 	})
 	return started
 }

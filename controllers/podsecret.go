@@ -265,6 +265,9 @@ func (p *podSecretRun) reconcileNamespace(ctx context.Context, request reconcile
 	}
 	from := p.secrets.of(name.Namespace)
 	ns, err := getObject(ctx, from, types.NamespacedName{Name: name.Namespace}, &corev1.Namespace{})
+	if err == nil && ns == nil {
+		p.forgetRewrites(name.Namespace)
+	}
 	if err != nil || ns == nil || ns.DeletionTimestamp != nil {
 		return reconcile.Result{}, err
 	}
@@ -306,6 +309,12 @@ func (p *podSecretRun) noteRewrite(secret propagate.EnvSecret, now time.Time) {
 		delay = min(2*last.delay, maxRewriteDelay)
 	}
 	p.wrote[secret.Namespace] = podSecretWrite{secret, now, delay}
+}
+
+func (p *podSecretRun) forgetRewrites(namespace string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.wrote, namespace)
 }
 
 // untilRewrite returns how long not to write what this process has written already.

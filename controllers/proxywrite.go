@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -96,8 +97,10 @@ func kindOf(object client.Object) string {
 	return "Secret"
 }
 
-// maxCacheDelay is how long a cache is waited for.
-const maxCacheDelay = 5 * time.Second
+const (
+	maxCacheDelay = 5 * time.Second // how long a cache is waited for
+	maxWriteAge   = time.Minute     // how long a write is remembered that nobody asks for
+)
 
 // writeLog has the last write of each object until a cache shows it. It may be
 // lost at any time, at the cost of a few conflicts. The zero value is ready for use.
@@ -121,6 +124,7 @@ func (l *writeLog) noteWrite(object, version string, now time.Time) {
 	if l.writes == nil {
 		l.writes = map[string]lastWrite{}
 	}
+	maps.DeleteFunc(l.writes, func(_ string, w lastWrite) bool { return now.Sub(w.at) > maxWriteAge }) // of Clusters that are gone
 	l.writes[object] = lastWrite{version, now}
 }
 

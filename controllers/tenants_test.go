@@ -245,6 +245,47 @@ func TestProbeTurns(t *testing.T) {
 	}
 }
 
+// TestManyRoutes: a Cluster whose route is rewritten again and again has a few probes.
+func TestManyRoutes(t *testing.T) {
+	const routes = 30
+	b := newBed(t)
+	var mu sync.Mutex // guards started
+	started := 0
+	b.setProbe(func(ctx context.Context, _ provider.Cluster) probe.Report {
+		mu.Lock()
+		started++
+		mu.Unlock()
+		b.Touch()
+		<-ctx.Done()
+		return passed
+	})
+	b.Set("clusters", cluster("a", "one", route("p0:1")))
+	b.run(t)
+	one := apitest.Named("clusters", "a", "one")
+	for n := range routes {
+		plans := b.counted(b.plans, "a/one")
+		b.Change(one, func(u *unstructured.Unstructured) {
+			annotate(u, provider.AnnotationProxyURL, fmt.Sprintf("http://p%d:1", n+1))
+		})
+		b.Until(t, "a plan", func() bool { return b.counted(b.plans, "a/one") > plans })
+	}
+	b.Until(t, "probes", func() bool { mu.Lock(); defer mu.Unlock(); return started >= 16 })
+	b.Set("clusters", cluster("a", "two", route("p1:1")))
+	b.Until(t, "that of another Cluster", func() bool { mu.Lock(); defer mu.Unlock(); return started >= 17 })
+	mu.Lock()
+	defer mu.Unlock()
+	if started != 17 {
+		t.Errorf("got %d probes of %d routes, want 16", started-1, routes)
+	}
+}
+
+// TestWritesRemembered: those of Clusters that are gone, too, are forgotten.
+func TestWritesRemembered(t *testing.T) {
+	if got := controllers.WritesRemembered(1000); got != 61 {
+		t.Errorf("got %d writes, want those of a minute", got)
+	}
+}
+
 // TestEventsRemembered: texts of one object don't push out those of others.
 func TestEventsRemembered(t *testing.T) {
 	if got, again, other := controllers.EventsRemembered(1000); got != 32 || again || other {

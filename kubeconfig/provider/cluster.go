@@ -111,6 +111,9 @@ func ClusterFields() [][]string {
 	}
 }
 
+// maxEndpoints is how many of status.apiEndpoints are read: each may be tried and probed.
+const maxEndpoints = 64
+
 // readEndpoints leaves out the first one, and repetitions.
 func readEndpoints(object map[string]any, first kubeconfig.Endpoint) ([]kubeconfig.Endpoint, error) {
 	value, _, _ := unstructured.NestedFieldNoCopy(object, "status", "apiEndpoints")
@@ -120,6 +123,10 @@ func readEndpoints(object map[string]any, first kubeconfig.Endpoint) ([]kubeconf
 		more []kubeconfig.Endpoint
 		errs []error
 	)
+	if len(list) > maxEndpoints {
+		errs = append(errs, fmt.Errorf("provider: status.apiEndpoints of the infrastructure object: it has %d, and the first %d are used", len(list), maxEndpoints))
+		list = list[:maxEndpoints]
+	}
 	for i, item := range list {
 		e, err := readEndpoint(item)
 		if err != nil {

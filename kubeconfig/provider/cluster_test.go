@@ -1,6 +1,7 @@
 package provider_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -29,6 +30,10 @@ func TestReadCluster(t *testing.T) {
 	endpoint := object{"host": "api.test", "port": int64(6443)}
 	more := func(list ...any) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: object{"status": object{"apiEndpoints": list}}}
+	}
+	manyEndpoints := make([]any, 10000)
+	for n := range manyEndpoints {
+		manyEndpoints[n] = fmt.Sprintf("10.0.%d.%d:6443", n/250, n%250)
 	}
 	tests := []struct {
 		name           string
@@ -60,6 +65,8 @@ func TestReadCluster(t *testing.T) {
 		{name: "a large port", cluster: clusterObject("v1beta2", object{"controlPlaneEndpoint": object{"host": "api.test", "port": int64(1<<32 + 443)}}, nil), says: "port"},
 		{name: "an infrastructure's scheme", cluster: clusterObject("v1beta2", object{"controlPlaneEndpoint": endpoint}, nil), infra: more("https://x:1", object{"host": "https://x", "port": int64(1)}),
 			says: "apiEndpoints[0]"},
+		{name: "many of an infrastructure", cluster: clusterObject("v1beta2", object{"controlPlaneEndpoint": endpoint}, nil), infra: more(manyEndpoints...),
+			says: "it has 10000, and the first 64 are used"},
 		{name: "another kind", cluster: &unstructured.Unstructured{Object: object{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine"}}, says: "want a Cluster"},
 		{name: "nil", says: "want a Cluster"},
 	}
@@ -67,8 +74,8 @@ func TestReadCluster(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := provider.ReadCluster(test.cluster, test.infra)
 			if test.says != "" {
-				if err == nil || !strings.Contains(err.Error(), test.says) {
-					t.Fatalf("got %v, want %q", err, test.says)
+				if err == nil || !strings.Contains(err.Error(), test.says) || len(got.MoreEndpoints) > 64 {
+					t.Fatalf("got %v and %d endpoints, want %q", err, len(got.MoreEndpoints), test.says)
 				}
 				return
 			}

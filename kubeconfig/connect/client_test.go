@@ -363,6 +363,10 @@ func TestNewClientInvalid(t *testing.T) {
 		{"CA is none", cluster(func(c *clientcmdapi.Cluster) { c.CertificateAuthorityData = []byte("x") }), nil, "root certificates"},
 		{"CA file is empty", cluster(func(c *clientcmdapi.Cluster) { c.CertificateAuthorityData, c.CertificateAuthority = nil, empty }), nil, "the file is empty"},
 		{"no CA file", cluster(func(c *clientcmdapi.Cluster) { c.CertificateAuthorityData, c.CertificateAuthority = nil, empty+"x" }), nil, "no such file"},
+		{"large client key", func(c *clientcmdapi.Config) {
+			a := c.AuthInfos["c1-admin"]
+			a.ClientCertificateData, a.ClientKeyData = pki.NewCA("large").LargeRSA()
+		}, nil, "client-key-data: the private key is too large"},
 		{"certificate without key", func(c *clientcmdapi.Config) { c.AuthInfos["c1-admin"].ClientKeyData = nil }, nil, "client-key-data"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

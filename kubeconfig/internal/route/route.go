@@ -93,6 +93,9 @@ func (r *Route) Credentials(wrap func(dialer.Dialer) DialFunc) (*transport.Confi
 		return nil, nil, fmt.Errorf("kubeconfig: %w", err)
 	}
 	own := *config
+	if err := keypair.Check(own.TLS.KeyData); err != nil {
+		return nil, nil, field.Errorf("client-key-data", "%w", err)
+	}
 	tlsConfig, err := transport.TLSConfigFor(&own)
 	if err != nil {
 		return nil, nil, fmt.Errorf("kubeconfig: %w", err)

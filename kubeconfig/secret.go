@@ -72,9 +72,10 @@ func Secret(name, namespace string, config *clientcmdapi.Config, owner *metav1.O
 	return secret, nil
 }
 
-// Load returns the kubeconfig in a YAML or JSON text. It is clientcmd.Load with errors
-// that are fit for a log: clientcmd's quote what they can't read, and all users with
-// their tokens and passwords if two have one name. An empty text is an error.
+// Load returns the kubeconfig in a YAML or JSON text of this program's own: a file that a
+// person named, say. It is clientcmd.Load with errors that are fit for a log: clientcmd's
+// quote what they can't read, and all users with their tokens and passwords if two have one
+// name. An empty text is an error. A text that somebody else wrote is for [FromSecret].
 func Load(text []byte) (*clientcmdapi.Config, error) {
 	config, err := entry.Load(text)
 	if err != nil {
@@ -84,51 +85,42 @@ func Load(text []byte) (*clientcmdapi.Config, error) {
 }
 
 // FromSecret returns the kubeconfig of a Secret as Cluster API keeps it, under
-// [SecretKey]. An error names the Secret and quotes nothing that is in it, as
-// with [Load].
+// [SecretKey]. An error names the Secret, and wraps a [*FieldError] if it is about a field. It
+// quotes nothing that is secret, as with [Load].
 //
-// A kubeconfig that names a program (exec, auth-provider) or a file (tokenFile,
-// client-certificate, client-key, certificate-authority) is an error: a user that may
-// only write Secrets could run programs here, or have this program's own token sent to a
-// server of theirs. If all writers of the Secret may do that, use Load.
+// What it returns is only data, in all of its entries: a user that may only write Secrets
+// could otherwise run programs here, have this program's own files sent to a server of
+// theirs, or hold its processors and memory. These are errors:
+//
+//	exec, auth-provider                     a program
+//	tokenFile, client-certificate,
+//	client-key, certificate-authority       a file, also beside its data
+//	the files of [ExtensionName]'s proxyTLS
+//	the text                                over 1 MiB, 100,000 line ends and signs of YAML,
+//	                                        or 4 MiB that aliases stand for
+//	clusters, users, contexts               over 1,000 each, or a name over 1 KiB
+//	certificates                            over 512 in a bundle
+//	RSA keys, also of certificates          over 8,192 bits
+//	token; user name with password          over 128 KiB
+//	header, endpoints of [ExtensionName]    over 64 KiB, over 64
+//
+// If all writers of the Secret may do that, use Load.
 func FromSecret(secret *corev1.Secret) (*clientcmdapi.Config, error) {
 	if secret == nil {
 		return nil, errors.New("kubeconfig: the Secret is nil")
 	}
-	config, err := loadSecret(secret)
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: Secret %s/%s: %w", secret.Namespace, secret.Name, err)
-	}
-	return config, nil
-}
-
-func loadSecret(secret *corev1.Secret) (*clientcmdapi.Config, error) {
+	name := fmt.Sprintf("Secret %s/%s: ", secret.Namespace, secret.Name)
 	data, ok := secret.Data[SecretKey]
 	if !ok {
-		return nil, fmt.Errorf("has no key %q", SecretKey)
+		return nil, fmt.Errorf("kubeconfig: %shas no key %q", name, SecretKey)
 	}
-	config, err := entry.Load(data)
-	if err == nil {
-		err = checkLocal(config)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("key %q: %w", SecretKey, err)
+	config, err := entry.LoadForeign(data)
+	var invalid *FieldError
+	switch name += fmt.Sprintf("key %q: ", SecretKey); {
+	case errors.As(err, &invalid):
+		return nil, &FieldError{Field: name + invalid.Field, Err: invalid.Err}
+	case err != nil:
+		return nil, fmt.Errorf("kubeconfig: %s%w", name, err)
 	}
 	return config, nil
-}
-
-// checkLocal returns an error if the kubeconfig names a program or a file, in any of its
-// entries: the caller may choose another context.
-func checkLocal(config *clientcmdapi.Config) error {
-	for name, cluster := range config.Clusters {
-		if cluster != nil && cluster.CertificateAuthority != "" {
-			return fmt.Errorf("the cluster %q names a file (certificate-authority)", name)
-		}
-	}
-	for name, user := range config.AuthInfos {
-		if local := entry.LocalName(user); local != "" {
-			return fmt.Errorf("the user %q names %s", name, local)
-		}
-	}
-	return nil
 }

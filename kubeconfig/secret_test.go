@@ -127,28 +127,3 @@ func TestSecretNames(t *testing.T) {
 		}
 	}
 }
-
-func TestFromSecret(t *testing.T) {
-	const unsafe = `kubeconfig: Secret ns/a-kubeconfig: key "value": `
-	local := func(text string) map[string][]byte { return map[string][]byte{"value": []byte(text)} }
-	for name, test := range map[string]struct {
-		data map[string][]byte
-		want string
-	}{
-		"no key":     {nil, `kubeconfig: Secret ns/a-kubeconfig: has no key "value"`},
-		"empty":      {map[string][]byte{"value": nil}, `kubeconfig: Secret ns/a-kubeconfig: key "value": is empty`},
-		"unreadable": {map[string][]byte{"value": []byte("users: *s3cret")}, `kubeconfig: Secret ns/a-kubeconfig: key "value": is not YAML, or not a mapping`},
-		"a program":  {local("users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: sh}}}]"), unsafe + `the user "u" names a program (exec)`},
-		"a plugin":   {local("users: [{name: u, user: {auth-provider: {name: gcp}}}]"), unsafe + `the user "u" names a program (auth-provider)`},
-		"a token":    {local("users: [{name: u, user: {tokenFile: /run/token}}]"), unsafe + `the user "u" names a file (tokenFile)`},
-		"a key":      {local("users: [{name: u, user: {client-key: k}}]"), unsafe + `the user "u" names a file (client-certificate or client-key)`},
-		"a CA":       {local("clusters: [{name: c, cluster: {certificate-authority: ca.crt}}]"), unsafe + `the cluster "c" names a file (certificate-authority)`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a-kubeconfig"}, Data: test.data}
-			if config, err := kubeconfig.FromSecret(secret); err == nil || err.Error() != test.want {
-				t.Errorf("got %v, %v, want %q", config, err, test.want)
-			}
-		})
-	}
-}

@@ -102,8 +102,14 @@ func addSentence(message, more string) string {
 }
 
 // routeVerdict turns the outcome of a route into a condition.
-func routeVerdict(o outcome) verdict {
+func (p *planner) routeVerdict(o outcome) verdict {
 	v := probeVerdict(o.Result)
+	if local := p.base.localUser(); local != "" && (o.Report.OK() || v.reason == reasonOf(probe.PhaseAuth)) {
+		v.message = addSentence(v.message, "The probe asked without credentials: "+local+" names a program or a file, which is not used here")
+	}
+	if o.refused != "" {
+		v.message = addSentence(v.message, "Nor can programs that use package connect take the route: "+o.refused)
+	}
 	if o.extended {
 		v.reason = ReasonCausewayOnly
 		v.message = "only programs that use package connect reach the API server by this route; kubectl and Cluster API's controllers fail: " + v.message

@@ -5,12 +5,14 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/url"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/causewayproject/causeway/internal/yamledit"
 	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
 )
 
 // The fields of a kubeconfig's cluster entry that make up a route.
@@ -67,17 +69,21 @@ func (r route) withoutUser() route {
 // document is a parsed kubeconfig with its current context's entries. It never
 // changes.
 type document struct {
-	bytes   []byte
-	root    *yaml.Node
-	cluster *yaml.Node // a mapping
-	user    *yaml.Node // nil if the kubeconfig has no user entry
-	current route
+	bytes    []byte
+	root     *yaml.Node
+	cluster  *yaml.Node // a mapping
+	user     *yaml.Node // nil if the kubeconfig has no user entry
+	userName string
+	current  route
 }
 
 var errNotYAML = errors.New("the kubeconfig can't be read: it is no YAML, or no kubeconfig")
 
 // parseDocument says what is wrong, without quoting: it is all secret.
 func parseDocument(data []byte) (*document, error) {
+	if err := entry.CheckText(data); err != nil {
+		return nil, fmt.Errorf("the kubeconfig %w", err)
+	}
 	d := &document{bytes: data, root: &yaml.Node{}}
 	if yaml.Unmarshal(data, d.root) != nil || len(d.root.Content) == 0 {
 		return nil, errNotYAML
@@ -97,7 +103,8 @@ func parseDocument(data []byte) (*document, error) {
 	if scalarText(d.cluster, fieldServer) == "" {
 		return nil, errors.New("the kubeconfig has no server")
 	}
-	d.user = namedMapping(tree, "users", scalarText(current, "user"), "user")
+	d.userName = scalarText(current, "user")
+	d.user = namedMapping(tree, "users", d.userName, "user")
 	d.current = route{
 		Server: scalarText(d.cluster, fieldServer), ProxyURL: scalarText(d.cluster, fieldProxyURL), TLSServerName: scalarText(d.cluster, fieldTLSServerName),
 	}
@@ -112,6 +119,17 @@ func parseDocument(data []byte) (*document, error) {
 		}
 	}
 	return d, nil
+}
+
+// localUser returns the field by which the user names a program or a file; empty without
+// one. It is what entry.LoadForeignRoute takes the credentials away for.
+func (d *document) localUser() string {
+	for _, key := range []string{"exec", "auth-provider", "tokenFile", "client-certificate", "client-key"} {
+		if n := yamledit.Child(d.user, key); n != nil && (n.Kind != yaml.ScalarNode || n.Value != "") {
+			return fmt.Sprintf("users[%.100q].%s", d.userName, key)
+		}
+	}
+	return ""
 }
 
 // scalarText returns the scalar under key; empty without one.

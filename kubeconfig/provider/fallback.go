@@ -117,7 +117,7 @@ func (p *planner) fallBack(r route, value []byte, result outcome) {
 	p.records.RetryAt = p.config.Now.Add(hold).UTC().Truncate(timeUnit)
 	p.records.State, p.records.Inputs = StateFellBack, ""
 	p.setCondition(notReady(ReasonFellBack, "the configured route failed within its grace period, and the previous one is in use. "+
-		"It is tried again later, or when the configuration changes. It failed with: "+routeVerdict(result).message))
+		"It is tried again later, or when the configuration changes. It failed with: "+p.routeVerdict(result).message))
 	p.updateTarget(value)
 }
 

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
 )
 
 const timeUnit = time.Second // for the times that are written
@@ -160,7 +161,8 @@ func (p *planner) readBase() bool {
 		}
 		return p.target != nil
 	}
-	if p.managed && !p.follows {
+	// A text that is too large was not looked at: it may be good.
+	if p.managed && !p.follows && !errors.Is(err, entry.ErrText) {
 		p.rebuildKubeconfig(err)
 	} else {
 		p.setCondition(notReady(ReasonCorrupted, source.Name+": "+err.Error()))

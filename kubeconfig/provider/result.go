@@ -1,10 +1,11 @@
 package provider
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
@@ -34,30 +35,23 @@ func (p *planner) probeResult(c Candidate, age func(Result) time.Duration, value
 		p.scheduleAfter(p.config.probeInterval())
 		return invalidResult(err), true
 	}
-	if c.Config, err = kubeconfig.Load(text); err != nil {
+	if c.Config, _, err = entry.LoadForeignRoute(text, c.Extension); err != nil {
+		var invalid *kubeconfig.FieldError
+		if !errors.As(err, &invalid) {
+			err = fmt.Errorf("the kubeconfig %w", err)
+		}
 		p.scheduleAfter(p.config.probeInterval())
 		return invalidResult(err), true
 	}
-	dropLocalUsers(c.Config)
 	p.action.Probe = append(p.action.Probe, c)
 	return Result{}, false
 }
 
-// dropLocalUsers takes the credentials away from users that name a program or a file. A user
-// that may only write Secrets could otherwise run programs where the probe runs, or have its
-// token file sent to a server of theirs. The probe then asks as system:anonymous.
-func dropLocalUsers(config *clientcmdapi.Config) {
-	for name, user := range config.AuthInfos {
-		if entry.LocalName(user) != "" {
-			config.AuthInfos[name] = clientcmdapi.NewAuthInfo()
-		}
-	}
-}
-
 // outcome is the answer to what is asked of a route.
 type outcome struct {
-	Result        // of a plain client-go
-	extended bool // it fails, and our own clients get to the API server by the extension
+	Result          // of a plain client-go
+	extended bool   // it fails, and our own clients get to the API server by the extension
+	refused  string // it fails, and why our own clients can't take the extension
 }
 
 // probeRoute is probeResult for a kubeconfig with the route r. Only if a plain client-go fails
@@ -68,7 +62,11 @@ func (p *planner) probeRoute(r route, key string, age func(Result) time.Duration
 		return outcome{Result: plain}, ok
 	}
 	own, ok := p.probeResult(Candidate{Key: hashParts([]byte(key), []byte("extension")), Extension: true, Secret: p.secrets.Route}, age, value)
-	return outcome{plain, ok && own.Report.OK()}, ok
+	o := outcome{Result: plain, extended: ok && own.Report.OK()}
+	if step := own.Report.Failed(); ok && step != nil && step.Phase == probe.PhaseConfig {
+		o.refused = step.Cause
+	}
+	return o, ok
 }
 
 // invalidResult is the result for a kubeconfig that can't be read.
@@ -111,7 +109,7 @@ func (p *planner) routeHealth() (verdict, bool) {
 	if !ok {
 		return verdict{}, false
 	}
-	v, before := routeVerdict(result), p.records.condition
+	v, before := p.routeVerdict(result), p.records.condition
 	if before == nil {
 		before = p.cluster.Condition
 	}

@@ -82,7 +82,7 @@ func (p *planner) tryAttempts(r, desired route) bool {
 		return true
 	}
 	if !desired.sameEntry(r) {
-		v := routeVerdict(last)
+		v := p.routeVerdict(last)
 		v.message = "the configured route is not in use yet, since it failed the probe: " + v.message
 		p.setCondition(v)
 		p.shown = StateProbing
@@ -119,7 +119,7 @@ func (p *planner) switchTo(r route, a attempt, result *outcome) bool {
 		p.addEvent(corev1.EventTypeNormal, ReasonRotated, "the CA of the Secret "+p.target.Name+" is that of "+p.cluster.Name+"-ca now")
 	}
 	if result != nil {
-		p.setCondition(p.refineVerdict(routeVerdict(*result)))
+		p.setCondition(p.refineVerdict(p.routeVerdict(*result)))
 	}
 	p.updateTarget(value)
 	return true

@@ -194,7 +194,7 @@ func decodeObject(path string, raw []byte, fields map[string]any) error {
 		target, ok := fields[name]
 		switch {
 		case !ok:
-			return field.Errorf(path, "has a field %q, which this version of Causeway does not know", name)
+			return field.Errorf(path, "has a field %.100q, which this version of Causeway does not know", name)
 		case string(object[name]) == "null":
 		case json.Unmarshal(object[name], target) != nil:
 			return field.Errorf(path+"."+name, "want %s", wantedType(target))

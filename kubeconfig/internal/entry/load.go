@@ -9,6 +9,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
+var errNotYAML = errors.New("is not YAML, or not a mapping")
+
 // Load is kubeconfig.Load. Its errors complete a sentence about the text.
 func Load(data []byte) (*clientcmdapi.Config, error) {
 	if len(data) == 0 {
@@ -28,7 +30,7 @@ func explainUnreadable(data []byte) error {
 	var lists struct{ Clusters, Contexts, Users named }
 	var mapping map[string]any
 	if yaml.Unmarshal(data, &mapping) != nil {
-		return errors.New("is not YAML, or not a mapping")
+		return errNotYAML
 	}
 	if yaml.Unmarshal(data, &lists) == nil {
 		for _, list := range []struct {
@@ -38,28 +40,11 @@ func explainUnreadable(data []byte) error {
 			seen := make(map[string]bool)
 			for _, e := range list.entries {
 				if seen[e.Name] {
-					return fmt.Errorf("has two %s of the name %q", list.kind, e.Name)
+					return fmt.Errorf("has two %s of the name %.100q", list.kind, e.Name)
 				}
 				seen[e.Name] = true
 			}
 		}
 	}
 	return errors.New("is not a kubeconfig: a field has another type or value")
-}
-
-// LocalName returns what a user entry has that is not in the kubeconfig itself: a program
-// that is run, or a file that is read. It returns "" if the entry has all that it needs.
-func LocalName(user *clientcmdapi.AuthInfo) string {
-	switch {
-	case user == nil:
-	case user.Exec != nil:
-		return "a program (exec)"
-	case user.AuthProvider != nil:
-		return "a program (auth-provider)"
-	case user.TokenFile != "":
-		return "a file (tokenFile)"
-	case user.ClientCertificate != "" || user.ClientKey != "":
-		return "a file (client-certificate or client-key)"
-	}
-	return ""
 }

@@ -72,6 +72,23 @@ func ParseCertificates(data []byte) ([]*x509.Certificate, error) {
 	return certs, nil
 }
 
+// FindCertificates returns the certificates that crypto/tls and client-go take out of a PEM
+// text: they pass over everything else.
+func FindCertificates(data []byte) (certs []*x509.Certificate) {
+	for {
+		var block *pem.Block
+		if block, data = pem.Decode(data); block == nil {
+			return certs
+		}
+		if block.Type != BlockCertificate {
+			continue
+		}
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
+			certs = append(certs, cert)
+		}
+	}
+}
+
 // EncodeCertificates returns certs in PEM.
 func EncodeCertificates(certs []*x509.Certificate) []byte {
 	var b bytes.Buffer

@@ -60,12 +60,13 @@ func (m *management) read(ctx context.Context) (config *clientcmdapi.Config, not
 	if err == nil {
 		err = runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, secret)
 	}
-	if err == nil {
-		config, err = kubeconfig.Load(secret.Data[kubeconfig.SecretKey])
-	}
 	if err != nil {
 		return nil, notes, clusterError{fmt.Errorf("the Secret %s/%s: %w", m.namespace, name, err),
 			"The notes say what the provider waits for; kubectl describe cluster has its Events."}
+	}
+	if config, err = kubeconfig.FromSecret(secret); err != nil {
+		return nil, notes, clusterError{err,
+			"Correct the Secret, or who writes it. Nothing that it names is run or opened here: if you trust all of it, save it to a file, for --kubeconfig."}
 	}
 	return config, notes, nil
 }

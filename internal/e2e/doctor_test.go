@@ -70,7 +70,7 @@ func TestDoctor(t *testing.T) {
 		}, []string{"\n  FAIL   tls ", "\nremedy   Set tls-server-name: kubernetes.default.svc"}},
 		{"expired-certificate", b.Network.Client, b.Squid.URL(), func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
 			expire(t, u)
-		}, []string{"\n  FAIL   config ", `the client certificate "kubernetes-admin" expired on 2`, "\nremedy   Get a new kubeconfig"}},
+		}, []string{"\n  FAIL   auth ", `the client certificate "kubernetes-admin" expired on 2`, "\nremedy   Get a new kubeconfig"}},
 		{"foreign-certificate", b.Network.Client, b.Squid.URL(), func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
 			u.ClientCertificateData, u.ClientKeyData = pki.PEM(pki.NewCA("stranger").Client("kubernetes-admin", "system:masters"))
 		}, []string{"\n  FAIL   auth ", `issued by "stranger"`, "\nremedy   Check that the kubeconfig is of this cluster"}},

@@ -110,7 +110,7 @@ func (f fileSource) load(h hash.Hash) (*clientcmdapi.Config, error) {
 		return nil, err
 	}
 	for _, path := range namedFiles(config) {
-		data, err := os.ReadFile(path)
+		data, err := route.ReadFile(path)
 		hashRead(h, data, err) // whether it is needed is found out elsewhere
 	}
 	return config, nil
@@ -129,15 +129,7 @@ func namedFiles(config *clientcmdapi.Config) []string {
 	if err != nil {
 		return nil
 	}
-	files := map[string]bool{current.Cluster.CertificateAuthority: true}
-	if current.User != nil {
-		files[current.User.ClientCertificate], files[current.User.ClientKey] = true, true
-	}
-	if e, err := entry.ParseExtension(current.ClusterName, current.Cluster); err == nil && e != nil && e.ProxyTLS != nil {
-		for _, path := range []string{e.ProxyTLS.CertificateAuthority, e.ProxyTLS.ClientCertificate, e.ProxyTLS.ClientKey} {
-			files[route.BesideFile(current.Cluster, path)] = true
-		}
-	}
-	delete(files, "")
-	return slices.Sorted(maps.Keys(files))
+	files := route.NamedFiles(current)
+	delete(files, route.TokenFile)
+	return slices.Sorted(maps.Values(files))
 }

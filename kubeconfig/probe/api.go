@@ -185,14 +185,14 @@ func (p *probing) addAuthStep(took time.Duration, a *apiAnswer, err error) bool 
 		return p.failRefused(PhaseAuth, took, a, finding{fmt.Sprintf("no API server answers, but a web page (%d)", a.status),
 			"Correct server in the kubeconfig, path included; a login page or a gateway may be in front of the API server."})
 	case a.status == http.StatusUnauthorized:
-		return p.failRefused(PhaseAuth, took, a, p.rejectedCredentials())
+		return p.failRefused(PhaseAuth, took, a, p.user.refusedFinding(p.rejectedCredentials()))
 	case a.status == http.StatusTooManyRequests || a.status >= http.StatusBadGateway && a.status <= http.StatusGatewayTimeout:
 		return p.failRefused(PhaseAuth, took, a, finding{fmt.Sprintf("the API server, or a load balancer before it, answers %d: %s", a.status, a.message()),
 			"Try again; if it stays so, look at the control plane's load and log."})
 	}
 	name := a.reviewedUser()
 	if !p.user.isEmpty() && (name == anonymous || a.status == http.StatusForbidden && strings.Contains(a.message(), `"`+anonymous+`"`)) {
-		return p.failRefused(PhaseAuth, took, a, p.credentialsLost())
+		return p.failRefused(PhaseAuth, took, a, p.user.refusedFinding(p.credentialsLost()))
 	}
 	detail := "accepted"
 	switch {
@@ -231,7 +231,7 @@ func (p *probing) requestFinding(err error) finding {
 		return f
 	}
 	if alert, ok := alertOf(err); ok {
-		return alertFinding(alert)
+		return p.alertFinding(alert)
 	}
 	switch {
 	case timedOut(err):

@@ -82,14 +82,14 @@ func TestProbeConfigFails(t *testing.T) {
 		{"a client certificate that expired", func(t *testing.T, api *probed, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
 			cert, key := api.ca.Issue("kubernetes-admin", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })
 			u.ClientCertificateData, u.ClientKeyData = pki.CertPEM(cert), pki.KeyPEM(key)
-		}, failure{probe.PhaseConfig, `the client certificate "kubernetes-admin" expired on`, "Get a new kubeconfig"}},
+		}, failure{probe.PhaseAuth, `the client certificate "kubernetes-admin" expired on`, "Get a new kubeconfig"}},
 		{"a client certificate of tomorrow", func(t *testing.T, api *probed, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
 			cert, key := api.ca.Issue("kubernetes-admin", func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) })
 			u.ClientCertificateData, u.ClientKeyData = pki.CertPEM(cert), pki.KeyPEM(key)
-		}, failure{probe.PhaseConfig, "is not valid before", "clock"}},
+		}, failure{probe.PhaseAuth, "is not valid before", "clock"}},
 		{"a token that expired", func(_ *testing.T, _ *probed, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
 			*u = clientcmdapi.AuthInfo{Token: jwt(time.Now().Add(-time.Minute))}
-		}, failure{probe.PhaseConfig, "the token expired on", "Get a new kubeconfig"}},
+		}, failure{probe.PhaseAuth, "the token expired on", "Get a new kubeconfig"}},
 		{"a token of two lines", func(_ *testing.T, _ *probed, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
 			*u = clientcmdapi.AuthInfo{Token: "secret\ninjected: x"}
 		}, failure{probe.PhaseConfig, "the token has a line break", "as one line"}},

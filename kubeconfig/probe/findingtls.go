@@ -80,7 +80,7 @@ func (p *probing) brokenHandshake(err error) finding {
 		return finding{addr + " does not speak TLS: its answer begins with " + fmt.Sprintf("%q", record.RecordHeader[:]),
 			"Correct the port in server: it is not an API server's." + through}
 	case alerted:
-		return alertFinding(alert)
+		return p.alertFinding(alert)
 	case timedOut(err):
 		return finding{addr + " takes the connection, and does not answer to TLS",
 			"Check that the port in server is the API server's, that it is not overloaded, and that no firewall or too small an MTU on the way (VPN, tunnel) swallows large packets." + through}
@@ -142,8 +142,8 @@ func topOf(cert *x509.Certificate, verify *tls.CertificateVerificationError) *x5
 // wrongAuthority explains a certificate that the kubeconfig's CA has not issued.
 func (p *probing) wrongAuthority(cert *x509.Certificate) finding {
 	const advice = "Put this cluster's CA into certificate-authority-data (with Cluster API, tls.crt of the Secret <cluster>-ca), or correct server and proxy-url if they lead to another cluster."
-	trusted, err := field.ParseCertificates(p.creds.TLS.CAData)
-	if err != nil || len(trusted) == 0 {
+	trusted := field.FindCertificates(p.creds.TLS.CAData)
+	if len(trusted) == 0 {
 		return finding{fmt.Sprintf("the API server's certificate is issued by %q, which this machine does not trust, and the kubeconfig has no CA", issuerName(cert)), advice}
 	}
 	var subjects []string
@@ -181,15 +181,15 @@ func alertOf(err error) (uint8, bool) {
 
 // alertFinding explains an alert of the API server, or of a load balancer that ends TLS
 // before it.
-func alertFinding(alert uint8) finding {
+func (p *probing) alertFinding(alert uint8) finding {
 	text := tls.AlertError(alert).Error()
 	switch alert {
 	case 42, 43, 46, 48: // bad, unsupported or unknown certificate, unknown CA
-		return finding{"the API server does not accept the client certificate: " + text,
-			"Get a new kubeconfig: the client certificate is not of the CA that this cluster trusts for clients."}
+		return p.user.refusedFinding(finding{"the API server does not accept the client certificate: " + text,
+			"Get a new kubeconfig: the client certificate is not of the CA that this cluster trusts for clients."})
 	case 44, 45: // revoked, expired
-		return finding{"the API server holds the client certificate for revoked or expired: " + text,
-			"Get a new kubeconfig with a new client certificate, or set the clocks right."}
+		return p.user.refusedFinding(finding{"the API server holds the client certificate for revoked or expired: " + text,
+			"Get a new kubeconfig with a new client certificate, or set the clocks right."})
 	case 116: // certificate required
 		return finding{"the API server wants a client certificate, and there is none: " + text,
 			"Put a client certificate into the user entry."}

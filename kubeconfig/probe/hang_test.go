@@ -78,24 +78,31 @@ func (h *hang) answer(_ http.ResponseWriter, r *http.Request) {
 
 // plugin makes an exec plugin that ends with the test.
 func (h *hang) plugin(t *testing.T) {
+	*h.user = clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
+		Command: "cat", Args: []string{pipeOf(t, h.late)}, APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+	}}
+}
+
+// pipeOf returns a named pipe. When somebody has opened it to read, late expires; it has no
+// end before the test's.
+func pipeOf(t *testing.T, late *lateContext) string {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	*h.user = clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
-		Command: "cat", Args: []string{pipe}, APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
-	}}
 	go func() {
-		// Opened when cat has opened it.
+		// Opened when the reader has opened it.
 		w, err := os.OpenFile(pipe, os.O_WRONLY, 0)
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		h.late.expire()
+		late.expire()
 		<-t.Context().Done()
+		os.Remove(pipe) // the reader may open it again
 		w.Close()
 	}()
+	return pipe
 }
 
 // What hangs is named, whatever it is.
@@ -158,5 +165,43 @@ func TestProbeEnded(t *testing.T) {
 	checkFailure(t, r, failure{probe.PhaseTCP, "the client was closed", ""})
 	if !errors.Is(r.Err(), net.ErrClosed) {
 		t.Errorf("got %v, want net.ErrClosed", r.Err())
+	}
+}
+
+// A file of one's own kubeconfig may be read; it holds the probe no longer than the rest, and
+// has an end.
+func TestProbeFiles(t *testing.T) {
+	const pipe = "pipe"
+	sparse := filepath.Join(t.TempDir(), "sparse")
+	if err := errors.Join(os.WriteFile(sparse, nil, 0o600), os.Truncate(sparse, 1<<40)); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(file string, c *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo){
+		"certificate-authority": func(file string, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
+			c.CertificateAuthority, c.CertificateAuthorityData = file, nil
+		},
+		"client-certificate": func(file string, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
+			u.ClientCertificate, u.ClientCertificateData = file, nil
+		},
+		"client-key": func(file string, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
+			u.ClientKey, u.ClientKeyData = file, nil
+		},
+		"tokenFile": func(file string, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
+			*u = clientcmdapi.AuthInfo{TokenFile: file}
+		},
+	} {
+		for file, cause := range map[string]string{
+			pipe: "a file that it names does not end", "/dev/zero": name + ": is a device", sparse: name + ": has 1099511627776 bytes",
+		} {
+			t.Run(name+" "+filepath.Base(file), func(t *testing.T) {
+				config := newProbed(t, nil).config(t)
+				late := newLateContext(t)
+				if file == pipe {
+					file = pipeOf(t, late)
+				}
+				change(file, config.Clusters["c1"], config.AuthInfos["c1-admin"])
+				checkFailure(t, probe.Run(late, config), failure{probe.PhaseConfig, cause, "orrect"})
+			})
+		}
 	}
 }

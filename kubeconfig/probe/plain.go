@@ -33,13 +33,13 @@ func runPlain(ctx context.Context, config *clientcmdapi.Config) Report {
 		return unusableReport(config, time.Since(began), err)
 	}
 	// The proxy's TLS settings are the API server's, which only a route has.
-	r, credentials, err := newRoute(&route.Options{}, config)
+	r, credentials, err := newRoute(ctx, &route.Options{}, config)
 	if err == nil && proxy != nil {
 		forProxy := &tls.Config{MinVersion: tls.VersionTLS12}
 		if credentials.TLS != nil {
 			forProxy = credentials.TLS.Clone()
 		}
-		r, credentials, err = newRoute(&route.Options{ProxyTLS: forProxy}, config)
+		r, credentials, err = newRoute(ctx, &route.Options{ProxyTLS: forProxy}, config)
 	}
 	if err != nil {
 		return unusableReport(config, time.Since(began), err)
@@ -111,6 +111,8 @@ func plainConfig(config *clientcmdapi.Config) (*clientcmdapi.Config, *url.URL, e
 	case u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "socks5":
 		return config, nil, field.Errorf(current.Field("proxy-url"), "client-go takes http, https and socks5, and not the scheme %q", u.Scheme)
 	}
+	u = &url.URL{Scheme: u.Scheme, User: u.User, Host: u.Host} // client-go looks at nothing else
+	current.Cluster.ProxyURL = u.String()
 	return config, u, nil
 }
 

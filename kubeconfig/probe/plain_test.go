@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	goruntime "runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,7 +45,7 @@ func clientGo(t *testing.T, config *clientcmdapi.Config) error {
 		return err
 	}
 	defer client.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.Host+"/readyz", nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.TrimSuffix(c.Host, "/")+"/readyz", nil)
 	if err != nil {
 		return err
 	}

@@ -11,9 +11,11 @@ package probe
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"time"
 
 	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
 	"github.com/causewayproject/causeway/kubeconfig/internal/route"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
@@ -150,14 +152,41 @@ func (o Options) Run(ctx context.Context, config *clientcmdapi.Config) Report {
 		return runPlain(ctx, config)
 	}
 	began := time.Now()
-	r, credentials, err := newRoute(&route.Options{ReadSecret: o.ReadSecret, ProxyTLS: o.ProxyTLS}, config)
+	ctx, cancel := withDeadline(ctx)
+	defer cancel()
+	r, credentials, err := newRoute(ctx, &route.Options{ReadSecret: o.ReadSecret, ProxyTLS: o.ProxyTLS}, config)
 	if err != nil {
 		return unusableReport(config, time.Since(began), err)
 	}
 	return RunRoute(ctx, r, credentials, r.Dialer.DialContext)
 }
 
-func newRoute(opts *route.Options, config *clientcmdapi.Config) (*route.Route, *route.Credentials, error) {
+// newRoute returns when ctx ends, though a file that the kubeconfig names may be a pipe that
+// nobody writes to: reading it goes on in the background.
+func newRoute(ctx context.Context, opts *route.Options, config *clientcmdapi.Config) (*route.Route, *route.Credentials, error) {
+	if current, err := entry.FollowContext(config); err != nil || len(route.NamedFiles(current)) == 0 {
+		return makeRoute(opts, config)
+	}
+	type result struct {
+		route       *route.Route
+		credentials *route.Credentials
+		err         error
+	}
+	ended := make(chan result, 1)
+	go func() {
+		var r result
+		r.route, r.credentials, r.err = makeRoute(opts, config)
+		ended <- r
+	}()
+	select {
+	case r := <-ended:
+		return r.route, r.credentials, r.err
+	case <-ctx.Done():
+		return nil, nil, fmt.Errorf("kubeconfig: a file that it names does not end: %w", ctx.Err())
+	}
+}
+
+func makeRoute(opts *route.Options, config *clientcmdapi.Config) (*route.Route, *route.Credentials, error) {
 	settings, err := opts.ReadSettings(config)
 	if err != nil {
 		return nil, nil, err

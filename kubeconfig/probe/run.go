@@ -90,8 +90,8 @@ func (p *probing) fail(phase Phase, took time.Duration, f finding, err error) bo
 // checkConfig looks at what shows without a connection.
 func (p *probing) checkConfig(context.Context) bool {
 	began := time.Now()
-	if err := p.user.check(time.Now()); err != nil {
-		return p.fail(PhaseConfig, time.Since(began), uselessCredentials(err), err)
+	if p.user.broken {
+		return p.fail(PhaseConfig, time.Since(began), finding{errBrokenToken.Error(), "Write the token into the kubeconfig (or its tokenFile) as one line."}, errBrokenToken)
 	}
 	return p.add(Step{Phase: PhaseConfig, Took: time.Since(began), Detail: p.user.String()})
 }

@@ -30,7 +30,7 @@ type userFacts struct {
 
 func userOf(entry *clientcmdapi.AuthInfo, creds *transport.Config) userFacts {
 	u := userFacts{token: creds.BearerToken != "", basic: creds.Username != ""}
-	if certs, err := field.ParseCertificates(creds.TLS.CertData); err == nil {
+	if certs := field.FindCertificates(creds.TLS.CertData); len(certs) > 0 {
 		u.cert = certs[0]
 	}
 	if u.token {
@@ -109,11 +109,10 @@ func (o *outdated) Error() string {
 
 var errBrokenToken = errors.New("the token has a line break or another character that no token has")
 
-// check finds credentials that the API server can't accept.
-func (u userFacts) check(now time.Time) error {
+// checkDates finds what the API server refuses, unless its clock is another: only when it
+// does refuse.
+func (u userFacts) checkDates(now time.Time) error {
 	switch {
-	case u.broken:
-		return errBrokenToken
 	case u.token && !u.expires.IsZero() && !now.Before(u.expires):
 		return &outdated{what: "the token", at: u.expires}
 	case u.cert == nil || u.token || u.basic: // the API server may take those
@@ -126,18 +125,17 @@ func (u userFacts) check(now time.Time) error {
 	return nil
 }
 
-func uselessCredentials(err error) finding {
-	f := finding{cause: err.Error()}
+// refusedFinding returns why the API server has refused the credentials: f, unless their dates say it.
+func (u userFacts) refusedFinding(f finding) finding {
+	err := u.checkDates(time.Now())
 	var o *outdated
-	switch errors.As(err, &o); {
-	case o == nil:
-		f.advice = "Write the token into the kubeconfig (or its tokenFile) as one line."
+	switch {
+	case !errors.As(err, &o):
+		return f
 	case o.early:
-		f.advice = "Set this machine's clock right, or wait until then."
-	default:
-		f.advice = "Get a new kubeconfig from where this one came from; with Cluster API, whoever writes the cluster's kubeconfig Secret no longer renews it."
+		return finding{err.Error(), "Set this machine's clock right, or wait until then."}
 	}
-	return f
+	return finding{err.Error(), "Get a new kubeconfig from where this one came from; with Cluster API, whoever writes the cluster's kubeconfig Secret no longer renews it."}
 }
 
 const pluginAdvice = "Run the plugin's command by hand and mend what it says: it has to be in PATH, logged in, and allowed to reach what it asks."

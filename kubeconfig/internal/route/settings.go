@@ -3,10 +3,13 @@ package route
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strings"
 
 	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
 	"github.com/causewayproject/causeway/kubeconfig/internal/field"
@@ -40,9 +43,16 @@ func (o *Options) ReadSettings(config *clientcmdapi.Config) (*Settings, error) {
 	if s.extension, err = entry.ParseExtension(current.ClusterName, current.Cluster); err != nil {
 		return nil, err
 	}
+	files := NamedFiles(current)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if err := checkFile(files[name]); err != nil {
+			return nil, field.Wrap(name, err)
+		}
+	}
 	if s.Rest, err = restConfig(current); err != nil {
 		return nil, err
 	}
+	readToken(s.Rest, current.User)
 	if o.Dialer == nil && o.ProxyTLS == nil && s.extension != nil && s.extension.ProxyTLS != nil {
 		err = s.readProxyFiles(s.extension.ProxyTLS)
 	}
@@ -86,7 +96,7 @@ func (s *Settings) proxyFile(name, path string) ([]byte, error) {
 	if path == "" {
 		return nil, nil
 	}
-	data, err := os.ReadFile(BesideFile(s.Current.Cluster, path))
+	data, err := os.ReadFile(besideFile(s.Current.Cluster, path))
 	if err == nil && len(data) == 0 {
 		err = errors.New("the file is empty")
 	}
@@ -118,6 +128,69 @@ func restConfig(current *entry.Current) (*rest.Config, error) {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
 	return inner, loadFiles(current, inner)
+}
+
+// maxFile is the largest file that is read whole; a CA bundle has 300 KiB.
+const maxFile = 16 << 20
+
+// checkFile refuses a file whose end is not reached, such as /dev/zero. Other errors are
+// those of who reads it.
+func checkFile(path string) error {
+	switch info, err := os.Stat(path); {
+	case err != nil:
+		return nil
+	case info.Mode()&os.ModeDevice != 0:
+		return errors.New("is a device: want a file")
+	case info.Size() > maxFile:
+		return fmt.Errorf("has %d bytes: want at most %d", info.Size(), maxFile)
+	}
+	return nil
+}
+
+// ReadFile is os.ReadFile for a file that a kubeconfig names.
+func ReadFile(path string) ([]byte, error) {
+	if err := checkFile(path); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+}
+
+// NamedFiles are the files that the entries and the extension name, by field.
+func NamedFiles(current *entry.Current) map[string]string {
+	files := map[string]string{current.Field("certificate-authority"): current.Cluster.CertificateAuthority}
+	if user := current.User; user != nil {
+		files[TokenFile], files["client-certificate"], files["client-key"] = user.TokenFile, user.ClientCertificate, user.ClientKey
+	}
+	if e, err := entry.ParseExtension(current.ClusterName, current.Cluster); err == nil && e != nil && e.ProxyTLS != nil {
+		path, t := entry.ExtensionField(current.ClusterName)+".proxyTLS.", e.ProxyTLS
+		for name, file := range map[string]string{"certificateAuthority": t.CertificateAuthority, "clientCertificate": t.ClientCertificate, "clientKey": t.ClientKey} {
+			files[path+name] = besideFile(current.Cluster, file)
+		}
+	}
+	maps.DeleteFunc(files, func(_, path string) bool { return path == "" })
+	return files
+}
+
+// TokenFile is a field of [NamedFiles].
+const TokenFile = "tokenFile"
+
+// readToken makes BearerToken what client-go sends: what is in the token file, without the
+// white space around it, if there is something.
+func readToken(inner *rest.Config, user *clientcmdapi.AuthInfo) {
+	text := inner.BearerToken // of the file, if the user has no token
+	if inner.BearerTokenFile == "" {
+		return
+	}
+	if user.Token != "" {
+		data, err := os.ReadFile(inner.BearerTokenFile)
+		if err != nil {
+			return
+		}
+		text = string(data)
+	}
+	if token := strings.TrimSpace(text); token != "" {
+		inner.BearerToken = token
+	}
 }
 
 // loadFiles reads the files of certificates and keys. Given the files,
@@ -165,8 +238,8 @@ func checkServer(server string) error {
 	return nil
 }
 
-// BesideFile takes a relative path from the directory of the cluster's kubeconfig.
-func BesideFile(cluster *clientcmdapi.Cluster, path string) string {
+// besideFile takes a relative path from the directory of the cluster's kubeconfig.
+func besideFile(cluster *clientcmdapi.Cluster, path string) string {
 	if path == "" || filepath.IsAbs(path) || cluster.LocationOfOrigin == "" {
 		return path
 	}

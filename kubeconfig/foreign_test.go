@@ -85,9 +85,10 @@ func nested(depth int) string {
 }
 
 const (
-	program = ": names a program. A kubeconfig that is not this program's own is only data: want a token, or client-certificate-data and client-key-data"
-	file    = ": names a file. A kubeconfig that is not this program's own is only data: want the data itself"
-	inRoute = `clusters["c"].extensions["causewayproject.github.io/route"].`
+	program   = ": names a program. A kubeconfig that is not this program's own is only data: want a token, or client-certificate-data and client-key-data"
+	file      = ": names a file. A kubeconfig that is not this program's own is only data: want the data itself"
+	manyItems = "is too large: a list or mapping in it has 1001 items, want at most 1000"
+	inRoute   = `clusters["c"].extensions["causewayproject.github.io/route"].`
 )
 
 // A kubeconfig of somebody else is only data.
@@ -123,12 +124,13 @@ func TestFromSecretRefuses(t *testing.T) {
 
 		{"a long text", "# " + strings.Repeat("x", 1<<20), "is too large: it has 1048578 bytes, want at most 1048576"},
 		{"many nodes", "x: [" + strings.Repeat(",", 100_000) + "]", "is too large: it has 100002 line ends and signs of YAML, want at most 100000"},
-		{"aliases of aliases", nested(9), "is too large: its YAML aliases stand for more than 4194304 bytes"},
-		{"aliases of a long string", "a: &a " + strings.Repeat("x", 500_000) + "\nx: [" + strings.Repeat("*a,", 10) + "]", "is too large: its YAML aliases stand for more than 4194304 bytes"},
-		{"an alias of itself", "a: &a [*a]", "is too large: its YAML aliases stand for more than 4194304 bytes"},
-		{"many clusters", "clusters:\n" + entries(1001, "- {name: c%d}"), "clusters: has 1001 entries: want at most 1000"},
-		{"many users", "users:\n" + entries(1001, "- {name: c%d}"), "users: has 1001 entries: want at most 1000"},
-		{"many contexts", "contexts:\n" + entries(1001, "- {name: c%d}"), "contexts: has 1001 entries: want at most 1000"},
+		{"aliases of aliases", nested(9), "is too large: its YAML aliases stand for more than 1048576 bytes"},
+		{"aliases of a long string", "a: &a " + strings.Repeat("x", 500_000) + "\nx: [" + strings.Repeat("*a,", 10) + "]", "is too large: its YAML aliases stand for more than 1048576 bytes"},
+		{"an alias of itself", "a: &a [*a]", "is too large: its YAML aliases stand for more than 1048576 bytes"},
+		{"many keys", "{" + entries(30_000, "a%d:,") + "users: 1}", "is too large: a list or mapping in it has 30001 items, want at most 1000"},
+		{"many clusters", "clusters:\n" + entries(1001, "- {name: c%d}"), manyItems},
+		{"many users", "users:\n" + entries(1001, "- {name: c%d}"), manyItems},
+		{"many contexts", "contexts:\n" + entries(1001, "- {name: c%d}"), manyItems},
 		{"a long name", "clusters: [{name: " + strings.Repeat("x", 1025) + "}]", "has an entry whose name is longer than 1024 bytes"},
 		{"a long name of the context", "current-context: " + strings.Repeat("x", 1025), "has an entry whose name is longer than 1024 bytes"},
 		{"many certificates", ofCluster("certificate-authority-data: " + data([]byte(strings.Repeat(string(pki.NewCA("c").CertPEM()), 513)))), `clusters["c"].certificate-authority-data: holds 513 certificates: want at most 512`},

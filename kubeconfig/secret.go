@@ -97,8 +97,9 @@ func Load(text []byte) (*clientcmdapi.Config, error) {
 //	client-key, certificate-authority       a file, also beside its data
 //	the files of [ExtensionName]'s proxyTLS
 //	the text                                over 1 MiB, 100,000 line ends and signs of YAML,
-//	                                        or 4 MiB that aliases stand for
-//	clusters, users, contexts               over 1,000 each, or a name over 1 KiB
+//	                                        or 1 MiB that aliases stand for
+//	a list or mapping, such as clusters     over 1,000 items
+//	the name of an entry                    over 1 KiB
 //	certificates                            over 512 in a bundle
 //	RSA keys, also of certificates          over 8,192 bits
 //	token; user name with password          over 128 KiB

@@ -81,13 +81,14 @@ var errNotYAML = errors.New("the kubeconfig can't be read: it is no YAML, or no 
 
 // parseDocument says what is wrong, without quoting: it is all secret.
 func parseDocument(data []byte) (*document, error) {
-	if err := entry.CheckText(data); err != nil {
+	root, err := entry.CheckText(data)
+	switch {
+	case errors.Is(err, entry.ErrText):
 		return nil, fmt.Errorf("the kubeconfig %w", err)
-	}
-	d := &document{bytes: data, root: &yaml.Node{}}
-	if yaml.Unmarshal(data, d.root) != nil || len(d.root.Content) == 0 {
+	case err != nil || len(root.Content) == 0:
 		return nil, errNotYAML
 	}
+	d := &document{bytes: data, root: root}
 	tree := d.root.Content[0]
 	name := scalarText(tree, "current-context")
 	if name == "" {

@@ -100,6 +100,7 @@ func TestForeignKubeconfig(t *testing.T) {
 	for name, text := range map[string]string{
 		"a long text":      "# " + strings.Repeat("x", 1<<20),
 		"many nodes":       "x: [" + strings.Repeat(",", 100_000) + "]",
+		"many keys":        "extensions: [{name: x, extension: {" + strings.Repeat("a:, ", 40_000) + "}}]",
 		"a long alias":     "a: &a " + strings.Repeat("x", 500_000) + "\nx: [" + strings.Repeat("*a,", 10) + "]",
 		"a nested alias":   "a: &a [" + strings.Repeat("x,", 2000) + "]\nb: &b [" + strings.Repeat("*a,", 1000) + "]\nx: [" + strings.Repeat("*b,", 1000) + "]",
 		"an endless alias": "a: &a [*a]",

@@ -18,7 +18,6 @@ import (
 // The bounds of a kubeconfig that somebody else wrote. See text.go for those of its text, and
 // keypair.MaxRSABits for keys.
 const (
-	maxEntries      = 1000      // of clusters, of users, and of contexts; a person has some dozens
 	maxName         = 1 << 10   // bytes of an entry's name, which errors repeat; EKS has 100
 	maxCertificates = 512       // in a bundle; Mozilla's has 150
 	maxToken        = 128 << 10 // bytes, of a password too; with hundreds of groups a token has 20 KiB
@@ -32,8 +31,8 @@ var (
 )
 
 // LoadForeign is [Load] for a text that somebody else wrote: from an object of an API
-// server, or given by a tenant. What it returns is only data. Whoever uses it opens, runs and asks nothing
-// on this machine, in whatever context, and takes bounded memory and time. An error is a
+// server, or given by a tenant. What it returns is only data, in all of its contexts: to use it
+// opens and runs nothing on this machine, and takes bounded memory and time. An error is a
 // *field.Error, or completes a sentence about the text.
 func LoadForeign(text []byte) (*clientcmdapi.Config, error) {
 	config, without, err := LoadForeignRoute(text, true)
@@ -50,7 +49,7 @@ func LoadForeign(text []byte) (*clientcmdapi.Config, error) {
 // A user that names a program or a file is left without credentials; the error without is
 // about the first one. If extension is false, our extension is left out.
 func LoadForeignRoute(text []byte, extension bool) (config *clientcmdapi.Config, without, err error) {
-	if err := CheckText(text); err != nil {
+	if _, err := CheckText(text); err != nil {
 		return nil, nil, err
 	}
 	if config, err = Load(text); err != nil {
@@ -89,22 +88,10 @@ func localError(name string) error {
 	return errFile
 }
 
-// checkNames bounds the entries and their names.
+// checkNames bounds the names, which errors repeat.
 func checkNames(config *clientcmdapi.Config) error {
-	names := []string{config.CurrentContext}
-	for _, list := range []struct {
-		name    string
-		entries []string
-	}{
-		{"clusters", slices.Collect(maps.Keys(config.Clusters))},
-		{"users", slices.Collect(maps.Keys(config.AuthInfos))},
-		{"contexts", slices.Collect(maps.Keys(config.Contexts))},
-	} {
-		if len(list.entries) > maxEntries {
-			return field.Errorf(list.name, "has %d entries: want at most %d", len(list.entries), maxEntries)
-		}
-		names = append(names, list.entries...)
-	}
+	names := slices.Concat([]string{config.CurrentContext},
+		slices.Collect(maps.Keys(config.Clusters)), slices.Collect(maps.Keys(config.AuthInfos)), slices.Collect(maps.Keys(config.Contexts)))
 	for _, c := range config.Contexts {
 		if c != nil {
 			names = append(names, c.Cluster, c.AuthInfo)

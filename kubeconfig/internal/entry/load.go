@@ -7,6 +7,8 @@ import (
 	"go.yaml.in/yaml/v3"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/causewayproject/causeway/internal/yamledit"
 )
 
 var errNotYAML = errors.New("is not YAML, or not a mapping")
@@ -26,23 +28,24 @@ func Load(data []byte) (*clientcmdapi.Config, error) {
 // explainUnreadable takes the place of clientcmd's error, which quotes what it can't
 // read: a password, maybe. Of two entries of one name it quotes all that they hold.
 func explainUnreadable(data []byte) error {
-	type named []struct{ Name string }
-	var lists struct{ Clusters, Contexts, Users named }
-	var mapping map[string]any
-	if yaml.Unmarshal(data, &mapping) != nil {
+	var document yaml.Node // to decode it further would take the square of the number of keys
+	if yaml.Unmarshal(data, &document) != nil || len(document.Content) == 0 || document.Content[0].Kind != yaml.MappingNode {
 		return errNotYAML
 	}
-	if yaml.Unmarshal(data, &lists) == nil {
-		for _, list := range []struct {
-			kind    string
-			entries named
-		}{{"clusters", lists.Clusters}, {"contexts", lists.Contexts}, {"users", lists.Users}} {
-			seen := make(map[string]bool)
-			for _, e := range list.entries {
-				if seen[e.Name] {
-					return fmt.Errorf("has two %s of the name %.100q", list.kind, e.Name)
-				}
-				seen[e.Name] = true
+	for _, kind := range []string{"clusters", "contexts", "users"} {
+		list := yamledit.Child(document.Content[0], kind)
+		if list == nil || list.Kind != yaml.SequenceNode {
+			continue
+		}
+		seen := make(map[string]bool)
+		for _, item := range list.Content {
+			name := yamledit.Child(item, "name")
+			switch {
+			case name == nil:
+			case seen[name.Value]:
+				return fmt.Errorf("has two %s of the name %.100q", kind, name.Value)
+			default:
+				seen[name.Value] = true
 			}
 		}
 	}

@@ -15,72 +15,74 @@ const (
 	// as many as 1,000 clusters with their users and contexts have, twice.
 	maxSyntax = 100_000
 	syntax    = "\n,[{:-?"
+	maxItems  = 1000 // of one list or mapping: yaml.v3 compares each key with each other
 	// maxAliased is how many bytes aliases may add: 100,000 of one long string would be
 	// gigabytes of JSON.
-	maxAliased = 4 << 20
+	maxAliased = 1 << 20
 )
 
-// ErrText says that a text is too large to be parsed.
+// ErrText says that a text is too large to be used.
 var ErrText = errors.New("is too large")
 
-// CheckText bounds a text that somebody else wrote. Without it, the parsers take a hundred
-// times its size, and with aliases any.
-func CheckText(text []byte) error {
+// CheckText bounds a text that somebody else wrote, and returns its YAML. Without it, the
+// parsers take a hundred times its size, with aliases any, and a minute for many keys.
+func CheckText(text []byte) (*yaml.Node, error) {
 	if len(text) > maxText {
-		return fmt.Errorf("%w: it has %d bytes, want at most %d", ErrText, len(text), maxText)
+		return nil, fmt.Errorf("%w: it has %d bytes, want at most %d", ErrText, len(text), maxText)
 	}
 	nodes := 0
 	for i := range len(syntax) {
 		nodes += bytes.Count(text, []byte{syntax[i]})
 	}
 	if nodes > maxSyntax {
-		return fmt.Errorf("%w: it has %d line ends and signs of YAML, want at most %d", ErrText, nodes, maxSyntax)
+		return nil, fmt.Errorf("%w: it has %d line ends and signs of YAML, want at most %d", ErrText, nodes, maxSyntax)
 	}
-	return checkAliases(text)
+	document := &yaml.Node{}
+	if yaml.Unmarshal(text, document) != nil {
+		return nil, errNotYAML
+	}
+	m := measure{anchors: map[*yaml.Node]int{}}
+	m.add(document)
+	switch {
+	case m.items > maxItems:
+		return nil, fmt.Errorf("%w: a list or mapping in it has %d items, want at most %d", ErrText, m.items, maxItems)
+	case m.aliased > maxAliased:
+		return nil, fmt.Errorf("%w: its YAML aliases stand for more than %d bytes", ErrText, maxAliased)
+	}
+	return document, nil
 }
 
-// checkAliases bounds what a text becomes with its aliases written out.
-func checkAliases(text []byte) error {
-	if !bytes.Contains(text, []byte("&")) || !bytes.Contains(text, []byte("*")) {
-		return nil
-	}
-	var document yaml.Node
-	if yaml.Unmarshal(text, &document) != nil {
-		return errNotYAML
-	}
-	a := aliases{sizes: map[*yaml.Node]int{}}
-	a.measure(&document)
-	if a.added > maxAliased {
-		return fmt.Errorf("%w: its YAML aliases stand for more than %d bytes", ErrText, maxAliased)
-	}
-	return nil
+// measure measures nodes with their aliases written out.
+type measure struct {
+	anchors map[*yaml.Node]int // their bytes; less than 0 within themselves
+	aliased int                // bytes
+	items   int                // of the largest list or mapping
 }
 
-// aliases measures nodes with their aliases written out.
-type aliases struct {
-	sizes map[*yaml.Node]int // of anchors; less than 0 within itself
-	added int
-}
-
-// measure returns the bytes of n. They stay small enough to be added.
-func (a *aliases) measure(n *yaml.Node) int {
+// add returns the bytes of n. They stay small enough to be added.
+func (m *measure) add(n *yaml.Node) int {
 	if n.Kind == yaml.AliasNode {
-		size, ok := a.sizes[n.Alias]
+		size, ok := m.anchors[n.Alias]
 		if !ok || size < 0 { // it holds itself
 			size = maxAliased + 1
 		}
-		a.added = min(a.added+size, maxAliased+1)
+		m.aliased = min(m.aliased+size, maxAliased+1)
 		return size
 	}
+	items := len(n.Content)
+	if n.Kind == yaml.MappingNode {
+		items /= 2
+	}
+	m.items = max(m.items, items)
 	if n.Anchor != "" {
-		a.sizes[n] = -1
+		m.anchors[n] = -1
 	}
 	size := len(n.Value) + 1
 	for _, child := range n.Content {
-		size = min(size+a.measure(child), maxText+maxAliased+1)
+		size = min(size+m.add(child), maxText+maxAliased+1)
 	}
 	if n.Anchor != "" {
-		a.sizes[n] = size
+		m.anchors[n] = size
 	}
 	return size
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/causewayproject/causeway/internal/quote"
 )
 
 // Parse returns the document of a text, and the mapping that it has to hold. The
@@ -170,6 +172,16 @@ func DropNamed(mapping *yaml.Node, list, name string) {
 			DropChild(mapping, list)
 		}
 	}
+}
+
+// Quote returns text as a scalar of one line in double quotes. The error completes a
+// sentence about text.
+func Quote(text string) (string, error) {
+	if err := quote.Check(text); err != nil {
+		return "", err
+	}
+	b, err := Encode(&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Style: yaml.DoubleQuotedStyle, Value: text})
+	return strings.TrimSuffix(string(b), "\n"), err
 }
 
 // newScalar quotes what would be read as something else than a string.

@@ -15,6 +15,9 @@ const (
 	noProxy    = "NO_PROXY"
 )
 
+// fieldNames are the fields that the variables are of.
+var fieldNames = map[string]string{httpProxy: "HTTPProxy", httpsProxy: "HTTPSProxy", noProxy: "NoProxy"}
+
 // Env returns the variables that are set: HTTP_PROXY, http_proxy, HTTPS_PROXY,
 // https_proxy, NO_PROXY, no_proxy, in this order, both cases with equal values.
 // It leaves out a field that is "". c is not checked: see [Config.Validate].

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/causewayproject/causeway/internal/quote"
 )
 
 // Options are what Inject puts into pods, and into which.
@@ -82,7 +84,7 @@ func NewInjector(opts Options) (*Injector, error) {
 		switch {
 		case p.value == "":
 		case opts.Plain || !strings.Contains(p.value, "@"):
-			i.proxies = append(i.proxies, bothCases(corev1.EnvVar{Name: p.key, Value: escapeDollars(p.value)})...)
+			i.proxies = append(i.proxies, bothCases(corev1.EnvVar{Name: p.key, Value: quote.Container(p.value)})...)
 		case opts.Secret == "":
 			return nil, fieldErrorf(p.field, "it has user or password: these take a Secret's name, or Plain")
 		default:
@@ -126,7 +128,7 @@ func (o *Options) secretReference(key string) *corev1.EnvVarSource {
 }
 
 func (o *Options) noProxy() string {
-	list := escapeDollars(o.Config.NoProxy)
+	list := quote.Container(o.Config.NoProxy)
 	switch {
 	case o.Config.HTTPProxy == "" && o.Config.HTTPSProxy == "", o.Exact:
 		return list
@@ -137,9 +139,6 @@ func (o *Options) noProxy() string {
 	}
 	return strings.TrimRight(list, ", ") + "," + apiServer
 }
-
-// escapeDollars is text that the kubelet's expansion of $(NAME) gives back as it was.
-func escapeDollars(text string) string { return strings.ReplaceAll(text, "$", "$$") }
 
 func bothCases(v corev1.EnvVar) []corev1.EnvVar {
 	l := v

@@ -81,9 +81,9 @@ func (c Config) JVMArguments() (string, []noproxy.Finding, error) {
 		return "", nil, err
 	}
 	var errs []error
-	for i, v := range c.upperCaseVars() {
+	for _, v := range c.upperCaseVars() {
 		if strings.ContainsFunc(plainUser(v.Value), func(r rune) bool { return r > 0x7f }) {
-			errs = append(errs, fieldErrorf(fieldNames[i], "the user name or the password has a character that is not ASCII, which java reads by its locale; choose another password, or set JVMProperties in the program"))
+			errs = append(errs, fieldErrorf(fieldNames[v.Name], "the user name or the password has a character that is not ASCII, which java reads by its locale; choose another password, or set JVMProperties in the program"))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

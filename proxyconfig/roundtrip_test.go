@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/http/httpproxy"
@@ -93,10 +92,13 @@ func readDropIn(text string) ([]proxyconfig.Var, error) {
 		if !ok || !strings.HasSuffix(word, "\n") {
 			return nil, fmt.Errorf("no assignment: %q", line)
 		}
-		assignment, err := systemdUnquote(word[:len(word)-1])
-		if err != nil {
-			return nil, err
+		// What else a word may have is tested where the encoder is.
+		quoted := strings.HasPrefix(word, `"`) && strings.HasSuffix(word, "\"\n")
+		assignment := strings.ReplaceAll(strings.Trim(word, "\"\n"), "%%", "\x00")
+		if !quoted || strings.ContainsAny(assignment, `%\"`) {
+			return nil, fmt.Errorf("not a word: %q", word)
 		}
+		assignment = strings.ReplaceAll(assignment, "\x00", "%")
 		name, value, ok := strings.Cut(assignment, "=")
 		if !ok {
 			return nil, fmt.Errorf("no variable: %q", assignment)
@@ -104,74 +106,6 @@ func readDropIn(text string) ([]proxyconfig.Var, error) {
 		vars = append(vars, proxyconfig.Var{Name: name, Value: value})
 	}
 	return vars, nil
-}
-
-// systemdUnquote is strict about systemd.syntax(7), quoting: one word in double
-// quotes, the escapes \\, \" and \n; then systemd.unit(5), specifiers: %%.
-func systemdUnquote(word string) (string, error) {
-	if len(word) < 2 || word[0] != '"' || word[len(word)-1] != '"' {
-		return "", errors.New("no quotes around the word")
-	}
-	var b strings.Builder
-	for rest := word[1 : len(word)-1]; rest != ""; {
-		take := 1
-		switch {
-		case strings.HasPrefix(rest, `\\`), strings.HasPrefix(rest, `\"`):
-			b.WriteByte(rest[1])
-			take = 2
-		case strings.HasPrefix(rest, `\n`):
-			b.WriteByte('\n')
-			take = 2
-		case rest[0] == '\\', rest[0] == '"', rest[0] == '\n':
-			return "", fmt.Errorf("%q ends the word, or is no escape", rest)
-		default:
-			b.WriteByte(rest[0])
-		}
-		rest = rest[take:]
-	}
-	plain := b.String()
-	if strings.Contains(strings.ReplaceAll(plain, "%%", ""), "%") {
-		return "", fmt.Errorf("a specifier: %q", plain)
-	}
-	return strings.ReplaceAll(plain, "%%", "%"), nil
-}
-
-func TestSystemdUnquoteIsStrict(t *testing.T) {
-	for _, word := range []string{``, `"`, `a`, `"a`, `"a"b"`, `"\a"`, `"a\"`, `"%n"`, `"%%%"`, "\"a\nb\""} {
-		if got, err := systemdUnquote(word); err == nil {
-			t.Errorf("%q: got %q, want an error", word, got)
-		}
-	}
-}
-
-var quoteTexts = []string{"", "a", hostile, `\`, `"`, `%`, `%%`, `\"`, `'`, `''`, "'\\''", "a\nb", " ", "$(id)", "`id`", "!x", "é", "%n\\%", "-n", "~"}
-
-func FuzzSystemdQuote(f *testing.F) {
-	for _, s := range quoteTexts {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		quoted := proxyconfig.SystemdQuote(text)
-		got, err := systemdUnquote(quoted)
-		if err != nil || got != text {
-			t.Errorf("got %q and error %v by %s, want %q", got, err, quoted, text)
-		}
-	})
-}
-
-// The real shell reads it, so that each try takes a process.
-func FuzzShellQuote(f *testing.F) {
-	for _, s := range quoteTexts {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		if strings.Contains(text, "\x00") || !utf8.ValidString(text) {
-			return // no program's argument; shells differ about broken UTF-8
-		}
-		if got := sh(t, "v="+proxyconfig.ShellQuote(text)+"\nprintf %s \"$v\"\n"); got != text {
-			t.Errorf("got %q, want %q", got, text)
-		}
-	})
 }
 
 // What is valid comes through as it is, whatever it is.

@@ -1,20 +1,19 @@
 package proxyconfig
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/causewayproject/causeway/internal/quote"
+)
 
 // ShellExports returns a script for a POSIX shell that exports the variables of
 // [Config.Env], each in single quotes. An error is that of [Config.Validate].
 func (c Config) ShellExports() (string, error) {
-	return c.renderEnv(func(b *strings.Builder, vars []Var) {
-		for _, v := range vars {
-			b.WriteString("export " + v.Name + "=" + shellQuote(v.Value) + "\n")
-		}
+	return c.renderEnv("", func(v Var) (string, error) {
+		word, err := quote.Shell(v.Value)
+		return "export " + v.Name + "=" + word, err
 	})
-}
-
-// shellQuote ends the quotes for a single quote, since nothing escapes it within.
-func shellQuote(text string) string {
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // DockerEnvFile returns the variables of [Config.Env] as a file for --env-file of
@@ -24,34 +23,24 @@ func shellQuote(text string) string {
 // [Config.Validate]. Docker Compose and shells read such a file otherwise: see
 // [Config.ComposeEnvFile].
 func (c Config) DockerEnvFile() (string, error) {
-	for i, v := range c.upperCaseVars() {
-		if n := len(v.Name + "=" + v.Value + "\n"); n > maxEnvFileLine {
-			return "", fieldErrorf(fieldNames[i], "docker and kubectl read no line of %d bytes from a file of variables; want %d at most", n, maxEnvFileLine)
+	return c.renderEnv("", func(v Var) (string, error) {
+		line := v.Name + "=" + v.Value
+		if n := len(line + "\n"); n > maxEnvFileLine {
+			return "", fmt.Errorf("docker and kubectl read no line of %d bytes from a file of variables; want %d at most", n, maxEnvFileLine)
 		}
-	}
-	return c.renderEnv(func(b *strings.Builder, vars []Var) {
-		for _, v := range vars {
-			b.WriteString(v.Name + "=" + v.Value + "\n")
-		}
+		return line, nil
 	})
 }
 
 // maxEnvFileLine is a line and its end (bufio.MaxScanTokenSize).
 const maxEnvFileLine = 64 << 10
 
-// fieldNames are the fields of upperCaseVars.
-var fieldNames = []string{"HTTPProxy", "HTTPSProxy", "NoProxy"}
-
 // ComposeEnvFile returns the variables of [Config.Env] as a .env file for Docker
 // Compose, 1.29 and later, which takes quotes off and expands $ without quotes.
 // Values are in single quotes. A single quote of a password is %27 there, which is
 // the same password. An error is that of [Config.Validate].
 func (c Config) ComposeEnvFile() (string, error) {
-	return c.renderEnv(func(b *strings.Builder, vars []Var) {
-		for _, v := range vars {
-			b.WriteString(v.Name + "=" + composeQuote(v.Value) + "\n")
-		}
-	})
+	return c.renderEnv("", func(v Var) (string, error) { return v.Name + "=" + composeQuote(v.Value), nil })
 }
 
 // composeQuote quotes a valid value: only the user info of a URL has a single

@@ -1,6 +1,10 @@
 package proxyconfig
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/causewayproject/causeway/internal/quote"
+)
 
 // SystemdDropIn returns a drop-in that sets the variables of [Config.Env] for a
 // service: for containerd it is a file such as
@@ -12,26 +16,25 @@ import "strings"
 // takes systemd 235 (2017) or newer where it is longer than 2048 bytes.
 // An error is that of [Config.Validate].
 func (c Config) SystemdDropIn() (string, error) {
-	return c.renderEnv(func(b *strings.Builder, vars []Var) {
-		b.WriteString("[Service]\n")
-		for _, v := range vars {
-			b.WriteString("Environment=" + systemdQuote(v.Name+"="+v.Value) + "\n")
-		}
+	return c.renderEnv("[Service]\n", func(v Var) (string, error) {
+		word, err := quote.SystemdAssignment(v.Name + "=" + v.Value)
+		return "Environment=" + word, err
 	})
 }
 
-// renderEnv is one of the renderings that are made of Env.
-func (c Config) renderEnv(write func(b *strings.Builder, vars []Var)) (string, error) {
+// renderEnv is one of the renderings that are made of Env: a line for each variable.
+func (c Config) renderEnv(head string, line func(Var) (string, error)) (string, error) {
 	if err := c.Validate(); err != nil {
 		return "", err
 	}
 	var b strings.Builder
-	write(&b, c.Env())
+	b.WriteString(head)
+	for _, v := range c.Env() {
+		text, err := line(v)
+		if err != nil {
+			return "", fieldError(fieldNames[strings.ToUpper(v.Name)], err)
+		}
+		b.WriteString(text + "\n")
+	}
 	return b.String(), nil
-}
-
-// systemdQuote quotes a word for Environment= (systemd.exec(5)): backslashes
-// escape as in C within double quotes, then specifiers such as %n are expanded.
-func systemdQuote(text string) string {
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, `%`, `%%`, "\n", `\n`).Replace(text) + `"`
 }

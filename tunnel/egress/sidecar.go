@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	sigsyaml "sigs.k8s.io/yaml"
 
+	"github.com/causewayproject/causeway/internal/quote"
 	"github.com/causewayproject/causeway/internal/yamledit"
 )
 
@@ -117,8 +118,8 @@ func (s *Sidecar) parts() sidecarParts {
 		initContainers: []any{map[string]any{
 			"name":  SidecarName,
 			"image": s.Image,
-			"args": []string{"egress", "serve", s.Cluster, "--gateway=" + s.Gateway,
-				"--credentials=" + credentials, "--dir=" + s.SocketDir()},
+			"args": []string{"egress", "serve", quote.Container(s.Cluster), quote.Container("--gateway=" + s.Gateway),
+				"--credentials=" + quote.Container(credentials), "--dir=" + quote.Container(s.SocketDir())},
 			"env":           []any{map[string]any{"name": "GOMEMLIMIT", "value": "200MiB"}},
 			"restartPolicy": "Always",
 			// kube-apiserver starts when the socket and the configuration are there.

@@ -1,6 +1,0 @@
-package proxyconfig
-
-var (
-	SystemdQuote = systemdQuote
-	ShellQuote   = shellQuote
-)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -131,7 +132,7 @@ func (r *TunnelReconciler) Check() error {
 		}
 	}
 	for i, line := range r.Environment {
-		if name, _, ok := strings.Cut(line, "="); !ok || name == "" || strings.ContainsAny(line, "\r\n") {
+		if name, _, ok := strings.Cut(line, "="); !ok || name == "" || strings.ContainsFunc(line, unicode.IsControl) {
 			return fmt.Errorf("controllers: TunnelReconciler.Environment[%d]: want NAME=value in one line", i)
 		}
 	}

@@ -529,6 +529,35 @@ func TestTunnelCheck(t *testing.T) {
 	}
 }
 
+// TestTunnelHost: a host that is none is in no file, not even in one that was written before.
+func TestTunnelHost(t *testing.T) {
+	b := newTunnelBed(t)
+	one := b.labelled("one")
+	b.runTunnel(t)
+	b.settled("one")
+	unit, pod := b.value(agentSecret("one"), provider.KeyAgentUnit), b.value(agentSecret("one"), provider.KeyAgentPod)
+	setHost := func(host string) {
+		b.Change(one, func(u *unstructured.Unstructured) {
+			unstructured.SetNestedField(u.Object, host, "spec", "controlPlaneEndpoint", "host")
+		})
+	}
+	for _, host := range []string{"x\rExecStartPre=/bin/sh -c id\r", `x" ; /bin/sh "`, "x\u0085ExecStartPre=/bin/sh", "${PATH}", "$(HOSTNAME)"} {
+		setHost(host)
+		b.untilCondition(one, "False NoInvitation: machines can't get an agent: the Secret one-tunnel-agent can't be written: provider: spec.controlPlaneEndpoint: the host ")
+		b.Until(t, "the Event, and no files", func() bool {
+			return slices.Contains(b.eventReasons(), "TunnelWriteFailed") &&
+				b.value(agentSecret("one"), provider.KeyAgentUnit) == "" && b.value(agentSecret("one"), provider.KeyAgentPod) == ""
+		})
+		setHost("192.0.2.1")
+		b.Until(t, "the files", func() bool {
+			return b.value(agentSecret("one"), provider.KeyAgentUnit) == unit && b.value(agentSecret("one"), provider.KeyAgentPod) == pod
+		})
+	}
+	if n := b.invitations("a/one"); n != 1 {
+		t.Errorf("got %d invitations, want 1", n)
+	}
+}
+
 // TestTunnelNoInvitation: the condition says why machines get no agent, and what to do.
 func TestTunnelNoInvitation(t *testing.T) {
 	b := newTunnelBed(t)
@@ -540,7 +569,7 @@ func TestTunnelNoInvitation(t *testing.T) {
 	unstructured.SetNestedField(c, "[fe80::1%eth0]", "spec", "controlPlaneEndpoint", "host")
 	b.Set("clusters", c)
 	b.runTunnel(t)
-	b.untilCondition(apitest.Named("clusters", "a", "host"), "False NoInvitation: machines can't get an agent: ")
+	b.untilCondition(apitest.Named("clusters", "a", "host"), "False NoInvitation: machines can't get an agent: the Secret host-tunnel-agent can't be written: provider: ")
 	if got := b.tunnelCondition(apitest.Named("clusters", "a", "host")); !strings.Contains(got, "spec.controlPlaneEndpoint: the host") {
 		t.Errorf("got %s, want the field's name", got)
 	}

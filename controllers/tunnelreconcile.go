@@ -75,7 +75,10 @@ func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Requ
 		return reconcile.Result{}, nil
 	case endpointErr != nil:
 		cluster.Endpoint = kubeconfig.Endpoint{}
-		t.setProblem(key, endpointErr.Error())
+		t.setProblem(key, t.tellWriteFailed(u, provider.SuffixTunnelAgent, endpointErr.Error()))
+		if err := t.dropFiles(ctx, key); err != nil {
+			return reconcile.Result{}, err
+		}
 	case cluster.Endpoint.Host == "":
 		t.setProblem(key, "")
 	}

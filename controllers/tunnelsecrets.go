@@ -53,13 +53,34 @@ func (t *tunnelRun) reconcileAgent(ctx context.Context, u *unstructured.Unstruct
 			return err
 		}
 	}
-	files := agentFiles{
-		invitation: invitation, environment: t.Environment, image: t.Image,
-		endpoint: cluster.Endpoint, port: apiServerPort(u), ssh: cluster.Annotations[provider.AnnotationTunnelSSH] != "",
+	lines := invitation.Reveal()
+	for _, line := range t.Environment {
+		lines += line + "\n"
 	}
-	problem, err := t.keepSecret(ctx, u, secret, provider.SuffixTunnelAgent, nil, nil, files.render())
+	data, err := provider.AgentSecret{
+		Invitation: lines, Image: t.Image, Endpoint: cluster.Endpoint,
+		Port: apiServerPort(u), SSH: cluster.Annotations[provider.AnnotationTunnelSSH] != "",
+	}.Data()
+	if err != nil { // a person has to mend it
+		t.setProblem(key, t.tellWriteFailed(u, provider.SuffixTunnelAgent, err.Error()))
+		return nil
+	}
+	problem, err := t.keepSecret(ctx, u, secret, provider.SuffixTunnelAgent, nil, nil, data)
 	t.setProblem(key, problem)
 	return err
+}
+
+// dropFiles removes the files that name the Cluster's endpoint, once that can't be used: they
+// may have been written before it was checked. Cluster API makes no machine without them.
+func (t *tunnelRun) dropFiles(ctx context.Context, key types.NamespacedName) error {
+	secret, err := t.readOwn(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name + provider.SuffixTunnelAgent})
+	if err != nil || secret == nil || secret.Labels[provider.LabelTunnel] == "" || secret.Data[provider.KeyAgentUnit] == nil && secret.Data[provider.KeyAgentPod] == nil {
+		return err
+	}
+	secret = secret.DeepCopy()
+	delete(secret.Data, provider.KeyAgentUnit)
+	delete(secret.Data, provider.KeyAgentPod)
+	return t.writeObject(ctx, secret)
 }
 
 // setProblem is for the condition: "" if machines can get an agent.

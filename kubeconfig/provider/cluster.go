@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
 
 // Group is that of Cluster API's Clusters.
@@ -172,16 +173,13 @@ func readEndpoint(value any) (kubeconfig.Endpoint, error) {
 }
 
 func checkEndpoint(e kubeconfig.Endpoint) error {
-	switch {
-	case strings.Contains(e.Host, "://"):
-		return errors.New("the host holds a scheme: want a DNS name or an IP address alone")
-	case e.Host == "":
+	if e.Host == "" {
 		return errors.New("the host is empty")
-	case strings.ContainsAny(e.Host, "/?#@[] \t\n"):
-		return errors.New("the host is neither a DNS name nor an IP address")
-	case strings.Contains(e.Host, ":") && net.ParseIP(e.Host) == nil:
-		return errors.New("the host holds a port, or is no IPv6 address")
-	case e.Port < 1 || e.Port > 65535:
+	}
+	if err := field.CheckHost(e.Host); err != nil {
+		return fmt.Errorf("the host %w", err)
+	}
+	if e.Port < 1 || e.Port > 65535 {
 		return fmt.Errorf("the port is %d: want 1 to 65535", e.Port)
 	}
 	return nil

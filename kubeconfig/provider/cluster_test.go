@@ -22,6 +22,25 @@ func clusterObject(version string, spec, status object) *unstructured.Unstructur
 	}}
 }
 
+// A host is written into URLs, units and manifests.
+func TestReadClusterHost(t *testing.T) {
+	for host, valid := range map[string]bool{
+		"api.test": true, "API.a_b.test.": true, "xn--bcher-kva.test": true, "192.0.2.1": true, "2001:db8::1": true,
+		"X.gr7.eu-west-1.eks.amazonaws.com": true, "https://X.gr7.eu-west-1.eks.amazonaws.com": false,
+		"a\rExecStartPre=/bin/sh": false, "a\nb": false, "a\x00b": false, "a\u0085b": false, "a\u2028b": false, "a\u202eb": false, "a\x85b": false,
+		`a"b`: false, "a'b": false, `a\b`: false, "${X}": false, "$(X)": false, "a%n": false, "a;b": false, "a,b": false, "a=b": false, "*": false, "-a": false,
+		"a\u200bb": false, "a\u00a0b": false, "192.0.2.1.": false, "fe80::1%eth0": false, "[2001:db8::1]": false,
+	} {
+		c, err := provider.ReadCluster(clusterObject("v1beta2", object{"controlPlaneEndpoint": object{"host": host, "port": int64(6443)}}, nil), nil)
+		if (err == nil) != valid || valid != (c.Endpoint.Host == host) {
+			t.Errorf("%q: got %q, %v; want valid %t", host, c.Endpoint.Host, err, valid)
+		}
+		if err != nil && (!strings.Contains(err.Error(), "spec.controlPlaneEndpoint: the host ") || strings.Contains(err.Error(), host) && len(host) > 2) {
+			t.Errorf("%q: got %v, want the field without the value", host, err)
+		}
+	}
+}
+
 func TestReadCluster(t *testing.T) {
 	ready := []any{
 		object{"type": "Available", "status": "True"},

@@ -7,9 +7,12 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 
+	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
 
@@ -149,5 +152,38 @@ func TestAgentFiles(t *testing.T) {
 	}
 	if commands := provider.AgentFiles("c1").PreKubeadmCommands; len(commands) != 2 {
 		t.Errorf("got %q", commands)
+	}
+}
+
+// What can't be written into the files is refused by field, also if no ReadCluster has checked it.
+func TestAgentSecret(t *testing.T) {
+	good := provider.AgentSecret{Invitation: "A=b\n", Image: "registry.test/agent:1", Endpoint: kubeconfig.Endpoint{Host: "2001:db8::1", Port: 6443}, Port: 6443, SSH: true}
+	data, err := good.Data()
+	if err != nil || len(data) != 3 {
+		t.Fatalf("got %q, %v", data, err)
+	}
+	const start = "\nExecStart=/usr/local/bin/causeway-agent --invitation=/etc/tunnel-agent/invitation.env --state=/var/lib/tunnel-agent" +
+		" --alias=kubernetes.default.svc:443=127.0.0.1:6443 --alias=[2001:db8::1]:6443=127.0.0.1:6443 --allow=127.0.0.1:22 --authorized-keys=/root/.ssh/authorized_keys\n"
+	if unit := string(data[provider.KeyAgentUnit]); !strings.Contains(unit, start) || strings.Count(unit, "\nExecStart") != 2 {
+		t.Errorf("got the unit\n%s", unit)
+	}
+	var pod corev1.Pod
+	if err := yaml.UnmarshalStrict(data[provider.KeyAgentPod], &pod); err != nil {
+		t.Fatal(err)
+	}
+	if c := pod.Spec.Containers[0]; c.Image != good.Image || len(c.Args) != 6 || c.Args[3] != "--alias=[2001:db8::1]:6443=127.0.0.1:6443" || len(c.VolumeMounts) != 3 {
+		t.Errorf("got the container %+v", c)
+	}
+	for want, change := range map[string]func(*provider.AgentSecret){
+		"host":                func(s *provider.AgentSecret) { s.Endpoint.Host = "a\rExecStartPre=/bin/sh" },
+		"no host":             func(s *provider.AgentSecret) { s.Endpoint.Host = "" },
+		"port":                func(s *provider.AgentSecret) { s.Port = 1 << 16 },
+		"image has a control": func(s *provider.AgentSecret) { s.Image = "a\u0085b" },
+	} {
+		bad := good
+		change(&bad)
+		if data, err := bad.Data(); err == nil || !strings.Contains(err.Error(), strings.TrimPrefix(want, "no ")) {
+			t.Errorf("%s: got %q, %v", want, data, err)
+		}
 	}
 }

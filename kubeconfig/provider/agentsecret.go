@@ -1,12 +1,12 @@
-package controllers
+package provider
 
 import (
 	"fmt"
-	"strings"
 
+	"github.com/causewayproject/causeway/internal/quote"
+	"github.com/causewayproject/causeway/internal/yamledit"
 	"github.com/causewayproject/causeway/kubeconfig"
-	"github.com/causewayproject/causeway/kubeconfig/provider"
-	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
 
 const (
@@ -16,60 +16,73 @@ const (
 	agentKeysFile  = "/root/.ssh/authorized_keys"
 )
 
-// agentFiles is what a control plane machine gets.
-type agentFiles struct {
-	invitation  tunnel.Invitation
-	environment []string
-	image       string // ""; no static pod
-	endpoint    kubeconfig.Endpoint
-	port        int64 // where the machine's own API server listens
-	ssh         bool
+// AgentSecret is what a control plane machine gets by the Secret with [SuffixTunnelAgent].
+type AgentSecret struct {
+	Invitation string              // the lines of an environment file
+	Image      string              // of the agent in a static pod; if "", there is none
+	Endpoint   kubeconfig.Endpoint // the Cluster's
+	Port       int64               // where the machine's own API server listens
+	SSH        bool                // the agent takes SSH keys
 }
 
-// render returns the data of the Secret.
-func (f agentFiles) render() map[string][]byte {
-	lines := f.invitation.Reveal()
-	for _, line := range f.environment {
-		lines += line + "\n"
+// Data returns the data of the Secret. The error names what can't be written into a file.
+func (s AgentSecret) Data() (map[string][]byte, error) {
+	if err := field.CheckHost(s.Endpoint.Host); err != nil {
+		return nil, fmt.Errorf("provider: the host of the endpoint %w", err)
 	}
-	data := map[string][]byte{provider.KeyAgentInvitation: []byte(lines), provider.KeyAgentUnit: []byte(f.unit())}
-	if f.image != "" {
-		data[provider.KeyAgentPod] = []byte(f.pod())
+	if s.Port < 1 || s.Port > 65535 {
+		return nil, fmt.Errorf("provider: the port of the API server is %d: want 1 to 65535", s.Port)
 	}
-	return data
+	unit, err := s.unit()
+	if err != nil {
+		return nil, err
+	}
+	data := map[string][]byte{KeyAgentInvitation: []byte(s.Invitation), KeyAgentUnit: []byte(unit)}
+	if s.Image == "" {
+		return data, nil
+	}
+	pod, err := s.pod()
+	data[KeyAgentPod] = []byte(pod)
+	return data, err
 }
 
 // arguments are the agent's. The kubeconfig names the Cluster's endpoint, and the agent
 // goes to the machine's own API server in its place: the endpoint may be a load balancer
 // that the machine does not reach, and is not there yet when the first machine starts.
-func (f agentFiles) arguments() []string {
-	own := fmt.Sprintf("127.0.0.1:%d", f.port)
+func (s AgentSecret) arguments() []string {
+	own := fmt.Sprintf("127.0.0.1:%d", s.Port)
 	args := []string{
-		"--invitation=/etc/tunnel-agent/invitation.env",
+		"--invitation=" + agentInvitationFile,
 		"--state=/var/lib/tunnel-agent",
 		"--alias=" + agentAPITarget + "=" + own,
-		"--alias=" + f.endpoint.String() + "=" + own,
+		"--alias=" + s.Endpoint.String() + "=" + own,
 	}
-	if f.ssh {
+	if s.SSH {
 		args = append(args, "--allow="+agentSSHTarget, "--authorized-keys="+agentKeysFile)
 	}
 	return args
 }
 
-// unit is read by systemd, which takes % for an order.
-func (f agentFiles) unit() string {
+func (s AgentSecret) unit() (string, error) {
 	home, command := "ProtectHome=read-only", ""
-	if f.ssh {
+	if s.SSH {
 		home, command = "ReadWritePaths=/root", "ExecStartPre=/bin/mkdir -p -m 700 /root/.ssh\n"
 	}
-	arguments := strings.ReplaceAll(strings.Join(f.arguments(), " "), "%", "%%")
+	arguments := ""
+	for _, a := range s.arguments() {
+		word, err := quote.SystemdArgument(a)
+		if err != nil {
+			return "", fmt.Errorf("provider: an argument of the agent %w", err)
+		}
+		arguments += " " + word
+	}
 	return `[Unit]
 Description=Tunnel agent
 Wants=network-online.target
 After=network-online.target
 
 [Service]
-` + command + `ExecStart=/usr/local/bin/causeway-agent ` + arguments + `
+` + command + `ExecStart=/usr/local/bin/causeway-agent` + arguments + `
 StateDirectory=tunnel-agent
 StateDirectoryMode=0700
 Restart=always
@@ -85,15 +98,23 @@ RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
 
 [Install]
 WantedBy=multi-user.target
-`
+`, nil
 }
 
 // pod is a manifest for the kubelet. It is root, as the files are, and can do no more than
 // read them.
-func (f agentFiles) pod() string {
+func (s AgentSecret) pod() (string, error) {
 	args, mounts, volumes := "", "", ""
-	for _, a := range f.arguments() {
-		args += fmt.Sprintf("    - %q\n", a)
+	image, err := yamledit.Quote(s.Image)
+	if err != nil {
+		return "", fmt.Errorf("provider: the agent's image %w", err)
+	}
+	for _, a := range s.arguments() {
+		word, err := yamledit.Quote(quote.Container(a))
+		if err != nil {
+			return "", fmt.Errorf("provider: an argument of the agent %w", err)
+		}
+		args += "    - " + word + "\n"
 	}
 	addVolume := func(name, path string, readOnly bool) {
 		mounts += fmt.Sprintf("    - name: %s\n      mountPath: %s\n      readOnly: %t\n", name, path, readOnly)
@@ -101,7 +122,7 @@ func (f agentFiles) pod() string {
 	}
 	addVolume("invitation", "/etc/tunnel-agent", true)
 	addVolume("state", "/var/lib/tunnel-agent", false)
-	if f.ssh {
+	if s.SSH {
 		addVolume("keys", "/root/.ssh", false)
 	}
 	return `apiVersion: v1
@@ -124,7 +145,7 @@ spec:
       type: RuntimeDefault
   containers:
   - name: tunnel-agent
-    image: ` + fmt.Sprintf("%q", f.image) + `
+    image: ` + image + `
     args:
 ` + args + `    livenessProbe:
       httpGet:
@@ -144,5 +165,5 @@ spec:
         drop: [ALL]
     volumeMounts:
 ` + mounts + `  volumes:
-` + volumes
+` + volumes, nil
 }

@@ -4,17 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"unicode"
 
-	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/causewayproject/causeway/internal/quote"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -26,105 +23,118 @@ const (
 	keysPayload = "authorized_keys"
 	beginMark   = "# BEGIN tunnel-agent: what is between these lines is replaced\n"
 	endMark     = "# END tunnel-agent\n"
+
+	// maxKeyLine is what sshd reads of a line in all its versions.
+	maxKeyLine = 8 << 10
 )
 
-// takePayload is the Agent's Payload.
+// takePayload is the Agent's Payload. No error has a path: that is not the server's business.
 func (path keysFile) takePayload(_ context.Context, p tunnel.Payload) error {
 	if p.Name != keysPayload {
 		return fmt.Errorf("no payload but %s is taken", keysPayload)
 	}
-	keys, err := checkKeys(string(p.Data))
+	keys, err := encodeKeys(string(p.Data))
 	if err != nil {
 		return err
 	}
-	old, err := os.ReadFile(string(path))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return errors.New("the file of keys cannot be read") // its path is not the server's business
-	}
-	next, err := replaceKeys(old, keys)
-	if err != nil || bytes.Equal(old, next) {
-		return err
-	}
-	if err := replaceFile(string(path), next); err != nil {
-		return errors.New("the file of keys cannot be written")
-	}
-	return nil
+	return path.edit(func(old []byte) ([]byte, error) { return replaceKeys(old, keys) })
 }
 
-// replaceKeys returns the file with keys between the marks.
+// replaceKeys returns the file with keys between the marks, which are whole lines. The keys
+// of a second block go.
 func replaceKeys(old []byte, keys string) ([]byte, error) {
-	block := beginMark + keys + endMark
-	before, rest, found := bytes.Cut(old, []byte(beginMark))
-	if !found {
-		if len(old) > 0 && old[len(old)-1] != '\n' {
-			old = append(slices.Clip(old), '\n')
+	var next, after []byte // after the last mark at the end
+	blocks, isOpen := 0, false
+	for line := range bytes.Lines(old) {
+		switch mark := string(bytes.TrimRight(line, " \t\r\n")) + "\n"; {
+		case mark == beginMark && isOpen:
+			return nil, errNoEnd
+		case mark == beginMark:
+			next, after = append(next, after...), nil
+			if blocks == 0 {
+				next = append(next, beginMark+keys+endMark...)
+			}
+			blocks, isOpen = blocks+1, true
+		case mark == endMark && isOpen:
+			isOpen = false
+		case mark == endMark && blocks > 0 && hasOnlyKeys(after):
+			// A comment once had this mark, and an agent took it for the end.
+			after = nil
+		case !isOpen:
+			after = append(after, line...)
 		}
-		return append(slices.Clip(old), block...), nil
 	}
-	_, after, found := bytes.Cut(rest, []byte(endMark))
-	if !found {
-		return nil, errors.New("the mark at the end is missing in the file of keys")
+	if isOpen {
+		return nil, errNoEnd
 	}
-	return slices.Concat(before, []byte(block), after), nil
+	next = append(next, after...)
+	if blocks > 0 {
+		return next, nil
+	}
+	if len(next) > 0 && next[len(next)-1] != '\n' {
+		next = append(next, '\n')
+	}
+	return append(next, beginMark+keys+endMark...), nil
+}
+
+var errNoEnd = errors.New("the mark at the end is missing in the file of keys")
+
+// hasOnlyKeys reports whether each line is one that encodeKeys writes.
+func hasOnlyKeys(text []byte) bool {
+	for line := range bytes.Lines(text) {
+		if _, err := encodeKey(string(bytes.TrimRight(line, "\n"))); err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // keyTypes are the keys of sshd(8) that are not obsolete.
 var keyTypes = []string{
-	"ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521",
-	"sk-ssh-ed25519@openssh.com", "sk-ecdsa-sha2-nistp256@openssh.com",
+	ssh.KeyAlgoED25519, ssh.KeyAlgoRSA, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521,
+	ssh.KeyAlgoSKED25519, ssh.KeyAlgoSKECDSA256,
 }
 
-// checkKeys accepts only lines of "type base64 comment": no options, and no line that
-// ends the block.
-func checkKeys(text string) (string, error) {
+// encodeKeys accepts only lines of "type base64 comment", without options, and returns them
+// as sshd reads them.
+func encodeKeys(text string) (string, error) {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
+		line = strings.Trim(line, " \t\r\n")
 		if line == "" || line[0] == '#' {
 			continue
 		}
-		if strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }) {
-			return "", errors.New("a line of the keys has a character that does not print")
+		encoded, err := encodeKey(line)
+		if err != nil {
+			return "", err
 		}
-		kind, rest, _ := strings.Cut(line, " ")
-		data, _, _ := strings.Cut(rest, " ")
-		if !slices.Contains(keyTypes, kind) || !isKey(kind, data) {
-			return "", errors.New("a line is not an SSH public key without options")
-		}
-		b.WriteString(line + "\n")
+		b.WriteString(encoded + "\n")
 	}
 	return b.String(), nil
 }
 
-// isKey reports whether data is a key of the kind (RFC 4253, 6.6).
-func isKey(kind, data string) bool {
+func encodeKey(line string) (string, error) {
+	kind, rest, _ := strings.Cut(line, " ")
+	data, comment, _ := strings.Cut(rest, " ")
 	blob, err := base64.StdEncoding.DecodeString(data)
-	if err != nil || len(blob) < 4 {
-		return false
+	if err != nil || !slices.Contains(keyTypes, kind) {
+		return "", errNoKey
 	}
-	n := binary.BigEndian.Uint32(blob)
-	return uint64(n) < uint64(len(blob)-4) && string(blob[4:4+n]) == kind
+	key, err := ssh.ParsePublicKey(blob)
+	if err != nil || key.Type() != kind {
+		return "", errNoKey
+	}
+	encoded := strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
+	if comment != "" {
+		encoded += " " + comment
+	}
+	if err := quote.Check(comment); err != nil {
+		return "", fmt.Errorf("the comment of a key %w", err)
+	}
+	if len(encoded) > maxKeyLine {
+		return "", fmt.Errorf("a line of the keys has more than %d bytes", maxKeyLine)
+	}
+	return encoded, nil
 }
 
-// replaceFile replaces a file at once. It keeps the file's mode and owner: sshd ignores a
-// file that others may write.
-func replaceFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".authorized_keys-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	if info, statErr := os.Stat(path); statErr == nil {
-		err = errors.Join(f.Chmod(info.Mode().Perm()), cli.KeepOwner(f, info))
-	}
-	if err == nil {
-		_, err = f.Write(data)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
-}
+var errNoKey = errors.New("a line is not an SSH public key without options")

@@ -15,3 +15,12 @@ func KeepOwner(f *os.File, info fs.FileInfo) error {
 	}
 	return nil
 }
+
+// Owner returns the user ID of a file's owner, where the system has owners.
+func Owner(info fs.FileInfo) (uid int, known bool) {
+	st, known := info.Sys().(*syscall.Stat_t)
+	if known {
+		uid = int(st.Uid)
+	}
+	return uid, known
+}

@@ -62,11 +62,12 @@ func (d agentConfig) Autoscaling() string {
 }
 
 // APIVariables are the autoscaler's; "" if it uses the API server's Service.
-func (d agentConfig) APIVariables() string {
+func (d agentConfig) APIVariables() (string, error) {
 	if d.Pod.host == "" {
-		return ""
+		return "", nil
 	}
-	return "        env:\n" + d.Pod.apiVariables()
+	variables, err := d.Pod.apiVariables()
+	return "        env:\n" + variables, err
 }
 
 // APIPorts are the ports of the API server beside 443 and 6443, in a NetworkPolicy.

@@ -13,6 +13,8 @@ import (
 
 	"github.com/causewayproject/causeway/examples/deploy"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/internal/quote"
+	"github.com/causewayproject/causeway/internal/yamledit"
 )
 
 // podFlags are the flags of enroll that say where the pod of a manifest runs.
@@ -106,7 +108,7 @@ func readToleration(text string) (t toleration, err error) {
 func (t toleration) yaml() string {
 	lines := []string{"operator: Exists"}
 	if t.value != "" {
-		lines = []string{"operator: Equal", fmt.Sprintf("value: %q", t.value)}
+		lines = []string{"operator: Equal", fmt.Sprintf("value: %q", t.value)} // a label's
 	}
 	if t.key != "" {
 		lines = append([]string{fmt.Sprintf("key: %q", t.key)}, lines...)
@@ -128,7 +130,7 @@ func renderManifest(w io.Writer, d agentConfig) error {
 	}
 	b.addPod(d)
 	b.setCount(d.Pod)
-	b.replace("image: causeway-agent:dev\n", fmt.Sprintf("image: %q\n", d.Image))
+	b.replace("image: causeway-agent:dev\n", "image: "+b.quoted("--image", d.Image)+"\n")
 	b.replace("kind: Namespace\nmetadata:\n  name: tunnel-agent\n", "kind: Namespace\nmetadata:\n  name: "+d.Namespace+"\n")
 	b.text = strings.ReplaceAll(b.text, "  namespace: tunnel-agent\n", "  namespace: "+d.Namespace+"\n")
 	if d.Audience != "" {
@@ -165,6 +167,15 @@ func (b *baseText) replace(before, after string) {
 	b.text = strings.Replace(b.text, before, after, 1)
 }
 
+// quoted returns a text of a flag as YAML.
+func (b *baseText) quoted(flag, text string) string {
+	text, err := yamledit.Quote(text)
+	if err != nil && b.err == nil {
+		b.err = cli.Mistake("%s %v", flag, err)
+	}
+	return text
+}
+
 // hostStatus is where an agent on its node's network has its status.
 const hostStatus = "8081"
 
@@ -191,19 +202,22 @@ func (b *baseText) useHostNetwork() {
 func (b *baseText) addPod(d agentConfig) {
 	args, env := "", ""
 	if patterns := d.Patterns(); patterns != "" {
-		args += fmt.Sprintf("        - %q\n", "--allow="+patterns)
+		args += "        - " + b.quoted("--allow", "--allow="+quote.Container(patterns)) + "\n"
 	}
 	address := ""
 	switch {
 	case d.Pod.host != "":
-		address = net.JoinHostPort(d.Pod.host, strconv.Itoa(d.Pod.port))
-		env = d.Pod.apiVariables()
+		address = quote.Container(net.JoinHostPort(d.Pod.host, strconv.Itoa(d.Pod.port)))
+		var err error
+		if env, err = d.Pod.apiVariables(); err != nil && b.err == nil {
+			b.err = err
+		}
 	case d.Pod.hostNetwork: // the node's DNS does not know the name
 		address = "[$(KUBERNETES_SERVICE_HOST)]:$(KUBERNETES_SERVICE_PORT)"
 	}
 	// An alias allows its target.
 	if address != "" && (len(d.Allow) == 0 || slices.ContainsFunc(d.Allow, targetPattern.coversAPI)) {
-		args += fmt.Sprintf("        - %q\n", "--alias="+apiTarget+":443="+address)
+		args += "        - " + b.quoted("--api-server", "--alias="+apiTarget+":443="+address) + "\n"
 	}
 	const before = "        env:\n"
 	b.replace(before, args+before+env)
@@ -214,8 +228,12 @@ func (b *baseText) addPod(d agentConfig) {
 }
 
 // apiVariables are those of a pod that does not use the API server's Service.
-func (c podConfig) apiVariables() string {
-	return fmt.Sprintf("        - name: KUBERNETES_SERVICE_HOST\n          value: %q\n        - name: KUBERNETES_SERVICE_PORT\n          value: \"%d\"\n", c.host, c.port)
+func (c podConfig) apiVariables() (string, error) {
+	host, err := yamledit.Quote(quote.Container(c.host))
+	if err != nil {
+		return "", cli.Mistake("--api-server %v", err)
+	}
+	return fmt.Sprintf("        - name: KUBERNETES_SERVICE_HOST\n          value: %s\n        - name: KUBERNETES_SERVICE_PORT\n          value: \"%d\"\n", host, c.port), nil
 }
 
 // Tolerations returns those of a pod; "" for none.

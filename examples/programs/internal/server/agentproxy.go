@@ -8,6 +8,7 @@ import (
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/internal/quote"
 	"github.com/causewayproject/causeway/noproxy"
 	"github.com/causewayproject/causeway/tunnel"
 )
@@ -52,8 +53,11 @@ func readAgentProxy(text string, list cli.List) (p agentProxy, err error) {
 	if port, err := strconv.Atoi(u.Port()); err == nil {
 		p.port = port
 	}
-	if strings.ContainsAny(p.noProxy, " \t\"'\\$`;&|<>()#~") {
-		return p, cli.Mistake("--no-proxy: an entry has a character that is in no name and no address")
+	if _, err := quote.EnvLine(envProxy, p.url); err != nil {
+		return p, cli.Mistake("--proxy: it %v", err)
+	}
+	if _, err := quote.EnvLine(envNoProxy, p.noProxy); err != nil {
+		return p, cli.Mistake("--no-proxy: an entry %v", err)
 	}
 	return p, nil
 }
@@ -74,14 +78,20 @@ func encodeURL(u *url.URL) string {
 	return scheme + "://" + user + "@" + rest
 }
 
-// lines are the variables that causeway-agent reads, from its environment or from the
-// file of the invitation.
+// The variables that causeway-agent reads, from its environment or from the file of the
+// invitation.
+const (
+	envProxy   = "CAUSEWAY_PROXY"
+	envNoProxy = "CAUSEWAY_NO_PROXY"
+)
+
+// lines are the variables that are set. readAgentProxy has checked them.
 func (p agentProxy) lines() (lines []string) {
 	if p.url != "" {
-		lines = append(lines, "CAUSEWAY_PROXY="+p.url)
+		lines = append(lines, envProxy+"="+p.url)
 	}
 	if p.noProxy != "" {
-		lines = append(lines, "CAUSEWAY_NO_PROXY="+p.noProxy)
+		lines = append(lines, envNoProxy+"="+p.noProxy)
 	}
 	return lines
 }
@@ -112,6 +122,9 @@ func readTargets(list cli.List) (patterns []targetPattern, err error) {
 		return nil, cli.FieldMistake(err, "tunnel: config: field Allow", "--allow")
 	}
 	for _, text := range list {
+		if _, err := quote.EnvLine("", text); err != nil {
+			return nil, cli.Mistake("--allow: %q %v", text, err)
+		}
 		p := targetPattern{text: text}
 		from, to, isRange := strings.Cut(text[strings.LastIndexByte(text, ':')+1:], "-")
 		if p.from, err = strconv.Atoi(from); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/causewayproject/causeway/examples/deploy"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
+	"github.com/causewayproject/causeway/internal/quote"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -315,8 +316,8 @@ type agentConfig struct {
 	Audience         string // of the token to join with; "": the invitation has a token
 }
 
-// Lines returns the variables of the invitation and of the proxy. None of their
-// characters is special to a shell that assigns them, to systemd or to YAML.
+// Lines returns the variables of the invitation and of the proxy, as quote.EnvLine
+// returns them.
 func (d agentConfig) Lines() []string {
 	return append(strings.Split(strings.TrimSpace(d.Invitation.Reveal()), "\n"), d.Proxy.lines()...)
 }
@@ -339,13 +340,25 @@ func (d agentConfig) Patterns() string {
 }
 
 // Unit returns the unit that the packages have, with the targets.
-func (d agentConfig) Unit() string {
+func (d agentConfig) Unit() (string, error) {
 	unit := deploy.AgentUnit()
 	if patterns := d.Patterns(); patterns != "" {
+		word, err := quote.SystemdArgument(patterns)
+		if err != nil {
+			return "", cli.Mistake("--allow %v", err)
+		}
 		const state = " --state /var/lib/tunnel-agent"
-		unit = strings.Replace(unit, state, state+" --allow "+patterns, 1)
+		unit = strings.Replace(unit, state, state+" --allow "+word, 1)
 	}
-	return unit
+	return unit, nil
+}
+
+// ShellPatterns returns the targets as a word for a shell; "" for none.
+func (d agentConfig) ShellPatterns() (string, error) {
+	if len(d.Allow) == 0 {
+		return "", nil
+	}
+	return quote.Shell(d.Patterns())
 }
 
 var formats = map[string]func(io.Writer, agentConfig) error{
@@ -362,7 +375,7 @@ func renderTemplate(text string) func(io.Writer, agentConfig) error {
 }
 
 // The variables are in the environment: other users see the arguments of a process.
-const commandText = `{{range .Lines}}{{.}} {{end}}causeway-agent --state ./agent-state{{with .Patterns}} --allow '{{.}}'{{end}}
+const commandText = `{{range .Lines}}{{.}} {{end}}causeway-agent --state ./agent-state{{with .ShellPatterns}} --allow {{.}}{{end}}
 `
 
 const envText = `{{range .Lines}}{{.}}

@@ -65,13 +65,13 @@ func (b *baseText) useJoin(d agentConfig) {
           sources:
           - serviceAccountToken:
               path: token
-              audience: %q
+              audience: %s
               expirationSeconds: 600
       - name: state # survives a crash of the agent, and ends with the pod
         emptyDir:
           medium: Memory
           sizeLimit: 1Mi
-`, d.Audience))
+`, b.quoted("the audience of the cluster", d.Audience)))
 }
 
 // configText has the invitation without a token.

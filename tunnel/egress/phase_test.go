@@ -141,6 +141,8 @@ func TestSetPhaseErrors(t *testing.T) {
 		{"root", off, "is the root", func(s *egress.Sidecar) { s.Dir = "/" }},
 		{"long", off, "too long", func(s *egress.Sidecar) { s.Dir = "/" + strings.Repeat("d", 90) }},
 		{"space", off, "holds a space", func(s *egress.Sidecar) { s.Image = "a b" }},
+		{"bytes that are not UTF-8", off, "Sidecar.Cluster holds", func(s *egress.Sidecar) { s.Cluster = "a\x9bb" }},
+		{"a variable", off, "Sidecar.Dir has $(", func(s *egress.Sidecar) { s.Dir = "/run/$(HOME)" }},
 		{"user", off, "Sidecar.User", func(s *egress.Sidecar) { s.User = -1 }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -153,6 +155,11 @@ func TestSetPhaseErrors(t *testing.T) {
 				t.Errorf("got %q, %v; want an error with %q", got, err, tt.want)
 			}
 		})
+	}
+	dollars := staticSidecar
+	dollars.Cluster = "$(HOME)"
+	if got := set(t, dollars, off, egress.PhaseBeside); !strings.Contains(got, "- $$(HOME)\n") {
+		t.Errorf("the kubelet replaces a name of a cluster:\n%s", got)
 	}
 	if _, err := staticSidecar.SetPhase([]byte(off), "half"); err == nil {
 		t.Error("got no error for the phase half")

@@ -38,7 +38,7 @@ func (s *Sidecar) validate() error {
 			errs = append(errs, fmt.Errorf("egress: Sidecar.Gateway: %w", err))
 		}
 	}
-	if strings.ContainsFunc(s.Image+s.Cluster, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
+	if text := s.Image + s.Cluster; quote.Check(text) != nil || strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
 		errs = append(errs, errors.New("egress: Sidecar.Image or Sidecar.Cluster holds a space, or a character that does not print"))
 	}
 	if s.User < 0 {
@@ -49,6 +49,9 @@ func (s *Sidecar) validate() error {
 	}
 	if path.Clean(s.baseDir()) == "/" {
 		errs = append(errs, errors.New("egress: Sidecar.Dir is the root: want a directory of its own"))
+	}
+	if strings.Contains(s.Dir, "$(") || strings.Contains(s.Dir, "$$") {
+		errs = append(errs, errors.New("egress: Sidecar.Dir has $( or $$, which the kubelet replaces in arguments"))
 	}
 	if !path.IsAbs(s.baseDir()) || s.CredentialsPath != "" && !path.IsAbs(s.CredentialsPath) {
 		errs = append(errs, errors.New("egress: Sidecar.Dir and Sidecar.CredentialsPath are absolute paths"))
@@ -119,7 +122,7 @@ func (s *Sidecar) parts() sidecarParts {
 			"name":  SidecarName,
 			"image": s.Image,
 			"args": []string{"egress", "serve", quote.Container(s.Cluster), quote.Container("--gateway=" + s.Gateway),
-				"--credentials=" + quote.Container(credentials), "--dir=" + quote.Container(s.SocketDir())},
+				"--credentials=" + credentials, "--dir=" + s.SocketDir()},
 			"env":           []any{map[string]any{"name": "GOMEMLIMIT", "value": "200MiB"}},
 			"restartPolicy": "Always",
 			// kube-apiserver starts when the socket and the configuration are there.

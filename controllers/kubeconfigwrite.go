@@ -48,7 +48,7 @@ func (k *kubeconfigRun) applyAction(ctx context.Context, u *unstructured.Unstruc
 		failed := k.state.failureOf(key, what, config.Now)
 		if failed == nil {
 			var err error
-			if version, err = k.writeSecret(ctx, key, what, action); err != nil {
+			if version, err = k.writeSecret(ctx, u, what, action); err != nil {
 				if k.isConflict(ctx, action, err) {
 					return k.state.noteConflict(key), nil
 				}
@@ -61,7 +61,7 @@ func (k *kubeconfigRun) applyAction(ctx context.Context, u *unstructured.Unstruc
 			if isRefusal(failed.err) || failed.times >= patientTimes {
 				told := provider.WriteFailed(cluster, action, config, failed.err)
 				k.tellEvents(u, told.Events, "")
-				if _, err := k.applyCondition(ctx, cluster, told); err != nil {
+				if _, err := k.applyCondition(ctx, u, cluster, told); err != nil {
 					log.FromContext(ctx).Error(err, "Write of a condition")
 				}
 			}
@@ -69,7 +69,7 @@ func (k *kubeconfigRun) applyAction(ctx context.Context, u *unstructured.Unstruc
 		}
 	}
 	k.tellEvents(u, action.Events, version)
-	wait, err := k.applyCondition(ctx, cluster, action)
+	wait, err := k.applyCondition(ctx, u, cluster, action)
 	if err != nil || wait > 0 {
 		return wait, err
 	}
@@ -92,10 +92,10 @@ func isRefusal(err error) bool {
 		apierrors.IsAlreadyExists(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
-// isConflict reports whether the Secret is another one than was planned for: the next
-// plan sees it. One that exists and lacks the label is never seen, and is a failure.
+// isConflict reports whether the Secret, or the Cluster, is another one than was planned
+// for: the next plan sees it. A Secret that exists and lacks the label is never seen, and is a failure.
 func (k *kubeconfigRun) isConflict(ctx context.Context, action provider.Action, err error) bool {
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) && action.Create == nil {
+	if errors.Is(err, errCacheLate) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) && action.Create == nil {
 		return true
 	}
 	if !apierrors.IsAlreadyExists(err) {
@@ -110,7 +110,10 @@ func (k *kubeconfigRun) isConflict(ctx context.Context, action provider.Action, 
 }
 
 // writeSecret returns the Secret's new resourceVersion.
-func (k *kubeconfigRun) writeSecret(ctx context.Context, key types.NamespacedName, what string, action provider.Action) (string, error) {
+func (k *kubeconfigRun) writeSecret(ctx context.Context, u *unstructured.Unstructured, what string, action provider.Action) (string, error) {
+	if err := checkScope(ctx, k.mgr.GetAPIReader(), u); err != nil {
+		return "", err
+	}
 	owner := client.FieldOwner(k.fieldManager())
 	verb, secret := writeCreate, action.Create
 	w := secretWrite{at: time.Now()}
@@ -137,7 +140,7 @@ func (k *kubeconfigRun) writeSecret(ctx context.Context, key types.NamespacedNam
 		return "", writeError(verb, "Secret", nameOf(secret), err)
 	}
 	log.FromContext(ctx).Info("Wrote a Secret", "verb", verb, "secret", secret.Name)
-	k.state.change(key, func(c *clusterState) {
+	k.state.change(nameOf(u), func(c *clusterState) {
 		c.lastWrite, c.conflicts = &w, 0
 		delete(c.failures, what)
 	})
@@ -155,7 +158,7 @@ func (k *kubeconfigRun) fieldManager() string {
 // applyCondition writes the condition to the Cluster's status, unless it has it already.
 // It replaces another writer's condition only if this provider manages the Secret:
 // there is one writer at a time. It returns when to try again; 0 if all is well.
-func (k *kubeconfigRun) applyCondition(ctx context.Context, cluster provider.Cluster, action provider.Action) (time.Duration, error) {
+func (k *kubeconfigRun) applyCondition(ctx context.Context, u *unstructured.Unstructured, cluster provider.Cluster, action provider.Action) (time.Duration, error) {
 	if action.Condition == nil {
 		return 0, nil
 	}
@@ -186,8 +189,14 @@ func (k *kubeconfigRun) applyCondition(ctx context.Context, cluster provider.Clu
 	if failed := k.state.failureOf(key, conditionWrites, now); failed != nil {
 		return time.Until(failed.retryAt), nil
 	}
-	version, err := k.patchStatus(ctx, cluster, c, action.Managed)
+	version := ""
+	err := checkScope(ctx, k.mgr.GetAPIReader(), u)
+	if err == nil {
+		version, err = k.patchStatus(ctx, cluster, c, action.Managed)
+	}
 	switch {
+	case errors.Is(err, errCacheLate):
+		return cacheDelay, nil // an event comes sooner
 	case apierrors.IsNotFound(err):
 		return 0, nil // the Cluster is gone
 	case apierrors.IsConflict(err) && !action.Managed:

@@ -37,9 +37,9 @@ import (
 // replica ends. Each replica writes. The Secret says from which version of the source it
 // was made, and a replica with an older version does not replace it.
 //
-// A Secret that is not ours stays as it is, and an Event says so. None is deleted: pods
-// refer to it. In a namespace that no longer wants it, a Secret of ours is still kept
-// current, for the pods that restart there, and not made again once somebody deleted it.
+// A Secret without our label stays as it is, and an Event says so. So does each Secret in a
+// namespace that does not want it, or no longer: anybody there can set the label, and would
+// be sent the proxy's password. None is deleted: pods refer to it.
 type PodSecretReconciler struct {
 	// Source is the namespace/name of the Secret with the configuration: what
 	// [propagate.Config.ReadInstallation] takes. A ConfigMap of that name adds its key
@@ -275,17 +275,18 @@ func (p *podSecretRun) reconcileNamespace(ctx context.Context, request reconcile
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	ours := held != nil && held.Labels[propagate.LabelManagedBy] == p.Config.Labels()[propagate.LabelManagedBy]
-	if !ours && !p.namespaces(proxyconfig.Namespace{Name: ns.Name, Labels: ns.Labels}) {
-		return reconcile.Result{}, nil
-	}
 	want := *current
 	want.Namespace, want.Name = name.Namespace, name.Name
+	if !p.namespaces(proxyconfig.Namespace{Name: ns.Name, Labels: ns.Labels}) {
+		p.tellLeftOut(ctx, want, held)
+		return reconcile.Result{}, nil
+	}
 	if wait := p.untilRewrite(want, time.Now()); wait > 0 && held != nil {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	about := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
-	result, err := p.applyPlan(ctx, about, func(found client.Object) (propagate.Action, error) {
+	check := func(ctx context.Context) error { return p.checkNamespace(ctx, ns) }
+	result, err := p.applyPlan(ctx, about, check, func(found client.Object) (propagate.Action, error) {
 		if s, ok := found.(*corev1.Secret); ok {
 			held = s
 		}
@@ -299,6 +300,33 @@ func (p *podSecretRun) reconcileNamespace(ctx context.Context, request reconcile
 		return reconcile.Result{}, nil
 	}
 	return result, err
+}
+
+// checkNamespace asks the API server whether the Namespace is still the one that the cache
+// had, and wants the Secret. It lists, as that right is there. If not, the error is
+// errCacheLate.
+func (p *podSecretRun) checkNamespace(ctx context.Context, cached *corev1.Namespace) error {
+	var list corev1.NamespaceList
+	if err := p.live.List(ctx, &list, client.MatchingFields{metav1.ObjectNameField: cached.Name}); err != nil {
+		return writeError("list", "Namespace", nameOf(cached), err)
+	}
+	for _, now := range list.Items {
+		if now.UID == cached.UID && now.DeletionTimestamp == nil && p.namespaces(proxyconfig.Namespace{Name: now.Name, Labels: now.Labels}) {
+			return nil
+		}
+	}
+	return errCacheLate
+}
+
+// tellLeftOut tells of a Secret with our label that is not kept current.
+func (p *podSecretRun) tellLeftOut(ctx context.Context, want propagate.EnvSecret, held *corev1.Secret) {
+	if held == nil || held.Labels[propagate.LabelManagedBy] != p.Config.Labels()[propagate.LabelManagedBy] {
+		return
+	}
+	if action, err := propagate.PlanEnv(want, held, p.Config); err == nil && len(action.Writes) > 0 {
+		p.tellWarning(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: held.Namespace, Name: held.Name}}, propagate.ReasonNotOurs,
+			fmt.Errorf("the Secret %s/%s is not kept current, as its namespace is not one that pods are injected in: delete it, or have the namespace injected", held.Namespace, held.Name))
+	}
 }
 
 func (p *podSecretRun) noteRewrite(secret propagate.EnvSecret, now time.Time) {

@@ -75,19 +75,15 @@ func TestPodSecrets(t *testing.T) {
 	late := apitest.Named("secrets", "late", "proxy")
 	b.Until(t, "the late one", func() bool { return b.value(late, "HTTPS_PROXY") == other })
 
-	// What is deleted is made again, but where the namespace does not want it any more.
-	b.Set("namespaces", namespace("late", nil))
+	// What is deleted is made again.
 	b.Remove(a)
 	b.Until(t, "it again", func() bool { return b.value(a, "HTTPS_PROXY") == other })
-	b.Set("secrets", secretWith("system", "proxy", nil, "HTTPS_PROXY", proxy))
-	b.Until(t, "the change, also where it is not wanted any more", func() bool { return b.value(a, "HTTPS_PROXY") == proxy && b.value(late, "HTTPS_PROXY") == proxy })
-	b.Remove(late)
 	b.Set("configmaps", map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"namespace": "system", "name": "proxy"},
 		"data": map[string]any{"values": "cluster: {proxy: {noProxy: more.test}}"}})
 	b.Until(t, "what the ConfigMap adds", func() bool { return b.value(a, "NO_PROXY") == "more.test" })
 	if got := b.value(apitest.Named("secrets", "theirs", "proxy"), "HTTP_PROXY"); got != "theirs" ||
-		b.Get(apitest.Named("secrets", "off", "proxy")) != nil || b.Get(late) != nil {
-		t.Errorf("got %q in another's Secret, and off or late has one: %v", got, b.AllWrites())
+		b.Get(apitest.Named("secrets", "off", "proxy")) != nil {
+		t.Errorf("got %q in another's Secret, and off has one: %v", got, b.AllWrites())
 	}
 	b.Remove(installed)
 	b.Until(t, "a message about the source", func() bool {
@@ -95,8 +91,60 @@ func TestPodSecrets(t *testing.T) {
 		defer b.mu.Unlock()
 		return strings.Contains(b.text.String(), "what was before stays")
 	})
-	if b.value(a, "HTTPS_PROXY") != proxy {
+	if b.value(a, "HTTPS_PROXY") != other {
 		t.Error("the Secret is another without its source")
+	}
+}
+
+// Nothing that a tenant writes to a namespace gets them the password there, nor does a
+// namespace get it that has left the scope while a cache does not know.
+func TestPodSecretTenants(t *testing.T) {
+	b := newProxyBed(t)
+	b.install(proxy)
+	on, ours := map[string]any{"proxy": "on"}, map[string]any{propagate.LabelManagedBy: "causeway"}
+	key := func(name string) apitest.Key { return apitest.Named("secrets", name, "proxy") }
+	bait := func(name string, owners ...any) {
+		secret := secretWith(name, "proxy", ours, "HTTP_PROXY", "bait", "NO_PROXY", "")
+		secret["metadata"].(map[string]any)["annotations"] = map[string]any{propagate.AnnotationSource: "x/1"}
+		secret["metadata"].(map[string]any)["ownerReferences"] = owners
+		b.Set("secrets", secret)
+	}
+	for _, name := range []string{"label", "owner", "leaves"} {
+		b.Set("namespaces", namespace(name, nil))
+	}
+	bait("label")
+	bait("owner", map[string]any{"apiVersion": "v1", "kind": "Namespace", "name": "owner", "uid": string(b.Get(apitest.Named("namespaces", "", "owner")).GetUID())})
+	for _, name := range []string{"in", "leaves", "anew"} {
+		b.Set("namespaces", namespace(name, on))
+	}
+	b.runPodSecrets(&controllers.PodSecretReconciler{Source: "system/proxy", Name: "proxy", Namespaces: proxied})
+	b.Until(t, "the Secrets, and two Events", func() bool {
+		return b.value(key("in"), "HTTP_PROXY") == proxy && b.value(key("leaves"), "HTTP_PROXY") == proxy && b.value(key("anew"), "HTTP_PROXY") == proxy && b.Wrote("POST events") == 2
+	})
+	b.Hold("namespaces", true)
+	b.Set("namespaces", namespace("leaves", nil))
+	b.Remove(apitest.Named("namespaces", "", "anew"))
+	b.Set("namespaces", namespace("anew", on)) // another's, with labels that a cache has not seen
+	for _, name := range []string{"leaves", "anew"} {
+		plans := b.planned("/" + name)
+		b.Remove(key(name))
+		b.Until(t, "two tries", func() bool { return b.planned("/"+name) > plans+1 })
+		if b.Get(key(name)) != nil {
+			t.Errorf("%s: got a Secret in a namespace that is not the one in scope", name)
+		}
+	}
+	b.Hold("namespaces", false)
+	b.install(other)
+	b.Until(t, "the change where it is wanted", func() bool {
+		return b.value(key("in"), "HTTP_PROXY") == other && b.value(key("anew"), "HTTP_PROXY") == other
+	})
+	for _, name := range []string{"label", "owner"} {
+		if got := b.value(key(name), "HTTP_PROXY"); got != "bait" {
+			t.Errorf("%s: got %q in a namespace out of scope", name, got)
+		}
+	}
+	if b.Get(key("leaves")) != nil {
+		t.Error("leaves has the Secret again")
 	}
 }
 

@@ -104,7 +104,8 @@ func (p *proxyRun) reconcileCluster(ctx context.Context, request reconcile.Reque
 	if err != nil {
 		return retryLater(err)
 	}
-	return p.applyPlan(ctx, u, func(found client.Object) (propagate.Action, error) {
+	check := func(ctx context.Context) error { return checkScope(ctx, p.live, u) }
+	return p.applyPlan(ctx, u, check, func(found client.Object) (propagate.Action, error) {
 		switch o := found.(type) {
 		case *corev1.ConfigMap:
 			held.ConfigMap = o
@@ -143,18 +144,22 @@ func (p *proxyRun) heldObjects(ctx context.Context, cluster types.NamespacedName
 const maxPlans = 4
 
 // applyPlan plans, and writes. If an object turns out to be another than the caches
-// have, since they hold only ours, or are late, it plans once more with that one.
-func (p *proxyRun) applyPlan(ctx context.Context, about client.Object, plan func(found client.Object) (propagate.Action, error)) (reconcile.Result, error) {
+// have, since they hold only ours, or are late, it plans once more with that one. check is
+// whether it may be written there still.
+func (p *proxyRun) applyPlan(ctx context.Context, about client.Object, check func(context.Context) error, plan func(found client.Object) (propagate.Action, error)) (reconcile.Result, error) {
 	var found client.Object
 	var err error
 	for range maxPlans {
 		action, problem := plan(found) // people have to mend it: trying again does not
 		log.FromContext(ctx).V(1).Info("planned", "writes", len(action.Writes), "problem", problem)
-		found, err = p.writeObjects(ctx, action.Writes)
+		found, err = p.writeObjects(ctx, action.Writes, check)
 		if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) {
 			if found, err = p.readLive(ctx, found); err == nil {
 				continue
 			}
+		}
+		if errors.Is(err, errCacheLate) {
+			return retryLater(err)
 		}
 		if err != nil {
 			if !apierrors.IsNotFound(err) && ctx.Err() == nil {

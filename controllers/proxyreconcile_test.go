@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -208,6 +209,37 @@ func TestProxyForeign(t *testing.T) {
 		if got := b.value(systemd, "values"); got != "theirs" {
 			t.Errorf("got %q of another key, want theirs", got)
 		}
+	}
+}
+
+// A Cluster that left the scope after it was read gets no password, while the cache shows it
+// as it was.
+func TestProxyScope(t *testing.T) {
+	for name, leave := range map[string]func(*proxyBed){
+		"paused": func(b *proxyBed) {
+			b.Change(one, func(u *unstructured.Unstructured) { u.SetAnnotations(map[string]string{"cluster.x-k8s.io/paused": ""}) })
+		},
+		"deleting": func(b *proxyBed) {
+			b.Change(one, func(u *unstructured.Unstructured) { u.SetDeletionTimestamp(&metav1.Time{Time: time.Now()}) })
+		},
+		"gone": func(b *proxyBed) { b.Remove(one) },
+		"another of its name": func(b *proxyBed) {
+			b.Remove(one)
+			b.Set("clusters", proxiedCluster("org", "one"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := settledProxies(t)
+			b.Hold("clusters", true)
+			leave(b)
+			before, plans := b.AllWrites(), b.planned("org/one")
+			b.install(other)
+			b.Until(t, "two plans", func() bool { return b.planned("org/one") > plans+1 })
+			if got := b.AllWrites(); !maps.Equal(got, before) {
+				t.Errorf("got writes %v, then %v, want none more", before, got)
+			}
+		})
 	}
 }
 

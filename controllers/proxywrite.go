@@ -25,7 +25,8 @@ func getObject[T client.Object](ctx context.Context, from client.Reader, name ty
 	return none, client.IgnoreNotFound(err)
 }
 
-// errCacheLate says that a cache doesn't show the last write yet.
+// errCacheLate says that a cache doesn't show yet what was written last, by this process or
+// by another.
 var errCacheLate = errors.New("controllers: the cache does not show the last write")
 
 // getWritten is getObject for one of ours in a cache: a plan of what was before our
@@ -54,12 +55,15 @@ func getWritten[T client.Object](ctx context.Context, writes *writeLog, live, fr
 
 // writeObjects writes the objects in their order, up to the first that fails, and
 // returns that one with the error. A write that fails is planned anew, never
-// repeated.
-func (p *proxyRun) writeObjects(ctx context.Context, objects []propagate.Object) (failed client.Object, err error) {
+// repeated. check is asked before each write, and its error ends them.
+func (p *proxyRun) writeObjects(ctx context.Context, objects []propagate.Object, check func(context.Context) error) (failed client.Object, err error) {
 	for _, o := range objects {
 		object := client.Object(o.Secret)
 		if o.Secret == nil {
 			object = o.ConfigMap
+		}
+		if err := check(ctx); err != nil {
+			return object, err
 		}
 		verb := writeUpdate
 		if object.GetResourceVersion() == "" {

@@ -6,7 +6,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/causewayproject/causeway/noproxy"
@@ -69,25 +68,9 @@ func isPaused(cluster *unstructured.Unstructured) bool {
 	return annotated || said
 }
 
-// withOwner makes the Cluster an owner of the object, instead of one of the same name
-// that is gone.
-func (c Cluster) withOwner(refs []metav1.OwnerReference) []metav1.OwnerReference {
-	ours := metav1.OwnerReference{APIVersion: c.APIVersion, Kind: "Cluster", Name: c.Name, UID: c.UID}
-	var kept []metav1.OwnerReference
-	found := false
-	for _, ref := range refs {
-		gv, err := schema.ParseGroupVersion(ref.APIVersion)
-		named := err == nil && gv.Group == clusterGroup && ref.Kind == ours.Kind && ref.Name == ours.Name
-		if named && ref.UID != ours.UID {
-			continue
-		}
-		found = found || named
-		kept = append(kept, ref) // ours too: in another version, say
-	}
-	if !found {
-		kept = append(kept, ours)
-	}
-	return kept
+// ownerReference is the one of what is written.
+func (c Cluster) ownerReference() metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: c.APIVersion, Kind: "Cluster", Name: c.Name, UID: c.UID}
 }
 
 // firstNetwork returns "" if there are no networks.

@@ -47,7 +47,10 @@
 //
 // Keys, labels and owners of others stay; an edit of ours is put back. An object
 // without the label giantswarm.io/managed-by, or with another's value, is never
-// written, and an Event says what to do about it. With KeyDirect, or credentials
+// written, and an Event says what to do about it. Nor is one with our label that is of
+// another type, or that has owners of which none is a Cluster of this name. One of an
+// earlier Cluster of this name, or without an owner, as a restore leaves it, is taken over,
+// and an Event says so. With KeyDirect, or credentials
 // that go nowhere, the objects hold less, and are not deleted, since machines
 // refer to them; they go with the Cluster. Nothing is written for a paused Cluster, or
 // one that is being deleted.

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/causewayproject/causeway/internal/owner"
 )
 
 // LabelManagedBy is the label by whose value an object says whose it is.
@@ -52,12 +54,14 @@ func (o Object) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, o.String(
 func (o Object) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
 // NotOursError says that an object is in the way: it has another's label
-// giantswarm.io/managed-by, or none, or can't be changed. It is left as it is.
+// giantswarm.io/managed-by, or none, or the label and something else that ours do not
+// have, or can't be changed. It is left as it is.
 type NotOursError struct {
 	Object    string // kind namespace/name
 	Want      string // Config.ManagedBy
 	ManagedBy string // the label's value; "" without the label
 	Immutable bool   // it is ours
+	Foreign   string // with our label: what ours do not have; "" for nothing
 }
 
 // Error says what to do about it.
@@ -65,6 +69,8 @@ func (e *NotOursError) Error() string {
 	switch {
 	case e.Immutable:
 		return fmt.Sprintf("propagate: %s is immutable: delete it, and it is made anew", e.Object)
+	case e.Foreign != "":
+		return fmt.Sprintf("propagate: %s has our label, but is not ours, and is left as it is: it has %s: delete it, and it is made anew", e.Object, e.Foreign)
 	case e.ManagedBy == "":
 		return fmt.Sprintf("propagate: %s has no label %s, and is left as it is: delete it, or set the label to %s", e.Object, LabelManagedBy, e.Want)
 	}
@@ -72,12 +78,16 @@ func (e *NotOursError) Error() string {
 		"or set its label %s to %s, and its values give way to ours", e.Object, e.ManagedBy, LabelManagedBy, e.Want)
 }
 
-// isOurs reports whether a held object may be written, and says so if not.
+// isOurs reports whether a held object may be written, and says so if not. By the label a
+// person says that it may. That is no proof: beside a Cluster, the Cluster owns it, or it may
+// be what a restore has left, which is taken over.
 func (p *planner) isOurs(held Object, immutable *bool) bool {
 	_, meta := held.kindAndMeta()
 	e := NotOursError{Object: held.String(), Want: p.config.managedBy(), ManagedBy: meta.Labels[LabelManagedBy]}
 	if e.ManagedBy == e.Want {
-		if e.Immutable = immutable != nil && *immutable; !e.Immutable {
+		e.Immutable = immutable != nil && *immutable
+		e.Foreign = p.foreignPart(held, meta)
+		if !e.Immutable && e.Foreign == "" {
 			return true
 		}
 	}
@@ -85,6 +95,25 @@ func (p *planner) isOurs(held Object, immutable *bool) bool {
 	p.action.Events = append(p.action.Events, warningEvent(ReasonNotOurs, &e))
 	p.action.After = recheck
 	return false
+}
+
+// foreignPart returns what an object with our label has and ours do not; "" for nothing.
+func (p *planner) foreignPart(held Object, meta *metav1.ObjectMeta) string {
+	if s := held.Secret; s != nil && s.Type != "" && s.Type != corev1.SecretTypeOpaque {
+		return "the type " + string(s.Type)
+	}
+	if p.cluster.UID != "" && !owner.MayAdopt(p.cluster.ownerReference(), meta.OwnerReferences) {
+		return "another owner than the Cluster"
+	}
+	return ""
+}
+
+// tellAdopted tells of an object that the Cluster did not own yet.
+func (p *planner) tellAdopted(held Object) {
+	if _, meta := held.kindAndMeta(); !owner.Owns(p.cluster.ownerReference(), meta.OwnerReferences) {
+		p.action.Events = append(p.action.Events, Event{corev1.EventTypeNormal, ReasonAdopted,
+			held.String() + " is taken over: it has the name and the label of ours, and no owner that is there"})
+	}
 }
 
 // planSystemdProxy waits for the endpoint: machines are made from what it holds
@@ -98,13 +127,14 @@ func (p *planner) planSystemdProxy(want *corev1.Secret) {
 
 func (p *planner) planSecret(held, want *corev1.Secret) {
 	if held == nil {
-		want.OwnerReferences = p.cluster.withOwner(nil)
+		want.OwnerReferences = owner.With(p.cluster.ownerReference(), nil)
 		p.action.Writes = append(p.action.Writes, Object{Secret: want})
 		return
 	}
 	if !p.isOurs(Object{Secret: held}, held.Immutable) {
 		return
 	}
+	p.tellAdopted(Object{Secret: held})
 	next := held.DeepCopy()
 	next.Data = mergeMap(next.Data, want.Data)
 	p.mergeMetadata(&next.ObjectMeta, want.ObjectMeta)
@@ -115,13 +145,14 @@ func (p *planner) planSecret(held, want *corev1.Secret) {
 
 func (p *planner) planConfigMap(held, want *corev1.ConfigMap) {
 	if held == nil {
-		want.OwnerReferences = p.cluster.withOwner(nil)
+		want.OwnerReferences = owner.With(p.cluster.ownerReference(), nil)
 		p.action.Writes = append(p.action.Writes, Object{ConfigMap: want})
 		return
 	}
 	if !p.isOurs(Object{ConfigMap: held}, held.Immutable) {
 		return
 	}
+	p.tellAdopted(Object{ConfigMap: held})
 	next := held.DeepCopy()
 	next.Data = mergeMap(next.Data, want.Data)
 	for key := range want.Data {
@@ -136,7 +167,7 @@ func (p *planner) planConfigMap(held, want *corev1.ConfigMap) {
 func (p *planner) mergeMetadata(to *metav1.ObjectMeta, want metav1.ObjectMeta) {
 	to.Labels = mergeMap(to.Labels, want.Labels)
 	to.Annotations = mergeMap(to.Annotations, want.Annotations)
-	to.OwnerReferences = p.cluster.withOwner(to.OwnerReferences)
+	to.OwnerReferences = owner.With(p.cluster.ownerReference(), to.OwnerReferences)
 }
 
 // mergeMap keeps the keys that are not in want.

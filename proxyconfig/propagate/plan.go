@@ -21,7 +21,8 @@ type Config struct {
 	// proxies. Required.
 	Installation string
 	// ManagedBy is the value of the label giantswarm.io/managed-by. Objects with
-	// another one, or without, are not written. "causeway" if empty.
+	// another one, or without, are not written. The label is no proof that an object is
+	// ours: see the package's comment. "causeway" if empty.
 	ManagedBy string
 	// Credentials is where the user info of the proxies may go. An override may
 	// narrow that. The zero value is CredentialsEverywhere.
@@ -122,7 +123,7 @@ type Action struct {
 
 // Event is one for the Cluster. It holds no secret.
 type Event struct {
-	Type    string // corev1.EventTypeWarning
+	Type    string // corev1.EventTypeWarning or Normal
 	Reason  string
 	Message string
 }
@@ -134,6 +135,7 @@ const (
 	ReasonIncomplete   = "IncompleteProxy"           // a chart takes nothing of the merged configuration, or an entry of its list covers nothing
 	ReasonCluster      = "InvalidProxyConfiguration" // the merged configuration, or a field of the Cluster
 	ReasonNotOurs      = "NotOurs"                   // an object is in the way
+	ReasonAdopted      = "Adopted"                   // a restored object has the Cluster as its owner again; of type Normal
 	ReasonWriteFailed  = "WriteFailed"               // a write to the API server failed
 )
 

@@ -251,6 +251,14 @@ func TestPlanForeign(t *testing.T) {
 			"is managed by app-operator, and is left as it is: give ours another name by ValuesName or SystemdName (--values-name, --systemd-name), or set its label giantswarm.io/managed-by to causeway, and its values give way to ours"},
 		{"nobody's", func(m *metav1.ObjectMeta, _ **bool) { m.Labels = nil },
 			"has no label giantswarm.io/managed-by, and is left as it is: delete it, or set the label to causeway"},
+		{"another Cluster's", func(m *metav1.ObjectMeta, _ **bool) {
+			m.OwnerReferences[0].Name, m.OwnerReferences[0].UID = "two", "uid-two"
+		},
+			"has our label, but is not ours, and is left as it is: it has another owner than the Cluster: delete it, and it is made anew"},
+		{"another Cluster's, with the UID of this one", func(m *metav1.ObjectMeta, _ **bool) { m.OwnerReferences[0].Name = "two" },
+			"has our label, but is not ours, and is left as it is: it has another owner than the Cluster: delete it, and it is made anew"},
+		{"a Machine's of the Cluster's name and UID", func(m *metav1.ObjectMeta, _ **bool) { m.OwnerReferences[0].Kind = "Machine" },
+			"has our label, but is not ours, and is left as it is: it has another owner than the Cluster: delete it, and it is made anew"},
 		{"immutable", func(_ *metav1.ObjectMeta, i **bool) { *i = &immutable }, "is immutable: delete it, and it is made anew"},
 	}
 	for _, tt := range tests {
@@ -283,15 +291,76 @@ func TestPlanForeign(t *testing.T) {
 	}
 }
 
+// A Secret of another type is not ours, whatever it says: some types make tokens.
+func TestPlanForeignType(t *testing.T) {
+	for _, object := range []func(*world) **corev1.Secret{func(w *world) **corev1.Secret { return &w.held.SystemdProxy }, func(w *world) **corev1.Secret { return &w.held.Secret }} {
+		w := newWorld(t)
+		w.settle()
+		secret := *object(w)
+		secret.Type = corev1.SecretTypeServiceAccountToken
+		w.installation("HTTP_PROXY", other, "HTTPS_PROXY", other)
+		action, err := w.plan()
+		var notOurs *propagate.NotOursError
+		if !errors.As(err, &notOurs) || notOurs.Object != "Secret org/"+secret.Name || notOurs.Foreign != "the type kubernetes.io/service-account-token" {
+			t.Errorf("got %v, want an error about the type of %s", err, secret.Name)
+		}
+		if names := w.apply(action); len(names) != 2 || slices.Contains(names, "update Secret org/"+secret.Name) {
+			t.Errorf("got %v, want the two others", names)
+		}
+	}
+}
+
+// What clusterctl move and a restore leave is the Cluster's again; an Event tells of what
+// the Cluster does not own by its UID.
+func TestPlanAdopts(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*world)
+		want   []string
+	}{
+		{"moved: the Cluster and its references have another UID", func(w *world) {
+			w.cluster.UID = "uid-two"
+			for _, m := range []*metav1.ObjectMeta{&w.held.SystemdProxy.ObjectMeta, &w.held.Secret.ObjectMeta, &w.held.ConfigMap.ObjectMeta} {
+				m.OwnerReferences[0].UID = "uid-two"
+			}
+		}, nil},
+		{"restored: the UID is that of before", func(w *world) { w.cluster.UID = "uid-two" },
+			[]string{"Secret org/one-systemd-proxy", "Secret org/one-cluster-values", "ConfigMap org/one-cluster-values"}},
+		{"restored: there is no owner", func(w *world) { w.held.ConfigMap.OwnerReferences = nil }, []string{"ConfigMap org/one-cluster-values"}},
+		{"paused", func(w *world) { w.cluster.UID, w.cluster.Paused = "uid-two", true }, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.settle()
+			tt.change(w)
+			action, err := w.plan()
+			var told []string
+			for _, e := range action.Events {
+				object, _, _ := strings.Cut(e.Message, " is taken over")
+				if told = append(told, object); e.Type != corev1.EventTypeNormal || e.Reason != propagate.ReasonAdopted {
+					t.Errorf("got %v, want that it is taken over", e)
+				}
+			}
+			if err != nil || !slices.Equal(told, tt.want) || len(action.Writes) != len(tt.want) {
+				t.Errorf("got %v, %v, %v, want %v", told, action.Writes, err, tt.want)
+			}
+			w.apply(action)
+			if again, _ := w.plan(); len(again.Events) > 0 {
+				t.Errorf("got %v again", again.Events)
+			}
+		})
+	}
+}
+
 func TestPlanKeepsForeignOwners(t *testing.T) {
 	w := newWorld(t)
 	w.settle()
 	theirs := metav1.OwnerReference{APIVersion: "g/v1", Kind: "Cluster", Name: "one", UID: "x"}
 	gone := metav1.OwnerReference{APIVersion: "cluster.x-k8s.io/v1beta1", Kind: "Cluster", Name: "one", UID: "gone"}
 	w.held.Secret.OwnerReferences = []metav1.OwnerReference{theirs, gone}
-	w.held.Secret.Type = "theirs"
 	w.settle()
-	if got := w.held.Secret.OwnerReferences; len(got) != 2 || got[0] != theirs || got[1].UID != w.cluster.UID || w.held.Secret.Type != "theirs" {
+	if got := w.held.Secret.OwnerReferences; len(got) != 2 || got[0] != theirs || got[1].UID != w.cluster.UID {
 		t.Errorf("got %v, want theirs, and ours instead of the one that is gone", got)
 	}
 	w.held.Secret.OwnerReferences[0], w.held.Secret.OwnerReferences[1] = w.held.Secret.OwnerReferences[1], theirs

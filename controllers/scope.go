@@ -1,0 +1,59 @@
+package controllers
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/causewayproject/causeway/kubeconfig/provider"
+)
+
+// checkScope asks the API server whether a Cluster is still the one that a cache had, and
+// as much in scope: the same UID, labels that count, pause and deletion. It is called right
+// before each write. If not, the error is errCacheLate: the cache will show the change.
+func checkScope(ctx context.Context, live client.Reader, cached *unstructured.Unstructured) error {
+	now, err := liveCluster(ctx, live, cached, nameOf(cached))
+	if err != nil {
+		return err
+	}
+	if now == nil || scopeOf(now) != scopeOf(cached) {
+		return errCacheLate
+	}
+	return nil
+}
+
+// liveCluster returns the Cluster that the API server has, of the same kind; nil for none.
+// It lists, which a controller that watches may do; the right to get it may be missing.
+func liveCluster(ctx context.Context, live client.Reader, kind *unstructured.Unstructured, name types.NamespacedName) (*unstructured.Unstructured, error) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(kind.GroupVersionKind())
+	err := live.List(ctx, list, client.InNamespace(name.Namespace), client.MatchingFields{metav1.ObjectNameField: name.Name})
+	if err != nil {
+		return nil, writeError("list", clusterKind, name, err)
+	}
+	for i := range list.Items {
+		if nameOf(&list.Items[i]) == name {
+			return &list.Items[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// clusterScope is what decides whether a reconciler looks after a Cluster.
+type clusterScope struct {
+	uid              types.UID
+	paused, deleting bool
+	filter, tunnel   string // values of labels
+}
+
+func scopeOf(u *unstructured.Unstructured) clusterScope {
+	_, annotated := u.GetAnnotations()[pausedAnnotation]
+	said, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
+	return clusterScope{
+		uid: u.GetUID(), paused: annotated || said, deleting: u.GetDeletionTimestamp() != nil,
+		filter: u.GetLabels()[watchFilterLabel], tunnel: u.GetLabels()[provider.LabelTunnel],
+	}
+}

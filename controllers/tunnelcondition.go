@@ -27,6 +27,7 @@ const (
 	reasonTunnelLabel        = "InvalidTunnelLabel"    // of an Event, as those below
 	reasonInvitation         = "InvitationFailed"      // no invitation could be made
 	reasonWriteFailed        = "TunnelWriteFailed"     // of a Secret
+	reasonAdopted            = "TunnelSecretAdopted"   // after a restore
 	reasonAgentRefused       = "TunnelAgentRefused"    // see Server.Hooks
 	reasonCertificate        = "TunnelCertificateEnds" // an agent does not renew it
 	reasonSSHKey             = "InvalidSSHKey"
@@ -137,6 +138,9 @@ func (t *tunnelRun) reconcileCondition(ctx context.Context, u *unstructured.Unst
 	want, wait := tunnelCondition(had, state, cluster, now, age)
 	if had != nil && sameCondition(*had, want) {
 		return wait, nil
+	}
+	if err := checkScope(ctx, t.live, u); err != nil {
+		return 0, err
 	}
 	version, err := applyCondition(ctx, t.writer, t.identified(u), &want, client.ForceOwnership)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {

@@ -227,6 +227,93 @@ func TestTunnelEdited(t *testing.T) {
 	}
 }
 
+// TestTunnelTenants: a Secret that somebody has put in the way is taken over if it can be
+// what a restore has left, and otherwise neither written nor deleted.
+func TestTunnelTenants(t *testing.T) {
+	ref := func(kind, name, uid string) map[string]any {
+		return map[string]any{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": kind, "name": name, "uid": uid}
+	}
+	for _, tt := range []struct {
+		name   string
+		kind   string // the Secret's type
+		owners func(uid string) []any
+		taken  bool
+	}{
+		{"restored without its owner", "Opaque", func(string) []any { return nil }, true},
+		{"restored with the former owner", "Opaque", func(string) []any { return []any{ref("Cluster", "one", "gone")} }, true},
+		{"moved", "Opaque", func(uid string) []any { return []any{ref("Cluster", "one", uid)} }, true},
+		{"the label only", "kubernetes.io/service-account-token", func(string) []any { return nil }, false},
+		{"another Cluster's", "Opaque", func(string) []any { return []any{ref("Cluster", "two", "uid-two")} }, false},
+		{"the UID with another name", "Opaque", func(uid string) []any { return []any{ref("Cluster", "two", uid)} }, false},
+		{"the UID with another kind", "Opaque", func(uid string) []any { return []any{ref("Machine", "one", uid)} }, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			b := newTunnelBed(t)
+			one := b.labelled("one")
+			secret := secretWith("a", "one-tunnel-agent", map[string]any{"cluster.x-k8s.io/cluster-name": "one", provider.LabelTunnel: "true"}, "bait", "bait")
+			secret["type"] = tt.kind
+			secret["metadata"].(map[string]any)["ownerReferences"] = tt.owners(string(b.Get(one).GetUID()))
+			b.Set("secrets", secret)
+			b.runTunnel(t)
+			told := "TunnelWriteFailed"
+			if tt.taken {
+				told = "TunnelSecretAdopted"
+			}
+			b.Until(t, "the route, and an Event", func() bool {
+				return b.Get(routeOf("one")) != nil && (tt.name == "moved" || slices.Contains(b.eventReasons(), told))
+			})
+			b.Until(t, "the agent's", func() bool { return !tt.taken || b.value(agentSecret("one"), provider.KeyAgentInvitation) != "" })
+			b.Change(one, func(u *unstructured.Unstructured) { u.SetLabels(nil) })
+			b.Until(t, "the end", func() bool { return b.Get(routeOf("one")) == nil && len(b.records()) == 0 })
+			left := b.Get(agentSecret("one"))
+			if (left == nil) != tt.taken || left != nil && b.value(agentSecret("one"), provider.KeyAgentInvitation) != "" {
+				t.Errorf("it is there: %t; want it taken, and deleted: %t", left != nil, tt.taken)
+			}
+		})
+	}
+}
+
+// TestTunnelScope: a Cluster that was paused, or made anew, after it was read gets nothing,
+// and its agents stay.
+func TestTunnelScope(t *testing.T) {
+	b := newTunnelBed(t)
+	one, two := b.labelled("one"), b.labelled("two")
+	b.runTunnel(t)
+	b.settled("one")
+	b.settled("two")
+	b.Hold("clusters", true)
+	b.Change(one, func(u *unstructured.Unstructured) { unstructured.SetNestedField(u.Object, true, "spec", "paused") })
+	b.Remove(two)
+	b.labelled("two")
+	asked := make(chan string, 1000)
+	b.SetFault(func(r *http.Request) int {
+		if name, ok := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name="); ok && strings.HasSuffix(r.URL.Path, "/clusters") {
+			asked <- name
+		}
+		return 0
+	})
+	for _, name := range []string{"one", "two"} {
+		b.Remove(routeOf(name))
+		for tries := 0; tries < 2; { // when it is asked again, it was not written
+			if <-asked == name {
+				tries++
+			}
+		}
+		if b.Get(routeOf(name)) != nil {
+			t.Errorf("%s has the Secret again", name)
+		}
+	}
+	b.Hold("clusters", false)
+	b.Until(t, "the Secret of the new one", func() bool { return b.Get(routeOf("two")) != nil })
+	if b.Get(routeOf("one")) != nil || b.read(func() bool { return len(b.revoked) > 0 }) {
+		t.Errorf("the paused one has a Secret: %t; revoked: %v", b.Get(routeOf("one")) != nil, b.revoked)
+	}
+	if got := b.Get(routeOf("two")).GetOwnerReferences(); len(got) != 1 || got[0].UID != b.Get(two).GetUID() {
+		t.Errorf("got owners %v, want the new Cluster", got)
+	}
+}
+
 // TestTunnelRenewal: a token has at least half of its life left, a used up or void one is
 // replaced, and so is a ticket of a former key.
 func TestTunnelRenewal(t *testing.T) {

@@ -109,11 +109,13 @@ func (t *tunnelRun) createKey(ctx context.Context, u *unstructured.Unstructured,
 	authorized := ssh.MarshalAuthorizedKey(line)
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, Labels: map[string]string{kubeconfig.ClusterNameLabel: u.GetName()},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: u.GetAPIVersion(), Kind: clusterKind, Name: u.GetName(), UID: u.GetUID()}}},
+			OwnerReferences: []metav1.OwnerReference{ownerOf(u)}},
 		Type: corev1.SecretTypeSSHAuth,
 		Data: map[string][]byte{corev1.SSHAuthPrivateKey: pem.EncodeToMemory(block), provider.KeySSHPublic: authorized},
 	}
-	err = t.writeObject(ctx, secret)
+	if err = checkScope(ctx, t.live, u); err == nil {
+		err = t.writeObject(ctx, secret)
+	}
 	if apierrors.IsAlreadyExists(err) {
 		var other corev1.Secret
 		if t.live.Get(ctx, name, &other) == nil && other.Type == corev1.SecretTypeSSHAuth {

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/causewayproject/causeway/internal/owner"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 	"github.com/causewayproject/causeway/tunnel"
@@ -37,6 +38,7 @@ const (
 const (
 	recordCluster = "cluster" // namespace/name
 	recordToken   = "token"   // the hash of the last token, in hex
+	recordUID     = "uid"     // the Cluster's: what is deleted once it is gone has that owner
 )
 
 // reconcileCluster does what one Cluster needs.
@@ -68,7 +70,10 @@ func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Requ
 	case cluster.Paused:
 		return reconcile.Result{}, nil
 	case off:
-		return reconcile.Result{}, errors.Join(t.removeCondition(ctx, u), t.endTunnel(ctx, key, record))
+		if err := checkScope(ctx, t.live, u); err != nil {
+			return retryLater(err)
+		}
+		return reconcile.Result{}, errors.Join(t.removeCondition(ctx, u), t.endTunnel(ctx, key, record, u.GetUID()))
 	case label != "true":
 		t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonTunnelLabel,
 			fmt.Sprintf("the label %s is %q: want true, or false. Nothing is changed", provider.LabelTunnel, cutText(label, 63)), "")
@@ -90,7 +95,11 @@ func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Requ
 func (t *tunnelRun) reconcileLabelled(ctx context.Context, u *unstructured.Unstructured, cluster provider.Cluster, record *corev1.Secret) (reconcile.Result, error) {
 	var err error
 	if !cluster.Deleting && record == nil {
-		record, err = t.createRecord(ctx, nameOf(u))
+		record, err = t.createRecord(ctx, u)
+	} else if !cluster.Deleting && string(record.Data[recordUID]) != cluster.UID { // moved, or restored
+		record = record.DeepCopy()
+		record.Data = mergeInto(record.Data, map[string][]byte{recordUID: []byte(cluster.UID)})
+		err = t.writeObject(ctx, record)
 	}
 	if err == nil {
 		err = errors.Join(t.reconcileAgent(ctx, u, cluster, record), t.reconcileRoute(ctx, u, cluster), t.reconcileKey(ctx, u, cluster))
@@ -131,15 +140,19 @@ func (t *tunnelRun) reconcileGone(ctx context.Context, key types.NamespacedName)
 	if age, _ := t.states.age(t.now()); !seen && age < goneDelay {
 		return reconcile.Result{RequeueAfter: goneDelay - min(age, goneDelay) + time.Second}, nil
 	}
-	if err := t.endTunnel(ctx, key, record); err != nil {
+	switch u, err := liveCluster(ctx, t.live, t.kind, key); {
+	case err != nil:
 		return reconcile.Result{}, err
+	case u != nil:
+		return retryLater(errCacheLate)
 	}
-	return reconcile.Result{}, nil
+	return reconcile.Result{}, t.endTunnel(ctx, key, record, types.UID(record.Data[recordUID]))
 }
 
-// endTunnel ends all agents of a cluster, deletes its Secrets, and then the record, so that
-// a failure leads here again. The Secrets may be gone already, with the Cluster.
-func (t *tunnelRun) endTunnel(ctx context.Context, key types.NamespacedName, record *corev1.Secret) error {
+// endTunnel ends all agents of a cluster, deletes the Secrets that the Cluster with this UID
+// owns, and then the record, so that a failure leads here again. The Secrets may be gone
+// already, with the Cluster.
+func (t *tunnelRun) endTunnel(ctx context.Context, key types.NamespacedName, record *corev1.Secret, uid types.UID) error {
 	if err := t.Server.RevokeCluster(ctx, key.String()); err != nil {
 		return fmt.Errorf("revoke the agents of %s: %w", key, err)
 	}
@@ -154,7 +167,8 @@ func (t *tunnelRun) endTunnel(ctx context.Context, key types.NamespacedName, rec
 		if err != nil {
 			return err
 		}
-		if secret == nil || secret.Labels[provider.LabelTunnel] == "" {
+		cluster := metav1.OwnerReference{APIVersion: t.kind.GetAPIVersion(), Kind: clusterKind, Name: key.Name, UID: uid}
+		if secret == nil || !isTunnelSecret(secret, cluster) || !owner.Owns(cluster, secret.OwnerReferences) {
 			continue
 		}
 		if err := t.deleteObject(ctx, secret); err != nil {
@@ -182,12 +196,12 @@ func (t *tunnelRun) readRecord(ctx context.Context, key types.NamespacedName) (*
 }
 
 // createRecord is called before the first invitation.
-func (t *tunnelRun) createRecord(ctx context.Context, key types.NamespacedName) (*corev1.Secret, error) {
-	name := t.recordName(key)
+func (t *tunnelRun) createRecord(ctx context.Context, u *unstructured.Unstructured) (*corev1.Secret, error) {
+	name := t.recordName(nameOf(u))
 	_, prefix, _ := strings.Cut(t.Records, "/")
 	record := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, Labels: map[string]string{labelTunnelRecord: prefix}},
-		Data:       map[string][]byte{recordCluster: []byte(key.String())},
+		Data:       map[string][]byte{recordCluster: []byte(nameOf(u).String()), recordUID: []byte(u.GetUID())},
 	}
 	return record, t.writeObject(ctx, record)
 }

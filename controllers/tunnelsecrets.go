@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/causewayproject/causeway/internal/owner"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 	"github.com/causewayproject/causeway/tunnel"
@@ -197,8 +199,9 @@ func (t *tunnelRun) keepSecret(ctx context.Context, u *unstructured.Unstructured
 		return t.tellWriteFailed(u, suffix, fmt.Sprintf("the Cluster's name has %d characters, and the label with it can have %d: make the Cluster under a shorter name", n, validation.LabelValueMaxLength)), nil
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName() + suffix}}
+	cluster := ownerOf(u)
 	if present != nil {
-		if present.Labels[provider.LabelTunnel] == "" {
+		if !isTunnelSecret(present, cluster) {
 			return t.tellWriteFailed(u, suffix, foreignSecret), nil
 		}
 		secret = present.DeepCopy()
@@ -209,23 +212,38 @@ func (t *tunnelRun) keepSecret(ctx context.Context, u *unstructured.Unstructured
 	if _, wanted := data[provider.KeyAgentPod]; !wanted {
 		delete(secret.Data, provider.KeyAgentPod)
 	}
-	if !slices.ContainsFunc(secret.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == u.GetUID() }) {
-		// A Cluster that was made anew owns it, and not the one before.
-		secret.OwnerReferences = []metav1.OwnerReference{{APIVersion: u.GetAPIVersion(), Kind: clusterKind, Name: u.GetName(), UID: u.GetUID()}}
-	}
+	secret.OwnerReferences = owner.With(cluster, secret.OwnerReferences)
 	if present != nil && maps.Equal(present.Labels, secret.Labels) && maps.Equal(present.Annotations, secret.Annotations) &&
-		maps.EqualFunc(present.Data, secret.Data, bytes.Equal) && len(present.OwnerReferences) == len(secret.OwnerReferences) &&
-		(len(present.OwnerReferences) == 0 || present.OwnerReferences[0].UID == secret.OwnerReferences[0].UID) {
+		maps.EqualFunc(present.Data, secret.Data, bytes.Equal) && owner.Owns(cluster, present.OwnerReferences) {
 		return "", nil
 	}
-	err = t.writeObject(ctx, secret)
+	if err = checkScope(ctx, t.live, u); err == nil {
+		err = t.writeObject(ctx, secret)
+	}
 	switch {
-	case err == nil, apierrors.IsConflict(err), ctx.Err() != nil:
+	case err == nil && present != nil && !owner.Owns(cluster, present.OwnerReferences):
+		t.events.tell(u, u.GetUID(), corev1.EventTypeNormal, reasonAdopted,
+			"the Secret "+secret.Name+" is taken over: it has the name and the labels of ours, and no owner that is there", "")
+		return "", nil
+	case err == nil, errors.Is(err, errCacheLate), apierrors.IsConflict(err), ctx.Err() != nil:
 		return "", err
 	case apierrors.IsAlreadyExists(err):
 		return t.tellWriteFailed(u, suffix, foreignSecret), err
 	}
 	return t.tellWriteFailed(u, suffix, err.Error()), err
+}
+
+// ownerOf is the owner reference to a Cluster.
+func ownerOf(u *unstructured.Unstructured) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: u.GetAPIVersion(), Kind: clusterKind, Name: u.GetName(), UID: u.GetUID()}
+}
+
+// isTunnelSecret reports whether a Secret beside a Cluster is the server's: the Cluster owns
+// it, or a restore has left it. The label is no proof, but without it a person has taken the
+// Secret for something else.
+func isTunnelSecret(s *corev1.Secret, cluster metav1.OwnerReference) bool {
+	return s.Labels[provider.LabelTunnel] != "" && (s.Type == "" || s.Type == corev1.SecretTypeOpaque) &&
+		owner.MayAdopt(cluster, s.OwnerReferences)
 }
 
 const foreignSecret = "a Secret of this name is there, and not the server's: delete it"

@@ -46,6 +46,39 @@ func TestConflict(t *testing.T) {
 	}
 }
 
+// TestScope: a Cluster that left the scope after it was read has nothing written, neither a
+// Secret nor a condition, while the cache shows it as it was.
+func TestScope(t *testing.T) {
+	one := apitest.Named("clusters", "a", "one")
+	for name, leave := range map[string]func(*bed, *unstructured.Unstructured){
+		"paused": func(b *bed, u *unstructured.Unstructured) {
+			unstructured.SetNestedField(u.Object, true, "spec", "paused")
+		},
+		"another controller's": func(b *bed, u *unstructured.Unstructured) {
+			u.SetLabels(map[string]string{"cluster.x-k8s.io/watch-filter": "theirs"})
+		},
+		"another of its name": func(b *bed, u *unstructured.Unstructured) { b.Remove(one) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t)
+			b.Set("clusters", cluster("a", "one", route("p1:1")))
+			b.run(t)
+			b.Until(t, "the Secret", func() bool { return b.Wrote("PATCH clusters") == 1 && b.Wrote("POST events") == 1 })
+			b.Hold("clusters", true)
+			u := b.Get(one)
+			leave(b, u)
+			b.Set("clusters", u.Object)
+			before, plans := b.AllWrites(), b.counted(b.plans, "a/one")
+			b.Remove(kubeconfigOf("a", "one"))
+			b.Until(t, "three plans", func() bool { return b.counted(b.plans, "a/one") > plans+2 })
+			if got := b.AllWrites(); !maps.Equal(got, before) {
+				t.Errorf("got writes %v, then %v, want none more", before, got)
+			}
+		})
+	}
+}
+
 // TestServerErrors: what fails is planned anew, until it is written, once.
 func TestServerErrors(t *testing.T) {
 	b := newBed(t)

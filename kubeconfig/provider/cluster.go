@@ -252,8 +252,8 @@ func (c Cluster) serverURL() string {
 	return serverScheme + c.Endpoint.String()
 }
 
-func (c Cluster) ownerReference() *metav1.OwnerReference {
-	return &metav1.OwnerReference{APIVersion: c.APIVersion, Kind: "Cluster", Name: c.Name, UID: types.UID(c.UID)}
+func (c Cluster) ownerReference() metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: c.APIVersion, Kind: "Cluster", Name: c.Name, UID: types.UID(c.UID)}
 }
 
 // conditionsPath is where a Cluster has its conditions of type metav1.Condition.

@@ -55,7 +55,7 @@ func (p *planner) newSecret(value []byte) *corev1.Secret {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: p.cluster.Namespace, Name: name,
 			Labels:          map[string]string{kubeconfig.ClusterNameLabel: p.cluster.Name},
-			OwnerReferences: []metav1.OwnerReference{*p.cluster.ownerReference()},
+			OwnerReferences: []metav1.OwnerReference{p.cluster.ownerReference()},
 		},
 		Type: corev1.SecretTypeOpaque,
 		Data: map[string][]byte{kubeconfig.SecretKey: value},

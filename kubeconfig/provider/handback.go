@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/causewayproject/causeway/internal/owner"
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
@@ -43,10 +44,11 @@ func (p *planner) handBackSecret(s *corev1.Secret) bool {
 	return true
 }
 
-// dropSecondary deletes the second Secret, if it is the provider's.
+// dropSecondary deletes the second Secret, if it is the provider's, and the Cluster owns it.
 func (p *planner) dropSecondary() bool {
 	s := p.secrets.Secondary
-	if managerOf(s) != p.config.providerName() || s.Name == p.cluster.Name+kubeconfigSuffix || s.DeletionTimestamp != nil {
+	if p.managerOf(s) != p.config.providerName() || s.Name == p.cluster.Name+kubeconfigSuffix || s.DeletionTimestamp != nil ||
+		!owner.Owns(p.cluster.ownerReference(), s.OwnerReferences) {
 		return false
 	}
 	p.addEvent(corev1.EventTypeNormal, ReasonDeleted, "the Secret "+s.Name+" is not wanted any more")

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/causewayproject/causeway/internal/keypair"
+	"github.com/causewayproject/causeway/internal/owner"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
@@ -46,7 +46,7 @@ func (p *planner) ownsCredentials() bool {
 	case Secondary:
 		return !p.follows
 	}
-	return p.managed && p.records.Created && !slices.ContainsFunc(p.target.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind != "Cluster" })
+	return p.managed && p.records.Created && len(p.target.OwnerReferences) == 1 && owner.Owns(p.cluster.ownerReference(), p.target.OwnerReferences)
 }
 
 // identityChange compares the kubeconfig with <cluster>-ca. Further certificates in

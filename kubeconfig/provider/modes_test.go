@@ -284,3 +284,78 @@ func TestSecondary(t *testing.T) {
 		}
 	})
 }
+
+// TestSecondaryOwner: the second Secret is the Cluster's if the Cluster owns it. Who may edit
+// a Cluster can name the second Secret of another one, with all marks of the provider.
+func TestSecondaryOwner(t *testing.T) {
+	owners := func(s *corev1.Secret) *metav1.OwnerReference { return &s.OwnerReferences[0] }
+	for _, tt := range []struct {
+		name   string
+		change func(*corev1.Secret)
+		taken  bool
+	}{
+		{"another Cluster's", func(s *corev1.Secret) {
+			s.Labels[kubeconfig.ClusterNameLabel], owners(s).Name, owners(s).UID = "c2", "c2", "uid-2"
+		}, false},
+		{"another Cluster's, by its owner", func(s *corev1.Secret) { owners(s).Name, owners(s).UID = "c2", "uid-2" }, false},
+		{"another Cluster's, by its label", func(s *corev1.Secret) { s.Labels[kubeconfig.ClusterNameLabel] = "c2" }, false},
+		{"another Cluster's, whose owner was dropped", func(s *corev1.Secret) { s.Labels[kubeconfig.ClusterNameLabel], s.OwnerReferences = "c2", nil }, false},
+		{"the UID with another name", func(s *corev1.Secret) { owners(s).Name = "c2" }, false},
+		{"the UID with another kind", func(s *corev1.Secret) { owners(s).Kind = "Machine" }, false},
+		{"another type", func(s *corev1.Secret) { s.Type = corev1.SecretTypeServiceAccountToken }, false},
+		{"restored with the former owner", func(s *corev1.Secret) { owners(s).UID = "gone" }, true},
+		{"restored without its owner", func(s *corev1.Secret) { s.OwnerReferences = nil }, true},
+	} {
+		inBubble(t, tt.name, func(t *testing.T, w *world) {
+			w.controlPlane()
+			w.annotate("mode", "secondary")
+			w.annotate("proxy-url", proxyA)
+			w.settle()
+			left := w.secrets.Secondary.DeepCopy()
+			tt.change(left)
+			w.secrets.Secondary, w.writes = left, 0
+			w.annotate("mode", "off") // it may be deleted only by the UID of its owner
+			if w.settle(); w.secrets.Secondary == nil || w.writes > 0 {
+				t.Fatal("deleted or written")
+			}
+			w.annotate("mode", "secondary")
+			w.annotate("proxy-url", proxyB)
+			w.settle()
+			if !tt.taken {
+				if w.condition(metav1.ConditionFalse, provider.ReasonNotOurs); w.writes > 0 {
+					t.Error("written")
+				}
+				return
+			}
+			if s := w.secrets.Secondary; w.entry(s).ProxyURL != proxyB || len(s.OwnerReferences) != 1 || owners(s).UID != "uid-1" {
+				t.Errorf("got %s", toJSON(s.ObjectMeta))
+			}
+			w.annotate("mode", "off")
+			if w.settle(); w.secrets.Secondary != nil {
+				t.Error("not deleted")
+			}
+		})
+	}
+}
+
+// TestCreatedOwner: a kubeconfig that the provider made, and that a restore has left without
+// its owner, is taken over, and an Event says so.
+func TestCreatedOwner(t *testing.T) {
+	for name, change := range map[string]func(*corev1.Secret){
+		"none":       func(s *corev1.Secret) { s.OwnerReferences = nil },
+		"the former": func(s *corev1.Secret) { s.OwnerReferences[0].UID = "gone" },
+	} {
+		inBubble(t, name, func(t *testing.T, w *world) {
+			w.annotate("mode", "own")
+			w.settle()
+			left := w.secrets.Kubeconfig.DeepCopy()
+			change(left)
+			w.secrets.Kubeconfig = left
+			w.settle()
+			w.happened(provider.ReasonAdopted)
+			if s := w.secrets.Kubeconfig; len(s.OwnerReferences) != 1 || s.OwnerReferences[0].UID != "uid-1" {
+				t.Errorf("got %s", toJSON(s.ObjectMeta))
+			}
+		})
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/causewayproject/causeway/internal/owner"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
 )
@@ -83,7 +84,7 @@ func (p *planner) makePlan() {
 		return
 	case p.settings.Mode == Auto: // it could not be read, and the Secret that there is keeps its route
 		p.settings.Mode = Decorate
-		if managerOf(p.secrets.Kubeconfig) == "" && managerOf(p.secrets.Secondary) != "" {
+		if managerOf(p.secrets.Kubeconfig) == "" && p.managerOf(p.secrets.Secondary) != "" {
 			p.settings.Mode = Secondary
 		}
 	case p.settings.Mode == Off:
@@ -125,7 +126,7 @@ func (p *planner) makePlan() {
 // refuseTarget returns true if the Secret must not be changed, and sets the condition
 // that says why.
 func (p *planner) refuseTarget() bool {
-	name := managerOf(p.target)
+	name := p.managerOf(p.target)
 	p.managed = name == p.config.providerName()
 	switch {
 	case p.target == nil || p.managed:
@@ -140,6 +141,30 @@ func (p *planner) refuseTarget() bool {
 		return false
 	}
 	return true
+}
+
+// managerOf returns the name of the provider that manages the Secret for this Cluster; empty
+// without one. <cluster>-kubeconfig is the Cluster's by its name, as for Cluster API. Any
+// other name is one that the Cluster's author chose, so that the Cluster must own the Secret;
+// or it may be what a restore has left.
+func (p *planner) managerOf(s *corev1.Secret) string {
+	if s == nil || s.Name != p.cluster.Name+kubeconfigSuffix &&
+		(s.Labels[kubeconfig.ClusterNameLabel] != p.cluster.Name || s.Type != corev1.SecretTypeOpaque || !owner.MayAdopt(p.cluster.ownerReference(), s.OwnerReferences)) {
+		return ""
+	}
+	return managerOf(s)
+}
+
+// keepOwner makes the Cluster the owner of a Secret that the provider has made, and that has
+// lost it.
+func (p *planner) keepOwner(s *corev1.Secret) {
+	ours := p.cluster.ownerReference()
+	made := p.settings.Mode == Secondary || p.records.Created
+	if !made || owner.Owns(ours, s.OwnerReferences) || !owner.MayAdopt(ours, s.OwnerReferences) {
+		return
+	}
+	s.OwnerReferences = owner.With(ours, s.OwnerReferences)
+	p.addEvent(corev1.EventTypeNormal, ReasonAdopted, "the Secret "+s.Name+" is taken over: it has the name and the marks of ours, and no owner that is there")
 }
 
 // readBase finds the kubeconfig to work on. Without one it creates the Secret, or says
@@ -185,6 +210,7 @@ func (p *planner) updateTarget(value []byte) {
 		s.Data = map[string][]byte{}
 	}
 	s.Data[kubeconfig.SecretKey] = value
+	p.keepOwner(s)
 	p.writeRecords(s)
 	if !equality.Semantic.DeepEqual(p.target, s) {
 		p.action.Update = s
@@ -276,7 +302,7 @@ func (p *planner) keepMode() {
 	}
 	has := func(s *corev1.Secret) bool {
 		a := readRecords(s).applied
-		return managerOf(s) == p.config.providerName() && a != nil && a.leadsThrough()
+		return p.managerOf(s) == p.config.providerName() && a != nil && a.leadsThrough()
 	}
 	switch {
 	case p.settings.Mode == Secondary && has(p.secrets.Kubeconfig):

@@ -131,8 +131,8 @@ func hashParts(parts ...[]byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// managerOf returns the name of the provider that manages the Secret; empty without
-// one.
+// managerOf returns what the Secret's annotation says: the name of the provider that manages
+// it; empty without one. The planner's knows whose Secret it is.
 func managerOf(s *corev1.Secret) string {
 	if s == nil {
 		return ""

@@ -173,7 +173,7 @@ func (c *podCluster) awaitEnvironment(t *testing.T, namespace string, want map[s
 }
 
 // testNamespaces: a namespace that is made later has the Secret; one that is left out
-// later keeps it, current; another's Secret stays as it is, and pods don't wait for it.
+// later keeps the one that it had, without the next password; another's Secret stays as it is, and pods don't wait for it.
 func (c *podCluster) testNamespaces(t *testing.T) {
 	form := func(n int) passwordForm {
 		return passwordForm{password: fmt.Sprint("n", n), inURL: fmt.Sprint("n", n)}
@@ -206,13 +206,15 @@ func (c *podCluster) testNamespaces(t *testing.T) {
 	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("new pods had the new password after %v, want 30 s", took)
 	}
-	eventually(t, "the Secret of the namespace that was left out", func(ctx context.Context) error {
-		s, err := c.secret(ctx, "leaves", "proxy")
-		if err == nil && string(s.Data["HTTP_PROXY"]) != form(1).config(c.proxy.address()).HTTPProxy {
-			err = errors.New("it has the old password")
+	eventually(t, "an Event about the namespace that was left out", func(context.Context) error {
+		if got := c.kubectl(t, "", "get", "events.events.k8s.io", "-n", "leaves", "-o", "jsonpath={.items[*].note}"); !strings.Contains(got, "is not kept current") {
+			return fmt.Errorf("got %q", got)
 		}
-		return err
+		return nil
 	})
+	if s, err := c.secret(t.Context(), "leaves", "proxy"); err != nil || string(s.Data["HTTP_PROXY"]) != form(0).config(c.proxy.address()).HTTPProxy {
+		t.Errorf("got %v, want the password of before in a namespace that was left out", err)
+	}
 	eventually(t, "pods of that namespace without variables", func(ctx context.Context) error {
 		pod, err := c.inject(ctx, "leaves")
 		if err == nil && len(pod.Spec.Containers[0].Env) > 0 {

@@ -51,7 +51,7 @@ Helm makes, and its end would be that of what the programs keep there. */ -}}
 {{- else }}
 {{- $part := get $parts .Values.part }}
 {{- if ne .Release.Namespace $part.namespace }}
-{{- fail (printf "the namespace is %q: install %s with --namespace %s --create-namespace. Policies and certificates name that namespace, and its Secrets are for this program alone" .Release.Namespace .Values.part $part.namespace) }}
+{{- fail (printf "the namespace is %q: install %s with --namespace %s --create-namespace. Certificates and arguments name that namespace, and its Secrets are for this program alone" .Release.Namespace .Values.part $part.namespace) }}
 {{- end }}
 {{- range $part.objects }}
 {{- if ne .kind "Namespace" }}{{ $objects = append $objects . }}{{ end }}

@@ -1,0 +1,224 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/provider"
+	"github.com/causewayproject/causeway/proxyconfig/propagate"
+)
+
+// A policyRow is a write that a program's account tries, and whether the policy refuses it.
+type policyRow struct {
+	name    string
+	try     func(context.Context, client.Client) error
+	refused string // a part of the policy's message; "" if it lets the write pass
+}
+
+// TestPolicies: with the token of a program nobody can write what the program does not,
+// above all no Secret that makes a token; and the program can write what it does, also in
+// another namespace than the base's. Accounts of the same name elsewhere are not narrowed.
+func TestPolicies(t *testing.T) {
+	t.Parallel() // waits much
+	d := startDeploying(t, "policies")
+	d.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "org"}})
+	kcp := secretOf("two-kubeconfig", kubeconfig.SecretType, "value", "tls.crt")
+	kcp.Labels = map[string]string{kubeconfig.ClusterNameLabel: "two"}
+	foreign := secretOf("foreign", corev1.SecretTypeOpaque, "value", "values")
+	foreign.Labels = map[string]string{kubeconfig.ClusterNameLabel: "one"}
+	d.create(t, kcp)
+	d.create(t, foreign)
+	d.create(t, ofProvider(secretOf("one-kubeconfig", corev1.SecretTypeOpaque, "value")))
+	d.create(t, ofProvider(secretOf("one-proxied", corev1.SecretTypeOpaque, "value")))
+	d.create(t, ofPropagator(secretOf("one-systemd-proxy", corev1.SecretTypeOpaque, "containerdProxy", "theirs")))
+	d.create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "org", Name: "foreign"}})
+	for base, rows := range map[string][]policyRow{"kubeconfig-provider": providerRows(), "proxy-propagator": propagatorRows()} {
+		for _, namespace := range []string{base, "renamed-" + base} {
+			d.applyIn(base, namespace)
+			account := d.accountClient(t, namespace, base)
+			token := secretOf("token", corev1.SecretTypeServiceAccountToken)
+			token.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
+			eventually(t, "the policy of "+base, func(ctx context.Context) error {
+				if err := account.Create(ctx, token.DeepCopy(), client.DryRunAll); err == nil || !strings.Contains(err.Error(), "of the type Opaque") {
+					return fmt.Errorf("got %v of a ServiceAccount's token, want it refused", err)
+				}
+				return nil
+			})
+			for _, row := range rows {
+				err := row.try(t.Context(), account)
+				if (err == nil) != (row.refused == "") || err != nil && !strings.Contains(err.Error(), row.refused) {
+					t.Errorf("%s in %s: %s: got %v, want %q", base, namespace, row.name, err, row.refused)
+				}
+			}
+		}
+		d.testUnnarrowed(t, base)
+	}
+}
+
+// testUnnarrowed: others' accounts with the program's name do as RBAC lets them.
+func (d *deploying) testUnnarrowed(t *testing.T, name string) {
+	t.Helper()
+	d.create(t, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name + "-other"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create"}}}})
+	for namespace, role := range map[string]string{"kube-system": "cluster-admin", "default": name + "-other"} {
+		d.create(t, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: namespace + "-" + name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}}})
+		account := d.accountClient(t, namespace, name)
+		eventually(t, "what "+role+" may do", func(ctx context.Context) error {
+			return account.Create(ctx, secretOf("anything", "helm.sh/release.v1", "release"), client.DryRunAll)
+		})
+	}
+}
+
+// applyIn applies a base in a namespace, as an overlay does.
+func (d *deploying) applyIn(base, namespace string) {
+	d.t.Helper()
+	dir := d.path("in-" + namespace)
+	from, err := filepath.Abs("../../examples/deploy/" + base)
+	if err == nil {
+		from, err = filepath.Rel(dir, from)
+	}
+	if err == nil {
+		err = os.Mkdir(dir, 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "kustomization.yaml"), fmt.Appendf(nil, "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: %s\nresources: [%s]\n", namespace, from), 0o600)
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.applyDir(base, dir)
+}
+
+// accountClient acts as a ServiceAccount.
+func (d *deploying) accountClient(t *testing.T, namespace, name string) client.Client {
+	t.Helper()
+	config := rest.CopyConfig(d.Kube.Config())
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + namespace + ":" + name,
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}}
+	c, err := client.New(config, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func secretOf(name string, kind corev1.SecretType, keys ...string) *corev1.Secret {
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "org", Name: name}, Type: kind, Data: map[string][]byte{}}
+	for _, key := range keys {
+		s.Data[key] = []byte("x")
+	}
+	return s
+}
+
+// ofCluster has the Cluster one own the Secret.
+func ofCluster(s *corev1.Secret) *corev1.Secret {
+	s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Cluster", Name: "one", UID: "uid"}}
+	return s
+}
+
+func ofProvider(s *corev1.Secret) *corev1.Secret {
+	s.Labels = map[string]string{kubeconfig.ClusterNameLabel: "one"}
+	s.Annotations = map[string]string{provider.AnnotationManager: "causeway"}
+	return ofCluster(s)
+}
+
+func ofPropagator(s *corev1.Secret) *corev1.Secret {
+	s.Labels = map[string]string{propagate.LabelManagedBy: "causeway"}
+	return ofCluster(s)
+}
+
+func tryCreate(object client.Object) func(context.Context, client.Client) error {
+	return func(ctx context.Context, c client.Client) error {
+		return c.Create(ctx, object.DeepCopyObject().(client.Object), client.DryRunAll)
+	}
+}
+
+func tryUpdate(name string, change func(*corev1.Secret)) func(context.Context, client.Client) error {
+	return func(ctx context.Context, c client.Client) error {
+		s := &corev1.Secret{}
+		err := c.Get(ctx, client.ObjectKey{Namespace: "org", Name: name}, s)
+		if err != nil {
+			return errors.New("get: " + err.Error())
+		}
+		change(s)
+		return c.Update(ctx, s, client.DryRunAll)
+	}
+}
+
+func tryDelete(name string) func(context.Context, client.Client) error {
+	return func(ctx context.Context, c client.Client) error {
+		return c.Delete(ctx, secretOf(name, ""), client.DryRunAll)
+	}
+}
+
+func providerRows() []policyRow {
+	set := func(key string) func(*corev1.Secret) {
+		return func(s *corev1.Secret) {
+			s.Data[key] = []byte("other")
+			s.Annotations = map[string]string{provider.AnnotationManager: "causeway"}
+		}
+	}
+	unlabelled := ofProvider(secretOf("new", corev1.SecretTypeOpaque, "value"))
+	unlabelled.Labels = nil
+	unowned := ofProvider(secretOf("new", corev1.SecretTypeOpaque, "value"))
+	unowned.OwnerReferences = nil
+	return []policyRow{
+		{"a kubeconfig", tryCreate(ofProvider(secretOf("new", corev1.SecretTypeOpaque, "value", provider.DataState, provider.DataApplied, provider.DataOriginal, provider.DataPrevious))), ""},
+		{"its own", tryUpdate("one-kubeconfig", set(provider.DataState)), ""},
+		{"its own, handed back", tryUpdate("one-proxied", func(s *corev1.Secret) { s.Annotations = nil }), ""},
+		{"a control plane's", tryUpdate("two-kubeconfig", set("value")), ""},
+		{"its second one, deleted", tryDelete("one-proxied"), ""},
+		{"a bootstrap token", tryCreate(ofProvider(secretOf("new", corev1.SecretTypeBootstrapToken, "value"))), "of the type Opaque"},
+		{"a release of helm", tryCreate(ofProvider(secretOf("new", "helm.sh/release.v1", "value"))), "of the type Opaque"},
+		{"a control plane's, made", tryCreate(ofProvider(secretOf("new", kubeconfig.SecretType, "value"))), "of the type Opaque"},
+		{"no label", tryCreate(unlabelled), "with the label"},
+		{"no owner", tryCreate(unowned), "a Cluster owns"},
+		{"a CA", tryCreate(ofProvider(secretOf("one-ca", corev1.SecretTypeOpaque, "tls.crt", "tls.key"))), "sets no keys"},
+		{"another key of a control plane's", tryUpdate("two-kubeconfig", set("tls.crt")), "sets no keys"},
+		{"another's", tryUpdate("foreign", set("value")), "that have its annotation"},
+		{"another's, deleted", tryDelete("foreign"), "that have its annotation"},
+		{"the first one, deleted", tryDelete("one-kubeconfig"), "that have its annotation"},
+	}
+}
+
+func propagatorRows() []policyRow {
+	set := func(key string) func(*corev1.Secret) {
+		return func(s *corev1.Secret) { s.Data[key] = []byte("other") }
+	}
+	unlabelled := ofPropagator(secretOf("one-new", corev1.SecretTypeOpaque, "values"))
+	unlabelled.Labels = nil
+	unowned := ofPropagator(secretOf("one-new", corev1.SecretTypeOpaque, "values"))
+	unowned.OwnerReferences = nil
+	values := &corev1.ConfigMap{ObjectMeta: ofPropagator(secretOf("one-cluster-values", "")).ObjectMeta, Data: map[string]string{"values": "x"}}
+	return []policyRow{
+		{"values", tryCreate(ofPropagator(secretOf("one-cluster-values", corev1.SecretTypeOpaque, "values"))), ""},
+		{"values under another name", tryCreate(ofPropagator(secretOf("one-proxy-values", corev1.SecretTypeOpaque, "values"))), ""},
+		{"the ConfigMap", tryCreate(values), ""},
+		{"its own", tryUpdate("one-systemd-proxy", set("kubeadmProxy")), ""},
+		{"its own, restored", tryUpdate("one-systemd-proxy", func(s *corev1.Secret) { s.OwnerReferences[0].UID = "other" }), ""},
+		{"a bootstrap token", tryCreate(ofPropagator(secretOf("one-new", corev1.SecretTypeBootstrapToken, "values"))), "of the type Opaque"},
+		{"no label", tryCreate(unlabelled), "with the label"},
+		{"no owner", tryCreate(unowned), "a Cluster owns"},
+		{"another Cluster's name", tryCreate(ofPropagator(secretOf("two-cluster-values", corev1.SecretTypeOpaque, "values"))), "begin with the Cluster's"},
+		{"a CA", tryCreate(ofPropagator(secretOf("one-ca", corev1.SecretTypeOpaque, "tls.crt", "tls.key"))), "sets no keys"},
+		{"a kubeconfig", tryCreate(ofPropagator(secretOf("one-kubeconfig-2", corev1.SecretTypeOpaque, "value"))), "sets no keys"},
+		{"another key of its own", tryUpdate("one-systemd-proxy", set("theirs")), "sets no keys"},
+		{"another's, labelled now", tryUpdate("foreign", func(s *corev1.Secret) { s.Labels[propagate.LabelManagedBy] = "causeway" }), "with the label"},
+		{"another's ConfigMap", func(ctx context.Context, c client.Client) error {
+			m := &corev1.ConfigMap{ObjectMeta: *ofPropagator(secretOf("foreign", "")).ObjectMeta.DeepCopy(), Data: map[string]string{"values": "x"}}
+			return c.Update(ctx, m, client.DryRunAll)
+		}, "with the label"},
+	}
+}

@@ -37,6 +37,11 @@ type Options struct {
 	// own cluster. It is called for each connection to the proxy, so that
 	// the Secret may change, by several goroutines at once. If nil, such a
 	// kubeconfig is an error.
+	//
+	// The author of the kubeconfig chooses the name, and the proxy that sees the
+	// certificate. So return only a Secret that this author may use, such as one of the
+	// namespace of the kubeconfig's Secret. One with a key proxy-url or gateway is not
+	// used for another proxy than that.
 	ReadSecret func(ctx context.Context, namespace, name string) (map[string][]byte, error)
 
 	// Source is where the kubeconfig comes from, and changes: the Client follows

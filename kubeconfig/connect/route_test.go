@@ -177,7 +177,13 @@ func TestRouteProxySecretChanges(t *testing.T) {
 	check("not readable", failure)
 	failure, secret = nil, map[string][]byte{"tls.crt": pki.CertPEM(cert), "tls.key": []byte("s3cret")}
 	check("no key", nil)
-	secret = map[string][]byte{"tls.crt": pki.CertPEM(cert), "tls.key": pki.KeyPEM(key)}
+	secret["tls.key"] = pki.KeyPEM(key)
+	for key, proxy := range map[string]string{"proxy-url": "https://proxy.test:1", "gateway": strings.Replace(p.url("https"), "https:", "http:", 1)} {
+		secret[key] = []byte(proxy)
+		check("for another proxy", nil)
+		delete(secret, key)
+	}
+	secret["proxy-url"] = []byte(p.url("https") + "/\n")
 	if err := namespaces(c.Config()); err != nil {
 		t.Error(err)
 	}

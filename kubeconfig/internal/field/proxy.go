@@ -1,12 +1,16 @@
 package field
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
+	"strings"
 
 	"golang.org/x/net/http/httpguts"
 
@@ -29,6 +33,40 @@ func ParseProxyURL(text string) (*url.URL, error) {
 		u.Scheme = "socks5"
 	}
 	return u, err
+}
+
+// Keys of a Secret with credentials for a proxy, which say for which one.
+const (
+	KeyProxyURL = "proxy-url"
+	KeyGateway  = "gateway"
+)
+
+// SecretProxy returns the proxy that the credentials in a Secret's data are for; empty if
+// the Secret doesn't say.
+func SecretProxy(data map[string][]byte) string {
+	proxy := cmp.Or(string(data[KeyProxyURL]), string(data[KeyGateway]))
+	return strings.TrimRight(proxy, "\r\n") // which files have
+}
+
+// SameProxy reports whether a and b are one proxy: of one scheme, host and port, with
+// whatever user info. A URL that can't be read is no proxy.
+func SameProxy(a, b string) bool {
+	x, errX := ParseProxyURL(a)
+	y, errY := ParseProxyURL(b)
+	return errX == nil && errY == nil && x.Scheme == y.Scheme && proxyAddress(x) == proxyAddress(y)
+}
+
+var defaultPorts = map[string]string{"http": "80", "https": "443", "socks5": "1080"}
+
+// proxyAddress returns the host and port in the form in which they can be compared.
+func proxyAddress(u *url.URL) string {
+	host := u.Hostname()
+	if ip, err := netip.ParseAddr(host); err == nil {
+		host = ip.Unmap().String()
+	} else if ascii, err := httpguts.PunycodeHostPort(host); err == nil {
+		host = strings.TrimSuffix(strings.ToLower(ascii), ".")
+	}
+	return net.JoinHostPort(host, cmp.Or(strings.TrimLeft(u.Port(), "0"), defaultPorts[u.Scheme]))
 }
 
 // WithoutUser returns a proxy's URL without its user info.

@@ -299,6 +299,10 @@ func (d *secretDialer) DialContext(ctx context.Context, network, address string)
 	if err != nil {
 		return nil, field.Errorf(d.path, "read the Secret %s/%s: %w", d.ref.Namespace, d.ref.Name, err)
 	}
+	// Whoever writes a kubeconfig may name any Secret beside a proxy of their own.
+	if proxy := field.SecretProxy(data); proxy != "" && !field.SameProxy(proxy, d.url.String()) {
+		return nil, field.Errorf(d.path, "the Secret %s/%s is for another proxy, which its key %s or %s names", d.ref.Namespace, d.ref.Name, field.KeyProxyURL, field.KeyGateway)
+	}
 	opts := *d.opts
 	opts.TLSConfig = d.opts.TLSConfig.Clone()
 	if err := setCertificate(opts.TLSConfig, data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey]); err != nil {

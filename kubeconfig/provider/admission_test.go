@@ -86,7 +86,7 @@ func TestRestoreRoute(t *testing.T) {
 			w.annotate("gateway", "http://gw.test:3128")
 			w.annotate("route-secret", "route")
 			w.annotate("tunnel-zone", "tunnel.test")
-			w.route("route", map[string]string{"username": "u", "password": canary})
+			w.route("route", map[string]string{"username": "u", "password": canary, "gateway": "http://gw.test:3128"})
 			w.wait(12 * time.Minute)
 			w.server("https://kubernetes.default.svc.c1.clusters.tunnel.test:443")
 		},

@@ -1,5 +1,7 @@
 package provider
 
+import "github.com/causewayproject/causeway/kubeconfig/internal/field"
+
 // Prefix of the annotations and labels.
 const Prefix = "causewayproject.github.io/"
 
@@ -30,11 +32,19 @@ const LabelRoute = Prefix + "route" // any value
 // Keys of a Secret that route-secret names. An https proxy may
 // need more: ca.crt, its CA, is copied into the kubeconfig's extension; tls.crt and
 // tls.key, a client certificate for the proxy, are named there by reference.
+//
+// A Secret that a Cluster's annotation names says itself where its credentials may go:
+// KeyProxyURL or KeyGateway names the proxy, and an annotation beside route-secret must
+// name the same scheme, host and port, or nothing. With the label
+// cluster.x-k8s.io/cluster-name it is for the Cluster of that name, otherwise for those of
+// its namespace. Without one of the keys it is for proxies that the Namespace or
+// Config.Defaults names if it has that label; see also Secrets.SoleUser. A Secret that the
+// Namespace or Config.Defaults names is for the proxy that is named there.
 const (
 	KeyUsername = "username"
 	KeyPassword = "password"
-	KeyProxyURL = "proxy-url" // whole, user info included; instead of the annotation
-	KeyGateway  = "gateway"   // a tunnel's gateway, without user info, unless an annotation beside route-secret names one
+	KeyProxyURL = field.KeyProxyURL // "proxy-url": the proxy, with user info or without
+	KeyGateway  = field.KeyGateway  // "gateway": a tunnel's gateway, without user info
 )
 
 // Annotations and data keys of the Secrets that the provider writes. The data

@@ -49,6 +49,10 @@ type Secrets struct {
 	CA         *corev1.Secret // <cluster>-ca
 	Secondary  *corev1.Secret // Settings.SecondaryName
 	Route      *corev1.Secret // Settings.RouteSecret, if it has LabelRoute
+	// SoleUser says that Route is in the Cluster's namespace, and that no other Cluster's
+	// Settings name it. Then a Secret made for an earlier version, which doesn't say what proxy
+	// it is for, is still used, with the reason ReasonSecretUnbound. False is safe.
+	SoleUser bool
 }
 
 // ReadCluster reads a Cluster of cluster.x-k8s.io/v1beta2 or v1beta1, and of

@@ -26,6 +26,8 @@ const (
 	ReasonFellBack        = "FellBack"               // the configured route failed within its grace period
 	ReasonNotProbed       = "NotProbed"              // AnnotationProbe is "off"
 	ReasonInvalidSettings = "InvalidSettings"        // an annotation, or the Secret that route-secret names
+	ReasonSecretRefused   = "RouteSecretRefused"     // the Secret that route-secret names is for another proxy, or another Cluster
+	ReasonSecretUnbound   = "RouteSecretUnbound"     // that Secret doesn't say what proxy it is for, and is used for now
 	ReasonManagedByOther  = "ManagedByOther"         // the Secret has another's AnnotationManager
 	ReasonNotOurs         = "NotOurs"                // the Secret is a user's
 	ReasonNoEndpoint      = "WaitingForEndpoint"     // the Cluster has no endpoint yet
@@ -170,7 +172,7 @@ func (p *planner) setCondition(v verdict) {
 	p.action.Condition = c
 	switch {
 	case tells(before):
-	case v.status == metav1.ConditionFalse:
+	case v.status == metav1.ConditionFalse, v.reason == ReasonSecretUnbound:
 		p.addEvent(corev1.EventTypeWarning, c.Reason, c.Message)
 	case v.status == metav1.ConditionTrue && before != nil:
 		p.addEvent(corev1.EventTypeNormal, c.Reason, c.Message)

@@ -140,6 +140,9 @@ func (p *planner) routeToRebuild() (route, error) {
 // faultVerdict turns an error into a condition.
 func (p *planner) faultVerdict(err error) verdict {
 	var setting *SettingError
+	if errors.As(err, new(*refusedSecret)) {
+		return notReady(ReasonSecretRefused, err.Error())
+	}
 	if errors.As(err, &setting) {
 		return notReady(ReasonInvalidSettings, err.Error())
 	}

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/causewayproject/causeway/internal/keypair"
 	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 	"github.com/causewayproject/causeway/noproxy"
 )
 
@@ -39,20 +41,25 @@ func (p *planner) readRoute() (kubeconfig.Route, error) {
 		s.ProxyURL, s.Gateway = "", gateway
 	}
 	whole := secretText(secret, KeyProxyURL)
-	if whole == "" {
-		if s.ProxyURL+s.Gateway != "" && len(secret.Data) == 0 {
-			return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "the Secret %s is empty: want %s and %s, or %s", s.RouteSecret, KeyUsername, KeyPassword, KeyProxyURL)
-		}
-		if s.ProxyURL+s.Gateway == "" {
-			return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "the Secret %s has no key %s or %s, and no annotation names a proxy or gateway", s.RouteSecret, KeyProxyURL, KeyGateway)
-		}
-		return p.proxyRoute(s.ProxyURL, secret)
+	conflict := false
+	switch {
+	case whole != "" && (at < named || field.SameProxy(whole, s.ProxyURL)):
+		s.ProxyURL, s.Gateway = "", ""
+	case whole != "":
+		conflict, whole = true, ""
+	case s.ProxyURL+s.Gateway == "":
+		return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "the Secret %s has no key %s or %s, and no annotation names a proxy or gateway", s.RouteSecret, KeyProxyURL, KeyGateway)
+	case len(secret.Data) == 0:
+		return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "the Secret %s is empty: want %s and %s, or %s", s.RouteSecret, KeyUsername, KeyPassword, KeyProxyURL)
 	}
-	if at == named {
-		return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "the Secret %s has the key %s, and an annotation names a proxy too: want one of them", s.RouteSecret, KeyProxyURL)
+	proxy := cmp.Or(whole, s.Gateway, s.ProxyURL)
+	if err := p.checkSecret(proxy, named); err != nil {
+		return kubeconfig.Route{}, s.layers.wrapError(AnnotationRouteSecret, err)
 	}
-	s.Gateway = ""
-	return p.proxyRoute(whole, secret)
+	if conflict {
+		return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "the Secret %s has the key %s, and an annotation names another proxy: want one of them", s.RouteSecret, KeyProxyURL)
+	}
+	return p.proxyRoute(proxy, secret)
 }
 
 // proxyRoute returns the route by a proxy or the gateway; zero if neither is set.

@@ -103,12 +103,12 @@ func TestWhatHappens(t *testing.T) {
 	})
 	inBubble(t, "proxy password changed", func(t *testing.T, w *world) {
 		w.annotate("route-secret", "route")
-		w.route("route", map[string]string{"username": "u", "password": canary})
+		w.route("route", map[string]string{"username": "u", "password": canary, "proxy-url": proxyA})
 		marked(w)
 		w.proxy("http://u:" + canary + "@a.test:3128")
 		previous := w.secrets.Kubeconfig.Data[provider.DataPrevious]
 		w.probe = down(canary)
-		w.route("route", map[string]string{"username": "u", "password": "new+" + canary})
+		w.route("route", map[string]string{"username": "u", "password": "new+" + canary, "proxy-url": proxyA + "\n"})
 		w.probe = down("u:" + canary)
 		w.settle()
 		w.proxy("http://u:new+" + canary + "@a.test:3128")

@@ -151,7 +151,7 @@ func TestRouteKept(t *testing.T) {
 		w.annotate("gateway", "http://gw.test:3128")
 		w.annotate("tunnel-zone", "tunnel.test")
 		w.annotate("route-secret", "route")
-		w.route("route", map[string]string{"username": "u", "password": canary})
+		w.route("route", map[string]string{"username": "u", "password": canary, "gateway": "http://gw.test:3128"})
 		w.wait(10 * time.Minute)
 		before := w.kubeconfig()
 		w.cluster.Annotations, w.secrets.Route = map[string]string{}, nil

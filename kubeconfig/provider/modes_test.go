@@ -164,7 +164,7 @@ func TestModes(t *testing.T) {
 		w.annotate("route-secret", "route")
 		w.settle()
 		w.condition(metav1.ConditionFalse, provider.ReasonInvalidSettings)
-		w.route("route", map[string]string{"username": "u", "password": canary + "\n"})
+		w.route("route", map[string]string{"username": "u", "password": canary + "\n", "gateway": "http://GW.test.:3128\n"})
 		w.settle()
 		w.server(endpointA)
 		w.proxy("http://u:" + canary + "@gw.test:3128")
@@ -180,16 +180,16 @@ func TestModes(t *testing.T) {
 		w.controlPlane()
 		w.annotate("proxy-url", "https://p.test:3129")
 		w.annotate("route-secret", "route")
-		w.route("route", map[string]string{"ca.crt": string(w.ca.cert), "tls.crt": "x", "tls.key": canary})
+		w.route("route", map[string]string{"ca.crt": string(w.ca.cert), "tls.crt": "x", "tls.key": canary, "proxy-url": "https://p.test:3129"})
 		w.settle()
 		w.condition(metav1.ConditionFalse, provider.ReasonInvalidSettings)
 		large, largeKey := pki.NewCA("large").LargeRSA()
-		w.route("route", map[string]string{"ca.crt": string(w.ca.cert), "tls.crt": string(large), "tls.key": string(largeKey)})
+		w.route("route", map[string]string{"ca.crt": string(w.ca.cert), "tls.crt": string(large), "tls.key": string(largeKey), "proxy-url": "https://p.test:3129"})
 		w.settle()
 		if got := w.cluster.Condition.Message; !strings.Contains(got, "tls.crt and tls.key, for the proxy: the private key is too large: want RSA with at most 8192 bits") {
 			t.Errorf("got %q of a large key for the proxy", got)
 		}
-		w.route("route", map[string]string{"ca.crt": string(w.ca.cert), "tls.crt": string(w.ca.cert), "tls.key": string(w.ca.key)})
+		w.route("route", map[string]string{"ca.crt": string(w.ca.cert), "tls.crt": string(w.ca.cert), "tls.key": string(w.ca.key), "proxy-url": "https://p.test:3129/"})
 		w.settle()
 		if value := string(w.secrets.Kubeconfig.Data["value"]); !strings.Contains(value, kubeconfig.ExtensionName) || strings.Contains(value, base64.StdEncoding.EncodeToString(w.ca.key)) {
 			t.Error("the proxy's TLS is not in the extension, or the key is")

@@ -108,7 +108,7 @@ func TestCausewayOnly(t *testing.T) {
 func TestCandidate(t *testing.T) {
 	inBubble(t, "", func(t *testing.T, w *world) {
 		extended(w)
-		w.route("route", map[string]string{"tls.crt": string(w.ca.cert), "tls.key": string(w.ca.key)})
+		w.route("route", map[string]string{"tls.crt": string(w.ca.cert), "tls.key": string(w.ca.key), "proxy-url": secureProxy})
 		w.config.Now = time.Now()
 		for plain := true; ; plain = false {
 			a, err := provider.Plan(w.cluster, w.secrets, w.config)

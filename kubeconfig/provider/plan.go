@@ -72,6 +72,8 @@ type planner struct {
 	inputs  string // the configured route's, see inputsOf
 	direct  bool   // the settings say that the API server is reached directly
 	kept    bool   // the settings name no route any more, and the accepted one stays
+	unbound bool   // the route Secret doesn't say what proxy it is for, and is used for now
+	cleared bool   // the records had credentials of a Secret that is refused
 	healthy bool   // in the grace period: the route works
 
 	action Action
@@ -108,6 +110,7 @@ func (p *planner) makePlan() {
 	}
 	if p.fault == nil {
 		p.fault = p.checkRoute()
+		p.clearRefused()
 	}
 	switch {
 	case p.cluster.Endpoint == (kubeconfig.Endpoint{}):
@@ -165,6 +168,16 @@ func (p *planner) keepOwner(s *corev1.Secret) {
 	}
 	s.OwnerReferences = owner.With(ours, s.OwnerReferences)
 	p.addEvent(corev1.EventTypeNormal, ReasonAdopted, "the Secret "+s.Name+" is taken over: it has the name and the marks of ours, and no owner that is there")
+}
+
+// isOthers reports whether the Secret belongs to another Cluster. A Cluster's annotation can
+// name any Secret of its namespace.
+func (p *planner) isOthers(s *corev1.Secret) bool {
+	if s == nil {
+		return false
+	}
+	owner := s.Labels[kubeconfig.ClusterNameLabel]
+	return owner != "" && owner != p.cluster.Name
 }
 
 // readBase finds the kubeconfig to work on. Without one it creates the Secret, or says
@@ -339,6 +352,8 @@ func (p *planner) refineVerdict(v verdict) verdict {
 		v.reason, v.message = ReasonNoPrevious, AnnotationRollback+" asks for the previous route, and there is none"
 	case p.kept:
 		v.reason, v.message = ReasonKept, keptMessage
+	case p.unbound:
+		v.reason, v.message = ReasonSecretUnbound, "the Secret "+p.settings.RouteSecret+" doesn't say what proxy it is for, and the next minor version will refuse it: "+bindAdvice
 	case p.rotationBlocked():
 		v.reason, v.message = ReasonNoCA, "the client certificate is past half of its life, and there is no key in "+p.cluster.Name+"-ca to make another with"
 	}

@@ -71,7 +71,10 @@ func (p *planner) restoreRoute(r route) bool {
 	if rotate {
 		p.addEvent(corev1.EventTypeNormal, ReasonRotated, "the client certificate in the Secret "+p.target.Name+" was renewed")
 	}
-	if !p.follows && !p.base.current.sameEntry(r) {
+	switch {
+	case p.cleared:
+		p.addEvent(corev1.EventTypeWarning, ReasonSecretRefused, "the credentials of the Secret "+p.settings.RouteSecret+" were taken out of the Secret "+p.target.Name+": they are for another proxy, or another Cluster")
+	case !p.follows && !p.base.current.sameEntry(r):
 		p.addEvent(corev1.EventTypeNormal, ReasonReapplied, "the Secret "+p.target.Name+" had lost the route, and has it again")
 	}
 	p.updateTarget(value)

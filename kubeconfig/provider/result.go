@@ -61,7 +61,7 @@ func (p *planner) probeRoute(r route, key string, age func(Result) time.Duration
 	if !ok || plain.Report.OK() || len(r.Extension) == 0 {
 		return outcome{Result: plain}, ok
 	}
-	own, ok := p.probeResult(Candidate{Key: hashParts([]byte(key), []byte("extension")), Extension: true, Secret: p.secrets.Route}, age, value)
+	own, ok := p.probeResult(Candidate{Key: hashParts([]byte(key), []byte("extension")), Extension: true, Secret: p.secretFor(r)}, age, value)
 	o := outcome{Result: plain, extended: ok && own.Report.OK()}
 	if step := own.Report.Failed(); ok && step != nil && step.Phase == probe.PhaseConfig {
 		o.refused = step.Cause

@@ -163,7 +163,8 @@ func resolveSettings(cluster Cluster, config Config) (resolved, error) {
 	if r.SecondaryName == "" {
 		r.SecondaryName = cluster.Name + proxiedSuffix
 	}
-	for _, read := range []func(Cluster) error{r.readMode, r.readRouteSecret, r.readGrace, r.readProbe, r.checkValues} {
+	// The Secret comes first: who uses one is known in spite of other mistakes.
+	for _, read := range []func(Cluster) error{r.readRouteSecret, r.readMode, r.readGrace, r.readProbe, r.checkValues} {
 		if err := read(cluster); err != nil {
 			return r, err
 		}
@@ -202,7 +203,7 @@ func (r *resolved) readRouteSecret(Cluster) error {
 	case layer.namespace != "" && ok:
 		return r.layers.errorf(AnnotationRouteSecret, "names a namespace: want the name of a Secret in %s", layer.namespace)
 	case layer.namespace != "":
-		r.RouteSecret = layer.namespace + "/" + name
+		r.RouteSecret = layer.fullName(name)
 	case !ok || namespace == "" || rest == "":
 		return r.layers.errorf(AnnotationRouteSecret, "want namespace/name")
 	default:
@@ -295,6 +296,14 @@ type layer struct {
 	where       string
 	namespace   string // the one of its Secrets; empty if their names include it
 	annotations map[string]string
+}
+
+// fullName returns namespace/name of a Secret that the layer names.
+func (l layer) fullName(secret string) string {
+	if l.namespace == "" {
+		return secret
+	}
+	return l.namespace + "/" + secret
 }
 
 // findLayer returns the index of the nearest layer that has the annotation; len(l) if

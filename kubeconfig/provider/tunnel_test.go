@@ -89,13 +89,14 @@ func TestTunnelLabelIsNotNearest(t *testing.T) {
 		w.settle()
 		w.proxy(proxyA)
 	})
-	inBubble(t, "gateway, with the ticket", func(t *testing.T, w *world) {
+	inBubble(t, "another gateway than that of the ticket", func(t *testing.T, w *world) {
 		w.cluster.Tunnel = true
 		w.controlPlane()
 		w.annotate("gateway", "http://nearer.test:3128")
 		w.ticket("one")
 		w.settle()
-		w.proxy("http://" + namespace + "%2F" + name + ":one@nearer.test:3128")
+		w.condition(metav1.ConditionFalse, provider.ReasonSecretRefused)
+		w.proxy("")
 	})
 }
 

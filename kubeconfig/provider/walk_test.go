@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -77,10 +78,11 @@ var walk = []func(*world){
 	func(w *world) {
 		w.annotate("route-secret", "route")
 		w.route("route", map[string]string{"username": "u", "password": canary})
+		w.secrets.SoleUser = true
 	},
 	func(w *world) {
 		w.annotate("route-secret", "route")
-		w.route("route", map[string]string{"username": "u", "password": canary + "2"})
+		w.route("route", map[string]string{"username": "u", "password": canary + "2", "proxy-url": proxyA})
 	},
 	func(w *world) {
 		w.annotate("route-secret", "route")
@@ -202,8 +204,12 @@ func (w *world) routed() {
 	if host == "" || host == provider.Direct || settings.NoProxy != "" {
 		return
 	}
-	if w.secrets.Route != nil && w.secrets.Route.Data["proxy-url"] != nil && settings.RouteSecret != "" {
-		host = "c.test:1"
+	if s := w.secrets.Route; s != nil && s.Data["proxy-url"] != nil && settings.RouteSecret != "" {
+		u, err := url.Parse(string(s.Data["proxy-url"]))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		host = u.Host
 	}
 	if !strings.Contains(entry.ProxyURL, host) {
 		w.t.Fatalf("the route is %q, want one by %s", entry.ProxyURL, host)

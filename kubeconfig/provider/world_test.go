@@ -217,7 +217,7 @@ func (w *world) snapshot() (provider.Cluster, provider.Secrets, provider.Config)
 	config.Results = maps.Clone(config.Results)
 	s := w.secrets
 	return cluster, provider.Secrets{
-		Kubeconfig: s.Kubeconfig.DeepCopy(), CA: s.CA.DeepCopy(), Secondary: s.Secondary.DeepCopy(), Route: s.Route.DeepCopy(),
+		Kubeconfig: s.Kubeconfig.DeepCopy(), CA: s.CA.DeepCopy(), Secondary: s.Secondary.DeepCopy(), Route: s.Route.DeepCopy(), SoleUser: s.SoleUser,
 	}, config
 }
 

@@ -1,0 +1,136 @@
+package provider
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
+)
+
+// refusedSecret says why the route Secret's credentials are not used.
+type refusedSecret struct {
+	text string
+	// known says that they are for another proxy, or another Cluster, and not only that the
+	// Secret doesn't say what they are for.
+	known bool
+}
+
+// Error says what to do. It tells nothing that the Secret holds.
+func (e *refusedSecret) Error() string { return e.text }
+
+const bindAdvice = "set its key " + KeyProxyURL + " to the proxy's URL, or " + KeyGateway + " to that of the tunnel's gateway"
+
+// checkSecret refuses a Secret whose credentials are not for the Cluster, or not for the
+// proxy. Whoever may annotate a Cluster can name any Secret of its namespace, and any
+// proxy. named is the layer that names the proxy.
+func (p *planner) checkSecret(proxy string, named int) error {
+	secret, name := p.secrets.Route, p.settings.RouteSecret
+	outside := p.settings.secretNamedOutside()
+	if !hasCredentials(secret) || outside && named > 0 {
+		return nil
+	}
+	bound := field.SecretProxy(secret.Data)
+	switch {
+	case p.isOthers(secret):
+		return &refusedSecret{fmt.Sprintf("the Secret %s is for another Cluster, which its label %s names: name a Secret of this Cluster", name, kubeconfig.ClusterNameLabel), true}
+	case bound != "" && (bound == proxy || field.SameProxy(bound, proxy)):
+		return nil
+	case bound != "":
+		return &refusedSecret{fmt.Sprintf("the Secret %s is for another proxy, which its key %s or %s names: want the same scheme, host and port in the annotation %s or %s, or none", name, KeyProxyURL, KeyGateway, AnnotationProxyURL, AnnotationGateway), true}
+	case secret.Labels[kubeconfig.ClusterNameLabel] != "" && named > 0:
+		return nil
+	case p.secrets.SoleUser && !outside:
+		p.unbound = true
+		return nil
+	}
+	return &refusedSecret{fmt.Sprintf("the Secret %s doesn't say what proxy it is for, and may be used by others: %s", name, bindAdvice), false}
+}
+
+// secretNamedOutside reports whether the Namespace or Config.Defaults names the Secret, too.
+func (r *resolved) secretNamedOutside() bool {
+	for _, layer := range r.layers[1:] {
+		if name := strings.TrimSpace(layer.annotations[AnnotationRouteSecret]); name != "" && layer.fullName(name) == r.RouteSecret {
+			return true
+		}
+	}
+	return false
+}
+
+// hasCredentials reports whether the Secret has more than a proxy's name and CA.
+func hasCredentials(s *corev1.Secret) bool {
+	return len(s.Data[KeyUsername])+len(s.Data[KeyPassword])+len(s.Data[corev1.TLSPrivateKeyKey]) > 0 || strings.Contains(secretText(s, KeyProxyURL), "@")
+}
+
+// routeCredentials returns those that the Secret has for a proxy.
+func routeCredentials(s *corev1.Secret) (user, password string) {
+	if u, err := url.Parse(secretText(s, KeyProxyURL)); err == nil && u.User != nil {
+		password, _ = u.User.Password()
+		return u.User.Username(), password
+	}
+	return secretText(s, KeyUsername), secretText(s, KeyPassword)
+}
+
+// secretFor returns the route Secret if it may be read for the route, and nil otherwise. A
+// kubeconfig's author can name any proxy there.
+func (p *planner) secretFor(r route) *corev1.Secret {
+	s := p.secrets.Route
+	if s == nil || errors.As(p.fault, new(*refusedSecret)) {
+		return nil
+	}
+	proxy := p.route.ProxyURL
+	if p.route.Tunnel != nil {
+		proxy = p.route.Tunnel.Gateway
+	}
+	if field.SameProxy(proxy, r.ProxyURL) || field.SameProxy(field.SecretProxy(s.Data), r.ProxyURL) {
+		return s
+	}
+	return nil
+}
+
+// clearRefused takes the credentials of a Secret that is refused out of the records: an
+// earlier version may have accepted it. The proxy stays, so that nothing goes directly.
+func (p *planner) clearRefused() {
+	var refused *refusedSecret
+	if !errors.As(p.fault, &refused) || !refused.known {
+		return
+	}
+	if a := p.records.applied; a != nil {
+		r := p.withoutRefused(*a)
+		p.cleared = !r.sameEntry(*a)
+		p.records.applied = &r
+	}
+	for i, r := range p.records.previous {
+		p.records.previous[i] = p.withoutRefused(r)
+	}
+}
+
+// withoutRefused returns the route without what is the route Secret's, unless it leads by
+// the proxy that the Secret is for and the Cluster may use it.
+func (p *planner) withoutRefused(r route) route {
+	s := p.secrets.Route
+	if !p.isOthers(s) && field.SameProxy(field.SecretProxy(s.Data), r.ProxyURL) {
+		return r
+	}
+	user, password := routeCredentials(s)
+	if u, err := url.Parse(r.ProxyURL); err == nil && u.User != nil {
+		if has, _ := u.User.Password(); has == password && (has != "" || u.User.Username() == user) {
+			r = r.withoutUser()
+		}
+	}
+	var e entry.Extension
+	if json.Unmarshal(r.Extension, &e) != nil || e.ProxyTLS == nil || e.ProxyTLS.Secret == nil || e.ProxyTLS.Secret.Namespace+"/"+e.ProxyTLS.Secret.Name != p.settings.RouteSecret {
+		return r
+	}
+	e.ProxyTLS.Secret = nil
+	if r.Extension = nil; e.Object() != nil {
+		r.Extension = e.Object().Raw
+	}
+	return r
+}

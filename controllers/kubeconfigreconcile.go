@@ -30,6 +30,7 @@ func (k *kubeconfigRun) Reconcile(ctx context.Context, request reconcile.Request
 		return reconcile.Result{}, err
 	}
 	if err != nil || !isWatched(k.Namespaces, key.Namespace) || !passesFilter(u, k.WatchFilter) {
+		k.noteRoute(key, types.NamespacedName{})
 		k.state.forget(key)
 		return reconcile.Result{}, nil
 	}
@@ -92,9 +93,9 @@ func (k *kubeconfigRun) readCluster(ctx context.Context, key types.NamespacedNam
 func (k *kubeconfigRun) readSecrets(ctx context.Context, key types.NamespacedName, cluster provider.Cluster) (provider.Secrets, error) {
 	settings, _ := provider.Resolve(cluster, k.Config) // Plan reports the error
 	route := secretName(settings.RouteSecret)
-	k.state.change(key, func(c *clusterState) { c.route = route })
+	k.noteRoute(key, route)
 	var s provider.Secrets
-	var errs [4]error
+	var errs [5]error
 	labelled := func(name string) (*corev1.Secret, error) {
 		return getObject(ctx, k.mgr.GetCache(), types.NamespacedName{Namespace: key.Namespace, Name: name}, &corev1.Secret{})
 	}
@@ -106,7 +107,42 @@ func (k *kubeconfigRun) readSecrets(ctx context.Context, key types.NamespacedNam
 	if own := k.own.of(route.Namespace); route.Name != "" && own != nil {
 		s.Route, errs[3] = getObject(ctx, own, route, &corev1.Secret{})
 	}
+	if s.Route != nil && route.Namespace == key.Namespace && len(s.Route.Data[provider.KeyProxyURL])+len(s.Route.Data[provider.KeyGateway]) == 0 {
+		s.SoleUser, errs[4] = k.isSoleUser(ctx, cluster, settings.RouteSecret)
+	}
 	return s, errors.Join(errs[:]...)
+}
+
+// isSoleUser reports whether no other Cluster of the namespace uses the Secret. It asks the
+// cache and not k.state, which knows few Clusters after a start.
+func (k *kubeconfigRun) isSoleUser(ctx context.Context, cluster provider.Cluster, secret string) (bool, error) {
+	var list unstructured.UnstructuredList
+	list.SetGroupVersionKind(k.kind.GroupVersionKind())
+	if err := k.mgr.GetCache().List(ctx, &list, client.InNamespace(cluster.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return false, err
+	}
+	for i := range list.Items {
+		other, _ := provider.ReadCluster(&list.Items[i], nil) // an endpoint that can't be read says nothing about the Secret
+		other.NamespaceAnnotations = cluster.NamespaceAnnotations
+		if s, _ := provider.Resolve(other, k.Config); other.Name != cluster.Name && s.RouteSecret == secret {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// noteRoute tracks the route Secret. Whether others may use theirs depends on who else does.
+func (k *kubeconfigRun) noteRoute(key, route types.NamespacedName) {
+	before := route
+	k.state.change(key, func(c *clusterState) { before, c.route = c.route, route })
+	if before == route {
+		return
+	}
+	for _, request := range k.state.findClusters(func(other types.NamespacedName, c *clusterState) bool {
+		return other != key && c.route.Name != "" && (c.route == before || c.route == route)
+	}) {
+		k.queue.Add(request)
+	}
 }
 
 // secretName reads namespace/name.

@@ -35,7 +35,9 @@ func (m *management) routeBy(t *testing.T, namespace, name string, r kubeconfig.
 	t.Helper()
 	annotations := map[string]string{provider.AnnotationRouteSecret: name}
 	var user *url.Userinfo
+	key, proxy := provider.KeyGateway, ""
 	if r.Tunnel != nil {
+		proxy = r.Tunnel.Gateway
 		annotations[provider.AnnotationGateway] = r.Tunnel.Gateway
 		annotations[provider.AnnotationTunnelCluster] = r.Tunnel.Cluster
 		user = url.UserPassword(r.Tunnel.Cluster, r.Tunnel.Password)
@@ -45,12 +47,15 @@ func (m *management) routeBy(t *testing.T, namespace, name string, r kubeconfig.
 			t.Fatal(err)
 		}
 		user, u.User = u.User, nil
-		annotations[provider.AnnotationProxyURL] = u.String()
+		key, proxy = provider.KeyProxyURL, u.String()
+		annotations[provider.AnnotationProxyURL] = proxy
 	}
+	data := credentialsOf(user)
+	data[key] = []byte(proxy)
 	m.namespace(t, namespace)
 	m.create(t, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{provider.LabelRoute: ""}},
-		Data:       credentialsOf(user),
+		Data:       data,
 	})
 	return annotations
 }

@@ -16,9 +16,10 @@
 //
 // Annotations of the Cluster, of its Namespace, and Config.Defaults: the
 // nearest one wins, one by one. An annotation holds no credentials: those are in the
-// Secret that [AnnotationRouteSecret] names, and a route-secret is not used for
-// a proxy that a nearer annotation names, so that somebody with the right to annotate a Cluster can't
-// send the installation's password to their own proxy.
+// Secret that [AnnotationRouteSecret] names. Somebody with the right to annotate a Cluster
+// can't send them to a proxy of their own: a route-secret is not used for a proxy that a
+// nearer annotation names, and one that a Cluster names says itself what proxy, and which
+// Cluster, it is for ([KeyProxyURL]). Otherwise the reason is [ReasonSecretRefused].
 //
 // # How a route is switched
 //

@@ -30,7 +30,7 @@ const KeySSHPublic = "ssh-publickey"
 // The Secrets beside a Cluster with LabelTunnel have the Cluster's name and a suffix.
 const (
 	SuffixTunnelAgent = "-tunnel-agent" // has the keys below, for machines
-	SuffixTunnelRoute = "-tunnel-route" // has KeyUsername, KeyPassword and, if it is known, KeyGateway
+	SuffixTunnelRoute = "-tunnel-route" // has KeyUsername, KeyPassword and, if it is known, KeyGateway; the label of its Cluster
 )
 
 // Keys of the Secret with SuffixTunnelAgent. The invitation is a secret, the others are not.

@@ -32,7 +32,8 @@ Clusters; annotations of a Namespace, and then of a Cluster, count more:
 
 A proxy's user and password are in a Secret (keys username and password, label
 causewayproject.github.io/route), which --route-secret or the annotation route-secret
-names. A new route is probed before it is switched to; to go back to the one before, and to
+names. One that a Cluster names has the key proxy-url, or gateway, too: its password goes to
+no other proxy. A new route is probed before it is switched to; to go back to the one before, and to
 return to the new one:
 
   kubectl annotate cluster prod causewayproject.github.io/rollback=

@@ -21,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"runtime"
@@ -72,6 +73,11 @@ type Admission struct {
 	Computing *turns.Queue[netip.Prefix] // handshakes that compute; more at once would hold sessions up
 	longTurns *turns.Queue[netip.Prefix] // long handshakes
 
+	// Patient gives a silent client answerTime, too, before another one of its own source
+	// may take its place. The other one waits. It is for places that are kept for long:
+	// else newcomers would only displace each other. Set it before the first Enter.
+	Patient bool
+
 	mu      sync.Mutex // guards the fields below
 	used    int
 	sources map[netip.Prefix]*source
@@ -110,6 +116,7 @@ type Place struct {
 	// Only the connection's goroutine uses these.
 	hello                        []byte // the first message, until it is complete
 	inHandshake, hasTurn, isLong bool
+	settled                      bool
 	received, maxBytes           int // bytes
 }
 
@@ -215,7 +222,7 @@ func (a *Admission) weakestLocked(from netip.Prefix, now time.Time) (weakest *Pl
 		if key == from && own < most || key != from && s.n < most {
 			continue
 		}
-		if p := s.weakest(own == most, now); p != nil && (weakest == nil || p.weakerThan(weakest)) {
+		if p := s.weakest(own == most, a.Patient, now); p != nil && (weakest == nil || p.weakerThan(weakest)) {
 			weakest = p
 		}
 	}
@@ -226,16 +233,17 @@ func (a *Admission) weakestLocked(from netip.Prefix, now time.Time) (weakest *Pl
 // the new connection's source has as many places as this one: then only a connection
 // that keeps the server waiting is displaced, so that thousands that come at once are
 // served one after the other.
-func (o *source) weakest(equals bool, now time.Time) *Place {
+func (o *source) weakest(equals, patient bool, now time.Time) *Place {
 	for at := range o.places {
 		for e := o.places[at].Front(); e != nil; e = e.Next() {
 			p := e.Value.(*Place)
-			switch {
-			case !equals:
+			if !equals {
 				return p
-			case p.stage == Proven, p.stage == Greeting && now.Sub(p.since) < answerTime:
-				return nil // and those behind it are younger
-			case p.waiting.Load():
+			}
+			if p.stage == Proven || now.Sub(p.since) < answerTime && (p.stage == Greeting || patient) {
+				break // those behind it are younger
+			}
+			if p.waiting.Load() {
 				return p
 			}
 		}
@@ -322,6 +330,21 @@ func (p *Place) Limit(most int) { p.maxBytes = most }
 // long one any more.
 func (p *Place) Prove() {
 	p.Reach(Proven)
+	p.endLong()
+}
+
+// Settle is called after the handshake of a connection that keeps its place for its whole
+// life. Its bytes don't count any more. If proven is set, the client has a certificate.
+func (p *Place) Settle(proven bool) {
+	p.End(math.MaxInt)
+	p.settled = true
+	if proven {
+		p.Reach(Proven)
+	}
+	p.endLong()
+}
+
+func (p *Place) endLong() {
 	if p.isLong {
 		p.isLong = false
 		p.admission.longTurns.Leave()
@@ -346,6 +369,9 @@ func (p *Place) Wait() {
 // checkRecord is called with the size of a record when its header has come. A nested
 // record counts by itself, because the outer TLS has counted its bytes.
 func (p *Place) checkRecord(n int, nested bool) error {
+	if p.settled {
+		return nil
+	}
 	if !nested {
 		p.received += n
 		n = p.received

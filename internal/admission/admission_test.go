@@ -97,6 +97,39 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
+// While all places are kept by clients of one address, a silent newcomer takes the place of
+// one that does not ask, and the next newcomer waits.
+func TestPatient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := admission.New(2, 0)
+		all.Patient = true
+		enter := func() *admission.Place {
+			p, err := all.Enter(t.Context(), connFrom(t, "192.0.2.1"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Wait()
+			return p
+		}
+		first := enter()
+		first.Reach(admission.Greeting)
+		first.Settle(false)
+		time.Sleep(admission.AnswerTime)
+		second, third := enter(), enter()
+		if !lost(first) || lost(second) {
+			t.Errorf("lost the first %t, the second %t; want the first only", lost(first), lost(second))
+		}
+		began := time.Now()
+		fourth := enter()
+		if waited := time.Since(began); !lost(second) || lost(third) || waited != admission.AnswerTime {
+			t.Errorf("after %v: lost the second %t, the third %t; want the second only, after %v", waited, lost(second), lost(third), admission.AnswerTime)
+		}
+		for _, p := range []*admission.Place{first, second, third, fourth} {
+			p.Leave()
+		}
+	})
+}
+
 // What a status says: one has the place, and one waits for it.
 func TestLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,9 @@
 package admission
 
-import "io"
+import (
+	"io"
+	"net"
+)
 
 // Records reads TLS records from a connection, at most one by each Read. crypto/tls
 // asks for more than a record, and doubles its buffer when it gets the beginning of
@@ -72,3 +75,26 @@ func (r *Records) isTLS() bool { return r.header[0] >= 20 && r.header[0] <= 24 }
 
 // betweenRecords reports whether all records that have begun are complete.
 func (r *Records) betweenRecords() bool { return r.have == 0 }
+
+// Conn is a connection below TLS. While Place is not nil, it reads one record at a time, as
+// far as the place allows.
+type Conn struct {
+	net.Conn
+	Place   *Place
+	records Records
+}
+
+func (c *Conn) Read(b []byte) (int, error) {
+	if c.Place == nil {
+		return c.Conn.Read(b)
+	}
+	return c.records.Read(c.Conn, b, c.Place, false)
+}
+
+func (c *Conn) Write(b []byte) (int, error) {
+	if c.Place != nil {
+		c.Place.Wait()
+		c.Place.Reach(Greeting) // what is sent is an answer
+	}
+	return c.Conn.Write(b)
+}

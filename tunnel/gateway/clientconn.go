@@ -319,12 +319,12 @@ func (c *clientConn) startTLS() error {
 	if c.g.TLS == nil {
 		return nil
 	}
-	below := &cutDetector{pendingConn{Conn: c.raw, place: c.pending}}
+	below := &cutDetector{admission.Conn{Conn: c.raw, Place: c.pending}}
 	tc := tls.Server(below, c.g.connectTLS)
 	c.pending.Begin()
 	err := tc.HandshakeContext(c.pending.Context())
 	c.pending.End(0)
-	below.place = nil
+	below.Place = nil
 	if err != nil {
 		return err
 	}
@@ -354,14 +354,14 @@ func (c *clientConn) verifiedCertificates() []*x509.Certificate {
 // cutDetector turns an EOF of the connection below TLS into an error. crypto/tls
 // takes an EOF between two records for the regular end, but an attacker, or
 // a crash, can cause such an EOF at any time.
-type cutDetector struct{ pendingConn }
+type cutDetector struct{ admission.Conn }
 
 // errCut must not be io.ErrUnexpectedEOF itself: where a record ends, crypto/tls
 // makes io.EOF of that.
 var errCut = fmt.Errorf("the connection was cut, or its program ended: %w", io.ErrUnexpectedEOF)
 
 func (d *cutDetector) Read(p []byte) (int, error) {
-	n, err := d.pendingConn.Read(p)
+	n, err := d.Conn.Read(p)
 	if err == io.EOF {
 		err = errCut
 	}
@@ -369,27 +369,4 @@ func (d *cutDetector) Read(p []byte) (int, error) {
 }
 
 // Package abort calls NetConn.
-func (d *cutDetector) NetConn() net.Conn { return d.Conn }
-
-// pendingConn is a connection during its TLS handshake. While it has a place, it
-// reads one record at a time, as far as the place allows.
-type pendingConn struct {
-	net.Conn
-	place   *admission.Place
-	records admission.Records
-}
-
-func (p *pendingConn) Read(b []byte) (int, error) {
-	if p.place == nil {
-		return p.Conn.Read(b)
-	}
-	return p.records.Read(p.Conn, b, p.place, false)
-}
-
-func (p *pendingConn) Write(b []byte) (int, error) {
-	if p.place != nil {
-		p.place.Wait()
-		p.place.Reach(admission.Greeting) // what is sent is an answer
-	}
-	return p.Conn.Write(b)
-}
+func (d *cutDetector) NetConn() net.Conn { return d.Conn.Conn }

@@ -21,7 +21,7 @@ var sniProtocol = protocol{door: DoorSNI, negotiate: negotiateSNI, refusal: sniR
 func negotiateSNI(ctx context.Context, c *clientConn) (early []byte, err error) {
 	c.pending.Begin()
 	c.pending.Limit(math.MaxInt) // helloReader counts itself
-	hello, name, err := readHello(&pendingConn{Conn: c.raw, place: c.pending}, cmp.Or(c.g.MaxHeader, 64<<10))
+	hello, name, err := readHello(&admission.Conn{Conn: c.raw, Place: c.pending}, cmp.Or(c.g.MaxHeader, 64<<10))
 	c.pending.End(0)
 	if err != nil {
 		return nil, err

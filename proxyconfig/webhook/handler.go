@@ -2,16 +2,11 @@ package webhook
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"mime"
 	"net/http"
 	"sync/atomic"
 	"time"
-
-	admissionv1 "k8s.io/api/admission/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/causewayproject/causeway/proxyconfig"
 )
@@ -32,27 +27,9 @@ type Options struct {
 	//
 	// If nil, references are as proxyconfig.Options has them.
 	HasSecret func(namespace, secret, key string) bool
-	// MaxBody is how many bytes an AdmissionReview may have. If 0, 8 MiB: the
-	// API server takes objects of up to 3 MiB, and sends the old one, too.
-	MaxBody int64
-	// MaxBytes is how many bytes of AdmissionReviews of more than 64 KiB are held at
-	// once; parsing needs as many again, and more. If it is less than MaxBody, it is
-	// MaxBody. A further one waits for a second before it is read, and is answered
-	// with the HTTP status 503. The others don't wait: of these, as many are held as
-	// the server has connections.
-	MaxBytes int64
 	// Hooks tell what happens.
 	Hooks Hooks
 }
-
-func (o *Options) maxBody() int64 {
-	if o.MaxBody <= 0 {
-		return 8 << 20
-	}
-	return o.MaxBody
-}
-
-func (o *Options) maxBytes() int64 { return max(o.MaxBytes, o.maxBody()) }
 
 // Hooks are called by the goroutine of the request. A nil hook is not called.
 type Hooks struct {
@@ -92,8 +69,6 @@ type Review struct {
 type Handler struct {
 	injector atomic.Pointer[proxyconfig.Injector]
 	opts     Options
-	large    byteBudget
-	parsing  chan struct{} // has an element for each body that is being parsed
 }
 
 var _ http.Handler = (*Handler)(nil)
@@ -101,7 +76,7 @@ var _ http.Handler = (*Handler)(nil)
 // New returns a Handler that uses i, which may be nil until Use: requests are
 // answered with 503 then.
 func New(i *proxyconfig.Injector, opts Options) *Handler {
-	h := &Handler{opts: opts, large: byteBudget{free: opts.maxBytes()}, parsing: make(chan struct{}, maxParsed)}
+	h := &Handler{opts: opts}
 	h.Use(i)
 	return h
 }
@@ -122,71 +97,33 @@ func statusErrorf(status int, format string, args ...any) error {
 	return &statusError{status, fmt.Errorf("webhook: "+format, args...)}
 }
 
+// statusOf returns the HTTP status of an error.
+func statusOf(err error) int {
+	if s, ok := errors.AsType[*statusError](err); ok {
+		return s.status
+	}
+	return http.StatusInternalServerError
+}
+
 // ServeHTTP answers one AdmissionReview.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	told := Review{Status: http.StatusOK}
-	answer, err := h.answer(w, r, &told)
-	if size := int64(len(answer)); size > smallBody { // its reader may be slow
-		var release func()
-		if release, err = h.takeLarge(r.Context(), size); err == nil {
-			defer release()
-		}
-	}
+	answer, err := h.answer(r, &told)
 	told.Took = time.Since(start)
 	if err != nil {
-		told.Status, told.Err = http.StatusInternalServerError, err
-		var s *statusError
-		if errors.As(err, &s) {
-			told.Status = s.status
-		}
+		told.Status, told.Err = statusOf(err), err
 	}
 	if h.opts.Hooks.Reviewed != nil {
 		h.opts.Hooks.Reviewed(told)
 	}
-	if err != nil {
-		if told.Status == http.StatusMethodNotAllowed {
-			w.Header().Set("Allow", http.MethodPost)
-		}
-		http.Error(w, err.Error(), told.Status)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(answer) // the API server's failurePolicy knows what to do
+	writeAnswer(w, answer, err)
 }
 
-func (h *Handler) answer(w http.ResponseWriter, r *http.Request, told *Review) ([]byte, error) {
+func (h *Handler) answer(r *http.Request, told *Review) ([]byte, error) {
 	i := h.injector.Load()
 	if i == nil {
 		return nil, statusErrorf(http.StatusServiceUnavailable, "no configuration yet")
 	}
-	if r.Method != http.MethodPost {
-		return nil, statusErrorf(http.StatusMethodNotAllowed, "got %s, want POST", r.Method)
-	}
-	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
-		return nil, statusErrorf(http.StatusUnsupportedMediaType, "the content type is not application/json")
-	}
-	body, release, err := h.readBody(w, r)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	select {
-	case h.parsing <- struct{}{}:
-		defer func() { <-h.parsing }()
-	case <-r.Context().Done():
-		return nil, statusErrorf(http.StatusServiceUnavailable, "%w", context.Cause(r.Context()))
-	}
-	req, err := parseReview(body)
-	if err != nil {
-		return nil, err
-	}
-	response, err := h.review(r.Context(), i, req, told)
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(admissionv1.AdmissionReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
-		Response: response,
-	})
+	return answerReview(r, func(ctx context.Context, req *Request) ([]Operation, error) { return h.review(ctx, i, req, told) })
 }

@@ -172,8 +172,8 @@ func TestRefuses(t *testing.T) {
 		{"no content type", "POST", "", bytes.NewReader(valid), 415},
 		{"another content type", "POST", "application/yaml", bytes.NewReader(valid), 415},
 		{"a parameter of it", "POST", media + "; charset=utf-8", bytes.NewReader(valid), 200},
-		{"as long as may be", "POST", media, bytes.NewReader(append(bytes.Clone(valid), bytes.Repeat([]byte(" "), 8192-len(valid))...)), 200},
-		{"longer", "POST", media, bytes.NewReader(append(bytes.Clone(valid), bytes.Repeat([]byte(" "), 8193-len(valid))...)), 413},
+		{"as long as may be", "POST", media, bytes.NewReader(append(bytes.Clone(valid), bytes.Repeat([]byte(" "), 8<<20-len(valid))...)), 200},
+		{"longer", "POST", media, bytes.NewReader(append(bytes.Clone(valid), bytes.Repeat([]byte(" "), 8<<20+1-len(valid))...)), 413},
 		{"cut off", "POST", media, io.MultiReader(bytes.NewReader(valid[:50]), iotest.ErrReader(io.ErrUnexpectedEOF)), 400},
 		{"empty", "POST", media, text(""), 400},
 		{"not JSON", "POST", media, text(canary), 400},
@@ -192,7 +192,7 @@ func TestRefuses(t *testing.T) {
 		}), 400},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h, told := recorder(injector(t, opts), webhook.Options{MaxBody: 8192})
+			h, told := recorder(injector(t, opts), webhook.Options{})
 			r := httptest.NewRequest(tt.method, "/", tt.body)
 			if tt.media != "" {
 				r.Header.Set("Content-Type", tt.media)

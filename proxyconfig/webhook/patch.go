@@ -6,18 +6,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// An operation of a JSON patch (RFC 6902). It is always "add", made from what
-// was decided: nothing is compared, so no library is needed.
-type operation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value"`
-}
-
-// operations are those for a pod that is created or, if there was an old one,
+// patchOperations returns those for a pod that is created or, if there was an old one,
 // for the ephemeral containers that it has not had: the others can't be changed,
 // and a patch of one would have the request refused.
-func patchOperations(missingOf func(container) []corev1.EnvVar, p, old *pod) (ops []operation, injected []string) {
+func patchOperations(missingOf func(container) []corev1.EnvVar, p, old *pod) (ops []Operation, injected []string) {
 	add := func(list string, containers []container, had map[string]bool) {
 		for n, c := range containers {
 			if missing := missingOf(c); !had[c.Name] && len(missing) > 0 {
@@ -40,13 +32,13 @@ func patchOperations(missingOf func(container) []corev1.EnvVar, p, old *pod) (op
 }
 
 // toEnv appends to a list, or makes it: "-" needs a list that exists.
-func toEnv(path string, env, missing []corev1.EnvVar) []operation {
+func toEnv(path string, env, missing []corev1.EnvVar) []Operation {
 	if len(env) == 0 {
-		return []operation{{"add", path, missing}}
+		return []Operation{{Op: "add", Path: path, Value: missing}}
 	}
-	ops := make([]operation, len(missing))
+	ops := make([]Operation, len(missing))
 	for n, v := range missing {
-		ops[n] = operation{"add", path + "/-", v}
+		ops[n] = Operation{Op: "add", Path: path + "/-", Value: v}
 	}
 	return ops
 }

@@ -3,6 +3,8 @@ package webhook
 import (
 	"context"
 	"encoding/json"
+	"io"
+	"mime"
 	"net/http"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -14,9 +16,9 @@ import (
 	"github.com/causewayproject/causeway/proxyconfig"
 )
 
-// A request has only the fields that the Handler reads, and shares the memory of the
-// body that it was parsed from.
-type request struct {
+// A Request of an API server has only the fields that the webhooks of this module read, and
+// shares the memory of the body that it was parsed from.
+type Request struct {
 	UID         string                      `json:"uid"`
 	Namespace   string                      `json:"namespace"`
 	Name        string                      `json:"name"`
@@ -24,26 +26,110 @@ type request struct {
 	Resource    metav1.GroupVersionResource `json:"resource"`
 	SubResource string                      `json:"subResource"`
 	DryRun      *bool                       `json:"dryRun"`
-	Object      sharedJSON                  `json:"object"`
-	OldObject   sharedJSON                  `json:"oldObject"`
+	Object      SharedJSON                  `json:"object"`
+	OldObject   SharedJSON                  `json:"oldObject"`
 }
 
-// sharedJSON is a value as it is in the text that is parsed; nil for null.
-type sharedJSON []byte
+// SharedJSON is a value as it is in the text that is parsed; nil for null.
+type SharedJSON []byte
 
-// UnmarshalJSON does not copy: a pod may have megabytes.
-func (s *sharedJSON) UnmarshalJSON(text []byte) error {
+// UnmarshalJSON does not copy: an object may have megabytes.
+func (s *SharedJSON) UnmarshalJSON(text []byte) error {
 	if string(text) != "null" {
 		*s = text
 	}
 	return nil
 }
 
-func parseReview(body []byte) (*request, error) {
+// An Operation of a JSON patch (RFC 6902).
+type Operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// A ReviewFunc decides about a request: it returns the patch, if there is one, of what is
+// allowed in any case. An error is the HTTP status 500, and with it the failurePolicy. It is
+// an [http.Handler] of AdmissionReviews for a [Server].
+type ReviewFunc func(ctx context.Context, req *Request) ([]Operation, error)
+
+// ServeHTTP answers one AdmissionReview.
+func (f ReviewFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	answer, err := answerReview(r, f)
+	writeAnswer(w, answer, err)
+}
+
+func writeAnswer(w http.ResponseWriter, answer []byte, err error) {
+	if err != nil {
+		status := statusOf(err)
+		if status == http.StatusMethodNotAllowed {
+			w.Header().Set("Allow", http.MethodPost)
+		}
+		http.Error(w, err.Error(), status)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(answer) // the API server's failurePolicy knows what to do
+}
+
+func answerReview(r *http.Request, review ReviewFunc) ([]byte, error) {
+	if r.Method != http.MethodPost {
+		return nil, statusErrorf(http.StatusMethodNotAllowed, "got %s, want POST", cutName(r.Method))
+	}
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
+		return nil, statusErrorf(http.StatusUnsupportedMediaType, "the content type is not application/json")
+	}
+	body, err := requestBody(r)
+	if err != nil {
+		return nil, err
+	}
+	req, err := parseReview(body)
+	if err != nil {
+		return nil, err
+	}
+	response := &admissionv1.AdmissionResponse{UID: types.UID(req.UID), Allowed: true}
+	patch, err := review(r.Context(), req)
+	if err != nil {
+		return nil, err
+	}
+	if len(patch) > 0 {
+		kind := admissionv1.PatchTypeJSONPatch
+		response.PatchType = &kind
+		if response.Patch, err = json.Marshal(patch); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
+		Response: response,
+	})
+}
+
+// requestBody returns the body. A Server has it in memory.
+func requestBody(r *http.Request) ([]byte, error) {
+	if whole, ok := r.Body.(wholeBody); ok {
+		return whole.bytes, nil
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	switch {
+	case err != nil:
+		return nil, statusErrorf(http.StatusBadRequest, "read the body: %w", err)
+	case len(body) > maxBody:
+		return nil, errTooLarge
+	}
+	return body, nil
+}
+
+// maxName is the longest name of Kubernetes. Answers and logs repeat names.
+const maxName = 253
+
+func cutName(name string) string { return name[:min(len(name), maxName)] }
+
+func parseReview(body []byte) (*Request, error) {
 	var review struct {
 		APIVersion string   `json:"apiVersion"`
 		Kind       string   `json:"kind"`
-		Request    *request `json:"request"`
+		Request    *Request `json:"request"`
 	}
 	// A parser's error may have a piece of the body in it, and that a secret.
 	if err := utiljson.Unmarshal(body, &review); err != nil {
@@ -52,10 +138,16 @@ func parseReview(body []byte) (*request, error) {
 	if review.APIVersion != admissionv1.SchemeGroupVersion.String() || review.Kind != "AdmissionReview" {
 		return nil, statusErrorf(http.StatusBadRequest, "the body is not an AdmissionReview of admission.k8s.io/v1")
 	}
-	if review.Request == nil || review.Request.UID == "" {
+	req := review.Request
+	if req == nil || req.UID == "" {
 		return nil, statusErrorf(http.StatusBadRequest, "the AdmissionReview has no request with a uid")
 	}
-	return review.Request, nil
+	for _, name := range []string{req.UID, req.Namespace, req.Name, string(req.Operation), req.SubResource} {
+		if len(name) > maxName {
+			return nil, statusErrorf(http.StatusBadRequest, "uid, namespace, name, operation or subResource has more than %d bytes", maxName)
+		}
+	}
+	return req, nil
 }
 
 // A pod has only the fields that the Handler reads: a whole Pod would take longer
@@ -82,15 +174,17 @@ type container struct {
 	EnvFrom []corev1.EnvFromSource `json:"envFrom"`
 }
 
+// maxContainers bounds the answer, which has up to six variables for each.
+const maxContainers = 1024
+
 // review decides about one request that was understood.
-func (h *Handler) review(ctx context.Context, i *proxyconfig.Injector, req *request, told *Review) (*admissionv1.AdmissionResponse, error) {
+func (h *Handler) review(ctx context.Context, i *proxyconfig.Injector, req *Request, told *Review) (patch []Operation, err error) {
 	told.UID, told.Namespace, told.Name = req.UID, req.Namespace, req.Name
 	told.Operation, told.DryRun = string(req.Operation), req.DryRun != nil && *req.DryRun
-	response := &admissionv1.AdmissionResponse{UID: types.UID(req.UID), Allowed: true}
 	create := req.Operation == admissionv1.Create && req.SubResource == ""
 	debug := req.Operation == admissionv1.Update && req.SubResource == "ephemeralcontainers"
 	if req.Resource.Group != "" || req.Resource.Resource != "pods" || !create && !debug {
-		return response, nil
+		return nil, nil
 	}
 	var p pod
 	if err := utiljson.Unmarshal(req.Object, &p); err != nil {
@@ -111,28 +205,21 @@ func (h *Handler) review(ctx context.Context, i *proxyconfig.Injector, req *requ
 	}
 	wanted, err := h.wants(ctx, i, req.Namespace, meta, told)
 	if err != nil || !wanted {
-		return response, err
+		return nil, err
 	}
 	missing := func(c container) []corev1.EnvVar {
 		return h.optionalUntilThere(req.Namespace, i.Missing(c.Env, c.EnvFrom))
 	}
-	var ops []operation
 	if create {
-		ops, told.Injected = patchOperations(missing, &p, nil)
+		patch, told.Injected = patchOperations(missing, &p, nil)
 	} else {
 		var old pod
 		if err := utiljson.Unmarshal(req.OldObject, &old); err != nil {
 			return nil, statusErrorf(http.StatusBadRequest, "the old object is not a pod: it does not parse")
 		}
-		ops, told.Injected = patchOperations(missing, &p, &old)
+		patch, told.Injected = patchOperations(missing, &p, &old)
 	}
-	if len(ops) == 0 {
-		return response, nil
-	}
-	kind := admissionv1.PatchTypeJSONPatch
-	response.PatchType = &kind
-	response.Patch, err = json.Marshal(ops)
-	return response, err
+	return patch, nil
 }
 
 // optionalUntilThere makes the references optional for which Options.HasSecret knows no

@@ -34,7 +34,7 @@ var arrows = map[string][]string{
 	"/noproxy":                   {},
 	"/proxyconfig":               {"/internal/quote", "/noproxy"},
 	"/proxyconfig/propagate":     {"/noproxy", "/proxyconfig"},
-	"/proxyconfig/webhook":       {"/proxyconfig"},
+	"/proxyconfig/webhook":       {"/proxyconfig", "/internal/admission", "/internal/group", "/internal/turns"},
 	"/tunnel":                    {"/internal/abort", "/internal/admission", "/internal/backoff", "/internal/group", "/internal/mux", "/internal/relay", "/internal/turns", "/tunnel/internal/carrier", "/tunnel/internal/session", "/tunnel/internal/socket", "/tunnel/internal/target", "/tunnel/internal/websocket", "/tunnel/internal/wire"},
 	"/tunnel/internal/carrier":   {"/internal/admission", "/internal/group", "/tunnel/internal/socket", "/tunnel/internal/websocket"},
 	"/tunnel/internal/session":   {"/internal/group", "/internal/mux", "/tunnel/internal/carrier", "/tunnel/internal/socket", "/tunnel/internal/wire"},

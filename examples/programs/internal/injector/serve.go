@@ -21,17 +21,18 @@ import (
 	"github.com/causewayproject/causeway/examples/programs/internal/logs"
 	"github.com/causewayproject/causeway/examples/programs/internal/management"
 	"github.com/causewayproject/causeway/examples/programs/internal/metrics"
+	"github.com/causewayproject/causeway/proxyconfig/webhook"
 )
 
 // A server is the webhook and its health.
 type server struct {
-	log          *slog.Logger
-	http         *http.Server
-	l, health    net.Listener // health may be nil
-	draining     atomic.Bool
-	used         *atomic.Bool // false until there is a configuration
-	metrics      http.Handler
-	delay, drain time.Duration
+	log       *slog.Logger
+	reviews   webhook.Server
+	l, health net.Listener // health may be nil
+	draining  atomic.Bool
+	used      *atomic.Bool // false until there is a configuration
+	metrics   http.Handler
+	delay     time.Duration
 }
 
 func newServer(ctx context.Context, f *program, log *slog.Logger) (*server, error) {
@@ -50,21 +51,10 @@ func newServer(ctx context.Context, f *program, log *slog.Logger) (*server, erro
 			return nil, errors.New("--client-ca: there is no certificate in it")
 		}
 	}
-	s := &server{log: log, used: &f.used, delay: f.delay, drain: f.drain,
+	s := &server{log: log, used: &f.used, delay: f.delay,
 		metrics: management.MetricsHandler(&f.reviews, metrics.Certificates{"listen": certificate.Get})}
-	limit := connLimit{max: maxConnections}
-	s.http = &http.Server{
-		Handler:           f.handler,
-		TLSConfig:         config,
-		TLSNextProto:      map[string]func(*http.Server, *tls.Conn, http.Handler){}, // no HTTP/2: API servers don't use it for webhooks
-		ConnState:         limit.track,
-		MaxHeaderBytes:    16 << 10,
-		ReadHeaderTimeout: 5 * time.Second, // the handshake, too
-		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      10 * time.Second,
-		IdleTimeout:       5 * time.Minute,
-		ErrorLog:          stdlog.New(httpErrors{f.asked}, "", 0),
-	}
+	s.reviews = webhook.Server{Handler: f.handler, TLS: config, Grace: f.drain, ErrorLog: stdlog.New(httpErrors{f.asked}, "", 0),
+		Refused: func(status int, err error) { f.hooks().Reviewed(webhook.Review{Status: status, Err: err}) }}
 	if s.l, err = new(net.ListenConfig).Listen(ctx, "tcp", f.listen); err != nil {
 		return nil, fmt.Errorf("--listen: %w", err)
 	}
@@ -89,12 +79,18 @@ func (s *server) run(ctx context.Context) error {
 	defer fail(nil)
 	late, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := s.http.ServeTLS(s.l, "", ""); !errors.Is(err, http.ErrServerClosed) {
+	serving, stop := context.WithCancel(late)
+	defer stop()
+	served := make(chan error, 1)
+	go func() {
+		err := s.reviews.Serve(serving, s.l)
+		if serving.Err() == nil {
 			fail(err)
+			err = nil
 		}
-	})
+		served <- err
+	}()
+	var wg sync.WaitGroup
 	s.log.Info("listening", "for", "reviews", "address", s.l.Addr().String())
 	if s.health != nil {
 		wg.Go(func() {
@@ -106,17 +102,15 @@ func (s *server) run(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	s.draining.Store(true)
-	s.log.Info("draining", "delay", s.delay, "grace", s.drain)
+	s.log.Info("draining", "delay", s.delay, "grace", s.reviews.Grace)
 	cause := context.Cause(ctx)
 	if errors.Is(cause, context.Canceled) {
 		cause = nil
 		<-time.After(s.delay) // until no API server is led here any more
 	}
-	grace, cancel := context.WithTimeout(late, s.drain)
-	defer cancel()
-	if err := s.http.Shutdown(grace); err != nil {
+	stop()
+	if err := <-served; err != nil {
 		s.log.Warn("drained", "error", err)
-		s.http.Close()
 	}
 	end()
 	wg.Wait()

@@ -30,12 +30,12 @@ func (b slowBody) Read(buf []byte) (int, error) {
 	return n, err
 }
 
-// While a large review is held, another one is not read, and small ones are answered.
+// While a large review comes, another one waits, and small ones are answered.
 func TestLargeReviews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := webhook.New(injector(t, opts), webhook.Options{MaxBody: 1 << 20})
+		h := webhook.Limit(webhook.New(injector(t, opts), webhook.Options{}))
 		small := reviewOf(t, creation(t, somePod()))
-		large := append(bytes.Clone(small), bytes.Repeat([]byte(" "), 1<<20-len(small))...)
+		large := append(bytes.Clone(small), bytes.Repeat([]byte(" "), 8<<20-len(small))...)
 		end := make(chan struct{})
 		first := make(chan int)
 		go func() {
@@ -66,7 +66,7 @@ func TestLargeReviews(t *testing.T) {
 
 // What would become a hundred times as large is not parsed.
 func TestManyValues(t *testing.T) {
-	h := webhook.New(injector(t, opts), webhook.Options{})
+	h := webhook.Limit(webhook.New(injector(t, opts), webhook.Options{}))
 	for name, values := range map[string]string{
 		"containers": "[" + strings.Repeat("{},", 1024) + "{}]",
 		"variables":  `[{"env":[` + strings.Repeat("{},", 1<<16) + "{}]}]",

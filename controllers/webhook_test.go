@@ -2,10 +2,18 @@ package controllers_test
 
 import (
 	"bytes"
+	"context"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	goruntime "runtime"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/causewayproject/causeway/controllers"
+	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
@@ -68,15 +77,7 @@ const webhookProxy = "http://proxy.test:3128"
 // TestKubeconfigWebhook posts what the API server does, at the path that the manager
 // serves, and reads the patch as it does.
 func TestKubeconfigWebhook(t *testing.T) {
-	server := webhook.NewServer(webhook.Options{})
-	mgr, err := manager.New(&rest.Config{Host: "127.0.0.1:1"}, manager.Options{WebhookServer: server, Metrics: metricsserver.Options{BindAddress: "0"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := controllers.KubeconfigWebhook{Config: provider.Config{Name: "ours"}}
-	if err := w.SetupWithManager(mgr); err != nil {
-		t.Fatal(err)
-	}
+	server := newWebhookServer(t, "127.0.0.1:0", nil)
 	routed, regenerated := managedSecret(t)
 	handedBack := regenerated.DeepCopy()
 	delete(handedBack.Annotations, provider.AnnotationManager)
@@ -91,11 +92,7 @@ func TestKubeconfigWebhook(t *testing.T) {
 		"deleted":     {routed, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			review := &admissionv1.AdmissionReview{
-				TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
-				Request:  &admissionv1.AdmissionRequest{UID: "uid-1", Object: rawObject(t, tt.written), OldObject: rawObject(t, tt.old)},
-			}
-			answer, text := postReview(t, server.WebhookMux(), review)
+			answer, text := postReview(t, server.WebhookMux(), reviewText(t, tt.old, tt.written))
 			if r := answer.Response; r == nil || r.UID != "uid-1" || !r.Allowed {
 				t.Fatalf("got %s, want it allowed", text)
 			}
@@ -129,6 +126,69 @@ func TestKubeconfigWebhook(t *testing.T) {
 	}
 }
 
+// newWebhookServer has the webhook registered by a manager.
+func newWebhookServer(t *testing.T, address string, config *tls.Config) webhook.Server {
+	t.Helper()
+	server := controllers.NewWebhookServer(address, config)
+	mgr, err := manager.New(&rest.Config{Host: "127.0.0.1:1"}, manager.Options{WebhookServer: server, Metrics: metricsserver.Options{BindAddress: "0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := controllers.KubeconfigWebhook{Config: provider.Config{Name: "ours"}}
+	if err := w.SetupWithManager(mgr); err != nil {
+		t.Fatal(err)
+	}
+	return server
+}
+
+// startWebhookServer starts one, until the test has ended, and returns the API server's client.
+func startWebhookServer(t *testing.T) (server webhook.Server, address string, client *http.Client) {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address = l.Addr().String()
+	l.Close()
+	ca := pki.NewCA("ca")
+	server = newWebhookServer(t, address, &tls.Config{Certificates: []tls.Certificate{ca.Server("127.0.0.1")}})
+	if server.StartedChecker()(nil) == nil {
+		t.Error("got no error of a server that does not listen yet")
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- server.Start(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	for server.StartedChecker()(nil) != nil {
+		goruntime.Gosched()
+	}
+	return server, address, &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: ca.Pool()}}}
+}
+
+// heapBytes is what the heap has now, garbage too.
+func heapBytes() int64 {
+	var m goruntime.MemStats
+	goruntime.ReadMemStats(&m)
+	return int64(m.HeapInuse)
+}
+
+func reviewText(t *testing.T, old, written *corev1.Secret) []byte {
+	t.Helper()
+	text, err := json.Marshal(&admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+		Request:  &admissionv1.AdmissionRequest{UID: "uid-1", Object: rawObject(t, written), OldObject: rawObject(t, old)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
 func rawObject(t *testing.T, s *corev1.Secret) runtime.RawExtension {
 	t.Helper()
 	if s == nil {
@@ -141,12 +201,8 @@ func rawObject(t *testing.T, s *corev1.Secret) runtime.RawExtension {
 	return runtime.RawExtension{Raw: raw}
 }
 
-func postReview(t *testing.T, h http.Handler, review *admissionv1.AdmissionReview) (answer admissionv1.AdmissionReview, text string) {
+func postReview(t *testing.T, h http.Handler, body []byte) (answer admissionv1.AdmissionReview, text string) {
 	t.Helper()
-	body, err := json.Marshal(review)
-	if err != nil {
-		t.Fatal(err)
-	}
 	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, controllers.KubeconfigWebhookPath, bytes.NewReader(body))
 	req.Header.Set("Content-Type", "application/json")
 	res := httptest.NewRecorder()
@@ -159,4 +215,55 @@ func postReview(t *testing.T, h http.Handler, review *admissionv1.AdmissionRevie
 		t.Fatalf("%v: %s", err, text)
 	}
 	return answer, text
+}
+
+// A stranger who keeps 60 reviews of 7 MiB unfinished, or has a kubeconfig parsed that
+// becomes a hundred times as large, costs little of the pod's 256 MiB, and the API
+// server is answered.
+func TestWebhookServerStrangers(t *testing.T) {
+	server, address, client := startWebhookServer(t)
+	if err := server.StartedChecker()(nil); err != nil {
+		t.Errorf("got %v of a server that listens", err)
+	}
+	routed, regenerated := managedSecret(t)
+	evil := regenerated.DeepCopy()
+	evil.Data[kubeconfig.SecretKey] = []byte("a: [" + strings.Repeat("a,", 1<<19) + "]")
+	evilReview := reviewText(t, routed, evil)
+	half := bytes.Repeat([]byte("x"), 7<<20-1)
+	for name, say := range map[string]struct {
+		length int
+		body   []byte
+	}{"unfinished": {7 << 20, half}, "a kubeconfig of many values": {len(evilReview), evilReview}} {
+		t.Run(name, func(t *testing.T) {
+			before := heapBytes()
+			var strangers sync.WaitGroup
+			for range 60 {
+				conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				strangers.Go(func() {
+					fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", controllers.KubeconfigWebhookPath, say.length)
+					conn.Write(say.body)
+					io.Copy(io.Discard, conn) // until it is closed
+				})
+				defer conn.Close()
+			}
+			var most int64
+			for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+				most = max(most, heapBytes()-before)
+			}
+			if most > 64<<20 {
+				t.Errorf("got %d MiB more, want 64 at most", most>>20)
+			}
+			res, err := client.Post("https://"+address+controllers.KubeconfigWebhookPath, "application/json", bytes.NewReader(reviewText(t, routed, regenerated)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			if text, err := io.ReadAll(res.Body); err != nil || !strings.Contains(string(text), `"patch":`) {
+				t.Errorf("got %s, %v; want a patch", text, err)
+			}
+		})
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
+	"github.com/causewayproject/causeway/controllers"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/examples/programs/internal/metrics"
@@ -33,7 +34,7 @@ func (f *webhookFlags) server(log *slog.Logger) (webhook.Server, metrics.Certifi
 		}
 		return nil, nil, nil
 	}
-	host, text, err := net.SplitHostPort(f.listen)
+	_, text, err := net.SplitHostPort(f.listen)
 	port, portErr := strconv.ParseUint(text, 10, 16)
 	if err != nil || portErr != nil || port == 0 {
 		return nil, nil, cli.Mistake("--webhook-listen %q: want host:port or :port, with a port that is not 0", f.listen)
@@ -45,7 +46,6 @@ func (f *webhookFlags) server(log *slog.Logger) (webhook.Server, metrics.Certifi
 	if err != nil {
 		return nil, nil, fmt.Errorf("--webhook-cert and --webhook-key: %w", err)
 	}
-	return webhook.NewServer(webhook.Options{Host: host, Port: int(port),
-			TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = certificate.Get }}}),
-		metrics.Certificates{"webhook-listen": certificate.Get}, nil
+	server := controllers.NewWebhookServer(f.listen, &tls.Config{GetCertificate: certificate.Get, MinVersion: tls.VersionTLS12})
+	return server, metrics.Certificates{"webhook-listen": certificate.Get}, nil
 }

@@ -182,15 +182,15 @@ type renamed struct {
 func (r renamed) Addr() net.Addr { return r.addr }
 
 // ServeHTTP serves h on l until ctx ends, and closes l. Connections that h
-// took over are h's.
+// took over are h's. What strangers cost is bounded.
 func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10}
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
 		server.Close()
 	})
-	err := server.Serve(l)
+	err := server.Serve(newPlaceListener(l))
 	if !stop() {
 		<-ended
 	}

@@ -8,15 +8,14 @@
 // later get them, too.
 //
 //	certificate, err := webhook.LoadCertificate("tls.crt", "tls.key", nil)
-//	h := webhook.New(injector, webhook.Options{})
-//	server := &http.Server{
-//		Handler:           h,
-//		TLSConfig:         &tls.Config{GetCertificate: certificate.Get},
-//		ReadHeaderTimeout: 5 * time.Second,
-//		ReadTimeout:       10 * time.Second,
-//		WriteTimeout:      10 * time.Second,
+//	server := &webhook.Server{
+//		Handler: webhook.New(injector, webhook.Options{}),
+//		TLS:     &tls.Config{GetCertificate: certificate.Get},
+//		Grace:   10 * time.Second,
 //	}
-//	err = server.ServeTLS(listener, "", "")
+//	err = server.Serve(ctx, listener)
+//
+// A [ReviewFunc] is another webhook for a [Server].
 //
 // # What fails, and what then
 //
@@ -32,11 +31,24 @@
 //
 // # Strangers
 //
-// A Handler bounds what a request costs: the memory for large bodies and answers
-// (Options.MaxBytes), how many bodies are parsed at once, and how many values one may
-// have. The http.Server has to bound the rest: how many connections there are, and how
-// long a request may take (ReadTimeout, WriteTimeout). HTTP/2 has many requests in a
-// connection; API servers don't use it for webhooks, so leave it out.
+// A [Server] bounds what clients cost that are no API server. Put it in front: a Handler in
+// another server bounds the size of a body, and nothing else.
+//
+//	connections     256, and 1,024 that wait and are not read
+//	handshake       5 s
+//	header          5 s, 64 lines, 20 KiB
+//	body            10 s, 8 MiB; those of more than 64 KiB have 8 MiB together
+//	parsing         4 bodies at once, or one that is large; 131,072 values each
+//	answer          10 s to read it; one of more than 64 KiB counts as a body
+//
+// If all places are taken, a new connection takes that of another one, of the address with
+// the most. A larger body or answer that its client is slow with is ended after 250 ms if
+// another one waits for room. So strangers at other addresses don't keep the API server
+// out. At its own address, such as behind one NAT, it competes with them: there only a
+// NetworkPolicy or client certificates help.
+//
+// The Server speaks HTTP/1.1 only: HTTP/2 has many requests in a connection, and API
+// servers don't use it for webhooks.
 //
 // # Readers of the credentials
 //

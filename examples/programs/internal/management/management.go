@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -83,6 +84,9 @@ func (p Program) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	ctrllog.SetLogger(logr.FromSlogHandler(log.Handler()))
 	h := &health{err: errNotFilled}
+	if p.Webhook != nil {
+		h.webhook = p.Webhook.StartedChecker()
+	}
 	stop, err := p.servePage(ctx, log, h)
 	if err != nil {
 		return err
@@ -206,6 +210,8 @@ func (r runnable) NeedLeaderElection() bool { return false }
 
 // health answers /readyz.
 type health struct {
+	webhook healthz.Checker // nil without one
+
 	mu  sync.Mutex // guards err
 	err error      // why it is not ready
 }
@@ -219,10 +225,13 @@ func (h *health) setError(err error) {
 }
 
 // ServeHTTP answers 200, or 503 with the reason.
-func (h *health) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+func (h *health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	err := h.err
 	h.mu.Unlock()
+	if err == nil && h.webhook != nil {
+		err = h.webhook(r)
+	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return

@@ -130,7 +130,7 @@ var direct = []string{
 // published are the modules below the root that others import or install: they
 // import nothing of internal/ that an importer of the library could not, beside what is
 // listed. All modules have the same version.
-var published = map[string][]string{"controllers": {"/internal/keypair", "/internal/turns"}}
+var published = map[string][]string{"controllers": {"/internal/keypair", "/internal/owner", "/internal/turns"}}
 
 type pkg struct {
 	ImportPath string

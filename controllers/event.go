@@ -5,13 +5,14 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"maps"
-	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/causewayproject/causeway/internal/printable"
 )
 
 const (
@@ -40,7 +41,7 @@ func (l *eventLog) tell(object client.Object, uid types.UID, kind, reason, messa
 	if !l.isNew(of, fmt.Sprintf("%q %q %q %q", kind, reason, message, version), time.Now()) {
 		return false
 	}
-	l.recorder.Event(object, kind, reason, cutText(message, maxNote))
+	l.recorder.Event(object, kind, reason, printable.Text(message, maxNote))
 	return true
 }
 
@@ -85,12 +86,4 @@ func (l *eventLog) forgetLocked(now time.Time) {
 			delete(l.told, object)
 		}
 	}
-}
-
-// cutText shortens text to n bytes, at a rune's border.
-func cutText(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	return strings.ToValidUTF8(text[:n], "")
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
@@ -165,7 +166,7 @@ func (k *kubeconfigRun) applyCondition(ctx context.Context, u *unstructured.Unst
 	key := types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Name}
 	now := time.Now()
 	c := *action.Condition
-	c.Message = cutText(c.Message, maxConditionMsg)
+	c.Message = printable.Text(c.Message, maxConditionMsg)
 	var others metav1.Condition
 	if has := cluster.Condition; has != nil {
 		others = *has

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
 
@@ -81,7 +82,7 @@ func tunnelCondition(had *metav1.Condition, s tunnelState, cluster provider.Clus
 	if had.Status != want.Status || had.LastTransitionTime.IsZero() {
 		want.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
 	}
-	want.Message = cutText(tunnelMessage(want, s, cluster.Name), maxNote)
+	want.Message = printable.Text(tunnelMessage(want, s, cluster.Name), maxNote)
 	if recount := countDelay - now.Sub(s.changedAt); wasConnected && want.Status == had.Status && want.Message != had.Message && recount > 0 && recount <= countDelay {
 		want.Message = had.Message
 		return want, recount
@@ -170,7 +171,7 @@ func (t *tunnelRun) tellTransition(u *unstructured.Unstructured, had *metav1.Con
 		return
 	}
 	if t.events.isNew(string(u.GetUID()), now.Reason, t.now()) {
-		t.events.recorder.Event(u, kind, "Tunnel"+now.Reason, cutText(now.Message, maxNote))
+		t.events.recorder.Event(u, kind, "Tunnel"+now.Reason, printable.Text(now.Message, maxNote))
 	}
 }
 

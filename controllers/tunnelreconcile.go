@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/causewayproject/causeway/internal/owner"
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 	"github.com/causewayproject/causeway/tunnel"
@@ -76,7 +77,7 @@ func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Requ
 		return reconcile.Result{}, errors.Join(t.removeCondition(ctx, u), t.endTunnel(ctx, key, record, u.GetUID()))
 	case label != "true":
 		t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonTunnelLabel,
-			fmt.Sprintf("the label %s is %q: want true, or false. Nothing is changed", provider.LabelTunnel, cutText(label, 63)), "")
+			fmt.Sprintf("the label %s is %q: want true, or false. Nothing is changed", provider.LabelTunnel, printable.Text(label, 63)), "")
 		return reconcile.Result{}, nil
 	case endpointErr != nil:
 		cluster.Endpoint = kubeconfig.Endpoint{}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/net/http/httpproxy"
 
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/noproxy"
 )
 
@@ -122,7 +123,7 @@ func (c Config) Format(s fmt.State, _ rune) {
 // String returns the fields without the proxies' user info.
 func (c Config) String() string {
 	return fmt.Sprintf("HTTPProxy=%s HTTPSProxy=%s AllProxy=%s NoProxy=%s CGI=%t",
-		redactedProxy(c.HTTPProxy), redactedProxy(c.HTTPSProxy), redactedProxy(c.AllProxy), sanitizeText(c.NoProxy), c.CGI)
+		redactedProxy(c.HTTPProxy), redactedProxy(c.HTTPSProxy), redactedProxy(c.AllProxy), printable.Text(c.NoProxy, maxText), c.CGI)
 }
 
 func redactedProxy(text string) string {

@@ -209,7 +209,7 @@ func TestConfigText(t *testing.T) {
 		NoProxy:    "10.0.0.0/8,\n.svc",
 		CGI:        true,
 	}
-	want := "HTTPProxy=http://web:80 HTTPSProxy=http://other:3128 AllProxy=(unusable) NoProxy=10.0.0.0/8,?.svc CGI=true"
+	want := "HTTPProxy=http://web:80 HTTPSProxy=http://other:3128 AllProxy=(unusable) NoProxy=10.0.0.0/8, .svc CGI=true"
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
 		for _, v := range []any{cfg, &cfg} {
 			if got := fmt.Sprintf(verb, v); got != want {

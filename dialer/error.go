@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/causewayproject/causeway/internal/printable"
 )
 
 // A Phase is a step of a dial.
@@ -66,16 +68,21 @@ type Error struct {
 	Err error
 }
 
-// Error returns the target, the proxy, the phase and the cause.
+const (
+	maxText  = 200     // bytes of what a proxy or a configuration says
+	maxCause = 2 << 10 // of all that a Failover's members have failed with
+)
+
+// Error returns the target, the proxy, the phase and the cause in one line that prints.
 func (e *Error) Error() string {
-	where := sanitizeText(e.Addr)
+	where := printable.Text(e.Addr, maxText)
 	if where != "" && e.Proxy != "" {
 		where += " through "
 	}
-	if where += sanitizeText(e.Proxy); where != "" {
+	if where += printable.Text(e.Proxy, maxText); where != "" {
 		where += ": "
 	}
-	return "dialer: " + where + string(e.Phase) + ": " + strings.TrimPrefix(fmt.Sprint(e.Err), "dialer: ") + e.portAdvice()
+	return "dialer: " + where + string(e.Phase) + ": " + printable.Text(strings.TrimPrefix(fmt.Sprint(e.Err), "dialer: "), maxCause) + e.portAdvice()
 }
 
 // portAdvice returns a hint for a very common refusal: by default squid allows CONNECT
@@ -88,7 +95,7 @@ func (e *Error) portAdvice() string {
 	if r, ok := e.Err.(*Refusal); ok && r.Header.Get("Proxy-Status") != "" {
 		return "" // the proxy says why (RFC 9209)
 	}
-	return " (many proxies allow CONNECT to port 443 only by default: allow port " + sanitizeText(port) + " there)"
+	return " (many proxies allow CONNECT to port 443 only by default: allow port " + printable.Text(port, maxText) + " there)"
 }
 
 // Unwrap returns Err.
@@ -129,10 +136,10 @@ func (r *Refusal) Error() string {
 	}
 	s := "the proxy answered " + strconv.Itoa(r.StatusCode)
 	if reason != "" {
-		s += " " + sanitizeText(reason)
+		s += " " + printable.Text(reason, maxText)
 	}
 	if squid := r.Header.Get("X-Squid-Error"); squid != "" {
-		s += " (X-Squid-Error: " + sanitizeText(squid) + ")"
+		s += " (X-Squid-Error: " + printable.Text(squid, maxText) + ")"
 	}
 	return s
 }
@@ -213,21 +220,6 @@ func contextError(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %w", ended, cause)
 	}
 	return ended
-}
-
-// sanitizeText returns s, from a proxy or an address, in a form that can't break a
-// line of a log.
-func sanitizeText(s string) string {
-	const most = 200
-	if len(s) > most {
-		s = s[:most] + "..."
-	}
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == '\ufeff' || r >= 0x80 && r < 0xa0 {
-			return '?'
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
 }
 
 // Failures is the cause of the error of a dialer that tried several members: the

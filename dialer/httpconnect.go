@@ -17,6 +17,7 @@ import (
 
 	"github.com/causewayproject/causeway/internal/abort"
 	"github.com/causewayproject/causeway/internal/mask"
+	"github.com/causewayproject/causeway/internal/printable"
 )
 
 // HTTPConnect dials through an HTTP proxy with the CONNECT method (RFC 9110, section
@@ -320,7 +321,7 @@ func (h *httpDial) maskRefusal(refusal *Refusal) *Refusal {
 func checkHeader(header http.Header) error {
 	for name, values := range header {
 		if !httpguts.ValidHeaderFieldName(name) {
-			return fmt.Errorf("field Header: %q is not a valid header name", sanitizeText(name))
+			return fmt.Errorf("field Header: %q is not a valid header name", printable.Text(name, maxText))
 		}
 		switch canonical := http.CanonicalHeaderKey(name); canonical {
 		case "Host", "Proxy-Authorization", "Content-Length", "Transfer-Encoding":

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/causewayproject/causeway/internal/printable"
 )
 
 // Resolver finds the addresses of a name. A [*net.Resolver] is one, and [LookupDNS]
@@ -224,7 +226,7 @@ func (s *dnsServer) LookupNetIP(ctx context.Context, network, host string) ([]ne
 	var dns *net.DNSError
 	if err != nil && !errors.As(err, &dns) {
 		// A DNSError here would hide the cause.
-		err = fmt.Errorf("lookup %s at %s: %w", sanitizeText(host), sanitizeText(s.address), err)
+		err = fmt.Errorf("lookup %s at %s: %w", printable.Text(host, maxText), printable.Text(s.address, maxText), err)
 	}
 	return addrs, err
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/noproxy"
 )
 
@@ -162,7 +163,7 @@ func checkPattern(text string) error {
 	_, err := patternOptions.Parse(text)
 	var entry *noproxy.EntryError
 	if errors.As(err, &entry) {
-		return fmt.Errorf(", %q: %s", sanitizeText(entry.Text), entry.Reason)
+		return fmt.Errorf(", %q: %s", printable.Text(entry.Text, maxText), entry.Reason)
 	}
 	return err
 }

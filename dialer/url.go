@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/printable"
 )
 
 // ParseURL parses the URL of a proxy: scheme://[user[:password]@]host[:port], or
@@ -101,7 +103,7 @@ func schemeError(u *url.URL) error {
 	case u.Scheme == "socks":
 		return errors.New("the scheme socks says no version: use socks5 or socks5h")
 	}
-	return fmt.Errorf("the scheme %q is not http, https, socks5, socks5h, http+unix, socks5+unix or socks5h+unix", sanitizeText(u.Scheme))
+	return fmt.Errorf("the scheme %q is not http, https, socks5, socks5h, http+unix, socks5+unix or socks5h+unix", printable.Text(u.Scheme, maxText))
 }
 
 func urlError(proxy string, err error) error {

@@ -8,6 +8,8 @@ import (
 	"net/url"
 
 	"golang.org/x/net/proxy"
+
+	"github.com/causewayproject/causeway/internal/printable"
 )
 
 // ToProxy returns d as a dialer of golang.org/x/net/proxy, for functions that take
@@ -105,7 +107,7 @@ func registeredDialer(u *url.URL, opts *Options) (Dialer, error) {
 			// What a registered function says may quote the URL.
 			err = errors.New("no dialer for the URL (the cause is left out, the URL has user info)")
 		}
-		return nil, urlError("", fmt.Errorf("golang.org/x/net/proxy, scheme %q: %w", sanitizeText(u.Scheme), err))
+		return nil, urlError("", fmt.Errorf("golang.org/x/net/proxy, scheme %q: %w", printable.Text(u.Scheme, maxText), err))
 	}
 	d := FromProxy(xd)
 	return Func(func(ctx context.Context, network, address string) (net.Conn, error) {

@@ -250,7 +250,7 @@ const maxServers = 100
 // serverNames returns the names in a WELCOME or SERVERS.
 func serverNames(m *wire.Message) (names []string) {
 	m.Each(wire.TagServer, func(b []byte) {
-		if len(b) > 0 && len(b) <= wire.MaxReplica && len(names) < maxServers {
+		if wire.CheckReplica(string(b)) == nil && len(names) < maxServers {
 			names = append(names, string(b))
 		}
 	})

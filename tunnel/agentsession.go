@@ -13,6 +13,7 @@ import (
 
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 	"github.com/causewayproject/causeway/tunnel/internal/session"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
@@ -123,7 +124,7 @@ func (s *Server) acceptAgent(ctx context.Context, g *group.Group, c *carrier.Con
 	}
 	seq := s.seq.Add(1)
 	sess := &agentSession{
-		server: s, id: id, replica: hello.Text(wire.TagName), program: wire.Printable(hello.Text(wire.TagProgram)), byIdentify: byIdentify, after: madeAfter(cert, byIdentify), number: strconv.FormatUint(seq, 10), seq: seq,
+		server: s, id: id, replica: hello.Text(wire.TagName), program: printable.Text(hello.Text(wire.TagProgram), printable.Most), byIdentify: byIdentify, after: madeAfter(cert, byIdentify), number: strconv.FormatUint(seq, 10), seq: seq,
 		remote: c.RemoteAddr(), carrier: c, expiry: cert.NotAfter, proven: cert, welcomed: a, servers: s.announcedNames(),
 		together: s.peers.holdsOwnZone(hello),
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/tunnel/internal/session"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
@@ -138,7 +139,7 @@ func (d *Dialer) newDial(network, address string, share uint64, early []byte) *d
 
 func (r *dialRun) check() error {
 	if r.network != "tcp" {
-		return fmt.Errorf("network %q: only tcp is carried", wire.Printable(r.network))
+		return fmt.Errorf("network %q: only tcp is carried", printable.Text(r.network, printable.Most))
 	}
 	host, port, err := net.SplitHostPort(r.address)
 	switch {

@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/internal/turns"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 	"github.com/causewayproject/causeway/tunnel/internal/session"
@@ -88,7 +89,7 @@ func refusalOf(kind wire.Kind, err error) *wire.Message {
 	text := e.Code.String()
 	var private privateCause
 	if e.Err != nil && !errors.As(e.Err, &private) {
-		text = e.Err.Error()
+		text = printable.Text(e.Err.Error(), printable.Most)
 	}
 	return refusalMessage(kind, e.Code, text)
 }

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -149,7 +150,7 @@ var codeErrors = map[Code]error{
 }
 
 // Error is the error of a dial, a session, an enrolment or a configuration. Its
-// text never contains a token or a key.
+// text never contains a token or a key, and is one line that prints, whatever a peer says.
 type Error struct {
 	// Op is "dial", "connect", "enroll", "renew", "push", "status", "serve" or
 	// "config".
@@ -184,8 +185,11 @@ func (e *Error) reasonText() string {
 	switch {
 	case e.Err == nil:
 		return e.Code.String()
-	case e.Code == CodeConfig, e.Code == CodeInternal:
-		return e.Err.Error()
+	case e.Code == CodeConfig: // this side's own, of any length
+		text := e.Err.Error()
+		return printable.Text(text, len(text))
+	case e.Code == CodeInternal:
+		return causeText(e.Err)
 	}
 	if lost, ok := errors.AsType[*mux.LostError](e.Err); ok && e.Code == CodeLost { // it says it in full
 		return lost.Error()
@@ -195,10 +199,13 @@ func (e *Error) reasonText() string {
 		cause = op.Err
 	}
 	if e.Code == CodeLost && (e.Op == "connect" || e.Op == "enroll") {
-		return "no session: " + cause.Error()
+		return "no session: " + causeText(cause)
 	}
-	return e.Code.String() + ": " + cause.Error()
+	return e.Code.String() + ": " + causeText(cause)
 }
+
+// causeText returns the text of an error that may quote a peer, a certificate or a proxy.
+func causeText(err error) string { return printable.Text(err.Error(), 1<<10) }
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
@@ -278,7 +285,7 @@ func messageError(m *wire.Message, op, cluster, addr string) error {
 	}
 	e := &Error{Op: op, Cluster: cluster, Addr: addr, Code: code}
 	if text := m.Text(wire.TagText); text != "" && text != code.String() {
-		e.Err = errors.New(wire.Printable(text))
+		e.Err = errors.New(printable.Text(text, printable.Most))
 	}
 	return e
 }

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/causewayproject/causeway/tunnel/internal/wire"
+	"github.com/causewayproject/causeway/internal/printable"
 )
 
 // DialFailures are the dials to a cluster that failed with the same Code.
@@ -102,7 +102,7 @@ func (f *dialFailures) record(ctx context.Context, cluster string, err error) {
 	caller := callerOf(ctx)
 	one := DialFailures{
 		Cluster: cluster, Code: e.Code, Reason: e.Code.String(), Side: e.Code.Side(),
-		Count: 1, Last: time.Now(), Text: wire.Printable(e.reasonText()), Target: wire.Printable(e.Addr), Caller: wire.Printable(caller),
+		Count: 1, Last: time.Now(), Text: printable.Text(e.reasonText(), printable.Most), Target: printable.Text(e.Addr, printable.Most), Caller: printable.Text(caller, printable.Most),
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -155,7 +155,7 @@ type Refusals struct {
 	Count  uint64 `json:"count"`
 	// Last is when the last of them was refused, Text why, and Remote where it came from.
 	Last   time.Time `json:"last"`
-	Text   string    `json:"text"` // with the cluster, if one is known
+	Text   string    `json:"text"` // with the cluster, if a token or certificate has proven one
 	Remote string    `json:"remote"`
 }
 
@@ -178,7 +178,7 @@ func (r *refusals) record(remote net.Addr, e *Error) {
 	if e.Cluster != "" {
 		text = e.Cluster + ": " + text
 	}
-	one := Refusals{Op: e.Op, Code: e.Code, Reason: e.Code.String(), Count: 1, Last: time.Now(), Text: wire.Printable(text), Remote: remote.String()}
+	one := Refusals{Op: e.Op, Code: e.Code, Reason: e.Code.String(), Count: 1, Last: time.Now(), Text: printable.Text(text, printable.Most), Remote: remote.String()}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if i := slices.IndexFunc(r.list, func(o Refusals) bool { return o.Op == e.Op && o.Code == e.Code }); i >= 0 {

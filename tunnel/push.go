@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -97,7 +98,7 @@ const maxPayloads = 16
 func (l *serverSession) receivedPayload(m *wire.Message, err error) {
 	answer := wire.New(wire.MsgReceived).AddBytes(wire.TagID, m.Bytes(wire.TagID))
 	if err != nil {
-		answer.AddUint(wire.TagCode, uint64(CodeInternal)).AddString(wire.TagText, wire.Printable(err.Error()))
+		answer.AddUint(wire.TagCode, uint64(CodeInternal)).AddString(wire.TagText, printable.Text(err.Error(), printable.Most))
 	}
 	l.Send(answer)
 }
@@ -212,7 +213,7 @@ func (p *inboundPeer) pushFor(stream *mux.Stream, cluster string) {
 		answer := wire.New(wire.MsgReceived)
 		if e := (*Error)(nil); errors.As(err, &e) {
 			e = forwardedError(e)
-			answer = refusalMessage(wire.MsgReceived, e.Code, wire.Printable(e.reasonText()))
+			answer = refusalMessage(wire.MsgReceived, e.Code, printable.Text(e.reasonText(), printable.Most))
 		}
 		writing.Lock()
 		defer writing.Unlock()
@@ -240,7 +241,7 @@ func (p Payload) check(cluster string) error {
 		return nil
 	}
 	return &Error{Op: "push", Cluster: cluster, Code: CodeConfig,
-		Err: fmt.Errorf("payload %q has %d bytes, and a message takes %d at most", wire.Printable(p.Name), len(p.Data), wire.MaxBody)}
+		Err: fmt.Errorf("payload %q has %d bytes, and a message takes %d at most", printable.Text(p.Name, printable.Most), len(p.Data), wire.MaxBody)}
 }
 
 // pushPayload sends the payload, and waits for the agent's answer.

@@ -137,7 +137,7 @@ func (r *registry) remove(sess *agentSession, err error) {
 	}
 	last := &EndedSession{SessionInfo: sess.sessionInfo(), Ended: time.Now()}
 	if err != nil {
-		last.Error = err.Error()
+		last.Error = causeText(err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

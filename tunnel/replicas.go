@@ -11,12 +11,14 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -155,7 +157,7 @@ func (s *Server) Fleet(ctx context.Context) []ReplicaStatus {
 func (s *Server) selfStatus() ReplicaStatus {
 	r := ReplicaStatus{Name: s.name, Self: true, Connected: true, Since: s.began, Status: s.Status(), Draining: s.peers.isDraining(), Zone: s.peers.ownZone()}
 	if err := s.peers.memberError(); err != nil {
-		r.LastError = err.Error()
+		r.LastError = causeText(err)
 	}
 	return r
 }
@@ -199,7 +201,7 @@ func (p *peer) statusRow() (row peerStatus, ok bool) {
 	defer p.mu.Unlock()
 	row.Name, row.Address, row.Zone, row.Draining = p.name, p.address, p.zone, p.draining
 	if row.err = p.err; p.err != nil {
-		row.LastError = p.err.Error()
+		row.LastError = causeText(p.err)
 	}
 	if l := p.link; l != nil && !l.Closed() {
 		row.link, row.Connected, row.Since = l, l.TakesStreams(), l.Since
@@ -214,7 +216,7 @@ func (r *peerStatus) askStatus(ctx context.Context) {
 	}
 	status, err := r.link.requestStatus(ctx)
 	if err != nil {
-		r.LastError = err.Error()
+		r.LastError = causeText(err)
 		return
 	}
 	r.Status = *status
@@ -242,7 +244,31 @@ func (l *outboundPeer) requestStatus(ctx context.Context) (*Status, error) {
 	if err != nil {
 		return nil, l.requestError("status", err)
 	}
+	cleanTexts(reflect.ValueOf(&status).Elem())
 	return &status, nil
+}
+
+// cleanTexts makes all texts in v printable: a replica of an older version passes on what
+// its agents said.
+func cleanTexts(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(printable.Text(v.String(), 1<<10))
+	case reflect.Pointer:
+		if !v.IsNil() {
+			cleanTexts(v.Elem())
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			cleanTexts(v.Index(i))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Field(i).CanSet() {
+				cleanTexts(v.Field(i))
+			}
+		}
+	}
 }
 
 // requestAll sends a request, and more unless that is nil, on a stream of its own. It calls

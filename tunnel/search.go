@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -196,7 +197,7 @@ func (l *outboundPeer) askForAgent(ctx context.Context, cluster string) Code {
 func (p *peers) missingAnswers(silent int) error {
 	var why []string
 	if err := p.memberError(); err != nil {
-		why = append(why, "can't learn who the other replicas are: "+wire.Printable(err.Error()))
+		why = append(why, "can't learn who the other replicas are: "+printable.Text(err.Error(), printable.Most))
 	}
 	failed := slices.DeleteFunc(p.statusRows(), func(r peerStatus) bool { return r.Connected || r.err == nil })
 	switch first := max(slices.IndexFunc(failed, peerStatus.isMisconfigured), 0); len(failed) {
@@ -229,9 +230,9 @@ func (r peerStatus) isMisconfigured() bool {
 // shortReason is LastError without the operation and the address.
 func (r peerStatus) shortReason() string {
 	if e := (*Error)(nil); errors.As(r.err, &e) {
-		return wire.Printable(e.reasonText())
+		return printable.Text(e.reasonText(), printable.Most)
 	}
-	return wire.Printable(r.err.Error())
+	return printable.Text(r.err.Error(), printable.Most)
 }
 
 // maxAbsences bounds each of the maps of absences: some megabytes.

@@ -111,7 +111,7 @@ func (s *Server) Status() Status {
 			cs.Sessions = append(cs.Sessions, info)
 		}
 		if c.lastErr != nil {
-			cs.LastError = c.lastErr.Error()
+			cs.LastError = causeText(c.lastErr)
 		}
 		if len(c.sessions) == 0 {
 			cs.Last = c.last
@@ -310,7 +310,7 @@ func (a *Agent) Status() AgentStatus {
 		})
 	}
 	if st.lastErr != nil {
-		status.LastError, status.LastErrorAt = st.lastErr.Error(), st.lastErrAt
+		status.LastError, status.LastErrorAt = causeText(st.lastErr), st.lastErrAt
 	}
 	return status
 }

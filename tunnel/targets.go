@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/tunnel/internal/target"
-	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // Resolver finds the addresses of a name. A [*net.Resolver] is one, and dialer.LookupDNS
@@ -98,7 +98,7 @@ var targetCodes = map[target.Reason]Code{
 func dialTarget(ctx context.Context, policy *target.Policy, network, address string) (net.Conn, error) {
 	conn, err := policy.Dial(ctx, network, address)
 	if err != nil {
-		return nil, &Error{Op: "dial", Addr: wire.Printable(address), Code: targetCodes[err.Reason], Err: err.Err}
+		return nil, &Error{Op: "dial", Addr: printable.Text(address, printable.Most), Code: targetCodes[err.Reason], Err: err.Err}
 	}
 	return conn, nil
 }

@@ -160,8 +160,8 @@ func TestTargetBadRequests(t *testing.T) {
 		{"udp", "name:443", "name:443", "unknown network udp"},
 		{"", "name:443", "name:443", "unknown network"},
 		{"unix", "/run/x", "/run/x", "unknown network unix"},
-		{"tcp", "a\x1b[2J\nb:443", "a [2J b:443", "not host:port"},
-		{"tcp", strings.Repeat("x", 5000) + ":443", strings.Repeat("x", 300), "longer than an address can be"},
+		{"tcp", "a\x1b[2J\nb:443", "a?[2J b:443", "not host:port"},
+		{"tcp", strings.Repeat("x", 5000) + ":443", strings.Repeat("x", 297) + "...", "longer than an address can be"},
 	} {
 		_, err := targetsThrough(n, tunnel.Targets{Allow: []string{"*:*"}}).DialTarget(t.Context(), tt.network, tt.address)
 		var e *tunnel.Error

@@ -14,10 +14,10 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 	"github.com/causewayproject/causeway/tunnel/internal/socket"
 	"github.com/causewayproject/causeway/tunnel/internal/websocket"
-	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // DialFunc is the type of net.Dialer.DialContext.
@@ -214,7 +214,7 @@ func withoutPassword(address string) string {
 	} else if i := strings.LastIndexByte(address, '@'); i >= 0 {
 		address = "xxxxx" + address[i:]
 	}
-	return wire.Printable(address)
+	return printable.Text(address, printable.Most)
 }
 
 // hostOf returns the host in the address of a server, without a port; empty

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/mask"
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/kubeconfig/internal/route"
 	"k8s.io/client-go/transport"
 )
@@ -77,7 +78,7 @@ func (p *probing) queryAPI(ctx context.Context) bool {
 	if a, err := p.sendRequest(ctx, rt, seen, http.MethodGet, "version"); err == nil && a.status == http.StatusOK {
 		var version struct{ GitVersion string }
 		if json.Unmarshal(a.body, &version) == nil {
-			p.report.Version = printableText(version.GitVersion)
+			p.report.Version = printable.Text(version.GitVersion, maxText)
 		}
 	}
 	return true

@@ -20,19 +20,8 @@ type finding struct {
 	advice string // sentences in the imperative
 }
 
-// printableText keeps what others have sent from breaking a line.
-func printableText(s string) string {
-	const most = 600
-	if len(s) > most {
-		s = s[:most] + "..."
-	}
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 || r == '\ufeff' || r == '\u2028' || r == '\u2029' {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
-}
+// maxText bounds what a step says, since others choose some of it.
+const maxText = 600
 
 // endedBy is ctx's error, with err, if that is why err came about.
 func endedBy(ctx context.Context, err error) error {

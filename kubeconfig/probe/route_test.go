@@ -126,7 +126,7 @@ func TestProbeAnswers(t *testing.T) {
 		{"a token with a date", answers{review: reply(201, "application/json", "{}")},
 			func(u *clientcmdapi.AuthInfo) { *u = clientcmdapi.AuthInfo{Token: jwt(time.Unix(4e9, 0))} }, probe.PhaseConfig, "token until 2096-10-02"},
 		{"nobody", nil, func(u *clientcmdapi.AuthInfo) { *u = clientcmdapi.AuthInfo{} }, probe.PhaseAuth, "as system:anonymous: the kubeconfig has no credentials"},
-		{"control characters", answers{review: reply(201, "application/json", `{"status":{"userInfo":{"username":"a\u001b[31m\nb"}}}`)}, nil, probe.PhaseAuth, "as a [31m b"},
+		{"control characters", answers{review: reply(201, "application/json", `{"status":{"userInfo":{"username":"a\u001b[31m\nb"}}}`)}, nil, probe.PhaseAuth, "as a?[31m b"},
 		{"closes after each answer", answers{review: closing, "/readyz": closing}, nil, probe.PhaseReady, "ok"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

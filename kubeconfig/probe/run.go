@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -48,7 +49,7 @@ type probing struct {
 
 func newProbing(r *route.Route, credentials *route.Credentials, dial route.DialFunc) *probing {
 	p := &probing{creds: credentials.Config, server: r.Server.URL, dial: dial, forward: r.Forward}
-	p.report.Server, p.report.Route = r.Settings.Current.ServerURL(), "direct"
+	p.report.Server, p.report.Route = printable.Text(r.Settings.Current.ServerURL(), maxText), "direct"
 	if r.Proxy != nil {
 		p.report.Route = field.WithoutUser(r.Proxy.String())
 	}
@@ -77,7 +78,7 @@ func (p *probing) run(ctx context.Context) {
 }
 
 func (p *probing) add(s Step) bool {
-	s.Detail, s.Cause, s.Advice = printableText(s.Detail), printableText(s.Cause), printableText(s.Advice)
+	s.Detail, s.Cause, s.Advice = printable.Text(s.Detail, maxText), printable.Text(s.Cause, maxText), printable.Text(s.Advice, maxText)
 	p.report.Steps = append(p.report.Steps, s)
 	return s.Err == nil
 }
@@ -203,13 +204,13 @@ func (p *probing) close() {
 func unusableReport(config *clientcmdapi.Config, took time.Duration, err error) Report {
 	var r Report
 	if e, entriesErr := entry.FollowContext(config); entriesErr == nil {
-		r.Server, r.Route = e.ServerURL(), "direct"
+		r.Server, r.Route = printable.Text(e.ServerURL(), maxText), "direct"
 		if e.Cluster.ProxyURL != "" {
-			r.Route = field.WithoutUser(e.Cluster.ProxyURL)
+			r.Route = printable.Text(field.WithoutUser(e.Cluster.ProxyURL), maxText)
 		}
 	}
 	f := configFinding(err)
-	r.Steps = []Step{{Phase: PhaseConfig, Took: took, Cause: printableText(f.cause), Advice: printableText(f.advice), Err: err}}
+	r.Steps = []Step{{Phase: PhaseConfig, Took: took, Cause: printable.Text(f.cause, maxText), Advice: printable.Text(f.advice, maxText), Err: err}}
 	return r
 }
 

@@ -2,9 +2,10 @@ package provider
 
 import (
 	"strings"
-	"unicode"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/causewayproject/causeway/internal/printable"
 )
 
 // Infrastructure is what a Cluster's infrastructure object says of itself. The condition tells
@@ -85,16 +86,6 @@ func firstText(u *unstructured.Unstructured, paths [][]string) string {
 
 // oneLine returns value, if it is a string, in one line of bounded length.
 func oneLine(value any) string {
-	const most = 512
 	text, _ := value.(string)
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(strings.TrimSpace(text), "?"))
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most]) + "..."
-	}
-	return text
+	return printable.Text(strings.TrimSpace(text), 1<<10)
 }

@@ -55,7 +55,7 @@ func TestInfrastructureStatus(t *testing.T) {
 		{"condition of v1beta1 with v1beta2's", object{"conditions": condition("False", "Old", "old"), "v1beta2": object{"conditions": condition("False", "New", "new")}}, "is not ready: New: new"},
 		{"condition, ready", object{"conditions": condition("True", "Ready", "")}, "is ready"},
 		{"other types", object{"ready": "yes", "errorMessage": int64(7), "conditions": "x"}, "is not ready"},
-		{"long", object{"errorMessage": strings.Repeat("é", 1000)}, "has failed: " + strings.Repeat("é", 512) + "..."},
+		{"long", object{"errorMessage": strings.Repeat("é", 1000)}, "has failed: " + strings.Repeat("é", 510) + "..."},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			infra := infrastructureObject(test.status)

@@ -9,8 +9,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/causewayproject/causeway/internal/admission"
+	"github.com/causewayproject/causeway/internal/printable"
 )
 
 const (
@@ -40,7 +42,7 @@ func answerFor(err error) *answer {
 	case !errors.As(err, &e):
 		return errInternal
 	}
-	detail := printableLine(e.Err.Error())
+	detail := asciiLine(e.Err.Error())
 	switch e.Phase {
 	case PhaseHandshake:
 		switch {
@@ -66,7 +68,7 @@ func answerFor(err error) *answer {
 			return &answer{status: 403, kind: "http_request_denied", detail: "the client is known, and not let in"}
 		}
 		if ticket := (*TicketError)(nil); errors.As(e.Err, &ticket) {
-			return &answer{status: 407, kind: "http_request_denied", detail: printableLine(ticket.Error())}
+			return &answer{status: 407, kind: "http_request_denied", detail: asciiLine(ticket.Error())}
 		}
 		return &answer{status: 407, kind: "http_request_denied", detail: "the credentials are missing or wrong"}
 	case PhaseRoute:
@@ -112,7 +114,7 @@ func connectedStatus(target net.Conn) string {
 	if !ok || far.NextHop() == "" {
 		return ""
 	}
-	return "causeway; next-hop=" + quoteField(printableLine(far.NextHop()))
+	return "causeway; next-hop=" + quoteField(asciiLine(far.NextHop()))
 }
 
 // quoteField returns a string of RFC 8941.
@@ -156,17 +158,12 @@ func (a *answer) appendTo(b []byte, keep bool) []byte {
 	return append(b, a.body()...)
 }
 
-// printableLine makes a line of ASCII, of at most 200 bytes, of any text.
-func printableLine(s string) string {
-	const most = 200
-	b := []byte(s[:min(len(s), most)])
-	for i, c := range b {
-		if c < ' ' || c >= 0x7f {
-			b[i] = '?'
+// asciiLine makes a line of ASCII, of at most 200 bytes, of any text.
+func asciiLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r > unicode.MaxASCII {
+			return '?'
 		}
-	}
-	if len(s) > most {
-		copy(b[most-3:], "...")
-	}
-	return string(b)
+		return r
+	}, printable.Text(s, 200))
 }

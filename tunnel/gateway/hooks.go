@@ -7,6 +7,8 @@ import (
 	"net"
 	"syscall"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/printable"
 )
 
 // Phase is where a connection was when it failed.
@@ -31,13 +33,13 @@ type Error struct {
 	Err     error
 }
 
-// Error returns a text like `gateway: connect "name": dial: cause`.
+// Error returns a line like `gateway: connect "name": dial: cause`.
 func (e *Error) Error() string {
 	who := ""
 	if e.Request.Client.Name != "" {
 		who = fmt.Sprintf(" %q", e.Request.Client.Name)
 	}
-	return fmt.Sprintf("gateway: %s%s: %s: %v", e.Request.Door, who, e.Phase, e.Err)
+	return fmt.Sprintf("gateway: %s%s: %s: %s", e.Request.Door, who, e.Phase, printable.Text(fmt.Sprint(e.Err), 1<<10))
 }
 
 // Unwrap returns the cause.

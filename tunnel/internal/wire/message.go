@@ -268,20 +268,3 @@ func readBody(r io.Reader, n int) ([]byte, error) {
 		body = larger
 	}
 }
-
-// Printable returns the text without line ends and control characters, and of
-// 300 characters at most: what the other side says must not spoil a log.
-func Printable(s string) string {
-	const most = 300
-	b := make([]rune, 0, min(len(s), most))
-	for _, r := range s {
-		if len(b) == most {
-			break
-		}
-		if r < ' ' || r == 0x7f || r == '\u2028' || r == '\u2029' {
-			r = ' '
-		}
-		b = append(b, r)
-	}
-	return string(b)
-}

@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/printable"
 )
 
 const (
@@ -65,9 +67,9 @@ func (e *statusError) Error() string { return e.text }
 func newStatusError(res *http.Response, body []byte) *statusError {
 	var status struct{ Message string }
 	_ = json.Unmarshal(body, &status) // a proxy in between has its own pages
-	text := "the API server answers " + res.Status
+	text := "the API server answers " + printable.Text(res.Status, maxReason)
 	if status.Message != "" {
-		text += ": " + strings.ToValidUTF8(status.Message[:min(len(status.Message), maxReason)], "")
+		text += ": " + printable.Text(status.Message, maxReason)
 	}
 	if res.StatusCode == http.StatusUnauthorized {
 		text += ": it does not take the pod's token"

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/printable"
 )
 
 // UsageError is a mistake on the command line.
@@ -110,13 +112,16 @@ func Main(run func(ctx context.Context) (name string, err error)) {
 	case errors.As(err, &status):
 		os.Exit(int(status))
 	case errors.As(err, &mistake):
-		fmt.Fprintf(os.Stderr, "%s: %v (see: %s --help)\n", name, err, name)
+		fmt.Fprintf(os.Stderr, "%s: %s (see: %s --help)\n", name, errorText(err), name)
 		os.Exit(2)
 	case !errors.Is(err, ErrFailed):
-		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		fmt.Fprintf(os.Stderr, "%s: %s\n", name, errorText(err))
 	}
 	os.Exit(1)
 }
+
+// errorText is for a terminal: an error may quote what others wrote.
+func errorText(err error) string { return printable.Lines(err.Error(), 64<<10) }
 
 // Quote quotes an address for a message, without what is before an @: that may be a
 // password.

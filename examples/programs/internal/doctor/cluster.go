@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
@@ -129,7 +130,7 @@ func withoutLogin(value string) string {
 func conditionNotes(cluster *unstructured.Unstructured) (notes []string) {
 	for _, kind := range []string{provider.ConditionRoute, provider.ConditionTunnel} {
 		if c := findCondition(cluster, kind); c != nil {
-			notes = append(notes, fmt.Sprintf("The condition %s is %s, %s: %s", kind, c.Status, c.Reason, printable(strings.Join(strings.Fields(c.Message), " "))))
+			notes = append(notes, fmt.Sprintf("The condition %s is %s, %s: %s", kind, c.Status, c.Reason, printable.Text(strings.Join(strings.Fields(c.Message), " "), 1<<10)))
 		} else if kind == provider.ConditionRoute {
 			notes = append(notes, "There is no condition "+kind+": causeway provider does not look after this Cluster.")
 		}

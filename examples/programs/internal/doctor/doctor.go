@@ -2,6 +2,7 @@
 package doctor
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/probe"
 )
@@ -135,10 +137,13 @@ func (o options) run(ctx context.Context, stdout io.Writer) (err error) {
 	d := diagnose(ctx, o)
 	d.Status = statusOf(d.Report)
 	if o.json || o.output == "json" {
-		enc := json.NewEncoder(stdout)
+		var text bytes.Buffer
+		enc := json.NewEncoder(&text)
 		enc.SetIndent("", "  ")
 		enc.SetEscapeHTML(false)
-		err = enc.Encode(d)
+		if err = enc.Encode(d); err == nil {
+			_, err = stdout.Write(printable.JSON(text.Bytes()))
+		}
 	} else {
 		err = newTable(stdout, o.color).write(d)
 	}

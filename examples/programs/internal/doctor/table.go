@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/kubeconfig/probe"
 )
 
@@ -54,7 +55,7 @@ func isTerminal(w io.Writer) bool {
 }
 
 func (t *table) write(d diagnosis) error {
-	for _, row := range [][2]string{{"context", printable(d.Context)}, {"server", d.Report.Server}, {"route", d.Report.Route}} {
+	for _, row := range [][2]string{{"context", printable.Quote(d.Context)}, {"server", d.Report.Server}, {"route", d.Report.Route}} {
 		if row[1] != "" {
 			t.writeRow(faint, row[0], "", row[1])
 		}
@@ -76,14 +77,6 @@ func (t *table) write(d diagnosis) error {
 		t.writeRow(faint, "note", "", note)
 	}
 	return t.err
-}
-
-// printable quotes a name that would be more than one on a terminal.
-func printable(name string) string {
-	if quoted := strconv.Quote(name); quoted != `"`+name+`"` {
-		return quoted
-	}
-	return name
 }
 
 func reachedText(r probe.Report) string {
@@ -126,7 +119,7 @@ func (t *table) writeRow(color, label, columns, text string) {
 		indent += utf8.RuneCountInString(columns) + 2
 		columns += "  "
 	}
-	for i, part := range t.wrapText(text, indent) {
+	for i, part := range t.wrapText(printable.Text(text, len(text)), indent) {
 		if i == 0 {
 			t.writeLine(strings.TrimRight(head+" "+columns+part, " "))
 		} else {

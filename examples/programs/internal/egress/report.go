@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/tunnel/egress"
 )
 
@@ -189,7 +190,7 @@ func (r *report) write(w io.Writer) {
 	}
 	table.Flush()
 	for _, note := range r.notes {
-		fmt.Fprintln(w, "note     "+note)
+		fmt.Fprintln(w, "note     "+printable.Text(note, len(note)))
 	}
 }
 
@@ -209,11 +210,7 @@ func errorText(err error) string {
 
 // shorten keeps a text on its line of a table; PROBLEM lines have the whole.
 func shorten(text string) string {
-	text = strings.Join(strings.Fields(text), " ")
-	if len(text) > 60 {
-		text = text[:57] + "..."
-	}
-	return "FAILS: " + text
+	return "FAILS: " + printable.Text(strings.Join(strings.Fields(text), " "), 60)
 }
 
 // writeChange prints the lines that a switch removes and adds.

@@ -19,6 +19,7 @@ import (
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/examples/programs/internal/logs"
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/noproxy"
 	"github.com/causewayproject/causeway/proxyconfig"
 	"github.com/causewayproject/causeway/proxyconfig/webhook"
@@ -201,13 +202,6 @@ const (
 	maxNames = 1 << 10
 )
 
-func cutText(text string, length int) string {
-	if len(text) > length {
-		return text[:length] + "..."
-	}
-	return text
-}
-
 // newAskedLog is for what others cause: anyone may ask.
 func newAskedLog(log *slog.Logger) *logs.Sampler {
 	return &logs.Sampler{Log: log, PerKind: 1000, Lines: rate.NewLimiter(5, 5)}
@@ -217,8 +211,8 @@ func (p *program) hooks() webhook.Hooks {
 	return webhook.Hooks{Reviewed: func(r webhook.Review) {
 		p.reviews.count(r)
 		level := slog.LevelInfo
-		args := []any{"namespace", cutText(r.Namespace, maxName), "pod", cutText(r.Name, maxName), "reason", string(r.Reason),
-			"containers", cutText(strings.Join(r.Injected, ","), maxNames), "dryRun", r.DryRun, "duration", r.Took}
+		args := []any{"namespace", printable.Text(r.Namespace, maxName), "pod", printable.Text(r.Name, maxName), "reason", string(r.Reason),
+			"containers", printable.Text(strings.Join(r.Injected, ","), maxNames), "dryRun", r.DryRun, "duration", r.Took}
 		if r.Err != nil {
 			level = slog.LevelWarn
 			args = append(args, "status", r.Status, "error", r.Err)

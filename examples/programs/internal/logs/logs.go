@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/internal/printable"
 )
 
 // Flags are the flags about the log.
@@ -31,10 +32,21 @@ func (f *Flags) New(w io.Writer) *slog.Logger {
 	var h slog.Handler = slog.NewTextHandler(w, o)
 	if f.format == "json" {
 		o.ReplaceAttr = replaceJSON
-		h = slog.NewJSONHandler(w, o)
+		h = slog.NewJSONHandler(jsonWriter{w}, o)
 	}
 	f.level.log.Store(slog.New(h))
 	return slog.New(h)
+}
+
+// jsonWriter writes lines of JSON with escapes for what does not print. The lines of text
+// have them already.
+type jsonWriter struct{ io.Writer }
+
+func (w jsonWriter) Write(line []byte) (int, error) {
+	if _, err := w.Writer.Write(printable.JSON(line)); err != nil {
+		return 0, err
+	}
+	return len(line), nil
 }
 
 // maxValue is how long a text in a line may be, in bytes: others choose some of them.
@@ -47,7 +59,7 @@ func replaceText(_ []string, a slog.Attr) slog.Attr {
 		if text := v.String(); len(text) == 0 {
 			return slog.Attr{}
 		} else if len(text) > maxValue {
-			a.Value = slog.StringValue(text[:maxValue] + "...")
+			a.Value = slog.StringValue(printable.Text(text, maxValue))
 		}
 	case slog.KindAny:
 		switch v := v.Any().(type) {
@@ -55,7 +67,7 @@ func replaceText(_ []string, a slog.Attr) slog.Attr {
 			return slog.Attr{}
 		case error:
 			if text := v.Error(); len(text) > maxValue {
-				a.Value = slog.StringValue(text[:maxValue] + "...")
+				a.Value = slog.StringValue(printable.Text(text, maxValue))
 			}
 		}
 	}

@@ -76,9 +76,9 @@ func TestValuesAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		var text bytes.Buffer
-		long := strings.Repeat("a\n\x1b[31m", 1<<20)
-		f.New(&text).Log(t.Context(), slog.LevelInfo, "hello", "name", long, "error", errors.New(long))
-		if text.Len() > 20<<10 || strings.Count(text.String(), "\n") != 1 || strings.Contains(text.String(), "\x1b") {
+		long := "\u009b31m\u202e\u0085" + strings.Repeat("a\n\x1b[31m", 1<<20)
+		f.New(&text).Log(t.Context(), slog.LevelInfo, "hello", "name", long, "error", errors.New(long), "list", []string{long[:10]})
+		if text.Len() > 20<<10 || strings.Count(text.String(), "\n") != 1 || strings.ContainsAny(text.String(), "\x1b\u009b\u202e\u0085") {
 			t.Errorf("%s: got %d bytes in %d lines", format, text.Len(), strings.Count(text.String(), "\n"))
 		}
 	}

@@ -2,6 +2,7 @@
 package noproxy
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/noproxy"
 )
 
@@ -33,18 +35,24 @@ func Command() *cobra.Command {
 }
 
 func writeJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.Write(printable.JSON(text.Bytes()))
+	return err
 }
 
-// writeTable writes rows in columns; an empty cell is a dash.
+// writeTable writes rows in columns; an empty cell is a dash, and one with characters that
+// do not print is in quotes.
 func writeTable(w io.Writer, rows [][]string) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
 		for i := range row {
-			if row[i] == "" {
+			if row[i] = printable.Quote(row[i]); row[i] == "" {
 				row[i] = "-"
 			}
 		}

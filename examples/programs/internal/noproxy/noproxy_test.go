@@ -220,3 +220,20 @@ warning: entry 3 "10.0.0.0/33" covers nothing: not a network; write an address, 
 		})
 	}
 }
+
+// Lists come from charts and files of others: what does not print is shown as escapes.
+func TestForeignCharacters(t *testing.T) {
+	const list = "a\u009b31m.example,b\u202e.example,\x1b]0;x\a.example,c\u200b.example"
+	for _, args := range [][]string{
+		{"lint", "--list", list}, {"lint", "--list", list, "--json"},
+		{"explain", "--list", list, "d\u202e.example"}, {"explain", "--list", list, "d\u202e.example", "--json"},
+	} {
+		var out bytes.Buffer
+		if err := run(t, args, &out); err != nil && !errors.Is(err, cli.ErrFailed) {
+			t.Fatal(err)
+		}
+		if text := out.String(); strings.ContainsAny(text, "\u009b\u202e\x1b\a\u200b") || !strings.Contains(text, `\u202e`) {
+			t.Errorf("%q: got %q, want escapes", args[0], text)
+		}
+	}
+}

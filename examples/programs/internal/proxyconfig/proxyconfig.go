@@ -14,6 +14,7 @@ import (
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/noproxy"
 	"github.com/causewayproject/causeway/proxyconfig"
 )
@@ -144,10 +145,10 @@ func (o options) run(s *spec, stdout, stderr io.Writer) error {
 		findings = append(findings, merged.Lint(consumer)...)
 	}
 	if _, err := (noproxy.Options{Strict: true}).Parse(merged.NoProxy); err != nil {
-		fmt.Fprintf(stderr, "the list has entries that cover nothing:\n%v\n", err)
+		fmt.Fprintf(stderr, "the list has entries that cover nothing:\n%s\n", printable.Lines(err.Error(), 64<<10))
 	}
 	for _, f := range findings {
-		fmt.Fprintln(stderr, f)
+		fmt.Fprintln(stderr, printable.Quote(fmt.Sprint(f)))
 	}
 	_, err = io.WriteString(stdout, text)
 	return err

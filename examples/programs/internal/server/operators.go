@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
@@ -26,7 +27,7 @@ func (r *doorRefusals) record(door string, phase gateway.Phase, remote net.Addr,
 	if r.last == nil {
 		r.last = map[string]tunnel.Refusals{}
 	}
-	r.last[op] = tunnel.Refusals{Op: op, Count: r.last[op].Count + 1, Last: time.Now(), Text: err.Error(), Remote: remote.String()}
+	r.last[op] = tunnel.Refusals{Op: op, Count: r.last[op].Count + 1, Last: time.Now(), Text: printable.Text(err.Error(), printable.Most), Remote: remote.String()}
 }
 
 // all returns the refusals, and forgets those that are older than a day.

@@ -1,0 +1,101 @@
+// Package printable makes text that others wrote fit for people: logs, conditions,
+// Events, pages and terminals. Others are agents, proxies, targets, tenants and
+// strangers.
+//
+// A character prints if [unicode.IsPrint] says so: letters, marks, digits, punctuation
+// and symbols of all scripts, and the space. Control characters (U+0000 to U+001F, U+007F
+// to U+009F), line ends, characters that turn the direction of text, those of no width,
+// tags and bytes that are no UTF-8 do not.
+package printable
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+const (
+	// Most is the usual bound of a text that a peer chose.
+	Most = 300
+	mark = "..." // at the end of a text that was cut
+)
+
+// Text returns s as one line of at most most bytes: white space becomes a space, and what
+// does not print a question mark. A text that it returned stays as it is.
+func Text(s string, most int) string {
+	if len(s) <= most && isPrintable(s) {
+		return s
+	}
+	b := make([]byte, 0, min(len(s), max(most, 0)))
+	cut := 0 // where the mark has room
+	for len(s) > 0 {
+		r, size := utf8.DecodeRuneInString(s)
+		s = s[size:]
+		switch {
+		case r == utf8.RuneError && size == 1:
+			r = '?'
+		case unicode.IsSpace(r):
+			r = ' '
+		case !unicode.IsPrint(r):
+			r = '?'
+		}
+		if len(b)+utf8.RuneLen(r) > most {
+			b = b[:cut]
+			if most >= len(mark) {
+				b = append(b, mark...)
+			}
+			break
+		}
+		if b = utf8.AppendRune(b, r); len(b)+len(mark) <= most || most < len(mark) {
+			cut = len(b)
+		}
+	}
+	return string(b)
+}
+
+// Lines is Text for each line of s, most bytes in all.
+func Lines(s string, most int) string {
+	lines := strings.Split(strings.TrimRight(s[:min(len(s), max(most, 0))], "\n"), "\n")
+	for i, line := range lines {
+		lines[i] = Text(line, len(line))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Quote returns s if all of it prints, and else s in quotes with escapes, from which
+// [strconv.Unquote] gets it back.
+func Quote(s string) string {
+	if isPrintable(s) {
+		return s
+	}
+	return strconv.Quote(s)
+}
+
+// JSON returns the JSON text with the characters in it that do not print as escapes. It
+// means the same. Line ends and tabs stay: they are between the values.
+func JSON(text []byte) []byte {
+	var out []byte
+	kept := 0 // how much of text is in out
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRune(text[i:])
+		if broken := r == utf8.RuneError && size == 1; broken || !unicode.IsPrint(r) && r != '\n' && r != '\t' {
+			out = append(out, text[kept:i]...)
+			for _, unit := range utf16.AppendRune(nil, r) {
+				out = fmt.Appendf(out, `\u%04x`, unit)
+			}
+			kept = i + size
+		}
+		i += size
+	}
+	if kept == 0 {
+		return text
+	}
+	return append(out, text[kept:]...)
+}
+
+func isPrintable(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
+}

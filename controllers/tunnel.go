@@ -102,7 +102,7 @@ type TunnelReconciler struct {
 	// asks every two seconds anyway. May be nil.
 	Changed <-chan struct{}
 	// Refused are errors of Server.Hooks.Refused, of which Events tell if they name a
-	// Cluster. May be nil.
+	// Cluster: its token or certificate has proven it. May be nil.
 	Refused <-chan error
 
 	now func() time.Time // in tests

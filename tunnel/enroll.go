@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/tls"
@@ -75,8 +76,11 @@ func internalError(op, cluster string, err error) *Error {
 }
 
 // privateCause is the cause of an [*Error] of which the other side only gets the
-// code.
-type privateCause struct{ error }
+// code, and told.
+type privateCause struct {
+	error
+	told string
+}
 
 func (c privateCause) Unwrap() error { return c.error }
 
@@ -88,7 +92,9 @@ func refusalOf(kind wire.Kind, err error) *wire.Message {
 	}
 	text := e.Code.String()
 	var private privateCause
-	if e.Err != nil && !errors.As(e.Err, &private) {
+	if errors.As(e.Err, &private) {
+		text = cmp.Or(private.told, text)
+	} else if e.Err != nil {
 		text = printable.Text(e.Err.Error(), printable.Most)
 	}
 	return refusalMessage(kind, e.Code, text)

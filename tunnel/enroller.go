@@ -19,9 +19,13 @@ import (
 type Enroller interface {
 	// Enroll verifies the token, and returns the cluster that its holder is an agent of.
 	//
-	// The error refuses the agent. If it is an [*Error], the agent gets its code and the
-	// text of its cause. Of any other error the agent gets CodeTokenUnknown and no text;
-	// the hook Refused gets all of it. After CodeTokenExpired and CodeTokenUsed the agent
+	// The error refuses the agent. With an error, Enroll returns the cluster only if the
+	// token has proven to be of it: logs and Events then name it. What the agent says it
+	// is of proves nothing. The Cluster of an [*Error] does not count.
+	//
+	// If the error is an [*Error], the agent gets its code and the text of its cause. Of
+	// any other error the agent gets CodeTokenUnknown and no cause, so that a stranger
+	// does not learn which clusters there are; the hook Refused gets all of it. After CodeTokenExpired and CodeTokenUsed the agent
 	// waits for another token; after other codes it tries this one again, with waits that
 	// grow to MaxBackoff.
 	//
@@ -102,14 +106,8 @@ func (r *registrar) askEnroller(ctx context.Context, from netip.Prefix, asked En
 	}
 	defer leave()
 	cluster, err := r.enroller.Enroll(ctx, asked)
-	var e *Error
-	switch {
-	case errors.As(err, &e):
-		return "", &Error{Op: "enroll", Cluster: e.Cluster, Code: cmp.Or(e.Code, CodeInternal), Err: e.Err}
-	case err != nil && ctx.Err() != nil:
-		return "", &Error{Op: "enroll", Code: CodeTimeout, Err: privateCause{err}}
-	case err != nil:
-		return "", &Error{Op: "enroll", Code: CodeTokenUnknown, Err: privateCause{err}}
+	if err != nil {
+		return "", enrollerError(ctx, cluster, err)
 	}
 	if err := wire.CheckCluster(cluster); err != nil {
 		return "", internalError("enroll", "", fmt.Errorf("field Enroller of the Server returned a name that no cluster can have: %w", err))
@@ -118,6 +116,30 @@ func (r *registrar) askEnroller(ctx context.Context, from netip.Prefix, asked En
 		return "", refusedError("enroll", cluster, CodeWrongCluster, "")
 	}
 	return cluster, nil
+}
+
+// enrollerError returns the error for one of the Enroller's. cluster is what the token has
+// proven.
+func enrollerError(ctx context.Context, cluster string, err error) *Error {
+	refused := &Error{Op: "enroll", Cluster: provenCluster(cluster)}
+	var e *Error
+	switch {
+	case errors.As(err, &e):
+		refused.Code, refused.Err = cmp.Or(e.Code, CodeInternal), e.Err
+	case ctx.Err() != nil:
+		refused.Code, refused.Err = CodeTimeout, privateCause{error: err}
+	default:
+		refused.Code, refused.Err = CodeTokenUnknown, privateCause{err, "the server does not accept it; the server's log says why"}
+	}
+	return refused
+}
+
+// provenCluster returns the name that came with an error, "" if no cluster can have it.
+func provenCluster(name string) string {
+	if wire.CheckCluster(name) != nil {
+		return ""
+	}
+	return name
 }
 
 const (

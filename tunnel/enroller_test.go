@@ -104,14 +104,14 @@ func TestEnrollerTexts(t *testing.T) {
 		says string // to the agent
 	}{
 		"a refusal":     {&tunnel.Error{Code: tunnel.CodeTokenUnknown, Err: errors.New("the issuer is not known")}, "the issuer is not known"},
-		"another error": {errIssuer, ""},
+		"another error": {errIssuer, "the server does not accept it; the server's log says why"},
 	} {
 		s := newTunnelServer(t, &tunnel.MemoryStore{})
 		s.registrar.SetEnroller(says("", test.err))
 		inv := s.invite("prod")
 		inv.Token = serviceToken
 		_, _, err, hookErr := s.enroll(inv, newKey(t))
-		if want := strings.TrimSuffix("tunnel: enroll prod: unknown token: "+test.says, ": "); err == nil || err.Error() != want {
+		if want := "tunnel: enroll prod: unknown token: " + test.says; err == nil || err.Error() != want {
 			t.Errorf("%s: the agent got %v, want %s", name, err, want)
 		}
 		if !errors.Is(hookErr, test.err) && !strings.Contains(hookErr.Error(), test.says) {
@@ -120,6 +120,35 @@ func TestEnrollerTexts(t *testing.T) {
 		if strings.Contains(fmt.Sprint(err, hookErr), serviceToken) {
 			t.Errorf("%s: a token in %v or %v", name, err, hookErr)
 		}
+	}
+}
+
+// TestEnrollerProvenCluster: a refusal is of the cluster that Enroll returns, and not of the
+// one that the agent or an error names.
+func TestEnrollerProvenCluster(t *testing.T) {
+	named := &tunnel.Error{Cluster: "prod", Code: tunnel.CodeTokenExpired}
+	for _, test := range []struct {
+		name, says string
+		err        error
+		want       string
+	}{
+		{"nothing is proven", "", named, ""},
+		{"nothing is proven, and the agent is not told", "", errIssuer, ""},
+		{"proven", "staging", named, "staging"},
+		{"proven, and the agent is not told", "staging", errIssuer, "staging"},
+		{"what is no cluster", "a\u202eb", named, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := newTunnelServer(t, &tunnel.MemoryStore{})
+			s.registrar.SetEnroller(says(test.says, test.err))
+			inv := s.invite("prod")
+			inv.Token = serviceToken
+			_, _, _, err := s.enroll(inv, newKey(t))
+			var e *tunnel.Error
+			if !errors.As(err, &e) || e.Cluster != test.want {
+				t.Errorf("got %#v, want a refusal of the cluster %q", err, test.want)
+			}
+		})
 	}
 }
 

@@ -17,7 +17,8 @@ type Hooks struct {
 	// agent ended it in order. Streams and byte counts are final.
 	Disconnected func(s SessionInfo, err error)
 	// Refused is called for each carrier, enrolment or renewal that is refused.
-	// Err is an *[Error], remote the other end's address. [CodeHeld] is no
+	// Err is an *[Error], remote the other end's address. It names a cluster only if a
+	// token or a certificate that was verified does. [CodeHeld] is no
 	// failure: an agent was looking for another replica. [CodeTooManyStreams]
 	// means that the carrier made room for another one (see MaxPending). Strangers
 	// can cause thousands in a second: count them, and log only a few.

@@ -70,9 +70,9 @@ func identifyBy(identify func(tls.ConnectionState) (Identity, error), state *tls
 	switch {
 	case err == nil:
 	case errors.As(err, &e):
-		return Identity{}, &Error{Op: "connect", Cluster: e.Cluster, Code: cmp.Or(e.Code, CodeInternal), Err: e.Err}
+		return Identity{}, &Error{Op: "connect", Cluster: provenCluster(id.Cluster), Code: cmp.Or(e.Code, CodeInternal), Err: e.Err}
 	default:
-		return Identity{}, &Error{Op: "connect", Code: CodeBadCertificate, Err: privateCause{err}}
+		return Identity{}, &Error{Op: "connect", Cluster: provenCluster(id.Cluster), Code: CodeBadCertificate, Err: privateCause{error: err}}
 	}
 	if err := cmp.Or(wire.CheckCluster(id.Cluster), wire.CheckAgent(id.Agent)); err != nil {
 		return Identity{}, internalError("connect", "", fmt.Errorf("field Identify of the Server returned an identity that can't be used: %w", err))

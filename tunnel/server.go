@@ -46,7 +46,8 @@ type Server struct {
 	// If the error is an [*Error], the agent gets its code and cause. Of any other
 	// error it only gets [CodeBadCertificate]; the hook Refused gets all of it. An
 	// Identity whose names are empty, too long or not printable is refused with
-	// [CodeInternal].
+	// [CodeInternal]. With an error, return the Identity only if the certificate was
+	// verified, as of one that was revoked: the refusal then names its cluster.
 	//
 	// The Store is asked whether the Identity was revoked, as for agents that
 	// enrolled. A revoked Identity stays revoked, whatever certificate comes with

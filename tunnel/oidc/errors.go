@@ -41,21 +41,20 @@ var (
 	ErrUnavailable = errors.New("oidc: the token can't be checked now")
 )
 
-// codes are what an agent gets for an error; [tunnel.CodeTokenUnknown] for the others.
-// After each of them it tries again, with the token that there is by then.
+// codes are what an agent gets for an error that it is told; [tunnel.CodeTokenUnknown] for
+// the others. After each of them it tries again, with the token that there is by then.
 var codes = []struct {
 	err  error
 	code tunnel.Code
 }{
 	{ErrExpired, tunnel.CodeTokenExpired},
-	{ErrIssuer, tunnel.CodeWrongCluster},
 	{ErrUsed, tunnel.CodeTokenUsed},
 	{ErrUnavailable, tunnel.CodeInternal}, // the agent gets no cause
 }
 
-// refusal returns the error for the Server. Its cluster is what the agent says, or "".
-func refusal(cluster string, err error) error {
-	e := &tunnel.Error{Op: "enroll", Cluster: cluster, Code: tunnel.CodeTokenUnknown, Err: err}
+// refusal returns an error that the Server tells the agent.
+func refusal(err error) error {
+	e := &tunnel.Error{Op: "enroll", Code: tunnel.CodeTokenUnknown, Err: err}
 	for _, c := range codes {
 		if errors.Is(err, c.err) {
 			e.Code = c.code

@@ -136,37 +136,39 @@ func (s *Issuers) Remove(cluster string) {
 	delete(s.registered, cluster)
 }
 
-// Enroll implements [tunnel.Enroller]. The error is a [*tunnel.Error] whose cause is one
-// of this package's.
+// Enroll implements [tunnel.Enroller]. The error wraps one of this package's. The agent is
+// told what is wrong with the form or the times of its token. What is wrong for a
+// registration it is only told once a key of the cluster has signed the token, and only
+// then Enroll returns the cluster with an error.
 func (s *Issuers) Enroll(ctx context.Context, e tunnel.Enrollment) (cluster string, err error) {
-	i, err := s.verifyToken(ctx, e)
+	t, err := parseToken(e.Token)
+	if err == nil {
+		err = t.checkForm(s.clock())
+	}
 	if err != nil {
-		return "", refusal(e.Cluster, err)
+		return "", refusal(err)
+	}
+	i, err := s.verifyToken(ctx, e.Cluster, t)
+	if err != nil {
+		return "", err
+	}
+	if err := s.spendToken(ctx, i, t, e.Key); err != nil {
+		return i.Cluster, refusal(err)
 	}
 	return i.Cluster, nil
 }
 
-// verifyToken returns the issuer of a token that counts, in the order of what the checks
+// verifyToken returns the issuer that has signed the token, in the order of what the checks
 // cost: a stranger's token is refused by the first ones.
-func (s *Issuers) verifyToken(ctx context.Context, e tunnel.Enrollment) (*issuer, error) {
-	t, err := parseToken(e.Token)
-	if err != nil {
-		return nil, err
-	}
-	if err := t.checkForm(s.clock()); err != nil {
-		return nil, err
-	}
-	i, err := s.findIssuer(e.Cluster, t.claims.Issuer)
+func (s *Issuers) verifyToken(ctx context.Context, cluster string, t *token) (*issuer, error) {
+	i, err := s.findIssuer(cluster, t.claims.Issuer)
 	if err != nil {
 		return nil, err
 	}
 	if err := t.checkClaims(&i.Registration); err != nil {
 		return nil, err
 	}
-	if err := s.verifySignature(ctx, i, t); err != nil {
-		return nil, err
-	}
-	return i, s.spendToken(ctx, i, t, e.Key)
+	return i, s.verifySignature(ctx, i, t)
 }
 
 // findIssuer returns that of the cluster; if it is "", the one that has such tokens.

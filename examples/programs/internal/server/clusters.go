@@ -134,9 +134,12 @@ func (c *clusters) addHooks(h tunnel.Hooks) tunnel.Hooks {
 	h.Disconnected = func(s tunnel.SessionInfo, err error) { disconnected(s, err); notice() }
 	h.Refused = func(remote net.Addr, err error) {
 		refused(remote, err)
+		if e, ok := errors.AsType[*tunnel.Error](err); !ok || e.Cluster == "" {
+			return // strangers cause thousands
+		}
 		select {
 		case c.refused <- err:
-		default: // strangers cause thousands
+		default:
 		}
 	}
 	return h

@@ -3,12 +3,16 @@ package server
 import (
 	"bufio"
 	"encoding/base64"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/clientcmd"
@@ -113,6 +117,59 @@ func TestClusters(t *testing.T) {
 	if err := p.Stop(); err != nil {
 		t.Error(err)
 	}
+}
+
+// A stranger who names a Cluster causes no call to the API server. An agent whose invitation
+// proves the Cluster causes an Event.
+func TestClustersStrangers(t *testing.T) {
+	api, config := clustersAPI(t)
+	agents := freePort(t)
+	p := clitest.Start(t, run, nil, "server", "--secrets", "tunnel-server/tunnel", "--kubeconfig", config, "--listen", agents, "--advertise", agents,
+		"--status", "", "--clusters", "--grace", "1s")
+	api.Until(t, "the Secret", func() bool { return text(api, "default", "prod-tunnel-agent", provider.KeyAgentInvitation) != "" })
+	inv, err := tunnel.ParseInvitation(text(api, "default", "prod-tunnel-agent", provider.KeyAgentInvitation))
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, now := echo(t), time.Now().Unix()
+	for name, claims := range map[string]string{
+		"expired":   fmt.Sprintf(`{"iss":%q,"sub":%q,"aud":["causeway:x"],"iat":%d,"nbf":%[3]d,"exp":%d,"kubernetes.io":{"pod":{"name":"a","uid":"1"}}}`, kubernetesIssuer, joinSubject, now-1200, now-600),
+		"made up":   fmt.Sprintf(`{"iss":%q,"sub":%q,"aud":["causeway:x"],"iat":%d,"nbf":%[3]d,"exp":%d,"kubernetes.io":{"pod":{"name":"a","uid":"1"}}}`, kubernetesIssuer, joinSubject, now, now+600),
+		"malformed": `{}`,
+	} {
+		made := inv
+		made.Token = encodeParts(`{"alg":"ES256"}`, claims, "no signature")
+		err := receive(t, "refusal", startAgent(t, made, target, nil).failed)
+		if e, ok := errors.AsType[*tunnel.Error](err); !ok || e.Op != "enroll" {
+			t.Errorf("%s: got %v, want a refusal", name, err)
+		}
+	}
+	for range 17 { // the invitation is for 16
+		startAgent(t, inv, target, nil)
+	}
+	var told []string
+	api.Until(t, "the Event of an agent", func() bool {
+		told = nil
+		for _, e := range api.List("events") {
+			if text := fmt.Sprint(e.Object["message"]); strings.Contains(text, "refused") {
+				told = append(told, text)
+			}
+		}
+		return slices.ContainsFunc(told, func(text string) bool { return strings.Contains(text, "was used by another agent") })
+	})
+	if len(told) != 1 { // in their order
+		t.Errorf("got the Events %q, want none of a stranger", told)
+	}
+	if err := p.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func encodeParts(parts ...string) string {
+	for i, part := range parts {
+		parts[i] = base64.RawURLEncoding.EncodeToString([]byte(part))
+	}
+	return strings.Join(parts, ".")
 }
 
 // throughDoor asks the door for api:443, and returns its status.

@@ -54,11 +54,22 @@ func (v *events) start() (stop func()) {
 func (v *events) refused(remote net.Addr, err error) {
 	reason, level := "", slog.LevelWarn
 	if e, ok := errors.AsType[*tunnel.Error](err); ok {
-		if reason = e.Code.String(); e.Code == tunnel.CodeHeld {
+		switch reason = e.Code.String(); e.Code {
+		case tunnel.CodeHeld:
 			level = slog.LevelDebug // it looks for another replica
+		case tunnel.CodeTokenUnknown: // only the log says which of a few reasons it is
+			reason += ": " + rootCause(e).Error()
 		}
 	}
 	v.strangers.Write(level, "refused", limits.SourceOf(remote), reason, "remote", remote.String(), "error", err)
+}
+
+// rootCause returns the last error that err wraps.
+func rootCause(err error) error {
+	for next := errors.Unwrap(err); next != nil; next = errors.Unwrap(err) {
+		err = next
+	}
+	return err
 }
 
 // doorHooks are the hooks of the Gateway of a listener.

@@ -16,7 +16,9 @@
 // The page shows the names of clusters, the agents' addresses, why sessions ended, and
 // who asked in vain for which target, to every client that can load it. It has no users of its own: serve it behind
 // authentication, or where only operators can reach it. It changes nothing; its
-// only form is the search.
+// only form is the search. On 127.0.0.1 it is not enough that nobody else can connect: a
+// web page in the operator's browser can, by a name that its DNS server leads there. Refuse
+// each Host there that is no address, not localhost, and not a name of yours.
 //
 // # When something else serves better
 //

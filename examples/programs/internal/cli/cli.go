@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/signal"
 	"runtime"
@@ -187,9 +188,11 @@ type renamed struct {
 func (r renamed) Addr() net.Addr { return r.addr }
 
 // ServeHTTP serves h on l until ctx ends, and closes l. Connections that h
-// took over are h's. What strangers cost is bounded.
+// took over are h's. What strangers cost is bounded. To connections of this machine it
+// answers by the names localhost and by addresses only: else a web page in a browser here
+// could read what h serves, by a name of its own that leads to 127.0.0.1 (DNS rebinding).
 func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10}
+	server := &http.Server{Handler: knownHosts(h), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10}
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
@@ -203,4 +206,29 @@ func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
 		return nil
 	}
 	return err
+}
+
+func knownHosts(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+		if ok && local.IP.IsLoopback() && !isLocalName(r.Host) {
+			http.Error(w, "this machine is asked by another name than localhost: use http://localhost and the port, or have the proxy in front send Host: localhost", http.StatusMisdirectedRequest)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// isLocalName reports whether no DNS server can have led a browser here by this Host: it is
+// an address, localhost or a name below it (RFC 6761), or missing, as in HTTP/1.0.
+func isLocalName(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	}
+	if _, err := netip.ParseAddr(name); err == nil || name == "" {
+		return true
+	}
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	return name == "localhost" || strings.HasSuffix(name, ".localhost")
 }

@@ -1,9 +1,11 @@
 package cli_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -98,5 +100,43 @@ func TestServeHTTP(t *testing.T) {
 	l.Close()
 	if err := cli.ServeHTTP(t.Context(), l, nil); err == nil {
 		t.Error("got nil for a listener that is closed, want its error")
+	}
+}
+
+// A page on loopback is not read by a name that a stranger's DNS server has led here.
+func TestServeHTTPHosts(t *testing.T) {
+	l, err := cli.Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() {
+		served <- cli.ServeHTTP(ctx, l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") }))
+	}()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	for host, want := range map[string]int{
+		"localhost": 200, "LOCALHOST.:" + port: 200, "a.localhost:" + port: 200, "127.0.0.1": 200, "127.0.0.1:" + port: 200,
+		"[::1]:" + port: 200, "[::1]": 200, "10.1.2.3:1": 200, "[fe80::1%25eth0]:80": 200, "": 200,
+		"evil.test": 421, "evil.test:" + port: 421, "localhost.evil.test": 421, "127.0.0.1.nip.io": 421, "notlocalhost": 421, "2130706433": 421, "xn--localhost": 421, "localhost@evil.test": 400,
+	} {
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(conn, "GET / HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n")
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(res.Body)
+		conn.Close()
+		if res.StatusCode != want || (string(body) == "hello") != (want == 200) || want == 421 && !strings.Contains(string(body), "Host: localhost") {
+			t.Errorf("%q: got %d, %q; want %d", host, res.StatusCode, body, want)
+		}
+	}
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
 	}
 }

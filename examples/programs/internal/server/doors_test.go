@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -218,6 +219,15 @@ func TestWhoAskedInVain(t *testing.T) {
 	defer conn.Close()
 	io.Copy(io.Discard, conn)
 	page := "http://" + address(p, "status")
+	for _, path := range []string{"/", "/status", "/metrics", "/readyz?cluster=default/prod"} {
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, page+path, nil)
+		r.Host = "evil.test"
+		if res, err := http.DefaultClient.Do(r); err != nil {
+			t.Error(err)
+		} else if res.Body.Close(); res.StatusCode != http.StatusMisdirectedRequest {
+			t.Errorf("%s: got %d by another name, want 421", path, res.StatusCode)
+		}
+	}
 	for path, wants := range map[string][]string{
 		"/status":                       {`"caller": "ann"`, `"caller": "127.0.0.1"`, `"side": "tunnel"`},
 		"/?q=":                          {"no agent is connected", "<small>causeway "},

@@ -1,0 +1,70 @@
+package tunnel_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/causewayproject/causeway/internal/printable"
+	"github.com/causewayproject/causeway/tunnel"
+)
+
+// What an agent with a good certificate says of itself, and why a dial failed, prints: in
+// the Status, in hooks and in the errors of dials.
+func TestAgentTexts(t *testing.T) {
+	const hostile = "v1\u009b31m\u0085\u202e\u2066\u200b\x1b]0;x\a\r\n\xff\U000e0041"
+	d := newTrustDomain(t, "corp.example")
+	dialed := make(chan error, 1)
+	server := &tunnel.Server{Identify: d.identify}
+	b := newBed(t, server)
+	a := handOver(t, b.wire(), tunnel.ProtoTunnel, d.issue(svidPath, nil))
+	long := []byte(hostile + strings.Repeat("é", 200))
+	a.frame(frameData, flagSYN, 1, rawMessage(1, uint16(3), uint64(1), uint16(17), long))
+	if m := a.message(1); m.kind != 2 {
+		t.Fatalf("got %d, want WELCOME", m.kind)
+	}
+	b.await()
+	go func() {
+		_, err := b.dial("echo:7")
+		dialed <- err
+	}()
+	if m := a.message(2); m.kind != 16 {
+		t.Fatalf("got %d, want DIAL", m.kind)
+	}
+	a.frame(frameData, flagACK, 2, rawMessage(17, uint16(1), uint64(tunnel.CodeRefused), uint16(2), long))
+	err := <-dialed
+	var e *tunnel.Error
+	if !errors.As(err, &e) || e.Code != tunnel.CodeRefused || !strings.Contains(err.Error(), "v1?31m") {
+		t.Errorf("got %v, want the agent's text", err)
+	}
+	status := server.Status()
+	text, _ := json.Marshal(status)
+	var texts []string
+	for _, c := range status.Clusters {
+		for _, s := range c.Sessions {
+			texts = append(texts, s.Program)
+		}
+	}
+	for _, f := range status.Failures {
+		texts = append(texts, f.Text)
+	}
+	if len(texts) != 2 {
+		t.Fatalf("got %q in %s", texts, text)
+	}
+	for _, text := range append(texts, err.Error()) {
+		if printable.Text(text, 1<<10) != text || len(text) > 400 {
+			t.Errorf("got %q, want a line that prints", text)
+		}
+	}
+}
+
+// The text of an Error prints, whatever its cause quotes: a certificate, a proxy, a name.
+func TestErrorText(t *testing.T) {
+	for _, code := range []tunnel.Code{tunnel.CodeInternal, tunnel.CodeLost, tunnel.CodeConfig, tunnel.CodeBadCertificate} {
+		err := &tunnel.Error{Op: "connect", Code: code, Err: errors.New("valid for a\u009b\u202e\n\x1b.test")}
+		if text := err.Error(); !strings.HasSuffix(text, "valid for a?? ?.test") {
+			t.Errorf("got %q", text)
+		}
+	}
+}

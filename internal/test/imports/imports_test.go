@@ -21,28 +21,28 @@ const module = "github.com/causewayproject/causeway"
 // beside internal/test in examples. A package that is not listed fails.
 var arrows = map[string][]string{
 	"":                           {},
-	"/dialer":                    {"/noproxy", "/internal/abort", "/internal/mask"},
+	"/dialer":                    {"/internal/printable", "/noproxy", "/internal/abort", "/internal/mask"},
 	"/tunnel/egress":             {"/dialer", "/internal/quote", "/internal/yamledit"},
 	"/kubeconfig":                {"/dialer", "/internal/yamledit", "/kubeconfig/internal/entry", "/kubeconfig/internal/field"},
 	"/kubeconfig/connect":        {"/dialer", "/kubeconfig", "/kubeconfig/internal/entry", "/kubeconfig/internal/field", "/kubeconfig/internal/route", "/kubeconfig/probe", "/tunnel/gateway", "/internal/abort", "/internal/backoff", "/internal/group"},
 	"/kubeconfig/internal/entry": {"/internal/keypair", "/internal/yamledit", "/kubeconfig/internal/field"},
 	"/kubeconfig/internal/field": {"/dialer", "/noproxy", "/internal/keypair"},
 	"/kubeconfig/internal/route": {"/dialer", "/noproxy", "/internal/abort", "/internal/keypair", "/kubeconfig/internal/entry", "/kubeconfig/internal/field"},
-	"/kubeconfig/probe":          {"/dialer", "/internal/abort", "/internal/mask", "/kubeconfig/internal/entry", "/kubeconfig/internal/field", "/kubeconfig/internal/route"},
-	"/kubeconfig/provider":       {"/internal/keypair", "/internal/owner", "/internal/quote", "/internal/yamledit", "/kubeconfig", "/kubeconfig/internal/entry", "/kubeconfig/internal/field", "/kubeconfig/probe", "/noproxy", "/proxyconfig"},
+	"/kubeconfig/probe":          {"/internal/printable", "/dialer", "/internal/abort", "/internal/mask", "/kubeconfig/internal/entry", "/kubeconfig/internal/field", "/kubeconfig/internal/route"},
+	"/kubeconfig/provider":       {"/internal/printable", "/internal/keypair", "/internal/owner", "/internal/quote", "/internal/yamledit", "/kubeconfig", "/kubeconfig/internal/entry", "/kubeconfig/internal/field", "/kubeconfig/probe", "/noproxy", "/proxyconfig"},
 	"/internal/linktest":         {"/internal/abort"},
 	"/noproxy":                   {},
 	"/proxyconfig":               {"/internal/quote", "/noproxy"},
-	"/proxyconfig/propagate":     {"/noproxy", "/proxyconfig"},
+	"/proxyconfig/propagate":     {"/internal/owner", "/noproxy", "/proxyconfig"},
 	"/proxyconfig/webhook":       {"/proxyconfig", "/internal/admission", "/internal/group", "/internal/turns"},
-	"/tunnel":                    {"/internal/abort", "/internal/admission", "/internal/backoff", "/internal/group", "/internal/mux", "/internal/relay", "/internal/turns", "/tunnel/internal/carrier", "/tunnel/internal/session", "/tunnel/internal/socket", "/tunnel/internal/target", "/tunnel/internal/websocket", "/tunnel/internal/wire"},
+	"/tunnel":                    {"/internal/printable", "/internal/abort", "/internal/admission", "/internal/backoff", "/internal/group", "/internal/mux", "/internal/relay", "/internal/turns", "/tunnel/internal/carrier", "/tunnel/internal/session", "/tunnel/internal/socket", "/tunnel/internal/target", "/tunnel/internal/websocket", "/tunnel/internal/wire"},
 	"/tunnel/internal/carrier":   {"/internal/admission", "/internal/group", "/tunnel/internal/socket", "/tunnel/internal/websocket"},
 	"/tunnel/internal/session":   {"/internal/group", "/internal/mux", "/tunnel/internal/carrier", "/tunnel/internal/socket", "/tunnel/internal/wire"},
 	"/tunnel/internal/socket":    {},
 	"/tunnel/internal/target":    {},
 	"/tunnel/internal/websocket": {"/internal/mask", "/tunnel/internal/socket"},
 	"/tunnel/internal/wire":      {},
-	"/tunnel/gateway":            {"/internal/abort", "/internal/admission", "/internal/group", "/internal/relay"},
+	"/tunnel/gateway":            {"/internal/printable", "/internal/abort", "/internal/admission", "/internal/group", "/internal/relay"},
 	"/tunnel/kubernetes":         {"/tunnel", "/tunnel/gateway", "/internal/backoff", "/internal/turns"},
 	"/tunnel/status":             {"/tunnel"},
 	"/examples/deploy":           {},
@@ -58,8 +58,9 @@ var arrows = map[string][]string{
 	"/internal/backoff":          {},
 	"/internal/group":            {},
 	"/internal/mux":              {"/internal/abort"},
-	"/internal/keypair":          {},
 	"/internal/quote":            {},
+	"/internal/owner":            {},
+	"/internal/printable":        {},
 	"/internal/relay":            {"/internal/abort"},
 	"/internal/turns":            {},
 	"/internal/yamledit":         {"/internal/quote"},
@@ -130,7 +131,7 @@ var direct = []string{
 // published are the modules below the root that others import or install: they
 // import nothing of internal/ that an importer of the library could not, beside what is
 // listed. All modules have the same version.
-var published = map[string][]string{"controllers": {"/internal/keypair", "/internal/owner", "/internal/turns"}}
+var published = map[string][]string{"controllers": {"/internal/keypair", "/internal/owner", "/internal/printable", "/internal/turns"}}
 
 type pkg struct {
 	ImportPath string

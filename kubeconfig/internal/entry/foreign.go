@@ -15,14 +15,13 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
 
-// The bounds of a kubeconfig that somebody else wrote. See text.go for those of its text, and
-// keypair.MaxRSABits for keys.
+// The bounds of a kubeconfig that somebody else wrote. See text.go for those of its text,
+// field.MaxCertificates for bundles, and keypair.MaxRSABits for keys.
 const (
-	maxName         = 1 << 10   // bytes of an entry's name, which errors repeat; EKS has 100
-	maxCertificates = 512       // in a bundle; Mozilla's has 150
-	maxToken        = 128 << 10 // bytes, of a password too; with hundreds of groups a token has 20 KiB
-	maxHeader       = 64 << 10  // bytes of the extension's header; proxies take 8 to 60 KiB
-	maxEndpoints    = 64        // of the extension; each may be dialed
+	maxName      = 1 << 10   // bytes of an entry's name, which errors repeat; EKS has 100
+	maxToken     = 128 << 10 // bytes, of a password too; with hundreds of groups a token has 20 KiB
+	maxHeader    = 64 << 10  // bytes of the extension's header; proxies take 8 to 60 KiB
+	maxEndpoints = 64        // of the extension; each may be dialed
 )
 
 var (
@@ -157,8 +156,8 @@ func checkCluster(name string, cluster *clientcmdapi.Cluster) error {
 // checkBundle bounds the certificates that client-go finds in a PEM text.
 func checkBundle(text []byte) error {
 	certs := field.FindCertificates(text)
-	if len(certs) > maxCertificates {
-		return fmt.Errorf("holds %d certificates: want at most %d", len(certs), maxCertificates)
+	if len(certs) > field.MaxCertificates {
+		return fmt.Errorf("holds %d certificates: want at most %d", len(certs), field.MaxCertificates)
 	}
 	for i, cert := range certs {
 		if err := keypair.CheckPublic(cert.PublicKey); err != nil {

@@ -58,8 +58,16 @@ func TestDeploy(t *testing.T) {
 	t.Run("agent", d.testAgent)
 }
 
-// startDeploying starts the cluster, whose name no other test has.
+// startDeploying starts the cluster, whose name no other test has, and builds the programs.
 func startDeploying(t *testing.T, name string) *deploying {
+	t.Helper()
+	d := startEmpty(t, name)
+	d.build()
+	return d
+}
+
+// startEmpty starts the cluster without programs.
+func startEmpty(t *testing.T, name string) *deploying {
 	t.Helper()
 	d := &deploying{t: t, bed: sharedBed(t), dir: t.TempDir(), objects: map[string][]*unstructured.Unstructured{}}
 	// A container's user has to get through.
@@ -96,7 +104,6 @@ func startDeploying(t *testing.T, name string) *deploying {
 	if err := os.WriteFile(d.path("admin"), config, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d.build()
 	return d
 }
 

@@ -32,7 +32,7 @@ type policyRow struct {
 // another namespace than the base's. Accounts of the same name elsewhere are not narrowed.
 func TestPolicies(t *testing.T) {
 	t.Parallel() // waits much
-	d := startDeploying(t, "policies")
+	d := startEmpty(t, "policies")
 	d.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "org"}})
 	kcp := secretOf("two-kubeconfig", kubeconfig.SecretType, "value", "tls.crt")
 	kcp.Labels = map[string]string{kubeconfig.ClusterNameLabel: "two"}
@@ -98,7 +98,7 @@ func (d *deploying) applyIn(base, namespace string) {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	d.applyDir(base, dir)
+	d.kubectl(d.t, "", "apply", "--server-side", "--validate=strict", "-k", dir)
 }
 
 // accountClient acts as a ServiceAccount.

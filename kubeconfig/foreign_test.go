@@ -135,7 +135,6 @@ func TestFromSecretRefuses(t *testing.T) {
 		{"a long name of the context", "current-context: " + strings.Repeat("x", 1025), "has an entry whose name is longer than 1024 bytes"},
 		{"many certificates", ofCluster("certificate-authority-data: " + data([]byte(strings.Repeat(string(pki.NewCA("c").CertPEM()), 513)))), `clusters["c"].certificate-authority-data: holds 513 certificates: want at most 512`},
 		{"a CA with a large key", ofCluster("certificate-authority-data: " + data(hugeCA(t))), `clusters["c"].certificate-authority-data: certificate 1: the RSA key has 16384 bits: want at most 8192`},
-		{"a proxy's CA with a large key", ofExtension(ofRoute + "proxyTLS: {certificateAuthorityData: " + data(hugeCA(t)) + "}"), inRoute + "proxyTLS.certificateAuthorityData: certificate 1: the RSA key has 16384 bits: want at most 8192"},
 		{"a certificate with a large key", ofUser("client-certificate-data: " + data(hugeCA(t))), `users["u"].client-certificate-data: certificate 1: the RSA key has 16384 bits: want at most 8192`},
 		{"a large key", ofUser("client-key-data: " + data(hugeKey(t))), `users["u"].client-key-data: the private key is too large: want RSA with at most 8192 bits`},
 		{"a long token", ofUser("token: " + strings.Repeat("x", 1<<17+1)), `users["u"].token: has 131073 bytes: want at most 131072`},

@@ -203,8 +203,6 @@ func (e *Extension) checkSizes(path string) error {
 		return field.Errorf(path+".header", "has %d bytes: want at most %d", size, maxHeader)
 	case len(e.Endpoints) > maxEndpoints:
 		return field.Errorf(path+".endpoints", "has %d: want at most %d", len(e.Endpoints), maxEndpoints)
-	case e.ProxyTLS != nil:
-		return field.Wrap(path+".proxyTLS.certificateAuthorityData", checkBundle(e.ProxyTLS.CertificateAuthorityData))
 	}
 	return nil
 }

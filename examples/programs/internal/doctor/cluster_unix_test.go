@@ -24,7 +24,7 @@ func newManagementCluster(t *testing.T, kubeconfig string) *cluster {
 	t.Helper()
 	objects := map[string]any{
 		"/apis/cluster.x-k8s.io/v1beta2/namespaces/org/clusters/prod": map[string]any{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster"},
-		"/api/v1/namespaces/org":                                      map[string]any{"apiVersion": "v1", "kind": "Namespace"},
+		"/api/v1/namespaces/org": map[string]any{"apiVersion": "v1", "kind": "Namespace"},
 		"/api/v1/namespaces/org/secrets/prod-kubeconfig": map[string]any{
 			"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"namespace": "org", "name": "prod-kubeconfig"},
 			"data": map[string][]byte{"value": []byte(kubeconfig)},

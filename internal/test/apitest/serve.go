@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -110,15 +109,15 @@ func apiGroup(name string, g Group) metav1.APIGroup {
 	return metav1.APIGroup{Name: name, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v}
 }
 
-func isSelected(r *http.Request, key Key, u *unstructured.Unstructured, of Key) bool {
-	if of.Resource != key.Resource || key.Namespace != "" && key.Namespace != of.Namespace {
-		return false
+// selectedBy returns whether a request for key is about an object.
+func selectedBy(r *http.Request, key Key) func(of Key, u *unstructured.Unstructured) bool {
+	query := r.URL.Query()
+	name, named := strings.CutPrefix(query.Get("fieldSelector"), "metadata.name=")
+	selector, err := labels.Parse(query.Get("labelSelector"))
+	return func(of Key, u *unstructured.Unstructured) bool {
+		return of.Resource == key.Resource && (key.Namespace == "" || key.Namespace == of.Namespace) &&
+			(!named || name == of.Name) && err == nil && selector.Matches(labels.Set(u.GetLabels()))
 	}
-	if name, ok := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name="); ok && name != of.Name {
-		return false
-	}
-	selector, err := labels.Parse(r.URL.Query().Get("labelSelector"))
-	return err == nil && selector.Matches(labels.Set(u.GetLabels()))
 }
 
 // listKinds are the versions and kinds of lists that typed clients read.
@@ -137,20 +136,26 @@ func (s *Server) answerList(w http.ResponseWriter, r *http.Request, key Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	path := func(of Key) string { return of.Namespace + "/" + of.Name }
-	sorted := slices.SortedFunc(maps.Keys(s.objects), func(a, b Key) int { return cmp.Compare(path(a), path(b)) })
+	var sorted []Key
+	isSelected := selectedBy(r, key)
+	for of, u := range s.objects {
+		if isSelected(of, u) {
+			sorted = append(sorted, of)
+		}
+	}
+	slices.SortFunc(sorted, func(a, b Key) int { return cmp.Compare(path(a), path(b)) })
 	metadata := map[string]any{"resourceVersion": strconv.Itoa(s.version)}
 	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
 	items, last := []any{}, r.URL.Query().Get("continue")
 	for _, of := range sorted {
-		u := s.objects[of]
-		if path(of) <= last || !isSelected(r, key, u, of) {
+		if path(of) <= last {
 			continue
 		}
 		if limit > 0 && len(items) == limit {
 			metadata["continue"] = last
 			break
 		}
-		items, last = append(items, u.Object), path(of)
+		items, last = append(items, s.objects[of].Object), path(of)
 	}
 	kind := listKinds[key.Resource]
 	writeJSON(w, map[string]any{
@@ -169,6 +174,7 @@ func (s *Server) answerWatch(w http.ResponseWriter, r *http.Request, key Key) {
 	s.mu.Lock()
 	gaps := s.gaps
 	s.mu.Unlock()
+	isSelected := selectedBy(r, key)
 	for {
 		w.(http.Flusher).Flush()
 		s.mu.Lock()
@@ -180,7 +186,7 @@ func (s *Server) answerWatch(w http.ResponseWriter, r *http.Request, key Key) {
 		var next []change
 		if !s.heldResources[key.Resource] {
 			first, _ := slices.BinarySearchFunc(s.events, from+1, func(c change, version int) int { return c.version - version })
-			next = slices.DeleteFunc(slices.Clone(s.events[first:]), func(c change) bool { return !isSelected(r, key, c.object, c.key) })
+			next = slices.DeleteFunc(slices.Clone(s.events[first:]), func(c change) bool { return !isSelected(c.key, c.object) })
 			from = s.version
 		}
 		tick := s.changed

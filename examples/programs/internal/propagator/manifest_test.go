@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -33,6 +34,7 @@ func readManifest(t *testing.T) *manifest {
 		"Namespace": &m.namespace, "ServiceAccount": &m.account, "ClusterRole": &m.clusterRole, "ClusterRoleBinding": &m.everywhere,
 		"Role": &m.role, "RoleBinding": &m.binding, "Deployment": &m.deployment,
 		"PodDisruptionBudget": new(policyv1.PodDisruptionBudget), "NetworkPolicy": new(networkingv1.NetworkPolicy),
+		"ValidatingAdmissionPolicy": new(admissionv1.ValidatingAdmissionPolicy), "ValidatingAdmissionPolicyBinding": new(admissionv1.ValidatingAdmissionPolicyBinding),
 	})
 	return m
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.uber.org/goleak"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -105,6 +106,7 @@ func TestManifest(t *testing.T) {
 		"ClusterRole": new(rbacv1.ClusterRole), "ClusterRoleBinding": new(rbacv1.ClusterRoleBinding),
 		"Role": &role, "RoleBinding": new(rbacv1.RoleBinding), "Deployment": &deployment,
 		"PodDisruptionBudget": new(policyv1.PodDisruptionBudget), "NetworkPolicy": new(networkingv1.NetworkPolicy),
+		"ValidatingAdmissionPolicy": new(admissionv1.ValidatingAdmissionPolicy), "ValidatingAdmissionPolicyBinding": new(admissionv1.ValidatingAdmissionPolicyBinding),
 	})
 	lease := role.Rules[1].ResourceNames
 	f, cmd := new(flags), new(cobra.Command)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,6 +19,7 @@ import (
 
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
+	"github.com/causewayproject/causeway/proxyconfig"
 	"github.com/causewayproject/causeway/proxyconfig/propagate"
 )
 
@@ -193,6 +196,15 @@ func providerRows() []policyRow {
 	}
 }
 
+// machineKeys are those of the Secret that machines get.
+func machineKeys() []string {
+	objects, err := proxyconfig.ClusterValues{Name: "one", Namespace: "ns", Config: proxyconfig.Config{HTTPSProxy: "http://proxy.test:1"}}.Build()
+	if err != nil {
+		panic(err)
+	}
+	return slices.Sorted(maps.Keys(objects.SystemdProxy.Data))
+}
+
 func propagatorRows() []policyRow {
 	set := func(key string) func(*corev1.Secret) {
 		return func(s *corev1.Secret) { s.Data[key] = []byte("other") }
@@ -206,6 +218,7 @@ func propagatorRows() []policyRow {
 		{"values", tryCreate(ofPropagator(secretOf("one-cluster-values", corev1.SecretTypeOpaque, "values"))), ""},
 		{"values under another name", tryCreate(ofPropagator(secretOf("one-proxy-values", corev1.SecretTypeOpaque, "values"))), ""},
 		{"the ConfigMap", tryCreate(values), ""},
+		{"all keys for machines", tryCreate(ofPropagator(secretOf("one-other-proxy", corev1.SecretTypeOpaque, machineKeys()...))), ""},
 		{"its own", tryUpdate("one-systemd-proxy", set("kubeadmProxy")), ""},
 		{"its own, restored", tryUpdate("one-systemd-proxy", func(s *corev1.Secret) { s.OwnerReferences[0].UID = "other" }), ""},
 		{"a bootstrap token", tryCreate(ofPropagator(secretOf("one-new", corev1.SecretTypeBootstrapToken, "values"))), "of the type Opaque"},

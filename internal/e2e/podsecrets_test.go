@@ -319,7 +319,8 @@ func (c *podCluster) testManagement(t *testing.T) {
 			if err == nil && !strings.Contains(string(s.Data[proxyconfig.ValuesKey]), f.config(c.proxy.address()).HTTPProxy) {
 				err = errors.New("they have another password")
 			}
-			return err
+			// It is written behind the Secret.
+			return errors.Join(err, m.admin.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: "prod-cluster-values"}, &corev1.ConfigMap{}))
 		})
 		c.bringValues(t, m)
 		eventually(t, "a pod with the password", func(ctx context.Context) error {

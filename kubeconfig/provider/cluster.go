@@ -196,7 +196,10 @@ func parseServer(text string) (kubeconfig.Endpoint, error) {
 	if text == "" {
 		return e, errors.New("is missing: " + want)
 	}
-	address := strings.TrimSuffix(strings.TrimPrefix(text, "https://"), "/")
+	address, isURL := strings.CutPrefix(strings.TrimSuffix(text, "/"), serverScheme)
+	if u, err := url.Parse(text); isURL && err == nil && u.Port() == "" && !strings.Contains(address, "/") {
+		address = net.JoinHostPort(u.Hostname(), "443") // as EKS and GKE leave it out
+	}
 	host, portText, err := net.SplitHostPort(address)
 	port, portErr := strconv.ParseUint(portText, 10, 16)
 	if err != nil || portErr != nil {

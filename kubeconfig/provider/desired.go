@@ -221,7 +221,7 @@ func (p *planner) mergeSpec(natural string) (*kubeconfig.Spec, error) {
 	case spec.Route.Tunnel != nil && !zone && s.Mode != Rewrite:
 		e, err := parseServer(server)
 		if err != nil {
-			return nil, fmt.Errorf("provider: the kubeconfig's server, which the tunnel's agent is to dial: %w", err)
+			return nil, s.layers.errorf(AnnotationGateway, "the kubeconfig's server %w, for the tunnel's agent to dial; a server with a path needs a proxy-url", err)
 		}
 		spec.Endpoint = e
 	}

@@ -132,6 +132,37 @@ func TestReadTunnelLabel(t *testing.T) {
 	}
 }
 
+// The tunnel's agent dials the kubeconfig's server. EKS and GKE leave its port out; Rancher and
+// kcp have a path, which no agent can dial.
+func TestTunnelServer(t *testing.T) {
+	for server, want := range map[string]string{
+		"https://a1b2.eks.amazonaws.com":           "https://a1b2.eks.amazonaws.com:443",
+		"https://[2001:db8::1]/":                   "https://[2001:db8::1]:443",
+		"https://192.0.2.9:6443/":                  "https://192.0.2.9:6443",
+		"https://rancher.test/k8s/clusters/c-m-1":  "",
+		"https://kcp.test:6443/clusters/root:org/": "",
+	} {
+		inBubble(t, server, func(t *testing.T, w *world) {
+			w.cluster.Tunnel = true
+			w.ticket("one")
+			w.controlPlane()
+			w.secrets.Kubeconfig.Data["value"] = []byte(strings.Replace(string(w.secrets.Kubeconfig.Data["value"]), w.kubeconfig().Server, server, 1))
+			w.settle()
+			if want == "" {
+				w.condition(metav1.ConditionFalse, provider.ReasonInvalidSettings)
+				if got := w.cluster.Condition.Message; !strings.Contains(got, "a server with a path needs a proxy-url") {
+					t.Errorf("got %q", got)
+				}
+				return
+			}
+			w.throughTunnel("one")
+			if got := w.kubeconfig().Server; strings.TrimSuffix(got, "/") != want && strings.TrimSuffix(got, "/")+":443" != want {
+				t.Errorf("got the server %s, want %s", got, want)
+			}
+		})
+	}
+}
+
 // The files name keys of the Secret that the tunnel's server writes, for root only.
 func TestAgentFiles(t *testing.T) {
 	keys := []string{provider.KeyAgentInvitation, provider.KeyAgentUnit, provider.KeyAgentPod}

@@ -238,10 +238,13 @@ func TestProbeTurns(t *testing.T) {
 	b.Until(t, "probes that hang", func() bool { mu.Lock(); defer mu.Unlock(); return started == 32 })
 	b.Set("clusters", cluster("a", "one", route("p1:1")))
 	b.Until(t, "the other's plan", func() bool { return b.counted(b.plans, "a/one") == 1 })
+	mu.Lock()
+	before := started
+	mu.Unlock()
 	hang(32, 132)
 	b.Until(t, "all plans", func() bool { return b.counted(b.plans, "slow/131") == 1 })
-	if got := <-at; got > 34 {
-		t.Errorf("got the probe as number %d, want 34 at most", got)
+	if got := <-at; got > before+34 { // 32 places become free at once
+		t.Errorf("got the probe as number %d after %d, want 34 later at most", got, before)
 	}
 }
 

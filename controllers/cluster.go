@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/causewayproject/causeway/internal/printable"
 )
 
 const (
@@ -74,13 +76,17 @@ func (e *refusedError) Error() string { return e.text }
 func (e *refusedError) Unwrap() error { return e.err }
 
 // writeError says which write failed, of what kind of object, and leaves out what an
-// API server quotes of the object that it refuses. A nil err stays nil.
+// API server quotes of the object that it refuses. What a policy says of it is kept: its
+// author wrote that for people. A nil err stays nil.
 func writeError(verb, kind string, object types.NamespacedName, err error) error {
 	if err == nil {
 		return nil
 	}
 	if !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) {
 		return fmt.Errorf("%s %s %s: %w", verb, kind, object, err)
+	}
+	if refusal := policyRefusal(err); refusal != "" {
+		return &refusedError{fmt.Sprintf("%s %s %s: %s", verb, kind, object, refusal), err}
 	}
 	var fields []string
 	var status apierrors.APIStatus
@@ -98,6 +104,26 @@ func writeError(verb, kind string, object types.NamespacedName, err error) error
 		text += ": " + strings.Join(fields, ", ")
 	}
 	return &refusedError{text, err}
+}
+
+// policyRefusal returns what a ValidatingAdmissionPolicy says of an object that it refuses; ""
+// if another part of the API server refuses it, whose text may quote the object.
+func policyRefusal(err error) string {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil {
+		return ""
+	}
+	for _, cause := range status.Status().Details.Causes {
+		if cause.Field != "" { // of a validation, which quotes values
+			return ""
+		}
+	}
+	const mark = " is forbidden: ValidatingAdmissionPolicy '"
+	_, refusal, ok := strings.Cut(status.Status().Message, mark)
+	if !ok {
+		return ""
+	}
+	return printable.Text("forbidden: ValidatingAdmissionPolicy '"+refusal, 2*printable.Most)
 }
 
 // isOlder reports whether resourceVersion a is before b. It is false if one of

@@ -32,6 +32,7 @@ var (
 	TrimInfrastructure = trimInfrastructure
 	TrimNamespace      = trimNamespace
 	SpreadTime         = spreadTime
+	WriteError         = writeError
 )
 
 // SetPlan replaces [provider.Plan].

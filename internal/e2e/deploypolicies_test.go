@@ -47,11 +47,29 @@ func TestPolicies(t *testing.T) {
 	d.create(t, ofProvider(secretOf("one-proxied", corev1.SecretTypeOpaque, "value")))
 	d.create(t, ofPropagator(secretOf("one-systemd-proxy", corev1.SecretTypeOpaque, "containerdProxy", "theirs")))
 	d.create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "org", Name: "foreign"}})
-	for base, rows := range map[string][]policyRow{"kubeconfig-provider": providerRows(), "proxy-propagator": propagatorRows()} {
+	theirs := ofPropagator(secretOf("one-theirs", corev1.SecretTypeOpaque, "values"))
+	theirs.Labels[propagate.LabelManagedBy] = "other"
+	restored := ofPropagator(secretOf("one-restored", corev1.SecretTypeOpaque, "values"))
+	others := ofServer(secretOf("two-tunnel-route", corev1.SecretTypeOpaque, "password"))
+	others.Labels = nil
+	users := ofProvider(secretOf("three-kubeconfig", corev1.SecretTypeOpaque, "value", "other"))
+	users.Labels[kubeconfig.ClusterNameLabel] = "three"
+	users.OwnerReferences, restored.OwnerReferences = nil, nil
+	made := ofProvider(secretOf("four-kubeconfig", corev1.SecretTypeOpaque, "value"))
+	made.Labels[kubeconfig.ClusterNameLabel], made.OwnerReferences = "four", nil
+	made.Data[provider.DataState] = []byte(`{"phase":"Ready","created":true}`)
+	for _, object := range []client.Object{theirs, restored, others, users, made, ofServer(secretOf("one-tunnel-route", corev1.SecretTypeOpaque, "password")),
+		ofPropagator(secretOf("proxy", corev1.SecretTypeOpaque, "HTTP_PROXY"))} {
+		d.create(t, object)
+	}
+	for base, rows := range map[string][]policyRow{"kubeconfig-provider": providerRows(), "proxy-propagator": propagatorRows(), "tunnel-server": serverRows(), "proxy-injector": injectorRows()} {
 		for _, namespace := range []string{base, "renamed-" + base} {
 			d.applyIn(base, namespace)
 			account := d.accountClient(t, namespace, base)
 			token := secretOf("token", corev1.SecretTypeServiceAccountToken)
+			if base == "tunnel-server" { // it has other rights there
+				token.Namespace = namespace
+			}
 			token.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
 			eventually(t, "the policy of "+base, func(ctx context.Context) error {
 				if err := account.Create(ctx, token.DeepCopy(), client.DryRunAll); err == nil || !strings.Contains(err.Error(), "of the type Opaque") {
@@ -96,13 +114,20 @@ func (d *deploying) applyIn(base, namespace string) {
 		err = os.Mkdir(dir, 0o755)
 	}
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "kustomization.yaml"), fmt.Appendf(nil, "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: %s\nresources: [%s]\n", namespace, from), 0o600)
+		text := fmt.Appendf(nil, "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: %s\nresources: [%s]\n", namespace, from)
+		if component := narrowed[base]; component != "" {
+			text = fmt.Appendf(text, "components: [%s]\n", filepath.Join(from, "../components", component))
+		}
+		err = os.WriteFile(filepath.Join(dir, "kustomization.yaml"), text, 0o600)
 	}
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	d.kubectl(d.t, "", "apply", "--server-side", "--validate=strict", "-k", dir)
 }
+
+// narrowed are the components whose policies are tested.
+var narrowed = map[string]string{"tunnel-server": "cluster-agents", "proxy-injector": "pod-secrets"}
 
 // accountClient acts as a ServiceAccount.
 func (d *deploying) accountClient(t *testing.T, namespace, name string) client.Client {
@@ -142,6 +167,86 @@ func ofPropagator(s *corev1.Secret) *corev1.Secret {
 	return ofCluster(s)
 }
 
+func ofServer(s *corev1.Secret) *corev1.Secret {
+	s.Labels = map[string]string{kubeconfig.ClusterNameLabel: "one", provider.LabelTunnel: "true"}
+	return ofCluster(s)
+}
+
+// metaRows are what no program does to a Secret of its own.
+func metaRows(name string) []policyRow {
+	update := func(change func(*corev1.Secret)) func(context.Context, client.Client) error {
+		return tryUpdate(name, change)
+	}
+	immutable := true
+	return []policyRow{
+		{"another label", update(func(s *corev1.Secret) { s.Labels["argocd.argoproj.io/secret-type"] = "cluster" }), "sets no labels"},
+		{"another annotation", update(func(s *corev1.Secret) { s.Annotations = map[string]string{"theirs": "x"} }), "sets no annotations"},
+		{"another key", update(func(s *corev1.Secret) { s.Data["tls.key"] = []byte("x") }), "sets no keys"},
+		{"immutable", update(func(s *corev1.Secret) { s.Immutable = &immutable }), "sets neither"},
+		{"a finalizer", update(func(s *corev1.Secret) { s.Finalizers = []string{"example.com/x"} }), "sets neither"},
+		{"another's owner", update(func(s *corev1.Secret) {
+			s.OwnerReferences = append(s.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "gone", UID: "gone"})
+		}), "changes no owners"},
+	}
+}
+
+func serverRows() []policyRow {
+	route := func(name string, keys ...string) *corev1.Secret {
+		return ofServer(secretOf(name, corev1.SecretTypeOpaque, keys...))
+	}
+	key := func(keys ...string) *corev1.Secret {
+		s := ofServer(secretOf("key", corev1.SecretTypeSSHAuth, keys...))
+		delete(s.Labels, provider.LabelTunnel)
+		return s
+	}
+	labelled, unowned, alien := route("one-tunnel-agent", provider.KeyAgentUnit), key(corev1.SSHAuthPrivateKey), key(corev1.SSHAuthPrivateKey)
+	labelled.Labels["argocd.argoproj.io/secret-type"] = "cluster"
+	unowned.OwnerReferences = nil
+	alien.Labels[kubeconfig.ClusterNameLabel] = "two"
+	system := route("one-tunnel-agent", provider.KeyAgentUnit)
+	system.Namespace = metav1.NamespaceSystem
+	return append(metaRows("one-tunnel-route"), []policyRow{
+		{"the agents'", tryCreate(route("one-tunnel-agent", provider.KeyAgentInvitation, provider.KeyAgentUnit, provider.KeyAgentPod)), ""},
+		{"an SSH key", tryCreate(key(corev1.SSHAuthPrivateKey, provider.KeySSHPublic)), ""},
+		{"its own", tryUpdate("one-tunnel-route", func(s *corev1.Secret) {
+			s.Data[provider.KeyGateway] = []byte("x")
+			s.Labels[provider.LabelRoute] = ""
+			s.Annotations = map[string]string{provider.Prefix + "expires": "x"}
+		}), ""},
+		{"its own, restored", tryUpdate("one-tunnel-route", func(s *corev1.Secret) { s.OwnerReferences[0].UID = "other" }), ""},
+		{"its own, deleted", tryDelete("one-tunnel-route"), ""},
+		{"a label of Argo CD", tryCreate(labelled), "sets no labels"},
+		{"keys of Argo CD", tryCreate(route("one-tunnel-agent", "server", "config")), "sets no keys"},
+		{"an SSH key with others", tryCreate(key(corev1.SSHAuthPrivateKey, "url")), "sets no keys"},
+		{"an SSH key without owner", tryCreate(unowned), "that the Cluster owns"},
+		{"an SSH key of another Cluster", tryCreate(alien), "that the Cluster owns"},
+		{"another Cluster's name", tryCreate(route("two-tunnel-agent", provider.KeyAgentUnit)), "that the Cluster owns"},
+		{"another name", tryCreate(route("other", provider.KeyAgentUnit)), "<cluster>-tunnel-agent"},
+		{"Kubernetes' namespace", tryCreate(system), "own namespaces"},
+		{"another's", tryUpdate("two-tunnel-route", func(s *corev1.Secret) { *s = *route("two-tunnel-route", "password") }), "with the label"},
+		{"another's, deleted", tryDelete("two-tunnel-route"), "with the label"},
+	}...)
+}
+
+func injectorRows() []policyRow {
+	made := func(keys ...string) *corev1.Secret {
+		s := ofPropagator(secretOf("proxy", corev1.SecretTypeOpaque, keys...))
+		s.OwnerReferences, s.Namespace = nil, "default"
+		s.Annotations = map[string]string{propagate.AnnotationSource: "x"}
+		return s
+	}
+	owned := ofCluster(made(propagate.KeyHTTPProxy))
+	return append(metaRows("proxy"), []policyRow{
+		{"its own", tryUpdate("proxy", func(s *corev1.Secret) {
+			s.Data[propagate.KeyNoProxy] = nil
+			s.Annotations = map[string]string{propagate.AnnotationSource: "x"}
+		}), ""},
+		{"a new one", tryCreate(made(propagate.KeyHTTPProxy, propagate.KeyHTTPSProxy, propagate.KeyNoProxy)), ""},
+		{"a new one with an owner", tryCreate(owned), "changes no owners"},
+		{"a new one with other keys", tryCreate(made("tls.key")), "sets no keys"},
+	}...)
+}
+
 func tryCreate(object client.Object) func(context.Context, client.Client) error {
 	return func(ctx context.Context, c client.Client) error {
 		return c.Create(ctx, object.DeepCopyObject().(client.Object), client.DryRunAll)
@@ -173,11 +278,32 @@ func providerRows() []policyRow {
 			s.Annotations = map[string]string{provider.AnnotationManager: "causeway"}
 		}
 	}
+	made := func(created string) []byte { return []byte(`{"created":` + created + `}`) }
 	unlabelled := ofProvider(secretOf("new", corev1.SecretTypeOpaque, "value"))
 	unlabelled.Labels = nil
 	unowned := ofProvider(secretOf("new", corev1.SecretTypeOpaque, "value"))
 	unowned.OwnerReferences = nil
-	return []policyRow{
+	system := ofProvider(secretOf("new", corev1.SecretTypeOpaque, "value"))
+	system.Namespace = metav1.NamespaceSystem
+	owned := func(s *corev1.Secret) { s.OwnerReferences = ofCluster(&corev1.Secret{}).OwnerReferences }
+	by := func(name string) func(*corev1.Secret) {
+		return func(s *corev1.Secret) {
+			owned(s)
+			s.OwnerReferences[0].Name = name
+		}
+	}
+	return append(metaRows("one-proxied"), []policyRow{
+		{"its own, restored", tryUpdate("one-proxied", func(s *corev1.Secret) { s.OwnerReferences[0].UID = "other" }), ""},
+		{"its own, restored without owner", tryUpdate("four-kubeconfig", by("four")), ""},
+		{"a control plane's, owned now", tryUpdate("two-kubeconfig", owned), "changes no owners"},
+		{"a user's, owned now", tryUpdate("three-kubeconfig", by("three")), "changes no owners"},
+		{"a user's, made its own", tryUpdate("three-kubeconfig", func(s *corev1.Secret) { s.Data[provider.DataState] = made("true") }), "that it made it"},
+		{"a user's, made its own, shifted", tryUpdate("three-kubeconfig", func(s *corev1.Secret) { s.Data[provider.DataState] = append([]byte(" "), made("true")...) }), "that it made it"},
+		{"a user's, made its own, shifted twice", tryUpdate("three-kubeconfig", func(s *corev1.Secret) { s.Data[provider.DataState] = append([]byte("  "), made("true")...) }), "that it made it"},
+		{"a user's, decorated", tryUpdate("three-kubeconfig", func(s *corev1.Secret) { s.Data[provider.DataState] = made("false") }), ""},
+		{"a user's, without other keys", tryUpdate("three-kubeconfig", func(s *corev1.Secret) { delete(s.Data, "other") }), "removes no others"},
+		{"without labels", tryUpdate("one-proxied", func(s *corev1.Secret) { s.Labels = nil }), "sets no labels"},
+		{"Kubernetes' namespace", tryCreate(system), "own namespaces"},
 		{"a kubeconfig", tryCreate(ofProvider(secretOf("new", corev1.SecretTypeOpaque, "value", provider.DataState, provider.DataApplied, provider.DataOriginal, provider.DataPrevious))), ""},
 		{"its own", tryUpdate("one-kubeconfig", set(provider.DataState)), ""},
 		{"its own, handed back", tryUpdate("one-proxied", func(s *corev1.Secret) { s.Annotations = nil }), ""},
@@ -193,7 +319,7 @@ func providerRows() []policyRow {
 		{"another's", tryUpdate("foreign", set("value")), "that have its annotation"},
 		{"another's, deleted", tryDelete("foreign"), "that have its annotation"},
 		{"the first one, deleted", tryDelete("one-kubeconfig"), "that have its annotation"},
-	}
+	}...)
 }
 
 // machineKeys are those of the Secret that machines get.
@@ -214,7 +340,24 @@ func propagatorRows() []policyRow {
 	unowned := ofPropagator(secretOf("one-new", corev1.SecretTypeOpaque, "values"))
 	unowned.OwnerReferences = nil
 	values := &corev1.ConfigMap{ObjectMeta: ofPropagator(secretOf("one-cluster-values", "")).ObjectMeta, Data: map[string]string{"values": "x"}}
-	return []policyRow{
+	binary := &corev1.ConfigMap{ObjectMeta: values.ObjectMeta, BinaryData: map[string][]byte{"values": []byte("x")}}
+	labelled := ofPropagator(secretOf("one-new", corev1.SecretTypeOpaque, "values"))
+	labelled.Labels["argocd.argoproj.io/secret-type"] = "cluster"
+	system := ofPropagator(secretOf("one-new", corev1.SecretTypeOpaque, "values"))
+	system.Namespace = metav1.NamespaceSystem
+	owned := func(s *corev1.Secret) { ofCluster(s) }
+	return append(metaRows("one-systemd-proxy"), []policyRow{
+		{"its own, restored without owner", tryUpdate("one-restored", owned), ""},
+		{"its own with what it adds", tryUpdate("one-systemd-proxy", func(s *corev1.Secret) {
+			s.Labels["giantswarm.io/cluster"] = "one"
+			s.Annotations = map[string]string{"giantswarm.io/notes": "x"}
+		}), ""},
+		{"another's, owned anew", tryUpdate("one-theirs", func(s *corev1.Secret) { s.OwnerReferences[0].UID = "gone" }), "changes no owners"},
+		{"another's, given to it", tryUpdate("one-theirs", func(s *corev1.Secret) { s.Labels[propagate.LabelManagedBy] = "causeway" }), "sets no labels"},
+		{"without other keys", tryUpdate("one-systemd-proxy", func(s *corev1.Secret) { delete(s.Data, "theirs") }), "removes no others"},
+		{"binary data", tryCreate(binary), "no binaryData"},
+		{"a label of Argo CD", tryCreate(labelled), "sets no labels"},
+		{"Kubernetes' namespace", tryCreate(system), "own namespaces"},
 		{"values", tryCreate(ofPropagator(secretOf("one-cluster-values", corev1.SecretTypeOpaque, "values"))), ""},
 		{"values under another name", tryCreate(ofPropagator(secretOf("one-proxy-values", corev1.SecretTypeOpaque, "values"))), ""},
 		{"the ConfigMap", tryCreate(values), ""},
@@ -233,5 +376,5 @@ func propagatorRows() []policyRow {
 			m := &corev1.ConfigMap{ObjectMeta: *ofPropagator(secretOf("foreign", "")).ObjectMeta.DeepCopy(), Data: map[string]string{"values": "x"}}
 			return c.Update(ctx, m, client.DryRunAll)
 		}, "with the label"},
-	}
+	}...)
 }

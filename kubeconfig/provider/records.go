@@ -27,7 +27,7 @@ const (
 type secretState struct {
 	State   RouteState `json:"phase"`             // the present route's: never StateProbing
 	Since   time.Time  `json:"since,omitzero"`    // StateGrace: when it began
-	Created bool       `json:"created,omitempty"` // the Secret is the provider's own
+	Created bool       `json:"created,omitempty"` // the Secret is the provider's own; the policy of examples/deploy looks for this text
 	Inputs  string     `json:"inputs,omitempty"`  // what the route in use was made of, if it is the configured one
 
 	// Digests are those of the routes that the Secret keeps, by their data keys. A route that

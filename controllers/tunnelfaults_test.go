@@ -461,6 +461,12 @@ func TestTunnelKey(t *testing.T) {
 		unstructured.SetNestedField(u.Object, base64.StdEncoding.EncodeToString(large), "data", "ssh-privatekey")
 	})
 	b.Until(t, "the Event of a large key", func() bool { return slices.ContainsFunc(b.List("events"), tooLarge) })
+	b.Change(one, func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationTunnelSSH, "two-sa") })
+	b.Until(t, "the Event of a name that is taken", func() bool {
+		return slices.ContainsFunc(b.List("events"), func(e *unstructured.Unstructured) bool {
+			return strings.Contains(fmt.Sprint(e.Object["message"]), provider.AnnotationTunnelSSH+": the Secret two-sa is not made")
+		})
+	})
 	b.Change(one, func(u *unstructured.Unstructured) { u.SetAnnotations(nil) })
 	b.Until(t, "no key", payload(""))
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/causewayproject/causeway/internal/keypair"
+	"github.com/causewayproject/causeway/internal/secretname"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 	"github.com/causewayproject/causeway/tunnel"
@@ -94,6 +95,10 @@ func (t *tunnelRun) publicKey(ctx context.Context, u *unstructured.Unstructured,
 
 // createKey makes a key pair. It stays when the Cluster is gone, unless that owns it.
 func (t *tunnelRun) createKey(ctx context.Context, u *unstructured.Unstructured, name types.NamespacedName) (string, error) {
+	if taken := secretname.Taken(name.Name); taken != "" {
+		return "", &keyError{fmt.Sprintf("the annotation %s: the Secret %s is not made, as Kubernetes, Cluster API or another of our programs takes one with %s for its own: name another one",
+			provider.AnnotationTunnelSSH, name.Name, taken)}
+	}
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return "", err

@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/causewayproject/causeway/internal/secretname"
 )
 
 // Names of Giant Swarm's cluster apps.
@@ -256,13 +257,10 @@ const (
 	defaultSystemdName = "systemd-proxy"
 )
 
-// takenNames are the ends of the names of Secrets that Cluster API has, or we.
-var takenNames = []string{"kubeconfig", "ca", "etcd", "sa", "proxy", "apiserver-etcd-client", "proxy-override", defaultValuesName, defaultSystemdName}
-
 // checkEnd refuses what no name can end in, and the ends of other Secrets' names:
 // one may be that of another Cluster.
 func (v ClusterValues) checkEnd(field, end, byDefault, other string) error {
-	taken := slices.ContainsFunc(takenNames, func(name string) bool { return strings.HasSuffix("-"+end, "-"+name) })
+	taken := secretname.Taken("-"+end) != ""
 	if end == other || taken && end != byDefault || len(validation.IsDNS1123Subdomain(end)) > 0 || len(v.Name)+1+len(end) > validation.DNS1123SubdomainMaxLength {
 		return fieldErrorf(field, "not what a name can end in, or the end of another Secret's of a Cluster; want one such as proxy-values or machine-proxies")
 	}

@@ -18,7 +18,7 @@ const (
 	AnnotationNoProxy       = Prefix + "no-proxy"        // a no_proxy list: a Cluster whose API server is on it is reached directly
 	AnnotationTLSServerName = Prefix + "tls-server-name" // Spec.TLSServerName
 	AnnotationServer        = Prefix + "server"          // Rewrite: host:port
-	AnnotationSecondary     = Prefix + "secondary-name"  // Secondary: the Secret's name; <cluster>-proxied if empty; must not end in -kubeconfig
+	AnnotationSecondary     = Prefix + "secondary-name"  // Secondary: the Secret's name; <cluster>-proxied if empty; a new one must not have the name of another program's, such as -ca
 	AnnotationGrace         = Prefix + "grace-period"    // a Go duration
 	AnnotationProbe         = Prefix + "probe"           // "off": switch without asking; "on"
 	// AnnotationRollback, only on a Cluster, with any value: the previous route is used for as long as the annotation exists.

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/causewayproject/causeway/internal/secretname"
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
@@ -23,6 +24,8 @@ func (p *planner) createSecret() {
 		return
 	case p.settings.Mode == Decorate || p.settings.Mode == Rewrite:
 		p.setCondition(notReady(ReasonNoSecret, "the control plane has not made the Secret "+p.cluster.Name+kubeconfigSuffix+" yet"))
+		return
+	case p.refuseName():
 		return
 	case p.follows: // p.base is the first Secret's
 	case !p.buildBase():
@@ -44,6 +47,18 @@ func (p *planner) createSecret() {
 	p.writeRecords(s)
 	p.addEvent(corev1.EventTypeNormal, ReasonCreated, "made the Secret "+s.Name+"; the route is "+p.route.String())
 	p.action.Create = s
+}
+
+// refuseName returns true if another program would take a new Secret of the name for its own,
+// and sets the condition that says so. One that exists is kept current.
+func (p *planner) refuseName() bool {
+	taken := secretname.Taken(p.settings.SecondaryName)
+	if p.settings.Mode != Secondary || taken == "" {
+		return false
+	}
+	p.setCondition(p.faultVerdict(p.settings.layers.errorf(AnnotationSecondary,
+		"has %s, by which Kubernetes, Cluster API or another of our programs takes the Secret for one of its own: name another one", taken)))
+	return true
 }
 
 func (p *planner) newSecret(value []byte) *corev1.Secret {

@@ -248,6 +248,28 @@ func TestSecondary(t *testing.T) {
 			t.Error("not made of the CA")
 		}
 	})
+	inBubble(t, "a name that is taken", func(t *testing.T, w *world) {
+		w.annotate("mode", "secondary")
+		w.settle()
+		made := w.secrets.Secondary.DeepCopy()
+		w.secrets.Secondary = nil
+		for _, name := range []string{"c1-ca", "other-etcd", "c1-proxy", "c1-tunnel-route", "bootstrap-token-abcdef"} {
+			w.annotate("secondary-name", name)
+			w.settle()
+			w.condition(metav1.ConditionFalse, provider.ReasonInvalidSettings)
+			if text := w.cluster.Condition.Message; w.secrets.Secondary != nil || !strings.Contains(text, "secondary-name") {
+				t.Errorf("got %q of %s, want it refused", text, name)
+			}
+		}
+		made.Name = "c1-proxy" // from before
+		w.secrets.Secondary = made
+		w.annotate("secondary-name", "c1-proxy")
+		w.annotate("proxy-url", proxyA)
+		w.settle()
+		if got := w.entry(w.secrets.Secondary).ProxyURL; got != proxyA {
+			t.Errorf("got %q, want one that exists kept current", got)
+		}
+	})
 	inBubble(t, "another's", func(t *testing.T, w *world) {
 		w.controlPlane()
 		w.secrets.Secondary = w.secrets.Kubeconfig.DeepCopy()

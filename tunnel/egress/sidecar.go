@@ -41,6 +41,11 @@ func (s *Sidecar) validate() error {
 	if text := s.Image + s.Cluster; quote.Check(text) != nil || strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
 		errs = append(errs, errors.New("egress: Sidecar.Image or Sidecar.Cluster holds a space, or a character that does not print"))
 	}
+	for _, part := range []struct{ field, value string }{{"CredentialsPath", s.CredentialsPath}, {"Dir", s.Dir}, {"TokenAudience", s.TokenAudience}} {
+		if err := quote.Check(part.value); err != nil {
+			errs = append(errs, fmt.Errorf("egress: Sidecar.%s %w", part.field, err))
+		}
+	}
 	if s.User < 0 {
 		errs = append(errs, errors.New("egress: Sidecar.User is less than zero"))
 	}
@@ -66,6 +71,9 @@ const maxSocketPath = 107 - len(".new")
 // CheckGateway returns why a text is not the URL of a gateway. It quotes nothing of the
 // text, which may hold a password.
 func CheckGateway(text string) error {
+	if err := quote.Check(text); err != nil {
+		return fmt.Errorf("it %w", err)
+	}
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Port() != "" && !isPort(u.Port()):

@@ -22,7 +22,11 @@ func kubeadm(o options, s *spec, merged *proxyconfig.Merged) (string, []noproxy.
 		return "", nil, cli.Mistake("--name must be set for --format %s", o.format)
 	}
 	way := proxyconfig.StaticPods(slices.Index(staticPods, o.staticPods))
-	k := proxyconfig.Kubeadm{Secret: proxyconfig.ClusterValues{Name: s.Name, SystemdName: o.systemdName}.SystemdSecret(), Units: o.units, StaticPods: way, Config: merged.Config}
+	secret := proxyconfig.ClusterValues{Name: s.Name, Namespace: "default", SystemdName: o.systemdName}
+	if _, err := secret.Build(); err != nil { // checks the names
+		return "", nil, err
+	}
+	k := proxyconfig.Kubeadm{Secret: secret.SystemdSecret(), Units: o.units, StaticPods: way, Config: merged.Config}
 	built, err := k.Build()
 	if err != nil {
 		return "", nil, err

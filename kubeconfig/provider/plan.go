@@ -114,7 +114,7 @@ func (p *planner) makePlan() {
 	}
 	switch {
 	case p.cluster.Endpoint == (kubeconfig.Endpoint{}):
-		v := notReady(ReasonNoEndpoint, "the Cluster has no spec.controlPlaneEndpoint yet")
+		v := notReady(ReasonNoEndpoint, "the Cluster has no spec.controlPlaneEndpoint yet that can be used")
 		if i := p.cluster.Infrastructure; i != nil && !i.Failed {
 			v.message += ". " + i.String()
 		}

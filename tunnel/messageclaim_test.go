@@ -3,6 +3,7 @@ package tunnel_test
 import (
 	"encoding/binary"
 	"io"
+	"net"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -17,15 +18,15 @@ func dataFrame(flags uint16, payload []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(b, uint32(len(payload))), payload...)
 }
 
-// Agents that claim a message of 1 MiB and send none of it hold next to nothing:
+// Agents that claim the longest message and send none of it hold next to nothing:
 // memory follows what was sent, not what was said.
 func TestClaimedMessageHoldsNoMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const peers, most = 60, 12 << 10
 		b := newBed(t, &tunnel.Server{})
 		c := b.enrolled()
-		claim := dataFrame(0, []byte{0, 9, 0, 16, 0, 0})
-		var carriers []io.Writer
+		claim := dataFrame(0, []byte{0, 9, 0, 0, 64, 0})
+		var carriers []net.Conn
 		for range peers {
 			carrier := rawCarrier(t, b, c)
 			go io.Copy(io.Discard, carrier)
@@ -45,6 +46,14 @@ func TestClaimedMessageHoldsNoMemory(t *testing.T) {
 		}
 		if got := len(b.sessions()); got != peers {
 			t.Errorf("got %d sessions, want %d", got, peers)
+		}
+		for _, carrier := range carriers {
+			say(t, carrier, dataFrame(0, rawMessage(9, uint16(13), make([]byte, 16<<10-6))[6:])) // the body
+			say(t, carrier, dataFrame(0, []byte{0, 9, 0, 0, 64, 1}))
+		}
+		synctest.Wait()
+		if got := len(b.sessions()); got != 0 {
+			t.Errorf("after a longer claim: got %d sessions, want none", got)
 		}
 	})
 }

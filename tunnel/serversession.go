@@ -63,7 +63,7 @@ func (r *runner) openSession(ctx context.Context, server string, held []string) 
 		runner: r, server: withoutPassword(server), cert: credentials.Chain[0], carrier: c, servers: serverNames(welcome),
 		issued: make(chan *wire.Message, 1),
 	}
-	l.Init(session.Config{Role: l, Mux: m, Control: control, Group: r.sessions, Streams: group.New(r.ctx), Dialed: true})
+	l.Init(session.Config{Role: l, Mux: m, Control: control, Group: r.sessions, Streams: group.New(r.ctx), Dialed: true, MaxMessage: wire.MaxBody})
 	if len(l.servers) > 0 {
 		l.name = l.servers[0]
 	}

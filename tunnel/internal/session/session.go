@@ -5,8 +5,11 @@
 package session
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"io"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +22,10 @@ import (
 // LingerTimeout is how long the end that said the last word waits for the other
 // one to hang up.
 const LingerTimeout = 5 * time.Second
+
+// messageTimeout is how long a control message may take to arrive once it has begun.
+// That is longer than its writer may take for it: see outbox.
+const messageTimeout = 2 * time.Minute
 
 // Codes of SPEC.md that this package resets streams with: package tunnel has all.
 const (
@@ -96,6 +103,9 @@ type Config struct {
 	Dialed bool
 	// Limit is how many streams this end may have open at once; zero: any number.
 	Limit int
+	// MaxMessage is how many bytes the body of a control message from the other end
+	// may have; zero: wire.MaxControl.
+	MaxMessage int
 }
 
 // Init makes the session: messages can be sent and streams opened. Begin and Serve
@@ -137,7 +147,12 @@ func (s *Session) awaitControl() { s.Control.AfterReadable(s.takeControl) }
 // takeControl reads one message of the control stream, or its end. The next call
 // comes after this one has returned, so messages are handled in their order.
 func (s *Session) takeControl() {
-	m, err := wire.Read(s.Control, wire.MaxBody)
+	s.Control.SetReadDeadline(time.Now().Add(messageTimeout))
+	m, err := wire.Read(s.Control, cmp.Or(s.MaxMessage, wire.MaxControl))
+	s.Control.SetReadDeadline(time.Time{}) // a timer would keep a session that has died in memory
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("%w: it has begun and did not end for %v", wire.ErrMalformed, messageTimeout)
+	}
 	if err != nil {
 		s.finish(err)
 		return

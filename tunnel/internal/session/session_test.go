@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -25,6 +26,8 @@ type role struct {
 	mu     sync.Mutex
 	events []string
 	cause  error
+
+	closedAt time.Time
 }
 
 func (r *role) record(event string) {
@@ -40,7 +43,7 @@ func (r *role) HandleControl(m *wire.Message) {
 	}
 }
 func (r *role) HandleRetired()        { r.record("retired") }
-func (r *role) HandleClosed()         { r.record("closed") }
+func (r *role) HandleClosed()         { r.record("closed"); r.closedAt = time.Now() }
 func (r *role) HandleEnd(cause error) { r.record("end"); r.cause = cause }
 func (r *role) ShutdownCause() error  { return errShutdown }
 
@@ -73,7 +76,7 @@ func newPair(t *testing.T) (dialer, acceptor *role) {
 	if err := errors.Join(err, <-ready); err != nil {
 		t.Fatal(err)
 	}
-	dialer.Init(session.Config{Role: dialer, Mux: m, Control: control, Group: dialed, Dialed: true, Limit: 2})
+	dialer.Init(session.Config{Role: dialer, Mux: m, Control: control, Group: dialed, Dialed: true, Limit: 2, MaxMessage: wire.MaxBody})
 	dialer.Begin()
 	dialer.Serve(nil)
 	return dialer, acceptor
@@ -184,4 +187,60 @@ func TestLimit(t *testing.T) {
 		dialer.Group.Drain(context.Background())
 		acceptor.Group.Drain(context.Background())
 	})
+}
+
+// A control message that is longer than the other end may have to say, or that has begun
+// and does not end, ends the session.
+func TestControlMessageBounds(t *testing.T) {
+	claim := func(n uint32) []byte { return binary.BigEndian.AppendUint32([]byte{0, 99}, n) }
+	whole := func(n int) []byte {
+		return wire.New(99).AddBytes(wire.TagData, make([]byte, n-6)).Encode() // 6: a field's header
+	}
+	for _, tt := range []struct {
+		name     string
+		toDialer bool // whose bound is wire.MaxBody
+		text     []byte
+		every    time.Duration // between two pieces, of which there are 64
+		want     time.Duration // until the session ends; zero: it goes on
+	}{
+		{"as long as may be", false, whole(wire.MaxControl), 0, 0},
+		{"one byte longer", false, claim(wire.MaxControl + 1), 0, time.Nanosecond},
+		{"1 MiB", false, claim(wire.MaxBody), 0, time.Nanosecond},
+		{"1 MiB to the dialer", true, whole(wire.MaxBody), 0, 0},
+		{"more than that", true, claim(wire.MaxBody + 1), 0, time.Nanosecond},
+		{"a slow line", false, whole(wire.MaxControl), time.Second, 0},
+		{"one byte is missing", false, whole(wire.MaxControl)[:wire.MaxControl], 0, 2 * time.Minute},
+		{"half a header", false, claim(0)[:3], 0, 2 * time.Minute},
+		{"a piece now and then", false, whole(wire.MaxControl), 3 * time.Second, 2 * time.Minute},
+		{"to the dialer", true, claim(wire.MaxBody), 0, 2 * time.Minute},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				writer, reader := newPair(t)
+				if tt.toDialer {
+					writer, reader = reader, writer
+				}
+				began := time.Now()
+				go func() {
+					for piece := range slices.Chunk(tt.text, max(len(tt.text)/64, 1)) {
+						if _, err := writer.Control.Write(piece); err != nil {
+							return
+						}
+						time.Sleep(tt.every)
+					}
+				}()
+				time.Sleep(5 * time.Minute)
+				synctest.Wait()
+				if ended := reader.Closed(); ended != (tt.want > 0) {
+					t.Errorf("the session has ended: got %t, want %t", ended, tt.want > 0)
+				} else if took := reader.closedAt.Sub(began); ended && (took > tt.want || !errors.Is(reader.cause, wire.ErrMalformed)) {
+					t.Errorf("it ended after %v by %v, want %v at most and a malformed message", took, reader.cause, tt.want)
+				}
+				for _, end := range []*role{writer, reader} {
+					end.Group.Cancel()
+					end.Group.Drain(context.Background())
+				}
+			})
+		})
+	}
 }

@@ -82,6 +82,7 @@ const (
 // Limits of a message's body, in bytes.
 const (
 	MaxBody    = 1 << 20  // any message
+	MaxControl = 16 << 10 // of the control stream, except from a server to an agent
 	MaxHello   = 4 << 10  // MsgHello, which may be a stranger's
 	MaxRequest = 4 << 10  // the first message of a stream, and its answer
 	MaxEarly   = 32 << 10 // data that travels with a dial

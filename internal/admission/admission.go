@@ -73,10 +73,10 @@ type Admission struct {
 	Computing *turns.Queue[netip.Prefix] // handshakes that compute; more at once would hold sessions up
 	longTurns *turns.Queue[netip.Prefix] // long handshakes
 
-	// Patient gives a silent client answerTime, too, before another one of its own source
-	// may take its place. The other one waits. It is for places that are kept for long:
-	// else newcomers would only displace each other. Set it before the first Enter.
-	Patient bool
+	// Patience is how long a silent client has, too, before one of a source with as many
+	// places may take its place. The other one waits. It is for places that are kept for
+	// long: else newcomers would only displace each other. Set it before the first Enter.
+	Patience time.Duration
 
 	mu      sync.Mutex // guards the fields below
 	used    int
@@ -222,7 +222,7 @@ func (a *Admission) weakestLocked(from netip.Prefix, now time.Time) (weakest *Pl
 		if key == from && own < most || key != from && s.n < most {
 			continue
 		}
-		if p := s.weakest(own == most, a.Patient, now); p != nil && (weakest == nil || p.weakerThan(weakest)) {
+		if p := s.weakest(own == most, a.Patience, now); p != nil && (weakest == nil || p.weakerThan(weakest)) {
 			weakest = p
 		}
 	}
@@ -233,14 +233,17 @@ func (a *Admission) weakestLocked(from netip.Prefix, now time.Time) (weakest *Pl
 // the new connection's source has as many places as this one: then only a connection
 // that keeps the server waiting is displaced, so that thousands that come at once are
 // served one after the other.
-func (o *source) weakest(equals, patient bool, now time.Time) *Place {
+func (o *source) weakest(equals bool, patience time.Duration, now time.Time) *Place {
 	for at := range o.places {
+		if Stage(at) == Greeting {
+			patience = answerTime
+		}
 		for e := o.places[at].Front(); e != nil; e = e.Next() {
 			p := e.Value.(*Place)
 			if !equals {
 				return p
 			}
-			if p.stage == Proven || now.Sub(p.since) < answerTime && (p.stage == Greeting || patient) {
+			if p.stage == Proven || now.Sub(p.since) < patience {
 				break // those behind it are younger
 			}
 			if p.waiting.Load() {

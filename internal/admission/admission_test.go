@@ -99,10 +99,10 @@ func TestAdmission(t *testing.T) {
 
 // While all places are kept by clients of one address, a silent newcomer takes the place of
 // one that does not ask, and the next newcomer waits.
-func TestPatient(t *testing.T) {
+func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := admission.New(2, 0)
-		all.Patient = true
+		all.Patience = admission.AnswerTime
 		enter := func() *admission.Place {
 			p, err := all.Enter(t.Context(), connFrom(t, "192.0.2.1"))
 			if err != nil {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/causewayproject/causeway/internal/admission"
 	"github.com/causewayproject/causeway/internal/group"
@@ -32,7 +33,7 @@ func newPlaceListener(l net.Listener, config *tls.Config, logf func(string, ...a
 	ctx, stop := context.WithCancel(context.Background())
 	p := &placeListener{addr: l.Addr(), config: config, logf: logf, places: admission.New(maxConnections, 0),
 		conns: make(chan net.Conn), stop: stop, ended: make(chan struct{})}
-	p.places.Patient = true
+	p.places.Patience = 250 * time.Millisecond
 	p.wg.Go(func() {
 		defer close(p.ended)
 		if p.err = new(group.Set).Serve(ctx, l, 0, p.shakeHands); p.err == nil {

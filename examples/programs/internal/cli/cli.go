@@ -187,12 +187,16 @@ type renamed struct {
 // Addr returns the present name.
 func (r renamed) Addr() net.Addr { return r.addr }
 
-// ServeHTTP serves h on l until ctx ends, and closes l. Connections that h
-// took over are h's. What strangers cost is bounded. To connections of this machine it
+// ServeHTTP serves h on l until ctx ends, and closes l. What strangers cost is bounded: a
+// connection is for one request, and few requests compute at once. To connections of this machine it
 // answers by the names localhost and by addresses only: else a web page in a browser here
 // could read what h serves, by a name of its own that leads to 127.0.0.1 (DNS rebinding).
 func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
-	server := &http.Server{Handler: knownHosts(h), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10}
+	server := &http.Server{
+		Handler: knownHosts(inTurn(h)), ConnContext: connContext,
+		ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute, MaxHeaderBytes: 8 << 10,
+	}
+	server.SetKeepAlivesEnabled(false) // who asks again behind an answer that it does not read would keep its place
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)

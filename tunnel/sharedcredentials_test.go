@@ -404,7 +404,7 @@ func TestReplicaLimits(t *testing.T) {
 		if len(sessions) != 1024 || sessions[len(sessions)-1].Replica != "name-1099" || sessions[0].Replica != "name-76" {
 			t.Errorf("got %d sessions, from %s to %s", len(sessions), sessions[0].Replica, sessions[len(sessions)-1].Replica)
 		}
-		for _, name := range []string{strings.Repeat("n", 64), "a b", "a|b", "a\x00", "\xff"} {
+		for _, name := range []string{strings.Repeat("n", 64), "a b", "a|b", "a\x00", "a\u3164", "\xff"} {
 			answer, m := open(name)
 			m.Close()
 			if answer.Kind != wire.MsgRefusal || tunnel.Code(answer.Uint(wire.TagCode)) != tunnel.CodeBadRequest || !strings.HasPrefix(answer.Text(wire.TagText), "HELLO: the name of the agent's replica ") {

@@ -5,7 +5,7 @@
 // A character prints if [unicode.IsPrint] says so: letters, marks, digits, punctuation
 // and symbols of all scripts, and the space. Control characters (U+0000 to U+001F, U+007F
 // to U+009F), line ends, characters that turn the direction of text, those of no width,
-// tags and bytes that are no UTF-8 do not.
+// tags, letters that are blank and bytes that are no UTF-8 do not.
 package printable
 
 import (
@@ -39,7 +39,7 @@ func Text(s string, most int) string {
 			r = '?'
 		case unicode.IsSpace(r):
 			r = ' '
-		case !unicode.IsPrint(r):
+		case !prints(r):
 			r = '?'
 		}
 		if len(b)+utf8.RuneLen(r) > most {
@@ -81,7 +81,7 @@ func JSON(text []byte) []byte {
 	kept := 0 // how much of text is in out
 	for i := 0; i < len(text); {
 		r, size := utf8.DecodeRune(text[i:])
-		if broken := r == utf8.RuneError && size == 1; broken || !unicode.IsPrint(r) && r != '\n' && r != '\t' {
+		if broken := r == utf8.RuneError && size == 1; broken || !prints(r) && r != '\n' && r != '\t' {
 			out = append(out, text[kept:i]...)
 			for _, unit := range utf16.AppendRune(nil, r) {
 				out = fmt.Appendf(out, `\u%04x`, unit)
@@ -96,6 +96,20 @@ func JSON(text []byte) []byte {
 	return append(out, text[kept:]...)
 }
 
+// prints reports whether a person sees r. [unicode.IsPrint] takes some for letters and marks
+// that fonts draw as nothing.
+func prints(r rune) bool {
+	switch r {
+	case '\u034f', // joins graphemes
+		'\u115f', '\u1160', '\u3164', '\uffa0', // fill the place of a Hangul letter
+		'\u17b4', '\u17b5', // inherent vowels of Khmer
+		'\u2800', // a Braille cell without dots
+		'\ufffc': // in place of an object
+		return false
+	}
+	return unicode.IsPrint(r)
+}
+
 func isPrintable(s string) bool {
-	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !prints(r) })
 }

@@ -29,6 +29,8 @@ func TestText(t *testing.T) {
 		{"bidi", "\u202ea\u202d\u202c\u2066b\u2069\u200e\u200f\u061c", 300, "?a???b????"},
 		{"no width", "a\u200bb\u200cc\u200dd\ufeffe\u2060f\u00adg", 300, "a?b?c?d?e?f?g"},
 		{"tags and private use", "a\U000e0001\U000e0041\ue000\U0010fffd", 300, "a????"},
+		{"blank letters", "\u3164a\u115f\u1160b\uffa0c\u034fd\ufffce\u2800f\u17b4\u17b5", 300, "?a??b?c?d?e?f??"},
+		{"variations and combining marks", "\u2764\ufe0f e\u0301 \u1112\u1161\u11ab", 300, "\u2764\ufe0f e\u0301 \u1112\u1161\u11ab"},
 		{"no UTF-8", "a\xff\x9b\xc2", 300, "a???"},
 		{"as long as may be", "abcde", 5, "abcde"},
 		{"longer", "abcdef", 5, "ab..."},

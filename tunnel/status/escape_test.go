@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"unicode"
 
 	"golang.org/x/net/html"
 
@@ -49,6 +50,21 @@ func TestEscape(t *testing.T) {
 func hostileURIs(text string) []string {
 	q := url.QueryEscape(text)
 	return []string{"/", "/live", "/?q=" + q, "/?cluster=" + q, "/live?cluster=" + q + "x", "/?state=" + q + "&sort=" + q}
+}
+
+// What the query says is shown, and what does not print in it is not.
+func TestUnprintableQuery(t *testing.T) {
+	f := fleet{server("r", session("default/prod", "1"))}
+	h := &status.Handler{Fleet: f.get}
+	for _, uri := range hostileURIs("\x1b[31m\u202eZZ\u009b\u2028\u3164\xff\x00") {
+		text := request(h, "GET", uri).Body.String()
+		if shown := strings.Contains(text, "?[31m?ZZ? ???"); shown != (strings.Contains(uri, "q=") || strings.Contains(uri, "cluster=")) {
+			t.Errorf("%s: is it shown: got %t", uri, shown)
+		}
+		if i := strings.IndexFunc(text, func(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) || r == '\u3164' }); i >= 0 {
+			t.Errorf("%s: got %q on the page", uri, text[i:i+4])
+		}
+	}
 }
 
 // allowed are the elements of the page.

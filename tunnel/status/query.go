@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/causewayproject/causeway/internal/printable"
 )
 
 // perPage is how many clusters there are on a page.
@@ -35,10 +37,11 @@ const notOK = "trouble"
 
 // parseQuery ignores what it does not know.
 func parseQuery(v url.Values) query {
-	q := query{Q: strings.TrimSpace(v.Get("q")), State: v.Get("state"), Sort: v.Get("sort"), Cluster: v.Get("cluster")}
+	q := query{Q: strings.TrimSpace(v.Get("q")), State: v.Get("state"), Sort: v.Get("sort"), Cluster: printable.Text(v.Get("cluster"), 1<<10)}
 	if len(q.Q) > 200 {
 		q.Q = strings.ToValidUTF8(q.Q[:200], "")
 	}
+	q.Q = printable.Text(q.Q, len(q.Q))
 	if _, ok := orders[q.Sort]; !ok {
 		q.Sort = ""
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/causewayproject/causeway/internal/printable"
 )
 
 // MaxReplica is how long the name of a replica may be.
@@ -53,7 +55,7 @@ func checkName(what, name string, most int) error {
 		return errors.New("the name of the " + what + " is too long")
 	case !utf8.ValidString(name):
 		return errors.New("the name of the " + what + " is not UTF-8")
-	case strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsSpace(r) || r == '|' }):
+	case printable.Quote(name) != name || strings.ContainsFunc(name, func(r rune) bool { return unicode.IsSpace(r) || r == '|' }):
 		return errors.New("the name of the " + what + " holds a space, a bar or a character that does not print")
 	}
 	return nil

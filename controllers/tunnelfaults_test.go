@@ -64,7 +64,7 @@ func (b *tunnelBed) untilLooked(n int) {
 
 // TestTunnelManyIdle: a second manager has nothing to write for what the first has written.
 func TestTunnelManyIdle(t *testing.T) {
-	const clusters = 1000
+	const clusters = 400
 	b := newTunnelBed(t)
 	var names []string
 	for n := range clusters {

@@ -44,7 +44,7 @@ type infrastructure struct {
 	run      *kubeconfigRun
 	interval time.Duration
 	named    chan struct{}   // has an element if a kind is new
-	served   meta.RESTMapper // by the last answer; followKinds alone uses it
+	served   meta.RESTMapper // by the last answer; only followKinds uses it
 
 	mu    sync.Mutex // guards the field below
 	kinds map[watchedKind]*infrastructureKind

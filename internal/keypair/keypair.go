@@ -101,7 +101,7 @@ func checkDER(der []byte) error {
 }
 
 // hasSmallIntegers reports whether no INTEGER in der is larger than an RSA modulus may
-// be. It looks into octet strings, since a PKCS #8 key is in one. What is no DER has none.
+// be. It looks into octet strings, since a PKCS #8 key is in one. Bytes that are not DER have none.
 func hasSmallIntegers(der []byte, depth int) bool {
 	for len(der) > 0 {
 		var value asn1.RawValue

@@ -130,8 +130,8 @@ type helloConn struct{ net.Conn }
 func (helloConn) Read([]byte) (int, error) { return 0, io.EOF }
 
 // Whatever strangers do who hold all that they get, and come again: the API server is
-// answered at its own address and at theirs, in some attempts on a busy machine, and the
-// process fits into its pod.
+// answered at once at its own address, and after some attempts at theirs, and the process
+// fits into its pod.
 func TestStrangers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute of both cores")
@@ -175,7 +175,7 @@ func TestStrangers(t *testing.T) {
 }
 
 func testStrangers(t *testing.T, do func(net.Conn)) {
-	const strangers, attempts, atOwn, atTheirs = 300, 3, "127.0.0.2", "127.0.0.9"
+	const strangers, atOwn, atTheirs = 300, "127.0.0.2", "127.0.0.9"
 	s := startServing(t)
 	small := reviewOf(t, creation(t, somePod()))
 	large := append(bytes.Clone(small), bytes.Repeat([]byte(" "), 3<<20)...)
@@ -214,9 +214,10 @@ func testStrangers(t *testing.T, do func(net.Conn)) {
 		for _, ask := range []struct {
 			what, from string
 			body       []byte
-		}{{"a small review", atOwn, small}, {"a large review", atOwn, large}, {"a small review from the strangers' address", atTheirs, small}} {
+			attempts   int
+		}{{"a small review", atOwn, small, 1}, {"a large review", atOwn, large, 1}, {"a small review from the strangers' address", atTheirs, small, 3}} {
 			took, err := s.ask(ask.from, ask.body)
-			for n := 1; n < attempts && err != nil; n++ {
+			for n := 1; n < ask.attempts && err != nil; n++ {
 				took, err = s.ask(ask.from, ask.body)
 			}
 			if slowest = max(slowest, took); err != nil {
@@ -226,7 +227,7 @@ func testStrangers(t *testing.T, do func(net.Conn)) {
 	}
 	peak := s.peakMiB(t)
 	t.Logf("%d strangers came; the slowest answer took %v; at most %d MiB", came.Load(), slowest, peak)
-	if peak > 128 { // the pod's
-		t.Errorf("got %d MiB, want 128 at most", peak)
+	if peak > 120 { // of the pod's 128
+		t.Errorf("got %d MiB, want 120 at most", peak)
 	}
 }

@@ -1,4 +1,4 @@
-package release
+package outsider
 
 import (
 	"encoding/json"
@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	root = "../.."
+	root = "../../.."
 	main = "github.com/causewayproject/causeway"
 )
 

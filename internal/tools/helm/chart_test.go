@@ -1,6 +1,6 @@
-// Package helm tests the chart of examples/deploy with Helm's own program. It is a module of
-// its own, since Helm comes with much. Go keeps a result although the chart has changed,
-// since its files are not the module's: run it with -count=1, as .ci/lint does.
+// Package helm tests the chart of examples/deploy with Helm's own program. Go keeps a result
+// although the chart has changed, since its files are not the module's: run it with -count=1,
+// as .ci/lint does.
 package helm
 
 import (
@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-const chart = "../../examples/deploy"
+const chart = "../../../examples/deploy"
 
 // helmProgram returns the path of helm, which go.mod has as a tool.
 var helmProgram = sync.OnceValues(func() (string, error) {

@@ -93,7 +93,7 @@ func (m *management) addControlPlane(t *testing.T, c *clusterv1.Cluster) *contro
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster",
 				Name: c.Name, UID: c.UID, Controller: ptr.To(true)}}},
 		Spec: controlplanev1.KubeadmControlPlaneSpec{
-			Version:  "v1.36.3",
+			Version:  bed.KubeVersion(),
 			Replicas: ptr.To(int32(1)),
 			KubeadmConfigSpec: bootstrapv1.KubeadmConfigSpec{
 				ClusterConfiguration: bootstrapv1.ClusterConfiguration{EncryptionAlgorithm: bootstrapv1.EncryptionAlgorithmECDSAP256},

@@ -52,10 +52,12 @@ kind: Service
 metadata: {name: web}
 spec: {ports: [{name: http, port: 80}]}
 ---
-apiVersion: v1
-kind: Endpoints
-metadata: {name: web}
-subsets: [{addresses: [{ip: %s, targetRef: {kind: Pod, name: pod, namespace: %s}}], ports: [{name: http, port: %s}]}]
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+endpoints: [{addresses: [%s], conditions: {ready: true}, targetRef: {kind: Pod, name: pod, namespace: %s}}]
+ports: [{name: http, port: %s}]
 `, host, c.namespace, port)); err != nil {
 		return err
 	}

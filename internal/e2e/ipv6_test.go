@@ -95,9 +95,9 @@ func (o *ipv6) testQuickstart(t *testing.T) {
 		args []string
 		want []string
 	}{
-		{"squid", real(o.Squid.URL()), []string{"v1.36.", "readyz ok", "watch saw", "network is unreachable"}},
-		{"squid, TLS", real(o.Squid.TLSURL(), "-proxy-ca", ca), []string{"v1.36.", "readyz ok", "watch saw", "network is unreachable"}},
-		{"dante", real(o.Dante.URL()), []string{"v1.36.", "readyz ok", "watch saw", "network is unreachable"}},
+		{"squid", real(o.Squid.URL()), []string{bed.KubeVersion() + ", readyz ok", "watch saw", "network is unreachable"}},
+		{"squid, TLS", real(o.Squid.TLSURL(), "-proxy-ca", ca), []string{bed.KubeVersion() + ", readyz ok", "watch saw", "network is unreachable"}},
+		{"dante", real(o.Dante.URL()), []string{bed.KubeVersion() + ", readyz ok", "watch saw", "network is unreachable"}},
 		{"stand-ins", nil, []string{"HTTP proxy ", "HTTPS proxy ", "SOCKS5 proxy ", "TUNNEL ", "readyz ok", "network is unreachable"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

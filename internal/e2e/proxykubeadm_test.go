@@ -26,12 +26,10 @@ import (
 // proxyAddress is where no test connects to.
 const proxyAddress = "proxy.test:3128"
 
-// kubeadmVersions are Kubernetes versions of kubeadm's two configuration
-// versions, v1beta4 and v1beta3.
-const (
-	newKubeadm = "1.36.3"
-	oldKubeadm = "1.30.0"
-)
+// Kubernetes versions of kubeadm's two configuration versions, v1beta4 and v1beta3.
+const oldKubeadm = "1.30.0"
+
+var newKubeadm = strings.TrimPrefix(bed.KubeVersion(), "v")
 
 var controlPlanePods = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd"}
 

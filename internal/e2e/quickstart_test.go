@@ -45,7 +45,7 @@ func TestQuickstart(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, want := range []string{
-				"v1.36.", "readyz ok", "namespaces, watch saw",
+				bed.KubeVersion() + ", readyz ok", "namespaces, watch saw",
 				"no proxy", "network is unreachable",
 			} {
 				if !strings.Contains(out, want) {

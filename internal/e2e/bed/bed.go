@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/causewayproject/causeway/internal/test/pki"
@@ -14,6 +15,12 @@ import (
 // BinEnv names the environment variable with the folder of kube-apiserver, etcd,
 // kubeadm and the others, as kube/build.sh prints it.
 const BinEnv = "CAUSEWAY_E2E_BIN"
+
+// KubeVersion is the version of Kubernetes in BinEnv's folder, v1.37.2: its name begins with it.
+func KubeVersion() string {
+	version, _, _ := strings.Cut(filepath.Base(os.Getenv(BinEnv)), "-")
+	return version
+}
 
 // maxDir leaves room for a socket's name: the kernel takes 107 bytes in all.
 const maxDir = 90

@@ -1,12 +1,22 @@
 #!/usr/bin/env bash
 # Builds kube-apiserver, kube-controller-manager, etcd, kubeadm and kubectl at
-# the versions of this module and prints the folder that holds them. A second
-# run with the same versions builds nothing.
+# the versions of this module, or at the Kubernetes version that the argument names
+# (v1.36.3), and prints the folder that holds them. A second run with the same
+# versions builds nothing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
-key=$(cat go.mod go.sum build.sh | sha256sum | cut -c1-16)
+modfile=go.mod
+if [ $# -gt 0 ] && [ "$1" != "$version" ]; then
+	work=$(mktemp -d)
+	trap 'rm -rf "$work"' EXIT
+	modfile=$work/go.mod
+	sed "s/v0\.${version#v1.}/v0.${1#v1.}/; s/$version/$1/" go.mod >"$modfile"
+	go mod tidy -modfile="$modfile" >&2
+	version=$1
+fi
+key=$(cat "$modfile" "${modfile%.mod}.sum" build.sh | sha256sum | cut -c1-16)
 dir=${CAUSEWAY_E2E_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/causeway-e2e}/$version-$key
 
 # The flags stay apart from those of the tests: each combination compiles
@@ -22,7 +32,7 @@ if [ ! -e "$dir/complete" ]; then
 	mkdir -p "$dir"
 	for tool in k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kubeadm,kubectl} go.etcd.io/etcd/server/v3; do
 		name=$(basename "${tool%/server/v3}")
-		CGO_ENABLED=0 go build -trimpath -ldflags "$ldflags" -o "$dir/$name" "$tool" >&2
+		CGO_ENABLED=0 go build -modfile="$modfile" -trimpath -ldflags "$ldflags" -o "$dir/$name" "$tool" >&2
 	done
 	touch "$dir/complete"
 fi

@@ -2,6 +2,8 @@ module github.com/causewayproject/causeway
 
 go 1.26.0
 
+toolchain go1.26.9
+
 require (
 	github.com/google/go-cmp v0.7.0
 	github.com/hashicorp/yamux v0.1.2

@@ -4,6 +4,8 @@ module github.com/causewayproject/causeway/controllers
 
 go 1.26.0
 
+toolchain go1.26.9
+
 require (
 	github.com/causewayproject/causeway v0.1.0
 	github.com/go-logr/logr v1.4.2

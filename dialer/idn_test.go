@@ -85,7 +85,7 @@ func TestInternationalProxyHost(t *testing.T) {
 }
 
 func TestBadInternationalProxyHost(t *testing.T) {
-	for _, addr := range []string{"a\u2260b.example:3128", "b\u00fc cher.example:3128"} {
+	for _, addr := range []string{"a\u2488b.example:3128", "b\u00fc cher.example:3128"} {
 		d := &dialer.HTTPConnect{Addr: addr, Forward: dialer.Func(func(context.Context, string, string) (net.Conn, error) {
 			t.Errorf("%q was dialed", addr)
 			return nil, errors.New("dialed")

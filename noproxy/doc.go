@@ -34,6 +34,9 @@
 // asterisk inside a word, and a port with a leading zero. "example.com" does not
 // match "example.com." either.
 //
+// Which internationalised names are valid depends on the Go that builds: its tables of
+// Unicode are those of golang.org/x/net/idna, in Go 1.27 newer ones than in Go 1.26.
+//
 // [Options] turns on, one by one, what some programs do and Go does not: ignore a
 // dot at the end, take networks with a port, or white space between items.
 // Options.Strict reports the items that cover nothing as errors.

@@ -190,7 +190,6 @@ func TestStrict(t *testing.T) {
 		{"full-width localhost", "", "ｌｏｃａｌｈｏｓｔ", "443", true},
 		{"full-width address", "10.0.0.0/8", "１０.0.0.1", "443", true},
 		{"full-width loopback", "", "１２７。０。０。１", "443", true},
-		{"what is not UTF-8 differs in a list", "a\xff.example", "a\xff.example", "443", false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -59,7 +59,7 @@ func TestTargetsConfig(t *testing.T) {
 		{"asterisk and dot", tunnel.Targets{Allow: []string{"*.:443"}}, "a label"},
 		{"dot first", tunnel.Targets{Allow: []string{".svc:443"}}, "a label"},
 		{"space", tunnel.Targets{Allow: []string{" a:443"}}, `' '`},
-		{"IDN", tunnel.Targets{Allow: []string{"a\u2260.com:443"}}, "internationalised"},
+		{"IDN", tunnel.Targets{Allow: []string{"a\u2488.com:443"}}, "internationalised"},
 		{"localhost", tunnel.Targets{Allow: []string{"LocalHost:443"}}, "write 127.0.0.1"},
 		{"below localhost", tunnel.Targets{Allow: []string{"*.localhost:443"}}, "write 127.0.0.1"},
 		{"a name below localhost", tunnel.Targets{Allow: []string{"a.localhost:443"}}, "write 127.0.0.1"},

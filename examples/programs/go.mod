@@ -4,6 +4,8 @@ module github.com/causewayproject/causeway/examples/programs
 
 go 1.26.0
 
+toolchain go1.26.9
+
 require (
 	github.com/causewayproject/causeway v0.1.0
 	github.com/causewayproject/causeway/controllers v0.1.0

@@ -4,6 +4,8 @@ module github.com/causewayproject/causeway/internal/bench
 
 go 1.26.0
 
+toolchain go1.26.9
+
 replace github.com/causewayproject/causeway => ../..
 
 require (

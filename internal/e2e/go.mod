@@ -5,6 +5,8 @@ module github.com/causewayproject/causeway/internal/e2e
 
 go 1.26.0
 
+toolchain go1.26.9
+
 replace github.com/causewayproject/causeway => ../..
 
 replace github.com/causewayproject/causeway/controllers => ../../controllers

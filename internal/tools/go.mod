@@ -5,6 +5,8 @@ module github.com/causewayproject/causeway/internal/tools
 
 go 1.26.0
 
+toolchain go1.26.9
+
 tool (
 	github.com/rhysd/actionlint/cmd/actionlint
 	golang.org/x/exp/cmd/apidiff

@@ -4,6 +4,8 @@ module github.com/causewayproject/causeway/tunnel/oidc
 
 go 1.26.0
 
+toolchain go1.26.9
+
 require (
 	github.com/causewayproject/causeway v0.1.0
 	github.com/go-jose/go-jose/v4 v4.1.8

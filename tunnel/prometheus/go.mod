@@ -5,6 +5,8 @@ module github.com/causewayproject/causeway/tunnel/prometheus
 
 go 1.26.0
 
+toolchain go1.26.9
+
 require (
 	github.com/causewayproject/causeway v0.1.0
 	github.com/prometheus/client_golang v1.23.2

@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
@@ -290,7 +290,7 @@ func (w *world) do(a provider.Action) bool {
 		if (*slot).ResourceVersion != a.Update.ResourceVersion {
 			w.t.Fatal("written with another resourceVersion than was read")
 		}
-		if cmp.Equal(*slot, a.Update) {
+		if equality.Semantic.DeepEqual(*slot, a.Update) {
 			w.t.Fatal("a write that changes nothing")
 		}
 		if w.admit(*slot, a.Update) != a.Update {

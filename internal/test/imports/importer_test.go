@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"text/tabwriter"
 )
 
 // importers are what a module that imports us may require already: the first
@@ -21,7 +20,7 @@ var importers = []string{"v0.34.0", "v0.35.0", "v0.36.0", "v0.37.0"}
 var imported = []string{"/noproxy", "/dialer", "/tunnel", "/tunnel/gateway", "/kubeconfig", "/kubeconfig/connect"}
 
 // TestImporter runs go mod tidy in modules on each version of client-go, before
-// and after they import one of our packages, and compares. -v prints the table.
+// and after they import one of our packages, and compares. -v prints what moves.
 func TestImporter(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs go mod tidy for each version and package")
@@ -34,41 +33,44 @@ func TestImporter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var table strings.Builder
-	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "client-go\timports\tof k8s.io and sigs.k8s.io\tmoves")
 	for _, version := range importers {
-		before, err := tidyModules(t, version, root, "")
-		if err != nil {
-			if os.Getenv("CI") == "true" {
-				t.Fatal(err)
-			}
-			t.Skipf("client-go %s is not at hand: %v", version, err)
-		}
-		for _, name := range imported {
-			after, err := tidyModules(t, version, root, name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var kubernetes, others []string
-			for _, path := range slices.Sorted(maps.Keys(before)) {
-				was, is := before[path], after[path]
-				switch {
-				case is == was || is == "":
-				case strings.HasPrefix(path, "k8s.io/") || strings.HasPrefix(path, "sigs.k8s.io/"):
-					kubernetes = append(kubernetes, path+" "+was+" to "+is)
-				default:
-					others = append(others, strings.TrimPrefix(path, "golang.org/")+" "+was+" to "+is)
-				}
-			}
-			if len(kubernetes) > 0 {
-				t.Errorf("a module on client-go %s that imports %s%s: it moves %s", version, module, name, strings.Join(kubernetes, ", "))
-			}
-			fmt.Fprintf(w, "%s\t%s\t%d\t%s\n", version, name, len(kubernetes), strings.Join(others, ", "))
-		}
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			importEach(t, version, root)
+		})
 	}
-	w.Flush()
-	t.Logf("what the import of one package moves:\n%s", &table)
+}
+
+// importEach has a module on a version of client-go import each package.
+func importEach(t *testing.T, version, root string) {
+	before, err := tidyModules(t, version, root, "")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skipf("client-go %s is not at hand: %v", version, err)
+	}
+	for _, name := range imported {
+		after, err := tidyModules(t, version, root, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kubernetes, others []string
+		for _, path := range slices.Sorted(maps.Keys(before)) {
+			was, is := before[path], after[path]
+			switch {
+			case is == was || is == "":
+			case strings.HasPrefix(path, "k8s.io/") || strings.HasPrefix(path, "sigs.k8s.io/"):
+				kubernetes = append(kubernetes, path+" "+was+" to "+is)
+			default:
+				others = append(others, strings.TrimPrefix(path, "golang.org/")+" "+was+" to "+is)
+			}
+		}
+		if len(kubernetes) > 0 {
+			t.Errorf("the import of %s%s moves %s", module, name, strings.Join(kubernetes, ", "))
+		}
+		t.Logf("the import of %s moves %s", name, strings.Join(others, ", "))
+	}
 }
 
 // tidyModules returns the version of each module, and of Go, that go mod tidy

@@ -33,13 +33,15 @@ const bindAdvice = "set its key " + KeyProxyURL + " to the proxy's URL, or " + K
 func (p *planner) checkSecret(proxy string, named int) error {
 	secret, name := p.secrets.Route, p.settings.RouteSecret
 	outside := p.settings.secretNamedOutside()
-	if !hasCredentials(secret) || outside && named > 0 {
+	if !hasCredentials(secret) {
 		return nil
 	}
 	bound := field.SecretProxy(secret.Data)
 	switch {
 	case p.isOthers(secret):
 		return &refusedSecret{fmt.Sprintf("the Secret %s is for another Cluster, which its label %s names: name a Secret of this Cluster", name, kubeconfig.ClusterNameLabel), true}
+	case outside && named > 0:
+		return nil
 	case bound != "" && (bound == proxy || field.SameProxy(bound, proxy)):
 		return nil
 	case bound != "":

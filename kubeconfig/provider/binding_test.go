@@ -71,7 +71,6 @@ func TestSecretIsBound(t *testing.T) {
 		{name: "the operator's proxy, by flag", defaults: provider.Settings{ProxyURL: attacker, RouteSecret: "system/route"}, secret: password(nil), want: used},
 		{name: "the operator's proxy, by Namespace", namespace: m{"proxy-url": attacker, "route-secret": "route"}, secret: password(nil), want: used},
 		{name: "the operator's Secret, named again", cluster: m{"route-secret": "route"}, namespace: m{"proxy-url": attacker, "route-secret": "route"}, secret: password(nil), want: used},
-		{name: "the operator's, labelled as another Cluster's", namespace: m{"route-secret": "route"}, secret: bound, change: others, want: used},
 		{name: "the Cluster's for the operator's proxy", cluster: m{"route-secret": "route"}, defaults: provider.Settings{ProxyURL: boundProxy}, secret: password(nil), change: own, want: used},
 		{name: "no credentials", cluster: m{"proxy-url": attacker, "route-secret": "route"}, secret: m{"ca.crt": "x"}, change: others, want: used},
 
@@ -86,6 +85,8 @@ func TestSecretIsBound(t *testing.T) {
 		{name: "another Cluster's ticket", cluster: m{"route-secret": "route"}, secret: ticket, change: others, want: refused},
 		{name: "another Cluster's ticket, under its name", cluster: m{"route-secret": "route", "tunnel-cluster": "clusters/c2", "tunnel-zone": "t.test"}, secret: ticket, change: others, want: refused},
 		{name: "another Cluster's password", cluster: m{"route-secret": "route"}, defaults: provider.Settings{ProxyURL: boundProxy}, secret: password(nil), change: others, want: refused},
+		{name: "the Namespace's, labelled as another Cluster's", namespace: m{"proxy-url": boundProxy, "route-secret": "route"}, secret: bound, change: others, want: refused},
+		{name: "the flag's, labelled as another Cluster's", defaults: provider.Settings{Gateway: boundProxy, RouteSecret: "clusters/route"}, secret: password(nil), change: others, want: refused},
 		{name: "user info in the URL", cluster: m{"route-secret": "route"}, secret: m{"proxy-url": "http://u:" + canary + "@proxy.test"}, change: others, want: refused},
 		{name: "rewritten", cluster: m{"mode": "rewrite", "server": "attacker.test:443", "proxy-url": attacker, "route-secret": "route"}, secret: bound, want: refused},
 		{name: "a second Secret", cluster: m{"mode": "secondary", "proxy-url": attacker, "route-secret": "route"}, secret: bound, want: refused},

@@ -169,7 +169,7 @@ func (p *planner) naturalServer() (server, endpoint string) {
 		if a.Natural != "" && server == a.Server {
 			server = a.Natural
 		}
-		if a.Endpoint != "" && server == serverScheme+a.Endpoint {
+		if a.Endpoint != "" && server == serverScheme+a.Endpoint && p.cluster.Endpoint != (kubeconfig.Endpoint{}) {
 			server = p.cluster.serverURL()
 		}
 	}
@@ -261,6 +261,9 @@ func (p *planner) annotationError(err error) error {
 		return fmt.Errorf("provider: %w", err)
 	}
 	if annotation == AnnotationRouteSecret {
+		if p.settings.RouteSecret == "" { // or it is for an outer proxy
+			return p.settings.layers.errorf(AnnotationGateway, "needs a Secret with the key %s: name one in %s", KeyPassword, AnnotationRouteSecret)
+		}
 		return p.settings.layers.errorf(annotation, "%s: %w", strings.ToLower(field.Field[strings.LastIndexByte(field.Field, '.')+1:]), field.Err)
 	}
 	return p.settings.layers.wrapError(annotation, field.Err)

@@ -17,9 +17,9 @@ func (p *planner) handBackAll() {
 }
 
 // handBackSecret removes the provider's keys and annotations from the Secret, and
-// restores the route from before the first decoration. A Secret that the provider
-// made keeps its kubeconfig. It returns false if the provider doesn't manage the
-// Secret.
+// restores the route from before the first decoration. A Secret that the provider made
+// has no such route: its kubeconfig stays, without a proxy, and so does the record that
+// the provider made it. It returns false if the provider doesn't manage the Secret.
 func (p *planner) handBackSecret(s *corev1.Secret) bool {
 	if managerOf(s) != p.config.providerName() {
 		return false
@@ -27,13 +27,13 @@ func (p *planner) handBackSecret(s *corev1.Secret) bool {
 	update := s.DeepCopy()
 	removeRecords(update)
 	p.records = readRecords(s)
-	base, err := parseDocument(s.Data[kubeconfig.SecretKey])
-	if original := p.records.original; err == nil && original != nil {
-		r := *original
+	if p.records.Created {
+		update.Data[DataState] = encodeJSON(secretState{Created: true})
+	}
+	if base, err := parseDocument(s.Data[kubeconfig.SecretKey]); err == nil {
 		p.base = base
-		if natural, _ := p.naturalServer(); p.cluster.Endpoint != (kubeconfig.Endpoint{}) {
-			r.Server = natural
-		}
+		r := p.originalRoute()
+		r.Server, _ = p.naturalServer()
 		if value, err := base.withRoute(r); err == nil {
 			update.Data[kubeconfig.SecretKey] = value
 		}
@@ -44,12 +44,17 @@ func (p *planner) handBackSecret(s *corev1.Secret) bool {
 	return true
 }
 
-// dropSecondary deletes the second Secret, if it is the provider's, and the Cluster owns it.
+// dropSecondary deletes the second Secret, if it is the provider's. One that a restore has
+// left is taken over first: it is deleted by the UID of its owner only.
 func (p *planner) dropSecondary() bool {
 	s := p.secrets.Secondary
-	if p.managerOf(s) != p.config.providerName() || s.Name == p.cluster.Name+kubeconfigSuffix || s.DeletionTimestamp != nil ||
-		!owner.Owns(p.cluster.ownerReference(), s.OwnerReferences) {
+	if p.managerOf(s) != p.config.providerName() || s.Name == p.cluster.Name+kubeconfigSuffix || s.DeletionTimestamp != nil {
 		return false
+	}
+	if !owner.Owns(p.cluster.ownerReference(), s.OwnerReferences) {
+		p.action.Update = s.DeepCopy()
+		p.takeOver(p.action.Update)
+		return true
 	}
 	p.addEvent(corev1.EventTypeNormal, ReasonDeleted, "the Secret "+s.Name+" is not wanted any more")
 	p.action.Delete = s.DeepCopy()

@@ -335,11 +335,16 @@ func TestSecondaryOwner(t *testing.T) {
 			w.settle()
 			left := w.secrets.Secondary.DeepCopy()
 			tt.change(left)
-			w.secrets.Secondary, w.writes = left, 0
+			w.secrets.Secondary, w.writes = left.DeepCopy(), 0
 			w.annotate("mode", "off") // it may be deleted only by the UID of its owner
-			if w.settle(); w.secrets.Secondary == nil || w.writes > 0 {
-				t.Fatal("deleted or written")
+			if w.settle(); (w.secrets.Secondary == nil) != tt.taken || w.writes > 0 && !tt.taken {
+				t.Fatal("deleted or written, or left behind")
 			}
+			if tt.taken {
+				w.happened(provider.ReasonAdopted)
+				w.happened(provider.ReasonDeleted)
+			}
+			w.secrets.Secondary = w.stored(left)
 			w.annotate("mode", "secondary")
 			w.annotate("proxy-url", proxyB)
 			w.settle()
@@ -351,10 +356,6 @@ func TestSecondaryOwner(t *testing.T) {
 			}
 			if s := w.secrets.Secondary; w.entry(s).ProxyURL != proxyB || len(s.OwnerReferences) != 1 || owners(s).UID != "uid-1" {
 				t.Errorf("got %s", toJSON(s.ObjectMeta))
-			}
-			w.annotate("mode", "off")
-			if w.settle(); w.secrets.Secondary != nil {
-				t.Error("not deleted")
 			}
 		})
 	}
@@ -377,6 +378,46 @@ func TestCreatedOwner(t *testing.T) {
 			w.happened(provider.ReasonAdopted)
 			if s := w.secrets.Kubeconfig; len(s.OwnerReferences) != 1 || s.OwnerReferences[0].UID != "uid-1" {
 				t.Errorf("got %s", toJSON(s.ObjectMeta))
+			}
+		})
+	}
+}
+
+// TestCreatedHandedBack: a kubeconfig that the provider made keeps its credentials and loses
+// the route. Later the provider knows again that it made it.
+func TestCreatedHandedBack(t *testing.T) {
+	for name, off := range map[string]func(*world){
+		"off":                     func(w *world) { w.annotate("mode", "off") },
+		"off without an endpoint": func(w *world) { w.annotate("mode", "off"); w.cluster.Endpoint = kubeconfig.Endpoint{} },
+		"secondary":               func(w *world) { w.annotate("mode", "secondary") },
+	} {
+		inBubble(t, name, func(t *testing.T, w *world) {
+			w.cluster.HasControlPlane = false
+			w.annotate("gateway", "http://gw.test:3128")
+			w.annotate("tunnel-zone", "tunnel.test")
+			w.annotate("route-secret", "route")
+			w.route("route", map[string]string{"username": "u", "password": canary, "gateway": "http://gw.test:3128"})
+			w.settle()
+			made, endpoint := clientCertificate(t, w.secrets.Kubeconfig), w.cluster.Endpoint
+			off(w)
+			w.settle()
+			w.happened(provider.ReasonHandedBack)
+			w.proxy("")
+			w.server(endpointA)
+			s := w.secrets.Kubeconfig
+			if strings.Contains(toJSON(s.Data), base64.StdEncoding.EncodeToString([]byte(canary))) || len(s.Data) != 2 || s.Annotations[provider.AnnotationManager] != "" || !clientCertificate(t, s).Equal(made) {
+				t.Errorf("got %s, want its own credentials only", toJSON(s.ObjectMeta))
+			}
+			w.cluster.Endpoint = endpoint
+			w.annotate("mode", "auto")
+			w.settle()
+			w.proxy("http://u:" + canary + "@gw.test:3128")
+			left := w.secrets.Kubeconfig.DeepCopy()
+			left.OwnerReferences = nil
+			w.secrets.Kubeconfig = left
+			w.settle()
+			if len(w.secrets.Kubeconfig.OwnerReferences) != 1 {
+				t.Error("not taken over after a restore")
 			}
 		})
 	}

@@ -138,7 +138,7 @@ func (p *planner) refuseTarget() bool {
 		p.setCondition(notReady(ReasonManagedByOther, "the Secret "+p.target.Name+" is managed by another provider, see its annotation "+AnnotationManager))
 	case p.settings.Mode == Secondary:
 		p.setCondition(notReady(ReasonNotOurs, "the Secret "+p.target.Name+" is there, and was not made by this provider: name another one in "+AnnotationSecondary))
-	case p.settings.Mode == Own && !p.settings.explicit && p.target.Type == corev1.SecretTypeOpaque:
+	case p.settings.Mode == Own && !p.settings.explicit && p.target.Type == corev1.SecretTypeOpaque && !p.records.Created:
 		p.setCondition(notReady(ReasonNotOurs, "the Secret "+p.target.Name+" is a user's (type Opaque): to have it adopted, set "+AnnotationMode+" to own"))
 	default:
 		return false
@@ -166,7 +166,12 @@ func (p *planner) keepOwner(s *corev1.Secret) {
 	if !made || owner.Owns(ours, s.OwnerReferences) || !owner.MayAdopt(ours, s.OwnerReferences) {
 		return
 	}
-	s.OwnerReferences = owner.With(ours, s.OwnerReferences)
+	p.takeOver(s)
+}
+
+// takeOver makes the Cluster the owner of what a restore has left. s must be a copy.
+func (p *planner) takeOver(s *corev1.Secret) {
+	s.OwnerReferences = owner.With(p.cluster.ownerReference(), s.OwnerReferences)
 	p.addEvent(corev1.EventTypeNormal, ReasonAdopted, "the Secret "+s.Name+" is taken over: it has the name and the marks of ours, and no owner that is there")
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
@@ -108,6 +109,21 @@ func TestResolveErrors(t *testing.T) {
 			if strings.Contains(err.Error(), canary) {
 				t.Error("holds a secret")
 			}
+		})
+	}
+}
+
+// A gateway without credentials is what the Cluster got wrong, and not the Secret that the
+// defaults have for their own proxy.
+func TestGatewayWithoutSecret(t *testing.T) {
+	for _, defaults := range []provider.Settings{{}, {ProxyURL: "http://d", RouteSecret: "system/proxy"}} {
+		inBubble(t, defaults.RouteSecret, func(t *testing.T, w *world) {
+			w.controlPlane()
+			w.config.Defaults = defaults
+			w.annotate("gateway", "http://gw.test:3128")
+			w.settle()
+			w.condition(metav1.ConditionFalse, provider.ReasonInvalidSettings)
+			w.message(provider.AnnotationGateway + " of the Cluster: needs a Secret with the key password: name one in " + provider.AnnotationRouteSecret)
 		})
 	}
 }

@@ -274,6 +274,31 @@ func TestTunnelTenants(t *testing.T) {
 	}
 }
 
+// TestTunnelUnlabelledAfterRestore: what a restore has left is deleted, too, when the label has
+// gone with it.
+func TestTunnelUnlabelledAfterRestore(t *testing.T) {
+	b := newTunnelBed(t)
+	one := b.labelled("one")
+	b.runTunnel(t)
+	b.settled("one")
+	b.Change(one, func(u *unstructured.Unstructured) { unstructured.SetNestedField(u.Object, true, "spec", "paused") })
+	b.Change(agentSecret("one"), func(u *unstructured.Unstructured) { u.SetOwnerReferences(nil) })
+	b.Change(routeOf("one"), func(u *unstructured.Unstructured) {
+		refs := u.GetOwnerReferences()
+		refs[0].UID = "gone"
+		u.SetOwnerReferences(refs)
+	})
+	b.Change(one, func(u *unstructured.Unstructured) {
+		u.SetLabels(nil)
+		unstructured.RemoveNestedField(u.Object, "spec", "paused")
+	})
+	b.Until(t, "the end", func() bool { return len(b.records()) == 0 })
+	agent, route := b.Get(agentSecret("one")) != nil, b.Get(routeOf("one")) != nil
+	if agent || route || !slices.Contains(b.eventReasons(), "TunnelSecretAdopted") {
+		t.Errorf("the agent's Secret is left: %t, the route's: %t, Events: %v; want both deleted, and an Event", agent, route, b.eventReasons())
+	}
+}
+
 // TestTunnelScope: a Cluster that was paused, or made anew, after it was read gets nothing,
 // and its agents stay.
 func TestTunnelScope(t *testing.T) {

@@ -74,7 +74,7 @@ func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Requ
 		if err := checkScope(ctx, t.live, u); err != nil {
 			return retryLater(err)
 		}
-		return reconcile.Result{}, errors.Join(t.removeCondition(ctx, u), t.endTunnel(ctx, key, record, u.GetUID()))
+		return reconcile.Result{}, errors.Join(t.removeCondition(ctx, u), t.endTunnel(ctx, u, record))
 	case label != "true":
 		t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonTunnelLabel,
 			fmt.Sprintf("the label %s is %q: want true, or false. Nothing is changed", provider.LabelTunnel, printable.Text(label, 63)), "")
@@ -147,13 +147,19 @@ func (t *tunnelRun) reconcileGone(ctx context.Context, key types.NamespacedName)
 	case u != nil:
 		return retryLater(errCacheLate)
 	}
-	return reconcile.Result{}, t.endTunnel(ctx, key, record, types.UID(record.Data[recordUID]))
+	gone := t.kind.DeepCopy()
+	gone.SetNamespace(key.Namespace)
+	gone.SetName(key.Name)
+	gone.SetUID(types.UID(record.Data[recordUID]))
+	return reconcile.Result{}, t.endTunnel(ctx, gone, record)
 }
 
-// endTunnel ends all agents of a cluster, deletes the Secrets that the Cluster with this UID
-// owns, and then the record, so that a failure leads here again. The Secrets may be gone
-// already, with the Cluster.
-func (t *tunnelRun) endTunnel(ctx context.Context, key types.NamespacedName, record *corev1.Secret, uid types.UID) error {
+// endTunnel ends all agents of a Cluster, deletes the Secrets that it owns, and then the
+// record, so that a failure leads here again. The Secrets may be gone already, with the
+// Cluster. Those that a restore has left are taken over first, but not for a Cluster that is
+// gone: they may be restored before it.
+func (t *tunnelRun) endTunnel(ctx context.Context, u *unstructured.Unstructured, record *corev1.Secret) error {
+	key, cluster := nameOf(u), ownerOf(u)
 	if err := t.Server.RevokeCluster(ctx, key.String()); err != nil {
 		return fmt.Errorf("revoke the agents of %s: %w", key, err)
 	}
@@ -168,9 +174,19 @@ func (t *tunnelRun) endTunnel(ctx context.Context, key types.NamespacedName, rec
 		if err != nil {
 			return err
 		}
-		cluster := metav1.OwnerReference{APIVersion: t.kind.GetAPIVersion(), Kind: clusterKind, Name: key.Name, UID: uid}
-		if secret == nil || !isTunnelSecret(secret, cluster) || !owner.Owns(cluster, secret.OwnerReferences) {
+		if secret == nil || !isTunnelSecret(secret, cluster) {
 			continue
+		}
+		if !owner.Owns(cluster, secret.OwnerReferences) {
+			if u.GetResourceVersion() == "" {
+				continue
+			}
+			secret = secret.DeepCopy()
+			secret.OwnerReferences = owner.With(cluster, secret.OwnerReferences)
+			if err := t.writeObject(ctx, secret); err != nil {
+				return err
+			}
+			t.tellAdopted(u, secret)
 		}
 		if err := t.deleteObject(ctx, secret); err != nil {
 			return err

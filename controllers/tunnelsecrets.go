@@ -222,8 +222,7 @@ func (t *tunnelRun) keepSecret(ctx context.Context, u *unstructured.Unstructured
 	}
 	switch {
 	case err == nil && present != nil && !owner.Owns(cluster, present.OwnerReferences):
-		t.events.tell(u, u.GetUID(), corev1.EventTypeNormal, reasonAdopted,
-			"the Secret "+secret.Name+" is taken over: it has the name and the labels of ours, and no owner that is there", "")
+		t.tellAdopted(u, secret)
 		return "", nil
 	case err == nil, errors.Is(err, errCacheLate), apierrors.IsConflict(err), ctx.Err() != nil:
 		return "", err
@@ -231,6 +230,12 @@ func (t *tunnelRun) keepSecret(ctx context.Context, u *unstructured.Unstructured
 		return t.tellWriteFailed(u, suffix, foreignSecret), err
 	}
 	return t.tellWriteFailed(u, suffix, err.Error()), err
+}
+
+// tellAdopted tells of a Secret that was taken over after a restore.
+func (t *tunnelRun) tellAdopted(u *unstructured.Unstructured, secret *corev1.Secret) {
+	t.events.tell(u, u.GetUID(), corev1.EventTypeNormal, reasonAdopted,
+		"the Secret "+secret.Name+" is taken over: it has the name and the labels of ours, and no owner that is there", "")
 }
 
 // ownerOf is the owner reference to a Cluster.

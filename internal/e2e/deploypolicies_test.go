@@ -14,7 +14,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/causewayproject/causeway/kubeconfig"
@@ -58,11 +61,23 @@ func TestPolicies(t *testing.T) {
 	made := ofProvider(secretOf("four-kubeconfig", corev1.SecretTypeOpaque, "value"))
 	made.Labels[kubeconfig.ClusterNameLabel], made.OwnerReferences = "four", nil
 	made.Data[provider.DataState] = []byte(`{"phase":"Ready","created":true}`)
-	for _, object := range []client.Object{theirs, restored, others, users, made, ofServer(secretOf("one-tunnel-route", corev1.SecretTypeOpaque, "password")),
+	second := made.DeepCopy()
+	second.Name = "four-proxied"
+	for _, object := range []client.Object{theirs, restored, others, users, made, second, ofServer(secretOf("one-tunnel-route", corev1.SecretTypeOpaque, "password")),
 		ofPropagator(secretOf("proxy", corev1.SecretTypeOpaque, "HTTP_PROXY"))} {
 		d.create(t, object)
 	}
-	for base, rows := range map[string][]policyRow{"kubeconfig-provider": providerRows(), "proxy-propagator": propagatorRows(), "tunnel-server": serverRows(), "proxy-injector": injectorRows()} {
+	one := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "org", Name: "one"},
+		Spec: clusterv1.ClusterSpec{ControlPlaneEndpoint: clusterv1.APIEndpoint{Host: "192.0.2.1", Port: 6443}}}
+	d.create(t, one)
+	one.Status.Phase = string(clusterv1.ClusterPhaseProvisioned)
+	for _, kind := range []string{"Available", provider.ConditionRoute, provider.ConditionTunnel} {
+		one.Status.Conditions = append(one.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: "X", LastTransitionTime: metav1.Now()})
+	}
+	if err := d.admin.Status().Update(t.Context(), one); err != nil {
+		t.Fatal(err)
+	}
+	for base, rows := range map[string]func(namespace string) []policyRow{"kubeconfig-provider": providerRows, "proxy-propagator": propagatorRows, "tunnel-server": serverRows, "proxy-injector": injectorRows} {
 		for _, namespace := range []string{base, "renamed-" + base} {
 			d.applyIn(base, namespace)
 			account := d.accountClient(t, namespace, base)
@@ -77,7 +92,7 @@ func TestPolicies(t *testing.T) {
 				}
 				return nil
 			})
-			for _, row := range rows {
+			for _, row := range append(rows(namespace), statusRows(base)...) {
 				err := row.try(t.Context(), account)
 				if (err == nil) != (row.refused == "") || err != nil && !strings.Contains(err.Error(), row.refused) {
 					t.Errorf("%s in %s: %s: got %v, want %q", base, namespace, row.name, err, row.refused)
@@ -184,13 +199,17 @@ func metaRows(name string) []policyRow {
 		{"another key", update(func(s *corev1.Secret) { s.Data["tls.key"] = []byte("x") }), "sets no keys"},
 		{"immutable", update(func(s *corev1.Secret) { s.Immutable = &immutable }), "sets neither"},
 		{"a finalizer", update(func(s *corev1.Secret) { s.Finalizers = []string{"example.com/x"} }), "sets neither"},
+		{"a second Cluster", update(func(s *corev1.Secret) {
+			s.OwnerReferences = append(s.OwnerReferences, ofCluster(&corev1.Secret{}).OwnerReferences...)
+			s.OwnerReferences[len(s.OwnerReferences)-1].UID = "gone"
+		}), "changes no owners"},
 		{"another's owner", update(func(s *corev1.Secret) {
 			s.OwnerReferences = append(s.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "gone", UID: "gone"})
 		}), "changes no owners"},
 	}
 }
 
-func serverRows() []policyRow {
+func serverRows(string) []policyRow {
 	route := func(name string, keys ...string) *corev1.Secret {
 		return ofServer(secretOf(name, corev1.SecretTypeOpaque, keys...))
 	}
@@ -228,7 +247,7 @@ func serverRows() []policyRow {
 	}...)
 }
 
-func injectorRows() []policyRow {
+func injectorRows(string) []policyRow {
 	made := func(keys ...string) *corev1.Secret {
 		s := ofPropagator(secretOf("proxy", corev1.SecretTypeOpaque, keys...))
 		s.OwnerReferences, s.Namespace = nil, "default"
@@ -245,6 +264,49 @@ func injectorRows() []policyRow {
 		{"a new one with an owner", tryCreate(owned), "changes no owners"},
 		{"a new one with other keys", tryCreate(made("tls.key")), "sets no keys"},
 	}...)
+}
+
+// statusRows are what a program does to a Cluster's status, and what it does not.
+func statusRows(base string) []policyRow {
+	own, others := provider.ConditionRoute, provider.ConditionTunnel
+	switch base {
+	case "tunnel-server":
+		own, others = others, own
+	case "kubeconfig-provider":
+	default:
+		return nil // it has no right
+	}
+	condition := func(kind string) string {
+		return `{"type":"` + kind + `","status":"False","reason":"Y","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}`
+	}
+	try := func(version string, as types.PatchType, status string) func(context.Context, client.Client) error {
+		text := `{"apiVersion":"cluster.x-k8s.io/` + version + `","kind":"Cluster","metadata":{"namespace":"org","name":"one"},"status":` + status + `}`
+		return func(ctx context.Context, c client.Client) error {
+			u := &unstructured.Unstructured{}
+			err := u.UnmarshalJSON([]byte(text))
+			if err != nil {
+				return err
+			}
+			opts := []client.SubResourcePatchOption{client.DryRunAll}
+			if as == types.ApplyPatchType {
+				opts = append(opts, client.FieldOwner("test"), client.ForceOwnership)
+			}
+			return c.Status().Patch(ctx, u, client.RawPatch(as, []byte(text)), opts...)
+		}
+	}
+	const apply, merge = types.ApplyPatchType, types.MergePatchType
+	return []policyRow{
+		{"its condition", try("v1beta2", apply, `{"conditions":[`+condition(own)+`]}`), ""},
+		{"Cluster API's condition", try("v1beta2", apply, `{"conditions":[`+condition("Available")+`]}`), "no condition of a Cluster but " + own},
+		{"the other program's", try("v1beta2", apply, `{"conditions":[`+condition(others)+`]}`), "no condition of a Cluster but " + own},
+		{"a new condition", try("v1beta2", apply, `{"conditions":[`+condition("New")+`]}`), "no condition of a Cluster but " + own},
+		{"none but its own", try("v1beta2", merge, `{"conditions":[`+condition(own)+`]}`), "no condition of a Cluster but " + own},
+		{"none", try("v1beta2", merge, `{"conditions":null}`), "no condition of a Cluster but " + own},
+		{"an old condition in v1beta1", try("v1beta1", apply, `{"conditions":[{"type":"`+own+`","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z"}]}`), "of a Cluster's status but"},
+		{"the phase", try("v1beta2", merge, `{"phase":"Failed"}`), "of a Cluster's status but"},
+		{"no phase", try("v1beta2", merge, `{"phase":null}`), "of a Cluster's status but"},
+		{"the infrastructure", try("v1beta2", merge, `{"initialization":{"infrastructureProvisioned":true}}`), "of a Cluster's status but"},
+	}
 }
 
 func tryCreate(object client.Object) func(context.Context, client.Client) error {
@@ -271,7 +333,7 @@ func tryDelete(name string) func(context.Context, client.Client) error {
 	}
 }
 
-func providerRows() []policyRow {
+func providerRows(string) []policyRow {
 	set := func(key string) func(*corev1.Secret) {
 		return func(s *corev1.Secret) {
 			s.Data[key] = []byte("other")
@@ -295,6 +357,8 @@ func providerRows() []policyRow {
 	return append(metaRows("one-proxied"), []policyRow{
 		{"its own, restored", tryUpdate("one-proxied", func(s *corev1.Secret) { s.OwnerReferences[0].UID = "other" }), ""},
 		{"its own, restored without owner", tryUpdate("four-kubeconfig", by("four")), ""},
+		{"its own, handed back", tryUpdate("four-kubeconfig", func(s *corev1.Secret) { s.Annotations, s.Data[provider.DataState] = nil, made("true") }), ""},
+		{"its second one, restored without owner", tryUpdate("four-proxied", by("four")), ""},
 		{"a control plane's, owned now", tryUpdate("two-kubeconfig", owned), "changes no owners"},
 		{"a user's, owned now", tryUpdate("three-kubeconfig", by("three")), "changes no owners"},
 		{"a user's, made its own", tryUpdate("three-kubeconfig", func(s *corev1.Secret) { s.Data[provider.DataState] = made("true") }), "that it made it"},
@@ -331,7 +395,7 @@ func machineKeys() []string {
 	return slices.Sorted(maps.Keys(objects.SystemdProxy.Data))
 }
 
-func propagatorRows() []policyRow {
+func propagatorRows(namespace string) []policyRow {
 	set := func(key string) func(*corev1.Secret) {
 		return func(s *corev1.Secret) { s.Data[key] = []byte("other") }
 	}
@@ -345,6 +409,8 @@ func propagatorRows() []policyRow {
 	labelled.Labels["argocd.argoproj.io/secret-type"] = "cluster"
 	system := ofPropagator(secretOf("one-new", corev1.SecretTypeOpaque, "values"))
 	system.Namespace = metav1.NamespaceSystem
+	config := ofPropagator(secretOf("installation-proxy", corev1.SecretTypeOpaque, "values"))
+	config.Namespace, config.OwnerReferences[0].Name = namespace, "installation"
 	owned := func(s *corev1.Secret) { ofCluster(s) }
 	return append(metaRows("one-systemd-proxy"), []policyRow{
 		{"its own, restored without owner", tryUpdate("one-restored", owned), ""},
@@ -352,8 +418,10 @@ func propagatorRows() []policyRow {
 			s.Labels["giantswarm.io/cluster"] = "one"
 			s.Annotations = map[string]string{"giantswarm.io/notes": "x"}
 		}), ""},
-		{"another's, owned anew", tryUpdate("one-theirs", func(s *corev1.Secret) { s.OwnerReferences[0].UID = "gone" }), "changes no owners"},
-		{"another's, given to it", tryUpdate("one-theirs", func(s *corev1.Secret) { s.Labels[propagate.LabelManagedBy] = "causeway" }), "sets no labels"},
+		{"another's", tryUpdate("one-theirs", set("values")), "managed-by=causeway"},
+		{"the configuration that it reads", tryCreate(config), "installation-proxy"},
+		{"another's, owned anew", tryUpdate("one-theirs", func(s *corev1.Secret) { s.OwnerReferences[0].UID = "gone" }), "managed-by=causeway"},
+		{"another's, given to it", tryUpdate("one-theirs", func(s *corev1.Secret) { s.Labels[propagate.LabelManagedBy] = "causeway" }), "managed-by=causeway"},
 		{"without other keys", tryUpdate("one-systemd-proxy", func(s *corev1.Secret) { delete(s.Data, "theirs") }), "removes no others"},
 		{"binary data", tryCreate(binary), "no binaryData"},
 		{"a label of Argo CD", tryCreate(labelled), "sets no labels"},

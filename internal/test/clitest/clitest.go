@@ -146,8 +146,8 @@ func CheckMetrics(t testing.TB, url string, want ...string) {
 	}
 }
 
-// ReadManifest parses a manifest strictly into objects, by kind. The manifest must have
-// each kind once, and no other.
+// ReadManifest parses a manifest strictly into objects, by kind/name or kind. The manifest
+// must have each once, and no other.
 func ReadManifest(t testing.TB, file string, objects map[string]any) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -155,17 +155,24 @@ func ReadManifest(t testing.TB, file string, objects map[string]any) {
 		t.Fatal(err)
 	}
 	for _, document := range bytes.Split(text, []byte("\n---\n")) {
-		var head struct{ Kind string }
+		var head struct {
+			Kind     string
+			Metadata struct{ Name string }
+		}
 		if err := yaml.Unmarshal(document, &head); err != nil {
 			t.Fatal(err)
 		}
-		if objects[head.Kind] == nil {
+		key := head.Kind + "/" + head.Metadata.Name
+		if objects[key] == nil {
+			key = head.Kind
+		}
+		if objects[key] == nil {
 			t.Fatalf("got a second or unknown %q", head.Kind)
 		}
-		if err := yaml.UnmarshalStrict(document, objects[head.Kind]); err != nil {
-			t.Errorf("%s: %v", head.Kind, err)
+		if err := yaml.UnmarshalStrict(document, objects[key]); err != nil {
+			t.Errorf("%s: %v", key, err)
 		}
-		delete(objects, head.Kind)
+		delete(objects, key)
 	}
 	if len(objects) > 0 {
 		t.Fatalf("the manifest lacks %d kinds", len(objects))

@@ -107,6 +107,7 @@ func TestManifest(t *testing.T) {
 		"Role": &role, "RoleBinding": new(rbacv1.RoleBinding), "Deployment": &deployment,
 		"PodDisruptionBudget": new(policyv1.PodDisruptionBudget), "NetworkPolicy": new(networkingv1.NetworkPolicy),
 		"ValidatingAdmissionPolicy": new(admissionv1.ValidatingAdmissionPolicy), "ValidatingAdmissionPolicyBinding": new(admissionv1.ValidatingAdmissionPolicyBinding),
+		"ValidatingAdmissionPolicy/kubeconfig-provider-status": new(admissionv1.ValidatingAdmissionPolicy), "ValidatingAdmissionPolicyBinding/kubeconfig-provider-status": new(admissionv1.ValidatingAdmissionPolicyBinding),
 	})
 	lease := role.Rules[1].ResourceNames
 	f, cmd := new(flags), new(cobra.Command)

@@ -31,6 +31,8 @@ func TestText(t *testing.T) {
 		{"tags and private use", "a\U000e0001\U000e0041\ue000\U0010fffd", 300, "a????"},
 		{"blank letters", "\u3164a\u115f\u1160b\uffa0c\u034fd\ufffce\u2800f\u17b4\u17b5", 300, "?a??b?c?d?e?f??"},
 		{"variations and combining marks", "\u2764\ufe0f e\u0301 \u1112\u1161\u11ab", 300, "\u2764\ufe0f e\u0301 \u1112\u1161\u11ab"},
+		{"marks on nothing", "\u0301a \u0301\u0302b\u200b\u0301", 300, "?a ??b??"},
+		{"too many marks", "a" + strings.Repeat("\u0301", 10) + "b", 300, "a" + strings.Repeat("\u0301", 8) + "??b"},
 		{"no UTF-8", "a\xff\x9b\xc2", 300, "a???"},
 		{"as long as may be", "abcde", 5, "abcde"},
 		{"longer", "abcdef", 5, "ab..."},
@@ -85,6 +87,21 @@ func TestLines(t *testing.T) {
 	}
 	if got, want := printable.Lines("abc\ndef", 5), "abc\nd"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestQuote(t *testing.T) {
+	for in, want := range map[string]string{
+		"é 集群":      "é 集群",
+		"é\n":       `"é\n"`,
+		"a\u3164é":  `"a\u3164\u00e9"`,
+		"\u0301a":   `"\u0301a"`,
+		"a\u0301":   "a\u0301",
+		"a\xffb\"c": `"a\xffb\"c"`,
+	} {
+		if got := printable.Quote(in); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
 	}
 }
 

@@ -29,20 +29,21 @@ func (f *Flags) Add(set *pflag.FlagSet) {
 func (f *Flags) New(w io.Writer) *slog.Logger {
 	o := &slog.HandlerOptions{ReplaceAttr: replaceText}
 	o.Level = f.level
+	w = escapingWriter{w}
 	var h slog.Handler = slog.NewTextHandler(w, o)
 	if f.format == "json" {
 		o.ReplaceAttr = replaceJSON
-		h = slog.NewJSONHandler(jsonWriter{w}, o)
+		h = slog.NewJSONHandler(w, o)
 	}
 	f.level.log.Store(slog.New(h))
 	return slog.New(h)
 }
 
-// jsonWriter writes lines of JSON with escapes for what does not print. The lines of text
-// have them already.
-type jsonWriter struct{ io.Writer }
+// escapingWriter writes lines with escapes for what does not print. A line of JSON means the
+// same; slog's text has most of them already.
+type escapingWriter struct{ io.Writer }
 
-func (w jsonWriter) Write(line []byte) (int, error) {
+func (w escapingWriter) Write(line []byte) (int, error) {
 	if _, err := w.Writer.Write(printable.JSON(line)); err != nil {
 		return 0, err
 	}

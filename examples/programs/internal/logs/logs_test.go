@@ -66,6 +66,23 @@ func TestFlagMistakes(t *testing.T) {
 	}
 }
 
+// What slog takes for text that prints, and people don't see, is escaped in both formats.
+func TestValuesPrint(t *testing.T) {
+	for _, format := range []string{"text", "json"} {
+		var f logs.Flags
+		set := pflag.NewFlagSet("", pflag.ContinueOnError)
+		f.Add(set)
+		if err := cli.Parse(set, []string{"--log-format", format}); err != nil {
+			t.Fatal(err)
+		}
+		var text bytes.Buffer
+		f.New(&text).Info("access", "client", "a\u3164b", "cluster", "\u0301é", "target", "e\u0301")
+		if got := text.String(); !strings.Contains(got, `a\u3164b`) || !strings.Contains(got, `\u0301é`) || !strings.Contains(got, "e\u0301") {
+			t.Errorf("%s: got %q", format, got)
+		}
+	}
+}
+
 // Others choose some values: they are quoted, and cut.
 func TestValuesAreBounded(t *testing.T) {
 	for _, format := range []string{"text", "json"} {

@@ -20,6 +20,9 @@ const (
 	// minHeaderValue is the length from which on the value of any header counts as a
 	// secret. Shorter ones are in too many texts by chance.
 	minHeaderValue = 8
+	// minAnywhere is the length from which on a secret is masked within a word, too. The
+	// letter of a shorter one is in most words.
+	minAnywhere = 4
 	// minCut is how much of a secret is masked at the end of a text that was cut.
 	minCut = 3
 )
@@ -27,13 +30,16 @@ const (
 // Text returns text with each secret in it replaced by [Mark]. A secret is found
 // as it is, and if any of its bytes are percent-encoded, or escaped as in HTML or
 // JSON. cut says that text may end within a secret: its beginning at the end of
-// text is masked too. Empty secrets are ignored.
+// text is masked too. A secret of one to three bytes is masked as a word of its own only.
+// Empty secrets are ignored.
 func Text(text string, cut bool, secrets []string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); {
 		n := 0
 		for _, secret := range secrets {
-			n = max(n, match(text[i:], secret, cut))
+			if m := match(text[i:], secret, cut); len(secret) >= minAnywhere || isWord(text, i, i+m) {
+				n = max(n, m)
+			}
 		}
 		if n == 0 {
 			b.WriteByte(text[i])
@@ -44,6 +50,17 @@ func Text(text string, cut bool, secrets []string) string {
 		i += n
 	}
 	return b.String()
+}
+
+// isWord reports whether text[from:to] begins and ends where words do.
+func isWord(text string, from, to int) bool {
+	within := func(i int) bool { return i > 0 && i < len(text) && isLetter(text[i-1]) && isLetter(text[i]) }
+	return !within(from) && !within(to)
+}
+
+// isLetter counts digits as letters, and all bytes beyond ASCII.
+func isLetter(b byte) bool {
+	return b >= 0x80 || '0' <= b && b <= '9' || 'a' <= b|0x20 && b|0x20 <= 'z'
 }
 
 // Error returns err, or an error with the text of it masked, which wraps nothing,

@@ -1,6 +1,7 @@
 package probe_test
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
@@ -28,8 +29,12 @@ func TestProbeDirectFails(t *testing.T) {
 		{"hangs up", server(scripted(hangsUp)),
 			failure{probe.PhaseTLS, "closed the connection in the TLS handshake", "behind the load balancer"}},
 		{"another CA", func(t *testing.T, _ *probed, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
-			c.CertificateAuthorityData = pki.NewCAWith(nil, func(c *x509.Certificate) { c.Subject.CommonName = "mine" }).CertPEM()
-		}, failure{probe.PhaseTLS, `issued by "kubernetes", and the kubeconfig trusts "mine"`, "Put this cluster's CA into certificate-authority-data"}},
+			for _, name := range []string{"mine", "new", "mine", "mine"} {
+				ca := pki.NewCAWith(nil, func(c *x509.Certificate) { c.Subject.CommonName = name })
+				c.CertificateAuthorityData = append(ca.CertPEM(), c.CertificateAuthorityData...)
+			}
+			c.CertificateAuthorityData = c.CertificateAuthorityData[:bytes.LastIndex(c.CertificateAuthorityData, []byte("-----BEGIN"))]
+		}, failure{probe.PhaseTLS, `issued by "kubernetes", and the kubeconfig trusts "mine", "new"`, "Put this cluster's CA into certificate-authority-data"}},
 		{"another CA of that name", func(t *testing.T, _ *probed, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
 			c.CertificateAuthorityData = pki.NewCAWith(nil, nil).CertPEM()
 		}, failure{probe.PhaseTLS, `another CA of the name "kubernetes"`, "Check whether the cluster was made anew"}},

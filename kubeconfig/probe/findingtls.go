@@ -152,7 +152,9 @@ func (p *probing) wrongAuthority(cert *x509.Certificate) finding {
 			return finding{fmt.Sprintf("the API server's certificate is issued by another CA of the name %q than the kubeconfig's: the keys differ", issuerName(cert)),
 				"Check whether the cluster was made anew, or its CA replaced. " + advice}
 		}
-		subjects = append(subjects, fmt.Sprintf("%q", nameOf(ca)))
+		if name := fmt.Sprintf("%q", nameOf(ca)); !slices.Contains(subjects, name) {
+			subjects = append(subjects, name)
+		}
 	}
 	return finding{fmt.Sprintf("the API server's certificate is issued by %q, and the kubeconfig trusts %s", issuerName(cert), strings.Join(subjects, ", ")),
 		fmt.Sprintf("%s If %q is a firewall's or proxy's CA, it opens TLS: have the API server exempted from that.", advice, issuerName(cert))}

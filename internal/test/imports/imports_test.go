@@ -25,7 +25,7 @@ var arrows = map[string][]string{
 	"/tunnel/egress":             {"/dialer", "/internal/quote", "/internal/yamledit"},
 	"/kubeconfig":                {"/dialer", "/internal/yamledit", "/kubeconfig/internal/entry", "/kubeconfig/internal/field"},
 	"/kubeconfig/connect":        {"/dialer", "/kubeconfig", "/kubeconfig/internal/entry", "/kubeconfig/internal/field", "/kubeconfig/internal/route", "/kubeconfig/probe", "/tunnel/gateway", "/internal/abort", "/internal/backoff", "/internal/group"},
-	"/kubeconfig/internal/entry": {"/internal/keypair", "/internal/yamledit", "/kubeconfig/internal/field"},
+	"/kubeconfig/internal/entry": {"/internal/keypair", "/internal/quote", "/internal/yamledit", "/kubeconfig/internal/field"},
 	"/kubeconfig/internal/field": {"/dialer", "/noproxy", "/internal/keypair"},
 	"/kubeconfig/internal/route": {"/dialer", "/noproxy", "/internal/abort", "/internal/keypair", "/kubeconfig/internal/entry", "/kubeconfig/internal/field"},
 	"/kubeconfig/probe":          {"/internal/printable", "/dialer", "/internal/abort", "/internal/mask", "/kubeconfig/internal/entry", "/kubeconfig/internal/field", "/kubeconfig/internal/route"},

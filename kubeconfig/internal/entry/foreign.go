@@ -12,6 +12,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/internal/keypair"
+	"github.com/causewayproject/causeway/internal/quote"
 	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
 
@@ -123,11 +124,31 @@ func checkUser(user *clientcmdapi.AuthInfo) (name string, err error) {
 	case len(user.Username)+len(user.Password) > maxToken:
 		return "password", fmt.Errorf("has, with the user name, %d bytes: want at most %d", len(user.Username)+len(user.Password), maxToken)
 	}
+	if name, err := checkImpersonation(user); err != nil {
+		return name, err
+	}
 	if err := checkBundle(user.ClientCertificateData); err != nil {
 		return "client-certificate-data", err
 	}
 	if err := keypair.Check(user.ClientKeyData); err != nil {
 		return "client-key-data", err
+	}
+	return "", nil
+}
+
+// checkImpersonation returns the field that no header carries as it is.
+func checkImpersonation(user *clientcmdapi.AuthInfo) (name string, err error) {
+	values := map[string][]string{"as": {user.Impersonate}, "as-uid": {user.ImpersonateUID}, "as-groups": user.ImpersonateGroups,
+		"as-user-extra": slices.Collect(maps.Keys(user.ImpersonateUserExtra))}
+	for key, extra := range user.ImpersonateUserExtra {
+		values[fmt.Sprintf("as-user-extra[%.100q]", key)] = extra
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		for _, value := range values[name] {
+			if err := quote.Check(value); err != nil {
+				return name, err
+			}
+		}
 	}
 	return "", nil
 }

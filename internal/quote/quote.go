@@ -33,6 +33,15 @@ func Check(text string) error {
 	return nil
 }
 
+// CheckWord is Check for a name or an image, which has no spaces.
+func CheckWord(text string) error {
+	err := Check(text)
+	if err == nil && strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
+		err = errors.New("has a space, or a character that does not print")
+	}
+	return err
+}
+
 // SystemdArgument returns an argument for ExecStart= and its like (systemd.service(5),
 // "Command lines"). It is not for the program itself, whose prefixes such as @ and + stay.
 func SystemdArgument(text string) (string, error) {

@@ -210,6 +210,7 @@ func TestAgentSecret(t *testing.T) {
 		"host":                func(s *provider.AgentSecret) { s.Endpoint.Host = "a\rExecStartPre=/bin/sh" },
 		"no host":             func(s *provider.AgentSecret) { s.Endpoint.Host = "" },
 		"port":                func(s *provider.AgentSecret) { s.Port = 1 << 16 },
+		"image has a space":   func(s *provider.AgentSecret) { s.Image = "x: y" },
 		"image has a control": func(s *provider.AgentSecret) { s.Image = "a\u0085b" },
 	} {
 		bad := good

@@ -7,7 +7,6 @@ import (
 	"path"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"go.yaml.in/yaml/v3"
 	sigsyaml "sigs.k8s.io/yaml"
@@ -38,8 +37,10 @@ func (s *Sidecar) validate() error {
 			errs = append(errs, fmt.Errorf("egress: Sidecar.Gateway: %w", err))
 		}
 	}
-	if text := s.Image + s.Cluster; quote.Check(text) != nil || strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
-		errs = append(errs, errors.New("egress: Sidecar.Image or Sidecar.Cluster holds a space, or a character that does not print"))
+	for _, part := range []struct{ field, value string }{{"Image", s.Image}, {"Cluster", s.Cluster}} {
+		if err := quote.CheckWord(part.value); err != nil {
+			errs = append(errs, fmt.Errorf("egress: Sidecar.%s %w", part.field, err))
+		}
 	}
 	for _, part := range []struct{ field, value string }{{"CredentialsPath", s.CredentialsPath}, {"Dir", s.Dir}, {"TokenAudience", s.TokenAudience}} {
 		if err := quote.Check(part.value); err != nil {

@@ -58,7 +58,6 @@ func (f *sidecarFlags) add(set *pflag.FlagSet) {
 
 // fieldFlags are the flags for the fields that errors of the library name.
 var fieldFlags = []string{
-	"egress: Sidecar.Image or Sidecar.Cluster", "--image or CLUSTER",
 	"egress: Sidecar.Image", "--image", "egress: Sidecar.Cluster", "CLUSTER", "egress: Sidecar.Gateway", "--gateway",
 	"Sidecar.CredentialsPath", "--credentials", "Sidecar.CredentialsSecret", "--credentials-secret",
 	"egress: Sidecar.Dir", "--dir", "egress: Sidecar.User", "--user",

@@ -16,6 +16,7 @@ import (
 	"github.com/causewayproject/causeway/controllers"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/management"
+	"github.com/causewayproject/causeway/internal/quote"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -40,6 +41,9 @@ func (f *clusterFlags) check(state *stateFlags) error {
 	}
 	if state.secrets == "" {
 		return cli.Mistake("--clusters goes with --secrets, in the cluster that has the Clusters")
+	}
+	if err := quote.CheckWord(f.image); err != nil {
+		return cli.Mistake("--agent-image %v", err)
 	}
 	_, err := f.environment()
 	return err

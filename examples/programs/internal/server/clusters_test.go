@@ -194,6 +194,7 @@ func TestClustersFlags(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
 		{"--clusters", "--clusters goes with --secrets"},
 		{"--clusters --secrets a/b --agent-proxy ftp://proxy:1", "--agent-proxy"},
+		{"--clusters --secrets a/b --agent-image x:\u2060y", "--agent-image has a space"},
 		{"--clusters --secrets a/b --agent-no-proxy svc", "--agent-no-proxy (CAUSEWAY_AGENT_NO_PROXY) is for --agent-proxy (CAUSEWAY_AGENT_PROXY)"},
 	} {
 		var f serveFlags

@@ -185,6 +185,9 @@ func (e *enrollment) checkAgent() (err error) {
 	case e.format != "manifest" && e.pod.isSet():
 		return cli.Mistake("--host-network, --toleration, --api-server, --replicas, --nodes-per-agent and --max-replicas are for --format manifest")
 	}
+	if err := quote.CheckWord(e.agent.Image); err != nil {
+		return cli.Mistake("--image %v", err)
+	}
 	if e.format == "manifest" || e.format == "secret" {
 		if len(validation.IsDNS1123Label(e.agent.Namespace)) > 0 {
 			return cli.Mistake("--namespace %q is not the name of a namespace", e.agent.Namespace)

@@ -184,6 +184,7 @@ func TestBadCommands(t *testing.T) {
 		{"a quote in the proxy's host", "enroll a --state DIR --server a:1 --proxy http://a'b:1", "--proxy: it has the character '\\''", true},
 		{"a character that is not seen in a list", "enroll a --state DIR --server a:1 --proxy http://p:1 --no-proxy a\u200bb", "--no-proxy: an entry has the character '\\u200b'", true},
 		{"a character that is not seen in a target", "enroll a --state DIR --server a:1 --allow a\u00adb:1", "--allow: \"a\\u00adb:1\" has the character", true},
+		{"an image with a space", "enroll a --state DIR --server a:1 --format env --image x:\u2060y", "--image has a space", true},
 		{"an image of two lines", "enroll a --state DIR --server a:1 --format manifest --image a\u009bb", "--image has a control character (U+009B)", true},
 		{"target in env", "enroll a --state DIR --server a:1 --allow b:1 --format env", "--allow is an argument of the agent: with --format env, give it there", true},
 		{"pod in env", "enroll a --state DIR --server a:1 --host-network --format env", "are for --format manifest", true},

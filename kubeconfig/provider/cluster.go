@@ -224,6 +224,12 @@ func serverAddress(server string) (host, port string) {
 	return u.Hostname(), port
 }
 
+// hasPath reports whether a kubeconfig's server is more than an address.
+func hasPath(server string) bool {
+	u, err := url.Parse(server)
+	return err == nil && strings.Trim(u.Path, "/") != ""
+}
+
 // readCondition looks where v1beta2 has its conditions, in both versions.
 func readCondition(cluster *unstructured.Unstructured) *metav1.Condition {
 	var c metav1.Condition

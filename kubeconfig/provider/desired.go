@@ -216,6 +216,10 @@ func (p *planner) mergeSpec(natural string) (*kubeconfig.Spec, error) {
 	p.direct = spec.Route.Direct
 	zone := spec.Route.Tunnel != nil && spec.Route.Tunnel.Zone != ""
 	switch {
+	case s.Mode == Rewrite && hasPath(natural):
+		return nil, s.layers.errorf(AnnotationServer, "takes the place of the kubeconfig's server, which has a path that would be lost: want another mode than rewrite")
+	case zone && hasPath(natural):
+		return nil, s.layers.errorf(AnnotationTunnelZone, "names another server than the kubeconfig's, which has a path that would be lost: want a proxy-url")
 	case zone && s.Mode == Rewrite:
 		return nil, s.layers.errorf(AnnotationTunnelZone, "names the server itself: want another mode than rewrite")
 	case spec.Route.Tunnel != nil && !zone && s.Mode != Rewrite:

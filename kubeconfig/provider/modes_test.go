@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/kubeconfig"
@@ -158,6 +159,25 @@ func TestModes(t *testing.T) {
 			t.Errorf("got tls-server-name %q", got)
 		}
 	})
+	for _, annotation := range []string{"server", "tunnel-zone"} {
+		inBubble(t, "a server with a path, and "+annotation, func(t *testing.T, w *world) {
+			w.controlPlane()
+			w.edit(func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.Server += "/k8s/clusters/c-1" })
+			w.route("route", map[string]string{"username": "u", "password": "p", "gateway": "http://gw.test:3128"})
+			w.annotate("route-secret", "route")
+			w.annotate(annotation, "gateway.tunnel.test:6443")
+			if annotation == "server" {
+				w.annotate("mode", "rewrite")
+			} else {
+				w.annotate(annotation, "tunnel.test")
+			}
+			w.settle()
+			w.condition(metav1.ConditionFalse, provider.ReasonInvalidSettings)
+			w.message(annotation)
+			w.message("a path that would be lost")
+			w.server(endpointA + "/k8s/clusters/c-1")
+		})
+	}
 	inBubble(t, "tunnel", func(t *testing.T, w *world) {
 		w.controlPlane()
 		w.annotate("gateway", "http://gw.test:3128")

@@ -197,6 +197,11 @@ current-context: x
 	if c.Server != "https://kubernetes.default.svc:443" || string(c.CertificateAuthorityData) != "ca" || config.AuthInfos["u"].Token != "t" {
 		t.Errorf("got %s", out)
 	}
+	in := strings.NewReader(strings.Replace(given, ":6443", ":6443/k8s/clusters/c-1", 1))
+	err = run(t.Context(), []string{"kubeconfig", cluster, "--state", newState(t), "--gateway", "http://127.0.0.1:3128"}, in, io.Discard, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), `server has the path "/k8s/clusters/c-1"`) {
+		t.Errorf("got %v of a server with a path, want it refused", err)
+	}
 }
 
 // Who asked in vain is in the status, on the page and in the log: by name with a ticket, by

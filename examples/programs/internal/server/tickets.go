@@ -277,11 +277,14 @@ ticket for CLUSTER, and the API server's name beside the agent.`,
 			if err != nil {
 				return err
 			}
+			to := config.Clusters[config.Contexts[config.CurrentContext].Cluster]
+			if u, err := url.Parse(to.Server); err == nil && strings.Trim(u.Path, "/") != "" {
+				return fmt.Errorf("standard input: server has the path %s, which the API server beside the agent does not have: want a kubeconfig of that API server", cli.Quote(u.Path))
+			}
 			u, err := f.issueTicket(cmd.Context(), args[0], cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
-			to := config.Clusters[config.Contexts[config.CurrentContext].Cluster]
 			to.Server, to.ProxyURL = apiServer, u.String()
 			out, err := clientcmd.Write(*config)
 			if err != nil {

@@ -157,6 +157,7 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"explain", "--lists", "a.com"}, "unknown flag --lists: did you mean --list?"},
 		{[]string{"explain", "-list", "a.com", "a.com"}, "unknown flag -list: flags have two dashes: --list"},
 		{[]string{"lint"}, "--list must be set"},
+		{[]string{"lint", "--list", strings.Repeat("a,", 3000) + strings.Repeat("::1 ", 500)}, "--list has 4501 parts"},
 		{[]string{"lint", "--list", "a.com", "b.com"}, `unexpected argument "b.com"`},
 		{[]string{"lint", "--list", "a.com", "--for", "curl,netscape"}, `--for: noproxy: unknown consumer "netscape", want one of [go curl wget urllib requests ruby undici jvm]`},
 		{[]string{"cluster", "x"}, `unexpected argument "x"`},

@@ -21,7 +21,7 @@ type Payload struct {
 	Data []byte
 }
 
-// payloadTimeout is how long an agent may take to answer a payload.
+// payloadTimeout is how long the server waits for an agent's answer to a payload.
 const payloadTimeout = 30 * time.Second
 
 // sendPayloads sends a new session the payloads that the field Payloads returns.
@@ -104,8 +104,9 @@ func (l *serverSession) receivedPayload(m *wire.Message, err error) {
 }
 
 // Push sends the payload to each agent of the cluster, whichever replica it is connected
-// to, and returns when all have answered, after 30 seconds at most. An agent with sessions
-// with two replicas gets the payload twice.
+// to, and returns when all have answered, after 30 seconds at most: an agent that has not
+// answered by then may still take it. An agent with sessions with two replicas gets the
+// payload twice.
 //
 // The error joins an *[Error] for each agent that did not accept the payload, and one with
 // [CodeLost] if a replica could not be asked, whose agents may lack it. If no agent
@@ -270,6 +271,7 @@ func (sess *agentSession) pushPayload(ctx context.Context, seq uint64, p Payload
 	case <-sess.Mux.Done():
 		return &Error{Op: "push", Cluster: sess.id.Cluster, Code: CodeLost, Err: sess.Mux.Err()}
 	case <-ctx.Done():
-		return &Error{Op: "push", Cluster: sess.id.Cluster, Code: contextCode(ctx.Err()), Err: ctx.Err()}
+		return &Error{Op: "push", Cluster: sess.id.Cluster, Code: contextCode(ctx.Err()),
+			Err: fmt.Errorf("the payload may be under way still, and be taken: %w", ctx.Err())}
 	}
 }

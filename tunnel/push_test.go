@@ -105,6 +105,22 @@ func TestPushTwoSessions(t *testing.T) {
 	})
 }
 
+// An agent that has not answered may still take the payload, and the error says so.
+func TestPushUnanswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplicas(t, "a")
+		r.at("a", &tunnel.Agent{Replica: "slow", Payload: func(ctx context.Context, _ tunnel.Payload) error {
+			<-ctx.Done()
+			time.Sleep(time.Second)
+			return nil
+		}})
+		err := r.beds["a"].s.Push(t.Context(), testCluster, tunnel.Payload{Name: "key"})
+		if codeOf(err) != tunnel.CodeTimeout || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "may be under way still") {
+			t.Errorf("got %v, want a timeout after which the agent may take the payload", err)
+		}
+	})
+}
+
 // What Push says of a replica that does not do its part.
 func TestPushPeerErrors(t *testing.T) {
 	have := func(then func(st *mux.Stream, session *mux.Session)) func(uint16, *mux.Stream, *mux.Session) {

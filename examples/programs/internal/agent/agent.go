@@ -232,8 +232,12 @@ func (f *flags) newAgent(dials *logs.Sampler) (*tunnel.Agent, error) {
 	if f.targets, err = openTargets(a, f.allow); err != nil {
 		return nil, err
 	}
-	if f.keys != "" {
-		a.Payload = keysFile(f.keys).takePayload
+	a.Payload = func(_ context.Context, p tunnel.Payload) error {
+		err := keysFile(f.keys).takePayload(p)
+		if err != nil {
+			dials.Log.Warn("payload refused", "name", p.Name, "error", err)
+		}
+		return err
 	}
 	return a, nil
 }

@@ -140,6 +140,10 @@ func TestAgent(t *testing.T) {
 	if got, err := os.ReadFile(keys); string(got) != beginMark+key1+"\n"+endMark {
 		t.Errorf("got keys %q, %v", got, err)
 	}
+	if err := server.Push(t.Context(), "default/prod", tunnel.Payload{Name: "authorized_keys", Data: []byte("no key")}); err == nil {
+		t.Error("got no error of a line that is no key")
+	}
+	p.Await(`level=WARN msg="payload refused" name=authorized_keys error="a line is not an SSH public key`)
 	page := p.Await(`for=status address=(\S+)`)
 	if got, _ := clitest.Get(t, "http://"+page+"/readyz"); got != http.StatusOK {
 		t.Errorf("got %d from /readyz, want 200", got)

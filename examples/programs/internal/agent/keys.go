@@ -2,7 +2,6 @@ package agent
 
 import (
 	"bytes"
-	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -29,7 +28,10 @@ const (
 )
 
 // takePayload is the Agent's Payload. No error has a path: that is not the server's business.
-func (path keysFile) takePayload(_ context.Context, p tunnel.Payload) error {
+func (path keysFile) takePayload(p tunnel.Payload) error {
+	if path == "" {
+		return errors.New("the agent takes no payloads: it runs without --authorized-keys")
+	}
 	if p.Name != keysPayload {
 		return fmt.Errorf("no payload but %s is taken", keysPayload)
 	}

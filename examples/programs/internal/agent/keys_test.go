@@ -65,7 +65,7 @@ func TestKeysFile(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			err := keysFile(file).takePayload(t.Context(), tunnel.Payload{Name: "authorized_keys", Data: []byte(tt.data)})
+			err := keysFile(file).takePayload(tunnel.Payload{Name: "authorized_keys", Data: []byte(tt.data)})
 			if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("got %v, want %q", err, tt.err)
 			}
@@ -92,11 +92,12 @@ func TestKeysFileErrors(t *testing.T) {
 		name, file, payload, want string
 	}{
 		{"another payload", filepath.Join(dir, "file"), "motd", "no payload but authorized_keys"},
+		{"no file", "", "authorized_keys", "it runs without --authorized-keys"},
 		{"no folder", filepath.Join(dir, "canary", "file"), "authorized_keys", "cannot be written"},
 		{"a folder", dir, "authorized_keys", "cannot be read"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			err := keysFile(tt.file).takePayload(t.Context(), tunnel.Payload{Name: tt.payload, Data: []byte(key1)})
+			err := keysFile(tt.file).takePayload(tunnel.Payload{Name: tt.payload, Data: []byte(key1)})
 			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), dir) {
 				t.Errorf("got %v, want %q and no path", err, tt.want)
 			}

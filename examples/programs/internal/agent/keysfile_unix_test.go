@@ -41,7 +41,7 @@ func TestKeysFileLinks(t *testing.T) {
 			dir := t.TempDir()
 			tt.place(t, dir)
 			file := filepath.Join(dir, "ssh", "authorized_keys")
-			err := keysFile(file).takePayload(t.Context(), tunnel.Payload{Name: "authorized_keys", Data: []byte(key1)})
+			err := keysFile(file).takePayload(tunnel.Payload{Name: "authorized_keys", Data: []byte(key1)})
 			if (err == nil) != (tt.err == "") || err != nil && (!strings.Contains(err.Error(), tt.err) || strings.Contains(err.Error(), dir)) {
 				t.Errorf("got %v, want %q", err, tt.err)
 			}

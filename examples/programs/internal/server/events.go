@@ -193,7 +193,7 @@ func (v *events) tunnelHooks() tunnel.Hooks {
 		Delivered: func(id tunnel.Identity, name string, err error) {
 			source := agentName(id.Cluster, id.Agent)
 			if err != nil {
-				v.sessions.Write(slog.LevelWarn, "payload not accepted", source, name, "cluster", id.Cluster, "agent", id.Agent, "name", name, "error", err)
+				v.sessions.Write(slog.LevelWarn, "payload not confirmed", source, name, "cluster", id.Cluster, "agent", id.Agent, "name", name, "error", err)
 				return
 			}
 			v.sessions.Write(slog.LevelInfo, "payload", source, name, "cluster", id.Cluster, "agent", id.Agent, "name", name)

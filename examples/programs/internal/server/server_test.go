@@ -398,9 +398,9 @@ func TestPayloadRefused(t *testing.T) {
 	startAgent(t, inv, "127.0.0.1:1", func(a *tunnel.Agent) {
 		a.Payload = func(_ context.Context, p tunnel.Payload) error { return errors.New("no place for " + string(p.Data)) }
 	})
-	p.Await(`level=WARN msg="payload not accepted" cluster=default/prod agent=\S+ name=name error=.*no place for first`)
+	p.Await(`level=WARN msg="payload not confirmed" cluster=default/prod agent=\S+ name=name error=.*no place for first`)
 	payload("second")
-	p.Await(`level=WARN msg="payload not accepted" cluster=default/prod name=name error=.*no place for second`)
+	p.Await(`level=WARN msg="payload not confirmed" cluster=default/prod name=name error=.*no place for second`)
 	if got := p.Text(); strings.Contains(got, "msg=pushed") || strings.Contains(got, "msg=payload ") {
 		t.Errorf("got %q, want no line that says that it was accepted", got)
 	}

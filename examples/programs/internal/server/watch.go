@@ -93,7 +93,7 @@ func (w *watcher) checkState(ctx context.Context) {
 	for cluster, list := range push {
 		for _, p := range list {
 			if err := w.server.Push(ctx, cluster, p); err != nil {
-				w.log.Warn("payload not accepted", "cluster", cluster, "name", p.Name, "error", err)
+				w.log.Warn("payload not confirmed", "cluster", cluster, "name", p.Name, "error", err)
 			} else {
 				w.log.Info("pushed", "cluster", cluster, "name", p.Name)
 			}

@@ -22,28 +22,8 @@ func (st *Stream) WriteTo(w io.Writer) (int64, error) { return st.writeTo(w, nil
 // processor's cache, and no goroutine has to be woken. If somebody else were
 // writing to conn at that moment, all streams of the session would wait for that
 // Write.
-//
-// A conn that counts bytes may have the methods of [Meter]; then it is its Socket that
-// the session's reader writes to, as long as TakeNow says so.
 func (st *Stream) DeliverTo(conn net.Conn) (int64, error) {
-	k := &directWriter{}
-	if m, ok := conn.(Meter); ok {
-		k.meter, k.socket = m, newSocket(m.Socket())
-	} else {
-		k.socket = newSocket(conn)
-	}
-	return st.writeTo(conn, k)
-}
-
-// Meter counts bytes that don't go through its Write. Its methods may be called while the
-// session waits, so they return at once.
-type Meter interface {
-	// Socket returns the connection that Write writes to.
-	Socket() net.Conn
-	// TakeNow reports whether n bytes may be written to Socket now, and counts them.
-	TakeNow(n int) bool
-	// Refund takes back n bytes of the last TakeNow, which were not written.
-	Refund(n int)
+	return st.writeTo(conn, &directWriter{socket: newSocket(conn)})
 }
 
 func (st *Stream) writeTo(w io.Writer, k *directWriter) (total int64, err error) {
@@ -135,25 +115,10 @@ func (st *Stream) waitReceivedLocked(nothing bool) (*buffer, error) {
 // readLoop to write to. The session's lock guards the fields.
 type directWriter struct {
 	socket  *socket // nil: readLoop doesn't write, only DeliverTo does
-	meter   Meter   // nil: nobody counts
 	written int64   // bytes that readLoop has written
 	err     error   // of readLoop's write
 	writing bool    // readLoop is writing, without the lock
 	waiting bool    // DeliverTo waits until readLoop is not writing
-}
-
-func (k *directWriter) tryWrite(p []byte) (int, error) {
-	if k.meter == nil {
-		return k.socket.tryWrite(p)
-	}
-	if !k.meter.TakeNow(len(p)) {
-		return 0, nil
-	}
-	n, err := k.socket.tryWrite(p)
-	if n < len(p) {
-		k.meter.Refund(len(p) - n)
-	}
-	return n, err
 }
 
 // writeDirectLocked writes to the directWriter of st as much of p as the socket
@@ -174,7 +139,7 @@ func (s *Session) writeDirectLocked(st *Stream, p []byte) int {
 	}
 	k.writing = true
 	s.mu.Unlock()
-	n, err := k.tryWrite(p)
+	n, err := k.socket.tryWrite(p)
 	s.mu.Lock()
 	k.writing = false
 	k.written += int64(n)

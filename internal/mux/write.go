@@ -2,7 +2,6 @@ package mux
 
 import (
 	"io"
-	"net"
 )
 
 // Write returns when all of p is queued. It waits for the peer's window and for
@@ -109,8 +108,7 @@ func (st *Stream) commitFrameLocked(b *buffer) error {
 
 // ReadFrom writes what it reads from r until io.EOF, without copying it. While it
 // waits for a *net.TCPConn or a stream *net.UnixConn it holds no buffer, and for
-// another Reader a small one. A Reader that counts bytes may have the methods of [Toll].
-// The error is r's or Write's. If the peer has called
+// another Reader a small one. The error is r's or Write's. If the peer has called
 // Close, ReadFrom returns only after a write that came later, as with TCP: a relay
 // that ends at the first error would otherwise lose what the peer sent before.
 //
@@ -118,12 +116,7 @@ func (st *Stream) commitFrameLocked(b *buffer) error {
 // that moment, neither a deadline nor Close ends ReadFrom before the carrier takes
 // the bytes or the session ends.
 func (st *Stream) ReadFrom(r io.Reader) (int64, error) {
-	src := &frameReader{s: st.session, r: r, class: classSmall}
-	if m, ok := r.(Toll); ok {
-		src.toll, src.socket = m, newSocket(m.Socket())
-	} else {
-		src.socket = newSocket(r)
-	}
+	src := &frameReader{s: st.session, r: r, socket: newSocket(r), class: classSmall}
 	var total int64
 	for {
 		limit, err := st.waitWritable()
@@ -145,15 +138,6 @@ func (st *Stream) ReadFrom(r io.Reader) (int64, error) {
 			return total, rerr
 		}
 	}
-}
-
-// Toll is a Reader that counts bytes which don't go through its Read.
-type Toll interface {
-	// Socket returns the connection that Read reads from.
-	Socket() net.Conn
-	// Pay waits until n bytes that were read from Socket may be used. After an error they
-	// are dropped.
-	Pay(n int) error
 }
 
 // waitWritable waits until something can be written, and returns how much. It
@@ -209,7 +193,6 @@ type frameReader struct {
 	s      *Session
 	r      io.Reader
 	socket *socket // nil: r.Read is called
-	toll   Toll    // nil: nobody counts
 	class  int     // of the next buffer
 }
 
@@ -229,21 +212,9 @@ func (src *frameReader) read(limit int) (*buffer, error) {
 	return b, err
 }
 
-func (src *frameReader) readSocket(limit int) (*buffer, error) {
-	b, err := src.socket.read(src.s, limit)
-	if b == nil || src.toll == nil {
-		return b, err
-	}
-	if err := src.toll.Pay(b.w - headerSize); err != nil {
-		src.s.putBuffer(b)
-		return nil, err
-	}
-	return b, err
-}
-
 func (src *frameReader) readBuffer(limit int) (*buffer, error) {
 	if src.socket != nil {
-		return src.readSocket(limit)
+		return src.socket.read(src.s, limit)
 	}
 	b := src.s.getFrame(src.class)
 	space := b.data[headerSize:]

@@ -63,7 +63,7 @@ func ofPrograms() []prometheus.Collector {
 	)
 	return append(vectors,
 		gaugeOf("causeway_certificate_expiry_timestamp_seconds", "When a certificate that the program serves with expires, by the flag of its listener; absent while it can't be read.", "listener"),
-		counterOf("causeway_limit_refusals_total", "Connections that a limit has refused, or has ended (bytesPerDay), by what it is for and its name in --limits.", "kind", "limit"),
+		counterOf("causeway_limit_refusals_total", "Connections that a limit has refused, by what it is for and its name in --limits.", "kind", "limit"),
 		counterOf("causeway_limit_wait_seconds_total", "How long connections have waited because of bytesPerSecond, all together, by what the limit is for.", "kind"),
 		counterOf("causeway_token_reviews_total", "Clients of doors whose token was looked at, by result: accepted, refused or unavailable (nobody could decide).", "result"),
 		counterOf("causeway_injector_reviews_total", "Questions of API servers about pods, by answer: injected, unchanged or error.", "result"),

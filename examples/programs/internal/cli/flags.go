@@ -2,6 +2,8 @@ package cli
 
 import (
 	"errors"
+	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -142,4 +144,20 @@ func JoinOr(words []string) string {
 		return strings.Join(words, "")
 	}
 	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// ParseNetwork reads a network, or an address, which is a network of one. Its error says
+// what is wrong behind the text.
+func ParseNetwork(text string) (netip.Prefix, error) {
+	network, err := netip.ParsePrefix(text)
+	if ip, ipErr := netip.ParseAddr(text); ipErr == nil && ip.Zone() == "" {
+		network, err = netip.PrefixFrom(ip, ip.BitLen()), nil
+	}
+	switch {
+	case err != nil:
+		return network, errors.New("is not a network, such as 10.0.0.0/24, or an address")
+	case network != network.Masked():
+		return network, fmt.Errorf("has bits behind its prefix: want %s", network.Masked())
+	}
+	return network, nil
 }

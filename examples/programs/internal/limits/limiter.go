@@ -1,56 +1,47 @@
 package limits
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"maps"
+	"io"
 	"math"
 	"net"
-	"net/netip"
-	"slices"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
+
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/internal/turns"
+	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
-// Client is who connects to what.
-type Client struct {
-	Name    string // empty: it has none
-	Cluster string
-	Remote  net.Addr
-}
-
-// Error is why a connection is refused, or was ended.
+// Error is why a connection is refused.
 type Error struct {
 	Kind  string // "client", "cluster", "source" or "total"
 	Name  string // the client's, cluster's or source's
 	Limit string // the field, such as "dialsPerSecond"
-	Most  string // its value
+	Most  float64
 	// Wait is when to try again; zero: nobody knows.
 	Wait time.Duration
 }
 
 // Error returns a text like `limit: client "ann": connections: at most 10`.
 func (e *Error) Error() string {
-	who := e.Kind
-	switch e.Kind {
-	case kindTotal:
-		who = "all clients together"
-	case kindCluster, kindClient:
-		who += fmt.Sprintf(" %q", e.Name)
-	case kindSource:
-		who += " " + e.Name
+	who := "all clients together"
+	if e.Kind != kindTotal {
+		who = fmt.Sprintf("%s %q", e.Kind, e.Name)
 	}
-	return fmt.Sprintf("limit: %s: %s: at most %s", who, e.Limit, e.Most)
+	return fmt.Sprintf("limit: %s: %s: at most %.12g", who, e.Limit, e.Most)
 }
 
 // RetryAfter makes a gateway answer 429.
 func (e *Error) RetryAfter() time.Duration { return e.Wait }
 
-// Unavailable makes it answer 503 if others have used up what there is.
+// Unavailable makes it answer 503 if the limit is for all clients.
 func (e *Error) Unavailable() bool { return e.Kind == kindTotal }
 
 const (
@@ -58,39 +49,53 @@ const (
 	kindCluster = "cluster"
 	kindSource  = "source"
 	kindTotal   = "total"
+
+	connections    = "connections"
+	dialsPerSecond = "dialsPerSecond"
+	bytesPerSecond = "bytesPerSecond"
+
+	// maxPiece is how many bytes are taken at once. It is also the lowest bytesPerSecond:
+	// with less, hardly a TLS handshake ends.
+	maxPiece = 16 << 10
+	// maxIdle is how many holders without connections are kept before they are looked at.
+	// A stranger can be a new source as often as it likes.
+	maxIdle = 1000
 )
 
-var kinds = []string{kindClient, kindCluster, kindSource, kindTotal}
-
-// Limiter applies a Config, which may change. The zero Limiter has no limits. Its methods
-// are safe for concurrent use.
+// Limiter applies a Config, which may change. Its methods are safe for concurrent use.
 type Limiter struct {
-	mu      sync.Mutex // guards the fields below
+	// Refused counts dials, and Waited the seconds that connections have waited for bytes.
+	Refused, Waited *prometheus.CounterVec
+
+	mu      sync.Mutex // guards the fields below, and the holders' limit and open
 	config  *Config    // nil: no limits
 	holders map[holderKey]*holder
 	swept   int // how many holders the last sweep has left
-	counts  map[string]*Count
 }
 
 type holderKey struct{ kind, name string }
 
-// holder is a client, a cluster or a source, and what it takes.
+// holder is a client, a cluster, a source or all together, and what it uses.
 type holder struct {
 	holderKey
-	limit  Limit
-	open   int
-	dials  meter
-	day    day
-	bytes  *bucket
-	counts *Count
+	limit        limit
+	open         int
+	dials, bytes *rate.Limiter
+	turn         chan struct{} // full while a connection takes bytes: the others wait in line
 }
 
-// Count is what limits of a kind have done.
-type Count struct {
-	// Refused dials and connections that were ended, by the limit's name.
-	Refused map[string]uint64
-	// Waited is how long connections had to wait for bytes, all together.
-	Waited time.Duration
+// New returns a Limiter without limits.
+func New() *Limiter {
+	l := &Limiter{holders: map[holderKey]*holder{}}
+	l.Refused = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "causeway_limit_refusals_total",
+		Help: "Connections that a limit has refused, by what it is for and its name in --limits."}, []string{"kind", "limit"})
+	l.Waited = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "causeway_limit_wait_seconds_total",
+		Help: "How long connections have waited because of bytesPerSecond, all together, by what the limit is for."}, []string{"kind"})
+	for _, kind := range []string{kindClient, kindCluster, kindSource, kindTotal} {
+		l.Waited.WithLabelValues(kind)
+		l.Refused.WithLabelValues(kind, connections)
+	}
+	return l
 }
 
 // Set replaces the Config. Connections that are open count, and get the new rates.
@@ -103,177 +108,101 @@ func (l *Limiter) Set(c *Config) {
 	}
 }
 
-// limitFor returns the Limit of a holder.
-func (c *Config) limitFor(k holderKey) Limit {
-	of, some := c.Client, c.Clients
-	switch k.kind {
-	case kindTotal:
-		return c.Total
-	case kindCluster:
-		of, some = c.Cluster, c.Clusters
-	case kindSource:
-		return c.sourceLimit(k.name)
-	}
-	if l, ok := some[k.name]; ok {
+// limitFor returns the limit of a holder. Of networks, the smallest applies.
+func (c *Config) limitFor(k holderKey) limit {
+	of := c.kinds[k.kind]
+	if l, ok := of.some[k.name]; ok {
 		return l
 	}
-	return of
-}
-
-func (c *Config) sourceLimit(name string) Limit {
-	ip, bits, limit := netip.Addr{}, -1, c.Source
-	if network, err := netip.ParsePrefix(name); err == nil {
-		ip = network.Addr()
-	} else if ip, err = netip.ParseAddr(name); err != nil {
-		return limit
-	}
-	for network, l := range c.Sources {
-		if network.Contains(ip) && network.Bits() > bits {
-			bits, limit = network.Bits(), l
+	if k.kind == kindSource {
+		source, _ := cli.ParseNetwork(k.name)
+		for bits := source.Bits(); bits >= 0 && len(of.some) > 0; bits-- {
+			network, _ := source.Addr().Prefix(bits)
+			if l, ok := of.some[network.String()]; ok {
+				return l
+			}
 		}
 	}
-	return limit
+	return of.each
 }
 
-// set gives the holder a Limit. What it has used counts on.
-func (h *holder) set(l Limit) {
+// set gives the holder a limit. What it has used counts on.
+func (h *holder) set(l limit) {
 	h.limit = l
-	h.dials.set(l.DialsPerSecond, max(1, int(l.DialsPerSecond*10)))
-	h.day.set(time.Now(), l.BytesPerDay)
-	h.bytes.setRate(l.BytesPerSecond)
+	h.dials.SetLimit(rate.Limit(l.dialsPerSecond))
+	h.dials.SetBurst(int(min(max(1, 10*l.dialsPerSecond), math.MaxInt32)))
+	h.bytes.SetLimit(rate.Limit(l.bytesPerSecond))
+	h.bytes.SetBurst(int(min(max(maxPiece, l.bytesPerSecond/10), math.MaxInt32)))
 }
 
-// meter is a rate.Limiter that may be missing.
-type meter struct{ limiter atomic.Pointer[rate.Limiter] }
-
-func (m *meter) set(perSecond float64, burst int) {
-	switch r := m.limiter.Load(); {
-	case perSecond == 0:
-		m.limiter.Store(nil)
-	case r == nil:
-		m.limiter.Store(rate.NewLimiter(rate.Limit(perSecond), burst))
-	case r.Burst() != burst || r.Limit() != rate.Limit(perSecond):
-		now := time.Now()
-		used := max(0, float64(r.Burst())-r.TokensAt(now))
-		r = rate.NewLimiter(rate.Limit(perSecond), burst)
-		r.AllowN(now, int(min(used, float64(burst))))
-		m.limiter.Store(r)
-	}
-}
-
-func (m *meter) allow(now time.Time, n int) bool {
-	r := m.limiter.Load()
-	return r == nil || r.AllowN(now, n)
-}
-
-// wait returns when there will be n tokens; zero if there are.
-func (m *meter) wait(now time.Time, n float64) time.Duration {
-	r := m.limiter.Load()
-	if r == nil {
-		return 0
-	}
-	missing := min(n, float64(r.Burst())) - r.TokensAt(now)
-	return max(0, time.Duration(math.Ceil(missing/float64(r.Limit())*1000))*time.Millisecond)
-}
-
-func (m *meter) isFull(now time.Time) bool {
-	return m.wait(now, math.Inf(1)) == 0
+// waitFor returns when r has n tokens; zero if it has them.
+func waitFor(r *rate.Limiter, now time.Time, n int) time.Duration {
+	missing := float64(n) - r.TokensAt(now)
+	return max(0, time.Duration(missing/float64(r.Limit())*float64(time.Second)))
 }
 
 // Admit returns the connection that dial makes, within the limits; or an *[Error]. The
 // connection counts until it is closed. metered tells dial that its bytes are limited.
-func (l *Limiter) Admit(ctx context.Context, c Client, dial func(ctx context.Context, metered bool) (net.Conn, error)) (net.Conn, error) {
-	l.mu.Lock()
-	if l.config == nil {
-		l.mu.Unlock()
-		return dial(ctx, false)
-	}
-	all, err := l.enterLocked(c)
-	metered := slices.ContainsFunc(all, func(h *holder) bool { return h.limit.BytesPerSecond+h.limit.BytesPerDay > 0 })
-	l.mu.Unlock()
-	if err != nil {
-		return nil, err
+func (l *Limiter) Admit(ctx context.Context, to gateway.Request, dial func(ctx context.Context, metered bool) (net.Conn, error)) (net.Conn, error) {
+	all, metered, refused := l.enter(to)
+	if refused != nil {
+		l.Refused.WithLabelValues(refused.Kind, refused.Limit).Inc()
+		return nil, refused
 	}
 	conn, err := dial(ctx, metered)
-	if err != nil {
+	if err != nil || all == nil {
 		l.leave(all)
-		return nil, err
+		return conn, err
 	}
-	return &limitedConn{
-		Conn: conn, limiter: l, client: cmp.Or(c.Name, SourceOf(c.Remote)), holders: all, metered: metered, done: make(chan struct{}),
-	}, nil
+	limited := &limitedConn{Conn: conn, limiter: l, holders: all, done: make(chan struct{})}
+	if direct, ok := conn.(copier); ok && !metered {
+		return struct {
+			*limitedConn
+			copier
+		}{limited, direct}, nil
+	}
+	return limited, nil
 }
 
-// enterLocked counts a connection for all whose limits it has to keep.
-func (l *Limiter) enterLocked(c Client) ([]*holder, error) {
+// enter counts a connection for all whose limits it has to keep.
+func (l *Limiter) enter(to gateway.Request) (all []*holder, metered bool, err *Error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	now := time.Now()
 	if len(l.holders) >= 2*l.swept+maxIdle {
 		l.sweepLocked(now)
 	}
-	keys := []holderKey{{kindTotal, ""}, {kindCluster, c.Cluster}}
-	if c.Name != "" {
-		keys = append(keys, holderKey{kindClient, c.Name})
-	}
-	if source := SourceOf(c.Remote); source != "" {
-		keys = append(keys, holderKey{kindSource, source})
-	}
-	var all []*holder
+	keys := []holderKey{{kindSource, SourceOf(to.Credentials.Remote)}, {kindClient, to.Client.Name}, {kindCluster, to.Cluster}, {kindTotal, "all"}}
 	for _, k := range keys {
-		h := l.holderLocked(k)
-		if err := h.check(now); err != nil {
-			h.counts.Refused[err.Limit]++
-			return nil, err
+		if k.name == "" || l.config == nil { // a client without a name, or at a unix socket
+			continue
+		}
+		h := l.holders[k]
+		if h == nil {
+			h = &holder{holderKey: k, dials: rate.NewLimiter(0, math.MaxInt32), bytes: rate.NewLimiter(0, math.MaxInt32), turn: make(chan struct{}, 1)}
+			h.set(l.config.limitFor(k))
+			l.holders[k] = h
+		}
+		if float64(h.open) >= h.limit.connections {
+			return nil, false, &Error{Kind: k.kind, Name: k.name, Limit: connections, Most: h.limit.connections}
+		}
+		if wait := waitFor(h.dials, now, 1); wait > 0 {
+			return nil, false, &Error{Kind: k.kind, Name: k.name, Limit: dialsPerSecond, Most: h.limit.dialsPerSecond, Wait: wait}
 		}
 		all = append(all, h)
 	}
 	for _, h := range all {
-		h.dials.allow(now, 1)
+		h.dials.AllowN(now, 1)
 		h.open++
+		metered = metered || h.limit.bytesPerSecond < float64(rate.Inf)
 	}
-	return all, nil
-}
-
-// check returns why the holder may have no other connection now.
-func (h *holder) check(now time.Time) *Error {
-	fail := func(limit string, most any, wait time.Duration) *Error {
-		return &Error{Kind: h.kind, Name: h.name, Limit: limit, Most: fmt.Sprint(most), Wait: wait}
-	}
-	if h.limit.Connections > 0 && h.open >= h.limit.Connections {
-		return fail("connections", h.limit.Connections, 0)
-	}
-	if wait := h.dials.wait(now, 1); wait > 0 {
-		return fail("dialsPerSecond", h.limit.DialsPerSecond, wait)
-	}
-	if wait := h.day.wait(now, maxPiece); wait > 0 { // less is of no use
-		return fail("bytesPerDay", h.limit.BytesPerDay, wait)
-	}
-	return nil
-}
-
-// maxIdle is how many holders without connections are kept before they are looked at. A
-// stranger can be a new source as often as it likes.
-const maxIdle = 1000
-
-func (l *Limiter) holderLocked(k holderKey) *holder {
-	if h := l.holders[k]; h != nil {
-		return h
-	}
-	if l.holders == nil {
-		l.holders, l.counts = map[holderKey]*holder{}, map[string]*Count{}
-		for _, kind := range kinds {
-			l.counts[kind] = &Count{Refused: map[string]uint64{}}
-		}
-	}
-	h := &holder{holderKey: k, bytes: newBucket(0), counts: l.counts[k.kind]}
-	h.set(l.config.limitFor(k))
-	l.holders[k] = h
-	return h
+	return all, metered, nil
 }
 
 // sweepLocked forgets the holders that would be the same if they were made anew.
 func (l *Limiter) sweepLocked(now time.Time) {
 	for k, h := range l.holders {
-		if h.open == 0 && h.dials.isFull(now) && h.day.isUnused(now) {
+		if h.open == 0 && waitFor(h.dials, now, h.dials.Burst()) == 0 && waitFor(h.bytes, now, h.bytes.Burst()) == 0 {
 			delete(l.holders, k)
 		}
 	}
@@ -288,58 +217,109 @@ func (l *Limiter) leave(all []*holder) {
 	}
 }
 
-// Counts returns what the limits have done, by kind.
-func (l *Limiter) Counts() map[string]Count {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	all := map[string]Count{}
-	for _, kind := range kinds {
-		count := Count{Refused: map[string]uint64{}}
-		for _, limit := range []string{"connections", "dialsPerSecond", "bytesPerDay"} {
-			count.Refused[limit] = 0
-		}
-		if c := l.counts[kind]; c != nil {
-			maps.Copy(count.Refused, c.Refused)
-			count.Waited = c.Waited
-		}
-		all[kind] = count
-	}
-	return all
-}
-
-// SourceOf returns the address of a client, or for IPv6 its network (/64), because one
-// site has a whole network; empty for a unix socket.
+// SourceOf returns the address of a client, or for IPv6 its network (/64); empty for a unix
+// socket.
 func SourceOf(remote net.Addr) string {
-	if remote == nil {
-		return ""
+	if source := turns.Source(remote); source.IsValid() {
+		return strings.TrimSuffix(source.String(), "/32")
 	}
-	ip, err := netip.ParseAddrPort(remote.String())
-	if err != nil {
-		return ""
-	}
-	addr := ip.Addr().Unmap().WithZone("")
-	if addr.Is4() {
-		return addr.String()
-	}
-	prefix, _ := addr.Prefix(64)
-	return prefix.String()
+	return ""
 }
 
-func (l *Limiter) countWait(h *holder, waited time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	h.counts.Waited += waited
+// copier has the methods by which a stream of the tunnel copies without a buffer. Nobody
+// counts the bytes then.
+type copier interface {
+	io.ReaderFrom
+	io.WriterTo
+	DeliverTo(net.Conn) (int64, error)
 }
 
-// spendDay takes n bytes of the day's. The last connection may take a little more than
-// there is.
-func (l *Limiter) spendDay(h *holder, n int) error {
-	now := time.Now()
-	if h.day.allow(now, n) {
-		return nil
+// limitedConn is the connection to a target. It counts for its holders until it is
+// closed, and waits when one of them has used up its bytes.
+type limitedConn struct {
+	net.Conn
+	limiter *Limiter
+	holders []*holder
+	done    chan struct{} // closed by Close
+	once    sync.Once
+}
+
+// NetConn returns the connection below, which may have a method Reset.
+func (c *limitedConn) NetConn() net.Conn { return c.Conn }
+
+// Close closes the connection.
+func (c *limitedConn) Close() error {
+	c.once.Do(func() {
+		close(c.done)
+		c.limiter.leave(c.holders)
+	})
+	return c.Conn.Close()
+}
+
+// CloseWrite ends what is written.
+func (c *limitedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	h.counts.Refused["bytesPerDay"]++
-	return &Error{Kind: h.kind, Name: h.name, Limit: "bytesPerDay", Most: fmt.Sprint(h.limit.BytesPerDay), Wait: h.day.wait(now, maxPiece)}
+	return errors.ErrUnsupported
+}
+
+// Read reads what the target sends.
+func (c *limitedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p[:min(len(p), maxPiece)])
+	if !c.takeBytes(n) {
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+// Write writes what the client sends.
+func (c *limitedConn) Write(p []byte) (n int, err error) {
+	for {
+		piece := p[n:min(len(p), n+maxPiece)]
+		if !c.takeBytes(len(piece)) {
+			return n, net.ErrClosed
+		}
+		m, err := c.Conn.Write(piece)
+		if n += m; err != nil || n >= len(p) {
+			return n, err
+		}
+	}
+}
+
+// takeBytes takes n bytes, at most maxPiece, from all holders, and waits for them. It
+// returns false at once when the connection is closed. A connection that waits for its own
+// source or client takes nothing from what all share.
+func (c *limitedConn) takeBytes(n int) bool {
+	for _, h := range c.holders {
+		if h.bytes.Limit() == rate.Inf || n == 0 {
+			continue
+		}
+		began := time.Now()
+		ok := h.take(n, c.done)
+		c.limiter.Waited.WithLabelValues(h.kind).Add(time.Since(began).Seconds())
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// take waits for n bytes, in line. Nothing is reserved: a connection that is closed while
+// it waits has taken nothing.
+func (h *holder) take(n int, done <-chan struct{}) bool {
+	select {
+	case h.turn <- struct{}{}:
+		defer func() { <-h.turn }()
+	case <-done:
+		return false
+	}
+	for !h.bytes.AllowN(time.Now(), n) {
+		select {
+		case <-time.After(max(time.Millisecond, waitFor(h.bytes, time.Now(), n))):
+		case <-done:
+			return false
+		}
+	}
+	return true
 }

@@ -1,21 +1,22 @@
 package limits
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
+	"golang.org/x/time/rate"
+
+	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,66 +29,74 @@ client: {connections: 100, dialsPerSecond: 0.5}
 clients:
   ann: {connections: 1000}
 clusters:
-  default/prod: {bytesPerDay: 10Gi}
+  default/prod: {bytesPerSecond: 10M}
 sources:
   10.0.0.0/8: {connections: 5}
   10.1.2.3: {connections: 6}
-  "2001:db8::/48": {}
+  "2001:db8::/48": {connections: 7}
 `))
-	want := &Config{
-		Total: Limit{BytesPerSecond: 100 << 20}, Client: Limit{Connections: 100, DialsPerSecond: 0.5},
-		Clients: map[string]Limit{"ann": {Connections: 1000}}, Clusters: map[string]Limit{"default/prod": {BytesPerDay: 10 << 30}},
-		Sources: map[netip.Prefix]Limit{
-			netip.MustParsePrefix("10.0.0.0/8"): {Connections: 5}, netip.MustParsePrefix("10.1.2.3/32"): {Connections: 6}, netip.MustParsePrefix("2001:db8::/48"): {},
-		},
+	if err != nil {
+		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" || err != nil {
-		t.Errorf("got %v: %s", err, diff)
+	const no = float64(rate.Inf)
+	for k, want := range map[holderKey]limit{
+		{"total", "all"}:                {no, no, 100 << 20},
+		{"client", "ann"}:               {1000, no, no},
+		{"client", "bob"}:               {100, 0.5, no},
+		{"cluster", "default/prod"}:     {no, no, 10e6},
+		{"source", "10.1.2.4"}:          {5, no, no},
+		{"source", "10.1.2.3"}:          {6, no, no},
+		{"source", "2001:db8:0:1::/64"}: {7, no, no},
+		{"source", "2001:db9::/64"}:     {no, no, no},
+	} {
+		if got := got.limitFor(k); got != want {
+			t.Errorf("%v: got %v, want %v", k, got, want)
+		}
 	}
-	if got, err := Parse([]byte("{}")); err != nil || got.Total != (Limit{}) {
+	if got := got.Clusters(); len(got) != 1 || got[0] != "default/prod" {
+		t.Errorf("got %q", got)
+	}
+	if got, err := Parse([]byte("{}")); err != nil || got.limitFor(holderKey{kindTotal, "all"}) != (limit{no, no, no}) {
 		t.Errorf("got %+v and %v for no limits", got, err)
 	}
 }
 
 func TestParseNamesTheField(t *testing.T) {
 	const (
-		connections = "want a whole number, 1 or more; leave it out"
+		connections = "want a whole number, 1 to 1000000000; leave it out"
 		dials       = "want a number, 0.001 to 1000000; leave it out"
 		perSecond   = "want a number of bytes, 16Ki to 1Pi, such as 10Mi; leave it out"
-		perDay      = "want a number of bytes, 1Mi to 1Pi, such as 10Mi; leave it out"
 	)
 	for text, want := range map[string]string{
-		"clients: {ann: {connections: 0}}":                `clients["ann"].connections: got 0, ` + connections,
-		"client: {connections: '5'}":                      `client.connections: got "5", ` + connections,
-		"client: {connections: 1.5}":                      "client.connections: got 1.5, " + connections,
+		"clients: {ann: {connections: 0}}":                `clients["ann"].connections: got "0", ` + connections,
+		"client: {connections: 1.5}":                      `client.connections: got "1.5", ` + connections,
 		"client: {connections: 99999999999999999999}":     ", " + connections,
-		"client: {connections: [5]}":                      "client.connections: got what is no number, " + connections,
-		"client: {connections: }":                         "client.connections: there is no value, " + connections,
-		"total: {dialsPerSecond: -1}":                     "total.dialsPerSecond: got -1, " + dials,
+		"client: {connections: [5]}":                      `client.connections: got "[5]", ` + connections,
+		"client: {connections: }":                         `client.connections: got "<nil>", ` + connections,
+		"total: {dialsPerSecond: -1}":                     `total.dialsPerSecond: got "-1", ` + dials,
 		"total: {dialsPerSecond: .nan}":                   "unsupported value: NaN",
 		"total: {dialsPerSecond: fast}":                   `total.dialsPerSecond: got "fast", ` + dials,
-		"client: {bytesPerSecond: 1e99}":                  "client.bytesPerSecond: got 1e+99, " + perSecond,
+		"client: {bytesPerSecond: 1e99}":                  `client.bytesPerSecond: got "1e+99", ` + perSecond,
 		"client: {bytesPerSecond: 9999999999999999999Gi}": `client.bytesPerSecond: got "9999999999999999999Gi", ` + perSecond,
-		"client: {bytesPerSecond: 1}":                     "client.bytesPerSecond: got 1, " + perSecond,
+		"client: {bytesPerSecond: 1}":                     `client.bytesPerSecond: got "1", ` + perSecond,
 		"client: {bytesPerSecond: 1MB}":                   `client.bytesPerSecond: got "1MB", ` + perSecond,
-		"client: {bytesPerSecond: true}":                  "client.bytesPerSecond: got what is no number, " + perSecond,
-		"client: {bytesPerDay: 16Ki}":                     `client.bytesPerDay: got "16Ki", ` + perDay,
+		"client: {bytesPerSecond: true}":                  `client.bytesPerSecond: got "true", ` + perSecond,
+		"client: {bytesPerDay: 10Gi}":                     "client.bytesPerDay: there are no limits for a day any more: write bytesPerSecond instead",
+		"clients: {ann: {bytesPerDay: 10Gi}}":             `clients["ann"].bytesPerDay: there are`,
 		"user: {connections: 1}":                          `the file: unknown field "user": want total, client`,
 		"client: {conections: 1}":                         `client: unknown field "conections": want connections, dialsPerSecond`,
 		"client: 5":                                       "client: want fields and their values, or {}",
 		"clients: [ann]":                                  "clients: want fields and their values",
 		"5":                                               "the file: want fields and their values",
-		"sources: {10.0.0.1/8: {}}":                       `sources["10.0.0.1/8"]: bits behind its prefix: want 10.0.0.0/8`,
-		"sources: {example.com: {}}":                      `sources["example.com"]: want a network`,
-		"sources: {'2001:db8::1/128': {}}":                "want no smaller network",
-		"clusters: {'': {}}":                              `clusters: the name "" is empty`,
-		"clusters: {' default/prod': {}}":                 `clusters: the name " default/prod" is empty, or has spaces`,
+		"sources: {10.0.0.1/8: {}}":                       `sources["10.0.0.1/8"] has bits behind its prefix: want 10.0.0.0/8`,
+		"sources: {example.com: {}}":                      `sources["example.com"] is not a network`,
+		"sources: {'2001:db8::1': {}}":                    "is too small: a source of IPv6 is a /64",
 		"Client: {connections: 1}":                        `unknown field "Client"`,
 		"clients: {ann: {Connections: 1}}":                `clients["ann"]: unknown field "Connections"`,
-		" \n":                                             "the file: there is no value: write {} for no limits",
-		"# only comments\n":                               "the file: there is no value",
-		"client:\n":                                       "client: there is no value: write {}",
-		"clients: {ann: }":                                `clients["ann"]: there is no value`,
+		" \n":                                             "the file: want fields and their values, or {}",
+		"# only comments\n":                               "the file: want fields",
+		"client:\n":                                       "client: want fields and their values, or {}",
+		"clients: {ann: }":                                `clients["ann"]: want fields`,
 
 		"total: {}\n---\ntotal: {}":              "one YAML document",
 		"client: {connections: 1}\nclient: {}\n": "already set",
@@ -102,7 +111,7 @@ func TestParseNamesTheField(t *testing.T) {
 func admit(t *testing.T, l *Limiter, name, cluster, remote string) (net.Conn, error) {
 	t.Helper()
 	var near, far net.Conn
-	conn, err := l.Admit(t.Context(), Client{name, cluster, addr(remote)}, func(context.Context, bool) (net.Conn, error) {
+	conn, err := l.Admit(t.Context(), request(name, cluster, remote), func(context.Context, bool) (net.Conn, error) {
 		near, far = net.Pipe()
 		t.Cleanup(func() { far.Close() })
 		return near, nil
@@ -113,6 +122,10 @@ func admit(t *testing.T, l *Limiter, name, cluster, remote string) (net.Conn, er
 	return conn, err
 }
 
+func request(name, cluster, remote string) gateway.Request {
+	return gateway.Request{Client: gateway.Identity{Name: name}, Cluster: cluster, Credentials: gateway.Credentials{Remote: addr(remote)}}
+}
+
 type addr string
 
 func (a addr) Network() string { return "tcp" }
@@ -120,13 +133,18 @@ func (a addr) String() string  { return string(a) }
 
 func newLimiter(t *testing.T, text string) *Limiter {
 	t.Helper()
+	l := New()
+	l.Set(newConfig(t, text))
+	return l
+}
+
+func newConfig(t *testing.T, text string) *Config {
+	t.Helper()
 	c, err := Parse([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := new(Limiter)
-	l.Set(c)
-	return l
+	return c
 }
 
 // Each limit counts for those it is for, and for nobody else.
@@ -140,10 +158,10 @@ func TestConnections(t *testing.T) {
 	}{
 		{"client: {connections: 1}", [3]string{"ann", "other", b}, [3]string{"bob", "prod", a}, `limit: client "ann": connections: at most 1`},
 		{"cluster: {connections: 1}", [3]string{"bob", "prod", b}, [3]string{"ann", "other", a}, `limit: cluster "prod": connections: at most 1`},
-		{"source: {connections: 1}", [3]string{"bob", "other", "192.0.2.1:5"}, [3]string{"ann", "prod", b}, "limit: source 192.0.2.1: connections: at most 1"},
+		{"source: {connections: 1}", [3]string{"bob", "other", "192.0.2.1:5"}, [3]string{"ann", "prod", b}, "limit: source \"192.0.2.1\": connections: at most 1"},
 		{"total: {connections: 2}", [3]string{"bob", "other", b}, [3]string{}, "limit: all clients together: connections: at most 2"},
 		{"client: {connections: 9}\nclients: {ann: {connections: 1}}", [3]string{"ann", "prod", a}, [3]string{"bob", "prod", a}, `client "ann"`},
-		{"source: {connections: 9}\nsources: {192.0.2.0/24: {connections: 9}, 192.0.2.0/31: {connections: 1}}", [3]string{"bob", "prod", a}, [3]string{"bob", "prod", b}, "source 192.0.2.1"},
+		{"source: {connections: 9}\nsources: {192.0.2.0/24: {connections: 9}, 192.0.2.0/31: {connections: 1}}", [3]string{"bob", "prod", a}, [3]string{"bob", "prod", b}, "source \"192.0.2.1\""},
 	} {
 		t.Run(tt.limit, func(t *testing.T) {
 			l := newLimiter(t, tt.limit)
@@ -175,7 +193,7 @@ func TestDialFails(t *testing.T) {
 	l := newLimiter(t, "total: {connections: 1}")
 	want := errors.New("no agent")
 	for range 3 {
-		if _, err := l.Admit(t.Context(), Client{Cluster: "prod"}, func(context.Context, bool) (net.Conn, error) { return nil, want }); err != want {
+		if _, err := l.Admit(t.Context(), request("", "prod", ""), func(context.Context, bool) (net.Conn, error) { return nil, want }); err != want {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -204,10 +222,10 @@ func TestDialsPerSecond(t *testing.T) {
 		dials(20)
 		time.Sleep(time.Second)
 		dials(2)
-		l.Set(&Config{Client: Limit{DialsPerSecond: 2}, Clients: map[string]Limit{"ann": {DialsPerSecond: 2}}})
+		l.Set(newConfig(t, "clients: {ann: {dialsPerSecond: 2}}"))
 		dials(0) // the same tokens
-		if got := l.Counts()["client"].Refused["dialsPerSecond"]; got != 3 {
-			t.Errorf("got %d refused dials, want 3", got)
+		if got := testutil.ToFloat64(l.Refused.WithLabelValues("client", "dialsPerSecond")); got != 3 {
+			t.Errorf("got %v refused dials, want 3", got)
 		}
 	})
 }
@@ -223,7 +241,7 @@ func stream(t *testing.T, l *Limiter, name string, connections int, d time.Durat
 	)
 	for range connections {
 		near, far := net.Pipe()
-		conn, err := l.Admit(t.Context(), Client{Name: name, Cluster: "prod"}, func(context.Context, bool) (net.Conn, error) { return near, nil })
+		conn, err := l.Admit(t.Context(), request(name, "prod", ""), func(context.Context, bool) (net.Conn, error) { return near, nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -252,247 +270,83 @@ func TestBytesPerSecond(t *testing.T) {
 		if got := stream(t, l, "ann", 3, 10*time.Second); got < 10<<20*99/100 || got > 10<<20*105/100 {
 			t.Errorf("got %d bytes in 10 s, want 10 MiB", got)
 		}
-		if got := l.Counts()["client"].Waited; got < 25*time.Second {
-			t.Errorf("three connections have waited %v", got)
+		if got := testutil.ToFloat64(l.Waited.WithLabelValues("client")); got < 25 {
+			t.Errorf("three connections have waited %v s", got)
 		}
-		l.Set(&Config{Client: Limit{BytesPerSecond: 2 << 20}})
+		l.Set(newConfig(t, "client: {bytesPerSecond: 2Mi}"))
 		if got := stream(t, l, "ann", 1, 10*time.Second); got < 20<<20*99/100 || got > 20<<20*105/100 {
 			t.Errorf("got %d bytes in 10 s, want 20 MiB", got)
 		}
 	})
 }
 
-// One client with a hundred connections gets no more than another with one.
-func TestFairShares(t *testing.T) {
+// Connections that wait have taken nothing: when they are closed, nobody waits for their
+// bytes. A new rate counts for those that go on waiting.
+func TestWaitingTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, "total: {bytesPerSecond: 10Mi}")
-		shares := map[string]int64{}
-		var (
-			wg sync.WaitGroup
-			mu sync.Mutex
-		)
-		for name, connections := range map[string]int{"greedy": 100, "modest": 1, "third": 10} {
-			wg.Go(func() {
-				got := stream(t, l, name, connections, 10*time.Second)
-				mu.Lock()
-				defer mu.Unlock()
-				shares[name] = got
-			})
+		l := newLimiter(t, "client: {bytesPerSecond: 16Ki}")
+		stream(t, l, "ann", 100, 10*time.Second)
+		if got := stream(t, l, "ann", 1, 10*time.Second); got < 144<<10 {
+			t.Errorf("got %d bytes in 10 s after clients that are gone, want 160 KiB", got)
 		}
-		wg.Wait()
-		for name, got := range shares {
-			if fair := int64(100<<20) / 3; got < fair*95/100 || got > fair*107/100 {
-				t.Errorf("%s got %d bytes, want %d", name, got, fair)
-			}
+		time.AfterFunc(time.Second, func() { l.Set(newConfig(t, "client: {bytesPerSecond: 1Mi}")) })
+		if got := stream(t, l, "ann", 100, 10*time.Second); got < 8<<20*95/100 {
+			t.Errorf("got %d bytes, want 8 MiB after the limit was raised", got)
 		}
 	})
 }
 
-type discard struct{ net.Conn }
-
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
-
-// gone is the connection of a client that has closed it: some writes meet nobody, and the
-// next one a reset.
-type gone struct {
+// direct copies by itself, as a stream of the tunnel.
+type direct struct {
 	net.Conn
-	writes int
+	copier
 }
 
-func (g *gone) Write(p []byte) (int, error) {
-	if g.writes--; g.writes < 0 {
-		return 0, io.ErrClosedPipe
-	}
-	return len(p), nil
-}
-
-// Clients that have closed their connections take little from one that has not: nothing if
-// they are gone before they wait.
-func TestClientsThatAreGone(t *testing.T) {
-	t.Run("before", func(t *testing.T) { clientsGo(t, false, 8*64<<10) })
-	t.Run("while they wait", func(t *testing.T) { clientsGo(t, true, 2*64<<10) })
-}
-
-func clientsGo(t *testing.T, wait bool, least int64) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, "client: {bytesPerSecond: 64Ki}")
-		var wg sync.WaitGroup
-		var conns []net.Conn
-		far := &gone{writes: 1}
-		if wait {
-			far.writes = 2
-		}
-		for range 100 {
-			to := *far
+// A connection copies by itself only if no limit of bytes is for it.
+func TestMetered(t *testing.T) {
+	for limit, want := range map[string]bool{"client: {connections: 1}": false, "clusters: {prod: {bytesPerSecond: 1Mi}}": true} {
+		l := newLimiter(t, limit)
+		conn, err := l.Admit(t.Context(), request("ann", "prod", ""), func(_ context.Context, metered bool) (net.Conn, error) {
+			if metered != want {
+				t.Errorf("%s: got metered %v, want %v", limit, metered, want)
+			}
 			near, far := net.Pipe()
-			conn, err := l.Admit(t.Context(), Client{Name: "ann", Cluster: "prod"}, func(context.Context, bool) (net.Conn, error) { return near, nil })
-			if err != nil {
-				t.Fatal(err)
-			}
-			wg.Go(func() { far.Write(make([]byte, 1<<20)) })
-			conns = append(conns, conn)
-			wg.Go(func() {
-				conn.(io.WriterTo).WriteTo(&to)
-				conn.Close()
-			})
-		}
-		synctest.Wait()
-		for _, conn := range conns {
-			if wait {
-				conn.(interface{ CloseWrite() error }).CloseWrite()
-			}
-		}
-		if got := stream(t, l, "ann", 1, 10*time.Second); got < least {
-			t.Errorf("got %d bytes in 10 s beside clients that are gone, want %d of 640 KiB", got, least)
-		}
-		wg.Wait()
-	})
-}
-
-// What a target sends counts, too, however it is read.
-func TestReadsCount(t *testing.T) {
-	for _, how := range []string{"Read", "DeliverTo"} {
-		t.Run(how, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newLimiter(t, "cluster: {bytesPerSecond: 1Mi}")
-				near, far := net.Pipe()
-				conn, err := l.Admit(t.Context(), Client{Cluster: "prod"}, func(context.Context, bool) (net.Conn, error) { return near, nil })
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer conn.Close()
-				go func() {
-					far.Write(make([]byte, 5<<20))
-					far.Close()
-				}()
-				began := time.Now()
-				var n int64
-				if how == "Read" {
-					n, err = io.Copy(io.Discard, struct{ io.Reader }{conn})
-				} else {
-					n, err = conn.(interface {
-						DeliverTo(net.Conn) (int64, error)
-					}).DeliverTo(discard{})
-				}
-				if took := time.Since(began); n != 5<<20 || err != nil || took < 4500*time.Millisecond || took > 5100*time.Millisecond {
-					t.Errorf("got %d bytes and %v in %v", n, err, took)
-				}
-			})
+			far.Close()
+			return direct{Conn: near}, nil
 		})
-	}
-}
-
-// What a client sends counts, too, when it is read from its connection.
-func TestReadFrom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, "cluster: {bytesPerSecond: 1Mi}")
-		near, far := net.Pipe()
-		conn, err := l.Admit(t.Context(), Client{Cluster: "prod"}, func(context.Context, bool) (net.Conn, error) { return near, nil })
 		if err != nil {
 			t.Fatal(err)
 		}
-		go func() {
-			conn.(io.ReaderFrom).ReadFrom(bytes.NewReader(make([]byte, 5<<20)))
-			conn.Close()
-		}()
-		began := time.Now()
-		n, err := io.Copy(io.Discard, far)
-		if took := time.Since(began); n != 5<<20 || err != nil || took < 4500*time.Millisecond || took > 5100*time.Millisecond {
-			t.Errorf("got %d bytes and %v in %v", n, err, took)
+		if _, got := conn.(copier); got == want {
+			t.Errorf("%s: the connection copies by itself: %v, want %v", limit, got, !want)
 		}
-	})
+		conn.Close()
+		if h := l.holders[holderKey{"client", "ann"}]; h.open != 0 {
+			t.Errorf("%s: %d connections are open", limit, h.open)
+		}
+	}
 }
 
-func TestBytesPerDay(t *testing.T) {
+// What a target sends counts, too.
+func TestReadsCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, "client: {bytesPerDay: 48Mi}")
+		l := newLimiter(t, "cluster: {bytesPerSecond: 1Mi}")
 		near, far := net.Pipe()
-		go io.Copy(io.Discard, far)
-		conn, err := l.Admit(t.Context(), Client{Name: "ann", Cluster: "prod"}, func(context.Context, bool) (net.Conn, error) { return near, nil })
+		conn, err := l.Admit(t.Context(), request("", "prod", ""), func(context.Context, bool) (net.Conn, error) { return near, nil })
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		n, err := conn.Write(make([]byte, 96<<20))
-		if e, _ := errors.AsType[*Error](err); e == nil || e.Limit != "bytesPerDay" || n != 48<<20 {
-			t.Errorf("got %d and %v", n, err)
-		}
-		if _, err := admit(t, l, "ann", "prod", ""); err == nil || !strings.Contains(err.Error(), "bytesPerDay: at most 50331648") {
-			t.Errorf("got %v", err)
-		}
-		time.Sleep(30 * time.Second) // some 16 KiB have come back
-		if _, err := admit(t, l, "ann", "prod", ""); err == nil || !strings.Contains(err.Error(), "bytesPerDay") {
-			t.Errorf("half a minute later: %v", err)
-		}
-		time.Sleep(time.Hour)
-		if n, err := conn.Write(make([]byte, 2<<20-1<<17)); err != nil {
-			t.Errorf("an hour later: %d bytes and %v", n, err)
-		}
-		// What was used counts when the limit changes.
-		l.Set(&Config{Client: Limit{BytesPerDay: 96 << 20}})
-		if n, err := conn.Write(make([]byte, 96<<20)); err == nil || n < 48<<20-1<<17 || n > 48<<20+1<<17 {
-			t.Errorf("with twice as much for a day: %d bytes and %v", n, err)
-		}
-		l.Set(&Config{Client: Limit{BytesPerDay: 10 << 20}})
-		if n, err := conn.Write(make([]byte, 1<<20)); err == nil || n > 1<<17 {
-			t.Errorf("with less for a day than was used: %d bytes and %v", n, err)
+		go func() {
+			far.Write(make([]byte, 5<<20))
+			far.Close()
+		}()
+		began := time.Now()
+		n, err := io.Copy(io.Discard, conn)
+		if took := time.Since(began); n != 5<<20 || err != nil || took < 4500*time.Millisecond || took > 5100*time.Millisecond {
+			t.Errorf("got %d bytes and %v in %v", n, err, took)
 		}
 	})
-}
-
-// What was used of a day counts whatever the limits are in between, until it has come back.
-func TestBytesPerDayCountOn(t *testing.T) {
-	const mi = 1 << 20
-	client := func(perDay int64) *Config { return &Config{Client: Limit{BytesPerDay: perDay * mi}} }
-	own := func(perDay int64) *Config {
-		return &Config{Clients: map[string]Limit{"ann": {BytesPerDay: perDay * mi}}}
-	}
-	for _, tt := range []struct {
-		name  string
-		then  []*Config // 8 Mi of 10 Mi were used before
-		sleep time.Duration
-		last  *Config
-		want  int64 // Mi that are left
-	}{
-		{"higher", nil, 0, client(20), 12},
-		{"a limit of her own", nil, 0, own(10), 2},
-		{"none in between", []*Config{{}}, 0, client(10), 2},
-		{"none in between, then a limit of her own", []*Config{{}}, 0, own(10), 2},
-		{"none for twelve hours", []*Config{{}}, 12 * time.Hour, client(10), 7},
-		{"none for a day", []*Config{{}}, 24 * time.Hour, client(10), 10},
-		{"lower", nil, 0, client(5), 0},
-		{"lower in between", []*Config{client(5)}, 0, client(20), 12},
-		{"lower for twelve hours", []*Config{client(5)}, 12 * time.Hour, client(5), 1}, // the 3 Mi too many take 7.2 hours
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newLimiter(t, "client: {bytesPerDay: 10Mi}")
-				send := func(most int64) int64 {
-					near, far := net.Pipe()
-					go io.Copy(io.Discard, far)
-					conn, err := l.Admit(t.Context(), Client{Name: "ann", Cluster: "prod"}, func(context.Context, bool) (net.Conn, error) { return near, nil })
-					if err != nil {
-						near.Close()
-						return 0
-					}
-					defer conn.Close()
-					n, _ := conn.Write(make([]byte, most))
-					return int64(n)
-				}
-				if got := send(8 * mi); got != 8*mi {
-					t.Fatalf("used %d bytes", got)
-				}
-				for _, c := range tt.then {
-					l.Set(c)
-				}
-				time.Sleep(tt.sleep)
-				l.Set(tt.last)
-				if got := send(30 * mi); got > tt.want*mi || got < tt.want*mi-maxPiece {
-					t.Errorf("%d bytes are left, want %d", got, tt.want*mi)
-				}
-			})
-		})
-	}
 }
 
 // A connection that waits for bytes ends at once when it is closed.
@@ -526,10 +380,10 @@ func TestHoldersAreBounded(t *testing.T) {
 }
 
 func TestNoLimits(t *testing.T) {
-	l := new(Limiter)
+	l := New()
 	near, far := net.Pipe()
 	defer far.Close()
-	conn, err := l.Admit(t.Context(), Client{}, func(context.Context, bool) (net.Conn, error) { return near, nil })
+	conn, err := l.Admit(t.Context(), request("", "", ""), func(context.Context, bool) (net.Conn, error) { return near, nil })
 	if conn != near || err != nil {
 		t.Errorf("got %v and %v", conn, err)
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/logs"
-	"github.com/causewayproject/causeway/internal/linktest"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
@@ -50,7 +49,7 @@ func BenchmarkAccessLine(b *testing.B) {
 func BenchmarkDoorDial(b *testing.B) {
 	for _, level := range []string{"info", "warn"} {
 		b.Run("--log-level="+level, func(b *testing.B) {
-			ticket := serveQuietly(b, level, echo(b), 0)("ann")
+			ticket := serveQuietly(b, level)
 			b.ReportAllocs()
 			for b.Loop() {
 				if err := through(b, ticket, nil); err != nil {
@@ -61,24 +60,9 @@ func BenchmarkDoorDial(b *testing.B) {
 	}
 }
 
-// lineTo returns an address that leads to another one by a line for so many bytes a second;
-// zero: as many as there are.
-func lineTo(b *testing.B, address string, rate int) string {
-	if rate == 0 {
-		return address
-	}
-	line := linktest.New(linktest.Config{Up: linktest.Direction{Rate: rate}, Down: linktest.Direction{Rate: rate}})
-	b.Cleanup(func() { line.Close() })
-	through, err := line.Listen(address)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return through
-}
-
-// serveQuietly runs a server whose log nobody reads, and an agent that leads to the target
-// and has a line of that rate. It returns what makes a user's ticket for its door.
-func serveQuietly(b *testing.B, level, target string, rate int, args ...string) (ticket func(user string) string) {
+// serveQuietly runs a server whose log nobody reads, and an agent. It returns a ticket for
+// its door.
+func serveQuietly(b *testing.B, level string) (ticket string) {
 	out, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
 		b.Fatal(err)
@@ -87,7 +71,7 @@ func serveQuietly(b *testing.B, level, target string, rate int, args ...string) 
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- run(ctx, append([]string{"--state", dir, "--listen", listen, "--status", page, "--connect", connect, "--log-level", level}, args...), nil, out, out)
+		done <- run(ctx, []string{"--state", dir, "--listen", listen, "--status", page, "--connect", connect, "--log-level", level}, nil, out, out)
 	}()
 	b.Cleanup(func() {
 		cancel()
@@ -106,11 +90,9 @@ func serveQuietly(b *testing.B, level, target string, rate int, args ...string) 
 		}
 		runtime.Gosched()
 	}
-	agent := startAgent(b, newInvitation(b, dir, "--server", lineTo(b, listen, rate)), target, nil)
+	agent := startAgent(b, newInvitation(b, dir, "--server", listen), echo(b), nil)
 	receive(b, "session", agent.connected)
-	return func(user string) string {
-		return strings.TrimSpace(output(b, "", "ticket", cluster, "--state", dir, "--user", user, "--gateway", "http://"+connect))
-	}
+	return strings.TrimSpace(output(b, "", "ticket", cluster, "--state", dir, "--user", "ann", "--gateway", "http://"+connect))
 }
 
 func freeAddress(b *testing.B) string {

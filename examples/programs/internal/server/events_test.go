@@ -199,10 +199,10 @@ func TestEachLimitHasALine(t *testing.T) {
 		r := gateway.Request{Client: gateway.Identity{Name: client}, Cluster: "a/b", Address: "api:443"}
 		r.Credentials.Remote = &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}
 		for _, kind := range []string{"client", "cluster", "source", "client"} {
-			err := &limits.Error{Kind: kind, Name: "x", Limit: "connections", Most: "1"}
+			err := &limits.Error{Kind: kind, Name: "x", Limit: "connections", Most: 1}
 			v.doorHooks("sni").Failed(&gateway.Error{Request: r, Phase: gateway.PhaseDial, Err: err})
 		}
-		if got := text.take(); strings.Count(got, "\n") != 3 || !strings.Contains(got, "limit: source x") {
+		if got := text.take(); strings.Count(got, "\n") != 3 || !strings.Contains(got, `limit: source \"x\"`) {
 			t.Errorf("client %q: got these lines, want one of each kind:\n%s", client, got)
 		}
 	}

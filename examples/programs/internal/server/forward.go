@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"strings"
@@ -15,6 +14,8 @@ import (
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/limits"
+	"github.com/causewayproject/causeway/internal/abort"
+	"github.com/causewayproject/causeway/internal/relay"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
@@ -75,20 +76,18 @@ func (p *program) forwardConn(ctx context.Context, conn net.Conn, to forward) {
 			phase = gateway.PhaseLimit
 		}
 		p.events.clientFailed(a, phase, err)
-		resetConn(conn) // a client could take an end for an answer
+		abort.Reset(conn, 0) // a client could take an end for an answer
 		return
 	}
-	e := gateway.Ended{Target: target.RemoteAddr()}
-	e.In, e.Out, e.Err = relayConns(ctx, conn, target)
-	e.Took = time.Since(began)
+	r := relay.Relay(ctx, conn, target)
+	e := gateway.Ended{Target: target.RemoteAddr(), In: r.AToB, Out: r.BToA, Err: r.Err, Took: time.Since(began)}
 	p.log.LogAttrs(ctx, slog.LevelInfo, "access", a.endedAttrs(e)...)
 }
 
 // dial connects a target for a client, within the limits.
 func (p *program) dial(ctx context.Context, r gateway.Request) (net.Conn, error) {
 	ctx = tunnel.WithCaller(ctx, cmp.Or(r.Client.Name, limits.SourceOf(r.Credentials.Remote)))
-	client := limits.Client{Name: r.Client.Name, Cluster: r.Cluster, Remote: r.Credentials.Remote}
-	return p.limiter.Admit(ctx, client, func(ctx context.Context, metered bool) (net.Conn, error) {
+	return p.metrics.limiter.Admit(ctx, r, func(ctx context.Context, metered bool) (net.Conn, error) {
 		early, err := p.headers.header(r.Cluster, r.Address, r.Credentials.Remote)
 		if err != nil {
 			return nil, fmt.Errorf("PROXY header: %w", err)
@@ -98,61 +97,4 @@ func (p *program) dial(ctx context.Context, r gateway.Request) (net.Conn, error)
 		}
 		return p.server.Dialer(r.Cluster).DialEarly(ctx, "tcp", r.Address, early)
 	})
-}
-
-// relayConns copies in both directions until both have ended, and returns how many bytes
-// came from each. When one fails, or ctx ends, both connections are reset: data that was
-// cut must not look complete. The error is the first.
-func relayConns(ctx context.Context, a, b net.Conn) (fromA, fromB int64, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer a.Close()
-	defer b.Close()
-	setLinger(a, 0) // the system resets it if the program is killed
-	reset := sync.OnceFunc(func() {
-		resetConn(a)
-		resetConn(b)
-	})
-	defer context.AfterFunc(ctx, reset)()
-	var wg sync.WaitGroup
-	for _, way := range []struct {
-		to, from net.Conn
-		n        *int64
-	}{{b, a, &fromA}, {a, b, &fromB}} {
-		wg.Go(func() {
-			n, err := io.Copy(way.to, way.from)
-			*way.n = n
-			if half, ok := way.to.(interface{ CloseWrite() error }); ok && err == nil {
-				err = half.CloseWrite()
-			}
-			if err != nil {
-				cancel(err)
-				reset()
-			}
-		})
-	}
-	wg.Wait()
-	if err = context.Cause(ctx); err == nil {
-		setLinger(a, -1)
-	}
-	return fromA, fromB, err
-}
-
-// resetConn closes a connection so that its peer sees that it was no regular end.
-func resetConn(conn net.Conn) {
-	if c, ok := conn.(interface{ Reset(code uint32) error }); ok {
-		c.Reset(0)
-	}
-	setLinger(conn, 0)
-	conn.Close()
-}
-
-// setLinger is the method of [net.TCPConn], if there is one.
-func setLinger(conn net.Conn, seconds int) {
-	if c, ok := conn.(*clientConn); ok {
-		conn = c.Conn
-	}
-	if c, ok := conn.(*net.TCPConn); ok {
-		c.SetLinger(seconds)
-	}
 }

@@ -76,8 +76,8 @@ func TestLimits(t *testing.T) {
 	}
 	say(t, conn, "hello")
 
-	writeFile(t, filepath.Dir(file), "limits.yaml", "clients: {ann: {connection: 2}}")
-	p.Await(`level=WARN msg="limits: those before stay" error=.*unknown field`)
+	writeFile(t, filepath.Dir(file), "limits.yaml", "clients: {ann: {bytesPerDay: 2Gi}}")
+	p.Await(`level=WARN msg="limits: those before stay" error=.*bytesPerDay.*write bytesPerSecond instead`)
 	if _, err := dialThrough(t, ticket); err == nil {
 		t.Error("a file with a mistake has taken the limits away")
 	}
@@ -101,7 +101,7 @@ func TestLimits(t *testing.T) {
 
 func TestLimitsMistake(t *testing.T) {
 	file := writeFile(t, t.TempDir(), "limits.yaml", "client: {connections: -1}")
-	for path, want := range map[string]string{file: "client.connections: got -1, want a whole number, 1 or more", file + ".none": "no such file"} {
+	for path, want := range map[string]string{file: "client.connections: got \"-1\", want a whole number, 1 to 1000000000", file + ".none": "no such file"} {
 		err := run(t.Context(), []string{"--state", t.TempDir(), "--limits", path}, nil, nil, nil)
 		if err == nil || !strings.Contains(err.Error(), "--limits: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)

@@ -19,7 +19,7 @@ type serverMetrics struct {
 	gateways     []prometheus.Collector
 	reviews      *prometheus.CounterVec
 	certificates metrics.Certificates // of listeners with TLS, by flag
-	limits       limitMetrics
+	limiter      *limits.Limiter
 }
 
 func newServerMetrics(server *tunnel.Server) *serverMetrics {
@@ -30,37 +30,12 @@ func newServerMetrics(server *tunnel.Server) *serverMetrics {
 			Help: "Clients of doors whose token was looked at, by result: accepted, refused or unavailable (nobody could decide).",
 		}, []string{"result"}),
 		certificates: metrics.Certificates{},
+		limiter:      limits.New(),
 	}
 }
 
 func (m *serverMetrics) collectors() []prometheus.Collector {
-	return append([]prometheus.Collector{m.tunnel, m.reviews, m.certificates, m.limits}, m.gateways...)
-}
-
-// limitMetrics collects what the limits have done.
-type limitMetrics func() map[string]limits.Count
-
-var (
-	limitRefusals = prometheus.NewDesc("causeway_limit_refusals_total",
-		"Connections that a limit has refused, or has ended (bytesPerDay), by what it is for and its name in --limits.", []string{"kind", "limit"}, nil)
-	limitWaits = prometheus.NewDesc("causeway_limit_wait_seconds_total",
-		"How long connections have waited because of bytesPerSecond, all together, by what the limit is for.", []string{"kind"}, nil)
-)
-
-// Describe implements [prometheus.Collector].
-func (c limitMetrics) Describe(ch chan<- *prometheus.Desc) {
-	ch <- limitRefusals
-	ch <- limitWaits
-}
-
-// Collect implements [prometheus.Collector].
-func (c limitMetrics) Collect(ch chan<- prometheus.Metric) {
-	for kind, count := range c() {
-		for limit, n := range count.Refused {
-			ch <- prometheus.MustNewConstMetric(limitRefusals, prometheus.CounterValue, float64(n), kind, limit)
-		}
-		ch <- prometheus.MustNewConstMetric(limitWaits, prometheus.CounterValue, count.Waited.Seconds(), kind)
-	}
+	return append([]prometheus.Collector{m.tunnel, m.reviews, m.certificates, m.limiter.Refused, m.limiter.Waited}, m.gateways...)
 }
 
 // addGateway returns the metrics of a Gateway. Each has a listener of its own, whose name

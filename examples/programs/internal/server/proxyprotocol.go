@@ -41,15 +41,10 @@ func (p *proxyProtocol) add(set *pflag.FlagSet) {
 
 func (p *proxyProtocol) check() error {
 	for _, text := range p.from {
-		network, err := netip.ParsePrefix(text)
-		if ip, ipErr := netip.ParseAddr(text); ipErr == nil && ip.Zone() == "" {
-			network, err = netip.PrefixFrom(ip, ip.BitLen()), nil
-		}
+		network, err := cli.ParseNetwork(text)
 		switch {
 		case err != nil:
-			return cli.Mistake("--proxy-protocol-from %q is not a network, such as 10.0.0.0/24", text)
-		case network != network.Masked():
-			return cli.Mistake("--proxy-protocol-from %q has bits behind its prefix: want %s", text, network.Masked())
+			return cli.Mistake("--proxy-protocol-from %q %v", text, err)
 		case network.Bits() == 0:
 			return cli.Mistake("--proxy-protocol-from %q: whoever connects could name any client: want the networks of the load balancers", text)
 		}

@@ -20,7 +20,6 @@ import (
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/examples/programs/internal/follow"
-	"github.com/causewayproject/causeway/examples/programs/internal/limits"
 	"github.com/causewayproject/causeway/examples/programs/internal/logs"
 	"github.com/causewayproject/causeway/examples/programs/internal/management"
 	"github.com/causewayproject/causeway/tunnel"
@@ -175,7 +174,6 @@ type program struct {
 	metrics      *serverMetrics
 	headers      *proxyProtocol
 	doorFailed   map[string]func(error) // the hooks Failed, by listener
-	limiter      limits.Limiter
 	grace, every time.Duration
 	joins        *joins
 	watch        *watcher
@@ -208,7 +206,6 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
 		doorFailed: map[string]func(error){},
 	}
 	p.byToken = p.metrics.countReviews(byToken)
-	p.metrics.limits = p.limiter.Counts
 	if p.joins, err = newJoins(ctx, p); err != nil {
 		return fmt.Errorf("%s: %w", f.state, err)
 	}

@@ -8,8 +8,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -128,7 +126,7 @@ func (p *program) followLimits(file string) error {
 	files, err := follow.Open(func(texts [][]byte) error {
 		c, err := limits.Parse(texts[0])
 		if err == nil {
-			p.limiter.Set(c)
+			p.metrics.limiter.Set(c)
 			p.warnUnknownClusters(c)
 		}
 		return err
@@ -150,7 +148,8 @@ func (p *program) followLimits(file string) error {
 // warnUnknownClusters names the clusters that have limits and no agents: one whose name is
 // wrong has no limit. It says nothing if the state can't be read.
 func (p *program) warnUnknownClusters(c *limits.Config) {
-	if len(c.Clusters) == 0 {
+	clusters := c.Clusters()
+	if len(clusters) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(p.late, revocationTimeout)
@@ -164,7 +163,7 @@ func (p *program) warnUnknownClusters(c *limits.Config) {
 		return
 	}
 	var unknown []string
-	for _, cluster := range slices.Sorted(maps.Keys(c.Clusters)) {
+	for _, cluster := range clusters {
 		_, isInvited := invited[hashName(cluster)]
 		_, mayJoin := joining[hashName(cluster)]
 		if !isInvited && !mayJoin {

@@ -20,8 +20,8 @@
 //   - [github.com/causewayproject/causeway/tunnel/kubernetes] lets several
 //     tunnel servers and gateways share what they know through the cluster that
 //     they run in;
-//   - [github.com/causewayproject/causeway/tunnel/egress] reads and writes
-//     kube-apiserver's EgressSelectorConfiguration;
+//   - [github.com/causewayproject/causeway/tunnel/egress] brings a
+//     kube-apiserver to its nodes through the tunnel, in phases;
 //   - tunnel/oidc, a module of its own, lets agents join by a token of their
 //     ServiceAccount;
 //   - tunnel/prometheus, a module of its own, lets a Prometheus watch all of it.

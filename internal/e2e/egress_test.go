@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,7 +17,6 @@ import (
 	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/tunnel"
-	"github.com/causewayproject/causeway/tunnel/egress"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
@@ -37,7 +37,7 @@ func TestEgress(t *testing.T) {
 	b := sharedBed(t)
 	for _, tt := range []struct {
 		name  string
-		serve func(*testing.T, *bed.Bed, *gateway.Gateway) (net.Listener, egress.Connection)
+		serve func(*testing.T, *bed.Bed, *gateway.Gateway) (l net.Listener, transport string)
 	}{
 		{"unix", egressSocket},
 		{"mtls", egressTLS},
@@ -46,14 +46,13 @@ func TestEgress(t *testing.T) {
 	}
 }
 
-func testEgress(t *testing.T, b *bed.Bed, name string, serve func(*testing.T, *bed.Bed, *gateway.Gateway) (net.Listener, egress.Connection)) {
+func testEgress(t *testing.T, b *bed.Bed, name string, serve func(*testing.T, *bed.Bed, *gateway.Gateway) (l net.Listener, transport string)) {
 	h, _ := egressTunnel(t, b)
 	dialed := &dialedLog{}
 	g := egressGateway(t, h, dialed)
-	l, connection := serve(t, b, g)
+	l, transport := serve(t, b, g)
 	serveGateway(t, g, l)
-	config := egress.Configuration{Selections: []egress.Selection{{Name: egress.Cluster, Connection: connection}}}
-	c := egressCell(t, b, startEgressKube(t, b, "egress-"+name, config))
+	c := egressCell(t, b, startEgressKube(t, b, "egress-"+name, transport))
 	for _, row := range append(egressRows(),
 		row{"service and pod proxy", "kubectl", serviceProxy},
 		row{"webhook of a Service", "kubectl", serviceWebhook}) {
@@ -136,7 +135,7 @@ func startEgressAgent(t *testing.T, b *bed.Bed, h *hub) *bed.Running {
 }
 
 // egressSocket serves a socket that only kube-apiserver may open.
-func egressSocket(t *testing.T, b *bed.Bed, g *gateway.Gateway) (net.Listener, egress.Connection) {
+func egressSocket(t *testing.T, b *bed.Bed, g *gateway.Gateway) (l net.Listener, transport string) {
 	path := filepath.Join(b.Dir, "egress.sock")
 	l, err := net.Listen("unix", path)
 	if err != nil {
@@ -145,15 +144,22 @@ func egressSocket(t *testing.T, b *bed.Bed, g *gateway.Gateway) (net.Listener, e
 	g.Authenticate = func(context.Context, gateway.Credentials) (gateway.Identity, error) {
 		return gateway.Identity{Name: "kube-apiserver", Cluster: cluster}, nil
 	}
-	return l, egress.ThroughSocket(path)
+	return l, "{uds: {udsName: " + path + "}}"
 }
 
 // egressTLS serves a port, to those whose certificate names the cluster.
-func egressTLS(t *testing.T, b *bed.Bed, g *gateway.Gateway) (net.Listener, egress.Connection) {
+func egressTLS(t *testing.T, b *bed.Bed, g *gateway.Gateway) (l net.Listener, transport string) {
 	ca := pki.NewCA("egress")
 	host, _, _ := net.SplitHostPort(egressProxy)
 	g.TLS, g.Authenticate = egressMutual(ca, host)
-	return listen(t, b.Network.Hub, egressProxy), egress.ThroughTLS("https://"+egressProxy, egressFiles(t, ca))
+	dir := t.TempDir()
+	cert, key := pki.PEM(ca.Client(cluster))
+	for name, data := range map[string][]byte{"ca.crt": ca.CertPEM(), "tls.crt": cert, "tls.key": key} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return listen(t, b.Network.Hub, egressProxy), fmt.Sprintf("{tcp: {url: 'https://%s', tlsConfig: {caBundle: %[2]s/ca.crt, clientCert: %[2]s/tls.crt, clientKey: %[2]s/tls.key}}}", egressProxy, dir)
 }
 
 // egressMutual lets clients in whose certificate names the cluster.
@@ -172,20 +178,6 @@ func egressMutual(ca *pki.CA, host string) (*tls.Config, func(context.Context, g
 	}
 }
 
-// egressFiles are what kube-apiserver needs for a proxy of this authority.
-func egressFiles(t *testing.T, ca *pki.CA) egress.TLS {
-	t.Helper()
-	dir := t.TempDir()
-	cert, key := pki.PEM(ca.Client(cluster))
-	files := egress.TLS{CABundle: filepath.Join(dir, "ca.crt"), ClientCert: filepath.Join(dir, "tls.crt"), ClientKey: filepath.Join(dir, "tls.key")}
-	for path, data := range map[string][]byte{files.CABundle: ca.CertPEM(), files.ClientCert: cert, files.ClientKey: key} {
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return files
-}
-
 // serveGateway serves until the test ends.
 func serveGateway(t *testing.T, g *gateway.Gateway, l net.Listener) {
 	t.Helper()
@@ -200,34 +192,22 @@ func serveGateway(t *testing.T, g *gateway.Gateway, l net.Listener) {
 	})
 }
 
-// startEgressKube starts a control plane that has the configuration, until the
-// test ends.
-func startEgressKube(t *testing.T, b *bed.Bed, name string, config egress.Configuration) *bed.Kube {
-	t.Helper()
-	text, err := config.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	k, err := startEgressFile(t, b, name, text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
-}
-
-// startEgressFile is startEgressKube with a file as it is, which kube-apiserver
-// may refuse.
-func startEgressFile(t *testing.T, b *bed.Bed, name string, text []byte) (*bed.Kube, error) {
+// startEgressKube starts a control plane that reaches its cluster by an HTTP proxy, until
+// the test ends.
+func startEgressKube(t *testing.T, b *bed.Bed, name, transport string) *bed.Kube {
 	t.Helper()
 	path := filepath.Join(b.Dir, name+".yaml")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
+	text := fmt.Sprintf("apiVersion: apiserver.k8s.io/v1beta1\nkind: EgressSelectorConfiguration\negressSelections:\n"+
+		"- {name: cluster, connection: {proxyProtocol: HTTPConnect, transport: %s}}\n", transport)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	k, err := b.StartKube(t.Context(), b.Network.Hub, name, bed.HubIP, "--egress-selector-config-file="+path)
-	if err == nil {
-		t.Cleanup(k.Stop)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return k, err
+	t.Cleanup(k.Stop)
+	return k
 }
 
 // egressCell is the matrix's cell of a client that is beside kube-apiserver,

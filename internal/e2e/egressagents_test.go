@@ -12,7 +12,6 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/causewayproject/causeway/internal/e2e/bed"
-	"github.com/causewayproject/causeway/tunnel/egress"
 )
 
 // Of two agents one is killed, that which carries a log that is followed, while
@@ -22,10 +21,9 @@ func TestEgressAgentKilled(t *testing.T) {
 	b := sharedBed(t)
 	h, agents := egressTunnel(t, b)
 	g := egressGateway(t, h, &dialedLog{})
-	l, connection := egressSocket(t, b, g)
+	l, transport := egressSocket(t, b, g)
 	serveGateway(t, g, l)
-	config := egress.Configuration{Selections: []egress.Selection{{Name: egress.Cluster, Connection: connection}}}
-	k := startEgressKube(t, b, "egress-killed", config)
+	k := startEgressKube(t, b, "egress-killed", transport)
 	c := egressCell(t, b, k)
 	rest := k.Config()
 	rest.RateLimiter = flowcontrol.NewFakeAlwaysRateLimiter()

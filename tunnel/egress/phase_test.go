@@ -170,27 +170,47 @@ func TestSetPhaseErrors(t *testing.T) {
 	}
 }
 
-// What kubeadm makes of the patches is what SetPhase makes of the manifest.
+// What kubeadm makes of the patches is what SetPhase makes of the manifest. A component of
+// kustomize has the same patches, for the template.
 func TestPatches(t *testing.T) {
 	for _, phase := range egress.Phases() {
 		t.Run(string(phase), func(t *testing.T) {
-			strategic, flag, err := staticSidecar.Patches(phase)
-			if err != nil || (strategic != nil) != (phase != egress.PhaseOff) || (flag != nil) != (phase == egress.PhaseOn) {
-				t.Fatalf("got\n%s\n%s\n%v", strategic, flag, err)
+			var config struct {
+				Files             []struct{ Path, Content string }
+				InitConfiguration struct{ Patches struct{ Directory string } }
 			}
-			patched := toJSON(t, read(t, "kube-apiserver.yaml"))
-			if strategic != nil {
-				if patched, err = strategicpatch.StrategicMergePatch(patched, toJSON(t, string(strategic)), corev1.Pod{}); err != nil {
+			var component struct{ Patches []struct{ Patch string } }
+			unmarshal(t, &config)(staticSidecar.KubeadmConfig(phase))
+			unmarshal(t, &component)(staticSidecar.Component(phase, "hosted", "prod-apiserver"))
+			if want := map[egress.Phase]int{egress.PhaseBeside: 1, egress.PhaseOn: 2}[phase]; len(config.Files) != want || len(component.Patches) != want {
+				t.Fatalf("got %+v and %+v, want %d patches", config, component, want)
+			}
+			patched, err := toJSON(t, read(t, "kube-apiserver.yaml")), error(nil)
+			if len(config.Files) > 0 {
+				if patched, err = strategicpatch.StrategicMergePatch(patched, toJSON(t, config.Files[0].Content), corev1.Pod{}); err != nil {
 					t.Fatal(err)
 				}
+				if dir := config.InitConfiguration.Patches.Directory; filepath.Dir(config.Files[0].Path) != dir {
+					t.Errorf("the files are not in %q", dir)
+				}
+				var d struct{ Spec struct{ Template any } }
+				var pod any
+				unmarshal(t, &d)([]byte(component.Patches[0].Patch), nil)
+				unmarshal(t, &pod)([]byte(config.Files[0].Content), nil)
+				if diff := cmp.Diff(pod, d.Spec.Template); diff != "" {
+					t.Errorf("(-kubeadm +kustomize)\n%s", diff)
+				}
 			}
-			if flag != nil {
-				patch, err := jsonpatch.DecodePatch(toJSON(t, string(flag)))
+			if len(config.Files) > 1 {
+				patch, err := jsonpatch.DecodePatch(toJSON(t, config.Files[1].Content))
 				if err != nil {
 					t.Fatal(err)
 				}
 				if patched, err = patch.Apply(patched); err != nil {
 					t.Fatal(err)
+				}
+				if want := strings.Replace(config.Files[1].Content, "/spec/", "/spec/template/spec/", 1); component.Patches[1].Patch != want {
+					t.Errorf("got %s, want %s", component.Patches[1].Patch, want)
 				}
 			}
 			var got, want corev1.Pod
@@ -229,4 +249,25 @@ func toJSON(t *testing.T, text string) []byte {
 		t.Fatal(err)
 	}
 	return data
+}
+
+// unmarshal returns a function that takes YAML and an error.
+func unmarshal(t *testing.T, into any) func(text []byte, err error) {
+	return func(text []byte, err error) {
+		t.Helper()
+		if err == nil {
+			err = yaml.Unmarshal(text, into)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestConfigurationErrors(t *testing.T) {
+	for _, socket := range []string{"", "egress.sock", "unix:///run/egress.sock", "/run/", "/run/a\x00b"} {
+		if text, err := egress.Configuration(socket); err == nil {
+			t.Errorf("%q: got %s, want an error", socket, text)
+		}
+	}
 }

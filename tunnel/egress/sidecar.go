@@ -87,6 +87,11 @@ func CheckGateway(text string) error {
 	return nil
 }
 
+func isPort(text string) bool {
+	port, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && port > 0
+}
+
 // takeUser fills in the user that kube-apiserver runs as.
 func (s *Sidecar) takeUser(pod *podNodes) error {
 	if s.User != 0 {
@@ -178,12 +183,10 @@ func (s *Sidecar) credentialsSource() map[string]any {
 
 func (s *Sidecar) flag() string { return configFlag + "=" + path.Join(s.SocketDir(), ConfigName) }
 
-// Patches returns what SetPhase does as patches of a Pod: a strategic merge patch with the
-// Sidecar, and, for [PhaseOn], a JSON patch (RFC 6902) that adds the flag to the command of
-// the first container. They are what kubeadm's directory of patches takes, as
-// kube-apiserver0+strategic.yaml and kube-apiserver1+json.yaml. The Sidecar runs as User.
-// For PhaseOff both are nil.
-func (s *Sidecar) Patches(to Phase) (strategic, flag []byte, err error) {
+// patches are what SetPhase does to a Pod, or to what has a template of one at prefix: a
+// strategic merge patch with the Sidecar (nil for [PhaseOff]), and for [PhaseOn] a JSON patch
+// (RFC 6902) that adds the flag to the command of the first container.
+func (s *Sidecar) patches(to Phase, prefix string) (pod map[string]any, flag []any, err error) {
 	if to == PhaseOff {
 		return nil, nil, nil
 	}
@@ -191,14 +194,67 @@ func (s *Sidecar) Patches(to Phase) (strategic, flag []byte, err error) {
 		return nil, nil, err
 	}
 	parts := s.parts()
-	strategic, err = sigsyaml.Marshal(map[string]any{"spec": map[string]any{
+	pod = map[string]any{"spec": map[string]any{
 		"initContainers": parts.initContainers,
 		"containers":     []any{map[string]any{"name": apiServerName, "volumeMounts": parts.mounts}},
 		"volumes":        parts.volumes,
-	}})
-	if err != nil || to != PhaseOn {
-		return strategic, nil, err
+	}}
+	if to == PhaseOn {
+		flag = []any{map[string]any{"op": "add", "path": prefix + "/spec/containers/0/command/-", "value": s.flag()}}
 	}
-	flag, err = sigsyaml.Marshal([]any{map[string]any{"op": "add", "path": "/spec/containers/0/command/-", "value": s.flag()}})
-	return strategic, flag, err
+	return pod, flag, nil
+}
+
+// KubeadmConfig returns what SetPhase does to a static pod, as part of a KubeadmConfig's
+// spec: patches, which kubeadm applies whenever it writes the manifest. The Sidecar runs as
+// User. For [PhaseOff] there are none.
+func (s *Sidecar) KubeadmConfig(to Phase) ([]byte, error) {
+	pod, flag, err := s.patches(to, "")
+	if err != nil {
+		return nil, err
+	}
+	files := []any{}
+	add := func(name string, patch any) {
+		text, marshalErr := sigsyaml.Marshal(patch)
+		err = errors.Join(err, marshalErr)
+		files = append(files, map[string]any{"path": patchesDir + "/" + name, "owner": "root:root", "permissions": "0600", "content": string(text)})
+	}
+	config := map[string]any{}
+	if pod != nil { // kubeadm refuses a directory that is not there
+		add("kube-apiserver0+strategic.yaml", pod)
+		patches := map[string]any{"patches": map[string]any{"directory": patchesDir}}
+		config["initConfiguration"], config["joinConfiguration"] = patches, patches
+	}
+	if flag != nil {
+		add("kube-apiserver1+json.yaml", flag)
+	}
+	config["files"] = files
+	text, marshalErr := sigsyaml.Marshal(config)
+	return text, errors.Join(err, marshalErr)
+}
+
+const patchesDir = "/etc/kubernetes/patches/causeway-egress"
+
+// Component returns what SetPhase does to a Deployment, as a component of kustomize. The
+// Sidecar runs as User.
+func (s *Sidecar) Component(to Phase, namespace, name string) ([]byte, error) {
+	pod, flag, err := s.patches(to, "/spec/template")
+	if err != nil {
+		return nil, err
+	}
+	patches := []any{}
+	add := func(patch any, target map[string]any) {
+		text, marshalErr := sigsyaml.Marshal(patch)
+		err = errors.Join(err, marshalErr)
+		patches = append(patches, map[string]any{"patch": string(text), "target": target})
+	}
+	if pod != nil {
+		add(map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"namespace": namespace, "name": name},
+			"spec": map[string]any{"template": pod}}, nil)
+	}
+	if flag != nil {
+		add(flag, map[string]any{"kind": "Deployment", "namespace": namespace, "name": name})
+	}
+	text, marshalErr := sigsyaml.Marshal(map[string]any{"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component", "patches": patches})
+	return text, errors.Join(err, marshalErr)
 }

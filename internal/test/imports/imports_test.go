@@ -22,7 +22,7 @@ const module = "github.com/causewayproject/causeway"
 var arrows = map[string][]string{
 	"":                           {},
 	"/dialer":                    {"/internal/printable", "/noproxy", "/internal/abort", "/internal/mask"},
-	"/tunnel/egress":             {"/dialer", "/internal/quote", "/internal/yamledit"},
+	"/tunnel/egress":             {"/internal/quote", "/internal/yamledit"},
 	"/kubeconfig":                {"/dialer", "/internal/yamledit", "/kubeconfig/internal/entry", "/kubeconfig/internal/field"},
 	"/kubeconfig/connect":        {"/dialer", "/kubeconfig", "/kubeconfig/internal/entry", "/kubeconfig/internal/field", "/kubeconfig/internal/route", "/kubeconfig/probe", "/tunnel/gateway", "/internal/abort", "/internal/backoff", "/internal/group"},
 	"/kubeconfig/internal/entry": {"/internal/keypair", "/internal/quote", "/internal/yamledit", "/kubeconfig/internal/field"},
@@ -46,7 +46,6 @@ var arrows = map[string][]string{
 	"/tunnel/kubernetes":         {"/tunnel", "/tunnel/gateway", "/internal/backoff", "/internal/turns"},
 	"/tunnel/status":             {"/internal/printable", "/tunnel"},
 	"/examples/deploy":           {},
-	"/examples/egress":           {"/tunnel/egress"},
 	"/examples/quickstart":       {"/dialer", "/kubeconfig", "/kubeconfig/connect", "/tunnel", "/tunnel/gateway", "/internal/test/pki", "/internal/test/proxytest"},
 	"/examples/tunnel":           {"/tunnel"},
 	"/examples/tunnelssh":        {"/tunnel"},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,10 +27,7 @@ three phases, each with one restart of kube-apiserver:
 
   off     there is no sidecar
   beside  the sidecar runs, and kube-apiserver goes its own way; both ways are compared
-  on      kube-apiserver uses the sidecar
-
-"egress set" changes the phase of a static pod or of a Deployment, and goes back by itself if
-the API server does not work afterwards. "egress render" prints the same for GitOps.`
+  on      kube-apiserver uses the sidecar`
 
 // Command returns the commands.
 func Command() *cobra.Command {
@@ -82,12 +80,10 @@ func (f *sidecarFlags) checkPlace(static bool) error {
 
 // parsePhase reads the argument PHASE.
 func parsePhase(text string) (egress.Phase, error) {
-	for _, p := range egress.Phases() {
-		if text == string(p) {
-			return p, nil
-		}
+	if !slices.Contains(egress.Phases(), egress.Phase(text)) {
+		return "", cli.Mistake("PHASE %q is not off, beside or on", text)
 	}
-	return "", cli.Mistake("PHASE %q is not off, beside or on", text)
+	return egress.Phase(text), nil
 }
 
 func renderCommand() *cobra.Command {
@@ -95,17 +91,11 @@ func renderCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "render PHASE CLUSTER",
 		Short: "print the manifest of a kube-apiserver in a PHASE, or patches for it",
-		Long: `Prints the --manifest in the phase: the manifest of a static pod or a Deployment. It changes
-nothing. Without --manifest it prints patches. With --deployment they are a component of
-kustomize, which adds the flag to kube-apiserver's command. Without it they are files that
-kubeadm applies whenever it writes the manifest (patches.directory in its configuration), in
-the form that a KubeadmConfig takes.`,
-		Example: `  causeway egress render on default/prod --manifest kube-apiserver.yaml --credentials-secret prod-tunnel-route \
-    --gateway http://tunnel-server-gateway.tunnel-server.svc:3128 --image registry.example.com/causeway:1
-
-  causeway egress render on default/prod --credentials /etc/kubernetes/causeway-egress \
-    --gateway https://tunnel.example.com:3129 --image registry.example.com/causeway:1`,
-		Args: command.Args,
+		Long: `Prints the --manifest in the phase: that of a static pod or a Deployment. Without --manifest
+it prints patches: with --deployment as a component of kustomize, and without it in the form
+that a KubeadmConfig takes.`,
+		Example: "  causeway egress render on default/prod --credentials /etc/kubernetes/causeway-egress --gateway https://tunnel.example.com:3129 --image registry.example.com/causeway:1",
+		Args:    command.Args,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			phase, err := parsePhase(args[0])
 			if err != nil {
@@ -124,24 +114,28 @@ the form that a KubeadmConfig takes.`,
 	return cmd
 }
 
-func (f *sidecarFlags) render(phase egress.Phase) ([]byte, error) {
-	if f.manifest == "" {
-		if err := f.checkPlace(f.deployment == ""); err != nil {
-			return nil, err
-		}
-		return f.renderPatches(phase)
-	}
-	manifest, err := os.ReadFile(f.manifest)
-	if err != nil {
-		return nil, fmt.Errorf("--manifest: %w", err)
-	}
+func (f *sidecarFlags) render(phase egress.Phase) (text []byte, err error) {
 	var object struct{ Kind string }
-	if yaml.Unmarshal(manifest, &object) == nil { // else SetPhase says what is wrong
-		if err := f.checkPlace(object.Kind == "Pod"); err != nil {
-			return nil, err
+	var manifest []byte
+	static := f.deployment == ""
+	if f.manifest != "" {
+		if manifest, err = os.ReadFile(f.manifest); err != nil {
+			return nil, fmt.Errorf("--manifest: %w", err)
 		}
+		static = yaml.Unmarshal(manifest, &object) == nil && object.Kind == "Pod" // else SetPhase says what is wrong
 	}
-	text, err := f.sidecar.SetPhase(manifest, phase)
+	if err := f.checkPlace(static); err != nil {
+		return nil, err
+	}
+	namespace, name, _ := strings.Cut(f.deployment, "/")
+	switch {
+	case f.manifest != "":
+		text, err = f.sidecar.SetPhase(manifest, phase)
+	case static:
+		text, err = f.sidecar.KubeadmConfig(phase)
+	default:
+		text, err = f.sidecar.Component(phase, namespace, name)
+	}
 	return text, cli.FieldMistake(err, fieldFlags...)
 }
 

@@ -99,14 +99,6 @@ func compareWays(ctx context.Context, dir string, targets []string) []comparison
 	return all
 }
 
-// dialReason leaves out the target and the socket, which the report has already.
-func dialReason(err error) string {
-	if failed, ok := errors.AsType[*dialer.Error](err); ok {
-		err = failed.Err
-	}
-	return err.Error()
-}
-
 // probeTarget connects and begins TLS. The server's certificate is not verified: it only
 // says whether both ways lead to the same server.
 func probeTarget(ctx context.Context, d dialer.Dialer, target string) (r result) {
@@ -116,7 +108,10 @@ func probeTarget(ctx context.Context, d dialer.Dialer, target string) (r result)
 	conn, err := d.DialContext(ctx, "tcp", target)
 	r.Took = time.Since(began)
 	if err != nil {
-		r.Error = dialReason(err)
+		if failed, ok := errors.AsType[*dialer.Error](err); ok {
+			err = failed.Err // the report has the target and the socket
+		}
+		r.Error = err.Error()
 		return r
 	}
 	defer conn.Close()

@@ -1,7 +1,6 @@
 package egress
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -20,21 +19,20 @@ type answer struct {
 	err error
 }
 
-// onePod says whether the request of its kind in one pod is enough.
-func (r request) onePod() bool { return r.kind == "logs" || r.kind == "exec" }
+// kindLogs is the kind of requests of which one has to succeed.
+const kindLogs = "logs"
 
-// makeRequests makes each request; of several for the same thing, it stops at the first one
-// that succeeds.
+// makeRequests makes each request; of logs, it stops at the first one that succeeds.
 func (s *survey) makeRequests(ctx context.Context) (all []answer) {
-	done := map[string]bool{}
+	read := false // a log
 	for _, r := range s.requests {
-		if r.onePod() && done[r.kind] {
+		if r.kind == kindLogs && read {
 			continue
 		}
 		limited, cancel := context.WithTimeout(ctx, requestTimeout)
 		a := answer{r, r.run(limited)}
 		cancel()
-		done[r.kind] = a.err == nil
+		read = read || a.err == nil
 		all = append(all, a)
 	}
 	return all
@@ -129,21 +127,21 @@ func (r *report) failedSidecar() []string {
 // though the comparison has reached their target through the tunnel. With force, those that
 // the report has announced do not count.
 func (r *report) failuresAfter(force bool) (all []string) {
-	worked, passed := map[string]bool{}, map[string]bool{}
+	worked, read := map[string]bool{}, false
 	for _, b := range r.before {
 		worked[b.kind+" "+b.name] = b.err == nil
 	}
 	for _, a := range r.after {
-		passed[a.kind] = passed[a.kind] || a.err == nil
+		read = read || a.kind == kindLogs && a.err == nil
 	}
 	for _, a := range r.after {
-		if a.err == nil || a.onePod() && passed[a.kind] {
+		if a.err == nil || a.kind == kindLogs && read {
 			continue
 		}
 		reached, known := r.reached(a.address)
 		switch {
 		case force && known && !reached: // announced
-		case worked[a.kind+" "+a.name], a.proof && reached && r.to == egress.PhaseOn:
+		case worked[a.kind+" "+a.name], reached && r.to == egress.PhaseOn:
 			all = append(all, fmt.Sprintf("%s %s fails: %v", a.kind, a.name, a.err))
 		}
 	}
@@ -211,36 +209,4 @@ func errorText(err error) string {
 // shorten keeps a text on its line of a table; PROBLEM lines have the whole.
 func shorten(text string) string {
 	return "FAILS: " + printable.Text(strings.Join(strings.Fields(text), " "), 60)
-}
-
-// writeChange prints the lines that a switch removes and adds.
-func writeChange(w io.Writer, before, next []byte) {
-	fmt.Fprintln(w, "\nchange of the manifest:")
-	a, b := bytes.Split(before, []byte("\n")), bytes.Split(next, []byte("\n"))
-	// The longest common subsequence: manifests have some hundred lines.
-	common := make([][]int, len(a)+1)
-	for i := range common {
-		common[i] = make([]int, len(b)+1)
-	}
-	for i := len(a) - 1; i >= 0; i-- {
-		for j := len(b) - 1; j >= 0; j-- {
-			if bytes.Equal(a[i], b[j]) {
-				common[i][j] = common[i+1][j+1] + 1
-			} else {
-				common[i][j] = max(common[i+1][j], common[i][j+1])
-			}
-		}
-	}
-	for i, j := 0, 0; i < len(a) || j < len(b); {
-		switch {
-		case i < len(a) && j < len(b) && bytes.Equal(a[i], b[j]):
-			i, j = i+1, j+1
-		case j == len(b) || i < len(a) && common[i+1][j] >= common[i][j+1]:
-			fmt.Fprintf(w, "  - %s\n", a[i])
-			i++
-		default:
-			fmt.Fprintf(w, "  + %s\n", b[j])
-			j++
-		}
-	}
 }

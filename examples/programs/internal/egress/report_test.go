@@ -36,8 +36,8 @@ func TestFailures(t *testing.T) {
 	fails, broken := result{Error: "refused"}, errors.New("broken")
 	kubelet := target{"kubelet", "node", "n:10250"}
 	hook := target{"webhook", "hook", "h:443"}
-	logs := func(err error) answer { return answer{request{target{"logs", "a/b", "n:10250"}, nil, true}, err} }
-	exec := func(err error) answer { return answer{request{target{"exec", "a/b", "n:10250"}, nil, false}, err} }
+	logs := func(err error) answer { return answer{request{target{"logs", "a/b", "n:10250"}, nil}, err} }
+	api := func(err error) answer { return answer{request{target{"aggregated API", "v1.x", "h:443"}, nil}, err} }
 	way := func(address string, direct, tunnel result) comparison { return comparison{address, direct, tunnel} }
 	for _, tt := range []struct {
 		name          string
@@ -59,7 +59,8 @@ func TestFailures(t *testing.T) {
 		{name: "back, and direct is cut", from: on, to: beside, ways: []comparison{way("n:10250", fails, result{})}, wantBefore: "can't be reached directly, though the other way works"},
 		{name: "taken out", from: beside, to: off, ways: []comparison{way("n:10250", result{}, fails)}},
 		{name: "logs fail now", from: off, to: beside, before: []answer{logs(nil)}, after: []answer{logs(broken)}, wantAfter: "logs a/b fails: broken"},
-		{name: "exec failed before", from: beside, to: on, ways: []comparison{way("n:10250", fails, result{})}, before: []answer{exec(broken)}, after: []answer{exec(broken)}},
+		{name: "an API failed before, and nobody reaches it", from: beside, to: on, ways: []comparison{way("h:443", fails, fails)}, before: []answer{api(broken)}, after: []answer{api(broken)}},
+		{name: "an API fails, and a log is read", from: off, to: beside, before: []answer{api(nil)}, after: []answer{api(broken), logs(nil)}, wantAfter: "aggregated API v1.x fails: broken"},
 		{name: "logs fail, and the tunnel reaches", from: beside, to: on, ways: []comparison{way("n:10250", fails, result{})}, before: []answer{logs(broken)}, after: []answer{logs(broken)}, wantAfter: "logs a/b fails"},
 		{name: "forced, as announced", from: on, to: beside, force: true, ways: []comparison{way("n:10250", fails, result{})}, wantBefore: "directly", before: []answer{logs(nil)}, after: []answer{logs(broken)}},
 		{name: "forced, not announced", from: beside, to: on, force: true, ways: []comparison{way("n:10250", result{}, result{})}, before: []answer{logs(nil)}, after: []answer{logs(broken)}, wantAfter: "logs a/b fails"},

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -14,7 +15,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -114,14 +114,9 @@ func (r *relay) run(ctx context.Context, dir, health string) error {
 	}
 	r.log.Info("listening", "for", "health", "address", page.Addr().String())
 	late, end := context.WithCancel(context.WithoutCancel(ctx)) // until the last connection has ended
-	serving, stop := context.WithCancel(ctx)
-	defer stop()
 	failed := make(chan error, 1)
-	go func() {
-		failed <- cli.ServeHTTP(late, page, pages(counted))
-		stop()
-	}()
-	err = g.ServeConnect(serving, l)
+	go func() { failed <- cli.ServeHTTP(late, page, pages(counted)) }()
+	err = g.ServeConnect(ctx, l)
 	end()
 	return errors.Join(err, <-failed)
 }
@@ -153,8 +148,7 @@ func (r *relay) failed(err error) {
 
 // writeConfiguration writes the EgressSelectorConfiguration beside the socket.
 func writeConfiguration(socket string) error {
-	config := egress.Configuration{Selections: []egress.Selection{{Name: egress.Cluster, Connection: egress.ThroughSocket(socket)}}}
-	text, err := config.Marshal()
+	text, err := egress.Configuration(socket)
 	if err != nil {
 		return err
 	}
@@ -189,78 +183,51 @@ func (r *relay) dial(ctx context.Context, target string) (net.Conn, error) {
 }
 
 func (r *relay) dialOnce(ctx context.Context, target string) (net.Conn, error) {
-	d := &dialer.HTTPConnect{Addr: gatewayAddress(r.gateway)}
-	auth, certificate, err := r.readCredentials()
+	proxy, config, err := r.readCredentials()
+	if err != nil {
+		return nil, fmt.Errorf("--credentials: %w", err)
+	}
+	d, err := dialer.FromURL(proxy, &dialer.Options{TLSConfig: config})
 	if err != nil {
 		return nil, err
-	}
-	d.Auth = auth
-	if r.gateway.Scheme == "https" {
-		if d.TLSConfig, err = r.readTLS(certificate); err != nil {
-			return nil, err
-		}
 	}
 	return d.DialContext(ctx, "tcp", target)
 }
 
-func gatewayAddress(u *url.URL) string {
-	port := u.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+// readCredentials returns the gateway with what is in the directory. Files may be missing.
+func (r *relay) readCredentials() (*url.URL, *tls.Config, error) {
+	var files [6][]byte
+	for i, name := range []string{"username", "password", "token", "tls.crt", "tls.key", "ca.crt"} {
+		var err error
+		if files[i], err = os.ReadFile(filepath.Join(r.credentials, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, nil, err
+		}
+		files[i] = bytes.TrimRight(files[i], "\r\n")
 	}
-	return net.JoinHostPort(u.Hostname(), port)
-}
-
-// readCredentials returns what is in the directory; certificate is nil if there is none.
-func (r *relay) readCredentials() (auth dialer.Authenticator, certificate *tls.Certificate, err error) {
-	user, err1 := r.readFile("username")
-	password, err2 := r.readFile("password")
-	token, err3 := r.readFile("token")
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return nil, nil, err
-	}
+	user, password, token, cert, key, ca := string(files[0]), string(files[1]), string(files[2]), files[3], files[4], files[5]
+	proxy, config := *r.gateway, &tls.Config{MinVersion: tls.VersionTLS12}
 	switch {
 	case password != "":
-		auth = dialer.Basic(dialer.Password(cmp.Or(user, r.cluster), password))
+		proxy.User = url.UserPassword(cmp.Or(user, r.cluster), password)
 	case token != "":
-		auth = dialer.Basic(dialer.Password(r.cluster, token))
+		proxy.User = url.UserPassword(r.cluster, token)
 	}
-	if r.gateway.Scheme == "https" {
-		pair, err := tls.LoadX509KeyPair(filepath.Join(r.credentials, "tls.crt"), filepath.Join(r.credentials, "tls.key"))
-		switch {
-		case err == nil:
-			certificate = &pair
-		case !errors.Is(err, fs.ErrNotExist):
-			return nil, nil, fmt.Errorf("--credentials: tls.crt: %w", err)
+	isTLS := proxy.Scheme == "https"
+	if isTLS && len(cert)+len(key) > 0 {
+		pair, err := tls.X509KeyPair(cert, key)
+		if err != nil {
+			return nil, nil, fmt.Errorf("tls.crt: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	if isTLS && len(ca) > 0 {
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(ca) {
+			return nil, nil, errors.New("ca.crt holds no certificate")
 		}
 	}
-	if auth == nil && certificate == nil {
-		return nil, nil, fmt.Errorf("--credentials: %s has neither password nor token, nor tls.crt and tls.key for an https gateway", r.credentials)
+	if proxy.User == nil && config.Certificates == nil {
+		return nil, nil, fmt.Errorf("%s has neither password nor token, nor tls.crt and tls.key for an https gateway", r.credentials)
 	}
-	return auth, certificate, nil
-}
-
-// readFile returns "" for a file that is missing.
-func (r *relay) readFile(name string) (string, error) {
-	text, err := os.ReadFile(filepath.Join(r.credentials, name))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("--credentials: %w", err)
-	}
-	return strings.TrimRight(string(text), "\r\n"), nil
-}
-
-func (r *relay) readTLS(certificate *tls.Certificate) (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if certificate != nil {
-		config.Certificates = []tls.Certificate{*certificate}
-	}
-	text, err := r.readFile("ca.crt")
-	if err != nil || text == "" {
-		return config, err
-	}
-	config.RootCAs = x509.NewCertPool()
-	if !config.RootCAs.AppendCertsFromPEM([]byte(text)) {
-		return nil, errors.New("--credentials: ca.crt holds no certificate")
-	}
-	return config, nil
+	return &proxy, config, nil
 }

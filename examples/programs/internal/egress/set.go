@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -16,30 +17,20 @@ import (
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
-	"github.com/causewayproject/causeway/kubeconfig/connect"
 	"github.com/causewayproject/causeway/tunnel/egress"
 )
 
 const setLong = `Brings the kube-apiserver of CLUSTER from its phase to the next PHASE, forward or back: off,
-beside, on. kube-apiserver restarts once.
+beside, on. kube-apiserver restarts once. In the phase that it has already, nothing is changed.
 
-Before the switch it makes a report: targets that kube-apiserver connects to (kubelets, Services
-of webhooks and of aggregated APIs), by both ways, and requests to the API server that make it
-connect to them (a log, a command in a pod, a webhook by a dry run, an aggregated API). If the
-new way fails where the old one works, or leads to another server, it does not switch, unless
---force is set.
-
-After the switch it makes the same requests. If one fails that worked before, if the API server
-does not work within --timeout, or if the sidecar that was added does not reach what can be
-reached directly, it goes back to the phase before, and says why.
+A report before the switch compares both ways, and stops the switch if the new way is worse. The
+same after it takes the switch back. docs/egress.md says what is compared.
 
 For a static pod it runs on the machine with the --manifest, as root: on each control plane
 machine, one after the other. For a Deployment it runs anywhere.
 
-If kube-apiserver does not answer at all, --force goes back by one phase without a report: after
-a switch that was killed before it went back by itself.
+If kube-apiserver does not answer at all, --force goes back by one phase without a report.
 
-In the phase that the kube-apiserver has already it only makes the report and changes nothing.
 The status is 0 if the kube-apiserver is in PHASE and works, and 1 if not.`
 
 const setExample = `  causeway egress set beside default/prod --manifest /etc/kubernetes/manifests/kube-apiserver.yaml \
@@ -70,11 +61,10 @@ func setCommand() *cobra.Command {
 			signal.Ignore(syscall.SIGPIPE)
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP)
 			defer stop()
-			s, end, err := f.newSwitch(ctx, to, cmd.OutOrStdout())
+			s, err := f.newSwitch(ctx, to, cmd.OutOrStdout())
 			if err != nil {
 				return err
 			}
-			defer end()
 			return s.run(ctx)
 		},
 	}
@@ -82,63 +72,35 @@ func setCommand() *cobra.Command {
 	return cmd
 }
 
-// newSwitch connects to the clusters; end closes what it opened.
-func (f *placeFlags) newSwitch(ctx context.Context, to egress.Phase, out io.Writer) (s *phaseSwitch, end func(), err error) {
-	var clients []*connect.Client
-	closeAll := func() {
-		for _, c := range clients {
-			c.Close()
-		}
-	}
-	defer func() {
-		if err != nil {
-			closeAll()
-		}
-	}()
+// newSwitch connects to the clusters.
+func (f *placeFlags) newSwitch(ctx context.Context, to egress.Phase, out io.Writer) (*phaseSwitch, error) {
+	s := &phaseSwitch{placeFlags: f, to: to, out: out}
 	local := ""
 	if f.manifest != "" {
 		manifest, err := os.ReadFile(f.manifest)
 		if err != nil {
-			return nil, nil, fmt.Errorf("--manifest: %w", err)
+			return nil, fmt.Errorf("--manifest: %w", err)
 		}
 		local = localServer(manifest)
 		if _, err := os.ReadDir(f.sidecar.CredentialsPath); err != nil && to != egress.PhaseOff {
-			return nil, nil, fmt.Errorf("--credentials: %w: the sidecar would not start; make the directory, with the files username and password", err)
+			return nil, fmt.Errorf("--credentials: %w: the sidecar would not start; make the directory, with the files username and password", err)
 		}
 	}
-	client, err := newClient(ctx, f.kubeconfig, local)
-	if err != nil {
-		return nil, nil, fmt.Errorf("--kubeconfig: %w", err)
-	}
-	clients = append(clients, client)
-	s = &phaseSwitch{placeFlags: f, to: to, out: out}
-	if s.cluster, err = newCluster(client); err != nil {
-		return nil, nil, fmt.Errorf("--kubeconfig: %w", err)
+	var err error
+	if s.cluster, err = newCluster(ctx, f.kubeconfig, local); err != nil {
+		return nil, fmt.Errorf("--kubeconfig: %w", err)
 	}
 	if f.manifest != "" {
 		s.place, err = newStaticPlace(ctx, f, s.cluster)
-		return s, closeAll, err
+		return s, err
 	}
-	management, err := newClient(ctx, f.management, "")
+	management, err := newCluster(ctx, f.management, "")
 	if err != nil {
-		return nil, nil, fmt.Errorf("--management-kubeconfig: %w", err)
+		return nil, fmt.Errorf("--management-kubeconfig: %w", err)
 	}
-	clients = append(clients, management)
-	s.place, err = newHostedPlace(f, management)
-	return s, closeAll, err
-}
-
-// newClient returns a client of a kubeconfig's cluster, at another address unless local is
-// empty.
-func newClient(ctx context.Context, file, local string) (*connect.Client, error) {
-	config, err := connect.FileSource(file).Read(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if current := config.Contexts[config.CurrentContext]; current != nil && config.Clusters[current.Cluster] != nil && local != "" {
-		config.Clusters[current.Cluster].Server = local
-	}
-	return connect.New(config, nil)
+	namespace, name, _ := strings.Cut(f.deployment, "/")
+	s.place = (&hostedPod{management, namespace, name, f.sidecar.SocketDir()}).place()
+	return s, nil
 }
 
 // A phaseSwitch brings one kube-apiserver to a phase.
@@ -159,24 +121,22 @@ func (s *phaseSwitch) run(ctx context.Context) error {
 	if s.from, err = egress.PhaseOf(manifest); err != nil {
 		return err
 	}
-	phases := egress.Phases()
-	if step := slices.Index(phases, s.to) - slices.Index(phases, s.from); step > 1 || step < -1 {
+	step := slices.Index(egress.Phases(), s.to) - slices.Index(egress.Phases(), s.from)
+	if step > 1 || step < -1 {
 		return cli.Mistake("kube-apiserver is in the phase %s: the next one is %s", s.from, egress.PhaseBeside)
 	}
 	next, err := s.sidecar.SetPhase(manifest, s.to)
-	if err := cli.FieldMistake(err, fieldFlags...); err != nil && s.from != s.to {
+	if err := cli.FieldMistake(err, fieldFlags...); err != nil && step != 0 {
 		return err
 	}
-	back := slices.Index(phases, s.to) < slices.Index(phases, s.from)
 	before, err := s.cluster.takeSurvey(ctx)
 	switch {
-	case err == nil:
-	case back && s.force:
+	case err != nil && step < 0 && s.force:
 		fmt.Fprintf(s.out, "kube-apiserver does not answer, so there is no report: %v\n", err)
-		return s.goBack(ctx, manifest, next)
-	case back:
+		return s.apply(ctx, nil, manifest, next)
+	case err != nil && step < 0:
 		return fmt.Errorf("kube-apiserver does not answer (--force goes back to %s all the same): %w", s.to, err)
-	default:
+	case err != nil:
 		return err
 	}
 	s.report = report{cluster: s.sidecar.Cluster, from: s.from, to: s.to, notes: before.notes}
@@ -185,47 +145,26 @@ func (s *phaseSwitch) run(ctx context.Context) error {
 		s.compareWays(ctx, before)
 	}
 	s.report.write(s.out)
-	failures := s.report.failuresBefore()
-	for _, text := range failures {
-		fmt.Fprintln(s.out, "PROBLEM  "+text)
-	}
+	failures := s.printProblems(s.report.failuresBefore())
 	switch {
-	case s.from == s.to:
-		return s.onlyReported(failures)
-	case len(failures) > 0 && !s.force:
+	case step == 0:
+		fmt.Fprintf(s.out, "\nkube-apiserver is in the phase %s already: nothing was changed\n", s.to)
+		if failures {
+			return cli.ErrFailed
+		}
+		return nil
+	case failures && !s.force:
 		fmt.Fprintf(s.out, "\nkube-apiserver stays in the phase %s: mend this, or set --force\n", s.from)
 		return cli.ErrFailed
-	}
-	writeChange(s.out, manifest, next)
-	if s.dryRun {
-		return nil
 	}
 	return s.apply(ctx, before, manifest, next)
 }
 
-// goBack brings a kube-apiserver that does not answer to the phase before.
-func (s *phaseSwitch) goBack(ctx context.Context, manifest, next []byte) error {
-	writeChange(s.out, manifest, next)
-	if s.dryRun {
-		return nil
+func (s *phaseSwitch) printProblems(texts []string) (some bool) {
+	for _, text := range texts {
+		fmt.Fprintln(s.out, "PROBLEM  "+text)
 	}
-	if err := s.place.write(ctx, manifest, next, s.from); err != nil {
-		return err
-	}
-	fmt.Fprintf(s.out, "\nswitched to %s; waiting for kube-apiserver\n", s.to)
-	if err := s.waitReady(ctx); err != nil {
-		return fmt.Errorf("kube-apiserver is in the phase %s, and does not work within %v (its log may say why): %w", s.to, s.timeout, err)
-	}
-	fmt.Fprintf(s.out, "kube-apiserver is in the phase %s and works\n", s.to)
-	return nil
-}
-
-func (s *phaseSwitch) onlyReported(failures []string) error {
-	fmt.Fprintf(s.out, "\nkube-apiserver is in the phase %s already: nothing was changed\n", s.to)
-	if len(failures) > 0 {
-		return cli.ErrFailed
-	}
-	return nil
+	return len(texts) > 0
 }
 
 func (s *phaseSwitch) compareWays(ctx context.Context, found *survey) {
@@ -242,30 +181,33 @@ func (s *phaseSwitch) compareWays(ctx context.Context, found *survey) {
 	s.report.ways, s.report.waysErr = s.place.compare(ctx, addresses)
 }
 
-// apply switches, and goes back if the API server does not work then.
+// apply switches, and goes back if the API server does not work then. Without a survey it
+// does not go back: the phase before does not work either.
 func (s *phaseSwitch) apply(ctx context.Context, before *survey, manifest, next []byte) error {
+	if s.dryRun {
+		fmt.Fprintf(s.out, "\nthe manifest in the phase %s:\n%s", s.to, next)
+		return nil
+	}
 	began := time.Now()
 	if err := s.place.write(ctx, manifest, next, s.from); err != nil {
 		return err
 	}
-	written, err := s.place.read(ctx)
-	if err != nil {
-		written = next
+	if written, err := s.place.read(ctx); err == nil {
+		next = written // what the API server made of it: defaults
 	}
 	fmt.Fprintf(s.out, "\nswitched to %s; waiting for kube-apiserver\n", s.to)
-	failures := s.verify(ctx, before)
-	if len(failures) == 0 {
+	if !s.printProblems(s.verify(ctx, before)) {
 		fmt.Fprintf(s.out, "kube-apiserver is in the phase %s and works, after %.1f s\n", s.to, time.Since(began).Seconds())
 		return nil
 	}
-	for _, text := range failures {
-		fmt.Fprintln(s.out, "PROBLEM  "+text)
+	if before == nil {
+		return cli.ErrFailed
 	}
 	if errors.Is(context.Cause(ctx), context.Canceled) { // even then it is not left half done
 		ctx = context.WithoutCancel(ctx)
 	}
 	fmt.Fprintf(s.out, "going back to %s\n", s.from)
-	if err := s.restore(ctx, written, manifest); err != nil {
+	if err := s.restore(ctx, next, manifest); err != nil {
 		return fmt.Errorf("kube-apiserver did not come back to the phase %s: %w; %s", s.from, err, s.place.former)
 	}
 	fmt.Fprintf(s.out, "kube-apiserver is in the phase %s again, and works\n", s.from)
@@ -275,18 +217,15 @@ func (s *phaseSwitch) apply(ctx context.Context, before *survey, manifest, next 
 // restore brings the former manifest back. If somebody has changed the manifest since it was
 // written, only the phase is taken back.
 func (s *phaseSwitch) restore(ctx context.Context, written, former []byte) error {
-	// What the API server made of the manifest counts: defaults and versions.
 	now, err := s.place.read(ctx)
-	if err != nil {
-		return err
-	}
-	if !bytes.Equal(specOf(now), specOf(written)) {
+	if err == nil && !bytes.Equal(now, written) {
 		fmt.Fprintln(s.out, "somebody has changed the manifest meanwhile: the change stays, and only the phase goes back")
-		if former, err = s.sidecar.SetPhase(now, s.from); err != nil {
-			return err
-		}
+		former, err = s.sidecar.SetPhase(now, s.from)
 	}
-	if err := s.place.write(ctx, now, former, s.to); err != nil {
+	if err == nil {
+		err = s.place.write(ctx, now, former, s.to)
+	}
+	if err != nil {
 		return err
 	}
 	return s.waitReady(ctx)
@@ -299,6 +238,9 @@ func (s *phaseSwitch) verify(ctx context.Context, before *survey) []string {
 		return []string{"the command was stopped before kube-apiserver worked"}
 	case err != nil:
 		return []string{fmt.Sprintf("kube-apiserver does not work within %v (its log may say why): %v", s.timeout, err)}
+	}
+	if before == nil {
+		return nil
 	}
 	if s.from == egress.PhaseOff {
 		s.compareWays(ctx, before)
@@ -313,29 +255,11 @@ func (s *phaseSwitch) verify(ctx context.Context, before *survey) []string {
 		}
 		waitMoment(ctx)
 	}
-	if s.to == egress.PhaseOn && s.manifest != "" && len(failures) == 0 {
-		failures = s.checkUse(ctx)
-	}
 	s.report.write(s.out)
-	if failed := s.report.failedSidecar(); s.force {
-		for _, text := range failed {
-			fmt.Fprintln(s.out, "FORCED   "+text)
-		}
-	} else {
-		failures = append(failures, failed...)
+	if !s.force {
+		failures = append(failures, s.report.failedSidecar()...)
 	}
 	return failures
-}
-
-// checkUse says if kube-apiserver goes its own way all the same: a script that starts it may
-// have lost the flag. Of several replicas, another one could answer.
-func (s *phaseSwitch) checkUse(ctx context.Context) []string {
-	connected := slices.ContainsFunc(s.report.after, func(a answer) bool { return a.err == nil && a.onePod() })
-	dials, err := s.cluster.readMetric(ctx, dialsMetric)
-	if !connected || err != nil || dials != "" && dials != "0" {
-		return nil
-	}
-	return []string{"kube-apiserver does not use the sidecar: it has connected to a kubelet, and its metric " + dialsMetric + " counts nothing. Does it get the flag --egress-selector-config-file?"}
 }
 
 // waitReady waits until the kube-apiserver of the manifest serves.

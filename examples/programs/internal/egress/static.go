@@ -1,17 +1,14 @@
 package egress
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"syscall"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
@@ -40,11 +37,10 @@ type staticPod struct {
 
 func newStaticPlace(ctx context.Context, f *placeFlags, c *cluster) (*place, error) {
 	p := &staticPod{path: f.manifest, state: f.state, cluster: c}
-	started, err := p.startTime(ctx)
-	if err != nil && !f.force { // with it, whatever serves later has been restarted
+	var err error
+	if p.started, err = p.startTime(ctx); err != nil && !f.force { // with it, whatever serves later has been restarted
 		return nil, fmt.Errorf("--kubeconfig: the API server's /metrics: %w; if kube-apiserver is down, --force goes back to the phase before", err)
 	}
-	p.started = started
 	return &place{
 		read:  func(context.Context) ([]byte, error) { return os.ReadFile(f.manifest) },
 		write: p.write,
@@ -103,16 +99,7 @@ func writeWhole(path string, data []byte, like os.FileInfo) error {
 		return err
 	}
 	_, err = f.Write(data)
-	if err == nil {
-		err = cli.KeepOwner(f, like)
-	}
-	if err == nil {
-		err = f.Chmod(like.Mode().Perm())
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
+	return errors.Join(err, cli.KeepOwner(f, like), f.Chmod(like.Mode().Perm()), f.Sync(), f.Close())
 }
 
 // ready returns nil if another process serves than before.
@@ -131,59 +118,32 @@ func (p *staticPod) ready(ctx context.Context) error {
 	return nil
 }
 
+var startMetric = regexp.MustCompile(`(?m)^process_start_time_seconds (.+)$`)
+
 // startTime returns when the process of the API server started.
 func (p *staticPod) startTime(ctx context.Context) (string, error) {
-	started, err := p.cluster.readMetric(ctx, "process_start_time_seconds")
-	if err == nil && started == "" {
-		err = errors.New("there is no process_start_time_seconds")
-	}
-	return started, err
-}
-
-// dialsMetric counts the connections that kube-apiserver has made through its egress
-// selector.
-const dialsMetric = "apiserver_egress_dialer_dial_start_total"
-
-// readMetric returns the value of the API server's first series of a metric; "" without one.
-func (c *cluster) readMetric(ctx context.Context, name string) (string, error) {
-	metrics, err := c.CoreV1().RESTClient().Get().AbsPath("/metrics").Stream(ctx)
+	metrics, err := p.cluster.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
 		return "", err
 	}
-	defer metrics.Close()
-	lines := bufio.NewReader(metrics)
-	for {
-		line, err := lines.ReadString('\n')
-		if rest, ok := strings.CutPrefix(line, name); ok && (rest[0] == ' ' || rest[0] == '{') {
-			return strings.TrimSpace(rest[strings.LastIndexByte(strings.TrimSpace(rest), ' ')+1:]), nil
-		}
-		if err == io.EOF {
-			return "", nil
-		}
-		if err != nil {
-			return "", err
-		}
+	m := startMetric.FindSubmatch(metrics)
+	if m == nil {
+		return "", errors.New("there is no process_start_time_seconds")
 	}
+	return string(m[1]), nil
 }
 
-// apiServerFlag finds a flag in the text of a manifest.
-func apiServerFlag(manifest []byte, name string) string {
-	m := regexp.MustCompile(`(?m)--` + name + `=([^\s"',\]]+)`).FindSubmatch(manifest)
-	if m == nil {
-		return ""
-	}
-	return string(m[1])
-}
+var addressFlag, portFlag = regexp.MustCompile(`--advertise-address=([^\s"',\]]+)`), regexp.MustCompile(`--secure-port=(\d+)`)
 
 // localServer returns the URL of the kube-apiserver of a manifest; "" if the manifest does
 // not say its address. A kubeconfig may lead to a load balancer, and so to another one.
 func localServer(manifest []byte) string {
-	host, port := apiServerFlag(manifest, "advertise-address"), apiServerFlag(manifest, "secure-port")
-	if host == "" {
+	host, port := addressFlag.FindSubmatch(manifest), portFlag.FindSubmatch(manifest)
+	switch {
+	case host == nil:
 		return ""
+	case port == nil:
+		port = [][]byte{nil, []byte("6443")}
 	}
-	if port == "" {
-		port = "6443"
-	}
-	return "https://" + net.JoinHostPort(host, port)
+	return "https://" + net.JoinHostPort(string(host[1]), string(port[1]))
 }

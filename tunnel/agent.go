@@ -11,6 +11,7 @@ import (
 
 	"github.com/causewayproject/causeway/internal/backoff"
 	"github.com/causewayproject/causeway/internal/group"
+	"github.com/causewayproject/causeway/internal/mask"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 	"github.com/causewayproject/causeway/tunnel/internal/target"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
@@ -139,7 +140,7 @@ func (a *Agent) check() error {
 	for _, s := range a.Servers {
 		if a.Transport == nil {
 			if _, err := TransportFor(s); err != nil {
-				return configError("field Servers of the Agent: %q: %w", withoutPassword(s), err)
+				return configError("field Servers of the Agent: %q: %w", mask.Address(s), err)
 			}
 		}
 	}
@@ -257,7 +258,7 @@ func (r *runner) attemptServer(ctx context.Context, held []string) (l *serverSes
 		return nil, "", err
 	}
 	address := servers[r.serverIndex%len(servers)]
-	server = withoutPassword(address)
+	server = mask.Address(address)
 	r.serverIndex++
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.HandshakeTimeout, 15*time.Second))
 	defer cancel()

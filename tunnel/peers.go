@@ -13,6 +13,7 @@ import (
 
 	"github.com/causewayproject/causeway/internal/backoff"
 	"github.com/causewayproject/causeway/internal/group"
+	"github.com/causewayproject/causeway/internal/mask"
 	"github.com/causewayproject/causeway/tunnel/internal/session"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
@@ -121,7 +122,7 @@ func (p *peers) setAddresses(addresses []string, zones map[string]string) {
 			known.setZone(zones[address])
 			continue
 		}
-		kept := &peer{peers: p, dialAddress: address, address: withoutPassword(address), zone: zones[address], tried: make(chan struct{}), came: make(chan struct{}, 1)}
+		kept := &peer{peers: p, dialAddress: address, address: mask.Address(address), zone: zones[address], tried: make(chan struct{}), came: make(chan struct{}, 1)}
 		ctx, cancel := context.WithCancel(p.group.Accepting())
 		kept.cancel = cancel
 		if !p.group.Go(func() { kept.run(ctx) }) {

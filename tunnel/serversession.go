@@ -13,6 +13,7 @@ import (
 
 	"github.com/causewayproject/causeway/internal/abort"
 	"github.com/causewayproject/causeway/internal/group"
+	"github.com/causewayproject/causeway/internal/mask"
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/internal/relay"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
@@ -60,7 +61,7 @@ func (r *runner) openSession(ctx context.Context, server string, held []string) 
 		return nil, err
 	}
 	l := &serverSession{
-		runner: r, server: withoutPassword(server), cert: credentials.Chain[0], carrier: c, servers: serverNames(welcome),
+		runner: r, server: mask.Address(server), cert: credentials.Chain[0], carrier: c, servers: serverNames(welcome),
 		issued: make(chan *wire.Message, 1),
 	}
 	l.Init(session.Config{Role: l, Mux: m, Control: control, Group: r.sessions, Streams: group.New(r.ctx), Dialed: true, MaxMessage: wire.MaxBody})
@@ -78,7 +79,7 @@ func (r *runner) openSession(ctx context.Context, server string, held []string) 
 
 // connectError returns err with the server's address, and with a code if it lacks one.
 func connectError(ctx context.Context, server string, err error) error {
-	server = withoutPassword(server)
+	server = mask.Address(server)
 	var e *Error
 	switch {
 	case errors.As(err, &e) && e.Op == "connect" && e.Addr == "":

@@ -9,12 +9,10 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
-	"github.com/causewayproject/causeway/internal/printable"
+	"github.com/causewayproject/causeway/internal/hostport"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 	"github.com/causewayproject/causeway/tunnel/internal/socket"
 	"github.com/causewayproject/causeway/tunnel/internal/websocket"
@@ -63,19 +61,8 @@ func TransportFor(address string) (Transport, error) {
 }
 
 func checkDialable(host, port string) error {
-	if host == "" {
-		return configError("the server's address has no host")
-	}
-	if strings.ContainsFunc(host, func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-._:%", r)
-	}) {
-		return configError("the host of the server's address is neither a name nor an IP address")
-	}
-	if ip, err := netip.ParseAddr(host); err == nil && ip.Is6() && ip.IsLinkLocalUnicast() && ip.Zone() == "" {
-		return configError("the server's address is link-local, and names no zone, as in [fe80::1%%eth0]:8443")
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return configError("the port of the server's address is not a number from 1 to 65535")
+	if err := hostport.Check(host, port); err != nil {
+		return configError("the server's address: %w", err)
 	}
 	return nil
 }
@@ -197,24 +184,6 @@ func dialCarrier(ctx context.Context, t Transport, dial DialFunc, address string
 		return nil, err
 	}
 	return carrier.Client(ctx, conn, config)
-}
-
-// withoutPassword returns the address of a server for people to read. The query of a
-// URL may hold a secret too, and a URL may lack its scheme.
-func withoutPassword(address string) string {
-	if strings.Contains(address, "://") {
-		u, err := url.Parse(address)
-		if err != nil {
-			return "(not a URL)"
-		}
-		if u.RawQuery != "" {
-			u.RawQuery = "xxxxx"
-		}
-		address = u.Redacted()
-	} else if i := strings.LastIndexByte(address, '@'); i >= 0 {
-		address = "xxxxx" + address[i:]
-	}
-	return printable.Text(address, printable.Most)
 }
 
 // hostOf returns the host in the address of a server, without a port; empty

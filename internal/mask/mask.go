@@ -9,8 +9,11 @@ import (
 	"fmt"
 	"html"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/causewayproject/causeway/internal/printable"
 )
 
 // Mark takes the place of a secret.
@@ -173,4 +176,23 @@ func Login(user, password string) []string {
 		secrets = append(secrets, base64.RawStdEncoding.EncodeToString([]byte(text)), base64.RawURLEncoding.EncodeToString([]byte(text)))
 	}
 	return secrets
+}
+
+// Address returns an address that somebody has written, such as host:port or a URL, for
+// people to read: without a password. The query of a URL may hold a secret too, and a URL
+// may lack its scheme.
+func Address(address string) string {
+	if strings.Contains(address, "://") {
+		u, err := url.Parse(address)
+		if err != nil {
+			return "(not a URL)"
+		}
+		if u.RawQuery != "" {
+			u.RawQuery = "xxxxx"
+		}
+		address = u.Redacted()
+	} else if i := strings.LastIndexByte(address, '@'); i >= 0 {
+		address = "xxxxx" + address[i:]
+	}
+	return printable.Text(address, printable.Most)
 }

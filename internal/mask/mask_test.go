@@ -63,3 +63,19 @@ func FuzzText(f *testing.F) {
 		}
 	})
 }
+
+func TestAddress(t *testing.T) {
+	for address, want := range map[string]string{
+		"tunnel.example.com:8443":         "tunnel.example.com:8443",
+		"wss://u:s3cr3t@h:1/p":            "wss://u:xxxxx@h:1/p",
+		"wss://h/p?token=s3cr3t":          "wss://h/p?xxxxx",
+		"wss://u:s3%zz@h":                 "(not a URL)",
+		"u:s3cr3t@h:1":                    "xxxxx@h:1",
+		"127.0.0.1:0=a/u:s3cr3t@canary:1": "xxxxx@canary:1",
+		"a\x1b[2Jb:1":                     "a?[2Jb:1",
+	} {
+		if got := mask.Address(address); got != want {
+			t.Errorf("%q: got %q, want %q", address, got, want)
+		}
+	}
+}

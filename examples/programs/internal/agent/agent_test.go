@@ -319,7 +319,7 @@ func TestBadFlags(t *testing.T) {
 		{"pattern", []string{"--allow", "a"}, `--allow, entry "a"`, true},
 		{"server", []string{"--server", "a"}, `--server: "a"`, true},
 		{"server with a password", []string{"--server", "u:canary@a:1"}, `--server: "xxxxx@a:1"`, true},
-		{"server's port", []string{"--server", "a:0"}, `--server: "a:0": tunnel: config: the port of the server's address is not a number from 1 to 65535`, true},
+		{"server's port", []string{"--server", "a:0"}, `--server: "a:0": tunnel: config: the server's address: its port is not a number from 1 to 65535`, true},
 		{"proxy", []string{"--proxy", "ftp://u:canary@p"}, "--proxy", true},
 		{"no-proxy", []string{"--no-proxy", "a"}, "--no-proxy is for --proxy", true},
 		{"secret", []string{"--secret", "a"}, "--secret: this is not a pod", true},

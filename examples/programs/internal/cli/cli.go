@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/mask"
 	"github.com/causewayproject/causeway/internal/printable"
 )
 
@@ -124,14 +125,8 @@ func Main(run func(ctx context.Context) (name string, err error)) {
 // errorText is for a terminal: an error may quote what others wrote.
 func errorText(err error) string { return printable.Lines(err.Error(), 64<<10) }
 
-// Quote quotes an address for a message, without what is before an @: that may be a
-// password.
-func Quote(address string) string {
-	if i := strings.LastIndexByte(address, '@'); i >= 0 {
-		address = "xxxxx" + address[i:]
-	}
-	return strconv.Quote(address)
-}
+// Quote quotes an address for a message, without a password.
+func Quote(address string) string { return strconv.Quote(mask.Address(address)) }
 
 // Listen is net.Listen. For an empty address it returns nil and no error; for text that is
 // not an address, a [UsageError]. On a host without 127.0.0.1 the error names the address

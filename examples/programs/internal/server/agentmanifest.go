@@ -13,6 +13,7 @@ import (
 
 	"github.com/causewayproject/causeway/examples/deploy"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/internal/hostport"
 	"github.com/causewayproject/causeway/internal/quote"
 	"github.com/causewayproject/causeway/internal/yamledit"
 )
@@ -71,7 +72,7 @@ func (f *podFlags) read() (c podConfig, err error) {
 	if f.apiServer == "" {
 		return c, nil
 	}
-	if err := checkDialable(f.apiServer); err != nil || strings.Contains(f.apiServer, "://") {
+	if err := hostport.CheckAddress(f.apiServer); err != nil {
 		return c, cli.Mistake("--api-server %q is not HOST:PORT", f.apiServer)
 	}
 	host, port, err := net.SplitHostPort(f.apiServer)

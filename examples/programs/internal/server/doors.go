@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/internal/hostport"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 	tunnelkube "github.com/causewayproject/causeway/tunnel/kubernetes"
 )
@@ -124,7 +125,7 @@ func (f *doorFlags) sniTable() (*gateway.Table, error) {
 		if !ok || name == "" || slash <= 0 {
 			return nil, cli.Mistake("--sni-name %s is not NAME=CLUSTER/HOST:PORT", cli.Quote(text))
 		}
-		if err := checkDialable(to[slash+1:]); err != nil {
+		if err := hostport.CheckAddress(to[slash+1:]); err != nil {
 			return nil, cli.Mistake("--sni-name %s: %v", cli.Quote(text), err)
 		}
 		names[name] = gateway.Place{Cluster: to[:slash], Address: to[slash+1:]}

@@ -15,6 +15,7 @@ import (
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/limits"
 	"github.com/causewayproject/causeway/internal/abort"
+	"github.com/causewayproject/causeway/internal/hostport"
 	"github.com/causewayproject/causeway/internal/relay"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
@@ -35,7 +36,7 @@ func parseForward(text string) (forward, error) {
 	if _, _, err := net.SplitHostPort(f.listen); err != nil {
 		return forward{}, cli.Mistake("--forward %s: LISTEN is not HOST:PORT", cli.Quote(text))
 	}
-	if err := checkDialable(f.target); err != nil {
+	if err := hostport.CheckAddress(f.target); err != nil {
 		return forward{}, cli.Mistake("--forward %s: the target: %v", cli.Quote(text), err)
 	}
 	return f, nil

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/internal/hostport"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
@@ -55,7 +56,7 @@ func (p *proxyProtocol) check() error {
 		if slash <= 0 {
 			return cli.Mistake("--proxy-protocol-to %q is not CLUSTER/HOST:PORT", text)
 		}
-		if err := checkDialable(text[slash+1:]); err != nil {
+		if err := hostport.CheckAddress(text[slash+1:]); err != nil {
 			return cli.Mistake("--proxy-protocol-to %q: %v", text, err)
 		}
 	}

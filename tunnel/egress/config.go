@@ -16,7 +16,6 @@ func Configuration(socket string) ([]byte, error) {
 	if !filepath.IsAbs(socket) || strings.HasSuffix(socket, "/") || strings.ContainsRune(socket, 0) {
 		return nil, errors.New("egress: it is not the absolute path of a socket")
 	}
-	type object = map[string]any
 	text, err := yaml.Marshal(object{
 		"apiVersion": "apiserver.k8s.io/v1beta1",
 		"kind":       "EgressSelectorConfiguration",

@@ -164,13 +164,13 @@ func (s *Sidecar) addTo(pod *podNodes, to Phase) error {
 		}
 	}
 	if to == PhaseOn {
-		flags := pod.flags()
-		if flags == nil {
+		lists := pod.argumentLists()
+		if len(lists) == 0 {
 			return errors.New("egress: kube-apiserver has neither args nor a command in the manifest, to which the flag could be added")
 		}
 		flag := &yaml.Node{}
 		flag.SetString(s.flag())
-		flags.Content = append(flags.Content, flag)
+		lists[0].Content = append(lists[0].Content, flag)
 	}
 	return nil
 }
@@ -230,10 +230,8 @@ func (p *podNodes) isOwnFlag(n *yaml.Node) bool {
 }
 
 func (p *podNodes) removeSidecar() {
-	for _, field := range []string{"command", "args"} {
-		if list := yamledit.Child(p.container, field); list != nil {
-			list.Content = slices.DeleteFunc(list.Content, p.isOwnFlag)
-		}
+	for _, list := range p.argumentLists() {
+		list.Content = slices.DeleteFunc(list.Content, p.isOwnFlag)
 	}
 	yamledit.DropNamed(p.spec, "initContainers", SidecarName)
 	yamledit.DropNamed(p.container, "volumeMounts", socketVolume)
@@ -241,14 +239,15 @@ func (p *podNodes) removeSidecar() {
 	yamledit.DropNamed(p.spec, "volumes", credentialsVolume)
 }
 
-// flags returns the list that has kube-apiserver's flags.
-func (p *podNodes) flags() *yaml.Node {
+// argumentLists returns the lists that have kube-apiserver's arguments. The first one has
+// its flags.
+func (p *podNodes) argumentLists() (all []*yaml.Node) {
 	for _, field := range []string{"args", "command"} {
 		if list := yamledit.Child(p.container, field); list != nil && len(list.Content) > 0 {
-			return list
+			all = append(all, list)
 		}
 	}
-	return nil
+	return all
 }
 
 // wrapper returns the first word of a command that does not name kube-apiserver; "" if it
@@ -262,10 +261,8 @@ func (p *podNodes) wrapper() string {
 }
 
 func (p *podNodes) allFlags() (all []*yaml.Node) {
-	for _, field := range []string{"command", "args"} {
-		if list := yamledit.Child(p.container, field); list != nil {
-			all = append(all, list.Content...)
-		}
+	for _, list := range p.argumentLists() {
+		all = append(all, list.Content...)
 	}
 	return all
 }

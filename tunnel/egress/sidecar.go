@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,50 +19,32 @@ import (
 // validate names the fields as Go does; programs replace the names by their flags'.
 func (s *Sidecar) validate() error {
 	var errs []error
-	for _, required := range []struct{ field, value string }{{"Image", s.Image}, {"Cluster", s.Cluster}, {"Gateway", s.Gateway}} {
-		if required.value == "" {
-			errs = append(errs, fmt.Errorf("egress: Sidecar.%s is required", required.field))
+	check := func(wrong bool, format string, args ...any) {
+		if wrong {
+			errs = append(errs, fmt.Errorf("egress: "+format, args...))
 		}
 	}
-	sources := 0
-	for _, value := range []string{s.CredentialsPath, s.CredentialsSecret, s.TokenAudience} {
-		if value != "" {
-			sources++
-		}
+	check(s.Image == "", "Sidecar.Image is required")
+	check(s.Cluster == "", "Sidecar.Cluster is required")
+	check(s.Gateway == "", "Sidecar.Gateway is required")
+	sources := slices.DeleteFunc([]string{s.CredentialsPath, s.CredentialsSecret, s.TokenAudience}, func(value string) bool { return value == "" })
+	check(len(sources) != 1, "exactly one of Sidecar.CredentialsPath, Sidecar.CredentialsSecret and Sidecar.TokenAudience is required")
+	err := CheckGateway(s.Gateway)
+	check(err != nil && s.Gateway != "", "Sidecar.Gateway: %w", err)
+	for _, f := range [][2]string{{"Image", s.Image}, {"Cluster", s.Cluster}} {
+		err := quote.CheckWord(f[1])
+		check(err != nil, "Sidecar.%s %w", f[0], err)
 	}
-	if sources != 1 {
-		errs = append(errs, errors.New("egress: exactly one of Sidecar.CredentialsPath, Sidecar.CredentialsSecret and Sidecar.TokenAudience is required"))
+	for _, f := range [][2]string{{"CredentialsPath", s.CredentialsPath}, {"Dir", s.Dir}, {"TokenAudience", s.TokenAudience}} {
+		err := quote.Check(f[1])
+		check(err != nil, "Sidecar.%s %w", f[0], err)
 	}
-	if s.Gateway != "" {
-		if err := CheckGateway(s.Gateway); err != nil {
-			errs = append(errs, fmt.Errorf("egress: Sidecar.Gateway: %w", err))
-		}
-	}
-	for _, part := range []struct{ field, value string }{{"Image", s.Image}, {"Cluster", s.Cluster}} {
-		if err := quote.CheckWord(part.value); err != nil {
-			errs = append(errs, fmt.Errorf("egress: Sidecar.%s %w", part.field, err))
-		}
-	}
-	for _, part := range []struct{ field, value string }{{"CredentialsPath", s.CredentialsPath}, {"Dir", s.Dir}, {"TokenAudience", s.TokenAudience}} {
-		if err := quote.Check(part.value); err != nil {
-			errs = append(errs, fmt.Errorf("egress: Sidecar.%s %w", part.field, err))
-		}
-	}
-	if s.User < 0 {
-		errs = append(errs, errors.New("egress: Sidecar.User is less than zero"))
-	}
-	if n := len(path.Join(s.SocketDir(), SocketName)); n > maxSocketPath {
-		errs = append(errs, fmt.Errorf("egress: Sidecar.Dir is too long: the path of the socket in it has %d bytes, and can have %d", n, maxSocketPath))
-	}
-	if path.Clean(s.baseDir()) == "/" {
-		errs = append(errs, errors.New("egress: Sidecar.Dir is the root: want a directory of its own"))
-	}
-	if strings.Contains(s.Dir, "$(") || strings.Contains(s.Dir, "$$") {
-		errs = append(errs, errors.New("egress: Sidecar.Dir has $( or $$, which the kubelet replaces in arguments"))
-	}
-	if !path.IsAbs(s.baseDir()) || s.CredentialsPath != "" && !path.IsAbs(s.CredentialsPath) {
-		errs = append(errs, errors.New("egress: Sidecar.Dir and Sidecar.CredentialsPath are absolute paths"))
-	}
+	check(s.User < 0, "Sidecar.User is less than zero")
+	n := len(path.Join(s.SocketDir(), SocketName))
+	check(n > maxSocketPath, "Sidecar.Dir is too long: the path of the socket in it has %d bytes, and can have %d", n, maxSocketPath)
+	check(path.Clean(s.baseDir()) == "/", "Sidecar.Dir is the root: want a directory of its own")
+	check(strings.Contains(s.Dir, "$(") || strings.Contains(s.Dir, "$$"), "Sidecar.Dir has $( or $$, which the kubelet replaces in arguments")
+	check(!path.IsAbs(s.baseDir()) || s.CredentialsPath != "" && !path.IsAbs(s.CredentialsPath), "Sidecar.Dir and Sidecar.CredentialsPath are absolute paths")
 	return errors.Join(errs...)
 }
 
@@ -121,64 +104,49 @@ func (s *Sidecar) takeUser(pod *podNodes) error {
 // sidecarParts are what a Sidecar adds to a pod.
 type sidecarParts struct{ initContainers, mounts, volumes []any }
 
+type object = map[string]any
+
 func (s *Sidecar) parts() sidecarParts {
 	credentials := path.Join(s.baseDir(), "credentials")
-	security := map[string]any{
-		"allowPrivilegeEscalation": false,
-		"capabilities":             map[string]any{"drop": []string{"ALL"}},
-		"readOnlyRootFilesystem":   true,
-		"runAsNonRoot":             s.User != 0,
-		"runAsUser":                s.User,
-	}
-	socket := map[string]any{"name": socketVolume, "mountPath": s.SocketDir()}
+	socket := object{"name": socketVolume, "mountPath": s.SocketDir()}
 	return sidecarParts{
-		initContainers: []any{map[string]any{
+		initContainers: []any{object{
 			"name":  SidecarName,
 			"image": s.Image,
 			"args": []string{"egress", "serve", quote.Container(s.Cluster), quote.Container("--gateway=" + s.Gateway),
 				"--credentials=" + credentials, "--dir=" + s.SocketDir()},
-			"env":           []any{map[string]any{"name": "GOMEMLIMIT", "value": "200MiB"}},
+			"env":           []any{object{"name": "GOMEMLIMIT", "value": "200MiB"}},
 			"restartPolicy": "Always",
 			// kube-apiserver starts when the socket and the configuration are there.
-			"startupProbe": map[string]any{
-				"exec":             map[string]any{"command": []string{"/causeway", "egress", "probe", "--dir=" + s.SocketDir()}},
-				"failureThreshold": 60,
-				"periodSeconds":    1,
-				"timeoutSeconds":   5,
+			"startupProbe": object{
+				"exec":             object{"command": []string{"/causeway", "egress", "probe", "--dir=" + s.SocketDir()}},
+				"failureThreshold": 60, "periodSeconds": 1, "timeoutSeconds": 5,
 			},
-			"resources": map[string]any{
-				"requests": map[string]any{"cpu": "10m", "memory": "48Mi"},
-				"limits":   map[string]any{"memory": "256Mi"},
+			"resources": object{"requests": object{"cpu": "10m", "memory": "48Mi"}, "limits": object{"memory": "256Mi"}},
+			"securityContext": object{
+				"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": object{"drop": []string{"ALL"}},
+				"runAsNonRoot": s.User != 0, "runAsUser": s.User,
 			},
-			"securityContext": security,
-			"volumeMounts": []any{socket,
-				map[string]any{"name": credentialsVolume, "mountPath": credentials, "readOnly": true}},
+			"volumeMounts": []any{socket, object{"name": credentialsVolume, "mountPath": credentials, "readOnly": true}},
 		}},
-		mounts: []any{socket},
-		volumes: []any{s.socketSource(),
-			s.credentialsSource()},
+		mounts:  []any{socket},
+		volumes: s.volumes(),
 	}
 }
 
-func (s *Sidecar) socketSource() map[string]any {
-	if s.CredentialsPath != "" {
-		return map[string]any{"name": socketVolume, "hostPath": map[string]any{"path": s.SocketDir(), "type": "DirectoryOrCreate"}}
-	}
-	return map[string]any{"name": socketVolume, "emptyDir": map[string]any{}}
-}
-
-func (s *Sidecar) credentialsSource() map[string]any {
-	volume := map[string]any{"name": credentialsVolume}
+// volumes are those of the socket and of the credentials.
+func (s *Sidecar) volumes() []any {
+	socket, credentials := object{"name": socketVolume, "emptyDir": object{}}, object{"name": credentialsVolume}
 	switch {
 	case s.CredentialsPath != "":
-		volume["hostPath"] = map[string]any{"path": s.CredentialsPath, "type": "Directory"}
+		socket = object{"name": socketVolume, "hostPath": object{"path": s.SocketDir(), "type": "DirectoryOrCreate"}}
+		credentials["hostPath"] = object{"path": s.CredentialsPath, "type": "Directory"}
 	case s.CredentialsSecret != "":
-		volume["secret"] = map[string]any{"secretName": s.CredentialsSecret}
+		credentials["secret"] = object{"secretName": s.CredentialsSecret}
 	default:
-		volume["projected"] = map[string]any{"sources": []any{map[string]any{
-			"serviceAccountToken": map[string]any{"audience": s.TokenAudience, "path": "token"}}}}
+		credentials["projected"] = object{"sources": []any{object{"serviceAccountToken": object{"audience": s.TokenAudience, "path": "token"}}}}
 	}
-	return volume
+	return []any{socket, credentials}
 }
 
 func (s *Sidecar) flag() string { return configFlag + "=" + path.Join(s.SocketDir(), ConfigName) }
@@ -186,7 +154,7 @@ func (s *Sidecar) flag() string { return configFlag + "=" + path.Join(s.SocketDi
 // patches are what SetPhase does to a Pod, or to what has a template of one at prefix: a
 // strategic merge patch with the Sidecar (nil for [PhaseOff]), and for [PhaseOn] a JSON patch
 // (RFC 6902) that adds the flag to the command of the first container.
-func (s *Sidecar) patches(to Phase, prefix string) (pod map[string]any, flag []any, err error) {
+func (s *Sidecar) patches(to Phase, prefix string) (pod object, flag []any, err error) {
 	if to == PhaseOff {
 		return nil, nil, nil
 	}
@@ -194,13 +162,13 @@ func (s *Sidecar) patches(to Phase, prefix string) (pod map[string]any, flag []a
 		return nil, nil, err
 	}
 	parts := s.parts()
-	pod = map[string]any{"spec": map[string]any{
+	pod = object{"spec": object{
 		"initContainers": parts.initContainers,
-		"containers":     []any{map[string]any{"name": apiServerName, "volumeMounts": parts.mounts}},
+		"containers":     []any{object{"name": apiServerName, "volumeMounts": parts.mounts}},
 		"volumes":        parts.volumes,
 	}}
 	if to == PhaseOn {
-		flag = []any{map[string]any{"op": "add", "path": prefix + "/spec/containers/0/command/-", "value": s.flag()}}
+		flag = []any{object{"op": "add", "path": prefix + "/spec/containers/0/command/-", "value": s.flag()}}
 	}
 	return pod, flag, nil
 }
@@ -217,12 +185,12 @@ func (s *Sidecar) KubeadmConfig(to Phase) ([]byte, error) {
 	add := func(name string, patch any) {
 		text, marshalErr := sigsyaml.Marshal(patch)
 		err = errors.Join(err, marshalErr)
-		files = append(files, map[string]any{"path": patchesDir + "/" + name, "owner": "root:root", "permissions": "0600", "content": string(text)})
+		files = append(files, object{"path": patchesDir + "/" + name, "owner": "root:root", "permissions": "0600", "content": string(text)})
 	}
-	config := map[string]any{}
+	config := object{}
 	if pod != nil { // kubeadm refuses a directory that is not there
 		add("kube-apiserver0+strategic.yaml", pod)
-		patches := map[string]any{"patches": map[string]any{"directory": patchesDir}}
+		patches := object{"patches": object{"directory": patchesDir}}
 		config["initConfiguration"], config["joinConfiguration"] = patches, patches
 	}
 	if flag != nil {
@@ -243,18 +211,18 @@ func (s *Sidecar) Component(to Phase, namespace, name string) ([]byte, error) {
 		return nil, err
 	}
 	patches := []any{}
-	add := func(patch any, target map[string]any) {
+	add := func(patch any, target object) {
 		text, marshalErr := sigsyaml.Marshal(patch)
 		err = errors.Join(err, marshalErr)
-		patches = append(patches, map[string]any{"patch": string(text), "target": target})
+		patches = append(patches, object{"patch": string(text), "target": target})
 	}
 	if pod != nil {
-		add(map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"namespace": namespace, "name": name},
-			"spec": map[string]any{"template": pod}}, nil)
+		add(object{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": object{"namespace": namespace, "name": name},
+			"spec": object{"template": pod}}, nil)
 	}
 	if flag != nil {
-		add(flag, map[string]any{"kind": "Deployment", "namespace": namespace, "name": name})
+		add(flag, object{"kind": "Deployment", "namespace": namespace, "name": name})
 	}
-	text, marshalErr := sigsyaml.Marshal(map[string]any{"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component", "patches": patches})
+	text, marshalErr := sigsyaml.Marshal(object{"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component", "patches": patches})
 	return text, errors.Join(err, marshalErr)
 }

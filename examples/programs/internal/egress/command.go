@@ -31,8 +31,7 @@ three phases, each with one restart of kube-apiserver:
 
 // Command returns the commands.
 func Command() *cobra.Command {
-	return command.Parent(&cobra.Command{Use: "egress", Short: "lead a kube-apiserver to its nodes through the tunnel, in phases", Long: long,
-		Example: "  causeway egress set beside default/prod --manifest /etc/kubernetes/manifests/kube-apiserver.yaml --gateway https://tunnel.example.com:3129 --image registry.example.com/causeway:1"},
+	return command.Parent(&cobra.Command{Use: "egress", Short: "lead a kube-apiserver to its nodes through the tunnel, in phases", Long: long},
 		serveCommand(), probeCommand(), setCommand(), renderCommand())
 }
 
@@ -117,13 +116,13 @@ that a KubeadmConfig takes.`,
 func (f *sidecarFlags) render(phase egress.Phase) (text []byte, err error) {
 	var object struct{ Kind string }
 	var manifest []byte
-	static := f.deployment == ""
 	if f.manifest != "" {
 		if manifest, err = os.ReadFile(f.manifest); err != nil {
 			return nil, fmt.Errorf("--manifest: %w", err)
 		}
-		static = yaml.Unmarshal(manifest, &object) == nil && object.Kind == "Pod" // else SetPhase says what is wrong
+		_ = yaml.Unmarshal(manifest, &object) // SetPhase says what is wrong
 	}
+	static := object.Kind == "Pod" || object.Kind == "" && f.deployment == ""
 	if err := f.checkPlace(static); err != nil {
 		return nil, err
 	}

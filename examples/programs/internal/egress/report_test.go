@@ -90,7 +90,7 @@ func TestWriteManifest(t *testing.T) {
 	if err := os.WriteFile(path, []byte("one"), 0o640); err != nil {
 		t.Fatal(err)
 	}
-	p := &staticPod{path: path, state: state}
+	p := &staticPod{placeFlags: &placeFlags{sidecarFlags: sidecarFlags{manifest: path}, state: state}}
 	if err := p.write(t.Context(), []byte("one"), []byte("two"), egress.PhaseOff); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestManifestLink(t *testing.T) {
 	if err := errors.Join(os.WriteFile(filepath.Join(dir, "file"), []byte("one"), 0o600), os.Symlink("file", filepath.Join(dir, "link"))); err != nil {
 		t.Fatal(err)
 	}
-	p := &staticPod{path: filepath.Join(dir, "link"), state: filepath.Join(dir, "state")}
+	p := &staticPod{placeFlags: &placeFlags{sidecarFlags: sidecarFlags{manifest: filepath.Join(dir, "link")}, state: filepath.Join(dir, "state")}}
 	if err := p.write(t.Context(), []byte("one"), []byte("two"), egress.PhaseOff); err == nil || !strings.Contains(err.Error(), "not a file but a link") {
 		t.Errorf("got %v", err)
 	}

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
@@ -33,20 +35,13 @@ If kube-apiserver does not answer at all, --force goes back by one phase without
 
 The status is 0 if the kube-apiserver is in PHASE and works, and 1 if not.`
 
-const setExample = `  causeway egress set beside default/prod --manifest /etc/kubernetes/manifests/kube-apiserver.yaml \
-    --gateway https://tunnel.example.com:3129 --image registry.example.com/causeway:1
-
-  causeway egress set on default/prod --deployment clusters/prod-apiserver --management-kubeconfig management.conf \
-    --kubeconfig prod.conf --credentials-secret prod-tunnel-route --gateway http://tunnel-server-gateway.tunnel-server.svc:3128 \
-    --image registry.example.com/causeway:1`
-
 func setCommand() *cobra.Command {
 	var f placeFlags
 	cmd := &cobra.Command{
 		Use:     "set PHASE CLUSTER",
 		Short:   "bring a kube-apiserver to a PHASE, with a report before and a way back",
 		Long:    setLong,
-		Example: setExample,
+		Example: "  causeway egress set beside default/prod --manifest /etc/kubernetes/manifests/kube-apiserver.yaml --gateway https://tunnel.example.com:3129 --image registry.example.com/causeway:1",
 		Args:    command.Args,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			to, err := parsePhase(args[0])
@@ -91,7 +86,7 @@ func (f *placeFlags) newSwitch(ctx context.Context, to egress.Phase, out io.Writ
 		return nil, fmt.Errorf("--kubeconfig: %w", err)
 	}
 	if f.manifest != "" {
-		s.place, err = newStaticPlace(ctx, f, s.cluster)
+		s.place, err = newStaticPod(ctx, f, s.cluster)
 		return s, err
 	}
 	management, err := newCluster(ctx, f.management, "")
@@ -99,14 +94,14 @@ func (f *placeFlags) newSwitch(ctx context.Context, to egress.Phase, out io.Writ
 		return nil, fmt.Errorf("--management-kubeconfig: %w", err)
 	}
 	namespace, name, _ := strings.Cut(f.deployment, "/")
-	s.place = (&hostedPod{management, namespace, name, f.sidecar.SocketDir()}).place()
+	s.place = &hostedPod{management, namespace, name, f.sidecar.SocketDir()}
 	return s, nil
 }
 
 // A phaseSwitch brings one kube-apiserver to a phase.
 type phaseSwitch struct {
 	*placeFlags
-	place    *place
+	place    place
 	cluster  *cluster
 	from, to egress.Phase
 	out      io.Writer
@@ -175,9 +170,6 @@ func (s *phaseSwitch) compareWays(ctx context.Context, found *survey) {
 	slices.Sort(addresses)
 	addresses = slices.Compact(addresses)
 	s.report.targets = found.targets
-	if len(addresses) == 0 {
-		return
-	}
 	s.report.ways, s.report.waysErr = s.place.compare(ctx, addresses)
 }
 
@@ -208,7 +200,7 @@ func (s *phaseSwitch) apply(ctx context.Context, before *survey, manifest, next 
 	}
 	fmt.Fprintf(s.out, "going back to %s\n", s.from)
 	if err := s.restore(ctx, next, manifest); err != nil {
-		return fmt.Errorf("kube-apiserver did not come back to the phase %s: %w; %s", s.from, err, s.place.former)
+		return fmt.Errorf("kube-apiserver did not come back to the phase %s: %w; %s", s.from, err, s.place.former())
 	}
 	fmt.Fprintf(s.out, "kube-apiserver is in the phase %s again, and works\n", s.from)
 	return cli.ErrFailed
@@ -247,14 +239,11 @@ func (s *phaseSwitch) verify(ctx context.Context, before *survey) []string {
 	}
 	// What kube-apiserver learns by its own watches, such as Services, it may not know yet.
 	var failures []string
-	for until := time.Now().Add(min(s.timeout, 30*time.Second)); ; {
+	wait.PollUntilContextTimeout(ctx, pollEvery, min(s.timeout, 30*time.Second), true, func(context.Context) (bool, error) {
 		s.report.after = before.makeRequests(ctx)
 		failures = s.report.failuresAfter(s.force)
-		if len(failures) == 0 || time.Now().After(until) || ctx.Err() != nil {
-			break
-		}
-		waitMoment(ctx)
-	}
+		return len(failures) == 0, nil
+	})
 	s.report.write(s.out)
 	if !s.force {
 		failures = append(failures, s.report.failedSidecar()...)
@@ -262,28 +251,17 @@ func (s *phaseSwitch) verify(ctx context.Context, before *survey) []string {
 	return failures
 }
 
-// waitReady waits until the kube-apiserver of the manifest serves.
-func (s *phaseSwitch) waitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	var last error
-	for {
+const pollEvery = 500 * time.Millisecond
+
+// waitReady waits until the kube-apiserver of the manifest serves. The error is the last one
+// of its own.
+func (s *phaseSwitch) waitReady(ctx context.Context) (last error) {
+	err := wait.PollUntilContextTimeout(ctx, pollEvery, s.timeout, true, func(ctx context.Context) (bool, error) {
 		err := s.place.ready(ctx)
-		if err == nil {
-			return nil
-		}
 		if last == nil || ctx.Err() == nil {
 			last = err
 		}
-		if waitMoment(ctx); ctx.Err() != nil {
-			return last
-		}
-	}
-}
-
-func waitMoment(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(500 * time.Millisecond):
-	}
+		return err == nil, nil
+	})
+	return cmp.Or(last, err)
 }

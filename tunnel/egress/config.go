@@ -2,7 +2,6 @@ package egress
 
 import (
 	"errors"
-	"fmt"
 	"path/filepath"
 	"strings"
 
@@ -16,15 +15,11 @@ func Configuration(socket string) ([]byte, error) {
 	if !filepath.IsAbs(socket) || strings.HasSuffix(socket, "/") || strings.ContainsRune(socket, 0) {
 		return nil, errors.New("egress: it is not the absolute path of a socket")
 	}
-	text, err := yaml.Marshal(object{
+	return yaml.Marshal(object{
 		"apiVersion": "apiserver.k8s.io/v1beta1",
 		"kind":       "EgressSelectorConfiguration",
 		"egressSelections": []any{object{"name": "cluster", "connection": object{
 			"proxyProtocol": "HTTPConnect", "transport": object{"uds": object{"udsName": socket}},
 		}}},
 	})
-	if err != nil {
-		return nil, fmt.Errorf("egress: %w", err)
-	}
-	return text, nil
 }

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -121,10 +122,7 @@ func (c *cluster) addNodes(ctx context.Context, s *survey) error {
 }
 
 func kubeletAddress(node *corev1.Node) string {
-	port := node.Status.DaemonEndpoints.KubeletEndpoint.Port
-	if port == 0 {
-		port = 10250
-	}
+	port := cmp.Or(node.Status.DaemonEndpoints.KubeletEndpoint.Port, 10250)
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeHostName, corev1.NodeExternalIP} {
 		for _, a := range node.Status.Addresses {
 			if a.Type == kind {

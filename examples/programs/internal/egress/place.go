@@ -72,28 +72,25 @@ func (p *staticPod) compare(ctx context.Context, targets []string) ([]comparison
 // reads every file in the directory of manifests, complete or not.
 func (p *staticPod) write(_ context.Context, before, next []byte, phase egress.Phase) error {
 	now, err := os.ReadFile(p.manifest)
-	if err != nil {
-		return fmt.Errorf("--manifest: %w", err)
-	}
-	if !bytes.Equal(now, before) {
-		return errors.New("--manifest: somebody has changed it meanwhile: run the command again")
-	}
-	info, err := os.Lstat(p.manifest)
-	switch {
+	info, infoErr := os.Lstat(p.manifest)
+	switch err := errors.Join(err, infoErr); {
 	case err != nil:
 		return fmt.Errorf("--manifest: %w", err)
+	case !bytes.Equal(now, before):
+		return errors.New("--manifest: somebody has changed it meanwhile: run the command again")
 	case info.Mode().Type() != 0:
 		return errors.New("--manifest: it is not a file but a link, or something else: name the file itself")
 	}
-	if err := os.MkdirAll(p.state, 0o700); err != nil {
-		return fmt.Errorf("--state: %w", err)
+	name := filepath.Join(p.state, filepath.Base(p.manifest))
+	fresh := name + ".new"
+	err = os.MkdirAll(p.state, 0o700)
+	if err == nil {
+		err = writeWhole(name+"."+string(phase), before, info)
 	}
-	name := filepath.Base(p.manifest)
-	if err := writeWhole(filepath.Join(p.state, name+"."+string(phase)), before, info); err != nil {
-		return fmt.Errorf("--state: %w", err)
+	if err == nil {
+		err = writeWhole(fresh, next, info)
 	}
-	fresh := filepath.Join(p.state, name+".new")
-	if err := writeWhole(fresh, next, info); err != nil {
+	if err != nil {
 		return fmt.Errorf("--state: %w", err)
 	}
 	switch err := os.Rename(fresh, p.manifest); {

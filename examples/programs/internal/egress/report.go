@@ -166,7 +166,7 @@ type report struct {
 	cluster       string
 	from, to      egress.Phase
 	targets       []target
-	ways          []comparison
+	ways          map[string]comparison // by address
 	waysErr       error
 	before, after []answer
 	notes         []string
@@ -177,10 +177,7 @@ func (r *report) failuresBefore() (all []string) {
 	if r.from == egress.PhaseOff || r.to == egress.PhaseOff && r.from == egress.PhaseBeside {
 		return nil // kube-apiserver goes its own way before and after
 	}
-	if r.waysErr != nil {
-		return []string{fmt.Sprintf("the ways can't be compared: %v", r.waysErr)}
-	}
-	if r.from == r.to {
+	if r.from == r.to && r.waysErr == nil {
 		same := *r
 		same.after = r.before
 		return same.failuresAfter(false)
@@ -194,20 +191,27 @@ const kindAPIServer = "API server"
 
 // failedTargets says where one of the ways is worse than the other one.
 func (r *report) failedTargets(tunnel bool) (all []string) {
+	if r.waysErr != nil {
+		return []string{fmt.Sprintf("the ways can't be compared: %v", r.waysErr)}
+	}
 	kubelets, reached, last := 0, 0, ""
-	for _, c := range r.ways {
+	for _, t := range r.targets {
+		c, compared := r.ways[t.address]
+		if !compared {
+			continue
+		}
 		next, other, way := c.Direct, c.Tunnel, "directly"
 		if tunnel {
 			next, other, way = c.Tunnel, c.Direct, "through the tunnel"
 		}
-		kind, name := r.nameOf(c.Target)
+		name := t.kind + " " + t.name + " (" + t.address + ")"
 		switch {
 		case next.Error != "" && other.Error == "":
 			all = append(all, fmt.Sprintf("%s can't be reached %s, though the other way works: %s", name, way, next.Error))
 		case next.Error == "" && other.Error == "" && next.Certificate != other.Certificate:
 			all = append(all, fmt.Sprintf("%s: the two ways lead to different servers: the certificates differ", name))
 		}
-		if kind == "kubelet" || kind == kindAPIServer {
+		if t.kind == "kubelet" || t.kind == kindAPIServer {
 			kubelets++
 			if last = cmp.Or(next.Error, last); next.Error == "" {
 				reached++
@@ -222,28 +226,6 @@ func (r *report) failedTargets(tunnel bool) (all []string) {
 		all = append(all, what+last)
 	}
 	return all
-}
-
-// nameOf returns the kind of an address, and what a message calls it.
-func (r *report) nameOf(address string) (kind, name string) {
-	for _, t := range r.targets {
-		if t.address == address {
-			return t.kind, t.kind + " " + t.name + " (" + address + ")"
-		}
-	}
-	return "", address
-}
-
-// failedSidecar says what speaks for taking a new sidecar out again: it is what is to be
-// used next.
-func (r *report) failedSidecar() []string {
-	switch {
-	case r.from != egress.PhaseOff:
-		return nil
-	case r.waysErr != nil:
-		return []string{fmt.Sprintf("the ways can't be compared: %v", r.waysErr)}
-	}
-	return r.failedTargets(true)
 }
 
 // failuresAfter says which requests speak for going back: they worked before, or they fail
@@ -261,7 +243,11 @@ func (r *report) failuresAfter(force bool) (all []string) {
 		if a.err == nil || a.kind == kindLogs && read {
 			continue
 		}
-		reached, known := r.reached(a.address)
+		way, known := r.ways[a.address]
+		reached := known && way.Direct.Error == ""
+		if r.to == egress.PhaseOn {
+			reached = known && way.Tunnel.Error == ""
+		}
 		switch {
 		case force && known && !reached: // announced
 		case worked[a.kind+" "+a.name], reached && r.to == egress.PhaseOn:
@@ -269,18 +255,6 @@ func (r *report) failuresAfter(force bool) (all []string) {
 		}
 	}
 	return all
-}
-
-// reached returns whether the comparison has reached an address by the way of the new phase.
-func (r *report) reached(address string) (reached, known bool) {
-	for _, c := range r.ways {
-		if c.Target == address && r.to == egress.PhaseOn {
-			return c.Tunnel.Error == "", true
-		} else if c.Target == address {
-			return c.Direct.Error == "", true
-		}
-	}
-	return false, false
 }
 
 // write writes the report as tables.
@@ -291,10 +265,8 @@ func (r *report) write(w io.Writer) {
 		fmt.Fprintln(table, "\nTARGET\tADDRESS\tDIRECTLY\tTHROUGH THE TUNNEL")
 	}
 	for _, t := range r.targets {
-		for _, c := range r.ways {
-			if c.Target == t.address {
-				fmt.Fprintf(table, "%s %s\t%s\t%s\t%s\n", t.kind, t.name, t.address, c.Direct.text(), c.Tunnel.text())
-			}
+		if c, ok := r.ways[t.address]; ok {
+			fmt.Fprintf(table, "%s %s\t%s\t%s\t%s\n", t.kind, t.name, t.address, c.Direct.text(), c.Tunnel.text())
 		}
 	}
 	if len(r.before) > 0 {

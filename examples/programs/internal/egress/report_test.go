@@ -68,7 +68,7 @@ func TestFailures(t *testing.T) {
 		{name: "in its phase", from: on, to: on, ways: []comparison{way("n:10250", fails, result{})}, before: []answer{logs(broken)}, after: []answer{logs(nil)}, wantBefore: "logs a/b fails: broken"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := report{from: tt.from, to: tt.to, targets: []target{kubelet, hook}, ways: tt.ways, waysErr: tt.waysErr, before: tt.before, after: tt.after}
+			r := report{from: tt.from, to: tt.to, targets: []target{kubelet, hook}, ways: byAddress(tt.ways), waysErr: tt.waysErr, before: tt.before, after: tt.after}
 			if got := strings.Join(r.failuresBefore(), "\n"); !strings.Contains(got, tt.wantBefore) || (got == "") != (tt.wantBefore == "") {
 				t.Errorf("before: got %q, want %q", got, tt.wantBefore)
 			}
@@ -77,6 +77,14 @@ func TestFailures(t *testing.T) {
 			}
 		})
 	}
+}
+
+func byAddress(ways []comparison) map[string]comparison {
+	all := map[string]comparison{}
+	for _, c := range ways {
+		all[c.Target] = c
+	}
+	return all
 }
 
 // The kubelet sees a whole manifest, and nothing beside it.
@@ -187,11 +195,11 @@ func TestManifestLink(t *testing.T) {
 // In a cluster without nodes, the API server is what the tunnel has to reach.
 func TestNoNodes(t *testing.T) {
 	r := report{from: egress.PhaseBeside, to: egress.PhaseOn, targets: []target{{kindAPIServer, "kubernetes", "k:443"}}}
-	r.ways = []comparison{{Target: "k:443", Direct: result{Error: "no such host"}, Tunnel: result{Error: "407"}}}
+	r.ways = map[string]comparison{"k:443": {Direct: result{Error: "no such host"}, Tunnel: result{Error: "407"}}}
 	if got := r.failuresBefore(); len(got) != 1 || !strings.Contains(got[0], "API server can't be reached through the tunnel: 407") {
 		t.Errorf("got %q", got)
 	}
-	r.ways[0].Tunnel.Error = ""
+	r.ways = map[string]comparison{"k:443": {Direct: result{Error: "no such host"}}}
 	if got := r.failuresBefore(); len(got) != 0 {
 		t.Errorf("got %q, want nothing: nobody reaches it directly", got)
 	}

@@ -102,7 +102,13 @@ func (r *relay) run(ctx context.Context, dir, health string) error {
 		return errors.Join(fmt.Errorf("--health: %w", err), l.Close())
 	}
 	defer r.failures.Start()()
-	g := r.newGateway()
+	g := &gateway.Gateway{
+		Authenticate: func(context.Context, gateway.Credentials) (gateway.Identity, error) {
+			return gateway.Identity{Name: "kube-apiserver", Cluster: r.cluster}, nil
+		},
+		Dial:  func(ctx context.Context, q gateway.Request) (net.Conn, error) { return r.dial(ctx, q.Address) },
+		Hooks: gateway.Hooks{Failed: r.failed},
+	}
 	counted := &prometheus.Gateway{Status: g.Status}
 	g.Hooks = counted.Hooks(g.Hooks)
 	r.log.Info("listening", "socket", socket, "gateway", r.gateway.String(), "cluster", r.cluster)
@@ -126,16 +132,6 @@ func pages(counted *prometheus.Gateway) http.Handler {
 	return mux
 }
 
-func (r *relay) newGateway() *gateway.Gateway {
-	return &gateway.Gateway{
-		Authenticate: func(context.Context, gateway.Credentials) (gateway.Identity, error) {
-			return gateway.Identity{Name: "kube-apiserver", Cluster: r.cluster}, nil
-		},
-		Dial:  func(ctx context.Context, q gateway.Request) (net.Conn, error) { return r.dial(ctx, q.Address) },
-		Hooks: gateway.Hooks{Failed: r.failed},
-	}
-}
-
 // failed writes a line; kube-apiserver may fail a thousand times in a second.
 func (r *relay) failed(err error) {
 	if e, ok := errors.AsType[*gateway.Error](err); ok {
@@ -146,11 +142,11 @@ func (r *relay) failed(err error) {
 // writeConfiguration writes the EgressSelectorConfiguration beside the socket.
 func writeConfiguration(socket string) error {
 	text, err := egress.Configuration(socket)
-	if err != nil {
-		return err
-	}
 	path := filepath.Join(filepath.Dir(socket), egress.ConfigName)
-	if err := os.WriteFile(path+".new", text, 0o644); err != nil {
+	if err == nil {
+		err = os.WriteFile(path+".new", text, 0o644)
+	}
+	if err != nil {
 		return err
 	}
 	return os.Rename(path+".new", path)

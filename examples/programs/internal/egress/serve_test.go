@@ -276,7 +276,7 @@ func TestCompareWays(t *testing.T) {
 	b.serveGateway(g)
 	b.serve()
 	got := compareWays(t.Context(), b.dir, []string{one, other, closed.Addr().String()})
-	r := report{from: egress.PhaseBeside, to: egress.PhaseOn, ways: got, targets: []target{{"kubelet", "a", one}, {"webhook", "b", other}}}
+	r := report{from: egress.PhaseBeside, to: egress.PhaseOn, ways: byAddress(got), targets: []target{{"kubelet", "a", one}, {"webhook", "b", other}}}
 	if got[0].Direct.Certificate == "" || got[0].Direct.Certificate != got[0].Tunnel.Certificate {
 		t.Errorf("got %+v, want one certificate", got[0])
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"slices"
@@ -163,14 +164,16 @@ func (s *phaseSwitch) printProblems(texts []string) (some bool) {
 }
 
 func (s *phaseSwitch) compareWays(ctx context.Context, found *survey) {
-	var addresses []string
+	s.report.targets, s.report.ways = found.targets, map[string]comparison{}
 	for _, t := range found.targets {
-		addresses = append(addresses, t.address)
+		s.report.ways[t.address] = comparison{}
 	}
-	slices.Sort(addresses)
-	addresses = slices.Compact(addresses)
-	s.report.targets = found.targets
-	s.report.ways, s.report.waysErr = s.place.compare(ctx, addresses)
+	var all []comparison
+	all, s.report.waysErr = s.place.compare(ctx, slices.Sorted(maps.Keys(s.report.ways)))
+	clear(s.report.ways)
+	for _, c := range all {
+		s.report.ways[c.Target] = c
+	}
 }
 
 // apply switches, and goes back if the API server does not work then. Without a survey it
@@ -245,8 +248,8 @@ func (s *phaseSwitch) verify(ctx context.Context, before *survey) []string {
 		return len(failures) == 0, nil
 	})
 	s.report.write(s.out)
-	if !s.force {
-		failures = append(failures, s.report.failedSidecar()...)
+	if s.from == egress.PhaseOff && !s.force { // the new sidecar is what is used next
+		failures = append(failures, s.report.failedTargets(true)...)
 	}
 	return failures
 }

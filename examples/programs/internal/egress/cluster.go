@@ -144,8 +144,7 @@ func (c *cluster) addPods(ctx context.Context, s *survey) error {
 		if node < 0 || len(pod.Spec.Containers) == 0 || pod.DeletionTimestamp != nil || len(s.requests) == maxPods {
 			continue
 		}
-		lines := int64(1)
-		o := &corev1.PodLogOptions{Container: pod.Spec.Containers[0].Name, TailLines: &lines}
+		o := &corev1.PodLogOptions{Container: pod.Spec.Containers[0].Name, TailLines: new(int64(1))}
 		t := target{kindLogs, pod.Namespace + "/" + pod.Name, s.targets[node].address}
 		s.requests = append(s.requests, request{t, func(ctx context.Context) error {
 			return answerError(c.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, o).DoRaw(ctx))
@@ -160,7 +159,7 @@ func (c *cluster) addPods(ctx context.Context, s *survey) error {
 // serviceRef names the Service of a webhook or of an API.
 type serviceRef struct {
 	Namespace, Name string
-	Port            *int32
+	Port            int
 }
 
 // addService adds a Service as a target, if it has an address.
@@ -175,11 +174,7 @@ func (c *cluster) addService(ctx context.Context, s *survey, kind, of string, re
 	case net.ParseIP(service.Spec.ClusterIP) == nil:
 		s.addNote("%s %s: the Service %s/%s has no address: it is not compared", kind, of, ref.Namespace, ref.Name)
 	default:
-		port := 443
-		if ref.Port != nil {
-			port = int(*ref.Port)
-		}
-		t = target{kind, of, net.JoinHostPort(service.Spec.ClusterIP, strconv.Itoa(port))}
+		t = target{kind, of, net.JoinHostPort(service.Spec.ClusterIP, strconv.Itoa(cmp.Or(ref.Port, 443)))}
 		s.targets = append(s.targets, t)
 	}
 	return t

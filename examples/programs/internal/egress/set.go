@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/signal"
 	"slices"
@@ -165,12 +164,13 @@ func (s *phaseSwitch) printProblems(texts []string) (some bool) {
 
 func (s *phaseSwitch) compareWays(ctx context.Context, found *survey) {
 	s.report.targets, s.report.ways = found.targets, map[string]comparison{}
+	var addresses []string
 	for _, t := range found.targets {
-		s.report.ways[t.address] = comparison{}
+		addresses = append(addresses, t.address)
 	}
-	var all []comparison
-	all, s.report.waysErr = s.place.compare(ctx, slices.Sorted(maps.Keys(s.report.ways)))
-	clear(s.report.ways)
+	slices.Sort(addresses)
+	all, err := s.place.compare(ctx, slices.Compact(addresses))
+	s.report.waysErr = err
 	for _, c := range all {
 		s.report.ways[c.Target] = c
 	}

@@ -31,7 +31,7 @@ three phases, each with one restart of kube-apiserver:
 
 // Command returns the commands.
 func Command() *cobra.Command {
-	return command.Parent(&cobra.Command{Use: "egress", Short: "lead a kube-apiserver to its nodes through the tunnel, in phases", Long: long},
+	return command.Parent(&cobra.Command{Use: "egress", Short: "lead a kube-apiserver to its nodes through the tunnel, in phases", Long: long, Example: setExample},
 		serveCommand(), probeCommand(), setCommand(), renderCommand())
 }
 

@@ -35,13 +35,15 @@ If kube-apiserver does not answer at all, --force goes back by one phase without
 
 The status is 0 if the kube-apiserver is in PHASE and works, and 1 if not.`
 
+const setExample = "  causeway egress set beside default/prod --manifest /etc/kubernetes/manifests/kube-apiserver.yaml --gateway https://tunnel.example.com:3129 --image registry.example.com/causeway:1"
+
 func setCommand() *cobra.Command {
 	var f placeFlags
 	cmd := &cobra.Command{
 		Use:     "set PHASE CLUSTER",
 		Short:   "bring a kube-apiserver to a PHASE, with a report before and a way back",
 		Long:    setLong,
-		Example: "  causeway egress set beside default/prod --manifest /etc/kubernetes/manifests/kube-apiserver.yaml --gateway https://tunnel.example.com:3129 --image registry.example.com/causeway:1",
+		Example: setExample,
 		Args:    command.Args,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			to, err := parsePhase(args[0])

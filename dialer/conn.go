@@ -3,7 +3,6 @@ package dialer
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -88,48 +87,3 @@ func (c *bufferedConn) Close() error {
 
 // NetConn returns the connection to the proxy, without the bytes of rest.
 func (c *bufferedConn) NetConn() net.Conn { return c.Conn }
-
-// KeepTarget is a Dialer whose connections remember the address that they were dialed
-// for. [Target] returns it.
-//
-// Without it, a connection through a proxy has the proxy's RemoteAddr and is the raw
-// connection if possible, so that it can be spliced. KeepTarget wraps connections.
-// They have CloseWrite, io.Copy still splices, and NetConn returns the raw one.
-type KeepTarget struct {
-	// Dialer makes the connections. If nil, it is Direct{}.
-	Dialer Dialer
-}
-
-var _ Dialer = KeepTarget{}
-
-// DialContext dials address. The error is Dialer's.
-func (d KeepTarget) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := forwardOrDirect(d.Dialer).DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	return &targetConn{bufferedConn{Conn: conn}, address}, nil
-}
-
-type targetConn struct {
-	bufferedConn
-	target string
-}
-
-func (c *targetConn) dialTarget() string { return c.target }
-
-// Target returns the host:port that conn was dialed for, as it was passed to the
-// outermost [KeepTarget]. It also looks into connections that have a method NetConn,
-// such as a *tls.Conn. ok is false if no KeepTarget made the connection.
-func Target(conn net.Conn) (address string, ok bool) {
-	for {
-		switch c := conn.(type) {
-		case interface{ dialTarget() string }:
-			return c.dialTarget(), true
-		case interface{ NetConn() net.Conn }:
-			conn = c.NetConn()
-		default:
-			return "", false
-		}
-	}
-}

@@ -1,12 +1,17 @@
 package dialer_test
 
 import (
+	"bufio"
 	"context"
+	"encoding/binary"
+	"io"
 	"net"
 	"net/netip"
 	"testing"
 
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/causewayproject/causeway/dialer"
 )
 
 // fakeDNS returns a Resolver that knows hosts, as absolute names, and answers
@@ -40,6 +45,41 @@ func fakeDNS(t testing.TB, hosts map[string][]string) *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "udp", pc.LocalAddr().String())
 	}}
+}
+
+// dnsThrough is Go's resolver, which asks the server at address through d.
+func dnsThrough(d dialer.Dialer, address string) *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return d.DialContext(ctx, "tcp", address)
+	}}
+}
+
+// tcpDNS is a DNS server by TCP. change, if not nil, is the last to touch an
+// answer.
+func tcpDNS(hosts map[string][]string, change func(*dnsmessage.Message)) func(context.Context, net.Conn) {
+	return func(_ context.Context, conn net.Conn) {
+		br := bufio.NewReader(conn)
+		for {
+			var size [2]byte
+			if _, err := io.ReadFull(br, size[:]); err != nil {
+				return
+			}
+			text := make([]byte, binary.BigEndian.Uint16(size[:]))
+			var m dnsmessage.Message
+			if _, err := io.ReadFull(br, text); err != nil || m.Unpack(text) != nil {
+				return
+			}
+			answerDNS(&m, hosts)
+			if change != nil {
+				change(&m)
+			}
+			answer, err := m.Pack()
+			if err != nil {
+				return
+			}
+			conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(answer))), answer...))
+		}
+	}
 }
 
 func answerDNS(m *dnsmessage.Message, hosts map[string][]string) {

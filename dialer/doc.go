@@ -16,8 +16,6 @@
 //     several proxies one behind the other.
 //   - [Router] chooses a Dialer by patterns of hosts, and by a no_proxy list.
 //   - [Failover] tries equivalent Dialers until one works, and says which failed.
-//   - [Fallback] tries a second Dialer that is not equivalent, and reports each use
-//     of it.
 //   - [Resolve] looks names up in this process, before the proxy is asked.
 //   - [Swap] can be replaced while it is in use.
 //

@@ -223,7 +223,7 @@ func contextError(ctx context.Context, err error) error {
 }
 
 // Failures is the cause of the error of a dialer that tried several members: the
-// Dialers of a [Failover] or [Fallback], or the addresses of a name ([Resolve],
+// Dialers of a [Failover], or the addresses of a name ([Resolve],
 // SOCKS5.Resolver). It has the failures in the order in which they happened. The last
 // one ended the dial. errors.Is and errors.As look into each of them.
 type Failures []Failure

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"net"
 	"time"
 
 	"github.com/causewayproject/causeway/dialer"
@@ -77,5 +78,16 @@ func ExampleFailover_retry() {
 		},
 	}
 	client := dialer.Transport(d)
+	defer client.CloseIdleConnections()
+}
+
+// Names are looked up in the cluster's DNS, which only the tunnel into the cluster
+// reaches. Go's resolver asks over TCP if its Dial returns such a connection.
+func ExampleResolve() {
+	tunnel := &dialer.SOCKS5{Addr: "gateway.example.com:1080"} // or a tunnel.Dialer
+	dns := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return tunnel.DialContext(ctx, "tcp", "10.96.0.10:53")
+	}}
+	client := dialer.Transport(&dialer.Resolve{Resolver: dns, Forward: tunnel})
 	defer client.CloseIdleConnections()
 }

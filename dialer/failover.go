@@ -7,7 +7,6 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/abort"
@@ -306,67 +305,3 @@ func (d *failoverDial) newError(ctx context.Context) error {
 	}
 	return e
 }
-
-// Fallback dials with First, and with Second if First fails for a reason that When
-// accepts. Unlike the members of a [Failover] the two are not equivalent: Second may
-// go through another network, or be an old route that should not be used any more.
-// So Used is called each time.
-//
-// If ctx has a deadline, First may take at most half of the time, or two seconds if
-// that is more. A Fallback is safe for concurrent use once its fields are set, and
-// must not be copied after its first use.
-type Fallback struct {
-	// First and Second make the connections. Required.
-	First, Second Dialer
-	// When reports whether the error of First is a reason to use Second. It is not
-	// called once ctx has ended. It must be safe for concurrent use. Required.
-	When func(err error) bool
-	// Used is called before each dial with Second, with the error of First. It must
-	// be safe for concurrent use. Required.
-	Used func(network, address string, err error)
-
-	used atomic.Uint64
-}
-
-var _ Dialer = (*Fallback)(nil)
-
-// DialContext dials address. If Second is not used, the error is First's. If both
-// fail, it is an [*Error] in which errors.As finds [Failures].
-func (f *Fallback) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	if err := f.checkFields(); err != nil {
-		return nil, &Error{Op: "fallback", Phase: PhaseConfig, Addr: address, Err: err}
-	}
-	first := true
-	both := &Failover{Dialers: []Dialer{f.First, f.Second}, CoolDown: -1, Retry: func(err error) bool {
-		if !first || !f.When(err) {
-			return false
-		}
-		first = false
-		f.used.Add(1)
-		f.Used(network, address, err)
-		return true
-	}}
-	conn, err := both.DialContext(ctx, network, address)
-	var failures Failures
-	if first && errors.As(err, &failures) && ctx.Err() == nil {
-		return nil, failures[0].Err
-	}
-	return conn, err
-}
-
-func (f *Fallback) checkFields() error {
-	switch {
-	case isNil(f.First):
-		return errors.New("field First is required")
-	case isNil(f.Second):
-		return errors.New("field Second is required")
-	case f.When == nil:
-		return errors.New("field When is required")
-	case f.Used == nil:
-		return errors.New("field Used is required")
-	}
-	return nil
-}
-
-// Count returns how many dials have used Second.
-func (f *Fallback) Count() uint64 { return f.used.Load() }

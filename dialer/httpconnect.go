@@ -24,7 +24,7 @@ import (
 // 9.3.6). It is safe for concurrent use once its fields are set.
 //
 // The connection that it returns is the connection to the proxy, and its RemoteAddr
-// is the proxy's. ([KeepTarget] remembers the target.) It is the conn that Forward
+// is the proxy's. It is the conn that Forward
 // returned, or the *tls.Conn to an https proxy. Only if the proxy has sent bytes of
 // the target together with its answer is it wrapped. With HTTP2 it is a stream.
 type HTTPConnect struct {

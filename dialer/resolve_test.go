@@ -62,24 +62,21 @@ func (a *asked) DialContext(ctx context.Context, network, address string) (net.C
 
 func TestResolve(t *testing.T) {
 	known := names{"three.example": {"10.0.0.1", "2001:db8::1", "::ffff:10.0.0.3"}, "xn--bcher-kva.example": {"10.0.0.4"}}
-	notTen := func(_ string, addr netip.Addr) bool { return addr.As4()[3] != 1 }
 	for _, tt := range []struct {
 		name, network, address string
-		allow                  func(string, netip.Addr) bool
 		want                   []string
 	}{
-		{"all in turn", "tcp", "three.example:443", nil, []string{"tcp 10.0.0.1:443", "tcp [2001:db8::1]:443", "tcp 10.0.0.3:443"}},
-		{"IPv4", "tcp4", "three.example:443", nil, []string{"tcp4 10.0.0.1:443", "tcp4 10.0.0.3:443"}},
-		{"IPv6", "tcp6", "three.example:443", nil, []string{"tcp6 [2001:db8::1]:443"}},
-		{"some", "tcp4", "three.example:443", notTen, []string{"tcp4 10.0.0.3:443"}},
-		{"by its ASCII form", "tcp", "Bücher.example:1", nil, []string{"tcp 10.0.0.4:1"}},
-		{"an address", "tcp", "10.0.0.2:443", notTen, []string{"tcp 10.0.0.2:443"}},
-		{"an address as it is", "tcp6", "[FE80::1%eth0]:0443", nil, []string{"tcp6 [FE80::1%eth0]:0443"}},
+		{"all in turn", "tcp", "three.example:443", []string{"tcp 10.0.0.1:443", "tcp [2001:db8::1]:443", "tcp 10.0.0.3:443"}},
+		{"IPv4", "tcp4", "three.example:443", []string{"tcp4 10.0.0.1:443", "tcp4 10.0.0.3:443"}},
+		{"IPv6", "tcp6", "three.example:443", []string{"tcp6 [2001:db8::1]:443"}},
+		{"by its ASCII form", "tcp", "Bücher.example:1", []string{"tcp 10.0.0.4:1"}},
+		{"an address", "tcp", "10.0.0.2:443", []string{"tcp 10.0.0.2:443"}},
+		{"an address as it is", "tcp6", "[FE80::1%eth0]:0443", []string{"tcp6 [FE80::1%eth0]:0443"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var a asked
-				d := &dialer.Resolve{Resolver: known, Allow: tt.allow, Forward: &a}
+				d := &dialer.Resolve{Resolver: known, Forward: &a}
 				_, err := d.DialContext(t.Context(), tt.network, tt.address)
 				if diff := cmp.Diff(tt.want, a.list); diff != "" {
 					t.Errorf("(-want +got)\n%s", diff)
@@ -123,22 +120,17 @@ func TestResolveErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name, address string
 		addrs         []string
-		none          bool // nothing is allowed
 		phase         dialer.Phase
 		is            error
 	}{
-		{"no port", "api", nil, false, dialer.PhaseConfig, nil},
-		{"control character", "a\nb:1", nil, false, dialer.PhaseConfig, nil},
-		{"no such name", "none:1", nil, false, dialer.PhaseDNS, nil},
-		{"not allowed", "api:1", []string{"10.0.0.1", "10.0.0.2"}, true, dialer.PhaseDNS, syscall.EACCES},
-		{"an address, not allowed", "169.254.169.254:80", nil, true, dialer.PhaseDNS, syscall.EACCES},
-		{"mapped, not allowed", "[::ffff:169.254.169.254]:80", nil, true, dialer.PhaseDNS, syscall.EACCES},
-		{"all refuse", "api:1", []string{"10.0.0.1", "10.0.0.2"}, false, dialer.PhaseTCP, syscall.ECONNREFUSED},
+		{"no port", "api", nil, dialer.PhaseConfig, nil},
+		{"control character", "a\nb:1", nil, dialer.PhaseConfig, nil},
+		{"no such name", "none:1", nil, dialer.PhaseDNS, nil},
+		{"all refuse", "api:1", []string{"10.0.0.1", "10.0.0.2"}, dialer.PhaseTCP, syscall.ECONNREFUSED},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var a asked
-			d := &dialer.Resolve{Resolver: names{"api": tt.addrs}, Forward: &a,
-				Allow: func(_ string, addr netip.Addr) bool { return !tt.none || !addr.Is4() }}
+			d := &dialer.Resolve{Resolver: names{"api": tt.addrs}, Forward: &a}
 			_, err := d.DialContext(t.Context(), "tcp", tt.address)
 			var e *dialer.Error
 			if !errors.As(err, &e) || e.Phase != tt.phase || e.Addr != tt.address || tt.is != nil && !errors.Is(err, tt.is) {
@@ -197,5 +189,22 @@ func TestResolveTrace(t *testing.T) {
 	d.DialContext(ctx, "tcp", "none:1")
 	if len(got) != 2 || got[0].Phase != dialer.PhaseDNS || got[0].Addr != "api:1" || got[0].Err != nil || got[1].Err == nil {
 		t.Errorf("got %+v, want two of phase dns, the second with an error", got)
+	}
+}
+
+// A lookup that dials by the Resolve that waits for it is no lookup.
+func TestResolveLoop(t *testing.T) {
+	d := &dialer.Resolve{Forward: way("tunnel")}
+	d.Resolver = lookupFunc(func(ctx context.Context, _, _ string) ([]netip.Addr, error) {
+		_, err := d.DialContext(ctx, "tcp", "dns.guest.example:53")
+		return nil, err
+	})
+	if _, err := d.DialContext(testContext(t), "tcp", "node.guest.example:443"); !errors.Is(err, dialer.ErrLoop) {
+		t.Errorf("got %v, want ErrLoop", err)
+	}
+	// Also through Go's own resolver, which looks up in another goroutine.
+	d.Resolver = dnsThrough(d, "dns.guest.example:53")
+	if _, err := d.DialContext(testContext(t), "tcp", "node.guest.example.:443"); err == nil || !strings.Contains(err.Error(), "through itself") {
+		t.Errorf("got %v, want ErrLoop, in the words of package net", err)
 	}
 }

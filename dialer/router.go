@@ -146,11 +146,6 @@ func ParsePatterns(patterns ...string) (*Patterns, error) {
 	return &Patterns{rules}, nil
 }
 
-// PatternsFromRules returns Patterns that match what rules bypass, so that a no_proxy
-// list can choose a Dialer other than Direct. With rules of [noproxy.Parse] localhost
-// and loopback addresses match too. With nil rules nothing matches.
-func PatternsFromRules(rules *noproxy.Rules) *Patterns { return &Patterns{rules} }
-
 // checkPattern returns what is wrong with one pattern, to be read after
 // "pattern 1".
 func checkPattern(text string) error {

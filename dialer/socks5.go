@@ -16,7 +16,7 @@ import (
 // set.
 //
 // The connection that it returns is the one that Forward returned, and its RemoteAddr
-// is the proxy's. ([KeepTarget] remembers the target.)
+// is the proxy's.
 type SOCKS5 struct {
 	// Addr is the proxy's host:port, or unix:/path of its socket. Required. A URL and
 	// user info are errors: for credentials see Credentials.

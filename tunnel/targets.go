@@ -10,8 +10,7 @@ import (
 	"github.com/causewayproject/causeway/tunnel/internal/target"
 )
 
-// Resolver finds the addresses of a name. A [*net.Resolver] is one, and dialer.LookupDNS
-// returns one. It must return when its context ends, and be safe for concurrent use.
+// Resolver finds the addresses of a name. A [*net.Resolver] is one. It must return when its context ends, and be safe for concurrent use.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }

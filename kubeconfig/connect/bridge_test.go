@@ -30,6 +30,12 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig/connect"
 )
 
+// overDialer is a Client by whose dialer alone the API server is reached.
+func overDialer(t *testing.T, api *apiServer) *connect.Client {
+	t.Helper()
+	return kubetest.NewClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{Dialer: api.dialer()})
+}
+
 func subresource(t *testing.T, config *rest.Config, name string) *url.URL {
 	t.Helper()
 	clientset, err := kubernetes.NewForConfig(config)
@@ -157,7 +163,7 @@ func TestBridgeServesClientGo(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			api := newAPIServer(t)
-			newKubelet(t, api, true)
+			newKubelet(t, api)
 			c := overDialer(t, api)
 			config := c.Config()
 			config.UserAgent = "controller"
@@ -180,11 +186,11 @@ func TestBridgeServesClientGo(t *testing.T) {
 // for the client to look at.
 func TestBridgeServerVerification(t *testing.T) {
 	api := newAPIServer(t)
-	newKubelet(t, api, true)
+	newKubelet(t, api)
 	config := build(t, api, kubeconfig.Route{})
 	config.Clusters["c1"].CertificateAuthorityData = pki.NewCAWith(nil, nil).CertPEM()
 	c := kubetest.NewClient(t, config, &connect.Options{Dialer: api.dialer()})
-	if err := c.Exec(t.Context(), execOptions("true")); err == nil || !strings.Contains(err.Error(), "unknown authority") {
+	if err := runCommand(t.Context(), t, c, "true", io.Discard); err == nil || !strings.Contains(err.Error(), "unknown authority") {
 		t.Errorf("another CA: got %v", err)
 	}
 	without := overDialer(t, api).Config()
@@ -249,7 +255,7 @@ func TestBridge(t *testing.T) {
 		{"no password", apiAddress, nil, http.StatusProxyAuthRequired},
 		{"wrong password", apiAddress, url.UserPassword(bridge.User.Username(), password+"x"), http.StatusProxyAuthRequired},
 		{"empty password", apiAddress, url.UserPassword(bridge.User.Username(), ""), http.StatusProxyAuthRequired},
-		{"another user", apiAddress, url.UserPassword("client-2", password), http.StatusProxyAuthRequired},
+		{"another user", apiAddress, url.UserPassword("another", password), http.StatusProxyAuthRequired},
 	} {
 		u := *bridge
 		u.User = test.user
@@ -327,9 +333,6 @@ func TestBridgePasswordInErrors(t *testing.T) {
 			}
 		}
 	}
-	if err := c.Exec(t.Context(), execOptions("true")); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("Exec: got %v, want the dialer's error", err)
-	}
 }
 
 func TestBridgeCloses(t *testing.T) {
@@ -345,6 +348,24 @@ func TestBridgeCloses(t *testing.T) {
 		wg.Go(func() { c.Close() })
 	}
 	wg.Wait()
+}
+
+// Close ends what runs over the bridge.
+func TestBridgeCloseCuts(t *testing.T) {
+	api := newAPIServer(t)
+	k := newKubelet(t, api)
+	c := overDialer(t, api)
+	running, stdout := io.Pipe()
+	failed := make(chan error)
+	go func() { failed <- runCommand(t.Context(), t, c, "hang", stdout) }()
+	if _, err := running.Read(make([]byte, 1)); err != nil {
+		t.Error(err)
+	}
+	c.Close()
+	if err := <-failed; err == nil {
+		t.Error("got no error, want that the connection was cut")
+	}
+	<-k.ended
 }
 
 // A host without IPv4 has the other address of loopback.

@@ -48,8 +48,6 @@ import (
 // remotecommand's executors, portforward with its dialers (SPDY, WebSocket, and
 // one with the other to fall back to), Cluster API's etcd dialer and whatever
 // else is made of a rest.Config take the route unchanged.
-// [Client.Exec] and [Client.PortForward] do the same in one call, and end with
-// their context.
 type Client struct {
 	opts      Options
 	transport *clientTransport // the transport

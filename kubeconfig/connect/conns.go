@@ -21,7 +21,6 @@ type connections struct {
 
 	mu   sync.Mutex                // guards the fields below
 	open map[*trackedConn]struct{} // nil once closed
-	none chan struct{}             // closed when nothing is open; nil if nobody waits
 }
 
 func newConnections() *connections {
@@ -78,28 +77,6 @@ func (c *connections) remove(t *trackedConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.open, t)
-	if len(c.open) == 0 && c.none != nil {
-		close(c.none)
-		c.none = nil
-	}
-}
-
-// wait returns when nothing is open, or ctx has ended.
-func (c *connections) wait(ctx context.Context) {
-	c.mu.Lock()
-	if len(c.open) == 0 {
-		c.mu.Unlock()
-		return
-	}
-	if c.none == nil {
-		c.none = make(chan struct{})
-	}
-	none := c.none
-	c.mu.Unlock()
-	select {
-	case <-none:
-	case <-ctx.Done():
-	}
 }
 
 // close ends the dials that are under way and closes what is open. Those who

@@ -15,8 +15,8 @@
 // server's TLS settings, client certificate included, away from an https
 // proxy; tell socks5 passwords that are too long before the first dial; take
 // a dial function without falling back to HTTPS_PROXY; close what it opened; and
-// use a dial function for exec, attach and port-forward. A [Client] does: see
-// [Client.Exec], [Client.PortForward], and its rest.Config with client-go's own.
+// use a dial function for exec, attach and port-forward. A [Client] does: client-go's
+// own executors and port-forwarders take its route, made of [Client.Config].
 //
 // # Rotation without a restart
 //
@@ -34,7 +34,7 @@
 // # Security
 //
 // A Client prints without its secrets, and its errors hold none. A Client that
-// was used for exec or port-forward listens on loopback. With the random
-// password a program reaches the API server through it, and nothing else; the API
+// was used for exec or port-forward listens on loopback. Only a program that has the
+// random password can reach the API server through it, and nothing else; the API
 // server still asks for credentials.
 package connect

@@ -135,8 +135,8 @@ func TestEndpoints(t *testing.T) {
 					t.Errorf("got %d requests by HTTP/2, want 1", got)
 				}
 				// Without the transport: what worked for it comes first.
-				newKubelet(t, api, true)
-				if err := c.Exec(t.Context(), execOptions("true")); err != nil {
+				newKubelet(t, api)
+				if err := runCommand(t.Context(), t, c, "true", io.Discard); err != nil {
 					t.Errorf("exec: %v", err)
 				}
 				if diff := cmp.Diff(test.want[len(test.want)-1:], n.asked()); diff != "" {

@@ -1,8 +1,8 @@
 package connect_test
 
 import (
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,50 +19,27 @@ import (
 	"k8s.io/apimachinery/pkg/util/httpstream/wsstream"
 	"k8s.io/apimachinery/pkg/util/remotecommand"
 	"k8s.io/client-go/tools/portforward"
+	execclient "k8s.io/client-go/tools/remotecommand"
+
+	"github.com/causewayproject/causeway/kubeconfig/connect"
 )
 
 // kubelet is the far end of exec and port-forward, as an API server shows it.
 type kubelet struct {
-	t         *testing.T
-	webSocket bool // else SPDY alone
-
-	mu   sync.Mutex
-	by   []string // "websocket" or "spdy" for each connection
-	asks []string // what was asked for
-	// waiting gets a value when a command or a port waits for its peer.
-	waiting chan struct{}
-	ended   chan error    // how a program's or a port's peer ended
-	taken   chan int64    // how much port 9 got
-	mute    chan struct{} // not nil: streams are not answered until it is closed
+	t     *testing.T
+	ended chan error // how the peer of a program or a port ended
 }
 
-func newKubelet(t *testing.T, api *apiServer, webSocket bool) *kubelet {
-	k := &kubelet{t: t, webSocket: webSocket, waiting: make(chan struct{}, 100), ended: make(chan error, 100), taken: make(chan int64, 100)}
+func newKubelet(t *testing.T, api *apiServer) *kubelet {
+	k := &kubelet{t: t, ended: make(chan error, 100)}
 	api.pods = k
 	return k
 }
 
 func (k *kubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	byWebSocket := wsstream.IsWebSocketRequest(r)
-	if byWebSocket && !k.webSocket {
-		http.Error(w, "no WebSocket here", http.StatusBadRequest)
-		return
-	}
-	k.mu.Lock()
-	k.by = append(k.by, map[bool]string{true: "websocket", false: "spdy"}[byWebSocket])
-	k.asks = append(k.asks, strings.TrimPrefix(r.URL.RequestURI(), podPath))
-	k.mu.Unlock()
 	switch path.Base(r.URL.Path) {
 	case "exec":
-		if r.URL.Query().Get("command") == "forbidden" {
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(http.StatusForbidden)
-			json.NewEncoder(w).Encode(metav1.Status{
-				TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
-				Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden, Message: "no exec for you",
-			})
-			return
-		}
 		if byWebSocket {
 			k.execByWebSocket(w, r)
 		} else {
@@ -75,15 +52,6 @@ func (k *kubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			k.forwardBySPDY(w, r)
 		}
 	}
-}
-
-func (k *kubelet) hush() error {
-	if k.mute == nil {
-		return nil
-	}
-	k.waiting <- struct{}{}
-	<-k.mute
-	return errors.New("muted")
 }
 
 // process is what a command has.
@@ -115,9 +83,6 @@ func (k *kubelet) execBySPDY(w http.ResponseWriter, r *http.Request) {
 	}
 	streams := make(chan httpstream.Stream, 5)
 	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, _ <-chan struct{}) error {
-		if err := k.hush(); err != nil {
-			return err
-		}
 		streams <- s
 		return nil
 	})
@@ -165,22 +130,10 @@ func (k *kubelet) run(r *http.Request, p process) {
 	switch command[0] {
 	case "cat":
 		io.Copy(p.stdout, p.stdin)
-	case "fail":
-		fmt.Fprint(p.stdout, "out")
-		fmt.Fprint(p.stderr, "err")
-		status = metav1.Status{
-			Status: metav1.StatusFailure, Reason: remotecommand.NonZeroExitCodeReason,
-			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: remotecommand.ExitCodeCauseType, Message: command[1]}}},
-		}
 	case "hang":
 		fmt.Fprint(p.stdout, ".") // who reads this has all its streams
 		_, err := io.Copy(io.Discard, p.stdin)
 		k.ended <- err
-		return
-	case "cut":
-		io.ReadFull(p.stdin, make([]byte, 1)) // the client has all its streams
-		fmt.Fprint(p.stdout, "half of the out")
-		cut(r)
 		return
 	}
 	json.NewEncoder(p.status).Encode(status)
@@ -232,9 +185,6 @@ func (k *kubelet) newPairs() *pairs {
 }
 
 func (p *pairs) add(s httpstream.Stream, _ <-chan struct{}) error {
-	if err := p.k.hush(); err != nil {
-		return err
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	id := s.Headers().Get(corev1.PortForwardRequestIDHeader)
@@ -255,40 +205,28 @@ func (p *pairs) serve(r *http.Request, conn httpstream.Connection) {
 		case <-conn.CloseChan():
 			return
 		case pair := <-p.ready:
-			wg.Go(func() { p.k.port(r, conn, pair[0], pair[1]) })
+			wg.Go(func() { p.k.echo(pair[0], pair[1]) })
 		}
 	}
 }
 
-// port is what listens in the Pod.
-func (k *kubelet) port(r *http.Request, conn httpstream.Connection, errs, data httpstream.Stream) {
+// echo is what listens in the Pod.
+func (k *kubelet) echo(errs, data httpstream.Stream) {
 	defer data.Close()
 	defer errs.Close()
-	switch port := data.Headers().Get(corev1.PortHeader); port {
-	case "7": // echo
-		_, err := io.Copy(data, data)
-		k.ended <- err
-	case "9": // takes all, then says how much
-		n, _ := io.Copy(io.Discard, data)
-		k.taken <- n
-		fmt.Fprint(data, n)
-	case "13": // broken off half-way
-		io.ReadFull(data, make([]byte, 1))
-		fmt.Fprint(data, "half")
-		cut(r)
-		<-conn.CloseChan()
-	case "17": // says its piece
-		fmt.Fprint(data, "quote of the day")
-	case "19": // waits
-		k.waiting <- struct{}{}
-		<-conn.CloseChan()
-	default:
-		fmt.Fprintf(errs, "dial tcp4 127.0.0.1:%s: connect: connection refused", port)
-	}
+	_, err := io.Copy(data, data)
+	k.ended <- err
 }
 
-func (k *kubelet) seen() (by, asks []string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return append([]string(nil), k.by...), append([]string(nil), k.asks...)
+// runCommand runs a command in the Pod, by WebSocket, as kubectl does.
+func runCommand(ctx context.Context, t *testing.T, c *connect.Client, command string, stdout io.Writer) error {
+	t.Helper()
+	config := c.Config()
+	u := subresource(t, config, "exec")
+	u.RawQuery = "command=" + command + "&stdout=true"
+	e, err := execclient.NewWebSocketExecutor(config, http.MethodGet, u.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.StreamWithContext(ctx, execclient.StreamOptions{Stdout: stdout})
 }

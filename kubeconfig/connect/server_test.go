@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	"github.com/causewayproject/causeway/dialer"
-	"github.com/causewayproject/causeway/internal/abort"
 	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/internal/test/proxytest"
 )
@@ -67,9 +66,6 @@ func newAPIServerNamed(t *testing.T, name string) *apiServer {
 			s.closed <- struct{}{}
 		}
 	}
-	s.Config.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
-		return context.WithValue(ctx, connKey{}, conn)
-	}
 	s.EnableHTTP2 = true
 	s.TLS = &tls.Config{
 		Certificates: []tls.Certificate{s.ca.Server(name, "127.0.0.1")},
@@ -80,12 +76,6 @@ func newAPIServerNamed(t *testing.T, name string) *apiServer {
 	t.Cleanup(s.Close)
 	return s
 }
-
-// connKey is the key of a request's connection.
-type connKey struct{}
-
-// cut breaks off the connection of a request.
-func cut(r *http.Request) { abort.Reset(r.Context().Value(connKey{}).(net.Conn), 0) }
 
 func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	name := ""

@@ -3,6 +3,7 @@ package connect_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"testing"
@@ -51,12 +52,12 @@ func TestTunnelThroughGateway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newKubelet(t, api, true)
+	newKubelet(t, api)
 	c := kubetest.NewClient(t, config, nil)
 	if err := namespaces(c.Config()); err != nil {
 		t.Error(err)
 	}
-	if err := c.Exec(t.Context(), execOptions("true")); err != nil {
+	if err := runCommand(t.Context(), t, c, "true", io.Discard); err != nil {
 		t.Error(err)
 	}
 	if err := tickets.SetKeys(make([]byte, 32)); err != nil { // another key: former tickets are void

@@ -1,6 +1,6 @@
 // Package proxyconfig renders one proxy configuration for everything that must
-// carry it: containerd and the kubelet, pods, static pods, kubeadm, charts, and
-// the tools of people and builds.
+// carry it: containerd and the kubelet, pods, static pods, kubeadm, charts, shells,
+// docker and Java.
 //
 //	merged, err := proxyconfig.Layers{
 //		Installation: proxyconfig.Config{
@@ -42,13 +42,9 @@
 //	Inject, Injector, package webhook  pods that others make
 //	Config.ShellExports                POSIX shells
 //	Config.DockerEnvFile               docker run --env-file, kubectl; no quotes
-//	Config.ComposeEnvFile              Docker Compose; quotes
 //	Config.SystemdDropIn               containerd, the kubelet, any service
 //	Config.DockerConfig                what the docker client starts and builds
 //	Config.JVMArguments                java @file
-//	Config.AptConfig                   apt
-//	Config.NPMConfig                   npm
-//	Config.GitConfig                   git
 //
 // They read the list in different ways: [Config.Lint] reports the differences.
 //

@@ -2,6 +2,8 @@ package proxyconfig
 
 import (
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/causewayproject/causeway/internal/quote"
 )
 
 // Var is a variable of an environment. Its value may hold credentials.
@@ -37,6 +39,15 @@ func (c Config) upperCaseVars() []Var {
 }
 
 var lower = map[string]string{httpProxy: "http_proxy", httpsProxy: "https_proxy", noProxy: "no_proxy"}
+
+// ShellExports returns a script for a POSIX shell that exports the variables of
+// [Config.Env], each in single quotes. An error is that of [Config.Validate].
+func (c Config) ShellExports() (string, error) {
+	return c.renderEnv("", func(v Var) (string, error) {
+		word, err := quote.Shell(v.Value)
+		return "export " + v.Name + "=" + word, err
+	})
+}
 
 // EnvVars returns Env for a container, values included. Everybody with the right to
 // read the pod can then read the credentials; [Config.EnvVarsFrom] keeps them out of it.

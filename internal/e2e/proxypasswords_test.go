@@ -22,9 +22,6 @@ const hostile = "+&'\"%@:\\$` #;!(){}|<>?/,=*~^[]"
 // raw is what of it may be in a URL's password as it is.
 const raw = "-._~!$&'*+,;=()"
 
-// twice is the form that is another password when it is decoded twice.
-const twice = "what looks encoded"
-
 // notASCII is the form that Java reads by its locale.
 const notASCII = "not ASCII"
 
@@ -65,7 +62,7 @@ func passwordForms() []passwordForm {
 		{name: "raw", password: raw + "%\"$", inURL: raw + "%25%22$"},
 		{name: "what Kubernetes would expand", password: "$(HOME)$$", inURL: "%24%28HOME%29%24%24"},
 		{name: "what a shell would expand", password: "${HOME}`id`$(id)", inURL: escape("${HOME}`id`$(id)")},
-		{name: twice, password: "%41%2541", inURL: escape("%41%2541")},
+		{name: "what looks encoded", password: "%41%2541", inURL: escape("%41%2541")},
 		{name: notASCII, password: "pässwörd", inURL: escape("pässwörd")},
 	}
 	for _, c := range "+&'\"%@:\\$` " {

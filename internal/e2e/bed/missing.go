@@ -42,17 +42,14 @@ func Missing(ctx context.Context) []string {
 		{"/lib/systemd/systemd", "the Debian package systemd"},
 		{"cloud-init", "the Debian package cloud-init"},
 		{"containerd", "the Debian package containerd"},
-		{"/usr/lib/apt/apt-helper", "Debian's apt"},
 		{"prometheus", "the Debian package prometheus"},
 		{"promtool", "the Debian package prometheus"},
 		{"git", "the Debian package git"},
 		{"java", "the Debian package default-jre-headless"},
-		{"npm", "the Debian package npm"},
 		{"python3", "the Debian package python3"},
 		{"bash", "the Debian package bash"},
 		{"dash", "the Debian package dash"},
 		{"docker", "the Debian package docker.io"},
-		{"/usr/bin/docker-compose", "the Debian package docker-compose"},
 	} {
 		if _, err := exec.LookPath(programPath(p.name)); err != nil {
 			missing = append(missing, fmt.Sprintf("%s: install %s, or run .ci/install", p.name, p.from))

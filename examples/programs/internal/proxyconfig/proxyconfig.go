@@ -24,16 +24,12 @@ takes (--format):
 
   env         exports for a POSIX shell
   docker-env  a file for docker run --env-file and kubectl create --from-env-file
-  compose     a .env file for Docker Compose
   systemd     a drop-in, for containerd, kubelet or any service
   kubeadm     files and preKubeadmCommands of a KubeadmConfig, with the drop-in of the
               Secret below; --static-pods adds what kubeadm and static pods need
   values      ConfigMap and Secrets of Giant Swarm's cluster apps
   docker      config.json of the docker client
   jvm         arguments of java, as java @file takes them
-  apt         a file for /etc/apt/apt.conf.d
-  npm         .npmrc
-  git         .gitconfig
 
 Flags or a YAML file (--file) describe the cluster; flags change single settings of the
 file:
@@ -71,7 +67,7 @@ const example = `  $ export CAUSEWAY_HTTPS=http://user:p%40ss@proxy.example.com:
   Environment="HTTPS_PROXY=http://user:p%%40ss@proxy.example.com:3128"
   ...`
 
-var formats = []string{"env", "docker-env", "compose", "systemd", "kubeadm", "values", "docker", "jvm", "apt", "npm", "git"}
+var formats = []string{"env", "docker-env", "systemd", "kubeadm", "values", "docker", "jvm"}
 
 // Command returns the command.
 func Command() *cobra.Command {
@@ -79,7 +75,7 @@ func Command() *cobra.Command {
 	s := new(spec)
 	cmd := &cobra.Command{
 		Use:     "proxyconfig",
-		Short:   "print a cluster's proxy configuration, in one of eleven formats",
+		Short:   "print a cluster's proxy configuration, in one of seven formats",
 		Long:    long,
 		Example: example,
 		Args:    command.Args,
@@ -204,12 +200,8 @@ func (o options) readFile(flags *spec) (*spec, error) {
 var byFormat = map[string]func(proxyconfig.Config) (string, error){
 	"env":        proxyconfig.Config.ShellExports,
 	"docker-env": proxyconfig.Config.DockerEnvFile,
-	"compose":    proxyconfig.Config.ComposeEnvFile,
 	"systemd":    proxyconfig.Config.SystemdDropIn,
 	"docker":     proxyconfig.Config.DockerConfig,
-	"apt":        proxyconfig.Config.AptConfig,
-	"npm":        proxyconfig.Config.NPMConfig,
-	"git":        proxyconfig.Config.GitConfig,
 }
 
 func render(o options, s *spec, layers proxyconfig.Layers, merged *proxyconfig.Merged) (string, []noproxy.Finding, error) {

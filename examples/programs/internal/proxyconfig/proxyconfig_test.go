@@ -52,7 +52,6 @@ func TestFormats(t *testing.T) {
 		{"env", "export HTTP_PROXY='http://user:SECRET%40@proxy.test:3128'\n"},
 		{"env", "export no_proxy='" + list + "'\n"},
 		{"docker-env", "no_proxy=" + list + "\n"},
-		{"compose", "no_proxy='" + list + "'\n"},
 		{"systemd", "Environment=\"https_proxy=http://user:SECRET%%40@proxy.test:3128\"\n"},
 		{"kubeadm", "files:\n- contentFrom:\n    secret:\n      key: containerdProxy\n      name: prod-systemd-proxy\n  path: /etc/systemd/system/containerd.service.d/http-proxy.conf\n  permissions: \"0600\"\n"},
 		{"kubeadm", "preKubeadmCommands:\n- systemctl daemon-reload\n- systemctl try-restart containerd.service || true\n"},
@@ -61,9 +60,6 @@ func TestFormats(t *testing.T) {
 		{"values", "name: prod-systemd-proxy\n"},
 		{"docker", `"noProxy": "` + list + `"`},
 		{"jvm", "\"-Dhttp.proxyPassword=SECRET@\"\n"},
-		{"apt", "Acquire::https::Proxy::corp.test \"DIRECT\";\n"},
-		{"npm", "noproxy=\"" + list + "\"\n"},
-		{"git", "\tproxy = \"http://user:SECRET%40@proxy.test:3128\"\n"},
 	} {
 		got, _, err := runCommand(t, "--file", path, "--format", c.format)
 		if err != nil || !strings.Contains(got, c.want) {
@@ -177,7 +173,7 @@ func TestMistakes(t *testing.T) {
 		want  string
 		usage bool
 	}{
-		{[]string{"--format", "x"}, `"--format" flag: want env, docker-env, compose, systemd, kubeadm, values, docker, jvm, apt, npm or git`, true},
+		{[]string{"--format", "apt"}, `"--format" flag: want env, docker-env, systemd, kubeadm, values, docker or jvm`, true},
 		{[]string{"x"}, `unexpected argument "x"`, true},
 		{[]string{"--layout", "x"}, `"--layout" flag: want merged or giantswarm`, true},
 		{[]string{"--lint", "x"}, "--lint: ", true},

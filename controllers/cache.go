@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/causewayproject/causeway/internal/clusterapi"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
@@ -127,17 +128,8 @@ func isWatched(namespaces []string, namespace string) bool {
 	return len(namespaces) == 0 || slices.Contains(namespaces, namespace)
 }
 
-// clusterFields are kept of an unstructured Cluster, beside some of metadata and
-// our conditions.
-var clusterFields = [][]string{
-	{"spec", "paused"},
-	{"spec", "clusterNetwork"},
-	{"spec", "controlPlaneEndpoint"},
-	{"spec", "controlPlaneRef"},
-	{"spec", "infrastructureRef"},
-	{"spec", "topology", "class"}, // v1beta1
-	{"spec", "topology", "classRef"},
-}
+// conditionPaths are where Clusters and infrastructure objects have conditions.
+var conditionPaths = [][]string{{"status", "conditions"}, {"status", "v1beta2", "conditions"}}
 
 // trimClusters reduces unstructured Clusters, and leaves other objects as they are. A
 // second call on the result changes nothing.
@@ -146,11 +138,13 @@ func trimClusters(object any) (any, error) {
 	if !ok || u.GroupVersionKind().Group != clusterGroup || u.GetKind() != clusterKind {
 		return object, nil
 	}
-	kept := trimObject(u, clusterFields...)
-	path := conditionsPath(u.GetAPIVersion())
-	if list, ok, _ := unstructured.NestedFieldCopy(u.Object, path...); ok {
-		_ = unstructured.SetNestedField(kept.Object, list, path...) // no error: the path is a new one
-		keepConditions(kept, []string{provider.ConditionRoute, provider.ConditionTunnel}, path...)
+	kept := trimObject(u, append(provider.ClusterFields(), []string{"spec", "clusterNetwork"}, []string{"spec", "infrastructureRef"})...)
+	for _, path := range conditionPaths {
+		var types []string // none, of conditions of the older form
+		if slices.Equal(path, clusterapi.ConditionsPath(u.GetAPIVersion())) {
+			types = []string{provider.ConditionRoute, provider.ConditionTunnel}
+		}
+		keepConditions(kept, types, path...)
 	}
 	return kept, nil
 }
@@ -211,7 +205,7 @@ func trimObject(u *unstructured.Unstructured, paths ...[]string) *unstructured.U
 func ownAnnotations(all map[string]string) map[string]string {
 	var kept map[string]string
 	for name, value := range all {
-		if strings.HasPrefix(name, provider.Prefix) || name == pausedAnnotation {
+		if strings.HasPrefix(name, provider.Prefix) || name == clusterapi.PausedAnnotation {
 			if kept == nil {
 				kept = map[string]string{}
 			}

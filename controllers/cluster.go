@@ -3,7 +3,6 @@ package controllers
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,15 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/causewayproject/causeway/internal/clusterapi"
 	"github.com/causewayproject/causeway/internal/printable"
 )
 
 const (
-	clusterGroup = "cluster.x-k8s.io"
-	clusterKind  = "Cluster"
+	clusterGroup = clusterapi.Group
+	clusterKind  = clusterapi.Kind
 
-	// pausedAnnotation is Cluster API's, beside spec.paused. Its value says nothing.
-	pausedAnnotation = clusterGroup + "/paused"
 	// watchFilterLabel is Cluster API's: its value says which controllers look after
 	// a Cluster.
 	watchFilterLabel = clusterGroup + "/watch-filter"
@@ -52,14 +50,6 @@ func servedClusters(mapper meta.RESTMapper) (*unstructured.Unstructured, error) 
 // label. All do if the value is empty.
 func passesFilter(object client.Object, value string) bool {
 	return value == "" || object.GetLabels()[watchFilterLabel] == value
-}
-
-// conditionsPath is where a Cluster has its conditions of type metav1.Condition.
-func conditionsPath(apiVersion string) []string {
-	if strings.HasSuffix(apiVersion, "/v1beta1") {
-		return []string{"status", "v1beta2", "conditions"}
-	}
-	return []string{"status", "conditions"}
 }
 
 // refusedError is an object that the API server finds invalid. Its text leaves out what
@@ -124,14 +114,6 @@ func policyRefusal(err error) string {
 		return ""
 	}
 	return printable.Text("forbidden: ValidatingAdmissionPolicy '"+refusal, 2*printable.Most)
-}
-
-// isOlder reports whether resourceVersion a is before b. It is false if one of
-// them is not a number. (apimachinery compares them since 0.35.)
-func isOlder(a, b string) bool {
-	x, errX := strconv.ParseUint(a, 10, 64)
-	y, errY := strconv.ParseUint(b, 10, 64)
-	return errX == nil && errY == nil && x < y
 }
 
 // nameOf returns the object's namespace and name.

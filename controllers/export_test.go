@@ -55,7 +55,7 @@ func RegisterMetrics() error {
 func WritesRemembered(writes int) int {
 	l, now := &writeLog{}, time.Now()
 	for n := range writes {
-		l.noteWrite(fmt.Sprint(n), "1", now.Add(time.Duration(n)*time.Second))
+		l.noteWrite(fmt.Sprint(n), lastWrite{version: "1", at: now.Add(time.Duration(n) * time.Second)})
 	}
 	return len(l.writes)
 }

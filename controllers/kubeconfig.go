@@ -133,6 +133,7 @@ type kubeconfigRun struct {
 	kind    *unstructured.Unstructured // an empty Cluster
 	own     ownCaches                  // Namespaces, route Secrets, infrastructure
 	state   *clusterStates
+	writes  writeLog
 	events  *eventLog
 	metrics *providerMetrics
 
@@ -206,7 +207,7 @@ func (k *kubeconfigRun) listSources() []source.Source {
 	all := []source.Source{
 		source.Func(k.noteStart),
 		source.Kind(k.mgr.GetCache(), k.kind.DeepCopy(), &handler.TypedEnqueueRequestForObject[*unstructured.Unstructured]{}, changedCluster()),
-		source.Kind(k.mgr.GetCache(), &corev1.Secret{}, queueAll(k.clustersOfSecret)),
+		source.Kind(k.mgr.GetCache(), &corev1.Secret{}, queueAll(clustersOfSecret)),
 	}
 	for ns, own := range k.own {
 		all = append(all, source.Kind(own, &corev1.Secret{}, queueAll(func(s *corev1.Secret) []reconcile.Request {
@@ -246,15 +247,13 @@ func queueAll[T client.Object](find func(T) []reconcile.Request) handler.TypedEv
 	}
 }
 
-// clustersOfSecret is told of each version of a labelled Secret, and remembers it.
-func (k *kubeconfigRun) clustersOfSecret(s *corev1.Secret) []reconcile.Request {
+// clustersOfSecret returns the Cluster of a labelled Secret.
+func clustersOfSecret(s *corev1.Secret) []reconcile.Request {
 	name := s.Labels[kubeconfig.ClusterNameLabel]
 	if name == "" {
 		return nil
 	}
-	key := types.NamespacedName{Namespace: s.Namespace, Name: name}
-	k.state.noteVersion(key, s.ResourceVersion)
-	return []reconcile.Request{{NamespacedName: key}}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: s.Namespace, Name: name}}}
 }
 
 // changedCluster leaves out changes of what is not read. Other fields of a Cluster's
@@ -295,7 +294,7 @@ func trimInfrastructure(object any) (any, error) {
 		return object, nil
 	}
 	kept := trimObject(u, provider.InfrastructureFields()...)
-	for _, path := range [][]string{{"status", "conditions"}, {"status", "v1beta2", "conditions"}} {
+	for _, path := range conditionPaths {
 		keepConditions(kept, []string{"Ready"}, path...)
 	}
 	return kept, nil

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/probe"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
@@ -40,16 +41,18 @@ func (k *kubeconfigRun) Reconcile(ctx context.Context, request reconcile.Request
 	}
 	config := k.Config
 	config.Now = time.Now()
-	if !ready || !k.state.caughtUp(key, config.Now) {
+	if !ready {
 		return reconcile.Result{RequeueAfter: cacheDelay}, nil // an event comes sooner
 	}
-	if c := k.state.conditionAfter(key, u.GetResourceVersion()); c != nil {
-		cluster.Condition = c
-	}
+	k.state.change(key, func(s *clusterState) {
+		if written := s.condition.conditionAfter(u.GetResourceVersion()); written != nil {
+			cluster.Condition = written
+		}
+	})
 	config.Results = k.state.probeResults(key)
 	secrets, err := k.readSecrets(ctx, key, cluster)
 	if err != nil {
-		return reconcile.Result{}, err
+		return retryLater(err)
 	}
 	action, err := k.plan(cluster, secrets, config)
 	if err != nil {
@@ -97,7 +100,11 @@ func (k *kubeconfigRun) readSecrets(ctx context.Context, key types.NamespacedNam
 	var s provider.Secrets
 	var errs [5]error
 	labelled := func(name string) (*corev1.Secret, error) {
-		return getObject(ctx, k.mgr.GetCache(), types.NamespacedName{Namespace: key.Namespace, Name: name}, &corev1.Secret{})
+		s, err := getWritten(ctx, &k.writes, k.mgr.GetAPIReader(), k.mgr.GetCache(), types.NamespacedName{Namespace: key.Namespace, Name: name}, &corev1.Secret{})
+		if s != nil && s.Labels[kubeconfig.ClusterNameLabel] == "" { // from the API server: the cache would not have it
+			s = nil
+		}
+		return s, err
 	}
 	s.Kubeconfig, errs[0] = labelled(key.Name + "-kubeconfig")
 	s.CA, errs[1] = labelled(key.Name + "-ca")

@@ -10,14 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/causewayproject/causeway/internal/clusterapi"
 	"github.com/causewayproject/causeway/kubeconfig/probe"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
 
 const (
-	maxResults   = 16               // for each Cluster
-	maxRunning   = 16               // probes of each Cluster
-	cacheTimeout = 30 * time.Second // how long to wait until the cache shows a write
+	maxResults = 16 // for each Cluster
+	maxRunning = 16 // probes of each Cluster
 
 	firstBackoff = time.Second
 	maxBackoff   = 5 * time.Minute
@@ -40,19 +40,10 @@ type clusterState struct {
 	results        map[string]provider.Result
 	running        map[string]bool // keys of the probes that run
 
-	seenVersion string // the newest of the Cluster's Secrets that the cache has had
-	lastWrite   *secretWrite
-	conflicts   int                      // since the last write that succeeded
-	failures    map[string]*writeFailure // by what was to be written
-	condition   *conditionWrite
-	refused     *refusedCondition
-}
-
-// secretWrite is a write of a Secret that the cache may not show yet.
-type secretWrite struct {
-	version string // the resourceVersion after the write; for a deletion, before it
-	deleted bool
-	at      time.Time
+	conflicts int                      // since the last write that succeeded
+	failures  map[string]*writeFailure // by what was to be written
+	condition *conditionWrite
+	refused   *refusedCondition
 }
 
 // writeFailure is a write that failed, how often, and when to try again.
@@ -71,6 +62,15 @@ type conditionWrite struct {
 
 // refusedCondition is a condition that another writer's is in the way of.
 type refusedCondition struct{ wanted, others metav1.Condition }
+
+// conditionAfter returns the condition if it was written after the version, and nil
+// otherwise. A nil w is no write.
+func (w *conditionWrite) conditionAfter(version string) *metav1.Condition {
+	if w == nil || !clusterapi.IsOlder(version, w.version) {
+		return nil
+	}
+	return w.condition.DeepCopy()
+}
 
 func newClusterStates() *clusterStates {
 	return &clusterStates{clusters: map[types.NamespacedName]*clusterState{}}
@@ -171,34 +171,6 @@ func (l *clusterStates) finishProbe(key types.NamespacedName, uid, probe string,
 	})
 }
 
-// noteVersion records a version of a Secret that the cache has or had.
-func (l *clusterStates) noteVersion(key types.NamespacedName, version string) {
-	l.change(key, func(c *clusterState) {
-		if !isOlder(version, c.seenVersion) {
-			c.seenVersion = version
-		}
-	})
-}
-
-// caughtUp reports whether the cache shows the last write.
-func (l *clusterStates) caughtUp(key types.NamespacedName, now time.Time) (shown bool) {
-	shown = true
-	l.change(key, func(c *clusterState) {
-		w := c.lastWrite
-		if w == nil {
-			return
-		}
-		seen := c.seenVersion != "" && !isOlder(c.seenVersion, w.version)
-		if w.deleted { // a newer one than that which was deleted
-			seen = isOlder(w.version, c.seenVersion)
-		}
-		if shown = seen || now.Sub(w.at) > cacheTimeout; shown {
-			c.lastWrite = nil
-		}
-	})
-	return shown
-}
-
 // noteConflict returns when to plan again after a conflict: a cache that is late may
 // lead to several.
 func (l *clusterStates) noteConflict(key types.NamespacedName) (after time.Duration) {
@@ -241,22 +213,6 @@ func (l *clusterStates) keepFailures(key types.NamespacedName, what string) {
 	l.change(key, func(c *clusterState) {
 		maps.DeleteFunc(c.failures, func(name string, _ *writeFailure) bool { return name != what && name != conditionWrites })
 	})
-}
-
-// conditionAfter returns the condition if it was written after the version, and nil
-// otherwise.
-func (l *clusterStates) conditionAfter(key types.NamespacedName, version string) (written *metav1.Condition) {
-	l.change(key, func(c *clusterState) {
-		if c.condition == nil {
-			return
-		}
-		if !isOlder(version, c.condition.version) {
-			c.condition = nil
-			return
-		}
-		written = c.condition.condition.DeepCopy()
-	})
-	return written
 }
 
 // writeName names what an Action writes; empty for nothing. Another Secret of that name

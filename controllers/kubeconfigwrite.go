@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/causewayproject/causeway/internal/clusterapi"
 	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
@@ -117,23 +118,23 @@ func (k *kubeconfigRun) writeSecret(ctx context.Context, u *unstructured.Unstruc
 	}
 	owner := client.FieldOwner(k.fieldManager())
 	verb, secret := writeCreate, action.Create
-	w := secretWrite{at: time.Now()}
+	version := ""
 	var err error
 	switch {
 	case action.Create != nil:
 		err = k.mgr.GetClient().Create(ctx, secret, owner)
-		w.version = secret.ResourceVersion
+		version = secret.ResourceVersion
 	case action.Update != nil:
 		verb, secret = writeUpdate, action.Update
 		if err = errUnconditional; secret.ResourceVersion != "" {
 			err = k.mgr.GetClient().Update(ctx, secret, owner)
 		}
-		w.version = secret.ResourceVersion
+		version = secret.ResourceVersion
 	default:
 		verb, secret = writeDelete, action.Delete
-		w.version, w.deleted = secret.ResourceVersion, true
+		version = secret.ResourceVersion
 		if err = errUnconditional; secret.ResourceVersion != "" && secret.UID != "" {
-			err = client.IgnoreNotFound(k.mgr.GetClient().Delete(ctx, secret, client.Preconditions{UID: &secret.UID, ResourceVersion: &w.version}))
+			err = client.IgnoreNotFound(k.mgr.GetClient().Delete(ctx, secret, client.Preconditions{UID: &secret.UID, ResourceVersion: &version}))
 		}
 	}
 	k.metrics.countWrite(verb, err)
@@ -141,11 +142,12 @@ func (k *kubeconfigRun) writeSecret(ctx context.Context, u *unstructured.Unstruc
 		return "", writeError(verb, "Secret", nameOf(secret), err)
 	}
 	log.FromContext(ctx).Info("Wrote a Secret", "verb", verb, "secret", secret.Name)
+	k.writes.noteWrite(writeKey(secret, nameOf(secret)), lastWrite{version: version, deleted: verb == writeDelete, at: time.Now()})
 	k.state.change(nameOf(u), func(c *clusterState) {
-		c.lastWrite, c.conflicts = &w, 0
+		c.conflicts = 0
 		delete(c.failures, what)
 	})
-	return w.version, nil
+	return version, nil
 }
 
 func (k *kubeconfigRun) fieldManager() string {
@@ -244,7 +246,7 @@ func applyCondition(ctx context.Context, to client.Client, u *unstructured.Unstr
 	if c != nil {
 		entry, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c)
 		if err == nil {
-			err = unstructured.SetNestedSlice(u.Object, []any{entry}, conditionsPath(u.GetAPIVersion())...)
+			err = unstructured.SetNestedSlice(u.Object, []any{entry}, clusterapi.ConditionsPath(u.GetAPIVersion())...)
 		}
 		if err != nil {
 			return "", err

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/causewayproject/causeway/internal/clusterapi"
 	"github.com/causewayproject/causeway/proxyconfig/propagate"
 )
 
@@ -76,7 +77,7 @@ func (p *proxyRun) writeObjects(ctx context.Context, objects []propagate.Object,
 		if err != nil {
 			return object, writeError(verb, kindOf(object), nameOf(object), err)
 		}
-		p.writes.noteWrite(writeKey(object, nameOf(object)), object.GetResourceVersion(), time.Now())
+		p.writes.noteWrite(writeKey(object, nameOf(object)), lastWrite{version: object.GetResourceVersion(), at: time.Now()})
 		log.FromContext(ctx).Info("wrote", "target", o.String(), "verb", verb)
 	}
 	return nil, nil
@@ -114,22 +115,32 @@ type writeLog struct {
 }
 
 type lastWrite struct {
-	version string
+	version string // the resourceVersion after the write; for a deletion, before it
+	deleted bool
 	at      time.Time
+}
+
+// isShown reports whether a cache that has the object in this version, "" for none, shows
+// the write.
+func (w lastWrite) isShown(version string) bool {
+	if w.deleted {
+		return version == "" || clusterapi.IsOlder(w.version, version)
+	}
+	return version != "" && !clusterapi.IsOlder(version, w.version)
 }
 
 func writeKey(object client.Object, name types.NamespacedName) string {
 	return kindOf(object) + " " + name.String()
 }
 
-func (l *writeLog) noteWrite(object, version string, now time.Time) {
+func (l *writeLog) noteWrite(object string, write lastWrite) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.writes == nil {
 		l.writes = map[string]lastWrite{}
 	}
-	maps.DeleteFunc(l.writes, func(_ string, w lastWrite) bool { return now.Sub(w.at) > maxWriteAge }) // of Clusters that are gone
-	l.writes[object] = lastWrite{version, now}
+	maps.DeleteFunc(l.writes, func(_ string, w lastWrite) bool { return write.at.Sub(w.at) > maxWriteAge }) // of Clusters that are gone
+	l.writes[object] = write
 }
 
 func (l *writeLog) forgetWrite(object string) {
@@ -144,7 +155,7 @@ func (l *writeLog) cacheDelay(object, version string, now time.Time) time.Durati
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	last, ok := l.writes[object]
-	if ok && (version == "" || isOlder(version, last.version)) {
+	if ok && !last.isShown(version) {
 		return max(now.Sub(last.at), 1)
 	}
 	delete(l.writes, object)

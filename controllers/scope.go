@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/causewayproject/causeway/internal/clusterapi"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
 
@@ -50,10 +51,8 @@ type clusterScope struct {
 }
 
 func scopeOf(u *unstructured.Unstructured) clusterScope {
-	_, annotated := u.GetAnnotations()[pausedAnnotation]
-	said, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
 	return clusterScope{
-		uid: u.GetUID(), paused: annotated || said, deleting: u.GetDeletionTimestamp() != nil,
+		uid: u.GetUID(), paused: clusterapi.IsPaused(u), deleting: u.GetDeletionTimestamp() != nil,
 		filter: u.GetLabels()[watchFilterLabel], tunnel: u.GetLabels()[provider.LabelTunnel],
 	}
 }

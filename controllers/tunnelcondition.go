@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/causewayproject/causeway/internal/clusterapi"
 	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
@@ -132,8 +133,8 @@ func (t *tunnelRun) reconcileCondition(ctx context.Context, u *unstructured.Unst
 	}
 	state := t.states.get(key)
 	had := readCondition(u, provider.ConditionTunnel)
-	if w := state.condition; w != nil && isOlder(u.GetResourceVersion(), w.version) {
-		had = w.condition.DeepCopy() // the cache is late
+	if written := state.condition.conditionAfter(u.GetResourceVersion()); written != nil {
+		had = written // the cache is late
 	}
 	t.warnCertificate(u, state.seen, now)
 	want, wait := tunnelCondition(had, state, cluster, now, age)
@@ -208,7 +209,7 @@ func (t *tunnelRun) identified(u *unstructured.Unstructured) *unstructured.Unstr
 
 // readCondition returns the Cluster's condition of a type; nil without one.
 func readCondition(u *unstructured.Unstructured, conditionType string) *metav1.Condition {
-	list, _, _ := unstructured.NestedSlice(u.Object, conditionsPath(u.GetAPIVersion())...)
+	list, _, _ := unstructured.NestedSlice(u.Object, clusterapi.ConditionsPath(u.GetAPIVersion())...)
 	for _, item := range list {
 		var c metav1.Condition
 		if m, ok := item.(map[string]any); ok && m["type"] == conditionType && runtime.DefaultUnstructuredConverter.FromUnstructured(m, &c) == nil {

@@ -242,7 +242,7 @@ func (t *tunnelRun) writeObject(ctx context.Context, secret *corev1.Secret) erro
 	if err != nil {
 		return writeError(verb, "Secret", nameOf(secret), err)
 	}
-	t.writes.noteWrite(writeKey(secret, nameOf(secret)), secret.ResourceVersion, time.Now())
+	t.writes.noteWrite(writeKey(secret, nameOf(secret)), lastWrite{version: secret.ResourceVersion, at: time.Now()})
 	log.FromContext(ctx).Info("wrote a Secret", "verb", verb, "secret", secret.Name)
 	return nil
 }

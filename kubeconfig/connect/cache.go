@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/causewayproject/causeway/internal/clusterapi"
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
@@ -129,7 +129,7 @@ func (c *Cache) acquire(key types.NamespacedName, secret *corev1.Secret) (e, rep
 		return nil, nil, errClosed
 	}
 	e = c.entries[key]
-	stale := e != nil && isOlder(secret.ResourceVersion, e.newest)
+	stale := e != nil && clusterapi.IsOlder(secret.ResourceVersion, e.newest)
 	if e != nil && e.uid != secret.UID && !stale {
 		replaced = c.dropLocked(key, e)
 		e = nil
@@ -254,7 +254,7 @@ func (c *Cache) update(e *cacheEntry, secret *corev1.Secret) error {
 func (c *Cache) isStale(e *cacheEntry, secret *corev1.Secret) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return isOlder(secret.ResourceVersion, e.newest)
+	return clusterapi.IsOlder(secret.ResourceVersion, e.newest)
 }
 
 func (c *Cache) checkOpen() error {
@@ -264,11 +264,4 @@ func (c *Cache) checkOpen() error {
 		return errClosed
 	}
 	return nil
-}
-
-// isOlder compares resourceVersions. One that is no number compares with none.
-func isOlder(version, other string) bool {
-	a, err := strconv.ParseUint(version, 10, 64)
-	b, otherErr := strconv.ParseUint(other, 10, 64)
-	return err == nil && otherErr == nil && a < b
 }

@@ -14,12 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/causewayproject/causeway/internal/clusterapi"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
 
 // Group is that of Cluster API's Clusters.
-const Group = "cluster.x-k8s.io"
+const Group = clusterapi.Group
 
 // Cluster is what a plan needs of a Cluster, of cluster.x-k8s.io/v1beta2 or
 // v1beta1.
@@ -75,7 +76,7 @@ func ReadCluster(cluster, infrastructure *unstructured.Unstructured) (Cluster, e
 	c := Cluster{
 		Namespace: cluster.GetNamespace(), Name: cluster.GetName(), UID: string(cluster.GetUID()),
 		APIVersion: cluster.GetAPIVersion(), Annotations: cluster.GetAnnotations(),
-		Paused: isPaused(cluster), Deleting: cluster.GetDeletionTimestamp() != nil,
+		Paused: clusterapi.IsPaused(cluster), Deleting: cluster.GetDeletionTimestamp() != nil,
 		Generation: cluster.GetGeneration(), HasControlPlane: len(reference) > 0, Condition: readCondition(cluster),
 		Tunnel: cluster.GetLabels()[LabelTunnel] == "true",
 	}
@@ -98,20 +99,13 @@ func ReadCluster(cluster, infrastructure *unstructured.Unstructured) (Cluster, e
 	return c, err
 }
 
-// isPaused reports whether controllers are to skip a Cluster. The annotation's value says
-// nothing.
-func isPaused(cluster *unstructured.Unstructured) bool {
-	_, annotated := cluster.GetAnnotations()[Group+"/paused"]
-	paused, _, _ := unstructured.NestedBool(cluster.Object, "spec", "paused")
-	return annotated || paused
-}
-
 // ClusterFields returns the paths of a Cluster that [ReadCluster] reads beside its
 // metadata (namespace, name, uid, generation, deletionTimestamp, annotations, the label
 // [LabelTunnel]): a cache may drop all others. Of the conditions, only the [ConditionRoute] is read.
 func ClusterFields() [][]string {
 	return [][]string{
-		{"spec", "paused"}, {"spec", "controlPlaneEndpoint"}, {"spec", "controlPlaneRef"}, {"spec", "topology"},
+		{"spec", "paused"}, {"spec", "controlPlaneEndpoint"}, {"spec", "controlPlaneRef"},
+		{"spec", "topology", "class"}, {"spec", "topology", "classRef"}, // v1beta1 and v1beta2
 		{"status", "conditions"}, {"status", "v1beta2", "conditions"},
 	}
 }
@@ -233,7 +227,7 @@ func hasPath(server string) bool {
 // readCondition looks where v1beta2 has its conditions, in both versions.
 func readCondition(cluster *unstructured.Unstructured) *metav1.Condition {
 	var c metav1.Condition
-	found := findCondition(cluster, ConditionRoute, conditionsPath(cluster.GetAPIVersion()))
+	found := findCondition(cluster, ConditionRoute, clusterapi.ConditionsPath(cluster.GetAPIVersion()))
 	if found == nil || runtime.DefaultUnstructuredConverter.FromUnstructured(found, &c) != nil {
 		return nil
 	}
@@ -267,12 +261,4 @@ func (c Cluster) serverURL() string {
 
 func (c Cluster) ownerReference() metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: c.APIVersion, Kind: "Cluster", Name: c.Name, UID: types.UID(c.UID)}
-}
-
-// conditionsPath is where a Cluster has its conditions of type metav1.Condition.
-func conditionsPath(apiVersion string) []string {
-	if strings.HasSuffix(apiVersion, "/v1beta1") {
-		return []string{"status", "v1beta2", "conditions"}
-	}
-	return []string{"status", "conditions"}
 }

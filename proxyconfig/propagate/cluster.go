@@ -8,12 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/causewayproject/causeway/internal/clusterapi"
 	"github.com/causewayproject/causeway/noproxy"
-)
-
-const (
-	clusterGroup     = "cluster.x-k8s.io"
-	pausedAnnotation = "cluster.x-k8s.io/paused" // whatever its value
 )
 
 // Cluster is what a plan needs of a Cluster, of cluster.x-k8s.io/v1beta2 or
@@ -32,12 +28,12 @@ type Cluster struct {
 // only read. The Cluster that is returned along with an error has what could be
 // read.
 func ReadCluster(cluster *unstructured.Unstructured) (Cluster, error) {
-	if cluster == nil || cluster.GroupVersionKind().Group != clusterGroup || cluster.GetKind() != "Cluster" {
-		return Cluster{}, errors.New("propagate: want a Cluster of " + clusterGroup)
+	if cluster == nil || cluster.GroupVersionKind().Group != clusterapi.Group || cluster.GetKind() != "Cluster" {
+		return Cluster{}, errors.New("propagate: want a Cluster of " + clusterapi.Group)
 	}
 	c := Cluster{
 		Namespace: cluster.GetNamespace(), Name: cluster.GetName(), UID: cluster.GetUID(), APIVersion: cluster.GetAPIVersion(),
-		Paused: isPaused(cluster), Deleting: cluster.GetDeletionTimestamp() != nil,
+		Paused: clusterapi.IsPaused(cluster), Deleting: cluster.GetDeletionTimestamp() != nil,
 	}
 	var errs []error
 	list := func(path ...string) []string {
@@ -60,12 +56,6 @@ func ReadCluster(cluster *unstructured.Unstructured) (Cluster, error) {
 		return c, fmt.Errorf("propagate: Cluster %s/%s: %w", c.Namespace, c.Name, err)
 	}
 	return c, nil
-}
-
-func isPaused(cluster *unstructured.Unstructured) bool {
-	_, annotated := cluster.GetAnnotations()[pausedAnnotation]
-	said, _, _ := unstructured.NestedBool(cluster.Object, "spec", "paused")
-	return annotated || said
 }
 
 // ownerReference is the one of what is written.

@@ -24,16 +24,16 @@ var arrows = map[string][]string{
 	"/dialer":                    {"/internal/printable", "/noproxy", "/internal/abort", "/internal/mask"},
 	"/tunnel/egress":             {"/internal/quote", "/internal/yamledit"},
 	"/kubeconfig":                {"/dialer", "/internal/yamledit", "/kubeconfig/internal/entry", "/kubeconfig/internal/field"},
-	"/kubeconfig/connect":        {"/dialer", "/kubeconfig", "/kubeconfig/internal/entry", "/kubeconfig/internal/field", "/kubeconfig/internal/route", "/kubeconfig/probe", "/tunnel/gateway", "/internal/abort", "/internal/backoff", "/internal/group"},
+	"/kubeconfig/connect":        {"/internal/clusterapi", "/dialer", "/kubeconfig", "/kubeconfig/internal/entry", "/kubeconfig/internal/field", "/kubeconfig/internal/route", "/kubeconfig/probe", "/tunnel/gateway", "/internal/abort", "/internal/backoff", "/internal/group"},
 	"/kubeconfig/internal/entry": {"/internal/keypair", "/internal/quote", "/internal/yamledit", "/kubeconfig/internal/field"},
 	"/kubeconfig/internal/field": {"/dialer", "/noproxy", "/internal/keypair"},
 	"/kubeconfig/internal/route": {"/dialer", "/noproxy", "/internal/abort", "/internal/keypair", "/kubeconfig/internal/entry", "/kubeconfig/internal/field"},
 	"/kubeconfig/probe":          {"/internal/printable", "/dialer", "/internal/abort", "/internal/mask", "/kubeconfig/internal/entry", "/kubeconfig/internal/field", "/kubeconfig/internal/route"},
-	"/kubeconfig/provider":       {"/internal/printable", "/internal/keypair", "/internal/owner", "/internal/quote", "/internal/secretname", "/internal/yamledit", "/kubeconfig", "/kubeconfig/internal/entry", "/kubeconfig/internal/field", "/kubeconfig/probe", "/noproxy", "/proxyconfig"},
+	"/kubeconfig/provider":       {"/internal/clusterapi", "/internal/printable", "/internal/keypair", "/internal/owner", "/internal/quote", "/internal/secretname", "/internal/yamledit", "/kubeconfig", "/kubeconfig/internal/entry", "/kubeconfig/internal/field", "/kubeconfig/probe", "/noproxy", "/proxyconfig"},
 	"/internal/linktest":         {"/internal/abort"},
 	"/noproxy":                   {},
 	"/proxyconfig":               {"/internal/quote", "/internal/secretname", "/noproxy"},
-	"/proxyconfig/propagate":     {"/internal/owner", "/noproxy", "/proxyconfig"},
+	"/proxyconfig/propagate":     {"/internal/clusterapi", "/internal/owner", "/noproxy", "/proxyconfig"},
 	"/proxyconfig/webhook":       {"/proxyconfig", "/internal/admission", "/internal/group", "/internal/turns"},
 	"/tunnel":                    {"/internal/printable", "/internal/abort", "/internal/admission", "/internal/backoff", "/internal/group", "/internal/hostport", "/internal/mask", "/internal/mux", "/internal/relay", "/internal/turns", "/tunnel/internal/carrier", "/tunnel/internal/session", "/tunnel/internal/socket", "/tunnel/internal/target", "/tunnel/internal/websocket", "/tunnel/internal/wire"},
 	"/tunnel/internal/carrier":   {"/internal/admission", "/internal/group", "/tunnel/internal/socket", "/tunnel/internal/websocket"},
@@ -59,6 +59,7 @@ var arrows = map[string][]string{
 	"/internal/group":            {},
 	"/internal/mux":              {"/internal/abort"},
 	"/internal/quote":            {},
+	"/internal/clusterapi":       {},
 	"/internal/owner":            {},
 	"/internal/secretname":       {},
 	"/internal/printable":        {},
@@ -132,7 +133,7 @@ var direct = []string{
 // published are the modules below the root that others import or install: they
 // import nothing of internal/ that an importer of the library could not, beside what is
 // listed. All modules have the same version.
-var published = map[string][]string{"controllers": {"/internal/keypair", "/internal/owner", "/internal/printable", "/internal/secretname", "/internal/turns"}}
+var published = map[string][]string{"controllers": {"/internal/clusterapi", "/internal/keypair", "/internal/owner", "/internal/printable", "/internal/secretname", "/internal/turns"}}
 
 type pkg struct {
 	ImportPath string

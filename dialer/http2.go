@@ -42,7 +42,8 @@ const protoHTTP2 = "h2"
 //
 // Schemes that authenticate a connection (NTLM, Negotiate) need HTTP/1.1. If net/http
 // has no HTTP/2 (GODEBUG=http2client=0, or the build tag nethttpomithttp2), HTTP2 can't
-// be used.
+// be used. Build with Go 1.26.9 or newer: before, dials and Close hang if a proxy opens the
+// window of a stream beyond 2^31-1 bytes.
 type HTTP2 struct {
 	// IdleTimeout is how long a connection without streams is kept. If zero, it is 90
 	// seconds; if negative, it is never closed.

@@ -149,11 +149,6 @@ type Options struct {
 	// Resolver looks names up for socks5 URLs in FromURL. If nil, it is
 	// net.DefaultResolver.
 	Resolver Resolver
-	// Registered allows the schemes that the program has registered with
-	// golang.org/x/net/proxy.RegisterDialerType. They get only Forward and Timeout of
-	// these options. ParseURL refuses such a URL: use url.Parse. If false, such a
-	// scheme is an error.
-	Registered bool
 	// Forward dials the proxy. If nil, it is Direct{}.
 	Forward Dialer
 	// Timeout bounds one dial. If zero, it is 30 seconds; if negative, only the
@@ -180,9 +175,6 @@ type Options struct {
 func FromURL(u *url.URL, opts *Options) (Dialer, error) {
 	if opts == nil {
 		opts = &Options{}
-	}
-	if opts.Registered && u != nil && u.Scheme != "" && u.Host != "" && defaultPorts[u.Scheme] == "" && !isSocketURL(u) {
-		return registeredDialer(u, opts)
 	}
 	if err := checkURL(u); err != nil {
 		return nil, err

@@ -3,13 +3,9 @@ package dialer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
-	"net/url"
 
 	"golang.org/x/net/proxy"
-
-	"github.com/causewayproject/causeway/internal/printable"
 )
 
 // ToProxy returns d as a dialer of golang.org/x/net/proxy, for functions that take
@@ -96,23 +92,4 @@ func (d fromProxy) dial(ctx context.Context, network, address string) (net.Conn,
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-}
-
-// registeredDialer returns the Dialer of a scheme that is registered with
-// golang.org/x/net/proxy.
-func registeredDialer(u *url.URL, opts *Options) (Dialer, error) {
-	xd, err := proxy.FromURL(u, ToProxy(forwardOrDirect(opts.Forward)))
-	if err != nil {
-		if u.User != nil {
-			// What a registered function says may quote the URL.
-			err = errors.New("no dialer for the URL (the cause is left out, the URL has user info)")
-		}
-		return nil, urlError("", fmt.Errorf("golang.org/x/net/proxy, scheme %q: %w", printable.Text(u.Scheme, maxText), err))
-	}
-	d := FromProxy(xd)
-	return Func(func(ctx context.Context, network, address string) (net.Conn, error) {
-		ctx, cancel := withTimeout(ctx, opts.Timeout)
-		defer cancel()
-		return d.DialContext(ctx, network, address)
-	}), nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -158,62 +157,6 @@ func TestFromProxyRace(t *testing.T) {
 			near.Close() // the dial may not have begun
 		}
 		far.Close()
-	}
-}
-
-func TestRegisteredSchemes(t *testing.T) {
-	echo := toEcho(t)
-	asked := ""
-	proxy.RegisterDialerType("causewaytest", func(u *url.URL, forward proxy.Dialer) (proxy.Dialer, error) {
-		if u.Host == "refused" {
-			return nil, errors.New("cannot use " + u.String())
-		}
-		return dialOnly(func(network, address string) (net.Conn, error) {
-			asked = address
-			return forward.Dial(network, u.Host)
-		}), nil
-	})
-	u := &url.URL{Scheme: "causewaytest", Host: "jump:1"}
-	forward := dialer.Func(func(ctx context.Context, network, address string) (net.Conn, error) {
-		if address != "jump:1" {
-			t.Errorf("Forward was asked for %s", address)
-		}
-		return echo(ctx, network, address)
-	})
-	if _, err := dialer.FromURL(u, &dialer.Options{Forward: forward}); err == nil || !strings.Contains(err.Error(), `"causewaytest" is not http`) {
-		t.Errorf("without the option: got %v, want an unknown scheme", err)
-	}
-	d, err := dialer.FromURL(u, &dialer.Options{Forward: forward, Registered: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := d.DialContext(testContext(t), "tcp", target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	exchangeAny(t, conn)
-	if asked != target {
-		t.Errorf("the dialer was asked for %s", asked)
-	}
-	for text, want := range map[string]string{
-		"causewaytest://user:canary@refused":                      "left out",
-		"causewaytest://refused":                                  "cannot use",
-		"nosuchscheme://proxy":                                    "unknown scheme",
-		"nosuchscheme://user:canary@proxy":                        "left out",
-		"user:canary@proxy":                                       "no // after",
-		"socks4a://user:canary@proxy":                             "left out",
-		"http://user:canary@proxy/path":                           "more than a host",
-		"socks5://user:" + strings.Repeat("canary", 50) + "@host": "300 bytes",
-	} {
-		u, err := url.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = dialer.FromURL(u, &dialer.Options{Registered: true})
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "canary") {
-			t.Errorf("%s: got %v, want %q and no password", u.Redacted(), err, want)
-		}
 	}
 }
 

@@ -39,7 +39,7 @@
 // # Formats and their readers
 //
 //	Config.Env, EnvVars, EnvVarsFrom   pods, and other users of variables
-//	Inject, Injector, package webhook  pods that others make
+//	Injector, package webhook          pods that others make
 //	Config.ShellExports                POSIX shells
 //	Config.DockerEnvFile               docker run --env-file, kubectl; no quotes
 //	Config.SystemdDropIn               containerd, the kubelet, any service

@@ -210,15 +210,3 @@ func deepCopyVars(vars []corev1.EnvVar) []corev1.EnvVar {
 	}
 	return vars
 }
-
-// Inject puts the variables of opts into all containers of spec, whatever
-// opts.Scope says, and returns NewInjector's errors; spec is then as it was.
-// [Injector.Missing] says what a container of its own keeps.
-func Inject(spec *corev1.PodSpec, opts Options) error {
-	i, err := NewInjector(opts)
-	if err != nil {
-		return err
-	}
-	i.Inject(spec)
-	return nil
-}

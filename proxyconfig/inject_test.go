@@ -81,7 +81,7 @@ func TestInjectValues(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			spec := &corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}
-			if err := proxyconfig.Inject(spec, tt.opts); err != nil {
+			if err := inject(spec, tt.opts); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(tt.want, short(spec.Containers[0].Env)); diff != "" {
@@ -124,7 +124,7 @@ func TestTheKubeletExpandsToTheSame(t *testing.T) {
 	for _, u := range append(urls, struct{ name, url, password string }{"dollars", "http://a$b$:$c$d$@proxy", "$c$d$"}) {
 		c := config(u.url)
 		spec := &corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}
-		if err := proxyconfig.Inject(spec, proxyconfig.Options{Config: c, Plain: true}); err != nil {
+		if err := inject(spec, proxyconfig.Options{Config: c, Plain: true}); err != nil {
 			t.Fatal(err)
 		}
 		for what, env := range map[string][]corev1.EnvVar{"Inject": spec.Containers[0].Env, "EnvVars": c.EnvVars()} {
@@ -247,7 +247,7 @@ func TestInjectRefuses(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			spec := &corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}
-			err := proxyconfig.Inject(spec, tt.opts)
+			err := inject(spec, tt.opts)
 			var field *proxyconfig.FieldError
 			if !errors.As(err, &field) || field.Field != tt.field || strings.Contains(err.Error(), injectCanary) {
 				t.Errorf("got %v, want a FieldError of %s without a secret", err, tt.field)
@@ -279,4 +279,13 @@ func TestInjectCanary(t *testing.T) {
 	if plain.Inject(spec); !strings.Contains(spec.String(), injectCanary) {
 		t.Error("got no password with Plain, want it")
 	}
+}
+
+// inject puts the variables into all containers of spec.
+func inject(spec *corev1.PodSpec, opts proxyconfig.Options) error {
+	i, err := proxyconfig.NewInjector(opts)
+	if err == nil {
+		i.Inject(spec)
+	}
+	return err
 }

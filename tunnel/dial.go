@@ -27,9 +27,6 @@ func (s *Server) Dialer(cluster string) *Dialer {
 	return &Dialer{server: s, cluster: cluster}
 }
 
-// Cluster returns the name of the cluster.
-func (d *Dialer) Cluster() string { return d.cluster }
-
 // DialContext returns a connection to address, host:port, which an agent of
 // the cluster resolves and dials; network is "tcp". It takes one round trip,
 // and returns once the target is connected. The agent with the fewest streams

@@ -254,9 +254,11 @@ func (c *podCluster) testPasswords(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", f.name, pod.env["http_proxy"], config.HTTPProxy)
 		}
 		plain := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "leaves", GenerateName: "plain-"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}}}}
-		if err := proxyconfig.Inject(&plain.Spec, proxyconfig.Options{Config: config, Plain: true, Exact: true}); err != nil {
+		injector, err := proxyconfig.NewInjector(proxyconfig.Options{Config: config, Plain: true, Exact: true})
+		if err != nil {
 			t.Fatal(err)
 		}
+		injector.Inject(&plain.Spec)
 		c.create(t, plain)
 		if env, err := c.resolve(t.Context(), plain); err != nil || !maps.Equal(env, environment(config)) {
 			t.Errorf("%s in plain: got %q, %v", f.name, env, err)

@@ -13,13 +13,6 @@ import (
 
 // Options are a Handler's. The zero value works.
 type Options struct {
-	// NamespaceLabels returns the labels of a namespace, from a cache. It is
-	// called for each pod whose namespace's labels may decide, by several
-	// goroutines. An error is the HTTP status 500, and with it the failurePolicy.
-	//
-	// If nil, labels are left to the webhook's namespaceSelector; an AdmissionReview
-	// does not have them. proxyconfig.Namespace says what that means.
-	NamespaceLabels func(ctx context.Context, name string) (map[string]string, error)
 	// HasSecret reports whether the namespace has the Secret with the key, from a cache.
 	// While it has not, a reference of the Injector to it is optional: the pod starts
 	// without the proxy, and does not wait for what may never come. Several goroutines
@@ -125,5 +118,5 @@ func (h *Handler) answer(r *http.Request, told *Review) ([]byte, error) {
 	if i == nil {
 		return nil, statusErrorf(http.StatusServiceUnavailable, "no configuration yet")
 	}
-	return answerReview(r, func(ctx context.Context, req *Request) ([]Operation, error) { return h.review(ctx, i, req, told) })
+	return answerReview(r, func(_ context.Context, req *Request) ([]Operation, error) { return h.review(i, req, told) })
 }

@@ -2,8 +2,6 @@ package webhook_test
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -224,33 +222,6 @@ func TestUse(t *testing.T) {
 		if a := ask(t, h, creation(t, somePod())); !bytes.Contains(a.Patch, []byte(url)) {
 			t.Errorf("got %s, want %s in it", a.Patch, url)
 		}
-	}
-}
-
-func TestNamespaceLabels(t *testing.T) {
-	lost := errors.New("no such namespace")
-	h, told := recorder(injector(t, opts), webhook.Options{
-		NamespaceLabels: func(_ context.Context, name string) (map[string]string, error) {
-			if name == "lost" {
-				return nil, lost
-			}
-			return map[string]string{proxyconfig.LabelInject: name}, nil
-		},
-	})
-	for name, want := range map[string]bool{"true": true, "false": false} {
-		req := creation(t, somePod())
-		req.Namespace = name
-		if a := ask(t, h, req); (len(a.Patch) > 0) != want {
-			t.Errorf("namespace labelled %s: got patch %s", name, a.Patch)
-		}
-	}
-	req := creation(t, somePod())
-	req.Namespace = "lost"
-	if w := post(h, reviewOf(t, req)); w.Code != http.StatusInternalServerError {
-		t.Errorf("got %d, want 500", w.Code)
-	}
-	if last := (*told)[2]; !errors.Is(last.Err, lost) || last.Namespace != "lost" {
-		t.Errorf("got %+v told, want the cause", last)
 	}
 }
 

@@ -178,7 +178,7 @@ type container struct {
 const maxContainers = 1024
 
 // review decides about one request that was understood.
-func (h *Handler) review(ctx context.Context, i *proxyconfig.Injector, req *Request, told *Review) (patch []Operation, err error) {
+func (h *Handler) review(i *proxyconfig.Injector, req *Request, told *Review) (patch []Operation, err error) {
 	told.UID, told.Namespace, told.Name = req.UID, req.Namespace, req.Name
 	told.Operation, told.DryRun = string(req.Operation), req.DryRun != nil && *req.DryRun
 	create := req.Operation == admissionv1.Create && req.SubResource == ""
@@ -203,9 +203,9 @@ func (h *Handler) review(ctx context.Context, i *proxyconfig.Injector, req *Requ
 	if mirror := p.Metadata.Annotations.Mirror; mirror != nil {
 		meta.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: *mirror}
 	}
-	wanted, err := h.wants(ctx, i, req.Namespace, meta, told)
-	if err != nil || !wanted {
-		return nil, err
+	wanted := false
+	if wanted, told.Reason = i.Wants(proxyconfig.Namespace{Name: req.Namespace}, meta); !wanted {
+		return nil, nil
 	}
 	missing := func(c container) []corev1.EnvVar {
 		return h.optionalUntilThere(req.Namespace, i.Missing(c.Env, c.EnvFrom))
@@ -236,15 +236,4 @@ func (h *Handler) optionalUntilThere(namespace string, vars []corev1.EnvVar) []c
 		}
 	}
 	return vars
-}
-
-func (h *Handler) wants(ctx context.Context, i *proxyconfig.Injector, namespace string, meta *metav1.ObjectMeta, told *Review) (wanted bool, err error) {
-	ns := proxyconfig.Namespace{Name: namespace}
-	if h.opts.NamespaceLabels != nil {
-		if ns.Labels, err = h.opts.NamespaceLabels(ctx, namespace); err != nil {
-			return false, statusErrorf(http.StatusInternalServerError, "labels of namespace %s: %w", namespace, err)
-		}
-	}
-	wanted, told.Reason = i.Wants(ns, meta)
-	return wanted, nil
 }

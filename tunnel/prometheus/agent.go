@@ -17,9 +17,6 @@ import (
 type Agent struct {
 	// Status is the Agent's. Required; without it a scrape fails.
 	Status func() tunnel.AgentStatus
-	// NativeHistograms makes the histograms native ones too. They are sent only
-	// to a Prometheus that asks for them.
-	NativeHistograms bool
 
 	once                                               sync.Once
 	vectors                                            family.Vectors
@@ -44,7 +41,6 @@ type linkKey struct {
 func (m *Agent) setup() {
 	m.once.Do(func() {
 		v := &m.vectors
-		v.NativeHistograms = m.NativeHistograms
 		m.opened, m.closed, m.failures = v.Counter(agentOpened), v.Counter(agentClosed, codeOK), v.Counter(agentFailures)
 		m.enrolled, m.renewed, m.dials = v.Counter(agentEnrolled), v.Counter(agentRenewed), v.Counter(agentDials, codeOK)
 		m.dialTook = v.Histogram(agentDialTook, family.Results...)

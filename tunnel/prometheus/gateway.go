@@ -18,9 +18,6 @@ import (
 type Gateway struct {
 	// Status is the Gateway's. Required; without it a scrape fails.
 	Status func() gateway.Status
-	// NativeHistograms makes the histograms native ones too. They are sent only
-	// to a Prometheus that asks for them.
-	NativeHistograms bool
 
 	once                  sync.Once
 	vectors               family.Vectors
@@ -33,7 +30,6 @@ var _ prometheus.Collector = (*Gateway)(nil)
 func (m *Gateway) setup() {
 	m.once.Do(func() {
 		v := &m.vectors
-		v.NativeHistograms = m.NativeHistograms
 		m.failures, m.interrupted = v.Counter(gatewayFailures), v.Counter(gatewayInterrupted)
 		m.dialTook, m.lasted = v.Histogram(gatewayDialTook), v.Histogram(gatewayLasted)
 	})

@@ -22,9 +22,6 @@ type Server struct {
 	// them the alerts that name a cluster. See the package's comment for what
 	// they cost.
 	WithoutClusters bool
-	// NativeHistograms makes the histograms native ones too. They are sent only
-	// to a Prometheus that asks for them.
-	NativeHistograms bool
 
 	once    sync.Once
 	vectors family.Vectors
@@ -44,7 +41,6 @@ type serverEvents struct {
 func (m *Server) setup() *serverEvents {
 	m.once.Do(func() {
 		v := &m.vectors
-		v.NativeHistograms = m.NativeHistograms
 		m.events = &serverEvents{
 			opened:   v.Counter(sessionsOpened),
 			closed:   v.Counter(sessionsClosed, codeOK),

@@ -3,8 +3,6 @@
 package family
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -48,10 +46,6 @@ func (f Family) Desc() *prometheus.Desc {
 // labels has its series from the beginning, and one with a label those of the initial
 // values: a rate over a series that begins at 1 would miss its first event.
 type Vectors struct {
-	// NativeHistograms adds a native histogram of at most 160 buckets to each
-	// histogram.
-	NativeHistograms bool
-
 	all []prometheus.Collector
 }
 
@@ -72,11 +66,6 @@ func (v *Vectors) Gauge(f Family) *prometheus.GaugeVec {
 // Histogram returns a vector of histograms.
 func (v *Vectors) Histogram(f Family, initial ...string) *prometheus.HistogramVec {
 	opts := prometheus.HistogramOpts{Name: f.Name, Help: f.Help, Buckets: f.Buckets}
-	if v.NativeHistograms {
-		opts.NativeHistogramBucketFactor = 1.1
-		opts.NativeHistogramMaxBucketNumber = 160
-		opts.NativeHistogramMinResetDuration = time.Hour
-	}
 	vec := prometheus.NewHistogramVec(opts, f.Labels)
 	begin(v, f, vec, vec.WithLabelValues, initial)
 	return vec

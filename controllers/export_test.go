@@ -78,3 +78,9 @@ func EventsRemembered(events int) (remembered int, again, other bool) {
 	}
 	return remembered, again, other
 }
+
+// WriteShown reports whether a cache that has an object in the version, "" for none, shows a
+// write of it.
+func WriteShown(written string, deleted bool, cached string) bool {
+	return lastWrite{version: written, deleted: deleted}.isShown(cached)
+}

@@ -39,3 +39,24 @@ func TestPolicyRefusal(t *testing.T) {
 		t.Errorf("got %d bytes, want at most 1000", len(got.Error()))
 	}
 }
+
+func TestWriteShown(t *testing.T) {
+	for _, tt := range []struct {
+		name, written string
+		deleted       bool
+		cached        string
+		want          bool
+	}{
+		{"written, not there yet", "9", false, "", false},
+		{"written, an older one", "10", false, "9", false},
+		{"written", "10", false, "10", true},
+		{"written, a newer one", "10", false, "11", true},
+		{"deleted, still there", "10", true, "10", false},
+		{"deleted", "10", true, "", true},
+		{"deleted, and made again", "10", true, "11", true},
+	} {
+		if got := controllers.WriteShown(tt.written, tt.deleted, tt.cached); got != tt.want {
+			t.Errorf("%s: got %t, want %t", tt.name, got, tt.want)
+		}
+	}
+}

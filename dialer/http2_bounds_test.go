@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"go/version"
 	"io"
 	"log"
 	"runtime"
@@ -317,6 +318,9 @@ func TestHTTP2CloseSoon(t *testing.T) {
 
 // A window beyond 2^31-1 ends the connection: dials, and Close, go on.
 func TestHTTP2WindowOverflow(t *testing.T) {
+	if version.Compare(runtime.Version(), "go1.26.9") < 0 {
+		t.Skipf("net/http of %s hangs there; the doc of HTTP2 says so", runtime.Version())
+	}
 	const most = 1<<31 - 1
 	overflows := map[string]func(*proxytest.Frames, uint32){
 		"by WINDOW_UPDATE": func(f *proxytest.Frames, stream uint32) { f.Window(stream, most) },

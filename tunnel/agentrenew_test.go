@@ -294,11 +294,11 @@ type silentStore struct {
 	silent *atomic.Bool
 }
 
-func (s *silentStore) Revoked(ctx context.Context, id tunnel.Identity) (time.Time, error) {
-	if s.silent.Load() {
+func (s *silentStore) Get(ctx context.Context, kind tunnel.Kind, name string) (tunnel.Record, error) {
+	if kind == tunnel.KindRevoked && s.silent.Load() {
 		s.asked()
 		<-ctx.Done()
-		return time.Time{}, ctx.Err()
+		return tunnel.Record{}, ctx.Err()
 	}
-	return s.MemoryStore.Revoked(ctx, id)
+	return s.MemoryStore.Get(ctx, kind, name)
 }

@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -8,9 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,80 +26,134 @@ type DirStore struct {
 	// exist: if it were made, a volume that is not mounted would be a Store in which
 	// nobody is revoked.
 	Dir string
+	// Interval is the time between two looks of Watch. 2 seconds if 0.
+	Interval time.Duration
 }
 
 var _ Store = DirStore{}
 
-// A token has a file, and one more for each key, so that claiming it needs no lock: the
-// first that creates the file of a number has the number's place.
+// The files of a record. Where several servers write at once, the first that creates a
+// file with the next number wins, so that no lock is needed.
 //
-// A revoked agent has a file. A cluster has a folder, with a file for each time that all
-// its agents were revoked; the time is its name.
+//	value     NAME
+//	payload   payloads/=CLUSTER/=NAME, both escaped
+//	token     tokens/ID.json, and for each key ID.key, ID.2.key, ...; the Version is their count
+//	revoked   revoked/HASH.json of an agent; HASH.clusters/MILLISECONDS.json of a cluster, of
+//	          which the last counts; the milliseconds are the Version
 const (
 	tokensDir   = "tokens"
 	revokedDir  = "revoked"
-	tokenExt    = ".json"
+	payloadsDir = "payloads"
+	recordExt   = ".json"
 	keyExt      = ".key"
-	revokedExt  = ".json"
 	clustersExt = ".clusters"
 )
 
-type tokenFile struct {
-	Cluster string    `json:"cluster"`
-	Agents  int       `json:"agents,omitempty"`
-	After   time.Time `json:"after,omitzero"`
-	Created time.Time `json:"created"`
-	Expires time.Time `json:"expires"`
+// pathOf returns the folder and the name of a record's file, without the ending.
+func (s DirStore) pathOf(kind Kind, name string) (dir, file string, err error) {
+	if s.Dir == "" {
+		return "", "", configError("directory store: field Dir is required")
+	}
+	dir, file = s.Dir, name
+	switch kind {
+	case KindToken:
+		dir = filepath.Join(s.Dir, tokensDir)
+	case KindRevoked:
+		dir = filepath.Join(s.Dir, revokedDir)
+	case KindPayload:
+		cluster, payload, _ := strings.Cut(name, "\n")
+		dir, file = filepath.Join(s.Dir, payloadsDir, escapeName(cluster)), escapeName(payload)
+	}
+	if kind == KindToken && !wire.IsTokenID(name) || name == "" || strings.ContainsAny(file, `/\`) || strings.HasPrefix(file, ".") {
+		return "", "", errNoRecord
+	}
+	return dir, file, nil
 }
 
-type revokedFile struct {
-	Cluster string    `json:"cluster"`
-	Agent   string    `json:"agent,omitempty"`
-	At      time.Time `json:"at"`
-}
+// escapeName makes a file name of any name, such as "..".
+func escapeName(name string) string { return "=" + url.PathEscape(name) }
 
-// AddToken implements [Store].
-func (s DirStore) AddToken(ctx context.Context, t Token) error {
-	dir, err := s.openDir(tokensDir)
-	if err != nil {
+// wrapError keeps fs.ErrNotExist only if the directory is there.
+func (s DirStore) wrapError(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, missing := os.Stat(s.Dir); missing != nil {
+			return fmt.Errorf("tunnel: store: %v", missing) // not fs.ErrNotExist: nothing is known
+		}
+	}
+	if err == nil || errors.Is(err, ErrConflict) {
 		return err
 	}
-	if !wire.IsTokenID(t.ID) || len(t.Keys) > 0 {
-		return errors.New("tunnel: store: not a new token")
-	}
-	s.removeForgotten(ctx, dir, t.Created)
-	text, err := json.Marshal(tokenFile{t.Cluster, t.Agents, t.After, t.Created, t.Expires})
-	if err == nil {
-		err = createFile(dir, t.ID+tokenExt, text)
-	}
-	return storeError(err)
+	return fmt.Errorf("tunnel: store: %w", err)
 }
 
-// readToken is safe with any id.
-func readToken(dir, id string) (Token, error) {
-	if !wire.IsTokenID(id) {
-		return Token{}, errNoToken
-	}
-	text, err := os.ReadFile(filepath.Join(dir, id+tokenExt))
+// Get implements [Store].
+func (s DirStore) Get(_ context.Context, kind Kind, name string) (Record, error) {
+	dir, file, err := s.pathOf(kind, name)
 	if err != nil {
-		return Token{}, storeError(err)
+		return Record{}, err
 	}
-	var f tokenFile
-	if err := json.Unmarshal(text, &f); err != nil {
-		return Token{}, fmt.Errorf("tunnel: store: %s%s is damaged", id, tokenExt)
-	}
-	t := Token{ID: id, Cluster: f.Cluster, Agents: f.Agents, After: f.After, Created: f.Created, Expires: f.Expires}
-	for t.agentsLeft() > 0 {
-		key, err := os.ReadFile(filepath.Join(dir, keyFile(id, len(t.Keys))))
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return t, nil
-		case err != nil:
-			return Token{}, storeError(err)
+	r, err := readRecord(kind, dir, file)
+	r.Name = name
+	return r, s.wrapError(err)
+}
+
+// readRecord reads the record that has this file, or begins with it.
+func readRecord(kind Kind, dir, file string) (r Record, err error) {
+	switch kind {
+	case KindToken:
+		return readToken(dir, file)
+	case KindRevoked:
+		if latest, err := latestVersion(dir, file); err != nil || latest > 0 {
+			return readJSON(kind, filepath.Join(dir, file+clustersExt), strconv.FormatInt(latest, 10))
 		}
-		t.Keys = append(t.Keys, string(key))
+		return readJSON(kind, dir, file)
 	}
-	return t, nil
+	data, err := os.ReadFile(filepath.Join(dir, file))
+	r = Record{Kind: kind, Name: file, Data: append([]byte{}, data...), Version: contentVersion(data)}
+	if kind == KindPayload {
+		name, wrong := url.PathUnescape(strings.TrimPrefix(file, "="))
+		cluster, wrongDir := url.PathUnescape(strings.TrimPrefix(filepath.Base(dir), "="))
+		r.Name, r.Cluster, err = cluster+"\n"+name, cluster, cmp.Or(err, wrong, wrongDir)
+	}
+	return r, err
+}
+
+func contentVersion(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// readJSON reads a file with an object that names its cluster.
+func readJSON(kind Kind, dir, name string) (Record, error) {
+	r := Record{Kind: kind, Name: name, Version: name}
+	var err error
+	r.Data, err = os.ReadFile(filepath.Join(dir, name+recordExt))
+	var about struct{ Cluster string }
+	_ = json.Unmarshal(r.Data, &about) // Records says that it is damaged
+	r.Cluster = about.Cluster
+	return r, err
+}
+
+// readToken returns the record with the keys in it.
+func readToken(dir, id string) (Record, error) {
+	r, err := readJSON(KindToken, dir, id)
+	var t Token
+	if err != nil || json.Unmarshal(r.Data, &t) != nil {
+		return r, err
+	}
+	t.ID = id // older versions did not write it
+	for t.agentsLeft() > 0 && err == nil {
+		var key []byte
+		if key, err = os.ReadFile(filepath.Join(dir, keyFile(id, len(t.Keys)))); err == nil {
+			t.Keys = append(t.Keys, string(key))
+		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return r, err
+	}
+	r, err = t.record()
+	r.Version = strconv.Itoa(len(t.Keys))
+	return r, err
 }
 
 // keyFile returns the name of the file of the key in this place, from 0 on.
@@ -109,212 +164,243 @@ func keyFile(id string, place int) string {
 	return fmt.Sprintf("%s.%d%s", id, place+1, keyExt)
 }
 
-// ClaimToken implements [Store].
-func (s DirStore) ClaimToken(_ context.Context, id, key string) (Token, error) {
-	dir, err := s.openDir(tokensDir)
-	if err != nil {
-		return Token{}, err
-	}
-	for {
-		t, err := readToken(dir, id)
-		if err != nil || t.agentsLeft() == 0 || slices.Contains(t.Keys, key) {
-			return t, err
-		}
-		err = createFile(dir, keyFile(id, len(t.Keys)), []byte(key))
-		if err != nil && !errors.Is(err, fs.ErrExist) {
-			return Token{}, storeError(err)
-		}
-		// Read it again: with our key, or with that of a faster caller.
-	}
-}
-
-// Tokens implements [Store]. A token whose file is damaged is left out.
-func (s DirStore) Tokens(ctx context.Context, cluster string) (all []Token, err error) {
-	dir, err := s.openDir(tokensDir)
-	if err != nil {
-		return nil, err
-	}
-	err = eachToken(ctx, dir, func(t Token) {
-		if t.Cluster == cluster {
-			all = append(all, t)
-		}
-	})
-	return all, storeError(err)
-}
-
-// eachToken calls f with each token that can be read.
-func eachToken(ctx context.Context, dir string, f func(Token)) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, entry := range entries {
-		id, ok := strings.CutSuffix(entry.Name(), tokenExt)
-		if !ok {
-			continue
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if t, err := readToken(dir, id); err == nil {
-			f(t)
-		}
-	}
-	return nil
-}
-
-// RemoveToken implements [Store].
-func (s DirStore) RemoveToken(_ context.Context, id string) error {
-	dir, err := s.openDir(tokensDir)
-	if err != nil || !wire.IsTokenID(id) {
-		return err
-	}
-	return storeError(removeToken(dir, id))
-}
-
-// removeToken removes the files of a token, that of the token first: with fewer keys it
-// could be used again. Files of keys that a crash leaves are removed with the next token
-// that is forgotten.
-func removeToken(dir, id string) error {
-	if err := os.Remove(filepath.Join(dir, id+tokenExt)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	for place := 0; ; place++ {
-		err := os.Remove(filepath.Join(dir, keyFile(id, place)))
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return nil
-		case err != nil:
-			return err
-		}
-	}
-}
-
-// removeForgotten removes tokens that expired long ago, and keys without a token. Those
-// that can't be read or removed stay: they can't be used any more.
-func (s DirStore) removeForgotten(ctx context.Context, dir string, now time.Time) {
-	_ = eachToken(ctx, dir, func(t Token) {
-		if t.isForgotten(now) {
-			_ = removeToken(dir, t.ID)
-		}
-	})
-	entries, _ := os.ReadDir(dir)
-	for _, entry := range entries {
-		name := entry.Name()
-		id, _, _ := strings.Cut(name, ".")
-		if !strings.HasSuffix(name, keyExt) || ctx.Err() != nil {
-			continue
-		}
-		if _, err := os.Stat(filepath.Join(dir, id+tokenExt)); errors.Is(err, fs.ErrNotExist) {
-			_ = os.Remove(filepath.Join(dir, name))
-		}
-	}
-}
-
-// Revoke implements [Store].
-func (s DirStore) Revoke(_ context.Context, id Identity, now time.Time) (time.Time, error) {
-	dir, err := s.openDir(revokedDir)
-	if err != nil {
-		return time.Time{}, err
-	}
-	if id.Agent == "" {
-		at, err := revokeCluster(filepath.Join(dir, hashName(id)+clustersExt), id.Cluster, now)
-		return at, storeError(err)
-	}
-	err = createRecord(dir, hashName(id)+revokedExt, revokedFile{id.Cluster, id.Agent, now})
-	if errors.Is(err, fs.ErrExist) {
-		err = nil
-	}
-	return now, storeError(err)
-}
-
-// revokeCluster creates a file for the time in the cluster's folder.
-func revokeCluster(dir, cluster string, now time.Time) (at time.Time, err error) {
-	if err := os.Mkdir(dir, privateDir); err != nil && !errors.Is(err, fs.ErrExist) {
-		return at, err
-	}
-	if err := syncDir(filepath.Dir(dir)); err != nil {
-		return at, err
-	}
-	for {
-		latest, err := latestIn(dir)
-		if err != nil {
-			return at, err
-		}
-		at = revocationTime(now, latest)
-		err = createRecord(dir, strconv.FormatInt(at.UnixMilli(), 10)+revokedExt, revokedFile{Cluster: cluster, At: at})
-		if !errors.Is(err, fs.ErrExist) { // another server may have been faster
-			return at, err
-		}
-	}
-}
-
-// latestIn returns the latest time in a cluster's folder; zero if there is none.
-func latestIn(dir string) (latest time.Time, err error) {
-	entries, err := os.ReadDir(dir)
+// latestVersion returns the last time in a cluster's folder; 0 if there is none.
+func latestVersion(dir, file string) (latest int64, err error) {
+	entries, err := os.ReadDir(filepath.Join(dir, file+clustersExt))
 	if errors.Is(err, fs.ErrNotExist) {
-		return latest, nil
+		return 0, nil
 	}
 	for _, entry := range entries {
-		name, ok := strings.CutSuffix(entry.Name(), revokedExt)
-		ms, bad := strconv.ParseInt(name, 10, 64)
-		if at := time.UnixMilli(ms).UTC(); ok && bad == nil && at.After(latest) {
-			latest = at
-		}
+		ms, _ := strconv.ParseInt(strings.TrimSuffix(entry.Name(), recordExt), 10, 64)
+		latest = max(latest, ms)
 	}
 	return latest, err
 }
 
-func createRecord(dir, name string, record any) error {
-	text, err := json.Marshal(record)
+// Create implements [Store].
+func (s DirStore) Create(_ context.Context, r Record) error {
+	dir, file, err := s.pathOf(r.Kind, r.Name)
 	if err != nil {
 		return err
 	}
-	return createFile(dir, name, text)
+	if err := s.makeDir(dir); err != nil {
+		return s.wrapError(err)
+	}
+	switch r.Kind {
+	case KindToken:
+		file += recordExt
+	case KindRevoked:
+		if latest, err := latestVersion(dir, file); err != nil || latest > 0 {
+			return s.wrapError(cmp.Or(err, fs.ErrExist))
+		}
+		if dir, file, err = s.placeRevoked(dir, file, r); err != nil {
+			return s.wrapError(err)
+		}
+	}
+	return s.wrapError(createFile(dir, file, r.Data))
 }
 
-// Revoked implements [Store].
-func (s DirStore) Revoked(_ context.Context, id Identity) (time.Time, error) {
-	dir, err := s.openDir(revokedDir)
-	if err != nil {
-		return time.Time{}, err
+// placeRevoked returns where a revocation is written, and makes the folder of a cluster.
+func (s DirStore) placeRevoked(dir, file string, r Record) (string, string, error) {
+	id, v, err := parseRevocation(r)
+	if err != nil || id.Agent != "" {
+		return dir, file + recordExt, err
 	}
-	if id.Agent == "" {
-		at, err := latestIn(filepath.Join(dir, hashName(id)+clustersExt))
-		return at, storeError(err)
-	}
-	info, err := os.Stat(filepath.Join(dir, hashName(id)+revokedExt))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return time.Time{}, nil
-	case err != nil:
-		return time.Time{}, storeError(err)
-	}
-	return info.ModTime(), nil
+	dir = filepath.Join(dir, file+clustersExt)
+	return dir, strconv.FormatInt(v.At.UnixMilli(), 10) + recordExt, s.makeDir(dir)
 }
 
-// hashName returns the name of what is recorded of the identity. It is a hash, since an
-// identity may contain slashes and dots.
-func hashName(id Identity) string {
-	sum := sha256.Sum256([]byte(id.URI().String()))
-	return hex.EncodeToString(sum[:])
-}
-
-// openDir returns a directory below Dir, and makes it if it is missing.
-func (s DirStore) openDir(name string) (string, error) {
-	if s.Dir == "" {
-		return "", configError("directory store: field Dir is required")
-	}
-	dir := filepath.Join(s.Dir, name)
-	if err := os.Mkdir(dir, privateDir); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", storeError(err)
-	}
-	return dir, nil
-}
-
-func storeError(err error) error {
-	if err == nil {
+// makeDir makes a directory below Dir if it is missing.
+func (s DirStore) makeDir(dir string) error {
+	if dir == s.Dir {
 		return nil
 	}
-	return fmt.Errorf("tunnel: store: %w", err)
+	err := os.Mkdir(dir, privateDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = s.makeDir(filepath.Dir(dir)); err == nil {
+			err = os.Mkdir(dir, privateDir)
+		}
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return cmp.Or(err, syncDir(filepath.Dir(dir)))
+}
+
+// Replace implements [Store].
+func (s DirStore) Replace(ctx context.Context, r Record) error {
+	dir, file, err := s.pathOf(r.Kind, r.Name)
+	if err != nil {
+		return err
+	}
+	old, err := readRecord(r.Kind, dir, file)
+	switch {
+	case err != nil:
+	case old.Version != r.Version:
+		err = ErrConflict
+	case r.Kind == KindToken:
+		err = addKey(dir, file, r)
+	case r.Kind == KindRevoked:
+		if dir, file, err = s.placeRevoked(dir, file, r); err == nil {
+			err = createFile(dir, file, r.Data)
+		}
+	default:
+		err = replaceLocked(r, dir, file)
+	}
+	if err = s.wrapError(err); errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
+		return ErrConflict
+	}
+	return err
+}
+
+// addKey adds the last key of the record.
+func addKey(dir, id string, r Record) error {
+	t, err := parseToken(r)
+	if n := len(t.Keys); err == nil && n > 0 {
+		err = createFile(dir, keyFile(id, n-1), []byte(t.Keys[n-1]))
+	}
+	if err == nil {
+		_, err = os.Stat(filepath.Join(dir, id+recordExt)) // it may have been removed meanwhile
+	}
+	return err
+}
+
+// replaceLocked replaces a file, if it still has the Version. The lock that a crash leaves
+// is removed an hour later, as other temporary files are.
+func replaceLocked(r Record, dir, file string) error {
+	lock := filepath.Join(dir, tempPrefix+"lock-"+file)
+	f, err := os.OpenFile(lock, os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		sweepTemp(dir)
+		return err
+	}
+	defer os.Remove(lock)
+	f.Close()
+	if data, err := os.ReadFile(filepath.Join(dir, file)); err != nil || contentVersion(data) != r.Version {
+		return cmp.Or(err, ErrConflict)
+	}
+	return replaceFile(dir, file, r.Data)
+}
+
+// Delete implements [Store].
+func (s DirStore) Delete(_ context.Context, r Record) error {
+	dir, file, err := s.pathOf(r.Kind, r.Name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	old, err := readRecord(r.Kind, dir, file)
+	switch {
+	case errors.Is(s.wrapError(err), fs.ErrNotExist):
+		return nil
+	case r.Version != "" && (err != nil || old.Version != r.Version):
+		return s.wrapError(cmp.Or(err, ErrConflict))
+	case r.Kind == KindToken:
+		err = removeToken(dir, file)
+	case r.Kind == KindRevoked && old.Name != file:
+		err = removeVersions(filepath.Join(dir, file+clustersExt), old.Version)
+	default:
+		if r.Kind == KindRevoked {
+			file += recordExt
+		}
+		err = os.Remove(filepath.Join(dir, file))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return s.wrapError(err)
+}
+
+// removeToken removes the files of a token, that of the token first: with fewer keys it
+// could be used again.
+func removeToken(dir, id string) error {
+	err := os.Remove(filepath.Join(dir, id+recordExt))
+	for place := 0; err == nil; place++ {
+		err = os.Remove(filepath.Join(dir, keyFile(id, place)))
+	}
+	return err
+}
+
+// removeVersions removes a cluster's folder, unless there is a later version.
+func removeVersions(dir, last string) error {
+	entries, err := os.ReadDir(dir)
+	most, _ := strconv.ParseInt(last, 10, 64)
+	for _, entry := range entries {
+		ms, other := strconv.ParseInt(strings.TrimSuffix(entry.Name(), recordExt), 10, 64)
+		if err == nil && other == nil && ms <= most {
+			err = os.Remove(filepath.Join(dir, entry.Name()))
+		}
+	}
+	if err == nil && os.Remove(dir) != nil {
+		err = ErrConflict
+	}
+	return err
+}
+
+// List implements [Store].
+func (s DirStore) List(ctx context.Context, kind Kind, of string) (all []Record, err error) {
+	dir, _, err := s.pathOf(kind, strings.Repeat("a", 16)) // what a Name may be
+	if err != nil {
+		return nil, err
+	}
+	dirs := []string{dir}
+	if kind == KindPayload {
+		dirs = nil
+		clusters, _ := os.ReadDir(filepath.Dir(dir))
+		for _, cluster := range clusters {
+			if of == "" || cluster.Name() == escapeName(of) {
+				dirs = append(dirs, filepath.Join(filepath.Dir(dir), cluster.Name()))
+			}
+		}
+	}
+	for _, dir := range dirs {
+		if all, err = appendRecords(ctx, all, kind, dir, of); err != nil {
+			break
+		}
+	}
+	if err = s.wrapError(err); errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return all, err
+}
+
+// appendRecords reads the records in one folder.
+func appendRecords(ctx context.Context, all []Record, kind Kind, dir, of string) ([]Record, error) {
+	entries, err := os.ReadDir(dir)
+	last := ""
+	for _, entry := range entries {
+		file := entry.Name()
+		if kind == KindToken || kind == KindRevoked {
+			file, _, _ = strings.Cut(file, ".") // several are of one record
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if file == last || file == "" || file[0] == '.' || entry.IsDir() && kind == KindValue || kind == KindValue && !strings.HasPrefix(file, of) {
+			continue
+		}
+		last = file
+		r, err := readRecord(kind, dir, file)
+		if kind == KindRevoked {
+			r.Name = file
+		}
+		switch {
+		case err == nil && r.IsOf(of):
+			all = append(all, r)
+		case err != nil && !errors.Is(err, fs.ErrNotExist): // removed meanwhile
+			return nil, err
+		}
+	}
+	return all, err
+}
+
+// Watch implements [Store]. It looks now and then.
+func (s DirStore) Watch(ctx context.Context, kind Kind, changed func(Record)) error {
+	if s.Dir == "" {
+		return configError("directory store: field Dir is required")
+	}
+	pollChanges(ctx, s, kind, cmp.Or(s.Interval, 2*time.Second), changed)
+	return nil
 }

@@ -249,7 +249,7 @@ func tokenText(body, signature []byte) string {
 // was not, but then it is now.
 func spentFor(t testing.TB, store tunnel.Store, token string) string {
 	t.Helper()
-	if tok := must(store.ClaimToken(t.Context(), tokenID(t, token), "nobody"))(t); tok.Keys[0] != "nobody" {
+	if tok := must(recordsOf(store).ClaimToken(t.Context(), tokenID(t, token), "nobody"))(t); tok.Keys[0] != "nobody" {
 		return tok.Keys[0]
 	}
 	return ""
@@ -266,9 +266,15 @@ type brokenStore struct{ tunnel.Store }
 
 var errBroken = errors.New("the disk of 10.1.2.3 is full")
 
-func (brokenStore) ClaimToken(context.Context, string, string) (tunnel.Token, error) {
-	return tunnel.Token{}, errBroken
+func (s brokenStore) Get(ctx context.Context, kind tunnel.Kind, name string) (tunnel.Record, error) {
+	if kind == tunnel.KindToken {
+		return tunnel.Record{}, errBroken
+	}
+	return s.Store.Get(ctx, kind, name)
 }
+
+// recordsOf are the tokens and revocations of the store.
+func recordsOf(s tunnel.Store) *tunnel.Records { return &tunnel.Records{Store: s} }
 
 func pemCertificate(c *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})

@@ -35,7 +35,7 @@ const (
 // for concurrent use.
 type registrar struct {
 	authority func() *Authority // another one after SetAuthority
-	store     Store
+	records   *Records
 	life      time.Duration    // of an agent's certificate; if zero, 7 days
 	now       func() time.Time // nil: time.Now
 	// identifyOther is the Server's field Identify; it may be nil.
@@ -176,7 +176,7 @@ func (r *registrar) spendToken(ctx context.Context, t wire.Token, pub crypto.Pub
 			return id, time.Time{}, err
 		}
 	}
-	revoked, err := r.store.Revoked(ctx, Identity{Cluster: id.Cluster})
+	revoked, err := r.records.Revoked(ctx, Identity{Cluster: id.Cluster})
 	if err != nil {
 		return id, time.Time{}, internalError("enroll", id.Cluster, err)
 	}
@@ -186,7 +186,7 @@ func (r *registrar) spendToken(ctx context.Context, t wire.Token, pub crypto.Pub
 
 // claimToken spends the token for the key, if it can be, and remembers what it then is.
 func (r *registrar) claimToken(ctx context.Context, entry *claim, id, key string) error {
-	t, err := r.store.ClaimToken(ctx, id, key)
+	t, err := r.records.ClaimToken(ctx, id, key)
 	missing := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !missing {
 		return err

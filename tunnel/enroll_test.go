@@ -196,7 +196,7 @@ func TestEnrollAgain(t *testing.T) {
 		t.Errorf("a minute later: got %v, want %v", err, tunnel.CodeTokenExpired)
 	}
 	s.setAhead(0)
-	if _, err := s.store.Revoke(t.Context(), first, time.Now()); err != nil {
+	if _, err := recordsOf(s.store).Revoke(t.Context(), first, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err, _ := s.enroll(inv, key); codeIn(err) != tunnel.CodeRevoked {

@@ -90,7 +90,7 @@ func (r *registrar) enrollOther(ctx context.Context, from netip.Prefix, state *t
 	if err := r.checkAgentRevoked(ctx, "enroll", id); err != nil {
 		return nil, id, err
 	}
-	after, err := r.store.Revoked(ctx, Identity{Cluster: cluster})
+	after, err := r.records.Revoked(ctx, Identity{Cluster: cluster})
 	if err != nil {
 		return nil, id, internalError("enroll", cluster, err)
 	}

@@ -216,7 +216,7 @@ func TestEnrollerRevoked(t *testing.T) {
 	if _, err := s.connect(c); err != nil {
 		t.Errorf("enrolled after it: got %v", err)
 	}
-	must(s.store.Revoke(t.Context(), c.Identity(), time.Now()))(t)
+	must(recordsOf(s.store).Revoke(t.Context(), c.Identity(), time.Now()))(t)
 	if _, err := enrol(); codeIn(err) != tunnel.CodeRevoked {
 		t.Errorf("got %v, want %v", err, tunnel.CodeRevoked)
 	}

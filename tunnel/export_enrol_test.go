@@ -32,7 +32,7 @@ var (
 )
 
 func NewRegistrar(authority func() *Authority, store Store, life time.Duration, now func() time.Time) *Registrar {
-	return &registrar{authority: authority, store: store, life: life, now: now}
+	return &registrar{authority: authority, records: &Records{Store: store}, life: life, now: now}
 }
 
 func (r *registrar) SetIdentify(f func(tls.ConnectionState) (Identity, error)) { r.identifyOther = f }

@@ -32,7 +32,7 @@ func RawCarrier(ctx context.Context, conn net.Conn, c *Credentials) (net.Conn, e
 
 // RawServerCarrier speaks TLS as a server.
 func RawServerCarrier(ctx context.Context, conn net.Conn, a *Authority) (*Carrier, error) {
-	e := &registrar{authority: func() *Authority { return a }, store: &MemoryStore{}}
+	e := &registrar{authority: func() *Authority { return a }, records: &Records{Store: &MemoryStore{}}}
 	return carrier.Server(ctx, conn, e.serverTLS())
 }
 

@@ -14,3 +14,6 @@ func (s *Server) KnownClusters() int {
 	defer s.registry.mu.Unlock()
 	return len(s.registry.clusters)
 }
+
+// RevocationName is the name of the record of a revocation.
+func RevocationName(id Identity) string { return hashName(id) }

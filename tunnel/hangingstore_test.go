@@ -25,18 +25,11 @@ func (s *hangingStore) wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (s *hangingStore) ClaimToken(ctx context.Context, id, key string) (tunnel.Token, error) {
+func (s *hangingStore) Get(ctx context.Context, kind tunnel.Kind, name string) (tunnel.Record, error) {
 	if err := s.wait(ctx); err != nil {
-		return tunnel.Token{}, err
+		return tunnel.Record{}, err
 	}
-	return s.MemoryStore.ClaimToken(ctx, id, key)
-}
-
-func (s *hangingStore) Revoked(ctx context.Context, id tunnel.Identity) (time.Time, error) {
-	if err := s.wait(ctx); err != nil {
-		return time.Time{}, err
-	}
-	return s.MemoryStore.Revoked(ctx, id)
+	return s.MemoryStore.Get(ctx, kind, name)
 }
 
 // An agent that the Store keeps waiting is told that the server can't, while

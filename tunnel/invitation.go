@@ -275,7 +275,7 @@ func (s *Server) Withdraw(ctx context.Context, token string) error {
 	if err != nil {
 		return configError("token: %w", err)
 	}
-	if err := s.registrar.store.RemoveToken(ctx, t.ID); err != nil {
+	if err := s.registrar.records.removeToken(ctx, t.ID); err != nil {
 		return internalError("enroll", t.Cluster, err)
 	}
 	return nil
@@ -294,7 +294,7 @@ func (r *registrar) invite(ctx context.Context, cluster string, agents int, life
 	case life == 0:
 		life = defaultInvite
 	}
-	after, err := r.store.Revoked(ctx, Identity{Cluster: cluster})
+	after, err := r.records.Revoked(ctx, Identity{Cluster: cluster})
 	if err != nil {
 		return Invitation{}, internalError("enroll", cluster, err)
 	}
@@ -307,7 +307,7 @@ func (r *registrar) invite(ctx context.Context, cluster string, agents int, life
 	if err != nil {
 		return Invitation{}, err
 	}
-	if err := r.store.AddToken(ctx, t); err != nil {
+	if err := r.records.AddToken(ctx, t); err != nil {
 		return Invitation{}, internalError("enroll", cluster, err)
 	}
 	return inv, nil
@@ -331,11 +331,11 @@ func (r *registrar) openInvitations(ctx context.Context, cluster string) (open [
 	if err := wire.CheckCluster(cluster); err != nil {
 		return nil, configError("cluster: %w", err)
 	}
-	revoked, err := r.store.Revoked(ctx, Identity{Cluster: cluster})
+	revoked, err := r.records.Revoked(ctx, Identity{Cluster: cluster})
 	if err != nil {
 		return nil, internalError("enroll", cluster, err)
 	}
-	tokens, err := r.store.Tokens(ctx, cluster)
+	tokens, err := r.records.Tokens(ctx, cluster)
 	if err != nil {
 		return nil, internalError("enroll", cluster, err)
 	}

@@ -66,7 +66,7 @@ func TestInviteAgentsRefuses(t *testing.T) {
 			t.Errorf("%d agents: got %v, want %v", agents, err, tunnel.CodeConfig)
 		}
 	}
-	if got := must(store.Tokens(t.Context(), "prod"))(t); len(got) > 0 {
+	if got := must(recordsOf(store).Tokens(t.Context(), "prod"))(t); len(got) > 0 {
 		t.Errorf("got %v in the store", got)
 	}
 }
@@ -164,11 +164,11 @@ func TestDirStoreFormer(t *testing.T) {
 	write(open.ID+".json", text)
 	tok.Keys, open.Keys = []string{"former"}, []string{"now"}
 	for _, want := range []tunnel.Token{tok, open} {
-		if got := must(s.ClaimToken(t.Context(), want.ID, "now"))(t); !cmp.Equal(got, want) {
+		if got := must(recordsOf(s).ClaimToken(t.Context(), want.ID, "now"))(t); !cmp.Equal(got, want) {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	}
-	if got := must(s.Tokens(t.Context(), tok.Cluster))(t); len(got) != 2 {
+	if got := must(recordsOf(s).Tokens(t.Context(), tok.Cluster))(t); len(got) != 2 {
 		t.Errorf("got %+v, want both", got)
 	}
 }
@@ -178,5 +178,5 @@ func jsonOf(t *testing.T, v any) string { return string(must(json.Marshal(v))(t)
 // spendToken spends the token for the key, without an agent.
 func spendToken(t testing.TB, store tunnel.Store, token, key string) {
 	t.Helper()
-	must(store.ClaimToken(t.Context(), tokenID(t, token), key))(t)
+	must(recordsOf(store).ClaimToken(t.Context(), tokenID(t, token), key))(t)
 }

@@ -130,12 +130,12 @@ type failingStore struct {
 	failed  atomic.Int32
 }
 
-func (s *failingStore) Revoked(ctx context.Context, id tunnel.Identity) (time.Time, error) {
-	if s.failing.Load() {
+func (s *failingStore) Get(ctx context.Context, kind tunnel.Kind, name string) (tunnel.Record, error) {
+	if kind == tunnel.KindRevoked && s.failing.Load() {
 		s.failed.Add(1)
-		return time.Time{}, errors.New("the store is away")
+		return tunnel.Record{}, errors.New("the store is away")
 	}
-	return s.MemoryStore.Revoked(ctx, id)
+	return s.MemoryStore.Get(ctx, kind, name)
 }
 
 // Revocation ends sessions and streams at once and refuses the agent; a new
@@ -186,7 +186,7 @@ func TestRevocationElsewhere(t *testing.T) {
 		store := &tunnel.MemoryStore{}
 		b := newBed(t, &tunnel.Server{Store: store, CertificateLife: time.Hour})
 		b.agent(&tunnel.Agent{})
-		if _, err := store.Revoke(t.Context(), tunnel.Identity{Cluster: testCluster, Agent: b.sessions()[0].Agent}, time.Now()); err != nil {
+		if _, err := recordsOf(store).Revoke(t.Context(), tunnel.Identity{Cluster: testCluster, Agent: b.sessions()[0].Agent}, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(45 * time.Minute) // it renews after 40

@@ -71,7 +71,7 @@ func TestRenewRefuses(t *testing.T) {
 	s.setAhead(tunnel.DefaultLife + time.Second)
 	check("expired since", ask(c.Identity(), true), tunnel.CodeCertificateExpired)
 	s.setAhead(0)
-	if _, err := s.store.Revoke(t.Context(), c.Identity(), time.Now()); err != nil {
+	if _, err := recordsOf(s.store).Revoke(t.Context(), c.Identity(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	check("revoked since", ask(c.Identity(), true), tunnel.CodeRevoked)

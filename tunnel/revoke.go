@@ -15,7 +15,7 @@ import (
 // Revoke ends the agent's sessions and streams, and refuses it from now on.
 // Replicas that are connected by Peers do the same at once, others once they are
 // connected. Servers that only share the Store refuse it too; they end its sessions
-// when they ask the Store again, at the latest when it connects or renews. An agent
+// when they learn of it by [Server.FollowStore], at the latest when it connects or renews. An agent
 // whose invitation is for several, or that enrols by [Server.Enroller], may come back
 // under another name.
 func (s *Server) Revoke(ctx context.Context, id Identity) error {
@@ -53,7 +53,7 @@ func (s *Server) RevokeCluster(ctx context.Context, cluster string) error {
 // Those of the latest one stay until they expire: an agent that shows one learns that it was
 // revoked. What can't be removed now is removed next time.
 func (r *registrar) removeVoidTokens(ctx context.Context, cluster string) {
-	tokens, err := r.store.Tokens(ctx, cluster)
+	tokens, err := r.records.Tokens(ctx, cluster)
 	if err != nil {
 		return
 	}
@@ -65,7 +65,7 @@ func (r *registrar) removeVoidTokens(ctx context.Context, cluster string) {
 	}
 	for _, t := range tokens {
 		if t.Cluster == cluster && t.After.Before(latest) {
-			r.store.RemoveToken(ctx, t.ID)
+			r.records.removeToken(ctx, t.ID)
 		}
 	}
 }
@@ -78,7 +78,7 @@ func (s *Server) revoke(ctx context.Context, id Identity) error {
 	// is made once this returns is after it.
 	now := s.registrar.clock().UTC()
 	next := now.Truncate(time.Millisecond).Add(time.Millisecond)
-	at, err := s.registrar.store.Revoke(ctx, id, next)
+	at, err := s.registrar.records.Revoke(ctx, id, next)
 	if err != nil {
 		return err
 	}
@@ -88,17 +88,22 @@ func (s *Server) revoke(ctx context.Context, id Identity) error {
 	return nil
 }
 
-// Expel ends the sessions of an agent that another server of the Store has revoked, or
-// those of all agents of a cluster if the field Agent is empty. The time is the Store's.
-// It writes nothing, and is for programs that learn of revocations before the Server asks
-// the Store; see the field Expel of tunnel/kubernetes.SecretStore.
-func (s *Server) Expel(id Identity, at time.Time) {
-	if s.setup() == nil {
-		s.closeRevoked(id, at)
+// FollowStore watches the Store until ctx ends, and ends the sessions of the agents that
+// other servers revoke. Without it, such a session lives until its agent connects again or
+// renews its certificate. The error is about a field, or nil.
+func (s *Server) FollowStore(ctx context.Context) error {
+	if err := s.setup(); err != nil {
+		return err
 	}
+	return s.registrar.records.Store.Watch(ctx, KindRevoked, func(r Record) {
+		if id, v, err := parseRevocation(r); err == nil && r.Data != nil {
+			s.closeRevoked(id, v.At)
+		}
+	})
 }
 
-// closeRevoked is Expel.
+// closeRevoked ends the sessions of an agent that was revoked, or those of all agents of a
+// cluster if the field Agent is empty.
 func (s *Server) closeRevoked(id Identity, at time.Time) {
 	for _, sess := range s.registry.revoke(id, at) {
 		sess.CloseWithCause(&Error{Op: "connect", Cluster: id.Cluster, Code: CodeRevoked})
@@ -111,7 +116,7 @@ func (r *registrar) checkRevoked(ctx context.Context, op string, id Identity, af
 	if err := r.checkAgentRevoked(ctx, op, id); err != nil {
 		return err
 	}
-	at, err := r.store.Revoked(ctx, Identity{Cluster: id.Cluster})
+	at, err := r.records.Revoked(ctx, Identity{Cluster: id.Cluster})
 	switch {
 	case err != nil:
 		return internalError(op, id.Cluster, err)
@@ -122,7 +127,7 @@ func (r *registrar) checkRevoked(ctx context.Context, op string, id Identity, af
 }
 
 func (r *registrar) checkAgentRevoked(ctx context.Context, op string, id Identity) error {
-	at, err := r.store.Revoked(ctx, id)
+	at, err := r.records.Revoked(ctx, id)
 	switch {
 	case err != nil:
 		return internalError(op, id.Cluster, err)

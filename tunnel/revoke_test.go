@@ -22,7 +22,7 @@ import (
 // server's clock.
 func (s *tunnelServer) revokeCluster(cluster string) {
 	s.t.Helper()
-	must(s.store.Revoke(s.t.Context(), tunnel.Identity{Cluster: cluster}, s.now().Truncate(time.Millisecond)))(s.t)
+	must(recordsOf(s.store).Revoke(s.t.Context(), tunnel.Identity{Cluster: cluster}, s.now().Truncate(time.Millisecond)))(s.t)
 }
 
 // TestRevokeCluster: what was made before it is refused everywhere, and what is made after
@@ -287,7 +287,7 @@ func TestRevokeNobody(t *testing.T) {
 	if err := s.RevokeCluster(t.Context(), ""); codeIn(err) != tunnel.CodeConfig {
 		t.Errorf("got %v, want %v", err, tunnel.CodeConfig)
 	}
-	if at := must(store.Revoked(t.Context(), tunnel.Identity{Cluster: "prod"}))(t); !at.IsZero() {
+	if at := must(recordsOf(store).Revoked(t.Context(), tunnel.Identity{Cluster: "prod"}))(t); !at.IsZero() {
 		t.Errorf("the cluster was revoked at %v", at)
 	}
 }
@@ -304,7 +304,7 @@ func TestRevokeClusterOften(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := must(store.Tokens(t.Context(), "prod"))(t); len(got) > 2 {
+	if got := must(recordsOf(store).Tokens(t.Context(), "prod"))(t); len(got) > 2 {
 		t.Errorf("got %d tokens, want 2 at most", len(got))
 	}
 	if got := must(s.Invitations(t.Context(), "staging"))(t); len(got) != 1 {

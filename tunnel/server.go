@@ -184,7 +184,7 @@ func (s *Server) setup() error {
 		if store == nil {
 			store = &MemoryStore{}
 		}
-		s.registrar = &registrar{authority: s.authority.Load, store: store, life: s.CertificateLife, identifyOther: s.Identify, enroller: s.Enroller}
+		s.registrar = &registrar{authority: s.authority.Load, records: &Records{Store: store}, life: s.CertificateLife, identifyOther: s.Identify, enroller: s.Enroller}
 		s.tls = s.registrar.serverTLS()
 		s.groups.Leaving = s.drainGroup
 		s.admission = admission.New(cmp.Or(s.MaxPending, 1000), carrier.HelloTimeout)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"sync/atomic"
-	"time"
 
 	"github.com/causewayproject/causeway/tunnel"
 )
@@ -18,13 +17,14 @@ type slowStore struct {
 	enter, leave chan struct{}
 }
 
-func (s *slowStore) Revoked(ctx context.Context, id tunnel.Identity) (time.Time, error) {
-	revoked, err := s.MemoryStore.Revoked(ctx, id)
-	if (id.Agent == "") == s.cluster && s.slow.CompareAndSwap(true, false) {
+func (s *slowStore) Get(ctx context.Context, kind tunnel.Kind, name string) (tunnel.Record, error) {
+	r, err := s.MemoryStore.Get(ctx, kind, name)
+	ofCluster := name == tunnel.RevocationName(tunnel.Identity{Cluster: testCluster})
+	if kind == tunnel.KindRevoked && ofCluster == s.cluster && s.slow.CompareAndSwap(true, false) {
 		s.enter <- struct{}{}
 		<-s.leave
 	}
-	return revoked, err
+	return r, err
 }
 
 // refusals is a hook that keeps the errors.

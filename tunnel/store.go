@@ -1,162 +1,194 @@
 package tunnel
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
 
-// Store keeps the tokens and revocations of a server. It decides nothing: the Server
-// compares times, clusters and keys. If several servers share one, its methods are
-// atomic between them. It is safe for concurrent use. The Server holds no lock while
-// it calls a method.
+// Store keeps small records: the tokens and revocations of a server, and what a program
+// keeps beside them. It decides nothing: [Records] does, by Replace, so that of several
+// servers that share a Store one wins. [MemoryStore], [DirStore] and the SecretStore of
+// tunnel/kubernetes are Stores. It is safe for concurrent use. The Server holds no lock
+// while it calls a method.
 //
 // The Server asks for a token only if the Authority has signed it, and once a minute
 // for each token and key: strangers can't keep a Store busy.
 type Store interface {
-	// AddToken adds a new token. It may remove tokens that expired a week or longer
-	// before t.Created.
-	AddToken(ctx context.Context, t Token) error
-	// ClaimToken atomically adds the key to the token's Keys, unless it is there or
-	// there are as many as Agents already, and returns the token as it then is. If there
-	// is no such token, the error is fs.ErrNotExist.
-	ClaimToken(ctx context.Context, id, key string) (Token, error)
-	// Tokens returns the cluster's tokens, in any order: all that AddToken has not
-	// removed yet. It returns those that were added before the call, by any server.
-	Tokens(ctx context.Context, cluster string) ([]Token, error)
-	// RemoveToken removes a token. There is no error if there is none.
-	RemoveToken(ctx context.Context, id string) error
-	// Revoke records that the agent was revoked, for good: an agent that enrols with
-	// another key gets another Identity. If id has no Agent, it records that all agents
-	// of the cluster were, and returns the time of that: now, or a millisecond after
-	// the latest one that is recorded if that is later. All times are whole milliseconds.
-	// What it returns for an agent is not used.
-	Revoke(ctx context.Context, id Identity, now time.Time) (at time.Time, err error)
-	// Revoked returns the latest time that Revoke recorded for exactly this Identity;
-	// zero if there is none. For an agent it may return any other time that is not zero.
-	Revoked(ctx context.Context, id Identity) (at time.Time, err error)
+	// Get returns the record. If there is none, the error is fs.ErrNotExist.
+	Get(ctx context.Context, kind Kind, name string) (Record, error)
+	// Create adds a record. If there is one of this Kind and Name, the error is fs.ErrExist.
+	Create(ctx context.Context, r Record) error
+	// Replace gives the record of this Kind and Name other Data, if its Version still is
+	// that of r. If it is not, or the record is gone, the error is ErrConflict.
+	Replace(ctx context.Context, r Record) error
+	// Delete removes the record of this Kind and Name. If r has a Version and the record
+	// has another one, the error is ErrConflict. There is no error if there is no record.
+	Delete(ctx context.Context, r Record) error
+	// List returns the records of a kind, in any order. If of is not empty, it returns
+	// those whose Cluster it is; of KindValue, those whose Name begins with it. Records
+	// that were created before the call are there, whichever server did that.
+	List(ctx context.Context, kind Kind, of string) ([]Record, error)
+	// Watch calls changed for each record of a kind, and again when it changes, until ctx
+	// ends. It calls it with a nil Data when the record is gone. The error is about a field
+	// of the Store, or nil.
+	Watch(ctx context.Context, kind Kind, changed func(Record)) error
 }
 
-// Token is the record of a token in a [Store]. It contains no secret: nobody can
-// make a token from it without the key of an [Authority].
-type Token struct {
-	// ID names the token: 16 of the characters a-z and 2-7.
-	ID string
-	// Cluster is the cluster for which the token enrols agents.
-	Cluster string
-	// Agents is how many agents may enrol with the token. Zero means one.
-	Agents int
-	// After is when all agents of the cluster were revoked before the token was made,
-	// the last time; zero if they never were. A later revocation makes it void.
-	After time.Time
-	// Created is when the token was made.
-	Created time.Time
-	// Expires is when the token expires, by the server's clock.
-	Expires time.Time
-	// Keys are the hex fingerprints of the keys that were enrolled with the token.
-	Keys []string
+// Kind says what a Record is. A Store keeps these four.
+type Kind string
+
+const (
+	KindToken   Kind = "token"   // a Token; its ID is the Name
+	KindRevoked Kind = "revoked" // a revocation; the Name is a hash of the Identity
+	KindPayload Kind = "payload" // the Name is a cluster, a line feed, and the payload's name
+	KindValue   Kind = "value"   // anything else of a program
+)
+
+// Record is a small record in a [Store].
+type Record struct {
+	Kind    Kind
+	Name    string // of tokens, payloads and values any text; see Kind
+	Cluster string // that it is about; "" for a value
+	Data    []byte // not nil
+	Version string // is set by the Store
 }
 
-// agentsLeft returns how many more agents may enrol with the token.
-func (t Token) agentsLeft() int { return max(max(t.Agents, 1)-len(t.Keys), 0) }
+// ErrConflict is the error if a record in a [Store] is not what it was when it was read.
+var ErrConflict = errors.New("tunnel: store: another server has changed the record")
 
-// tokenGrace is how long a token is kept after it has expired, so that an agent that
-// uses it learns that it expired.
-const tokenGrace = 7 * 24 * time.Hour
-
-func (t Token) isForgotten(now time.Time) bool { return now.Sub(t.Expires) >= tokenGrace }
-
-// revocationTime returns the time of a revocation that comes after the latest one.
-func revocationTime(now, latest time.Time) time.Time {
-	if now.After(latest) {
-		return now
-	}
-	return latest.Add(time.Millisecond)
-}
+var errNoRecord = fmt.Errorf("tunnel: store: record: %w", fs.ErrNotExist)
 
 // MemoryStore is a [Store] in memory: for tests, and for a single server whose tokens
 // and revocations may be lost when it restarts. The zero value is an empty Store.
 type MemoryStore struct {
 	mu      sync.Mutex // guards the fields below
-	tokens  map[string]Token
-	revoked map[Identity]time.Time
+	records map[recordKey]Record
+	changes int // so far
+}
+
+type recordKey struct {
+	kind Kind
+	name string
 }
 
 var _ Store = (*MemoryStore)(nil)
 
-// AddToken implements [Store].
-func (s *MemoryStore) AddToken(_ context.Context, t Token) error {
+// Get implements [Store].
+func (s *MemoryStore) Get(_ context.Context, kind Kind, name string) (Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, old := range s.tokens {
-		if old.isForgotten(t.Created) {
-			delete(s.tokens, id)
-		}
-	}
-	if _, ok := s.tokens[t.ID]; ok {
-		return fmt.Errorf("tunnel: store: token %w", fs.ErrExist)
-	}
-	if s.tokens == nil {
-		s.tokens = map[string]Token{}
-	}
-	s.tokens[t.ID] = t
-	return nil
-}
-
-// ClaimToken implements [Store].
-func (s *MemoryStore) ClaimToken(_ context.Context, id, key string) (Token, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t, ok := s.tokens[id]
+	r, ok := s.records[recordKey{kind, name}]
 	if !ok {
-		return Token{}, errNoToken
+		return r, errNoRecord
 	}
-	if t.agentsLeft() > 0 && !slices.Contains(t.Keys, key) {
-		t.Keys = append(slices.Clip(t.Keys), key) // callers have the former slice
-		s.tokens[id] = t
-	}
-	return t, nil
+	return r, nil
 }
 
-// Tokens implements [Store].
-func (s *MemoryStore) Tokens(_ context.Context, cluster string) (all []Token, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, t := range s.tokens {
-		if t.Cluster == cluster {
-			all = append(all, t)
+// Create implements [Store].
+func (s *MemoryStore) Create(_ context.Context, r Record) error {
+	return s.change(r, func(_ Record, found bool) error {
+		if found {
+			return fmt.Errorf("tunnel: store: record: %w", fs.ErrExist)
 		}
-	}
-	return all, nil
+		return nil
+	})
 }
 
-// RemoveToken implements [Store].
-func (s *MemoryStore) RemoveToken(_ context.Context, id string) error {
+// Replace implements [Store].
+func (s *MemoryStore) Replace(_ context.Context, r Record) error {
+	return s.change(r, func(old Record, found bool) error {
+		if !found || old.Version != r.Version {
+			return ErrConflict
+		}
+		return nil
+	})
+}
+
+// Delete implements [Store].
+func (s *MemoryStore) Delete(_ context.Context, r Record) error {
+	r.Data = nil
+	return s.change(r, func(old Record, found bool) error {
+		if found && r.Version != "" && old.Version != r.Version {
+			return ErrConflict
+		}
+		return nil
+	})
+}
+
+// change keeps the record, or removes it if it has no Data, unless check objects.
+func (s *MemoryStore) change(r Record, check func(old Record, found bool) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.tokens, id)
+	key := recordKey{r.Kind, r.Name}
+	old, found := s.records[key]
+	if err := check(old, found); err != nil {
+		return err
+	}
+	if s.records == nil {
+		s.records = map[recordKey]Record{}
+	}
+	s.changes++
+	if s.records[key] = r.copyAs(fmt.Sprint(s.changes)); r.Data == nil {
+		delete(s.records, key)
+	}
 	return nil
 }
 
-// Revoke implements [Store].
-func (s *MemoryStore) Revoke(_ context.Context, id Identity, now time.Time) (time.Time, error) {
+// copyAs returns the record with a version, and Data that the caller can't change.
+func (r Record) copyAs(version string) Record {
+	r.Data, r.Version = bytes.Clone(r.Data), version
+	return r
+}
+
+// List implements [Store].
+func (s *MemoryStore) List(_ context.Context, kind Kind, of string) ([]Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.revoked == nil {
-		s.revoked = map[Identity]time.Time{}
+	return slices.DeleteFunc(slices.Collect(maps.Values(s.records)), func(r Record) bool { return r.Kind != kind || !r.IsOf(of) }), nil
+}
+
+// IsOf reports whether [Store.List] with this argument returns the record.
+func (r Record) IsOf(of string) bool {
+	return of == "" || of == r.Cluster || r.Kind == KindValue && strings.HasPrefix(r.Name, of)
+}
+
+// Watch implements [Store]. It looks ten times a second.
+func (s *MemoryStore) Watch(ctx context.Context, kind Kind, changed func(Record)) error {
+	pollChanges(ctx, s, kind, time.Second/10, changed)
+	return nil
+}
+
+// pollChanges is Watch for a Store that tells of nothing.
+func pollChanges(ctx context.Context, s Store, kind Kind, every time.Duration, changed func(Record)) {
+	told, timer := map[string]Record{}, time.NewTicker(every)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		all, err := s.List(ctx, kind, "")
+		gone := maps.Clone(told)
+		for _, r := range all {
+			delete(gone, r.Name)
+			if was, ok := told[r.Name]; !ok || was.Version != r.Version {
+				told[r.Name] = r
+				changed(r)
+			}
+		}
+		for name, r := range gone {
+			if err == nil {
+				delete(told, name)
+				changed(Record{Kind: kind, Name: name, Cluster: r.Cluster})
+			}
+		}
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
 	}
-	s.revoked[id] = revocationTime(now, s.revoked[id])
-	return s.revoked[id], nil
 }
-
-// Revoked implements [Store].
-func (s *MemoryStore) Revoked(_ context.Context, id Identity) (time.Time, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.revoked[id], nil
-}
-
-var errNoToken = fmt.Errorf("tunnel: store: token %w", fs.ErrNotExist)

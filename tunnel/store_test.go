@@ -28,7 +28,8 @@ var stores = map[string]func(*testing.T) storetest.Pair{
 	},
 	"directory": func(t *testing.T) storetest.Pair {
 		dir := t.TempDir()
-		return storetest.Pair{tunnel.DirStore{Dir: dir}, tunnel.DirStore{Dir: dir}}
+		s := tunnel.DirStore{Dir: dir, Interval: time.Millisecond}
+		return storetest.Pair{s, s}
 	},
 }
 
@@ -43,11 +44,11 @@ func TestDirStoreForgets(t *testing.T) {
 	s := tunnel.DirStore{Dir: t.TempDir()}
 	old := storetest.Token(0, time.Now())
 	for n, created := range []time.Time{old.Created, old.Created, old.Expires.Add(7 * 24 * time.Hour)} {
-		if err := s.AddToken(t.Context(), storetest.Token(n, created)); err != nil {
+		if err := recordsOf(s).AddToken(t.Context(), storetest.Token(n, created)); err != nil {
 			t.Fatal(err)
 		}
 		if n == 0 {
-			must(s.ClaimToken(t.Context(), old.ID, "key"))(t)
+			must(recordsOf(s).ClaimToken(t.Context(), old.ID, "key"))(t)
 		}
 	}
 	if files := must(os.ReadDir(filepath.Join(s.Dir, "tokens")))(t); len(files) != 1 {
@@ -60,10 +61,10 @@ func TestDirStoreForgets(t *testing.T) {
 func TestDirStoreMissing(t *testing.T) {
 	for _, dir := range []string{"", filepath.Join(t.TempDir(), "not", "mounted")} {
 		s := tunnel.DirStore{Dir: dir}
-		if got, err := s.Revoked(t.Context(), tunnel.Identity{Cluster: "c", Agent: "a"}); err == nil {
+		if got, err := recordsOf(s).Revoked(t.Context(), tunnel.Identity{Cluster: "c", Agent: "a"}); err == nil {
 			t.Errorf("%q: got %v, want an error", dir, got)
 		}
-		if _, err := s.ClaimToken(t.Context(), storetest.Token(0, time.Time{}).ID, "k"); err == nil || errors.Is(err, fs.ErrNotExist) && dir == "" {
+		if _, err := recordsOf(s).ClaimToken(t.Context(), storetest.Token(0, time.Time{}).ID, "k"); err == nil || errors.Is(err, fs.ErrNotExist) && dir == "" {
 			t.Errorf("%q: got %v", dir, err)
 		}
 	}
@@ -72,17 +73,17 @@ func TestDirStoreMissing(t *testing.T) {
 func TestDirStoreDamaged(t *testing.T) {
 	s := tunnel.DirStore{Dir: t.TempDir()}
 	tok := storetest.Token(0, time.Now())
-	if err := s.AddToken(t.Context(), tok); err != nil {
+	if err := recordsOf(s).AddToken(t.Context(), tok); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(s.Dir, "tokens", tok.ID+".json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.ClaimToken(t.Context(), tok.ID, "k"); err == nil || errors.Is(err, fs.ErrNotExist) {
+	if _, err := recordsOf(s).ClaimToken(t.Context(), tok.ID, "k"); err == nil || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want an error that says so", err)
 	}
 	for _, bad := range []tunnel.Token{{ID: "../../evil"}, {ID: strings.Repeat("a", 15) + "\n"}, {ID: strings.Repeat("A", 16)}, {ID: storetest.Token(1, time.Time{}).ID, Keys: []string{"k"}}} {
-		if err := s.AddToken(t.Context(), bad); err == nil {
+		if err := recordsOf(s).AddToken(t.Context(), bad); err == nil {
 			t.Errorf("%v was added", bad.ID)
 		}
 	}
@@ -122,7 +123,7 @@ func TestChild(t *testing.T) {
 	case "claim": // directory, id, key
 		fmt.Println("ready")
 		bufio.NewReader(os.Stdin).ReadString('\n')
-		tok, err := tunnel.DirStore{Dir: args[1]}.ClaimToken(t.Context(), args[2], args[3])
+		tok, err := recordsOf(tunnel.DirStore{Dir: args[1]}).ClaimToken(t.Context(), args[2], args[3])
 		fmt.Println(tok.Keys, err)
 	case "save": // directory of the store, directories to copy from in turn
 		var saved []*tunnel.Credentials
@@ -156,7 +157,7 @@ func child(t *testing.T, args ...string) (in io.Writer, lines *bufio.Scanner, ki
 func TestClaimProcesses(t *testing.T) {
 	s := tunnel.DirStore{Dir: t.TempDir()}
 	tok := storetest.Token(0, time.Now())
-	if err := s.AddToken(t.Context(), tok); err != nil {
+	if err := recordsOf(s).AddToken(t.Context(), tok); err != nil {
 		t.Fatal(err)
 	}
 	var ins []io.Writer
@@ -177,7 +178,7 @@ func TestClaimProcesses(t *testing.T) {
 		keys[n] = out.Text()
 	}
 	storetest.OneWinner(t, keys)
-	if got := must(s.ClaimToken(t.Context(), tok.ID, "late"))(t); fmt.Sprint(got.Keys, " <nil>") != keys[0] {
+	if got := must(recordsOf(s).ClaimToken(t.Context(), tok.ID, "late"))(t); fmt.Sprint(got.Keys, " <nil>") != keys[0] {
 		t.Errorf("got %v in the store, want %q", got.Keys, keys[0])
 	}
 }

@@ -31,14 +31,13 @@ type countingStore struct {
 	claims, revoked atomic.Int64
 }
 
-func (s *countingStore) ClaimToken(ctx context.Context, id, key string) (tunnel.Token, error) {
-	s.claims.Add(1)
-	return s.MemoryStore.ClaimToken(ctx, id, key)
-}
-
-func (s *countingStore) Revoked(ctx context.Context, id tunnel.Identity) (time.Time, error) {
-	s.revoked.Add(1)
-	return s.MemoryStore.Revoked(ctx, id)
+func (s *countingStore) Get(ctx context.Context, kind tunnel.Kind, name string) (tunnel.Record, error) {
+	if kind == tunnel.KindToken {
+		s.claims.Add(1)
+	} else {
+		s.revoked.Add(1)
+	}
+	return s.MemoryStore.Get(ctx, kind, name)
 }
 
 func (s *countingStore) asked() int64 { return s.claims.Load() + s.revoked.Load() }

@@ -48,18 +48,11 @@ func (s *throttledStore) wait(ctx context.Context) error {
 	}
 }
 
-func (s *throttledStore) ClaimToken(ctx context.Context, id, key string) (tunnel.Token, error) {
+func (s *throttledStore) Get(ctx context.Context, kind tunnel.Kind, name string) (tunnel.Record, error) {
 	if err := s.wait(ctx); err != nil {
-		return tunnel.Token{}, err
+		return tunnel.Record{}, err
 	}
-	return s.countingStore.ClaimToken(ctx, id, key)
-}
-
-func (s *throttledStore) Revoked(ctx context.Context, id tunnel.Identity) (time.Time, error) {
-	if err := s.wait(ctx); err != nil {
-		return time.Time{}, err
-	}
-	return s.countingStore.Revoked(ctx, id)
+	return s.countingStore.Get(ctx, kind, name)
 }
 
 // codeCounts counts the refusals of a Server.

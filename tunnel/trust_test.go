@@ -166,7 +166,7 @@ func TestIdentify(t *testing.T) {
 	s := newTunnelServer(t, &tunnel.MemoryStore{})
 	a, key := s.authority.Load(), newKey(t)
 	revoked := tunnel.Identity{Cluster: "prod", Agent: "revoked"}
-	if _, err := s.store.Revoke(t.Context(), revoked, time.Now()); err != nil {
+	if _, err := recordsOf(s.store).Revoke(t.Context(), revoked, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	uri := func(text ...string) func(*x509.Certificate) {

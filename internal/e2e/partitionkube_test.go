@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"testing"
@@ -103,21 +104,38 @@ func (k *splitKube) replica(name string) *kubeReplica {
 	s := k.split
 	s.t.Helper()
 	store := k.store(k.clientAt(name))
-	server := &tunnel.Server{Store: store, Peers: k.slices(name, "tunnel"), HandshakeTimeout: 9 * time.Second}
+	watched := &watchedStore{Store: store}
+	server := &tunnel.Server{Store: watched, Peers: k.slices(name, "tunnel"), HandshakeTimeout: 9 * time.Second}
 	r := &kubeReplica{replica: s.replica(name, server)}
-	store.Expel = func(id tunnel.Identity, at time.Time) {
+	watched.learnt = func(record tunnel.Record) {
+		var id tunnel.Identity
+		if json.Unmarshal(record.Data, &id) != nil {
+			return
+		}
 		r.mu.Lock()
+		defer r.mu.Unlock()
 		r.expelled = append(r.expelled, id)
-		r.mu.Unlock()
-		server.Expel(id, at)
 	}
 	store.Error = func(err error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.watchErrors = append(r.watchErrors, err)
 	}
-	during(s.t, store.Run)
+	during(s.t, server.FollowStore)
 	return r
+}
+
+// watchedStore tells of what it learns by a watch.
+type watchedStore struct {
+	tunnel.Store
+	learnt func(tunnel.Record)
+}
+
+func (s *watchedStore) Watch(ctx context.Context, kind tunnel.Kind, changed func(tunnel.Record)) error {
+	return s.Store.Watch(ctx, kind, func(r tunnel.Record) {
+		changed(r)
+		s.learnt(r)
+	})
 }
 
 // revoked is an agent that never was.
@@ -128,7 +146,7 @@ func revoked(agent string) tunnel.Identity {
 // revoke has the API server know a revocation that no replica is told of.
 func (k *splitKube) revoke(store *kubernetes.SecretStore, agent string) {
 	k.split.t.Helper()
-	if _, err := store.Revoke(k.split.t.Context(), revoked(agent), time.Now()); err != nil {
+	if _, err := (&tunnel.Records{Store: store}).Revoke(k.split.t.Context(), revoked(agent), time.Now()); err != nil {
 		k.split.t.Fatal(err)
 	}
 }

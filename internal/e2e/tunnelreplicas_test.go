@@ -193,9 +193,8 @@ func (r *replicas) testAgent(t *testing.T) {
 	t.Cleanup(func() { other.Close() })
 	address := net.JoinHostPort(bed.HubIP, tunnelPort)
 	h := newHub(t, &tunnel.Server{Authority: a, Store: store}, listen(t, r.bed.Network.Hub, address))
-	store.Expel = h.Expel
 	store.Error = func(err error) { t.Logf("the store: %v", err) }
-	during(t, store.Run)
+	during(t, h.FollowStore)
 	agent := func(inviter *tunnel.Server) tunnel.SessionInfo {
 		t.Helper()
 		inv, err := inviter.Invite(t.Context(), cluster, 0)

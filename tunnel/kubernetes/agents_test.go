@@ -83,7 +83,7 @@ func TestFormerSecrets(t *testing.T) {
 	s := store(t, api)
 	for n, key := range []string{"", "former"} {
 		tok, known := storetest.Token(n, time.Now().UTC()), secretKeys(api)
-		if err := s.AddToken(t.Context(), tok); err != nil { // for the name
+		if err := records(s).AddToken(t.Context(), tok); err != nil { // for the name
 			t.Fatal(err)
 		}
 		text := fmt.Sprintf(`{"id":%q,"cluster":%q,"created":%q,"expires":%q`, tok.ID, tok.Cluster, tok.Created.Format(time.RFC3339Nano), tok.Expires.Format(time.RFC3339Nano))
@@ -99,12 +99,12 @@ func TestFormerSecrets(t *testing.T) {
 			}
 		}
 	}
-	listed, err := s.Tokens(t.Context(), "default/prod")
+	listed, err := records(s).Tokens(t.Context(), "default/prod")
 	if err != nil || len(listed) != 2 {
 		t.Errorf("got %+v, %v, want both tokens", listed, err)
 	}
 	for n, want := range []string{"now", "former"} {
-		got, err := s.ClaimToken(t.Context(), storetest.Token(n, time.Now()).ID, "now")
+		got, err := records(s).ClaimToken(t.Context(), storetest.Token(n, time.Now()).ID, "now")
 		if err != nil || !cmp.Equal(got.Keys, []string{want}) {
 			t.Errorf("got %+v, %v, want the key %q", got, err, want)
 		}
@@ -117,11 +117,11 @@ func TestFormerReader(t *testing.T) {
 	api := apitest.New(t)
 	s, tok := store(t, api), storetest.Token(0, time.Now())
 	tok.Agents = 3
-	if err := s.AddToken(t.Context(), tok); err != nil {
+	if err := records(s).AddToken(t.Context(), tok); err != nil {
 		t.Fatal(err)
 	}
 	for _, key := range []string{"a", "b"} {
-		if _, err := s.ClaimToken(t.Context(), tok.ID, key); err != nil {
+		if _, err := records(s).ClaimToken(t.Context(), tok.ID, key); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -144,20 +144,20 @@ func TestClusterRevoked(t *testing.T) {
 	gets := asked(r.api, http.MethodGet)
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	for _, want := range []time.Time{now, now.Add(time.Millisecond)} {
-		if at, err := r.first.Revoke(t.Context(), id, now); err != nil || !at.Equal(want) {
+		if at, err := records(r.first).Revoke(t.Context(), id, now); err != nil || !at.Equal(want) {
 			t.Fatalf("got %v, %v, want %v", at, err, want)
 		}
 		if got := receive(t, r.expelled, "the revocation of the cluster"); got != id {
 			t.Errorf("got %v expelled, want %v", got, id)
 		}
 		before := gets.Load()
-		if at, err := r.runs.Revoked(t.Context(), id); err != nil || !at.Equal(want) || gets.Load() != before {
+		if at, err := records(r.runs).Revoked(t.Context(), id); err != nil || !at.Equal(want) || gets.Load() != before {
 			t.Errorf("got %v, %v after %d requests, want %v from memory", at, err, gets.Load()-before, want)
 		}
 	}
 	r.revoked(t, "new", false) // an agent by itself
 	r.stop()
-	if at, err := r.runs.Revoked(t.Context(), id); err != nil || !at.Equal(now.Add(time.Millisecond)) {
+	if at, err := records(r.runs).Revoked(t.Context(), id); err != nil || !at.Equal(now.Add(time.Millisecond)) {
 		t.Errorf("got %v, %v from the API server", at, err)
 	}
 }
@@ -168,7 +168,7 @@ func TestRevocationDamaged(t *testing.T) {
 	s, id := store(t, api), tunnel.Identity{Cluster: "default/prod"}
 	revoke := func() {
 		t.Helper()
-		if _, err := s.Revoke(t.Context(), id, time.Now()); err != nil {
+		if _, err := records(s).Revoke(t.Context(), id, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -177,12 +177,12 @@ func TestRevocationDamaged(t *testing.T) {
 		api.Change(secretKeys(api)[0], func(u *unstructured.Unstructured) {
 			unstructured.SetNestedField(u.Object, base64.StdEncoding.EncodeToString([]byte(data)), "data", "value")
 		})
-		if at, err := s.Revoked(t.Context(), id); err == nil {
+		if at, err := records(s).Revoked(t.Context(), id); err == nil {
 			t.Errorf("%q: got %v, want an error", data, at)
 		}
 	}
 	revoke()
-	if at, err := s.Revoked(t.Context(), id); err != nil || at.IsZero() {
+	if at, err := records(s).Revoked(t.Context(), id); err != nil || at.IsZero() {
 		t.Errorf("made again: got %v, %v", at, err)
 	}
 }

@@ -3,7 +3,7 @@
 // database and without a list of each other.
 //
 //   - [EndpointSlices]: the addresses of the replicas, from the Service.
-//   - [SecretStore]: tokens and revocations, a [tunnel.Store] in Secrets.
+//   - [SecretStore]: a [tunnel.Store] in Secrets.
 //   - [AuthoritySecret]: the one [tunnel.Authority] of all replicas.
 //   - [TokenReview]: authentication of a gateway's clients by ServiceAccount tokens.
 //
@@ -16,8 +16,7 @@
 //	authority, err := kubernetes.AuthoritySecret{Client: client, Namespace: ns, Name: "tunnel-authority"}.LoadOrCreate(ctx)
 //	store := &kubernetes.SecretStore{Client: client, Namespace: ns}
 //	server := &tunnel.Server{Authority: authority, Store: store}
-//	store.Expel = server.Expel
-//	go store.Run(ctx)
+//	go server.FollowStore(ctx)
 //
 // # Rights
 //

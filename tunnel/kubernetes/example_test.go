@@ -33,8 +33,7 @@ func Example() {
 	}
 	store := &kubernetes.SecretStore{Client: client, Namespace: "tunnel"}
 	server := &tunnel.Server{Authority: first, Store: store}
-	store.Expel = server.Expel
-	go store.Run(ctx)
+	go server.FollowStore(ctx)
 	go authority.Watch(ctx, server.SetAuthority)
 
 	// Clients show a token of kubectl create token --audience=tunnel.example.com.

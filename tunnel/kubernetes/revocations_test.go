@@ -1,6 +1,8 @@
 package kubernetes_test
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -30,19 +32,26 @@ func newReplicas(t *testing.T, set func(*kubernetes.SecretStore)) *replicas {
 	t.Helper()
 	r := &replicas{api: apitest.New(t), expelled: make(chan tunnel.Identity, 100), errs: make(chan error, 100)}
 	r.first, r.runs = store(t, r.api), store(t, r.api)
-	r.runs.Expel, r.runs.Error = func(id tunnel.Identity, _ time.Time) { r.expelled <- id }, tell(r.errs)
+	r.runs.Error = tell(r.errs)
 	if set != nil {
 		set(r.runs)
 	}
 	r.revoke(t, "old")
-	r.stop = start(t, r.runs.Run)
+	r.stop = start(t, func(ctx context.Context) error {
+		return r.runs.Watch(ctx, tunnel.KindRevoked, func(record tunnel.Record) {
+			var id tunnel.Identity
+			if json.Unmarshal(record.Data, &id) == nil {
+				r.expelled <- id
+			}
+		})
+	})
 	r.expels(t, "old")
 	return r
 }
 
 func (r *replicas) revoke(t *testing.T, name string) {
 	t.Helper()
-	if _, err := r.first.Revoke(t.Context(), agent(name), time.Now()); err != nil {
+	if _, err := records(r.first).Revoke(t.Context(), agent(name), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -57,7 +66,7 @@ func (r *replicas) expels(t *testing.T, name string) {
 // revoked wants an answer of the second store.
 func (r *replicas) revoked(t *testing.T, name string, want bool) {
 	t.Helper()
-	if got, err := r.runs.Revoked(t.Context(), agent(name)); err != nil || got.IsZero() == want {
+	if got, err := records(r.runs).Revoked(t.Context(), agent(name)); err != nil || got.IsZero() == want {
 		t.Errorf("%s: got %v, %v, revoked: want %t", name, got, err, want)
 	}
 }
@@ -66,9 +75,9 @@ func (r *replicas) revoked(t *testing.T, name string, want bool) {
 // revocations are known.
 func TestRevokedFromMemory(t *testing.T) {
 	r := newReplicas(t, nil)
-	gets := asked(r.api, http.MethodGet)
 	r.revoke(t, "new")
 	r.expels(t, "new")
+	gets := asked(r.api, http.MethodGet)
 	r.revoked(t, "old", true)
 	r.revoked(t, "new", true)
 	for n := range 5000 {
@@ -78,7 +87,7 @@ func TestRevokedFromMemory(t *testing.T) {
 		t.Errorf("got %d requests for a Secret, want none", n)
 	}
 	r.api.Hold("secrets", true) // the watch tells nothing
-	if _, err := r.runs.Revoke(t.Context(), agent("own"), time.Now()); err != nil {
+	if _, err := records(r.runs).Revoke(t.Context(), agent("own"), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	r.revoked(t, "own", true)
@@ -105,11 +114,11 @@ func TestRevokedAway(t *testing.T) {
 			r := newReplicas(t, func(s *kubernetes.SecretStore) { s.MaxStale = tt.stale })
 			away(r.api)
 			err := receive(t, r.errs, "the error of the watch")
-			if !strings.HasPrefix(err.Error(), "tunnel/kubernetes: watch revocations: ") {
+			if !strings.HasPrefix(err.Error(), "tunnel/kubernetes: watch revoked: ") {
 				t.Errorf("got %v", err)
 			}
 			r.revoked(t, "old", true)
-			got, err := r.runs.Revoked(t.Context(), agent("other"))
+			got, err := records(r.runs).Revoked(t.Context(), agent("other"))
 			if !got.IsZero() || (err == nil) != tt.ok {
 				t.Errorf("got %v, %v, want zero, an error: %t", got, err, !tt.ok)
 			}
@@ -138,6 +147,19 @@ func TestRevokedGap(t *testing.T) {
 	r.expels(t, "later")
 }
 
+// A watch that tells nothing any more does not hold up who revokes again.
+func TestRevokedLate(t *testing.T) {
+	r := newReplicas(t, nil)
+	r.api.Hold("secrets", true)
+	id, now := tunnel.Identity{Cluster: "default/prod"}, time.Now().UTC().Truncate(time.Millisecond)
+	for n, s := range []*kubernetes.SecretStore{r.first, r.runs, r.first, r.runs} {
+		want := now.Add(time.Duration(n) * time.Millisecond)
+		if at, err := records(s).Revoke(t.Context(), id, now); err != nil || !at.Equal(want) {
+			t.Errorf("%d: got %v, %v, want %v", n, at, err, want)
+		}
+	}
+}
+
 // Where the watch does not work but the API server does, it is asked each time.
 func TestRevokedAsked(t *testing.T) {
 	api := apitest.New(t)
@@ -150,12 +172,12 @@ func TestRevokedAsked(t *testing.T) {
 		}
 		return 0
 	})
-	start(t, runs.Run)
+	start(t, func(ctx context.Context) error { return runs.Watch(ctx, tunnel.KindRevoked, func(tunnel.Record) {}) })
 	receive(t, errs, "the error of the watch")
-	if _, err := first.Revoke(t.Context(), agent("a"), time.Now()); err != nil {
+	if _, err := records(first).Revoke(t.Context(), agent("a"), time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := runs.Revoked(t.Context(), agent("a")); err != nil || got.IsZero() {
+	if got, err := records(runs).Revoked(t.Context(), agent("a")); err != nil || got.IsZero() {
 		t.Errorf("got %v, %v, want revoked", got, err)
 	}
 }

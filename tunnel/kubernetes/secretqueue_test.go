@@ -41,13 +41,13 @@ func TestRevokedBesideTokens(t *testing.T) {
 		var crowd sync.WaitGroup
 		for n := range 200 {
 			crowd.Go(func() {
-				if _, err := s.ClaimToken(t.Context(), storetest.Token(n, began).ID, "k"); !errors.Is(err, fs.ErrNotExist) {
+				if _, err := records(s).ClaimToken(t.Context(), storetest.Token(n, began).ID, "k"); !errors.Is(err, fs.ErrNotExist) {
 					t.Error(err)
 				}
 			})
 		}
 		synctest.Wait() // the crowd waits for its turn
-		if revoked, err := s.Revoked(t.Context(), agent("a")); err != nil || !revoked.IsZero() {
+		if revoked, err := records(s).Revoked(t.Context(), agent("a")); err != nil || !revoked.IsZero() {
 			t.Errorf("got %v, %v", revoked, err)
 		}
 		took := time.Since(began)
@@ -57,7 +57,7 @@ func TestRevokedBesideTokens(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := s.ClaimToken(ctx, "late", "k"); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := records(s).ClaimToken(ctx, "late", "k"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("who comes last and has a second: got %v, want %v", err, context.DeadlineExceeded)
 		}
 		crowd.Wait()

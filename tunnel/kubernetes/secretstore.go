@@ -6,10 +6,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -20,59 +18,47 @@ import (
 	"k8s.io/client-go/kubernetes"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 
-	"github.com/causewayproject/causeway/internal/backoff"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
 // SecretStore is a [tunnel.Store] in Secrets, which any number of servers
-// share: one Secret for each token and for each revocation. Neither their names nor
-// their data are confidential. They are Secrets because few may write Secrets:
+// share: one Secret for each record. Neither the names nor the data of tokens and
+// revocations are confidential. They are Secrets because few may write Secrets:
 // a user that can write them can have a token used again, and let a revoked agent in.
 // Its methods are safe for concurrent use; its fields must not change after the
 // first call.
 //
-// A token is claimed by an update with the resourceVersion at which it was read: of
-// several servers one succeeds, and the others read it again. Tokens that
-// expired a week ago are deleted when a new one is added, at most once an hour.
-// Revocations stay; one that is older than the life of an agent's certificate, and of
-// any invitation for the cluster, may be deleted by hand.
+// A record is replaced by an update with the resourceVersion at which it was read: of
+// several servers one succeeds.
 //
-// The server looks up a revocation each time an agent connects. [SecretStore.Run]
-// keeps them in memory; without it each look-up is a request. Tokens are read and
-// written when an agent enrols, at most four at once, so that look-ups of
-// revocations by the same Client do not wait behind a crowd that enrols.
+// The server looks up a revocation each time an agent connects. Watch keeps a kind in
+// memory; without it each look-up is a request. Payloads and values are one kind in
+// that. Tokens are always read and written by requests, at most four at once, so that
+// look-ups of revocations by the same Client do not wait behind a crowd that enrols.
 //
 // It needs the right to get, list, watch, create, update and delete secrets in
 // Namespace. RBAC can't select Secrets by labels: give it a namespace of its own.
 type SecretStore struct {
 	// Client reaches the API server. Required. An enrolment takes two requests, or
-	// four without Run: client-go's default limit of 5 a second (rest.Config.QPS)
-	// is too low when many agents enrol at once.
+	// four if nobody watches revocations: client-go's default limit of 5 a second
+	// (rest.Config.QPS) is too low when many agents enrol at once.
 	Client kubernetes.Interface
 	// Namespace holds the Secrets. Required.
 	Namespace string
 	// Prefix begins the names of the Secrets and is the value of their labels: two
 	// stores in one namespace need different ones. Empty means "causeway".
 	Prefix string
-	// MaxStale is how long, after Run has lost its watch, an agent that is not known
-	// to be revoked is let in if the API server does not answer. Zero means 5
+	// MaxStale is how long, after the watch of revocations is lost, an agent that is not
+	// known to be revoked is let in if the API server does not answer. Zero means 5
 	// minutes; if negative, no such agent is let in.
 	MaxStale time.Duration
-	// Expel, if not nil, is called by Run once for every revocation, those of other
-	// servers included. It should be [tunnel.Server.Expel], which ends the sessions
-	// here. If nil, such a session lives until its agent reconnects or renews its
-	// certificate.
-	Expel func(id tunnel.Identity, at time.Time)
-	// Error, if not nil, is called when Run can't watch the Secrets. The watch is
+	// Error, if not nil, is called when Watch can't watch the Secrets. The watch is
 	// tried again. It must not block.
 	Error func(error)
 
-	mu        sync.Mutex           // guards the fields below
-	revoked   map[string]time.Time // by the Secret's name; zero: the Secret is damaged
-	live      bool                 // a watch keeps revoked up to date
-	lost      time.Time            // when live ended; zero if it never began
-	lastSweep time.Time            // when tokens were last looked through, by Token.Created
-	turns     chan struct{}        // holds one for each call about a token that is under way
+	mu     sync.Mutex         // guards the fields below
+	memory map[string]*memory // by label, of what is watched
+	turns  chan struct{}      // holds one for each call about a token that is under way
 }
 
 var _ tunnel.Store = (*SecretStore)(nil)
@@ -81,87 +67,262 @@ var _ tunnel.Store = (*SecretStore)(nil)
 const (
 	LabelToken   = "causewayproject.github.io/tunnel-token"
 	LabelRevoked = "causewayproject.github.io/tunnel-revoked"
-	// labelCluster is on tokens; its value is a digest of the cluster. Those of older
-	// versions do not have it.
+	LabelState   = "causewayproject.github.io/tunnel-state" // values and payloads
+	// labelCluster is on tokens, labelPayload on payloads; the value is a digest of the
+	// cluster. Tokens of older versions do not have it.
 	labelCluster = "causewayproject.github.io/tunnel-cluster"
+	labelPayload = "causewayproject.github.io/tunnel-payload"
 )
 
 const (
-	tokenGrace = 7 * 24 * time.Hour // as tunnel.Store says
-	sweepEvery = time.Hour
-	pageSize   = 500
-	writeTries = 100 // of others' writes that may come between
+	pageSize = 500
 	// tokenCalls is how many calls about tokens may have requests in the Client's
 	// queue at once. Another request waits behind at most so many: a second by
 	// client-go's default limit.
 	tokenCalls = 4
+	// askTimeout bounds a question to the API server whose answer memory has, too.
+	askTimeout      = 3 * time.Second
+	defaultMaxStale = 5 * time.Minute
 
-	dataKey = "value"
+	dataKey    = "value"
+	clusterKey = "cluster" // of a payload, as nameKey
+	nameKey    = "name"
 )
 
-// tokenRecord is a token in a Secret. The first key has a field of its own, since older
-// versions wrote only that: to them a token with a key is used.
-type tokenRecord struct {
-	ID       string    `json:"id"`
-	Cluster  string    `json:"cluster"`
-	Agents   int       `json:"agents,omitempty"`
-	After    time.Time `json:"after,omitzero"`
-	Created  time.Time `json:"created"`
-	Expires  time.Time `json:"expires"`
-	Key      string    `json:"key,omitempty"`
-	MoreKeys []string  `json:"moreKeys,omitempty"`
+// labelOf returns the label of a kind's Secrets.
+func labelOf(kind tunnel.Kind) string {
+	switch kind {
+	case tunnel.KindToken:
+		return LabelToken
+	case tunnel.KindRevoked:
+		return LabelRevoked
+	}
+	return LabelState
 }
 
-func newTokenRecord(t tunnel.Token) tokenRecord {
-	r := tokenRecord{ID: t.ID, Cluster: t.Cluster, Agents: t.Agents, After: t.After, Created: t.Created, Expires: t.Expires}
-	if len(t.Keys) > 0 {
-		r.Key, r.MoreKeys = t.Keys[0], t.Keys[1:]
+// secretName hashes what may be any text.
+func (s *SecretStore) secretName(kind tunnel.Kind, name string) string {
+	switch kind {
+	case tunnel.KindToken:
+		name = "token-" + hashName(name)
+	case tunnel.KindRevoked:
+		name = "revoked-" + name
+	case tunnel.KindPayload:
+		name = "payload-" + hashName(name)[:32]
+	}
+	return s.namePrefix() + "-" + name
+}
+
+func hashName(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// newSecret returns the Secret of a record.
+func (s *SecretStore) newSecret(r tunnel.Record) *corev1.Secret {
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: s.secretName(r.Kind, r.Name), Namespace: s.Namespace, ResourceVersion: r.Version,
+			Labels: map[string]string{labelOf(r.Kind): s.namePrefix()}},
+		Data: map[string][]byte{dataKey: r.Data},
+	}
+	switch r.Kind {
+	case tunnel.KindToken:
+		secret.Labels[labelCluster] = hashName(r.Cluster)[:40]
+	case tunnel.KindPayload:
+		cluster, name, _ := strings.Cut(r.Name, "\n")
+		secret.Labels[labelPayload] = hashName(cluster)[:32]
+		secret.Data[clusterKey], secret.Data[nameKey] = []byte(cluster), []byte(name)
+	}
+	return secret
+}
+
+// readSecret returns the record of a Secret that has the label. A Secret whose name does
+// not agree with what is in it has a record without a Name.
+func (s *SecretStore) readSecret(label string, secret *corev1.Secret) tunnel.Record {
+	r := tunnel.Record{Kind: tunnel.KindValue, Data: append([]byte{}, secret.Data[dataKey]...), Version: secret.ResourceVersion}
+	var about struct{ ID, Cluster string }
+	if label != LabelState {
+		_ = json.Unmarshal(r.Data, &about) // tunnel.Records says that it is damaged
+	}
+	r.Cluster = about.Cluster
+	switch {
+	case label == LabelToken:
+		r.Kind, r.Name = tunnel.KindToken, about.ID
+	case label == LabelRevoked:
+		r.Kind, r.Name = tunnel.KindRevoked, strings.TrimPrefix(secret.Name, s.namePrefix()+"-revoked-")
+	case secret.Labels[labelPayload] != "":
+		r.Kind, r.Cluster = tunnel.KindPayload, string(secret.Data[clusterKey])
+		r.Name = r.Cluster + "\n" + string(secret.Data[nameKey])
+	default:
+		r.Name = strings.TrimPrefix(secret.Name, s.namePrefix()+"-")
+	}
+	if s.secretName(r.Kind, r.Name) != secret.Name {
+		r.Name = ""
 	}
 	return r
 }
 
-func (r tokenRecord) token() tunnel.Token {
-	t := tunnel.Token{ID: r.ID, Cluster: r.Cluster, Agents: r.Agents, After: r.After, Created: r.Created, Expires: r.Expires}
-	if r.Key != "" {
-		t.Keys = append([]string{r.Key}, r.MoreKeys...)
+// Get implements [tunnel.Store]. While the kind is watched, the answer comes from memory,
+// which learns another server's writes by the watch. When the watch of revocations is lost,
+// the API server is asked; if it does not answer, memory counts for MaxStale. Payloads and
+// values count as they were.
+func (s *SecretStore) Get(ctx context.Context, kind tunnel.Kind, name string) (tunnel.Record, error) {
+	if err := s.checkFields(); err != nil {
+		return tunnel.Record{}, err
 	}
-	return t
+	r, known, m := s.lookUp(kind, name)
+	if m.live || known && isForGood(r) {
+		return r, s.checkKnown(kind, name, known)
+	}
+	ask := ctx
+	if m.isRecent(s.MaxStale) {
+		var cancel context.CancelFunc
+		ask, cancel = context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+	}
+	end, err := s.awaitTurn(ctx, kind)
+	if err != nil {
+		return r, wrapError("read "+string(kind), err)
+	}
+	defer end()
+	secret, err := s.secretClient().Get(ask, s.secretName(kind, name), metav1.GetOptions{})
+	switch {
+	case err == nil:
+		r = s.readSecret(labelOf(kind), secret)
+		r.Kind, r.Name = kind, name
+		return r, nil
+	case apierrors.IsNotFound(err):
+		return tunnel.Record{}, s.checkKnown(kind, name, false)
+	case m.isRecent(s.MaxStale) && ctx.Err() == nil:
+		return r, s.checkKnown(kind, name, known)
+	}
+	return tunnel.Record{}, wrapError("read "+string(kind), err)
 }
 
-var errNoToken = fmt.Errorf("tunnel/kubernetes: token: %w", fs.ErrNotExist)
+// checkKnown returns fs.ErrNotExist if there is no such record.
+func (s *SecretStore) checkKnown(kind tunnel.Kind, name string, known bool) error {
+	if known {
+		return nil
+	}
+	return fmt.Errorf("tunnel/kubernetes: the Secret %s/%s: %w", s.Namespace, s.secretName(kind, name), fs.ErrNotExist)
+}
 
-// AddToken implements [tunnel.Store].
-func (s *SecretStore) AddToken(ctx context.Context, t tunnel.Token) error {
+// Create implements [tunnel.Store].
+func (s *SecretStore) Create(ctx context.Context, r tunnel.Record) error {
+	r.Version = ""
+	return s.write(ctx, "create ", r, func(secret *corev1.Secret) (*corev1.Secret, error) {
+		return s.secretClient().Create(ctx, secret, metav1.CreateOptions{})
+	})
+}
+
+// Replace implements [tunnel.Store].
+func (s *SecretStore) Replace(ctx context.Context, r tunnel.Record) error {
+	if r.Version == "" {
+		return tunnel.ErrConflict
+	}
+	return s.write(ctx, "replace ", r, func(secret *corev1.Secret) (*corev1.Secret, error) {
+		return s.secretClient().Update(ctx, secret, metav1.UpdateOptions{})
+	})
+}
+
+// Delete implements [tunnel.Store].
+func (s *SecretStore) Delete(ctx context.Context, r tunnel.Record) error {
+	return s.write(ctx, "delete ", r, func(secret *corev1.Secret) (*corev1.Secret, error) {
+		var opts metav1.DeleteOptions
+		if r.Version != "" {
+			opts.Preconditions = &metav1.Preconditions{ResourceVersion: &r.Version}
+		}
+		err := s.secretClient().Delete(ctx, secret.Name, opts)
+		if apierrors.IsNotFound(err) {
+			err = nil
+		}
+		return &corev1.Secret{}, err
+	})
+}
+
+// write writes the Secret of a record, and keeps what the API server returned in memory.
+func (s *SecretStore) write(ctx context.Context, what string, r tunnel.Record, request func(*corev1.Secret) (*corev1.Secret, error)) error {
 	if err := s.checkFields(); err != nil {
 		return err
 	}
-	if t.ID == "" || len(t.Keys) > 0 {
-		return errors.New("tunnel/kubernetes: token: not a new one")
-	}
-	end, err := s.awaitTurn(ctx)
+	end, err := s.awaitTurn(ctx, r.Kind)
 	if err != nil {
-		return wrapError("add token", err)
+		return wrapError(what+string(r.Kind), err)
 	}
 	defer end()
-	if s.sweepDue(t.Created) {
-		if err := s.sweepTokens(ctx, t.Created); err != nil {
-			s.reportError(wrapError("look for tokens that ended", err)) // the next hour will do
+	secret := s.newSecret(r)
+	written, err := request(secret)
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		s.remember(ctx, r, nil)
+		return fmt.Errorf("tunnel/kubernetes: the Secret %s/%s: %w", s.Namespace, secret.Name, fs.ErrExist)
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err) && r.Version != "":
+		s.remember(ctx, r, nil)
+		return tunnel.ErrConflict
+	case err != nil:
+		return wrapError(what+string(r.Kind), err)
+	}
+	s.remember(ctx, r, written)
+	return nil
+}
+
+// List implements [tunnel.Store]. Payloads and values are in memory while they are watched.
+func (s *SecretStore) List(ctx context.Context, kind tunnel.Kind, of string) (all []tunnel.Record, err error) {
+	if err := s.checkFields(); err != nil {
+		return nil, err
+	}
+	if all, ok := s.listMemory(kind, of); ok {
+		return all, nil
+	}
+	end, err := s.awaitTurn(ctx, kind)
+	if err != nil {
+		return nil, wrapError("list "+string(kind), err)
+	}
+	defer end()
+	which := []string{""}
+	switch {
+	case kind == tunnel.KindToken && of != "":
+		which = []string{labelCluster + "=" + hashName(of)[:40], "!" + labelCluster}
+	case kind == tunnel.KindPayload && of != "":
+		which = []string{labelPayload + "=" + hashName(of)[:32]}
+	}
+	for _, selector := range which {
+		_, err := s.eachSecret(ctx, labelOf(kind), selector, func(secret *corev1.Secret) {
+			if r := s.readSecret(labelOf(kind), secret); r.Kind == kind && r.Name != "" && r.IsOf(of) {
+				all = append(all, r)
+			}
+		})
+		if err != nil {
+			return nil, wrapError("list "+string(kind), err)
 		}
 	}
-	secret, err := s.newSecret(s.tokenName(t.ID), LabelToken, newTokenRecord(t))
-	if err == nil {
-		secret.Labels[labelCluster] = clusterDigest(t.Cluster)
-		_, err = s.secretClient().Create(ctx, secret, metav1.CreateOptions{})
+	return all, nil
+}
+
+// eachSecret calls f with the Secrets that have the label, and that the other selector
+// matches if it is not empty. It returns the version of the list.
+func (s *SecretStore) eachSecret(ctx context.Context, label, other string, f func(*corev1.Secret)) (version string, err error) {
+	options := metav1.ListOptions{LabelSelector: strings.TrimSuffix(label+"="+s.namePrefix()+","+other, ","), Limit: pageSize}
+	for {
+		page, err := s.secretClient().List(ctx, options)
+		if err != nil {
+			return "", err
+		}
+		for n := range page.Items {
+			f(&page.Items[n])
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			return page.ResourceVersion, nil
+		}
 	}
-	if apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("tunnel/kubernetes: token: %w", fs.ErrExist)
-	}
-	return wrapError("add token", err)
 }
 
 // awaitTurn waits until a call about a token may begin. The caller calls end after
 // it.
-func (s *SecretStore) awaitTurn(ctx context.Context) (end func(), err error) {
+func (s *SecretStore) awaitTurn(ctx context.Context, kind tunnel.Kind) (end func(), err error) {
+	if kind != tunnel.KindToken {
+		return func() {}, nil
+	}
 	s.mu.Lock()
 	if s.turns == nil {
 		s.turns = make(chan struct{}, tokenCalls)
@@ -174,190 +335,6 @@ func (s *SecretStore) awaitTurn(ctx context.Context) (end func(), err error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-}
-
-func (s *SecretStore) readToken(ctx context.Context, id string) (tunnel.Token, *corev1.Secret, error) {
-	secret, err := s.secretClient().Get(ctx, s.tokenName(id), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return tunnel.Token{}, nil, errNoToken
-	}
-	if err != nil {
-		return tunnel.Token{}, nil, wrapError("read token", err)
-	}
-	t, err := parseToken(secret)
-	if err == nil && t.ID != id {
-		err = errDamaged(secret)
-	}
-	return t, secret, err
-}
-
-// ClaimToken implements [tunnel.Store].
-func (s *SecretStore) ClaimToken(ctx context.Context, id, key string) (tunnel.Token, error) {
-	if err := s.checkFields(); err != nil {
-		return tunnel.Token{}, err
-	}
-	end, err := s.awaitTurn(ctx)
-	if err != nil {
-		return tunnel.Token{}, wrapError("claim token", err)
-	}
-	defer end()
-	var t tunnel.Token
-	err = retryConflicts(ctx, func() error {
-		got, secret, err := s.readToken(ctx, id)
-		t = got
-		if err != nil || len(t.Keys) >= max(t.Agents, 1) || slices.Contains(t.Keys, key) {
-			return err
-		}
-		t.Keys = append(t.Keys, key)
-		if secret.Data[dataKey], err = json.Marshal(newTokenRecord(t)); err == nil {
-			_, err = s.secretClient().Update(ctx, secret, metav1.UpdateOptions{})
-		}
-		return wrapError("claim token", err)
-	})
-	if err != nil {
-		return tunnel.Token{}, err
-	}
-	return t, nil
-}
-
-// retryConflicts calls write again while somebody else's write came first. It waits a
-// random time before, since the other servers try again, too.
-func retryConflicts(ctx context.Context, write func() error) (err error) {
-	wait := backoff.Backoff{First: 5 * time.Millisecond, Max: 100 * time.Millisecond}
-	for range writeTries {
-		err = write()
-		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
-			return err
-		}
-		select {
-		case <-time.After(wait.Next(0)):
-		case <-ctx.Done():
-			return err
-		}
-	}
-	return err
-}
-
-// Tokens implements [tunnel.Store]. A token whose Secret is damaged is left out.
-func (s *SecretStore) Tokens(ctx context.Context, cluster string) (all []tunnel.Token, err error) {
-	if err := s.checkFields(); err != nil {
-		return nil, err
-	}
-	end, err := s.awaitTurn(ctx)
-	if err != nil {
-		return nil, wrapError("list tokens", err)
-	}
-	defer end()
-	for _, which := range []string{labelCluster + "=" + clusterDigest(cluster), "!" + labelCluster} {
-		_, err := s.eachSecret(ctx, LabelToken, which, func(secret *corev1.Secret) error {
-			if t, err := parseToken(secret); err == nil && t.Cluster == cluster && s.tokenName(t.ID) == secret.Name {
-				all = append(all, t)
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, wrapError("list tokens", err)
-		}
-	}
-	return all, nil
-}
-
-// RemoveToken implements [tunnel.Store].
-func (s *SecretStore) RemoveToken(ctx context.Context, id string) error {
-	if err := s.checkFields(); err != nil {
-		return err
-	}
-	end, err := s.awaitTurn(ctx)
-	if err != nil {
-		return wrapError("remove token", err)
-	}
-	defer end()
-	err = s.secretClient().Delete(ctx, s.tokenName(id), metav1.DeleteOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return wrapError("remove token", err)
-}
-
-// sweepDue reports whether it is time to look for old tokens.
-func (s *SecretStore) sweepDue(now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.lastSweep.IsZero() && now.Sub(s.lastSweep) < sweepEvery {
-		return false
-	}
-	s.lastSweep = now
-	return true
-}
-
-// sweepTokens deletes the tokens that expired long ago. A token that can't be read
-// stays.
-func (s *SecretStore) sweepTokens(ctx context.Context, now time.Time) error {
-	_, err := s.eachSecret(ctx, LabelToken, "", func(secret *corev1.Secret) error {
-		if t, err := parseToken(secret); err != nil || now.Sub(t.Expires) < tokenGrace {
-			return nil
-		}
-		err := s.secretClient().Delete(ctx, secret.Name, metav1.DeleteOptions{
-			Preconditions: &metav1.Preconditions{UID: &secret.UID},
-		})
-		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-			return nil // another server has done it
-		}
-		return err
-	})
-	return err
-}
-
-// eachSecret calls f with the Secrets that have the label, and that the other selector
-// matches if it is not empty. It returns the version of the list.
-func (s *SecretStore) eachSecret(ctx context.Context, label, other string, f func(*corev1.Secret) error) (version string, err error) {
-	options := metav1.ListOptions{LabelSelector: strings.TrimSuffix(label+"="+s.namePrefix()+","+other, ","), Limit: pageSize}
-	for {
-		page, err := s.secretClient().List(ctx, options)
-		if err != nil {
-			return "", err
-		}
-		for n := range page.Items {
-			if err := f(&page.Items[n]); err != nil {
-				return "", err
-			}
-		}
-		if options.Continue = page.Continue; options.Continue == "" {
-			return page.ResourceVersion, nil
-		}
-	}
-}
-
-func parseToken(secret *corev1.Secret) (tunnel.Token, error) {
-	var r tokenRecord
-	if err := json.Unmarshal(secret.Data[dataKey], &r); err != nil {
-		return tunnel.Token{}, errDamaged(secret)
-	}
-	return r.token(), nil
-}
-
-// errDamaged hides the cause, which quotes the data.
-func errDamaged(secret *corev1.Secret) error {
-	return fmt.Errorf("tunnel/kubernetes: the Secret %s/%s is damaged", secret.Namespace, secret.Name)
-}
-
-func (s *SecretStore) newSecret(name, label string, value any) (*corev1.Secret, error) {
-	text, err := json.Marshal(value)
-	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.Namespace, Labels: map[string]string{label: s.namePrefix()}},
-		Data:       map[string][]byte{dataKey: text},
-	}, err
-}
-
-// tokenName hashes the id, which may be any text and is confidential.
-func (s *SecretStore) tokenName(id string) string { return s.namePrefix() + "-token-" + hashName(id) }
-
-// clusterDigest is the value of a label: at most 63 characters.
-func clusterDigest(cluster string) string { return hashName(cluster)[:40] }
-
-func hashName(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:])
 }
 
 func (s *SecretStore) secretClient() coreclient.SecretInterface {

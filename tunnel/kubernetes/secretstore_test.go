@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +26,9 @@ func store(t *testing.T, s *apitest.Server) *kubernetes.SecretStore {
 	return &kubernetes.SecretStore{Client: client(t, s), Namespace: namespace}
 }
 
+// records are the tokens and revocations of the store.
+func records(s tunnel.Store) *tunnel.Records { return &tunnel.Records{Store: s} }
+
 func TestSecretStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Pair {
 		s := apitest.New(t)
@@ -35,7 +40,7 @@ func TestSecretStore(t *testing.T) {
 func TestClaimBetween(t *testing.T) {
 	s := apitest.New(t)
 	one, tok := store(t, s), storetest.Token(0, time.Now())
-	if err := one.AddToken(t.Context(), tok); err != nil {
+	if err := records(one).AddToken(t.Context(), tok); err != nil {
 		t.Fatal(err)
 	}
 	key := secretKeys(s)[0]
@@ -59,7 +64,7 @@ func TestClaimBetween(t *testing.T) {
 			}
 			return 0
 		})
-		got, err := one.ClaimToken(t.Context(), tok.ID, "mine")
+		got, err := records(one).ClaimToken(t.Context(), tok.ID, "mine")
 		if strings.Join(got.Keys, " ") != tt.want || !errors.Is(err, tt.err) {
 			t.Errorf("%s: got %q, %v, want %q, %v", tt.name, got.Keys, err, tt.want, tt.err)
 		}
@@ -70,7 +75,7 @@ func TestClaimBetween(t *testing.T) {
 		if s.Get(key) != nil {
 			s.Remove(key)
 		}
-		if err := one.AddToken(t.Context(), tok); err != nil {
+		if err := records(one).AddToken(t.Context(), tok); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -80,7 +85,7 @@ func TestClaimBetween(t *testing.T) {
 func TestTokenDamaged(t *testing.T) {
 	s := apitest.New(t)
 	one, tok := store(t, s), storetest.Token(0, time.Now())
-	if err := one.AddToken(t.Context(), tok); err != nil {
+	if err := records(one).AddToken(t.Context(), tok); err != nil {
 		t.Fatal(err)
 	}
 	key := secretKeys(s)[0]
@@ -89,13 +94,13 @@ func TestTokenDamaged(t *testing.T) {
 			unstructured.SetNestedField(u.Object, base64.StdEncoding.EncodeToString([]byte(data)), "data", "value")
 		})
 		for range 2 {
-			if _, err := one.ClaimToken(t.Context(), tok.ID, "k"); err == nil || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "is damaged") {
+			if _, err := records(one).ClaimToken(t.Context(), tok.ID, "k"); err == nil || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "is damaged") {
 				t.Errorf("%q: got %v, want an error that says so", data, err)
 			}
 		}
 	}
 	for _, bad := range []tunnel.Token{{}, {ID: "a", Keys: []string{"k"}}} {
-		if err := one.AddToken(t.Context(), bad); err == nil {
+		if err := records(one).AddToken(t.Context(), bad); err == nil {
 			t.Errorf("%+v was added", bad)
 		}
 	}
@@ -112,11 +117,12 @@ func secretKeys(s *apitest.Server) (keys []apitest.Key) {
 // next look is an hour later.
 func TestSweep(t *testing.T) {
 	s := apitest.New(t)
-	one, other := store(t, s), store(t, s)
-	other.Prefix = "other"
+	foreign := store(t, s)
+	foreign.Prefix = "other"
+	one, other := records(store(t, s)), records(foreign)
 	old := time.Now().Add(-30 * 24 * time.Hour)
 	const many = 601 // more than a page
-	add := func(to *kubernetes.SecretStore, n int, at time.Time) {
+	add := func(to *tunnel.Records, n int, at time.Time) {
 		t.Helper()
 		if err := to.AddToken(t.Context(), storetest.Token(n, at)); err != nil {
 			t.Fatal(err)
@@ -191,16 +197,16 @@ func TestSecretNames(t *testing.T) {
 func TestSecretStoreAway(t *testing.T) {
 	s := apitest.New(t)
 	one, tok, id := store(t, s), storetest.Token(0, time.Now()), tunnel.Identity{Cluster: "c", Agent: "a"}
-	if err := one.AddToken(t.Context(), tok); err != nil {
+	if err := records(one).AddToken(t.Context(), tok); err != nil {
 		t.Fatal(err)
 	}
 	away(s)
 	ctx := t.Context()
 	for what, call := range map[string]func() error{
-		"add":     func() error { return one.AddToken(ctx, storetest.Token(1, time.Now())) },
-		"claim":   func() error { _, err := one.ClaimToken(ctx, tok.ID, "k"); return err },
-		"revoke":  func() error { _, err := one.Revoke(ctx, id, time.Now()); return err },
-		"revoked": func() error { _, err := one.Revoked(ctx, id); return err },
+		"add":     func() error { return records(one).AddToken(ctx, storetest.Token(1, time.Now())) },
+		"claim":   func() error { _, err := records(one).ClaimToken(ctx, tok.ID, "k"); return err },
+		"revoke":  func() error { _, err := records(one).Revoke(ctx, id, time.Now()); return err },
+		"revoked": func() error { _, err := records(one).Revoked(ctx, id); return err },
 	} {
 		err := call()
 		if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) || !strings.HasPrefix(err.Error(), "tunnel/kubernetes: ") {
@@ -214,10 +220,10 @@ func TestRequired(t *testing.T) {
 	ctx, c := t.Context(), fake.NewClientset()
 	for want, call := range map[string]func() error{
 		"secret store: field Client": func() error {
-			_, err := (&kubernetes.SecretStore{Namespace: "n"}).ClaimToken(ctx, "x", "k")
+			_, err := records(&kubernetes.SecretStore{Namespace: "n"}).ClaimToken(ctx, "x", "k")
 			return err
 		},
-		"secret store: field Namespace": func() error { return (&kubernetes.SecretStore{Client: c}).Run(ctx) },
+		"secret store: field Namespace": func() error { return (&kubernetes.SecretStore{Client: c}).Watch(ctx, tunnel.KindRevoked, nil) },
 		"endpoint slices: field Client": func() error { return kubernetes.EndpointSlices{}.Watch(ctx, nil) },
 		"endpoint slices: field Namespace": func() error {
 			return kubernetes.EndpointSlices{Client: c}.Watch(ctx, nil)
@@ -240,5 +246,36 @@ func TestRequired(t *testing.T) {
 	}
 	if n := len(c.Actions()); n != 0 {
 		t.Errorf("got %d requests, want none", n)
+	}
+}
+
+// What the Secrets are called, and their labels and keys, is what servers of before read.
+func TestSecretForms(t *testing.T) {
+	const label, cluster = "causewayproject.github.io/tunnel-", "2e159cc5a46c64344c9a33e131965c9e"
+	for _, tt := range []struct {
+		r      tunnel.Record
+		name   string
+		labels map[string]string
+		keys   string
+	}{
+		{tunnel.Record{Kind: tunnel.KindToken, Name: "aaaaaaaaaaaaaaaa", Cluster: "default/prod"},
+			"token-0c0beacef8877bbf2416eb00f2b5dc96354e26dd1df5517320459b1236860f8c",
+			map[string]string{label + "token": "tunnel", label + "cluster": cluster + "4f1b7064"}, "value"},
+		{tunnel.Record{Kind: tunnel.KindRevoked, Name: "867f20a1"}, "revoked-867f20a1", map[string]string{label + "revoked": "tunnel"}, "value"},
+		{tunnel.Record{Kind: tunnel.KindPayload, Name: "default/prod\nauthorized_keys", Cluster: "default/prod"}, "payload-0920347cf40e38dd8aa116cd4cddbc5b",
+			map[string]string{label + "state": "tunnel", label + "payload": cluster}, "cluster name value"},
+		{tunnel.Record{Kind: tunnel.KindValue, Name: "servers"}, "servers", map[string]string{label + "state": "tunnel"}, "value"},
+	} {
+		s := apitest.New(t)
+		one := store(t, s)
+		one.Prefix, tt.r.Data = "tunnel", []byte("data")
+		if err := one.Create(t.Context(), tt.r); err != nil {
+			t.Fatal(err)
+		}
+		u := s.List("secrets")[0]
+		data, _, _ := unstructured.NestedMap(u.Object, "data")
+		if keys := strings.Join(slices.Sorted(maps.Keys(data)), " "); u.GetName() != "tunnel-"+tt.name || !maps.Equal(u.GetLabels(), tt.labels) || keys != tt.keys {
+			t.Errorf("got %s, %v, %s; want %s, %v, %s", u.GetName(), u.GetLabels(), keys, tt.name, tt.labels, tt.keys)
+		}
 	}
 }

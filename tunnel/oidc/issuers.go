@@ -55,8 +55,9 @@ type Issuers struct {
 	// a token that was stolen is refused by all replicas. If nil, they are kept in memory.
 	Store tunnel.Store
 
-	memory tunnel.MemoryStore // without a Store
-	now    func() time.Time   // nil: time.Now
+	once    sync.Once
+	records tunnel.Records   // of Store, or of one in memory
+	now     func() time.Time // nil: time.Now
 
 	mu         sync.RWMutex // guards the fields below
 	registered map[string]*issuer
@@ -248,15 +249,16 @@ func (s *Issuers) spendToken(ctx context.Context, i *issuer, t *token, key strin
 
 // claimToken returns the key that came first with the token.
 func (s *Issuers) claimToken(ctx context.Context, cluster string, t *token, key string) (string, error) {
-	var store tunnel.Store = &s.memory
-	if s.Store != nil {
-		store = s.Store
-	}
+	s.once.Do(func() {
+		if s.records.Store = s.Store; s.Store == nil {
+			s.records.Store = &tunnel.MemoryStore{}
+		}
+	})
 	record := tunnel.Token{ID: t.id(), Cluster: cluster, Created: s.clock().UTC(), Expires: t.expires().Add(-storeGrace).UTC()}
-	if err := store.AddToken(ctx, record); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := s.records.AddToken(ctx, record); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}
-	record, err := store.ClaimToken(ctx, record.ID, key)
+	record, err := s.records.ClaimToken(ctx, record.ID, key)
 	if err != nil || len(record.Keys) == 0 {
 		return "", err
 	}

@@ -16,7 +16,7 @@ type brokenStore struct {
 	t *testing.T
 }
 
-func (s brokenStore) AddToken(context.Context, tunnel.Token) error {
+func (s brokenStore) Create(context.Context, tunnel.Record) error {
 	if s.t != nil {
 		s.t.Error("the Store was called")
 	}

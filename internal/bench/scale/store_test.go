@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"net"
 	"net/rpc"
-	"time"
 
 	"github.com/causewayproject/causeway/internal/test/proxytest"
 	"github.com/causewayproject/causeway/tunnel"
@@ -36,23 +35,24 @@ func hostStore() (*storeHost, error) {
 
 type storeService struct{ store *tunnel.MemoryStore }
 
-type Claim struct{ ID, Key string }
-
-type Claimed struct {
-	Token   tunnel.Token
+type Found struct {
+	Record  tunnel.Record
 	Missing bool // fs.ErrNotExist, which would come as a text
 }
 
-func (s *storeService) ClaimToken(c Claim, r *Claimed) (err error) {
-	r.Token, err = s.store.ClaimToken(context.Background(), c.ID, c.Key)
-	if r.Missing = errors.Is(err, fs.ErrNotExist); r.Missing {
+func (s *storeService) Get(r tunnel.Record, found *Found) (err error) {
+	found.Record, err = s.store.Get(context.Background(), r.Kind, r.Name)
+	if found.Missing = errors.Is(err, fs.ErrNotExist); found.Missing {
 		return nil
 	}
 	return err
 }
 
-func (s *storeService) Revoked(agent tunnel.Identity, revoked *time.Time) (err error) {
-	*revoked, err = s.store.Revoked(context.Background(), agent)
+func (s *storeService) Replace(r tunnel.Record, conflict *bool) error {
+	err := s.store.Replace(context.Background(), r)
+	if *conflict = errors.Is(err, tunnel.ErrConflict); *conflict {
+		return nil
+	}
 	return err
 }
 
@@ -77,22 +77,23 @@ func (s remoteStore) call(ctx context.Context, method string, args, reply any) e
 	}
 }
 
-func (s remoteStore) ClaimToken(ctx context.Context, id, key string) (tunnel.Token, error) {
-	r := new(Claimed)
-	err := s.call(ctx, "Store.ClaimToken", Claim{id, key}, r)
-	if err == nil && r.Missing {
+func (s remoteStore) Get(ctx context.Context, kind tunnel.Kind, name string) (tunnel.Record, error) {
+	found := new(Found)
+	err := s.call(ctx, "Store.Get", tunnel.Record{Kind: kind, Name: name}, found)
+	if err == nil && found.Missing {
 		err = fs.ErrNotExist
 	}
 	if err != nil {
-		return tunnel.Token{}, err
+		return tunnel.Record{}, err
 	}
-	return r.Token, nil
+	return found.Record, nil
 }
 
-func (s remoteStore) Revoked(ctx context.Context, id tunnel.Identity) (time.Time, error) {
-	revoked := new(time.Time)
-	if err := s.call(ctx, "Store.Revoked", id, revoked); err != nil {
-		return time.Time{}, err
+func (s remoteStore) Replace(ctx context.Context, r tunnel.Record) error {
+	conflict := new(bool)
+	err := s.call(ctx, "Store.Replace", r, conflict)
+	if err == nil && *conflict {
+		err = tunnel.ErrConflict
 	}
-	return *revoked, nil
+	return err
 }

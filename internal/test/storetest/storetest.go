@@ -19,11 +19,18 @@ import (
 // Pair is two Stores that share their state, as those of two servers do.
 type Pair [2]tunnel.Store
 
+// records are the tokens and revocations of a Pair.
+type records [2]*tunnel.Records
+
 // Run runs the tests; each opens a Pair of its own, which is empty.
 func Run(t *testing.T, open func(*testing.T) Pair) {
+	for _, kind := range kinds {
+		t.Run(string(kind.first.Kind), func(t *testing.T) { testRecord(t, open(t), kind) })
+	}
+	t.Run("count", func(t *testing.T) { testCount(t, open(t)) })
 	for _, test := range []struct {
 		name string
-		run  func(*testing.T, Pair)
+		run  func(*testing.T, records)
 	}{
 		{"tokens", testTokens},
 		{"several", testSeveral},
@@ -31,9 +38,12 @@ func Run(t *testing.T, open func(*testing.T) Pair) {
 		{"forget", testForget},
 		{"revoked", testRevoked},
 		{"cluster", testCluster},
-		{"race", func(t *testing.T, s Pair) { Race(t, s, 8) }},
+		{"race", func(t *testing.T, s records) { race(t, s, 8) }},
 	} {
-		t.Run(test.name, func(t *testing.T) { test.run(t, open(t)) })
+		t.Run(test.name, func(t *testing.T) {
+			s := open(t)
+			test.run(t, records{{Store: s[0]}, {Store: s[1]}})
+		})
 	}
 }
 
@@ -47,7 +57,7 @@ func Token(n int, created time.Time) tunnel.Token {
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 
-func testTokens(t *testing.T, s Pair) {
+func testTokens(t *testing.T, s records) {
 	ctx, tok := t.Context(), Token(0, now)
 	if err := s[0].AddToken(ctx, tok); err != nil {
 		t.Fatal(err)
@@ -73,7 +83,7 @@ func testTokens(t *testing.T, s Pair) {
 }
 
 // several: a token takes as many keys as it is for.
-func testSeveral(t *testing.T, s Pair) {
+func testSeveral(t *testing.T, s records) {
 	ctx, tok := t.Context(), Token(0, now)
 	tok.Agents, tok.After = 3, now.Add(-time.Hour).Truncate(time.Millisecond)
 	if err := s[0].AddToken(ctx, tok); err != nil {
@@ -91,7 +101,7 @@ func testSeveral(t *testing.T, s Pair) {
 }
 
 // list: the tokens of a cluster, used ones too, until they are removed.
-func testList(t *testing.T, s Pair) {
+func testList(t *testing.T, s records) {
 	ctx := t.Context()
 	var want []tunnel.Token
 	for n, cluster := range []string{"default/prod", "default/staging", "default/prod"} {
@@ -118,7 +128,7 @@ func testList(t *testing.T, s Pair) {
 			t.Errorf("got %+v, %v; want %+v", got, err, want)
 		}
 		for range 2 {
-			if err := s[0].RemoveToken(ctx, want[0].ID); err != nil {
+			if err := s[0].Store.Delete(ctx, tunnel.Record{Kind: tunnel.KindToken, Name: want[0].ID}); err != nil {
 				t.Errorf("removing it: %v", err)
 			}
 		}
@@ -129,15 +139,15 @@ func testList(t *testing.T, s Pair) {
 			break
 		}
 	}
-	if err := s[0].RemoveToken(ctx, "../tokens/"+Token(1, now).ID); err != nil {
+	if err := s[0].Store.Delete(ctx, tunnel.Record{Kind: tunnel.KindToken, Name: "../tokens/" + Token(1, now).ID}); err != nil {
 		t.Errorf("removing what is no ID: %v", err)
 	}
 }
 
 // forget: tokens that expired a week ago go when another one comes.
-func testForget(t *testing.T, s Pair) {
+func testForget(t *testing.T, s records) {
 	ctx, tok := t.Context(), Token(0, now)
-	add := func(s tunnel.Store, n int, created time.Time) {
+	add := func(s *tunnel.Records, n int, created time.Time) {
 		t.Helper()
 		if err := s.AddToken(ctx, Token(n, created)); err != nil {
 			t.Fatal(err)
@@ -160,7 +170,7 @@ func testForget(t *testing.T, s Pair) {
 	}
 }
 
-func testRevoked(t *testing.T, s Pair) {
+func testRevoked(t *testing.T, s records) {
 	id := tunnel.Identity{Cluster: "default/prod", Agent: "a"}
 	for range 2 {
 		if _, err := s[0].Revoke(t.Context(), id, now); err != nil {
@@ -183,7 +193,7 @@ func testRevoked(t *testing.T, s Pair) {
 }
 
 // cluster: the revocation of a cluster has a time, each a later one.
-func testCluster(t *testing.T, s Pair) {
+func testCluster(t *testing.T, s records) {
 	ctx, id := t.Context(), tunnel.Identity{Cluster: "default/prod"}
 	now := now.Truncate(time.Millisecond)
 	want := func(want time.Time) {
@@ -216,7 +226,7 @@ func testCluster(t *testing.T, s Pair) {
 
 // raceRevocations revokes the cluster at the same time by many: each gets a time of its
 // own, and the last one counts.
-func raceRevocations(t *testing.T, s Pair, id tunnel.Identity, now time.Time) {
+func raceRevocations(t *testing.T, s records, id tunnel.Identity, now time.Time) {
 	t.Helper()
 	times := make([]time.Time, 8)
 	var wg sync.WaitGroup
@@ -242,6 +252,10 @@ func raceRevocations(t *testing.T, s Pair, id tunnel.Identity, now time.Time) {
 // Race spends so many tokens with many keys at the same time: one wins, and all
 // learn which.
 func Race(t *testing.T, s Pair, rounds int) {
+	race(t, records{{Store: s[0]}, {Store: s[1]}}, rounds)
+}
+
+func race(t *testing.T, s records, rounds int) {
 	for round := range rounds {
 		tok := Token(round, time.Now())
 		if err := s[0].AddToken(t.Context(), tok); err != nil {

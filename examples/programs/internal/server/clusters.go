@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"net"
 	"time"
@@ -74,7 +73,7 @@ func (p *program) newClusters(ctx context.Context, f *serveFlags) (*clusters, er
 	if !f.clusters.on {
 		return nil, nil
 	}
-	st := p.state.(*secretState)
+	st := p.state
 	servers, err := advertisedServers(ctx, st)
 	if err != nil {
 		return nil, err
@@ -98,7 +97,7 @@ func (p *program) newClusters(ctx context.Context, f *serveFlags) (*clusters, er
 	}
 	c.program = management.Program{
 		Name: "tunnel-clusters", Kubeconfig: f.state.kubeconfig, Cache: controllers.CacheOptions(),
-		LeaseNamespace: st.namespace, LeaseName: st.prefix + "-clusters",
+		LeaseNamespace: st.secrets.namespace, LeaseName: st.secrets.prefix + "-clusters",
 		Setup: func(ctx context.Context, mgr manager.Manager) error {
 			return r.SetupWithManager(ctx, mgr, controller.Options{MaxConcurrentReconciles: 4})
 		},
@@ -152,7 +151,7 @@ func (c *clusters) addHooks(h tunnel.Hooks) tunnel.Hooks {
 // clusterServer notes the clusters that get invitations, as enroll does.
 type clusterServer struct {
 	*tunnel.Server
-	state state
+	state *state
 }
 
 // InviteAgents implements controllers.TunnelServer.
@@ -169,10 +168,7 @@ func (s clusterServer) RevokeCluster(ctx context.Context, cluster string) error 
 	if err := s.Server.RevokeCluster(ctx, cluster); err != nil {
 		return err
 	}
-	if err := s.state.remove(ctx, clusterFile(cluster)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return s.state.Store.Delete(ctx, tunnel.Record{Kind: tunnel.KindValue, Name: clusterFile(cluster)})
 }
 
 // setClusterPayload writes what is new.

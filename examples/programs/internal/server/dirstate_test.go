@@ -13,7 +13,7 @@ import (
 // An agent gets what there is when it connects, and nothing twice.
 func TestPayloads(t *testing.T) {
 	dir := t.TempDir()
-	st, err := openDir(dir)
+	st, err := openDir(dir, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestPayloads(t *testing.T) {
 
 // The authority is one, whoever is first.
 func TestStateIsMadeOnce(t *testing.T) {
-	st, err := openDir(filepath.Join(t.TempDir(), "new", "state"))
+	st, err := openDir(filepath.Join(t.TempDir(), "new", "state"), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestStateIsMadeOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range pins {
 		wg.Go(func() {
-			if a, err := st.loadAuthority(); err != nil {
+			if a, err := st.loadAuthority(t.Context()); err != nil {
 				t.Error(err)
 			} else {
 				pins[i] = a.Pin()
@@ -67,7 +67,7 @@ func TestStateIsMadeOnce(t *testing.T) {
 	if len(slices.Compact(pins)) != 1 {
 		t.Errorf("got pins %q, want one", pins)
 	}
-	info, err := os.Stat(st.pathOf(authorityFile))
+	info, err := os.Stat(filepath.Join(st.dir, authorityFile))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("got %v, %v; want mode 0600", info.Mode(), err)
 	}

@@ -152,7 +152,7 @@ func (e *enrollment) run(ctx context.Context, cluster string, stdout io.Writer) 
 }
 
 // invite returns a new invitation, or with --show the newest one that there is.
-func (e *enrollment) invite(ctx context.Context, st state, server *tunnel.Server, cluster string) (tunnel.Invitation, error) {
+func (e *enrollment) invite(ctx context.Context, st *state, server *tunnel.Server, cluster string) (tunnel.Invitation, error) {
 	if e.show {
 		open, err := server.Invitations(ctx, cluster)
 		if err == nil && len(open) == 0 {
@@ -259,7 +259,7 @@ wait until each server has logged that.`,
 }
 
 // warnJoins says that a revocation does not last while the cluster is registered.
-func warnJoins(ctx context.Context, st state, cluster string, stderr io.Writer) {
+func warnJoins(ctx context.Context, st *state, cluster string, stderr io.Writer) {
 	_, err := readJoin(ctx, st, cluster)
 	if errors.Is(err, fs.ErrNotExist) {
 		return

@@ -158,7 +158,7 @@ func TestBadCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	anyPort := newState(t)
-	if err := saveGateway(t.Context(), dirState{anyPort}, &doorFlags{connect: "127.0.0.1:0"}); err != nil {
+	if err := saveGateway(t.Context(), newDirState(anyPort, 0), &doorFlags{connect: "127.0.0.1:0"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {

@@ -18,6 +18,7 @@ import (
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/examples/programs/internal/restconfig"
+	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/oidc"
 )
 
@@ -251,9 +252,12 @@ in between stays. Then causeway revoke CLUSTER --all.`,
 			if err != nil {
 				return err
 			}
-			err = st.remove(cmd.Context(), joinFile(args[0]))
+			_, err = st.read(cmd.Context(), joinFile(args[0]))
 			if errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("cluster %q is not registered: causeway join list has those that are", args[0])
+			}
+			if err == nil {
+				err = st.Store.Delete(cmd.Context(), tunnel.Record{Kind: tunnel.KindValue, Name: joinFile(args[0])})
 			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", flags, err)

@@ -205,7 +205,7 @@ func TestJoinAudience(t *testing.T) {
 		}
 	}
 	for _, step := range []string{"add", "switch", "drop"} {
-		if err := st.rotate(t.Context(), rotateSteps[step]); err != nil {
+		if err := st.secrets.rotate(t.Context(), rotateSteps[step]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -216,11 +216,11 @@ func TestJoinAudience(t *testing.T) {
 
 // Both states list and remove.
 func TestJoinState(t *testing.T) {
-	dir, err := openDir(t.TempDir())
+	dir, err := openDir(t.TempDir(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, st := range map[string]state{
+	for name, st := range map[string]*state{
 		"directory": dir, "Secrets": newSecretState(fake.NewClientset(), "tunnel-server", "tunnel", slog.New(slog.DiscardHandler)),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -239,11 +239,8 @@ func TestJoinState(t *testing.T) {
 			if records, err := readJoins(ctx, st); len(records) != 2 || err != nil {
 				t.Errorf("got %v, %v; want two", records, err)
 			}
-			if err := st.remove(ctx, joinFile("default/a")); err != nil {
+			if err := st.Store.Delete(ctx, tunnel.Record{Kind: tunnel.KindValue, Name: joinFile("default/a")}); err != nil {
 				t.Error(err)
-			}
-			if err := st.remove(ctx, joinFile("default/a")); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("removed twice: %v", err)
 			}
 			if err := st.replace(ctx, joinFile("default/broken"), []byte("{")); err != nil {
 				t.Fatal(err)
@@ -277,7 +274,7 @@ func TestJoinFrom(t *testing.T) {
 		t.Fatal(err)
 	}
 	join(t, "add", cluster, "--state", dir, "--from", config)
-	st, err := openDir(dir)
+	st, err := openDir(dir, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // printJoin prints the manifest of an agent that joins.
-func (e *enrollment) printJoin(ctx context.Context, st state, server *tunnel.Server, cluster string, stdout io.Writer) (err error) {
+func (e *enrollment) printJoin(ctx context.Context, st *state, server *tunnel.Server, cluster string, stdout io.Writer) (err error) {
 	r, err := readJoin(ctx, st, cluster)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cluster %q is not registered, so that no agent of it can join: causeway join add comes first", cluster)

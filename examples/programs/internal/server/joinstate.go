@@ -7,12 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/oidc"
 )
 
@@ -33,15 +32,16 @@ func joinFile(cluster string) string { return joinPrefix + hashName(cluster) }
 
 // readJoins returns the records that can be read, and an error about the others. They
 // are nil if the state can't be read.
-func readJoins(ctx context.Context, st state) (records []joinRecord, err error) {
-	texts, err := st.list(ctx, joinPrefix)
+func readJoins(ctx context.Context, st *state) (records []joinRecord, err error) {
+	found, err := st.Store.List(ctx, tunnel.KindValue, joinPrefix)
 	if err != nil {
 		return nil, err
 	}
-	records = make([]joinRecord, 0, len(texts))
-	for _, name := range slices.Sorted(maps.Keys(texts)) {
+	slices.SortFunc(found, func(a, b tunnel.Record) int { return strings.Compare(a.Name, b.Name) })
+	records = make([]joinRecord, 0, len(found))
+	for _, value := range found {
 		var r joinRecord
-		if wrong := json.Unmarshal(texts[name], &r); wrong != nil {
+		if wrong := json.Unmarshal(value.Data, &r); wrong != nil {
 			err = errors.Join(err, fmt.Errorf("a registration for join can't be read: %w", wrong))
 			continue
 		}
@@ -51,7 +51,7 @@ func readJoins(ctx context.Context, st state) (records []joinRecord, err error) 
 }
 
 // readJoin returns that of the cluster; fs.ErrNotExist if there is none.
-func readJoin(ctx context.Context, st state, cluster string) (r joinRecord, err error) {
+func readJoin(ctx context.Context, st *state, cluster string) (r joinRecord, err error) {
 	text, err := st.read(ctx, joinFile(cluster))
 	if err == nil {
 		err = json.Unmarshal(text, &r)
@@ -97,15 +97,10 @@ func joinDialer(proxy string) (dialer.Dialer, error) {
 
 // joinAudience returns the audience of the tokens that agents join with. It names the
 // installation: it is random, is made once, and stays when the authority is replaced.
-func joinAudience(ctx context.Context, st state) (string, error) {
-	text, err := st.read(ctx, audienceFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		made := "causeway:" + strings.ToLower(rand.Text())
-		if err := st.create(ctx, audienceFile, []byte(made+"\n")); err != nil && !errors.Is(err, fs.ErrExist) {
-			return "", err
-		}
-		text, err = st.read(ctx, audienceFile)
-	}
+func joinAudience(ctx context.Context, st *state) (string, error) {
+	text, err := st.readOrCreate(ctx, audienceFile, func() ([]byte, error) {
+		return []byte("causeway:" + strings.ToLower(rand.Text()) + "\n"), nil
+	})
 	return strings.TrimSpace(string(text)), err
 }
 

@@ -63,10 +63,10 @@ func (f *stateFlags) rotate(ctx context.Context, step func(map[string][]byte) er
 	if err != nil {
 		return err
 	}
-	if err := st.(*secretState).rotate(ctx, step); err != nil {
+	if err := st.secrets.rotate(ctx, step); err != nil {
 		return err
 	}
-	a, err := st.(*secretState).authority.Load(ctx)
+	a, err := st.secrets.authority.Load(ctx)
 	if err == nil {
 		_, err = fmt.Fprintf(stdout, "%s signs, %d more trusted\n", a.Pin(), len(a.Trusted))
 	}
@@ -76,12 +76,13 @@ func (f *stateFlags) rotate(ctx context.Context, step func(map[string][]byte) er
 // rotate applies a step to the version of the Secret that it has read. Of two at the
 // same time, one fails.
 func (s *secretState) rotate(ctx context.Context, step func(map[string][]byte) error) error {
-	secret, err := s.secretClient().Get(ctx, s.authority.Name, metav1.GetOptions{})
+	secrets := s.client.CoreV1().Secrets(s.namespace)
+	secret, err := secrets.Get(ctx, s.authority.Name, metav1.GetOptions{})
 	if err == nil {
 		err = step(secret.Data)
 	}
 	if err == nil {
-		_, err = s.secretClient().Update(ctx, secret, metav1.UpdateOptions{})
+		_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
 	}
 	return err
 }

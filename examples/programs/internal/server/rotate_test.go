@@ -19,7 +19,7 @@ func TestRotate(t *testing.T) {
 	}
 	e := startAgent(t, inv, echo(t), nil)
 	receive(t, "connection", e.connected)
-	first, err := st.authority.Load(t.Context())
+	first, err := st.secrets.authority.Load(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestRotate(t *testing.T) {
 		if err := run(t.Context(), append([]string{"rotate", step.name}, r.flags...), nil, io.Discard, io.Discard); (err != nil) != step.fails {
 			t.Errorf("%s: got %v", step.name, err)
 		}
-		a, err := st.authority.Load(t.Context())
+		a, err := st.secrets.authority.Load(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

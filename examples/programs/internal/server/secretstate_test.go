@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,7 +25,7 @@ import (
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
-func newSecrets(t *testing.T, api *apitest.Server) *secretState {
+func newSecrets(t *testing.T, api *apitest.Server) *state {
 	t.Helper()
 	config := api.Config()
 	transport := new(http.Transport)
@@ -38,7 +39,7 @@ func newSecrets(t *testing.T, api *apitest.Server) *secretState {
 }
 
 // following returns a state whose memory is filled, until the test ends.
-func following(t *testing.T, st *secretState) *secretState {
+func following(t *testing.T, api *apitest.Server, st *state) *state {
 	t.Helper()
 	server, err := st.server(t.Context())
 	if err != nil {
@@ -51,7 +52,14 @@ func following(t *testing.T, st *secretState) *secretState {
 		cancel()
 		running.Wait()
 	})
-	wait(t, "memory", func() bool { return st.cached.Load() != nil })
+	var asked atomic.Int64
+	api.SetFault(func(*http.Request) int { asked.Add(1); return 0 })
+	defer api.SetFault(nil)
+	wait(t, "memory", func() bool {
+		before := asked.Load()
+		_, err := st.Store.List(t.Context(), tunnel.KindPayload, "")
+		return err == nil && asked.Load() == before
+	})
 	return st
 }
 
@@ -71,21 +79,21 @@ func wait(t *testing.T, what string, done func() bool) {
 
 // What is written by one is read by all, whatever keeps it.
 func TestStates(t *testing.T) {
-	for name, open := range map[string]func(*testing.T) (writer, reader state){
-		"directory": func(t *testing.T) (state, state) {
-			st, err := openDir(t.TempDir())
+	for name, open := range map[string]func(*testing.T) (writer, reader *state){
+		"directory": func(t *testing.T) (*state, *state) {
+			st, err := openDir(t.TempDir(), 0)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return st, st
 		},
-		"Secrets": func(t *testing.T) (state, state) {
+		"Secrets": func(t *testing.T) (*state, *state) {
 			api := apitest.New(t)
 			return newSecrets(t, api), newSecrets(t, api)
 		},
-		"memory": func(t *testing.T) (state, state) {
+		"memory": func(t *testing.T) (*state, *state) {
 			api := apitest.New(t)
-			return newSecrets(t, api), following(t, newSecrets(t, api))
+			return newSecrets(t, api), following(t, api, newSecrets(t, api))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,16 +104,16 @@ func TestStates(t *testing.T) {
 	}
 }
 
-func testValues(t *testing.T, writer, reader state) {
+func testValues(t *testing.T, writer, reader *state) {
 	ctx := t.Context()
 	if _, err := reader.read(ctx, gatewayFile); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want that there is none", err)
 	}
-	if err := writer.create(ctx, gatewayFile, []byte("first")); err != nil {
-		t.Fatal(err)
-	}
-	if err := writer.create(ctx, gatewayFile, []byte("second")); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("got %v of a second one, want that there is one", err)
+	for _, made := range []string{"first", "second"} {
+		got, err := writer.readOrCreate(ctx, gatewayFile, func() ([]byte, error) { return []byte(made), nil })
+		if err != nil || string(got) != "first" {
+			t.Fatalf("got %q, %v, want the first one", got, err)
+		}
 	}
 	reads := func(want string) {
 		t.Helper()
@@ -128,7 +136,7 @@ func testValues(t *testing.T, writer, reader state) {
 	})
 }
 
-func testPayloads(t *testing.T, writer, reader state) {
+func testPayloads(t *testing.T, writer, reader *state) {
 	ctx := t.Context()
 	names := []string{"../a", "b", "c", "d", "e", "z"}
 	for _, name := range names {

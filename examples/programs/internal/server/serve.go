@@ -166,7 +166,7 @@ type service struct {
 
 type program struct {
 	log          *slog.Logger
-	state        state
+	state        *state
 	server       *tunnel.Server
 	tickets      *tickets
 	byToken      authenticator // nil: there are no tokens
@@ -185,7 +185,7 @@ type program struct {
 
 func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
 	log := f.log.New(stderr)
-	st, err := f.state.create(log)
+	st, err := f.state.create(log, f.watch)
 	if err != nil {
 		return err
 	}
@@ -235,7 +235,7 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
 }
 
 // openState reads the state, and writes to it what commands need to know.
-func (f *serveFlags) openState(ctx context.Context, st state) (*tunnel.Server, *tickets, error) {
+func (f *serveFlags) openState(ctx context.Context, st *state) (*tunnel.Server, *tickets, error) {
 	server, err := st.server(ctx)
 	if err == nil && len(f.advertise) > 0 {
 		err = saveServers(ctx, st, f.advertise)
@@ -250,7 +250,7 @@ func (f *serveFlags) openState(ctx context.Context, st state) (*tunnel.Server, *
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", f.state, err)
 	}
-	t.followRevocations(server.Store)
+	t.followRevocations(st.Records)
 	return server, t, nil
 }
 
@@ -330,9 +330,7 @@ func (p *program) run(ctx context.Context, end context.CancelFunc, services []se
 	if p.clusters != nil {
 		wg.Go(func() { p.clusters.run(ctx) })
 	}
-	if st, ok := p.state.(follower); ok {
-		wg.Go(func() { st.follow(p.late, p.server) })
-	}
+	wg.Go(func() { p.state.follow(p.late, p.server) })
 	<-ctx.Done()
 	p.log.Info("draining", "grace", p.grace)
 	grace, cancel := context.WithTimeout(p.late, p.grace)
@@ -382,12 +380,12 @@ func (f *replicaFlags) check(state *stateFlags) error {
 }
 
 // configurePeers makes the server find its replicas.
-func (f *replicaFlags) configurePeers(server *tunnel.Server, st state) {
+func (f *replicaFlags) configurePeers(server *tunnel.Server, st *state) {
 	server.Name = f.name
 	if f.name == "" && len(f.addresses) == 0 { // several replicas may share a host
 		server.Name, _ = os.Hostname()
 	}
-	switch st, _ := st.(*secretState); {
+	switch st := st.secrets; {
 	case f.file != nil:
 		server.Peers = f.file
 	case len(f.addresses) > 0:

@@ -368,7 +368,7 @@ func TestCommandsBesideTheServer(t *testing.T) {
 
 func TestPayloadAtConnect(t *testing.T) {
 	dir := t.TempDir()
-	st, err := openDir(dir)
+	st, err := openDir(dir, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -426,7 +426,7 @@ func TestListenersAreClosed(t *testing.T) {
 
 // A service that fails ends the program, and its error is the program's.
 func TestServiceFails(t *testing.T) {
-	st, err := openDir(t.TempDir())
+	st, err := openDir(t.TempDir(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -11,8 +13,14 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 	"unicode"
 
 	"github.com/spf13/pflag"
@@ -23,44 +31,182 @@ import (
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/restconfig"
 	"github.com/causewayproject/causeway/tunnel"
+	tunnelkube "github.com/causewayproject/causeway/tunnel/kubernetes"
 )
 
-// state is what servers and commands share.
-type state interface {
-	// check returns fs.ErrNotExist if no server has created the state yet.
-	check(ctx context.Context) error
-	// server returns a Server with the authority, which it creates if necessary, and
-	// the store.
-	server(ctx context.Context) (*tunnel.Server, error)
-	// read returns the value of a name; fs.ErrNotExist without one.
-	read(ctx context.Context, name string) ([]byte, error)
-	// replace sets the value of a name.
-	replace(ctx context.Context, name string, data []byte) error
-	// create sets the value of a name without one; fs.ErrExist if it has one.
-	create(ctx context.Context, name string, data []byte) error
-	// list returns the values of the names that begin with prefix, in the order of the
-	// names.
-	list(ctx context.Context, prefix string) (map[string][]byte, error)
-	// remove removes a name; fs.ErrNotExist if it has no value.
-	remove(ctx context.Context, name string) error
+// state is what servers and commands share: the authority, and a Store with the rest.
+type state struct {
+	*tunnel.Records
+	dir     string       // "" with Secrets
+	secrets *secretState // nil with a directory
+}
 
-	setPayload(ctx context.Context, cluster string, p tunnel.Payload) error
-	payloads(ctx context.Context, cluster string) ([]tunnel.Payload, error)
+// secretState is where a state in Secrets is, for any number of servers.
+type secretState struct {
+	client            kubernetes.Interface
+	namespace, prefix string
+	authority         tunnelkube.AuthoritySecret
+	log               *slog.Logger
 }
 
 // The names that have values.
 const (
-	serversFile   = "servers"     // the addresses that agents are given, a line each
-	ticketKeyFile = "tickets.key" // what signs tickets
-	gatewayFile   = "gateway"     // the URL of the first door for tickets
-	audienceFile  = "audience"    // of the tokens that agents join with
+	authorityFile = "authority.pem" // certificates and key; not with Secrets
+	serversFile   = "servers"       // the addresses that agents are given, a line each
+	ticketKeyFile = "tickets.key"   // what signs tickets
+	gatewayFile   = "gateway"       // the URL of the first door for tickets
+	audienceFile  = "audience"      // of the tokens that agents join with
 )
 
-// follower is a state that tells the server when others write to it, revocations
-// included.
-type follower interface {
-	// follow returns when ctx ends.
-	follow(ctx context.Context, server *tunnel.Server)
+// newDirState does not look whether the folder exists. every is the time between two looks
+// for revocations.
+func newDirState(dir string, every time.Duration) *state {
+	return &state{Records: &tunnel.Records{Store: tunnel.DirStore{Dir: dir, Interval: every}}, dir: dir}
+}
+
+func newSecretState(client kubernetes.Interface, namespace, prefix string, log *slog.Logger) *state {
+	warn := func(err error) { log.Warn("state", "error", err) }
+	return &state{
+		Records: &tunnel.Records{Store: &tunnelkube.SecretStore{Client: client, Namespace: namespace, Prefix: prefix, Error: warn}},
+		secrets: &secretState{client: client, namespace: namespace, prefix: prefix, log: log,
+			authority: tunnelkube.AuthoritySecret{Client: client, Namespace: namespace, Name: prefix + "-authority", Error: warn}},
+	}
+}
+
+// openDir makes the folder if it is missing.
+func openDir(dir string, every time.Duration) (*state, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	st := newDirState(dir, every)
+	return st, st.checkModes()
+}
+
+// check returns fs.ErrNotExist if no server has created the state yet.
+func (s *state) check(ctx context.Context) error {
+	if s.secrets != nil {
+		_, err := s.secrets.authority.Load(ctx)
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(s.dir, authorityFile)); err != nil {
+		return err
+	}
+	return s.checkModes()
+}
+
+// checkModes returns an error if every user of the machine can read the authority's key,
+// or put another one in its place. A group may: Kubernetes mounts volumes for one.
+func (s *state) checkModes() error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	if info, err := os.Stat(s.dir); err != nil || info.Mode().Perm()&0o002 != 0 {
+		return cmp.Or(err, errors.New("every user of this machine can write to the folder: set its mode to 700, or name a folder of its own below it"))
+	}
+	info, err := os.Stat(filepath.Join(s.dir, authorityFile))
+	if err == nil && info.Mode().Perm()&0o007 != 0 {
+		return fmt.Errorf("every user of this machine can read or write %s, the authority's key: set its mode to 600, or replace the authority", authorityFile)
+	}
+	return nil
+}
+
+// server returns a Server with the authority, which it creates if necessary, and the store.
+func (s *state) server(ctx context.Context) (*tunnel.Server, error) {
+	load := s.loadAuthority
+	if s.secrets != nil {
+		load = s.secrets.authority.LoadOrCreate
+	}
+	a, err := load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &tunnel.Server{Authority: a, Store: s.Store}, nil
+}
+
+// loadAuthority reads the authority in the folder.
+func (s *state) loadAuthority(ctx context.Context) (*tunnel.Authority, error) {
+	text, err := s.readOrCreate(ctx, authorityFile, func() ([]byte, error) {
+		a, err := tunnel.NewAuthority()
+		if err != nil {
+			return nil, err
+		}
+		certs, key, err := a.PEM()
+		return append(certs, key...), err
+	})
+	if err != nil {
+		return nil, err
+	}
+	a, err := tunnel.ParseAuthority(text, text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(s.dir, authorityFile), err)
+	}
+	return a, nil
+}
+
+// follow keeps memory, revocations and the server's authority up to date until ctx ends.
+func (s *state) follow(ctx context.Context, server *tunnel.Server) {
+	var following sync.WaitGroup
+	begin := func(run func() error) {
+		following.Go(func() {
+			if err := run(); err != nil && s.secrets != nil {
+				s.secrets.log.Warn("state", "error", err)
+			}
+		})
+	}
+	begin(func() error { return server.FollowStore(ctx) })
+	if s.secrets != nil {
+		begin(func() error { return s.secrets.authority.Watch(ctx, server.SetAuthority) })
+		begin(func() error { return s.Store.Watch(ctx, tunnel.KindValue, func(tunnel.Record) {}) })
+	}
+	following.Wait()
+}
+
+// read returns the value of a name; fs.ErrNotExist without one.
+func (s *state) read(ctx context.Context, name string) ([]byte, error) {
+	r, err := s.Store.Get(ctx, tunnel.KindValue, name)
+	return r.Data, err
+}
+
+// readOrCreate returns the value of a name, which it makes if there is none. If several
+// processes do that at once, all get the first one's.
+func (s *state) readOrCreate(ctx context.Context, name string, newValue func() ([]byte, error)) ([]byte, error) {
+	data, err := s.read(ctx, name)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return data, err
+	}
+	if data, err = newValue(); err == nil {
+		err = s.Store.Create(ctx, tunnel.Record{Kind: tunnel.KindValue, Name: name, Data: data})
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return s.read(ctx, name)
+	}
+	return data, err
+}
+
+// replace sets the value of a name.
+func (s *state) replace(ctx context.Context, name string, data []byte) error {
+	return s.Put(ctx, tunnel.Record{Kind: tunnel.KindValue, Name: name, Data: data})
+}
+
+func (s *state) setPayload(ctx context.Context, cluster string, p tunnel.Payload) error {
+	return s.Put(ctx, tunnel.Record{Kind: tunnel.KindPayload, Name: cluster + "\n" + p.Name, Cluster: cluster, Data: append([]byte{}, p.Data...)})
+}
+
+// payloads returns those of a cluster in the order of their names.
+func (s *state) payloads(ctx context.Context, cluster string) (list []tunnel.Payload, err error) {
+	found, err := s.Store.List(ctx, tunnel.KindPayload, cluster)
+	for _, r := range found {
+		_, name, _ := strings.Cut(r.Name, "\n")
+		list = append(list, tunnel.Payload{Name: name, Data: r.Data})
+	}
+	slices.SortFunc(list, func(a, b tunnel.Payload) int { return strings.Compare(a.Name, b.Name) })
+	return list, err
+}
+
+// hashName makes a name of any text.
+func hashName(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:16])
 }
 
 type stateFlags struct{ dir, secrets, kubeconfig string }
@@ -88,7 +234,7 @@ func (f *stateFlags) String() string {
 
 // open opens the state for a command. Only a server creates one: a name that was
 // mistyped must not become another authority.
-func (f *stateFlags) open(ctx context.Context) (state, error) {
+func (f *stateFlags) open(ctx context.Context) (*state, error) {
 	st, err := f.newState(slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
@@ -103,10 +249,10 @@ func (f *stateFlags) open(ctx context.Context) (state, error) {
 }
 
 // create opens the state for the server, which may be the first one.
-func (f *stateFlags) create(log *slog.Logger) (state, error) {
+func (f *stateFlags) create(log *slog.Logger, every time.Duration) (*state, error) {
 	st, err := f.newState(log)
 	if f.secrets == "" {
-		if st, err = openDir(f.dir); err != nil {
+		if st, err = openDir(f.dir, every); err != nil {
 			return nil, fmt.Errorf("%s: %w", f, err)
 		}
 	}
@@ -114,9 +260,9 @@ func (f *stateFlags) create(log *slog.Logger) (state, error) {
 }
 
 // newState does not look whether the state exists.
-func (f *stateFlags) newState(log *slog.Logger) (state, error) {
+func (f *stateFlags) newState(log *slog.Logger) (*state, error) {
 	if f.secrets == "" {
-		return dirState{f.dir}, nil
+		return newDirState(f.dir, 0), nil
 	}
 	namespace, prefix, ok := strings.Cut(f.secrets, "/")
 	if wrong := validation.IsDNS1123Label(prefix); !ok || namespace == "" || len(wrong) > 0 {
@@ -141,7 +287,7 @@ func (f *stateFlags) client() (kubernetes.Interface, error) {
 
 // openServer opens the state for a command. The Server serves nothing and need not be
 // closed.
-func (f *stateFlags) openServer(ctx context.Context) (state, *tunnel.Server, error) {
+func (f *stateFlags) openServer(ctx context.Context) (*state, *tunnel.Server, error) {
 	st, err := f.open(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -207,7 +353,7 @@ func checkPort(port string) error {
 
 // replaceChanged does not write what is there already: a full disk is no reason not to
 // start.
-func replaceChanged(ctx context.Context, st state, name string, data []byte) error {
+func replaceChanged(ctx context.Context, st *state, name string, data []byte) error {
 	if old, err := st.read(ctx, name); err == nil && bytes.Equal(old, data) {
 		return nil
 	}
@@ -215,20 +361,15 @@ func replaceChanged(ctx context.Context, st state, name string, data []byte) err
 }
 
 // noteCluster records that an agent of the cluster was invited.
-func noteCluster(ctx context.Context, st state, cluster string) error {
-	if _, err := st.read(ctx, clusterFile(cluster)); err == nil {
-		return nil // on a full disk, too
-	}
-	if err := st.create(ctx, clusterFile(cluster), []byte(cluster+"\n")); !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return nil
+func noteCluster(ctx context.Context, st *state, cluster string) error {
+	_, err := st.readOrCreate(ctx, clusterFile(cluster), func() ([]byte, error) { return []byte(cluster + "\n"), nil })
+	return err
 }
 
 // warnUnknown writes a warning if there is no record that an agent of the cluster was
 // invited. It is no error: a state of an earlier version, or a partial copy of one, has
 // no such record of a cluster whose agents are connected.
-func warnUnknown(ctx context.Context, st state, cluster string, stderr io.Writer) {
+func warnUnknown(ctx context.Context, st *state, cluster string, stderr io.Writer) {
 	if _, err := readJoin(ctx, st, cluster); err == nil {
 		return // its agents need no invitation
 	}
@@ -240,16 +381,14 @@ func warnUnknown(ctx context.Context, st state, cluster string, stderr io.Writer
 	}
 }
 
-const clusterPrefix = "cluster-"
+func clusterFile(cluster string) string { return "cluster-" + hashName(cluster) }
 
-func clusterFile(cluster string) string { return clusterPrefix + hashName(cluster) }
-
-func saveServers(ctx context.Context, st state, addresses []string) error {
+func saveServers(ctx context.Context, st *state, addresses []string) error {
 	return replaceChanged(ctx, st, serversFile, []byte(strings.Join(addresses, "\n")+"\n"))
 }
 
 // advertisedServers returns the addresses of --advertise, or nil.
-func advertisedServers(ctx context.Context, st state) ([]string, error) {
+func advertisedServers(ctx context.Context, st *state) ([]string, error) {
 	text, err := st.read(ctx, serversFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -259,7 +398,7 @@ func advertisedServers(ctx context.Context, st state) ([]string, error) {
 
 // saveGateway saves the URL of the door for tickets, if its address has a host and a
 // port.
-func saveGateway(ctx context.Context, st state, f *doorFlags) error {
+func saveGateway(ctx context.Context, st *state, f *doorFlags) error {
 	scheme, address := "http://", f.connect
 	if f.connect == "" {
 		scheme, address = "https://", f.connectTLS

@@ -17,7 +17,7 @@ import (
 func newState(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if _, err := (dirState{dir}).loadAuthority(); err != nil {
+	if _, err := newDirState(dir, 0).loadAuthority(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -105,7 +105,7 @@ func TestRevokeSaysWhom(t *testing.T) {
 func TestUnknownCluster(t *testing.T) {
 	api := apitest.New(t)
 	leads := kubeconfigOf(t, api.URL)
-	st, err := (&stateFlags{secrets: "tunnel-server/tunnel", kubeconfig: leads}).create(slog.New(slog.DiscardHandler))
+	st, err := (&stateFlags{secrets: "tunnel-server/tunnel", kubeconfig: leads}).create(slog.New(slog.DiscardHandler), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/url"
 	"strings"
 	"time"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
@@ -30,14 +30,14 @@ func ticketID(t gateway.Ticket) string {
 }
 
 // loadRevoked reads which tickets were revoked one by one.
-func (t *tickets) loadRevoked(ctx context.Context, st state) error {
-	all, err := st.list(ctx, revokedPrefix)
+func (t *tickets) loadRevoked(ctx context.Context, st *state) error {
+	all, err := st.Store.List(ctx, tunnel.KindValue, revokedPrefix)
 	if err != nil {
 		return err
 	}
 	ids := make(map[string]bool, len(all))
-	for id := range all {
-		ids[id] = true
+	for _, r := range all {
+		ids[strings.TrimPrefix(r.Name, revokedPrefix)] = true
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -53,7 +53,7 @@ func (t *tickets) isRevoked(ticket gateway.Ticket) bool {
 
 // revokeTicket revokes the ticket in a kubeconfig, or in the URL that causeway ticket has
 // printed. It forgets those that have ended.
-func revokeTicket(ctx context.Context, st state, from io.Reader) (gateway.Ticket, error) {
+func revokeTicket(ctx context.Context, st *state, from io.Reader) (gateway.Ticket, error) {
 	user, err := readTicket(from)
 	if err != nil {
 		return gateway.Ticket{}, err
@@ -88,16 +88,14 @@ func revokeTicket(ctx context.Context, st state, from io.Reader) (gateway.Ticket
 
 // forgetEnded removes the revocations of tickets that have ended a day ago, so that
 // clocks need not agree. One whose end can't be read stays.
-func forgetEnded(ctx context.Context, st state) error {
-	all, err := st.list(ctx, revokedPrefix)
-	for id, value := range all {
+func forgetEnded(ctx context.Context, st *state) error {
+	all, err := st.Store.List(ctx, tunnel.KindValue, revokedPrefix)
+	for _, record := range all {
 		var r revokedTicket
-		if json.Unmarshal(value, &r) != nil || r.Until.IsZero() || time.Since(r.Until) < 24*time.Hour {
+		if json.Unmarshal(record.Data, &r) != nil || r.Until.IsZero() || time.Since(r.Until) < 24*time.Hour {
 			continue
 		}
-		if removed := st.remove(ctx, revokedPrefix+id); removed != nil && !errors.Is(removed, fs.ErrNotExist) {
-			err = errors.Join(err, removed)
-		}
+		err = errors.Join(err, st.Store.Delete(ctx, record))
 	}
 	return err
 }

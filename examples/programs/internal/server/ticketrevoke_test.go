@@ -14,7 +14,7 @@ import (
 
 // One ticket ends, at all servers of the state, and no other one of the same client.
 func TestRevokeTicket(t *testing.T) {
-	st, err := openDir(t.TempDir())
+	st, err := openDir(t.TempDir(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestRevokeTicket(t *testing.T) {
 		}
 	}
 	var serving tickets
-	serving.followRevocations(new(tunnel.MemoryStore))
+	serving.followRevocations(&tunnel.Records{Store: new(tunnel.MemoryStore)})
 	if err := loadTickets(t.Context(), st, &serving); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestRevokeTicket(t *testing.T) {
 
 // What was revoked is forgotten once the ticket has ended by itself.
 func TestForgetRevoked(t *testing.T) {
-	st, err := openDir(t.TempDir())
+	st, err := openDir(t.TempDir(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

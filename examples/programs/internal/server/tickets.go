@@ -104,7 +104,7 @@ type tickets struct {
 // followRevocations has a revocation of all agents of a cluster (causeway revoke --all, or
 // the end of a Cluster) end its tickets, too: a new cluster of the same name has clients of
 // its own. While the store does not answer, what it said before counts.
-func (t *tickets) followRevocations(store tunnel.Store) {
+func (t *tickets) followRevocations(records *tunnel.Records) {
 	t.ends = map[string]time.Time{}
 	t.Tickets.Revoked = func(ticket gateway.Ticket) bool {
 		if t.isRevoked(ticket) {
@@ -113,7 +113,7 @@ func (t *tickets) followRevocations(store tunnel.Store) {
 		ctx, cancel := context.WithTimeout(context.Background(), revocationTimeout)
 		defer cancel()
 		cluster := ticket.Identity.Cluster
-		at, err := store.Revoked(ctx, tunnel.Identity{Cluster: cluster})
+		at, err := records.Revoked(ctx, tunnel.Identity{Cluster: cluster})
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		switch {
@@ -131,14 +131,8 @@ const revocationTimeout = 3 * time.Second
 
 // loadTickets sets the keys of the tickets from the state, which gets one if it has
 // none, and reads which tickets were revoked.
-func loadTickets(ctx context.Context, st state, t *tickets) error {
-	keys, err := st.read(ctx, ticketKeyFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := st.create(ctx, ticketKeyFile, newTicketKey()); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-		keys, err = st.read(ctx, ticketKeyFile)
-	}
+func loadTickets(ctx context.Context, st *state, t *tickets) error {
+	keys, err := st.readOrCreate(ctx, ticketKeyFile, func() ([]byte, error) { return newTicketKey(), nil })
 	if err != nil {
 		return err
 	}
@@ -157,7 +151,7 @@ func loadTickets(ctx context.Context, st state, t *tickets) error {
 
 // revokeTickets replaces the key of the state. Former keys are kept, so that clients
 // with former tickets can be told what happened.
-func revokeTickets(ctx context.Context, st state) error {
+func revokeTickets(ctx context.Context, st *state) error {
 	const former = 4
 	keys, err := st.read(ctx, ticketKeyFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -148,25 +149,13 @@ func (p *program) followLimits(file string) error {
 // warnUnknownClusters names the clusters that have limits and no agents: one whose name is
 // wrong has no limit. It says nothing if the state can't be read.
 func (p *program) warnUnknownClusters(c *limits.Config) {
-	clusters := c.Clusters()
-	if len(clusters) == 0 {
-		return
-	}
 	ctx, cancel := context.WithTimeout(p.late, revocationTimeout)
 	defer cancel()
-	invited, err := p.state.list(ctx, clusterPrefix)
-	if err != nil {
-		return
-	}
-	joining, err := p.state.list(ctx, joinPrefix)
-	if err != nil {
-		return
-	}
 	var unknown []string
-	for _, cluster := range clusters {
-		_, isInvited := invited[hashName(cluster)]
-		_, mayJoin := joining[hashName(cluster)]
-		if !isInvited && !mayJoin {
+	for _, cluster := range c.Clusters() {
+		_, notInvited := p.state.read(ctx, clusterFile(cluster))
+		_, notJoining := p.state.read(ctx, joinFile(cluster))
+		if errors.Is(notInvited, fs.ErrNotExist) && errors.Is(notJoining, fs.ErrNotExist) {
 			unknown = append(unknown, cluster)
 		}
 	}

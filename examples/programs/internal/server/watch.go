@@ -79,12 +79,9 @@ func (w *watcher) checkState(ctx context.Context) {
 	}
 	push := map[string][]tunnel.Payload{}
 	for id := range online {
-		revoked, err := w.expelRevoked(ctx, id)
-		if err == nil && !revoked {
-			var list []tunnel.Payload
-			if list, err = w.state.payloads(ctx, id.Cluster); err == nil && w.notePayloads(id, payloadDigest(list)) {
-				push[id.Cluster] = list
-			}
+		list, err := w.state.payloads(ctx, id.Cluster)
+		if err == nil && w.notePayloads(id, payloadDigest(list)) {
+			push[id.Cluster] = list
 		}
 		if err != nil {
 			w.log.Warn("state", "agent", id.String(), "error", err)
@@ -100,26 +97,6 @@ func (w *watcher) checkState(ctx context.Context) {
 		}
 	}
 	w.forgetOffline(online)
-}
-
-// expelRevoked ends the agent's sessions if it was revoked, and those of all agents of
-// the cluster that were revoked together. It reports whether this one was revoked by
-// itself. A follower does all that.
-func (w *watcher) expelRevoked(ctx context.Context, id tunnel.Identity) (revoked bool, err error) {
-	if _, tells := w.state.(follower); tells {
-		return false, nil
-	}
-	for _, which := range []tunnel.Identity{id, {Cluster: id.Cluster}} {
-		at, err := w.server.Store.Revoked(ctx, which)
-		if err != nil {
-			return false, err
-		}
-		if !at.IsZero() {
-			w.server.Expel(which, at)
-			revoked = revoked || which == id
-		}
-	}
-	return revoked, nil
 }
 
 func (w *watcher) forgetOffline(online map[tunnel.Identity]bool) {

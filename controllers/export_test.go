@@ -84,3 +84,6 @@ func EventsRemembered(events int) (remembered int, again, other bool) {
 func WriteShown(written string, deleted bool, cached string) bool {
 	return lastWrite{version: written, deleted: deleted}.isShown(cached)
 }
+
+// SetMostEnded replaces the number of tunnels that a namespace may have had.
+func (r *TunnelReconciler) SetMostEnded(n int) { r.mostEnded = n }

@@ -33,6 +33,9 @@ const (
 
 	defaultInvitationLife   = 24 * time.Hour
 	defaultInvitationAgents = 16
+	// defaultMostEnded is how many tunnels of Clusters that are gone a namespace may have
+	// in the server's namespace, before it gets no new one.
+	defaultMostEnded = 1000
 
 	// labelTunnelRecord is on the Secrets that record which Clusters have invitations. Its
 	// value is the prefix of TunnelReconciler.Records.
@@ -46,8 +49,11 @@ type TunnelServer interface {
 	InviteAgents(ctx context.Context, cluster string, agents int, life time.Duration) (tunnel.Invitation, error)
 	// Invitations returns those of the cluster that can still be used.
 	Invitations(ctx context.Context, cluster string) ([]tunnel.Invitation, error)
-	// RevokeCluster ends all agents and invitations of the cluster.
-	RevokeCluster(ctx context.Context, cluster string) error
+	// EndCluster ends all agents and invitations of the cluster. keep is how long tickets
+	// for it can be valid.
+	EndCluster(ctx context.Context, cluster string, keep time.Duration) error
+	// EndedClusters returns the clusters of which something is kept, since EndCluster.
+	EndedClusters(ctx context.Context) ([]string, error)
 	// Fleet returns the state of all replicas.
 	Fleet(ctx context.Context) []tunnel.ReplicaStatus
 }
@@ -72,7 +78,8 @@ type TunnelReconciler struct {
 	// Tickets sign the passwords of the Secrets with provider.SuffixTunnelRoute. Required.
 	Tickets *gateway.Tickets
 	// SetPayload sets what the agents of a cluster are handed, at all replicas; it writes
-	// nothing if that is set already, and nothing for empty Data that was never set. If nil,
+	// nothing if that is set already, and nothing for empty Data that was never set. A nil
+	// Data forgets it: there is no agent any more. If SetPayload is nil,
 	// provider.AnnotationTunnelSSH is ignored.
 	SetPayload func(ctx context.Context, cluster string, p tunnel.Payload) error
 	// Records is NAMESPACE/PREFIX of the Secrets that record which Clusters have
@@ -105,7 +112,8 @@ type TunnelReconciler struct {
 	// Cluster: its token or certificate has proven it. May be nil.
 	Refused <-chan error
 
-	now func() time.Time // in tests
+	now       func() time.Time // in tests
+	mostEnded int              // in tests
 }
 
 // Check returns an error that names a field that can't be used. SetupWithManager calls it.
@@ -159,6 +167,7 @@ func (r *TunnelReconciler) SetupWithManager(ctx context.Context, mgr manager.Man
 		events: &eventLog{recorder: mgr.GetEventRecorderFor(tunnelController)},
 	}
 	t.Life, t.Agents = cmp.Or(r.Life, defaultInvitationLife), cmp.Or(r.Agents, defaultInvitationAgents)
+	t.mostEnded = cmp.Or(r.mostEnded, defaultMostEnded)
 	if t.now == nil {
 		t.now = time.Now
 	}

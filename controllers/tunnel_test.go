@@ -36,7 +36,7 @@ type tunnelBed struct {
 	lastErr  string
 	payloads map[string]string
 	looks    int
-	fail     error // of InviteAgents and RevokeCluster
+	fail     error // of InviteAgents and EndCluster
 	ahead    time.Duration
 }
 
@@ -107,7 +107,9 @@ func (b *tunnelBed) Invitations(_ context.Context, cluster string) ([]tunnel.Inv
 	return slices.Clone(b.invited[cluster]), nil
 }
 
-func (b *tunnelBed) RevokeCluster(_ context.Context, cluster string) error {
+func (b *tunnelBed) EndedClusters(context.Context) ([]string, error) { return nil, nil }
+
+func (b *tunnelBed) EndCluster(_ context.Context, cluster string, _ time.Duration) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.fail != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,14 +96,17 @@ func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Requ
 // done does not hold up the others.
 func (t *tunnelRun) reconcileLabelled(ctx context.Context, u *unstructured.Unstructured, cluster provider.Cluster, record *corev1.Secret) (reconcile.Result, error) {
 	var err error
+	var full bool
 	if !cluster.Deleting && record == nil {
-		record, err = t.createRecord(ctx, u)
+		if full, err = t.tooManyEnded(ctx, u); err == nil && !full {
+			record, err = t.createRecord(ctx, u)
+		}
 	} else if !cluster.Deleting && string(record.Data[recordUID]) != cluster.UID { // moved, or restored
 		record = record.DeepCopy()
 		record.Data = mergeInto(record.Data, map[string][]byte{recordUID: []byte(cluster.UID)})
 		err = t.writeObject(ctx, record)
 	}
-	if err == nil {
+	if err == nil && !full {
 		err = errors.Join(t.reconcileAgent(ctx, u, cluster, record), t.reconcileRoute(ctx, u, cluster), t.reconcileKey(ctx, u, cluster))
 	}
 	next := lookInterval
@@ -160,7 +164,7 @@ func (t *tunnelRun) reconcileGone(ctx context.Context, key types.NamespacedName)
 // gone: they may be restored before it.
 func (t *tunnelRun) endTunnel(ctx context.Context, u *unstructured.Unstructured, record *corev1.Secret) error {
 	key, cluster := nameOf(u), ownerOf(u)
-	if err := t.Server.RevokeCluster(ctx, key.String()); err != nil {
+	if err := t.Server.EndCluster(ctx, key.String(), ticketLife); err != nil {
 		return fmt.Errorf("revoke the agents of %s: %w", key, err)
 	}
 	log.FromContext(ctx).Info("revoked all agents")
@@ -210,6 +214,24 @@ func (t *tunnelRun) recordName(key types.NamespacedName) types.NamespacedName {
 func (t *tunnelRun) readRecord(ctx context.Context, key types.NamespacedName) (*corev1.Secret, error) {
 	name := t.recordName(key)
 	return getWritten(ctx, &t.writes, t.live, t.records.of(name.Namespace), name, &corev1.Secret{})
+}
+
+// tooManyEnded reports whether so many Clusters of the namespace have come and gone that
+// this one gets no tunnel yet: each leaves the record of a revocation for a while. One of
+// the same name leaves no other.
+func (t *tunnelRun) tooManyEnded(ctx context.Context, u *unstructured.Unstructured) (bool, error) {
+	ended, err := t.Server.EndedClusters(ctx)
+	if err != nil {
+		return false, fmt.Errorf("tunnels that have ended: %w", err)
+	}
+	ended = slices.DeleteFunc(ended, func(cluster string) bool { return secretName(cluster).Namespace != u.GetNamespace() })
+	if len(ended) < t.mostEnded || slices.Contains(ended, nameOf(u).String()) {
+		return false, nil
+	}
+	problem := fmt.Sprintf("the namespace has had %d tunnels of Clusters that are gone: a record of each is kept for 8 days at least. Wait, or make the Cluster under a name that was used before", len(ended))
+	t.setProblem(nameOf(u), problem)
+	t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonInvitation, "no invitation could be made: "+problem, "")
+	return true, nil
 }
 
 // createRecord is called before the first invitation.

@@ -209,6 +209,7 @@ type revocation struct {
 	Cluster string    `json:"cluster"`
 	Agent   string    `json:"agent,omitempty"`
 	At      time.Time `json:"at"`
+	Until   time.Time `json:"until,omitzero"` // it refuses nothing after that; zero: for good
 }
 
 // parseRevocation returns the revocation in a record. If that is damaged, the error says so.
@@ -235,6 +236,11 @@ func hashName(id Identity) string {
 // recorded if that is later. All times are whole milliseconds. What it returns for an agent
 // means nothing.
 func (s *Records) Revoke(ctx context.Context, id Identity, now time.Time) (at time.Time, err error) {
+	return s.revokeUntil(ctx, id, now, time.Time{})
+}
+
+// revokeUntil is Revoke for a revocation that refuses nothing after that time.
+func (s *Records) revokeUntil(ctx context.Context, id Identity, now, until time.Time) (at time.Time, err error) {
 	err = s.update(ctx, KindRevoked, hashName(id), func(old Record) (Record, error) {
 		at = now
 		if _, v, err := parseRevocation(old); err == nil && !now.After(v.At) { // a damaged one is replaced
@@ -243,10 +249,43 @@ func (s *Records) Revoke(ctx context.Context, id Identity, now time.Time) (at ti
 		if id.Agent != "" && old.Data != nil {
 			return Record{}, nil
 		}
-		data, err := json.Marshal(revocation{id.Cluster, id.Agent, at})
+		data, err := json.Marshal(revocation{id.Cluster, id.Agent, at, until})
 		return Record{Kind: KindRevoked, Name: hashName(id), Cluster: id.Cluster, Data: data}, err
 	})
 	return at, err
+}
+
+// ended returns the clusters that are revoked for a time, and forgets those whose time is
+// over, if they were revoked longer ago than life.
+func (s *Records) ended(ctx context.Context, now time.Time, life time.Duration) (clusters []string, err error) {
+	all, err := s.Store.List(ctx, KindRevoked, "")
+	for _, r := range all {
+		id, v, wrong := parseRevocation(r)
+		switch {
+		case wrong != nil || v.Until.IsZero():
+		case now.Before(v.Until) || now.Sub(v.At) < life:
+			clusters = append(clusters, id.Cluster)
+		default:
+			if gone := s.forget(ctx, r, id.Cluster, v.At); !errors.Is(gone, ErrConflict) {
+				err = errors.Join(err, gone)
+			}
+		}
+	}
+	return clusters, err
+}
+
+// forget removes a revocation, and before it the tokens that only it refuses.
+func (s *Records) forget(ctx context.Context, r Record, cluster string, at time.Time) error {
+	tokens, err := s.Tokens(ctx, cluster)
+	for _, t := range tokens {
+		if t.After.Before(at) {
+			err = errors.Join(err, s.removeToken(ctx, t.ID))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return s.Store.Delete(ctx, r)
 }
 
 // Revoked returns the latest time that Revoke recorded for exactly this Identity; zero if

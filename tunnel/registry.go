@@ -12,6 +12,8 @@ import (
 
 // registry holds the sessions of a Server with agents. The zero registry is empty.
 type registry struct {
+	life time.Duration // of certificates
+
 	mu       sync.Mutex // guards the fields below
 	sessions map[*agentSession]bool
 	byAgent  map[Identity][]*agentSession // in the order in which they registered
@@ -94,25 +96,39 @@ func (r *registry) revoke(id Identity, at time.Time) []*agentSession {
 	if r.revoked == nil {
 		r.revoked = map[Identity]time.Time{}
 	}
-	if at.After(r.revoked[id]) {
+	maps.DeleteFunc(r.revoked, r.isOver)
+	over := r.isOver(id, at)
+	if at.After(r.revoked[id]) && !over {
 		r.revoked[id] = at
 	}
 	r.mu.Unlock()
+	if over {
+		return nil
+	}
 	if id.Agent != "" {
 		return r.ofAgent(id)
 	}
 	return r.sessionsWhere(func(sess *agentSession) bool { return sess.id.Cluster == id.Cluster && sess.after.Before(at) })
 }
 
+// isOver reports whether all certificates that the revocation of a cluster refuses have
+// ended. The Store may have forgotten it: new certificates do not come after it.
+func (r *registry) isOver(id Identity, at time.Time) bool {
+	return id.Agent == "" && time.Since(at) > r.life+keepSlack/2
+}
+
 func (r *registry) isRevokedLocked(sess *agentSession) bool {
 	_, revoked := r.revoked[sess.id]
-	return revoked || sess.after.Before(r.revoked[Identity{Cluster: sess.id.Cluster}])
+	cluster := Identity{Cluster: sess.id.Cluster}
+	at := r.revoked[cluster]
+	return revoked || sess.after.Before(at) && !r.isOver(cluster, at)
 }
 
 // allRevoked returns what revoke was called with.
 func (r *registry) allRevoked() map[Identity]time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	maps.DeleteFunc(r.revoked, r.isOver)
 	return maps.Clone(r.revoked)
 }
 

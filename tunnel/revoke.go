@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/binary"
+	"errors"
+	"math"
 	"math/big"
 	"time"
 
@@ -22,7 +24,7 @@ func (s *Server) Revoke(ctx context.Context, id Identity) error {
 	if id.Agent == "" {
 		return configError("field Agent of the Identity is empty: RevokeCluster revokes all agents of a cluster")
 	}
-	return s.revoke(ctx, id)
+	return s.revoke(ctx, id, 0)
 }
 
 // RevokeCluster revokes all agents of the cluster that have enrolled until now, also
@@ -42,11 +44,66 @@ func (s *Server) RevokeCluster(ctx context.Context, cluster string) error {
 	if err := wire.CheckCluster(cluster); err != nil {
 		return configError("cluster: %w", err)
 	}
-	if err := s.revoke(ctx, Identity{Cluster: cluster}); err != nil {
+	if err := s.revoke(ctx, Identity{Cluster: cluster}, 0); err != nil {
 		return err
 	}
 	s.registrar.removeVoidTokens(ctx, cluster)
 	return nil
+}
+
+// EndCluster is [Server.RevokeCluster] for a cluster that is gone: nothing of it stays in
+// the Store for good. Its tokens are removed at once. The revocation is removed by a later
+// call of EndCluster or EndedClusters, once nothing can be valid that it refuses: a day
+// after CertificateLife and keep, whichever is longer.
+//
+// keep is how long anything else lives that was made until now: the tickets of a gateway
+// that asks the Store, or a certificate of another server of the Store that has a longer
+// CertificateLife. The day is for clocks that differ, and for a server that learns late,
+// see tunnel/kubernetes.SecretStore.MaxStale. A server with Identify does not know how long
+// certificates live: it has the revocation kept for good, and removes none.
+func (s *Server) EndCluster(ctx context.Context, cluster string, keep time.Duration) error {
+	if err := wire.CheckCluster(cluster); err != nil {
+		return configError("cluster: %w", err)
+	}
+	if err := s.setup(); err != nil {
+		return err
+	}
+	r := s.registrar
+	keep = max(keep, r.agentLife()) + keepSlack
+	if s.Identify != nil {
+		keep = 0
+	}
+	if err := s.revoke(ctx, Identity{Cluster: cluster}, keep); err != nil {
+		return err
+	}
+	tokens, err := r.records.Tokens(ctx, cluster)
+	for _, t := range tokens {
+		err = errors.Join(err, r.records.removeToken(ctx, t.ID))
+	}
+	if err == nil {
+		_, err = s.EndedClusters(ctx)
+	}
+	return err
+}
+
+// keepSlack is how much longer a revocation is kept than what it refuses.
+const keepSlack = 24 * time.Hour
+
+// EndedClusters returns the clusters that [Server.EndCluster] has ended, and whose
+// revocations are still in the Store.
+func (s *Server) EndedClusters(ctx context.Context) ([]string, error) {
+	if err := s.setup(); err != nil {
+		return nil, err
+	}
+	life := s.registrar.agentLife() + keepSlack
+	if s.Identify != nil {
+		life = math.MaxInt64
+	}
+	ended, err := s.registrar.records.ended(ctx, s.registrar.clock(), life)
+	if err != nil {
+		return nil, internalError("revoke", "", err)
+	}
+	return ended, nil
 }
 
 // removeVoidTokens removes the cluster's tokens that an earlier revocation has made void.
@@ -70,7 +127,8 @@ func (r *registrar) removeVoidTokens(ctx context.Context, cluster string) {
 	}
 }
 
-func (s *Server) revoke(ctx context.Context, id Identity) error {
+// revoke revokes for good, or for a time if keep is not zero.
+func (s *Server) revoke(ctx context.Context, id Identity, keep time.Duration) error {
 	if err := s.setup(); err != nil {
 		return err
 	}
@@ -78,7 +136,11 @@ func (s *Server) revoke(ctx context.Context, id Identity) error {
 	// is made once this returns is after it.
 	now := s.registrar.clock().UTC()
 	next := now.Truncate(time.Millisecond).Add(time.Millisecond)
-	at, err := s.registrar.records.Revoke(ctx, id, next)
+	var until time.Time
+	if keep > 0 {
+		until = next.Add(keep)
+	}
+	at, err := s.registrar.records.revokeUntil(ctx, id, next, until)
 	if err != nil {
 		return err
 	}
@@ -96,7 +158,7 @@ func (s *Server) FollowStore(ctx context.Context) error {
 		return err
 	}
 	return s.registrar.records.Store.Watch(ctx, KindRevoked, func(r Record) {
-		if id, v, err := parseRevocation(r); err == nil && r.Data != nil {
+		if id, v, err := parseRevocation(r); err == nil {
 			s.closeRevoked(id, v.At)
 		}
 	})

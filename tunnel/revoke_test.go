@@ -1,12 +1,14 @@
 package tunnel_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"io"
 	"math/big"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/test/storetest"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -310,4 +313,95 @@ func TestRevokeClusterOften(t *testing.T) {
 	if got := must(s.Invitations(t.Context(), "staging"))(t); len(got) != 1 {
 		t.Errorf("got %v, want the other cluster's invitation", got)
 	}
+}
+
+// TestEndCluster: nothing of a cluster that is gone stays for good, and its revocation
+// stays as long as anything is valid that it refuses.
+func TestEndCluster(t *testing.T) {
+	const day = 24 * time.Hour
+	identify := func(tls.ConnectionState) (tunnel.Identity, error) { return tunnel.Identity{}, nil }
+	for _, tt := range []struct {
+		name string
+		ends *tunnel.Server // the one that ends the cluster
+		keep time.Duration
+		asks *tunnel.Server // the one that is asked later
+		days int            // that it is kept; 0: for good
+	}{
+		{"by default", &tunnel.Server{}, 0, &tunnel.Server{}, 8},
+		{"short certificates", &tunnel.Server{CertificateLife: time.Hour}, 2 * day, &tunnel.Server{CertificateLife: time.Hour}, 3},
+		{"long tickets", &tunnel.Server{}, 30 * day, &tunnel.Server{}, 31},
+		{"long certificates", &tunnel.Server{CertificateLife: 20 * day}, day, &tunnel.Server{}, 21},
+		{"of the other server", &tunnel.Server{}, 0, &tunnel.Server{CertificateLife: 20 * day}, 21},
+		{"another PKI", &tunnel.Server{Identify: identify}, 0, &tunnel.Server{}, 0},
+		{"another PKI of the other server", &tunnel.Server{}, 0, &tunnel.Server{Identify: identify}, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, a := &tunnel.MemoryStore{}, newAuthority(t)
+				ends, asks := tt.ends, tt.asks
+				for _, s := range []*tunnel.Server{ends, asks} {
+					s.Authority, s.Store = a, store
+					defer s.Close()
+				}
+				must(ends.InviteAgents(t.Context(), "prod", 3, day))(t)
+				if err := ends.EndCluster(t.Context(), "prod", tt.keep); err != nil {
+					t.Fatal(err)
+				}
+				if err := ends.RevokeCluster(t.Context(), "by-hand"); err != nil {
+					t.Fatal(err)
+				}
+				if got := must(recordsOf(store).Tokens(t.Context(), "prod"))(t); len(got) > 0 {
+					t.Errorf("got the tokens %v, want none", got)
+				}
+				time.Sleep(time.Duration(cmp.Or(tt.days, 1000))*day - time.Second)
+				if got := must(asks.EndedClusters(t.Context()))(t); tt.days > 0 && !slices.Equal(got, []string{"prod"}) {
+					t.Errorf("on the last day: got %v, want prod", got)
+				}
+				void := storetest.Token(0, time.Now()) // by a server that has not learnt of the end
+				void.Cluster = "prod"
+				if err := recordsOf(store).AddToken(t.Context(), void); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(2 * time.Second)
+				must(asks.EndedClusters(t.Context()))(t)
+				if got := must(asks.Invitations(t.Context(), "prod"))(t); len(got) > 0 {
+					t.Errorf("got %v, want that the former invitation is void", got)
+				}
+				for cluster, want := range map[string]bool{"prod": tt.days == 0, "by-hand": true} {
+					if at := must(recordsOf(store).Revoked(t.Context(), tunnel.Identity{Cluster: cluster}))(t); at.IsZero() == want {
+						t.Errorf("%s was revoked at %v; want it kept: %t", cluster, at, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestFollowStore: what another server of the store revokes ends sessions here. A cluster of
+// the same name that is made once all of that is forgotten is a new one.
+func TestFollowStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &tunnel.MemoryStore{}
+		b := newBed(t, &tunnel.Server{Store: store})
+		other := &tunnel.Server{Authority: b.s.Authority, Store: store}
+		defer other.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go b.s.FollowStore(ctx)
+		former := b.agent(&tunnel.Agent{})
+		if err := other.EndCluster(t.Context(), testCluster, 0); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if n := len(b.sessions()); n != 0 {
+			t.Errorf("got %d sessions, want none", n)
+		}
+		former.stop()
+		time.Sleep(9 * 24 * time.Hour)
+		if got := must(other.EndedClusters(t.Context()))(t); len(got) > 0 {
+			t.Errorf("got %v, want that it is forgotten", got)
+		}
+		b.agent(&tunnel.Agent{})
+		b.echo().Close()
+	})
 }

@@ -185,6 +185,7 @@ func (s *Server) setup() error {
 			store = &MemoryStore{}
 		}
 		s.registrar = &registrar{authority: s.authority.Load, records: &Records{Store: store}, life: s.CertificateLife, identifyOther: s.Identify, enroller: s.Enroller}
+		s.registry.life = s.registrar.agentLife()
 		s.tls = s.registrar.serverTLS()
 		s.groups.Leaving = s.drainGroup
 		s.admission = admission.New(cmp.Or(s.MaxPending, 1000), carrier.HelloTimeout)

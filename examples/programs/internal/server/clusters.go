@@ -162,10 +162,17 @@ func (s clusterServer) InviteAgents(ctx context.Context, cluster string, agents 
 	return s.Server.InviteAgents(ctx, cluster, agents, life)
 }
 
-// RevokeCluster implements controllers.TunnelServer. Nobody is to be warned of a cluster
+// EndCluster implements controllers.TunnelServer. Nobody is to be warned of a cluster
 // that nobody was invited to any more.
-func (s clusterServer) RevokeCluster(ctx context.Context, cluster string) error {
-	if err := s.Server.RevokeCluster(ctx, cluster); err != nil {
+func (s clusterServer) EndCluster(ctx context.Context, cluster string, keep time.Duration) error {
+	end, err := longTicketEnd(ctx, s.state, cluster)
+	if err == nil {
+		err = s.Server.EndCluster(ctx, cluster, max(keep, time.Until(end)))
+	}
+	if err == nil && !end.After(time.Now()) {
+		err = s.state.Store.Delete(ctx, tunnel.Record{Kind: tunnel.KindValue, Name: longTicketFile(cluster)})
+	}
+	if err != nil {
 		return err
 	}
 	return s.state.Store.Delete(ctx, tunnel.Record{Kind: tunnel.KindValue, Name: clusterFile(cluster)})
@@ -173,6 +180,9 @@ func (s clusterServer) RevokeCluster(ctx context.Context, cluster string) error 
 
 // setClusterPayload writes what is new.
 func (p *program) setClusterPayload(ctx context.Context, cluster string, payload tunnel.Payload) error {
+	if payload.Data == nil {
+		return p.state.Store.Delete(ctx, tunnel.Record{Kind: tunnel.KindPayload, Name: cluster + "\n" + payload.Name})
+	}
 	list, err := p.state.payloads(ctx, cluster)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package server
 import (
 	"bufio"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -201,5 +202,53 @@ func TestClustersFlags(t *testing.T) {
 		if err := parse(&f, strings.Fields(tt.args)...); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want %s", tt.args, err, tt.want)
 		}
+	}
+}
+
+// What is kept of a Cluster that is gone is kept until the last ticket ends, and no longer.
+func TestEndOfCluster(t *testing.T) {
+	api := apitest.New(t)
+	st, flags := newSecrets(t, api), []string{"--secrets", "tunnel-server/tunnel", "--kubeconfig", kubeconfigOf(t, api.URL)}
+	server, err := st.server(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	p, clusters := &program{state: st}, clusterServer{server, st}
+	before := len(api.List("secrets"))
+	for cluster, days := range map[string]float64{"default/prod": 8, "default/long": 31} {
+		if _, err := clusters.InviteAgents(t.Context(), cluster, 2, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		output(t, "", append([]string{"ticket", cluster, "--gateway", "http://gateway:3128", "--life", fmt.Sprintf("%.0fh", 24*(days-1))}, flags...)...)
+		output(t, "", append([]string{"ticket", cluster, "--gateway", "http://gateway:3128"}, flags...)...)
+		for _, data := range [][]byte{[]byte("key"), nil} {
+			if err := p.setClusterPayload(t.Context(), cluster, tunnel.Payload{Name: "authorized_keys", Data: data}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := clusters.EndCluster(t.Context(), cluster, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		left := 0.0
+		for _, u := range api.List("secrets") {
+			var revoked struct {
+				Cluster string
+				Until   time.Time
+			}
+			if json.Unmarshal([]byte(text(api, "tunnel-server", u.GetName(), "value")), &revoked) == nil && revoked.Cluster == cluster {
+				left = time.Until(revoked.Until).Hours() / 24
+			}
+		}
+		if left < days-0.01 || left > days+0.01 {
+			t.Errorf("%s: the revocation is kept for %.2f days, want %.0f", cluster, left, days)
+		}
+	}
+	names := []string{}
+	for _, u := range api.List("secrets")[before:] {
+		names = append(names, u.GetName())
+	}
+	if len(api.List("secrets")) != before+4 { // two revocations, the key of tickets, and the end of the long one
+		t.Errorf("got the Secrets %v beside those of the authority", names)
 	}
 }

@@ -83,8 +83,39 @@ func (f *ticketFlags) issueTicket(ctx context.Context, cluster string, stderr io
 		return nil, err
 	}
 	u.User = url.UserPassword(user, password)
+	if err := noteLongTicket(ctx, st, cluster, time.Now().Add(f.life)); err != nil {
+		return nil, fmt.Errorf("%s: %w", f.state, err)
+	}
 	warnUnknown(ctx, st, cluster, stderr)
 	return u, nil
+}
+
+// usualTickets live for so long at most: as long as the end of a cluster is remembered, see
+// tunnel.Server.EndCluster.
+const usualTickets = 7 * 24 * time.Hour
+
+func longTicketFile(cluster string) string { return "ticket-end-" + hashName(cluster) }
+
+// noteLongTicket has the end of the cluster remembered until this ticket ends.
+func noteLongTicket(ctx context.Context, st *state, cluster string, end time.Time) error {
+	last, err := longTicketEnd(ctx, st, cluster)
+	if err != nil || time.Until(end) <= usualTickets || end.Before(last) {
+		return err
+	}
+	return st.replace(ctx, longTicketFile(cluster), []byte(end.UTC().Format(time.RFC3339)+"\n"))
+}
+
+// longTicketEnd returns when the last ticket ends that lives unusually long; zero if there is
+// none.
+func longTicketEnd(ctx context.Context, st *state, cluster string) (time.Time, error) {
+	text, err := st.read(ctx, longTicketFile(cluster))
+	if errors.Is(err, fs.ErrNotExist) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	return time.Parse(time.RFC3339, strings.TrimSpace(string(text)))
 }
 
 // ticketKeySize is the size of each key in ticketKeyFile. The first one signs, the

@@ -1,0 +1,84 @@
+package controllers_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clientset "k8s.io/client-go/kubernetes"
+
+	"github.com/causewayproject/causeway/internal/test/apitest"
+	"github.com/causewayproject/causeway/kubeconfig/provider"
+	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/kubernetes"
+)
+
+// storingServer is a server of the tunnel with its state in Secrets.
+type storingServer struct {
+	*tunnel.Server
+	b *tunnelBed
+}
+
+func (s storingServer) Fleet(ctx context.Context) []tunnel.ReplicaStatus { return s.b.Fleet(ctx) }
+
+// kept counts the Secrets in the server's namespace, by the kind in their names.
+func (b *tunnelBed) kept() map[string]int {
+	kinds := map[string]int{}
+	for _, u := range b.List("secrets") {
+		if kind, ok := strings.CutPrefix(u.GetName(), "tunnel-"); ok && u.GetNamespace() == "system" {
+			kind, _, _ = strings.Cut(kind, "-")
+			kinds[kind]++
+		}
+	}
+	return kinds
+}
+
+// TestTunnelChurn: a namespace whose Clusters come and go under new names leaves no tokens,
+// and a bounded number of revocations; then it holds up only itself.
+func TestTunnelChurn(t *testing.T) {
+	const most, cycles = 3, 6
+	b := newTunnelBed(t)
+	client, err := clientset.NewForConfig(b.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &tunnel.Server{Authority: b.server.Authority, Store: &kubernetes.SecretStore{Client: client, Namespace: "system", Prefix: "tunnel"}}
+	t.Cleanup(func() { server.Close() })
+	b.r.Server = storingServer{server, b}
+	b.r.SetMostEnded(most)
+	b.runTunnel(t)
+	for n := range cycles {
+		name := fmt.Sprint("one", n)
+		key := b.labelled(name)
+		if n < most {
+			b.Until(t, "the invitation of "+name, func() bool { return b.Get(agentSecret(name)) != nil && b.Get(routeOf(name)) != nil })
+		} else {
+			b.untilCondition(key, "False NoInvitation: machines can't get an agent: the namespace has had 3 tunnels of Clusters that are gone: a record of each is kept for 8 days")
+		}
+		b.Remove(key)
+		b.Until(t, "the end of "+name, func() bool { return b.Get(agentSecret(name)) == nil && b.kept()["record"] == 0 })
+	}
+	if got := b.kept(); got["revoked"] != most || len(got) != 1 {
+		t.Errorf("got %v, want %d revocations and nothing else", got, most)
+	}
+	for _, where := range []struct{ namespace, name string }{{"a", "one0"}, {"b", "new"}} { // a former name, another tenant
+		c := cluster(where.namespace, where.name, nil)
+		c["metadata"].(map[string]any)["labels"] = map[string]any{provider.LabelTunnel: "true"}
+		b.Set("clusters", c)
+		b.untilCondition(apitest.Named("clusters", where.namespace, where.name), "False NeverConnected")
+	}
+	// A revocation that is over makes room.
+	late := b.labelled("late")
+	b.untilCondition(late, "False NoInvitation")
+	for _, u := range b.List("secrets") {
+		if strings.HasPrefix(u.GetName(), "tunnel-revoked-") {
+			b.Remove(apitest.Named("secrets", "system", u.GetName()))
+		}
+	}
+	b.Change(late, func(u *unstructured.Unstructured) {
+		unstructured.SetNestedField(u.Object, int64(7443), "spec", "clusterNetwork", "apiServerPort")
+	})
+	b.untilCondition(late, "False NeverConnected")
+}

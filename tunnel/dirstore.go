@@ -265,13 +265,18 @@ func addKey(dir, id string, r Record) error {
 	return err
 }
 
-// replaceLocked replaces a file, if it still has the Version. The lock that a crash leaves
-// is removed an hour later, as other temporary files are.
+// lockForgets is how long the lock that a crash left holds up others: the work takes some
+// milliseconds.
+const lockForgets = time.Minute
+
+// replaceLocked replaces a file, if it still has the Version.
 func replaceLocked(r Record, dir, file string) error {
 	lock := filepath.Join(dir, tempPrefix+"lock-"+file)
 	f, err := os.OpenFile(lock, os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		sweepTemp(dir)
+		if info, gone := os.Stat(lock); gone == nil && time.Since(info.ModTime()) > lockForgets {
+			_ = os.Remove(lock)
+		}
 		return err
 	}
 	defer os.Remove(lock)

@@ -39,6 +39,27 @@ func TestStores(t *testing.T) {
 	}
 }
 
+// A server that died while it replaced a value holds up the others for a minute.
+func TestDirStoreLockOfTheDead(t *testing.T) {
+	s := tunnel.DirStore{Dir: t.TempDir()}
+	r := tunnel.Record{Kind: tunnel.KindValue, Name: "servers", Data: []byte("a")}
+	if err := s.Create(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	lock, died := filepath.Join(s.Dir, ".new-lock-servers"), time.Now().Add(-61*time.Second)
+	if err := errors.Join(os.WriteFile(lock, nil, 0o600), os.Chtimes(lock, died, died)); err != nil {
+		t.Fatal(err)
+	}
+	r.Data = []byte("b")
+	records := tunnel.Records{Store: s}
+	if err := records.Put(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Get(t.Context(), r.Kind, r.Name); err != nil || string(got.Data) != "b" {
+		t.Errorf("got %q, %v, want b", got.Data, err)
+	}
+}
+
 // TestDirStoreForgets leaves no file of a token behind.
 func TestDirStoreForgets(t *testing.T) {
 	s := tunnel.DirStore{Dir: t.TempDir()}

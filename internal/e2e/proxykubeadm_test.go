@@ -187,6 +187,9 @@ func TestKubeadmRendersStaticPods(t *testing.T) {
 		{name: "extraEnvs, v1beta3", pods: proxyconfig.StaticPodsExtraEnvsWithCredentials, version: oldKubeadm, none: true},
 	} {
 		t.Run(way.name, func(t *testing.T) {
+			if way.version == oldKubeadm && semver.MustParse(newKubeadm).GTE(semver.MustParse("1.37.0")) {
+				t.Skip("kubeadm reads no v1beta3 since 1.37: .ci/older runs this with 1.36")
+			}
 			t.Parallel()
 			for _, f := range machineForms(t) {
 				c := f.config(proxyAddress)

@@ -20,8 +20,8 @@
 // # The wire is open
 //
 // Within TLS 1.3 the wire is yamux. A peer built on github.com/hashicorp/yamux works
-// as agent and as server: examples/yamux-agent is one that uses nothing of this
-// module. This package has its own engine for that wire, because hashicorp/yamux
+// as agent and as server: internal/test/yamuxagent has an agent that uses nothing of
+// this module. This package has its own engine for that wire, because hashicorp/yamux
 // fails three cases of net.Conn's conformance test (x/net/nettest), reads a clean end
 // of file when its connection is cut, has no resets with a reason, ignores contexts,
 // and holds 2.5 to 6 times the memory beside 200 streams that nobody reads. Speed is

@@ -236,7 +236,7 @@ func commands(p page, programs []string) (all []command) {
 }
 
 func TestCommands(t *testing.T) {
-	programs := []string{"causeway", "causeway-agent", "quickstart", "tunnel", "tunnelssh", "yamux-agent"}
+	programs := []string{"causeway", "causeway-agent", "quickstart", "tunnel", "tunnelssh"}
 	var found []command
 	used := map[string]bool{}
 	for _, p := range guides(t) {

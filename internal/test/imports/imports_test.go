@@ -49,7 +49,6 @@ var arrows = map[string][]string{
 	"/examples/quickstart":       {"/dialer", "/kubeconfig", "/kubeconfig/connect", "/tunnel", "/tunnel/gateway", "/internal/test/pki", "/internal/test/proxytest"},
 	"/examples/tunnel":           {"/tunnel"},
 	"/examples/tunnelssh":        {"/tunnel"},
-	"/examples/yamux-agent":      {}, // nothing of ours: the wire is open
 	"/internal/abort":            {},
 	"/internal/hostport":         {},
 	"/internal/keypair":          {},
@@ -77,6 +76,7 @@ var arrows = map[string][]string{
 	"/internal/test/sockettest":  {},
 	"/internal/test/storetest":   {"/tunnel"},
 	"/internal/test/targettest":  {},
+	"/internal/test/yamuxagent":  {},
 }
 
 // light are the packages that pull in no Kubernetes, metrics or RPC library.

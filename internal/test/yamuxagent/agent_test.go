@@ -1,25 +1,16 @@
-// Yamux-agent is an agent of the tunnel that uses nothing of this library: only
-// Go's standard library and hashicorp/yamux. It shows that the wire is open, and
-// what an agent in another language has to do:
-//
-//	causeway enroll default/prod -state ./server -format env >invitation
-//	go run ./examples/yamux-agent invitation 10.0.0.1:6443
-//
-// The first argument is the invitation, the others are what may be dialed. The
-// sections named here are those of tunnel/SPEC.md. To stay short it keeps its
-// key in memory, so that each start takes a new invitation, never renews its
-// certificate, and knows one server, by TCP.
-// yamux has no reset: if a target's connection breaks, the other side reads a
-// regular end.
-package main
+// An agent of the tunnel that uses nothing of this module: only Go's standard library
+// and hashicorp/yamux. The tests run it against the server, so that the wire stays open
+// to agents in other languages. The sections named here are those of tunnel/SPEC.md. To
+// stay short it keeps its key in memory, so that each start takes a new invitation,
+// never renews its certificate, and knows one server, by TCP. yamux has no reset: if a
+// target's connection breaks, the other side reads a regular end.
+package yamuxagent_test
 
 import (
 	"context"
 	"errors"
 	"io"
-	"log"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"syscall"
@@ -28,18 +19,11 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-func main() {
-	if len(os.Args) < 2 {
-		log.Fatal("usage: yamux-agent INVITATION [HOST:PORT...]")
-	}
-	log.Fatal(run(context.Background(), os.Args[1], os.Args[2:]))
-}
-
-// run enrols, and then has one session after the other.
-func run(ctx context.Context, invitation string, allow []string) error {
+// runAgent enrols, and then has one session after the other.
+func runAgent(ctx context.Context, invitation string, allow []string) error {
 	id, err := enrolAgent(ctx, invitation)
 	for err == nil && ctx.Err() == nil {
-		log.Printf("the session has ended: %v", serveSession(ctx, id, allow))
+		serveSession(ctx, id, allow)
 		time.Sleep(time.Second)
 	}
 	return err

@@ -1,4 +1,4 @@
-package main
+package yamuxagent_test
 
 import (
 	"context"

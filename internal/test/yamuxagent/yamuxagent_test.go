@@ -1,4 +1,4 @@
-package main
+package yamuxagent_test
 
 import (
 	"context"
@@ -77,7 +77,7 @@ func (s *server) await(t *testing.T) {
 	}
 }
 
-// startAgent runs the program with an invitation until the test ends, and
+// startAgent runs the agent with an invitation until the test ends, and
 // returns when it is connected.
 func (s *server) startAgent(t *testing.T, allow ...string) {
 	t.Helper()
@@ -92,11 +92,11 @@ func (s *server) startAgent(t *testing.T, allow ...string) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ran := make(chan error, 1)
-	go func() { ran <- run(ctx, file, allow) }()
+	go func() { ran <- runAgent(ctx, file, allow) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ran; err != nil {
-			t.Errorf("run: %v", err)
+			t.Errorf("runAgent: %v", err)
 		}
 	})
 	s.await(t)
@@ -233,7 +233,7 @@ func TestNoInvitation(t *testing.T) {
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := run(t.Context(), file, nil); !errors.Is(err, errNoInvitation) {
+		if err := runAgent(t.Context(), file, nil); !errors.Is(err, errNoInvitation) {
 			t.Errorf("got %v of %q, want %v", err, content, errNoInvitation)
 		}
 	}

@@ -65,7 +65,6 @@ func TestRedundantAgents(t *testing.T) {
 			part.run(t)
 		})
 	}
-	t.Run("nodes per agent", r.testAutoscaler)
 }
 
 // connected waits until so many pods are connected, all as one agent, and returns their
@@ -280,38 +279,5 @@ func (r *redundantAgents) testDrain(t *testing.T) {
 	}
 	if r.connected(t, r.server, r.namespace, 2); moved < 2 {
 		t.Errorf("%d pods were moved", moved)
-	}
-}
-
-// testAutoscaler: the objects that --nodes-per-agent adds are taken as they are, and the
-// autoscaler's account may do what its source does, and no more.
-func (r *redundantAgents) testAutoscaler(t *testing.T) {
-	const namespace = "proportional"
-	manifest := r.enroll(t, namespace, "--server", r.address, "--nodes-per-agent", "50", "--max-replicas", "9")
-	r.apply(t, namespace, manifest)
-	r.apply(t, namespace, manifest) // it does not set the replicas
-	r.connected(t, r.server, namespace, 1)
-	eventually(t, "a pod of the autoscaler", func(context.Context) error {
-		if got := r.d.kubectl(t, "", "-n", namespace, "get", "pods", "-o", "name"); !strings.Contains(got, "pod/tunnel-agent-autoscaler-") {
-			return fmt.Errorf("got %q", got)
-		}
-		return nil
-	})
-	scale := "/apis/apps/v1/namespaces/" + namespace + "/deployments/tunnel-agent/scale"
-	as := []string{"--as=system:serviceaccount:" + namespace + ":tunnel-agent-autoscaler"}
-	text := r.d.kubectl(t, "", append(as, "get", "--raw", scale)...)
-	three := strings.Replace(text, `"spec":{"replicas":1}`, `"spec":{"replicas":3}`, 1)
-	r.d.kubectl(t, three, append(as, "replace", "--raw", scale, "-f", "-")...)
-	r.connected(t, r.server, namespace, 3)
-	r.apply(t, namespace, manifest)
-	r.connected(t, r.server, namespace, 3)
-	for _, may := range []string{"get nodes", "get configmap tunnel-agent-autoscaler -n " + namespace} {
-		r.d.kubectl(t, "", append(as, strings.Fields(may)...)...)
-	}
-	for _, not := range []string{"get secrets", "get pods", "get configmaps", "get deployment tunnel-agent", "delete deployment tunnel-agent"} {
-		argv := append(slices.Clone(as), append(strings.Fields(not), "-n", namespace)...)
-		if out, err := r.d.Node.Run(t.Context(), r.d.bed.Kubectl(r.d.path("admin"), argv...)); err == nil || !strings.Contains(err.Error(), "is forbidden: User") {
-			t.Errorf("%s: got %q, %v, want it forbidden", not, out, err)
-		}
 	}
 }

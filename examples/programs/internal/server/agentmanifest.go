@@ -23,18 +23,23 @@ type podFlags struct {
 	hostNetwork bool
 	tolerations cli.List
 	apiServer   string
-	count       countFlags
+	replicas    int
 }
+
+const (
+	defaultReplicas = 2
+	maxReplicas     = 256
+)
 
 func (f *podFlags) addFlags(set *pflag.FlagSet) {
 	set.BoolVar(&f.hostNetwork, "host-network", false, "have the pod of a manifest on its node's network, before there is a network plugin")
 	set.Var(&f.tolerations, "toleration", "`taint` that the pod of a manifest tolerates: KEY[=VALUE][:EFFECT], or * for all; several are allowed")
 	set.StringVar(&f.apiServer, "api-server", "", "`address` host:port of the cluster's API server, in a manifest; default: its Service")
-	f.count.addFlags(set)
+	set.IntVar(&f.replicas, "replicas", defaultReplicas, "`number` of pods in a manifest")
 }
 
 func (f *podFlags) isSet() bool {
-	return f.hostNetwork || len(f.tolerations) > 0 || f.apiServer != "" || f.count != countFlags{replicas: defaultReplicas}
+	return f.hostNetwork || len(f.tolerations) > 0 || f.apiServer != "" || f.replicas != defaultReplicas
 }
 
 // podConfig is what podFlags say.
@@ -43,7 +48,7 @@ type podConfig struct {
 	tolerations []toleration
 	host        string // of the API server; "": its Service's
 	port        int
-	count       countFlags
+	replicas    int
 }
 
 // toleration is one of a pod. If value is "", it is for every value; if effect is "",
@@ -53,10 +58,10 @@ type toleration struct{ key, value, effect string }
 var taintEffects = []string{"NoSchedule", "PreferNoSchedule", "NoExecute"}
 
 func (f *podFlags) read() (c podConfig, err error) {
-	if err := f.count.check(); err != nil {
-		return c, err
+	if f.replicas < 1 || f.replicas > maxReplicas {
+		return c, cli.Mistake("--replicas %d: want 1 to %d", f.replicas, maxReplicas)
 	}
-	c.hostNetwork, c.count = f.hostNetwork, f.count
+	c.hostNetwork, c.replicas = f.hostNetwork, f.replicas
 	if f.hostNetwork { // a node without a network plugin is not ready
 		c.tolerations = append(c.tolerations, toleration{key: "node.kubernetes.io/not-ready"})
 	}
@@ -130,7 +135,7 @@ func renderManifest(w io.Writer, d agentConfig) error {
 		b.replace("    - port: 8443\n      protocol: TCP\n", portLines(d))
 	}
 	b.addPod(d)
-	b.setCount(d.Pod)
+	b.replace(fmt.Sprintf("  replicas: %d\n", defaultReplicas), fmt.Sprintf("  replicas: %d\n", d.Pod.replicas))
 	b.replace("image: causeway-agent:dev\n", "image: "+b.quoted("--image", d.Image)+"\n")
 	b.replace("kind: Namespace\nmetadata:\n  name: tunnel-agent\n", "kind: Namespace\nmetadata:\n  name: "+d.Namespace+"\n")
 	b.text = strings.ReplaceAll(b.text, "  namespace: tunnel-agent\n", "  namespace: "+d.Namespace+"\n")
@@ -142,11 +147,6 @@ func renderManifest(w io.Writer, d agentConfig) error {
 	}
 	if _, err := io.WriteString(w, b.text+"---\n"); err != nil {
 		return err
-	}
-	if d.Pod.count.nodesPerAgent > 0 {
-		if err := renderTemplate(autoscalerText)(w, d); err != nil {
-			return err
-		}
 	}
 	if d.Audience != "" {
 		return renderTemplate(configText)(w, d)
@@ -209,10 +209,8 @@ func (b *baseText) addPod(d agentConfig) {
 	switch {
 	case d.Pod.host != "":
 		address = quote.Container(net.JoinHostPort(d.Pod.host, strconv.Itoa(d.Pod.port)))
-		var err error
-		if env, err = d.Pod.apiVariables(); err != nil && b.err == nil {
-			b.err = err
-		}
+		env = fmt.Sprintf("        - name: KUBERNETES_SERVICE_HOST\n          value: %s\n        - name: KUBERNETES_SERVICE_PORT\n          value: \"%d\"\n",
+			b.quoted("--api-server", quote.Container(d.Pod.host)), d.Pod.port)
 	case d.Pod.hostNetwork: // the node's DNS does not know the name
 		address = "[$(KUBERNETES_SERVICE_HOST)]:$(KUBERNETES_SERVICE_PORT)"
 	}
@@ -222,23 +220,14 @@ func (b *baseText) addPod(d agentConfig) {
 	}
 	const before = "        env:\n"
 	b.replace(before, args+before+env)
-	if tolerations := d.Pod.Tolerations(); tolerations != "" {
+	if tolerations := d.Pod.tolerationLines(); tolerations != "" {
 		const before = "      enableServiceLinks: false\n"
 		b.replace(before, before+tolerations)
 	}
 }
 
-// apiVariables are those of a pod that does not use the API server's Service.
-func (c podConfig) apiVariables() (string, error) {
-	host, err := yamledit.Quote(quote.Container(c.host))
-	if err != nil {
-		return "", cli.Mistake("--api-server %v", err)
-	}
-	return fmt.Sprintf("        - name: KUBERNETES_SERVICE_HOST\n          value: %s\n        - name: KUBERNETES_SERVICE_PORT\n          value: \"%d\"\n", host, c.port), nil
-}
-
-// Tolerations returns those of a pod; "" for none.
-func (c podConfig) Tolerations() (text string) {
+// tolerationLines are those of a pod; "" for none.
+func (c podConfig) tolerationLines() (text string) {
 	for _, t := range c.tolerations {
 		text += t.yaml()
 	}

@@ -131,48 +131,10 @@ func TestEnrollRedundancy(t *testing.T) {
 	}
 }
 
-// The number of pods follows that of the nodes.
-func TestEnrollAutoscaler(t *testing.T) {
-	for args, want := range map[string]string{
-		"":                               `{"nodesPerReplica": 50, "min": 2, "max": 256, "preventSinglePointFailure": true, "includeUnschedulableNodes": true}`,
-		"--replicas 3 --max-replicas 10": `{"nodesPerReplica": 50, "min": 3, "max": 10, "preventSinglePointFailure": true, "includeUnschedulableNodes": true}`,
-		"--api-server 192.0.2.1:16443 --toleration *": `{"nodesPerReplica": 50, "min": 2, "max": 256, "preventSinglePointFailure": true, "includeUnschedulableNodes": true}`,
-	} {
-		objects := decode(t, enrolled(t, "manifest", append(strings.Fields(args), "--nodes-per-agent", "50")...))
-		if got := object[*corev1.ConfigMap](t, objects).Data["linear"]; got != want {
-			t.Errorf("%s: got %s, want %s", args, got, want)
-		}
-		var agent, scaler *appsv1.Deployment
-		for _, o := range objects {
-			if d, ok := o.(*appsv1.Deployment); ok && d.Name == "tunnel-agent" {
-				agent = d
-			} else if ok {
-				scaler = d
-			}
-		}
-		if agent.Spec.Replicas != nil {
-			t.Error("kubectl apply would undo what the autoscaler has set")
-		}
-		spec := scaler.Spec.Template.Spec
-		for _, arg := range []string{"--target=deployment/" + agent.Name, "--namespace=" + agent.Namespace, "--configmap=tunnel-agent-autoscaler"} {
-			if !slices.Contains(spec.Containers[0].Command, arg) {
-				t.Errorf("got %q, want %s", spec.Containers[0].Command, arg)
-			}
-		}
-		if special := strings.Contains(args, "--api-server"); special != (len(spec.Tolerations) == 1) || special != (len(spec.Containers[0].Env) == 2) {
-			t.Errorf("%s: got tolerations %+v, variables %+v", args, spec.Tolerations, spec.Containers[0].Env)
-		}
-	}
-}
-
 func TestEnrollCountMistakes(t *testing.T) {
 	for args, want := range map[string]string{
-		"--replicas 0":                           "--replicas 0: want 1 to 256",
-		"--replicas 257":                         "--replicas 257: want 1 to 256",
-		"--nodes-per-agent -1":                   "--nodes-per-agent -1 is less than zero",
-		"--max-replicas 3":                       "--max-replicas is for --nodes-per-agent, which is missing",
-		"--nodes-per-agent 9 --max-replicas 1":   "--max-replicas 1: want 2 (--replicas) to 256",
-		"--nodes-per-agent 9 --max-replicas 300": "--max-replicas 300: want 2 (--replicas) to 256",
+		"--replicas 0":   "--replicas 0: want 1 to 256",
+		"--replicas 257": "--replicas 257: want 1 to 256",
 	} {
 		argv := append([]string{"enroll", "default/prod", "--state", newState(t), "--format", "manifest", "--server", "a:1"}, strings.Fields(args)...)
 		if err := run(t.Context(), argv, nil, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), want) {

@@ -42,11 +42,9 @@ agent reaches directly; names of the cluster need no entry, and neither targets 
 cluster's API server are ever behind the proxy.
 
 The manifest needs no volume: the agent keeps its certificate in a Secret, which its pods
-share. There are two pods, or --replicas: connections go through all of them. With
---nodes-per-agent, kubernetes-sigs/cluster-proportional-autoscaler has their number follow
-that of the nodes, between --replicas and --max-replicas. The agent's NetworkPolicy
-allows DNS, the ports of the servers and of the proxy, 443 and 6443 of the API server, and
-those of --allow. A control plane without a network plugin takes an agent with
+share. There are two pods, or --replicas: connections go through all of them. The agent's
+NetworkPolicy allows DNS, the ports of the servers and of the proxy, 443 and 6443 of the API
+server, and those of --allow. A control plane without a network plugin takes an agent with
 
   --host-network --toleration node-role.kubernetes.io/control-plane
 
@@ -183,7 +181,7 @@ func (e *enrollment) checkAgent() (err error) {
 	case len(e.allow) > 0 && (e.format == "env" || e.format == "secret"):
 		return cli.Mistake("--allow is an argument of the agent: with --format %s, give it there", e.format)
 	case e.format != "manifest" && e.pod.isSet():
-		return cli.Mistake("--host-network, --toleration, --api-server, --replicas, --nodes-per-agent and --max-replicas are for --format manifest")
+		return cli.Mistake("--host-network, --toleration, --api-server and --replicas are for --format manifest")
 	}
 	if err := quote.CheckWord(e.agent.Image); err != nil {
 		return cli.Mistake("--image %v", err)

@@ -92,7 +92,7 @@ func (m *management) checkDoctor(t *testing.T, cluster string, wants ...string) 
 		t.Fatal(err)
 	}
 	out, err := m.bed.Network.Client.Run(t.Context(), bed.Command{
-		Argv: []string{m.deployed.program, "doctor", "--kubeconfig", file, "--capi-cluster", cluster}, Env: []string{"COLUMNS=500"},
+		Argv: []string{m.deployed.program, "doctor", "--kubeconfig", file, "--capi-cluster", cluster},
 	})
 	for _, want := range wants {
 		if !strings.Contains(out, want) {

@@ -83,8 +83,8 @@ func TestHelp(t *testing.T) {
 			}
 		}
 	}
-	out, err := run(t, "doctor", "--help")
-	if err != nil || !strings.Contains(out, "--color auto|always|never") || !strings.Contains(out, "causeway doctor [flags]") {
+	out, err := run(t, "provider", "--help")
+	if err != nil || !strings.Contains(out, "--log-format text|json") || !strings.Contains(out, "causeway provider [flags]") {
 		t.Errorf("got %v and\n%s", err, out)
 	}
 }
@@ -178,7 +178,7 @@ func TestVersion(t *testing.T) {
 func TestCompletion(t *testing.T) {
 	for args, want := range map[string]string{
 		"__complete doc":                              "doctor",
-		"__complete doctor --color ":                  "always",
+		"__complete proxyconfig --credentials ":       "machines",
 		"__complete proxyconfig --format sys":         "systemd",
 		"__complete noproxy lint --for u":             "undici",
 		"__complete noproxy cluster --layout giantsw": "giantswarm",

@@ -39,7 +39,7 @@ users:
 		}
 		for _, args := range []string{
 			"doctor --kubeconfig FILE",
-			"doctor --kubeconfig FILE --output json",
+			"doctor --kubeconfig FILE --json",
 			"doctor",
 			"server --secrets a/b --kubeconfig FILE --listen 127.0.0.1:0 --status=",
 			"enroll default/prod --server a:1 --secrets a/b --kubeconfig FILE",

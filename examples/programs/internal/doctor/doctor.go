@@ -90,17 +90,15 @@ func Command() *cobra.Command {
 	set.StringVar(&o.cluster, "capi-cluster", "", "`NAMESPACE/NAME` of a Cluster of Cluster API: --kubeconfig is the management cluster's, the kubeconfig is the one in the Cluster's Secret, and notes say what causeway provider was told and what it thinks")
 	set.StringVar(&o.proxyCA, "proxy-ca", "", "PEM `file` of the CA of an https proxy, in place of what the kubeconfig says; without it the kubeconfig's extension, or this machine's roots")
 	set.DurationVar(&o.timeout, "timeout", 15*time.Second, "how long all of it may take")
-	command.Choice(cmd, &o.output, "output", "text", "how the report is written", "text", "json")
-	set.BoolVar(&o.json, "json", false, "the same as --output json")
-	command.Choice(cmd, &o.color, "color", "auto", "when to use colours; auto is for terminals, unless NO_COLOR is set", "auto", "always", "never")
+	set.BoolVar(&o.json, "json", false, "write the report as JSON")
 	return cmd
 }
 
 // options are the flags.
 type options struct {
-	kubeconfig, context, cluster, color, output, proxyCA string
-	timeout                                              time.Duration
-	json                                                 bool
+	kubeconfig, context, cluster, proxyCA string
+	timeout                               time.Duration
+	json                                  bool
 
 	proxyTLS *tls.Config // of proxyCA; nil without
 }
@@ -122,7 +120,7 @@ func (o *options) readProxyCA() error {
 	return nil
 }
 
-// diagnosis is what --output json prints. docs/troubleshooting.md has its fields.
+// diagnosis is what --json prints. docs/troubleshooting.md has its fields.
 type diagnosis struct {
 	Context string       `json:"context"`
 	OK      bool         `json:"ok"`
@@ -136,7 +134,7 @@ func (o options) run(ctx context.Context, stdout io.Writer) (err error) {
 	defer cancel()
 	d := diagnose(ctx, o)
 	d.Status = statusOf(d.Report)
-	if o.json || o.output == "json" {
+	if o.json {
 		var text bytes.Buffer
 		enc := json.NewEncoder(&text)
 		enc.SetIndent("", "  ")
@@ -145,7 +143,7 @@ func (o options) run(ctx context.Context, stdout io.Writer) (err error) {
 			_, err = stdout.Write(printable.JSON(text.Bytes()))
 		}
 	} else {
-		err = newTable(stdout, o.color).write(d)
+		err = writeTable(stdout, d)
 	}
 	if err == nil && !d.OK {
 		err = cli.Status(d.Status)

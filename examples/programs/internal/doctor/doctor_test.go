@@ -19,8 +19,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -35,7 +33,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "NO_COLOR", "KUBECONFIG", "DOCTOR_KUBECONFIG"} {
+	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "KUBECONFIG", "DOCTOR_KUBECONFIG"} {
 		os.Unsetenv(name)
 	}
 	goleak.VerifyTestMain(m)
@@ -160,14 +158,6 @@ remedy   Correct user name and password in the kubeconfig's proxy-url (percent-e
 	if diff := cmp.Diff(want, strings.ReplaceAll(c.steady(out), proxy, "PROXY")); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	colored, _ := doctor(t, "--kubeconfig", path, "--color", "always")
-	if !strings.Contains(colored, red+"  FAIL"+plain) || !strings.Contains(colored, green+"  ok"+plain) {
-		t.Errorf("no colours: %q", colored)
-	}
-	if got := regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(colored, ""); c.steady(got) != c.steady(out) {
-		t.Errorf("but for its colours: got\n%s\nwant\n%s", got, out)
-	}
-
 	text, err := doctor(t, "--kubeconfig", path, "--json")
 	var d struct {
 		Context string
@@ -186,9 +176,6 @@ remedy   Correct user name and password in the kubeconfig's proxy-url (percent-e
 		t.Fatalf("got %v, %v of\n%s", err, jsonErr, text)
 	}
 	last := d.Report.Steps[len(d.Report.Steps)-1]
-	if out, _ := doctor(t, "--kubeconfig", path, "--output", "json"); regexp.MustCompile(`"took": \d+`).ReplaceAllString(out, "") != regexp.MustCompile(`"took": \d+`).ReplaceAllString(text, "") {
-		t.Errorf("--output json: got\n%s\nwant\n%s", out, text)
-	}
 	if d.Status != 4 || d.Context != "admin@prod" || d.OK == nil || *d.OK || d.Notes == nil || d.Report.Route != "http://"+proxy || last.Phase != "proxy auth" || last.Cause == "" || last.Advice == "" || last.Took <= 0 {
 		t.Errorf("got %s", text)
 	}
@@ -338,8 +325,6 @@ func TestUsage(t *testing.T) {
 		{[]string{"--proxy-ca", "/nonexistent/ca"}, "--proxy-ca: open /nonexistent/ca: no such file or directory"},
 		{[]string{"--proxy-ca", "doctor.go"}, "--proxy-ca: doctor.go holds no PEM certificate"},
 		{[]string{"--capi-cluster", "prod"}, `--capi-cluster "prod" is not NAMESPACE/NAME`},
-		{[]string{"--output", "yaml"}, `"--output" flag: want text or json`},
-		{[]string{"--color", "pink"}, `"--color" flag: want auto, always or never`},
 		{[]string{"--verbose"}, "unknown flag --verbose"},
 	} {
 		out, err := doctor(t, test.args...)
@@ -386,31 +371,5 @@ func TestNotes(t *testing.T) {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
-	}
-}
-
-// No line is wider than the terminal, but for words that don't fit one.
-func TestWidth(t *testing.T) {
-	d := diagnosis{Context: "admin@prod", Report: probe.Report{Server: "https://api.test", Route: "direct", Steps: []probe.Step{
-		{Phase: probe.PhaseConfig, Took: 1500 * time.Millisecond, Detail: strings.Repeat("ünï ", 40)},
-		{Phase: probe.PhaseTLS, Took: 15 * time.Millisecond, Cause: strings.Repeat("word ", 40), Advice: strings.Repeat("more ", 40), Err: errors.New("x")},
-	}}, Notes: []string{strings.Repeat("note ", 40)}}
-	for _, width := range []int{40, 80, 120} {
-		var out bytes.Buffer
-		if err := (&table{w: &out, width: width}).write(d); err != nil {
-			t.Fatal(err)
-		}
-		widest := 0
-		for line := range strings.Lines(out.String()) {
-			widest = max(widest, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")))
-		}
-		if widest > width || widest < width-10 {
-			t.Errorf("width %d: the widest line has %d:\n%s", width, widest, out.String())
-		}
-		for _, word := range []string{"ünï", "word", "more", "note"} {
-			if n := strings.Count(out.String(), word); n < 39 {
-				t.Errorf("width %d: %q is there %d times", width, word, n)
-			}
-		}
 	}
 }

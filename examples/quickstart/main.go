@@ -1,68 +1,104 @@
-// Quickstart reaches a Kubernetes API server through a proxy, with a
+// Quickstart reaches a Kubernetes API server through proxies and a tunnel, with a
 // kubeconfig Secret as Cluster API expects it, and prints what each step took.
 //
-// Without flags it needs nothing but itself: it starts a stand-in for an API
-// server, at an address that only its proxies can reach; an HTTP, an HTTPS and
-// a SOCKS5 proxy; and a tunnel, which is a server, an agent and a gateway. With -kubeconfig and -proxy it does the same with a real
-// cluster and proxy:
-//
-//	quickstart -kubeconfig FILE [-proxy URL] [-proxy-ca FILE] [-o FILE]
+// It needs nothing but itself: it starts a stand-in for an API server, at an address that
+// only its proxies can reach; an HTTP, an HTTPS and a SOCKS5 proxy; and a tunnel, which is
+// a server, an agent and a gateway.
 package main
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
+	"net"
+	"net/url"
 	"os"
 	"os/signal"
 	"syscall"
+	"text/tabwriter"
+
+	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/connect"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+	if err := run(ctx, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "quickstart:", err)
 		os.Exit(1)
 	}
 }
 
-// flags are the command line.
-type flags struct {
-	kubeconfig, proxy, proxyCA, out string
+// A demo is a cluster and the routes to it.
+type demo struct {
+	spec   kubeconfig.Spec // without a route
+	routes []route
 }
 
-func run(ctx context.Context, args []string, w io.Writer) error {
-	var f flags
-	set := flag.NewFlagSet("quickstart", flag.ContinueOnError)
-	set.StringVar(&f.kubeconfig, "kubeconfig", "", "reach the cluster of this `file`'s current context, instead of a stand-in")
-	set.StringVar(&f.proxy, "proxy", "", "reach it through the proxy at this `URL`: http, https, socks5 or socks5h (default: its proxy-url)")
-	set.StringVar(&f.proxyCA, "proxy-ca", "", "PEM `file` of the CA of an https proxy (default: the system's roots)")
-	set.StringVar(&f.out, "o", "", "write the kubeconfig to this `file`, credentials included")
-	switch err := set.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		return nil
-	case err != nil:
-		return err
-	case set.NArg() > 0:
-		return fmt.Errorf("unexpected argument %q", set.Arg(0))
-	case f.kubeconfig == "" && (f.proxy != "" || f.proxyCA != ""):
-		return errors.New("-proxy and -proxy-ca need -kubeconfig: they are for a cluster of yours")
+// A route is a way to the cluster, and how to trust its proxy.
+type route struct {
+	name    string
+	route   kubeconfig.Route // the zero value is direct
+	options *connect.Options
+}
+
+// run tries the routes, then what happens without a proxy and with a wrong password. It
+// fails unless the first reach the API server and the others do not.
+func run(ctx context.Context, w io.Writer) error {
+	var s starter
+	defer s.stop()
+	d := s.startDemo()
+	if s.err != nil {
+		return s.err
 	}
-	var (
-		d   *demo
-		err error
-	)
-	if f.kubeconfig == "" {
-		d, err = standIns()
-	} else {
-		d, err = userDemo(f)
+	fmt.Fprintf(w, "The API server is a stand-in in this process: it knows /version, /readyz and namespaces.\n"+
+		"Only the proxies and the tunnel, in the same process, lead to its address, %s:%d.\n\n", standInHost, standInPort)
+	var failed []error
+	var attempts []attempt
+	for _, r := range d.routes {
+		a := d.try(ctx, r)
+		attempts = append(attempts, a)
+		if a.err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", r.name, a.err))
+		}
 	}
-	if err != nil {
-		return err
+	printTable(w, attempts)
+
+	fmt.Fprintln(w)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, r := range d.failingRoutes() {
+		a := d.try(ctx, r)
+		if a.err == nil {
+			failed = append(failed, fmt.Errorf("%s: reached the API server, which it must not", r.name))
+			continue
+		}
+		fmt.Fprintf(tw, "%s\t%v\n", r.name, shortError(a.err))
 	}
-	defer d.close()
-	return d.run(ctx, w, f.out)
+	tw.Flush()
+	fmt.Fprintf(w, "\n%s", next)
+	return errors.Join(failed...)
+}
+
+// notThePassword is no ordinary word: errors have *** in the place of each password.
+const notThePassword = "not-the-password"
+
+// failingRoutes returns the routes that must not work: no proxy, and each proxy
+// with a wrong password.
+func (d *demo) failingRoutes() []route {
+	direct := dialer.Direct{Dialer: &net.Dialer{Timeout: directTimeout}}
+	wrong := []route{{"no proxy", kubeconfig.Route{}, &connect.Options{Forward: direct}}}
+	for _, r := range d.routes {
+		if t := r.route.Tunnel; t != nil {
+			without := *t
+			without.Password = notThePassword
+			wrong = append(wrong, route{r.name + ", wrong ticket", kubeconfig.Route{Tunnel: &without}, r.options})
+		} else if u, err := url.Parse(r.route.ProxyURL); err == nil {
+			u.User = url.UserPassword(username, notThePassword)
+			wrong = append(wrong, route{r.name + ", wrong password", kubeconfig.Route{ProxyURL: u.String()}, r.options})
+		}
+	}
+	return wrong
 }

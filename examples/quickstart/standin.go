@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -12,9 +11,7 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
+	"github.com/causewayproject/causeway/internal/test/apitest"
 	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/internal/test/proxytest"
 	"github.com/causewayproject/causeway/kubeconfig"
@@ -33,27 +30,17 @@ const username, password = "controller", "p@ss:w/rd%+&'"
 
 // next is what to try after the stand-ins.
 const next = `Try next:
-  go run ./examples/quickstart -kubeconfig FILE -proxy URL   a cluster and a proxy of yours
-  causeway doctor --kubeconfig FILE                          what stops a connection, and the remedy
-  docs/tunnel.md                                             a tunnel to a cluster that nothing leads into
-  README.md                                                  which package you need
+  causeway doctor --kubeconfig FILE   a cluster and a proxy of yours: what stops a connection, and the remedy
+  docs/tunnel.md                      a tunnel to a cluster that nothing leads into
+  README.md                           which package you need
 `
 
-// standIns starts a stand-in for an API server, and the proxies and the tunnel
+// startDemo starts a stand-in for an API server, and the proxies and the tunnel
 // in front of it.
-func standIns() (*demo, error) {
-	var s starter
+func (s *starter) startDemo() *demo {
 	ca := pki.NewCA("kubernetes")
 	api := s.serveAPI(ca)
-	routes := s.serveProxies(api)
-	routes = append(routes, route{name: "TUNNEL", route: s.serveTunnel(api)})
-	if s.err != nil {
-		s.stop()
-		return nil, s.err
-	}
 	return &demo{
-		intro: fmt.Sprintf("The API server is a stand-in in this process: it knows /version, /readyz and namespaces.\n"+
-			"Only the proxies and the tunnel, in the same process, lead to its address, %s:%d.", standInHost, standInPort),
 		spec: kubeconfig.Spec{
 			Name:     "quickstart",
 			Endpoint: kubeconfig.Endpoint{Host: standInHost, Port: standInPort},
@@ -63,11 +50,8 @@ func standIns() (*demo, error) {
 			TLSServerName: "kubernetes.default.svc",
 			Credentials:   kubeconfig.Credentials{CAKey: ca.KeyPEM()},
 		},
-		routes:  routes,
-		standIn: true,
-		next:    next,
-		close:   s.stop,
-	}, nil
+		routes: append(s.serveProxies(api), route{name: "TUNNEL", route: s.serveTunnel(api)}),
+	}
 }
 
 // starter starts servers. After the first error it starts no more.
@@ -143,21 +127,24 @@ func (s *starter) serveProxies(api string) []route {
 	}
 }
 
-// serveAPI starts the stand-in, which wants a client certificate of ca, as
-// kube-apiserver does.
+// serveAPI starts the stand-in, which wants a client certificate of ca.
 func (s *starter) serveAPI(ca *pki.CA) (address string) {
+	objects := apitest.NewHandler()
+	for _, name := range []string{"default", "kube-node-lease", "kube-public", "kube-system"} {
+		objects.Set("namespaces", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}})
+	}
 	mux := http.NewServeMux()
+	mux.Handle("/", objects)
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, map[string]string{"major": "1", "minor": "36", "gitVersion": "v1.36.0-stand-in"})
+		fmt.Fprint(w, `{"major": "1", "minor": "36", "gitVersion": "v1.36.0-stand-in"}`)
 	})
-	mux.HandleFunc("GET /api/v1/namespaces", namespaces)
 	server := &http.Server{
-		Handler:           authenticated(mux),
+		Handler:           mux,
 		ReadHeaderTimeout: 10 * time.Second,
 		TLSConfig: &tls.Config{
 			Certificates: []tls.Certificate{ca.Server("kubernetes.default.svc")},
-			ClientAuth:   tls.VerifyClientCertIfGiven,
+			ClientAuth:   tls.RequireAndVerifyClientCert,
 			ClientCAs:    ca.Pool(),
 			NextProtos:   []string{"h2", "http/1.1"},
 		},
@@ -166,50 +153,4 @@ func (s *starter) serveAPI(ca *pki.CA) (address string) {
 		defer context.AfterFunc(ctx, func() { server.Close() })()
 		server.ServeTLS(l, "", "")
 	})
-}
-
-func authenticated(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if len(r.TLS.PeerCertificates) == 0 {
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(http.StatusUnauthorized)
-			json.NewEncoder(w).Encode(metav1.Status{
-				TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
-				Status:   metav1.StatusFailure, Reason: metav1.StatusReasonUnauthorized,
-				Message: "Unauthorized", Code: http.StatusUnauthorized,
-			})
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// namespaces lists and watches.
-func namespaces(w http.ResponseWriter, r *http.Request) {
-	var items []corev1.Namespace
-	for i, name := range []string{"default", "kube-node-lease", "kube-public", "kube-system"} {
-		items = append(items, corev1.Namespace{
-			TypeMeta:   metav1.TypeMeta{Kind: "Namespace", APIVersion: "v1"},
-			ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: fmt.Sprint(i + 1)},
-		})
-	}
-	if watch := r.URL.Query().Get("watch"); watch != "true" && watch != "1" {
-		writeJSON(w, corev1.NamespaceList{
-			TypeMeta: metav1.TypeMeta{Kind: "NamespaceList", APIVersion: "v1"},
-			ListMeta: metav1.ListMeta{ResourceVersion: "4"},
-			Items:    items,
-		})
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	for _, item := range items {
-		json.NewEncoder(w).Encode(map[string]any{"type": "ADDED", "object": item})
-	}
-	http.NewResponseController(w).Flush()
-	<-r.Context().Done()
-}
-
-func writeJSON(w http.ResponseWriter, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(v)
 }

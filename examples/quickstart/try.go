@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/kubeconfig"
@@ -27,49 +26,50 @@ const (
 // An attempt is one try of a route.
 type attempt struct {
 	route  string
-	config *clientcmdapi.Config
 	times  map[string]time.Duration // by column
 	answer string
 	err    error
 }
 
-// try does what a controller does: it builds the kubeconfig and its Secret,
-// and with what the Secret holds asks the API server.
+// try does what a controller does: it asks the API server with what the kubeconfig Secret
+// holds.
 func (d *demo) try(ctx context.Context, r route) attempt {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 
 	a := attempt{route: r.name}
-	spec := d.spec
-	spec.Route = r.route
-	if a.config, a.err = spec.Build(); a.err != nil {
-		return a
-	}
-	secret, err := kubeconfig.Secret(spec.Name, "default", a.config, nil)
-	if err != nil {
-		a.err = err
-		return a
-	}
-	config, err := kubeconfig.FromSecret(secret)
-	if err != nil {
-		a.err = err
-		return a
-	}
-	client, err := connect.New(config, r.options)
+	client, err := d.newClient(r)
 	if err != nil {
 		a.err = err
 		return a
 	}
 	defer client.Close()
-	clientset, err := kubernetes.NewForConfig(client.Config())
-	if err != nil {
-		a.err = err
-		return a
-	}
 	p := newPhases()
-	a.answer, a.err = ask(p.observe(ctx), clientset, p)
-	a.times = p.durations()
+	clientset, err := kubernetes.NewForConfig(client.Config())
+	if err == nil {
+		a.answer, err = ask(p.observe(ctx), clientset, p)
+	}
+	a.err, a.times = err, p.durations()
 	return a
+}
+
+// newClient builds the kubeconfig and its Secret, and returns a client of what the
+// Secret holds.
+func (d *demo) newClient(r route) (*connect.Client, error) {
+	spec := d.spec
+	spec.Route = r.route
+	config, err := spec.Build()
+	if err != nil {
+		return nil, err
+	}
+	secret, err := kubeconfig.Secret(spec.Name, "default", config, nil)
+	if err != nil {
+		return nil, err
+	}
+	if config, err = kubeconfig.FromSecret(secret); err != nil {
+		return nil, err
+	}
+	return connect.New(config, r.options)
 }
 
 // ask gets an answer from the API server that shows people that it was reached.

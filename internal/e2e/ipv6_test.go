@@ -46,7 +46,7 @@ func TestIPv6Only(t *testing.T) {
 		name string
 		run  func(*ipv6, *testing.T)
 	}{
-		{"no IPv4", (*ipv6).testNone}, {"quickstart", (*ipv6).testQuickstart}, {"defaults", (*ipv6).testDefaults},
+		{"no IPv4", (*ipv6).testNone}, {"routes", (*ipv6).testRoutes}, {"defaults", (*ipv6).testDefaults},
 		{"exec's bridge", (*ipv6).testBridge}, {"tunnel", (*ipv6).testTunnel}, {"provider", (*ipv6).testProvider},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(&ipv6{hosts, o.within(t)}, t) })
@@ -83,25 +83,25 @@ func (o *ipv6) kubeconfig(t *testing.T, proxy *url.URL) []byte {
 	return kubeconfigOf(t, o.Kube, kubeconfig.Endpoint{Host: o.Kube.Host(), Port: o.Kube.Port()}, "", r)
 }
 
-// Quickstart reaches a real API server by each kind of proxy, and its stand-ins work.
-func (o *ipv6) testQuickstart(t *testing.T) {
-	config := o.write(t, "direct", o.kubeconfig(t, nil))
-	real := func(proxy *url.URL, flags ...string) []string {
-		return append([]string{"-kubeconfig", config, "-proxy", proxy.String()}, flags...)
-	}
+// A real API server is reached by each kind of proxy, and quickstart's stand-ins work.
+func (o *ipv6) testRoutes(t *testing.T) {
 	ca := o.write(t, "proxy-ca.pem", o.Squid.CA.CertPEM())
+	doctor := func(name string, proxy *url.URL, flags ...string) []string {
+		return append([]string{"causeway", "doctor", "--kubeconfig", o.write(t, name, o.kubeconfig(t, proxy))}, flags...)
+	}
+	reached := []string{"the API server is reached: " + bed.KubeVersion()}
 	for _, tt := range []struct {
 		name string
-		args []string
+		argv []string
 		want []string
 	}{
-		{"squid", real(o.Squid.URL()), []string{bed.KubeVersion() + ", readyz ok", "watch saw", "network is unreachable"}},
-		{"squid, TLS", real(o.Squid.TLSURL(), "-proxy-ca", ca), []string{bed.KubeVersion() + ", readyz ok", "watch saw", "network is unreachable"}},
-		{"dante", real(o.Dante.URL()), []string{bed.KubeVersion() + ", readyz ok", "watch saw", "network is unreachable"}},
-		{"stand-ins", nil, []string{"HTTP proxy ", "HTTPS proxy ", "SOCKS5 proxy ", "TUNNEL ", "readyz ok", "network is unreachable"}},
+		{"squid", doctor("by-squid", o.Squid.URL()), reached},
+		{"squid, TLS", doctor("by-squid-tls", o.Squid.TLSURL(), "--proxy-ca", ca), reached},
+		{"dante", doctor("by-dante", o.Dante.URL()), reached},
+		{"stand-ins", []string{"quickstart"}, []string{"HTTP proxy ", "HTTPS proxy ", "SOCKS5 proxy ", "TUNNEL ", "readyz ok", "network is unreachable"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			out, err := o.Client.Run(t.Context(), bed.Command{Argv: append([]string{o.path("quickstart")}, tt.args...)})
+			out, err := o.Client.Run(t.Context(), bed.Command{Argv: append([]string{o.path(tt.argv[0])}, tt.argv[1:]...)})
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}

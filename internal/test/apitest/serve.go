@@ -17,7 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP answers a request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	s.mu.Lock()
 	fault := s.fault

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Server keeps objects as they come. Make one by [New].
+// Server keeps objects as they come. Make one by [New] or [NewHandler].
 type Server struct {
 	*httptest.Server
 
@@ -61,7 +61,15 @@ type Group struct {
 // New returns a server that serves Clusters of v1beta2 and TestClusters, until
 // the test ends.
 func New(t testing.TB) *Server {
-	s := &Server{
+	s := NewHandler()
+	s.Server = httptest.NewServer(s)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// NewHandler returns what New serves, for a listener of the caller's.
+func NewHandler() *Server {
+	return &Server{
 		objects:       map[Key]*unstructured.Unstructured{},
 		writes:        map[string]int{},
 		applied:       map[string]any{},
@@ -73,9 +81,6 @@ func New(t testing.TB) *Server {
 			"infrastructure.cluster.x-k8s.io": {"v1beta2", map[string]string{"testclusters": "TestCluster"}},
 		},
 	}
-	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
-	t.Cleanup(s.Close)
-	return s
 }
 
 // Config leads to the server, in JSON and as fast as it can.

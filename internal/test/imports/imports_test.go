@@ -46,7 +46,7 @@ var arrows = map[string][]string{
 	"/tunnel/kubernetes":         {"/tunnel", "/tunnel/gateway", "/internal/backoff", "/internal/turns"},
 	"/tunnel/status":             {"/internal/printable", "/tunnel"},
 	"/examples/deploy":           {},
-	"/examples/quickstart":       {"/dialer", "/kubeconfig", "/kubeconfig/connect", "/tunnel", "/tunnel/gateway", "/internal/test/pki", "/internal/test/proxytest"},
+	"/examples/quickstart":       {"/dialer", "/kubeconfig", "/kubeconfig/connect", "/tunnel", "/tunnel/gateway", "/internal/test/apitest", "/internal/test/pki", "/internal/test/proxytest"},
 	"/examples/tunnel":           {"/tunnel"},
 	"/examples/tunnelssh":        {"/tunnel"},
 	"/internal/abort":            {},

@@ -32,9 +32,6 @@ type Options struct {
 	//
 	// Empty: user and password need Plain.
 	Secret string
-	// Optional lets a pod start without the proxy where the Secret or its key
-	// is missing. It is then without it for good.
-	Optional bool
 	// Plain copies user and password into pods.
 	Plain bool
 
@@ -42,10 +39,6 @@ type Options struct {
 	// $(KUBERNETES_SERVICE_HOST) is added, which the kubelet replaces by the
 	// address at which programs in a pod reach their API server.
 	Exact bool
-	// KeepEnvFrom skips a container that may get a proxy's variable by envFrom
-	// from a ConfigMap or Secret, whose keys are not looked up. Without it the
-	// container gets ours, and these count more than envFrom's.
-	KeepEnvFrom bool
 
 	// Scope is which pods get it. Its zero value leaves out kube-system, mirror
 	// pods, and what has the label LabelInject "false".
@@ -60,10 +53,9 @@ const apiServer = "$(KUBERNETES_SERVICE_HOST)"
 // An Injector is Options, compiled. It is immutable, and safe for
 // concurrent use.
 type Injector struct {
-	proxies     []corev1.EnvVar // both cases of each
-	list        []corev1.EnvVar
-	keepEnvFrom bool
-	scope       scope
+	proxies []corev1.EnvVar // both cases of each
+	list    []corev1.EnvVar
+	scope   scope
 }
 
 // NewInjector compiles options. It returns an error that wraps a [*FieldError]
@@ -76,7 +68,7 @@ func NewInjector(opts Options) (*Injector, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &Injector{keepEnvFrom: opts.KeepEnvFrom, scope: s}
+	i := &Injector{scope: s}
 	for _, p := range []struct{ field, key, value string }{
 		{"Config.HTTPProxy", httpProxy, opts.Config.HTTPProxy},
 		{"Config.HTTPSProxy", httpsProxy, opts.Config.HTTPSProxy},
@@ -120,11 +112,7 @@ func (o *Options) checkOptions() error {
 const maxInjected = 16 << 10
 
 func (o *Options) secretReference(key string) *corev1.EnvVarSource {
-	ref := &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: o.Secret}, Key: key}
-	if o.Optional {
-		ref.Optional = &o.Optional
-	}
-	return &corev1.EnvVarSource{SecretKeyRef: ref}
+	return &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: o.Secret}, Key: key}}
 }
 
 func (o *Options) noProxy() string {
@@ -149,18 +137,18 @@ func bothCases(v corev1.EnvVar) []corev1.EnvVar {
 // proxyNames are variables that name a proxy, in lower case.
 var proxyNames = [...]string{"http_proxy", "https_proxy", "all_proxy"}
 
-// Missing returns the variables that a container with env and envFrom lacks, in
-// the order in which to append them to env. The container's own variables then
-// expand as before. The caller may keep the result, but not write through its
-// pointers.
+// Missing returns the variables that a container with env lacks, in the order in which
+// to append them to env. The container's own variables then expand as before. The
+// caller may keep the result, but not write through its pointers.
 //
 // A container with one of HTTP_PROXY, HTTPS_PROXY and ALL_PROXY in either case,
 // even with an empty value, has a configuration of its own and lacks nothing: a
 // NO_PROXY that is not its own would bypass its proxy, an HTTPS_PROXY would
 // count more than its ALL_PROXY. One that has only NO_PROXY, in either case,
-// keeps that and gets the proxies. Having got them, it lacks nothing.
-func (i *Injector) Missing(env []corev1.EnvVar, envFrom []corev1.EnvFromSource) []corev1.EnvVar {
-	if slices.ContainsFunc(env, isProxy) || i.keepEnvFrom && slices.ContainsFunc(envFrom, maySetProxy) {
+// keeps that and gets the proxies. Having got them, it lacks nothing. Ours count more
+// than what envFrom of the container sets.
+func (i *Injector) Missing(env []corev1.EnvVar) []corev1.EnvVar {
+	if slices.ContainsFunc(env, isProxy) {
 		return nil
 	}
 	if len(i.list) == 0 || slices.ContainsFunc(env, isNoProxy) {
@@ -173,20 +161,13 @@ func isProxy(v corev1.EnvVar) bool { return slices.Contains(proxyNames[:], strin
 
 func isNoProxy(v corev1.EnvVar) bool { return strings.EqualFold(v.Name, "no_proxy") }
 
-// maySetProxy goes by the prefix: the keys are not known.
-func maySetProxy(from corev1.EnvFromSource) bool {
-	return slices.ContainsFunc(append(proxyNames[:], "no_proxy"), func(name string) bool {
-		return strings.HasPrefix(name, strings.ToLower(from.Prefix))
-	})
-}
-
 // Inject puts the variables into all containers of spec: init containers,
 // sidecars, ephemeral ones. It returns the names of the containers that it changed;
 // a second call changes nothing. Wants says whether the pod is to have them.
 func (i *Injector) Inject(spec *corev1.PodSpec) []string {
 	var changed []string
 	add := func(c *corev1.EphemeralContainerCommon) {
-		if missing := i.Missing(c.Env, c.EnvFrom); len(missing) > 0 {
+		if missing := i.Missing(c.Env); len(missing) > 0 {
 			// A new array: the caller's slice may share its own with another slice.
 			c.Env = slices.Concat(c.Env, deepCopyVars(missing))
 			changed = append(changed, c.Name)

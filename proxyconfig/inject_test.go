@@ -74,8 +74,6 @@ func TestInjectValues(t *testing.T) {
 			[]string{"HTTP_PROXY=http://proxy:1", "http_proxy=http://proxy:1", "HTTPS_PROXY=http://proxy:2", "https_proxy=http://proxy:2", "NO_PROXY=svc,.local", "no_proxy=svc,.local"}},
 		{"a Secret", proxyconfig.Options{Config: secretConfig, Secret: "s"},
 			[]string{"HTTP_PROXY=http://proxy:1", "http_proxy=http://proxy:1", "HTTPS_PROXY=(s/HTTPS_PROXY)", "https_proxy=(s/HTTPS_PROXY)", "NO_PROXY=svc" + host, "no_proxy=svc" + host}},
-		{"a Secret, optional", proxyconfig.Options{Config: proxyconfig.Config{HTTPProxy: "http://u@p"}, Secret: "s", Optional: true, Exact: true},
-			[]string{"HTTP_PROXY=(s/HTTP_PROXY)?", "http_proxy=(s/HTTP_PROXY)?"}},
 		{"plain, with what the kubelet expands", proxyconfig.Options{Config: proxyconfig.Config{HTTPProxy: "http://u:a$b$@p"}, Plain: true, Exact: true},
 			[]string{"HTTP_PROXY=http://u:a$$b$$@p", "http_proxy=http://u:a$$b$$@p"}},
 	} {
@@ -146,38 +144,27 @@ func TestTheKubeletExpandsToTheSame(t *testing.T) {
 func TestInjectKeeps(t *testing.T) {
 	proxies := []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"}
 	all := append(slices.Clone(proxies), "NO_PROXY", "no_proxy")
-	from := func(prefixes ...string) (sources []corev1.EnvFromSource) {
-		for _, p := range prefixes {
-			sources = append(sources, corev1.EnvFromSource{Prefix: p, ConfigMapRef: &corev1.ConfigMapEnvSource{}})
-		}
-		return sources
-	}
 	for _, tt := range []struct {
 		name string
 		env  []corev1.EnvVar
 		from []corev1.EnvFromSource
-		keep bool // KeepEnvFrom
 		want []string
 	}{
-		{"nothing", nil, nil, true, all},
-		{"others", own("A", "PROXY", "MY_HTTP_PROXY"), nil, true, all},
-		{"HTTP_PROXY", own("A", "HTTP_PROXY"), nil, false, nil},
-		{"http_proxy", own("http_proxy"), nil, false, nil},
-		{"HTTPS_PROXY", own("HTTPS_PROXY"), nil, false, nil},
-		{"https_proxy", own("https_proxy"), nil, false, nil},
-		{"ALL_PROXY", own("ALL_PROXY"), nil, false, nil},
-		{"all_proxy", own("all_proxy"), nil, false, nil},
-		{"an empty one", []corev1.EnvVar{{Name: "HTTPS_PROXY"}}, nil, false, nil},
-		{"NO_PROXY", own("NO_PROXY"), nil, false, proxies},
-		{"no_proxy", own("no_proxy"), nil, false, proxies},
-		{"envFrom", nil, from(""), false, all},
-		{"envFrom kept", nil, from(""), true, nil},
-		{"a prefix that may end in a name", nil, from("A_", "HTTP"), true, nil},
-		{"a prefix of the list", nil, from("no_"), true, nil},
-		{"a prefix that can't", nil, from("APP_", "PROXY_"), true, all},
+		{"nothing", nil, nil, all},
+		{"others", own("A", "PROXY", "MY_HTTP_PROXY"), nil, all},
+		{"HTTP_PROXY", own("A", "HTTP_PROXY"), nil, nil},
+		{"http_proxy", own("http_proxy"), nil, nil},
+		{"HTTPS_PROXY", own("HTTPS_PROXY"), nil, nil},
+		{"https_proxy", own("https_proxy"), nil, nil},
+		{"ALL_PROXY", own("ALL_PROXY"), nil, nil},
+		{"all_proxy", own("all_proxy"), nil, nil},
+		{"an empty one", []corev1.EnvVar{{Name: "HTTPS_PROXY"}}, nil, nil},
+		{"NO_PROXY", own("NO_PROXY"), nil, proxies},
+		{"no_proxy", own("no_proxy"), nil, proxies},
+		{"envFrom", nil, []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{}}}, all},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			i := newInjector(t, proxyconfig.Options{Config: openConfig, KeepEnvFrom: tt.keep})
+			i := newInjector(t, proxyconfig.Options{Config: openConfig})
 			spec := &corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Env: slices.Clone(tt.env), EnvFrom: tt.from}}}
 			changed := i.Inject(spec)
 			got := spec.Containers[0].Env
@@ -210,7 +197,7 @@ func TestInjectContainers(t *testing.T) {
 			{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e"}, TargetContainerName: "c"}},
 	}
 	i := newInjector(t, proxyconfig.Options{Config: secretConfig, Secret: "s"})
-	vars := i.Missing(nil, nil)
+	vars := i.Missing(nil)
 	want := spec.DeepCopy()
 	want.InitContainers[0].Env = vars
 	want.Containers[0].Env = append(own("A"), vars...)
@@ -228,7 +215,7 @@ func TestInjectContainers(t *testing.T) {
 	}
 	spec.Containers[0].Env[3].ValueFrom = nil
 	spec.Containers[1].Env[2].ValueFrom.SecretKeyRef.Name = "changed"
-	if again := i.Missing(nil, nil); short(again)[2] != "HTTPS_PROXY=(s/HTTPS_PROXY)" {
+	if again := i.Missing(nil); short(again)[2] != "HTTPS_PROXY=(s/HTTPS_PROXY)" {
 		t.Errorf("got %q after a pod was written to, want the Secret s", short(again)[2])
 	}
 }

@@ -16,25 +16,20 @@ const LabelInject = "causewayproject.github.io/inject-proxy"
 // A Scope says which pods get the proxy's variables. The first of these rules that
 // applies counts:
 //
-//   - A mirror pod does not, unless MirrorPods.
+//   - A mirror pod does not: the kubelet runs what its file
+//     says, so that it would only seem to have them.
 //   - The pod's label LabelInject.
 //   - A rule of Always gets it.
 //   - The namespace's label LabelInject.
-//   - A namespace of Skip, or that Namespaces does not select, does not.
+//   - A namespace of Skip does not.
 //   - All others do.
 type Scope struct {
 	// Skip are the names of namespaces whose pods are left out. If nil,
 	// kube-system; if empty but not nil, none.
 	Skip []string
-	// Namespaces selects namespaces by label. If nil, all. Every namespace has
-	// the label kubernetes.io/metadata.name.
-	Namespaces *metav1.LabelSelector
 	// Always are pods of namespaces that are left out: cert-manager in
 	// kube-system, for one, has to reach its certificate authority.
 	Always []Rule
-	// MirrorPods takes in the API server's images of static pods. The kubelet
-	// runs what its file says, whatever the image has: it would only seem so.
-	MirrorPods bool
 }
 
 // A Rule selects pods.
@@ -50,15 +45,13 @@ type Namespace struct {
 	// Name is required: a pod may lack its namespace before it is created.
 	Name string
 	// Labels may be nil where they are not known: LabelInject counts for nothing
-	// then, and Scope.Namespaces sees only the label of the name.
+	// then.
 	Labels map[string]string
 }
 
 type scope struct {
-	skip       []string
-	namespaces labels.Selector
-	always     []rule
-	mirrors    bool
+	skip   []string
+	always []rule
 }
 
 type rule struct {
@@ -74,11 +67,7 @@ func (s *Scope) skippedNamespaces() []string {
 }
 
 func (s *Scope) compile() (scope, error) {
-	c := scope{skip: s.skippedNamespaces(), mirrors: s.MirrorPods}
-	var err error
-	if c.namespaces, err = labelSelector(s.Namespaces); err != nil {
-		return c, fieldError("Scope.Namespaces", err)
-	}
+	c := scope{skip: s.skippedNamespaces()}
 	for _, r := range s.Always {
 		pods, err := labelSelector(r.Pods)
 		if err != nil {
@@ -101,19 +90,18 @@ type Reason string
 
 // The Reasons, in the order in which they count.
 const (
-	MirrorPod         Reason = "mirror pod"
-	PodLabel          Reason = "label of the pod"
-	AlwaysRule        Reason = "rule"
-	NamespaceLabel    Reason = "label of the namespace"
-	NamespaceSkipped  Reason = "namespace is left out"
-	NamespaceSelector Reason = "namespace is not selected"
-	Default           Reason = "default"
+	MirrorPod        Reason = "mirror pod"
+	PodLabel         Reason = "label of the pod"
+	AlwaysRule       Reason = "rule"
+	NamespaceLabel   Reason = "label of the namespace"
+	NamespaceSkipped Reason = "namespace is left out"
+	Default          Reason = "default"
 )
 
 // Wants reports whether a pod is in the Scope, and what decided.
 func (i *Injector) Wants(ns Namespace, pod *metav1.ObjectMeta) (bool, Reason) {
 	s := &i.scope
-	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror && !s.mirrors {
+	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return false, MirrorPod
 	}
 	if said, wanted := injectLabel(pod.Labels); said {
@@ -129,9 +117,6 @@ func (i *Injector) Wants(ns Namespace, pod *metav1.ObjectMeta) (bool, Reason) {
 	}
 	if slices.Contains(s.skip, ns.Name) {
 		return false, NamespaceSkipped
-	}
-	if !s.namespaces.Matches(namespaceLabels(ns)) {
-		return false, NamespaceSelector
 	}
 	return true, Default
 }
@@ -153,11 +138,4 @@ func (i *Injector) WantsNamespace(ns Namespace) bool {
 func injectLabel(l map[string]string) (said, wanted bool) {
 	value := l[LabelInject]
 	return value == "true" || value == "false", value == "true"
-}
-
-func namespaceLabels(ns Namespace) labels.Set {
-	if ns.Labels != nil {
-		return ns.Labels
-	}
-	return labels.Set{corev1.LabelMetadataName: ns.Name}
 }

@@ -14,8 +14,6 @@ func TestScope(t *testing.T) {
 	mirror := metav1.ObjectMeta{Annotations: map[string]string{"kubernetes.io/config.mirror": "x"}, Labels: inject("true")}
 	certManager := metav1.ObjectMeta{Labels: map[string]string{"app": "cert-manager"}}
 	always := proxyconfig.Scope{Always: []proxyconfig.Rule{{Namespace: "kube-system", Pods: &metav1.LabelSelector{MatchLabels: certManager.Labels}}}}
-	prod := proxyconfig.Scope{Namespaces: &metav1.LabelSelector{MatchLabels: map[string]string{"env": "prod"}}}
-	byName := proxyconfig.Scope{Namespaces: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": "a"}}}
 	system := proxyconfig.Namespace{Name: "kube-system"}
 	for _, tt := range []struct {
 		name  string
@@ -30,7 +28,6 @@ func TestScope(t *testing.T) {
 		{"kube-system, configured", proxyconfig.Scope{Skip: []string{}}, system, metav1.ObjectMeta{}, true, proxyconfig.Default},
 		{"another is skipped", proxyconfig.Scope{Skip: []string{"a"}}, proxyconfig.Namespace{Name: "a"}, metav1.ObjectMeta{}, false, proxyconfig.NamespaceSkipped},
 		{"mirror pod", always, proxyconfig.Namespace{Name: "a"}, mirror, false, proxyconfig.MirrorPod},
-		{"mirror pod, configured", proxyconfig.Scope{MirrorPods: true}, proxyconfig.Namespace{Name: "a"}, mirror, true, proxyconfig.PodLabel},
 		{"opted out", proxyconfig.Scope{}, proxyconfig.Namespace{Name: "a"}, metav1.ObjectMeta{Labels: inject("false")}, false, proxyconfig.PodLabel},
 		{"opted in", proxyconfig.Scope{}, system, metav1.ObjectMeta{Labels: inject("true")}, true, proxyconfig.PodLabel},
 		{"a word that says nothing", proxyconfig.Scope{}, proxyconfig.Namespace{Name: "a"}, metav1.ObjectMeta{Labels: inject("no")}, true, proxyconfig.Default},
@@ -42,10 +39,6 @@ func TestScope(t *testing.T) {
 		{"namespace opted out", proxyconfig.Scope{}, proxyconfig.Namespace{Name: "a", Labels: inject("false")}, metav1.ObjectMeta{}, false, proxyconfig.NamespaceLabel},
 		{"namespace opted in", proxyconfig.Scope{}, proxyconfig.Namespace{Name: "kube-system", Labels: inject("true")}, metav1.ObjectMeta{}, true, proxyconfig.NamespaceLabel},
 		{"a pod counts more than its namespace", proxyconfig.Scope{}, proxyconfig.Namespace{Name: "a", Labels: inject("false")}, metav1.ObjectMeta{Labels: inject("true")}, true, proxyconfig.PodLabel},
-		{"selected", prod, proxyconfig.Namespace{Name: "a", Labels: map[string]string{"env": "prod"}}, metav1.ObjectMeta{}, true, proxyconfig.Default},
-		{"not selected", prod, proxyconfig.Namespace{Name: "a", Labels: map[string]string{"env": "dev"}}, metav1.ObjectMeta{}, false, proxyconfig.NamespaceSelector},
-		{"labels not known", prod, proxyconfig.Namespace{Name: "a"}, metav1.ObjectMeta{}, false, proxyconfig.NamespaceSelector},
-		{"the name is", byName, proxyconfig.Namespace{Name: "a"}, metav1.ObjectMeta{}, true, proxyconfig.Default},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			i := newInjector(t, proxyconfig.Options{Config: openConfig, Scope: tt.scope})
@@ -59,8 +52,7 @@ func TestScope(t *testing.T) {
 func TestScopeRefuses(t *testing.T) {
 	bad := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "like"}}}
 	for field, scope := range map[string]proxyconfig.Scope{
-		"Scope.Namespaces": {Namespaces: bad},
-		"Scope.Always":     {Always: []proxyconfig.Rule{{Pods: bad}}},
+		"Scope.Always": {Always: []proxyconfig.Rule{{Pods: bad}}},
 	} {
 		_, err := proxyconfig.NewInjector(proxyconfig.Options{Scope: scope})
 		var got *proxyconfig.FieldError

@@ -90,8 +90,8 @@ func TestEphemeral(t *testing.T) {
 	h, told := recorder(i, webhook.Options{})
 	got := patched(t, req.Object.Raw, ask(t, h, req).Patch)
 	want := pod.DeepCopy()
-	want.Spec.EphemeralContainers[1].Env = i.Missing(nil, nil)
-	want.Spec.EphemeralContainers[2].Env = append(want.Spec.EphemeralContainers[2].Env, i.Missing(nil, nil)...)
+	want.Spec.EphemeralContainers[1].Env = i.Missing(nil)
+	want.Spec.EphemeralContainers[2].Env = append(want.Spec.EphemeralContainers[2].Env, i.Missing(nil)...)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("want - got +:\n%s", diff)
 	}

@@ -208,7 +208,7 @@ func (h *Handler) review(i *proxyconfig.Injector, req *Request, told *Review) (p
 		return nil, nil
 	}
 	missing := func(c container) []corev1.EnvVar {
-		return h.optionalUntilThere(req.Namespace, i.Missing(c.Env, c.EnvFrom))
+		return h.optionalUntilThere(req.Namespace, i.Missing(c.Env))
 	}
 	if create {
 		patch, told.Injected = patchOperations(missing, &p, nil)

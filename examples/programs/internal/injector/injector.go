@@ -81,7 +81,6 @@ type flags struct {
 	listen, health, cert, key, clientCA string
 	config, source, kubeconfig          string
 	skip, always                        cli.List
-	kubeSystem                          bool
 	options                             proxyconfig.Options // without Config
 	pods, services, nodes               cli.List
 	domain                              string
@@ -101,16 +100,12 @@ func (f *flags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.source, "config-secret", "", "`namespace/name` of the Secret with the configuration, instead of --config")
 	set.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` that leads to the cluster of --config-secret; default: the pod's own")
 	set.StringVar(&o.Secret, "secret", "", "`name` of the Secret of a pod's namespace with the proxies that have user and password")
-	set.BoolVar(&o.Optional, "optional", false, "start pods without a proxy where the Secret is missing")
 	set.BoolVar(&o.Plain, "plain", false, "copy user and password into pods, instead of --secret")
 	set.Var(&f.pods, "pods", "`networks` of pods, for NO_PROXY")
 	set.Var(&f.services, "services", "`networks` of services, for NO_PROXY")
 	set.Var(&f.nodes, "nodes", "`networks` of nodes, for NO_PROXY")
 	set.StringVar(&f.domain, "domain", "", "DNS `domain` of services, for NO_PROXY; default cluster.local")
 	set.BoolVar(&o.Exact, "exact", false, "add nothing to NO_PROXY")
-	set.BoolVar(&o.KeepEnvFrom, "keep-env-from", false, "leave containers alone whose envFrom may set a proxy")
-	set.BoolVar(&o.Scope.MirrorPods, "mirror-pods", false, "take in mirror pods")
-	set.BoolVar(&f.kubeSystem, "kube-system", false, "take in kube-system")
 	set.Var(&f.skip, "skip-namespace", "`name` of another namespace that is left out; several are allowed")
 	set.Var(&f.always, "always", "`namespace/label=value` of pods that get it where the namespace is left out; several are allowed")
 	set.DurationVar(&f.delay, "drain-delay", 5*time.Second, "how long it is not ready before it takes no more connections")
@@ -119,10 +114,7 @@ func (f *flags) add(set *pflag.FlagSet) {
 
 func (f *flags) scope() error {
 	s := &f.options.Scope
-	s.Skip = append([]string{}, f.skip...)
-	if !f.kubeSystem {
-		s.Skip = append(s.Skip, metav1.NamespaceSystem)
-	}
+	s.Skip = append([]string{metav1.NamespaceSystem}, f.skip...)
 	for _, text := range f.always {
 		namespace, label, ok := strings.Cut(text, "/")
 		pods, err := metav1.ParseToLabelSelector(label)

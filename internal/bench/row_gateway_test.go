@@ -28,9 +28,9 @@ var (
 		newClient:  func(s *Setup) (dialFunc, error) { return newGatewayClient(s, true) },
 		idleAgents: 200,
 	}
-	spliceRow = row{
-		name:      "splice",
-		newServer: newSpliceServer,
+	relayRow = row{
+		name:      "relay",
+		newServer: newRelayServer,
 	}
 	gatewayPlainRow = row{
 		name:      "gateway-plain",
@@ -107,23 +107,23 @@ func (g *gatewayServer) Close() error {
 	return g.causewayServer.Close()
 }
 
-// A spliceServer is a server without a tunnel.
-type spliceServer struct{ target string }
+// A relayServer is a server without a tunnel.
+type relayServer struct{ target string }
 
-func newSpliceServer(s *Setup) (server, error) { return &spliceServer{s.Target}, nil }
+func newRelayServer(s *Setup) (server, error) { return &relayServer{s.Target}, nil }
 
-func (*spliceServer) addr() string  { return "" }
-func (*spliceServer) sessions() int { return 0 }
-func (*spliceServer) Close() error  { return nil }
+func (*relayServer) addr() string  { return "" }
+func (*relayServer) sessions() int { return 0 }
+func (*relayServer) Close() error  { return nil }
 
-func (p *spliceServer) dial(ctx context.Context) (net.Conn, error) { return dialTCP(ctx, p.target) }
+func (p *relayServer) dial(ctx context.Context) (net.Conn, error) { return dialTCP(ctx, p.target) }
 
-func (*spliceServer) relay(client, target net.Conn) {
+func (*relayServer) relay(client, target net.Conn) {
 	joined.Relay(context.Background(), client, target)
 }
 
 type plainGateway struct {
-	spliceServer
+	relayServer
 	*gatewayDoor
 }
 
@@ -131,7 +131,7 @@ func newPlainGateway(s *Setup) (server, error) {
 	d, err := openGateway(&gateway.Gateway{Dial: func(ctx context.Context, r gateway.Request) (net.Conn, error) {
 		return dialTCP(ctx, r.Address)
 	}})
-	return &plainGateway{spliceServer{s.Target}, d}, err
+	return &plainGateway{relayServer{s.Target}, d}, err
 }
 
 func (p *plainGateway) Close() error { return p.gatewayDoor.Close() }

@@ -74,7 +74,7 @@ type parent interface {
 // this machine can be.
 func allRows() []row {
 	return []row{loopbackRow, limitRow, yamuxRow, yamuxFairRow, remotedialerRow, opensshRow, causewayRow, replicaRow,
-		gatewayRow, gatewayTLSRow, spliceRow, gatewayPlainRow}
+		gatewayRow, gatewayTLSRow, relayRow, gatewayPlainRow}
 }
 
 func chooseRow(name string) (row, error) {

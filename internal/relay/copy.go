@@ -10,16 +10,8 @@ import (
 // idle connection's memory is the stack of this function and of those it calls: keep
 // them small.
 func copyConn(dst, src net.Conn) (int64, error) {
-	isTCP, isUnix := socketKind(dst)
-	ofTCP, ofUnix := socketKind(src)
-	if (isTCP || isUnix) && (ofTCP || ofUnix) {
-		n, done, err := spliceConns(dst, src)
-		if done {
-			return n, err
-		}
-		more, err := copyBuffered(dst, src)
-		return n + more, err
-	}
+	_, isTCP := dst.(*net.TCPConn)
+	_, ofTCP := src.(*net.TCPConn)
 	// A stream of the tunnel may write to dst directly, as nobody else does.
 	if d, ok := src.(interface{ DeliverTo(net.Conn) (int64, error) }); ok {
 		return d.DeliverTo(dst)
@@ -32,16 +24,6 @@ func copyConn(dst, src net.Conn) (int64, error) {
 		return r.ReadFrom(src)
 	}
 	return copyBuffered(dst, src)
-}
-
-func socketKind(conn net.Conn) (isTCP, isUnix bool) {
-	switch conn.(type) {
-	case *net.TCPConn:
-		return true, false
-	case *net.UnixConn:
-		return false, true
-	}
-	return false, false
 }
 
 // A large buffer of 64 KiB would cost a third more CPU on loopback, where it is split

@@ -100,8 +100,7 @@ func TestCopyBuffered(t *testing.T) {
 	}
 }
 
-// TestPooledBesideTCP: what a TCPConn does itself without splice is to
-// allocate a buffer, of 32 KiB.
+// TestPooledBesideTCP: a TCPConn itself would allocate a buffer, of 32 KiB.
 func TestPooledBesideTCP(t *testing.T) {
 	far, near := tcp(t)
 	go func() {

@@ -44,9 +44,8 @@ type Result struct {
 //   - A side that has sent its end is not read any more: only the next write notices
 //     that it was reset.
 //
-// There is no timeout except ctx. Relay uses splice if the system has it, with a pipe
-// that is held only while it has bytes; otherwise the DeliverTo, WriteTo or ReadFrom of
-// a connection; otherwise a pooled buffer, which is small while little comes.
+// There is no timeout except ctx. Relay uses the DeliverTo, WriteTo or ReadFrom of a
+// connection, or else a pooled buffer, which is small while little comes.
 func Relay(ctx context.Context, a, b net.Conn) Result { return RelayEarly(ctx, nil, a, b) }
 
 // RelayEarly is Relay for the case that the first bytes from a were read already:

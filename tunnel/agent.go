@@ -33,11 +33,10 @@ type Agent struct {
 	// Transport carries the session. If nil, the form of the address decides, as
 	// [TransportFor] does.
 	Transport Transport
-	// Credentials keeps the agent's key and certificate. Required, unless
-	// GetClientCertificate is set.
+	// Credentials keeps the agent's key and certificate. Required.
 	Credentials CredentialStore
-	// Replica is the name of this process among the agents that share Credentials, or
-	// a certificate of GetClientCertificate, such as the pod's name. To the Server they are
+	// Replica is the name of this process among the agents that share Credentials, such as
+	// the pod's name. To the Server they are
 	// separate agents of one Identity: dials use all of them, and a new session replaces
 	// older ones of the same Replica only. At most 63 bytes, printable, without spaces and
 	// bars. If empty, nobody else uses them.
@@ -45,26 +44,9 @@ type Agent struct {
 	// Agents that share Credentials also share the renewals: one renews, and the others
 	// load what it has saved. [CredentialStore] says what their stores must do.
 	Replica string
-	// GetClientCertificate returns the certificate of an agent that does not
-	// enrol, such as one of SPIFFE or of a corporate PKI, which [Server.Identify]
-	// has to know. It is called before each connection attempt, and again after two
-	// thirds of the certificate's life. Once it returns another certificate, the
-	// agent makes new sessions with that and retires the older ones, whose streams
-	// go on; at a replica that the agent does not come back to, until the older
-	// certificate ends. If nil, the agent enrols.
-	//
-	// The argument is always the same: TLS 1.3, no authorities, a nil Context.
-	// Calls do not overlap; each must return soon, since nothing ends it. The agent
-	// calls again after an error, or if the certificate has not changed.
-	//
-	// The server still shows a certificate of its Authority. The agent verifies it
-	// by the Pin of Invitation, which is required.
-	GetClientCertificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
 	// Invitation returns the invitation to enrol with. It is called whenever the
 	// agent has no valid certificate, so that a new invitation is found without a
-	// restart. If nil, the agent needs credentials. With GetClientCertificate it is
-	// called before each connection attempt; then only Pin, which is required, and
-	// Servers are used.
+	// restart. If nil, the agent needs credentials.
 	Invitation func(ctx context.Context) (Invitation, error)
 	// Targets are what the Server may reach. The zero value is only
 	// kubernetes.default.svc:443.
@@ -126,12 +108,7 @@ type AgentHooks struct {
 func (a *Agent) grace() time.Duration { return max(cmp.Or(a.Grace, 30*time.Second), 0) }
 
 func (a *Agent) check() error {
-	switch {
-	case a.GetClientCertificate != nil && a.Credentials != nil:
-		return configError("fields Credentials and GetClientCertificate of the Agent exclude each other: it enrols, or it does not")
-	case a.GetClientCertificate != nil && a.Invitation == nil:
-		return configError("field Invitation of the Agent is required with GetClientCertificate: its Pin is what the agent knows the server by")
-	case a.GetClientCertificate == nil && a.Credentials == nil:
+	if a.Credentials == nil {
 		return configError("field Credentials of the Agent is required: FileStore keeps them in a folder")
 	}
 	if err := wire.CheckAgentReplica(a.Replica); err != nil {

@@ -32,7 +32,6 @@ func (r *runner) identity() Identity { return r.held().identity() }
 // updateCredentials replaces the credentials by those that change returns, after they
 // are saved: else they would be lost with the process. If another agent that shares the
 // store has saved some meanwhile, change is called again with the better ones of both.
-// Those of GetClientCertificate are not saved, since somebody else keeps them.
 func (r *runner) updateCredentials(ctx context.Context, change func(*Credentials) (*Credentials, error)) (*Credentials, error) {
 	endUpdate, err := r.beginUpdate(ctx)
 	if err != nil {
@@ -45,9 +44,7 @@ func (r *runner) updateCredentials(ctx context.Context, change func(*Credentials
 		if err != nil || next == held {
 			return held, err
 		}
-		if r.Credentials != nil {
-			err = r.Credentials.Save(ctx, next)
-		}
+		err = r.Credentials.Save(ctx, next)
 		switch {
 		case err == nil:
 			r.setHeld(next)
@@ -165,8 +162,5 @@ func (r *runner) trustRoots(ctx context.Context, m *wire.Message) error {
 // renews it: agents that share it don't all ask at once, and most find that another one
 // has renewed it.
 func (r *runner) renewalDelay(c *Credentials) time.Duration {
-	if r.renewDelay == 0 || c.external != nil {
-		return 0
-	}
 	return time.Duration(r.renewDelay * float64(c.expires().Sub(c.renewAt())) / 10)
 }

@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
 	"slices"
 	"sync/atomic"
@@ -29,10 +28,6 @@ type enrolling struct {
 // prepareAttempt loads the credentials and reads the invitation if they are not
 // enough. It returns the servers to try, and whether to enrol there first.
 func (r *runner) prepareAttempt(ctx context.Context) (servers []string, enrol bool, err error) {
-	if r.GetClientCertificate != nil {
-		servers, err = r.prepareGiven(ctx)
-		return servers, false, err
-	}
 	if enrol = r.needsEnrolment(); enrol {
 		if _, err := r.loadCredentials(ctx); err != nil {
 			return nil, false, err
@@ -298,11 +293,8 @@ func (r *runner) endRenewal(ctx context.Context, err error) {
 	}
 	if err != nil {
 		wait := renewalRetry(r.held())
-		first := r.renewNotBefore.IsZero()
 		r.renewNotBefore = time.Now().Add(wait)
-		if !first || !errors.Is(err, errSameCertificate) {
-			r.reportFailure(l.server, err, wait)
-		}
+		r.reportFailure(l.server, err, wait)
 		return
 	}
 	r.renewed, r.renewNotBefore = time.Now(), time.Time{}
@@ -324,12 +316,11 @@ func (r *runner) nextRenewal() (*serverSession, time.Duration) {
 }
 
 // renewIn is the time until the next renewal. However wrong the clock is, it is
-// not sooner after the last one than it would be on time: the server has work
-// with it, unlike with GetClientCertificate.
+// not sooner after the last one than it would be on time: the server has work with it.
 func (r *runner) renewIn() time.Duration {
 	c := r.held()
 	in := time.Until(c.renewAt()) + r.renewalDelay(c)
-	if !r.renewed.IsZero() && c.external == nil {
+	if !r.renewed.IsZero() {
 		in = max(in, time.Until(r.renewed.Add(c.expires().Sub(c.renewAt()))))
 	}
 	return in
@@ -342,14 +333,10 @@ func renewalRetry(c *Credentials) time.Duration {
 	return min(max(left/10, min(left/2, 5*time.Second), 500*time.Millisecond), time.Hour)
 }
 
-// renew gets the next certificate: on the link's control stream, unless there
-// is GetClientCertificate.
+// renew gets the next certificate on the link's control stream.
 func (r *runner) renew(ctx context.Context, l *serverSession) error {
 	ctx, cancel := context.WithTimeout(ctx, payloadTimeout)
 	defer cancel()
-	if held := r.held(); held.external != nil {
-		return r.rotateCertificate(ctx, held)
-	}
 	if found, err := r.loadCredentials(ctx); err != nil || found {
 		if found {
 			held := r.held()
@@ -389,61 +376,4 @@ func (r *runner) renew(ctx context.Context, l *serverSession) error {
 			return &Error{Op: "renew", Code: contextCode(ctx.Err()), Err: ctx.Err()}
 		}
 	}
-}
-
-// prepareGiven takes the certificate of now, and returns the servers to try.
-func (r *runner) prepareGiven(ctx context.Context) ([]string, error) {
-	inv, err := r.Invitation(ctx)
-	if err != nil {
-		return nil, &Error{Op: "connect", Code: CodeNoIdentity, Err: err}
-	}
-	if err := checkPin(inv.Pin); err != nil {
-		return nil, configError("invitation: field Pin: %w", err)
-	}
-	if _, err := r.takeCertificate(ctx, inv.Pin); err != nil {
-		return nil, err
-	}
-	return r.serversOr(inv)
-}
-
-// rotateCertificate takes the next certificate, if there is one yet.
-func (r *runner) rotateCertificate(ctx context.Context, held *Credentials) error {
-	next, err := r.takeCertificate(ctx, held.external.pin)
-	if err == nil && next.Chain[0] == held.Chain[0] {
-		err = &Error{Op: "renew", Cluster: held.identity().Cluster, Code: CodeInternal,
-			Err: fmt.Errorf("%w that ends at %s", errSameCertificate, formatTime(held.expires()))}
-	}
-	return err
-}
-
-var errSameCertificate = errors.New("GetClientCertificate still returns the certificate")
-
-// takeCertificate has the credentials be those of GetClientCertificate.
-func (r *runner) takeCertificate(ctx context.Context, pin string) (*Credentials, error) {
-	renewed := false
-	next, err := r.updateCredentials(ctx, func(held *Credentials) (*Credentials, error) {
-		cert, err := r.GetClientCertificate(anyServer())
-		if err == nil {
-			cert, err = withLeaf(cert)
-		}
-		if err != nil {
-			return nil, &Error{Op: "connect", Code: CodeNoIdentity, Err: fmt.Errorf("GetClientCertificate: %w", err)}
-		}
-		next := held.withCertificate(cert, pin)
-		renewed = held != nil && next.Chain[0] != held.Chain[0]
-		return next, nil
-	})
-	if renewed {
-		callHook2(r.Hooks.Renewed, next.identity(), next.expires())
-	}
-	return next, err
-}
-
-// anyServer is what any server asks for. GetClientCertificate is called when
-// none does, too.
-func anyServer() *tls.CertificateRequestInfo {
-	return &tls.CertificateRequestInfo{Version: tls.VersionTLS13, SignatureSchemes: []tls.SignatureScheme{
-		tls.ECDSAWithP256AndSHA256, tls.Ed25519, tls.PSSWithSHA256, tls.PSSWithSHA384, tls.PSSWithSHA512,
-		tls.ECDSAWithP384AndSHA384, tls.ECDSAWithP521AndSHA512,
-	}}
 }

@@ -2,6 +2,7 @@ package tunnel_test
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -83,4 +84,11 @@ func TestRolloverWhileAway(t *testing.T) {
 			t.Errorf("got %v, want a configuration error", err)
 		}
 	})
+}
+
+// TestNoCredentials: an agent without a place for its key does not run.
+func TestNoCredentials(t *testing.T) {
+	if err := (&tunnel.Agent{}).Run(t.Context()); codeOf(err) != tunnel.CodeConfig || !strings.Contains(err.Error(), "field Credentials of the Agent is required") {
+		t.Errorf("got %v, want the field's name", err)
+	}
 }

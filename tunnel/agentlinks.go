@@ -20,7 +20,7 @@ func (r *runner) run(ctx context.Context) {
 		case !r.needsServer():
 			r.nextTry = time.Time{}
 		case r.nextTry.IsZero(): // no attempt is planned yet
-			r.planTry(r.limitWait(r.startSearch()))
+			r.planTry(r.startSearch())
 		case !time.Now().Before(r.nextTry):
 			wait := r.takeAttempt()
 			if wait == 0 {
@@ -158,17 +158,6 @@ func (r *runner) startSearch() time.Duration {
 // zoneTries is how many tries of a search, some 10 seconds, are for a server in another
 // zone. Of 4 servers in 2 zones, 63 of 64 agents find one.
 const zoneTries = 6
-
-// limitWait shortens the wait if the certificate of a session expires soon: its streams
-// end with the certificate, unless the new session happens to be with the same server.
-func (r *runner) limitWait(wait time.Duration) time.Duration {
-	for _, l := range r.live {
-		if r.isStale(l) && r.held().external != nil {
-			wait = min(wait, max(time.Until(l.cert.NotAfter)/2, 0))
-		}
-	}
-	return wait
-}
 
 // isStale reports whether the session was opened with an older certificate.
 func (r *runner) isStale(l *serverSession) bool { return l.cert != r.held().Chain[0] }

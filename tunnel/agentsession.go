@@ -31,9 +31,7 @@ type agentSession struct {
 	remote  net.Addr
 	seq     uint64        // higher for a later session
 	carrier *carrier.Conn // of mux
-	// byIdentify: Server.Identify has identified the agent, and not the authority.
-	byIdentify bool
-	after      time.Time // the revocation of the cluster that its certificate was made after
+	after   time.Time     // the revocation of the cluster that its certificate was made after
 	// welcomed is the authority that accepted the agent, and that its WELCOME says to
 	// trust.
 	welcomed *Authority
@@ -109,7 +107,7 @@ func (s *Server) acceptAgent(ctx context.Context, g *group.Group, c *carrier.Con
 	a := s.authority.Load() // before it is used: serveSession checks whether it was replaced
 	asking, cancel := storeContext(ctx)
 	defer cancel()
-	id, cert, byIdentify, err := s.registrar.identify(asking, c.State())
+	id, cert, err := s.registrar.identify(asking, "connect", c.State())
 	if err != nil {
 		session.RefuseStranger(ctx, c, refusalOf(wire.MsgRefusal, err))
 		return nil, err
@@ -124,15 +122,12 @@ func (s *Server) acceptAgent(ctx context.Context, g *group.Group, c *carrier.Con
 	}
 	seq := s.seq.Add(1)
 	sess := &agentSession{
-		server: s, id: id, replica: hello.Text(wire.TagName), program: printable.Text(hello.Text(wire.TagProgram), printable.Most), byIdentify: byIdentify, after: madeAfter(cert, byIdentify), number: strconv.FormatUint(seq, 10), seq: seq,
+		server: s, id: id, replica: hello.Text(wire.TagName), program: printable.Text(hello.Text(wire.TagProgram), printable.Most), after: madeAfter(cert), number: strconv.FormatUint(seq, 10), seq: seq,
 		remote: c.RemoteAddr(), carrier: c, expiry: cert.NotAfter, proven: cert, welcomed: a, servers: s.announcedNames(),
 		together: s.peers.holdsOwnZone(hello),
 	}
 	sess.Init(session.Config{Role: sess, Mux: m, Control: control, Group: g, Limit: s.streamLimit(hello)})
 	welcome := wire.New(wire.MsgWelcome).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, sess.number).AddTime(wire.TagTime, time.Now())
-	if byIdentify { // its certificate does not have these names
-		welcome.AddString(wire.TagCluster, id.Cluster).AddString(wire.TagName, id.Agent)
-	}
 	sess.sendOrClose(a.addRoots(welcome).AddStrings(wire.TagServer, sess.servers))
 	return sess, nil
 }
@@ -261,12 +256,10 @@ func (s *Server) renewCertificate(sess *agentSession, m *wire.Message) {
 
 // extendSessions lets all sessions of the agent live until its latest certificate, that
 // of sess, expires: streams on older sessions may outlive the certificate with which
-// those began. Certificates of the authority don't extend sessions that Identify
-// accepted, nor the other way round. Each replica of the agent has to show the
-// certificate itself.
+// those began. Each replica of the agent has to show the certificate itself.
 func (s *Server) extendSessions(sess *agentSession, until time.Time) {
 	for _, its := range s.registry.ofAgent(sess.id) {
-		if its.byIdentify == sess.byIdentify && its.replica == sess.replica {
+		if its.replica == sess.replica {
 			its.extendLife(until)
 		}
 	}
@@ -325,9 +318,6 @@ func (sess *agentSession) checkExpired() bool {
 
 // closeUntrusted closes the session if its certificate is of no authority in a.
 func (sess *agentSession) closeUntrusted(a *Authority) {
-	if sess.byIdentify {
-		return
-	}
 	sess.state.Lock()
 	cert := sess.proven
 	sess.state.Unlock()

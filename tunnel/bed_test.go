@@ -202,7 +202,7 @@ func (b *bed) start(a *tunnel.Agent) *agent {
 	if a.Transport == nil && !strings.Contains(a.Servers[0], "127.0.0.1") {
 		a.Transport = b.w
 	}
-	if a.Credentials == nil && a.GetClientCertificate == nil {
+	if a.Credentials == nil {
 		a.Credentials = &tunnel.MemoryCredentials{}
 	}
 	if a.Targets.Allow == nil {

@@ -3,7 +3,6 @@ package tunnel
 import (
 	"bytes"
 	"crypto"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -28,8 +27,6 @@ type Credentials struct {
 	// Servers are the addresses of the last invitation that named some. They are used if
 	// neither the Agent nor an invitation names any. May be empty.
 	Servers []string
-
-	external *externalIdentity // if not nil, the agent does not enrol, and Key is not used
 }
 
 // isEnrolled reports whether there is a certificate to connect with.
@@ -39,9 +36,6 @@ func (c *Credentials) isEnrolled() bool { return c != nil && len(c.Chain) > 0 }
 func (c *Credentials) identity() Identity {
 	if !c.isEnrolled() {
 		return Identity{}
-	}
-	if c.external != nil {
-		return c.external.id
 	}
 	id, err := identityOf(c.Chain[0])
 	if err != nil {
@@ -60,15 +54,14 @@ func (c *Credentials) expires() time.Time {
 }
 
 // renewAt is when two thirds of the certificate's life are over; the zero time
-// before the enrolment. A certificate of the tunnel's authority is backdated, so its
-// life begins later than it says; that of another PKI begins when it says.
+// before the enrolment. A certificate is backdated, so its life begins later than it says.
 func (c *Credentials) renewAt() time.Time {
 	if !c.isEnrolled() {
 		return time.Time{}
 	}
 	leaf := c.Chain[0]
 	life := leaf.NotAfter.Sub(leaf.NotBefore)
-	if life > backdate && c.external == nil {
+	if life > backdate {
 		life -= backdate
 	}
 	return leaf.NotAfter.Add(-life / 3)
@@ -106,62 +99,6 @@ func (c Credentials) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, c.St
 // MarshalText returns String: JSON and logs hold no key.
 func (c Credentials) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// externalIdentity belongs to credentials that came from
-// Agent.GetClientCertificate. It is not changed once made.
-type externalIdentity struct {
-	cert *tls.Certificate
-	pin  string   // of the server's authority
-	id   Identity // what the server calls the agent; zero until it says so
-}
-
-// withCertificate returns the credentials with the certificate; c itself if it has
-// that one. An equal leaf stays the same pointer, so that sessions with it do not
-// count as outdated.
-func (c *Credentials) withCertificate(cert *tls.Certificate, pin string) *Credentials {
-	next := &Credentials{Chain: []*x509.Certificate{cert.Leaf}, external: &externalIdentity{cert: cert, pin: pin}}
-	if c == nil {
-		return next
-	}
-	next.Roots, next.external.id = c.Roots, c.external.id
-	if !cert.Leaf.Equal(c.Chain[0]) {
-		return next
-	}
-	if pin == c.external.pin && slices.EqualFunc(cert.Certificate, c.external.cert.Certificate, bytes.Equal) {
-		return c
-	}
-	next.Chain = c.Chain
-	return next
-}
-
-// withIdentity returns g with the identity in the message; g itself if the message
-// has no identity, or the same.
-func (g *externalIdentity) withIdentity(m *wire.Message) *externalIdentity {
-	if g == nil {
-		return nil
-	}
-	id := Identity{Cluster: m.Text(wire.TagCluster), Agent: m.Text(wire.TagName)}
-	if id == g.id || wire.CheckCluster(id.Cluster) != nil || wire.CheckAgent(id.Agent) != nil {
-		return g
-	}
-	next := *g
-	next.id = id
-	return &next
-}
-
-// withLeaf returns the certificate with its Leaf; it is not changed itself.
-func withLeaf(cert *tls.Certificate) (*tls.Certificate, error) {
-	if cert == nil || len(cert.Certificate) == 0 {
-		return nil, errors.New("no certificate")
-	}
-	if cert.Leaf != nil {
-		return cert, nil
-	}
-	leaf, err := x509.ParseCertificate(cert.Certificate[0])
-	parsed := *cert
-	parsed.Leaf = leaf
-	return &parsed, err
-}
-
 // acceptRenewal returns the credentials that the answer to a RENEW makes with the
 // key. Their identity has to be that of c, which is not changed.
 func (c *Credentials) acceptRenewal(answer *wire.Message, key crypto.Signer) (*Credentials, error) {
@@ -177,19 +114,18 @@ func (c *Credentials) acceptRenewal(answer *wire.Message, key crypto.Signer) (*C
 	return next, nil
 }
 
-// withAuthorities returns the credentials with the authorities and the identity in
-// the message; c itself if both are the same. c is not changed.
+// withAuthorities returns the credentials with the authorities in the message; c itself
+// if they are the same. c is not changed.
 func (c *Credentials) withAuthorities(m *wire.Message) (*Credentials, error) {
 	roots, err := parseAuthorities(m, c.Roots)
 	if err != nil {
 		return nil, &Error{Op: "connect", Cluster: c.identity().Cluster, Code: CodeBadRequest, Err: err}
 	}
-	g := c.external.withIdentity(m)
-	if g == c.external && slices.EqualFunc(roots, c.Roots, (*x509.Certificate).Equal) {
+	if slices.EqualFunc(roots, c.Roots, (*x509.Certificate).Equal) {
 		return c, nil
 	}
 	next := *c
-	next.Roots, next.external = roots, g
+	next.Roots = roots
 	return &next, nil
 }
 

@@ -31,8 +31,8 @@
 // # Trust
 //
 // The [Authority] of the Server signs the Server's certificate and those of the
-// agents. Unless [Server.Identify] is set, nothing else is trusted. A load balancer
-// that terminates the outer TLS of a WebSocket sees neither credentials nor data. An
+// agents. Nothing else is trusted. A load balancer that terminates the outer TLS of a
+// WebSocket sees neither credentials nor data. An
 // agent begins with an [Invitation]: the server's address, a token for one cluster and
 // one agent or several, signed by the authority, and the hash of the authority's key. The
 // agent makes its own key, checks the server against the hash before it sends the
@@ -41,13 +41,6 @@
 // If the agents' platform gives them tokens, such as those of ServiceAccounts, an
 // [Enroller] verifies them in place of invitations, so that nothing secret has to be
 // carried to a cluster.
-//
-// If every workload already has a certificate, by SPIFFE or a corporate PKI, agents
-// need not enrol. Server.Identify verifies such a certificate and returns its
-// identity. The Agent gets the certificate from its field GetClientCertificate, keeps
-// nothing, and follows its rotation. It still verifies the server by the pin: the
-// certificates of servers are always the Authority's. Revoke and AllowDial work for
-// these agents too.
 //
 // A client without a proven identity gets little: at most 24 KiB of memory, one
 // place of MaxPending until another client needs it, a few seconds, and no session.

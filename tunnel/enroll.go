@@ -38,9 +38,7 @@ type registrar struct {
 	records   *Records
 	life      time.Duration    // of an agent's certificate; if zero, 7 days
 	now       func() time.Time // nil: time.Now
-	// identifyOther is the Server's field Identify; it may be nil.
-	identifyOther func(tls.ConnectionState) (Identity, error)
-	enroller      Enroller // the Server's field; it may be nil
+	enroller  Enroller         // the Server's field; it may be nil
 
 	own    atomic.Pointer[serverCertificate]
 	claims claims // of tokens
@@ -232,11 +230,7 @@ func (r *registrar) renewCertificate(ctx context.Context, id Identity, state *tl
 	if m.Kind != wire.MsgRenew || len(m.Body) > maxEnroll {
 		return nil, refusedError("renew", id.Cluster, CodeBadRequest, "not a renewal")
 	}
-	// Identify is not asked: a certificate of another PKI is renewed by that PKI.
-	found, _, err := r.issuedTo("renew", state)
-	if err == nil {
-		_, err = r.inForce(ctx, "renew", found, state, false)
-	}
+	found, cert, err := r.identify(ctx, "renew", state)
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +241,7 @@ func (r *registrar) renewCertificate(ctx context.Context, id Identity, state *tl
 	if err != nil {
 		return nil, refusedError("renew", id.Cluster, CodeBadProof, "%w", err)
 	}
-	return r.answerIssued("renew", id, madeAfter(state.PeerCertificates[0], false), pub)
+	return r.answerIssued("renew", id, madeAfter(cert), pub)
 }
 
 // answerIssued issues a certificate that is made after this revocation of the cluster; see

@@ -52,7 +52,7 @@ const (
 	// CodeRevoked: the agent was revoked, by itself or with all agents of its cluster.
 	CodeRevoked Code = 34
 	// CodeBadCertificate: the certificate is not one that the server's
-	// authority issued to an agent, nor one that Server.Identify accepts.
+	// authority issued to an agent.
 	CodeBadCertificate Code = 35
 	// CodeTokenUnknown: no authority of the server signed the token, it is not in the
 	// Store (any more), or all invitations of its cluster were revoked. Or

@@ -35,8 +35,6 @@ func NewRegistrar(authority func() *Authority, store Store, life time.Duration, 
 	return &registrar{authority: authority, records: &Records{Store: store}, life: life, now: now}
 }
 
-func (r *registrar) SetIdentify(f func(tls.ConnectionState) (Identity, error)) { r.identifyOther = f }
-
 func (r *registrar) SetEnroller(e Enroller) { r.enroller = e }
 
 func (r *registrar) AskEnroller(ctx context.Context, from netip.Prefix, e Enrollment) (string, error) {
@@ -50,7 +48,7 @@ func (r *registrar) Sources() int {
 	return len(r.calls.sources)
 }
 
-func MadeAfter(c *x509.Certificate) time.Time { return madeAfter(c, false) }
+func MadeAfter(c *x509.Certificate) time.Time { return madeAfter(c) }
 
 func (r *registrar) TLSConfig() *tls.Config { return r.serverTLS() }
 
@@ -68,8 +66,7 @@ func (r *registrar) InviteAgents(ctx context.Context, cluster string, agents int
 }
 
 func (r *registrar) Identify(ctx context.Context, state *tls.ConnectionState) (Identity, *x509.Certificate, error) {
-	id, cert, _, err := r.identify(ctx, state)
-	return id, cert, err
+	return r.identify(ctx, "connect", state)
 }
 
 func (r *registrar) Enroll(ctx context.Context, state *tls.ConnectionState, m *wire.Message) (*wire.Message, Identity, error) {

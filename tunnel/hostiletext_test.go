@@ -14,26 +14,13 @@ import (
 // the Status, in hooks and in the errors of dials.
 func TestAgentTexts(t *testing.T) {
 	const hostile = "v1\u009b31m\u0085\u202e\u2066\u200b\x1b]0;x\a\r\n\xff\U000e0041"
-	d := newTrustDomain(t, "corp.example")
-	dialed := make(chan error, 1)
-	server := &tunnel.Server{Identify: d.identify}
+	server := &tunnel.Server{}
 	b := newBed(t, server)
-	a := handOver(t, b.wire(), tunnel.ProtoTunnel, d.issue(svidPath, nil))
 	long := []byte(hostile + strings.Repeat("é", 200))
-	a.frame(frameData, flagSYN, 1, rawMessage(1, uint16(3), uint64(1), uint16(17), long))
-	if m := a.message(1); m.kind != 2 {
-		t.Fatalf("got %d, want WELCOME", m.kind)
-	}
-	b.await()
-	go func() {
-		_, err := b.dial("echo:7")
-		dialed <- err
-	}()
-	if m := a.message(2); m.kind != 16 {
-		t.Fatalf("got %d, want DIAL", m.kind)
-	}
-	a.frame(frameData, flagACK, 2, rawMessage(17, uint16(1), uint64(tunnel.CodeRefused), uint16(2), long))
-	err := <-dialed
+	b.rawBy(b.enrolled(), rawMessage(1, uint16(3), uint64(1), uint16(17), long), func(s *rawStream) {
+		s.Write(rawMessage(17, uint16(1), uint64(tunnel.CodeRefused), uint16(2), long))
+	})
+	_, err := b.dial("echo:7")
 	var e *tunnel.Error
 	if !errors.As(err, &e) || e.Code != tunnel.CodeRefused || !strings.Contains(err.Error(), "v1?31m") {
 		t.Errorf("got %v, want the agent's text", err)

@@ -1,21 +1,18 @@
 package tunnel
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"net/url"
 	"strings"
 
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
-// Identity says which agent it is. It is a URI SAN in the certificate of an agent
-// that enrolled, such as causeway://agent/default%2Fprod/k3w7hq2n, or what
-// [Server.Identify] returned for another certificate.
+// Identity says which agent it is. It is a URI SAN in the agent's certificate, such as
+// causeway://agent/default%2Fprod/k3w7hq2n.
 type Identity struct {
 	// Cluster is the argument of [Server.Dialer], such as namespace/name.
 	Cluster string
@@ -62,63 +59,38 @@ func identityOf(cert *x509.Certificate) (Identity, error) {
 	return i, errors.Join(err1, err2, wire.CheckCluster(i.Cluster), wire.CheckAgent(i.Agent))
 }
 
-// identifyBy returns the identity that the Server's field Identify returns for a
-// connection.
-func identifyBy(identify func(tls.ConnectionState) (Identity, error), state *tls.ConnectionState) (Identity, error) {
-	id, err := identify(*state)
-	var e *Error
-	switch {
-	case err == nil:
-	case errors.As(err, &e):
-		return Identity{}, &Error{Op: "connect", Cluster: provenCluster(id.Cluster), Code: cmp.Or(e.Code, CodeInternal), Err: e.Err}
-	default:
-		return Identity{}, &Error{Op: "connect", Cluster: provenCluster(id.Cluster), Code: CodeBadCertificate, Err: privateCause{error: err}}
+// identify returns the identity of a connection's client, and its certificate. The error is
+// an [*Error] with CodeCertificateExpired, CodeRevoked, CodeBadCertificate or
+// CodeInternal; with the first two the identity is returned too.
+func (r *registrar) identify(ctx context.Context, op string, state *tls.ConnectionState) (id Identity, cert *x509.Certificate, err error) {
+	if id, err = r.issuedTo(op, state); err == nil {
+		cert, err = r.inForce(ctx, op, id, state)
 	}
-	if err := cmp.Or(wire.CheckCluster(id.Cluster), wire.CheckAgent(id.Agent)); err != nil {
-		return Identity{}, internalError("connect", "", fmt.Errorf("field Identify of the Server returned an identity that can't be used: %w", err))
+	return id, cert, err
+}
+
+// issuedTo returns the identity in the client's certificate, which the authority issued.
+func (r *registrar) issuedTo(op string, state *tls.ConnectionState) (id Identity, err error) {
+	if len(state.PeerCertificates) == 0 {
+		return Identity{}, refusedError(op, "", CodeBadCertificate, "the agent showed none")
+	}
+	a, leaf := r.authority(), state.PeerCertificates[0]
+	if err := a.check(); err != nil {
+		return Identity{}, internalError(op, "", err)
+	}
+	// First of all it has to be one of ours: that of another PKI is not "expired".
+	if err := verifyLeaf(leaf, a.allCertificates(), withinLife(leaf, r.clock()), x509.ExtKeyUsageClientAuth); err != nil {
+		return Identity{}, refusedError(op, "", CodeBadCertificate, "%w", err)
+	}
+	if id, err = identityOf(leaf); err != nil {
+		return Identity{}, refusedError(op, "", CodeBadCertificate, "%w", err)
 	}
 	return id, nil
 }
 
-// identify returns the identity of a connection's client, and whether it came from
-// Identify and not from a certificate of the authority. The error is an [*Error] with
-// CodeCertificateExpired, CodeRevoked, CodeBadCertificate, CodeInternal or a code of
-// Identify's; with the first two the identity is returned too.
-func (r *registrar) identify(ctx context.Context, state *tls.ConnectionState) (id Identity, cert *x509.Certificate, byIdentify bool, err error) {
-	id, issued, err := r.issuedTo("connect", state)
-	if !issued && r.identifyOther != nil && len(state.PeerCertificates) > 0 {
-		byIdentify = true
-		id, err = identifyBy(r.identifyOther, state)
-	}
-	if err == nil {
-		cert, err = r.inForce(ctx, "connect", id, state, byIdentify)
-	}
-	return id, cert, byIdentify, err
-}
-
-// issuedTo returns the identity in the client's certificate, and whether the authority
-// issued it at all.
-func (r *registrar) issuedTo(op string, state *tls.ConnectionState) (id Identity, issued bool, err error) {
-	if len(state.PeerCertificates) == 0 {
-		return Identity{}, false, refusedError(op, "", CodeBadCertificate, "the agent showed none")
-	}
-	a, leaf := r.authority(), state.PeerCertificates[0]
-	if err := a.check(); err != nil {
-		return Identity{}, false, internalError(op, "", err)
-	}
-	// First of all it has to be one of ours: that of another PKI is not "expired".
-	if err := verifyLeaf(leaf, a.allCertificates(), withinLife(leaf, r.clock()), x509.ExtKeyUsageClientAuth); err != nil {
-		return Identity{}, false, refusedError(op, "", CodeBadCertificate, "%w", err)
-	}
-	if id, err = identityOf(leaf); err != nil {
-		return Identity{}, true, refusedError(op, "", CodeBadCertificate, "%w", err)
-	}
-	return id, true, nil
-}
-
 // inForce returns the client's certificate, if it is valid now and its identity was not
 // revoked.
-func (r *registrar) inForce(ctx context.Context, op string, id Identity, state *tls.ConnectionState, byIdentify bool) (*x509.Certificate, error) {
+func (r *registrar) inForce(ctx context.Context, op string, id Identity, state *tls.ConnectionState) (*x509.Certificate, error) {
 	leaf, now := state.PeerCertificates[0], r.clock()
 	switch {
 	case now.After(leaf.NotAfter):
@@ -126,7 +98,7 @@ func (r *registrar) inForce(ctx context.Context, op string, id Identity, state *
 	case now.Before(leaf.NotBefore):
 		return nil, refusedError(op, id.Cluster, CodeBadCertificate, "it begins at %s, and now it is %s", formatTime(leaf.NotBefore), formatTime(now))
 	}
-	if err := r.checkRevoked(ctx, op, id, madeAfter(leaf, byIdentify)); err != nil {
+	if err := r.checkRevoked(ctx, op, id, madeAfter(leaf)); err != nil {
 		return nil, err
 	}
 	return leaf, nil

@@ -44,8 +44,14 @@ func (b *bed) raw(answer func(*rawStream)) *mux.Session {
 // rawOf is raw with the credentials.
 func (b *bed) rawOf(c *tunnel.Credentials, answer func(*rawStream)) *mux.Session {
 	b.t.Helper()
+	return b.rawBy(c, rawHello(), answer)
+}
+
+// rawBy is rawOf with its HELLO.
+func (b *bed) rawBy(c *tunnel.Credentials, hello []byte, answer func(*rawStream)) *mux.Session {
+	b.t.Helper()
 	wire, session := b.rawSession(c)
-	control, err := session.Open(b.t.Context(), rawHello())
+	control, err := session.Open(b.t.Context(), hello)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -148,9 +148,6 @@ func (r *registry) stopDialsLocked(sess *agentSession) {
 // remove removes a session that has ended because of err; nil if in order.
 func (r *registry) remove(sess *agentSession, err error) {
 	until := sess.lifeEnd()
-	if sess.byIdentify { // it can come back at any time, with another certificate
-		until = sess.server.registrar.clock().Add(defaultLife)
-	}
 	last := &EndedSession{SessionInfo: sess.sessionInfo(), Ended: time.Now()}
 	if err != nil {
 		last.Error = causeText(err)

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"encoding/binary"
 	"errors"
-	"math"
 	"math/big"
 	"time"
 
@@ -34,12 +33,8 @@ func (s *Server) Revoke(ctx context.Context, id Identity) error {
 // when it next reads the Store.
 //
 // No clocks are compared: each invitation, and each certificate that comes of it, says
-// after which revocation of the cluster it was made, and counts until the next one. Two
-// kinds of agents can come back:
-//
-//   - Those of [Server.Identify], with a certificate that begins after the revocation, by
-//     the clock of this server.
-//   - Those of [Server.Enroller], as long as it accepts their tokens.
+// after which revocation of the cluster it was made, and counts until the next one. Agents
+// of [Server.Enroller] can come back, as long as it accepts their tokens.
 func (s *Server) RevokeCluster(ctx context.Context, cluster string) error {
 	if err := wire.CheckCluster(cluster); err != nil {
 		return configError("cluster: %w", err)
@@ -59,8 +54,7 @@ func (s *Server) RevokeCluster(ctx context.Context, cluster string) error {
 // keep is how long anything else lives that was made until now: the tickets of a gateway
 // that asks the Store, or a certificate of another server of the Store that has a longer
 // CertificateLife. The day is for clocks that differ, and for a server that learns late,
-// see tunnel/kubernetes.SecretStore.MaxStale. A server with Identify does not know how long
-// certificates live: it has the revocation kept for good, and removes none.
+// see tunnel/kubernetes.SecretStore.MaxStale.
 func (s *Server) EndCluster(ctx context.Context, cluster string, keep time.Duration) error {
 	if err := wire.CheckCluster(cluster); err != nil {
 		return configError("cluster: %w", err)
@@ -70,9 +64,6 @@ func (s *Server) EndCluster(ctx context.Context, cluster string, keep time.Durat
 	}
 	r := s.registrar
 	keep = max(keep, r.agentLife()) + keepSlack
-	if s.Identify != nil {
-		keep = 0
-	}
 	if err := s.revoke(ctx, Identity{Cluster: cluster}, keep); err != nil {
 		return err
 	}
@@ -96,9 +87,6 @@ func (s *Server) EndedClusters(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	life := s.registrar.agentLife() + keepSlack
-	if s.Identify != nil {
-		life = math.MaxInt64
-	}
 	ended, err := s.registrar.records.ended(ctx, s.registrar.clock(), life)
 	if err != nil {
 		return nil, internalError("revoke", "", err)
@@ -219,12 +207,8 @@ func agentSerial(after time.Time) *big.Int {
 }
 
 // madeAfter returns the revocation of the cluster that an agent's certificate was made
-// after; zero if there was none, or if the certificate does not say so. One that another
-// PKI issued counts from its beginning.
-func madeAfter(cert *x509.Certificate, byIdentify bool) time.Time {
-	if byIdentify {
-		return cert.NotBefore
-	}
+// after; zero if there was none, or if the certificate does not say so.
+func madeAfter(cert *x509.Certificate) time.Time {
 	b := cert.SerialNumber.Bytes()
 	if len(b) != serialSize {
 		return time.Time{}

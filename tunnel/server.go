@@ -32,35 +32,6 @@ type Server struct {
 	// Authority signs the certificates of the server and of its agents.
 	// Required. [Server.SetAuthority] replaces it.
 	Authority *Authority
-	// Identify returns the identity of an agent whose certificate was not issued
-	// by the Authority, but by SPIFFE or a corporate PKI for example. Such an agent
-	// does not enrol; see the Agent's GetClientCertificate. If nil, it is refused.
-	//
-	// Identify MUST VERIFY THE CERTIFICATE. crypto/tls has checked that the
-	// agent holds the key of state.PeerCertificates[0], and nothing else:
-	// anybody can make such certificates, and VerifiedChains is empty. The
-	// example shows how. Before Identify is called, the server refuses clients
-	// without a certificate, and enrolled agents whose certificate has expired or
-	// was revoked.
-	//
-	// If the error is an [*Error], the agent gets its code and cause. Of any other
-	// error it only gets [CodeBadCertificate]; the hook Refused gets all of it. An
-	// Identity whose names are empty, too long or not printable is refused with
-	// [CodeInternal]. With an error, return the Identity only if the certificate was
-	// verified, as of one that was revoked: the refusal then names its cluster.
-	//
-	// The Store is asked whether the Identity was revoked, as for agents that
-	// enrolled. A revoked Identity stays revoked, whatever certificate comes with
-	// it. The session ends at the certificate's NotAfter, unless the agent has
-	// another session here by then, with a later certificate. Two sessions with the
-	// same Identity belong to one agent, enrolled or not, and the newest gets the
-	// streams, unless the agents name different replicas ([Agent.Replica]). To keep the two kinds apart do not return agent names of the form
-	// that enrolments use (16 characters of a-z2-7).
-	//
-	// Identify is called once for each session, by several goroutines at the same
-	// time. It must return soon and must not use the network: HandshakeTimeout does
-	// not end it, and Close waits for it.
-	Identify func(state tls.ConnectionState) (Identity, error)
 	// Enroller lets agents in by tokens that are not the Authority's, such as those of
 	// a ServiceAccount. If nil, only tokens of invitations count.
 	Enroller Enroller
@@ -184,7 +155,7 @@ func (s *Server) setup() error {
 		if store == nil {
 			store = &MemoryStore{}
 		}
-		s.registrar = &registrar{authority: s.authority.Load, records: &Records{Store: store}, life: s.CertificateLife, identifyOther: s.Identify, enroller: s.Enroller}
+		s.registrar = &registrar{authority: s.authority.Load, records: &Records{Store: store}, life: s.CertificateLife, enroller: s.Enroller}
 		s.registry.life = s.registrar.agentLife()
 		s.tls = s.registrar.serverTLS()
 		s.groups.Leaving = s.drainGroup

@@ -37,8 +37,8 @@ func clientTLS(proto string, cert *tls.Certificate, verify func(tls.ConnectionSt
 // sessionTLS is the configuration of an agent's sessions.
 func (c *Credentials) sessionTLS() *tls.Config {
 	return clientTLS(protoTunnel, c.tlsCertificate(), func(state tls.ConnectionState) error {
-		if err := verifyServer(&state, protoTunnel, c.trustedRoots(&state), time.Now(), x509.ExtKeyUsageServerAuth); err != nil {
-			return &Error{Op: "connect", Cluster: c.identity().Cluster, Code: c.distrustCode(), Err: err}
+		if err := verifyServer(&state, protoTunnel, c.Roots, time.Now(), x509.ExtKeyUsageServerAuth); err != nil {
+			return &Error{Op: "connect", Cluster: c.identity().Cluster, Code: CodeServerCertificate, Err: err}
 		}
 		return nil
 	})
@@ -91,9 +91,6 @@ func (r *registrar) serverTLS() *tls.Config {
 
 // tlsCertificate is what the agent shows to a server.
 func (c *Credentials) tlsCertificate() *tls.Certificate {
-	if c.external != nil {
-		return c.external.cert
-	}
 	cert := &tls.Certificate{PrivateKey: c.Key}
 	if c.isEnrolled() {
 		cert.Leaf = c.Chain[0]
@@ -102,23 +99,6 @@ func (c *Credentials) tlsCertificate() *tls.Certificate {
 		cert.Certificate = append(cert.Certificate, link.Raw)
 	}
 	return cert
-}
-
-// trustedRoots returns the authorities that may have signed the server's
-// certificate.
-func (c *Credentials) trustedRoots(state *tls.ConnectionState) []*x509.Certificate {
-	if c.external != nil {
-		return append(pinnedRoots(state, c.external.pin), c.Roots...)
-	}
-	return c.Roots
-}
-
-// distrustCode is the code of an error about a server's certificate.
-func (c *Credentials) distrustCode() Code {
-	if c.external != nil {
-		return CodePin
-	}
-	return CodeServerCertificate
 }
 
 // pinnedRoots returns those of the certificates that the server showed which are

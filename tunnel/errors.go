@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,56 +99,54 @@ const (
 	CodeServerCertificate Code = 136
 )
 
-var codeTexts = map[Code]string{
-	CodeInternal:           "internal error",
-	CodeDenied:             "the agent's policy does not allow the target",
-	CodeRefused:            "the target refused the connection",
-	CodeNotFound:           "the agent finds no address for the target's name",
-	CodeTimeout:            "no answer in time",
-	CodeUnreachable:        "the agent has no route to the target",
-	CodeTooManyStreams:     "too many streams",
-	CodeDraining:           "the other side is draining",
-	CodeBadRequest:         "malformed or unknown message",
-	CodeVersion:            "no version of the protocol in common",
-	CodeCertificateExpired: "the agent's certificate has expired; it needs a new token, or a new certificate",
-	CodeRevoked:            "the agent was revoked",
-	CodeBadCertificate:     "the certificate is not one of an agent of this server",
-	CodeTokenUnknown:       "unknown token",
-	CodeTokenExpired:       "the token has expired",
-	CodeTokenUsed:          "the token was used by another agent",
-	CodeWrongCluster:       "the token or certificate belongs to another cluster",
-	CodeBadProof:           "the certificate signing request does not prove its key",
-	CodeHeld:               "the agent has a session with this server, or with one of its zone, already",
-	codeNotHere:            "no agent of the cluster is connected here",
-	CodeNoAgent:            "no agent is connected",
-	CodeForbidden:          "the server's policy does not allow the dial",
-	CodeLost:               "the session was lost",
-	CodeClosed:             "closed",
-	CodePin:                "the server's certificate is not of the pinned authority",
-	CodeConfig:             "configuration",
-	CodeCanceled:           "canceled",
-	CodeNoIdentity:         "no certificate and no token",
-	CodeServerCertificate:  "the server's certificate is not trusted",
+// codes says of each code its name, what it means in words, where to look if a dial fails with
+// it (zero: SideTunnel), and the error that errors.Is finds for it besides its cause.
+var codes = map[Code]struct {
+	name, text string
+	side       Side
+	is         error
+}{
+	CodeInternal:           {name: "internal", text: "internal error"},
+	CodeDenied:             {name: "denied", text: "the agent's policy does not allow the target", side: SidePolicy, is: syscall.EACCES},
+	CodeRefused:            {name: "refused", text: "the target refused the connection", side: SideTarget, is: syscall.ECONNREFUSED},
+	CodeNotFound:           {name: "not_found", text: "the agent finds no address for the target's name", side: SideTarget},
+	CodeTimeout:            {name: "timeout", text: "no answer in time", side: SideTarget, is: os.ErrDeadlineExceeded},
+	CodeUnreachable:        {name: "unreachable", text: "the agent has no route to the target", side: SideTarget, is: syscall.EHOSTUNREACH},
+	CodeTooManyStreams:     {name: "too_many_streams", text: "too many streams"},
+	CodeDraining:           {name: "draining", text: "the other side is draining"},
+	CodeBadRequest:         {name: "bad_request", text: "malformed or unknown message"},
+	CodeReset:              {name: "reset", text: "the target reset the connection", side: SideTarget},
+	CodeVersion:            {name: "version", text: "no version of the protocol in common"},
+	CodeCertificateExpired: {name: "certificate_expired", text: "the agent's certificate has expired; it needs a new token, or a new certificate"},
+	CodeRevoked:            {name: "revoked", text: "the agent was revoked"},
+	CodeBadCertificate:     {name: "bad_certificate", text: "the certificate is not one of an agent of this server"},
+	CodeTokenUnknown:       {name: "token_unknown", text: "unknown token"},
+	CodeTokenExpired:       {name: "token_expired", text: "the token has expired"},
+	CodeTokenUsed:          {name: "token_used", text: "the token was used by another agent"},
+	CodeWrongCluster:       {name: "wrong_cluster", text: "the token or certificate belongs to another cluster"},
+	CodeBadProof:           {name: "bad_proof", text: "the certificate signing request does not prove its key"},
+	CodeHeld:               {name: "held", text: "the agent has a session with this server, or with one of its zone, already"},
+	codeNotHere:            {text: "no agent of the cluster is connected here"},
+	CodeNoAgent:            {name: "no_agent", text: "no agent is connected"},
+	CodeForbidden:          {name: "forbidden", text: "the server's policy does not allow the dial", side: SidePolicy, is: syscall.EACCES},
+	CodeLost:               {name: "lost", text: "the session was lost", is: syscall.ECONNRESET},
+	CodeClosed:             {name: "closed", text: "closed", is: net.ErrClosed},
+	CodePin:                {name: "pin", text: "the server's certificate is not of the pinned authority"},
+	CodeConfig:             {name: "config", text: "configuration", side: SideCaller},
+	CodeCanceled:           {name: "canceled", text: "canceled", side: SideCaller},
+	CodeNoIdentity:         {name: "no_identity", text: "no certificate and no token"},
+	CodeServerCertificate:  {name: "server_certificate", text: "the server's certificate is not trusted"},
 }
 
 // String returns the code in words.
-func (c Code) String() string {
-	if s, ok := codeTexts[c]; ok {
-		return s
-	}
-	return fmt.Sprintf("code %d", uint32(c))
-}
+func (c Code) String() string { return cmp.Or(codes[c].text, fmt.Sprintf("code %d", uint32(c))) }
 
-// codeErrors are the errors that errors.Is finds for a code, besides its cause.
-var codeErrors = map[Code]error{
-	CodeDenied:      syscall.EACCES,
-	CodeForbidden:   syscall.EACCES,
-	CodeRefused:     syscall.ECONNREFUSED,
-	CodeTimeout:     os.ErrDeadlineExceeded,
-	CodeUnreachable: syscall.EHOSTUNREACH,
-	CodeLost:        syscall.ECONNRESET,
-	CodeClosed:      net.ErrClosed,
-}
+// Name returns the code as one word, such as too_many_streams, for metrics; empty if c is
+// none of the codes above.
+func (c Code) Name() string { return codes[c].name }
+
+// Side says where to look for the cause of a dial that failed with c.
+func (c Code) Side() Side { return cmp.Or(codes[c].side, SideTunnel) }
 
 // Error is the error of a dial, a session, an enrolment or a configuration. Its
 // text never contains a token or a key, and is one line that prints, whatever a peer says.
@@ -215,8 +214,8 @@ func (e *Error) Unwrap() error { return e.Err }
 // EHOSTUNREACH, CodeLost ECONNRESET, CodeDenied and CodeForbidden EACCES,
 // CodeClosed net.ErrClosed.
 func (e *Error) Is(target error) bool {
-	err, ok := codeErrors[e.Code]
-	return ok && err == target
+	err := codes[e.Code].is
+	return err != nil && err == target
 }
 
 // Timeout reports whether the failure is a timeout.

@@ -43,15 +43,6 @@ const (
 	SideCaller Side = "caller"
 )
 
-var codeSides = map[Code]Side{
-	CodeDenied: SidePolicy, CodeForbidden: SidePolicy,
-	CodeRefused: SideTarget, CodeNotFound: SideTarget, CodeTimeout: SideTarget, CodeUnreachable: SideTarget, CodeReset: SideTarget,
-	CodeCanceled: SideCaller, CodeConfig: SideCaller,
-}
-
-// Side says where to look for the cause of a dial that failed with c.
-func (c Code) Side() Side { return cmp.Or(codeSides[c], SideTunnel) }
-
 type callerKey struct{}
 
 // WithCaller returns a context for the dials of one caller: a client's name, or its

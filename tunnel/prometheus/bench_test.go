@@ -15,25 +15,21 @@ import (
 // server with 5,000 clusters that have an agent with a session each.
 func BenchmarkScrape(b *testing.B) {
 	status := statusOf(5000)
-	for name, without := range map[string]bool{"clusters": false, "without": true} {
-		b.Run(name, func(b *testing.B) {
-			m := &metrics.Server{Status: status, WithoutClusters: without}
-			connectAll(m, status())
-			registry := prometheus.NewRegistry()
-			registry.MustRegister(m)
-			handler := promhttp.HandlerFor(registry, promhttp.HandlerOpts{DisableCompression: true})
-			b.ReportAllocs()
-			var w counter
-			for b.Loop() {
-				w = counter{header: http.Header{}}
-				handler.ServeHTTP(&w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-				if w.code >= 300 {
-					b.Fatalf("got status %d", w.code)
-				}
-			}
-			b.ReportMetric(float64(w.size), "B/scrape")
-		})
+	m := &metrics.Server{Status: status}
+	connectAll(m, status())
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(m)
+	handler := promhttp.HandlerFor(registry, promhttp.HandlerOpts{DisableCompression: true})
+	b.ReportAllocs()
+	var w counter
+	for b.Loop() {
+		w = counter{header: http.Header{}}
+		handler.ServeHTTP(&w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		if w.code >= 300 {
+			b.Fatalf("got status %d", w.code)
+		}
 	}
+	b.ReportMetric(float64(w.size), "B/scrape")
 }
 
 // BenchmarkCollect is the collector's part of a scrape.

@@ -110,14 +110,6 @@ func described(t testing.TB, collectors []prometheus.Collector) []string {
 	return names
 }
 
-func TestDescribedWithoutClusters(t *testing.T) {
-	for _, name := range described(t, []prometheus.Collector{&metrics.Server{Status: none, WithoutClusters: true}}) {
-		if strings.HasPrefix(name, "causeway_tunnel_cluster_") {
-			t.Errorf("%s is described, and never there", name)
-		}
-	}
-}
-
 // What is described is collected, and the reverse: metrics.md, the dashboard
 // and the alerts are checked against it.
 func TestDescribed(t *testing.T) {

@@ -18,10 +18,6 @@ import (
 type Server struct {
 	// Status is the Server's. Required; without it a scrape fails.
 	Status func() tunnel.Status
-	// WithoutClusters leaves out the series that have a label cluster, and with
-	// them the alerts that name a cluster. See the package's comment for what
-	// they cost.
-	WithoutClusters bool
 
 	once    sync.Once
 	vectors family.Vectors
@@ -98,9 +94,7 @@ func (m *Server) Hooks(next tunnel.Hooks) tunnel.Hooks {
 // Describe implements [prometheus.Collector].
 func (m *Server) Describe(ch chan<- *prometheus.Desc) {
 	family.Describe(serverFamilies, ch)
-	if !m.WithoutClusters {
-		family.Describe(clusterFamilies, ch)
-	}
+	family.Describe(clusterFamilies, ch)
 }
 
 var errServerStatus = errors.New("prometheus: field Status of the Server is required")

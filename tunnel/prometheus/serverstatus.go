@@ -8,7 +8,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/prometheus/internal/family"
@@ -18,7 +17,6 @@ import (
 func (m *Server) collectStatus(status tunnel.Status, ch chan<- prometheus.Metric) {
 	var connected, active, draining, open int
 	held := map[agentKey]bool{}
-	per := newClusterSeries()
 	for i := range status.Clusters {
 		c := &status.Clusters[i]
 		if c.Connected {
@@ -29,9 +27,7 @@ func (m *Server) collectStatus(status tunnel.Status, ch chan<- prometheus.Metric
 		draining += len(c.Sessions) - sum.active
 		open += sum.streams
 		ever := m.traffic.see(c)
-		if !m.WithoutClusters {
-			per.send(c.Cluster, sum, ever, ch)
-		}
+		sendCluster(c.Cluster, sum, ever, ch)
 	}
 	m.traffic.forget(&status)
 	total := m.traffic.all()
@@ -84,68 +80,42 @@ func summaryOf(c *tunnel.ClusterStatus, held map[agentKey]bool) summary {
 	return sum
 }
 
-// clusterSeries sends the series of one cluster after the other.
-type clusterSeries struct {
-	descs []*prometheus.Desc // of clusterFamilies
-}
-
-func newClusterSeries() *clusterSeries {
-	var p clusterSeries
+// clusterDescs are those of clusterFamilies: made anew for each cluster they would cost more
+// than all the rest.
+var clusterDescs = func() (descs []*prometheus.Desc) {
 	for _, f := range clusterFamilies {
-		p.descs = append(p.descs, f.Desc())
+		descs = append(descs, f.Desc())
 	}
-	return &p
-}
+	return descs
+}()
 
-var clusterLabel = "cluster"
-
-func (p *clusterSeries) send(name string, sum summary, ever counts, ch chan<- prometheus.Metric) {
+// sendCluster sends the series of one cluster.
+func sendCluster(name string, sum summary, ever counts, ch chan<- prometheus.Metric) {
 	if !utf8.ValidString(name) { // it would fail the whole scrape
 		name = strconv.Quote(name)
 	}
-	labels := []*dto.LabelPair{{Name: &clusterLabel, Value: &name}}
 	values := [...]float64{ // in the order of clusterFamilies
 		float64(sum.active), float64(ever.in), float64(ever.out), float64(ever.dials),
 		float64(ever.failed), float64(ever.opened), sum.roundTrip.Seconds(), float64(sum.expires.UnixMilli()) / 1000,
 	}
-	samples := make([]sample, len(values))
 	for i, f := range clusterFamilies {
 		if f.Name == clusterRoundTrip.Name && sum.roundTrip == 0 || f.Name == clusterExpires.Name && sum.expires.IsZero() {
 			continue
 		}
-		samples[i] = sample{desc: p.descs[i], labels: labels, value: values[i], counter: f.Kind == family.Counter}
-		ch <- &samples[i]
+		ch <- prometheus.MustNewConstMetric(clusterDescs[i], valueType(f), values[i], name)
 	}
 }
 
-// sample is a metric whose labels are made once for all series of a cluster:
-// client_golang's own is checked and built anew for each.
-type sample struct {
-	desc    *prometheus.Desc
-	labels  []*dto.LabelPair // shared; as long as its capacity, so that append copies it
-	value   float64
-	counter bool
-}
-
-func (s *sample) Desc() *prometheus.Desc { return s.desc }
-
-func (s *sample) Write(out *dto.Metric) error {
-	out.Label = s.labels
-	if s.counter {
-		out.Counter = &dto.Counter{Value: &s.value}
-	} else {
-		out.Gauge = &dto.Gauge{Value: &s.value}
+func valueType(f family.Family) prometheus.ValueType {
+	if f.Kind == family.Counter {
+		return prometheus.CounterValue
 	}
-	return nil
+	return prometheus.GaugeValue
 }
 
 // send sends one value of a family that is no histogram.
 func send(ch chan<- prometheus.Metric, f family.Family, value float64, labels ...string) {
-	kind := prometheus.GaugeValue
-	if f.Kind == family.Counter {
-		kind = prometheus.CounterValue
-	}
-	ch <- prometheus.MustNewConstMetric(f.Desc(), kind, value, labels...)
+	ch <- prometheus.MustNewConstMetric(f.Desc(), valueType(f), value, labels...)
 }
 
 // counts are counters, which only grow.

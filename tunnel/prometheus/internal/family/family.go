@@ -56,17 +56,9 @@ func (v *Vectors) Counter(f Family, initial ...string) *prometheus.CounterVec {
 	return vec
 }
 
-// Gauge returns a vector of gauges.
-func (v *Vectors) Gauge(f Family) *prometheus.GaugeVec {
-	vec := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: f.Name, Help: f.Help}, f.Labels)
-	begin(v, f, vec, vec.WithLabelValues, nil)
-	return vec
-}
-
 // Histogram returns a vector of histograms.
 func (v *Vectors) Histogram(f Family, initial ...string) *prometheus.HistogramVec {
-	opts := prometheus.HistogramOpts{Name: f.Name, Help: f.Help, Buckets: f.Buckets}
-	vec := prometheus.NewHistogramVec(opts, f.Labels)
+	vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: f.Name, Help: f.Help, Buckets: f.Buckets}, f.Labels)
 	begin(v, f, vec, vec.WithLabelValues, initial)
 	return vec
 }

@@ -40,16 +40,14 @@ func record(t *testing.T, n int, uris ...string) recording {
 		time.Sleep(1000 * time.Hour) // midnight of New Year looks odd
 		f := newMadeFleet(n, time.Now())
 		h := &status.Handler{Fleet: f.get, Program: "causeway v0.1.1-0.20261123120000-0123456789ab"}
-		ctx, cancel := context.WithCancel(t.Context())
-		ran := make(chan error, 1)
-		go func() { ran <- h.Run(ctx) }()
-		time.Sleep(10*time.Minute + time.Second)
+		for range 61 {
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/live", nil))
+			time.Sleep(10 * time.Second)
+		}
 		for _, uri := range append(uris, "/page.css", "/page.js", "/icon.svg") {
 			r[uri] = httptest.NewRecorder()
 			h.ServeHTTP(r[uri], httptest.NewRequest("GET", uri, nil))
 		}
-		cancel()
-		<-ran
 	})
 	return r
 }

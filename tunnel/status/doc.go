@@ -1,14 +1,13 @@
 // Package status is a page that shows operators a fleet of tunnel servers: which
-// clusters have no agent, what is wrong with the others, which replica holds
-// which cluster, and the traffic of the last minutes.
+// clusters have no agent, what is wrong with the others, and which replica holds
+// which cluster.
 //
 //	page := &status.Handler{Fleet: server.Fleet}
-//	go page.Run(ctx) // optional: keeps the history for an hour after the last look
 //	mux.Handle("/tunnel/", authenticated(http.StripPrefix("/tunnel", page)))
 //
 // The server renders the page as HTML. A small script keeps it up to date, and
 // everything else works without it. Clusters in trouble come first, a hundred
-// clusters a page, and search, state, order and page number are in the URL.
+// clusters a page, and search, state and page number are in the URL.
 // Nothing is loaded from other hosts, and the Content-Security-Policy forbids it.
 //
 // # Security
@@ -22,7 +21,6 @@
 //
 // # When something else serves better
 //
-// The page remembers some minutes, in memory, and sends no alerts: use metrics
-// for those (package tunnel/prometheus). Programs should read
-// [tunnel.Server.StatusHandler].
+// The page has no charts and no rates, and sends no alerts: use metrics for those (package
+// tunnel/prometheus). Programs should read [tunnel.Server.StatusHandler].
 package status

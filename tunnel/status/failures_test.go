@@ -73,7 +73,7 @@ func TestProblemNamesTheLastFailure(t *testing.T) {
 		f = fleet{server("a", dialed(session("c", "1"), 20, 5))}
 		f[0].Status.Failures = []tunnel.DialFailures{failure("c", tunnel.CodeDenied, 9, 0, "ann"), failure("c", tunnel.CodeRefused, 5, time.Second, "bob")}
 		want := "5 of 20 dials failed in the last 2 s. The last one: the target refused the connection, it says."
-		if got := table(t, get(t, h, "/"), "clusters")[0][6]; got != want {
+		if got := table(t, get(t, h, "/"), "clusters")[0][5]; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	})
@@ -98,7 +98,7 @@ func TestOnlyDialsKnowOfCluster(t *testing.T) {
 			t.Errorf("got %q, want the cluster and no other", got)
 		}
 		rows := table(t, page, "clusters")
-		if want := "No replica that answers knows of an agent. Dials fail, the last one 3 s ago."; len(rows) != 1 || rows[0][0] != "✕ No agent" || rows[0][6] != want {
+		if want := "No replica that answers knows of an agent. Dials fail, the last one 3 s ago."; len(rows) != 1 || rows[0][0] != "✕ No agent" || rows[0][5] != want {
 			t.Errorf("got %q, want %s", rows, want)
 		}
 		for _, link := range all(all(page, ".failures")[0], "a") {

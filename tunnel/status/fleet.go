@@ -1,7 +1,6 @@
 package status
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -12,27 +11,20 @@ const (
 	// keepCluster is how long a cluster is remembered after the last replica has
 	// forgotten it: perhaps only the replica that held it is gone.
 	keepCluster = 24 * time.Hour
-	// maxInterval is the longest time between two samples that makes a rate.
-	maxInterval = time.Minute
+	// countFor is how long dials are counted together. The figures are those of this time
+	// and of the time before.
+	countFor = 5 * time.Minute
 )
 
-// fleetRecord keeps the last sample of the fleet and the points before it.
+// fleetRecord keeps the last sample of the fleet, and the dials of the last minutes.
 type fleetRecord struct {
 	at       time.Time // the last sample's; zero before the first one
 	began    time.Time
-	counted  samplePoint // the first that the figures of dials have
-	step     time.Duration
+	counted  [2]time.Time // since when the clusters' dials are counted
 	replicas []replica
 	clusters map[string]*clusterRecord
 	refusals []tunnel.Refusals
 	failures []tunnel.DialFailures // the latest first; a cluster may be none of clusters
-	total    clusterRecord         // all clusters together
-}
-
-// samplePoint is when a point begins, and its step.
-type samplePoint struct {
-	from time.Time
-	step int64
 }
 
 // replica is a replica at the last sample.
@@ -40,10 +32,9 @@ type replica struct {
 	tunnel.ReplicaStatus // without the clusters
 	clusters             int
 	sessions, streams    int
-	in, out              float32
 }
 
-// clusterRecord keeps the last sample of a cluster and the points before it.
+// clusterRecord keeps the last sample of a cluster.
 type clusterRecord struct {
 	name          string
 	state         state
@@ -55,9 +46,14 @@ type clusterRecord struct {
 	errors        []lastError
 	lastSeen      time.Time // when a replica knew of it, or a dial for it failed
 	lastReachable time.Time // when it could be dialed; zero: never as far as was seen
-	current       point
-	history       history
+	streams       int
+	roundTrip     time.Duration // the slowest; zero: none is known
+	dials         [2]dialCounts // since fleetRecord.counted, and before that
 }
+
+// dialCounts counts dials. Denied are those that the agent's policy did not allow. They are
+// no trouble of the cluster, and not among the failed.
+type dialCounts struct{ dials, failed, denied uint64 }
 
 type session struct {
 	replica string
@@ -83,32 +79,25 @@ type endedSession struct {
 }
 
 // addSample takes what Fleet returned.
-func (b *fleetRecord) addSample(at time.Time, step time.Duration, fleet []tunnel.ReplicaStatus) {
+func (b *fleetRecord) addSample(at time.Time, fleet []tunnel.ReplicaStatus) {
 	if b.clusters == nil {
-		b.clusters, b.began, b.counted.from = map[string]*clusterRecord{}, at, at
-	}
-	elapsed := at.Sub(b.at)
-	if !b.at.IsZero() && elapsed > max(maxInterval, 2*step) { // nobody looked: what was before is not continued
-		b.counted = samplePoint{b.at, int64(at.Sub(b.began) / step)}
+		b.clusters, b.began, b.counted = map[string]*clusterRecord{}, at, [2]time.Time{at, at}
 	}
 	answered := map[string]bool{} // at the sample before
 	for _, r := range b.replicas {
 		answered[r.Name] = r.Connected
 	}
 	was := b.beginSample()
-	b.at, b.step = at, step
+	b.at = at
 	for i := range fleet {
 		b.addReplica(&fleet[i])
 	}
 	slices.SortStableFunc(b.replicas, compareReplicas)
 	b.failures, b.refusals = mergeFailures(fleet), mergeRefusals(fleet)
 	b.addFailingClusters()
-	b.total.current = point{roundTrip: unknown}
-	replicas, takers := map[string]*replica{}, 0
+	takers := 0
 	for i := range b.replicas {
-		r := &b.replicas[i]
-		replicas[r.Name] = r
-		if r.Connected && !r.Draining {
+		if r := &b.replicas[i]; r.Connected && !r.Draining {
 			takers++
 		}
 	}
@@ -120,21 +109,24 @@ func (b *fleetRecord) addSample(at time.Time, step time.Duration, fleet []tunnel
 		if len(c.sessions) > 0 {
 			c.seen, c.seenAt = c.sessions, at
 		}
-		c.updatePoint(was[name], elapsed, answered, replicas)
-		c.history.addPoint(b.lastStep(), c.current)
+		c.addFigures(was[name], answered)
 		c.state = b.classify(c, takers)
 		if c.state.isReachable() {
 			c.lastReachable = at
 		}
-		b.addToTotal(c.current)
 	}
-	if elapsed > maxInterval {
-		b.total.current.in, b.total.current.out = unknown, unknown
-		for _, r := range replicas {
-			r.in, r.out = unknown, unknown
-		}
+	b.countAnew()
+}
+
+// countAnew begins to count dials anew if that is due.
+func (b *fleetRecord) countAnew() {
+	if b.at.Sub(b.counted[0]) < countFor {
+		return
 	}
-	b.total.history.addPoint(b.lastStep(), b.total.current)
+	b.counted = [2]time.Time{b.at, b.counted[0]}
+	for _, c := range b.clusters {
+		c.dials = [2]dialCounts{{}, c.dials[0]}
+	}
 }
 
 // beginSample begins a new sample and returns the sessions of the last.
@@ -147,9 +139,6 @@ func (b *fleetRecord) beginSample() map[string][]session {
 	b.replicas = nil
 	return was
 }
-
-// lastStep is the step of the last sample.
-func (b *fleetRecord) lastStep() int64 { return int64(b.at.Sub(b.began) / b.step) }
 
 func (b *fleetRecord) addReplica(r *tunnel.ReplicaStatus) {
 	mine := replica{ReplicaStatus: *r}
@@ -205,45 +194,24 @@ func (b *fleetRecord) recordOf(cluster string) *clusterRecord {
 	return c
 }
 
-// addToTotal adds a cluster's point to the total.
-func (b *fleetRecord) addToTotal(p point) {
-	t := &b.total.current
-	t.streams += p.streams
-	if isKnown(p.in) {
-		t.in, t.out = t.in+p.in, t.out+p.out
-	}
-	t.dials, t.failed, t.denied = t.dials+p.dials, t.failed+p.failed, t.denied+p.denied
-}
-
-// updatePoint computes the current point from the sessions and those of the
-// sample before.
-func (c *clusterRecord) updatePoint(was []session, elapsed time.Duration, answered map[string]bool, replicas map[string]*replica) {
-	now := point{roundTrip: unknown}
-	var in, out uint64
+// addFigures sums up the sessions, and counts the dials since the sample before, which had
+// the sessions was.
+func (c *clusterRecord) addFigures(was []session, answered map[string]bool) {
+	c.streams, c.roundTrip = 0, 0
 	for i := range c.sessions {
 		s := &c.sessions[i]
-		now.streams += float32(s.Streams)
-		if trip := float32(s.RoundTrip.Seconds()); trip > 0 && !(now.roundTrip > trip) {
-			now.roundTrip = trip // the slowest of several
-		}
+		c.streams += s.Streams
+		c.roundTrip = max(c.roundTrip, s.RoundTrip)
 		before, ok := previousSession(was, s)
 		if !ok && !answered[s.replica] {
 			continue // its counters may have begun at any time
 		}
-		dIn, dOut := counterGrowth(s.BytesIn, before.BytesIn), counterGrowth(s.BytesOut, before.BytesOut)
-		in, out = in+dIn, out+dOut
-		now.dials += uint32(counterGrowth(s.Dials, before.Dials))
-		now.failed += uint32(counterGrowth(s.Failed, before.Failed))
-		now.denied += uint32(counterGrowth(s.Denied, before.Denied))
-		if r := replicas[s.replica]; r != nil && elapsed > 0 {
-			r.in, r.out = r.in+float32(float64(dIn)/elapsed.Seconds()), r.out+float32(float64(dOut)/elapsed.Seconds())
-		}
+		d := &c.dials[0]
+		failed, denied := counterGrowth(s.Failed, before.Failed), counterGrowth(s.Denied, before.Denied)
+		d.dials += counterGrowth(s.Dials, before.Dials)
+		d.failed += failed - min(denied, failed)
+		d.denied += denied
 	}
-	now.in, now.out = unknown, unknown
-	if elapsed > 0 && elapsed <= maxInterval {
-		now.in, now.out = float32(float64(in)/elapsed.Seconds()), float32(float64(out)/elapsed.Seconds())
-	}
-	c.current = now
 }
 
 // lastReplicas are the replicas that held the cluster last.
@@ -289,70 +257,4 @@ func counterGrowth(now, before uint64) uint64 {
 		return now
 	}
 	return now - before
-}
-
-// slots is how many points there are to a sparkline.
-const slots = 60
-
-// point is the sample of one step. Rates and times are NaN if they are unknown; in
-// a gap the streams are, too.
-type point struct {
-	streams       float32
-	in, out       float32 // bytes a second
-	roundTrip     float32 // seconds
-	dials, failed uint32
-	denied        uint32 // of failed, by the agent's policy
-}
-
-var unknown = float32(math.NaN())
-
-var gap = point{streams: unknown, in: unknown, out: unknown, roundTrip: unknown}
-
-func isKnown(v float32) bool { return v == v }
-
-// history is a ring of the last points. Steps count from the first sample. The
-// zero history is empty.
-type history struct {
-	next   int64 // the step after the last that was put
-	points [slots]point
-}
-
-// addPoint sets the point of a step. The dials add up with those of an earlier
-// point of the same step.
-func (h *history) addPoint(step int64, p point) {
-	if step == h.next-1 {
-		was := h.points[step%slots]
-		p.dials, p.failed, p.denied = p.dials+was.dials, p.failed+was.failed, p.denied+was.denied
-		if !isKnown(p.in) { // the first sample knows no rates
-			p.in, p.out = was.in, was.out
-		}
-	}
-	for i := max(h.next, step-slots+1); i < step; i++ {
-		h.points[i%slots] = gap
-	}
-	h.points[step%slots] = p
-	h.next = step + 1
-}
-
-// pointsUntil returns the points up to a step, the oldest first. The step is not
-// before the last one that was added.
-func (h *history) pointsUntil(step int64) (points [slots]point) {
-	for i := range points {
-		at := step - slots + 1 + int64(i)
-		points[i] = gap
-		if at >= 0 && at < h.next {
-			points[i] = h.points[at%slots]
-		}
-	}
-	return points
-}
-
-// dialsBetween returns how many dials there were in the points of the steps. Failed are
-// those that failed, but not by the agent's policy: that is no trouble of the cluster.
-func (h *history) dialsBetween(first, last int64) (dials, failed, denied uint32) {
-	points := h.pointsUntil(last)
-	for _, p := range points[max(slots-1-(last-first), 0):] {
-		dials, failed, denied = dials+p.dials, failed+p.failed-p.denied, denied+p.denied
-	}
-	return dials, failed, denied
 }

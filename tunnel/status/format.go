@@ -3,7 +3,6 @@ package status
 import (
 	"fmt"
 	"html/template"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -77,16 +76,9 @@ func breakableHTML(text string) template.HTML {
 	return template.HTML(b.String() + template.HTMLEscapeString(text[from:]))
 }
 
-func formatRate(v float32) string {
-	if !isKnown(v) {
-		return "-"
-	}
-	return formatBytes(float64(v)) + "/s"
-}
-
-func formatRoundTrip(seconds float32) string {
-	switch ms := float64(seconds) * 1000; {
-	case !isKnown(seconds):
+func formatRoundTrip(d time.Duration) string {
+	switch ms := d.Seconds() * 1000; {
+	case d <= 0:
 		return "-"
 	case ms < 9.95:
 		return fmt.Sprintf("%.1f ms", ms)
@@ -102,93 +94,4 @@ func formatCount(n int, what string) string {
 		return "1 " + what
 	}
 	return strconv.Itoa(n) + " " + what + "s"
-}
-
-// sparkline is a small chart: an SVG path in a box of slots by sparklineHeight,
-// and what it shows in words.
-type sparkline struct {
-	Path, Words string
-}
-
-// sparklineHeight is the height of a sparkline's box, with the greatest value at
-// its top.
-const sparklineHeight = 20
-
-// sparklinePath draws value of each point, from zero to most. An unknown point is a
-// gap. Points between others of the same height are left out: most lines are flat,
-// and there are hundreds on a page.
-func sparklinePath(points *[slots]point, most float32, value func(*point) float32) string {
-	var path []byte
-	last, flat := -1, false // the height of the point before, -1 in a gap
-	move := func(verb byte, x, y int) {
-		path = append(path, verb)
-		path = strconv.AppendInt(path, int64(x), 10)
-		if verb != 'H' {
-			path = strconv.AppendInt(append(path, ' '), int64(y), 10)
-		}
-	}
-	endFlat := func(x int) {
-		if flat {
-			move('H', x, 0)
-			flat = false
-		}
-	}
-	for x := range points {
-		v := value(&points[x])
-		if !isKnown(v) {
-			endFlat(x - 1)
-			last = -1
-			continue
-		}
-		y := sparklineHeight - 1
-		if most > 0 {
-			y -= int(math.Round(float64(min(v/most, 1)) * (sparklineHeight - 2)))
-		}
-		switch {
-		case last < 0:
-			move('M', x, y)
-			path = append(path, "h.1"...) // makes a single point visible
-		case y == last:
-			flat = true
-		default:
-			endFlat(x - 1)
-			move('L', x, y)
-		}
-		last = y
-	}
-	endFlat(slots - 1)
-	return string(path)
-}
-
-// greatestValue is the greatest known value.
-func greatestValue(points *[slots]point, value func(*point) float32) (greatest float32) {
-	for i := range points {
-		if v := value(&points[i]); v > greatest {
-			greatest = v
-		}
-	}
-	return greatest
-}
-
-func streamsOf(p *point) float32   { return p.streams }
-func bytesInOf(p *point) float32   { return p.in }
-func bytesOutOf(p *point) float32  { return p.out }
-func roundTripOf(p *point) float32 { return p.roundTrip }
-
-// sparklines are the charts of a cluster or of all.
-type sparklines struct {
-	Streams, Trip sparkline
-	In, Out       sparkline // to one scale
-}
-
-func newSparklines(points *[slots]point) sparklines {
-	s, t := greatestValue(points, streamsOf), greatestValue(points, roundTripOf)
-	in, out := greatestValue(points, bytesInOf), greatestValue(points, bytesOutOf)
-	scale := max(in, out)
-	return sparklines{
-		Streams: sparkline{sparklinePath(points, s, streamsOf), "at most " + strconv.Itoa(int(s))},
-		Trip:    sparkline{sparklinePath(points, t, roundTripOf), "at most " + formatRoundTrip(t)},
-		In:      sparkline{sparklinePath(points, scale, bytesInOf), "at most " + formatRate(in) + " from the cluster, " + formatRate(out) + " to it"},
-		Out:     sparkline{Path: sparklinePath(points, scale, bytesOutOf)},
-	}
 }

@@ -23,9 +23,9 @@ import (
 // after the first request.
 //
 // An answer of Fleet is used for two seconds and for all clients, so that many
-// open pages cost as much as one. A cluster with two sessions takes about 2.4 KiB,
-// and 5,000 clusters 12 MiB. A cluster is forgotten a day after the last replica
-// knew of it, and after the last dial for it that failed.
+// open pages cost as much as one, and Fleet is asked only while a page is open. A cluster
+// with two sessions takes about 1 KiB, and 5,000 clusters 5 MiB. A cluster is forgotten a
+// day after the last replica knew of it, and after the last dial for it that failed.
 type Handler struct {
 	// Fleet returns what each replica knows. Required. It is [tunnel.Server.Fleet],
 	// or, without other replicas, one ReplicaStatus around [tunnel.Server.Status].
@@ -41,27 +41,16 @@ type Handler struct {
 	// that has expired: a sentence each, beside those about the fleet. It must not block.
 	// If nil, nothing is.
 	Notes func() []string
-	// Step is the time between two of the 60 points of a sparkline, and how often
-	// Run asks Fleet while somebody looks. Zero means 10 seconds.
-	Step time.Duration
 
 	once sync.Once
 	mux  *http.ServeMux
 
 	mu     sync.Mutex // guards the fields below
 	book   fleetRecord
-	looked time.Time     // when a page was last loaded, or brought up to date
 	asking chan struct{} // open while Fleet is asked; nil: it is not
 }
 
 var _ http.Handler = (*Handler)(nil)
-
-func (h *Handler) step() time.Duration {
-	if h.Step <= 0 {
-		return 10 * time.Second
-	}
-	return h.Step
-}
 
 func (h *Handler) registerPaths() {
 	h.mux = http.NewServeMux()
@@ -152,40 +141,8 @@ const (
 	fleetTimeout = 10 * time.Second
 )
 
-// watchedFor is for how long Run asks after a page was last loaded.
-const watchedFor = time.Hour
-
-// Run asks Fleet once a Step, as long as a page was loaded in the last hour, until ctx
-// ends. It returns nil. Without it the Handler asks only while a page is open, and a page
-// that is closed and opened again has a gap in its history. While nobody looks nothing is
-// asked: if each replica asked all others, that would cost most of what a large fleet
-// sends.
-func (h *Handler) Run(ctx context.Context) error {
-	tick := time.NewTicker(h.step())
-	defer tick.Stop()
-	for {
-		if h.Fleet != nil && ctx.Err() == nil && h.isWatched() {
-			h.sample(ctx)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-func (h *Handler) isWatched() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return !h.looked.IsZero() && time.Since(h.looked) < watchedFor
-}
-
 // buildPage returns the page that q asks for.
 func (h *Handler) buildPage(ctx context.Context, q query) (*page, error) {
-	h.mu.Lock()
-	h.looked = time.Now()
-	h.mu.Unlock()
 	if err := h.sample(ctx); err != nil {
 		return nil, err
 	}
@@ -235,7 +192,7 @@ func (h *Handler) askFleet(ctx context.Context) {
 	fleet := h.Fleet(ctx)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.book.addSample(time.Now(), h.step(), fleet)
+	h.book.addSample(time.Now(), fleet)
 }
 
 //go:embed page.html page.css page.js icon.svg

@@ -13,14 +13,12 @@ type page struct {
 	Program  string // with its version
 	Refresh  int    // seconds between updates
 	At       string
-	Span     string // how far back the charts go
 	Query    query
 	Key      string // the worst state's
 	Headline []headlineNote
 	Facts    []fact
 	Replicas []replicaRow
 	Filters  []filter
-	Columns  []column
 	Rows     []row
 	Where    string // which rows of how many
 	Previous string // URL; empty on the first page
@@ -33,10 +31,7 @@ type page struct {
 	Detail      *clusterDetail // the cluster that was asked for; nil: none was, or it is not known
 }
 
-type fact struct {
-	Name, Value string
-	Spark       *sparkline
-}
+type fact struct{ Name, Value string }
 
 type replicaRow struct {
 	Name, Address, URL string
@@ -47,7 +42,6 @@ type replicaRow struct {
 	Error              string
 	Clusters, Sessions int
 	Streams            int
-	In, Out            string
 }
 
 type filter struct {
@@ -57,21 +51,15 @@ type filter struct {
 	Current          bool
 }
 
-type column struct {
-	Word, URL string
-	Sort      string // aria-sort; empty: not sorted by it
-}
-
 type row struct {
-	Name, URL        string
-	Key, Sign, Word  string // the state's
-	Problem, Error   string
-	Agents           []agentRow
-	LastReplicas     []string // where it was last, if it is nowhere
-	More             int      // sessions that are not in Held
-	Streams, In, Out string
-	Trip             string
-	Sparks           sparklines
+	Name, URL       string
+	Key, Sign, Word string // the state's
+	Problem, Error  string
+	Agents          []agentRow
+	LastReplicas    []string // where it was last, if it is nowhere
+	More            int      // sessions that are not in Held
+	Streams         int
+	Trip            string
 }
 
 // agentRow is an agent and the replicas that its sessions are with.
@@ -88,7 +76,7 @@ type heldBy struct {
 // buildPage makes the page that q asks for. The headline has the other notes, too.
 func (b *fleetRecord) buildPage(q query, title, program string, others []string) *page {
 	p := &page{
-		Title: title, Program: program, Refresh: int(refreshInterval / time.Second), At: b.at.UTC().Format("2 Jan 2006 15:04:05 UTC"), Span: formatDuration(slots * b.step),
+		Title: title, Program: program, Refresh: int(refreshInterval / time.Second), At: b.at.UTC().Format("2 Jan 2006 15:04:05 UTC"),
 		Query: q,
 	}
 	p.Failures, p.AllFailures = b.failureRows(q.Cluster)
@@ -105,7 +93,6 @@ func (b *fleetRecord) buildPage(q query, title, program string, others []string)
 	}
 	found, counts := b.findClusters(q)
 	p.Filters = newFilters(q, counts)
-	p.Columns = newColumns(q)
 	p.showPage(b, found)
 	return p
 }
@@ -141,13 +128,13 @@ func (p *page) showPage(b *fleetRecord, found []*clusterRecord) {
 }
 
 func (b *fleetRecord) pageFacts() []fact {
-	agents, sessions, connected := 0, 0, 0
+	agents, sessions, streams, connected := 0, 0, 0, 0
 	for _, c := range b.clusters {
 		names := map[string]bool{}
 		for i := range c.sessions {
 			names[c.sessions[i].agentText()] = true
 		}
-		agents, sessions = agents+len(names), sessions+len(c.sessions)
+		agents, sessions, streams = agents+len(names), sessions+len(c.sessions), streams+c.streams
 		if c.state.isReachable() {
 			connected++
 		}
@@ -158,18 +145,12 @@ func (b *fleetRecord) pageFacts() []fact {
 			answering++
 		}
 	}
-	points := b.total.history.pointsUntil(b.lastStep())
-	charts := newSparklines(&points)
-	in, out := charts.In, charts.Out
-	now := b.total.current
 	return []fact{
-		{Name: "Clusters reachable", Value: formatOf(connected, len(b.clusters))},
-		{Name: "Replicas answering", Value: formatOf(answering, len(b.replicas))},
-		{Name: "Agents", Value: strconv.Itoa(agents)},
-		{Name: "Sessions", Value: strconv.Itoa(sessions)},
-		{Name: "Open streams", Value: strconv.Itoa(int(now.streams)), Spark: &charts.Streams},
-		{Name: "From clusters", Value: formatRate(now.in), Spark: &in},
-		{Name: "To clusters", Value: formatRate(now.out), Spark: &out},
+		{"Clusters reachable", formatOf(connected, len(b.clusters))},
+		{"Replicas answering", formatOf(answering, len(b.replicas))},
+		{"Agents", strconv.Itoa(agents)},
+		{"Sessions", strconv.Itoa(sessions)},
+		{"Open streams", strconv.Itoa(streams)},
 	}
 }
 
@@ -178,7 +159,7 @@ func formatOf(n, all int) string { return fmt.Sprintf("%d of %d", n, all) }
 func newReplicaRow(r *replica, now time.Time) replicaRow {
 	v := replicaRow{
 		Name: replicaName(r.Name, r.Address), Address: r.Address, Zone: r.Zone, Self: r.Self, Error: r.LastError, URL: query{Q: r.Name}.link(),
-		Clusters: r.clusters, Sessions: r.sessions, Streams: r.streams, In: formatRate(r.in), Out: formatRate(r.out),
+		Clusters: r.clusters, Sessions: r.sessions, Streams: r.streams,
 		State: "ok", Sign: "✓", Word: "Answers",
 	}
 	switch {
@@ -203,7 +184,7 @@ func newFilters(q query, counts [states]int) []filter {
 	}
 	add := func(f filter) filter {
 		f.Current = q.State == f.Key
-		f.URL = query{Q: q.Q, Sort: q.Sort, State: f.Key}.link()
+		f.URL = query{Q: q.Q, State: f.Key}.link()
 		return f
 	}
 	filters := []filter{
@@ -217,34 +198,12 @@ func newFilters(q query, counts [states]int) []filter {
 	return filters
 }
 
-func newColumns(q query) []column {
-	columns := []column{
-		{Word: "State"}, {Word: "Cluster"}, {Word: "Held by"}, {Word: "Streams"},
-		{Word: "Traffic ↓ from ↑ to"}, {Word: "Round trip"}, {Word: "What is wrong"},
-	}
-	for i, key := range []string{"", "name", "-", "streams", "traffic", "trip", "-"} {
-		if key == "-" {
-			continue
-		}
-		columns[i].URL = query{Q: q.Q, State: q.State, Sort: key}.link()
-		if q.Sort == key {
-			columns[i].Sort = "descending"
-			if key == "name" {
-				columns[i].Sort = "ascending"
-			}
-		}
-	}
-	return columns
-}
-
 // clusterRow shows a cluster as a row of the table.
 func (b *fleetRecord) clusterRow(c *clusterRecord) row {
 	t := stateTexts[c.state]
-	points := c.history.pointsUntil(b.lastStep())
 	v := row{
 		Name: c.name, URL: query{Cluster: c.name}.link(), Key: t.key, Sign: t.sign, Word: t.word, Problem: b.problemText(c),
-		Streams: strconv.Itoa(int(c.current.streams)), In: formatRate(c.current.in), Out: formatRate(c.current.out), Trip: formatRoundTrip(c.current.roundTrip),
-		Sparks: newSparklines(&points),
+		Streams: c.streams, Trip: formatRoundTrip(c.roundTrip),
 	}
 	if len(c.errors) > 0 {
 		v.Error = c.errors[0].text
@@ -299,11 +258,11 @@ type sessionRow struct {
 
 func (b *fleetRecord) clusterDetail(c *clusterRecord) *clusterDetail {
 	v := &clusterDetail{row: b.clusterRow(c), Means: stateTexts[c.state].means}
-	dials, failed, denied := b.recentDials(c)
+	recent := c.recentDials()
 	v.Lost = b.lostRows(c)
-	v.Dials = fact{Name: b.dialsTitle(), Value: fmt.Sprintf("%d, %d failed", dials, failed)}
-	if denied > 0 {
-		v.Dials.Value += fmt.Sprintf(", %d denied", denied)
+	v.Dials = fact{Name: b.dialsTitle(), Value: fmt.Sprintf("%d, %d failed", recent.dials, recent.failed)}
+	if recent.denied > 0 {
+		v.Dials.Value += fmt.Sprintf(", %d denied", recent.denied)
 	}
 	for _, e := range c.errors {
 		v.Errors = append(v.Errors, errorRow{e.replica, e.text})
@@ -314,15 +273,8 @@ func (b *fleetRecord) clusterDetail(c *clusterRecord) *clusterDetail {
 			Key: s.replica + " " + s.ID, Agent: s.agentText(), Replica: s.replica, Program: s.Program, Remote: s.Remote,
 			Since: formatTime(s.Since, b.at), For: formatBrief(b.at.Sub(s.Since)), Expires: formatTime(s.Expires, b.at), Leaving: s.draining,
 			Streams: s.Streams, Dials: s.Dials, Failed: s.Failed - min(s.Denied, s.Failed), Denied: s.Denied,
-			In: formatBytes(float64(s.BytesIn)), Out: formatBytes(float64(s.BytesOut)), Trip: sessionRoundTrip(s),
+			In: formatBytes(float64(s.BytesIn)), Out: formatBytes(float64(s.BytesOut)), Trip: formatRoundTrip(s.RoundTrip),
 		})
 	}
 	return v
-}
-
-func sessionRoundTrip(s *session) string {
-	if s.RoundTrip <= 0 {
-		return formatRoundTrip(unknown)
-	}
-	return formatRoundTrip(float32(s.RoundTrip.Seconds()))
 }

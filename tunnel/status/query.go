@@ -1,7 +1,6 @@
 package status
 
 import (
-	"cmp"
 	"net/url"
 	"slices"
 	"strconv"
@@ -17,34 +16,19 @@ const perPage = 100
 type query struct {
 	Q       string // words that are all to be in a cluster's row
 	State   string // a state's key, "trouble", or empty for all
-	Sort    string // a key of orders; empty: trouble first
 	Page    int    // from 1
 	Cluster string // only this one
-}
-
-// orders are the ways to sort besides by trouble: names ascending, figures
-// descending.
-var orders = map[string]func(a, b *clusterRecord) int{
-	"name":    func(a, b *clusterRecord) int { return cmp.Compare(a.name, b.name) },
-	"streams": func(a, b *clusterRecord) int { return cmp.Compare(b.current.streams, a.current.streams) },
-	"traffic": func(a, b *clusterRecord) int {
-		return cmp.Compare(b.current.in+b.current.out, a.current.in+a.current.out)
-	},
-	"trip": func(a, b *clusterRecord) int { return cmp.Compare(b.current.roundTrip, a.current.roundTrip) },
 }
 
 const notOK = "trouble"
 
 // parseQuery ignores what it does not know.
 func parseQuery(v url.Values) query {
-	q := query{Q: strings.TrimSpace(v.Get("q")), State: v.Get("state"), Sort: v.Get("sort"), Cluster: printable.Text(v.Get("cluster"), 1<<10)}
+	q := query{Q: strings.TrimSpace(v.Get("q")), State: v.Get("state"), Cluster: printable.Text(v.Get("cluster"), 1<<10)}
 	if len(q.Q) > 200 {
 		q.Q = strings.ToValidUTF8(q.Q[:200], "")
 	}
 	q.Q = printable.Text(q.Q, len(q.Q))
-	if _, ok := orders[q.Sort]; !ok {
-		q.Sort = ""
-	}
 	if _, ok := stateOf(q.State); !ok && q.State != notOK {
 		q.State = ""
 	}
@@ -65,7 +49,7 @@ func stateOf(key string) (state, bool) {
 // link is the URL of q, relative to the page's.
 func (q query) link() string {
 	v := url.Values{}
-	for key, value := range map[string]string{"q": q.Q, "state": q.State, "sort": q.Sort, "cluster": q.Cluster} {
+	for key, value := range map[string]string{"q": q.Q, "state": q.State, "cluster": q.Cluster} {
 		if value != "" {
 			v.Set(key, value)
 		}
@@ -79,7 +63,7 @@ func (q query) link() string {
 	return "./?" + v.Encode()
 }
 
-// findClusters returns the clusters that q asks for, in its order, and counts the
+// findClusters returns the clusters that q asks for, those in trouble first, and counts the
 // clusters that its words find by state.
 func (b *fleetRecord) findClusters(q query) (found []*clusterRecord, counts [states]int) {
 	words := strings.Fields(strings.ToLower(q.Q))
@@ -94,11 +78,7 @@ func (b *fleetRecord) findClusters(q query) (found []*clusterRecord, counts [sta
 		}
 		found = append(found, c)
 	}
-	order, ok := orders[q.Sort]
-	if !ok {
-		order = compareTrouble
-	}
-	slices.SortFunc(found, func(x, y *clusterRecord) int { return cmp.Or(order(x, y), compareTrouble(x, y)) })
+	slices.SortFunc(found, compareTrouble)
 	return found, counts
 }
 

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/status"
@@ -42,8 +41,6 @@ func TestSearch(t *testing.T) {
 			{"/?state=failing", nil},
 			{"/?state=other", []string{"default/stage", "default/prod-2", "default/prod-1"}},
 			{"/?state=trouble&q=prod", []string{"default/prod-2"}},
-			{"/?sort=name", []string{"default/prod-1", "default/prod-2", "default/stage"}},
-			{"/?sort=other", []string{"default/stage", "default/prod-2", "default/prod-1"}},
 		} {
 			for _, prefix := range []string{"/", "/live"} {
 				uri := prefix + strings.TrimPrefix(tt.uri, "/")
@@ -52,7 +49,7 @@ func TestSearch(t *testing.T) {
 				}
 			}
 		}
-		page := get(t, h, "/?q=prod&sort=name&state=alone")
+		page := get(t, h, "/?q=prod&state=alone")
 		var got []string
 		for _, a := range all(all(page, ".filters")[0], "a") {
 			got = append(got, text(a)+attr(a, "aria-current"))
@@ -67,36 +64,8 @@ func TestSearch(t *testing.T) {
 		for _, input := range all(page, "input") {
 			kept[attr(input, "name")] = attr(input, "value")
 		}
-		if kept["q"] != "prod" || kept["sort"] != "name" || kept["state"] != "alone" {
+		if kept["q"] != "prod" || kept["state"] != "alone" {
 			t.Errorf("got %v, want the form to keep all of the query", kept)
-		}
-	})
-}
-
-func TestSort(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := fleet{server("r", session("a", "1"), session("b", "2"), session("c", "3"))}
-		h := &status.Handler{Fleet: f.get}
-		get(t, h, "/")
-		f = fleet{server("r", moved(session("a", "1"), 0, 5, 2, 0), moved(session("b", "2"), 9, 0, 1, time.Second), moved(session("c", "3"), 0, 0, 3, time.Minute))}
-		for sort, want := range map[string]string{"": "a b c", "name": "a b c", "streams": "c a b", "trip": "c b a"} {
-			page := get(t, h, "/?sort="+sort)
-			if got := strings.Join(names(t, page), " "); got != want {
-				t.Errorf("sort by %q: got %s, want %s", sort, got, want)
-			}
-			sorted := 0
-			for _, th := range all(page, "th") {
-				if attr(th, "aria-sort") != "" {
-					sorted++
-				}
-			}
-			if sorted != 1 {
-				t.Errorf("sort by %q: got %d columns with aria-sort, want 1", sort, sorted)
-			}
-		}
-		f = fleet{server("r", moved(session("a", "1"), 0, 10, 2, 0), moved(session("b", "2"), 90, 0, 1, time.Second), session("c", "3"))}
-		if got := strings.Join(names(t, get(t, h, "/?sort=traffic")), " "); got != "b a c" {
-			t.Errorf("sort by traffic: got %s, want b a c", got)
 		}
 	})
 }
@@ -109,7 +78,7 @@ func TestPages(t *testing.T) {
 		}
 		f := fleet{server("r", sessions...)}
 		h := &status.Handler{Fleet: f.get}
-		seen, uri := []string(nil), "/?q=c&sort=name"
+		seen, uri := []string(nil), "/?q=c"
 		for uri != "" {
 			page := get(t, h, uri)
 			seen = append(seen, names(t, page)...)

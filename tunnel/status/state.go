@@ -41,13 +41,13 @@ func (b *fleetRecord) classify(c *clusterRecord, takers int) state {
 			homes[c.sessions[i].replica] = true
 		}
 	}
-	dials, failed, denied := b.recentDials(c)
+	recent := c.recentDials()
 	switch {
 	case len(c.sessions) == 0:
 		return unreachable
 	case len(homes) == 0:
 		return draining
-	case failed > 0 && failed*20 >= dials-denied:
+	case recent.failed > 0 && recent.failed*20+recent.denied >= recent.dials:
 		return dialsFail
 	case takers > 1 && len(homes) == 1:
 		return oneReplica
@@ -63,8 +63,8 @@ func (b *fleetRecord) problemText(c *clusterRecord) string {
 	case draining:
 		return "It takes no new connections: all its sessions drain."
 	case dialsFail:
-		dials, failed, denied := b.recentDials(c)
-		text := fmt.Sprintf("%d of %d dials failed in the last %s.", failed, dials-denied, formatDuration(b.dialsSpan()))
+		recent := c.recentDials()
+		text := fmt.Sprintf("%d of %d dials failed in the last %s.", recent.failed, recent.dials-min(recent.denied, recent.dials), formatDuration(b.dialsSpan()))
 		if last := b.lastFailure(c.name); last != nil {
 			text += " The last one: " + last.Text + "."
 		}
@@ -105,19 +105,14 @@ func (b *fleetRecord) absenceText(c *clusterRecord) string {
 }
 
 // recentDials returns the dials of a cluster in dialsSpan.
-func (b *fleetRecord) recentDials(c *clusterRecord) (dials, failed, denied uint32) {
-	return c.history.dialsBetween(b.counted.step, b.lastStep())
+func (c *clusterRecord) recentDials() dialCounts {
+	now, before := c.dials[0], c.dials[1]
+	return dialCounts{now.dials + before.dials, now.failed + before.failed, now.denied + before.denied}
 }
 
-// dialsSpan returns the time that the figures of dials are of. That is the time of a chart,
-// or less if somebody looks only since then, or more: its first point may be of all the
-// time in which nobody looked.
-func (b *fleetRecord) dialsSpan() time.Duration {
-	if b.lastStep()-b.counted.step < slots {
-		return b.at.Sub(b.counted.from)
-	}
-	return slots * b.step
-}
+// dialsSpan returns the time that the figures of dials are of: ten minutes or less, or more
+// if nobody has looked in between.
+func (b *fleetRecord) dialsSpan() time.Duration { return b.at.Sub(b.counted[1]) }
 
 // dialsTitle says of what time the figures of dials are.
 func (b *fleetRecord) dialsTitle() string {
@@ -125,7 +120,7 @@ func (b *fleetRecord) dialsTitle() string {
 	switch {
 	case b.at.Equal(b.began):
 		return "Dials to agents, counted from now on"
-	case b.counted.from.Equal(b.began) && b.lastStep() < slots:
+	case b.counted[1].Equal(b.began):
 		return "Dials to agents since this page was first opened, " + span + " ago"
 	}
 	return "Dials to agents, last " + span

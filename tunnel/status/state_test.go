@@ -82,7 +82,7 @@ func TestStates(t *testing.T) {
 				f = tt.now
 				page := get(t, h, "/")
 				row := table(t, page, "clusters")[0]
-				got := []string{strings.TrimLeft(row[0], "✓1→!✕ "), row[6], strings.Join(headline(page), " "), strings.Fields(attr(all(page, ".headline")[0], "class"))[1]}
+				got := []string{strings.TrimLeft(row[0], "✓1→!✕ "), row[5], strings.Join(headline(page), " "), strings.Fields(attr(all(page, ".headline")[0], "class"))[1]}
 				if diff := cmp.Diff([]string{tt.state, tt.why, tt.headline, tt.key}, got); diff != "" {
 					t.Errorf("-want +got\n%s", diff)
 				}
@@ -131,7 +131,7 @@ func TestTroubleFirst(t *testing.T) {
 		if got := attr(all(page, ".headline")[0], "class"); got != "headline down" {
 			t.Errorf("got class %q, want that of the worst", got)
 		}
-		if got := table(t, page, "replicas"); got[0][1] != "z" || got[0][0] != "✕ Can't be reached" || got[0][6] != "no route" || got[1][1] != "a" {
+		if got := table(t, page, "replicas"); got[0][1] != "z" || got[0][0] != "✕ Can't be reached" || got[0][5] != "no route" || got[1][1] != "a" {
 			t.Errorf("got %q, want z and its error before a and b", got)
 		}
 		if got := text(all(page, "title")[0]); got != "2 of 6 clusters have no agent: new, old. - Tunnel" {
@@ -149,7 +149,7 @@ func TestForgets(t *testing.T) {
 		f = fleet{server("a")}
 		time.Sleep(status.Keep - 2*time.Second)
 		row := table(t, get(t, h, "/"), "clusters")[0]
-		if row[6] != "An agent was last seen 1 d 0 h ago, at 1 Jan 00:00 UTC." || row[2] != "was at a" {
+		if row[5] != "An agent was last seen 1 d 0 h ago, at 1 Jan 00:00 UTC." || row[2] != "was at a" {
 			t.Errorf("got %q, want since when and where", row)
 		}
 		if page := get(t, h, "/"); h.Clusters() != 0 || len(names(t, page)) != 0 || headline(page)[0] != "No agent has connected yet." {

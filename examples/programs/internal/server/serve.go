@@ -326,7 +326,6 @@ func (p *program) run(ctx context.Context, end context.CancelFunc, services []se
 		})
 	}
 	wg.Go(func() { p.watch.run(ctx, p.every) })
-	wg.Go(func() { p.page.Run(ctx) })
 	if p.clusters != nil {
 		wg.Go(func() { p.clusters.run(ctx) })
 	}

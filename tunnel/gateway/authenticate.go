@@ -2,58 +2,8 @@ package gateway
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"strings"
-	"sync/atomic"
 )
-
-// Passwords authenticates clients by user name and password. The accounts may be
-// replaced at any time; the zero Passwords has no accounts. Its methods are safe for
-// concurrent use.
-//
-// A guess costs a client little: give out random passwords of 128 bits or more. For
-// passwords that expire, see [Tickets].
-type Passwords struct {
-	accounts atomic.Pointer[map[string]hashedAccount]
-}
-
-// Account is a password and the client that it belongs to.
-type Account struct {
-	Password string // empty: nobody has this account
-	Identity Identity
-}
-
-type hashedAccount struct {
-	sum      [sha256.Size]byte
-	identity Identity
-}
-
-// Set replaces the accounts, by user name. Open connections stay open.
-func (p *Passwords) Set(accounts map[string]Account) {
-	all := make(map[string]hashedAccount, len(accounts))
-	for user, a := range accounts {
-		if a.Password != "" {
-			all[user] = hashedAccount{sha256.Sum256([]byte(a.Password)), a.Identity}
-		}
-	}
-	p.accounts.Store(&all)
-}
-
-// Authenticate serves as Gateway.Authenticate. Its duration does not
-// depend on the password.
-func (p *Passwords) Authenticate(_ context.Context, c Credentials) (Identity, error) {
-	var a hashedAccount
-	known := false
-	if all := p.accounts.Load(); all != nil {
-		a, known = (*all)[c.User]
-	}
-	sum := sha256.Sum256([]byte(c.Password))
-	if subtle.ConstantTimeCompare(sum[:], a.sum[:]) != 1 || !known {
-		return Identity{}, ErrCredentials
-	}
-	return a.identity, nil
-}
 
 // FirstOf returns an Authenticate that calls several in their order until one knows
 // the client. Those that need no network, such as [Tickets], should come first. It is

@@ -2,6 +2,8 @@ package gateway_test
 
 import (
 	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"net"
@@ -133,16 +135,19 @@ func TestFirstOfContext(t *testing.T) {
 	}
 }
 
-// Clients have a ticket, or else an account.
+// Clients have a ticket, or else a certificate.
 func ExampleFirstOf() {
 	var tickets gateway.Tickets
-	var passwords gateway.Passwords
-	passwords.Set(map[string]gateway.Account{
-		"annie": {Password: "correct horse", Identity: gateway.Identity{Name: "annie", Cluster: "default/prod"}},
-	})
-	g := &gateway.Gateway{Authenticate: gateway.FirstOf(tickets.Authenticate, passwords.Authenticate)}
+	byCertificate := func(_ context.Context, c gateway.Credentials) (gateway.Identity, error) {
+		if len(c.Certificates) == 0 {
+			return gateway.Identity{}, gateway.ErrCredentials
+		}
+		return gateway.Identity{Name: c.Certificates[0].Subject.CommonName, Cluster: "default/prod"}, nil
+	}
+	g := &gateway.Gateway{Authenticate: gateway.FirstOf(tickets.Authenticate, byCertificate)}
 
-	id, err := g.Authenticate(context.Background(), gateway.Credentials{User: "annie", Password: "correct horse"})
+	annie := &x509.Certificate{Subject: pkix.Name{CommonName: "annie"}}
+	id, err := g.Authenticate(context.Background(), gateway.Credentials{Certificates: []*x509.Certificate{annie}})
 	fmt.Println(id.Name, id.Cluster, err)
 	user, ticket, _ := tickets.Issue(gateway.Identity{Name: "bob", Cluster: "default/dev"}, 1e9)
 	id, err = g.Authenticate(context.Background(), gateway.Credentials{User: user, Password: ticket})

@@ -35,7 +35,7 @@ type Gateway struct {
 	Dial func(ctx context.Context, r Request) (net.Conn, error)
 
 	// Authenticate returns the client's identity, or why it is refused. If nil, all
-	// clients are refused. [Passwords], [Tickets] and package tunnel/kubernetes have
+	// clients are refused. [Tickets] and package tunnel/kubernetes have
 	// such functions; [FirstOf] joins several of them; use [Anyone] for doors that
 	// only permitted clients can reach.
 	//

@@ -6,11 +6,14 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // http2Preface is the beginning of HTTP/2 (RFC 9113, 3.4) without its last six bytes:
@@ -98,7 +101,7 @@ func checkFirstByte(first byte) error {
 		return errIsTLS
 	case first == 4 || first == 5:
 		return errIsSOCKS
-	case first != '\r' && first != '\n' && !isToken([]byte{first}):
+	case first != '\r' && first != '\n' && !httpguts.IsTokenRune(rune(first)):
 		return errRequestLine
 	}
 	return nil
@@ -146,7 +149,7 @@ func parseRequest(b []byte) (*connectRequest, error) {
 			return h, nil
 		}
 		name, value, ok := bytes.Cut(line, []byte(":"))
-		if !ok || !isToken(name) || !isFieldValue(value) {
+		if !ok || !httpguts.ValidHeaderFieldName(string(name)) || !httpguts.ValidHeaderFieldValue(string(value)) {
 			return nil, errField
 		}
 		text := string(bytes.Trim(value, " \t"))
@@ -171,7 +174,7 @@ func parseRequest(b []byte) (*connectRequest, error) {
 		case "transfer-encoding":
 			return nil, errBody
 		case "connection", "proxy-connection":
-			h.close = h.close || hasToken(text, "close")
+			h.close = h.close || httpguts.HeaderValuesContainsToken([]string{text}, "close")
 		}
 	}
 }
@@ -185,14 +188,11 @@ func cutLine(b []byte) (line, rest []byte) {
 func parseRequestLine(line string) (*connectRequest, error) {
 	method, rest, _ := strings.Cut(line, " ")
 	target, version, ok := strings.Cut(rest, " ")
-	if !ok || !isToken([]byte(method)) || target == "" {
-		return nil, errRequestLine
-	}
-	major, minor, ok := strings.Cut(strings.TrimPrefix(version, "HTTP/"), ".")
+	major, minor, isHTTP := http.ParseHTTPVersion(version)
 	switch {
-	case !strings.HasPrefix(version, "HTTP/") || !ok || !isDigit(major) || !isDigit(minor):
+	case !ok || !httpguts.ValidHeaderFieldName(method) || target == "" || !isHTTP:
 		return nil, errRequestLine
-	case major != "1":
+	case major != 1:
 		return nil, errVersion
 	case method != "CONNECT":
 		return nil, errMethod
@@ -201,10 +201,8 @@ func parseRequestLine(line string) (*connectRequest, error) {
 		return nil, err
 	}
 	// HTTP/1.0 closes a connection after the answer.
-	return &connectRequest{method: method, authority: target, close: minor == "0"}, nil
+	return &connectRequest{method: method, authority: target, close: minor == 0}, nil
 }
-
-func isDigit(s string) bool { return len(s) == 1 && s[0] >= '0' && s[0] <= '9' }
 
 // checkAuthority accepts only host:port (RFC 9112, 3.2.3): a name, an IPv4 address
 // or an IPv6 address in brackets, without a zone, which is meaningless on another
@@ -254,35 +252,6 @@ func (h *connectRequest) parseAuthorization(value string) error {
 	return nil
 }
 
-func hasToken(list, token string) bool {
-	for part := range strings.SplitSeq(list, ",") {
-		if strings.EqualFold(strings.Trim(part, " \t"), token) {
-			return true
-		}
-	}
-	return false
-}
-
-func isToken(b []byte) bool {
-	for _, c := range b {
-		if !isAlphanumeric(c) && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
-			return false
-		}
-	}
-	return len(b) > 0
-}
-
 func isAlphanumeric(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
-}
-
-// isFieldValue reports whether b can be a field's value: it has no control
-// characters.
-func isFieldValue(b []byte) bool {
-	for _, c := range b {
-		if c < ' ' && c != '\t' || c == 0x7f {
-			return false
-		}
-	}
-	return true
 }

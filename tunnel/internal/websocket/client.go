@@ -17,6 +17,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/causewayproject/causeway/internal/mask"
 	"github.com/causewayproject/causeway/tunnel/internal/socket"
 )
@@ -167,12 +169,5 @@ func acceptKey(key string) string {
 
 // hasToken reports whether a header that is a list has the token.
 func hasToken(h http.Header, name, token string) bool {
-	for _, line := range h.Values(name) {
-		for t := range strings.SplitSeq(line, ",") {
-			if strings.EqualFold(strings.TrimSpace(t), token) {
-				return true
-			}
-		}
-	}
-	return false
+	return httpguts.HeaderValuesContainsToken(h.Values(name), token)
 }

@@ -14,26 +14,6 @@ import (
 
 var ann = gateway.Identity{Name: "ann", Cluster: "ns/a"}
 
-func TestPasswords(t *testing.T) {
-	var p gateway.Passwords
-	check := func(user, password string, want bool) {
-		t.Helper()
-		id, err := p.Authenticate(t.Context(), gateway.Credentials{User: user, Password: password})
-		if want && (err != nil || id != ann) || !want && !errors.Is(err, gateway.ErrCredentials) {
-			t.Errorf("%s: got %+v, %v", user, id, err)
-		}
-	}
-	check("ann", "", false)
-	p.Set(map[string]gateway.Account{"ann": {Password: secret, Identity: ann}, "eve": {}})
-	check("ann", secret, true)
-	check("ann", secret+"r", false)
-	check("bob", secret, false)
-	check("eve", "", false)
-	check("", "", false)
-	p.Set(nil)
-	check("ann", secret, false)
-}
-
 func TestTickets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		key := func(c byte) []byte { return bytes.Repeat([]byte{c}, 32) }

@@ -263,24 +263,6 @@ func (s *Server) Invitations(ctx context.Context, cluster string) ([]Invitation,
 	return s.registrar.openInvitations(ctx, cluster)
 }
 
-// Withdraw ends an invitation before its time, by its token: no other agent can enrol
-// with it. The agents that have enrolled stay; the token of one that did so in the last
-// minute may still be accepted again, from that agent. There is no error if the Store
-// does not have the token (any more).
-func (s *Server) Withdraw(ctx context.Context, token string) error {
-	if err := s.setup(); err != nil {
-		return err
-	}
-	t, err := wire.ParseToken(token)
-	if err != nil {
-		return configError("token: %w", err)
-	}
-	if err := s.registrar.records.removeToken(ctx, t.ID); err != nil {
-		return internalError("enroll", t.Cluster, err)
-	}
-	return nil
-}
-
 // invite makes a token for agents of the cluster. If life is zero, the token expires
 // in an hour.
 func (r *registrar) invite(ctx context.Context, cluster string, agents int, life time.Duration) (Invitation, error) {

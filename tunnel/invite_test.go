@@ -105,17 +105,6 @@ func TestInvitations(t *testing.T) {
 					t.Errorf("got another token than was made")
 				}
 			}
-			for range 2 {
-				if err := other.Withdraw(t.Context(), several.Token); err != nil { // the text that was made first
-					t.Error(err)
-				}
-			}
-			if got := show(); len(got) != 1 {
-				t.Errorf("got %v after one was withdrawn, want one", got)
-			}
-			if err := other.Withdraw(t.Context(), "causeway1.a.b"); codeIn(err) != tunnel.CodeConfig {
-				t.Errorf("got %v for what is no token", err)
-			}
 			if err := other.RevokeCluster(t.Context(), "prod"); err != nil {
 				t.Fatal(err)
 			}
@@ -123,23 +112,6 @@ func TestInvitations(t *testing.T) {
 				t.Errorf("got %v after the revocation of the cluster, want none", got)
 			}
 		})
-	}
-}
-
-// TestWithdrawn: a token that is withdrawn enrols nobody new, although it was used just
-// before and is remembered.
-func TestWithdrawn(t *testing.T) {
-	s := newTunnelServer(t, &tunnel.MemoryStore{})
-	inv := must(s.registrar.InviteAgents(t.Context(), "prod", 2, 0))(t)
-	if _, _, err, _ := s.enroll(inv, newKey(t)); err != nil {
-		t.Fatal(err)
-	}
-	other := &tunnel.Server{Authority: s.authority.Load(), Store: s.store}
-	if err := other.Withdraw(t.Context(), inv.Token); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err, _ := s.enroll(inv, newKey(t)); codeIn(err) != tunnel.CodeTokenUnknown {
-		t.Errorf("got %v, want %v", err, tunnel.CodeTokenUnknown)
 	}
 }
 

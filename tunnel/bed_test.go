@@ -5,8 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
@@ -335,15 +333,6 @@ var carrierKinds = []struct {
 		}
 		b.serveAlso(l)
 		return b, "ws://" + l.Addr().String() + "/agent"
-	}},
-	{"websocket handler", func(t *testing.T, s *tunnel.Server) (*bed, string) {
-		b := newBed(t, s)
-		h := httptest.NewServer(http.StripPrefix("/agent", s.Handler()))
-		t.Cleanup(func() {
-			b.s.Close()
-			h.Close()
-		})
-		return b, "ws" + strings.TrimPrefix(h.URL, "http") + "/agent"
 	}},
 }
 

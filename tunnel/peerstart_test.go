@@ -3,7 +3,6 @@ package tunnel_test
 import (
 	"context"
 	"errors"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -171,42 +170,6 @@ func TestDialBeforeServe(t *testing.T) {
 			t.Errorf("got %v, want closed", err)
 		}
 	})
-}
-
-// Replicas that take carriers only through their handlers find each other
-// before the first one comes: nobody else would be the first.
-func TestHandlersMeet(t *testing.T) {
-	authority, met := newAuthority(t), make(chan string, 10)
-	at := map[string]*members{"a": {}, "b": {}}
-	for name, peers := range at {
-		s := &tunnel.Server{Name: name, Authority: authority, Peers: peers,
-			Hooks: tunnel.Hooks{PeerConnected: func(peer string) { met <- name + " has met " + peer }}}
-		h := httptest.NewServer(s.Handler())
-		t.Cleanup(func() {
-			s.Close()
-			h.Close()
-		})
-		for _, other := range at {
-			other.mu.Lock()
-			other.all = append(other.all, "ws"+strings.TrimPrefix(h.URL, "http"))
-			other.mu.Unlock()
-		}
-	}
-	for _, m := range at {
-		m.mu.Lock()
-		all := m.all
-		m.mu.Unlock()
-		m.set(all...)
-	}
-	var got []string
-	for range at {
-		select {
-		case text := <-met:
-			got = append(got, text)
-		case <-testContext(t).Done():
-			t.Fatalf("got %q, want both to have met the other", got)
-		}
-	}
 }
 
 // Close ends the wait for a Membership.

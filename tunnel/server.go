@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,7 +16,6 @@ import (
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 	"github.com/causewayproject/causeway/tunnel/internal/socket"
-	"github.com/causewayproject/causeway/tunnel/internal/websocket"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -39,7 +37,7 @@ type Server struct {
 	// here, the dial is forwarded to a replica that has one, over one hop; only the
 	// policy of the Server that got the dial applies. If nil, there are no other
 	// replicas. Otherwise the Server must be ended by Shutdown or Close: its sessions
-	// with the peers begin with Serve, Handler or the first dial that needs them,
+	// with the peers begin with Serve or the first dial that needs them,
 	// and outlive Serve.
 	Peers Membership
 	// PeerTransport carries the sessions with the other replicas, at the addresses
@@ -192,28 +190,6 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return &Error{Op: "serve", Code: CodeInternal, Err: err}
 	}
 	return nil
-}
-
-// Handler returns the handler of WebSocket carriers, for an http.Server behind
-// a load balancer that speaks HTTP. It serves each carrier in the request's
-// goroutine. The http.Server decides how much a client can use before its request
-// is complete: set ReadHeaderTimeout and MaxHeaderBytes, and limit the connections.
-// Without a load balancer in front use [WebSocket.Listen], which has such limits.
-// [Server.Shutdown] ends the sessions; http.Server.Shutdown does not wait for
-// them.
-func (s *Server) Handler() http.Handler {
-	if s.setup() == nil {
-		s.peers.start() // replicas behind handlers would all wait for the first carrier
-	}
-	return websocket.Handler(func(conn net.Conn) {
-		serve := func(g *group.Group) {
-			s.peers.start()
-			onOwnStack(func() { s.serveCarrier(g, conn) }) // Join may wait for hours
-		}
-		if s.setup() != nil || s.groups.Join(serve) != nil {
-			conn.Close()
-		}
-	})
 }
 
 // Shutdown drains every session, as the end of Serve's context does. When all have

@@ -9,7 +9,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"net/http/httptest"
 	"os"
 	"runtime"
 	"sync"
@@ -72,10 +71,14 @@ func newWorld(t *testing.T, faults bool) *world {
 		t.Fatal(err)
 	}
 	serving.Go(func() { w.s.Serve(context.Background(), l) })
-	h := httptest.NewServer(w.s.Handler())
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := tunnel.WebSocket{}.NewListener(plain)
+	serving.Go(func() { w.s.Serve(context.Background(), h) })
 	t.Cleanup(func() {
 		w.s.Close()
-		h.Close()
 		w.target.Close()
 		serving.Wait()
 		for _, link := range w.links {
@@ -85,7 +88,7 @@ func newWorld(t *testing.T, faults bool) *world {
 	for i := range worldAgents {
 		address := l.Addr().String()
 		if i%2 == 1 {
-			address = h.Listener.Addr().String()
+			address = h.Addr().String()
 		}
 		if faults {
 			link := linktest.New(linktest.Config{})

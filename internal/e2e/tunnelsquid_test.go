@@ -23,11 +23,12 @@ func (h *hub) serveWSS(l net.Listener) (ca *pki.CA) {
 	h.t.Helper()
 	ca = pki.NewCA("web")
 	host, _, _ := net.SplitHostPort(l.Addr().String())
-	server := &http.Server{Handler: h.Handler(), TLSConfig: &tls.Config{Certificates: []tls.Certificate{ca.Server(host)}}}
+	outer := &tls.Config{Certificates: []tls.Certificate{ca.Server(host)}}
 	served := make(chan error, 1)
-	go func() { served <- server.ServeTLS(l, "", "") }()
+	ctx, stop := context.WithCancel(context.Background())
+	go func() { served <- h.Serve(ctx, tunnel.WebSocket{TLS: outer}.NewListener(l)) }()
 	h.t.Cleanup(func() {
-		server.Close()
+		stop()
 		<-served
 	})
 	return ca

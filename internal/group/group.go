@@ -19,7 +19,6 @@ type Group struct {
 	count     int             // of goroutines and members
 	members   map[Member]bool // true: EndWithGroup was not called
 	empty     chan struct{}   // closed when closed && count == 0
-	left      chan struct{}   // closed when count == 0, if not nil
 	accepting context.Context // made when it is asked for: it takes half a kilobyte
 	refuse    context.CancelFunc
 }
@@ -126,29 +125,8 @@ func (g *Group) Leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.count--
-	if g.count > 0 {
-		return
-	}
-	if g.closed {
+	if g.count == 0 && g.closed {
 		close(g.empty)
-	}
-	if g.left != nil {
-		close(g.left)
-		g.left = nil
-	}
-}
-
-// awaitEmpty waits until the group is empty. It may get new members later.
-func (g *Group) awaitEmpty() {
-	g.mu.Lock()
-	var joined chan struct{}
-	if g.count > 0 {
-		joined = make(chan struct{})
-		g.left = joined
-	}
-	g.mu.Unlock()
-	if joined != nil {
-		<-joined
 	}
 }
 

@@ -84,23 +84,6 @@ func acceptLoop(l net.Listener, g *Group, handle func(*Group, net.Conn)) error {
 	}
 }
 
-// Join runs f in a new group, for a connection that did not come by a listener of the
-// Set. It returns when f has returned and the members that it added are removed.
-func (s *Set) Join(f func(*Group)) error {
-	g, err := s.addGroup()
-	if err != nil {
-		return err
-	}
-	defer s.removeGroup(g)
-	if !g.Enter() {
-		return ErrClosed
-	}
-	defer g.awaitEmpty()
-	defer g.Leave()
-	f(g)
-	return nil
-}
-
 // Shutdown closes all groups, waits until they are idle or ctx ends, and then cancels
 // and waits for what is left. The error is ctx's.
 func (s *Set) Shutdown(ctx context.Context) error {

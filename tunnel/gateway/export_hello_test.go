@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -32,8 +33,9 @@ func (g *Gateway) HandleSOCKS5(conn net.Conn) error {
 	if err := g.checkFields(); err != nil {
 		return err
 	}
-	return g.set.Join(func(gr *group.Group) {
-		defer conn.Close()
-		g.serveClient(&socks5Protocol, gr, conn)
-	})
+	gr := group.New(context.Background())
+	defer gr.Cancel()
+	defer conn.Close()
+	g.serveClient(&socks5Protocol, gr, conn)
+	return nil
 }

@@ -21,21 +21,35 @@ import (
 	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/internal/test/proxytest"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
-	"github.com/causewayproject/causeway/tunnel/internal/websocket"
 )
 
-// upgraded serves the handler's connections as a server does: TLS inside, and
-// everything is sent back.
-func upgraded(t *testing.T) http.Handler {
-	return websocket.Handler(func(conn net.Conn) {
-		server, err := handshake(testContext(t), conn, pki.ServerTLS(), true)
-		if err != nil {
-			t.Error(err)
-			return
+// upgraded is a listener for WebSockets that is served as a server does: TLS inside, and
+// everything is sent back. outer is nil without an outer TLS.
+func upgraded(t *testing.T, outer *tls.Config) net.Addr {
+	l := carrier.ListenWebSocket(listen(t), "", outer)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				server, err := handshake(testContext(t), conn, pki.ServerTLS(), true)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer server.Close()
+				io.Copy(flushing{server}, server)
+			})
 		}
-		defer server.Close()
-		io.Copy(flushing{server}, server)
 	})
+	t.Cleanup(func() {
+		l.Close()
+		wg.Wait()
+	})
+	return l.Addr()
 }
 
 // exchange checks that an upgraded server is at the other end of conn.
@@ -62,14 +76,12 @@ func TestWebSocketThroughAProxy(t *testing.T) {
 
 	for _, scheme := range []string{"ws", "wss"} {
 		t.Run(scheme, func(t *testing.T) {
-			server := httptest.NewUnstartedServer(upgraded(t))
-			if server.TLS = pki.ServerTLS().Clone(); scheme == "wss" {
-				server.StartTLS()
-			} else {
-				server.Start()
+			var outer *tls.Config
+			if scheme == "wss" {
+				outer = pki.ServerTLS()
 			}
-			defer server.Close()
-			address := scheme + "://" + server.Listener.Addr().String() + "/a?b=c"
+			server := upgraded(t, outer).String()
+			address := scheme + "://" + server + "/a?b=c"
 			config := pki.ClientTLS()
 			config.ServerName = ""
 			conn, err := dialWebSocket(testContext(t), through.DialContext, address, config, nil)
@@ -77,7 +89,7 @@ func TestWebSocketThroughAProxy(t *testing.T) {
 				t.Fatal(err)
 			}
 			exchange(t, conn, "hello")
-			if got := (<-asked).Target; got != server.Listener.Addr().String() {
+			if got := (<-asked).Target; got != server {
 				t.Errorf("the proxy was asked for %q", got)
 			}
 		})
@@ -101,9 +113,7 @@ func (r *recorded) Write(p []byte) (int, error) {
 // A load balancer with a name and an authority of its own ends the outer TLS.
 // It sees neither what is said nor with which certificates.
 func TestWebSocketThroughALoadBalancer(t *testing.T) {
-	backend := httptest.NewServer(upgraded(t))
-	defer backend.Close()
-	target, _ := url.Parse(backend.URL)
+	target := &url.URL{Scheme: "http", Host: upgraded(t, nil).String()}
 	seen := recorded{all: new(bytes.Buffer)}
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)

@@ -221,7 +221,16 @@ func TestWebSocketInterop(t *testing.T) {
 		echo(t, conn)
 	})
 	t.Run("their client", func(t *testing.T) {
-		server := httptest.NewServer(websocket.Handler(func(conn net.Conn) {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			raw, _, err := http.NewResponseController(w).Hijack()
+			if err == nil {
+				err = websocket.SwitchProtocols(raw, r)
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			conn := websocket.NewConn(raw, false, nil)
 			io.Copy(conn, conn)
 			conn.Close()
 		}))

@@ -1,7 +1,6 @@
 package websocket
 
 import (
-	"bytes"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -15,40 +14,6 @@ import (
 // UpgradeTimeout is how long a client may take for its request, TLS included,
 // and for the answer.
 const UpgradeTimeout = 10 * time.Second
-
-// Handler upgrades the requests of [Client] and calls serve with the WebSocket, which
-// serve has to close. Other requests are answered with 426 or 400 and a text.
-func Handler(serve func(net.Conn)) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if status, text := CheckRequest(r); status != 0 {
-			w.Header().Set("Upgrade", "websocket")
-			w.Header().Set("Sec-WebSocket-Version", "13")
-			if r.ProtoMajor == 1 { // HTTP/2 forbids the header
-				w.Header().Set("Connection", "Upgrade")
-			}
-			http.Error(w, text, status)
-			return
-		}
-		conn, brw, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			http.Error(w, "this server can't upgrade a connection", http.StatusInternalServerError)
-			return
-		}
-		early, _ := brw.Reader.Peek(brw.Reader.Buffered())
-		early = bytes.Clone(early)
-		conn.SetDeadline(time.Now().Add(UpgradeTimeout))
-		if err = SwitchProtocols(conn, r); err == nil {
-			err = conn.SetDeadline(time.Time{})
-		}
-		if err != nil {
-			socket.Innermost(conn).Close()
-			conn.Close()
-			return
-		}
-		socket.Tune(conn, 0)
-		serve(NewConn(conn, false, early))
-	})
-}
 
 // SwitchProtocols writes the answer to a request that passed CheckRequest.
 func SwitchProtocols(conn net.Conn, r *http.Request) error {

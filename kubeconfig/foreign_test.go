@@ -1,7 +1,6 @@
 package kubeconfig_test
 
 import (
-	"context"
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/asn1"
@@ -213,24 +212,14 @@ func TestFromSecretTakes(t *testing.T) {
 	}
 }
 
-// Whatever reads a Secret has that gate.
-func TestSecretsPassTheGate(t *testing.T) {
+// A Cache has that gate.
+func TestCachePassesTheGate(t *testing.T) {
 	text := "current-context: x\ncontexts: [{name: x, context: {cluster: c}}]\n" +
 		ofCluster("server: https://127.0.0.1:1, proxy-url: https://127.0.0.1:1, extensions: [{name: "+kubeconfig.ExtensionName+", extension: {"+ofRoute+"proxyTLS: {certificateAuthority: /dev/zero}}}]")
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a-kubeconfig"}, Data: map[string][]byte{kubeconfig.SecretKey: []byte(text)}}
-	source := connect.SecretSource(oneSecret{secret}, secret.Name)
-	for name, read := range map[string]func() error{
-		"Cache":        func() error { _, _, err := new(connect.Cache).Get(secret); return err },
-		"SecretSource": func() error { _, err := source.Read(t.Context()); return err },
-		"SecretSource's Watch": func() (err error) {
-			ctx, cancel := context.WithCancel(t.Context())
-			source.Watch(ctx, func(_ *clientcmdapi.Config, failed error) { err = failed; cancel() })
-			return err
-		},
-	} {
-		var invalid *kubeconfig.FieldError
-		if err := read(); !errors.As(err, &invalid) || !strings.HasSuffix(invalid.Field, inRoute+"proxyTLS.certificateAuthority") {
-			t.Errorf("%s: got %v, want a FieldError", name, err)
-		}
+	_, _, err := new(connect.Cache).Get(secret)
+	var invalid *kubeconfig.FieldError
+	if !errors.As(err, &invalid) || !strings.HasSuffix(invalid.Field, inRoute+"proxyTLS.certificateAuthority") {
+		t.Errorf("got %v, want a FieldError", err)
 	}
 }

@@ -1,7 +1,6 @@
 package kubeconfig_test
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/causewayproject/causeway/internal/test/kubetest"
@@ -78,12 +76,8 @@ func TestDuplicateEntriesKeepSecrets(t *testing.T) {
 			"Merge":      func() error { _, err := kubeconfig.Merge(text, kubeconfig.Spec{}); return err },
 			"Rotate":     func() error { _, _, err := kubeconfig.Rotate(text, kubeconfig.Spec{}); return err },
 			"FromSecret": func() error { _, err := kubeconfig.FromSecret(secret); return err },
-			"FileSource": func() error { _, err := connect.FileSource(file).Read(t.Context()); return err },
+			"ReadFile":   func() error { _, err := connect.ReadFile(file); return err },
 			"Cache":      func() error { _, _, err := new(connect.Cache).Get(secret); return err },
-			"SecretSource": func() error {
-				_, err := connect.SecretSource(oneSecret{secret}, secret.Name).Read(t.Context())
-				return err
-			},
 		} {
 			err := read()
 			if err == nil {
@@ -94,18 +88,4 @@ func TestDuplicateEntriesKeepSecrets(t *testing.T) {
 			}
 		}
 	}
-}
-
-type oneSecret struct{ secret *corev1.Secret }
-
-func (o oneSecret) Get(context.Context, string, metav1.GetOptions) (*corev1.Secret, error) {
-	return o.secret, nil
-}
-
-func (o oneSecret) List(context.Context, metav1.ListOptions) (*corev1.SecretList, error) {
-	return &corev1.SecretList{Items: []corev1.Secret{*o.secret}}, nil
-}
-
-func (o oneSecret) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
-	return watch.NewFake(), nil
 }

@@ -26,12 +26,12 @@ import (
 //
 // Get dials nothing, and makes a Client only if the Cache has no Client for the Secret yet. Call it in
 // each reconciliation, with the Secret as it is then: if the Secret has changed,
-// the Client takes the new kubeconfig, for all that was ever made of it, as a
-// Client with a [Source] does. A Secret that was deleted and made again (it has
+// the Client takes the new kubeconfig, for all that was ever made of it (see
+// [Client]). A Secret that was deleted and made again (it has
 // another UID) may be of another cluster, and gets another Client.
 type Cache struct {
 	// Options returns those of the Client for a Secret, such as a Dialer of a
-	// tunnel to that cluster. Source and Changed are not used. It is called once
+	// tunnel to that cluster. It is called once
 	// for each Client, by several goroutines at once. If nil, or if it returns
 	// nil, the zero value.
 	Options func(secret *corev1.Secret) *Options
@@ -239,10 +239,9 @@ func (c *Cache) update(e *cacheEntry, secret *corev1.Secret) error {
 				opts = *given
 			}
 		}
-		opts.Source, opts.Changed = nil, nil
 		e.client, err = New(config, &opts)
 	} else {
-		_, err = e.client.useConfig(config)
+		err = e.client.useConfig(config)
 	}
 	if err != nil {
 		return fmt.Errorf("connect: Secret %s/%s: %w", secret.Namespace, secret.Name, err)

@@ -12,17 +12,27 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/connect"
 )
 
+func configBytes(t *testing.T, config *clientcmdapi.Config) []byte {
+	t.Helper()
+	data, err := clientcmd.Write(*config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
 func cacheSecret(t *testing.T, name string, version int, config *clientcmdapi.Config) *corev1.Secret {
 	t.Helper()
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: strconv.Itoa(version)},
-		Data:       map[string][]byte{kubeconfig.SecretKey: sourceBytes(t, config)},
+		Data:       map[string][]byte{kubeconfig.SecretKey: configBytes(t, config)},
 	}
 }
 

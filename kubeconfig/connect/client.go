@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/transport"
@@ -23,13 +24,12 @@ import (
 //
 // # Changes
 //
-// With [Options].Source the Client follows a Secret ([SecretSource]) or a
-// file ([FileSource]). Another kubeconfig there brings another transport and
-// another route. All new requests take them from then on, those of older clientsets,
+// A Client of a [Cache] follows its Secret. Another kubeconfig there brings
+// another transport and another route. All new requests take them from then on, those of older clientsets,
 // too: a rest.Config need not be asked for again. A request for the
 // address that the API server had before is sent to the one that it has now, its
 // Host with it, verified by the name that belongs to that. Idle connections of
-// before are closed at once; requests and watches may go on for Linger and are
+// before are closed at once; requests and watches may go on for 30 seconds and are
 // then cut with a reset, after which client-go repeats a GET, and its informers
 // resume. Exec and port-forward, which nobody would resume, go on until they
 // end; new ones take the new route and address, and the credentials of the moment when
@@ -54,7 +54,7 @@ type Client struct {
 	newest    atomic.Pointer[activeRoute]
 	known     atomic.Pointer[[]route.Server] // where the API server is, and has been
 	bridge    *bridge
-	followed  chan struct{} // closed when nothing is followed any more
+	linger    time.Duration // how long requests of a replaced kubeconfig may go on
 
 	mu     sync.Mutex // guards closed, and changes of newest and known
 	closed bool
@@ -86,13 +86,13 @@ type Client struct {
 //
 // Every kind of user works: certificates, tokens, basic authentication, exec
 // and auth provider plugins, impersonation. Files of certificates and keys are
-// read once, now, and again with a change of the Source; a token file is read again as it changes. Tokens that an
+// read once, now, and again with another kubeconfig; a token file is read again as it changes. Tokens that an
 // auth provider renews are kept in memory and not written anywhere.
 //
 // Errors of the kubeconfig's fields and of opts are [*kubeconfig.FieldError] and hold no
 // secret.
 func New(config *clientcmdapi.Config, opts *Options) (*Client, error) {
-	c := &Client{followed: make(chan struct{})}
+	c := &Client{linger: 30 * time.Second}
 	c.transport = &clientTransport{c}
 	if opts != nil {
 		c.opts = *opts
@@ -108,11 +108,6 @@ func New(config *clientcmdapi.Config, opts *Options) (*Client, error) {
 	c.newest.Store(g)
 	c.known.Store(&[]route.Server{g.Server})
 	c.bridge = newBridge(c)
-	if c.opts.Source == nil {
-		close(c.followed)
-	} else {
-		go c.followSource(c.bridge.conns.closed)
-	}
 	return c, nil
 }
 
@@ -138,18 +133,11 @@ func (c *Client) Config() *rest.Config {
 	}
 }
 
-// HTTP returns an HTTP client that authenticates to the API server by the
-// kubeconfig and follows no environment. Requests to another host go to that
-// host through the same route, with the same credentials: don't make them. A redirect
-// that leads away from the API server's URL is not followed, and is an error.
-func (c *Client) HTTP() *http.Client { return &http.Client{Transport: c.transport} }
-
 // Close closes every connection of the Client, idle or in use. Requests that
 // are under way, reads of their answers, watches, and every request from then
 // on fail with an error that is net.ErrClosed. The goroutines of the
 // connections end with them. Connections over the bridge are cut, too, and Close
-// waits for the bridge's goroutines, and for the Source and the Changed hook. It
-// may be called more than once and returns nil.
+// waits for the bridge's goroutines. It may be called more than once and returns nil.
 func (c *Client) Close() error {
 	c.once.Do(func() {
 		c.mu.Lock()
@@ -157,7 +145,6 @@ func (c *Client) Close() error {
 		c.mu.Unlock()
 		c.bridge.conns.close(errClosed)
 		c.currentRoute().close(errClosed)
-		<-c.followed
 		c.bridge.close()
 	})
 	return nil

@@ -1,8 +1,8 @@
 // Package connect makes clients of a cluster that take the route of its
 // kubeconfig: a proxy, a tunnel's gateway, several endpoints.
 //
-// [New] turns any kubeconfig into a rest.Config and an HTTP client for this process,
-// with one transport, which Close ends.
+// [New] turns any kubeconfig into a rest.Config for this process, with one transport,
+// which Close ends.
 //
 //	client, err := connect.New(config, nil)
 //	...
@@ -20,16 +20,8 @@
 //
 // # Rotation without a restart
 //
-// A Client that is given a [Source] follows the kubeconfig: credentials, CA,
-// address and route change under the clientsets that are in use.
-//
-//	source := connect.SecretSource(management.CoreV1().Secrets("default"), "prod-kubeconfig")
-//	config, err := source.Read(ctx)
-//	...
-//	client, err := connect.New(config, &connect.Options{
-//		Source:  source,
-//		Changed: func(err error) { log.Print("kubeconfig of prod: ", err) },
-//	})
+// A [Cache] holds the Clients of many kubeconfig Secrets. They follow their Secrets:
+// credentials, CA, address and route change under the clientsets that are in use.
 //
 // # Security
 //

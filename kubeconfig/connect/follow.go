@@ -1,15 +1,11 @@
 package connect
 
 import (
-	"context"
-	"errors"
 	"net/http"
 
 	"github.com/causewayproject/causeway/kubeconfig/internal/route"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
-
-var errSourceEnded = errors.New("connect: Options.Source has stopped watching: the Client stays with the kubeconfig it has")
 
 // currentRoute is the newest one.
 func (c *Client) currentRoute() *activeRoute { return c.newest.Load() }
@@ -46,52 +42,26 @@ func (c *Client) isKnownAddress(address string) bool {
 	return false
 }
 
-// followSource ends with ctx, or with a Source that does not keep its word.
-func (c *Client) followSource(ctx context.Context) {
-	defer close(c.followed)
-	faulty := false
-	c.opts.Source.Watch(ctx, func(config *clientcmdapi.Config, err error) {
-		if ctx.Err() != nil {
-			return
-		}
-		changed := false
-		if err == nil {
-			changed, err = c.useConfig(config)
-		}
-		if err != nil || changed || faulty {
-			c.opts.reportChange(err)
-		}
-		faulty = err != nil
-	})
-	if ctx.Err() == nil {
-		c.opts.reportChange(errSourceEnded)
-	}
-}
-
-// useConfig makes an activeRoute of config, and reports whether it is another one than
-// there was.
-func (c *Client) useConfig(config *clientcmdapi.Config) (bool, error) {
+// useConfig makes config the kubeconfig of all that was ever made of the Client.
+func (c *Client) useConfig(config *clientcmdapi.Config) error {
 	s, err := c.opts.routeOptions().ReadSettings(config)
-	if err != nil {
-		return false, err
-	}
-	if s.Equal(c.currentRoute().Settings) {
-		return false, nil
+	if err != nil || s.Equal(c.currentRoute().Settings) {
+		return err
 	}
 	g, err := newActiveRoute(s, c.opts.routeOptions())
-	if err != nil {
-		return false, err
+	if err == nil {
+		c.installRoute(g)
 	}
-	return c.installRoute(g), nil
+	return err
 }
 
 // installRoute makes g the newest route, unless the Client is closed.
-func (c *Client) installRoute(g *activeRoute) bool {
+func (c *Client) installRoute(g *activeRoute) {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
 		g.close(errClosed)
-		return false
+		return
 	}
 	old := c.currentRoute()
 	known := route.WithServer(*c.known.Load(), g.Server)
@@ -99,9 +69,7 @@ func (c *Client) installRoute(g *activeRoute) bool {
 	c.newest.Store(g)
 	c.mu.Unlock()
 	old.refuseRequests()
-	limit := c.opts.lingerTime()
-	if !c.bridge.group.Go(func() { old.closeAfterLinger(c.bridge.conns.closed, limit) }) {
+	if !c.bridge.group.Go(func() { old.closeAfterLinger(c.bridge.conns.closed, c.linger) }) {
 		old.close(errClosed)
 	}
-	return true
 }

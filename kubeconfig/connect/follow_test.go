@@ -12,7 +12,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,43 +25,6 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/connect"
 )
-
-// testSource hands on what the test gives it.
-type testSource struct {
-	given chan given
-	taken chan struct{} // one for each that was used
-}
-
-type given struct {
-	config *clientcmdapi.Config
-	err    error
-}
-
-func newTestSource() *testSource {
-	return &testSource{given: make(chan given), taken: make(chan struct{})}
-}
-
-func (s *testSource) Read(context.Context) (*clientcmdapi.Config, error) {
-	return nil, errors.ErrUnsupported
-}
-
-func (s *testSource) Watch(ctx context.Context, use func(*clientcmdapi.Config, error)) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case g := <-s.given:
-			use(g.config, g.err)
-			s.taken <- struct{}{}
-		}
-	}
-}
-
-// give returns when the kubeconfig has been used.
-func (s *testSource) give(config *clientcmdapi.Config, err error) {
-	s.given <- given{config, err}
-	<-s.taken
-}
 
 // hosts are addresses by names that no resolver knows.
 type hosts map[string]string
@@ -91,30 +53,31 @@ func buildAt(t *testing.T, api *apiServer, address string) *clientcmdapi.Config 
 	return config
 }
 
-// followed is a Client that was made for one server, and follows what the test
-// gives it.
+// followed is a Client that was made for one server, and is given another kubeconfig.
 type followed struct {
 	*connect.Client
-	source  *testSource
 	first   *clientcmdapi.Config
 	one     *apiServer
 	two     *apiServer // at otherAddress
 	proxy   *proxy     // at proxy.test:80, leads to one
 	network *network
-	changes []error // what the hook was told
 }
 
-func newFollowed(t *testing.T, linger time.Duration) *followed {
+func newFollowed(t *testing.T) *followed {
 	t.Helper()
-	f := &followed{source: newTestSource(), one: newAPIServer(t), two: newAPIServerNamed(t, "two.test")}
+	f := &followed{one: newAPIServer(t), two: newAPIServerNamed(t, "two.test")}
 	f.proxy = newProxy(t, f.one, nil, nil, serveConnect)
 	f.network = &network{hosts: map[string]string{apiAddress: f.one.addr(), otherAddress: f.two.addr(), "proxy.test:80": f.proxy.addr}}
 	f.first = buildAt(t, f.one, apiAddress)
-	f.Client = kubetest.NewClient(t, f.first, &connect.Options{
-		Forward: f.network, Source: f.source, Linger: linger,
-		Changed: func(err error) { f.changes = append(f.changes, err) },
-	})
+	f.Client = kubetest.NewClient(t, f.first, &connect.Options{Forward: f.network})
 	return f
+}
+
+func (f *followed) use(t *testing.T, config *clientcmdapi.Config) {
+	t.Helper()
+	if err := connect.UseConfig(f.Client, config); err != nil {
+		t.Error(err)
+	}
 }
 
 func withToken(config *clientcmdapi.Config, token string) *clientcmdapi.Config {
@@ -149,7 +112,7 @@ func TestFollow(t *testing.T) {
 		}, false, "", []string{apiAddress}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			f := newFollowed(t, 0)
+			f := newFollowed(t)
 			config := f.Config()
 			clientset, err := kubernetes.NewForConfig(config)
 			if err != nil {
@@ -162,7 +125,7 @@ func TestFollow(t *testing.T) {
 				}
 			}
 			list()
-			f.source.give(test.change(t, f), nil)
+			f.use(t, test.change(t, f))
 			<-f.one.closed // the idle connection, at once
 			list()
 			to, host, served := f.one, apiAddress, 2
@@ -187,16 +150,13 @@ func TestFollow(t *testing.T) {
 			if err := namespaces(f.Config()); err != nil {
 				t.Error(err)
 			}
-			if diff := cmp.Diff([]error{nil}, f.changes); diff != "" {
-				t.Errorf("changes (-want +got):\n%s", diff)
-			}
 		})
 	}
 }
 
-// What the Client can't use changes nothing, and the hook is told.
+// What the Client can't use changes nothing.
 func TestFollowErrors(t *testing.T) {
-	f := newFollowed(t, 0)
+	f := newFollowed(t)
 	request := func() {
 		t.Helper()
 		if err := namespaces(f.Config()); err != nil {
@@ -204,35 +164,26 @@ func TestFollowErrors(t *testing.T) {
 		}
 	}
 	request()
-	missing := errors.New("there is none")
-	f.source.give(f.first.DeepCopy(), nil) // the same
-	f.source.give(nil, missing)
-	request()
-	f.source.give(clientcmdapi.NewConfig(), nil)
 	bad := f.first.DeepCopy()
 	bad.Clusters["c1"].ProxyURL = "ftp://u:s3cret@proxy"
-	f.source.give(bad, nil)
-	request()
-	f.source.give(f.first.DeepCopy(), nil) // back
-	f.source.give(f.first.DeepCopy(), nil)
-	request()
-	if got := f.one.acceptedConns(); got != 1 {
-		t.Errorf("got %d connections, want 1: nothing has changed", got)
-	}
-	if len(f.changes) != 4 || !errors.Is(f.changes[0], missing) || f.changes[3] != nil {
-		t.Fatalf("got changes %v", f.changes)
-	}
-	for _, err := range f.changes[1:3] {
+	for _, config := range []*clientcmdapi.Config{clientcmdapi.NewConfig(), bad} {
+		err := connect.UseConfig(f.Client, config)
 		var fe *kubeconfig.FieldError
 		if !errors.As(err, &fe) || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("got %v, want a FieldError without the password", err)
 		}
+		request()
+	}
+	f.use(t, f.first.DeepCopy()) // the same
+	request()
+	if got := f.one.acceptedConns(); got != 1 {
+		t.Errorf("got %d connections, want 1: nothing has changed", got)
 	}
 }
 
 // A kubeconfig that differs in what a Client does not use is the same.
 func TestFollowSame(t *testing.T) {
-	f := newFollowed(t, 0)
+	f := newFollowed(t)
 	if err := namespaces(f.Config()); err != nil {
 		t.Fatal(err)
 	}
@@ -242,12 +193,12 @@ func TestFollowSame(t *testing.T) {
 	other.Contexts["renamed"].Namespace = "other"
 	other.Clusters["another"] = &clientcmdapi.Cluster{Server: "https://another.test"}
 	other.Clusters["c1"].LocationOfOrigin = "/somewhere"
-	f.source.give(other, nil)
+	f.use(t, other)
 	if err := namespaces(f.Config()); err != nil {
 		t.Fatal(err)
 	}
-	if got := f.one.acceptedConns(); got != 1 || len(f.changes) > 0 {
-		t.Errorf("got %d connections, changes %v; want 1 and none", got, f.changes)
+	if got := f.one.acceptedConns(); got != 1 {
+		t.Errorf("got %d connections, want 1", got)
 	}
 }
 
@@ -268,7 +219,7 @@ func open(t *testing.T, f *followed) *bufio.Reader {
 
 // Requests that are under way go on, beside new ones, until they have ended.
 func TestFollowLingers(t *testing.T) {
-	f := newFollowed(t, time.Hour)
+	f := newFollowed(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+apiAddress+"/hang", nil)
@@ -281,7 +232,7 @@ func TestFollowLingers(t *testing.T) {
 		ended <- err
 	}()
 	<-f.one.hanging
-	f.source.give(buildAt(t, f.two, otherAddress), nil)
+	f.use(t, buildAt(t, f.two, otherAddress))
 	if err := namespaces(f.Config()); err != nil || f.two.acceptedConns() != 1 {
 		t.Errorf("a new request: got %v, %d connections", err, f.two.acceptedConns())
 	}
@@ -299,10 +250,11 @@ func TestFollowLingers(t *testing.T) {
 	<-f.one.closed // with its last request
 }
 
-// After Linger what is left is cut, so that client-go goes on with the new
+// After 30 seconds what is left is cut, so that client-go goes on with the new
 // kubeconfig.
 func TestFollowCuts(t *testing.T) {
-	f := newFollowed(t, -1)
+	f := newFollowed(t)
+	f.SetLinger(0)
 	clientset, err := kubernetes.NewForConfig(f.Config())
 	if err != nil {
 		t.Fatal(err)
@@ -316,7 +268,7 @@ func TestFollowCuts(t *testing.T) {
 		t.Fatalf("got %v, want an event", event)
 	}
 	br := open(t, f)
-	f.source.give(buildAt(t, f.two, otherAddress), nil)
+	f.use(t, buildAt(t, f.two, otherAddress))
 	if event, ok := <-w.ResultChan(); ok {
 		t.Errorf("got %v, want an end after which a reflector resumes", event)
 	}
@@ -329,7 +281,8 @@ func TestFollowCuts(t *testing.T) {
 
 // A request that is cut is repeated by client-go, to the new server.
 func TestFollowRepeats(t *testing.T) {
-	f := newFollowed(t, -1)
+	f := newFollowed(t)
+	f.SetLinger(0)
 	clientset, err := kubernetes.NewForConfig(f.Config())
 	if err != nil {
 		t.Fatal(err)
@@ -338,7 +291,7 @@ func TestFollowRepeats(t *testing.T) {
 	got := make(chan error)
 	go func() { got <- clientset.CoreV1().RESTClient().Get().AbsPath("/hang").Do(t.Context()).Error() }()
 	<-f.one.hanging
-	f.source.give(buildAt(t, f.two, otherAddress), nil)
+	f.use(t, buildAt(t, f.two, otherAddress))
 	if err := <-got; !apierrors.IsNotFound(err) {
 		t.Errorf("got %v, want the answer of the new server", err)
 	}
@@ -356,7 +309,8 @@ func openFiles(t *testing.T) int {
 
 // 200 changes, each with a request and a watch that was cut, leave nothing.
 func TestFollowManyChanges(t *testing.T) {
-	f := newFollowed(t, -1)
+	f := newFollowed(t)
+	f.SetLinger(0)
 	configs := []*clientcmdapi.Config{buildAt(t, f.two, otherAddress), f.first, withToken(f.first, "new")}
 	servers := []*apiServer{f.two, f.one, f.one}
 	var files int
@@ -366,7 +320,7 @@ func TestFollowManyChanges(t *testing.T) {
 		if err := namespaces(f.Config()); err != nil {
 			t.Fatal(err)
 		}
-		f.source.give(configs[i%3], nil)
+		f.use(t, configs[i%3])
 		<-now.closed
 		now = servers[i%3]
 		if i == 20 {
@@ -379,25 +333,22 @@ func TestFollowManyChanges(t *testing.T) {
 	if got := openFiles(t); got > files+10 {
 		t.Errorf("%d files are open, %d were after 20 changes", got, files)
 	}
-	if len(f.changes) != 200 {
-		t.Errorf("got %d changes", len(f.changes))
-	}
 }
 
 // Changes and Close meet at every point.
 func TestFollowClose(t *testing.T) {
 	for range 20 {
-		f := newFollowed(t, 0)
+		f := newFollowed(t)
 		two := buildAt(t, f.two, otherAddress)
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			for i := 0; ; i++ {
 				select {
-				case f.source.given <- given{config: []*clientcmdapi.Config{two, f.first}[i%2]}:
-					<-f.source.taken
 				case <-stop:
 					return
+				default:
+					f.use(t, []*clientcmdapi.Config{two, f.first}[i%2])
 				}
 			}
 		})
@@ -410,31 +361,7 @@ func TestFollowClose(t *testing.T) {
 			}
 		})
 		f.Close()
-		changes := len(f.changes) // Close waits for the hook: the race detector sees to it
 		close(stop)
 		wg.Wait()
-		if len(f.changes) != changes {
-			t.Error("the hook was called after Close")
-		}
-	}
-}
-
-// stops is a Source that breaks its promise.
-type stops struct{}
-
-func (stops) Read(context.Context) (*clientcmdapi.Config, error)       { return nil, nil }
-func (stops) Watch(context.Context, func(*clientcmdapi.Config, error)) {}
-
-func TestFollowEnds(t *testing.T) {
-	api := newAPIServer(t)
-	told := make(chan error)
-	c := kubetest.NewClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{
-		Forward: api.dialer(), Source: stops{}, Changed: func(err error) { told <- err },
-	})
-	if err := <-told; err == nil || !strings.Contains(err.Error(), "Source") {
-		t.Errorf("got %v", err)
-	}
-	if err := namespaces(c.Config()); err != nil {
-		t.Error(err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/kubeconfig/internal/route"
@@ -43,36 +42,6 @@ type Options struct {
 	// namespace of the kubeconfig's Secret. One with a key proxy-url or gateway is not
 	// used for another proxy than that.
 	ReadSecret func(ctx context.Context, namespace, name string) (map[string][]byte, error)
-
-	// Source is where the kubeconfig comes from, and changes: the Client follows
-	// it until it is closed. If nil, the kubeconfig is the one given to
-	// [New] for good.
-	Source Source
-	// Changed is called when the Client has taken up a new kubeconfig of the
-	// Source, with nil, and when the Source has no kubeconfig that can be used,
-	// with the reason: the last good one stays in use. After an error it is also
-	// called, with nil, when the Source is back at the kubeconfig that is in
-	// use. Calls come one after the other. It must not close the Client, which
-	// would wait for it. If nil, nobody is told.
-	Changed func(err error)
-	// Linger is how long requests and watches that have begun with the kubeconfig
-	// before may go on. If zero, 30 seconds; if negative, they are cut at once.
-	Linger time.Duration
-}
-
-const defaultLinger = 30 * time.Second
-
-func (o *Options) lingerTime() time.Duration {
-	if o.Linger == 0 {
-		return defaultLinger
-	}
-	return o.Linger
-}
-
-func (o *Options) reportChange(err error) {
-	if o.Changed != nil {
-		o.Changed(err)
-	}
 }
 
 func (o *Options) routeOptions() *route.Options {
@@ -90,8 +59,8 @@ func (c *Client) MarshalText() ([]byte, error) { return []byte(c.String()), nil 
 
 // String returns which options are set.
 func (o Options) String() string {
-	return fmt.Sprintf("connect.Options{ProxyTLS: %t, Dialer: %t, Forward: %t, ReadSecret: %t, Source: %t, Changed: %t, Linger: %s}",
-		o.ProxyTLS != nil, o.Dialer != nil, o.Forward != nil, o.ReadSecret != nil, o.Source != nil, o.Changed != nil, o.Linger)
+	return fmt.Sprintf("connect.Options{ProxyTLS: %t, Dialer: %t, Forward: %t, ReadSecret: %t}",
+		o.ProxyTLS != nil, o.Dialer != nil, o.Forward != nil, o.ReadSecret != nil)
 }
 
 // Format writes String, whatever the verb: a tls.Config holds private keys, a

@@ -13,13 +13,13 @@ import (
 // Exec and port-forward lead to the new server, though made of an old
 // rest.Config, and so does the bridge by an old address.
 func TestFollowBridge(t *testing.T) {
-	f := newFollowed(t, 0)
+	f := newFollowed(t)
 	config := f.Config()
 	bridge, err := bridgeOf(f.Client)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.source.give(withToken(buildAt(t, f.two, otherAddress), "new"), nil)
+	f.use(t, withToken(buildAt(t, f.two, otherAddress), "new"))
 	newKubelet(t, f.two)
 	bySPDY, err := remotecommand.NewSPDYExecutor(config, http.MethodPost, subresource(t, config, "exec"))
 	checkCat(t, bySPDY, err)

@@ -24,7 +24,7 @@ var arrows = map[string][]string{
 	"/dialer":                    {"/internal/printable", "/noproxy", "/internal/abort", "/internal/mask"},
 	"/tunnel/egress":             {"/internal/quote", "/internal/yamledit"},
 	"/kubeconfig":                {"/dialer", "/internal/yamledit", "/kubeconfig/internal/entry", "/kubeconfig/internal/field"},
-	"/kubeconfig/connect":        {"/internal/clusterapi", "/dialer", "/kubeconfig", "/kubeconfig/internal/entry", "/kubeconfig/internal/field", "/kubeconfig/internal/route", "/kubeconfig/probe", "/tunnel/gateway", "/internal/abort", "/internal/backoff", "/internal/group"},
+	"/kubeconfig/connect":        {"/internal/clusterapi", "/dialer", "/kubeconfig", "/kubeconfig/internal/entry", "/kubeconfig/internal/field", "/kubeconfig/internal/route", "/kubeconfig/probe", "/tunnel/gateway", "/internal/abort", "/internal/group"},
 	"/kubeconfig/internal/entry": {"/internal/keypair", "/internal/quote", "/internal/yamledit", "/kubeconfig/internal/field"},
 	"/kubeconfig/internal/field": {"/dialer", "/noproxy", "/internal/keypair"},
 	"/kubeconfig/internal/route": {"/dialer", "/noproxy", "/internal/abort", "/internal/keypair", "/kubeconfig/internal/entry", "/kubeconfig/internal/field"},

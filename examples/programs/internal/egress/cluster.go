@@ -33,8 +33,8 @@ type cluster struct {
 
 // newCluster returns a kubeconfig's cluster, at another address unless local is empty. Its
 // client is used until the program ends.
-func newCluster(ctx context.Context, file, local string) (*cluster, error) {
-	config, err := connect.FileSource(file).Read(ctx)
+func newCluster(file, local string) (*cluster, error) {
+	config, err := connect.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}

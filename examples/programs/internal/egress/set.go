@@ -84,14 +84,14 @@ func (f *placeFlags) newSwitch(ctx context.Context, to egress.Phase, out io.Writ
 		}
 	}
 	var err error
-	if s.cluster, err = newCluster(ctx, f.kubeconfig, local); err != nil {
+	if s.cluster, err = newCluster(f.kubeconfig, local); err != nil {
 		return nil, fmt.Errorf("--kubeconfig: %w", err)
 	}
 	if f.manifest != "" {
 		s.place, err = newStaticPod(ctx, f, s.cluster)
 		return s, err
 	}
-	management, err := newCluster(ctx, f.management, "")
+	management, err := newCluster(f.management, "")
 	if err != nil {
 		return nil, fmt.Errorf("--management-kubeconfig: %w", err)
 	}

@@ -2,8 +2,6 @@
 package restconfig
 
 import (
-	"context"
-
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -16,7 +14,7 @@ func Load(file string) (*rest.Config, error) {
 	if file == "" {
 		return rest.InClusterConfig()
 	}
-	config, err := connect.FileSource(file).Read(context.Background())
+	config, err := connect.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}

@@ -101,16 +101,7 @@ func (c *Config) Dialer(opts *Options) (Dialer, error) {
 			return nil, &Error{Op: opHTTP, Phase: PhaseConfig, Addr: address, Err: errCGI}
 		})
 	}
-	toWeb, err := ParsePatterns("*:80")
-	if err != nil {
-		return nil, err
-	}
-	return &Router{
-		NoProxy: noproxy.Parse(c.NoProxy),
-		Direct:  forwardOrDirect(opts.Forward),
-		Routes:  []Route{{toWeb, web}},
-		Default: other,
-	}, nil
+	return &Router{NoProxy: noproxy.Parse(c.NoProxy), Direct: forwardOrDirect(opts.Forward), Default: other, web: web}, nil
 }
 
 var errCGI = errors.New("the proxy of HTTP_PROXY is not used in a CGI environment, where a client can set it: unset REQUEST_METHOD or HTTP_PROXY")

@@ -29,13 +29,8 @@ func ExampleChain() {
 }
 
 func ExampleRouter() {
-	clusters, err := dialer.ParsePatterns("*.clusters.internal", "10.20.0.0/16", "api.example.com:6443")
-	if err != nil {
-		log.Fatal(err)
-	}
 	d := &dialer.Router{
 		NoProxy: noproxy.Parse(".svc,.cluster.local"),
-		Routes:  []dialer.Route{{Match: clusters, Dialer: &dialer.SOCKS5{Addr: "jump.example.net:1080"}}},
 		Default: &dialer.HTTPConnect{Addr: "proxy.example.com:3128"},
 	}
 	client := dialer.Transport(d)

@@ -103,12 +103,16 @@ func readRecord(kind Kind, dir, file string) (r Record, err error) {
 	case KindToken:
 		return readToken(dir, file)
 	case KindRevoked:
-		if latest, err := latestVersion(dir, file); err != nil || latest > 0 {
+		latest, err := latestVersion(dir, file)
+		switch {
+		case err != nil:
+			return r, err
+		case latest > 0:
 			return readJSON(kind, filepath.Join(dir, file+clustersExt), strconv.FormatInt(latest, 10))
 		}
 		return readJSON(kind, dir, file)
 	}
-	data, err := os.ReadFile(filepath.Join(dir, file))
+	data, err := readSmall(filepath.Join(dir, file))
 	r = Record{Kind: kind, Name: file, Data: append([]byte{}, data...), Version: contentVersion(data)}
 	if kind == KindPayload {
 		name, wrong := url.PathUnescape(strings.TrimPrefix(file, "="))
@@ -116,6 +120,21 @@ func readRecord(kind Kind, dir, file string) (r Record, err error) {
 		r.Name, r.Cluster, err = cluster+"\n"+name, cluster, cmp.Or(err, wrong, wrongDir)
 	}
 	return r, err
+}
+
+// maxRecordFile bounds the file of a record: what is longer was written by nobody of ours.
+const maxRecordFile = 1 << 20
+
+// readSmall reads a file, unless it is something that has no end or makes the reader wait.
+func readSmall(name string) ([]byte, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxRecordFile {
+		return nil, fmt.Errorf("%s is no regular file of at most %d bytes", name, maxRecordFile)
+	}
+	return os.ReadFile(name)
 }
 
 func contentVersion(data []byte) string {
@@ -127,7 +146,7 @@ func contentVersion(data []byte) string {
 func readJSON(kind Kind, dir, name string) (Record, error) {
 	r := Record{Kind: kind, Name: name, Version: name}
 	var err error
-	r.Data, err = os.ReadFile(filepath.Join(dir, name+recordExt))
+	r.Data, err = readSmall(filepath.Join(dir, name+recordExt))
 	var about struct{ Cluster string }
 	_ = json.Unmarshal(r.Data, &about) // Records says that it is damaged
 	r.Cluster = about.Cluster
@@ -144,7 +163,7 @@ func readToken(dir, id string) (Record, error) {
 	t.ID = id // older versions did not write it
 	for t.agentsLeft() > 0 && err == nil {
 		var key []byte
-		if key, err = os.ReadFile(filepath.Join(dir, keyFile(id, len(t.Keys)))); err == nil {
+		if key, err = readSmall(filepath.Join(dir, keyFile(id, len(t.Keys)))); err == nil {
 			t.Keys = append(t.Keys, string(key))
 		}
 	}
@@ -171,7 +190,13 @@ func latestVersion(dir, file string) (latest int64, err error) {
 		return 0, nil
 	}
 	for _, entry := range entries {
-		ms, _ := strconv.ParseInt(strings.TrimSuffix(entry.Name(), recordExt), 10, 64)
+		if strings.HasPrefix(entry.Name(), tempPrefix) {
+			continue
+		}
+		ms, wrong := strconv.ParseInt(strings.TrimSuffix(entry.Name(), recordExt), 10, 64)
+		if wrong != nil {
+			return 0, fmt.Errorf("%s%s has a file %q that is no revocation", file, clustersExt, entry.Name())
+		}
 		latest = max(latest, ms)
 	}
 	return latest, err
@@ -281,7 +306,7 @@ func replaceLocked(r Record, dir, file string) error {
 	}
 	defer os.Remove(lock)
 	f.Close()
-	if data, err := os.ReadFile(filepath.Join(dir, file)); err != nil || contentVersion(data) != r.Version {
+	if data, err := readSmall(filepath.Join(dir, file)); err != nil || contentVersion(data) != r.Version {
 		return cmp.Or(err, ErrConflict)
 	}
 	return replaceFile(dir, file, r.Data)

@@ -2,6 +2,8 @@ package tunnel_test
 
 import (
 	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -57,6 +59,30 @@ func TestDirStoreLockOfTheDead(t *testing.T) {
 	}
 	if got, err := s.Get(t.Context(), r.Kind, r.Name); err != nil || string(got.Data) != "b" {
 		t.Errorf("got %q, %v, want b", got.Data, err)
+	}
+}
+
+// What stands where a revocation does, and is none, is an error: nobody is let in by it,
+// and nobody waits for it.
+func TestDirStoreOddFiles(t *testing.T) {
+	for name, damage := range map[string]func(dir, hash string) error{
+		"no end":   func(dir, hash string) error { return os.Symlink("/dev/zero", filepath.Join(dir, hash+".json")) },
+		"a folder": func(dir, hash string) error { return os.Mkdir(filepath.Join(dir, hash+".json"), 0o700) },
+		"another name": func(dir, hash string) error {
+			return errors.Join(os.Mkdir(filepath.Join(dir, hash+".clusters"), 0o700), os.WriteFile(filepath.Join(dir, hash+".clusters", "xx.json"), nil, 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			records, id := tunnel.Records{Store: tunnel.DirStore{Dir: t.TempDir()}}, tunnel.Identity{Cluster: "prod"}
+			dir := filepath.Join(records.Store.(tunnel.DirStore).Dir, "revoked")
+			sum := sha256.Sum256([]byte(id.URI().String()))
+			if err := errors.Join(os.Mkdir(dir, 0o700), damage(dir, hex.EncodeToString(sum[:]))); err != nil {
+				t.Fatal(err)
+			}
+			if at, err := records.Revoked(t.Context(), id); err == nil {
+				t.Errorf("got %v, want an error", at)
+			}
+		})
 	}
 }
 

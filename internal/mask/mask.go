@@ -34,7 +34,7 @@ const (
 // as it is, and if any of its bytes are percent-encoded, or escaped as in HTML or
 // JSON. cut says that text may end within a secret: its beginning at the end of
 // text is masked too. A secret of one to three bytes is masked as a word of its own only.
-// Empty secrets are ignored.
+// Secrets that are empty or a space are ignored.
 func Text(text string, cut bool, secrets []string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); {
@@ -77,7 +77,7 @@ func Error(err error, secrets []string) error {
 
 // match returns how much of the beginning of text is secret, or zero.
 func match(text, secret string, cut bool) int {
-	if secret == "" {
+	if secret == "" || secret == " " {
 		return 0
 	}
 	ends := []int{0} // several: a % may stand for itself

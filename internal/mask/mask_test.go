@@ -25,6 +25,7 @@ func TestText(t *testing.T) {
 		{"cut", "the password s3cr", "s3cret", true, "the password ***"},
 		{"cut within an escape", "the password s3c%7", "s3cret", true, "the password ***"},
 		{"not cut", "the password s3cr", "s3cret", false, "the password s3cr"},
+		{"a space", "denied for banana", " ", false, "denied for banana"},
 		{"one letter", "proxy.test:3128: a bad answer to u:a@b, %61, \"a\"", "a", false, "proxy.test:3128: *** bad answer to u:***@b, ***, \"***\""},
 		{"one letter within words", "éa %61b banana a1", "a", false, "éa %61b banana a1"},
 		{"three letters", "user abc: abcd", "abc", false, "user ***: abcd"},

@@ -46,6 +46,9 @@ func writeJSON(w io.Writer, v any) error {
 	return err
 }
 
+// maxCell is how many bytes of a cell are shown, the last of a row aside. A host has 253.
+const maxCell = 300
+
 // writeTable writes rows in columns; an empty cell is a dash, and one with characters that
 // do not print is in quotes.
 func writeTable(w io.Writer, rows [][]string) error {
@@ -54,6 +57,9 @@ func writeTable(w io.Writer, rows [][]string) error {
 		for i := range row {
 			if row[i] = printable.Quote(row[i]); row[i] == "" {
 				row[i] = "-"
+			}
+			if i < len(row)-1 && len(row[i]) > maxCell { // tabwriter makes each row as wide
+				row[i] = strings.ToValidUTF8(row[i][:maxCell], "") + "..."
 			}
 		}
 		fmt.Fprintln(tw, strings.Join(row, "\t"))

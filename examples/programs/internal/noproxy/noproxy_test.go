@@ -96,6 +96,15 @@ cluster.local,100.64.0.0/13,100.96.0.0/11,178.170.32.59,172.16.0.0/16,internal.c
 	}
 }
 
+// A long entry does not make all rows as wide.
+func TestLintLongEntry(t *testing.T) {
+	var out bytes.Buffer
+	list := strings.Repeat("*.a,", 500) + strings.Repeat("a", 60_000)
+	if err := run(t, []string{"lint", "--list", list}, &out); !errors.Is(err, cli.ErrFailed) || out.Len() > 4<<20 {
+		t.Errorf("got %v with %d bytes, want findings with 4 MiB at most", err, out.Len())
+	}
+}
+
 func TestRunJSON(t *testing.T) {
 	var explained []noproxy.Explanation
 	runJSON(t, &explained, nil, "explain", "--json", "--list", "example.com", "example.com:443", "example.org:80")

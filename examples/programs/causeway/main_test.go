@@ -100,7 +100,7 @@ func TestMistakes(t *testing.T) {
 		{"doctor x", `unexpected argument "x"; usage: causeway doctor [flags]`},
 		{"injector -health :1", "unknown flag -health: flags have two dashes"},
 		{"injector -drain 1s", "unknown flag -drain: flags have two dashes: --drain"},
-		{"injector --helth :1", "unknown flag --helth: did you mean --health?"},
+		{"injector --helth :1", "unknown flag --helth"},
 		{"injector --frobnicate", "unknown flag --frobnicate"},
 		{"injector --drain", "flag needs an argument: --drain"},
 		{"injector --drain soon", `invalid argument "soon" for "--drain" flag`},

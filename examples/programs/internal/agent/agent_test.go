@@ -313,7 +313,7 @@ func TestBadFlags(t *testing.T) {
 	}{
 		{"unknown", []string{"--nonsense"}, "unknown flag --nonsense", true},
 		{"one dash", []string{"-allow", "a:1"}, "unknown flag -allow: flags have two dashes: --allow", true},
-		{"mistyped", []string{"--alow", "a:1"}, "did you mean --allow?", true},
+		{"mistyped", []string{"--alow", "a:1"}, "unknown flag --alow", true},
 		{"argument", []string{"x"}, `unexpected argument "x"`, true},
 		{"alias", []string{"--alias", "a:1"}, "TARGET=ADDRESS", true},
 		{"pattern", []string{"--allow", "a"}, `--allow, entry "a"`, true},

@@ -38,7 +38,7 @@ func TestParse(t *testing.T) {
 		{"bad variable", map[string]string{"CAUSEWAY_LIFE": "canary"}, nil, time.Hour, nil, nil, "CAUSEWAY_LIFE"},
 		{"bad flag", nil, []string{"--life", "x"}, time.Hour, nil, nil, "life"},
 		{"unknown flag", nil, []string{"A", "--nonsense"}, time.Hour, nil, nil, "unknown flag --nonsense"},
-		{"mistyped flag", nil, []string{"--lif", "1s"}, time.Hour, nil, nil, "unknown flag --lif: did you mean --life?"},
+		{"mistyped flag", nil, []string{"--lif", "1s"}, time.Hour, nil, nil, "unknown flag --lif"},
 		{"one dash", nil, []string{"-life=1s"}, time.Hour, nil, nil, "unknown flag -life: flags have two dashes: --life"},
 		{"one dash and the letter of help", nil, []string{"-health", "x"}, time.Hour, nil, nil, "unknown flag -health: flags have two dashes"},
 	} {

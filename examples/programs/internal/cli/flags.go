@@ -67,46 +67,10 @@ func FlagMistake(flags *pflag.FlagSet, err error) error {
 		name, _, _ = strings.Cut(short, "=")
 		typed = "-" + name
 	}
-	near := nearestFlag(flags, name)
-	switch {
-	case near == name:
+	if flags.Lookup(name) != nil {
 		return Mistake("unknown flag %s: flags have two dashes: --%s", typed, name)
-	case near != "":
-		return Mistake("unknown flag %s: did you mean --%s?", typed, near)
 	}
 	return Mistake("unknown flag %s", typed)
-}
-
-// nearestFlag returns the flag that is most like name, or "" if none is.
-func nearestFlag(flags *pflag.FlagSet, name string) (near string) {
-	least := 3
-	flags.VisitAll(func(f *pflag.Flag) {
-		if d := editDistance(f.Name, name); d < least {
-			near, least = f.Name, d
-		}
-	})
-	return near
-}
-
-// editDistance returns how many letters must change, come or go to make b of a.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // NewChoice returns the value of a flag that takes one of a few texts. It sets to.

@@ -163,7 +163,7 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"explain", "--list", "a.com", "a.com:https"}, `target "a.com:https" is not a host and a port`},
 		{[]string{"explain", "--list", "a.com", ":443"}, `target ":443" is not a host and a port`},
 		{[]string{"explain", "--list", "a.com", "https://u:hunter2@"}, "a target is not a URL with a host"},
-		{[]string{"explain", "--lists", "a.com"}, "unknown flag --lists: did you mean --list?"},
+		{[]string{"explain", "--lists", "a.com"}, "unknown flag --lists"},
 		{[]string{"explain", "-list", "a.com", "a.com"}, "unknown flag -list: flags have two dashes: --list"},
 		{[]string{"lint"}, "--list must be set"},
 		{[]string{"lint", "--list", strings.Repeat("a,", 3000) + strings.Repeat("::1 ", 500)}, "--list has 4501 parts"},

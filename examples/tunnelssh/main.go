@@ -24,10 +24,10 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/relay"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -190,28 +190,6 @@ func forwardConns(ctx context.Context, l net.Listener, d *tunnel.Dialer, host st
 			conn.Close()
 			continue
 		}
-		relay(ctx, conn, target)
-	}
-}
-
-// relay copies both ways until both sides have ended, or ctx has, and closes them.
-func relay(ctx context.Context, conn, target net.Conn) {
-	closeBoth := func() {
-		conn.Close()
-		target.Close()
-	}
-	defer closeBoth()
-	defer context.AfterFunc(ctx, closeBoth)()
-	var sending sync.WaitGroup
-	defer sending.Wait()
-	sending.Go(func() { copyHalf(target, conn) })
-	copyHalf(conn, target)
-}
-
-// copyHalf copies, and passes the end on while the other direction goes on.
-func copyHalf(to, from net.Conn) {
-	io.Copy(to, from)
-	if half, ok := to.(interface{ CloseWrite() error }); ok {
-		half.CloseWrite()
+		relay.Relay(ctx, conn, target)
 	}
 }

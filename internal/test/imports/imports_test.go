@@ -48,7 +48,7 @@ var arrows = map[string][]string{
 	"/examples/deploy":           {},
 	"/examples/quickstart":       {"/dialer", "/kubeconfig", "/kubeconfig/connect", "/tunnel", "/tunnel/gateway", "/internal/test/apitest", "/internal/test/pki", "/internal/test/proxytest"},
 	"/examples/tunnel":           {"/tunnel"},
-	"/examples/tunnelssh":        {"/tunnel"},
+	"/examples/tunnelssh":        {"/internal/relay", "/tunnel"},
 	"/internal/abort":            {},
 	"/internal/hostport":         {},
 	"/internal/keypair":          {},

@@ -42,9 +42,6 @@ type Config struct {
 	// hold a secret, nothing is written. A plan is made again after a minute, as what it
 	// reads is not watched. If nil, there are none.
 	Further func(Cluster) (proxyconfig.FurtherValues, error)
-	// MergedList has the lists in the order of noproxy.Merged. If false, it is
-	// noproxy.GiantSwarm.
-	MergedList bool
 }
 
 // Check returns an error for a Config that no plan can be made with.
@@ -82,13 +79,6 @@ func (c Config) managedBy() string {
 		return "causeway"
 	}
 	return c.ManagedBy
-}
-
-func (c Config) listLayout() noproxy.Layout {
-	if c.MergedList {
-		return noproxy.Merged
-	}
-	return noproxy.GiantSwarm
 }
 
 // Held is what the API server holds for a Cluster. A nil one does not exist.
@@ -228,7 +218,7 @@ func warningEvent(reason string, err error) Event {
 // mergeLayers merges the layers.
 func (p *planner) mergeLayers(installation proxyconfig.Config, user override) (proxyconfig.ClusterValues, error) {
 	facts := p.cluster.Facts
-	facts.Layout = p.config.listLayout()
+	facts.Layout = noproxy.GiantSwarm
 	merged, err := proxyconfig.Layers{Installation: installation, Cluster: facts, User: user.Override}.Merge()
 	if err != nil {
 		return proxyconfig.ClusterValues{}, fmt.Errorf("propagate: Cluster %s/%s: %w", p.cluster.Namespace, p.cluster.Name, err)

@@ -39,8 +39,6 @@ func TestPlanConfiguration(t *testing.T) {
 		{"values and keys that agree", func(w *world) {
 			w.installation("values", "http_proxy: "+proxy, "HTTP_PROXY", proxy, "HTTPS_PROXY", proxy, "NO_PROXY", people)
 		}, everywhere(proxy, golden)},
-		{"merged list", func(w *world) { w.config.MergedList = true }, everywhere(proxy,
-			"localhost,127.0.0.1,svc,cluster.local,cluster.local.,kubernetes,kubernetes.default,100.64.0.0/13,100.96.0.0/11,178.170.32.59,"+people)},
 		{"domain and nodes", func(w *world) {
 			w.cluster.Facts.ServiceDomain, w.cluster.Facts.NodeCIDRs = "corp.test", []string{"10.0.0.0/24"}
 		}, everywhere(proxy, strings.Replace(strings.Replace(golden, "cluster.local", "corp.test", 1), people, "10.0.0.0/24,"+people, 1))},

@@ -142,7 +142,7 @@ func TestFlagValues(t *testing.T) {
 		{"server --grace -1s", "--grace must not be less than zero"},
 		{"noproxy cluster --pods x --services y", `--services entry 0 "y": not a network such as 10.0.0.0/8 or 2001:db8::/32; --pods entry 0 "x"`},
 		{"proxyconfig --https u:canary@h", "--https: "},
-		{"proxyconfig --user-no-proxy http://u:canary@h", "--user-no-proxy: "},
+		{"proxyconfig --no-proxy http://u:canary@h", "--no-proxy: "},
 		{"proxyconfig --pods 10.0.0.0/33", `--pods entry 0 "10.0.0.0/33"`},
 		{"proxyconfig --cloud aws", `--region "": required`},
 		{"proxyconfig --https http://h:1 --format values --name A_B", "--name: "},

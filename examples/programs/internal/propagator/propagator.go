@@ -95,7 +95,6 @@ func (f *flags) add(cmd *cobra.Command) {
 	set.StringVar(&f.config.ManagedBy, "managed-by", "causeway", "`value` of the label giantswarm.io/managed-by; objects with another one are left alone")
 	command.Choice(cmd, &f.credentials, "credentials", "everywhere", "where the proxies' credentials go; with machines, chart-operator and others without --env-secret use the proxy without them", "everywhere", "machines", "nowhere")
 	command.Choice(cmd, &f.containerd, "containerd", "computed", "the list that containerd gets: computed for the cluster, or only the installation's", "computed", "installation")
-	set.BoolVar(&f.config.MergedList, "merged-list", false, "lists in the order of package noproxy, each item once, and not as Giant Swarm has them")
 	set.StringVar(&f.config.EnvSecret, "env-secret", "", "`name` of a Secret in the workload cluster, to which the pods of external-dns-app and cert-manager-app refer, instead of having the proxies; chart-operator can't")
 	command.Choice(cmd, &f.layout, "values-layout", "charts", "where the values are: as charts of today read them, or as in Giant Swarm's RFC", "charts", "rfc")
 	set.StringVar(&f.config.ValuesName, "values-name", "cluster-values", "`name` behind the Cluster's and a dash, of the Secret and the ConfigMap with values")

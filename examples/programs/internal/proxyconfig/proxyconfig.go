@@ -32,7 +32,7 @@ takes (--format):
   jvm         arguments of java, as java @file takes them
 
 Flags or a YAML file (--file) describe the cluster; flags change single settings of the
-file:
+file, and only the file has the user's:
 
   name: prod
   namespace: default
@@ -154,8 +154,8 @@ func (o options) run(s *spec, stdout, stderr io.Writer) error {
 func (o options) fieldError(err error) error {
 	names := append([]string{
 		"proxyconfig: Installation.HTTPProxy", "--http", "proxyconfig: Installation.HTTPSProxy", "--https",
-		"proxyconfig: Installation.NoProxy", "--no-proxy", "proxyconfig: User.HTTPProxy", "--user-http",
-		"proxyconfig: User.HTTPSProxy", "--user-https", "proxyconfig: User.NoProxy", "--user-no-proxy",
+		"proxyconfig: Installation.NoProxy", "--no-proxy", "proxyconfig: User.HTTPProxy", "--file: user.http",
+		"proxyconfig: User.HTTPSProxy", "--file: user.https", "proxyconfig: User.NoProxy", "--file: user.noProxy",
 		"proxyconfig: HTTPProxy", "--http", "proxyconfig: HTTPSProxy", "--https", "proxyconfig: NoProxy", "--no-proxy",
 		"proxyconfig: Namespace", "--namespace", "proxyconfig: Name", "--name",
 		"proxyconfig: EnvSecret", "--env-secret", "proxyconfig: ValuesName", "--values-name", "proxyconfig: SystemdName", "--systemd-name", "proxyconfig: Units", "--unit",
@@ -175,7 +175,6 @@ func (o options) fieldError(err error) error {
 // fileKeys are the keys of the file that flags change.
 var fileKeys = map[string]string{
 	"http": "installation.http", "https": "installation.https", "no-proxy": "installation.noProxy",
-	"user-http": "user.http", "user-https": "user.https", "user-no-proxy": "user.noProxy",
 	"name": "name", "namespace": "namespace", "pods": "cluster.pods", "services": "cluster.services", "nodes": "cluster.nodes",
 	"control-plane": "cluster.controlPlane", "domain": "cluster.domain", "region": "cluster.region",
 }

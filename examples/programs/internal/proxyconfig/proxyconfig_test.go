@@ -78,12 +78,12 @@ func TestFormats(t *testing.T) {
 
 // A flag changes one setting of the file, and leaves the others.
 func TestFlagsChangeTheFile(t *testing.T) {
-	path := write(t, file)
-	got, _, err := runCommand(t, "--file", path, "--user-https", "http://own.test:1", "--own-list")
+	path := write(t, file+"  https: http://own.test:1\n  ownList: true\n") // of the user
+	got, _, err := runCommand(t, "--file", path, "--pods", "10.9.0.0/16")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"HTTP_PROXY='http://user:SECRET%40@proxy.test:3128'", "HTTPS_PROXY='http://own.test:1'", "10.244.0.0/16,mesh.test,svc"} {
+	for _, want := range []string{"HTTP_PROXY='http://user:SECRET%40@proxy.test:3128'", "HTTPS_PROXY='http://own.test:1'", "10.9.0.0/16,mesh.test,svc"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got\n%s\nwant %s in it", got, want)
 		}

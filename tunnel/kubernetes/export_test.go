@@ -1,6 +1,11 @@
 package kubernetes
 
-import "time"
+import (
+	"context"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+)
 
 // Remembered is how many tokens and rights are remembered.
 func (r *TokenReview) Remembered() (users, rights int) {
@@ -12,3 +17,11 @@ func ParseJWT(token string) (ok bool, audiences []string, ends time.Time) {
 	c, err := parseJWT(token)
 	return err == nil, c.audiences, c.ends
 }
+
+// SetAllow replaces the access review.
+func (r *TokenReview) SetAllow(allow func(ctx context.Context, user authenticationv1.UserInfo, cluster string) error) {
+	r.allow = allow
+}
+
+// SetMaxRemembered bounds what is remembered.
+func (r *TokenReview) SetMaxRemembered(n int) { r.maxRemembered = n }

@@ -109,8 +109,9 @@ func held(t *testing.T) (*heldAPI, *kubernetes.TokenReview) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return api, &kubernetes.TokenReview{Client: client, Audiences: []string{"tunnel"}, Opaque: true, Remember: -1,
-		Allow: func(context.Context, authenticationv1.UserInfo, string) error { return nil }}
+	r := &kubernetes.TokenReview{Client: client, Audiences: []string{"tunnel"}, Opaque: true, Remember: -1}
+	r.SetAllow(func(context.Context, authenticationv1.UserInfo, string) error { return nil })
+	return api, r
 }
 
 func (a *heldAPI) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -304,7 +305,7 @@ func TestReviewsOfRights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, r := held(t)
 		r.Remember = time.Hour
-		r.Allow = func(ctx context.Context, user authenticationv1.UserInfo, cluster string) error {
+		r.SetAllow(func(ctx context.Context, user authenticationv1.UserInfo, cluster string) error {
 			switch yes, err := api.ask(ctx, cluster); {
 			case err != nil:
 				return err
@@ -312,7 +313,7 @@ func TestReviewsOfRights(t *testing.T) {
 				return errors.New("it has no right")
 			}
 			return nil
-		}
+		})
 		for _, user := range []string{"bob", "annie"} {
 			got := show(t.Context(), r, "192.0.2.1:1", user, user+"'s")
 			api.answer(user, true)

@@ -75,22 +75,16 @@ type TokenReview struct {
 	// the client, with 403 if it is syscall.EACCES. If nil, it is the user name of
 	// the credentials. A bearer token has no user name, so it needs this field.
 	ClusterOf func(user authenticationv1.UserInfo, c gateway.Credentials) (string, error)
-	// Allow decides whether the user may reach the cluster, which is "" if it is
-	// unknown. An error refuses the client, and is remembered for 5 seconds unless
-	// it is a [gateway.Unavailable]. If nil, the API server is asked whether the
-	// user has the verb "connect" on clusters/tunnel in the API group
-	// cluster.x-k8s.io, for that name and namespace: see [AccessRule].
-	Allow func(ctx context.Context, user authenticationv1.UserInfo, cluster string) error
 	// Remember is how long a client is let in again without a request, even if its
 	// token was revoked or its right was removed meanwhile; at most until the token
 	// expires. Zero means 10 seconds; if negative, there is a request each time.
 	Remember time.Duration
-	// MaxRemembered bounds how many tokens, how many rights, and how many refusals
-	// of each are remembered, as hashes. Zero means 10,000, which take some 20 MiB.
-	MaxRemembered int
+	users    reviewQueue[reviewedUser]
+	rights   reviewQueue[time.Time]
 
-	users  reviewQueue[reviewedUser]
-	rights reviewQueue[time.Time]
+	// In tests.
+	allow         func(ctx context.Context, user authenticationv1.UserInfo, cluster string) error
+	maxRemembered int
 }
 
 // reviewedUser is the user that a token belongs to.
@@ -101,7 +95,7 @@ type reviewedUser struct {
 
 const (
 	defaultRemember      = 10 * time.Second // as kube-apiserver itself
-	defaultMaxRemembered = 10_000
+	defaultMaxRemembered = 10_000           // tokens, rights, and refusals of each, as hashes: some 20 MiB
 )
 
 // Authenticate is for the field Authenticate of a Gateway. A client without a token
@@ -120,7 +114,7 @@ func (r *TokenReview) Authenticate(ctx context.Context, c gateway.Credentials) (
 		return gateway.Identity{}, err
 	}
 	q := &question[reviewedUser]{
-		subject: sha256.Sum256([]byte(token)), maxRemembered: r.maxRemembered(),
+		subject: sha256.Sum256([]byte(token)), maxRemembered: cmp.Or(r.maxRemembered, defaultMaxRemembered),
 		ask:   func(ctx context.Context) (reviewedUser, error) { return r.reviewToken(ctx, token) },
 		until: func(of reviewedUser) time.Time { return r.rememberUntil(of.ends) },
 	}
@@ -204,13 +198,6 @@ func (r *TokenReview) rememberUntil(ends time.Time) time.Time {
 	return until
 }
 
-func (r *TokenReview) maxRemembered() int {
-	if r.MaxRemembered <= 0 {
-		return defaultMaxRemembered
-	}
-	return r.MaxRemembered
-}
-
 func (r *TokenReview) checkFields() error {
 	switch {
 	case r.Client == nil:
@@ -252,12 +239,12 @@ func AccessRule(names ...string) rbacv1.PolicyRule {
 // checkAccess decides whether the user may reach the cluster. Reviews of one user
 // wait for each other, whatever address they come from.
 func (r *TokenReview) checkAccess(ctx context.Context, token digest, of reviewedUser, cluster string) error {
-	ask := r.Allow
+	ask := r.allow
 	if ask == nil {
 		ask = r.reviewAccess
 	}
 	_, err := r.rights.findAnswer(ctx, &question[time.Time]{
-		subject: sha256.Sum256(append(token[:], cluster...)), source: of.user.Username, maxRemembered: r.maxRemembered(),
+		subject: sha256.Sum256(append(token[:], cluster...)), source: of.user.Username, maxRemembered: cmp.Or(r.maxRemembered, defaultMaxRemembered),
 		ask: func(ctx context.Context) (time.Time, error) {
 			err := ask(ctx, of.user, cluster)
 			if err != nil && ctx.Err() != nil {

@@ -136,11 +136,11 @@ func TestTokenReview(t *testing.T) {
 			r.ClusterOf = func(authenticationv1.UserInfo, gateway.Credentials) (string, error) { return "", syscall.EACCES }
 		}, want: "forbidden", asked: [2]int{1, 0}},
 		{name: "a rule of its own", c: gateway.Credentials{Bearer: goodToken}, set: func(r *reviewer) {
-			r.Allow = func(context.Context, authenticationv1.UserInfo, string) error { return nil }
+			r.SetAllow(func(context.Context, authenticationv1.UserInfo, string) error { return nil })
 			r.ClusterOf = func(authenticationv1.UserInfo, gateway.Credentials) (string, error) { return "default/prod", nil }
 		}, want: "let in", asked: [2]int{1, 0}},
 		{name: "a rule that can't tell", c: basic, set: func(r *reviewer) {
-			r.Allow = func(context.Context, authenticationv1.UserInfo, string) error { return unavailable{} }
+			r.SetAllow(func(context.Context, authenticationv1.UserInfo, string) error { return unavailable{} })
 		}, want: "unavailable", asked: [2]int{1, 0}},
 		{name: "no audiences", c: basic, set: func(r *reviewer) { r.Audiences = nil }, want: "unavailable", cause: "field Audiences is required"},
 		{name: "an empty audience", c: basic, set: func(r *reviewer) { r.Audiences = []string{""} }, want: "unavailable", cause: "field Audiences is required"},
@@ -255,7 +255,7 @@ func TestTokenReviewRemembers(t *testing.T) {
 // What is remembered is for that token and that cluster, and bounded.
 func TestTokenReviewRemembersWhat(t *testing.T) {
 	r := newReviewer()
-	r.MaxRemembered = 20
+	r.SetMaxRemembered(20)
 	c := gateway.Credentials{User: "default/prod", Password: goodToken}
 	want := func(c gateway.Credentials, want string, tokens, rights int) {
 		t.Helper()

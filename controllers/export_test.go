@@ -45,9 +45,9 @@ func (r *TunnelReconciler) SetNow(now func() time.Time) { r.now = now }
 
 // RegisterMetrics registers those of the other reconcilers, as their SetupWithManager does.
 func RegisterMetrics() error {
-	_, err := newProxyMetrics()
-	tunnels, err2 := newTunnelMetrics()
-	tunnels.showClusters(0, 0)
+	_, _, err := newProxyMetrics()
+	tunnels, _, err2 := newTunnelMetrics()
+	tunnels.show(0, 0)
 	return errors.Join(err, err2)
 }
 

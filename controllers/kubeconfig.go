@@ -116,6 +116,7 @@ func (r *KubeconfigReconciler) SetupWithManager(ctx context.Context, mgr manager
 	if k.metrics, err = newProviderMetrics(); err != nil {
 		return err
 	}
+	k.writer = newObjectWriter(mgr.GetClient(), k.fieldManager(), k.metrics.writes)
 	if err := k.addCaches(ctx); err != nil {
 		return err
 	}
@@ -133,9 +134,9 @@ type kubeconfigRun struct {
 	kind    *unstructured.Unstructured // an empty Cluster
 	own     ownCaches                  // Namespaces, route Secrets, infrastructure
 	state   *clusterStates
-	writes  writeLog
+	writer  *objectWriter
 	events  *eventLog
-	metrics *providerMetrics
+	metrics providerMetrics
 
 	infrastructure *infrastructure
 	slots          *turns.Queue[string] // of new probes, by namespace

@@ -116,38 +116,27 @@ func (k *kubeconfigRun) writeSecret(ctx context.Context, u *unstructured.Unstruc
 	if err := checkScope(ctx, k.mgr.GetAPIReader(), u); err != nil {
 		return "", err
 	}
-	owner := client.FieldOwner(k.fieldManager())
-	verb, secret := writeCreate, action.Create
-	version := ""
-	var err error
+	write, secret := k.writer.write, action.Create
+	conditional := true
 	switch {
-	case action.Create != nil:
-		err = k.mgr.GetClient().Create(ctx, secret, owner)
-		version = secret.ResourceVersion
 	case action.Update != nil:
-		verb, secret = writeUpdate, action.Update
-		if err = errUnconditional; secret.ResourceVersion != "" {
-			err = k.mgr.GetClient().Update(ctx, secret, owner)
-		}
-		version = secret.ResourceVersion
-	default:
-		verb, secret = writeDelete, action.Delete
-		version = secret.ResourceVersion
-		if err = errUnconditional; secret.ResourceVersion != "" && secret.UID != "" {
-			err = client.IgnoreNotFound(k.mgr.GetClient().Delete(ctx, secret, client.Preconditions{UID: &secret.UID, ResourceVersion: &version}))
-		}
+		secret = action.Update
+		conditional = secret.ResourceVersion != ""
+	case action.Delete != nil:
+		write, secret = k.writer.delete, action.Delete
+		conditional = secret.ResourceVersion != "" && secret.UID != ""
 	}
-	k.metrics.countWrite(verb, err)
-	if err != nil {
-		return "", writeError(verb, "Secret", nameOf(secret), err)
+	if !conditional {
+		return "", errUnconditional
 	}
-	log.FromContext(ctx).Info("Wrote a Secret", "verb", verb, "secret", secret.Name)
-	k.writes.noteWrite(writeKey(secret, nameOf(secret)), lastWrite{version: version, deleted: verb == writeDelete, at: time.Now()})
+	if err := write(ctx, secret); err != nil {
+		return "", err
+	}
 	k.state.change(nameOf(u), func(c *clusterState) {
 		c.conflicts = 0
 		delete(c.failures, what)
 	})
-	return version, nil
+	return secret.ResourceVersion, nil
 }
 
 func (k *kubeconfigRun) fieldManager() string {
@@ -206,7 +195,7 @@ func (k *kubeconfigRun) applyCondition(ctx context.Context, u *unstructured.Unst
 		k.state.change(key, func(s *clusterState) { s.refused = &refusedCondition{c, others} })
 		return 0, nil
 	}
-	k.metrics.countWrite(conditionWrites, err)
+	k.writer.counts.count(conditionWrites, err)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "Write of a condition")
 		_, retryAt := k.state.noteFailure(key, conditionWrites, err, now)
@@ -228,7 +217,7 @@ func sameCondition(a, b metav1.Condition) bool {
 // patchStatus applies the condition, and returns the Cluster's new resourceVersion.
 // Without force, a condition of another manager is a conflict.
 func (k *kubeconfigRun) patchStatus(ctx context.Context, cluster provider.Cluster, c metav1.Condition, force bool) (string, error) {
-	opts := []client.SubResourcePatchOption{client.FieldOwner(k.fieldManager())}
+	var opts []client.SubResourcePatchOption
 	if force {
 		opts = append(opts, client.ForceOwnership)
 	}
@@ -236,7 +225,7 @@ func (k *kubeconfigRun) patchStatus(ctx context.Context, cluster provider.Cluste
 	u.SetNamespace(cluster.Namespace)
 	u.SetName(cluster.Name)
 	u.SetUID(types.UID(cluster.UID))
-	return applyCondition(ctx, k.mgr.GetClient(), u, &c, opts...)
+	return applyCondition(ctx, k.writer, u, &c, opts...)
 }
 
 // applyCondition applies the condition to a Cluster of which u has the version, the name and

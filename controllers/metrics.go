@@ -10,101 +10,81 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig/probe"
 )
 
-// providerMetrics are the KubeconfigReconciler's. They are in controller-runtime's
-// registry, which also has the metrics of each controller.
+// The metrics are in controller-runtime's registry, which also has those of each controller.
+
+// providerMetrics are the KubeconfigReconciler's.
 type providerMetrics struct {
-	probes, writes *prometheus.CounterVec
-	probeTime      *prometheus.HistogramVec
+	writes    writeCounter
+	probes    *prometheus.CounterVec
+	probeTime *prometheus.HistogramVec
 }
 
 // newProviderMetrics registers them, or finds those of a manager before.
-func newProviderMetrics() (*providerMetrics, error) {
-	m := &providerMetrics{
-		probes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "causeway_provider_probes_total", Help: "Probes of a route, by the phase that failed; empty if none did.",
-		}, []string{"failed"}),
-		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "causeway_provider_writes_total", Help: "Writes to the management cluster.",
-		}, []string{"kind", "result"}),
-		probeTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "causeway_provider_probe_duration_seconds", Help: "Duration of probes.",
-			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20},
-		}, []string{"result"}),
-	}
-	var err error
-	m.probes = registerMetric(m.probes, &err)
-	m.writes = registerMetric(m.writes, &err)
-	m.probeTime = registerMetric(m.probeTime, &err)
+func newProviderMetrics() (m providerMetrics, err error) {
+	m.probes = registerMetric(prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "causeway_provider_probes_total", Help: "Probes of a route, by the phase that failed; empty if none did.",
+	}, []string{"failed"}), &err)
+	m.probeTime = registerMetric(prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "causeway_provider_probe_duration_seconds", Help: "Duration of probes.",
+		Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20},
+	}, []string{"result"}), &err)
+	m.writes = newWriteCounter("causeway_provider_writes_total", "Writes to the management cluster.", &err, writeCreate, writeUpdate, writeDelete, conditionWrites)
 	m.probes.WithLabelValues("")
-	for _, result := range []string{"ok", "error"} {
-		m.probeTime.WithLabelValues(result)
-		for _, kind := range []string{writeCreate, writeUpdate, writeDelete, conditionWrites} {
-			m.writes.WithLabelValues(kind, result)
-		}
-	}
+	m.probeTime.WithLabelValues("ok")
+	m.probeTime.WithLabelValues("error")
 	return m, err
 }
 
-// proxyMetrics are the ProxyReconciler's.
-type proxyMetrics struct {
-	installation prometheus.Gauge
-	writes       *prometheus.CounterVec
-}
-
-// newProxyMetrics registers them, or finds those of a manager before.
-func newProxyMetrics() (*proxyMetrics, error) {
-	m := &proxyMetrics{
-		installation: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "causeway_propagate_installation_ok", Help: "1 if the installation's Secret can be used; otherwise nothing is written.",
-		}),
-		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "causeway_propagate_writes_total", Help: "Writes of Secrets and ConfigMaps.",
-		}, []string{"kind", "result"}),
+func (m providerMetrics) countProbe(took time.Duration, report probe.Report) {
+	phase := ""
+	if step := report.Failed(); step != nil {
+		phase = string(step.Phase)
 	}
-	var err error
-	m.installation = registerMetric(m.installation, &err)
-	m.writes = registerMetric(m.writes, &err)
-	for _, result := range []string{"ok", "error"} {
-		m.writes.WithLabelValues(writeCreate, result)
-		m.writes.WithLabelValues(writeUpdate, result)
+	m.probes.WithLabelValues(phase).Inc()
+	m.probeTime.WithLabelValues(resultOf(report.Err())).Observe(took.Seconds())
+}
+
+// newProxyMetrics registers those of the ProxyReconciler and the PodSecretReconciler.
+func newProxyMetrics() (g prometheus.Gauge, c writeCounter, err error) {
+	g = registerMetric(prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "causeway_propagate_installation_ok", Help: "1 if the installation's Secret can be used; otherwise nothing is written.",
+	}), &err)
+	c = newWriteCounter("causeway_propagate_writes_total", "Writes of Secrets and ConfigMaps.", &err, writeCreate, writeUpdate)
+	return g, c, err
+}
+
+// clusterGauge counts Clusters.
+type clusterGauge struct{ *prometheus.GaugeVec }
+
+// newTunnelMetrics registers those of the TunnelReconciler.
+func newTunnelMetrics() (g clusterGauge, c writeCounter, err error) {
+	g.GaugeVec = registerMetric(prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "causeway_managed_clusters", Help: "Clusters with the label causewayproject.github.io/tunnel=true, by whether an agent is connected. Only the leader has them.",
+	}, []string{"connected"}), &err)
+	c = newWriteCounter("causeway_managed_cluster_writes_total", "Writes of Secrets and conditions of the Clusters with the label.", &err,
+		writeCreate, writeUpdate, writeDelete, conditionWrites)
+	return g, c, err
+}
+
+func (g clusterGauge) show(with, without int) {
+	g.WithLabelValues("true").Set(float64(with))
+	g.WithLabelValues("false").Set(float64(without))
+}
+
+// writeCounter counts a reconciler's writes.
+type writeCounter struct{ *prometheus.CounterVec }
+
+// newWriteCounter registers it, or finds that of a manager before.
+func newWriteCounter(name, help string, failed *error, kinds ...string) (c writeCounter) {
+	c.CounterVec = registerMetric(prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"kind", "result"}), failed)
+	for _, kind := range kinds {
+		c.WithLabelValues(kind, "ok")
+		c.WithLabelValues(kind, "error")
 	}
-	return m, err
+	return c
 }
 
-// tunnelMetrics are the TunnelReconciler's.
-type tunnelMetrics struct {
-	clusters *prometheus.GaugeVec
-	writes   *prometheus.CounterVec
-}
-
-// newTunnelMetrics registers them, or finds those of a manager before.
-func newTunnelMetrics() (*tunnelMetrics, error) {
-	m := &tunnelMetrics{
-		clusters: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "causeway_managed_clusters", Help: "Clusters with the label causewayproject.github.io/tunnel=true, by whether an agent is connected. Only the leader has them.",
-		}, []string{"connected"}),
-		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "causeway_managed_cluster_writes_total", Help: "Writes of Secrets and conditions of the Clusters with the label.",
-		}, []string{"kind", "result"}),
-	}
-	var err error
-	m.clusters = registerMetric(m.clusters, &err)
-	m.writes = registerMetric(m.writes, &err)
-	for _, kind := range []string{writeCreate, writeUpdate, writeDelete, conditionWrites} {
-		m.writes.WithLabelValues(kind, "ok")
-		m.writes.WithLabelValues(kind, "error")
-	}
-	return m, err
-}
-
-func (m *tunnelMetrics) showClusters(with, without int) {
-	m.clusters.WithLabelValues("true").Set(float64(with))
-	m.clusters.WithLabelValues("false").Set(float64(without))
-}
-
-func (m *tunnelMetrics) countWrite(kind string, err error) {
-	m.writes.WithLabelValues(kind, resultOf(err)).Inc()
-}
+func (c writeCounter) count(kind string, err error) { c.WithLabelValues(kind, resultOf(err)).Inc() }
 
 // registerMetric returns the collector that is registered under its name.
 func registerMetric[T prometheus.Collector](collector T, failed *error) T {
@@ -117,19 +97,6 @@ func registerMetric[T prometheus.Collector](collector T, failed *error) T {
 	}
 	*failed = errors.Join(*failed, err)
 	return collector
-}
-
-func (m *providerMetrics) countWrite(kind string, err error) {
-	m.writes.WithLabelValues(kind, resultOf(err)).Inc()
-}
-
-func (m *providerMetrics) countProbe(took time.Duration, report probe.Report) {
-	phase := ""
-	if step := report.Failed(); step != nil {
-		phase = string(step.Phase)
-	}
-	m.probes.WithLabelValues(phase).Inc()
-	m.probeTime.WithLabelValues(resultOf(report.Err())).Observe(took.Seconds())
 }
 
 func resultOf(err error) string {

@@ -113,14 +113,12 @@ func (r *PodSecretReconciler) SetupWithManager(ctx context.Context, mgr manager.
 			ProxyReconciler: ProxyReconciler{Config: propagate.Config{Installation: r.Source, ManagedBy: r.ManagedBy}},
 			installation:    types.NamespacedName{Namespace: namespace, Name: name},
 			live:            mgr.GetAPIReader(),
-			writer:          client.WithFieldOwner(mgr.GetClient(), podSecretProgram),
 		},
 		name: r.Name, namespaces: r.Namespaces, render: r.Render, sources: ownCaches{}, secrets: ownCaches{},
 		refresh: make(chan event.GenericEvent, 1), changed: make(chan event.GenericEvent, 1), wrote: map[string]podSecretWrite{},
 	}
 	p.events.recorder = mgr.GetEventRecorderFor(podSecretProgram)
-	var err error
-	if p.metrics, err = newProxyMetrics(); err != nil {
+	if err := p.addWriter(mgr, podSecretProgram); err != nil {
 		return fmt.Errorf("controllers: metrics: %w", err)
 	}
 	if err := p.addCaches(ctx, mgr); err != nil {
@@ -227,7 +225,7 @@ func (p *podSecretRun) reconcileSource(ctx context.Context, _ reconcile.Request)
 		p.refuseInstallation(secret, err)
 		return reconcile.Result{}, nil
 	}
-	p.metrics.installation.Set(1)
+	p.usable.Set(1)
 	next := &propagate.EnvSecret{Config: c, Source: secret.UID, Version: secret.ResourceVersion}
 	if before := p.current.Swap(next); before == nil || *before != *next {
 		trigger(p.changed)

@@ -69,12 +69,11 @@ func (r *ProxyReconciler) SetupWithManager(ctx context.Context, mgr manager.Mana
 		cluster:         cluster,
 		clusters:        mgr.GetCache(),
 		live:            mgr.GetAPIReader(),
-		writer:          client.WithFieldOwner(mgr.GetClient(), proxyProgram+"-"+r.Config.Labels()[propagate.LabelManagedBy]),
 		own:             ownCaches{}, overrides: ownCaches{}, unlabelled: ownCaches{}, installations: ownCaches{},
 	}
 	p.values, p.systemd = r.Config.Suffixes()
 	p.events.recorder = mgr.GetEventRecorderFor(proxyProgram)
-	if p.metrics, err = newProxyMetrics(); err != nil {
+	if err := p.addWriter(mgr, proxyProgram+"-"+r.Config.Labels()[propagate.LabelManagedBy]); err != nil {
 		return fmt.Errorf("controllers: metrics: %w", err)
 	}
 	if err := p.addCaches(ctx, mgr); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/causewayproject/causeway/proxyconfig/propagate"
@@ -27,13 +29,19 @@ type proxyRun struct {
 	cluster  *unstructured.Unstructured // an empty one, of the version that is served
 	clusters client.Reader              // the manager's cache
 	live     client.Reader              // the API server
-	writer   client.Writer
+	writer   *objectWriter
 
 	own, overrides, unlabelled, installations ownCaches
 
-	events  eventLog
-	writes  writeLog
-	metrics *proxyMetrics
+	events eventLog
+	usable prometheus.Gauge // whether the installation is
+}
+
+// addWriter adds the writer for this manager of fields, and the metrics.
+func (p *proxyRun) addWriter(mgr manager.Manager, owner string) error {
+	gauge, counts, err := newProxyMetrics()
+	p.usable, p.writer = gauge, newObjectWriter(mgr.GetClient(), owner, counts)
+	return err
 }
 
 // checkInstallation tells of the installation's Secret, once for all Clusters.
@@ -43,7 +51,7 @@ func (p *proxyRun) checkInstallation(ctx context.Context, _ reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	if _, err = p.Config.ReadInstallation(secret); err == nil {
-		p.metrics.installation.Set(1)
+		p.usable.Set(1)
 		log.FromContext(ctx).Info("the installation's Secret can be used")
 		return reconcile.Result{}, nil
 	}
@@ -55,7 +63,7 @@ func (p *proxyRun) checkInstallation(ctx context.Context, _ reconcile.Request) (
 // refuseInstallation reports why the installation's Secret can't be used. secret is nil if
 // the Secret is missing.
 func (p *proxyRun) refuseInstallation(secret *corev1.Secret, err error) {
-	p.metrics.installation.Set(0)
+	p.usable.Set(0)
 	if secret == nil {
 		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: p.installation.Namespace, Name: p.installation.Name}}
 	}
@@ -132,9 +140,9 @@ func (p *proxyRun) heldObjects(ctx context.Context, cluster types.NamespacedName
 	)
 	h.Installation, errs[0] = p.readInstallation(ctx)
 	h.Override, errs[1] = getObject(ctx, p.overrides.of(cluster.Namespace), named(propagate.SuffixOverride), &corev1.Secret{})
-	h.SystemdProxy, errs[2] = getWritten(ctx, &p.writes, p.live, own, named(p.systemd), &corev1.Secret{})
-	h.Secret, errs[3] = getWritten(ctx, &p.writes, p.live, own, named(p.values), &corev1.Secret{})
-	h.ConfigMap, errs[4] = getWritten(ctx, &p.writes, p.live, own, named(p.values), &corev1.ConfigMap{})
+	h.SystemdProxy, errs[2] = getWritten(ctx, &p.writer.writes, p.live, own, named(p.systemd), &corev1.Secret{})
+	h.Secret, errs[3] = getWritten(ctx, &p.writer.writes, p.live, own, named(p.values), &corev1.Secret{})
+	h.ConfigMap, errs[4] = getWritten(ctx, &p.writer.writes, p.live, own, named(p.values), &corev1.ConfigMap{})
 	unlabelled, err := getObject(ctx, p.unlabelled.of(cluster.Namespace), named(propagate.SuffixOverride), secretMetadata())
 	h.Unlabelled, errs[5] = unlabelled != nil && h.Override == nil, err // with both, one cache is late
 	return h, errors.Join(errs[:]...)

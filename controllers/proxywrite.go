@@ -66,21 +66,51 @@ func (p *proxyRun) writeObjects(ctx context.Context, objects []propagate.Object,
 		if err := check(ctx); err != nil {
 			return object, err
 		}
-		verb := writeUpdate
-		if object.GetResourceVersion() == "" {
-			verb = writeCreate
-			err = p.writer.Create(ctx, object)
-		} else {
-			err = p.writer.Update(ctx, object)
+		if err := p.writer.write(ctx, object); err != nil {
+			return object, err
 		}
-		p.metrics.writes.WithLabelValues(verb, resultOf(err)).Inc()
-		if err != nil {
-			return object, writeError(verb, kindOf(object), nameOf(object), err)
-		}
-		p.writes.noteWrite(writeKey(object, nameOf(object)), lastWrite{version: object.GetResourceVersion(), at: time.Now()})
-		log.FromContext(ctx).Info("wrote", "target", o.String(), "verb", verb)
 	}
 	return nil, nil
+}
+
+// objectWriter writes a reconciler's objects. It counts and remembers the writes.
+type objectWriter struct {
+	client.Client
+	writes writeLog
+	counts writeCounter
+}
+
+func newObjectWriter(to client.Client, owner string, counts writeCounter) *objectWriter {
+	return &objectWriter{Client: client.WithFieldOwner(to, owner), counts: counts}
+}
+
+// write creates an object without a resourceVersion, and updates another one.
+func (w *objectWriter) write(ctx context.Context, object client.Object) (err error) {
+	verb := writeUpdate
+	if object.GetResourceVersion() == "" {
+		verb = writeCreate
+		err = w.Create(ctx, object)
+	} else {
+		err = w.Update(ctx, object)
+	}
+	return w.noteResult(ctx, verb, object, err)
+}
+
+// delete deletes the object as it was read, unless it is gone.
+func (w *objectWriter) delete(ctx context.Context, object client.Object) error {
+	uid, version := object.GetUID(), object.GetResourceVersion()
+	err := client.IgnoreNotFound(w.Delete(ctx, object, client.Preconditions{UID: &uid, ResourceVersion: &version}))
+	return w.noteResult(ctx, writeDelete, object, err)
+}
+
+func (w *objectWriter) noteResult(ctx context.Context, verb string, object client.Object, err error) error {
+	w.counts.count(verb, err)
+	if err != nil {
+		return writeError(verb, kindOf(object), nameOf(object), err)
+	}
+	w.writes.noteWrite(writeKey(object, nameOf(object)), lastWrite{version: object.GetResourceVersion(), deleted: verb == writeDelete, at: time.Now()})
+	log.FromContext(ctx).Info("wrote", "target", writeKey(object, nameOf(object)), "verb", verb)
+	return nil
 }
 
 // readLive asks the API server for an object, which may be in no cache.

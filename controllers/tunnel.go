@@ -161,7 +161,6 @@ func (r *TunnelReconciler) SetupWithManager(ctx context.Context, mgr manager.Man
 	}
 	t := &tunnelRun{
 		TunnelReconciler: *r, mgr: mgr, kind: kind, live: mgr.GetAPIReader(),
-		writer:  client.WithFieldOwner(mgr.GetClient(), tunnelController),
 		records: ownCaches{}, keys: ownCaches{},
 		states: newTunnelStates(),
 		events: &eventLog{recorder: mgr.GetEventRecorderFor(tunnelController)},
@@ -171,9 +170,11 @@ func (r *TunnelReconciler) SetupWithManager(ctx context.Context, mgr manager.Man
 	if t.now == nil {
 		t.now = time.Now
 	}
-	if t.metrics, err = newTunnelMetrics(); err != nil {
+	var counts writeCounter
+	if t.connected, counts, err = newTunnelMetrics(); err != nil {
 		return fmt.Errorf("controllers: metrics: %w", err)
 	}
+	t.writer = newObjectWriter(mgr.GetClient(), tunnelController, counts)
 	if err := t.addCaches(ctx); err != nil {
 		return fmt.Errorf("controllers: caches of Clusters and Secrets: %w", err)
 	}
@@ -189,15 +190,14 @@ type tunnelRun struct {
 	mgr    manager.Manager
 	kind   *unstructured.Unstructured // an empty Cluster
 	live   client.Reader              // the API server
-	writer client.Client
+	writer *objectWriter
 
 	records ownCaches // the Secrets with labelTunnelRecord
 	keys    ownCaches // the Secrets with SSH keys
 
-	states  *tunnelStates
-	events  *eventLog
-	writes  writeLog
-	metrics *tunnelMetrics
+	states    *tunnelStates
+	events    *eventLog
+	connected clusterGauge
 }
 
 // addCaches adds the caches beside the manager's.

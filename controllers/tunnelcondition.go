@@ -9,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -132,7 +131,7 @@ func (t *tunnelRun) reconcileCondition(ctx context.Context, u *unstructured.Unst
 		return 0, nil // the first look leads here again
 	}
 	state := t.states.get(key)
-	had := readCondition(u, provider.ConditionTunnel)
+	had := clusterapi.Condition(u, provider.ConditionTunnel)
 	if written := state.condition.conditionAfter(u.GetResourceVersion()); written != nil {
 		had = written // the cache is late
 	}
@@ -148,7 +147,7 @@ func (t *tunnelRun) reconcileCondition(ctx context.Context, u *unstructured.Unst
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return 0, nil // the Cluster is gone, or another one
 	}
-	t.metrics.countWrite(conditionWrites, err)
+	t.writer.counts.count(conditionWrites, err)
 	if err != nil {
 		return 0, fmt.Errorf("condition of Cluster %s: %w", key, err)
 	}
@@ -187,14 +186,14 @@ func (t *tunnelRun) warnCertificate(u *unstructured.Unstructured, seen tunnelSee
 
 // removeCondition takes the condition away, if the Cluster has it.
 func (t *tunnelRun) removeCondition(ctx context.Context, u *unstructured.Unstructured) error {
-	if readCondition(u, provider.ConditionTunnel) == nil {
+	if clusterapi.Condition(u, provider.ConditionTunnel) == nil {
 		return nil
 	}
 	_, err := applyCondition(ctx, t.writer, t.identified(u), nil, client.ForceOwnership)
 	if apierrors.IsConflict(err) {
 		err = nil
 	}
-	t.metrics.countWrite(conditionWrites, err)
+	t.writer.counts.count(conditionWrites, err)
 	return client.IgnoreNotFound(err)
 }
 
@@ -205,16 +204,4 @@ func (t *tunnelRun) identified(u *unstructured.Unstructured) *unstructured.Unstr
 	named.SetName(u.GetName())
 	named.SetUID(u.GetUID())
 	return named
-}
-
-// readCondition returns the Cluster's condition of a type; nil without one.
-func readCondition(u *unstructured.Unstructured, conditionType string) *metav1.Condition {
-	list, _, _ := unstructured.NestedSlice(u.Object, clusterapi.ConditionsPath(u.GetAPIVersion())...)
-	for _, item := range list {
-		var c metav1.Condition
-		if m, ok := item.(map[string]any); ok && m["type"] == conditionType && runtime.DefaultUnstructuredConverter.FromUnstructured(m, &c) == nil {
-			return &c
-		}
-	}
-	return nil
 }

@@ -95,7 +95,7 @@ func (t *tunnelRun) followFleet(ctx context.Context) error {
 			return nil
 		}
 		t.states.noteFleet(seen, silent, t.now())
-		t.metrics.showClusters(t.states.countConnected())
+		t.connected.show(t.states.countConnected())
 		timer.Reset(max(fleetInterval, 10*time.Since(began)))
 	}
 }

@@ -75,7 +75,7 @@ func (t *tunnelRun) publicKey(ctx context.Context, u *unstructured.Unstructured,
 	if len(validation.IsDNS1123Subdomain(name.Name)) > 0 {
 		return "", &keyError{"the annotation " + provider.AnnotationTunnelSSH + " is no name of a Secret"}
 	}
-	secret, err := getWritten(ctx, &t.writes, t.live, t.keys.of(name.Namespace), name, &corev1.Secret{})
+	secret, err := getWritten(ctx, &t.writer.writes, t.live, t.keys.of(name.Namespace), name, &corev1.Secret{})
 	if err != nil || secret == nil && deleting {
 		return "", err
 	}
@@ -119,7 +119,7 @@ func (t *tunnelRun) createKey(ctx context.Context, u *unstructured.Unstructured,
 		Data: map[string][]byte{corev1.SSHAuthPrivateKey: pem.EncodeToMemory(block), provider.KeySSHPublic: authorized},
 	}
 	if err = checkScope(ctx, t.live, u); err == nil {
-		err = t.writeObject(ctx, secret)
+		err = t.writer.write(ctx, secret)
 	}
 	if apierrors.IsAlreadyExists(err) {
 		var other corev1.Secret

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -104,7 +103,7 @@ func (t *tunnelRun) reconcileLabelled(ctx context.Context, u *unstructured.Unstr
 	} else if !cluster.Deleting && string(record.Data[recordUID]) != cluster.UID { // moved, or restored
 		record = record.DeepCopy()
 		record.Data = mergeInto(record.Data, map[string][]byte{recordUID: []byte(cluster.UID)})
-		err = t.writeObject(ctx, record)
+		err = t.writer.write(ctx, record)
 	}
 	if err == nil && !full {
 		err = errors.Join(t.reconcileAgent(ctx, u, cluster, record), t.reconcileRoute(ctx, u, cluster), t.reconcileKey(ctx, u, cluster))
@@ -136,7 +135,7 @@ func (t *tunnelRun) reconcileGone(ctx context.Context, key types.NamespacedName)
 	}
 	if paused { // clusterctl move has taken it along
 		log.FromContext(ctx).Info("the paused Cluster is gone: its agents stay")
-		if err := t.deleteObject(ctx, record); err != nil {
+		if err := t.writer.delete(ctx, record); err != nil {
 			return reconcile.Result{}, err
 		}
 		t.states.forget(key)
@@ -187,16 +186,16 @@ func (t *tunnelRun) endTunnel(ctx context.Context, u *unstructured.Unstructured,
 			}
 			secret = secret.DeepCopy()
 			secret.OwnerReferences = owner.With(cluster, secret.OwnerReferences)
-			if err := t.writeObject(ctx, secret); err != nil {
+			if err := t.writer.write(ctx, secret); err != nil {
 				return err
 			}
 			t.tellAdopted(u, secret)
 		}
-		if err := t.deleteObject(ctx, secret); err != nil {
+		if err := t.writer.delete(ctx, secret); err != nil {
 			return err
 		}
 	}
-	if err := t.deleteObject(ctx, record); err != nil {
+	if err := t.writer.delete(ctx, record); err != nil {
 		return err
 	}
 	t.states.forget(key)
@@ -213,7 +212,7 @@ func (t *tunnelRun) recordName(key types.NamespacedName) types.NamespacedName {
 // readRecord returns nil if the Cluster has none.
 func (t *tunnelRun) readRecord(ctx context.Context, key types.NamespacedName) (*corev1.Secret, error) {
 	name := t.recordName(key)
-	return getWritten(ctx, &t.writes, t.live, t.records.of(name.Namespace), name, &corev1.Secret{})
+	return getWritten(ctx, &t.writer.writes, t.live, t.records.of(name.Namespace), name, &corev1.Secret{})
 }
 
 // tooManyEnded reports whether so many Clusters of the namespace have come and gone that
@@ -242,39 +241,12 @@ func (t *tunnelRun) createRecord(ctx context.Context, u *unstructured.Unstructur
 		ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, Labels: map[string]string{labelTunnelRecord: prefix}},
 		Data:       map[string][]byte{recordCluster: []byte(nameOf(u).String()), recordUID: []byte(u.GetUID())},
 	}
-	return record, t.writeObject(ctx, record)
+	return record, t.writer.write(ctx, record)
 }
 
 // readOwn returns a Secret that has the label of Cluster API; nil without one.
 func (t *tunnelRun) readOwn(ctx context.Context, name types.NamespacedName) (*corev1.Secret, error) {
-	return getWritten(ctx, &t.writes, t.live, t.mgr.GetCache(), name, &corev1.Secret{})
-}
-
-// writeObject creates a Secret without a resourceVersion, and updates another one.
-func (t *tunnelRun) writeObject(ctx context.Context, secret *corev1.Secret) error {
-	verb := writeUpdate
-	var err error
-	if secret.ResourceVersion == "" {
-		verb = writeCreate
-		err = t.writer.Create(ctx, secret)
-	} else {
-		err = t.writer.Update(ctx, secret)
-	}
-	t.metrics.countWrite(verb, err)
-	if err != nil {
-		return writeError(verb, "Secret", nameOf(secret), err)
-	}
-	t.writes.noteWrite(writeKey(secret, nameOf(secret)), lastWrite{version: secret.ResourceVersion, at: time.Now()})
-	log.FromContext(ctx).Info("wrote a Secret", "verb", verb, "secret", secret.Name)
-	return nil
-}
-
-// deleteObject deletes the Secret as it was read, unless it is gone.
-func (t *tunnelRun) deleteObject(ctx context.Context, secret *corev1.Secret) error {
-	err := client.IgnoreNotFound(t.writer.Delete(ctx, secret, client.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion}))
-	t.metrics.countWrite(writeDelete, err)
-	t.writes.forgetWrite(writeKey(secret, nameOf(secret)))
-	return writeError(writeDelete, "Secret", nameOf(secret), err)
+	return getWritten(ctx, &t.writer.writes, t.live, t.mgr.GetCache(), name, &corev1.Secret{})
 }
 
 // spreadOf returns a time up to d that is always the same for the Cluster, so that what

@@ -82,7 +82,7 @@ func (t *tunnelRun) dropFiles(ctx context.Context, key types.NamespacedName) err
 	secret = secret.DeepCopy()
 	delete(secret.Data, provider.KeyAgentUnit)
 	delete(secret.Data, provider.KeyAgentPod)
-	return t.writeObject(ctx, secret)
+	return t.writer.write(ctx, secret)
 }
 
 // setProblem is for the condition: "" if machines can get an agent.
@@ -134,7 +134,7 @@ func (t *tunnelRun) invite(ctx context.Context, u *unstructured.Unstructured, re
 	t.states.change(nameOf(u), func(s *tunnelState) { s.checkedAt, s.invited = t.now(), i })
 	changed := record.DeepCopy()
 	changed.Data[recordToken] = []byte(tokenHash(i.Token))
-	return i, t.writeObject(ctx, changed)
+	return i, t.writer.write(ctx, changed)
 }
 
 func tokenHash(token string) string {
@@ -218,7 +218,7 @@ func (t *tunnelRun) keepSecret(ctx context.Context, u *unstructured.Unstructured
 		return "", nil
 	}
 	if err = checkScope(ctx, t.live, u); err == nil {
-		err = t.writeObject(ctx, secret)
+		err = t.writer.write(ctx, secret)
 	}
 	switch {
 	case err == nil && present != nil && !owner.Owns(cluster, present.OwnerReferences):

@@ -5,7 +5,9 @@ import (
 	"strconv"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // Group is the API group, and Kind the kind, of a Cluster.
@@ -30,6 +32,28 @@ func ConditionsPath(apiVersion string) []string {
 		return []string{"status", "v1beta2", "conditions"}
 	}
 	return []string{"status", "conditions"}
+}
+
+// Condition returns a Cluster's condition of the type; nil without one.
+func Condition(cluster *unstructured.Unstructured, conditionType string) *metav1.Condition {
+	var c metav1.Condition
+	found := FindCondition(cluster, conditionType, ConditionsPath(cluster.GetAPIVersion())...)
+	if found == nil || runtime.DefaultUnstructuredConverter.FromUnstructured(found, &c) != nil {
+		return nil
+	}
+	return &c
+}
+
+// FindCondition returns the condition of the type in the list at the path; nil without one.
+func FindCondition(u *unstructured.Unstructured, conditionType string, path ...string) map[string]any {
+	value, _, _ := unstructured.NestedFieldNoCopy(u.Object, path...)
+	list, _ := value.([]any)
+	for _, item := range list {
+		if c, _ := item.(map[string]any); c["type"] == conditionType {
+			return c
+		}
+	}
+	return nil
 }
 
 // IsOlder reports whether resourceVersion a is before b. It is false if one of them is not

@@ -69,7 +69,7 @@ func (m *management) testTwoProviders(t *testing.T) {
 	})
 	m.routeReady(t, c, metav1.ConditionTrue)
 	for name, program := range programs {
-		conditions, secrets := loggedLines(program, "Wrote the condition", c.Name), loggedLines(program, "Wrote a Secret", c.Name)
+		conditions, secrets := loggedLines(program, "Wrote the condition", c.Name), loggedLines(program, "wrote", c.Name)
 		t.Logf("%s: %d writes of the condition, %d of Secrets, %d plans", name, conditions, secrets, loggedLines(program, "Planned", c.Name))
 		if conditions > 3 || secrets > 3 {
 			t.Errorf("%s wrote the condition %d times, and Secrets %d times, want at most 3", name, conditions, secrets)

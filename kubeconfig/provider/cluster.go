@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/causewayproject/causeway/internal/clusterapi"
@@ -77,7 +76,7 @@ func ReadCluster(cluster, infrastructure *unstructured.Unstructured) (Cluster, e
 		Namespace: cluster.GetNamespace(), Name: cluster.GetName(), UID: string(cluster.GetUID()),
 		APIVersion: cluster.GetAPIVersion(), Annotations: cluster.GetAnnotations(),
 		Paused: clusterapi.IsPaused(cluster), Deleting: cluster.GetDeletionTimestamp() != nil,
-		Generation: cluster.GetGeneration(), HasControlPlane: len(reference) > 0, Condition: readCondition(cluster),
+		Generation: cluster.GetGeneration(), HasControlPlane: len(reference) > 0, Condition: clusterapi.Condition(cluster, ConditionRoute),
 		Tunnel: cluster.GetLabels()[LabelTunnel] == "true",
 	}
 	topology, _, _ := unstructured.NestedFieldNoCopy(o, "spec", "topology")
@@ -222,28 +221,6 @@ func serverAddress(server string) (host, port string) {
 func hasPath(server string) bool {
 	u, err := url.Parse(server)
 	return err == nil && strings.Trim(u.Path, "/") != ""
-}
-
-// readCondition looks where v1beta2 has its conditions, in both versions.
-func readCondition(cluster *unstructured.Unstructured) *metav1.Condition {
-	var c metav1.Condition
-	found := findCondition(cluster, ConditionRoute, clusterapi.ConditionsPath(cluster.GetAPIVersion()))
-	if found == nil || runtime.DefaultUnstructuredConverter.FromUnstructured(found, &c) != nil {
-		return nil
-	}
-	return &c
-}
-
-// findCondition returns the condition of the type in the list at the path, or nil.
-func findCondition(u *unstructured.Unstructured, conditionType string, path []string) map[string]any {
-	value, _, _ := unstructured.NestedFieldNoCopy(u.Object, path...)
-	list, _ := value.([]any)
-	for _, item := range list {
-		if c, _ := item.(map[string]any); c["type"] == conditionType {
-			return c
-		}
-	}
-	return nil
 }
 
 const (

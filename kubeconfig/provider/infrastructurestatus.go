@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/causewayproject/causeway/internal/clusterapi"
 	"github.com/causewayproject/causeway/internal/printable"
 )
 
@@ -64,7 +65,7 @@ func readInfrastructure(u *unstructured.Unstructured) *Infrastructure {
 		i.Ready = i.Ready || ready
 	}
 	for _, path := range readyConditions {
-		c := findCondition(u, "Ready", path)
+		c := clusterapi.FindCondition(u, "Ready", path...)
 		status, _ := c["status"].(string)
 		i.Ready = i.Ready || status == "True"
 		if i.Reason+i.Message == "" && status != "True" {

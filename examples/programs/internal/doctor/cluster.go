@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/causewayproject/causeway/internal/clusterapi"
 	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
@@ -129,26 +130,11 @@ func withoutLogin(value string) string {
 // conditionNotes say what the provider, and the server that looks after the tunnel, think.
 func conditionNotes(cluster *unstructured.Unstructured) (notes []string) {
 	for _, kind := range []string{provider.ConditionRoute, provider.ConditionTunnel} {
-		if c := findCondition(cluster, kind); c != nil {
+		if c := clusterapi.Condition(cluster, kind); c != nil {
 			notes = append(notes, fmt.Sprintf("The condition %s is %s, %s: %s", kind, c.Status, c.Reason, printable.Text(strings.Join(strings.Fields(c.Message), " "), 1<<10)))
 		} else if kind == provider.ConditionRoute {
 			notes = append(notes, "There is no condition "+kind+": causeway provider does not look after this Cluster.")
 		}
 	}
 	return notes
-}
-
-// findCondition looks where versions of Cluster API have conditions.
-func findCondition(cluster *unstructured.Unstructured, kind string) *metav1.Condition {
-	for _, path := range [][]string{{"status", "conditions"}, {"status", "v1beta2", "conditions"}} {
-		value, _, _ := unstructured.NestedFieldNoCopy(cluster.Object, path...)
-		list, _ := value.([]any)
-		for _, item := range list {
-			var c metav1.Condition
-			if m, _ := item.(map[string]any); m["type"] == kind && runtime.DefaultUnstructuredConverter.FromUnstructured(m, &c) == nil {
-				return &c
-			}
-		}
-	}
-	return nil
 }

@@ -25,7 +25,7 @@ type records [2]*tunnel.Records
 // Run runs the tests; each opens a Pair of its own, which is empty.
 func Run(t *testing.T, open func(*testing.T) Pair) {
 	for _, kind := range kinds {
-		t.Run(string(kind.first.Kind), func(t *testing.T) { testRecord(t, open(t), kind) })
+		t.Run("record-"+string(kind.first.Kind), func(t *testing.T) { testRecord(t, open(t), kind) })
 	}
 	t.Run("count", func(t *testing.T) { testCount(t, open(t)) })
 	for _, test := range []struct {

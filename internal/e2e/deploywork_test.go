@@ -108,7 +108,7 @@ func (d *deploying) testTunnel(t *testing.T) {
 		t.Errorf("the agent says %s", agent.running.Stderr())
 	}
 	eventually(t, "a token that ended long ago to be gone", func(ctx context.Context) error {
-		if _, err := d.secret(ctx, serverBase, "forgotten"); !apierrors.IsNotFound(err) {
+		if _, err := d.secret(ctx, serverBase, forgottenToken); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("got %v", err)
 		}
 		return nil
@@ -166,12 +166,15 @@ func (s *tunnelPods) revoke(agent *pod) {
 	})
 }
 
+// forgottenToken is the Secret of the token aaaaaaaaaaaaaaaa, which ended long ago.
+const forgottenToken = "tunnel-token-0c0beacef8877bbf2416eb00f2b5dc96354e26dd1df5517320459b1236860f8c"
+
 // forgotten makes a token that the next enrolment is to delete.
 func (s *tunnelPods) forgotten() {
 	s.t.Helper()
 	s.d.create(s.t, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: serverBase, Name: "forgotten", Labels: map[string]string{tunnelkube.LabelToken: "tunnel"}},
-		Data:       map[string][]byte{"value": []byte(`{"id":"a","cluster":"a","created":"2020-01-01T00:00:00Z","expires":"2020-01-02T00:00:00Z"}`)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: serverBase, Name: forgottenToken, Labels: map[string]string{tunnelkube.LabelToken: "tunnel"}},
+		Data:       map[string][]byte{"value": []byte(`{"id":"aaaaaaaaaaaaaaaa","cluster":"a","created":"2020-01-01T00:00:00Z","expires":"2020-01-02T00:00:00Z"}`)},
 	})
 }
 

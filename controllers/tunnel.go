@@ -69,7 +69,7 @@ type TunnelServer interface {
 // Secrets are deleted. No finalizer holds up a Cluster: Secrets in the namespace of Records
 // say what is to be ended. While a Cluster is being deleted, its agents stay: others may
 // have to reach it. Nothing is done for a paused Cluster. If it vanishes while it is
-// paused, its agents stay, since clusterctl move does that.
+// paused, as with clusterctl move, its agents stay for a day, or until it is back.
 //
 // Its fields are read by SetupWithManager.
 type TunnelReconciler struct {
@@ -221,7 +221,7 @@ func (t *tunnelRun) addCaches(ctx context.Context) error {
 func (t *tunnelRun) listSources() []source.Source {
 	all := []source.Source{
 		source.Func(t.states.noteStart),
-		source.Kind(t.mgr.GetCache(), t.kind.DeepCopy(), &handler.TypedEnqueueRequestForObject[*unstructured.Unstructured]{}, changedCluster()),
+		source.Kind(t.mgr.GetCache(), t.kind.DeepCopy(), &handler.TypedEnqueueRequestForObject[*unstructured.Unstructured]{}, t.states.noteClusters(), changedCluster()),
 		source.Kind(t.mgr.GetCache(), &corev1.Secret{}, clustersOf[*corev1.Secret](provider.SuffixTunnelAgent, provider.SuffixTunnelRoute)),
 	}
 	for _, c := range t.records {

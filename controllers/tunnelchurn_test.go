@@ -36,7 +36,7 @@ func (b *tunnelBed) kept() map[string]int {
 }
 
 // TestTunnelChurn: a namespace whose Clusters come and go under new names leaves no tokens,
-// and a bounded number of revocations; then it holds up only itself.
+// and a bounded number of revocations and of moved ones; then it holds up only itself.
 func TestTunnelChurn(t *testing.T) {
 	const most, cycles = 3, 6
 	b := newTunnelBed(t)
@@ -57,11 +57,16 @@ func TestTunnelChurn(t *testing.T) {
 		} else {
 			b.untilCondition(key, "False NoInvitation: machines can't get an agent: the namespace has had 3 tunnels of Clusters that are gone: a record of each is kept for 8 days")
 		}
+		if n == 1 {
+			b.Change(key, func(u *unstructured.Unstructured) { unstructured.SetNestedField(u.Object, true, "spec", "paused") })
+		}
 		b.Remove(key)
-		b.Until(t, "the end of "+name, func() bool { return b.Get(agentSecret(name)) == nil && b.kept()["record"] == 0 })
+		b.Until(t, "the end of "+name, func() bool {
+			return b.kept()["record"] == min(n, 1) && (n == 1 && b.value(apitest.Named("secrets", "system", b.recordOf("a/one1")), "moved") != "" || b.Get(agentSecret(name)) == nil)
+		})
 	}
-	if got := b.kept(); got["revoked"] != most || len(got) != 1 {
-		t.Errorf("got %v, want %d revocations and nothing else", got, most)
+	if got := b.kept(); got["revoked"] != most-1 || got["record"] != 1 || len(got) != 3 { // and the moved one's tokens
+		t.Errorf("got %v, want %d revocations and the record of the moved one", got, most-1)
 	}
 	for _, where := range []struct{ namespace, name string }{{"a", "one0"}, {"b", "new"}} { // a former name, another tenant
 		c := cluster(where.namespace, where.name, nil)

@@ -97,7 +97,7 @@ func TestTunnelManyIdle(t *testing.T) {
 }
 
 // TestTunnelGone: what a Cluster has left is ended when it goes, however long the server
-// is away, and none of it for one that was moved.
+// is away, and a day later for one that was moved.
 func TestTunnelGone(t *testing.T) {
 	t.Run("at once", func(t *testing.T) {
 		b := newTunnelBed(t)
@@ -139,19 +139,68 @@ func TestTunnelGone(t *testing.T) {
 		b.Change(apitest.Named("secrets", "system", b.recordOf("a/one")), func(u *unstructured.Unstructured) { u.SetAnnotations(map[string]string{"look": ""}) })
 		b.Until(t, "the end", func() bool { return b.Get(agentSecret("one")) == nil && len(b.records()) == 1 })
 	})
-	t.Run("moved", func(t *testing.T) {
+	pause := func(on bool) func(*unstructured.Unstructured) {
+		return func(u *unstructured.Unstructured) { unstructured.SetNestedField(u.Object, on, "spec", "paused") }
+	}
+	for _, back := range []bool{false, true} {
+		t.Run(fmt.Sprintf("moved, and back: %t", back), func(t *testing.T) {
+			b := newTunnelBed(t)
+			one := b.labelled("one")
+			b.runTunnel(t)
+			b.settled("one")
+			record := apitest.Named("secrets", "system", b.recordOf("a/one"))
+			look := func(u *unstructured.Unstructured) { u.SetAnnotations(map[string]string{"look": b.clock().String()}) }
+			b.Change(one, pause(true))
+			b.Remove(one)
+			b.Until(t, "the mark", func() bool { return b.Get(record) != nil && b.value(record, "moved") != "" })
+			b.change(func() { b.ahead = 23 * time.Hour })
+			b.Change(record, look)
+			if back {
+				b.labelled("one")
+				b.Until(t, "the mark's end", func() bool { return b.value(record, "moved") == "" })
+				b.change(func() { b.ahead = 25 * time.Hour })
+			}
+			b.labelled("two")
+			b.settled("two") // the first was looked at, too
+			if b.read(func() bool { return b.revoked["a/one"] > 0 }) || b.Get(agentSecret("one")) == nil {
+				t.Error("revoked, or the Secret deleted: clusterctl does that")
+			}
+			if back {
+				b.Remove(one)
+			} else {
+				b.change(func() { b.ahead = 25 * time.Hour })
+				b.Change(record, look)
+			}
+			b.Until(t, "the end", func() bool { return b.Get(record) == nil && b.read(func() bool { return b.revoked["a/one"] > 0 }) })
+		})
+	}
+	t.Run("paused once it is being deleted", func(t *testing.T) {
 		b := newTunnelBed(t)
 		one := b.labelled("one")
 		b.runTunnel(t)
 		b.settled("one")
-		b.Change(one, func(u *unstructured.Unstructured) { unstructured.SetNestedField(u.Object, true, "spec", "paused") })
-		b.labelled("two")
-		b.settled("two") // the first was looked at, too
+		b.Change(one, func(u *unstructured.Unstructured) {
+			unstructured.SetNestedField(u.Object, "2026-01-02T15:04:05Z", "metadata", "deletionTimestamp")
+		})
+		b.Change(one, pause(true))
 		b.Remove(one)
-		b.Until(t, "the record's end", func() bool { return len(b.records()) == 1 })
-		if b.read(func() bool { return b.revoked["a/one"] > 0 }) || b.Get(agentSecret("one")) == nil {
-			t.Error("revoked, or the Secret deleted: clusterctl does that")
-		}
+		b.Until(t, "the end", func() bool { return b.Get(agentSecret("one")) == nil && len(b.records()) == 0 })
+	})
+	t.Run("made again, paused, in a gap of the watch", func(t *testing.T) {
+		b := newTunnelBed(t)
+		one := b.labelled("one")
+		b.runTunnel(t)
+		b.settled("one")
+		b.Gap(func() {
+			b.Remove(one)
+			c := cluster("a", "one", nil)
+			c["metadata"].(map[string]any)["labels"] = map[string]any{provider.LabelTunnel: "true"}
+			unstructured.SetNestedField(c, true, "spec", "paused")
+			b.Set("clusters", c)
+		})
+		b.Until(t, "the end", func() bool { return b.Get(agentSecret("one")) == nil && len(b.records()) == 0 })
+		b.Change(one, pause(false))
+		b.settled("one")
 	})
 	t.Run("being deleted", func(t *testing.T) {
 		b := newTunnelBed(t)
@@ -299,8 +348,8 @@ func TestTunnelUnlabelledAfterRestore(t *testing.T) {
 	}
 }
 
-// TestTunnelScope: a Cluster that was paused, or made anew, after it was read gets nothing,
-// and its agents stay.
+// TestTunnelScope: a Cluster that was paused, or made anew, after it was read gets nothing.
+// The agents of the paused one stay, and those of the former one end.
 func TestTunnelScope(t *testing.T) {
 	b := newTunnelBed(t)
 	one, two := b.labelled("one"), b.labelled("two")
@@ -329,7 +378,7 @@ func TestTunnelScope(t *testing.T) {
 	}
 	b.Hold("clusters", false)
 	b.Until(t, "the Secret of the new one", func() bool { return b.Get(routeOf("two")) != nil })
-	if b.Get(routeOf("one")) != nil || b.read(func() bool { return len(b.revoked) > 0 }) {
+	if b.Get(routeOf("one")) != nil || b.read(func() bool { return b.revoked["a/one"] > 0 || b.revoked["a/two"] == 0 }) {
 		t.Errorf("the paused one has a Secret: %t; revoked: %v", b.Get(routeOf("one")) != nil, b.revoked)
 	}
 	if got := b.Get(routeOf("two")).GetOwnerReferences(); len(got) != 1 || got[0].UID != b.Get(two).GetUID() {

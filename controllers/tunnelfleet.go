@@ -10,11 +10,15 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/causewayproject/causeway/internal/clusterapi"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -135,11 +139,19 @@ type tunnelStates struct {
 	looked   bool      // at the fleet, once at least
 	silent   string    // of the last look, for Clusters that no replica names
 	fleet    map[string]tunnelSeen
+	shown    map[types.NamespacedName]shownCluster
+}
+
+// shownCluster is what the watch has shown of the Clusters of one name.
+type shownCluster struct {
+	uid    types.UID // of the one that is there; "" if it is gone
+	paused bool      // when it was shown last
+	// ended: one has gone, or is going, that was not paused. What its record says must end.
+	ended bool
 }
 
 // tunnelState is one Cluster's.
 type tunnelState struct {
-	paused    bool // when it was there last
 	key       types.NamespacedName
 	seen      tunnelSeen
 	changedAt time.Time         // when the number of agents changed, or the replicas that answer
@@ -151,7 +163,7 @@ type tunnelState struct {
 }
 
 func newTunnelStates() *tunnelStates {
-	return &tunnelStates{clusters: map[types.NamespacedName]*tunnelState{}}
+	return &tunnelStates{clusters: map[types.NamespacedName]*tunnelState{}, shown: map[types.NamespacedName]shownCluster{}}
 }
 
 // noteStart keeps the queue that the controller is started with.
@@ -172,19 +184,68 @@ func (l *tunnelStates) begin(now time.Time) {
 func (l *tunnelStates) age(now time.Time) (time.Duration, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.began.IsZero() {
+		return 0, false
+	}
 	return now.Sub(l.began), l.looked
 }
 
-// track has the Cluster's agents looked at, and notes whether the Cluster is paused.
-func (l *tunnelStates) track(key types.NamespacedName, paused bool, now time.Time) {
+// noteClusters comes before other predicates, and lets all events pass.
+func (l *tunnelStates) noteClusters() predicate.TypedPredicate[*unstructured.Unstructured] {
+	note := func(u *unstructured.Unstructured, gone bool) bool {
+		l.noteCluster(u, gone)
+		return true
+	}
+	return predicate.TypedFuncs[*unstructured.Unstructured]{
+		CreateFunc: func(e event.TypedCreateEvent[*unstructured.Unstructured]) bool { return note(e.Object, false) },
+		UpdateFunc: func(e event.TypedUpdateEvent[*unstructured.Unstructured]) bool { return note(e.ObjectNew, false) },
+		DeleteFunc: func(e event.TypedDeleteEvent[*unstructured.Unstructured]) bool { return note(e.Object, true) },
+	}
+}
+
+// noteCluster keeps what the watch shows. It sees all of it; a controller whose queue is full
+// may find only another Cluster of the name.
+func (l *tunnelStates) noteCluster(u *unstructured.Unstructured, gone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := l.clusters[key]
-	if s == nil {
-		s = &tunnelState{seen: l.seenLocked(key), changedAt: now}
-		l.clusters[key] = s
+	s, paused := l.shown[nameOf(u)], clusterapi.IsPaused(u)
+	replaced := s.uid != "" && s.uid != u.GetUID() && !s.paused // in a gap of the watch
+	s.ended = s.ended || replaced || !paused && (gone || u.GetDeletionTimestamp() != nil)
+	s.uid, s.paused = u.GetUID(), paused
+	if gone {
+		s.uid = ""
 	}
-	s.paused = paused
+	l.shown[nameOf(u)] = s
+}
+
+// shownOf returns what the watch has shown of a name; false if it has shown nothing. What was
+// before matters only if there is a record of it.
+func (l *tunnelStates) shownOf(key types.NamespacedName, recorded bool) (shownCluster, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s, ok := l.shown[key]
+	if s.ended = s.ended && recorded; ok {
+		l.shown[key] = s
+	}
+	return s, ok
+}
+
+// forgetShown forgets what was shown of a name, unless a Cluster has it again.
+func (l *tunnelStates) forgetShown(key types.NamespacedName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.shown[key].uid == "" {
+		delete(l.shown, key)
+	}
+}
+
+// track has the Cluster's agents looked at.
+func (l *tunnelStates) track(key types.NamespacedName, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.clusters[key] == nil {
+		l.clusters[key] = &tunnelState{seen: l.seenLocked(key), changedAt: now}
+	}
 }
 
 // seenLocked is what the last look said of the cluster.

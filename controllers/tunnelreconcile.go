@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -33,6 +34,9 @@ const (
 	// goneDelay is how long a Cluster must have been missing that this process has never
 	// seen: the objects of a restored cluster come one after the other.
 	goneDelay = 10 * time.Minute
+	// movedDelay is how long the agents of a paused Cluster that is gone have: clusterctl
+	// move takes minutes, and the server may have to be moved, too.
+	movedDelay = 24 * time.Hour
 )
 
 // Keys of a record.
@@ -40,6 +44,7 @@ const (
 	recordCluster = "cluster" // namespace/name
 	recordToken   = "token"   // the hash of the last token, in hex
 	recordUID     = "uid"     // the Cluster's: what is deleted once it is gone has that owner
+	recordMoved   = "moved"   // when the Cluster went while it was paused; without it, it did not
 )
 
 // reconcileCluster does what one Cluster needs.
@@ -49,6 +54,7 @@ func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Requ
 	err := t.mgr.GetCache().Get(ctx, key, u)
 	switch {
 	case !isWatched(t.Namespaces, key.Namespace):
+		t.states.forgetShown(key)
 		return reconcile.Result{}, nil
 	case apierrors.IsNotFound(err):
 		return t.reconcileGone(ctx, key)
@@ -60,13 +66,20 @@ func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Requ
 	if err != nil {
 		return retryLater(err)
 	}
+	shown, _ := t.states.shownOf(key, record != nil)
+	switch {
+	case shown.uid != u.GetUID():
+		return retryLater(errCacheLate)
+	case shown.ended && record != nil && string(record.Data[recordUID]) != cluster.UID: // then the record's deletion leads here
+		return reconcile.Result{}, t.endTunnel(ctx, t.formerCluster(key, record), record)
+	}
 	label, labelled := u.GetLabels()[provider.LabelTunnel]
 	off := !labelled || label == "false"
 	if off && record == nil {
 		t.states.forget(key)
 		return reconcile.Result{}, nil
 	}
-	t.states.track(key, cluster.Paused, t.now())
+	t.states.track(key, t.now())
 	switch {
 	case cluster.Paused:
 		return reconcile.Result{}, nil
@@ -100,9 +113,10 @@ func (t *tunnelRun) reconcileLabelled(ctx context.Context, u *unstructured.Unstr
 		if full, err = t.tooManyEnded(ctx, u); err == nil && !full {
 			record, err = t.createRecord(ctx, u)
 		}
-	} else if !cluster.Deleting && string(record.Data[recordUID]) != cluster.UID { // moved, or restored
+	} else if !cluster.Deleting && (string(record.Data[recordUID]) != cluster.UID || record.Data[recordMoved] != nil) { // moved, or restored
 		record = record.DeepCopy()
 		record.Data = mergeInto(record.Data, map[string][]byte{recordUID: []byte(cluster.UID)})
+		delete(record.Data, recordMoved)
 		err = t.writer.write(ctx, record)
 	}
 	if err == nil && !full {
@@ -128,21 +142,36 @@ func (t *tunnelRun) reconcileGone(ctx context.Context, key types.NamespacedName)
 	if err != nil {
 		return retryLater(err)
 	}
-	seen, paused := t.states.isTracked(key), t.states.get(key).paused
-	if record == nil {
+	shown, seen := t.states.shownOf(key, record != nil)
+	switch {
+	case shown.uid != "":
+		return retryLater(errCacheLate)
+	case record == nil:
 		t.states.forget(key)
+		t.states.forgetShown(key)
 		return reconcile.Result{}, nil
 	}
-	if paused { // clusterctl move has taken it along
-		log.FromContext(ctx).Info("the paused Cluster is gone: its agents stay")
-		if err := t.writer.delete(ctx, record); err != nil {
+	var wait time.Duration
+	moved, err := time.Parse(time.RFC3339, string(record.Data[recordMoved]))
+	switch {
+	case shown.ended:
+	case err == nil:
+		wait = moved.Add(movedDelay).Sub(t.now())
+	case seen:
+		log.FromContext(ctx).Info("the paused Cluster is gone: its agents stay for now", "delay", movedDelay)
+		record = record.DeepCopy()
+		record.Data = mergeInto(record.Data, map[string][]byte{recordMoved: []byte(t.now().UTC().Format(time.RFC3339))})
+		if err := t.writer.write(ctx, record); err != nil {
 			return reconcile.Result{}, err
 		}
 		t.states.forget(key)
-		return reconcile.Result{}, nil
+		wait = movedDelay
 	}
-	if age, _ := t.states.age(t.now()); !seen && age < goneDelay {
-		return reconcile.Result{RequeueAfter: goneDelay - min(age, goneDelay) + time.Second}, nil
+	if age, _ := t.states.age(t.now()); !seen {
+		wait = max(wait, goneDelay-age)
+	}
+	if wait > 0 {
+		return reconcile.Result{RequeueAfter: wait + time.Second}, nil
 	}
 	switch u, err := liveCluster(ctx, t.live, t.kind, key); {
 	case err != nil:
@@ -150,11 +179,16 @@ func (t *tunnelRun) reconcileGone(ctx context.Context, key types.NamespacedName)
 	case u != nil:
 		return retryLater(errCacheLate)
 	}
+	return reconcile.Result{}, t.endTunnel(ctx, t.formerCluster(key, record), record)
+}
+
+// formerCluster is the Cluster that the record is of, and that is gone.
+func (t *tunnelRun) formerCluster(key types.NamespacedName, record *corev1.Secret) *unstructured.Unstructured {
 	gone := t.kind.DeepCopy()
 	gone.SetNamespace(key.Namespace)
 	gone.SetName(key.Name)
 	gone.SetUID(types.UID(record.Data[recordUID]))
-	return reconcile.Result{}, t.endTunnel(ctx, gone, record)
+	return gone
 }
 
 // endTunnel ends all agents of a Cluster, deletes the Secrets that it owns, and then the
@@ -216,14 +250,26 @@ func (t *tunnelRun) readRecord(ctx context.Context, key types.NamespacedName) (*
 }
 
 // tooManyEnded reports whether so many Clusters of the namespace have come and gone that
-// this one gets no tunnel yet: each leaves the record of a revocation for a while. One of
-// the same name leaves no other.
+// this one gets no tunnel yet: each leaves a revocation for a while, or its record if it was
+// moved. One of the same name leaves no other.
 func (t *tunnelRun) tooManyEnded(ctx context.Context, u *unstructured.Unstructured) (bool, error) {
 	ended, err := t.Server.EndedClusters(ctx)
 	if err != nil {
 		return false, fmt.Errorf("tunnels that have ended: %w", err)
 	}
-	ended = slices.DeleteFunc(ended, func(cluster string) bool { return secretName(cluster).Namespace != u.GetNamespace() })
+	isOther := func(cluster string) bool { return secretName(cluster).Namespace != u.GetNamespace() }
+	ended = slices.DeleteFunc(ended, isOther)
+	namespace, _, _ := strings.Cut(t.Records, "/")
+	records := &corev1.SecretList{}
+	if err := t.records.of(namespace).List(ctx, records, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("records of tunnels: %w", err)
+	}
+	for _, record := range records.Items {
+		cluster := string(record.Data[recordCluster])
+		if record.Data[recordMoved] != nil && !isOther(cluster) && !slices.Contains(ended, cluster) {
+			ended = append(ended, cluster)
+		}
+	}
 	if len(ended) < t.mostEnded || slices.Contains(ended, nameOf(u).String()) {
 		return false, nil
 	}

@@ -364,6 +364,7 @@ func providerRows(string) []policyRow {
 		{"a user's, made its own", tryUpdate("three-kubeconfig", func(s *corev1.Secret) { s.Data[provider.DataState] = made("true") }), "that it made it"},
 		{"a user's, made its own, shifted", tryUpdate("three-kubeconfig", func(s *corev1.Secret) { s.Data[provider.DataState] = append([]byte(" "), made("true")...) }), "that it made it"},
 		{"a user's, made its own, shifted twice", tryUpdate("three-kubeconfig", func(s *corev1.Secret) { s.Data[provider.DataState] = append([]byte("  "), made("true")...) }), "that it made it"},
+		{"a user's, with a mark that the program does not believe", tryUpdate("three-kubeconfig", func(s *corev1.Secret) { s.Data[provider.DataState] = []byte(`{"created": true}`) }), ""},
 		{"a user's, decorated", tryUpdate("three-kubeconfig", func(s *corev1.Secret) { s.Data[provider.DataState] = made("false") }), ""},
 		{"a user's, without other keys", tryUpdate("three-kubeconfig", func(s *corev1.Secret) { delete(s.Data, "other") }), "removes no others"},
 		{"without labels", tryUpdate("one-proxied", func(s *corev1.Secret) { s.Labels = nil }), "sets no labels"},

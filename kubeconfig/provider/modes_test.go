@@ -439,6 +439,14 @@ func TestCreatedHandedBack(t *testing.T) {
 			if len(w.secrets.Kubeconfig.OwnerReferences) != 1 {
 				t.Error("not taken over after a restore")
 			}
+			state := string(left.Data[provider.DataState])
+			for _, mark := range []string{`"created": true`, `"Created":true`, `"\u0063reated":true`} { // the admission policy does not look for these
+				w.secrets.Kubeconfig = left.DeepCopy()
+				w.secrets.Kubeconfig.Data[provider.DataState] = []byte(strings.Replace(state, `"created":true`, mark, 1))
+				if w.do(w.plan()); len(w.secrets.Kubeconfig.OwnerReferences) != 0 {
+					t.Errorf("%s is taken for a mark", mark)
+				}
+			}
 		})
 	}
 }

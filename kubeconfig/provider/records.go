@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -27,7 +28,7 @@ const (
 type secretState struct {
 	State   RouteState `json:"phase"`             // the present route's: never StateProbing
 	Since   time.Time  `json:"since,omitzero"`    // StateGrace: when it began
-	Created bool       `json:"created,omitempty"` // the Secret is the provider's own; the policy of examples/deploy looks for this text
+	Created bool       `json:"created,omitempty"` // the Secret is the provider's own, see createdMark
 	Inputs  string     `json:"inputs,omitempty"`  // what the route in use was made of, if it is the configured one
 
 	// Digests are those of the routes that the Secret keeps, by their data keys. A route that
@@ -47,6 +48,10 @@ type records struct {
 	condition         *metav1.Condition
 }
 
+// createdMark is Created as encodeJSON writes it. Nothing else is believed: the admission policy
+// of examples/deploy looks for these bytes.
+var createdMark = []byte(`"created":true`)
+
 // readRecords skips records that it can't read: such a Secret is decorated as if for
 // the first time.
 func readRecords(s *corev1.Secret) records {
@@ -57,6 +62,7 @@ func readRecords(s *corev1.Secret) records {
 	if json.Unmarshal(s.Data[DataState], &r.secretState) != nil {
 		r.secretState = secretState{}
 	}
+	r.Created = r.Created && bytes.Contains(s.Data[DataState], createdMark)
 	decodeRoute(s, DataApplied, r.Digests, &r.applied)
 	decodeRoute(s, DataOriginal, r.Digests, &r.original)
 	decodeRoute(s, DataPrevious, r.Digests, &r.previous)

@@ -31,7 +31,7 @@ const (
 	ReasonManagedByOther  = "ManagedByOther"         // the Secret has another's AnnotationManager
 	ReasonNotOurs         = "NotOurs"                // the Secret is a user's
 	ReasonNoEndpoint      = "WaitingForEndpoint"     // the Cluster has no endpoint yet
-	ReasonNoSecret        = "WaitingForSecret"       // the control plane makes it
+	ReasonNoSecret        = "WaitingForSecret"       // the control plane makes it, or the tunnel's server
 	ReasonNoControlPlane  = "WaitingForControlPlane" // a ClusterClass makes it, and it makes the Secret
 	ReasonNoCA            = "CAMissing"              // there is no <cluster>-ca, or no key in it, to make credentials with
 	ReasonCorrupted       = "Corrupted"              // the kubeconfig can't be read
@@ -172,6 +172,7 @@ func (p *planner) setCondition(v verdict) {
 	p.action.Condition = c
 	switch {
 	case tells(before):
+	case v.reason == ReasonNoSecret && (before == nil || before.Status != metav1.ConditionTrue): // another is about to make it
 	case v.status == metav1.ConditionFalse, v.reason == ReasonSecretUnbound:
 		p.addEvent(corev1.EventTypeWarning, c.Reason, c.Message)
 	case v.status == metav1.ConditionTrue && before != nil:

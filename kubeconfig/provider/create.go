@@ -84,7 +84,7 @@ func (p *planner) buildBase() bool {
 	name := p.cluster.Name + "-ca"
 	switch {
 	case p.secrets.CA == nil:
-		p.setCondition(notReady(ReasonNoCA, fmt.Sprintf("there is no Secret %s: provide it with tls.crt and tls.key, the cluster's CA", name)))
+		p.setCondition(notReady(ReasonNoCA, fmt.Sprintf("there is no Secret %s with the label %s: provide it with tls.crt and tls.key, the cluster's CA", name, kubeconfig.ClusterNameLabel)))
 		return false
 	case len(cert) == 0 || len(key) == 0:
 		p.setCondition(notReady(ReasonNoCA, fmt.Sprintf("the Secret %s lacks tls.crt or tls.key, without which no credentials can be made: provide both, or the Secret %s", name, p.cluster.Name+kubeconfigSuffix)))
@@ -157,6 +157,9 @@ func (p *planner) faultVerdict(err error) verdict {
 	var setting *SettingError
 	if errors.As(err, new(*refusedSecret)) {
 		return notReady(ReasonSecretRefused, err.Error())
+	}
+	if errors.Is(err, errNoTicket) {
+		return notReady(ReasonNoSecret, err.Error())
 	}
 	if errors.As(err, &setting) {
 		return notReady(ReasonInvalidSettings, err.Error())

@@ -15,6 +15,9 @@ import (
 	"github.com/causewayproject/causeway/noproxy"
 )
 
+// errNoTicket is for a Cluster with LabelTunnel.
+var errNoTicket = errors.New("the tunnel's server has not made its Secret yet")
+
 // checkRoute makes p.route from the settings and the Secret that they name.
 func (p *planner) checkRoute() error {
 	var err error
@@ -29,6 +32,9 @@ func (p *planner) readRoute() (kubeconfig.Route, error) {
 	}
 	if s.RouteSecret == "" {
 		return p.proxyRoute(s.ProxyURL, nil)
+	}
+	if _, tunneled := p.cluster.routeAnnotations(); secret == nil && tunneled {
+		return kubeconfig.Route{}, fmt.Errorf("%w: there is no Secret %s with the label %s", errNoTicket, s.RouteSecret, LabelRoute)
 	}
 	if secret == nil {
 		return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "there is no Secret %s with the label %s", s.RouteSecret, LabelRoute)

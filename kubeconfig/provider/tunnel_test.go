@@ -35,8 +35,8 @@ func TestTunnelLabel(t *testing.T) {
 		w.cluster.Tunnel = true
 		w.controlPlane()
 		w.settle()
-		if w.condition(metav1.ConditionFalse, provider.ReasonInvalidSettings); w.writes != 0 {
-			t.Fatal("written")
+		if w.condition(metav1.ConditionFalse, provider.ReasonNoSecret); w.writes != 0 || len(w.events) > 0 {
+			t.Fatalf("got %d writes and the Events %s, want none", w.writes, toJSON(w.events))
 		}
 		w.ticket("one")
 		w.settle()

@@ -342,9 +342,9 @@ func TestTunnelUnlabelledAfterRestore(t *testing.T) {
 		unstructured.RemoveNestedField(u.Object, "spec", "paused")
 	})
 	b.Until(t, "the end", func() bool { return len(b.records()) == 0 })
-	agent, route := b.Get(agentSecret("one")) != nil, b.Get(routeOf("one")) != nil
-	if agent || route || !slices.Contains(b.eventReasons(), "TunnelSecretAdopted") {
-		t.Errorf("the agent's Secret is left: %t, the route's: %t, Events: %v; want both deleted, and an Event", agent, route, b.eventReasons())
+	b.Until(t, "an Event", func() bool { return slices.Contains(b.eventReasons(), "TunnelSecretAdopted") })
+	if agent, route := b.Get(agentSecret("one")) != nil, b.Get(routeOf("one")) != nil; agent || route {
+		t.Errorf("the agent's Secret is left: %t, the route's: %t; want both deleted", agent, route)
 	}
 }
 

@@ -270,7 +270,7 @@ func TestStatusPageByKeyboard(t *testing.T) {
 		t.Errorf("got stops %q, want the way around the summary first", stops)
 	}
 	b.press("ap-south-prod-2 tunnel-server\r")
-	b.until(`location.search.includes("q=ap-south-prod-2")`)
+	b.until(`location.search.includes("q=ap-south-prod-2") && document.readyState === "complete"`)
 	if got := value[string](b, firstRow); !contains(got, "default/ap-south-prod-2") {
 		t.Errorf("got %q, want the cluster", got)
 	}

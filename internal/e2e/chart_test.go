@@ -39,7 +39,7 @@ func TestChart(t *testing.T) {
 	t.Parallel() // waits much
 	d := startDeploying(t, "chart")
 	c := &chartBed{d: d}
-	out, err := exec.CommandContext(t.Context(), "go", "-C", "../helm", "tool", "-n", "helm").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "-C", "../tools", "tool", "-n", "helm").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

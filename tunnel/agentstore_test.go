@@ -94,6 +94,13 @@ func TestFileStoreRefuses(t *testing.T) {
 			t.Errorf("%s: got %v, %v; want %v", name, c, err, tunnel.CodeConfig)
 		}
 	}
+	long := tunnel.FileStore{Dir: t.TempDir()}
+	if err := os.WriteFile(filepath.Join(long.Dir, "credentials.pem"), []byte(text+strings.Repeat("\n", 1<<20)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := long.Load(t.Context()); codeIn(err) != tunnel.CodeConfig || c != nil {
+		t.Errorf("too long: got %v, %v; want %v", c, err, tunnel.CodeConfig)
+	}
 	for _, s := range []tunnel.FileStore{{}, {Dir: "/dev/null/x"}} {
 		if err := s.Save(t.Context(), good); codeIn(err) != tunnel.CodeConfig {
 			t.Errorf("%+v: got %v, want %v", s, err, tunnel.CodeConfig)

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/smallfile"
 )
 
 // CredentialStore keeps an agent's credentials. One agent uses it, from one
@@ -84,7 +86,7 @@ func (s FileStore) Load(context.Context) (*Credentials, error) {
 	if s.Dir == "" {
 		return nil, configError("file store: field Dir is required")
 	}
-	text, err := os.ReadFile(filepath.Join(s.Dir, credentialsFile))
+	text, err := smallfile.Read(filepath.Join(s.Dir, credentialsFile), maxMebibytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/smallfile"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -47,6 +48,8 @@ const (
 	recordExt   = ".json"
 	keyExt      = ".key"
 	clustersExt = ".clusters"
+
+	maxMebibytes = 1 // of a file: what is longer was written by nobody of ours
 )
 
 // pathOf returns the folder and the name of a record's file, without the ending.
@@ -112,7 +115,7 @@ func readRecord(kind Kind, dir, file string) (r Record, err error) {
 		}
 		return readJSON(kind, dir, file)
 	}
-	data, err := readSmall(filepath.Join(dir, file))
+	data, err := smallfile.Read(filepath.Join(dir, file), maxMebibytes)
 	r = Record{Kind: kind, Name: file, Data: append([]byte{}, data...), Version: contentVersion(data)}
 	if kind == KindPayload {
 		name, wrong := url.PathUnescape(strings.TrimPrefix(file, "="))
@@ -120,21 +123,6 @@ func readRecord(kind Kind, dir, file string) (r Record, err error) {
 		r.Name, r.Cluster, err = cluster+"\n"+name, cluster, cmp.Or(err, wrong, wrongDir)
 	}
 	return r, err
-}
-
-// maxRecordFile bounds the file of a record: what is longer was written by nobody of ours.
-const maxRecordFile = 1 << 20
-
-// readSmall reads a file, unless it is something that has no end or makes the reader wait.
-func readSmall(name string) ([]byte, error) {
-	info, err := os.Stat(name)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > maxRecordFile {
-		return nil, fmt.Errorf("%s is no regular file of at most %d bytes", name, maxRecordFile)
-	}
-	return os.ReadFile(name)
 }
 
 func contentVersion(data []byte) string {
@@ -146,7 +134,7 @@ func contentVersion(data []byte) string {
 func readJSON(kind Kind, dir, name string) (Record, error) {
 	r := Record{Kind: kind, Name: name, Version: name}
 	var err error
-	r.Data, err = readSmall(filepath.Join(dir, name+recordExt))
+	r.Data, err = smallfile.Read(filepath.Join(dir, name+recordExt), maxMebibytes)
 	var about struct{ Cluster string }
 	_ = json.Unmarshal(r.Data, &about) // Records says that it is damaged
 	r.Cluster = about.Cluster
@@ -163,7 +151,7 @@ func readToken(dir, id string) (Record, error) {
 	t.ID = id // older versions did not write it
 	for t.agentsLeft() > 0 && err == nil {
 		var key []byte
-		if key, err = readSmall(filepath.Join(dir, keyFile(id, len(t.Keys)))); err == nil {
+		if key, err = smallfile.Read(filepath.Join(dir, keyFile(id, len(t.Keys))), maxMebibytes); err == nil {
 			t.Keys = append(t.Keys, string(key))
 		}
 	}
@@ -306,7 +294,7 @@ func replaceLocked(r Record, dir, file string) error {
 	}
 	defer os.Remove(lock)
 	f.Close()
-	if data, err := readSmall(filepath.Join(dir, file)); err != nil || contentVersion(data) != r.Version {
+	if data, err := smallfile.Read(filepath.Join(dir, file), maxMebibytes); err != nil || contentVersion(data) != r.Version {
 		return cmp.Or(err, ErrConflict)
 	}
 	return replaceFile(dir, file, r.Data)

@@ -6,13 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/smallfile"
 )
 
 // Every is how often files are read again, if no flag says it.
@@ -103,30 +104,14 @@ func (f *Files) Check() (changed bool, err error) {
 	return true, err
 }
 
-// maxFile is far more than any of the files has: limits for 100,000 users are 3 MiB.
-const maxFile = 16 << 20
+// maxMebibytes is far more than any of the files has: limits for 100,000 users are 3 MiB.
+const maxMebibytes = 16
 
 // byteOrderMark is what some editors begin a file of UTF-8 with.
 var byteOrderMark = []byte("\ufeff")
 
-// readFile returns what is in the file behind a byte order mark. It does not wait for the
-// other end of a pipe.
+// readFile returns what is in the file behind a byte order mark.
 func readFile(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is no file", path)
-	case info.Size() > maxFile:
-		return nil, fmt.Errorf("%s is too large: want at most %d MiB", path, maxFile>>20)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxFile)) // it may grow meanwhile
+	text, err := smallfile.Read(path, maxMebibytes)
 	return bytes.TrimPrefix(text, byteOrderMark), err
 }
